@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+# cowfs: one Makefile, not recursive. `make help` tells the targets.
+#   V=1 shows commands, SAN=address,undefined or SAN=thread builds with sanitizers,
+#   CC=clang, O=2, DESTDIR= and prefix= as usual.
+
+VERSION := 0.1.0
+prefix  ?= /usr
+sbindir ?= $(prefix)/sbin
+bindir  ?= $(prefix)/bin
+mandir  ?= $(prefix)/share/man
+B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)
+comma   := ,
+Q       := $(if $(V),,@)
+
+CC      ?= cc
+PKGS    := fuse3 ext2fs com_err blkid json-c
+O       ?= 2
+CFLAGS  ?= -O$(O) -g
+CFLAGS  += $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer) $(if $(COV),--coverage -O0)
+LDFLAGS += $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage)
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+	   -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wimplicit-fallthrough $(if $(WERROR),-Werror)
+# expanded when first used: the packages come from `make deps`
+PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell pkg-config --cflags $(PKGS)))$(PKG_CFLAGS)
+PKG_LIBS   = $(eval PKG_LIBS := $$(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
+ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
+	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CFLAGS)
+ALL_LIBS   = $(PKG_LIBS) -pthread
+
+LIB_SRC  := $(sort $(wildcard cowfs/*/*.c))
+PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c
+LIB_OBJ  := $(LIB_SRC:%.c=$(B)/%.o)
+PROGS    := $(B)/cowfs $(B)/cowctl
+UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
+UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
+CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
+TOOL_SRC := $(sort $(wildcard tests/tools/*.c))
+TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
+MAN      := $(sort $(wildcard docs/*.[1-8]))
+SHELL_SRC = $(sort $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash initramfs/* systemd/*.shutdown) .ci/run)
+
+# One list for the whole project: what builds it, what tests it.
+DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev \
+	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
+	util-linux mmdebstrap sqlite3 python3 git ca-certificates
+
+.PHONY: help deps all demo check check-unit check-crash check-bats bench install uninstall clean lint
+.DEFAULT_GOAL := help
+
+help:
+	@echo "cowfs $(VERSION)"
+	@echo "  make deps       install what building and testing need (Debian 12 or 13, as root)"
+	@echo "  make all        build cowfs, cowctl and the tests"
+	@echo "  make demo       protect a real Debian root, change it, commit it, cut the power (as root)"
+	@echo "  make check      all tests that fit in CI (as root)"
+	@echo "  make check-unit | check-crash | check-bats   the parts of it"
+	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
+	@echo "  make lint       compiler warnings as errors, shellcheck, man page check"
+	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away"
+	@echo "  make clean"
+	@echo "  V=1  SAN=address,undefined | SAN=thread  CC=clang"
+
+deps:
+	@if [ "$$(id -u)" != 0 ]; then echo "make deps installs packages: run it as root" >&2; exit 1; fi
+	$(Q)missing=; for p in $(DEPS); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -z "$$missing" ]; then echo "deps: nothing missing"; exit 0; fi; \
+	echo "deps: installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
+	apt-get -qq update && apt-get -qq -y --no-install-recommends install $$missing >/dev/null
+
+all: $(PROGS) $(UNIT_BIN) $(TOOL_BIN) $(if $(CRASH_SRC),$(B)/tests/crash)
+
+$(B)/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  CC      $<")
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/libcowfs.a: $(LIB_OBJ)
+	$(if $(Q),@echo "  AR      $@")
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(PROGS): $(B)/%: $(B)/cowfs/%.o $(B)/libcowfs.a
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+
+$(B)/tests/%_test: $(B)/tests/unit/%_test.o $(B)/libcowfs.a
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS) -lcmocka
+
+$(TOOL_BIN): $(B)/tests/%: $(B)/tests/tools/%.o $(B)/libcowfs.a
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+
+$(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/%.o) $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+
+.SECONDARY:
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
+
+clean:
+	rm -rf build build-*

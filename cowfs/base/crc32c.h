@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78), as in iSCSI, ext4 and btrfs. */
+#ifndef COWFS_BASE_CRC32C_H
+#define COWFS_BASE_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* crc32c(0, "123456789", 9) == 0xE3069283; chains: crc32c(crc32c(0, a), b). */
+uint32_t crc32c(uint32_t crc, const void *buf, size_t len_bytes);
+
+#endif

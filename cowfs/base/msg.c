@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/msg.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *prog = "cowfs";
+static enum msg_level max_level = MSG_NOTICE;
+static int kmsg_fd = -1;
+static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
+static char last_alarm[256];
+
+void msg_set_prog(const char *name)
+{
+	prog = name;
+}
+
+void msg_set_level(enum msg_level max)
+{
+	max_level = max;
+}
+
+void msg_to_kmsg(int fd)
+{
+	kmsg_fd = fd;
+}
+
+void msg(enum msg_level level, const char *fmt, ...)
+{
+	char line[512];
+	int n;
+	va_list ap;
+
+	if (level > max_level)
+		return;
+	if (kmsg_fd >= 0)
+		n = snprintf(line, sizeof(line), "<%d>%s: ", (int)level, prog);
+	else
+		n = snprintf(line, sizeof(line), "%s: ", prog);
+	va_start(ap, fmt);
+	n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);
+	va_end(ap);
+	if (n > (int)sizeof(line) - 2)
+		n = (int)sizeof(line) - 2;
+	if (level <= MSG_WARN) {
+		const char *text = strchr(line, ':') + 2;
+
+		pthread_mutex_lock(&alarm_lock);
+		snprintf(last_alarm, sizeof(last_alarm), "%.*s", (int)(line + n - text), text);
+		pthread_mutex_unlock(&alarm_lock);
+	}
+	line[n++] = '\n';
+	if (write(kmsg_fd >= 0 ? kmsg_fd : STDERR_FILENO, line, (size_t)n) < 0)
+		return; /* nowhere left to say it */
+}
+
+void msg_last_alarm(char *buf, size_t size_bytes)
+{
+	pthread_mutex_lock(&alarm_lock);
+	snprintf(buf, size_bytes, "%s", last_alarm);
+	pthread_mutex_unlock(&alarm_lock);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/parse.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Digits with at most one '.': value scaled by 10^6, so that no floating point locale matters. */
+static int parse_decimal(const char **s, uint64_t *ret_micro)
+{
+	uint64_t whole = 0, micro = 0, place = 100000;
+	const char *p = *s;
+
+	if (!isdigit((unsigned char)*p))
+		return -EINVAL;
+	for (; isdigit((unsigned char)*p); p++) {
+		if (whole > UINT64_MAX / 1000000 / 10 - 1)
+			return -ERANGE;
+		whole = whole * 10 + (uint64_t)(*p - '0');
+	}
+	if (*p == '.') {
+		p++;
+		if (!isdigit((unsigned char)*p))
+			return -EINVAL;
+		for (; isdigit((unsigned char)*p); p++, place /= 10)
+			micro += (uint64_t)(*p - '0') * place;
+	}
+	*s = p;
+	*ret_micro = whole * 1000000 + micro;
+	return 0;
+}
+
+int parse_u64(const char *s, uint64_t *ret)
+{
+	char *end;
+	unsigned long long v;
+
+	if (!isdigit((unsigned char)*s))
+		return -EINVAL;
+	errno = 0;
+	v = strtoull(s, &end, 0);
+	if (errno)
+		return -ERANGE;
+	if (*end)
+		return -EINVAL;
+	*ret = v;
+	return 0;
+}
+
+int parse_size(const char *s, uint64_t *ret_bytes)
+{
+	static const char units[] = "KMGTP";
+	uint64_t micro, mult = 1;
+	__uint128_t v;
+	const char *u;
+	int r;
+
+	if (s[0] == '0' && (s[1] == 'x' || s[1] == 'X'))
+		return parse_u64(s, ret_bytes);
+	r = parse_decimal(&s, &micro);
+	if (r < 0)
+		return r;
+	if (*s && (u = strchr(units, toupper((unsigned char)*s)))) {
+		mult = 1ull << (10 * (u - units + 1));
+		s++;
+		if (s[0] == 'i' && (s[1] == 'B' || s[1] == 'b'))
+			s++;
+	}
+	if (*s == 'B' || *s == 'b')
+		s++;
+	if (*s)
+		return -EINVAL;
+	v = (__uint128_t)micro * mult / 1000000;
+	if (v > INT64_MAX)
+		return -ERANGE;
+	*ret_bytes = (uint64_t)v;
+	return 0;
+}
+
+int parse_size_or_percent(const char *s, uint64_t total_bytes, uint64_t *ret_bytes)
+{
+	size_t len = strlen(s);
+	uint64_t micro;
+	int r;
+
+	if (!len || s[len - 1] != '%')
+		return parse_size(s, ret_bytes);
+	r = parse_decimal(&s, &micro);
+	if (r < 0)
+		return r;
+	if (strcmp(s, "%"))
+		return -EINVAL;
+	if (micro > 100ull * 1000000)
+		return -ERANGE;
+	*ret_bytes = (uint64_t)((__uint128_t)total_bytes * micro / (100ull * 1000000));
+	return 0;
+}
+
+int parse_duration_ns(const char *s, uint64_t *ret_ns)
+{
+	uint64_t micro, ns_per_unit;
+	__uint128_t v;
+	int r = parse_decimal(&s, &micro);
+
+	if (r < 0)
+		return r;
+	if (!*s || !strcmp(s, "s"))
+		ns_per_unit = 1000000000;
+	else if (!strcmp(s, "ms"))
+		ns_per_unit = 1000000;
+	else if (!strcmp(s, "m") || !strcmp(s, "min"))
+		ns_per_unit = 60ull * 1000000000;
+	else if (!strcmp(s, "h"))
+		ns_per_unit = 3600ull * 1000000000;
+	else
+		return -EINVAL;
+	v = (__uint128_t)micro * ns_per_unit / 1000000;
+	if (v > INT64_MAX)
+		return -ERANGE;
+	*ret_ns = (uint64_t)v;
+	return 0;
+}
+
+char *format_size(uint64_t bytes, char *buf, size_t size_bytes)
+{
+	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
+	size_t u = 0;
+	uint64_t tenths;
+
+	while (u + 1 < ARRAY_SIZE(units) && (bytes >> (10 * (u + 1))))
+		u++;
+	if (u == 0) {
+		snprintf(buf, size_bytes, "%llu B", (unsigned long long)bytes);
+		return buf;
+	}
+	tenths = (uint64_t)(((__uint128_t)bytes * 10 + (1ull << (10 * u - 1))) >> (10 * u));
+	snprintf(buf, size_bytes, "%llu.%llu %s", (unsigned long long)(tenths / 10),
+		 (unsigned long long)(tenths % 10), units[u]);
+	return buf;
+}

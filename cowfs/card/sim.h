@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A simulated card in memory, for the tests: a volatile write cache, power cuts
+ * at any write or flush, and failing operations. Deterministic for a seed.
+ *
+ * Persistence model: a write goes to the cache; a good flush makes every cached
+ * write durable. At a cut each 4 KiB block of each unflushed write is, by the
+ * chosen schedule: done, dropped, torn (each 512-byte sector by itself old or
+ * new), or garbage. Writes of one flush epoch reorder freely; of two unflushed
+ * writes to one block either may be the last. After a cut every operation
+ * returns -EIO (the device is dead), so that the code above unwinds normally;
+ * sim_power_on() gives the card back with only what is durable.
+ */
+#ifndef COWFS_CARD_SIM_H
+#define COWFS_CARD_SIM_H
+
+#include "card/card.h"
+
+struct sim_params {
+	uint64_t size_bytes;
+	uint32_t erase_block_bytes; /* 0: 4 MiB */
+	uint64_t disk_off_bytes;
+	const char *identity; /* NULL: "sim" */
+};
+
+enum sim_op { SIM_READ = 1, SIM_WRITE = 2, SIM_FLUSH = 4 };
+
+enum sim_fate { SIM_DONE, SIM_DROPPED, SIM_TORN, SIM_GARBAGE };
+
+int sim_new(struct card **ret, const struct sim_params *p) MUST_CHECK;
+
+/* Cuts the power when the n-th (1-based, counted from now) write or flush is issued: that
+ * operation itself does not return good. 0 disarms. */
+void sim_cut_at(struct card *c, uint64_t n);
+/* The n-th (1-based, from now) operation of the kinds in `ops` fails with err (-EIO, -EROFS, ...),
+ * once or for ever. A failed write or flush leaves each unflushed write durable, pending or lost,
+ * by the seed. n = 0 disarms. */
+void sim_fail_at(struct card *c, unsigned ops, uint64_t n, int err, bool forever);
+/* Flushes answer well but the writes of the last `lie` flush epochs stay volatile. 0: honest. */
+void sim_set_lie(struct card *c, unsigned lie);
+void sim_seed(struct card *c, uint64_t seed);
+
+uint64_t sim_ops(const struct card *c);     /* writes + flushes issued since sim_new */
+size_t sim_pending(const struct card *c);   /* unflushed 4 KiB block writes now, in issue order */
+/* block number on the card and fate chooser for exhaustive enumeration */
+uint64_t sim_pending_blk(const struct card *c, size_t i);
+
+/* Ends the power: decides each pending block write with fate(arg, i) (NULL: by the seed, all
+ * four fates, in random order), forgets the cache, and powers on again: not writable. */
+void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg);
+bool sim_is_dead(const struct card *c);
+
+/* Deep copy of the durable state and of the cache, for trying many cuts from one point. */
+int sim_clone(struct card **ret, const struct card *from) MUST_CHECK;
+
+/* Straight access to what is durable, for oracles and for damage (bit rot, foreign writers). */
+int sim_peek(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
+int sim_poke(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
+
+#endif

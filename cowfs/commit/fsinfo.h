@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What lies on the volume: kind, size, identity, and for ext2/3/4 which blocks are in use.
+ * All file-system knowledge of cowfs is in fsinfo.c (superblocks of the common ones) and
+ * ext4.c (through libext2fs).
+ */
+#ifndef COWFS_COMMIT_FSINFO_H
+#define COWFS_COMMIT_FSINFO_H
+
+#include "base/util.h"
+
+/* Reads whole 4 KiB blocks of some image of the volume into an aligned buffer: 0 or -errno. */
+struct blk_reader {
+	int (*read)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
+	void *ctx;
+	uint64_t volume_blks; /* reads beyond are -EINVAL */
+};
+
+enum fs_kind { FS_UNKNOWN = 0, FS_EXT = 1, FS_XFS = 2, FS_BTRFS = 3, FS_F2FS = 4, FS_VFAT = 5, FS_EXFAT = 6 };
+
+struct fsinfo {
+	enum fs_kind kind;
+	char type[16];	      /* "ext4", "xfs", ...; "unknown" */
+	uint64_t size_bytes;  /* end of the file system on the device; 0 if unknown */
+	uint32_t block_bytes;
+	uint8_t uuid[16];
+	uint64_t journal_bytes; /* internal journal; 0 if none */
+	bool can_freeze;      /* false for vfat and exfat */
+	/* ext only */
+	bool external_journal, mmp, has_journal, needs_recovery, error_flag, clean;
+};
+
+/*
+ * Identity of the file system as it is at home now, kept in every log record: any read-write
+ * mount or e2fsck elsewhere changes it, cowfs itself changes it only by its own writes.
+ * ext: the fields below from the superblock and CRC32C of the group descriptor blocks (first
+ * 64 KiB of them); others: CRC32C of the superblock locations in sb_crc, the rest 0.
+ */
+struct fs_fingerprint {
+	uint32_t kind;		/* enum fs_kind */
+	uint32_t mtime, wtime;	/* s_mtime, s_wtime */
+	uint16_t mnt_count, state;
+	uint64_t kbytes_written;
+	uint32_t journal_seq;	/* jbd2 superblock s_sequence; 0 without journal */
+	uint32_t sb_crc, gdt_crc;
+	uint8_t uuid[16];
+};
+
+/* 0 (kind FS_UNKNOWN if nothing known), or a read error. */
+int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
+int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
+
+/* ---- which blocks does an image use? ---- */
+
+enum blk_use {
+	USE_USED = 0,	 /* or not known to be free: out of range, block 0, doubt */
+	USE_FREE = 1,	 /* every file-system block in this 4 KiB unit is free */
+	USE_JOURNAL = 2, /* inside the internal jbd2 log, except its superblock (and the unit that holds it) */
+};
+
+struct fsmap;
+
+/* Why an image may not be committed automatically; bit mask. */
+enum {
+	FSMAP_BAD_CHECKSUM = 1 << 0, /* a superblock, descriptor or bitmap checksum is wrong */
+	FSMAP_ERROR_FLAG = 1 << 1,   /* EXT4_ERROR_FS is set in s_state */
+	FSMAP_NEEDS_RECOVERY = 1 << 2, /* jbd2 log is not empty: s_start != 0 or needs_recovery set */
+};
+
+/*
+ * Opens the image behind r (copied; its ctx must outlive the map). FS_EXT: bitmaps are read group by
+ * group when asked for; BLOCK_UNINIT groups are computed; memory is bounded by an LRU of groups.
+ * Any other kind: every block is USE_USED. Not for concurrent use.
+ */
+int fsmap_open(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
+void fsmap_close(struct fsmap *m); /* NULL allowed */
+/* True if the kind has a classifier (ext). */
+bool fsmap_knows(const struct fsmap *m);
+/* Use of one 4 KiB unit. A read error is an error; a wrong checksum is USE_USED for the whole group and
+ * sets FSMAP_BAD_CHECKSUM. */
+int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret) MUST_CHECK;
+unsigned fsmap_alarms(const struct fsmap *m);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Brings the file system on a loop device to a state that is consistent on the device (FIFREEZE),
+ * runs the seal, and thaws. The freeze is asked for by a thread of its own that serves no I/O.
+ *
+ * A freeze that does not complete in `bounce_ns` hangs behind some task that sleeps inside splice,
+ * sendfile or a write call with a descriptor of this file system: it is found through /proc, bounced
+ * (SIGSTOP + SIGCONT: the call unwinds and restarts, the task is unharmed) and named in the report.
+ * After `giveup_ns` the call returns -ETIMEDOUT; the freezer thread thaws as soon as the kernel lets it.
+ */
+#ifndef COWFS_COMMIT_QUIESCE_H
+#define COWFS_COMMIT_QUIESCE_H
+
+#include <sys/types.h>
+
+#include "base/util.h"
+
+struct quiesce_target {
+	int proc_dirfd;	  /* descriptor of /proc, kept from start: nothing else is looked up */
+	dev_t dev;	  /* st_dev of the loop device's file system = rdev of the loop device */
+	int loop_fd;	  /* the loop block device, for fsync when nothing is mounted */
+	/* tells the parent (dead-man): fd of the frozen root, or -1 after the thaw. May be NULL. */
+	void (*frozen)(void *ctx, int mount_fd);
+	void *ctx;
+	uint64_t bounce_ns; /* 0: 500 ms */
+	uint64_t giveup_ns; /* 0: 30 s */
+	bool stay_frozen;   /* shutdown: no thaw */
+};
+
+struct quiesce_report {
+	bool mounted, readonly, frozen;
+	uint64_t sync_ns;	/* syncfs before the freeze */
+	uint64_t freeze_ns;	/* FIFREEZE call */
+	uint64_t frozen_ns;	/* frozen .. thawed */
+	unsigned bounced;	/* tasks */
+	char culprit[64];	/* "comm[pid]" of the first bounced task */
+};
+
+/*
+ * seal(ctx) runs while the file system is frozen (or not mounted, after fsync of the device) and must
+ * be quick; its error is returned after the thaw. Errors before: -EOPNOTSUPP this file system has no
+ * freeze and is mounted read-write; -EBUSY somebody else has frozen it; -ETIMEDOUT.
+ */
+int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+		struct quiesce_report *ret) MUST_CHECK;
+
+/* Is a file system of this device mounted anywhere this process (or pid 1) can see? Copies the mount
+ * point if where != NULL. 1, 0 or -errno. */
+int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes, bool *ret_readonly);
+
+#endif

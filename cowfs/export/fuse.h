@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The volume as one FUSE file, whose mount is never attached to the tree, so that nothing can see,
+ * force-unmount or abort it.
+ */
+#ifndef COWFS_EXPORT_FUSE_H
+#define COWFS_EXPORT_FUSE_H
+
+#include "base/util.h"
+#include "export/view.h"
+
+struct fuse_export;
+
+/*
+ * fuse_fd: an open /dev/fuse (the parent process keeps a duplicate). Mounts (fsopen, fsconfig, fsmount),
+ * starts the serving threads and opens the file through the mount descriptor, which is closed again.
+ * Refuses to start without FUSE_ASYNC_DIO (a short write would be silent loss): -EPROTONOSUPPORT.
+ * *ret_file_fd: O_RDWR|O_DIRECT descriptor of the file, for the loop device; the caller closes it.
+ */
+int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int *ret_file_fd) MUST_CHECK;
+/* After the loop device and the descriptor are gone: ends the session, joins the threads, frees. */
+void fuse_export_stop(struct fuse_export *e);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* The loop device on top. Only this file and card/ do ioctls on block devices. */
+#ifndef COWFS_EXPORT_LOOP_H
+#define COWFS_EXPORT_LOOP_H
+
+#include <sys/types.h>
+
+#include "base/util.h"
+
+struct loop_dev {
+	int fd;		/* open block device */
+	unsigned number;
+	dev_t rdev;
+	char path[32];	/* "/dev/loop7" */
+};
+
+/*
+ * Takes a free loop device (retries when another process was faster), configures it on file_fd with direct I/O,
+ * then sets its queue: max_sectors_kb <= 1024, discard_max_bytes <= 64 MiB, read_ahead_kb. Verifies that direct
+ * I/O is really on and that a first sector can be read: on return the device answers. On error nothing stays.
+ */
+int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb) MUST_CHECK;
+/* -EBUSY while it is mounted or held. Returns when the kernel has let go of the file. */
+int loop_detach(struct loop_dev *d) MUST_CHECK;
+/* Is it mounted, swapped on or otherwise claimed? 1, 0, -errno. */
+int loop_in_use(const struct loop_dev *d);
+
+#endif

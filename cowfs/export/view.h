@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The merged view: for each 4 KiB block the newest of
+ *	1 active generation	RAM
+ *	2 sealed generation	RAM, while a commit is under way
+ *	3 failed generation	RAM, what a failed commit left behind
+ *	4 log			card, through the log index
+ *	5 base			card, at home
+ *
+ * I1  A request pins the layer stack from look-up to the end of its copying. A layer is freed
+ *     and ring space reused only after every pin older than its removal is gone (view_synchronize).
+ * I2  Every write or punch holds the seal lock shared from its look-up to its mark; the seal takes
+ *     it exclusively, for microseconds.
+ * I3  Writers of one block are serialised by a striped lock: first touch of a part of a block
+ *     fills it from below, once.
+ * I4  view_read, view_write and view_punch never wait for a commit.
+ */
+#ifndef COWFS_EXPORT_VIEW_H
+#define COWFS_EXPORT_VIEW_H
+
+#include "base/util.h"
+#include "card/card.h"
+#include "log/index.h"
+#include "ram/generation.h"
+
+struct view;
+
+/* Cumulative, any thread may read. What programs asked for, before any merging. */
+struct view_counters {
+	uint64_t read_calls, read_bytes;
+	uint64_t write_calls, written_bytes; /* absorbed in RAM */
+	uint64_t punch_calls, punched_bytes;
+	uint64_t read_errors, write_errors;
+};
+
+/* Takes one reference to index. store and base stay the caller's and outlive the view.
+ * volume_blks * 4096 <= base size. */
+int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
+	     struct log_index *index) MUST_CHECK;
+void view_free(struct view *v); /* no request in flight */
+uint64_t view_volume_blks(const struct view *v);
+void view_counters(const struct view *v, struct view_counters *ret);
+
+/* ---- serving threads: any alignment down to 1 byte, whole range or an error (-EINVAL outside the
+ * volume, -EIO and -EBADMSG from below, -ENOSPC hard limit of the store). A failed write changes
+ * no block that it did not complete. */
+int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
+int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
+int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK; /* reads zero after */
+
+/* ---- commit thread only ---- */
+
+/* What is in the active generation now, and what in the sealed and failed ones. */
+void view_dirty(struct view *v, struct generation_stats *ret_active, struct generation_stats *ret_below);
+
+/* Active becomes sealed, a new empty generation becomes active. An older failed layer stays below the
+ * sealed one and belongs to it from now on. -EBUSY: already sealed; -ENOMEM: nothing changed. */
+int view_seal(struct view *v) MUST_CHECK;
+/* The commit succeeded: publishes index (takes the caller's reference), then drops the sealed and the
+ * failed generation and the old index once no pin needs them. */
+void view_release(struct view *v, struct log_index *index);
+/* The commit failed: what was sealed becomes the failed layer. With an older failed layer the two are
+ * made one, block by block, in bounded extra memory; active and reads go on meanwhile. */
+int view_fail(struct view *v) MUST_CHECK;
+/* After a checkpoint: publishes an index alone. Returns when nobody can use the old one any more. */
+void view_set_index(struct view *v, struct log_index *index);
+/* Waits until every request that pinned the stack before this call has ended. */
+void view_synchronize(struct view *v);
+
+/* Immutable images for the commit, 4 KiB blocks, aligned buffers. */
+/* committed: log over base. Allowed at any time. */
+int view_read_committed(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
+/* sealed (and failed) over committed. Between view_seal and view_release/view_fail. */
+int view_read_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
+/* Next present run of the sealed pair at or after *blk, as generation_next. */
+bool view_next_sealed(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		      enum blk_state *ret_state);
+/* The live image and its runs (all RAM layers merged), for dry runs: a moving target, and said so. */
+int view_read_live(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
+bool view_next_live(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		    enum blk_state *ret_state);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One generation of changes in RAM: a sparse file on a private tmpfs that holds
+ * block b at offset b * 4096, and a two-level presence map with two bits a block.
+ *
+ * Readers and writers of one generation may run in parallel. The caller provides:
+ * a block's lock (view.c) around [look at state, fill, write, mark] of writers, and
+ * freedom from use before generation_free. Order inside: data first, then the mark
+ * (release); a reader that sees BLK_DATA (acquire) reads complete data.
+ */
+#ifndef COWFS_RAM_GENERATION_H
+#define COWFS_RAM_GENERATION_H
+
+#include "base/util.h"
+
+struct ram_store; /* the tmpfs: never attached to the tree, hard-limited, no swap, no huge pages */
+
+struct ram_usage {
+	uint64_t limit_bytes, used_bytes;
+};
+
+/* -EINVAL limit 0, -ENOMEM, or what fsopen/fsmount say. */
+int ram_store_open(struct ram_store **ret, uint64_t limit_bytes) MUST_CHECK;
+void ram_store_close(struct ram_store *s); /* NULL allowed; all generations freed before */
+void ram_store_usage(const struct ram_store *s, struct ram_usage *ret); /* cheap: fstatfs */
+
+enum blk_state {
+	BLK_ABSENT = 0, /* not in this generation: look below */
+	BLK_DATA = 1,	/* in the store */
+	BLK_HOLE = 2,	/* reads zero, takes no RAM (discard, write zeroes) */
+};
+
+struct generation;
+
+struct generation_stats {
+	uint64_t data_blks, hole_blks;
+};
+
+int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume_blks) MUST_CHECK;
+void generation_free(struct generation *g); /* NULL allowed; gives the RAM back */
+uint64_t generation_volume_blks(const struct generation *g);
+void generation_stats(const struct generation *g, struct generation_stats *ret);
+
+/* State of blk, and how many blocks from it on (at most max_blks, at least 1) are in the same state.
+ * Cost grows with what is present, not with max_blks: whole absent leaves are skipped at once. */
+uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_blks,
+			enum blk_state *ret_state);
+/* Next present (DATA or HOLE) run at or after *blk; false when there is none. *ret_blks is the run's
+ * length, cut at max_blks. Skips empty leaves. */
+bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *ret_state);
+
+/* Bytes of blocks whose state is BLK_DATA. Any alignment. 0 or -errno. */
+int generation_read(const struct generation *g, uint64_t off_bytes, void *buf, size_t len_bytes)
+	MUST_CHECK;
+/* Puts bytes into the store, any alignment, without marking. -ENOSPC: hard limit reached. */
+int generation_write(struct generation *g, uint64_t off_bytes, const void *buf, size_t len_bytes)
+	MUST_CHECK;
+/* Marks [blk, blk+blks): DATA, HOLE or ABSENT. Atomic per 64-bit word, O(blks/32). Reserving the
+ * map's memory may fail: -ENOMEM before anything was marked. */
+int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_state state) MUST_CHECK;
+/* Marks HOLE, then gives the pages of these blocks back to the store. */
+int generation_punch(struct generation *g, uint64_t blk, uint64_t blks) MUST_CHECK;
+
+/* The memory that the presence map takes now, in bytes (RSS of the memfd). */
+uint64_t generation_map_bytes(const struct generation *g);
+
+#endif
