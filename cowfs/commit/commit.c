@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One commit. Every dirty block of the sealed image goes one of these ways, first match wins:
+ *
+ *	free in the sealed file system			nothing is written
+ *	inside its jbd2 log (empty when sealed)		nothing is written
+ *	free in the committed file system		direct: in place, before the record
+ *	as in the committed image			nothing is written
+ *	all zero					zero record
+ *	else						logged
+ *
+ * I1  Before the record is durable nothing is written that the committed generation uses: direct targets are free
+ *     in it, the rest goes to the ring.
+ * I2  "Same" is asked only of blocks that the committed file system uses (no attempt ever writes those in place) and
+ *     never after a failed attempt (R8).
+ */
+#include "commit/commit.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/io.h"
+#include "commit/extents.h"
+
+#define CHUNK_BLKS 256u /* 1 MiB: one read, one write */
+
+struct job {
+	struct log *log;
+	struct card *base;
+	const struct commit_source *src;
+	const struct commit_options *opt;
+	struct commit_report rep;
+	struct extents direct, in_use, logged, zero;
+	uint8_t *buf, *old; /* CHUNK_BLKS blocks each */
+};
+
+static void progress(const struct job *j, enum commit_phase phase, uint64_t done, uint64_t total)
+{
+	if (j->opt->progress)
+		j->opt->progress(j->opt->progress_ctx, phase, done, total);
+}
+
+/* ---- classify ---- */
+
+static int classify_block(struct job *j, uint64_t blk)
+{
+	const struct commit_source *s = j->src;
+	enum blk_use use = USE_USED;
+	int r = s->use_sealed ? s->use_sealed(s->ctx, blk, &use) : 0;
+
+	if (r < 0)
+		return r;
+	if (use == USE_FREE) {
+		j->rep.skipped_free++;
+		return 0;
+	}
+	if (use == USE_JOURNAL) {
+		j->rep.skipped_journal++;
+		return 0;
+	}
+	use = USE_USED;
+	r = s->use_committed ? s->use_committed(s->ctx, blk, &use) : 0;
+	if (r < 0)
+		return r;
+	return extents_add(use == USE_FREE ? &j->direct : &j->in_use, blk, 1);
+}
+
+static int classify_use(struct job *j)
+{
+	uint64_t blk = 0, n;
+	enum blk_state state;
+
+	while (j->src->next(j->src->ctx, &blk, CHUNK_BLKS, &n, &state)) {
+		*(state == BLK_HOLE ? &j->rep.holes : &j->rep.dirty) += n;
+		for (uint64_t i = 0; i < n; i++) {
+			int r = classify_block(j, blk + i);
+
+			if (r < 0)
+				return r;
+		}
+		blk += n;
+		progress(j, PHASE_CLASSIFY, j->rep.dirty + j->rep.holes, 0);
+	}
+	return 0;
+}
+
+/* What is used in both images is compared by content, and zeros are found. */
+static int classify_content(struct job *j)
+{
+	bool compare = !log_doubt(j->log);
+	struct extents_chunk c = { 0 };
+
+	while (extents_next_chunk(&j->in_use, &c, CHUNK_BLKS)) {
+		int r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
+
+		if (r == 0 && compare)
+			r = j->src->read_committed(j->src->ctx, c.blk, c.blks, j->old);
+		for (uint64_t i = 0; i < c.blks && r == 0; i++) {
+			const uint8_t *p = j->buf + blk_to_bytes(i);
+
+			if (compare && !memcmp(p, j->old + blk_to_bytes(i), COW_BLK_BYTES))
+				j->rep.skipped_same++;
+			else
+				r = extents_add(bytes_all_zero(p, COW_BLK_BYTES) ? &j->zero : &j->logged, c.blk + i, 1);
+		}
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* ---- price ---- */
+
+static void count_erase_blocks(struct job *j)
+{
+	const struct card_geometry *g = &j->base->geo;
+	uint64_t last = UINT64_MAX;
+
+	for (size_t i = 0; i < j->direct.n; i++) {
+		uint64_t off = g->disk_off_bytes + blk_to_bytes(j->direct.e[i].blk);
+		uint64_t a = off / g->erase_block_bytes;
+		uint64_t b = (off + blk_to_bytes(j->direct.e[i].blks) - 1) / g->erase_block_bytes;
+
+		j->rep.erase_blocks += b - a + (a != last);
+		last = b;
+	}
+	j->rep.erase_blocks += (blk_to_bytes(j->rep.logged + j->rep.meta) + g->erase_block_bytes - 1) / g->erase_block_bytes;
+}
+
+static void price(struct job *j)
+{
+	struct commit_report *r = &j->rep;
+
+	r->direct = extents_blks(&j->direct);
+	r->logged = extents_blks(&j->logged);
+	r->zero = extents_blks(&j->zero);
+	r->direct_extents = j->direct.n;
+	r->logged_extents = j->logged.n + j->zero.n;
+	/* runs are cut at CHUNK_BLKS */
+	r->meta = log_meta_blks(j->log, r->logged, r->direct,
+				r->direct_extents + r->logged_extents + (r->direct + r->logged) / CHUNK_BLKS);
+	r->need_blks = r->logged + r->meta;
+	r->room_blks = log_room_blks(j->log);
+	count_erase_blocks(j);
+}
+
+static void estimate(struct job *j)
+{
+	struct commit_report *r = &j->rep;
+
+	if (!r->direct && !r->logged && !r->zero) {
+		r->meta = r->erase_blocks = 0;
+		return;
+	}
+	r->estimate = true;
+	if (r->need_blks > r->room_blks) {
+		struct log_index *ix = log_index_of(j->log);
+
+		r->checkpoint = log_index_data_blks(ix) + log_index_zero_blks(ix);
+		log_index_unref(ix);
+	}
+	r->written_bytes = blk_to_bytes(r->direct + r->logged + r->meta + r->checkpoint);
+	r->write_calls = r->direct_extents + r->direct / CHUNK_BLKS + (r->logged + r->meta) / CHUNK_BLKS + 2;
+	r->flushes = 2;
+}
+
+/* ---- write ---- */
+
+static int base_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+static void home_fingerprint(const struct log *log, struct card *base, struct fs_fingerprint *ret)
+{
+	struct blk_reader r = { .read = base_read, .ctx = base, .volume_blks = log_super(log)->fs_bytes / COW_BLK_BYTES };
+
+	if (fsinfo_fingerprint(&r, ret) < 0)
+		*ret = (struct fs_fingerprint){ 0 };
+}
+
+static int set_writable(struct log *log, struct card *base, bool on)
+{
+	struct card *lc = log_card(log);
+	int r = card_set_writable(base, on);
+
+	if (r == 0 && lc != base) {
+		r = card_set_writable(lc, on);
+		if (r < 0 && on && card_set_writable(base, false) < 0)
+			return r;
+	}
+	return r;
+}
+
+static int write_direct(struct job *j)
+{
+	struct extents_chunk c = { 0 };
+	uint64_t done = 0;
+
+	while (extents_next_chunk(&j->direct, &c, CHUNK_BLKS)) {
+		int r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
+
+		if (r == 0)
+			r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));
+		if (r == 0)
+			r = log_add_direct(j->log, c.blk, c.blks, j->buf);
+		if (r < 0)
+			return r;
+		done += c.blks;
+		progress(j, PHASE_DIRECT, done, j->rep.direct + j->rep.logged);
+	}
+	return 0;
+}
+
+static int write_logged(struct job *j)
+{
+	struct extents_chunk c = { 0 };
+	uint64_t done = j->rep.direct;
+	int r = 0;
+
+	while (extents_next_chunk(&j->logged, &c, CHUNK_BLKS)) {
+		r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
+		if (r == 0)
+			r = log_add_logged(j->log, c.blk, c.blks, j->buf);
+		if (r < 0)
+			return r;
+		done += c.blks;
+		progress(j, PHASE_LOG, done, j->rep.direct + j->rep.logged);
+	}
+	for (size_t i = 0; i < j->zero.n && r == 0; i++)
+		r = log_add_zero(j->log, j->zero.e[i].blk, j->zero.e[i].blks);
+	return r;
+}
+
+struct home_progress {
+	commit_progress *fn;
+	void *ctx;
+};
+
+static int home_progress(void *ctx, uint64_t done, uint64_t total)
+{
+	struct home_progress *p = ctx;
+
+	if (p->fn)
+		p->fn(p->ctx, PHASE_CHECKPOINT, done, total);
+	return 0;
+}
+
+/* Log home, readers moved off the old index, then the record that carries the new tail. */
+static int checkpoint(struct log *log, struct card *base, const struct commit_options *opt,
+		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx, enum record_type type,
+		      uint32_t flags, uint64_t *ret_blks)
+{
+	struct home_progress hp = { .fn = opt->progress, .ctx = opt->progress_ctx };
+	uint64_t before = log_ledger(log)->checkpoint_blks;
+	struct fs_fingerprint fp;
+	struct log_index *ix;
+	int r = log_checkpoint(log, home_progress, &hp, &ix);
+
+	*ret_blks = log_ledger(log)->checkpoint_blks - before;
+	if (r < 0)
+		return r;
+	if (publish)
+		publish(publish_ctx, ix);
+	else
+		log_index_unref(ix);
+	home_fingerprint(log, base, &fp);
+	return log_put_tail(log, type, flags, opt->cause, &fp);
+}
+
+static void count_skips(struct job *j, bool add)
+{
+	struct wear_ledger *l = log_ledger(j->log);
+	uint64_t sign = add ? 1 : UINT64_MAX; /* modulo 2^64: minus one */
+
+	l->free_blks += sign * j->rep.skipped_free;
+	l->journal_blks += sign * j->rep.skipped_journal;
+	l->same_blks += sign * j->rep.skipped_same;
+}
+
+/* The card is writable. */
+static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
+		     struct log_index **ret_index)
+{
+	struct fs_fingerprint fp;
+	int r = log_recheck(j->log);
+
+	if (r == 0)
+		r = log_prepare(j->log);
+	if (r == 0 && j->rep.need_blks > log_room_blks(j->log))
+		r = checkpoint(j->log, j->base, j->opt, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
+	if (r < 0)
+		return r;
+	j->rep.room_blks = log_room_blks(j->log);
+	if (j->rep.need_blks > j->rep.room_blks)
+		return -EFBIG;
+	home_fingerprint(j->log, j->base, &fp);
+	r = log_begin(j->log);
+	if (r < 0)
+		return r;
+	r = write_direct(j);
+	if (r == 0)
+		r = write_logged(j);
+	if (r == 0) {
+		count_skips(j, true);
+		r = log_end(j->log, j->opt->cause, j->opt->record_flags, &fp, ret_index);
+		if (r < 0)
+			count_skips(j, false);
+	}
+	if (r < 0)
+		log_abort(j->log);
+	return r;
+}
+
+static void bill(struct job *j, const struct wear_ledger *before, uint64_t start_ns)
+{
+	struct wear_ledger now;
+
+	log_totals(j->log, &now);
+	j->rep.written_bytes = now.written_bytes - before->written_bytes;
+	j->rep.write_calls = now.write_calls - before->write_calls;
+	j->rep.flushes = now.flushes - before->flushes;
+	j->rep.writable_ns = now.writable_ns - before->writable_ns;
+	j->rep.meta = now.meta_blks - before->meta_blks;
+	j->rep.duration_ns = now_ns() - start_ns;
+}
+
+static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
+	       struct log_index **ret_index)
+{
+	uint64_t start_ns = now_ns();
+	struct wear_ledger before;
+	int r = classify_use(j), off;
+
+	if (r == 0)
+		r = classify_content(j);
+	if (r < 0)
+		return r;
+	price(j);
+	if (j->opt->dry_run) {
+		estimate(j);
+		j->rep.duration_ns = now_ns() - start_ns;
+		return 0;
+	}
+	if (!j->rep.direct && !j->rep.logged && !j->rep.zero) {
+		/* no used block differs: the committed state is this state */
+		j->rep.meta = j->rep.erase_blocks = 0;
+		count_skips(j, true);
+		*ret_index = log_index_of(j->log);
+		return 0;
+	}
+	if (j->rep.need_blks > log_capacity_blks(j->log)) {
+		j->rep.room_blks = log_capacity_blks(j->log);
+		return -EFBIG;
+	}
+	log_totals(j->log, &before);
+	r = set_writable(j->log, j->base, true);
+	if (r < 0)
+		return r;
+	r = write_all(j, publish, publish_ctx, ret_index);
+	/* the outcome stands; a card that stays writable shows in the next attempt */
+	off = set_writable(j->log, j->base, false);
+	(void)off;
+	bill(j, &before, start_ns);
+	return r;
+}
+
+int commit_run(struct log *log, struct card *base, const struct commit_source *src, const struct commit_options *opt,
+	       void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
+	       struct commit_report *ret_report, struct log_index **ret_index)
+{
+	struct job j = { .log = log, .base = base, .src = src, .opt = opt };
+	int r;
+
+	j.buf = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
+	j.old = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
+	r = j.buf && j.old ? run(&j, publish, publish_ctx, ret_index) : -ENOMEM;
+	*ret_report = j.rep;
+	free(j.buf);
+	free(j.old);
+	extents_clear(&j.direct);
+	extents_clear(&j.in_use);
+	extents_clear(&j.logged);
+	extents_clear(&j.zero);
+	return r;
+}
+
+int commit_checkpoint(struct log *log, struct card *base, const struct commit_options *opt,
+		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
+		      enum record_type tail_type, uint64_t *ret_blks)
+{
+	int r, off;
+
+	*ret_blks = 0;
+	if (!log_newest(log)->seq || log_rests(log, tail_type, opt->record_flags))
+		return 0;
+	r = set_writable(log, base, true);
+	if (r < 0)
+		return r;
+	r = log_recheck(log);
+	if (r == 0)
+		r = log_prepare(log);
+	if (r == 0)
+		r = checkpoint(log, base, opt, publish, publish_ctx, tail_type, opt->record_flags, ret_blks);
+	off = set_writable(log, base, false);
+	return r < 0 ? r : off;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One commit of a sealed image: classify, plan, write, record. Knows no daemon: the crash driver
+ * runs the very same code on a simulated card.
+ */
+#ifndef COWFS_COMMIT_COMMIT_H
+#define COWFS_COMMIT_COMMIT_H
+
+#include "card/card.h"
+#include "commit/fsinfo.h"
+#include "log/log.h"
+#include "ram/generation.h"
+
+/* What a commit needs to know of the images. All from the commit thread. */
+struct commit_source {
+	void *ctx;
+	uint64_t volume_blks;
+	/* next present run of the sealed image at or after *blk, see generation_next */
+	bool (*next)(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state);
+	int (*read_sealed)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
+	int (*read_committed)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
+	/* use of a block in the sealed and in the committed file system; NULL: all used (no classifier) */
+	int (*use_sealed)(void *ctx, uint64_t blk, enum blk_use *ret);
+	int (*use_committed)(void *ctx, uint64_t blk, enum blk_use *ret);
+};
+
+enum commit_phase { PHASE_CLASSIFY, PHASE_DIRECT, PHASE_LOG, PHASE_CHECKPOINT };
+
+typedef void commit_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
+
+struct commit_options {
+	bool dry_run; /* classify and price only */
+	enum commit_cause cause;
+	uint32_t record_flags;
+	commit_progress *progress;		  /* NULL: none */
+	void *progress_ctx;
+};
+
+/* The bill. Blocks unless the name says otherwise. */
+struct commit_report {
+	uint64_t dirty, holes;			 /* in the sealed image */
+	uint64_t skipped_free, skipped_journal, skipped_same;
+	uint64_t direct, logged, zero;		 /* written in place; to the log; as zero records */
+	uint64_t direct_extents, logged_extents; /* runs of consecutive blocks */
+	uint64_t meta, checkpoint;		 /* log metadata; blocks written home by checkpoints on the way */
+	uint64_t erase_blocks;			 /* distinct erase blocks that get a write */
+	uint64_t written_bytes, write_calls, flushes; /* at the card; estimates in a dry run */
+	uint64_t duration_ns, writable_ns;
+	uint64_t need_blks, room_blks;		 /* ring blocks needed and free; set with -EFBIG */
+	bool estimate;
+};
+
+/*
+ * On success the new index is in *ret_index (a reference) and the generation is durable. Makes room by a
+ * checkpoint if the ring needs it: publish(ctx, index) is called then, and must not return before no reader uses
+ * an older index. On error nothing is committed: everything sealed must be kept and written again.
+ * Errors: -EFBIG the ring cannot hold it (numbers in the report); -ESTALE card swapped; -EUCLEAN broken log; card errors.
+ * Nothing dirty: 0, *ret_index untouched, report zero.
+ */
+int commit_run(struct log *log, struct card *base, const struct commit_source *src, const struct commit_options *opt,
+	       void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
+	       struct commit_report *ret_report, struct log_index **ret_index) MUST_CHECK;
+
+/* Everything home, then the record that says so (type TAIL or RETIRED, flags from opt). Writes nothing if the
+ * newest record says it already, or if nothing was ever committed. */
+int commit_checkpoint(struct log *log, struct card *base, const struct commit_options *opt,
+		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
+		      enum record_type tail_type, uint64_t *ret_blks) MUST_CHECK;
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* A growing list of block runs, added in ascending order. Zero-initialise; extents_clear frees. */
+#ifndef COWFS_COMMIT_EXTENTS_H
+#define COWFS_COMMIT_EXTENTS_H
+
+#include "base/util.h"
+
+struct extent_run {
+	uint64_t blk, blks;
+};
+
+struct extents {
+	struct extent_run *e;
+	size_t n, cap;
+	uint64_t blks;
+};
+
+/* Zero-initialised: before the first chunk. */
+struct extents_chunk {
+	uint64_t blk, blks;
+	size_t i;
+	uint64_t pos;
+};
+
+/* blk is not before the end of the last run. Neighbours are joined. -ENOMEM. */
+int extents_add(struct extents *x, uint64_t blk, uint64_t blks) MUST_CHECK;
+/* Next piece of at most max_blks; false at the end. */
+bool extents_next_chunk(const struct extents *x, struct extents_chunk *c, uint64_t max_blks);
+uint64_t extents_blks(const struct extents *x);
+void extents_clear(struct extents *x);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* On-card bytes to structs and back: private to log/. Byte tables: docs/FORMAT.md. */
+#ifndef COWFS_LOG_CODEC_H
+#define COWFS_LOG_CODEC_H
+
+#include "log/format.h"
+
+/* Each encodes into one zeroed 4 KiB block. */
+void codec_put_super(uint8_t blk[COW_BLK_BYTES], const struct log_super *s);
+void codec_put_head(uint8_t blk[COW_BLK_BYTES], const struct log_head *h);
+void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *r);
+
+/* -ENOENT another magic; -EBADMSG damaged; -EPROTONOSUPPORT unknown version or feature (super only: then
+ * ret->version and the masks are valid); -EUCLEAN fields that contradict each other. */
+int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret) MUST_CHECK;
+/* The ring uuid is compared as well: blocks of another life are -ENOENT. */
+int codec_get_head(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], struct log_head *ret) MUST_CHECK;
+int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], struct log_record *ret) MUST_CHECK;
+
+/* ---- descriptor blocks ---- */
+
+struct desc_writer {
+	uint8_t *blk; /* current block, 4 KiB, zeroed by the caller */
+	size_t pos;
+	uint32_t extents;
+};
+
+#define DESC_HEADER_BYTES 64u
+#define DESC_EXTENT_BYTES 24u
+
+void desc_start(struct desc_writer *w, uint8_t *blk);
+/* Puts as much of the extent as fits (blks of it); returns how many blocks, 0 when the block is full. */
+uint32_t desc_put(struct desc_writer *w, const struct desc_extent *e);
+void desc_seal(struct desc_writer *w, const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index);
+
+struct desc_cursor {
+	const uint8_t *blk;
+	size_t pos;
+	uint32_t left;
+	uint32_t crcs[COW_BLK_BYTES / 4]; /* of the extent at hand */
+};
+
+/* Checks header and CRC; -EBADMSG. */
+int desc_open(struct desc_cursor *c, const uint8_t *blk, const uint8_t uuid[16], uint64_t epoch, uint64_t seq,
+	      uint32_t index) MUST_CHECK;
+/* 1 an extent (crc points into the cursor), 0 end, -EUCLEAN nonsense. */
+int desc_next(struct desc_cursor *c, struct desc_extent *ret) MUST_CHECK;
+
+#endif

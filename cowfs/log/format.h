@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What is on the card besides the file system: super record, segment heads, descriptor
+ * blocks and records. The byte tables are in docs/FORMAT.md; the codec (codec.c) is the
+ * only place that knows offsets. In memory these are plain structs in host order.
+ *
+ * Every block but payload is 4 KiB: magic, CRC32C over the block with the CRC field zero,
+ * ring uuid, fields, zeros. Reserved bytes are zero and checked.
+ */
+#ifndef COWFS_LOG_FORMAT_H
+#define COWFS_LOG_FORMAT_H
+
+#include "base/util.h"
+#include "commit/fsinfo.h"
+
+#define LOG_FORMAT_VERSION 1u
+#define LOG_MIN_SEGMENTS 6u
+#define LOG_MAX_SEGMENTS 65536u
+#define LOG_MIN_SEG_BYTES (64 * KIB)
+#define LOG_MAX_SEG_BYTES (4 * MIB)
+
+/* Features. compat: ignore if unknown; ro_compat: unknown = attach refused, check and recover too
+ * would lose it, so refused; incompat: unknown = nothing at all is done with this ring. */
+#define LOG_INCOMPAT_KNOWN 0ull
+#define LOG_RO_COMPAT_KNOWN 0ull
+
+enum super_state {
+	SUPER_VIRGIN = 1,  /* formatted, never attached: the ring is void, its uuid a placeholder */
+	SUPER_LIVE = 2,	   /* attached at least once; uuid is final */
+	SUPER_PENDING = 3, /* the ring lies in what a shrink under way will free (format --shrink) */
+};
+
+struct log_super {
+	uint32_t version;
+	uint64_t compat, ro_compat, incompat;
+	enum super_state state;
+	uint64_t revision; /* counts rewrites; of two valid copies the higher wins */
+	uint8_t ring_uuid[16];
+	uint64_t fs_bytes;	   /* exported size of the volume */
+	uint64_t base_bytes;	   /* size of the base device when written */
+	uint64_t log_bytes;	   /* size of the log device when written */
+	uint64_t copy_off_bytes[2]; /* A, B on the log device */
+	uint64_t ring_off_bytes;   /* on the log device */
+	uint32_t seg_bytes, seg_count;
+	uint32_t erase_block_bytes, eb_source;
+	uint64_t disk_off_bytes;   /* start of the log device on its disk, for alignment */
+	uint8_t external;	   /* 1: ring on another device than the volume */
+	uint8_t lag;		   /* commits that the card may lose after acknowledging them */
+	uint64_t created_s;	   /* CLOCK_REALTIME seconds */
+	uint8_t fs_uuid[16];	   /* of the file system when formatted, to tell cards apart */
+};
+
+enum record_type {
+	RECORD_COMMIT = 1,
+	RECORD_OPEN = 2,       /* empty; first of an epoch, in a fresh segment */
+	RECORD_CHECKPOINT = 3, /* second copy of the newest commit record, before the first home write */
+	RECORD_TAIL = 4,       /* empty; carries a new tail */
+	RECORD_RETIRED = 5,    /* empty; cowfs has left this card, the base is free to change */
+};
+
+enum {
+	RECORD_CLEAN = 1 << 0, /* everything is home, nothing was in flight: written at detach */
+};
+
+enum commit_cause { CAUSE_MANUAL = 1, CAUSE_TIMER = 2, CAUSE_PRESSURE = 3, CAUSE_SHUTDOWN = 4, CAUSE_DETACH = 5,
+		    CAUSE_RECOVER = 6 };
+
+/* For the life of the card with cowfs; every record carries the totals at the moment it was written,
+ * itself included (as planned: a record that is read back was written). Units in the names. */
+struct wear_ledger {
+	uint64_t absorbed_bytes, absorbed_writes; /* what programs wrote, into RAM */
+	uint64_t punched_bytes;
+	uint64_t free_blks, journal_blks, same_blks; /* dirty blocks not written, by reason */
+	uint64_t direct_blks, logged_blks, zero_blks; /* zero: logged without payload */
+	uint64_t checkpoint_blks;
+	uint64_t meta_blks;	/* heads, descriptors, records */
+	uint64_t super_blks;
+	uint64_t write_calls, written_bytes; /* everything sent to the card */
+	uint64_t flushes;
+	uint64_t commits, commits_failed, checkpoints, attaches;
+	uint64_t writable_ns;
+};
+
+struct record_ptr {
+	uint64_t seq, epoch, lblk;
+};
+
+struct log_record {
+	enum record_type type;
+	uint32_t flags;
+	uint8_t ring_uuid[16];
+	uint64_t epoch, seq, lblk; /* lblk: where this block lies, checked when read */
+	struct record_ptr prev;	   /* seq 0: none */
+	uint64_t tail_seq;	   /* oldest record whose log entries replay still needs */
+	uint64_t floor_seq;	   /* oldest candidate once this record is durable: manifests are checked from here */
+	uint64_t fallback_seq;	   /* oldest candidate when it was written: recovery never goes below the highest */
+	uint64_t start_lblk;	   /* first ring block of this group */
+	uint64_t desc_lblk;	   /* first descriptor block; its followers by log_next_lblk */
+	uint32_t desc_blks, desc_crc; /* CRC32C over all descriptor blocks */
+	uint64_t desc_epoch, desc_seq; /* whose descriptors: its own, or those of the record that it copies */
+	uint64_t direct_blks, logged_blks, zero_blks;
+	enum commit_cause cause;
+	uint64_t time_s;
+	struct fs_fingerprint fingerprint;
+	char identity[64];
+	struct wear_ledger ledger;
+};
+
+struct log_head {
+	uint8_t ring_uuid[16];
+	uint64_t epoch;
+	uint64_t serial; /* grows with every segment opened */
+	uint32_t seg;	 /* index of this segment, checked */
+	struct record_ptr last; /* newest durable record when it was opened */
+};
+
+enum desc_type { DESC_LOGGED = 1, DESC_ZERO = 2, DESC_DIRECT = 3 };
+
+/* One extent of a descriptor. crc has `blks` entries for LOGGED and DIRECT, none for ZERO. */
+struct desc_extent {
+	enum desc_type type;
+	uint32_t blks;
+	uint64_t blk;
+	uint64_t lblk; /* LOGGED: where the payload starts */
+	const uint32_t *crc;
+};
+
+#endif

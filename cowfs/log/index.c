@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The log index: a sorted array of extents and one array of CRCs, never changed once built.
+ * A commit builds the next index in one linear pass over the old one and its own entries;
+ * the ring bounds both.
+ */
+#include "log/index.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "log/index_build.h"
+
+struct extent {
+	uint64_t blk, blks;
+	uint64_t lblk;	/* of a data extent */
+	size_t crc_pos; /* into crcs; NO_CRC: a zero extent */
+};
+
+#define NO_CRC SIZE_MAX
+
+struct log_index {
+	_Atomic unsigned refs;
+	struct card *card;
+	uint64_t ring_off_bytes;
+	uint64_t data_blks, zero_blks;
+	size_t n, n_crc;
+	struct extent *ext;
+	uint32_t *crcs;
+};
+
+struct log_index *log_index_empty(void)
+{
+	struct log_index *ix = calloc(1, sizeof(*ix));
+
+	if (ix)
+		ix->refs = 1;
+	return ix;
+}
+
+struct log_index *log_index_ref(struct log_index *ix)
+{
+	atomic_fetch_add(&ix->refs, 1);
+	return ix;
+}
+
+void log_index_unref(struct log_index *ix)
+{
+	if (!ix || atomic_fetch_sub(&ix->refs, 1) != 1)
+		return;
+	free(ix->ext);
+	free(ix->crcs);
+	free(ix);
+}
+
+uint64_t log_index_data_blks(const struct log_index *ix)
+{
+	return ix->data_blks;
+}
+
+uint64_t log_index_zero_blks(const struct log_index *ix)
+{
+	return ix->zero_blks;
+}
+
+/* first extent whose end is behind blk */
+static size_t lookup(const struct log_index *ix, uint64_t blk)
+{
+	size_t lo = 0, hi = ix->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (ix->ext[mid].blk + ix->ext[mid].blks <= blk)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_blks, enum log_where *ret_where)
+{
+	size_t i = lookup(ix, blk);
+	const struct extent *e = i < ix->n ? &ix->ext[i] : NULL;
+
+	if (!e) {
+		*ret_where = LOG_HOME;
+		return max_blks;
+	}
+	if (blk < e->blk) {
+		*ret_where = LOG_HOME;
+		return min_u64(max_blks, e->blk - blk);
+	}
+	*ret_where = e->crc_pos == NO_CRC ? LOG_ZERO : LOG_DATA;
+	return min_u64(max_blks, e->blk + e->blks - blk);
+}
+
+int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void *buf)
+{
+	size_t i = lookup(ix, blk);
+	const struct extent *e = &ix->ext[i];
+	int r;
+
+	if (i >= ix->n || blk < e->blk || blk + blks > e->blk + e->blks || e->crc_pos == NO_CRC)
+		return -EINVAL;
+	r = card_read(ix->card, ix->ring_off_bytes + blk_to_bytes(e->lblk + (blk - e->blk)), buf,
+		      blk_to_bytes(blks));
+	if (r < 0)
+		return r;
+	for (uint64_t k = 0; k < blks; k++)
+		if (crc32c(0, (const char *)buf + blk_to_bytes(k), COW_BLK_BYTES) !=
+		    ix->crcs[e->crc_pos + (blk - e->blk) + k])
+			return -EBADMSG;
+	return 0;
+}
+
+bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *ret)
+{
+	const struct extent *e;
+
+	if (i >= ix->n)
+		return false;
+	e = &ix->ext[i];
+	*ret = (struct index_entry){ .kind = e->crc_pos == NO_CRC ? INDEX_ZERO : INDEX_DATA,
+				     .blk = e->blk,
+				     .blks = e->blks,
+				     .lblk = e->lblk,
+				     .crc = e->crc_pos == NO_CRC ? NULL : ix->crcs + e->crc_pos };
+	return true;
+}
+
+static int by_blk(const void *a, const void *b)
+{
+	const struct index_entry *x = a, *y = b;
+
+	return x->blk < y->blk ? -1 : x->blk > y->blk;
+}
+
+static void append(struct log_index *ix, const struct index_entry *e, uint64_t skip_blks, uint64_t blks)
+{
+	struct extent *x;
+
+	if (!blks || e->kind == INDEX_HOME)
+		return;
+	x = &ix->ext[ix->n++];
+	*x = (struct extent){ .blk = e->blk + skip_blks, .blks = blks, .lblk = e->lblk + skip_blks, .crc_pos = NO_CRC };
+	if (e->kind == INDEX_ZERO) {
+		ix->zero_blks += blks;
+		return;
+	}
+	x->crc_pos = ix->n_crc;
+	memcpy(ix->crcs + ix->n_crc, e->crc + skip_blks, blks * sizeof(uint32_t));
+	ix->n_crc += blks;
+	ix->data_blks += blks;
+}
+
+int log_index_overlay(struct log_index **ret, const struct log_index *old, struct index_entry *entries, size_t n,
+		      struct card *card, uint64_t ring_off_bytes)
+{
+	struct log_index *ix = log_index_empty();
+	size_t crcs = old->n_crc, j = 0;
+
+	if (!ix)
+		return -ENOMEM;
+	qsort(entries, n, sizeof(*entries), by_blk);
+	for (size_t i = 0; i < n; i++) {
+		if (i && entries[i - 1].blk + entries[i - 1].blks > entries[i].blk) {
+			log_index_unref(ix);
+			return -EINVAL;
+		}
+		if (entries[i].kind == INDEX_DATA)
+			crcs += entries[i].blks;
+	}
+	ix->card = card;
+	ix->ring_off_bytes = ring_off_bytes;
+	/* an entry inside an old extent splits it: at most one more piece for each entry */
+	ix->ext = calloc(old->n + 2 * n + 1, sizeof(*ix->ext));
+	ix->crcs = calloc(crcs + 1, sizeof(*ix->crcs));
+	if (!ix->ext || !ix->crcs) {
+		log_index_unref(ix);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < old->n; i++) {
+		struct index_entry e;
+		uint64_t pos = 0;
+
+		log_index_extent(old, i, &e);
+		while (j < n && entries[j].blk + entries[j].blks <= e.blk) {
+			append(ix, &entries[j], 0, entries[j].blks);
+			j++;
+		}
+		/* entries that overlap this extent: keep what stands before, between and behind them */
+		for (size_t k = j; k < n && entries[k].blk < e.blk + e.blks; k++) {
+			if (entries[k].blk > e.blk + pos) {
+				append(ix, &e, pos, entries[k].blk - (e.blk + pos));
+				pos = entries[k].blk - e.blk;
+			}
+			pos = min_u64(e.blks, max_u64(pos, entries[k].blk + entries[k].blks - e.blk));
+			if (entries[k].blk + entries[k].blks <= e.blk + e.blks) {
+				append(ix, &entries[k], 0, entries[k].blks);
+				j = k + 1;
+			}
+		}
+		append(ix, &e, pos, e.blks - pos);
+	}
+	for (; j < n; j++)
+		append(ix, &entries[j], 0, entries[j].blks);
+	*ret = ix;
+	return 0;
+}
+
+static int grow(void **p, size_t *cap, size_t need, size_t item_bytes)
+{
+	size_t n = *cap ? *cap : 64;
+	void *q;
+
+	if (need <= *cap)
+		return 0;
+	while (n < need)
+		n *= 2;
+	q = realloc(*p, n * item_bytes);
+	if (!q)
+		return -ENOMEM;
+	*p = q;
+	*cap = n;
+	return 0;
+}
+
+int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uint64_t blks, uint64_t lblk,
+		   const uint32_t *crc)
+{
+	size_t n_crc = kind == INDEX_DATA ? blks : 0;
+	struct index_entry *last;
+	int r = grow((void **)&l->crcs, &l->cap_crcs, l->n_crcs + n_crc, sizeof(*l->crcs));
+
+	if (r == 0)
+		r = grow((void **)&l->e, &l->cap, l->n + 1, sizeof(*l->e));
+	if (r < 0)
+		return r;
+	last = l->n ? &l->e[l->n - 1] : NULL;
+	if (n_crc)
+		memcpy(l->crcs + l->n_crcs, crc, n_crc * sizeof(*crc));
+	if (last && last->kind == kind && last->blk + last->blks == blk &&
+	    (kind != INDEX_DATA || last->lblk + last->blks == lblk))
+		last->blks += blks;
+	else
+		l->e[l->n++] = (struct index_entry){ .kind = kind,
+						     .blk = blk,
+						     .blks = blks,
+						     .lblk = lblk,
+						     .crc_pos = l->n_crcs };
+	l->n_crcs += n_crc;
+	return 0;
+}
+
+int index_list_overlay(struct log_index **ret, const struct log_index *old, struct index_list *l, struct card *card,
+		       uint64_t ring_off_bytes)
+{
+	for (size_t i = 0; i < l->n; i++)
+		l->e[i].crc = l->crcs + l->e[i].crc_pos;
+	return log_index_overlay(ret, old, l->e, l->n, card, ring_off_bytes);
+}
+
+void index_list_clear(struct index_list *l)
+{
+	free(l->e);
+	free(l->crcs);
+	*l = (struct index_list){ 0 };
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The log: a ring of segments on the card that holds commits until their blocks are home.
+ * Protocol and crash argument: docs/FORMAT.md; the rules R1..R12 cited in the code are its rules.
+ *
+ * One thread (the commit thread) uses a log; log indexes (index.h) may be used by any.
+ */
+#ifndef COWFS_LOG_LOG_H
+#define COWFS_LOG_LOG_H
+
+#include "card/card.h"
+#include "log/format.h"
+#include "log/index.h"
+
+/* ---- super record and geometry (super.c) ---- */
+
+enum super_trouble {
+	SUPER_COPY_A_BAD = 1 << 0, /* one copy unreadable or damaged: runs on, said in status */
+	SUPER_COPY_B_BAD = 1 << 1,
+	SUPER_GROWN = 1 << 2,	   /* the device is larger than when formatted */
+	SUPER_NEWER = 1 << 3,	   /* format version or feature not known here */
+};
+
+/* Plans the layout for a volume of fs_bytes. log_bytes 0: max(32 MiB, 8 erase blocks). logcard may be base.
+ * -ENOSPC: no room behind the file system; *ret_short_bytes says how much is missing. -EINVAL: log too small. */
+int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes, uint64_t log_bytes,
+	       struct log_super *ret, uint64_t *ret_short_bytes) MUST_CHECK;
+/* Finds the newest valid copy. fs_bytes: the file system's own end, 0 if unknown.
+ * -ENOENT no cowfs log; -EBADMSG both copies damaged; -EPROTONOSUPPORT newer format;
+ * -ERANGE the card is smaller than the log says; else an I/O error. */
+int super_read(struct card *logcard, uint64_t fs_bytes, struct log_super *ret, unsigned *ret_trouble) MUST_CHECK;
+/* Writes both copies, a FLUSH after each. The card is writable. */
+int super_write(struct card *logcard, struct log_super *s) MUST_CHECK;
+
+/* ---- opening: reads only ---- */
+
+struct log;
+
+enum log_state {
+	LOG_EMPTY = 0,	/* virgin: nothing in it */
+	LOG_CLEAN = 1,	/* all home, last record is clean */
+	LOG_LIVE = 2,	/* newest generation found complete; index may be non-empty */
+	LOG_FELL_BACK = 3, /* newer records were rejected, an older complete generation was chosen */
+	LOG_RETIRED = 4,
+	LOG_BROKEN = 5, /* no complete generation above the floor: nothing is replayed, nothing may be written */
+};
+
+struct log_open_report {
+	enum log_state state;
+	unsigned super_trouble;
+	struct log_record newest;	/* the chosen one; zero when EMPTY or BROKEN */
+	uint64_t highest_seq;
+	unsigned rejected;		/* valid records that were not chosen */
+	char why[160];			/* of the last rejection, for people */
+	uint64_t chain_records, live_blks, zero_blks;
+	uint64_t unreadable_blks;	/* of the ring: counted as garbage */
+	uint64_t read_bytes;
+	struct wear_ledger ledger;	/* highest totals seen */
+};
+
+/* base and logcard (may be the same) stay the caller's. Writes nothing, not even for a virgin ring.
+ * Returns 0 also when BROKEN: the report tells, and every writing call then answers -EUCLEAN. */
+int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *s,
+	     struct log_open_report *ret_report) MUST_CHECK;
+void log_close(struct log *l);
+
+const struct log_super *log_super(const struct log *l);
+struct card *log_card(const struct log *l); /* where the ring is: the base or another device */
+/* What the caller counts (absorbed, punched, skipped): it adds here before a record. */
+struct wear_ledger *log_ledger(struct log *l);
+/* The totals as the next record would carry them, all that cowfs wrote so far included. */
+void log_totals(const struct log *l, struct wear_ledger *ret);
+/* Records from the tail to the newest: how many a start-up has to read. */
+uint64_t log_chain_records(const struct log *l);
+const struct log_record *log_newest(const struct log *l);
+/* The newest record is an empty one of this type with these flags, and nothing newer was rejected. */
+bool log_rests(const struct log *l, enum record_type type, uint32_t flags);
+/* A reference to the index of what is committed and not home. */
+struct log_index *log_index_of(struct log *l);
+
+/* Reads every live payload, descriptor and manifest block and compares; for `cowctl check`.
+ * say() gets one line per finding; *ret_bad counts them. */
+int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ctx, uint64_t *ret_bad) MUST_CHECK;
+
+/* ---- writing. The card is set writable by the caller. ---- */
+
+/* First write of a life: draws the ring uuid of a virgin super record, voids the ring's segment heads, and
+ * opens an epoch where rule 3 asks for it. Idempotent and cheap when there is nothing to do. */
+int log_prepare(struct log *l) MUST_CHECK;
+
+/* Largest payload, in blocks, that a commit could put into the ring right now / after a checkpoint. */
+uint64_t log_room_blks(const struct log *l);
+uint64_t log_capacity_blks(const struct log *l);
+/* Blocks of metadata that a commit of this shape needs in the ring. */
+uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks, uint64_t extents);
+
+/* A commit: begin, any number of adds, then end. Any error of these poisons the attempt: call log_abort. */
+int log_begin(struct log *l) MUST_CHECK;
+/* Appends payload of consecutive blocks. data aligned; at most 1 MiB. */
+int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
+int log_add_zero(struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
+/* Notes blocks that the caller has written (or will write before log_end) in place. */
+int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
+/* Descriptor blocks; FLUSH of base and log; record; FLUSH. On 0 the generation is durable and *ret_index is a new
+ * reference to the index that replaces the old one. */
+int log_end(struct log *l, enum commit_cause cause, uint32_t flags, const struct fs_fingerprint *fp,
+	    struct log_index **ret_index) MUST_CHECK;
+/* After an error: the attempt is dead, the next write opens an epoch (rule 3), nothing counts as same (rule 8). */
+void log_abort(struct log *l);
+bool log_doubt(const struct log *l); /* an attempt failed since the last good commit */
+
+/* Checkpoint-begin record, home writes in order, FLUSH. The ring is not reusable before log_put_tail.
+ * progress may be NULL; its non-zero return stops (-ECANCELED). *ret_index: new (empty) index. */
+int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
+		   struct log_index **ret_index) MUST_CHECK;
+/* An empty record that carries the new tail (type TAIL or RETIRED). Before it, the caller made sure that no
+ * reader uses an older index (view_set_index). */
+int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum commit_cause cause,
+		 const struct fs_fingerprint *fp) MUST_CHECK;
+
+/* Is the newest record on the card still ours? -ESTALE if not (card swapped, foreign writer). Reads one block. */
+int log_recheck(struct log *l) MUST_CHECK;
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The log's inner state and the arithmetic of its ring: private to log/.
+ *
+ * lblk counts 4 KiB blocks from the ring's start; the first block of every segment is its head. A group (payload,
+ * descriptors, record) runs through consecutive segments and skips their heads (ring_next). Busy is all from the
+ * start of the tail record's group to the cursor; a failed attempt lies behind the cursor and is free again.
+ */
+#ifndef COWFS_LOG_RING_H
+#define COWFS_LOG_RING_H
+
+#include "log/codec.h"
+#include "log/index_build.h"
+#include "log/log.h"
+
+#define STAGE_BLKS 256u /* 1 MiB */
+
+/* what the attempt under way has gathered */
+struct attempt {
+	bool active;
+	uint64_t seq, start_lblk;
+	uint64_t head_lblk;	     /* next block to fill, behind the staged ones */
+	uint64_t direct_blks, logged_blks, zero_blks;
+	struct index_list list;
+	uint8_t *desc; /* descriptor blocks so far, desc_blks of them */
+	size_t desc_blks, cap_desc;
+	struct desc_writer writer;
+};
+
+struct log {
+	struct card *base, *card;
+	struct log_super super;
+	uint64_t seg_blks, ring_blks;
+	uint32_t segs_per_eb;
+
+	bool broken;
+	bool need_open;	     /* rule 3: an open record comes before any other write */
+	bool doubt;	     /* an attempt failed since the last good commit: rule 8 */
+	bool home_done;	     /* all of the index is home and flushed; the tail may pass newest */
+	struct log_record newest; /* seq 0: none yet */
+	uint64_t tail_lblk;  /* start of the oldest group still needed, by the newest durable record */
+	uint64_t highest_seq, max_serial, epoch;
+	uint64_t cursor;     /* next free lblk; a multiple of seg_blks: the next segment must be opened */
+	uint64_t chain_records;
+	struct log_index *index;
+
+	struct wear_ledger ledger; /* totals up to attach, plus what the caller adds */
+
+	uint8_t *stage; /* STAGE_BLKS blocks */
+	uint64_t stage_lblk;
+	unsigned stage_blks;
+	struct attempt at;
+};
+
+static inline uint64_t ring_seg(const struct log *l, uint64_t lblk)
+{
+	return lblk / l->seg_blks % l->super.seg_count;
+}
+
+/* The block behind lblk in a group: skips heads, wraps. */
+static inline uint64_t ring_next(const struct log *l, uint64_t lblk)
+{
+	lblk++;
+	if (lblk % l->seg_blks == 0)
+		lblk = lblk % l->ring_blks + 1;
+	return lblk;
+}
+
+static inline uint64_t ring_off_bytes(const struct log *l, uint64_t lblk)
+{
+	return l->super.ring_off_bytes + blk_to_bytes(lblk);
+}
+
+/* can a payload, descriptor or record lie there? */
+static inline bool ring_valid(const struct log *l, uint64_t lblk)
+{
+	return lblk < l->ring_blks && lblk % l->seg_blks;
+}
+
+/* chain.c: reading */
+int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;
+/* Calls each() for every extent of a record's descriptors, after all checks of header, CRC and bounds.
+ * -EBADMSG with why filled, or each()'s error. */
+int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(void *ctx, const struct desc_extent *e),
+		     void *ctx) MUST_CHECK;
+/* Payload or manifest blocks of an extent against its CRCs. -EBADMSG: *ret_bad_blk. */
+int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk) MUST_CHECK;
+
+#endif

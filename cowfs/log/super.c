@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The super record: where the ring lies. Two copies, A right behind the file system (so that a grown
+ * partition still finds it), B in the last block of the device (so that a new file system over the old one
+ * does not hide that there was a log). Written by format, first attach and grow only.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "log/codec.h"
+#include "log/log.h"
+
+#include "base/io.h"
+
+#define DEFAULT_LOG_BYTES (32 * MIB)
+#define MIN_ERASE_BLOCKS 5u /* three stay in reserve, see ring.c */
+
+/* A segment is an erase block, or the largest whole part of one that is not above LOG_MAX_SEG_BYTES, or as
+ * many erase blocks as make LOG_MIN_SEG_BYTES. */
+static uint32_t segment_bytes(uint32_t eb_bytes)
+{
+	if (eb_bytes < LOG_MIN_SEG_BYTES)
+		return (uint32_t)round_up_u64(LOG_MIN_SEG_BYTES, eb_bytes);
+	for (uint32_t k = 1; eb_bytes / k >= LOG_MIN_SEG_BYTES; k++)
+		if (eb_bytes % k == 0 && eb_bytes / k <= LOG_MAX_SEG_BYTES && eb_bytes / k % COW_BLK_BYTES == 0)
+			return eb_bytes / k;
+	return LOG_MAX_SEG_BYTES;
+}
+
+int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes, uint64_t log_bytes,
+	       struct log_super *ret, uint64_t *ret_short_bytes)
+{
+	const struct card_geometry *g = &logcard->geo;
+	bool external = base != logcard;
+	struct log_super s = { .version = LOG_FORMAT_VERSION, .state = SUPER_VIRGIN };
+	uint32_t eb = g->erase_block_bytes, seg = segment_bytes(eb);
+	uint64_t unit = max_u64(eb, seg), want, end;
+
+	*ret_short_bytes = 0;
+	want = log_bytes ? log_bytes : max_u64(DEFAULT_LOG_BYTES, 8ull * eb);
+	want = round_up_u64(want, unit);
+	if (want / seg < LOG_MIN_SEGMENTS || want / eb < MIN_ERASE_BLOCKS || want / seg > LOG_MAX_SEGMENTS)
+		return -EINVAL;
+	s.external = external;
+	s.fs_bytes = round_up_u64(fs_bytes, COW_BLK_BYTES);
+	s.base_bytes = base->geo.size_bytes;
+	s.log_bytes = g->size_bytes;
+	s.copy_off_bytes[0] = external ? 0 : s.fs_bytes;
+	s.ring_off_bytes =
+		round_up_u64(g->disk_off_bytes + s.copy_off_bytes[0] + COW_BLK_BYTES, unit) - g->disk_off_bytes;
+	end = s.ring_off_bytes + want + COW_BLK_BYTES;
+	if (s.fs_bytes > s.base_bytes || end > g->size_bytes) {
+		*ret_short_bytes = end - g->size_bytes;
+		return -ENOSPC;
+	}
+	s.copy_off_bytes[1] = g->size_bytes - COW_BLK_BYTES;
+	s.seg_bytes = seg;
+	s.seg_count = (uint32_t)(want / seg);
+	s.erase_block_bytes = eb;
+	s.eb_source = g->eb_source;
+	s.disk_off_bytes = g->disk_off_bytes;
+	s.created_s = (uint64_t)time(NULL);
+	*ret = s;
+	return 0;
+}
+
+/* one copy: 0, -ENOENT nothing there, or why not */
+static int read_copy(struct card *c, uint64_t off_bytes, uint8_t *blk, struct log_super *ret)
+{
+	int r;
+
+	if (off_bytes % COW_BLK_BYTES || off_bytes > c->geo.size_bytes - COW_BLK_BYTES)
+		return -ENOENT;
+	r = card_read(c, off_bytes, blk, COW_BLK_BYTES);
+	return r < 0 ? r : codec_get_super(blk, ret);
+}
+
+int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigned *ret_trouble)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	uint64_t last = c->geo.size_bytes - COW_BLK_BYTES, where = round_up_u64(fs_bytes, COW_BLK_BYTES);
+	struct log_super a = { 0 }, b = { 0 }, *s;
+	unsigned trouble = 0;
+	int ra, rb;
+
+	if (!blk)
+		return -ENOMEM;
+	if (c->geo.size_bytes < 2 * COW_BLK_BYTES)
+		return -ENOENT;
+	rb = read_copy(c, last, blk, &b);
+	ra = read_copy(c, rb == 0 ? b.copy_off_bytes[0] : where, blk, &a);
+	if (ra < 0 && ra != -EPROTONOSUPPORT && where) /* an external log has A at its start */
+		if (read_copy(c, 0, blk, &a) == 0)
+			ra = 0;
+	if (ra == 0 && rb < 0 && a.copy_off_bytes[1] != last && read_copy(c, a.copy_off_bytes[1], blk, &b) == 0) {
+		trouble |= SUPER_GROWN;
+		rb = 0;
+	}
+	if (ra == -EPROTONOSUPPORT || rb == -EPROTONOSUPPORT) {
+		*ret = ra == -EPROTONOSUPPORT ? a : b;
+		*ret_trouble = SUPER_NEWER;
+		return -EPROTONOSUPPORT;
+	}
+	if (ra < 0 && rb < 0) {
+		if (ra == -ENOENT && rb == -ENOENT)
+			return -ENOENT;
+		return ra == -EIO || rb == -EIO ? -EIO : -EBADMSG;
+	}
+	if (ra < 0)
+		trouble |= SUPER_COPY_A_BAD;
+	if (rb < 0)
+		trouble |= SUPER_COPY_B_BAD;
+	s = ra < 0 || (rb == 0 && b.revision > a.revision) ? &b : &a;
+	if (ra == 0 && rb == 0 && a.revision != b.revision)
+		trouble |= a.revision < b.revision ? SUPER_COPY_A_BAD : SUPER_COPY_B_BAD;
+	if (s->log_bytes > c->geo.size_bytes)
+		return -ERANGE;
+	if (s->log_bytes < c->geo.size_bytes)
+		trouble |= SUPER_GROWN;
+	*ret = *s;
+	*ret_trouble = trouble;
+	return 0;
+}
+
+int super_write(struct card *c, struct log_super *s)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	int r;
+
+	if (!blk)
+		return -ENOMEM;
+	s->revision++;
+	codec_put_super(blk, s);
+	for (int i = 0; i < 2; i++) {
+		r = card_write(c, s->copy_off_bytes[i], blk, COW_BLK_BYTES);
+		if (r == 0)
+			r = card_flush(c);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A protected volume: card, log, merged view, and the commit thread that moves generations between them.
+ * Ties the modules together for the daemon; knows neither FUSE nor the control protocol.
+ *
+ * Threads: serving threads use volume_view(). Any thread may ask for a status or a commit. Lock order:
+ * docs/DESIGN.md.
+ */
+#ifndef COWFS_VOLUME_VOLUME_H
+#define COWFS_VOLUME_VOLUME_H
+
+#include <sys/types.h>
+
+#include "commit/commit.h"
+#include "commit/quiesce.h"
+#include "export/view.h"
+
+struct volume;
+
+struct volume_params {
+	const char *device;	    /* of the protected partition */
+	const char *log_device;	    /* NULL: the ring is on the device itself */
+	const char *name;
+	uint64_t ram_bytes;	    /* limit of the RAM layer; 0: half of the memory */
+	uint32_t erase_block_bytes; /* 0: as formatted */
+	int proc_dirfd;		    /* /proc */
+	void (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
+	void *frozen_ctx;
+};
+
+/*
+ * Opens card and log (read-only: writes nothing), builds the view. why gets a sentence for people on error.
+ * -ENOTBLK, -EBUSY, -ENOENT no log, -EBADMSG damaged super record, -EPROTONOSUPPORT newer format,
+ * -ERANGE card smaller than the log says, -EINVAL RAM limit, -EOPNOTSUPP external journal or MMP,
+ * -ENOSPC the RAM limit cannot hold the journal, -EUCLEAN broken log (opened only with check/recover).
+ */
+int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes) MUST_CHECK;
+/* No request in flight, commit thread stopped. What is uncommitted is gone. */
+void volume_close(struct volume *v);
+
+struct view *volume_view(struct volume *v);
+/* After the loop device is there: what to freeze. Starts the commit thread. */
+int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loop_path) MUST_CHECK;
+void volume_stop(struct volume *v); /* joins the commit thread; waits for a commit under way */
+
+enum volume_job { JOB_NONE = 0, JOB_COMMIT = 1, JOB_DRY_RUN = 2, JOB_CHECKPOINT = 3, JOB_DETACH = 4 };
+
+struct volume_request {
+	enum volume_job job;
+	bool checkpoint; /* after the commit, everything home */
+	bool force;	 /* commit although the image has an alarm (ext4 error flag, bad checksum) */
+	bool no_wait;	 /* -EBUSY instead of waiting for a job under way */
+	enum commit_cause cause;
+};
+
+/* Result of a job; kept as "last" for the status as well. */
+struct volume_result {
+	int error;	/* 0 or -errno */
+	char why[200];	/* sentence for people when error, or a remark */
+	enum volume_job job;
+	uint64_t generation_seq;
+	uint64_t time_s;
+	struct commit_report report;
+	struct quiesce_report quiesce;
+};
+
+struct volume_progress {
+	enum volume_job job; /* JOB_NONE: idle */
+	enum commit_phase phase;
+	uint64_t done_blks, total_blks;
+	uint64_t elapsed_ns;
+};
+
+/* Runs a job in the commit thread and waits for its end. Requests are served one after another. Returns
+ * ret->error. JOB_DETACH: commit and checkpoint everything and write the clean record (or drop all if
+ * discard is armed); the caller has made sure that nothing is mounted. */
+int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret);
+void volume_get_progress(const struct volume *v, struct volume_progress *ret); /* lock-free */
+void volume_arm_discard(struct volume *v, bool armed); /* at the next detach nothing is committed */
+
+struct volume_status {
+	char name[64], device[128], log_device[128], loop[32], fs_type[16], identity[64];
+	char mountpoint[128]; /* "" if not mounted */
+	uint64_t volume_bytes;
+	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
+	uint64_t ram_limit_bytes, ram_used_bytes;
+	uint64_t dirty_blks, hole_blks;		/* active */
+	uint64_t failed_blks;			/* kept from a failed commit */
+	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
+	uint64_t newest_seq;
+	enum log_state log_state_at_attach;
+	unsigned super_trouble;
+	uint64_t attached_s;
+	struct view_counters counters;
+	struct wear_ledger ledger;		/* totals, committed and since */
+	/* of the card since attach: what cowfs issued, what the kernel counted */
+	uint64_t our_write_calls, our_written_bytes, our_flushes, our_writable_ns;
+	bool have_kernel_counters;
+	struct card_counters kernel;
+	uint64_t foreign_bytes;			/* kernel minus ours: not 0 is an alarm */
+	struct volume_result last;		/* last commit; job JOB_NONE if none yet */
+	struct volume_progress progress;
+	char alarm[256];			/* newest alarm, "" if none */
+};
+
+/* Never blocks on a commit: copies what is known. */
+void volume_get_status(struct volume *v, struct volume_status *ret);
+
+#endif
