@@ -96,3 +96,9 @@ uint32_t crc32c(uint32_t crc, const void *buf, size_t len_bytes)
 	pthread_once(&once, init);
 	return ~(have_hw ? crc_hw : crc_sw)(~crc, buf, len_bytes);
 }
+
+uint32_t crc32c_sw(uint32_t crc, const void *buf, size_t len_bytes)
+{
+	pthread_once(&once, init);
+	return ~crc_sw(~crc, buf, len_bytes);
+}

@@ -8,5 +8,7 @@
 
 /* crc32c(0, "123456789", 9) == 0xE3069283; chains: crc32c(crc32c(0, a), b). */
 uint32_t crc32c(uint32_t crc, const void *buf, size_t len_bytes);
+/* The same from tables only, whatever the CPU can: for the test that compares the two. */
+uint32_t crc32c_sw(uint32_t crc, const void *buf, size_t len_bytes);
 
 #endif

@@ -41,7 +41,8 @@ struct card_account {
 	_Atomic uint64_t writable_ns; /* time between set_writable(true) and (false) */
 };
 
-/* What the kernel counted for this device (/sys/block/.../stat), in bytes. */
+/* What the kernel counted for this device (/sys/block/.../stat) since it appeared. Compare bytes:
+ * write_ios counts flushes too, splits and merges; flushes of a partition count for its disk. */
 struct card_counters {
 	uint64_t write_ios, written_bytes, discard_ios, discarded_bytes, flushes;
 };

@@ -9,7 +9,10 @@
  * new), or garbage. Writes of one flush epoch reorder freely; of two unflushed
  * writes to one block either may be the last. After a cut every operation
  * returns -EIO (the device is dead), so that the code above unwinds normally;
- * sim_power_on() gives the card back with only what is durable.
+ * sim_power_cycle() gives the card back with only what is durable.
+ *
+ * A writer that cowfs does not know of is c->ops->write() itself: the device counts it, the
+ * account does not. Only in tests: without memory it aborts.
  */
 #ifndef COWFS_CARD_SIM_H
 #define COWFS_CARD_SIM_H
@@ -46,14 +49,18 @@ size_t sim_pending(const struct card *c);   /* unflushed 4 KiB block writes now,
 uint64_t sim_pending_blk(const struct card *c, size_t i);
 
 /* Ends the power: decides each pending block write with fate(arg, i) (NULL: by the seed, all
- * four fates, in random order), forgets the cache, and powers on again: not writable. */
+ * four fates, in random order), forgets the cache, and powers on again: not writable. Disarms
+ * sim_cut_at and sim_fail_at; the lie stays. fate is asked in issue order. */
 void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg);
 bool sim_is_dead(const struct card *c);
 
-/* Deep copy of the durable state and of the cache, for trying many cuts from one point. */
+/* Copy of the durable state and of the cache, of seed, armed faults, counts and the writable
+ * flag, for trying many cuts from one point. Costs what the card uses, not its size; a copy may
+ * live in another thread. */
 int sim_clone(struct card **ret, const struct card *from) MUST_CHECK;
 
-/* Straight access to what is durable, for oracles and for damage (bit rot, foreign writers). */
+/* Straight access to what is durable, at any byte and also while dead, for oracles and for
+ * damage (bit rot, foreign writers). Not counted. */
 int sim_peek(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 int sim_poke(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
 

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The card as a block device of the kernel, or an image file.
+ *
+ * An exclusive open holds two descriptors: `claim` (O_RDONLY|O_EXCL), which nobody can share,
+ * and `fd` (O_RDWR), which does everything else. The claim comes first, because some kernels
+ * refuse O_RDWR on a device that is read-only, and a device left so by a run that crashed must
+ * be made writable to be opened; under the claim nobody can mount it meanwhile. (The claim
+ * itself could not be opened a second time for writing: the kernel takes one holder per open.)
+ *
+ * Left read-only by a crash and protected by hardware look the same, until BLKROSET 0: after
+ * it a protected device is still read-only.
+ *
+ * Nothing is looked up by path after blockdev_open: udev may be gone by then, or the root.
+ */
+#include "card/blockdev.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/io.h"
+#include "base/msg.h"
+#include "card/sysfs.h"
+
+struct blockdev {
+	struct card card; /* the first: see blockdev_of */
+	int fd, claim;	  /* claim -1: not exclusive */
+	int stat_fd;	  /* -1: no counters */
+	bool rdonly;	  /* BLOCKDEV_RDONLY */
+	bool locked;	  /* BLKROSET is ours: on at open, off in commits, taken away on close */
+};
+
+static struct blockdev *blockdev_of(struct card *c)
+{
+	return (struct blockdev *)c;
+}
+
+static int set_readonly(int fd, bool readonly)
+{
+	int on = readonly;
+
+	return ioctl(fd, BLKROSET, &on) < 0 ? -errno : 0;
+}
+
+/* 1 read-only, 0 writable, or -errno */
+static int get_readonly(int fd)
+{
+	int on = 0;
+
+	return ioctl(fd, BLKROGET, &on) < 0 ? -errno : on != 0;
+}
+
+/* ---- operations ---- */
+
+static int blockdev_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	return io_pread_full(blockdev_of(c)->fd, buf, len_bytes, off_bytes);
+}
+
+static int blockdev_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	return io_pwrite_full(blockdev_of(c)->fd, buf, len_bytes, off_bytes);
+}
+
+static int blockdev_flush(struct card *c)
+{
+	return fdatasync(blockdev_of(c)->fd) < 0 ? -errno : 0;
+}
+
+static int blockdev_set_writable(struct card *c, bool writable)
+{
+	struct blockdev *b = blockdev_of(c);
+	int r;
+
+	if (b->rdonly)
+		return writable ? -EROFS : 0;
+	if (!b->locked)
+		return 0;
+	r = set_readonly(b->fd, !writable);
+	if (r < 0 || !writable)
+		return r;
+	/* the slider of the card, or the whole disk, may have been set meanwhile */
+	r = get_readonly(b->fd);
+	if (r == 0)
+		return 0;
+	(void)set_readonly(b->fd, true);
+	return r < 0 ? r : -EROFS;
+}
+
+static int blockdev_counters(struct card *c, struct card_counters *ret)
+{
+	struct blockdev *b = blockdev_of(c);
+
+	return b->stat_fd < 0 ? -ENOTSUP : sysfs_counters(b->stat_fd, ret);
+}
+
+static void blockdev_close(struct card *c)
+{
+	struct blockdev *b = blockdev_of(c);
+
+	if (b->locked)
+		(void)set_readonly(b->fd, false);
+	if (b->fd >= 0)
+		close(b->fd);
+	if (b->claim >= 0)
+		close(b->claim);
+	if (b->stat_fd >= 0)
+		close(b->stat_fd);
+	free(b);
+}
+
+static const struct card_ops blockdev_ops = {
+	.read = blockdev_read,
+	.write = blockdev_write,
+	.flush = blockdev_flush,
+	.set_writable = blockdev_set_writable,
+	.counters = blockdev_counters,
+	.close = blockdev_close,
+};
+
+/* ---- opening ---- */
+
+/* path is looked up twice, by stat and by open: want says what it was the first time. */
+static int open_same(const char *path, int flags, const struct stat *want)
+{
+	_cleanup_close_ int fd = open(path, flags | O_DIRECT | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 && errno == EINVAL && S_ISREG(want->st_mode))
+		fd = open(path, flags | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOMEDIUM ? -ENXIO : -errno;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (S_ISBLK(want->st_mode) ? !S_ISBLK(st.st_mode) || st.st_rdev != want->st_rdev
+				   : st.st_dev != want->st_dev || st.st_ino != want->st_ino)
+		return -ENOENT;
+	return steal_fd(&fd);
+}
+
+static int open_file(struct blockdev *b, const char *path, unsigned flags, const struct stat *st)
+{
+	b->fd = open_same(path, b->rdonly ? O_RDONLY : O_RDWR, st);
+	if (b->fd < 0)
+		return b->fd;
+	if ((flags & BLOCKDEV_EXCL) && flock(b->fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	b->card.geo.size_bytes = round_down_u64((uint64_t)st->st_size, COW_BLK_BYTES);
+	b->card.geo.erase_block_bytes = 4 * MIB;
+	return 0;
+}
+
+/* Under the claim: a device left read-only by an earlier run becomes writable again. */
+static int unlock_leftover(int claim)
+{
+	int r = get_readonly(claim);
+
+	if (r <= 0)
+		return r;
+	r = set_readonly(claim, false);
+	if (r == 0)
+		r = get_readonly(claim);
+	if (r == 0)
+		return 0;
+	(void)set_readonly(claim, true);
+	return r < 0 ? r : -EROFS;
+}
+
+static int open_exclusive(struct blockdev *b, const char *path, const struct stat *st)
+{
+	int r;
+
+	b->claim = open_same(path, O_RDONLY | O_EXCL, st);
+	if (b->claim < 0)
+		return b->claim;
+	if (b->rdonly) {
+		b->fd = b->claim, b->claim = -1;
+		r = get_readonly(b->fd);
+		if (r != 0) /* read-only: not ours to take away on close */
+			return r < 0 ? r : 0;
+	} else {
+		r = unlock_leftover(b->claim);
+		if (r < 0)
+			return r;
+		b->fd = open_same(path, O_RDWR, st);
+		if (b->fd < 0)
+			return b->fd;
+	}
+	r = set_readonly(b->fd, true);
+	b->locked = r == 0;
+	return r;
+}
+
+static int open_shared(struct blockdev *b, const char *path, const struct stat *st)
+{
+	int r;
+
+	b->fd = open_same(path, b->rdonly ? O_RDONLY : O_RDWR, st);
+	if (b->fd < 0)
+		return b->fd;
+	r = get_readonly(b->fd);
+	if (r > 0)
+		r = b->rdonly ? 0 : -EROFS;
+	return r;
+}
+
+static int open_device(struct blockdev *b, const char *path, unsigned flags, const struct stat *st)
+{
+	_cleanup_close_ int devdir = -1;
+	struct card_geometry *geo = &b->card.geo;
+	char name[64];
+	uint64_t size_bytes;
+	int r;
+
+	r = flags & BLOCKDEV_EXCL ? open_exclusive(b, path, st) : open_shared(b, path, st);
+	if (r < 0)
+		return r;
+	if (ioctl(b->fd, BLKGETSIZE64, &size_bytes) < 0)
+		return -errno;
+	geo->size_bytes = round_down_u64(size_bytes, COW_BLK_BYTES);
+	snprintf(name, sizeof(name), "/sys/dev/block/%u:%u", major(st->st_rdev),
+		 minor(st->st_rdev));
+	devdir = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (devdir < 0) {
+		r = -errno;
+		msg(MSG_ERR, "%s: no %s: is /sys mounted?", path, name);
+		return r;
+	}
+	b->stat_fd = sysfs_open_stat(devdir);
+	return sysfs_geometry(devdir, geo);
+}
+
+int blockdev_open(struct card **ret, const char *path, unsigned flags,
+		  const struct card_options *opt)
+{
+	uint32_t erase_block_bytes = opt ? opt->erase_block_bytes : 0;
+	struct blockdev *b;
+	struct stat st;
+	int r;
+
+	if (erase_block_bytes % COW_BLK_BYTES)
+		return -EINVAL;
+	if (stat(path, &st) < 0)
+		return -errno;
+	if (!S_ISBLK(st.st_mode) && !(S_ISREG(st.st_mode) && (flags & BLOCKDEV_ALLOW_FILE)))
+		return -ENOTBLK;
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return -ENOMEM;
+	b->card.ops = &blockdev_ops;
+	b->rdonly = flags & BLOCKDEV_RDONLY;
+	b->fd = b->claim = b->stat_fd = -1;
+	snprintf(b->card.geo.path, sizeof(b->card.geo.path), "%s", path);
+	r = S_ISBLK(st.st_mode) ? open_device(b, path, flags, &st) : open_file(b, path, flags, &st);
+	if (r == 0 && !b->card.geo.size_bytes)
+		r = -ENXIO;
+	if (r < 0) {
+		blockdev_close(&b->card);
+		return r;
+	}
+	if (erase_block_bytes) {
+		b->card.geo.erase_block_bytes = erase_block_bytes;
+		b->card.geo.eb_source = CARD_EB_CONFIGURED;
+	}
+	*ret = &b->card;
+	return 0;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The wrappers of a card: what every implementation would have to check, and the account.
+ *
+ * The account counts what was attempted, before the device answers: the kernel counts failed
+ * requests too, and a write that the account does not know of is an alarm.
+ */
+#include "card/card.h"
+
+#include <errno.h>
+
+static void account_add(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static bool range_is_valid(const struct card *c, uint64_t off_bytes, const void *buf,
+			   size_t len_bytes)
+{
+	if ((off_bytes | len_bytes | (uintptr_t)buf) % COW_BLK_BYTES)
+		return false;
+	return off_bytes <= c->geo.size_bytes && len_bytes <= c->geo.size_bytes - off_bytes;
+}
+
+int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	if (!range_is_valid(c, off_bytes, buf, len_bytes))
+		return -EINVAL;
+	if (!len_bytes)
+		return 0;
+	account_add(&c->account.read_calls, 1);
+	account_add(&c->account.read_bytes, len_bytes);
+	return c->ops->read(c, off_bytes, buf, len_bytes);
+}
+
+int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	if (!range_is_valid(c, off_bytes, buf, len_bytes))
+		return -EINVAL;
+	if (!c->writable)
+		return -EROFS;
+	if (!len_bytes)
+		return 0;
+	account_add(&c->account.write_calls, 1);
+	account_add(&c->account.written_bytes, len_bytes);
+	return c->ops->write(c, off_bytes, buf, len_bytes);
+}
+
+int card_flush(struct card *c)
+{
+	account_add(&c->account.flushes, 1);
+	return c->ops->flush(c);
+}
+
+/* A failure leaves the state as it was: a card that could not be locked again still counts. */
+int card_set_writable(struct card *c, bool writable)
+{
+	int r;
+
+	if (c->writable == writable)
+		return 0;
+	r = c->ops->set_writable(c, writable);
+	if (r < 0)
+		return r;
+	c->writable = writable;
+	if (writable)
+		c->writable_since_ns = now_ns();
+	else
+		account_add(&c->account.writable_ns, now_ns() - c->writable_since_ns);
+	return 0;
+}
+
+int card_counters(struct card *c, struct card_counters *ret)
+{
+	return c->ops->counters(c, ret);
+}
+
+void card_close(struct card *c)
+{
+	if (c)
+		c->ops->close(c);
+}

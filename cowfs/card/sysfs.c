@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* Geometry, identity and counters of a block device, from its directory in sysfs. */
+#include "card/sysfs.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/io.h"
+
+#define SECTOR_BYTES 512u
+#define EB_GUESS_BYTES ((uint32_t)(4 * MIB))
+
+/* An SD card's smallest allocation unit is 16 KiB; sysfs also says 512 where it means "unknown". */
+static bool eb_is_plausible(uint64_t bytes)
+{
+	return bytes >= 16 * KIB && bytes <= GIB && bytes % COW_BLK_BYTES == 0;
+}
+
+static bool is_mmc(int diskdir)
+{
+	char target[256];
+	ssize_t n = readlinkat(diskdir, "device/subsystem", target, sizeof(target) - 1);
+	const char *base;
+
+	if (n < 0)
+		return false;
+	target[n] = '\0';
+	base = strrchr(target, '/');
+	return !strcmp(base ? base + 1 : target, "mmc");
+}
+
+/* Only mmc knows: elsewhere discard_granularity is a page of some mapping, not an erase block. */
+static void find_erase_block(int diskdir, struct card_geometry *geo)
+{
+	static const char *const hints[] = {"device/preferred_erase_size",
+					    "queue/discard_granularity"};
+	uint64_t bytes;
+
+	geo->erase_block_bytes = EB_GUESS_BYTES;
+	geo->eb_source = CARD_EB_GUESSED;
+	if (!is_mmc(diskdir))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(hints); i++) {
+		if (io_read_u64(diskdir, hints[i], &bytes) < 0 || !eb_is_plausible(bytes))
+			continue;
+		geo->erase_block_bytes = (uint32_t)bytes;
+		geo->eb_source = CARD_EB_REPORTED;
+		return;
+	}
+}
+
+/* The serial number of an ATA disk stands at the end of its wwid: too long a name is cut, but
+ * stays unique by its CRC. */
+static void find_identity(int diskdir, struct card_geometry *geo)
+{
+	static const char *const names[] = {"device/cid",  "device/serial", "serial",
+					    "device/wwid", "wwid",	    "dm/uuid"};
+	char text[512];
+	size_t len = 0;
+
+	geo->identity[0] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(names) && !len; i++) {
+		int r = io_read_text(diskdir, names[i], text, sizeof(text));
+
+		len = r > 0 ? (size_t)r : 0;
+	}
+	for (size_t i = 0; i < len; i++)
+		if (!isprint((unsigned char)text[i]))
+			text[i] = '_';
+	if (len < sizeof(geo->identity))
+		memcpy(geo->identity, text, len + (len > 0));
+	else
+		snprintf(geo->identity, sizeof(geo->identity), "%.54s#%08x", text,
+			 crc32c(0, text, len));
+}
+
+int sysfs_geometry(int devdir, struct card_geometry *geo)
+{
+	_cleanup_close_ int diskdir = -1;
+	bool is_partition = faccessat(devdir, "partition", F_OK, 0) == 0;
+	uint64_t start_sectors = 0;
+
+	if (is_partition && (io_read_u64(devdir, "start", &start_sectors) < 0 ||
+			     start_sectors > UINT64_MAX / SECTOR_BYTES))
+		return -EINVAL;
+	diskdir = openat(devdir, is_partition ? ".." : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (diskdir < 0)
+		return -errno;
+	geo->disk_off_bytes = start_sectors * SECTOR_BYTES;
+	find_erase_block(diskdir, geo);
+	find_identity(diskdir, geo);
+	return 0;
+}
+
+int sysfs_open_stat(int devdir)
+{
+	const char *iostats =
+		faccessat(devdir, "partition", F_OK, 0) == 0 ? "../queue/iostats" : "queue/iostats";
+	uint64_t on;
+	int fd;
+
+	if (io_read_u64(devdir, iostats, &on) == 0 && !on)
+		return -ENOTSUP;
+	fd = openat(devdir, "stat", O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -ENOTSUP : fd;
+}
+
+/* Fields of Documentation/block/stat.rst, counted from 0; sectors of 512 bytes. Discards came
+ * with 4.18, flushes with 5.5. */
+int sysfs_counters(int stat_fd, struct card_counters *ret)
+{
+	enum {
+		WRITE_IOS = 4,
+		WRITE_SECTORS = 6,
+		DISCARD_IOS = 11,
+		DISCARD_SECTORS = 13,
+		FLUSHES = 15
+	};
+	char text[512], *p = text, *end;
+	uint64_t v[FLUSHES + 1] = {0};
+	size_t fields = 0;
+	ssize_t n;
+
+	do
+		n = pread(stat_fd, text, sizeof(text) - 1, 0);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	text[n] = '\0';
+	for (; fields < ARRAY_SIZE(v); fields++, p = end) {
+		v[fields] = strtoull(p, &end, 10);
+		if (end == p)
+			break;
+	}
+	if (fields <= WRITE_SECTORS)
+		return -EIO;
+	*ret = (struct card_counters){.write_ios = v[WRITE_IOS],
+				      .written_bytes = v[WRITE_SECTORS] * SECTOR_BYTES,
+				      .discard_ios = v[DISCARD_IOS],
+				      .discarded_bytes = v[DISCARD_SECTORS] * SECTOR_BYTES,
+				      .flushes = v[FLUSHES]};
+	return 0;
+}

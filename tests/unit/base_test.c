@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* Tests of base/: CRC vectors and both implementations, numbers as people write them, cursors. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "base/parse.h"
+
+/* RFC 3720 B.4, and the check value of the CRC catalogue */
+static void test_crc_vectors(void **state)
+{
+	uint8_t up[32], down[32], zero[32] = {0}, ones[32];
+
+	(void)state;
+	for (unsigned i = 0; i < 32; i++) {
+		up[i] = (uint8_t)i;
+		down[i] = (uint8_t)(31 - i);
+		ones[i] = 0xff;
+	}
+	uint32_t (*const crc[])(uint32_t, const void *, size_t) = {crc32c, crc32c_sw};
+
+	for (size_t i = 0; i < ARRAY_SIZE(crc); i++) {
+		assert_int_equal(crc[i](0, "", 0), 0);
+		assert_int_equal(crc[i](0, "123456789", 9), 0xE3069283);
+		assert_int_equal(crc[i](0, zero, 32), 0x8A9136AA);
+		assert_int_equal(crc[i](0, ones, 32), 0x62A8AB43);
+		assert_int_equal(crc[i](0, up, 32), 0x46DD794E);
+		assert_int_equal(crc[i](0, down, 32), 0x113FDB5C);
+	}
+}
+
+/* every alignment and length around the 8-byte step, and every place to chain */
+static void test_crc_hw_agrees_with_sw(void **state)
+{
+	uint8_t buf[300];
+	uint32_t x = 1;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(buf); i++) {
+		x = x * 1664525 + 1013904223;
+		buf[i] = (uint8_t)(x >> 24);
+	}
+	for (size_t off = 0; off < 9; off++)
+		for (size_t len = 0; len <= 64; len++)
+			assert_int_equal(crc32c(x, buf + off, len), crc32c_sw(x, buf + off, len));
+	for (size_t cut = 0; cut <= sizeof(buf); cut++)
+		assert_int_equal(crc32c(crc32c_sw(0, buf, cut), buf + cut, sizeof(buf) - cut),
+				 crc32c_sw(0, buf, sizeof(buf)));
+}
+
+static void test_parse_size(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t bytes;
+	} good[] = {
+		{"0", 0},	    {"4096", 4096},	 {"0x1000", 4096},
+		{"1k", KIB},	    {"64M", 64 * MIB},	 {"64MiB", 64 * MIB},
+		{"64MB", 64 * MIB}, {"64mib", 64 * MIB}, {"1.5G", 3 * GIB / 2},
+		{"0.25K", 256},	    {"2T", 2048 * GIB},	 {"512B", 512},
+		{"010", 10}, /* no octal */
+	};
+	static const char *const nonsense[] = {
+		"",    " ",	"M",	 "-1",	 "+1",	 " 1",	 "1 ",	     "1 M", "1.",
+		".5",  "1..5",	"1.5.5", "64MM", "64Mi", "64iB", "64BB",     "1e3", "0x",
+		"0xg", "0x10M", "64Q",	 "1,5M", "nan",	 "inf",	 "\xc2\xbd",
+	};
+	uint64_t v;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		v = ~0ull;
+		assert_int_equal(parse_size(good[i].text, &v), 0);
+		assert_int_equal(v, good[i].bytes);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(nonsense); i++) {
+		v = 77;
+		if (parse_size(nonsense[i], &v) != -EINVAL || v != 77)
+			fail_msg("\"%s\"", nonsense[i]);
+	}
+	assert_int_equal(parse_size("99999999999999999999999", &v), -ERANGE);
+	assert_int_equal(parse_size("9000P", &v), -ERANGE);
+	assert_int_equal(v, 77);
+}
+
+static void test_parse_percent(void **state)
+{
+	static const char *const nonsense[] = {"%", "-5%", "50%%", "5 %", "x%", "50%M", "1.%", ""};
+	uint64_t v = 77;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(nonsense); i++)
+		if (parse_size_or_percent(nonsense[i], GIB, &v) != -EINVAL || v != 77)
+			fail_msg("\"%s\"", nonsense[i]);
+	assert_int_equal(parse_size_or_percent("100.1%", GIB, &v), -ERANGE);
+	assert_int_equal(v, 77);
+	assert_int_equal(parse_size_or_percent("50%", GIB, &v), 0);
+	assert_int_equal(v, GIB / 2);
+	assert_int_equal(parse_size_or_percent("12.5%", 800, &v), 0);
+	assert_int_equal(v, 100);
+	assert_int_equal(parse_size_or_percent("100%", UINT64_MAX, &v), 0);
+	assert_int_equal(v, UINT64_MAX);
+	assert_int_equal(parse_size_or_percent("3M", GIB, &v), 0);
+	assert_int_equal(v, 3 * MIB);
+}
+
+static void test_parse_duration(void **state)
+{
+	static const char *const nonsense[] = {"",    "s",    "10 s", "-1s",
+					       "10d", "10ss", "1.s",  "msec"};
+	uint64_t v = 77;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(nonsense); i++)
+		if (parse_duration_ns(nonsense[i], &v) != -EINVAL || v != 77)
+			fail_msg("\"%s\"", nonsense[i]);
+	assert_int_equal(parse_duration_ns("9999999999h", &v), -ERANGE);
+	assert_int_equal(v, 77);
+	assert_int_equal(parse_duration_ns("90", &v), 0);
+	assert_int_equal(v, 90000000000);
+	assert_int_equal(parse_duration_ns("1.5s", &v), 0);
+	assert_int_equal(v, 1500000000);
+	assert_int_equal(parse_duration_ns("500ms", &v), 0);
+	assert_int_equal(v, 500000000);
+	assert_int_equal(parse_duration_ns("10m", &v), 0);
+	assert_int_equal(v, 600000000000);
+	assert_int_equal(parse_duration_ns("2h", &v), 0);
+	assert_int_equal(v, 7200000000000);
+}
+
+static void test_parse_u64(void **state)
+{
+	static const char *const nonsense[] = {"", "-1", "+1", " 1", "1 ", "0x", "1.0", "ten"};
+	uint64_t v = 77;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(nonsense); i++)
+		if (parse_u64(nonsense[i], &v) != -EINVAL || v != 77)
+			fail_msg("\"%s\"", nonsense[i]);
+	assert_int_equal(parse_u64("18446744073709551616", &v), -ERANGE);
+	assert_int_equal(v, 77);
+	assert_int_equal(parse_u64("18446744073709551615", &v), 0);
+	assert_int_equal(v, UINT64_MAX);
+	assert_int_equal(parse_u64("0xff", &v), 0);
+	assert_int_equal(v, 255);
+}
+
+static void test_format_size(void **state)
+{
+	char small[4];
+
+	(void)state;
+	assert_string_equal(FORMAT_SIZE(0), "0 B");
+	assert_string_equal(FORMAT_SIZE(1023), "1023 B");
+	assert_string_equal(FORMAT_SIZE(1024), "1.0 KiB");
+	assert_string_equal(FORMAT_SIZE(1536), "1.5 KiB");
+	assert_string_equal(FORMAT_SIZE(12 * MIB + 307 * KIB), "12.3 MiB");
+	assert_string_equal(FORMAT_SIZE(3 * GIB), "3.0 GiB");
+	assert_string_equal(FORMAT_SIZE(UINT64_MAX), "16384.0 PiB");
+	assert_string_equal(format_size(12 * MIB, small, sizeof(small)), "12.");
+}
+
+static void test_bytes_round_trip(void **state)
+{
+	uint8_t buf[20], text[5];
+	struct bytes_writer w = {.p = buf, .size_bytes = sizeof(buf)};
+	struct bytes_reader r = {.p = buf, .size_bytes = sizeof(buf)};
+
+	(void)state;
+	put_u8(&w, 0x01);
+	put_u16(&w, 0x0302);
+	put_u32(&w, 0x07060504);
+	put_u64(&w, 0x0f0e0d0c0b0a0908);
+	put_bytes(&w, "hello", 5);
+	assert_false(w.bad);
+	assert_int_equal(w.pos, sizeof(buf));
+	for (unsigned i = 0; i < 15; i++)
+		assert_int_equal(buf[i], i + 1); /* little-endian */
+	assert_int_equal(get_u8(&r), 0x01);
+	assert_int_equal(get_u16(&r), 0x0302);
+	assert_int_equal(get_u32(&r), 0x07060504);
+	assert_int_equal(get_u64(&r), 0x0f0e0d0c0b0a0908);
+	get_bytes(&r, text, 5);
+	assert_memory_equal(text, "hello", 5);
+	assert_false(r.bad);
+}
+
+/* one byte too many: nothing is touched, and it stays bad although later fields would fit */
+static void test_bytes_bounds(void **state)
+{
+	uint8_t buf[8] = {1, 2, 3, 4, 5, 6, 7, 8}, out[8];
+
+	(void)state;
+	for (size_t width = 1; width <= 8; width *= 2) {
+		uint8_t guarded[9];
+		struct bytes_writer w = {.p = guarded, .size_bytes = width - 1};
+		struct bytes_reader r = {.p = buf, .size_bytes = width - 1};
+
+		memset(guarded, 0xee, sizeof(guarded));
+		put_uint(&w, 0, width);
+		assert_true(w.bad);
+		assert_int_equal(w.pos, 0);
+		put_bytes(&w, "", 0);
+		assert_true(w.bad);
+		for (size_t i = 0; i < sizeof(guarded); i++)
+			assert_int_equal(guarded[i], 0xee);
+		assert_int_equal(get_uint(&r, width), 0);
+		assert_true(r.bad);
+		assert_int_equal(r.pos, 0);
+		assert_int_equal(get_uint(&r, 0), 0);
+		assert_true(r.bad);
+	}
+	struct bytes_reader r = {.p = buf, .size_bytes = 4};
+	struct bytes_writer w = {.p = out, .size_bytes = 8, .pos = 4};
+
+	put_bytes(&w, buf, SIZE_MAX - 2); /* pos + len wraps */
+	assert_true(w.bad);
+	memset(out, 0xee, sizeof(out));
+	get_bytes(&r, out, 5);
+	assert_true(r.bad);
+	assert_memory_equal(out, "\0\0\0\0\0\xee\xee\xee", 8); /* no stale memory for the caller */
+}
+
+static void test_bytes_zeroes(void **state)
+{
+	uint8_t buf[8] = {0, 0, 0, 9};
+	struct bytes_reader r = {.p = buf, .size_bytes = sizeof(buf)};
+	_Alignas(8) uint8_t blk[64] = {0};
+
+	(void)state;
+	assert_true(get_zeroes(&r, 3));
+	assert_false(get_zeroes(&r, 1));
+	assert_false(r.bad); /* wrong, but inside */
+	assert_int_equal(get_u8(&r), 9);
+	assert_true(get_zeroes(&r, 4));
+	assert_false(get_zeroes(&r, 1));
+	assert_true(r.bad);
+	for (size_t i = 0; i < sizeof(blk); i++) {
+		assert_true(bytes_all_zero(blk, sizeof(blk)));
+		blk[i] = 1;
+		assert_false(bytes_all_zero(blk, sizeof(blk)));
+		blk[i] = 0;
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_crc_vectors),    cmocka_unit_test(test_crc_hw_agrees_with_sw),
+		cmocka_unit_test(test_parse_size),     cmocka_unit_test(test_parse_percent),
+		cmocka_unit_test(test_parse_duration), cmocka_unit_test(test_parse_u64),
+		cmocka_unit_test(test_format_size),    cmocka_unit_test(test_bytes_round_trip),
+		cmocka_unit_test(test_bytes_bounds),   cmocka_unit_test(test_bytes_zeroes),
+	};
+
+	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

@@ -1,0 +1,640 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Tests of card/blockdev on image files and, as root, on loop devices; of card/sysfs on a tree
+ * of files that looks like a card's. Loop devices are made with AUTOCLEAR: they vanish with
+ * their last descriptor, also when a test fails.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <linux/blkpg.h>
+#include <linux/fs.h>
+#include <linux/loop.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "card/blockdev.h"
+#include "card/sysfs.h"
+
+#define IMAGE_BYTES (8 * MIB)
+
+static char dir[64]; /* scratch, removed at the end */
+static uint8_t *buf;
+
+static const char *scratch(const char *name)
+{
+	static char path[4][128];
+	static unsigned turn;
+
+	turn = (turn + 1) % ARRAY_SIZE(path);
+	snprintf(path[turn], sizeof(path[turn]), "%s/%s", dir, name);
+	return path[turn];
+}
+
+static void write_scratch(const char *name, const char *text)
+{
+	int fd = open(scratch(name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(io_write_full(fd, text, strlen(text)), 0);
+	close(fd);
+}
+
+static void make_image(const char *name, uint64_t size_bytes)
+{
+	write_scratch(name, "");
+	assert_int_equal(truncate(scratch(name), (off_t)size_bytes), 0);
+}
+
+/* ---- image files ---- */
+
+static void test_refusals(void **state)
+{
+	struct card_options odd = {.erase_block_bytes = 1000};
+	struct card *c = NULL;
+
+	(void)state;
+	make_image("image", IMAGE_BYTES);
+	make_image("small", 4095);
+	assert_int_equal(mkfifo(scratch("fifo"), 0600), 0);
+	assert_int_equal(blockdev_open(&c, scratch("none"), 0, NULL), -ENOENT);
+	assert_int_equal(blockdev_open(&c, scratch("image"), 0, NULL), -ENOTBLK);
+	assert_int_equal(blockdev_open(&c, dir, BLOCKDEV_ALLOW_FILE, NULL), -ENOTBLK);
+	assert_int_equal(blockdev_open(&c, "/dev/null", BLOCKDEV_ALLOW_FILE, NULL), -ENOTBLK);
+	assert_int_equal(blockdev_open(&c, scratch("fifo"), BLOCKDEV_ALLOW_FILE, NULL), -ENOTBLK);
+	assert_int_equal(blockdev_open(&c, scratch("small"), BLOCKDEV_ALLOW_FILE, NULL), -ENXIO);
+	assert_int_equal(blockdev_open(&c, scratch("image"), BLOCKDEV_ALLOW_FILE, &odd), -EINVAL);
+	assert_null(c);
+}
+
+static void test_image_file(void **state)
+{
+	struct card_options opt = {.erase_block_bytes = 3 * MIB};
+	struct card_counters k;
+	struct card *c, *d;
+
+	(void)state;
+	make_image("image", IMAGE_BYTES + 4095);
+	assert_int_equal(
+		blockdev_open(&c, scratch("image"), BLOCKDEV_ALLOW_FILE | BLOCKDEV_EXCL, &opt), 0);
+	assert_int_equal(
+		blockdev_open(&d, scratch("image"), BLOCKDEV_ALLOW_FILE | BLOCKDEV_EXCL, NULL),
+		-EBUSY);
+	assert_int_equal(c->geo.size_bytes, IMAGE_BYTES);
+	assert_int_equal(c->geo.erase_block_bytes, 3 * MIB);
+	assert_int_equal(c->geo.eb_source, CARD_EB_CONFIGURED);
+	assert_int_equal(c->geo.disk_off_bytes, 0);
+	assert_string_equal(c->geo.identity, "");
+	assert_string_equal(c->geo.path, scratch("image"));
+	assert_int_equal(card_counters(c, &k), -ENOTSUP);
+	memset(buf, 0x5a, COW_BLK_BYTES);
+	assert_int_equal(card_write(c, IMAGE_BYTES - COW_BLK_BYTES, buf, COW_BLK_BYTES), -EROFS);
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(card_write(c, IMAGE_BYTES - COW_BLK_BYTES, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(card_write(c, IMAGE_BYTES, buf, COW_BLK_BYTES), -EINVAL);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(card_set_writable(c, false), 0);
+	card_close(c);
+
+	assert_int_equal(
+		blockdev_open(&c, scratch("image"), BLOCKDEV_ALLOW_FILE | BLOCKDEV_RDONLY, NULL),
+		0);
+	assert_int_equal(c->geo.erase_block_bytes, 4 * MIB);
+	assert_int_equal(c->geo.eb_source, CARD_EB_GUESSED);
+	assert_int_equal(card_read(c, IMAGE_BYTES - 2 * COW_BLK_BYTES, buf, 2 * COW_BLK_BYTES), 0);
+	assert_int_equal(buf[COW_BLK_BYTES - 1], 0);
+	assert_int_equal(buf[COW_BLK_BYTES], 0x5a);
+	assert_int_equal(card_set_writable(c, true), -EROFS);
+	assert_int_equal(card_write(c, 0, buf, COW_BLK_BYTES), -EROFS);
+	card_close(c);
+}
+
+/* the file shrank under us: an error, never a short read */
+static void test_image_truncated(void **state)
+{
+	struct card *c;
+
+	(void)state;
+	make_image("image", IMAGE_BYTES);
+	assert_int_equal(blockdev_open(&c, scratch("image"), BLOCKDEV_ALLOW_FILE, NULL), 0);
+	assert_int_equal(truncate(scratch("image"), COW_BLK_BYTES), 0);
+	assert_int_equal(card_read(c, 0, buf, 2 * COW_BLK_BYTES), -EIO);
+	card_close(c);
+}
+
+static void *reader(void *arg)
+{
+	struct card *c = arg;
+	uint8_t *mine = io_alloc(COW_BLK_BYTES);
+	void *failed = mine ? NULL : arg;
+
+	for (unsigned i = 0; !failed && i < 500; i++) {
+		uint64_t blk = i * 7 % 256;
+
+		if (card_read(c, blk_to_bytes(blk), mine, COW_BLK_BYTES) || mine[0] != blk ||
+		    mine[COW_BLK_BYTES - 1] != blk)
+			failed = arg;
+	}
+	free(mine);
+	return failed;
+}
+
+static void test_many_readers(void **state)
+{
+	struct card *c;
+	pthread_t t[4];
+	void *failed;
+
+	(void)state;
+	make_image("image", IMAGE_BYTES);
+	assert_int_equal(blockdev_open(&c, scratch("image"), BLOCKDEV_ALLOW_FILE, NULL), 0);
+	assert_int_equal(card_set_writable(c, true), 0);
+	for (unsigned blk = 0; blk < 256; blk++) {
+		memset(buf, (int)blk, COW_BLK_BYTES);
+		assert_int_equal(card_write(c, blk_to_bytes(blk), buf, COW_BLK_BYTES), 0);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++)
+		assert_int_equal(pthread_create(&t[i], NULL, reader, c), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		assert_int_equal(pthread_join(t[i], &failed), 0);
+		assert_null(failed);
+	}
+	assert_int_equal(c->account.read_bytes, 4 * 500 * COW_BLK_BYTES);
+	card_close(c);
+}
+
+/* ---- sysfs, on a tree of our own ---- */
+
+/* A disk in dir/sys with a partition p1; subsystem NULL: it has no device. */
+static void make_sysfs(const char *subsystem)
+{
+	assert_true(mkdir(scratch("sys"), 0700) == 0 || errno == EEXIST);
+	assert_true(mkdir(scratch("sys/p1"), 0700) == 0 || errno == EEXIST);
+	assert_true(mkdir(scratch("sys/queue"), 0700) == 0 || errno == EEXIST);
+	assert_true(mkdir(scratch("sys/device"), 0700) == 0 || errno == EEXIST);
+	(void)unlink(scratch("sys/device/subsystem"));
+	(void)unlink(scratch("sys/device/preferred_erase_size"));
+	(void)unlink(scratch("sys/device/cid"));
+	(void)unlink(scratch("sys/device/wwid"));
+	if (subsystem)
+		assert_int_equal(symlink(subsystem, scratch("sys/device/subsystem")), 0);
+	write_scratch("sys/p1/partition", "1\n");
+	write_scratch("sys/p1/start", "8192\n");
+	write_scratch("sys/queue/discard_granularity", "8388608\n");
+}
+
+static struct card_geometry geometry_of(const char *name)
+{
+	struct card_geometry geo;
+	int fd = open(scratch(name), O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	memset(&geo, 0xee, sizeof(geo));
+	assert_int_equal(sysfs_geometry(fd, &geo), 0);
+	close(fd);
+	return geo;
+}
+
+static void test_sysfs_mmc(void **state)
+{
+	static const char *const rubbish[] = {"0", "512", "4097000", "99999999999", "none", ""};
+	struct card_geometry geo;
+
+	(void)state;
+	make_sysfs("../../../bus/mmc");
+	write_scratch("sys/device/preferred_erase_size", "12582912\n");
+	write_scratch("sys/device/cid", "035344534331364780abcdef01234500\n");
+	geo = geometry_of("sys/p1");
+	assert_int_equal(geo.disk_off_bytes, 8192 * 512);
+	assert_int_equal(geo.erase_block_bytes, 12 * MIB);
+	assert_int_equal(geo.eb_source, CARD_EB_REPORTED);
+	assert_string_equal(geo.identity, "035344534331364780abcdef01234500");
+	geo = geometry_of("sys");
+	assert_int_equal(geo.disk_off_bytes, 0);
+	assert_int_equal(geo.erase_block_bytes, 12 * MIB);
+	for (size_t i = 0; i < ARRAY_SIZE(rubbish); i++) {
+		write_scratch("sys/device/preferred_erase_size", rubbish[i]);
+		assert_int_equal(geometry_of("sys/p1").erase_block_bytes, 8 * MIB);
+	}
+	write_scratch("sys/queue/discard_granularity", "512");
+	geo = geometry_of("sys/p1");
+	assert_int_equal(geo.erase_block_bytes, 4 * MIB);
+	assert_int_equal(geo.eb_source, CARD_EB_GUESSED);
+}
+
+static void test_sysfs_other(void **state)
+{
+	struct card_geometry geo, other;
+
+	(void)state;
+	make_sysfs("../../../bus/scsi"); /* its discard_granularity is no erase block */
+	write_scratch("sys/device/wwid", "t10.ATA\x01  some disk");
+	geo = geometry_of("sys/p1");
+	assert_int_equal(geo.erase_block_bytes, 4 * MIB);
+	assert_int_equal(geo.eb_source, CARD_EB_GUESSED);
+	assert_string_equal(geo.identity, "t10.ATA_  some disk");
+	/* too long by its middle: still different by its end */
+	write_scratch("sys/device/wwid", "t10.ATA                                             "
+					 "                    serial 1");
+	geo = geometry_of("sys");
+	write_scratch("sys/device/wwid", "t10.ATA                                             "
+					 "                    serial 2");
+	other = geometry_of("sys");
+	assert_int_equal(strlen(geo.identity), 63);
+	assert_string_not_equal(geo.identity, other.identity);
+	make_sysfs(NULL);
+	assert_string_equal(geometry_of("sys/p1").identity, "");
+	write_scratch("sys/p1/start", "x");
+	int fd = open(scratch("sys/p1"), O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	assert_int_equal(sysfs_geometry(fd, &geo), -EINVAL);
+	close(fd);
+}
+
+static void test_sysfs_stat(void **state)
+{
+	struct card_counters k = {0};
+	int dirfd, fd;
+
+	(void)state;
+	make_sysfs(NULL);
+	write_scratch("sys/p1/stat", "  1 2 3 4  5 6 7 8  9 10 11 12  13 14 15 16 17\n");
+	write_scratch("sys/queue/iostats", "1\n");
+	dirfd = open(scratch("sys/p1"), O_PATH | O_DIRECTORY | O_CLOEXEC);
+	fd = sysfs_open_stat(dirfd);
+	assert_true(fd >= 0);
+	assert_int_equal(sysfs_counters(fd, &k), 0);
+	assert_int_equal(k.write_ios, 5);
+	assert_int_equal(k.written_bytes, 7 * 512);
+	assert_int_equal(k.discard_ios, 12);
+	assert_int_equal(k.discarded_bytes, 14 * 512);
+	assert_int_equal(k.flushes, 16);
+	write_scratch("sys/p1/stat", "1 2 3 4 5 6 8 8 9 10 11\n"); /* before 4.18 */
+	assert_int_equal(sysfs_counters(fd, &k), 0);
+	assert_int_equal(k.written_bytes, 8 * 512);
+	assert_int_equal(k.discard_ios, 0);
+	assert_int_equal(k.flushes, 0);
+	write_scratch("sys/p1/stat", "1 2 3 4 5 6\n");
+	assert_int_equal(sysfs_counters(fd, &k), -EIO);
+	assert_int_equal(k.written_bytes, 8 * 512);
+	close(fd);
+	write_scratch("sys/queue/iostats", "0\n"); /* zeroes would prove nothing */
+	assert_int_equal(sysfs_open_stat(dirfd), -ENOTSUP);
+	close(dirfd);
+}
+
+/* ---- loop devices ---- */
+
+struct loop {
+	int fd;
+	char path[32];
+};
+
+/* Others may take the free device first: then the next one. */
+static bool loop_new(struct loop *l, uint64_t size_bytes, uint32_t flags)
+{
+	struct loop_config config = {.info.lo_flags = LO_FLAGS_AUTOCLEAR | flags};
+	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), image, n, readonly = 0;
+	bool ok = false;
+
+	make_image("loop", size_bytes);
+	image = open(scratch("loop"), O_RDWR | O_CLOEXEC);
+	config.fd = (uint32_t)image;
+	for (int tries = 0; control >= 0 && image >= 0 && !ok && tries < 100; tries++) {
+		n = ioctl(control, LOOP_CTL_GET_FREE);
+		snprintf(l->path, sizeof(l->path), "/dev/loop%d", n);
+		l->fd = open(l->path, O_RDWR | O_CLOEXEC);
+		if (l->fd < 0)
+			continue;
+		ok = ioctl(l->fd, LOOP_CONFIGURE, &config) == 0;
+		if (!ok)
+			close(l->fd); /* somebody was faster */
+	}
+	if (ok)
+		(void)ioctl(l->fd, BLKROSET, &readonly);
+	close(control);
+	close(image);
+	return ok;
+}
+
+static void loop_end(struct loop *l)
+{
+	(void)ioctl(l->fd, BLKROSET, &(int){0});
+	close(l->fd);
+}
+
+static struct loop loop_or_skip(uint32_t flags)
+{
+	struct loop l = {.fd = -1};
+
+	if (geteuid() != 0) {
+		print_message("skipped: loop devices need root\n");
+		skip();
+	}
+	assert_true(loop_new(&l, IMAGE_BYTES + 512, flags));
+	return l;
+}
+
+static bool is_readonly(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), on = -1;
+
+	assert_true(fd >= 0);
+	assert_int_equal(ioctl(fd, BLKROGET, &on), 0);
+	close(fd);
+	return on;
+}
+
+static void set_readonly(const char *path, int on)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ioctl(fd, BLKROSET, &on), 0);
+	close(fd);
+}
+
+/* 0 or the errno of a write by somebody else */
+static int foreign_write(const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+
+	memset(buf, 0xbb, COW_BLK_BYTES);
+	if (fd < 0 || pwrite(fd, buf, COW_BLK_BYTES, 0) < 0)
+		return errno;
+	return 0;
+}
+
+static int exclusive_open(const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
+
+	return fd < 0 ? errno : 0;
+}
+
+static void test_loop_life(void **state)
+{
+	struct loop l = loop_or_skip(0);
+	struct card *c, *d;
+
+	(void)state;
+	assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_EXCL, NULL), 0);
+	assert_int_equal(c->geo.size_bytes, IMAGE_BYTES);
+	assert_int_equal(c->geo.erase_block_bytes, 4 * MIB);
+	assert_int_equal(c->geo.eb_source, CARD_EB_GUESSED);
+	assert_string_equal(c->geo.identity, "");
+	assert_string_equal(c->geo.path, l.path);
+	assert_true(is_readonly(l.path));
+	assert_int_equal(exclusive_open(l.path), EBUSY);
+	assert_int_equal(blockdev_open(&d, l.path, BLOCKDEV_EXCL, NULL), -EBUSY);
+	assert_int_equal(blockdev_open(&d, l.path, BLOCKDEV_EXCL | BLOCKDEV_RDONLY, NULL), -EBUSY);
+	assert_true(is_readonly(l.path));
+	assert_int_not_equal(foreign_write(l.path), 0);
+
+	memset(buf, 0xaa, COW_BLK_BYTES);
+	assert_int_equal(card_write(c, 0, buf, COW_BLK_BYTES), -EROFS);
+	assert_int_not_equal(c->ops->write(c, 0, buf, COW_BLK_BYTES), 0); /* the kernel says no */
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_false(is_readonly(l.path));
+	assert_int_equal(card_write(c, 0, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(card_set_writable(c, false), 0);
+	assert_true(is_readonly(l.path));
+	memset(buf, 0, COW_BLK_BYTES);
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(buf[17], 0xaa);
+	card_close(c);
+	assert_false(is_readonly(l.path));
+	assert_int_equal(exclusive_open(l.path), 0);
+	assert_int_equal(foreign_write(l.path), 0);
+	loop_end(&l);
+}
+
+static void test_loop_without_excl(void **state)
+{
+	struct loop l = loop_or_skip(0);
+	struct card *c, *holder;
+
+	(void)state;
+	assert_int_equal(blockdev_open(&c, l.path, 0, NULL), 0);
+	assert_false(is_readonly(l.path));
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(card_write(c, 0, buf, COW_BLK_BYTES), 0);
+	card_close(c);
+	/* beside the daemon: to look is allowed, and changes nothing */
+	assert_int_equal(blockdev_open(&holder, l.path, BLOCKDEV_EXCL, NULL), 0);
+	assert_int_equal(blockdev_open(&c, l.path, 0, NULL), -EROFS);
+	assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_RDONLY, NULL), 0);
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(card_set_writable(c, true), -EROFS);
+	card_close(c);
+	assert_true(is_readonly(l.path));
+	card_close(holder);
+	loop_end(&l);
+}
+
+static void test_loop_rdonly_excl_gives_back_what_it_found(void **state)
+{
+	struct loop l = loop_or_skip(0);
+	struct card *c;
+
+	(void)state;
+	for (int found = 0; found <= 1; found++) {
+		set_readonly(l.path, found);
+		assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_EXCL | BLOCKDEV_RDONLY, NULL),
+				 0);
+		assert_true(is_readonly(l.path));
+		assert_int_equal(card_set_writable(c, true), -EROFS);
+		card_close(c);
+		assert_int_equal(is_readonly(l.path), found);
+	}
+	loop_end(&l);
+}
+
+static void test_loop_left_readonly_by_a_crash(void **state)
+{
+	struct loop l = loop_or_skip(0);
+	struct card *c;
+	int status;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0)
+		_exit(blockdev_open(&c, l.path, BLOCKDEV_EXCL, NULL) ? 1 : 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_true(is_readonly(l.path));
+	assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_EXCL, NULL), 0);
+	assert_true(is_readonly(l.path));
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(card_write(c, 0, buf, COW_BLK_BYTES), 0);
+	card_close(c); /* while writable, too */
+	assert_false(is_readonly(l.path));
+	loop_end(&l);
+}
+
+static void test_loop_write_protected(void **state)
+{
+	struct loop l = loop_or_skip(LO_FLAGS_READ_ONLY);
+	struct card *c;
+
+	(void)state;
+	assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_EXCL, NULL), -EROFS);
+	assert_int_equal(blockdev_open(&c, l.path, 0, NULL), -EROFS);
+	assert_int_equal(exclusive_open(l.path), 0);
+	assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_EXCL | BLOCKDEV_RDONLY, NULL), 0);
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), 0);
+	card_close(c);
+	assert_true(is_readonly(l.path));
+	loop_end(&l);
+}
+
+/* a device of a number far above those in use, made for us alone and bound to nothing */
+static void test_loop_without_medium(void **state)
+{
+	struct loop l = loop_or_skip(0);
+	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), n, r = 0;
+	struct card *c;
+
+	(void)state;
+	n = ioctl(control, LOOP_CTL_ADD, 1000 + getpid() % 10000);
+	assert_true(n >= 0);
+	if (mknod(scratch("unbound"), S_IFBLK | 0600, makedev(7, (unsigned)n)) == 0)
+		r = blockdev_open(&c, scratch("unbound"), BLOCKDEV_EXCL, NULL);
+	assert_true(ioctl(control, LOOP_CTL_REMOVE, n) >= 0);
+	assert_int_equal(r, -ENXIO);
+	close(control);
+	loop_end(&l);
+}
+
+/* Bytes and flushes that the kernel counted are those of the account; nothing is looked up by
+ * path after the open. */
+static void test_loop_counters(void **state)
+{
+	struct loop l = loop_or_skip(0);
+	struct card_counters before, after;
+	struct card *c;
+
+	(void)state;
+	assert_int_equal(symlink(l.path, scratch("link")), 0);
+	assert_int_equal(blockdev_open(&c, scratch("link"), BLOCKDEV_EXCL, NULL), 0);
+	assert_int_equal(unlink(scratch("link")), 0);
+	assert_int_equal(card_counters(c, &before), 0);
+	assert_int_equal(card_set_writable(c, true), 0);
+	for (unsigned i = 1; i <= 5; i++)
+		assert_int_equal(card_write(c, i * 16 * COW_BLK_BYTES, buf, i * COW_BLK_BYTES), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(card_read(c, 0, buf, 4 * COW_BLK_BYTES), 0);
+	assert_int_equal(card_counters(c, &after), 0);
+	assert_int_equal(after.written_bytes - before.written_bytes, c->account.written_bytes);
+	assert_int_equal(after.written_bytes - before.written_bytes, 15 * COW_BLK_BYTES);
+	assert_in_range(after.write_ios - before.write_ios, 5, 7); /* kernels count flushes, too */
+	assert_int_equal(after.flushes - before.flushes, 2);
+	assert_int_equal(foreign_write(l.path), 0); /* the card is writable just now */
+	assert_int_equal(card_counters(c, &after), 0);
+	assert_int_equal(after.written_bytes - before.written_bytes,
+			 c->account.written_bytes + COW_BLK_BYTES);
+	card_close(c);
+	loop_end(&l);
+}
+
+/* read-only is the partition alone, and its counters are its own */
+static void test_loop_partition(void **state)
+{
+	struct loop l = loop_or_skip(LO_FLAGS_PARTSCAN);
+	struct blkpg_partition part = {.start = 3 * 512 * 5, .length = 5 * MIB, .pno = 1};
+	struct blkpg_ioctl_arg arg = {
+		.op = BLKPG_ADD_PARTITION, .datalen = sizeof(part), .data = &part};
+	const char *name = l.path + strlen("/dev/");
+	struct card_counters before, after;
+	char sysfs[128], text[32], node[128];
+	unsigned major, minor;
+	struct card *c;
+
+	(void)state;
+	assert_int_equal(ioctl(l.fd, BLKPG, &arg), 0);
+	snprintf(sysfs, sizeof(sysfs), "/sys/block/%s/%sp1/dev", name, name);
+	assert_true(io_read_text(AT_FDCWD, sysfs, text, sizeof(text)) > 0);
+	assert_int_equal(sscanf(text, "%u:%u", &major, &minor), 2);
+	snprintf(node, sizeof(node), "%s", scratch("part"));
+	assert_int_equal(mknod(node, S_IFBLK | 0600, makedev(major, minor)), 0);
+
+	assert_int_equal(blockdev_open(&c, node, BLOCKDEV_EXCL, NULL), 0);
+	assert_int_equal(c->geo.disk_off_bytes, 3 * 512 * 5);
+	assert_int_equal(c->geo.size_bytes, 5 * MIB);
+	assert_true(is_readonly(node));
+	assert_false(is_readonly(l.path));
+	assert_int_equal(exclusive_open(l.path), EBUSY); /* the disk cannot be claimed over it */
+	assert_int_equal(card_counters(c, &before), 0);
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(card_write(c, MIB, buf, 3 * COW_BLK_BYTES), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(card_counters(c, &after), 0);
+	assert_int_equal(after.written_bytes - before.written_bytes, 3 * COW_BLK_BYTES);
+	card_close(c);
+	assert_false(is_readonly(node));
+
+	/* the whole disk set read-only covers it, like a card's slider: not ours to undo */
+	set_readonly(l.path, 1);
+	assert_int_equal(blockdev_open(&c, node, BLOCKDEV_EXCL, NULL), -EROFS);
+	set_readonly(l.path, 0);
+	assert_int_equal(blockdev_open(&c, node, BLOCKDEV_EXCL, NULL), 0);
+	set_readonly(l.path, 1);
+	assert_int_equal(card_set_writable(c, true), -EROFS);
+	assert_false(c->writable);
+	card_close(c);
+	set_readonly(l.path, 0);
+	arg.op = BLKPG_DEL_PARTITION;
+	assert_int_equal(ioctl(l.fd, BLKPG, &arg), 0);
+	loop_end(&l);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_image_file),
+		cmocka_unit_test(test_image_truncated),
+		cmocka_unit_test(test_many_readers),
+		cmocka_unit_test(test_sysfs_mmc),
+		cmocka_unit_test(test_sysfs_other),
+		cmocka_unit_test(test_sysfs_stat),
+		cmocka_unit_test(test_loop_life),
+		cmocka_unit_test(test_loop_without_excl),
+		cmocka_unit_test(test_loop_rdonly_excl_gives_back_what_it_found),
+		cmocka_unit_test(test_loop_left_readonly_by_a_crash),
+		cmocka_unit_test(test_loop_write_protected),
+		cmocka_unit_test(test_loop_without_medium),
+		cmocka_unit_test(test_loop_counters),
+		cmocka_unit_test(test_loop_partition),
+	};
+	const char *tmp = getenv("TMPDIR");
+	int r;
+
+	snprintf(dir, sizeof(dir), "%s/cowfs-card-XXXXXX", tmp && strlen(tmp) < 32 ? tmp : "/tmp");
+	buf = io_alloc(16 * COW_BLK_BYTES);
+	if (!buf || !mkdtemp(dir))
+		return 1;
+	r = cmocka_run_group_tests_name("card", tests, NULL, NULL);
+	nftw(dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+	free(buf);
+	return r;
+}

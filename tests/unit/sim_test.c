@@ -1,0 +1,731 @@
+/* SPDX-License-Identifier: MIT */
+/* Tests of card/sim and of the wrappers in card/card: the contract of card.h, then each fault. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "card/sim.h"
+
+#define BLKS 64
+#define SECTOR 512
+
+static uint8_t *buf; /* BLKS blocks, aligned */
+
+static struct card *new_card(void)
+{
+	struct sim_params p = {.size_bytes = BLKS * COW_BLK_BYTES};
+	struct card *c;
+
+	assert_int_equal(sim_new(&c, &p), 0);
+	assert_int_equal(card_set_writable(c, true), 0);
+	return c;
+}
+
+/* A block filled with `value`; the same everywhere, so that a sector tells whose it is. */
+static int put(struct card *c, uint64_t blk, uint8_t value)
+{
+	memset(buf, value, COW_BLK_BYTES);
+	return card_write(c, blk_to_bytes(blk), buf, COW_BLK_BYTES);
+}
+
+enum { MIXED = -1, RUBBISH = -2 };
+
+/* The value of a uniform block; MIXED: uniform sectors; RUBBISH: neither. */
+static int value_of(const uint8_t *blk)
+{
+	bool mixed = false;
+
+	for (size_t s = 0; s < COW_BLK_BYTES; s += SECTOR) {
+		for (size_t i = 1; i < SECTOR; i++)
+			if (blk[s + i] != blk[s])
+				return RUBBISH;
+		mixed |= blk[s] != blk[0];
+	}
+	return mixed ? MIXED : blk[0];
+}
+
+static int seen(struct card *c, uint64_t blk) /* by a read */
+{
+	assert_int_equal(card_read(c, blk_to_bytes(blk), buf, COW_BLK_BYTES), 0);
+	return value_of(buf);
+}
+
+static int durable(struct card *c, uint64_t blk)
+{
+	assert_int_equal(sim_peek(c, blk_to_bytes(blk), buf, COW_BLK_BYTES), 0);
+	return value_of(buf);
+}
+
+static void test_params(void **state)
+{
+	struct sim_params p = {.size_bytes = 10 * MIB + 5000,
+			       .erase_block_bytes = 3 * MIB,
+			       .disk_off_bytes = 512 * 63,
+			       .identity = "cid"};
+	struct card *c;
+
+	(void)state;
+	assert_int_equal(sim_new(&c, &p), 0);
+	assert_int_equal(c->geo.size_bytes, 10 * MIB + 4096);
+	assert_int_equal(c->geo.erase_block_bytes, 3 * MIB);
+	assert_int_equal(c->geo.disk_off_bytes, 512 * 63);
+	assert_string_equal(c->geo.identity, "cid");
+	assert_false(c->writable);
+	card_close(c);
+	card_close(NULL);
+	p = (struct sim_params){.size_bytes = 4095};
+	assert_int_equal(sim_new(&c, &p), -EINVAL);
+	p = (struct sim_params){.size_bytes = MIB, .erase_block_bytes = 1000};
+	assert_int_equal(sim_new(&c, &p), -EINVAL);
+	p = (struct sim_params){.size_bytes = MIB};
+	assert_int_equal(sim_new(&c, &p), 0);
+	assert_int_equal(c->geo.erase_block_bytes, 4 * MIB);
+	assert_int_equal(c->geo.eb_source, CARD_EB_GUESSED);
+	assert_string_equal(c->geo.identity, "sim");
+	card_close(c);
+}
+
+/* refused before the device is touched, by reads and writes alike */
+static void test_ranges(void **state)
+{
+	static const struct {
+		uint64_t off;
+		size_t buf_off, len;
+	} bad[] = {
+		{512, 0, 4096},
+		{0, 512, 4096},
+		{0, 0, 512},
+		{BLKS * COW_BLK_BYTES, 0, 4096},
+		{(BLKS - 1) * COW_BLK_BYTES, 0, 8192},
+		{UINT64_MAX - 4095, 0, 4096},
+		{4096, 0, SIZE_MAX - 4095},
+	};
+	struct card *c = new_card();
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		assert_int_equal(card_read(c, bad[i].off, buf + bad[i].buf_off, bad[i].len),
+				 -EINVAL);
+		assert_int_equal(card_write(c, bad[i].off, buf + bad[i].buf_off, bad[i].len),
+				 -EINVAL);
+	}
+	assert_int_equal(card_read(c, BLKS * COW_BLK_BYTES, buf, 0), 0);
+	assert_int_equal(card_write(c, BLKS * COW_BLK_BYTES, buf, 0), 0);
+	assert_int_equal(card_read(c, 0, buf, BLKS * COW_BLK_BYTES), 0);
+	assert_int_equal(c->account.write_calls, 0);
+	assert_int_equal(c->account.read_calls, 1);
+	assert_int_equal(sim_ops(c), 0);
+	card_close(c);
+}
+
+static void test_writable(void **state)
+{
+	struct card *c = new_card();
+	uint64_t before = now_ns();
+
+	(void)state;
+	usleep(2000);
+	assert_int_equal(card_set_writable(c, true), 0); /* again: the clock runs on */
+	assert_int_equal(card_set_writable(c, false), 0);
+	assert_true(c->account.writable_ns >= 2000000);
+	assert_true(c->account.writable_ns <= now_ns() - before + 1000000);
+	assert_int_equal(put(c, 1, 1), -EROFS);
+	assert_int_equal(c->account.write_calls, 0);
+	assert_int_equal(sim_ops(c), 0);
+	assert_int_equal(sim_pending(c), 0);
+	card_close(c);
+}
+
+static void test_cache_and_flush(void **state)
+{
+	struct card *c = new_card();
+
+	(void)state;
+	assert_int_equal(seen(c, 3), 0);
+	assert_int_equal(put(c, 3, 1), 0);
+	assert_int_equal(put(c, 3, 2), 0);
+	assert_int_equal(put(c, 5, 9), 0);
+	assert_int_equal(seen(c, 3), 2);
+	assert_int_equal(durable(c, 3), 0);
+	assert_int_equal(sim_pending(c), 3);
+	assert_int_equal(sim_pending_blk(c, 0), 3);
+	assert_int_equal(sim_pending_blk(c, 2), 5);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(sim_pending(c), 0);
+	assert_int_equal(durable(c, 3), 2);
+	assert_int_equal(durable(c, 5), 9);
+	assert_int_equal(seen(c, 4), 0);
+	card_close(c);
+}
+
+static void test_account_and_counters(void **state)
+{
+	struct card *c = new_card();
+	struct card_counters k;
+
+	(void)state;
+	memset(buf, 7, 5 * COW_BLK_BYTES);
+	assert_int_equal(card_write(c, 0, buf, 5 * COW_BLK_BYTES), 0);
+	assert_int_equal(put(c, 9, 1), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(card_read(c, 0, buf, 2 * COW_BLK_BYTES), 0);
+	assert_int_equal(c->account.write_calls, 2);
+	assert_int_equal(c->account.written_bytes, 6 * COW_BLK_BYTES);
+	assert_int_equal(c->account.read_calls, 1);
+	assert_int_equal(c->account.read_bytes, 2 * COW_BLK_BYTES);
+	assert_int_equal(c->account.flushes, 1);
+	assert_int_equal(sim_ops(c), 3);
+	assert_int_equal(card_counters(c, &k), 0);
+	assert_int_equal(k.write_ios, 2);
+	assert_int_equal(k.written_bytes, 6 * COW_BLK_BYTES);
+	assert_int_equal(k.flushes, 1);
+	assert_int_equal(k.discarded_bytes, 0);
+	/* a foreign writer is seen by the device alone; a poke by nobody */
+	assert_int_equal(c->ops->write(c, 0, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(sim_poke(c, 0, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(card_counters(c, &k), 0);
+	assert_int_equal(k.written_bytes, 7 * COW_BLK_BYTES);
+	assert_int_equal(c->account.written_bytes, 6 * COW_BLK_BYTES);
+	card_close(c);
+}
+
+/* ---- cuts ---- */
+
+/* write, write, flush, write, flush; returns how many operations were good */
+static unsigned scenario(struct card *c)
+{
+	unsigned good = 0;
+
+	good += put(c, 1, 11) == 0;
+	good += put(c, 2, 12) == 0;
+	good += card_flush(c) == 0;
+	good += put(c, 1, 21) == 0;
+	good += card_flush(c) == 0;
+	return good;
+}
+
+static enum sim_fate fixed_fate(void *arg, size_t i)
+{
+	(void)i;
+	return *(enum sim_fate *)arg;
+}
+
+static void test_cut_at_every_operation(void **state)
+{
+	/* durable value of block 1 and 2 if the cut writes are dropped, or done */
+	static const int dropped[][2] = {{0, 0}, {0, 0}, {0, 0}, {11, 12}, {11, 12}};
+	static const int done[][2] = {{11, 0}, {11, 12}, {11, 12}, {21, 12}, {21, 12}};
+	struct card_counters k;
+
+	(void)state;
+	for (unsigned n = 1; n <= 5; n++)
+		for (unsigned f = SIM_DONE; f <= SIM_DROPPED; f++) {
+			const int *want = f == SIM_DONE ? done[n - 1] : dropped[n - 1];
+			enum sim_fate fate = f;
+			struct card *c = new_card();
+
+			sim_cut_at(c, n);
+			assert_int_equal(scenario(c), n - 1);
+			assert_true(sim_is_dead(c));
+			assert_int_equal(sim_ops(c), n);
+			assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -EIO);
+			assert_int_equal(put(c, 0, 1), -EIO);
+			assert_int_equal(card_flush(c), -EIO);
+			assert_int_equal(card_set_writable(c, false), -EIO);
+			assert_int_equal(card_counters(c, &k), -EIO);
+			sim_power_cycle(c, fixed_fate, &fate);
+			assert_false(sim_is_dead(c));
+			assert_int_equal(sim_pending(c), 0);
+			assert_int_equal(put(c, 0, 1), -EROFS);
+			assert_int_equal(seen(c, 1), want[0]);
+			assert_int_equal(seen(c, 2), want[1]);
+			assert_int_equal(durable(c, 1), want[0]);
+			assert_int_equal(card_set_writable(c, true), 0);
+			assert_int_equal(scenario(c), 5); /* disarmed */
+			card_close(c);
+		}
+}
+
+static void test_cut_disarmed(void **state)
+{
+	struct card *c = new_card();
+
+	(void)state;
+	sim_cut_at(c, 6);
+	assert_int_equal(scenario(c), 5);
+	sim_cut_at(c, 0);
+	assert_int_equal(scenario(c), 5);
+	sim_cut_at(c, 2); /* counted from now */
+	assert_int_equal(scenario(c), 1);
+	card_close(c);
+}
+
+struct schedule {
+	struct card *c;
+	size_t asked;
+};
+
+/* block n gets fate n, whatever the order of issue */
+static enum sim_fate fate_by_blk(void *arg, size_t i)
+{
+	struct schedule *s = arg;
+
+	assert_int_equal(i, s->asked++);
+	return (enum sim_fate)sim_pending_blk(s->c, i);
+}
+
+static void test_fates(void **state)
+{
+	struct card *c = new_card();
+	struct schedule s = {c, 0};
+
+	(void)state;
+	for (uint64_t blk = 0; blk < 4; blk++)
+		assert_int_equal(put(c, blk, 1), 0);
+	assert_int_equal(card_flush(c), 0);
+	for (uint64_t blk = 4; blk-- > 0;)
+		assert_int_equal(put(c, blk, 2), 0);
+	sim_seed(c, 5);
+	sim_power_cycle(c, fate_by_blk, &s);
+	assert_int_equal(s.asked, 4);
+	assert_int_equal(seen(c, SIM_DONE), 2);
+	assert_int_equal(seen(c, SIM_DROPPED), 1);
+	assert_int_equal(seen(c, SIM_TORN), MIXED);
+	for (size_t i = 0; i < COW_BLK_BYTES; i += SECTOR)
+		assert_true(buf[i] == 1 || buf[i] == 2);
+	assert_int_equal(seen(c, SIM_GARBAGE), RUBBISH);
+	card_close(c);
+}
+
+/* Every sector by itself: over seeds each is seen old and new next to each neighbour. */
+static void test_torn_sectors_are_independent(void **state)
+{
+	enum sim_fate torn = SIM_TORN;
+	unsigned seen_pairs[8] = {0};
+	struct card *c = new_card(), *d;
+
+	(void)state;
+	assert_int_equal(put(c, 0, 1), 0);
+	for (uint64_t seed = 0; seed < 100; seed++) {
+		assert_int_equal(sim_clone(&d, c), 0);
+		sim_seed(d, seed);
+		sim_power_cycle(d, fixed_fate, &torn);
+		assert_int_equal(sim_peek(d, 0, buf, COW_BLK_BYTES), 0);
+		for (unsigned i = 0; i < 8; i++)
+			seen_pairs[i] |= 1u << (buf[i * SECTOR] + 2 * buf[(i + 1) % 8 * SECTOR]);
+		card_close(d);
+	}
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(seen_pairs[i], 15);
+	card_close(c);
+}
+
+/* what each block of a 40-block write became at a random cut: counts by kind, and a digest */
+struct outcome {
+	unsigned old, done, torn, garbage;
+	uint64_t digest;
+};
+
+static struct outcome random_cut(const struct card *from, uint64_t seed)
+{
+	struct outcome o = {0};
+	struct card *c;
+
+	assert_int_equal(sim_clone(&c, from), 0);
+	sim_seed(c, seed);
+	sim_power_cycle(c, NULL, NULL);
+	for (uint64_t blk = 0; blk < 40; blk++) {
+		int v = seen(c, blk);
+
+		o.old += v == 1;
+		o.done += v == 2;
+		o.torn += v == MIXED;
+		o.garbage += v == RUBBISH;
+		for (size_t i = 0; i < COW_BLK_BYTES; i++)
+			o.digest = o.digest * 31 + buf[i];
+	}
+	assert_int_equal(o.old + o.done + o.torn + o.garbage, 40);
+	card_close(c);
+	return o;
+}
+
+static void test_random_cuts(void **state)
+{
+	struct card *c = new_card();
+	bool all_but_one = false, one_only = false, all_kinds = false, differ = false;
+	struct outcome first;
+
+	(void)state;
+	memset(buf, 1, 40 * COW_BLK_BYTES);
+	assert_int_equal(card_write(c, 0, buf, 40 * COW_BLK_BYTES), 0);
+	assert_int_equal(card_flush(c), 0);
+	memset(buf, 2, 40 * COW_BLK_BYTES);
+	assert_int_equal(card_write(c, 0, buf, 40 * COW_BLK_BYTES), 0);
+	first = random_cut(c, 1);
+	assert_int_equal(random_cut(c, 1).digest, first.digest);
+	for (uint64_t seed = 2; seed < 400; seed++) {
+		struct outcome o = random_cut(c, seed);
+
+		all_but_one |= o.done == 39;
+		one_only |= o.old == 39;
+		all_kinds |= o.old && o.done && o.torn && o.garbage;
+		differ |= o.digest != first.digest;
+	}
+	assert_true(all_but_one && one_only && all_kinds && differ);
+	card_close(c);
+}
+
+/* bit v for each sector that is uniformly v, bit 7 for each that is not */
+static unsigned sector_kinds(const uint8_t *blk)
+{
+	unsigned kinds = 0;
+
+	for (size_t s = 0; s < COW_BLK_BYTES; s += SECTOR)
+		kinds |= 1u << (memcmp(blk + s, blk + s + 1, SECTOR - 1) ? 7 : blk[s]);
+	return kinds;
+}
+
+/* of two unflushed writes either may be the last, and each has its own fate */
+static void test_two_writes_of_one_block(void **state)
+{
+	enum { OLD = 1, FIRST = 2, SECOND = 4, GARBAGE = 128 };
+	static const unsigned wanted[] = {
+		OLD,
+		FIRST,
+		SECOND,
+		GARBAGE,
+		FIRST | SECOND,
+		OLD | FIRST | SECOND,
+		GARBAGE | SECOND, /* in order of issue */
+		GARBAGE | FIRST,  /* only in the other */
+	};
+	struct card *c = new_card(), *d;
+	bool happened[256] = {false};
+
+	(void)state;
+	assert_int_equal(put(c, 7, 1), 0);
+	assert_int_equal(put(c, 7, 2), 0);
+	for (uint64_t seed = 0; seed < 1000; seed++) {
+		assert_int_equal(sim_clone(&d, c), 0);
+		sim_seed(d, seed);
+		sim_power_cycle(d, NULL, NULL);
+		assert_int_equal(card_read(d, blk_to_bytes(7), buf, COW_BLK_BYTES), 0);
+		happened[sector_kinds(buf)] = true;
+		card_close(d);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+		assert_true(happened[wanted[i]]);
+	/* by callback, in issue order: the second is the last */
+	sim_power_cycle(c, fixed_fate, &(enum sim_fate){SIM_DONE});
+	assert_int_equal(seen(c, 7), 2);
+	card_close(c);
+}
+
+static void test_power_cycle_while_alive(void **state)
+{
+	enum sim_fate dropped = SIM_DROPPED;
+	struct card *c = new_card();
+
+	(void)state;
+	assert_int_equal(put(c, 1, 1), 0);
+	sim_cut_at(c, 5);
+	sim_fail_at(c, SIM_READ | SIM_WRITE, 1, -EROFS, true);
+	usleep(1000);
+	sim_power_cycle(c, fixed_fate, &dropped);
+	assert_true(c->account.writable_ns >= 1000000);
+	assert_int_equal(seen(c, 1), 0);
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(scenario(c), 5);
+	card_close(c);
+}
+
+/* ---- failing operations ---- */
+
+static void test_fail_once_and_forever(void **state)
+{
+	struct card *c = new_card();
+
+	(void)state;
+	sim_fail_at(c, SIM_READ, 2, -ENODATA, false);
+	assert_int_equal(seen(c, 0), 0);
+	assert_int_equal(put(c, 0, 5), 0); /* another kind: not counted */
+	memset(buf, 0x77, COW_BLK_BYTES);
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -ENODATA);
+	assert_int_equal(value_of(buf), 0x77);
+	assert_int_equal(seen(c, 0), 5); /* a failed read changes nothing */
+
+	sim_fail_at(c, SIM_WRITE | SIM_FLUSH, 3, -EROFS, true);
+	assert_int_equal(put(c, 1, 1), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(put(c, 1, 2), -EROFS);
+	assert_int_equal(card_flush(c), -EROFS);
+	assert_int_equal(put(c, 1, 3), -EROFS);
+	assert_false(sim_is_dead(c));
+	sim_fail_at(c, SIM_WRITE | SIM_FLUSH, 0, 0, false);
+	assert_int_equal(put(c, 1, 4), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(seen(c, 1), 4);
+	card_close(c);
+}
+
+/*
+ * After a failed flush: each write is durable, pending or lost; all three happen, sometimes all
+ * to one kind; reads show what a good flush would then make durable; nothing older is hurt.
+ */
+static void check_after_failure(const struct card *from, bool by_write, unsigned *kinds)
+{
+	struct card *c;
+	int before[12];
+	size_t pending;
+
+	for (uint64_t seed = 0; seed < 100; seed++) {
+		unsigned n_durable = 0, n_lost = 0;
+
+		assert_int_equal(sim_clone(&c, from), 0);
+		sim_seed(c, seed);
+		sim_fail_at(c, by_write ? SIM_WRITE : SIM_FLUSH, 1, -EIO, false);
+		assert_int_equal(by_write ? put(c, 10, 2) : card_flush(c), -EIO);
+		pending = sim_pending(c);
+		for (uint64_t blk = 0; blk < 12; blk++) {
+			before[blk] = seen(c, blk);
+			n_durable += durable(c, blk) == 2;
+			n_lost += before[blk] == 1;
+		}
+		assert_int_equal(before[11], 1); /* not written since the flush */
+		if (by_write && before[10] == 1)
+			*kinds |= 8;
+		*kinds |= (n_durable ? 1 : 0) | (pending ? 2 : 0) | (n_lost > 2 ? 4 : 0);
+		*kinds |= (n_durable >= 10 ? 16 : 0) | (pending >= 10 ? 32 : 0);
+		assert_int_equal(card_flush(c), 0);
+		for (uint64_t blk = 0; blk < 12; blk++) {
+			assert_int_equal(durable(c, blk), before[blk]);
+			assert_int_equal(seen(c, blk), before[blk]);
+		}
+		card_close(c);
+	}
+}
+
+static void test_failed_write_and_flush(void **state)
+{
+	struct card *c = new_card();
+	unsigned kinds = 8;
+
+	(void)state;
+	memset(buf, 1, 12 * COW_BLK_BYTES);
+	assert_int_equal(card_write(c, 0, buf, 12 * COW_BLK_BYTES), 0);
+	assert_int_equal(card_flush(c), 0);
+	for (uint64_t blk = 0; blk < 10; blk++)
+		assert_int_equal(put(c, blk, 2), 0);
+	check_after_failure(c, false, &kinds);
+	assert_int_equal(kinds, 63);
+	kinds = 0;
+	check_after_failure(c, true, &kinds);
+	assert_int_equal(kinds, 63);
+	card_close(c);
+}
+
+/* ---- lies ---- */
+
+static void test_lie(void **state)
+{
+	enum sim_fate dropped = SIM_DROPPED;
+
+	(void)state;
+	for (unsigned lie = 0; lie < 4; lie++) {
+		struct card *c = new_card();
+
+		sim_set_lie(c, lie);
+		for (uint8_t epoch = 1; epoch <= 6; epoch++) {
+			assert_int_equal(put(c, 0, epoch), 0);
+			assert_int_equal(put(c, epoch, epoch), 0);
+			assert_int_equal(card_flush(c), 0);
+			assert_int_equal(seen(c, 0), epoch);
+			assert_int_equal(durable(c, 0), epoch > lie ? epoch - (int)lie : 0);
+			assert_int_equal(sim_pending(c), 2 * min_u64(lie, epoch));
+		}
+		assert_int_equal(put(c, 7, 7), 0);
+		sim_power_cycle(c, fixed_fate, &dropped);
+		for (unsigned epoch = 1; epoch <= 6; epoch++)
+			assert_int_equal(seen(c, epoch), epoch + lie <= 6 ? epoch : 0);
+		assert_int_equal(seen(c, 7), 0);
+		/* the lie stays over the cut; honest again, one flush empties the cache */
+		assert_int_equal(card_set_writable(c, true), 0);
+		assert_int_equal(put(c, 8, 8), 0);
+		assert_int_equal(card_flush(c), 0);
+		assert_int_equal(durable(c, 8), lie ? 0 : 8);
+		sim_set_lie(c, 0);
+		assert_int_equal(card_flush(c), 0);
+		assert_int_equal(durable(c, 8), 8);
+		card_close(c);
+	}
+}
+
+/* ---- copies and straight access ---- */
+
+static void test_clone_is_apart(void **state)
+{
+	enum sim_fate done = SIM_DONE, dropped = SIM_DROPPED;
+	struct card *c = new_card(), *d, *e;
+
+	(void)state;
+	assert_int_equal(put(c, 1, 1), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(put(c, 1, 2), 0);
+	assert_int_equal(put(c, 40, 3), 0);
+	sim_cut_at(c, 2);
+	assert_int_equal(sim_clone(&d, c), 0);
+	assert_int_equal(sim_clone(&e, d), 0);
+	assert_true(d->writable);
+	assert_int_equal(d->account.write_calls, 3);
+	assert_int_equal(d->geo.size_bytes, c->geo.size_bytes);
+	assert_int_equal(sim_ops(d), 4);
+	assert_int_equal(sim_pending(d), 2);
+	assert_int_equal(put(d, 1, 7), 0);
+	assert_int_equal(card_flush(d), -EIO); /* the armed cut came along */
+	assert_false(sim_is_dead(c));
+	sim_power_cycle(d, fixed_fate, &done);
+	sim_power_cycle(e, fixed_fate, &dropped);
+	assert_int_equal(seen(c, 1), 2);
+	assert_int_equal(durable(c, 1), 1);
+	assert_int_equal(seen(d, 1), 7);
+	assert_int_equal(seen(d, 40), 3);
+	assert_int_equal(seen(e, 1), 1);
+	card_close(c);
+	assert_int_equal(sim_poke(d, blk_to_bytes(1), "x", 1), 0);
+	assert_int_equal(seen(e, 1), 1);
+	card_close(d);
+	assert_int_equal(seen(e, 40), 0);
+	card_close(e);
+}
+
+static void test_peek_and_poke(void **state)
+{
+	struct card *c = new_card();
+	char text[16];
+
+	(void)state;
+	assert_int_equal(sim_poke(c, 2 * COW_BLK_BYTES - 4, "straddle", 8), 0);
+	assert_int_equal(sim_peek(c, 2 * COW_BLK_BYTES - 4, text, 8), 0);
+	assert_memory_equal(text, "straddle", 8);
+	assert_int_equal(sim_peek(c, 2 * COW_BLK_BYTES - 5, text, 1), 0);
+	assert_int_equal(text[0], 0);
+	assert_int_equal(card_read(c, COW_BLK_BYTES, buf, 2 * COW_BLK_BYTES), 0);
+	assert_memory_equal(buf + COW_BLK_BYTES - 4, "straddle", 8);
+	/* under a cached write it is not seen, and the write wins at the flush */
+	assert_int_equal(put(c, 2, 9), 0);
+	assert_int_equal(sim_poke(c, blk_to_bytes(2), "rot", 3), 0);
+	assert_int_equal(seen(c, 2), 9);
+	assert_int_equal(durable(c, 2), RUBBISH);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(durable(c, 2), 9);
+	assert_int_equal(sim_peek(c, BLKS * COW_BLK_BYTES - 1, text, 2), -EINVAL);
+	assert_int_equal(sim_poke(c, UINT64_MAX, text, 2), -EINVAL);
+	card_close(c);
+}
+
+/* ---- against a plain array, and by many threads ---- */
+
+static void test_against_reference(void **state)
+{
+	struct card *c = new_card();
+	uint8_t now[BLKS] = {0}, flushed[BLKS] = {0};
+	uint64_t x = 42;
+
+	(void)state;
+	for (int round = 0; round < 20000; round++) {
+		uint64_t blk;
+
+		x = x * 6364136223846793005u + 1442695040888963407u;
+		blk = (x >> 33) % BLKS;
+		if ((x >> 58) == 0) {
+			assert_int_equal(card_flush(c), 0);
+			memcpy(flushed, now, sizeof(now));
+		} else if ((x >> 58) == 1) {
+			sim_power_cycle(c, fixed_fate, &(enum sim_fate){SIM_DROPPED});
+			assert_int_equal(card_set_writable(c, true), 0);
+			memcpy(now, flushed, sizeof(now));
+		} else if (x >> 63) {
+			now[blk] = (uint8_t)(x >> 40);
+			assert_int_equal(put(c, blk, now[blk]), 0);
+		} else {
+			assert_int_equal(seen(c, blk), now[blk]);
+			assert_int_equal(durable(c, blk), flushed[blk]);
+		}
+	}
+	card_close(c);
+}
+
+static void *reader(void *arg)
+{
+	struct card *c = arg;
+	uint8_t *mine = io_alloc(COW_BLK_BYTES);
+
+	for (unsigned i = 0; mine && i < 3000; i++)
+		if (card_read(c, blk_to_bytes(i % 4), mine, COW_BLK_BYTES) || value_of(mine) < 0) {
+			free(mine);
+			return arg;
+		}
+	free(mine);
+	return NULL;
+}
+
+static void test_readers_beside_the_writer(void **state)
+{
+	struct card *c = new_card();
+	pthread_t t[4];
+	void *failed;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++)
+		assert_int_equal(pthread_create(&t[i], NULL, reader, c), 0);
+	for (unsigned i = 0; i < 3000; i++) {
+		assert_int_equal(put(c, i % 4, (uint8_t)i), 0);
+		if (i % 16 == 0)
+			assert_int_equal(card_flush(c), 0);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		assert_int_equal(pthread_join(t[i], &failed), 0);
+		assert_null(failed);
+	}
+	assert_int_equal(c->account.read_calls, ARRAY_SIZE(t) * 3000);
+	card_close(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_params),
+		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_writable),
+		cmocka_unit_test(test_cache_and_flush),
+		cmocka_unit_test(test_account_and_counters),
+		cmocka_unit_test(test_cut_at_every_operation),
+		cmocka_unit_test(test_cut_disarmed),
+		cmocka_unit_test(test_fates),
+		cmocka_unit_test(test_torn_sectors_are_independent),
+		cmocka_unit_test(test_random_cuts),
+		cmocka_unit_test(test_two_writes_of_one_block),
+		cmocka_unit_test(test_power_cycle_while_alive),
+		cmocka_unit_test(test_fail_once_and_forever),
+		cmocka_unit_test(test_failed_write_and_flush),
+		cmocka_unit_test(test_lie),
+		cmocka_unit_test(test_clone_is_apart),
+		cmocka_unit_test(test_peek_and_poke),
+		cmocka_unit_test(test_against_reference),
+		cmocka_unit_test(test_readers_beside_the_writer),
+	};
+	int r;
+
+	buf = io_alloc(BLKS * COW_BLK_BYTES);
+	if (!buf)
+		return 1;
+	r = cmocka_run_group_tests_name("sim", tests, NULL, NULL);
+	free(buf);
+	return r;
+}
