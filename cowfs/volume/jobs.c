@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The jobs of the commit thread.
+ *
+ *	quiesce (freeze) -> seal -> thaw -> classify, write, record -> release the RAM
+ *
+ * Nothing but the seal happens while the file system is frozen. Whatever fails after the seal, what was sealed
+ * stays as a layer under the active one, and the next commit writes all of it again.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/msg.h"
+#include "base/parse.h"
+#include "volume/private.h"
+
+/* A start-up reads every record of the chain: more than these make it slow on a card. */
+#define MAX_CHAIN_RECORDS 200u
+
+struct images {
+	struct volume *v;
+	struct fsmap *sealed, *committed;
+	bool force;
+};
+
+/* ---- what commit_run asks ---- */
+
+static int img_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return view_read_sealed(((struct images *)ctx)->v->view, blk, blks, buf);
+}
+
+static int img_read_live(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return view_read_live(((struct images *)ctx)->v->view, blk, blks, buf);
+}
+
+static int img_read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return view_read_committed(((struct images *)ctx)->v->view, blk, blks, buf);
+}
+
+static bool img_next_sealed(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *state)
+{
+	return view_next_sealed(((struct images *)ctx)->v->view, blk, max_blks, ret_blks, state);
+}
+
+static bool img_next_live(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *state)
+{
+	return view_next_live(((struct images *)ctx)->v->view, blk, max_blks, ret_blks, state);
+}
+
+static int img_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	struct images *im = ctx;
+	int r = fsmap_use(im->sealed, blk, ret);
+
+	/* a damaged bitmap in what is about to be committed: not without being told to */
+	return r == 0 && !im->force && (fsmap_alarms(im->sealed) & FSMAP_BAD_CHECKSUM) ? -EUCLEAN : r;
+}
+
+static int img_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	return fsmap_use(((struct images *)ctx)->committed, blk, ret);
+}
+
+static void on_progress(void *ctx, enum commit_phase phase, uint64_t done, uint64_t total)
+{
+	struct volume *v = ctx;
+
+	v->progress.phase = (int)phase;
+	v->progress.done_blks = done;
+	v->progress.total_blks = total;
+}
+
+static void on_publish(void *ctx, struct log_index *index)
+{
+	view_set_index(((struct volume *)ctx)->view, index);
+}
+
+/* ---- parts of a commit ---- */
+
+static int seal(void *ctx)
+{
+	struct volume *v = ctx;
+	int r = view_seal(v->view);
+
+	v->sealed = r == 0;
+	return r;
+}
+
+static int no_seal(void *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
+static int explain(struct volume_result *res, int error)
+{
+	const struct commit_report *rep = &res->report;
+	const struct quiesce_report *q = &res->quiesce;
+	char *w = res->why;
+	size_t n = sizeof(res->why);
+
+	res->error = error;
+	if (!error || w[0])
+		return error;
+	switch (error) {
+	case -EFBIG:
+		snprintf(w, n, "the log is too small for this commit: %s needed, %s there; everything stays in RAM",
+			 FORMAT_SIZE(blk_to_bytes(rep->need_blks)), FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
+		break;
+	case -ESTALE:
+		snprintf(w, n, "the card is not the one that was attached, or somebody else wrote to it; nothing was written");
+		break;
+	case -ETIMEDOUT:
+		snprintf(w, n, "the file system did not freeze in time%s%s; nothing was written",
+			 q->culprit[0] ? ": it waits for " : "", q->culprit);
+		break;
+	case -EOPNOTSUPP:
+		snprintf(w, n, "this file system cannot be frozen while it is mounted read-write: unmount it or remount it "
+			       "read-only, then commit");
+		break;
+	case -EBUSY:
+		snprintf(w, n, "somebody else has frozen the file system");
+		break;
+	case -EIO:
+		snprintf(w, n, "the card reports an error; nothing is lost, everything stays in RAM");
+		break;
+	default:
+		snprintf(w, n, "%s; everything stays in RAM", strerror(-error));
+	}
+	return error;
+}
+
+static int quiesce(struct volume *v, int (*fn)(void *ctx), struct volume_result *res)
+{
+	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
+				    .dev = v->loop_rdev,
+				    .loop_fd = v->loop_fd,
+				    .frozen = v->frozen,
+				    .ctx = v->frozen_ctx };
+	int r = quiesce_run(&t, fn, v, &res->quiesce);
+
+	if (res->quiesce.bounced)
+		msg(MSG_WARN, "%s: the freeze hung behind %s", v->name, res->quiesce.culprit);
+	return r;
+}
+
+/* Opens the block maps of both images and looks for what forbids a commit. */
+static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_reader *committed,
+		     struct volume_result *res)
+{
+	unsigned a, b;
+	int r = fsmap_open(&im->sealed, sealed);
+
+	if (r == 0)
+		r = fsmap_open(&im->committed, committed);
+	if (r < 0)
+		return r;
+	a = fsmap_alarms(im->sealed);
+	b = fsmap_alarms(im->committed);
+	if (!im->force && (a & FSMAP_ERROR_FLAG) && !(b & FSMAP_ERROR_FLAG)) {
+		snprintf(res->why, sizeof(res->why), "the file system has found errors in itself: not committed "
+						     "(commit --force overrides)");
+		return -EUCLEAN;
+	}
+	if (!im->force && (a & FSMAP_BAD_CHECKSUM)) {
+		snprintf(res->why, sizeof(res->why), "a checksum of the file system is wrong: not committed (commit --force "
+						     "overrides)");
+		return -EUCLEAN;
+	}
+	return 0;
+}
+
+static int run_commit(struct volume *v, const struct volume_request *rq, uint32_t flags, struct volume_result *res,
+		      struct log_index **ret_index)
+{
+	bool dry = rq->job == JOB_DRY_RUN;
+	struct images im = { .v = v, .force = rq->force || dry }; /* a live image races with its own checksums */
+	struct blk_reader sealed = { .read = dry ? img_read_live : img_read_sealed, .ctx = &im,
+				     .volume_blks = v->volume_blks };
+	struct blk_reader committed = { .read = img_read_committed, .ctx = &im, .volume_blks = v->volume_blks };
+	struct commit_source src = { .ctx = &im,
+				     .volume_blks = v->volume_blks,
+				     .next = dry ? img_next_live : img_next_sealed,
+				     .read_sealed = sealed.read,
+				     .read_committed = committed.read };
+	struct commit_options opt = { .dry_run = dry,
+				      .cause = rq->cause,
+				      .record_flags = flags,
+				      .progress = on_progress,
+				      .progress_ctx = v };
+	int r = open_maps(&im, &sealed, &committed, res);
+
+	if (r == 0 && fsmap_knows(im.sealed) && fsmap_knows(im.committed)) {
+		bool open_journal = fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY;
+
+		if (open_journal && res->quiesce.frozen && !dry) {
+			snprintf(res->why, sizeof(res->why), "the journal is not empty although the file system was frozen");
+			r = -EUCLEAN;
+		} else if (!open_journal || dry) {
+			/* bitmaps are only the truth when the journal is empty */
+			src.use_sealed = img_use_sealed;
+			src.use_committed = img_use_committed;
+		}
+	}
+	if (r == 0)
+		r = commit_run(v->log, v->base, &src, &opt, on_publish, v, &res->report, ret_index);
+	if (r == -EUCLEAN && !res->why[0])
+		snprintf(res->why, sizeof(res->why), "a checksum of the file system is wrong: not committed (commit --force "
+						     "overrides)");
+	fsmap_close(im.sealed);
+	fsmap_close(im.committed);
+	return r;
+}
+
+/* what programs wrote so far, into the totals that the record will carry */
+static void count_absorbed(struct volume *v)
+{
+	struct wear_ledger *l = log_ledger(v->log);
+	struct view_counters c;
+
+	view_counters(v->view, &c);
+	l->absorbed_bytes += c.written_bytes - v->counted.written_bytes;
+	l->absorbed_writes += c.write_calls - v->counted.write_calls;
+	l->punched_bytes += c.punched_bytes - v->counted.punched_bytes;
+	v->counted = c;
+}
+
+static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t flags, struct volume_result *res)
+{
+	struct commit_options opt = { .cause = cause, .record_flags = flags, .progress = on_progress, .progress_ctx = v };
+	struct wear_ledger before, after;
+	uint64_t blks;
+	int r;
+
+	log_totals(v->log, &before);
+	r = commit_checkpoint(v->log, v->base, &opt, on_publish, v, RECORD_TAIL, &blks);
+	log_totals(v->log, &after);
+	res->report.checkpoint += blks;
+	res->report.meta += after.meta_blks - before.meta_blks;
+	res->report.written_bytes += after.written_bytes - before.written_bytes;
+	res->report.write_calls += after.write_calls - before.write_calls;
+	res->report.flushes += after.flushes - before.flushes;
+	res->report.writable_ns += after.writable_ns - before.writable_ns;
+	return r;
+}
+
+static bool checkpoint_is_due(struct volume *v)
+{
+	struct log_index *ix = log_index_of(v->log);
+	bool due = log_index_data_blks(ix) > log_capacity_blks(v->log) / 2 ||
+		   log_chain_records(v->log) > MAX_CHAIN_RECORDS;
+
+	log_index_unref(ix);
+	return due;
+}
+
+static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	struct log_index *ix = NULL;
+	int r = quiesce(v, seal, res);
+
+	if (!v->sealed)
+		return r;
+	count_absorbed(v);
+	/* an error after the seal: somebody thawed early, so this is no consistent image */
+	if (r == 0)
+		r = run_commit(v, rq, 0, res, &ix);
+	v->sealed = false;
+	if (r < 0) {
+		int e = view_fail(v->view);
+
+		if (e < 0)
+			msg(MSG_WARN, "%s: RAM layers stay apart: %s", v->name, strerror(-e));
+		return r;
+	}
+	view_release(v->view, ix);
+	res->generation_seq = log_newest(v->log)->seq;
+	if (rq->checkpoint || checkpoint_is_due(v)) {
+		int e = do_checkpoint(v, rq->cause, 0, res);
+
+		/* the commit itself stands */
+		if (e < 0 && rq->checkpoint)
+			return e;
+		if (e < 0)
+			msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-e));
+	}
+	return 0;
+}
+
+static int do_dry_run(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	struct log_index *ix = NULL;
+	int r = quiesce(v, no_seal, res);
+
+	if (r == 0)
+		r = run_commit(v, rq, 0, res, &ix);
+	log_index_unref(ix);
+	return r;
+}
+
+/* Nothing is mounted: commit all (unless it is to be dropped), everything home, the clean record. */
+static int do_detach(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	struct generation_stats active, below;
+	struct volume_request commit = { .job = JOB_COMMIT, .force = rq->force, .cause = rq->cause };
+	int r = 0;
+
+	view_dirty(v->view, &active, &below);
+	if (!v->discard_armed && active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
+		r = do_commit(v, &commit, res);
+	if (r == 0)
+		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, res);
+	return r;
+}
+
+void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	uint64_t start_ns = now_ns();
+	int r;
+
+	switch (rq->job) {
+	case JOB_COMMIT:
+		r = do_commit(v, rq, res);
+		break;
+	case JOB_DRY_RUN:
+		r = do_dry_run(v, rq, res);
+		break;
+	case JOB_CHECKPOINT:
+		r = do_checkpoint(v, rq->cause, 0, res);
+		break;
+	case JOB_DETACH:
+		r = do_detach(v, rq, res);
+		break;
+	default:
+		r = -EINVAL;
+	}
+	res->report.duration_ns = now_ns() - start_ns;
+	res->time_s = (uint64_t)time(NULL);
+	res->generation_seq = log_newest(v->log)->seq;
+	explain(res, r);
+	if (rq->job != JOB_DRY_RUN) {
+		if (r < 0)
+			volume_alarm(v, "commit failed: %s", res->why);
+		else
+			volume_alarm(v, "%s", "");
+	}
+}

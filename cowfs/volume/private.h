@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* Inner state of a volume: private to volume/. */
+#ifndef COWFS_VOLUME_PRIVATE_H
+#define COWFS_VOLUME_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "volume/volume.h"
+
+/* One caller of volume_run; lives on its stack. */
+struct ticket {
+	const struct volume_request *rq;
+	struct volume_result *res;
+	bool done;
+	struct ticket *next;
+};
+
+struct volume {
+	/* fixed after volume_open */
+	struct card *base, *log_card; /* may be the same */
+	struct ram_store *store;
+	struct view *view;
+	struct log *log; /* commit thread only, once it runs */
+	struct log_open_report opened;
+	struct fsinfo fs;
+	char name[64], device[128], log_device[128], loop_path[32];
+	uint64_t volume_blks, attached_s;
+	int loop_fd;
+	dev_t loop_rdev;
+	int proc_dirfd;
+	void (*frozen)(void *ctx, int mount_fd);
+	void *frozen_ctx;
+	struct card_counters kernel_at_open[2]; /* base, log device */
+	bool have_kernel;
+
+	pthread_t thread;
+	bool started;
+
+	/* lock: the queue and everything below it. Held for moments, never across I/O. */
+	pthread_mutex_t lock;
+	pthread_cond_t work, done;
+	struct ticket *queue;
+	bool busy, stop;
+	struct volume_result last; /* last commit */
+	struct wear_ledger totals;
+	uint64_t newest_seq, live_blks, room_blks, capacity_blks;
+	char alarm[256];
+
+	_Atomic bool discard_armed;
+	struct {
+		_Atomic int job, phase;
+		_Atomic uint64_t done_blks, total_blks, start_ns;
+	} progress;
+
+	/* commit thread only */
+	bool sealed; /* between seal and release or fail */
+	struct view_counters counted; /* already in the ledger */
+};
+
+/* jobs.c, all in the commit thread */
+void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* Copies what the status shows of the log. */
+void volume_publish_log(struct volume *v);
+/* Sets the newest alarm ("" takes it away) and says it. */
+void volume_alarm(struct volume *v, const char *fmt, ...) PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A volume's life: open, commit thread, status, close. Jobs run one after another in the commit thread, in the
+ * order in which they were asked for (jobs.c); callers wait on `done`.
+ */
+#include "volume/volume.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+
+#include "base/msg.h"
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "volume/private.h"
+
+#define MIN_RAM_BYTES (8 * MIB)
+
+static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...) PRINTF(4, 5);
+static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, why_bytes, fmt, ap);
+	va_end(ap);
+	return error;
+}
+
+/* ---- open ---- */
+
+static int open_device(struct card **ret, const char *path, uint32_t eb_bytes, char *why, size_t n)
+{
+	struct card_options opt = { .erase_block_bytes = eb_bytes };
+	int r = blockdev_open(ret, path, BLOCKDEV_EXCL, &opt);
+
+	if (r == -ENOTBLK)
+		return fail(why, n, r, "%s is not a block device (an image file: losetup -f --show %s)", path, path);
+	if (r == -EBUSY)
+		return fail(why, n, r, "%s is mounted or in use", path);
+	if (r == -ENXIO)
+		return fail(why, n, r, "%s: no card in the reader", path);
+	if (r < 0)
+		return fail(why, n, r, "%s: %s", path, strerror(-r));
+	return 0;
+}
+
+static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return view_read_committed(ctx, blk, blks, buf);
+}
+
+static int open_log(struct volume *v, char *why, size_t n)
+{
+	struct blk_reader home = { .read = read_base, .ctx = v->base,
+				   .volume_blks = v->base->geo.size_bytes / COW_BLK_BYTES };
+	const char *where = v->log_card == v->base ? v->device : v->log_device;
+	struct log_super super;
+	struct fsinfo fs;
+	unsigned trouble;
+	int r = fsinfo_probe(&home, &fs);
+
+	if (r < 0)
+		return fail(why, n, r, "%s: cannot be read: %s", v->device, strerror(-r));
+	r = super_read(v->log_card, fs.size_bytes, &super, &trouble);
+	if (r == -ENOENT)
+		return fail(why, n, r, "%s has no cowfs log: run cowctl format %s first", where, v->device);
+	if (r == -EBADMSG || r == -EUCLEAN)
+		return fail(why, n, -EBADMSG, "%s: both copies of the super record are damaged", where);
+	if (r == -EPROTONOSUPPORT)
+		return fail(why, n, r, "%s: the log was made by a newer cowfs (format %u, features %llx/%llx)", where,
+			    super.version, (unsigned long long)super.ro_compat, (unsigned long long)super.incompat);
+	if (r == -ERANGE)
+		return fail(why, n, r, "%s is smaller than its log says: %llu bytes", where,
+			    (unsigned long long)v->log_card->geo.size_bytes);
+	if (r < 0)
+		return fail(why, n, r, "%s: super record: %s", where, strerror(-r));
+	if (super.external != (v->log_card != v->base))
+		return fail(why, n, -EINVAL, super.external ? "%s keeps its log on another device: name it with --log" :
+								"%s is no log device: its log is its own", where);
+	if (super.base_bytes > v->base->geo.size_bytes)
+		return fail(why, n, -ERANGE, "%s is smaller than its log says", v->device);
+	r = log_open(&v->log, v->base, v->log_card, &super, &v->opened);
+	if (r < 0)
+		return fail(why, n, r, "%s: the log cannot be read: %s", where, strerror(-r));
+	v->opened.super_trouble = trouble;
+	if (v->opened.state == LOG_BROKEN)
+		return fail(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check", where, v->opened.why);
+	if (!v->base->geo.eb_source)
+		v->base->geo.erase_block_bytes = super.erase_block_bytes;
+	v->volume_blks = super.fs_bytes / COW_BLK_BYTES;
+	return 0;
+}
+
+static uint64_t memory_bytes(void)
+{
+	struct sysinfo si;
+
+	return sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit : 0;
+}
+
+/* What the committed file system needs of us, and whether the RAM layer can give it. */
+static int check_fs(struct volume *v, uint64_t ram_bytes, char *why, size_t n)
+{
+	struct blk_reader r = { .read = read_committed, .ctx = v->view, .volume_blks = v->volume_blks };
+	uint64_t need;
+	int e = fsinfo_probe(&r, &v->fs);
+
+	if (e < 0)
+		return fail(why, n, e, "%s: cannot be read: %s", v->device, strerror(-e));
+	if (v->fs.external_journal)
+		return fail(why, n, -EOPNOTSUPP, "%s: its ext4 journal is on another device: not supported", v->device);
+	if (v->fs.mmp)
+		return fail(why, n, -EOPNOTSUPP, "%s: multiple-mount protection is on: run tune2fs -O ^mmp %s", v->device,
+			    v->device);
+	need = v->fs.journal_bytes + MIN_RAM_BYTES;
+	if (ram_bytes < need)
+		return fail(why, n, -ENOSPC,
+			    "the RAM limit of %s cannot hold the journal of %s (%s): at least %s are needed, or a smaller "
+			    "journal (tune2fs -O ^has_journal, then -J size=8)",
+			    FORMAT_SIZE(ram_bytes), v->device, FORMAT_SIZE(v->fs.journal_bytes), FORMAT_SIZE(need));
+	return 0;
+}
+
+static int open_all(struct volume *v, const struct volume_params *p, char *why, size_t n)
+{
+	uint64_t memory = memory_bytes(), ram = p->ram_bytes ? p->ram_bytes : memory / 2;
+	struct log_index *ix;
+	int r;
+
+	if (memory && ram > memory)
+		return fail(why, n, -EINVAL, "the RAM limit of %s is more than the memory of this machine (%s)",
+			    FORMAT_SIZE(ram), FORMAT_SIZE(memory));
+	if (ram < MIN_RAM_BYTES)
+		return fail(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s", FORMAT_SIZE(ram),
+			    FORMAT_SIZE(MIN_RAM_BYTES));
+	r = open_device(&v->base, p->device, p->erase_block_bytes, why, n);
+	if (r < 0)
+		return r;
+	v->log_card = v->base;
+	if (p->log_device) {
+		v->log_card = NULL;
+		r = open_device(&v->log_card, p->log_device, p->erase_block_bytes, why, n);
+		if (r < 0)
+			return r;
+	}
+	v->have_kernel = card_counters(v->base, &v->kernel_at_open[0]) == 0 &&
+			 (v->log_card == v->base || card_counters(v->log_card, &v->kernel_at_open[1]) == 0);
+	r = open_log(v, why, n);
+	if (r < 0)
+		return r;
+	r = ram_store_open(&v->store, ram);
+	if (r < 0)
+		return fail(why, n, r, "the RAM store cannot be made: %s", strerror(-r));
+	ix = log_index_of(v->log);
+	r = view_new(&v->view, v->store, v->base, v->volume_blks, ix);
+	log_index_unref(ix);
+	if (r < 0)
+		return fail(why, n, r, "the merged view cannot be made: %s", strerror(-r));
+	return check_fs(v, ram, why, n);
+}
+
+int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes)
+{
+	struct volume *v = calloc(1, sizeof(*v));
+	int r;
+
+	if (!v)
+		return fail(why, why_bytes, -ENOMEM, "no memory");
+	pthread_mutex_init(&v->lock, NULL);
+	pthread_cond_init(&v->work, NULL);
+	pthread_cond_init(&v->done, NULL);
+	snprintf(v->name, sizeof(v->name), "%s", p->name);
+	snprintf(v->device, sizeof(v->device), "%s", p->device);
+	snprintf(v->log_device, sizeof(v->log_device), "%s", p->log_device ? p->log_device : "");
+	v->loop_fd = -1;
+	v->proc_dirfd = p->proc_dirfd;
+	v->frozen = p->frozen;
+	v->frozen_ctx = p->frozen_ctx;
+	v->attached_s = (uint64_t)time(NULL);
+	r = open_all(v, p, why, why_bytes);
+	if (r < 0) {
+		volume_close(v);
+		return r;
+	}
+	volume_publish_log(v);
+	if (v->opened.super_trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD))
+		volume_alarm(v, "one copy of the super record is damaged");
+	if (v->opened.super_trouble & SUPER_GROWN)
+		msg(MSG_NOTICE, "%s has grown since it was formatted", v->device);
+	if (v->opened.state == LOG_FELL_BACK)
+		msg(MSG_NOTICE, "%s: the newest commit was cut off (%s); the one before it is used", v->name,
+		    v->opened.why);
+	*ret = v;
+	return 0;
+}
+
+void volume_close(struct volume *v)
+{
+	if (!v)
+		return;
+	log_close(v->log);
+	if (v->view)
+		view_free(v->view);
+	ram_store_close(v->store);
+	if (v->log_card != v->base)
+		card_close(v->log_card);
+	card_close(v->base);
+	pthread_mutex_destroy(&v->lock);
+	pthread_cond_destroy(&v->work);
+	pthread_cond_destroy(&v->done);
+	free(v);
+}
+
+struct view *volume_view(struct volume *v)
+{
+	return v->view;
+}
+
+/* ---- the commit thread ---- */
+
+static void *commit_thread(void *arg)
+{
+	struct volume *v = arg;
+
+	pthread_mutex_lock(&v->lock);
+	for (;;) {
+		struct ticket *t;
+
+		while (!v->queue && !v->stop)
+			pthread_cond_wait(&v->work, &v->lock);
+		if (!v->queue)
+			break;
+		t = v->queue;
+		v->queue = t->next;
+		v->busy = true;
+		pthread_mutex_unlock(&v->lock);
+		v->progress.start_ns = now_ns();
+		v->progress.done_blks = v->progress.total_blks = 0;
+		v->progress.job = (int)t->rq->job;
+		volume_do(v, t->rq, t->res);
+		volume_publish_log(v);
+		v->progress.job = JOB_NONE;
+		pthread_mutex_lock(&v->lock);
+		if (t->rq->job != JOB_DRY_RUN)
+			v->last = *t->res;
+		v->busy = false;
+		t->done = true;
+		pthread_cond_broadcast(&v->done);
+	}
+	pthread_mutex_unlock(&v->lock);
+	return NULL;
+}
+
+int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loop_path)
+{
+	int r;
+
+	v->loop_fd = loop_fd;
+	v->loop_rdev = loop_rdev;
+	snprintf(v->loop_path, sizeof(v->loop_path), "%s", loop_path);
+	r = -pthread_create(&v->thread, NULL, commit_thread, v);
+	v->started = r == 0;
+	return r;
+}
+
+void volume_stop(struct volume *v)
+{
+	if (!v->started)
+		return;
+	pthread_mutex_lock(&v->lock);
+	v->stop = true;
+	pthread_cond_signal(&v->work);
+	pthread_mutex_unlock(&v->lock);
+	pthread_join(v->thread, NULL);
+	v->started = false;
+}
+
+int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret)
+{
+	struct ticket t = { .rq = rq, .res = ret }, **p;
+
+	*ret = (struct volume_result){ .job = rq->job };
+	pthread_mutex_lock(&v->lock);
+	if (v->stop || (rq->no_wait && (v->busy || v->queue))) {
+		ret->error = v->stop ? -ESHUTDOWN : -EBUSY;
+		snprintf(ret->why, sizeof(ret->why), "%s",
+			 v->stop ? "the volume is being detached" : "another commit is under way");
+	} else {
+		for (p = &v->queue; *p; p = &(*p)->next)
+			;
+		*p = &t;
+		pthread_cond_signal(&v->work);
+		while (!t.done)
+			pthread_cond_wait(&v->done, &v->lock);
+	}
+	pthread_mutex_unlock(&v->lock);
+	return ret->error;
+}
+
+void volume_arm_discard(struct volume *v, bool armed)
+{
+	v->discard_armed = armed;
+}
+
+/* ---- status ---- */
+
+void volume_alarm(struct volume *v, const char *fmt, ...)
+{
+	char text[sizeof(v->alarm)];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (text[0])
+		msg(MSG_ERR, "%s: %s", v->name, text);
+	pthread_mutex_lock(&v->lock);
+	memcpy(v->alarm, text, sizeof(text));
+	pthread_mutex_unlock(&v->lock);
+}
+
+void volume_publish_log(struct volume *v)
+{
+	struct wear_ledger totals;
+	struct log_index *ix = log_index_of(v->log);
+
+	log_totals(v->log, &totals);
+	pthread_mutex_lock(&v->lock);
+	v->totals = totals;
+	v->newest_seq = log_newest(v->log)->seq;
+	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	v->room_blks = log_room_blks(v->log);
+	v->capacity_blks = log_capacity_blks(v->log);
+	pthread_mutex_unlock(&v->lock);
+	log_index_unref(ix);
+}
+
+void volume_get_progress(const struct volume *v, struct volume_progress *ret)
+{
+	ret->job = (enum volume_job)v->progress.job;
+	ret->phase = (enum commit_phase)v->progress.phase;
+	ret->done_blks = v->progress.done_blks;
+	ret->total_blks = v->progress.total_blks;
+	ret->elapsed_ns = ret->job == JOB_NONE ? 0 : now_ns() - v->progress.start_ns;
+}
+
+static void add_account(struct volume_status *s, struct card *c)
+{
+	s->our_write_calls += c->account.write_calls;
+	s->our_written_bytes += c->account.written_bytes;
+	s->our_flushes += c->account.flushes;
+	s->our_writable_ns += c->account.writable_ns;
+}
+
+static bool add_kernel(struct volume_status *s, struct card *c, const struct card_counters *then)
+{
+	struct card_counters now;
+
+	if (card_counters(c, &now) < 0)
+		return false;
+	s->kernel.write_ios += now.write_ios - then->write_ios;
+	s->kernel.written_bytes += now.written_bytes - then->written_bytes;
+	s->kernel.discard_ios += now.discard_ios - then->discard_ios;
+	s->kernel.discarded_bytes += now.discarded_bytes - then->discarded_bytes;
+	s->kernel.flushes += now.flushes - then->flushes;
+	return true;
+}
+
+static void card_status(struct volume *v, struct volume_status *s)
+{
+	uint64_t ours;
+	bool two = v->log_card != v->base, steady;
+
+	/* the two counters are read one after the other: only a card at rest can be compared */
+	pthread_mutex_lock(&v->lock);
+	steady = !v->busy;
+	pthread_mutex_unlock(&v->lock);
+	add_account(s, v->base);
+	if (two)
+		add_account(s, v->log_card);
+	s->have_kernel_counters = v->have_kernel && add_kernel(s, v->base, &v->kernel_at_open[0]) &&
+				  (!two || add_kernel(s, v->log_card, &v->kernel_at_open[1]));
+	ours = s->our_written_bytes;
+	pthread_mutex_lock(&v->lock);
+	steady = steady && !v->busy;
+	pthread_mutex_unlock(&v->lock);
+	if (s->have_kernel_counters && steady && s->kernel.written_bytes > ours)
+		s->foreign_bytes = s->kernel.written_bytes - ours;
+}
+
+void volume_get_status(struct volume *v, struct volume_status *ret)
+{
+	struct generation_stats active, below;
+	struct ram_usage ram;
+	bool readonly;
+
+	memset(ret, 0, sizeof(*ret));
+	memcpy(ret->name, v->name, sizeof(ret->name));
+	memcpy(ret->device, v->device, sizeof(ret->device));
+	memcpy(ret->log_device, v->log_device, sizeof(ret->log_device));
+	memcpy(ret->loop, v->loop_path, sizeof(ret->loop));
+	memcpy(ret->fs_type, v->fs.type, sizeof(ret->fs_type));
+	memcpy(ret->identity, v->base->geo.identity, sizeof(ret->identity));
+	if (v->loop_fd >= 0 && quiesce_find_mount(v->proc_dirfd, v->loop_rdev, ret->mountpoint,
+						  sizeof(ret->mountpoint), &readonly) <= 0)
+		ret->mountpoint[0] = '\0';
+	ret->volume_bytes = blk_to_bytes(v->volume_blks);
+	ret->discard_armed = v->discard_armed;
+	ram_store_usage(v->store, &ram);
+	ret->ram_limit_bytes = ram.limit_bytes;
+	ret->ram_used_bytes = ram.used_bytes;
+	view_dirty(v->view, &active, &below);
+	ret->dirty_blks = active.data_blks;
+	ret->hole_blks = active.hole_blks;
+	ret->failed_blks = below.data_blks;
+	ret->log_state_at_attach = v->opened.state;
+	ret->super_trouble = v->opened.super_trouble;
+	ret->attached_s = v->attached_s;
+	view_counters(v->view, &ret->counters);
+	card_status(v, ret);
+	volume_get_progress(v, &ret->progress);
+	pthread_mutex_lock(&v->lock);
+	ret->log_live_blks = v->live_blks;
+	ret->log_room_blks = v->room_blks;
+	ret->log_capacity_blks = v->capacity_blks;
+	ret->newest_seq = v->newest_seq;
+	ret->ledger = v->totals;
+	ret->last = v->last;
+	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
+	pthread_mutex_unlock(&v->lock);
+	if (ret->foreign_bytes && !ret->alarm[0])
+		snprintf(ret->alarm, sizeof(ret->alarm), "%llu bytes were written to the card by something else",
+			 (unsigned long long)ret->foreign_bytes);
+}
