@@ -9,8 +9,8 @@
  *
  * I1  A request pins the layer stack from look-up to the end of its copying. A layer is freed
  *     and ring space reused only after every pin older than its removal is gone (view_synchronize).
- * I2  Every write or punch holds the seal lock shared from its look-up to its mark; the seal takes
- *     it exclusively, for microseconds.
+ * I2  Every write or punch holds the seal lock shared from its look-up to its mark (a very wide one
+ *     exclusively); the seal takes it exclusively, for microseconds.
  * I3  Writers of one block are serialised by a striped lock: first touch of a part of a block
  *     fills it from below, once.
  * I4  view_read, view_write and view_punch never wait for a commit.
@@ -33,8 +33,8 @@ struct view_counters {
 	uint64_t read_errors, write_errors;
 };
 
-/* Takes one reference to index. store and base stay the caller's and outlive the view.
- * volume_blks * 4096 <= base size. */
+/* Takes a reference of its own to index, the caller keeps his. store and base stay the caller's and
+ * outlive the view. volume_blks * 4096 <= base size. */
 int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
 	     struct log_index *index) MUST_CHECK;
 void view_free(struct view *v); /* no request in flight */
@@ -60,7 +60,9 @@ int view_seal(struct view *v) MUST_CHECK;
  * failed generation and the old index once no pin needs them. */
 void view_release(struct view *v, struct log_index *index);
 /* The commit failed: what was sealed becomes the failed layer. With an older failed layer the two are
- * made one, block by block, in bounded extra memory; active and reads go on meanwhile. */
+ * made one, block by block, in bounded extra memory; active and reads go on meanwhile.
+ * -ENOSPC, -ENOMEM: nothing is lost, they only stay separate layers (there may be many) until the next
+ * view_fail or view_release. -EINVAL: not sealed. */
 int view_fail(struct view *v) MUST_CHECK;
 /* After a checkpoint: publishes an index alone. Returns when nobody can use the old one any more. */
 void view_set_index(struct view *v, struct log_index *index);

@@ -62,6 +62,10 @@ int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_
 /* Marks HOLE, then gives the pages of these blocks back to the store. */
 int generation_punch(struct generation *g, uint64_t blk, uint64_t blks) MUST_CHECK;
 
+/* Gives back the pages of those blocks in the range that are not DATA: what a write that failed
+ * before its mark, or a mark ABSENT, left in the store. Under the block's lock, like a write. */
+void generation_drop(struct generation *g, uint64_t blk, uint64_t blks);
+
 /* The memory that the presence map takes now, in bytes (RSS of the memfd). */
 uint64_t generation_map_bytes(const struct generation *g);
 

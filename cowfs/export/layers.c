@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/* Look-up in a layer stack, and reading through it, run by run. */
+#include "export/layers.h"
+
+#include <errno.h>
+#include <stdalign.h>
+#include <string.h>
+
+enum place { PLACE_RAM, PLACE_ZERO, PLACE_LOG, PLACE_BASE };
+
+struct layers *layers_alloc(unsigned room)
+{
+	struct layers *l = calloc(1, sizeof(*l) + room * sizeof(l->gen[0]));
+
+	if (l)
+		l->room = room;
+	return l;
+}
+
+/* The newest generation that has blk, or NULL; *ret_blks blocks from blk on are in it with the same
+ * state, or (NULL) are in none. */
+static const struct generation *find_generation(const struct layers *l, unsigned first, uint64_t blk,
+						uint64_t max_blks, uint64_t *ret_blks,
+						enum blk_state *ret_state)
+{
+	for (unsigned i = first; i < l->n; i++) {
+		max_blks = generation_run(l->gen[i], blk, max_blks, ret_state);
+		if (*ret_state != BLK_ABSENT) {
+			*ret_blks = max_blks;
+			return l->gen[i];
+		}
+	}
+	*ret_blks = max_blks;
+	return NULL;
+}
+
+static enum place find(const struct layers *l, unsigned first, uint64_t blk, uint64_t max_blks,
+		       const struct generation **ret_gen, uint64_t *ret_blks)
+{
+	enum blk_state state;
+	enum log_where where;
+
+	*ret_gen = find_generation(l, first, blk, max_blks, ret_blks, &state);
+	if (*ret_gen)
+		return state == BLK_DATA ? PLACE_RAM : PLACE_ZERO;
+	*ret_blks = log_index_run(l->index, blk, *ret_blks, &where);
+	switch (where) {
+	case LOG_DATA:
+		return PLACE_LOG;
+	case LOG_ZERO:
+		return PLACE_ZERO;
+	case LOG_HOME:
+		break;
+	}
+	return PLACE_BASE;
+}
+
+static int read_blocks(const struct layers *l, enum place place, uint64_t blk, void *buf, uint64_t blks)
+{
+	if (place == PLACE_LOG)
+		return log_index_read(l->index, blk, blks, buf);
+	return card_read(l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+/* The card wants whole blocks and aligned buffers: as much as possible goes straight to the
+ * caller's, the rest through one block on the stack. */
+static int read_card(const struct layers *l, enum place place, uint64_t off_bytes, uint8_t *buf,
+		     size_t len_bytes)
+{
+	alignas(COW_BLK_BYTES) uint8_t bounce[COW_BLK_BYTES];
+
+	while (len_bytes) {
+		uint64_t blk = off_bytes >> COW_BLK_SHIFT;
+		size_t in_blk = off_bytes % COW_BLK_BYTES, n;
+		int r;
+
+		if (!in_blk && len_bytes >= COW_BLK_BYTES && (uintptr_t)buf % COW_BLK_BYTES == 0) {
+			n = len_bytes - len_bytes % COW_BLK_BYTES;
+			r = read_blocks(l, place, blk, buf, n >> COW_BLK_SHIFT);
+			if (r < 0)
+				return r;
+		} else {
+			n = min_u64(len_bytes, COW_BLK_BYTES - in_blk);
+			r = read_blocks(l, place, blk, bounce, 1);
+			if (r < 0)
+				return r;
+			memcpy(buf, bounce + in_blk, n);
+		}
+		off_bytes += n;
+		buf += n;
+		len_bytes -= n;
+	}
+	return 0;
+}
+
+int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	uint8_t *to = buf;
+
+	while (len_bytes) {
+		uint64_t blk = off_bytes >> COW_BLK_SHIFT, in_blk = off_bytes % COW_BLK_BYTES, blks;
+		uint64_t max_blks = (in_blk + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT;
+		const struct generation *gen;
+		enum place place = find(l, first, blk, max_blks, &gen, &blks);
+		size_t n = min_u64(len_bytes, blk_to_bytes(blks) - in_blk);
+		int r = 0;
+
+		if (place == PLACE_RAM)
+			r = generation_read(gen, off_bytes, to, n);
+		else if (place == PLACE_ZERO)
+			memset(to, 0, n);
+		else
+			r = read_card(l, place, off_bytes, to, n);
+		if (r < 0)
+			return r;
+		off_bytes += n;
+		to += n;
+		len_bytes -= n;
+	}
+	return 0;
+}
+
+bool layers_next(const struct layers *l, unsigned first, uint64_t *blk, uint64_t max_blks,
+		 uint64_t *ret_blks, enum blk_state *ret_state)
+{
+	uint64_t volume_blks = generation_volume_blks(l->gen[0]), pos = *blk, blks;
+
+	while (pos < volume_blks) {
+		enum blk_state state;
+
+		if (find_generation(l, first, pos, max_u64(max_blks, 1), &blks, &state)) {
+			*blk = pos;
+			*ret_blks = blks;
+			*ret_state = state;
+			return true;
+		}
+		/* absent for so long at least; now without the cut at max_blks */
+		if (!find_generation(l, first, pos, volume_blks - pos, &blks, &state))
+			pos += blks;
+	}
+	return false;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Why pins_synchronize is right. Let a reader enter: E1 ++held[phase], E2 load grace; and the commit
+ * thread synchronise: S1 ++grace, S2 wait for 0 in every slot, both phases. All four are
+ * sequentially consistent. In their one total order either E2 is before S1: then E1 is before S2,
+ * whichever phase the reader took, and S2 waits for it. Or S1 is before E2: then E2 reads what S1
+ * wrote and the reader sees all that was done before the call. Nothing here leans on the phase.
+ *
+ * The phase is there only so that the wait ends although new readers keep coming: while one phase
+ * is waited for, they come in by the other. A reader that has loaded the old phase and comes late
+ * delays the wait, no more.
+ *
+ * Leaving is a release, and every change of the counter is a read-modify-write: the 0 that is seen
+ * carries what all readers of this slot did.
+ */
+#include "export/pin.h"
+
+#define POLL_MIN_NS 20000
+#define POLL_MAX_NS 1000000
+
+static unsigned my_slot(void)
+{
+	static _Atomic unsigned next;
+	static _Thread_local unsigned mine; /* 0: not yet given */
+
+	if (!mine)
+		mine = 1 + atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % PIN_SLOTS;
+	return mine - 1;
+}
+
+struct pin pins_enter(struct pins *p)
+{
+	unsigned phase = atomic_load_explicit(&p->phase, memory_order_relaxed) & 1;
+	struct pin pin = { &p->slot[my_slot()].held[phase] };
+
+	atomic_fetch_add(pin.held, 1);
+	(void)atomic_load(&p->grace);
+	return pin;
+}
+
+void pins_leave(struct pin pin)
+{
+	atomic_fetch_sub_explicit(pin.held, 1, memory_order_release);
+}
+
+static void wait_for_phase(struct pins *p, unsigned phase)
+{
+	struct timespec ts = { .tv_nsec = POLL_MIN_NS };
+
+	for (unsigned i = 0; i < PIN_SLOTS; i++)
+		while (atomic_load(&p->slot[i].held[phase])) {
+			nanosleep(&ts, NULL);
+			ts.tv_nsec = (long)min_u64(2 * (uint64_t)ts.tv_nsec, POLL_MAX_NS);
+		}
+}
+
+void pins_synchronize(struct pins *p)
+{
+	unsigned phase = atomic_load_explicit(&p->phase, memory_order_relaxed) & 1;
+
+	atomic_fetch_add(&p->grace, 1);
+	wait_for_phase(p, !phase);
+	atomic_store_explicit(&p->phase, !phase, memory_order_relaxed);
+	wait_for_phase(p, phase);
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The serving side of the view: read, write, punch. The commit side is view_commit.c.
+ *
+ * A write takes the seal lock before it loads the layer stack: so it goes to the newest active
+ * generation, and its mark is there before the seal. A read takes whatever stack it pins: if a
+ * seal overtakes it, what was active is sealed and still the newest of its time.
+ *
+ * What readers may meet while a block changes, and why it is right: DATA is marked after its bytes
+ * are complete, so the mark shows whole blocks. Overwriting DATA in place may be read torn, as
+ * on a disk. A punch marks HOLE, then frees: a reader that saw DATA before reads the freed
+ * pages, zero, which is the new content. All changes of one block are serialised by its
+ * stripe, so a partial write finds the bytes that it leaves alone.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "export/view_private.h"
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* ---- locks of one change ---- */
+
+struct change {
+	struct view *v;
+	struct layers *l;
+	struct pin pin;
+	unsigned stripe, stripes; /* first, count, wrapping around; none: exclusive */
+};
+
+static void lock_stripes(struct view *v, unsigned first, unsigned end)
+{
+	for (unsigned i = first; i < end; i++)
+		pthread_mutex_lock(&v->stripe[i]);
+}
+
+static void unlock_stripes(struct view *v, unsigned first, unsigned end)
+{
+	for (unsigned i = first; i < end; i++)
+		pthread_mutex_unlock(&v->stripe[i]);
+}
+
+/* len_bytes is not 0 */
+static void change_begin(struct change *c, struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+{
+	const uint64_t group_bytes = VIEW_STRIPE_BLKS * COW_BLK_BYTES;
+	uint64_t first = off_bytes / group_bytes, last = (off_bytes + len_bytes - 1) / group_bytes;
+
+	c->v = v;
+	c->stripe = c->stripes = 0;
+	if (last - first >= VIEW_WIDE_STRIPES) {
+		pthread_rwlock_wrlock(&v->seal_lock);
+	} else {
+		unsigned end;
+
+		c->stripe = first % VIEW_STRIPES;
+		c->stripes = (unsigned)(last - first) + 1;
+		end = c->stripe + c->stripes;
+		pthread_rwlock_rdlock(&v->seal_lock);
+		if (end > VIEW_STRIPES)
+			lock_stripes(v, 0, end - VIEW_STRIPES);
+		lock_stripes(v, c->stripe, (unsigned)min_u64(end, VIEW_STRIPES));
+	}
+	c->pin = pins_enter(&v->pins);
+	c->l = view_layers(v);
+}
+
+static void change_end(struct change *c)
+{
+	unsigned end = c->stripe + c->stripes;
+
+	pins_leave(c->pin);
+	if (c->stripes) {
+		unlock_stripes(c->v, c->stripe, (unsigned)min_u64(end, VIEW_STRIPES));
+		if (end > VIEW_STRIPES)
+			unlock_stripes(c->v, 0, end - VIEW_STRIPES);
+	}
+	pthread_rwlock_unlock(&c->v->seal_lock);
+}
+
+/* ---- changing blocks, all locks held ---- */
+
+/* Whole blocks. On error they are what they were, but for DATA that the store overwrote already. */
+static int put_blocks(struct layers *l, uint64_t blk, uint64_t blks, const void *buf)
+{
+	struct generation *g = l->gen[LAYER_ACTIVE];
+	int r = generation_write(g, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+
+	if (r == 0)
+		r = generation_mark(g, blk, blks, BLK_DATA);
+	if (r < 0)
+		generation_drop(g, blk, blks);
+	return r;
+}
+
+/* A part of one block; from NULL: zeroes. First touch brings the rest up from below. */
+static int put_part(struct layers *l, uint64_t off_bytes, const void *from, size_t len_bytes)
+{
+	alignas(COW_BLK_BYTES) uint8_t block[COW_BLK_BYTES];
+	struct generation *g = l->gen[LAYER_ACTIVE];
+	uint64_t blk = off_bytes >> COW_BLK_SHIFT;
+	uint8_t *part = block + off_bytes % COW_BLK_BYTES;
+	enum blk_state state;
+	int r;
+
+	generation_run(g, blk, 1, &state);
+	if (state == BLK_DATA && from)
+		return generation_write(g, off_bytes, from, len_bytes);
+	if (state == BLK_HOLE && !from)
+		return 0;
+	if (state == BLK_DATA) {
+		memset(part, 0, len_bytes);
+		return generation_write(g, off_bytes, part, len_bytes);
+	}
+	if (state == BLK_HOLE) {
+		memset(block, 0, sizeof(block));
+	} else {
+		r = layers_read(l, LAYER_SEALED, blk_to_bytes(blk), block, sizeof(block));
+		if (r < 0)
+			return r;
+	}
+	if (from)
+		memcpy(part, from, len_bytes);
+	else
+		memset(part, 0, len_bytes);
+	if (!from && bytes_all_zero(block, sizeof(block)))
+		return generation_punch(g, blk, 1);
+	return put_blocks(l, blk, 1, block);
+}
+
+/* Head and tail by put_part, whole blocks between at once; from NULL: zeroes. */
+static int put_range(struct layers *l, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes)
+{
+	while (len_bytes) {
+		uint64_t blk = off_bytes >> COW_BLK_SHIFT, in_blk = off_bytes % COW_BLK_BYTES, n;
+		int r;
+
+		if (in_blk || len_bytes < COW_BLK_BYTES) {
+			n = min_u64(len_bytes, COW_BLK_BYTES - in_blk);
+			r = put_part(l, off_bytes, from, n);
+		} else {
+			n = len_bytes - len_bytes % COW_BLK_BYTES;
+			r = from ? put_blocks(l, blk, n >> COW_BLK_SHIFT, from) :
+				   generation_punch(l->gen[LAYER_ACTIVE], blk, n >> COW_BLK_SHIFT);
+		}
+		if (r < 0)
+			return r;
+		off_bytes += n;
+		from = from ? from + n : NULL;
+		len_bytes -= n;
+	}
+	return 0;
+}
+
+static int change_range(struct view *v, uint64_t off_bytes, const void *from, uint64_t len_bytes)
+{
+	struct change c;
+	int r;
+
+	if (!len_bytes)
+		return 0;
+	change_begin(&c, v, off_bytes, len_bytes);
+	r = put_range(c.l, off_bytes, from, len_bytes);
+	change_end(&c);
+	return r;
+}
+
+/* ---- the contract ---- */
+
+static bool in_volume(const struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+{
+	uint64_t size_bytes = blk_to_bytes(v->volume_blks);
+
+	return off_bytes <= size_bytes && len_bytes <= size_bytes - off_bytes;
+}
+
+int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	int r = -EINVAL;
+
+	if (in_volume(v, off_bytes, len_bytes)) {
+		struct pin pin = pins_enter(&v->pins);
+
+		r = layers_read(view_layers(v), LAYER_ACTIVE, off_bytes, buf, len_bytes);
+		pins_leave(pin);
+	}
+	count(&v->counters.read_calls, 1);
+	if (r < 0)
+		count(&v->counters.read_errors, 1);
+	else
+		count(&v->counters.read_bytes, len_bytes);
+	return r;
+}
+
+int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	int r = -EINVAL;
+
+	if (in_volume(v, off_bytes, len_bytes))
+		r = change_range(v, off_bytes, buf, len_bytes);
+	count(&v->counters.write_calls, 1);
+	if (r < 0)
+		count(&v->counters.write_errors, 1);
+	else
+		count(&v->counters.written_bytes, len_bytes);
+	return r;
+}
+
+int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+{
+	int r = -EINVAL;
+
+	if (in_volume(v, off_bytes, len_bytes))
+		r = change_range(v, off_bytes, NULL, len_bytes);
+	count(&v->counters.punch_calls, 1);
+	if (r < 0)
+		count(&v->counters.write_errors, 1);
+	else
+		count(&v->counters.punched_bytes, len_bytes);
+	return r;
+}
+
+uint64_t view_volume_blks(const struct view *v)
+{
+	return v->volume_blks;
+}
+
+void view_counters(const struct view *v, struct view_counters *ret)
+{
+#define GET(name) ret->name = atomic_load_explicit(&v->counters.name, memory_order_relaxed)
+	GET(read_calls);
+	GET(read_bytes);
+	GET(write_calls);
+	GET(written_bytes);
+	GET(punch_calls);
+	GET(punched_bytes);
+	GET(read_errors);
+	GET(write_errors);
+#undef GET
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The commit side of the view: seal, release, fail, and the images that the commit reads. One
+ * thread. Every change of the layers is a new stack: built aside, published by one store, and what
+ * it replaced is given back after view_synchronize.
+ *
+ * view_release and view_set_index cannot fail, so the stack that they publish is allocated before:
+ * `spare` has room for all layers at any time, and the stack that a publication replaces becomes the
+ * next spare. Only a seal makes the stack longer, and may say -ENOMEM.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "export/view_private.h"
+
+#define MERGE_BATCH_BLKS 256
+
+/* ---- birth and death ---- */
+
+static void init_locks(struct view *v)
+{
+	pthread_rwlockattr_t attr;
+
+	/* A stream of writers must not keep the seal waiting. Nobody takes it twice. */
+	pthread_rwlockattr_init(&attr);
+	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&v->seal_lock, &attr);
+	pthread_rwlockattr_destroy(&attr);
+	for (unsigned i = 0; i < VIEW_STRIPES; i++)
+		pthread_mutex_init(&v->stripe[i], NULL);
+}
+
+int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
+	     struct log_index *index)
+{
+	_cleanup_free_ struct layers *l = NULL, *spare = NULL;
+	_cleanup_free_ struct view *v = NULL;
+	int r;
+
+	if (!volume_blks || volume_blks > base->geo.size_bytes / COW_BLK_BYTES)
+		return -EINVAL;
+	v = aligned_alloc(alignof(struct view), sizeof(*v));
+	l = layers_alloc(1);
+	spare = layers_alloc(1);
+	if (!v || !l || !spare)
+		return -ENOMEM;
+	r = generation_new(&l->gen[LAYER_ACTIVE], store, volume_blks);
+	if (r < 0)
+		return r;
+	l->n = 1;
+	l->base = base;
+	l->index = log_index_ref(index);
+	memset(v, 0, sizeof(*v));
+	v->store = store;
+	v->volume_blks = volume_blks;
+	v->spare = steal_ptr(spare);
+	atomic_init(&v->layers, steal_ptr(l));
+	init_locks(v);
+	*ret = steal_ptr(v);
+	return 0;
+}
+
+static void free_retired(struct view *v)
+{
+	while (v->retired) {
+		struct layers *l = v->retired;
+
+		v->retired = l->retired;
+		free(l);
+	}
+}
+
+void view_free(struct view *v)
+{
+	struct layers *l;
+
+	if (!v)
+		return;
+	l = view_layers(v);
+	for (unsigned i = 0; i < l->n; i++)
+		generation_free(l->gen[i]);
+	log_index_unref(l->index);
+	free(l);
+	free(v->spare);
+	free_retired(v);
+	for (unsigned i = 0; i < VIEW_STRIPES; i++)
+		pthread_mutex_destroy(&v->stripe[i]);
+	pthread_rwlock_destroy(&v->seal_lock);
+	free(v);
+}
+
+/* ---- publishing ---- */
+
+void view_synchronize(struct view *v)
+{
+	pins_synchronize(&v->pins);
+	free_retired(v);
+}
+
+/* The spare, ready to be changed into the next stack: same base and index, first n generations. */
+static struct layers *next_layers(struct view *v, unsigned n)
+{
+	const struct layers *now = view_layers(v);
+	struct layers *next = v->spare;
+
+	next->base = now->base;
+	next->index = now->index;
+	next->n = n;
+	memcpy(next->gen, now->gen, n * sizeof(next->gen[0]));
+	return next;
+}
+
+/* Publishes the spare. On return nobody uses the stack before it, which is the new spare and still
+ * says what it held. */
+static struct layers *publish_spare(struct view *v)
+{
+	struct layers *old = view_layers(v);
+
+	atomic_store_explicit(&v->layers, v->spare, memory_order_release);
+	v->spare = old;
+	view_synchronize(v);
+	return old;
+}
+
+int view_seal(struct view *v)
+{
+	_cleanup_free_ struct layers *next = NULL, *spare = NULL;
+	struct layers *now = view_layers(v);
+	struct generation *g;
+	int r;
+
+	if (v->sealed)
+		return -EBUSY;
+	next = layers_alloc(now->n + 1);
+	spare = layers_alloc(now->n + 1);
+	if (!next || !spare)
+		return -ENOMEM;
+	r = generation_new(&g, v->store, v->volume_blks);
+	if (r < 0)
+		return r;
+	next->base = now->base;
+	next->index = now->index;
+	next->n = now->n + 1;
+	next->gen[LAYER_ACTIVE] = g;
+	memcpy(&next->gen[LAYER_SEALED], now->gen, now->n * sizeof(now->gen[0]));
+
+	pthread_rwlock_wrlock(&v->seal_lock);
+	atomic_store_explicit(&v->layers, steal_ptr(next), memory_order_release);
+	pthread_rwlock_unlock(&v->seal_lock);
+
+	/* No waiting here, the file system is frozen: readers may still use the old stack. */
+	now->retired = v->retired;
+	v->retired = now;
+	free(v->spare);
+	v->spare = steal_ptr(spare);
+	v->sealed = true;
+	return 0;
+}
+
+void view_set_index(struct view *v, struct log_index *index)
+{
+	struct layers *old;
+
+	next_layers(v, view_layers(v)->n)->index = index;
+	old = publish_spare(v);
+	log_index_unref(old->index);
+}
+
+void view_release(struct view *v, struct log_index *index)
+{
+	struct layers *old;
+
+	/* nothing was committed: then nothing in RAM may go */
+	if (!v->sealed) {
+		view_set_index(v, index);
+		return;
+	}
+	next_layers(v, 1)->index = index;
+	old = publish_spare(v);
+	v->sealed = false;
+	for (unsigned i = LAYER_SEALED; i < old->n; i++)
+		generation_free(old->gen[i]);
+	log_index_unref(old->index);
+}
+
+/* ---- a commit that failed ---- */
+
+/*
+ * Two layers become one: what `lower` has and `upper` has not is copied up, then taken away below.
+ * Readers look at upper first all the time. Between copy and removal they find the same bytes in both;
+ * the removal waits for readers that looked at upper before the copy was marked there.
+ */
+static int copy_run(struct generation *upper, const struct generation *lower, uint64_t blk, uint64_t blks,
+		    enum blk_state state, void *buf)
+{
+	int r = 0;
+
+	if (state == BLK_DATA) {
+		r = generation_read(lower, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+		if (r == 0)
+			r = generation_write(upper, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+	}
+	if (r == 0)
+		r = generation_mark(upper, blk, blks, state);
+	if (r < 0)
+		generation_drop(upper, blk, blks);
+	return r;
+}
+
+static void take_away(struct generation *lower, uint64_t blk, uint64_t blks)
+{
+	/* this mark needs no memory */
+	if (generation_mark(lower, blk, blks, BLK_ABSENT) == 0)
+		generation_drop(lower, blk, blks);
+}
+
+/* What upper covers is of no use below any more: RAM that the copying may need. */
+static void drop_covered(const struct generation *upper, struct generation *lower)
+{
+	uint64_t blk = 0, blks;
+	enum blk_state state;
+
+	while (generation_next(lower, &blk, UINT64_MAX, &blks, &state)) {
+		uint64_t n = generation_run(upper, blk, blks, &state);
+
+		if (state != BLK_ABSENT)
+			take_away(lower, blk, n);
+		blk += n;
+	}
+}
+
+/* Copies up from *blk on until a batch is full; *blk is then how far all is copied. */
+static int copy_batch(struct generation *upper, struct generation *lower, uint64_t *blk, void *buf)
+{
+	uint64_t room_blks = MERGE_BATCH_BLKS, n;
+	enum blk_state state, above;
+
+	while (room_blks && generation_next(lower, blk, room_blks, &n, &state)) {
+		int r;
+
+		n = generation_run(upper, *blk, n, &above);
+		if (above == BLK_ABSENT) {
+			r = copy_run(upper, lower, *blk, n, state, buf);
+			/* nearly full: what little fits makes room for the next batch */
+			while (r == -ENOSPC && n > 1) {
+				n /= 2;
+				r = copy_run(upper, lower, *blk, n, state, buf);
+			}
+			if (r < 0)
+				return r;
+			room_blks -= state == BLK_DATA ? n : 0;
+		}
+		*blk += n;
+	}
+	if (room_blks)
+		*blk = generation_volume_blks(lower);
+	return 0;
+}
+
+static int merge(struct view *v, struct generation *upper, struct generation *lower, void *buf)
+{
+	const uint64_t volume_blks = generation_volume_blks(lower);
+	uint64_t from = 0, to = 0;
+
+	while (from < volume_blks) {
+		int r = copy_batch(upper, lower, &to, buf);
+
+		/* what was copied before the error is taken away all the same, and makes room */
+		if (r < 0 && to == from)
+			return r;
+		view_synchronize(v);
+		take_away(lower, from, to - from);
+		from = to;
+	}
+	return 0;
+}
+
+static void drop_all_covered(struct view *v)
+{
+	const struct layers *l = view_layers(v);
+
+	view_synchronize(v); /* who looked at the upper layer before a block was written there */
+	for (unsigned lower = LAYER_SEALED + 1; lower < l->n; lower++)
+		for (unsigned upper = LAYER_SEALED; upper < lower; upper++)
+			drop_covered(l->gen[upper], l->gen[lower]);
+}
+
+int view_fail(struct view *v)
+{
+	_cleanup_free_ void *buf = NULL;
+	struct layers *l = view_layers(v);
+
+	if (!v->sealed)
+		return -EINVAL;
+	v->sealed = false;
+	if (l->n <= LAYER_SEALED + 1)
+		return 0;
+	buf = io_alloc(blk_to_bytes(MERGE_BATCH_BLKS));
+	if (!buf)
+		return -ENOMEM;
+	drop_all_covered(v);
+	while ((l = view_layers(v))->n > LAYER_SEALED + 1) {
+		const unsigned upper = LAYER_SEALED, lower = LAYER_SEALED + 1;
+		struct generation *empty = l->gen[lower];
+		struct layers *next;
+		int r = merge(v, l->gen[upper], empty, buf);
+
+		if (r < 0)
+			return r;
+		next = next_layers(v, lower);
+		next->n = l->n - 1;
+		memcpy(&next->gen[lower], &l->gen[lower + 1], (l->n - lower - 1) * sizeof(l->gen[0]));
+		publish_spare(v);
+		generation_free(empty);
+	}
+	return 0;
+}
+
+/* ---- images and figures: pinned, so that a dry run in another thread is safe, too ---- */
+
+static void add_stats(const struct generation *g, struct generation_stats *sum)
+{
+	struct generation_stats s;
+
+	generation_stats(g, &s);
+	sum->data_blks += s.data_blks;
+	sum->hole_blks += s.hole_blks;
+}
+
+void view_dirty(struct view *v, struct generation_stats *ret_active, struct generation_stats *ret_below)
+{
+	struct pin pin = pins_enter(&v->pins);
+	const struct layers *l = view_layers(v);
+
+	*ret_active = *ret_below = (struct generation_stats){ 0 };
+	for (unsigned i = 0; i < l->n; i++)
+		add_stats(l->gen[i], i == LAYER_ACTIVE ? ret_active : ret_below);
+	pins_leave(pin);
+}
+
+enum image { IMAGE_LIVE = LAYER_ACTIVE, IMAGE_SEALED = LAYER_SEALED, IMAGE_COMMITTED };
+
+static int read_image(struct view *v, enum image image, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct pin pin;
+	const struct layers *l;
+	int r;
+
+	if (blk > v->volume_blks || blks > v->volume_blks - blk ||
+	    (image == IMAGE_SEALED && !v->sealed))
+		return -EINVAL;
+	pin = pins_enter(&v->pins);
+	l = view_layers(v);
+	r = layers_read(l, image == IMAGE_COMMITTED ? l->n : image, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+	pins_leave(pin);
+	return r;
+}
+
+static bool next_run(struct view *v, enum image image, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *ret_state)
+{
+	struct pin pin = pins_enter(&v->pins);
+	bool found = layers_next(view_layers(v), image, blk, max_blks, ret_blks, ret_state);
+
+	pins_leave(pin);
+	return found;
+}
+
+int view_read_committed(struct view *v, uint64_t blk, uint64_t blks, void *buf)
+{
+	return read_image(v, IMAGE_COMMITTED, blk, blks, buf);
+}
+
+int view_read_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf)
+{
+	return read_image(v, IMAGE_SEALED, blk, blks, buf);
+}
+
+bool view_next_sealed(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		      enum blk_state *ret_state)
+{
+	return v->sealed && next_run(v, IMAGE_SEALED, blk, max_blks, ret_blks, ret_state);
+}
+
+int view_read_live(struct view *v, uint64_t blk, uint64_t blks, void *buf)
+{
+	return read_image(v, IMAGE_LIVE, blk, blks, buf);
+}
+
+bool view_next_live(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		    enum blk_state *ret_state)
+{
+	return next_run(v, IMAGE_LIVE, blk, max_blks, ret_blks, ret_state);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The view's inside, shared by the serving side (view.c) and the commit side (view_commit.c).
+ *
+ * Lock order: seal_lock, then stripes by ascending index, then pin. The commit thread takes
+ * seal_lock for one pointer store and waits for pins (view_synchronize) holding nothing; who
+ * holds a pin waits for nothing but the card.
+ */
+#ifndef COWFS_EXPORT_VIEW_PRIVATE_H
+#define COWFS_EXPORT_VIEW_PRIVATE_H
+
+#include <pthread.h>
+
+#include "export/layers.h"
+#include "export/pin.h"
+#include "export/view.h"
+
+#define VIEW_STRIPES 256
+#define VIEW_STRIPE_BLKS 16
+/* A wider change takes the seal lock exclusively, which keeps all other writers out just as all
+ * the stripes would. Two requests of 1 MiB still run in parallel. */
+#define VIEW_WIDE_STRIPES 32
+
+struct view {
+	struct ram_store *store;
+	uint64_t volume_blks;
+	_Atomic(struct layers *) layers; /* stored by the commit thread, loaded under a pin */
+
+	/* the commit thread's; sealed is read by others */
+	_Atomic bool sealed;
+	struct layers *spare;	/* private; room for all that is in `layers` */
+	struct layers *retired; /* free at the next synchronize */
+
+	pthread_rwlock_t seal_lock;
+	pthread_mutex_t stripe[VIEW_STRIPES];
+	struct pins pins;
+
+	alignas(PIN_LINE_BYTES) struct {
+		_Atomic uint64_t read_calls, read_bytes, write_calls, written_bytes, punch_calls,
+			punched_bytes, read_errors, write_errors;
+	} counters;
+};
+
+/* Under a pin. */
+static inline struct layers *view_layers(const struct view *v)
+{
+	return atomic_load_explicit(&v->layers, memory_order_acquire);
+}
+
+#endif

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A generation: store file and presence map.
+ *
+ * Map: one memory file, mapped shared, of two parts. `top` has a bit for each leaf, `words` are
+ * the leaves at identity offsets: block b has the two bits 2*(b%32) of words[b/32], and a leaf of
+ * 4 KiB stands for 64 MiB of the volume.
+ *
+ * M1  A leaf whose top bit is clear is never touched, not even read: a read through the mapping
+ *     would allocate the page. Its blocks are all BLK_ABSENT.
+ * M2  The page of a leaf is there (fallocate) before its top bit is set, so that marking cannot
+ *     fail half way and no memory shortage comes as SIGBUS. A top bit is never cleared.
+ * M3  Words change by compare-and-swap or exchange only, and the counters by the difference of
+ *     the words really exchanged: exact however the marks interleave.
+ * M4  A page of the store under a block that is not BLK_DATA is garbage that may be dropped at any
+ *     time by who holds the block's lock; whole blocks are written before the mark.
+ */
+#include "ram/generation.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "ram/store.h"
+
+#define LEAF_BYTES 4096u
+#define WORD_BLKS 32u
+#define LEAF_BLKS (LEAF_BYTES / 8 * WORD_BLKS)
+#define LOW_BITS UINT64_C(0x5555555555555555)
+#define CACHE_LINE_BYTES 64
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8u
+#endif
+
+struct generation {
+	int store_fd, map_fd;
+	uint64_t volume_blks, leaves;
+	size_t top_bytes, map_bytes;
+	_Atomic uint64_t *top, *words;
+	/* apart from what every look-up reads */
+	alignas(CACHE_LINE_BYTES) _Atomic uint64_t data_blks;
+	_Atomic uint64_t hole_blks;
+};
+
+/* ---- making and freeing ---- */
+
+static int fallocate_full(int fd, int mode, uint64_t off_bytes, uint64_t len_bytes)
+{
+	while (fallocate(fd, mode, (off_t)off_bytes, (off_t)len_bytes) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+static int map_create(struct generation *g)
+{
+	void *p;
+
+	g->leaves = (g->volume_blks + LEAF_BLKS - 1) / LEAF_BLKS;
+	g->top_bytes = round_up_u64((g->leaves + 7) / 8, LEAF_BYTES);
+	g->map_bytes = g->top_bytes + g->leaves * LEAF_BYTES;
+	g->map_fd = memfd_create("cowfs-map", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+	if (g->map_fd < 0 && errno == EINVAL) /* before 6.3 */
+		g->map_fd = memfd_create("cowfs-map", MFD_CLOEXEC);
+	if (g->map_fd < 0)
+		return -errno;
+	if (ftruncate(g->map_fd, (off_t)g->map_bytes) < 0)
+		return -errno;
+	if (fallocate_full(g->map_fd, 0, 0, g->top_bytes) < 0)
+		return -ENOMEM;
+	p = mmap(NULL, g->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, g->map_fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	g->top = p;
+	g->words = (_Atomic uint64_t *)((char *)p + g->top_bytes);
+	return 0;
+}
+
+int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume_blks)
+{
+	struct generation *g;
+	int r;
+
+	if (!volume_blks || volume_blks > INT64_MAX / COW_BLK_BYTES ||
+	    volume_blks / LEAF_BLKS >= SIZE_MAX / 2 / LEAF_BYTES)
+		return -EINVAL;
+	g = aligned_alloc(CACHE_LINE_BYTES, sizeof(*g));
+	if (!g)
+		return -ENOMEM;
+	*g = (struct generation){ .store_fd = -1, .map_fd = -1, .volume_blks = volume_blks };
+	r = map_create(g);
+	if (r < 0)
+		goto fail;
+	r = ram_store_file(s, blk_to_bytes(volume_blks));
+	if (r < 0)
+		goto fail;
+	g->store_fd = r;
+	*ret = g;
+	return 0;
+fail:
+	generation_free(g);
+	return r;
+}
+
+void generation_free(struct generation *g)
+{
+	if (!g)
+		return;
+	if (g->top)
+		munmap((void *)g->top, g->map_bytes);
+	cleanup_closep(&g->map_fd);
+	cleanup_closep(&g->store_fd);
+	free(g);
+}
+
+uint64_t generation_volume_blks(const struct generation *g)
+{
+	return g->volume_blks;
+}
+
+void generation_stats(const struct generation *g, struct generation_stats *ret)
+{
+	ret->data_blks = atomic_load_explicit(&g->data_blks, memory_order_relaxed);
+	ret->hole_blks = atomic_load_explicit(&g->hole_blks, memory_order_relaxed);
+}
+
+uint64_t generation_map_bytes(const struct generation *g)
+{
+	struct stat st;
+
+	return fstat(g->map_fd, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+/* ---- looking ---- */
+
+static bool leaf_is_there(const struct generation *g, uint64_t leaf)
+{
+	return atomic_load_explicit(&g->top[leaf / 64], memory_order_acquire) >> leaf % 64 & 1;
+}
+
+/* first leaf at or after this one that is there; g->leaves if none */
+static uint64_t next_leaf(const struct generation *g, uint64_t leaf)
+{
+	while (leaf < g->leaves) {
+		uint64_t bits = atomic_load_explicit(&g->top[leaf / 64], memory_order_acquire);
+
+		bits >>= leaf % 64;
+		if (bits)
+			return leaf + (uint64_t)__builtin_ctzll(bits);
+		leaf = leaf / 64 * 64 + 64;
+	}
+	return g->leaves;
+}
+
+/* how many blocks of word from this one on have the state, up to the word's end */
+static unsigned run_in_word(uint64_t word, unsigned first, enum blk_state state)
+{
+	uint64_t diff = word ^ state * LOW_BITS;
+
+	diff = (diff | diff >> 1) & LOW_BITS;
+	diff >>= 2 * first;
+	return diff ? (unsigned)__builtin_ctzll(diff) / 2 : WORD_BLKS - first;
+}
+
+uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_blks,
+			enum blk_state *ret_state)
+{
+	enum blk_state state = BLK_ABSENT;
+	uint64_t pos = blk, end;
+
+	if (blk >= g->volume_blks || !max_blks) {
+		*ret_state = BLK_ABSENT;
+		return 1;
+	}
+	end = blk + min_u64(max_blks, g->volume_blks - blk);
+	while (pos < end) {
+		unsigned first = pos % WORD_BLKS, n;
+		uint64_t word;
+
+		if (!leaf_is_there(g, pos / LEAF_BLKS)) {
+			if (state != BLK_ABSENT)
+				break;
+			pos = next_leaf(g, pos / LEAF_BLKS + 1) * LEAF_BLKS;
+			continue;
+		}
+		/* one load gives state and run: both hold at the same moment */
+		word = atomic_load_explicit(&g->words[pos / WORD_BLKS], memory_order_acquire);
+		if (pos == blk)
+			state = word >> 2 * first & 3;
+		n = run_in_word(word, first, state);
+		pos += n;
+		if (n < WORD_BLKS - first)
+			break;
+	}
+	*ret_state = state;
+	return min_u64(pos, end) - blk;
+}
+
+bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *ret_state)
+{
+	uint64_t pos = *blk;
+
+	while (pos < g->volume_blks) {
+		enum blk_state state;
+		uint64_t n = generation_run(g, pos, max_u64(max_blks, 1), &state);
+
+		if (state != BLK_ABSENT) {
+			*blk = pos;
+			*ret_blks = n;
+			*ret_state = state;
+			return true;
+		}
+		/* absent for so long at least; now without the cut at max_blks */
+		n = generation_run(g, pos, g->volume_blks - pos, &state);
+		if (state == BLK_ABSENT)
+			pos += n;
+	}
+	return false;
+}
+
+/* ---- changing ---- */
+
+static bool in_volume(const struct generation *g, uint64_t blk, uint64_t blks)
+{
+	return blk <= g->volume_blks && blks <= g->volume_blks - blk;
+}
+
+static int reserve_leaves(struct generation *g, uint64_t first, uint64_t last)
+{
+	for (uint64_t leaf = first; leaf <= last; leaf++) {
+		if (leaf_is_there(g, leaf))
+			continue;
+		if (fallocate_full(g->map_fd, 0, g->top_bytes + leaf * LEAF_BYTES, LEAF_BYTES) < 0)
+			return -ENOMEM;
+		atomic_fetch_or_explicit(&g->top[leaf / 64], UINT64_C(1) << leaf % 64,
+					 memory_order_release);
+	}
+	return 0;
+}
+
+/* Puts the state into the blocks of mask; returns what was in the word. */
+static uint64_t exchange_word(_Atomic uint64_t *word, uint64_t mask, uint64_t pattern)
+{
+	uint64_t old;
+
+	if (mask == UINT64_MAX)
+		return atomic_exchange_explicit(word, pattern, memory_order_acq_rel);
+	old = atomic_load_explicit(word, memory_order_relaxed);
+	while (!atomic_compare_exchange_weak_explicit(word, &old, (old & ~mask) | (pattern & mask),
+						      memory_order_acq_rel, memory_order_relaxed))
+		;
+	return old;
+}
+
+int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_state state)
+{
+	const uint64_t pattern = state * LOW_BITS, end = blk + blks;
+	uint64_t was_data = 0, was_hole = 0, marked = 0;
+	int r;
+
+	if (!in_volume(g, blk, blks))
+		return -EINVAL;
+	if (!blks)
+		return 0;
+	if (state != BLK_ABSENT) {
+		r = reserve_leaves(g, blk / LEAF_BLKS, (end - 1) / LEAF_BLKS);
+		if (r < 0)
+			return r;
+	}
+	for (uint64_t pos = blk; pos < end;) {
+		unsigned first = pos % WORD_BLKS;
+		unsigned n = (unsigned)min_u64(WORD_BLKS - first, end - pos);
+		uint64_t mask = UINT64_MAX >> (64 - 2 * n) << 2 * first, old;
+
+		if (!leaf_is_there(g, pos / LEAF_BLKS)) { /* only with BLK_ABSENT */
+			pos = next_leaf(g, pos / LEAF_BLKS + 1) * LEAF_BLKS;
+			continue;
+		}
+		old = exchange_word(&g->words[pos / WORD_BLKS], mask, pattern) & mask;
+		was_data += (uint64_t)__builtin_popcountll(old & LOW_BITS);
+		was_hole += (uint64_t)__builtin_popcountll(old >> 1 & LOW_BITS);
+		marked += n;
+		pos += n;
+	}
+	/* unsigned wrap-around is subtraction */
+	atomic_fetch_add_explicit(&g->data_blks, (state == BLK_DATA ? marked : 0) - was_data,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&g->hole_blks, (state == BLK_HOLE ? marked : 0) - was_hole,
+				  memory_order_relaxed);
+	return 0;
+}
+
+static void free_pages(struct generation *g, uint64_t blk, uint64_t blks)
+{
+	/* An error leaves garbage in RAM that no mark points to (M4): nothing to tell anybody. */
+	(void)fallocate_full(g->store_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			     blk_to_bytes(blk), blk_to_bytes(blks));
+}
+
+int generation_punch(struct generation *g, uint64_t blk, uint64_t blks)
+{
+	int r = generation_mark(g, blk, blks, BLK_HOLE);
+
+	if (r == 0 && blks)
+		free_pages(g, blk, blks);
+	return r;
+}
+
+void generation_drop(struct generation *g, uint64_t blk, uint64_t blks)
+{
+	if (!in_volume(g, blk, blks))
+		return;
+	for (uint64_t end = blk + blks; blk < end;) {
+		enum blk_state state;
+		uint64_t n = generation_run(g, blk, end - blk, &state);
+
+		if (state != BLK_DATA)
+			free_pages(g, blk, n);
+		blk += n;
+	}
+}
+
+/* ---- content ---- */
+
+static bool bytes_in_volume(const struct generation *g, uint64_t off_bytes, size_t len_bytes)
+{
+	uint64_t size_bytes = blk_to_bytes(g->volume_blks);
+
+	return off_bytes <= size_bytes && len_bytes <= size_bytes - off_bytes;
+}
+
+int generation_read(const struct generation *g, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	if (!bytes_in_volume(g, off_bytes, len_bytes))
+		return -EINVAL;
+	return io_pread_full(g->store_fd, buf, len_bytes, off_bytes);
+}
+
+int generation_write(struct generation *g, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	if (!bytes_in_volume(g, off_bytes, len_bytes))
+		return -EINVAL;
+	return io_pwrite_full(g->store_fd, buf, len_bytes, off_bytes);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The RAM store: a tmpfs of our own that is never attached to the tree, so that no
+ * path leads to it and nobody can unmount it. Its size= is the hard limit.
+ */
+#include "ram/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/statfs.h>
+
+/* a file for each generation: active, sealed, and one for each failed commit not yet merged */
+#define STORE_INODES "64"
+
+struct ram_store {
+	int mnt_fd;
+};
+
+static int set_string(int fs_fd, const char *key, const char *value)
+{
+	return fsconfig(fs_fd, FSCONFIG_SET_STRING, key, value, 0) < 0 ? -errno : 0;
+}
+
+static int configure(int fs_fd, uint64_t limit_bytes)
+{
+	char size[24];
+	int r;
+
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)limit_bytes);
+	if ((r = set_string(fs_fd, "size", size)) < 0 ||
+	    (r = set_string(fs_fd, "nr_inodes", STORE_INODES)) < 0 ||
+	    (r = set_string(fs_fd, "mode", "0700")) < 0)
+		return r;
+	/* Kernels without huge pages do not know the first, those before 6.4 not the second:
+	 * both are then as we want them, or cannot be had. */
+	(void)set_string(fs_fd, "huge", "never");
+	(void)fsconfig(fs_fd, FSCONFIG_SET_FLAG, "noswap", NULL, 0);
+	return fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ? -errno : 0;
+}
+
+int ram_store_open(struct ram_store **ret, uint64_t limit_bytes)
+{
+	const unsigned attr = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC |
+			      MOUNT_ATTR_NOATIME;
+	_cleanup_free_ struct ram_store *s = NULL;
+	_cleanup_close_ int fs_fd = -1;
+	int r;
+
+	if (!limit_bytes)
+		return -EINVAL;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	fs_fd = fsopen("tmpfs", FSOPEN_CLOEXEC);
+	if (fs_fd < 0)
+		return -errno;
+	r = configure(fs_fd, limit_bytes);
+	if (r < 0)
+		return r;
+	s->mnt_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, attr);
+	if (s->mnt_fd < 0)
+		return -errno;
+	*ret = steal_ptr(s);
+	return 0;
+}
+
+void ram_store_close(struct ram_store *s)
+{
+	if (!s)
+		return;
+	close(s->mnt_fd);
+	free(s);
+}
+
+void ram_store_usage(const struct ram_store *s, struct ram_usage *ret)
+{
+	struct statfs st = { 0 };
+
+	/* cannot fail on a descriptor that is open */
+	(void)fstatfs(s->mnt_fd, &st);
+	ret->limit_bytes = (uint64_t)st.f_blocks * (uint64_t)st.f_bsize;
+	ret->used_bytes = (uint64_t)(st.f_blocks - st.f_bfree) * (uint64_t)st.f_bsize;
+}
+
+int ram_store_file(const struct ram_store *s, uint64_t size_bytes)
+{
+	_cleanup_close_ int fd = openat(s->mnt_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)size_bytes) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}

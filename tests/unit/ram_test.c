@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT */
+/* The RAM store and generations, against an array of states and one of bytes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include <cmocka.h>
+
+#include "ram/generation.h"
+
+#define LEAF_BLKS 16384u /* what a leaf of the map stands for: 64 MiB */
+
+static uint64_t rnd_state = 88172645463325252u;
+
+static uint64_t rnd(uint64_t below)
+{
+	rnd_state ^= rnd_state << 13;
+	rnd_state ^= rnd_state >> 7;
+	rnd_state ^= rnd_state << 17;
+	return rnd_state % below;
+}
+
+/* Stands in front of the C library's: lets the n-th plain allocation fail. */
+static unsigned fail_allocation_in;
+
+int fallocate(int fd, int mode, off_t off, off_t len)
+{
+	if (!mode && fail_allocation_in && !--fail_allocation_in) {
+		errno = ENOSPC;
+		return -1;
+	}
+	return (int)syscall(SYS_fallocate, fd, mode, off, len);
+}
+
+static struct ram_store *open_store(uint64_t limit_bytes)
+{
+	struct ram_store *s = NULL;
+
+	assert_int_equal(ram_store_open(&s, limit_bytes), 0);
+	return s;
+}
+
+static struct generation *new_generation(struct ram_store *s, uint64_t blks)
+{
+	struct generation *g = NULL;
+
+	assert_int_equal(generation_new(&g, s, blks), 0);
+	assert_int_equal(generation_volume_blks(g), blks);
+	return g;
+}
+
+static uint64_t used_bytes(const struct ram_store *s)
+{
+	struct ram_usage u;
+
+	ram_store_usage(s, &u);
+	return u.used_bytes;
+}
+
+static void store_is_bounded_and_invisible(void **state)
+{
+	struct ram_store *s = NULL;
+	struct generation *g;
+	struct ram_usage u;
+	static uint8_t data[64 * COW_BLK_BYTES];
+	char line[512];
+	FILE *f;
+
+	(void)state;
+	assert_int_equal(ram_store_open(&s, 0), -EINVAL);
+	assert_null(s);
+	s = open_store(MIB);
+	ram_store_usage(s, &u);
+	assert_int_equal(u.limit_bytes, MIB);
+	assert_int_equal(u.used_bytes, 0);
+	f = fopen("/proc/self/mountinfo", "re");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f))
+		assert_null(strstr(line, "nr_inodes=64,"));
+	fclose(f);
+
+	memset(data, 0xa5, sizeof(data));
+	g = new_generation(s, 1024);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(generation_write(g, i * sizeof(data), data, sizeof(data)), 0);
+	assert_int_equal(used_bytes(s), MIB);
+	assert_int_equal(generation_write(g, MIB, data, COW_BLK_BYTES), -ENOSPC);
+	assert_int_equal(generation_mark(g, 0, 64, BLK_DATA), 0);
+	generation_drop(g, 0, 256); /* what is not marked goes */
+	assert_int_equal(used_bytes(s), sizeof(data));
+	assert_int_equal(generation_punch(g, 0, 32), 0);
+	assert_int_equal(used_bytes(s), sizeof(data) / 2);
+	generation_free(g);
+	assert_int_equal(used_bytes(s), 0);
+	ram_store_close(s);
+	ram_store_close(NULL);
+}
+
+static void bounds_are_checked(void **state)
+{
+	struct ram_store *s = open_store(MIB);
+	struct generation *g = NULL;
+	enum blk_state st;
+	uint64_t blk = 100, n;
+	char buf[8] = { 0 };
+
+	(void)state;
+	assert_int_equal(generation_new(&g, s, 0), -EINVAL);
+	assert_int_equal(generation_new(&g, s, UINT64_MAX / 2), -EINVAL);
+	assert_null(g);
+	g = new_generation(s, 100);
+	assert_int_equal(generation_mark(g, 100, 1, BLK_DATA), -EINVAL);
+	assert_int_equal(generation_mark(g, 1, UINT64_MAX, BLK_DATA), -EINVAL);
+	assert_int_equal(generation_punch(g, 99, 2), -EINVAL);
+	assert_int_equal(generation_read(g, 100 * COW_BLK_BYTES - 7, buf, 8), -EINVAL);
+	assert_int_equal(generation_write(g, UINT64_MAX, buf, 8), -EINVAL);
+	assert_int_equal(generation_mark(g, 100, 0, BLK_DATA), 0);
+	assert_int_equal(generation_mark(g, 99, 1, BLK_DATA), 0);
+	assert_int_equal(generation_run(g, 99, 50, &st), 1);
+	assert_int_equal(st, BLK_DATA);
+	assert_false(generation_next(g, &blk, 10, &n, &st));
+	assert_int_equal(blk, 100);
+	generation_free(g);
+	ram_store_close(s);
+}
+
+/* Every state and run that the generation tells is the model's. */
+static void check_model(const struct generation *g, const uint8_t *model, uint64_t blks)
+{
+	struct generation_stats stats, want = { 0 };
+	enum blk_state st;
+	uint64_t pos = 0, n, max;
+
+	for (uint64_t b = 0; b < blks; b++) {
+		want.data_blks += model[b] == BLK_DATA;
+		want.hole_blks += model[b] == BLK_HOLE;
+	}
+	generation_stats(g, &stats);
+	assert_int_equal(stats.data_blks, want.data_blks);
+	assert_int_equal(stats.hole_blks, want.hole_blks);
+	while (pos < blks) {
+		uint64_t len = 1;
+
+		max = rnd(8) ? blks : 1 + rnd(100);
+		while (pos + len < blks && len < max && model[pos + len] == model[pos])
+			len++;
+		assert_int_equal(generation_run(g, pos, max, &st), len);
+		assert_int_equal(st, model[pos]);
+		pos += len;
+	}
+	for (pos = 0, max = 1 + rnd(blks);;) {
+		uint64_t at = pos, len = 0;
+
+		while (at < blks && model[at] == BLK_ABSENT)
+			at++;
+		while (at + len < blks && len < max && model[at + len] == model[at])
+			len++;
+		if (!generation_next(g, &pos, max, &n, &st)) {
+			assert_int_equal(at, blks);
+			break;
+		}
+		assert_int_equal(pos, at);
+		assert_int_equal(n, len);
+		assert_int_equal(st, model[at]);
+		pos += n;
+	}
+}
+
+static void map_follows_a_model(void **state)
+{
+	/* volumes that end at and off the borders of words and leaves */
+	static const uint64_t sizes[] = { 1, 31, 32, 33, 1000, LEAF_BLKS, LEAF_BLKS + 1, 3 * LEAF_BLKS + 77 };
+	struct ram_store *s = open_store(MIB);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		struct generation *g = new_generation(s, sizes[i]);
+		uint8_t *model = calloc(1, sizes[i]);
+
+		for (unsigned step = 0; step < 150; step++) {
+			uint64_t blk = rnd(sizes[i]), max = rnd(3) ? 70 : sizes[i];
+			uint64_t n = 1 + rnd(min_u64(max, sizes[i] - blk));
+			enum blk_state st = (enum blk_state)rnd(3);
+
+			if (st == BLK_HOLE && rnd(2))
+				assert_int_equal(generation_punch(g, blk, n), 0);
+			else
+				assert_int_equal(generation_mark(g, blk, n, st), 0);
+			memset(model + blk, (int)st, n);
+			if (step % 10 == 0 || sizes[i] < 100)
+				check_model(g, model, sizes[i]);
+		}
+		check_model(g, model, sizes[i]);
+		free(model);
+		generation_free(g);
+	}
+	ram_store_close(s);
+}
+
+static void map_costs_what_is_dirty(void **state)
+{
+	const uint64_t blks = 1024 * GIB / COW_BLK_BYTES;
+	struct ram_store *s = open_store(MIB);
+	struct generation *g = new_generation(s, blks);
+	uint64_t blk = 0, n, empty = generation_map_bytes(g);
+	enum blk_state st;
+
+	(void)state;
+	assert_true(empty <= 2 * COW_BLK_BYTES);
+	assert_int_equal(generation_run(g, 0, blks, &st), blks);
+	assert_int_equal(st, BLK_ABSENT);
+	assert_int_equal(generation_run(g, blks - 5, 100, &st), 5);
+	assert_false(generation_next(g, &blk, blks, &n, &st));
+	assert_int_equal(generation_mark(g, 0, blks, BLK_ABSENT), 0);
+	generation_drop(g, 0, blks);
+	for (uint64_t b = 0; b < blks; b += LEAF_BLKS / 2)
+		generation_run(g, b, 1, &st);
+	assert_int_equal(generation_map_bytes(g), empty); /* looking allocates nothing */
+
+	assert_int_equal(generation_mark(g, blks - 3, 3, BLK_DATA), 0);
+	assert_int_equal(generation_mark(g, blks / 2, 2, BLK_HOLE), 0);
+	assert_true(generation_map_bytes(g) <= empty + 2 * COW_BLK_BYTES);
+	assert_true(generation_next(g, &blk, 100, &n, &st));
+	assert_int_equal(blk, blks / 2);
+	assert_int_equal(n, 2);
+	assert_int_equal(st, BLK_HOLE);
+	blk += n;
+	assert_true(generation_next(g, &blk, 2, &n, &st));
+	assert_int_equal(blk, blks - 3);
+	assert_int_equal(n, 2);
+	assert_int_equal(st, BLK_DATA);
+	generation_free(g);
+	ram_store_close(s);
+}
+
+static void mark_without_memory_changes_nothing(void **state)
+{
+	struct ram_store *s = open_store(MIB);
+	struct generation *g = new_generation(s, 4 * LEAF_BLKS);
+	uint8_t *model = calloc(1, 4 * LEAF_BLKS);
+
+	(void)state;
+	assert_int_equal(generation_mark(g, 10, 10, BLK_DATA), 0);
+	memset(model + 10, BLK_DATA, 10);
+	fail_allocation_in = 2;
+	assert_int_equal(generation_mark(g, 0, 4 * LEAF_BLKS, BLK_HOLE), -ENOMEM);
+	check_model(g, model, 4 * LEAF_BLKS);
+	fail_allocation_in = 1;
+	assert_int_equal(generation_punch(g, 0, 4 * LEAF_BLKS), -ENOMEM);
+	check_model(g, model, 4 * LEAF_BLKS);
+	assert_int_equal(generation_punch(g, 0, 4 * LEAF_BLKS), 0);
+	memset(model, BLK_HOLE, 4 * LEAF_BLKS);
+	check_model(g, model, 4 * LEAF_BLKS);
+	free(model);
+	generation_free(g);
+	ram_store_close(s);
+}
+
+static void content_at_any_alignment(void **state)
+{
+	enum { BLKS = 50, BYTES = BLKS * COW_BLK_BYTES };
+	struct ram_store *s = open_store(4 * MIB);
+	struct generation *g = new_generation(s, BLKS);
+	uint8_t *model = calloc(1, BYTES), *buf = malloc(BYTES);
+
+	(void)state;
+	for (unsigned step = 0; step < 500; step++) {
+		uint64_t off = rnd(BYTES), len = 1 + rnd(min_u64(BYTES - off, 9000));
+
+		for (uint64_t i = 0; i < len; i++)
+			model[off + i] = (uint8_t)rnd(256);
+		assert_int_equal(generation_write(g, off, model + off, len), 0);
+		off = rnd(BYTES);
+		len = 1 + rnd(BYTES - off);
+		assert_int_equal(generation_read(g, off, buf, len), 0);
+		assert_memory_equal(buf, model + off, len);
+	}
+	free(model);
+	free(buf);
+	generation_free(g);
+	ram_store_close(s);
+}
+
+/* Threads mark blocks of the same words; each owns every fourth block, so that what they leave
+ * behind is known. */
+enum { MARKERS = 4, SHARED_BLKS = 2 * LEAF_BLKS };
+
+struct marker {
+	pthread_t thread;
+	struct generation *g;
+	unsigned me;
+	uint8_t last[SHARED_BLKS];
+};
+
+static void *mark_own_blocks(void *arg)
+{
+	struct marker *m = arg;
+	uint64_t x = m->me + 1;
+
+	for (unsigned i = 0; i < 200000; i++) {
+		uint64_t blk;
+		enum blk_state st;
+
+		x = x * 6364136223846793005u + 1442695040888963407u;
+		/* mostly one hot word */
+		blk = (x >> 33) % (i % 4 ? 32 : SHARED_BLKS) / MARKERS * MARKERS + m->me;
+		st = (enum blk_state)((x >> 20) % 3);
+		if (generation_mark(m->g, blk, 1, st) < 0)
+			return m;
+		m->last[blk] = (uint8_t)st;
+		if (generation_run(m->g, blk, 1, &st) != 1 || st != m->last[blk])
+			return m;
+	}
+	return NULL;
+}
+
+static void marks_of_one_word_in_parallel(void **state)
+{
+	struct ram_store *s = open_store(MIB);
+	struct generation *g = new_generation(s, SHARED_BLKS);
+	struct marker *m = calloc(MARKERS, sizeof(*m));
+	uint8_t *model = calloc(1, SHARED_BLKS);
+
+	(void)state;
+	for (unsigned i = 0; i < MARKERS; i++) {
+		m[i].g = g;
+		m[i].me = i;
+		assert_int_equal(pthread_create(&m[i].thread, NULL, mark_own_blocks, &m[i]), 0);
+	}
+	for (unsigned i = 0; i < MARKERS; i++) {
+		void *bad;
+
+		pthread_join(m[i].thread, &bad);
+		assert_null(bad);
+		for (uint64_t b = i; b < SHARED_BLKS; b += MARKERS)
+			model[b] = m[i].last[b];
+	}
+	check_model(g, model, SHARED_BLKS);
+	free(model);
+	free(m);
+	generation_free(g);
+	ram_store_close(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(store_is_bounded_and_invisible),
+		cmocka_unit_test(bounds_are_checked),
+		cmocka_unit_test(map_follows_a_model),
+		cmocka_unit_test(map_costs_what_is_dirty),
+		cmocka_unit_test(mark_without_memory_changes_nothing),
+		cmocka_unit_test(content_at_any_alignment),
+		cmocka_unit_test(marks_of_one_word_in_parallel),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
