@@ -39,12 +39,25 @@ int parse_u64(const char *s, uint64_t *ret)
 	if (!isdigit((unsigned char)*s))
 		return -EINVAL;
 	errno = 0;
-	v = strtoull(s, &end, 0);
+	v = strtoull(s, &end, s[0] == '0' && (s[1] == 'x' || s[1] == 'X') ? 16 : 10);
 	if (errno)
 		return -ERANGE;
 	if (*end)
 		return -EINVAL;
 	*ret = v;
+	return 0;
+}
+
+static int parse_hex_size(const char *s, uint64_t *ret_bytes)
+{
+	uint64_t v;
+	int r = parse_u64(s, &v);
+
+	if (r < 0)
+		return r;
+	if (v > INT64_MAX)
+		return -ERANGE;
+	*ret_bytes = v;
 	return 0;
 }
 
@@ -57,7 +70,7 @@ int parse_size(const char *s, uint64_t *ret_bytes)
 	int r;
 
 	if (s[0] == '0' && (s[1] == 'x' || s[1] == 'X'))
-		return parse_u64(s, ret_bytes);
+		return parse_hex_size(s, ret_bytes);
 	r = parse_decimal(&s, &micro);
 	if (r < 0)
 		return r;
