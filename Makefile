@@ -44,7 +44,8 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap sqlite3 python3 git ca-certificates
 
-.PHONY: help deps all demo check check-unit check-crash check-bats bench install uninstall clean lint
+.PHONY: help deps all demo check check-unit check-crash check-crash-short check-bats check-docs bench install \
+	uninstall clean lint
 .DEFAULT_GOAL := help
 
 help:
@@ -94,6 +95,57 @@ $(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/%.o) $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+
+# ---- tests. `check` and `demo` install what they need first, then call make again. ----
+
+check: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-bats check-docs
+
+check-unit: $(UNIT_BIN)
+	@echo "check-unit: $(words $^) programs"
+	$(Q)tests/run-unit.sh $^
+
+check-crash-short: $(B)/tests/crash
+	@echo "check-crash-short: simulated card, power cuts, named attacks"
+	$(Q)$< --cuts 20000
+
+check-crash: $(B)/tests/crash
+	$(Q)$< --cuts 1000000
+
+check-bats: all
+	@echo "check-bats: the programs on loop devices (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) bats --print-output-on-failure --timing tests/bats
+
+check-docs:
+	@echo "check-docs: man pages, options in help and manual"
+	$(Q)for m in $(MAN); do mandoc -T lint -W warning $$m || exit 1; done
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/help.sh
+
+demo: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh
+
+bench: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit.sh
+
+lint:
+	$(Q)$(MAKE) --no-print-directory B=build/lint-gcc WERROR=1 all
+	$(Q)if command -v clang >/dev/null; then $(MAKE) --no-print-directory B=build/lint-clang CC=clang WERROR=1 all; \
+	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
+	$(Q)shellcheck $(wildcard $(SHELL_SRC))
+	$(Q)$(MAKE) --no-print-directory check-docs
+
+# ---- install ----
+
+install: all
+	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(mandir)/man8
+	install -m 755 $(PROGS) $(DESTDIR)$(sbindir)/
+	install -m 644 $(MAN) $(DESTDIR)$(mandir)/man8/
+
+uninstall:
+	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(patsubst docs/%,$(DESTDIR)$(mandir)/man8/%,$(MAN))
 
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
