@@ -30,7 +30,7 @@ ALL_LIBS   = $(PKG_LIBS) -pthread
 LIB_SRC  := $(sort $(wildcard cowfs/*/*.c))
 PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/%.o)
-PROGS    := $(B)/cowfs $(B)/cowctl
+PROGS    := $(B)/bin/cowfs $(B)/bin/cowctl
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
@@ -79,7 +79,8 @@ $(B)/libcowfs.a: $(LIB_OBJ)
 	$(if $(Q),@echo "  AR      $@")
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(PROGS): $(B)/%: $(B)/cowfs/%.o $(B)/libcowfs.a
+$(PROGS): $(B)/bin/%: $(B)/cowfs/%.o $(B)/libcowfs.a
+	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
@@ -145,7 +146,7 @@ install: all
 	install -m 644 $(MAN) $(DESTDIR)$(mandir)/man8/
 
 uninstall:
-	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(patsubst docs/%,$(DESTDIR)$(mandir)/man8/%,$(MAN))
+	rm -f $(PROGS:$(B)/bin/%=$(DESTDIR)$(sbindir)/%) $(patsubst docs/%,$(DESTDIR)$(mandir)/man8/%,$(MAN))
 
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
