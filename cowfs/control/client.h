@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* The client's side of the control protocol: finds a volume, asks it, waits for the answer. */
+#ifndef COWFS_CONTROL_CLIENT_H
+#define COWFS_CONTROL_CLIENT_H
+
+#include <json-c/json.h>
+
+#include "control/linebuf.h"
+#include "control/proto.h"
+#include "control/rundir.h"
+
+/* Why not, for people, and the code to exit with. */
+struct client_error {
+	int error; /* -errno */
+	enum exit_code exit;
+	char why[512];
+};
+
+struct client {
+	int fd;
+	char name[RUNDIR_NAME_BYTES];
+	struct linebuf in;
+};
+
+/*
+ * which: a volume's name, its device or its /dev/loopN; NULL: the only one that runs. 0 or -1 with
+ * *err: EXIT_NOT_RUNNING nobody is there (or died), EXIT_USAGE several to choose from,
+ * EXIT_FAILED no permission, or a socket that is neither root's nor ours.
+ */
+int client_open(struct client *ret, const char *which, struct client_error *err) MUST_CHECK;
+void client_close(struct client *c);
+
+/* One call for each event line. */
+typedef void client_event(void *ctx, struct json_object *event);
+
+/* The final answer, also when it is {"ok":false}; the caller puts it. NULL with *err: the daemon
+ * went away or does not answer. event may be NULL. */
+struct json_object *client_call(struct client *c, const struct request *rq, client_event *event,
+				void *ctx, struct client_error *err);
+/* Waits until the daemon has closed the connection: it is gone, and has let go of its devices. */
+void client_wait_gone(struct client *c);
+
+/* What the daemon keeps in /run: readable for every user, at most a second old. NULL with *err. */
+struct json_object *client_status_file(const char *which, struct client_error *err);
+/* The name of the running volume on this device or loop device, "" if none. */
+void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES]);
+
+#endif

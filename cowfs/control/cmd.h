@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* What the commands of cowctl share. A command prints its result and returns the exit code. */
+#ifndef COWFS_CONTROL_CMD_H
+#define COWFS_CONTROL_CMD_H
+
+#include <json-c/json.h>
+
+#include "commit/commit.h"
+#include "control/client.h"
+#include "control/options.h"
+#include "control/proto.h"
+
+enum cmd_option {
+	OPT_JSON,
+	OPT_HELP,
+	OPT_LOG_SIZE,
+	OPT_LOG,
+	OPT_ERASE_BLOCK,
+	OPT_FORCE,
+	OPT_NAME,
+	OPT_RAM,
+	OPT_COMMIT,
+	OPT_DISCARD,
+	OPT_DRY_RUN,
+	OPT_CHECKPOINT,
+	OPT_NO_WAIT,
+	OPT_UNDO,
+};
+
+int cmd_format(const struct options *o);
+int cmd_attach(const struct options *o);
+int cmd_detach(const struct options *o);
+int cmd_status(const struct options *o);
+int cmd_commit(const struct options *o);
+int cmd_discard(const struct options *o);
+int cmd_check(const struct options *o);
+int cmd_recover(const struct options *o);
+
+static inline bool has_option(const struct options *o, enum cmd_option id)
+{
+	return o->value[id] != NULL;
+}
+
+/* ---- cmd.c: errors and numbers ---- */
+
+/* One sentence on stderr, or as JSON on stdout with --json. Returns exit. error: -errno, for the
+ * JSON. */
+int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
+	PRINTF(4, 5);
+/* "1,234,567" into one of a few static buffers */
+const char *with_commas(uint64_t v);
+/* local time as 2024-01-31 12:30:00; "never" for 0 */
+const char *format_time(uint64_t unix_s);
+uint64_t json_u64(struct json_object *o, const char *key);
+double json_seconds(struct json_object *o, const char *key);
+bool json_true(struct json_object *o, const char *key);
+const char *json_text(struct json_object *o, const char *key); /* "" if it is not there */
+
+/* ---- print.c: answers of a daemon for people ---- */
+
+void print_status(struct json_object *status);
+/* the bill of a commit: {"report":{},"quiesce":{}} */
+void print_bill(struct json_object *result);
+
+/* ---- progress.c: a line on stderr, if that is a terminal, of what takes longer than a second ----
+ */
+
+struct progress {
+	bool on_terminal, shown;
+	uint64_t start_ns;
+	char phase[32];
+	uint64_t phase_start_ns, phase_start_bytes;
+};
+
+void progress_start(struct progress *p);
+void progress_show(struct progress *p, const char *phase, uint64_t done_bytes,
+		   uint64_t total_bytes);
+void progress_end(struct progress *p);
+
+/* ---- offline.c: card and log of a volume that no daemon serves ---- */
+
+struct offline {
+	struct card *base, *log_card; /* the same unless --log */
+	struct fsinfo fs;
+	struct log_super super;
+	unsigned trouble;
+	struct log *log;
+	struct log_open_report report;
+	char attached[RUNDIR_NAME_BYTES]; /* of the daemon that has it, "" if none */
+};
+
+/* Opens the operand and --log, and looks which file system is there. flags of blockdev.h. EXIT_OK,
+ * or what cmd_fail returned; offline_close in both cases. */
+int offline_open(struct offline *f, const struct options *o, unsigned flags,
+		 uint32_t erase_block_bytes) MUST_CHECK;
+/* super_read, and log_open if there is one. EXIT_OK or the code of an explained failure. */
+int offline_open_log(struct offline *f, const struct options *o) MUST_CHECK;
+void offline_close(struct offline *f);
+struct blk_reader offline_reader(struct offline *f);
+
+#endif

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT */
+/* cowctl format: an empty log in the room behind the file system, or on another device. */
+#include "control/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "control/render.h"
+
+static int parse_arguments(const struct options *o, uint64_t *ret_log_bytes, uint32_t *ret_eb_bytes)
+{
+	const char *log_size = o->value[OPT_LOG_SIZE], *eb = o->value[OPT_ERASE_BLOCK];
+	uint64_t log_bytes = 0, eb_bytes = 0;
+
+	if (log_size && (parse_size(log_size, &log_bytes) < 0 || !log_bytes))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--log-size %s is not a size such as 32M",
+				log_size);
+	if (eb && (parse_size(eb, &eb_bytes) < 0 || !eb_bytes))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--erase-block %s is not a size such as 4M",
+				eb);
+	if (eb_bytes % COW_BLK_BYTES || eb_bytes > GIB)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--erase-block must be a multiple of 4 KiB, at most 1 GiB");
+	*ret_log_bytes = log_bytes;
+	*ret_eb_bytes = (uint32_t)eb_bytes;
+	return EXIT_OK;
+}
+
+/* Largest file system that leaves room for the log on the device, 0 if there is none. */
+static uint64_t room_for_fs(const struct offline *f, uint64_t log_bytes)
+{
+	uint64_t size = round_down_u64(f->base->geo.size_bytes, COW_BLK_BYTES), short_bytes = 0;
+	struct log_super s;
+
+	/* alignment makes "short" depend on where the file system ends: a few steps settle it */
+	for (int i = 0; i < 8; i++) {
+		int e = super_plan(f->base, f->base, size, log_bytes, &s, &short_bytes);
+
+		if (e == 0)
+			return round_down_u64(size, MIB);
+		if (e != -ENOSPC || short_bytes >= size)
+			return 0;
+		size -= round_up_u64(short_bytes, COW_BLK_BYTES);
+	}
+	return 0;
+}
+
+static int check_fs(const struct options *o, const struct offline *f, uint64_t log_bytes)
+{
+	const char *device = o->operand[0];
+	uint64_t room = room_for_fs(f, log_bytes);
+	bool external = f->log_card != f->base;
+
+	if (f->fs.kind == FS_UNKNOWN || (!f->fs.size_bytes && !external))
+		return cmd_fail(o, EXIT_FAILED, -EMEDIUMTYPE,
+				"no file system that I know on %s; make one first, of at most %s: "
+				"the log needs the rest "
+				"of the device's %s",
+				device, FORMAT_SIZE(room), FORMAT_SIZE(f->base->geo.size_bytes));
+	if (f->fs.external_journal)
+		return cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP,
+				"the file system on %s has its journal on another device, which "
+				"cowfs cannot commit "
+				"together with it",
+				device);
+	if (f->fs.mmp)
+		return cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP,
+				"the file system on %s has multi-mount protection, which writes "
+				"all the time: "
+				"tune2fs -O ^mmp %s",
+				device, device);
+	return EXIT_OK;
+}
+
+static int explain_no_room(const struct options *o, const struct offline *f, uint64_t log_bytes,
+			   uint64_t short_bytes)
+{
+	const char *device = o->operand[0];
+	uint64_t room = room_for_fs(f, log_bytes);
+
+	if (f->log_card != f->base)
+		return cmd_fail(o, EXIT_FAILED, -ENOSPC,
+				"%s is too small for the log: %s are missing",
+				f->log_card->geo.path, FORMAT_SIZE(short_bytes));
+	if (!room)
+		return cmd_fail(o, EXIT_FAILED, -ENOSPC,
+				"%s (%s) is too small for a log of this size", device,
+				FORMAT_SIZE(f->base->geo.size_bytes));
+	if (f->fs.kind == FS_EXT)
+		return cmd_fail(
+			o, EXIT_FAILED, -ENOSPC,
+			"no room for the log: the file system on %s takes %s of %s, %s are "
+			"missing. Make it "
+			"smaller while it is not mounted: e2fsck -f %s && resize2fs %s %lluM",
+			device, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->base->geo.size_bytes),
+			FORMAT_SIZE(short_bytes), device, device, (unsigned long long)(room / MIB));
+	return cmd_fail(o, EXIT_FAILED, -ENOSPC,
+			"no room for the log: the file system on %s (%s) takes %s of %s, %s are "
+			"missing. Make a new one "
+			"of at most %llu MiB, or put the log on another device with --log",
+			device, f->fs.type, FORMAT_SIZE(f->fs.size_bytes),
+			FORMAT_SIZE(f->base->geo.size_bytes), FORMAT_SIZE(short_bytes),
+			(unsigned long long)(room / MIB));
+}
+
+/* A log that holds the only copy of committed blocks is never overwritten. */
+static int check_live(const struct options *o, struct offline *f)
+{
+	uint64_t blocks;
+	int e = f->super.external == (f->log_card != f->base)
+			? log_open(&f->log, f->base, f->log_card, &f->super, &f->report)
+			: -EINVAL;
+
+	if (e < 0) /* of another device, or unreadable: --force has been given */
+		return EXIT_OK;
+	blocks = f->report.live_blks + f->report.zero_blks;
+	if (f->report.state == LOG_BROKEN || !blocks)
+		return EXIT_OK;
+	return cmd_fail(o, EXIT_FAILED, -ENOTEMPTY,
+			"the log on %s holds %s committed blocks that are not at home yet: run "
+			"'cowctl recover %s' "
+			"first (--force does not drop them)",
+			f->log_card->geo.path, with_commas(blocks), o->operand[0]);
+}
+
+static int check_old_log(const struct options *o, struct offline *f)
+{
+	const char *path = f->log_card->geo.path;
+	int e = super_read(f->log_card, f->fs.size_bytes, &f->super, &f->trouble);
+
+	if (e == -ENOENT)
+		return EXIT_OK;
+	if (e == 0 && has_option(o, OPT_FORCE))
+		return check_live(o, f);
+	if (e == 0)
+		return cmd_fail(o, EXIT_FAILED, -EEXIST,
+				"%s has a cowfs log already, made %s: --force makes a new one",
+				path, format_time(f->super.created_s));
+	if (e != -EBADMSG && e != -EPROTONOSUPPORT && e != -ERANGE)
+		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be read: %s", path,
+				strerrordesc_np(-e));
+	if (has_option(o, OPT_FORCE))
+		return EXIT_OK;
+	return cmd_fail(o, EXIT_FAILED, e,
+			"%s has a cowfs log %s: --force makes a new one and gives up what it holds",
+			path,
+			e == -EBADMSG  ? "whose super record is damaged"
+			: e == -ERANGE ? "that was made for a larger device"
+				       : "of a newer format");
+}
+
+static int plan(const struct options *o, struct offline *f, uint64_t log_bytes,
+		struct log_super *ret)
+{
+	bool external = f->log_card != f->base;
+	uint64_t short_bytes = 0;
+	int e = super_plan(f->base, f->log_card,
+			   external ? f->base->geo.size_bytes : f->fs.size_bytes, log_bytes, ret,
+			   &short_bytes);
+
+	if (e == -ENOSPC)
+		return explain_no_room(o, f, log_bytes, short_bytes);
+	if (e == -EINVAL)
+		return cmd_fail(o, EXIT_USAGE, e,
+				"a log of %s is too small or too large for erase blocks of %s: at "
+				"least 8 of them are good",
+				o->value[OPT_LOG_SIZE] ? o->value[OPT_LOG_SIZE]
+						       : "the default size",
+				FORMAT_SIZE(f->log_card->geo.erase_block_bytes));
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "cannot lay out the log: %s",
+				strerrordesc_np(-e));
+	memcpy(ret->fs_uuid, f->fs.uuid, sizeof(ret->fs_uuid));
+	return EXIT_OK;
+}
+
+static int write_log(const struct options *o, struct offline *f, struct log_super *s)
+{
+	int e = card_set_writable(f->log_card, true), off;
+
+	if (e == 0)
+		e = super_write(f->log_card, s);
+	off = card_set_writable(f->log_card, false);
+	if (e == 0)
+		e = off;
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s",
+				f->log_card->geo.path, strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+static void report(const struct options *o, const struct offline *f, const struct log_super *s)
+{
+	uint64_t ring_bytes = (uint64_t)s->seg_bytes * s->seg_count;
+	char text[2048];
+	struct jsonw w;
+
+	if (has_option(o, OPT_JSON)) {
+		jsonw_init(&w, text, sizeof(text));
+		answer_ok(&w);
+		jsonw_str(&w, "device", f->base->geo.path);
+		jsonw_str(&w, "log_device", f->log_card->geo.path);
+		jsonw_str(&w, "fs_type", f->fs.type);
+		jsonw_u64(&w, "volume_bytes", s->fs_bytes);
+		jsonw_u64(&w, "log_offset_bytes", s->ring_off_bytes);
+		jsonw_u64(&w, "log_bytes", ring_bytes);
+		jsonw_u64(&w, "segment_bytes", s->seg_bytes);
+		jsonw_u64(&w, "erase_block_bytes", s->erase_block_bytes);
+		jsonw_finish(&w);
+		fputs(text, stdout);
+		return;
+	}
+	printf("%s: an empty log was written\n", f->log_card->geo.path);
+	printf("  %-14s %s of %s, untouched\n", "file system", f->fs.type,
+	       FORMAT_SIZE(s->fs_bytes));
+	printf("  %-14s %s at %s, %u segments of %s\n", "log", FORMAT_SIZE(ring_bytes),
+	       FORMAT_SIZE(s->ring_off_bytes), s->seg_count, FORMAT_SIZE(s->seg_bytes));
+	printf("  %-14s %s%s\n", "erase block", FORMAT_SIZE(s->erase_block_bytes),
+	       s->eb_source == CARD_EB_GUESSED	  ? " (guessed; --erase-block if you know better)"
+	       : s->eb_source == CARD_EB_REPORTED ? " (as the card says)"
+						  : "");
+	if (!f->fs.can_freeze)
+		printf("  %s cannot be frozen: it commits only while it is not mounted\n",
+		       f->fs.type);
+	printf("protect it with: cowctl attach %s%s%s\n", f->base->geo.path,
+	       s->external ? " --log " : "", s->external ? f->log_card->geo.path : "");
+}
+
+static int format(struct offline *f, const struct options *o)
+{
+	struct log_super s;
+	uint64_t log_bytes = 0;
+	uint32_t eb_bytes = 0;
+	int exit = parse_arguments(o, &log_bytes, &eb_bytes);
+
+	if (exit == EXIT_OK)
+		exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, eb_bytes);
+	if (exit == EXIT_OK)
+		exit = check_fs(o, f, log_bytes);
+	if (exit == EXIT_OK)
+		exit = check_old_log(o, f);
+	if (exit == EXIT_OK)
+		exit = plan(o, f, log_bytes, &s);
+	if (exit == EXIT_OK)
+		exit = write_log(o, f, &s);
+	if (exit == EXIT_OK)
+		report(o, f, &s);
+	return exit;
+}
+
+int cmd_format(const struct options *o)
+{
+	struct offline f = {0};
+	int exit = format(&f, o);
+
+	offline_close(&f);
+	return exit;
+}

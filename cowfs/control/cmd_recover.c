@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* cowctl recover: brings home what is in the log and retires it, without a daemon. */
+#include "control/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "control/render.h"
+
+static void on_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
+{
+	progress_show(ctx, phase_name(phase), blk_to_bytes(done_blks), blk_to_bytes(total_blks));
+}
+
+static uint64_t written_bytes(const struct offline *f)
+{
+	return f->base->account.written_bytes +
+	       (f->log_card != f->base ? f->log_card->account.written_bytes : 0);
+}
+
+static void report(const struct options *o, const struct offline *f, uint64_t home_blks,
+		   bool nothing)
+{
+	char text[2048];
+	struct jsonw w;
+
+	if (has_option(o, OPT_JSON)) {
+		jsonw_init(&w, text, sizeof(text));
+		answer_ok(&w);
+		jsonw_str(&w, "device", f->base->geo.path);
+		jsonw_str(&w, "log_state_before", log_state_name(f->report.state));
+		jsonw_u64(&w, "generation", f->report.newest.seq);
+		jsonw_bool(&w, "nothing_to_do", nothing);
+		jsonw_u64(&w, "home_blocks", home_blks);
+		jsonw_u64(&w, "written_bytes", written_bytes(f));
+		if (jsonw_finish(&w))
+			fputs(text, stdout);
+		return;
+	}
+	if (nothing) {
+		printf("%s: nothing to do, %s; nothing was written\n", f->base->geo.path,
+		       f->report.state == LOG_EMPTY ? "the log is empty" : "everything is at home");
+		return;
+	}
+	if (f->report.state == LOG_FELL_BACK)
+		printf("%s: a newer commit was not complete (%s): the one before it was taken\n",
+		       f->base->geo.path, f->report.why);
+	printf("%s: generation %s is at home and the log is retired\n", f->base->geo.path,
+	       with_commas(f->report.newest.seq));
+	printf("  %s blocks (%s) went home, %s written in all\n", with_commas(home_blks),
+	       FORMAT_SIZE(blk_to_bytes(home_blks)), FORMAT_SIZE(written_bytes(f)));
+}
+
+static int explain_broken(const struct options *o, const struct offline *f)
+{
+	return cmd_fail(o, EXIT_FAILED, -EUCLEAN,
+			"the log on %s is broken (%s): no complete generation is left in it, so "
+			"nothing was written. The "
+			"file system is as the card holds it: look at it with its own checker, "
+			"then 'cowctl format "
+			"--force' makes a new log",
+			f->log_card->geo.path, f->report.why[0] ? f->report.why : "no record");
+}
+
+static int bring_home(struct offline *f, const struct options *o)
+{
+	struct progress progress;
+	const struct commit_options opt = {
+		.cause = CAUSE_RECOVER,
+		.progress = on_progress,
+		.progress_ctx = &progress,
+	};
+	uint64_t home_blks = 0;
+	int e;
+
+	progress_start(&progress);
+	e = commit_checkpoint(f->log, f->base, &opt, NULL, NULL, RECORD_RETIRED, &home_blks);
+	progress_end(&progress);
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e,
+				"%s: %s. The log still holds everything: run it again when the "
+				"card is well",
+				f->base->geo.path, strerrordesc_np(-e));
+	report(o, f, home_blks, false);
+	return EXIT_OK;
+}
+
+static int recover(struct offline *f, const struct options *o)
+{
+	int exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, 0);
+
+	if (exit == EXIT_OK)
+		exit = offline_open_log(f, o);
+	if (exit != EXIT_OK)
+		return exit;
+	switch (f->report.state) {
+	case LOG_BROKEN:
+		return explain_broken(o, f);
+	case LOG_EMPTY:
+	case LOG_RETIRED:
+		report(o, f, 0, true);
+		return EXIT_OK;
+	default:
+		return bring_home(f, o);
+	}
+}
+
+int cmd_recover(const struct options *o)
+{
+	struct offline f = {0};
+	int exit = recover(&f, o);
+
+	offline_close(&f);
+	return exit;
+}

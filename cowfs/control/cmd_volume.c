@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* The commands that ask a running daemon: status, commit, discard, detach. */
+#include "control/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *which(const struct options *o)
+{
+	return o->operands ? o->operand[0] : NULL;
+}
+
+static int print_json(struct json_object *answer)
+{
+	puts(json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PLAIN |
+							    JSON_C_TO_STRING_NOSLASHESCAPE));
+	return EXIT_OK;
+}
+
+/* An answer that is {"ok":false}: says so, returns its exit code. */
+static int explain(const struct options *o, struct json_object *answer)
+{
+	uint64_t exit = json_u64(answer, "exit");
+
+	if (has_option(o, OPT_JSON))
+		print_json(answer);
+	else
+		fprintf(stderr, "cowctl: %s\n", json_text(answer, "error"));
+	return exit >= EXIT_FAILED && exit <= EXIT_NOT_RUNNING ? (int)exit : EXIT_FAILED;
+}
+
+static void on_event(void *ctx, struct json_object *event)
+{
+	bool waiting = !strcmp(json_text(event, "event"), "waiting");
+
+	progress_show(ctx, waiting ? "waiting" : json_text(event, "phase"),
+		      blk_to_bytes(json_u64(event, "done_blocks")),
+		      blk_to_bytes(json_u64(event, "total_blocks")));
+}
+
+/* Opens, asks, explains a failure. EXIT_OK with the answer, which the caller puts. c stays open. */
+static int ask(struct client *c, const struct options *o, const struct request *rq,
+	       struct json_object **ret)
+{
+	struct client_error err;
+	struct progress progress;
+	struct json_object *answer;
+	int exit;
+
+	if (client_open(c, which(o), &err) < 0)
+		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+	progress_start(&progress);
+	answer = client_call(c, rq, on_event, &progress, &err);
+	progress_end(&progress);
+	if (!answer) {
+		client_close(c);
+		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+	}
+	if (json_true(answer, "ok")) {
+		*ret = answer;
+		return EXIT_OK;
+	}
+	exit = explain(o, answer);
+	json_object_put(answer);
+	client_close(c);
+	return exit;
+}
+
+/* From the daemon, or, for those who may not ask it, from the file that it keeps for everybody. */
+static int get_status(const struct options *o, struct json_object **ret)
+{
+	const struct request rq = {.command = COMMAND_STATUS};
+	struct client_error err;
+	struct client c;
+	int exit;
+
+	if (geteuid() != 0 && (*ret = client_status_file(which(o), &err)))
+		return EXIT_OK;
+	exit = ask(&c, o, &rq, ret);
+	if (exit == EXIT_OK)
+		client_close(&c);
+	return exit;
+}
+
+int cmd_status(const struct options *o)
+{
+	struct json_object *answer;
+	int exit = get_status(o, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		print_json(answer);
+	else
+		print_status(answer);
+	if (json_true(answer, "degraded"))
+		exit = EXIT_DEGRADED;
+	json_object_put(answer);
+	return exit;
+}
+
+static bool wrote_nothing(struct json_object *answer)
+{
+	struct json_object *r = json_object_object_get(answer, "report");
+
+	return !json_u64(r, "dirty_blocks") && !json_u64(r, "hole_blocks") &&
+	       !json_u64(r, "written_bytes");
+}
+
+static void print_commit(const struct client *c, const struct options *o,
+			 struct json_object *answer)
+{
+	struct json_object *r = json_object_object_get(answer, "report");
+	const char *remark = json_text(answer, "remark");
+
+	if (wrote_nothing(answer))
+		printf("%s: nothing to commit, generation %s stands\n", c->name,
+		       with_commas(json_u64(answer, "generation")));
+	else if (has_option(o, OPT_DRY_RUN))
+		printf("%s: a commit now would write, on top of generation %s:\n", c->name,
+		       with_commas(json_u64(answer, "generation")));
+	else
+		printf("%s: committed generation %s in %.3f s\n", c->name,
+		       with_commas(json_u64(answer, "generation")),
+		       json_seconds(r, "duration_seconds"));
+	if (!wrote_nothing(answer))
+		print_bill(answer);
+	if (*remark)
+		printf("  %s\n", remark);
+}
+
+int cmd_commit(const struct options *o)
+{
+	const struct request rq = {
+		.command = COMMAND_COMMIT,
+		.dry_run = has_option(o, OPT_DRY_RUN),
+		.checkpoint = has_option(o, OPT_CHECKPOINT),
+		.force = has_option(o, OPT_FORCE),
+		.no_wait = has_option(o, OPT_NO_WAIT),
+	};
+	struct json_object *answer;
+	struct client c;
+	int exit = ask(&c, o, &rq, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		print_json(answer);
+	else
+		print_commit(&c, o, answer);
+	json_object_put(answer);
+	client_close(&c);
+	return EXIT_OK;
+}
+
+int cmd_discard(const struct options *o)
+{
+	const struct request rq = {.command = COMMAND_DISCARD, .undo = has_option(o, OPT_UNDO)};
+	struct json_object *answer;
+	struct client c;
+	int exit = ask(&c, o, &rq, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		print_json(answer);
+	else if (rq.undo)
+		printf("%s: changes will be committed at the next detach or shutdown\n", c.name);
+	else
+		printf("%s: what is in RAM will be dropped at the next detach or shutdown\n",
+		       c.name);
+	json_object_put(answer);
+	client_close(&c);
+	return EXIT_OK;
+}
+
+int cmd_detach(const struct options *o)
+{
+	const struct request rq = {
+		.command = COMMAND_DETACH,
+		.commit = has_option(o, OPT_COMMIT),
+		.discard = has_option(o, OPT_DISCARD),
+	};
+	struct json_object *answer;
+	struct client c;
+	int exit;
+
+	if (rq.commit && rq.discard)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--commit and --discard exclude each other");
+	exit = ask(&c, o, &rq, &answer);
+	if (exit != EXIT_OK)
+		return exit;
+	client_wait_gone(&c);
+	if (has_option(o, OPT_JSON)) {
+		print_json(answer);
+	} else {
+		printf("%s: detached", c.name);
+		if (wrote_nothing(answer)) {
+			printf(", nothing was written\n");
+		} else {
+			printf(", everything is on the card as generation %s\n",
+			       with_commas(json_u64(answer, "generation")));
+			print_bill(answer);
+		}
+		if (*json_text(answer, "remark"))
+			printf("  %s\n", json_text(answer, "remark"));
+	}
+	json_object_put(answer);
+	client_close(&c);
+	return EXIT_OK;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/* The job thread of the server, and the queue to it, which lies in the clients' slots. */
+#include "control/server_private.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void server_kick(struct server *s)
+{
+	uint64_t one = 1;
+
+	if (write(s->event_fd, &one, sizeof(one)) < 0)
+		return; /* the counter is full: it wakes up anyway */
+}
+
+static int run_commit(struct server *s, const struct request *rq, struct volume_result *ret)
+{
+	struct volume_request vr = {
+		.job = rq->dry_run ? JOB_DRY_RUN : JOB_COMMIT,
+		.checkpoint = rq->checkpoint,
+		.force = rq->force,
+		.no_wait = rq->no_wait,
+		.cause = CAUSE_MANUAL,
+	};
+
+	return volume_run(s->p.volume, &vr, ret);
+}
+
+static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(ret->why, sizeof(ret->why), fmt, ap);
+	va_end(ap);
+	ret->job = JOB_DETACH;
+	return ret->error = error;
+}
+
+static int run_detach(struct server *s, const struct request *rq, struct volume_result *ret)
+{
+	const struct volume_request vr = {.job = JOB_DETACH, .cause = CAUSE_DETACH};
+	const char *loop = s->p.loop->path;
+	struct volume_status st;
+	int e = loop_in_use(s->p.loop);
+
+	volume_get_status(s->p.volume, &st);
+	if (e < 0)
+		return refuse(ret, e, "cannot find out whether %s is in use: %s", loop,
+			      strerrordesc_np(-e));
+	if (e && st.mountpoint[0])
+		return refuse(ret, -EBUSY, "%s is mounted on %s: unmount it first", loop,
+			      st.mountpoint);
+	if (e)
+		return refuse(ret, -EBUSY, "%s is in use: end what uses it first", loop);
+	if (rq->discard || rq->commit)
+		volume_arm_discard(s->p.volume, rq->discard);
+	e = volume_run(s->p.volume, &vr, ret);
+	if (e < 0) {
+		volume_arm_discard(s->p.volume, st.discard_armed);
+		return e;
+	}
+	e = s->p.let_go(s->p.ctx);
+	if (e < 0)
+		return refuse(ret, e, "%s cannot be let go (%s): the volume goes on", loop,
+			      strerrordesc_np(-e));
+	return 0;
+}
+
+static struct session *next_job(struct server *s)
+{
+	struct session *next = NULL;
+
+	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
+		if (c->work == WORK_QUEUED && (!next || c->ticket < next->ticket))
+			next = c;
+	return next;
+}
+
+void *server_job_thread(void *arg)
+{
+	struct server *s = arg;
+	bool ended = false;
+
+	pthread_setname_np(pthread_self(), "cowfs-jobs");
+	pthread_mutex_lock(&s->lock);
+	while (!s->stop && !ended) {
+		struct session *c = next_job(s);
+		struct volume_result result = {0};
+
+		if (!c) {
+			pthread_cond_wait(&s->wake, &s->lock);
+			continue;
+		}
+		c->work = WORK_RUNNING;
+		pthread_mutex_unlock(&s->lock);
+		if (c->rq.command == COMMAND_DETACH)
+			result.error = run_detach(s, &c->rq, &result);
+		else
+			result.error = run_commit(s, &c->rq, &result);
+		pthread_mutex_lock(&s->lock);
+		c->result = result;
+		ended = c->rq.command == COMMAND_DETACH && !result.error;
+		if (ended) {
+			s->detached = true;
+			s->last = c;
+		} else {
+			c->work = WORK_DONE;
+		}
+		server_kick(s);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (ended)
+		s->p.ended(s->p.ctx);
+	return NULL;
+}
+
+enum work server_work_of(struct server *s, const struct session *c)
+{
+	enum work w;
+
+	pthread_mutex_lock(&s->lock);
+	w = c->work;
+	pthread_mutex_unlock(&s->lock);
+	return w;
+}
+
+bool server_any_work(struct server *s)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&s->lock);
+	for (const struct session *c = s->clients; c < s->clients + CLIENTS; c++)
+		any |= c->work != WORK_NONE;
+	any &= !s->detached;
+	pthread_mutex_unlock(&s->lock);
+	return any;
+}
+
+void server_queue_job(struct server *s, struct session *c, const struct request *rq)
+{
+	pthread_mutex_lock(&s->lock);
+	c->rq = *rq;
+	c->ticket = ++s->tickets;
+	c->work = WORK_QUEUED;
+	pthread_cond_signal(&s->wake);
+	pthread_mutex_unlock(&s->lock);
+}
+
+bool server_take_result(struct server *s, struct session *c, struct volume_result *ret)
+{
+	bool done;
+
+	pthread_mutex_lock(&s->lock);
+	done = c->work == WORK_DONE;
+	if (done) {
+		*ret = c->result;
+		c->work = WORK_NONE;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return done;
+}

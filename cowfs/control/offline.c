@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* Card and log for the commands that work without a daemon: format, check, recover. */
+#include "control/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/parse.h"
+#include "card/blockdev.h"
+
+/* Where a block device is mounted, as this process sees it; "" if nowhere. */
+static void find_mount(const char *device, char *where, size_t size_bytes)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char line[1024], point[512];
+	unsigned maj, min;
+	struct stat st;
+
+	where[0] = '\0';
+	if (f && stat(device, &st) == 0 && S_ISBLK(st.st_mode))
+		while (!where[0] && fgets(line, sizeof(line), f))
+			if (sscanf(line, "%*d %*d %u:%u %*s %511s", &maj, &min, point) == 3 &&
+			    makedev(maj, min) == st.st_rdev)
+				snprintf(where, size_bytes, "%s", point);
+	if (f)
+		fclose(f);
+}
+
+static int explain_busy(const struct options *o, const char *path)
+{
+	char name[RUNDIR_NAME_BYTES], where[512];
+
+	client_find_device(path, name);
+	if (*name)
+		return cmd_fail(o, EXIT_FAILED, -EBUSY,
+				"%s is attached as volume %s: detach it first", path, name);
+	find_mount(path, where, sizeof(where));
+	if (*where)
+		return cmd_fail(o, EXIT_FAILED, -EBUSY, "%s is mounted on %s: unmount it first",
+				path, where);
+	return cmd_fail(o, EXIT_FAILED, -EBUSY,
+			"%s is in use by something else (swap, LVM, RAID, another program)", path);
+}
+
+static int open_card(struct card **ret, const struct options *o, const char *path, unsigned flags,
+		     uint32_t erase_block_bytes)
+{
+	const struct card_options opt = {.erase_block_bytes = erase_block_bytes};
+	int e = blockdev_open(ret, path, flags, &opt);
+
+	switch (e) {
+	case 0:
+		return EXIT_OK;
+	case -EBUSY:
+		return explain_busy(o, path);
+	case -ENOTBLK:
+		return cmd_fail(o, EXIT_FAILED, e, "%s is not a block device (nor an image file)",
+				path);
+	case -EROFS:
+		return cmd_fail(o, EXIT_FAILED, e, "%s is write-protected", path);
+	case -ENXIO:
+		return cmd_fail(o, EXIT_FAILED, e, "%s: there is no card in it", path);
+	default:
+		return cmd_fail(o, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
+	}
+}
+
+static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+struct blk_reader offline_reader(struct offline *f)
+{
+	return (struct blk_reader){.read = read_base,
+				   .ctx = f->base,
+				   .volume_blks = f->base->geo.size_bytes >> COW_BLK_SHIFT};
+}
+
+int offline_open(struct offline *f, const struct options *o, unsigned flags,
+		 uint32_t erase_block_bytes)
+{
+	const char *log_path = o->value[OPT_LOG];
+	struct blk_reader r;
+	int e, exit;
+
+	*f = (struct offline){0};
+	client_find_device(o->operand[0], f->attached);
+	/* what --erase-block tells is the card that the log lies on */
+	exit = open_card(&f->base, o, o->operand[0], flags, log_path ? 0 : erase_block_bytes);
+	if (exit != EXIT_OK)
+		return exit;
+	f->log_card = f->base;
+	if (log_path) {
+		f->log_card = NULL;
+		exit = open_card(&f->log_card, o, log_path, flags, erase_block_bytes);
+		if (exit != EXIT_OK)
+			return exit;
+	}
+	r = offline_reader(f);
+	e = fsinfo_probe(&r, &f->fs);
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be read: %s", o->operand[0],
+				strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+static int explain_super(const struct options *o, int e, const struct offline *f)
+{
+	const char *path = f->log_card->geo.path;
+
+	switch (e) {
+	case -ENOENT:
+		return cmd_fail(o, EXIT_FAILED, e, "there is no cowfs log on %s%s", path,
+				has_option(o, OPT_LOG)
+					? ""
+					: " (is it on another device? then say --log DEVICE)");
+	case -EBADMSG:
+		return cmd_fail(o, EXIT_FAILED, e,
+				"both copies of the super record on %s are damaged: where the log "
+				"lies is not known, "
+				"nothing was changed",
+				path);
+	case -EPROTONOSUPPORT:
+		return cmd_fail(
+			o, EXIT_FAILED, e,
+			"the log on %s has format %u or features that this version does not know: "
+			"use a newer cowfs",
+			path, f->super.version);
+	case -ERANGE:
+		return cmd_fail(o, EXIT_FAILED, e,
+				"%s is smaller (%s) than its log says: it was copied from a larger "
+				"card, and a part is "
+				"missing",
+				path, FORMAT_SIZE(f->log_card->geo.size_bytes));
+	default:
+		return cmd_fail(o, EXIT_FAILED, e, "the super record on %s cannot be read: %s",
+				path, strerrordesc_np(-e));
+	}
+}
+
+int offline_open_log(struct offline *f, const struct options *o)
+{
+	int e = super_read(f->log_card, f->fs.size_bytes, &f->super, &f->trouble);
+
+	if (e < 0)
+		return explain_super(o, e, f);
+	if (f->super.external && !has_option(o, OPT_LOG))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"%s holds the log of another device: give that one, and this one "
+				"with --log",
+				o->operand[0]);
+	if (f->super.fs_bytes > f->base->geo.size_bytes)
+		return cmd_fail(o, EXIT_FAILED, -ERANGE,
+				"%s is smaller than the volume that its log belongs to",
+				o->operand[0]);
+	e = log_open(&f->log, f->base, f->log_card, &f->super, &f->report);
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "the log on %s cannot be read: %s",
+				f->log_card->geo.path, strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+void offline_close(struct offline *f)
+{
+	if (f->log)
+		log_close(f->log);
+	if (f->log_card != f->base)
+		card_close(f->log_card);
+	card_close(f->base);
+	*f = (struct offline){0};
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+#include "control/render.h"
+
+#include <string.h>
+
+#include "control/proto.h"
+
+#define NAME(table, i) ((size_t)(i) < ARRAY_SIZE(table) && (table)[i] ? (table)[i] : "unknown")
+
+const char *job_name(enum volume_job job)
+{
+	static const char *const names[] = {
+		[JOB_NONE] = "none",	   [JOB_COMMIT] = "commit",
+		[JOB_DRY_RUN] = "dry-run", [JOB_CHECKPOINT] = "checkpoint",
+		[JOB_DETACH] = "detach",
+	};
+
+	return NAME(names, job);
+}
+
+const char *phase_name(enum commit_phase phase)
+{
+	static const char *const names[] = {
+		[PHASE_CLASSIFY] = "classify",
+		[PHASE_DIRECT] = "direct",
+		[PHASE_LOG] = "log",
+		[PHASE_CHECKPOINT] = "checkpoint",
+	};
+
+	return NAME(names, phase);
+}
+
+const char *cause_name(enum commit_cause cause)
+{
+	static const char *const names[] = {
+		[CAUSE_MANUAL] = "manual",     [CAUSE_TIMER] = "timer",
+		[CAUSE_PRESSURE] = "pressure", [CAUSE_SHUTDOWN] = "shutdown",
+		[CAUSE_DETACH] = "detach",     [CAUSE_RECOVER] = "recover",
+	};
+
+	return NAME(names, cause);
+}
+
+const char *log_state_name(enum log_state state)
+{
+	static const char *const names[] = {
+		[LOG_EMPTY] = "empty",	       [LOG_CLEAN] = "clean",	  [LOG_LIVE] = "live",
+		[LOG_FELL_BACK] = "fell-back", [LOG_RETIRED] = "retired", [LOG_BROKEN] = "broken",
+	};
+
+	return NAME(names, state);
+}
+
+void render_ledger(struct jsonw *w, const struct wear_ledger *l)
+{
+	jsonw_u64(w, "absorbed_bytes", l->absorbed_bytes);
+	jsonw_u64(w, "absorbed_writes", l->absorbed_writes);
+	jsonw_u64(w, "punched_bytes", l->punched_bytes);
+	jsonw_u64(w, "skipped_free_blocks", l->free_blks);
+	jsonw_u64(w, "skipped_journal_blocks", l->journal_blks);
+	jsonw_u64(w, "skipped_same_blocks", l->same_blks);
+	jsonw_u64(w, "direct_blocks", l->direct_blks);
+	jsonw_u64(w, "logged_blocks", l->logged_blks);
+	jsonw_u64(w, "zero_blocks", l->zero_blks);
+	jsonw_u64(w, "checkpoint_blocks", l->checkpoint_blks);
+	jsonw_u64(w, "log_metadata_blocks", l->meta_blks);
+	jsonw_u64(w, "super_blocks", l->super_blks);
+	jsonw_u64(w, "write_calls", l->write_calls);
+	jsonw_u64(w, "written_bytes", l->written_bytes);
+	jsonw_u64(w, "flushes", l->flushes);
+	jsonw_u64(w, "commits", l->commits);
+	jsonw_u64(w, "commits_failed", l->commits_failed);
+	jsonw_u64(w, "checkpoints", l->checkpoints);
+	jsonw_u64(w, "attaches", l->attaches);
+	jsonw_seconds(w, "writable_seconds", l->writable_ns);
+}
+
+void render_report(struct jsonw *w, const struct commit_report *r)
+{
+	jsonw_bool(w, "estimate", r->estimate);
+	jsonw_u64(w, "dirty_blocks", r->dirty);
+	jsonw_u64(w, "hole_blocks", r->holes);
+	jsonw_u64(w, "skipped_free_blocks", r->skipped_free);
+	jsonw_u64(w, "skipped_journal_blocks", r->skipped_journal);
+	jsonw_u64(w, "skipped_same_blocks", r->skipped_same);
+	jsonw_u64(w, "direct_blocks", r->direct);
+	jsonw_u64(w, "direct_extents", r->direct_extents);
+	jsonw_u64(w, "logged_blocks", r->logged);
+	jsonw_u64(w, "logged_extents", r->logged_extents);
+	jsonw_u64(w, "zero_blocks", r->zero);
+	jsonw_u64(w, "log_metadata_blocks", r->meta);
+	jsonw_u64(w, "checkpoint_blocks", r->checkpoint);
+	jsonw_u64(w, "erase_blocks", r->erase_blocks);
+	jsonw_u64(w, "written_bytes", r->written_bytes);
+	jsonw_u64(w, "write_calls", r->write_calls);
+	jsonw_u64(w, "flushes", r->flushes);
+	jsonw_seconds(w, "duration_seconds", r->duration_ns);
+	jsonw_seconds(w, "writable_seconds", r->writable_ns);
+	jsonw_u64(w, "log_need_blocks", r->need_blks);
+	jsonw_u64(w, "log_room_blocks", r->room_blks);
+}
+
+static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
+{
+	jsonw_bool(w, "mounted", q->mounted);
+	jsonw_bool(w, "frozen", q->frozen);
+	jsonw_seconds(w, "sync_seconds", q->sync_ns);
+	jsonw_seconds(w, "freeze_seconds", q->freeze_ns);
+	jsonw_seconds(w, "frozen_seconds", q->frozen_ns);
+	jsonw_u64(w, "bounced_tasks", q->bounced);
+	jsonw_str(w, "culprit", q->culprit);
+}
+
+void render_result(struct jsonw *w, const struct volume_result *r)
+{
+	jsonw_str(w, "job", job_name(r->job));
+	jsonw_u64(w, "generation", r->generation_seq);
+	jsonw_u64(w, "time_unix_seconds", r->time_s);
+	jsonw_str(w, "remark", r->why);
+	jsonw_object(w, "report");
+	render_report(w, &r->report);
+	jsonw_end(w);
+	jsonw_object(w, "quiesce");
+	render_quiesce(w, &r->quiesce);
+	jsonw_end(w);
+}
+
+void render_progress(struct jsonw *w, const struct volume_progress *p)
+{
+	jsonw_str(w, "job", job_name(p->job));
+	jsonw_str(w, "phase", phase_name(p->phase));
+	jsonw_u64(w, "done_blocks", p->done_blks);
+	jsonw_u64(w, "total_blocks", p->total_blks);
+	jsonw_seconds(w, "elapsed_seconds", p->elapsed_ns);
+}
+
+bool status_degraded(const struct volume_status *s)
+{
+	return s->alarm[0] || s->readonly || s->failed_blks || s->foreign_bytes ||
+	       (s->super_trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD));
+}
+
+static void render_card(struct jsonw *w, const struct volume_status *s)
+{
+	jsonw_u64(w, "write_calls", s->our_write_calls);
+	jsonw_u64(w, "written_bytes", s->our_written_bytes);
+	jsonw_u64(w, "flushes", s->our_flushes);
+	jsonw_seconds(w, "writable_seconds", s->our_writable_ns);
+	jsonw_bool(w, "have_kernel_counters", s->have_kernel_counters);
+	jsonw_u64(w, "kernel_write_ios", s->kernel.write_ios);
+	jsonw_u64(w, "kernel_written_bytes", s->kernel.written_bytes);
+	jsonw_u64(w, "kernel_discarded_bytes", s->kernel.discarded_bytes);
+	jsonw_u64(w, "kernel_flushes", s->kernel.flushes);
+	jsonw_u64(w, "foreign_bytes", s->foreign_bytes);
+}
+
+static void render_last(struct jsonw *w, const struct volume_result *last)
+{
+	jsonw_bool(w, "ok", last->error == 0);
+	if (last->error) {
+		const char *code = strerrorname_np(-last->error);
+
+		jsonw_str(w, "code", code ? code : "EIO");
+	}
+	render_result(w, last);
+}
+
+void render_status(struct jsonw *w, const struct volume_status *s)
+{
+	jsonw_u64(w, "protocol", PROTO_VERSION);
+	jsonw_str(w, "version", COWFS_VERSION);
+	jsonw_str(w, "name", s->name);
+	jsonw_str(w, "device", s->device);
+	jsonw_str(w, "log_device", s->log_device);
+	jsonw_str(w, "loop", s->loop);
+	jsonw_str(w, "mountpoint", s->mountpoint);
+	jsonw_str(w, "fs_type", s->fs_type);
+	jsonw_str(w, "card_identity", s->identity);
+	jsonw_u64(w, "volume_bytes", s->volume_bytes);
+	jsonw_u64(w, "attached_unix_seconds", s->attached_s);
+	jsonw_bool(w, "degraded", status_degraded(s));
+	jsonw_str(w, "alarm", s->alarm);
+	jsonw_bool(w, "readonly", s->readonly);
+	jsonw_bool(w, "discard_armed", s->discard_armed);
+	jsonw_u64(w, "ram_limit_bytes", s->ram_limit_bytes);
+	jsonw_u64(w, "ram_used_bytes", s->ram_used_bytes);
+	jsonw_u64(w, "dirty_blocks", s->dirty_blks);
+	jsonw_u64(w, "hole_blocks", s->hole_blks);
+	jsonw_u64(w, "failed_blocks", s->failed_blks);
+	jsonw_u64(w, "generation", s->newest_seq);
+	jsonw_str(w, "log_state_at_attach", log_state_name(s->log_state_at_attach));
+	jsonw_u64(w, "log_live_blocks", s->log_live_blks);
+	jsonw_u64(w, "log_room_blocks", s->log_room_blks);
+	jsonw_u64(w, "log_capacity_blocks", s->log_capacity_blks);
+	jsonw_bool(w, "super_copy_a_bad", s->super_trouble & SUPER_COPY_A_BAD);
+	jsonw_bool(w, "super_copy_b_bad", s->super_trouble & SUPER_COPY_B_BAD);
+	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);
+	jsonw_u64(w, "read_bytes", s->counters.read_bytes);
+	jsonw_u64(w, "read_errors", s->counters.read_errors);
+	jsonw_u64(w, "absorbed_writes", s->counters.write_calls);
+	jsonw_u64(w, "absorbed_bytes", s->counters.written_bytes);
+	jsonw_u64(w, "write_errors", s->counters.write_errors);
+	jsonw_u64(w, "punched_bytes", s->counters.punched_bytes);
+	jsonw_object(w, "card");
+	render_card(w, s);
+	jsonw_end(w);
+	jsonw_object(w, "lifetime");
+	render_ledger(w, &s->ledger);
+	jsonw_end(w);
+	if (s->last.job != JOB_NONE) {
+		jsonw_object(w, "last");
+		render_last(w, &s->last);
+		jsonw_end(w);
+	}
+	if (s->progress.job != JOB_NONE) {
+		jsonw_object(w, "progress");
+		render_progress(w, &s->progress);
+		jsonw_end(w);
+	}
+}

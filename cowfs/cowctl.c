@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/* The tool: one table of commands, their options and their help. What they do is in
+ * control/cmd_*.c. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/msg.h"
+#include "control/cmd.h"
+
+#define COMMON                                                                                     \
+	{OPT_JSON, "json", NULL, "print the result as JSON"},                                      \
+		{OPT_HELP, "help", NULL, "show this help"},                                        \
+	{                                                                                          \
+		0, NULL, NULL, NULL                                                                \
+	}
+#define LOG_OPTION                                                                                 \
+	{                                                                                          \
+		OPT_LOG, "log", "DEVICE", "the log is on this device, not on DEVICE itself"        \
+	}
+
+static const struct option_spec format_options[] = {
+	{OPT_LOG_SIZE, "log-size", "SIZE",
+	 "size of the log (default: 32M, or 8 erase blocks if that is more)"},
+	LOG_OPTION,
+	{OPT_ERASE_BLOCK, "erase-block", "SIZE",
+	 "erase block of the card (default: what the card says, or 4M)"},
+	{OPT_FORCE, "force", NULL, "write over an old log that holds nothing uncommitted"},
+	COMMON};
+static const struct option_spec attach_options[] = {
+	{OPT_NAME, "name", "NAME", "name of the volume (default: name of the device)"},
+	{OPT_RAM, "ram", "SIZE|N%", "limit of the layer in RAM (default: 50% of the memory)"},
+	LOG_OPTION,
+	COMMON};
+static const struct option_spec detach_options[] = {
+	{OPT_COMMIT, "commit", NULL,
+	 "commit what is in RAM first (default, unless a discard is armed)"},
+	{OPT_DISCARD, "discard", NULL, "drop what is in RAM"},
+	COMMON};
+static const struct option_spec commit_options[] = {
+	{OPT_DRY_RUN, "dry-run", NULL, "only tell what a commit would write"},
+	{OPT_CHECKPOINT, "checkpoint", NULL,
+	 "bring everything home at once: the card is a plain file system then"},
+	{OPT_FORCE, "force", NULL,
+	 "commit although the file system has an error flag or a bad checksum"},
+	{OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way"},
+	COMMON};
+static const struct option_spec discard_options[] = {{OPT_UNDO, "undo", NULL, "take it back"},
+						     COMMON};
+static const struct option_spec offline_options[] = {LOG_OPTION, COMMON};
+static const struct option_spec common_options[] = {COMMON};
+
+static int cmd_help(const struct options *o);
+static int cmd_version(const struct options *o);
+
+static const struct command {
+	const char *name, *operand; /* NULL: none; "[N]" may be left out */
+	const char *summary, *more;
+	int (*run)(const struct options *o);
+	const struct option_spec *options;
+} commands[] = {
+	{"format", "DEVICE", "write an empty log into the room behind the file system",
+	 "The file system is not touched. DEVICE must not be mounted.", cmd_format, format_options},
+	{"attach", "DEVICE", "protect a volume; prints the loop device to mount",
+	 "From now on nothing is written to DEVICE but commits.", cmd_attach, attach_options},
+	{"detach", "[N]", "end the protection of a volume",
+	 "Its loop device must not be in use. Afterwards DEVICE is a plain file system.",
+	 cmd_detach, detach_options},
+	{"status", "[N]", "show what is in RAM, in the log and on the card",
+	 "The exit code is 3 if something needs attention.", cmd_status, common_options},
+	{"commit", "[N]", "write what is in RAM to the card, atomically", NULL, cmd_commit,
+	 commit_options},
+	{"discard", "[N]", "drop what is in RAM at the next detach or shutdown", NULL, cmd_discard,
+	 discard_options},
+	{"check", "DEVICE", "verify the log and the last generations; reads only",
+	 "The exit code is 3 if the trouble is repairable, 1 if not.", cmd_check, offline_options},
+	{"recover", "DEVICE", "bring everything home and retire the log, without a daemon",
+	 "A second run writes nothing.", cmd_recover, offline_options},
+	{"help", "[COMMAND]", "show the help of a command", NULL, cmd_help, common_options},
+	{"version", NULL, "show the version", NULL, cmd_version, common_options},
+};
+
+static const struct command *find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	return NULL;
+}
+
+static void usage(FILE *f)
+{
+	fputs("usage: cowctl COMMAND [OPTION]... [OPERAND]\n"
+	      "Controls volumes that cowfs protects from writes.\n\n",
+	      f);
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		int n = fprintf(f, "  %s %s", commands[i].name,
+				commands[i].operand ? commands[i].operand : "");
+
+		fprintf(f, "%*s%s\n", n < 22 ? 22 - n : 1, "", commands[i].summary);
+	}
+	fputs("\nN is the name of a volume, its device or its loop device; it may be left out when "
+	      "only one is\n"
+	      "attached. 'cowctl COMMAND --help' tells the options.\n"
+	      "Exit codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running.\n",
+	      f);
+}
+
+static void command_help(const struct command *c)
+{
+	printf("usage: cowctl %s [OPTION]...%s%s\n%s\n", c->name, c->operand ? " " : "",
+	       c->operand ? c->operand : "", c->summary);
+	if (c->more)
+		printf("%s\n", c->more);
+	putchar('\n');
+	options_help(stdout, c->options);
+}
+
+static int cmd_help(const struct options *o)
+{
+	const struct command *c;
+
+	if (!o->operands) {
+		usage(stdout);
+		return EXIT_OK;
+	}
+	c = find(o->operand[0]);
+	if (!c)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s", o->operand[0]);
+	command_help(c);
+	return EXIT_OK;
+}
+
+static int cmd_version(const struct options *o)
+{
+	char text[256];
+	struct jsonw w;
+
+	if (!has_option(o, OPT_JSON)) {
+		puts("cowfs " COWFS_VERSION);
+		return EXIT_OK;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "version", COWFS_VERSION);
+	jsonw_u64(&w, "protocol", PROTO_VERSION);
+	jsonw_u64(&w, "log_format", LOG_FORMAT_VERSION);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+	return EXIT_OK;
+}
+
+/* Does the number of operands fit? */
+static bool operands_fit(const struct command *c, const struct options *o)
+{
+	if (!c->operand)
+		return o->operands == 0;
+	return o->operands == 1 || (o->operands == 0 && c->operand[0] == '[');
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+	struct options o = {0};
+	char why[256];
+
+	if (options_parse(argc, argv, c->options, &o, why, sizeof(why)) < 0)
+		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: %s (try 'cowctl %s --help')", c->name,
+				why, c->name);
+	if (has_option(&o, OPT_HELP)) {
+		command_help(c);
+		return EXIT_OK;
+	}
+	if (!operands_fit(c, &o))
+		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "usage: cowctl %s [OPTION]...%s%s",
+				c->name, c->operand ? " " : "", c->operand ? c->operand : "");
+	return c->run(&o);
+}
+
+int main(int argc, char **argv)
+{
+	const struct command *c;
+	int exit;
+
+	msg_set_prog("cowctl");
+	if (argc < 2) {
+		usage(stderr);
+		return EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+		usage(stdout);
+		return EXIT_OK;
+	}
+	if (!strcmp(argv[1], "--version"))
+		argv[1] = (char[]){"version"};
+	c = find(argv[1]);
+	if (!c) {
+		fprintf(stderr, "cowctl: unknown command %s (try 'cowctl --help')\n", argv[1]);
+		return EXIT_USAGE;
+	}
+	exit = run(c, argc - 2, argv + 2);
+	if (fflush(stdout) == EOF) {
+		fprintf(stderr, "cowctl: the result cannot be written\n");
+		return EXIT_FAILED;
+	}
+	return exit;
+}

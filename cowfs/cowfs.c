@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The daemon: arguments, start in order, end in order. Three processes take part in a start:
+ *
+ *	starter	the one that was called; waits for the line of ready.h and shows it, then exits
+ *	keeper	its child: the small parent of control/keeper.h
+ *	worker	the keeper's child: everything else
+ *
+ * With --foreground the starter is the keeper. What fails before the line was sent is undone and
+ * told through it; after it, messages go to the kernel log.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/msg.h"
+#include "base/parse.h"
+#include "control/client.h"
+#include "control/keeper.h"
+#include "control/options.h"
+#include "control/ready.h"
+#include "control/server.h"
+#include "export/fuse.h"
+
+#define READ_AHEAD_KB 1024
+#define READ_AHEAD_MAX_KB 65536
+
+enum {
+	OPT_NAME,
+	OPT_LOG,
+	OPT_RAM,
+	OPT_READ_AHEAD,
+	OPT_RUNNING_ROOT,
+	OPT_FOREGROUND,
+	OPT_READY_FD,
+	OPT_HELP,
+	OPT_VERSION
+};
+
+static const struct option_spec specs[] = {
+	{OPT_NAME, "name", "NAME", "name of the volume (default: name of the device)"},
+	{OPT_LOG, "log", "DEVICE", "the log is on this device, not on DEVICE itself"},
+	{OPT_RAM, "ram", "SIZE|N%", "limit of the layer in RAM (default: 50% of the memory)"},
+	{OPT_READ_AHEAD, "read-ahead", "KB", "read-ahead of the loop device (default: 1024)"},
+	{OPT_RUNNING_ROOT, "running-root", NULL,
+	 "the volume becomes the root: reboot if the daemon dies"},
+	{OPT_FOREGROUND, "foreground", NULL, "do not go to the background"},
+	{OPT_READY_FD, "ready-fd", "FD", "report the start as a line of JSON to this descriptor"},
+	{OPT_HELP, "help", NULL, "show this help"},
+	{OPT_VERSION, "version", NULL, "show the version"},
+	{0, NULL, NULL, NULL},
+};
+
+struct daemon {
+	/* arguments */
+	char *argv0;
+	char device[PATH_MAX], log_device[PATH_MAX], name[RUNDIR_NAME_BYTES];
+	uint64_t ram_bytes;
+	unsigned read_ahead_kb;
+	bool running_root, foreground;
+	int ready_fd; /* -1: the worker talks to the terminal itself */
+	/* what has been started; undone from the end */
+	int proc_dirfd;
+	struct keeper_link link;
+	struct volume *volume;
+	struct rundir dir;
+	struct fuse_export *export;
+	struct loop_dev loop;
+	bool have_loop, started;
+	struct server *server;
+	sem_t ended;
+};
+
+/* ---- telling how it went ---- */
+
+static int report(const struct daemon *d, const struct ready *r)
+{
+	if (d->ready_fd >= 0)
+		ready_send(d->ready_fd, r);
+	else if (r->exit == EXIT_OK)
+		(void)!write(STDOUT_FILENO, r->loop, strlen(r->loop)),
+			(void)!write(STDOUT_FILENO, "\n", 1);
+	else
+		fprintf(stderr, "cowfs: %s\n", r->why);
+	return r->exit;
+}
+
+static PRINTF(4, 5) int fail(const struct daemon *d, enum exit_code exit, int error,
+			     const char *fmt, ...)
+{
+	struct ready r = {.exit = exit, .error = error};
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r.why, sizeof(r.why), fmt, ap);
+	va_end(ap);
+	return report(d, &r);
+}
+
+/* ---- arguments ---- */
+
+static void absolute(const char *path, char *buf)
+{
+	if (!realpath(path, buf)) /* opening it will tell why */
+		snprintf(buf, PATH_MAX, "%s", path);
+}
+
+static int take_name(struct daemon *d, const char *name)
+{
+	const char *slash = strrchr(d->device, '/');
+
+	if (!name)
+		name = slash ? slash + 1 : d->device;
+	if (!rundir_name_valid(name))
+		return fail(d, EXIT_USAGE, -EINVAL,
+			    "'%s' is no name for a volume: letters, digits, '.', '_' and '-', at "
+			    "most 63, no leading dot",
+			    name);
+	memcpy(d->name, name, strlen(name) + 1);
+	return EXIT_OK;
+}
+
+static int take_ram(struct daemon *d, const char *text)
+{
+	uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+	if (!text)
+		return EXIT_OK;
+	if (parse_size_or_percent(text, total, &d->ram_bytes) < 0)
+		return fail(d, EXIT_USAGE, -EINVAL,
+			    "--ram %s is neither a size such as 512M nor a share such as 40%%",
+			    text);
+	if (!d->ram_bytes)
+		return fail(d, EXIT_USAGE, -EINVAL, "--ram %s leaves no memory for changes", text);
+	if (d->ram_bytes > total)
+		return fail(d, EXIT_USAGE, -EINVAL,
+			    "--ram %s is more than the memory of this machine, %s", text,
+			    FORMAT_SIZE(total));
+	return EXIT_OK;
+}
+
+static int take_number(const struct daemon *d, const char *option, const char *text, uint64_t max,
+		       uint64_t *ret)
+{
+	if (!text)
+		return EXIT_OK;
+	if (parse_u64(text, ret) < 0 || *ret > max)
+		return fail(d, EXIT_USAGE, -EINVAL, "%s %s is not a number up to %llu", option,
+			    text, (unsigned long long)max);
+	return EXIT_OK;
+}
+
+static int take_arguments(struct daemon *d, const struct options *o)
+{
+	uint64_t fd = 0, read_ahead_kb = READ_AHEAD_KB;
+	int exit = take_number(d, "--ready-fd", o->value[OPT_READY_FD], INT_MAX, &fd);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (o->value[OPT_READY_FD]) {
+		if (fcntl((int)fd, F_GETFD) < 0)
+			return fail(d, EXIT_USAGE, -EBADF, "--ready-fd %s is not open",
+				    o->value[OPT_READY_FD]);
+		d->ready_fd = (int)fd;
+	}
+	if (o->operands != 1)
+		return fail(d, EXIT_USAGE, -EINVAL,
+			    "usage: cowfs [OPTION]... DEVICE (try 'cowfs --help')");
+	absolute(o->operand[0], d->device);
+	if (o->value[OPT_LOG])
+		absolute(o->value[OPT_LOG], d->log_device);
+	d->running_root = o->value[OPT_RUNNING_ROOT] != NULL;
+	d->foreground = o->value[OPT_FOREGROUND] != NULL;
+	exit = take_number(d, "--read-ahead", o->value[OPT_READ_AHEAD], READ_AHEAD_MAX_KB,
+			   &read_ahead_kb);
+	d->read_ahead_kb = (unsigned)read_ahead_kb;
+	if (exit == EXIT_OK)
+		exit = take_name(d, o->value[OPT_NAME]);
+	if (exit == EXIT_OK)
+		exit = take_ram(d, o->value[OPT_RAM]);
+	return exit;
+}
+
+/* ---- becoming a daemon ---- */
+
+/* Whatever we inherited: a test runner's or a shell's pipe must not stay open as long as the
+ * volume. */
+static void close_inherited(int keep_fd)
+{
+	if (keep_fd > 3)
+		close_range(3, (unsigned)keep_fd - 1, 0);
+	close_range(keep_fd >= 3 ? (unsigned)keep_fd + 1 : 3, UINT_MAX, 0);
+}
+
+/* Waits for the worker's line and shows it. */
+static __attribute__((noreturn)) void starter(int fd)
+{
+	struct ready r;
+
+	ready_wait(fd, &r);
+	if (r.exit == EXIT_OK)
+		puts(r.loop);
+	else
+		fprintf(stderr, "cowfs: %s\n", r.why);
+	fflush(stdout);
+	_exit(r.exit);
+}
+
+/* Returns in the process that becomes the keeper. */
+static int go_background(struct daemon *d)
+{
+	bool own_pipe = d->ready_fd < 0;
+	int fds[2] = {-1, -1};
+	pid_t pid;
+
+	if (own_pipe && pipe2(fds, O_CLOEXEC) < 0)
+		return fail(d, EXIT_FAILED, -errno, "no pipe: %s", strerror(errno));
+	pid = fork();
+	if (pid < 0)
+		return fail(d, EXIT_FAILED, -errno, "no process: %s", strerror(errno));
+	if (pid > 0) {
+		if (!own_pipe)
+			_exit(EXIT_OK); /* who gave us the descriptor waits for the line */
+		close(fds[1]);
+		starter(fds[0]);
+	}
+	if (own_pipe) {
+		close(fds[0]);
+		d->ready_fd = fds[1];
+	}
+	setsid();
+	return EXIT_OK;
+}
+
+static int start_keeper(struct daemon *d)
+{
+	const struct keeper_opts opts = {
+		.running_root = d->running_root,
+		.detach_stdio = !d->foreground,
+		.argv0 = d->argv0,
+		.kmsg_fd = -1,
+	};
+	int e = keeper_start(&opts, &d->link);
+
+	if (e == -ENOENT || e == -ENODEV || e == -ENXIO)
+		return fail(d, EXIT_FAILED, e,
+			    "the kernel has no FUSE here (/dev/fuse): modprobe fuse");
+	if (e == -EACCES || e == -EPERM)
+		return fail(d, EXIT_FAILED, e, "permission denied: only root may attach a volume");
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no parent process: %s", strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+/* ---- the worker's start ---- */
+
+static int explain_open(const struct daemon *d, int e, const char *why)
+{
+	char name[RUNDIR_NAME_BYTES] = "";
+
+	if (e == -EBUSY) {
+		client_find_device(d->device, name);
+		if (!*name && d->log_device[0])
+			client_find_device(d->log_device, name);
+	}
+	if (*name)
+		return fail(d, EXIT_FAILED, e, "%s is already attached as volume %s", d->device,
+			    name);
+	return fail(d, EXIT_FAILED, e, "%s", *why ? why : strerrordesc_np(-e));
+}
+
+static int open_volume(struct daemon *d)
+{
+	const struct volume_params p = {
+		.device = d->device,
+		.log_device = d->log_device[0] ? d->log_device : NULL,
+		.name = d->name,
+		.ram_bytes = d->ram_bytes,
+		.proc_dirfd = d->proc_dirfd,
+		.frozen = keeper_frozen,
+		.frozen_ctx = &d->link,
+	};
+	char why[512] = "";
+	int e = volume_open(&d->volume, &p, why, sizeof(why));
+
+	if (e < 0)
+		return explain_open(d, e, why);
+	e = rundir_claim(&d->dir, d->name);
+	if (e == -EBUSY)
+		return fail(d, EXIT_FAILED, e,
+			    "another volume is attached as %s: choose a name with --name", d->name);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "%s/%s cannot be made: %s", rundir_path(), d->name,
+			    strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+static void harden(const struct daemon *d)
+{
+	unsigned flags = HARDEN_ALL & ~(d->link.from_ram ? 0u : (unsigned)HARDEN_MARK);
+	unsigned failed = harden_process(flags, d->argv0);
+
+	for (unsigned bit = 1; bit & HARDEN_ALL; bit <<= 1)
+		if (failed & bit)
+			msg(MSG_WARN, "goes on without: %s", harden_name(bit));
+}
+
+static int export_volume(struct daemon *d)
+{
+	char label[RUNDIR_NAME_BYTES + 8];
+	_cleanup_close_ int file_fd = -1;
+	int e = fuse_export_start(&d->export, volume_view(d->volume), d->link.fuse_fd, &file_fd);
+
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "the volume cannot be exported through FUSE: %s",
+			    strerrordesc_np(-e));
+	snprintf(label, sizeof(label), "cowfs:%s", d->name);
+	e = loop_attach(&d->loop, file_fd, d->read_ahead_kb, label);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no loop device: %s", strerrordesc_np(-e));
+	d->have_loop = true;
+	e = volume_start(d->volume, d->loop.fd, d->loop.rdev, d->loop.path);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no commit thread: %s", strerrordesc_np(-e));
+	d->started = true;
+	return EXIT_OK;
+}
+
+static int let_go(void *ctx)
+{
+	struct daemon *d = ctx;
+	int e = loop_detach(&d->loop);
+
+	if (e == 0)
+		d->have_loop = false;
+	return e;
+}
+
+static void ended(void *ctx)
+{
+	struct daemon *d = ctx;
+
+	sem_post(&d->ended);
+}
+
+static int serve_clients(struct daemon *d)
+{
+	const struct server_params p = {
+		.volume = d->volume,
+		.loop = &d->loop,
+		.dir = &d->dir,
+		.let_go = let_go,
+		.ended = ended,
+		.ctx = d,
+	};
+	int e = server_start(&d->server, &p);
+
+	if (e == 0)
+		e = keeper_serving(&d->link);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+static void leave_terminal(const struct daemon *d)
+{
+	int null_fd;
+
+	if (!d->foreground || !isatty(STDERR_FILENO))
+		msg_to_kmsg(d->link.kmsg_fd);
+	if (d->foreground)
+		return;
+	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
+		dup2(null_fd, fd);
+	if (null_fd > 2)
+		close(null_fd);
+}
+
+static void say_ready(struct daemon *d)
+{
+	struct ready r = {.exit = EXIT_OK};
+	char status[256];
+
+	snprintf(r.loop, sizeof(r.loop), "%s", d->loop.path);
+	snprintf(r.name, sizeof(r.name), "%s", d->name);
+	snprintf(status, sizeof(status), "volume %s on %s", d->name, d->loop.path);
+	ready_notify(status);
+	leave_terminal(d);
+	report(d, &r);
+	if (d->ready_fd >= 0)
+		close(steal_fd(&d->ready_fd));
+}
+
+/* Undoes what was started, in reverse; what is left of a volume that is in use stays as it is. */
+static int undo(struct daemon *d)
+{
+	int e = 0;
+
+	if (d->server)
+		server_stop(d->server);
+	if (d->have_loop)
+		e = loop_detach(&d->loop);
+	if (e == 0 && d->export)
+		fuse_export_stop(d->export);
+	if (d->started)
+		volume_stop(d->volume);
+	if (e == 0 && d->volume)
+		volume_close(d->volume);
+	rundir_release(&d->dir);
+	return e;
+}
+
+static int worker(struct daemon *d)
+{
+	int exit, e;
+
+	sem_init(&d->ended, 0, 0);
+	exit = open_volume(d);
+	if (exit == EXIT_OK) {
+		harden(d);
+		exit = export_volume(d);
+	}
+	if (exit == EXIT_OK)
+		exit = serve_clients(d);
+	if (exit != EXIT_OK) {
+		undo(d);
+		server_farewell(d->server, 0, NULL);
+		return exit;
+	}
+	say_ready(d);
+	while (sem_wait(&d->ended) < 0)
+		;
+	e = undo(d);
+	server_farewell(d->server, e, e ? strerrordesc_np(-e) : NULL);
+	return e ? EXIT_FAILED : EXIT_OK;
+}
+
+static void help(void)
+{
+	puts("usage: cowfs [OPTION]... DEVICE\n"
+	     "Protects DEVICE from writes: changes stay in RAM until a commit. Prints the loop "
+	     "device to mount.\n"
+	     "DEVICE must have been prepared with 'cowctl format'; 'cowctl' controls it "
+	     "afterwards.\n");
+	options_help(stdout, specs);
+	puts("\nExit codes: 0 ok, 1 failed, 2 usage.");
+}
+
+int main(int argc, char **argv)
+{
+	static struct daemon d = {.ready_fd = -1, .proc_dirfd = -1, .dir = {-1, -1, -1, ""}};
+	struct options o;
+	char why[256];
+	int exit;
+
+	msg_set_prog("cowfs");
+	d.argv0 = argv[0];
+	if (options_parse(argc - 1, argv + 1, specs, &o, why, sizeof(why)) < 0)
+		return fail(&d, EXIT_USAGE, -EINVAL, "%s (try 'cowfs --help')", why);
+	if (o.value[OPT_HELP]) {
+		help();
+		return EXIT_OK;
+	}
+	if (o.value[OPT_VERSION]) {
+		puts("cowfs " COWFS_VERSION);
+		return EXIT_OK;
+	}
+	exit = take_arguments(&d, &o);
+	if (exit != EXIT_OK)
+		return exit;
+	close_inherited(d.ready_fd);
+	d.proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (d.proc_dirfd < 0)
+		return fail(&d, EXIT_FAILED, -errno, "/proc is not mounted");
+	if (!d.foreground)
+		exit = go_background(&d);
+	if (exit == EXIT_OK)
+		exit = start_keeper(&d);
+	if (exit == EXIT_OK)
+		exit = worker(&d);
+	return exit;
+}
