@@ -29,8 +29,8 @@ ALL_LIBS   = $(PKG_LIBS) -pthread
 
 LIB_SRC  := $(sort $(wildcard cowfs/*/*.c))
 PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c
-LIB_OBJ  := $(LIB_SRC:%.c=$(B)/%.o)
-PROGS    := $(B)/bin/cowfs $(B)/bin/cowctl
+LIB_OBJ  := $(LIB_SRC:%.c=$(B)/obj/%.o)
+PROGS    := $(B)/cowfs $(B)/cowctl
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
@@ -70,7 +70,7 @@ deps:
 
 all: $(PROGS) $(UNIT_BIN) $(TOOL_BIN) $(if $(CRASH_SRC),$(B)/tests/crash)
 
-$(B)/%.o: %.c Makefile
+$(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC      $<")
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
@@ -79,20 +79,20 @@ $(B)/libcowfs.a: $(LIB_OBJ)
 	$(if $(Q),@echo "  AR      $@")
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(PROGS): $(B)/bin/%: $(B)/cowfs/%.o $(B)/libcowfs.a
+$(PROGS): $(B)/%: $(B)/obj/cowfs/%.o $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
-$(B)/tests/%_test: $(B)/tests/unit/%_test.o $(B)/libcowfs.a
+$(B)/tests/%_test: $(B)/obj/tests/unit/%_test.o $(B)/libcowfs.a
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS) -lcmocka
 
-$(TOOL_BIN): $(B)/tests/%: $(B)/tests/tools/%.o $(B)/libcowfs.a
+$(TOOL_BIN): $(B)/tests/%: $(B)/obj/tests/tools/%.o $(B)/libcowfs.a
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
-$(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/%.o) $(B)/libcowfs.a
+$(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/obj/%.o) $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
@@ -146,7 +146,7 @@ install: all
 	install -m 644 $(MAN) $(DESTDIR)$(mandir)/man8/
 
 uninstall:
-	rm -f $(PROGS:$(B)/bin/%=$(DESTDIR)$(sbindir)/%) $(patsubst docs/%,$(DESTDIR)$(mandir)/man8/%,$(MAN))
+	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(patsubst docs/%,$(DESTDIR)$(mandir)/man8/%,$(MAN))
 
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
