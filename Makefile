@@ -8,8 +8,8 @@ prefix  ?= /usr
 sbindir ?= $(prefix)/sbin
 bindir  ?= $(prefix)/bin
 mandir  ?= $(prefix)/share/man
-B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)
 comma   := ,
+B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)
 Q       := $(if $(V),,@)
 
 CC      ?= cc
@@ -34,15 +34,17 @@ PROGS    := $(B)/cowfs $(B)/cowctl
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
-TOOL_SRC := $(sort $(wildcard tests/tools/*.c))
+SHIM_SRC := tests/tools/powercut.c
+TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
+SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 MAN      := $(sort $(wildcard docs/*.[1-8]))
 SHELL_SRC = $(sort $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash initramfs/* systemd/*.shutdown) .ci/run)
 
 # One list for the whole project: what builds it, what tests it.
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
-	util-linux mmdebstrap sqlite3 python3 git ca-certificates
+	util-linux mmdebstrap fdisk sqlite3 python3 git ca-certificates
 
 .PHONY: help deps all demo check check-unit check-crash check-crash-short check-bats check-docs bench install \
 	uninstall clean lint
@@ -68,7 +70,7 @@ deps:
 	echo "deps: installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
 	apt-get -qq update && apt-get -qq -y --no-install-recommends install $$missing >/dev/null
 
-all: $(PROGS) $(UNIT_BIN) $(TOOL_BIN) $(if $(CRASH_SRC),$(B)/tests/crash)
+all: $(PROGS) $(UNIT_BIN) $(TOOL_BIN) $(SHIM) $(if $(CRASH_SRC),$(B)/tests/crash)
 
 $(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -91,6 +93,14 @@ $(B)/tests/%_test: $(B)/obj/tests/unit/%_test.o $(B)/libcowfs.a
 $(TOOL_BIN): $(B)/tests/%: $(B)/obj/tests/tools/%.o $(B)/libcowfs.a
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+
+# preloaded into other programs: no sanitizer, no library of ours
+$(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) -std=gnu17 $(WARN) -D_GNU_SOURCE -O2 -g -fPIC -shared -pthread -o $@ $< -ldl
+
+$(B)/tests/powercut_test: | $(SHIM)
 
 $(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/obj/%.o) $(B)/libcowfs.a
 	@mkdir -p $(@D)
