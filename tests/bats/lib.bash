@@ -1,0 +1,339 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+#
+# Helpers of all bats files: a private run directory, card images on loop devices, and a teardown that
+# leaves nothing behind and fails the test if something was left that only force could take away.
+#
+#	load lib
+#	@test "..." { card_make ext4 100 150; cow format "$CARD"; attach; mount_volume; ...; }
+#
+# Set for each test
+#	COWFS_BUILD	folder with cowfs and cowctl (default: build/ of the repository)
+#	COWFS_RUNDIR	private run directory; T private scratch folder on a disk; MNT a mount point in it
+#
+# Cards
+#	card_make FS FS_MIB CARD_MIB [MKFS_OPTION]...	image with a file system smaller than it, on a loop device
+#			FS: ext2 ext3 ext4 xfs btrfs vfat none. Sets IMG and CARD. More cards: set IMG first.
+#	loop_up FILE [LOSETUP_OPTION]...	sets LOOP; loop_down DEVICE
+#	card_written [DEVICE]	bytes written to it ever, by the kernel's count (default: CARD)
+#	image_sum [FILE]	checksum of the image (default: IMG), pending writes included
+#
+# Programs (each bounded by COW_LIMIT seconds, 60)
+#	cow ARGUMENT...		cowctl
+#	fails CODE REGEX ARGUMENT...	cowctl must end with CODE, say REGEX (grep -E) on stderr and nothing on
+#			stdout; with --json the same as valid JSON on stdout
+#	status_of FILTER	one field of cowctl status --json (exit 3 allowed), by a jq filter
+#
+# Volumes
+#	attach [OPTION]...	attaches CARD as volume "vol" (--name to choose); sets DEV and NAME
+#	mount_volume [OPTION]...	mounts DEV on MNT; umount_volume
+#	detach [OPTION]...	unmounts if needed, detaches; the devices are gone and CARD is free again
+#	worker_pid	of the daemon's worker; daemons: pids of all daemons of this test
+#	power_cut		the daemon dies with SIGKILL, what is left of it is cleared away; CARD stays as it is
+#	fsck FS [DEVICE]	offline check (default: CARD): repairs nothing but orphans, fails on any error
+#
+# Contents
+#	random_file FILE MIB	incompressible; tree_sum FOLDER: checksum of names and contents
+#	wait_for SECONDS COMMAND...	until it succeeds
+#	background COMMAND...	sets BG, the pid; killed at the end of the test if it still runs
+#	say TEXT...		shown in bats' output (figures)
+
+bats_require_minimum_version 1.5.0
+# What setup() changes comes too late for bats, so it is set when the file is read.
+export BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-120}
+COW_LIMIT=${COW_LIMIT:-60}
+
+# ---- once per test ----
+
+cow_setup() {
+	local top
+	top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+	COWFS_BUILD=${COWFS_BUILD:-$top/build}
+	[ "$(id -u)" = 0 ] || skip "needs root"
+	[ -x "$COWFS_BUILD/cowctl" ] || { echo "no programs in $COWFS_BUILD: make all"; return 1; }
+	T=$(mktemp -d "${TMPDIR:-/tmp}/cowfs-bats.XXXXXX")
+	chmod 755 "$T" # status.json is for everybody
+	MNT=$T/mnt COWFS_RUNDIR=$T/run IMG='' CARD='' DEV='' NAME=''
+	mkdir "$MNT"
+	export COWFS_BUILD COWFS_RUNDIR
+	unset LD_PRELOAD
+}
+
+cow_teardown() {
+	local bad=0
+
+	[ -n "${T-}" ] && [ -d "$T" ] || return 0
+	cd /
+	unset LD_PRELOAD
+	clear_jobs
+	clear_mounts || bad=1
+	clear_volumes || bad=1
+	clear_loops || bad=1
+	rm -rf "$T"
+	return $bad
+}
+
+setup() { cow_setup; }
+teardown() { cow_teardown; }
+
+# Not `jobs -p`: the clock of the test's time limit is a job as well.
+clear_jobs() {
+	local pid
+	[ -e "$T/jobs" ] || return 0
+	while read -r pid; do
+		kill -9 "$pid" 2>/dev/null
+		wait "$pid" 2>/dev/null
+	done <"$T/jobs"
+	return 0
+}
+
+mounts_here() {
+	awk -v t="$T/" 'index($5, t) == 1 { print $5 }' /proc/self/mountinfo | sort -r
+}
+
+clear_mounts() {
+	local m tries
+	for tries in 1 2 3; do
+		for m in $(mounts_here); do
+			timeout 30 umount "$m" 2>/dev/null
+		done
+		[ -z "$(mounts_here)" ] && return 0
+		sleep 0.2
+	done
+	echo "left over: mounted on $(mounts_here) (after $tries tries)" >&2
+	for m in $(mounts_here); do
+		umount -l "$m"
+	done
+	return 1
+}
+
+# A daemon is ours if it was started with our run directory.
+daemons() {
+	local p exe
+	for p in /proc/[0-9]*; do
+		exe=$(readlink "$p/exe" 2>/dev/null) || continue
+		[ "${exe##*/}" = cowfs ] || continue
+		grep -qzxF "COWFS_RUNDIR=$COWFS_RUNDIR" "$p/environ" 2>/dev/null && echo "${p#/proc/}"
+	done
+	return 0
+}
+
+no_daemons() { [ -z "$(daemons)" ]; }
+
+clear_volumes() {
+	local d p
+	for d in "$COWFS_RUNDIR"/*/control; do
+		[ -S "$d" ] || continue
+		d=${d%/control}
+		COW_LIMIT=20 cow detach --discard "${d##*/}" >/dev/null 2>&1
+	done
+	wait_for 5 no_daemons && return 0
+	echo "left over: daemons $(daemons | xargs)" >&2
+	for p in $(daemons); do
+		kill -9 "$p"
+	done
+	wait_for 5 no_daemons
+	return 1
+}
+
+clear_loops() {
+	local dev bad=0
+	# cards: also those of a test that died half way
+	for dev in $(cards_here); do
+		losetup -d "$dev"
+	done
+	for dev in $(dead_volumes); do
+		echo "left over: $dev of a daemon that is gone" >&2
+		losetup -d "$dev"
+		bad=1
+	done
+	wait_for 5 no_cards && return $bad
+	echo "left over: $(cards_here | xargs)" >&2
+	return 1
+}
+
+# ---- loop devices and cards ----
+
+cards_here() {
+	losetup -l -n -O NAME,BACK-FILE | awk -v t="$T/" 'index($2, t) == 1 { print $1 }'
+}
+
+no_cards() { [ -z "$(cards_here)" ]; }
+
+# Loop devices of our volumes that outlived their daemons. Another volume may have the number by now, but that
+# one answers.
+dead_volumes() {
+	local dev
+	[ -e "$T/volumes" ] || return 0
+	while read -r dev; do
+		loop_free "$dev" || timeout 10 dd if="$dev" of=/dev/null bs=4096 count=1 iflag=direct status=none \
+			2>/dev/null || echo "$dev"
+	done <"$T/volumes"
+}
+
+loop_free() { [ ! -e "/sys/block/${1#/dev/}/loop" ]; }
+
+loop_up() {
+	local file=$1
+	shift
+	LOOP=$(losetup -f --show "$@" "$file")
+}
+
+loop_down() {
+	losetup -d "$1"
+	wait_for 5 loop_free "$1"
+}
+
+card_make() {
+	local fs=$1 fs_mib=$2 card_mib=$3
+	shift 3
+	IMG=${IMG:-$T/card.img}
+	rm -f "$IMG"
+	truncate -s "${card_mib}M" "$IMG"
+	case $fs in
+	none) ;;
+	ext*) mke2fs -q -F -t "$fs" -E nodiscard,lazy_itable_init=0 "$@" "$IMG" "${fs_mib}M" ;;
+	xfs) mkfs.xfs -q -f -K -d "size=${fs_mib}m" "$@" "$IMG" ;;
+	btrfs) mkfs.btrfs -q -f -K -b "${fs_mib}M" "$@" "$IMG" ;;
+	vfat) mkfs.vfat "$@" "$IMG" "$((fs_mib * 1024))" >/dev/null ;;
+	*) echo "card_make: no file system $fs" >&2; return 1 ;;
+	esac || return
+	loop_up "$IMG"
+	CARD=$LOOP
+}
+
+card_written() {
+	local stat
+	read -ra stat <"/sys/class/block/${1:-$CARD}/stat" 2>/dev/null ||
+		read -ra stat <"/sys/class/block/$(basename "${1:-$CARD}")/stat"
+	echo $((stat[6] * 512))
+}
+
+image_sum() {
+	sha256sum <"${1:-$IMG}" | cut -d' ' -f1
+}
+
+# ---- programs ----
+
+cow() {
+	timeout -k 5 "$COW_LIMIT" "$COWFS_BUILD/cowctl" "$@"
+}
+
+fails() {
+	local code=$1 regex=$2 arg json=''
+	shift 2
+	for arg; do
+		[ "$arg" = --json ] && json=1
+	done
+	# shellcheck disable=SC2154 # run sets status, output and stderr
+	run --separate-stderr cow "$@"
+	# shellcheck disable=SC2154
+	echo "cowctl $*: exit $status, stdout: $output, stderr: $stderr"
+	[ "$status" = "$code" ] || return 1
+	if [ -n "$json" ]; then
+		[ -z "$stderr" ] &&
+			jq -e --argjson c "$code" '.ok == false and .exit == $c and (.error | length > 0)' <<<"$output" &&
+			jq -r .error <<<"$output" | grep -Eq -- "$regex"
+	else
+		[ -z "$output" ] && grep -Eq -- "$regex" <<<"$stderr"
+	fi
+}
+
+status_of() {
+	local text code=0
+	text=$(cow status --json ${NAME:+"$NAME"}) || code=$?
+	[ $code = 0 ] || [ $code = 3 ] || return $code
+	jq -r "$1" <<<"$text"
+}
+
+# ---- volumes ----
+
+attach() {
+	local i
+	NAME=vol
+	for ((i = 1; i <= $#; i++)); do
+		[ "${!i}" = --name ] && i=$((i + 1)) && NAME=${!i}
+	done
+	case " $* " in
+	*" --name "*) DEV=$(cow attach "$CARD" "$@") || return ;;
+	*) DEV=$(cow attach "$CARD" --name "$NAME" "$@") || return ;;
+	esac
+	echo "$DEV" >>"$T/volumes"
+}
+
+mount_volume() {
+	timeout 30 mount "$@" "$DEV" "$MNT"
+}
+
+umount_volume() {
+	timeout 60 umount "$MNT"
+}
+
+detach() {
+	if mountpoint -q "$MNT"; then
+		umount_volume || return
+	fi
+	cow detach "$NAME" "$@" || return
+	wait_for 5 no_daemons
+}
+
+worker_pid() {
+	cat "$COWFS_RUNDIR/$NAME/pid"
+}
+
+power_cut() {
+	local pid
+	pid=$(worker_pid)
+	kill -9 "$pid"
+	wait_for 10 no_daemons || return
+	# the file system on a device without a daemon gets errors and can only be unmounted
+	if mountpoint -q "$MNT"; then
+		timeout 60 umount "$MNT" || return
+	fi
+	losetup -d "$DEV"
+	wait_for 5 loop_free "$DEV"
+}
+
+fsck() {
+	local dev=${2:-$CARD} code=0
+	case $1 in
+	ext*)
+		# -p first: it clears orphans of files deleted while open, which -n may not
+		e2fsck -p "$dev" || code=$?
+		[ $code -le 1 ] && e2fsck -fn "$dev"
+		;;
+	xfs) xfs_repair -n "$dev" ;;
+	btrfs) btrfs check --readonly "$dev" ;;
+	vfat) fsck.vfat -n "$dev" ;;
+	esac
+}
+
+# ---- contents ----
+
+random_file() {
+	dd if=/dev/urandom of="$1" bs=1M count="$2" status=none
+}
+
+tree_sum() {
+	(cd "$1" && find . -path ./lost+found -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum) |
+		sha256sum | cut -d' ' -f1
+}
+
+wait_for() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -le $end ] || return 1
+		sleep 0.05
+	done
+}
+
+background() {
+	"$@" 3>&- &
+	BG=$!
+	echo "$BG" >>"$T/jobs"
+}
+
+say() {
+	echo "# $*" >&3
+}
