@@ -12,13 +12,17 @@
 struct fuse_export;
 
 /*
- * fuse_fd: an open /dev/fuse (the parent process keeps a duplicate). Mounts (fsopen, fsconfig, fsmount),
- * starts the serving threads and opens the file through the mount descriptor, which is closed again.
- * Refuses to start without FUSE_ASYNC_DIO (a short write would be silent loss): -EPROTONOSUPPORT.
+ * fuse_fd: an open /dev/fuse, duplicated here and not closed (the parent process keeps one, too).
+ * Mounts (fsopen, fsconfig, fsmount), starts the serving threads and opens the file through the
+ * mount descriptor, which is closed again. Refuses to start without FUSE_ASYNC_DIO (a short write
+ * would be silent loss): -EPROTONOSUPPORT.
  * *ret_file_fd: O_RDWR|O_DIRECT descriptor of the file, for the loop device; the caller closes it.
  */
-int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int *ret_file_fd) MUST_CHECK;
-/* After the loop device and the descriptor are gone: ends the session, joins the threads, frees. */
+int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd,
+		      int *ret_file_fd) MUST_CHECK;
+/* After the loop device and the descriptor are gone: joins the threads, frees. The last close of the
+ * file is what ends the session, so this waits as long as anybody (a lazily detached loop device)
+ * holds it. */
 void fuse_export_stop(struct fuse_export *e);
 
 #endif

@@ -9,18 +9,23 @@
 
 struct loop_dev {
 	int fd;		/* open block device */
+	int dev_dirfd;	/* /dev, kept: nothing is looked up from the root after start */
 	unsigned number;
 	dev_t rdev;
 	char path[32];	/* "/dev/loop7" */
 };
 
 /*
- * Takes a free loop device (retries when another process was faster), configures it on file_fd with direct I/O,
- * then sets its queue: max_sectors_kb <= 1024, discard_max_bytes <= 64 MiB, read_ahead_kb. Verifies that direct
- * I/O is really on and that a first sector can be read: on return the device answers. On error nothing stays.
+ * Takes a free loop device (retries when another process was faster), configures it on file_fd with
+ * direct I/O, then sets its queue: max_sectors_kb <= 1024, discard_max_bytes <= 64 MiB,
+ * read_ahead_kb. Verifies that direct I/O is really on and that a first block can be read: on return
+ * the device answers. On error nothing stays.
+ * label: what LOOP_GET_STATUS64 tells as file name ("cowfs:root"; cut at 63 bytes).
  */
-int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb) MUST_CHECK;
-/* -EBUSY while it is mounted or held. Returns when the kernel has let go of the file. */
+int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb,
+		const char *label) MUST_CHECK;
+/* -EBUSY while it is mounted or held, and then it stays attached (held by a plain open: said after
+ * 5 s). Returns when the kernel has let go of the file; d is closed then. */
 int loop_detach(struct loop_dev *d) MUST_CHECK;
 /* Is it mounted, swapped on or otherwise claimed? 1, 0, -errno. */
 int loop_in_use(const struct loop_dev *d);

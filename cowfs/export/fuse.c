@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * FUSE session: turns the kernel's requests on one file into calls of the view.
+ *
+ * Notes on the design
+ * - The only file that includes FUSE headers.
+ * - The serving threads are ours, not libfuse's loop: a fixed number, made before the first
+ *   request, each with one locked buffer. Nothing is created or grown while I/O runs. A request is
+ *   received into the buffer; the payload of a read is put behind the first page of the same buffer
+ *   (the request has been decoded by then), aligned for direct I/O on the card.
+ * - FOPEN_DIRECT_IO with FOPEN_PARALLEL_DIRECT_WRITES (kernel >= 6.2; older ones ignore the bit):
+ *   without them each write is submitted under the inode's exclusive lock and through the page
+ *   cache's invalidation. libfuse before 3.15 has no field for the second, hence the raw reply to
+ *   OPEN.
+ * - FSYNC is answered ENOSYS once: the kernel never asks again. A flush costs nothing because "in
+ *   RAM" is all that fsync promises above cowfs.
+ * - A reply is whole or an error, never short: the loop driver takes a short write for success.
+ * - The mount is never attached to the tree. It lives as long as the descriptor of its file (that
+ *   the loop device holds): the last close aborts the connection and the threads read ENODEV, which
+ *   ends them.
+ */
+#include "export/fuse.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <fuse_lowlevel.h>
+#include <linux/falloc.h>
+#include <linux/fuse.h>
+
+#include "base/io.h"
+#include "base/msg.h"
+
+#define VOLUME_INO 2
+#define VOLUME_NAME "cowfs-volume" /* losetup shows it as the backing file */
+#define FOREVER_S 1e9
+
+#define SERVERS 8
+#define MAX_WRITE_BYTES (1u * MIB)
+#define HEADER_BYTES COW_BLK_BYTES /* request headers, and what aligns the payload of a read */
+#define BUF_BYTES (HEADER_BYTES + MAX_WRITE_BYTES)
+#define STACK_BYTES (256 * KIB)
+#define STACK_TOUCH_BYTES (64 * KIB)
+#define MAX_BACKGROUND                                                                             \
+	128 /* the loop device has 128 tags: none ever waits in FUSE's background queue */
+#define START_TIMEOUT_S 10
+#define PUNCH_PIECE_BYTES (64 * MIB) /* of WRITE_ZEROES with its up to 4 GiB: locks */
+
+struct server {
+	struct fuse_export *export;
+	pthread_t thread;
+	void *buf;
+};
+
+struct fuse_export {
+	struct view *view;
+	struct fuse_session *session;
+	int fuse_fd; /* the session's own duplicate; fuse_session_destroy closes it */
+	sem_t init_done;
+	int init_result;
+	unsigned running; /* started threads */
+	struct server servers[SERVERS];
+};
+
+static __thread char *read_buf; /* MAX_WRITE_BYTES of this serving thread */
+
+/* The one place where an error becomes what the kernel sees. */
+static void reply_error(fuse_req_t req, int r)
+{
+	int e;
+
+	switch (r) {
+	case 0:
+	case -ENOSPC:
+	case -EOPNOTSUPP:
+	case -ENOENT:
+	case -ENOSYS:
+	case -EINVAL:
+		e = -r;
+		break;
+	default: /* EBADMSG, ENOMEM, EROFS, ...: to a block device all the same */
+		e = EIO;
+	}
+	fuse_reply_err(req, e);
+}
+
+static struct view *req_view(fuse_req_t req)
+{
+	return ((struct fuse_export *)fuse_req_userdata(req))->view;
+}
+
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	struct fuse_export *e = userdata;
+
+	e->init_result = conn->capable & FUSE_CAP_ASYNC_DIO ? 0 : -EPROTONOSUPPORT;
+	conn->want = conn->capable & (FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ);
+	conn->max_write = MAX_WRITE_BYTES;
+	conn->max_background = MAX_BACKGROUND;
+	conn->congestion_threshold = MAX_BACKGROUND * 3 / 4;
+	sem_post(&e->init_done);
+}
+
+static bool fill_attr(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	ret->st_ino = ino;
+	ret->st_blksize = COW_BLK_BYTES;
+	if (ino == FUSE_ROOT_ID) {
+		ret->st_mode = S_IFDIR | 0500;
+		ret->st_nlink = 2;
+	} else if (ino == VOLUME_INO) {
+		ret->st_mode = S_IFREG | 0600;
+		ret->st_nlink = 1;
+		ret->st_size = (off_t)blk_to_bytes(view_volume_blks(req_view(req)));
+		ret->st_blocks = ret->st_size / 512;
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fuse_entry_param entry = {
+		.ino = VOLUME_INO, .attr_timeout = FOREVER_S, .entry_timeout = FOREVER_S};
+
+	if (parent == FUSE_ROOT_ID && !strcmp(name, VOLUME_NAME) &&
+	    fill_attr(req, VOLUME_INO, &entry.attr))
+		fuse_reply_entry(req, &entry);
+	else
+		reply_error(req, -ENOENT);
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct stat st;
+
+	(void)fi;
+	if (fill_attr(req, ino, &st))
+		fuse_reply_attr(req, &st, FOREVER_S);
+	else
+		reply_error(req, -ENOENT);
+}
+
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fuse_open_out out = {.open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES};
+
+	(void)fi;
+	if (ino == VOLUME_INO)
+		fuse_reply_buf(req, (const char *)&out, sizeof(out));
+	else
+		reply_error(req, -EINVAL);
+}
+
+static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino, (void)fi;
+	reply_error(req, 0);
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
+{
+	int r = -EINVAL;
+
+	(void)fi;
+	if (ino == VOLUME_INO && size <= MAX_WRITE_BYTES && off >= 0)
+		r = view_read(req_view(req), (uint64_t)off, read_buf, size);
+	if (r < 0)
+		reply_error(req, r);
+	else
+		fuse_reply_buf(req, read_buf, size);
+}
+
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+		     struct fuse_file_info *fi)
+{
+	int r = -EINVAL;
+
+	(void)fi;
+	if (ino == VOLUME_INO && off >= 0)
+		r = view_write(req_view(req), (uint64_t)off, buf, size);
+	if (r < 0)
+		reply_error(req, r);
+	else
+		fuse_reply_write(req, size);
+}
+
+static int punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+{
+	int r = 0;
+
+	while (len_bytes && !r) {
+		uint64_t piece =
+			min_u64(len_bytes, PUNCH_PIECE_BYTES - off_bytes % PUNCH_PIECE_BYTES);
+
+		r = view_punch(v, off_bytes, piece);
+		off_bytes += piece;
+		len_bytes -= piece;
+	}
+	return r;
+}
+
+/* DISCARD and WRITE_ZEROES of the loop driver. Other modes reserve space, which means nothing here.
+ */
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
+			 struct fuse_file_info *fi)
+{
+	uint64_t end_bytes = blk_to_bytes(view_volume_blks(req_view(req)));
+	int what = mode & ~FALLOC_FL_KEEP_SIZE;
+	int r = -EINVAL;
+
+	(void)fi;
+	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && what != FALLOC_FL_ZERO_RANGE)
+		r = -EOPNOTSUPP;
+	else if (ino == VOLUME_INO && off >= 0 && len > 0 && (uint64_t)off <= end_bytes &&
+		 (uint64_t)len <= end_bytes - (uint64_t)off)
+		r = punch(req_view(req), (uint64_t)off, (uint64_t)len);
+	reply_error(req, r);
+}
+
+static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	(void)ino, (void)datasync, (void)fi;
+	reply_error(req, -ENOSYS);
+}
+
+/* Asked for by the loop driver: f_bsize becomes its discard granularity. */
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct statvfs st = {.f_bsize = COW_BLK_BYTES,
+			     .f_frsize = COW_BLK_BYTES,
+			     .f_blocks = view_volume_blks(req_view(req)),
+			     .f_files = 1,
+			     .f_namemax = 255};
+
+	(void)ino;
+	fuse_reply_statfs(req, &st);
+}
+
+/* What is not here (FLUSH, xattrs, locks, ...) libfuse answers with ENOSYS: never asked again. */
+static const struct fuse_lowlevel_ops ops = {
+	.init = op_init,
+	.lookup = op_lookup,
+	.getattr = op_getattr,
+	.open = op_open,
+	.release = op_release,
+	.read = op_read,
+	.write = op_write,
+	.fallocate = op_fallocate,
+	.fsync = op_fsync,
+	.statfs = op_statfs,
+};
+
+static void touch_stack(void)
+{
+	volatile char pad[STACK_TOUCH_BYTES];
+
+	for (size_t i = 0; i < sizeof(pad); i += COW_BLK_BYTES)
+		pad[i] = 0;
+}
+
+static void *serve(void *arg)
+{
+	struct server *s = arg;
+	struct fuse_export *e = s->export;
+
+	touch_stack();
+	read_buf = (char *)s->buf + HEADER_BYTES;
+	while (!fuse_session_exited(e->session)) {
+		ssize_t n = read(e->fuse_fd, s->buf, BUF_BYTES);
+		struct fuse_buf buf = {.size = (size_t)n, .mem = s->buf};
+
+		/* ENOENT: the request was taken back while it was handed out */
+		if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT))
+			continue;
+		if (n <= 0) {
+			if (n == 0 || (errno != ENODEV && errno != ECONNABORTED))
+				msg(MSG_ERR, "serving thread ends: %s", strerror(n ? errno : EIO));
+			break;
+		}
+		fuse_session_process_buf(e->session, &buf);
+	}
+	fuse_session_exit(e->session);
+	return NULL;
+}
+
+static int start_servers(struct fuse_export *e)
+{
+	pthread_attr_t attr;
+	sigset_t all, old;
+	int r = 0;
+
+	sigfillset(&all);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited: no signal is ever taken by them */
+	for (; e->running < SERVERS && !r; e->running += !r) {
+		e->servers[e->running].export = e;
+		r = -pthread_create(&e->servers[e->running].thread, &attr, serve,
+				    &e->servers[e->running]);
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return r;
+}
+
+static int mount_detached(int fuse_fd, int *ret_mount_fd)
+{
+	_cleanup_close_ int fs_fd = fsopen("fuse", FSOPEN_CLOEXEC);
+	char fd_text[16];
+	int fd;
+
+	if (fs_fd < 0)
+		return -errno;
+	snprintf(fd_text, sizeof(fd_text), "%d", fuse_fd);
+	if (fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", "cowfs", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "fd", fd_text, 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "rootmode", "40000", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "user_id", "0", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "group_id", "0", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return -errno;
+	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
+		     MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret_mount_fd = fd;
+	return 0;
+}
+
+static int new_session(struct fuse_export *e, int fuse_fd)
+{
+	char *argv[] = {(char *)"cowfs", NULL};
+	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
+	char path[32];
+
+	e->session = fuse_session_new(&args, &ops, sizeof(ops), e);
+	fuse_opt_free_args(&args);
+	if (!e->session)
+		return -ENOMEM;
+	e->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
+	if (e->fuse_fd < 0)
+		return -errno;
+	snprintf(path, sizeof(path), "/dev/fd/%d", e->fuse_fd);
+	if (fuse_session_mount(e->session, path) < 0) {
+		close(e->fuse_fd);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int wait_init(struct fuse_export *e)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += START_TIMEOUT_S;
+	while (sem_timedwait(&e->init_done, &until) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return e->init_result;
+}
+
+static void free_export(struct fuse_export *e)
+{
+	if (e->session)
+		fuse_session_destroy(e->session);
+	for (unsigned i = 0; i < SERVERS; i++)
+		free(e->servers[i].buf);
+	sem_destroy(&e->init_done);
+	free(e);
+}
+
+static int new_export(struct fuse_export **ret, struct view *v, int fuse_fd)
+{
+	struct fuse_export *e = calloc(1, sizeof(*e));
+	int r = 0;
+
+	if (!e)
+		return -ENOMEM;
+	e->view = v;
+	sem_init(&e->init_done, 0, 0);
+	for (unsigned i = 0; i < SERVERS && !r; i++)
+		if (!(e->servers[i].buf = io_alloc(BUF_BYTES)))
+			r = -ENOMEM;
+	if (!r)
+		r = new_session(e, fuse_fd);
+	if (r < 0) {
+		free_export(e);
+		return r;
+	}
+	*ret = e;
+	return 0;
+}
+
+int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int *ret_file_fd)
+{
+	_cleanup_close_ int mount_fd = -1;
+	struct fuse_export *e;
+	int file_fd = -1, r;
+
+	r = new_export(&e, v, fuse_fd);
+	if (r < 0)
+		return r;
+	r = mount_detached(e->fuse_fd, &mount_fd);
+	if (!r)
+		r = start_servers(e);
+	if (!r)
+		r = wait_init(e);
+	if (!r) {
+		file_fd = openat(mount_fd, VOLUME_NAME, O_RDWR | O_DIRECT | O_CLOEXEC);
+		if (file_fd < 0)
+			r = -errno;
+	}
+	if (r < 0) {
+		if (mount_fd >= 0)
+			close(steal_fd(&mount_fd)); /* the last one: wakes the threads */
+		fuse_export_stop(e);
+		return r;
+	}
+	*ret_file_fd = file_fd;
+	*ret = e;
+	return 0;
+}
+
+void fuse_export_stop(struct fuse_export *e)
+{
+	for (unsigned i = 0; i < e->running; i++)
+		pthread_join(e->servers[i].thread, NULL);
+	free_export(e);
+}

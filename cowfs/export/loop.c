@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Loop device: attach with direct I/O, queue limits, detach that really waits.
+ *
+ * Notes on the design
+ * - LOOP_CLR_FD is a request, not a deed: with another opener (udev's probe, a status tool) the
+ *   device is only marked AUTOCLEAR and lives on. So detach claims the device first (O_EXCL: no
+ *   mount can come in between), asks, closes, and then looks until the device no longer stands on
+ *   our file.
+ * - max_sectors_kb: a request above FUSE's max_write would be cut in two behind the loop driver's
+ *   back. discard_max_bytes: the default of 4 GiB is one fallocate under the inode's lock.
+ */
+#include "export/loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <linux/fs.h>
+#include <linux/loop.h>
+
+#include "base/io.h"
+
+#define ATTACH_TRIES 64
+#define MAX_SECTORS_KB 1024u
+#define DISCARD_MAX_BYTES (64 * MIB)
+#define DETACH_WAIT_NS (5 * 1000000000ull)
+#define DETACH_POLL_NS 2000000
+
+static int open_again(const struct loop_dev *d, int flags)
+{
+	int fd = openat(d->dev_dirfd, strrchr(d->path, '/') + 1, flags | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* One try: -EBUSY when another process configured the same free device first. */
+static int take_free(struct loop_dev *d, int ctl_fd, const struct loop_config *config)
+{
+	int n = ioctl(ctl_fd, LOOP_CTL_GET_FREE), fd, r;
+	struct stat st;
+
+	if (n < 0)
+		return -errno;
+	d->number = (unsigned)n;
+	snprintf(d->path, sizeof(d->path), "/dev/loop%d", n);
+	fd = open_again(d, O_RDWR);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0 || ioctl(fd, LOOP_CONFIGURE, config) < 0) {
+		r = -errno;
+		close(fd);
+		return r;
+	}
+	d->rdev = st.st_rdev;
+	d->fd = fd;
+	return 0;
+}
+
+static int lower_limit(int queue_dirfd, const char *name, uint64_t max)
+{
+	char text[24];
+	uint64_t now;
+	int r = io_read_u64(queue_dirfd, name, &now);
+
+	if (r < 0 || now <= max)
+		return r;
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)max);
+	return io_write_text(queue_dirfd, name, text);
+}
+
+static int set_queue(const struct loop_dev *d, unsigned read_ahead_kb)
+{
+	_cleanup_close_ int queue_dirfd = -1;
+	char path[64];
+	int r;
+
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue", major(d->rdev), minor(d->rdev));
+	queue_dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (queue_dirfd < 0)
+		return -errno;
+	r = lower_limit(queue_dirfd, "max_sectors_kb", MAX_SECTORS_KB);
+	if (!r)
+		r = lower_limit(queue_dirfd, "discard_max_bytes", DISCARD_MAX_BYTES);
+	if (!r && ioctl(d->fd, BLKRASET, read_ahead_kb * 2ul) < 0)
+		r = -errno;
+	return r;
+}
+
+static int verify(const struct loop_dev *d)
+{
+	_cleanup_close_ int fd = -1;
+	_cleanup_free_ void *buf = NULL;
+	struct loop_info64 info;
+
+	if (ioctl(d->fd, LOOP_GET_STATUS64, &info) < 0)
+		return -errno;
+	if (!(info.lo_flags & LO_FLAGS_DIRECT_IO))
+		return -EOPNOTSUPP;
+	fd = open_again(d, O_RDONLY | O_DIRECT);
+	if (fd < 0)
+		return fd;
+	buf = io_alloc(COW_BLK_BYTES);
+	return buf ? io_pread_full(fd, buf, COW_BLK_BYTES, 0) : -ENOMEM;
+}
+
+int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label)
+{
+	struct loop_config config = {
+		.fd = (uint32_t)file_fd, .block_size = 512, .info.lo_flags = LO_FLAGS_DIRECT_IO};
+	struct loop_dev d = {.fd = -1};
+	_cleanup_close_ int dev_dirfd = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int ctl_fd = -1;
+	int r = -EBUSY;
+
+	if (dev_dirfd < 0)
+		return -errno;
+	ctl_fd = openat(dev_dirfd, "loop-control", O_RDWR | O_CLOEXEC);
+	if (ctl_fd < 0)
+		return -errno;
+	d.dev_dirfd = dev_dirfd;
+	snprintf((char *)config.info.lo_file_name, LO_NAME_SIZE, "%s", label);
+	for (int i = 0; i < ATTACH_TRIES && r == -EBUSY; i++)
+		r = take_free(&d, ctl_fd, &config);
+	if (r < 0)
+		return r;
+	r = set_queue(&d, read_ahead_kb);
+	if (!r)
+		r = verify(&d);
+	if (r < 0) {
+		ioctl(d.fd, LOOP_CLR_FD);
+		close(d.fd);
+		return r;
+	}
+	steal_fd(&dev_dirfd);
+	*ret = d;
+	return 0;
+}
+
+int loop_in_use(const struct loop_dev *d)
+{
+	int fd = open_again(d, O_RDONLY | O_EXCL);
+
+	if (fd < 0)
+		return fd == -EBUSY ? 1 : fd;
+	close(fd);
+	return 0;
+}
+
+/* Does the device still stand on the file that info tells? 1, 0 or -errno; the new descriptor in
+ * *ret_fd if 1. */
+static int still_attached(const struct loop_dev *d, const struct loop_info64 *info, int *ret_fd)
+{
+	int fd = open_again(
+		d,
+		O_RDONLY); /* closing a writable one wakes udev, whose probe we would then meet */
+	struct loop_info64 now;
+
+	if (fd == -ENXIO || fd == -ENOENT) /* already on its way out, or removed */
+		return 0;
+	if (fd < 0)
+		return fd;
+	if (ioctl(fd, LOOP_GET_STATUS64, &now) == 0 && now.lo_device == info->lo_device &&
+	    now.lo_inode == info->lo_inode) {
+		*ret_fd = fd;
+		return 1;
+	}
+	close(fd);
+	return 0;
+}
+
+int loop_detach(struct loop_dev *d)
+{
+	const struct timespec nap = {.tv_nsec = DETACH_POLL_NS};
+	uint64_t until_ns = now_ns() + DETACH_WAIT_NS;
+	struct loop_info64 info;
+	int fd = open_again(d, O_RDONLY | O_EXCL), r;
+
+	if (fd < 0)
+		return fd;
+	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0 || ioctl(fd, LOOP_CLR_FD) < 0) {
+		r = -errno;
+		close(fd);
+		return r;
+	}
+	close(d->fd);
+	d->fd = fd;
+	for (;;) {
+		close(steal_fd(&d->fd));
+		r = still_attached(d, &info, &d->fd);
+		if (r < 0)
+			return r;
+		if (r == 0)
+			break;
+		if (now_ns() > until_ns) {
+			/* somebody else has it open: take AUTOCLEAR back and stay attached */
+			info.lo_flags &= ~(uint32_t)LO_FLAGS_AUTOCLEAR;
+			ioctl(d->fd, LOOP_SET_STATUS64, &info);
+			return -EBUSY;
+		}
+		nanosleep(&nap, NULL);
+	}
+	close(steal_fd(&d->dev_dirfd));
+	return 0;
+}

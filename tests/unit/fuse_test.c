@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The FUSE file against the real kernel, over a view of this test's own making: memory, and errors
+ * when asked for. What the kernel sees must be whole or an error, zero after a punch, and gone
+ * after the stop.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <linux/falloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/io.h"
+#include "export/fuse.h"
+#include "scratch.h"
+
+#define VOLUME_BYTES (16 * MIB)
+
+struct view {
+	char *data;
+	atomic_int error; /* what each call returns, if not 0 */
+	atomic_ulong reads, writes, punches, max_bytes;
+};
+
+static struct view view;
+static struct fuse_export *export;
+static int fuse_fd = -1, file_fd = -1;
+static unsigned fds_before;
+
+static bool inside(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+{
+	if (len_bytes > v->max_bytes)
+		v->max_bytes = len_bytes;
+	return off_bytes <= VOLUME_BYTES && len_bytes <= VOLUME_BYTES - off_bytes;
+}
+
+uint64_t view_volume_blks(const struct view *v)
+{
+	(void)v;
+	return VOLUME_BYTES / COW_BLK_BYTES;
+}
+
+int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	v->reads++;
+	if (v->error || !inside(v, off_bytes, len_bytes))
+		return v->error ? v->error : -EINVAL;
+	memcpy(buf, v->data + off_bytes, len_bytes);
+	return 0;
+}
+
+int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	v->writes++;
+	if (v->error || !inside(v, off_bytes, len_bytes))
+		return v->error ? v->error : -EINVAL;
+	memcpy(v->data + off_bytes, buf, len_bytes);
+	return 0;
+}
+
+int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+{
+	v->punches++;
+	if (v->error || !inside(v, off_bytes, len_bytes))
+		return v->error ? v->error : -EINVAL;
+	memset(v->data + off_bytes, 0, len_bytes);
+	return 0;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	alarm(60);
+	fds_before = count_fds();
+	view = (struct view){.data = io_alloc(VOLUME_BYTES)};
+	for (size_t i = 0; i < VOLUME_BYTES / 8; i++)
+		((uint64_t *)view.data)[i] = i * 0x9E3779B97F4A7C15u;
+	fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	return fuse_export_start(&export, &view, fuse_fd, &file_fd);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	if (file_fd >= 0)
+		close(steal_fd(&file_fd));
+	fuse_export_stop(export);
+	close(fuse_fd);
+	free(view.data);
+	alarm(0);
+	return count_fds() == fds_before ? 0 : -1;
+}
+
+static void test_is_one_hidden_file(void **state)
+{
+	char info[16384];
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(fstat(file_fd, &st), 0);
+	assert_true(S_ISREG(st.st_mode));
+	assert_int_equal(st.st_size, VOLUME_BYTES);
+	assert_true(fcntl(file_fd, F_GETFL) & O_DIRECT);
+	assert_true(io_read_text(AT_FDCWD, "/proc/self/mountinfo", info, sizeof(info)) > 0);
+	assert_null(strstr(info, " - fuse cowfs"));
+}
+
+static void test_read_write_whole(void **state)
+{
+	static const struct {
+		uint64_t off_bytes;
+		size_t len_bytes;
+	} ranges[] = {{0, 4096},       {512, 512},	    {1536, 7168},
+		      {4096, 1 * MIB}, {3 * 4096, 3 * MIB}, {VOLUME_BYTES - 4096, 4096},
+		      {100, 1}};
+	_cleanup_free_ char *buf = io_alloc(4 * MIB);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {
+		uint64_t off = ranges[i].off_bytes;
+		size_t len = ranges[i].len_bytes;
+
+		assert_int_equal(pread(file_fd, buf, len, (off_t)off), len);
+		assert_memory_equal(buf, view.data + off, len);
+		memset(buf, 'a' + (int)i, len);
+		assert_int_equal(pwrite(file_fd, buf, len, (off_t)off), len);
+		assert_memory_equal(buf, view.data + off, len);
+	}
+	assert_true(view.max_bytes == MIB); /* big requests do come */
+}
+
+static void test_fallocate(void **state)
+{
+	static const int zeroing[] = {FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				      FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+				      FALLOC_FL_ZERO_RANGE};
+	char zero[1024] = {0};
+	struct stat st;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(zeroing); i++) {
+		off_t off = (off_t)(8192 * (i + 1) + 512);
+		char before = view.data[off - 1], after = view.data[off + 1024];
+
+		assert_int_equal(fallocate(file_fd, zeroing[i], off, 1024), 0);
+		assert_memory_equal(view.data + off, zero, 1024);
+		assert_int_equal(view.data[off - 1], before);
+		assert_int_equal(view.data[off + 1024], after);
+	}
+	assert_int_equal(view.punches, ARRAY_SIZE(zeroing));
+	assert_int_equal(fallocate(file_fd, 0, 0, 4096), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(fallocate(file_fd, FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(fallocate(file_fd, FALLOC_FL_ZERO_RANGE, VOLUME_BYTES - 4096, 8192), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(view.punches, ARRAY_SIZE(zeroing));
+	assert_int_equal(fallocate(file_fd, zeroing[0], 0, VOLUME_BYTES), 0);
+	assert_int_equal(fstat(file_fd, &st), 0);
+	assert_int_equal(st.st_size, VOLUME_BYTES);
+	for (size_t i = 0; i < VOLUME_BYTES; i += 512)
+		assert_int_equal(view.data[i], 0);
+}
+
+static void assert_all_fail(int view_error, int expected)
+{
+	_cleanup_free_ char *buf = io_alloc(2 * MIB);
+
+	view.error = view_error;
+	assert_int_equal(pwrite(file_fd, buf, 2 * MIB, 0), -1);
+	assert_int_equal(errno, expected);
+	assert_int_equal(pread(file_fd, buf, 4096, 0), -1);
+	assert_int_equal(errno, expected);
+	assert_int_equal(fallocate(file_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
+			 -1);
+	assert_int_equal(errno, expected);
+	view.error = 0;
+	assert_int_equal(pread(file_fd, buf, 4096, 0), 4096);
+}
+
+static void test_errors(void **state)
+{
+	(void)state;
+	assert_all_fail(-ENOSPC, ENOSPC);
+	assert_all_fail(-EIO, EIO);
+	assert_all_fail(-EBADMSG, EIO);
+	assert_all_fail(-ENOMEM, EIO);
+	/* a mode that the view refuses must not switch the kernel's fallocate off for ever */
+	assert_int_equal(fallocate(file_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
+			 0);
+}
+
+static void test_fsync_is_free(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(fsync(file_fd), 0);
+	assert_int_equal(fdatasync(file_fd), 0);
+	assert_int_equal(view.reads + view.writes, 0);
+}
+
+/* Only the main thread takes signals. */
+static void test_signals_are_blocked(void **state)
+{
+	DIR *dir = opendir("/proc/self/task");
+	unsigned serving = 0;
+	struct dirent *e;
+
+	(void)state;
+	while ((e = readdir(dir))) {
+		char path[300], text[4096], *mask;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
+		if (atoi(e->d_name) <= 0 || atoi(e->d_name) == getpid() ||
+		    io_read_text(AT_FDCWD, path, text, sizeof(text)) < 0)
+			continue;
+		mask = strstr(text, "SigBlk:");
+		assert_non_null(mask);
+		serving += (strtoull(mask + 7, NULL, 16) >> (SIGTERM - 1)) & 1;
+	}
+	closedir(dir);
+	assert_in_range(serving, 4, 16);
+}
+
+struct stripe {
+	pthread_t thread;
+	unsigned number;
+	bool ok;
+};
+
+static void *hammer(void *arg)
+{
+	struct stripe *s = arg;
+	_cleanup_free_ char *buf = io_alloc(8192);
+
+	s->ok = true;
+	for (unsigned i = 0; i < 2000 && s->ok; i++) {
+		off_t off = (off_t)((i % 256) * 65536 + s->number * 8192);
+
+		memset(buf, (int)(s->number + i), 8192);
+		s->ok = pwrite(file_fd, buf, 8192, off) == 8192;
+		memset(buf, 0, 8192);
+		s->ok &= pread(file_fd, buf, 8192, off) == 8192 &&
+			 buf[0] == (char)(s->number + i) && buf[8191] == buf[0];
+	}
+	return NULL;
+}
+
+static void test_parallel(void **state)
+{
+	struct stripe stripes[8] = {0};
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_SIZE(stripes); i++) {
+		stripes[i].number = i;
+		assert_int_equal(pthread_create(&stripes[i].thread, NULL, hammer, &stripes[i]), 0);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(stripes); i++) {
+		pthread_join(stripes[i].thread, NULL);
+		assert_true(stripes[i].ok);
+	}
+}
+
+/* With the loop device on top, and the order of an orderly end. */
+static void test_with_loop(void **state)
+{
+	_cleanup_free_ char *buf = io_alloc(MIB);
+	uint64_t range[2] = {5 * MIB, MIB};
+	struct loop_dev d;
+
+	(void)state;
+	assert_int_equal(loop_attach(&d, file_fd, 128, "cowfs-test:fuse"), 0);
+	close(steal_fd(&file_fd));
+	memset(buf, 0x77, MIB);
+	assert_int_equal(io_pwrite_full(d.fd, buf, MIB, 4 * MIB), 0);
+	assert_int_equal(fsync(d.fd), 0);
+	assert_memory_equal(view.data + 4 * MIB, buf, MIB);
+	assert_int_equal(ioctl(d.fd, BLKDISCARD, range), 0);
+	assert_int_equal(view.data[5 * MIB], 0);
+	assert_int_equal(view.data[6 * MIB - 1], 0);
+	view.error = -ENOSPC;
+	assert_int_equal(io_pwrite_full(d.fd, buf, 4096, 0), 0);
+	assert_int_equal(fsync(d.fd), -1);
+	view.error = 0;
+	assert_int_equal(loop_detach(&d), 0);
+}
+
+static void test_bad_descriptor(void **state)
+{
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), fd = -7;
+	struct fuse_export *e = NULL;
+	unsigned fds = count_fds();
+
+	(void)state;
+	assert_true(fuse_export_start(&e, &view, null_fd, &fd) < 0);
+	assert_true(fuse_export_start(&e, &view, -1, &fd) < 0);
+	assert_null(e);
+	assert_int_equal(fd, -7);
+	assert_int_equal(count_fds(), fds);
+	close(null_fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_is_one_hidden_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_read_write_whole, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_fallocate, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_fsync_is_free, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_signals_are_blocked, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_parallel, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_with_loop, setup, teardown),
+		cmocka_unit_test(test_bad_descriptor),
+	};
+
+	if (scratch_not_root("fuse_test"))
+		return 0;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

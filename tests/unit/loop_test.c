@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/* The loop device over an image file: what attach promises, and a detach that knows when it is
+ * done. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <sys/sysmacros.h>
+
+#include "base/io.h"
+#include "scratch.h"
+
+#define IMAGE_BYTES (8 * MIB)
+
+static struct scratch s;
+
+static int setup(void **state)
+{
+	(void)state;
+	return scratch_new(&s, NULL, IMAGE_BYTES) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	scratch_free(&s);
+	return 0;
+}
+
+static uint64_t queue_value(const char *name)
+{
+	char path[128];
+	uint64_t v = UINT64_MAX;
+
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue/%s", major(s.loop.rdev),
+		 minor(s.loop.rdev), name);
+	assert_int_equal(io_read_u64(AT_FDCWD, path, &v), 0);
+	return v;
+}
+
+static bool attached(void)
+{
+	struct loop_info64 info;
+	int fd = open(s.loop.path, O_RDONLY | O_CLOEXEC), r;
+
+	if (fd < 0)
+		return false;
+	r = ioctl(fd, LOOP_GET_STATUS64, &info);
+	close(fd);
+	return r == 0 && !strcmp((char *)info.lo_file_name, s.label);
+}
+
+static void test_attach(void **state)
+{
+	_cleanup_free_ char *out = io_alloc(8192), *in = io_alloc(8192);
+	_cleanup_close_ int image_fd = open(s.image, O_RDONLY | O_CLOEXEC);
+	struct loop_info64 info;
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(ioctl(s.loop.fd, LOOP_GET_STATUS64, &info), 0);
+	assert_true(info.lo_flags & LO_FLAGS_DIRECT_IO);
+	assert_string_equal((char *)info.lo_file_name, s.label);
+	assert_int_equal(fstat(s.loop.fd, &st), 0);
+	assert_true(st.st_rdev == s.loop.rdev);
+	assert_true(queue_value("max_sectors_kb") <= 1024);
+	assert_true(queue_value("discard_max_bytes") <= 64 * MIB);
+	assert_int_equal(queue_value("read_ahead_kb"), 128);
+	assert_int_equal(queue_value("logical_block_size"), 512);
+
+	memset(out, 0x5a, 8192);
+	assert_int_equal(io_pwrite_full(s.loop.fd, out, 8192, 4096), 0);
+	assert_int_equal(fsync(s.loop.fd), 0);
+	assert_int_equal(io_pread_full(image_fd, in, 8192, 4096), 0);
+	assert_memory_equal(in, out, 8192);
+}
+
+static void test_in_use(void **state)
+{
+	int fd;
+
+	(void)state;
+	assert_int_equal(loop_in_use(&s.loop), 0);
+	fd = open(s.loop.path, O_RDONLY | O_EXCL | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(loop_in_use(&s.loop), 1);
+	assert_int_equal(loop_detach(&s.loop), -EBUSY);
+	assert_true(attached());
+	assert_int_equal(queue_value("read_ahead_kb"), 128);
+	close(fd);
+	assert_int_equal(loop_in_use(&s.loop), 0);
+}
+
+static void *close_later(void *arg)
+{
+	usleep(300000);
+	close(*(int *)arg);
+	return NULL;
+}
+
+static void test_detach_waits_for_other_opener(void **state)
+{
+	int fd = open(s.loop.path, O_RDONLY | O_CLOEXEC);
+	uint64_t begin_ns = now_ns();
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, close_later, &fd), 0);
+	assert_int_equal(loop_detach(&s.loop), 0);
+	assert_true(now_ns() - begin_ns > 250000000);
+	assert_int_equal(s.loop.fd, -1);
+	assert_false(attached());
+	pthread_join(thread, NULL);
+}
+
+static void test_detach_gives_up(void **state)
+{
+	int fd = open(s.loop.path, O_RDONLY | O_CLOEXEC);
+	struct loop_info64 info;
+
+	(void)state;
+	assert_int_equal(loop_detach(&s.loop), -EBUSY);
+	assert_true(s.loop.fd >= 0);
+	assert_int_equal(ioctl(s.loop.fd, LOOP_GET_STATUS64, &info), 0);
+	assert_false(info.lo_flags & LO_FLAGS_AUTOCLEAR);
+	close(fd);
+	assert_true(attached());
+	assert_int_equal(loop_detach(&s.loop), 0);
+	assert_false(attached());
+}
+
+/* ramfs has no direct I/O: refused, and nothing stays behind. */
+static void test_no_direct_io(void **state)
+{
+	struct loop_dev d = {.fd = -7};
+	char path[128];
+	unsigned fds;
+	int fd;
+
+	(void)state;
+	assert_int_equal(mount("none", s.mnt, "ramfs", 0, NULL), 0);
+	snprintf(path, sizeof(path), "%s/image", s.mnt);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, IMAGE_BYTES), 0);
+	fds = count_fds();
+	assert_int_equal(loop_attach(&d, fd, 128, "cowfs-test:ramfs"), -EOPNOTSUPP);
+	assert_int_equal(d.fd, -7);
+	assert_int_equal(count_fds(), fds);
+	close(fd);
+	/* the file is free again: the device that was taken lets it go */
+	assert_int_equal(umount(s.mnt), 0);
+}
+
+struct racer {
+	pthread_t thread;
+	int result;
+};
+
+static void *attach_detach(void *arg)
+{
+	struct racer *racer = arg;
+	int fd = open(s.dir, O_TMPFILE | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
+
+	if (fd < 0 || ftruncate(fd, IMAGE_BYTES) < 0)
+		racer->result = -errno;
+	for (int i = 0; i < 20 && !racer->result; i++) {
+		struct loop_dev d;
+
+		racer->result = loop_attach(&d, fd, 128, s.label);
+		if (!racer->result)
+			racer->result = loop_detach(&d);
+	}
+	close(fd);
+	return NULL;
+}
+
+static void test_race_for_free_device(void **state)
+{
+	struct racer racers[4] = {0};
+	unsigned fds = count_fds();
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(racers); i++)
+		assert_int_equal(pthread_create(&racers[i].thread, NULL, attach_detach, &racers[i]),
+				 0);
+	for (size_t i = 0; i < ARRAY_SIZE(racers); i++) {
+		pthread_join(racers[i].thread, NULL);
+		assert_int_equal(racers[i].result, 0);
+	}
+	assert_int_equal(count_fds(), fds);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_attach, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_in_use, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_detach_waits_for_other_opener, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_detach_gives_up, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_direct_io, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_race_for_free_device, setup, teardown),
+	};
+
+	if (scratch_not_root("loop_test"))
+		return 0;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
