@@ -19,12 +19,14 @@ struct quiesce_target {
 	int proc_dirfd;	  /* descriptor of /proc, kept from start: nothing else is looked up */
 	dev_t dev;	  /* st_dev of the loop device's file system = rdev of the loop device */
 	int loop_fd;	  /* the loop block device, for fsync when nothing is mounted */
-	/* tells the parent (dead-man): fd of the frozen root, or -1 after the thaw. May be NULL. */
+	/* Tells the parent (dead-man): a descriptor of the root before the freeze is asked for and
+	 * again when it has come, -1 after the thaw (or when it shall stay frozen). Called by either
+	 * thread, never by both at once; ctx must outlive the last freeze. May be NULL. */
 	void (*frozen)(void *ctx, int mount_fd);
 	void *ctx;
 	uint64_t bounce_ns; /* 0: 500 ms */
 	uint64_t giveup_ns; /* 0: 30 s */
-	bool stay_frozen;   /* shutdown: no thaw */
+	bool stay_frozen;   /* shutdown: no thaw unless seal fails */
 };
 
 struct quiesce_report {
@@ -39,13 +41,18 @@ struct quiesce_report {
 /*
  * seal(ctx) runs while the file system is frozen (or not mounted, after fsync of the device) and must
  * be quick; its error is returned after the thaw. Errors before: -EOPNOTSUPP this file system has no
- * freeze and is mounted read-write; -EBUSY somebody else has frozen it; -ETIMEDOUT.
+ * freeze and is mounted read-write; -EBUSY somebody else has frozen it; -ETIMEDOUT; -EALREADY a
+ * freeze that timed out earlier still hangs; -ESTALE the device is claimed, but not by a mount that
+ * this process or pid 1 can see (lazily unmounted, other namespace, fsck). After seal: -ECANCELED
+ * somebody thawed meanwhile, so what was sealed is no consistent image.
+ * *ret is filled in any case: who hung is the news.
  */
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		struct quiesce_report *ret) MUST_CHECK;
 
 /* Is a file system of this device mounted anywhere this process (or pid 1) can see? Copies the mount
  * point if where != NULL. 1, 0 or -errno. */
-int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes, bool *ret_readonly);
+int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes,
+		       bool *ret_readonly /* may be NULL */);
 
 #endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* Finds tasks that sleep inside a writing call on one file system, bounces them. For quiesce.c. */
+#ifndef COWFS_COMMIT_BOUNCE_H
+#define COWFS_COMMIT_BOUNCE_H
+
+#include <sys/types.h>
+
+#include "base/util.h"
+
+/*
+ * st_dev: of the files of the file system. Each such process gets SIGSTOP and, when the sleeping
+ * task has stopped (at the latest after 200 ms), SIGCONT. Returns how many tasks; copies "comm[pid]"
+ * of the first one to culprit if that is still empty. Allocates; looks up nothing outside
+ * proc_dirfd; touches no file data.
+ */
+unsigned bounce_writers(int proc_dirfd, dev_t st_dev, char *culprit, size_t size_bytes);
+
+#endif

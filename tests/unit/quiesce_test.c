@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Quiesce on scratch file systems of the real kernel: what is frozen is clean, what hangs is
+ * bounced and unharmed, what cannot be frozen says so, and nothing stays frozen.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <sys/syscall.h>
+
+#include "base/io.h"
+#include "commit/quiesce.h"
+#include "scratch.h"
+
+#define EXT4 "mkfs.ext4 -q -F"
+#define EXT4_BYTES (32 * MIB)
+
+static struct scratch s;
+static int proc_dirfd = -1;
+
+struct probe {
+	unsigned calls;
+	int result;	     /* what the seal returns */
+	bool thaw;	     /* somebody thaws meanwhile */
+	bool was_frozen;     /* FIFREEZE said EBUSY */
+	bool needs_recovery; /* as the device tells it */
+	char told[8];	     /* callback: 'F' and 'T' */
+};
+
+static bool is_frozen(void)
+{
+	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	if (ioctl(fd, FIFREEZE, 0) < 0)
+		return errno == EBUSY;
+	ioctl(fd, FITHAW, 0);
+	return false;
+}
+
+static int seal(void *ctx)
+{
+	struct probe *p = ctx;
+
+	p->calls++;
+	p->was_frozen = is_frozen();
+	p->needs_recovery = scratch_needs_recovery(&s);
+	if (p->thaw)
+		scratch_thaw(&s);
+	return p->result;
+}
+
+static void told(void *ctx, int mount_fd)
+{
+	struct probe *p = ctx;
+	size_t n = strlen(p->told);
+
+	if (n + 1 < sizeof(p->told))
+		p->told[n] = mount_fd >= 0 ? 'F' : 'T';
+}
+
+static struct quiesce_target target(struct probe *p)
+{
+	return (struct quiesce_target){.proc_dirfd = proc_dirfd,
+				       .dev = s.loop.rdev,
+				       .loop_fd = s.loop.fd,
+				       .frozen = told,
+				       .ctx = p};
+}
+
+static int setup_ext4(void **state)
+{
+	(void)state;
+	return scratch_new(&s, EXT4, EXT4_BYTES) && scratch_mount(&s, "ext4", 0) == 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	scratch_thaw(&s);
+	scratch_free(&s);
+	return 0;
+}
+
+static void write_file(const char *name, size_t len_bytes)
+{
+	_cleanup_free_ char *buf = io_alloc(len_bytes);
+	char path[160];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", s.mnt, name);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	memset(buf, 'x', len_bytes);
+	assert_int_equal(io_write_full(fd, buf, len_bytes), 0);
+	close(fd);
+}
+
+static void test_freeze_seal_thaw(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	unsigned fds = count_fds();
+
+	(void)state;
+	write_file("dirty", 4 * MIB);
+	assert_true(scratch_needs_recovery(&s));
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_int_equal(p.calls, 1);
+	assert_true(p.was_frozen);
+	assert_false(p.needs_recovery);
+	assert_string_equal(p.told, "FFT");
+	assert_true(rep.mounted && rep.frozen && !rep.readonly);
+	assert_int_equal(rep.bounced, 0);
+	assert_false(is_frozen());
+	assert_int_equal(count_fds(), fds);
+	printf("           sync %.3f ms, freeze %.3f ms, frozen %.3f ms\n",
+	       (double)rep.sync_ns / 1e6, (double)rep.freeze_ns / 1e6, (double)rep.frozen_ns / 1e6);
+	assert_int_equal(umount(s.mnt), 0);
+}
+
+static void test_seal_error(void **state)
+{
+	struct probe p = {.result = -ENOMEM};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOMEM);
+	assert_false(is_frozen());
+	t.stay_frozen = true;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOMEM);
+	assert_false(is_frozen());
+}
+
+static void test_stay_frozen(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	t.stay_frozen = true;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_string_equal(p.told, "FFT");
+	assert_true(is_frozen());
+}
+
+static void test_frozen_by_others(void **state)
+{
+	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	assert_int_equal(ioctl(fd, FIFREEZE, 0), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -EBUSY);
+	assert_int_equal(p.calls, 0);
+	assert_true(is_frozen());
+	assert_int_equal(ioctl(fd, FITHAW, 0), 0);
+}
+
+static void test_thawed_by_others(void **state)
+{
+	struct probe p = {.thaw = true};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ECANCELED);
+}
+
+static void test_readonly_mount(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(rep.readonly && p.calls == 1 && !p.needs_recovery);
+}
+
+static void test_find_mount(void **state)
+{
+	char where[256] = "";
+	bool readonly = true;
+
+	(void)state;
+	assert_int_equal(
+		quiesce_find_mount(proc_dirfd, s.loop.rdev, where, sizeof(where), &readonly), 1);
+	assert_string_equal(where, s.mnt); /* it has a space in it */
+	assert_false(readonly);
+	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
+	assert_int_equal(quiesce_find_mount(proc_dirfd, s.loop.rdev, NULL, 0, &readonly), 1);
+	assert_true(readonly);
+	assert_int_equal(umount(s.mnt), 0);
+	assert_int_equal(quiesce_find_mount(proc_dirfd, s.loop.rdev, NULL, 0, &readonly), 0);
+}
+
+static void test_not_mounted(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	int fd;
+
+	(void)state;
+	assert_int_equal(umount(s.mnt), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 1 && !rep.mounted && !rep.frozen);
+	assert_string_equal(p.told, "");
+	fd = open(s.loop.path, O_RDONLY | O_EXCL | O_CLOEXEC); /* fsck */
+	assert_true(fd >= 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
+	assert_int_equal(p.calls, 1);
+	close(fd);
+}
+
+/* Something else lies over the mount point, or it was unmounted lazily: never take the wrong one
+ * for it. */
+static void test_mount_out_of_reach(void **state)
+{
+	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	assert_int_equal(mount("none", s.mnt, "tmpfs", 0, NULL), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
+	assert_int_equal(umount(s.mnt), 0);
+	assert_int_equal(umount2(s.mnt, MNT_DETACH), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
+	assert_int_equal(p.calls, 0);
+}
+
+/* What only pid 1 sees: a /proc of our own making. */
+static void test_mount_of_init(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	char path[160], info[16384];
+	int r;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/proc", s.dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(mount("none", path, "tmpfs", 0, NULL), 0);
+	t.proc_dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(mkdirat(t.proc_dirfd, "self", 0700), 0);
+	assert_int_equal(mkdirat(t.proc_dirfd, "1", 0700), 0);
+	assert_int_equal(symlinkat("/", t.proc_dirfd, "self/root"), 0);
+	assert_int_equal(symlinkat("/", t.proc_dirfd, "1/root"), 0);
+	close(openat(t.proc_dirfd, "self/mountinfo", O_CREAT | O_WRONLY, 0600));
+	close(openat(t.proc_dirfd, "1/mountinfo", O_CREAT | O_WRONLY, 0600));
+	r = io_read_text(proc_dirfd, "self/mountinfo", info, sizeof(info) - 1);
+	assert_true(r > 0);
+	strcat(info, "\n");
+	assert_int_equal(io_write_text(t.proc_dirfd, "1/mountinfo", info), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(rep.frozen && p.was_frozen);
+	close(t.proc_dirfd);
+	assert_int_equal(umount(path), 0);
+	rmdir(path);
+}
+
+/* ---- a writer that sleeps in splice ---- */
+
+struct splicer {
+	pid_t pid;
+	int feed_fd;
+};
+
+static long do_splice(int pipe_fd)
+{
+	char path[160];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/spliced", s.mnt);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	return splice(pipe_fd, NULL, fd, NULL, 5, 0);
+}
+
+static char state_of(pid_t pid)
+{
+	char path[64], text[256];
+
+	snprintf(path, sizeof(path), "%d/stat", pid);
+	return io_read_text(proc_dirfd, path, text, sizeof(text)) < 0 ? '?' : strrchr(text, ')')[2];
+}
+
+/* Returns when the task sleeps in its system call. */
+static struct splicer splicer_start(void)
+{
+	struct splicer sp;
+	char path[64], text[256];
+	int pair[2];
+
+	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+	sp.pid = fork();
+	if (sp.pid == 0) {
+		close(pair[1]);
+		_exit(do_splice(pair[0]) == 5 ? 0 : 1);
+	}
+	close(pair[0]);
+	sp.feed_fd = pair[1];
+	snprintf(path, sizeof(path), "%d/syscall", sp.pid);
+	do {
+		usleep(1000);
+		assert_true(io_read_text(proc_dirfd, path, text, sizeof(text)) > 0);
+	} while (atol(text) != SYS_splice || state_of(sp.pid) != 'S');
+	return sp;
+}
+
+static void assert_spliced(void)
+{
+	char path[160], text[16];
+
+	snprintf(path, sizeof(path), "%s/spliced", s.mnt);
+	assert_int_equal(io_read_text(AT_FDCWD, path, text, sizeof(text)), 5);
+	assert_string_equal(text, "hello");
+}
+
+static void test_bounce(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	struct splicer sp = splicer_start();
+	char culprit[64];
+	int status;
+
+	(void)state;
+	t.bounce_ns = 100000000;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.was_frozen && !p.needs_recovery);
+	assert_int_equal(rep.bounced, 1);
+	snprintf(culprit, sizeof(culprit), "quiesce_test[%d]", sp.pid);
+	assert_string_equal(rep.culprit, culprit);
+	assert_true(rep.freeze_ns >= t.bounce_ns && rep.freeze_ns < 3000000000u);
+	printf("           freeze behind a splice %.1f ms, frozen %.3f ms\n",
+	       (double)rep.freeze_ns / 1e6, (double)rep.frozen_ns / 1e6);
+	/* unharmed: it goes on sleeping, and its data arrive */
+	usleep(20000);
+	assert_int_equal(waitpid(sp.pid, &status, WNOHANG | WUNTRACED), 0);
+	assert_int_equal(state_of(sp.pid), 'S');
+	assert_int_equal(io_write_full(sp.feed_fd, "hello", 5), 0);
+	assert_int_equal(waitpid(sp.pid, &status, 0), sp.pid);
+	assert_int_equal(status, 0);
+	assert_spliced();
+	close(sp.feed_fd);
+}
+
+static void *splice_thread(void *arg)
+{
+	return (void *)(intptr_t)do_splice(*(int *)arg);
+}
+
+/* Our own splice: never bounced, so the freeze is given up; later it thaws by itself. */
+static void test_giveup(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	pthread_t thread;
+	void *spliced;
+	int pair[2];
+
+	(void)state;
+	t.bounce_ns = 50000000;
+	t.giveup_ns = 200000000;
+	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+	assert_int_equal(pthread_create(&thread, NULL, splice_thread, &pair[0]), 0);
+	usleep(100000);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ETIMEDOUT);
+	assert_int_equal(p.calls, 0);
+	assert_int_equal(rep.bounced, 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -EALREADY);
+	assert_int_equal(io_write_full(pair[1], "hello", 5), 0);
+	pthread_join(thread, &spliced);
+	assert_int_equal((intptr_t)spliced, 5);
+	for (int i = 0; i < 2000 && quiesce_run(&t, seal, &p, &rep) == -EALREADY; i++)
+		usleep(1000);
+	assert_int_equal(p.calls, 1);
+	assert_string_equal(p.told, "FTFFT");
+	assert_false(is_frozen());
+	assert_spliced();
+	close(pair[0]);
+	close(pair[1]);
+}
+
+/* ---- other file systems ---- */
+
+static void mount_other(const char *mkfs, const char *type, uint64_t bytes)
+{
+	if (scratch_new(&s, mkfs, bytes) && scratch_mount(&s, type, 0) == 0)
+		return;
+	printf("           SKIP: no %s here\n", type);
+	scratch_free(&s);
+	skip();
+}
+
+static void test_vfat(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t;
+	struct quiesce_report rep;
+
+	(void)state;
+	mount_other("mkfs.vfat", "vfat", 16 * MIB);
+	t = target(&p);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -EOPNOTSUPP);
+	assert_int_equal(p.calls, 0);
+	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 1 && rep.readonly);
+	scratch_free(&s);
+}
+
+static void test_anonymous_device(const char *mkfs, const char *type, uint64_t bytes,
+				  bool splice_too)
+{
+	struct probe p = {0};
+	struct quiesce_target t;
+	struct quiesce_report rep;
+	struct splicer sp = {0};
+	char where[256];
+
+	mount_other(mkfs, type, bytes);
+	t = target(&p);
+	assert_int_equal(quiesce_find_mount(proc_dirfd, s.loop.rdev, where, sizeof(where), NULL),
+			 1);
+	assert_string_equal(where, s.mnt);
+	if (splice_too) {
+		sp = splicer_start();
+		t.bounce_ns = 100000000;
+	}
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.was_frozen && rep.frozen);
+	assert_int_equal(rep.bounced, splice_too);
+	if (splice_too) {
+		close(sp.feed_fd);
+		waitpid(sp.pid, NULL, 0);
+	}
+	scratch_free(&s);
+}
+
+static void test_btrfs(void **state)
+{
+	(void)state;
+	test_anonymous_device("mkfs.btrfs -f", "btrfs", 128 * MIB, true);
+}
+
+static void test_xfs(void **state)
+{
+	(void)state;
+	test_anonymous_device("mkfs.xfs -f", "xfs", 320 * MIB, false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_freeze_seal_thaw, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_seal_error, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_stay_frozen, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_frozen_by_others, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_thawed_by_others, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_readonly_mount, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_find_mount, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_not_mounted, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_mount_out_of_reach, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_mount_of_init, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_bounce, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_giveup, setup_ext4, teardown),
+		cmocka_unit_test(test_vfat),
+		cmocka_unit_test(test_btrfs),
+		cmocka_unit_test(test_xfs),
+	};
+
+	if (scratch_not_root("quiesce_test"))
+		return 0;
+	proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
