@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Parent and worker.
+ *
+ * Notes on the design
+ * - The link is a SOCK_SEQPACKET pair. Messages of one byte: 'F' with a descriptor of the mount: a
+ *   freeze is asked for, or has come (restarts the timer); 'T' thawed; 'S' serving. Each is
+ *   answered by the same byte.
+ * - The dead-man counts time in slices: a stop of all processes (systemd's killing spree, suspend)
+ *   lets at most one slice pass, so the worker gets its time after it as well.
+ * - FITHAW writes the superblock, through the worker. If that one hangs, so does the thaw:
+ *   therefore it is done by a helper thread, and the parent stays able to see the worker's death
+ *   and to let go of the FUSE descriptor, which ends the hanging. After a death the descriptor goes
+ *   first for the same reason.
+ * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
+ */
+#include "control/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <linux/fs.h>
+
+#include "base/io.h"
+#include "base/msg.h"
+
+#define DEADMAN_NS (10 * 1000000000ull)
+#define SLICE_NS 250000000ull
+#define THAW_TRIES 20 /* slices */
+#define ANSWER_WAIT_S 1
+#define THAW_STACK_BYTES (256 * KIB)
+
+/* Thaws in a thread of its own; one job at a time. */
+struct thawer {
+	int event_fd;
+	int job_fd;   /* owned by the thread while busy */
+	bool started; /* a job for the freeze that is watched now; older ones do not count */
+	atomic_bool busy;
+	atomic_bool thawed; /* the last job was a success */
+};
+
+struct parent {
+	struct keeper_opts opts;
+	pid_t worker;
+	int worker_pidfd, sock_fd, fuse_fd, null_fd;
+	bool serving;
+	int mount_fd; /* of what may be frozen; -1 */
+	uint64_t armed_ns;
+	struct thawer thawer;
+};
+
+/* ---- link ---- */
+
+static int send_message(int sock_fd, char what, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec iov = {.iov_base = &what, .iov_len = 1};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (fd >= 0) {
+		struct cmsghdr *c;
+
+		m.msg_control = control.space;
+		m.msg_controllen = sizeof(control.space);
+		c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	return sendmsg(sock_fd, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+}
+
+/* 1 a message, 0 end of file or nothing in time, -errno; *ret_fd: -1 if none came */
+static int receive_message(int sock_fd, char *what, int *ret_fd)
+{
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = what, .iov_len = 1};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = control.space,
+			   .msg_controllen = sizeof(control.space)};
+	ssize_t n = recvmsg(sock_fd, &m, MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+
+	*ret_fd = -1;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+	return n < 0 ? -errno : (int)n;
+}
+
+/* To the parent, and its answer. */
+static int tell_parent(struct keeper_link *l, char what, int fd)
+{
+	int r = send_message(l->sock_fd, what, fd), none;
+	char answer = 0;
+
+	if (r < 0)
+		return r;
+	/* an answer that came too late last time may still be in the queue */
+	while ((r = receive_message(l->sock_fd, &answer, &none)) == 1 && answer != what)
+		;
+	return r == 1 ? 0 : r < 0 ? r : -EPIPE;
+}
+
+int keeper_serving(struct keeper_link *l)
+{
+	return tell_parent(l, 'S', -1);
+}
+
+void keeper_frozen(void *link, int mount_fd)
+{
+	int r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', mount_fd);
+
+	if (r < 0)
+		msg(MSG_WARN, "parent process does not answer: %s", strerror(-r));
+}
+
+/* ---- thawing ---- */
+
+static void *thawer_main(void *arg)
+{
+	struct thawer *t = arg;
+	uint64_t count;
+
+	while (read(t->event_fd, &count, sizeof(count)) == sizeof(count)) {
+		t->thawed = ioctl(t->job_fd, FITHAW, 0) == 0;
+		close(t->job_fd);
+		t->busy = false;
+	}
+	return NULL;
+}
+
+static int thawer_start(struct thawer *t)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int r;
+
+	t->event_fd = eventfd(0, EFD_CLOEXEC);
+	if (t->event_fd < 0)
+		return -errno;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, THAW_STACK_BYTES);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	r = -pthread_create(&thread, &attr, thawer_main, t);
+	pthread_attr_destroy(&attr);
+	return r;
+}
+
+/* Has it thawed what is frozen? Waits at most wait_ns for the answer; to be asked again if not. */
+static bool thaw(struct thawer *t, int mount_fd, uint64_t wait_ns)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+	uint64_t until_ns = now_ns() + wait_ns, one = 1;
+
+	if (!t->busy && !t->started) {
+		t->job_fd = fcntl(mount_fd, F_DUPFD_CLOEXEC, 3);
+		if (t->job_fd < 0)
+			return false;
+		t->started = true;
+		t->busy = true;
+		if (write(t->event_fd, &one, sizeof(one)) < 0)
+			return false;
+	}
+	while (t->busy && now_ns() < until_ns)
+		nanosleep(&nap, NULL);
+	if (t->busy)
+		return false;
+	if (t->started && t->thawed)
+		return true;
+	t->started = false;
+	return false;
+}
+
+/* ---- the parent's life ---- */
+
+static void drop_mount(struct parent *p)
+{
+	if (p->mount_fd >= 0)
+		close(steal_fd(&p->mount_fd));
+	p->armed_ns = 0;
+	p->thawer.started = false;
+}
+
+static void detach_stdio(struct parent *p)
+{
+	for (int fd = 0; fd < 3 && p->null_fd >= 0; fd++)
+		if (fd != p->opts.kmsg_fd)
+			dup2(p->null_fd, fd);
+}
+
+/* False: the worker's end is closed. */
+static bool serve_link(struct parent *p)
+{
+	char what;
+	int fd, r = receive_message(p->sock_fd, &what, &fd);
+
+	if (r == 0 || (r < 0 && r != -EINTR && r != -EAGAIN))
+		return false;
+	if (r < 0)
+		return true;
+	drop_mount(p);
+	if (what == 'F')
+		p->mount_fd = steal_fd(&fd);
+	else if (what == 'S')
+		p->serving = true;
+	if (fd >= 0)
+		close(fd);
+	if (what == 'S' && p->opts.detach_stdio)
+		detach_stdio(p);
+	(void)send_message(p->sock_fd, what, -1);
+	return true;
+}
+
+static void deadman(struct parent *p, uint64_t passed_ns)
+{
+	if (p->mount_fd < 0)
+		return;
+	p->armed_ns += min_u64(passed_ns, 2 * SLICE_NS);
+	/* tried again at each slice: a freeze may still be on its way (EINVAL until it has come) */
+	if (p->armed_ns < p->opts.deadman_ns || !thaw(&p->thawer, p->mount_fd, SLICE_NS))
+		return;
+	msg(MSG_ERR, "the worker left the file system frozen for %llu ms: thawed",
+	    (unsigned long long)(p->armed_ns / 1000000));
+	drop_mount(p);
+}
+
+/* Until the worker is dead. */
+static void watch(struct parent *p)
+{
+	struct pollfd fds[2] = {{.fd = p->worker_pidfd, .events = POLLIN},
+				{.fd = p->sock_fd, .events = POLLIN}};
+	uint64_t last_ns = now_ns();
+
+	for (;;) {
+		int n = poll(fds, 2, p->mount_fd >= 0 ? (int)(SLICE_NS / 1000000) : -1);
+		uint64_t now = now_ns();
+
+		deadman(p, now - last_ns);
+		last_ns = now;
+		if (n <= 0)
+			continue;
+		if (fds[1].revents && !serve_link(p)) {
+			if (fds[0].fd < 0)
+				return;
+			fds[1].fd = -1;
+		} else if (fds[0].revents && !fds[1].revents) {
+			return; /* after what it still had to say */
+		}
+	}
+}
+
+static int status_of(int status)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void report_death(const struct parent *p, int status)
+{
+	const char *next =
+		p->opts.running_root && p->serving ? "rebooting" : "its I/O fails from now on";
+
+	if (!p->serving && WIFEXITED(status))
+		return; /* a start that failed: the worker has said why */
+	if (WIFSIGNALED(status))
+		msg(MSG_ERR, "worker %d was killed by signal %d: %s", p->worker, WTERMSIG(status),
+		    next);
+	else
+		msg(MSG_ERR, "worker %d ended with status %d: %s", p->worker, WEXITSTATUS(status),
+		    next);
+}
+
+static __attribute__((noreturn)) void bury(struct parent *p)
+{
+	int status = 0;
+
+	while (waitpid(p->worker, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status != 0) {
+		report_death(p, status);
+		if (p->opts.running_root && p->serving) {
+			reboot(RB_AUTOBOOT); /* no sync: it would wait for the dead disk */
+			msg(MSG_ERR, "reboot failed: %s", strerror(errno));
+		}
+	}
+	close(p->fuse_fd);
+	for (int i = 0; i < THAW_TRIES && p->mount_fd >= 0; i++)
+		if (thaw(&p->thawer, p->mount_fd, SLICE_NS)) {
+			msg(MSG_ERR, "thawed what the worker had frozen");
+			break;
+		}
+	_exit(status_of(status));
+}
+
+static __attribute__((noreturn)) void parent_main(struct parent *p, bool mark)
+{
+	unsigned failed, flags = HARDEN_ALL & ~(mark ? 0u : (unsigned)HARDEN_MARK);
+
+	prctl(PR_SET_NAME, "cowfs-keeper");
+	failed = harden_process(flags, p->opts.argv0);
+	for (unsigned bit = 1; bit & HARDEN_ALL; bit <<= 1)
+		if (failed & bit)
+			msg(MSG_WARN, "parent process: no %s", harden_name(bit));
+	if (thawer_start(&p->thawer) < 0)
+		msg(MSG_WARN, "parent process: no dead-man timer");
+	watch(p);
+	bury(p);
+}
+
+static int open_link(int pair[2])
+{
+	const struct timeval wait = {.tv_sec = ANSWER_WAIT_S};
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	return 0;
+}
+
+int keeper_start(const struct keeper_opts *o, struct keeper_link *ret)
+{
+	_cleanup_close_ int fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), null_fd = -1;
+	struct parent p = {.opts = *o, .mount_fd = -1, .worker_pidfd = -1};
+	bool from_ram = harden_started_from_ram();
+	int pair[2], r;
+
+	if (fuse_fd < 0)
+		return -errno;
+	r = open_link(pair);
+	if (r < 0)
+		return r;
+	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (o->kmsg_fd < 0)
+		p.opts.kmsg_fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+	p.worker = fork();
+	if (p.worker < 0) {
+		r = -errno;
+		close(pair[0]);
+		close(pair[1]);
+		if (o->kmsg_fd < 0 && p.opts.kmsg_fd >= 0)
+			close(p.opts.kmsg_fd);
+		return r;
+	}
+	if (p.worker == 0) {
+		close(pair[0]);
+		*ret = (struct keeper_link){.sock_fd = pair[1],
+					    .fuse_fd = steal_fd(&fuse_fd),
+					    .kmsg_fd = p.opts.kmsg_fd,
+					    .from_ram = from_ram};
+		return 0;
+	}
+	close(pair[1]);
+	p.worker_pidfd = pidfd_open(p.worker, 0);
+	p.sock_fd = pair[0];
+	p.fuse_fd = fuse_fd;
+	p.null_fd = null_fd;
+	p.opts.running_root &= from_ram;
+	p.opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;
+	msg_to_kmsg(p.opts.kmsg_fd);
+	parent_main(&p, o->mark || from_ram);
+}

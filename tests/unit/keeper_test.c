@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The parent process: what it does when its worker ends, dies or leaves a scratch file system
+ * frozen, and that the hardening really is in force. No test sets running_root: that one reboots.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <linux/capability.h>
+
+#include "base/io.h"
+#include "base/msg.h"
+#include "control/keeper.h"
+#include "export/fuse.h"
+#include "scratch.h"
+
+#ifndef PR_GET_IO_FLUSHER
+#define PR_GET_IO_FLUSHER 58
+#endif
+
+#ifdef __has_feature
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+static struct scratch s;
+
+/* ---- a keeper with a worker of the test ---- */
+
+struct keeper {
+	pid_t pid;
+	int log_fd, go_fd; /* what it says; the worker goes on when this is closed or written */
+	char log[1024];
+};
+
+static struct keeper start(void (*worker)(struct keeper_link *l, int go_fd), uint64_t deadman_ns)
+{
+	struct keeper k = {0};
+	int log[2], go[2];
+
+	assert_int_equal(pipe2(log, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(go, O_CLOEXEC), 0);
+	k.pid = fork();
+	if (k.pid == 0) {
+		struct keeper_opts o = {.kmsg_fd = log[1], .deadman_ns = deadman_ns};
+		struct keeper_link l;
+
+		close(log[0]);
+		close(go[1]);
+		close(s.janitor_fd);
+		close(s.loop.fd);
+		close(s.loop.dev_dirfd);
+		if (keeper_start(&o, &l) < 0)
+			_exit(99);
+		worker(&l, go[0]);
+		_exit(98);
+	}
+	close(log[1]);
+	close(go[0]);
+	k.log_fd = log[0];
+	k.go_fd = go[1];
+	return k;
+}
+
+/* Waits for the end of the parent: its exit status, and all it said in k->log. */
+static int finish(struct keeper *k)
+{
+	int status;
+	ssize_t n;
+
+	close(k->go_fd);
+	assert_int_equal(waitpid(k->pid, &status, 0), k->pid);
+	n = read(k->log_fd, k->log, sizeof(k->log) - 1);
+	k->log[n > 0 ? n : 0] = '\0';
+	close(k->log_fd);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* Nothing but what this machine does not permit. */
+static void assert_quiet(const struct keeper *k)
+{
+	assert_null(strstr(k->log, "worker"));
+	assert_null(strstr(k->log, "thawed"));
+}
+
+static void wait_go(int go_fd)
+{
+	struct pollfd p = {.fd = go_fd, .events = POLLIN};
+
+	poll(&p, 1, -1);
+}
+
+static int freeze(struct keeper_link *l)
+{
+	int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	keeper_frozen(l, fd);
+	if (fd < 0 || ioctl(fd, FIFREEZE, 0) < 0)
+		_exit(97);
+	keeper_frozen(l, fd);
+	return fd;
+}
+
+static bool is_frozen(void)
+{
+	return !scratch_needs_recovery(&s);
+}
+
+static bool wait_frozen(bool frozen, unsigned ms)
+{
+	for (; ms && is_frozen() != frozen; ms--)
+		usleep(1000);
+	return ms > 0;
+}
+
+static void worker_exits_0(struct keeper_link *l, int go_fd)
+{
+	wait_go(go_fd);
+	_exit(keeper_serving(l) < 0);
+}
+
+static void worker_fails_to_start(struct keeper_link *l, int go_fd)
+{
+	(void)l, (void)go_fd;
+	_exit(3);
+}
+
+static void worker_fails_later(struct keeper_link *l, int go_fd)
+{
+	(void)go_fd;
+	_exit(keeper_serving(l) < 0 ? 9 : 4);
+}
+
+static void worker_dies(struct keeper_link *l, int go_fd)
+{
+	(void)l, (void)go_fd;
+	raise(SIGKILL);
+}
+
+static void worker_dies_frozen(struct keeper_link *l, int go_fd)
+{
+	freeze(l);
+	wait_go(go_fd);
+	raise(SIGKILL);
+}
+
+static void worker_hangs_frozen(struct keeper_link *l, int go_fd)
+{
+	int fd = freeze(l);
+
+	wait_go(go_fd);
+	/* what quiesce sees then */
+	_exit(ioctl(fd, FITHAW, 0) < 0 && errno == EINVAL ? 0 : 1);
+}
+
+static void worker_freezes_well(struct keeper_link *l, int go_fd)
+{
+	for (int i = 0; i < 20; i++) {
+		int fd = freeze(l);
+
+		if (ioctl(fd, FITHAW, 0) < 0)
+			_exit(1);
+		close(fd);
+		keeper_frozen(l, -1);
+		if (i == 19 && umount(s.mnt) < 0) /* the parent holds nothing */
+			_exit(2);
+	}
+	wait_go(go_fd);
+	_exit(0);
+}
+
+static void test_exit_status(void **state)
+{
+	struct keeper k = start(worker_exits_0, 0);
+
+	(void)state;
+	assert_int_equal(finish(&k), 0);
+	assert_quiet(&k);
+	k = start(worker_fails_to_start, 0);
+	assert_int_equal(finish(&k), 3);
+	assert_quiet(&k);
+	k = start(worker_fails_later, 0);
+	assert_int_equal(finish(&k), 4);
+	assert_non_null(strstr(k.log, "ended with status 4"));
+	k = start(worker_dies, 0);
+	assert_int_equal(finish(&k), 128 + SIGKILL);
+	assert_non_null(strstr(k.log, "killed by signal 9"));
+}
+
+static void test_death_while_frozen(void **state)
+{
+	struct keeper k = start(worker_dies_frozen, 0);
+
+	(void)state;
+	assert_true(wait_frozen(true, 2000));
+	assert_int_equal(finish(&k), 128 + SIGKILL);
+	assert_false(is_frozen());
+	assert_non_null(strstr(k.log, "thawed what the worker had frozen"));
+}
+
+static void test_deadman(void **state)
+{
+	struct keeper k = start(worker_hangs_frozen, 1000000000);
+	uint64_t begin_ns;
+
+	(void)state;
+	assert_true(wait_frozen(true, 2000));
+	begin_ns = now_ns();
+	assert_true(wait_frozen(false, 5000));
+	assert_in_range((now_ns() - begin_ns) / 1000000, 500, 2500);
+	assert_int_equal(finish(&k), 0);
+	assert_non_null(strstr(k.log, "left the file system frozen"));
+	assert_null(strstr(k.log, "killed"));
+}
+
+/* A stop of parent and worker (the killing spree of a shutdown) is no hanging worker. */
+static void test_stopped_processes_do_not_alarm(void **state)
+{
+	struct keeper k = start(worker_hangs_frozen, 2000000000);
+
+	(void)state;
+	assert_true(wait_frozen(true, 2000));
+	assert_int_equal(kill(k.pid, SIGSTOP), 0);
+	usleep(3000000);
+	assert_int_equal(kill(k.pid, SIGCONT), 0);
+	usleep(100000);
+	assert_true(is_frozen());
+	kill(k.pid, SIGTERM); /* ignored */
+	assert_true(wait_frozen(false, 4000));
+	assert_int_equal(finish(&k), 0);
+}
+
+static void test_release(void **state)
+{
+	struct keeper k = start(worker_freezes_well, 500000000);
+
+	(void)state;
+	usleep(1500000);
+	assert_int_equal(finish(&k), 0);
+	assert_quiet(&k);
+}
+
+/* ---- a worker that serves a file system, and dies ---- */
+
+#define VOLUME_BYTES (32 * MIB)
+
+struct served {
+	struct loop_dev loop;
+	atomic_bool frozen, failed;
+	pid_t worker;
+	char data[VOLUME_BYTES];
+};
+
+static struct served *served; /* shared with the worker */
+
+uint64_t view_volume_blks(const struct view *v)
+{
+	(void)v;
+	return VOLUME_BYTES / COW_BLK_BYTES;
+}
+
+int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	(void)v;
+	memcpy(buf, served->data + off_bytes, len_bytes);
+	return 0;
+}
+
+int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	(void)v;
+	memcpy(served->data + off_bytes, buf, len_bytes);
+	return 0;
+}
+
+int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+{
+	(void)v;
+	memset(served->data + off_bytes, 0, len_bytes);
+	return 0;
+}
+
+static void worker_serves_frozen(struct keeper_link *l, int go_fd)
+{
+	struct fuse_export *e;
+	char command[128];
+	int file_fd;
+
+	served->worker = getpid();
+	served->failed = fuse_export_start(&e, NULL, l->fuse_fd, &file_fd) < 0 ||
+			 loop_attach(&served->loop, file_fd, 128, s.label) < 0;
+	if (!served->failed) {
+		snprintf(command, sizeof(command), "PATH=$PATH:/sbin:/usr/sbin; mkfs.ext4 -q -F %s",
+			 served->loop.path);
+		served->failed = system(command) != 0 ||
+				 mount(served->loop.path, s.mnt, "ext4", 0, NULL) < 0 ||
+				 keeper_serving(l) < 0;
+	}
+	if (!served->failed) {
+		freeze(l);
+		served->frozen = true;
+	}
+	wait_go(go_fd);
+	raise(SIGKILL);
+}
+
+static struct keeper start_serving(uint64_t deadman_ns)
+{
+	struct keeper k;
+
+	served = mmap(NULL, sizeof(*served), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	assert_true(served != MAP_FAILED);
+	k = start(worker_serves_frozen, deadman_ns);
+	while (!served->frozen && !served->failed)
+		usleep(1000);
+	assert_false(served->failed);
+	return k;
+}
+
+static void end_serving(void)
+{
+	struct scratch of_worker = s;
+	int fd;
+
+	of_worker.loop = served->loop;
+	assert_int_equal(umount(s.mnt), 0);
+	scratch_clear_loop(&of_worker);
+	/* a frozen file system would hold it for ever */
+	fd = open(served->loop.path, O_RDONLY | O_EXCL | O_CLOEXEC);
+	assert_true(fd >= 0 || errno != EBUSY);
+	if (fd >= 0)
+		close(fd);
+	munmap(served, sizeof(*served));
+}
+
+/* FITHAW writes a superblock that nobody serves: the FUSE descriptor must go first. */
+static void test_death_of_serving_worker(void **state)
+{
+	struct keeper k = start_serving(0);
+	uint64_t begin_ns = now_ns();
+
+	(void)state;
+	assert_int_equal(finish(&k), 128 + SIGKILL);
+	assert_true(now_ns() - begin_ns < 3000000000u);
+	assert_non_null(strstr(k.log, "killed by signal 9"));
+	assert_non_null(strstr(k.log, "thawed what the worker had frozen"));
+	end_serving();
+}
+
+/* The dead-man's thaw hangs with a worker that is stopped altogether; the parent does not. */
+static void test_death_of_stopped_worker(void **state)
+{
+	struct keeper k = start_serving(300000000);
+	uint64_t begin_ns;
+
+	(void)state;
+	assert_int_equal(kill(served->worker, SIGSTOP), 0);
+	usleep(1500000);
+	begin_ns = now_ns();
+	assert_int_equal(kill(served->worker, SIGKILL), 0);
+	assert_int_equal(finish(&k), 128 + SIGKILL);
+	assert_true(now_ns() - begin_ns < 3000000000u);
+	assert_non_null(strstr(k.log, "thawed what the worker had frozen"));
+	end_serving();
+}
+
+static int setup_bare(void **state)
+{
+	(void)state;
+	return scratch_new(&s, NULL, MIB) ? 0 : -1;
+}
+
+/* ---- hardening ---- */
+
+/* What fails for want of CAP_SYS_RESOURCE (containers): the rest is tested all the same. */
+static unsigned not_permitted;
+
+static uint64_t status_field(const char *name, int base)
+{
+	char text[8192], *p;
+
+	if (io_read_text(AT_FDCWD, "/proc/self/status", text, sizeof(text)) < 0)
+		return 0;
+	p = strstr(text, name);
+	return p ? strtoull(p + strlen(name), NULL, base) : 0;
+}
+
+static int hardened_child(char *argv0)
+{
+	static char lazy[64 * MIB];
+	const uint64_t ignored =
+		1u << (SIGTERM - 1) | 1u << (SIGHUP - 1) | 1u << (SIGINT - 1) | 1u << (SIGPIPE - 1);
+	char text[64];
+	struct rlimit lim;
+	uint64_t locked_kib;
+	void *later;
+
+	if (harden_process(HARDEN_ALL & ~(unsigned)HARDEN_MARK, NULL) != not_permitted)
+		return 1;
+	if (!not_permitted && prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0) != 1)
+		return 2;
+	if (!not_permitted &&
+	    (io_read_text(AT_FDCWD, "/proc/self/oom_score_adj", text, sizeof(text)) < 0 ||
+	     strcmp(text, "-1000")))
+		return 3;
+	if ((status_field("SigIgn:", 16) & ignored) != ignored)
+		return 4;
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_cur < 4096)
+		return 5;
+	if (!getcwd(text, sizeof(text)) || strcmp(text, "/"))
+		return 6;
+	/* later memory is locked, but only what is touched */
+	locked_kib = status_field("VmLck:", 10);
+	later = malloc(32 * MIB);
+	if (!SANITIZED &&
+	    (locked_kib == 0 || !later || status_field("VmLck:", 10) < locked_kib + 32 * 1024 ||
+	     status_field("VmRSS:", 10) > 16 * 1024 + sizeof(lazy) / 1024))
+		return 7;
+	free(later);
+	if (harden_process(HARDEN_MARK, NULL) != HARDEN_MARK)
+		return 8;
+	if (harden_process(HARDEN_MARK, argv0) != 0 ||
+	    io_read_text(AT_FDCWD, "/proc/self/cmdline", text, sizeof(text)) < 0 || text[0] != '@')
+		return 9;
+	return 0;
+}
+
+static int powerless_child(void)
+{
+	const unsigned expected = HARDEN_IO_FLUSHER | HARDEN_OOM;
+	unsigned failed;
+
+	if (setresuid(65534, 65534, 65534) < 0)
+		return 1;
+	failed = harden_process(HARDEN_ALL & ~(unsigned)HARDEN_MARK, NULL);
+	return (failed & expected) == expected && !(failed & (HARDEN_SIGNALS | HARDEN_DIR)) ? 0 : 2;
+}
+
+static char *main_argv0;
+
+static int child_status(int (*child)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0)
+		_exit(child());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static int hardened(void)
+{
+	return hardened_child(main_argv0);
+}
+
+static void test_harden(void **state)
+{
+	(void)state;
+	if (!(status_field("CapEff:", 16) >> CAP_SYS_RESOURCE & 1)) {
+		printf("           SKIP: no CAP_SYS_RESOURCE: I/O flusher and oom_score_adj\n");
+		not_permitted = HARDEN_IO_FLUSHER | HARDEN_OOM;
+	}
+	assert_int_equal(child_status(hardened), 0);
+	assert_int_equal(child_status(powerless_child), 0);
+	for (unsigned bit = 1; bit & HARDEN_ALL; bit <<= 1)
+		assert_string_not_equal(harden_name(bit), "?");
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return scratch_new(&s, "mkfs.ext4 -q -F", 32 * MIB) && scratch_mount(&s, "ext4", 0) == 0
+		       ? 0
+		       : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	scratch_thaw(&s);
+	scratch_free(&s);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_exit_status, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_death_while_frozen, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_deadman, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stopped_processes_do_not_alarm, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_release, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_death_of_serving_worker, setup_bare, teardown),
+		cmocka_unit_test_setup_teardown(test_death_of_stopped_worker, setup_bare, teardown),
+		cmocka_unit_test(test_harden),
+	};
+
+	(void)argc;
+	main_argv0 = argv[0];
+	if (scratch_not_root("keeper_test"))
+		return 0;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
