@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: MIT */
+/* Server and client over a real socket, with a volume that only pretends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "base/io.h"
+#include "control/client.h"
+#include "control/server.h"
+
+#define MS 1000000ull
+
+/* ---- the pretended volume ---- */
+
+static atomic_int in_use, armed, running, job_result;
+static atomic_uint job_ms, runs, most_at_once;
+static struct volume_request last_request;
+
+int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret)
+{
+	unsigned now = (unsigned)atomic_fetch_add(&running, 1) + 1;
+
+	(void)v;
+	if (now > most_at_once)
+		most_at_once = now;
+	last_request = *rq;
+	usleep(job_ms * 1000);
+	*ret = (struct volume_result){
+		.job = rq->job, .error = job_result, .generation_seq = ++runs};
+	ret->report.need_blks = 77;
+	if (job_result)
+		snprintf(ret->why, sizeof(ret->why), "the ring cannot hold it");
+	running--;
+	return ret->error;
+}
+
+void volume_get_status(struct volume *v, struct volume_status *ret)
+{
+	(void)v;
+	*ret = (struct volume_status){.name = "vol", .device = "/dev/null", .loop = "/dev/loop99"};
+	ret->newest_seq = runs;
+	ret->discard_armed = armed;
+}
+
+void volume_get_progress(const struct volume *v, struct volume_progress *ret)
+{
+	(void)v;
+	*ret = (struct volume_progress){.job = running ? JOB_COMMIT : JOB_NONE, .phase = PHASE_LOG};
+}
+
+void volume_arm_discard(struct volume *v, bool on)
+{
+	(void)v;
+	armed = on;
+}
+
+int loop_in_use(const struct loop_dev *d)
+{
+	(void)d;
+	return in_use;
+}
+
+/* ---- fixture ---- */
+
+static char run_path[] = "/tmp/cowfs-server-test-XXXXXX";
+static struct rundir dir = {-1, -1, -1, ""};
+static struct loop_dev loop = {.path = "/dev/loop99"};
+static struct server *server;
+static atomic_int ended, let_go_result;
+
+static int let_go(void *ctx)
+{
+	(void)ctx;
+	return let_go_result;
+}
+
+static void on_ended(void *ctx)
+{
+	(void)ctx;
+	ended = 1;
+}
+
+static int setup(void **state)
+{
+	const struct server_params p = {
+		.loop = &loop, .dir = &dir, .let_go = let_go, .ended = on_ended};
+
+	(void)state;
+	in_use = armed = job_result = ended = let_go_result = 0;
+	job_ms = runs = most_at_once = 0;
+	if (rundir_claim(&dir, "vol") < 0)
+		return -1;
+	return server_start(&server, &p);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	server_stop(server);
+	rundir_release(&dir);
+	server_farewell(server, 0, NULL);
+	return 0;
+}
+
+static struct json_object *call(enum proto_command command, struct request rq, client_event *event,
+				void *ctx)
+{
+	struct client_error err = {0};
+	struct json_object *o;
+	struct client c;
+
+	rq.command = command;
+	if (client_open(&c, "vol", &err) < 0)
+		fail_msg("%s", err.why);
+	o = client_call(&c, &rq, event, ctx, &err);
+	if (!o)
+		fail_msg("%s", err.why);
+	client_close(&c);
+	return o;
+}
+
+static int code_of(struct json_object *o) /* of an answer that is put here */
+{
+	bool ok = json_object_get_boolean(json_object_object_get(o, "ok"));
+	const char *code = json_object_get_string(json_object_object_get(o, "code"));
+	int e = ok ? 0 : !strcmp(code, "EBUSY") ? -EBUSY : !strcmp(code, "EFBIG") ? -EFBIG : -EIO;
+
+	json_object_put(o);
+	return e;
+}
+
+static void *commit_thread(void *arg)
+{
+	atomic_store((atomic_int *)arg,
+		     1 + code_of(call(COMMAND_COMMIT, (struct request){0}, NULL, NULL)));
+	return NULL;
+}
+
+static uint64_t status_ns(void)
+{
+	uint64_t start = now_ns();
+
+	assert_int_equal(code_of(call(COMMAND_STATUS, (struct request){0}, NULL, NULL)), 0);
+	return now_ns() - start;
+}
+
+static int raw_connect(void)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s/vol/control", run_path);
+	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	return fd;
+}
+
+/* ---- tests ---- */
+
+static void test_status(void **state)
+{
+	struct json_object *o = call(COMMAND_STATUS, (struct request){0}, NULL, NULL);
+	struct client_error err;
+	char path[128];
+	struct stat st;
+
+	(void)state;
+	assert_string_equal(json_object_get_string(json_object_object_get(o, "name")), "vol");
+	json_object_put(o);
+	assert_int_equal(code_of(call(COMMAND_DISCARD, (struct request){0}, NULL, NULL)), 0);
+	assert_int_equal(armed, 1);
+	usleep(1300000);
+	o = client_status_file(NULL, &err); /* the change is in the file */
+	assert_non_null(o);
+	assert_true(json_object_get_boolean(json_object_object_get(o, "discard_armed")));
+	json_object_put(o);
+	snprintf(path, sizeof(path), "%s/vol/control", run_path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	snprintf(path, sizeof(path), "%s/vol/status.json", run_path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0644);
+}
+
+static void count_events(void *ctx, struct json_object *event)
+{
+	(void)event;
+	++*(int *)ctx;
+}
+
+static void test_status_during_commit(void **state)
+{
+	pthread_t first, second;
+	atomic_int one = 5, two = 5;
+	uint64_t worst = 0;
+
+	(void)state;
+	job_ms = 700;
+	pthread_create(&first, NULL, commit_thread, &one);
+	pthread_create(&second, NULL, commit_thread, &two);
+	usleep(100000);
+	for (int i = 0; i < 20; i++) {
+		worst = max_u64(worst, status_ns());
+		usleep(20000);
+	}
+	assert_true(worst < 50 * MS);
+	assert_int_equal(
+		code_of(call(COMMAND_COMMIT, (struct request){.no_wait = true}, NULL, NULL)),
+		-EBUSY);
+	pthread_join(first, NULL);
+	pthread_join(second, NULL);
+	assert_int_equal(one, 1);
+	assert_int_equal(two, 1);
+	assert_int_equal(runs, 2);
+	assert_int_equal(most_at_once, 1);
+}
+
+static void test_progress(void **state)
+{
+	int events = 0;
+
+	(void)state;
+	job_ms = 1100;
+	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){.checkpoint = true},
+				      count_events, &events)),
+			 0);
+	assert_true(last_request.checkpoint && last_request.job == JOB_COMMIT);
+	assert_in_range(events, 3, 7);
+}
+
+static void test_commit_error(void **state)
+{
+	struct json_object *o, *report;
+
+	(void)state;
+	job_result = -EFBIG;
+	o = call(COMMAND_COMMIT, (struct request){.dry_run = true}, NULL, NULL);
+	assert_int_equal(last_request.job, JOB_DRY_RUN);
+	assert_string_equal(json_object_get_string(json_object_object_get(o, "error")),
+			    "the ring cannot hold it");
+	report = json_object_object_get(o, "report"); /* with the numbers */
+	assert_int_equal(json_object_get_int(json_object_object_get(report, "log_need_blocks")),
+			 77);
+	assert_int_equal(code_of(o), -EFBIG);
+}
+
+static void test_silent_clients(void **state)
+{
+	int fds[200];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+		fds[i] = raw_connect();
+		usleep(200); /* the backlog is only so long */
+	}
+	assert_true(status_ns() < 200 * MS);
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+		close(fds[i]);
+	assert_true(status_ns() < 200 * MS);
+}
+
+static void test_client_that_never_reads(void **state)
+{
+	static const char rq[] = "{\"version\":1,\"command\":\"status\"}\n";
+	int fd = raw_connect(), sent = 0;
+
+	(void)state;
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	for (int i = 0; i < 20000; i++) {
+		ssize_t n = send(fd, rq, sizeof(rq) - 1, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EPIPE)
+			break;
+		if (n < 0)
+			usleep(1000);
+		if (++sent % 1000 == 0)
+			assert_true(status_ns() < 50 * MS);
+	}
+	assert_int_equal(send(fd, rq, sizeof(rq) - 1, MSG_NOSIGNAL), -1);
+	assert_int_equal(errno, EPIPE); /* dropped */
+	close(fd);
+}
+
+static void test_long_line(void **state)
+{
+	static char junk[PROTO_LINE_BYTES + 1000];
+	int fd = raw_connect();
+	char answer[512];
+	ssize_t n;
+
+	(void)state;
+	memset(junk, 'x', sizeof(junk));
+	for (size_t i = 0; i < sizeof(junk); i += 1000)
+		if (send(fd, junk, 1000, MSG_NOSIGNAL) < 0)
+			break;
+	n = read(fd, answer, sizeof(answer) - 1);
+	assert_true(n > 0);
+	answer[n] = '\0';
+	assert_non_null(strstr(answer, "E2BIG"));
+	assert_true(read(fd, answer, sizeof(answer)) <= 0); /* and out */
+	close(fd);
+}
+
+static void test_half_closed(void **state)
+{
+	static const char rq[] =
+		"{\"version\":1,\"command\":\"commit\"}\n{\"version\":1,\"command\":\"status\"}\n";
+	int fd = raw_connect();
+	char answer[16384];
+	size_t len = 0;
+	ssize_t n;
+
+	(void)state;
+	job_ms = 300;
+	assert_int_equal(write(fd, rq, sizeof(rq) - 1), sizeof(rq) - 1);
+	shutdown(fd, SHUT_WR);
+	while ((n = read(fd, answer + len, sizeof(answer) - 1 - len)) > 0)
+		len += (size_t)n;
+	answer[len] = '\0';
+	assert_non_null(strstr(answer, "\"generation\":1,"));
+	assert_non_null(strstr(answer, "\"ram_limit_bytes\"")); /* the second one was served, too */
+	close(fd);
+}
+
+static void test_gone_before_its_turn(void **state)
+{
+	static const char rq[] = "{\"version\":1,\"command\":\"commit\"}\n";
+	int first = raw_connect(), second = raw_connect();
+
+	(void)state;
+	job_ms = 400;
+	assert_int_equal(write(first, rq, sizeof(rq) - 1), sizeof(rq) - 1);
+	usleep(100000);
+	assert_int_equal(write(second, rq, sizeof(rq) - 1), sizeof(rq) - 1);
+	usleep(100000);
+	close(second); /* waiting: not begun */
+	close(first);  /* running: goes on */
+	usleep(900000);
+	assert_int_equal(runs, 1);
+	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){0}, NULL, NULL)), 0);
+}
+
+static void test_other_user(void **state)
+{
+	int status;
+	pid_t pid;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(fchmodat(dir.fd, RUNDIR_SOCKET, 0666, 0), 0);
+	chmod(run_path, 0755);
+	pid = fork();
+	if (pid == 0) {
+		struct request rq = {.command = COMMAND_COMMIT};
+		struct client_error err;
+		struct client c;
+		struct json_object *o = NULL;
+
+		if (setgid(65534) == 0 && setuid(65534) == 0 && client_open(&c, "vol", &err) == 0)
+			o = client_call(&c, &rq, NULL, NULL, &err);
+		_exit(o && strstr(json_object_to_json_string(o), "only root") ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(runs, 0);
+	assert_int_equal(fchmodat(dir.fd, RUNDIR_SOCKET, 0600, 0), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct client_error err = {0};
+		struct client c;
+		bool ok = setgid(65534) == 0 && setuid(65534) == 0 &&
+			  client_open(&c, NULL, &err) < 0 && err.exit == EXIT_FAILED &&
+			  strstr(err.why, "permission");
+		struct json_object *o = client_status_file(NULL, &err);
+
+		_exit(ok && o ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void test_names(void **state)
+{
+	struct rundir other = {-1, -1, -1, ""};
+	struct client_error err;
+	char name[RUNDIR_NAME_BYTES];
+	struct client c;
+
+	(void)state;
+	assert_int_equal(rundir_claim(&other, "vol"), -EBUSY);
+	assert_int_equal(rundir_claim(&other, "../x"), -EINVAL);
+	assert_int_equal(client_open(&c, NULL, &err), 0);
+	assert_string_equal(c.name, "vol");
+	client_close(&c);
+	assert_int_equal(client_open(&c, "/dev/loop99", &err), 0);
+	client_close(&c);
+	client_find_device("/dev/null", name);
+	assert_string_equal(name, "vol");
+	assert_int_equal(client_open(&c, "nobody", &err), -1);
+	assert_int_equal(err.exit, EXIT_NOT_RUNNING);
+	/* one that has died is not counted, and says so when it is meant */
+	assert_int_equal(rundir_claim(&other, "dead"), 0);
+	assert_int_equal(client_open(&c, NULL, &err), 0);
+	client_close(&c);
+	assert_int_equal(client_open(&c, "dead", &err), -1);
+	assert_int_equal(err.exit, EXIT_NOT_RUNNING);
+	assert_non_null(strstr(err.why, "died"));
+	rundir_release(&other);
+}
+
+static void test_several(void **state)
+{
+	const struct server_params p = {.loop = &loop, .let_go = let_go, .ended = on_ended};
+	struct server_params q = p;
+	struct rundir other = {-1, -1, -1, ""};
+	struct client_error err;
+	struct server *second;
+	struct client c;
+
+	(void)state;
+	assert_int_equal(rundir_claim(&other, "other"), 0);
+	q.dir = &other;
+	assert_int_equal(server_start(&second, &q), 0);
+	assert_int_equal(client_open(&c, NULL, &err), -1);
+	assert_int_equal(err.exit, EXIT_USAGE);
+	assert_true(strstr(err.why, "other") && strstr(err.why, "vol"));
+	server_stop(second);
+	server_farewell(second, 0, NULL);
+	rundir_release(&other);
+	assert_int_equal(client_open(&c, NULL, &err), 0);
+	client_close(&c);
+}
+
+static void test_detach_refused(void **state)
+{
+	(void)state;
+	in_use = 1;
+	assert_int_equal(
+		code_of(call(COMMAND_DETACH, (struct request){.discard = true}, NULL, NULL)),
+		-EBUSY);
+	assert_int_equal(runs, 0);
+	assert_int_equal(armed, 0);
+	in_use = 0;
+	job_result = -EIO; /* the commit fails: the discard that was not asked for stays off */
+	assert_int_equal(
+		code_of(call(COMMAND_DETACH, (struct request){.discard = true}, NULL, NULL)), -EIO);
+	assert_int_equal(armed, 0);
+	job_result = 0;
+	let_go_result = -EBUSY;
+	assert_int_equal(code_of(call(COMMAND_DETACH, (struct request){0}, NULL, NULL)), -EBUSY);
+	assert_int_equal(ended, 0);
+	assert_true(status_ns() < 50 * MS);
+}
+
+static void *detach_thread(void *arg)
+{
+	atomic_store(
+		(atomic_int *)arg,
+		1 + code_of(call(COMMAND_DETACH, (struct request){.discard = true}, NULL, NULL)));
+	return NULL;
+}
+
+static void test_detach(void **state)
+{
+	atomic_int result = 5;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, detach_thread, &result);
+	while (!ended)
+		usleep(1000);
+	assert_int_equal(armed, 1);
+	assert_int_equal(last_request.job, JOB_DETACH);
+	usleep(100000);
+	assert_int_equal(result, 5); /* not before everything is let go */
+	teardown(state);
+	pthread_join(thread, NULL);
+	assert_int_equal(result, 1);
+	setup(state);
+}
+
+static int make_run_path(void **state)
+{
+	(void)state;
+	return mkdtemp(run_path) && setenv("COWFS_RUNDIR", run_path, 1) == 0 ? 0 : -1;
+}
+
+static int remove_run_path(void **state)
+{
+	(void)state;
+	return rmdir(run_path); /* nothing was left behind */
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_status),
+		TEST(test_status_during_commit),
+		TEST(test_progress),
+		TEST(test_commit_error),
+		TEST(test_silent_clients),
+		TEST(test_client_that_never_reads),
+		TEST(test_long_line),
+		TEST(test_half_closed),
+		TEST(test_gone_before_its_turn),
+		TEST(test_other_user),
+		TEST(test_names),
+		TEST(test_several),
+		TEST(test_detach_refused),
+		TEST(test_detach),
+	};
+
+	return cmocka_run_group_tests(tests, make_run_path, remove_run_path);
+}
