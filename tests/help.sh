@@ -1,0 +1,48 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Every command and option of the help is in the manual, and the reverse. COWFS_BUILD: where the programs are.
+set -eu
+LC_ALL=C
+export LC_ALL
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=${COWFS_BUILD:-$root/build}
+bad=0
+
+# options of a help text on stdin, with their arguments
+help_options() {
+	sed -n 's/^  --\([a-z-]*\) *\([A-Z][A-Z|N%]*\)\{0,1\} .*/\1 \2/p' | sed 's/ *$//' | sort
+}
+
+# options of a part of a manual on stdin
+man_options() {
+	sed -n 's/^\.It Fl -\([a-z-]*\)\( Ar \(.*\)\)\{0,1\}$/\1 \3/p' | sed 's/ *$//' | sort
+}
+
+# $1 manual, $2 command: what stands under its heading
+man_part() {
+	awk -v c="$2" '/^\.S[sh] /{ on = ($1 == ".Ss" && $2 == c) } on' "$1"
+}
+
+# $1 what, $2 from the help, $3 from the manual
+compare() {
+	if [ "$2" != "$3" ]; then
+		bad=1
+		printf '%s: help and manual differ\n  help:   %s\n  manual: %s\n' "$1" "$(echo "$2" | tr '\n' ',')" \
+			"$(echo "$3" | tr '\n' ',')" >&2
+	fi
+}
+
+compare cowfs "$("$build/cowfs" --help | help_options)" "$(man_options <"$root/docs/cowfs.8")"
+
+man=$root/docs/cowctl.8
+common=$(awk '/^\.Ss /{ exit } 1' "$man" | man_options)
+commands=$("$build/cowctl" --help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p' | sort)
+compare "commands of cowctl" "$commands" "$(sed -n 's/^\.Ss \([a-z]*\).*/\1/p' "$man" | sort)"
+[ "$(echo "$commands" | wc -l)" -ge 10 ] || { echo "no commands found in the help" >&2; bad=1; }
+for c in $commands; do
+	all=$({ man_part "$man" "$c" | man_options; echo "$common"; } | sort | sed '/^$/d')
+	compare "cowctl $c" "$("$build/cowctl" "$c" --help | help_options)" "$all"
+	compare "operand of cowctl $c" "$("$build/cowctl" "$c" --help | sed -n '1s/.*\.\.\. *//p')" \
+		"$(sed -n "s/^\.Ss $c *//p" "$man" | sed 's/\\&$//')"
+done
+exit $bad
