@@ -76,6 +76,7 @@ static int lower_limit(int queue_dirfd, const char *name, uint64_t max)
 static int set_queue(const struct loop_dev *d, unsigned read_ahead_kb)
 {
 	_cleanup_close_ int queue_dirfd = -1;
+	const int writable = 0;
 	char path[64];
 	int r;
 
@@ -87,6 +88,9 @@ static int set_queue(const struct loop_dev *d, unsigned read_ahead_kb)
 	if (!r)
 		r = lower_limit(queue_dirfd, "discard_max_bytes", DISCARD_MAX_BYTES);
 	if (!r && ioctl(d->fd, BLKRASET, read_ahead_kb * 2ul) < 0)
+		r = -errno;
+	/* whoever had this number before may have set it read-only, which outlives LOOP_CLR_FD */
+	if (!r && ioctl(d->fd, BLKROSET, &writable) < 0)
 		r = -errno;
 	return r;
 }
