@@ -127,7 +127,7 @@ clear_volumes() {
 		for d in "$COWFS_RUNDIR"/*/control; do
 			[ -S "$d" ] || continue
 			d=${d%/control}
-			COW_LIMIT=20 cow detach --discard "${d##*/}" >/dev/null 2>&1
+			COW_LIMIT=20 cow detach --discard "${d##*/}" >/dev/null
 		done
 		wait_for 3 no_daemons && return 0
 	done
@@ -179,7 +179,9 @@ loop_free() { [ ! -e "/sys/block/${1#/dev/}/loop" ]; }
 loop_up() {
 	local file=$1
 	shift
-	LOOP=$(losetup -f --show "$@" "$file")
+	LOOP=$(losetup -f --show "$@" "$file") || return
+	# a device that a killed daemon had set read-only stays so beyond losetup -d
+	blockdev --setrw "$LOOP"
 }
 
 loop_down() {
