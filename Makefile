@@ -34,7 +34,7 @@ PROGS    := $(B)/cowfs $(B)/cowctl
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
-SHIM_SRC := tests/tools/powercut.c
+SHIM_SRC := tests/tools/powercut.c tests/tools/eioshim.c
 TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)

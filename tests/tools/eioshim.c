@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * LD_PRELOAD library for tests: a block device that reports errors, or is slow, when told to.
+ *
+ * Touches only descriptors of block devices opened O_DIRECT, which is how cowfs opens a card. The
+ * file that COWFS_EIO_FILE names is looked at before each operation (make it by rename); while it is
+ * not there, nothing happens. It holds one line:
+ *
+ *	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
+ *	slow MS				each write takes MS milliseconds longer
+ *
+ * Counting begins anew when the line changes. A failing write writes nothing.
+ */
+#undef _FILE_OFFSET_BITS /* pwrite and pwrite64 are two symbols, and both are ours */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *control_file;
+static char order[64];
+static unsigned long seen;
+
+static ssize_t (*real_pread)(int, void *, size_t, off64_t);
+static ssize_t (*real_pwrite)(int, const void *, size_t, off64_t);
+static int (*real_fsync)(int), (*real_fdatasync)(int);
+
+static void *real(const char *name)
+{
+	void *f = dlsym(RTLD_NEXT, name);
+
+	if (!f)
+		abort(); /* a shim that cannot do its work must not look like a card without errors */
+	return f;
+}
+
+__attribute__((constructor)) static void eioshim_init(void)
+{
+	real_pread = real("pread64");
+	real_pwrite = real("pwrite64");
+	real_fsync = real("fsync");
+	real_fdatasync = real("fdatasync");
+	control_file = getenv("COWFS_EIO_FILE");
+}
+
+static bool is_card(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+	struct stat st;
+
+	return flags >= 0 && (flags & O_DIRECT) && fstat(fd, &st) == 0 && S_ISBLK(st.st_mode);
+}
+
+static void look(void)
+{
+	char text[sizeof(order)] = "";
+	int fd = control_file ? open(control_file, O_RDONLY | O_CLOEXEC) : -1;
+
+	if (fd >= 0) {
+		if (read(fd, text, sizeof(text) - 1) < 0)
+			abort();
+		close(fd);
+	}
+	if (strcmp(text, order)) {
+		memcpy(order, text, sizeof(order));
+		seen = 0;
+	}
+}
+
+static void nap(unsigned long ms)
+{
+	const struct timespec t = { .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000 };
+
+	nanosleep(&t, NULL);
+}
+
+/* Is this operation to fail? */
+static bool fails(int fd, const char *kind)
+{
+	unsigned long a = 0, b = 0;
+	bool fail = false;
+	char what[16];
+	int saved = errno;
+
+	if (!is_card(fd)) {
+		errno = saved;
+		return false;
+	}
+	pthread_mutex_lock(&lock);
+	look();
+	if (sscanf(order, "%15s %lu %lu", what, &a, &b) < 2)
+		what[0] = '\0';
+	if (!strcmp(what, kind)) {
+		fail = seen >= a && seen - a < b;
+		seen++;
+	}
+	pthread_mutex_unlock(&lock);
+	if (!strcmp(what, "slow") && !strcmp(kind, "write"))
+		nap(a);
+	errno = fail ? EIO : saved;
+	return fail;
+}
+
+ssize_t pread64(int fd, void *buf, size_t len_bytes, off64_t off_bytes)
+{
+	return fails(fd, "read") ? -1 : real_pread(fd, buf, len_bytes, off_bytes);
+}
+
+ssize_t pread(int fd, void *buf, size_t len_bytes, off_t off_bytes)
+{
+	return pread64(fd, buf, len_bytes, off_bytes);
+}
+
+ssize_t pwrite64(int fd, const void *buf, size_t len_bytes, off64_t off_bytes)
+{
+	return fails(fd, "write") ? -1 : real_pwrite(fd, buf, len_bytes, off_bytes);
+}
+
+ssize_t pwrite(int fd, const void *buf, size_t len_bytes, off_t off_bytes)
+{
+	return pwrite64(fd, buf, len_bytes, off_bytes);
+}
+
+int fsync(int fd)
+{
+	return fails(fd, "flush") ? -1 : real_fsync(fd);
+}
+
+int fdatasync(int fd)
+{
+	return fails(fd, "flush") ? -1 : real_fdatasync(fd);
+}
