@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What lies on the volume: kind, size, identity, and for ext2/3/4 which blocks are in use.
- * All file-system knowledge of cowfs is in fsinfo.c (superblocks of the common ones) and
- * ext4.c (through libext2fs).
+ * All file-system knowledge of cowfs is in fsinfo.c (superblocks of the common ones), ext4.c and
+ * ext4_map.c (through libext2fs).
  */
 #ifndef COWFS_COMMIT_FSINFO_H
 #define COWFS_COMMIT_FSINFO_H
@@ -26,7 +26,7 @@ struct fsinfo {
 	uint8_t uuid[16];
 	uint64_t journal_bytes; /* internal journal; 0 if none */
 	bool can_freeze;      /* false for vfat and exfat */
-	/* ext only */
+	/* ext only; needs_recovery: by the superblock or by s_start of an internal log */
 	bool external_journal, mmp, has_journal, needs_recovery, error_flag, clean;
 };
 
@@ -34,7 +34,9 @@ struct fsinfo {
  * Identity of the file system as it is at home now, kept in every log record: any read-write
  * mount or e2fsck elsewhere changes it, cowfs itself changes it only by its own writes.
  * ext: the fields below from the superblock and CRC32C of the group descriptor blocks (first
- * 64 KiB of them); others: CRC32C of the superblock locations in sb_crc, the rest 0.
+ * 64 KiB of them), sb_crc up to s_checksum; others: CRC32C of the superblock locations (f2fs: and
+ * checkpoint packs, FAT: and start of the FAT) in sb_crc, the rest 0. xfs changes it even when it
+ * is mounted read-only.
  */
 struct fs_fingerprint {
 	uint32_t kind;		/* enum fs_kind */
@@ -55,7 +57,8 @@ int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret) M
 enum blk_use {
 	USE_USED = 0,	 /* or not known to be free: out of range, block 0, doubt */
 	USE_FREE = 1,	 /* every file-system block in this 4 KiB unit is free */
-	USE_JOURNAL = 2, /* inside the internal jbd2 log, except its superblock (and the unit that holds it) */
+	USE_JOURNAL = 2, /* inside the internal jbd2 log, except its superblock (and the unit that holds
+			    it). None while the log is not empty: then it is content, USE_USED. */
 };
 
 struct fsmap;
@@ -74,7 +77,7 @@ enum {
  */
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
 void fsmap_close(struct fsmap *m); /* NULL allowed */
-/* True if the kind has a classifier (ext). */
+/* True if the kind has a classifier (ext, unless it has a feature that libext2fs does not know). */
 bool fsmap_knows(const struct fsmap *m);
 /* Use of one 4 KiB unit. A read error is an error; a wrong checksum is USE_USED for the whole group and
  * sets FSMAP_BAD_CHECKSUM. */

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Which 4 KiB units of an image are used, free, or jbd2 log: the fsmap of fsinfo.h for ext2/3/4.
+ *
+ * "Free" is the claim that loses data when it is wrong. Invariants:
+ * I1 a block is free only by a clear bit of a group whose descriptor and bitmap checksums match
+ *    (where the file system has them) and whose bitmap covers its own superblock copy and tables;
+ * I2 a BLOCK_UNINIT group is computed as the kernel's ext4_init_block_bitmap does, plus the
+ *    tables that other members of its flex group may have here; a damaged descriptor among them
+ *    spoils the group;
+ * I3 a journal block is one that the inode maps between the journal's superblock and its s_maxlen,
+ *    that the bitmap says is used, and that belongs to an empty log: a full one is content.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "commit/ext4.h"
+
+#define LRU_GROUPS 64
+#define JOURNAL_MAX_META 65536 /* a 4 GiB log in 1 KiB indirect blocks has 16 K of them */
+#define JOURNAL_MAX_RANGES 65536
+
+struct range {
+	uint64_t first, count; /* blocks of the file system, not units */
+};
+
+struct group {
+	bool valid, bad; /* bad: every block of it counts as used */
+	dgrp_t nr;
+	uint64_t used_at;
+	uint8_t *bits; /* one per cluster, as on the card */
+};
+
+struct fsmap {
+	struct ext4_image *e; /* NULL: every unit is used */
+	bool knows;
+	unsigned alarms;
+	uint64_t volume_blks, clock;
+	struct range *log;
+	size_t log_ranges;
+	struct group *last, groups[LRU_GROUPS];
+};
+
+/* ---- journal ---- */
+
+struct log_walk {
+	struct range *ranges;
+	size_t n, alloc;
+	uint64_t meta[JOURNAL_MAX_META], metas, log_blocks, data;
+	int err;
+};
+
+static int log_add(struct log_walk *w, uint64_t block)
+{
+	struct range *last = w->n ? &w->ranges[w->n - 1] : NULL;
+
+	if (last && last->first + last->count == block) {
+		last->count++;
+		return 0;
+	}
+	if (w->n == w->alloc) {
+		size_t alloc = w->alloc ? w->alloc * 2 : 16;
+		struct range *bigger;
+
+		if (w->n == JOURNAL_MAX_RANGES)
+			return -EUCLEAN;
+		bigger = realloc(w->ranges, alloc * sizeof(*bigger));
+		if (!bigger)
+			return -ENOMEM;
+		w->ranges = bigger;
+		w->alloc = alloc;
+	}
+	w->ranges[w->n++] = (struct range){block, 1};
+	return 0;
+}
+
+/* the counts bound the time that a hostile tree of blocks can take */
+static int log_visit(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_t ref_blk,
+		     int ref_offset, void *ctx)
+{
+	struct log_walk *w = ctx;
+
+	(void)fs, (void)ref_blk, (void)ref_offset;
+	if (logical < 0) {
+		if (w->metas < JOURNAL_MAX_META)
+			w->meta[w->metas++] = *block;
+		else
+			w->err = -EUCLEAN;
+	} else if ((uint64_t)logical >= w->log_blocks) {
+		return BLOCK_ABORT; /* past s_maxlen: not log; comes in ascending order */
+	} else if (++w->data > w->log_blocks) {
+		w->err = -EUCLEAN;
+	} else if (logical) {
+		w->err = log_add(w, *block);
+	}
+	return w->err ? BLOCK_ABORT : 0;
+}
+
+static int range_compare(const void *a, const void *b)
+{
+	const struct range *x = a, *y = b;
+
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static const struct range *range_find(const struct range *ranges, size_t n, uint64_t block)
+{
+	size_t low = 0;
+
+	while (low < n) { /* to the first one that starts after block */
+		size_t mid = low + (n - low) / 2;
+
+		if (ranges[mid].first > block)
+			n = mid;
+		else
+			low = mid + 1;
+	}
+	if (!low || block - ranges[low - 1].first >= ranges[low - 1].count)
+		return NULL;
+	return &ranges[low - 1];
+}
+
+static int log_check(const struct log_walk *w)
+{
+	for (size_t i = 1; i < w->n; i++)
+		if (w->ranges[i].first < w->ranges[i - 1].first + w->ranges[i - 1].count)
+			return -EUCLEAN;
+	for (size_t i = 0; i < w->metas; i++)
+		if (range_find(w->ranges, w->n, w->meta[i]))
+			return -EUCLEAN;
+	/* logical block 0 is the one that is not in the ranges; all others must be mapped */
+	return w->data == w->log_blocks ? 0 : -EUCLEAN;
+}
+
+static int log_load(struct fsmap *m)
+{
+	_cleanup_free_ struct log_walk *w = NULL;
+	struct ext4_journal j;
+	int err = ext4_journal(m->e, &j);
+
+	if (err)
+		return err;
+	if (j.start)
+		m->alarms |= FSMAP_NEEDS_RECOVERY;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	w->log_blocks = j.log_blocks;
+	err = ext4_result(m->e, ext2fs_block_iterate3(m->e->fs, j.ino, BLOCK_FLAG_READ_ONLY, NULL,
+						      log_visit, w));
+	if (!err)
+		err = w->err;
+	if (!err) {
+		qsort(w->ranges, w->n, sizeof(*w->ranges), range_compare);
+		err = log_check(w);
+	}
+	if (err) {
+		free(w->ranges);
+		return err;
+	}
+	m->log = w->ranges;
+	m->log_ranges = w->n;
+	return 0;
+}
+
+/* ---- groups ---- */
+
+static uint64_t group_first(ext2_filsys fs, dgrp_t nr)
+{
+	return ext2fs_group_first_block2(fs, nr);
+}
+
+/* Calls for the bits of those clusters of [first, first + count) that lie in group nr. */
+static bool group_covers(ext2_filsys fs, struct group *g, uint64_t first, uint64_t count, bool set)
+{
+	uint64_t start = group_first(fs, g->nr), end;
+
+	if (__builtin_add_overflow(first, count, &end))
+		end = UINT64_MAX;
+	end = min_u64(end, start + fs->super->s_blocks_per_group);
+	first = max_u64(first, start);
+	for (uint64_t b = first; b < end; b++) {
+		uint64_t bit = (b - start) >> fs->cluster_ratio_bits;
+
+		if (set)
+			g->bits[bit / 8] |= (uint8_t)(1 << bit % 8);
+		else if (!(g->bits[bit / 8] & 1 << bit % 8))
+			return false;
+	}
+	return true;
+}
+
+/* The bitmaps and the inode table of group owner, as far as they lie in g; own or not. */
+static bool tables_cover(ext2_filsys fs, struct group *g, dgrp_t owner, bool set)
+{
+	return group_covers(fs, g, ext2fs_block_bitmap_loc(fs, owner), 1, set) &&
+	       group_covers(fs, g, ext2fs_inode_bitmap_loc(fs, owner), 1, set) &&
+	       group_covers(fs, g, ext2fs_inode_table_loc(fs, owner), fs->inode_blocks_per_group,
+			    set);
+}
+
+static void supers_mark(ext2_filsys fs, struct group *g)
+{
+	uint64_t old_descs = ext2fs_has_feature_meta_bg(fs->super)
+				     ? fs->super->s_first_meta_bg
+				     : fs->desc_blocks + fs->super->s_reserved_gdt_blocks;
+	blk64_t super, old_desc, new_desc;
+	blk_t used;
+
+	ext2fs_super_and_bgd_loc2(fs, g->nr, &super, &old_desc, &new_desc, &used);
+	if (super || !g->nr)
+		group_covers(fs, g, super, 1, true);
+	if (!g->nr) /* the boot sector, where it is not in the superblock's block */
+		group_covers(fs, g, 0, 1, true);
+	if (old_desc)
+		group_covers(fs, g, old_desc, old_descs, true);
+	if (new_desc)
+		group_covers(fs, g, new_desc, 1, true);
+}
+
+static int group_compute(struct ext4_image *e, struct group *g)
+{
+	ext2_filsys fs = e->fs;
+	uint64_t flex = ext2fs_has_feature_flex_bg(fs->super)
+				? 1ull << fs->super->s_log_groups_per_flex
+				: 1;
+	uint64_t first = round_down_u64(g->nr, flex);
+
+	memset(g->bits, 0, fs->blocksize);
+	supers_mark(fs, g);
+	for (uint64_t i = first; i < min_u64(first + flex, fs->group_desc_count); i++) {
+		int err = ext4_desc_load(e, (dgrp_t)i);
+
+		if (err)
+			return err;
+		tables_cover(fs, g, (dgrp_t)i, true);
+	}
+	return 0;
+}
+
+static int group_read(struct ext4_image *e, struct group *g)
+{
+	ext2_filsys fs = e->fs;
+	uint64_t loc = ext2fs_block_bitmap_loc(fs, g->nr);
+	blk64_t super;
+	int err;
+
+	if (loc <= fs->super->s_first_data_block || loc >= ext2fs_blocks_count(fs->super))
+		return -EUCLEAN;
+	err = ext4_result(e, io_channel_read_blk64(fs->io, loc, 1, g->bits));
+	if (err)
+		return err;
+	if (!ext2fs_block_bitmap_csum_verify(fs, g->nr, (char *)g->bits,
+					     (int)(fs->super->s_clusters_per_group / 8)))
+		return -EUCLEAN;
+	/* a bitmap without checksum that is zeroed or not a bitmap shows here */
+	ext2fs_super_and_bgd_loc2(fs, g->nr, &super, NULL, NULL, NULL);
+	if ((super && !group_covers(fs, g, super, 1, false)) || !tables_cover(fs, g, g->nr, false))
+		return -EUCLEAN;
+	return 0;
+}
+
+static int group_decode(struct ext4_image *e, struct group *g)
+{
+	int err = ext4_desc_load(e, g->nr);
+
+	if (err)
+		return err;
+	if (!g->bits)
+		g->bits = malloc(e->fs->blocksize);
+	if (!g->bits)
+		return -ENOMEM;
+	if (ext2fs_has_group_desc_csum(e->fs) &&
+	    ext2fs_bg_flags_test(e->fs, g->nr, EXT2_BG_BLOCK_UNINIT))
+		return group_compute(e, g);
+	return group_read(e, g);
+}
+
+static int group_get(struct fsmap *m, dgrp_t nr, const struct group **ret)
+{
+	struct group *g = m->last, *oldest = m->groups;
+	int err;
+
+	if (!g || !g->valid || g->nr != nr) {
+		for (g = m->groups; g < m->groups + LRU_GROUPS; g++) {
+			if (g->valid && g->nr == nr)
+				break;
+			if (g->used_at < oldest->used_at)
+				oldest = g;
+		}
+	}
+	if (g == m->groups + LRU_GROUPS) {
+		g = oldest;
+		g->valid = false;
+		g->nr = nr;
+		err = group_decode(m->e, g);
+		if (err && err != -EUCLEAN)
+			return err;
+		g->bad = err;
+		g->valid = true;
+		if (g->bad)
+			m->alarms |= FSMAP_BAD_CHECKSUM;
+	}
+	g->used_at = ++m->clock;
+	m->last = g;
+	*ret = g;
+	return 0;
+}
+
+/* ---- the map ---- */
+
+static int block_use(struct fsmap *m, uint64_t block, enum blk_use *ret)
+{
+	ext2_filsys fs = m->e->fs;
+	const struct group *g;
+	uint64_t rel, bit;
+	bool log, used;
+	int err;
+
+	*ret = USE_USED;
+	/* block 0 whatever the bitmap says: the boot sector; and s_first_data_block is 0 or 1 */
+	if (!block || block >= ext2fs_blocks_count(fs->super))
+		return 0;
+	rel = block - fs->super->s_first_data_block;
+	err = group_get(m, (dgrp_t)(rel / fs->super->s_blocks_per_group), &g);
+	if (err || g->bad)
+		return err;
+	bit = rel % fs->super->s_blocks_per_group >> fs->cluster_ratio_bits;
+	used = g->bits[bit / 8] & 1 << bit % 8;
+	log = range_find(m->log, m->log_ranges, block);
+	if (used && log && !(m->alarms & FSMAP_NEEDS_RECOVERY))
+		*ret = USE_JOURNAL;
+	else if (!used && !log)
+		*ret = USE_FREE;
+	return 0;
+}
+
+int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret)
+{
+	enum blk_use use, part;
+	uint64_t first, parts;
+	unsigned shift;
+	int err;
+
+	if (!m->e || blk >= m->volume_blks) {
+		*ret = USE_USED;
+		return 0;
+	}
+	shift = EXT2_BLOCK_SIZE_BITS(m->e->fs->super);
+	first = blk_to_bytes(blk) >> shift;
+	parts = shift < COW_BLK_SHIFT ? 1u << (COW_BLK_SHIFT - shift) : 1;
+	err = block_use(m, first, &use);
+	for (uint64_t i = 1; !err && i < parts && use != USE_USED; i++) {
+		err = block_use(m, first + i, &part);
+		if (part != use)
+			use = USE_USED;
+	}
+	if (!err)
+		*ret = use;
+	return err;
+}
+
+static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f)
+{
+	int err = ext4_open(&m->e, r);
+
+	if (err == -EUCLEAN)
+		m->alarms |= FSMAP_BAD_CHECKSUM;
+	else if (err == -EOPNOTSUPP)
+		m->knows = false;
+	if (err == -EUCLEAN || err == -EOPNOTSUPP)
+		return 0;
+	if (!err && f->has_journal && !f->external_journal) {
+		err = log_load(m);
+		if (err == -EUCLEAN) {
+			m->alarms |= FSMAP_BAD_CHECKSUM;
+			err = 0;
+		}
+	}
+	return err;
+}
+
+int fsmap_open(struct fsmap **ret, const struct blk_reader *r)
+{
+	struct fsinfo f;
+	struct fsmap *m;
+	int err = fsinfo_probe_super(r, &f);
+
+	if (err)
+		return err;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	m->knows = f.kind == FS_EXT;
+	m->volume_blks = r->volume_blks;
+	m->alarms = (f.error_flag ? FSMAP_ERROR_FLAG : 0) |
+		    (f.needs_recovery ? FSMAP_NEEDS_RECOVERY : 0);
+	if (f.kind == FS_EXT)
+		err = map_open_ext(m, r, &f);
+	if (err) {
+		fsmap_close(m);
+		return err;
+	}
+	*ret = m;
+	return 0;
+}
+
+void fsmap_close(struct fsmap *m)
+{
+	if (!m)
+		return;
+	for (size_t i = 0; i < LRU_GROUPS; i++)
+		free(m->groups[i].bits);
+	free(m->log);
+	ext4_close(m->e);
+	free(m);
+}
+
+bool fsmap_knows(const struct fsmap *m)
+{
+	return m->knows;
+}
+
+unsigned fsmap_alarms(const struct fsmap *m)
+{
+	return m->alarms;
+}

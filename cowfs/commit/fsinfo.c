@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Recognises the file system on a volume from its superblock and takes its fingerprint.
+ *
+ * libblkid cannot read through a blk_reader, so the few fields needed are read here, each at its
+ * documented offset. The order of the probes decides when an old superblock survived a mkfs: the
+ * place that the newer mkfs surely wrote is asked first.
+ */
+#include <errno.h>
+#include <ext2fs/ext2_fs.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "commit/ext4.h"
+#include "commit/fsinfo.h"
+
+/* units 0 and 1 hold every superblock but that of btrfs, which is in unit 16 */
+#define HEAD_UNITS 2
+#define BTRFS_UNIT 16
+#define EXT_SB 1024
+#define F2FS_SB 1024
+
+struct supers {
+	uint8_t head[HEAD_UNITS * COW_BLK_BYTES];
+	uint8_t at64k[COW_BLK_BYTES];
+};
+
+static uint64_t le(const uint8_t *p, size_t off, size_t width)
+{
+	struct bytes_reader r = {.p = p + off, .size_bytes = width};
+
+	return get_uint(&r, width);
+}
+
+static uint64_t be(const uint8_t *p, size_t off, size_t width)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < width; i++)
+		v = v << 8 | p[off + i];
+	return v;
+}
+
+static bool pow2_between(uint64_t v, uint64_t low, uint64_t high)
+{
+	return v >= low && v <= high && !(v & (v - 1));
+}
+
+/* s is zeroed; what the volume is too short for stays so */
+static int supers_read(const struct blk_reader *r, struct supers *s)
+{
+	uint64_t head_blks = min_u64(r->volume_blks, HEAD_UNITS);
+	int err = 0;
+
+	if (head_blks)
+		err = r->read(r->ctx, 0, head_blks, s->head);
+	if (!err && r->volume_blks > BTRFS_UNIT)
+		err = r->read(r->ctx, BTRFS_UNIT, 1, s->at64k);
+	return err;
+}
+
+#define SB_GET(sb, field)                                                                          \
+	le(sb, offsetof(struct ext2_super_block, field),                                           \
+	   sizeof(((struct ext2_super_block *)0)->field))
+
+/* the rule of libblkid: anything that the ext3 driver did not know makes it ext4 */
+static const char *ext_type(uint64_t compat, uint64_t incompat, uint64_t ro_compat)
+{
+	const uint64_t old_incompat = EXT2_FEATURE_INCOMPAT_FILETYPE |
+				      EXT3_FEATURE_INCOMPAT_RECOVER | EXT2_FEATURE_INCOMPAT_META_BG;
+	const uint64_t old_ro_compat =
+		EXT2_FEATURE_RO_COMPAT_SPARSE_SUPER | EXT2_FEATURE_RO_COMPAT_LARGE_FILE;
+
+	if ((incompat & ~old_incompat) || (ro_compat & ~old_ro_compat))
+		return "ext4";
+	return compat & EXT3_FEATURE_COMPAT_HAS_JOURNAL ? "ext3" : "ext2";
+}
+
+static bool probe_ext(const struct supers *s, struct fsinfo *f)
+{
+	const uint8_t *sb = s->head + EXT_SB;
+	uint64_t compat = SB_GET(sb, s_feature_compat);
+	uint64_t incompat = SB_GET(sb, s_feature_incompat);
+	uint64_t blocks = SB_GET(sb, s_blocks_count);
+	uint64_t log_size = SB_GET(sb, s_log_block_size);
+
+	if (SB_GET(sb, s_magic) != EXT2_SUPER_MAGIC || log_size > 6)
+		return false;
+	if (incompat & EXT3_FEATURE_INCOMPAT_JOURNAL_DEV) {
+		strcpy(f->type, "jbd");
+		return true;
+	}
+	if (incompat & EXT4_FEATURE_INCOMPAT_64BIT)
+		blocks |= SB_GET(sb, s_blocks_count_hi) << 32;
+	f->kind = FS_EXT;
+	strcpy(f->type, ext_type(compat, incompat, SB_GET(sb, s_feature_ro_compat)));
+	f->block_bytes = 1024u << log_size;
+	if (__builtin_mul_overflow(blocks, f->block_bytes, &f->size_bytes))
+		f->size_bytes = 0;
+	memcpy(f->uuid, sb + offsetof(struct ext2_super_block, s_uuid), sizeof(f->uuid));
+	f->has_journal = compat & EXT3_FEATURE_COMPAT_HAS_JOURNAL;
+	f->external_journal = f->has_journal && !SB_GET(sb, s_journal_inum);
+	f->needs_recovery = incompat & EXT3_FEATURE_INCOMPAT_RECOVER;
+	f->mmp = incompat & EXT4_FEATURE_INCOMPAT_MMP;
+	f->error_flag = SB_GET(sb, s_state) & EXT2_ERROR_FS;
+	f->clean = SB_GET(sb, s_state) & EXT2_VALID_FS;
+	return true;
+}
+
+static bool probe_xfs(const struct supers *s, struct fsinfo *f)
+{
+	const uint8_t *sb = s->head;
+	uint64_t block_bytes = be(sb, 4, 4);
+
+	if (memcmp(sb, "XFSB", 4) || !pow2_between(block_bytes, 512, 65536))
+		return false;
+	f->kind = FS_XFS;
+	strcpy(f->type, "xfs");
+	f->block_bytes = (uint32_t)block_bytes;
+	if (__builtin_mul_overflow(be(sb, 8, 8), block_bytes, &f->size_bytes))
+		f->size_bytes = 0;
+	memcpy(f->uuid, sb + 32, sizeof(f->uuid));
+	return true;
+}
+
+static bool probe_btrfs(const struct supers *s, struct fsinfo *f)
+{
+	const uint8_t *sb = s->at64k;
+
+	if (memcmp(sb + 0x40, "_BHRfS_M", 8) || le(sb, 0x30, 8) != 65536 ||
+	    !pow2_between(le(sb, 0x90, 4), 512, 65536))
+		return false;
+	f->kind = FS_BTRFS;
+	strcpy(f->type, "btrfs");
+	f->block_bytes = (uint32_t)le(sb, 0x90, 4);
+	f->size_bytes = le(sb, 0xd1, 8); /* dev_item.total_bytes: of this device, not of all */
+	memcpy(f->uuid, sb + 0x20, sizeof(f->uuid));
+	return true;
+}
+
+/* the first of the two copies that carries the magic; NULL if none does */
+static const uint8_t *f2fs_super(const struct supers *s)
+{
+	for (size_t i = 0; i < HEAD_UNITS; i++) {
+		const uint8_t *sb = s->head + i * COW_BLK_BYTES + F2FS_SB;
+
+		if (le(sb, 0, 4) == 0xF2F52010u && le(sb, 16, 4) >= 12 && le(sb, 16, 4) <= 16)
+			return sb;
+	}
+	return NULL;
+}
+
+static bool probe_f2fs(const struct supers *s, struct fsinfo *f)
+{
+	const uint8_t *sb = f2fs_super(s);
+
+	if (!sb)
+		return false;
+	f->kind = FS_F2FS;
+	strcpy(f->type, "f2fs");
+	f->block_bytes = 1u << le(sb, 16, 4);
+	if (__builtin_mul_overflow(le(sb, 36, 8), f->block_bytes, &f->size_bytes))
+		f->size_bytes = 0;
+	memcpy(f->uuid, sb + 108, sizeof(f->uuid));
+	return true;
+}
+
+static bool probe_exfat(const struct supers *s, struct fsinfo *f)
+{
+	const uint8_t *sb = s->head;
+	uint64_t shift = sb[108], cluster_shift = sb[109];
+
+	if (memcmp(sb + 3, "EXFAT   ", 8) || le(sb, 510, 2) != 0xAA55 || shift < 9 || shift > 12 ||
+	    cluster_shift > 25 - shift)
+		return false;
+	f->kind = FS_EXFAT;
+	strcpy(f->type, "exfat");
+	f->block_bytes = 1u << (shift + cluster_shift);
+	if (__builtin_mul_overflow(le(sb, 72, 8), 1ull << shift, &f->size_bytes))
+		f->size_bytes = 0;
+	memcpy(f->uuid, sb + 100, 4);
+	f->can_freeze = false;
+	return true;
+}
+
+/* A FAT has no magic: a BPB that no MBR, no NTFS and no garbage carries by chance. */
+static bool probe_vfat(const struct supers *s, struct fsinfo *f)
+{
+	const uint8_t *sb = s->head;
+	uint64_t sector_bytes = le(sb, 11, 2), sectors = le(sb, 19, 2);
+	bool fat32 = !le(sb, 22, 2);
+
+	if (le(sb, 510, 2) != 0xAA55 || (sb[0] != 0xEB && sb[0] != 0xE9) ||
+	    !pow2_between(sector_bytes, 512, 4096) || !pow2_between(sb[13], 1, 128) ||
+	    !le(sb, 14, 2) || !sb[16] || sb[16] > 2 || (sb[21] != 0xF0 && sb[21] < 0xF8))
+		return false;
+	if (!sectors)
+		sectors = le(sb, 32, 4);
+	if (!sectors || (fat32 && !le(sb, 36, 4)))
+		return false;
+	f->kind = FS_VFAT;
+	strcpy(f->type, "vfat");
+	f->block_bytes = (uint32_t)(sector_bytes * sb[13]);
+	f->size_bytes = sectors * sector_bytes;
+	memcpy(f->uuid, sb + (fat32 ? 67 : 39), 4);
+	f->can_freeze = false;
+	return true;
+}
+
+static void supers_probe(const struct supers *s, struct fsinfo *ret)
+{
+	static bool (*const probes[])(const struct supers *, struct fsinfo *) = {
+		probe_ext, probe_xfs, probe_btrfs, probe_f2fs, probe_exfat, probe_vfat,
+	};
+	struct fsinfo f = {.kind = FS_UNKNOWN, .type = "unknown", .can_freeze = true};
+
+	for (size_t i = 0; i < ARRAY_SIZE(probes); i++)
+		if (probes[i](s, &f))
+			break;
+	*ret = f;
+}
+
+static int supers_get(const struct blk_reader *r, struct supers **ret)
+{
+	_cleanup_free_ struct supers *s = io_alloc(round_up_u64(sizeof(*s), COW_BLK_BYTES));
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	err = supers_read(r, s);
+	if (err)
+		return err;
+	*ret = steal_ptr(s);
+	return 0;
+}
+
+int fsinfo_probe_super(const struct blk_reader *r, struct fsinfo *ret)
+{
+	_cleanup_free_ struct supers *s = NULL;
+	int err = supers_get(r, &s);
+
+	if (err)
+		return err;
+	supers_probe(s, ret);
+	return 0;
+}
+
+/* what a damaged file system cannot say is left unsaid; a read error is an error */
+static bool is_damage(int err)
+{
+	return err == -EUCLEAN || err == -EOPNOTSUPP || err == -ENOENT;
+}
+
+int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
+{
+	struct fsinfo f;
+	struct ext4_image *e;
+	struct ext4_journal j;
+	int err = fsinfo_probe_super(r, &f);
+
+	if (err)
+		return err;
+	if (f.has_journal && !f.external_journal) {
+		err = ext4_open(&e, r);
+		if (!err) {
+			err = ext4_journal(e, &j);
+			ext4_close(e);
+		}
+		if (err && !is_damage(err))
+			return err;
+		if (!err) {
+			f.journal_bytes = j.size_bytes;
+			f.needs_recovery |= j.start != 0;
+		}
+	}
+	*ret = f;
+	return 0;
+}
+
+static int fingerprint_ext(const struct blk_reader *r, const uint8_t *sb, struct fs_fingerprint *fp)
+{
+	struct ext4_image *e;
+	struct ext4_journal j;
+	int err;
+
+	fp->mtime = (uint32_t)SB_GET(sb, s_mtime);
+	fp->wtime = (uint32_t)SB_GET(sb, s_wtime);
+	fp->mnt_count = (uint16_t)SB_GET(sb, s_mnt_count);
+	fp->state = (uint16_t)SB_GET(sb, s_state);
+	fp->kbytes_written = SB_GET(sb, s_kbytes_written);
+	/* not over s_checksum, which comes last: a CRC over data and its CRC is a constant */
+	fp->sb_crc = crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum));
+	memcpy(fp->uuid, sb + offsetof(struct ext2_super_block, s_uuid), sizeof(fp->uuid));
+
+	err = ext4_open(&e, r);
+	if (err)
+		return is_damage(err) ? 0 : err;
+	err = ext4_gdt_crc(e, &fp->gdt_crc);
+	if (!err || is_damage(err))
+		err = ext4_journal(e, &j);
+	if (!err)
+		fp->journal_seq = j.sequence;
+	ext4_close(e);
+	return is_damage(err) ? 0 : err;
+}
+
+/*
+ * Where the others keep what changes when they are mounted read-write. f2fs never touches its
+ * superblock: its two checkpoint packs; FAT: its FSInfo sector and the first entries of the FAT.
+ */
+static size_t fingerprint_units(const struct supers *s, enum fs_kind kind, uint64_t units[4])
+{
+	const uint8_t *sb = s->head;
+	uint64_t sector_bytes;
+
+	units[0] = 0;
+	switch (kind) {
+	case FS_EXT:
+		return 0;
+	case FS_XFS:
+		return 1;
+	case FS_BTRFS:
+		units[0] = BTRFS_UNIT;
+		return 1;
+	case FS_F2FS:
+		sb = f2fs_super(s);
+		units[1] = 1;
+		units[2] = (le(sb, 76, 4) << le(sb, 16, 4)) >> COW_BLK_SHIFT;
+		units[3] = units[2];
+		if (le(sb, 20, 4) < 32)
+			units[3] += (1ull << le(sb, 20, 4) << le(sb, 16, 4)) >> COW_BLK_SHIFT;
+		return 4;
+	case FS_VFAT:
+		sector_bytes = le(sb, 11, 2);
+		units[1] = le(sb, 22, 2) ? 0 : le(sb, 48, 2) * sector_bytes >> COW_BLK_SHIFT;
+		units[2] = le(sb, 14, 2) * sector_bytes >> COW_BLK_SHIFT;
+		return 3;
+	case FS_EXFAT:
+		units[1] = (le(sb, 80, 4) << sb[108]) >> COW_BLK_SHIFT;
+		return 2;
+	case FS_UNKNOWN:
+		units[1] = 1;
+		units[2] = BTRFS_UNIT;
+		return 3;
+	}
+	return 0;
+}
+
+static int fingerprint_other(const struct blk_reader *r, const struct supers *s,
+			     struct fs_fingerprint *fp)
+{
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+	uint64_t units[4];
+	size_t n = fingerprint_units(s, (enum fs_kind)fp->kind, units);
+	int err;
+
+	if (!buf)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if (units[i] >= r->volume_blks)
+			continue;
+		err = r->read(r->ctx, units[i], 1, buf);
+		if (err)
+			return err;
+		fp->sb_crc = crc32c(fp->sb_crc, buf, COW_BLK_BYTES);
+	}
+	return 0;
+}
+
+int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret)
+{
+	_cleanup_free_ struct supers *s = NULL;
+	struct fs_fingerprint fp;
+	struct fsinfo f;
+	int err = supers_get(r, &s);
+
+	if (err)
+		return err;
+	supers_probe(s, &f);
+	memset(&fp, 0, sizeof(fp)); /* padding too: callers may compare bytes */
+	fp.kind = f.kind;
+	err = f.kind == FS_EXT ? fingerprint_ext(r, s->head + EXT_SB, &fp)
+			       : fingerprint_other(r, s, &fp);
+	if (err)
+		return err;
+	memcpy(ret, &fp, sizeof(fp));
+	return 0;
+}

@@ -1,0 +1,849 @@
+// SPDX-License-Identifier: MIT
+/*
+ * fsmap of ext2/3/4 against images of mke2fs. The oracle is e2fsprogs' own view: the free-block
+ * lists of dumpe2fs and the journal's block map of debugfs, compared for every unit of the image.
+ * No mounting, no root needed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "commit/fsinfo.h"
+
+static char dir[64];
+
+/* An image file in memory (private mapping: changes stay here) that can fail at the n-th call. */
+struct image {
+	char path[128];
+	int fd;
+	uint8_t *p;
+	uint64_t size_bytes, calls, units, fail_at; /* fail_at 0: never */
+	struct blk_reader r;
+};
+
+static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct image *im = ctx;
+
+	im->calls++;
+	im->units += blks;
+	assert_int_equal((uintptr_t)buf % COW_BLK_BYTES, 0);
+	assert_true(blks && blk + blks <= im->r.volume_blks);
+	if (im->calls == im->fail_at)
+		return -EIO;
+	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
+	return 0;
+}
+
+static int sh(const char *fmt, ...) PRINTF(1, 2);
+static int sh(const char *fmt, ...)
+{
+	char cmd[1024];
+	va_list ap;
+	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec >>log 2>&1; ", dir);
+
+	va_start(ap, fmt);
+	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
+	va_end(ap);
+	return system(cmd);
+}
+
+static FILE *sh_read(const char *fmt, ...) PRINTF(1, 2);
+static FILE *sh_read(const char *fmt, ...)
+{
+	char cmd[1024];
+	va_list ap;
+	int n = snprintf(cmd, sizeof(cmd), "cd %s && ", dir);
+	FILE *f;
+
+	va_start(ap, fmt);
+	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
+	va_end(ap);
+	f = popen(cmd, "r");
+	assert_non_null(f);
+	return f;
+}
+
+static void image_open(struct image *im, const char *name)
+{
+	struct stat st;
+
+	memset(im, 0, sizeof(*im));
+	snprintf(im->path, sizeof(im->path), "%s/%s", dir, name);
+	im->fd = open(im->path, O_RDONLY | O_CLOEXEC);
+	assert_true(im->fd >= 0);
+	assert_int_equal(fstat(im->fd, &st), 0);
+	im->size_bytes = (uint64_t)st.st_size;
+	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
+		     im->fd, 0);
+	assert_true(im->p != MAP_FAILED);
+	im->r = (struct blk_reader){image_read, im, im->size_bytes >> COW_BLK_SHIFT};
+}
+
+static void image_close(struct image *im)
+{
+	munmap(im->p, im->size_bytes);
+	close(im->fd);
+}
+
+/* of the jbd2 superblock, in an image of 1 KiB blocks */
+static uint64_t jsb_offset(const struct image *im)
+{
+	for (uint64_t off = 0; off < im->size_bytes; off += 1024)
+		if (!memcmp(im->p + off, "\xc0\x3b\x39\x98\0\0\0\4", 8))
+			return off;
+	fail_msg("no journal in %s", im->path);
+	return 0;
+}
+
+/* ---- the oracle ---- */
+
+struct oracle {
+	uint64_t blocks, block_bytes, ratio, uninit_groups, free_blocks, journal_blocks,
+		journal_meta;
+	uint8_t *use; /* enum blk_use of each block of the file system */
+};
+
+static void oracle_header(struct oracle *o, const char *line)
+{
+	unsigned long long v;
+
+	if (sscanf(line, "Block count: %llu", &v) == 1)
+		o->blocks = v;
+	if (sscanf(line, "Block size: %llu", &v) == 1)
+		o->block_bytes = v;
+	if (sscanf(line, "Cluster size: %llu", &v) == 1)
+		o->ratio = v / o->block_bytes;
+}
+
+/* "  Free blocks: 4690-8192, 8200": of a bigalloc range, the first block of the last cluster */
+static void oracle_free(struct oracle *o, char *list)
+{
+	for (char *p = strtok(list, ", \n"); p; p = strtok(NULL, ", \n")) {
+		unsigned long long first, last;
+
+		if (sscanf(p, "%llu-%llu", &first, &last) != 2)
+			last = first = strtoull(p, NULL, 10);
+		for (uint64_t b = first; b < last + o->ratio && b < o->blocks;
+		     b++, o->free_blocks++)
+			o->use[b] = USE_FREE;
+	}
+}
+
+static void oracle_journal(struct oracle *o, const char *name)
+{
+	FILE *f = sh_read("debugfs -R 'stat <8>' %s 2>/dev/null", name);
+	char tok[256];
+
+	while (fscanf(f, " %255[^ ,\n]", tok) == 1 || fscanf(f, "%*[,]") != EOF) {
+		unsigned long long l0, l1, b;
+		int n;
+
+		if (!strncmp(tok, "(IND)", 5) || !strncmp(tok, "(DIND)", 6) ||
+		    !strncmp(tok, "(ETB", 4))
+			o->journal_meta++;
+		n = sscanf(tok, "(%llu-%llu):%llu", &l0, &l1, &b);
+		if (n != 3) {
+			n = sscanf(tok, "(%llu):%llu", &l0, &b);
+			l1 = l0;
+		}
+		if (n >= 2)
+			for (uint64_t l = l0; l <= l1; l++, b++)
+				if (l) {
+					o->use[b] = USE_JOURNAL;
+					o->journal_blocks++;
+				}
+		tok[0] = 0;
+	}
+	pclose(f);
+}
+
+static void oracle_read(struct oracle *o, const char *name)
+{
+	FILE *f = sh_read("dumpe2fs %s 2>/dev/null", name);
+	_cleanup_free_ char *line = NULL;
+	size_t alloc = 0;
+
+	memset(o, 0, sizeof(*o));
+	o->ratio = 1;
+	while (getline(&line, &alloc, f) > 0) {
+		if (!strncmp(line, "Group ", 6)) {
+			if (!o->use)
+				o->use = calloc(o->blocks, 1);
+			o->uninit_groups += strstr(line, "BLOCK_UNINIT") != NULL;
+		} else if (!o->use) {
+			oracle_header(o, line);
+		} else if (!strncmp(line, "  Free blocks: ", 15)) {
+			oracle_free(o, line + 15);
+		}
+	}
+	pclose(f);
+	assert_non_null(o->use);
+	oracle_journal(o, name);
+}
+
+static enum blk_use oracle_unit(const struct oracle *o, uint64_t blk)
+{
+	uint64_t first = blk_to_bytes(blk) / o->block_bytes;
+	uint64_t n = o->block_bytes < COW_BLK_BYTES ? COW_BLK_BYTES / o->block_bytes : 1;
+
+	if (first + n > o->blocks || !blk)
+		return USE_USED;
+	for (uint64_t i = 1; i < n; i++)
+		if (o->use[first + i] != o->use[first])
+			return USE_USED;
+	return (enum blk_use)o->use[first];
+}
+
+static void map_compare(struct image *im, const struct oracle *o, unsigned alarms)
+{
+	uint64_t seen[3] = {0};
+	struct fsmap *m;
+	enum blk_use use;
+
+	assert_int_equal(fsmap_open(&m, &im->r), 0);
+	assert_true(fsmap_knows(m));
+	for (uint64_t blk = 0; blk < im->r.volume_blks; blk++) {
+		assert_int_equal(fsmap_use(m, blk, &use), 0);
+		if (use != oracle_unit(o, blk))
+			fail_msg("%s: unit %llu is %d, e2fsprogs says %d", im->path,
+				 (unsigned long long)blk, use, oracle_unit(o, blk));
+		seen[use]++;
+	}
+	assert_true(seen[USE_USED] && seen[USE_FREE]);
+	assert_true(!seen[USE_JOURNAL] == !o->journal_blocks);
+	/* far out of range */
+	static const uint64_t far[] = {1ull << 32, 1ull << 52, UINT64_MAX};
+
+	for (size_t i = 0; i < ARRAY_SIZE(far); i++) {
+		assert_int_equal(fsmap_use(m, far[i], &use), 0);
+		assert_int_equal(use, USE_USED);
+	}
+	assert_int_equal(fsmap_alarms(m), alarms);
+	fsmap_close(m);
+}
+
+/* ---- configurations ---- */
+
+static const struct config {
+	const char *name, *size, *args;
+	bool uninit, journal, journal_meta; /* what the image must contain to be worth the test */
+} configs[] = {
+	{"ext4-4k", "64M", "-t ext4 -b 4096", false, true, false},
+	{"ext4-1k", "64M", "-t ext4 -b 1024", true, true, false},
+	{"ext4-2k-orphan", "96M", "-t ext4 -b 2048 -O orphan_file", true, true, false},
+	{"odd-end", "131069K", "-t ext4 -b 1024", true, true, false},
+	{"bigalloc-64k", "512M", "-t ext4 -b 4096 -O bigalloc -C 65536", false, true, false},
+	{"bigalloc-1k", "256M", "-t ext4 -b 1024 -O bigalloc -C 16384", false, true, false},
+	{"ext3-1k", "64M", "-t ext3 -b 1024 -O ^dir_index", false, true, true},
+	{"ext2-1k", "64M", "-t ext2 -b 1024", false, false, false},
+	{"ext2-4k", "64M", "-t ext2 -b 4096", false, false, false},
+	{"meta-bg", "256M", "-t ext4 -b 1024 -O meta_bg,^resize_inode", true, true, false},
+	{"meta-bg-ext3", "600M", "-t ext3 -b 1024 -O meta_bg,^resize_inode", false, true, true},
+	{"sparse-super2", "128M", "-t ext4 -b 1024 -O sparse_super2,^resize_inode", true, true,
+	 false},
+	{"no-64bit", "128M", "-t ext4 -b 1024 -O ^64bit", true, true, false},
+	{"uninit-bg", "128M", "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg", true, true, false},
+	{"uninit-no-flex", "128M", "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg,^flex_bg", true,
+	 true, false},
+	{"csum-seed", "128M", "-t ext4 -b 1024 -O metadata_csum_seed", true, true, false},
+	{"flex-4", "128M", "-t ext4 -b 1024 -G 4", true, true, false},
+	{"packed", "256M", "-t ext4 -b 1024 -E packed_meta_blocks=1", true, true, false},
+	{"no-resize", "2G", "-t ext4 -b 4096 -O ^resize_inode", true, true, false},
+	{"fast-commit", "128M", "-t ext4 -b 4096 -O fast_commit", false, true, false},
+	{"big-journal", "1G", "-t ext4 -b 4096 -J size=400", true, true, false},
+	{"mmp", "64M", "-t ext4 -b 4096 -O mmp", false, true, false},
+	{"block-64k", "1G", "-t ext4 -b 65536", false, true, false},
+	{"card-16g", "16G", "-t ext4 -b 4096", true, true, false},
+};
+
+/* Files with holes between them, in the image and in its bitmaps. */
+static int config_make(const struct config *c)
+{
+	return sh("truncate -s %s %s && mke2fs -q -F -U 01234567-89ab-cdef-0123-456789abcdef %s -d "
+		  "files %s && debugfs -w -f holes %s",
+		  c->size, c->name, c->args, c->name, c->name);
+}
+
+static void test_configurations(void **state)
+{
+	(void)state;
+	for (const struct config *c = configs; c < configs + ARRAY_SIZE(configs); c++) {
+		struct oracle o;
+		struct image im;
+
+		if (config_make(c)) {
+			print_message("SKIP: mke2fs refuses %s\n", c->name);
+			continue;
+		}
+		oracle_read(&o, c->name);
+		if (c->uninit != !!o.uninit_groups || c->journal != !!o.journal_blocks ||
+		    c->journal_meta != !!o.journal_meta || !o.free_blocks)
+			fail_msg("%s is not what it is for: %llu uninit, %llu log, %llu meta",
+				 c->name, (unsigned long long)o.uninit_groups,
+				 (unsigned long long)o.journal_blocks,
+				 (unsigned long long)o.journal_meta);
+		image_open(&im, c->name);
+		map_compare(&im, &o, 0);
+		image_close(&im);
+		free(o.use);
+		assert_int_equal(sh("rm %s", c->name), 0);
+	}
+}
+
+/* A journal made late lies in many pieces: an extent tree with blocks of its own. */
+static void test_fragmented_journal(void **state)
+{
+	struct oracle o;
+	struct image im;
+
+	(void)state;
+	assert_int_equal(
+		sh("truncate -s 20M frag && mke2fs -q -F -t ext4 -b 1024 -N 2048 -O "
+		   "^has_journal frag && mkdir many && for i in $(seq 1500); do head -c 9000 "
+		   "/dev/zero | tr '\\0' x >many/$i; done && (echo cd /; for i in $(seq "
+		   "1500); do echo write many/$i f$i; done; for i in $(seq 1 2 1500); do echo "
+		   "rm f$i; done) >frag.cmd && debugfs -w -f frag.cmd frag && tune2fs -O "
+		   "has_journal -J size=4 frag"),
+		0);
+	oracle_read(&o, "frag");
+	assert_true(o.journal_meta > 0 && o.journal_blocks > 4000);
+	image_open(&im, "frag");
+	map_compare(&im, &o, 0);
+	image_close(&im);
+	free(o.use);
+}
+
+static void small_image(const char *name, const char *args)
+{
+	assert_int_equal(
+		sh("rm -f %s && truncate -s 40M %s && mke2fs -q -F -b 1024 %s -d files %s && "
+		   "debugfs -w -f holes %s",
+		   name, name, args, name, name),
+		0);
+}
+
+static uint64_t units_of(struct fsmap *m, const struct image *im, enum blk_use want)
+{
+	uint64_t n = 0;
+	enum blk_use use;
+
+	for (uint64_t blk = 0; blk < im->r.volume_blks; blk++) {
+		assert_int_equal(fsmap_use(m, blk, &use), 0);
+		n += use == want;
+	}
+	return n;
+}
+
+static void test_alarms(void **state)
+{
+	struct fsinfo f;
+	struct fsmap *m;
+	struct image im;
+
+	(void)state;
+	small_image("alarm", "-t ext4");
+	assert_int_equal(
+		sh("head -c 3000 /dev/urandom >payload; printf 'jo -c\\njw -b 30000-30002 "
+		   "payload\\njc\\n' >jw; debugfs -w -f jw alarm; debugfs -w -R 'ssv state 2' "
+		   "alarm"),
+		0);
+	image_open(&im, "alarm");
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	assert_int_equal(units_of(m, &im, USE_JOURNAL), 0); /* it has content */
+	assert_true(units_of(m, &im, USE_FREE) > 0);
+	assert_int_equal(fsmap_alarms(m), FSMAP_NEEDS_RECOVERY | FSMAP_ERROR_FLAG);
+	fsmap_close(m);
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_true(f.needs_recovery && f.error_flag && !f.clean && f.has_journal);
+	image_close(&im);
+
+	/* s_start alone, the superblock's flag taken away */
+	assert_int_equal(sh("debugfs -w -R 'feature -needs_recovery' alarm"), 0);
+	image_open(&im, "alarm");
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	assert_int_equal(fsmap_alarms(m), FSMAP_NEEDS_RECOVERY | FSMAP_ERROR_FLAG);
+	fsmap_close(m);
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_true(f.needs_recovery);
+	image_close(&im);
+}
+
+static uint64_t field_of(const char *name, uint64_t group, const char *field)
+{
+	FILE *f = sh_read("dumpe2fs %s 2>/dev/null | sed -n '/^Group %d:/,/^Group %d:/s/.*%s at "
+			  "\\([0-9]*\\).*/\\1/p'",
+			  name, (int)group, (int)group + 1, field);
+	unsigned long long v = 0;
+
+	assert_int_equal(fscanf(f, "%llu", &v), 1);
+	pclose(f);
+	return v;
+}
+
+/* Damage spoils its group and no other; group g of the 1K images is blocks 1 + 8192 g onwards. */
+static void expect_bad_group(struct image *im, uint64_t group)
+{
+	struct fsmap *m;
+	enum blk_use use;
+	bool others = false;
+
+	assert_int_equal(fsmap_open(&m, &im->r), 0);
+	assert_int_equal(fsmap_alarms(m), 0);
+	for (uint64_t blk = 0; blk < im->r.volume_blks; blk++) {
+		assert_int_equal(fsmap_use(m, blk, &use), 0);
+		if (blk >= group * 2048 && blk <= group * 2048 + 2048)
+			assert_int_equal(use, USE_USED);
+		else
+			others |= use == USE_FREE;
+	}
+	assert_true(others);
+	assert_int_equal(fsmap_alarms(m), FSMAP_BAD_CHECKSUM);
+	fsmap_close(m);
+}
+
+static void test_damage(void **state)
+{
+	static const struct {
+		const char *args;
+		uint64_t desc_bytes;
+		bool bitmap_csum, desc_csum;
+	} kinds[] = {
+		{"-t ext4 -O ^flex_bg", 64, true, true},
+		{"-t ext4 -O ^flex_bg,^64bit", 32, true, true},
+		{"-t ext4 -O ^flex_bg,^metadata_csum,uninit_bg,^64bit", 32, false, true},
+		{"-t ext3", 32, false, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		struct image im;
+		uint64_t loc, group;
+
+		small_image("damage", kinds[i].args);
+		image_open(&im, "damage");
+		group = (jsb_offset(&im) / 1024 - 1) / 8192; /* so it is not UNINIT */
+		loc = field_of("damage", group, "Block bitmap") * 1024;
+		if (kinds[i].bitmap_csum) {
+			im.p[loc + 700] ^= 4;
+			expect_bad_group(&im, group);
+			im.p[loc + 700] ^= 4;
+		} else {
+			memset(im.p + loc, 0, 1024);
+			expect_bad_group(&im, group);
+		}
+		image_close(&im);
+		image_open(&im, "damage");
+		if (kinds[i].desc_csum) {
+			im.p[2048 + 4 * kinds[i].desc_bytes + 12] ^= 1; /* bg_free_blocks_count */
+			expect_bad_group(&im, 4);
+		} else {
+			memset(im.p + 2048 + 4 * kinds[i].desc_bytes, 0xff,
+			       4); /* bitmap out of range */
+			expect_bad_group(&im, 4);
+		}
+		image_close(&im);
+	}
+}
+
+/* A bitmap that calls everything free that is not in the file system, nor block 0: volumes that are
+ * longer, and both ends of the bitmap. */
+static void test_edges(void **state)
+{
+	static const struct {
+		const char *args;
+		uint64_t block_bytes, fs_blocks;
+	} kinds[] = {
+		{"-t ext2 -b 4096", 4096, 10000},
+		{"-t ext2 -b 1024", 1024, 40001},
+		{"-t ext2 -b 65536 -g 65528", 65536, 1001},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		uint64_t fs_bytes = kinds[i].block_bytes * kinds[i].fs_blocks, loc, used;
+		struct image im;
+		struct fsmap *m;
+		enum blk_use use;
+
+		assert_int_equal(
+			sh("rm -f edges; mke2fs -q -F %s edges %lluK && truncate -s %llu edges",
+			   kinds[i].args, (unsigned long long)fs_bytes / 1024,
+			   (unsigned long long)fs_bytes / 4096 * 4096 + 300 * MIB),
+			0);
+		loc = field_of("edges", 0, "Block bitmap") * kinds[i].block_bytes;
+		image_open(&im, "edges");
+		assert_int_equal(fsmap_open(&m, &im.r), 0);
+		used = units_of(m, &im, USE_USED);
+		fsmap_close(m);
+		if (kinds[i].block_bytes > 1024) {
+			im.p[loc] &= 0xfe; /* block 0 */
+			for (uint64_t b = kinds[i].fs_blocks; b < kinds[i].block_bytes * 8; b++)
+				im.p[loc + b / 8] &= (uint8_t) ~(1 << b % 8);
+		}
+		assert_int_equal(fsmap_open(&m, &im.r), 0);
+		assert_int_equal(units_of(m, &im, USE_USED), used);
+		assert_int_equal(fsmap_use(m, 0, &use), 0);
+		assert_int_equal(use, USE_USED);
+		assert_int_equal(fsmap_use(m, fs_bytes / 4096 - 1, &use), 0);
+		assert_int_equal(use, USE_FREE);
+		for (uint64_t blk = fs_bytes / 4096; blk < im.r.volume_blks; blk++) {
+			assert_int_equal(fsmap_use(m, blk, &use), 0);
+			assert_int_equal(use, USE_USED);
+		}
+		assert_int_equal(fsmap_alarms(m), 0);
+		fsmap_close(m);
+		image_close(&im);
+	}
+}
+
+/* A damaged superblock, journal or an unknown feature: nothing free, and which alarm. */
+static void test_spoiled_superblock(void **state)
+{
+	static const struct {
+		size_t off;
+		uint8_t mask;
+		bool knows;
+		unsigned alarms;
+	} cases[] = {
+		{1024 + 0x100, 1, true, FSMAP_BAD_CHECKSUM},   /* under the checksum only */
+		{1024 + 0x07, 0x10, true, FSMAP_BAD_CHECKSUM}, /* more blocks than the volume */
+		{1024 + 0x63, 0x40, false, 0},		       /* unknown incompat feature */
+		{1024 + 0x67, 0x40, false, 0},		       /* unknown ro_compat feature */
+	};
+	struct fsmap *m;
+	struct image im;
+
+	(void)state;
+	small_image("super", "-t ext4");
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		image_open(&im, "super");
+		im.p[cases[i].off] ^= cases[i].mask;
+		if (i) {
+			uint32_t crc = ~crc32c(0, im.p + 1024, 1020);
+
+			memcpy(im.p + 2044, &crc, 4);
+		}
+		assert_int_equal(fsmap_open(&m, &im.r), 0);
+		assert_int_equal(fsmap_knows(m), cases[i].knows);
+		assert_int_equal(fsmap_alarms(m), cases[i].alarms);
+		assert_int_equal(units_of(m, &im, USE_USED), im.r.volume_blks);
+		fsmap_close(m);
+		image_close(&im);
+	}
+}
+
+static void test_journal_damage(void **state)
+{
+	struct fsmap *m;
+	struct image im;
+	struct fsinfo f;
+
+	(void)state;
+	small_image("jdamage", "-t ext4");
+	image_open(&im, "jdamage");
+	im.p[jsb_offset(&im)] ^= 1;
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	assert_int_equal(fsmap_alarms(m), FSMAP_BAD_CHECKSUM);
+	assert_int_equal(units_of(m, &im, USE_JOURNAL), 0);
+	assert_true(units_of(m, &im, USE_FREE) > 0);
+	fsmap_close(m);
+	image_close(&im);
+
+	assert_int_equal(sh("debugfs -w -R 'ssv journal_inum 0' jdamage"), 0);
+	image_open(&im, "jdamage"); /* as if the journal were on another device */
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_true(f.has_journal && f.external_journal && !f.journal_bytes);
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	assert_int_equal(fsmap_alarms(m), 0);
+	assert_int_equal(units_of(m, &im, USE_JOURNAL), 0);
+	fsmap_close(m);
+	image_close(&im);
+}
+
+/* Blocks read to open a map and to ask one block of each of n far groups. */
+static void test_cost(void **state)
+{
+	struct fsmap *m;
+	struct image im;
+	enum blk_use use;
+	uint64_t before;
+
+	(void)state;
+	assert_int_equal(sh("truncate -s 16G cost && mke2fs -q -F -t ext4 cost"), 0);
+	image_open(&im, "cost");
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	print_message("16 GiB: open reads %llu units\n", (unsigned long long)im.units);
+	assert_true(im.units <= 12);
+	before = im.units;
+	for (uint64_t g = 20; g < 120; g++)
+		assert_int_equal(fsmap_use(m, g * 32768 + 1000, &use), 0);
+	print_message("16 GiB: 100 groups read %llu units more\n",
+		      (unsigned long long)(im.units - before));
+	assert_true(im.units - before <= 110);
+	before = im.units;
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(fsmap_use(m, 119 * 32768 + (uint64_t)i, &use), 0);
+	assert_int_equal(im.units, before);
+	fsmap_close(m);
+	image_close(&im);
+
+	/* 64 groups stay decoded */
+	assert_int_equal(
+		sh("rm cost && truncate -s 512M cost && mke2fs -q -F -t ext2 -b 1024 cost"), 0);
+	image_open(&im, "cost");
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	for (uint64_t i = 0; i < 128; i++) {
+		before = i == 64 ? im.units : before;
+		assert_int_equal(fsmap_use(m, i % 64 * 2048 + 1000, &use), 0);
+	}
+	assert_int_equal(im.units, before);
+	fsmap_close(m);
+	image_close(&im);
+}
+
+static int sweep_run(struct image *im, uint8_t *uses)
+{
+	struct fs_fingerprint fp;
+	struct fsinfo f;
+	struct fsmap *m;
+	enum blk_use use;
+	int err = fsinfo_probe(&im->r, &f), again = 0;
+
+	if (!err)
+		err = fsinfo_fingerprint(&im->r, &fp);
+	if (err)
+		return err;
+	err = fsmap_open(&m, &im->r);
+	if (err)
+		return err;
+	for (uint64_t blk = 0; blk < im->r.volume_blks; blk++) {
+		err = fsmap_use(m, blk, &use);
+		if (err) { /* a failure is not remembered: the same question again is answered */
+			again = err;
+			assert_int_equal(fsmap_use(m, blk, &use), 0);
+		}
+		uses[blk] = (uint8_t)use;
+	}
+	assert_int_equal(fsmap_alarms(m), 0);
+	fsmap_close(m);
+	return again;
+}
+
+static void test_read_errors(void **state)
+{
+	static const char *const args[] = {"-t ext4", "-t ext3"};
+
+	(void)state;
+	for (size_t a = 0; a < ARRAY_SIZE(args); a++) {
+		_cleanup_free_ uint8_t *good = NULL, *uses = NULL;
+		struct image im;
+		uint64_t total;
+
+		small_image("eio", args[a]);
+		image_open(&im, "eio");
+		good = malloc(im.r.volume_blks);
+		uses = malloc(im.r.volume_blks);
+		assert_int_equal(sweep_run(&im, good), 0);
+		total = im.calls;
+		for (uint64_t n = 1; n <= total; n++) {
+			int err;
+
+			im.calls = 0;
+			im.fail_at = n;
+			memcpy(uses, good, im.r.volume_blks);
+			err = sweep_run(&im, uses);
+			assert_int_equal(err, -EIO);
+			assert_memory_equal(uses, good, im.r.volume_blks);
+		}
+		image_close(&im);
+	}
+}
+
+/* ---- hostile images ---- */
+
+static uint64_t rng_state = 88172645463325252ull;
+
+static uint64_t rng(void)
+{
+	rng_state ^= rng_state << 13;
+	rng_state ^= rng_state >> 7;
+	rng_state ^= rng_state << 17;
+	return rng_state;
+}
+
+/* whatever the answers are: they come, soon, and without a crash */
+static void poke(struct image *im)
+{
+	struct fs_fingerprint fp;
+	struct fsinfo f;
+	struct fsmap *m;
+	enum blk_use use;
+	int err = fsinfo_probe(&im->r, &f);
+
+	assert_true(err <= 0);
+	err = fsinfo_fingerprint(&im->r, &fp);
+	assert_true(err <= 0);
+	err = fsmap_open(&m, &im->r);
+	assert_true(err == 0 || err == -ENOMEM);
+	if (err)
+		return;
+	for (int i = 0; i < 40; i++) {
+		err = fsmap_use(m, rng() % (im->r.volume_blks + 20), &use);
+		assert_true(err == 0 || err == -ENOMEM);
+	}
+	assert_int_equal(fsmap_use(m, 0, &use), 0);
+	assert_int_equal(use, USE_USED);
+	fsmap_close(m);
+}
+
+static void fuzz_image(struct image *im, int rounds, uint64_t jinode, uint64_t jsb)
+{
+	const struct {
+		uint64_t off, len;
+	} places[] = {{1024, 0x180}, {2048, 320}, {jinode, 128}, {jsb, 64}, {1024, 0x70}};
+
+	for (int i = 0; i < rounds; i++) {
+		uint64_t off[6];
+		uint8_t old[6];
+		int n = 1 + (int)(rng() % 6);
+
+		for (int k = 0; k < n; k++) {
+			size_t at = rng() % ARRAY_SIZE(places);
+			uint8_t *p;
+
+			off[k] = places[at].off + rng() % places[at].len;
+			p = im->p + off[k];
+			old[k] = *p;
+			switch (rng() % 4) {
+			case 0:
+				*p = (uint8_t)rng();
+				break;
+			case 1:
+				*p ^= (uint8_t)(1 << rng() % 8);
+				break;
+			default:
+				*p = rng() % 2 ? 0xff : 0;
+			}
+		}
+		uint32_t crc = ~crc32c(0, im->p + 1024, 1020), old_crc;
+
+		memcpy(&old_crc, im->p + 2044, 4);
+		memcpy(im->p + 2044, &crc, 4);
+		poke(im);
+		memcpy(im->p + 2044, &old_crc, 4);
+		while (n--)
+			im->p[off[n]] = old[n];
+	}
+}
+
+static void test_fuzz(void **state)
+{
+	static const char *const args[] = {"-t ext3", "-t ext4 -O ^metadata_csum,^uninit_bg",
+					   "-t ext4",
+					   "-t ext4 -O ^metadata_csum,meta_bg,^resize_inode"};
+
+	(void)state;
+	for (size_t a = 0; a < ARRAY_SIZE(args); a++) {
+		struct image im;
+		uint64_t jinode;
+
+		small_image("fuzz", args[a]);
+		jinode = field_of("fuzz", 0, "Inode table") * 1024 + 7 * 256;
+		image_open(&im, "fuzz");
+		poke(&im);
+		fuzz_image(&im, 1500, jinode, jsb_offset(&im));
+		/* readers of every length, and a superblock of noise */
+		for (uint64_t blks = 0; blks < 40; blks++) {
+			im.r.volume_blks = blks;
+			poke(&im);
+		}
+		im.r.volume_blks = im.size_bytes / 2 >> COW_BLK_SHIFT;
+		poke(&im);
+		im.r.volume_blks = im.size_bytes >> COW_BLK_SHIFT;
+		for (int i = 0; i < 300; i++) {
+			for (int k = 0; k < 1024; k++)
+				im.p[1024 + k] = rng() % 3 ? 0 : (uint8_t)rng();
+			memcpy(im.p + 1024 + 0x38, "\x53\xef", 2);
+			if (i % 2) /* past the first checks of the library */
+				memcpy(im.p + 1024 + 0x14, "\1\0\0\0\0\0\0\0\0\0\0\0", 12);
+			poke(&im);
+		}
+		image_close(&im);
+	}
+}
+
+/* An indirect block that points to itself as triple, double, single and data. */
+static void test_cyclic_journal(void **state)
+{
+	struct image im;
+	struct fsmap *m;
+	uint64_t start;
+
+	(void)state;
+	small_image("cycle", "-t ext3");
+	assert_int_equal(sh("printf 'sif <8> block[IND] 20000\\nsif <8> block[DIND] 20000\\n"
+			    "sif <8> block[TIND] 20000\\nsif <8> size 30000000\\n' >cycle.cmd; "
+			    "debugfs -w -f cycle.cmd cycle"),
+			 0);
+	image_open(&im, "cycle");
+	for (uint32_t i = 0, block = 20000; i < 256; i++)
+		memcpy(im.p + block * 1024 + i * 4ull, &block, 4);
+	memcpy(im.p + jsb_offset(&im) + 16, "\0\0\x70\0", 4); /* s_maxlen */
+	start = now_ns();
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	assert_int_equal(fsmap_alarms(m), FSMAP_BAD_CHECKSUM);
+	assert_int_equal(units_of(m, &im, USE_JOURNAL), 0);
+	fsmap_close(m);
+	assert_true(now_ns() - start < 5000000000ull);
+	image_close(&im);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	/* mke2fs syncs a lot: memory if there is some */
+	strcpy(dir,
+	       access("/dev/shm", W_OK) ? "/tmp/cowfs-ext4-XXXXXX" : "/dev/shm/cowfs-ext4-XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	alarm(300); /* a hang is a failure */
+	return sh("mkdir files && for i in $(seq 40); do head -c $((i * 3000)) /dev/urandom "
+		  ">files/$i; done && for i in $(seq 1 3 40); do echo rm $i; done >holes");
+}
+
+static int teardown(void **state)
+{
+	char cmd[128];
+
+	(void)state;
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	return system(cmd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_configurations),
+		cmocka_unit_test(test_fragmented_journal),
+		cmocka_unit_test(test_alarms),
+		cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_edges),
+		cmocka_unit_test(test_spoiled_superblock),
+		cmocka_unit_test(test_journal_damage),
+		cmocka_unit_test(test_cost),
+		cmocka_unit_test(test_read_errors),
+		cmocka_unit_test(test_fuzz),
+		cmocka_unit_test(test_cyclic_journal),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: MIT
+/*
+ * fsinfo against images of the mkfs programs, with blkid, dumpe2fs and xfs_db as oracles; f2fs and
+ * exfat, whose mkfs is not a dependency, as superblocks written here by their specifications.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "commit/fsinfo.h"
+
+static char dir[64];
+
+struct image {
+	uint8_t *p;
+	uint64_t size_bytes, calls, fail_at;
+	struct blk_reader r;
+};
+
+static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct image *im = ctx;
+
+	assert_true(blks && blk + blks <= im->r.volume_blks);
+	if (++im->calls == im->fail_at)
+		return -EIO;
+	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
+	return 0;
+}
+
+/* the first line that the command prints, in dir; "" if none */
+static const char *sh(const char *fmt, ...) PRINTF(1, 2);
+static const char *sh(const char *fmt, ...)
+{
+	static char line[512];
+	char cmd[1024];
+	va_list ap;
+	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec 2>>log; ", dir);
+	FILE *f;
+
+	va_start(ap, fmt);
+	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
+	va_end(ap);
+	f = popen(cmd, "r");
+	assert_non_null(f);
+	if (!fgets(line, sizeof(line), f))
+		line[0] = 0;
+	while (fgetc(f) != EOF)
+		;
+	pclose(f);
+	line[strcspn(line, "\n")] = 0;
+	return line;
+}
+
+static void image_open(struct image *im, const char *name)
+{
+	char path[128];
+	struct stat st;
+	int fd;
+
+	memset(im, 0, sizeof(*im));
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0 && fstat(fd, &st) == 0);
+	im->size_bytes = (uint64_t)st.st_size;
+	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
+		     0);
+	assert_true(im->p != MAP_FAILED);
+	close(fd);
+	im->r = (struct blk_reader){image_read, im, im->size_bytes >> COW_BLK_SHIFT};
+}
+
+static void image_close(struct image *im)
+{
+	munmap(im->p, im->size_bytes);
+}
+
+/* uuid as blkid prints it: with dashes; of FAT and exFAT the four bytes of the serial number */
+static void uuid_text(const struct fsinfo *f, char *buf, size_t size_bytes)
+{
+	const uint8_t *u = f->uuid;
+
+	if (f->kind == FS_VFAT || f->kind == FS_EXFAT)
+		snprintf(buf, size_bytes, "%02X%02X-%02X%02X", u[3], u[2], u[1], u[0]);
+	else
+		snprintf(buf, size_bytes,
+			 "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+			 u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11],
+			 u[12], u[13], u[14], u[15]);
+}
+
+static void test_kinds(void **state)
+{
+	static const struct {
+		const char *name, *size, *mkfs;
+		enum fs_kind kind;
+		uint32_t block_bytes;
+		uint64_t size_bytes; /* 0: xfs, by xfs_db */
+		uint64_t journal_bytes;
+		bool can_freeze;
+	} cases[] = {
+		{"ext2", "10M", "mke2fs -q -F -t ext2 -b 1024", FS_EXT, 1024, 10 * MIB, 0, true},
+		{"ext3", "20M", "mke2fs -q -F -t ext3 -b 1024", FS_EXT, 1024, 20 * MIB, 1 * MIB,
+		 true},
+		{"ext4", "100M", "mke2fs -q -F -t ext4 -b 4096 -J size=8", FS_EXT, 4096, 100 * MIB,
+		 8 * MIB, true},
+		{"xfs", "330M", "mkfs.xfs -q -f", FS_XFS, 4096, 0, 0, true},
+		{"btrfs", "150M", "mkfs.btrfs -q -f", FS_BTRFS, 4096, 150 * MIB, 0, true},
+		{"vfat", "2M", "mkfs.vfat -F 12 -s 4", FS_VFAT, 2048, 2 * MIB, 0, false},
+		{"vfat", "40M", "mkfs.vfat -F 16 -s 4", FS_VFAT, 2048, 40 * MIB, 0, false},
+		{"vfat", "100M", "mkfs.vfat -F 32 -s 1", FS_VFAT, 512, 100 * MIB, 0, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		uint64_t size_bytes = cases[i].size_bytes;
+		char uuid[40];
+		struct fsinfo f;
+		struct image im;
+		struct fsmap *m;
+		enum blk_use use;
+
+		sh("rm -f i; truncate -s %s i && %s i >>log", cases[i].size, cases[i].mkfs);
+		assert_string_equal(sh("blkid -p -s TYPE -o value i"), cases[i].name);
+		if (!size_bytes)
+			size_bytes =
+				4096 *
+				strtoull(sh("xfs_db -r -c 'sb 0' -c 'p dblocks' i | tr -dc 0-9"),
+					 NULL, 10);
+		image_open(&im, "i");
+		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+		assert_int_equal(f.kind, cases[i].kind);
+		assert_string_equal(f.type, cases[i].name);
+		assert_int_equal(f.size_bytes, size_bytes);
+		assert_int_equal(f.block_bytes, cases[i].block_bytes);
+		assert_int_equal(f.journal_bytes, cases[i].journal_bytes);
+		assert_int_equal(f.can_freeze, cases[i].can_freeze);
+		assert_int_equal(f.has_journal, f.journal_bytes != 0);
+		assert_int_equal(f.clean, f.kind == FS_EXT);
+		assert_true(!f.external_journal && !f.mmp && !f.needs_recovery && !f.error_flag);
+		uuid_text(&f, uuid, sizeof(uuid));
+		assert_string_equal(sh("blkid -p -s UUID -o value i"), uuid);
+
+		assert_int_equal(fsmap_open(&m, &im.r), 0);
+		assert_int_equal(fsmap_knows(m), f.kind == FS_EXT);
+		assert_int_equal(fsmap_use(m, im.r.volume_blks - 1, &use), 0);
+		assert_int_equal(use, f.kind == FS_EXT ? USE_FREE : USE_USED);
+		assert_int_equal(fsmap_alarms(m), 0);
+		fsmap_close(m);
+		image_close(&im);
+	}
+}
+
+static void put(uint8_t *p, uint64_t v, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		p[i] = (uint8_t)(v >> 8 * i);
+}
+
+static void blank(struct image *im, uint64_t size_bytes)
+{
+	memset(im, 0, sizeof(*im));
+	im->size_bytes = size_bytes;
+	im->p = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(im->p != MAP_FAILED);
+	im->r = (struct blk_reader){image_read, im, size_bytes >> COW_BLK_SHIFT};
+}
+
+static void f2fs_put(uint8_t *sb)
+{
+	put(sb, 0xF2F52010, 4);
+	put(sb + 8, 9, 4);
+	put(sb + 12, 3, 4);
+	put(sb + 16, 12, 4); /* log_blocksize */
+	put(sb + 20, 9, 4);  /* log_blocks_per_seg */
+	put(sb + 36, 25000, 8);
+	put(sb + 76, 512, 4); /* cp_blkaddr */
+	memset(sb + 108, 0xA5, 16);
+}
+
+static void exfat_put(uint8_t *sb)
+{
+	memcpy(sb,
+	       "\xEB\x76\x90"
+	       "EXFAT   ",
+	       11);
+	put(sb + 72, 204800, 8); /* VolumeLength */
+	put(sb + 80, 2048, 4);	 /* FatOffset */
+	put(sb + 100, 0x12345678, 4);
+	sb[108] = 9;
+	sb[109] = 3;
+	put(sb + 510, 0xAA55, 2);
+}
+
+static void test_written_here(void **state)
+{
+	struct fs_fingerprint a, b;
+	struct fsinfo f;
+	struct image im;
+
+	(void)state;
+	blank(&im, 8 * MIB);
+	f2fs_put(im.p + 1024);
+	f2fs_put(im.p + 4096 + 1024);
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_F2FS);
+	assert_string_equal(f.type, "f2fs");
+	assert_int_equal(f.size_bytes, 25000 * 4096);
+	assert_int_equal(f.uuid[15], 0xA5);
+	assert_true(f.can_freeze);
+	memset(im.p + 1024, 0, 1024); /* the second copy will do */
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.size_bytes, 25000 * 4096);
+	for (uint64_t pack = 512; pack <= 1024; pack += 512) { /* each checkpoint pack counts */
+		assert_int_equal(fsinfo_fingerprint(&im.r, &a), 0);
+		im.p[pack * 4096 + 3]++;
+		assert_int_equal(fsinfo_fingerprint(&im.r, &b), 0);
+		assert_int_equal(a.kind, FS_F2FS);
+		assert_int_not_equal(a.sb_crc, b.sb_crc);
+	}
+	image_close(&im);
+
+	blank(&im, 8 * MIB);
+	exfat_put(im.p);
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_EXFAT);
+	assert_string_equal(f.type, "exfat");
+	assert_int_equal(f.size_bytes, 204800 * 512);
+	assert_int_equal(f.block_bytes, 4096);
+	assert_false(f.can_freeze);
+	image_close(&im);
+}
+
+/* Nothing there, an MBR, noise: unknown. Sizes that overflow: no size. */
+static void test_unknown(void **state)
+{
+	struct fs_fingerprint fp;
+	struct fsinfo f;
+	struct image im;
+	uint64_t seed = 1;
+
+	(void)state;
+	for (uint64_t blks = 0; blks < 20; blks++) {
+		blank(&im, 20 * 4096);
+		im.r.volume_blks = blks;
+		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+		assert_int_equal(f.kind, FS_UNKNOWN);
+		assert_string_equal(f.type, "unknown");
+		assert_int_equal(f.size_bytes, 0);
+		assert_int_equal(fsinfo_fingerprint(&im.r, &fp), 0);
+		image_close(&im);
+	}
+	blank(&im, 20 * 4096);
+	memcpy(im.p, "\xEB\x63\x90", 3);
+	put(im.p + 510, 0xAA55, 2);
+	im.p[446] = 0x80;
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_UNKNOWN);
+	for (int round = 0; round < 20000; round++) { /* noise around each magic */
+		for (int i = 0; i < 160; i++) {
+			seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+			im.p[i * 13 % 2048] = (uint8_t)(seed >> 56);
+			im.p[65536 + i] = (uint8_t)(seed >> 48);
+		}
+		put(im.p + 510, 0xAA55, 2);
+		if (round % 5 == 0)
+			memcpy(im.p, "XFSB", 4);
+		if (round % 5 == 1)
+			memcpy(im.p, "\xEB\x58\x90", 3);
+		if (round % 5 == 2)
+			memcpy(im.p + 3, "EXFAT   ", 8);
+		if (round % 5 == 3)
+			put(im.p + 1024, 0xF2F52010, 4);
+		memcpy(im.p + 65536 + 64, "_BHRfS_M", 8);
+		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+		assert_int_equal(fsinfo_fingerprint(&im.r, &fp), 0);
+	}
+	memset(im.p, 0, 8192);
+	memcpy(im.p, "XFSB\0\0\x10\0\xff\xff\xff\xff\xff\xff\xff\xff", 16);
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_XFS);
+	assert_int_equal(f.size_bytes, 0);
+	image_close(&im);
+}
+
+static void fingerprint_file(struct fs_fingerprint *fp)
+{
+	struct image im;
+
+	image_open(&im, "i");
+	assert_int_equal(fsinfo_fingerprint(&im.r, fp), 0);
+	image_close(&im);
+}
+
+static uint64_t dumpe2fs_time(const char *field)
+{
+	return strtoull(sh("date +%%s -d \"$(dumpe2fs -h i | sed -n 's/^%s: *//p')\"", field), NULL,
+			10);
+}
+
+static void test_fingerprint_ext(void **state)
+{
+	struct fs_fingerprint a, b;
+	uint8_t uuid[16];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(uuid); i++)
+		uuid[i] = (uint8_t)(0x11 * i);
+	sh("rm -f i; truncate -s 40M i && mke2fs -q -F -t ext4 -b 1024 -U "
+	   "00112233-4455-6677-8899-aabbccddeeff i; debugfs -w -R 'ssv mnt_count 7' i; debugfs -w "
+	   "-R "
+	   "'ssv mtime 20260102030405' i; debugfs -w -R 'ssv kbytes_written 123456789012' i; "
+	   "printf "
+	   "'jo\\njw -b 30000 /dev/null\\njc\\n' >c; debugfs -w -f c i");
+	fingerprint_file(&a);
+	assert_int_equal(a.kind, FS_EXT);
+	assert_memory_equal(a.uuid, uuid, 16);
+	assert_int_equal(a.mnt_count, 7);
+	assert_int_equal(a.mtime, dumpe2fs_time("Last mount time"));
+	assert_int_equal(a.wtime, dumpe2fs_time("Last write time"));
+	assert_int_equal(a.kbytes_written, 123456789012);
+	assert_int_equal(a.state, 1);
+	assert_int_equal(
+		a.journal_seq,
+		strtoul(sh("dumpe2fs -h i | sed -n 's/^Journal sequence: *//p'"), NULL, 16));
+	assert_true(a.journal_seq && a.gdt_crc);
+	fingerprint_file(&b);
+	assert_memory_equal(&a, &b, sizeof(a));
+
+	/* a label alone: the superblock's CRC, which must not be the constant of data and its CRC
+	 */
+	sh("tune2fs -L other i");
+	fingerprint_file(&b);
+	assert_int_not_equal(a.sb_crc, b.sb_crc);
+	assert_int_equal(a.gdt_crc, b.gdt_crc);
+	/* a descriptor alone */
+	sh("debugfs -w -R 'set_bg 1 itable_unused 5' i");
+	fingerprint_file(&a);
+	assert_int_not_equal(a.gdt_crc, b.gdt_crc);
+	/* e2fsck */
+	sh("e2fsck -fy i");
+	fingerprint_file(&b);
+	assert_memory_not_equal(&a, &b, sizeof(a));
+	assert_int_equal(b.state & 1, 1);
+}
+
+/* each read of each function, failing: its error and nothing written */
+static void test_read_errors(void **state)
+{
+	static const char *const mkfs[] = {"mke2fs -q -F -t ext4 -b 1024", "mkfs.vfat",
+					   "mkfs.btrfs -q -f"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(mkfs); i++) {
+		struct fs_fingerprint fp, fp0;
+		struct fsinfo f, f0;
+		struct image im;
+		bool done = false;
+
+		sh("rm -f i; truncate -s 150M i && %s i >>log", mkfs[i]);
+		image_open(&im, "i");
+		memset(&f0, 0x77, sizeof(f0));
+		memset(&fp0, 0x77, sizeof(fp0));
+		for (uint64_t n = 1; !done; n++) {
+			int err;
+
+			f = f0;
+			fp = fp0;
+			im.calls = 0;
+			im.fail_at = n;
+			err = fsinfo_probe(&im.r, &f);
+			if (err) {
+				assert_int_equal(err, -EIO);
+				assert_memory_equal(&f, &f0, sizeof(f));
+				continue;
+			}
+			err = fsinfo_fingerprint(&im.r, &fp);
+			done = im.calls < n;
+			assert_int_equal(err, done ? 0 : -EIO);
+			if (!done)
+				assert_memory_equal(&fp, &fp0, sizeof(fp));
+		}
+		image_close(&im);
+	}
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	strcpy(dir, access("/dev/shm", W_OK) ? "/tmp/cowfs-fsinfo-XXXXXX"
+					     : "/dev/shm/cowfs-fsinfo-XXXXXX");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	char cmd[128];
+
+	(void)state;
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	return system(cmd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_written_here),
+		cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_fingerprint_ext),
+		cmocka_unit_test(test_read_errors),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
