@@ -416,6 +416,11 @@ void fsmap_close(struct fsmap *m)
 	free(m);
 }
 
+void fsmap_assume_empty_journal(struct fsmap *m)
+{
+	m->alarms &= ~(unsigned)FSMAP_NEEDS_RECOVERY;
+}
+
 bool fsmap_knows(const struct fsmap *m)
 {
 	return m->knows;
@@ -424,4 +429,9 @@ bool fsmap_knows(const struct fsmap *m)
 unsigned fsmap_alarms(const struct fsmap *m)
 {
 	return m->alarms;
+}
+
+void fsmap_assume_frozen(struct fsmap *m)
+{
+	m->alarms &= ~(unsigned)FSMAP_NEEDS_RECOVERY;
 }

@@ -77,11 +77,15 @@ enum {
  */
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
 void fsmap_close(struct fsmap *m); /* NULL allowed */
+/* For a price, never for a commit: the image is live, and its journal will be empty when it is frozen. */
+void fsmap_assume_empty_journal(struct fsmap *m);
 /* True if the kind has a classifier (ext, unless it has a feature that libext2fs does not know). */
 bool fsmap_knows(const struct fsmap *m);
 /* Use of one 4 KiB unit. A read error is an error; a wrong checksum is USE_USED for the whole group and
  * sets FSMAP_BAD_CHECKSUM. */
 int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret) MUST_CHECK;
 unsigned fsmap_alarms(const struct fsmap *m);
+/* Only to tell a price: takes the log of a mounted image for empty, which it will be when frozen. */
+void fsmap_assume_frozen(struct fsmap *m);
 
 #endif

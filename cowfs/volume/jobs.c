@@ -21,7 +21,7 @@
 struct images {
 	struct volume *v;
 	struct fsmap *sealed, *committed;
-	bool force;
+	bool force, dry;
 };
 
 /* ---- what commit_run asks ---- */
@@ -159,6 +159,8 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 		r = fsmap_open(&im->committed, committed);
 	if (r < 0)
 		return r;
+	if (im->dry)
+		fsmap_assume_empty_journal(im->sealed);
 	a = fsmap_alarms(im->sealed);
 	b = fsmap_alarms(im->committed);
 	if (!im->force && (a & FSMAP_ERROR_FLAG) && !(b & FSMAP_ERROR_FLAG)) {
@@ -178,7 +180,7 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 		      struct log_index **ret_index)
 {
 	bool dry = rq->job == JOB_DRY_RUN;
-	struct images im = { .v = v, .force = rq->force || dry }; /* a live image races with its own checksums */
+	struct images im = { .v = v, .dry = dry, .force = rq->force || dry }; /* a live image races with its own checksums */
 	struct blk_reader sealed = { .read = dry ? img_read_live : img_read_sealed, .ctx = &im,
 				     .volume_blks = v->volume_blks };
 	struct blk_reader committed = { .read = img_read_committed, .ctx = &im, .volume_blks = v->volume_blks };
@@ -195,12 +197,15 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 	int r = open_maps(&im, &sealed, &committed, res);
 
 	if (r == 0 && fsmap_knows(im.sealed) && fsmap_knows(im.committed)) {
-		bool open_journal = fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY;
+		bool open_journal;
 
-		if (open_journal && res->quiesce.frozen && !dry) {
+		if (dry) /* it reads the image that was thawed again */
+			fsmap_assume_frozen(im.sealed);
+		open_journal = fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY;
+		if (open_journal && res->quiesce.frozen) {
 			snprintf(res->why, sizeof(res->why), "the journal is not empty although the file system was frozen");
 			r = -EUCLEAN;
-		} else if (!open_journal || dry) {
+		} else if (!open_journal) {
 			/* bitmaps are only the truth when the journal is empty */
 			src.use_sealed = img_use_sealed;
 			src.use_committed = img_use_committed;
