@@ -91,8 +91,7 @@ static const char *text_of(struct json_object *o, const char *key)
 	return s ? s : "";
 }
 
-/* the same path, or another name of the same block device */
-static bool same_device(const char *a, const char *b)
+bool client_same_device(const char *a, const char *b)
 {
 	struct stat sa, sb;
 
@@ -147,9 +146,9 @@ static bool match_device(void *ctx, int run_fd, const char *name)
 {
 	struct by_device *by = ctx;
 	struct json_object *o = read_status(run_fd, name);
-	bool match = o && (same_device(by->path, text_of(o, "device")) ||
-			   same_device(by->path, text_of(o, "log_device")) ||
-			   same_device(by->path, text_of(o, "loop")));
+	bool match = o && (client_same_device(by->path, text_of(o, "device")) ||
+			   client_same_device(by->path, text_of(o, "log_device")) ||
+			   client_same_device(by->path, text_of(o, "loop")));
 
 	json_object_put(o);
 	if (!match || !alive(run_fd, name))

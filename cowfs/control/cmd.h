@@ -96,6 +96,6 @@ int offline_open(struct offline *f, const struct options *o, unsigned flags,
 /* super_read, and log_open if there is one. EXIT_OK or the code of an explained failure. */
 int offline_open_log(struct offline *f, const struct options *o) MUST_CHECK;
 void offline_close(struct offline *f);
-struct blk_reader offline_reader(struct offline *f);
+struct blk_reader offline_reader(struct card *c);
 
 #endif

@@ -135,6 +135,21 @@ static void print_super(const struct offline *f)
 	       FORMAT_SIZE(f->super.seg_bytes), format_time(f->super.created_s));
 }
 
+static const char *verdict_words(const struct offline *f, enum verdict v, uint64_t bad)
+{
+	if (v == GOOD)
+		return "good";
+	if (v == REPAIRABLE)
+		return f->report.state == LOG_FELL_BACK ? "usable: an attach or 'cowctl recover' "
+							  "goes on from the generation above"
+							: "usable: one copy of the super record is "
+							  "left; 'cowctl recover', then "
+							  "'cowctl format --force' makes two again";
+	if (bad)
+		return "DAMAGED: blocks of committed data do not have the content that was written";
+	return "BROKEN: the file system is as the card holds it, without the log";
+}
+
 static void print_text(const struct offline *f, const struct findings *fs, uint64_t bad,
 		       enum verdict v)
 {
@@ -156,19 +171,13 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 		       format_time(r->newest.time_s), cause_name(r->newest.cause));
 	if (r->newest.seq)
 		printf("  %-14s %s blocks%s\n", "not home yet", with_commas(blocks),
-		       blocks ? " are in the log only; 'cowctl recover' or an attach brings them "
-				"home"
+		       blocks ? " are in the log only: an attach serves them, 'cowctl recover' brings them home"
 			      : "");
 	for (unsigned i = 0; i < fs->count && i < FINDINGS; i++)
 		printf("  %-14s %s\n", "finding", fs->line[i]);
 	if (fs->count > FINDINGS)
 		printf("  %-14s and %u more\n", "", fs->count - FINDINGS);
-	printf("verdict: %s\n",
-	       v == GOOD	 ? "good"
-	       : v == REPAIRABLE ? "usable; the next commit or 'cowctl recover' goes on from the "
-				   "generation above"
-	       : bad ? "DAMAGED: blocks of committed data do not have the content that was written"
-		     : "BROKEN: the file system is as the card holds it, without the log");
+	printf("verdict: %s\n", verdict_words(f, v, bad));
 }
 
 static int check(struct offline *f, const struct options *o)

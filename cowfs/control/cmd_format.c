@@ -75,6 +75,27 @@ static int check_fs(const struct options *o, const struct offline *f, uint64_t l
 	return EXIT_OK;
 }
 
+/* A log on another device begins at its first block: whatever lies there would be gone. */
+static int check_log_device(const struct options *o, struct offline *f)
+{
+	struct blk_reader r = offline_reader(f->log_card);
+	struct fsinfo fs;
+	int e;
+
+	if (f->log_card == f->base || has_option(o, OPT_FORCE))
+		return EXIT_OK;
+	e = fsinfo_probe(&r, &fs);
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be read: %s", f->log_card->geo.path,
+				strerrordesc_np(-e));
+	if (fs.kind == FS_UNKNOWN)
+		return EXIT_OK;
+	return cmd_fail(o, EXIT_FAILED, -EEXIST,
+			"there is a file system (%s) on %s, which the log would destroy: --force "
+			"if that is meant",
+			fs.type, f->log_card->geo.path);
+}
+
 static int explain_no_room(const struct options *o, const struct offline *f, uint64_t log_bytes,
 			   uint64_t short_bytes)
 {
@@ -121,9 +142,10 @@ static int check_live(const struct options *o, struct offline *f)
 		return EXIT_OK;
 	return cmd_fail(o, EXIT_FAILED, -ENOTEMPTY,
 			"the log on %s holds %s committed blocks that are not at home yet: run "
-			"'cowctl recover %s' "
-			"first (--force does not drop them)",
-			f->log_card->geo.path, with_commas(blocks), o->operand[0]);
+			"'cowctl recover %s%s%s' first (--force does not drop them)",
+			f->log_card->geo.path, with_commas(blocks), o->operand[0],
+			f->log_card == f->base ? "" : " --log ",
+			f->log_card == f->base ? "" : f->log_card->geo.path);
 }
 
 static int check_old_log(const struct options *o, struct offline *f)
@@ -240,6 +262,8 @@ static int format(struct offline *f, const struct options *o)
 		exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, eb_bytes);
 	if (exit == EXIT_OK)
 		exit = check_fs(o, f, log_bytes);
+	if (exit == EXIT_OK)
+		exit = check_log_device(o, f);
 	if (exit == EXIT_OK)
 		exit = check_old_log(o, f);
 	if (exit == EXIT_OK)

@@ -68,16 +68,15 @@ static int open_card(struct card **ret, const struct options *o, const char *pat
 	}
 }
 
-static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+static int read_card(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 }
 
-struct blk_reader offline_reader(struct offline *f)
+struct blk_reader offline_reader(struct card *c)
 {
-	return (struct blk_reader){.read = read_base,
-				   .ctx = f->base,
-				   .volume_blks = f->base->geo.size_bytes >> COW_BLK_SHIFT};
+	return (struct blk_reader){
+		.read = read_card, .ctx = c, .volume_blks = c->geo.size_bytes >> COW_BLK_SHIFT};
 }
 
 int offline_open(struct offline *f, const struct options *o, unsigned flags,
@@ -88,6 +87,9 @@ int offline_open(struct offline *f, const struct options *o, unsigned flags,
 	int e, exit;
 
 	*f = (struct offline){0};
+	if (log_path && client_same_device(o->operand[0], log_path))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--log is for another device than %s",
+				o->operand[0]);
 	client_find_device(o->operand[0], f->attached);
 	/* what --erase-block tells is the card that the log lies on */
 	exit = open_card(&f->base, o, o->operand[0], flags, log_path ? 0 : erase_block_bytes);
@@ -100,7 +102,7 @@ int offline_open(struct offline *f, const struct options *o, unsigned flags,
 		if (exit != EXIT_OK)
 			return exit;
 	}
-	r = offline_reader(f);
+	r = offline_reader(f->base);
 	e = fsinfo_probe(&r, &f->fs);
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be read: %s", o->operand[0],
@@ -153,6 +155,10 @@ int offline_open_log(struct offline *f, const struct options *o)
 				"%s holds the log of another device: give that one, and this one "
 				"with --log",
 				o->operand[0]);
+	if (!f->super.external && has_option(o, OPT_LOG))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"%s is no log device: the log on it belongs to its own file system",
+				f->log_card->geo.path);
 	if (f->super.fs_bytes > f->base->geo.size_bytes)
 		return cmd_fail(o, EXIT_FAILED, -ERANGE,
 				"%s is smaller than the volume that its log belongs to",
