@@ -430,8 +430,3 @@ unsigned fsmap_alarms(const struct fsmap *m)
 {
 	return m->alarms;
 }
-
-void fsmap_assume_frozen(struct fsmap *m)
-{
-	m->alarms &= ~(unsigned)FSMAP_NEEDS_RECOVERY;
-}

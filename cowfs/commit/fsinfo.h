@@ -85,7 +85,5 @@ bool fsmap_knows(const struct fsmap *m);
  * sets FSMAP_BAD_CHECKSUM. */
 int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret) MUST_CHECK;
 unsigned fsmap_alarms(const struct fsmap *m);
-/* Only to tell a price: takes the log of a mounted image for empty, which it will be when frozen. */
-void fsmap_assume_frozen(struct fsmap *m);
 
 #endif

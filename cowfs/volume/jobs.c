@@ -197,11 +197,8 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 	int r = open_maps(&im, &sealed, &committed, res);
 
 	if (r == 0 && fsmap_knows(im.sealed) && fsmap_knows(im.committed)) {
-		bool open_journal;
+		bool open_journal = fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY;
 
-		if (dry) /* it reads the image that was thawed again */
-			fsmap_assume_frozen(im.sealed);
-		open_journal = fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY;
 		if (open_journal && res->quiesce.frozen) {
 			snprintf(res->why, sizeof(res->why), "the journal is not empty although the file system was frozen");
 			r = -EUCLEAN;
