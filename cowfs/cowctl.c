@@ -179,6 +179,7 @@ static int run(const struct command *c, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	const struct command *c;
+	static char version[] = "version";
 	int exit;
 
 	msg_set_prog("cowctl");
@@ -191,7 +192,7 @@ int main(int argc, char **argv)
 		return EXIT_OK;
 	}
 	if (!strcmp(argv[1], "--version"))
-		argv[1] = (char[]){"version"};
+		argv[1] = version;
 	c = find(argv[1]);
 	if (!c) {
 		fprintf(stderr, "cowctl: unknown command %s (try 'cowctl --help')\n", argv[1]);
