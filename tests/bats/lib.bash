@@ -32,6 +32,11 @@
 #	power_cut		the daemon dies with SIGKILL, what is left of it is cleared away; CARD stays as it is
 #	fsck FS [DEVICE]	offline check (default: CARD): repairs nothing but orphans, fails on any error
 #
+# Damage
+#	logedit ARGUMENT...	logedit.py on IMG: shows and damages super copies and records
+#	with_shim COMMAND...	what it starts obeys eio, see tests/tools/eioshim.c
+#	eio KIND SKIP COUNT	reads, writes or flushes of the card fail from now on; eio slow MS; eio off
+#
 # Contents
 #	random_file FILE MIB	incompressible; tree_sum FOLDER: checksum of names and contents
 #	wait_for SECONDS COMMAND...	until it succeeds
@@ -311,6 +316,26 @@ fsck() {
 	btrfs) btrfs check --readonly "$dev" ;;
 	vfat) fsck.vfat -n "$dev" ;;
 	esac
+}
+
+# ---- damage ----
+
+# Through the page cache, which CARD shares; what CARD itself has cached is dropped.
+logedit() {
+	python3 "$(dirname "${BASH_SOURCE[0]}")/logedit.py" "$IMG" "$@" || return
+	[ -z "$CARD" ] || blockdev --flushbufs "$CARD"
+}
+
+with_shim() {
+	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_EIO_FILE=$T/eio \
+		LD_PRELOAD=$COWFS_BUILD/tests/eioshim.so "$@"
+}
+
+eio() {
+	rm -f "$T/eio"
+	[ "$1" = off ] && return
+	echo "$*" >"$T/eio.new"
+	mv "$T/eio.new" "$T/eio"
 }
 
 # ---- contents ----
