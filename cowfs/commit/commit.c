@@ -172,12 +172,11 @@ static int base_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 }
 
-static void home_fingerprint(const struct log *log, struct card *base, struct fs_fingerprint *ret)
+static int home_fingerprint(const struct log *log, struct card *base, struct fs_fingerprint *ret)
 {
 	struct blk_reader r = { .read = base_read, .ctx = base, .volume_blks = log_super(log)->fs_bytes / COW_BLK_BYTES };
 
-	if (fsinfo_fingerprint(&r, ret) < 0)
-		*ret = (struct fs_fingerprint){ 0 };
+	return fsinfo_fingerprint(&r, ret);
 }
 
 static int set_writable(struct log *log, struct card *base, bool on)
@@ -265,8 +264,8 @@ static int checkpoint(struct log *log, struct card *base, const struct commit_op
 		publish(publish_ctx, ix);
 	else
 		log_index_unref(ix);
-	home_fingerprint(log, base, &fp);
-	return log_put_tail(log, type, flags, opt->cause, &fp);
+	r = home_fingerprint(log, base, &fp);
+	return r < 0 ? r : log_put_tail(log, type, flags, opt->cause, &fp);
 }
 
 static void count_skips(struct job *j, bool add)
@@ -295,8 +294,9 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	j->rep.room_blks = log_room_blks(j->log);
 	if (j->rep.need_blks > j->rep.room_blks)
 		return -EFBIG;
-	home_fingerprint(j->log, j->base, &fp);
-	r = log_begin(j->log);
+	r = home_fingerprint(j->log, j->base, &fp);
+	if (r == 0)
+		r = log_begin(j->log);
 	if (r < 0)
 		return r;
 	r = write_direct(j);

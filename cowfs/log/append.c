@@ -41,7 +41,7 @@ static bool fresh_is_free(const struct log *l)
 
 static uint64_t cursor_if_open(const struct log *l)
 {
-	return l->need_open && l->newest.seq ? fresh_segment(l) * l->seg_blks : l->cursor;
+	return l->need_open && l->newest.seq && fresh_is_free(l) ? fresh_segment(l) * l->seg_blks : l->cursor;
 }
 
 /* Segments that are wholly free when the cursor is at `cursor`; one that begins at the cursor counts. */
@@ -217,11 +217,13 @@ static int put_empty(struct log *l, struct log_record *rec, bool fresh)
 	uint64_t lblk = fresh && l->newest.seq ? fresh_segment(l) * l->seg_blks : l->cursor;
 	int r = fresh && !fresh_is_free(l) ? -ENOSPC : enter_segment(l, &lblk);
 
-	if (r == 0)
-		r = stage_flush(l);
-	l->stage_blks = 0;
 	if (r < 0)
 		return r;
+	r = stage_flush(l);
+	if (r < 0) {
+		l->need_open = true;
+		return r;
+	}
 	rec->seq = ++l->highest_seq;
 	if (rec->type != RECORD_CHECKPOINT) {
 		rec->start_lblk = lblk;
@@ -233,6 +235,8 @@ static int put_empty(struct log *l, struct log_record *rec, bool fresh)
 	r = write_record(l, rec, lblk);
 	if (r == 0)
 		accept_record(l, rec);
+	else
+		l->need_open = true; /* R3: it may have reached the card, ahead of where the next commit would lie */
 	return r;
 }
 
@@ -270,14 +274,29 @@ static int void_ring(struct log *l)
 int log_prepare(struct log *l)
 {
 	struct log_record rec = { .type = RECORD_OPEN };
+	bool fresh = !l->newest.seq || fresh_is_free(l);
 	uint32_t salt;
 	int r = 0;
 
 	if (l->broken)
 		return -EUCLEAN;
+	/* The record that was chosen may be in the card's cache only: the last session's flush failed, and the power
+	 * stayed. Heads and records to come say that it is durable. */
+	if (!l->settled)
+		r = flush_both(l);
+	if (r < 0)
+		return r;
+	l->settled = true;
 	if (!l->need_open)
 		return 0;
-	if (l->super.state != SUPER_LIVE)
+	/* A full ring, and power cut after power cut within its checkpoint: each took a fresh segment, now they go on
+	 * in the last one. Its last block is the tail record's: without a known failure an open record is a wish only. */
+	if (!fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
+		l->need_open = l->doubt;
+		return l->doubt ? -ENOSPC : 0;
+	}
+	/* not again once there is a record: a super record that failed half way may already tell this uuid */
+	if (l->super.state != SUPER_LIVE && !l->newest.seq)
 		r = void_ring(l);
 	if (r < 0)
 		return r;
@@ -286,7 +305,7 @@ int log_prepare(struct log *l)
 	l->epoch = ((l->epoch >> 32) + 1) << 32 | salt;
 	/* nothing of the log is needed if all is home; then the tail may move at once */
 	rec.tail_seq = !l->newest.seq || l->home_done ? 0 : l->newest.tail_seq;
-	r = put_empty(l, &rec, true);
+	r = put_empty(l, &rec, fresh);
 	if (r == 0 && l->super.state != SUPER_LIVE) {
 		/* last: a live super record promises that there is a record */
 		enum super_state was = l->super.state;
@@ -513,7 +532,10 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, const struct
 	l->ledger.zero_blks += a->zero_blks;
 	r = write_record(l, &rec, a->head_lblk);
 	if (r < 0) {
-		l->ledger.commits--;
+		l->ledger.commits--; /* log_abort counts the blocks */
+		l->ledger.direct_blks -= a->direct_blks;
+		l->ledger.logged_blks -= a->logged_blks;
+		l->ledger.zero_blks -= a->zero_blks;
 		goto fail;
 	}
 	accept_record(l, &rec);
@@ -651,7 +673,11 @@ int log_recheck(struct log *l)
 		r = super_read(l->card, l->super.external ? 0 : l->super.fs_bytes, &super, &trouble);
 		if (r < 0 && r != -EIO)
 			return -ESTALE;
-		return r < 0 || !memcmp(super.ring_uuid, l->super.ring_uuid, 16) ? r : -ESTALE;
+		/* a first write that failed has drawn a uuid which the card does not know yet */
+		if (r == 0 && ((super.state == SUPER_LIVE && memcmp(super.ring_uuid, l->super.ring_uuid, 16)) ||
+			       super.created_s != l->super.created_s || memcmp(super.fs_uuid, l->super.fs_uuid, 16)))
+			r = -ESTALE;
+		return r;
 	}
 	r = ring_read_record(l, l->newest.lblk, blk, &rec);
 	if (r == -EBADMSG)

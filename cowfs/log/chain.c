@@ -376,7 +376,8 @@ static int newest_first(const void *a, const void *b)
 	return x->seq > y->seq ? -1 : x->seq < y->seq;
 }
 
-/* 1 chosen, 0 none yet, -errno; -EUCLEAN: below the floor */
+/* 1 chosen, 0 none yet, -errno. A record below the floor is never chosen, but better ones may be in segments that
+ * are still to be scanned: an attempt that was cut leaves a new head over records of the lap before. */
 static int try_all(struct scan *s)
 {
 	qsort(s->cand, s->n, sizeof(*s->cand), newest_first);
@@ -387,7 +388,7 @@ static int try_all(struct scan *s)
 		if (c->tried)
 			continue;
 		if (c->rec.seq < s->fallback_floor)
-			return -EUCLEAN;
+			continue;
 		r = try_candidate(s, &c->rec);
 		c->tried = true;
 		if (r == 0) {
@@ -437,6 +438,8 @@ static int find_newest(struct scan *s)
 		order[i].serial = h.serial;
 		l->max_serial = max_u64(l->max_serial, h.serial);
 		l->epoch = max_u64(l->epoch, h.epoch);
+		/* it was durable before this segment was opened (R7) */
+		s->fallback_floor = max_u64(s->fallback_floor, h.last.seq);
 	}
 	qsort(order, n, sizeof(*order), unreadable_then_newest);
 	r = 0;
@@ -507,6 +510,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	if (l->newest.seq) {
 		l->cursor = (l->newest.lblk + 1) % l->ring_blks;
 		l->need_open = rep.rejected || !(l->newest.flags & RECORD_CLEAN);
+		l->doubt = rep.rejected;
 		l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
 	}
 	rep.newest = l->newest;

@@ -34,6 +34,7 @@ struct log {
 	uint32_t segs_per_eb;
 
 	bool broken;
+	bool settled;	     /* what was read at open is durable: a FLUSH came since */
 	bool need_open;	     /* rule 3: an open record comes before any other write */
 	bool doubt;	     /* an attempt failed since the last good commit: rule 8 */
 	bool home_done;	     /* all of the index is home and flushed; the tail may pass newest */
