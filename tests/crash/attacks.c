@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Attacks with a name: each aims at one rule of the log (docs/FORMAT.md) and fails when the rule is
+ * switched off. The cuts and the oracle are those of the workloads.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "crash.h"
+#include "log/codec.h"
+
+enum { SEEDS = 12 };
+
+static const struct shape PLAIN = { .blks = 24, .full = true };
+
+static void expect(bool ok, const char *what)
+{
+	if (!ok)
+		fail("%s", what);
+}
+
+static void start(struct world *w, const struct shape *s, uint64_t seed)
+{
+	at.seed = seed;
+	at.cut = at.variant = 0;
+	at.step++;
+	world_new(w, s, seed * 7919);
+}
+
+static void commit_ok(struct world *w)
+{
+	at.step++;
+	expect(world_commit(w) == 0, "a commit failed");
+}
+
+/* Writes blocks [blk, blk + n), which are used: they are logged. */
+static void write_run(struct world *w, unsigned blk, unsigned n)
+{
+	while (n--)
+		live_write(w, blk++, 1 + (unsigned)rnd_below(w, CONTENTS - 1));
+}
+
+/* Fills the ring until the next commit of one block would need a checkpoint. */
+static void fill(struct world *w)
+{
+	for (int i = 0; log_room_blks(w->log) >= 4 && i < 100; i++) {
+		write_run(w, 1 + (unsigned)rnd_below(w, 20), 1);
+		commit_ok(w);
+	}
+}
+
+/* ---- what the records promise ---- */
+
+static void revoked(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		start(&w, &PLAIN, seed);
+		write_run(&w, 4, 4);
+		commit_ok(&w);
+		live_free(&w, 5);
+		live_free(&w, 6);
+		commit_ok(&w);
+		write_run(&w, 5, 2);
+		commit_ok(&w);
+		expect(w.bill.direct == 2, "blocks that were freed are not written in place");
+		if (seed % 2)
+			world_cut(&w, NULL, NULL);
+		expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the checkpoint failed");
+		world_free(&w);
+	}
+}
+
+static uint64_t ring_records(struct world *w, uint64_t *ret_same_seq)
+{
+	static uint64_t seqs[4096];
+	static uint8_t blk[COW_BLK_BYTES];
+	const struct log_super *s = log_super(w->log);
+	uint64_t n = 0;
+
+	*ret_same_seq = 0;
+	for (uint64_t i = 0; i < (uint64_t)s->seg_count * s->seg_bytes / COW_BLK_BYTES; i++) {
+		struct log_record rec;
+
+		if (sim_peek(w->c.log, s->ring_off_bytes + blk_to_bytes(i), blk, sizeof(blk)) < 0)
+			fail("peek");
+		if (codec_get_record(blk, s->ring_uuid, &rec) < 0)
+			continue;
+		for (uint64_t k = 0; k < n; k++)
+			if (seqs[k] == rec.seq)
+				*ret_same_seq = rec.seq;
+		seqs[n++] = rec.seq;
+	}
+	return n;
+}
+
+/* A commit of which the n-th flush fails. */
+static void failing_commit(struct world *w, unsigned flush)
+{
+	at.step++;
+	world_fail_at(w, SIM_FLUSH, flush, false);
+	expect(world_commit(w) < 0, "a commit whose flush failed returned 0");
+}
+
+static void chain(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
+		uint64_t epoch;
+
+		start(&w, &PLAIN, seed);
+		live_free(&w, 9);
+		live_free(&w, 10);
+		write_run(&w, 3, 3);
+		commit_ok(&w);
+		epoch = log_newest(w.log)->epoch;
+		write_run(&w, 4, 1 + seed % 4);
+		if (seed & 1)
+			write_run(&w, 9, 2);
+		failing_commit(&w, 2 - (seed & 2) / 2);
+		write_run(&w, 4, 1 + seed / 4 % 4);
+		if (seed & 2)
+			write_run(&w, 10, 1);
+		commit_ok(&w);
+		expect(log_newest(w.log)->epoch >> 32 > epoch >> 32, "no open record after a failed attempt");
+		world_crash(&w);
+		write_run(&w, 2, 5);
+		commit_ok(&w);
+		world_free(&w);
+	}
+}
+
+static void sequence(void)
+{
+	struct world w;
+	uint64_t same;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		start(&w, &PLAIN, seed);
+		write_run(&w, 3, 3);
+		commit_ok(&w);
+		write_run(&w, 3, 6);
+		failing_commit(&w, 2);
+		write_run(&w, 3, 2);
+		commit_ok(&w);
+		if (world_crash(&w)) {
+			write_run(&w, 8, 2);
+			commit_ok(&w);
+		}
+		ring_records(&w, &same);
+		expect(!same, "two records have one sequence number");
+		world_free(&w);
+	}
+}
+
+static void same_after_doubt(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		start(&w, &PLAIN, seed);
+		write_run(&w, 3, 3);
+		commit_ok(&w);
+		write_run(&w, 2, 4);
+		failing_commit(&w, 1 + seed % 2);
+		/* back to what the last good commit holds */
+		for (unsigned b = 2; b < 6; b++)
+			live_write(&w, b, w.n.content[b]);
+		write_run(&w, 8, 1);
+		commit_ok(&w);
+		expect(w.bill.skipped_same == 0, "a block is taken for the same after a failed attempt");
+		live_write(&w, 3, w.n.content[3]);
+		commit_ok(&w);
+		expect(w.bill.skipped_same == 1, "an unchanged block is written");
+		world_free(&w);
+	}
+}
+
+/* ---- the ring ---- */
+
+/* All is home, but no durable record says so: the ring of the old generations must stand. */
+static void reuse_early(void)
+{
+	static _Alignas(4096) uint8_t data[COW_BLK_BYTES];
+	struct world w;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		struct log_index *ix;
+		unsigned n = 0;
+		int r;
+
+		start(&w, &PLAIN, seed);
+		fill(&w);
+		expect(card_set_writable(w.c.log, true) == 0 && log_prepare(w.log) == 0, "prepare");
+		expect(log_checkpoint(w.log, NULL, NULL, &ix) == 0, "checkpoint");
+		log_index_unref(w.index);
+		w.index = ix;
+		expect(log_begin(w.log) == 0, "begin");
+		do {
+			memcpy(data, content_of(1 + n % 100), sizeof(data));
+			r = log_add_logged(w.log, n % w.shape.blks, 1, data);
+		} while (r == 0 && n++ < 400);
+		expect(r == -ENOSPC, "the ring has no end");
+		cut_here(&w);
+		log_abort(w.log);
+		expect(card_set_writable(w.c.log, false) == 0, "read-only");
+		write_run(&w, 1, 4);
+		commit_ok(&w);
+		world_free(&w);
+	}
+}
+
+static void wrap(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 2; seed++) {
+		uint64_t before = total.wraps;
+		struct shape s = PLAIN;
+
+		s.segs_per_eb = 1 + seed % 2;
+		start(&w, &s, seed);
+		for (unsigned i = 0; i < 400 && total.wraps < before + 4; i++) {
+			write_run(&w, 1 + (unsigned)rnd_below(&w, 16), 1 + (unsigned)rnd_below(&w, 1 + i % 7));
+			commit_ok(&w);
+			if (i % 50 == 49)
+				world_crash(&w);
+		}
+		expect(total.wraps >= before + 3, "the ring does not wrap");
+		world_free(&w);
+	}
+}
+
+static void too_big(void)
+{
+	struct shape s = { .blks = MAX_BLKS, .no_classifier = true };
+	struct world w;
+	uint64_t ops;
+
+	start(&w, &s, 1);
+	write_run(&w, 0, 20);
+	commit_ok(&w);
+	ops = world_ops(&w);
+	write_run(&w, 0, MAX_BLKS);
+	w.expect = -EFBIG;
+	(void)!world_commit(&w);
+	expect(w.bill.need_blks > MAX_BLKS && w.bill.room_blks && w.bill.room_blks < w.bill.need_blks, "no numbers");
+	expect(world_ops(&w) == ops, "a commit that is too big writes");
+	w.expect = 0;
+	world_cut(&w, NULL, NULL);
+	/* as large as it may be, twice: a checkpoint on the way */
+	for (unsigned i = 0; i < 3; i++) {
+		write_run(&w, 2 * i, (unsigned)log_capacity_blks(w.log) - 2);
+		commit_ok(&w);
+		expect(i == 0 || w.bill.checkpoint, "no checkpoint made room");
+	}
+	world_free(&w);
+}
+
+/* ---- checkpoints ---- */
+
+static void half_checkpoint(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		start(&w, &PLAIN, seed);
+		write_run(&w, 2, 12);
+		live_free(&w, 20);
+		commit_ok(&w);
+		for (unsigned depth = 0; depth < 6; depth++) {
+			at.step++;
+			cards_close(&w.kept);
+			w.kept_of = 0;
+			expect(world_checkpoint(&w, depth % 2 ? RECORD_TAIL : RECORD_RETIRED, 0) == 0, "checkpoint");
+			world_crash(&w);
+			live_write(&w, 20, 1 + (unsigned)rnd_below(&w, 500));
+			write_run(&w, 4 + depth, 3);
+			commit_ok(&w);
+			if (depth % 3 == 2)
+				world_crash(&w);
+			live_free(&w, 20);
+			commit_ok(&w);
+		}
+		world_free(&w);
+	}
+}
+
+/* The copy of the record that begins a checkpoint lies in the next segment, the next commit in this one. */
+static void failed_checkpoint(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
+		start(&w, &PLAIN, seed);
+		write_run(&w, 2, 3);
+		commit_ok(&w);
+		at.step++;
+		world_fail_at(&w, seed & 1 ? SIM_FLUSH : SIM_WRITE | SIM_FLUSH, 1 + seed / 2 % 5, false);
+		(void)!world_checkpoint(&w, seed & 4 ? RECORD_RETIRED : RECORD_TAIL, RECORD_CLEAN);
+		write_run(&w, 3, 1);
+		commit_ok(&w);
+		world_cut(&w, NULL, NULL);
+		world_free(&w);
+	}
+}
+
+/* Power cut after power cut in the checkpoint of a full ring: the log must not use itself up. */
+static void cut_checkpoints(void)
+{
+	struct world w;
+
+	for (unsigned per_eb = 1; per_eb <= 2; per_eb++) {
+		struct shape s = PLAIN;
+
+		s.segs_per_eb = per_eb;
+		start(&w, &s, per_eb);
+		fill(&w);
+		w.mute = true;
+		for (unsigned i = 0; i < 100; i++) {
+			at.step++;
+			world_fail_at(&w, 0, 0, false);
+			/* in the home writes: behind the open record if there is one, before the tail record */
+			sim_cut_at(w.c.base, 4 + i % 3);
+			expect(world_checkpoint(&w, RECORD_TAIL, 0) < 0, "the checkpoint was not cut");
+			world_cut(&w, NULL, NULL);
+			w.mute = i % 10;
+		}
+		w.mute = false;
+		expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the last checkpoint failed");
+		fill(&w);
+		world_free(&w);
+	}
+}
+
+static void recover(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
+		uint64_t ops;
+		unsigned runs = 0;
+
+		start(&w, &PLAIN, seed);
+		write_run(&w, 2, 9);
+		commit_ok(&w);
+		write_run(&w, 5, 9);
+		commit_ok(&w);
+		do {
+			at.step++;
+			cards_close(&w.kept);
+			w.kept_of = 0;
+			expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0, "recovery failed");
+		} while (++runs < 8 && world_crash(&w));
+		expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0, "recovery failed");
+		world_cut(&w, NULL, NULL);
+		expect(w.rep.state == LOG_RETIRED, "not retired after a recovery");
+		world_check_base(&w);
+		ops = world_ops(&w);
+		expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0 && world_ops(&w) == ops,
+		       "a second recovery writes");
+		world_free(&w);
+	}
+}
+
+/* ---- cards that fail, and other cards ---- */
+
+/* The last session's flush failed and its record is only in the card's cache; the power stays, cowfs starts anew. */
+static void restart(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
+		start(&w, &PLAIN, seed);
+		live_free(&w, 9);
+		write_run(&w, 2, 3);
+		commit_ok(&w);
+		write_run(&w, 3, 3);
+		at.step++;
+		if (seed & 1) {
+			failing_commit(&w, 2);
+		} else {
+			world_fail_at(&w, SIM_FLUSH, 3, false);
+			(void)!world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN);
+		}
+		world_close(&w);
+		world_open(&w);
+		live_revert(&w);
+		write_run(&w, 9, 1);
+		write_run(&w, 4, 12 * (seed & 2) / 2 + 2);
+		commit_ok(&w);
+		world_free(&w);
+	}
+}
+
+static void swapped(void)
+{
+	static uint8_t blk[COW_BLK_BYTES];
+	struct cards old;
+	struct world w;
+	uint64_t ops;
+
+	start(&w, &PLAIN, 1);
+	write_run(&w, 2, 3);
+	commit_ok(&w);
+	cards_clone(&old, &w.c);
+	write_run(&w, 4, 3);
+	commit_ok(&w);
+	for (uint64_t off = 0; off < w.c.base->geo.size_bytes; off += sizeof(blk))
+		if (sim_peek(old.base, off, blk, sizeof(blk)) < 0 || sim_poke(w.c.base, off, blk, sizeof(blk)) < 0)
+			fail("peek and poke");
+	cards_close(&old);
+	ops = world_ops(&w);
+	write_run(&w, 6, 3);
+	w.mute = true;
+	w.expect = -ESTALE;
+	(void)!world_commit(&w);
+	(void)!world_checkpoint(&w, RECORD_TAIL, 0);
+	expect(world_ops(&w) == ops, "another card was written to");
+	world_free(&w);
+}
+
+enum sweep { SWEEP_VIRGIN, SWEEP_COMMIT, SWEEP_FULL, SWEEP_CHECKPOINT, N_SWEEPS };
+
+/* The n-th operation of these kinds fails. false: there is none. */
+static bool sweep_one(enum sweep kind, unsigned ops, uint64_t n, bool forever)
+{
+	struct shape s = PLAIN;
+	struct world w;
+	int r;
+
+	s.external = n % 2;
+	start(&w, &s, n);
+	w.mute = true;
+	if (kind != SWEEP_VIRGIN) {
+		write_run(&w, 2, 5);
+		live_free(&w, 20);
+		live_free(&w, 21);
+		commit_ok(&w);
+	}
+	if (kind == SWEEP_FULL)
+		fill(&w);
+	w.mute = false;
+	write_run(&w, 4, 4);
+	write_run(&w, 20, 2);
+	live_write(&w, 8, 0);
+	at.step++;
+	world_fail_at(&w, ops, n, forever);
+	total.faults = 0;
+	r = kind == SWEEP_CHECKPOINT ? world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN) : world_commit(&w);
+	if (r < 0 && r != -EIO)
+		fail("the error is %s", strerror(-r));
+	write_run(&w, 3, 2);
+	commit_ok(&w);
+	world_crash(&w);
+	w.mute = true;
+	write_run(&w, 3, 2);
+	commit_ok(&w);
+	world_cut(&w, NULL, NULL);
+	world_free(&w);
+	return total.faults;
+}
+
+static void eio(void)
+{
+	static const unsigned ops[] = { SIM_READ, SIM_WRITE, SIM_FLUSH, SIM_READ | SIM_WRITE | SIM_FLUSH };
+	uint64_t faults = total.faults;
+
+	for (unsigned kind = 0; kind < N_SWEEPS; kind++)
+		for (unsigned k = 0; k < 2 * ARRAY_SIZE(ops); k++) {
+			uint64_t n = 0, misses = 0;
+
+			/* every second n has its log on another card, with fewer operations on each */
+			while (misses < 2) {
+				bool hit = sweep_one((enum sweep)kind, ops[k / 2], ++n, k % 2);
+
+				misses = hit ? 0 : misses + 1;
+				faults += hit;
+			}
+			expect(n > 2, "no operation failed");
+		}
+	total.faults = faults;
+}
+
+const struct attack attacks[] = {
+	{ "revoke", "block logged in N, free in N+1, written in place in N+2", revoked },
+	{ "chain", "record reached the card although its flush failed; then other content", chain },
+	{ "sequence", "a sequence number used again after a failed record", sequence },
+	{ "same-after-doubt", "content compared after a failed attempt", same_after_doubt },
+	{ "reuse-early", "ring reused before the record with the new tail is durable", reuse_early },
+	{ "wrap", "ring wraps over a live generation and over records of the last lap", wrap },
+	{ "too-big", "a commit that the ring cannot hold", too_big },
+	{ "half-checkpoint", "checkpoint cut half way, then more commits", half_checkpoint },
+	{ "failed-checkpoint", "checkpoint fails, the next commit lies before its remains", failed_checkpoint },
+	{ "cut-checkpoints", "a hundred cuts in a row in the checkpoint of a full ring", cut_checkpoints },
+	{ "recover", "offline recovery cut anywhere, again and again", recover },
+	{ "restart", "record in the card's cache only, cowfs starts anew, then a cut", restart },
+	{ "swapped", "another card in the slot", swapped },
+	{ "eio", "every read, write and flush of a commit and a checkpoint fails, once and for ever", eio },
+};
+const unsigned n_attacks = ARRAY_SIZE(attacks);

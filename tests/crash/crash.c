@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/* The crash driver's command line: attacks first, then random workloads until the budget is used. */
+#include <getopt.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "crash.h"
+
+static void usage(FILE *f)
+{
+	fprintf(f, "usage: crash [--seed N] [--images N | --seconds N] [--attack NAME | --list | --no-attacks]\n"
+		   "             [--replay SEED:STEP:CUT:VARIANT] [--verbose]\n"
+		   "Commits, checkpoints and recoveries on simulated cards, the power cut at every write and flush.\n"
+		   "  --seed N      first workload (default 1)\n"
+		   "  --images N    stop after that many images (default 40000)\n"
+		   "  --seconds N   stop after that time\n"
+		   "  --attack NAME only this attack, no workloads\n"
+		   "  --list        tells the attacks\n"
+		   "  --replay ID   runs one workload again and tells what it does\n");
+}
+
+static void report(uint64_t start_ns)
+{
+	double s = (double)(now_ns() - start_ns) / 1e9;
+	struct totals *t = &total;
+
+	printf("crash: %llu workloads, %llu attaches, %llu commits (%llu failed, %llu too big), %llu checkpoints, "
+	       "%llu recoveries, %llu wraps, %llu failed operations\n",
+	       (unsigned long long)t->workloads, (unsigned long long)t->attaches, (unsigned long long)t->commits,
+	       (unsigned long long)t->failed, (unsigned long long)t->too_big, (unsigned long long)t->checkpoints,
+	       (unsigned long long)t->recoveries, (unsigned long long)t->wraps, (unsigned long long)t->faults);
+	printf("crash: %llu cuts, %llu images: %llu held N, %llu N+1; up to %llu block writes in flight\n",
+	       (unsigned long long)t->cuts, (unsigned long long)t->images, (unsigned long long)t->is_old,
+	       (unsigned long long)t->is_new, (unsigned long long)t->max_pending);
+	printf("crash: %.1f s, %.0f images/s, none held anything else\n", s, (double)t->images / s);
+}
+
+static int run_attacks(const char *only)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < n_attacks; i++) {
+		if (only && strcmp(only, attacks[i].name))
+			continue;
+		at = (struct position){ .attack = attacks[i].name };
+		attacks[i].run();
+		n++;
+	}
+	at.attack = NULL;
+	if (n)
+		printf("crash: %u attacks held\n", n);
+	return n ? 0 : -1;
+}
+
+static bool parse_id(const char *id)
+{
+	unsigned long long a, b, c, d;
+
+	if (sscanf(id, "%llu:%llu:%llu:%llu", &a, &b, &c, &d) != 4)
+		return false;
+	at.replay = true;
+	at.want.seed = a;
+	at.want.step = b;
+	at.want.cut = c;
+	at.want.variant = d;
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = { { "seed", 1, NULL, 's' },    { "images", 1, NULL, 'n' },
+						 { "seconds", 1, NULL, 't' }, { "attack", 1, NULL, 'a' },
+						 { "list", 0, NULL, 'l' },    { "no-attacks", 0, NULL, 'x' },
+						 { "replay", 1, NULL, 'r' },  { "verbose", 0, NULL, 'v' },
+						 { "help", 0, NULL, 'h' },    { 0 } };
+	uint64_t seed = 1, images = 40000, seconds = 0, start_ns = now_ns();
+	const char *only = NULL;
+	bool no_attacks = false;
+	int o;
+
+	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1)
+		switch (o) {
+		case 's':
+			seed = strtoull(optarg, NULL, 0);
+			break;
+		case 'n':
+			images = strtoull(optarg, NULL, 0);
+			break;
+		case 't':
+			seconds = strtoull(optarg, NULL, 0);
+			images = 0;
+			break;
+		case 'a':
+			only = optarg;
+			break;
+		case 'x':
+			no_attacks = true;
+			break;
+		case 'v':
+			verbose = 1;
+			break;
+		case 'l':
+			for (unsigned i = 0; i < n_attacks; i++)
+				printf("%-24s %s\n", attacks[i].name, attacks[i].what);
+			return 0;
+		case 'r':
+			if (parse_id(optarg))
+				break;
+			/* fall through */
+		default:
+			usage(o == 'h' ? stdout : stderr);
+			return o == 'h' ? 0 : 2;
+		}
+	/* every attach allocates a megabyte: keep it */
+	mallopt(M_MMAP_THRESHOLD, 1 << 28);
+	mallopt(M_TRIM_THRESHOLD, 1 << 29);
+	if (at.replay) {
+		workload_run(at.want.seed);
+		printf("crash: workload %llu passes\n", (unsigned long long)at.want.seed);
+		return 0;
+	}
+	if (!no_attacks && run_attacks(only) < 0) {
+		fprintf(stderr, "crash: no attack %s, see --list\n", only);
+		return 2;
+	}
+	while (!only && (seconds ? now_ns() - start_ns < seconds * 1000000000ull : total.images < images))
+		workload_run(seed++);
+	report(start_ns);
+	return 0;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The crash driver: log and commit on simulated cards, power cuts everywhere, and an oracle
+ * that knows what every generation holds.
+ *
+ * A world is one card (or a card and a log card), the log on it, and a toy file system: an array
+ * of blocks, each used, free or journal, with one of a few hundred contents. One world at a time.
+ */
+#ifndef COWFS_TESTS_CRASH_H
+#define COWFS_TESTS_CRASH_H
+
+#include "card/sim.h"
+#include "commit/commit.h"
+#include "log/log.h"
+
+/* The toy's bitmap: always used, and its content changes whenever the use of a block does. */
+enum { BITMAP_BLK = 0 };
+enum { MAX_BLKS = 64, MAX_TRIED = 12, CONTENTS = 512 };
+
+/* One generation. A block that is not USE_USED may hold anything. Content 0 is zeroes. */
+struct image {
+	uint8_t use[MAX_BLKS]; /* enum blk_use */
+	uint16_t content[MAX_BLKS];
+};
+
+struct shape {
+	unsigned blks;
+	unsigned seg_blks;    /* 0: 16 */
+	unsigned segs;	      /* 0: as few as are allowed */
+	unsigned segs_per_eb; /* 0: 1 */
+	bool external;	      /* the log on a card of its own */
+	bool no_classifier;
+	bool full; /* all blocks used */
+	bool wide; /* more images of each cut */
+};
+
+/* the cards of a world, or of one image of it */
+struct cards {
+	struct card *base, *log; /* may be the same */
+};
+
+struct world {
+	struct shape shape;
+	struct cards c;
+	struct log *log;
+	struct log_index *index;
+	struct log_open_report rep;
+	struct wear_ledger acked; /* of the newest record that is durable for sure */
+
+	struct image n;		       /* the last generation whose commit returned */
+	struct image tried[MAX_TRIED]; /* those that were attempted since */
+	unsigned n_tried;
+	struct image live;
+	bool dirty[MAX_BLKS], hole[MAX_BLKS];
+	struct commit_report bill;
+
+	/* cuts */
+	bool mute;     /* no cuts now */
+	bool armed;    /* an operation is made to fail */
+	bool failed;   /* and did */
+	bool fault;    /* so that what was under way must fail */
+	int expect;    /* an error that must come although nothing failed */
+	uint64_t last; /* operations of the cards when it was last cut */
+	uint64_t rnd;
+
+	/* one of the images seen, drawn evenly, to go on from */
+	struct cards kept;
+	struct image kept_n; /* what it holds */
+	struct wear_ledger kept_acked;
+	uint64_t kept_of;
+};
+
+/* where the run is: a failure prints it as its id */
+struct position {
+	const char *attack; /* NULL: a random workload */
+	uint64_t seed, step, cut, variant;
+	bool replay;
+	struct {
+		uint64_t seed, step, cut, variant;
+	} want;
+};
+
+struct totals {
+	uint64_t cuts, images, is_old, is_new, commits, failed, too_big, checkpoints, recoveries,
+		attaches, wraps, faults, workloads, max_pending;
+};
+
+extern struct position at;
+extern struct totals total;
+extern int verbose;
+
+/* ---- world.c ---- */
+uint64_t rnd_next(uint64_t *state);
+uint64_t rnd_below(struct world *w, uint64_t n);
+void fail(const char *fmt, ...) PRINTF(1, 2) __attribute__((noreturn));
+void say(const char *fmt, ...) PRINTF(1, 2);
+
+void world_new(struct world *w, const struct shape *s, uint64_t seed);
+void world_free(struct world *w);
+void world_open(struct world *w); /* attach: must find n or one of the tried, which becomes n */
+void world_close(struct world *w);
+/* Continues from the image that was kept by the cuts since the last call. false: there is none. */
+bool world_crash(struct world *w);
+/* Ends the power now; fate as in sim_power_cycle. Then attach. */
+void world_cut(struct world *w, enum sim_fate (*fate)(void *arg, size_t i), void *arg);
+
+/* changes of the live image */
+void live_write(struct world *w, unsigned blk, unsigned content);
+void live_free(struct world *w, unsigned blk);
+void live_revert(struct world *w);
+
+/* Commits the live image; checks the outcome and all cuts on the way. The errors of commit_run. */
+int world_commit(struct world *w);
+int world_commit_as(struct world *w, const struct commit_options *opt);
+int world_checkpoint(struct world *w, enum record_type type, uint32_t flags);
+void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever);
+void world_disarm(struct world *w);
+void world_check_base(struct world *w); /* the base alone is n, durably */
+uint64_t world_ops(const struct world *w);
+
+/* Copies the volume as index and base show it into a static buffer. */
+const uint8_t *volume_read(const struct cards *c, const struct log_index *ix, unsigned blks);
+/* First block used in the image that differs; -1: none. */
+int image_differs(const struct image *im, const uint8_t *volume, unsigned blks);
+const uint8_t *content_of(unsigned content);
+
+/* ---- cut.c ---- */
+void hook_cards(struct world *w);   /* from now on every write and flush of them is a cut point */
+void cut_here(struct world *w);	    /* tries images of a cut at this moment */
+void cards_clone(struct cards *ret, const struct cards *c);
+void cards_close(struct cards *c);
+void cards_account_reset(struct cards *c);
+void ledger_check(const struct wear_ledger *old, const struct wear_ledger *new);
+
+/* ---- workload.c ---- */
+void workload_run(uint64_t seed);
+
+/* ---- attacks.c ---- */
+struct attack {
+	const char *name, *what;
+	void (*run)(void);
+};
+extern const struct attack attacks[];
+extern const unsigned n_attacks;
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Cut points and images.
+ *
+ * The cards' vtables are wrapped: before each write and each flush, and at the end of what a session
+ * does, the cards are cloned, the power of the clones is cut, and the clones are attached. What a
+ * cut leaves of the unflushed block writes is enumerated when they are few: all subsets of
+ * {done, dropped}; then each one alone dropped, torn, garbage or done; then samples, in which
+ * writes also overtake each other.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "crash.h"
+
+enum { SUBSETS_MAX = 6, SINGLES_MAX = 6, SAMPLES = 6, SAMPLES_WIDE = 60 };
+
+static const struct card_ops *real; /* of the simulator */
+static struct card_ops hooked;
+static struct world *current;
+
+/* ---- clones ---- */
+
+void cards_close(struct cards *c)
+{
+	if (c->log != c->base)
+		card_close(c->log);
+	card_close(c->base);
+	*c = (struct cards){ 0 };
+}
+
+void cards_clone(struct cards *ret, const struct cards *c)
+{
+	if (sim_clone(&ret->base, c->base) < 0)
+		fail("clone");
+	ret->log = ret->base;
+	if (c->log != c->base && sim_clone(&ret->log, c->log) < 0)
+		fail("clone");
+	ret->base->ops = ret->log->ops = real;
+}
+
+static void account_reset(struct card *c)
+{
+	struct card_account *a = &c->account;
+
+	a->write_calls = a->written_bytes = a->read_calls = a->read_bytes = a->flushes = a->writable_ns = 0;
+}
+
+void cards_account_reset(struct cards *c)
+{
+	account_reset(c->base);
+	account_reset(c->log);
+}
+
+void ledger_check(const struct wear_ledger *old, const struct wear_ledger *new)
+{
+	const uint64_t *a = (const uint64_t *)old, *b = (const uint64_t *)new;
+
+	for (size_t i = 0; i < sizeof(*old) / sizeof(*a); i++)
+		if (b[i] < a[i])
+			fail("counter %zu of the ledger went back from %llu to %llu", i, (unsigned long long)a[i],
+			     (unsigned long long)b[i]);
+}
+
+/* ---- one image ---- */
+
+static void keep(struct world *w, struct cards *c, unsigned gen)
+{
+	if (rnd_below(w, ++w->kept_of)) {
+		cards_close(c);
+		return;
+	}
+	cards_close(&w->kept);
+	w->kept = *c;
+	w->kept_n = gen ? w->tried[gen - 1] : w->n;
+	w->kept_acked = w->acked;
+}
+
+static unsigned find_generation(struct world *w, const uint8_t *volume, const struct log_open_report *rep)
+{
+	int bad[MAX_TRIED + 1];
+
+	/* the one that was attempted last first: most images hold it or n */
+	for (unsigned gen = w->n_tried + 1; gen-- > 0;) {
+		bad[gen] = image_differs(gen ? &w->tried[gen - 1] : &w->n, volume, w->shape.blks);
+		if (bad[gen] < 0)
+			return gen;
+	}
+	fail("no generation: record %llu of type %d was chosen, block %d of N differs, block %d of N+1 (%u attempts); %s",
+	     (unsigned long long)rep->newest.seq, rep->newest.type, bad[0], w->n_tried ? bad[w->n_tried] : -1,
+	     w->n_tried, rep->why);
+}
+
+/* Attaches what a cut left and asks the oracle. Takes the cards. */
+static void judge(struct world *w, struct cards *c)
+{
+	struct log_super super;
+	struct log_open_report rep;
+	struct log_index *ix;
+	struct log *l;
+	unsigned trouble, gen;
+	uint64_t bad = 0, ops = sim_ops(c->base), log_ops = sim_ops(c->log);
+	int r = super_read(c->log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &super, &trouble);
+
+	if (r < 0)
+		fail("super_read: %s", strerror(-r));
+	cards_account_reset(c);
+	r = log_open(&l, c->base, c->log, &super, &rep);
+	if (r < 0)
+		fail("log_open: %s", strerror(-r));
+	if (rep.state == LOG_BROKEN)
+		fail("broken on an honest card: %s", rep.why);
+	ix = log_index_of(l);
+	gen = find_generation(w, volume_read(c, ix, w->shape.blks), &rep);
+	ledger_check(&w->acked, &rep.ledger);
+	if (at.variant % 8 == 0 && (log_verify(l, NULL, NULL, &bad) < 0 || bad))
+		fail("log_verify finds %llu bad blocks", (unsigned long long)bad);
+	if (sim_ops(c->base) != ops || sim_ops(c->log) != log_ops)
+		fail("attach wrote to the card");
+	log_index_unref(ix);
+	log_close(l);
+	total.images++;
+	*(gen ? &total.is_new : &total.is_old) += 1;
+	keep(w, c, gen);
+}
+
+/* ---- the images of one cut ---- */
+
+struct fates {
+	unsigned n;
+	uint8_t fate[8 * MAX_BLKS + 512];
+	unsigned shift; /* index of the first block write of the card at hand */
+};
+
+static enum sim_fate fate_of(void *arg, size_t i)
+{
+	const struct fates *f = arg;
+
+	return (enum sim_fate)f->fate[f->shift + i];
+}
+
+/* f NULL: by a seed */
+static void image(struct world *w, struct fates *f)
+{
+	struct cards c;
+
+	at.variant++;
+	cards_clone(&c, &w->c);
+	if (!f) {
+		sim_seed(c.base, rnd_next(&w->rnd));
+		sim_seed(c.log, rnd_next(&w->rnd));
+	}
+	if (f)
+		f->shift = 0;
+	sim_power_cycle(c.base, f ? fate_of : NULL, f);
+	if (c.log != c.base) {
+		if (f)
+			f->shift = (unsigned)sim_pending(w->c.base);
+		sim_power_cycle(c.log, f ? fate_of : NULL, f);
+	}
+	if (at.replay && at.want.cut == at.cut && at.want.variant == at.variant && at.want.step == at.step) {
+		printf("this is the image: %zu pending block writes:", sim_pending(w->c.base));
+		for (size_t i = 0; i < sim_pending(w->c.base); i++)
+			printf(" %llu%s", (unsigned long long)sim_pending_blk(w->c.base, i),
+			       f ? (const char *[]){ "", "-", "t", "g" }[f->fate[i]] : "?");
+		printf("\n");
+	}
+	judge(w, &c);
+}
+
+static void singles(struct world *w, struct fates *f, enum sim_fate others, enum sim_fate one)
+{
+	for (unsigned k = 0; k < f->n && k < SINGLES_MAX; k++) {
+		/* the last ones first: a record is the last; then any */
+		unsigned i = k < SINGLES_MAX / 2 || f->n <= SINGLES_MAX ? f->n - 1 - k : (unsigned)rnd_below(w, f->n);
+
+		memset(f->fate, others, f->n);
+		f->fate[i] = (uint8_t)one;
+		image(w, f);
+	}
+}
+
+void cut_here(struct world *w)
+{
+	static struct fates f;
+	size_t n = sim_pending(w->c.base) + (w->c.log != w->c.base ? sim_pending(w->c.log) : 0);
+	uint64_t ops = world_ops(w) + 1;
+
+	if (w->mute || w->last == ops)
+		return;
+	w->last = ops;
+	at.cut++;
+	at.variant = 0;
+	total.cuts++;
+	total.max_pending = max_u64(total.max_pending, n);
+	if (n > sizeof(f.fate))
+		fail("%zu pending block writes", n);
+	f.n = (unsigned)n;
+	if (n <= SUBSETS_MAX) {
+		for (uint64_t set = 0; set < 1u << n; set++) {
+			for (unsigned i = 0; i < n; i++)
+				f.fate[i] = set >> i & 1 ? SIM_DONE : SIM_DROPPED;
+			image(w, &f);
+		}
+	} else {
+		memset(f.fate, SIM_DONE, n);
+		image(w, &f);
+		memset(f.fate, SIM_DROPPED, n);
+		image(w, &f);
+		singles(w, &f, SIM_DONE, SIM_DROPPED);
+		singles(w, &f, SIM_DROPPED, SIM_DONE);
+	}
+	if (!n)
+		return;
+	singles(w, &f, SIM_DONE, SIM_TORN);
+	singles(w, &f, SIM_DONE, SIM_GARBAGE);
+	for (unsigned i = 0; i < (w->shape.wide ? SAMPLES_WIDE : SAMPLES); i++)
+		image(w, NULL);
+}
+
+/* ---- hooks ---- */
+
+/*
+ * Nothing that the committed image uses is written at home but its own content, and that only while the
+ * durable log holds it too. Stronger than what a cut shows: it asks at every write.
+ */
+static void check_home_write(struct world *w, uint64_t blk, const void *data)
+{
+	enum log_where where;
+
+	if (blk >= w->shape.blks || w->n.use[blk] != USE_USED)
+		return;
+	log_index_run(w->index, blk, 1, &where);
+	if (where == LOG_HOME)
+		fail("block %llu, used in the committed image and not in the log, is written in place",
+		     (unsigned long long)blk);
+	if (memcmp(data, content_of(w->n.content[blk]), COW_BLK_BYTES))
+		fail("block %llu, used in the committed image, gets other content in place", (unsigned long long)blk);
+}
+
+/* The record says that all it speaks of is durable: a FLUSH came between. Recovery would mostly see through a
+ * record that came too early, so that a cut does not show it. */
+static void check_record_write(struct world *w, const uint8_t *data)
+{
+	enum { TYPE_AT = 32 };
+
+	if (!memcmp(data, "COWFSREC", 8) && data[TYPE_AT] == RECORD_COMMIT &&
+	    (sim_pending(w->c.base) || sim_pending(w->c.log)))
+		fail("a commit record is written while blocks are not flushed");
+}
+
+static void note_fault(int r, bool must_fail)
+{
+	if (r >= 0)
+		return;
+	current->failed = true;
+	current->fault |= must_fail;
+	say("an operation failed");
+}
+
+static int hook_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	int r;
+
+	cut_here(current);
+	for (uint64_t i = 0; c == current->c.base && i < len_bytes / COW_BLK_BYTES; i++)
+		check_home_write(current, off_bytes / COW_BLK_BYTES + i, (const uint8_t *)buf + blk_to_bytes(i));
+	if (c == current->c.log)
+		check_record_write(current, buf);
+	r = real->write(c, off_bytes, buf, len_bytes);
+	note_fault(r, true);
+	return r;
+}
+
+static int hook_flush(struct card *c)
+{
+	int r;
+
+	cut_here(current);
+	r = real->flush(c);
+	note_fault(r, true);
+	return r;
+}
+
+static int hook_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	int r = real->read(c, off_bytes, buf, len_bytes);
+
+	/* while there is no record, the super record is looked at, of which one copy is enough */
+	note_fault(r, current->log && log_newest(current->log)->seq);
+	return r;
+}
+
+void hook_cards(struct world *w)
+{
+	if (!real) {
+		real = w->c.base->ops;
+		hooked = *real;
+		hooked.read = hook_read;
+		hooked.write = hook_write;
+		hooked.flush = hook_flush;
+	}
+	current = w;
+	w->c.base->ops = w->c.log->ops = &hooked;
+}

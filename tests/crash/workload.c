@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/* A random workload: what a session may do, in any order, with failing operations and power cuts. */
+#include <errno.h>
+#include <string.h>
+
+#include "crash.h"
+
+enum { ROUNDS = 4, STEPS = 14 };
+
+static struct shape random_shape(struct world *w)
+{
+	struct shape s = { .blks = (unsigned)(24 + rnd_below(w, MAX_BLKS - 24 + 1)) };
+
+	if (rnd_below(w, 4) == 0)
+		s.segs = (unsigned)(6 + rnd_below(w, 3));
+	if (rnd_below(w, 6) == 0)
+		s.segs_per_eb = 2;
+	if (rnd_below(w, 6) == 0)
+		s.seg_blks = 32;
+	s.external = rnd_below(w, 6) == 0;
+	s.no_classifier = rnd_below(w, 5) == 0;
+	s.full = rnd_below(w, 8) == 0;
+	return s;
+}
+
+static void change_block(struct world *w, unsigned blk)
+{
+	switch (blk == BITMAP_BLK ? 3 : rnd_below(w, 12)) {
+	case 0: /* allocated, or overwritten, with what it holds already */
+		live_write(w, blk, w->live.content[blk]);
+		break;
+	case 1: /* back to what is committed */
+		live_write(w, blk, w->n.content[blk]);
+		break;
+	case 2: /* discarded and used */
+		live_write(w, blk, 0);
+		w->hole[blk] = true;
+		break;
+	case 3:
+		live_write(w, blk, 0);
+		break;
+	case 4:
+	case 5: /* freed, with and without a trace */
+		if (w->shape.no_classifier)
+			break;
+		live_free(w, blk);
+		if (rnd_below(w, 2))
+			w->dirty[blk] = true;
+		break;
+	case 6: /* the journal is written all the time, and moves once in a while */
+		if (w->shape.no_classifier || (w->live.use[blk] != USE_JOURNAL && rnd_below(w, 6)))
+			break;
+		live_write(w, blk, (unsigned)rnd_below(w, CONTENTS));
+		w->live.use[blk] = USE_JOURNAL;
+		break;
+	default:
+		live_write(w, blk, (unsigned)rnd_below(w, CONTENTS));
+	}
+}
+
+static void change(struct world *w)
+{
+	static const unsigned sizes[] = { 1, 2, 3, 3, 6, 6, 12, 24, 48 };
+	uint64_t n = 1 + rnd_below(w, sizes[rnd_below(w, ARRAY_SIZE(sizes))]);
+	unsigned blk = (unsigned)rnd_below(w, w->shape.blks);
+
+	while (n--) {
+		change_block(w, blk);
+		/* runs, mostly */
+		blk = rnd_below(w, 4) ? (blk + 1) % w->shape.blks : (unsigned)rnd_below(w, w->shape.blks);
+	}
+}
+
+static void arm(struct world *w)
+{
+	static const unsigned kinds[] = { SIM_WRITE, SIM_FLUSH, SIM_WRITE | SIM_FLUSH, SIM_FLUSH, SIM_READ };
+	unsigned ops = kinds[rnd_below(w, ARRAY_SIZE(kinds))];
+	uint64_t n = 1 + rnd_below(w, ops == SIM_FLUSH ? 4 : 8);
+
+	world_fail_at(w, ops, n, rnd_below(w, 4) == 0);
+	say("operation %llu of kind %u will fail", (unsigned long long)n, ops);
+}
+
+static void commit(struct world *w)
+{
+	int r;
+
+	change(w);
+	if (w->n_tried < MAX_TRIED - 2 && rnd_below(w, 6) == 0)
+		arm(w);
+	r = world_commit(w);
+	world_disarm(w);
+	if (r == -EFBIG)
+		live_revert(w);
+}
+
+/* Leaves and comes back, the power stays: with or without a checkpoint and the record that says so. */
+static void reattach(struct world *w, bool clean)
+{
+	bool done = clean && world_checkpoint(w, RECORD_TAIL, RECORD_CLEAN) == 0;
+
+	world_close(w);
+	world_open(w);
+	live_revert(w);
+	if (done && w->rep.state != LOG_CLEAN && w->rep.state != LOG_EMPTY && w->rep.state != LOG_RETIRED)
+		fail("not clean after a clean detach: state %d", w->rep.state);
+	if (done && w->rep.live_blks + w->rep.zero_blks)
+		fail("blocks in the log after a clean detach");
+}
+
+static void recover(struct world *w)
+{
+	uint64_t ops;
+
+	if (world_checkpoint(w, RECORD_RETIRED, RECORD_CLEAN) < 0)
+		return;
+	total.recoveries++;
+	world_close(w);
+	world_open(w);
+	ops = world_ops(w);
+	if (world_checkpoint(w, RECORD_RETIRED, RECORD_CLEAN) < 0 || world_ops(w) != ops)
+		fail("a second recovery writes");
+	live_revert(w);
+}
+
+static void step(struct world *w)
+{
+	uint64_t dice = rnd_below(w, 100);
+
+	at.step++;
+	at.cut = at.variant = 0;
+	if (dice < 70) {
+		commit(w);
+	} else if (dice < 82) {
+		if (rnd_below(w, 4) == 0)
+			arm(w);
+		(void)!world_checkpoint(w, RECORD_TAIL, 0);
+	} else if (dice < 88) {
+		if (rnd_below(w, 4) == 0)
+			arm(w);
+		(void)!world_checkpoint(w, RECORD_TAIL, RECORD_CLEAN);
+	} else if (dice < 91) {
+		reattach(w, true);
+	} else if (dice < 94) {
+		reattach(w, false);
+	} else if (dice < 96) {
+		recover(w);
+	} else {
+		world_crash(w);
+	}
+	world_disarm(w);
+}
+
+void workload_run(uint64_t seed)
+{
+	struct world w = { .rnd = seed };
+	struct shape s = random_shape(&w);
+
+	at.seed = seed;
+	at.step = at.cut = at.variant = 0;
+	world_new(&w, &s, seed ^ 0x5bd1e995);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		uint64_t n = 2 + rnd_below(&w, STEPS);
+
+		while (n--)
+			step(&w);
+		if (!world_crash(&w))
+			break;
+	}
+	world_free(&w);
+	total.workloads++;
+}

@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: MIT */
+/* The toy file system, its generations, and what a session does with the log: the oracle's side. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "crash.h"
+
+struct position at;
+struct totals total;
+int verbose;
+
+static _Alignas(4096) uint8_t contents[CONTENTS][COW_BLK_BYTES], volume[MAX_BLKS * COW_BLK_BYTES];
+
+/* splitmix64, https://prng.di.unimi.it/splitmix64.c (public domain) */
+uint64_t rnd_next(uint64_t *state)
+{
+	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+uint64_t rnd_below(struct world *w, uint64_t n)
+{
+	return rnd_next(&w->rnd) % n;
+}
+
+void fail(const char *fmt, ...)
+{
+	va_list ap;
+
+	fflush(stdout);
+	if (at.attack)
+		fprintf(stderr, "crash: FAILED attack %s, cut %llu, variant %llu: ", at.attack,
+			(unsigned long long)at.cut, (unsigned long long)at.variant);
+	else
+		fprintf(stderr, "crash: FAILED %llu:%llu:%llu:%llu: ", (unsigned long long)at.seed,
+			(unsigned long long)at.step, (unsigned long long)at.cut,
+			(unsigned long long)at.variant);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+void say(const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!verbose && !(at.replay && at.step + 3 >= at.want.step))
+		return;
+	printf("%llu:%llu  ", (unsigned long long)at.step, (unsigned long long)at.cut);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+}
+
+const uint8_t *content_of(unsigned content)
+{
+	if (!contents[1][0])
+		for (uint64_t i = 1, s = 1; i < CONTENTS; i++)
+			for (size_t k = 0; k < COW_BLK_BYTES; k += 8)
+				memcpy(&contents[i][k], &(uint64_t){ rnd_next(&s) | 1 }, 8);
+	return contents[content];
+}
+
+/* ---- the two cards ---- */
+
+static void format(struct world *w)
+{
+	const struct shape *s = &w->shape;
+	unsigned seg_blks = s->seg_blks ? s->seg_blks : 16, per_eb = s->segs_per_eb ? s->segs_per_eb : 1;
+	unsigned segs = (unsigned)max_u64(s->segs, max_u64(LOG_MIN_SEGMENTS, 5ull * per_eb));
+	struct sim_params p = { .erase_block_bytes = seg_blks * per_eb * COW_BLK_BYTES, .disk_off_bytes = 32 * KIB };
+	uint64_t fs_bytes = blk_to_bytes(s->blks), missing, ring_bytes;
+	struct log_super super;
+	int r;
+
+	ring_bytes = round_up_u64(blk_to_bytes((uint64_t)segs * seg_blks), p.erase_block_bytes) + p.erase_block_bytes;
+	p.size_bytes = (s->external ? 0 : fs_bytes) + ring_bytes + 2ull * p.erase_block_bytes;
+	if (sim_new(&w->c.log, &p) < 0)
+		fail("no card");
+	w->c.base = w->c.log;
+	p.size_bytes = fs_bytes;
+	if (s->external && sim_new(&w->c.base, &p) < 0)
+		fail("no card");
+	r = super_plan(w->c.base, w->c.log, fs_bytes, ring_bytes, &super, &missing);
+	if (r < 0)
+		fail("super_plan: %s, %llu bytes short", strerror(-r), (unsigned long long)missing);
+	/* real cards have erase blocks of several segments only above 4 MiB: too large for here */
+	super.seg_bytes = seg_blks * COW_BLK_BYTES;
+	super.seg_count = segs;
+	for (unsigned b = 0; b < s->blks; b++)
+		if (sim_poke(w->c.base, blk_to_bytes(b), content_of(w->n.content[b]), COW_BLK_BYTES) < 0)
+			fail("poke");
+	if (card_set_writable(w->c.log, true) < 0 || super_write(w->c.log, &super) < 0 ||
+	    card_set_writable(w->c.log, false) < 0)
+		fail("super_write");
+	cards_account_reset(&w->c);
+}
+
+void world_new(struct world *w, const struct shape *s, uint64_t seed)
+{
+	*w = (struct world){ .shape = *s, .rnd = seed };
+	content_of(1);
+	for (unsigned b = 0; b < s->blks; b++) {
+		w->n.use[b] = b == BITMAP_BLK || s->no_classifier || s->full || rnd_below(w, 2) ? USE_USED : USE_FREE;
+		if (b != BITMAP_BLK && !s->no_classifier && rnd_below(w, 20) == 0)
+			w->n.use[b] = USE_JOURNAL;
+		w->n.content[b] = (uint16_t)rnd_below(w, CONTENTS);
+	}
+	w->live = w->n;
+	format(w);
+	sim_seed(w->c.base, rnd_next(&w->rnd));
+	sim_seed(w->c.log, rnd_next(&w->rnd));
+	hook_cards(w);
+	world_open(w);
+}
+
+void world_free(struct world *w)
+{
+	world_close(w);
+	cards_close(&w->kept);
+	cards_close(&w->c);
+}
+
+uint64_t world_ops(const struct world *w)
+{
+	return sim_ops(w->c.base) + (w->c.log != w->c.base ? sim_ops(w->c.log) : 0);
+}
+
+/* ---- what the volume shows ---- */
+
+const uint8_t *volume_read(const struct cards *c, const struct log_index *ix, unsigned blks)
+{
+	for (uint64_t b = 0, n; b < blks; b += n) {
+		enum log_where where;
+		uint8_t *to = volume + blk_to_bytes(b);
+		int r = 0;
+
+		n = log_index_run(ix, b, blks - b, &where);
+		if (where == LOG_ZERO)
+			memset(to, 0, blk_to_bytes(n));
+		else if (where == LOG_DATA)
+			r = log_index_read(ix, b, n, to);
+		else
+			r = card_read(c->base, blk_to_bytes(b), to, blk_to_bytes(n));
+		if (r < 0)
+			fail("read of blocks %llu+%llu, %s: %s", (unsigned long long)b, (unsigned long long)n,
+			     where == LOG_DATA ? "in the log" : "at home", strerror(-r));
+	}
+	return volume;
+}
+
+int image_differs(const struct image *im, const uint8_t *v, unsigned blks)
+{
+	for (unsigned b = 0; b < blks; b++)
+		if (im->use[b] == USE_USED && memcmp(v + blk_to_bytes(b), contents[im->content[b]], COW_BLK_BYTES))
+			return (int)b;
+	return -1;
+}
+
+static void check_view(struct world *w, const char *when)
+{
+	int b = image_differs(&w->n, volume_read(&w->c, w->index, w->shape.blks), w->shape.blks);
+
+	if (b >= 0)
+		fail("%s: block %d of the committed image reads wrong", when, b);
+}
+
+void world_check_base(struct world *w)
+{
+	static uint8_t blk[COW_BLK_BYTES];
+
+	for (unsigned b = 0; b < w->shape.blks; b++) {
+		if (w->n.use[b] != USE_USED)
+			continue;
+		if (sim_peek(w->c.base, blk_to_bytes(b), blk, sizeof(blk)) < 0 ||
+		    memcmp(blk, content_of(w->n.content[b]), sizeof(blk)))
+			fail("block %u is not home after a checkpoint", b);
+	}
+}
+
+/* ---- sessions ---- */
+
+void world_open(struct world *w)
+{
+	struct log_super super;
+	unsigned trouble, blks = w->shape.blks, gen;
+	uint64_t ops = world_ops(w);
+	const uint8_t *v;
+	int r = super_read(w->c.log, w->shape.external ? 0 : blk_to_bytes(blks), &super, &trouble);
+
+	if (r < 0)
+		fail("super_read: %s", strerror(-r));
+	cards_account_reset(&w->c);
+	r = log_open(&w->log, w->c.base, w->c.log, &super, &w->rep);
+	if (r < 0)
+		fail("log_open: %s", strerror(-r));
+	if (w->rep.state == LOG_BROKEN)
+		fail("attach: broken: %s", w->rep.why);
+	if (world_ops(w) != ops)
+		fail("attach wrote to the card");
+	total.attaches++;
+	w->index = log_index_of(w->log);
+	v = volume_read(&w->c, w->index, blks);
+	for (gen = 0; gen <= w->n_tried; gen++)
+		if (image_differs(gen ? &w->tried[gen - 1] : &w->n, v, blks) < 0)
+			break;
+	if (gen > w->n_tried)
+		fail("attach: no generation");
+	if (gen) {
+		/* not known to be durable before the next good flush */
+		struct image old = w->n;
+
+		w->n = w->tried[gen - 1];
+		w->tried[gen - 1] = old;
+	}
+	ledger_check(&w->acked, &w->rep.ledger);
+	say("attach: state %d, newest %llu type %d, highest %llu, rejected %u, live %llu: generation %u of %u",
+	    w->rep.state, (unsigned long long)w->rep.newest.seq, w->rep.newest.type,
+	    (unsigned long long)w->rep.highest_seq, w->rep.rejected, (unsigned long long)w->rep.live_blks, gen,
+	    w->n_tried);
+}
+
+void world_close(struct world *w)
+{
+	log_index_unref(w->index);
+	log_close(w->log);
+	w->index = NULL;
+	w->log = NULL;
+}
+
+/* After a cut all of RAM is gone, and what was found is durable. */
+static void after_cut(struct world *w)
+{
+	w->mute = w->armed = w->failed = w->fault = false;
+	hook_cards(w);
+	world_open(w);
+	w->acked = w->rep.ledger;
+	w->n_tried = 0;
+	live_revert(w);
+	w->last = 0;
+}
+
+bool world_crash(struct world *w)
+{
+	if (!w->kept.base)
+		return false;
+	world_close(w);
+	cards_close(&w->c);
+	w->c = w->kept;
+	w->kept = (struct cards){ 0 };
+	w->kept_of = 0;
+	w->n = w->kept_n;
+	w->n_tried = 0;
+	w->acked = w->kept_acked;
+	say("power cut, going on from an image");
+	after_cut(w);
+	return true;
+}
+
+void world_cut(struct world *w, enum sim_fate (*fate)(void *arg, size_t i), void *arg)
+{
+	world_close(w);
+	sim_power_cycle(w->c.base, fate, arg);
+	if (w->c.log != w->c.base)
+		sim_power_cycle(w->c.log, fate, arg);
+	say("power cut");
+	after_cut(w);
+}
+
+/* ---- the live image ---- */
+
+void live_write(struct world *w, unsigned blk, unsigned content)
+{
+	w->live.use[blk] = USE_USED;
+	w->live.content[blk] = (uint16_t)content;
+	w->dirty[blk] = true;
+	w->hole[blk] = false;
+}
+
+void live_free(struct world *w, unsigned blk)
+{
+	w->live.use[blk] = USE_FREE;
+}
+
+void live_revert(struct world *w)
+{
+	w->live = w->n;
+	memset(w->dirty, 0, sizeof(w->dirty));
+	memset(w->hole, 0, sizeof(w->hole));
+}
+
+/* ---- the source of a commit: the live image is the sealed one, nothing runs beside it ---- */
+
+static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+{
+	struct world *w = ctx;
+	uint64_t b = *blk, n = 1;
+
+	while (b < w->shape.blks && !w->dirty[b])
+		b++;
+	if (b >= w->shape.blks)
+		return false;
+	while (n < max_blks && b + n < w->shape.blks && w->dirty[b + n] && w->hole[b + n] == w->hole[b])
+		n++;
+	*blk = b;
+	*ret_blks = n;
+	*ret_state = w->hole[b] ? BLK_HOLE : BLK_DATA;
+	return true;
+}
+
+static int src_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct world *w = ctx;
+
+	for (uint64_t i = 0; i < blks; i++) {
+		if (!w->dirty[blk + i])
+			fail("commit reads block %llu, which is not dirty", (unsigned long long)(blk + i));
+		memcpy((uint8_t *)buf + blk_to_bytes(i), content_of(w->live.content[blk + i]), COW_BLK_BYTES);
+	}
+	return 0;
+}
+
+static int src_read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct world *w = ctx;
+
+	for (uint64_t i = 0, n; i < blks; i += n) {
+		enum log_where where;
+		uint8_t *to = (uint8_t *)buf + blk_to_bytes(i);
+		int r = 0;
+
+		n = log_index_run(w->index, blk + i, blks - i, &where);
+		if (where == LOG_ZERO)
+			memset(to, 0, blk_to_bytes(n));
+		else if (where == LOG_DATA)
+			r = log_index_read(w->index, blk + i, n, to);
+		else
+			r = card_read(w->c.base, blk_to_bytes(blk + i), to, blk_to_bytes(n));
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int src_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	*ret = (enum blk_use)((struct world *)ctx)->live.use[blk];
+	return 0;
+}
+
+static int src_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	*ret = (enum blk_use)((struct world *)ctx)->n.use[blk];
+	return 0;
+}
+
+static void publish(void *ctx, struct log_index *ix)
+{
+	struct world *w = ctx;
+
+	log_index_unref(w->index);
+	w->index = ix;
+	if (!w->armed)
+		check_view(w, "publish");
+}
+
+/* ---- what a session does ---- */
+
+void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever)
+{
+	w->armed = true;
+	w->failed = w->fault = false;
+	sim_fail_at(w->c.base, ops, n, -EIO, forever);
+	if (w->c.log != w->c.base)
+		sim_fail_at(w->c.log, ops, n, -EIO, forever);
+}
+
+void world_disarm(struct world *w)
+{
+	w->armed = w->failed = w->fault = false;
+	sim_fail_at(w->c.base, 0, 0, 0, false);
+	sim_fail_at(w->c.log, 0, 0, 0, false);
+}
+
+static void check_outcome(struct world *w, const char *what, int r)
+{
+	total.faults += w->failed;
+	if (w->expect) {
+		if (r != w->expect)
+			fail("%s: %s instead of %s", what, strerror(-r), strerror(-w->expect));
+		return;
+	}
+	if (r == 0 && w->fault)
+		fail("%s returned 0 although an operation failed", what);
+	if (r < 0 && !w->armed && r != -EFBIG)
+		fail("%s: %s (newest %llu, room %llu)", what, strerror(-r),
+		     (unsigned long long)log_newest(w->log)->seq, (unsigned long long)log_room_blks(w->log));
+	if (r < 0 && r != -EFBIG && !w->failed)
+		fail("%s: %s, and no operation failed", what, strerror(-r));
+	if ((w->c.base->writable || w->c.log->writable) && !sim_is_dead(w->c.base))
+		fail("%s left the card writable", what);
+}
+
+int world_commit_as(struct world *w, const struct commit_options *opt)
+{
+	struct commit_source src = { .ctx = w,
+				     .volume_blks = w->shape.blks,
+				     .next = src_next,
+				     .read_sealed = src_read_sealed,
+				     .read_committed = src_read_committed };
+	uint64_t before = log_newest(w->log)->lblk;
+	struct log_index *ix = NULL;
+	int r;
+
+	if (!w->shape.no_classifier) {
+		src.use_sealed = src_use_sealed;
+		src.use_committed = src_use_committed;
+	}
+	if (w->n_tried == MAX_TRIED)
+		fail("too many attempts for this test");
+	if (memcmp(w->live.use, w->n.use, sizeof(w->n.use)))
+		live_write(w, BITMAP_BLK, 1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) % (CONTENTS - 1));
+	w->tried[w->n_tried++] = w->live;
+	r = commit_run(w->log, w->c.base, &src, opt, publish, w, &w->bill, &ix);
+	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu, zero %llu, checkpoint %llu, newest %llu at %llu",
+	    r < 0 ? strerror(-r) : "ok", (unsigned long long)w->bill.dirty, (unsigned long long)w->bill.skipped_same,
+	    (unsigned long long)w->bill.direct, (unsigned long long)w->bill.logged, (unsigned long long)w->bill.zero,
+	    (unsigned long long)w->bill.checkpoint, (unsigned long long)log_newest(w->log)->seq,
+	    (unsigned long long)log_newest(w->log)->lblk);
+	check_outcome(w, "commit", r);
+	world_disarm(w);
+	total.checkpoints += w->bill.checkpoint > 0;
+	if (r < 0) {
+		total.failed += r != -EFBIG;
+		total.too_big += r == -EFBIG;
+		if (r == -EFBIG)
+			w->n_tried--;
+		cut_here(w);
+		return r;
+	}
+	total.commits++;
+	total.wraps += log_newest(w->log)->lblk < before;
+	if (ix) {
+		log_index_unref(w->index);
+		w->index = ix;
+	}
+	w->n = w->live;
+	w->n_tried = 0;
+	w->acked = log_newest(w->log)->ledger;
+	memset(w->dirty, 0, sizeof(w->dirty));
+	memset(w->hole, 0, sizeof(w->hole));
+	check_view(w, "after a commit");
+	w->last = 0;
+	cut_here(w);
+	return 0;
+}
+
+int world_commit(struct world *w)
+{
+	return world_commit_as(w, &(struct commit_options){ .cause = CAUSE_TIMER });
+}
+
+int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
+{
+	struct commit_options opt = { .cause = CAUSE_DETACH, .record_flags = flags };
+	uint64_t blks, ops = world_ops(w);
+	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
+
+	say("checkpoint, record type %d flags %u: %s, %llu blocks, newest %llu", type, flags,
+	    r < 0 ? strerror(-r) : "ok", (unsigned long long)blks, (unsigned long long)log_newest(w->log)->seq);
+	check_outcome(w, "checkpoint", r);
+	world_disarm(w);
+	if (r == 0) {
+		total.checkpoints++;
+		w->acked = log_newest(w->log)->ledger;
+		world_check_base(w);
+		if (world_ops(w) != ops)
+			w->n_tried = 0; /* its record is newer than theirs: they are dead */
+		w->last = 0;
+	}
+	cut_here(w);
+	return r;
+}
