@@ -29,6 +29,7 @@
 #define HOT_SECTORS 1024u
 #define CHECK_BYTES (1u << 20)
 #define LOG_TAIL 24u
+#define BUSY_NS 10000000000ull
 
 enum op_kind { OP_READ, OP_WRITE, OP_SAME, OP_ZEROES, OP_DISCARD, OP_WRITE_ZEROES, OP_RUN };
 
@@ -169,14 +170,19 @@ static int do_write(struct tester *t, const struct op *o, uint64_t n)
 			      o->sector << SECTOR_SHIFT);
 }
 
+/* Refused while somebody holds the device exclusively: a commit does while nothing is mounted. */
 static int do_punch(struct tester *t, const struct op *o)
 {
 	uint64_t range[2] = {o->sector << SECTOR_SHIFT, (uint64_t)o->sectors << SECTOR_SHIFT};
+	uint64_t end_ns = now_ns() + BUSY_NS;
 
 	memset(t->model + range[0], 0, range[1]);
-	return ioctl(t->direct_fd, o->kind == OP_DISCARD ? BLKDISCARD : BLKZEROOUT, range) < 0
-		       ? -errno
-		       : 0;
+	while (ioctl(t->direct_fd, o->kind == OP_DISCARD ? BLKDISCARD : BLKZEROOUT, range) < 0) {
+		if (errno != EBUSY || now_ns() > end_ns)
+			return -errno;
+		usleep(1000);
+	}
+	return 0;
 }
 
 static int do_read(struct tester *t, const struct op *o)
