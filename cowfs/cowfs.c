@@ -318,6 +318,7 @@ static int export_volume(struct daemon *d)
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "the volume cannot be exported through FUSE: %s",
 			    strerrordesc_np(-e));
+	d->link.abort_fd = fuse_export_abort_fd(d->export);
 	snprintf(label, sizeof(label), "cowfs:%s", d->name);
 	e = loop_attach(&d->loop, file_fd, d->read_ahead_kb, label);
 	if (e < 0)

@@ -12,6 +12,10 @@
  *   therefore it is done by a helper thread, and the parent stays able to see the worker's death
  *   and to let go of the FUSE descriptor, which ends the hanging. After a death the descriptor goes
  *   first for the same reason.
+ * - A killed worker is not dead while one of its threads sleeps unkillably in I/O on its own volume
+ *   (syncfs, FIFREEZE): the thread keeps the FUSE descriptor open that nobody reads from any more,
+ *   and waits for it. Closing ours does not help then. So the parent looks at the worker's state,
+ *   and aborts the connection through fusectl, of which it got a descriptor from the worker.
  * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
  */
 #include "control/keeper.h"
@@ -22,6 +26,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -38,7 +43,10 @@
 
 #define DEADMAN_NS (10 * 1000000000ull)
 #define SLICE_NS 250000000ull
-#define THAW_TRIES 20 /* slices */
+#define SLICE_MS 250
+#define LOOK_MS 2000   /* how often a worker is looked at while all is quiet */
+#define DYING_SLICES 4 /* so long may a death take by itself */
+#define THAW_TRIES 20  /* slices */
 #define ANSWER_WAIT_S 1
 #define THAW_STACK_BYTES (256 * KIB)
 
@@ -54,9 +62,11 @@ struct thawer {
 struct parent {
 	struct keeper_opts opts;
 	pid_t worker;
-	int worker_pidfd, sock_fd, fuse_fd, null_fd;
+	int worker_pidfd, worker_dirfd, sock_fd, fuse_fd, null_fd;
+	int abort_fd; /* ends the FUSE connection, whoever holds /dev/fuse; -1 */
 	bool serving;
-	int mount_fd; /* of what may be frozen; -1 */
+	unsigned dying; /* slices */
+	int mount_fd;	/* of what may be frozen; -1 */
 	uint64_t armed_ns;
 	struct thawer thawer;
 };
@@ -124,7 +134,7 @@ static int tell_parent(struct keeper_link *l, char what, int fd)
 
 int keeper_serving(struct keeper_link *l)
 {
-	return tell_parent(l, 'S', -1);
+	return tell_parent(l, 'S', l->abort_fd);
 }
 
 void keeper_frozen(void *link, int mount_fd)
@@ -222,8 +232,10 @@ static bool serve_link(struct parent *p)
 	drop_mount(p);
 	if (what == 'F')
 		p->mount_fd = steal_fd(&fd);
-	else if (what == 'S')
+	else if (what == 'S') {
 		p->serving = true;
+		p->abort_fd = steal_fd(&fd);
+	}
 	if (fd >= 0)
 		close(fd);
 	if (what == 'S' && p->opts.detach_stdio)
@@ -245,6 +257,55 @@ static void deadman(struct parent *p, uint64_t passed_ns)
 	drop_mount(p);
 }
 
+/* Has it been killed, or its first thread ended? */
+static bool is_dying(const struct parent *p)
+{
+	char text[4096];
+	const char *state, *pending;
+
+	if (p->worker_dirfd < 0 || io_read_text(p->worker_dirfd, "status", text, sizeof(text)) < 0)
+		return false;
+	state = strstr(text, "\nState:\t");
+	pending = strstr(text, "\nSigPnd:\t");
+	return (state && (state[8] == 'Z' || state[8] == 'X')) ||
+	       (pending && strtoull(pending + 9, NULL, 16) & 1u << (SIGKILL - 1));
+}
+
+/* Nothing else can help a root without a disk. */
+static void reboot_if_root(const struct parent *p)
+{
+	if (!p->opts.running_root || !p->serving)
+		return;
+	reboot(RB_AUTOBOOT); /* no sync: it would wait for the dead disk */
+	msg(MSG_ERR, "reboot failed: %s", strerror(errno));
+}
+
+static const char *what_next(const struct parent *p)
+{
+	return p->opts.running_root && p->serving ? "rebooting" : "its I/O fails from now on";
+}
+
+static void let_go(struct parent *p)
+{
+	if (p->abort_fd >= 0 && write(p->abort_fd, "1", 1) < 0)
+		msg(MSG_ERR, "the FUSE connection cannot be aborted: %s", strerror(errno));
+	if (p->fuse_fd >= 0)
+		close(steal_fd(&p->fuse_fd));
+}
+
+static void look(struct parent *p)
+{
+	if (!p->serving || !is_dying(p)) {
+		p->dying = 0;
+		return;
+	}
+	if (++p->dying != DYING_SLICES)
+		return;
+	msg(MSG_ERR, "worker %d cannot die, it waits for itself: %s", p->worker, what_next(p));
+	reboot_if_root(p);
+	let_go(p);
+}
+
 /* Until the worker is dead. */
 static void watch(struct parent *p)
 {
@@ -253,11 +314,14 @@ static void watch(struct parent *p)
 	uint64_t last_ns = now_ns();
 
 	for (;;) {
-		int n = poll(fds, 2, p->mount_fd >= 0 ? (int)(SLICE_NS / 1000000) : -1);
+		bool hurry = p->mount_fd >= 0 || p->dying;
+		int n = poll(fds, 2, hurry ? SLICE_MS : p->serving ? LOOK_MS : -1);
 		uint64_t now = now_ns();
 
 		deadman(p, now - last_ns);
 		last_ns = now;
+		if (n == 0)
+			look(p);
 		if (n <= 0)
 			continue;
 		if (fds[1].revents && !serve_link(p)) {
@@ -277,17 +341,12 @@ static int status_of(int status)
 
 static void report_death(const struct parent *p, int status)
 {
-	const char *next =
-		p->opts.running_root && p->serving ? "rebooting" : "its I/O fails from now on";
-
-	if (!p->serving && WIFEXITED(status))
-		return; /* a start that failed: the worker has said why */
 	if (WIFSIGNALED(status))
 		msg(MSG_ERR, "worker %d was killed by signal %d: %s", p->worker, WTERMSIG(status),
-		    next);
-	else
+		    what_next(p));
+	else if (p->serving) /* else a start that failed: the worker has said why */
 		msg(MSG_ERR, "worker %d ended with status %d: %s", p->worker, WEXITSTATUS(status),
-		    next);
+		    what_next(p));
 }
 
 static __attribute__((noreturn)) void bury(struct parent *p)
@@ -298,12 +357,9 @@ static __attribute__((noreturn)) void bury(struct parent *p)
 		;
 	if (status != 0) {
 		report_death(p, status);
-		if (p->opts.running_root && p->serving) {
-			reboot(RB_AUTOBOOT); /* no sync: it would wait for the dead disk */
-			msg(MSG_ERR, "reboot failed: %s", strerror(errno));
-		}
+		reboot_if_root(p);
 	}
-	close(p->fuse_fd);
+	let_go(p);
 	for (int i = 0; i < THAW_TRIES && p->mount_fd >= 0; i++)
 		if (thaw(&p->thawer, p->mount_fd, SLICE_NS)) {
 			msg(MSG_ERR, "thawed what the worker had frozen");
@@ -340,8 +396,9 @@ static int open_link(int pair[2])
 int keeper_start(const struct keeper_opts *o, struct keeper_link *ret)
 {
 	_cleanup_close_ int fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), null_fd = -1;
-	struct parent p = {.opts = *o, .mount_fd = -1, .worker_pidfd = -1};
+	struct parent p = {.opts = *o, .mount_fd = -1, .abort_fd = -1};
 	bool from_ram = harden_started_from_ram();
+	char path[32];
 	int pair[2], r;
 
 	if (fuse_fd < 0)
@@ -366,11 +423,14 @@ int keeper_start(const struct keeper_opts *o, struct keeper_link *ret)
 		*ret = (struct keeper_link){.sock_fd = pair[1],
 					    .fuse_fd = steal_fd(&fuse_fd),
 					    .kmsg_fd = p.opts.kmsg_fd,
+					    .abort_fd = -1,
 					    .from_ram = from_ram};
 		return 0;
 	}
 	close(pair[1]);
 	p.worker_pidfd = pidfd_open(p.worker, 0);
+	snprintf(path, sizeof(path), "/proc/%d", p.worker);
+	p.worker_dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	p.sock_fd = pair[0];
 	p.fuse_fd = fuse_fd;
 	p.null_fd = null_fd;

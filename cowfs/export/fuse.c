@@ -30,6 +30,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <fuse_lowlevel.h>
 #include <linux/falloc.h>
@@ -63,6 +64,7 @@ struct fuse_export {
 	struct view *view;
 	struct fuse_session *session;
 	int fuse_fd; /* the session's own duplicate; fuse_session_destroy closes it */
+	int abort_fd;
 	sem_t init_done;
 	int init_result;
 	unsigned running; /* started threads */
@@ -338,6 +340,26 @@ static int mount_detached(int fuse_fd, int *ret_mount_fd)
 	return 0;
 }
 
+/* The switch lies in a file system of its own (fusectl), named after the connection's device
+ * number; that one is not attached to the tree either. */
+static int open_abort(int file_fd)
+{
+	_cleanup_close_ int fs_fd = fsopen("fusectl", FSOPEN_CLOEXEC), mount_fd = -1;
+	struct stat st;
+	char path[32];
+	int fd;
+
+	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ||
+	    fstat(file_fd, &st) < 0)
+		return -errno;
+	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, 0);
+	if (mount_fd < 0)
+		return -errno;
+	snprintf(path, sizeof(path), "%u/abort", minor(st.st_dev)); /* major: 0 */
+	fd = openat(mount_fd, path, O_WRONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 static int new_session(struct fuse_export *e, int fuse_fd)
 {
 	char *argv[] = {(char *)"cowfs", NULL};
@@ -375,6 +397,8 @@ static void free_export(struct fuse_export *e)
 {
 	if (e->session)
 		fuse_session_destroy(e->session);
+	if (e->abort_fd >= 0)
+		close(e->abort_fd);
 	for (unsigned i = 0; i < SERVERS; i++)
 		free(e->servers[i].buf);
 	sem_destroy(&e->init_done);
@@ -389,6 +413,7 @@ static int new_export(struct fuse_export **ret, struct view *v, int fuse_fd)
 	if (!e)
 		return -ENOMEM;
 	e->view = v;
+	e->abort_fd = -1;
 	sem_init(&e->init_done, 0, 0);
 	for (unsigned i = 0; i < SERVERS && !r; i++)
 		if (!(e->servers[i].buf = io_alloc(BUF_BYTES)))
@@ -428,9 +453,17 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 		fuse_export_stop(e);
 		return r;
 	}
+	e->abort_fd = open_abort(file_fd);
+	if (e->abort_fd < 0)
+		msg(MSG_WARN, "no abort switch for FUSE (fusectl): %s", strerror(-e->abort_fd));
 	*ret_file_fd = file_fd;
 	*ret = e;
 	return 0;
+}
+
+int fuse_export_abort_fd(const struct fuse_export *e)
+{
+	return e->abort_fd < 0 ? -1 : e->abort_fd;
 }
 
 void fuse_export_stop(struct fuse_export *e)

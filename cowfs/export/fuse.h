@@ -20,6 +20,10 @@ struct fuse_export;
  */
 int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd,
 		      int *ret_file_fd) MUST_CHECK;
+/* A descriptor of the connection's abort switch, e's own, or -1 if the kernel does not give one: any
+ * byte written to it ends all I/O with errors at once, whoever still holds /dev/fuse open. For the
+ * parent process. */
+int fuse_export_abort_fd(const struct fuse_export *e);
 /* After the loop device and the descriptor are gone: joins the threads, frees. The last close of the
  * file is what ends the session, so this waits as long as anybody (a lazily detached loop device)
  * holds it. */

@@ -57,6 +57,7 @@ static struct keeper start(void (*worker)(struct keeper_link *l, int go_fd), uin
 		struct keeper_opts o = {.kmsg_fd = log[1], .deadman_ns = deadman_ns};
 		struct keeper_link l;
 
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(log[0]);
 		close(go[1]);
 		close(s.janitor_fd);
@@ -259,7 +260,7 @@ static void test_release(void **state)
 
 struct served {
 	struct loop_dev loop;
-	atomic_bool frozen, failed;
+	atomic_bool frozen, failed, stalled; /* stalled: no write is answered */
 	pid_t worker;
 	char data[VOLUME_BYTES];
 };
@@ -282,6 +283,8 @@ int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
 	(void)v;
+	while (served->stalled)
+		usleep(1000);
 	memcpy(served->data + off_bytes, buf, len_bytes);
 	return 0;
 }
@@ -293,7 +296,7 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 	return 0;
 }
 
-static void worker_serves_frozen(struct keeper_link *l, int go_fd)
+static void serve_volume(struct keeper_link *l)
 {
 	struct fuse_export *e;
 	char command[128];
@@ -303,12 +306,18 @@ static void worker_serves_frozen(struct keeper_link *l, int go_fd)
 	served->failed = fuse_export_start(&e, NULL, l->fuse_fd, &file_fd) < 0 ||
 			 loop_attach(&served->loop, file_fd, 128, s.label) < 0;
 	if (!served->failed) {
+		l->abort_fd = fuse_export_abort_fd(e);
 		snprintf(command, sizeof(command), "PATH=$PATH:/sbin:/usr/sbin; mkfs.ext4 -q -F %s",
 			 served->loop.path);
 		served->failed = system(command) != 0 ||
 				 mount(served->loop.path, s.mnt, "ext4", 0, NULL) < 0 ||
 				 keeper_serving(l) < 0;
 	}
+}
+
+static void worker_serves_frozen(struct keeper_link *l, int go_fd)
+{
+	serve_volume(l);
 	if (!served->failed) {
 		freeze(l);
 		served->frozen = true;
@@ -317,14 +326,34 @@ static void worker_serves_frozen(struct keeper_link *l, int go_fd)
 	raise(SIGKILL);
 }
 
-static struct keeper start_serving(uint64_t deadman_ns)
+/* FIFREEZE that waits, unkillable, for writes which this very process does not answer. */
+static void worker_freezes_stalled(struct keeper_link *l, int go_fd)
+{
+	char path[160];
+	int fd;
+
+	(void)go_fd;
+	serve_volume(l);
+	if (served->failed)
+		_exit(1);
+	snprintf(path, sizeof(path), "%s/dirty", s.mnt);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	served->stalled = true;
+	served->failed = write(fd, path, sizeof(path)) != sizeof(path);
+	close(fd);
+	served->frozen = true;
+	freeze(l);
+}
+
+static struct keeper start_serving(void (*worker)(struct keeper_link *l, int go_fd),
+				   uint64_t deadman_ns)
 {
 	struct keeper k;
 
 	served = mmap(NULL, sizeof(*served), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	assert_true(served != MAP_FAILED);
-	k = start(worker_serves_frozen, deadman_ns);
+	k = start(worker, deadman_ns);
 	while (!served->frozen && !served->failed)
 		usleep(1000);
 	assert_false(served->failed);
@@ -350,7 +379,7 @@ static void end_serving(void)
 /* FITHAW writes a superblock that nobody serves: the FUSE descriptor must go first. */
 static void test_death_of_serving_worker(void **state)
 {
-	struct keeper k = start_serving(0);
+	struct keeper k = start_serving(worker_serves_frozen, 0);
 	uint64_t begin_ns = now_ns();
 
 	(void)state;
@@ -364,7 +393,7 @@ static void test_death_of_serving_worker(void **state)
 /* The dead-man's thaw hangs with a worker that is stopped altogether; the parent does not. */
 static void test_death_of_stopped_worker(void **state)
 {
-	struct keeper k = start_serving(300000000);
+	struct keeper k = start_serving(worker_serves_frozen, 300000000);
 	uint64_t begin_ns;
 
 	(void)state;
@@ -375,6 +404,22 @@ static void test_death_of_stopped_worker(void **state)
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_true(now_ns() - begin_ns < 3000000000u);
 	assert_non_null(strstr(k.log, "thawed what the worker had frozen"));
+	end_serving();
+}
+
+/* Its descriptors stay open as long as its freeze hangs, and the freeze as long as they do. */
+static void test_death_in_freeze(void **state)
+{
+	struct keeper k = start_serving(worker_freezes_stalled, 0);
+	uint64_t begin_ns = now_ns();
+
+	(void)state;
+	usleep(300000);
+	assert_int_equal(kill(served->worker, SIGKILL), 0);
+	assert_int_equal(finish(&k), 128 + SIGKILL);
+	assert_true(now_ns() - begin_ns < 5000000000u);
+	assert_non_null(strstr(k.log, "cannot die"));
+	assert_non_null(strstr(k.log, "killed by signal 9"));
 	end_serving();
 }
 
@@ -508,6 +553,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_release, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_death_of_serving_worker, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_death_of_stopped_worker, setup_bare, teardown),
+		cmocka_unit_test_setup_teardown(test_death_in_freeze, setup_bare, teardown),
 		cmocka_unit_test(test_harden),
 	};
 

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "base/io.h"
@@ -309,6 +310,7 @@ static struct splicer splicer_start(void)
 	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
 	sp.pid = fork();
 	if (sp.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(pair[1]);
 		_exit(do_splice(pair[0]) == 5 ? 0 : 1);
 	}
@@ -337,7 +339,7 @@ static void test_bounce(void **state)
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	struct splicer sp = splicer_start();
-	char culprit[64];
+	char culprit[64], comm[32];
 	int status;
 
 	(void)state;
@@ -345,7 +347,8 @@ static void test_bounce(void **state)
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.was_frozen && !p.needs_recovery);
 	assert_int_equal(rep.bounced, 1);
-	snprintf(culprit, sizeof(culprit), "quiesce_test[%d]", sp.pid);
+	assert_true(io_read_text(proc_dirfd, "self/comm", comm, sizeof(comm)) > 0);
+	snprintf(culprit, sizeof(culprit), "%s[%d]", comm, sp.pid);
 	assert_string_equal(rep.culprit, culprit);
 	assert_true(rep.freeze_ns >= t.bounce_ns && rep.freeze_ns < 3000000000u);
 	printf("           freeze behind a splice %.1f ms, frozen %.3f ms\n",

@@ -93,7 +93,7 @@ static inline void scratch_janitor(struct scratch *s)
 		close(pair[1]);
 		close(s->loop.fd);
 		close(s->loop.dev_dirfd);
-		signal(SIGINT, SIG_IGN);
+		setsid(); /* timeout(1) kills the whole group */
 		if (read(pair[0], &c, 1) == 0)
 			scratch_tidy(s);
 		_exit(0);
