@@ -250,19 +250,21 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 	return r;
 }
 
-static bool checkpoint_is_due(struct volume *v)
+/* After more_blks more have been logged; *ret_blks: how many then go home, about. */
+static bool checkpoint_is_due(struct volume *v, uint64_t more_blks, uint64_t *ret_blks)
 {
 	struct log_index *ix = log_index_of(v->log);
-	bool due = log_index_data_blks(ix) > log_capacity_blks(v->log) / 2 ||
-		   log_chain_records(v->log) > MAX_CHAIN_RECORDS;
+	uint64_t blks = log_index_data_blks(ix) + more_blks;
 
+	*ret_blks = blks + log_index_zero_blks(ix);
 	log_index_unref(ix);
-	return due;
+	return blks > log_capacity_blks(v->log) / 2 || log_chain_records(v->log) > MAX_CHAIN_RECORDS;
 }
 
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
+	uint64_t home_blks;
 	int r = quiesce(v, seal, res);
 
 	if (!v->sealed)
@@ -281,7 +283,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 	}
 	view_release(v->view, ix);
 	res->generation_seq = log_newest(v->log)->seq;
-	if (rq->checkpoint || checkpoint_is_due(v)) {
+	if (rq->checkpoint || checkpoint_is_due(v, 0, &home_blks)) {
 		int e = do_checkpoint(v, rq->cause, 0, res);
 
 		/* the commit itself stands */
@@ -296,11 +298,17 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 static int do_dry_run(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
+	struct commit_report *rep = &res->report;
+	uint64_t home_blks;
 	int r = quiesce(v, no_seal, res);
 
 	if (r == 0)
 		r = run_commit(v, rq, 0, res, &ix);
 	log_index_unref(ix);
+	if (r == 0 && (checkpoint_is_due(v, rep->logged, &home_blks) || rq->checkpoint)) {
+		rep->checkpoint = home_blks + rep->zero;
+		rep->written_bytes += blk_to_bytes(rep->checkpoint);
+	}
 	return r;
 }
 
