@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl format, help and version: what is written, what is refused, and that a refusal changes nothing.
 # bats file_tags=commands
 

@@ -114,10 +114,10 @@ clear_mounts() {
 
 # A daemon is ours if it was started with our run directory.
 daemons() {
-	local p exe
+	local p comm
 	for p in /proc/[0-9]*; do
-		exe=$(readlink "$p/exe" 2>/dev/null) || continue
-		[ "${exe##*/}" = cowfs ] || continue
+		read -r comm 2>/dev/null <"$p/comm" || continue
+		[[ $comm == cowfs* && -e $p/exe ]] || continue # without exe: a zombie
 		grep -qzxF "COWFS_RUNDIR=$COWFS_RUNDIR" "$p/environ" 2>/dev/null && echo "${p#/proc/}"
 	done
 	return 0
@@ -134,13 +134,13 @@ clear_volumes() {
 			d=${d%/control}
 			COW_LIMIT=20 cow detach --discard "${d##*/}" >/dev/null
 		done
-		wait_for 3 no_daemons && return 0
+		wait_for 10 no_daemons && return 0
 	done
 	echo "left over: daemons $(daemons | xargs)" >&2
 	for p in $(daemons); do
 		kill -9 "$p"
 	done
-	wait_for 5 no_daemons
+	wait_for 20 no_daemons
 	return 1
 }
 
@@ -155,7 +155,7 @@ clear_loops() {
 		losetup -d "$dev"
 		bad=1
 	done
-	wait_for 5 no_cards && return $bad
+	wait_for 20 no_cards && return $bad
 	echo "left over: $(cards_here | xargs)" >&2
 	return 1
 }
@@ -191,7 +191,7 @@ loop_up() {
 
 loop_down() {
 	losetup -d "$1"
-	wait_for 5 loop_free "$1"
+	wait_for 20 loop_free "$1"
 }
 
 card_make() {
@@ -214,8 +214,7 @@ card_make() {
 
 card_written() {
 	local stat
-	read -ra stat <"/sys/class/block/${1:-$CARD}/stat" 2>/dev/null ||
-		read -ra stat <"/sys/class/block/$(basename "${1:-$CARD}")/stat"
+	read -ra stat <"/sys/class/block/$(basename "${1:-$CARD}")/stat"
 	echo $((stat[6] * 512))
 }
 
@@ -284,7 +283,7 @@ detach() {
 		umount_volume || return
 	fi
 	cow detach "$NAME" "$@" || return
-	wait_for 5 no_daemons
+	wait_for 20 no_daemons
 }
 
 worker_pid() {
@@ -295,17 +294,18 @@ power_cut() {
 	local pid
 	pid=$(worker_pid)
 	kill -9 "$pid"
-	wait_for 10 no_daemons || return
+	wait_for 20 no_daemons || return
 	# the file system on a device without a daemon gets errors and can only be unmounted
 	if mountpoint -q "$MNT"; then
 		timeout 60 umount "$MNT" || return
 	fi
 	losetup -d "$DEV"
-	wait_for 5 loop_free "$DEV"
+	wait_for 20 loop_free "$DEV"
 }
 
 fsck() {
 	local dev=${2:-$CARD} code=0
+	blockdev --setrw "$dev" # a killed daemon left it read-only
 	case $1 in
 	ext*)
 		# -p first: it clears orphans of files deleted while open, which -n may not

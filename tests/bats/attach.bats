@@ -1,0 +1,219 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# cowctl attach and the daemon: what it prints, how a volume is named and found, and that nothing is written.
+# bats file_tags=commands
+
+load lib
+
+@test "attach: prints the loop device, which shows only the file system's part" {
+	local before
+	card_make ext4 100 150
+	cow format "$CARD"
+	before=$(card_written)
+	run -0 --separate-stderr cow attach "$CARD"
+	[[ $output =~ ^/dev/loop[0-9]+$ ]]
+	DEV=$output NAME=${CARD#/dev/}
+	[ "$(blockdev --getsize64 "$DEV")" = 104857600 ]
+	[ "$(blockdev --getss "$DEV")" = 512 ]
+	[ "$(blockdev --getro "$DEV")" = 0 ]
+	[ "$(cat "/sys/block/${DEV#/dev/}/loop/dio")" = 1 ]
+	# the card: read-only and taken
+	[ "$(blockdev --getro "$CARD")" = 1 ]
+	run mount "$CARD" "$MNT"
+	[ "$status" -ne 0 ]
+	[ "$(status_of .name)" = "$NAME" ]
+	[ "$(status_of .loop)" = "$DEV" ]
+	detach
+	[ "$(blockdev --getro "$CARD")" = 0 ]
+	[ ! -e "$COWFS_RUNDIR/$NAME" ]
+	loop_free "$DEV"
+	say "attach and detach without a change: $(($(card_written) - before)) bytes written"
+}
+
+@test "attach: nothing is written before the first commit; then the kernel counts what cowfs counts" {
+	local before ours
+	card_make ext4 100 150
+	cow format "$CARD"
+	loop_down "$CARD"
+	loop_up "$IMG"
+	CARD=$LOOP
+	before=$(card_written) # a loop device keeps its counter
+	attach
+	mount_volume
+	random_file "$MNT/a" 20
+	sync "$MNT/a"
+	rm "$MNT/a"
+	random_file "$MNT/b" 10
+	fstrim "$MNT"
+	sync -f "$MNT"
+	umount_volume
+	mount_volume
+	[ "$(card_written)" -eq "$before" ]
+	[ "$(status_of .card.written_bytes)" = 0 ]
+	[ "$(status_of .card.kernel_written_bytes)" = 0 ]
+	[ "$(status_of .card.write_calls)" = 0 ]
+	[ "$(status_of '.absorbed_bytes > 10000000')" = true ]
+	cow commit
+	ours=$(status_of .card.written_bytes)
+	[ "$ours" -gt 10000000 ]
+	[ $(($(card_written) - before)) -eq "$ours" ]
+	[ "$(status_of .card.kernel_written_bytes)" = "$ours" ]
+	random_file "$MNT/b" 3
+	cow commit --checkpoint
+	ours=$(status_of .card.written_bytes)
+	[ $(($(card_written) - before)) -eq "$ours" ]
+	[ "$(status_of .lifetime.written_bytes)" = "$ours" ]
+	[ "$(status_of .card.foreign_bytes)" = 0 ]
+	say "card: $ours bytes in $(status_of .card.write_calls) calls by cowfs's count and by the kernel's"
+	detach
+}
+
+@test "attach: --json, --name, --ram, options behind the operand" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	run -0 --separate-stderr cow attach "$CARD" --json --name my.vol-1_x --ram 100M
+	jq -e --arg c "$CARD" '.ok and .name == "my.vol-1_x" and .device == $c and (.loop | startswith("/dev/loop"))' <<<"$output"
+	NAME=my.vol-1_x
+	[ "$(status_of .ram_limit_bytes)" = 104857600 ]
+	detach
+	attach --ram 10%
+	[ "$(status_of '.ram_limit_bytes * 10 / 1024 | round')" -ge "$(awk '/MemTotal/ { print $2 - 2000 }' /proc/meminfo)" ]
+	detach
+	attach
+	[ "$(status_of .ram_limit_bytes)" -gt "$(awk '/MemTotal/ { printf "%d", $2 * 500 }' /proc/meminfo)" ]
+}
+
+@test "attach: names that are none" {
+	local n
+	card_make ext4 100 150
+	cow format "$CARD"
+	for n in .hidden a/b 'a b' '' "$(printf 'x%.0s' {1..64})" ..; do
+		fails 2 'is no name for a volume' attach "$CARD" --name "$n"
+	done
+	[ ! -e "$T/b" ]
+	attach --name "$(printf 'x%.0s' {1..63})"
+}
+
+@test "attach: twice, or another device under the same name" {
+	local first
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach --name one
+	first=$CARD
+	fails 1 "$CARD is already attached as volume one" attach "$CARD" --name two
+	fails 1 "already attached as volume one" attach --json "$CARD"
+	ln -s "$CARD" "$T/link"
+	fails 1 "already attached as volume one" attach "$T/link"
+	IMG=$T/second.img
+	card_make ext4 60 100
+	cow format "$CARD"
+	fails 1 'another volume is attached as one: choose a name with --name' attach "$CARD" --name one
+	# the first one did not notice
+	[ "$(status_of .device)" = "$first" ]
+	mount_volume
+	# and the second card was let go
+	[ "$(blockdev --getro "$CARD")" = 0 ]
+	attach --name two
+}
+
+@test "several volumes: each is found by name, device or loop device" {
+	local dev1 card1
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach --name one
+	dev1=$DEV card1=$CARD
+	IMG=$T/second.img
+	card_make ext4 60 100
+	cow format "$CARD"
+	attach --name two
+	fails 2 'several volumes are attached: say which one of (one, two|two, one)' status
+	fails 2 'several volumes' commit
+	fails 2 'several volumes' detach
+	for NAME in one "$dev1" "$card1"; do
+		[ "$(status_of .name)" = one ]
+	done
+	cd /dev
+	[ "$(cow status --json "${dev1#/dev/}" | jq -r .name)" = one ]
+	cd /
+	[ "$(cow status --json "$DEV" | jq -r .name)" = two ]
+	fails 4 'no volume is attached as three' status three
+	cow detach one
+	# one is left: no name needed
+	[ "$(cow status --json | jq -r .name)" = two ]
+}
+
+@test "attach: the daemon by itself, in the foreground, and with --ready-fd" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	run -0 --separate-stderr timeout 20 "$COWFS_BUILD/cowfs" --name vol "$CARD"
+	[[ $output =~ ^/dev/loop[0-9]+$ ]]
+	NAME=vol
+	detach
+	background "$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/out" 2>"$T/err"
+	wait_for 10 test -s "$T/out"
+	grep -Eq '^/dev/loop[0-9]+$' "$T/out"
+	detach
+	wait "$BG"
+	timeout 20 "$COWFS_BUILD/cowfs" --ready-fd 5 "$CARD" 5>"$T/ready"
+	wait_for 10 test -s "$T/ready"
+	jq -e '.ok and (.loop | startswith("/dev/loop"))' "$T/ready"
+	NAME=$(basename "$CARD")
+	detach
+	run -1 --separate-stderr timeout 20 "$COWFS_BUILD/cowfs" /dev/null
+	# shellcheck disable=SC2154
+	[[ $stderr == *"not a block device"* ]] && [ -z "$output" ]
+}
+
+@test "attach: the log on another device" {
+	local base before
+	IMG=$T/log.img
+	card_make none 0 80
+	local log=$CARD logimg=$IMG
+	IMG=$T/base.img
+	card_make ext4 100 100
+	base=$CARD
+	cow format "$base" --log "$log"
+	fails 1 "there is no cowfs log on $base.*--log" check "$base"
+	run -0 cow check "$base" --log "$log"
+	[[ $output == *"at 4.0 MiB of $log"* ]]
+	fails 1 'no cowfs log' attach "$base"
+	before=$(card_written "$log")
+	attach --log "$log"
+	[ "$(status_of .log_device)" = "$log" ]
+	[ "$(blockdev --getsize64 "$DEV")" = 104857600 ]
+	mount_volume
+	random_file "$MNT/a" 5
+	tree_sum "$MNT" >"$T/sum"
+	cow commit
+	[ "$(card_written "$log")" -gt "$before" ]
+	[ "$(status_of '.card.foreign_bytes == 0 and .card.kernel_written_bytes == .card.written_bytes')" = true ]
+	fails 1 "attached as volume vol" recover "$base" --log "$log"
+	power_cut
+	attach --log "$log"
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	power_cut
+	cow recover "$base" --log "$log"
+	IMG=$logimg
+	fsck ext4 "$base"
+	mount -o ro "$base" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	umount "$MNT"
+}
+
+@test "attach: 64 GiB of sparse card, how long it takes" {
+	local start end
+	IMG=$T/big.img
+	truncate -s 64G "$IMG"
+	mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=1 -J size=16 -i 1048576 "$IMG" 65000M
+	loop_up "$IMG"
+	CARD=$LOOP
+	cow format "$CARD"
+	start=$(date +%s%N)
+	attach
+	end=$(date +%s%N)
+	say "attach of 64 GiB: $(((end - start) / 1000000)) ms (goal: 150)"
+	[ $(((end - start) / 1000000)) -lt 1500 ]
+	[ "$(blockdev --getsize64 "$DEV")" = $((65000 * 1048576)) ]
+}

@@ -1,0 +1,229 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# cowctl commit: the bill, the dry run, what survives, several at once, the progress bar.
+# bats file_tags=commands
+
+load lib
+
+protect() {
+	card_make ext4 200 250 -J size=8
+	cow format "$CARD"
+	"$@" attach
+	mount_volume
+}
+
+@test "commit: the bill, as text and as JSON" {
+	local key
+	protect
+	random_file "$MNT/a" 10
+	run -0 --separate-stderr cow commit
+	[[ $output == *"vol: committed generation "*" in "*" s"* ]]
+	for key in dirty "skipped, free" "skipped, journal" "skipped, same content" "written in place" \
+		"written to the log" "zero (no payload)" "log metadata" "card: " " write calls, " " flushes, " \
+		"writable for " "file system frozen for "; do
+		[[ $output == *"$key"* ]] || { echo "no '$key' in: $output"; return 1; }
+	done
+	# shellcheck disable=SC2154
+	[ -z "$stderr" ]
+	random_file "$MNT/b" 5
+	run -0 --separate-stderr cow commit --json
+	[ -z "$stderr" ]
+	jq -e '.ok and .job == "commit" and .generation > 0 and .time_unix_seconds > 1600000000 and
+		(.report | .direct_blocks >= 1280 and .written_bytes >= 5242880 and .logged_blocks >= 0 and
+			.skipped_free_blocks >= 0 and .skipped_journal_blocks > 0 and .skipped_same_blocks >= 0 and
+			.zero_blocks >= 0 and .log_metadata_blocks > 0 and .write_calls > 0 and .flushes >= 2 and
+			.erase_blocks > 0 and .duration_seconds > 0 and .writable_seconds > 0 and .estimate == false) and
+		(.quiesce | .mounted and .frozen and .frozen_seconds >= 0 and .freeze_seconds >= 0)' <<<"$output"
+	# every dirty block is on the bill once
+	jq -e '.report | .dirty_blocks + .hole_blocks == .skipped_free_blocks + .skipped_journal_blocks +
+		.skipped_same_blocks + .direct_blocks + .logged_blocks + .zero_blocks' <<<"$output"
+	[ "$(status_of .last.job)" = commit ]
+	[ "$(status_of .last.ok)" = true ]
+	detach
+	fsck ext4
+}
+
+@test "commit: with nothing to commit nothing is written" {
+	local before
+	protect
+	umount_volume
+	cow commit
+	before=$(card_written)
+	run -0 cow commit
+	[[ $output == *"nothing to commit"* ]]
+	[ "$(card_written)" -eq "$before" ]
+	run -0 cow commit --json
+	jq -e '.ok and .report.written_bytes == 0' <<<"$output"
+	[ "$(card_written)" -eq "$before" ]
+}
+
+@test "commit --dry-run: writes nothing, and tells what the commit then does" {
+	local before gen told did
+	protect
+	random_file "$MNT/a" 20
+	cow commit
+	random_file "$MNT/b" 10
+	rm "$MNT/a"
+	sync -f "$MNT"
+	before=$(card_written) gen=$(status_of .generation)
+	run -0 cow commit --dry-run
+	[[ $output == *"a commit now would write"* && $output == *"card: about "* ]]
+	run -0 cow commit --dry-run --json
+	jq -e '.ok and .job == "dry-run" and .report.estimate' <<<"$output"
+	told=$(jq .report.written_bytes <<<"$output")
+	[ "$(card_written)" -eq "$before" ]
+	[ "$(status_of .generation)" = "$gen" ]
+	[ "$(status_of .card.foreign_bytes)" = 0 ]
+	did=$(cow commit --json | jq .report.written_bytes)
+	say "dry run: $told bytes, commit: $did"
+	[ $((told * 10)) -ge $((did * 9)) ] && [ $((told * 10)) -le $((did * 11)) ]
+}
+
+@test "commit --checkpoint: the card alone holds everything" {
+	protect
+	random_file "$MNT/a" 5
+	mkdir "$MNT/d"
+	ln "$MNT/a" "$MNT/d/link"
+	cow commit
+	[ "$(status_of '.log_live_blocks > 0')" = true ]
+	# what a power cut would leave now is not whole without the log; afterwards it is
+	run -0 cow commit --checkpoint --json
+	jq -e '.report.checkpoint_blocks > 0' <<<"$output"
+	[ "$(status_of .log_live_blocks)" = 0 ]
+	tree_sum "$MNT" >"$T/sum"
+	power_cut
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	umount "$MNT"
+}
+
+@test "commit, then a power cut: what was committed is there, what was not is not" {
+	local before
+	protect
+	echo one >"$MNT/one"
+	random_file "$MNT/big" 30
+	cow commit
+	tree_sum "$MNT" >"$T/sum"
+	echo two >"$MNT/two"
+	echo changed >"$MNT/one"
+	rm "$MNT/big"
+	sync -f "$MNT"
+	power_cut
+	# attach reads only
+	before=$(card_written)
+	attach
+	mount_volume -o ro
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	[ "$(card_written)" -eq "$before" ]
+	[ "$(status_of .log_state_at_attach)" = live ]
+	power_cut
+	[ "$(card_written)" -eq "$before" ]
+	cow recover "$CARD"
+	[ "$(blockdev --getro "$CARD")" = 0 ]
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	umount "$MNT"
+}
+
+@test "two commits at once: the second waits, with --no-wait it is refused" {
+	protect with_shim
+	random_file "$MNT/a" 30
+	eio slow 100
+	background cow commit --json >"$T/first"
+	until [ "$(status_of .progress.job)" = commit ]; do sleep 0.05; done
+	fails 1 'another commit is under way' commit --no-wait
+	fails 1 'another commit is under way' commit --no-wait --json
+	random_file "$MNT/b" 3
+	tree_sum "$MNT" >"$T/sum"
+	kill -0 "$BG"
+	cow commit --json >"$T/second"
+	wait "$BG"
+	jq -e .ok "$T/first"
+	jq -e --argjson n "$(jq .generation "$T/first")" '.ok and .generation > $n' "$T/second"
+	eio off
+	power_cut
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+}
+
+@test "many commits at once: all are served" {
+	local i pids=()
+	protect
+	for i in {1..12}; do
+		echo "$i" >"$MNT/$i"
+		background cow commit --json >"$T/commit.$i"
+		pids+=("$BG")
+	done
+	for i in "${pids[@]}"; do
+		wait "$i"
+	done
+	jq -se 'length == 12 and all(.ok)' "$T"/commit.*
+}
+
+@test "progress: a bar on a terminal when it takes over a second, nothing elsewhere" {
+	protect with_shim
+	random_file "$MNT/a" 30
+	eio slow 40
+	run -0 --separate-stderr cow commit
+	# shellcheck disable=SC2154
+	[ -z "$stderr" ]
+	[[ $output != *$'\r'* && $output != *"MB/s"* ]]
+	random_file "$MNT/b" 40
+	TERM=xterm script -q -e -c "$COWFS_BUILD/cowctl commit 2>&1 >$T/out" "$T/typescript" >/dev/null
+	grep -Eaq 'direct +\[#*\.*\] +[0-9]+ %  [0-9.]+ of [0-9.]+ MiB  [0-9.]+ MB/s' "$T/typescript"
+	grep -q 'committed generation' "$T/out"
+	grep -q '%' "$T/out" && return 1
+	# a short one shows none
+	eio off
+	echo x >"$MNT/c"
+	TERM=xterm script -q -e -c "$COWFS_BUILD/cowctl commit 2>&1 >$T/out" "$T/typescript" >/dev/null
+	run ! grep -aq 'MB/s' "$T/typescript"
+}
+
+@test "commit: while programs write, and the card is clean after each cut" {
+	local i
+	protect
+	writer() {
+		local n=0
+		while [ ! -e "$T/stop" ]; do
+			mkdir -p "$MNT/d$((n % 7))"
+			head -c $((n % 50 * 4000 + 100)) /dev/urandom >"$MNT/d$((n % 7))/f$((n % 40))" || return
+			n=$((n + 1))
+		done
+	}
+	background writer
+	for i in 1 2 3 4 5 6; do
+		sleep 0.2
+		cow commit --json >"$T/commit.json"
+		jq -e .ok "$T/commit.json"
+	done
+	touch "$T/stop"
+	wait "$BG"
+	power_cut
+	cow recover "$CARD"
+	fsck ext4
+}
+
+@test "commit of an unmounted volume, and of one mounted read-only" {
+	protect
+	echo one >"$MNT/one"
+	umount_volume
+	run -0 cow commit --json
+	jq -e '.ok and .quiesce.mounted == false' <<<"$output"
+	power_cut
+	attach
+	mount_volume
+	[ "$(cat "$MNT/one")" = one ]
+	echo two >"$MNT/two"
+	mount -o remount,ro "$MNT"
+	run -0 cow commit --json
+	jq -e '.ok and .report.logged_blocks > 0' <<<"$output"
+	power_cut
+	attach
+	mount_volume
+	[ "$(cat "$MNT/two")" = two ]
+}
