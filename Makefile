@@ -119,10 +119,10 @@ check-unit: $(UNIT_BIN)
 
 check-crash-short: $(B)/tests/crash
 	@echo "check-crash-short: simulated card, power cuts, named attacks"
-	$(Q)$< --cuts 20000
+	$(Q)$< --images 40000
 
 check-crash: $(B)/tests/crash
-	$(Q)$< --cuts 1000000
+	$(Q)$< --images 1000000
 
 check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"

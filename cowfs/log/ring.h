@@ -78,6 +78,24 @@ static inline bool ring_valid(const struct log *l, uint64_t lblk)
 	return lblk < l->ring_blks && lblk % l->seg_blks;
 }
 
+/* ring.c: segments and the stage */
+uint64_t ring_fresh_segment(const struct log *l); /* the next erase block's first segment behind the newest record */
+bool ring_fresh_is_free(const struct log *l);
+/* Segments that are wholly free when the cursor is at `cursor`; one that begins at the cursor counts. */
+uint64_t ring_free_segments(const struct log *l, uint64_t cursor);
+int ring_stage_put(struct log *l, uint64_t lblk, const void *data, uint64_t blks) MUST_CHECK;
+int ring_stage_flush(struct log *l) MUST_CHECK;
+/* Before a block is put at *lblk: opens the segment if it stands at one's start, and steps behind the head. */
+int ring_enter(struct log *l, uint64_t *lblk) MUST_CHECK;
+
+/* record.c */
+int record_flush(struct log *l) MUST_CHECK; /* FLUSH of base and log */
+/* Fills what every record has in common, writes it to lblk, FLUSH. The stage is empty. */
+int record_write(struct log *l, struct log_record *rec, uint64_t lblk) MUST_CHECK;
+void record_accept(struct log *l, const struct log_record *rec); /* it is durable: it is N now */
+/* An empty record at the cursor, or in a fresh segment. */
+int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHECK;
+
 /* chain.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;
 /* Calls each() for every extent of a record's descriptors, after all checks of header, CRC and bounds.

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Checkpoint: the newest version of every logged block goes home.
+ *
+ *	checkpoint record | FLUSH | home writes | FLUSH	(log_put_tail:) tail record | FLUSH
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "log/ring.h"
+
+/* R: a second copy of the newest commit in another segment, before the first home write: a checkpoint cut half way
+ * must not hang on one block. */
+static int put_checkpoint_begin(struct log *l)
+{
+	struct log_record rec = l->newest;
+
+	if (rec.type != RECORD_COMMIT)
+		return 0;
+	rec.type = RECORD_CHECKPOINT;
+	rec.flags = 0;
+	if (rec.tail_seq == rec.seq)
+		rec.tail_seq = 0; /* itself */
+	return record_put_empty(l, &rec, ring_seg(l, l->cursor) == ring_seg(l, l->newest.lblk));
+}
+
+static int write_home(struct log *l, const struct index_entry *e, uint8_t *buf,
+		      int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx, uint64_t *done)
+{
+	uint64_t total = log_index_data_blks(l->index) + log_index_zero_blks(l->index);
+
+	for (uint64_t i = 0; i < e->blks; i += STAGE_BLKS) {
+		uint64_t n = min_u64(STAGE_BLKS, e->blks - i);
+		int r = 0;
+
+		if (e->kind == INDEX_DATA)
+			r = log_index_read(l->index, e->blk + i, n, buf);
+		else
+			memset(buf, 0, blk_to_bytes(n));
+		if (r == 0)
+			r = card_write(l->base, blk_to_bytes(e->blk + i), buf, blk_to_bytes(n));
+		if (r < 0)
+			return r;
+		l->ledger.checkpoint_blks += n;
+		*done += n;
+		if (progress && progress(ctx, *done, total))
+			return -ECANCELED;
+	}
+	return 0;
+}
+
+int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
+		   struct log_index **ret_index)
+{
+	_cleanup_free_ uint8_t *buf = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
+	struct log_index *empty = log_index_empty();
+	struct index_entry e;
+	uint64_t done = 0;
+	int r = buf && empty ? 0 : -ENOMEM;
+
+	if (l->broken)
+		r = -EUCLEAN;
+	if (l->need_open || l->at.active)
+		r = r ? r : -EINVAL;
+	if (r == 0 && log_index_extent(l->index, 0, &e)) {
+		r = put_checkpoint_begin(l);
+		for (size_t i = 0; r == 0 && log_index_extent(l->index, i, &e); i++)
+			r = write_home(l, &e, buf, progress, ctx, &done);
+		if (r == 0)
+			r = card_flush(l->base);
+	}
+	if (r < 0) {
+		log_index_unref(empty);
+		return r;
+	}
+	if (done)
+		l->ledger.checkpoints++;
+	l->home_done = true;
+	log_index_unref(l->index);
+	l->index = empty;
+	*ret_index = log_index_ref(empty);
+	return 0;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Records: the one block that makes a group count. Also the empty ones: open (the first of an epoch), tail, retired.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/io.h"
+#include "log/ring.h"
+
+/* ---- records ---- */
+
+int record_flush(struct log *l)
+{
+	int r = l->base == l->card ? 0 : card_flush(l->base);
+
+	return r < 0 ? r : card_flush(l->card);
+}
+
+void log_totals(const struct log *l, struct wear_ledger *t)
+{
+	const struct card_account *a = &l->card->account, *b = &l->base->account;
+	bool two = l->base != l->card;
+
+	*t = l->ledger;
+	t->write_calls += a->write_calls + (two ? b->write_calls : 0);
+	t->written_bytes += a->written_bytes + (two ? b->written_bytes : 0);
+	t->flushes += a->flushes + (two ? b->flushes : 0);
+	t->writable_ns += a->writable_ns + (two ? b->writable_ns : 0);
+	if (l->card->writable)
+		t->writable_ns += now_ns() - l->card->writable_since_ns;
+}
+
+/* Fills what every record has in common, writes it to lblk, FLUSH. The stage is empty. */
+int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	int r;
+
+	if (!blk)
+		return -ENOMEM;
+	memcpy(rec->ring_uuid, l->super.ring_uuid, 16);
+	rec->lblk = lblk;
+	rec->epoch = l->epoch;
+	rec->floor_seq = rec->seq;
+	rec->fallback_seq = l->newest.seq;
+	rec->time_s = (uint64_t)time(NULL);
+	memcpy(rec->identity, l->base->geo.identity, sizeof(rec->identity));
+	log_totals(l, &rec->ledger);
+	rec->ledger.meta_blks++; /* the record's own write and flush are in it */
+	rec->ledger.write_calls++;
+	rec->ledger.written_bytes += COW_BLK_BYTES;
+	rec->ledger.flushes++;
+	codec_put_record(blk, rec);
+	r = card_write(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
+	if (r == 0)
+		r = card_flush(l->card);
+	if (r == 0)
+		l->ledger.meta_blks++;
+	return r;
+}
+
+/* The record is durable: it is N now. */
+void record_accept(struct log *l, const struct log_record *rec)
+{
+	l->newest = *rec;
+	if (rec->tail_seq == rec->seq) {
+		l->tail_lblk = rec->start_lblk;
+		l->chain_records = 0;
+	}
+	l->chain_records++;
+	l->cursor = (rec->lblk + 1) % l->ring_blks;
+}
+
+/* An empty record at the cursor, or in a fresh segment. */
+int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
+{
+	uint64_t lblk = fresh && l->newest.seq ? ring_fresh_segment(l) * l->seg_blks : l->cursor;
+	int r = fresh && !ring_fresh_is_free(l) ? -ENOSPC : ring_enter(l, &lblk);
+
+	if (r < 0)
+		return r;
+	r = ring_stage_flush(l);
+	if (r < 0) {
+		l->need_open = true;
+		return r;
+	}
+	rec->seq = ++l->highest_seq;
+	if (rec->type != RECORD_CHECKPOINT) {
+		rec->start_lblk = lblk;
+		rec->prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+		rec->fingerprint = l->newest.fingerprint;
+	}
+	if (!rec->tail_seq)
+		rec->tail_seq = rec->seq;
+	r = record_write(l, rec, lblk);
+	if (r == 0)
+		record_accept(l, rec);
+	else
+		l->need_open = true; /* R3: it may have reached the card, ahead of where the next commit would lie */
+	return r;
+}
+
+/* ---- first write of a life ---- */
+
+/* A new ring uuid makes every older block of the ring a stranger; void heads say that nothing is in it. */
+static int void_ring(struct log *l)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	int r;
+
+	if (!blk)
+		return -ENOMEM;
+	if (getrandom(l->super.ring_uuid, 16, 0) != 16)
+		return -EIO;
+	for (uint32_t i = 0; i < l->super.seg_count; i++) {
+		struct log_head h = { .seg = i };
+
+		memcpy(h.ring_uuid, l->super.ring_uuid, 16);
+		memset(blk, 0, COW_BLK_BYTES);
+		codec_put_head(blk, &h);
+		r = card_write(l->card, ring_off_bytes(l, i * l->seg_blks), blk, COW_BLK_BYTES);
+		if (r < 0)
+			return r;
+		l->ledger.meta_blks++;
+	}
+	r = card_flush(l->card);
+	if (r < 0)
+		return r;
+	l->newest = (struct log_record){ 0 };
+	l->cursor = l->highest_seq = l->max_serial = 0;
+	return 0;
+}
+
+int log_prepare(struct log *l)
+{
+	struct log_record rec = { .type = RECORD_OPEN };
+	bool fresh = !l->newest.seq || ring_fresh_is_free(l);
+	uint32_t salt;
+	int r = 0;
+
+	if (l->broken)
+		return -EUCLEAN;
+	/* The record that was chosen may be in the card's cache only: the last session's flush failed, and the power
+	 * stayed. Heads and records to come say that it is durable. */
+	if (!l->settled)
+		r = record_flush(l);
+	if (r < 0)
+		return r;
+	l->settled = true;
+	if (!l->need_open)
+		return 0;
+	/* A full ring, and power cut after power cut within its checkpoint: each took a fresh segment, now they go on
+	 * in the last one. Its last block is the tail record's: without a known failure an open record is a wish only. */
+	if (!fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
+		l->need_open = l->doubt;
+		return l->doubt ? -ENOSPC : 0;
+	}
+	/* not again once there is a record: a super record that failed half way may already tell this uuid */
+	if (l->super.state != SUPER_LIVE && !l->newest.seq)
+		r = void_ring(l);
+	if (r < 0)
+		return r;
+	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
+		return -EIO;
+	l->epoch = ((l->epoch >> 32) + 1) << 32 | salt;
+	/* nothing of the log is needed if all is home; then the tail may move at once */
+	rec.tail_seq = !l->newest.seq || l->home_done ? 0 : l->newest.tail_seq;
+	r = record_put_empty(l, &rec, fresh);
+	if (r == 0 && l->super.state != SUPER_LIVE) {
+		/* last: a live super record promises that there is a record */
+		enum super_state was = l->super.state;
+
+		l->super.state = SUPER_LIVE;
+		r = super_write(l->card, &l->super);
+		if (r < 0)
+			l->super.state = was;
+		else
+			l->ledger.super_blks += 2;
+	}
+	if (r == 0)
+		l->need_open = false;
+	return r;
+}
+
+/* ---- tail, recheck ---- */
+
+int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum commit_cause cause,
+		 const struct fs_fingerprint *fp)
+{
+	struct log_record rec = { .type = type, .flags = flags, .cause = cause };
+	int r;
+
+	if (l->broken)
+		return -EUCLEAN;
+	if (l->need_open || l->at.active || !l->home_done)
+		return -EINVAL;
+	if (fp)
+		l->newest.fingerprint = *fp; /* travels on with every empty record until the next commit */
+	r = record_put_empty(l, &rec, false);
+	return r;
+}
+
+int log_recheck(struct log *l)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	struct log_record rec;
+	struct log_super super;
+	unsigned trouble;
+	int r;
+
+	if (!blk)
+		return -ENOMEM;
+	if (!l->newest.seq) {
+		r = super_read(l->card, l->super.external ? 0 : l->super.fs_bytes, &super, &trouble);
+		if (r < 0 && r != -EIO)
+			return -ESTALE;
+		/* a first write that failed has drawn a uuid which the card does not know yet */
+		if (r == 0 && ((super.state == SUPER_LIVE && memcmp(super.ring_uuid, l->super.ring_uuid, 16)) ||
+			       super.created_s != l->super.created_s || memcmp(super.fs_uuid, l->super.fs_uuid, 16)))
+			r = -ESTALE;
+		return r;
+	}
+	r = ring_read_record(l, l->newest.lblk, blk, &rec);
+	if (r == -EBADMSG)
+		return -ESTALE;
+	return r < 0 || (rec.seq == l->newest.seq && rec.epoch == l->newest.epoch) ? r : -ESTALE;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The ring's arithmetic: room, segments, and the stage that gathers consecutive blocks to large writes.
+ *
+ * Reserve: three erase blocks' worth of segments are never filled by payload, so that an open record (R3), a
+ * checkpoint-begin and a tail record always find a fresh segment.
+ */
+#include "log/ring.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/io.h"
+
+#define RESERVE_EBS 3u
+
+/* ---- room ---- */
+
+uint64_t ring_fresh_segment(const struct log *l)
+{
+	uint64_t seg = l->newest.seq ? ring_seg(l, l->newest.lblk) + 1 : 0;
+
+	return round_up_u64(seg, l->segs_per_eb) % l->super.seg_count;
+}
+
+/* The way to the next erase block may skip segments; all of them must be free. */
+bool ring_fresh_is_free(const struct log *l)
+{
+	uint64_t next = ring_seg(l, l->newest.lblk) + 1, skip = round_up_u64(next, l->segs_per_eb) - next;
+
+	return !l->newest.seq || ring_free_segments(l, next % l->super.seg_count * l->seg_blks) > skip;
+}
+
+static uint64_t cursor_if_open(const struct log *l)
+{
+	return l->need_open && l->newest.seq && ring_fresh_is_free(l) ? ring_fresh_segment(l) * l->seg_blks : l->cursor;
+}
+
+/* Segments that are wholly free when the cursor is at `cursor`; one that begins at the cursor counts. */
+uint64_t ring_free_segments(const struct log *l, uint64_t cursor)
+{
+	uint64_t n = l->super.seg_count, first, tail;
+
+	if (!l->newest.seq)
+		return n - ring_seg(l, cursor);
+	first = cursor % l->seg_blks ? ring_seg(l, cursor) + 1 : ring_seg(l, cursor);
+	tail = ring_seg(l, l->tail_lblk);
+	/* the cursor never stands in front of the tail in the tail's own segment, so equal means full circle only
+	 * when the segment at hand is busy */
+	return (tail + n - first % n) % n;
+}
+
+static uint64_t room_at(const struct log *l, uint64_t cursor)
+{
+	uint64_t segs = ring_free_segments(l, cursor), reserve = RESERVE_EBS * l->segs_per_eb;
+	uint64_t here = cursor % l->seg_blks ? l->seg_blks - cursor % l->seg_blks : 0;
+
+	if (segs < reserve)
+		return 0;
+	return here + (segs - reserve) * (l->seg_blks - 1);
+}
+
+uint64_t log_room_blks(const struct log *l)
+{
+	return room_at(l, cursor_if_open(l));
+}
+
+uint64_t log_capacity_blks(const struct log *l)
+{
+	/* one segment holds the newest record */
+	return (l->super.seg_count - 1 - RESERVE_EBS * l->segs_per_eb) * (l->seg_blks - 1);
+}
+
+uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks, uint64_t extents)
+{
+	/* an extent is split where payload leaves a segment and where a descriptor block is full */
+	uint64_t splits = logged_blks / (l->seg_blks - 1) + 1;
+	uint64_t bytes = (logged_blks + direct_blks) * 4 + (extents + splits) * DESC_EXTENT_BYTES;
+	uint64_t per_blk = COW_BLK_BYTES - DESC_HEADER_BYTES - 2 * DESC_EXTENT_BYTES;
+
+	return bytes / per_blk + 1 + 1;
+}
+
+/* ---- the stage: consecutive ring blocks gathered to large writes ---- */
+
+int ring_stage_flush(struct log *l)
+{
+	unsigned n = l->stage_blks;
+
+	l->stage_blks = 0;
+	return n ? card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n)) : 0;
+}
+
+int ring_stage_put(struct log *l, uint64_t lblk, const void *data, uint64_t blks)
+{
+	while (blks) {
+		uint64_t n;
+
+		if (l->stage_blks && (l->stage_lblk + l->stage_blks != lblk || l->stage_blks == STAGE_BLKS)) {
+			int r = ring_stage_flush(l);
+
+			if (r < 0)
+				return r;
+		}
+		if (!l->stage_blks)
+			l->stage_lblk = lblk;
+		n = min_u64(blks, STAGE_BLKS - l->stage_blks);
+		memcpy(l->stage + blk_to_bytes(l->stage_blks), data, blk_to_bytes(n));
+		l->stage_blks += (unsigned)n;
+		data = (const uint8_t *)data + blk_to_bytes(n);
+		lblk += n;
+		blks -= n;
+	}
+	return 0;
+}
+
+/* The position for the next block of a group at or behind *lblk: opens the segment if it stands at one's start. */
+int ring_enter(struct log *l, uint64_t *lblk)
+{
+	uint8_t *blk;
+	struct log_head h = { .epoch = l->epoch, .seg = (uint32_t)ring_seg(l, *lblk) };
+	int r;
+
+	if (*lblk % l->seg_blks)
+		return 0;
+	if (l->newest.seq && !ring_free_segments(l, *lblk))
+		return -ENOSPC;
+	blk = io_alloc(COW_BLK_BYTES);
+	if (!blk)
+		return -ENOMEM;
+	memcpy(h.ring_uuid, l->super.ring_uuid, 16);
+	h.serial = ++l->max_serial;
+	h.last = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+	codec_put_head(blk, &h);
+	r = ring_stage_put(l, *lblk, blk, 1);
+	free(blk);
+	l->ledger.meta_blks++;
+	*lblk += 1;
+	return r;
+}
+
+/* ---- accessors ---- */
+
+const struct log_super *log_super(const struct log *l)
+{
+	return &l->super;
+}
+
+struct wear_ledger *log_ledger(struct log *l)
+{
+	return &l->ledger;
+}
+
+bool log_rests(const struct log *l, enum record_type type, uint32_t flags)
+{
+	return !l->need_open && l->newest.type == type && (l->newest.flags & flags) == flags;
+}
+
+struct card *log_card(const struct log *l)
+{
+	return l->card;
+}
+
+const struct log_record *log_newest(const struct log *l)
+{
+	return &l->newest;
+}
+
+struct log_index *log_index_of(struct log *l)
+{
+	return log_index_ref(l->index);
+}
+
+uint64_t log_chain_records(const struct log *l)
+{
+	return l->chain_records;
+}
