@@ -19,8 +19,8 @@ struct layers *layers_alloc(unsigned room)
 
 /* The newest generation that has blk, or NULL; *ret_blks blocks from blk on are in it with the same
  * state, or (NULL) are in none. */
-static const struct generation *find_generation(const struct layers *l, unsigned first, uint64_t blk,
-						uint64_t max_blks, uint64_t *ret_blks,
+static const struct generation *find_generation(const struct layers *l, unsigned first,
+						uint64_t blk, uint64_t max_blks, uint64_t *ret_blks,
 						enum blk_state *ret_state)
 {
 	for (unsigned i = first; i < l->n; i++) {
@@ -55,7 +55,8 @@ static enum place find(const struct layers *l, unsigned first, uint64_t blk, uin
 	return PLACE_BASE;
 }
 
-static int read_blocks(const struct layers *l, enum place place, uint64_t blk, void *buf, uint64_t blks)
+static int read_blocks(const struct layers *l, enum place place, uint64_t blk, void *buf,
+		       uint64_t blks)
 {
 	if (place == PLACE_LOG)
 		return log_index_read(l->index, blk, blks, buf);
@@ -93,7 +94,8 @@ static int read_card(const struct layers *l, enum place place, uint64_t off_byte
 	return 0;
 }
 
-int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void *buf, size_t len_bytes)
+int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void *buf,
+		size_t len_bytes)
 {
 	uint8_t *to = buf;
 

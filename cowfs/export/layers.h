@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The layer stack: which generations lie over which log index over the base. Immutable once
- * published, so who pinned one may use it without any lock; the view publishes another one for every
- * change. Also the only code that knows which layer answers for a block.
+ * published, so who pinned one may use it without any lock; the view publishes another one for
+ * every change. Also the only code that knows which layer answers for a block.
  */
 #ifndef COWFS_EXPORT_LAYERS_H
 #define COWFS_EXPORT_LAYERS_H
@@ -27,9 +27,10 @@ struct layers *layers_alloc(unsigned room); /* free() it; NULL without memory */
 
 /* Bytes of the image that the layers from `first` down show. Any alignment, inside the volume. May
  * block on the card. -EIO, -EBADMSG from below. */
-int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void *buf, size_t len_bytes)
-	MUST_CHECK;
-/* Next run at or after *blk that one of the generations from `first` down has, as generation_next. */
+int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void *buf,
+		size_t len_bytes) MUST_CHECK;
+/* Next run at or after *blk that one of the generations from `first` down has, as generation_next.
+ */
 bool layers_next(const struct layers *l, unsigned first, uint64_t *blk, uint64_t max_blks,
 		 uint64_t *ret_blks, enum blk_state *ret_state);
 

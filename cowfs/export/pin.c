@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Why pins_synchronize is right. Let a reader enter: E1 ++held[phase], E2 load grace; and the commit
- * thread synchronise: S1 ++grace, S2 wait for 0 in every slot, both phases. All four are
+ * Why pins_synchronize is right. Let a reader enter: E1 ++held[phase], E2 load grace; and the
+ * commit thread synchronise: S1 ++grace, S2 wait for 0 in every slot, both phases. All four are
  * sequentially consistent. In their one total order either E2 is before S1: then E1 is before S2,
  * whichever phase the reader took, and S2 waits for it. Or S1 is before E2: then E2 reads what S1
  * wrote and the reader sees all that was done before the call. Nothing here leans on the phase.

@@ -38,8 +38,9 @@ struct pin pins_enter(struct pins *p);
 void pins_leave(struct pin pin);
 
 /*
- * Waits until every pin that was entered before this call has been left. A pin that it need not wait
- * for sees all that the caller did before the call. One thread at a time; not while holding a pin.
+ * Waits until every pin that was entered before this call has been left. A pin that it need not
+ * wait for sees all that the caller did before the call. One thread at a time; not while holding a
+ * pin.
  */
 void pins_synchronize(struct pins *p);
 

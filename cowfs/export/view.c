@@ -29,56 +29,27 @@ struct change {
 	struct view *v;
 	struct layers *l;
 	struct pin pin;
-	unsigned stripe, stripes; /* first, count, wrapping around; none: exclusive */
+	unsigned first, end; /* stripes */
 };
 
-static void lock_stripes(struct view *v, unsigned first, unsigned end)
-{
-	for (unsigned i = first; i < end; i++)
-		pthread_mutex_lock(&v->stripe[i]);
-}
-
-static void unlock_stripes(struct view *v, unsigned first, unsigned end)
-{
-	for (unsigned i = first; i < end; i++)
-		pthread_mutex_unlock(&v->stripe[i]);
-}
-
-/* len_bytes is not 0 */
+/* The range lies within one piece, and so within neighbouring stripes. */
 static void change_begin(struct change *c, struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 {
-	const uint64_t group_bytes = VIEW_STRIPE_BLKS * COW_BLK_BYTES;
-	uint64_t first = off_bytes / group_bytes, last = (off_bytes + len_bytes - 1) / group_bytes;
-
 	c->v = v;
-	c->stripe = c->stripes = 0;
-	if (last - first >= VIEW_WIDE_STRIPES) {
-		pthread_rwlock_wrlock(&v->seal_lock);
-	} else {
-		unsigned end;
-
-		c->stripe = first % VIEW_STRIPES;
-		c->stripes = (unsigned)(last - first) + 1;
-		end = c->stripe + c->stripes;
-		pthread_rwlock_rdlock(&v->seal_lock);
-		if (end > VIEW_STRIPES)
-			lock_stripes(v, 0, end - VIEW_STRIPES);
-		lock_stripes(v, c->stripe, (unsigned)min_u64(end, VIEW_STRIPES));
-	}
+	c->first = off_bytes / VIEW_STRIPE_BYTES % VIEW_STRIPES;
+	c->end = (off_bytes + len_bytes - 1) / VIEW_STRIPE_BYTES % VIEW_STRIPES + 1;
+	pthread_rwlock_rdlock(&v->seal_lock);
+	for (unsigned i = c->first; i < c->end; i++)
+		pthread_mutex_lock(&v->stripe[i]);
 	c->pin = pins_enter(&v->pins);
 	c->l = view_layers(v);
 }
 
 static void change_end(struct change *c)
 {
-	unsigned end = c->stripe + c->stripes;
-
 	pins_leave(c->pin);
-	if (c->stripes) {
-		unlock_stripes(c->v, c->stripe, (unsigned)min_u64(end, VIEW_STRIPES));
-		if (end > VIEW_STRIPES)
-			unlock_stripes(c->v, 0, end - VIEW_STRIPES);
-	}
+	for (unsigned i = c->first; i < c->end; i++)
+		pthread_mutex_unlock(&c->v->stripe[i]);
 	pthread_rwlock_unlock(&c->v->seal_lock);
 }
 
@@ -156,17 +127,24 @@ static int put_range(struct layers *l, uint64_t off_bytes, const uint8_t *from, 
 	return 0;
 }
 
-static int change_range(struct view *v, uint64_t off_bytes, const void *from, uint64_t len_bytes)
+/* Piece by piece: a punch of gigabytes keeps no other writer waiting for long. */
+static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes)
 {
-	struct change c;
-	int r;
+	while (len_bytes) {
+		uint64_t n = min_u64(len_bytes, VIEW_PIECE_BYTES - off_bytes % VIEW_PIECE_BYTES);
+		struct change c;
+		int r;
 
-	if (!len_bytes)
-		return 0;
-	change_begin(&c, v, off_bytes, len_bytes);
-	r = put_range(c.l, off_bytes, from, len_bytes);
-	change_end(&c);
-	return r;
+		change_begin(&c, v, off_bytes, n);
+		r = put_range(c.l, off_bytes, from, n);
+		change_end(&c);
+		if (r < 0)
+			return r;
+		off_bytes += n;
+		from = from ? from + n : NULL;
+		len_bytes -= n;
+	}
+	return 0;
 }
 
 /* ---- the contract ---- */

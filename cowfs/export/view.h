@@ -9,8 +9,8 @@
  *
  * I1  A request pins the layer stack from look-up to the end of its copying. A layer is freed
  *     and ring space reused only after every pin older than its removal is gone (view_synchronize).
- * I2  Every write or punch holds the seal lock shared from its look-up to its mark (a very wide one
- *     exclusively); the seal takes it exclusively, for microseconds.
+ * I2  Every write or punch holds the seal lock shared from its look-up to its mark; the seal takes
+ *     it exclusively, for microseconds.
  * I3  Writers of one block are serialised by a striped lock: first touch of a part of a block
  *     fills it from below, once.
  * I4  view_read, view_write and view_punch never wait for a commit.

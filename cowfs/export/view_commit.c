@@ -5,8 +5,8 @@
  * it replaced is given back after view_synchronize.
  *
  * view_release and view_set_index cannot fail, so the stack that they publish is allocated before:
- * `spare` has room for all layers at any time, and the stack that a publication replaces becomes the
- * next spare. Only a seal makes the stack longer, and may say -ENOMEM.
+ * `spare` has room for all layers at any time, and the stack that a publication replaces becomes
+ * the next spare. Only a seal makes the stack longer, and may say -ENOMEM.
  */
 #include <errno.h>
 #include <string.h>
@@ -187,12 +187,14 @@ void view_release(struct view *v, struct log_index *index)
 /* ---- a commit that failed ---- */
 
 /*
- * Two layers become one: what `lower` has and `upper` has not is copied up, then taken away below.
- * Readers look at upper first all the time. Between copy and removal they find the same bytes in both;
- * the removal waits for readers that looked at upper before the copy was marked there.
+ * The layers below the active one become one. First what an upper layer covers is dropped from the
+ * lower ones; then no block is in two of them, and what is in a lower one is copied up and taken
+ * away below. Readers look at upper first all the time. Between copy and removal they find the
+ * same bytes in both; the removal waits for readers that looked at upper before the copy was marked
+ * there.
  */
-static int copy_run(struct generation *upper, const struct generation *lower, uint64_t blk, uint64_t blks,
-		    enum blk_state state, void *buf)
+static int copy_run(struct generation *upper, const struct generation *lower, uint64_t blk,
+		    uint64_t blks, enum blk_state state, void *buf)
 {
 	int r = 0;
 
@@ -215,7 +217,7 @@ static void take_away(struct generation *lower, uint64_t blk, uint64_t blks)
 		generation_drop(lower, blk, blks);
 }
 
-/* What upper covers is of no use below any more: RAM that the copying may need. */
+/* This also makes the room that the copying may need. */
 static void drop_covered(const struct generation *upper, struct generation *lower)
 {
 	uint64_t blk = 0, blks;
@@ -234,23 +236,19 @@ static void drop_covered(const struct generation *upper, struct generation *lowe
 static int copy_batch(struct generation *upper, struct generation *lower, uint64_t *blk, void *buf)
 {
 	uint64_t room_blks = MERGE_BATCH_BLKS, n;
-	enum blk_state state, above;
+	enum blk_state state;
 
 	while (room_blks && generation_next(lower, blk, room_blks, &n, &state)) {
-		int r;
+		int r = copy_run(upper, lower, *blk, n, state, buf);
 
-		n = generation_run(upper, *blk, n, &above);
-		if (above == BLK_ABSENT) {
+		/* nearly full: what little fits makes room for the next batch */
+		while (r == -ENOSPC && n > 1) {
+			n /= 2;
 			r = copy_run(upper, lower, *blk, n, state, buf);
-			/* nearly full: what little fits makes room for the next batch */
-			while (r == -ENOSPC && n > 1) {
-				n /= 2;
-				r = copy_run(upper, lower, *blk, n, state, buf);
-			}
-			if (r < 0)
-				return r;
-			room_blks -= state == BLK_DATA ? n : 0;
 		}
+		if (r < 0)
+			return r;
+		room_blks -= state == BLK_DATA ? n : 0;
 		*blk += n;
 	}
 	if (room_blks)
@@ -310,7 +308,8 @@ int view_fail(struct view *v)
 			return r;
 		next = next_layers(v, lower);
 		next->n = l->n - 1;
-		memcpy(&next->gen[lower], &l->gen[lower + 1], (l->n - lower - 1) * sizeof(l->gen[0]));
+		memcpy(&next->gen[lower], &l->gen[lower + 1],
+		       (l->n - lower - 1) * sizeof(l->gen[0]));
 		publish_spare(v);
 		generation_free(empty);
 	}
@@ -328,7 +327,8 @@ static void add_stats(const struct generation *g, struct generation_stats *sum)
 	sum->hole_blks += s.hole_blks;
 }
 
-void view_dirty(struct view *v, struct generation_stats *ret_active, struct generation_stats *ret_below)
+void view_dirty(struct view *v, struct generation_stats *ret_active,
+		struct generation_stats *ret_below)
 {
 	struct pin pin = pins_enter(&v->pins);
 	const struct layers *l = view_layers(v);
@@ -352,13 +352,14 @@ static int read_image(struct view *v, enum image image, uint64_t blk, uint64_t b
 		return -EINVAL;
 	pin = pins_enter(&v->pins);
 	l = view_layers(v);
-	r = layers_read(l, image == IMAGE_COMMITTED ? l->n : image, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+	r = layers_read(l, image == IMAGE_COMMITTED ? l->n : image, blk_to_bytes(blk), buf,
+			blk_to_bytes(blks));
 	pins_leave(pin);
 	return r;
 }
 
-static bool next_run(struct view *v, enum image image, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
-		     enum blk_state *ret_state)
+static bool next_run(struct view *v, enum image image, uint64_t *blk, uint64_t max_blks,
+		     uint64_t *ret_blks, enum blk_state *ret_state)
 {
 	struct pin pin = pins_enter(&v->pins);
 	bool found = layers_next(view_layers(v), image, blk, max_blks, ret_blks, ret_state);

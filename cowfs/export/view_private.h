@@ -15,11 +15,14 @@
 #include "export/pin.h"
 #include "export/view.h"
 
+/* Stripes are dealt out to the volume in order, again and again. A change is done in pieces that
+ * end at multiples of VIEW_PIECE_BYTES, so one piece never needs both ends of the table. */
 #define VIEW_STRIPES 256
-#define VIEW_STRIPE_BLKS 16
-/* A wider change takes the seal lock exclusively, which keeps all other writers out just as all
- * the stripes would. Two requests of 1 MiB still run in parallel. */
-#define VIEW_WIDE_STRIPES 32
+#define VIEW_STRIPE_BYTES (64 * KIB)
+#define VIEW_PIECE_BYTES (2 * MIB)
+_Static_assert(VIEW_STRIPES *VIEW_STRIPE_BYTES % VIEW_PIECE_BYTES == 0,
+	       "pieces do not wrap around");
+_Static_assert(VIEW_STRIPE_BYTES % COW_BLK_BYTES == 0, "a block has one stripe");
 
 struct view {
 	struct ram_store *store;

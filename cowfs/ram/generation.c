@@ -201,8 +201,8 @@ uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_b
 	return min_u64(pos, end) - blk;
 }
 
-bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
-		     enum blk_state *ret_state)
+bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blks,
+		     uint64_t *ret_blks, enum blk_state *ret_state)
 {
 	uint64_t pos = *blk;
 

@@ -175,7 +175,9 @@ static void check_model(const struct generation *g, const uint8_t *model, uint64
 static void map_follows_a_model(void **state)
 {
 	/* volumes that end at and off the borders of words and leaves */
-	static const uint64_t sizes[] = { 1, 31, 32, 33, 1000, LEAF_BLKS, LEAF_BLKS + 1, 3 * LEAF_BLKS + 77 };
+	static const uint64_t sizes[] = {
+		1, 31, 32, 33, 1000, LEAF_BLKS, LEAF_BLKS + 1, 3 * LEAF_BLKS + 77
+	};
 	struct ram_store *s = open_store(MIB);
 
 	(void)state;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
 
 #include <cmocka.h>
 
@@ -143,8 +144,8 @@ static void check_live(struct fixture *f, uint64_t off, size_t len)
 
 /* Runs as the view tells them are those of the two maps, upper over lower. */
 static void check_runs(struct fixture *f, const uint8_t *upper, const uint8_t *lower,
-		       bool (*next)(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
-				    enum blk_state *ret_state))
+		       bool (*next)(struct view *v, uint64_t *blk, uint64_t max_blks,
+				    uint64_t *ret_blks, enum blk_state *ret_state))
 {
 	uint64_t blk = 0, seen_to = 0, n, max = 1 + rnd(300);
 	enum blk_state st;
@@ -160,7 +161,8 @@ static void check_runs(struct fixture *f, const uint8_t *upper, const uint8_t *l
 			return;
 		assert_in_range(n, 1, max);
 		for (; seen_to < blk + n; seen_to++)
-			assert_int_equal(st, upper && upper[seen_to] ? upper[seen_to] : lower[seen_to]);
+			assert_int_equal(st,
+					 upper && upper[seen_to] ? upper[seen_to] : lower[seen_to]);
 		blk += n;
 	}
 }
@@ -358,7 +360,7 @@ static void holes_take_no_ram(void **state)
 	setup(&f, 64 * MIB);
 	do_write(&f, 0, 1000 * COW_BLK_BYTES);
 	assert_int_equal(used_blks(&f), 1000);
-	do_punch(&f, 0, BYTES); /* wide: without stripes */
+	do_punch(&f, 0, BYTES);
 	assert_int_equal(used_blks(&f), 0);
 	do_punch(&f, 100, 50);
 	do_punch(&f, COW_BLK_BYTES - 1, 2);
@@ -415,7 +417,8 @@ static void full_store_fails_cleanly(void **state)
 	do_write(&f, 0, 90 * COW_BLK_BYTES);
 	do_punch(&f, 500 * COW_BLK_BYTES, 5 * COW_BLK_BYTES);
 	used = used_blks(&f);
-	assert_int_equal(view_write(f.v, 490 * COW_BLK_BYTES, f.committed, 50 * COW_BLK_BYTES), -ENOSPC);
+	assert_int_equal(view_write(f.v, 490 * COW_BLK_BYTES, f.committed, 50 * COW_BLK_BYTES),
+			 -ENOSPC);
 	assert_int_equal(used_blks(&f), used); /* nothing leaks */
 	check_all(&f);
 	do_write(&f, 300 * COW_BLK_BYTES, 10 * COW_BLK_BYTES);
@@ -577,7 +580,8 @@ static void pinned_generation_is_not_freed(void **state)
 
 	do_seal(&f);
 	memcpy(f.buf, f.live + COW_BLK_BYTES, COW_BLK_BYTES);
-	memset(f.live + COW_BLK_BYTES, 0x11, COW_BLK_BYTES); /* something newer than what it pinned */
+	memset(f.live + COW_BLK_BYTES, 0x11,
+	       COW_BLK_BYTES); /* something newer than what it pinned */
 	assert_int_equal(view_write(f.v, COW_BLK_BYTES, f.live + COW_BLK_BYTES, COW_BLK_BYTES), 0);
 	rel.v = f.v;
 	rel.index = log_index_empty();
@@ -600,8 +604,94 @@ static void pinned_generation_is_not_freed(void **state)
 	assert_int_equal(reader.r, 0);
 	assert_memory_equal(reader.buf, f.committed, COW_BLK_BYTES);
 	assert_memory_equal(reader.buf + COW_BLK_BYTES, f.buf, COW_BLK_BYTES);
-	assert_memory_equal(reader.buf + 2 * COW_BLK_BYTES, f.committed + 2 * COW_BLK_BYTES, COW_BLK_BYTES);
+	assert_memory_equal(reader.buf + 2 * COW_BLK_BYTES, f.committed + 2 * COW_BLK_BYTES,
+			    COW_BLK_BYTES);
 	assert_int_equal(used_blks(&f), 1);
+	free(reader.buf);
+	teardown(&f);
+}
+
+/* Stands in front of the C library's: threads that ask for it stop before they copy from the store.
+ */
+static _Thread_local struct gate *my_gate;
+
+ssize_t pread(int fd, void *buf, size_t len, off_t off)
+{
+	const struct iovec iov = { .iov_base = buf, .iov_len = len };
+
+	if (my_gate) {
+		sem_post(&my_gate->arrived);
+		sem_wait(&my_gate->go);
+	}
+	return preadv(fd, &iov, 1, off);
+}
+
+struct gated {
+	struct gate gate;
+	struct view *v;
+	uint8_t *buf;
+	_Atomic bool done;
+	int r;
+};
+
+static void *read_gated(void *arg)
+{
+	struct gated *g = arg;
+
+	my_gate = &g->gate;
+	g->r = view_read(g->v, 0, g->buf, COW_BLK_BYTES);
+	g->done = true;
+	return NULL;
+}
+
+static void *fail_gated(void *arg)
+{
+	struct gated *g = arg;
+
+	my_gate = &g->gate;
+	g->r = view_fail(g->v);
+	g->done = true;
+	return NULL;
+}
+
+static void merged_layer_outlives_its_readers(void **state)
+{
+	struct gated reader = { 0 }, failer = { 0 };
+	pthread_t reading, failing;
+	struct fixture f;
+
+	(void)state;
+	setup(&f, 64 * MIB);
+	do_write(&f, 0, COW_BLK_BYTES);
+	do_seal(&f);
+	do_fail(&f);
+	do_write(&f, 10 * COW_BLK_BYTES, COW_BLK_BYTES);
+	do_seal(&f);
+	sem_init(&reader.gate.arrived, 0, 0);
+	sem_init(&reader.gate.go, 0, 0);
+	sem_init(&failer.gate.arrived, 0, 0);
+	sem_init(&failer.gate.go, 0, 0);
+	reader.v = failer.v = f.v;
+	reader.buf = io_alloc(COW_BLK_BYTES);
+
+	/* the merge is about to copy block 0 up, the reader has found it in the lower layer */
+	assert_int_equal(pthread_create(&failing, NULL, fail_gated, &failer), 0);
+	sem_wait(&failer.gate.arrived);
+	assert_int_equal(pthread_create(&reading, NULL, read_gated, &reader), 0);
+	sem_wait(&reader.gate.arrived);
+	sem_post(&failer.gate.go);
+	usleep(50000);
+	assert_false(failer.done);
+	assert_int_equal(used_blks(&f), 3);
+	sem_post(&reader.gate.go);
+	pthread_join(reading, NULL);
+	pthread_join(failing, NULL);
+	f.is_sealed = false;
+	assert_int_equal(reader.r, 0);
+	assert_int_equal(failer.r, 0);
+	assert_memory_equal(reader.buf, f.live, COW_BLK_BYTES);
+	assert_int_equal(used_blks(&f), 2);
+	check_all(&f);
 	free(reader.buf);
 	teardown(&f);
 }
@@ -650,6 +740,37 @@ static void new_pins_do_not_delay_the_wait(void **state)
 	free(pins);
 }
 
+static void *synchronize(void *arg)
+{
+	struct relay *r = arg;
+
+	pins_synchronize(r->pins);
+	r->stop = true;
+	return NULL;
+}
+
+/* A reader may load the phase, sleep, and enter when it is no longer the current one. */
+static void late_pins_are_waited_for(void **state)
+{
+	struct pins *pins = aligned_alloc(alignof(struct pins), sizeof(*pins));
+
+	(void)state;
+	memset(pins, 0, sizeof(*pins));
+	for (unsigned phase = 0; phase < 2; phase++) {
+		struct relay r = { .pins = pins };
+		struct pin pin = pins_enter(pins);
+		pthread_t t;
+
+		pins->phase ^= phase;
+		assert_int_equal(pthread_create(&t, NULL, synchronize, &r), 0);
+		usleep(30000);
+		assert_false(r.stop);
+		pins_leave(pin);
+		pthread_join(t, NULL);
+	}
+	free(pins);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -662,7 +783,9 @@ int main(void)
 		cmocka_unit_test(seal_without_memory_changes_nothing),
 		cmocka_unit_test(release_without_seal_keeps_ram),
 		cmocka_unit_test(pinned_generation_is_not_freed),
+		cmocka_unit_test(merged_layer_outlives_its_readers),
 		cmocka_unit_test(new_pins_do_not_delay_the_wait),
+		cmocka_unit_test(late_pins_are_waited_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
