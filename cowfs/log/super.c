@@ -27,6 +27,24 @@ static uint32_t segment_bytes(uint32_t eb_bytes)
 	return LOG_MAX_SEG_BYTES;
 }
 
+/* By how much the file system has to be smaller, or the device larger: enough for either. */
+static uint64_t short_bytes(const struct card_geometry *g, const struct log_super *s, uint64_t ring_bytes, uint64_t unit)
+{
+	uint64_t end = s->ring_off_bytes + ring_bytes + COW_BLK_BYTES, short_of = 0, last;
+
+	if (end > g->size_bytes)
+		short_of = end - g->size_bytes;
+	if (s->fs_bytes > s->base_bytes)
+		short_of = max_u64(short_of, s->fs_bytes - s->base_bytes);
+	if (s->external || g->size_bytes < ring_bytes + COW_BLK_BYTES)
+		return short_of;
+	/* the last place where the ring may start, and copy A before it */
+	last = round_down_u64(g->disk_off_bytes + g->size_bytes - COW_BLK_BYTES - ring_bytes, unit);
+	if (last >= g->disk_off_bytes + COW_BLK_BYTES)
+		short_of = max_u64(short_of, s->fs_bytes - (last - g->disk_off_bytes - COW_BLK_BYTES));
+	return short_of;
+}
+
 int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes, uint64_t log_bytes,
 	       struct log_super *ret, uint64_t *ret_short_bytes)
 {
@@ -50,7 +68,7 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 		round_up_u64(g->disk_off_bytes + s.copy_off_bytes[0] + COW_BLK_BYTES, unit) - g->disk_off_bytes;
 	end = s.ring_off_bytes + want + COW_BLK_BYTES;
 	if (s.fs_bytes > s.base_bytes || end > g->size_bytes) {
-		*ret_short_bytes = end - g->size_bytes;
+		*ret_short_bytes = short_bytes(g, &s, want, unit);
 		return -ENOSPC;
 	}
 	s.copy_off_bytes[1] = g->size_bytes - COW_BLK_BYTES;

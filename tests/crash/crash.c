@@ -13,7 +13,7 @@ static void usage(FILE *f)
 		   "             [--replay SEED:STEP:CUT:VARIANT] [--verbose]\n"
 		   "Commits, checkpoints and recoveries on simulated cards, the power cut at every write and flush.\n"
 		   "  --seed N      first workload (default 1)\n"
-		   "  --images N    stop after that many images (default 40000)\n"
+		   "  --images N    stop after that many images of workloads (default 40000)\n"
 		   "  --seconds N   stop after that time\n"
 		   "  --attack NAME only this attack, no workloads\n"
 		   "  --list        tells the attacks\n"
@@ -124,6 +124,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "crash: no attack %s, see --list\n", only);
 		return 2;
 	}
+	images += total.images; /* the attacks have theirs */
 	while (!only && (seconds ? now_ns() - start_ns < seconds * 1000000000ull : total.images < images))
 		workload_run(seed++);
 	report(start_ns);
