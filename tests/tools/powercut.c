@@ -14,10 +14,13 @@
  *watched.
  *
  * Environment
- *	COWFS_CUT_AFTER=N	cut at the N-th write or sync of this process
- *	COWFS_CUT_FILE=PATH	or later: as soon as this file holds a number N, cut at the N-th
- *write or sync from then on. Looked at before each of them: make it by rename. COWFS_CUT_SEED=S
- *of the choices (default 1) COWFS_CUT_LOG=PATH	one line that says what was done (default: stderr)
+ *	COWFS_CUT_AFTER=WHEN	cut at the operation (write or sync) of this process that WHEN says:
+ *				N	the N-th
+ *				sN	the N-th sync
+ *				sN+K	the K-th operation after the N-th sync
+ *	COWFS_CUT_FILE=PATH	or later: when this file holds a WHEN, counted from then on. Looked
+ *at before each operation: make it by rename. COWFS_CUT_SEED=S	of the choices (default 1)
+ *	COWFS_CUT_LOG=PATH	one line that says what was done (default: stderr)
  */
 #undef _FILE_OFFSET_BITS /* pwrite and pwrite64 are two symbols, and both are ours */
 #include <dlfcn.h>
@@ -51,7 +54,12 @@ enum fate { KEPT, LOST, TORN, GARBAGE, FATES };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct unsynced *unsynced;
 static size_t unsynced_count, unsynced_room;
-static uint64_t cut_after, ops, random_state = 1;
+static struct {
+	uint64_t syncs,
+		ops; /* at this operation after so many syncs; ops 0: at the last of the syncs */
+	int armed;
+} when;
+static uint64_t syncs, ops, all_ops, random_state = 1;
 static const char *cut_file, *cut_log;
 
 static ssize_t (*real_pread)(int, void *, size_t, off64_t);
@@ -68,6 +76,17 @@ static void *real(const char *name)
 	return f;
 }
 
+static void arm(const char *text)
+{
+	char *end = (char *)text;
+
+	if (*text == 's')
+		when.syncs = strtoull(text + 1, &end, 10);
+	if (*text != 's' || *end == '+')
+		when.ops = strtoull(*text == 's' ? end + 1 : text, NULL, 10);
+	when.armed = when.syncs || when.ops;
+}
+
 __attribute__((constructor)) static void powercut_init(void)
 {
 	const char *after = getenv("COWFS_CUT_AFTER"), *seed = getenv("COWFS_CUT_SEED");
@@ -80,7 +99,7 @@ __attribute__((constructor)) static void powercut_init(void)
 	cut_file = getenv("COWFS_CUT_FILE");
 	cut_log = getenv("COWFS_CUT_LOG");
 	if (after)
-		cut_after = strtoull(after, NULL, 10);
+		arm(after);
 	if (seed)
 		random_state = strtoull(seed, NULL, 10);
 }
@@ -242,7 +261,7 @@ static __attribute__((noreturn)) void cut(struct unsynced *current)
 	say("powercut: at operation %llu, a %s%s; of %zu unsynced writes before it %zu kept, %zu "
 	    "lost, %zu torn, "
 	    "%zu garbage\n",
-	    (unsigned long long)ops, current ? "write" : "sync", current ? ", torn" : "",
+	    (unsigned long long)all_ops, current ? "write" : "sync", current ? ", torn" : "",
 	    unsynced_count, count[KEPT], count[LOST], count[TORN], count[GARBAGE]);
 	kill(getpid(), SIGKILL);
 	for (;;)
@@ -250,18 +269,24 @@ static __attribute__((noreturn)) void cut(struct unsynced *current)
 }
 
 /* Counts the operation. True: this is the one. */
-static int is_time(void)
+static int is_time(int is_sync)
 {
 	char text[32] = "";
 	int fd;
 
-	if (!cut_after && cut_file && (fd = open(cut_file, O_RDONLY | O_CLOEXEC)) >= 0) {
+	if (!when.armed && cut_file && (fd = open(cut_file, O_RDONLY | O_CLOEXEC)) >= 0) {
 		if (read(fd, text, sizeof(text) - 1) < 0)
 			give_up(cut_file);
 		close(fd);
-		cut_after = strtoull(text, NULL, 10);
+		arm(text);
 	}
-	return cut_after && ++ops == cut_after;
+	if (!when.armed)
+		return 0;
+	all_ops++;
+	if (syncs == when.syncs)
+		return ++ops == when.ops;
+	syncs += is_sync;
+	return syncs == when.syncs && !when.ops;
 }
 
 /* ---- operations ---- */
@@ -312,7 +337,7 @@ static void before_write(int fd, dev_t rdev, const struct iovec *iov, int iovcnt
 		current.len_bytes += iov[i].iov_len;
 	if (!current.len_bytes)
 		return;
-	if (!is_time()) {
+	if (!is_time(0)) {
 		remember(fd, rdev, off_bytes, current.len_bytes);
 		return;
 	}
@@ -351,7 +376,7 @@ static int any_sync(int fd, int (*real_sync)(int))
 	if (!is_card(fd, &rdev, &flags))
 		return real_sync(fd);
 	pthread_mutex_lock(&lock);
-	if (is_time())
+	if (is_time(1))
 		cut(NULL);
 	r = real_sync(fd);
 	if (r == 0)

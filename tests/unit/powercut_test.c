@@ -178,7 +178,7 @@ static void test_at_sync(void **state)
 	(void)state;
 	snprintf(after, sizeof(after), "%u", OP_SYNC_C);
 	for (unsigned seed = 1; seed <= 16; seed++) {
-		assert_killed(run_victim(after, "", seed));
+		assert_killed(run_victim(seed & 1 ? after : "s2", "", seed));
 		check_limits();
 		lost |= all_are(END_B_BLK, END_B_BLK + LAST_BLKS, "o");
 		kept |= all_are(END_B_BLK, END_B_BLK + LAST_BLKS, "C");
@@ -206,6 +206,18 @@ static void test_armed_later(void **state)
 	assert_true(all_are(SYNCED_BLKS, IMAGE_SECTORS / 8, "o"));
 }
 
+static void test_after_sync(void **state)
+{
+	(void)state;
+	assert_killed(run_victim("s1+2", "", 1));
+	assert_true(all_are(0, FIRST_B_BLK, "A"));
+	assert_true(all_are(FIRST_B_BLK, FIRST_B_BLK + 1, "AB?"));
+	assert_true(all_are(FIRST_B_BLK + 1, FIRST_B_BLK + 2, "AB"));
+	assert_true(some_is(FIRST_B_BLK + 1, FIRST_B_BLK + 2, 'B'));
+	assert_true(all_are(FIRST_B_BLK + 2, SYNCED_BLKS, "A"));
+	assert_true(all_are(SYNCED_BLKS, IMAGE_SECTORS / 8, "o"));
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -228,7 +240,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_cut),	    cmocka_unit_test(test_at_write),
 		cmocka_unit_test(test_at_sync),	    cmocka_unit_test(test_first_operation),
-		cmocka_unit_test(test_armed_later),
+		cmocka_unit_test(test_armed_later), cmocka_unit_test(test_after_sync),
 	};
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
