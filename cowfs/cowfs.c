@@ -338,6 +338,8 @@ static int let_go(void *ctx)
 
 	if (e == 0)
 		d->have_loop = false;
+	else
+		volume_set_loop_fd(d->volume, d->loop.fd);
 	return e;
 }
 

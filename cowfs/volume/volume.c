@@ -271,6 +271,11 @@ int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loo
 	return r;
 }
 
+void volume_set_loop_fd(struct volume *v, int loop_fd)
+{
+	v->loop_fd = loop_fd;
+}
+
 void volume_stop(struct volume *v)
 {
 	if (!v->started)

@@ -41,6 +41,8 @@ void volume_close(struct volume *v);
 struct view *volume_view(struct volume *v);
 /* After the loop device is there: what to freeze. Starts the commit thread. */
 int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loop_path) MUST_CHECK;
+/* The loop device stays, but its owner had to open it again; no job is running. */
+void volume_set_loop_fd(struct volume *v, int loop_fd);
 void volume_stop(struct volume *v); /* joins the commit thread; waits for a commit under way */
 
 enum volume_job { JOB_NONE = 0, JOB_COMMIT = 1, JOB_DRY_RUN = 2, JOB_CHECKPOINT = 3, JOB_DETACH = 4 };
