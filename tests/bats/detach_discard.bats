@@ -1,0 +1,189 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# cowctl detach and discard: what happens to what is in RAM, and who may hinder it.
+# bats file_tags=commands
+
+load lib
+
+protect() {
+	card_make ext4 100 150
+	cow format "$CARD"
+	"$@" attach
+	mount_volume
+}
+
+# What the card holds without cowfs.
+bare() {
+	mount -o ro "$CARD" "$MNT"
+	"$@"
+	umount "$MNT"
+}
+
+@test "detach: commits, brings everything home, the card is a plain file system" {
+	protect
+	random_file "$MNT/a" 5
+	cow commit
+	echo late >"$MNT/late"
+	tree_sum "$MNT" >"$T/sum"
+	umount_volume
+	run -0 --separate-stderr cow detach
+	[[ $output == *"vol: detached, everything is on the card as generation"* ]]
+	wait_for 20 no_daemons
+	loop_free "$DEV"
+	[ ! -e "$COWFS_RUNDIR/vol" ]
+	[ "$(blockdev --getro "$CARD")" = 0 ]
+	run -0 cow check "$CARD"
+	[[ $output == *"clean: everything is at home, detached in order"* && $output == *"(detach)"* ]]
+	[[ $output == *"verdict: good"* ]]
+	fsck ext4
+	[ "$(bare tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	fails 4 'no volume is attached' status vol
+	fails 4 'no volume is attached' detach
+}
+
+@test "detach --json, --commit, by device" {
+	protect
+	echo x >"$MNT/x"
+	umount_volume
+	run -0 --separate-stderr cow detach --json --commit "$CARD"
+	jq -e '.ok and .job == "detach" and .report.written_bytes > 0 and .generation > 0' <<<"$output"
+	wait_for 20 no_daemons
+	fsck ext4
+	bare test -e "$MNT/x"
+}
+
+@test "detach while mounted: refused, and the volume goes on" {
+	protect
+	echo x >"$MNT/x"
+	fails 1 "$DEV is mounted on $MNT: unmount it first" detach
+	fails 1 'is mounted on' detach --discard
+	fails 1 'is mounted on' detach --json
+	echo y >"$MNT/y"
+	cow commit
+	[ "$(status_of .discard_armed)" = false ]
+	detach
+	bare test -e "$MNT/y"
+}
+
+@test "detach while something else uses the loop device: refused, and the volume goes on" {
+	protect
+	echo x >"$MNT/x"
+	umount_volume
+	# held, as by swap or LVM
+	background python3 -c 'import os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.sleep(1000)' "$DEV" "$T/held"
+	wait_for 20 test -e "$T/held"
+	fails 1 "$DEV is in use" detach
+	kill "$BG"
+	wait "$BG" || true
+	# only open: it cannot be let go either
+	# shellcheck disable=SC2016
+	background bash -c 'exec 5<"$0"; touch "$1"; exec sleep 1000' "$DEV" "$T/open"
+	wait_for 20 test -e "$T/open"
+	fails 1 'cannot be let go|in use' detach
+	mount_volume
+	[ "$(cat "$MNT/x")" = x ]
+	echo y >"$MNT/y"
+	umount_volume
+	kill "$BG"
+	wait "$BG" || true
+	detach
+	bare test -e "$MNT/y"
+}
+
+@test "detach --discard: drops what is in RAM, keeps what was committed" {
+	protect
+	echo one >"$MNT/one"
+	cow commit
+	echo two >"$MNT/two"
+	umount_volume
+	run -0 cow detach --discard
+	wait_for 20 no_daemons
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
+	umount "$MNT"
+}
+
+@test "detach --discard without any commit: not one byte is written" {
+	local before sum
+	card_make ext4 100 150
+	cow format "$CARD"
+	before=$(card_written) sum=$(image_sum)
+	attach
+	mount_volume
+	random_file "$MNT/a" 5
+	detach --discard
+	[ "$(card_written)" -eq "$before" ]
+	[ "$(image_sum)" = "$sum" ]
+}
+
+@test "discard: armed, shown, taken back" {
+	protect
+	echo one >"$MNT/one"
+	cow commit
+	echo two >"$MNT/two"
+	run -0 cow discard
+	[[ $output == *"dropped at the next detach"* ]]
+	[ "$(status_of .discard_armed)" = true ]
+	run -0 cow status
+	[[ $output == *"discard     armed"* ]]
+	run -0 cow discard --undo --json
+	jq -e '.ok and .discard_armed == false' <<<"$output"
+	run -0 cow discard --json vol
+	jq -e '.ok and .discard_armed' <<<"$output"
+	# a refused detach changes nothing about it
+	fails 1 mounted detach --commit
+	[ "$(status_of .discard_armed)" = true ]
+	detach
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
+	umount "$MNT"
+	# undone, or overruled
+	attach
+	mount_volume
+	echo three >"$MNT/three"
+	cow discard
+	cow discard --undo
+	detach
+	attach
+	mount_volume
+	echo four >"$MNT/four"
+	cow discard
+	detach --commit
+	mount -o ro "$CARD" "$MNT"
+	[ -e "$MNT/three" ] && [ -e "$MNT/four" ]
+	umount "$MNT"
+}
+
+@test "detach while a commit runs: waits for it" {
+	protect with_shim
+	random_file "$MNT/a" 20
+	tree_sum "$MNT" >"$T/sum"
+	umount_volume
+	eio slow 60
+	background cow commit --json >"$T/commit"
+	until [ "$(status_of .progress.job)" = commit ]; do sleep 0.05; done
+	cow detach
+	wait "$BG"
+	jq -e .ok "$T/commit"
+	wait_for 20 no_daemons
+	[ "$(bare tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+}
+
+@test "attach, detach, attach: ten rounds" {
+	local i
+	card_make ext4 100 150
+	cow format "$CARD"
+	for i in {1..10}; do
+		attach
+		mount_volume
+		[ "$(find "$MNT" -name 'f*' | wc -l)" = $((i - 1)) ]
+		echo "$i" >"$MNT/f$i"
+		[ $((i % 3)) -ne 0 ] || cow commit
+		detach
+	done
+	fsck ext4
+}

@@ -1,0 +1,239 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# cowctl status and the file status.json: fields, permissions, and that they are quick whatever goes on.
+# bats file_tags=commands
+
+load lib
+
+protect() {
+	card_make ext4 300 340 -J size=8
+	cow format "$CARD"
+	"$@" attach
+	mount_volume
+}
+
+# Is stdin a status with all fields of the manual?
+is_status() {
+	jq -e '
+		def strings: [.name, .device, .log_device, .loop, .mountpoint, .fs_type, .card_identity, .alarm, .version];
+		def bools: [.degraded, .readonly, .discard_armed, .super_copy_a_bad, .super_copy_b_bad, .device_grown];
+		def numbers: [.protocol, .volume_bytes, .attached_unix_seconds, .ram_limit_bytes, .ram_used_bytes,
+			.dirty_blocks, .hole_blocks, .failed_blocks, .generation, .log_live_blocks, .log_room_blocks,
+			.log_capacity_blocks, .read_bytes, .read_errors, .absorbed_writes, .absorbed_bytes, .write_errors,
+			.punched_bytes] + (.card | [.write_calls, .written_bytes, .flushes, .writable_seconds,
+			.kernel_write_ios, .kernel_written_bytes, .kernel_discarded_bytes, .kernel_flushes,
+			.foreign_bytes]) + (.lifetime | [.absorbed_bytes, .written_bytes, .commits, .commits_failed,
+			.checkpoints, .attaches, .flushes, .write_calls, .direct_blocks, .logged_blocks, .zero_blocks,
+			.skipped_free_blocks, .skipped_journal_blocks, .skipped_same_blocks, .checkpoint_blocks,
+			.log_metadata_blocks, .super_blocks, .writable_seconds]);
+		all(strings[]; type == "string") and all(bools[]; type == "boolean") and
+		all(numbers[]; type == "number" and . >= 0) and (.card.have_kernel_counters | type == "boolean") and
+		(.log_state_at_attach | IN("empty", "clean", "live", "fell-back", "retired", "broken"))' >/dev/null
+}
+
+@test "status: as text, as JSON, and as a file" {
+	local key
+	protect
+	random_file "$MNT/a" 3
+	sync -f "$MNT"
+	run -0 --separate-stderr cow status
+	for key in volume device use attached RAM dirty generation "last commit" log absorbed card lifetime alarm; do
+		grep -q "^$key" <<<"$output" || { echo "no $key in: $output"; return 1; }
+	done
+	[[ $output == *"$DEV on $MNT"* && $output == *"none since attach"* ]]
+	run -0 --separate-stderr cow status --json
+	is_status <<<"$output"
+	jq -e --arg d "$DEV" --arg c "$CARD" --arg m "$MNT" '.ok and .name == "vol" and .loop == $d and .device == $c and
+		.mountpoint == $m and .fs_type == "ext4" and .volume_bytes == 314572800 and .dirty_blocks >= 768 and
+		.absorbed_bytes >= 3145728 and .degraded == false and .alarm == "" and .last == null' <<<"$output"
+	is_status <"$COWFS_RUNDIR/vol/status.json"
+	cow commit
+	run -0 cow status --json
+	is_status <<<"$output"
+	jq -e '.last.ok and .last.job == "commit" and .lifetime.commits == 1' <<<"$output"
+	run -0 cow status
+	[[ $output == *"direct and"*"logged blocks"* ]]
+}
+
+@test "status.json: refreshed within a second or so, and never half written" {
+	protect
+	# the file lags behind, at most two ticks
+	random_file "$MNT/a" 3
+	sync -f "$MNT"
+	wait_for 5 jq -e '.dirty_blocks >= 768' "$COWFS_RUNDIR/vol/status.json"
+	(
+		while [ ! -e "$T/stop" ]; do
+			is_status <"$COWFS_RUNDIR/vol/status.json" || touch "$T/torn"
+			echo >>"$T/reads"
+		done
+	) 3>&- &
+	echo $! >>"$T/jobs"
+	for _ in 1 2 3 4; do
+		random_file "$MNT/b" 3
+		cow commit
+	done
+	touch "$T/stop"
+	wait $!
+	[ -s "$T/reads" ] && [ ! -e "$T/torn" ]
+}
+
+@test "status without root: from the file; control is refused" {
+	protect
+	nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+	# the programs may lie where nobody may look
+	cp "$COWFS_BUILD/cowctl" "$T/cowctl"
+	chmod 755 "$T/cowctl"
+	[ "$(stat -c %a "$COWFS_RUNDIR/vol")" = 755 ]
+	[ "$(stat -c %a "$COWFS_RUNDIR/vol/status.json")" = 644 ]
+	[ "$(stat -c %a "$COWFS_RUNDIR/vol/control")" = 600 ]
+	nobody jq -e '.name == "vol"' "$COWFS_RUNDIR/vol/status.json"
+	run -0 nobody "$T/cowctl" status
+	[[ $output == *"volume      vol"* ]]
+	run -0 nobody "$T/cowctl" status --json
+	is_status <<<"$output"
+	for c in commit discard detach; do
+		run -1 --separate-stderr nobody "$T/cowctl" "$c"
+		# shellcheck disable=SC2154
+		[[ $stderr == *"permission denied: only root may control volume vol"* ]]
+	done
+	[ "$(status_of .discard_armed)" = false ]
+	[ "$(status_of .generation)" = 0 ]
+}
+
+@test "control socket: another user is turned away even when the mode lets him in" {
+	protect
+	chmod 666 "$COWFS_RUNDIR/vol/control"
+	cp "$COWFS_BUILD/cowctl" "$T/cowctl"
+	chmod 755 "$T/cowctl"
+	for c in commit discard; do
+		run -1 --separate-stderr setpriv --reuid=65534 --regid=65534 --clear-groups "$T/cowctl" "$c"
+		[[ $stderr == *"only root"* ]]
+	done
+	[ "$(status_of .discard_armed)" = false ]
+	[ "$(status_of .generation)" = 0 ]
+}
+
+@test "control socket: one that belongs to another user is not used" {
+	mkdir -p "$COWFS_RUNDIR/evil"
+	chown 65534 "$COWFS_RUNDIR/evil"
+	cat >"$T/evil.py" <<-'END'
+		import socket, sys
+		s = socket.socket(socket.AF_UNIX)
+		s.bind(sys.argv[1])
+		s.listen(5)
+		while True:
+		    c, _ = s.accept()
+		    try:
+		        c.sendall(b'{"ok":true,"generation":666}\n')
+		    except OSError:
+		        pass
+	END
+	background setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 "$T/evil.py" "$COWFS_RUNDIR/evil/control"
+	wait_for 20 test -S "$COWFS_RUNDIR/evil/control"
+	fails 1 'belongs to user 65534, not to root: not used' commit evil
+	fails 1 'belongs to user 65534' status evil
+	kill -9 "$BG"
+	rm -r "$COWFS_RUNDIR/evil"
+}
+
+@test "status while a commit runs under write load: answered within 50 ms" {
+	protect with_shim
+	random_file "$MNT/big" 100
+	writer() {
+		while [ ! -e "$T/stop" ]; do
+			dd if=/dev/zero of="$MNT/load" bs=1M count=30 conv=notrunc oflag=direct status=none || return
+		done
+	}
+	background writer
+	eio slow 30
+	background cow commit --json >"$T/commit"
+	until [ "$(status_of .progress.job)" = commit ]; do sleep 0.05; done
+	# one connection, as a program would ask; the time to start one is not what is measured
+	cat >"$T/ask.py" <<-'END'
+		import json, socket, sys, time
+		s = socket.socket(socket.AF_UNIX)
+		s.connect(sys.argv[1])
+		f = s.makefile("r")
+		times, busy = [], 0
+		for _ in range(100):
+		    start = time.monotonic()
+		    s.sendall(b'{"version":1,"command":"status"}\n')
+		    answer = json.loads(f.readline())
+		    times.append((time.monotonic() - start) * 1000)
+		    busy += answer.get("progress", {}).get("job") == "commit"
+		    time.sleep(0.01)
+		times.sort()
+		print(f"median {times[50]:.1f} worst {times[-1]:.1f} ms, {busy} of 100 during the commit")
+		sys.exit(0 if times[50] < 50 and times[95] < 250 and busy >= 50 else 1)
+	END
+	run timeout 60 python3 "$T/ask.py" "$COWFS_RUNDIR/vol/control"
+	say "status: $output (goal: 50 ms)"
+	touch "$T/stop"
+	eio off
+	[ "$status" = 0 ]
+	wait_for 60 test -s "$T/commit"
+	jq -e .ok "$T/commit"
+}
+
+@test "clients that are slow, silent, many or talk nonsense hinder nobody" {
+	protect
+	cat >"$T/clients.py" <<-'END'
+		import json, socket, sys
+		def connect():
+		    s = socket.socket(socket.AF_UNIX)
+		    s.connect(sys.argv[1]) # blocking: waits for room in the backlog
+		    s.settimeout(10)
+		    return s
+		def ask(s, line):
+		    s.sendall(line)
+		    return json.loads(s.makefile("r").readline())
+		silent = [connect() for _ in range(20)]
+		half = connect(); half.sendall(b'{"version":1,"comm')
+		deaf = connect()
+		try:
+		    deaf.settimeout(1)
+		    for _ in range(100000):
+		        deaf.sendall(b'{"version":1,"command":"status"}\n' * 50)
+		except OSError:
+		    pass
+		for line in (b"nonsense\n", b"[]\n", b'{"version":1}\n', b'{"version":1,"command":"explode"}\n',
+		             b'{"version":99,"command":"status"}\n', b"[" * 2000 + b"\n", b"\xff\0\n",
+		             b'{"version":1,"command":7}\n'):
+		    answer = ask(connect(), line)
+		    assert answer["ok"] is False and answer["error"], line
+		long = connect()
+		try:
+		    long.sendall(b'"' + b"x" * 100000)
+		    assert json.loads(long.makefile("r").readline())["ok"] is False
+		except OSError:
+		    pass
+		many = [connect() for _ in range(60)]
+		assert ask(connect(), b'{"version":1,"command":"status","new field":[1]}\n')["ok"]
+		print("fine")
+	END
+	run timeout 60 python3 "$T/clients.py" "$COWFS_RUNDIR/vol/control"
+	[ "${lines[-1]}" = fine ]
+	cow status
+	echo x >"$MNT/x"
+	cow commit
+}
+
+@test "the daemon is not running: exit code 4, also when it left its files behind" {
+	fails 4 'no volume is attached' status
+	fails 4 'no volume is attached' commit --json
+	fails 4 'no volume is attached as vol' discard vol
+	protect
+	kill -9 "$(worker_pid)"
+	wait_for 20 no_daemons
+	[ -S "$COWFS_RUNDIR/vol/control" ]
+	fails 4 'volume vol is not running: its daemon has died' status vol
+	fails 4 'its daemon has died' commit vol --json
+	fails 4 'a daemon has died and left its files' detach
+	timeout 60 umount "$MNT"
+	losetup -d "$DEV"
+	wait_for 20 loop_free "$DEV"
+	# what is left hinders neither name nor card
+	attach
+	[ "$(status_of .name)" = vol ]
+}
