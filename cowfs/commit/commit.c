@@ -7,12 +7,15 @@
  *	free in the committed file system		direct: in place, before the record
  *	as in the committed image			nothing is written
  *	all zero					zero record
- *	else						logged
+ *	else						logged: to the ring, or, if that cannot hold it, spilled to
+ *							blocks that are free in both images
  *
  * I1  Before the record is durable nothing is written that the committed generation uses: direct targets are free
  *     in it, the rest goes to the ring.
  * I2  "Same" is asked only of blocks that the committed file system uses (no attempt ever writes those in place) and
  *     never after a failed attempt (R8).
+ * I3  Spilled payload is home, and the tail record that says so durable, before anything else is written (R10): so no
+ *     direct block and no checkpoint of a later commit can hit it.
  */
 #include "commit/commit.h"
 
@@ -24,6 +27,7 @@
 #include "commit/extents.h"
 
 #define CHUNK_BLKS 256u /* 1 MiB: one read, one write */
+#define SPILL_EXTENTS_PER_BLK 100u /* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
 
 struct job {
 	struct log *log;
@@ -32,6 +36,9 @@ struct job {
 	const struct commit_options *opt;
 	struct commit_report rep;
 	struct extents direct, in_use, logged, zero;
+	struct extents spill; /* where payload goes that the ring cannot hold; once spill_known */
+	bool spill_known;
+	uint64_t ring_payload_blks; /* what it can */
 	uint8_t *buf, *old; /* CHUNK_BLKS blocks each */
 };
 
@@ -159,6 +166,7 @@ static void estimate(struct job *j)
 
 		r->checkpoint = log_index_data_blks(ix) + log_index_zero_blks(ix);
 		log_index_unref(ix);
+		r->spilled = r->need_blks > log_capacity_blks(j->log) ? r->need_blks - log_capacity_blks(j->log) : 0;
 	}
 	r->written_bytes = blk_to_bytes(r->direct + r->logged + r->meta + r->checkpoint);
 	r->write_calls = r->direct_extents + r->direct / CHUNK_BLKS + (r->logged + r->meta) / CHUNK_BLKS + 2;
@@ -212,16 +220,32 @@ static int write_direct(struct job *j)
 	return 0;
 }
 
+/* A chunk of payload, first to the ring while that has room, then to the spill blocks. */
+static int write_payload(struct job *j, const struct extents_chunk *c, struct extents_chunk *to)
+{
+	uint64_t n = min_u64(c->blks, j->ring_payload_blks);
+	int r = n ? log_add_logged(j->log, c->blk, n, j->buf) : 0;
+
+	j->ring_payload_blks -= n;
+	while (n < c->blks && r == 0) {
+		if (!extents_next_chunk(&j->spill, to, c->blks - n))
+			return -EFBIG; /* not reached: plan_spill counted them */
+		r = log_add_spilled(j->log, c->blk + n, to->blks, to->blk, j->buf + blk_to_bytes(n));
+		n += to->blks;
+	}
+	return r;
+}
+
 static int write_logged(struct job *j)
 {
-	struct extents_chunk c = { 0 };
+	struct extents_chunk c = { 0 }, to = { 0 };
 	uint64_t done = j->rep.direct;
 	int r = 0;
 
 	while (extents_next_chunk(&j->logged, &c, CHUNK_BLKS)) {
 		r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
 		if (r == 0)
-			r = log_add_logged(j->log, c.blk, c.blks, j->buf);
+			r = write_payload(j, &c, &to);
 		if (r < 0)
 			return r;
 		done += c.blks;
@@ -278,6 +302,69 @@ static void count_skips(struct job *j, bool add)
 	l->same_blks += sign * j->rep.skipped_same;
 }
 
+/* Blocks that neither image uses, at most max_blks of them. */
+static int find_spill(struct job *j, uint64_t max_blks)
+{
+	const struct commit_source *s = j->src;
+
+	if (j->spill_known || !s->use_sealed || !s->use_committed)
+		return 0;
+	j->spill_known = true;
+	for (uint64_t blk = 0; blk < s->volume_blks && extents_blks(&j->spill) < max_blks; blk++) {
+		enum blk_use a, b = USE_USED;
+		int r = s->use_committed(s->ctx, blk, &a);
+
+		if (r == 0 && a == USE_FREE)
+			r = s->use_sealed(s->ctx, blk, &b);
+		if (r == 0 && b == USE_FREE)
+			r = extents_add(&j->spill, blk, 1);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* How many of the spill runs hold `blks` blocks. */
+static size_t spill_runs(const struct job *j, uint64_t blks)
+{
+	size_t n = 0;
+
+	for (uint64_t have = 0; n < j->spill.n && have < blks; n++)
+		have += j->spill.e[n].blks;
+	return n;
+}
+
+/* The ring is too small: as much payload there as it holds, the rest to free blocks. Their extents need descriptors,
+ * which need room in the ring. */
+static int plan_spill(struct job *j)
+{
+	struct commit_report *rep = &j->rep;
+	int r = find_spill(j, rep->logged);
+
+	if (r < 0)
+		return r;
+	for (uint64_t extra = 1; rep->meta + extra <= rep->room_blks; extra *= 2) {
+		j->ring_payload_blks = min_u64(rep->logged, rep->room_blks - rep->meta - extra);
+		rep->spilled = rep->logged - j->ring_payload_blks;
+		if (extents_blks(&j->spill) < rep->spilled)
+			break;
+		if (spill_runs(j, rep->spilled) <= extra * SPILL_EXTENTS_PER_BLK)
+			return 0;
+	}
+	rep->room_blks += extents_blks(&j->spill);
+	rep->spilled = 0;
+	return -EFBIG;
+}
+
+static bool spill_is_live(const struct log *log)
+{
+	struct log_index *ix = log_index_of((struct log *)log);
+	bool live = log_index_spilled_blks(ix);
+
+	log_index_unref(ix);
+	return live;
+}
+
 /* The card is writable. */
 static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 		     struct log_index **ret_index)
@@ -287,14 +374,17 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 
 	if (r == 0)
 		r = log_prepare(j->log);
-	if (r == 0 && j->rep.need_blks > log_room_blks(j->log))
+	if (r == 0 && (spill_is_live(j->log) || j->rep.need_blks > log_room_blks(j->log)))
 		r = checkpoint(j->log, j->base, j->opt, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
 	if (r < 0)
 		return r;
 	j->rep.room_blks = log_room_blks(j->log);
+	j->ring_payload_blks = j->rep.logged;
+	j->rep.spilled = 0;
 	if (j->rep.need_blks > j->rep.room_blks)
-		return -EFBIG;
-	r = home_fingerprint(j->log, j->base, &fp);
+		r = plan_spill(j);
+	if (r == 0)
+		r = home_fingerprint(j->log, j->base, &fp);
 	if (r == 0)
 		r = log_begin(j->log);
 	if (r < 0)
@@ -353,8 +443,11 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 		return 0;
 	}
 	if (j->rep.need_blks > log_capacity_blks(j->log)) {
+		/* said before anything is written; planned again when the room is known */
 		j->rep.room_blks = log_capacity_blks(j->log);
-		return -EFBIG;
+		r = plan_spill(j);
+		if (r < 0)
+			return r;
 	}
 	log_totals(j->log, &before);
 	r = set_writable(j->log, j->base, true);
@@ -385,6 +478,7 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	extents_clear(&j.in_use);
 	extents_clear(&j.logged);
 	extents_clear(&j.zero);
+	extents_clear(&j.spill);
 	return r;
 }
 

@@ -41,20 +41,21 @@ struct commit_report {
 	uint64_t dirty, holes;			 /* in the sealed image */
 	uint64_t skipped_free, skipped_journal, skipped_same;
 	uint64_t direct, logged, zero;		 /* written in place; to the log; as zero records */
+	uint64_t spilled;			 /* those of logged that went to free blocks of the volume */
 	uint64_t direct_extents, logged_extents; /* runs of consecutive blocks */
 	uint64_t meta, checkpoint;		 /* log metadata; blocks written home by checkpoints on the way */
 	uint64_t erase_blocks;			 /* distinct erase blocks that get a write */
 	uint64_t written_bytes, write_calls, flushes; /* at the card; estimates in a dry run */
 	uint64_t duration_ns, writable_ns;
-	uint64_t need_blks, room_blks;		 /* ring blocks needed and free; set with -EFBIG */
+	uint64_t need_blks, room_blks;		 /* log blocks needed and there; set with -EFBIG */
 	bool estimate;
 };
 
 /*
  * On success the new index is in *ret_index (a reference) and the generation is durable. Makes room by a
  * checkpoint if the ring needs it: publish(ctx, index) is called then, and must not return before no reader uses
- * an older index. On error nothing is committed: everything sealed must be kept and written again.
- * Errors: -EFBIG the ring cannot hold it (numbers in the report); -ESTALE card swapped; -EUCLEAN broken log; card errors.
+ * an older index. What the ring cannot hold is spilled to blocks that are free in both images. On error nothing is committed: everything sealed must be kept and written again.
+ * Errors: -EFBIG neither ring nor free blocks can hold it (numbers in the report); -ESTALE card swapped; -EUCLEAN broken log; card errors.
  * Nothing dirty: 0, *ret_index untouched, report zero.
  */
 int commit_run(struct log *log, struct card *base, const struct commit_source *src, const struct commit_options *opt,

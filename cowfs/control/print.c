@@ -170,6 +170,8 @@ void print_bill(struct json_object *result)
 	item("skipped, same content", json_u64(r, "skipped_same_blocks"), "");
 	item_extents("written in place", r, "direct_blocks", "direct_extents");
 	item_extents("written to the log", r, "logged_blocks", "logged_extents");
+	if (json_u64(r, "spilled_blocks"))
+		item("  spilled to free blocks", json_u64(r, "spilled_blocks"), "");
 	item("zero (no payload)", json_u64(r, "zero_blocks"), "");
 	item("log metadata", json_u64(r, "log_metadata_blocks"), "");
 	item("checkpointed", json_u64(r, "checkpoint_blocks"), "");

@@ -61,6 +61,7 @@ void render_ledger(struct jsonw *w, const struct wear_ledger *l)
 	jsonw_u64(w, "skipped_same_blocks", l->same_blks);
 	jsonw_u64(w, "direct_blocks", l->direct_blks);
 	jsonw_u64(w, "logged_blocks", l->logged_blks);
+	jsonw_u64(w, "spilled_blocks", l->spilled_blks);
 	jsonw_u64(w, "zero_blocks", l->zero_blks);
 	jsonw_u64(w, "checkpoint_blocks", l->checkpoint_blks);
 	jsonw_u64(w, "log_metadata_blocks", l->meta_blks);
@@ -87,6 +88,7 @@ void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_u64(w, "direct_extents", r->direct_extents);
 	jsonw_u64(w, "logged_blocks", r->logged);
 	jsonw_u64(w, "logged_extents", r->logged_extents);
+	jsonw_u64(w, "spilled_blocks", r->spilled);
 	jsonw_u64(w, "zero_blocks", r->zero);
 	jsonw_u64(w, "log_metadata_blocks", r->meta);
 	jsonw_u64(w, "checkpoint_blocks", r->checkpoint);

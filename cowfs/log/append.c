@@ -58,10 +58,7 @@ static int put_extent(struct log *l, struct desc_extent e)
 
 static int note(struct log *l, enum desc_type type, uint64_t blk, uint64_t blks, uint64_t lblk, const uint32_t *crc)
 {
-	static const enum index_kind kind[] = { [DESC_LOGGED] = INDEX_DATA,
-						[DESC_ZERO] = INDEX_ZERO,
-						[DESC_DIRECT] = INDEX_HOME };
-	int r = index_list_add(&l->at.list, kind[type], blk, blks, lblk, crc);
+	int r = index_list_add(&l->at.list, ring_index_kind(type), blk, blks, lblk, crc);
 
 	for (uint64_t i = 0; i < blks && r == 0;) {
 		struct desc_extent e = { .type = type, .blk = blk + i, .lblk = lblk + i, .crc = crc ? crc + i : NULL };
@@ -137,6 +134,23 @@ int log_add_zero(struct log *l, uint64_t blk, uint64_t blks)
 	return note(l, DESC_ZERO, blk, blks, 0, NULL);
 }
 
+int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk, const void *data)
+{
+	uint32_t crc[STAGE_BLKS];
+	int r;
+
+	/* one spill at a time: the blocks of an older one must not be a target of anything before its tail (R10) */
+	if (!l->at.active || blks > STAGE_BLKS || log_index_spilled_blks(l->index))
+		return -EINVAL;
+	crc_blocks(data, blks, crc);
+	r = card_write(l->base, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
+	if (r < 0)
+		return r;
+	l->at.logged_blks += blks;
+	l->at.spilled_blks += blks;
+	return note(l, DESC_SPILLED, blk, blks, to_blk, crc);
+}
+
 int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 {
 	uint32_t crc[STAGE_BLKS];
@@ -201,7 +215,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, const struct
 	if (r == 0)
 		r = ring_stage_flush(l);
 	if (r == 0) /* memory before the point of no return */
-		r = index_list_overlay(&ix, l->index, &a->list, l->card, l->super.ring_off_bytes);
+		r = index_list_overlay(&ix, l->index, &a->list, l->base, l->card, l->super.ring_off_bytes);
 	if (r == 0)
 		r = record_flush(l);
 	if (r < 0)
@@ -220,12 +234,14 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, const struct
 	l->ledger.direct_blks += a->direct_blks;
 	l->ledger.logged_blks += a->logged_blks;
 	l->ledger.zero_blks += a->zero_blks;
+	l->ledger.spilled_blks += a->spilled_blks;
 	r = record_write(l, &rec, a->head_lblk);
 	if (r < 0) {
 		l->ledger.commits--; /* log_abort counts the blocks */
 		l->ledger.direct_blks -= a->direct_blks;
 		l->ledger.logged_blks -= a->logged_blks;
 		l->ledger.zero_blks -= a->zero_blks;
+		l->ledger.spilled_blks -= a->spilled_blks;
 		goto fail;
 	}
 	record_accept(l, &rec);
@@ -246,6 +262,7 @@ void log_abort(struct log *l)
 	/* its direct and log writes reached the card and count, whatever became of them */
 	l->ledger.direct_blks += l->at.direct_blks;
 	l->ledger.logged_blks += l->at.logged_blks;
+	l->ledger.spilled_blks += l->at.spilled_blks;
 	l->ledger.commits_failed++;
 	attempt_clear(&l->at);
 	l->stage_blks = 0;

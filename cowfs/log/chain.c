@@ -60,6 +60,8 @@ static bool extent_sane(const struct log *l, const struct desc_extent *e)
 
 	if (e->blk >= volume_blks || e->blks > volume_blks - e->blk)
 		return false;
+	if (e->type == DESC_SPILLED)
+		return e->lblk < volume_blks && e->blks <= volume_blks - e->lblk;
 	return e->type != DESC_LOGGED ||
 	       (ring_valid(l, e->lblk) && e->lblk / l->seg_blks == (e->lblk + e->blks - 1) / l->seg_blks);
 }
@@ -103,8 +105,9 @@ int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(vo
 int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
-	struct card *c = e->type == DESC_DIRECT ? l->base : l->card;
-	uint64_t off = e->type == DESC_DIRECT ? blk_to_bytes(e->blk) : ring_off_bytes(l, e->lblk);
+	struct card *c = e->type == DESC_LOGGED ? l->card : l->base;
+	uint64_t off = e->type == DESC_LOGGED ? ring_off_bytes(l, e->lblk) :
+					      blk_to_bytes(e->type == DESC_DIRECT ? e->blk : e->lblk);
 
 	if (e->type == DESC_ZERO)
 		return 0;
@@ -182,7 +185,7 @@ static int verify_chain(struct scan *s, const struct chain *ch)
 			break;
 		r = ring_each_extent(s->l, &ch->rec[i], verify_extent, &v);
 		if (r == 0)
-			r = index_list_overlay(&next, dom, &v.own, s->l->card, 0);
+			r = index_list_overlay(&next, dom, &v.own, NULL, NULL, 0);
 		if (r == 0) {
 			log_index_unref(dom);
 			dom = next;
@@ -195,11 +198,7 @@ static int verify_chain(struct scan *s, const struct chain *ch)
 
 static int gather_extent(void *ctx, const struct desc_extent *e)
 {
-	static const enum index_kind kind[] = { [DESC_LOGGED] = INDEX_DATA,
-						[DESC_ZERO] = INDEX_ZERO,
-						[DESC_DIRECT] = INDEX_HOME };
-
-	return index_list_add(ctx, kind[e->type], e->blk, e->blks, e->lblk, e->crc);
+	return index_list_add(ctx, ring_index_kind(e->type), e->blk, e->blks, e->lblk, e->crc);
 }
 
 /* R6, R12: oldest first, every record laid over what was before */
@@ -214,7 +213,7 @@ static int build_index(struct log *l, const struct chain *ch, struct log_index *
 		/* a tail at its own record says: everything before and in it is home */
 		r = ring_each_extent(l, &ch->rec[i], gather_extent, &list);
 		if (r == 0)
-			r = index_list_overlay(&next, ix, &list, l->card, l->super.ring_off_bytes);
+			r = index_list_overlay(&next, ix, &list, l->base, l->card, l->super.ring_off_bytes);
 		if (r == 0) {
 			log_index_unref(ix);
 			ix = next;
@@ -549,7 +548,7 @@ int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ct
 	if (l->broken)
 		bad++;
 	for (size_t i = 0; log_index_extent(l->index, i, &e); i++)
-		for (uint64_t k = 0; e.kind == INDEX_DATA && k < e.blks; k++) {
+		for (uint64_t k = 0; e.kind != INDEX_ZERO && k < e.blks; k++) {
 			int r = log_index_read(l->index, e.blk + k, 1, buf);
 
 			if (r == 0)

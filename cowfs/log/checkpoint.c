@@ -34,7 +34,7 @@ static int write_home(struct log *l, const struct index_entry *e, uint8_t *buf,
 		uint64_t n = min_u64(STAGE_BLKS, e->blks - i);
 		int r = 0;
 
-		if (e->kind == INDEX_DATA)
+		if (e->kind != INDEX_ZERO)
 			r = log_index_read(l->index, e->blk + i, n, buf);
 		else
 			memset(buf, 0, blk_to_bytes(n));

@@ -217,7 +217,8 @@ static void ledger_fields(struct wear_ledger *l, uint64_t *f[LEDGER_ROOM], size_
 				  &l->journal_blks,   &l->same_blks,	   &l->direct_blks,    &l->logged_blks,
 				  &l->zero_blks,      &l->checkpoint_blks, &l->meta_blks,      &l->super_blks,
 				  &l->write_calls,    &l->written_bytes,   &l->flushes,	       &l->commits,
-				  &l->commits_failed, &l->checkpoints,	   &l->attaches,       &l->writable_ns };
+				  &l->commits_failed, &l->checkpoints,	   &l->attaches,       &l->writable_ns,
+				  &l->spilled_blks };
 
 	_Static_assert(ARRAY_SIZE(all) <= LEDGER_ROOM, "ledger too long for its room");
 	_Static_assert(sizeof(all) / sizeof(all[0]) * 8 == sizeof(struct wear_ledger), "a counter is missing here");
@@ -363,7 +364,7 @@ uint32_t desc_put(struct desc_writer *w, const struct desc_extent *e)
 	put_u16(&b, 0);
 	put_u32(&b, blks);
 	put_u64(&b, e->blk);
-	put_u64(&b, e->type == DESC_LOGGED ? e->lblk : 0);
+	put_u64(&b, e->type == DESC_LOGGED || e->type == DESC_SPILLED ? e->lblk : 0);
 	for (uint32_t i = 0; e->type != DESC_ZERO && i < blks; i++)
 		put_u32(&b, e->crc[i]);
 	w->pos = b.pos;
@@ -412,7 +413,7 @@ int desc_next(struct desc_cursor *c, struct desc_extent *ret)
 	e.blks = get_u32(&r);
 	e.blk = get_u64(&r);
 	e.lblk = get_u64(&r);
-	if (r.bad || !e.blks || e.type < DESC_LOGGED || e.type > DESC_DIRECT || e.blk > INT64_MAX >> COW_BLK_SHIFT ||
+	if (r.bad || !e.blks || e.type < DESC_LOGGED || e.type > DESC_SPILLED || e.blk > INT64_MAX >> COW_BLK_SHIFT ||
 	    e.lblk > INT64_MAX >> COW_BLK_SHIFT)
 		return -EUCLEAN;
 	if (e.type != DESC_ZERO) {

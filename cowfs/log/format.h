@@ -79,6 +79,7 @@ struct wear_ledger {
 	uint64_t flushes;
 	uint64_t commits, commits_failed, checkpoints, attaches;
 	uint64_t writable_ns;
+	uint64_t spilled_blks; /* those of logged_blks whose payload went to free blocks of the volume */
 };
 
 struct record_ptr {
@@ -114,14 +115,14 @@ struct log_head {
 	struct record_ptr last; /* newest durable record when it was opened */
 };
 
-enum desc_type { DESC_LOGGED = 1, DESC_ZERO = 2, DESC_DIRECT = 3 };
+enum desc_type { DESC_LOGGED = 1, DESC_ZERO = 2, DESC_DIRECT = 3, DESC_SPILLED = 4 };
 
-/* One extent of a descriptor. crc has `blks` entries for LOGGED and DIRECT, none for ZERO. */
+/* One extent of a descriptor. crc has `blks` entries, none for ZERO. */
 struct desc_extent {
 	enum desc_type type;
 	uint32_t blks;
 	uint64_t blk;
-	uint64_t lblk; /* LOGGED: where the payload starts */
+	uint64_t lblk; /* LOGGED: where in the ring the payload starts; SPILLED: in which block of the volume */
 	const uint32_t *crc;
 };
 

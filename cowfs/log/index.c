@@ -16,6 +16,7 @@
 struct extent {
 	uint64_t blk, blks;
 	uint64_t lblk;	/* of a data extent */
+	bool spilled;	/* lblk is a block of the volume */
 	size_t crc_pos; /* into crcs; NO_CRC: a zero extent */
 };
 
@@ -23,9 +24,9 @@ struct extent {
 
 struct log_index {
 	_Atomic unsigned refs;
-	struct card *card;
+	struct card *base, *card;
 	uint64_t ring_off_bytes;
-	uint64_t data_blks, zero_blks;
+	uint64_t data_blks, zero_blks, spilled_blks;
 	size_t n, n_crc;
 	struct extent *ext;
 	uint32_t *crcs;
@@ -65,6 +66,16 @@ uint64_t log_index_zero_blks(const struct log_index *ix)
 	return ix->zero_blks;
 }
 
+uint64_t log_index_spilled_blks(const struct log_index *ix)
+{
+	return ix->spilled_blks;
+}
+
+static bool has_crc(enum index_kind kind)
+{
+	return kind == INDEX_DATA || kind == INDEX_SPILL;
+}
+
 /* first extent whose end is behind blk */
 static size_t lookup(const struct log_index *ix, uint64_t blk)
 {
@@ -102,11 +113,13 @@ int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void
 {
 	size_t i = lookup(ix, blk);
 	const struct extent *e = &ix->ext[i];
+	uint64_t off;
 	int r;
 
 	if (i >= ix->n || blk < e->blk || blk + blks > e->blk + e->blks || e->crc_pos == NO_CRC)
 		return -EINVAL;
-	r = card_read(ix->card, ix->ring_off_bytes + blk_to_bytes(e->lblk + (blk - e->blk)), buf,
+	off = blk_to_bytes(e->lblk + (blk - e->blk));
+	r = card_read(e->spilled ? ix->base : ix->card, e->spilled ? off : ix->ring_off_bytes + off, buf,
 		      blk_to_bytes(blks));
 	if (r < 0)
 		return r;
@@ -124,7 +137,7 @@ bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *
 	if (i >= ix->n)
 		return false;
 	e = &ix->ext[i];
-	*ret = (struct index_entry){ .kind = e->crc_pos == NO_CRC ? INDEX_ZERO : INDEX_DATA,
+	*ret = (struct index_entry){ .kind = e->crc_pos == NO_CRC ? INDEX_ZERO : e->spilled ? INDEX_SPILL : INDEX_DATA,
 				     .blk = e->blk,
 				     .blks = e->blks,
 				     .lblk = e->lblk,
@@ -146,7 +159,8 @@ static void append(struct log_index *ix, const struct index_entry *e, uint64_t s
 	if (!blks || e->kind == INDEX_HOME)
 		return;
 	x = &ix->ext[ix->n++];
-	*x = (struct extent){ .blk = e->blk + skip_blks, .blks = blks, .lblk = e->lblk + skip_blks, .crc_pos = NO_CRC };
+	*x = (struct extent){ .blk = e->blk + skip_blks, .blks = blks, .lblk = e->lblk + skip_blks,
+			      .spilled = e->kind == INDEX_SPILL, .crc_pos = NO_CRC };
 	if (e->kind == INDEX_ZERO) {
 		ix->zero_blks += blks;
 		return;
@@ -155,10 +169,11 @@ static void append(struct log_index *ix, const struct index_entry *e, uint64_t s
 	memcpy(ix->crcs + ix->n_crc, e->crc + skip_blks, blks * sizeof(uint32_t));
 	ix->n_crc += blks;
 	ix->data_blks += blks;
+	ix->spilled_blks += x->spilled ? blks : 0;
 }
 
 int log_index_overlay(struct log_index **ret, const struct log_index *old, struct index_entry *entries, size_t n,
-		      struct card *card, uint64_t ring_off_bytes)
+		      struct card *base, struct card *card, uint64_t ring_off_bytes)
 {
 	struct log_index *ix = log_index_empty();
 	size_t crcs = old->n_crc, j = 0;
@@ -171,9 +186,10 @@ int log_index_overlay(struct log_index **ret, const struct log_index *old, struc
 			log_index_unref(ix);
 			return -EINVAL;
 		}
-		if (entries[i].kind == INDEX_DATA)
+		if (has_crc(entries[i].kind))
 			crcs += entries[i].blks;
 	}
+	ix->base = base;
 	ix->card = card;
 	ix->ring_off_bytes = ring_off_bytes;
 	/* an entry inside an old extent splits it: at most one more piece for each entry */
@@ -232,7 +248,7 @@ static int grow(void **p, size_t *cap, size_t need, size_t item_bytes)
 int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uint64_t blks, uint64_t lblk,
 		   const uint32_t *crc)
 {
-	size_t n_crc = kind == INDEX_DATA ? blks : 0;
+	size_t n_crc = has_crc(kind) ? blks : 0;
 	struct index_entry *last;
 	int r = grow((void **)&l->crcs, &l->cap_crcs, l->n_crcs + n_crc, sizeof(*l->crcs));
 
@@ -244,7 +260,7 @@ int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uin
 	if (n_crc)
 		memcpy(l->crcs + l->n_crcs, crc, n_crc * sizeof(*crc));
 	if (last && last->kind == kind && last->blk + last->blks == blk &&
-	    (kind != INDEX_DATA || last->lblk + last->blks == lblk))
+	    (!has_crc(kind) || last->lblk + last->blks == lblk))
 		last->blks += blks;
 	else
 		l->e[l->n++] = (struct index_entry){ .kind = kind,
@@ -256,12 +272,12 @@ int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uin
 	return 0;
 }
 
-int index_list_overlay(struct log_index **ret, const struct log_index *old, struct index_list *l, struct card *card,
-		       uint64_t ring_off_bytes)
+int index_list_overlay(struct log_index **ret, const struct log_index *old, struct index_list *l, struct card *base,
+		       struct card *card, uint64_t ring_off_bytes)
 {
 	for (size_t i = 0; i < l->n; i++)
 		l->e[i].crc = l->crcs + l->e[i].crc_pos;
-	return log_index_overlay(ret, old, l->e, l->n, card, ring_off_bytes);
+	return log_index_overlay(ret, old, l->e, l->n, base, card, ring_off_bytes);
 }
 
 void index_list_clear(struct index_list *l)

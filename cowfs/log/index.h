@@ -12,7 +12,7 @@
 
 enum log_where {
 	LOG_HOME = 0, /* the log knows nothing of it: read the base */
-	LOG_DATA = 1, /* payload in the ring */
+	LOG_DATA = 1, /* payload in the ring, or spilled to a free block */
 	LOG_ZERO = 2, /* a zero record: reads zero */
 };
 
@@ -24,7 +24,7 @@ struct log_index *log_index_ref(struct log_index *ix);
 void log_index_unref(struct log_index *ix); /* NULL allowed */
 
 /* Where blk is, and how many blocks from it on (at most max_blks, at least 1) are in the same place
- * (for LOG_DATA: contiguous in the ring as well). Any thread, never blocks. */
+ * (for LOG_DATA: contiguous on the card as well). Any thread, never blocks. */
 uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_blks,
 		       enum log_where *ret_where);
 /* Reads blocks of one LOG_DATA run from the ring and checks each block's CRC: -EBADMSG if rotten.
@@ -33,5 +33,6 @@ int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void
 
 uint64_t log_index_data_blks(const struct log_index *ix);
 uint64_t log_index_zero_blks(const struct log_index *ix);
+uint64_t log_index_spilled_blks(const struct log_index *ix); /* those of data_blks that are outside the ring */
 
 #endif

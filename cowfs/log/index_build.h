@@ -6,23 +6,24 @@
 #include "card/card.h"
 #include "log/index.h"
 
-enum index_kind { INDEX_DATA, INDEX_ZERO, INDEX_HOME };
+enum index_kind { INDEX_DATA, INDEX_SPILL, INDEX_ZERO, INDEX_HOME };
 
-/* crc: `blks` CRCs for INDEX_DATA, copied by the overlay; else NULL */
+/* crc: `blks` CRCs for INDEX_DATA and INDEX_SPILL, copied by the overlay; else NULL */
 struct index_entry {
 	enum index_kind kind;
 	uint64_t blk, blks;
-	uint64_t lblk; /* INDEX_DATA */
+	uint64_t lblk; /* INDEX_DATA: in the ring; INDEX_SPILL: block of the volume */
 	const uint32_t *crc;
 	size_t crc_pos; /* of an index_list: where crc will point, set by index_list_overlay */
 };
 
 /*
  * A new index: `old` with the entries laid over it (INDEX_HOME takes blocks out). Entries are sorted by
- * blk here and must not overlap each other (-EINVAL). ring_off_bytes says where lblk 0 lies on card.
+ * blk here and must not overlap each other (-EINVAL). base is where spilled payload lies, ring_off_bytes where
+ * lblk 0 lies on card.
  */
 int log_index_overlay(struct log_index **ret, const struct log_index *old, struct index_entry *entries, size_t n,
-		      struct card *card, uint64_t ring_off_bytes) MUST_CHECK;
+		      struct card *base, struct card *card, uint64_t ring_off_bytes) MUST_CHECK;
 
 /* A growing list of entries with their CRCs; neighbours of one kind are joined as they come. Zero-initialise. */
 struct index_list {
@@ -34,8 +35,8 @@ struct index_list {
 
 int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uint64_t blks, uint64_t lblk,
 		   const uint32_t *crc) MUST_CHECK;
-int index_list_overlay(struct log_index **ret, const struct log_index *old, struct index_list *l, struct card *card,
-		       uint64_t ring_off_bytes) MUST_CHECK;
+int index_list_overlay(struct log_index **ret, const struct log_index *old, struct index_list *l, struct card *base,
+		       struct card *card, uint64_t ring_off_bytes) MUST_CHECK;
 void index_list_clear(struct index_list *l);
 
 /* i-th extent, in block order; false behind the last. crc may be NULL in the result (zero extents). */

@@ -20,7 +20,7 @@ struct attempt {
 	bool active;
 	uint64_t seq, start_lblk;
 	uint64_t head_lblk;	     /* next block to fill, behind the staged ones */
-	uint64_t direct_blks, logged_blks, zero_blks;
+	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
 	struct index_list list;
 	uint8_t *desc; /* descriptor blocks so far, desc_blks of them */
 	size_t desc_blks, cap_desc;
@@ -76,6 +76,20 @@ static inline uint64_t ring_off_bytes(const struct log *l, uint64_t lblk)
 static inline bool ring_valid(const struct log *l, uint64_t lblk)
 {
 	return lblk < l->ring_blks && lblk % l->seg_blks;
+}
+
+static inline enum index_kind ring_index_kind(enum desc_type type)
+{
+	switch (type) {
+	case DESC_LOGGED:
+		return INDEX_DATA;
+	case DESC_SPILLED:
+		return INDEX_SPILL;
+	case DESC_ZERO:
+		return INDEX_ZERO;
+	default:
+		return INDEX_HOME;
+	}
 }
 
 /* ring.c: segments and the stage */

@@ -108,7 +108,8 @@ static int explain(struct volume_result *res, int error)
 		return error;
 	switch (error) {
 	case -EFBIG:
-		snprintf(w, n, "the log is too small for this commit: %s needed, %s there; everything stays in RAM",
+		snprintf(w, n, "the log is too small for this commit: %s needed, %s there (free blocks of the file system "
+			 "included); everything stays in RAM",
 			 FORMAT_SIZE(blk_to_bytes(rep->need_blks)), FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
 		break;
 	case -ESTALE:

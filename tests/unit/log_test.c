@@ -367,7 +367,7 @@ static void test_index_against_model(void **state)
 			struct index_list l = { 0 };
 
 			random_list(&l, &m, &lblk);
-			assert_int_equal(index_list_overlay(&next, ix, &l, NULL, 0), 0);
+			assert_int_equal(index_list_overlay(&next, ix, &l, NULL, NULL, 0), 0);
 			compare_index(ix, &before);
 			compare_index(next, &m);
 			log_index_unref(ix);
@@ -384,7 +384,7 @@ static void test_index_overlap(void **state)
 	struct log_index *ix = log_index_empty(), *next;
 
 	(void)state;
-	assert_int_equal(log_index_overlay(&next, ix, e, 2, NULL, 0), -EINVAL);
+	assert_int_equal(log_index_overlay(&next, ix, e, 2, NULL, NULL, 0), -EINVAL);
 	log_index_unref(ix);
 }
 

@@ -247,7 +247,7 @@ static struct log_index *commit_block(struct fixture *f, struct log_index *ix, u
 	} else {
 		home_write(f, blk, 1, f->sealed + blk_to_bytes(blk));
 	}
-	assert_int_equal(log_index_overlay(&next, ix, &e, 1, f->card, RING_OFF), 0);
+	assert_int_equal(log_index_overlay(&next, ix, &e, 1, f->card, f->card, RING_OFF), 0);
 	log_index_unref(ix);
 	return next;
 }
