@@ -87,10 +87,12 @@ $(PROGS): $(B)/%: $(B)/obj/cowfs/%.o $(B)/libcowfs.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
 $(B)/tests/%_test: $(B)/obj/tests/unit/%_test.o $(B)/libcowfs.a
+	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS) -lcmocka
 
 $(TOOL_BIN): $(B)/tests/%: $(B)/obj/tests/tools/%.o $(B)/libcowfs.a
+	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
