@@ -423,11 +423,10 @@ static int worker(struct daemon *d)
 	int exit, e;
 
 	sem_init(&d->ended, 0, 0);
+	harden(d); /* first: to lock what is mapped fills it, and the presence map is to stay sparse */
 	exit = open_volume(d);
-	if (exit == EXIT_OK) {
-		harden(d);
+	if (exit == EXIT_OK)
 		exit = export_volume(d);
-	}
 	if (exit == EXIT_OK)
 		exit = serve_clients(d);
 	if (exit != EXIT_OK) {

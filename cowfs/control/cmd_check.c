@@ -171,7 +171,8 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 		       format_time(r->newest.time_s), cause_name(r->newest.cause));
 	if (r->newest.seq)
 		printf("  %-14s %s blocks%s\n", "not home yet", with_commas(blocks),
-		       blocks ? " are in the log only: an attach serves them, 'cowctl recover' brings them home"
+		       blocks ? " are in the log only: an attach serves them, 'cowctl recover' "
+				"brings them home"
 			      : "");
 	for (unsigned i = 0; i < fs->count && i < FINDINGS; i++)
 		printf("  %-14s %s\n", "finding", fs->line[i]);

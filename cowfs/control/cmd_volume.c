@@ -175,6 +175,21 @@ int cmd_discard(const struct options *o)
 	return EXIT_OK;
 }
 
+static void print_detach(const struct client *c, struct json_object *answer)
+{
+	const char *remark = json_text(answer, "remark");
+
+	if (*remark)
+		printf("%s: detached, %s\n", c->name, remark);
+	else if (wrote_nothing(answer))
+		printf("%s: detached, nothing was written\n", c->name);
+	else
+		printf("%s: detached, everything is on the card as generation %s\n", c->name,
+		       with_commas(json_u64(answer, "generation")));
+	if (!wrote_nothing(answer))
+		print_bill(answer);
+}
+
 int cmd_detach(const struct options *o)
 {
 	const struct request rq = {
@@ -196,16 +211,7 @@ int cmd_detach(const struct options *o)
 	if (has_option(o, OPT_JSON)) {
 		print_json(answer);
 	} else {
-		printf("%s: detached", c.name);
-		if (wrote_nothing(answer)) {
-			printf(", nothing was written\n");
-		} else {
-			printf(", everything is on the card as generation %s\n",
-			       with_commas(json_u64(answer, "generation")));
-			print_bill(answer);
-		}
-		if (*json_text(answer, "remark"))
-			printf("  %s\n", json_text(answer, "remark"));
+		print_detach(&c, answer);
 	}
 	json_object_put(answer);
 	client_close(&c);

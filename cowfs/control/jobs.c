@@ -63,9 +63,13 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 		return e;
 	}
 	e = s->p.let_go(s->p.ctx);
-	if (e < 0)
+	if (e < 0) { /* somebody was faster: what is in RAM is still there */
+		volume_arm_discard(s->p.volume, st.discard_armed);
 		return refuse(ret, e, "%s cannot be let go (%s): the volume goes on", loop,
 			      strerrordesc_np(-e));
+	}
+	if (!ret->why[0] && (rq->discard || (st.discard_armed && !rq->commit)))
+		snprintf(ret->why, sizeof(ret->why), "what was in RAM was dropped");
 	return 0;
 }
 

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -28,6 +29,7 @@
 #define BUSY_TICK_NS 200000000ull
 #define IDLE_TICK_NS 1000000000ull
 #define FAREWELL_MS 2000
+#define CONTROL_NICE (-5)
 
 static void publish(struct server *s)
 {
@@ -109,6 +111,9 @@ static void *control_thread(void *arg)
 	uint64_t count;
 
 	pthread_setname_np(pthread_self(), "cowfs-control");
+	/* little work, but its answers are waited for while everything else is busy; may be refused
+	 */
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), CONTROL_NICE);
 	while (!stopping(s)) {
 		int timeout_ms = tick(s);
 
