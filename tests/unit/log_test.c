@@ -289,9 +289,9 @@ struct naive {
 static void compare_index(const struct log_index *ix, const struct naive *m)
 {
 	static const enum log_where where_of[] = {
-		[INDEX_DATA] = LOG_DATA, [INDEX_ZERO] = LOG_ZERO, [INDEX_HOME] = LOG_HOME
+		[INDEX_DATA] = LOG_DATA, [INDEX_SPILL] = LOG_DATA, [INDEX_ZERO] = LOG_ZERO, [INDEX_HOME] = LOG_HOME
 	};
-	uint64_t data = 0, zero = 0, end = 0;
+	uint64_t data = 0, spilled = 0, zero = 0, end = 0;
 	struct index_entry e;
 
 	for (uint64_t b = 0; b < INDEX_BLKS; b++) {
@@ -304,17 +304,19 @@ static void compare_index(const struct log_index *ix, const struct naive *m)
 			if (where == LOG_DATA)
 				assert_int_equal(m->lblk[b + i], m->lblk[b] + i);
 		}
-		data += m->kind[b] == INDEX_DATA;
+		data += m->kind[b] == INDEX_DATA || m->kind[b] == INDEX_SPILL;
+		spilled += m->kind[b] == INDEX_SPILL;
 		zero += m->kind[b] == INDEX_ZERO;
 	}
 	assert_int_equal(log_index_data_blks(ix), data);
+	assert_int_equal(log_index_spilled_blks(ix), spilled);
 	assert_int_equal(log_index_zero_blks(ix), zero);
 	for (size_t i = 0; log_index_extent(ix, i, &e); i++) {
 		assert_true(e.blk >= end && e.blks);
 		end = e.blk + e.blks;
 		for (uint64_t k = 0; k < e.blks; k++) {
 			assert_int_equal(e.kind, m->kind[e.blk + k]);
-			if (e.kind == INDEX_DATA) {
+			if (e.kind != INDEX_ZERO) {
 				assert_int_equal(e.lblk + k, m->lblk[e.blk + k]);
 				assert_int_equal(e.crc[k], m->crc[e.blk + k]);
 			}
@@ -337,7 +339,7 @@ static void random_list(struct index_list *l, struct naive *m, uint64_t *lblk)
 	}
 	while (n) {
 		size_t k = rnd(n);
-		enum index_kind kind = (enum index_kind)rnd(3);
+		enum index_kind kind = (enum index_kind)rnd(4);
 		uint32_t crc[INDEX_BLKS];
 
 		rnd_fill(crc, sizeof(crc));
