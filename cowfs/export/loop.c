@@ -26,7 +26,7 @@
 #include "base/io.h"
 
 #define ATTACH_TRIES 64
-#define MAX_SECTORS_KB 1024u
+#define MAX_SECTORS_KB 256u /* max_write of fuse.c */
 #define DISCARD_MAX_BYTES (64 * MIB)
 #define DETACH_WAIT_NS (5 * 1000000000ull)
 #define DETACH_POLL_NS 2000000

@@ -17,7 +17,7 @@ struct loop_dev {
 
 /*
  * Takes a free loop device (retries when another process was faster), configures it on file_fd with
- * direct I/O, then sets its queue: max_sectors_kb <= 1024, discard_max_bytes <= 64 MiB,
+ * direct I/O, then sets its queue: max_sectors_kb <= 256, discard_max_bytes <= 64 MiB,
  * read_ahead_kb. Verifies that direct I/O is really on and that a first block can be read: on return
  * the device answers. On error nothing stays.
  * label: what LOOP_GET_STATUS64 tells as file name ("cowfs:root"; cut at 63 bytes).

@@ -66,7 +66,7 @@ static void test_attach(void **state)
 	assert_string_equal((char *)info.lo_file_name, s.label);
 	assert_int_equal(fstat(s.loop.fd, &st), 0);
 	assert_true(st.st_rdev == s.loop.rdev);
-	assert_true(queue_value("max_sectors_kb") <= 1024);
+	assert_true(queue_value("max_sectors_kb") <= 256);
 	assert_true(queue_value("discard_max_bytes") <= 64 * MIB);
 	assert_int_equal(queue_value("read_ahead_kb"), 128);
 	assert_int_equal(queue_value("logical_block_size"), 512);
