@@ -1,0 +1,246 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# cowctl check and recover: each state of a log in plain words, what recovery writes, and that it writes once.
+# bats file_tags=commands
+
+load lib
+
+# A card with two commits in its log, not at home, and what the tree was after each.
+cut_card() {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	cow commit
+	tree_sum "$MNT" >"$T/sum1"
+	echo two >"$MNT/two"
+	random_file "$MNT/big" 2
+	cow commit
+	tree_sum "$MNT" >"$T/sum2"
+	echo three >"$MNT/three"
+	sync -f "$MNT"
+	power_cut
+}
+
+bare_sum() {
+	mount -o ro "$CARD" "$MNT" || return
+	tree_sum "$MNT"
+	umount "$MNT"
+}
+
+# check says the regex, exits with the code, and its JSON has state and verdict
+checks() {
+	local code=$1 regex=$2 state=$3 verdict=$4 sum
+	sum=$(image_sum)
+	run -"$code" --separate-stderr cow check "$CARD"
+	echo "$output"
+	grep -Eq -- "$regex" <<<"$output" || return
+	run -"$code" --separate-stderr cow check --json "$CARD"
+	echo "$output"
+	jq -e --arg s "$state" --arg v "$verdict" '.log_state == $s and .verdict == $v and
+		.ok == ($v == "good") and (.findings | type == "array") and (.lifetime.written_bytes | type == "number") and
+		(.generation | type == "number") and (.ring_uuid | length == 36) and .format_version == 1' <<<"$output" || return
+	[ "$(image_sum)" = "$sum" ] # check reads only
+}
+
+@test "check: a fresh log" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	checks 0 'state +empty: nothing was ever committed' empty good
+	cow check "$CARD" | grep -Eq 'super record +both copies good'
+}
+
+@test "check: clean after a detach; it works on the image file too" {
+	cut_card
+	attach
+	detach
+	checks 0 'state +clean: everything is at home, detached in order' clean good
+	cow check "$CARD" | grep -Eq 'newest record +generation [0-9]+, .*\(detach\)'
+	cow check "$CARD" | grep -Eq 'not home yet +0 blocks'
+	loop_down "$CARD"
+	CARD=$IMG
+	checks 0 'state +clean' clean good
+}
+
+@test "check: live, with the blocks that are only in the log" {
+	cut_card
+	checks 0 'state +live: the newest generation is complete' live good
+	cow check "$CARD" | grep -Eq "newest record +generation [0-9]+, commit, .*\(manual\)"
+	cow check "$CARD" | grep -Eq "not home yet +[1-9][0-9]* blocks are in the log only: .*'cowctl recover'"
+	cow check "$CARD" --json | jq -e '.log_live_blocks > 0 and .cause == "manual" and .time_unix_seconds > 1600000000'
+}
+
+@test "check: beside a running daemon, without disturbing it" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	cow commit
+	run -0 cow check "$CARD"
+	[[ $output == *"attached as volume vol: the log may change while it is read"* ]]
+	run -0 cow check --json "$CARD"
+	jq -e '.attached_as == "vol"' <<<"$output"
+	echo two >"$MNT/two"
+	cow commit
+	[ "$(status_of .card.foreign_bytes)" = 0 ]
+}
+
+@test "check: fell back to the generation before; attach and recover take that one" {
+	cut_card
+	logedit damage 1
+	checks 3 'state +fell back: a newer commit is not complete, the one before it is' fell-back repairable
+	run -3 cow check "$CARD"
+	[[ $output == *"1 newer record(s) not chosen: "* ]]
+	cp "$IMG" "$T/copy"
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum1")" ]
+	[ "$(status_of .log_state_at_attach)" = fell-back ]
+	cow status | grep -q 'an older generation was chosen'
+	# the next commit goes on from there
+	echo four >"$MNT/four"
+	cow commit
+	power_cut
+	checks 0 'state +live' live good
+	cow recover "$CARD"
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ -e "$MNT/one" ] && [ -e "$MNT/four" ] && [ ! -e "$MNT/two" ]
+	umount "$MNT"
+	# the same by recover alone
+	loop_down "$CARD"
+	IMG=$T/copy
+	loop_up "$IMG"
+	CARD=$LOOP
+	run -0 cow recover "$CARD"
+	[[ $output == *"the one before it was taken"* ]]
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum1")" ]
+}
+
+@test "check: broken; attach and recover refuse and write nothing" {
+	local sum
+	cut_card
+	logedit damage 1
+	logedit damage 2
+	checks 1 'state +BROKEN' broken broken
+	sum=$(image_sum)
+	fails 1 'the log is damaged.*cowctl check' attach "$CARD"
+	fails 1 'is broken.*nothing was written' recover "$CARD"
+	fails 1 'is broken' recover --json "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+	# whoever gives it up gets a new log
+	cow format --force "$CARD"
+	checks 0 'state +empty' empty good
+}
+
+@test "recover: everything home, once; the second run writes nothing" {
+	local before sum
+	cut_card
+	run -0 --separate-stderr cow recover "$CARD"
+	[[ $output == *"is at home and the log is retired"* && $output == *"blocks ("*") went home"* ]]
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum2")" ]
+	checks 0 'state +retired: cowfs has left this card, everything is at home' retired good
+	before=$(card_written) sum=$(image_sum)
+	run -0 cow recover "$CARD"
+	[[ $output == *"nothing to do"*"nothing was written"* ]]
+	run -0 cow recover --json "$CARD"
+	jq -e '.ok and .nothing_to_do and .written_bytes == 0 and .home_blocks == 0 and .log_state_before == "retired"' <<<"$output"
+	[ "$(card_written)" -eq "$before" ]
+	[ "$(image_sum)" = "$sum" ]
+	# and cowfs can come back
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum2")" ]
+	echo back >"$MNT/back"
+	detach
+	fsck ext4
+	checks 0 'state +clean' clean good
+}
+
+@test "recover: --json, on an image file, on a fresh log, on a clean one" {
+	local sum
+	cut_card
+	loop_down "$CARD"
+	run -0 --separate-stderr cow recover "$IMG" --json
+	jq -e '.ok and .nothing_to_do == false and .home_blocks > 0 and .written_bytes > 0 and
+		.log_state_before == "live" and .generation > 0' <<<"$output"
+	cow format --force "$IMG"
+	sum=$(image_sum)
+	run -0 cow recover "$IMG" --json
+	jq -e '.nothing_to_do and .log_state_before == "empty"' <<<"$output"
+	[ "$(image_sum)" = "$sum" ]
+	loop_up "$IMG"
+	CARD=$LOOP
+	attach
+	mount_volume
+	echo x >"$MNT/x"
+	detach
+	run -0 cow recover --json "$CARD"
+	jq -e '.ok and .log_state_before == "clean" and .home_blocks == 0' <<<"$output"
+	checks 0 'state +retired' retired good
+	fsck ext4
+}
+
+@test "recover: killed half way, the next one finishes it" {
+	local n
+	cut_card
+	cp "$IMG" "$T/copy"
+	for n in 0 2 4 6; do
+		eio write "$n" 1000
+		run with_shim cow recover "$CARD"
+		[ "$status" = 1 ]
+		[[ $output == *"The log still holds everything"* ]]
+		eio off
+		checks 0 'state +live' live good
+	done
+	cow recover "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum2")" ]
+}
+
+@test "damaged super record, one copy: runs on, and check, status and exit codes say so" {
+	local copy
+	for copy in A B; do
+		IMG=$T/$copy.img
+		cut_card
+		logedit break $copy
+		checks 3 "super record +copy $copy is DAMAGED" live repairable
+		attach
+		mount_volume
+		[ "$(tree_sum "$MNT")" = "$(cat "$T/sum2")" ]
+		run -3 cow status
+		[[ $output == *"copy $copy of the super record is damaged"* && $output == *"alarm"*"super record"* ]]
+		run -3 cow status --json
+		jq -e --arg c "$copy" '.degraded and .alarm != "" and .["super_copy_\($c | ascii_downcase)_bad"]' <<<"$output"
+		echo more >"$MNT/more"
+		cow commit
+		# still so after a commit went well
+		run -3 cow status
+		power_cut
+		cow recover "$CARD"
+		fsck ext4
+		loop_down "$CARD"
+	done
+}
+
+@test "check: a card that grew" {
+	cut_card
+	loop_down "$CARD"
+	truncate -s 170M "$IMG"
+	loop_up "$IMG"
+	CARD=$LOOP
+	run cow check "$CARD"
+	[[ $output == *"the device is larger than when the log was made"* ]]
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum2")" ]
+	[ "$(status_of .device_grown)" = true ]
+	echo more >"$MNT/more"
+	detach
+	fsck ext4
+}
