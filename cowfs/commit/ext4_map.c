@@ -16,7 +16,7 @@
 
 #include "commit/ext4.h"
 
-#define LRU_GROUPS 64
+#define LRU_GROUPS 16 /* a commit asks in ascending order */
 #define JOURNAL_MAX_META 65536 /* a 4 GiB log in 1 KiB indirect blocks has 16 K of them */
 #define JOURNAL_MAX_RANGES 65536
 
