@@ -24,17 +24,13 @@
 #include "control/options.h"
 #include "control/ready.h"
 #include "control/server.h"
+#include "control/volopt.h"
 #include "export/fuse.h"
 
 #define READ_AHEAD_KB 1024
-#define READ_AHEAD_MAX_KB 65536
 
 enum {
-	OPT_NAME,
-	OPT_LOG,
-	OPT_RAM,
-	OPT_READ_AHEAD,
-	OPT_RUNNING_ROOT,
+	OPT_RUNNING_ROOT = VOLOPTS,
 	OPT_FOREGROUND,
 	OPT_READY_FD,
 	OPT_HELP,
@@ -42,10 +38,7 @@ enum {
 };
 
 static const struct option_spec specs[] = {
-	{OPT_NAME, "name", "NAME", "name of the volume (default: name of the device)"},
-	{OPT_LOG, "log", "DEVICE", "the log is on this device, not on DEVICE itself"},
-	{OPT_RAM, "ram", "SIZE|N%", "limit of the layer in RAM (default: 50% of the memory)"},
-	{OPT_READ_AHEAD, "read-ahead", "KB", "read-ahead of the loop device (default: 1024)"},
+	VOLOPT_SPECS
 	{OPT_RUNNING_ROOT, "running-root", NULL,
 	 "the volume becomes the root: reboot if the daemon dies"},
 	{OPT_FOREGROUND, "foreground", NULL, "do not go to the background"},
@@ -59,8 +52,7 @@ struct daemon {
 	/* arguments */
 	char *argv0;
 	char device[PATH_MAX], log_device[PATH_MAX], name[RUNDIR_NAME_BYTES];
-	uint64_t ram_bytes;
-	unsigned read_ahead_kb;
+	struct volopts opt;
 	bool running_root, foreground;
 	int ready_fd; /* -1: the worker talks to the terminal itself */
 	/* what has been started; undone from the end */
@@ -109,80 +101,55 @@ static void absolute(const char *path, char *buf)
 		snprintf(buf, PATH_MAX, "%s", path);
 }
 
-static int take_name(struct daemon *d, const char *name)
+static int take_name(struct daemon *d)
 {
-	const char *slash = strrchr(d->device, '/');
+	const char *name = d->opt.text[VOLOPT_NAME], *slash = strrchr(d->device, '/');
 
-	if (!name)
+	if (!name) {
 		name = slash ? slash + 1 : d->device;
-	if (!rundir_name_valid(name))
-		return fail(d, EXIT_USAGE, -EINVAL,
-			    "'%s' is no name for a volume: letters, digits, '.', '_' and '-', at "
-			    "most 63, no leading dot",
-			    name);
+		if (!rundir_name_valid(name))
+			return fail(d, EXIT_USAGE, -EINVAL, "'%s' " RUNDIR_NO_NAME, name);
+	}
 	memcpy(d->name, name, strlen(name) + 1);
 	return EXIT_OK;
 }
 
-static int take_ram(struct daemon *d, const char *text)
+static int take_ready_fd(struct daemon *d, const char *text)
 {
-	uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t fd;
 
 	if (!text)
 		return EXIT_OK;
-	if (parse_size_or_percent(text, total, &d->ram_bytes) < 0)
-		return fail(d, EXIT_USAGE, -EINVAL,
-			    "--ram %s is neither a size such as 512M nor a share such as 40%%",
-			    text);
-	if (!d->ram_bytes)
-		return fail(d, EXIT_USAGE, -EINVAL, "--ram %s leaves no memory for changes", text);
-	if (d->ram_bytes > total)
-		return fail(d, EXIT_USAGE, -EINVAL,
-			    "--ram %s is more than the memory of this machine, %s", text,
-			    FORMAT_SIZE(total));
+	if (parse_u64(text, &fd) < 0 || fd > INT_MAX || fcntl((int)fd, F_GETFD) < 0)
+		return fail(d, EXIT_USAGE, -EBADF, "--ready-fd %s is not open", text);
+	d->ready_fd = (int)fd;
 	return EXIT_OK;
 }
 
-static int take_number(const struct daemon *d, const char *option, const char *text, uint64_t max,
-		       uint64_t *ret)
+/* 0 if it was not given */
+static uint64_t value_of(const struct daemon *d, enum volopt id)
 {
-	if (!text)
-		return EXIT_OK;
-	if (parse_u64(text, ret) < 0 || *ret > max)
-		return fail(d, EXIT_USAGE, -EINVAL, "%s %s is not a number up to %llu", option,
-			    text, (unsigned long long)max);
-	return EXIT_OK;
+	return d->opt.text[id] ? volopt_value(id, d->opt.text[id]) : 0;
 }
 
 static int take_arguments(struct daemon *d, const struct options *o)
 {
-	uint64_t fd = 0, read_ahead_kb = READ_AHEAD_KB;
-	int exit = take_number(d, "--ready-fd", o->value[OPT_READY_FD], INT_MAX, &fd);
+	char why[256];
+	int exit = take_ready_fd(d, o->value[OPT_READY_FD]);
 
 	if (exit != EXIT_OK)
 		return exit;
-	if (o->value[OPT_READY_FD]) {
-		if (fcntl((int)fd, F_GETFD) < 0)
-			return fail(d, EXIT_USAGE, -EBADF, "--ready-fd %s is not open",
-				    o->value[OPT_READY_FD]);
-		d->ready_fd = (int)fd;
-	}
 	if (o->operands != 1)
 		return fail(d, EXIT_USAGE, -EINVAL,
 			    "usage: cowfs [OPTION]... DEVICE (try 'cowfs --help')");
+	if (volopts_of_command(o, &d->opt, why, sizeof(why)) < 0)
+		return fail(d, EXIT_USAGE, -EINVAL, "%s", why);
 	absolute(o->operand[0], d->device);
-	if (o->value[OPT_LOG])
-		absolute(o->value[OPT_LOG], d->log_device);
+	if (d->opt.text[VOLOPT_LOG])
+		absolute(d->opt.text[VOLOPT_LOG], d->log_device);
 	d->running_root = o->value[OPT_RUNNING_ROOT] != NULL;
 	d->foreground = o->value[OPT_FOREGROUND] != NULL;
-	exit = take_number(d, "--read-ahead", o->value[OPT_READ_AHEAD], READ_AHEAD_MAX_KB,
-			   &read_ahead_kb);
-	d->read_ahead_kb = (unsigned)read_ahead_kb;
-	if (exit == EXIT_OK)
-		exit = take_name(d, o->value[OPT_NAME]);
-	if (exit == EXIT_OK)
-		exit = take_ram(d, o->value[OPT_RAM]);
-	return exit;
+	return take_name(d);
 }
 
 /* ---- becoming a daemon ---- */
@@ -279,7 +246,8 @@ static int open_volume(struct daemon *d)
 		.device = d->device,
 		.log_device = d->log_device[0] ? d->log_device : NULL,
 		.name = d->name,
-		.ram_bytes = d->ram_bytes,
+		.ram_bytes = value_of(d, VOLOPT_RAM),
+		.erase_block_bytes = (uint32_t)value_of(d, VOLOPT_ERASE_BLOCK),
 		.proc_dirfd = d->proc_dirfd,
 		.frozen = keeper_frozen,
 		.frozen_ctx = &d->link,
@@ -289,6 +257,7 @@ static int open_volume(struct daemon *d)
 
 	if (e < 0)
 		return explain_open(d, e, why);
+	volume_arm_discard(d->volume, value_of(d, VOLOPT_ON_DETACH) == ON_DETACH_DISCARD);
 	e = rundir_claim(&d->dir, d->name);
 	if (e == -EBUSY)
 		return fail(d, EXIT_FAILED, e,
@@ -299,14 +268,32 @@ static int open_volume(struct daemon *d)
 	return EXIT_OK;
 }
 
-static void harden(const struct daemon *d)
+/* What could not be had: said when the volume serves, so that a failed start tells only why it
+ * failed. */
+static unsigned harden(const struct daemon *d)
 {
-	unsigned flags = HARDEN_ALL & ~(d->link.from_ram ? 0u : (unsigned)HARDEN_MARK);
-	unsigned failed = harden_process(flags, d->argv0);
+	return harden_process(HARDEN_ALL & ~(d->link.from_ram ? 0u : (unsigned)HARDEN_MARK),
+			      d->argv0);
+}
+
+static void tell_missing(unsigned missing)
+{
+	char list[200] = "";
+	size_t len = 0;
 
 	for (unsigned bit = 1; bit & HARDEN_ALL; bit <<= 1)
-		if (failed & bit)
-			msg(MSG_WARN, "goes on without: %s", harden_name(bit));
+		if ((missing & bit) && len < sizeof(list))
+			len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s",
+						len ? ", " : "", harden_name(bit));
+	if (missing)
+		msg(MSG_WARN, "goes on without: %s", list);
+}
+
+static unsigned read_ahead_kb(const struct daemon *d)
+{
+	const char *text = d->opt.text[VOLOPT_READ_AHEAD];
+
+	return text ? (unsigned)volopt_value(VOLOPT_READ_AHEAD, text) : READ_AHEAD_KB;
 }
 
 static int export_volume(struct daemon *d)
@@ -320,7 +307,7 @@ static int export_volume(struct daemon *d)
 			    strerrordesc_np(-e));
 	d->link.abort_fd = fuse_export_abort_fd(d->export);
 	snprintf(label, sizeof(label), "cowfs:%s", d->name);
-	e = loop_attach(&d->loop, file_fd, d->read_ahead_kb, label);
+	e = loop_attach(&d->loop, file_fd, read_ahead_kb(d), label);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no loop device: %s", strerrordesc_np(-e));
 	d->have_loop = true;
@@ -420,10 +407,12 @@ static int undo(struct daemon *d)
 
 static int worker(struct daemon *d)
 {
+	unsigned missing;
 	int exit, e;
 
 	sem_init(&d->ended, 0, 0);
-	harden(d); /* first: to lock what is mapped fills it, and the presence map is to stay sparse */
+	missing = harden(d); /* first: to lock what is mapped fills it, and the presence map is to
+				stay sparse */
 	exit = open_volume(d);
 	if (exit == EXIT_OK)
 		exit = export_volume(d);
@@ -435,6 +424,7 @@ static int worker(struct daemon *d)
 		return exit;
 	}
 	say_ready(d);
+	tell_missing(missing);
 	while (sem_wait(&d->ended) < 0)
 		;
 	e = undo(d);
