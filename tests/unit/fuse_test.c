@@ -28,6 +28,11 @@ struct view {
 };
 
 static struct view view;
+/* What a server did in the kernel's name happened before the answer: said so to the thread
+ * sanitizer. */
+static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
+static int janitor_fd = -1;
+static pid_t janitor;
 static struct fuse_export *export;
 static int fuse_fd = -1, file_fd = -1;
 static unsigned fds_before;
@@ -50,7 +55,9 @@ int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 	v->reads++;
 	if (v->error || !inside(v, off_bytes, len_bytes))
 		return v->error ? v->error : -EINVAL;
+	pthread_mutex_lock(&order);
 	memcpy(buf, v->data + off_bytes, len_bytes);
+	pthread_mutex_unlock(&order);
 	return 0;
 }
 
@@ -59,7 +66,9 @@ int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_b
 	v->writes++;
 	if (v->error || !inside(v, off_bytes, len_bytes))
 		return v->error ? v->error : -EINVAL;
+	pthread_mutex_lock(&order);
 	memcpy(v->data + off_bytes, buf, len_bytes);
+	pthread_mutex_unlock(&order);
 	return 0;
 }
 
@@ -68,8 +77,45 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 	v->punches++;
 	if (v->error || !inside(v, off_bytes, len_bytes))
 		return v->error ? v->error : -EINVAL;
+	pthread_mutex_lock(&order);
 	memset(v->data + off_bytes, 0, len_bytes);
+	pthread_mutex_unlock(&order);
 	return 0;
+}
+
+/* The volume's content as the servers left it. */
+static char *content(void)
+{
+	pthread_mutex_lock(&order);
+	pthread_mutex_unlock(&order);
+	return view.data;
+}
+
+/* Client and server in one process: killed in the middle it waits for itself. The janitor ends
+ * that. */
+static void start_janitor(void)
+{
+	int abort_fd = fuse_export_abort_fd(export), pair[2];
+	char c;
+
+	assert_int_equal(pipe(pair), 0);
+	janitor = fork();
+	if (janitor == 0) {
+		setsid();
+		pair[0] = fcntl(pair[0], F_DUPFD, 100);
+		abort_fd = fcntl(abort_fd, F_DUPFD, 100);
+		close_range(3, 99, 0); /* above all /dev/fuse */
+		_exit(read(pair[0], &c, 1) == 0 && write(abort_fd, "1", 1) < 0);
+	}
+	close(pair[0]);
+	janitor_fd = pair[1];
+}
+
+static void end_janitor(void)
+{
+	assert_int_equal(write(janitor_fd, "q", 1), 1);
+	close(steal_fd(&janitor_fd));
+	waitpid(janitor, NULL, 0);
 }
 
 static int setup(void **state)
@@ -78,10 +124,15 @@ static int setup(void **state)
 	alarm(60);
 	fds_before = count_fds();
 	view = (struct view){.data = io_alloc(VOLUME_BYTES)};
+	pthread_mutex_lock(&order);
 	for (size_t i = 0; i < VOLUME_BYTES / 8; i++)
 		((uint64_t *)view.data)[i] = i * 0x9E3779B97F4A7C15u;
+	pthread_mutex_unlock(&order);
 	fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-	return fuse_export_start(&export, &view, fuse_fd, &file_fd);
+	if (fuse_export_start(&export, &view, fuse_fd, &file_fd) < 0)
+		return -1;
+	start_janitor();
+	return 0;
 }
 
 static int teardown(void **state)
@@ -90,6 +141,7 @@ static int teardown(void **state)
 	if (file_fd >= 0)
 		close(steal_fd(&file_fd));
 	fuse_export_stop(export);
+	end_janitor();
 	close(fuse_fd);
 	free(view.data);
 	alarm(0);
@@ -126,10 +178,10 @@ static void test_read_write_whole(void **state)
 		size_t len = ranges[i].len_bytes;
 
 		assert_int_equal(pread(file_fd, buf, len, (off_t)off), len);
-		assert_memory_equal(buf, view.data + off, len);
+		assert_memory_equal(buf, content() + off, len);
 		memset(buf, 'a' + (int)i, len);
 		assert_int_equal(pwrite(file_fd, buf, len, (off_t)off), len);
-		assert_memory_equal(buf, view.data + off, len);
+		assert_memory_equal(buf, content() + off, len);
 	}
 	assert_true(view.max_bytes == 256 * KIB); /* big requests do come */
 }
@@ -145,12 +197,12 @@ static void test_fallocate(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(zeroing); i++) {
 		off_t off = (off_t)(8192 * (i + 1) + 512);
-		char before = view.data[off - 1], after = view.data[off + 1024];
+		char before = content()[off - 1], after = content()[off + 1024];
 
 		assert_int_equal(fallocate(file_fd, zeroing[i], off, 1024), 0);
-		assert_memory_equal(view.data + off, zero, 1024);
-		assert_int_equal(view.data[off - 1], before);
-		assert_int_equal(view.data[off + 1024], after);
+		assert_memory_equal(content() + off, zero, 1024);
+		assert_int_equal(content()[off - 1], before);
+		assert_int_equal(content()[off + 1024], after);
 	}
 	assert_int_equal(view.punches, ARRAY_SIZE(zeroing));
 	assert_int_equal(fallocate(file_fd, 0, 0, 4096), -1);
@@ -164,7 +216,7 @@ static void test_fallocate(void **state)
 	assert_int_equal(fstat(file_fd, &st), 0);
 	assert_int_equal(st.st_size, VOLUME_BYTES);
 	for (size_t i = 0; i < VOLUME_BYTES; i += 512)
-		assert_int_equal(view.data[i], 0);
+		assert_int_equal(content()[i], 0);
 }
 
 static void assert_all_fail(int view_error, int expected)
@@ -279,10 +331,10 @@ static void test_with_loop(void **state)
 	memset(buf, 0x77, MIB);
 	assert_int_equal(io_pwrite_full(d.fd, buf, MIB, 4 * MIB), 0);
 	assert_int_equal(fsync(d.fd), 0);
-	assert_memory_equal(view.data + 4 * MIB, buf, MIB);
+	assert_memory_equal(content() + 4 * MIB, buf, MIB);
 	assert_int_equal(ioctl(d.fd, BLKDISCARD, range), 0);
-	assert_int_equal(view.data[5 * MIB], 0);
-	assert_int_equal(view.data[6 * MIB - 1], 0);
+	assert_int_equal(content()[5 * MIB], 0);
+	assert_int_equal(content()[6 * MIB - 1], 0);
 	view.error = -ENOSPC;
 	assert_int_equal(io_pwrite_full(d.fd, buf, 4096, 0), 0);
 	assert_int_equal(fsync(d.fd), -1);

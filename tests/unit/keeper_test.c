@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -266,6 +267,7 @@ struct served {
 };
 
 static struct served *served; /* shared with the worker */
+static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* one server after another */
 
 uint64_t view_volume_blks(const struct view *v)
 {
@@ -276,7 +278,9 @@ uint64_t view_volume_blks(const struct view *v)
 int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
 	(void)v;
+	pthread_mutex_lock(&order);
 	memcpy(buf, served->data + off_bytes, len_bytes);
+	pthread_mutex_unlock(&order);
 	return 0;
 }
 
@@ -285,14 +289,18 @@ int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_b
 	(void)v;
 	while (served->stalled)
 		usleep(1000);
+	pthread_mutex_lock(&order);
 	memcpy(served->data + off_bytes, buf, len_bytes);
+	pthread_mutex_unlock(&order);
 	return 0;
 }
 
 int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 {
 	(void)v;
+	pthread_mutex_lock(&order);
 	memset(served->data + off_bytes, 0, len_bytes);
+	pthread_mutex_unlock(&order);
 	return 0;
 }
 
