@@ -134,7 +134,7 @@ fio_under_commits() {
 
 @test "fsxcow: commits between operations, detach, the bare card is the model" {
 	raw_volume 24 64
-	"$FSXCOW" --ops 20000 --seed 1 --every 400 --run "$COWFS_BUILD/cowctl commit vol >/dev/null" \
+	"$FSXCOW" --ops 10000 --seed 1 --every 400 --run "$COWFS_BUILD/cowctl commit vol >/dev/null" \
 		--model "$T/model" "$DEV"
 	detach
 	cow check "$CARD"
@@ -143,7 +143,7 @@ fio_under_commits() {
 
 @test "fsxcow: commits beside operations, detach, the bare card is the model" {
 	raw_volume 24 64
-	"$FSXCOW" --ops 40000 --seed 2 --every 50 --background --run "$COWFS_BUILD/cowctl commit vol >/dev/null" \
+	"$FSXCOW" --ops 20000 --seed 2 --every 50 --background --run "$COWFS_BUILD/cowctl commit vol >/dev/null" \
 		--model "$T/model" "$DEV"
 	detach
 	"$FSXCOW" --size 24M --verify-only "$T/model" "$CARD"
@@ -179,7 +179,7 @@ fio_under_commits() {
 # ---- noise ----
 
 noise_test() {
-	local round job bad='' jobs=()
+	local job bad='' jobs=()
 	card_make ext4 128 240 "$@" -J size=4
 	cow format "$CARD" --log-size 96M
 	attach
@@ -188,7 +188,7 @@ noise_test() {
 		"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
 		jobs+=($!)
 	done
-	for round in 1 2 3 4; do
+	for _ in 1 2 3 4; do
 		sleep 0.7
 		timeout 20 fsfreeze -f "$MNT"
 		"$COWFS_BUILD/tests/fsmap_dump" "$DEV" >"$T/map" && "$NOISE" over "$DEV" "$T/map" || bad=1

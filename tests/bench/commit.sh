@@ -1,0 +1,408 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The figures of docs/BENCHMARKS.md, as rows of its table. As root; nothing but image files is written.
+#
+#	tests/bench/commit.sh [apt|logger|freeze|attach|memory|size|status]...	default: all of them
+#	BENCH_RUNS=N	repetitions where a median is taken (5)
+#
+# The images lie in TMPDIR, which needs 6 GiB for "apt"; those of "freeze" in memory (6 GiB).
+# shellcheck disable=SC2119,SC2120 # functions whose arguments may be left out
+set -euo pipefail
+
+ALL=(apt logger freeze attach memory size status)
+for what; do
+	case " ${ALL[*]} " in
+	*" $what "*) ;;
+	*) echo "usage: tests/bench/commit.sh [$(IFS="|"; echo "${ALL[*]}")]..." >&2; exit 2 ;;
+	esac
+done
+[ "$(id -u)" = 0 ] || { echo "bench: needs root" >&2; exit 1; }
+# what somebody else does with mount namespaces meanwhile cannot keep our file systems busy
+[ "${BENCH_NAMESPACE-}" ] || BENCH_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
+
+TOP=$(cd "$(dirname "$0")/../.." && pwd)
+MEASURE=$TOP/tests/bench/measure.py
+RUNS=${BENCH_RUNS:-5}
+CACHE=$TOP/build/cache
+COW_LIMIT=300
+
+# the helpers of the bats tests, outside bats
+export BATS_TEST_DIRNAME=$TOP/tests/bats
+bats_require_minimum_version() { :; }
+skip() { echo "bench: $*" >&2; exit 1; }
+# shellcheck source=tests/bats/lib.bash
+. "$TOP/tests/bats/lib.bash"
+
+tidy() {
+	set +e
+	cow_teardown
+}
+
+row() {
+	printf '| %s | %s | %s | %s |\n' "$@"
+}
+
+note() {
+	echo "bench: $*" >&2
+}
+
+# verdict VALUE LIMIT [UNIT]: does VALUE keep LIMIT?
+verdict() {
+	awk -v v="$1" -v l="$2" -v u="${3-}" 'BEGIN { if (v <= l) print "kept"; else printf "missed by %.3g%s\n", v - l, u }'
+}
+
+ratio() {
+	awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a / b }'
+}
+
+calc() {
+	awk "BEGIN { printf \"%.${2:-1}f\", $1 }"
+}
+
+median() {
+	"$MEASURE" median "$@"
+}
+
+mib() {
+	calc "$1 / 1048576"
+}
+
+commit_json() {
+	cow commit "$NAME" --json >"$T/bill"
+}
+
+bill() {
+	jq -r ".$1" "$T/bill"
+}
+
+# Writes of the card by the kernel's count since the volume was attached.
+kernel_bytes() {
+	echo $(($(card_written) - CARD_START))
+}
+
+volume_up() {
+	cow format "$CARD" --log-size "$1" >/dev/null
+	shift
+	CARD_START=$(card_written)
+	attach "$@" 2>/dev/null
+	NAME=vol
+}
+
+volume_down() {
+	detach "$@" >/dev/null
+	loop_down "$CARD"
+	rm -f "$IMG"
+	IMG=''
+}
+
+# ---- apt, logger ----
+
+host_sources() {
+	# shellcheck disable=SC2016 # apt's variables
+	apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+		awk -v c="$VERSION_CODENAME" '$3 == "main" && ($2 == c || $2 == c "-updates" || $2 == c "-security") {
+			print "deb", $1, $2, $3 }' | sort -u
+}
+
+# The same root as that of the demo, and its cache.
+root_tar() {
+	local options=()
+	[ ! -e "$CACHE/debian-root.tar" ] || return 0
+	# shellcheck source=/dev/null
+	. /etc/os-release
+	note "mmdebstrap of $VERSION_CODENAME"
+	mkdir -p "$CACHE"
+	mapfile -t options < <(apt-config dump | sed -n 's/^Acquire::.*\(Proxy\|Check-Valid-Until\) ".*/--aptopt=&/p')
+	host_sources >"$T/sources.list"
+	mmdebstrap -q --variant=minbase "${options[@]}" --format=tar "$VERSION_CODENAME" "$T/root.tar" "$T/sources.list"
+	mv "$T/root.tar" "$CACHE/debian-root.tar"
+}
+
+in_root() {
+	# shellcheck disable=SC2016 # expanded by the inner shell
+	unshare --mount --propagation private bash -ec '
+		for d in proc sys dev; do mount --rbind "/$d" "$1/$d"; done
+		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+			chroot "$1" bash -euc "$2"' - "$MNT" "$1" >"$T/in_root.log" 2>&1 || { tail "$T/in_root.log" >&2; return 1; }
+}
+
+root_card() {
+	root_tar
+	card_make ext4 1900 2032 -b 4096 -J size=8
+	mount "$CARD" "$MNT"
+	tar -C "$MNT" --numeric-owner -xf "$CACHE/debian-root.tar"
+	cp -L /etc/resolv.conf "$MNT/etc/resolv.conf"
+	printf '#!/bin/sh\nexit 101\n' >"$MNT/usr/sbin/policy-rc.d"
+	chmod 755 "$MNT/usr/sbin/policy-rc.d"
+	umount "$MNT"
+	volume_up 64M
+	mount_volume -o noatime,discard,noinit_itable
+}
+
+# Blocks that a reader of the volume finds different from those on the bare card.
+differing_blocks() {
+	umount_volume
+	"$COWFS_BUILD/tests/fsmap_dump" "$DEV" >"$T/map"
+	"$MEASURE" differ "$T/before" "$DEV" "$T/map"
+	mount_volume -o noatime,discard,noinit_itable
+}
+
+bench_apt() {
+	local written kernel differ checkpoint before
+	root_card
+	in_root 'apt-get -q update'
+	commit_json
+	cow commit "$NAME" --checkpoint >/dev/null
+	sync "$IMG"
+	cp --sparse=always "$CARD" "$T/before"
+	before=$(kernel_bytes)
+	note "apt-get install git gcc"
+	in_root 'apt-get -q -y --no-install-recommends install git gcc libc6-dev'
+	commit_json
+	kernel=$(($(kernel_bytes) - before))
+	written=$(bill report.written_bytes)
+	bill report >"$T/apt.bill"
+	differ=$(differing_blocks)
+	row "apt-get install git, gcc: bytes written by the commit / bytes that differ" "≤ 1.03" \
+		"$(ratio "$kernel" $((differ * 4096))) ($(mib "$kernel") of $(mib $((differ * 4096))) MiB; $(bill report.direct_blocks) blocks in place in $(bill report.direct_extents) extents, $(bill report.logged_blocks) logged, $(bill report.log_metadata_blocks) log metadata; skipped $(bill report.skipped_free_blocks) free, $(bill report.skipped_journal_blocks) journal, $(bill report.skipped_same_blocks) same; $(bill report.duration_seconds) s)" \
+		"$(verdict "$(ratio "$kernel" $((differ * 4096)))" 1.03)"
+	row "— the kernel's count of that commit minus ours" "0 bytes" "$((kernel - written)) bytes" \
+		"$(verdict $((kernel > written ? kernel - written : written - kernel)) 0)"
+	checkpoint=$(kernel_bytes)
+	cow commit "$NAME" --checkpoint >/dev/null
+	checkpoint=$(($(kernel_bytes) - checkpoint))
+	row "— with the checkpoint of everything logged at once" "—" "$(ratio $((kernel + checkpoint)) $((differ * 4096)))" "—"
+	row "— the kernel's count since attach minus ours" "0 bytes" \
+		"$(status_of '.card.kernel_written_bytes - .card.written_bytes') bytes of $(mib "$(kernel_bytes)") MiB" \
+		"$(verdict "$(status_of '.card.foreign_bytes')" 0)"
+	volume_down
+	rm -f "$T/before"
+}
+
+bench_logger() {
+	local before kernel absorbed writes
+	root_card
+	mkdir "$MNT/srv/data"
+	"$MEASURE" logger "$MNT/srv/data" 3
+	commit_json # the first commit writes the heads of all segments, once in the life of a log
+	before=$(kernel_bytes)
+	absorbed=$(status_of .absorbed_bytes) writes=$(status_of .absorbed_writes)
+	"$MEASURE" logger "$MNT/srv/data" 300
+	absorbed=$(($(status_of .absorbed_bytes) - absorbed)) writes=$(($(status_of .absorbed_writes) - writes))
+	commit_json
+	kernel=$(($(kernel_bytes) - before))
+	row "300 × (sqlite insert, log line, sync): blocks written" "≤ 60" \
+		"$((kernel / 4096)) ($(bill report.direct_blocks) in place, $(bill report.logged_blocks) logged, $(bill report.log_metadata_blocks) log metadata) for $writes writes of $(mib "$absorbed") MiB, 1 : $(calc "$absorbed / $kernel" 0)" \
+		"$(verdict $((kernel / 4096)) 60)"
+	row "— the kernel's count of that commit minus ours" "0 bytes" "$((kernel - $(bill report.written_bytes))) bytes" \
+		"$(verdict $((kernel - $(bill report.written_bytes))) 0)"
+	volume_down
+}
+
+# ---- freeze ----
+
+bench_freeze() {
+	local run ours=() sync_s=() frozen=() plain=() difference
+	mkdir "$T/memory"
+	mount -t tmpfs -o size=9G,huge=never none "$T/memory"
+	IMG=$T/memory/card.img
+	card_make ext4 4096 4224 -J size=8
+	volume_up 64M --ram 3G
+	mount_volume -o noatime,discard,noinit_itable
+	for run in $(seq "$RUNS"); do
+		"$MEASURE" fill "$MNT/$run" 1024 "$run"
+		sync -f "$MNT"
+		[ "$(status_of .dirty_blocks)" -ge 262144 ] || { note "not 1 GiB dirty"; return 1; }
+		commit_json
+		ours+=("$(calc "($(bill quiesce.freeze_seconds) + $(bill quiesce.frozen_seconds)) * 1000" 2)")
+		frozen+=("$(calc "$(bill quiesce.frozen_seconds) * 1000" 2)")
+		sync_s+=("$(calc "$(bill quiesce.sync_seconds) * 1000" 2)")
+		rm -f "$MNT/$((run - 1))"
+	done
+	volume_down
+	# the same on a loop device of the same kind without cowfs
+	IMG=$T/memory/plain.img
+	card_make ext4 4096 4100 -J size=8
+	losetup --direct-io=on "$CARD" || true
+	mount -o noatime,discard,noinit_itable "$CARD" "$MNT"
+	for run in $(seq "$RUNS"); do
+		"$MEASURE" fill "$MNT/$run" 1024 "$run"
+		sync -f "$MNT"
+		plain+=("$("$MEASURE" freeze "$MNT")")
+		rm -f "$MNT/$((run - 1))"
+	done
+	umount "$MNT"
+	loop_down "$CARD"
+	umount "$T/memory"
+	IMG=''
+	note "freeze to thaw: ${ours[*]} ms; frozen: ${frozen[*]} ms; sync before: ${sync_s[*]} ms; plain: ${plain[*]} ms"
+	difference=$(calc "$(median "${ours[@]}") - $(median "${plain[@]}")")
+	row "Freeze to thaw, 1 GiB dirty, beyond the same on a plain loop ext4 (medians of $RUNS)" "≤ 10 ms" \
+		"$difference ms ($(median "${ours[@]}") against $(median "${plain[@]}") ms; from frozen to thawed $(median "${frozen[@]}") ms)" \
+		"$(verdict "$difference" 10 ' ms')"
+}
+
+# ---- attach, memory ----
+
+sparse_card() {
+	local gib=$1
+	IMG=$T/card.img
+	rm -f "$IMG"
+	truncate -s "$((gib * 1024))M" "$IMG"
+	mke2fs -q -F -t ext4 -b 4096 -J size=16 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1 "$IMG" \
+		"$((gib * 1024 - 320))M"
+	loop_up "$IMG"
+	CARD=$LOOP
+}
+
+bench_attach() {
+	local run ms=() start
+	sparse_card 64
+	cow format "$CARD" --log-size 256M >/dev/null
+	for run in $(seq "$((RUNS + 2))"); do
+		start=$EPOCHREALTIME
+		attach 2>/dev/null
+		ms+=("$(calc "($EPOCHREALTIME - $start) * 1000")")
+		if [ "$run" = 1 ]; then # from the second on there is something to recover
+			mount_volume -o noatime,noinit_itable
+			"$MEASURE" fill "$MNT/file" 64 1
+			commit_json
+			umount_volume
+			power_cut
+		else
+			cow detach "$NAME" --discard >/dev/null
+			wait_for 5 no_daemons
+		fi
+	done
+	note "attach: ${ms[*]} ms"
+	row "Attach of a sparse 64 GiB card (median of $((RUNS + 2)), a committed 64 MiB in the log index)" "≤ 150 ms" \
+		"$(median "${ms[@]}") ms, at most $(printf '%s\n' "${ms[@]}" | sort -g | tail -1)" \
+		"$(verdict "$(median "${ms[@]}")" 150 ' ms')"
+	loop_down "$CARD"
+}
+
+slab_nodes() {
+	awk '$1 == "radix_tree_node" { print $2 * $4 }' /proc/slabinfo
+}
+
+# ram_row WHAT NODE_BYTES: what the dirty blocks take, by the files' own count and by status
+ram_row() {
+	local dirty files used
+	dirty=$(($(status_of .dirty_blocks) * 4096)) used=$(status_of .ram_used_bytes)
+	files=$("$MEASURE" memory_files "$(worker_pid)")
+	row "RAM per dirty byte, $1" "≤ 1.02" \
+		"$(ratio "$files" "$dirty") ($(mib "$files") MiB in store and map for $(mib "$dirty") MiB; status says $(mib "$used"); the kernel's index of these pages takes about $(mib "$2") MiB more)" \
+		"$(verdict "$(ratio "$files" "$dirty")" 1.02)"
+}
+
+resident_row() {
+	local pids kib
+	mapfile -t pids < <(daemons)
+	read -ra kib < <("$MEASURE" resident "${pids[@]}")
+	row "$1" "≤ 8 MiB" \
+		"$(calc "${kib[0]} / 1024" 2) MiB, and $(calc "${kib[1]} / 1024" 2) of presence map (sum of VmRSS $(calc "${kib[2]} / 1024" 2), of Pss $(calc "${kib[3]} / 1024" 2))" \
+		"$(verdict "${kib[0]}" 8192 ' KiB')"
+}
+
+bench_memory() {
+	local nodes
+	sparse_card 64
+	volume_up 256M --ram 4G
+	resident_row "Resident memory at 64 GiB, worker and parent, attached"
+	nodes=$(slab_nodes)
+	dd if=/dev/urandom of="$DEV" bs=1M count=512 seek=4096 oflag=direct status=none
+	nodes=$(($(slab_nodes) - nodes))
+	ram_row "512 MiB written in one run" "$nodes"
+	cow detach "$NAME" --discard >/dev/null
+	wait_for 5 no_daemons
+	attach --ram 4G 2>/dev/null
+	nodes=$(slab_nodes)
+	fio --minimal --name=scatter --filename="$DEV" --rw=randwrite --bs=4k --direct=1 --ioengine=libaio --iodepth=32 \
+		--number_ios=32768 --norandommap --allow_mounted_write=1 >/dev/null
+	nodes=$(($(slab_nodes) - nodes))
+	ram_row "128 MiB in single blocks all over 64 GiB" "$nodes"
+	cow detach "$NAME" --discard >/dev/null
+	wait_for 5 no_daemons
+	attach --ram 4G 2>/dev/null
+	mount_volume -o noatime,noinit_itable
+	"$MEASURE" fill "$MNT/file" 512 1
+	commit_json
+	resident_row "— after 512 MiB were written and committed"
+	volume_down --discard
+}
+
+# ---- size of the card ----
+
+bench_size() {
+	local gib run stat s w r base='' list_s list_r list_w ms first worst=0
+	for gib in 1 64 1024; do
+		sparse_card $gib
+		volume_up 256M --ram 1G
+		mount_volume -o noatime,discard,noinit_itable
+		list_s=() list_r=() list_w=() first=''
+		for run in $(seq "$((RUNS + 1))"); do
+			"$MEASURE" fill "$MNT/$((run % 2))" 64 "$run"
+			sync -f "$MNT"
+			read -ra stat <"/sys/class/block/${CARD#/dev/}/stat"
+			r=${stat[2]} w=$(card_written)
+			commit_json
+			read -ra stat <"/sys/class/block/${CARD#/dev/}/stat"
+			ms=$(calc "$(bill report.duration_seconds) * 1000" 0)
+			if [ -z "$first" ]; then # the first of a volume sets up the log and reads the superblocks
+				first="$ms ms, $(mib $(((stat[2] - r) * 512))) MiB read"
+				continue
+			fi
+			list_s+=("$ms") list_r+=("$(calc "(${stat[2]} - $r) / 2" 0)") list_w+=("$(mib $(($(card_written) - w)))")
+		done
+		s=$(median "${list_s[@]}") r=$(median "${list_r[@]}") w=$(median "${list_w[@]}")
+		base=${base:-$s}
+		worst=$(calc "$s / $base" 2)
+		row "Commit of 64 MiB dirty on a card of $gib GiB (medians of $RUNS)" "as at 1 GiB" \
+			"$s ms, $w MiB written, $r KiB read (the first: $first)" "× $worst"
+		volume_down
+	done
+}
+
+# ---- status under load ----
+
+bench_status() {
+	local numbers stop=$T/stop commits=$T/commits loader committer
+	card_make ext4 1024 2000 -J size=16
+	volume_up 800M --ram 4G
+	mount_volume -o noatime,discard,noinit_itable
+	"$MEASURE" fill "$MNT/file" 256 1
+	fio --name=load --filename="$MNT/file" --size=256M --rw=randwrite --bs=4k --direct=1 --ioengine=libaio --iodepth=32 \
+		--numjobs=2 --time_based --runtime=600 >/dev/null 2>&1 &
+	loader=$!
+	while [ ! -e "$stop" ]; do
+		cow commit "$NAME" >/dev/null 2>>"$T/commit.err" && echo >>"$commits"
+	done &
+	committer=$!
+	sleep 1
+	read -ra numbers < <("$MEASURE" latency "$COWFS_BUILD/cowctl" "$NAME" "$COWFS_RUNDIR/$NAME/status.json" 200)
+	touch "$stop"
+	wait $committer
+	kill $loader
+	wait $loader || true
+	[ ! -s "$T/commit.err" ] || note "commits failed: $(sort "$T/commit.err" | uniq -c | head -3)"
+	row "cowctl status --json, full write load and commits one after another (${numbers[0]} calls)" "≤ 50 ms" \
+		"median ${numbers[1]}, maximum ${numbers[2]} ms ($(wc -l <"$commits") commits; ${numbers[5]} answers from within one)" \
+		"$(verdict "${numbers[2]}" 50 ' ms')"
+	row "— reading status.json" "≤ 50 ms" "median ${numbers[3]}, maximum ${numbers[4]} ms (${numbers[6]} versions seen)" \
+		"$(verdict "${numbers[4]}" 50 ' ms')"
+	volume_down
+}
+
+# ---- all ----
+
+cow_setup
+trap tidy EXIT
+echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)), $("$COWFS_BUILD/cowctl" version), load $(cut -d' ' -f1 /proc/loadavg)"
+echo
+row figure aim measured "kept?"
+row --- --- --- ---
+[ $# -gt 0 ] || set -- "${ALL[@]}"
+for what; do
+	note "$what"
+	"bench_$what"
+done
