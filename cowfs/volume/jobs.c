@@ -325,6 +325,13 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 		r = do_commit(v, &commit, res);
 	if (r == 0)
 		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, res);
+	/* RAM was given up anyway, and what is committed is in the log: a card that is gone keeps nobody here */
+	if (r < 0 && v->discard_armed) {
+		snprintf(res->why, sizeof(res->why), "what was committed before may still be in the log only (%s): see "
+						     "cowctl check", strerror(-r));
+		msg(MSG_WARN, "%s: %s", v->name, res->why);
+		r = 0;
+	}
 	return r;
 }
 
