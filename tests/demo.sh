@@ -102,6 +102,7 @@ tidy() {
 	set +e
 	unmount "$MNT"
 	unmount "$BARE"
+	[ "$DAEMON_PID" ] || DAEMON_PID=$(cat "$RUNDIR/pid" 2>/dev/null) # interrupted while it started
 	if daemon_alive; then
 		cowctl detach "$NAME" --discard >/dev/null 2>&1
 		wait_daemon_gone || kill -9 "$DAEMON_PID"
