@@ -166,7 +166,6 @@ static void estimate(struct job *j)
 
 		r->checkpoint = log_index_data_blks(ix) + log_index_zero_blks(ix);
 		log_index_unref(ix);
-		r->spilled = r->need_blks > log_capacity_blks(j->log) ? r->need_blks - log_capacity_blks(j->log) : 0;
 	}
 	r->written_bytes = blk_to_bytes(r->direct + r->logged + r->meta + r->checkpoint);
 	r->write_calls = r->direct_extents + r->direct / CHUNK_BLKS + (r->logged + r->meta) / CHUNK_BLKS + 2;
@@ -421,6 +420,7 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 {
 	uint64_t start_ns = now_ns();
 	struct wear_ledger before;
+	bool nothing;
 	int r = classify_use(j), off;
 
 	if (r == 0)
@@ -430,24 +430,25 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	if (r < 0)
 		return r;
 	price(j);
-	if (j->opt->dry_run) {
-		estimate(j);
-		j->rep.duration_ns = now_ns() - start_ns;
-		return 0;
-	}
-	if (!j->rep.direct && !j->rep.logged && !j->rep.zero) {
-		/* no used block differs: the committed state is this state */
-		j->rep.meta = j->rep.erase_blocks = 0;
-		count_skips(j, true);
-		*ret_index = log_index_of(j->log);
-		return 0;
-	}
-	if (j->rep.need_blks > log_capacity_blks(j->log)) {
+	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero;
+	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {
 		/* said before anything is written; planned again when the room is known */
 		j->rep.room_blks = log_capacity_blks(j->log);
 		r = plan_spill(j);
 		if (r < 0)
 			return r;
+	}
+	if (j->opt->dry_run) {
+		estimate(j);
+		j->rep.duration_ns = now_ns() - start_ns;
+		return 0;
+	}
+	if (nothing) {
+		/* no used block differs: the committed state is this state */
+		j->rep.meta = j->rep.erase_blocks = 0;
+		count_skips(j, true);
+		*ret_index = log_index_of(j->log);
+		return 0;
 	}
 	log_totals(j->log, &before);
 	r = set_writable(j->log, j->base, true);
