@@ -91,6 +91,16 @@ static char *content(void)
 	return view.data;
 }
 
+static char byte_at(uint64_t off_bytes)
+{
+	char c;
+
+	pthread_mutex_lock(&order);
+	c = view.data[off_bytes];
+	pthread_mutex_unlock(&order);
+	return c;
+}
+
 /* Client and server in one process: killed in the middle it waits for itself. The janitor ends
  * that. */
 static void start_janitor(void)
@@ -197,12 +207,12 @@ static void test_fallocate(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(zeroing); i++) {
 		off_t off = (off_t)(8192 * (i + 1) + 512);
-		char before = content()[off - 1], after = content()[off + 1024];
+		char before = byte_at(off - 1), after = byte_at(off + 1024);
 
 		assert_int_equal(fallocate(file_fd, zeroing[i], off, 1024), 0);
 		assert_memory_equal(content() + off, zero, 1024);
-		assert_int_equal(content()[off - 1], before);
-		assert_int_equal(content()[off + 1024], after);
+		assert_int_equal(byte_at(off - 1), before);
+		assert_int_equal(byte_at(off + 1024), after);
 	}
 	assert_int_equal(view.punches, ARRAY_SIZE(zeroing));
 	assert_int_equal(fallocate(file_fd, 0, 0, 4096), -1);
@@ -216,7 +226,7 @@ static void test_fallocate(void **state)
 	assert_int_equal(fstat(file_fd, &st), 0);
 	assert_int_equal(st.st_size, VOLUME_BYTES);
 	for (size_t i = 0; i < VOLUME_BYTES; i += 512)
-		assert_int_equal(content()[i], 0);
+		assert_int_equal(byte_at(i), 0);
 }
 
 static void assert_all_fail(int view_error, int expected)
@@ -333,8 +343,8 @@ static void test_with_loop(void **state)
 	assert_int_equal(fsync(d.fd), 0);
 	assert_memory_equal(content() + 4 * MIB, buf, MIB);
 	assert_int_equal(ioctl(d.fd, BLKDISCARD, range), 0);
-	assert_int_equal(content()[5 * MIB], 0);
-	assert_int_equal(content()[6 * MIB - 1], 0);
+	assert_int_equal(byte_at(5 * MIB), 0);
+	assert_int_equal(byte_at(6 * MIB - 1), 0);
 	view.error = -ENOSPC;
 	assert_int_equal(io_pwrite_full(d.fd, buf, 4096, 0), 0);
 	assert_int_equal(fsync(d.fd), -1);
