@@ -236,6 +236,7 @@ static void test_mount_out_of_reach(void **state)
 	struct quiesce_report rep;
 
 	(void)state;
+	assert_true(fd >= 0); /* holds it after the lazy unmount */
 	assert_int_equal(mount("none", s.mnt, "tmpfs", 0, NULL), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
 	assert_int_equal(umount(s.mnt), 0);
