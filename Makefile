@@ -13,7 +13,7 @@ B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)
 Q       := $(if $(V),,@)
 
 CC      ?= cc
-PKGS    := fuse3 ext2fs com_err blkid json-c
+PKGS    := fuse3 ext2fs com_err blkid json-c inih
 O       ?= 2
 CFLAGS  ?= -O$(O) -g
 CFLAGS  += $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer) $(if $(COV),--coverage -O0)
@@ -42,7 +42,7 @@ MAN      := $(sort $(wildcard docs/*.[1-8]))
 SHELL_SRC = $(sort $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash initramfs/* systemd/*.shutdown) .ci/run)
 
 # One list for the whole project: what builds it, what tests it.
-DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev \
+DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap fdisk sqlite3 python3 git ca-certificates
 

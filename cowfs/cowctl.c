@@ -27,11 +27,7 @@ static const struct option_spec format_options[] = {
 	 "erase block of the card (default: what the card says, or 4M)"},
 	{OPT_FORCE, "force", NULL, "write over an old log that holds nothing uncommitted"},
 	COMMON};
-static const struct option_spec attach_options[] = {
-	{OPT_NAME, "name", "NAME", "name of the volume (default: name of the device)"},
-	{OPT_RAM, "ram", "SIZE|N%", "limit of the layer in RAM (default: 50% of the memory)"},
-	LOG_OPTION,
-	COMMON};
+static const struct option_spec attach_options[] = {VOLOPT_SPECS COMMON};
 static const struct option_spec detach_options[] = {
 	{OPT_COMMIT, "commit", NULL,
 	 "commit what is in RAM first (default, unless a discard is armed)"},

@@ -9,16 +9,15 @@
 #include "control/client.h"
 #include "control/options.h"
 #include "control/proto.h"
+#include "control/volopt.h"
 
 enum cmd_option {
-	OPT_JSON,
+	OPT_LOG = VOLOPT_LOG,
+	OPT_ERASE_BLOCK = VOLOPT_ERASE_BLOCK,
+	OPT_JSON = VOLOPTS,
 	OPT_HELP,
 	OPT_LOG_SIZE,
-	OPT_LOG,
-	OPT_ERASE_BLOCK,
 	OPT_FORCE,
-	OPT_NAME,
-	OPT_RAM,
 	OPT_COMMIT,
 	OPT_DISCARD,
 	OPT_DRY_RUN,

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define HELP_COLUMN 24
+#define HELP_COLUMN 32
 
 static const struct option_spec *find(const struct option_spec *specs, const char *name, size_t len)
 {

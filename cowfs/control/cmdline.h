@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* cowfs= on the kernel command line: whether the root is protected, and with which options. */
+#ifndef COWFS_CONTROL_CMDLINE_H
+#define COWFS_CONTROL_CMDLINE_H
+
+#include "control/volopt.h"
+
+enum cmdline_mode { CMDLINE_UNSET, CMDLINE_OFF, CMDLINE_ON };
+
+struct cmdline {
+	enum cmdline_mode mode; /* UNSET: nothing was said, or only options */
+	struct volopts opt;	/* texts are in buf */
+	char buf[512];
+};
+
+/*
+ * line: what /proc/cmdline holds. All words cowfs=ITEM[,ITEM]... count, later ones win; ITEM is
+ *	on | off | discard		discard: short for on-detach:discard
+ *	NAME:VALUE			an option of volopt.h that is allowed at boot, as in
+ *ram:256M What stands in "quotes" or behind " -- " belongs to others. Pure. -EINVAL with a sentence
+ *in why: whoever boots with it decides what to do then; *ret is untouched.
+ */
+int cmdline_parse(const char *line, struct cmdline *ret, char *why, size_t why_bytes) MUST_CHECK;
+
+#endif

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libinih reads the lines, but it does not tell their numbers, cuts section names at 50 bytes and
+ * sees neither an empty section nor the same one twice. So the reader that feeds it counts lines
+ * and takes the headings. It also strips indentation, which to libinih continues the line before.
+ */
+#include "control/conf.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "control/client.h"
+#include "control/rundir.h"
+
+#define CONF_DEFAULT_PATH "/etc/cowfs/cowfs.conf"
+#define DEFAULT_SECTION "default"
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
+
+struct section {
+	char *name;
+	unsigned line;
+	char *text[VOLOPTS];
+	struct section *next;
+};
+
+struct conf {
+	char *path;
+	struct section *first;
+};
+
+struct parser {
+	FILE *f;
+	struct conf *conf;
+	struct section *section; /* NULL before the first heading */
+	unsigned line;
+	char *buf;
+	size_t buf_bytes;
+	int error; /* the first one; what follows is not looked at */
+	char *why;
+	size_t why_bytes;
+};
+
+const char *conf_path(void)
+{
+	const char *path = secure_getenv("COWFS_CONF");
+
+	return path && *path ? path : CONF_DEFAULT_PATH;
+}
+
+static PRINTF(2, 3) void bad(struct parser *p, const char *fmt, ...)
+{
+	int n;
+	va_list ap;
+
+	if (p->error)
+		return;
+	p->error = -EINVAL;
+	n = snprintf(p->why, p->why_bytes, "%s:%u: ", p->conf->path, p->line);
+	if (n < 0 || (size_t)n >= p->why_bytes)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(p->why + n, p->why_bytes - (size_t)n, fmt, ap);
+	va_end(ap);
+}
+
+/* ---- sections ---- */
+
+static struct section *find_section(const struct conf *c, const char *name)
+{
+	struct section *s = c->first;
+
+	while (s && strcmp(s->name, name))
+		s = s->next;
+	return s;
+}
+
+static void add_section(struct parser *p, const char *name)
+{
+	struct section *s = find_section(p->conf, name);
+
+	if (s) {
+		bad(p, "section [%s] is in line %u already", name, s->line);
+		return;
+	}
+	if (name[0] != '/' && !rundir_name_valid(name)) {
+		bad(p, "[%s] is neither the name of a volume nor the path of a device", name);
+		return;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s || !(s->name = strdup(name))) {
+		free(s);
+		p->error = -ENOMEM;
+		return;
+	}
+	s->line = p->line;
+	s->next = p->conf->first;
+	p->conf->first = p->section = s;
+}
+
+static bool is_comment(char c)
+{
+	return !c || c == ';' || c == '#';
+}
+
+/* "[NAME]", perhaps with a comment behind it */
+static void take_heading(struct parser *p, char *line)
+{
+	char *end = strchr(line, ']');
+
+	if (!end || !is_comment(end[1 + strspn(end + 1, " \t")])) {
+		bad(p, "a heading is [NAME]");
+		return;
+	}
+	*end = '\0';
+	add_section(p, line + 1);
+	*end = ']';
+}
+
+/* ---- lines ---- */
+
+/* The ini_reader: one line, without indentation and line end. One that fills str would be taken for
+ * the first part of a longer one. */
+static char *next_line(char *str, int size, void *ctx)
+{
+	struct parser *p = ctx;
+	ssize_t n = p->error ? -1 : getline(&p->buf, &p->buf_bytes, p->f);
+	char *text;
+
+	if (n < 0)
+		return NULL;
+	p->line++;
+	if (strlen(p->buf) != (size_t)n) {
+		bad(p, "a zero byte: this is no text");
+		return NULL;
+	}
+	while (n && strchr(" \t\r\n", p->buf[n - 1]))
+		p->buf[--n] = '\0';
+	text = p->buf;
+	if (p->line == 1 && !strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)))
+		text += strlen(BYTE_ORDER_MARK);
+	text += strspn(text, " \t");
+	if (strlen(text) + 1 >= (size_t)size) {
+		bad(p, "the line is longer than %d bytes", size - 2);
+		return NULL;
+	}
+	if (*text == '[')
+		take_heading(p, text);
+	return strcpy(str, text);
+}
+
+static void take_option(struct parser *p, enum volopt id, const char *value)
+{
+	char **slot = &p->section->text[id], why[160];
+	const char *key = volopt_name(id);
+
+	if (*slot)
+		bad(p, "%s is given twice in [%s]", key, p->section->name);
+	else if (!strcmp(p->section->name, DEFAULT_SECTION) && !volopt_allowed(id, VOLOPT_DEFAULT))
+		bad(p, "%s belongs to one volume, not to [" DEFAULT_SECTION "]", key);
+	else if (id == VOLOPT_NAME && p->section->name[0] != '/')
+		bad(p, "[%s] is named by its heading already", p->section->name);
+	else if (volopt_check(id, value, why, sizeof(why)) < 0)
+		bad(p, "%s = %s %s", key, value, why);
+	else if (volopt_type(id) == VOLOPT_T_DEVICE && value[0] != '/')
+		bad(p, "%s = %s does not begin with /", key, value);
+	else if (!(*slot = strdup(value)))
+		p->error = -ENOMEM;
+}
+
+/* The ini_handler. Always content: errors are kept by bad(), with their line. */
+static int take_pair(void *ctx, const char *section, const char *key, const char *value)
+{
+	struct parser *p = ctx;
+	enum volopt id = volopt_find(key, strlen(key));
+
+	(void)section; /* cut */
+	if (p->error)
+		return 1;
+	if (!p->section)
+		bad(p, "%s stands before the first [section]", key);
+	else if (id == VOLOPTS)
+		bad(p, "unknown key %s", key);
+	else
+		take_option(p, id, value);
+	return 1;
+}
+
+/* ---- the file ---- */
+
+int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t why_bytes)
+{
+	struct conf *c = calloc(1, sizeof(*c));
+	struct parser p = {.f = f, .conf = c, .why = why, .why_bytes = why_bytes};
+	int line;
+
+	if (!c || !(c->path = strdup(path))) {
+		free(c);
+		return -ENOMEM;
+	}
+	line = ini_parse_stream(next_line, &p, take_pair, &p);
+	if (line > 0 && (!p.error || (unsigned)line < p.line)) {
+		p.error = 0;
+		p.line = (unsigned)line;
+		bad(&p, "neither [SECTION] nor KEY = VALUE");
+	}
+	if (!p.error && line < 0)
+		p.error = -ENOMEM;
+	if (!p.error && ferror(f))
+		p.error = -EIO;
+	free(p.buf);
+	if (p.error) {
+		conf_free(c);
+		if (p.error != -EINVAL)
+			snprintf(why, why_bytes, "%s: %s", path, strerrordesc_np(-p.error));
+		return p.error;
+	}
+	*ret = c;
+	return 0;
+}
+
+int conf_load(struct conf **ret, char *why, size_t why_bytes)
+{
+	const char *path = conf_path();
+	FILE *f = fopen(path, "re");
+	int e;
+
+	if (!f && errno == ENOENT)
+		f = fopen("/dev/null", "re");
+	if (!f) {
+		e = -errno;
+		snprintf(why, why_bytes, "%s: %s", path, strerrordesc_np(-e));
+		return e;
+	}
+	e = conf_parse(f, path, ret, why, why_bytes);
+	fclose(f);
+	return e;
+}
+
+void conf_free(struct conf *c)
+{
+	while (c && c->first) {
+		struct section *s = c->first;
+
+		c->first = s->next;
+		for (size_t id = 0; id < VOLOPTS; id++)
+			free(s->text[id]);
+		free(s->name);
+		free(s);
+	}
+	if (c)
+		free(c->path);
+	free(c);
+}
+
+/* ---- a volume ---- */
+
+static void fill(struct volopts *o, const struct section *s)
+{
+	struct volopts below = {0};
+
+	if (!s)
+		return;
+	for (size_t id = 0; id < VOLOPTS; id++)
+		below.text[id] = s->text[id];
+	volopts_fill(o, &below);
+}
+
+/* The next section from s on that is headed by the device. */
+static const struct section *of_device(const struct section *s, const char *device)
+{
+	while (s && !(s->name[0] == '/' && client_same_device(s->name, device)))
+		s = s->next;
+	return s;
+}
+
+int conf_volume(const struct conf *c, const char *device, struct volopts *o, char *why,
+		size_t why_bytes)
+{
+	const struct section *by_device = of_device(c->first, device), *other;
+	const char *slash = strrchr(device, '/'), *name;
+
+	fill(o, by_device);
+	name = o->text[VOLOPT_NAME] ? o->text[VOLOPT_NAME] : slash ? slash + 1 : device;
+	other = strcmp(name, DEFAULT_SECTION) ? find_section(c, name) : NULL;
+	if (by_device && !other)
+		other = of_device(by_device->next, device);
+	else if (!by_device)
+		fill(o, other);
+	if (by_device && other) {
+		snprintf(why, why_bytes,
+			 "%s:%u: [%s] is the volume of [%s] in line %u: make them one", c->path,
+			 other->line, other->name, by_device->name, by_device->line);
+		return -EINVAL;
+	}
+	fill(o, find_section(c, DEFAULT_SECTION));
+	return 0;
+}
