@@ -27,7 +27,7 @@ load lib
 	detach
 	[ "$(blockdev --getro "$CARD")" = 0 ]
 	[ ! -e "$COWFS_RUNDIR/$NAME" ]
-	loop_free "$DEV"
+	volume_gone "$DEV"
 	say "attach and detach without a change: $(($(card_written) - before)) bytes written"
 }
 

@@ -8,6 +8,8 @@ logedit.py IMAGE break A|B|AB           damages super copies
 logedit.py IMAGE wipe                   zeroes both super copies: as if there never was a log
 logedit.py IMAGE records                type, seq and lblk of each valid record
 logedit.py IMAGE damage N               damages the descriptors of the N-th newest commit (1: newest)
+logedit.py IMAGE newest                 where the newest record is
+logedit.py IMAGE flip OFFSET            damages one byte; twice: as before
 """
 import mmap
 import struct
@@ -99,6 +101,10 @@ def main():
             commits = sorted((r for r in records(image) if r["type"] == 1 and r["own"]),
                              key=lambda r: -r["seq"])
             flip(image, commits[int(args[0]) - 1]["desc"] + 200)
+        elif what == "newest":
+            print(max(records(image), key=lambda r: r["seq"])["at"])
+        elif what == "flip":
+            flip(image, int(args[0]))
         else:
             sys.exit(__doc__)
         image.flush()

@@ -232,7 +232,7 @@ is_status() {
 	fails 4 'a daemon has died and left its files' detach
 	timeout 60 umount "$MNT"
 	losetup -d "$DEV"
-	wait_for 20 loop_free "$DEV"
+	wait_for 20 volume_gone "$DEV"
 	# what is left hinders neither name nor card
 	attach
 	[ "$(status_of .name)" = vol ]

@@ -1,0 +1,595 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# What must not work: a clear sentence, the right exit code, and nothing lost or changed.
+# (Wrong usage: format.bats. Control socket, dead daemon: status.bats. Damaged logs: also check_recover.bats.)
+# bats file_tags=commands
+
+load lib
+
+protect() {
+	card_make ext4 100 150 -J size=8
+	cow format "$CARD"
+	"$@" attach
+	mount_volume
+}
+
+unchanged() {
+	[ "$(image_sum)" = "$SUM" ] || { echo "the image has changed"; return 1; }
+}
+
+# Every command that looks at a card must say this and end with 1.
+all_refuse() {
+	local c
+	SUM=$(image_sum)
+	for c in attach check recover; do
+		fails 1 "$1" $c "$CARD" || return
+		fails 1 "$1" $c --json "$CARD" || return
+	done
+	unchanged
+}
+
+# ---- devices ----
+
+@test "not a block device: a character device, a folder, nothing, a regular file" {
+	local c
+	for c in attach check recover; do
+		fails 1 'not a block device' $c /dev/null
+		fails 1 'not a block device' $c "$T"
+		fails 1 'No such file' $c "$T/missing"
+		fails 1 'not a block device|No such file' $c --log /dev/null "$T/missing"
+	done
+	# an image file will do for the offline commands, but not for the daemon
+	card_make ext4 100 150
+	loop_down "$CARD"
+	cow format "$IMG"
+	SUM=$(image_sum)
+	fails 1 "$IMG is not a block device \(an image file: losetup" attach "$IMG"
+	fails 1 'not a block device' attach --json "$IMG"
+	unchanged
+}
+
+@test "mounted: attach, recover and format refuse" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	mount "$CARD" "$MNT"
+	fails 1 "$CARD is mounted" attach "$CARD"
+	fails 1 "$CARD is mounted on $MNT" recover "$CARD"
+	fails 1 "$CARD is mounted on $MNT" format --force "$CARD"
+	# still writable for who had mounted it
+	echo x >"$MNT/x"
+	sync -f "$MNT"
+	[ "$(blockdev --getro "$CARD")" = 0 ]
+	umount "$MNT"
+	attach
+}
+
+@test "already attached: each command names the volume" {
+	protect
+	fails 1 "$CARD is already attached as volume vol" attach "$CARD" --name other
+	fails 1 "$CARD is attached as volume vol" recover "$CARD"
+	fails 1 "$CARD is attached as volume vol" format "$CARD"
+	echo x >"$MNT/x"
+	cow commit
+}
+
+@test "no log there" {
+	card_make ext4 100 150
+	SUM=$(image_sum)
+	fails 1 "no cowfs log.*cowctl format $CARD" attach "$CARD"
+	fails 1 "no cowfs log on $CARD" check "$CARD"
+	fails 1 "no cowfs log on $CARD" recover "$CARD"
+	unchanged
+	cow format "$CARD"
+	logedit wipe
+	all_refuse 'no cowfs log'
+	loop_down "$CARD"
+	card_make none 0 100
+	all_refuse 'no cowfs log'
+	loop_down "$CARD"
+	IMG=$T/tiny.img
+	truncate -s 8K "$IMG"
+	loop_up "$IMG"
+	CARD=$LOOP
+	all_refuse 'no cowfs log'
+}
+
+@test "log of a newer format, or with features that are not known" {
+	local format
+	protect
+	echo x >"$MNT/x"
+	cow commit
+	power_cut
+	cp "$IMG" "$T/good"
+	format=$(cow version --json | jq .log_format)
+	logedit set 32 4 $((format + 1))
+	all_refuse "format $((format + 1))"
+	fails 1 'newer format: --force' format "$CARD"
+	unchanged
+	logedit set 32 4 "$format"
+	logedit set 56 8 0x10 # incompat
+	all_refuse 'newer|features'
+	logedit set 56 8 0
+	logedit set 48 8 0x10 # ro_compat
+	all_refuse 'newer|features'
+	logedit set 48 8 0
+	logedit set 40 8 0x10 # compat: may be ignored
+	cow check "$CARD"
+	attach
+	mount_volume
+	[ -e "$MNT/x" ]
+}
+
+@test "super record: both copies damaged" {
+	protect
+	echo x >"$MNT/x"
+	cow commit
+	power_cut
+	logedit break AB
+	all_refuse 'both copies of the super record'
+	fails 1 'super record is damaged: --force' format "$CARD"
+	unchanged
+}
+
+@test "card smaller than the log says" {
+	local mib
+	protect
+	echo x >"$MNT/x"
+	cow commit
+	power_cut
+	for mib in 149 120 104; do
+		loop_down "$CARD"
+		truncate -s ${mib}M "$IMG"
+		loop_up "$IMG"
+		CARD=$LOOP
+		all_refuse 'smaller'
+		fails 1 'larger device' format "$CARD"
+		unchanged
+	done
+}
+
+@test "the file system does not fit in front of the log, the log of another card" {
+	local log
+	IMG=$T/log.img
+	card_make none 0 60
+	log=$CARD
+	IMG=$T/base.img
+	card_make ext4 100 100
+	cow format "$CARD" --log "$log"
+	SUM=$(image_sum)
+	fails 2 'the log of another device' check "$log"
+	fails 1 'log on another device|no file system|smaller' attach "$log"
+	loop_down "$CARD"
+	IMG=$T/small.img
+	card_make ext4 50 50
+	SUM=$(image_sum)
+	fails 1 'smaller' attach "$CARD" --log "$log"
+	fails 1 'smaller' check "$CARD" --log "$log"
+	fails 1 'smaller' recover "$CARD" --log "$log"
+	unchanged
+	# a card with its own log is no log device
+	IMG=$T/own.img
+	card_make ext4 60 110
+	cow format "$CARD"
+	fails 1 'no log device' attach "$log" --log "$CARD"
+}
+
+# ---- RAM ----
+
+@test "RAM limit: 0, nonsense, more than there is, too little" {
+	local ram
+	card_make ext4 100 150 -J size=8
+	cow format "$CARD"
+	SUM=$(image_sum)
+	for ram in 0 0% 0M nonsense 12Q -1 -5% '' 5M5 1e999 99999999999999999999 101% 1000%; do
+		fails 2 '--ram' attach "$CARD" --ram "$ram"
+	done
+	fails 2 'is more than the memory of this machine, [0-9.]+ [KMGT]iB' attach "$CARD" --ram 16T
+	fails 2 'more than the memory' attach "$CARD" --ram 16T --json
+	fails 1 'too small: at least 8.0 MiB' attach "$CARD" --ram 64K
+	unchanged
+	no_daemons
+}
+
+@test "RAM limit that cannot hold the journal" {
+	card_make ext4 200 240 -J size=64
+	cow format "$CARD"
+	SUM=$(image_sum)
+	fails 1 'RAM limit of 32.0 MiB cannot hold the journal of .* \(64.0 MiB\): at least 72.0 MiB' attach "$CARD" --ram 32M
+	unchanged
+	attach --ram 80M
+	mount_volume
+}
+
+@test "RAM full: writes fail, the card is untouched, what was there stays readable" {
+	local before
+	protect
+	echo precious >"$MNT/file"
+	umount_volume
+	detach
+	before=$(card_written)
+	attach --ram 24M
+	run dd if=/dev/zero of="$DEV" bs=1M seek=20 count=60 oflag=direct
+	[ "$status" -ne 0 ]
+	[[ $output == *"No space left"* || $output == *"Input/output error"* ]]
+	[ "$(status_of '.write_errors > 0 and .ram_used_bytes <= .ram_limit_bytes')" = true ]
+	[ "$(card_written)" -eq "$before" ]
+	detach --discard
+	fsck ext4
+	attach
+	mount_volume
+	[ "$(cat "$MNT/file")" = precious ]
+}
+
+# ---- file systems ----
+
+@test "file system that cannot be frozen: commits unmounted or read-only" {
+	card_make vfat 60 110
+	cow format "$CARD"
+	attach
+	# unmounted: whatever it is
+	dd if=/dev/urandom of="$DEV" bs=1M count=3 seek=40 oflag=direct status=none
+	dd if="$DEV" of="$T/part" bs=1M count=3 skip=40 status=none
+	cow commit
+	power_cut
+	attach
+	dd if="$DEV" bs=1M count=3 skip=40 status=none | cmp - "$T/part"
+	detach
+	dd if="$CARD" bs=1M count=3 skip=40 status=none | cmp - "$T/part"
+	fsck vfat
+	modprobe -q vfat || true
+	grep -qw vfat /proc/filesystems || skip "no vfat in this kernel: the mounted half was left out"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	sync -f "$MNT"
+	fails 1 'cannot be frozen while it is mounted read-write: unmount it or remount it read-only' commit
+	fails 1 'cannot be frozen' commit --json
+	[ "$(status_of .card.written_bytes)" = 0 ]
+	mount -o remount,ro "$MNT"
+	cow commit
+	mount -o remount,rw "$MNT"
+	echo two >"$MNT/two"
+	umount_volume
+	cow commit
+	power_cut
+	attach
+	mount_volume
+	[ "$(cat "$MNT/one" "$MNT/two")" = $'one\ntwo' ]
+	detach
+	fsck vfat
+}
+
+@test "external journal and multi-mount protection that came after the format" {
+	local journal
+	IMG=$T/journal.img
+	truncate -s 20M "$IMG"
+	mke2fs -q -F -O journal_dev -b 4096 "$IMG"
+	loop_up "$IMG"
+	journal=$LOOP IMG=''
+	card_make ext4 100 150 -b 4096
+	cow format "$CARD"
+	tune2fs -O ^has_journal "$CARD"
+	tune2fs -J "device=$journal" "$CARD"
+	blockdev --flushbufs "$CARD"
+	SUM=$(image_sum)
+	fails 1 'journal is on another device' attach "$CARD"
+	unchanged
+	loop_down "$CARD"
+	card_make ext4 100 150
+	cow format "$CARD"
+	tune2fs -O mmp "$CARD"
+	blockdev --flushbufs "$CARD"
+	SUM=$(image_sum)
+	fails 1 'multiple-mount protection.*tune2fs -O \^mmp' attach "$CARD"
+	unchanged
+	# what the message says helps
+	tune2fs -f -O ^mmp "$CARD"
+	attach
+}
+
+@test "file system with its error flag set: not committed without --force" {
+	local before
+	protect
+	echo one >"$MNT/one"
+	cow commit
+	umount_volume
+	debugfs -w -R 'ssv state 3' "$DEV"
+	before=$(card_written)
+	fails 1 'has found errors in itself: not committed \(commit --force overrides\)' commit
+	[ "$(card_written)" -eq "$before" ]
+	run -3 cow status
+	[[ $output == *"errors in itself"* ]]
+	# nor by a detach
+	fails 1 'has found errors in itself' detach
+	[ "$(card_written)" -eq "$before" ]
+	# mended above the card, it goes without force
+	e2fsck -fy "$DEV" || [ $? = 1 ]
+	cow commit
+	cow status
+	# or forced
+	debugfs -w -R 'ssv state 3' "$DEV"
+	fails 1 'has found errors' commit
+	cow commit --force
+	[ "$(card_written)" -gt "$before" ]
+	cow status
+	# known since: the next one asks no more
+	mount_volume
+	[ "$(cat "$MNT/one")" = one ]
+	detach
+}
+
+# ---- the log ----
+
+@test "ring too small for the commit: numbers, RAM kept, and a smaller commit goes" {
+	local before sum
+	card_make ext4 60 100 -J size=4
+	cow format "$CARD" --log-size 8M --erase-block 1M
+	attach
+	mount_volume
+	random_file "$MNT/big" 44
+	echo old >"$MNT/small"
+	cow commit --checkpoint
+	before=$(card_written)
+	# in place over used blocks: all of it would have to be logged, and hardly a block is free
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
+	echo new >"$MNT/small"
+	sum=$(tree_sum "$MNT")
+	fails 1 'too small for this commit: [0-9.]+ MiB needed, [0-9.]+ [KM]iB there.*; everything stays in RAM' commit
+	run -1 cow commit --json
+	jq -e '.ok == false and .code == "EFBIG" and .exit == 1 and
+		.report.log_need_blocks > .report.log_room_blocks and .report.log_room_blocks > 0' <<<"$output"
+	fails 1 'too small for this commit' commit --dry-run
+	run -3 cow status
+	[[ $output == *"FAILED"* && $output == *"kept from a commit that failed"* ]]
+	[ "$(status_of '.failed_blocks > 9000')" = true ]
+	[ "$(card_written)" -eq "$before" ]
+	# readable, also after the page cache is gone
+	umount_volume
+	blockdev --flushbufs "$DEV"
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	# a detach would lose it: refused
+	umount_volume
+	fails 1 'too small for this commit' detach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	# what is dropped need not be written
+	rm "$MNT/big"
+	cow commit
+	cow status
+	power_cut
+	attach
+	mount_volume
+	[ "$(cat "$MNT/small")" = new ] && [ ! -e "$MNT/big" ]
+	detach
+	fsck ext4
+}
+
+@test "ring too small: a power cut leaves the last commit" {
+	local sum
+	card_make ext4 60 100 -J size=4
+	cow format "$CARD" --log-size 8M --erase-block 1M
+	attach
+	mount_volume
+	random_file "$MNT/big" 44
+	cow commit
+	sum=$(tree_sum "$MNT")
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
+	fails 1 'too small for this commit' commit
+	power_cut
+	cow recover "$CARD"
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	umount "$MNT"
+}
+
+@test "card swapped, or a foreign writer: nothing is written, alarm" {
+	local before at
+	protect
+	echo one >"$MNT/one"
+	cow commit
+	before=$(card_written)
+	at=$(($(logedit newest) + 60))
+	logedit flip $at
+	echo two >"$MNT/two"
+	fails 1 'not the one that was attached, or somebody else wrote to it; nothing was written' commit
+	[ "$(card_written)" -eq "$before" ]
+	run -3 cow status
+	[ "$(cat "$MNT/two")" = two ]
+	# nor by a detach, unless what is in RAM may be dropped
+	umount_volume
+	fails 1 'not the one that was attached' detach
+	mount_volume
+	logedit flip $at # as it was
+	cow commit
+	cow status
+	blockdev --setrw "$CARD"
+	dd if=/dev/zero of="$CARD" bs=4k count=1 seek=$((149 * 256)) oflag=direct status=none
+	blockdev --setro "$CARD"
+	run -3 cow status --json
+	jq -e '.card.foreign_bytes == 4096 and .degraded' <<<"$output"
+}
+
+# ---- errors of the card ----
+
+@test "EIO on read: at attach, below programs, in check" {
+	local n
+	card_make ext4 100 150 -J size=8
+	cow format "$CARD"
+	with_shim attach
+	mount_volume
+	random_file "$MNT/a" 3
+	detach
+	SUM=$(image_sum)
+	for n in 0 1 3; do
+		eio read "$n" 100000
+		run -1 --separate-stderr with_shim cow attach "$CARD" --name vol
+		# shellcheck disable=SC2154
+		[[ -z $output && $stderr == *"$CARD"*"Input/output error"* ]]
+		run -1 --separate-stderr with_shim cow check "$CARD"
+		[[ $stderr$output == *"Input/output error"* || $output == *"DAMAGED"* || $output == *"BROKEN"* ]]
+	done
+	no_daemons
+	unchanged
+	eio off
+	with_shim attach
+	mount_volume
+	stat "$MNT/a" # what ext4 itself needs is read now: it takes an error there for its own
+	eio read 0 100000
+	run cat "$MNT/a"
+	[ "$status" -ne 0 ]
+	[[ $output == *"Input/output error"* ]]
+	[ "$(status_of '.read_errors > 0')" = true ]
+	eio off
+	cat "$MNT/a" >/dev/null
+	echo x >"$MNT/x"
+	cow commit
+	detach
+	fsck ext4
+}
+
+# A commit whose n-th operation of this kind fails; then all is well again.
+commit_fails() {
+	local kind=$1 n=$2 sum
+	random_file "$MNT/a" 3
+	echo "$kind $n" >"$MNT/b"
+	sum=$(tree_sum "$MNT")
+	eio "$kind" "$n" "${3:-1}"
+	run --separate-stderr cow commit
+	echo "$kind $n: exit $status, $output $stderr"
+	if [ "$status" = 0 ]; then
+		# there are not that many
+		[ "$n" -gt 1 ] || return
+		eio off
+		return 0
+	fi
+	[ "$status" = 1 ] || return
+	[[ $stderr == *"card reports an error; nothing is lost, everything stays in RAM"* ]] || return
+	run -3 cow status
+	[[ $output == *"FAILED (EIO)"* && $output == *"alarm"*"commit failed"* ]] || return
+	eio off
+	blockdev --flushbufs "$DEV"
+	echo 1 >/proc/sys/vm/drop_caches
+	[ "$(tree_sum "$MNT")" = "$sum" ] || return
+}
+
+@test "EIO on write: the commit fails, RAM is kept, the next commit does it all" {
+	local n sum
+	protect with_shim
+	echo one >"$MNT/one"
+	cow commit
+	for n in 0 1 2 3 5 8 13; do
+		commit_fails write "$n"
+		sum=$(tree_sum "$MNT")
+		cow commit
+		cow status
+		# what is committed now survives
+		power_cut
+		with_shim attach
+		mount_volume
+		[ "$(tree_sum "$MNT")" = "$sum" ]
+	done
+	detach
+	fsck ext4
+}
+
+@test "EIO on flush: the commit fails, and is not taken for good the second time" {
+	local n sum
+	protect with_shim
+	echo one >"$MNT/one"
+	cow commit
+	for n in 0 1 2 3; do
+		commit_fails flush "$n"
+		sum=$(tree_sum "$MNT")
+		cow commit
+		cow status
+		power_cut
+		with_shim attach
+		mount_volume
+		[ "$(tree_sum "$MNT")" = "$sum" ]
+	done
+	detach
+	fsck ext4
+}
+
+@test "EIO, then a power cut: the last good commit or the one that failed, whole" {
+	local kind n before after
+	protect with_shim
+	for kind in write flush; do
+		for n in 0 1 2; do
+			random_file "$MNT/a" 2
+			cow commit
+			before=$(tree_sum "$MNT")
+			commit_fails $kind $n 1000
+			after=$(tree_sum "$MNT")
+			power_cut
+			with_shim attach
+			mount_volume
+			case $(tree_sum "$MNT") in
+			"$before" | "$after") ;;
+			*) echo "neither"; return 1 ;;
+			esac
+		done
+	done
+	detach
+	fsck ext4
+}
+
+@test "a card that is gone for good: detach --discard gets rid of it" {
+	local at kind
+	for kind in read write flush; do
+		protect with_shim
+		echo one >"$MNT/one"
+		cow commit
+		echo two >"$MNT/two"
+		umount_volume
+		eio $kind 0 100000
+		fails 1 'card reports an error' detach
+		cow detach --discard
+		wait_for 20 no_daemons
+		eio off
+		cow recover "$CARD"
+		fsck ext4
+		mount -o ro "$CARD" "$MNT"
+		[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
+		umount "$MNT"
+		loop_down "$CARD"
+	done
+	protect
+	cow commit
+	echo two >"$MNT/two"
+	umount_volume
+	at=$(($(logedit newest) + 60))
+	logedit flip $at
+	SUM=$(image_sum)
+	cow detach --discard
+	wait_for 20 no_daemons
+	unchanged
+}
+
+@test "EIO at detach and at format: refused, nothing lost" {
+	protect with_shim
+	echo precious >"$MNT/file"
+	umount_volume
+	eio write 0 1000
+	fails 1 'card reports an error' detach
+	eio flush 0 1000
+	fails 1 'card reports an error' detach
+	eio off
+	mount_volume
+	[ "$(cat "$MNT/file")" = precious ]
+	detach
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(cat "$MNT/file")" = precious ]
+	umount "$MNT"
+	loop_down "$CARD"
+	card_make ext4 100 150
+	SUM=$(image_sum)
+	eio write 0 1000
+	run -1 --separate-stderr with_shim cow format "$CARD"
+	[[ $stderr == *"$CARD cannot be written: Input/output error"* ]]
+	unchanged
+}
