@@ -44,6 +44,13 @@ static const struct option_spec commit_options[] = {
 static const struct option_spec discard_options[] = {{OPT_UNDO, "undo", NULL, "take it back"},
 						     COMMON};
 static const struct option_spec offline_options[] = {LOG_OPTION, COMMON};
+static const struct option_spec recover_options[] = {
+	LOG_OPTION,
+	{OPT_ACCEPT_BASE, "accept-base", NULL,
+	 "the file system as it is now is right: drop what waits in the log"},
+	{OPT_ACCEPT_LOG, "accept-log", NULL,
+	 "the log is right: write it over the file system, whoever changed that"},
+	COMMON};
 static const struct option_spec common_options[] = {COMMON};
 
 static int cmd_help(const struct options *o);
@@ -71,7 +78,7 @@ static const struct command {
 	{"check", "DEVICE", "verify the log and the last generations; reads only",
 	 "The exit code is 3 if the trouble is repairable, 1 if not.", cmd_check, offline_options},
 	{"recover", "DEVICE", "bring everything home and retire the log, without a daemon",
-	 "A second run writes nothing.", cmd_recover, offline_options},
+	 "A second run writes nothing.", cmd_recover, recover_options},
 	{"help", "[COMMAND]", "show the help of a command", NULL, cmd_help, common_options},
 	{"version", NULL, "show the version", NULL, cmd_version, common_options},
 };

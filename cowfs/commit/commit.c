@@ -174,18 +174,6 @@ static void estimate(struct job *j)
 
 /* ---- write ---- */
 
-static int base_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
-}
-
-static int home_fingerprint(const struct log *log, struct card *base, struct fs_fingerprint *ret)
-{
-	struct blk_reader r = { .read = base_read, .ctx = base, .volume_blks = log_super(log)->fs_bytes / COW_BLK_BYTES };
-
-	return fsinfo_fingerprint(&r, ret);
-}
-
 static int set_writable(struct log *log, struct card *base, bool on)
 {
 	struct card *lc = log_card(log);
@@ -270,13 +258,12 @@ static int home_progress(void *ctx, uint64_t done, uint64_t total)
 }
 
 /* Log home, readers moved off the old index, then the record that carries the new tail. */
-static int checkpoint(struct log *log, struct card *base, const struct commit_options *opt,
+static int checkpoint(struct log *log, const struct commit_options *opt,
 		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx, enum record_type type,
 		      uint32_t flags, uint64_t *ret_blks)
 {
 	struct home_progress hp = { .fn = opt->progress, .ctx = opt->progress_ctx };
 	uint64_t before = log_ledger(log)->checkpoint_blks;
-	struct fs_fingerprint fp;
 	struct log_index *ix;
 	int r = log_checkpoint(log, home_progress, &hp, &ix);
 
@@ -287,8 +274,7 @@ static int checkpoint(struct log *log, struct card *base, const struct commit_op
 		publish(publish_ctx, ix);
 	else
 		log_index_unref(ix);
-	r = home_fingerprint(log, base, &fp);
-	return r < 0 ? r : log_put_tail(log, type, flags, opt->cause, &fp);
+	return log_put_tail(log, type, flags, opt->cause);
 }
 
 static void count_skips(struct job *j, bool add)
@@ -368,13 +354,12 @@ static bool spill_is_live(const struct log *log)
 static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 		     struct log_index **ret_index)
 {
-	struct fs_fingerprint fp;
 	int r = log_recheck(j->log);
 
 	if (r == 0)
 		r = log_prepare(j->log);
 	if (r == 0 && (spill_is_live(j->log) || j->rep.need_blks > log_room_blks(j->log)))
-		r = checkpoint(j->log, j->base, j->opt, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
+		r = checkpoint(j->log, j->opt, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
 	if (r < 0)
 		return r;
 	j->rep.room_blks = log_room_blks(j->log);
@@ -382,8 +367,6 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	j->rep.spilled = 0;
 	if (j->rep.need_blks > j->rep.room_blks)
 		r = plan_spill(j);
-	if (r == 0)
-		r = home_fingerprint(j->log, j->base, &fp);
 	if (r == 0)
 		r = log_begin(j->log);
 	if (r < 0)
@@ -393,7 +376,7 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 		r = write_logged(j);
 	if (r == 0) {
 		count_skips(j, true);
-		r = log_end(j->log, j->opt->cause, j->opt->record_flags, &fp, ret_index);
+		r = log_end(j->log, j->opt->cause, j->opt->record_flags, ret_index);
 		if (r < 0)
 			count_skips(j, false);
 	}
@@ -490,7 +473,7 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	int r, off;
 
 	*ret_blks = 0;
-	if (!log_newest(log)->seq || log_rests(log, tail_type, opt->record_flags))
+	if (log_super(log)->state != SUPER_LIVE || log_rests(log, tail_type, opt->record_flags))
 		return 0;
 	r = set_writable(log, base, true);
 	if (r < 0)
@@ -499,7 +482,7 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	if (r == 0)
 		r = log_prepare(log);
 	if (r == 0)
-		r = checkpoint(log, base, opt, publish, publish_ctx, tail_type, opt->record_flags, ret_blks);
+		r = checkpoint(log, opt, publish, publish_ctx, tail_type, opt->record_flags, ret_blks);
 	off = set_writable(log, base, false);
 	return r < 0 ? r : off;
 }

@@ -272,7 +272,7 @@ int ext4_desc_load(struct ext4_image *e, dgrp_t group)
 	return ext2fs_group_desc_csum_verify(fs, group) ? 0 : -EUCLEAN;
 }
 
-int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret)
+int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block), void *ctx)
 {
 	uint64_t n = max_u64(GDT_CRC_BYTES / e->fs->blocksize, 1);
 	_cleanup_free_ void *buf = malloc(e->fs->blocksize);
@@ -286,6 +286,7 @@ int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret)
 		if (err)
 			return err;
 		crc = crc32c(crc, buf, e->fs->blocksize);
+		each(ctx, desc_block_loc(e, i));
 	}
 	*ret = crc;
 	return 0;
@@ -360,6 +361,7 @@ int ext4_journal(struct ext4_image *e, struct ext4_journal *ret)
 		err = ext4_result(e, image_read64(fs->io, phys, 1, jsb));
 	if (!err)
 		err = jsb_parse(e, jsb, &j);
+	j.sb_block = phys;
 	if (!err)
 		*ret = j;
 	return err;

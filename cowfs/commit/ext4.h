@@ -20,6 +20,7 @@ struct ext4_journal {
 	uint32_t ino;
 	uint32_t log_blocks;	  /* s_maxlen: the superblock is logical block 0 */
 	uint32_t sequence, start; /* s_start 0: the log is empty */
+	uint64_t sb_block;	  /* file-system block of its superblock */
 	uint64_t size_bytes;
 };
 
@@ -40,8 +41,8 @@ int ext4_desc_load(struct ext4_image *e, dgrp_t group) MUST_CHECK;
 /* -ENOENT: no internal journal; -EUCLEAN: damaged inode or journal superblock. */
 int ext4_journal(struct ext4_image *e, struct ext4_journal *ret) MUST_CHECK;
 
-/* CRC32C of the group descriptor blocks, at most 64 KiB of them. */
-int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret) MUST_CHECK;
+/* CRC32C of the group descriptor blocks, at most 64 KiB of them; each() gets the number of each. */
+int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block), void *ctx) MUST_CHECK;
 
 /* fsinfo.c: fsinfo_probe without what needs more than the superblock (ext: the journal). */
 int fsinfo_probe_super(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;

@@ -279,8 +279,85 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 	return 0;
 }
 
+struct marks {
+	struct fs_fingerprint *fp;
+	uint32_t block_bytes;
+};
+
+static void mark_unit(struct fs_fingerprint *fp, uint64_t blk)
+{
+	for (uint32_t i = 0; i < fp->n_marks; i++)
+		if (fp->mark[i].blk == blk)
+			return;
+	if (fp->n_marks < FS_MARKS)
+		fp->mark[fp->n_marks++].blk = blk;
+}
+
+static void mark_block(void *ctx, uint64_t block)
+{
+	const struct marks *m = ctx;
+	uint64_t first = block * m->block_bytes >> COW_BLK_SHIFT;
+
+	/* a larger block: what matters is in its first unit */
+	mark_unit(m->fp, first);
+}
+
+static void sector_crcs(const void *buf, uint32_t crc[8])
+{
+	for (int i = 0; i < 8; i++)
+		crc[i] = crc32c(0, (const char *)buf + i * 512, 512);
+}
+
+static int read_marks(const struct blk_reader *r, struct fs_fingerprint *fp)
+{
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+
+	if (!buf)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < fp->n_marks; i++) {
+		int err = r->read(r->ctx, fp->mark[i].blk, 1, buf);
+
+		if (err)
+			return err;
+		sector_crcs(buf, fp->mark[i].sector_crc);
+	}
+	return 0;
+}
+
+int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_reader *home,
+			     const struct blk_reader *logged, bool *ret_match)
+{
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+	uint32_t now[8], then[8];
+
+	if (!buf)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < fp->n_marks; i++) {
+		const struct fs_mark *m = &fp->mark[i];
+		int err = m->blk < home->volume_blks ? home->read(home->ctx, m->blk, 1, buf) : -ENODATA;
+
+		if (!err) {
+			sector_crcs(buf, now);
+			if (!memcmp(now, m->sector_crc, sizeof(now)))
+				continue;
+			err = logged->read(logged->ctx, m->blk, 1, buf);
+		}
+		if (err && err != -ENODATA)
+			return err;
+		sector_crcs(buf, then);
+		for (int k = 0; k < 8; k++)
+			if (err || (now[k] != m->sector_crc[k] && now[k] != then[k])) {
+				*ret_match = false;
+				return 0;
+			}
+	}
+	*ret_match = true;
+	return 0;
+}
+
 static int fingerprint_ext(const struct blk_reader *r, const uint8_t *sb, struct fs_fingerprint *fp)
 {
+	struct marks m = { .fp = fp };
 	struct ext4_image *e;
 	struct ext4_journal j;
 	int err;
@@ -294,14 +371,18 @@ static int fingerprint_ext(const struct blk_reader *r, const uint8_t *sb, struct
 	fp->sb_crc = crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum));
 	memcpy(fp->uuid, sb + offsetof(struct ext2_super_block, s_uuid), sizeof(fp->uuid));
 
+	mark_unit(fp, 0);
 	err = ext4_open(&e, r);
 	if (err)
 		return is_damage(err) ? 0 : err;
-	err = ext4_gdt_crc(e, &fp->gdt_crc);
+	m.block_bytes = e->fs->blocksize;
+	err = ext4_gdt_crc(e, &fp->gdt_crc, mark_block, &m);
 	if (!err || is_damage(err))
 		err = ext4_journal(e, &j);
 	if (!err)
 		fp->journal_seq = j.sequence;
+	if (!err)
+		mark_block(&m, j.sb_block);
 	ext4_close(e);
 	return is_damage(err) ? 0 : err;
 }
@@ -341,9 +422,7 @@ static size_t fingerprint_units(const struct supers *s, enum fs_kind kind, uint6
 		units[1] = (le(sb, 80, 4) << sb[108]) >> COW_BLK_SHIFT;
 		return 2;
 	case FS_UNKNOWN:
-		units[1] = 1;
-		units[2] = BTRFS_UNIT;
-		return 3;
+		return 0;
 	}
 	return 0;
 }
@@ -365,6 +444,7 @@ static int fingerprint_other(const struct blk_reader *r, const struct supers *s,
 		if (err)
 			return err;
 		fp->sb_crc = crc32c(fp->sb_crc, buf, COW_BLK_BYTES);
+		mark_unit(fp, units[i]);
 	}
 	return 0;
 }
@@ -383,6 +463,8 @@ int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret)
 	fp.kind = f.kind;
 	err = f.kind == FS_EXT ? fingerprint_ext(r, s->head + EXT_SB, &fp)
 			       : fingerprint_other(r, s, &fp);
+	if (!err)
+		err = read_marks(r, &fp);
 	if (err)
 		return err;
 	memcpy(ret, &fp, sizeof(fp));

@@ -30,9 +30,20 @@ struct fsinfo {
 	bool external_journal, mmp, has_journal, needs_recovery, error_flag, clean;
 };
 
+/* One 4 KiB unit of the base whose content tells whether somebody else wrote: CRC32C of each sector. */
+struct fs_mark {
+	uint64_t blk;
+	uint32_t sector_crc[8];
+};
+
+#define FS_MARKS 20u
+
 /*
  * Identity of the file system as it is at home now, kept in every log record: any read-write
- * mount or e2fsck elsewhere changes it, cowfs itself changes it only by its own writes.
+ * mount or e2fsck elsewhere changes it, cowfs itself changes it only by its own checkpoints.
+ * The first fields tell people what changed; the marks decide (fsinfo_fingerprint_match): by
+ * sectors, so that a checkpoint of our own that was cut is recognised as old or new. ext: the units of
+ * the superblock, of the group descriptors (first 64 KiB) and of the journal's superblock.
  * ext: the fields below from the superblock and CRC32C of the group descriptor blocks (first
  * 64 KiB of them), sb_crc up to s_checksum; others: CRC32C of the superblock locations (f2fs: and
  * checkpoint packs, FAT: and start of the FAT) in sb_crc, the rest 0. xfs changes it even when it
@@ -46,11 +57,17 @@ struct fs_fingerprint {
 	uint32_t journal_seq;	/* jbd2 superblock s_sequence; 0 without journal */
 	uint32_t sb_crc, gdt_crc;
 	uint8_t uuid[16];
+	uint32_t n_marks; /* 0: nothing to compare (unknown kind) */
+	struct fs_mark mark[FS_MARKS];
 };
 
 /* 0 (kind FS_UNKNOWN if nothing known), or a read error. */
 int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
 int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
+/* Is home what it was, but for what a checkpoint of ours may have written? Each sector is as it was or as it is in the
+ * log (a read of a block that is not there is -ENODATA). */
+int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_reader *home,
+			     const struct blk_reader *logged, bool *ret_match) MUST_CHECK;
 
 /* ---- which blocks does an image use? ---- */
 

@@ -24,6 +24,8 @@ enum cmd_option {
 	OPT_CHECKPOINT,
 	OPT_NO_WAIT,
 	OPT_UNDO,
+	OPT_ACCEPT_BASE,
+	OPT_ACCEPT_LOG,
 };
 
 int cmd_format(const struct options *o);
@@ -84,6 +86,7 @@ struct offline {
 	struct log_super super;
 	unsigned trouble;
 	struct log *log;
+	unsigned log_flags; /* for log_open; set before offline_open_log */
 	struct log_open_report report;
 	char attached[RUNDIR_NAME_BYTES]; /* of the daemon that has it, "" if none */
 };

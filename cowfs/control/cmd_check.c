@@ -44,6 +44,9 @@ static const char *state_words(enum log_state state)
 	case LOG_BROKEN:
 		return "BROKEN: no complete generation is left; nothing will be replayed or "
 		       "written";
+	case LOG_FOREIGN:
+		return "SET ASIDE: the file system was changed by somebody else while blocks waited in the "
+		       "log; cowctl recover --accept-base or --accept-log decides";
 	}
 	return "?";
 }
@@ -67,7 +70,7 @@ static const char *record_words(enum record_type type)
 
 static enum verdict judge(const struct offline *f, uint64_t bad)
 {
-	if (bad || f->report.state == LOG_BROKEN)
+	if (bad || f->report.state >= LOG_BROKEN)
 		return BROKEN;
 	if (f->report.state == LOG_FELL_BACK ||
 	    (f->trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD)))
@@ -107,6 +110,8 @@ static void print_json(const struct offline *f, const struct findings *fs, uint6
 	jsonw_str(&w, "cause", r->newest.seq ? cause_name(r->newest.cause) : "");
 	jsonw_u64(&w, "log_live_blocks", r->live_blks);
 	jsonw_u64(&w, "log_zero_blocks", r->zero_blks);
+	jsonw_bool(&w, "base_changed", r->base_changed);
+	jsonw_bool(&w, "clone", r->clone);
 	jsonw_u64(&w, "rejected_records", r->rejected);
 	jsonw_str(&w, "rejected_why", r->why);
 	jsonw_u64(&w, "bad_blocks", bad);
@@ -147,6 +152,8 @@ static const char *verdict_words(const struct offline *f, enum verdict v, uint64
 							  "'cowctl format --force' makes two again";
 	if (bad)
 		return "DAMAGED: blocks of committed data do not have the content that was written";
+	if (f->report.state == LOG_FOREIGN)
+		return "SET ASIDE: the file system is as the card holds it, without the log";
 	return "BROKEN: the file system is as the card holds it, without the log";
 }
 
@@ -163,8 +170,13 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 		       "note", f->attached);
 	print_super(f);
 	printf("  %-14s %s\n", "state", state_words(r->state));
-	if (r->rejected || r->why[0])
+	if (r->rejected)
 		printf("  %-14s %u newer record(s) not chosen: %s\n", "", r->rejected, r->why);
+	if (r->base_changed && r->state < LOG_BROKEN)
+		printf("  %-14s the file system was changed without cowfs since; nothing waited in the log, so that is "
+		       "no trouble\n", "note");
+	if (r->clone)
+		printf("  %-14s the log was written on another card\n", "note");
 	if (r->newest.seq)
 		printf("  %-14s generation %s, %s, %s (%s)\n", "newest record",
 		       with_commas(r->newest.seq), record_words(r->newest.type),
@@ -192,7 +204,7 @@ static int check(struct offline *f, const struct options *o)
 		exit = offline_open_log(f, o);
 	if (exit != EXIT_OK)
 		return exit;
-	if (f->report.state != LOG_BROKEN) {
+	if (f->report.state < LOG_BROKEN) {
 		e = log_verify(f->log, keep, &fs, &bad);
 		if (e < 0)
 			return cmd_fail(o, EXIT_FAILED, e, "the log on %s cannot be read: %s",

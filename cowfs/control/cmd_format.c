@@ -132,7 +132,7 @@ static int check_live(const struct options *o, struct offline *f)
 {
 	uint64_t blocks;
 	int e = f->super.external == (f->log_card != f->base)
-			? log_open(&f->log, f->base, f->log_card, &f->super, &f->report)
+			? log_open(&f->log, f->base, f->log_card, &f->super, LOG_ANY_BASE, &f->report)
 			: -EINVAL;
 
 	if (e < 0) /* of another device, or unreadable: --force has been given */

@@ -60,9 +60,19 @@ static int explain_broken(const struct options *o, const struct offline *f)
 			"the log on %s is broken (%s): no complete generation is left in it, so "
 			"nothing was written. The "
 			"file system is as the card holds it: look at it with its own checker, "
-			"then 'cowctl format "
-			"--force' makes a new log",
+			"then 'cowctl recover "
+			"--accept-base' takes it as it is",
 			f->log_card->geo.path, f->report.why[0] ? f->report.why : "no record");
+}
+
+static int explain_foreign(const struct options *o, const struct offline *f)
+{
+	return cmd_fail(o, EXIT_FAILED, -ESTALE,
+			"%s: %s, and blocks of it wait in the log: nothing was written. Decide: "
+			"--accept-base drops them "
+			"(the file system is right as it is now), --accept-log writes them over "
+			"what was changed",
+			f->base->geo.path, f->report.why);
 }
 
 static int bring_home(struct offline *f, const struct options *o)
@@ -92,13 +102,22 @@ static int recover(struct offline *f, const struct options *o)
 {
 	int exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, 0);
 
+	if (exit == EXIT_OK && has_option(o, OPT_ACCEPT_BASE) && has_option(o, OPT_ACCEPT_LOG))
+		exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept-base or --accept-log, not both");
+	f->log_flags = has_option(o, OPT_ACCEPT_LOG) ? LOG_ANY_BASE : 0;
 	if (exit == EXIT_OK)
 		exit = offline_open_log(f, o);
 	if (exit != EXIT_OK)
 		return exit;
+	if (has_option(o, OPT_ACCEPT_BASE) && f->report.state >= LOG_BROKEN) {
+		log_accept_base(f->log); /* the record that retires it drops what waits */
+		return bring_home(f, o);
+	}
 	switch (f->report.state) {
 	case LOG_BROKEN:
 		return explain_broken(o, f);
+	case LOG_FOREIGN:
+		return explain_foreign(o, f);
 	case LOG_EMPTY:
 	case LOG_RETIRED:
 		report(o, f, 0, true);

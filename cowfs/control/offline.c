@@ -163,7 +163,7 @@ int offline_open_log(struct offline *f, const struct options *o)
 		return cmd_fail(o, EXIT_FAILED, -ERANGE,
 				"%s is smaller than the volume that its log belongs to",
 				o->operand[0]);
-	e = log_open(&f->log, f->base, f->log_card, &f->super, &f->report);
+	e = log_open(&f->log, f->base, f->log_card, &f->super, f->log_flags, &f->report);
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "the log on %s cannot be read: %s",
 				f->log_card->geo.path, strerrordesc_np(-e));

@@ -46,6 +46,7 @@ const char *log_state_name(enum log_state state)
 	static const char *const names[] = {
 		[LOG_EMPTY] = "empty",	       [LOG_CLEAN] = "clean",	  [LOG_LIVE] = "live",
 		[LOG_FELL_BACK] = "fell-back", [LOG_RETIRED] = "retired", [LOG_BROKEN] = "broken",
+		[LOG_FOREIGN] = "foreign",
 	};
 
 	return NAME(names, state);
@@ -197,6 +198,9 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_bool(w, "super_copy_a_bad", s->super_trouble & SUPER_COPY_A_BAD);
 	jsonw_bool(w, "super_copy_b_bad", s->super_trouble & SUPER_COPY_B_BAD);
 	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);
+	jsonw_bool(w, "base_changed", s->base_changed);
+	jsonw_bool(w, "clone", s->clone);
+	jsonw_uuid(w, "ring_uuid", s->ring_uuid);
 	jsonw_u64(w, "read_bytes", s->counters.read_bytes);
 	jsonw_u64(w, "read_errors", s->counters.read_errors);
 	jsonw_u64(w, "absorbed_writes", s->counters.write_calls);

@@ -199,8 +199,7 @@ static int put_descriptors(struct log *l, struct log_record *rec)
 	return 0;
 }
 
-int log_end(struct log *l, enum commit_cause cause, uint32_t flags, const struct fs_fingerprint *fp,
-	    struct log_index **ret_index)
+int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_index **ret_index)
 {
 	struct attempt *a = &l->at;
 	struct log_record rec = { .type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = a->seq };
@@ -228,8 +227,6 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, const struct
 	rec.direct_blks = a->direct_blks;
 	rec.logged_blks = a->logged_blks;
 	rec.zero_blks = a->zero_blks;
-	if (fp)
-		rec.fingerprint = *fp;
 	l->ledger.commits++;
 	l->ledger.direct_blks += a->direct_blks;
 	l->ledger.logged_blks += a->logged_blks;

@@ -5,7 +5,8 @@
  * Rules (numbers as in docs/FORMAT.md): R1 the newest valid record whose chain along prev back to its tail is
  * complete; R4 every CRC must match, record, descriptor, payload, manifest; R5 payload and manifests are read back over
  * [floor .. N] only, superseded blocks skipped; R6 a manifest entry takes older log entries of its block out; R7 never
- * below the highest fallback seen: then the log is broken, nothing is replayed; R12 the index is the replay.
+ * below the highest fallback seen: then the log is broken, nothing is replayed; R12 the index is the replay. And the base
+ * must be the one that the record knew (docs/FORMAT.md, "Whose base is it?").
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,6 +28,8 @@ struct scan {
 	struct candidate *cand;
 	size_t n, cap;
 	uint64_t fallback_floor; /* highest fallback_seq seen */
+	struct log_record foreign; /* the newest record that is complete but does not know this base; seq 0: none */
+	uint64_t foreign_blks;	   /* that wait in the log with it */
 };
 
 struct chain {
@@ -266,6 +269,68 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 }
 
 
+struct images {
+	struct log *l;
+	const struct log_index *ix;
+};
+
+static int read_home(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return card_read(((struct images *)ctx)->l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+/* One block, only as the log has it. */
+static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct images *im = ctx;
+	enum log_where where;
+
+	log_index_run(im->ix, blk, 1, &where);
+	if (where == LOG_HOME)
+		return -ENODATA;
+	if (where == LOG_DATA)
+		return log_index_read(im->ix, blk, 1, buf);
+	memset(buf, 0, blk_to_bytes(blks));
+	return 0;
+}
+
+int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret)
+{
+	struct images im = { .l = l, .ix = ix };
+	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = l->super.fs_bytes / COW_BLK_BYTES };
+	struct blk_reader logged = { .read = read_logged, .ctx = &im, .volume_blks = home.volume_blks };
+
+	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged, ret);
+}
+
+int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
+{
+	struct images im = { .l = l };
+	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = l->super.fs_bytes / COW_BLK_BYTES };
+
+	return fsinfo_fingerprint(&home, ret);
+}
+
+/* A retired record leaves the base to anybody. */
+static int check_base(struct scan *s, const struct log_record *rec, const struct log_index *ix)
+{
+	bool match;
+	int r;
+
+	if (s->l->any_base || rec->type == RECORD_RETIRED)
+		return 0;
+	r = ring_base_matches(s->l, rec, ix, &match);
+	if (r < 0 || match)
+		return r;
+	if (!s->foreign.seq) {
+		s->foreign = *rec;
+		s->foreign_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	}
+	snprintf(s->rep->why, sizeof(s->rep->why), "the file system was changed by somebody else after record %llu",
+		 (unsigned long long)s->foreign.seq);
+	return -EBADMSG;
+}
+
 /* 0 chosen, -EBADMSG not this one, else an error that ends the scan */
 static int try_candidate(struct scan *s, const struct log_record *rec)
 {
@@ -277,11 +342,15 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 	if (r == 0) {
 		snprintf(s->rep->why, sizeof(s->rep->why), "the descriptors of record %llu are damaged",
 			 (unsigned long long)rec->seq);
-		r = verify_chain(s, &ch);
+		r = build_index(l, &ch, &ix);
 	}
 	if (r == 0)
-		r = build_index(l, &ch, &ix);
-	if (r == 0) {
+		r = check_base(s, rec, ix);
+	if (r == 0)
+		r = verify_chain(s, &ch);
+	if (r < 0) {
+		log_index_unref(ix);
+	} else {
 		s->rep->why[0] = '\0';
 		log_index_unref(l->index);
 		l->index = ix;
@@ -455,11 +524,27 @@ static int find_newest(struct scan *s)
 	return r == 0 ? -EUCLEAN : r;
 }
 
+/* Nobody else's change hurts a log in which nothing waits: the base is complete, the epoch is new. */
+static int accept_changed_base(struct log *l, struct scan *s)
+{
+	struct fs_fingerprint fp;
+	int r = ring_base_fingerprint(l, &fp);
+
+	if (r < 0)
+		return r;
+	l->newest = s->foreign;
+	l->newest.fingerprint = fp;
+	l->tail_lblk = l->newest.start_lblk;
+	l->chain_records = 1;
+	s->rep->rejected = 0;
+	return 1;
+}
+
 static void set_state(struct log *l, struct log_open_report *rep, int found)
 {
 	if (found < 0) {
 		l->broken = true;
-		rep->state = LOG_BROKEN;
+		rep->state = rep->base_changed ? LOG_FOREIGN : LOG_BROKEN;
 		if (!rep->why[0])
 			snprintf(rep->why, sizeof(rep->why), "no complete generation was found");
 	} else if (found == 0) {
@@ -473,7 +558,7 @@ static void set_state(struct log *l, struct log_open_report *rep, int found)
 	}
 }
 
-int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *super,
+int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *super, unsigned flags,
 	     struct log_open_report *ret_report)
 {
 	struct log_open_report rep = { 0 };
@@ -491,12 +576,18 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	l->ring_blks = l->seg_blks * super->seg_count;
 	l->segs_per_eb = (uint32_t)max_u64(1, super->erase_block_bytes / super->seg_bytes);
 	l->need_open = true;
+	l->any_base = flags & LOG_ANY_BASE;
 	l->stage = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
 	l->index = log_index_empty();
 	s.buf = l->stage;
 	r = l->stage && l->index ? 0 : -ENOMEM;
 	if (r == 0 && super->state == SUPER_LIVE)
 		r = find_newest(&s);
+	if (r == -EUCLEAN && s.foreign.seq) {
+		rep.base_changed = true;
+		if (!s.foreign_blks)
+			r = accept_changed_base(l, &s);
+	}
 	free(s.cand);
 	if (r < 0 && r != -EUCLEAN) {
 		log_close(l);
@@ -504,11 +595,16 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	}
 	set_state(l, &rep, r);
 	l->highest_seq = rep.highest_seq;
+	if (l->newest.seq && l->newest.identity[0] && base->geo.identity[0] &&
+	    strcmp(l->newest.identity, base->geo.identity)) {
+		rep.clone = true;
+		rep.ledger = (struct wear_ledger){ 0 };
+	}
 	l->ledger = rep.ledger;
 	l->ledger.attaches++;
 	if (l->newest.seq) {
 		l->cursor = (l->newest.lblk + 1) % l->ring_blks;
-		l->need_open = rep.rejected || !(l->newest.flags & RECORD_CLEAN);
+		l->need_open = rep.rejected || rep.base_changed || rep.clone || !(l->newest.flags & RECORD_CLEAN);
 		l->doubt = rep.rejected;
 		l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
 	}

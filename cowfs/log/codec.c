@@ -237,7 +237,7 @@ static void put_fingerprint(struct bytes_writer *w, const struct fs_fingerprint 
 	put_u32(w, f->journal_seq);
 	put_u32(w, f->sb_crc);
 	put_u32(w, f->gdt_crc);
-	put_u32(w, 0);
+	put_u32(w, f->n_marks);
 	put_bytes(w, f->uuid, 16);
 }
 
@@ -252,10 +252,27 @@ static bool get_fingerprint(struct bytes_reader *r, struct fs_fingerprint *f)
 	f->journal_seq = get_u32(r);
 	f->sb_crc = get_u32(r);
 	f->gdt_crc = get_u32(r);
-	if (!get_zeroes(r, 4))
-		return false;
+	f->n_marks = get_u32(r);
 	get_bytes(r, f->uuid, 16);
-	return true;
+	return f->n_marks <= FS_MARKS;
+}
+
+static void put_marks(struct bytes_writer *w, const struct fs_fingerprint *f)
+{
+	for (uint32_t i = 0; i < f->n_marks; i++) {
+		put_u64(w, f->mark[i].blk);
+		for (int k = 0; k < 8; k++)
+			put_u32(w, f->mark[i].sector_crc[k]);
+	}
+}
+
+static void get_marks(struct bytes_reader *r, struct fs_fingerprint *f)
+{
+	for (uint32_t i = 0; i < f->n_marks; i++) {
+		f->mark[i].blk = get_u64(r);
+		for (int k = 0; k < 8; k++)
+			f->mark[i].sector_crc[k] = get_u32(r);
+	}
 }
 
 void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *rec)
@@ -290,6 +307,7 @@ void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *rec)
 	ledger_fields(&ledger, f, &n);
 	for (size_t i = 0; i < LEDGER_ROOM; i++)
 		put_u64(&w, i < n ? *f[i] : 0);
+	put_marks(&w, &rec->fingerprint);
 	seal(blk);
 }
 
@@ -333,6 +351,7 @@ int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], s
 		*f[i] = get_u64(&r);
 	/* the rest of the ledger's room may hold counters of a later release: not checked */
 	r.pos += (LEDGER_ROOM - n) * 8;
+	get_marks(&r, &rec.fingerprint);
 	if (!rest_is_zero(&r) || r.bad)
 		return -EUCLEAN;
 	if (rec.type < RECORD_COMMIT || rec.type > RECORD_RETIRED || !rec.seq || rec.prev.seq >= rec.seq ||

@@ -180,7 +180,8 @@ int log_index_overlay(struct log_index **ret, const struct log_index *old, struc
 
 	if (!ix)
 		return -ENOMEM;
-	qsort(entries, n, sizeof(*entries), by_blk);
+	if (n)
+		qsort(entries, n, sizeof(*entries), by_blk);
 	for (size_t i = 0; i < n; i++) {
 		if (i && entries[i - 1].blk + entries[i - 1].blks > entries[i].blk) {
 			log_index_unref(ix);

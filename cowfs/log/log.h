@@ -43,6 +43,7 @@ enum log_state {
 	LOG_FELL_BACK = 3, /* newer records were rejected, an older complete generation was chosen */
 	LOG_RETIRED = 4,
 	LOG_BROKEN = 5, /* no complete generation above the floor: nothing is replayed, nothing may be written */
+	LOG_FOREIGN = 6, /* the base was changed by somebody else while blocks waited in the log: set aside, as BROKEN */
 };
 
 struct log_open_report {
@@ -52,16 +53,25 @@ struct log_open_report {
 	uint64_t highest_seq;
 	unsigned rejected;		/* valid records that were not chosen */
 	char why[160];			/* of the last rejection, for people */
+	bool base_changed;		/* by somebody else; with a state below BROKEN: nothing waited in the log, taken as it is */
+	bool clone;			/* the records are another card's: the ledger starts anew */
 	uint64_t chain_records, live_blks, zero_blks;
 	uint64_t unreadable_blks;	/* of the ring: counted as garbage */
 	uint64_t read_bytes;
 	struct wear_ledger ledger;	/* highest totals seen */
 };
 
+enum {
+	LOG_ANY_BASE = 1 << 0, /* the base is not compared with the records: recover --accept-log */
+};
+
 /* base and logcard (may be the same) stay the caller's. Writes nothing, not even for a virgin ring.
- * Returns 0 also when BROKEN: the report tells, and every writing call then answers -EUCLEAN. */
-int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *s,
+ * Returns 0 also when BROKEN or FOREIGN: the report tells, the index is empty, and every writing call then answers
+ * -EUCLEAN until log_accept_base. */
+int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *s, unsigned flags,
 	     struct log_open_report *ret_report) MUST_CHECK;
+/* The base as it is now is the truth, whatever the log says: the next write opens an epoch that drops it all. */
+void log_accept_base(struct log *l);
 void log_close(struct log *l);
 
 const struct log_super *log_super(const struct log *l);
@@ -107,8 +117,7 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
 /* Descriptor blocks; FLUSH of base and log; record; FLUSH. On 0 the generation is durable and *ret_index is a new
  * reference to the index that replaces the old one. */
-int log_end(struct log *l, enum commit_cause cause, uint32_t flags, const struct fs_fingerprint *fp,
-	    struct log_index **ret_index) MUST_CHECK;
+int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_index **ret_index) MUST_CHECK;
 /* After an error: the attempt is dead, the next write opens an epoch (rule 3), nothing counts as same (rule 8). */
 void log_abort(struct log *l);
 bool log_doubt(const struct log *l); /* an attempt failed since the last good commit */
@@ -119,10 +128,10 @@ int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks,
 		   struct log_index **ret_index) MUST_CHECK;
 /* An empty record that carries the new tail (type TAIL or RETIRED). Before it, the caller made sure that no
  * reader uses an older index (view_set_index). */
-int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum commit_cause cause,
-		 const struct fs_fingerprint *fp) MUST_CHECK;
+int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum commit_cause cause) MUST_CHECK;
 
-/* Is the newest record on the card still ours? -ESTALE if not (card swapped, foreign writer). Reads one block. */
+/* Is the newest record on the card still ours, and the base what it was? -ESTALE if not (card swapped, foreign
+ * writer). Reads a few blocks. */
 int log_recheck(struct log *l) MUST_CHECK;
 
 #endif

@@ -36,10 +36,10 @@ void log_totals(const struct log *l, struct wear_ledger *t)
 int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
-	int r;
+	int r = blk ? ring_base_fingerprint(l, &rec->fingerprint) : -ENOMEM;
 
-	if (!blk)
-		return -ENOMEM;
+	if (r < 0)
+		return r;
 	memcpy(rec->ring_uuid, l->super.ring_uuid, 16);
 	rec->lblk = lblk;
 	rec->epoch = l->epoch;
@@ -90,7 +90,6 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (rec->type != RECORD_CHECKPOINT) {
 		rec->start_lblk = lblk;
 		rec->prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
-		rec->fingerprint = l->newest.fingerprint;
 	}
 	if (!rec->tail_seq)
 		rec->tail_seq = rec->seq;
@@ -186,8 +185,7 @@ int log_prepare(struct log *l)
 
 /* ---- tail, recheck ---- */
 
-int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum commit_cause cause,
-		 const struct fs_fingerprint *fp)
+int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum commit_cause cause)
 {
 	struct log_record rec = { .type = type, .flags = flags, .cause = cause };
 	int r;
@@ -196,10 +194,17 @@ int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum comm
 		return -EUCLEAN;
 	if (l->need_open || l->at.active || !l->home_done)
 		return -EINVAL;
-	if (fp)
-		l->newest.fingerprint = *fp; /* travels on with every empty record until the next commit */
 	r = record_put_empty(l, &rec, false);
 	return r;
+}
+
+void log_accept_base(struct log *l)
+{
+	l->broken = false;
+	l->need_open = l->home_done = true;
+	l->newest = (struct log_record){ 0 };
+	l->tail_lblk = l->cursor = 0;
+	l->chain_records = 0;
 }
 
 int log_recheck(struct log *l)
@@ -208,6 +213,7 @@ int log_recheck(struct log *l)
 	struct log_record rec;
 	struct log_super super;
 	unsigned trouble;
+	bool match = true;
 	int r;
 
 	if (!blk)
@@ -225,5 +231,10 @@ int log_recheck(struct log *l)
 	r = ring_read_record(l, l->newest.lblk, blk, &rec);
 	if (r == -EBADMSG)
 		return -ESTALE;
-	return r < 0 || (rec.seq == l->newest.seq && rec.epoch == l->newest.epoch) ? r : -ESTALE;
+	if (r == 0 && (rec.seq != l->newest.seq || rec.epoch != l->newest.epoch))
+		return -ESTALE;
+	/* after a retired record the base is anybody's until the next record */
+	if (r == 0 && l->newest.type != RECORD_RETIRED && !l->any_base)
+		r = ring_base_matches(l, &l->newest, l->index, &match);
+	return r < 0 || match ? r : -ESTALE;
 }

@@ -34,6 +34,7 @@ struct log {
 	uint32_t segs_per_eb;
 
 	bool broken;
+	bool any_base;	     /* LOG_ANY_BASE */
 	bool settled;	     /* what was read at open is durable: a FLUSH came since */
 	bool need_open;	     /* rule 3: an open record comes before any other write */
 	bool doubt;	     /* an attempt failed since the last good commit: rule 8 */
@@ -116,6 +117,10 @@ int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_reco
  * -EBADMSG with why filled, or each()'s error. */
 int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(void *ctx, const struct desc_extent *e),
 		     void *ctx) MUST_CHECK;
+/* Of the base at home, now: every record carries it. */
+int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret) MUST_CHECK;
+/* Is the base what `rec` says, or what a checkpoint of index ix would make of it? */
+int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret) MUST_CHECK;
 /* Payload or manifest blocks of an extent against its CRCs. -EBADMSG: *ret_bad_blk. */
 int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk) MUST_CHECK;
 

@@ -266,7 +266,14 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 {
 	struct log_index *ix = NULL;
 	uint64_t home_blks;
-	int r = quiesce(v, seal, res);
+	int r;
+
+	if (v->opened.state == LOG_FOREIGN) {
+		snprintf(res->why, sizeof(res->why), "the log is set aside because the file system was changed by somebody "
+						     "else: nothing can be committed");
+		return -ESTALE;
+	}
+	r = quiesce(v, seal, res);
 
 	if (!v->sealed)
 		return r;
@@ -323,7 +330,7 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	view_dirty(v->view, &active, &below);
 	if (!v->discard_armed && active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
 		r = do_commit(v, &commit, res);
-	if (r == 0)
+	if (r == 0 && v->opened.state != LOG_FOREIGN)
 		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, res);
 	/* RAM was given up anyway, and what is committed is in the log: a card that is gone keeps nobody here */
 	if (r < 0 && v->discard_armed) {

@@ -87,7 +87,7 @@ static int open_log(struct volume *v, char *why, size_t n)
 								"%s is no log device: its log is its own", where);
 	if (super.base_bytes > v->base->geo.size_bytes)
 		return fail(why, n, -ERANGE, "%s is smaller than its log says", v->device);
-	r = log_open(&v->log, v->base, v->log_card, &super, &v->opened);
+	r = log_open(&v->log, v->base, v->log_card, &super, 0, &v->opened);
 	if (r < 0)
 		return fail(why, n, r, "%s: the log cannot be read: %s", where, strerror(-r));
 	v->opened.super_trouble = trouble;
@@ -195,6 +195,13 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 		volume_alarm(v, "one copy of the super record is damaged");
 	if (v->opened.super_trouble & SUPER_GROWN)
 		msg(MSG_NOTICE, "%s has grown since it was formatted", v->device);
+	if (v->opened.state == LOG_FOREIGN)
+		volume_alarm(v, "%s; its log is set aside, nothing will be committed: detach, then cowctl recover "
+				"--accept-base or --accept-log", v->opened.why);
+	else if (v->opened.base_changed)
+		msg(MSG_NOTICE, "%s was changed without cowfs; nothing waited in its log, it is taken as it is", v->device);
+	if (v->opened.clone)
+		msg(MSG_NOTICE, "%s is another card than its log was written on: its ledger starts anew", v->device);
 	if (v->opened.state == LOG_FELL_BACK)
 		msg(MSG_NOTICE, "%s: the newest commit was cut off (%s); the one before it is used", v->name,
 		    v->opened.why);
@@ -426,6 +433,10 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->dirty_blks = active.data_blks;
 	ret->hole_blks = active.hole_blks;
 	ret->failed_blks = below.data_blks;
+	ret->readonly = v->opened.state == LOG_FOREIGN;
+	ret->base_changed = v->opened.base_changed;
+	ret->clone = v->opened.clone;
+	memcpy(ret->ring_uuid, log_super(v->log)->ring_uuid, sizeof(ret->ring_uuid));
 	ret->log_state_at_attach = v->opened.state;
 	ret->super_trouble = v->opened.super_trouble;
 	ret->attached_s = v->attached_s;

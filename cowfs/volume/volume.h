@@ -91,6 +91,8 @@ struct volume_status {
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
 	uint64_t newest_seq;
 	enum log_state log_state_at_attach;
+	bool base_changed, clone; /* found at attach, see log.h */
+	uint8_t ring_uuid[16];
 	unsigned super_trouble;
 	uint64_t attached_s;
 	struct view_counters counters;

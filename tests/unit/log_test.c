@@ -576,7 +576,7 @@ static void ring_open(struct ring *r)
 	unsigned trouble;
 
 	assert_int_equal(super_read(r->c, 4 * MIB, &r->super, &trouble), 0);
-	assert_int_equal(log_open(&r->log, r->c, r->c, &r->super, &r->rep), 0);
+	assert_int_equal(log_open(&r->log, r->c, r->c, &r->super, 0, &r->rep), 0);
 	assert_int_not_equal(r->rep.state, LOG_BROKEN);
 }
 
@@ -594,7 +594,7 @@ static void ring_commit(struct ring *r, uint64_t logged, uint64_t direct)
 		n = min_u64(1 + rnd(256), logged - i);
 		assert_int_equal(log_add_logged(r->log, direct + i, n, r->data), 0);
 	}
-	assert_int_equal(log_end(r->log, CAUSE_MANUAL, 0, NULL, &ix), 0);
+	assert_int_equal(log_end(r->log, CAUSE_MANUAL, 0, &ix), 0);
 	log_index_unref(ix);
 }
 
@@ -604,7 +604,7 @@ static void ring_checkpoint(struct ring *r)
 
 	assert_int_equal(log_checkpoint(r->log, NULL, NULL, &ix), 0);
 	log_index_unref(ix);
-	assert_int_equal(log_put_tail(r->log, RECORD_TAIL, 0, CAUSE_MANUAL, NULL), 0);
+	assert_int_equal(log_put_tail(r->log, RECORD_TAIL, 0, CAUSE_MANUAL), 0);
 	assert_true(log_room_blks(r->log) >= log_capacity_blks(r->log));
 }
 
