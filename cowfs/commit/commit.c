@@ -152,24 +152,59 @@ static void price(struct job *j)
 	count_erase_blocks(j);
 }
 
+static uint64_t chunks(const struct extents *x)
+{
+	struct extents_chunk c = { 0 };
+	uint64_t n = 0;
+
+	while (extents_next_chunk(x, &c, CHUNK_BLKS))
+		n++;
+	return n;
+}
+
+/* What the log holds goes home when the ring is short, what was spilled at once. */
+static void estimate_checkpoint(struct job *j)
+{
+	struct commit_report *r = &j->rep;
+	struct log_index *ix = log_index_of(j->log);
+
+	if (r->need_blks > r->room_blks)
+		r->checkpoint = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	log_index_unref(ix);
+	if (r->need_blks > log_capacity_blks(j->log)) {
+		r->spilled = r->need_blks - log_capacity_blks(j->log);
+		r->checkpoint += r->logged + r->zero;
+	}
+	if (r->checkpoint) { /* begin record, home writes, tail record */
+		r->meta += 2;
+		r->flushes += 3;
+		r->write_calls += 2 + r->checkpoint / CHUNK_BLKS + r->logged_extents;
+	}
+}
+
 static void estimate(struct job *j)
 {
 	struct commit_report *r = &j->rep;
+	struct wear_ledger life;
 
 	if (!r->direct && !r->logged && !r->zero) {
 		r->meta = r->erase_blocks = 0;
 		return;
 	}
 	r->estimate = true;
-	if (r->need_blks > r->room_blks) {
-		struct log_index *ix = log_index_of(j->log);
-
-		r->checkpoint = log_index_data_blks(ix) + log_index_zero_blks(ix);
-		log_index_unref(ix);
-	}
-	r->written_bytes = blk_to_bytes(r->direct + r->logged + r->meta + r->checkpoint);
-	r->write_calls = r->direct_extents + r->direct / CHUNK_BLKS + (r->logged + r->meta) / CHUNK_BLKS + 2;
 	r->flushes = 2;
+	r->write_calls = chunks(&j->direct) + (r->logged + r->meta) / CHUNK_BLKS + 2;
+	if (log_wants_open(j->log)) {
+		r->meta += 2;
+		r->flushes += 2;
+		r->write_calls++;
+	}
+	estimate_checkpoint(j);
+	r->written_bytes = blk_to_bytes(r->direct + r->logged + r->meta + r->checkpoint);
+	/* at the speed that this card had in its life so far */
+	log_totals(j->log, &life);
+	if (life.written_bytes)
+		r->writable_ns = (uint64_t)((__uint128_t)r->written_bytes * life.writable_ns / life.written_bytes);
 }
 
 /* ---- write ---- */

@@ -175,10 +175,13 @@ void print_bill(struct json_object *result)
 	item("zero (no payload)", json_u64(r, "zero_blocks"), "");
 	item("log metadata", json_u64(r, "log_metadata_blocks"), "");
 	item("checkpointed", json_u64(r, "checkpoint_blocks"), "");
-	printf("  card: %s%s in %s write calls, %s flushes, %s erase blocks; writable for %.3f s\n",
-	       about, FORMAT_SIZE(json_u64(r, "written_bytes")),
-	       with_commas(json_u64(r, "write_calls")), with_commas(json_u64(r, "flushes")),
-	       with_commas(json_u64(r, "erase_blocks")), json_seconds(r, "writable_seconds"));
+	printf("  card: %s%s in %s write calls, %s flushes, %s erase blocks; ", about,
+	       FORMAT_SIZE(json_u64(r, "written_bytes")), with_commas(json_u64(r, "write_calls")),
+	       with_commas(json_u64(r, "flushes")), with_commas(json_u64(r, "erase_blocks")));
+	if (*about && json_seconds(r, "writable_seconds") == 0)
+		puts("its speed is not known yet");
+	else
+		printf("writable for %s%.3f s\n", about, json_seconds(r, "writable_seconds"));
 	if (json_true(q, "frozen"))
 		printf("  file system frozen for %.1f ms (sync before it %.3f s, freeze call %.1f "
 		       "ms)\n",

@@ -83,6 +83,8 @@ void log_totals(const struct log *l, struct wear_ledger *ret);
 /* Records from the tail to the newest: how many a start-up has to read. */
 uint64_t log_chain_records(const struct log *l);
 const struct log_record *log_newest(const struct log *l);
+/* The next write begins with an open record. */
+bool log_wants_open(const struct log *l);
 /* The newest record is an empty one of this type with these flags, and nothing newer was rejected. */
 bool log_rests(const struct log *l, enum record_type type, uint32_t flags);
 /* A reference to the index of what is committed and not home. */

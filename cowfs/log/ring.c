@@ -151,6 +151,11 @@ struct wear_ledger *log_ledger(struct log *l)
 	return &l->ledger;
 }
 
+bool log_wants_open(const struct log *l)
+{
+	return l->need_open;
+}
+
 bool log_rests(const struct log *l, enum record_type type, uint32_t flags)
 {
 	return !l->need_open && l->newest.type == type && (l->newest.flags & flags) == flags;
