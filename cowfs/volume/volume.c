@@ -6,6 +6,7 @@
 #include "volume/volume.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -254,6 +255,7 @@ static void *commit_thread(void *arg)
 		v->progress.job = (int)t->rq->job;
 		volume_do(v, t->rq, t->res);
 		volume_publish_log(v);
+		malloc_trim(0); /* what a large commit needed is locked memory until it is given back */
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
 		if (t->rq->job != JOB_DRY_RUN)
