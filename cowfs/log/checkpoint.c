@@ -69,6 +69,10 @@ int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks,
 			r = write_home(l, &e, buf, progress, ctx, &done);
 		if (r == 0)
 			r = card_flush(l->base);
+		/* the record on the card is about the base before; without the index nothing else could tell
+		 * that this one is ours, should the tail record fail */
+		if (r == 0)
+			r = ring_base_fingerprint(l, &l->newest.fingerprint);
 	}
 	if (r < 0) {
 		log_index_unref(empty);
