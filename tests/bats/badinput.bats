@@ -450,18 +450,18 @@ all_refuse() {
 	fsck ext4
 }
 
-# A commit whose n-th operation of this kind fails; then all is well again.
+# A commit with checkpoint whose n-th operation of this kind fails; then all is well again.
 commit_fails() {
 	local kind=$1 n=$2 sum
 	random_file "$MNT/a" 3
 	echo "$kind $n" >"$MNT/b"
 	sum=$(tree_sum "$MNT")
 	eio "$kind" "$n" "${3:-1}"
-	run --separate-stderr cow commit
+	run --separate-stderr cow commit --checkpoint
 	echo "$kind $n: exit $status, $output $stderr"
 	if [ "$status" = 0 ]; then
 		# there are not that many
-		[ "$n" -gt 1 ] || return
+		[ "$n" -gt 4 ] || return
 		eio off
 		return 0
 	fi
@@ -480,7 +480,7 @@ commit_fails() {
 	protect with_shim
 	echo one >"$MNT/one"
 	cow commit
-	for n in 0 1 2 3 5 8 13; do
+	for n in 0 1 2 3 5 6 7 8 9 10 13; do
 		commit_fails write "$n"
 		sum=$(tree_sum "$MNT")
 		cow commit
@@ -500,7 +500,7 @@ commit_fails() {
 	protect with_shim
 	echo one >"$MNT/one"
 	cow commit
-	for n in 0 1 2 3; do
+	for n in 0 1 2 3 4 5 6; do
 		commit_fails flush "$n"
 		sum=$(tree_sum "$MNT")
 		cow commit
@@ -518,7 +518,7 @@ commit_fails() {
 	local kind n before after
 	protect with_shim
 	for kind in write flush; do
-		for n in 0 1 2; do
+		for n in 0 1 2 3 4; do
 			random_file "$MNT/a" 2
 			cow commit
 			before=$(tree_sum "$MNT")
