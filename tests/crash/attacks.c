@@ -13,6 +13,7 @@
 enum { SEEDS = 12 };
 
 static const struct shape PLAIN = { .blks = 24, .full = true };
+static const struct shape LONG = { .blks = 24, .full = true, .segs = 24 };
 
 static void expect(bool ok, const char *what)
 {
@@ -96,6 +97,18 @@ static uint64_t ring_records(struct world *w, uint64_t *ret_same_seq)
 	return n;
 }
 
+static void rot(struct world *w, struct card *c, uint64_t off_bytes)
+{
+	uint8_t b;
+
+	off_bytes += rnd_below(w, 64);
+	if (sim_peek(c, off_bytes, &b, 1) < 0)
+		fail("peek");
+	b ^= (uint8_t)(1 + rnd_below(w, 255));
+	if (sim_poke(c, off_bytes, &b, 1) < 0)
+		fail("poke");
+}
+
 /* A commit of which the n-th flush fails. */
 static void failing_commit(struct world *w, unsigned flush)
 {
@@ -156,6 +169,81 @@ static void sequence(void)
 	}
 }
 
+/* The newest record is whole, but its payload is not: it is passed over, its number is not used again. */
+static void rejected(void)
+{
+	struct world w;
+	uint64_t same;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		struct image old;
+
+		start(&w, &PLAIN, seed);
+		write_run(&w, 3, 3);
+		commit_ok(&w);
+		old = w.n;
+		write_run(&w, 3, 6);
+		commit_ok(&w);
+		rot(&w, w.c.log, log_super(w.log)->ring_off_bytes + blk_to_bytes(log_newest(w.log)->start_lblk));
+		w.tried[w.n_tried++] = old;
+		world_cut(&w, NULL, NULL);
+		expect(w.rep.state == LOG_FELL_BACK, "damaged payload is not noticed");
+		write_run(&w, 3, 1 + seed % 4);
+		commit_ok(&w);
+		ring_records(&w, &same);
+		expect(!same, "two records have one sequence number");
+		write_run(&w, 2, 2);
+		commit_ok(&w);
+		world_free(&w);
+	}
+}
+
+/*
+ * One block of a resting card rots. What the newest generation wrote is read back at attach, so that there is the
+ * generation before, or a broken log, or an error; never wrong content.
+ */
+static void rotten(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4; seed++) {
+		struct image before;
+		struct cards good;
+		uint64_t ring, blks;
+
+		start(&w, &PLAIN, seed);
+		w.mute = true;
+		for (unsigned b = 16; b < 22; b++)
+			live_free(&w, b);
+		commit_ok(&w);
+		expect(seed % 2 || world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
+		write_run(&w, 3, 3);
+		commit_ok(&w);
+		before = w.n;
+		write_run(&w, 4, 3);
+		live_write(&w, 9, 0);
+		write_run(&w, 16, 6);
+		commit_ok(&w);
+		expect(w.bill.direct == 6, "direct blocks");
+		ring = log_super(w.log)->ring_off_bytes;
+		blks = (uint64_t)log_super(w.log)->seg_count * log_super(w.log)->seg_bytes / COW_BLK_BYTES;
+		w.tried[w.n_tried++] = before;
+		w.rotten = true;
+		cards_clone(&good, &w.c);
+		for (uint64_t i = 0; i < blks + 6; i++) {
+			struct cards c;
+
+			at.variant++;
+			cards_clone(&c, &good);
+			rot(&w, c.log, i < blks ? ring + blk_to_bytes(i) : blk_to_bytes(16 + i - blks));
+			judge(&w, &c);
+		}
+		w.rotten = false;
+		cards_close(&good);
+		world_free(&w);
+	}
+}
+
 static void same_after_doubt(void)
 {
 	struct world w;
@@ -181,19 +269,22 @@ static void same_after_doubt(void)
 
 /* ---- the ring ---- */
 
-/* All is home, but no durable record says so: the ring of the old generations must stand. */
+/* All is home, but no durable record says so: the ring of the old generations must stand. The ring is longer than
+ * what is staged for one write, so that something is written. */
 static void reuse_early(void)
 {
 	static _Alignas(4096) uint8_t data[COW_BLK_BYTES];
 	struct world w;
 
-	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+	for (uint64_t seed = 0; seed < 4; seed++) {
 		struct log_index *ix;
 		unsigned n = 0;
 		int r;
 
-		start(&w, &PLAIN, seed);
+		start(&w, &LONG, seed);
+		w.mute = true;
 		fill(&w);
+		w.mute = false;
 		expect(card_set_writable(w.c.log, true) == 0 && log_prepare(w.log) == 0, "prepare");
 		expect(log_checkpoint(w.log, NULL, NULL, &ix) == 0, "checkpoint");
 		log_index_unref(w.index);
@@ -236,7 +327,7 @@ static void wrap(void)
 
 static void too_big(void)
 {
-	struct shape s = { .blks = MAX_BLKS, .no_classifier = true };
+	struct shape s = { .blks = 64, .no_classifier = true };
 	struct world w;
 	uint64_t ops;
 
@@ -244,10 +335,10 @@ static void too_big(void)
 	write_run(&w, 0, 20);
 	commit_ok(&w);
 	ops = world_ops(&w);
-	write_run(&w, 0, MAX_BLKS);
+	write_run(&w, 0, 64);
 	w.expect = -EFBIG;
 	(void)!world_commit(&w);
-	expect(w.bill.need_blks > MAX_BLKS && w.bill.room_blks && w.bill.room_blks < w.bill.need_blks, "no numbers");
+	expect(w.bill.need_blks > 64 && w.bill.room_blks && w.bill.room_blks < w.bill.need_blks, "no numbers");
 	expect(world_ops(&w) == ops, "a commit that is too big writes");
 	w.expect = 0;
 	world_cut(&w, NULL, NULL);
@@ -258,6 +349,49 @@ static void too_big(void)
 		expect(i == 0 || w.bill.checkpoint, "no checkpoint made room");
 	}
 	world_free(&w);
+}
+
+/*
+ * Payload in free blocks. What they hold is part of a durable generation until a durable tail record says otherwise,
+ * although the file system calls them free: no commit may write them in place before, whatever failed on the way.
+ */
+static void spill(void)
+{
+	static const unsigned kinds[] = { 0, SIM_READ, SIM_WRITE, SIM_FLUSH };
+	struct shape s = { .blks = 64, .full = true };
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 2 * 12 * ARRAY_SIZE(kinds); seed++) {
+		unsigned kind = kinds[seed % 4];
+
+		s.external = seed / 4 % 2;
+		start(&w, &s, seed);
+		w.mute = true;
+		for (unsigned b = 44; b < 64; b++)
+			live_free(&w, b);
+		commit_ok(&w);
+		w.mute = seed >= 2;
+		write_run(&w, 1, 43);
+		commit_ok(&w);
+		expect(w.bill.spilled > 0, "nothing is spilled");
+		w.mute = false;
+		if (kind) {
+			/* all home, and then the record that says so fails: or earlier, or later */
+			at.step++;
+			world_fail_at(&w, kind, 1 + seed / 8, false);
+			(void)!world_checkpoint(&w, RECORD_TAIL, 0);
+		} else if (seed % 3) {
+			world_crash(&w);
+		}
+		/* what was free is used now, and written in place */
+		write_run(&w, 44, 64 - 44);
+		commit_ok(&w);
+		world_crash(&w);
+		w.mute = true;
+		write_run(&w, 3, 4);
+		commit_ok(&w);
+		world_free(&w);
+	}
 }
 
 /* ---- checkpoints ---- */
@@ -489,10 +623,13 @@ const struct attack attacks[] = {
 	{ "revoke", "block logged in N, free in N+1, written in place in N+2", revoked },
 	{ "chain", "record reached the card although its flush failed; then other content", chain },
 	{ "sequence", "a sequence number used again after a failed record", sequence },
+	{ "rejected", "newest record whole, its payload damaged", rejected },
+	{ "rotten", "one block of a resting card rots", rotten },
 	{ "same-after-doubt", "content compared after a failed attempt", same_after_doubt },
 	{ "reuse-early", "ring reused before the record with the new tail is durable", reuse_early },
 	{ "wrap", "ring wraps over a live generation and over records of the last lap", wrap },
 	{ "too-big", "a commit that the ring cannot hold", too_big },
+	{ "spill", "payload in free blocks, which the next commit wants for its own", spill },
 	{ "half-checkpoint", "checkpoint cut half way, then more commits", half_checkpoint },
 	{ "failed-checkpoint", "checkpoint fails, the next commit lies before its remains", failed_checkpoint },
 	{ "cut-checkpoints", "a hundred cuts in a row in the checkpoint of a full ring", cut_checkpoints },

@@ -15,7 +15,7 @@
 
 /* The toy's bitmap: always used, and its content changes whenever the use of a block does. */
 enum { BITMAP_BLK = 0 };
-enum { MAX_BLKS = 64, MAX_TRIED = 12, CONTENTS = 512 };
+enum { MAX_BLKS = 96, MAX_TRIED = 12, CONTENTS = 512 };
 
 /* One generation. A block that is not USE_USED may hold anything. Content 0 is zeroes. */
 struct image {
@@ -31,6 +31,7 @@ struct shape {
 	bool external;	      /* the log on a card of its own */
 	bool no_classifier;
 	bool full; /* all blocks used */
+	bool heavy; /* commits that the ring cannot hold */
 	bool wide; /* more images of each cut */
 };
 
@@ -53,6 +54,8 @@ struct world {
 	struct image live;
 	bool dirty[MAX_BLKS], hole[MAX_BLKS];
 	struct commit_report bill;
+
+	bool rotten; /* images may be broken, or answer with an error, but not wrongly */
 
 	/* cuts */
 	bool mute;     /* no cuts now */
@@ -81,7 +84,7 @@ struct position {
 };
 
 struct totals {
-	uint64_t cuts, images, is_old, is_new, commits, failed, too_big, checkpoints, recoveries,
+	uint64_t cuts, images, is_old, is_new, commits, failed, too_big, checkpoints, recoveries, spills,
 		attaches, wraps, faults, workloads, max_pending;
 };
 
@@ -118,8 +121,8 @@ void world_disarm(struct world *w);
 void world_check_base(struct world *w); /* the base alone is n, durably */
 uint64_t world_ops(const struct world *w);
 
-/* Copies the volume as index and base show it into a static buffer. */
-const uint8_t *volume_read(const struct cards *c, const struct log_index *ix, unsigned blks);
+/* Copies the volume as index and base show it into a static buffer. NULL: read error, if it may be. */
+const uint8_t *volume_read(const struct world *w, const struct cards *c, const struct log_index *ix);
 /* First block used in the image that differs; -1: none. */
 int image_differs(const struct image *im, const uint8_t *volume, unsigned blks);
 const uint8_t *content_of(unsigned content);
@@ -127,6 +130,7 @@ const uint8_t *content_of(unsigned content);
 /* ---- cut.c ---- */
 void hook_cards(struct world *w);   /* from now on every write and flush of them is a cut point */
 void cut_here(struct world *w);	    /* tries images of a cut at this moment */
+void judge(struct world *w, struct cards *c); /* attaches what a cut left and asks the oracle; takes the cards */
 void cards_clone(struct cards *ret, const struct cards *c);
 void cards_close(struct cards *c);
 void cards_account_reset(struct cards *c);

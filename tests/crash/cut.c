@@ -92,37 +92,44 @@ static unsigned find_generation(struct world *w, const uint8_t *volume, const st
 	     w->n_tried, rep->why);
 }
 
-/* Attaches what a cut left and asks the oracle. Takes the cards. */
-static void judge(struct world *w, struct cards *c)
+void judge(struct world *w, struct cards *c)
 {
 	struct log_super super;
 	struct log_open_report rep;
 	struct log_index *ix;
+	const uint8_t *volume;
 	struct log *l;
-	unsigned trouble, gen;
+	unsigned trouble, gen = 0;
 	uint64_t bad = 0, ops = sim_ops(c->base), log_ops = sim_ops(c->log);
 	int r = super_read(c->log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &super, &trouble);
 
 	if (r < 0)
 		fail("super_read: %s", strerror(-r));
 	cards_account_reset(c);
-	r = log_open(&l, c->base, c->log, &super, &rep);
+	r = log_open(&l, c->base, c->log, &super, 0, &rep);
 	if (r < 0)
 		fail("log_open: %s", strerror(-r));
-	if (rep.state == LOG_BROKEN)
+	if (rep.state == LOG_BROKEN && !w->rotten)
 		fail("broken on an honest card: %s", rep.why);
 	ix = log_index_of(l);
-	gen = find_generation(w, volume_read(c, ix, w->shape.blks), &rep);
-	ledger_check(&w->acked, &rep.ledger);
-	if (at.variant % 8 == 0 && (log_verify(l, NULL, NULL, &bad) < 0 || bad))
+	volume = volume_read(w, c, ix);
+	total.images++;
+	if (volume && rep.state != LOG_BROKEN) {
+		gen = find_generation(w, volume, &rep);
+		*(gen ? &total.is_new : &total.is_old) += 1;
+	}
+	if (!w->rotten)
+		ledger_check(&w->acked, &rep.ledger);
+	if (!w->rotten && at.variant % 8 == 0 && (log_verify(l, NULL, NULL, &bad) < 0 || bad))
 		fail("log_verify finds %llu bad blocks", (unsigned long long)bad);
 	if (sim_ops(c->base) != ops || sim_ops(c->log) != log_ops)
 		fail("attach wrote to the card");
 	log_index_unref(ix);
 	log_close(l);
-	total.images++;
-	*(gen ? &total.is_new : &total.is_old) += 1;
-	keep(w, c, gen);
+	if (w->rotten)
+		cards_close(c);
+	else
+		keep(w, c, gen);
 }
 
 /* ---- the images of one cut ---- */

@@ -9,7 +9,7 @@ enum { ROUNDS = 4, STEPS = 14 };
 
 static struct shape random_shape(struct world *w)
 {
-	struct shape s = { .blks = (unsigned)(24 + rnd_below(w, MAX_BLKS - 24 + 1)) };
+	struct shape s = { .blks = (unsigned)(24 + rnd_below(w, 41)) };
 
 	if (rnd_below(w, 4) == 0)
 		s.segs = (unsigned)(6 + rnd_below(w, 3));
@@ -20,6 +20,12 @@ static struct shape random_shape(struct world *w)
 	s.external = rnd_below(w, 6) == 0;
 	s.no_classifier = rnd_below(w, 5) == 0;
 	s.full = rnd_below(w, 8) == 0;
+	s.heavy = rnd_below(w, 3) == 0;
+	if (s.heavy) {
+		s.blks = MAX_BLKS;
+		s.full = s.no_classifier = false;
+		s.segs = s.seg_blks = s.segs_per_eb = 0;
+	}
 	return s;
 }
 
@@ -62,8 +68,17 @@ static void change(struct world *w)
 {
 	static const unsigned sizes[] = { 1, 2, 3, 3, 6, 6, 12, 24, 48 };
 	uint64_t n = 1 + rnd_below(w, sizes[rnd_below(w, ARRAY_SIZE(sizes))]);
-	unsigned blk = (unsigned)rnd_below(w, w->shape.blks);
+	unsigned blk = (unsigned)rnd_below(w, w->shape.blks), b = MAX_BLKS;
 
+	/* all that is used gets new content: more than a small ring holds */
+	if (w->shape.heavy && !rnd_below(w, 3))
+		b = 0;
+	for (; b < w->shape.blks; b++)
+		if (w->live.use[b] == USE_USED) {
+			live_write(w, b, 1 + (unsigned)rnd_below(w, CONTENTS - 1));
+			if (b != BITMAP_BLK && rnd_below(w, 16) == 0)
+				live_free(w, b);
+		}
 	while (n--) {
 		change_block(w, blk);
 		/* runs, mostly */
@@ -97,12 +112,13 @@ static void commit(struct world *w)
 /* Leaves and comes back, the power stays: with or without a checkpoint and the record that says so. */
 static void reattach(struct world *w, bool clean)
 {
-	bool done = clean && world_checkpoint(w, RECORD_TAIL, RECORD_CLEAN) == 0;
+	uint64_t ops = world_ops(w);
+	bool done = clean && world_checkpoint(w, RECORD_TAIL, RECORD_CLEAN) == 0 && world_ops(w) != ops;
 
 	world_close(w);
 	world_open(w);
 	live_revert(w);
-	if (done && w->rep.state != LOG_CLEAN && w->rep.state != LOG_EMPTY && w->rep.state != LOG_RETIRED)
+	if (done && w->rep.state != LOG_CLEAN)
 		fail("not clean after a clean detach: state %d", w->rep.state);
 	if (done && w->rep.live_blks + w->rep.zero_blks)
 		fail("blocks in the log after a clean detach");

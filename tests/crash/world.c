@@ -110,7 +110,8 @@ void world_new(struct world *w, const struct shape *s, uint64_t seed)
 	*w = (struct world){ .shape = *s, .rnd = seed };
 	content_of(1);
 	for (unsigned b = 0; b < s->blks; b++) {
-		w->n.use[b] = b == BITMAP_BLK || s->no_classifier || s->full || rnd_below(w, 2) ? USE_USED : USE_FREE;
+		w->n.use[b] = b == BITMAP_BLK || s->no_classifier || s->full || rnd_below(w, 5) < (s->heavy ? 3 : 2) ?
+				      USE_USED : USE_FREE;
 		if (b != BITMAP_BLK && !s->no_classifier && rnd_below(w, 20) == 0)
 			w->n.use[b] = USE_JOURNAL;
 		w->n.content[b] = (uint16_t)rnd_below(w, CONTENTS);
@@ -137,8 +138,10 @@ uint64_t world_ops(const struct world *w)
 
 /* ---- what the volume shows ---- */
 
-const uint8_t *volume_read(const struct cards *c, const struct log_index *ix, unsigned blks)
+const uint8_t *volume_read(const struct world *w, const struct cards *c, const struct log_index *ix)
 {
+	unsigned blks = w->shape.blks;
+
 	for (uint64_t b = 0, n; b < blks; b += n) {
 		enum log_where where;
 		uint8_t *to = volume + blk_to_bytes(b);
@@ -151,6 +154,8 @@ const uint8_t *volume_read(const struct cards *c, const struct log_index *ix, un
 			r = log_index_read(ix, b, n, to);
 		else
 			r = card_read(c->base, blk_to_bytes(b), to, blk_to_bytes(n));
+		if (r < 0 && w->rotten)
+			return NULL;
 		if (r < 0)
 			fail("read of blocks %llu+%llu, %s: %s", (unsigned long long)b, (unsigned long long)n,
 			     where == LOG_DATA ? "in the log" : "at home", strerror(-r));
@@ -168,7 +173,7 @@ int image_differs(const struct image *im, const uint8_t *v, unsigned blks)
 
 static void check_view(struct world *w, const char *when)
 {
-	int b = image_differs(&w->n, volume_read(&w->c, w->index, w->shape.blks), w->shape.blks);
+	int b = image_differs(&w->n, volume_read(w, &w->c, w->index), w->shape.blks);
 
 	if (b >= 0)
 		fail("%s: block %d of the committed image reads wrong", when, b);
@@ -200,7 +205,7 @@ void world_open(struct world *w)
 	if (r < 0)
 		fail("super_read: %s", strerror(-r));
 	cards_account_reset(&w->c);
-	r = log_open(&w->log, w->c.base, w->c.log, &super, &w->rep);
+	r = log_open(&w->log, w->c.base, w->c.log, &super, 0, &w->rep);
 	if (r < 0)
 		fail("log_open: %s", strerror(-r));
 	if (w->rep.state == LOG_BROKEN)
@@ -209,7 +214,7 @@ void world_open(struct world *w)
 		fail("attach wrote to the card");
 	total.attaches++;
 	w->index = log_index_of(w->log);
-	v = volume_read(&w->c, w->index, blks);
+	v = volume_read(w, &w->c, w->index);
 	for (gen = 0; gen <= w->n_tried; gen++)
 		if (image_differs(gen ? &w->tried[gen - 1] : &w->n, v, blks) < 0)
 			break;
@@ -417,7 +422,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 				     .next = src_next,
 				     .read_sealed = src_read_sealed,
 				     .read_committed = src_read_committed };
-	uint64_t before = log_newest(w->log)->lblk;
+	uint64_t before = log_newest(w->log)->lblk, ops = world_ops(w);
 	struct log_index *ix = NULL;
 	int r;
 
@@ -431,9 +436,10 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		live_write(w, BITMAP_BLK, 1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) % (CONTENTS - 1));
 	w->tried[w->n_tried++] = w->live;
 	r = commit_run(w->log, w->c.base, &src, opt, publish, w, &w->bill, &ix);
-	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu, zero %llu, checkpoint %llu, newest %llu at %llu",
+	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu), zero %llu, checkpoint %llu, newest %llu at %llu",
 	    r < 0 ? strerror(-r) : "ok", (unsigned long long)w->bill.dirty, (unsigned long long)w->bill.skipped_same,
-	    (unsigned long long)w->bill.direct, (unsigned long long)w->bill.logged, (unsigned long long)w->bill.zero,
+	    (unsigned long long)w->bill.direct, (unsigned long long)w->bill.logged,
+	    (unsigned long long)w->bill.spilled, (unsigned long long)w->bill.zero,
 	    (unsigned long long)w->bill.checkpoint, (unsigned long long)log_newest(w->log)->seq,
 	    (unsigned long long)log_newest(w->log)->lblk);
 	check_outcome(w, "commit", r);
@@ -448,6 +454,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		return r;
 	}
 	total.commits++;
+	total.spills += w->bill.spilled > 0;
 	total.wraps += log_newest(w->log)->lblk < before;
 	if (ix) {
 		log_index_unref(w->index);
@@ -455,7 +462,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	}
 	w->n = w->live;
 	w->n_tried = 0;
-	w->acked = log_newest(w->log)->ledger;
+	if (world_ops(w) != ops)
+		w->acked = log_newest(w->log)->ledger;
 	memset(w->dirty, 0, sizeof(w->dirty));
 	memset(w->hole, 0, sizeof(w->hole));
 	check_view(w, "after a commit");
@@ -481,10 +489,11 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 	world_disarm(w);
 	if (r == 0) {
 		total.checkpoints++;
-		w->acked = log_newest(w->log)->ledger;
 		world_check_base(w);
-		if (world_ops(w) != ops)
+		if (world_ops(w) != ops) {
+			w->acked = log_newest(w->log)->ledger;
 			w->n_tried = 0; /* its record is newer than theirs: they are dead */
+		}
 		w->last = 0;
 	}
 	cut_here(w);
