@@ -376,15 +376,6 @@ static int plan_spill(struct job *j)
 	return -EFBIG;
 }
 
-static bool spill_is_live(const struct log *log)
-{
-	struct log_index *ix = log_index_of((struct log *)log);
-	bool live = log_index_spilled_blks(ix);
-
-	log_index_unref(ix);
-	return live;
-}
-
 /* The card is writable. */
 static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 		     struct log_index **ret_index)
@@ -393,7 +384,7 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 
 	if (r == 0)
 		r = log_prepare(j->log);
-	if (r == 0 && (spill_is_live(j->log) || j->rep.need_blks > log_room_blks(j->log)))
+	if (r == 0 && (log_spilled(j->log) || j->rep.need_blks > log_room_blks(j->log)))
 		r = checkpoint(j->log, j->opt, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
 	if (r < 0)
 		return r;

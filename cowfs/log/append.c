@@ -140,7 +140,7 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 	int r;
 
 	/* one spill at a time: the blocks of an older one must not be a target of anything before its tail (R10) */
-	if (!l->at.active || blks > STAGE_BLKS || log_index_spilled_blks(l->index))
+	if (!l->at.active || blks > STAGE_BLKS || l->spilled)
 		return -EINVAL;
 	crc_blocks(data, blks, crc);
 	r = card_write(l->base, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
@@ -242,6 +242,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		goto fail;
 	}
 	record_accept(l, &rec);
+	l->spilled |= a->spilled_blks > 0;
 	l->home_done = !a->logged_blks && !a->zero_blks && l->home_done;
 	l->doubt = false;
 	log_index_unref(l->index);
@@ -265,6 +266,11 @@ void log_abort(struct log *l)
 	l->stage_blks = 0;
 	l->need_open = true;
 	l->doubt = true;
+}
+
+bool log_spilled(const struct log *l)
+{
+	return l->spilled;
 }
 
 bool log_doubt(const struct log *l)

@@ -606,6 +606,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 		l->cursor = (l->newest.lblk + 1) % l->ring_blks;
 		l->need_open = rep.rejected || rep.base_changed || rep.clone || !(l->newest.flags & RECORD_CLEAN);
 		l->doubt = rep.rejected;
+		l->spilled = log_index_spilled_blks(l->index);
 		l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
 	}
 	rep.newest = l->newest;

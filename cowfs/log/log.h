@@ -112,9 +112,12 @@ int log_begin(struct log *l) MUST_CHECK;
 int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
 int log_add_zero(struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
 /* Payload that the ring cannot hold goes to blocks [to_blk, to_blk + blks) of the volume, which are free in the committed
- * and in the sealed file system and no direct target. -EINVAL while the index still has spilled blocks: a checkpoint
- * and its tail record come first. */
+ * and in the sealed file system and no direct target. -EINVAL while there is a spill already: a checkpoint and its
+ * tail record come first. */
 int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk, const void *data) MUST_CHECK;
+/* Blocks that both file systems call free hold payload of the newest generation, until a tail record that is durable
+ * says that it is home: nothing may be written in place before (R10). */
+bool log_spilled(const struct log *l);
 /* Notes blocks that the caller has written (or will write before log_end) in place. */
 int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
 /* Descriptor blocks; FLUSH of base and log; record; FLUSH. On 0 the generation is durable and *ret_index is a new

@@ -68,6 +68,7 @@ void record_accept(struct log *l, const struct log_record *rec)
 	if (rec->tail_seq == rec->seq) {
 		l->tail_lblk = rec->start_lblk;
 		l->chain_records = 0;
+		l->spilled &= rec->type == RECORD_CHECKPOINT; /* a copy still needs what it copies */
 	}
 	l->chain_records++;
 	l->cursor = (rec->lblk + 1) % l->ring_blks;

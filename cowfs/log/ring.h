@@ -38,6 +38,7 @@ struct log {
 	bool settled;	     /* what was read at open is durable: a FLUSH came since */
 	bool need_open;	     /* rule 3: an open record comes before any other write */
 	bool doubt;	     /* an attempt failed since the last good commit: rule 8 */
+	bool spilled;	     /* payload lies in free blocks, and no durable tail has passed it (R10) */
 	bool home_done;	     /* all of the index is home and flushed; the tail may pass newest */
 	struct log_record newest; /* seq 0: none yet */
 	uint64_t tail_lblk;  /* start of the oldest group still needed, by the newest durable record */

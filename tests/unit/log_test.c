@@ -664,6 +664,37 @@ static void test_ring_room(void **state)
 	free(r.data);
 }
 
+/* R10: what was spilled stays reserved until the tail record, not only until the checkpoint. */
+static void test_spill_is_reserved(void **state)
+{
+	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
+	struct log_index *ix;
+
+	(void)state;
+	r.c = formatted(&r.super);
+	ring_open(&r);
+	assert_int_equal(log_prepare(r.log), 0);
+	assert_int_equal(log_begin(r.log), 0);
+	assert_int_equal(log_add_spilled(r.log, 3, 2, 100, r.data), 0);
+	assert_false(log_spilled(r.log));
+	assert_int_equal(log_end(r.log, CAUSE_MANUAL, 0, &ix), 0);
+	log_index_unref(ix);
+	assert_true(log_spilled(r.log));
+	ring_attach_again(&r);
+	assert_true(log_spilled(r.log));
+	assert_int_equal(log_checkpoint(r.log, NULL, NULL, &ix), 0);
+	log_index_unref(ix);
+	assert_true(log_spilled(r.log));
+	assert_int_equal(log_begin(r.log), 0);
+	assert_int_equal(log_add_spilled(r.log, 7, 1, 101, r.data), -EINVAL);
+	log_abort(r.log);
+	assert_int_equal(log_prepare(r.log), 0); /* its record carries the tail */
+	assert_false(log_spilled(r.log));
+	log_close(r.log);
+	card_close(r.c);
+	free(r.data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -674,6 +705,7 @@ int main(void)
 		cmocka_unit_test(test_plan_alignment),	    cmocka_unit_test(test_plan_limits),
 		cmocka_unit_test(test_super_copies),	    cmocka_unit_test(test_super_newest_copy),
 		cmocka_unit_test(test_super_other_sizes),   cmocka_unit_test(test_ring_room),
+		cmocka_unit_test(test_spill_is_reserved),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
