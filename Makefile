@@ -8,6 +8,11 @@ prefix  ?= /usr
 sbindir ?= $(prefix)/sbin
 bindir  ?= $(prefix)/bin
 mandir  ?= $(prefix)/share/man
+docdir  ?= $(prefix)/share/doc/cowfs
+unitdir ?= $(prefix)/lib/systemd/system
+bashdir ?= $(prefix)/share/bash-completion/completions
+# where mount(8) looks for helpers: /sbin, which is /usr/sbin today. Where it is not: mountdir=/sbin
+mountdir ?= $(if $(filter /usr,$(prefix)),$(sbindir),/sbin)
 comma   := ,
 B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)
 Q       := $(if $(V),,@)
@@ -28,9 +33,10 @@ ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_
 ALL_LIBS   = $(PKG_LIBS) -pthread
 
 LIB_SRC  := $(sort $(wildcard cowfs/*/*.c))
-PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c
+PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c cowfs/mount.c cowfs/umount.c
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/obj/%.o)
 PROGS    := $(B)/cowfs $(B)/cowctl
+HELPERS  := $(B)/mount.cowfs $(B)/umount.cowfs
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
@@ -39,7 +45,9 @@ TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 MAN      := $(sort $(wildcard docs/*.[1-8]))
-SHELL_SRC = $(sort $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash initramfs/* systemd/*.shutdown) .ci/run)
+UNITS    := $(sort $(wildcard systemd/*.service systemd/*.timer systemd/*.target systemd/*.mount))
+SHELL_SRC = $(sort $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash initramfs/* systemd/*.shutdown \
+	    cowfs/*.bash) .ci/run)
 
 # One list for the whole project: what builds it, what tests it.
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
@@ -70,7 +78,7 @@ deps:
 	echo "deps: installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
 	apt-get -qq update && apt-get -qq -y --no-install-recommends install $$missing >/dev/null
 
-all: $(PROGS) $(UNIT_BIN) $(TOOL_BIN) $(SHIM) $(if $(CRASH_SRC),$(B)/tests/crash)
+all: $(PROGS) $(HELPERS) $(UNIT_BIN) $(TOOL_BIN) $(SHIM) $(if $(CRASH_SRC),$(B)/tests/crash)
 
 $(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -82,6 +90,11 @@ $(B)/libcowfs.a: $(LIB_OBJ)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(PROGS): $(B)/%: $(B)/obj/cowfs/%.o $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+
+$(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/%.o $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
@@ -153,12 +166,25 @@ lint:
 # ---- install ----
 
 install: all
-	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(mandir)/man8
-	install -m 755 $(PROGS) $(DESTDIR)$(sbindir)/
-	install -m 644 $(MAN) $(DESTDIR)$(mandir)/man8/
+	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(mountdir) $(DESTDIR)$(mandir)/man5 $(DESTDIR)$(mandir)/man8 \
+		$(DESTDIR)$(docdir) $(DESTDIR)$(unitdir) $(DESTDIR)$(bashdir) $(DESTDIR)/etc/cowfs
+	install -m 755 $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
+	for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
+		ln -sf $(sbindir)/$$h $(DESTDIR)$(mountdir)/$$h || exit 1; done
+	for m in $(MAN); do install -m 644 $$m $(DESTDIR)$(mandir)/man$${m##*.}/ || exit 1; done
+	ln -sf mount.cowfs.8 $(DESTDIR)$(mandir)/man8/umount.cowfs.8
+	install -m 644 systemd/cowfs.conf.example $(DESTDIR)$(docdir)/
+	install -m 644 cowfs/completion.bash $(DESTDIR)$(bashdir)/cowctl
+	for u in $(UNITS); do sed 's|/usr/sbin/|$(sbindir)/|' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
+		chmod 644 $(DESTDIR)$(unitdir)/$${u##*/} || exit 1; done
 
 uninstall:
-	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(patsubst docs/%,$(DESTDIR)$(mandir)/man8/%,$(MAN))
+	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(HELPERS:$(B)/%=$(DESTDIR)$(sbindir)/%) \
+		$(HELPERS:$(B)/%=$(DESTDIR)$(mountdir)/%) \
+		$(foreach m,$(MAN),$(DESTDIR)$(mandir)/man$(lastword $(subst ., ,$(m)))/$(notdir $(m))) \
+		$(DESTDIR)$(mandir)/man8/umount.cowfs.8 $(DESTDIR)$(docdir)/cowfs.conf.example $(DESTDIR)$(bashdir)/cowctl \
+		$(UNITS:systemd/%=$(DESTDIR)$(unitdir)/%)
+	-rmdir $(DESTDIR)$(docdir) $(DESTDIR)/etc/cowfs 2>/dev/null
 
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

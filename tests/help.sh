@@ -10,7 +10,18 @@ bad=0
 
 # options of a help text on stdin, with their arguments
 help_options() {
-	sed -n 's/^  --\([a-z-]*\) *\([A-Z][A-Z|N%]*\)\{0,1\} .*/\1 \2/p' | sed 's/ *$//' | sort
+	sed -n -E 's/^  --([a-z-]*) ?([A-Z][A-Z|N%]*|[a-z]+(\|[a-z]+)+)? .*/\1 \2/p' | sed 's/ *$//' | sort
+}
+
+# "name argument default" of the volume options of a help text on stdin: "  --ram SIZE|N%  ... (default: 50%)"
+volume_options() {
+	sed -n -E 's/^  -?-?([a-z-]+)[ =]([^ ]+) .*\(default: (.*)\)$/\1 \2 \3/p'
+}
+
+# the same of a manual on stdin
+man_volume_options() {
+	awk '/^\.It (Fl -|Cm )/ { sub(/^\.It (Fl -|Cm )/, ""); sub(/ (Ns = Ns|No =)? ?Ar /, " "); item = $0 }
+		/^The default is / && item != "" { sub(/^The default is (the )?/, ""); sub(/\.$/, ""); print item " " $0; item = "" }'
 }
 
 # options of a part of a manual on stdin
@@ -44,5 +55,22 @@ for c in $commands; do
 	compare "cowctl $c" "$("$build/cowctl" "$c" --help | help_options)" "$all"
 	compare "operand of cowctl $c" "$("$build/cowctl" "$c" --help | sed -n '1s/.*\.\.\. *//p')" \
 		"$(sed -n "s/^\.Ss $c *//p" "$man" | sed 's/\\&$//')"
+done
+
+# the table of volume options: the same in every help, and in every manual
+table=$("$build/mount.cowfs" --help | volume_options)
+[ "$(echo "$table" | wc -l)" -ge 7 ] || { echo "no volume options found in the help" >&2; bad=1; }
+compare "volume options of cowfs" "$("$build/cowfs" --help | volume_options)" "$table"
+compare "volume options of cowctl attach" "$("$build/cowctl" attach --help | volume_options)" "$table"
+compare "volume options in cowfs.8" "$table" "$(man_volume_options <"$root/docs/cowfs.8")"
+compare "volume options in cowctl.8" "$table" "$(man_part "$man" attach | man_volume_options)"
+compare "volume options in mount.cowfs.8" "$table" "$(man_volume_options <"$root/docs/mount.cowfs.8")"
+compare "volume options in cowfs.conf.5" "$table" "$(man_volume_options <"$root/docs/cowfs.conf.5")"
+compare "keys of cowfs.conf.example" "$(echo "$table" | cut -d' ' -f1 | sort)" \
+	"$(sed -n 's/^#\{0,1\}\([a-z-]*\) = .*/\1/p' "$root/systemd/cowfs.conf.example" | sort -u)"
+for helper in mount.cowfs umount.cowfs; do
+	for flag in $("$build/$helper" --help | sed -n 's/^  -\([a-z]\) .*/\1/p' | grep -v h); do
+		grep -q "^\.Fl .*\<$flag\>" "$root/docs/mount.cowfs.8" || { echo "$helper -$flag is not in its manual" >&2; bad=1; }
+	done
 done
 exit $bad

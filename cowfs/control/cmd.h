@@ -77,6 +77,8 @@ void progress_start(struct progress *p);
 void progress_show(struct progress *p, const char *phase, uint64_t done_bytes,
 		   uint64_t total_bytes);
 void progress_end(struct progress *p);
+/* A client_event; ctx is a struct progress. */
+void progress_event(void *ctx, struct json_object *event);
 
 /* ---- offline.c: card and log of a volume that no daemon serves ---- */
 

@@ -30,15 +30,6 @@ static int explain(const struct options *o, struct json_object *answer)
 	return exit >= EXIT_FAILED && exit <= EXIT_NOT_RUNNING ? (int)exit : EXIT_FAILED;
 }
 
-static void on_event(void *ctx, struct json_object *event)
-{
-	bool waiting = !strcmp(json_text(event, "event"), "waiting");
-
-	progress_show(ctx, waiting ? "waiting" : json_text(event, "phase"),
-		      blk_to_bytes(json_u64(event, "done_blocks")),
-		      blk_to_bytes(json_u64(event, "total_blocks")));
-}
-
 /* Opens, asks, explains a failure. EXIT_OK with the answer, which the caller puts. c stays open. */
 static int ask(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret)
@@ -51,7 +42,7 @@ static int ask(struct client *c, const struct options *o, const struct request *
 	if (client_open(c, which(o), &err) < 0)
 		return cmd_fail(o, err.exit, err.error, "%s", err.why);
 	progress_start(&progress);
-	answer = client_call(c, rq, on_event, &progress, &err);
+	answer = client_call(c, rq, progress_event, &progress, &err);
 	progress_end(&progress);
 	if (!answer) {
 		client_close(c);

@@ -128,8 +128,11 @@ static char *next_line(char *str, int size, void *ctx)
 	ssize_t n = p->error ? -1 : getline(&p->buf, &p->buf_bytes, p->f);
 	char *text;
 
-	if (n < 0)
+	if (n < 0) {
+		if (!p->error && ferror(p->f))
+			p->error = -errno;
 		return NULL;
+	}
 	p->line++;
 	if (strlen(p->buf) != (size_t)n) {
 		bad(p, "a zero byte: this is no text");
@@ -207,8 +210,6 @@ int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t w
 	}
 	if (!p.error && line < 0)
 		p.error = -ENOMEM;
-	if (!p.error && ferror(f))
-		p.error = -EIO;
 	free(p.buf);
 	if (p.error) {
 		conf_free(c);

@@ -47,3 +47,12 @@ void progress_end(struct progress *p)
 		fputs("\r\033[K", stderr);
 	p->shown = false;
 }
+
+void progress_event(void *ctx, struct json_object *event)
+{
+	bool waiting = !strcmp(json_text(event, "event"), "waiting");
+
+	progress_show(ctx, waiting ? "waiting" : json_text(event, "phase"),
+		      blk_to_bytes(json_u64(event, "done_blocks")),
+		      blk_to_bytes(json_u64(event, "total_blocks")));
+}

@@ -1,0 +1,68 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+# Completion of cowctl for bash. Commands and options come from cowctl's own help, so that there is no second list
+# of them; volumes come from the run directory, devices from /dev.
+
+_cowctl_commands() {
+	"$1" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p'
+}
+
+# "--name argument" of a command, one per line
+_cowctl_options() {
+	"$1" "$2" --help 2>/dev/null | sed -n -E 's/^  (--[a-z-]+)( [^ ]+)?  *.*/\1\2/p'
+}
+
+_cowctl_volumes() {
+	local d
+	for d in "${COWFS_RUNDIR:-/run/cowfs}"/*/control; do
+		[ -S "$d" ] || continue
+		d=${d%/control}
+		printf '%s\n' "${d##*/}"
+	done
+}
+
+# Block devices, and folders on the way to them.
+_cowctl_devices() {
+	local f
+	compgen -f -- "${1:-/dev/}" | while read -r f; do
+		[ ! -b "$f" ] && [ ! -d "$f" ] || printf '%s\n' "$f"
+	done
+}
+
+# What may stand for an argument that the help calls $1.
+_cowctl_values() {
+	case $1 in
+	DEVICE) _cowctl_devices "$2" ;;
+	NAME | '[N]') compgen -W "$(_cowctl_volumes)" -- "$2" ;;
+	'[COMMAND]') compgen -W "$(_cowctl_commands "$3")" -- "$2" ;;
+	SIZE*) compgen -W "32M 64M 128M 256M 512M 1G" -- "$2" ;;
+	*'|'*) compgen -W "${1//|/ }" -- "$2" ;;
+	esac
+}
+
+_cowctl() {
+	local cowctl=$1 cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-} arg
+	# "--name=value" comes as three words
+	if [ "$cur" = = ]; then
+		cur=''
+	elif [ "$prev" = = ]; then
+		prev=${COMP_WORDS[COMP_CWORD - 2]}
+	fi
+	if [ "$COMP_CWORD" = 1 ]; then
+		mapfile -t COMPREPLY < <(compgen -W "$(_cowctl_commands "$cowctl") --help --version" -- "$cur")
+		return
+	fi
+	if [[ $cur == -* ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$(_cowctl_options "$cowctl" "$command" | cut -d' ' -f1)" -- "$cur")
+		return
+	fi
+	if [[ $prev == --* ]]; then
+		arg=$(_cowctl_options "$cowctl" "$command" | sed -n "s/^$prev //p")
+	fi
+	# not the argument of an option: the operand
+	[ -n "${arg-}" ] || arg=$("$cowctl" "$command" --help 2>/dev/null | sed -n '1s/.*\.\.\. *//p')
+	mapfile -t COMPREPLY < <(_cowctl_values "$arg" "$cur" "$cowctl")
+	[ "$arg" != DEVICE ] || compopt -o filenames 2>/dev/null
+}
+
+complete -F _cowctl cowctl

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* What the mount helpers share: programs that they run, mounts of a device, the end of a volume. */
+#ifndef COWFS_CONTROL_LEAVE_H
+#define COWFS_CONTROL_LEAVE_H
+
+#include "control/client.h"
+
+/* Runs a program and waits. Its exit status; 127 it cannot be run, 128 + n ended by a signal. */
+int leave_run(const char *const argv[]) MUST_CHECK;
+
+/* The mount that was made last on dir, of source; either may be NULL: any. Buffers of PATH_MAX for
+ * what it is on and of; NULL: not wanted. */
+bool leave_find_mount(const char *dir, const char *source, char *ret_dir, char *ret_source);
+
+/*
+ * Detaches a volume, with progress on a terminal, and waits until its device is free; changes are
+ * committed or dropped as its on-detach says, or dropped. While it is still in use it is asked
+ * again for patience_ms: the last user may be about to leave. EXIT_OK, or *err (-EBUSY in use).
+ */
+enum exit_code leave_volume(const char *name, bool discard, unsigned patience_ms,
+			    struct client_error *err) MUST_CHECK;
+
+#endif

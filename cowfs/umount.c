@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * umount.cowfs: what umount(8) calls for a volume that mount.cowfs has mounted. Unmounts, then
+ * detaches; what is in RAM is committed or dropped as the volume's on-detach says.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/msg.h"
+#include "control/leave.h"
+
+#define EXIT_MOUNT 32 /* of umount(8) */
+#define PATIENCE_MS 5000
+#define LAZY_PATIENCE_MS 500
+
+struct helper {
+	const char *what; /* directory, loop device or the protected device */
+	bool verbose, lazy;
+	char flags[16]; /* for umount(8), "-..." */
+	char dir[PATH_MAX], loop[PATH_MAX];
+	char name[RUNDIR_NAME_BYTES]; /* "": its daemon is gone */
+};
+
+static PRINTF(2, 3) int fail(int exit, const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("umount.cowfs: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return exit;
+}
+
+static void help(void)
+{
+	puts("usage: umount.cowfs DIR|DEVICE [-flnrvhV]\n"
+	     "Unmounts a volume that 'mount -t cowfs' has mounted, and detaches it. Called by "
+	     "umount(8).\n\n"
+	     "  -f  force, -n no utab, -r read-only if busy: as umount(8)\n"
+	     "  -l  lazily: the volume stays attached if it is still in use\n"
+	     "  -v  tell what is done\n"
+	     "  -h  show this help\n"
+	     "  -V  show the version\n\n"
+	     "Exit codes: 0 ok, 1 failed (unmounted, but still attached), 2 usage; else that of "
+	     "umount(8).");
+}
+
+static int take_flags(struct helper *h, int argc, char **argv, int *i)
+{
+	size_t n = strlen(h->flags);
+
+	for (const char *c = argv[*i] + 1; *c; c++) {
+		if (*c == 't') { /* the type, with its argument */
+			*i += !c[1] && *i + 1 < argc;
+			return EXIT_OK;
+		}
+		if (!strchr("flnrvc", *c) || n + 2 > sizeof(h->flags))
+			return fail(EXIT_USAGE, "unknown option -%c (try 'umount.cowfs -h')", *c);
+		h->lazy |= *c == 'l';
+		h->verbose |= *c == 'v';
+		if (!strchr(h->flags, *c))
+			h->flags[n++] = *c;
+	}
+	return EXIT_OK;
+}
+
+static int take_arguments(struct helper *h, int argc, char **argv)
+{
+	int exit = EXIT_OK;
+
+	for (int i = 1; i < argc && exit == EXIT_OK; i++) {
+		if (argv[i][0] == '-' && argv[i][1])
+			exit = take_flags(h, argc, argv, &i);
+		else if (h->what)
+			exit = fail(EXIT_USAGE, "too many arguments at %s", argv[i]);
+		else
+			h->what = argv[i];
+	}
+	if (exit == EXIT_OK && !h->what)
+		exit = fail(EXIT_USAGE, "usage: umount.cowfs DIR (try 'umount.cowfs -h')");
+	return exit;
+}
+
+/* The loop device of an attached volume, "" if it does not answer. */
+static void find_loop(struct helper *h)
+{
+	struct client_error err;
+	struct json_object *status = client_status_file(h->name, &err);
+	const char *text = json_object_get_string(json_object_object_get(status, "loop"));
+
+	snprintf(h->loop, sizeof(h->loop), "%s", text ? text : "");
+	json_object_put(status);
+}
+
+static int find_mount(struct helper *h)
+{
+	struct stat st;
+	bool found;
+
+	if (stat(h->what, &st) == 0 && S_ISBLK(st.st_mode)) {
+		client_find_device(h->what, h->name);
+		if (*h->name)
+			find_loop(h);
+		found = *h->loop && leave_find_mount(NULL, h->loop, h->dir, NULL);
+	} else {
+		if (!realpath(h->what, h->dir)) /* a file system in trouble */
+			snprintf(h->dir, sizeof(h->dir), "%s", h->what);
+		found = leave_find_mount(h->dir, NULL, NULL, h->loop);
+		if (found)
+			client_find_device(h->loop, h->name);
+	}
+	return found ? EXIT_OK : fail(EXIT_MOUNT, "%s is not mounted", h->what);
+}
+
+static int do_umount(const struct helper *h)
+{
+	const char *argv[] = {"umount", "-i", h->dir, NULL, NULL};
+
+	if (h->flags[1])
+		argv[3] = h->flags;
+	return leave_run(argv);
+}
+
+static int detach(const struct helper *h)
+{
+	char dir[PATH_MAX];
+	struct client_error err;
+
+	if (!*h->name)
+		return fail(
+			EXIT_FAILED,
+			"%s is unmounted, but nobody serves %s any more: what was not committed "
+			"is lost",
+			h->dir, h->loop);
+	if (leave_find_mount(NULL, h->loop, dir, NULL)) {
+		fprintf(stderr, "umount.cowfs: volume %s stays attached: it is mounted on %s\n",
+			h->name, dir);
+		return EXIT_OK;
+	}
+	if (h->verbose)
+		printf("umount.cowfs: %s is unmounted, detaching volume %s\n", h->dir, h->name);
+	if (leave_volume(h->name, false, h->lazy ? LAZY_PATIENCE_MS : PATIENCE_MS, &err) == EXIT_OK)
+		return EXIT_OK;
+	return fail(EXIT_FAILED,
+		    "%s is unmounted, but volume %s stays attached, with its changes in RAM: %s. "
+		    "Later: cowctl detach %s",
+		    h->dir, h->name, err.why, h->name);
+}
+
+int main(int argc, char **argv)
+{
+	static struct helper h = {.flags = "-"};
+	int exit;
+
+	msg_set_prog("umount.cowfs");
+	if (argc == 2 && (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))) {
+		help();
+		return EXIT_OK;
+	}
+	if (argc == 2 && (!strcmp(argv[1], "-V") || !strcmp(argv[1], "--version"))) {
+		puts("cowfs " COWFS_VERSION);
+		return EXIT_OK;
+	}
+	exit = take_arguments(&h, argc, argv);
+	if (exit == EXIT_OK)
+		exit = find_mount(&h);
+	if (exit == EXIT_OK)
+		exit = do_umount(&h);
+	if (exit == EXIT_OK)
+		exit = detach(&h);
+	return exit;
+}

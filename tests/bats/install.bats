@@ -1,0 +1,93 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
+# What is installed, the unit, and completion for bash.
+# bats file_tags=commands
+
+load lib
+
+top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
+
+@test "make install and uninstall: DESTDIR and prefix" {
+	local f
+	local -a files=(usr/local/sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs}
+		usr/local/share/man/man8/{cowctl,cowfs,mount.cowfs,umount.cowfs}.8 usr/local/share/man/man5/cowfs.conf.5
+		usr/local/share/doc/cowfs/cowfs.conf.example usr/local/share/bash-completion/completions/cowctl
+		usr/local/lib/systemd/system/cowfs@.service)
+	# no more than what is built already
+	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
+	for f in "${files[@]}"; do
+		[ -s "$T/dest/$f" ] || { echo "missing: $f"; return 1; }
+	done
+	grep -q '^ExecStart=/usr/local/sbin/cowfs ' "$T/dest/usr/local/lib/systemd/system/cowfs@.service"
+	run ! grep -rl '/usr/sbin/' "$T/dest/usr/local/lib"
+	# beside the daemon, which they look for there
+	[ "$(readlink "$T/dest/sbin/mount.cowfs")" = /usr/local/sbin/mount.cowfs ]
+	[ "$(readlink "$T/dest/sbin/umount.cowfs")" = /usr/local/sbin/umount.cowfs ]
+	run -0 make -C "$(top)" -s uninstall DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
+	[ -z "$(find "$T/dest" ! -type d)" ]
+	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/usr" B="$COWFS_BUILD"
+	"$T/usr/usr/sbin/mount.cowfs" -V
+	[ ! -e "$T/usr/sbin" ]
+}
+
+@test "the unit: systemd-analyze verify" {
+	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
+	sed "s|/usr/sbin/|$COWFS_BUILD/|" "$(top)/systemd/cowfs@.service" >"$T/cowfs@.service"
+	run -0 systemd-analyze verify --man=no "$T/cowfs@.service"
+	# one line at most, and that is meant
+	[[ $output != *$'\n'* && ( -z $output || $output == *"Unit uses KillMode=none"* ) ]]
+}
+
+# completes the words; the last one is under the cursor
+complete_words() {
+	# shellcheck disable=SC1091
+	source "$(top)/cowfs/completion.bash"
+	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+	_cowctl "$COWFS_BUILD/cowctl" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+	printf '%s\n' "${COMPREPLY[@]}"
+}
+
+# $1 what must come out, sorted; then the words
+completes() {
+	local want=$1
+	shift
+	run -0 complete_words "$@"
+	echo "$*: $output"
+	[ "$(sort <<<"$output" | xargs)" = "$want" ]
+}
+
+# $1 must be among what comes out
+offers() {
+	local want=$1
+	shift
+	run -0 complete_words "$@"
+	grep -qxF -- "$want" <<<"$output"
+}
+
+@test "completion: commands, options, values, volumes, devices" {
+	offers status cowctl ''
+	completes 'check commit' cowctl c
+	completes 'format' cowctl fo
+	completes '--read-ahead' cowctl attach --re
+	completes '--checkpoint' cowctl commit --check
+	completes 'commit discard' cowctl attach --on-detach ''
+	completes 'discard' cowctl attach --on-detach d
+	completes 'discard' cowctl attach --on-detach = d
+	completes 'commit fail' cowctl attach --pressure =
+	completes '64M' cowctl attach /dev/null --ram 6
+	completes 'detach discard' cowctl help d
+	completes '' cowctl attach /dev/nul
+	completes '' cowctl status ''
+	completes '' cowctl nonsense ''
+	card_make ext4 60 100
+	cow format "$CARD"
+	offers "$CARD" cowctl format "$CARD"
+	offers "$CARD" cowctl attach ''
+	attach
+	mkdir "$COWFS_RUNDIR/dead" # of a daemon that left no socket
+	completes 'vol' cowctl status ''
+	completes 'vol' cowctl detach --discard v
+	completes '' cowctl commit x
+	detach
+}

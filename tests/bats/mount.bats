@@ -1,0 +1,518 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
+# mount -t cowfs, umount, fstab and cowfs.conf: as one lives with it.
+# bats file_tags=commands
+
+load lib
+
+# mount(8) looks for helpers in /sbin only, and keeps its notes in /run/mount: here both are private.
+setup() {
+	cow_setup || return
+	export COWFS_CONF=$T/cowfs.conf
+	FSTAB=$T/fstab
+	background unshare -m --propagation private sleep 1000
+	HOLDER=$BG
+	wait_for 10 holder_ready
+	mkdir "$T/sbin"
+	# shellcheck disable=SC2016
+	ns sh -c 'mount -t tmpfs none "$1" && mkdir "$1/up" "$1/work" &&
+		mount -t overlay none -o "lowerdir=$2,upperdir=$1/up,workdir=$1/work" "$2" &&
+		ln -s "$COWFS_BUILD/mount.cowfs" "$COWFS_BUILD/umount.cowfs" "$2/" &&
+		mkdir -p /run/mount && mount -t tmpfs none /run/mount' sh "$T/sbin" "$(readlink -f /sbin)"
+}
+
+teardown() {
+	local dir
+	if [ -n "${HOLDER-}" ]; then
+		for dir in $(ns_mounts); do # before the namespace: a daemon in it keeps it
+			ns umount -i "$dir" 2>/dev/null || ns umount -il "$dir"
+		done
+	fi
+	[ -z "${HOLDER-}" ] || under_systemd "$COWFS_BUILD/cowctl" detach vol --discard >/dev/null 2>&1 || true
+	cow_teardown
+}
+
+holder_ready() { [ "$(cat "/proc/$HOLDER/comm")" = sleep ]; }
+
+ns() {
+	timeout -k 5 60 nsenter --mount="/proc/$HOLDER/ns/mnt" -- "$@"
+}
+
+ns_mounts() {
+	awk -v t="$T/" 'index($5, t) == 1 && $5 != t "sbin" { print $5 }' "/proc/$HOLDER/mountinfo" | sort -r
+}
+
+mounted() { [ -n "$(ns_mounts)" ]; }
+attached() { [ -S "$COWFS_RUNDIR/$NAME/control" ]; }
+
+# Nothing is mounted, nothing attached, the card is free.
+all_gone() {
+	! mounted && wait_for 20 no_daemons && [ ! -e "$COWFS_RUNDIR/$NAME" ] && [ "$(blockdev --getro "$CARD")" = 0 ]
+}
+
+# $1 options in fstab; the card as volume "vol"
+protect() {
+	card_make ext4 100 150
+	cow format "$CARD"
+	NAME=vol
+	echo "$CARD $MNT cowfs name=vol,$1 0 0" >"$FSTAB"
+}
+
+fstab_mount() {
+	ns mount -T "$FSTAB" "$MNT" || return
+	DEV=$(status_of .loop)
+	echo "$DEV" >>"$T/volumes"
+}
+
+# What the card holds without cowfs: is there a file?
+on_card() {
+	local code=0
+	mount -o ro "$CARD" "$MNT" || return
+	[ -e "$MNT/$1" ] || code=1
+	umount "$MNT"
+	return $code
+}
+
+# $1 exit code, $2 what it says on stderr; nothing is started, nothing written
+refuses() {
+	local code=$1 regex=$2
+	shift 2
+	run --separate-stderr "$@"
+	echo "$*: exit $status, stdout: $output, stderr: $stderr"
+	[ "$status" = "$code" ] && grep -Eq -- "$regex" <<<"$stderr" && all_gone
+}
+
+@test "fstab: mount and umount by directory; the card is a plain file system afterwards" {
+	protect ram=64M,on-detach=commit,noatime,nosuid,x-systemd.device-timeout=5,nofail
+	fstab_mount
+	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
+	[ "$(status_of .discard_armed)" = false ]
+	run -0 ns findmnt -n -o SOURCE,FSTYPE,OPTIONS "$MNT"
+	[[ $output == "$DEV "*ext4*rw,nosuid,noatime,discard* ]]
+	run -0 ns mount
+	[[ $output == *"$DEV on $MNT type ext4 ("*"helper=cowfs,x-cowfs.device=$CARD"* ]]
+	ns touch "$MNT/one"
+	cow commit
+	[ "$(status_of .generation)" -gt 0 ]
+	ns touch "$MNT/two"
+	run -0 --separate-stderr ns umount "$MNT"
+	[ -z "$output$stderr" ]
+	all_gone
+	volume_gone "$DEV"
+	fsck ext4
+	on_card one
+	on_card two
+	run -0 cow check "$CARD"
+	[[ $output == *"clean: everything is at home"* ]]
+	# and again; by the other name of the device this time
+	ns mount -t cowfs -o name=vol "$CARD" "$MNT"
+	ns test -e "$MNT/two"
+	ns "$COWFS_BUILD/umount.cowfs" "$CARD"
+	all_gone
+}
+
+@test "on-detach=discard: umount drops what was not committed" {
+	protect on-detach=discard
+	fstab_mount
+	[ "$(status_of .discard_armed)" = true ]
+	ns touch "$MNT/one"
+	cow commit
+	ns touch "$MNT/two"
+	ns umount "$MNT"
+	all_gone
+	fsck ext4
+	on_card one
+	run -1 on_card two
+}
+
+@test "on-detach: what cowctl detach does without --commit and --discard" {
+	protect on-detach=discard
+	attach --on-detach discard
+	mount_volume
+	touch "$MNT/one"
+	umount_volume
+	run -0 cow detach vol
+	[[ $output == *"dropped"* ]]
+	wait_for 20 no_daemons
+	attach --on-detach discard
+	mount_volume
+	[ ! -e "$MNT/one" ]
+	touch "$MNT/two"
+	umount_volume
+	cow detach vol --commit
+	wait_for 20 no_daemons
+	attach --on-detach discard
+	cow discard --undo vol
+	mount_volume
+	[ -e "$MNT/two" ]
+	touch "$MNT/three"
+	detach
+	attach --on-detach commit
+	mount_volume
+	[ -e "$MNT/three" ]
+	detach --discard
+	fails 2 '--on-detach drop is not one of commit.discard' attach "$CARD" --on-detach drop
+}
+
+@test "umount -i, or without utab: the volume stays attached, status says so, mount takes it again" {
+	protect noatime
+	fstab_mount
+	ns touch "$MNT/one"
+	ns umount -i "$MNT"
+	run ! mounted
+	attached
+	run -0 cow status
+	[[ $output == *"$DEV, not mounted"* ]]
+	# its own options stay
+	run -0 --separate-stderr ns mount -t cowfs -o ram=32M,name=other "$CARD" "$MNT"
+	[[ $stderr == *"$CARD is attached already, as volume vol: its own options stay"* ]]
+	ns test -e "$MNT/one"
+	ns umount "$MNT"
+	all_gone
+	on_card one
+	# no utab
+	ns mount -o remount,ro /run/mount
+	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
+	[[ $stderr == *"it is mounted, but umount will not detach it"* ]]
+	ns touch "$MNT/two"
+	ns umount "$MNT"
+	run ! mounted
+	attached
+	detach
+	on_card two
+	ns mount -o remount,rw /run/mount
+	ns mount -n -T "$FSTAB" "$MNT"
+	ns umount "$MNT"
+	run ! mounted
+	attached
+	detach
+}
+
+@test "ro: nothing can be written, umount writes nothing" {
+	local before
+	protect ro,ram=64M
+	before=$(card_written)
+	fstab_mount
+	run -0 ns findmnt -n -o OPTIONS "$MNT"
+	[[ $output == ro,* && $output != *discard* ]]
+	run ! ns touch "$MNT/one"
+	run ! ns mount -o remount,rw,size=5 "$MNT"
+	ns umount "$MNT"
+	all_gone
+	[ "$(card_written)" -le $((before + 65536)) ] # the record that says "detached in order"
+	fsck ext4
+	# -r is the same
+	ns mount -r -t cowfs -o name=vol "$CARD" "$MNT"
+	run ! ns touch "$MNT/one"
+	ns umount "$MNT"
+	all_gone
+}
+
+@test "remount: the file system's options; those of cowfs stay" {
+	protect ram=64M,noatime
+	fstab_mount
+	ns mount -T "$FSTAB" -o remount,ro "$MNT"
+	run ! ns touch "$MNT/one"
+	ns mount -T "$FSTAB" -o remount,rw "$MNT"
+	ns touch "$MNT/one"
+	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
+	ns umount "$MNT"
+	all_gone
+	on_card one
+	refuses 32 'is not attached: nothing to remount' ns mount -t cowfs -o remount,ro,name=vol "$CARD" "$MNT"
+}
+
+@test "discard is added for ext4 unless something else is said" {
+	protect nodiscard
+	fstab_mount
+	run -0 ns findmnt -n -o OPTIONS "$MNT"
+	[[ $output != *discard* ]]
+	ns umount "$MNT"
+	all_gone
+	sed -i s/nodiscard/ram=64M/ "$FSTAB"
+	fstab_mount
+	# what is deleted gives back its RAM
+	ns dd if=/dev/urandom of="$MNT/a" bs=1M count=20 conv=fsync status=none
+	[ "$(status_of '.ram_used_bytes > 20000000')" = true ]
+	ns rm "$MNT/a"
+	ns sync -f "$MNT"
+	wait_for 10 ram_below 10000000
+	ns umount "$MNT"
+	all_gone
+}
+
+ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
+
+@test "busy: umount fails, everything goes on; lazily: stays attached, and says so" {
+	local pid
+	protect noatime
+	fstab_mount
+	ns touch "$MNT/one"
+	# shellcheck disable=SC2016
+	background nsenter --mount="/proc/$HOLDER/ns/mnt" -- bash -c 'exec 5>"$0/held"; touch "$1"; exec sleep 1000' \
+		"$MNT" "$T/held"
+	pid=$BG
+	wait_for 20 test -e "$T/held"
+	run -32 --separate-stderr ns umount "$MNT"
+	[[ $stderr == *"$MNT: target is busy"* ]]
+	mounted
+	attached
+	ns touch "$MNT/two"
+	run -1 --separate-stderr ns umount -l "$MNT"
+	[[ $stderr == *"$MNT is unmounted, but volume vol stays attached, with its changes in RAM: "* ]]
+	[[ $stderr == *"cowctl detach vol"* ]]
+	run ! mounted
+	attached
+	kill "$pid"
+	wait "$pid" || true
+	wait_for 20 cow detach vol
+	all_gone
+	on_card two
+	# lazily, but nobody is there
+	fstab_mount
+	ns umount -l "$MNT"
+	all_gone
+}
+
+@test "mounted twice: the last umount detaches" {
+	protect noatime
+	fstab_mount
+	mkdir "$T/second" "$T/third"
+	run -32 --separate-stderr ns mount -T "$FSTAB" "$MNT"
+	[[ $stderr == *"$CARD is already mounted on $MNT"* ]]
+	ns mount -t cowfs "$CARD" "$T/second"
+	ns mount --bind "$MNT" "$T/third"
+	[ "$(ns_mounts | wc -l)" = 3 ]
+	ns touch "$T/second/one"
+	ns test -e "$MNT/one"
+	run -0 --separate-stderr ns umount "$T/second"
+	[[ $stderr == *"volume vol stays attached: it is mounted on $T/third"* ]]
+	run -0 --separate-stderr ns umount "$MNT"
+	[[ $stderr == *"stays attached"* ]]
+	attached
+	ns "$COWFS_BUILD/umount.cowfs" "$T/third"
+	all_gone
+	on_card one
+}
+
+@test "the daemon died: umount unmounts and says what that means" {
+	protect noatime
+	fstab_mount
+	ns touch "$MNT/one"
+	kill -9 "$(worker_pid)"
+	wait_for 20 no_daemons
+	run -1 --separate-stderr ns umount "$MNT"
+	[[ $stderr == *"is unmounted, but nobody serves $DEV any more"* ]]
+	run ! mounted
+	losetup -d "$DEV"
+	wait_for 20 volume_gone "$DEV"
+	fstab_mount
+	run ! ns test -e "$MNT/one"
+	ns umount "$MNT"
+	all_gone
+}
+
+@test "wrong options and operands: nothing is started" {
+	local sum
+	protect noatime
+	sum=$(image_sum)
+	refuses 2 'ram=64Q is neither a size' ns mount -t cowfs -o ram=64Q "$CARD" "$MNT"
+	refuses 2 'ram=0 leaves no memory' ns mount -t cowfs -o noatime,ram=0 "$CARD" "$MNT"
+	refuses 2 'ram needs a value' ns mount -t cowfs -o ram "$CARD" "$MNT"
+	refuses 2 'on-detach=never is not one of commit.discard' ns mount -t cowfs -o on-detach=never "$CARD" "$MNT"
+	refuses 2 'pressure=x is not one of' ns mount -t cowfs -o pressure=x "$CARD" "$MNT"
+	refuses 2 'name=a b is no name' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o 'name=a b'
+	refuses 2 'needs an argument' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o
+	refuses 2 'unknown option -x' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -x
+	refuses 2 'too many arguments at c' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" c
+	refuses 2 usage ns "$COWFS_BUILD/mount.cowfs" "$CARD"
+	refuses 2 usage ns "$COWFS_BUILD/umount.cowfs"
+	refuses 2 'unknown option -x' ns "$COWFS_BUILD/umount.cowfs" "$MNT" -x
+	refuses 32 'is not mounted' ns "$COWFS_BUILD/umount.cowfs" "$MNT"
+	refuses 32 'No such file' ns mount -t cowfs -o name=vol "$CARD" "$T/nowhere"
+	refuses 32 'is not a directory' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$IMG"
+	refuses 1 'is not a block device' ns mount -t cowfs /dev/null "$MNT"
+	refuses 1 '/nowhere: No such file' ns "$COWFS_BUILD/mount.cowfs" /nowhere "$MNT"
+	# one that nobody knows: told by mount(8), with what was passed on
+	refuses 32 "cannot be mounted on $MNT as ext4 with -o rw,ramm=1G," ns mount -t cowfs -o name=vol,ramm=1G "$CARD" "$MNT"
+	# only looked at
+	refuses 2 'ram=0 leaves' ns mount -f -t cowfs -o ram=0 "$CARD" "$MNT"
+	ns mount -f -T "$FSTAB" "$MNT"
+	all_gone
+	[ "$(image_sum)" = "$sum" ]
+	run -0 --separate-stderr ns mount -v -T "$FSTAB" "$MNT"
+	[[ $output == *"$CARD is volume vol on /dev/loop"* ]]
+	run -0 --separate-stderr ns umount -v "$MNT"
+	[[ $output == *"detaching volume vol"* ]]
+	all_gone
+}
+
+@test "no file system, no log: nothing stays attached" {
+	card_make ext4 60 100
+	NAME=vol
+	refuses 1 'no cowfs log' ns mount -t cowfs -o name=vol "$CARD" "$MNT"
+	IMG=$T/second.img
+	protect noatime
+	wipefs -qa "$CARD"
+	refuses 32 "there is no file system on $CARD" ns mount -T "$FSTAB" "$MNT"
+}
+
+@test "xfs, btrfs: mounted with their own options" {
+	local fs
+	for fs in xfs btrfs; do
+		IMG=$T/$fs.img NAME=vol
+		card_make $fs 320 420
+		cow format "$CARD" --log-size 64M
+		ns mount -t cowfs -o "name=vol,noatime,$([ $fs = xfs ] && echo logbsize=64k || echo commit=77)" "$CARD" "$MNT"
+		DEV=$(status_of .loop)
+		run -0 ns findmnt -n -o SOURCE,FSTYPE,OPTIONS "$MNT"
+		[[ $output == "$DEV"*$fs*noatime* ]]
+		[[ $output == *logbsize=64k* || $output == *commit=77* ]]
+		ns touch "$MNT/one"
+		ns umount "$MNT"
+		all_gone
+		fsck $fs
+		on_card one
+	done
+}
+
+# ---- cowfs.conf ----
+
+@test "cowfs.conf: default, the volume's section, the command line, in this order" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	cat >"$COWFS_CONF" <<-END
+		[default]
+		ram = 80M
+		on-detach = discard
+		[vol]
+		ram = 64M
+		[$CARD]
+		name = named
+		read-ahead = 256
+	END
+	NAME=named
+	ns mount -t cowfs "$CARD" "$MNT"
+	[ "$(status_of .ram_limit_bytes)" = 83886080 ]
+	[ "$(status_of .discard_armed)" = true ]
+	[ "$(blockdev --getra "$(status_of .loop)")" = 512 ]
+	ns umount "$MNT"
+	all_gone
+	cow attach "$CARD" --ram 32M --on-detach commit
+	[ "$(status_of .ram_limit_bytes)" = 33554432 ]
+	[ "$(status_of .discard_armed)" = false ]
+	cow detach named
+	wait_for 20 no_daemons
+	sed -i "/^.$(printf %s "${CARD//\//\\/}")/,\$d" "$COWFS_CONF"
+	attach
+	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
+	[ "$(status_of .discard_armed)" = true ]
+	detach
+	# two sections of one volume
+	printf '[%s]\nname = vol\n' "$CARD" >>"$COWFS_CONF"
+	fails 2 "$COWFS_CONF:4: .vol. is the volume of .$CARD. in line 6" attach "$CARD"
+	all_gone
+}
+
+@test "cowfs.conf: errors are told with file and line, exit code 2, nothing is started" {
+	local sum at # not i: run has it
+	local -a text=('[vol]\nram = 64Q' '[default]\n\n# x\nrom = 5' '[vol]\nonsense' '[a]\n[b]\n[a]' 'ram = 64M'
+		'[default]\nname = x' '[vol\nram = 64M' '[elsewhere]\non-detach = maybe' '[a]\nram=1M\nram=1M')
+	local -a line=(2 4 2 3 1 2 1 2 3)
+	protect noatime
+	sum=$(image_sum)
+	for at in "${!text[@]}"; do
+		printf '%b\n' "${text[at]}" >"$COWFS_CONF"
+		fails 2 "^cowctl: $COWFS_CONF:${line[at]}: " attach "$CARD" --name vol
+		fails 2 "^$COWFS_CONF:${line[at]}: " attach "$CARD" --json --name vol
+		refuses 2 "$COWFS_CONF:${line[at]}: " ns mount -T "$FSTAB" "$MNT"
+		refuses 2 "$COWFS_CONF:${line[at]}: " ns mount -f -T "$FSTAB" "$MNT"
+	done
+	head -c 3000 /dev/urandom >"$COWFS_CONF"
+	fails 2 "$COWFS_CONF:[0-9]+: " attach "$CARD" --name vol
+	rm "$COWFS_CONF"
+	mkdir "$COWFS_CONF"
+	fails 1 "$COWFS_CONF: Is a directory" attach "$CARD" --name vol
+	rmdir "$COWFS_CONF"
+	[ "$(image_sum)" = "$sum" ]
+	cp "${BATS_TEST_DIRNAME}/../../systemd/cowfs.conf.example" "$COWFS_CONF"
+	sed -i 's/^#\([a-z-]* = \|\[\)/\1/' "$COWFS_CONF" # everything in it
+	grep -q '^\[data\]' "$COWFS_CONF"
+	attach --log "$CARD" || attach
+	[ "$(status_of .name)" = vol ]
+}
+
+# ---- systemd ----
+
+# What systemctl start does with the unit, as far as we need it.
+fake_systemctl() {
+	mkdir "$T/bin"
+	cat >"$T/bin/systemctl" <<-'END'
+		#!/bin/bash
+		[ "$1 $2" = "--no-ask-password start" ] || exit 1
+		name=${3#cowfs@} name=${name%.service}
+		unit=$TOP/systemd/cowfs@.service
+		echo "$3" >>"$T/started"
+		file=$(sed -n 's/^EnvironmentFile=//p' "$unit")
+		error=$(sed -n 's/^StandardError=truncate://p' "$unit")
+		. <(sed 's/=\(.*\)/="\1"/' "${file//%i/$name}") || exit 1
+		command=$(sed -n 's/^ExecStart=//p' "$unit")
+		command=${command/#\/usr\/sbin/$COWFS_BUILD}
+		command=${command/\$COWFS_ARGS/$COWFS_ARGS}
+		rm -f "$T/unit.out"
+		setsid $command </dev/null >"$T/unit.out" 2>"${error//%i/$name}" 3>&- &
+		echo $! >"$T/unit.pid"
+		for i in {1..200}; do
+			[ ! -s "$T/unit.out" ] || exit 0
+			kill -0 $! 2>/dev/null || exit 1
+			sleep 0.05
+		done
+		exit 1
+	END
+	chmod 755 "$T/bin/systemctl"
+	ns sh -c 'mount -t tmpfs none /run && mkdir -p /run/mount /run/systemd/system'
+	# mount(8) starts its helpers without a PATH
+	ns mount --bind "$T/bin/systemctl" "$(command -v systemctl)"
+	export T
+}
+
+under_systemd() {
+	ns env COWFS_RUNDIR=/run/cowfs TOP="${BATS_TEST_DIRNAME%/tests/bats}" "$@"
+}
+
+@test "under systemd: the daemon is a service of its own" {
+	local loop
+	command -v systemctl >/dev/null || skip "no systemctl"
+	protect ram=64M,on-detach=commit
+	fake_systemctl
+	under_systemd mount -T "$FSTAB" "$MNT"
+	[ "$(cat "$T/started")" = cowfs@vol.service ]
+	kill -0 "$(cat "$T/unit.pid")"
+	run -0 under_systemd sh -c 'ls -A /run/cowfs'
+	[ "$output" = vol ]
+	loop=$(under_systemd "$COWFS_BUILD/cowctl" status --json | jq -r .loop)
+	[ "$(under_systemd "$COWFS_BUILD/cowctl" status --json | jq -r .ram_limit_bytes)" = 67108864 ]
+	[ "$(ns findmnt -n -o SOURCE "$MNT")" = "$loop" ]
+	# a name that is taken, a device that is attached, an error of the daemon
+	run -1 --separate-stderr under_systemd "$COWFS_BUILD/cowctl" attach "$CARD"
+	[[ $stderr == *"$CARD is already attached as volume vol"* ]]
+	run -1 --separate-stderr under_systemd "$COWFS_BUILD/cowctl" attach /dev/null --name other
+	[[ $stderr == "cowctl: "*"is not a block device"* ]]
+	run -0 under_systemd umount "$MNT"
+	wait_for 20 unit_ended
+	on_card lost+found
+	# cowctl attach as well
+	run -0 --separate-stderr under_systemd "$COWFS_BUILD/cowctl" attach "$CARD" --name vol
+	[[ $output == /dev/loop* ]]
+	[ "$(wc -l <"$T/started")" = 3 ]
+	under_systemd "$COWFS_BUILD/cowctl" detach vol
+	wait_for 20 unit_ended
+	# no such unit, or a systemd that does not answer: without it
+	printf '#!/bin/sh\nexit 5\n' >"$T/bin/systemctl"
+	under_systemd mount -T "$FSTAB" "$MNT"
+	under_systemd umount "$MNT"
+	[ "$(blockdev --getro "$CARD")" = 0 ]
+}
+
+unit_ended() { ! kill -0 "$(cat "$T/unit.pid")" 2>/dev/null; }

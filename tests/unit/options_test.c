@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: MIT */
+/* Volume options from everywhere: the table, the configuration file, mount -o, kernel command line.
+ */
+#include <setjmp.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "control/cmdline.h"
+#include "control/conf.h"
+#include "control/mntopts.h"
+#include "control/volopt.h"
+
+static char why[512];
+
+/* ---- the table ---- */
+
+static void test_table(void **state)
+{
+	static const struct option_spec specs[] = {VOLOPT_SPECS{0, NULL, NULL, NULL}};
+	enum volopt id = 0;
+
+	(void)state;
+	for (const struct option_spec *s = specs; s->name; s++, id++) {
+		assert_int_equal(s->id, id);
+		assert_string_equal(s->name, volopt_name(id));
+		assert_int_equal(volopt_find(s->name, strlen(s->name)), id);
+		assert_true(s->arg && *s->arg && strstr(s->help, "(default: "));
+	}
+	assert_int_equal(id, VOLOPTS);
+	assert_true(VOLOPTS < OPTIONS_MAX - 16); /* the programs' own follow */
+	assert_int_equal(volopt_find("ra", 2), VOLOPTS);
+	assert_int_equal(volopt_find("ramm", 4), VOLOPTS);
+	assert_int_equal(volopt_find("ramm", 3), VOLOPT_RAM);
+	assert_int_equal(volopt_find("", 0), VOLOPTS);
+}
+
+static void test_values(void **state)
+{
+	static const struct {
+		enum volopt id;
+		const char *text;
+		bool good;
+		uint64_t value;
+	} cases[] = {
+		{VOLOPT_RAM, "64M", true, 64 * MIB},
+		{VOLOPT_RAM, "0", false, 0},
+		{VOLOPT_RAM, "0%", false, 0},
+		{VOLOPT_RAM, "", false, 0},
+		{VOLOPT_RAM, "101%", false, 0},
+		{VOLOPT_RAM, "64Q", false, 0},
+		{VOLOPT_RAM, "64 M", false, 0},
+		{VOLOPT_RAM, "-1", false, 0},
+		{VOLOPT_RAM, "4000T", false, 0},
+		{VOLOPT_ON_DETACH, "commit", true, ON_DETACH_COMMIT},
+		{VOLOPT_ON_DETACH, "discard", true, ON_DETACH_DISCARD},
+		{VOLOPT_ON_DETACH, "commit|discard", false, 0},
+		{VOLOPT_ON_DETACH, "comm", false, 0},
+		{VOLOPT_ON_DETACH, "commits", false, 0},
+		{VOLOPT_ON_DETACH, "", false, 0},
+		{VOLOPT_ON_DETACH, "|", false, 0},
+		{VOLOPT_PRESSURE, "fail", true, PRESSURE_FAIL},
+		{VOLOPT_PRESSURE, "commit", true, PRESSURE_COMMIT},
+		{VOLOPT_PRESSURE, "discard", false, 0},
+		{VOLOPT_NAME, "a.b-c_9", true, 0},
+		{VOLOPT_NAME, ".a", false, 0},
+		{VOLOPT_NAME, "a/b", false, 0},
+		{VOLOPT_NAME, "", false, 0},
+		{VOLOPT_LOG, "/dev/sdb3", true, 0},
+		{VOLOPT_LOG, "", false, 0},
+		{VOLOPT_ERASE_BLOCK, "4K", true, 4 * KIB},
+		{VOLOPT_ERASE_BLOCK, "12M", true, 12 * MIB},
+		{VOLOPT_ERASE_BLOCK, "1G", true, GIB},
+		{VOLOPT_ERASE_BLOCK, "2G", false, 0},
+		{VOLOPT_ERASE_BLOCK, "0", false, 0},
+		{VOLOPT_ERASE_BLOCK, "5000", false, 0},
+		{VOLOPT_READ_AHEAD, "0", true, 0},
+		{VOLOPT_READ_AHEAD, "65536", true, 65536},
+		{VOLOPT_READ_AHEAD, "65537", false, 0},
+		{VOLOPT_READ_AHEAD, "1K", false, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		int e;
+
+		why[0] = '\0';
+		e = volopt_check(cases[i].id, cases[i].text, why, sizeof(why));
+		if (e != (cases[i].good ? 0 : -EINVAL) || (e && !*why))
+			fail_msg("%s=%s: %d %s", volopt_name(cases[i].id), cases[i].text, e, why);
+		if (cases[i].good)
+			assert_int_equal(volopt_value(cases[i].id, cases[i].text), cases[i].value);
+	}
+	assert_int_equal(volopt_check(VOLOPT_RAM, "10%", why, sizeof(why)), 0);
+	assert_true(volopt_value(VOLOPT_RAM, "10%") > MIB);
+}
+
+static void test_command(void **state)
+{
+	struct options o = {0};
+	struct volopts v = {.text[VOLOPT_NAME] = "untouched"};
+
+	(void)state;
+	o.value[VOLOPT_RAM] = "0";
+	assert_int_equal(volopts_of_command(&o, &v, why, sizeof(why)), -EINVAL);
+	assert_string_equal(why, "--ram 0 leaves no memory for changes");
+	assert_string_equal(v.text[VOLOPT_NAME], "untouched");
+	o.value[VOLOPT_RAM] = "1M";
+	assert_int_equal(volopts_of_command(&o, &v, why, sizeof(why)), 0);
+	assert_string_equal(v.text[VOLOPT_RAM], "1M");
+	assert_null(v.text[VOLOPT_NAME]);
+}
+
+/* ---- the file ---- */
+
+static int parse(const char *text, size_t len, struct conf **ret)
+{
+	FILE *f = fmemopen((void *)text, len, "r");
+	int e;
+
+	assert_non_null(f);
+	why[0] = '\0';
+	e = conf_parse(f, "F", ret, why, sizeof(why));
+	fclose(f);
+	return e;
+}
+
+static struct conf *good(const char *text)
+{
+	struct conf *c = NULL;
+
+	if (parse(text, strlen(text), &c) != 0)
+		fail_msg("%s", why);
+	return c;
+}
+
+static void refused(const char *text, const char *message)
+{
+	struct conf *c = NULL;
+
+	assert_int_equal(parse(text, strlen(text), &c), -EINVAL);
+	assert_null(c);
+	if (!strstr(why, message))
+		fail_msg("'%s' is told, not '%s'", why, message);
+}
+
+static void test_conf_good(void **state)
+{
+	struct conf *c = good("# comment\n; another\n\n"
+			      "[default]  # here too\n"
+			      "ram = 25%\n"
+			      "  on-detach=discard\r\n"
+			      "\t[data]\n"
+			      "ram:64M\n"
+			      "log = /dev/null ; why not\n"
+			      "[empty]\n"
+			      "[/dev/zero]\n"
+			      "name = zero\n"
+			      "read-ahead = 0x10");
+	struct volopts v = {0}, given = {.text[VOLOPT_RAM] = "1M"}, zero = {0}, other = {0};
+
+	(void)state;
+	assert_int_equal(conf_volume(c, "/dev/data", &v, why, sizeof(why)), 0);
+	assert_string_equal(v.text[VOLOPT_RAM], "64M");
+	assert_string_equal(v.text[VOLOPT_ON_DETACH], "discard");
+	assert_string_equal(v.text[VOLOPT_LOG], "/dev/null");
+	assert_null(v.text[VOLOPT_NAME]);
+	/* the command line comes first, and names the section */
+	given.text[VOLOPT_NAME] = "data";
+	assert_int_equal(conf_volume(c, "/dev/else", &given, why, sizeof(why)), 0);
+	assert_string_equal(given.text[VOLOPT_RAM], "1M");
+	assert_string_equal(given.text[VOLOPT_LOG], "/dev/null");
+	assert_int_equal(conf_volume(c, "/proc/self/root/dev/zero", &zero, why, sizeof(why)), 0);
+	assert_string_equal(zero.text[VOLOPT_NAME], "zero");
+	assert_string_equal(zero.text[VOLOPT_READ_AHEAD], "0x10");
+	assert_string_equal(zero.text[VOLOPT_RAM], "25%");
+	assert_int_equal(conf_volume(c, "/dev/default", &other, why, sizeof(why)), 0);
+	assert_string_equal(other.text[VOLOPT_RAM], "25%");
+	assert_null(other.text[VOLOPT_LOG]);
+	conf_free(c);
+}
+
+static void test_conf_errors(void **state)
+{
+	char line[1000];
+
+	(void)state;
+	refused("ram = 64M\n", "F:1: ram stands before the first [section]");
+	refused("[default]\n\nrom = 64M\n", "F:3: unknown key rom");
+	refused("[default]\nram = 64M\nram = 32M\n", "F:3: ram is given twice in [default]");
+	refused("[default]\nram = 64Q\n[x]\nnonsense\n", "F:2: ram = 64Q is neither a size");
+	refused("[default]\nram =\n", "F:2: ram =  is neither");
+	refused("[default]\nram = 64M # no\n", "F:2: ram = 64M # no is neither");
+	refused("[default]\nnonsense\n[x]\nram = 0\n", "F:2: neither [SECTION] nor KEY = VALUE");
+	refused("[default]\nname = x\n", "F:2: name belongs to one volume");
+	refused("[default]\nlog = /dev/null\n", "F:2: log belongs to one volume");
+	refused("[a]\n[b]\nram=1M\n[a]\n", "F:4: section [a] is in line 1 already");
+	refused("[default]\n[default]\n", "F:2: section [default] is in line 1 already");
+	refused("[a]\nname = b\n", "F:2: [a] is named by its heading already");
+	refused("[a]\nlog = sdb3\n", "F:2: log = sdb3 does not begin with /");
+	refused("[a]\non-detach = drop\n", "F:2: on-detach = drop is not one of commit|discard");
+	refused("[a\n", "F:1: a heading is [NAME]");
+	refused("[a] ram = 1\n", "F:1: a heading is [NAME]");
+	refused("[]\n", "F:1: [] is neither the name of a volume nor the path");
+	refused("[a b]\n", "F:1: [a b] is neither");
+	refused("[.a]\n", "F:1: [.a] is neither");
+	refused("\n=\n", "F:2: ");
+	refused("\n = 5\n", "F:2: ");
+	memset(line, 'x', sizeof(line));
+	line[sizeof(line) - 1] = '\0';
+	memcpy(line, "[a]\nlog=/", 9);
+	refused(line, "F:2: the line is longer than");
+	memcpy(line, "\xef\xbb\xbf[", 4);
+	refused(line, "F:1: the line is longer than");
+	conf_free(good("\xef\xbb\xbf[a]\nram=1M\n"));
+	conf_free(good(""));
+}
+
+/* Just as long as libinih's buffer: what fills it must not glue two lines together. */
+static void test_conf_long_lines(void **state)
+{
+	char text[600];
+	struct volopts v;
+	struct conf *c;
+
+	(void)state;
+	for (int pad = 150; pad < 250; pad++) {
+		int n = snprintf(text, sizeof(text), "[a]\nlog=/%0*d\nram=1M\n", pad, 1);
+
+		if (parse(text, (size_t)n, &c) < 0) {
+			assert_non_null(strstr(why, "F:2: the line is longer than"));
+			assert_true(pad > 180);
+			continue;
+		}
+		v = (struct volopts){0};
+		assert_int_equal(conf_volume(c, "/dev/a", &v, why, sizeof(why)), 0);
+		assert_string_equal(v.text[VOLOPT_RAM], "1M");
+		assert_int_equal(strlen(v.text[VOLOPT_LOG]), pad + 1);
+		conf_free(c);
+	}
+}
+
+static void test_conf_two_sections(void **state)
+{
+	struct conf *c = good("[/dev/zero]\nname=z\n[/proc/self/root/dev/zero]\n");
+	struct volopts v = {0};
+
+	(void)state;
+	assert_int_equal(conf_volume(c, "/dev/zero", &v, why, sizeof(why)), -EINVAL);
+	assert_non_null(
+		strstr(why, "F:1: [/dev/zero] is the volume of [/proc/self/root/dev/zero]"));
+	conf_free(c);
+	c = good("[/dev/zero]\nname=z\n[z]\nram=1M\n");
+	v = (struct volopts){0};
+	assert_int_equal(conf_volume(c, "/dev/zero", &v, why, sizeof(why)), -EINVAL);
+	assert_non_null(strstr(why, "F:3: [z] is the volume of [/dev/zero] in line 1"));
+	conf_free(c);
+}
+
+static unsigned rnd(unsigned below)
+{
+	static uint64_t x = 88172645463325252ull;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return (unsigned)(x % below);
+}
+
+/* No crash, no leak (with sanitizers), and always either a configuration or a line. */
+static void test_conf_nonsense(void **state)
+{
+	static const char *const pieces[] = {"[default]",
+					     "[a]",
+					     "[/dev/zero]",
+					     "ram",
+					     "=",
+					     ":",
+					     "64M",
+					     "\n",
+					     "\n",
+					     " ",
+					     "\t",
+					     ";",
+					     "#",
+					     "[",
+					     "]",
+					     "name",
+					     "on-detach",
+					     "commit",
+					     "\r",
+					     "\xef\xbb\xbf",
+					     "\x7f",
+					     "\xff",
+					     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+					     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"};
+	char text[4096];
+
+	(void)state;
+	for (int i = 0; i < 20000; i++) {
+		struct conf *c = NULL;
+		size_t len = 0;
+		int e;
+
+		for (unsigned n = 1 + rnd(30); n; n--) {
+			const char *p = pieces[rnd(ARRAY_SIZE(pieces))];
+
+			memcpy(text + len, p, strlen(p));
+			len += strlen(p);
+		}
+		if (!rnd(20))
+			text[rnd((unsigned)len)] = '\0';
+		e = parse(text, len, &c);
+		if (e == 0) {
+			struct volopts v = {0};
+
+			(void)!conf_volume(c, "/dev/zero", &v, why, sizeof(why));
+			conf_free(c);
+			continue;
+		}
+		assert_int_equal(e, -EINVAL);
+		assert_null(c);
+		assert_int_equal(strncmp(why, "F:", 2), 0);
+		assert_true(why[2] >= '1' && why[2] <= '9');
+	}
+}
+
+static void test_conf_files(void **state)
+{
+	struct conf *c;
+
+	(void)state;
+	setenv("COWFS_CONF", "/nonexistent/cowfs.conf", 1);
+	assert_string_equal(conf_path(), "/nonexistent/cowfs.conf");
+	assert_int_equal(conf_load(&c, why, sizeof(why)), 0);
+	conf_free(c);
+	setenv("COWFS_CONF", "/proc", 1);
+	assert_int_equal(conf_load(&c, why, sizeof(why)), -EISDIR);
+	assert_non_null(strstr(why, "/proc: "));
+	unsetenv("COWFS_CONF");
+	assert_string_equal(conf_path(), "/etc/cowfs/cowfs.conf");
+}
+
+/* ---- mount -o ---- */
+
+static void test_mntopts(void **state)
+{
+	static struct mntopts m;
+
+	(void)state;
+	assert_int_equal(
+		mntopts_add(&m,
+			    "rw,noatime,ram=64M,x-systemd.device-timeout=5,nofail,uid=5,"
+			    "context=\"a,ram=1M,b\",on-detach=discard,helper=x,x-gvfs-show",
+			    why, sizeof(why)),
+		0);
+	assert_string_equal(m.rest, "rw,noatime,nofail,uid=5,context=\"a,ram=1M,b\",x-gvfs-show");
+	assert_string_equal(m.vol.text[VOLOPT_RAM], "64M");
+	assert_string_equal(m.vol.text[VOLOPT_ON_DETACH], "discard");
+	assert_false(m.readonly || m.discard || m.remount);
+	assert_int_equal(mntopts_add(&m, "ro,ram=32M,,nodiscard,remount,", why, sizeof(why)), 0);
+	assert_string_equal(m.vol.text[VOLOPT_RAM], "32M");
+	assert_true(m.readonly && m.discard && m.remount);
+	assert_int_equal(mntopts_add(&m, "rw", why, sizeof(why)), 0);
+	assert_false(m.readonly);
+	assert_non_null(strstr(m.rest, ",ro,nodiscard,remount,rw"));
+	assert_int_equal(mntopts_add(&m, "ram", why, sizeof(why)), -EINVAL);
+	assert_string_equal(why, "ram needs a value: ram=...");
+	assert_int_equal(mntopts_add(&m, "noatime,ram=", why, sizeof(why)), -EINVAL);
+	assert_int_equal(mntopts_add(&m, "name=a b", why, sizeof(why)), -EINVAL);
+	assert_non_null(strstr(why, "name=a b is no name for a volume"));
+	assert_string_equal(m.vol.text[VOLOPT_RAM], "32M");
+}
+
+static void test_mntopts_too_many(void **state)
+{
+	static struct mntopts m;
+	char text[1001];
+	int e = 0, n = 0;
+
+	(void)state;
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	while (e == 0 && n++ < 10)
+		e = mntopts_add(&m, text, why, sizeof(why));
+	assert_int_equal(e, -EINVAL);
+	assert_int_equal(n, 5);
+	assert_string_equal(why, "too many options");
+	assert_int_equal(strlen(m.rest), 4 * 1000 + 3);
+	memcpy(text, "log=/", 5);
+	for (n = 0, e = 0; e == 0 && n < 10; n++)
+		e = mntopts_add(&m, text, why, sizeof(why));
+	assert_int_equal(e, -EINVAL);
+}
+
+/* ---- the kernel command line ---- */
+
+static void test_cmdline(void **state)
+{
+	static struct cmdline c;
+
+	(void)state;
+	assert_int_equal(cmdline_parse("BOOT_IMAGE=/vmlinuz root=/dev/mmcblk0p2 ro quiet\n", &c,
+				       why, sizeof(why)),
+			 0);
+	assert_int_equal(c.mode, CMDLINE_UNSET);
+	assert_int_equal(cmdline_parse("ro cowfs=on", &c, why, sizeof(why)), 0);
+	assert_int_equal(c.mode, CMDLINE_ON);
+	assert_int_equal(cmdline_parse("cowfs=on ro cowfs=off", &c, why, sizeof(why)), 0);
+	assert_int_equal(c.mode, CMDLINE_OFF);
+	assert_int_equal(cmdline_parse("  cowfs=ram:256M,discard  cowfs=on,pressure:fail\t", &c,
+				       why, sizeof(why)),
+			 0);
+	assert_int_equal(c.mode, CMDLINE_ON);
+	assert_string_equal(c.opt.text[VOLOPT_RAM], "256M");
+	assert_string_equal(c.opt.text[VOLOPT_ON_DETACH], "discard");
+	assert_string_equal(c.opt.text[VOLOPT_PRESSURE], "fail");
+	assert_true(c.opt.text[VOLOPT_RAM] > c.buf &&
+		    c.opt.text[VOLOPT_RAM] < c.buf + sizeof(c.buf));
+	assert_int_equal(cmdline_parse("cowfs=ram:64M cowfs=ram:10%,,", &c, why, sizeof(why)), 0);
+	assert_string_equal(c.opt.text[VOLOPT_RAM], "10%");
+	assert_null(c.opt.text[VOLOPT_ON_DETACH]);
+	/* not ours */
+	assert_int_equal(
+		cmdline_parse("mycowfs=off xcowfs=on \"cowfs=off\" a=\"b cowfs=off c\" cowfs "
+			      "cowfs. cowfs= -- cowfs=off",
+			      &c, why, sizeof(why)),
+		0);
+	assert_int_equal(c.mode, CMDLINE_UNSET);
+	assert_int_equal(cmdline_parse("", &c, why, sizeof(why)), 0);
+}
+
+static void test_cmdline_errors(void **state)
+{
+	static struct cmdline c = {.mode = CMDLINE_ON};
+	static const struct {
+		const char *line, *message;
+	} cases[] = {
+		{"cowfs=maybe", "cowfs=maybe is unknown: on, off, discard, ram:SIZE"},
+		{"cowfs=ON", "cowfs=ON is unknown"},
+		{"cowfs=ram", "cowfs=ram needs a value"},
+		{"cowfs=ram:", "cowfs=ram: is neither a size"},
+		{"cowfs=ram:0", "cowfs=ram:0 leaves no memory"},
+		{"cowfs=on,ram=64M", "cowfs=ram=64M is unknown"},
+		{"cowfs=name:x", "cowfs=name:x cannot be given at boot"},
+		{"cowfs=log:/dev/sdb", "cannot be given at boot"},
+		{"cowfs=:", "cowfs=: is unknown"},
+		{"cowfs=on:1", "cowfs=on:1 is unknown"},
+		{"cowfs=on --x cowfs=bad", "cowfs=bad is unknown"},
+	};
+	char line[2000];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		why[0] = '\0';
+		assert_int_equal(cmdline_parse(cases[i].line, &c, why, sizeof(why)), -EINVAL);
+		if (!strstr(why, cases[i].message))
+			fail_msg("%s: '%s' is told", cases[i].line, why);
+		assert_int_equal(c.mode, CMDLINE_ON);
+	}
+	memset(line, ',', sizeof(line));
+	memcpy(line, "cowfs=", 6);
+	for (size_t n = 500; n < 530; n++) {
+		line[n] = '\0';
+		assert_int_equal(cmdline_parse(line, &c, why, sizeof(why)), n < 518 ? 0 : -EINVAL);
+		line[n] = ',';
+	}
+}
+
+static void test_cmdline_nonsense(void **state)
+{
+	static const char *const pieces[] = {"cowfs=", "on",  "off", ",", ":",	" ",	   "\"",
+					     "ram",    "64M", "--",  "=", "\n", "discard", "\xff"};
+	char line[1024];
+
+	(void)state;
+	for (int i = 0; i < 50000; i++) {
+		struct cmdline c;
+
+		line[0] = '\0';
+		for (unsigned n = rnd(40); n; n--)
+			strcat(line, pieces[rnd(ARRAY_SIZE(pieces))]);
+		if (cmdline_parse(line, &c, why, sizeof(why)) == 0 && c.opt.text[VOLOPT_RAM])
+			assert_int_equal(
+				volopt_check(VOLOPT_RAM, c.opt.text[VOLOPT_RAM], why, sizeof(why)),
+				0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_command),
+		cmocka_unit_test(test_conf_good),
+		cmocka_unit_test(test_conf_errors),
+		cmocka_unit_test(test_conf_long_lines),
+		cmocka_unit_test(test_conf_two_sections),
+		cmocka_unit_test(test_conf_nonsense),
+		cmocka_unit_test(test_conf_files),
+		cmocka_unit_test(test_mntopts),
+		cmocka_unit_test(test_mntopts_too_many),
+		cmocka_unit_test(test_cmdline),
+		cmocka_unit_test(test_cmdline_errors),
+		cmocka_unit_test(test_cmdline_nonsense),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
