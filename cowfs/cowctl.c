@@ -25,6 +25,10 @@ static const struct option_spec format_options[] = {
 	LOG_OPTION,
 	{OPT_ERASE_BLOCK, "erase-block", "SIZE",
 	 "erase block of the card (default: what the card says, or 4M)"},
+	{OPT_SHRINK, "shrink", NULL,
+	 "make room first: make an ext2/3/4 smaller, atomically"},
+	{OPT_JOURNAL_SIZE, "journal-size", "SIZE",
+	 "with --shrink: size of the journal, if it is larger (default: 16M)"},
 	{OPT_FORCE, "force", NULL, "write over an old log that holds nothing uncommitted"},
 	COMMON};
 static const struct option_spec attach_options[] = {VOLOPT_SPECS COMMON};
@@ -63,7 +67,9 @@ static const struct command {
 	const struct option_spec *options;
 } commands[] = {
 	{"format", "DEVICE", "write an empty log into the room behind the file system",
-	 "The file system is not touched. DEVICE must not be mounted.", cmd_format, format_options},
+	 "The file system is not touched, but with --shrink. DEVICE must not be mounted.", cmd_format, format_options},
+	{"grow", "DEVICE", "after the partition grew: tell the log where its end is now",
+	 "DEVICE must not be mounted or attached.", cmd_grow, offline_options},
 	{"attach", "DEVICE", "protect a volume; prints the loop device to mount",
 	 "From now on nothing is written to DEVICE but commits.", cmd_attach, attach_options},
 	{"detach", "[N]", "end the protection of a volume",

@@ -499,7 +499,7 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	int r, off;
 
 	*ret_blks = 0;
-	if (log_super(log)->state != SUPER_LIVE || log_rests(log, tail_type, opt->record_flags))
+	if (log_super(log)->state == SUPER_VIRGIN || log_rests(log, tail_type, opt->record_flags))
 		return 0;
 	r = set_writable(log, base, true);
 	if (r < 0)

@@ -324,35 +324,68 @@ static int read_marks(const struct blk_reader *r, struct fs_fingerprint *fp)
 	return 0;
 }
 
+/* *ret_bad: bit k for each sector that is neither as it was nor as it is in the log; *ret_in_log: the log has it */
+static int match_mark(const struct fs_mark *m, const struct blk_reader *home, const struct blk_reader *logged, void *buf,
+		      unsigned *ret_bad, bool *ret_in_log)
+{
+	uint32_t now[8], then[8];
+	int err = m->blk < home->volume_blks ? home->read(home->ctx, m->blk, 1, buf) : -ENODATA;
+
+	*ret_in_log = false;
+	*ret_bad = 0;
+	if (err) {
+		*ret_bad = 0xff;
+		return err == -ENODATA ? 0 : err;
+	}
+	sector_crcs(buf, now);
+	if (!memcmp(now, m->sector_crc, sizeof(now)))
+		return 0;
+	err = logged->read(logged->ctx, m->blk, 1, buf);
+	if (err && err != -ENODATA)
+		return err;
+	*ret_in_log = !err;
+	sector_crcs(buf, then);
+	for (unsigned k = 0; k < 8; k++)
+		if (now[k] != m->sector_crc[k] && (err || now[k] != then[k]))
+			*ret_bad |= 1u << k;
+	return 0;
+}
+
+/* Home has garbage where the log has blocks: is it what a cut of our own left? */
+static int is_our_tear(const struct fs_fingerprint *fp, const struct blk_reader *home, bool super_known, bool *ret)
+{
+	struct fsinfo f;
+	int err = fsinfo_probe(home, &f);
+
+	if (!err)
+		*ret = f.kind == FS_UNKNOWN || (fp->kind == FS_EXT && f.kind == FS_EXT && super_known);
+	return err;
+}
+
 int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_reader *home,
-			     const struct blk_reader *logged, bool *ret_match)
+			     const struct blk_reader *logged, bool torn, bool *ret_match)
 {
 	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
-	uint32_t now[8], then[8];
+	bool in_log, any = false, super_known = true;
+	unsigned bad;
 
 	if (!buf)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < fp->n_marks; i++) {
-		const struct fs_mark *m = &fp->mark[i];
-		int err = m->blk < home->volume_blks ? home->read(home->ctx, m->blk, 1, buf) : -ENODATA;
+		int err = match_mark(&fp->mark[i], home, logged, buf, &bad, &in_log);
 
-		if (!err) {
-			sector_crcs(buf, now);
-			if (!memcmp(now, m->sector_crc, sizeof(now)))
-				continue;
-			err = logged->read(logged->ctx, m->blk, 1, buf);
-		}
-		if (err && err != -ENODATA)
+		if (err)
 			return err;
-		sector_crcs(buf, then);
-		for (int k = 0; k < 8; k++)
-			if (err || (now[k] != m->sector_crc[k] && now[k] != then[k])) {
-				*ret_match = false;
-				return 0;
-			}
+		if (bad && (!torn || !in_log)) {
+			*ret_match = false;
+			return 0;
+		}
+		any = any || bad;
+		if (fp->mark[i].blk == EXT_SB / COW_BLK_BYTES && (bad & 1u << EXT_SB / 512))
+			super_known = false;
 	}
 	*ret_match = true;
-	return 0;
+	return any ? is_our_tear(fp, home, super_known, ret_match) : 0;
 }
 
 static int fingerprint_ext(const struct blk_reader *r, const uint8_t *sb, struct fs_fingerprint *fp)

@@ -26,6 +26,8 @@ enum cmd_option {
 	OPT_UNDO,
 	OPT_ACCEPT_BASE,
 	OPT_ACCEPT_LOG,
+	OPT_SHRINK,
+	OPT_JOURNAL_SIZE,
 };
 
 int cmd_format(const struct options *o);
@@ -36,6 +38,7 @@ int cmd_commit(const struct options *o);
 int cmd_discard(const struct options *o);
 int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
+int cmd_grow(const struct options *o);
 
 static inline bool has_option(const struct options *o, enum cmd_option id)
 {
@@ -101,5 +104,16 @@ int offline_open(struct offline *f, const struct options *o, unsigned flags,
 int offline_open_log(struct offline *f, const struct options *o) MUST_CHECK;
 void offline_close(struct offline *f);
 struct blk_reader offline_reader(struct card *c);
+/* Largest file system that leaves room for the log on the device, 0 if there is none. */
+uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes);
+
+/* ---- cmd_shrink.c ---- */
+
+struct shrink_report;
+
+/* Makes the file system fs_bytes large and its journal at most journal_bytes, and writes an empty log behind it, all in
+ * one atomic step. EXIT_OK, or what cmd_fail returned. */
+int shrink_run(const struct options *o, struct offline *f, uint64_t fs_bytes, uint64_t journal_bytes,
+	       struct shrink_report *rep) MUST_CHECK;
 
 #endif

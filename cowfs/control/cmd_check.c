@@ -68,11 +68,19 @@ static const char *record_words(enum record_type type)
 	return "none";
 }
 
+/* NULL, or how far a shrink had come when it was cut off */
+static const char *shrink_state(const struct offline *f)
+{
+	if (f->super.state != SUPER_PENDING || f->report.state >= LOG_BROKEN)
+		return NULL;
+	return log_shrink_committed(f->log) ? "committed" : "not committed";
+}
+
 static enum verdict judge(const struct offline *f, uint64_t bad)
 {
 	if (bad || f->report.state >= LOG_BROKEN)
 		return BROKEN;
-	if (f->report.state == LOG_FELL_BACK ||
+	if (shrink_state(f) || f->report.state == LOG_FELL_BACK ||
 	    (f->trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD)))
 		return REPAIRABLE;
 	return GOOD;
@@ -103,6 +111,7 @@ static void print_json(const struct offline *f, const struct findings *fs, uint6
 	jsonw_bool(&w, "super_copy_a_bad", f->trouble & SUPER_COPY_A_BAD);
 	jsonw_bool(&w, "super_copy_b_bad", f->trouble & SUPER_COPY_B_BAD);
 	jsonw_bool(&w, "device_grown", f->trouble & SUPER_GROWN);
+	jsonw_str(&w, "shrink", shrink_state(f) ? shrink_state(f) : "");
 	jsonw_str(&w, "log_state", log_state_name(r->state));
 	jsonw_u64(&w, "generation", r->newest.seq);
 	jsonw_u64(&w, "highest_generation_seen", r->highest_seq);
@@ -144,6 +153,8 @@ static const char *verdict_words(const struct offline *f, enum verdict v, uint64
 {
 	if (v == GOOD)
 		return "good";
+	if (shrink_state(f))
+		return "usable";
 	if (v == REPAIRABLE)
 		return f->report.state == LOG_FELL_BACK ? "usable: an attach or 'cowctl recover' "
 							  "goes on from the generation above"
@@ -169,7 +180,14 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 		printf("  %-14s attached as volume %s: the log may change while it is read\n",
 		       "note", f->attached);
 	print_super(f);
-	printf("  %-14s %s\n", "state", state_words(r->state));
+	if (shrink_state(f))
+		printf("  %-14s a shrink was cut off %s\n", "state",
+		       log_shrink_committed(f->log)
+			       ? "after its commit: the smaller file system stands, attach or 'cowctl recover' finishes it"
+			       : "before its commit: the file system is as it was, nothing is lost; run 'cowctl format "
+				 "--shrink' again");
+	else
+		printf("  %-14s %s\n", "state", state_words(r->state));
 	if (r->rejected)
 		printf("  %-14s %u newer record(s) not chosen: %s\n", "", r->rejected, r->why);
 	if (r->base_changed && r->state < LOG_BROKEN)

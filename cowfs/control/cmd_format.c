@@ -9,6 +9,9 @@
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "control/render.h"
+#include "volume/shrink.h"
+
+#define DEFAULT_JOURNAL_BYTES (16 * MIB)
 
 static int parse_arguments(const struct options *o, uint64_t *ret_log_bytes, uint32_t *ret_eb_bytes)
 {
@@ -29,29 +32,10 @@ static int parse_arguments(const struct options *o, uint64_t *ret_log_bytes, uin
 	return EXIT_OK;
 }
 
-/* Largest file system that leaves room for the log on the device, 0 if there is none. */
-static uint64_t room_for_fs(const struct offline *f, uint64_t log_bytes)
-{
-	uint64_t size = round_down_u64(f->base->geo.size_bytes, COW_BLK_BYTES), short_bytes = 0;
-	struct log_super s;
-
-	/* alignment makes "short" depend on where the file system ends: a few steps settle it */
-	for (int i = 0; i < 8; i++) {
-		int e = super_plan(f->base, f->base, size, log_bytes, &s, &short_bytes);
-
-		if (e == 0)
-			return round_down_u64(size, MIB);
-		if (e != -ENOSPC || short_bytes >= size)
-			return 0;
-		size -= round_up_u64(short_bytes, COW_BLK_BYTES);
-	}
-	return 0;
-}
-
 static int check_fs(const struct options *o, const struct offline *f, uint64_t log_bytes)
 {
 	const char *device = o->operand[0];
-	uint64_t room = room_for_fs(f, log_bytes);
+	uint64_t room = offline_room_for_fs(f, log_bytes);
 	bool external = f->log_card != f->base;
 
 	if (f->fs.kind == FS_UNKNOWN || (!f->fs.size_bytes && !external))
@@ -100,7 +84,7 @@ static int explain_no_room(const struct options *o, const struct offline *f, uin
 			   uint64_t short_bytes)
 {
 	const char *device = o->operand[0];
-	uint64_t room = room_for_fs(f, log_bytes);
+	uint64_t room = offline_room_for_fs(f, log_bytes);
 
 	if (f->log_card != f->base)
 		return cmd_fail(o, EXIT_FAILED, -ENOSPC,
@@ -115,9 +99,10 @@ static int explain_no_room(const struct options *o, const struct offline *f, uin
 			o, EXIT_FAILED, -ENOSPC,
 			"no room for the log: the file system on %s takes %s of %s, %s are "
 			"missing. Make it "
-			"smaller while it is not mounted: e2fsck -f %s && resize2fs %s %lluM",
+			"smaller while it is not mounted: cowctl format --shrink %s (a power cut does no harm), or "
+			"e2fsck -f %s && resize2fs %s %lluM",
 			device, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->base->geo.size_bytes),
-			FORMAT_SIZE(short_bytes), device, device, (unsigned long long)(room / MIB));
+			FORMAT_SIZE(short_bytes), device, device, device, (unsigned long long)(room / MIB));
 	return cmd_fail(o, EXIT_FAILED, -ENOSPC,
 			"no room for the log: the file system on %s (%s) takes %s of %s, %s are "
 			"missing. Make a new one "
@@ -148,13 +133,29 @@ static int check_live(const struct options *o, struct offline *f)
 			f->log_card == f->base ? "" : f->log_card->geo.path);
 }
 
-static int check_old_log(const struct options *o, struct offline *f)
+/* A shrink that was cut off. */
+static int finish_shrink(const struct options *o, struct offline *f, struct shrink_report *ret)
+{
+	const struct commit_options opt = {.cause = CAUSE_RECOVER};
+	bool found;
+	int e = shrink_finish(f->base, &f->super, 0, &opt, &found, ret);
+
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e,
+				"a shrink of %s was cut off after its commit and cannot go on (%s): see cowctl check",
+				o->operand[0], ret->why);
+	return EXIT_OK; /* ret->committed, or the file system is as before: as if it had never been tried */
+}
+
+static int check_old_log(const struct options *o, struct offline *f, struct shrink_report *ret_shrink)
 {
 	const char *path = f->log_card->geo.path;
 	int e = super_read(f->log_card, f->fs.size_bytes, &f->super, &f->trouble);
 
 	if (e == -ENOENT)
 		return EXIT_OK;
+	if (e == 0 && f->super.state == SUPER_PENDING && !f->super.external)
+		return finish_shrink(o, f, ret_shrink);
 	if (e == 0 && has_option(o, OPT_FORCE))
 		return check_live(o, f);
 	if (e == 0)
@@ -236,8 +237,8 @@ static void report(const struct options *o, const struct offline *f, const struc
 		return;
 	}
 	printf("%s: an empty log was written\n", f->log_card->geo.path);
-	printf("  %-14s %s of %s, untouched\n", "file system", f->fs.type,
-	       FORMAT_SIZE(s->fs_bytes));
+	printf("  %-14s %s of %s%s\n", "file system", f->fs.type, FORMAT_SIZE(s->fs_bytes),
+	       s->external || f->fs.size_bytes <= s->fs_bytes ? ", untouched" : "");
 	printf("  %-14s %s at %s, %u segments of %s\n", "log", FORMAT_SIZE(ring_bytes),
 	       FORMAT_SIZE(s->ring_off_bytes), s->seg_count, FORMAT_SIZE(s->seg_bytes));
 	printf("  %-14s %s%s\n", "erase block", FORMAT_SIZE(s->erase_block_bytes),
@@ -251,23 +252,104 @@ static void report(const struct options *o, const struct offline *f, const struc
 	       s->external ? " --log " : "", s->external ? f->log_card->geo.path : "");
 }
 
-static int format(struct offline *f, const struct options *o)
+/* Is there room behind the file system as it is? */
+static bool has_room(const struct offline *f, uint64_t log_bytes)
 {
+	uint64_t short_bytes;
 	struct log_super s;
-	uint64_t log_bytes = 0;
-	uint32_t eb_bytes = 0;
-	int exit = parse_arguments(o, &log_bytes, &eb_bytes);
 
-	if (exit == EXIT_OK)
-		exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, eb_bytes);
+	return super_plan(f->base, f->base, f->fs.size_bytes, log_bytes, &s, &short_bytes) != -ENOSPC;
+}
+
+static int journal_size(const struct options *o, uint64_t *ret)
+{
+	const char *text = o->value[OPT_JOURNAL_SIZE];
+
+	*ret = DEFAULT_JOURNAL_BYTES;
+	if (text && !has_option(o, OPT_SHRINK))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--journal-size goes with --shrink");
+	if (text && (parse_size(text, ret) < 0 || *ret < 4 * MIB || *ret > GIB || *ret % MIB))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--journal-size %s is not a whole number of MiB, at least 4M", text);
+	if (has_option(o, OPT_SHRINK) && has_option(o, OPT_LOG))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--shrink makes room on DEVICE itself, --log needs none there");
+	return EXIT_OK;
+}
+
+static void report_shrink(const struct options *o, const struct offline *f, const struct shrink_report *rep)
+{
+	const struct log_super *s = &rep->super;
+	const struct commit_report *c = &rep->commit;
+	uint64_t written = f->base->account.written_bytes;
+	char text[2048];
+	struct jsonw w;
+
+	if (!has_option(o, OPT_JSON)) {
+		printf("%s: the file system was made smaller: %s, it was %s\n", f->base->geo.path,
+		       FORMAT_SIZE(s->fs_bytes), FORMAT_SIZE(f->fs.size_bytes));
+		printf("  %-14s %s blocks in place, %s through a log of %s; %s written in all\n", "commit",
+		       with_commas(c->direct), with_commas(c->logged + c->zero), FORMAT_SIZE(rep->ring_bytes),
+		       FORMAT_SIZE(written));
+		report(o, f, s);
+		return;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "device", f->base->geo.path);
+	jsonw_u64(&w, "volume_bytes", s->fs_bytes);
+	jsonw_u64(&w, "shrunk_from_bytes", f->fs.size_bytes);
+	jsonw_u64(&w, "log_offset_bytes", s->ring_off_bytes);
+	jsonw_u64(&w, "log_bytes", (uint64_t)s->seg_bytes * s->seg_count);
+	jsonw_u64(&w, "segment_bytes", s->seg_bytes);
+	jsonw_u64(&w, "erase_block_bytes", s->erase_block_bytes);
+	jsonw_u64(&w, "direct_blocks", c->direct);
+	jsonw_u64(&w, "logged_blocks", c->logged);
+	jsonw_u64(&w, "zero_blocks", c->zero);
+	jsonw_u64(&w, "home_blocks", rep->home_blks);
+	jsonw_u64(&w, "written_bytes", written);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+}
+
+static int prepare(struct offline *f, const struct options *o, uint64_t log_bytes, uint32_t eb_bytes,
+		   struct shrink_report *ret_shrink)
+{
+	int exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, eb_bytes);
+
 	if (exit == EXIT_OK)
 		exit = check_fs(o, f, log_bytes);
 	if (exit == EXIT_OK)
 		exit = check_log_device(o, f);
 	if (exit == EXIT_OK)
-		exit = check_old_log(o, f);
+		exit = check_old_log(o, f, ret_shrink);
+	return exit;
+}
+
+static int format(struct offline *f, const struct options *o)
+{
+	struct shrink_report shrunk = {0};
+	struct log_super s;
+	uint64_t log_bytes = 0, journal_bytes;
+	uint32_t eb_bytes = 0;
+	int exit = parse_arguments(o, &log_bytes, &eb_bytes);
+
 	if (exit == EXIT_OK)
-		exit = plan(o, f, log_bytes, &s);
+		exit = journal_size(o, &journal_bytes);
+	if (exit == EXIT_OK)
+		exit = prepare(f, o, log_bytes, eb_bytes, &shrunk);
+	if (exit != EXIT_OK)
+		return exit;
+	if (!shrunk.committed && has_option(o, OPT_SHRINK) && !has_room(f, log_bytes)) {
+		exit = shrink_run(o, f, offline_room_for_fs(f, log_bytes), journal_bytes, &shrunk);
+		if (exit != EXIT_OK)
+			return exit;
+	}
+	if (shrunk.committed) {
+		report_shrink(o, f, &shrunk);
+		return EXIT_OK;
+	}
+	exit = plan(o, f, log_bytes, &s);
 	if (exit == EXIT_OK)
 		exit = write_log(o, f, &s);
 	if (exit == EXIT_OK)

@@ -9,6 +9,7 @@
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "control/render.h"
+#include "volume/shrink.h"
 
 static void on_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
 {
@@ -98,6 +99,47 @@ static int bring_home(struct offline *f, const struct options *o)
 	return EXIT_OK;
 }
 
+static int forget_shrink(struct offline *f, const struct options *o)
+{
+	int e = shrink_forget(f->base, &f->super);
+
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", f->base->geo.path, strerrordesc_np(-e));
+	report(o, f, 0, false);
+	return EXIT_OK;
+}
+
+/* A shrink was cut off: before its commit there is nothing to recover, after it the rest is done now. */
+static int recover_shrink(struct offline *f, const struct options *o)
+{
+	struct shrink_report rep;
+	struct progress progress;
+	const struct commit_options opt = {
+		.cause = CAUSE_RECOVER,
+		.progress = on_progress,
+		.progress_ctx = &progress,
+	};
+	bool found = false;
+	int e;
+
+	if (has_option(o, OPT_ACCEPT_BASE) && f->report.state >= LOG_BROKEN)
+		return forget_shrink(f, o);
+	if (f->report.state == LOG_BROKEN)
+		return explain_broken(o, f);
+	if (f->report.state == LOG_FOREIGN)
+		return explain_foreign(o, f);
+	progress_start(&progress);
+	e = shrink_finish(f->base, &f->super, f->log_flags, &opt, &found, &rep);
+	progress_end(&progress);
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "%s: %s. Run it again when the card is well", f->base->geo.path, rep.why);
+	report(o, f, rep.home_blks, !found);
+	if (!has_option(o, OPT_JSON))
+		printf("%s\n", found ? "  the shrink that was cut off is finished: there is an empty log now"
+				     : "  a shrink was cut off before its commit: run cowctl format --shrink again");
+	return EXIT_OK;
+}
+
 static int recover(struct offline *f, const struct options *o)
 {
 	int exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, 0);
@@ -109,6 +151,8 @@ static int recover(struct offline *f, const struct options *o)
 		exit = offline_open_log(f, o);
 	if (exit != EXIT_OK)
 		return exit;
+	if (f->super.state == SUPER_PENDING)
+		return recover_shrink(f, o);
 	if (has_option(o, OPT_ACCEPT_BASE) && f->report.state >= LOG_BROKEN) {
 		log_accept_base(f->log); /* the record that retires it drops what waits */
 		return bring_home(f, o);

@@ -79,6 +79,24 @@ struct blk_reader offline_reader(struct card *c)
 		.read = read_card, .ctx = c, .volume_blks = c->geo.size_bytes >> COW_BLK_SHIFT};
 }
 
+uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes)
+{
+	uint64_t size = round_down_u64(f->base->geo.size_bytes, COW_BLK_BYTES), short_bytes = 0;
+	struct log_super s;
+
+	/* alignment makes "short" depend on where the file system ends: a few steps settle it */
+	for (int i = 0; i < 8; i++) {
+		int e = super_plan(f->base, f->base, size, log_bytes, &s, &short_bytes);
+
+		if (e == 0)
+			return round_down_u64(size, MIB);
+		if (e != -ENOSPC || short_bytes >= size)
+			return 0;
+		size -= round_up_u64(short_bytes, COW_BLK_BYTES);
+	}
+	return 0;
+}
+
 int offline_open(struct offline *f, const struct options *o, unsigned flags,
 		 uint32_t erase_block_bytes)
 {

@@ -294,19 +294,26 @@ static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return 0;
 }
 
+/* All of it: until a shrink is home, the file system there is larger than the volume. */
+static uint64_t base_blks(const struct log *l)
+{
+	return l->base->geo.size_bytes / COW_BLK_BYTES;
+}
+
 int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret)
 {
 	struct images im = { .l = l, .ix = ix };
-	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = l->super.fs_bytes / COW_BLK_BYTES };
+	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
 	struct blk_reader logged = { .read = read_logged, .ctx = &im, .volume_blks = home.volume_blks };
 
-	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged, ret);
+	/* a checkpoint begins behind a record of its own, or behind an open record */
+	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged, rec->type != RECORD_COMMIT, ret);
 }
 
 int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 {
 	struct images im = { .l = l };
-	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = l->super.fs_bytes / COW_BLK_BYTES };
+	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
 
 	return fsinfo_fingerprint(&home, ret);
 }
@@ -574,15 +581,21 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	l->super = *super;
 	l->seg_blks = super->seg_bytes / COW_BLK_BYTES;
 	l->ring_blks = l->seg_blks * super->seg_count;
-	l->segs_per_eb = (uint32_t)max_u64(1, super->erase_block_bytes / super->seg_bytes);
+	/* a pending ring is short, and used once: it knows no erase blocks */
+	l->segs_per_eb = super->state == SUPER_PENDING
+				 ? 1
+				 : (uint32_t)max_u64(1, super->erase_block_bytes / super->seg_bytes);
 	l->need_open = true;
 	l->any_base = flags & LOG_ANY_BASE;
 	l->stage = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
 	l->index = log_index_empty();
 	s.buf = l->stage;
 	r = l->stage && l->index ? 0 : -ENOMEM;
-	if (r == 0 && super->state == SUPER_LIVE)
+	if (r == 0 && super->state != SUPER_VIRGIN && !(flags & LOG_FRESH))
 		r = find_newest(&s);
+	/* the file system that was to be shrunk has been used since, and has its blocks back */
+	if (r == -EUCLEAN && super->state == SUPER_PENDING && !rep.highest_seq)
+		r = 0;
 	if (r == -EUCLEAN && s.foreign.seq) {
 		rep.base_changed = true;
 		if (!s.foreign_blks)

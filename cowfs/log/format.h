@@ -27,7 +27,7 @@
 enum super_state {
 	SUPER_VIRGIN = 1,  /* formatted, never attached: the ring is void, its uuid a placeholder */
 	SUPER_LIVE = 2,	   /* attached at least once; uuid is final */
-	SUPER_PENDING = 3, /* the ring lies in what a shrink under way will free (format --shrink) */
+	SUPER_PENDING = 3, /* the ring of a shrink under way: in blocks free before and after it, for its one commit */
 };
 
 struct log_super {

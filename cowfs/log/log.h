@@ -29,8 +29,12 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
  * -ENOENT no cowfs log; -EBADMSG both copies damaged; -EPROTONOSUPPORT newer format;
  * -ERANGE the card is smaller than the log says; else an I/O error. */
 int super_read(struct card *logcard, uint64_t fs_bytes, struct log_super *ret, unsigned *ret_trouble) MUST_CHECK;
-/* Writes both copies, a FLUSH after each. The card is writable. */
+/* Writes both copies, a FLUSH after each; of a pending one only B. The card is writable. */
 int super_write(struct card *logcard, struct log_super *s) MUST_CHECK;
+/* The devices have grown: B at the new end, then A. Cut in between, one of the two is found, and good. */
+int super_grow(struct card *logcard, struct log_super *s, uint64_t base_bytes) MUST_CHECK;
+/* Where the only copy of a pending super record may lie, best first: 1, 2, 4, 8 ... blocks before the end. 0: no more. */
+uint64_t super_pending_off(const struct card *c, unsigned i);
 
 /* ---- opening: reads only ---- */
 
@@ -63,6 +67,7 @@ struct log_open_report {
 
 enum {
 	LOG_ANY_BASE = 1 << 0, /* the base is not compared with the records: recover --accept-log */
+	LOG_FRESH = 1 << 1,    /* the super record is not on the card yet: nothing is looked for (shrink) */
 };
 
 /* base and logcard (may be the same) stay the caller's. Writes nothing, not even for a virgin ring.
@@ -85,6 +90,8 @@ uint64_t log_chain_records(const struct log *l);
 const struct log_record *log_newest(const struct log *l);
 /* The next write begins with an open record. */
 bool log_wants_open(const struct log *l);
+/* Of a pending super record: the shrink's commit is durable. If not, the file system is as it was before. */
+bool log_shrink_committed(const struct log *l);
 /* The newest record is an empty one of this type with these flags, and nothing newer was rejected. */
 bool log_rests(const struct log *l, enum record_type type, uint32_t flags);
 /* A reference to the index of what is committed and not home. */

@@ -137,6 +137,7 @@ int log_prepare(struct log *l)
 {
 	struct log_record rec = { .type = RECORD_OPEN };
 	bool fresh = !l->newest.seq || ring_fresh_is_free(l);
+	bool first = l->super.state != SUPER_LIVE && !l->newest.seq;
 	uint32_t salt;
 	int r = 0;
 
@@ -158,7 +159,7 @@ int log_prepare(struct log *l)
 		return l->doubt ? -ENOSPC : 0;
 	}
 	/* not again once there is a record: a super record that failed half way may already tell this uuid */
-	if (l->super.state != SUPER_LIVE && !l->newest.seq)
+	if (first)
 		r = void_ring(l);
 	if (r < 0)
 		return r;
@@ -168,16 +169,17 @@ int log_prepare(struct log *l)
 	/* nothing of the log is needed if all is home; then the tail may move at once */
 	rec.tail_seq = !l->newest.seq || l->home_done ? 0 : l->newest.tail_seq;
 	r = record_put_empty(l, &rec, fresh);
-	if (r == 0 && l->super.state != SUPER_LIVE) {
+	if (r == 0 && (l->super.state == SUPER_VIRGIN || (first && l->super.state == SUPER_PENDING))) {
 		/* last: a live super record promises that there is a record */
 		enum super_state was = l->super.state;
 
-		l->super.state = SUPER_LIVE;
+		if (was == SUPER_VIRGIN)
+			l->super.state = SUPER_LIVE;
 		r = super_write(l->card, &l->super);
 		if (r < 0)
 			l->super.state = was;
 		else
-			l->ledger.super_blks += 2;
+			l->ledger.super_blks += was == SUPER_VIRGIN ? 2 : 1;
 	}
 	if (r == 0)
 		l->need_open = false;
@@ -219,6 +221,8 @@ int log_recheck(struct log *l)
 
 	if (!blk)
 		return -ENOMEM;
+	if (!l->newest.seq && l->super.state == SUPER_PENDING)
+		return 0; /* nothing of it is on the card yet */
 	if (!l->newest.seq) {
 		r = super_read(l->card, l->super.external ? 0 : l->super.fs_bytes, &super, &trouble);
 		if (r < 0 && r != -EIO)

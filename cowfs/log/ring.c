@@ -156,6 +156,11 @@ bool log_wants_open(const struct log *l)
 	return l->need_open;
 }
 
+bool log_shrink_committed(const struct log *l)
+{
+	return l->newest.seq && (l->newest.type != RECORD_OPEN || l->newest.prev.seq);
+}
+
 bool log_rests(const struct log *l, enum record_type type, uint32_t flags)
 {
 	return !l->need_open && l->newest.type == type && (l->newest.flags & flags) == flags;

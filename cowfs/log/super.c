@@ -93,6 +93,29 @@ static int read_copy(struct card *c, uint64_t off_bytes, uint8_t *blk, struct lo
 	return r < 0 ? r : codec_get_super(blk, ret);
 }
 
+uint64_t super_pending_off(const struct card *c, unsigned i)
+{
+	uint64_t back = i < 32 ? (uint64_t)COW_BLK_BYTES << i : 0;
+
+	return back && back < c->geo.size_bytes ? c->geo.size_bytes - back : 0;
+}
+
+/* The super record of a shrink that could not have the last block. */
+static int read_pending(struct card *c, uint8_t *blk, struct log_super *ret)
+{
+	uint64_t off;
+
+	for (unsigned i = 1; (off = super_pending_off(c, i)); i++) {
+		struct log_super s;
+
+		if (read_copy(c, off, blk, &s) == 0 && s.state == SUPER_PENDING && s.copy_off_bytes[1] == off) {
+			*ret = s;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
 int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigned *ret_trouble)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
@@ -119,6 +142,8 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 		*ret_trouble = SUPER_NEWER;
 		return -EPROTONOSUPPORT;
 	}
+	if (ra < 0 && rb < 0 && read_pending(c, blk, &b) == 0)
+		rb = 0;
 	if (ra < 0 && rb < 0) {
 		if (ra == -ENOENT && rb == -ENOENT)
 			return -ENOENT;
@@ -135,26 +160,42 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 		return -ERANGE;
 	if (s->log_bytes < c->geo.size_bytes)
 		trouble |= SUPER_GROWN;
+	if (s->state == SUPER_PENDING) /* has but one */
+		trouble &= ~(unsigned)(SUPER_COPY_A_BAD | SUPER_COPY_B_BAD);
 	*ret = *s;
 	*ret_trouble = trouble;
 	return 0;
 }
 
-int super_write(struct card *c, struct log_super *s)
+static int write_copies(struct card *c, struct log_super *s, int first, int last)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
-	int r;
+	int r = blk ? 0 : -ENOMEM, step = first < last ? 1 : -1;
 
-	if (!blk)
-		return -ENOMEM;
-	s->revision++;
-	codec_put_super(blk, s);
-	for (int i = 0; i < 2; i++) {
+	if (r == 0) {
+		s->revision++;
+		codec_put_super(blk, s);
+	}
+	for (int i = first; r == 0 && i != last + step; i += step) {
 		r = card_write(c, s->copy_off_bytes[i], blk, COW_BLK_BYTES);
 		if (r == 0)
 			r = card_flush(c);
-		if (r < 0)
-			return r;
 	}
-	return 0;
+	return r;
+}
+
+int super_write(struct card *c, struct log_super *s)
+{
+	/* where copy A will be, the file system that is being shrunk has something else */
+	return write_copies(c, s, s->state == SUPER_PENDING, 1);
+}
+
+int super_grow(struct card *c, struct log_super *s, uint64_t base_bytes)
+{
+	s->log_bytes = c->geo.size_bytes;
+	s->base_bytes = base_bytes;
+	if (s->external)
+		s->fs_bytes = round_down_u64(base_bytes, COW_BLK_BYTES);
+	s->copy_off_bytes[1] = c->geo.size_bytes - COW_BLK_BYTES;
+	return write_copies(c, s, 1, 0);
 }

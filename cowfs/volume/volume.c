@@ -16,6 +16,7 @@
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "volume/private.h"
+#include "volume/shrink.h"
 
 #define MIN_RAM_BYTES (8 * MIB)
 
@@ -58,6 +59,25 @@ static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return view_read_committed(ctx, blk, blks, buf);
 }
 
+/* A shrink that was cut off after its commit is finished before anything else: the one case in which an attach
+ * writes. */
+static int finish_shrink(struct volume *v, struct log_super *super, unsigned *trouble, char *why, size_t n)
+{
+	const struct commit_options opt = { .cause = CAUSE_RECOVER };
+	struct shrink_report rep;
+	bool found = false;
+	int r = shrink_finish(v->base, super, 0, &opt, &found, &rep);
+
+	if (r < 0)
+		return fail(why, n, r, "%s: a shrink was cut off after its commit and cannot go on (%s): see cowctl check",
+			    v->device, rep.why);
+	if (!found)
+		return fail(why, n, -ENOENT, "%s has no cowfs log: a shrink was cut off before its commit, the file system is "
+			    "as it was; run cowctl format --shrink %s again", v->device, v->device);
+	msg(MSG_NOTICE, "%s: a shrink that was cut off is finished", v->device);
+	return super_read(v->base, rep.super.fs_bytes, super, trouble);
+}
+
 static int open_log(struct volume *v, char *why, size_t n)
 {
 	struct blk_reader home = { .read = read_base, .ctx = v->base,
@@ -83,6 +103,11 @@ static int open_log(struct volume *v, char *why, size_t n)
 			    (unsigned long long)v->log_card->geo.size_bytes);
 	if (r < 0)
 		return fail(why, n, r, "%s: super record: %s", where, strerror(-r));
+	if (super.state == SUPER_PENDING && v->log_card == v->base) {
+		r = finish_shrink(v, &super, &trouble, why, n);
+		if (r < 0)
+			return r;
+	}
 	if (super.external != (v->log_card != v->base))
 		return fail(why, n, -EINVAL, super.external ? "%s keeps its log on another device: name it with --log" :
 								"%s is no log device: its log is its own", where);
