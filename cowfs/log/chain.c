@@ -455,7 +455,8 @@ static int newest_first(const void *a, const void *b)
  * are still to be scanned: an attempt that was cut leaves a new head over records of the lap before. */
 static int try_all(struct scan *s)
 {
-	qsort(s->cand, s->n, sizeof(*s->cand), newest_first);
+	if (s->n)
+		qsort(s->cand, s->n, sizeof(*s->cand), newest_first);
 	for (size_t i = 0; i < s->n; i++) {
 		struct candidate *c = &s->cand[i];
 		int r;

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Attacks with a name: each aims at one rule of the log (docs/FORMAT.md) and fails when the rule is
- * switched off. The cuts and the oracle are those of the workloads.
+ * switched off. Here those on records, the ring and spilled payload. The cuts and the oracle are
+ * those of the workloads.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "base/io.h"
-#include "crash.h"
+#include "attacks.h"
 #include "log/codec.h"
 
-enum { SEEDS = 12 };
-
-static const struct shape PLAIN = { .blks = 24, .full = true };
+const struct shape PLAIN = { .blks = 24, .full = true };
 static const struct shape LONG = { .blks = 24, .full = true, .segs = 24 };
 
-static void expect(bool ok, const char *what)
+void attack_expect(bool ok, const char *what)
 {
 	if (!ok)
 		fail("%s", what);
 }
 
-static void start(struct world *w, const struct shape *s, uint64_t seed)
+void attack_start(struct world *w, const struct shape *s, uint64_t seed)
 {
 	at.seed = seed;
 	at.cut = at.variant = 0;
@@ -29,25 +27,25 @@ static void start(struct world *w, const struct shape *s, uint64_t seed)
 	world_new(w, s, seed * 7919);
 }
 
-static void commit_ok(struct world *w)
+void attack_commit_ok(struct world *w)
 {
 	at.step++;
-	expect(world_commit(w) == 0, "a commit failed");
+	attack_expect(world_commit(w) == 0, "a commit failed");
 }
 
 /* Writes blocks [blk, blk + n), which are used: they are logged. */
-static void write_run(struct world *w, unsigned blk, unsigned n)
+void attack_write_run(struct world *w, unsigned blk, unsigned n)
 {
 	while (n--)
 		live_write(w, blk++, 1 + (unsigned)rnd_below(w, CONTENTS - 1));
 }
 
 /* Fills the ring until the next commit of one block would need a checkpoint. */
-static void fill(struct world *w)
+void attack_fill(struct world *w)
 {
 	for (int i = 0; log_room_blks(w->log) >= 4 && i < 100; i++) {
-		write_run(w, 1 + (unsigned)rnd_below(w, 20), 1);
-		commit_ok(w);
+		attack_write_run(w, 1 + (unsigned)rnd_below(w, 20), 1);
+		attack_commit_ok(w);
 	}
 }
 
@@ -58,18 +56,18 @@ static void revoked(void)
 	struct world w;
 
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
-		start(&w, &PLAIN, seed);
-		write_run(&w, 4, 4);
-		commit_ok(&w);
+		attack_start(&w, &PLAIN, seed);
+		attack_write_run(&w, 4, 4);
+		attack_commit_ok(&w);
 		live_free(&w, 5);
 		live_free(&w, 6);
-		commit_ok(&w);
-		write_run(&w, 5, 2);
-		commit_ok(&w);
-		expect(w.bill.direct == 2, "blocks that were freed are not written in place");
+		attack_commit_ok(&w);
+		attack_write_run(&w, 5, 2);
+		attack_commit_ok(&w);
+		attack_expect(w.bill.direct == 2, "blocks that were freed are not written in place");
 		if (seed % 2)
 			world_cut(&w, NULL, NULL);
-		expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the checkpoint failed");
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the checkpoint failed");
 		world_free(&w);
 	}
 }
@@ -97,7 +95,7 @@ static uint64_t ring_records(struct world *w, uint64_t *ret_same_seq)
 	return n;
 }
 
-static void rot(struct world *w, struct card *c, uint64_t off_bytes)
+void attack_rot(struct world *w, struct card *c, uint64_t off_bytes)
 {
 	uint8_t b;
 
@@ -110,11 +108,11 @@ static void rot(struct world *w, struct card *c, uint64_t off_bytes)
 }
 
 /* A commit of which the n-th flush fails. */
-static void failing_commit(struct world *w, unsigned flush)
+void attack_failing_commit(struct world *w, unsigned flush)
 {
 	at.step++;
 	world_fail_at(w, SIM_FLUSH, flush, false);
-	expect(world_commit(w) < 0, "a commit whose flush failed returned 0");
+	attack_expect(world_commit(w) < 0, "a commit whose flush failed returned 0");
 }
 
 static void chain(void)
@@ -124,24 +122,24 @@ static void chain(void)
 	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
 		uint64_t epoch;
 
-		start(&w, &PLAIN, seed);
+		attack_start(&w, &PLAIN, seed);
 		live_free(&w, 9);
 		live_free(&w, 10);
-		write_run(&w, 3, 3);
-		commit_ok(&w);
+		attack_write_run(&w, 3, 3);
+		attack_commit_ok(&w);
 		epoch = log_newest(w.log)->epoch;
-		write_run(&w, 4, 1 + seed % 4);
+		attack_write_run(&w, 4, 1 + seed % 4);
 		if (seed & 1)
-			write_run(&w, 9, 2);
-		failing_commit(&w, 2 - (seed & 2) / 2);
-		write_run(&w, 4, 1 + seed / 4 % 4);
+			attack_write_run(&w, 9, 2);
+		attack_failing_commit(&w, 2 - (seed & 2) / 2);
+		attack_write_run(&w, 4, 1 + seed / 4 % 4);
 		if (seed & 2)
-			write_run(&w, 10, 1);
-		commit_ok(&w);
-		expect(log_newest(w.log)->epoch >> 32 > epoch >> 32, "no open record after a failed attempt");
+			attack_write_run(&w, 10, 1);
+		attack_commit_ok(&w);
+		attack_expect(log_newest(w.log)->epoch >> 32 > epoch >> 32, "no open record after a failed attempt");
 		world_crash(&w);
-		write_run(&w, 2, 5);
-		commit_ok(&w);
+		attack_write_run(&w, 2, 5);
+		attack_commit_ok(&w);
 		world_free(&w);
 	}
 }
@@ -152,19 +150,19 @@ static void sequence(void)
 	uint64_t same;
 
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
-		start(&w, &PLAIN, seed);
-		write_run(&w, 3, 3);
-		commit_ok(&w);
-		write_run(&w, 3, 6);
-		failing_commit(&w, 2);
-		write_run(&w, 3, 2);
-		commit_ok(&w);
+		attack_start(&w, &PLAIN, seed);
+		attack_write_run(&w, 3, 3);
+		attack_commit_ok(&w);
+		attack_write_run(&w, 3, 6);
+		attack_failing_commit(&w, 2);
+		attack_write_run(&w, 3, 2);
+		attack_commit_ok(&w);
 		if (world_crash(&w)) {
-			write_run(&w, 8, 2);
-			commit_ok(&w);
+			attack_write_run(&w, 8, 2);
+			attack_commit_ok(&w);
 		}
 		ring_records(&w, &same);
-		expect(!same, "two records have one sequence number");
+		attack_expect(!same, "two records have one sequence number");
 		world_free(&w);
 	}
 }
@@ -178,22 +176,22 @@ static void rejected(void)
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
 		struct image old;
 
-		start(&w, &PLAIN, seed);
-		write_run(&w, 3, 3);
-		commit_ok(&w);
+		attack_start(&w, &PLAIN, seed);
+		attack_write_run(&w, 3, 3);
+		attack_commit_ok(&w);
 		old = w.n;
-		write_run(&w, 3, 6);
-		commit_ok(&w);
-		rot(&w, w.c.log, log_super(w.log)->ring_off_bytes + blk_to_bytes(log_newest(w.log)->start_lblk));
+		attack_write_run(&w, 3, 6);
+		attack_commit_ok(&w);
+		attack_rot(&w, w.c.log, log_super(w.log)->ring_off_bytes + blk_to_bytes(log_newest(w.log)->start_lblk));
 		w.tried[w.n_tried++] = old;
 		world_cut(&w, NULL, NULL);
-		expect(w.rep.state == LOG_FELL_BACK, "damaged payload is not noticed");
-		write_run(&w, 3, 1 + seed % 4);
-		commit_ok(&w);
+		attack_expect(w.rep.state == LOG_FELL_BACK, "damaged payload is not noticed");
+		attack_write_run(&w, 3, 1 + seed % 4);
+		attack_commit_ok(&w);
 		ring_records(&w, &same);
-		expect(!same, "two records have one sequence number");
-		write_run(&w, 2, 2);
-		commit_ok(&w);
+		attack_expect(!same, "two records have one sequence number");
+		attack_write_run(&w, 2, 2);
+		attack_commit_ok(&w);
 		world_free(&w);
 	}
 }
@@ -211,20 +209,20 @@ static void rotten(void)
 		struct cards good;
 		uint64_t ring, blks;
 
-		start(&w, &PLAIN, seed);
+		attack_start(&w, &PLAIN, seed);
 		w.mute = true;
 		for (unsigned b = 16; b < 22; b++)
 			live_free(&w, b);
-		commit_ok(&w);
-		expect(seed % 2 || world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
-		write_run(&w, 3, 3);
-		commit_ok(&w);
+		attack_commit_ok(&w);
+		attack_expect(seed % 2 || world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
+		attack_write_run(&w, 3, 3);
+		attack_commit_ok(&w);
 		before = w.n;
-		write_run(&w, 4, 3);
+		attack_write_run(&w, 4, 3);
 		live_write(&w, 9, 0);
-		write_run(&w, 16, 6);
-		commit_ok(&w);
-		expect(w.bill.direct == 6, "direct blocks");
+		attack_write_run(&w, 16, 6);
+		attack_commit_ok(&w);
+		attack_expect(w.bill.direct == 6, "direct blocks");
 		ring = log_super(w.log)->ring_off_bytes;
 		blks = (uint64_t)log_super(w.log)->seg_count * log_super(w.log)->seg_bytes / COW_BLK_BYTES;
 		w.tried[w.n_tried++] = before;
@@ -235,7 +233,7 @@ static void rotten(void)
 
 			at.variant++;
 			cards_clone(&c, &good);
-			rot(&w, c.log, i < blks ? ring + blk_to_bytes(i) : blk_to_bytes(16 + i - blks));
+			attack_rot(&w, c.log, i < blks ? ring + blk_to_bytes(i) : blk_to_bytes(16 + i - blks));
 			judge(&w, &c);
 		}
 		w.rotten = false;
@@ -249,20 +247,20 @@ static void same_after_doubt(void)
 	struct world w;
 
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
-		start(&w, &PLAIN, seed);
-		write_run(&w, 3, 3);
-		commit_ok(&w);
-		write_run(&w, 2, 4);
-		failing_commit(&w, 1 + seed % 2);
+		attack_start(&w, &PLAIN, seed);
+		attack_write_run(&w, 3, 3);
+		attack_commit_ok(&w);
+		attack_write_run(&w, 2, 4);
+		attack_failing_commit(&w, 1 + seed % 2);
 		/* back to what the last good commit holds */
 		for (unsigned b = 2; b < 6; b++)
 			live_write(&w, b, w.n.content[b]);
-		write_run(&w, 8, 1);
-		commit_ok(&w);
-		expect(w.bill.skipped_same == 0, "a block is taken for the same after a failed attempt");
+		attack_write_run(&w, 8, 1);
+		attack_commit_ok(&w);
+		attack_expect(w.bill.skipped_same == 0, "a block is taken for the same after a failed attempt");
 		live_write(&w, 3, w.n.content[3]);
-		commit_ok(&w);
-		expect(w.bill.skipped_same == 1, "an unchanged block is written");
+		attack_commit_ok(&w);
+		attack_expect(w.bill.skipped_same == 1, "an unchanged block is written");
 		world_free(&w);
 	}
 }
@@ -281,25 +279,25 @@ static void reuse_early(void)
 		unsigned n = 0;
 		int r;
 
-		start(&w, &LONG, seed);
+		attack_start(&w, &LONG, seed);
 		w.mute = true;
-		fill(&w);
+		attack_fill(&w);
 		w.mute = false;
-		expect(card_set_writable(w.c.log, true) == 0 && log_prepare(w.log) == 0, "prepare");
-		expect(log_checkpoint(w.log, NULL, NULL, &ix) == 0, "checkpoint");
+		attack_expect(card_set_writable(w.c.log, true) == 0 && log_prepare(w.log) == 0, "prepare");
+		attack_expect(log_checkpoint(w.log, NULL, NULL, &ix) == 0, "checkpoint");
 		log_index_unref(w.index);
 		w.index = ix;
-		expect(log_begin(w.log) == 0, "begin");
+		attack_expect(log_begin(w.log) == 0, "begin");
 		do {
 			memcpy(data, content_of(1 + n % 100), sizeof(data));
 			r = log_add_logged(w.log, n % w.shape.blks, 1, data);
 		} while (r == 0 && n++ < 400);
-		expect(r == -ENOSPC, "the ring has no end");
+		attack_expect(r == -ENOSPC, "the ring has no end");
 		cut_here(&w);
 		log_abort(w.log);
-		expect(card_set_writable(w.c.log, false) == 0, "read-only");
-		write_run(&w, 1, 4);
-		commit_ok(&w);
+		attack_expect(card_set_writable(w.c.log, false) == 0, "read-only");
+		attack_write_run(&w, 1, 4);
+		attack_commit_ok(&w);
 		world_free(&w);
 	}
 }
@@ -313,14 +311,14 @@ static void wrap(void)
 		struct shape s = PLAIN;
 
 		s.segs_per_eb = 1 + seed % 2;
-		start(&w, &s, seed);
+		attack_start(&w, &s, seed);
 		for (unsigned i = 0; i < 400 && total.wraps < before + 4; i++) {
-			write_run(&w, 1 + (unsigned)rnd_below(&w, 16), 1 + (unsigned)rnd_below(&w, 1 + i % 7));
-			commit_ok(&w);
+			attack_write_run(&w, 1 + (unsigned)rnd_below(&w, 16), 1 + (unsigned)rnd_below(&w, 1 + i % 7));
+			attack_commit_ok(&w);
 			if (i % 50 == 49)
 				world_crash(&w);
 		}
-		expect(total.wraps >= before + 3, "the ring does not wrap");
+		attack_expect(total.wraps >= before + 3, "the ring does not wrap");
 		world_free(&w);
 	}
 }
@@ -331,22 +329,22 @@ static void too_big(void)
 	struct world w;
 	uint64_t ops;
 
-	start(&w, &s, 1);
-	write_run(&w, 0, 20);
-	commit_ok(&w);
+	attack_start(&w, &s, 1);
+	attack_write_run(&w, 0, 20);
+	attack_commit_ok(&w);
 	ops = world_ops(&w);
-	write_run(&w, 0, 64);
+	attack_write_run(&w, 0, 64);
 	w.expect = -EFBIG;
 	(void)!world_commit(&w);
-	expect(w.bill.need_blks > 64 && w.bill.room_blks && w.bill.room_blks < w.bill.need_blks, "no numbers");
-	expect(world_ops(&w) == ops, "a commit that is too big writes");
+	attack_expect(w.bill.need_blks > 64 && w.bill.room_blks && w.bill.room_blks < w.bill.need_blks, "no numbers");
+	attack_expect(world_ops(&w) == ops, "a commit that is too big writes");
 	w.expect = 0;
 	world_cut(&w, NULL, NULL);
 	/* as large as it may be, twice: a checkpoint on the way */
 	for (unsigned i = 0; i < 3; i++) {
-		write_run(&w, 2 * i, (unsigned)log_capacity_blks(w.log) - 2);
-		commit_ok(&w);
-		expect(i == 0 || w.bill.checkpoint, "no checkpoint made room");
+		attack_write_run(&w, 2 * i, (unsigned)log_capacity_blks(w.log) - 2);
+		attack_commit_ok(&w);
+		attack_expect(i == 0 || w.bill.checkpoint, "no checkpoint made room");
 	}
 	world_free(&w);
 }
@@ -365,15 +363,15 @@ static void spill(void)
 		unsigned kind = kinds[seed % 4];
 
 		s.external = seed / 4 % 2;
-		start(&w, &s, seed);
+		attack_start(&w, &s, seed);
 		w.mute = true;
 		for (unsigned b = 44; b < 64; b++)
 			live_free(&w, b);
-		commit_ok(&w);
+		attack_commit_ok(&w);
 		w.mute = seed >= 2;
-		write_run(&w, 1, 43);
-		commit_ok(&w);
-		expect(w.bill.spilled > 0, "nothing is spilled");
+		attack_write_run(&w, 1, 43);
+		attack_commit_ok(&w);
+		attack_expect(w.bill.spilled > 0, "nothing is spilled");
 		w.mute = false;
 		if (kind) {
 			/* all home, and then the record that says so fails: or earlier, or later */
@@ -384,239 +382,14 @@ static void spill(void)
 			world_crash(&w);
 		}
 		/* what was free is used now, and written in place */
-		write_run(&w, 44, 64 - 44);
-		commit_ok(&w);
+		attack_write_run(&w, 44, 64 - 44);
+		attack_commit_ok(&w);
 		world_crash(&w);
 		w.mute = true;
-		write_run(&w, 3, 4);
-		commit_ok(&w);
+		attack_write_run(&w, 3, 4);
+		attack_commit_ok(&w);
 		world_free(&w);
 	}
-}
-
-/* ---- checkpoints ---- */
-
-static void half_checkpoint(void)
-{
-	struct world w;
-
-	for (uint64_t seed = 0; seed < SEEDS; seed++) {
-		start(&w, &PLAIN, seed);
-		write_run(&w, 2, 12);
-		live_free(&w, 20);
-		commit_ok(&w);
-		for (unsigned depth = 0; depth < 6; depth++) {
-			at.step++;
-			cards_close(&w.kept);
-			w.kept_of = 0;
-			expect(world_checkpoint(&w, depth % 2 ? RECORD_TAIL : RECORD_RETIRED, 0) == 0, "checkpoint");
-			world_crash(&w);
-			live_write(&w, 20, 1 + (unsigned)rnd_below(&w, 500));
-			write_run(&w, 4 + depth, 3);
-			commit_ok(&w);
-			if (depth % 3 == 2)
-				world_crash(&w);
-			live_free(&w, 20);
-			commit_ok(&w);
-		}
-		world_free(&w);
-	}
-}
-
-/* The copy of the record that begins a checkpoint lies in the next segment, the next commit in this one. */
-static void failed_checkpoint(void)
-{
-	struct world w;
-
-	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
-		start(&w, &PLAIN, seed);
-		write_run(&w, 2, 3);
-		commit_ok(&w);
-		at.step++;
-		world_fail_at(&w, seed & 1 ? SIM_FLUSH : SIM_WRITE | SIM_FLUSH, 1 + seed / 2 % 5, false);
-		(void)!world_checkpoint(&w, seed & 4 ? RECORD_RETIRED : RECORD_TAIL, RECORD_CLEAN);
-		write_run(&w, 3, 1);
-		commit_ok(&w);
-		world_cut(&w, NULL, NULL);
-		world_free(&w);
-	}
-}
-
-/* Power cut after power cut in the checkpoint of a full ring: the log must not use itself up. */
-static void cut_checkpoints(void)
-{
-	struct world w;
-
-	for (unsigned per_eb = 1; per_eb <= 2; per_eb++) {
-		struct shape s = PLAIN;
-
-		s.segs_per_eb = per_eb;
-		start(&w, &s, per_eb);
-		fill(&w);
-		w.mute = true;
-		for (unsigned i = 0; i < 100; i++) {
-			at.step++;
-			world_fail_at(&w, 0, 0, false);
-			/* in the home writes: behind the open record if there is one, before the tail record */
-			sim_cut_at(w.c.base, 4 + i % 3);
-			expect(world_checkpoint(&w, RECORD_TAIL, 0) < 0, "the checkpoint was not cut");
-			world_cut(&w, NULL, NULL);
-			w.mute = i % 10;
-		}
-		w.mute = false;
-		expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the last checkpoint failed");
-		fill(&w);
-		world_free(&w);
-	}
-}
-
-static void recover(void)
-{
-	struct world w;
-
-	for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
-		uint64_t ops;
-		unsigned runs = 0;
-
-		start(&w, &PLAIN, seed);
-		write_run(&w, 2, 9);
-		commit_ok(&w);
-		write_run(&w, 5, 9);
-		commit_ok(&w);
-		do {
-			at.step++;
-			cards_close(&w.kept);
-			w.kept_of = 0;
-			expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0, "recovery failed");
-		} while (++runs < 8 && world_crash(&w));
-		expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0, "recovery failed");
-		world_cut(&w, NULL, NULL);
-		expect(w.rep.state == LOG_RETIRED, "not retired after a recovery");
-		world_check_base(&w);
-		ops = world_ops(&w);
-		expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0 && world_ops(&w) == ops,
-		       "a second recovery writes");
-		world_free(&w);
-	}
-}
-
-/* ---- cards that fail, and other cards ---- */
-
-/* The last session's flush failed and its record is only in the card's cache; the power stays, cowfs starts anew. */
-static void restart(void)
-{
-	struct world w;
-
-	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
-		start(&w, &PLAIN, seed);
-		live_free(&w, 9);
-		write_run(&w, 2, 3);
-		commit_ok(&w);
-		write_run(&w, 3, 3);
-		at.step++;
-		if (seed & 1) {
-			failing_commit(&w, 2);
-		} else {
-			world_fail_at(&w, SIM_FLUSH, 3, false);
-			(void)!world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN);
-		}
-		world_close(&w);
-		world_open(&w);
-		live_revert(&w);
-		write_run(&w, 9, 1);
-		write_run(&w, 4, 12 * (seed & 2) / 2 + 2);
-		commit_ok(&w);
-		world_free(&w);
-	}
-}
-
-static void swapped(void)
-{
-	static uint8_t blk[COW_BLK_BYTES];
-	struct cards old;
-	struct world w;
-	uint64_t ops;
-
-	start(&w, &PLAIN, 1);
-	write_run(&w, 2, 3);
-	commit_ok(&w);
-	cards_clone(&old, &w.c);
-	write_run(&w, 4, 3);
-	commit_ok(&w);
-	for (uint64_t off = 0; off < w.c.base->geo.size_bytes; off += sizeof(blk))
-		if (sim_peek(old.base, off, blk, sizeof(blk)) < 0 || sim_poke(w.c.base, off, blk, sizeof(blk)) < 0)
-			fail("peek and poke");
-	cards_close(&old);
-	ops = world_ops(&w);
-	write_run(&w, 6, 3);
-	w.mute = true;
-	w.expect = -ESTALE;
-	(void)!world_commit(&w);
-	(void)!world_checkpoint(&w, RECORD_TAIL, 0);
-	expect(world_ops(&w) == ops, "another card was written to");
-	world_free(&w);
-}
-
-enum sweep { SWEEP_VIRGIN, SWEEP_COMMIT, SWEEP_FULL, SWEEP_CHECKPOINT, N_SWEEPS };
-
-/* The n-th operation of these kinds fails. false: there is none. */
-static bool sweep_one(enum sweep kind, unsigned ops, uint64_t n, bool forever)
-{
-	struct shape s = PLAIN;
-	struct world w;
-	int r;
-
-	s.external = n % 2;
-	start(&w, &s, n);
-	w.mute = true;
-	if (kind != SWEEP_VIRGIN) {
-		write_run(&w, 2, 5);
-		live_free(&w, 20);
-		live_free(&w, 21);
-		commit_ok(&w);
-	}
-	if (kind == SWEEP_FULL)
-		fill(&w);
-	w.mute = false;
-	write_run(&w, 4, 4);
-	write_run(&w, 20, 2);
-	live_write(&w, 8, 0);
-	at.step++;
-	world_fail_at(&w, ops, n, forever);
-	total.faults = 0;
-	r = kind == SWEEP_CHECKPOINT ? world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN) : world_commit(&w);
-	if (r < 0 && r != -EIO)
-		fail("the error is %s", strerror(-r));
-	write_run(&w, 3, 2);
-	commit_ok(&w);
-	world_crash(&w);
-	w.mute = true;
-	write_run(&w, 3, 2);
-	commit_ok(&w);
-	world_cut(&w, NULL, NULL);
-	world_free(&w);
-	return total.faults;
-}
-
-static void eio(void)
-{
-	static const unsigned ops[] = { SIM_READ, SIM_WRITE, SIM_FLUSH, SIM_READ | SIM_WRITE | SIM_FLUSH };
-	uint64_t faults = total.faults;
-
-	for (unsigned kind = 0; kind < N_SWEEPS; kind++)
-		for (unsigned k = 0; k < 2 * ARRAY_SIZE(ops); k++) {
-			uint64_t n = 0, misses = 0;
-
-			/* every second n has its log on another card, with fewer operations on each */
-			while (misses < 2) {
-				bool hit = sweep_one((enum sweep)kind, ops[k / 2], ++n, k % 2);
-
-				misses = hit ? 0 : misses + 1;
-				faults += hit;
-			}
-			expect(n > 2, "no operation failed");
-		}
-	total.faults = faults;
 }
 
 const struct attack attacks[] = {
@@ -630,12 +403,13 @@ const struct attack attacks[] = {
 	{ "wrap", "ring wraps over a live generation and over records of the last lap", wrap },
 	{ "too-big", "a commit that the ring cannot hold", too_big },
 	{ "spill", "payload in free blocks, which the next commit wants for its own", spill },
-	{ "half-checkpoint", "checkpoint cut half way, then more commits", half_checkpoint },
-	{ "failed-checkpoint", "checkpoint fails, the next commit lies before its remains", failed_checkpoint },
-	{ "cut-checkpoints", "a hundred cuts in a row in the checkpoint of a full ring", cut_checkpoints },
-	{ "recover", "offline recovery cut anywhere, again and again", recover },
-	{ "restart", "record in the card's cache only, cowfs starts anew, then a cut", restart },
-	{ "swapped", "another card in the slot", swapped },
-	{ "eio", "every read, write and flush of a commit and a checkpoint fails, once and for ever", eio },
+	{ "half-checkpoint", "checkpoint cut half way, then more commits", attack_half_checkpoint },
+	{ "begin", "checkpoint cut half way, and the newest record rots", attack_begin },
+	{ "failed-checkpoint", "checkpoint fails, the next commit lies before its remains", attack_failed_checkpoint },
+	{ "cut-checkpoints", "a hundred cuts in a row in the checkpoint of a full ring", attack_cut_checkpoints },
+	{ "recover", "offline recovery cut anywhere, again and again", attack_recover },
+	{ "restart", "record in the card's cache only, cowfs starts anew, then a cut", attack_restart },
+	{ "swapped", "another card in the slot", attack_swapped },
+	{ "eio", "every read, write and flush of a commit and a checkpoint fails, once and for ever", attack_eio },
 };
 const unsigned n_attacks = ARRAY_SIZE(attacks);

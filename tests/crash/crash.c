@@ -16,6 +16,7 @@ static void usage(FILE *f)
 		   "  --images N    stop after that many images of workloads (default 40000)\n"
 		   "  --seconds N   stop after that time\n"
 		   "  --attack NAME only this attack, no workloads\n"
+		   "  --thin N      only one image of a cut in N, for slow builds (part of an ID too)\n"
 		   "  --list        tells the attacks\n"
 		   "  --replay ID   runs one workload again and tells what it does\n");
 }
@@ -73,7 +74,8 @@ int main(int argc, char **argv)
 						 { "seconds", 1, NULL, 't' }, { "attack", 1, NULL, 'a' },
 						 { "list", 0, NULL, 'l' },    { "no-attacks", 0, NULL, 'x' },
 						 { "replay", 1, NULL, 'r' },  { "verbose", 0, NULL, 'v' },
-						 { "help", 0, NULL, 'h' },    { 0 } };
+						 { "thin", 1, NULL, 'i' },    { "help", 0, NULL, 'h' },
+						 { 0 } };
 	uint64_t seed = 1, images = 40000, seconds = 0, start_ns = now_ns();
 	const char *only = NULL;
 	bool no_attacks = false;
@@ -91,6 +93,9 @@ int main(int argc, char **argv)
 			seconds = strtoull(optarg, NULL, 0);
 			images = 0;
 			break;
+		case 'i':
+			thin = max_u64(1, strtoull(optarg, NULL, 0));
+			break;
 		case 'a':
 			only = optarg;
 			break;
@@ -105,9 +110,11 @@ int main(int argc, char **argv)
 				printf("%-24s %s\n", attacks[i].name, attacks[i].what);
 			return 0;
 		case 'r':
-			if (parse_id(optarg))
-				break;
-			/* fall through */
+			if (!parse_id(optarg)) {
+				usage(stderr);
+				return 2;
+			}
+			break;
 		default:
 			usage(o == 'h' ? stdout : stderr);
 			return o == 'h' ? 0 : 2;

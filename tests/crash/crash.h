@@ -91,6 +91,7 @@ struct totals {
 extern struct position at;
 extern struct totals total;
 extern int verbose;
+extern uint64_t thin; /* only one image in so many is tried */
 
 /* ---- world.c ---- */
 uint64_t rnd_next(uint64_t *state);
@@ -127,6 +128,9 @@ const uint8_t *volume_read(const struct world *w, const struct cards *c, const s
 int image_differs(const struct image *im, const uint8_t *volume, unsigned blks);
 const uint8_t *content_of(unsigned content);
 
+/* ---- source.c ---- */
+struct commit_source source_of(struct world *w);
+
 /* ---- cut.c ---- */
 void hook_cards(struct world *w);   /* from now on every write and flush of them is a cut point */
 void cut_here(struct world *w);	    /* tries images of a cut at this moment */
@@ -139,7 +143,7 @@ void ledger_check(const struct wear_ledger *old, const struct wear_ledger *new);
 /* ---- workload.c ---- */
 void workload_run(uint64_t seed);
 
-/* ---- attacks.c ---- */
+/* ---- attacks.c, attacks_fail.c ---- */
 struct attack {
 	const char *name, *what;
 	void (*run)(void);

@@ -152,7 +152,8 @@ static void image(struct world *w, struct fates *f)
 {
 	struct cards c;
 
-	at.variant++;
+	if ((++at.variant + at.cut) % thin)
+		return;
 	cards_clone(&c, &w->c);
 	if (!f) {
 		sim_seed(c.base, rnd_next(&w->rnd));

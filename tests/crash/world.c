@@ -11,6 +11,7 @@
 struct position at;
 struct totals total;
 int verbose;
+uint64_t thin = 1;
 
 static _Alignas(4096) uint8_t contents[CONTENTS][COW_BLK_BYTES], volume[MAX_BLKS * COW_BLK_BYTES];
 
@@ -303,70 +304,7 @@ void live_revert(struct world *w)
 	memset(w->hole, 0, sizeof(w->hole));
 }
 
-/* ---- the source of a commit: the live image is the sealed one, nothing runs beside it ---- */
-
-static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
-{
-	struct world *w = ctx;
-	uint64_t b = *blk, n = 1;
-
-	while (b < w->shape.blks && !w->dirty[b])
-		b++;
-	if (b >= w->shape.blks)
-		return false;
-	while (n < max_blks && b + n < w->shape.blks && w->dirty[b + n] && w->hole[b + n] == w->hole[b])
-		n++;
-	*blk = b;
-	*ret_blks = n;
-	*ret_state = w->hole[b] ? BLK_HOLE : BLK_DATA;
-	return true;
-}
-
-static int src_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	struct world *w = ctx;
-
-	for (uint64_t i = 0; i < blks; i++) {
-		if (!w->dirty[blk + i])
-			fail("commit reads block %llu, which is not dirty", (unsigned long long)(blk + i));
-		memcpy((uint8_t *)buf + blk_to_bytes(i), content_of(w->live.content[blk + i]), COW_BLK_BYTES);
-	}
-	return 0;
-}
-
-static int src_read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	struct world *w = ctx;
-
-	for (uint64_t i = 0, n; i < blks; i += n) {
-		enum log_where where;
-		uint8_t *to = (uint8_t *)buf + blk_to_bytes(i);
-		int r = 0;
-
-		n = log_index_run(w->index, blk + i, blks - i, &where);
-		if (where == LOG_ZERO)
-			memset(to, 0, blk_to_bytes(n));
-		else if (where == LOG_DATA)
-			r = log_index_read(w->index, blk + i, n, to);
-		else
-			r = card_read(w->c.base, blk_to_bytes(blk + i), to, blk_to_bytes(n));
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-static int src_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
-{
-	*ret = (enum blk_use)((struct world *)ctx)->live.use[blk];
-	return 0;
-}
-
-static int src_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
-{
-	*ret = (enum blk_use)((struct world *)ctx)->n.use[blk];
-	return 0;
-}
+/* ---- what a session does ---- */
 
 static void publish(void *ctx, struct log_index *ix)
 {
@@ -377,8 +315,6 @@ static void publish(void *ctx, struct log_index *ix)
 	if (!w->armed)
 		check_view(w, "publish");
 }
-
-/* ---- what a session does ---- */
 
 void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever)
 {
@@ -417,19 +353,11 @@ static void check_outcome(struct world *w, const char *what, int r)
 
 int world_commit_as(struct world *w, const struct commit_options *opt)
 {
-	struct commit_source src = { .ctx = w,
-				     .volume_blks = w->shape.blks,
-				     .next = src_next,
-				     .read_sealed = src_read_sealed,
-				     .read_committed = src_read_committed };
+	struct commit_source src = source_of(w);
 	uint64_t before = log_newest(w->log)->lblk, ops = world_ops(w);
 	struct log_index *ix = NULL;
 	int r;
 
-	if (!w->shape.no_classifier) {
-		src.use_sealed = src_use_sealed;
-		src.use_committed = src_use_committed;
-	}
 	if (w->n_tried == MAX_TRIED)
 		fail("too many attempts for this test");
 	if (memcmp(w->live.use, w->n.use, sizeof(w->n.use)))

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/* Attacks on checkpoints and recovery, and by cards that fail. */
+#include <errno.h>
+#include <string.h>
+
+#include "attacks.h"
+
+/* ---- checkpoints ---- */
+
+void attack_half_checkpoint(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		attack_start(&w, &PLAIN, seed);
+		attack_write_run(&w, 2, 12);
+		live_free(&w, 20);
+		attack_commit_ok(&w);
+		for (unsigned depth = 0; depth < 6; depth++) {
+			at.step++;
+			cards_close(&w.kept);
+			w.kept_of = 0;
+			attack_expect(world_checkpoint(&w, depth % 2 ? RECORD_TAIL : RECORD_RETIRED, 0) == 0, "checkpoint");
+			world_crash(&w);
+			live_write(&w, 20, 1 + (unsigned)rnd_below(&w, 500));
+			attack_write_run(&w, 4 + depth, 3);
+			attack_commit_ok(&w);
+			if (depth % 3 == 2)
+				world_crash(&w);
+			live_free(&w, 20);
+			attack_commit_ok(&w);
+		}
+		world_free(&w);
+	}
+}
+
+/* The copy of the record that begins a checkpoint lies in the next segment, the next commit in this one. */
+void attack_failed_checkpoint(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
+		attack_start(&w, &PLAIN, seed);
+		attack_write_run(&w, 2, 3);
+		attack_commit_ok(&w);
+		at.step++;
+		world_fail_at(&w, seed & 1 ? SIM_FLUSH : SIM_WRITE | SIM_FLUSH, 1 + seed / 2 % 5, false);
+		(void)!world_checkpoint(&w, seed & 4 ? RECORD_RETIRED : RECORD_TAIL, RECORD_CLEAN);
+		attack_write_run(&w, 3, 1);
+		attack_commit_ok(&w);
+		world_cut(&w, NULL, NULL);
+		world_free(&w);
+	}
+}
+
+/* Power cut after power cut in the checkpoint of a full ring: the log must not use itself up. */
+void attack_cut_checkpoints(void)
+{
+	struct world w;
+
+	for (unsigned per_eb = 1; per_eb <= 2; per_eb++) {
+		struct shape s = PLAIN;
+
+		s.segs_per_eb = per_eb;
+		attack_start(&w, &s, per_eb);
+		attack_fill(&w);
+		w.mute = true;
+		for (unsigned i = 0; i < 100; i++) {
+			at.step++;
+			world_fail_at(&w, 0, 0, false);
+			/* in the home writes: behind the open record if there is one, before the tail record */
+			sim_cut_at(w.c.base, 4 + i % 3);
+			attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) < 0, "the checkpoint was not cut");
+			world_cut(&w, NULL, NULL);
+			w.mute = i % 10;
+		}
+		w.mute = false;
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the last checkpoint failed");
+		attack_fill(&w);
+		world_free(&w);
+	}
+}
+
+/* A checkpoint cut half way must not hang on one block: the record has a copy elsewhere. */
+void attack_begin(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		uint64_t record;
+
+		attack_start(&w, &PLAIN, seed);
+		attack_write_run(&w, 2, 12);
+		attack_commit_ok(&w);
+		record = log_super(w.log)->ring_off_bytes + blk_to_bytes(log_newest(w.log)->lblk);
+		at.step++;
+		world_fail_at(&w, 0, 0, false);
+		/* head and copy, a flush, then home writes */
+		sim_cut_at(w.c.base, 5 + seed % 2);
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) < 0, "the checkpoint was not cut");
+		world_close(&w);
+		sim_power_cycle(w.c.base, NULL, NULL);
+		attack_rot(&w, w.c.log, record);
+		world_cut(&w, NULL, NULL);
+		attack_write_run(&w, 4, 2);
+		attack_commit_ok(&w);
+		world_free(&w);
+	}
+}
+
+void attack_recover(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
+		uint64_t ops;
+		unsigned runs = 0;
+
+		attack_start(&w, &PLAIN, seed);
+		attack_write_run(&w, 2, 9);
+		attack_commit_ok(&w);
+		attack_write_run(&w, 5, 9);
+		attack_commit_ok(&w);
+		do {
+			at.step++;
+			cards_close(&w.kept);
+			w.kept_of = 0;
+			attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0, "recovery failed");
+		} while (++runs < 8 && world_crash(&w));
+		attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0, "recovery failed");
+		world_cut(&w, NULL, NULL);
+		attack_expect(w.rep.state == LOG_RETIRED, "not retired after a recovery");
+		world_check_base(&w);
+		ops = world_ops(&w);
+		attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0 && world_ops(&w) == ops,
+		       "a second recovery writes");
+		world_free(&w);
+	}
+}
+
+/* ---- cards that fail, and other cards ---- */
+
+/* The last session's flush failed and its record is only in the card's cache; the power stays, cowfs starts anew. */
+void attack_restart(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
+		attack_start(&w, &PLAIN, seed);
+		live_free(&w, 9);
+		attack_write_run(&w, 2, 3);
+		attack_commit_ok(&w);
+		attack_write_run(&w, 3, 3);
+		at.step++;
+		if (seed & 1) {
+			attack_failing_commit(&w, 2);
+		} else {
+			world_fail_at(&w, SIM_FLUSH, 3, false);
+			(void)!world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN);
+		}
+		world_close(&w);
+		world_open(&w);
+		live_revert(&w);
+		attack_write_run(&w, 9, 1);
+		attack_write_run(&w, 4, 12 * (seed & 2) / 2 + 2);
+		attack_commit_ok(&w);
+		world_free(&w);
+	}
+}
+
+void attack_swapped(void)
+{
+	static uint8_t blk[COW_BLK_BYTES];
+	struct cards old;
+	struct world w;
+	uint64_t ops;
+
+	attack_start(&w, &PLAIN, 1);
+	attack_write_run(&w, 2, 3);
+	attack_commit_ok(&w);
+	cards_clone(&old, &w.c);
+	attack_write_run(&w, 4, 3);
+	attack_commit_ok(&w);
+	for (uint64_t off = 0; off < w.c.base->geo.size_bytes; off += sizeof(blk))
+		if (sim_peek(old.base, off, blk, sizeof(blk)) < 0 || sim_poke(w.c.base, off, blk, sizeof(blk)) < 0)
+			fail("peek and poke");
+	cards_close(&old);
+	ops = world_ops(&w);
+	attack_write_run(&w, 6, 3);
+	w.mute = true;
+	w.expect = -ESTALE;
+	(void)!world_commit(&w);
+	(void)!world_checkpoint(&w, RECORD_TAIL, 0);
+	attack_expect(world_ops(&w) == ops, "another card was written to");
+	world_free(&w);
+}
+
+enum sweep { SWEEP_VIRGIN, SWEEP_COMMIT, SWEEP_FULL, SWEEP_CHECKPOINT, N_SWEEPS };
+
+/* The n-th operation of these kinds fails. false: there is none. */
+static bool sweep_one(enum sweep kind, unsigned ops, uint64_t n, bool forever)
+{
+	struct shape s = PLAIN;
+	struct world w;
+	int r;
+
+	s.external = n % 2;
+	attack_start(&w, &s, n);
+	w.mute = true;
+	if (kind != SWEEP_VIRGIN) {
+		attack_write_run(&w, 2, 5);
+		live_free(&w, 20);
+		live_free(&w, 21);
+		attack_commit_ok(&w);
+	}
+	if (kind == SWEEP_FULL)
+		attack_fill(&w);
+	w.mute = false;
+	attack_write_run(&w, 4, 4);
+	attack_write_run(&w, 20, 2);
+	live_write(&w, 8, 0);
+	at.step++;
+	world_fail_at(&w, ops, n, forever);
+	total.faults = 0;
+	r = kind == SWEEP_CHECKPOINT ? world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN) : world_commit(&w);
+	if (r < 0 && r != -EIO)
+		fail("the error is %s", strerror(-r));
+	attack_write_run(&w, 3, 2);
+	attack_commit_ok(&w);
+	world_crash(&w);
+	w.mute = true;
+	attack_write_run(&w, 3, 2);
+	attack_commit_ok(&w);
+	world_cut(&w, NULL, NULL);
+	world_free(&w);
+	return total.faults;
+}
+
+void attack_eio(void)
+{
+	static const unsigned ops[] = { SIM_READ, SIM_WRITE, SIM_FLUSH, SIM_READ | SIM_WRITE | SIM_FLUSH };
+	uint64_t faults = total.faults;
+
+	for (unsigned kind = 0; kind < N_SWEEPS; kind++)
+		for (unsigned k = 0; k < 2 * ARRAY_SIZE(ops); k++) {
+			uint64_t n = 0, misses = 0;
+
+			/* every second n has its log on another card, with fewer operations on each */
+			while (misses < 2) {
+				bool hit = sweep_one((enum sweep)kind, ops[k / 2], ++n, k % 2);
+
+				misses = hit ? 0 : misses + 1;
+				faults += hit;
+			}
+			attack_expect(n > 2, "no operation failed");
+		}
+	total.faults = faults;
+}

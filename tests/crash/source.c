@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* The source of a commit: the live image is the sealed one, nothing runs beside it. */
+#include <string.h>
+
+#include "crash.h"
+
+static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+{
+	struct world *w = ctx;
+	uint64_t b = *blk, n = 1;
+
+	while (b < w->shape.blks && !w->dirty[b])
+		b++;
+	if (b >= w->shape.blks)
+		return false;
+	while (n < max_blks && b + n < w->shape.blks && w->dirty[b + n] && w->hole[b + n] == w->hole[b])
+		n++;
+	*blk = b;
+	*ret_blks = n;
+	*ret_state = w->hole[b] ? BLK_HOLE : BLK_DATA;
+	return true;
+}
+
+static int src_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct world *w = ctx;
+
+	for (uint64_t i = 0; i < blks; i++) {
+		if (!w->dirty[blk + i])
+			fail("commit reads block %llu, which is not dirty", (unsigned long long)(blk + i));
+		memcpy((uint8_t *)buf + blk_to_bytes(i), content_of(w->live.content[blk + i]), COW_BLK_BYTES);
+	}
+	return 0;
+}
+
+static int src_read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct world *w = ctx;
+
+	for (uint64_t i = 0, n; i < blks; i += n) {
+		enum log_where where;
+		uint8_t *to = (uint8_t *)buf + blk_to_bytes(i);
+		int r = 0;
+
+		n = log_index_run(w->index, blk + i, blks - i, &where);
+		if (where == LOG_ZERO)
+			memset(to, 0, blk_to_bytes(n));
+		else if (where == LOG_DATA)
+			r = log_index_read(w->index, blk + i, n, to);
+		else
+			r = card_read(w->c.base, blk_to_bytes(blk + i), to, blk_to_bytes(n));
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int src_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	*ret = (enum blk_use)((struct world *)ctx)->live.use[blk];
+	return 0;
+}
+
+static int src_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	*ret = (enum blk_use)((struct world *)ctx)->n.use[blk];
+	return 0;
+}
+
+struct commit_source source_of(struct world *w)
+{
+	bool classify = !w->shape.no_classifier;
+
+	return (struct commit_source){ .ctx = w,
+				       .volume_blks = w->shape.blks,
+				       .next = src_next,
+				       .read_sealed = src_read_sealed,
+				       .read_committed = src_read_committed,
+				       .use_sealed = classify ? src_use_sealed : NULL,
+				       .use_committed = classify ? src_use_committed : NULL };
+}
