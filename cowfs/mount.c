@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/msg.h"
 #include "control/client.h"
@@ -30,7 +31,7 @@ struct helper {
 	bool fake, no_mtab, sloppy, verbose;
 	/* what there is */
 	char name[RUNDIR_NAME_BYTES], loop[32], fs_type[64];
-	bool attached_by_us;
+	bool attached_by_us, nothing_to_do;
 };
 
 static PRINTF(2, 3) int fail(int exit, const char *fmt, ...)
@@ -178,6 +179,18 @@ static bool options_given(const struct helper *h)
 	return false;
 }
 
+/* mount -a looks for the device of fstab among the mounts, finds the loop device instead, and calls
+ * us again: no error, if what is asked for is there. */
+static int already_mounted(struct helper *h)
+{
+	struct statvfs st;
+	bool readonly = statvfs(h->dir, &st) == 0 && (st.f_flag & ST_RDONLY);
+
+	h->nothing_to_do = readonly == h->opt.readonly;
+	return fail(h->nothing_to_do ? EXIT_OK : EXIT_MOUNT, "%s is already mounted on %s",
+		    h->device, h->dir);
+}
+
 static int take_attached(struct helper *h)
 {
 	struct client_error err;
@@ -198,7 +211,7 @@ static int take_attached(struct helper *h)
 	if (h->opt.remount)
 		return EXIT_OK;
 	if (leave_find_mount(h->dir, h->loop, NULL, NULL))
-		return fail(EXIT_MOUNT, "%s is already mounted on %s", h->device, h->dir);
+		return already_mounted(h);
 	if (options_given(h) || h->verbose)
 		fprintf(stderr,
 			"mount.cowfs: %s is attached already, as volume %s: its own options stay\n",
@@ -329,7 +342,7 @@ int main(int argc, char **argv)
 	if (exit != EXIT_OK || h.fake)
 		return exit;
 	exit = attach(&h);
-	if (exit != EXIT_OK)
+	if (exit != EXIT_OK || h.nothing_to_do)
 		return exit;
 	exit = probe(&h);
 	if (exit == EXIT_OK)

@@ -63,6 +63,9 @@ static PRINTF(2, 3) void bad(struct parser *p, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(p->why + n, p->why_bytes - (size_t)n, fmt, ap);
 	va_end(ap);
+	for (char *c = p->why + n; *c; c++) /* what stands there may be anything */
+		if (*c < ' ' || *c > '~')
+			*c = '?';
 }
 
 /* ---- sections ---- */

@@ -279,7 +279,11 @@ ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
 	protect noatime
 	fstab_mount
 	mkdir "$T/second" "$T/third"
-	run -32 --separate-stderr ns mount -T "$FSTAB" "$MNT"
+	# there already, as by mount -a; but not in this way
+	run -0 --separate-stderr ns mount -a -T "$FSTAB"
+	[[ $stderr == *"$CARD is already mounted on $MNT"* ]]
+	[ "$(ns_mounts | wc -l)" = 1 ]
+	run -32 --separate-stderr ns mount -r -T "$FSTAB" "$MNT"
 	[[ $stderr == *"$CARD is already mounted on $MNT"* ]]
 	ns mount -t cowfs "$CARD" "$T/second"
 	ns mount --bind "$MNT" "$T/third"
@@ -356,6 +360,20 @@ ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
 	protect noatime
 	wipefs -qa "$CARD"
 	refuses 32 "there is no file system on $CARD" ns mount -T "$FSTAB" "$MNT"
+}
+
+@test "a mount that fails after it has written: the card does not see it" {
+	local sum
+	protect noatime
+	sum=$(image_sum)
+	mkdir "$T/bin"
+	# shellcheck disable=SC2016
+	printf '#!/bin/sh\nshift $(($# - 2))\ndd if=/dev/urandom of="$1" bs=1M count=1 conv=fsync status=none && touch %s\nexit 32\n' \
+		"$T/written" >"$T/bin/mount"
+	chmod 755 "$T/bin/mount"
+	refuses 32 'cannot be mounted on' ns env PATH="$T/bin:$PATH" "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
+	[ -e "$T/written" ]
+	[ "$(image_sum)" = "$sum" ]
 }
 
 @test "xfs, btrfs: mounted with their own options" {
@@ -456,6 +474,7 @@ fake_systemctl() {
 		echo "$3" >>"$T/started"
 		file=$(sed -n 's/^EnvironmentFile=//p' "$unit")
 		error=$(sed -n 's/^StandardError=truncate://p' "$unit")
+		file=${file#-} # gone when we stop
 		. <(sed 's/=\(.*\)/="\1"/' "${file//%i/$name}") || exit 1
 		command=$(sed -n 's/^ExecStart=//p' "$unit")
 		command=${command/#\/usr\/sbin/$COWFS_BUILD}
@@ -491,6 +510,8 @@ under_systemd() {
 	kill -0 "$(cat "$T/unit.pid")"
 	run -0 under_systemd sh -c 'ls -A /run/cowfs'
 	[ "$output" = vol ]
+	# ExecStop must do without the file of the arguments
+	grep -q '^EnvironmentFile=-' "${BATS_TEST_DIRNAME%/tests/bats}/systemd/cowfs@.service"
 	loop=$(under_systemd "$COWFS_BUILD/cowctl" status --json | jq -r .loop)
 	[ "$(under_systemd "$COWFS_BUILD/cowctl" status --json | jq -r .ram_limit_bytes)" = 67108864 ]
 	[ "$(ns findmnt -n -o SOURCE "$MNT")" = "$loop" ]

@@ -211,6 +211,7 @@ static void test_conf_errors(void **state)
 	refused("[]\n", "F:1: [] is neither the name of a volume nor the path");
 	refused("[a b]\n", "F:1: [a b] is neither");
 	refused("[.a]\n", "F:1: [.a] is neither");
+	refused("[a]\n\x1b[31m\xff = 5\n", "F:2: unknown key ?[31m?");
 	refused("\n=\n", "F:2: ");
 	refused("\n = 5\n", "F:2: ");
 	memset(line, 'x', sizeof(line));
@@ -381,11 +382,17 @@ static void test_mntopts(void **state)
 
 static void test_mntopts_too_many(void **state)
 {
-	static struct mntopts m;
-	char text[1001];
+	static struct mntopts m, full;
+	char text[1001], one[MNTOPTS_BYTES];
 	int e = 0, n = 0;
 
 	(void)state;
+	memset(one, 'x', sizeof(one));
+	one[sizeof(one) - 1] = '\0';
+	assert_int_equal(mntopts_pass(&full, one), -E2BIG);
+	one[sizeof(one) - 2] = '\0';
+	assert_int_equal(mntopts_pass(&full, one), 0);
+	assert_string_equal(full.rest, one);
 	memset(text, 'x', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
 	while (e == 0 && n++ < 10)
