@@ -4,6 +4,7 @@
  *
  *	free in the sealed file system			nothing is written
  *	inside its jbd2 log (empty when sealed)		nothing is written
+ *	discarded (a hole)				zero record, unread: the checkpoint looks whether home is zero
  *	free in the committed file system		direct: in place, before the record
  *	as in the committed image			nothing is written
  *	all zero					zero record
@@ -27,6 +28,7 @@
 #include "commit/extents.h"
 
 #define CHUNK_BLKS 256u /* 1 MiB: one read, one write */
+#define CLASSIFY_BLKS (64 * KIB) /* looked at in one go */
 #define SPILL_EXTENTS_PER_BLK 100u /* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
 
 struct job {
@@ -35,7 +37,7 @@ struct job {
 	const struct commit_source *src;
 	const struct commit_options *opt;
 	struct commit_report rep;
-	struct extents direct, in_use, logged, zero;
+	struct extents direct, in_use, logged, zero, punched;
 	struct extents spill; /* where payload goes that the ring cannot hold; once spill_known */
 	bool spill_known;
 	uint64_t ring_payload_blks; /* what it can */
@@ -50,43 +52,56 @@ static void progress(const struct job *j, enum commit_phase phase, uint64_t done
 
 /* ---- classify ---- */
 
-static int classify_block(struct job *j, uint64_t blk)
+typedef int use_fn(void *ctx, uint64_t blk, enum blk_use *ret);
+typedef int run_fn(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
+
+/* Use of blk, and of how many blocks from it on: all that are asked for without a classifier. */
+static int use_run(const struct commit_source *s, use_fn *use, run_fn *run, uint64_t blk, uint64_t max_blks,
+		   enum blk_use *ret, uint64_t *ret_blks)
+{
+	if (run)
+		return run(s->ctx, blk, max_blks, ret, ret_blks);
+	*ret = USE_USED;
+	*ret_blks = use ? 1 : max_blks;
+	return use ? use(s->ctx, blk, ret) : 0;
+}
+
+/* How many blocks from blk on go the same way, and which. */
+static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hole, uint64_t *ret_blks)
 {
 	const struct commit_source *s = j->src;
-	enum blk_use use = USE_USED;
-	int r = s->use_sealed ? s->use_sealed(s->ctx, blk, &use) : 0;
+	enum blk_use use, old;
+	uint64_t n;
+	int r = use_run(s, s->use_sealed, s->run_sealed, blk, max_blks, &use, &n);
 
 	if (r < 0)
 		return r;
-	if (use == USE_FREE) {
-		j->rep.skipped_free++;
+	*ret_blks = n;
+	if (use != USE_USED) {
+		*(hole ? &j->rep.skipped_holes : use == USE_FREE ? &j->rep.skipped_free : &j->rep.skipped_journal) += n;
 		return 0;
 	}
-	if (use == USE_JOURNAL) {
-		j->rep.skipped_journal++;
-		return 0;
-	}
-	use = USE_USED;
-	r = s->use_committed ? s->use_committed(s->ctx, blk, &use) : 0;
+	if (hole)
+		return extents_add(&j->punched, blk, n);
+	r = use_run(s, s->use_committed, s->run_committed, blk, n, &old, ret_blks);
 	if (r < 0)
 		return r;
-	return extents_add(use == USE_FREE ? &j->direct : &j->in_use, blk, 1);
+	return extents_add(old == USE_FREE ? &j->direct : &j->in_use, blk, *ret_blks);
 }
 
 static int classify_use(struct job *j)
 {
-	uint64_t blk = 0, n;
+	uint64_t blk = 0, n, m;
 	enum blk_state state;
 
-	while (j->src->next(j->src->ctx, &blk, CHUNK_BLKS, &n, &state)) {
+	for (; j->src->next(j->src->ctx, &blk, CLASSIFY_BLKS, &n, &state); blk += n) {
 		*(state == BLK_HOLE ? &j->rep.holes : &j->rep.dirty) += n;
-		for (uint64_t i = 0; i < n; i++) {
-			int r = classify_block(j, blk + i);
+		for (uint64_t i = 0; i < n; i += m) {
+			int r = classify_run(j, blk + i, n - i, state == BLK_HOLE, &m);
 
 			if (r < 0)
 				return r;
 		}
-		blk += n;
 		progress(j, PHASE_CLASSIFY, j->rep.dirty + j->rep.holes, 0);
 	}
 	return 0;
@@ -141,9 +156,9 @@ static void price(struct job *j)
 
 	r->direct = extents_blks(&j->direct);
 	r->logged = extents_blks(&j->logged);
-	r->zero = extents_blks(&j->zero);
+	r->zero = extents_blks(&j->zero) + extents_blks(&j->punched);
 	r->direct_extents = j->direct.n;
-	r->logged_extents = j->logged.n + j->zero.n;
+	r->logged_extents = j->logged.n + j->zero.n + j->punched.n;
 	/* runs are cut at CHUNK_BLKS */
 	r->meta = log_meta_blks(j->log, r->logged, r->direct,
 				r->direct_extents + r->logged_extents + (r->direct + r->logged) / CHUNK_BLKS);
@@ -258,11 +273,20 @@ static int write_payload(struct job *j, const struct extents_chunk *c, struct ex
 	return r;
 }
 
+static int write_zeros(struct job *j, const struct extents *x)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < x->n && r == 0; i++)
+		r = log_add_zero(j->log, x->e[i].blk, x->e[i].blks);
+	return r;
+}
+
 static int write_logged(struct job *j)
 {
 	struct extents_chunk c = { 0 }, to = { 0 };
 	uint64_t done = j->rep.direct;
-	int r = 0;
+	int r;
 
 	while (extents_next_chunk(&j->logged, &c, CHUNK_BLKS)) {
 		r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
@@ -273,9 +297,8 @@ static int write_logged(struct job *j)
 		done += c.blks;
 		progress(j, PHASE_LOG, done, j->rep.direct + j->rep.logged);
 	}
-	for (size_t i = 0; i < j->zero.n && r == 0; i++)
-		r = log_add_zero(j->log, j->zero.e[i].blk, j->zero.e[i].blks);
-	return r;
+	r = write_zeros(j, &j->zero);
+	return r < 0 ? r : write_zeros(j, &j->punched);
 }
 
 struct home_progress {
@@ -322,22 +345,22 @@ static void count_skips(struct job *j, bool add)
 	l->same_blks += sign * j->rep.skipped_same;
 }
 
-/* Blocks that neither image uses, at most max_blks of them. */
+/* Blocks that neither image uses, about max_blks of them. */
 static int find_spill(struct job *j, uint64_t max_blks)
 {
 	const struct commit_source *s = j->src;
 
-	if (j->spill_known || !s->use_sealed || !s->use_committed)
+	if (j->spill_known || !(s->use_sealed || s->run_sealed) || !(s->use_committed || s->run_committed))
 		return 0;
 	j->spill_known = true;
-	for (uint64_t blk = 0; blk < s->volume_blks && extents_blks(&j->spill) < max_blks; blk++) {
+	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks; blk += n) {
 		enum blk_use a, b = USE_USED;
-		int r = s->use_committed(s->ctx, blk, &a);
+		int r = use_run(s, s->use_committed, s->run_committed, blk, s->volume_blks - blk, &a, &n);
 
 		if (r == 0 && a == USE_FREE)
-			r = s->use_sealed(s->ctx, blk, &b);
+			r = use_run(s, s->use_sealed, s->run_sealed, blk, n, &b, &n);
 		if (r == 0 && b == USE_FREE)
-			r = extents_add(&j->spill, blk, 1);
+			r = extents_add(&j->spill, blk, n);
 		if (r < 0)
 			return r;
 	}
@@ -488,6 +511,7 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	extents_clear(&j.in_use);
 	extents_clear(&j.logged);
 	extents_clear(&j.zero);
+	extents_clear(&j.punched);
 	extents_clear(&j.spill);
 	return r;
 }

@@ -22,6 +22,9 @@ struct commit_source {
 	/* use of a block in the sealed and in the committed file system; NULL: all used (no classifier) */
 	int (*use_sealed)(void *ctx, uint64_t blk, enum blk_use *ret);
 	int (*use_committed)(void *ctx, uint64_t blk, enum blk_use *ret);
+	/* NULL, or the same by runs, as fsmap_run: the blocks of a discarded card are millions */
+	int (*run_sealed)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
+	int (*run_committed)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
 };
 
 enum commit_phase { PHASE_CLASSIFY, PHASE_DIRECT, PHASE_LOG, PHASE_CHECKPOINT };
@@ -38,8 +41,9 @@ struct commit_options {
 
 /* The bill. Blocks unless the name says otherwise. */
 struct commit_report {
-	uint64_t dirty, holes;			 /* in the sealed image */
-	uint64_t skipped_free, skipped_journal, skipped_same;
+	uint64_t dirty, holes;			 /* in the sealed image: with content, and discarded ones */
+	uint64_t skipped_holes;			 /* those of holes that are free or in the journal */
+	uint64_t skipped_free, skipped_journal, skipped_same; /* those of dirty; same: of holes as well */
 	uint64_t direct, logged, zero;		 /* written in place; to the log; as zero records */
 	uint64_t spilled;			 /* those of logged that went to free blocks of the volume */
 	uint64_t direct_extents, logged_extents; /* runs of consecutive blocks */

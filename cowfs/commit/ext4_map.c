@@ -360,6 +360,82 @@ int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret)
 	return err;
 }
 
+/* How many bits from this one on, below end, are like it. */
+static uint64_t bits_alike(const uint8_t *bits, uint64_t bit, uint64_t end)
+{
+	const bool set = bits[bit / 8] & 1 << bit % 8;
+	uint64_t pos = bit;
+
+	while (pos < end) {
+		if (pos % 8 == 0 && end - pos >= 8 && bits[pos / 8] == (set ? 0xff : 0))
+			pos += 8;
+		else if (!(bits[pos / 8] & 1 << pos % 8) == !set)
+			pos++;
+		else
+			break;
+	}
+	return pos - bit;
+}
+
+/* The first place behind block where the journal begins or ends. */
+static uint64_t log_edge(const struct fsmap *m, uint64_t block)
+{
+	size_t low = 0, n = m->log_ranges;
+
+	while (low < n) { /* to the first one that ends after block */
+		size_t mid = low + (n - low) / 2;
+
+		if (m->log[mid].first + m->log[mid].count > block)
+			n = mid;
+		else
+			low = mid + 1;
+	}
+	if (low == m->log_ranges)
+		return UINT64_MAX;
+	return m->log[low].first > block ? m->log[low].first : m->log[low].first + m->log[low].count;
+}
+
+/* How many blocks from this one of the last group on have the same use, for certain. */
+static uint64_t blocks_alike(const struct fsmap *m, uint64_t block)
+{
+	ext2_filsys fs = m->e->fs;
+	uint64_t start = group_first(fs, m->last->nr), end, bit, clusters;
+
+	end = min_u64(start + fs->super->s_blocks_per_group, ext2fs_blocks_count(fs->super));
+	if (m->last->bad)
+		return end - block;
+	end = min_u64(end, log_edge(m, block));
+	bit = (block - start) >> fs->cluster_ratio_bits;
+	clusters = ((end - 1 - start) >> fs->cluster_ratio_bits) + 1;
+	return min_u64(end, start + ((bit + bits_alike(m->last->bits, bit, clusters)) << fs->cluster_ratio_bits)) - block;
+}
+
+int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	enum blk_use use, next;
+	uint64_t block, n = 0;
+	unsigned shift;
+	int err = fsmap_use(m, blk, &use);
+
+	if (!err && max_blks > 1 && !m->e) {
+		n = max_blks - 1;
+	} else if (!err && max_blks > 1 && blk < m->volume_blks) {
+		/* a unit may be made of blocks of several uses: the run is of those behind it */
+		shift = EXT2_BLOCK_SIZE_BITS(m->e->fs->super);
+		block = blk_to_bytes(blk + 1) >> shift;
+		if (shift <= COW_BLK_SHIFT && m->last && block < ext2fs_blocks_count(m->e->fs->super)) {
+			err = block_use(m, block, &next);
+			if (!err && next == use)
+				n = min_u64(blocks_alike(m, block) >> (COW_BLK_SHIFT - shift), max_blks - 1);
+		}
+	}
+	if (err)
+		return err;
+	*ret = use;
+	*ret_blks = 1 + n;
+	return 0;
+}
+
 static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f)
 {
 	int err = ext4_open(&m->e, r);

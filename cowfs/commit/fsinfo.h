@@ -103,6 +103,9 @@ bool fsmap_knows(const struct fsmap *m);
 /* Use of one 4 KiB unit. A read error is an error; a wrong checksum is USE_USED for the whole group and
  * sets FSMAP_BAD_CHECKSUM. */
 int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret) MUST_CHECK;
+/* The same, and for how many units from blk on (at most max_blks, at least 1) it holds: long runs cost little. A run
+ * ends at its group's end, or earlier in doubt: the next one may have the same use. */
+int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;
 unsigned fsmap_alarms(const struct fsmap *m);
 
 #endif

@@ -165,6 +165,8 @@ void print_bill(struct json_object *result)
 	item("dirty", json_u64(r, "dirty_blocks"), "");
 	if (json_u64(r, "hole_blocks"))
 		item("discarded", json_u64(r, "hole_blocks"), "");
+	if (json_u64(r, "skipped_hole_blocks"))
+		item("  of them nothing to do", json_u64(r, "skipped_hole_blocks"), "");
 	item("skipped, free", json_u64(r, "skipped_free_blocks"), "");
 	item("skipped, journal", json_u64(r, "skipped_journal_blocks"), "");
 	item("skipped, same content", json_u64(r, "skipped_same_blocks"), "");

@@ -82,6 +82,7 @@ void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_bool(w, "estimate", r->estimate);
 	jsonw_u64(w, "dirty_blocks", r->dirty);
 	jsonw_u64(w, "hole_blocks", r->holes);
+	jsonw_u64(w, "skipped_hole_blocks", r->skipped_holes);
 	jsonw_u64(w, "skipped_free_blocks", r->skipped_free);
 	jsonw_u64(w, "skipped_journal_blocks", r->skipped_journal);
 	jsonw_u64(w, "skipped_same_blocks", r->skipped_same);

@@ -265,7 +265,7 @@ void log_abort(struct log *l)
 	attempt_clear(&l->at);
 	l->stage_blks = 0;
 	l->need_open = true;
-	l->doubt = true;
+	l->doubt = l->suspect = true;
 }
 
 bool log_spilled(const struct log *l)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/io.h"
 #include "log/ring.h"
 
@@ -25,6 +26,31 @@ static int put_checkpoint_begin(struct log *l)
 	return record_put_empty(l, &rec, ring_seg(l, l->cursor) == ring_seg(l, l->newest.lblk));
 }
 
+/*
+ * Zeros that are home already are not written: lazy inode tables and discards are mostly that. Never after a failure
+ * (R8): what a read shows may then be a write that the card has forgotten by the next power cut.
+ */
+static int write_zeros_home(struct log *l, uint64_t blk, uint64_t blks, uint8_t *buf)
+{
+	uint8_t *zero = buf + blk_to_bytes(STAGE_BLKS);
+	uint64_t i = 0, end;
+	int r = l->suspect ? 0 : card_read(l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+
+	for (; r == 0 && i < blks; i = end) {
+		if (!l->suspect && bytes_all_zero(buf + blk_to_bytes(i), COW_BLK_BYTES)) {
+			end = i + 1;
+			continue;
+		}
+		for (end = i + 1; end < blks; end++)
+			if (!l->suspect && bytes_all_zero(buf + blk_to_bytes(end), COW_BLK_BYTES))
+				break;
+		r = card_write(l->base, blk_to_bytes(blk + i), zero, blk_to_bytes(end - i));
+		l->ledger.checkpoint_blks += r == 0 ? end - i : 0;
+	}
+	return r;
+}
+
+/* buf: twice STAGE_BLKS, the second half zero. */
 static int write_home(struct log *l, const struct index_entry *e, uint8_t *buf,
 		      int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx, uint64_t *done)
 {
@@ -32,17 +58,18 @@ static int write_home(struct log *l, const struct index_entry *e, uint8_t *buf,
 
 	for (uint64_t i = 0; i < e->blks; i += STAGE_BLKS) {
 		uint64_t n = min_u64(STAGE_BLKS, e->blks - i);
-		int r = 0;
+		int r;
 
-		if (e->kind != INDEX_ZERO)
+		if (e->kind == INDEX_ZERO) {
+			r = write_zeros_home(l, e->blk + i, n, buf);
+		} else {
 			r = log_index_read(l->index, e->blk + i, n, buf);
-		else
-			memset(buf, 0, blk_to_bytes(n));
-		if (r == 0)
-			r = card_write(l->base, blk_to_bytes(e->blk + i), buf, blk_to_bytes(n));
+			if (r == 0)
+				r = card_write(l->base, blk_to_bytes(e->blk + i), buf, blk_to_bytes(n));
+			l->ledger.checkpoint_blks += r == 0 ? n : 0;
+		}
 		if (r < 0)
 			return r;
-		l->ledger.checkpoint_blks += n;
 		*done += n;
 		if (progress && progress(ctx, *done, total))
 			return -ECANCELED;
@@ -53,7 +80,7 @@ static int write_home(struct log *l, const struct index_entry *e, uint8_t *buf,
 int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index)
 {
-	_cleanup_free_ uint8_t *buf = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
+	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES);
 	struct log_index *empty = log_index_empty();
 	struct index_entry e;
 	uint64_t done = 0;
@@ -64,6 +91,7 @@ int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks,
 	if (l->need_open || l->at.active)
 		r = r ? r : -EINVAL;
 	if (r == 0 && log_index_extent(l->index, 0, &e)) {
+		memset(buf + STAGE_BLKS * COW_BLK_BYTES, 0, STAGE_BLKS * COW_BLK_BYTES);
 		r = put_checkpoint_begin(l);
 		for (size_t i = 0; r == 0 && log_index_extent(l->index, i, &e); i++)
 			r = write_home(l, &e, buf, progress, ctx, &done);
@@ -75,6 +103,7 @@ int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks,
 			r = ring_base_fingerprint(l, &l->newest.fingerprint);
 	}
 	if (r < 0) {
+		l->suspect = true;
 		log_index_unref(empty);
 		return r;
 	}

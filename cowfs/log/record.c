@@ -15,7 +15,10 @@ int record_flush(struct log *l)
 {
 	int r = l->base == l->card ? 0 : card_flush(l->base);
 
-	return r < 0 ? r : card_flush(l->card);
+	if (r == 0)
+		r = card_flush(l->card);
+	l->suspect |= r < 0;
+	return r;
 }
 
 void log_totals(const struct log *l, struct wear_ledger *t)
@@ -98,7 +101,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (r == 0)
 		record_accept(l, rec);
 	else
-		l->need_open = true; /* R3: it may have reached the card, ahead of where the next commit would lie */
+		l->need_open = l->suspect = true; /* R3: it may have reached the card, ahead of where the next commit would lie */
 	return r;
 }
 

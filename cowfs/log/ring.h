@@ -38,6 +38,7 @@ struct log {
 	bool settled;	     /* what was read at open is durable: a FLUSH came since */
 	bool need_open;	     /* rule 3: an open record comes before any other write */
 	bool doubt;	     /* an attempt failed since the last good commit: rule 8 */
+	bool suspect;	     /* something failed since the log was opened: what home reads may not be durable */
 	bool spilled;	     /* payload lies in free blocks, and no durable tail has passed it (R10) */
 	bool home_done;	     /* all of the index is home and flushed; the tail may pass newest */
 	struct log_record newest; /* seq 0: none yet */

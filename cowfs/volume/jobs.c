@@ -51,18 +51,18 @@ static bool img_next_live(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t 
 	return view_next_live(((struct images *)ctx)->v->view, blk, max_blks, ret_blks, state);
 }
 
-static int img_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
+static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
 {
 	struct images *im = ctx;
-	int r = fsmap_use(im->sealed, blk, ret);
+	int r = fsmap_run(im->sealed, blk, max_blks, ret, ret_blks);
 
 	/* a damaged bitmap in what is about to be committed: not without being told to */
 	return r == 0 && !im->force && (fsmap_alarms(im->sealed) & FSMAP_BAD_CHECKSUM) ? -EUCLEAN : r;
 }
 
-static int img_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
+static int img_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
 {
-	return fsmap_use(((struct images *)ctx)->committed, blk, ret);
+	return fsmap_run(((struct images *)ctx)->committed, blk, max_blks, ret, ret_blks);
 }
 
 static void on_progress(void *ctx, enum commit_phase phase, uint64_t done, uint64_t total)
@@ -205,8 +205,8 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 			r = -EUCLEAN;
 		} else if (!open_journal) {
 			/* bitmaps are only the truth when the journal is empty */
-			src.use_sealed = img_use_sealed;
-			src.use_committed = img_use_committed;
+			src.run_sealed = img_run_sealed;
+			src.run_committed = img_run_committed;
 		}
 	}
 	if (r == 0)

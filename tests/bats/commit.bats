@@ -36,7 +36,7 @@ protect() {
 			.erase_blocks > 0 and .duration_seconds > 0 and .writable_seconds > 0 and .estimate == false) and
 		(.quiesce | .mounted and .frozen and .frozen_seconds >= 0 and .freeze_seconds >= 0)' <<<"$output"
 	# every dirty block is on the bill once
-	jq -e '.report | .dirty_blocks + .hole_blocks == .skipped_free_blocks + .skipped_journal_blocks +
+	jq -e '.report | .dirty_blocks + .hole_blocks == .skipped_hole_blocks + .skipped_free_blocks + .skipped_journal_blocks +
 		.skipped_same_blocks + .direct_blocks + .logged_blocks + .zero_blocks' <<<"$output"
 	[ "$(status_of .last.job)" = commit ]
 	[ "$(status_of .last.ok)" = true ]

@@ -172,16 +172,24 @@ no_cards() { [ -z "$(cards_here)" ]; }
 # Loop devices of our volumes that outlived their daemons. Another volume may have the number by now, but that
 # one answers.
 dead_volumes() {
-	local dev
+	local dev _
 	[ -e "$T/volumes" ] || return 0
-	while read -r dev; do
+	while read -r dev _; do
 		volume_gone "$dev" || echo "$dev"
 	done <"$T/volumes"
 }
 
-# The daemon has ended: is its loop device free, or already somebody else's, who answers?
+# What the loop device stands on: the daemon's mount has a device number of its own.
+loop_backing() {
+	losetup -n -O BACK-MAJ:MIN "$1" 2>/dev/null | tr -d ' '
+}
+
+# The daemon has ended: is its loop device free, or already somebody else's?
 volume_gone() {
+	local stood_on
+	stood_on=$(awk -v d="$1" '$1 == d { on = $2 } END { print on }' "$T/volumes")
 	[ ! -e "/sys/block/${1#/dev/}/loop" ] ||
+		{ [ -n "$stood_on" ] && [ "$(loop_backing "$1")" != "$stood_on" ]; } ||
 		timeout 10 dd if="$1" of=/dev/null bs=4096 count=1 iflag=direct status=none 2>/dev/null
 }
 
@@ -276,7 +284,7 @@ attach() {
 	*" --name "*) DEV=$(cow attach "$CARD" "$@") || return ;;
 	*) DEV=$(cow attach "$CARD" --name "$NAME" "$@") || return ;;
 	esac
-	echo "$DEV" >>"$T/volumes"
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
 }
 
 mount_volume() {

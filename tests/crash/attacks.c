@@ -265,6 +265,39 @@ static void same_after_doubt(void)
 	}
 }
 
+/* Zeros that are home already are not written, but never after a failure: they may be in the card's cache only. */
+static void zeros_home(void)
+{
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		bool fails = seed % 2;
+		struct world w;
+		uint64_t before;
+
+		attack_start(&w, &PLAIN, seed);
+		for (unsigned round = 0; round < 3; round++) {
+			for (unsigned b = 3; b < 9; b++)
+				live_punch(&w, b);
+			if (round == 0)
+				attack_write_run(&w, 5, 1);
+			attack_commit_ok(&w);
+			attack_expect(w.bill.zero == (round ? 6 : 5) && !w.bill.skipped_same, "holes are not zero records");
+			before = log_ledger(w.log)->checkpoint_blks;
+			if (round == 2 && fails)
+				world_fail_at(&w, SIM_FLUSH, 2, false);
+			attack_expect((world_checkpoint(&w, RECORD_TAIL, 0) < 0) == (round == 2 && fails), "checkpoint");
+			before = log_ledger(w.log)->checkpoint_blks - before;
+			attack_expect(round == 0 ? before >= 6 : before == 2 - round,
+			       "zeros that are home are written, or others are not");
+		}
+		if (fails) {
+			before = log_ledger(w.log)->checkpoint_blks;
+			attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the second checkpoint failed");
+			attack_expect(log_ledger(w.log)->checkpoint_blks - before == 6, "zeros are trusted after a failure");
+		}
+		world_free(&w);
+	}
+}
+
 /* ---- the ring ---- */
 
 /* All is home, but no durable record says so: the ring of the old generations must stand. The ring is longer than
@@ -399,6 +432,7 @@ const struct attack attacks[] = {
 	{ "rejected", "newest record whole, its payload damaged", rejected },
 	{ "rotten", "one block of a resting card rots", rotten },
 	{ "same-after-doubt", "content compared after a failed attempt", same_after_doubt },
+	{ "zeros-home", "zeros already home are not written, but after a failure", zeros_home },
 	{ "reuse-early", "ring reused before the record with the new tail is durable", reuse_early },
 	{ "wrap", "ring wraps over a live generation and over records of the last lap", wrap },
 	{ "too-big", "a commit that the ring cannot hold", too_big },

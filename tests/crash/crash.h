@@ -110,6 +110,7 @@ void world_cut(struct world *w, enum sim_fate (*fate)(void *arg, size_t i), void
 
 /* changes of the live image */
 void live_write(struct world *w, unsigned blk, unsigned content);
+void live_punch(struct world *w, unsigned blk); /* zeroes without content */
 void live_free(struct world *w, unsigned blk);
 void live_revert(struct world *w);
 

@@ -67,9 +67,33 @@ static int src_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
 	return 0;
 }
 
+/* As a file system's map would answer: runs end where the use does, or at a group's end. */
+static int run_of(struct world *w, const uint8_t *use, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		  uint64_t *ret_blks)
+{
+	uint64_t n = 1;
+
+	while (n < max_blks && blk + n < w->shape.blks && use[blk + n] == use[blk] && (blk + n) % 11)
+		n++;
+	*ret = (enum blk_use)use[blk];
+	*ret_blks = n;
+	return 0;
+}
+
+static int src_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	return run_of(ctx, ((struct world *)ctx)->live.use, blk, max_blks, ret, ret_blks);
+}
+
+static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	return run_of(ctx, ((struct world *)ctx)->n.use, blk, max_blks, ret, ret_blks);
+}
+
+/* Every second world asks by runs. */
 struct commit_source source_of(struct world *w)
 {
-	bool classify = !w->shape.no_classifier;
+	bool classify = !w->shape.no_classifier, runs = classify && at.seed % 2;
 
 	return (struct commit_source){ .ctx = w,
 				       .volume_blks = w->shape.blks,
@@ -77,5 +101,7 @@ struct commit_source source_of(struct world *w)
 				       .read_sealed = src_read_sealed,
 				       .read_committed = src_read_committed,
 				       .use_sealed = classify ? src_use_sealed : NULL,
-				       .use_committed = classify ? src_use_committed : NULL };
+				       .use_committed = classify ? src_use_committed : NULL,
+				       .run_sealed = runs ? src_run_sealed : NULL,
+				       .run_committed = runs ? src_run_committed : NULL };
 }

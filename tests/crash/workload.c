@@ -39,8 +39,7 @@ static void change_block(struct world *w, unsigned blk)
 		live_write(w, blk, w->n.content[blk]);
 		break;
 	case 2: /* discarded and used */
-		live_write(w, blk, 0);
-		w->hole[blk] = true;
+		live_punch(w, blk);
 		break;
 	case 3:
 		live_write(w, blk, 0);

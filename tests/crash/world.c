@@ -292,6 +292,12 @@ void live_write(struct world *w, unsigned blk, unsigned content)
 	w->hole[blk] = false;
 }
 
+void live_punch(struct world *w, unsigned blk)
+{
+	live_write(w, blk, 0);
+	w->hole[blk] = true;
+}
+
 void live_free(struct world *w, unsigned blk)
 {
 	w->live.use[blk] = USE_FREE;

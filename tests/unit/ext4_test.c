@@ -205,6 +205,33 @@ static enum blk_use oracle_unit(const struct oracle *o, uint64_t blk)
 	return (enum blk_use)o->use[first];
 }
 
+/* From many places on, with many limits: what a run says is what each of its units is. */
+static void runs_compare(struct fsmap *m, const struct image *im, const struct oracle *o)
+{
+	static const uint64_t steps[] = {1, 7, 333, UINT64_MAX}, limits[] = {1, 2, 60, UINT64_MAX};
+	uint64_t runs = 0, changes = 0, n;
+	enum blk_use use;
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		for (uint64_t blk = 0; blk < im->r.volume_blks; blk += min_u64(n, steps[i])) {
+			assert_int_equal(fsmap_run(m, blk, limits[i], &use, &n), 0);
+			assert_true(n >= 1 && n <= limits[i]);
+			for (uint64_t b = blk; b < blk + n && b < im->r.volume_blks; b++)
+				if (use != oracle_unit(o, b))
+					fail_msg("%s: unit %llu of run %llu+%llu is %d, e2fsprogs says %d", im->path,
+						 (unsigned long long)b, (unsigned long long)blk,
+						 (unsigned long long)n, use, oracle_unit(o, b));
+		}
+	for (uint64_t blk = 0; blk < im->r.volume_blks; blk += n, runs++)
+		assert_int_equal(fsmap_run(m, blk, UINT64_MAX, &use, &n), 0);
+	for (uint64_t blk = 1; blk < im->r.volume_blks; blk++)
+		changes += oracle_unit(o, blk) != oracle_unit(o, blk - 1);
+	/* and they are long: cut only at changes and at groups; units of small blocks may have several uses each */
+	if (o->block_bytes == COW_BLK_BYTES && runs > 2 * changes + im->r.volume_blks / 512 + 3)
+		fail_msg("%s: %llu runs for %llu changes in %llu units", im->path, (unsigned long long)runs,
+			 (unsigned long long)changes, (unsigned long long)im->r.volume_blks);
+}
+
 static void map_compare(struct image *im, const struct oracle *o, unsigned alarms)
 {
 	uint64_t seen[3] = {0};
@@ -220,6 +247,7 @@ static void map_compare(struct image *im, const struct oracle *o, unsigned alarm
 				 (unsigned long long)blk, use, oracle_unit(o, blk));
 		seen[use]++;
 	}
+	runs_compare(m, im, o);
 	assert_true(seen[USE_USED] && seen[USE_FREE]);
 	assert_true(!seen[USE_JOURNAL] == !o->journal_blocks);
 	/* far out of range */
