@@ -44,9 +44,12 @@ static const struct option_spec commit_options[] = {
 	{OPT_FORCE, "force", NULL,
 	 "commit although the file system has an error flag or a bad checksum"},
 	{OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way"},
+	{OPT_TIMER, "timer", NULL, "for timers: fails while the volume is on hold"},
 	COMMON};
 static const struct option_spec discard_options[] = {{OPT_UNDO, "undo", NULL, "take it back"},
 						     COMMON};
+static const struct option_spec hold_options[] = {
+	{OPT_FOR, "for", "TIME", "for so long, such as 90s, 10m, 2h (default: 10m; at most 24h)"}, COMMON};
 static const struct option_spec offline_options[] = {LOG_OPTION, COMMON};
 static const struct option_spec recover_options[] = {
 	LOG_OPTION,
@@ -81,6 +84,9 @@ static const struct command {
 	 commit_options},
 	{"discard", "[N]", "drop what is in RAM at the next detach or shutdown", NULL, cmd_discard,
 	 discard_options},
+	{"hold", "[N]", "no commits by timer for some time", "Pressure on the RAM commits all the same.",
+	 cmd_hold, hold_options},
+	{"release", "[N]", "end a hold", NULL, cmd_release, common_options},
 	{"check", "DEVICE", "verify the log and the last generations; reads only",
 	 "The exit code is 3 if the trouble is repairable, 1 if not.", cmd_check, offline_options},
 	{"recover", "DEVICE", "bring everything home and retire the log, without a daemon",

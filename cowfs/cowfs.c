@@ -240,6 +240,15 @@ static int explain_open(const struct daemon *d, int e, const char *why)
 	return fail(d, EXIT_FAILED, e, "%s", *why ? why : strerrordesc_np(-e));
 }
 
+/* For tests; 0: not set */
+static uint64_t full_ns(void)
+{
+	const char *text = getenv("COWFS_FULL_TIMEOUT");
+	uint64_t ns;
+
+	return text && parse_duration_ns(text, &ns) == 0 ? ns : 0;
+}
+
 static int open_volume(struct daemon *d)
 {
 	const struct volume_params p = {
@@ -248,6 +257,8 @@ static int open_volume(struct daemon *d)
 		.name = d->name,
 		.ram_bytes = value_of(d, VOLOPT_RAM),
 		.erase_block_bytes = (uint32_t)value_of(d, VOLOPT_ERASE_BLOCK),
+		.pressure_fails = value_of(d, VOLOPT_PRESSURE) == PRESSURE_FAIL,
+		.full_ns = full_ns(),
 		.proc_dirfd = d->proc_dirfd,
 		.frozen = keeper_frozen,
 		.frozen_ctx = &d->link,
@@ -302,6 +313,8 @@ static int export_volume(struct daemon *d)
 	_cleanup_close_ int file_fd = -1;
 	int e = fuse_export_start(&d->export, volume_view(d->volume), d->link.fuse_fd, &file_fd);
 
+	if (e == 0)
+		e = fuse_export_set_gate(d->export, volume_gate(d->volume));
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "the volume cannot be exported through FUSE: %s",
 			    strerrordesc_np(-e));

@@ -380,7 +380,7 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 {
 	uint64_t begin_ns = now_ns();
 	struct freezer *f = NULL;
-	int r = syncfs(mount_fd) < 0 ? -errno : 0;
+	int r = (!t->no_sync || rep->readonly) && syncfs(mount_fd) < 0 ? -errno : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
 	if (!r)

@@ -26,6 +26,7 @@ struct quiesce_target {
 	void *ctx;
 	uint64_t bounce_ns; /* 0: 500 ms */
 	uint64_t giveup_ns; /* 0: 30 s */
+	bool no_sync;	    /* freeze at once: little is dirty, and who writes is to be shut out */
 	bool stay_frozen;   /* shutdown: no thaw unless seal fails */
 };
 

@@ -74,6 +74,21 @@ static void send_status(struct server *s, struct session *c)
 	server_send(s, c, &w);
 }
 
+static void serve_hold(struct server *s, struct session *c, const struct request *rq)
+{
+	uint64_t seconds = rq->command == COMMAND_RELEASE ? 0 : rq->seconds ? rq->seconds : HOLD_DEFAULT_S;
+	struct jsonw w = server_writer(s);
+
+	if (seconds > HOLD_MAX_S) {
+		send_error(s, c, -EINVAL, EXIT_USAGE, "a hold lasts at most 24 hours");
+		return;
+	}
+	volume_hold(s->p.volume, seconds * 1000000000u);
+	answer_ok(&w);
+	jsonw_u64(&w, "hold_seconds", seconds);
+	server_send(s, c, &w);
+}
+
 static void serve_line(struct server *s, struct session *c, const char *line, size_t len)
 {
 	struct request rq;
@@ -95,6 +110,10 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		answer_ok(&w);
 		jsonw_bool(&w, "discard_armed", !rq.undo);
 		server_send(s, c, &w);
+		break;
+	case COMMAND_HOLD:
+	case COMMAND_RELEASE:
+		serve_hold(s, c, &rq);
 		break;
 	case COMMAND_COMMIT:
 	case COMMAND_DETACH:

@@ -23,6 +23,8 @@ enum cmd_option {
 	OPT_DRY_RUN,
 	OPT_CHECKPOINT,
 	OPT_NO_WAIT,
+	OPT_TIMER,
+	OPT_FOR,
 	OPT_UNDO,
 	OPT_ACCEPT_BASE,
 	OPT_ACCEPT_LOG,
@@ -36,6 +38,8 @@ int cmd_detach(const struct options *o);
 int cmd_status(const struct options *o);
 int cmd_commit(const struct options *o);
 int cmd_discard(const struct options *o);
+int cmd_hold(const struct options *o);
+int cmd_release(const struct options *o);
 int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
 int cmd_grow(const struct options *o);

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
+#include "volume/pressure.h"
+
 static const char *which(const struct options *o)
 {
 	return o->operands ? o->operand[0] : NULL;
@@ -129,6 +132,7 @@ int cmd_commit(const struct options *o)
 		.checkpoint = has_option(o, OPT_CHECKPOINT),
 		.force = has_option(o, OPT_FORCE),
 		.no_wait = has_option(o, OPT_NO_WAIT),
+		.timer = has_option(o, OPT_TIMER),
 	};
 	struct json_object *answer;
 	struct client c;
@@ -164,6 +168,46 @@ int cmd_discard(const struct options *o)
 	json_object_put(answer);
 	client_close(&c);
 	return EXIT_OK;
+}
+
+static int hold(const struct options *o, const struct request *rq)
+{
+	struct json_object *answer;
+	struct client c;
+	int exit = ask(&c, o, rq, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		print_json(answer);
+	else if (rq->command == COMMAND_HOLD)
+		printf("%s: no commits by timer for %s s\n", c.name, with_commas(json_u64(answer, "hold_seconds")));
+	else
+		printf("%s: commits by timer go on\n", c.name);
+	json_object_put(answer);
+	client_close(&c);
+	return EXIT_OK;
+}
+
+int cmd_hold(const struct options *o)
+{
+	const char *text = o->value[OPT_FOR];
+	uint64_t ns = HOLD_DEFAULT_S * 1000000000ull;
+	struct request rq = {.command = COMMAND_HOLD};
+
+	if (text && (parse_duration_ns(text, &ns) < 0 || !ns))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is no time such as 10m or 2h", text);
+	if (ns > HOLD_MAX_S * 1000000000ull)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is too long: a hold lasts at most 24 hours", text);
+	rq.seconds = (ns + 999999999u) / 1000000000u;
+	return hold(o, &rq);
+}
+
+int cmd_release(const struct options *o)
+{
+	const struct request rq = {.command = COMMAND_RELEASE};
+
+	return hold(o, &rq);
 }
 
 static void print_detach(const struct client *c, struct json_object *answer)

@@ -61,6 +61,24 @@ static void print_ram(struct json_object *s)
 		row("discard", "armed: what is in RAM is dropped at the next detach or shutdown");
 }
 
+static void print_pressure(struct json_object *s)
+{
+	struct json_object *p = json_object_object_get(s, "pressure");
+	const char *level = json_text(p, "level");
+	uint64_t commits = json_u64(p, "commits");
+	double hold_s = json_seconds(s, "hold_left_seconds");
+
+	if (strcmp(level, "ok") || commits)
+		row("pressure", "%s, %s commits because of it, longest delay of a write %.2f s", level,
+		    with_commas(commits), json_seconds(p, "longest_delay_seconds"));
+	if (json_true(p, "pacing"))
+		row("", "writers get %s/s", FORMAT_SIZE(json_u64(p, "rate_bytes_per_second")));
+	if (json_true(p, "gave_up"))
+		row("", "commits fail: writes fail while RAM is full");
+	if (hold_s > 0)
+		row("hold", "no commits by timer for another %.0f s", hold_s);
+}
+
 static void print_last(struct json_object *last)
 {
 	struct json_object *report = json_object_object_get(last, "report");
@@ -86,6 +104,7 @@ static void print_last(struct json_object *last)
 static void print_log(struct json_object *s)
 {
 	uint64_t live = json_u64(s, "log_live_blocks");
+	char twin[RUNDIR_NAME_BYTES];
 
 	row("generation", "%s", with_commas(json_u64(s, "generation")));
 	print_last(json_object_object_get(s, "last"));
@@ -99,6 +118,14 @@ static void print_log(struct json_object *s)
 		row("", "the device is larger than when the log was made");
 	if (!strcmp(json_text(s, "log_state_at_attach"), "fell-back"))
 		row("", "at attach an older generation was chosen: a newer one was not complete");
+	if (json_true(s, "base_changed") && !json_true(s, "readonly"))
+		row("", "before the attach the file system was changed without cowfs; nothing waited in the log, it was "
+			"taken as it was");
+	if (json_true(s, "clone"))
+		row("", "the log was written on another card: its account starts anew");
+	client_find_twin(json_text(s, "name"), json_text(s, "ring_uuid"), twin);
+	if (*twin)
+		row("", "volume %s has the same log: two copies of one card, each is served from its own device", twin);
 }
 
 static void print_card(struct json_object *s)
@@ -129,6 +156,7 @@ void print_status(struct json_object *s)
 
 	print_volume(s);
 	print_ram(s);
+	print_pressure(s);
 	print_log(s);
 	print_card(s);
 	if (p)

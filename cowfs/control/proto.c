@@ -207,6 +207,8 @@ static const struct {
 	{"commit", COMMAND_COMMIT},
 	{"discard", COMMAND_DISCARD},
 	{"detach", COMMAND_DETACH},
+	{"hold", COMMAND_HOLD},
+	{"release", COMMAND_RELEASE},
 };
 
 static const struct {
@@ -217,6 +219,7 @@ static const struct {
 	{"checkpoint", offsetof(struct request, checkpoint)},
 	{"force", offsetof(struct request, force)},
 	{"no_wait", offsetof(struct request, no_wait)},
+	{"timer", offsetof(struct request, timer)},
 	{"undo", offsetof(struct request, undo)},
 	{"commit", offsetof(struct request, commit)},
 	{"discard", offsetof(struct request, discard)},
@@ -253,12 +256,31 @@ static int take_command(struct parse *ps, const struct value *v)
 	return 0;
 }
 
+static int take_seconds(struct parse *ps, const struct value *v)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < v->len && v->kind == VALUE_NUMBER && n <= UINT32_MAX; i++) {
+		if (v->text[i] < '0' || v->text[i] > '9')
+			break;
+		n = n * 10 + (uint64_t)(v->text[i] - '0');
+		if (i + 1 == v->len && n <= UINT32_MAX) {
+			ps->rq.seconds = n;
+			return 0;
+		}
+	}
+	snprintf(ps->why, ps->why_bytes, "the field 'seconds' must be a whole number");
+	return -EINVAL;
+}
+
 static int take_field(void *ctx, const struct value *name, const struct value *v)
 {
 	struct parse *ps = ctx;
 
 	if (is(name, "command"))
 		return take_command(ps, v);
+	if (is(name, "seconds"))
+		return take_seconds(ps, v);
 	if (is(name, "version")) {
 		ps->have_version = true;
 		if (v->kind == VALUE_NUMBER && is(v, "1"))
@@ -326,6 +348,8 @@ size_t request_render(const struct request *rq, char *buf, size_t size_bytes)
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++)
 		if (*(const bool *)((const char *)rq + flags[i].offset))
 			jsonw_bool(&w, flags[i].name, true);
+	if (rq->seconds)
+		jsonw_u64(&w, "seconds", rq->seconds);
 	return jsonw_finish(&w);
 }
 

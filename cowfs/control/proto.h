@@ -34,7 +34,9 @@ enum proto_command {
 	COMMAND_STATUS,
 	COMMAND_COMMIT,
 	COMMAND_DISCARD,
-	COMMAND_DETACH
+	COMMAND_DETACH,
+	COMMAND_HOLD,
+	COMMAND_RELEASE
 };
 
 struct request {
@@ -42,6 +44,8 @@ struct request {
 	bool dry_run, checkpoint, force, no_wait; /* commit */
 	bool undo;				  /* discard */
 	bool commit, discard;			  /* detach: what happens to uncommitted changes */
+	uint64_t seconds;			  /* hold: for so long; 0: the default */
+	bool timer;				  /* commit: asked for by a timer, so not while on hold */
 };
 
 /*

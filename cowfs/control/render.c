@@ -140,8 +140,29 @@ void render_progress(struct jsonw *w, const struct volume_progress *p)
 
 bool status_degraded(const struct volume_status *s)
 {
-	return s->alarm[0] || s->readonly || s->failed_blks || s->foreign_bytes ||
+	return s->alarm[0] || s->readonly || s->pressure.gave_up || s->failed_blks || s->foreign_bytes ||
 	       (s->super_trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD));
+}
+
+static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
+{
+	bool paced = p->rate_bytes_per_s != GATE_OPEN;
+
+	jsonw_str(w, "level", pressure_level_name(p->level));
+	jsonw_str(w, "policy", p->fails ? "fail" : "commit");
+	jsonw_bool(w, "gave_up", p->gave_up);
+	jsonw_u64(w, "hard_bytes", p->hard_bytes);
+	jsonw_u64(w, "reserve_journal_bytes", p->journal_bytes);
+	jsonw_u64(w, "reserve_dirty_bytes", p->dirty_bytes);
+	jsonw_u64(w, "reserve_slack_bytes", p->slack_bytes);
+	jsonw_bool(w, "pacing", paced);
+	jsonw_u64(w, "rate_bytes_per_second", paced ? p->rate_bytes_per_s : 0);
+	jsonw_u64(w, "parked_writes", paced && !p->rate_bytes_per_s ? p->gate.held : 0);
+	jsonw_u64(w, "held_writes", p->gate.held);
+	jsonw_u64(w, "delayed_writes", p->gate.paced);
+	jsonw_seconds(w, "longest_delay_seconds", p->gate.longest_ns);
+	jsonw_u64(w, "full_errors", p->gate.full_errors);
+	jsonw_u64(w, "commits", p->commits);
 }
 
 static void render_card(struct jsonw *w, const struct volume_status *s)
@@ -208,6 +229,10 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "absorbed_bytes", s->counters.written_bytes);
 	jsonw_u64(w, "write_errors", s->counters.write_errors);
 	jsonw_u64(w, "punched_bytes", s->counters.punched_bytes);
+	jsonw_seconds(w, "hold_left_seconds", s->pressure.hold_left_ns);
+	jsonw_object(w, "pressure");
+	render_pressure(w, &s->pressure);
+	jsonw_end(w);
 	jsonw_object(w, "card");
 	render_card(w, s);
 	jsonw_end(w);

@@ -62,6 +62,7 @@ struct server {
 
 struct fuse_export {
 	struct view *view;
+	struct gate *gate; /* may be NULL */
 	struct fuse_session *session;
 	int fuse_fd; /* the session's own duplicate; fuse_session_destroy closes it */
 	int abort_fd;
@@ -186,15 +187,29 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
 		     struct fuse_file_info *fi)
 {
-	int r = -EINVAL;
+	struct gate *gate = ((struct fuse_export *)fuse_req_userdata(req))->gate;
+	int r = gate ? gate_admit(gate, size) : 0;
 
 	(void)fi;
-	if (ino == VOLUME_INO && off >= 0)
+	if (ino != VOLUME_INO || off < 0)
+		r = -EINVAL;
+	if (!r)
 		r = view_write(req_view(req), (uint64_t)off, buf, size);
+	if (r == -ENOSPC && gate) {
+		gate_store_full(gate);
+		r = -EIO; /* ENOSPC is what file systems do not expect of a disk */
+	}
+	if (!r && gate && gate_hold(gate, req, size))
+		return; /* reply_held answers */
 	if (r < 0)
 		reply_error(req, r);
 	else
 		fuse_reply_write(req, size);
+}
+
+static void reply_held(void *req, size_t bytes)
+{
+	fuse_reply_write(req, bytes);
 }
 
 static int punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
@@ -461,6 +476,15 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 	return 0;
 }
 
+int fuse_export_set_gate(struct fuse_export *e, struct gate *gate)
+{
+	int r = gate_start(gate, reply_held);
+
+	if (r == 0)
+		e->gate = gate;
+	return r;
+}
+
 int fuse_export_abort_fd(const struct fuse_export *e)
 {
 	return e->abort_fd < 0 ? -1 : e->abort_fd;
@@ -470,5 +494,7 @@ void fuse_export_stop(struct fuse_export *e)
 {
 	for (unsigned i = 0; i < e->running; i++)
 		pthread_join(e->servers[i].thread, NULL);
+	if (e->gate)
+		gate_stop(e->gate);
 	free_export(e);
 }

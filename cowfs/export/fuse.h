@@ -7,6 +7,7 @@
 #define COWFS_EXPORT_FUSE_H
 
 #include "base/util.h"
+#include "export/gate.h"
 #include "export/view.h"
 
 struct fuse_export;
@@ -20,6 +21,9 @@ struct fuse_export;
  */
 int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd,
 		      int *ret_file_fd) MUST_CHECK;
+/* From now on writes pass this gate, which is started here and stopped by fuse_export_stop. Before the
+ * loop device is there. */
+int fuse_export_set_gate(struct fuse_export *e, struct gate *gate) MUST_CHECK;
 /* A descriptor of the connection's abort switch, e's own, or -1 if the kernel does not give one: any
  * byte written to it ends all I/O with errors at once, whoever still holds /dev/fuse open. For the
  * parent process. */

@@ -21,6 +21,8 @@ struct ram_usage {
 
 /* -EINVAL limit 0, -ENOMEM, or what fsopen/fsmount say. */
 int ram_store_open(struct ram_store **ret, uint64_t limit_bytes) MUST_CHECK;
+/* The hard limit, at any time. -EINVAL: less than is used. */
+int ram_store_resize(struct ram_store *s, uint64_t limit_bytes) MUST_CHECK;
 void ram_store_close(struct ram_store *s); /* NULL allowed; all generations freed before */
 void ram_store_usage(const struct ram_store *s, struct ram_usage *ret); /* cheap: fstatfs */
 

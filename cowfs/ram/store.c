@@ -23,13 +23,19 @@ static int set_string(int fs_fd, const char *key, const char *value)
 	return fsconfig(fs_fd, FSCONFIG_SET_STRING, key, value, 0) < 0 ? -errno : 0;
 }
 
-static int configure(int fs_fd, uint64_t limit_bytes)
+static int set_size(int fs_fd, uint64_t limit_bytes)
 {
 	char size[24];
-	int r;
 
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)limit_bytes);
-	if ((r = set_string(fs_fd, "size", size)) < 0 ||
+	return set_string(fs_fd, "size", size);
+}
+
+static int configure(int fs_fd, uint64_t limit_bytes)
+{
+	int r;
+
+	if ((r = set_size(fs_fd, limit_bytes)) < 0 ||
 	    (r = set_string(fs_fd, "nr_inodes", STORE_INODES)) < 0 ||
 	    (r = set_string(fs_fd, "mode", "0700")) < 0)
 		return r;
@@ -64,6 +70,19 @@ int ram_store_open(struct ram_store **ret, uint64_t limit_bytes)
 		return -errno;
 	*ret = steal_ptr(s);
 	return 0;
+}
+
+int ram_store_resize(struct ram_store *s, uint64_t limit_bytes)
+{
+	_cleanup_close_ int fs_fd = fspick(s->mnt_fd, "", FSPICK_EMPTY_PATH | FSPICK_CLOEXEC);
+	int r;
+
+	if (fs_fd < 0)
+		return -errno;
+	r = set_size(fs_fd, limit_bytes);
+	if (r < 0)
+		return r;
+	return fsconfig(fs_fd, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) < 0 ? -errno : 0;
 }
 
 void ram_store_close(struct ram_store *s)

@@ -141,8 +141,12 @@ static int quiesce(struct volume *v, int (*fn)(void *ctx), struct volume_result 
 				    .dev = v->loop_rdev,
 				    .loop_fd = v->loop_fd,
 				    .frozen = v->frozen,
-				    .ctx = v->frozen_ctx };
-	int r = quiesce_run(&t, fn, v, &res->quiesce);
+				    .ctx = v->frozen_ctx,
+				    .no_sync = monitor_hurries(v->monitor) };
+	int r;
+
+	monitor_stage(v->monitor, STAGE_QUIESCE);
+	r = quiesce_run(&t, fn, v, &res->quiesce);
 
 	if (res->quiesce.bounced)
 		msg(MSG_WARN, "%s: the freeze hung behind %s", v->name, res->quiesce.culprit);
@@ -262,6 +266,20 @@ static bool checkpoint_is_due(struct volume *v, uint64_t more_blks, uint64_t *re
 	return blks > log_capacity_blks(v->log) / 2 || log_chain_records(v->log) > MAX_CHAIN_RECORDS;
 }
 
+/* Under pressure there is no use in another seal before this one is on the card. */
+static int run_with_retries(struct volume *v, const struct volume_request *rq, struct volume_result *res,
+			    struct log_index **ret_index)
+{
+	int r = run_commit(v, rq, 0, res, ret_index);
+
+	for (bool said = false; r < 0 && monitor_retry(v->monitor, r); said = true) {
+		if (!said)
+			volume_alarm(v, "commit fails (%s), and RAM is getting full: trying again, writers wait", strerror(-r));
+		r = run_commit(v, rq, 0, res, ret_index);
+	}
+	return r;
+}
+
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
@@ -273,14 +291,17 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 						     "else: nothing can be committed");
 		return -ESTALE;
 	}
+	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
+		return 0; /* armed since it was asked for */
 	r = quiesce(v, seal, res);
 
 	if (!v->sealed)
 		return r;
 	count_absorbed(v);
 	/* an error after the seal: somebody thawed early, so this is no consistent image */
+	monitor_stage(v->monitor, STAGE_SEALED);
 	if (r == 0)
-		r = run_commit(v, rq, 0, res, &ix);
+		r = run_with_retries(v, rq, res, &ix);
 	v->sealed = false;
 	if (r < 0) {
 		int e = view_fail(v->view);
@@ -290,6 +311,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 		return r;
 	}
 	view_release(v->view, ix);
+	monitor_stage(v->monitor, STAGE_RELEASED);
 	res->generation_seq = log_newest(v->log)->seq;
 	if (rq->checkpoint || checkpoint_is_due(v, 0, &home_blks)) {
 		int e = do_checkpoint(v, rq->cause, 0, res);
@@ -367,9 +389,11 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->time_s = (uint64_t)time(NULL);
 	res->generation_seq = log_newest(v->log)->seq;
 	explain(res, r);
+	monitor_result(v->monitor, rq->job == JOB_COMMIT ? r : 0);
 	if (rq->job != JOB_DRY_RUN) {
 		if (r < 0)
-			volume_alarm(v, "commit failed: %s", res->why);
+			volume_alarm(v, "commit failed: %s%s", res->why,
+				     monitor_gave_up(v->monitor) ? "; RAM is full, so writes fail" : "");
 		else
 			volume_alarm(v, "%s", "");
 	}

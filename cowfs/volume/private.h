@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "volume/monitor.h"
 #include "volume/volume.h"
 
 /* One caller of volume_run; lives on its stack. */
@@ -21,6 +22,7 @@ struct volume {
 	struct card *base, *log_card; /* may be the same */
 	struct ram_store *store;
 	struct view *view;
+	struct monitor *monitor;
 	struct log *log; /* commit thread only, once it runs */
 	struct log_open_report opened;
 	struct fsinfo fs;
@@ -41,7 +43,13 @@ struct volume {
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	struct ticket *queue;
-	bool busy, stop;
+	bool busy;
+	_Atomic bool stop;
+	struct {
+		struct ticket t; /* queued while not done */
+		struct volume_request rq;
+		struct volume_result res;
+	} own; /* the commit that nobody waits for */
 	struct volume_result last; /* last commit */
 	struct wear_ledger totals;
 	uint64_t newest_seq, live_blks, room_blks, capacity_blks;
@@ -60,6 +68,8 @@ struct volume {
 
 /* jobs.c, all in the commit thread */
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* Asks for a commit without waiting for it; false if there is a job already. Any thread. */
+bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 /* Copies what the status shows of the log. */
 void volume_publish_log(struct volume *v);
 /* Sets the newest alarm ("" takes it away) and says it. */

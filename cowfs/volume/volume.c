@@ -18,8 +18,6 @@
 #include "volume/private.h"
 #include "volume/shrink.h"
 
-#define MIN_RAM_BYTES (8 * MIB)
-
 static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...) PRINTF(4, 5);
 static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...)
 {
@@ -108,6 +106,10 @@ static int open_log(struct volume *v, char *why, size_t n)
 		if (r < 0)
 			return r;
 	}
+	if (super_overgrown(&super, fs.size_bytes))
+		return fail(why, n, -ESTALE, "the file system on %s was made larger without cowfs (%s, it was %s) and lies over "
+			    "its log, which is void now: run cowctl format --force --shrink %s", v->device,
+			    FORMAT_SIZE(fs.size_bytes), FORMAT_SIZE(super.fs_bytes), v->device);
 	if (super.external != (v->log_card != v->base))
 		return fail(why, n, -EINVAL, super.external ? "%s keeps its log on another device: name it with --log" :
 								"%s is no log device: its log is its own", where);
@@ -132,11 +134,10 @@ static uint64_t memory_bytes(void)
 	return sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit : 0;
 }
 
-/* What the committed file system needs of us, and whether the RAM layer can give it. */
-static int check_fs(struct volume *v, uint64_t ram_bytes, char *why, size_t n)
+/* What the committed file system needs of us. */
+static int check_fs(struct volume *v, char *why, size_t n)
 {
 	struct blk_reader r = { .read = read_committed, .ctx = v->view, .volume_blks = v->volume_blks };
-	uint64_t need;
 	int e = fsinfo_probe(&r, &v->fs);
 
 	if (e < 0)
@@ -146,13 +147,38 @@ static int check_fs(struct volume *v, uint64_t ram_bytes, char *why, size_t n)
 	if (v->fs.mmp)
 		return fail(why, n, -EOPNOTSUPP, "%s: multiple-mount protection is on: run tune2fs -O ^mmp %s", v->device,
 			    v->device);
-	need = v->fs.journal_bytes + MIN_RAM_BYTES;
-	if (ram_bytes < need)
-		return fail(why, n, -ENOSPC,
-			    "the RAM limit of %s cannot hold the journal of %s (%s): at least %s are needed, or a smaller "
-			    "journal (tune2fs -O ^has_journal, then -J size=8)",
-			    FORMAT_SIZE(ram_bytes), v->device, FORMAT_SIZE(v->fs.journal_bytes), FORMAT_SIZE(need));
 	return 0;
+}
+
+/* btrfs has dirty limits of its own, the others those of the loop device. */
+static bool dirty_can_be_bounded(const struct volume *v)
+{
+	return strcmp(v->fs.type, "btrfs") != 0 && bdi_can_limit();
+}
+
+static int open_monitor(struct volume *v, const struct volume_params *p, uint64_t ram_bytes, char *why, size_t n)
+{
+	struct monitor_params mp = { .fail = p->pressure_fails,
+				     .bound_dirty = dirty_can_be_bounded(v),
+				     .retry_ns = p->full_ns };
+	uint64_t dirty_bytes = mp.bound_dirty ? 0 : global_dirty_bytes(), need;
+	int r = pressure_plan(&mp.plan, ram_bytes, v->fs.journal_bytes, dirty_bytes, &need);
+
+	if (r < 0)
+		return fail(why, n, r,
+			    "the RAM limit of %s cannot hold the journal of %s (%s), what the kernel keeps dirty above it "
+			    "(%s%s) and some slack: at least %s are needed%s",
+			    FORMAT_SIZE(ram_bytes), v->device, FORMAT_SIZE(v->fs.journal_bytes),
+			    FORMAT_SIZE(mp.plan.dirty_bytes), mp.bound_dirty ? "" : ", see vm.dirty_bytes",
+			    FORMAT_SIZE(need),
+			    v->fs.journal_bytes > 16 * MIB ?
+				    ", or a smaller journal (tune2fs -O ^has_journal, then -J size=8)" : "");
+	if (v->fs.kind != FS_EXT)
+		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
+	r = ram_store_resize(v->store, pressure_hard_bytes(&mp.plan));
+	if (r == 0)
+		r = monitor_new(&v->monitor, v, &mp);
+	return r < 0 ? fail(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
 }
 
 static int open_all(struct volume *v, const struct volume_params *p, char *why, size_t n)
@@ -164,9 +190,9 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	if (memory && ram > memory)
 		return fail(why, n, -EINVAL, "the RAM limit of %s is more than the memory of this machine (%s)",
 			    FORMAT_SIZE(ram), FORMAT_SIZE(memory));
-	if (ram < MIN_RAM_BYTES)
+	if (ram < PRESSURE_MIN_BYTES)
 		return fail(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s", FORMAT_SIZE(ram),
-			    FORMAT_SIZE(MIN_RAM_BYTES));
+			    FORMAT_SIZE(PRESSURE_MIN_BYTES));
 	r = open_device(&v->base, p->device, p->erase_block_bytes, why, n);
 	if (r < 0)
 		return r;
@@ -190,7 +216,8 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	log_index_unref(ix);
 	if (r < 0)
 		return fail(why, n, r, "the merged view cannot be made: %s", strerror(-r));
-	return check_fs(v, ram, why, n);
+	r = check_fs(v, why, n);
+	return r < 0 ? r : open_monitor(v, p, ram, why, n);
 }
 
 int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes)
@@ -239,6 +266,7 @@ void volume_close(struct volume *v)
 {
 	if (!v)
 		return;
+	monitor_free(v->monitor);
 	log_close(v->log);
 	if (v->view)
 		view_free(v->view);
@@ -255,6 +283,11 @@ void volume_close(struct volume *v)
 struct view *volume_view(struct volume *v)
 {
 	return v->view;
+}
+
+struct gate *volume_gate(struct volume *v)
+{
+	return monitor_gate(v->monitor);
 }
 
 /* ---- the commit thread ---- */
@@ -302,7 +335,7 @@ int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loo
 	snprintf(v->loop_path, sizeof(v->loop_path), "%s", loop_path);
 	r = -pthread_create(&v->thread, NULL, commit_thread, v);
 	v->started = r == 0;
-	return r;
+	return r < 0 ? r : monitor_start(v->monitor, loop_rdev);
 }
 
 void volume_set_loop_fd(struct volume *v, int loop_fd)
@@ -314,6 +347,7 @@ void volume_stop(struct volume *v)
 {
 	if (!v->started)
 		return;
+	monitor_stop(v->monitor);
 	pthread_mutex_lock(&v->lock);
 	v->stop = true;
 	pthread_cond_signal(&v->work);
@@ -322,21 +356,38 @@ void volume_stop(struct volume *v)
 	v->started = false;
 }
 
+/* lock held */
+static void enqueue(struct volume *v, struct ticket *t)
+{
+	struct ticket **p;
+
+	for (p = &v->queue; *p; p = &(*p)->next)
+		;
+	*p = t;
+	pthread_cond_signal(&v->work);
+}
+
+/* lock held. 0, or why a job is not even queued. */
+static int refuse(struct volume *v, const struct volume_request *rq, char *why, size_t n)
+{
+	if (v->stop)
+		return fail(why, n, -ESHUTDOWN, "the volume is being detached");
+	if (rq->no_wait && (v->busy || v->queue))
+		return fail(why, n, -EBUSY, "another commit is under way");
+	if (rq->cause == CAUSE_TIMER && monitor_hold_left_ns(v->monitor))
+		return fail(why, n, -EBUSY, "commits by timer are on hold");
+	return 0;
+}
+
 int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret)
 {
-	struct ticket t = { .rq = rq, .res = ret }, **p;
+	struct ticket t = { .rq = rq, .res = ret };
 
 	*ret = (struct volume_result){ .job = rq->job };
 	pthread_mutex_lock(&v->lock);
-	if (v->stop || (rq->no_wait && (v->busy || v->queue))) {
-		ret->error = v->stop ? -ESHUTDOWN : -EBUSY;
-		snprintf(ret->why, sizeof(ret->why), "%s",
-			 v->stop ? "the volume is being detached" : "another commit is under way");
-	} else {
-		for (p = &v->queue; *p; p = &(*p)->next)
-			;
-		*p = &t;
-		pthread_cond_signal(&v->work);
+	ret->error = refuse(v, rq, ret->why, sizeof(ret->why));
+	if (!ret->error) {
+		enqueue(v, &t);
 		while (!t.done)
 			pthread_cond_wait(&v->done, &v->lock);
 	}
@@ -344,9 +395,31 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 	return ret->error;
 }
 
+bool volume_ask_commit(struct volume *v, enum commit_cause cause)
+{
+	bool free;
+
+	pthread_mutex_lock(&v->lock);
+	free = !v->stop && !v->busy && !v->queue;
+	if (free) {
+		v->own.rq = (struct volume_request){ .job = JOB_COMMIT, .cause = cause };
+		v->own.res = (struct volume_result){ .job = JOB_COMMIT };
+		v->own.t = (struct ticket){ .rq = &v->own.rq, .res = &v->own.res };
+		enqueue(v, &v->own.t);
+	}
+	pthread_mutex_unlock(&v->lock);
+	return free;
+}
+
+void volume_hold(struct volume *v, uint64_t ns)
+{
+	monitor_hold(v->monitor, ns);
+}
+
 void volume_arm_discard(struct volume *v, bool armed)
 {
 	v->discard_armed = armed;
+	monitor_wake(v->monitor);
 }
 
 /* ---- status ---- */
@@ -435,11 +508,34 @@ static void card_status(struct volume *v, struct volume_status *s)
 		s->foreign_bytes = s->kernel.written_bytes - ours;
 }
 
+/* Returns whether the layers below the active one are being committed just now. */
+static bool pressure_status(struct volume *v, struct volume_status *s)
+{
+	struct monitor_status m;
+
+	monitor_status(v->monitor, &m);
+	s->ram_limit_bytes = m.plan.limit_bytes;
+	s->pressure = (struct volume_pressure){
+		.level = m.level,
+		.fails = m.fail,
+		.gave_up = m.gave_up,
+		.hard_bytes = pressure_hard_bytes(&m.plan),
+		.journal_bytes = m.plan.journal_bytes,
+		.dirty_bytes = m.plan.dirty_bytes,
+		.slack_bytes = m.plan.slack_bytes,
+		.rate_bytes_per_s = m.rate_bytes_per_s,
+		.gate = m.gate,
+		.commits = m.commits,
+		.hold_left_ns = m.hold_left_ns,
+	};
+	return m.committing;
+}
+
 void volume_get_status(struct volume *v, struct volume_status *ret)
 {
 	struct generation_stats active, below;
 	struct ram_usage ram;
-	bool readonly;
+	bool readonly, committing;
 
 	memset(ret, 0, sizeof(*ret));
 	memcpy(ret->name, v->name, sizeof(ret->name));
@@ -454,12 +550,12 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->volume_bytes = blk_to_bytes(v->volume_blks);
 	ret->discard_armed = v->discard_armed;
 	ram_store_usage(v->store, &ram);
-	ret->ram_limit_bytes = ram.limit_bytes;
+	committing = pressure_status(v, ret);
 	ret->ram_used_bytes = ram.used_bytes;
 	view_dirty(v->view, &active, &below);
 	ret->dirty_blks = active.data_blks;
 	ret->hole_blks = active.hole_blks;
-	ret->failed_blks = below.data_blks;
+	ret->failed_blks = committing ? 0 : below.data_blks;
 	ret->readonly = v->opened.state == LOG_FOREIGN;
 	ret->base_changed = v->opened.base_changed;
 	ret->clone = v->opened.clone;
@@ -468,6 +564,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->super_trouble = v->opened.super_trouble;
 	ret->attached_s = v->attached_s;
 	view_counters(v->view, &ret->counters);
+	ret->counters.write_errors += ret->pressure.gate.refused;
 	card_status(v, ret);
 	volume_get_progress(v, &ret->progress);
 	pthread_mutex_lock(&v->lock);
@@ -479,6 +576,9 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->last = v->last;
 	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
 	pthread_mutex_unlock(&v->lock);
+	if (ret->pressure.gate.full_errors && !ret->alarm[0])
+		snprintf(ret->alarm, sizeof(ret->alarm), "%llu writes failed: no room in RAM, and no commit was possible",
+			 (unsigned long long)ret->pressure.gate.full_errors);
 	if (ret->foreign_bytes && !ret->alarm[0])
 		snprintf(ret->alarm, sizeof(ret->alarm), "%llu bytes were written to the card by something else",
 			 (unsigned long long)ret->foreign_bytes);

@@ -13,7 +13,9 @@
 
 #include "commit/commit.h"
 #include "commit/quiesce.h"
+#include "export/gate.h"
 #include "export/view.h"
+#include "volume/pressure.h"
 
 struct volume;
 
@@ -22,6 +24,8 @@ struct volume_params {
 	const char *log_device;	    /* NULL: the ring is on the device itself */
 	const char *name;
 	uint64_t ram_bytes;	    /* limit of the RAM layer; 0: half of the memory */
+	bool pressure_fails;	    /* at the limit writes fail, instead of a commit */
+	uint64_t full_ns;	    /* how long a commit that fails is tried while RAM is full; 0: 60 s */
 	uint32_t erase_block_bytes; /* 0: as formatted */
 	int proc_dirfd;		    /* /proc */
 	void (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
@@ -32,13 +36,15 @@ struct volume_params {
  * Opens card and log (read-only: writes nothing), builds the view. why gets a sentence for people on error.
  * -ENOTBLK, -EBUSY, -ENOENT no log, -EBADMSG damaged super record, -EPROTONOSUPPORT newer format,
  * -ERANGE card smaller than the log says, -EINVAL RAM limit, -EOPNOTSUPP external journal or MMP,
- * -ENOSPC the RAM limit cannot hold the journal, -EUCLEAN broken log (opened only with check/recover).
+ * -ENOSPC the RAM limit cannot hold the journal and what may be dirty above, -EUCLEAN broken log (opened only with check/recover).
  */
 int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes) MUST_CHECK;
 /* No request in flight, commit thread stopped. What is uncommitted is gone. */
 void volume_close(struct volume *v);
 
 struct view *volume_view(struct volume *v);
+/* Every write has to pass it. Stopped by the export before volume_close. */
+struct gate *volume_gate(struct volume *v);
 /* After the loop device is there: what to freeze. Starts the commit thread. */
 int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loop_path) MUST_CHECK;
 /* The loop device stays, but its owner had to open it again; no job is running. */
@@ -78,7 +84,21 @@ struct volume_progress {
  * discard is armed); the caller has made sure that nothing is mounted. */
 int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret);
 void volume_get_progress(const struct volume *v, struct volume_progress *ret); /* lock-free */
+/* No commit of CAUSE_TIMER for so long (at most HOLD_MAX_S); 0 ends it. Pressure commits all the same. */
+void volume_hold(struct volume *v, uint64_t ns);
 void volume_arm_discard(struct volume *v, bool armed); /* at the next detach nothing is committed */
+
+/* volume/pressure.h */
+struct volume_pressure {
+	enum pressure_level level;
+	bool fails;			/* pressure=fail */
+	bool gave_up;			/* commits fail: so do writes while RAM is full */
+	uint64_t hard_bytes, journal_bytes, dirty_bytes, slack_bytes;
+	uint64_t rate_bytes_per_s;	/* for writes now; GATE_OPEN: not paced */
+	struct gate_stats gate;
+	uint64_t commits;		/* because of it */
+	uint64_t hold_left_ns;
+};
 
 struct volume_status {
 	char name[64], device[128], log_device[128], loop[32], fs_type[16], identity[64];
@@ -86,6 +106,7 @@ struct volume_status {
 	uint64_t volume_bytes;
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
 	uint64_t ram_limit_bytes, ram_used_bytes;
+	struct volume_pressure pressure;
 	uint64_t dirty_blks, hole_blks;		/* active */
 	uint64_t failed_blks;			/* kept from a failed commit */
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;

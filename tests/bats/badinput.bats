@@ -195,7 +195,7 @@ all_refuse() {
 	card_make ext4 200 240 -J size=64
 	cow format "$CARD"
 	SUM=$(image_sum)
-	fails 1 'RAM limit of 32.0 MiB cannot hold the journal of .* \(64.0 MiB\): at least 72.0 MiB' attach "$CARD" --ram 32M
+	fails 1 'RAM limit of 32.0 MiB cannot hold the journal of .* \(64.0 MiB\).*at least 76.0 MiB' attach "$CARD" --ram 32M
 	unchanged
 	attach --ram 80M
 	mount_volume
@@ -208,11 +208,11 @@ all_refuse() {
 	umount_volume
 	detach
 	before=$(card_written)
-	attach --ram 24M
+	attach --ram 24M --pressure fail
 	run dd if=/dev/zero of="$DEV" bs=1M seek=20 count=60 oflag=direct
 	[ "$status" -ne 0 ]
 	[[ $output == *"No space left"* || $output == *"Input/output error"* ]]
-	[ "$(status_of '.write_errors > 0 and .ram_used_bytes <= .ram_limit_bytes')" = true ]
+	[ "$(status_of '.write_errors > 0 and .ram_used_bytes <= .pressure.hard_bytes')" = true ]
 	[ "$(card_written)" -eq "$before" ]
 	detach --discard
 	fsck ext4

@@ -8,6 +8,8 @@
  *
  *	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
  *	slow MS				each write takes MS milliseconds longer
+ *	card MS MB_PER_S		a card that does one request at a time, read or write: MS milliseconds and
+ *					the transfer at MB_PER_S (10^6 bytes)
  *
  * Counting begins anew when the line changes. A failing write writes nothing.
  */
@@ -82,8 +84,27 @@ static void nap(unsigned long ms)
 	nanosleep(&t, NULL);
 }
 
+/* One request after another: waits until those before it and its own time are over. */
+static void card_turn(unsigned long ms, unsigned long mb_per_s, size_t len_bytes)
+{
+	static struct timespec free_at;
+	struct timespec now, until;
+	unsigned long long ns;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	pthread_mutex_lock(&lock);
+	if (free_at.tv_sec < now.tv_sec || (free_at.tv_sec == now.tv_sec && free_at.tv_nsec < now.tv_nsec))
+		free_at = now;
+	ns = (unsigned long long)free_at.tv_nsec + ms * 1000000ull + (mb_per_s ? len_bytes * 1000ull / mb_per_s : 0);
+	free_at.tv_sec += (time_t)(ns / 1000000000u);
+	free_at.tv_nsec = (long)(ns % 1000000000u);
+	until = free_at;
+	pthread_mutex_unlock(&lock);
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
 /* Is this operation to fail? */
-static bool fails(int fd, const char *kind)
+static bool fails(int fd, const char *kind, size_t len_bytes)
 {
 	unsigned long a = 0, b = 0;
 	bool fail = false;
@@ -105,13 +126,15 @@ static bool fails(int fd, const char *kind)
 	pthread_mutex_unlock(&lock);
 	if (!strcmp(what, "slow") && !strcmp(kind, "write"))
 		nap(a);
+	if (!strcmp(what, "card") && len_bytes)
+		card_turn(a, b, len_bytes);
 	errno = fail ? EIO : saved;
 	return fail;
 }
 
 ssize_t pread64(int fd, void *buf, size_t len_bytes, off64_t off_bytes)
 {
-	return fails(fd, "read") ? -1 : real_pread(fd, buf, len_bytes, off_bytes);
+	return fails(fd, "read", len_bytes) ? -1 : real_pread(fd, buf, len_bytes, off_bytes);
 }
 
 ssize_t pread(int fd, void *buf, size_t len_bytes, off_t off_bytes)
@@ -121,7 +144,7 @@ ssize_t pread(int fd, void *buf, size_t len_bytes, off_t off_bytes)
 
 ssize_t pwrite64(int fd, const void *buf, size_t len_bytes, off64_t off_bytes)
 {
-	return fails(fd, "write") ? -1 : real_pwrite(fd, buf, len_bytes, off_bytes);
+	return fails(fd, "write", len_bytes) ? -1 : real_pwrite(fd, buf, len_bytes, off_bytes);
 }
 
 ssize_t pwrite(int fd, const void *buf, size_t len_bytes, off_t off_bytes)
@@ -131,10 +154,10 @@ ssize_t pwrite(int fd, const void *buf, size_t len_bytes, off_t off_bytes)
 
 int fsync(int fd)
 {
-	return fails(fd, "flush") ? -1 : real_fsync(fd);
+	return fails(fd, "flush", 0) ? -1 : real_fsync(fd);
 }
 
 int fdatasync(int fd)
 {
-	return fails(fd, "flush") ? -1 : real_fdatasync(fd);
+	return fails(fd, "flush", 0) ? -1 : real_fdatasync(fd);
 }

@@ -192,7 +192,7 @@ static void test_mutations(void **state)
 
 static void test_render(void **state)
 {
-	const struct request all = {COMMAND_COMMIT, true, true, true, true, true, true, true};
+	const struct request all = {COMMAND_COMMIT, true, true, true, true, true, true, true, 7, true};
 	char text[512];
 	size_t len = request_render(&all, text, sizeof(text));
 

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The gate's thread sleeps until the oldest held reply is due; a change of the rate wakes it.
+ *
+ * The list holds one reply for each tag of the loop device and some more; should it be full, a write
+ * is answered at once.
+ */
+#include "export/gate.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+#define HELD_MAX 256u
+#define STACK_BYTES (128 * KIB)
+
+struct held {
+	void *req;
+	size_t bytes;
+	uint64_t since_ns;
+};
+
+struct gate {
+	void (*look)(void *ctx);
+	void *ctx;
+	void (*reply)(void *req, size_t bytes);
+	pthread_t thread;
+	bool started;
+
+	_Atomic int64_t budget_bytes;
+	_Atomic int refuse;
+	_Atomic bool holding; /* rate is not GATE_OPEN: what serving threads look at */
+	_Atomic uint64_t refused, full_errors;
+
+	/* lock: all below; moments, never across a reply */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	uint64_t rate;
+	bool shut, stop;
+	struct held held[HELD_MAX];
+	unsigned first, n;
+	uint64_t last_ns;
+	_Atomic uint64_t held_now, longest_ns, paced; /* written under lock */
+};
+
+uint64_t gate_due_ns(uint64_t last_ns, uint64_t since_ns, size_t bytes, unsigned held, uint64_t bytes_per_s,
+		     bool shut)
+{
+	uint64_t from_ns = max_u64(last_ns, since_ns), due_ns = UINT64_MAX;
+
+	if (bytes_per_s == GATE_OPEN)
+		return from_ns;
+	if (bytes_per_s)
+		due_ns = from_ns + (uint64_t)bytes * 1000000000u / bytes_per_s;
+	if (!shut)
+		due_ns = min_u64(due_ns, since_ns + GATE_LONGEST_NS);
+	if (held > GATE_TAGS_HELD && !shut)
+		due_ns = min_u64(due_ns, last_ns + GATE_TAG_NS);
+	return due_ns;
+}
+
+int gate_new(struct gate **ret, void (*look)(void *ctx), void *ctx)
+{
+	struct gate *g = calloc(1, sizeof(*g));
+	pthread_condattr_t attr;
+
+	if (!g)
+		return -ENOMEM;
+	g->look = look;
+	g->ctx = ctx;
+	g->rate = GATE_OPEN;
+	g->budget_bytes = INT64_MAX;
+	pthread_mutex_init(&g->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&g->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	*ret = g;
+	return 0;
+}
+
+void gate_free(struct gate *g)
+{
+	if (!g)
+		return;
+	pthread_cond_destroy(&g->changed);
+	pthread_mutex_destroy(&g->lock);
+	free(g);
+}
+
+/* ---- the thread ---- */
+
+static uint64_t due_ns(const struct gate *g)
+{
+	const struct held *h = &g->held[g->first];
+
+	return gate_due_ns(g->last_ns, h->since_ns, h->bytes, g->n, g->stop ? GATE_OPEN : g->rate, g->shut);
+}
+
+/* lock held, and released meanwhile */
+static void let_go(struct gate *g)
+{
+	struct held h = g->held[g->first];
+	uint64_t now = now_ns();
+
+	g->first = (g->first + 1) % HELD_MAX;
+	g->held_now = --g->n;
+	g->longest_ns = max_u64(g->longest_ns, now - h.since_ns);
+	g->last_ns = now;
+	pthread_mutex_unlock(&g->lock);
+	g->reply(h.req, h.bytes);
+	pthread_mutex_lock(&g->lock);
+}
+
+static void *gate_thread(void *arg)
+{
+	struct gate *g = arg;
+
+	pthread_setname_np(pthread_self(), "cowfs-gate");
+	pthread_mutex_lock(&g->lock);
+	while (g->n || !g->stop) {
+		uint64_t due = g->n ? due_ns(g) : UINT64_MAX;
+
+		if (due <= now_ns()) {
+			let_go(g);
+		} else if (due == UINT64_MAX) {
+			pthread_cond_wait(&g->changed, &g->lock);
+		} else {
+			struct timespec until = { .tv_sec = (time_t)(due / 1000000000u),
+						  .tv_nsec = (long)(due % 1000000000u) };
+
+			pthread_cond_timedwait(&g->changed, &g->lock, &until);
+		}
+	}
+	pthread_mutex_unlock(&g->lock);
+	return NULL;
+}
+
+int gate_start(struct gate *g, void (*reply)(void *req, size_t bytes))
+{
+	pthread_attr_t attr;
+	sigset_t all, old;
+	int r;
+
+	g->reply = reply;
+	sigfillset(&all);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = -pthread_create(&g->thread, &attr, gate_thread, g);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	g->started = r == 0;
+	return r;
+}
+
+void gate_stop(struct gate *g)
+{
+	if (!g->started)
+		return;
+	pthread_mutex_lock(&g->lock);
+	g->stop = true;
+	pthread_cond_signal(&g->changed);
+	pthread_mutex_unlock(&g->lock);
+	pthread_join(g->thread, NULL);
+	g->started = false;
+}
+
+/* ---- serving threads ---- */
+
+int gate_admit(struct gate *g, size_t bytes)
+{
+	int64_t before = atomic_fetch_sub_explicit(&g->budget_bytes, (int64_t)bytes, memory_order_relaxed);
+	int r;
+
+	if (before >= 0 && before < (int64_t)bytes)
+		g->look(g->ctx); /* whose write took the last of it */
+	r = atomic_load_explicit(&g->refuse, memory_order_relaxed);
+	if (r < 0)
+		g->refused++;
+	return r;
+}
+
+bool gate_hold(struct gate *g, void *req, size_t bytes)
+{
+	bool held = false;
+
+	if (!atomic_load_explicit(&g->holding, memory_order_relaxed))
+		return false;
+	pthread_mutex_lock(&g->lock);
+	if (g->rate != GATE_OPEN && !g->stop && g->started && g->n < HELD_MAX) {
+		g->held[(g->first + g->n) % HELD_MAX] = (struct held){ .req = req, .bytes = bytes, .since_ns = now_ns() };
+		g->held_now = ++g->n;
+		g->paced++;
+		held = true;
+		pthread_cond_signal(&g->changed);
+	}
+	pthread_mutex_unlock(&g->lock);
+	return held;
+}
+
+void gate_store_full(struct gate *g)
+{
+	g->full_errors++;
+	g->look(g->ctx);
+}
+
+/* ---- policy ---- */
+
+void gate_set_budget(struct gate *g, uint64_t bytes)
+{
+	g->budget_bytes = (int64_t)min_u64(bytes, INT64_MAX);
+}
+
+void gate_set_rate(struct gate *g, uint64_t bytes_per_s, bool shut)
+{
+	pthread_mutex_lock(&g->lock);
+	if (g->rate != bytes_per_s || g->shut != shut) {
+		g->rate = bytes_per_s;
+		g->shut = shut;
+		g->holding = bytes_per_s != GATE_OPEN;
+		pthread_cond_signal(&g->changed);
+	}
+	pthread_mutex_unlock(&g->lock);
+}
+
+void gate_refuse(struct gate *g, int error)
+{
+	g->refuse = error;
+}
+
+void gate_stats(const struct gate *g, struct gate_stats *ret)
+{
+	ret->held = g->held_now;
+	ret->longest_ns = g->longest_ns;
+	ret->paced = g->paced;
+	ret->refused = g->refused;
+	ret->full_errors = g->full_errors;
+}

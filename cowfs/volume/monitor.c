@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Notes on the design
+ * - What may be done depends on where the commit thread is. Before the seal the freeze flushes dirty pages through
+ *   the gate: nothing is ever withheld then, only slowed, to a rate at which the freeze is done soon; the reserve of
+ *   the store takes what comes. From the seal on replies are held so that the room lasts until the commit is done:
+ *   dirty throttling then slows the writers.
+ * - `lock` makes "look at the stage, set the gate" one step. monitor_stage waits for it for moments.
+ * - A commit that fails after its seal keeps what it sealed, and is tried again with it: no second freeze, so
+ *   writers can stay parked meanwhile.
+ * - A commit that fails before its seal is asked for again after a while. Until then writes go on, into
+ *   the reserve at last; then they fail.
+ */
+#include "volume/monitor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "base/msg.h"
+#include "base/parse.h"
+#include "volume/private.h"
+
+#define SECOND_NS 1000000000ull
+#define IDLE_MS 1000
+#define BUSY_MS 100	     /* while replies are held or a commit is under way */
+#define BOUND_EVERY_NS (5 * SECOND_NS)
+#define SAY_EVERY_NS (60 * SECOND_NS)
+#define AGAIN_NS (5 * SECOND_NS)	/* after an attempt that failed */
+#define AGAIN_FULL_NS (2 * SECOND_NS)
+#define AGAIN_CANNOT_NS (60 * SECOND_NS) /* vfat has no freeze: only once it is unmounted */
+#define AGAIN_GIVEN_UP_NS (10 * SECOND_NS)
+#define MEMORY_AGAIN_NS (10 * SECOND_NS) /* commits for the sake of other programs' memory */
+#define MEMORY_WORTH_BYTES (4 * MIB)
+#define RETRY_PAUSE_NS SECOND_NS
+#define NAP_NS 50000000ull
+#define SHUT_BYTES (2 * MIB) /* below the hard size nothing trickles any more */
+#define STACK_BYTES (256 * KIB)
+
+struct monitor {
+	struct volume *v;
+	struct monitor_params p;
+	struct gate *gate;
+	struct bdi_limit bdi;
+	int event_fd, meminfo_fd;
+	pthread_t thread;
+	bool started;
+	atomic_bool stop;
+
+	_Atomic uint64_t hold_until_ns;
+	_Atomic int level;
+	_Atomic uint64_t rate, commits;
+	_Atomic bool gave_up, memory_low;
+
+	/* lock: below; moments */
+	pthread_mutex_t lock;
+	enum commit_stage stage;
+	uint64_t sealed_ns, sealed_blks;	/* when, how many */
+	uint64_t first_write_ns, write_calls, written_bytes; /* of the card, at the seal */
+	uint64_t usual_bytes_per_s;
+	uint64_t not_before_ns; /* the next request for a commit */
+	uint64_t failing_since_ns;
+
+	/* monitor thread only */
+	uint64_t memory_looked_ns, memory_commit_ns, bounded_ns, bound_bytes, said_ns[LEVEL_FULL + 1];
+};
+
+/* ---- sampling; lock held where use is looked at ---- */
+
+static void look_at_memory(struct monitor *m, uint64_t now)
+{
+	char text[1024];
+	ssize_t n;
+
+	if (now < m->memory_looked_ns + SECOND_NS)
+		return;
+	m->memory_looked_ns = now;
+	n = m->meminfo_fd < 0 ? -1 : pread(m->meminfo_fd, text, sizeof(text) - 1, 0);
+	text[n < 0 ? 0 : n] = '\0';
+	m->memory_low = pressure_memory_low(text);
+}
+
+/* lock held */
+static bool is_committing(const struct monitor *m)
+{
+	return (m->stage == STAGE_SEALED || m->stage == STAGE_RELEASED) && !m->failing_since_ns;
+}
+
+static void look_at_use(struct monitor *m, struct pressure_use *ret)
+{
+	struct generation_stats active, below;
+	struct ram_usage ram;
+
+	ram_store_usage(m->v->store, &ram);
+	view_dirty(m->v->view, &active, &below);
+	*ret = (struct pressure_use){
+		.used_bytes = ram.used_bytes,
+		.dirty_blks = active.data_blks + (is_committing(m) ? 0 : below.data_blks), /* is no burden for the next commit */
+		.memory_low = m->memory_low && ram.used_bytes >= MEMORY_WORTH_BYTES,
+	};
+}
+
+/* ---- the gate; lock held ---- */
+
+static void card_account(const struct volume *v, uint64_t *ret_calls, uint64_t *ret_bytes)
+{
+	*ret_calls = v->base->account.write_calls;
+	*ret_bytes = v->base->account.written_bytes;
+	if (v->log_card != v->base) {
+		*ret_calls += v->log_card->account.write_calls;
+		*ret_bytes += v->log_card->account.written_bytes;
+	}
+}
+
+static uint64_t rate_now(struct monitor *m, const struct pressure_use *u, uint64_t now)
+{
+	struct volume_progress progress;
+	struct pressure_commit c = {
+		.sealed_blks = m->sealed_blks,
+		.since_seal_ns = now - m->sealed_ns,
+		.usual_bytes_per_s = m->usual_bytes_per_s,
+		.released = m->stage == STAGE_RELEASED,
+	};
+	uint64_t calls, bytes, left_ns;
+
+	volume_get_progress(m->v, &progress);
+	c.phase = progress.phase;
+	c.done_blks = progress.done_blks;
+	c.total_blks = progress.total_blks;
+	card_account(m->v, &calls, &bytes);
+	if (calls == m->write_calls)
+		m->first_write_ns = now;
+	c.writing_ns = now - m->first_write_ns;
+	c.written_bytes = bytes - m->written_bytes;
+	left_ns = pressure_left_ns(&c);
+	if (m->failing_since_ns) /* nobody knows; the time that is left until writes fail */
+		left_ns = max_u64(left_ns, m->p.retry_ns);
+	return pressure_rate(pressure_room_bytes(&m->p.plan, u), left_ns);
+}
+
+static bool never_commits(const struct monitor *m)
+{
+	return m->p.fail || m->v->discard_armed || m->v->opened.state == LOG_FOREIGN;
+}
+
+static void set_gate(struct monitor *m, const struct pressure_use *u, enum pressure_level level, uint64_t now)
+{
+	bool sealed = m->stage == STAGE_SEALED || m->stage == STAGE_RELEASED;
+	uint64_t rate = GATE_OPEN;
+
+	if (level >= LEVEL_COMMIT && !m->gave_up && (sealed || !never_commits(m)))
+		rate = sealed ? rate_now(m, u, now) : pressure_rate_unsealed(&m->p.plan, u);
+
+	gate_refuse(m->gate, level == LEVEL_FULL && (never_commits(m) || m->gave_up) ? -EIO : 0);
+	gate_set_budget(m->gate, pressure_look_bytes(&m->p.plan, u));
+	gate_set_rate(m->gate, rate, u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan));
+	m->rate = rate;
+}
+
+/* ---- what is to be done, monitor thread ---- */
+
+static void say_level(struct monitor *m, enum pressure_level level, const struct pressure_use *u, uint64_t now)
+{
+	enum pressure_level before = (enum pressure_level)m->level;
+
+	m->level = (int)level;
+	if (level <= before || (m->said_ns[level] && now < m->said_ns[level] + SAY_EVERY_NS))
+		return;
+	m->said_ns[level] = now;
+	msg(level == LEVEL_FULL ? MSG_WARN : MSG_NOTICE, "%s: RAM pressure: %s: %s of %s used%s", m->v->name,
+	    pressure_level_name(level), FORMAT_SIZE(u->used_bytes), FORMAT_SIZE(m->p.plan.limit_bytes),
+	    u->memory_low ? ", the machine is short of memory" : "");
+}
+
+/* lock held */
+static bool commit_is_due(struct monitor *m, enum pressure_level level, const struct pressure_use *u, uint64_t now)
+{
+	if (level < LEVEL_COMMIT || m->stage != STAGE_IDLE || never_commits(m) || now < m->not_before_ns)
+		return false;
+	/* what other programs took is not ours to free by committing again and again */
+	if (u->memory_low && pressure_level(&m->p.plan, &(struct pressure_use){ .used_bytes = u->used_bytes,
+										 .dirty_blks = u->dirty_blks }) < LEVEL_COMMIT) {
+		if (m->memory_commit_ns && now < m->memory_commit_ns + MEMORY_AGAIN_NS)
+			return false;
+		m->memory_commit_ns = now;
+	}
+	return true;
+}
+
+static void ask_commit(struct monitor *m)
+{
+	if (!volume_ask_commit(m->v, CAUSE_PRESSURE))
+		return;
+	m->commits++;
+	if (monitor_hold_left_ns(m))
+		msg(MSG_WARN, "%s: RAM pressure: commits although it is on hold", m->v->name);
+}
+
+static void bound_dirty(struct monitor *m, uint64_t now)
+{
+	uint64_t bytes = pressure_dirty_now_bytes(&m->p.plan, m->rate);
+
+	if (!m->p.bound_dirty ||
+	    (now < m->bounded_ns + BOUND_EVERY_NS && bytes <= m->bound_bytes * 2 && bytes * 2 >= m->bound_bytes))
+		return;
+	m->bound_bytes = bytes;
+	if (bdi_limit_set(&m->bdi, bytes) < 0 && !m->bounded_ns)
+		msg(MSG_WARN, "%s: the dirty pages of the loop device cannot be bounded", m->v->name);
+	m->bounded_ns = now;
+}
+
+static void look(struct monitor *m)
+{
+	uint64_t now = now_ns();
+	enum pressure_level level;
+	struct pressure_use u;
+	bool due;
+
+	look_at_memory(m, now);
+	pthread_mutex_lock(&m->lock);
+	look_at_use(m, &u);
+	level = pressure_level(&m->p.plan, &u);
+	set_gate(m, &u, level, now);
+	due = commit_is_due(m, level, &u, now);
+	pthread_mutex_unlock(&m->lock);
+	say_level(m, level, &u, now);
+	if (due)
+		ask_commit(m);
+	bound_dirty(m, now);
+}
+
+static int nap_ms(struct monitor *m)
+{
+	bool busy;
+
+	pthread_mutex_lock(&m->lock);
+	busy = m->stage != STAGE_IDLE;
+	pthread_mutex_unlock(&m->lock);
+	return busy || (m->level >= LEVEL_COMMIT && !never_commits(m)) ? BUSY_MS : IDLE_MS;
+}
+
+static void *monitor_thread(void *arg)
+{
+	struct monitor *m = arg;
+	uint64_t count;
+
+	pthread_setname_np(pthread_self(), "cowfs-monitor");
+	while (!m->stop) {
+		struct pollfd pfd = { .fd = m->event_fd, .events = POLLIN };
+
+		look(m);
+		if (poll(&pfd, 1, nap_ms(m)) > 0 && read(m->event_fd, &count, sizeof(count)) < 0)
+			continue; /* somebody else's wake-up: there is none */
+	}
+	return NULL;
+}
+
+void monitor_wake(struct monitor *m)
+{
+	uint64_t one = 1;
+
+	if (write(m->event_fd, &one, sizeof(one)) < 0)
+		return; /* the counter is full: it wakes up anyway */
+}
+
+static void on_look(void *ctx)
+{
+	monitor_wake(ctx);
+}
+
+/* ---- the commit thread's side ---- */
+
+/* lock held */
+static void note_seal(struct monitor *m, uint64_t now)
+{
+	struct generation_stats active, below;
+
+	view_dirty(m->v->view, &active, &below);
+	m->sealed_ns = m->first_write_ns = now;
+	m->sealed_blks = below.data_blks;
+	m->failing_since_ns = 0;
+	card_account(m->v, &m->write_calls, &m->written_bytes);
+}
+
+void monitor_stage(struct monitor *m, enum commit_stage stage)
+{
+	uint64_t now = now_ns();
+	struct pressure_use u;
+
+	pthread_mutex_lock(&m->lock);
+	if (stage == STAGE_SEALED)
+		note_seal(m, now);
+	if (stage == STAGE_RELEASED && m->sealed_blks)
+		m->usual_bytes_per_s =
+			max_u64((uint64_t)((double)blk_to_bytes(m->sealed_blks) / (double)(now - m->sealed_ns + 1) * 1e9), 1);
+	m->stage = stage;
+	look_at_use(m, &u);
+	set_gate(m, &u, pressure_level(&m->p.plan, &u), now);
+	pthread_mutex_unlock(&m->lock);
+	monitor_wake(m);
+}
+
+bool monitor_hurries(const struct monitor *m)
+{
+	return m->p.bound_dirty && m->level >= LEVEL_COMMIT;
+}
+
+/* What the next attempt may find changed. */
+static bool may_pass(int error)
+{
+	return error == -EIO || error == -ENOMEM || error == -EAGAIN || error == -EBUSY || error == -ETIMEDOUT ||
+	       error == -ENODATA || error == -EREMOTEIO;
+}
+
+bool monitor_retry(struct monitor *m, int error)
+{
+	uint64_t now = now_ns(), end_ns = now + RETRY_PAUSE_NS;
+
+	if (m->level < LEVEL_COMMIT || m->gave_up || !may_pass(error))
+		return false;
+	pthread_mutex_lock(&m->lock);
+	if (!m->failing_since_ns) {
+		m->failing_since_ns = now;
+		m->write_calls = m->v->base->account.write_calls;
+	}
+	end_ns = min_u64(end_ns, m->failing_since_ns + m->p.retry_ns);
+	pthread_mutex_unlock(&m->lock);
+	while (now_ns() < end_ns && !m->v->stop) {
+		const struct timespec nap = { .tv_nsec = (long)NAP_NS };
+
+		nanosleep(&nap, NULL);
+	}
+	return !m->v->stop && now_ns() < m->failing_since_ns + m->p.retry_ns;
+}
+
+void monitor_result(struct monitor *m, int error)
+{
+	uint64_t now = now_ns();
+
+	pthread_mutex_lock(&m->lock);
+	if (!error)
+		m->gave_up = false;
+	else if (m->stage == STAGE_SEALED && m->level >= LEVEL_COMMIT)
+		m->gave_up = true; /* tried as long as it made sense, with all that was sealed */
+	m->failing_since_ns = 0;
+	m->not_before_ns = !error	       ? 0 :
+			   error == -EOPNOTSUPP ? now + AGAIN_CANNOT_NS :
+			   m->gave_up	       ? now + AGAIN_GIVEN_UP_NS :
+			   m->level >= LEVEL_FULL ? now + AGAIN_FULL_NS :
+						    now + AGAIN_NS;
+	pthread_mutex_unlock(&m->lock);
+	monitor_stage(m, STAGE_IDLE);
+}
+
+bool monitor_gave_up(const struct monitor *m)
+{
+	return m->gave_up;
+}
+
+/* ---- hold ---- */
+
+void monitor_hold(struct monitor *m, uint64_t ns)
+{
+	m->hold_until_ns = ns ? now_ns() + min_u64(ns, HOLD_MAX_S * SECOND_NS) : 0;
+}
+
+uint64_t monitor_hold_left_ns(const struct monitor *m)
+{
+	return hold_left_ns(m->hold_until_ns, now_ns());
+}
+
+/* ---- birth, status, end ---- */
+
+int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_params *p)
+{
+	struct monitor *m = calloc(1, sizeof(*m));
+	int r;
+
+	if (!m)
+		return -ENOMEM;
+	m->v = v;
+	m->p = *p;
+	m->p.retry_ns = p->retry_ns ? p->retry_ns : PRESSURE_RETRY_NS;
+	m->bdi = BDI_LIMIT_CLOSED;
+	m->rate = GATE_OPEN;
+	m->meminfo_fd = openat(v->proc_dirfd, "meminfo", O_RDONLY | O_CLOEXEC);
+	m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	pthread_mutex_init(&m->lock, NULL);
+	r = m->event_fd < 0 ? -errno : gate_new(&m->gate, on_look, m);
+	if (r < 0) {
+		monitor_free(m);
+		return r;
+	}
+	*ret = m;
+	return 0;
+}
+
+int monitor_start(struct monitor *m, dev_t loop_rdev)
+{
+	pthread_attr_t attr;
+	sigset_t all, old;
+	int r = m->p.bound_dirty ? bdi_limit_open(&m->bdi, loop_rdev) : 0;
+
+	if (r < 0)
+		return r;
+	sigfillset(&all);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = -pthread_create(&m->thread, &attr, monitor_thread, m);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	m->started = r == 0;
+	return r;
+}
+
+void monitor_stop(struct monitor *m)
+{
+	if (!m->started)
+		return;
+	m->stop = true;
+	monitor_wake(m);
+	pthread_join(m->thread, NULL);
+	m->started = false;
+	gate_set_rate(m->gate, GATE_OPEN, false);
+	bdi_limit_close(&m->bdi);
+}
+
+void monitor_free(struct monitor *m)
+{
+	if (!m)
+		return;
+	gate_free(m->gate);
+	if (m->event_fd >= 0)
+		close(m->event_fd);
+	if (m->meminfo_fd >= 0)
+		close(m->meminfo_fd);
+	pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+struct gate *monitor_gate(struct monitor *m)
+{
+	return m->gate;
+}
+
+void monitor_status(struct monitor *m, struct monitor_status *ret)
+{
+	*ret = (struct monitor_status){
+		.level = (enum pressure_level)m->level,
+		.plan = m->p.plan,
+		.fail = m->p.fail,
+		.rate_bytes_per_s = m->rate,
+		.commits = m->commits,
+		.gave_up = m->gave_up,
+		.hold_left_ns = monitor_hold_left_ns(m),
+	};
+	gate_stats(m->gate, &ret->gate);
+	pthread_mutex_lock(&m->lock);
+	ret->committing = is_committing(m);
+	pthread_mutex_unlock(&m->lock);
+}

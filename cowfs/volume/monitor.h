@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The monitor thread: watches RAM and ring, asks for commits, and sets the gate. Private to volume/.
+ * Woken by a write that uses up the gate's budget, by the commit thread, and once a second.
+ */
+#ifndef COWFS_VOLUME_MONITOR_H
+#define COWFS_VOLUME_MONITOR_H
+
+#include "export/bdi.h"
+#include "export/gate.h"
+#include "volume/pressure.h"
+
+struct volume;
+struct monitor;
+
+/* Where the commit thread is. Replies may be withheld from the seal on, never before. */
+enum commit_stage { STAGE_IDLE, STAGE_QUIESCE, STAGE_SEALED, STAGE_RELEASED };
+
+struct monitor_params {
+	struct pressure_plan plan;
+	bool fail;		/* pressure=fail: no commit, writes fail at the limit */
+	bool bound_dirty;	/* the plan counts on it */
+	uint64_t retry_ns;	/* 0: PRESSURE_RETRY_NS */
+};
+
+struct monitor_status {
+	enum pressure_level level;
+	struct pressure_plan plan;
+	bool fail;
+	uint64_t rate_bytes_per_s; /* GATE_OPEN: not paced */
+	struct gate_stats gate;
+	uint64_t commits; /* that pressure asked for */
+	bool gave_up;
+	bool committing; /* what lies under the active generation is on its way, and has not failed */
+	uint64_t hold_left_ns;
+};
+
+int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_params *p) MUST_CHECK;
+/* Bounds the dirty pages of the loop device and starts the thread. */
+int monitor_start(struct monitor *m, dev_t loop_rdev) MUST_CHECK;
+void monitor_stop(struct monitor *m); /* joins; the gate stays open */
+void monitor_free(struct monitor *m); /* NULL allowed; stopped */
+struct gate *monitor_gate(struct monitor *m);
+void monitor_status(struct monitor *m, struct monitor_status *ret);
+void monitor_wake(struct monitor *m); /* something has changed: look at once */
+
+void monitor_hold(struct monitor *m, uint64_t ns); /* 0: release */
+uint64_t monitor_hold_left_ns(const struct monitor *m);
+
+/* ---- commit thread */
+/* The gate follows before this returns. */
+void monitor_stage(struct monitor *m, enum commit_stage stage);
+/* Freeze without a sync before it? The dirty pages are few, and writers are shut out at once. */
+bool monitor_hurries(const struct monitor *m);
+/* A sealed commit failed. Waits, and says whether to try again: while there is pressure, until the time
+ * is over. */
+bool monitor_retry(struct monitor *m, int error);
+void monitor_result(struct monitor *m, int error); /* of the commit as a whole */
+bool monitor_gave_up(const struct monitor *m);
+
+#endif

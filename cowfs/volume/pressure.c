@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+#include "volume/pressure.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WARN_PERCENT 60u
+#define COMMIT_PERCENT 75u
+#define RING_WARN_PERCENT 40u
+#define RING_COMMIT_PERCENT 50u
+#define RING_FULL_PERCENT 65u /* the rest: what a freeze brings */
+#define RING_RUIN_PERCENT 90u /* the rest: descriptors */
+#define RING_DIRTY_SHARE 16u
+#define DIRTY_SHARE 24u
+#define DIRTY_MAX_BYTES (16 * MIB)
+#define DIRTY_MIN_BYTES (1 * MIB)
+#define DIRTY_PACED_BYTES (512 * KIB)
+#define SLACK_SHARE 8u
+#define LOOK_MIN_BYTES (64 * KIB)
+
+#define UNKNOWN_BYTES_PER_S (8 * MIB) /* a slow card */
+#define MEASURE_NS 200000000ull	      /* shorter ones tell nothing */
+#define LEFT_MIN_NS 20000000ull	      /* flushes and the record */
+#define UNSEALED_NS 500000000ull /* the way to ruin takes at least so long */
+#define UNSEALED_LEAST_BYTES (16 * MIB) /* a second */
+#define SECOND_NS 1000000000ull
+
+#define MEMORY_LOW_BYTES (64 * MIB)
+#define MEMORY_LOW_PERCENT 5u
+
+static uint64_t percent_of(uint64_t whole, unsigned percent)
+{
+	return whole / 100 * percent + whole % 100 * percent / 100;
+}
+
+/* ---- budgets ---- */
+
+uint64_t pressure_dirty_bytes(uint64_t limit_bytes)
+{
+	return max_u64(min_u64(limit_bytes / DIRTY_SHARE, DIRTY_MAX_BYTES), DIRTY_MIN_BYTES);
+}
+
+/* The least limit that holds the journal, dirty pages and slack. */
+static uint64_t need_bytes(uint64_t journal_bytes, uint64_t dirty_bytes)
+{
+	uint64_t fixed = journal_bytes + PRESSURE_MIN_BYTES, need;
+
+	if (dirty_bytes)
+		return fixed + dirty_bytes;
+	need = round_up_u64(fixed * DIRTY_SHARE / (DIRTY_SHARE - 1), MIB);
+	return min_u64(max_u64(need, fixed + DIRTY_MIN_BYTES), fixed + DIRTY_MAX_BYTES);
+}
+
+int pressure_plan(struct pressure_plan *ret, uint64_t limit_bytes, uint64_t journal_bytes, uint64_t dirty_bytes,
+		  uint64_t *ret_need_bytes)
+{
+	*ret = (struct pressure_plan){
+		.limit_bytes = limit_bytes,
+		.journal_bytes = journal_bytes,
+		.dirty_bytes = dirty_bytes ? dirty_bytes : pressure_dirty_bytes(limit_bytes),
+		.slack_bytes = max_u64(PRESSURE_MIN_BYTES, limit_bytes / SLACK_SHARE),
+		.ram_bytes = { .warn = percent_of(limit_bytes, WARN_PERCENT),
+			       .commit = percent_of(limit_bytes, COMMIT_PERCENT),
+			       .full = limit_bytes },
+	};
+	ret->ram_bytes.ruin = pressure_hard_bytes(ret);
+	*ret_need_bytes = need_bytes(journal_bytes, dirty_bytes);
+	return limit_bytes < *ret_need_bytes ? -ENOSPC : 0;
+}
+
+void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks)
+{
+	uint64_t dirty_bytes = blk_to_bytes(capacity_blks) / RING_DIRTY_SHARE;
+
+	p->ring_blks = (struct pressure_steps){ .warn = percent_of(capacity_blks, RING_WARN_PERCENT),
+						.commit = percent_of(capacity_blks, RING_COMMIT_PERCENT),
+						.full = percent_of(capacity_blks, RING_FULL_PERCENT),
+						.ruin = percent_of(capacity_blks, RING_RUIN_PERCENT) };
+	p->dirty_bytes = min_u64(p->dirty_bytes, max_u64(dirty_bytes, DIRTY_PACED_BYTES));
+	p->ram_bytes.ruin = pressure_hard_bytes(p);
+}
+
+uint64_t pressure_hard_bytes(const struct pressure_plan *p)
+{
+	return p->limit_bytes + p->journal_bytes + p->dirty_bytes + p->slack_bytes;
+}
+
+/* ---- levels ---- */
+
+static enum pressure_level level_of(uint64_t n, const struct pressure_steps *s)
+{
+	return n >= s->full ? LEVEL_FULL : n >= s->commit ? LEVEL_COMMIT : n >= s->warn ? LEVEL_WARN : LEVEL_OK;
+}
+
+static uint64_t missing(uint64_t n, uint64_t to)
+{
+	return n < to ? to - n : 0;
+}
+
+/* To the next step up. */
+static uint64_t to_next(uint64_t n, const struct pressure_steps *s)
+{
+	return missing(n, n < s->warn ? s->warn : n < s->commit ? s->commit : s->full);
+}
+
+enum pressure_level pressure_level(const struct pressure_plan *p, const struct pressure_use *u)
+{
+	enum pressure_level a = level_of(u->used_bytes, &p->ram_bytes);
+	enum pressure_level b = p->ring_blks.full ? level_of(u->dirty_blks, &p->ring_blks) : LEVEL_OK;
+
+	a = b > a ? b : a;
+	return u->memory_low && a < LEVEL_COMMIT ? LEVEL_COMMIT : a;
+}
+
+uint64_t pressure_room_bytes(const struct pressure_plan *p, const struct pressure_use *u)
+{
+	uint64_t room = missing(u->used_bytes, p->ram_bytes.full);
+
+	return p->ring_blks.full ? min_u64(room, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.full))) : room;
+}
+
+static uint64_t to_ruin_bytes(const struct pressure_plan *p, const struct pressure_use *u)
+{
+	uint64_t bytes = missing(u->used_bytes, p->ram_bytes.ruin);
+
+	return p->ring_blks.full ? min_u64(bytes, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.ruin))) : bytes;
+}
+
+uint64_t pressure_look_bytes(const struct pressure_plan *p, const struct pressure_use *u)
+{
+	uint64_t bytes = to_next(u->used_bytes, &p->ram_bytes);
+
+	if (p->ring_blks.full)
+		bytes = min_u64(bytes, blk_to_bytes(to_next(u->dirty_blks, &p->ring_blks)));
+	if (pressure_level(p, u) >= LEVEL_COMMIT)
+		bytes = min_u64(bytes, to_ruin_bytes(p, u) / 8);
+	return max_u64(bytes, LOOK_MIN_BYTES);
+}
+
+const char *pressure_level_name(enum pressure_level level)
+{
+	static const char *const names[] = {
+		[LEVEL_OK] = "ok", [LEVEL_WARN] = "warn", [LEVEL_COMMIT] = "commit", [LEVEL_FULL] = "full"
+	};
+
+	return (size_t)level < ARRAY_SIZE(names) ? names[level] : "unknown";
+}
+
+/* ---- pace ---- */
+
+static uint64_t time_for_ns(uint64_t bytes, uint64_t bytes_per_s)
+{
+	return (uint64_t)((double)bytes / (double)max_u64(bytes_per_s, 1) * 1e9);
+}
+
+uint64_t pressure_left_ns(const struct pressure_commit *c)
+{
+	uint64_t usual = c->usual_bytes_per_s ? c->usual_bytes_per_s : UNKNOWN_BYTES_PER_S, speed = usual, left_ns;
+	uint64_t left_blks = missing(c->done_blks, c->total_blks);
+
+	if (!c->released && c->phase == PHASE_CLASSIFY) {
+		/* how much of it will be written is not known yet */
+		left_ns = time_for_ns(blk_to_bytes(c->sealed_blks), usual);
+		return max_u64(missing(c->since_seal_ns, left_ns), left_ns / 10);
+	}
+	if (c->writing_ns >= MEASURE_NS && c->written_bytes)
+		speed = (uint64_t)((double)c->written_bytes / (double)c->writing_ns * 1e9);
+	if (!c->released && c->phase == PHASE_CHECKPOINT)
+		left_blks += c->sealed_blks; /* it makes room for them */
+	return max_u64(time_for_ns(blk_to_bytes(left_blks), speed), LEFT_MIN_NS);
+}
+
+uint64_t pressure_rate_unsealed(const struct pressure_plan *p, const struct pressure_use *u)
+{
+	uint64_t least = UNSEALED_LEAST_BYTES + p->journal_bytes + p->dirty_bytes;
+
+	return max_u64(pressure_rate(to_ruin_bytes(p, u), UNSEALED_NS), least);
+}
+
+uint64_t pressure_rate(uint64_t room_bytes, uint64_t left_ns)
+{
+	double rate = (double)room_bytes / (double)max_u64(left_ns, 1) * (double)SECOND_NS;
+
+	return rate < 1e15 ? (uint64_t)rate : (uint64_t)1e15;
+}
+
+uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, uint64_t bytes_per_s)
+{
+	return min_u64(max_u64(bytes_per_s / 4, DIRTY_PACED_BYTES), p->dirty_bytes);
+}
+
+/* ---- memory of the machine, and time ---- */
+
+static bool field_bytes(const char *meminfo, const char *name, uint64_t *ret)
+{
+	const char *p = strstr(meminfo, name);
+	unsigned long long kib;
+
+	if (!p || sscanf(p + strlen(name), " %llu kB", &kib) != 1)
+		return false;
+	*ret = kib * KIB;
+	return true;
+}
+
+bool pressure_memory_low(const char *meminfo)
+{
+	uint64_t total, available;
+
+	return field_bytes(meminfo, "MemTotal:", &total) && field_bytes(meminfo, "MemAvailable:", &available) &&
+	       available < max_u64(MEMORY_LOW_BYTES, percent_of(total, MEMORY_LOW_PERCENT));
+}
+
+uint64_t hold_left_ns(uint64_t until_ns, uint64_t now)
+{
+	return missing(now, until_ns);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * RAM pressure, the arithmetic: budgets, levels, rates. Pure functions; monitor.c acts on them.
+ *
+ *	0 ........ 60 % ........ 75 % ............ limit ......... hard size of the store
+ *	    ok          warn         commit                full
+ *	                             paced once sealed     parked once sealed
+ *
+ * The reserve between limit and hard size holds what a freeze still flushes through us before the seal, when no
+ * reply may be withheld: the journal, the dirty page cache, and what writers do in the meantime.
+ */
+#ifndef COWFS_VOLUME_PRESSURE_H
+#define COWFS_VOLUME_PRESSURE_H
+
+#include "commit/commit.h"
+
+#define PRESSURE_MIN_BYTES (8 * MIB) /* least slack, and least limit */
+#define PRESSURE_RETRY_NS (60 * 1000000000ull)
+#define HOLD_DEFAULT_S 600u
+#define HOLD_MAX_S 86400u
+
+enum pressure_level { LEVEL_OK, LEVEL_WARN, LEVEL_COMMIT, LEVEL_FULL };
+
+struct pressure_plan {
+	uint64_t limit_bytes; /* the user's */
+	uint64_t journal_bytes, dirty_bytes, slack_bytes;
+	/* Second budget, for volumes of which all is logged: dirty blocks. full 0: there is none. */
+	struct pressure_steps {
+		uint64_t warn, commit, full;
+		uint64_t ruin; /* writes fail, or no commit can hold it any more */
+	} ram_bytes, ring_blks;
+};
+
+/* What the loop device may have dirty in the page cache under this limit, where the kernel can bound it. */
+uint64_t pressure_dirty_bytes(uint64_t limit_bytes);
+/* dirty_bytes 0: bounded by pressure_dirty_bytes. -ENOSPC: the limit cannot hold journal, dirty pages and
+ * slack; *ret_need_bytes is the least that can. *ret is filled in both cases. */
+int pressure_plan(struct pressure_plan *ret, uint64_t limit_bytes, uint64_t journal_bytes, uint64_t dirty_bytes,
+		  uint64_t *ret_need_bytes) MUST_CHECK;
+/* All that is dirty must fit into a log of so many blocks. Dirty pages are bounded further. */
+void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks);
+uint64_t pressure_hard_bytes(const struct pressure_plan *p);
+
+struct pressure_use {
+	uint64_t used_bytes; /* of the store */
+	uint64_t dirty_blks; /* that the next commit will have to hold */
+	bool memory_low;     /* of the machine */
+};
+
+enum pressure_level pressure_level(const struct pressure_plan *p, const struct pressure_use *u);
+/* Until `full`. */
+uint64_t pressure_room_bytes(const struct pressure_plan *p, const struct pressure_use *u);
+/* How much may be written before the level can change: at least 64 KiB. */
+uint64_t pressure_look_bytes(const struct pressure_plan *p, const struct pressure_use *u);
+
+/* A commit under way, from the seal on. */
+struct pressure_commit {
+	enum commit_phase phase;
+	uint64_t done_blks, total_blks; /* of the phase */
+	uint64_t sealed_blks;
+	uint64_t since_seal_ns;
+	uint64_t written_bytes, writing_ns; /* at the card, since its first write */
+	uint64_t usual_bytes_per_s;	    /* sealed bytes by duration of the last one; 0: not known */
+	bool released;			    /* only a checkpoint is left */
+};
+
+uint64_t pressure_left_ns(const struct pressure_commit *c);
+/* Before the seal: slower the nearer the ruin is, but never so slow that a freeze, which has to flush all that is
+ * dirty and maybe the journal, takes a second longer for it. */
+uint64_t pressure_rate_unsealed(const struct pressure_plan *p, const struct pressure_use *u);
+/* From the seal on: bytes/s for writers so that the room lasts; 0 without room */
+uint64_t pressure_rate(uint64_t room_bytes, uint64_t left_ns);
+
+/* What may be dirty while writers are held to this rate: what waits in the page cache needs no reply held, and
+ * the less is in flight the shorter each one waits. */
+uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, uint64_t bytes_per_s);
+
+/* MemAvailable below max(64 MiB, 5 %)? text: /proc/meminfo. False if it cannot be read. */
+bool pressure_memory_low(const char *meminfo);
+/* A hold ends by itself. 0: over. */
+uint64_t hold_left_ns(uint64_t until_ns, uint64_t now);
+
+const char *pressure_level_name(enum pressure_level level);
+
+#endif

@@ -1,0 +1,241 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# More is written than RAM can hold: commits by themselves, pacing, parking, and what happens when they cannot.
+# bats file_tags=pressure
+
+load lib
+
+READSTALL=$BATS_TEST_DIRNAME/../tools/readstall.py
+
+# RAM limit 96 MiB on an ext4 with a journal of 8 MiB
+volume() {
+	card_make ext4 "$1" $(($1 + 40)) -J size=8
+	shift
+	cow format "$CARD"
+	with_shim attach --ram 96M "$@"
+	mount_volume -o noatime
+}
+
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# bytes that are not the same in any two blocks, and quick to make
+stream() {
+	openssl enc -aes-128-ctr -nosalt -K "$(printf '%032x' "$1")" -iv 0 -in /dev/zero 2>/dev/null | head -c "$(($2 << 20))"
+}
+
+stalls_begin() {
+	random_file "$MNT/read" 4
+	cow commit
+	background python3 "$READSTALL" "$MNT/read" "$T/stop" >"$T/stalls"
+	STALLS=$BG
+}
+
+# sets WORST, the longest stall in ms
+stalls_end() {
+	touch "$T/stop"
+	wait "$STALLS"
+	rm "$T/stop"
+	WORST=$(cut -d' ' -f2 "$T/stalls")
+	[ -n "$WORST" ]
+}
+
+no_errors() {
+	[ "$(status_of .pressure.full_errors)" = 0 ]
+	[ "$(status_of .write_errors)" = 0 ]
+	[ "$(status_of .read_errors)" = 0 ]
+	[ "$(status_of .alarm)" = "" ]
+}
+
+card_holds() {
+	local fs=$1 sum=$2
+	detach
+	fsck "$fs"
+	mount -o ro "$CARD" "$MNT"
+	[ "$(cat "$MNT"/new* | sha256sum)" = "$sum" ]
+	umount "$MNT"
+}
+
+@test "ext4: four times the limit as new files, at the speed of the card" {
+	local t0 t1 linear speed sum i
+	card_make none 0 64
+	echo card 1 20 >"$T/eio"
+	t0=$(now_ms)
+	# not dd, which writes in a way that the shim does not see
+	with_shim python3 -c 'import mmap, os, sys
+card, page = os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), mmap.mmap(-1, 1 << 20)
+for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
+	linear=$((60 * 1024 * 1000 / ($(now_ms) - t0)))
+	eio off
+	loop_down "$CARD"
+	# shellcheck disable=SC2034 # card_make looks at it
+	IMG=''
+	volume 560
+	stalls_begin
+	sum=$(for i in 1 2 3 4; do stream "$i" 96; done | sha256sum)
+	eio card 1 20
+	t0=$(now_ms)
+	for i in 1 2 3 4; do stream "$i" 96 >"$MNT/new$i"; done
+	sync -f "$MNT"
+	stalls_end
+	cow commit
+	t1=$(now_ms)
+	speed=$((384 * 1024 * 1000 / (t1 - t0)))
+	eio off
+	say "card: $linear KiB/s, new files all on it: $speed KiB/s, longest stall of a read: $WORST ms," \
+		"longest delay of a write: $(status_of .pressure.longest_delay_seconds) s"
+	no_errors
+	[ "$(status_of .pressure.commits)" -ge 3 ]
+	[ "$(status_of '.pressure.delayed_writes > 0')" = true ]
+	[ "$WORST" -le 2000 ]
+	[ $((speed * 10)) -ge $((linear * 7)) ]
+	card_holds ext4 "$sum"
+}
+
+@test "ext4: four times the limit, in place" {
+	local t0 speed sum
+	volume 560
+	stream 1 384 >"$MNT/new"
+	sync -f "$MNT"
+	cow commit --checkpoint
+	stalls_begin
+	sum=$(stream 2 384 | sha256sum)
+	eio card 1 80
+	t0=$(now_ms)
+	stream 2 384 | dd of="$MNT/new" bs=1M iflag=fullblock conv=notrunc status=none
+	sync -f "$MNT"
+	stalls_end
+	speed=$((384 * 1024 * 1000 / ($(now_ms) - t0)))
+	eio off
+	say "in place: $speed KiB/s, longest stall of a read: $WORST ms," \
+		"longest delay of a write: $(status_of .pressure.longest_delay_seconds) s"
+	no_errors
+	[ "$WORST" -le 2000 ]
+	card_holds ext4 "$sum"
+}
+
+@test "xfs: the log is the second budget" {
+	local sum
+	card_make xfs 320 360
+	cow format "$CARD" --log-size 32M
+	with_shim attach --ram 96M
+	mount_volume -o noatime
+	sum=$(stream 1 64 | sha256sum)
+	eio card 1 60
+	stream 1 64 | dd of="$MNT/new" bs=1M iflag=fullblock oflag=direct status=none
+	eio off
+	say "xfs: $(status_of .pressure.commits) commits of at most half a log of $(status_of .log_capacity_blocks) blocks"
+	no_errors
+	[ "$(status_of .pressure.commits)" -ge 3 ]
+	card_holds xfs "$sum"
+}
+
+@test "pressure=fail: nothing is committed, writes fail at the limit" {
+	local before
+	volume 320 --pressure fail
+	before=$(card_written)
+	run dd if=/dev/zero of="$MNT/a" bs=1M count=160 conv=fsync status=none
+	# shellcheck disable=SC2154
+	[ "$status" -ne 0 ]
+	[[ $output == *"Input/output error"* || $output == *"Read-only"* ]]
+	[ "$(status_of .pressure.level)" = full ]
+	[ "$(status_of .pressure.policy)" = fail ]
+	[ "$(status_of .pressure.commits)" = 0 ]
+	[ "$(status_of .ram_used_bytes)" -lt $((112 << 20)) ]
+	[ "$(card_written)" -eq "$before" ]
+	detach --discard
+	[ "$(card_written)" -eq "$before" ]
+	fsck ext4
+}
+
+@test "discard armed: pressure does not commit what is to be dropped" {
+	local before
+	volume 320
+	cow discard
+	before=$(card_written)
+	run dd if=/dev/zero of="$MNT/a" bs=1M count=160 conv=fsync status=none
+	[ "$status" -ne 0 ]
+	[ "$(status_of .pressure.commits)" = 0 ]
+	[ "$(card_written)" -eq "$before" ]
+	detach
+	[ "$(card_written)" -eq "$before" ]
+}
+
+@test "a card that errs for a while: writers wait, no write fails" {
+	local sum
+	volume 320
+	sum=$(stream 1 160 | sha256sum)
+	eio write 0 1000000
+	background sh -c "openssl enc -aes-128-ctr -nosalt -K $(printf '%032x' 1) -iv 0 -in /dev/zero 2>/dev/null |
+		head -c $((160 << 20)) >'$MNT/new' && sync -f '$MNT' && touch '$T/done'"
+	wait_for 20 grep -q 'trying again' "$COWFS_RUNDIR/vol/status.json"
+	timeout 5 dd if="$DEV" of=/dev/null bs=1M count=1 iflag=direct status=none # reads go on
+	sleep 2
+	[ ! -e "$T/done" ]
+	eio off
+	wait "$BG"
+	[ -e "$T/done" ]
+	no_errors
+	card_holds ext4 "$sum"
+}
+
+@test "a card that errs for good: writes fail after a time, the card is as committed" {
+	local sum t0
+	export COWFS_FULL_TIMEOUT=4s
+	volume 320
+	stream 7 8 >"$MNT/new"
+	sync -f "$MNT"
+	cow commit
+	sum=$(stream 7 8 | sha256sum)
+	eio write 0 1000000
+	t0=$SECONDS
+	run timeout 60 dd if=/dev/zero of="$MNT/a" bs=1M count=200 conv=fsync status=none
+	[ "$status" -ne 0 ]
+	[ "$status" -ne 124 ]
+	say "writes failed after $((SECONDS - t0)) s"
+	wait_for 10 jq -e .pressure.gave_up "$COWFS_RUNDIR/vol/status.json"
+	[[ "$(status_of .alarm)" == *"commit failed"*"writes fail"* ]]
+	run -3 cow status
+	timeout 30 umount "$MNT"
+	eio off
+	cow detach --discard vol
+	wait_for 20 no_daemons
+	cow recover "$CARD"
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(sha256sum <"$MNT/new")" = "$sum" ]
+	umount "$MNT"
+}
+
+@test "hold and release: timers wait, pressure does not" {
+	volume 320
+	echo a >"$MNT/a"
+	cow hold --for 1h
+	[ "$(status_of '.hold_left_seconds > 3590 and .hold_left_seconds <= 3600')" = true ]
+	run -0 cow status
+	[[ $output == *"no commits by timer for another 3"* ]]
+	fails 1 'on hold' commit --timer
+	cow commit
+	cow release
+	[ "$(status_of .hold_left_seconds)" = 0 ]
+	cow commit --timer
+	cow hold --for 1s
+	fails 1 'on hold' commit --timer
+	wait_for 5 cow commit --timer
+	run -0 cow hold
+	[[ $output == *"600 s"* ]]
+	dd if=/dev/zero of="$MNT/b" bs=1M count=120 conv=fsync status=none
+	[ "$(status_of '.pressure.commits >= 1')" = true ]
+	fails 2 'at most 24 hours' hold --for 25h
+	fails 2 'is no time' hold --for soon
+	fails 2 'is no time' hold --for 0
+}
+
+@test "attach: a limit that cannot hold journal, dirty pages and slack is refused with numbers" {
+	card_make ext4 320 360 -J size=64
+	cow format "$CARD"
+	fails 1 'journal of .* \(64.0 MiB\).*dirty.* \([0-9.]+ [KM]iB\).*at least [0-9.]+ MiB' attach "$CARD" --ram 64M
+	attach --ram 96M
+	[ "$(status_of .ram_limit_bytes)" = $((96 << 20)) ]
+	[ "$(status_of '.pressure | .hard_bytes == 100663296 + .reserve_journal_bytes + .reserve_dirty_bytes + .reserve_slack_bytes')" = true ]
+}

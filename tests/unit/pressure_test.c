@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+/* The arithmetic of RAM pressure, and the gate with a clock of its own. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "export/gate.h"
+#include "volume/pressure.h"
+
+#define SECOND_NS 1000000000ull
+
+static struct pressure_plan plan_of(uint64_t limit_bytes, uint64_t journal_bytes)
+{
+	struct pressure_plan p;
+	uint64_t need;
+
+	assert_int_equal(pressure_plan(&p, limit_bytes, journal_bytes, 0, &need), 0);
+	return p;
+}
+
+static void test_plan(void **state)
+{
+	struct pressure_plan p;
+	uint64_t need, least;
+
+	(void)state;
+	p = plan_of(96 * MIB, 8 * MIB);
+	assert_int_equal(p.dirty_bytes, 4 * MIB);
+	assert_int_equal(p.slack_bytes, 12 * MIB);
+	assert_int_equal(pressure_hard_bytes(&p), (96 + 8 + 4 + 12) * MIB);
+	p = plan_of(4096 * MIB, 64 * MIB);
+	assert_int_equal(p.dirty_bytes, 16 * MIB);
+	/* refused, with a figure that is then enough, and the least that is */
+	assert_int_equal(pressure_plan(&p, 64 * MIB, 64 * MIB, 0, &least), -ENOSPC);
+	assert_true(least > 72 * MIB && least < 80 * MIB);
+	assert_int_equal(pressure_plan(&p, least, 64 * MIB, 0, &need), 0);
+	assert_int_equal(pressure_plan(&p, least - 1, 64 * MIB, 0, &need), -ENOSPC);
+	/* a dirty limit that cannot be bounded counts in full */
+	assert_int_equal(pressure_plan(&p, 500 * MIB, 8 * MIB, 500 * MIB, &need), -ENOSPC);
+	assert_int_equal(need, (500 + 8 + 8) * MIB);
+	assert_int_equal(pressure_plan(&p, need, 8 * MIB, 500 * MIB, &need), 0);
+	assert_int_equal(p.dirty_bytes, 500 * MIB);
+}
+
+static enum pressure_level at(const struct pressure_plan *p, uint64_t used_bytes, uint64_t dirty_blks, bool low)
+{
+	return pressure_level(p, &(struct pressure_use){ .used_bytes = used_bytes, .dirty_blks = dirty_blks,
+							 .memory_low = low });
+}
+
+static void test_levels(void **state)
+{
+	struct pressure_plan p = plan_of(100 * MIB, 0);
+
+	(void)state;
+	assert_int_equal(at(&p, 0, 0, false), LEVEL_OK);
+	assert_int_equal(at(&p, 60 * MIB - 1, 1u << 30, false), LEVEL_OK); /* no second budget */
+	assert_int_equal(at(&p, 60 * MIB, 0, false), LEVEL_WARN);
+	assert_int_equal(at(&p, 75 * MIB, 0, false), LEVEL_COMMIT);
+	assert_int_equal(at(&p, 100 * MIB - 1, 0, false), LEVEL_COMMIT);
+	assert_int_equal(at(&p, 100 * MIB, 0, false), LEVEL_FULL);
+	assert_int_equal(at(&p, 130 * MIB, 0, true), LEVEL_FULL);
+	assert_int_equal(at(&p, MIB, 0, true), LEVEL_COMMIT);
+
+	pressure_plan_ring(&p, 4000);
+	assert_int_equal(at(&p, 0, 1599, false), LEVEL_OK);
+	assert_int_equal(at(&p, 0, 1600, false), LEVEL_WARN);
+	assert_int_equal(at(&p, 0, 2000, false), LEVEL_COMMIT);
+	assert_int_equal(at(&p, 0, 2600, false), LEVEL_FULL);
+	assert_int_equal(at(&p, 80 * MIB, 0, false), LEVEL_COMMIT);
+	/* what is dirty above must not fill the log by itself */
+	assert_true(p.dirty_bytes <= 4000 * COW_BLK_BYTES / 16);
+}
+
+/* Whoever writes what look allows meets the next level not before. */
+static void test_look(void **state)
+{
+	struct pressure_plan p = plan_of(100 * MIB, 0), r = p;
+
+	(void)state;
+	pressure_plan_ring(&r, 4000);
+	for (uint64_t used = 0; used < 130 * MIB; used += 333333) {
+		struct pressure_use u = { .used_bytes = used, .dirty_blks = used / COW_BLK_BYTES / 8 };
+		uint64_t look = pressure_look_bytes(&p, &u);
+
+		assert_true(look >= 64 * KIB);
+		if (look > 64 * KIB)
+			assert_int_equal(at(&p, used + look - 1, 0, false), at(&p, used, 0, false));
+		look = pressure_look_bytes(&r, &u);
+		if (look > 64 * KIB)
+			assert_int_equal(at(&r, used + look - 1, u.dirty_blks + look / COW_BLK_BYTES - 1, false),
+					 at(&r, used, u.dirty_blks, false));
+	}
+	assert_int_equal(pressure_room_bytes(&p, &(struct pressure_use){ .used_bytes = 30 * MIB }), 70 * MIB);
+	assert_int_equal(pressure_room_bytes(&p, &(struct pressure_use){ .used_bytes = 101 * MIB }), 0);
+	assert_int_equal(pressure_room_bytes(&r, &(struct pressure_use){ .dirty_blks = 2590 }), blk_to_bytes(10));
+}
+
+static void test_left(void **state)
+{
+	struct pressure_commit c = { .phase = PHASE_CLASSIFY, .sealed_blks = 2560, .usual_bytes_per_s = 10 * MIB };
+
+	(void)state;
+	assert_int_equal(pressure_left_ns(&c), SECOND_NS); /* 10 MiB as fast as last time */
+	c.since_seal_ns = SECOND_NS / 2;
+	assert_int_equal(pressure_left_ns(&c), SECOND_NS / 2);
+	c.since_seal_ns = 100 * SECOND_NS; /* overdue: not over */
+	assert_int_equal(pressure_left_ns(&c), SECOND_NS / 10);
+	/* measured: 5 MiB/s, 5 MiB left */
+	c = (struct pressure_commit){ .phase = PHASE_DIRECT, .done_blks = 1280, .total_blks = 2560, .sealed_blks = 2560,
+				      .written_bytes = 5 * MIB, .writing_ns = SECOND_NS, .usual_bytes_per_s = 50 * MIB };
+	assert_int_equal(pressure_left_ns(&c), SECOND_NS);
+	c.writing_ns = 1000; /* too short to tell */
+	assert_int_equal(pressure_left_ns(&c), SECOND_NS / 10);
+	/* a checkpoint that makes room comes before all of the writing, one after it frees no RAM */
+	c = (struct pressure_commit){ .phase = PHASE_CHECKPOINT, .done_blks = 0, .total_blks = 2560, .sealed_blks = 2560,
+				      .usual_bytes_per_s = 10 * MIB };
+	assert_int_equal(pressure_left_ns(&c), 2 * SECOND_NS);
+	c.released = true;
+	assert_int_equal(pressure_left_ns(&c), SECOND_NS);
+	c.done_blks = c.total_blks;
+	assert_true(pressure_left_ns(&c) > 0);
+}
+
+static void test_rate(void **state)
+{
+	struct pressure_plan p = plan_of(96 * MIB, 8 * MIB);
+	uint64_t hard = pressure_hard_bytes(&p);
+
+	(void)state;
+	assert_int_equal(pressure_rate(10 * MIB, 2 * SECOND_NS), 5 * MIB);
+	assert_int_equal(pressure_rate(0, SECOND_NS), 0);
+	assert_true(pressure_rate(UINT64_MAX, 0) < GATE_OPEN);
+	/* before the seal: slower the nearer, but never so slow that a freeze takes long */
+	for (uint64_t used = 0; used < hard + 10 * MIB; used += MIB) {
+		struct pressure_use u = { .used_bytes = used };
+		uint64_t rate = pressure_rate_unsealed(&p, &u);
+
+		assert_true(rate >= p.journal_bytes + p.dirty_bytes + 16 * MIB);
+		if (used + 28 * MIB < hard)
+			assert_true(rate + 1 >= (hard - used) * 2 && rate <= (hard - used) * 2);
+	}
+	assert_int_equal(pressure_dirty_now_bytes(&p, GATE_OPEN), p.dirty_bytes);
+	assert_int_equal(pressure_dirty_now_bytes(&p, 4 * MIB), MIB);
+	assert_int_equal(pressure_dirty_now_bytes(&p, 0), 512 * KIB);
+}
+
+static void test_memory(void **state)
+{
+	(void)state;
+	assert_true(pressure_memory_low("MemTotal:  512000 kB\nMemFree: 1 kB\nMemAvailable:   65535 kB\n"));
+	assert_false(pressure_memory_low("MemTotal:  512000 kB\nMemAvailable:   65536 kB\n"));
+	assert_true(pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   399999 kB\n")); /* 5 % */
+	assert_false(pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   400000 kB\n"));
+	assert_false(pressure_memory_low(""));
+	assert_false(pressure_memory_low("MemTotal:  8000000 kB\n"));
+	assert_int_equal(hold_left_ns(100, 40), 60);
+	assert_int_equal(hold_left_ns(100, 100), 0);
+	assert_int_equal(hold_left_ns(0, 100), 0);
+}
+
+static void test_due(void **state)
+{
+	(void)state;
+	/* behind the one before it, or its own arrival */
+	assert_int_equal(gate_due_ns(1000, 10, 100, 1, SECOND_NS, false), 1100);
+	assert_int_equal(gate_due_ns(10, 1000, 100, 1, SECOND_NS, false), 1100);
+	assert_int_equal(gate_due_ns(10, 1000, 100, 1, GATE_OPEN, false), 1000);
+	/* parked: until something changes, or nobody may take the device for dead */
+	assert_int_equal(gate_due_ns(10, 1000, 100, 1, 0, true), UINT64_MAX);
+	assert_int_equal(gate_due_ns(10, 1000, 100, 1, 0, false), 1000 + GATE_LONGEST_NS);
+	/* tags come free */
+	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 0, false), 5000 + GATE_TAG_NS);
+	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD, 0, false), 1000 + GATE_LONGEST_NS);
+	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 0, true), UINT64_MAX);
+	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 100 * SECOND_NS, false), 5001);
+}
+
+/* ---- the gate itself ---- */
+
+static atomic_uint looks, replies, out_of_order;
+static uint64_t replied_ns[300];
+
+static void on_look(void *ctx)
+{
+	(void)ctx;
+	looks++;
+}
+
+static void on_reply(void *req, size_t bytes)
+{
+	(void)bytes;
+	if ((uintptr_t)req != replies)
+		out_of_order++;
+	replied_ns[replies % 300] = now_ns();
+	replies++;
+}
+
+static struct gate *gate_up(void)
+{
+	struct gate *g;
+
+	looks = replies = out_of_order = 0;
+	assert_int_equal(gate_new(&g, on_look, NULL), 0);
+	assert_int_equal(gate_start(g, on_reply), 0);
+	return g;
+}
+
+static void nap_ms(unsigned ms)
+{
+	usleep(ms * 1000);
+}
+
+static void test_gate_budget(void **state)
+{
+	struct gate *g = gate_up();
+	struct gate_stats st;
+
+	(void)state;
+	gate_set_budget(g, 10000);
+	assert_int_equal(gate_admit(g, 4096), 0);
+	assert_int_equal(gate_admit(g, 4096), 0);
+	assert_int_equal(looks, 0);
+	assert_int_equal(gate_admit(g, 4096), 0);
+	assert_int_equal(looks, 1);
+	assert_int_equal(gate_admit(g, 4096), 0); /* told once */
+	assert_int_equal(looks, 1);
+	gate_refuse(g, -EIO);
+	assert_int_equal(gate_admit(g, 1), -EIO);
+	gate_stats(g, &st);
+	assert_int_equal(st.refused, 1);
+	gate_refuse(g, 0);
+	assert_int_equal(gate_admit(g, 1), 0);
+	assert_false(gate_hold(g, NULL, 1)); /* open */
+	gate_stop(g);
+	gate_free(g);
+}
+
+static void test_gate_pace(void **state)
+{
+	struct gate *g = gate_up();
+	uint64_t start = now_ns();
+	struct gate_stats st;
+
+	(void)state;
+	gate_set_rate(g, 1000000, false);
+	for (uintptr_t i = 0; i < 20; i++)
+		assert_true(gate_hold(g, (void *)i, 10000)); /* 10 ms each */
+	gate_stats(g, &st);
+	assert_true(st.held >= 1 && st.paced == 20);
+	while (replies < 20)
+		nap_ms(1);
+	assert_true(now_ns() - start >= 190000000);
+	assert_int_equal(out_of_order, 0);
+	for (unsigned i = 1; i < 20; i++)
+		assert_true(replied_ns[i] - replied_ns[i - 1] >= 9000000);
+	gate_stats(g, &st);
+	assert_true(st.held == 0 && st.longest_ns >= 190000000);
+	gate_stop(g);
+	gate_free(g);
+}
+
+static void test_gate_park(void **state)
+{
+	struct gate *g = gate_up();
+
+	(void)state;
+	gate_set_rate(g, 0, true);
+	for (uintptr_t i = 0; i < 100; i++)
+		assert_true(gate_hold(g, (void *)i, 4096));
+	nap_ms(100);
+	assert_int_equal(replies, 0);
+	gate_set_rate(g, 0, false); /* not shut: tags come free down to the limit */
+	while (replies < 100 - GATE_TAGS_HELD)
+		nap_ms(1);
+	nap_ms(50);
+	assert_int_equal(replies, 100 - GATE_TAGS_HELD);
+	gate_set_rate(g, GATE_OPEN, false);
+	while (replies < 100)
+		nap_ms(1);
+	assert_false(gate_hold(g, NULL, 1));
+	/* the end answers what is held, and holds nothing more */
+	gate_set_rate(g, 0, true);
+	assert_true(gate_hold(g, (void *)100, 1));
+	gate_stop(g);
+	assert_int_equal(replies, 101);
+	assert_int_equal(out_of_order, 0);
+	assert_false(gate_hold(g, NULL, 1));
+	gate_free(g);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_plan),	    cmocka_unit_test(test_levels),    cmocka_unit_test(test_look),
+		cmocka_unit_test(test_left),	    cmocka_unit_test(test_rate),      cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_due),	    cmocka_unit_test(test_gate_budget), cmocka_unit_test(test_gate_pace),
+		cmocka_unit_test(test_gate_park),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
