@@ -275,33 +275,17 @@ static unsigned rnd(unsigned below)
 	return (unsigned)(x % below);
 }
 
+#define LONG "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+
 /* No crash, no leak (with sanitizers), and always either a configuration or a line. */
 static void test_conf_nonsense(void **state)
 {
-	static const char *const pieces[] = {"[default]",
-					     "[a]",
-					     "[/dev/zero]",
-					     "ram",
-					     "=",
-					     ":",
-					     "64M",
-					     "\n",
-					     "\n",
-					     " ",
-					     "\t",
-					     ";",
-					     "#",
-					     "[",
-					     "]",
-					     "name",
-					     "on-detach",
-					     "commit",
-					     "\r",
-					     "\xef\xbb\xbf",
-					     "\x7f",
-					     "\xff",
-					     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-					     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"};
+	static const char *const pieces[] = {"[default]", "[a]",    "[/dev/zero]", "ram",
+					     "=",	  ":",	    "64M",	   "\n",
+					     "\n",	  " ",	    "\t",	   ";",
+					     "#",	  "[",	    "]",	   "name",
+					     "on-detach", "commit", "\r",	   "\xef\xbb\xbf",
+					     "\x7f",	  "\xff",   LONG};
 	char text[4096];
 
 	(void)state;
