@@ -28,6 +28,9 @@
 #include "commit/extents.h"
 
 #define CHUNK_BLKS 256u /* 1 MiB: one read, one write */
+/* after 16 MiB without an equal block only every 16th chunk is compared, until one is found */
+#define COMPARE_BLKS 4096u
+#define COMPARE_EVERY 16u
 #define CLASSIFY_BLKS (64 * KIB) /* looked at in one go */
 #define SPILL_EXTENTS_PER_BLK 100u /* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
 
@@ -110,10 +113,12 @@ static int classify_use(struct job *j)
 /* What is used in both images is compared by content, and zeros are found. */
 static int classify_content(struct job *j)
 {
-	bool compare = !log_doubt(j->log);
 	struct extents_chunk c = { 0 };
+	uint64_t differed = 0; /* blocks in a row, of those compared */
 
-	while (extents_next_chunk(&j->in_use, &c, CHUNK_BLKS)) {
+	for (uint64_t n = 0; extents_next_chunk(&j->in_use, &c, CHUNK_BLKS); n++) {
+		/* a file overwritten with other content: its old content is not read for nothing, but for a sample */
+		bool compare = !log_doubt(j->log) && (differed < COMPARE_BLKS || n % COMPARE_EVERY == 0);
 		int r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
 
 		if (r == 0 && compare)
@@ -121,9 +126,11 @@ static int classify_content(struct job *j)
 		for (uint64_t i = 0; i < c.blks && r == 0; i++) {
 			const uint8_t *p = j->buf + blk_to_bytes(i);
 
-			if (compare && !memcmp(p, j->old + blk_to_bytes(i), COW_BLK_BYTES))
-				j->rep.skipped_same++;
-			else
+			bool same = compare && !memcmp(p, j->old + blk_to_bytes(i), COW_BLK_BYTES);
+
+			differed = same ? 0 : differed + compare;
+			j->rep.skipped_same += same;
+			if (!same)
 				r = extents_add(bytes_all_zero(p, COW_BLK_BYTES) ? &j->zero : &j->logged, c.blk + i, 1);
 		}
 		if (r < 0)
