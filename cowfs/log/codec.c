@@ -425,7 +425,7 @@ int desc_next(struct desc_cursor *c, struct desc_extent *ret)
 	struct desc_extent e = { 0 };
 
 	if (!c->left)
-		return 0;
+		return rest_is_zero(&r) ? 0 : -EUCLEAN;
 	e.type = (enum desc_type)get_u8(&r);
 	if (!get_zeroes(&r, 3))
 		return -EUCLEAN;
@@ -434,6 +434,8 @@ int desc_next(struct desc_cursor *c, struct desc_extent *ret)
 	e.lblk = get_u64(&r);
 	if (r.bad || !e.blks || e.type < DESC_LOGGED || e.type > DESC_SPILLED || e.blk > INT64_MAX >> COW_BLK_SHIFT ||
 	    e.lblk > INT64_MAX >> COW_BLK_SHIFT)
+		return -EUCLEAN;
+	if (e.lblk && e.type != DESC_LOGGED && e.type != DESC_SPILLED)
 		return -EUCLEAN;
 	if (e.type != DESC_ZERO) {
 		if (e.blks > ARRAY_SIZE(c->crcs))

@@ -277,7 +277,7 @@ int index_list_overlay(struct log_index **ret, const struct log_index *old, stru
 		       struct card *card, uint64_t ring_off_bytes)
 {
 	for (size_t i = 0; i < l->n; i++)
-		l->e[i].crc = l->crcs + l->e[i].crc_pos;
+		l->e[i].crc = l->crcs ? l->crcs + l->e[i].crc_pos : NULL; /* none: only zeroes */
 	return log_index_overlay(ret, old, l->e, l->n, base, card, ring_off_bytes);
 }
 
