@@ -167,6 +167,35 @@ void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES])
 		each_volume(run_fd, match_device, &by);
 }
 
+struct by_ring {
+	const char *self, *uuid;
+	char *name;
+};
+
+static bool match_ring(void *ctx, int run_fd, const char *name)
+{
+	struct by_ring *by = ctx;
+	struct json_object *o = strcmp(name, by->self) ? read_status(run_fd, name) : NULL;
+	bool match = o && !strcmp(text_of(o, "ring_uuid"), by->uuid);
+
+	json_object_put(o);
+	if (!match || !alive(run_fd, name))
+		return false;
+	snprintf(by->name, RUNDIR_NAME_BYTES, "%s", name);
+	return true;
+}
+
+void client_find_twin(const char *self, const char *ring_uuid, char name[RUNDIR_NAME_BYTES])
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct by_ring by = {self, ring_uuid, name};
+
+	name[0] = '\0';
+	/* a log that was never used has none yet */
+	if (run_fd >= 0 && ring_uuid[strspn(ring_uuid, "0-")])
+		each_volume(run_fd, match_ring, &by);
+}
+
 struct running {
 	unsigned live, dead;
 	char first[RUNDIR_NAME_BYTES];

@@ -44,6 +44,8 @@ void client_wait_gone(struct client *c);
 struct json_object *client_status_file(const char *which, struct client_error *err);
 /* The name of the running volume on this device or loop device, "" if none. */
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES]);
+/* Another running volume than `self` with this ring uuid: a copy of the same card. "" if none. */
+void client_find_twin(const char *self, const char *ring_uuid, char name[RUNDIR_NAME_BYTES]);
 /* The same path, or another name of the same block device or file. */
 bool client_same_device(const char *a, const char *b);
 

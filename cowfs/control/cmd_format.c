@@ -116,7 +116,8 @@ static int explain_no_room(const struct options *o, const struct offline *f, uin
 static int check_live(const struct options *o, struct offline *f)
 {
 	uint64_t blocks;
-	int e = f->super.external == (f->log_card != f->base)
+	int e = super_overgrown(&f->super, f->fs.size_bytes) ? -ESTALE
+		: f->super.external == (f->log_card != f->base)
 			? log_open(&f->log, f->base, f->log_card, &f->super, LOG_ANY_BASE, &f->report)
 			: -EINVAL;
 

@@ -22,12 +22,6 @@ static int check(const struct options *o, const struct offline *f)
 	if (f->super.state == SUPER_PENDING)
 		return cmd_fail(o, EXIT_FAILED, -EBUSY,
 				"a shrink of %s was cut off: run cowctl format --shrink %s again first", device, device);
-	/* copy B goes behind everything: is it still our log that lies behind the file system? */
-	if (!f->super.external && f->fs.size_bytes > f->super.fs_bytes)
-		return cmd_fail(o, EXIT_FAILED, -ESTALE,
-				"the file system on %s has grown over its log (%s, it was %s): nothing is left to save. Make "
-				"room and a new log: cowctl format --force --shrink %s", device,
-				FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->super.fs_bytes), device);
 	return EXIT_OK;
 }
 

@@ -153,6 +153,11 @@ static int recover(struct offline *f, const struct options *o)
 		return exit;
 	if (f->super.state == SUPER_PENDING)
 		return recover_shrink(f, o);
+	/* older generations are in the base already: only the newest is what was asked for */
+	if (has_option(o, OPT_ACCEPT_LOG) && f->report.state == LOG_FELL_BACK)
+		return cmd_fail(o, EXIT_FAILED, -ESTALE,
+				"%s: the newest generation cannot be had back (%s): what was changed lies over blocks of it. "
+				"Nothing was written; --accept-base is what is left", f->base->geo.path, f->report.why);
 	if (has_option(o, OPT_ACCEPT_BASE) && f->report.state >= LOG_BROKEN) {
 		log_accept_base(f->log); /* the record that retires it drops what waits */
 		return bring_home(f, o);

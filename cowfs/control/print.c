@@ -104,6 +104,7 @@ static void print_last(struct json_object *last)
 static void print_log(struct json_object *s)
 {
 	uint64_t live = json_u64(s, "log_live_blocks");
+	char twin[RUNDIR_NAME_BYTES];
 
 	row("generation", "%s", with_commas(json_u64(s, "generation")));
 	print_last(json_object_object_get(s, "last"));
@@ -117,6 +118,14 @@ static void print_log(struct json_object *s)
 		row("", "the device is larger than when the log was made");
 	if (!strcmp(json_text(s, "log_state_at_attach"), "fell-back"))
 		row("", "at attach an older generation was chosen: a newer one was not complete");
+	if (json_true(s, "base_changed") && !json_true(s, "readonly"))
+		row("", "before the attach the file system was changed without cowfs; nothing waited in the log, it was "
+			"taken as it was");
+	if (json_true(s, "clone"))
+		row("", "the log was written on another card: its account starts anew");
+	client_find_twin(json_text(s, "name"), json_text(s, "ring_uuid"), twin);
+	if (*twin)
+		row("", "volume %s has the same log: two copies of one card, each is served from its own device", twin);
 }
 
 static void print_card(struct json_object *s)

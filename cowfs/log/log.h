@@ -33,6 +33,12 @@ int super_read(struct card *logcard, uint64_t fs_bytes, struct log_super *ret, u
 int super_write(struct card *logcard, struct log_super *s) MUST_CHECK;
 /* The devices have grown: B at the new end, then A. Cut in between, one of the two is found, and good. */
 int super_grow(struct card *logcard, struct log_super *s, uint64_t base_bytes) MUST_CHECK;
+/* The file system at home reaches over the ring (somebody grew the partition and then it): the ring is its now, and nothing
+ * may be written there. fs_bytes: its size, 0 if unknown. */
+static inline bool super_overgrown(const struct log_super *s, uint64_t fs_bytes)
+{
+	return !s->external && s->state != SUPER_PENDING && fs_bytes > s->fs_bytes;
+}
 /* Where the only copy of a pending super record may lie, best first: 1, 2, 4, 8 ... blocks before the end. 0: no more. */
 uint64_t super_pending_off(const struct card *c, unsigned i);
 

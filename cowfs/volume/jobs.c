@@ -215,6 +215,8 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 	}
 	if (r == 0)
 		r = commit_run(v->log, v->base, &src, &opt, on_publish, v, &res->report, ret_index);
+	if (r == -EBADMSG && log_recheck(v->log) == -ESTALE)
+		r = -ESTALE; /* another card in the slot has other content where the log was */
 	if (r == -EUCLEAN && !res->why[0])
 		snprintf(res->why, sizeof(res->why), "a checksum of the file system is wrong: not committed (commit --force "
 						     "overrides)");

@@ -105,7 +105,14 @@ static int open_log(struct volume *v, char *why, size_t n)
 		r = finish_shrink(v, &super, &trouble, why, n);
 		if (r < 0)
 			return r;
+		r = fsinfo_probe(&home, &fs); /* it is smaller now */
+		if (r < 0)
+			return fail(why, n, r, "%s: cannot be read: %s", v->device, strerror(-r));
 	}
+	if (super_overgrown(&super, fs.size_bytes))
+		return fail(why, n, -ESTALE, "the file system on %s was made larger without cowfs (%s, it was %s) and lies over "
+			    "its log, which is void now: run cowctl format --force --shrink %s", v->device,
+			    FORMAT_SIZE(fs.size_bytes), FORMAT_SIZE(super.fs_bytes), v->device);
 	if (super.external != (v->log_card != v->base))
 		return fail(why, n, -EINVAL, super.external ? "%s keeps its log on another device: name it with --log" :
 								"%s is no log device: its log is its own", where);

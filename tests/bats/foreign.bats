@@ -1,0 +1,545 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# Whose base is it: cards that were mounted, checked, formatted, re-flashed, enlarged, copied or swapped behind the log.
+# bats file_tags=foreign
+
+load lib
+
+# A card with a commit in its log that is not home; the base is as mke2fs made it.
+waiting_card() {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	random_file "$MNT/big" 2
+	cow commit
+	tree_sum "$MNT" >"$T/sum"
+	power_cut
+	blockdev --setrw "$CARD"
+	[ "$(state_of)" = live ]
+}
+
+state_of() { cow check --json "$CARD" | jq -r .log_state; }
+
+# Somebody mounts the bare card and changes a file.
+edit_elsewhere() {
+	mount "$CARD" "$MNT"
+	echo foreign >"$MNT/foreign"
+	umount "$MNT"
+}
+
+bare_sum() {
+	mount -o ro "$CARD" "$MNT" || return
+	tree_sum "$MNT"
+	umount "$MNT"
+}
+
+# The log is set aside: told by everybody, nothing used, nothing written.
+is_set_aside() {
+	local sum
+	sum=$(image_sum)
+	run -1 cow check "$CARD"
+	echo "$output"
+	[[ $output == *"SET ASIDE"*"changed by somebody else"*"--accept-base or --accept-log"* ]]
+	run -1 cow check --json "$CARD"
+	jq -e '.log_state == "foreign" and .verdict == "broken" and .base_changed and .ok == false' <<<"$output"
+	fails 1 "changed by somebody else.*nothing was written. Decide: --accept-base" recover "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+}
+
+# ... and the base is served as the card holds it.
+serves_base() {
+	local sum before
+	sum=$(image_sum) before=$(card_written)
+	attach
+	run -3 cow status
+	[[ $output == *alarm*"set aside"*"--accept-base or --accept-log"* ]]
+	run -3 cow status --json
+	jq -e '.degraded and .readonly and .base_changed and .log_state_at_attach == "foreign"' <<<"$output"
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$1" ]
+	echo more >"$MNT/more"
+	fails 1 "set aside because the file system was changed.*nothing can be committed" commit
+	cat "$MNT/more"
+	umount_volume
+	fails 1 "set aside" detach "$NAME"
+	detach --discard
+	[ "$(card_written)" -eq "$before" ]
+	[ "$(image_sum)" = "$sum" ]
+}
+
+# cowfs goes on with this card.
+goes_on() {
+	attach
+	mount_volume
+	echo on >"$MNT/on"
+	cow commit
+	detach
+	fsck ext4
+	[ "$(state_of)" = clean ]
+}
+
+@test "mounted and edited elsewhere: set aside, served as found, nothing written; --accept-base" {
+	local sum
+	waiting_card
+	edit_elsewhere
+	sum=$(bare_sum)
+	is_set_aside
+	serves_base "$sum"
+	fails 2 "not both" recover --accept-base --accept-log "$CARD"
+	run -0 cow recover --accept-base "$CARD"
+	[ "$(state_of)" = retired ]
+	fsck ext4
+	[ "$(bare_sum)" = "$sum" ]
+	goes_on
+	mount -o ro "$CARD" "$MNT"
+	[ -e "$MNT/foreign" ] && [ -e "$MNT/on" ] && [ ! -e "$MNT/one" ]
+	umount "$MNT"
+}
+
+# Without taking a block that the log's generation has in place.
+touch_elsewhere() {
+	mount "$CARD" "$MNT"
+	chmod 711 "$MNT/lost+found"
+	umount "$MNT"
+}
+
+@test "mounted and edited over blocks that were committed in place: --accept-log cannot have them back, and says so" {
+	local sum image
+	waiting_card
+	edit_elsewhere
+	sum=$(bare_sum) image=$(image_sum)
+	fails 1 "newest generation cannot be had back.*Nothing was written; --accept-base" recover --accept-log "$CARD"
+	[ "$(image_sum)" = "$image" ]
+	is_set_aside
+	cow recover --accept-base "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$sum" ]
+}
+
+@test "mounted and edited elsewhere: --accept-log writes the log over it" {
+	waiting_card
+	touch_elsewhere
+	is_set_aside
+	run -0 cow recover --accept-log "$CARD"
+	[[ $output == *"is at home and the log is retired"* ]]
+	[ "$(state_of)" = retired ]
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	goes_on
+}
+
+@test "e2fsck -f elsewhere" {
+	local sum code=0
+	waiting_card
+	e2fsck -fp "$CARD" || code=$?
+	[ $code -le 1 ]
+	sum=$(bare_sum)
+	is_set_aside
+	serves_base "$sum"
+	cow recover --accept-log --json "$CARD" | jq -e '.ok and .home_blocks > 0 and .log_state_before == "live"'
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+}
+
+@test "mounted read-only elsewhere is no change" {
+	waiting_card
+	bare_sum
+	[ "$(state_of)" = live ]
+	cow recover "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+}
+
+@test "a new file system over it" {
+	local sum
+	waiting_card
+	mke2fs -q -F -t ext4 -E nodiscard "$CARD" 100M
+	sum=$(bare_sum)
+	is_set_aside
+	serves_base "$sum"
+	cow recover --accept-base "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$sum" ]
+	goes_on
+}
+
+@test "grown over its log elsewhere: the log is void, nothing is written to what is the file system's now" {
+	local sum kind
+	for kind in waiting clean; do
+		IMG=$T/$kind.img
+		waiting_card
+		if [ $kind = clean ]; then
+			attach
+			detach
+		fi
+		e2fsck -fp "$CARD"
+		resize2fs -f "$CARD" 150M
+		random_file "$T/random" 4
+		mount "$CARD" "$MNT"
+		cp "$T/random" "$MNT/new"
+		umount "$MNT"
+		sum=$(image_sum)
+		fails 1 "made larger without cowfs .150.0 MiB, it was 100.0 MiB. and lies over its log.*format --force --shrink" \
+			attach "$CARD"
+		fails 1 "lies over its log, which is void" check "$CARD"
+		fails 1 "lies over its log, which is void" recover "$CARD"
+		fails 1 "lies over its log, which is void" recover --accept-base "$CARD"
+		fails 1 "lies over its log, which is void" grow "$CARD"
+		fails 1 "cowfs log already" format --shrink "$CARD"
+		[ "$(image_sum)" = "$sum" ]
+		cow format --force --shrink "$CARD"
+		fsck ext4
+		goes_on
+		mount -o ro "$CARD" "$MNT"
+		cmp "$T/random" "$MNT/new"
+		umount "$MNT"
+		loop_down "$CARD"
+	done
+}
+
+# Writes what an image has and leaves alone what it has not, as bmaptool does.
+flash() {
+	dd if="$1" of="$IMG" bs=4096 conv=sparse,notrunc status=none
+	blockdev --flushbufs "$CARD"
+}
+
+@test "re-flashed with an image that was never attached: the first attach voids the ring of the last life" {
+	local old new
+	IMG=$T/factory.img
+	card_make ext4 100 150
+	mount "$CARD" "$MNT"
+	echo factory >"$MNT/factory"
+	umount "$MNT"
+	cow format "$CARD"
+	loop_down "$CARD"
+	cp --sparse=always "$T/factory.img" "$T/card.img"
+	IMG=$T/card.img
+	loop_up "$IMG"
+	CARD=$LOOP
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	cow commit
+	echo two >"$MNT/two"
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+	old=$(cow check --json "$CARD" | jq -r .ring_uuid)
+	flash "$T/factory.img"
+	run -0 cow check "$CARD"
+	[[ $output == *"nothing was ever committed"* ]]
+	attach
+	mount_volume
+	[ "$(cat "$MNT/factory")" = factory ]
+	[ ! -e "$MNT/one" ]
+	echo three >"$MNT/three"
+	cow commit
+	tree_sum "$MNT" >"$T/sum"
+	power_cut
+	new=$(cow check --json "$CARD" | jq -r .ring_uuid)
+	[[ $new != "$old" && $new != 00000000-* ]]
+	[ "$(state_of)" = live ]
+	cow recover "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+}
+
+# A golden image of a card in use, detached in order; then the card's life goes on: a commit that is brought home, and one
+# that waits in the log.
+golden_card() {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	random_file "$MNT/golden" 1
+	detach
+	bare_sum >"$T/sum.golden"
+	cp --sparse=always "$IMG" "$T/golden.img"
+	attach
+	mount_volume
+	random_file "$MNT/one" 1
+	cow commit --checkpoint
+	tree_sum "$MNT" >"$T/sum.one"
+	rm "$MNT/golden"
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+}
+
+@test "re-flashed with the file system of an older image of itself: newer records are set aside, not replayed" {
+	golden_card
+	dd if="$T/golden.img" of="$IMG" bs=1M count=100 conv=notrunc status=none
+	blockdev --flushbufs "$CARD"
+	is_set_aside
+	serves_base "$(cat "$T/sum.golden")"
+	cow recover --accept-base "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum.golden")" ]
+	goes_on
+}
+
+# The card is then, block by block, as it was in some moment after the image was taken: that moment's generation is
+# whole, or it is set aside.
+@test "re-flashed with the mapped blocks of an older image of itself: a whole generation, never a mixture" {
+	local sum
+	golden_card
+	flash "$T/golden.img"
+	run cow recover "$CARD"
+	echo "$output"
+	[ "$status" = 0 ] || cow recover --accept-base "$CARD"
+	fsck ext4
+	sum=$(bare_sum)
+	[ "$sum" = "$(cat "$T/sum.golden")" ] || [ "$sum" = "$(cat "$T/sum.one")" ]
+	goes_on
+}
+
+@test "changed while everything was home: taken as it is, and said" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	detach
+	edit_elsewhere
+	run -0 cow check "$CARD"
+	[[ $output == *"changed without cowfs since; nothing waited in the log"*"verdict: good"* ]]
+	attach
+	run -0 cow status
+	[[ $output == *"changed without cowfs; nothing waited in the log, it was taken as it was"* ]]
+	[ "$(status_of .base_changed)" = true ]
+	mount_volume
+	[ -e "$MNT/foreign" ] && [ -e "$MNT/one" ]
+	echo two >"$MNT/two"
+	cow commit
+	power_cut
+	[ "$(state_of)" = live ]
+	cow recover "$CARD"
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ -e "$MNT/foreign" ] && [ -e "$MNT/two" ]
+	umount "$MNT"
+	# after a farewell the card is anybody's
+	blockdev --setrw "$CARD"
+	mount "$CARD" "$MNT"
+	echo three >"$MNT/three"
+	umount "$MNT"
+	[ "$(state_of)" = retired ]
+	attach
+	[ "$(status_of .base_changed)" = false ]
+	mount_volume
+	[ -e "$MNT/three" ]
+	detach
+}
+
+@test "the partition grows under a running volume and behind its back: it runs on and says so; grow" {
+	local sum before
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	cow commit
+	truncate -s 200M "$IMG"
+	losetup -c "$CARD"
+	echo two >"$MNT/two"
+	cow commit
+	tree_sum "$MNT" >"$T/sum"
+	power_cut
+	blockdev --setrw "$CARD"
+	run -0 cow check "$CARD"
+	[[ $output == *"the device is larger than when the log was made"* ]]
+	attach
+	run -0 cow status
+	[[ $output == *"the device is larger"* ]]
+	fails 1 "attached as volume vol" grow "$CARD"
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	power_cut
+	blockdev --setrw "$CARD"
+	run -0 cow grow "$CARD"
+	echo "$output"
+	[[ $output == *"has 200.0 MiB, it was 150.0 MiB"*"cowctl recover"*"resize2fs"*"cowctl format --force"* ]]
+	run -0 cow check "$CARD"
+	[[ $output != *larger* && $output == *"both copies good"* && $output == *live* ]]
+	sum=$(image_sum) before=$(card_written)
+	run -0 cow grow --json "$CARD"
+	jq -e '.ok and .nothing_to_do and .device_bytes == 209715200' <<<"$output"
+	[ "$(card_written)" -eq "$before" ] && [ "$(image_sum)" = "$sum" ]
+	# what it told to do for a larger file system
+	cow recover "$CARD"
+	mount "$CARD" "$MNT"
+	if ! resize2fs "$CARD" 150M; then # not allowed in a container
+		umount "$MNT"
+		fsck ext4
+		resize2fs -f "$CARD" 150M
+	fi
+	! mountpoint -q "$MNT" || umount "$MNT"
+	cow format --force "$CARD"
+	fsck ext4
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	[ "$(df --output=size -BM "$MNT" | tail -1 | tr -dc 0-9)" -gt 120 ]
+	detach
+}
+
+@test "grow: cut at each write, one good copy of the super record is always found" {
+	local n done=0
+	waiting_card
+	truncate -s 200M "$IMG"
+	losetup -c "$CARD"
+	cp --sparse=always "$IMG" "$T/copy"
+	for n in 1 2 3 4 5; do
+		run env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
+			"$COWFS_BUILD/cowctl" grow "$CARD"
+		[ "$status" = 0 ] && done=1
+		blockdev --setrw "$CARD"
+		[ "$(state_of)" = live ]
+		cow grow "$CARD"
+		cow check "$CARD" | grep -q 'both copies good'
+		cow check --json "$CARD" | jq -e '.device_grown == false'
+		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
+		blockdev --flushbufs "$CARD"
+	done
+	[ $done = 1 ] # the last one came to its end
+}
+
+@test "grow: a log device and its volume" {
+	local log
+	card_make ext4 100 100
+	IMG=$T/log.img
+	truncate -s 60M "$IMG"
+	loop_up "$IMG"
+	log=$LOOP
+	cow format --log "$log" "$CARD"
+	truncate -s 80M "$IMG"
+	losetup -c "$log"
+	truncate -s 120M "$T/card.img"
+	losetup -c "$CARD"
+	run -0 cow grow --log "$log" "$CARD"
+	[[ $output == *"the volume has 120.0 MiB"* ]]
+	attach --log "$log"
+	[ "$(blockdev --getsize64 "$DEV")" = 125829120 ]
+	resize2fs "$DEV"
+	mount_volume
+	echo x >"$MNT/x"
+	detach
+	fsck ext4
+}
+
+@test "two copies of one card at once: each is served from its own path, and status tells" {
+	local first second=$T/copy.img dev
+	waiting_card
+	cp "$IMG" "$second"
+	loop_up "$second"
+	first=$CARD
+	attach
+	dev=$DEV
+	mount_volume
+	echo first >"$MNT/which"
+	umount_volume
+	CARD=$LOOP
+	attach --name other
+	mount_volume
+	[ ! -e "$MNT/which" ]
+	echo other >"$MNT/which"
+	cow commit other
+	run -0 cow status other
+	[[ $output == *"volume vol has the same log: two copies of one card"* ]]
+	run -0 cow status vol
+	[[ $output == *"volume other has the same log"* ]]
+	umount_volume
+	NAME=other detach_one
+	DEV=$dev NAME=vol CARD=$first
+	mount_volume
+	[ "$(cat "$MNT/which")" = first ]
+	run -0 cow status
+	[[ $output != *"same log"* ]]
+	detach
+	fsck ext4
+	CARD=$LOOP
+	fsck ext4
+	[ "$(mount -o ro "$CARD" "$MNT" && cat "$MNT/which" && umount "$MNT")" = other ]
+}
+
+detach_one() { cow detach "$NAME"; }
+
+@test "the card is swapped between two commits: refused, everything stays in RAM" {
+	local sum
+	IMG=$T/other.img
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo other >"$MNT/other"
+	detach
+	loop_down "$CARD"
+	IMG=$T/card.img
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	cow commit
+	cp --sparse=always "$IMG" "$T/mine.img"
+	echo two >"$MNT/two"
+	sync -f "$MNT"
+	dd if="$T/other.img" of="$IMG" bs=1M conv=notrunc status=none
+	blockdev --flushbufs "$CARD"
+	sum=$(image_sum)
+	fails 1 "not the one that was attached, or somebody else wrote to it; nothing was written" commit
+	[ "$(image_sum)" = "$sum" ]
+	[ "$(cat "$MNT/two")" = two ]
+	[ "$(status_of '.failed_blocks > 0')" = true ]
+	run -3 cow status
+	[[ $output == *"not the one that was attached"* ]]
+	# the right card is back
+	dd if="$T/mine.img" of="$IMG" bs=1M conv=notrunc status=none
+	blockdev --flushbufs "$CARD"
+	cow commit
+	run -0 cow status
+	tree_sum "$MNT" >"$T/sum"
+	detach
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+}
+
+@test "changed by somebody else between two commits: refused" {
+	waiting_card
+	attach
+	mount_volume
+	echo two >"$MNT/two"
+	# one field that any mount changes: s_mtime
+	printf '\1\2\3\4' | dd of="$IMG" bs=1 seek=$((1024 + 44)) conv=notrunc status=none
+	blockdev --flushbufs "$CARD"
+	fails 1 "somebody else wrote to it; nothing was written" commit
+	[ "$(cat "$MNT/two")" = two ]
+	detach --discard
+	is_set_aside
+}
+
+@test "a checkpoint of our own, cut at each write: recognised as ours" {
+	local n code
+	waiting_card
+	cp --sparse=always "$IMG" "$T/copy"
+	for ((n = 1; n <= 40; n++)); do
+		code=0
+		env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
+			"$COWFS_BUILD/cowctl" recover "$CARD" >/dev/null || code=$?
+		blockdev --setrw "$CARD"
+		[ $code = 0 ] && break
+		run cow check --json "$CARD"
+		echo "cut $n: $(tail -1 "$T/cut"): $output"
+		[ "$status" = 0 ] || [ "$status" = 3 ]
+		cow recover "$CARD"
+		fsck ext4
+		[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
+		blockdev --flushbufs "$CARD"
+	done
+	[ "$n" -gt 8 ] && [ "$n" -lt 40 ]
+	say "$n cuts"
+}

@@ -1,0 +1,235 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# cowctl format --shrink: a file system that fills its card is made smaller in one atomic step. Every single cut of the commit
+# is tried by tests/unit/shrink_test.c on a simulated card; here some, on a loop device.
+# bats file_tags=shrink
+
+load lib
+
+# 40 % of the card in files, also near its end
+fill() {
+	local i
+	mount "$CARD" "$MNT" || return
+	for ((i = 0; i < $1; i++)); do
+		mkdir -p "$MNT/d$((i % 10))"
+		dd if=/dev/urandom of="$MNT/d$((i % 10))/f$i" bs=64k count=16 status=none
+	done
+	ln "$MNT/d0/f0" "$MNT/link"
+	tree_sum "$MNT" >"$T/sum"
+	umount "$MNT"
+}
+
+bare_sum() {
+	mount -o ro "$CARD" "$MNT" || return
+	tree_sum "$MNT"
+	umount "$MNT"
+}
+
+fs_mib() { dumpe2fs -h "$CARD" 2>/dev/null | awk '/^Block count:/ { n = $3 } /^Block size:/ { s = $3 } END { print int(n * s / 1048576) }'; }
+journal_mib() { dumpe2fs -h "$CARD" 2>/dev/null | awk '/^Total journal size:/ { print toupper($4) }' | numfmt --from=iec --to-unit=Mi; }
+
+no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
+
+@test "shrink: a full-size ext4, 40 % full: clean, the same tree, a small journal; attach and commit work" {
+	card_make ext4 1024 1024 -J size=64
+	fill 400
+	run -0 cow format --shrink "$CARD"
+	echo "$output"
+	[[ $output == *"made smaller: 987.0 MiB, it was 1.0 GiB"*"an empty log was written"* ]]
+	no_loop_left
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	[ "$(fs_mib)" = 987 ]
+	[ "$(journal_mib)" = 16 ]
+	cow check --json "$CARD" | jq -e '.log_state == "empty" and .verdict == "good" and .log_bytes >= 33554432'
+	attach
+	mount_volume
+	echo x >"$MNT/x"
+	cow commit
+	tree_sum "$MNT" >"$T/sum"
+	power_cut
+	cow recover "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	fails 1 "cowfs log already" format --shrink "$CARD"
+}
+
+@test "shrink: other sizes, block sizes and kinds; an image file; --json" {
+	local fs
+	for fs in "ext4 -b 1024" "ext3 -b 2048" "ext2 -b 4096" "ext4 -b 4096 -O ^flex_bg,^metadata_csum"; do
+		IMG=$T/other.img
+		# shellcheck disable=SC2086
+		card_make ${fs%% *} 128 128 ${fs#* }
+		fill 50
+		cow format --shrink --log-size 8M --erase-block 1M --journal-size 4M "$CARD" --json |
+			jq -e '.ok and .volume_bytes < 125829120 and .shrunk_from_bytes == 134217728 and .log_bytes >= 8388608 and
+				.erase_block_bytes == 1048576 and .written_bytes > 0'
+		fsck ext4
+		[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+		[ "${fs%% *}" = ext2 ] || [ "$(journal_mib)" = 4 ]
+		loop_down "$CARD"
+	done
+	IMG=$T/file.img
+	card_make ext4 128 128
+	fill 20
+	loop_down "$CARD"
+	CARD=$IMG
+	cow format --shrink "$IMG"
+	loop_up "$IMG"
+	CARD=$LOOP
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	attach
+	detach
+}
+
+@test "shrink: there is room already: the file system stays as it is" {
+	card_make ext4 100 150
+	fill 5
+	cow format --shrink "$CARD"
+	[ "$(fs_mib)" = 100 ]
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+}
+
+@test "shrink: refused, with reasons, and nothing is written" {
+	local sum
+	card_make ext4 128 128
+	fails 2 "journal-size goes with --shrink" format --journal-size 8M "$CARD"
+	fails 2 "not a whole number of MiB" format --shrink --journal-size 1K "$CARD"
+	fails 2 "--log needs none there" format --shrink --log /dev/null "$CARD"
+	fails 1 "too small for a log" format --shrink --log-size 1G "$CARD"
+	mount "$CARD" "$MNT"
+	fails 1 "is mounted on $MNT" format --shrink "$CARD"
+	# as full as it gets
+	dd if=/dev/zero of="$MNT/full" bs=1M 2>/dev/null || true
+	umount "$MNT"
+	sum=$(image_sum)
+	fails 1 "(cannot be made as small as 9[0-9].0 MiB: it holds too much|too full for a new journal).*nothing was written to $CARD" \
+		format --shrink "$CARD"
+	no_loop_left
+	[ "$(image_sum)" = "$sum" ]
+	# errors, which e2fsck would have to correct
+	debugfs -w -R 'sif full links_count 7' "$CARD"
+	sum=$(image_sum)
+	fails 1 "has errors, which e2fsck would correct.*nothing was written" format --shrink "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+	debugfs -w -R 'ssv state 0' "$CARD"
+	sum=$(image_sum)
+	fails 1 "not unmounted cleanly, or has errors: e2fsck -f $CARD first" format --shrink "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+	loop_down "$CARD"
+	IMG=$T/xfs.img
+	card_make xfs 350 350
+	fails 1 "only ext2, ext3 and ext4 can be shrunk; on $CARD is xfs" format --shrink "$CARD"
+	fails 1 "only ext2, ext3 and ext4" format --shrink --json "$CARD"
+}
+
+# The n-th write or flush to the card is the last one.
+cut_shrink() {
+	local code=0
+	env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER="$1" COWFS_CUT_SEED="$2" COWFS_CUT_LOG="$T/cut" \
+		"$COWFS_BUILD/cowctl" format --shrink --log-size 8M --erase-block 1M "$CARD" >/dev/null || code=$?
+	blockdev --setrw "$CARD"
+	return $code
+}
+
+@test "shrink: the power is cut: the old or the new file system, and check, attach, recover and another run go on" {
+	local n state olds=0 news=0 finished=0
+	card_make ext4 128 128 -J size=8
+	fill 60
+	cp --sparse=always "$IMG" "$T/copy"
+	for n in 1 12 24 27 29 30 31 32 33 34 35 36 37 38 39 40 42 44 47 50 53 56 60 80; do
+		run cut_shrink "$n" "$n"
+		[ "$status" != 0 ] || finished=$((finished + 1))
+		run cow check --json "$CARD"
+		state=$(jq -r '.shrink // ""' <<<"$output")
+		echo "cut $n: $(tail -n 1 "$T/cut"): check $status, ${state:-none}"
+		case $state in
+		"not committed")
+			[ "$status" = 3 ]
+			fails 1 "cut off before its commit, the file system is as it was; run cowctl format --shrink" attach "$CARD"
+			run -0 cow recover "$CARD"
+			[[ $output == *"cut off before its commit"* ]]
+			olds=$((olds + 1))
+			fsck ext4
+			[ "$(fs_mib)" = 128 ]
+			;;
+		committed)
+			[ "$status" = 3 ]
+			run cow check "$CARD"
+			[[ $output == *"cut off after its commit: the smaller file system stands"* ]]
+			case $((n % 3)) in
+			0) run -0 cow recover "$CARD"; [[ $output == *"shrink that was cut off is finished"* ]] ;;
+			1) cow format --shrink "$CARD" ;;
+			2) attach; detach ;;
+			esac
+			news=$((news + 1))
+			[ "$(fs_mib)" -lt 125 ]
+			;;
+		esac
+		fsck ext4
+		[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+		if [ "$(fs_mib)" = 128 ] && [ $((n % 4)) = 0 ]; then
+			cow format --shrink --log-size 8M --erase-block 1M "$CARD"
+			fsck ext4
+			[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+			[ "$(fs_mib)" -lt 125 ]
+		fi
+		[ $finished -lt 2 ] || break
+		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
+		blockdev --flushbufs "$CARD"
+	done
+	say "$olds old, $news new, $finished finished"
+	[ $olds -gt 2 ] && [ $news -gt 2 ] && [ $finished -gt 0 ]
+}
+
+@test "shrink: cut off, and the old file system was used since" {
+	card_make ext4 128 128 -J size=8
+	fill 60
+	run cut_shrink 30 1
+	cow check --json "$CARD" | jq -e '.shrink == "not committed"' || true
+	mount "$CARD" "$MNT"
+	random_file "$MNT/more" 30
+	tree_sum "$MNT" >"$T/sum"
+	umount "$MNT"
+	run cow check --json "$CARD"
+	[ "$(jq -r .shrink <<<"$output")" = "not committed" ] || [[ $output == *"no cowfs log"* ]]
+	cow format --shrink --log-size 8M --erase-block 1M "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	[ "$(fs_mib)" -lt 125 ]
+}
+
+@test "shrink: committed, cut off, and then mounted elsewhere: set aside until somebody decides" {
+	local n
+	card_make ext4 128 128 -J size=8
+	fill 60
+	cp --sparse=always "$IMG" "$T/copy"
+	for n in 34 35 36 37 38 39 40; do
+		run cut_shrink "$n" 1
+		[ "$(cow check --json "$CARD" | jq -r .shrink)" = committed ] && break
+		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
+		blockdev --flushbufs "$CARD"
+	done
+	e2fsck -fp "$CARD" || true
+	run -1 cow check "$CARD"
+	[[ $output == *"SET ASIDE"* ]]
+	fails 1 "Decide: --accept-base" recover "$CARD"
+	fails 1 "cannot go on" attach "$CARD"
+	fails 1 "cannot go on" format --shrink "$CARD"
+	cp --sparse=always "$IMG" "$T/copy"
+	cow recover --accept-base "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	[ "$(fs_mib)" = 128 ]
+	fails 1 "no cowfs log" check "$CARD"
+	dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
+	blockdev --flushbufs "$CARD"
+	cow recover --accept-log "$CARD"
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	[ "$(fs_mib)" -lt 125 ]
+	attach
+	detach
+}
