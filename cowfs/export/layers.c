@@ -55,18 +55,21 @@ static enum place find(const struct layers *l, unsigned first, uint64_t blk, uin
 	return PLACE_BASE;
 }
 
-static int read_blocks(const struct layers *l, enum place place, uint64_t blk, void *buf,
-		       uint64_t blks)
+static int read_blocks(const struct layers *l, unsigned first, enum place place, uint64_t blk,
+		       void *buf, uint64_t blks)
 {
 	if (place == PLACE_LOG)
 		return log_index_read(l->index, blk, blks, buf);
+	/* the commit reads the card itself */
+	if (first == LAYER_ACTIVE && l->ahead)
+		return ahead_read(l->ahead, l->epoch, blk, blks, buf);
 	return card_read(l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 }
 
 /* The card wants whole blocks and aligned buffers: as much as possible goes straight to the
  * caller's, the rest through one block on the stack. */
-static int read_card(const struct layers *l, enum place place, uint64_t off_bytes, uint8_t *buf,
-		     size_t len_bytes)
+static int read_card(const struct layers *l, unsigned first, enum place place, uint64_t off_bytes,
+		     uint8_t *buf, size_t len_bytes)
 {
 	alignas(COW_BLK_BYTES) uint8_t bounce[COW_BLK_BYTES];
 
@@ -77,12 +80,12 @@ static int read_card(const struct layers *l, enum place place, uint64_t off_byte
 
 		if (!in_blk && len_bytes >= COW_BLK_BYTES && (uintptr_t)buf % COW_BLK_BYTES == 0) {
 			n = len_bytes - len_bytes % COW_BLK_BYTES;
-			r = read_blocks(l, place, blk, buf, n >> COW_BLK_SHIFT);
+			r = read_blocks(l, first, place, blk, buf, n >> COW_BLK_SHIFT);
 			if (r < 0)
 				return r;
 		} else {
 			n = min_u64(len_bytes, COW_BLK_BYTES - in_blk);
-			r = read_blocks(l, place, blk, bounce, 1);
+			r = read_blocks(l, first, place, blk, bounce, 1);
 			if (r < 0)
 				return r;
 			memcpy(buf, bounce + in_blk, n);
@@ -112,7 +115,7 @@ int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void
 		else if (place == PLACE_ZERO)
 			memset(to, 0, n);
 		else
-			r = read_card(l, place, off_bytes, to, n);
+			r = read_card(l, first, place, off_bytes, to, n);
 		if (r < 0)
 			return r;
 		off_bytes += n;

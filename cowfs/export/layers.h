@@ -8,11 +8,14 @@
 #define COWFS_EXPORT_LAYERS_H
 
 #include "card/card.h"
+#include "export/ahead.h"
 #include "log/index.h"
 #include "ram/generation.h"
 
 struct layers {
 	struct card *base;
+	struct ahead *ahead;	  /* for reads of the whole stack; NULL: none */
+	uint64_t epoch;		  /* differs from that of the stacks before it */
 	struct log_index *index;
 	unsigned n, room;	  /* generations; how many fit */
 	struct layers *retired;	  /* list of those that only old pins use: the commit thread's */

@@ -36,6 +36,7 @@ int view_new(struct view **ret, struct ram_store *store, struct card *base, uint
 {
 	_cleanup_free_ struct layers *l = NULL, *spare = NULL;
 	_cleanup_free_ struct view *v = NULL;
+	struct ahead *ahead;
 	int r;
 
 	if (!volume_blks || volume_blks > base->geo.size_bytes / COW_BLK_BYTES)
@@ -45,14 +46,21 @@ int view_new(struct view **ret, struct ram_store *store, struct card *base, uint
 	spare = layers_alloc(1);
 	if (!v || !l || !spare)
 		return -ENOMEM;
-	r = generation_new(&l->gen[LAYER_ACTIVE], store, volume_blks);
+	r = ahead_new(&ahead, base);
 	if (r < 0)
 		return r;
+	r = generation_new(&l->gen[LAYER_ACTIVE], store, volume_blks);
+	if (r < 0) {
+		ahead_free(ahead);
+		return r;
+	}
 	l->n = 1;
+	l->ahead = ahead;
 	l->base = base;
 	l->index = log_index_ref(index);
 	memset(v, 0, sizeof(*v));
 	v->store = store;
+	v->ahead = ahead;
 	v->volume_blks = volume_blks;
 	v->spare = steal_ptr(spare);
 	atomic_init(&v->layers, steal_ptr(l));
@@ -81,6 +89,7 @@ void view_free(struct view *v)
 	for (unsigned i = 0; i < l->n; i++)
 		generation_free(l->gen[i]);
 	log_index_unref(l->index);
+	ahead_free(v->ahead);
 	free(l);
 	free(v->spare);
 	free_retired(v);
@@ -105,6 +114,8 @@ static struct layers *next_layers(struct view *v, unsigned n)
 	struct layers *next = v->spare;
 
 	next->base = now->base;
+	next->ahead = now->ahead;
+	next->epoch = now->epoch + 1;
 	next->index = now->index;
 	next->n = n;
 	memcpy(next->gen, now->gen, n * sizeof(next->gen[0]));
@@ -140,6 +151,8 @@ int view_seal(struct view *v)
 	if (r < 0)
 		return r;
 	next->base = now->base;
+	next->ahead = now->ahead;
+	next->epoch = now->epoch + 1;
 	next->index = now->index;
 	next->n = now->n + 1;
 	next->gen[LAYER_ACTIVE] = g;

@@ -26,6 +26,7 @@ _Static_assert(VIEW_STRIPE_BYTES % COW_BLK_BYTES == 0, "a block has one stripe")
 
 struct view {
 	struct ram_store *store;
+	struct ahead *ahead;
 	uint64_t volume_blks;
 	_Atomic(struct layers *) layers; /* stored by the commit thread, loaded under a pin */
 
