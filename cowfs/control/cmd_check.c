@@ -159,8 +159,7 @@ static const char *verdict_words(const struct offline *f, enum verdict v, uint64
 		return f->report.state == LOG_FELL_BACK ? "usable: an attach or 'cowctl recover' "
 							  "goes on from the generation above"
 							: "usable: one copy of the super record is "
-							  "left; 'cowctl recover', then "
-							  "'cowctl format --force' makes two again";
+							  "left; 'cowctl grow' makes two again";
 	if (bad)
 		return "DAMAGED: blocks of committed data do not have the content that was written";
 	if (f->report.state == LOG_FOREIGN)
@@ -188,6 +187,8 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 				 "--shrink' again");
 	else
 		printf("  %-14s %s\n", "state", state_words(r->state));
+	if (r->state >= LOG_BROKEN)
+		printf("  %-14s %s\n", "", r->why);
 	if (r->rejected)
 		printf("  %-14s %u newer record(s) not chosen: %s\n", "", r->rejected, r->why);
 	if (r->base_changed && r->state < LOG_BROKEN)

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/crc32c.h"
 #include "base/io.h"
@@ -318,6 +319,32 @@ int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 	return fsinfo_fingerprint(&home, ret);
 }
 
+/* For people, what can be told of it. */
+static int explain_foreign(struct scan *s)
+{
+	const struct fs_fingerprint *then = &s->foreign.fingerprint;
+	char *why = s->rep->why, when[32];
+	size_t n = sizeof(s->rep->why), len;
+	struct fs_fingerprint now;
+	struct tm tm;
+	time_t mtime;
+	int r = ring_base_fingerprint(s->l, &now);
+
+	if (r < 0)
+		return r;
+	len = (size_t)snprintf(why, n, "the file system was changed by somebody else after record %llu",
+			       (unsigned long long)s->foreign.seq);
+	mtime = now.mtime;
+	if (now.kind != then->kind || memcmp(now.uuid, then->uuid, sizeof(now.uuid)))
+		snprintf(why + len, n - len, ": it is another one");
+	else if (now.kind == FS_EXT && now.mtime != then->mtime && gmtime_r(&mtime, &tm) &&
+		 strftime(when, sizeof(when), "%F %T UTC", &tm))
+		snprintf(why + len, n - len, ": it was mounted, last on %s", when);
+	else if (now.kind == FS_EXT)
+		snprintf(why + len, n - len, ": it was checked, or a tool wrote to it");
+	return -EBADMSG;
+}
+
 /* A retired record leaves the base to anybody. */
 static int check_base(struct scan *s, const struct log_record *rec, const struct log_index *ix)
 {
@@ -333,9 +360,7 @@ static int check_base(struct scan *s, const struct log_record *rec, const struct
 		s->foreign = *rec;
 		s->foreign_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
 	}
-	snprintf(s->rep->why, sizeof(s->rep->why), "the file system was changed by somebody else after record %llu",
-		 (unsigned long long)s->foreign.seq);
-	return -EBADMSG;
+	return explain_foreign(s);
 }
 
 /* 0 chosen, -EBADMSG not this one, else an error that ends the scan */

@@ -87,6 +87,7 @@ goes_on() {
 	edit_elsewhere
 	sum=$(bare_sum)
 	is_set_aside
+	[[ $(cow check "$CARD") == *"it was mounted, last on 20"* ]]
 	serves_base "$sum"
 	fails 2 "not both" recover --accept-base --accept-log "$CARD"
 	run -0 cow recover --accept-base "$CARD"
@@ -138,6 +139,7 @@ touch_elsewhere() {
 	[ $code -le 1 ]
 	sum=$(bare_sum)
 	is_set_aside
+	[[ $(cow check "$CARD") == *"it was checked, or a tool wrote to it"* ]]
 	serves_base "$sum"
 	cow recover --accept-log --json "$CARD" | jq -e '.ok and .home_blocks > 0 and .log_state_before == "live"'
 	fsck ext4
@@ -159,6 +161,7 @@ touch_elsewhere() {
 	mke2fs -q -F -t ext4 -E nodiscard "$CARD" 100M
 	sum=$(bare_sum)
 	is_set_aside
+	[[ $(cow check "$CARD") == *"it is another one"* ]]
 	serves_base "$sum"
 	cow recover --accept-base "$CARD"
 	fsck ext4

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -695,6 +696,108 @@ static void test_spill_is_reserved(void **state)
 	free(r.data);
 }
 
+/* ---- one log, two cards ---- */
+
+static void commit_block(struct log *l, uint64_t blk, uint8_t byte)
+{
+	uint8_t *buf = io_alloc(COW_BLK_BYTES);
+	struct log_index *ix;
+
+	memset(buf, byte, COW_BLK_BYTES);
+	assert_int_equal(log_prepare(l), 0);
+	assert_int_equal(log_begin(l), 0);
+	assert_int_equal(log_add_logged(l, blk, 1, buf), 0);
+	assert_int_equal(log_end(l, CAUSE_MANUAL, 0, &ix), 0);
+	log_index_unref(ix);
+	free(buf);
+}
+
+static struct log *reopen(struct card *c, struct log_open_report *rep)
+{
+	struct log_super s;
+	struct log *l;
+	unsigned trouble;
+
+	assert_int_equal(super_read(c, 4 * MIB, &s, &trouble), 0);
+	assert_int_equal(log_open(&l, c, c, &s, 0, rep), 0);
+	return l;
+}
+
+/* A card that was copied to another one: the generations are its own, the ledger starts anew. */
+static void test_clone(void **state)
+{
+	struct log_super s;
+	struct log_open_report rep;
+	struct card *c = formatted(&s), *d;
+	struct log *l = reopen(c, &rep);
+
+	(void)state;
+	assert_int_equal(card_set_writable(c, true), 0);
+	commit_block(l, 7, 1);
+	commit_block(l, 8, 2);
+	log_close(l);
+	l = reopen(c, &rep);
+	assert_false(rep.clone);
+	assert_int_equal(rep.ledger.commits, 2);
+	log_close(l);
+
+	d = resized(c, 10 * MIB);
+	snprintf(d->geo.identity, sizeof(d->geo.identity), "another");
+	l = reopen(d, &rep);
+	assert_true(rep.clone);
+	assert_int_equal(rep.state, LOG_LIVE);
+	assert_int_equal(rep.live_blks, 2);
+	assert_int_equal(rep.ledger.commits, 0);
+	assert_int_equal(log_ledger(l)->attaches, 1);
+	assert_int_equal(card_set_writable(d, true), 0);
+	commit_block(l, 9, 3);
+	log_close(l);
+	/* its own from now on */
+	l = reopen(d, &rep);
+	assert_false(rep.clone);
+	assert_int_equal(rep.live_blks, 3);
+	assert_int_equal(rep.ledger.commits, 1);
+	log_close(l);
+	/* a card that tells no identity is never called a clone */
+	d->geo.identity[0] = '\0';
+	l = reopen(d, &rep);
+	assert_false(rep.clone);
+	log_close(l);
+	card_close(c);
+	card_close(d);
+}
+
+/* Grow, cut at each write and flush: a good super record with the right ring is always found. */
+static void test_grow_cuts(void **state)
+{
+	struct log_super s, t;
+	struct card *c = formatted(&s), *d = resized(c, 12 * MIB), *e;
+	unsigned trouble;
+
+	(void)state;
+	for (uint64_t n = 1; n <= 4; n++)
+		for (uint64_t seed = 1; seed <= 40; seed++) {
+			assert_int_equal(sim_clone(&e, d), 0);
+			assert_int_equal(card_set_writable(e, true), 0);
+			t = s;
+			sim_cut_at(e, n);
+			assert_true(super_grow(e, &t, e->geo.size_bytes) < 0);
+			sim_seed(e, seed);
+			sim_power_cycle(e, NULL, NULL);
+			assert_int_equal(super_read(e, 4 * MIB, &t, &trouble), 0);
+			assert_int_equal(t.ring_off_bytes, s.ring_off_bytes);
+			/* again, to its end */
+			assert_int_equal(card_set_writable(e, true), 0);
+			assert_int_equal(super_grow(e, &t, e->geo.size_bytes), 0);
+			assert_int_equal(super_read(e, 4 * MIB, &t, &trouble), 0);
+			assert_int_equal(trouble, 0);
+			assert_int_equal(t.copy_off_bytes[1], 12 * MIB - COW_BLK_BYTES);
+			card_close(e);
+		}
+	card_close(c);
+	card_close(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -704,6 +807,7 @@ int main(void)
 		cmocka_unit_test(test_index_against_model), cmocka_unit_test(test_index_overlap),
 		cmocka_unit_test(test_plan_alignment),	    cmocka_unit_test(test_plan_limits),
 		cmocka_unit_test(test_super_copies),	    cmocka_unit_test(test_super_newest_copy),
+		cmocka_unit_test(test_clone),		    cmocka_unit_test(test_grow_cuts),
 		cmocka_unit_test(test_super_other_sizes),   cmocka_unit_test(test_ring_room),
 		cmocka_unit_test(test_spill_is_reserved),
 	};
