@@ -14,14 +14,15 @@ bashdir ?= $(prefix)/share/bash-completion/completions
 # where mount(8) looks for helpers: /sbin, which is /usr/sbin today. Where it is not: mountdir=/sbin
 mountdir ?= $(if $(filter /usr,$(prefix)),$(sbindir),/sbin)
 comma   := ,
-B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)
+B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)$(if $(FUZZ),-fuzz)
 Q       := $(if $(V),,@)
 
 CC      ?= cc
 PKGS    := fuse3 ext2fs com_err blkid json-c inih
 O       ?= 2
 CFLAGS  ?= -O$(O) -g
-CFLAGS  += $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer) $(if $(COV),--coverage -O0)
+CFLAGS  += $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
+	   $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(COV),--coverage -O0)
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage)
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	   -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wimplicit-fallthrough $(if $(WERROR),-Werror)
@@ -41,7 +42,9 @@ UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
 SHIM_SRC := tests/tools/powercut.c tests/tools/eioshim.c
-TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
+FUZZ_SRC := $(filter-out tests/fuzz/main.c tests/fuzz/image.c,$(sort $(wildcard tests/fuzz/*.c)))
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz_%)
+TOOL_SRC := $(filter-out $(SHIM_SRC) tests/tools/mkgolden.c,$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 MAN      := $(sort $(wildcard docs/*.[1-8]))
@@ -54,7 +57,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap fdisk sqlite3 python3 git ca-certificates
 
-.PHONY: help deps all demo check check-unit check-crash check-crash-short check-bats check-docs bench install \
+.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-docs bench install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -64,7 +67,8 @@ help:
 	@echo "  make all        build cowfs, cowctl and the tests"
 	@echo "  make demo       protect a real Debian root, change it, commit it, cut the power (as root)"
 	@echo "  make check      all tests that fit in CI (as root)"
-	@echo "  make check-unit | check-crash | check-bats   the parts of it"
+	@echo "  make check-unit | check-crash | check-fuzz | check-bats   the parts of it"
+	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang)"
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make lint       compiler warnings as errors, shellcheck, man page check"
 	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away"
@@ -78,7 +82,7 @@ deps:
 	echo "deps: installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
 	apt-get -qq update && apt-get -qq -y --no-install-recommends install $$missing >/dev/null
 
-all: $(PROGS) $(HELPERS) $(UNIT_BIN) $(TOOL_BIN) $(SHIM) $(if $(CRASH_SRC),$(B)/tests/crash)
+all: $(PROGS) $(HELPERS) $(UNIT_BIN) $(FUZZ_BIN) $(B)/tests/mkgolden $(TOOL_BIN) $(SHIM) $(if $(CRASH_SRC),$(B)/tests/crash)
 
 $(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -122,11 +126,45 @@ $(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/obj/%.o) $(B)/libcowfs.a
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
+# Test programs that tell stories of a toy card (tests/toy.h).
+TOY := $(B)/obj/tests/toy.o
+
+$(B)/tests/golden_test: $(B)/obj/tests/unit/golden_test.o $(B)/obj/tests/golden/golden.o $(TOY) $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS) -lcmocka
+$(B)/tests/mkgolden: $(B)/obj/tests/tools/mkgolden.o $(B)/obj/tests/golden/golden.o $(TOY) $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -Wl,--wrap=getrandom,--wrap=time,--wrap=clock_gettime -o $@ $^ $(ALL_LIBS)
+# the allocator of cowfs's own code, not of the libraries
+$(B)/tests/alloc_test: $(B)/obj/tests/unit/alloc_test.o $(TOY) $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(ALLOCATORS)) -o $@ $^ $(ALL_LIBS) -lcmocka
+ALLOCATORS := malloc calloc realloc aligned_alloc posix_memalign strdup
+$(B)/obj/tests/unit/alloc_test.o: CFLAGS += -Itests
+$(B)/obj/tests/unit/golden_test.o: CFLAGS += -DGOLDEN_DIR='"$(CURDIR)/tests/golden"'
+$(B)/obj/tests/unit/golden_test.o $(B)/obj/tests/golden/golden.o $(B)/obj/tests/tools/mkgolden.o: CFLAGS += -Itests
+
+$(FUZZ_BIN): $(B)/tests/fuzz_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/main.o $(B)/obj/tests/fuzz/image.o \
+		$(TOY) $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+$(B)/obj/tests/fuzz/%.o: CFLAGS += -Itests
+# the same with libFuzzer's main: see fuzz
+$(B)/tests/libfuzzer_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/image.o $(TOY) $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(ALL_LIBS)
+
 # ---- tests. `check` and `demo` install what they need first, then call make again. ----
 
 check: deps
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-bats check-docs
+	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-docs
+	$(Q)$(MAKE) --no-print-directory SAN=address,undefined check-fuzz
 
 check-unit: $(UNIT_BIN)
 	@echo "check-unit: $(words $^) programs"
@@ -138,6 +176,27 @@ check-crash-short: $(B)/tests/crash
 
 check-crash: $(B)/tests/crash
 	$(Q)$< --images 1000000
+
+# Writes tests/golden anew: only before the first release of a format version, see docs/HACKING.md.
+golden: $(B)/tests/mkgolden
+	$(Q)$< tests/golden && git -C tests/golden --no-pager diff --stat .
+
+# Mutations for each target: what fits into half a minute.
+FUZZ_RUNS ?= codec=30000 conf=50000 options=100000 request=100000 ring=3000 super=6000
+
+check-fuzz: $(FUZZ_BIN)
+	@echo "check-fuzz: corpus and mutations"
+	$(Q)for t in $(FUZZ_RUNS); do $(B)/tests/fuzz_$${t%=*} tests/fuzz/corpus/$${t%=*} $${t#*=} || exit 1; done
+
+# Needs clang and its runtime (Debian: clang, libclang-rt-dev or libclang-rt-14-dev). What it finds lies in
+# build-...-fuzz/TARGET; a crash goes to tests/fuzz/corpus/TARGET with its fix.
+fuzz:
+	@test -n "$(TARGET)" || { echo "make fuzz TARGET=one of: $(FUZZ_SRC:tests/fuzz/%.c=%) [SECONDS=60]" >&2; exit 2; }
+	$(Q)$(MAKE) --no-print-directory CC=clang SAN=address,undefined FUZZ=1 fuzz-run
+fuzz-run: $(B)/tests/libfuzzer_$(TARGET)
+	@mkdir -p $(B)/$(TARGET)
+	$(Q)$< -max_total_time=$(or $(SECONDS),60) -timeout=20 -max_len=4096 -print_final_stats=1 \
+		-artifact_prefix=$(B)/$(TARGET)- $(B)/$(TARGET) tests/fuzz/corpus/$(TARGET)
 
 check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"

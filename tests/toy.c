@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+#include "toy.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+
+static void must(int r, const char *what)
+{
+	if (r < 0) {
+		fprintf(stderr, "toy: %s: %s\n", what, strerror(-r));
+		abort();
+	}
+}
+
+/* One word over and over: a golden image of it is short. */
+void toy_content(uint16_t content, uint8_t buf[COW_BLK_BYTES])
+{
+	uint64_t word = content ? content * 0x9e3779b97f4a7c15u | 1 : 0;
+	struct bytes_writer w = { .p = buf, .size_bytes = COW_BLK_BYTES };
+
+	if (content < TOY_SUPER) {
+		while (w.pos < w.size_bytes)
+			put_u64(&w, word);
+		return;
+	}
+	memset(buf, 0, COW_BLK_BYTES);
+	put_u64(&w, content);
+	w.pos = 1024; /* checkpoint packs in blocks 2 and 3 */
+	put_u32(&w, 0xF2F52010);
+	w.pos = 1024 + 16;
+	put_u32(&w, 12);
+	put_u32(&w, 0);
+	w.pos = 1024 + 36;
+	put_u64(&w, TOY_BLKS);
+	w.pos = 1024 + 76;
+	put_u32(&w, 2);
+	w.pos = 1024 + 108;
+	put_bytes(&w, "toy file system", 16);
+}
+
+/* ---- cards ---- */
+
+void toy_format(struct toy *t, bool external)
+{
+	const uint64_t seg_bytes = TOY_SEG_BLKS * COW_BLK_BYTES, ring_bytes = TOY_SEGS * seg_bytes;
+	uint64_t fs_bytes = blk_to_bytes(TOY_BLKS), missing;
+	struct sim_params p = { .size_bytes = (external ? 0 : fs_bytes) + ring_bytes + 2 * seg_bytes,
+				.erase_block_bytes = (uint32_t)seg_bytes,
+				.disk_off_bytes = 32 * KIB,
+				.identity = "toy card" };
+	struct log_super super;
+	uint8_t blk[COW_BLK_BYTES];
+
+	*t = (struct toy){ 0 };
+	must(sim_new(&t->card, &p), "sim_new");
+	t->base = t->card;
+	p.size_bytes = fs_bytes;
+	if (external)
+		must(sim_new(&t->base, &p), "sim_new");
+	for (unsigned b = 0; b < TOY_BLKS; b++) {
+		t->n.use[b] = b < 4 || b % 3 ? USE_USED : USE_FREE;
+		t->n.content[b] = (uint16_t)(b + 1);
+	}
+	t->n.content[0] = TOY_SUPER;
+	t->live = t->n;
+	for (unsigned b = 0; b < TOY_BLKS; b++) {
+		toy_content(t->n.content[b], blk);
+		must(sim_poke(t->base, blk_to_bytes(b), blk, sizeof(blk)), "sim_poke");
+	}
+	must(super_plan(t->base, t->card, fs_bytes, ring_bytes, &super, &missing), "super_plan");
+	memcpy(super.fs_uuid, "toy file system", 16);
+	must(card_set_writable(t->card, true), "writable");
+	must(super_write(t->card, &super), "super_write");
+	must(card_set_writable(t->card, false), "read-only");
+}
+
+int toy_open(struct toy *t, unsigned flags)
+{
+	struct log_super super;
+	unsigned trouble;
+	int r = super_read(t->card, t->base == t->card ? blk_to_bytes(TOY_BLKS) : 0, &super, &trouble);
+
+	if (r == 0)
+		r = log_open(&t->log, t->base, t->card, &super, flags, &t->rep);
+	if (r == 0)
+		t->index = log_index_of(t->log);
+	return r;
+}
+
+void toy_close(struct toy *t)
+{
+	log_index_unref(t->index);
+	log_close(t->log);
+	t->index = NULL;
+	t->log = NULL;
+}
+
+void toy_free(struct toy *t)
+{
+	toy_close(t);
+	if (t->base != t->card)
+		card_close(t->base);
+	card_close(t->card);
+}
+
+void toy_clone(struct toy *to, const struct toy *from)
+{
+	*to = *from;
+	to->log = NULL;
+	to->index = NULL;
+	must(sim_clone(&to->card, from->card), "sim_clone");
+	to->base = to->card;
+	if (from->base != from->card)
+		must(sim_clone(&to->base, from->base), "sim_clone");
+}
+
+/* ---- operations between pauses ---- */
+
+static const struct card_ops *real_ops;
+static struct card_ops paused_ops;
+static void (*pause_fn)(bool on);
+
+static int paused_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	int r;
+
+	pause_fn(true);
+	r = real_ops->read(c, off_bytes, buf, len_bytes);
+	pause_fn(false);
+	return r;
+}
+
+static int paused_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	int r;
+
+	pause_fn(true);
+	r = real_ops->write(c, off_bytes, buf, len_bytes);
+	pause_fn(false);
+	return r;
+}
+
+static int paused_flush(struct card *c)
+{
+	int r;
+
+	pause_fn(true);
+	r = real_ops->flush(c);
+	pause_fn(false);
+	return r;
+}
+
+void toy_pause(struct toy *t, void (*pause)(bool on))
+{
+	if (!real_ops) {
+		real_ops = t->card->ops;
+		paused_ops = *real_ops;
+		paused_ops.read = paused_read;
+		paused_ops.write = paused_write;
+		paused_ops.flush = paused_flush;
+	}
+	pause_fn = pause;
+	t->card->ops = t->base->ops = &paused_ops;
+}
+
+/* ---- the live image, and what a commit asks of it ---- */
+
+void toy_write(struct toy *t, unsigned blk, uint16_t content)
+{
+	t->live.use[blk] = USE_USED;
+	t->live.content[blk] = content;
+	t->dirty[blk] = true;
+}
+
+void toy_drop(struct toy *t, unsigned blk)
+{
+	t->live.use[blk] = USE_FREE;
+}
+
+static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+{
+	struct toy *t = ctx;
+	uint64_t b = *blk, n = 1;
+
+	while (b < TOY_BLKS && !t->dirty[b])
+		b++;
+	if (b >= TOY_BLKS)
+		return false;
+	while (n < max_blks && b + n < TOY_BLKS && t->dirty[b + n])
+		n++;
+	*blk = b;
+	*ret_blks = n;
+	*ret_state = BLK_DATA;
+	return true;
+}
+
+static int src_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct toy *t = ctx;
+
+	for (uint64_t i = 0; i < blks; i++)
+		toy_content(t->live.content[blk + i], (uint8_t *)buf + blk_to_bytes(i));
+	return 0;
+}
+
+static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct toy *t = ctx;
+
+	for (uint64_t i = 0, n; i < blks; i += n) {
+		enum log_where where;
+		uint8_t *to = (uint8_t *)buf + blk_to_bytes(i);
+		int r = 0;
+
+		n = log_index_run(t->index, blk + i, blks - i, &where);
+		if (where == LOG_ZERO)
+			memset(to, 0, blk_to_bytes(n));
+		else if (where == LOG_DATA)
+			r = log_index_read(t->index, blk + i, n, to);
+		else
+			r = card_read(t->base, blk_to_bytes(blk + i), to, blk_to_bytes(n));
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int src_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	*ret = (enum blk_use)((struct toy *)ctx)->live.use[blk];
+	return 0;
+}
+
+static int src_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	*ret = (enum blk_use)((struct toy *)ctx)->n.use[blk];
+	return 0;
+}
+
+static void publish(void *ctx, struct log_index *ix)
+{
+	struct toy *t = ctx;
+
+	log_index_unref(t->index);
+	t->index = ix;
+}
+
+int toy_commit(struct toy *t)
+{
+	const struct commit_source src = { .ctx = t,
+					   .volume_blks = TOY_BLKS,
+					   .next = src_next,
+					   .read_sealed = src_read_sealed,
+					   .read_committed = read_committed,
+					   .use_sealed = src_use_sealed,
+					   .use_committed = src_use_committed };
+	const struct commit_options opt = { .cause = CAUSE_TIMER };
+	struct commit_report bill;
+	struct log_index *ix = NULL;
+	int r = commit_run(t->log, t->base, &src, &opt, publish, t, &bill, &ix);
+
+	if (r < 0)
+		return r;
+	if (ix)
+		publish(t, ix);
+	t->n = t->live;
+	memset(t->dirty, 0, sizeof(t->dirty));
+	return 0;
+}
+
+int toy_checkpoint(struct toy *t, enum record_type type, uint32_t flags)
+{
+	const struct commit_options opt = { .cause = CAUSE_DETACH, .record_flags = flags };
+	uint64_t blks;
+
+	return commit_checkpoint(t->log, t->base, &opt, publish, t, type, &blks);
+}
+
+int toy_view(struct toy *t, uint8_t buf[TOY_BLKS * COW_BLK_BYTES])
+{
+	return read_committed(t, 0, TOY_BLKS, buf);
+}
+
+int toy_differs(const struct toy_image *im, const uint8_t *view)
+{
+	uint8_t blk[COW_BLK_BYTES];
+
+	for (unsigned b = 0; b < TOY_BLKS; b++) {
+		toy_content(im->content[b], blk);
+		if (im->use[b] == USE_USED && memcmp(blk, view + blk_to_bytes(b), sizeof(blk)))
+			return (int)b;
+	}
+	return -1;
+}
+
+/* ---- stories ---- */
+
+static void told(struct toy *t, void (*each)(struct toy *t, void *ctx), void *ctx)
+{
+	if (each)
+		each(t, ctx);
+}
+
+/* The i-th commit of a long life: some used blocks, one that was free, one freed, checkpoint packs. */
+static void change(struct toy *t, unsigned i)
+{
+	uint16_t c = (uint16_t)(200 + 16 * i);
+
+	for (unsigned k = 0; k < 4; k++)
+		toy_write(t, 4 + (i * 7 + k) % (TOY_BLKS - 4), (uint16_t)(c + k));
+	toy_write(t, 6 + (i * 3) % 30 * 3, (uint16_t)(c + 5));
+	toy_drop(t, 6 + (i * 3 + 12) % 30 * 3);
+	toy_write(t, 2 + i % 2, (uint16_t)(c + 6));
+	toy_write(t, 5, 0);
+}
+
+static void commits(struct toy *t, unsigned first, unsigned n, void (*each)(struct toy *t, void *ctx), void *ctx)
+{
+	for (unsigned i = first; i < first + n; i++) {
+		change(t, i);
+		must(toy_commit(t), "commit");
+		told(t, each, ctx);
+	}
+}
+
+static int stop_half_way(void *ctx, uint64_t done, uint64_t total)
+{
+	(void)ctx;
+	return done >= total / 2;
+}
+
+/* More than the ring holds, so that payload is spilled; and zeroes, and direct blocks. */
+static void heavy(struct toy *t, void (*each)(struct toy *t, void *ctx), void *ctx)
+{
+	unsigned todo = 51;
+
+	for (unsigned b = 64; b < TOY_BLKS; b += 2)
+		toy_drop(t, b);
+	toy_write(t, 3, 2999);
+	must(toy_commit(t), "commit");
+	told(t, each, ctx);
+	for (unsigned b = 4; b < TOY_BLKS && todo; b++)
+		if (t->n.use[b] == USE_USED) {
+			toy_write(t, b, (uint16_t)(b < 8 ? 0 : 3000 + b));
+			todo--;
+		}
+	toy_write(t, 94, 3094);
+	toy_write(t, 0, TOY_SUPER + 1);
+	must(toy_commit(t), "heavy commit");
+	told(t, each, ctx);
+}
+
+void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx), void *ctx)
+{
+	struct log_index *ix;
+
+	toy_format(t, story == TOY_CHAIN);
+	must(toy_open(t, 0), "open");
+	switch (story) {
+	case TOY_LIVE: /* wrapped, and the last commit is not home */
+		commits(t, 0, 14, each, ctx);
+		heavy(t, each, ctx);
+		break;
+	case TOY_RETIRED:
+		commits(t, 0, 3, each, ctx);
+		must(toy_checkpoint(t, RECORD_RETIRED, RECORD_CLEAN), "checkpoint");
+		told(t, each, ctx);
+		break;
+	case TOY_CUT_CHECKPOINT:
+		commits(t, 3, 3, each, ctx);
+		must(card_set_writable(t->card, true), "writable");
+		if (log_checkpoint(t->log, stop_half_way, NULL, &ix) != -ECANCELED)
+			abort();
+		must(card_flush(t->card), "flush");
+		must(card_set_writable(t->card, false), "read-only");
+		told(t, each, ctx);
+		break;
+	case TOY_CHAIN: /* with a log device of its own, and a second attach */
+		commits(t, 5, 2, each, ctx);
+		toy_close(t);
+		must(toy_open(t, 0), "open");
+		commits(t, 7, 1, each, ctx);
+		break;
+	case TOY_VIRGIN:
+	case TOY_STORIES:
+		told(t, each, ctx);
+		break;
+	}
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A toy volume on a simulated card, for tests that need a log with a history: an array of blocks,
+ * each used or free, with one of 32768 contents. Small enough to be compared whole at every step.
+ *
+ * It wears the superblock of an f2fs, so that records carry a fingerprint: blocks 0 to 3 are its marks.
+ */
+#ifndef COWFS_TESTS_TOY_H
+#define COWFS_TESTS_TOY_H
+
+#include "card/sim.h"
+#include "commit/commit.h"
+#include "log/log.h"
+
+enum { TOY_BLKS = 96, TOY_SEG_BLKS = 16, TOY_SEGS = 6, TOY_SUPER = 0x8000 };
+
+struct toy_image {
+	uint8_t use[TOY_BLKS]; /* enum blk_use */
+	uint16_t content[TOY_BLKS]; /* 0: zeroes; TOY_SUPER and more: the f2fs superblock */
+};
+
+struct toy {
+	struct card *base, *card; /* may be the same */
+	struct log *log;
+	struct log_index *index;
+	struct log_open_report rep;
+	struct toy_image n, live;   /* committed, and as programs see it */
+	bool dirty[TOY_BLKS];
+	/* called around everything that the simulator does; NULL: nothing */
+	void (*pause)(bool on);
+};
+
+void toy_content(uint16_t content, uint8_t buf[COW_BLK_BYTES]);
+/* A card with a first image, a log of the smallest size, and nothing in it. Aborts without memory. */
+void toy_format(struct toy *t, bool external);
+/* 0 or what super_read and log_open said. Looks at nothing. */
+int toy_open(struct toy *t, unsigned flags) MUST_CHECK;
+void toy_close(struct toy *t); /* the log only */
+void toy_free(struct toy *t);  /* and the cards */
+/* Another toy on copies of the cards, not open. */
+void toy_clone(struct toy *to, const struct toy *from);
+/* Every operation of the cards runs between pause(true) and pause(false). */
+void toy_pause(struct toy *t, void (*pause)(bool on));
+
+void toy_write(struct toy *t, unsigned blk, uint16_t content);
+void toy_drop(struct toy *t, unsigned blk); /* free it */
+int toy_commit(struct toy *t) MUST_CHECK;   /* on 0 live is committed */
+int toy_checkpoint(struct toy *t, enum record_type type, uint32_t flags) MUST_CHECK;
+
+/* The whole volume as index and base show it. */
+int toy_view(struct toy *t, uint8_t buf[TOY_BLKS * COW_BLK_BYTES]) MUST_CHECK;
+/* The first used block of the image that differs; -1: none. */
+int toy_differs(const struct toy_image *im, const uint8_t *view);
+
+/*
+ * Histories: one of each thing that can lie in a ring. Each leaves the toy open; *each is called after
+ * every record that changes what the newest generation is, or NULL.
+ */
+enum toy_story { TOY_LIVE, TOY_RETIRED, TOY_CUT_CHECKPOINT, TOY_CHAIN, TOY_VIRGIN, TOY_STORIES };
+void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx), void *ctx);
+
+#endif
