@@ -12,7 +12,8 @@
 static bool is_grown(const struct offline *f)
 {
 	return f->super.log_bytes != f->log_card->geo.size_bytes ||
-	       f->super.base_bytes != f->base->geo.size_bytes || (f->trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD));
+	       f->super.base_bytes != f->base->geo.size_bytes ||
+	       (f->trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD));
 }
 
 static int check(const struct options *o, const struct offline *f)
@@ -20,8 +21,10 @@ static int check(const struct options *o, const struct offline *f)
 	const char *device = o->operand[0];
 
 	if (f->super.state == SUPER_PENDING)
-		return cmd_fail(o, EXIT_FAILED, -EBUSY,
-				"a shrink of %s was cut off: run cowctl format --shrink %s again first", device, device);
+		return cmd_fail(
+			o, EXIT_FAILED, -EBUSY,
+			"a shrink of %s was cut off: run cowctl format --shrink %s again first",
+			device, device);
 	return EXIT_OK;
 }
 
@@ -34,12 +37,13 @@ static int write_supers(const struct options *o, struct offline *f)
 	off = card_set_writable(f->log_card, false);
 	e = e < 0 ? e : off;
 	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s. Run it again", f->log_card->geo.path,
-				strerrordesc_np(-e));
+		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s. Run it again",
+				f->log_card->geo.path, strerrordesc_np(-e));
 	return EXIT_OK;
 }
 
-static void report(const struct options *o, const struct offline *f, uint64_t old_bytes, bool nothing)
+static void report(const struct options *o, const struct offline *f, uint64_t old_bytes,
+		   bool nothing)
 {
 	const char *device = f->base->geo.path;
 	uint64_t room = offline_room_for_fs(f, (uint64_t)f->super.seg_bytes * f->super.seg_count);
@@ -59,8 +63,8 @@ static void report(const struct options *o, const struct offline *f, uint64_t ol
 		return;
 	}
 	if (nothing) {
-		printf("%s: nothing to do, its log knows that it has %s; nothing was written\n", f->log_card->geo.path,
-		       FORMAT_SIZE(old_bytes));
+		printf("%s: nothing to do, its log knows that it has %s; nothing was written\n",
+		       f->log_card->geo.path, FORMAT_SIZE(old_bytes));
 		return;
 	}
 	printf("%s: the log knows now that it has %s, it was %s\n", f->log_card->geo.path,
@@ -70,12 +74,14 @@ static void report(const struct options *o, const struct offline *f, uint64_t ol
 		       FORMAT_SIZE(f->super.fs_bytes));
 		return;
 	}
-	printf("  the file system keeps its size (%s): the log lies right behind it and does not move.\n",
+	printf("  the file system keeps its size (%s): the log lies right behind it and does not "
+	       "move.\n",
 	       FORMAT_SIZE(f->super.fs_bytes));
 	if (f->fs.kind == FS_EXT && room > f->super.fs_bytes)
 		printf("  To give it the new room, leave cowfs for a moment:\n"
 		       "    cowctl recover %s\n"
-		       "    mount %s DIR && resize2fs %s %lluM && umount DIR    (the kernel's journal covers it)\n"
+		       "    mount %s DIR && resize2fs %s %lluM && umount DIR    (the kernel's "
+		       "journal covers it)\n"
 		       "    cowctl format --force %s\n",
 		       device, device, device, (unsigned long long)(room / MIB), device);
 }

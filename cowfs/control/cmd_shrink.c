@@ -83,7 +83,8 @@ static int spawn(struct session *s, char *const *argv)
 }
 
 /* Runs a program of e2fsprogs on the loop device; its last argument, if any, comes behind that. */
-static int tool(struct session *s, const char *what, const char *name, const char *option, char *last)
+static int tool(struct session *s, const char *what, const char *name, const char *option,
+		char *last)
 {
 	char prog[16], opt[64];
 	char *argv[] = {prog, opt, s->loop.path, last, NULL};
@@ -97,9 +98,11 @@ static int tool(struct session *s, const char *what, const char *name, const cha
 	if (e == -ENOENT)
 		return cmd_fail(s->o, EXIT_FAILED, e, "%s is not there: install e2fsprogs", name);
 	if (e < 0)
-		return cmd_fail(s->o, EXIT_FAILED, e, "%s did not end well: %s", name, strerrordesc_np(-e));
-	e = cmd_fail(s->o, EXIT_FAILED, -EUCLEAN, "%s; nothing was written to %s (%s ended with %d)", what,
-		     s->o->operand[0], name, e);
+		return cmd_fail(s->o, EXIT_FAILED, e, "%s did not end well: %s", name,
+				strerrordesc_np(-e));
+	e = cmd_fail(s->o, EXIT_FAILED, -EUCLEAN,
+		     "%s; nothing was written to %s (%s ended with %d)", what, s->o->operand[0],
+		     name, e);
 	if (!has_option(s->o, OPT_JSON))
 		show_output(s->said_fd);
 	return e;
@@ -109,20 +112,27 @@ static int run_tools(struct session *s, uint64_t fs_bytes, uint64_t journal_byte
 {
 	bool small_journal = s->f->fs.journal_bytes > journal_bytes;
 	char size[32], journal[64], what[256];
-	int exit = tool(s, "the file system has errors, which e2fsck would correct: e2fsck -f it first", "e2fsck", "-fp",
-			NULL);
+	int exit = tool(
+		s, "the file system has errors, which e2fsck would correct: e2fsck -f it first",
+		"e2fsck", "-fp", NULL);
 
 	snprintf(size, sizeof(size), "%lluK", (unsigned long long)(fs_bytes / KIB));
-	snprintf(journal, sizeof(journal), "-Jsize=%llu", (unsigned long long)(journal_bytes / MIB));
-	snprintf(what, sizeof(what), "the file system cannot be made as small as %s: it holds too much, or a smaller "
-				     "--log-size is needed", FORMAT_SIZE(fs_bytes));
+	snprintf(journal, sizeof(journal), "-Jsize=%llu",
+		 (unsigned long long)(journal_bytes / MIB));
+	snprintf(what, sizeof(what),
+		 "the file system cannot be made as small as %s: it holds too much, or a smaller "
+		 "--log-size is needed",
+		 FORMAT_SIZE(fs_bytes));
 	if (exit == EXIT_OK && small_journal)
 		exit = tool(s, "the journal cannot be removed", "tune2fs", "-O^has_journal", NULL);
 	if (exit == EXIT_OK)
 		exit = tool(s, what, "resize2fs", "-f", size);
 	if (exit == EXIT_OK && small_journal)
-		exit = tool(s, "the file system is too full for a new journal, which wants twice its size free: a smaller "
-			    "--journal-size may do", "tune2fs", journal, NULL);
+		exit = tool(s,
+			    "the file system is too full for a new journal, which wants twice its "
+			    "size free: a smaller "
+			    "--journal-size may do",
+			    "tune2fs", journal, NULL);
 	if (exit == EXIT_OK)
 		exit = tool(s, "the smaller file system has errors", "e2fsck", "-fp", NULL);
 	return exit;
@@ -140,12 +150,14 @@ static int start_session(struct session *s)
 
 	if (e < 0) {
 		log_index_unref(ix);
-		return cmd_fail(s->o, EXIT_FAILED, e, "no FUSE here (/dev/fuse): %s", strerrordesc_np(-e));
+		return cmd_fail(s->o, EXIT_FAILED, e, "no FUSE here (/dev/fuse): %s",
+				strerrordesc_np(-e));
 	}
 	s->said_fd = memfd_create("output", MFD_CLOEXEC);
 	/* the programs' writes must never wait for memory that only more writes would free */
 	(void)!harden_process(HARDEN_IO_FLUSHER | HARDEN_MEMLOCK, NULL);
-	e = s->said_fd < 0 ? -errno : ram_store_open(&s->store, (uint64_t)si.totalram * si.mem_unit / 2);
+	e = s->said_fd < 0 ? -errno
+			   : ram_store_open(&s->store, (uint64_t)si.totalram * si.mem_unit / 2);
 	if (e == 0)
 		e = view_new(&s->view, s->store, s->f->base, blks, ix);
 	log_index_unref(ix);
@@ -155,8 +167,8 @@ static int start_session(struct session *s)
 		e = loop_attach(&s->loop, file_fd, 1024, "cowfs:shrink");
 	s->have_loop = e == 0;
 	if (e < 0)
-		return cmd_fail(s->o, EXIT_FAILED, e, "%s cannot be shown as a loop device: %s", s->o->operand[0],
-				strerrordesc_np(-e));
+		return cmd_fail(s->o, EXIT_FAILED, e, "%s cannot be shown as a loop device: %s",
+				s->o->operand[0], strerrordesc_np(-e));
 	return EXIT_OK;
 }
 
@@ -169,15 +181,16 @@ static int stop_session(struct session *s)
 		e = fsync(s->loop.fd) < 0 ? -errno : 0;
 		if (loop_detach(&s->loop) < 0)
 			return cmd_fail(s->o, EXIT_FAILED, -EBUSY,
-					"%s is held by another program; nothing was written to %s", s->loop.path,
-					s->o->operand[0]);
+					"%s is held by another program; nothing was written to %s",
+					s->loop.path, s->o->operand[0]);
 	}
 	s->have_loop = false;
 	if (s->export)
 		fuse_export_stop(s->export);
 	s->export = NULL;
 	if (e < 0)
-		return cmd_fail(s->o, EXIT_FAILED, e, "the changes could not be kept in RAM: %s", strerrordesc_np(-e));
+		return cmd_fail(s->o, EXIT_FAILED, e, "the changes could not be kept in RAM: %s",
+				strerrordesc_np(-e));
 	return EXIT_OK;
 }
 
@@ -196,7 +209,8 @@ static void free_session(struct session *s)
 
 /* ---- the commit ---- */
 
-static bool next_sealed(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *state)
+static bool next_sealed(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+			enum blk_state *state)
 {
 	return view_next_sealed(ctx, blk, max_blks, ret_blks, state);
 }
@@ -217,24 +231,30 @@ static int explain(const struct options *o, int e, const struct shrink_report *r
 {
 	if (rep->committed)
 		return cmd_fail(o, EXIT_FAILED, e,
-				"%s: %s. The smaller file system is committed: run it again, or 'cowctl recover', to "
-				"finish", o->operand[0], rep->why);
-	return cmd_fail(o, EXIT_FAILED, e, "%s: %s. The file system is as it was", o->operand[0], rep->why);
+				"%s: %s. The smaller file system is committed: run it again, or "
+				"'cowctl recover', to "
+				"finish",
+				o->operand[0], rep->why);
+	return cmd_fail(o, EXIT_FAILED, e, "%s: %s. The file system is as it was", o->operand[0],
+			rep->why);
 }
 
 static int commit(struct session *s, struct shrink_report *rep)
 {
 	struct shrink_image img = {.ctx = s->view, .next = next_sealed, .read = read_sealed};
-	struct blk_reader r = {.read = read_sealed, .ctx = s->view, .volume_blks = view_volume_blks(s->view)};
+	struct blk_reader r = {
+		.read = read_sealed, .ctx = s->view, .volume_blks = view_volume_blks(s->view)};
 	struct progress progress;
-	struct commit_options opt = {.cause = CAUSE_MANUAL, .progress = on_progress, .progress_ctx = &progress};
+	struct commit_options opt = {
+		.cause = CAUSE_MANUAL, .progress = on_progress, .progress_ctx = &progress};
 	struct fsinfo fs;
 	int e = view_seal(s->view);
 
 	if (e == 0)
 		e = fsinfo_probe(&r, &fs);
 	if (e < 0)
-		return cmd_fail(s->o, EXIT_FAILED, e, "%s cannot be read: %s", s->o->operand[0], strerrordesc_np(-e));
+		return cmd_fail(s->o, EXIT_FAILED, e, "%s cannot be read: %s", s->o->operand[0],
+				strerrordesc_np(-e));
 	img.fs_bytes = fs.size_bytes;
 	progress_start(&progress);
 	e = shrink_commit(s->f->base, &img, &opt, rep);
@@ -248,16 +268,20 @@ static int check_fs(const struct options *o, const struct offline *f, uint64_t f
 
 	if (f->fs.kind != FS_EXT)
 		return cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP,
-				"only ext2, ext3 and ext4 can be shrunk; on %s is %s", device, f->fs.type);
+				"only ext2, ext3 and ext4 can be shrunk; on %s is %s", device,
+				f->fs.type);
 	if (!fs_bytes)
-		return cmd_fail(o, EXIT_FAILED, -ENOSPC, "%s (%s) is too small for a log of this size", device,
+		return cmd_fail(o, EXIT_FAILED, -ENOSPC,
+				"%s (%s) is too small for a log of this size", device,
 				FORMAT_SIZE(f->base->geo.size_bytes));
 	if (f->fs.size_bytes > f->base->geo.size_bytes)
-		return cmd_fail(o, EXIT_FAILED, -ERANGE, "%s is smaller than its file system", device);
+		return cmd_fail(o, EXIT_FAILED, -ERANGE, "%s is smaller than its file system",
+				device);
 	if (f->fs.needs_recovery || !f->fs.clean || f->fs.error_flag)
 		return cmd_fail(o, EXIT_FAILED, -EUCLEAN,
-				"the file system on %s was not unmounted cleanly, or has errors: e2fsck -f %s first", device,
-				device);
+				"the file system on %s was not unmounted cleanly, or has errors: "
+				"e2fsck -f %s first",
+				device, device);
 	return EXIT_OK;
 }
 
@@ -271,8 +295,8 @@ static void ignore_signals(void)
 	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
 }
 
-int shrink_run(const struct options *o, struct offline *f, uint64_t fs_bytes, uint64_t journal_bytes,
-	       struct shrink_report *rep)
+int shrink_run(const struct options *o, struct offline *f, uint64_t fs_bytes,
+	       uint64_t journal_bytes, struct shrink_report *rep)
 {
 	struct session s = {.o = o, .f = f, .said_fd = -1};
 	int exit = check_fs(o, f, fs_bytes), e;
