@@ -266,6 +266,8 @@ int toy_commit(struct toy *t)
 		return r;
 	if (ix)
 		publish(t, ix);
+	for (unsigned b = 0; b < TOY_BLKS; b++)
+		t->direct[b] = t->dirty[b] && t->n.use[b] == USE_FREE && t->live.use[b] == USE_USED;
 	t->n = t->live;
 	memset(t->dirty, 0, sizeof(t->dirty));
 	return 0;

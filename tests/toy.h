@@ -26,6 +26,7 @@ struct toy {
 	struct log_open_report rep;
 	struct toy_image n, live;   /* committed, and as programs see it */
 	bool dirty[TOY_BLKS];
+	bool direct[TOY_BLKS]; /* written in place by the last commit */
 	/* called around everything that the simulator does; NULL: nothing */
 	void (*pause)(bool on);
 };

@@ -56,6 +56,7 @@ static void note_generation(struct toy *t, void *ctx)
 	if (im->n_gens == IMAGE_MAX_GENS)
 		abort();
 	im->gen[im->n_gens].seq = log_newest(t->log)->seq;
+	memcpy(im->gen[im->n_gens].direct, t->direct, sizeof(t->direct));
 	im->gen[im->n_gens++].image = t->n;
 }
 
@@ -209,10 +210,14 @@ void image_edit(const struct image *im, struct toy *t, struct fuzz_input *in, un
 		uint64_t b;
 
 		edit_one(im, t, in, &b);
-		if (b < ring_blk(im, 0) || b >= ring_blk(im, 0) + TOY_SEG_BLKS * TOY_SEGS)
+		if (b >= ring_blk(im, 0) && b < ring_blk(im, 0) + TOY_SEG_BLKS * TOY_SEGS) {
+			ret->ring_blks += !seen[b];
+		} else if (im->toy.base == im->toy.card && b < TOY_BLKS) {
+			ret->home_blks += !seen[b];
+			ret->home_blk = b;
+		} else {
 			ret->outside = true;
-		else if (!seen[b])
-			ret->ring_blks++;
+		}
 		seen[b] = true;
 	}
 	if (fix & EDIT_FIX_BLOCKS)

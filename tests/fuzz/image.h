@@ -19,6 +19,7 @@ struct image {
 	struct {
 		uint64_t seq;
 		struct toy_image image;
+		bool direct[TOY_BLKS];
 	} gen[IMAGE_MAX_GENS];
 	unsigned n_gens;
 };
@@ -33,8 +34,9 @@ enum {
 };
 
 struct edits {
-	unsigned ring_blks; /* distinct blocks of the ring that were touched */
-	bool outside;	    /* and of other blocks */
+	unsigned ring_blks, home_blks; /* distinct blocks of the ring and of the volume that were touched */
+	uint64_t home_blk;	       /* the last one of these */
+	bool outside;		       /* and others: super copies, unused ones */
 };
 
 /* Applies what is left of the input to the log's card. */
