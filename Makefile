@@ -30,10 +30,11 @@ WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpoi
 PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell pkg-config --cflags $(PKGS)))$(PKG_CFLAGS)
 PKG_LIBS   = $(eval PKG_LIBS := $$(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
 ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
-	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CFLAGS)
+	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CFLAGS) \
+	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 ALL_LIBS   = $(PKG_LIBS) -pthread
 
-LIB_SRC  := $(sort $(wildcard cowfs/*/*.c))
+LIB_SRC  := $(sort $(wildcard cowfs/*/*.c)) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
 PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c cowfs/mount.c cowfs/umount.c
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/obj/%.o)
 PROGS    := $(B)/cowfs $(B)/cowctl
@@ -57,7 +58,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap fdisk sqlite3 python3 git ca-certificates
 
-.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-docs bench install \
+.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-tsan check-docs bench install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -67,7 +68,7 @@ help:
 	@echo "  make all        build cowfs, cowctl and the tests"
 	@echo "  make demo       protect a real Debian root, change it, commit it, cut the power (as root)"
 	@echo "  make check      all tests that fit in CI (as root)"
-	@echo "  make check-unit | check-crash | check-fuzz | check-bats   the parts of it"
+	@echo "  make check-unit | check-crash | check-fuzz | check-bats | check-tsan   the parts of it"
 	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang)"
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make lint       compiler warnings as errors, shellcheck, man page check"
@@ -163,7 +164,7 @@ $(B)/tests/libfuzzer_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/image.o $(TO
 
 check: deps
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-docs
+	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-tsan check-docs
 	$(Q)$(MAKE) --no-print-directory SAN=address,undefined check-fuzz
 
 check-unit: $(UNIT_BIN)
@@ -201,6 +202,12 @@ fuzz-run: $(B)/tests/libfuzzer_$(TARGET)
 check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) bats --print-output-on-failure --timing tests/bats
+
+# The daemon under ThreadSanitizer and with its lock order checked: a build of its own, of what is needed.
+check-tsan:
+	@echo "check-tsan: the daemon under ThreadSanitizer (as root)"
+	$(Q)$(MAKE) --no-print-directory SAN=thread O=1 build-thread/cowfs build-thread/cowctl build-thread/tests/eioshim.so
+	$(Q)COWFS_BUILD=$(CURDIR)/build-thread tests/tsan.sh
 
 check-docs:
 	@echo "check-docs: man pages, options in help and manual"

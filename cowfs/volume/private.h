@@ -52,6 +52,7 @@ struct volume {
 	} own; /* the commit that nobody waits for */
 	struct volume_result last; /* last commit */
 	struct wear_ledger totals;
+	uint8_t ring_uuid[16];
 	uint64_t newest_seq, live_blks, room_blks, capacity_blks;
 	char alarm[256];
 

@@ -450,6 +450,7 @@ void volume_publish_log(struct volume *v)
 	log_totals(v->log, &totals);
 	pthread_mutex_lock(&v->lock);
 	v->totals = totals;
+	memcpy(v->ring_uuid, log_super(v->log)->ring_uuid, sizeof(v->ring_uuid)); /* drawn at the first commit */
 	v->newest_seq = log_newest(v->log)->seq;
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
 	v->room_blks = log_room_blks(v->log);
@@ -562,7 +563,6 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->readonly = v->opened.state == LOG_FOREIGN;
 	ret->base_changed = v->opened.base_changed;
 	ret->clone = v->opened.clone;
-	memcpy(ret->ring_uuid, log_super(v->log)->ring_uuid, sizeof(ret->ring_uuid));
 	ret->log_state_at_attach = v->opened.state;
 	ret->super_trouble = v->opened.super_trouble;
 	ret->attached_s = v->attached_s;
@@ -574,6 +574,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->log_live_blks = v->live_blks;
 	ret->log_room_blks = v->room_blks;
 	ret->log_capacity_blks = v->capacity_blks;
+	memcpy(ret->ring_uuid, v->ring_uuid, sizeof(ret->ring_uuid));
 	ret->newest_seq = v->newest_seq;
 	ret->ledger = v->totals;
 	ret->last = v->last;
