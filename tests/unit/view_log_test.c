@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Readers against the ring: blocks are read from log segments while commits, checkpoints and new tails give those
+ * segments to other commits, on a ring so small that it goes round all the time. Every second read of the card sleeps
+ * between look-up and payload, longer than a commit takes. A segment that is reused too early shows as a wrong CRC
+ * (-EBADMSG), an index that is freed too early as a crash (SAN=address), an old one that is used too long as a
+ * version older than one seen before.
+ *
+ * COWFS_STRESS_MS says how long to run.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "base/msg.h"
+#include "card/sim.h"
+#include "commit/commit.h"
+#include "export/view.h"
+
+enum { BLKS = 192, READERS = 4, READ_BLKS = 12, WORDS = COW_BLK_BYTES / 8, SEG_BYTES = 64 * 1024, SEGS = 13 };
+
+/* Two commits of this size do not fit into the ring together: the second one, right after the checkpoint that it needs,
+ * writes over the first. */
+enum { MAX_DIRTY = 110 };
+
+struct race {
+	struct card card; /* in front of the simulated one */
+	struct card *sim;
+	struct log *log;
+	struct ram_store *store;
+	struct view *v;
+	_Atomic bool stop, failed;
+	_Atomic uint64_t reads, from_log, writes;
+	uint64_t commits, checkpoints, laps;
+};
+
+struct reader {
+	struct race *r;
+	pthread_t thread;
+	uint64_t rnd;
+	uint32_t seen[BLKS];
+	uint64_t *buf;
+};
+
+static uint64_t rnd(uint64_t *x, uint64_t below)
+{
+	*x ^= *x << 13;
+	*x ^= *x >> 7;
+	*x ^= *x << 17;
+	return (*x >> 11) % below;
+}
+
+static void complain(struct race *r, const char *what, uint64_t blk, uint64_t got)
+{
+	if (!atomic_exchange(&r->failed, true))
+		msg(MSG_ERR, "%s: block %llu, %#llx", what, (unsigned long long)blk, (unsigned long long)got);
+	r->stop = true;
+}
+
+/* ---- the card: only the readers' threads are slow ---- */
+
+static _Thread_local uint64_t slow;
+
+static int slow_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	struct race *r = (struct race *)c;
+
+	if (slow && off_bytes >= blk_to_bytes(BLKS))
+		r->from_log++;
+	if (slow && rnd(&slow, 2))
+		usleep((useconds_t)rnd(&slow, 4000));
+	return card_read(r->sim, off_bytes, buf, len_bytes);
+}
+
+static int pass_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	return card_write(((struct race *)c)->sim, off_bytes, buf, len_bytes);
+}
+
+static int pass_flush(struct card *c)
+{
+	return card_flush(((struct race *)c)->sim);
+}
+
+static int pass_writable(struct card *c, bool writable)
+{
+	return card_set_writable(((struct race *)c)->sim, writable);
+}
+
+static const struct card_ops slow_ops = {
+	.read = slow_read, .write = pass_write, .flush = pass_flush, .set_writable = pass_writable
+};
+
+/* ---- readers, writer ---- */
+
+static void check_block(struct reader *rd, uint64_t blk, const uint64_t *words)
+{
+	uint32_t oldest = UINT32_MAX;
+
+	for (unsigned i = 0; i < WORDS; i++) {
+		if (words[i] && words[i] >> 32 != blk + 1)
+			complain(rd->r, "another block's content", blk, words[i]);
+		if ((uint32_t)words[i] < oldest)
+			oldest = (uint32_t)words[i];
+	}
+	if (oldest < rd->seen[blk])
+		complain(rd->r, "older than before", blk, oldest);
+	rd->seen[blk] = oldest;
+}
+
+static void *reader(void *arg)
+{
+	struct reader *rd = arg;
+
+	slow = rd->rnd;
+	while (!rd->r->stop) {
+		uint64_t blks = 1 + rnd(&rd->rnd, READ_BLKS), blk = rnd(&rd->rnd, BLKS - blks + 1);
+		int r = view_read(rd->r->v, blk_to_bytes(blk), rd->buf, blk_to_bytes(blks));
+
+		if (r < 0)
+			complain(rd->r, "read", blk, (uint64_t)-r);
+		for (uint64_t i = 0; i < blks && !rd->r->failed; i++)
+			check_block(rd, blk + i, rd->buf + i * WORDS);
+		rd->r->reads++;
+	}
+	return NULL;
+}
+
+static void *writer(void *arg)
+{
+	struct race *r = arg;
+	uint64_t *block = io_alloc(COW_BLK_BYTES), x = 88172645463325252u;
+
+	/* one writer: versions only grow */
+	for (uint32_t version = 1; !r->stop; version++) {
+		struct generation_stats active, below;
+		uint64_t blk = rnd(&x, BLKS);
+		int e;
+
+		/* no more than what the ring holds */
+		for (view_dirty(r->v, &active, &below); active.data_blks >= MAX_DIRTY && !r->stop;
+		     view_dirty(r->v, &active, &below))
+			usleep(100);
+		for (unsigned i = 0; i < WORDS; i++)
+			block[i] = (blk + 1) << 32 | version;
+		e = view_write(r->v, blk_to_bytes(blk), block, COW_BLK_BYTES);
+		if (e < 0)
+			complain(r, "write", blk, (uint64_t)-e);
+		r->writes++;
+		usleep(5);
+	}
+	free(block);
+	return NULL;
+}
+
+/* ---- the commit thread, as volume/jobs.c ---- */
+
+static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+{
+	return view_next_sealed(((struct race *)ctx)->v, blk, max_blks, ret_blks, ret_state);
+}
+
+static int src_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return view_read_sealed(((struct race *)ctx)->v, blk, blks, buf);
+}
+
+static int src_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return view_read_committed(((struct race *)ctx)->v, blk, blks, buf);
+}
+
+static void publish(void *ctx, struct log_index *ix)
+{
+	view_set_index(((struct race *)ctx)->v, ix);
+}
+
+static void commit_once(struct race *r)
+{
+	const struct commit_source src = { .ctx = r, .volume_blks = BLKS, .next = src_next, .read_sealed = src_sealed,
+					   .read_committed = src_committed };
+	const struct commit_options opt = { .cause = CAUSE_TIMER };
+	uint64_t at = log_newest(r->log)->lblk;
+	struct commit_report rep;
+	struct log_index *ix;
+	int e = view_seal(r->v);
+
+	if (e == 0)
+		e = commit_run(r->log, &r->card, &src, &opt, publish, r, &rep, &ix);
+	if (e < 0) {
+		complain(r, "commit", 0, (uint64_t)-e);
+		return;
+	}
+	view_release(r->v, ix);
+	r->commits++;
+	r->checkpoints += rep.checkpoint > 0;
+	r->laps += log_newest(r->log)->lblk < at;
+}
+
+/* ---- all together ---- */
+
+static void make_card(struct race *r)
+{
+	const struct sim_params params = { .size_bytes = blk_to_bytes(BLKS) + (SEGS + 4) * SEG_BYTES,
+					   .erase_block_bytes = SEG_BYTES };
+	struct log_open_report opened;
+	struct log_super super;
+	uint64_t missing;
+
+	assert_int_equal(sim_new(&r->sim, &params), 0);
+	r->card.ops = &slow_ops;
+	r->card.geo = r->sim->geo;
+	assert_int_equal(super_plan(&r->card, &r->card, blk_to_bytes(BLKS), SEGS * SEG_BYTES, &super, &missing), 0);
+	assert_int_equal(card_set_writable(&r->card, true), 0);
+	assert_int_equal(super_write(&r->card, &super), 0);
+	assert_int_equal(card_set_writable(&r->card, false), 0);
+	assert_int_equal(log_open(&r->log, &r->card, &r->card, &super, 0, &opened), 0);
+}
+
+static void delayed_readers(void **state)
+{
+	const char *ms = getenv("COWFS_STRESS_MS");
+	struct race *r = calloc(1, sizeof(*r));
+	struct reader rd[READERS] = { 0 };
+	pthread_t w;
+	struct log_index *ix;
+	uint64_t end_ns;
+
+	(void)state;
+	make_card(r);
+	ix = log_index_of(r->log);
+	assert_int_equal(ram_store_open(&r->store, 64 * MIB), 0);
+	assert_int_equal(view_new(&r->v, r->store, &r->card, BLKS, ix), 0);
+	log_index_unref(ix);
+	for (unsigned i = 0; i < READERS; i++) {
+		rd[i] = (struct reader){ .r = r, .rnd = 0x2545f4914f6cdd1d + i, .buf = io_alloc(blk_to_bytes(READ_BLKS)) };
+		assert_int_equal(pthread_create(&rd[i].thread, NULL, reader, &rd[i]), 0);
+	}
+	assert_int_equal(pthread_create(&w, NULL, writer, r), 0);
+	end_ns = now_ns() + (ms ? strtoull(ms, NULL, 0) : 3000) * 1000000;
+	while (now_ns() < end_ns && !r->stop)
+		commit_once(r);
+	r->stop = true;
+	pthread_join(w, NULL);
+	for (unsigned i = 0; i < READERS; i++) {
+		pthread_join(rd[i].thread, NULL);
+		free(rd[i].buf);
+	}
+	print_message("%llu writes, %llu reads (%llu pieces from the ring), %llu commits, %llu checkpoints, %llu laps\n",
+		      (unsigned long long)r->writes, (unsigned long long)r->reads, (unsigned long long)r->from_log,
+		      (unsigned long long)r->commits, (unsigned long long)r->checkpoints, (unsigned long long)r->laps);
+	assert_false(r->failed);
+	assert_true(r->checkpoints >= 3 && r->laps >= 1 && r->from_log >= 100);
+	view_free(r->v);
+	log_close(r->log);
+	ram_store_close(r->store);
+	card_close(r->sim);
+	free(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(delayed_readers) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
