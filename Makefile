@@ -57,6 +57,8 @@ SHELL_SRC = $(sort $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash initramfs/*
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap fdisk sqlite3 python3 git ca-certificates
+# the peers that the data path is measured against
+BENCH_DEPS := fuse-overlayfs qemu-utils qemu-system-common
 
 .PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-tsan check-docs bench install \
 	uninstall clean lint
@@ -218,9 +220,11 @@ demo: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh
 
+bench: DEPS += $(BENCH_DEPS)
 bench: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit.sh
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/path.sh
 
 lint:
 	$(Q)$(MAKE) --no-print-directory B=build/lint-gcc WERROR=1 all

@@ -5,14 +5,14 @@
  * Notes on the design
  * - The kernel reads ahead inside of a file. Whoever reads many small files, or walks a tree, asks
  *   for single blocks that lie close together on the card (inode tables, directories, files written
- *   one after another), several such streams at a time. A card takes a millisecond for each request,
- *   whatever its size, and on a fast one the request costs more than the bytes.
+ *   one after another), several such streams at a time. A card takes a millisecond for
+ *   each request, whatever its size, and on a fast one the request costs more than the bytes.
  * - A stream is a place near which the last requests were. Its window grows while what it brings is
  *   used, and shrinks to nothing when less than a quarter is. Random reads match no stream and
  *   cost a search in a small table; the worst there is, blocks just beyond each window, 9 %.
  * - Sizes by replaying the requests of a cold read of 9,000 files and of a tree walk, at 1 ms a
- *   request and 20 MB/s: with windows of 64 KiB both take 0.7 of the time, of 32 KiB 0.75; of 128 KiB,
- *   more of them, or aligned ones hardly better. Such a window pays from a fifth used.
+ *   request and 20 MB/s: with windows of 64 KiB both take 0.7 of the time, of 32 KiB 0.75; of
+ *   128 KiB, more of them, or aligned ones hardly better. A window pays from a fifth used.
  *
  * I1  A window is used only under the epoch under which its reading began. What a stack shows from
  *     the base does not change there while the stack is published or pinned; all that the commit
@@ -103,8 +103,7 @@ void ahead_free(struct ahead *a)
 static struct window *find_window(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks)
 {
 	for (struct window *w = a->window; w < a->window + WINDOWS; w++)
-		if (w->blks && w->epoch == epoch && blk >= w->blk &&
-		    blk + blks <= w->blk + w->blks)
+		if (w->blks && w->epoch == epoch && blk >= w->blk && blk + blks <= w->blk + w->blks)
 			return w;
 	return NULL;
 }
