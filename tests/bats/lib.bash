@@ -187,7 +187,7 @@ loop_backing() {
 # The daemon has ended: is its loop device free, or already somebody else's?
 volume_gone() {
 	local stood_on
-	stood_on=$(awk -v d="$1" '$1 == d { on = $2 } END { print on }' "$T/volumes")
+	stood_on=$([ ! -e "$T/volumes" ] || awk -v d="$1" '$1 == d { on = $2 } END { print on }' "$T/volumes")
 	[ ! -e "/sys/block/${1#/dev/}/loop" ] ||
 		{ [ -n "$stood_on" ] && [ "$(loop_backing "$1")" != "$stood_on" ]; } ||
 		timeout 10 dd if="$1" of=/dev/null bs=4096 count=1 iflag=direct status=none 2>/dev/null
