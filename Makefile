@@ -60,7 +60,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs qemu-utils qemu-system-common
 
-.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-tsan check-docs bench install \
+.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-tsan check-docs bench install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -166,7 +166,7 @@ $(B)/tests/libfuzzer_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/image.o $(TO
 
 check: deps
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-tsan check-docs
+	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-demo check-tsan check-docs
 	$(Q)$(MAKE) --no-print-directory SAN=address,undefined check-fuzz
 
 check-unit: $(UNIT_BIN)
@@ -203,7 +203,13 @@ fuzz-run: $(B)/tests/libfuzzer_$(TARGET)
 
 check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) bats --print-output-on-failure --timing tests/bats
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
+		bats --print-output-on-failure --timing tests/bats
+
+# The demo's story without apt: a card changed, committed, and its power cut.
+check-demo: all
+	@echo "check-demo: the demo without packages (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh --quick
 
 # The daemon under ThreadSanitizer and with its lock order checked: a build of its own, of what is needed.
 check-tsan:
