@@ -234,9 +234,10 @@ settle() {
 }
 
 seconds() {
+	local start
 	settle
-	local start=$EPOCHREALTIME
-	"$@" >/dev/null
+	start=$EPOCHREALTIME
+	"$@" >/dev/null || note "$UP: failed: $*" # -e is off in here
 	awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.6f\n", b - a }'
 }
 
