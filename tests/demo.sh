@@ -343,20 +343,23 @@ digest_of_bare_partition() {
 }
 
 # Where the power goes, as the shim understands it and in words: half of the time anywhere (the estimate may be a
-# little too high), half of the time around the commit record. A commit flushes before the record and after it; a
-# checkpoint that it needs first takes three flushes.
+# little too high), half of the time around the commit record. A commit flushes before the record and after it; the
+# estimate may tell a checkpoint besides, which comes before, after, or not at all: then the first flushes may be its.
 choose_cut() {
-	local operations flushes
-	operations=$(jq '.report.write_calls + .report.flushes' "$1")
-	flushes=$(jq 'if .report.checkpoint_blocks > 0 then 3 else 0 end' "$1")
+	local operations around="the commit record"
+	operations=$(jq '(.report.write_calls + .report.flushes) * 3 / 4 | floor' "$1")
+	if [ "$(jq '.report.checkpoint_blocks' "$1")" != 0 ]; then
+		operations=$((operations / 2))
+		around="a record of the log"
+	fi
 	RANDOM=$((SEED % 32768))
 	case $((RANDOM % 6)) in
-	0) CUT=s$((flushes + 1)) CUT_WORDS="in the flush before the commit record" ;;
-	1) CUT=s$((flushes + 1))+1 CUT_WORDS="while the commit record is written" ;;
-	2) CUT=s$((flushes + 2)) CUT_WORDS="in the flush of the commit record" ;;
+	0) CUT=s1 CUT_WORDS="in the flush before $around" ;;
+	1) CUT=s1+1 CUT_WORDS="behind the first flush, when $around is due" ;;
+	2) CUT=s2 CUT_WORDS="in the second flush, that of $around" ;;
 	*)
-		CUT=$((1 + RANDOM % (operations * 3 / 4)))
-		CUT_WORDS="at write or flush $CUT of about $operations"
+		CUT=$((1 + RANDOM % operations))
+		CUT_WORDS="at write or flush $CUT of $((operations * 4 / 3)) or so"
 		;;
 	esac
 }
