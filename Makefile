@@ -56,11 +56,11 @@ SHELL_SRC = $(sort $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash initramfs/*
 # One list for the whole project: what builds it, what tests it.
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
-	util-linux mmdebstrap fdisk sqlite3 python3 git ca-certificates
+	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs qemu-utils qemu-system-common
 
-.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-tsan check-docs bench install \
+.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-tsan check-soak soak check-docs bench install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -70,8 +70,9 @@ help:
 	@echo "  make all        build cowfs, cowctl and the tests"
 	@echo "  make demo       protect a real Debian root, change it, commit it, cut the power (as root)"
 	@echo "  make check      all tests that fit in CI (as root)"
-	@echo "  make check-unit | check-crash | check-fuzz | check-bats | check-tsan   the parts of it"
+	@echo "  make check-unit | check-crash | check-fuzz | check-bats | check-tsan | check-soak   the parts of it"
 	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang)"
+	@echo "  make soak       half an hour of stress in a small cgroup (COWFS_SOAK_SECONDS; as root)"
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make lint       compiler warnings as errors, shellcheck, man page check"
 	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away"
@@ -166,7 +167,7 @@ $(B)/tests/libfuzzer_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/image.o $(TO
 
 check: deps
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-demo check-tsan check-docs
+	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-demo check-tsan check-soak check-docs
 	$(Q)$(MAKE) --no-print-directory SAN=address,undefined check-fuzz
 
 check-unit: $(UNIT_BIN)
@@ -216,6 +217,13 @@ check-tsan:
 	@echo "check-tsan: the daemon under ThreadSanitizer (as root)"
 	$(Q)$(MAKE) --no-print-directory SAN=thread O=1 build-thread/cowfs build-thread/cowctl build-thread/tests/eioshim.so
 	$(Q)COWFS_BUILD=$(CURDIR)/build-thread tests/tsan.sh
+
+soak: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) COWFS_SOAK_SECONDS=$${COWFS_SOAK_SECONDS:-1800} tests/soak.sh
+
+check-soak:
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) COWFS_SOAK_SECONDS=$${COWFS_SOAK_SECONDS:-120} tests/soak.sh
 
 check-docs:
 	@echo "check-docs: man pages, options in help and manual"
