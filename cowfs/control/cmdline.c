@@ -10,51 +10,48 @@
 struct parser {
 	struct cmdline c;
 	size_t used; /* of c.buf */
+	int error; /* of the first bad item */
 	char *why;
 	size_t why_bytes;
 };
 
-static int refuse(struct parser *p, const char *item, const char *what)
+static void refuse(struct parser *p, const char *item, const char *what)
 {
-	snprintf(p->why, p->why_bytes, KEY "%s %s", item, what);
-	return -EINVAL;
+	if (!p->error)
+		snprintf(p->why, p->why_bytes, KEY "%s %s", item, what);
+	p->error = -EINVAL;
 }
 
 /* item lies in c.buf and stays there */
-static int take_item(struct parser *p, char *item)
+static void take_item(struct parser *p, char *item)
 {
 	char *value = strchr(item, ':'), why[160];
-	enum volopt id;
+	enum volopt id = volopt_find(item, value ? (size_t)(value - item) : strlen(item));
 
-	if (!strcmp(item, "on") || !strcmp(item, "off")) {
+	if (!strcmp(item, "on") || !strcmp(item, "off"))
 		p->c.mode = strcmp(item, "on") ? CMDLINE_OFF : CMDLINE_ON;
-		return 0;
-	}
-	if (!strcmp(item, "discard")) {
+	else if (!strcmp(item, "discard"))
 		p->c.opt.text[VOLOPT_ON_DETACH] = item;
-		return 0;
-	}
-	id = volopt_find(item, value ? (size_t)(value - item) : strlen(item));
-	if (id == VOLOPTS)
-		return refuse(p, item, "is unknown: on, off, discard, ram:SIZE");
-	if (!value)
-		return refuse(p, item, "needs a value behind a ':'");
-	if (!volopt_allowed(id, VOLOPT_BOOT))
-		return refuse(p, item, "cannot be given at boot");
-	if (volopt_check(id, value + 1, why, sizeof(why)) < 0)
-		return refuse(p, item, why);
-	p->c.opt.text[id] = value + 1;
-	return 0;
+	else if (id == VOLOPTS)
+		refuse(p, item, "is unknown: on, off, discard, ram:SIZE");
+	else if (!value)
+		refuse(p, item, "needs a value behind a ':'");
+	else if (!volopt_allowed(id, VOLOPT_BOOT))
+		refuse(p, item, "cannot be given at boot");
+	else if (volopt_check(id, value + 1, why, sizeof(why)) < 0)
+		refuse(p, item, why);
+	else
+		p->c.opt.text[id] = value + 1;
 }
 
 /* The items between commas. */
-static int take_word(struct parser *p, const char *text, size_t len)
+static void take_word(struct parser *p, const char *text, size_t len)
 {
-	int e = 0;
-
-	if (len >= sizeof(p->c.buf) - p->used)
-		return refuse(p, "", "is too long");
-	while (e == 0 && len) {
+	if (len >= sizeof(p->c.buf) - p->used) {
+		refuse(p, "", "is too long");
+		return;
+	}
+	while (len) {
 		char *item = p->c.buf + p->used;
 		const char *comma = memchr(text, ',', len);
 		size_t n = comma ? (size_t)(comma - text) : len;
@@ -63,12 +60,11 @@ static int take_word(struct parser *p, const char *text, size_t len)
 		item[n] = '\0';
 		p->used += n + 1;
 		if (n)
-			e = take_item(p, item);
+			take_item(p, item);
 		n += comma != NULL;
 		text += n;
 		len -= n;
 	}
-	return e;
 }
 
 /* Up to the next space outside of quotes. */
@@ -91,17 +87,13 @@ int cmdline_parse(const char *line, struct cmdline *ret, char *why, size_t why_b
 		n = word_length(line);
 		if (n == 2 && !memcmp(line, "--", 2))
 			break;
-		if (n > key && !memcmp(line, KEY, key)) {
-			int e = take_word(&p, line + key, n - key);
-
-			if (e < 0)
-				return e;
-		}
+		if (n > key && !memcmp(line, KEY, key))
+			take_word(&p, line + key, n - key);
 		line += n;
 	}
 	*ret = p.c;
 	for (size_t id = 0; id < VOLOPTS; id++)
 		if (p.c.opt.text[id])
 			ret->opt.text[id] = ret->buf + (p.c.opt.text[id] - p.c.buf);
-	return 0;
+	return p.error;
 }

@@ -21,7 +21,7 @@
 struct section {
 	char *name;
 	unsigned line;
-	char *text[VOLOPTS];
+	char *text[VOLOPTS], *root_text[ROOTOPTS];
 	struct section *next;
 };
 
@@ -41,6 +41,21 @@ struct parser {
 	char *why;
 	size_t why_bytes;
 };
+
+static const struct {
+	const char *name, *values;
+} rootopts[] = {
+#define AS_ENTRY(id, name, values, help) [ROOTOPT_##id] = {name, values},
+	ROOTOPT_TABLE(AS_ENTRY)};
+
+static enum rootopt find_rootopt(const char *name)
+{
+	unsigned id = 0;
+
+	while (id < ROOTOPTS && strcmp(rootopts[id].name, name))
+		id++;
+	return (enum rootopt)id;
+}
 
 const char *conf_path(void)
 {
@@ -175,6 +190,21 @@ static void take_option(struct parser *p, enum volopt id, const char *value)
 		p->error = -ENOMEM;
 }
 
+static void take_root_option(struct parser *p, enum rootopt id, const char *value)
+{
+	char **slot = &p->section->root_text[id];
+	const char *name = p->section->name;
+
+	if (*slot)
+		bad(p, "%s is given twice in [%s]", rootopts[id].name, name);
+	else if (strcmp(name, ROOT_NAME) && name[0] != '/')
+		bad(p, "%s belongs to [" ROOT_NAME "]", rootopts[id].name);
+	else if (volopt_choice(rootopts[id].values, value) < 0)
+		bad(p, "%s = %s is not one of %s", rootopts[id].name, value, rootopts[id].values);
+	else if (!(*slot = strdup(value)))
+		p->error = -ENOMEM;
+}
+
 /* The ini_handler. Always content: errors are kept by bad(), with their line. */
 static int take_pair(void *ctx, const char *section, const char *key, const char *value)
 {
@@ -186,11 +216,31 @@ static int take_pair(void *ctx, const char *section, const char *key, const char
 		return 1;
 	if (!p->section)
 		bad(p, "%s stands before the first [section]", key);
+	else if (id == VOLOPTS && find_rootopt(key) < ROOTOPTS)
+		take_root_option(p, find_rootopt(key), value);
 	else if (id == VOLOPTS)
 		bad(p, "unknown key %s", key);
 	else
 		take_option(p, id, value);
 	return 1;
+}
+
+static bool is_root(const struct section *s)
+{
+	const char *name = s->text[VOLOPT_NAME];
+
+	return !strcmp(s->name, ROOT_NAME) || (name && !strcmp(name, ROOT_NAME));
+}
+
+/* Behind a path it shows only at the end whose section it is. */
+static void check_root_keys(struct parser *p, const struct section *s)
+{
+	for (size_t id = 0; id < ROOTOPTS; id++)
+		if (s->root_text[id] && !is_root(s)) {
+			p->line = s->line;
+			bad(p, "%s belongs to the volume " ROOT_NAME ", and [%s] is not", rootopts[id].name,
+			    s->name);
+		}
 }
 
 /* ---- the file ---- */
@@ -213,6 +263,8 @@ int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t w
 	}
 	if (!p.error && line < 0)
 		p.error = -ENOMEM;
+	for (const struct section *s = c->first; !p.error && s; s = s->next)
+		check_root_keys(&p, s);
 	free(p.buf);
 	if (p.error) {
 		conf_free(c);
@@ -250,6 +302,8 @@ void conf_free(struct conf *c)
 		c->first = s->next;
 		for (size_t id = 0; id < VOLOPTS; id++)
 			free(s->text[id]);
+		for (size_t id = 0; id < ROOTOPTS; id++)
+			free(s->root_text[id]);
 		free(s->name);
 		free(s);
 	}
@@ -300,4 +354,38 @@ int conf_volume(const struct conf *c, const char *device, struct volopts *o, cha
 	}
 	fill(o, find_section(c, DEFAULT_SECTION));
 	return 0;
+}
+
+/* ---- the root ---- */
+
+static const struct section *root_section(const struct conf *c)
+{
+	const struct section *s = c->first;
+
+	while (s && !is_root(s))
+		s = s->next;
+	return s;
+}
+
+bool conf_has_root(const struct conf *c)
+{
+	return root_section(c) != NULL;
+}
+
+const char *conf_root_text(const struct conf *c, enum rootopt id)
+{
+	static char defaults[ROOTOPTS][16];
+	const struct section *s = root_section(c);
+
+	if (s && s->root_text[id])
+		return s->root_text[id];
+	snprintf(defaults[id], sizeof(defaults[id]), "%.*s", (int)strcspn(rootopts[id].values, "|"),
+		 rootopts[id].values);
+	return defaults[id];
+}
+
+void conf_root_options(const struct conf *c, struct volopts *o)
+{
+	fill(o, root_section(c));
+	fill(o, find_section(c, DEFAULT_SECTION));
 }

@@ -11,6 +11,18 @@
 
 struct conf;
 
+/* Keys of the root's section that are no options of its daemon: id, name, values (the first one is the
+ * default), help. */
+#define ROOTOPT_TABLE(X)                                                                           \
+	X(ENABLED, "enabled", "yes|no", "protect the root at boot")                                \
+	X(PREPARE, "prepare", "no|shrink", "make room for a log at boot, if there is none")
+
+#define ROOTOPT_AS_ID(id, ...) ROOTOPT_##id,
+enum rootopt { ROOTOPT_TABLE(ROOTOPT_AS_ID) ROOTOPTS };
+
+/* name of the volume that is the root of the system */
+#define ROOT_NAME "root"
+
 /* /etc/cowfs/cowfs.conf, or COWFS_CONF of the environment in tests (not when set-uid) */
 const char *conf_path(void);
 /* -EINVAL with "PATH:LINE: ..." in why, -ENOMEM, or what reading said. No file is an empty one. */
@@ -27,5 +39,12 @@ void conf_free(struct conf *c);
  */
 int conf_volume(const struct conf *c, const char *device, struct volopts *o, char *why,
 		size_t why_bytes) MUST_CHECK;
+
+/* Is there a section of the root: [root], or one headed by a path with name = root? */
+bool conf_has_root(const struct conf *c);
+/* The text of a key of it, or the default. */
+const char *conf_root_text(const struct conf *c, enum rootopt id);
+/* Options of the root's section and of [default], without asking which device it is on. */
+void conf_root_options(const struct conf *c, struct volopts *o);
 
 #endif

@@ -49,8 +49,7 @@ static uint64_t memory_bytes(void)
 	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Which of the words "a|b|c" it is, -1 none. */
-static int choice_of(const char *words, const char *text)
+int volopt_choice(const char *words, const char *text)
 {
 	size_t len = strlen(text);
 
@@ -105,7 +104,7 @@ static const char *check_number(const struct entry *e, const char *text, char *b
 static const char *check_choice(const struct entry *e, const char *text, char *buf,
 				size_t buf_bytes)
 {
-	if (choice_of(e->arg, text) >= 0)
+	if (volopt_choice(e->arg, text) >= 0)
 		return NULL;
 	snprintf(buf, buf_bytes, "is not one of %s", e->arg);
 	return buf;
@@ -160,7 +159,7 @@ uint64_t volopt_value(enum volopt id, const char *text)
 		e = parse_u64(text, &v);
 		break;
 	case VOLOPT_T_CHOICE:
-		choice = choice_of(table[id].arg, text);
+		choice = volopt_choice(table[id].arg, text);
 		v = choice > 0 ? (uint64_t)choice : 0;
 		break;
 	case VOLOPT_T_DEVICE:

@@ -62,6 +62,8 @@ enum volopt volopt_find(const char *name, size_t len);
 /* 0, or -EINVAL with the end of a sentence that begins with option and text ("is no name ..."). */
 int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes) MUST_CHECK;
 
+/* Which of the words "a|b|c" it is, -1 none. */
+int volopt_choice(const char *words, const char *text);
 /* Values of accepted texts: bytes, number, or which of the choices (0 the default one). */
 uint64_t volopt_value(enum volopt id, const char *text);
 enum { ON_DETACH_COMMIT, ON_DETACH_DISCARD };

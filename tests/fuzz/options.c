@@ -44,7 +44,7 @@ static void command_line_of_kernel(char *s)
 	int e = cmdline_parse(s, &c, why, sizeof(why));
 
 	FUZZ_PROMISE(e == 0 || (e == -EINVAL && *why));
-	for (unsigned id = 0; e == 0 && id < VOLOPTS; id++) {
+	for (unsigned id = 0; id < VOLOPTS; id++) {
 		const char *t = c.opt.text[id];
 
 		if (t) {

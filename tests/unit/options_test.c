@@ -187,6 +187,34 @@ static void test_conf_good(void **state)
 	conf_free(c);
 }
 
+static void test_conf_root(void **state)
+{
+	struct conf *c = good("[default]\nram = 25%\n[root]\nprepare = shrink\nlog = /dev/x\n");
+	struct volopts o = {0};
+
+	(void)state;
+	assert_true(conf_has_root(c));
+	assert_string_equal(conf_root_text(c, ROOTOPT_ENABLED), "yes");
+	assert_string_equal(conf_root_text(c, ROOTOPT_PREPARE), "shrink");
+	conf_root_options(c, &o);
+	assert_string_equal(o.text[VOLOPT_LOG], "/dev/x");
+	assert_string_equal(o.text[VOLOPT_RAM], "25%");
+	conf_free(c);
+	c = good("[/dev/null]\nenabled = no\nname = root\n");
+	assert_true(conf_has_root(c));
+	assert_string_equal(conf_root_text(c, ROOTOPT_ENABLED), "no");
+	conf_free(c);
+	c = good("[data]\nram = 1M\n");
+	assert_false(conf_has_root(c));
+	assert_string_equal(conf_root_text(c, ROOTOPT_PREPARE), "no");
+	conf_free(c);
+	refused("[root]\nenabled = maybe\n", "F:2: enabled = maybe is not one of yes|no");
+	refused("[root]\nprepare = no\nprepare = no\n", "F:3: prepare is given twice");
+	refused("[default]\nenabled = no\n", "F:2: enabled belongs to [root]");
+	refused("[data]\nenabled = no\n", "F:2: enabled belongs to [root]");
+	refused("[x]\n[/dev/null]\nprepare = shrink\nname = x\n", "F:2: prepare belongs to the volume root");
+}
+
 static void test_conf_errors(void **state)
 {
 	char line[1000];
@@ -430,20 +458,20 @@ static void test_cmdline(void **state)
 
 static void test_cmdline_errors(void **state)
 {
-	static struct cmdline c = {.mode = CMDLINE_ON};
+	static struct cmdline c;
 	static const struct {
 		const char *line, *message;
 	} cases[] = {
-		{"cowfs=maybe", "cowfs=maybe is unknown: on, off, discard, ram:SIZE"},
-		{"cowfs=ON", "cowfs=ON is unknown"},
-		{"cowfs=ram", "cowfs=ram needs a value"},
-		{"cowfs=ram:", "cowfs=ram: is neither a size"},
-		{"cowfs=ram:0", "cowfs=ram:0 leaves no memory"},
+		{"cowfs=on,maybe", "cowfs=maybe is unknown: on, off, discard, ram:SIZE"},
+		{"cowfs=ON cowfs=on", "cowfs=ON is unknown"},
+		{"cowfs=ram,on", "cowfs=ram needs a value"},
+		{"cowfs=ram:,on", "cowfs=ram: is neither a size"},
+		{"cowfs=ram:0,on", "cowfs=ram:0 leaves no memory"},
 		{"cowfs=on,ram=64M", "cowfs=ram=64M is unknown"},
-		{"cowfs=name:x", "cowfs=name:x cannot be given at boot"},
-		{"cowfs=log:/dev/sdb", "cannot be given at boot"},
-		{"cowfs=:", "cowfs=: is unknown"},
-		{"cowfs=on:1", "cowfs=on:1 is unknown"},
+		{"cowfs=name:x,on", "cowfs=name:x cannot be given at boot"},
+		{"cowfs=log:/dev/sdb,on", "cannot be given at boot"},
+		{"cowfs=:,on", "cowfs=: is unknown"},
+		{"cowfs=on:1,on", "cowfs=on:1 is unknown"},
 		{"cowfs=on --x cowfs=bad", "cowfs=bad is unknown"},
 	};
 	char line[2000];
@@ -456,6 +484,12 @@ static void test_cmdline_errors(void **state)
 			fail_msg("%s: '%s' is told", cases[i].line, why);
 		assert_int_equal(c.mode, CMDLINE_ON);
 	}
+	assert_int_equal(cmdline_parse("cowfs=ram:x,discard cowfs=of,pressure:fail", &c, why, sizeof(why)), -EINVAL);
+	assert_int_equal(c.mode, CMDLINE_UNSET);
+	assert_null(c.opt.text[VOLOPT_RAM]);
+	assert_string_equal(c.opt.text[VOLOPT_ON_DETACH], "discard");
+	assert_string_equal(c.opt.text[VOLOPT_PRESSURE], "fail");
+	assert_non_null(strstr(why, "cowfs=ram:x"));
 	memset(line, ',', sizeof(line));
 	memcpy(line, "cowfs=", 6);
 	for (size_t n = 500; n < 530; n++) {
@@ -492,6 +526,7 @@ int main(void)
 		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_command),
 		cmocka_unit_test(test_conf_good),
+		cmocka_unit_test(test_conf_root),
 		cmocka_unit_test(test_conf_errors),
 		cmocka_unit_test(test_conf_long_lines),
 		cmocka_unit_test(test_conf_two_sections),
