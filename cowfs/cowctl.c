@@ -58,6 +58,8 @@ static const struct option_spec recover_options[] = {
 	{OPT_ACCEPT_LOG, "accept-log", NULL,
 	 "the log is right: write it over the file system, whoever changed that"},
 	COMMON};
+static const struct option_spec config_options[] = {
+	{OPT_KEY, "key", "KEY", "print the value of this key only"}, COMMON};
 static const struct option_spec common_options[] = {COMMON};
 
 static int cmd_help(const struct options *o);
@@ -91,6 +93,8 @@ static const struct command {
 	 "The exit code is 3 if the trouble is repairable, 1 if not.", cmd_check, offline_options},
 	{"recover", "DEVICE", "bring everything home and retire the log, without a daemon",
 	 "A second run writes nothing.", cmd_recover, recover_options},
+	{"config", "[N]", "show what cowfs.conf says about a volume (default: root)", NULL, cmd_config,
+	 config_options},
 	{"help", "[COMMAND]", "show the help of a command", NULL, cmd_help, common_options},
 	{"version", NULL, "show the version", NULL, cmd_version, common_options},
 };

@@ -30,6 +30,7 @@ enum cmd_option {
 	OPT_ACCEPT_LOG,
 	OPT_SHRINK,
 	OPT_JOURNAL_SIZE,
+	OPT_KEY,
 };
 
 int cmd_format(const struct options *o);
@@ -43,6 +44,7 @@ int cmd_release(const struct options *o);
 int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
 int cmd_grow(const struct options *o);
+int cmd_config(const struct options *o);
 
 static inline bool has_option(const struct options *o, enum cmd_option id)
 {

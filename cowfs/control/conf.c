@@ -8,9 +8,11 @@
 
 #include <errno.h>
 #include <ini.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "control/client.h"
 #include "control/rundir.h"
 
@@ -42,19 +44,33 @@ struct parser {
 	size_t why_bytes;
 };
 
-static const struct {
+static const struct rootopt_entry {
 	const char *name, *values;
+	enum { ROOTOPT_T_CHOICE, ROOTOPT_T_TIME, ROOTOPT_T_PATHS } type;
+	enum { ROOTOPT_ROOT, ROOTOPT_ANY } where;
+	const char *def, *help;
 } rootopts[] = {
-#define AS_ENTRY(id, name, values, help) [ROOTOPT_##id] = {name, values},
+#define AS_ENTRY(id, name, values, type, where, def, help)                                         \
+	[ROOTOPT_##id] = {name, values, ROOTOPT_T_##type, ROOTOPT_##where, def, help},
 	ROOTOPT_TABLE(AS_ENTRY)};
 
-static enum rootopt find_rootopt(const char *name)
+enum rootopt rootopt_find(const char *name)
 {
 	unsigned id = 0;
 
 	while (id < ROOTOPTS && strcmp(rootopts[id].name, name))
 		id++;
 	return (enum rootopt)id;
+}
+
+const char *rootopt_name(enum rootopt id)
+{
+	return rootopts[id].name;
+}
+
+const char *rootopt_help(enum rootopt id)
+{
+	return rootopts[id].help;
 }
 
 const char *conf_path(void)
@@ -190,17 +206,51 @@ static void take_option(struct parser *p, enum volopt id, const char *value)
 		p->error = -ENOMEM;
 }
 
+/* Absolute, in a normal form, and nothing that a shell or a unit file would take for more. */
+static bool plain_path(const char *path, size_t len)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+";
+	char text[PATH_MAX];
+	bool plain = len > 1 && len < sizeof(text) - 1 && path[0] == '/' && path[len - 1] != '/';
+
+	if (!plain)
+		return false;
+	snprintf(text, sizeof(text), "%.*s/", (int)len, path);
+	return strspn(text, allowed) == len + 1 && !strstr(text, "//") && !strstr(text, "/./") && !strstr(text, "/../");
+}
+
+/* NULL: it is good. Else what it should be. */
+static const char *check_rootopt(const struct rootopt_entry *e, const char *value)
+{
+	uint64_t ns;
+
+	switch (e->type) {
+	case ROOTOPT_T_CHOICE:
+		return volopt_choice(e->values, value) < 0 ? e->values : NULL;
+	case ROOTOPT_T_TIME:
+		return parse_duration_ns(value, &ns) < 0 ? "a time such as 30m or 2h" : NULL;
+	case ROOTOPT_T_PATHS:
+		for (size_t n; *(value += strspn(value, " \t")); value += n) {
+			n = strcspn(value, " \t");
+			if (!plain_path(value, n))
+				return "a list of plain absolute paths";
+		}
+	}
+	return NULL;
+}
+
 static void take_root_option(struct parser *p, enum rootopt id, const char *value)
 {
+	const struct rootopt_entry *e = &rootopts[id];
 	char **slot = &p->section->root_text[id];
-	const char *name = p->section->name;
+	const char *name = p->section->name, *want = check_rootopt(e, value);
 
 	if (*slot)
-		bad(p, "%s is given twice in [%s]", rootopts[id].name, name);
-	else if (strcmp(name, ROOT_NAME) && name[0] != '/')
-		bad(p, "%s belongs to [" ROOT_NAME "]", rootopts[id].name);
-	else if (volopt_choice(rootopts[id].values, value) < 0)
-		bad(p, "%s = %s is not one of %s", rootopts[id].name, value, rootopts[id].values);
+		bad(p, "%s is given twice in [%s]", e->name, name);
+	else if (e->where == ROOTOPT_ROOT && strcmp(name, ROOT_NAME) && name[0] != '/')
+		bad(p, "%s belongs to [" ROOT_NAME "]", e->name);
+	else if (want)
+		bad(p, "%s = %s is not %s%s", e->name, value, e->type == ROOTOPT_T_CHOICE ? "one of " : "", want);
 	else if (!(*slot = strdup(value)))
 		p->error = -ENOMEM;
 }
@@ -216,8 +266,8 @@ static int take_pair(void *ctx, const char *section, const char *key, const char
 		return 1;
 	if (!p->section)
 		bad(p, "%s stands before the first [section]", key);
-	else if (id == VOLOPTS && find_rootopt(key) < ROOTOPTS)
-		take_root_option(p, find_rootopt(key), value);
+	else if (id == VOLOPTS && rootopt_find(key) < ROOTOPTS)
+		take_root_option(p, rootopt_find(key), value);
 	else if (id == VOLOPTS)
 		bad(p, "unknown key %s", key);
 	else
@@ -236,7 +286,7 @@ static bool is_root(const struct section *s)
 static void check_root_keys(struct parser *p, const struct section *s)
 {
 	for (size_t id = 0; id < ROOTOPTS; id++)
-		if (s->root_text[id] && !is_root(s)) {
+		if (s->root_text[id] && rootopts[id].where == ROOTOPT_ROOT && !is_root(s)) {
 			p->line = s->line;
 			bad(p, "%s belongs to the volume " ROOT_NAME ", and [%s] is not", rootopts[id].name,
 			    s->name);
@@ -374,18 +424,49 @@ bool conf_has_root(const struct conf *c)
 
 const char *conf_root_text(const struct conf *c, enum rootopt id)
 {
-	static char defaults[ROOTOPTS][16];
-	const struct section *s = root_section(c);
-
-	if (s && s->root_text[id])
-		return s->root_text[id];
-	snprintf(defaults[id], sizeof(defaults[id]), "%.*s", (int)strcspn(rootopts[id].values, "|"),
-		 rootopts[id].values);
-	return defaults[id];
+	return conf_text(c, ROOT_NAME, id);
 }
 
 void conf_root_options(const struct conf *c, struct volopts *o)
 {
 	fill(o, root_section(c));
 	fill(o, find_section(c, DEFAULT_SECTION));
+}
+
+/* ---- by name ---- */
+
+/* Headed by the name, or by the path of a device and named so, or after its device. */
+static const struct section *of_name(const struct conf *c, const char *volume)
+{
+	for (const struct section *s = c->first; s; s = s->next) {
+		const char *slash = strrchr(s->name, '/');
+		const char *name = s->text[VOLOPT_NAME] ? s->text[VOLOPT_NAME] : slash ? slash + 1 : s->name;
+
+		if (!strcmp(name, volume) && strcmp(s->name, DEFAULT_SECTION))
+			return s;
+	}
+	return NULL;
+}
+
+bool conf_has_volume(const struct conf *c, const char *volume)
+{
+	return of_name(c, volume) != NULL;
+}
+
+const char *conf_text(const struct conf *c, const char *volume, enum rootopt id)
+{
+	const struct section *s = of_name(c, volume), *def = find_section(c, DEFAULT_SECTION);
+
+	if (s && s->root_text[id])
+		return s->root_text[id];
+	return def && def->root_text[id] ? def->root_text[id] : rootopts[id].def;
+}
+
+const char *conf_option(const struct conf *c, const char *volume, enum volopt id)
+{
+	const struct section *s = of_name(c, volume), *def = find_section(c, DEFAULT_SECTION);
+
+	if (s && s->text[id])
+		return s->text[id];
+	return def ? def->text[id] : NULL;
 }

@@ -11,11 +11,18 @@
 
 struct conf;
 
-/* Keys of the root's section that are no options of its daemon: id, name, values (the first one is the
- * default), help. */
+/*
+ * Keys that are no options of the daemon, but for the system around a volume: id, name, values,
+ * type, where, default, help.
+ */
 #define ROOTOPT_TABLE(X)                                                                           \
-	X(ENABLED, "enabled", "yes|no", "protect the root at boot")                                \
-	X(PREPARE, "prepare", "no|shrink", "make room for a log at boot, if there is none")
+	X(ENABLED, "enabled", "yes|no", CHOICE, ROOT, "yes", "protect the root at boot")           \
+	X(PREPARE, "prepare", "no|shrink", CHOICE, ROOT, "no",                                     \
+	  "make room for a log at boot, if there is none")                                         \
+	X(VOLATILE, "volatile", "PATH...", PATHS, ROOT, "",                                        \
+	  "directories that begin empty at each boot and never reach the card")                    \
+	X(COMMIT_INTERVAL, "commit-interval", "TIME", TIME, ANY, "1h",                             \
+	  "commit so often by timer, 0: never")
 
 #define ROOTOPT_AS_ID(id, ...) ROOTOPT_##id,
 enum rootopt { ROOTOPT_TABLE(ROOTOPT_AS_ID) ROOTOPTS };
@@ -46,5 +53,15 @@ bool conf_has_root(const struct conf *c);
 const char *conf_root_text(const struct conf *c, enum rootopt id);
 /* Options of the root's section and of [default], without asking which device it is on. */
 void conf_root_options(const struct conf *c, struct volopts *o);
+
+/* The same for the volume of this name, for those who ask (cowctl config). */
+bool conf_has_volume(const struct conf *c, const char *volume);
+/* From its section, [default] or the default: never NULL. */
+const char *conf_text(const struct conf *c, const char *volume, enum rootopt id);
+/* What the file says about an option of the daemon, NULL: nothing. */
+const char *conf_option(const struct conf *c, const char *volume, enum volopt id);
+enum rootopt rootopt_find(const char *name); /* ROOTOPTS: none */
+const char *rootopt_name(enum rootopt id);
+const char *rootopt_help(enum rootopt id);
 
 #endif

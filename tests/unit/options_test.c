@@ -253,6 +253,30 @@ static void test_conf_errors(void **state)
 }
 
 /* Just as long as libinih's buffer: what fills it must not glue two lines together. */
+static void test_conf_texts(void **state)
+{
+	struct conf *c = good("[default]\ncommit-interval = 2h\n[root]\nram = 20%\nvolatile = /tmp /var/tmp\n"
+			      "[/dev/zero]\nname = kiosk\ncommit-interval = 0\n");
+
+	(void)state;
+	assert_string_equal(conf_text(c, "root", ROOTOPT_VOLATILE), "/tmp /var/tmp");
+	assert_string_equal(conf_text(c, "root", ROOTOPT_COMMIT_INTERVAL), "2h");
+	assert_string_equal(conf_text(c, "kiosk", ROOTOPT_COMMIT_INTERVAL), "0");
+	assert_string_equal(conf_text(c, "else", ROOTOPT_PREPARE), "no");
+	assert_true(conf_has_volume(c, "kiosk") && conf_has_volume(c, "root"));
+	assert_false(conf_has_volume(c, "zero") || conf_has_volume(c, "default"));
+	assert_string_equal(conf_option(c, "root", VOLOPT_RAM), "20%");
+	assert_null(conf_option(c, "kiosk", VOLOPT_RAM));
+	conf_free(c);
+	refused("[default]\nvolatile = /tmp\n", "F:2: volatile belongs to [root]");
+	refused("[root]\nvolatile = /tmp tmp\n", "F:2: volatile = /tmp tmp is not a list of plain absolute paths");
+	refused("[root]\nvolatile = /a/../b\n", "F:2: volatile = /a/../b is not a list of plain absolute paths");
+	refused("[root]\nvolatile = /a/.\n", "F:2: volatile = /a/. is not a list of plain absolute paths");
+	refused("[root]\nvolatile = /a\"b\n", "F:2: volatile = /a\"b is not a list of plain absolute paths");
+	refused("[root]\nvolatile = /\n", "F:2: volatile = / is not a list of plain absolute paths");
+	refused("[a]\ncommit-interval = 5 days\n", "F:2: commit-interval = 5 days is not a time such as 30m or 2h");
+}
+
 static void test_conf_long_lines(void **state)
 {
 	char text[600];
@@ -528,6 +552,7 @@ int main(void)
 		cmocka_unit_test(test_conf_good),
 		cmocka_unit_test(test_conf_root),
 		cmocka_unit_test(test_conf_errors),
+		cmocka_unit_test(test_conf_texts),
 		cmocka_unit_test(test_conf_long_lines),
 		cmocka_unit_test(test_conf_two_sections),
 		cmocka_unit_test(test_conf_nonsense),
