@@ -60,6 +60,11 @@ static const struct option_spec recover_options[] = {
 	COMMON};
 static const struct option_spec config_options[] = {
 	{OPT_KEY, "key", "KEY", "print the value of this key only"}, COMMON};
+static const struct option_spec boot_options[] = {
+	{OPT_DEVICE, "device", "DEVICE", "the partition (default: root= of the kernel command line)"},
+	{OPT_CMDLINE, "cmdline", "TEXT", "instead of what /proc/cmdline holds"},
+	{OPT_CONF, "conf", "FILE", "instead of /etc/cowfs/cowfs.conf"},
+	COMMON};
 static const struct option_spec common_options[] = {COMMON};
 
 static int cmd_help(const struct options *o);
@@ -95,6 +100,9 @@ static const struct command {
 	 "A second run writes nothing.", cmd_recover, recover_options},
 	{"config", "[N]", "show what cowfs.conf says about a volume (default: root)", NULL, cmd_config,
 	 config_options},
+	{"boot", NULL, "protect the root, before it is mounted: for an initramfs; prints what to mount",
+	 "Exit codes: 0 protected, 1 not configured, 3 could not start (mount it read-only), 4 bypassed with cowfs=off.",
+	 cmd_boot, boot_options},
 	{"help", "[COMMAND]", "show the help of a command", NULL, cmd_help, common_options},
 	{"version", NULL, "show the version", NULL, cmd_version, common_options},
 };

@@ -61,7 +61,7 @@ static bool each_volume(int run_fd, bool (*each)(void *ctx, int run_fd, const ch
 		return false;
 	}
 	for (struct dirent *e; !found && (e = readdir(d));)
-		if (rundir_name_valid(e->d_name))
+		if (e->d_type != DT_REG && rundir_name_valid(e->d_name)) /* rootstate.h keeps files there */
 			found = each(ctx, run_fd, e->d_name);
 	closedir(d);
 	return found;

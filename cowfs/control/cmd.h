@@ -31,6 +31,9 @@ enum cmd_option {
 	OPT_SHRINK,
 	OPT_JOURNAL_SIZE,
 	OPT_KEY,
+	OPT_DEVICE,
+	OPT_CMDLINE,
+	OPT_CONF,
 };
 
 int cmd_format(const struct options *o);
@@ -45,6 +48,7 @@ int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
 int cmd_grow(const struct options *o);
 int cmd_config(const struct options *o);
+int cmd_boot(const struct options *o);
 
 static inline bool has_option(const struct options *o, enum cmd_option id)
 {
@@ -57,6 +61,8 @@ static inline bool has_option(const struct options *o, enum cmd_option id)
  * JSON. */
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
 	PRINTF(4, 5);
+/* The sentence of the last failure in this process, "" if there was none. */
+const char *cmd_last_failure(void);
 /* "1,234,567" into one of a few static buffers */
 const char *with_commas(uint64_t v);
 /* local time as 2024-01-31 12:30:00; "never" for 0 */
