@@ -34,6 +34,11 @@ enum cmd_option {
 	OPT_DEVICE,
 	OPT_CMDLINE,
 	OPT_CONF,
+	OPT_WITHIN,
+	OPT_ONCE,
+	OPT_BRIEF,
+	OPT_SWAP_OFF,
+	OPT_ROOT,
 };
 
 int cmd_format(const struct options *o);
@@ -49,6 +54,11 @@ int cmd_recover(const struct options *o);
 int cmd_grow(const struct options *o);
 int cmd_config(const struct options *o);
 int cmd_boot(const struct options *o);
+int cmd_shutdown(const struct options *o);
+int cmd_events(const struct options *o);
+int cmd_setup(const struct options *o);
+int cmd_enable(const struct options *o);
+int cmd_disable(const struct options *o);
 
 static inline bool has_option(const struct options *o, enum cmd_option id)
 {
@@ -71,6 +81,10 @@ uint64_t json_u64(struct json_object *o, const char *key);
 double json_seconds(struct json_object *o, const char *key);
 bool json_true(struct json_object *o, const char *key);
 const char *json_text(struct json_object *o, const char *key); /* "" if it is not there */
+
+/* ---- cmd_brief.c: status --brief. The exit code. ---- */
+
+int status_brief(void);
 
 /* ---- print.c: answers of a daemon for people ---- */
 

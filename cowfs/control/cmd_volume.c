@@ -100,6 +100,10 @@ int cmd_status(const struct options *o)
 	bool bare = root_is_bare(o, why, sizeof(why));
 	int exit;
 
+	if (has_option(o, OPT_BRIEF) && has_option(o, OPT_JSON))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--brief and --json exclude each other");
+	if (has_option(o, OPT_BRIEF))
+		return status_brief();
 	if (bare && client_open(&c, which(o), &err) < 0)
 		return cmd_fail(o, EXIT_DEGRADED, -EROFS, "%s", why);
 	if (bare) {
