@@ -249,7 +249,7 @@ lint:
 
 # ---- install ----
 
-install: all
+install: $(PROGS) $(HELPERS)
 	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(mountdir) $(DESTDIR)$(mandir)/man5 $(DESTDIR)$(mandir)/man8 \
 		$(DESTDIR)$(docdir) $(DESTDIR)$(unitdir) $(DESTDIR)$(bashdir) $(DESTDIR)/etc/cowfs
 	install -m 755 $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
@@ -271,7 +271,7 @@ uninstall:
 	-rmdir $(DESTDIR)$(docdir) $(DESTDIR)/etc/cowfs 2>/dev/null
 
 .SECONDARY:
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 
 clean:
 	rm -rf build build-*
