@@ -51,14 +51,16 @@ SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 MAN      := $(sort $(wildcard docs/*.[1-8]))
 UNITS    := $(sort $(wildcard systemd/*.service systemd/*.timer systemd/*.target systemd/*.mount))
 SHELL_SRC = $(sort $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash initramfs/* systemd/*.shutdown \
-	    cowfs/*.bash) .ci/run)
+	    cowfs/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) tests/vm/run \
+	    tests/vm/guests .ci/run)
 
 # One list for the whole project: what builds it, what tests it.
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
-	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates
+	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates \
+	qemu-system-x86 qemu-utils grub-common grub-pc-bin busybox-static cpio kmod f2fs-tools
 # the peers that the data path is measured against
-BENCH_DEPS := fuse-overlayfs qemu-utils qemu-system-common
+BENCH_DEPS := fuse-overlayfs qemu-system-common
 
 .PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-tsan check-soak soak check-docs bench install \
 	uninstall clean lint

@@ -20,6 +20,7 @@ busybox_tree() {
 	ln -s ../run "$tree/var/run"
 	busybox_programs "$tree"
 	cowfs_tree bookworm "$tree.cowfs"
+	cp -a --no-preserve=ownership "$tree.cowfs/." "$source/"
 	busybox_cowfs "$tree" "$tree.cowfs" "$source"
 	busybox_modules "$tree" "$source" "$version"
 	busybox_etc "$tree"
@@ -27,7 +28,7 @@ busybox_tree() {
 		cp -a --no-preserve=ownership "$overlay/." "$tree/"
 	done
 	cp "$source/boot/vmlinuz-$version" "$tree.boot/vmlinuz"
-	busybox_initramfs "$tree" "$tree.boot/initrd.img"
+	busybox_initramfs "$source" "$version" "$tree.boot/initrd.img" "$tree"
 	grub_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
 	rm -rf "$source" "$tree.cowfs"
 }
@@ -49,11 +50,9 @@ busybox_cowfs() {
 	for part in usr/lib/cowfs usr/share/cowfs; do
 		[ ! -d "$from/$part" ] || { mkdir -p "$tree/$part" && cp -a "$from/$part/." "$tree/$part/"; }
 	done
-	strip "$tree"/usr/sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs}
-	mkdir -p "$source/cowfs-bin"
-	cp "$tree"/usr/sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs} "$source/cowfs-bin/"
+	strip {"$tree","$source"}/usr/sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs}
 	# shellcheck disable=SC2016 # for the inner shell
-	chroot_run "$source" sh -c 'for p in /cowfs-bin/*; do ldd "$p"; done' |
+	chroot_run "$source" sh -c 'for p in /usr/sbin/*cow*; do ldd "$p"; done' |
 		awk '$3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' | sort -u |
 		while read -r lib; do
 			mkdir -p "$tree/$(dirname "$lib")"
@@ -94,15 +93,15 @@ busybox_etc() {
 	[ -e "$tree/etc/init.d/rcS" ] || cp "$tree/usr/share/cowfs/busybox/rcS" "$tree/usr/share/cowfs/busybox/rcK" "$tree/etc/init.d/"
 }
 
-# The root's own programs and modules, and the init that starts cowfs and goes on to the root.
+# Made where a Debian's ldd and modules are, by the tool that such a system gets with cowfs.
 busybox_initramfs() {
-	local tree=$1 out=$2 work=$1.initramfs
-	rm -rf "$work"
-	mkdir -p "$work"/{dev,proc,sys,run,root,etc/cowfs}
-	cp -a "$tree"/{bin,sbin,lib,lib64,usr} "$work/"
-	cp "$tree/etc/cowfs/cowfs.conf" "$work/etc/cowfs/"
-	cp "$tree/usr/share/cowfs/busybox/init" "$work/init"
-	chmod 755 "$work/init"
-	(cd "$work" && find . -print0 | sort -z | cpio -0 -o -H newc --quiet --owner=0:0 | gzip -9n) >"$out"
-	rm -rf "$work"
+	local source=$1 version=$2 out=$3 m options=()
+	for m in $BUSYBOX_MODULES; do
+		options+=(-m "$m")
+	done
+	cp /bin/busybox "$source/bin/busybox"
+	mkdir -p "$source/etc/cowfs"
+	cp "$4/etc/cowfs/cowfs.conf" "$source/etc/cowfs/"
+	"$source/usr/share/cowfs/busybox/mkinitramfs" -r "$source" -k "$version" "${options[@]}" "$out" ||
+		die "no initramfs of busybox"
 }

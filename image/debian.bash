@@ -77,6 +77,7 @@ debian_settle() {
 	END
 	# one name that the boot loader knows, whatever the version; the newest by the kernel's own postinst
 	printf 'do_symlinks = yes\nlink_in_boot = yes\nno_symlinks = no\n' >"$tree/etc/kernel-img.conf"
+	# shellcheck disable=SC2016 # for the inner shell
 	chroot_run "$tree" sh -c '
 		echo root:cowfs | chpasswd
 		v=$(ls /lib/modules | sort -V | tail -1)

@@ -12,7 +12,9 @@
 # Needs TOP, BUILD (the build folder) and CACHE (what is slow to make; may be shared between work trees).
 
 MIRROR_DEFAULT=http://deb.debian.org/debian
+# shellcheck disable=SC2034 # named by ${!...}
 IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1"
+# shellcheck disable=SC2034
 IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 libinih1"
 IMAGE_TOOLS="build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
 	linux-libc-dev"
@@ -180,8 +182,8 @@ root_fs_make() {
 			sh "$part" "$tree" || die "copying to xfs failed"
 		;;
 	f2fs)
-		mkfs.f2fs -q -f -l root -w 4096 "$part" $((fs_mib * 2048)) >/dev/null &&
-			sload.f2fs -P -f "$tree" "$part" >/dev/null || die "making f2fs failed"
+		mkfs.f2fs -q -f -l root "$part" $((fs_mib * 2048)) >/dev/null || die "mkfs.f2fs failed"
+		sload.f2fs -P -f "$tree" "$part" >/dev/null || die "sload.f2fs failed"
 		;;
 	*)
 		die "no root file system is called $ROOT_FS"
