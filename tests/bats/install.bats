@@ -79,7 +79,7 @@ offers() {
 	completes 'discard' cowctl attach --on-detach = d
 	completes 'commit fail' cowctl attach --pressure =
 	completes '64M' cowctl attach /dev/null --ram 6
-	completes 'detach discard' cowctl help d
+	completes 'detach disable discard' cowctl help d
 	completes '' cowctl attach /dev/nul
 	completes '' cowctl status ''
 	completes '' cowctl nonsense ''
