@@ -10,6 +10,11 @@ bindir  ?= $(prefix)/bin
 mandir  ?= $(prefix)/share/man
 docdir  ?= $(prefix)/share/doc/cowfs
 unitdir ?= $(prefix)/lib/systemd/system
+libdir  ?= $(prefix)/lib/cowfs
+# where initramfs-tools and dracut look; packages and what is installed by hand have places of their own in the first
+initramfsdir ?= $(if $(filter /usr,$(prefix)),/usr/share,/etc)/initramfs-tools
+dracutdir ?= /usr/lib/dracut/modules.d/90cowfs
+busyboxdir ?= $(prefix)/share/cowfs/busybox
 bashdir ?= $(prefix)/share/bash-completion/completions
 # where mount(8) looks for helpers: /sbin, which is /usr/sbin today. Where it is not: mountdir=/sbin
 mountdir ?= $(if $(filter /usr,$(prefix)),$(sbindir),/sbin)
@@ -50,17 +55,28 @@ TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 MAN      := $(sort $(wildcard docs/*.[1-8]))
 UNITS    := $(sort $(wildcard systemd/*.service systemd/*.timer systemd/*.target systemd/*.mount))
-SHELL_SRC = $(sort $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash initramfs/* systemd/*.shutdown \
-	    cowfs/*.bash) .ci/run)
+# scripts that are installed, with the places that they name: FILE:PATH:MODE
+SHIP = initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 \
+	initramfs/initramfs-tools/hook:$(initramfsdir)/hooks/cowfs:755 \
+	initramfs/initramfs-tools/local-premount:$(initramfsdir)/scripts/local-premount/cowfs:755 \
+	$(foreach f,module-setup.sh cowfs-root.sh cowfs-pre-mount.sh,initramfs/dracut/$f:$(dracutdir)/$f:755) \
+	initramfs/dracut/cowfs-root.service:$(dracutdir)/cowfs-root.service:644 \
+	$(foreach f,init rcS rcK mkinitramfs,initramfs/busybox/$f:$(busyboxdir)/$f:755)
+PLACES = s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;s|/usr/share/cowfs|$(prefix)/share/cowfs|g
+INITRAMFS := initramfs/cowfs.sh $(sort $(filter-out %.service,$(wildcard initramfs/*/*)))
+SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash systemd/*.shutdown \
+	    cowfs/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) tests/vm/run \
+	    tests/vm/guests .ci/run)
 
 # One list for the whole project: what builds it, what tests it.
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
-	util-linux mmdebstrap fdisk sqlite3 stress-ng qemu-utils qemu-system-common python3 git ca-certificates
+	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates \
+	qemu-system-x86 qemu-system-common qemu-utils grub-common grub-pc-bin busybox-static cpio kmod f2fs-tools
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs
 
-.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-replay-short check-tsan check-soak soak check-replay check-replay-short check-docs bench install \
+.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak check-docs bench install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -98,6 +114,9 @@ $(B)/libcowfs.a: $(LIB_OBJ)
 	$(if $(Q),@echo "  AR      $@")
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# libfuse ends its threads with pthread_cancel, for which glibc loads libgcc_s when it is called: too late for a
+# process whose root has been switched, and nothing that copies programs into an initramfs would know of it
+$(PROGS): ALL_LIBS += -Wl,--no-as-needed -lgcc_s
 $(PROGS): $(B)/%: $(B)/obj/cowfs/%.o $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
@@ -255,13 +274,13 @@ lint:
 	$(Q)$(MAKE) --no-print-directory B=build/lint-gcc WERROR=1 all
 	$(Q)if command -v clang >/dev/null; then $(MAKE) --no-print-directory B=build/lint-clang CC=clang WERROR=1 all; \
 	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
-	$(Q)shellcheck $(wildcard $(SHELL_SRC))
+	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
 	$(Q)$(MAKE) --no-print-directory check-docs
 
 # ---- install ----
 
-install: all
-	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(mountdir) $(DESTDIR)$(mandir)/man5 $(DESTDIR)$(mandir)/man8 \
+install: $(PROGS) $(HELPERS)
+	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(mountdir) $(patsubst %,$(DESTDIR)$(mandir)/man%,5 7 8) \
 		$(DESTDIR)$(docdir) $(DESTDIR)$(unitdir) $(DESTDIR)$(bashdir) $(DESTDIR)/etc/cowfs
 	install -m 755 $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
 	for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
@@ -270,6 +289,8 @@ install: all
 	ln -sf mount.cowfs.8 $(DESTDIR)$(mandir)/man8/umount.cowfs.8
 	install -m 644 systemd/cowfs.conf.example $(DESTDIR)$(docdir)/
 	install -m 644 cowfs/completion.bash $(DESTDIR)$(bashdir)/cowctl
+	for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; install -d $(DESTDIR)$${to%/*} && \
+		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
 	for u in $(UNITS); do sed 's|/usr/sbin/|$(sbindir)/|' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
 		chmod 644 $(DESTDIR)$(unitdir)/$${u##*/} || exit 1; done
 
@@ -278,11 +299,12 @@ uninstall:
 		$(HELPERS:$(B)/%=$(DESTDIR)$(mountdir)/%) \
 		$(foreach m,$(MAN),$(DESTDIR)$(mandir)/man$(lastword $(subst ., ,$(m)))/$(notdir $(m))) \
 		$(DESTDIR)$(mandir)/man8/umount.cowfs.8 $(DESTDIR)$(docdir)/cowfs.conf.example $(DESTDIR)$(bashdir)/cowctl \
-		$(UNITS:systemd/%=$(DESTDIR)$(unitdir)/%)
-	-rmdir $(DESTDIR)$(docdir) $(DESTDIR)/etc/cowfs 2>/dev/null
+		$(UNITS:systemd/%=$(DESTDIR)$(unitdir)/%) \
+		$(foreach f,$(SHIP),$(DESTDIR)$(word 2,$(subst :, ,$f)))
+	-rmdir $(DESTDIR)$(docdir) $(DESTDIR)$(libdir) $(DESTDIR)$(dracutdir) $(DESTDIR)$(busyboxdir) $(DESTDIR)/etc/cowfs 2>/dev/null
 
 .SECONDARY:
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 
 clean:
 	rm -rf build build-*

@@ -44,7 +44,7 @@ static const struct option_spec commit_options[] = {
 	{OPT_FORCE, "force", NULL,
 	 "commit although the file system has an error flag or a bad checksum"},
 	{OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way"},
-	{OPT_TIMER, "timer", NULL, "for timers: fails while the volume is on hold"},
+	{OPT_TIMER, "timer", NULL, "for timers: fails while the volume is on hold, writes nothing without need"},
 	COMMON};
 static const struct option_spec discard_options[] = {{OPT_UNDO, "undo", NULL, "take it back"},
 						     COMMON};
@@ -58,8 +58,25 @@ static const struct option_spec recover_options[] = {
 	{OPT_ACCEPT_LOG, "accept-log", NULL,
 	 "the log is right: write it over the file system, whoever changed that"},
 	COMMON};
+static const struct option_spec status_options[] = {
+	{OPT_BRIEF, "brief", NULL, "a line per volume, for a login"}, COMMON};
+static const struct option_spec shutdown_options[] = {
+	{OPT_WITHIN, "within", "TIME", "give up after this time, such as 80s (default: none)"}, COMMON};
+static const struct option_spec events_options[] = {
+	{OPT_ONCE, "once", NULL, "tell what needs attention now, and end"}, COMMON};
+#define SETUP_OPTIONS                                                                              \
+	{OPT_DRY_RUN, "dry-run", NULL, "only check, and tell what would be done"},                 \
+		{OPT_ROOT, "root", "DIR", "look at the system below DIR, for tests; implies --dry-run"}
+static const struct option_spec setup_options[] = {
+	SETUP_OPTIONS, {OPT_SWAP_OFF, "swap-off", NULL, "switch off swap files on the root"}, COMMON};
+static const struct option_spec enable_options[] = {SETUP_OPTIONS, COMMON};
 static const struct option_spec config_options[] = {
 	{OPT_KEY, "key", "KEY", "print the value of this key only"}, COMMON};
+static const struct option_spec boot_options[] = {
+	{OPT_DEVICE, "device", "DEVICE", "the partition (default: root= of the kernel command line)"},
+	{OPT_CMDLINE, "cmdline", "TEXT", "instead of what /proc/cmdline holds"},
+	{OPT_CONF, "conf", "FILE", "instead of /etc/cowfs/cowfs.conf"},
+	COMMON};
 static const struct option_spec common_options[] = {COMMON};
 
 static int cmd_help(const struct options *o);
@@ -81,7 +98,7 @@ static const struct command {
 	 "Its loop device must not be in use. Afterwards DEVICE is a plain file system.",
 	 cmd_detach, detach_options},
 	{"status", "[N]", "show what is in RAM, in the log and on the card",
-	 "The exit code is 3 if something needs attention.", cmd_status, common_options},
+	 "The exit code is 3 if something needs attention.", cmd_status, status_options},
 	{"commit", "[N]", "write what is in RAM to the card, atomically", NULL, cmd_commit,
 	 commit_options},
 	{"discard", "[N]", "drop what is in RAM at the next detach or shutdown", NULL, cmd_discard,
@@ -93,8 +110,21 @@ static const struct command {
 	 "The exit code is 3 if the trouble is repairable, 1 if not.", cmd_check, offline_options},
 	{"recover", "DEVICE", "bring everything home and retire the log, without a daemon",
 	 "A second run writes nothing.", cmd_recover, recover_options},
+	{"shutdown", "[N]", "commit all volumes for the last time: for shutdown hooks",
+	 "A line per volume tells how it ended.", cmd_shutdown, shutdown_options},
+	{"events", NULL, "print what happens to all volumes, a line each, until stopped",
+	 "NAME EVENT DETAIL; events are pressure, alarm, alarm-over, degraded, healthy, commit, attached, gone.",
+	 cmd_events, events_options},
+	{"setup", NULL, "protect the root of this system, from the next boot on",
+	 "Checks everything first. --dry-run tells what it would do.", cmd_setup, setup_options},
+	{"enable", NULL, "protect the root again, from the next boot on", NULL, cmd_enable, enable_options},
+	{"disable", NULL, "no protection of the root from the next boot on; takes away what setup did", NULL,
+	 cmd_disable, enable_options},
 	{"config", "[N]", "show what cowfs.conf says about a volume (default: root)", NULL, cmd_config,
 	 config_options},
+	{"boot", NULL, "protect the root, before it is mounted: for an initramfs; prints what to mount",
+	 "Exit codes: 0 protected, 1 not configured, 3 could not start (mount it read-only), 4 bypassed with cowfs=off.",
+	 cmd_boot, boot_options},
 	{"help", "[COMMAND]", "show the help of a command", NULL, cmd_help, common_options},
 	{"version", NULL, "show the version", NULL, cmd_version, common_options},
 };

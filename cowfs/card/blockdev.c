@@ -271,3 +271,10 @@ int blockdev_open(struct card **ret, const char *path, unsigned flags,
 	*ret = &b->card;
 	return 0;
 }
+
+int blockdev_set_readonly(const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : set_readonly(fd, true);
+}

@@ -26,4 +26,7 @@ struct card_options {
 int blockdev_open(struct card **ret, const char *path, unsigned flags,
 		  const struct card_options *opt /* NULL: defaults */) MUST_CHECK;
 
+/* The kernel refuses writes to it from now on, also those of a mount, until somebody takes that back. */
+int blockdev_set_readonly(const char *path) MUST_CHECK;
+
 #endif

@@ -383,6 +383,8 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 	int r = (!t->no_sync || rep->readonly) && syncfs(mount_fd) < 0 ? -errno : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
+	if (!r && t->needed && !t->needed(seal_ctx))
+		r = -ENODATA;
 	if (!r)
 		r = freezer_new(&f, t, mount_fd);
 	if (r < 0) {
@@ -415,7 +417,7 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 		return errno == EBUSY ? -ESTALE : -errno;
 	if (fsync(t->loop_fd) < 0)
 		return -errno;
-	return seal(seal_ctx);
+	return t->needed && !t->needed(seal_ctx) ? -ENODATA : seal(seal_ctx);
 }
 
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,

@@ -24,6 +24,8 @@ struct quiesce_target {
 	 * thread, never by both at once; ctx must outlive the last freeze. May be NULL. */
 	void (*frozen)(void *ctx, int mount_fd);
 	void *ctx;
+	/* Asked after the syncfs, before the freeze, with the ctx of the seal; false: -ENODATA. May be NULL. */
+	bool (*needed)(void *seal_ctx);
 	uint64_t bounce_ns; /* 0: 500 ms */
 	uint64_t giveup_ns; /* 0: 30 s */
 	bool no_sync;	    /* freeze at once: little is dirty, and who writes is to be shut out */
@@ -44,7 +46,7 @@ struct quiesce_report {
  * be quick; its error is returned after the thaw. Errors before: -EOPNOTSUPP this file system has no
  * freeze and is mounted read-write; -EBUSY somebody else has frozen it; -ETIMEDOUT; -EALREADY a
  * freeze that timed out earlier still hangs; -ESTALE the device is claimed, but not by a mount that
- * this process or pid 1 can see (lazily unmounted, other namespace, fsck). After seal: -ECANCELED
+ * this process or pid 1 can see (lazily unmounted, other namespace, fsck); -ENODATA not needed. After seal: -ECANCELED
  * somebody thawed meanwhile, so what was sealed is no consistent image.
  * *ret is filled in any case: who hung is the news.
  */

@@ -61,7 +61,7 @@ static bool each_volume(int run_fd, bool (*each)(void *ctx, int run_fd, const ch
 		return false;
 	}
 	for (struct dirent *e; !found && (e = readdir(d));)
-		if (rundir_name_valid(e->d_name))
+		if (e->d_type != DT_REG && rundir_name_valid(e->d_name)) /* rootstate.h keeps files there */
 			found = each(ctx, run_fd, e->d_name);
 	closedir(d);
 	return found;
@@ -165,6 +165,38 @@ void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES])
 	name[0] = '\0';
 	if (run_fd >= 0)
 		each_volume(run_fd, match_device, &by);
+}
+
+struct name_list {
+	char (*names)[RUNDIR_NAME_BYTES];
+	size_t n;
+};
+
+static bool list_volume(void *ctx, int run_fd, const char *name)
+{
+	struct name_list *l = ctx;
+
+	if (alive(run_fd, name))
+		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
+	return l->n == CLIENT_VOLUMES;
+}
+
+static int root_last(const void *a, const void *b)
+{
+	int root = !strcmp(a, ROOT_NAME) - !strcmp(b, ROOT_NAME);
+
+	return root ? root : strcmp(a, b);
+}
+
+size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct name_list l = {names, 0};
+
+	if (run_fd >= 0)
+		each_volume(run_fd, list_volume, &l);
+	qsort(names, l.n, RUNDIR_NAME_BYTES, root_last);
+	return l.n;
 }
 
 struct by_ring {

@@ -7,14 +7,21 @@
 
 #include "base/msg.h"
 
+static char last_failure[1024];
+
+const char *cmd_last_failure(void)
+{
+	return last_failure;
+}
+
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
 {
-	char why[1024], text[4096];
+	char *why = last_failure, text[4096];
 	struct jsonw w;
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(why, sizeof(why), fmt, ap);
+	vsnprintf(why, sizeof(last_failure), fmt, ap);
 	va_end(ap);
 	if (!has_option(o, OPT_JSON)) {
 		fprintf(stderr, "cowctl: %s\n", why);

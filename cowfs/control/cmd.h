@@ -31,6 +31,14 @@ enum cmd_option {
 	OPT_SHRINK,
 	OPT_JOURNAL_SIZE,
 	OPT_KEY,
+	OPT_DEVICE,
+	OPT_CMDLINE,
+	OPT_CONF,
+	OPT_WITHIN,
+	OPT_ONCE,
+	OPT_BRIEF,
+	OPT_SWAP_OFF,
+	OPT_ROOT,
 };
 
 int cmd_format(const struct options *o);
@@ -45,6 +53,12 @@ int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
 int cmd_grow(const struct options *o);
 int cmd_config(const struct options *o);
+int cmd_boot(const struct options *o);
+int cmd_shutdown(const struct options *o);
+int cmd_events(const struct options *o);
+int cmd_setup(const struct options *o);
+int cmd_enable(const struct options *o);
+int cmd_disable(const struct options *o);
 
 static inline bool has_option(const struct options *o, enum cmd_option id)
 {
@@ -57,6 +71,8 @@ static inline bool has_option(const struct options *o, enum cmd_option id)
  * JSON. */
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
 	PRINTF(4, 5);
+/* The sentence of the last failure in this process, "" if there was none. */
+const char *cmd_last_failure(void);
 /* "1,234,567" into one of a few static buffers */
 const char *with_commas(uint64_t v);
 /* local time as 2024-01-31 12:30:00; "never" for 0 */
@@ -65,6 +81,10 @@ uint64_t json_u64(struct json_object *o, const char *key);
 double json_seconds(struct json_object *o, const char *key);
 bool json_true(struct json_object *o, const char *key);
 const char *json_text(struct json_object *o, const char *key); /* "" if it is not there */
+
+/* ---- cmd_brief.c: status --brief. The exit code. ---- */
+
+int status_brief(void);
 
 /* ---- print.c: answers of a daemon for people ---- */
 

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "control/conf.h"
+#include "control/rootstate.h"
 #include "volume/pressure.h"
 
 static const char *which(const struct options *o)
@@ -77,18 +79,45 @@ static int get_status(const struct options *o, struct json_object **ret)
 	return exit;
 }
 
+/* A root that was to be protected and is not; asked for by its name, or by none. False: nothing of the kind. */
+static bool root_is_bare(const struct options *o, char *why, size_t why_bytes)
+{
+	char reason[512];
+	enum root_state s = rootstate_read(reason, sizeof(reason));
+
+	if ((s != ROOT_FAILED && s != ROOT_BYPASSED) || (which(o) && strcmp(which(o), ROOT_NAME)))
+		return false;
+	snprintf(why, why_bytes, "the root is NOT PROTECTED%s: %s", s == ROOT_FAILED ? ", and read-only" : "", reason);
+	return true;
+}
+
 int cmd_status(const struct options *o)
 {
 	struct json_object *answer;
-	int exit = get_status(o, &answer);
+	struct client_error err;
+	struct client c;
+	char why[600];
+	bool bare = root_is_bare(o, why, sizeof(why));
+	int exit;
 
+	if (has_option(o, OPT_BRIEF) && has_option(o, OPT_JSON))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--brief and --json exclude each other");
+	if (has_option(o, OPT_BRIEF))
+		return status_brief();
+	if (bare && client_open(&c, which(o), &err) < 0)
+		return cmd_fail(o, EXIT_DEGRADED, -EROFS, "%s", why);
+	if (bare) {
+		client_close(&c);
+		fprintf(stderr, "cowctl: %s\n", why);
+	}
+	exit = get_status(o, &answer);
 	if (exit != EXIT_OK)
 		return exit;
 	if (has_option(o, OPT_JSON))
 		print_json(answer);
 	else
 		print_status(answer);
-	if (json_true(answer, "degraded"))
+	if (bare || json_true(answer, "degraded"))
 		exit = EXIT_DEGRADED;
 	json_object_put(answer);
 	return exit;

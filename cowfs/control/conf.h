@@ -7,6 +7,7 @@
 #ifndef COWFS_CONTROL_CONF_H
 #define COWFS_CONTROL_CONF_H
 
+#include "control/rundir.h"
 #include "control/volopt.h"
 
 struct conf;
@@ -26,9 +27,6 @@ struct conf;
 
 #define ROOTOPT_AS_ID(id, ...) ROOTOPT_##id,
 enum rootopt { ROOTOPT_TABLE(ROOTOPT_AS_ID) ROOTOPTS };
-
-/* name of the volume that is the root of the system */
-#define ROOT_NAME "root"
 
 /* /etc/cowfs/cowfs.conf, or COWFS_CONF of the environment in tests (not when set-uid) */
 const char *conf_path(void);

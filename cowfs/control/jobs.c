@@ -22,7 +22,7 @@ static int run_commit(struct server *s, const struct request *rq, struct volume_
 		.checkpoint = rq->checkpoint,
 		.force = rq->force,
 		.no_wait = rq->no_wait,
-		.cause = rq->timer ? CAUSE_TIMER : CAUSE_MANUAL,
+		.cause = rq->timer ? CAUSE_TIMER : rq->shutdown ? CAUSE_SHUTDOWN : CAUSE_MANUAL,
 	};
 
 	return volume_run(s->p.volume, &vr, ret);

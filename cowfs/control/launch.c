@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "control/client.h"
 #include "control/conf.h"
 
+#define END_WAIT_MS 20000
 #define ARGS_MAX (VOLOPTS + 8)
 /* what passes through systemd's splitting of words as it is */
 #define PLAIN_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-=:@+,%"
@@ -64,7 +66,7 @@ static int add_options(struct arguments *a, const struct volopts *o)
 	return e;
 }
 
-static int make_arguments(struct arguments *a, const char *device, const struct volopts *o)
+static int make_arguments(struct arguments *a, const char *device, const struct volopts *o, unsigned flags)
 {
 	const char *name = o->text[VOLOPT_NAME], *slash;
 	int e = add_options(a, o);
@@ -75,6 +77,8 @@ static int make_arguments(struct arguments *a, const char *device, const struct 
 	name = name ? name : slash ? slash + 1 : a->device;
 	if (rundir_name_valid(name))
 		memcpy(a->name, name, strlen(name) + 1);
+	if (e == 0 && (flags & LAUNCH_BOOT))
+		e = add(a, "--running-root", NULL);
 	if (e == 0)
 		e = add(a, "--", NULL);
 	return e == 0 ? add(a, a->device, NULL) : e;
@@ -125,12 +129,23 @@ static __attribute__((noreturn)) void child(const struct arguments *a, unsigned 
 	for (size_t i = 0; i < a->words; i++)
 		argv[2 + i] = a->word[i];
 	snprintf(fd_text, sizeof(fd_text), "--ready-fd=%d", ready_fd);
-	if (flags & LAUNCH_LEAVE_CGROUP)
+	if (flags & (LAUNCH_LEAVE_CGROUP | LAUNCH_BOOT))
 		leave_cgroup();
 	exec_daemon(argv);
 	tell(&r, EXIT_FAILED, -errno, "the daemon 'cowfs' cannot be started: %s", strerror(errno));
 	ready_send(ready_fd, &r);
 	_exit(EXIT_FAILED);
+}
+
+/* A daemon that could not start undoes what it began after it has told so: until its last process has ended the
+ * card is in its hands. */
+static void wait_end(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	char rest[64];
+
+	while (poll(&p, 1, END_WAIT_MS) > 0 && read(fd, rest, sizeof(rest)) > 0)
+		;
 }
 
 static void start_child(const struct arguments *a, unsigned flags, struct ready *ret)
@@ -153,6 +168,8 @@ static void start_child(const struct arguments *a, unsigned flags, struct ready 
 		tell(ret, EXIT_FAILED, -errno, "no process: %s", strerror(errno));
 	else
 		ready_wait(fds[0], ret);
+	if (pid > 0 && ret->exit != EXIT_OK)
+		wait_end(fds[0]);
 	close(fds[0]);
 	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
@@ -314,9 +331,9 @@ void launch_volume(const char *device, const struct volopts *o, unsigned flags, 
 
 	if (launch_configure(device, &all, &c, ret) != EXIT_OK)
 		return;
-	if (make_arguments(&a, device, &all) < 0)
+	if (make_arguments(&a, device, &all, flags) < 0)
 		tell(ret, EXIT_FAILED, -ENOMEM, "out of memory");
-	else if (!start_service(&a, ret))
+	else if ((flags & LAUNCH_BOOT) || !start_service(&a, ret))
 		start_child(&a, flags, ret);
 	free_arguments(&a);
 	conf_free(c);

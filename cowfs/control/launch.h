@@ -12,6 +12,9 @@
 
 /* without systemd: into the root cgroup, if that is possible */
 #define LAUNCH_LEAVE_CGROUP (1u << 0)
+/* In an initramfs, for the volume that becomes the root: no service, though systemd may be there; it would not
+ * be known to the one of the root. */
+#define LAUNCH_BOOT (1u << 1)
 
 /* o from the command line; the rest comes from the configuration file. Returns when the loop device
  * answers; *ret tells how it went. */

@@ -8,7 +8,7 @@
 
 #include "base/util.h"
 
-#define OPTIONS_MAX 32 /* ids are below */
+#define OPTIONS_MAX 48 /* ids are below */
 #define OPERANDS_MAX 4
 
 struct option_spec {

@@ -220,6 +220,7 @@ static const struct {
 	{"force", offsetof(struct request, force)},
 	{"no_wait", offsetof(struct request, no_wait)},
 	{"timer", offsetof(struct request, timer)},
+	{"shutdown", offsetof(struct request, shutdown)},
 	{"undo", offsetof(struct request, undo)},
 	{"commit", offsetof(struct request, commit)},
 	{"discard", offsetof(struct request, discard)},

@@ -213,6 +213,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "hole_blocks", s->hole_blks);
 	jsonw_u64(w, "failed_blocks", s->failed_blks);
 	jsonw_u64(w, "generation", s->newest_seq);
+	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
 	jsonw_str(w, "log_state_at_attach", log_state_name(s->log_state_at_attach));
 	jsonw_u64(w, "log_live_blocks", s->log_live_blks);
 	jsonw_u64(w, "log_room_blocks", s->log_room_blks);

@@ -14,6 +14,7 @@
 #define RUNDIR_PID "pid"
 #define RUNDIR_LOCK "lock"
 #define RUNDIR_NAME_BYTES 64 /* with the terminator */
+#define ROOT_NAME "root"     /* the volume that is the root of the system */
 
 /* /run/cowfs, or COWFS_RUNDIR of the environment in tests (not when set-uid) */
 const char *rundir_path(void);

@@ -135,13 +135,29 @@ static int explain(struct volume_result *res, int error)
 	return error;
 }
 
-static int quiesce(struct volume *v, int (*fn)(void *ctx), struct volume_result *res)
+/* Is there more than what every thaw writes, the superblock? */
+static bool something_changed(void *ctx)
+{
+	struct volume *v = ctx;
+	uint64_t blk = 0, blks;
+	enum blk_state state;
+
+	if (!view_next_live(v->view, &blk, v->volume_blks, &blks, &state))
+		return false;
+	if (blk || blks > 1 || v->fs.kind != FS_EXT)
+		return true;
+	blk = 1;
+	return view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
+}
+
+static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause, struct volume_result *res)
 {
 	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
 				    .dev = v->loop_rdev,
 				    .loop_fd = v->loop_fd,
 				    .frozen = v->frozen,
 				    .ctx = v->frozen_ctx,
+				    .needed = cause == CAUSE_TIMER ? something_changed : NULL,
 				    .no_sync = monitor_hurries(v->monitor) };
 	int r;
 
@@ -295,8 +311,15 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 	}
 	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
 		return 0; /* armed since it was asked for */
-	r = quiesce(v, seal, res);
-
+	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
+		snprintf(res->why, sizeof(res->why), "not committed: what is in RAM is to be dropped");
+		return 0;
+	}
+	r = quiesce(v, seal, rq->cause, res);
+	if (r == -ENODATA) {
+		snprintf(res->why, sizeof(res->why), "not committed: nothing has changed");
+		return 0;
+	}
 	if (!v->sealed)
 		return r;
 	count_absorbed(v);
@@ -332,7 +355,7 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 	struct log_index *ix = NULL;
 	struct commit_report *rep = &res->report;
 	uint64_t home_blks;
-	int r = quiesce(v, no_seal, res);
+	int r = quiesce(v, no_seal, rq->cause, res);
 
 	if (r == 0)
 		r = run_commit(v, rq, 0, res, &ix);

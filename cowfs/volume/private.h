@@ -53,7 +53,7 @@ struct volume {
 	struct volume_result last; /* last commit */
 	struct wear_ledger totals;
 	uint8_t ring_uuid[16];
-	uint64_t newest_seq, live_blks, room_blks, capacity_blks;
+	uint64_t newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	char alarm[256];
 
 	_Atomic bool discard_armed;

@@ -452,6 +452,7 @@ void volume_publish_log(struct volume *v)
 	v->totals = totals;
 	memcpy(v->ring_uuid, log_super(v->log)->ring_uuid, sizeof(v->ring_uuid)); /* drawn at the first commit */
 	v->newest_seq = log_newest(v->log)->seq;
+	v->newest_s = log_newest(v->log)->time_s;
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
 	v->room_blks = log_room_blks(v->log);
 	v->capacity_blks = log_capacity_blks(v->log);
@@ -576,6 +577,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->log_capacity_blks = v->capacity_blks;
 	memcpy(ret->ring_uuid, v->ring_uuid, sizeof(ret->ring_uuid));
 	ret->newest_seq = v->newest_seq;
+	ret->newest_s = v->newest_s;
 	ret->ledger = v->totals;
 	ret->last = v->last;
 	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));

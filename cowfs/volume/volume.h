@@ -110,7 +110,7 @@ struct volume_status {
 	uint64_t dirty_blks, hole_blks;		/* active */
 	uint64_t failed_blks;			/* kept from a failed commit */
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
-	uint64_t newest_seq;
+	uint64_t newest_seq, newest_s; /* newest_s: when it was committed, by the clock of that time */
 	enum log_state log_state_at_attach;
 	bool base_changed, clone; /* found at attach, see log.h */
 	uint8_t ring_uuid[16];

@@ -13,14 +13,17 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 	local -a files=(usr/local/sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs}
 		usr/local/share/man/man8/{cowctl,cowfs,mount.cowfs,umount.cowfs}.8 usr/local/share/man/man5/cowfs.conf.5
 		usr/local/share/doc/cowfs/cowfs.conf.example usr/local/share/bash-completion/completions/cowctl
-		usr/local/lib/systemd/system/cowfs@.service)
+		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/cowfs.sh
+		etc/initramfs-tools/{hooks,scripts/local-premount}/cowfs
+		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.sh,cowfs-pre-mount.sh}
+		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs})
 	# no more than what is built already
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
 	for f in "${files[@]}"; do
 		[ -s "$T/dest/$f" ] || { echo "missing: $f"; return 1; }
 	done
 	grep -q '^ExecStart=/usr/local/sbin/cowfs ' "$T/dest/usr/local/lib/systemd/system/cowfs@.service"
-	run ! grep -rl '/usr/sbin/' "$T/dest/usr/local/lib"
+	run ! grep -rlE '/usr/(sbin/cow|lib/cowfs|share/cowfs)' "$T/dest/usr/local/"{lib,share/cowfs} "$T/dest/etc" "$T/dest/usr/lib"
 	# beside the daemon, which they look for there
 	[ "$(readlink "$T/dest/sbin/mount.cowfs")" = /usr/local/sbin/mount.cowfs ]
 	[ "$(readlink "$T/dest/sbin/umount.cowfs")" = /usr/local/sbin/umount.cowfs ]
@@ -67,7 +70,7 @@ offers() {
 
 @test "completion: commands, options, values, volumes, devices" {
 	offers status cowctl ''
-	completes 'check commit' cowctl c
+	completes 'check commit config' cowctl c
 	completes 'format' cowctl fo
 	completes '--read-ahead' cowctl attach --re
 	completes '--checkpoint' cowctl commit --check
@@ -76,7 +79,7 @@ offers() {
 	completes 'discard' cowctl attach --on-detach = d
 	completes 'commit fail' cowctl attach --pressure =
 	completes '64M' cowctl attach /dev/null --ram 6
-	completes 'detach discard' cowctl help d
+	completes 'detach disable discard' cowctl help d
 	completes '' cowctl attach /dev/nul
 	completes '' cowctl status ''
 	completes '' cowctl nonsense ''

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cowctl boot: the root, before it is mounted. Every initramfs calls it with the partition that is to become
+ * the root and mounts what it prints.
+ *
+ * Notes on the design
+ * - Never silently off: a root that is configured and cannot be started is set read-only in the kernel. What is told
+ *   (exit status, state, reason) is only for those who mount it, and for the system that comes up.
+ * - Whoever mounts the partition itself must find the newest state there, and a log that knows that it is
+ *   out of use. So every way that leads to it, but that of a failure, first brings home what waits and retires
+ *   the log (come_home). A card that never was in use is not written.
+ * - No section of the root, but a log in use: somebody lost the configuration, so it is protected.
+ * - A bad configuration is a failure: nobody knows what it said about the root.
+ */
+#include "control/cmd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "base/msg.h"
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "control/cmdline.h"
+#include "control/conf.h"
+#include "control/launch.h"
+#include "control/leave.h"
+#include "control/rootstate.h"
+
+#define LOG_DEVICE_WAIT_NS (10 * 1000000000ull)
+#define LOG_DEVICE_LOOK_US 50000
+
+enum boot_exit {
+	BOOT_ON = 0,
+	BOOT_UNCONFIGURED = 1,
+	BOOT_USAGE = 2,
+	BOOT_FAILED = 3,
+	BOOT_BYPASSED = 4,
+};
+
+struct boot {
+	bool json;
+	char device[PATH_MAX];
+	char text[4096]; /* kernel command line */
+	struct cmdline cmdline;
+	struct conf *conf;
+	struct volopts opt; /* command line before configuration */
+	struct options offline; /* for the commands that work without a daemon */
+	const char *mount_options; /* of a root that failed */
+};
+
+/* ---- telling ---- */
+
+/* To the console, and to the kernel's log, where the journal finds it. */
+static PRINTF(2, 3) void say(enum msg_level level, const char *fmt, ...)
+{
+	_cleanup_close_ int fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+	char text[700];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "cowfs: %s\n", text);
+	if (fd < 0)
+		return;
+	msg_set_prog("cowfs");
+	msg_to_kmsg(fd);
+	msg(level, "root: %s", text);
+	msg_to_kmsg(-1);
+	msg_set_prog("cowctl");
+}
+
+/* For the system that comes up, and, on stdout, for the initramfs: what to mount. */
+static enum boot_exit tell(const struct boot *b, enum root_state state, const char *mount, const char *reason,
+			   enum boot_exit exit)
+{
+	int e = rootstate_write(state, b->device, b->mount_options, reason);
+	char text[PATH_MAX + 1024];
+	struct jsonw w;
+
+	if (e < 0)
+		say(MSG_ERR, "%s cannot be written: %s", rundir_path(), strerrordesc_np(-e));
+	if (!b->json) {
+		puts(mount);
+		return exit;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "state", rootstate_word(state));
+	jsonw_str(&w, "mount", mount);
+	jsonw_str(&w, "mount_options", b->mount_options ? b->mount_options : "");
+	jsonw_str(&w, "reason", reason ? reason : "");
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+	return exit;
+}
+
+static enum boot_exit failed(struct boot *b, const char *reason)
+{
+	int e = blockdev_set_readonly(b->device);
+
+	say(MSG_ERR, "NOT PROTECTED, so %s is mounted read-only: %s", b->device, reason);
+	if (e < 0)
+		say(MSG_ERR, "%s cannot be set read-only: %s", b->device, strerrordesc_np(-e));
+	return tell(b, ROOT_FAILED, b->device, reason, BOOT_FAILED);
+}
+
+static enum boot_exit bypassed(const struct boot *b)
+{
+	const char *reason = "cowfs=off on the kernel command line: this boot writes to the card";
+
+	say(MSG_ERR, "NOT PROTECTED: %s", reason);
+	return tell(b, ROOT_BYPASSED, b->device, reason, BOOT_BYPASSED);
+}
+
+static enum boot_exit unconfigured(const struct boot *b)
+{
+	return tell(b, ROOT_UNCONFIGURED, b->device, NULL, BOOT_UNCONFIGURED);
+}
+
+static enum boot_exit protected(const struct boot *b, const char *loop)
+{
+	int e = rootstate_link(loop);
+
+	if (e < 0)
+		say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
+	say(MSG_NOTICE, "%s is protected, its changes stay in RAM: %s", b->device, loop);
+	return tell(b, ROOT_ON, loop, NULL, BOOT_ON);
+}
+
+/* ---- what the card holds ---- */
+
+/* Read-only options that leave the journal alone: the log may hold what it speaks of. */
+static const char *readonly_options(enum fs_kind kind)
+{
+	switch (kind) {
+	case FS_EXT:
+		return "ro,noload";
+	case FS_XFS:
+		return "ro,norecovery";
+	default:
+		return "ro";
+	}
+}
+
+/* Reads only. The log's state; -ENOENT there is none; else what hinders. *ret_fs is always set. */
+static int look_at_log(const struct boot *b, struct fsinfo *ret_fs, enum log_state *ret)
+{
+	struct log_open_report report;
+	struct card *card = NULL, *log_card = NULL;
+	struct log_super super;
+	struct log *log = NULL;
+	struct blk_reader r;
+	unsigned trouble;
+	const char *log_path = b->opt.text[VOLOPT_LOG];
+	int e = blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
+
+	*ret_fs = (struct fsinfo){0};
+	if (e < 0)
+		return e;
+	r = offline_reader(card);
+	e = fsinfo_probe(&r, ret_fs);
+	if (e == 0 && log_path)
+		e = blockdev_open(&log_card, log_path, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
+	if (e == 0)
+		e = super_read(log_card ? log_card : card, ret_fs->size_bytes, &super, &trouble);
+	if (e == 0 && super.state == SUPER_PENDING)
+		*ret = LOG_EMPTY;
+	else if (e == 0)
+		e = log_open(&log, card, log_card ? log_card : card, &super, 0, &report);
+	if (log) {
+		*ret = report.state;
+		log_close(log);
+	}
+	card_close(log_card);
+	card_close(card);
+	return e;
+}
+
+static bool in_use(enum log_state s)
+{
+	return s != LOG_EMPTY && s != LOG_RETIRED;
+}
+
+/* A command prints its result, and here that goes to the console. */
+static int run_offline(const struct boot *b, int (*command)(const struct options *o))
+{
+	_cleanup_close_ int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+	int exit;
+
+	if (out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+		return EXIT_FAILED;
+	exit = command(&b->offline);
+	fflush(stdout);
+	return dup2(out, STDOUT_FILENO) < 0 ? EXIT_FAILED : exit;
+}
+
+/* The partition is going to be used without cowfs. True if it is fit for that. */
+static bool come_home(const struct boot *b)
+{
+	enum log_state state;
+	struct fsinfo fs;
+
+	if (look_at_log(b, &fs, &state) < 0 || !in_use(state))
+		return true; /* none that could be read: whatever there is speaks for itself */
+	if (state == LOG_FOREIGN) {
+		say(MSG_ERR, "%s was changed without cowfs while blocks waited in its log: they stay there, see cowctl check",
+		    b->device);
+		return true;
+	}
+	say(MSG_WARN, "bringing home what is in the log of %s, because it is going to be used without cowfs", b->device);
+	return run_offline(b, cmd_recover) == EXIT_OK;
+}
+
+/* ---- before the start ---- */
+
+/* Journals of an unclean shutdown are replayed, as the initramfs would do it before it mounts. */
+static bool repair(const struct boot *b)
+{
+	const char *const argv[] = {"e2fsck", "-p", b->device, NULL};
+	int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), exit;
+
+	if (out < 0)
+		return false;
+	dup2(STDERR_FILENO, STDOUT_FILENO);
+	exit = leave_run(argv);
+	dup2(out, STDOUT_FILENO);
+	close(out);
+	return exit == 0 || exit == 1;
+}
+
+/* No log is there, or a shrink was cut off. False: *why tells. */
+static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
+{
+	b->offline.value[OPT_SHRINK] = "";
+	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
+	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) && !repair(b)) {
+		*why = "the file system has errors that e2fsck -p does not correct";
+		return false;
+	}
+	if (run_offline(b, cmd_format) == EXIT_OK)
+		return true;
+	*why = cmd_last_failure();
+	return false;
+}
+
+static void wait_for_log_device(const char *path)
+{
+	uint64_t until_ns = now_ns() + LOG_DEVICE_WAIT_NS;
+
+	while (path && access(path, F_OK) < 0 && now_ns() < until_ns)
+		usleep(LOG_DEVICE_LOOK_US);
+}
+
+/* A second call in the same boot finds what the first one started. */
+static bool find_running(const struct boot *b, char loop[32])
+{
+	char name[RUNDIR_NAME_BYTES];
+	struct json_object *status;
+	struct client_error err;
+
+	client_find_device(b->device, name);
+	if (strcmp(name, ROOT_NAME) || !(status = client_status_file(ROOT_NAME, &err)))
+		return false;
+	snprintf(loop, 32, "%s", json_text(status, "loop"));
+	json_object_put(status);
+	return *loop;
+}
+
+static bool wants_prepare(const struct boot *b, int e)
+{
+	return !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink") && (e == 0 || e == -ENOENT);
+}
+
+static bool is_pending(const struct boot *b, const struct fsinfo *fs)
+{
+	struct log_super super;
+	struct card *card;
+	unsigned trouble;
+	bool pending = false;
+
+	if (blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL) < 0)
+		return false;
+	pending = super_read(card, fs->size_bytes, &super, &trouble) == 0 && super.state == SUPER_PENDING;
+	card_close(card);
+	return pending;
+}
+
+static enum boot_exit start(struct boot *b)
+{
+	enum log_state state = LOG_EMPTY;
+	struct fsinfo fs;
+	struct ready r;
+	const char *why = "";
+	int e;
+
+	if (find_running(b, r.loop))
+		return protected(b, r.loop);
+	wait_for_log_device(b->opt.text[VOLOPT_LOG]);
+	e = look_at_log(b, &fs, &state);
+	b->mount_options = readonly_options(fs.kind);
+	if (wants_prepare(b, e) && (e == -ENOENT || is_pending(b, &fs)) && !prepare(b, &fs, &why))
+		return failed(b, why);
+	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
+	launch_volume(b->device, &b->opt, LAUNCH_BOOT, &r);
+	if (r.exit != EXIT_OK)
+		return failed(b, r.why);
+	b->mount_options = NULL;
+	return protected(b, r.loop);
+}
+
+static enum boot_exit leave(struct boot *b, enum boot_exit (*how)(const struct boot *b))
+{
+	enum log_state state;
+	struct fsinfo fs;
+
+	if (come_home(b))
+		return how(b);
+	if (look_at_log(b, &fs, &state) < 0)
+		fs.kind = FS_UNKNOWN;
+	b->mount_options = readonly_options(fs.kind);
+	return failed(b, cmd_last_failure());
+}
+
+/* ---- what is wanted ---- */
+
+static bool is_wanted(const struct boot *b)
+{
+	enum log_state state;
+	struct fsinfo fs;
+
+	if (b->cmdline.mode == CMDLINE_ON)
+		return true;
+	if (conf_has_root(b->conf))
+		return !strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes");
+	if (look_at_log(b, &fs, &state) < 0 || !in_use(state))
+		return false;
+	say(MSG_WARN, "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with what is usual", conf_path(),
+	    b->device);
+	return true;
+}
+
+static enum boot_exit decide(struct boot *b)
+{
+	char why[512];
+	int e = conf_load(&b->conf, why, sizeof(why));
+	bool off = b->cmdline.mode == CMDLINE_OFF;
+
+	if (e == 0)
+		conf_root_options(b->conf, &b->opt);
+	else if (!off)
+		return failed(b, why);
+	if (b->opt.text[VOLOPT_LOG])
+		b->offline.value[OPT_LOG] = b->opt.text[VOLOPT_LOG];
+	if (off)
+		return leave(b, bypassed);
+	return is_wanted(b) ? start(b) : leave(b, unconfigured);
+}
+
+/* ---- arguments ---- */
+
+/* From root= of the kernel command line: a path, or a tag that udev has a link for. */
+static bool find_root(const char *line, char *buf, size_t buf_bytes)
+{
+	static const char *const tags[] = {"UUID", "PARTUUID", "LABEL", "PARTLABEL"};
+	const char *root = NULL, *value;
+	char dir[16];
+
+	for (const char *p = line; (p = strstr(p, "root=")); p += 5)
+		if (p == line || p[-1] == ' ')
+			root = p + 5;
+	if (!root)
+		return false;
+	if (*root == '/') {
+		snprintf(buf, buf_bytes, "%.*s", (int)strcspn(root, " \t\n"), root);
+		return true;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(tags); i++) {
+		size_t n = strlen(tags[i]), j = 0;
+
+		if (strncmp(root, tags[i], n) || root[n] != '=')
+			continue;
+		value = root + n + 1;
+		for (; j < n; j++)
+			dir[j] = (char)(tags[i][j] | 0x20);
+		dir[j] = '\0';
+		snprintf(buf, buf_bytes, "/dev/disk/by-%s/%.*s", dir, (int)strcspn(value, " \t\n"), value);
+		return true;
+	}
+	return false;
+}
+
+static int take_arguments(struct boot *b, const struct options *o)
+{
+	const char *device = o->value[OPT_DEVICE], *text = o->value[OPT_CMDLINE];
+	char why[256], named[PATH_MAX];
+	int e;
+
+	if (text)
+		snprintf(b->text, sizeof(b->text), "%s", text);
+	else if ((e = io_read_text(AT_FDCWD, "/proc/cmdline", b->text, sizeof(b->text))) < 0)
+		say(MSG_WARN, "/proc/cmdline: %s", strerrordesc_np(-e));
+	if (o->value[OPT_CONF])
+		setenv("COWFS_CONF", o->value[OPT_CONF], 1);
+	if (!device && find_root(b->text, named, sizeof(named)))
+		device = named;
+	if (!device)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "no root= on the kernel command line, and no --device");
+	if (!realpath(device, b->device))
+		snprintf(b->device, sizeof(b->device), "%s", device);
+	b->offline.operand[0] = b->device;
+	b->offline.operands = 1;
+	if (cmdline_parse(b->text, &b->cmdline, why, sizeof(why)) < 0)
+		say(MSG_ERR, "kernel command line: %s; this word is left out", why);
+	b->opt = b->cmdline.opt;
+	return EXIT_OK;
+}
+
+int cmd_boot(const struct options *o)
+{
+	static struct boot b;
+	int exit = take_arguments(&b, o);
+
+	if (exit != EXIT_OK)
+		return BOOT_USAGE;
+	/* of an initramfs, which may have none */
+	setenv("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
+	b.json = has_option(o, OPT_JSON);
+	exit = decide(&b);
+	conf_free(b.conf);
+	return exit;
+}

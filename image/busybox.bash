@@ -1,0 +1,107 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+#
+# A system of kernel, busybox and cowfs, and nothing else: what a small appliance looks like.
+#
+#	busybox_tree TREE OVERLAY...	TREE and TREE.boot, as debian_tree does
+
+# What a virtual machine, a PC and most small boards need to see a card, and cowfs to serve it.
+BUSYBOX_MODULES="virtio_pci virtio_blk virtio_rng ahci ata_piix sd_mod usb-storage uas xhci-pci ehci-pci sdhci-pci sdhci-acpi \
+	mmc_block nvme ext4 fuse loop i6300esb"
+
+busybox_tree() {
+	local tree=$1 overlay source=$1.debian version
+	shift
+	debian_fetch debian12
+	rm -rf "$tree" "$tree.boot" "$source"
+	rootfs_unpack "$(debian_tar debian12)" "$source"
+	version=$(find "$source/lib/modules" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -V | tail -1)
+	mkdir -p "$tree"/{bin,sbin,usr/bin,usr/sbin,usr/lib,lib,lib64,dev,proc,sys,run,tmp,var/log,root,mnt,etc/init.d,boot} "$tree.boot"
+	ln -s ../run "$tree/var/run"
+	busybox_programs "$tree"
+	cowfs_tree bookworm "$tree.cowfs"
+	cp -a --no-preserve=ownership "$tree.cowfs/." "$source/"
+	busybox_cowfs "$tree" "$tree.cowfs" "$source"
+	busybox_modules "$tree" "$source" "$version"
+	busybox_etc "$tree"
+	for overlay; do
+		cp -a --no-preserve=ownership "$overlay/." "$tree/"
+	done
+	cp "$source/boot/vmlinuz-$version" "$tree.boot/vmlinuz"
+	busybox_initramfs "$source" "$version" "$tree.boot/initrd.img" "$tree"
+	grub_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
+	rm -rf "$source" "$tree.cowfs"
+}
+
+busybox_programs() {
+	local tree=$1 applet
+	cp /bin/busybox "$tree/bin/busybox"
+	ldd "$tree/bin/busybox" >/dev/null 2>&1 && die "/bin/busybox is not the static one: install busybox-static"
+	for applet in $("$tree/bin/busybox" --list-full); do
+		mkdir -p "$tree/$(dirname "$applet")"
+		[ -e "$tree/$applet" ] || ln -s /bin/busybox "$tree/$applet"
+	done
+}
+
+# The programs, what their adapter to busybox is, and the libraries that they need.
+busybox_cowfs() {
+	local tree=$1 from=$2 source=$3 lib part
+	cp -a "$from/usr/sbin/." "$tree/usr/sbin/"
+	for part in usr/lib/cowfs usr/share/cowfs; do
+		[ ! -d "$from/$part" ] || { mkdir -p "$tree/$part" && cp -a "$from/$part/." "$tree/$part/"; }
+	done
+	strip {"$tree","$source"}/usr/sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs}
+	# shellcheck disable=SC2016 # for the inner shell
+	chroot_run "$source" sh -c 'for p in /usr/sbin/*cow*; do ldd "$p"; done' |
+		awk '$3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' | sort -u |
+		while read -r lib; do
+			mkdir -p "$tree/$(dirname "$lib")"
+			cp -L "$source/$lib" "$tree/$lib"
+		done
+}
+
+busybox_modules() {
+	local tree=$1 source=$2 version=$3 m file
+	mkdir -p "$tree/lib/modules/$version"
+	cp "$source/lib/modules/$version"/modules.{builtin,order}* "$tree/lib/modules/$version/"
+	for m in $BUSYBOX_MODULES; do
+		modprobe -d "$source" -S "$version" --show-depends "$m" 2>/dev/null | awk '$1 == "insmod" { print $2 }'
+	done | sort -u | while read -r file; do
+		file=lib/modules/${file#*/lib/modules/}
+		mkdir -p "$tree/$(dirname "$file")"
+		cp "$source/$file" "$tree/$file"
+	done
+	depmod -b "$tree" "$version"
+}
+
+busybox_etc() {
+	local tree=$1
+	echo cowfs >"$tree/etc/hostname"
+	# shellcheck disable=SC2016 # a hash
+	echo 'root::0:0:root:/root:/bin/sh' >"$tree/etc/passwd"
+	echo 'root:x:0:' >"$tree/etc/group"
+	ln -s /proc/self/mounts "$tree/etc/mtab"
+	mkdir -p "$tree/etc/cowfs"
+	printf '# see cowfs.conf(5)\n[root]\n%s' "${IMAGE_CONF-}" >"$tree/etc/cowfs/cowfs.conf"
+	cat >"$tree/etc/inittab" <<-'END'
+		::sysinit:/etc/init.d/rcS
+		::once:/usr/lib/cowfs-test/run
+		ttyS0::respawn:/sbin/getty -L 115200 ttyS0 vt100
+		::ctrlaltdel:/sbin/reboot
+		::shutdown:/etc/init.d/rcK
+	END
+	[ -e "$tree/etc/init.d/rcS" ] || cp "$tree/usr/share/cowfs/busybox/rcS" "$tree/usr/share/cowfs/busybox/rcK" "$tree/etc/init.d/"
+}
+
+# Made where a Debian's ldd and modules are, by the tool that such a system gets with cowfs.
+busybox_initramfs() {
+	local source=$1 version=$2 out=$3 m options=()
+	for m in $BUSYBOX_MODULES; do
+		options+=(-m "$m")
+	done
+	cp /bin/busybox "$source/bin/busybox"
+	mkdir -p "$source/etc/cowfs"
+	cp "$4/etc/cowfs/cowfs.conf" "$source/etc/cowfs/"
+	"$source/usr/share/cowfs/busybox/mkinitramfs" -r "$source" -k "$version" "${options[@]}" "$out" ||
+		die "no initramfs of busybox"
+}

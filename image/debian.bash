@@ -1,0 +1,124 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+#
+# The Debian trees of images and guests: a small systemd system whose kernel and initramfs lie on a /boot of their own.
+#
+#	debian_tree KIND TREE OVERLAY...	KIND is debian12 or debian13, with -generic for the kernel of real machines;
+#						TREE and TREE.boot are made; each OVERLAY is a folder to copy over it
+#	IMAGE_PLAIN=1		cowfs is installed, and that is all
+#	IMAGE_CONF, IMAGE_CMDLINE, IMAGE_PACKAGES	more for [root] of cowfs.conf, the kernel command line, apt
+
+DEBIAN_PACKAGES="systemd-sysv udev kmod dbus e2fsprogs mount util-linux procps login zstd"
+
+debian_packages() {
+	local kind=$1 suite libs
+	suite=$(suite_of "$kind")
+	libs=IMAGE_LIBS_$suite
+	case $kind in
+	*-generic) echo "linux-image-amd64" ;;
+	*) echo "linux-image-cloud-amd64" ;;
+	esac
+	case $kind in
+	*-initramfs*) echo "initramfs-tools" ;;
+	debian12*) echo "initramfs-tools" ;;
+	*) echo "dracut" ;;
+	esac
+	# shellcheck disable=SC2086 # one each line
+	printf '%s\n' $DEBIAN_PACKAGES ${!libs} ${IMAGE_PACKAGES-}
+}
+
+debian_tar() {
+	local suite packages
+	suite=$(suite_of "$1")
+	mapfile -t packages < <(debian_packages "$1")
+	echo "$CACHE/$suite-$(printf '%s\n' "${packages[@]}" | sha256sum | cut -c1-12).tar"
+}
+
+debian_fetch() {
+	local packages
+	mapfile -t packages < <(debian_packages "$1")
+	rootfs_tar "$(suite_of "$1")" "$(debian_tar "$1")" "${packages[@]}"
+}
+
+debian_tree() {
+	local kind=$1 tree=$2 overlay suite
+	shift 2
+	suite=$(suite_of "$kind")
+	debian_fetch "$kind"
+	rm -rf "$tree" "$tree.boot"
+	rootfs_unpack "$(debian_tar "$kind")" "$tree"
+	debian_settle "$tree"
+	for overlay; do
+		cp -a --no-preserve=ownership "$overlay/." "$tree/"
+	done
+	[ -z "${IMAGE_PLAIN-}" ] || debian_initramfs "$tree"
+	cowfs_tree "$suite" "$tree.cowfs"
+	cp -a --no-preserve=ownership "$tree.cowfs/." "$tree/"
+	rm -rf "$tree.cowfs"
+	if [ -z "${IMAGE_PLAIN-}" ]; then
+		debian_protect "$tree"
+		debian_initramfs "$tree"
+	fi
+	mv "$tree/boot" "$tree.boot"
+	mkdir "$tree/boot"
+	grub_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
+}
+
+# What an installer would do.
+debian_settle() {
+	local tree=$1
+	echo cowfs >"$tree/etc/hostname"
+	: >"$tree/etc/machine-id"
+	ln -sf /proc/self/mounts "$tree/etc/mtab"
+	# noatime, discard, noinit_itable: see README. The boot loader reads /boot behind the back of cowfs: read-only
+	cat >"$tree/etc/fstab" <<-END
+		PARTUUID=c0ffee00-02  /      auto  noatime${IMAGE_ROOT_OPTIONS-,discard}  0 1
+		PARTUUID=c0ffee00-01  /boot  ext4  ro,noatime,nofail  0 2
+	END
+	# one name that the boot loader knows, whatever the version; the newest by the kernel's own postinst
+	printf 'do_symlinks = yes\nlink_in_boot = yes\nno_symlinks = no\n' >"$tree/etc/kernel-img.conf"
+	# shellcheck disable=SC2016 # for the inner shell
+	chroot_run "$tree" sh -c '
+		echo root:cowfs | chpasswd
+		v=$(ls /lib/modules | sort -V | tail -1)
+		linux-update-symlinks install "$v" "/boot/vmlinuz-$v"
+		systemctl -q enable serial-getty@ttyS0 systemd-networkd
+		systemctl -q mask apt-daily.timer apt-daily-upgrade.timer' >/dev/null 2>&1 || die "the tree cannot be set up"
+	printf '[Match]\nName=en* eth*\n[Network]\nDHCP=yes\n' >"$tree/etc/systemd/network/80-dhcp.network"
+}
+
+debian_protect() {
+	mkdir -p "$1/etc/cowfs"
+	printf '# SPDX-License-Identifier: MIT\n# see cowfs.conf(5)\n[root]\n%s' "${IMAGE_CONF-}" >"$1/etc/cowfs/cowfs.conf"
+}
+
+debian_initramfs() {
+	local tree=$1
+	if [ -x "$tree/usr/bin/dracut" ]; then
+		printf 'hostonly="no"\n' >"$tree/etc/dracut.conf.d/image.conf"
+		# shellcheck disable=SC2016 # for the inner shell
+		chroot_run "$tree" sh -c 'for v in $(ls /lib/modules); do
+			dracut -q --force "/boot/initrd.img-$v" "$v" || exit 1; done' >"$tree.log" 2>&1
+	else
+		chroot_run "$tree" update-initramfs -u -k all >"$tree.log" 2>&1
+	fi || { cat "$tree.log" >&2; die "no initramfs for ${tree#"$TOP"/}"; }
+	rm -f "$tree.log"
+}
+
+grub_config() {
+	mkdir -p "$1/grub"
+	cat >"$1/grub/grub.cfg" <<-END
+		serial --unit=0 --speed=115200
+		terminal_input console serial
+		terminal_output console serial
+		set timeout=${IMAGE_TIMEOUT-2}
+		menuentry "cowfs" {
+			linux /vmlinuz $2
+			initrd /initrd.img
+		}
+		menuentry "for this boot without cowfs" {
+			linux /vmlinuz $2 cowfs=off
+			initrd /initrd.img
+		}
+	END
+}

@@ -1,0 +1,202 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+#
+# What disk images with cowfs inside are made of, for image/build and the guests of tests/vm. No mount of an image, no
+# boot loader installed by its own tool: file systems are filled by mke2fs -d, GRUB's parts are put at their places.
+#
+#	rootfs_tar SUITE FILE PACKAGE...	a Debian, kept as FILE; made once
+#	chroot_run DIR COMMAND...	with /proc, /sys and a small /dev of its own, nothing left behind
+#	cowfs_tree SUITE DEST		make install DESTDIR=DEST, of a build that runs in that Debian
+#	disk_make FILE TREE		see there
+#
+# Needs TOP, BUILD (the build folder) and CACHE (what is slow to make; may be shared between work trees).
+
+MIRROR_DEFAULT=http://deb.debian.org/debian
+# shellcheck disable=SC2034 # named by ${!...}
+IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1"
+# shellcheck disable=SC2034
+IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 libinih1"
+IMAGE_TOOLS="build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
+	linux-libc-dev"
+
+die() {
+	echo "${0##*/}: $*" >&2
+	exit 1
+}
+
+# Only what takes a while is told, and only to a person.
+tell() {
+	[ "${QUIET-}" ] || echo "${0##*/}: $*" >&2
+}
+
+suite_of() {
+	case $1 in
+	debian12*) echo bookworm ;;
+	debian13*) echo trixie ;;
+	*) die "no Debian is called $1" ;;
+	esac
+}
+
+# ---- Debian ----
+
+# The mirror that this machine uses, so that a proxy or a copy in the house is used here, too.
+apt_sources() {
+	local suite=$1 main security
+	# shellcheck disable=SC2016 # apt's variables
+	main=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
+		awk '$3 == "main" && $2 ~ /^(bookworm|trixie)$/ { print $1; exit }')
+	# shellcheck disable=SC2016
+	security=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
+		awk '$3 == "main" && $2 ~ /-security$/ { print $1; exit }')
+	echo "deb ${main:-$MIRROR_DEFAULT} $suite main"
+	echo "deb ${main:-$MIRROR_DEFAULT} $suite-updates main"
+	[ -z "$security" ] || echo "deb $security $suite-security main"
+}
+
+rootfs_tar() {
+	local suite=$1 file=$2 options=() work
+	shift 2
+	[ -s "$file" ] && return 0
+	tell "Debian $suite from packages, once (kept in ${file#"$TOP"/})"
+	work=$(mktemp -d "$CACHE/rootfs.XXXXXX")
+	mapfile -t options < <(apt-config dump | sed -n 's/^Acquire::.*\(Proxy\|Check-Valid-Until\) ".*/--aptopt=&/p')
+	apt_sources "$suite" >"$work/sources"
+	mmdebstrap -q --variant=minbase --format=tar "${options[@]}" --include="$(printf '%s,' "$@" | sed 's/,$//')" \
+		--aptopt='APT::Install-Recommends "false"' \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
+		"$suite" "$work/tar" "$work/sources" >"$work/log" 2>&1 ||
+		{ tail -20 "$work/log" >&2; rm -rf "$work"; die "mmdebstrap $suite failed"; }
+	mv "$work/tar" "$file"
+	rm -rf "$work"
+}
+
+rootfs_unpack() {
+	mkdir -p "$2"
+	tar -C "$2" --numeric-owner --xattrs --xattrs-include='*' -xf "$1"
+}
+
+# The mounts live in a namespace of their own and end with it; /dev is a tmpfs with what programs cannot do without.
+chroot_run() {
+	local dir=$1
+	shift
+	# shellcheck disable=SC2016 # for the inner shell
+	unshare --mount --pid --fork --kill-child --propagation private sh -c '
+		d=$1; shift
+		mount -t proc proc "$d/proc" && mount -t tmpfs -o mode=755 dev "$d/dev" || exit 1
+		mount -t sysfs -o ro sysfs "$d/sys" 2>/dev/null
+		mount -t tmpfs tmp "$d/tmp"
+		cd "$d/dev" && mknod -m 666 null c 1 3 && mknod -m 666 zero c 1 5 && mknod -m 666 full c 1 7 &&
+		mknod -m 666 random c 1 8 && mknod -m 666 urandom c 1 9 && mknod -m 666 tty c 5 0 &&
+		ln -s /proc/self/fd fd && ln -s fd/0 stdin && ln -s fd/1 stdout && ln -s fd/2 stderr || exit 1
+		[ -z "$CHROOT_BIND" ] || { mkdir -p "$d/mnt" && mount --bind "$CHROOT_BIND" "$d/mnt"; } || exit 1
+		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+			TMPDIR=/tmp chroot "$d" "$@"' sh "$dir" "$@"
+}
+
+# ---- cowfs ----
+
+# The host's own programs if it is that Debian; else built there, in a folder build-SUITE beside build.
+cowfs_tree() {
+	local suite=$1 dest=$2 here
+	# shellcheck disable=SC1091
+	here=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
+	rm -rf "$dest"
+	mkdir -p "$dest"
+	if [ "$suite" = "$here" ]; then
+		make -s --no-print-directory -C "$TOP" B="$BUILD" install DESTDIR="$dest" >/dev/null || die "make install failed"
+		return
+	fi
+	local chroot=$CACHE/build-$suite name
+	name=build-$suite
+	if [ ! -e "$chroot/.complete" ]; then
+		# shellcheck disable=SC2086 # words
+		rootfs_tar "$suite" "$CACHE/build-$suite.tar" $IMAGE_TOOLS
+		rm -rf "$chroot"
+		rootfs_unpack "$CACHE/build-$suite.tar" "$chroot"
+		rm -f "$CACHE/build-$suite.tar"
+		touch "$chroot/.complete"
+	fi
+	tell "building cowfs for $suite"
+	CHROOT_BIND=$TOP chroot_run "$chroot" make -s --no-print-directory -C /mnt -j"$(nproc)" B="$name" V= \
+		install DESTDIR="/mnt/$name/dest" >"$BUILD/$name.log" 2>&1 ||
+		{ tail -20 "$BUILD/$name.log" >&2; die "cowfs does not build in $suite"; }
+	cp -a "$TOP/$name/dest/." "$dest/"
+	rm -rf "$TOP/$name/dest"
+}
+
+# ---- disks ----
+
+# disk_make FILE TREE: a disk with an MBR, GRUB, /boot (ext4, of TREE.boot) and a root file system (of TREE). By variable:
+#	DISK_MIB, BOOT_MIB	sizes
+#	ROOT_START		first sector of the root partition (default: right behind /boot)
+#	ROOT_FS			ext4 (default), xfs or f2fs
+#	LOG_MIB			room behind the file system for the log of cowfs; 0: none, and no log
+#	JOURNAL_MIB		of ext4 (default 8)
+#	FORMAT_OPTIONS		for cowctl format
+# The root partition has the PARTUUID c0ffee00-02, and if it is ext4 the label "root".
+disk_make() {
+	local file=$1 tree=$2 boot_start=8192 root_start root_sectors log_mib=${LOG_MIB-48} work
+	root_start=${ROOT_START:-$((boot_start + BOOT_MIB * 2048))}
+	root_sectors=$(((DISK_MIB * 2048 - root_start) / 8 * 8))
+	work=$(mktemp -d "$BUILD/disk.XXXXXX")
+	rm -f "$file"
+	truncate -s "${DISK_MIB}M" "$file"
+	printf 'label: dos\nlabel-id: 0xc0ffee00\nstart=%d, size=%d, type=83, bootable\nstart=%d, size=%d, type=83\n' \
+		"$boot_start" $((BOOT_MIB * 2048)) "$root_start" "$root_sectors" |
+		sfdisk -q "$file" || die "sfdisk failed"
+	grub_put "$file" "$work"
+	truncate -s "${BOOT_MIB}M" "$work/boot"
+	mke2fs -q -F -t ext4 -L boot -b 4096 -m 0 -J size=4 \
+		-E lazy_itable_init=0 -d "$tree.boot" "$work/boot" "${BOOT_MIB}M" ||
+		die "/boot does not fit into $BOOT_MIB MiB"
+	disk_place "$work/boot" "$file" "$boot_start"
+	truncate -s $((root_sectors * 512)) "$work/root"
+	root_fs_make "$work/root" "$tree" $((root_sectors / 2048 - log_mib))
+	if [ "$log_mib" -gt 0 ]; then
+		# shellcheck disable=SC2086 # words
+		"$BUILD/cowctl" format ${FORMAT_OPTIONS-} "$work/root" >/dev/null || die "cowctl format failed"
+	fi
+	disk_place "$work/root" "$file" "$root_start"
+	rm -rf "$work"
+}
+
+# Copies what is not zero to a sector of FILE.
+disk_place() {
+	dd if="$1" of="$2" bs=64K oflag=seek_bytes seek=$(($3 * 512)) conv=notrunc,sparse status=none
+}
+
+root_fs_make() {
+	local part=$1 tree=$2 fs_mib=$3
+	case ${ROOT_FS:-ext4} in
+	ext4)
+		mke2fs -q -F -t ext4 -L root -b 4096 -J "size=${JOURNAL_MIB:-8}" -E lazy_itable_init=0,nodiscard \
+			-d "$tree" "$part" "${fs_mib}M" || die "mke2fs failed"
+		;;
+	xfs)
+		mkdir "$part.mnt"
+		mkfs.xfs -q -f -L root -d "size=${fs_mib}m" "$part" || die "mkfs.xfs failed"
+		# shellcheck disable=SC2016 # for the inner shell
+		unshare --mount --propagation private sh -c '
+			mount -t xfs -o loop "$1" "$1.mnt" && cp -a "$2/." "$1.mnt/" && umount "$1.mnt"' \
+			sh "$part" "$tree" || die "copying to xfs failed"
+		;;
+	f2fs)
+		mkfs.f2fs -q -f -l root "$part" $((fs_mib * 2048)) >/dev/null || die "mkfs.f2fs failed"
+		sload.f2fs -P -f "$tree" "$part" >/dev/null || die "sload.f2fs failed"
+		;;
+	*)
+		die "no root file system is called $ROOT_FS"
+		;;
+	esac
+}
+
+# GRUB where its boot sector looks for it without being told: right behind the MBR.
+grub_put() {
+	local file=$1 core=$2/core.img from=/usr/lib/grub/i386-pc
+	grub-mkimage -O i386-pc -d "$from" -o "$core" -p '(hd0,msdos1)/grub' \
+		biosdisk part_msdos ext2 linux normal configfile serial terminal echo test sleep minicmd ||
+		die "grub-mkimage failed"
+	dd if="$from/boot.img" of="$file" bs=1 count=440 conv=notrunc status=none
+	dd if="$core" of="$file" bs=512 seek=1 conv=notrunc status=none
+}

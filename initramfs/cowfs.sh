@@ -1,0 +1,62 @@
+# shellcheck shell=sh
+# SPDX-License-Identifier: MIT
+# What every initramfs does before it mounts the root. Sourced, by dash, busybox or bash; no `set -e` needed or harmed.
+#
+#	cowfs_start DEVICE	DEVICE: what the root would be without cowfs
+#
+# sets COWFS_STATE	on | unconfigured | bypassed | failed
+#	COWFS_MOUNT	what to mount
+#	COWFS_OPTIONS	with which options, besides those of the system: "" but for "failed"
+# and leaves it for the system in /run/cowfs (cowctl boot tells more). It always returns 0: the root gets mounted.
+
+COWFS_CTL=/usr/sbin/cowctl
+COWFS_CONF=/etc/cowfs/cowfs.conf
+COWFS_RUN=/run/cowfs
+
+cowfs_say() {
+	echo "cowfs: $*" >&2
+	{ echo "<3>cowfs: root: $*" >/dev/kmsg; } 2>/dev/null || :
+}
+
+# cowctl could not be run to its end. Was it meant to protect this root?
+cowfs_broken() {
+	COWFS_STATE=unconfigured
+	grep -q '^[[:space:]]*\[root\]' "$COWFS_CONF" 2>/dev/null || return 0
+	case " $(cat /proc/cmdline)," in
+	*" cowfs=off"[\ ,]* | *" cowfs="[!\ ]*",off"[\ ,]*) COWFS_STATE=bypassed ;;
+	*)
+		COWFS_STATE=failed
+		COWFS_OPTIONS=ro
+		blockdev --setro "$1" || :
+		;;
+	esac
+	cowfs_say "NOT PROTECTED, $COWFS_STATE: $2"
+	mkdir -p "$COWFS_RUN"
+	printf '%s\ndevice=%s\n' "$2" "$1" >"$COWFS_RUN/root.$COWFS_STATE"
+	echo "$COWFS_STATE" >"$COWFS_RUN/root.state"
+}
+
+cowfs_start() {
+	cowfs_code=0
+	COWFS_OPTIONS=
+	for cowfs_module in fuse loop; do
+		modprobe -q "$cowfs_module" 2>/dev/null || : # it may be in the kernel; if not, cowctl boot tells
+	done
+	COWFS_MOUNT=$("$COWFS_CTL" boot --device "$1") || cowfs_code=$?
+	case $cowfs_code in
+	0) COWFS_STATE=on ;;
+	1) COWFS_STATE=unconfigured ;;
+	3)
+		COWFS_STATE=failed
+		COWFS_OPTIONS=$(sed -n 's/^mount_options=//p' "$COWFS_RUN/root.failed")
+		: "${COWFS_OPTIONS:=ro}"
+		;;
+	4) COWFS_STATE=bypassed ;;
+	*)
+		COWFS_MOUNT=$1
+		cowfs_broken "$1" "$COWFS_CTL boot ended with status $cowfs_code"
+		;;
+	esac
+	: "${COWFS_MOUNT:=$1}"
+	return 0
+}

@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# dracut: puts cowfs into the initramfs, with its configuration. Configured or not: `cowfs=on` at boot, and a card
+# whose log is in use, need it. shellcheck cannot know dracut's variables.
+# shellcheck disable=SC2154
+
+# called by dracut
+check() {
+	require_binaries /usr/sbin/cowfs /usr/sbin/cowctl || return 1
+	return 0
+}
+
+# called by dracut
+depends() {
+	echo base
+}
+
+# called by dracut
+installkernel() {
+	hostonly='' instmods fuse loop
+}
+
+# called by dracut
+install() {
+	inst_multiple /usr/sbin/cowfs /usr/sbin/cowctl grep sed cat mkdir
+	inst_multiple -o blockdev
+	inst_simple /usr/lib/cowfs/cowfs.sh
+	if [[ -e /etc/cowfs/cowfs.conf ]]; then
+		/usr/sbin/cowctl config >/dev/null || return 1
+		inst_simple /etc/cowfs/cowfs.conf
+	fi
+	if [[ $(/usr/sbin/cowctl config --key prepare) == shrink ]]; then
+		inst_multiple e2fsck resize2fs tune2fs
+	fi
+	if dracut_module_included systemd; then
+		inst_script "$moddir/cowfs-root.sh" /usr/lib/cowfs/cowfs-root.sh
+		inst_simple "$moddir/cowfs-root.service" "$systemdsystemunitdir/cowfs-root.service"
+		$SYSTEMCTL -q --root "$initdir" add-requires initrd-root-fs.target cowfs-root.service
+	else
+		inst_hook pre-mount 50 "$moddir/cowfs-pre-mount.sh"
+	fi
+}

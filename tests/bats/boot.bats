@@ -1,0 +1,280 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
+# cowctl boot, as an initramfs calls it: what it prints, its exit status, what it leaves for the system.
+# bats file_tags=boot
+
+load lib
+
+setup() {
+	cow_setup || return
+	export COWFS_DEVDIR=$T/dev
+	mkdir "$COWFS_DEVDIR"
+	CONF=$T/cowfs.conf
+	printf '[root]\nram = 64M\n' >"$CONF"
+}
+
+# $1 exit status, $2 what it prints, then arguments
+boots() {
+	local code=$1 mount=$2
+	shift 2
+	run --separate-stderr cow boot --device "$CARD" --conf "$CONF" --cmdline "ro quiet ${1-}"
+	echo "exit $status, stdout: $output, stderr: $stderr"
+	[ "$status" = "$code" ] || return 1
+	if [ "$mount" = loop ]; then
+		[[ $output == /dev/loop* && $output != "$CARD" ]] || return 1
+		NAME=root DEV=$output
+		echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	else
+		[ "$output" = "$CARD" ]
+	fi
+}
+
+state() { cat "$COWFS_RUNDIR/root.state"; }
+
+readonly_card() { [ "$(blockdev --getro "$CARD")" = 1 ]; }
+
+formatted() {
+	card_make ext4 100 150
+	cow format "$CARD" >/dev/null
+}
+
+# A file is committed and waits in the log, home is as it was before: the card after a power cut.
+with_commit() {
+	attach
+	mount_volume
+	echo one >"$MNT/file"
+	umount_volume
+	cow detach vol
+	attach
+	mount_volume
+	echo two >"$MNT/file"
+	cow commit vol
+	power_cut
+}
+
+on_card() {
+	local code=0
+	mount -o ro,noload "$CARD" "$MNT" || return
+	cat "$MNT/file" || code=1
+	umount "$MNT"
+	return $code
+}
+
+@test "boot: protected" {
+	formatted
+	local sum
+	sum=$(image_sum)
+	boots 0 loop
+	[ "$(state)" = on ]
+	[ "$(readlink "$COWFS_DEVDIR/cowfs/root")" = "../${DEV#/dev/}" ]
+	readonly_card
+	[ "$(status_of .name)" = root ]
+	cow status root >/dev/null
+	# once more in the same boot: the same device
+	local first=$DEV
+	boots 0 loop
+	[ "$DEV" = "$first" ]
+	[ "$(image_sum)" = "$sum" ]
+	cow detach root
+	wait_for 20 no_daemons
+}
+
+@test "boot: not configured, switched off, switched on from the boot loader" {
+	formatted
+	: >"$CONF"
+	local sum
+	sum=$(image_sum)
+	boots 1 card
+	[ "$(state)" = unconfigured ]
+	run ! readonly_card
+	CONF=$T/none boots 1 card
+	printf '[root]\nenabled = no\n' >"$CONF"
+	boots 1 card
+	[ "$(image_sum)" = "$sum" ]
+	fails 4 'no volume|not running|no daemon' status
+	boots 0 loop cowfs=on,ram:64M
+	[ "$(status_of .ram_limit_bytes)" = $((64 << 20)) ] || status_of .
+	cow detach root
+	wait_for 20 no_daemons
+}
+
+@test "boot: a log in use protects without configuration, and comes home if it is switched off" {
+	formatted
+	with_commit
+	: >"$CONF"
+	boots 0 loop
+	[[ $stderr == *"has a log in use"* ]]
+	cow detach root
+	with_commit
+	printf '[root]\nenabled = no\n' >"$CONF"
+	boots 1 card
+	[ "$(on_card)" = two ]
+	fsck ext4
+	cow check "$CARD" | grep -q retired
+}
+
+@test "boot: failed" {
+	formatted
+	logedit break AB
+	local sum
+	sum=$(image_sum)
+	boots 3 card
+	readonly_card
+	[ "$(state)" = failed ]
+	[[ $stderr == *"NOT PROTECTED, so $CARD is mounted read-only: "* ]]
+	[ "$(sed -n 2,3p "$COWFS_RUNDIR/root.failed")" = "device=$CARD"$'\n'mount_options=ro,noload ]
+	fails 3 'the root is NOT PROTECTED, and read-only: ' status
+	fails 3 'NOT PROTECTED' status root --json
+	# as systemd-remount-fs would
+	mount -o ro,noload "$CARD" "$MNT"
+	run ! mount -o remount,rw "$MNT"
+	umount "$MNT"
+	[ "$(image_sum)" = "$sum" ]
+}
+
+@test "boot: failed for its configuration, for memory, for a busy device" {
+	formatted
+	printf '[root]\nenabeld = yes\n' >"$CONF"
+	boots 3 card
+	grep -q 'unknown key enabeld' "$COWFS_RUNDIR/root.failed"
+	readonly_card
+	printf '[root]\nram = 1M\n' >"$CONF"
+	boots 3 card
+	readonly_card
+	printf '[root]\nram = 64M\n' >"$CONF"
+	boots 0 loop # what was set read-only by a failure is no obstacle
+	cow detach root
+	wait_for 20 no_daemons
+	mount "$CARD" "$MNT"
+	boots 3 card
+	grep -q 'mounted\|use' "$COWFS_RUNDIR/root.failed"
+	umount "$MNT"
+	blockdev --setrw "$CARD"
+}
+
+@test "boot: bypassed" {
+	formatted
+	local sum
+	sum=$(image_sum)
+	boots 4 card cowfs=off
+	[ "$(state)" = bypassed ]
+	run ! readonly_card
+	[ "$(image_sum)" = "$sum" ] # an empty log: nothing to bring home
+	fails 3 'NOT PROTECTED: cowfs=off' status
+	with_commit
+	[ "$(on_card)" = one ]
+	blockdev --setrw "$CARD"
+	boots 4 card cowfs=off
+	[ "$(on_card)" = two ]
+	[[ $stderr == *"bringing home"* ]]
+	fsck ext4
+	sum=$(image_sum)
+	boots 4 card cowfs=off
+	[ "$(image_sum)" = "$sum" ]
+	# even if the configuration cannot be read
+	echo nonsense >"$CONF"
+	boots 4 card cowfs=off
+	# changed by that boot, protected by the next one
+	mount "$CARD" "$MNT"
+	echo three >"$MNT/file"
+	umount "$MNT"
+	printf '[root]\nram = 64M\n' >"$CONF"
+	boots 0 loop
+	[ "$(state)" = on ]
+	[ ! -e "$COWFS_RUNDIR/root.bypassed" ]
+	mount_volume
+	[ "$(cat "$MNT/file")" = three ]
+	umount_volume
+	cow detach root
+}
+
+@test "boot: bypassed, and what waits cannot come home" {
+	formatted
+	with_commit
+	eio write 0 1000000
+	run --separate-stderr with_shim "$COWFS_BUILD/cowctl" boot --device "$CARD" --conf "$CONF" --cmdline cowfs=off
+	echo "$status $output $stderr"
+	[ "$status" = 3 ]
+	readonly_card
+	grep -q 'log still holds everything' "$COWFS_RUNDIR/root.failed"
+	eio off
+	boots 4 card cowfs=off
+	[ "$(on_card)" = two ]
+}
+
+@test "boot: words of the kernel command line" {
+	formatted
+	boots 0 loop "cowfs=discard,ram:lots"
+	[[ $stderr == *"cowfs=ram:lots is neither"* ]]
+	[ "$(status_of .discard_armed)" = true ] || status_of .
+	mount_volume
+	echo x >"$MNT/file"
+	umount_volume
+	cow detach root
+	wait_for 20 no_daemons
+	run ! on_card
+}
+
+@test "boot: root= finds the partition, a log on another device" {
+	formatted
+	run --separate-stderr cow boot --conf "$CONF" --cmdline "x root=$CARD ro"
+	[ "$status" = 0 ]
+	cow detach root
+	wait_for 20 no_daemons
+	fails 2 'no root=' boot --cmdline 'ro overlayroot=x' --conf "$CONF"
+	local card=$CARD
+	IMG=$T/log.img
+	card_make none 0 64
+	cow format --force "$card" --log "$CARD" >/dev/null
+	printf '[root]\nlog = %s\n' "$CARD" >"$CONF"
+	CARD=$card
+	boots 0 loop
+	cow detach root
+}
+
+@test "boot: makes room for the log first" {
+	card_make ext4 200 200
+	mount "$CARD" "$MNT"
+	random_file "$MNT/file" 20
+	local sum
+	sum=$(tree_sum "$MNT")
+	umount "$MNT"
+	boots 3 card
+	grep -q 'cowctl format' "$COWFS_RUNDIR/root.failed"
+	echo 'prepare = shrink' >>"$CONF"
+	boots 0 loop
+	[[ $stderr == *"making room"* ]]
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	umount_volume
+	cow detach root
+	wait_for 20 no_daemons
+	# nothing more to prepare
+	boots 0 loop
+	[[ $stderr != *"making room"* ]]
+	cow detach root
+}
+
+@test "boot: makes room after an unclean shutdown; not if it is too full" {
+	card_make ext4 200 200
+	mount "$CARD" "$MNT"
+	random_file "$MNT/file" 5
+	sync -f "$MNT"
+	cp "$IMG" "$T/crashed"
+	umount "$MNT"
+	dd if="$T/crashed" of="$CARD" bs=1M conv=notrunc status=none
+	echo 'prepare = shrink' >>"$CONF"
+	boots 0 loop
+	cow detach root
+	wait_for 20 no_daemons
+	loop_down "$CARD"
+	card_make ext4 100 100
+	mount "$CARD" "$MNT"
+	random_file "$MNT/file" 80
+	umount "$MNT"
+	boots 3 card
+	readonly_card
+	blockdev --setrw "$CARD"
+	fsck ext4
+}

@@ -1,0 +1,162 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# What units and hooks call: commit --timer, shutdown, events, status --brief, config.
+# bats file_tags=commands
+
+load lib
+
+protect() {
+	card_make ext4 200 250 -J size=8
+	cow format "$CARD"
+	attach "$@"
+	mount_volume
+}
+
+@test "commit --timer writes nothing without need" {
+	local written generation
+	protect
+	random_file "$MNT/a" 5
+	cow commit --timer
+	[ "$(status_of .last.report.direct_blocks)" -ge 1280 ]
+	generation=$(status_of .generation)
+	written=$(card_written)
+	for _ in 1 2 3; do
+		run -0 cow commit --timer
+		[[ $output == *"nothing has changed"* ]]
+	done
+	[ "$(card_written)" = "$written" ]
+	[ "$(status_of .generation)" = "$generation" ]
+	# what lies in the page cache only is a change
+	echo x >"$MNT/small"
+	run -0 cow commit --timer
+	[[ $output == *"committed generation"* ]]
+	# so is a directory's time, and a commit by hand asks nobody
+	touch "$MNT"
+	run -0 cow commit --timer
+	[[ $output == *"committed generation"* ]]
+	run -0 cow commit
+	[[ $output == *"committed generation"* ]]
+	power_cut
+	attach
+	mount_volume
+	[ "$(cat "$MNT/small")" = x ]
+	detach
+	fsck ext4
+}
+
+@test "timer and shutdown do not commit what is to be dropped" {
+	local written
+	protect --on-detach discard
+	written=$(card_written)
+	random_file "$MNT/a" 5
+	run -0 cow commit --timer
+	[[ $output == *"is to be dropped"* ]]
+	run -0 cow shutdown
+	[[ $output == *"vol: not committed: what is in RAM is to be dropped"* ]]
+	[ "$(card_written)" = "$written" ]
+	detach
+	[ "$(card_written)" = "$written" ]
+}
+
+@test "shutdown: commits and checkpoints, a line per volume" {
+	local code=0
+	protect
+	random_file "$MNT/a" 5
+	run -0 --separate-stderr cow shutdown
+	[ -z "$output" ]
+	[[ $stderr == "cowfs: vol: everything is on the card, generation "*" written in "*" s" ]]
+	[ "$(status_of .log_live_blocks)" = 0 ]
+	run -0 --separate-stderr cow shutdown vol --within 80s --json
+	jq -e .ok <<<"$output"
+	# read-only, as a root is at the end
+	mount -o remount,ro "$MNT"
+	run -0 cow shutdown --within 80s
+	mount -o remount,rw "$MNT"
+	fails 2 'no time such as' shutdown --within soon
+	run -4 cow shutdown nobody
+	[[ $output == "cowfs: nobody: "* ]]
+	detach
+	run -0 cow shutdown
+	[ -z "$output" ]
+}
+
+@test "shutdown: a card that fails, and works again" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	with_shim attach
+	mount_volume
+	random_file "$MNT/a" 2
+	sync
+	eio write 0 1000
+	run -1 cow shutdown
+	echo "$output"
+	[[ $output == *"vol: NOT COMMITTED: "*" The card holds generation "* ]]
+	eio off
+	run -0 cow shutdown
+	detach
+}
+
+@test "shutdown --within: says so when there is no time" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	with_shim attach
+	mount_volume
+	random_file "$MNT/a" 8
+	eio slow 2000
+	run -1 cow shutdown --within 1s
+	echo "$output"
+	[[ $output == *"NOT everything is on the card: no time is left"* ]]
+	eio off
+	cow commit
+	detach
+}
+
+@test "events and status --brief" {
+	local line
+	protect --ram 64M
+	cow events >"$T/events" &
+	BG=$!
+	echo "$BG" >>"$T/jobs"
+	sleep 1
+	random_file "$MNT/a" 4
+	cow commit
+	wait_for 5 grep -q '^vol commit ' "$T/events"
+	umount_volume
+	cow detach
+	wait_for 10 grep -q '^vol gone' "$T/events"
+	attach
+	wait_for 10 grep -q '^vol attached' "$T/events"
+	run -0 cow status --brief
+	[[ $output == "cowfs: vol: "*" not on the card yet, last commit 20"* ]]
+	fails 2 'exclude each other' status --brief --json
+	mkdir -p "$COWFS_RUNDIR"
+	printf 'failed\n' >"$COWFS_RUNDIR/root.state"
+	printf 'no memory\nKEY=x\n' >"$COWFS_RUNDIR/root.failed"
+	run -3 cow status --brief
+	[[ $output == *"THE ROOT IS NOT PROTECTED and read-only: no memory"* ]]
+	printf 'bypassed\n' >"$COWFS_RUNDIR/root.state"
+	printf 'cowfs=off was said\n' >"$COWFS_RUNDIR/root.bypassed"
+	run -3 cow status --brief
+	[[ $output == *"cowfs=off"* ]]
+	rm "$COWFS_RUNDIR"/root.*
+	run -0 cow events --once
+	[ -z "$output" ]
+	cow detach
+}
+
+@test "config: what holds for a volume" {
+	export COWFS_CONF=$T/conf
+	printf '[default]\ncommit-interval = 5m\n[root]\nram = 10%%\nvolatile = /tmp\n' >"$COWFS_CONF"
+	[ "$(cow config --key commit-interval)" = 5m ]
+	[ "$(cow config root --key volatile)" = /tmp ]
+	[ "$(cow config data --key volatile)" = "" ]
+	[ "$(cow config data --key enabled)" = yes ]
+	cow config --json | jq -e '.configured and .volume == "root" and .ram == "10%" and .prepare == "no"'
+	# what it prints is a configuration
+	cow config >"$T/conf2"
+	COWFS_CONF=$T/conf2 cow config | cmp - "$T/conf2"
+	fails 2 'no key of cowfs.conf' config --key nonsense
+	echo nonsense >>"$COWFS_CONF"
+	fails 2 'conf:6: ' config --key ram
+}

@@ -1,0 +1,140 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# What a step of a test finds inside the guest (POSIX sh, also busybox). Started by guest/usr/lib/cowfs-test/run.
+#
+#	say TEXT...		into the verdict, for people
+#	mark NAME		tells the host how far we are (wait_mark there)
+#	value NAME NUMBER	a figure for the host
+#	fail TEXT...		ends the step and the test
+#	must COMMAND...		fail if it does
+#	is WHAT GOT WANTED	fail unless equal
+#	wait_for SECONDS COMMAND...
+#	protected		the root is served by cowfs
+#	card_written		sectors that the kernel has written to the root partition since boot
+#	card_discarded		sectors discarded of it
+#	BOOT			number of this boot, from 1; STEP is the same
+#	END			how the step is to end: poweroff (default), reboot, or none: the step saw to it, or the host kills
+#
+# The card may not be used for keeping anything of the test itself, so the verdict lies in RAM and on the marker disk.
+# shellcheck disable=SC1091,SC2034
+
+STEP=$(cat boot)
+BOOT=$STEP
+END=poweroff
+GUEST=$(cat guest)
+PART=
+LOG=/run/cowfs-test/verdict
+
+# 64 KiB of text at most; dd pads, so that an older and longer verdict never shows through
+flush_verdict() {
+	dd if=$LOG of="$MARKER" bs=65536 count=1 conv=sync,notrunc,fsync 2>/dev/null
+}
+
+verdict() {
+	echo "$*" >>$LOG
+	echo "test: $*" >/dev/kmsg 2>/dev/null
+	flush_verdict
+}
+
+say() { verdict "# $*"; }
+mark() { verdict "mark $1"; }
+value() { verdict "value $1 $2"; }
+
+fail() {
+	verdict "fail $*"
+	diagnose >>$LOG 2>&1
+	flush_verdict
+	end_boot poweroff
+	exit 1
+}
+
+diagnose() {
+	echo "# --- state"
+	cowctl status 2>&1 | head -40 | sed 's/^/# /'
+	head -20 /run/cowfs/root.* 2>/dev/null | sed 's/^/# /'
+	grep -v ' \(cgroup2\?\|proc\|sysfs\|devpts\) ' /proc/mounts | sed 's/^/# /'
+	dmesg | tail -60 | sed 's/^/# /'
+}
+
+must() {
+	"$@" >/run/cowfs-test/out 2>&1 || {
+		_s=$?
+		sed 's/^/# /' /run/cowfs-test/out | tail -20 >>$LOG
+		fail "exit status $_s of: $*"
+	}
+}
+
+is() {
+	[ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"
+}
+
+wait_for() {
+	_n=$1
+	shift
+	until "$@" >/dev/null 2>&1; do
+		_n=$((_n - 1))
+		[ $_n -gt 0 ] || return 1
+		sleep 1
+	done
+}
+
+# The partition that the kernel command line names.
+root_part() {
+	[ "$PART" ] || for d in /sys/class/block/*; do
+		[ "$(sed -n 's/^PARTN=//p' "$d/uevent")" = 2 ] || continue
+		case ${d##*/} in
+		vd?2 | sd?2 | mmcblk?p2) PART=${d##*/} ;;
+		esac
+	done
+	echo "$PART"
+}
+
+card_field() {
+	root_part >/dev/null
+	awk -v f="$1" '{ print $f }' "/sys/class/block/$(root_part)/stat"
+}
+card_written() { card_field 7; }
+card_discarded() { card_field 14; }
+
+root_device() {
+	awk '$2 == "/" { d = $1 } END { print d }' /proc/mounts
+}
+
+protected() {
+	case $(root_device) in
+	/dev/loop* | /dev/cowfs/*) [ "$(cat /run/cowfs/root.state 2>/dev/null)" = on ] ;;
+	*) return 1 ;;
+	esac
+}
+
+end_boot() {
+	case $1 in
+	none) ;;
+	*)
+		if [ -d /run/systemd/system ]; then
+			systemctl --no-block "$1"
+		else
+			"$1"
+		fi
+		;;
+	esac
+}
+
+[ "${MARKER-}" ] || for d in /sys/block/vd*; do
+	[ "$(cat "$d/serial" 2>/dev/null)" != marker ] || MARKER=/dev/${d##*/}
+done
+: >$LOG
+verdict "boot $BOOT up $(cut -d' ' -f1 /proc/uptime) kernel $(uname -r) root $(root_device)"
+. ./case.sh
+# a step that hangs is told from inside, too
+(
+	sleep "${STEP_LIMIT:-240}"
+	verdict "fail step $STEP is not done after ${STEP_LIMIT:-240} s"
+	diagnose >>$LOG 2>&1
+	flush_verdict
+) &
+GUARD=$!
+"step_$STEP"
+kill $GUARD
+verdict ok
+end_boot "$END"
