@@ -168,6 +168,12 @@ $(B)/tests/alloc_test: $(B)/obj/tests/unit/alloc_test.o $(TOY) $(B)/libcowfs.a
 	$(Q)$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(ALLOCATORS)) -o $@ $^ $(ALL_LIBS) -lcmocka
 ALLOCATORS := malloc calloc realloc aligned_alloc posix_memalign strdup
 $(B)/obj/tests/unit/alloc_test.o: CFLAGS += -Itests
+TOY_TESTS := log_fault_test
+$(TOY_TESTS:%=$(B)/tests/%): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TOY) $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS) -lcmocka
+$(TOY_TESTS:%=$(B)/obj/tests/unit/%.o): CFLAGS += -Itests
 $(B)/obj/tests/unit/golden_test.o: CFLAGS += -DGOLDEN_DIR='"$(CURDIR)/tests/golden"'
 $(B)/obj/tests/unit/golden_test.o $(B)/obj/tests/golden/golden.o $(B)/obj/tests/tools/mkgolden.o: CFLAGS += -Itests
 

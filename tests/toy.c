@@ -248,15 +248,20 @@ static void publish(void *ctx, struct log_index *ix)
 	t->index = ix;
 }
 
+struct commit_source toy_source(struct toy *t)
+{
+	return (struct commit_source){ .ctx = t,
+				       .volume_blks = TOY_BLKS,
+				       .next = src_next,
+				       .read_sealed = src_read_sealed,
+				       .read_committed = read_committed,
+				       .use_sealed = src_use_sealed,
+				       .use_committed = src_use_committed };
+}
+
 int toy_commit(struct toy *t)
 {
-	const struct commit_source src = { .ctx = t,
-					   .volume_blks = TOY_BLKS,
-					   .next = src_next,
-					   .read_sealed = src_read_sealed,
-					   .read_committed = read_committed,
-					   .use_sealed = src_use_sealed,
-					   .use_committed = src_use_committed };
+	const struct commit_source src = toy_source(t);
 	const struct commit_options opt = { .cause = CAUSE_TIMER };
 	struct commit_report bill;
 	struct log_index *ix = NULL;

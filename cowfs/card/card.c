@@ -22,6 +22,13 @@ static bool range_is_valid(const struct card *c, uint64_t off_bytes, const void 
 	return off_bytes <= c->geo.size_bytes && len_bytes <= c->geo.size_bytes - off_bytes;
 }
 
+/* What the kernel tells of a medium or its line in many words: a block that could not be read or written. A device that
+ * is gone, or no memory, is something else. */
+static int as_eio(int r)
+{
+	return r == -ENODATA || r == -EREMOTEIO || r == -EILSEQ || r == -ETIMEDOUT || r == -ENOLINK ? -EIO : r;
+}
+
 int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
 	if (!range_is_valid(c, off_bytes, buf, len_bytes))
@@ -30,7 +37,7 @@ int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
 		return 0;
 	account_add(&c->account.read_calls, 1);
 	account_add(&c->account.read_bytes, len_bytes);
-	return c->ops->read(c, off_bytes, buf, len_bytes);
+	return as_eio(c->ops->read(c, off_bytes, buf, len_bytes));
 }
 
 int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
@@ -43,13 +50,13 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 		return 0;
 	account_add(&c->account.write_calls, 1);
 	account_add(&c->account.written_bytes, len_bytes);
-	return c->ops->write(c, off_bytes, buf, len_bytes);
+	return as_eio(c->ops->write(c, off_bytes, buf, len_bytes));
 }
 
 int card_flush(struct card *c)
 {
 	account_add(&c->account.flushes, 1);
-	return c->ops->flush(c);
+	return as_eio(c->ops->flush(c));
 }
 
 /* A failure leaves the state as it was: a card that could not be locked again still counts. */

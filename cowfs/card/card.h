@@ -8,7 +8,8 @@
  * it (io_alloc); anything else is -EINVAL, before the device is touched.
  * card_read may be called by any number of threads at once. Everything that
  * writes belongs to one thread (the commit thread). All calls may block; none
- * allocates. Errors are -errno; after a failed write or flush nothing is known
+ * allocates. Errors are -errno, -EIO for all that a medium can suffer (the
+ * kernel has -ENODATA, -EREMOTEIO and others for it); after a failed write or flush nothing is known
  * about any write since the last good flush (see commit/).
  */
 #ifndef COWFS_CARD_CARD_H

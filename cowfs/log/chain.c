@@ -445,7 +445,8 @@ static int scan_segment(struct scan *s, uint32_t seg)
 	struct log *l = s->l;
 	uint64_t first = (uint64_t)seg * l->seg_blks;
 
-	for (uint64_t i = 0; i < l->seg_blks; i += STAGE_BLKS) {
+	/* behind the head, which was read */
+	for (uint64_t i = 1; i < l->seg_blks; i += STAGE_BLKS) {
 		uint64_t n = min_u64(STAGE_BLKS, l->seg_blks - i);
 		int r = read_tolerant(s, first + i, n);
 

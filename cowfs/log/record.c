@@ -228,7 +228,7 @@ int log_recheck(struct log *l)
 		return 0; /* nothing of it is on the card yet */
 	if (!l->newest.seq) {
 		r = super_read(l->card, l->super.external ? 0 : l->super.fs_bytes, &super, &trouble);
-		if (r < 0 && r != -EIO && r != -ENOMEM)
+		if (r == -ENOENT || r == -EBADMSG || r == -ERANGE || r == -EPROTONOSUPPORT)
 			return -ESTALE;
 		/* a first write that failed has drawn a uuid which the card does not know yet */
 		if (r == 0 && ((super.state == SUPER_LIVE && memcmp(super.ring_uuid, l->super.ring_uuid, 16)) ||

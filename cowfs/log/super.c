@@ -116,6 +116,12 @@ static int read_pending(struct card *c, uint8_t *blk, struct log_super *ret)
 	return -ENOENT;
 }
 
+/* Else the device did not answer: nothing is known of the copy. */
+static bool is_damage(int r)
+{
+	return r == -ENOENT || r == -EBADMSG || r == -EUCLEAN;
+}
+
 int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigned *ret_trouble)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
@@ -147,7 +153,7 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 	if (ra < 0 && rb < 0) {
 		if (ra == -ENOENT && rb == -ENOENT)
 			return -ENOENT;
-		return ra == -EIO || rb == -EIO ? -EIO : -EBADMSG;
+		return !is_damage(ra) ? ra : !is_damage(rb) ? rb : -EBADMSG;
 	}
 	if (ra < 0)
 		trouble |= SUPER_COPY_A_BAD;

@@ -452,11 +452,11 @@ static void test_fail_once_and_forever(void **state)
 	struct card *c = new_card();
 
 	(void)state;
-	sim_fail_at(c, SIM_READ, 2, -ENODATA, false);
+	sim_fail_at(c, SIM_READ, 2, -ENOSPC, false);
 	assert_int_equal(seen(c, 0), 0);
 	assert_int_equal(put(c, 0, 5), 0); /* another kind: not counted */
 	memset(buf, 0x77, COW_BLK_BYTES);
-	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -ENODATA);
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -ENOSPC);
 	assert_int_equal(value_of(buf), 0x77);
 	assert_int_equal(seen(c, 0), 5); /* a failed read changes nothing */
 
@@ -697,6 +697,32 @@ static void test_readers_beside_the_writer(void **state)
 	card_close(c);
 }
 
+/* Many words for a medium that failed, one for us; a device that is gone stays that. */
+static void test_error_words(void **state)
+{
+	static const struct {
+		int device, ours;
+	} words[] = { { -ENODATA, -EIO }, { -EREMOTEIO, -EIO }, { -EILSEQ, -EIO }, { -ETIMEDOUT, -EIO },
+		      { -ENOLINK, -EIO }, { -EIO, -EIO },	{ -ENODEV, -ENODEV }, { -ENXIO, -ENXIO },
+		      { -ENOSPC, -ENOSPC }, { -ENOMEM, -ENOMEM } };
+	struct sim_params p = { .size_bytes = MIB };
+	uint8_t *block = io_alloc(COW_BLK_BYTES);
+	struct card *c;
+
+	(void)state;
+	assert_int_equal(sim_new(&c, &p), 0);
+	assert_int_equal(card_set_writable(c, true), 0);
+	memset(block, 0, COW_BLK_BYTES);
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		sim_fail_at(c, SIM_READ | SIM_WRITE | SIM_FLUSH, 1, words[i].device, true);
+		assert_int_equal(card_read(c, 0, block, COW_BLK_BYTES), words[i].ours);
+		assert_int_equal(card_write(c, 0, block, COW_BLK_BYTES), words[i].ours);
+		assert_int_equal(card_flush(c), words[i].ours);
+	}
+	card_close(c);
+	free(block);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -717,6 +743,7 @@ int main(void)
 		cmocka_unit_test(test_lie),
 		cmocka_unit_test(test_clone_is_apart),
 		cmocka_unit_test(test_peek_and_poke),
+		cmocka_unit_test(test_error_words),
 		cmocka_unit_test(test_against_reference),
 		cmocka_unit_test(test_readers_beside_the_writer),
 	};

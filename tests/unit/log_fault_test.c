@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The log on a card that fails: a block that cannot be read, the n-th write or flush that does not come off, and
+ * calls that are not due. Whatever fails, what is shown is a generation that was; what was said to be committed
+ * stays; what is not due writes nothing.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "log/codec.h"
+#include "toy.h"
+
+static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
+
+/* ---- a card with one bad block ---- */
+
+static const struct card_ops *real;
+static struct card_ops bad_ops;
+static struct {
+	const struct card *card; /* NULL: none */
+	uint64_t off_bytes;
+	int err, alone_err; /* what reads of it answer, and those of it alone */
+	int eio;	    /* how the device says -EIO */
+} bad = { .eio = -EIO };
+
+static int bad_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	if (c == bad.card && bad.off_bytes >= off_bytes && bad.off_bytes < off_bytes + len_bytes) {
+		int err = len_bytes == COW_BLK_BYTES ? bad.alone_err : bad.err;
+
+		return err == -EIO ? bad.eio : err;
+	}
+	return real->read(c, off_bytes, buf, len_bytes);
+}
+
+static void bad_block(struct toy *t, const struct card *c, uint64_t blk, int err, int alone_err)
+{
+	if (!real) {
+		real = t->card->ops;
+		bad_ops = *real;
+		bad_ops.read = bad_read;
+	}
+	t->card->ops = t->base->ops = &bad_ops;
+	bad.card = c;
+	bad.off_bytes = blk_to_bytes(blk);
+	bad.err = err;
+	bad.alone_err = alone_err;
+}
+
+/* ---- generations of a story ---- */
+
+enum { MAX_GENS = 32 };
+
+static struct {
+	uint64_t seq;
+	struct toy_image image;
+} gens[MAX_GENS];
+static unsigned n_gens;
+
+static void note(struct toy *t, void *ctx)
+{
+	(void)ctx;
+	assert_true(n_gens < MAX_GENS);
+	gens[n_gens].seq = log_newest(t->log)->seq;
+	gens[n_gens++].image = t->n;
+}
+
+/* What is shown is the generation that the report names, if all of it can be read. */
+static void assert_generation(struct toy *t)
+{
+	unsigned i = n_gens;
+	int r = toy_view(t, view);
+
+	while (i && gens[i - 1].seq > t->rep.newest.seq)
+		i--;
+	if (r < 0)
+		assert_true(r == bad.err || r == bad.alone_err);
+	else if (i)
+		assert_int_equal(toy_differs(&gens[i - 1].image, view), -1);
+}
+
+static void count_line(void *ctx, const char *line)
+{
+	assert_non_null(strstr(line, "cannot be read"));
+	++*(unsigned *)ctx;
+}
+
+struct seen {
+	unsigned opened, refused, broken, unreadable, told;
+};
+
+static void open_with_bad_block(struct toy *t, struct seen *n)
+{
+	uint64_t before = sim_ops(t->card), found;
+	unsigned told = 0;
+	int r = toy_open(t, 0);
+
+	if (r < 0) {
+		assert_true(r == bad.err || r == bad.alone_err);
+		n->refused++;
+	} else {
+		n->opened++;
+		n->unreadable += t->rep.unreadable_blks > 0;
+		n->broken += t->rep.state == LOG_BROKEN;
+		assert_true(t->rep.unreadable_blks <= 1);
+		/* nobody changed anything */
+		assert_true(t->rep.state != LOG_FOREIGN && !t->rep.base_changed);
+		if (t->rep.state != LOG_BROKEN)
+			assert_generation(t);
+		r = log_verify(t->log, count_line, &told, &found);
+		assert_true(r == 0 ? found == told + (t->rep.state == LOG_BROKEN) : r == bad.alone_err);
+		n->told += told;
+	}
+	assert_int_equal(sim_ops(t->card), before);
+	toy_close(t);
+}
+
+/* Every block of the cards, one after the other, is one that cannot be read. */
+static struct seen each_block(enum toy_story story, int err, int alone_err)
+{
+	struct seen n = { 0 };
+	struct toy origin, t;
+
+	n_gens = 0;
+	toy_tell(&origin, story, note, NULL);
+	toy_close(&origin);
+	toy_clone(&t, &origin);
+	for (int base = 0; base <= (t.base != t.card); base++) {
+		struct card *c = base ? t.base : t.card;
+
+		for (uint64_t b = 0; b < c->geo.size_bytes / COW_BLK_BYTES; b++) {
+			bad_block(&t, c, b, err, alone_err);
+			open_with_bad_block(&t, &n);
+		}
+	}
+	bad.card = NULL;
+	toy_free(&t);
+	toy_free(&origin);
+	return n;
+}
+
+/* In the ring it counts as a page whose programming was cut, unless a durable record says that it was written. */
+static void test_bad_sector(void **state)
+{
+	struct seen n;
+
+	(void)state;
+	for (int i = 0; i < 2 * TOY_STORIES; i++) {
+		int story = i / 2;
+
+		bad.eio = i % 2 ? -ENODATA : -EIO; /* USB sticks say the former */
+		n = each_block((enum toy_story)story, -EIO, -EIO);
+		assert_true(n.opened > n.refused);
+		assert_true(story == TOY_VIRGIN || n.unreadable > 0);
+		if (story == TOY_LIVE) /* what the newest record speaks of was durable before it */
+			assert_true(n.refused > 0);
+		if (story == TOY_CHAIN) /* older payload is not read at an attach */
+			assert_true(n.told > 0);
+	}
+	bad.eio = -EIO;
+}
+
+/* A device that goes away says so; nothing is concluded from that. */
+static void test_device_gone(void **state)
+{
+	struct seen n;
+
+	(void)state;
+	for (int story = 0; story < TOY_STORIES; story++) {
+		n = each_block((enum toy_story)story, -EIO, -ENXIO);
+		assert_int_equal(n.unreadable + n.broken + n.told, 0);
+		n = each_block((enum toy_story)story, -ENXIO, -ENXIO);
+		assert_int_equal(n.unreadable + n.broken + n.told, 0);
+		assert_true(story == TOY_VIRGIN || n.refused > 0);
+	}
+}
+
+/* ---- the n-th write or flush fails ---- */
+
+static unsigned failed;
+
+/* It must fail as a whole and leave what was, and be good when it is done again. */
+static void again(struct toy *t, int r, int (*op)(struct toy *t))
+{
+	if (r == 0)
+		return;
+	failed++;
+	assert_int_equal(r, -EIO);
+	assert_false(t->card->writable || t->base->writable);
+	assert_int_equal(toy_view(t, view), 0);
+	assert_int_equal(toy_differs(&t->n, view), -1);
+	assert_int_equal(op(t), 0);
+}
+
+static int checkpoint(struct toy *t)
+{
+	return toy_checkpoint(t, RECORD_TAIL, 0);
+}
+
+/* Commits of every kind on a ring that goes round: in place, logged, zero, spilled; checkpoints on the way. */
+static void life(struct toy *t)
+{
+	for (unsigned i = 0; i < 10; i++) {
+		for (unsigned k = 0; k < 4 + i % 3 * 4; k++)
+			toy_write(t, 4 + (i * 7 + k) % (TOY_BLKS - 4), (uint16_t)(200 + 16 * i + k));
+		toy_write(t, 6 + i * 3, (uint16_t)(205 + 16 * i));
+		toy_write(t, 5, 0);
+		again(t, toy_commit(t), toy_commit);
+	}
+	for (unsigned b = 60; b < TOY_BLKS; b++)
+		toy_drop(t, b);
+	toy_write(t, 4, 2999);
+	again(t, toy_commit(t), toy_commit);
+	for (unsigned b = 4; b < 60; b++)
+		if (t->n.use[b] == USE_USED)
+			toy_write(t, b, (uint16_t)(3000 + b));
+	again(t, toy_commit(t), toy_commit);
+	again(t, checkpoint(t), checkpoint);
+}
+
+static enum sim_fate dropped(void *arg, size_t i)
+{
+	(void)arg, (void)i;
+	return SIM_DROPPED;
+}
+
+static void each_fault(bool external, bool of_base)
+{
+	unsigned before = failed + 1;
+	struct toy t;
+
+	for (uint64_t n = 1; failed != before; n++) {
+		before = failed;
+		toy_format(&t, external);
+		assert_int_equal(toy_open(&t, 0), 0);
+		sim_seed(t.card, n);
+		sim_fail_at(of_base ? t.base : t.card, SIM_WRITE | SIM_FLUSH, n, -EIO, false);
+		life(&t);
+		assert_true(failed <= before + 1);
+		toy_close(&t);
+		sim_power_cycle(t.card, dropped, NULL);
+		if (external)
+			sim_power_cycle(t.base, dropped, NULL);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(toy_view(&t, view), 0);
+		assert_int_equal(toy_differs(&t.n, view), -1);
+		toy_free(&t);
+	}
+}
+
+static void test_each_write_fails(void **state)
+{
+	(void)state;
+	failed = 0;
+	each_fault(false, false);
+	assert_true(failed > 50);
+	each_fault(true, false);
+	each_fault(true, true);
+	assert_true(failed > 150);
+}
+
+/* ---- calls that are not due ---- */
+
+static void assert_no_attempt(struct toy *t, void *data)
+{
+	struct log_index *ix;
+
+	assert_int_equal(log_add_logged(t->log, 4, 1, data), -EINVAL);
+	assert_int_equal(log_add_zero(t->log, 4, 1), -EINVAL);
+	assert_int_equal(log_add_direct(t->log, 6, 1, data), -EINVAL);
+	assert_int_equal(log_add_spilled(t->log, 4, 1, 6, data), -EINVAL);
+	assert_int_equal(log_end(t->log, CAUSE_MANUAL, 0, &ix), -EINVAL);
+}
+
+static void assert_too_much(struct toy *t, void *data)
+{
+	assert_int_equal(log_add_logged(t->log, 4, 257, data), -EINVAL);
+	assert_int_equal(log_add_direct(t->log, 6, 257, data), -EINVAL);
+	assert_int_equal(log_add_spilled(t->log, 4, 257, 6, data), -EINVAL);
+}
+
+static void test_out_of_order(void **state)
+{
+	_cleanup_free_ void *data = io_alloc(257 * COW_BLK_BYTES);
+	struct log_index *ix;
+	uint64_t before;
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(card_set_writable(t.card, true), 0);
+	before = sim_ops(t.card);
+	/* no epoch is open */
+	assert_int_equal(log_begin(t.log), -EINVAL);
+	assert_int_equal(log_checkpoint(t.log, NULL, NULL, &ix), -EINVAL);
+	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EINVAL);
+	assert_no_attempt(&t, data);
+	assert_int_equal(sim_ops(t.card), before);
+	/* one is, and a commit is under way */
+	assert_int_equal(log_prepare(t.log), 0);
+	assert_no_attempt(&t, data);
+	before = sim_ops(t.card);
+	assert_int_equal(log_begin(t.log), 0);
+	assert_int_equal(log_begin(t.log), -EINVAL);
+	assert_int_equal(log_checkpoint(t.log, NULL, NULL, &ix), -EINVAL);
+	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EINVAL);
+	assert_too_much(&t, data);
+	assert_int_equal(sim_ops(t.card), before);
+	log_abort(t.log);
+	assert_int_equal(card_set_writable(t.card, false), 0);
+	/* blocks wait: no tail may pass them */
+	toy_write(&t, 4, 1234);
+	assert_int_equal(toy_commit(&t), 0);
+	before = sim_ops(t.card);
+	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EINVAL);
+	assert_int_equal(sim_ops(t.card), before);
+	toy_free(&t);
+}
+
+/* A log that is set aside: nothing at all is written until somebody says whose word counts. */
+static void test_set_aside(void **state)
+{
+	struct log_index *ix;
+	uint64_t before, blks;
+	uint8_t blk[COW_BLK_BYTES];
+	struct toy t;
+
+	(void)state;
+	toy_tell(&t, TOY_LIVE, NULL, NULL);
+	toy_close(&t);
+	toy_content(TOY_SUPER + 99, blk); /* somebody else's mount */
+	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.state, LOG_FOREIGN);
+	assert_true(t.rep.base_changed);
+	assert_non_null(strstr(t.rep.why, "changed by somebody else"));
+	before = sim_ops(t.card);
+	assert_int_equal(card_set_writable(t.card, true), 0);
+	assert_int_equal(log_prepare(t.log), -EUCLEAN);
+	assert_int_equal(log_begin(t.log), -EUCLEAN);
+	assert_int_equal(log_checkpoint(t.log, NULL, NULL, &ix), -EUCLEAN);
+	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EUCLEAN);
+	assert_int_equal(card_set_writable(t.card, false), 0);
+	toy_write(&t, 4, 1234);
+	assert_true(toy_commit(&t) < 0);
+	assert_true(commit_checkpoint(t.log, t.base, &(struct commit_options){ .cause = CAUSE_MANUAL }, NULL, NULL,
+				      RECORD_TAIL, &blks) < 0);
+	assert_int_equal(sim_ops(t.card), before);
+	/* another file system altogether */
+	toy_close(&t);
+	memset(blk, 0, sizeof(blk));
+	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.state, LOG_FOREIGN);
+	assert_non_null(strstr(t.rep.why, "it is another one"));
+	toy_free(&t);
+}
+
+/* The index answers only for what it has, and for one extent at a time. */
+static void test_index_bounds(void **state)
+{
+	_cleanup_free_ uint8_t *buf = io_alloc(8 * COW_BLK_BYTES);
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	toy_write(&t, 4, 0);
+	toy_write(&t, 10, 1000);
+	toy_write(&t, 11, 1001);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_int_equal(log_index_read(t.index, 10, 2, buf), 0);
+	assert_int_equal(log_index_read(t.index, 4, 1, buf), -EINVAL);	/* zeroes have no payload */
+	assert_int_equal(log_index_read(t.index, 9, 1, buf), -EINVAL);	/* in front of an extent */
+	assert_int_equal(log_index_read(t.index, 11, 2, buf), -EINVAL); /* over its end */
+	assert_int_equal(log_index_read(t.index, 12, 1, buf), -EINVAL); /* behind the last */
+	toy_free(&t);
+}
+
+/* ---- is it still our card? ---- */
+
+static void poke_super(struct toy *t, int copies, void (*change)(struct log_super *s))
+{
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+	struct log_super s = *log_super(t->log);
+
+	change(&s);
+	codec_put_super(blk, &s);
+	for (int i = 0; i < copies; i++)
+		assert_int_equal(sim_poke(t->card, s.copy_off_bytes[i], blk, sizeof(blk)), 0);
+}
+
+static void other_time(struct log_super *s)
+{
+	s->created_s++;
+}
+
+static void other_fs(struct log_super *s)
+{
+	s->fs_uuid[3] ^= 1;
+}
+
+static void other_ring(struct log_super *s)
+{
+	s->state = SUPER_LIVE;
+	s->ring_uuid[3] ^= 1;
+}
+
+static void nothing(struct log_super *s)
+{
+	(void)s;
+}
+
+static void damage(struct log_super *s)
+{
+	s->version = 0;
+}
+
+/* Before the first commit only the super record can tell. */
+static void test_recheck_virgin(void **state)
+{
+	static void (*const changes[])(struct log_super *) = { other_time, other_fs, other_ring, damage };
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
+		poke_super(&t, 2, changes[i]);
+		assert_int_equal(log_recheck(t.log), -ESTALE);
+		toy_write(&t, 4, 1234);
+		assert_int_equal(toy_commit(&t), -ESTALE);
+		poke_super(&t, 2, nothing);
+		assert_int_equal(log_recheck(t.log), 0);
+	}
+	sim_fail_at(t.card, SIM_READ, 1, -EIO, true);
+	assert_int_equal(log_recheck(t.log), -EIO); /* that says nothing about the card */
+	sim_fail_at(t.card, SIM_READ, 1, -ENXIO, true);
+	assert_int_equal(log_recheck(t.log), -ENXIO);
+	sim_fail_at(t.card, 0, 0, 0, false);
+	assert_int_equal(toy_commit(&t), 0);
+	toy_free(&t);
+}
+
+static void poke_record(struct toy *t, int64_t seq, uint64_t epoch)
+{
+	const struct log_super *s = log_super(t->log);
+	struct log_record rec = *log_newest(t->log);
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+
+	memcpy(rec.ring_uuid, s->ring_uuid, 16);
+	rec.seq += (uint64_t)seq;
+	rec.epoch += epoch;
+	codec_put_record(blk, &rec);
+	assert_int_equal(sim_poke(t->card, s->ring_off_bytes + blk_to_bytes(rec.lblk), blk, sizeof(blk)), 0);
+}
+
+static void test_recheck(void **state)
+{
+	uint8_t blk[COW_BLK_BYTES];
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	toy_write(&t, 4, 1234);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_int_equal(log_recheck(t.log), 0);
+	poke_record(&t, 1, 0);
+	assert_int_equal(log_recheck(t.log), -ESTALE);
+	poke_record(&t, 0, 1);
+	assert_int_equal(log_recheck(t.log), -ESTALE);
+	poke_record(&t, 0, 0);
+	assert_int_equal(log_recheck(t.log), 0);
+	/* ours, but somebody mounted the file system meanwhile */
+	toy_content(TOY_SUPER + 99, blk);
+	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
+	assert_int_equal(log_recheck(t.log), -ESTALE);
+	toy_write(&t, 4, 1235);
+	assert_int_equal(toy_commit(&t), -ESTALE);
+	assert_int_equal(log_newest(t.log)->seq, t.rep.newest.seq + 2); /* nothing behind the open record and the commit */
+	toy_free(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bad_sector),     cmocka_unit_test(test_device_gone),
+		cmocka_unit_test(test_each_write_fails), cmocka_unit_test(test_out_of_order),
+		cmocka_unit_test(test_set_aside),      cmocka_unit_test(test_index_bounds),
+		cmocka_unit_test(test_recheck_virgin), cmocka_unit_test(test_recheck),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
