@@ -210,22 +210,7 @@ static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct toy *t = ctx;
 
-	for (uint64_t i = 0, n; i < blks; i += n) {
-		enum log_where where;
-		uint8_t *to = (uint8_t *)buf + blk_to_bytes(i);
-		int r = 0;
-
-		n = log_index_run(t->index, blk + i, blks - i, &where);
-		if (where == LOG_ZERO)
-			memset(to, 0, blk_to_bytes(n));
-		else if (where == LOG_DATA)
-			r = log_index_read(t->index, blk + i, n, to);
-		else
-			r = card_read(t->base, blk_to_bytes(blk + i), to, blk_to_bytes(n));
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	return log_index_read_volume(t->index, t->base, blk, blks, buf);
 }
 
 static int src_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)

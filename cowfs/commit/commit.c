@@ -5,7 +5,8 @@
  *	free in the sealed file system			nothing is written
  *	inside its jbd2 log (empty when sealed)		nothing is written
  *	discarded (a hole)				zero record, unread: the checkpoint looks whether home is zero
- *	free in the committed file system		direct: in place, before the record
+ *	free in the committed file system		direct: in place, before the record (with lag: and in the one before,
+ *							and no candidate reads it back)
  *	as in the committed image			nothing is written
  *	all zero					zero record
  *	else						logged: to the ring, or, if that cannot hold it, spilled to
@@ -40,6 +41,7 @@ struct job {
 	const struct commit_source *src;
 	const struct commit_options *opt;
 	struct commit_report rep;
+	bool older; /* recovery may choose another image than the committed one (lag) */
 	struct extents direct, in_use, logged, zero, punched;
 	struct extents spill; /* where payload goes that the ring cannot hold; once spill_known */
 	bool spill_known;
@@ -69,6 +71,22 @@ static int use_run(const struct commit_source *s, use_fn *use, run_fn *run, uint
 	return use ? use(s->ctx, blk, ret) : 0;
 }
 
+/* Does no generation that recovery may choose use these blocks? USE_USED if one does. */
+static int use_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	const struct commit_source *s = j->src;
+	bool held = false;
+	int r = use_run(s, s->use_committed, s->run_committed, blk, max_blks, ret, ret_blks);
+
+	if (r == 0 && *ret == USE_FREE && j->older)
+		r = use_run(s, NULL, s->run_older, blk, *ret_blks, ret, ret_blks);
+	if (r == 0 && *ret == USE_FREE)
+		*ret_blks = log_held_run(j->log, blk, *ret_blks, &held);
+	if (held)
+		*ret = USE_USED;
+	return r;
+}
+
 /* How many blocks from blk on go the same way, and which. */
 static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hole, uint64_t *ret_blks)
 {
@@ -86,7 +104,7 @@ static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hol
 	}
 	if (hole)
 		return extents_add(&j->punched, blk, n);
-	r = use_run(s, s->use_committed, s->run_committed, blk, n, &old, ret_blks);
+	r = use_candidates(j, blk, n, &old, ret_blks);
 	if (r < 0)
 		return r;
 	return extents_add(old == USE_FREE ? &j->direct : &j->in_use, blk, *ret_blks);
@@ -362,7 +380,7 @@ static int find_spill(struct job *j, uint64_t max_blks)
 	j->spill_known = true;
 	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks; blk += n) {
 		enum blk_use a, b = USE_USED;
-		int r = use_run(s, s->use_committed, s->run_committed, blk, s->volume_blks - blk, &a, &n);
+		int r = use_candidates(j, blk, s->volume_blks - blk, &a, &n);
 
 		if (r == 0 && a == USE_FREE)
 			r = use_run(s, s->use_sealed, s->run_sealed, blk, n, &b, &n);
@@ -506,8 +524,11 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	       struct commit_report *ret_report, struct log_index **ret_index)
 {
 	struct job j = { .log = log, .base = base, .src = src, .opt = opt };
+	struct log_index *older = log_older_index(log);
 	int r;
 
+	j.older = older;
+	log_index_unref(older);
 	j.buf = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
 	j.old = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
 	r = j.buf && j.old ? run(&j, publish, publish_ctx, ret_index) : -ENOMEM;

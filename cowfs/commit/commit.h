@@ -25,6 +25,8 @@ struct commit_source {
 	/* NULL, or the same by runs, as fsmap_run: the blocks of a discarded card are millions */
 	int (*run_sealed)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
 	int (*run_committed)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
+	/* the same of log_older_index(), asked only if there is one; NULL: all used */
+	int (*run_older)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
 };
 
 enum commit_phase { PHASE_CLASSIFY, PHASE_DIRECT, PHASE_LOG, PHASE_CHECKPOINT };

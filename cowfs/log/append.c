@@ -203,7 +203,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 {
 	struct attempt *a = &l->at;
 	struct log_record rec = { .type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = a->seq };
-	struct log_index *ix = NULL;
+	struct log_index *ix = NULL, *direct = NULL;
 	int r;
 
 	if (!a->active)
@@ -216,12 +216,15 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	if (r == 0) /* memory before the point of no return */
 		r = index_list_overlay(&ix, l->index, &a->list, l->base, l->card, l->super.ring_off_bytes);
 	if (r == 0)
+		r = lag_direct_set(l, &direct);
+	if (r == 0)
 		r = record_flush(l);
 	if (r < 0)
 		goto fail;
 	rec.start_lblk = a->start_lblk ? a->start_lblk : a->head_lblk;
 	rec.prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
-	rec.tail_seq = l->home_done ? rec.seq : l->newest.tail_seq;
+	rec.tail_seq = lag_tail_seq(l);
+	rec.tail_seq = rec.tail_seq ? rec.tail_seq : rec.seq;
 	rec.desc_epoch = l->epoch;
 	rec.desc_seq = a->seq;
 	rec.direct_blks = a->direct_blks;
@@ -242,7 +245,9 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		goto fail;
 	}
 	record_accept(l, &rec);
+	lag_note_direct(l, direct);
 	l->spilled |= a->spilled_blks > 0;
+	l->lag.spilled |= a->spilled_blks > 0;
 	l->home_done = !a->logged_blks && !a->zero_blks && l->home_done;
 	l->doubt = false;
 	log_index_unref(l->index);
@@ -251,6 +256,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	attempt_clear(a);
 	return 0;
 fail:
+	log_index_unref(direct);
 	log_index_unref(ix);
 	return r;
 }
@@ -265,7 +271,7 @@ void log_abort(struct log *l)
 	attempt_clear(&l->at);
 	l->stage_blks = 0;
 	l->need_open = true;
-	l->doubt = l->suspect = true;
+	l->doubt = l->suspect = l->lag.cold = true;
 }
 
 bool log_spilled(const struct log *l)

@@ -363,6 +363,35 @@ static int check_base(struct scan *s, const struct log_record *rec, const struct
 	return explain_foreign(s);
 }
 
+/* With lag the one before the chosen one may be all that the card keeps: what it needs stays. */
+static int note_candidates(struct scan *s, const struct chain *ch)
+{
+	uint64_t tail_lblk = ch->rec[ch->n - 1].start_lblk, older_lblk = tail_lblk;
+	struct log_record prev;
+	struct chain older = { 0 };
+	unsigned same = 1;
+	int r = 0;
+
+	for (size_t i = 0; i + 1 < ch->n && ch->rec[i].type != RECORD_COMMIT && ch->rec[i].type != RECORD_CHECKPOINT; i++)
+		same++;
+	if (lag_on(s->l) && ch->rec[0].floor_seq != ch->rec[0].seq && ch->rec[0].prev.seq)
+		r = ring_read_record(s->l, ch->rec[0].prev.lblk, s->buf, &prev);
+	else
+		r = -EBADMSG;
+	if (r == 0 && prev.seq == ch->rec[0].prev.seq && prev.epoch == ch->rec[0].prev.epoch)
+		r = load_chain(s, &prev, &older);
+	else if (r == 0)
+		r = -EBADMSG;
+	if (r == 0)
+		older_lblk = older.rec[older.n - 1].start_lblk;
+	free(older.rec);
+	s->rep->why[0] = '\0';
+	if (r == -ENOMEM)
+		return r;
+	lag_opened(s->l, tail_lblk, older_lblk, same);
+	return 0;
+}
+
 /* 0 chosen, -EBADMSG not this one, else an error that ends the scan */
 static int try_candidate(struct scan *s, const struct log_record *rec)
 {
@@ -387,8 +416,8 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 		log_index_unref(l->index);
 		l->index = ix;
 		l->newest = *rec;
-		l->tail_lblk = ch.rec[ch.n - 1].start_lblk;
 		l->chain_records = ch.n;
+		r = note_candidates(s, &ch);
 	}
 	free(ch.rec);
 	return r;
@@ -570,6 +599,7 @@ static int accept_changed_base(struct log *l, struct scan *s)
 	l->newest.fingerprint = fp;
 	l->tail_lblk = l->newest.start_lblk;
 	l->chain_records = 1;
+	lag_begin_anew(l);
 	s->rep->rejected = 0;
 	return 1;
 }
@@ -613,6 +643,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 				 ? 1
 				 : (uint32_t)max_u64(1, super->erase_block_bytes / super->seg_bytes);
 	l->need_open = true;
+	l->lag.cold = lag_on(l);
 	l->any_base = flags & LOG_ANY_BASE;
 	l->stage = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
 	l->index = log_index_empty();
@@ -646,7 +677,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 		l->cursor = (l->newest.lblk + 1) % l->ring_blks;
 		l->need_open = rep.rejected || rep.base_changed || rep.clone || !(l->newest.flags & RECORD_CLEAN);
 		l->doubt = rep.rejected;
-		l->spilled = log_index_spilled_blks(l->index);
+		l->spilled = l->lag.spilled = log_index_spilled_blks(l->index);
 		l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
 	}
 	rep.newest = l->newest;
@@ -664,6 +695,7 @@ void log_close(struct log *l)
 	if (!l)
 		return;
 	log_index_unref(l->index);
+	lag_close(l);
 	index_list_clear(&l->at.list);
 	free(l->at.desc);
 	free(l->stage);

@@ -3,6 +3,8 @@
  * Checkpoint: the newest version of every logged block goes home.
  *
  *	checkpoint record | FLUSH | home writes | FLUSH	(log_put_tail:) tail record | FLUSH
+ *
+ * With lag two empty records come before the tail record, and it is written twice (lag.c).
  */
 #include <errno.h>
 #include <string.h>
@@ -93,6 +95,8 @@ int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks,
 	if (r == 0 && log_index_extent(l->index, 0, &e)) {
 		memset(buf + STAGE_BLKS * COW_BLK_BYTES, 0, STAGE_BLKS * COW_BLK_BYTES);
 		r = put_checkpoint_begin(l);
+		if (r == 0) /* L4 */
+			r = lag_same_image(l);
 		for (size_t i = 0; r == 0 && log_index_extent(l->index, i, &e); i++)
 			r = write_home(l, &e, buf, progress, ctx, &done);
 		if (r == 0)
@@ -101,6 +105,8 @@ int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks,
 		 * that this one is ours, should the tail record fail */
 		if (r == 0)
 			r = ring_base_fingerprint(l, &l->newest.fingerprint);
+		if (r == 0) /* L4 */
+			r = lag_pad(l, 2);
 	}
 	if (r < 0) {
 		l->suspect = true;

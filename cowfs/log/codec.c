@@ -150,7 +150,7 @@ int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret)
 	get_bytes(&r, s.fs_uuid, 16);
 	if (!rest_is_zero(&r) || r.bad || !super_sane(&s))
 		return -EUCLEAN;
-	if (s.lag) {
+	if (s.lag > LOG_MAX_LAG) {
 		*ret = s;
 		return -EPROTONOSUPPORT;
 	}

@@ -18,6 +18,7 @@
 #define LOG_MAX_SEGMENTS 65536u
 #define LOG_MIN_SEG_BYTES (64 * KIB)
 #define LOG_MAX_SEG_BYTES (4 * MIB)
+#define LOG_MAX_LAG 1u
 
 /* Features. compat: ignore if unknown; ro_compat: unknown = attach refused, check and recover too
  * would lose it, so refused; incompat: unknown = nothing at all is done with this ring. */

@@ -130,6 +130,25 @@ int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void
 	return 0;
 }
 
+int log_index_read_volume(const struct log_index *ix, struct card *base, uint64_t blk, uint64_t blks, void *buf)
+{
+	uint8_t *to = buf;
+	int r = 0;
+
+	for (uint64_t n; blks && r == 0; blk += n, blks -= n, to += blk_to_bytes(n)) {
+		enum log_where where;
+
+		n = log_index_run(ix, blk, blks, &where);
+		if (where == LOG_ZERO)
+			memset(to, 0, blk_to_bytes(n));
+		else if (where == LOG_DATA)
+			r = log_index_read(ix, blk, n, to);
+		else
+			r = card_read(base, blk_to_bytes(blk), to, blk_to_bytes(n));
+	}
+	return r;
+}
+
 bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *ret)
 {
 	const struct extent *e;

@@ -103,6 +103,13 @@ bool log_rests(const struct log *l, enum record_type type, uint32_t flags);
 /* A reference to the index of what is committed and not home. */
 struct log_index *log_index_of(struct log *l);
 
+/* With lag: the index of the generation before the newest, which recovery may still choose, a reference; NULL if there is
+ * no other image. Base and ring have what it speaks of until the next record. */
+struct log_index *log_older_index(const struct log *l);
+/* With lag: may a candidate read back block blk, because it was written in place for it? For how many blocks from blk on
+ * (at most max_blks, at least 1) that is so. */
+uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held);
+
 /* Reads every live payload, descriptor and manifest block and compares; for `cowctl check`.
  * say() gets one line per finding; *ret_bad counts them. */
 int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ctx, uint64_t *ret_bad) MUST_CHECK;

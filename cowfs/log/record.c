@@ -46,19 +46,18 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	memcpy(rec->ring_uuid, l->super.ring_uuid, 16);
 	rec->lblk = lblk;
 	rec->epoch = l->epoch;
-	rec->floor_seq = rec->seq;
-	rec->fallback_seq = l->newest.seq;
+	lag_floors(l, rec);
 	rec->time_s = (uint64_t)time(NULL);
 	memcpy(rec->identity, l->base->geo.identity, sizeof(rec->identity));
 	log_totals(l, &rec->ledger);
 	rec->ledger.meta_blks++; /* the record's own write and flush are in it */
 	rec->ledger.write_calls++;
 	rec->ledger.written_bytes += COW_BLK_BYTES;
-	rec->ledger.flushes++;
+	rec->ledger.flushes += lag_on(l) && l->base != l->card ? 2 : 1;
 	codec_put_record(blk, rec);
 	r = card_write(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
-	if (r == 0)
-		r = card_flush(l->card);
+	if (r == 0) /* a card that loses FLUSHes loses as many of base and log */
+		r = lag_on(l) ? record_flush(l) : card_flush(l->card);
 	if (r == 0)
 		l->ledger.meta_blks++;
 	return r;
@@ -67,13 +66,8 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 /* The record is durable: it is N now. */
 void record_accept(struct log *l, const struct log_record *rec)
 {
+	lag_accept(l, rec);
 	l->newest = *rec;
-	if (rec->tail_seq == rec->seq) {
-		l->tail_lblk = rec->start_lblk;
-		l->chain_records = 0;
-		l->spilled &= rec->type == RECORD_CHECKPOINT; /* a copy still needs what it copies */
-	}
-	l->chain_records++;
 	l->cursor = (rec->lblk + 1) % l->ring_blks;
 }
 
@@ -86,8 +80,10 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (r < 0)
 		return r;
 	r = ring_stage_flush(l);
+	if (r == 0 && lag_on(l)) /* two FLUSHes a record, as a commit has */
+		r = record_flush(l);
 	if (r < 0) {
-		l->need_open = true;
+		l->need_open = l->lag.cold = true;
 		return r;
 	}
 	rec->seq = ++l->highest_seq;
@@ -101,7 +97,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (r == 0)
 		record_accept(l, rec);
 	else
-		l->need_open = l->suspect = true; /* R3: it may have reached the card, ahead of where the next commit would lie */
+		l->need_open = l->suspect = l->lag.cold = true; /* R3: it may have reached the card, ahead of where the next commit would lie */
 	return r;
 }
 
@@ -154,7 +150,7 @@ int log_prepare(struct log *l)
 		return r;
 	l->settled = true;
 	if (!l->need_open)
-		return 0;
+		return lag_settle(l);
 	/* A full ring, and power cut after power cut within its checkpoint: each took a fresh segment, now they go on
 	 * in the last one. Its last block is the tail record's: without a known failure an open record is a wish only. */
 	if (!fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
@@ -170,8 +166,10 @@ int log_prepare(struct log *l)
 		return -EIO;
 	l->epoch = ((l->epoch >> 32) + 1) << 32 | salt;
 	/* nothing of the log is needed if all is home; then the tail may move at once */
-	rec.tail_seq = !l->newest.seq || l->home_done ? 0 : l->newest.tail_seq;
+	rec.tail_seq = lag_tail_seq(l);
 	r = record_put_empty(l, &rec, fresh);
+	if (r == 0)
+		r = lag_settle(l);
 	if (r == 0 && (l->super.state == SUPER_VIRGIN || (first && l->super.state == SUPER_PENDING))) {
 		/* last: a live super record promises that there is a record */
 		enum super_state was = l->super.state;
@@ -200,8 +198,9 @@ int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum comm
 		return -EUCLEAN;
 	if (l->need_open || l->at.active || !l->home_done)
 		return -EINVAL;
+	rec.tail_seq = lag_tail_seq(l);
 	r = record_put_empty(l, &rec, false);
-	return r;
+	return r < 0 ? r : lag_repeat_tail(l, &l->newest);
 }
 
 void log_accept_base(struct log *l)
@@ -211,6 +210,7 @@ void log_accept_base(struct log *l)
 	l->newest = (struct log_record){ 0 };
 	l->tail_lblk = l->cursor = 0;
 	l->chain_records = 0;
+	lag_begin_anew(l);
 }
 
 int log_recheck(struct log *l)

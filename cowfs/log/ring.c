@@ -67,8 +67,8 @@ uint64_t log_room_blks(const struct log *l)
 
 uint64_t log_capacity_blks(const struct log *l)
 {
-	/* one segment holds the newest record */
-	return (l->super.seg_count - 1 - RESERVE_EBS * l->segs_per_eb) * (l->seg_blks - 1);
+	/* one segment holds the newest record; with lag the one before may be in another */
+	return (l->super.seg_count - 1 - l->super.lag - RESERVE_EBS * l->segs_per_eb) * (l->seg_blks - 1);
 }
 
 uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks, uint64_t extents)
@@ -130,7 +130,7 @@ int ring_enter(struct log *l, uint64_t *lblk)
 		return -ENOMEM;
 	memcpy(h.ring_uuid, l->super.ring_uuid, 16);
 	h.serial = ++l->max_serial;
-	h.last = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+	h.last = lag_oldest(l);
 	codec_put_head(blk, &h);
 	r = ring_stage_put(l, *lblk, blk, 1);
 	free(blk);
@@ -153,7 +153,7 @@ struct wear_ledger *log_ledger(struct log *l)
 
 bool log_wants_open(const struct log *l)
 {
-	return l->need_open;
+	return l->need_open || (lag_is_cold(l) && l->lag.same < 3);
 }
 
 bool log_shrink_committed(const struct log *l)

@@ -27,6 +27,18 @@ struct attempt {
 	struct desc_writer writer;
 };
 
+/* lag.c: what recovery may choose beside the newest record, on a card that loses what it acknowledged last */
+struct lag {
+	bool cold;		/* what was found, or an attempt that failed, may be in the card's cache: lag_settle */
+	bool alone;		/* the next record is its own floor */
+	struct record_ptr older; /* the older candidate; seq 0: none */
+	struct log_index *index; /* its index; NULL: as the newest's */
+	uint64_t tail_lblk;	/* what tail_lblk will be when the newest is the older candidate; so below */
+	bool spilled;
+	unsigned same;		/* records, newest first, that have one image */
+	struct log_index *direct[3]; /* sets: what the newest three wrote in place; NULL: nothing */
+};
+
 struct log {
 	struct card *base, *card;
 	struct log_super super;
@@ -42,7 +54,8 @@ struct log {
 	bool spilled;	     /* payload lies in free blocks, and no durable tail has passed it (R10) */
 	bool home_done;	     /* all of the index is home and flushed; the tail may pass newest */
 	struct log_record newest; /* seq 0: none yet */
-	uint64_t tail_lblk;  /* start of the oldest group still needed, by the newest durable record */
+	struct lag lag;
+	uint64_t tail_lblk;  /* start of the oldest group still needed, by any candidate */
 	uint64_t highest_seq, max_serial, epoch;
 	uint64_t cursor;     /* next free lblk; a multiple of seg_blks: the next segment must be opened */
 	uint64_t chain_records;
@@ -112,6 +125,25 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk) MUST_CHEC
 void record_accept(struct log *l, const struct log_record *rec); /* it is durable: it is N now */
 /* An empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHECK;
+
+/* lag.c. With lag 0 they answer what is right without, and write nothing. */
+bool lag_on(const struct log *l);
+uint64_t lag_tail_seq(const struct log *l); /* for the next record; 0: itself */
+void lag_floors(const struct log *l, struct log_record *rec);
+struct record_ptr lag_oldest(const struct log *l); /* candidate */
+void lag_accept(struct log *l, const struct log_record *rec); /* before newest, cursor and index change */
+/* What the attempt writes in place; NULL: nothing, or not needed. The newest record has it from now on: takes it. */
+int lag_direct_set(const struct log *l, struct log_index **ret) MUST_CHECK;
+void lag_note_direct(struct log *l, struct log_index *direct);
+/* older_tail_lblk: of the record before the newest; same: see struct lag */
+void lag_opened(struct log *l, uint64_t tail_lblk, uint64_t older_tail_lblk, unsigned same);
+void lag_begin_anew(struct log *l); /* what is in the ring is of no use any more */
+void lag_close(struct log *l);
+bool lag_is_cold(const struct log *l);
+int lag_settle(struct log *l) MUST_CHECK;     /* empty records until what was found is durable */
+int lag_same_image(struct log *l) MUST_CHECK; /* until both candidates have one image */
+int lag_pad(struct log *l, unsigned n) MUST_CHECK;
+int lag_repeat_tail(struct log *l, const struct log_record *tail) MUST_CHECK;
 
 /* chain.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;

@@ -21,6 +21,8 @@
 struct images {
 	struct volume *v;
 	struct fsmap *sealed, *committed;
+	struct fsmap *older; /* with lag: what recovery may choose beside the committed image; NULL: nothing else */
+	struct log_index *older_index;
 	bool force, dry;
 };
 
@@ -63,6 +65,18 @@ static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_u
 static int img_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
 {
 	return fsmap_run(((struct images *)ctx)->committed, blk, max_blks, ret, ret_blks);
+}
+
+static int img_read_older(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct images *im = ctx;
+
+	return log_index_read_volume(im->older_index, im->v->base, blk, blks, buf);
+}
+
+static int img_run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	return fsmap_run(((struct images *)ctx)->older, blk, max_blks, ret, ret_blks);
 }
 
 static void on_progress(void *ctx, enum commit_phase phase, uint64_t done, uint64_t total)
@@ -197,6 +211,20 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 	return 0;
 }
 
+/* Bitmaps are only the truth while the journal is empty. */
+static bool tells_truth(struct fsmap *m)
+{
+	return m && fsmap_knows(m) && !(fsmap_alarms(m) & FSMAP_NEEDS_RECOVERY);
+}
+
+static int open_older(struct images *im)
+{
+	struct blk_reader older = { .read = img_read_older, .ctx = im, .volume_blks = im->v->volume_blks };
+
+	im->older_index = log_older_index(im->v->log);
+	return im->older_index ? fsmap_open(&im->older, &older) : 0;
+}
+
 static int run_commit(struct volume *v, const struct volume_request *rq, uint32_t flags, struct volume_result *res,
 		      struct log_index **ret_index)
 {
@@ -217,17 +245,16 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 				      .progress_ctx = v };
 	int r = open_maps(&im, &sealed, &committed, res);
 
-	if (r == 0 && fsmap_knows(im.sealed) && fsmap_knows(im.committed)) {
-		bool open_journal = fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY;
-
-		if (open_journal && res->quiesce.frozen) {
-			snprintf(res->why, sizeof(res->why), "the journal is not empty although the file system was frozen");
-			r = -EUCLEAN;
-		} else if (!open_journal) {
-			/* bitmaps are only the truth when the journal is empty */
-			src.run_sealed = img_run_sealed;
-			src.run_committed = img_run_committed;
-		}
+	if (r == 0)
+		r = open_older(&im);
+	if (r == 0 && (fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY) && res->quiesce.frozen) {
+		snprintf(res->why, sizeof(res->why), "the journal is not empty although the file system was frozen");
+		r = -EUCLEAN;
+	}
+	if (r == 0 && tells_truth(im.sealed)) {
+		src.run_sealed = img_run_sealed;
+		src.run_committed = tells_truth(im.committed) ? img_run_committed : NULL;
+		src.run_older = tells_truth(im.older) ? img_run_older : NULL;
 	}
 	if (r == 0)
 		r = commit_run(v->log, v->base, &src, &opt, on_publish, v, &res->report, ret_index);
@@ -238,6 +265,8 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 						     "overrides)");
 	fsmap_close(im.sealed);
 	fsmap_close(im.committed);
+	fsmap_close(im.older);
+	log_index_unref(im.older_index);
 	return r;
 }
 

@@ -141,26 +141,12 @@ uint64_t world_ops(const struct world *w)
 
 const uint8_t *volume_read(const struct world *w, const struct cards *c, const struct log_index *ix)
 {
-	unsigned blks = w->shape.blks;
+	int r = log_index_read_volume(ix, c->base, 0, w->shape.blks, volume);
 
-	for (uint64_t b = 0, n; b < blks; b += n) {
-		enum log_where where;
-		uint8_t *to = volume + blk_to_bytes(b);
-		int r = 0;
-
-		n = log_index_run(ix, b, blks - b, &where);
-		if (where == LOG_ZERO)
-			memset(to, 0, blk_to_bytes(n));
-		else if (where == LOG_DATA)
-			r = log_index_read(ix, b, n, to);
-		else
-			r = card_read(c->base, blk_to_bytes(b), to, blk_to_bytes(n));
-		if (r < 0 && w->rotten)
-			return NULL;
-		if (r < 0)
-			fail("read of blocks %llu+%llu, %s: %s", (unsigned long long)b, (unsigned long long)n,
-			     where == LOG_DATA ? "in the log" : "at home", strerror(-r));
-	}
+	if (r < 0 && w->rotten)
+		return NULL;
+	if (r < 0)
+		fail("the volume cannot be read: %s", strerror(-r));
 	return volume;
 }
 

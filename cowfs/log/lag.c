@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Lag: a card that may lose what it acknowledged last.
+ *
+ * With lag 1, once a record's FLUSH has returned, all that was written before the record before it was acknowledged
+ * counts as durable, and nothing else does. So recovery may choose the newest record or the one before (the older
+ * candidate), while the next one is being written; docs/FORMAT.md, "Lag". What follows for the ring:
+ *
+ * L1  A record's tail is never above the record before it: so every candidate reads back what its own attempt and the one
+ *     before wrote (floor), and rejects itself if a part of that is missing.
+ * L2  tail_lblk, from where the ring is busy, is that of the older candidate; so is what is spilled.
+ * L3  Nothing that the older candidate uses is written in place, and nothing that its floor's record wrote in place either.
+ * L4  Before the first home write both candidates have one image and read it from the log; before the record that carries
+ *     the tail the home writes count as durable. Empty records see to both.
+ * L5  What a session finds may be in the card's cache only: its first write is preceded by empty records until the newest
+ *     three have one image.
+ *
+ * The empty records need room. A ring that power cut after power cut has filled up is freed as with lag 0: the record that
+ * carries the tail is then its own floor.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "log/ring.h"
+
+enum { SETTLED = 3 }; /* records: both candidates and what the older one reads back */
+
+bool lag_on(const struct log *l)
+{
+	return l->super.lag;
+}
+
+static struct log_index *ref(struct log_index *ix)
+{
+	return ix ? log_index_ref(ix) : NULL;
+}
+
+static void forget_older(struct log *l)
+{
+	log_index_unref(l->lag.index);
+	l->lag.index = NULL;
+	for (unsigned i = 0; i < ARRAY_SIZE(l->lag.direct); i++) {
+		log_index_unref(l->lag.direct[i]);
+		l->lag.direct[i] = NULL;
+	}
+}
+
+void lag_close(struct log *l)
+{
+	forget_older(l);
+}
+
+/* ---- what the next record carries ---- */
+
+uint64_t lag_tail_seq(const struct log *l)
+{
+	if (!l->newest.seq)
+		return 0;
+	if (!l->home_done)
+		return l->newest.tail_seq;
+	/* a checkpoint's copy still names what is home now */
+	return lag_on(l) && !l->lag.alone && l->newest.type != RECORD_CHECKPOINT ? l->newest.seq : 0;
+}
+
+void lag_floors(const struct log *l, struct log_record *rec)
+{
+	rec->floor_seq = rec->seq;
+	rec->fallback_seq = l->newest.seq;
+	if (!lag_on(l) || !l->newest.seq)
+		return;
+	if (l->lag.older.seq)
+		rec->fallback_seq = l->lag.older.seq;
+	if (!l->lag.alone)
+		rec->floor_seq = l->newest.seq;
+}
+
+struct record_ptr lag_oldest(const struct log *l)
+{
+	if (lag_on(l) && l->lag.older.seq)
+		return l->lag.older;
+	return (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+}
+
+/* ---- a record became durable, or is said to be ---- */
+
+static uint64_t own_tail_lblk(const struct log *l, const struct log_record *rec)
+{
+	if (rec->tail_seq == rec->seq || !l->newest.seq)
+		return rec->start_lblk;
+	return rec->tail_seq == l->newest.seq ? l->newest.start_lblk : l->lag.tail_lblk;
+}
+
+void lag_accept(struct log *l, const struct log_record *rec)
+{
+	struct lag *g = &l->lag;
+	bool self = rec->tail_seq == rec->seq, moves = self || (l->home_done && rec->tail_seq == l->newest.seq);
+	bool alone = !lag_on(l) || !l->newest.seq || rec->floor_seq == rec->seq, spilled = g->spilled;
+	uint64_t tail_lblk = g->tail_lblk;
+
+	if (self || rec->tail_seq == l->newest.seq)
+		l->chain_records = !self;
+	l->chain_records++;
+	g->tail_lblk = own_tail_lblk(l, rec);
+	if (moves && rec->type != RECORD_CHECKPOINT) /* a copy still needs what it copies */
+		g->spilled = false;
+	l->tail_lblk = alone ? g->tail_lblk : tail_lblk;
+	l->spilled = g->spilled || (!alone && spilled);
+	g->same = rec->type == RECORD_COMMIT ? 1 : g->same + 1;
+	g->alone = false;
+	g->older = alone ? (struct record_ptr){ 0 } : (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+	if (alone) {
+		forget_older(l);
+		return;
+	}
+	log_index_unref(g->index);
+	g->index = ref(l->index);
+	log_index_unref(g->direct[2]);
+	g->direct[2] = g->direct[1];
+	g->direct[1] = g->direct[0];
+	g->direct[0] = NULL;
+}
+
+void lag_note_direct(struct log *l, struct log_index *direct)
+{
+	log_index_unref(l->lag.direct[0]);
+	l->lag.direct[0] = direct;
+}
+
+int lag_direct_set(const struct log *l, struct log_index **ret)
+{
+	struct index_list list = { 0 };
+	struct log_index *empty;
+	int r = 0;
+
+	*ret = NULL;
+	if (!lag_on(l) || !l->at.direct_blks)
+		return 0;
+	for (size_t i = 0; i < l->at.list.n && r == 0; i++)
+		if (l->at.list.e[i].kind == INDEX_HOME)
+			r = index_list_add(&list, INDEX_ZERO, l->at.list.e[i].blk, l->at.list.e[i].blks, 0, NULL);
+	empty = r == 0 ? log_index_empty() : NULL;
+	if (r == 0)
+		r = empty ? index_list_overlay(ret, empty, &list, NULL, NULL, 0) : -ENOMEM;
+	log_index_unref(empty);
+	index_list_clear(&list);
+	return r;
+}
+
+/* ---- opening ---- */
+
+void lag_opened(struct log *l, uint64_t tail_lblk, uint64_t older_tail_lblk, unsigned same)
+{
+	const struct log_record *n = &l->newest;
+
+	l->lag.tail_lblk = l->tail_lblk = tail_lblk;
+	l->lag.spilled = l->spilled;
+	l->lag.cold = lag_on(l);
+	l->lag.same = same;
+	if (!lag_on(l) || n->floor_seq == n->seq)
+		return;
+	l->tail_lblk = older_tail_lblk;
+	/* a checkpoint's copy: the one before it is what it copies */
+	l->lag.older = n->prev.seq == n->floor_seq ? n->prev : (struct record_ptr){ n->floor_seq, n->epoch, 0 };
+}
+
+void lag_begin_anew(struct log *l)
+{
+	l->lag.alone = l->lag.cold = true;
+	l->lag.same = 0;
+	l->lag.older = (struct record_ptr){ 0 };
+	l->lag.spilled = false;
+	l->lag.tail_lblk = l->tail_lblk;
+	forget_older(l);
+}
+
+/* ---- empty records ---- */
+
+/* For one more, and for what frees the ring: the record that carries the tail, its repetition, an open record between. */
+static bool has_room(const struct log *l, uint64_t spare)
+{
+	uint64_t in_seg = l->cursor % l->seg_blks, here = in_seg ? l->seg_blks - in_seg : 0;
+
+	return here + ring_free_segments(l, l->cursor) * (l->seg_blks - 1) > spare;
+}
+
+static int put_empty(struct log *l)
+{
+	struct log_record rec = { .type = RECORD_OPEN, .tail_seq = lag_tail_seq(l) };
+
+	return record_put_empty(l, &rec, false);
+}
+
+int lag_pad(struct log *l, unsigned n)
+{
+	int r = 0;
+
+	while (lag_on(l) && n-- && r == 0) {
+		if (!has_room(l, 3)) {
+			l->lag.alone = true;
+			break;
+		}
+		r = put_empty(l);
+	}
+	return r;
+}
+
+int lag_settle(struct log *l)
+{
+	int r = 0;
+
+	while (lag_on(l) && l->lag.cold && l->lag.same < SETTLED && has_room(l, 3) && r == 0)
+		r = put_empty(l);
+	if (r == 0)
+		l->lag.cold = false;
+	return r;
+}
+
+int lag_same_image(struct log *l)
+{
+	return lag_on(l) && l->lag.same < 2 ? lag_pad(l, 2 - l->lag.same) : 0;
+}
+
+bool lag_is_cold(const struct log *l)
+{
+	return lag_on(l) && l->lag.cold;
+}
+
+int lag_repeat_tail(struct log *l, const struct log_record *tail)
+{
+	struct log_record rec = { .type = tail->type, .flags = tail->flags, .cause = tail->cause };
+
+	if (!lag_on(l) || !l->lag.older.seq)
+		return 0;
+	if (!has_room(l, 0)) { /* as with lag 0: the ring is free from now on */
+		lag_begin_anew(l);
+		l->lag.tail_lblk = l->tail_lblk = own_tail_lblk(l, &l->newest);
+		l->spilled = false;
+		return 0;
+	}
+	rec.tail_seq = lag_tail_seq(l);
+	return record_put_empty(l, &rec, false);
+}
+
+/* ---- what a commit asks ---- */
+
+struct log_index *log_older_index(const struct log *l)
+{
+	return lag_on(l) && !l->lag.cold && l->lag.same < 2 ? ref(l->lag.index) : NULL;
+}
+
+uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held)
+{
+	*ret_held = false;
+	for (unsigned i = 0; i < ARRAY_SIZE(l->lag.direct); i++) {
+		enum log_where where = LOG_HOME;
+
+		if (l->lag.direct[i] && !l->lag.cold)
+			max_blks = log_index_run(l->lag.direct[i], blk, max_blks, &where);
+		if (where == LOG_HOME)
+			continue;
+		*ret_held = true;
+		break;
+	}
+	return max_blks;
+}
