@@ -27,13 +27,9 @@ static void pending_retire(struct sim *s)
 	size_t n = 0;
 
 	s->state.epoch++;
-	for (; n < s->n_pending && s->pending[n].epoch + s->state.lie < s->state.epoch; n++) {
-		sim_store_set(&s->durable, s->pending[n].blk, s->pending[n].block);
-		sim_block_unref(s->pending[n].block);
-	}
-	s->n_pending -= n;
-	if (s->n_pending && n)
-		memmove(s->pending, s->pending + n, s->n_pending * sizeof(*s->pending));
+	while (n < s->n_pending && s->pending[n].epoch + s->state.lie < s->state.epoch)
+		n++;
+	sim_settle_pending(s, n);
 }
 
 /* ---- operations ---- */

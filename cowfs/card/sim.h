@@ -39,8 +39,11 @@ void sim_cut_at(struct card *c, uint64_t n);
  * once or for ever. A failed write or flush leaves each unflushed write durable, pending or lost,
  * by the seed. n = 0 disarms. */
 void sim_fail_at(struct card *c, unsigned ops, uint64_t n, int err, bool forever);
-/* Flushes answer well but the writes of the last `lie` flush epochs stay volatile. 0: honest. */
+/* Flushes answer well but the writes of the last `lie` flush epochs stay volatile: lost at a power cut, not by a
+ * failing operation. 0: honest. */
 void sim_set_lie(struct card *c, unsigned lie);
+/* The first n pending block writes become durable: for lies of other shapes. */
+void sim_settle(struct card *c, size_t n);
 void sim_seed(struct card *c, uint64_t seed);
 
 uint64_t sim_ops(const struct card *c);     /* writes + flushes issued since sim_new */

@@ -53,7 +53,7 @@ static void view_refresh(struct sim *s, const struct sim_pending *old, size_t n_
 		sim_store_set(&s->view, s->pending[i].blk, s->pending[i].block);
 }
 
-/* After a failed write or flush each pending write is durable, pending or lost. */
+/* After a failed write or flush each pending write is durable, pending or lost; what a flush that lied spoke of stays. */
 void sim_scramble_pending(struct sim *s)
 {
 	enum { DURABLE, PENDING, LOST, KINDS };
@@ -67,7 +67,7 @@ void sim_scramble_pending(struct sim *s)
 		struct sim_pending *p = &s->pending[i];
 
 		old[i] = *p;
-		switch (random_fate(s, KINDS, bias)) {
+		switch (p->epoch < s->state.epoch ? PENDING : random_fate(s, KINDS, bias)) {
 		case PENDING:
 			s->pending[kept++] = *p;
 			continue;
@@ -82,7 +82,27 @@ void sim_scramble_pending(struct sim *s)
 	free(old);
 }
 
+void sim_settle_pending(struct sim *s, size_t n)
+{
+	n = min_u64(n, s->n_pending);
+	for (size_t i = 0; i < n; i++) {
+		sim_store_set(&s->durable, s->pending[i].blk, s->pending[i].block);
+		sim_block_unref(s->pending[i].block);
+	}
+	s->n_pending -= n;
+	if (s->n_pending && n)
+		memmove(s->pending, s->pending + n, s->n_pending * sizeof(*s->pending));
+}
+
 /* ---- switches ---- */
+
+void sim_settle(struct card *c, size_t n)
+{
+	struct sim *s = sim_lock(c);
+
+	sim_settle_pending(s, n);
+	sim_unlock(s);
+}
 
 void sim_cut_at(struct card *c, uint64_t n)
 {

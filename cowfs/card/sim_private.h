@@ -65,6 +65,7 @@ static inline void sim_unlock(struct sim *s)
 }
 
 void sim_forget_pending(struct sim *s);
+void sim_settle_pending(struct sim *s, size_t n); /* the first n are durable */
 /* After a failed write or flush: each pending write becomes durable, stays, or is lost. */
 void sim_scramble_pending(struct sim *s);
 

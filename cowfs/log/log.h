@@ -31,6 +31,8 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 int super_read(struct card *logcard, uint64_t fs_bytes, struct log_super *ret, unsigned *ret_trouble) MUST_CHECK;
 /* Writes both copies, a FLUSH after each; of a pending one only B. The card is writable. */
 int super_write(struct card *logcard, struct log_super *s) MUST_CHECK;
+/* One copy (0: A, 1: B), of the revision that is in s, and a FLUSH. */
+int super_write_copy(struct card *logcard, struct log_super *s, unsigned i) MUST_CHECK;
 /* The devices have grown: B at the new end, then A. Cut in between, one of the two is found, and good. */
 int super_grow(struct card *logcard, struct log_super *s, uint64_t base_bytes) MUST_CHECK;
 /* The file system at home reaches over the ring (somebody grew the partition and then it): the ring is its now, and nothing

@@ -132,6 +132,20 @@ static int void_ring(struct log *l)
 	return 0;
 }
 
+/* A card that loses what it acknowledged last may not have both copies in its cache. */
+static int write_super(struct log *l)
+{
+	int r;
+
+	if (!lag_on(l))
+		return super_write(l->card, &l->super);
+	l->super.revision++;
+	r = super_write_copy(l->card, &l->super, 0);
+	if (r == 0)
+		r = lag_pad(l, 2);
+	return r < 0 ? r : super_write_copy(l->card, &l->super, 1);
+}
+
 int log_prepare(struct log *l)
 {
 	struct log_record rec = { .type = RECORD_OPEN };
@@ -176,7 +190,7 @@ int log_prepare(struct log *l)
 
 		if (was == SUPER_VIRGIN)
 			l->super.state = SUPER_LIVE;
-		r = super_write(l->card, &l->super);
+		r = write_super(l);
 		if (r < 0)
 			l->super.state = was;
 		else

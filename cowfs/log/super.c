@@ -178,10 +178,8 @@ static int write_copies(struct card *c, struct log_super *s, int first, int last
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
 	int r = blk ? 0 : -ENOMEM, step = first < last ? 1 : -1;
 
-	if (r == 0) {
-		s->revision++;
+	if (r == 0)
 		codec_put_super(blk, s);
-	}
 	for (int i = first; r == 0 && i != last + step; i += step) {
 		r = card_write(c, s->copy_off_bytes[i], blk, COW_BLK_BYTES);
 		if (r == 0)
@@ -192,8 +190,14 @@ static int write_copies(struct card *c, struct log_super *s, int first, int last
 
 int super_write(struct card *c, struct log_super *s)
 {
+	s->revision++;
 	/* where copy A will be, the file system that is being shrunk has something else */
 	return write_copies(c, s, s->state == SUPER_PENDING, 1);
+}
+
+int super_write_copy(struct card *c, struct log_super *s, unsigned i)
+{
+	return write_copies(c, s, (int)i, (int)i);
 }
 
 int super_grow(struct card *c, struct log_super *s, uint64_t base_bytes)
@@ -203,5 +207,6 @@ int super_grow(struct card *c, struct log_super *s, uint64_t base_bytes)
 	if (s->external)
 		s->fs_bytes = round_down_u64(base_bytes, COW_BLK_BYTES);
 	s->copy_off_bytes[1] = c->geo.size_bytes - COW_BLK_BYTES;
+	s->revision++;
 	return write_copies(c, s, 1, 0);
 }

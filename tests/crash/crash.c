@@ -17,6 +17,8 @@ static void usage(FILE *f)
 		   "  --seconds N   stop after that time\n"
 		   "  --attack NAME only this attack, no workloads\n"
 		   "  --thin N      only one image of a cut in N, for slow builds (part of an ID too)\n"
+		   "  --lag N, --lie N|records   of all workloads: the log's lag; FLUSHes that the card loses (part of an ID too)\n"
+		   "  --measure     what the lies do is counted, not judged\n"
 		   "  --list        tells the attacks\n"
 		   "  --replay ID   runs one workload again and tells what it does\n");
 }
@@ -34,7 +36,18 @@ static void report(uint64_t start_ns)
 	printf("crash: %llu cuts, %llu images: %llu held N, %llu N+1; up to %llu block writes in flight\n",
 	       (unsigned long long)t->cuts, (unsigned long long)t->images, (unsigned long long)t->is_old,
 	       (unsigned long long)t->is_new, (unsigned long long)t->max_pending);
-	printf("crash: %.1f s, %.0f images/s, none held anything else\n", s, (double)t->images / s);
+	if (t->is_older)
+		printf("crash: %llu images of cards that lie held an older generation\n", (unsigned long long)t->is_older);
+	if (measure) {
+		printf("crash: lies: %llu mixtures, %llu broken logs, by commits lost:", (unsigned long long)t->mixed,
+		       (unsigned long long)t->broken);
+		for (unsigned i = 1; i < ARRAY_SIZE(t->lost); i++)
+			if (t->lost[i])
+				printf(" %u: %llu", i, (unsigned long long)t->lost[i]);
+		putchar('\n');
+	}
+	printf("crash: %.1f s, %.0f images/s%s\n", s, (double)t->images / s,
+	       measure ? "" : ", none held anything else");
 }
 
 static int run_attacks(const char *only)
@@ -74,7 +87,9 @@ int main(int argc, char **argv)
 						 { "seconds", 1, NULL, 't' }, { "attack", 1, NULL, 'a' },
 						 { "list", 0, NULL, 'l' },    { "no-attacks", 0, NULL, 'x' },
 						 { "replay", 1, NULL, 'r' },  { "verbose", 0, NULL, 'v' },
-						 { "thin", 1, NULL, 'i' },    { "help", 0, NULL, 'h' },
+						 { "thin", 1, NULL, 'i' },    { "lag", 1, NULL, 'l' + 256 },
+						 { "lie", 1, NULL, 'm' },     { "measure", 0, NULL, 'u' },
+						    { "help", 0, NULL, 'h' },
 						 { 0 } };
 	uint64_t seed = 1, images = 40000, seconds = 0, start_ns = now_ns();
 	const char *only = NULL;
@@ -95,6 +110,15 @@ int main(int argc, char **argv)
 			break;
 		case 'i':
 			thin = max_u64(1, strtoull(optarg, NULL, 0));
+			break;
+		case 'l' + 256:
+			force_lag = atoi(optarg);
+			break;
+		case 'm':
+			force_lie = !strcmp(optarg, "records") ? LIE_RECORDS : atoi(optarg);
+			break;
+		case 'u':
+			measure = no_attacks = true;
 			break;
 		case 'a':
 			only = optarg;

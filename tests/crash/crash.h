@@ -15,7 +15,9 @@
 
 /* The toy's bitmap: always used, and its content changes whenever the use of a block does. */
 enum { BITMAP_BLK = 0 };
-enum { MAX_BLKS = 96, MAX_TRIED = 12, CONTENTS = 512 };
+enum { MAX_BLKS = 96, MAX_TRIED = 12, CONTENTS = 512, MAX_PAST = 24 };
+/* world.lie: so many acknowledged FLUSHes are lost, or all that came after the record before the last one */
+enum { LIE_RECORDS = 1000 };
 
 /* One generation. A block that is not USE_USED may hold anything. Content 0 is zeroes. */
 struct image {
@@ -33,6 +35,15 @@ struct shape {
 	bool full; /* all blocks used */
 	bool heavy; /* commits that the ring cannot hold */
 	bool wide; /* more images of each cut */
+	bool deep; /* all subsets of up to 12 writes in flight, not of 6 */
+	unsigned lag; /* as formatted */
+	unsigned lie; /* see world.lie */
+};
+
+/* a generation that was, or an attempt at one, and how many commits had returned when it was replaced */
+struct past {
+	struct image image;
+	uint64_t commit;
 };
 
 /* the cards of a world, or of one image of it */
@@ -46,7 +57,8 @@ struct world {
 	struct log *log;
 	struct log_index *index;
 	struct log_open_report rep;
-	struct wear_ledger acked; /* of the newest record that is durable for sure */
+	struct wear_ledger acked; /* of the newest record that is durable for sure, if the card is honest */
+	struct wear_ledger acked_before; /* of the operation before that: a card that lies has at least this */
 
 	struct image n;		       /* the last generation whose commit returned */
 	struct image tried[MAX_TRIED]; /* those that were attempted since */
@@ -54,6 +66,14 @@ struct world {
 	struct image live;
 	bool dirty[MAX_BLKS], hole[MAX_BLKS];
 	struct commit_report bill;
+
+	/* lie.c */
+	unsigned lie;
+	bool record_written;
+	size_t acked_pending[2];
+	struct past past[MAX_PAST]; /* newest first */
+	unsigned n_past;
+	uint64_t commits; /* that returned */
 
 	bool rotten; /* images may be broken, or answer with an error, but not wrongly */
 
@@ -84,14 +104,17 @@ struct position {
 };
 
 struct totals {
-	uint64_t cuts, images, is_old, is_new, commits, failed, too_big, checkpoints, recoveries, spills,
+	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints, recoveries, spills,
 		attaches, wraps, faults, workloads, max_pending;
+	uint64_t lost[MAX_PAST + 2], mixed, broken; /* by lies: commits lost, no generation at all, none that is complete */
 };
 
 extern struct position at;
 extern struct totals total;
 extern int verbose;
 extern uint64_t thin; /* only one image in so many is tried */
+extern int force_lag, force_lie; /* of all workloads; -1: as they like */
+extern bool measure; /* what lies do is counted, not judged */
 
 /* ---- world.c ---- */
 uint64_t rnd_next(uint64_t *state);
@@ -131,6 +154,15 @@ const uint8_t *content_of(unsigned content);
 
 /* ---- source.c ---- */
 struct commit_source source_of(struct world *w);
+
+/* ---- lie.c ---- */
+void lie_start(struct world *w); /* new cards, or their power was cut */
+void lie_wrote(struct world *w, const void *data); /* to the log card */
+void lie_flushed(struct world *w);
+void lie_remember(struct world *w);
+void lie_forget(struct world *w);
+/* The past image that the volume holds, and how many commits that returned are lost with it. NULL: none. */
+const struct image *lie_find(const struct world *w, const uint8_t *volume, unsigned *ret_lost);
 
 /* ---- cut.c ---- */
 void hook_cards(struct world *w);   /* from now on every write and flush of them is a cut point */

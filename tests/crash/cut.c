@@ -14,7 +14,7 @@
 
 #include "crash.h"
 
-enum { SUBSETS_MAX = 6, SINGLES_MAX = 6, SAMPLES = 6, SAMPLES_WIDE = 60 };
+enum { SUBSETS_MAX = 6, SUBSETS_DEEP = 12, SINGLES_MAX = 6, SAMPLES = 6, SAMPLES_WIDE = 60 };
 
 static const struct card_ops *real; /* of the simulator */
 static struct card_ops hooked;
@@ -65,7 +65,7 @@ void ledger_check(const struct wear_ledger *old, const struct wear_ledger *new)
 
 /* ---- one image ---- */
 
-static void keep(struct world *w, struct cards *c, unsigned gen)
+static void keep(struct world *w, struct cards *c, const struct image *im, const struct wear_ledger *ledger)
 {
 	if (rnd_below(w, ++w->kept_of)) {
 		cards_close(c);
@@ -73,19 +73,33 @@ static void keep(struct world *w, struct cards *c, unsigned gen)
 	}
 	cards_close(&w->kept);
 	w->kept = *c;
-	w->kept_n = gen ? w->tried[gen - 1] : w->n;
-	w->kept_acked = w->acked;
+	w->kept_n = *im;
+	w->kept_acked = *ledger;
 }
 
-static unsigned find_generation(struct world *w, const uint8_t *volume, const struct log_open_report *rep)
+static const struct image *find_generation(struct world *w, const uint8_t *volume, const struct log_open_report *rep)
 {
+	const struct image *im;
 	int bad[MAX_TRIED + 1];
+	unsigned lost;
 
 	/* the one that was attempted last first: most images hold it or n */
 	for (unsigned gen = w->n_tried + 1; gen-- > 0;) {
 		bad[gen] = image_differs(gen ? &w->tried[gen - 1] : &w->n, volume, w->shape.blks);
-		if (bad[gen] < 0)
-			return gen;
+		if (bad[gen] >= 0)
+			continue;
+		*(gen ? &total.is_new : &total.is_old) += 1;
+		return gen ? &w->tried[gen - 1] : &w->n;
+	}
+	im = w->lie ? lie_find(w, volume, &lost) : NULL;
+	if (im && (measure || lost <= w->shape.lag)) {
+		total.is_older++;
+		total.lost[lost]++;
+		return im;
+	}
+	if (measure) {
+		total.mixed++;
+		return NULL;
 	}
 	fail("no generation: record %llu of type %d was chosen, block %d of N differs, block %d of N+1 (%u attempts); %s",
 	     (unsigned long long)rep->newest.seq, rep->newest.type, bad[0], w->n_tried ? bad[w->n_tried] : -1,
@@ -99,37 +113,44 @@ void judge(struct world *w, struct cards *c)
 	struct log_index *ix;
 	const uint8_t *volume;
 	struct log *l;
-	unsigned trouble, gen = 0;
+	const struct image *im = NULL;
+	unsigned trouble;
 	uint64_t bad = 0, ops = sim_ops(c->base), log_ops = sim_ops(c->log);
 	int r = super_read(c->log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &super, &trouble);
 
+	if (r < 0 && measure) {
+		total.images++;
+		total.broken++;
+		cards_close(c);
+		return;
+	}
 	if (r < 0)
 		fail("super_read: %s", strerror(-r));
 	cards_account_reset(c);
 	r = log_open(&l, c->base, c->log, &super, 0, &rep);
 	if (r < 0)
 		fail("log_open: %s", strerror(-r));
-	if (rep.state == LOG_BROKEN && !w->rotten)
+	if (rep.state == LOG_BROKEN && measure)
+		total.broken++;
+	else if (rep.state == LOG_BROKEN && !w->rotten)
 		fail("broken on an honest card: %s", rep.why);
 	ix = log_index_of(l);
 	volume = volume_read(w, c, ix);
 	total.images++;
-	if (volume && rep.state != LOG_BROKEN) {
-		gen = find_generation(w, volume, &rep);
-		*(gen ? &total.is_new : &total.is_old) += 1;
-	}
-	if (!w->rotten)
-		ledger_check(&w->acked, &rep.ledger);
-	if (!w->rotten && at.variant % 8 == 0 && (log_verify(l, NULL, NULL, &bad) < 0 || bad))
+	if (volume && rep.state != LOG_BROKEN)
+		im = find_generation(w, volume, &rep);
+	if (!w->rotten && !measure)
+		ledger_check(w->lie ? &w->acked_before : &w->acked, &rep.ledger);
+	if (!w->rotten && !measure && at.variant % 8 == 0 && (log_verify(l, NULL, NULL, &bad) < 0 || bad))
 		fail("log_verify finds %llu bad blocks", (unsigned long long)bad);
 	if (sim_ops(c->base) != ops || sim_ops(c->log) != log_ops)
 		fail("attach wrote to the card");
 	log_index_unref(ix);
 	log_close(l);
-	if (w->rotten)
+	if (w->rotten || !im)
 		cards_close(c);
 	else
-		keep(w, c, gen);
+		keep(w, c, im, &rep.ledger);
 }
 
 /* ---- the images of one cut ---- */
@@ -205,7 +226,7 @@ void cut_here(struct world *w)
 	if (n > sizeof(f.fate))
 		fail("%zu pending block writes", n);
 	f.n = (unsigned)n;
-	if (n <= SUBSETS_MAX) {
+	if (n <= (w->shape.deep ? SUBSETS_DEEP : SUBSETS_MAX)) {
 		for (uint64_t set = 0; set < 1u << n; set++) {
 			for (unsigned i = 0; i < n; i++)
 				f.fate[i] = set >> i & 1 ? SIM_DONE : SIM_DROPPED;
@@ -253,7 +274,7 @@ static void check_record_write(struct world *w, const uint8_t *data)
 {
 	enum { TYPE_AT = 32 };
 
-	if (!memcmp(data, "COWFSREC", 8) && data[TYPE_AT] == RECORD_COMMIT &&
+	if (!w->lie && !memcmp(data, "COWFSREC", 8) && data[TYPE_AT] == RECORD_COMMIT &&
 	    (sim_pending(w->c.base) || sim_pending(w->c.log)))
 		fail("a commit record is written while blocks are not flushed");
 }
@@ -278,6 +299,8 @@ static int hook_write(struct card *c, uint64_t off_bytes, const void *buf, size_
 		check_record_write(current, buf);
 	r = real->write(c, off_bytes, buf, len_bytes);
 	note_fault(r, true);
+	if (c == current->c.log)
+		lie_wrote(current, buf);
 	return r;
 }
 
@@ -288,6 +311,8 @@ static int hook_flush(struct card *c)
 	cut_here(current);
 	r = real->flush(c);
 	note_fault(r, true);
+	if (r == 0 && c == current->c.log)
+		lie_flushed(current);
 	return r;
 }
 
@@ -310,5 +335,6 @@ void hook_cards(struct world *w)
 		hooked.flush = hook_flush;
 	}
 	current = w;
+	lie_start(w);
 	w->c.base->ops = w->c.log->ops = &hooked;
 }

@@ -9,6 +9,7 @@ enum { ROUNDS = 4, STEPS = 14 };
 
 static struct shape random_shape(struct world *w)
 {
+	static const unsigned lies[] = { 0, 1, 2, 2, LIE_RECORDS, LIE_RECORDS };
 	struct shape s = { .blks = (unsigned)(24 + rnd_below(w, 41)) };
 
 	if (rnd_below(w, 4) == 0)
@@ -26,6 +27,14 @@ static struct shape random_shape(struct world *w)
 		s.full = s.no_classifier = false;
 		s.segs = s.seg_blks = s.segs_per_eb = 0;
 	}
+	if (rnd_below(w, 4) == 0) {
+		s.lag = 1;
+		s.lie = lies[rnd_below(w, ARRAY_SIZE(lies))];
+		s.segs += s.segs || s.heavy ? 2 : 1 + (unsigned)rnd_below(w, 3);
+	}
+	s.lag = force_lag < 0 ? s.lag : (unsigned)force_lag;
+	s.lie = force_lie < 0 ? s.lie : (unsigned)force_lie;
+	s.deep = rnd_below(w, 16) == 0;
 	return s;
 }
 

@@ -12,6 +12,8 @@ struct position at;
 struct totals total;
 int verbose;
 uint64_t thin = 1;
+int force_lag = -1, force_lie = -1;
+bool measure;
 
 static _Alignas(4096) uint8_t contents[CONTENTS][COW_BLK_BYTES], volume[MAX_BLKS * COW_BLK_BYTES];
 
@@ -97,6 +99,7 @@ static void format(struct world *w)
 	/* real cards have erase blocks of several segments only above 4 MiB: too large for here */
 	super.seg_bytes = seg_blks * COW_BLK_BYTES;
 	super.seg_count = segs;
+	super.lag = (uint8_t)s->lag;
 	for (unsigned b = 0; b < s->blks; b++)
 		if (sim_poke(w->c.base, blk_to_bytes(b), content_of(w->n.content[b]), COW_BLK_BYTES) < 0)
 			fail("poke");
@@ -108,7 +111,7 @@ static void format(struct world *w)
 
 void world_new(struct world *w, const struct shape *s, uint64_t seed)
 {
-	*w = (struct world){ .shape = *s, .rnd = seed };
+	*w = (struct world){ .shape = *s, .rnd = seed, .lie = s->lie };
 	content_of(1);
 	for (unsigned b = 0; b < s->blks; b++) {
 		w->n.use[b] = b == BITMAP_BLK || s->no_classifier || s->full || rnd_below(w, 5) < (s->heavy ? 3 : 2) ?
@@ -214,7 +217,8 @@ void world_open(struct world *w)
 		w->n = w->tried[gen - 1];
 		w->tried[gen - 1] = old;
 	}
-	ledger_check(&w->acked, &w->rep.ledger);
+	if (!measure)
+		ledger_check(&w->acked, &w->rep.ledger);
 	say("attach: state %d, newest %llu type %d, highest %llu, rejected %u, live %llu: generation %u of %u",
 	    w->rep.state, (unsigned long long)w->rep.newest.seq, w->rep.newest.type,
 	    (unsigned long long)w->rep.highest_seq, w->rep.rejected, (unsigned long long)w->rep.live_blks, gen,
@@ -235,8 +239,9 @@ static void after_cut(struct world *w)
 	w->mute = w->armed = w->failed = w->fault = false;
 	hook_cards(w);
 	world_open(w);
-	w->acked = w->rep.ledger;
+	w->acked = w->acked_before = w->rep.ledger;
 	w->n_tried = 0;
+	lie_forget(w);
 	live_revert(w);
 	w->last = 0;
 }
@@ -380,10 +385,13 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		log_index_unref(w->index);
 		w->index = ix;
 	}
+	if (world_ops(w) != ops) {
+		lie_remember(w);
+		w->acked_before = w->acked;
+		w->acked = log_newest(w->log)->ledger;
+	}
 	w->n = w->live;
 	w->n_tried = 0;
-	if (world_ops(w) != ops)
-		w->acked = log_newest(w->log)->ledger;
 	memset(w->dirty, 0, sizeof(w->dirty));
 	memset(w->hole, 0, sizeof(w->hole));
 	check_view(w, "after a commit");
@@ -409,8 +417,10 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 	world_disarm(w);
 	if (r == 0) {
 		total.checkpoints++;
-		world_check_base(w);
+		if (!measure)
+			world_check_base(w);
 		if (world_ops(w) != ops) {
+			w->acked_before = w->acked;
 			w->acked = log_newest(w->log)->ledger;
 			w->n_tried = 0; /* its record is newer than theirs: they are dead */
 		}
