@@ -25,6 +25,8 @@ static const struct option_spec format_options[] = {
 	LOG_OPTION,
 	{OPT_ERASE_BLOCK, "erase-block", "SIZE",
 	 "erase block of the card (default: what the card says, or 4M)"},
+	{OPT_LAG, "lag", "N",
+	 "1: for a card that may lose what it acknowledged last: keep the commit before the newest (default: 0)"},
 	{OPT_SHRINK, "shrink", NULL,
 	 "make room first: make an ext2/3/4 smaller, atomically"},
 	{OPT_JOURNAL_SIZE, "journal-size", "SIZE",

@@ -108,6 +108,7 @@ static void print_json(const struct offline *f, const struct findings *fs, uint6
 	jsonw_uuid(&w, "ring_uuid", f->super.ring_uuid);
 	jsonw_u64(&w, "log_offset_bytes", f->super.ring_off_bytes);
 	jsonw_u64(&w, "log_bytes", (uint64_t)f->super.seg_bytes * f->super.seg_count);
+	jsonw_u64(&w, "lag", f->super.lag);
 	jsonw_bool(&w, "super_copy_a_bad", f->trouble & SUPER_COPY_A_BAD);
 	jsonw_bool(&w, "super_copy_b_bad", f->trouble & SUPER_COPY_B_BAD);
 	jsonw_bool(&w, "device_grown", f->trouble & SUPER_GROWN);
@@ -147,6 +148,8 @@ static void print_super(const struct offline *f)
 	       FORMAT_SIZE((uint64_t)f->super.seg_bytes * f->super.seg_count),
 	       FORMAT_SIZE(f->super.ring_off_bytes), f->log_card->geo.path, f->super.seg_count,
 	       FORMAT_SIZE(f->super.seg_bytes), format_time(f->super.created_s));
+	if (f->super.lag)
+		printf("  %-14s %u: the commit before the newest is kept\n", "lag", f->super.lag);
 }
 
 static const char *verdict_words(const struct offline *f, enum verdict v, uint64_t bad)

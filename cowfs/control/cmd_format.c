@@ -27,9 +27,16 @@ static int parse_arguments(const struct options *o, uint64_t *ret_log_bytes, uin
 	if (eb_bytes % COW_BLK_BYTES || eb_bytes > GIB)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"--erase-block must be a multiple of 4 KiB, at most 1 GiB");
+	if (o->value[OPT_LAG] && strcmp(o->value[OPT_LAG], "0") && strcmp(o->value[OPT_LAG], "1"))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--lag must be 0 or 1");
 	*ret_log_bytes = log_bytes;
 	*ret_eb_bytes = (uint32_t)eb_bytes;
 	return EXIT_OK;
+}
+
+uint8_t format_lag(const struct options *o)
+{
+	return o->value[OPT_LAG] && o->value[OPT_LAG][0] == '1';
 }
 
 static int check_fs(const struct options *o, const struct offline *f, uint64_t log_bytes)
@@ -198,6 +205,7 @@ static int plan(const struct options *o, struct offline *f, uint64_t log_bytes,
 		return cmd_fail(o, EXIT_FAILED, e, "cannot lay out the log: %s",
 				strerrordesc_np(-e));
 	memcpy(ret->fs_uuid, f->fs.uuid, sizeof(ret->fs_uuid));
+	ret->lag = format_lag(o);
 	return EXIT_OK;
 }
 
@@ -233,6 +241,7 @@ static void report(const struct options *o, const struct offline *f, const struc
 		jsonw_u64(&w, "log_bytes", ring_bytes);
 		jsonw_u64(&w, "segment_bytes", s->seg_bytes);
 		jsonw_u64(&w, "erase_block_bytes", s->erase_block_bytes);
+		jsonw_u64(&w, "lag", s->lag);
 		jsonw_finish(&w);
 		fputs(text, stdout);
 		return;
@@ -246,6 +255,8 @@ static void report(const struct options *o, const struct offline *f, const struc
 	       s->eb_source == CARD_EB_GUESSED	  ? " (guessed; --erase-block if you know better)"
 	       : s->eb_source == CARD_EB_REPORTED ? " (as the card says)"
 						  : "");
+	if (s->lag)
+		printf("  %-14s %u: the commit before the newest is kept, in case the card loses that\n", "lag", s->lag);
 	if (!f->fs.can_freeze)
 		printf("  %s cannot be frozen: it commits only while it is not mounted\n",
 		       f->fs.type);

@@ -256,6 +256,7 @@ static int commit(struct session *s, struct shrink_report *rep)
 		return cmd_fail(s->o, EXIT_FAILED, e, "%s cannot be read: %s", s->o->operand[0],
 				strerrordesc_np(-e));
 	img.fs_bytes = fs.size_bytes;
+	img.lag = format_lag(s->o);
 	progress_start(&progress);
 	e = shrink_commit(s->f->base, &img, &opt, rep);
 	progress_end(&progress);

@@ -111,6 +111,9 @@ static void print_log(struct json_object *s)
 	row("log", "%s blocks (%s) not home yet, room for %s, for %s after a checkpoint",
 	    with_commas(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),
 	    size_of(json_u64(s, "log_capacity_blocks")));
+	if (json_u64(s, "lag"))
+		row("", "lag %llu: the commit before the newest is kept, in case the card loses that",
+		    (unsigned long long)json_u64(s, "lag"));
 	if (json_true(s, "super_copy_a_bad") || json_true(s, "super_copy_b_bad"))
 		row("", "copy %s of the super record is damaged",
 		    json_true(s, "super_copy_a_bad") ? "A" : "B");

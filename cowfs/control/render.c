@@ -218,6 +218,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "log_live_blocks", s->log_live_blks);
 	jsonw_u64(w, "log_room_blocks", s->log_room_blks);
 	jsonw_u64(w, "log_capacity_blocks", s->log_capacity_blks);
+	jsonw_u64(w, "lag", s->lag);
 	jsonw_bool(w, "super_copy_a_bad", s->super_trouble & SUPER_COPY_A_BAD);
 	jsonw_bool(w, "super_copy_b_bad", s->super_trouble & SUPER_COPY_B_BAD);
 	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);

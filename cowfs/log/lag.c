@@ -27,7 +27,7 @@ enum { SETTLED = 3 }; /* records: both candidates and what the older one reads b
 
 bool lag_on(const struct log *l)
 {
-	return l->super.lag;
+	return l->super.lag && l->super.state != SUPER_PENDING;
 }
 
 static struct log_index *ref(struct log_index *ix)

@@ -68,7 +68,7 @@ uint64_t log_room_blks(const struct log *l)
 uint64_t log_capacity_blks(const struct log *l)
 {
 	/* one segment holds the newest record; with lag the one before may be in another */
-	return (l->super.seg_count - 1 - l->super.lag - RESERVE_EBS * l->segs_per_eb) * (l->seg_blks - 1);
+	return (l->super.seg_count - 1 - lag_on(l) - RESERVE_EBS * l->segs_per_eb) * (l->seg_blks - 1);
 }
 
 uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks, uint64_t extents)

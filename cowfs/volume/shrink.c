@@ -201,6 +201,7 @@ static int write_super(struct card *base, const struct log_super *pending, struc
 	if (r < 0)
 		return r;
 	final.revision = pending->revision;
+	final.lag = pending->lag;
 	memcpy(final.fs_uuid, pending->fs_uuid, sizeof(final.fs_uuid));
 	r = super_write(base, &final);
 	if (r == 0 && pending->copy_off_bytes[1] != final.copy_off_bytes[1])
@@ -291,6 +292,7 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 	if (r < 0)
 		return r;
 	memcpy(final.fs_uuid, fs.uuid, sizeof(final.fs_uuid));
+	final.lag = s->img->lag;
 	pending = pending_super(s, &final);
 	rep->ring_bytes = (uint64_t)pending.seg_bytes * pending.seg_count;
 	r = log_open(&log, s->base, s->base, &pending, LOG_FRESH, &opened);

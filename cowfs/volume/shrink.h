@@ -13,6 +13,7 @@
 struct shrink_image {
 	void *ctx;
 	uint64_t fs_bytes; /* its size */
+	uint8_t lag;	   /* of the log that will stay */
 	/* next run that may differ from the card at or after *blk, see generation_next */
 	bool (*next)(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state);
 	int (*read)(void *ctx, uint64_t blk, uint64_t blks, void *buf);

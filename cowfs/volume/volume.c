@@ -566,6 +566,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->clone = v->opened.clone;
 	ret->log_state_at_attach = v->opened.state;
 	ret->super_trouble = v->opened.super_trouble;
+	ret->lag = log_super(v->log)->lag;
 	ret->attached_s = v->attached_s;
 	view_counters(v->view, &ret->counters);
 	ret->counters.write_errors += ret->pressure.gate.refused;

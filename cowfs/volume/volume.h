@@ -115,6 +115,7 @@ struct volume_status {
 	bool base_changed, clone; /* found at attach, see log.h */
 	uint8_t ring_uuid[16];
 	unsigned super_trouble;
+	unsigned lag;
 	uint64_t attached_s;
 	struct view_counters counters;
 	struct wear_ledger ledger;		/* totals, committed and since */

@@ -20,7 +20,7 @@ is_status() {
 		def bools: [.degraded, .readonly, .discard_armed, .super_copy_a_bad, .super_copy_b_bad, .device_grown];
 		def numbers: [.protocol, .volume_bytes, .attached_unix_seconds, .ram_limit_bytes, .ram_used_bytes,
 			.dirty_blocks, .hole_blocks, .failed_blocks, .generation, .log_live_blocks, .log_room_blocks,
-			.log_capacity_blocks, .read_bytes, .read_errors, .absorbed_writes, .absorbed_bytes, .write_errors,
+			.log_capacity_blocks, .lag, .read_bytes, .read_errors, .absorbed_writes, .absorbed_bytes, .write_errors,
 			.punched_bytes] + (.card | [.write_calls, .written_bytes, .flushes, .writable_seconds,
 			.kernel_write_ios, .kernel_written_bytes, .kernel_discarded_bytes, .kernel_flushes,
 			.foreign_bytes]) + (.lifetime | [.absorbed_bytes, .written_bytes, .commits, .commits_failed,

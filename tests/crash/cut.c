@@ -137,6 +137,8 @@ void judge(struct world *w, struct cards *c)
 	ix = log_index_of(l);
 	volume = volume_read(w, c, ix);
 	total.images++;
+	if (!volume && measure)
+		total.broken++;
 	if (volume && rep.state != LOG_BROKEN)
 		im = find_generation(w, volume, &rep);
 	if (!w->rotten && !measure)

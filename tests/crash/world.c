@@ -146,7 +146,7 @@ const uint8_t *volume_read(const struct world *w, const struct cards *c, const s
 {
 	int r = log_index_read_volume(ix, c->base, 0, w->shape.blks, volume);
 
-	if (r < 0 && w->rotten)
+	if (r < 0 && (w->rotten || measure))
 		return NULL;
 	if (r < 0)
 		fail("the volume cannot be read: %s", strerror(-r));
@@ -239,7 +239,8 @@ static void after_cut(struct world *w)
 	w->mute = w->armed = w->failed = w->fault = false;
 	hook_cards(w);
 	world_open(w);
-	w->acked = w->acked_before = w->rep.ledger;
+	/* a record that was rejected is seen only until its place is used again */
+	w->acked = w->acked_before = w->lie ? w->rep.newest.ledger : w->rep.ledger;
 	w->n_tried = 0;
 	lie_forget(w);
 	live_revert(w);

@@ -27,7 +27,7 @@ static void check_sane(const struct card *c, const struct log_super *s)
 {
 	uint64_t ring_bytes = (uint64_t)s->seg_bytes * s->seg_count;
 
-	FUZZ_PROMISE(s->version == LOG_FORMAT_VERSION && !s->lag && !(s->incompat & ~LOG_INCOMPAT_KNOWN));
+	FUZZ_PROMISE(s->version == LOG_FORMAT_VERSION && s->lag <= LOG_MAX_LAG && !(s->incompat & ~LOG_INCOMPAT_KNOWN));
 	FUZZ_PROMISE(s->seg_count >= LOG_MIN_SEGMENTS && s->seg_bytes >= LOG_MIN_SEG_BYTES && s->seg_bytes % COW_BLK_BYTES == 0);
 	FUZZ_PROMISE(s->log_bytes <= c->geo.size_bytes);
 	FUZZ_PROMISE(s->ring_off_bytes <= c->geo.size_bytes && ring_bytes <= c->geo.size_bytes - s->ring_off_bytes);

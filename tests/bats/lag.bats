@@ -1,0 +1,65 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# A log with lag 1: what recovery may choose is proved on the simulated card; here that the whole of it works.
+# bats file_tags=commands
+
+load lib
+
+@test "format --lag 1: commits that free and use blocks in turns, a kill, a recovery, a clean detach" {
+	card_make ext4 100 150
+	cow format --lag 1 "$CARD" | grep -Eq 'lag +1: the commit before'
+	attach
+	[ "$(status_of .lag)" = 1 ]
+	mount_volume
+	for i in 1 2 3 4 5 6; do
+		random_file "$MNT/f$i" 3
+		rm -f "$MNT/f$((i - 2))"
+		cow commit --json | jq -e '.ok' >/dev/null
+		[ "$i" != 4 ] || cow commit --checkpoint
+	done
+	tree_sum "$MNT" >"$T/sum"
+	echo lost >"$MNT/lost"
+	sync -f "$MNT"
+	power_cut
+	cow check --json "$CARD" | jq -e '.lag == 1 and .verdict == "good"' >/dev/null
+	attach
+	mount_volume
+	diff "$T/sum" <(tree_sum "$MNT")
+	random_file "$MNT/g" 5
+	cow commit
+	tree_sum "$MNT" >"$T/sum"
+	umount_volume
+	detach
+	cow check "$CARD" | grep -Eq 'state +clean'
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	diff "$T/sum" <(tree_sum "$MNT")
+	umount "$MNT"
+}
+
+@test "recover of a log with lag writes once" {
+	card_make ext4 100 150
+	cow format --lag 1 "$CARD"
+	attach
+	mount_volume
+	random_file "$MNT/a" 2
+	cow commit
+	echo b >"$MNT/b"
+	cow commit
+	power_cut
+	cow recover "$CARD"
+	local sum
+	sum=$(image_sum)
+	cow recover "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+	fsck ext4
+	cow check "$CARD" | grep -Eq 'state +retired'
+}
+
+@test "--lag takes 0 or 1" {
+	card_make ext4 100 150
+	fails 2 'lag must be 0 or 1' format --lag 2 "$CARD"
+	cow format --lag 0 "$CARD"
+	[ "$(cow check --json "$CARD" | jq .lag)" = 0 ]
+}
