@@ -6,7 +6,7 @@
 #
 # sets COWFS_STATE	on | unconfigured | bypassed | failed
 #	COWFS_MOUNT	what to mount
-#	COWFS_OPTIONS	with which options, besides those of the system: "" but for "failed"
+#	COWFS_OPTIONS	all the options to mount it with, if it is to be read-only ("failed"); else "": those of the system
 # and leaves it for the system in /run/cowfs (cowctl boot tells more). It always returns 0: the root gets mounted.
 
 COWFS_CTL=/usr/sbin/cowctl
@@ -34,6 +34,19 @@ cowfs_broken() {
 	mkdir -p "$COWFS_RUN"
 	printf '%s\ndevice=%s\n' "$2" "$1" >"$COWFS_RUN/root.$COWFS_STATE"
 	echo "$COWFS_STATE" >"$COWFS_RUN/root.state"
+}
+
+# $1: the options that the system would have used. Most of those that a root has speak of its journal, and an ext4 that
+# is mounted without it refuses them; what chooses the part of a file system that is the root has to stay.
+cowfs_keep_subvolume() {
+	cowfs_ifs=$IFS
+	IFS=,
+	for cowfs_option in $1; do
+		case $cowfs_option in
+		subvol=* | subvolid=*) COWFS_OPTIONS=$COWFS_OPTIONS,$cowfs_option ;;
+		esac
+	done
+	IFS=$cowfs_ifs
 }
 
 cowfs_start() {

@@ -101,9 +101,34 @@ static enum boot_exit tell(const struct boot *b, enum root_state state, const ch
 	return exit;
 }
 
+/* All options of a read-only mount; it leaves the journal alone, for the log may hold what that speaks of. */
+static const char *readonly_options(const char *device)
+{
+	struct fsinfo fs = {0};
+	struct blk_reader r;
+	struct card *card;
+
+	if (blockdev_open(&card, device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL) == 0) {
+		r = offline_reader(card);
+		if (fsinfo_probe(&r, &fs) < 0)
+			fs.kind = FS_UNKNOWN;
+		card_close(card);
+	}
+	switch (fs.kind) {
+	case FS_EXT:
+		return "ro,noload";
+	case FS_XFS:
+		return "ro,norecovery";
+	default:
+		return "ro";
+	}
+}
+
 static enum boot_exit failed(struct boot *b, const char *reason)
 {
 	int e = blockdev_set_readonly(b->device);
+
+	b->mount_options = readonly_options(b->device);
 
 	say(MSG_ERR, "NOT PROTECTED, so %s is mounted read-only: %s", b->device, reason);
 	if (e < 0)
@@ -135,19 +160,6 @@ static enum boot_exit protected(const struct boot *b, const char *loop)
 }
 
 /* ---- what the card holds ---- */
-
-/* Read-only options that leave the journal alone: the log may hold what it speaks of. */
-static const char *readonly_options(enum fs_kind kind)
-{
-	switch (kind) {
-	case FS_EXT:
-		return "ro,noload";
-	case FS_XFS:
-		return "ro,norecovery";
-	default:
-		return "ro";
-	}
-}
 
 /* Reads only. The log's state; -ENOENT there is none; else what hinders. *ret_fs is always set. */
 static int look_at_log(const struct boot *b, struct fsinfo *ret_fs, enum log_state *ret)
@@ -304,28 +316,18 @@ static enum boot_exit start(struct boot *b)
 		return protected(b, r.loop);
 	wait_for_log_device(b->opt.text[VOLOPT_LOG]);
 	e = look_at_log(b, &fs, &state);
-	b->mount_options = readonly_options(fs.kind);
 	if (wants_prepare(b, e) && (e == -ENOENT || is_pending(b, &fs)) && !prepare(b, &fs, &why))
 		return failed(b, why);
 	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
 	launch_volume(b->device, &b->opt, LAUNCH_BOOT, &r);
 	if (r.exit != EXIT_OK)
 		return failed(b, r.why);
-	b->mount_options = NULL;
 	return protected(b, r.loop);
 }
 
 static enum boot_exit leave(struct boot *b, enum boot_exit (*how)(const struct boot *b))
 {
-	enum log_state state;
-	struct fsinfo fs;
-
-	if (come_home(b))
-		return how(b);
-	if (look_at_log(b, &fs, &state) < 0)
-		fs.kind = FS_UNKNOWN;
-	b->mount_options = readonly_options(fs.kind);
-	return failed(b, cmd_last_failure());
+	return come_home(b) ? how(b) : failed(b, cmd_last_failure());
 }
 
 /* ---- what is wanted ---- */

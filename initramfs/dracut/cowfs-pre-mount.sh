@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # dracut without systemd: a pre-mount hook, sourced, so that it can set what rootfs-block mounts.
-# shellcheck disable=SC2154 # root is dracut's
+# shellcheck disable=SC2154 # root, NEWROOT: dracut's
 . /usr/lib/cowfs/cowfs.sh
 
 case ${root-} in
@@ -9,10 +9,9 @@ block:*)
 	cowfs_start "${root#block:}"
 	root=block:$COWFS_MOUNT
 	if [ "$COWFS_STATE" = failed ]; then
-		# rootfs-block appends rflags to what the fstab says: the last word counts
-		rflags=${rflags:+$rflags,}$COWFS_OPTIONS
-		fastboot=yes
-		export rflags fastboot
+		# rootfs-block would check it, and add what the fstab says; it finds it mounted
+		cowfs_keep_subvolume "${rflags-}"
+		mount -o "$COWFS_OPTIONS" "$COWFS_MOUNT" "$NEWROOT"
 	fi
 	;;
 esac

@@ -24,7 +24,8 @@ on)
 	drop_in systemd-fsck-root.service '[Service]' 'ExecStart=' "ExecStart=/usr/lib/systemd/systemd-fsck $COWFS_MOUNT"
 	;;
 failed)
-	drop_in sysroot.mount '[Mount]' "Options=${options:+$options,}$COWFS_OPTIONS"
+	cowfs_keep_subvolume "$options"
+	drop_in sysroot.mount '[Mount]' "Options=$COWFS_OPTIONS"
 	drop_in systemd-fsck-root.service '[Unit]' 'ConditionPathExists=!/run/cowfs/root.failed'
 	;;
 *) exit 0 ;;

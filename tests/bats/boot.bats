@@ -138,6 +138,7 @@ on_card() {
 	printf '[root]\nenabeld = yes\n' >"$CONF"
 	boots 3 card
 	grep -q 'unknown key enabeld' "$COWFS_RUNDIR/root.failed"
+	grep -qx mount_options=ro,noload "$COWFS_RUNDIR/root.failed"
 	readonly_card
 	printf '[root]\nram = 1M\n' >"$CONF"
 	boots 3 card
