@@ -61,10 +61,22 @@ SHIP = initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 \
 	initramfs/initramfs-tools/local-premount:$(initramfsdir)/scripts/local-premount/cowfs:755 \
 	$(foreach f,module-setup.sh cowfs-root.sh cowfs-pre-mount.sh,initramfs/dracut/$f:$(dracutdir)/$f:755) \
 	initramfs/dracut/cowfs-root.service:$(dracutdir)/cowfs-root.service:644 \
-	$(foreach f,init rcS rcK mkinitramfs,initramfs/busybox/$f:$(busyboxdir)/$f:755)
+	$(foreach f,init rcS rcK mkinitramfs,initramfs/busybox/$f:$(busyboxdir)/$f:755) \
+	$(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
+	systemd/cowfs-generator:$(prefix)/lib/systemd/system-generators/cowfs-generator:755 \
+	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
+	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755 \
+	systemd/journald.conf:$(prefix)/lib/systemd/journald.conf.d/cowfs.conf:644 \
+	systemd/61-cowfs.rules:$(prefix)/lib/udev/rules.d/61-cowfs.rules:644 \
+	systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
+	systemd/dpkg.cfg:/etc/dpkg/dpkg.cfg.d/cowfs:644 \
+	systemd/grub.cfg:/etc/default/grub.d/cowfs.cfg:644 \
+	systemd/kernel-hook:/etc/kernel/postinst.d/x-cowfs:755 \
+	systemd/kernel-hook:/etc/initramfs/post-update.d/cowfs:755
+HOOKS := setup check-initramfs dpkg-hook grub-probe identity events root-options which-device
 PLACES = s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;s|/usr/share/cowfs|$(prefix)/share/cowfs|g
 INITRAMFS := initramfs/cowfs.sh $(sort $(filter-out %.service,$(wildcard initramfs/*/*)))
-SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash systemd/*.shutdown \
+SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg) \
 	    cowfs/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) tests/vm/run \
 	    tests/vm/guests .ci/run)
 
@@ -297,7 +309,7 @@ install: $(PROGS) $(HELPERS)
 	install -m 644 cowfs/completion.bash $(DESTDIR)$(bashdir)/cowctl
 	for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; install -d $(DESTDIR)$${to%/*} && \
 		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
-	for u in $(UNITS); do sed 's|/usr/sbin/|$(sbindir)/|' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
+	for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
 		chmod 644 $(DESTDIR)$(unitdir)/$${u##*/} || exit 1; done
 
 uninstall:

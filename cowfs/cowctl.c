@@ -73,6 +73,7 @@ static const struct option_spec setup_options[] = {
 	SETUP_OPTIONS, {OPT_SWAP_OFF, "swap-off", NULL, "switch off swap files on the root"}, COMMON};
 static const struct option_spec enable_options[] = {SETUP_OPTIONS, COMMON};
 static const struct option_spec config_options[] = {
+	{OPT_LIST, "list", NULL, "print the names of the volumes that have a section"},
 	{OPT_KEY, "key", "KEY", "print the value of this key only"}, COMMON};
 static const struct option_spec boot_options[] = {
 	{OPT_DEVICE, "device", "DEVICE", "the partition (default: root= of the kernel command line)"},

@@ -37,6 +37,7 @@ enum cmd_option {
 	OPT_WITHIN,
 	OPT_ONCE,
 	OPT_BRIEF,
+	OPT_LIST,
 	OPT_SWAP_OFF,
 	OPT_ROOT,
 	OPT_LAG,

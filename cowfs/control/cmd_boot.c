@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/io.h"
 #include "base/msg.h"
@@ -149,9 +150,27 @@ static enum boot_exit unconfigured(const struct boot *b)
 	return tell(b, ROOT_UNCONFIGURED, b->device, NULL, BOOT_UNCONFIGURED);
 }
 
+/* A clock without a battery must not run behind the last commit: fsck and make would stumble over files of the future. */
+static void set_clock_floor(void)
+{
+	struct client_error err;
+	struct json_object *status = client_status_file(ROOT_NAME, &err);
+	struct timespec floor = {.tv_sec = (time_t)json_u64(status, "generation_unix_seconds")};
+
+	json_object_put(status);
+	if (time(NULL) >= floor.tv_sec)
+		return;
+	if (clock_settime(CLOCK_REALTIME, &floor) < 0)
+		say(MSG_WARN, "the clock is behind the last commit and cannot be set: %s", strerrordesc_np(errno));
+	else
+		say(MSG_NOTICE, "the clock was behind the last commit: set to the time of that");
+}
+
 static enum boot_exit protected(const struct boot *b, const char *loop)
 {
 	int e = rootstate_link(loop);
+
+	set_clock_floor();
 
 	if (e < 0)
 		say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));

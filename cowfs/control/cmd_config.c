@@ -50,6 +50,11 @@ static void print_json(const struct conf *c, const char *volume)
 		fputs(text, stdout);
 }
 
+static void print_name(const char *name)
+{
+	puts(name);
+}
+
 int cmd_config(const struct options *o)
 {
 	const char *volume = o->operands ? o->operand[0] : ROOT_NAME, *key = o->value[OPT_KEY];
@@ -59,7 +64,9 @@ int cmd_config(const struct options *o)
 
 	if (e < 0)
 		return cmd_fail(o, e == -EINVAL ? EXIT_USAGE : EXIT_FAILED, e, "%s", why);
-	if (key)
+	if (has_option(o, OPT_LIST))
+		conf_each_volume(c, print_name);
+	else if (key)
 		exit = print_key(o, c, volume, key);
 	else if (has_option(o, OPT_JSON))
 		print_json(c, volume);

@@ -436,16 +436,26 @@ void conf_root_options(const struct conf *c, struct volopts *o)
 /* ---- by name ---- */
 
 /* Headed by the name, or by the path of a device and named so, or after its device. */
+static const char *volume_of(const struct section *s)
+{
+	const char *slash = strrchr(s->name, '/');
+
+	return s->text[VOLOPT_NAME] ? s->text[VOLOPT_NAME] : slash ? slash + 1 : s->name;
+}
+
 static const struct section *of_name(const struct conf *c, const char *volume)
 {
-	for (const struct section *s = c->first; s; s = s->next) {
-		const char *slash = strrchr(s->name, '/');
-		const char *name = s->text[VOLOPT_NAME] ? s->text[VOLOPT_NAME] : slash ? slash + 1 : s->name;
-
-		if (!strcmp(name, volume) && strcmp(s->name, DEFAULT_SECTION))
+	for (const struct section *s = c->first; s; s = s->next)
+		if (!strcmp(volume_of(s), volume) && strcmp(s->name, DEFAULT_SECTION))
 			return s;
-	}
 	return NULL;
+}
+
+void conf_each_volume(const struct conf *c, void (*each)(const char *name))
+{
+	for (const struct section *s = c->first; s; s = s->next)
+		if (strcmp(s->name, DEFAULT_SECTION))
+			each(volume_of(s));
 }
 
 bool conf_has_volume(const struct conf *c, const char *volume)

@@ -305,6 +305,16 @@ static bool start_service(const struct arguments *a, struct ready *ret)
 
 /* ---- both ---- */
 
+/* udev looked at both before there was a status that tells what they are. */
+static void tell_udev(const char *device)
+{
+	const char *slash = strrchr(device, '/');
+	char path[PATH_MAX + 32];
+
+	snprintf(path, sizeof(path), "/sys/class/block/%s/uevent", slash ? slash + 1 : device);
+	(void)!io_write_text(AT_FDCWD, path, "change");
+}
+
 enum exit_code launch_configure(const char *device, struct volopts *o, struct conf **ret_conf,
 				struct ready *ret)
 {
@@ -335,6 +345,10 @@ void launch_volume(const char *device, const struct volopts *o, unsigned flags, 
 		tell(ret, EXIT_FAILED, -ENOMEM, "out of memory");
 	else if ((flags & LAUNCH_BOOT) || !start_service(&a, ret))
 		start_child(&a, flags, ret);
+	if (ret->exit == EXIT_OK) {
+		tell_udev(a.device);
+		tell_udev(ret->loop);
+	}
 	free_arguments(&a);
 	conf_free(c);
 }

@@ -16,7 +16,14 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/cowfs.sh
 		etc/initramfs-tools/{hooks,scripts/local-premount}/cowfs
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.sh,cowfs-pre-mount.sh}
-		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs})
+		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs}
+		usr/local/lib/cowfs/{setup,check-initramfs,dpkg-hook,grub-probe,identity,events,root-options,which-device}
+		usr/local/lib/systemd/system/cowfs-{shutdown,options,identity,events,leave}.service
+		usr/local/lib/systemd/system/cowfs-commit@.{service,timer}
+		usr/local/lib/systemd/system-generators/cowfs-generator usr/lib/systemd/system-{shutdown,sleep}/cowfs
+		usr/local/lib/systemd/journald.conf.d/cowfs.conf usr/local/lib/udev/rules.d/61-cowfs.rules
+		etc/{update-motd.d/90-cowfs,dpkg/dpkg.cfg.d/cowfs,default/grub.d/cowfs.cfg}
+		etc/kernel/postinst.d/x-cowfs etc/initramfs/post-update.d/cowfs)
 	# no more than what is built already
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
 	for f in "${files[@]}"; do

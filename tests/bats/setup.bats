@@ -1,0 +1,173 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
+# cowctl setup, enable, disable --dry-run on systems that are only files. The real thing is done in tests/vm.
+# bats file_tags=systemd
+
+load lib
+
+SRC=$(cd "$BATS_TEST_DIRNAME/../../systemd" && pwd)
+
+put() { # FILE LINE...
+	mkdir -p "$(dirname "$R/$1")"
+	printf '%s\n' "${@:2}" >"$R/$1"
+}
+
+# An ordinary Debian 12 on /dev/fakecard2, with all that setup wants.
+debian() {
+	R=$T/debian
+	put proc/self/mountinfo '22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/root rw' \
+		'23 22 0:5 / /proc rw - proc proc rw' '30 22 8:1 / /boot rw - ext4 /dev/fakecard1 rw'
+	put sys/dev/block/8:2/uevent MAJOR=8 MINOR=2 DEVNAME=fakecard2
+	put sys/dev/block/8:1/uevent DEVNAME=fakecard1
+	put proc/meminfo 'MemTotal:        2000000 kB' 'MemFree: 5 kB'
+	put proc/swaps 'Filename Type Size Used Priority'
+	put proc/cmdline 'root=UUID=x ro quiet'
+	put proc/sys/kernel/osrelease 6.1.0-1
+	put lib/modules/6.1.0-1/modules.dep 'kernel/fs/fuse/fuse.ko:' 'kernel/drivers/block/loop.ko:'
+	put usr/share/initramfs-tools/hook-functions x
+	put usr/share/initramfs-tools/hooks/cowfs x
+	put usr/sbin/cowfs x
+	put usr/sbin/cowctl x
+	put run/systemd/system/x
+	put etc/fstab 'UUID=x / ext4 errors=remount-ro 0 1' 'UUID=y /boot ext4 defaults 0 2'
+	image 400
+}
+
+image() { # MIB OPTION...
+	mkdir -p "$T/bin"
+	rm -f "$T/image"
+	mke2fs -q -F -t ext4 "${@:2}" "$T/image" "${1}M"
+	printf '#!/bin/sh\n[ "$2" = /dev/fakecard2 ] && exec /usr/sbin/dumpe2fs -h %s/image\nexit 1\n' "$T" >"$T/bin/dumpe2fs"
+	chmod +x "$T/bin/dumpe2fs"
+}
+
+setup_it() { # COMMAND OPTION...
+	PATH=$T/bin:$PATH COWFS_LIBDIR=$SRC COWFS_CTL=$COWFS_BUILD/cowctl COW_LIMIT=60 cow "$1" --root "$R" "${@:2}" 2>&1
+}
+
+# setup stops, and tells this
+stops() {
+	run -1 setup_it setup
+	echo "$output"
+	# the text is folded
+	[[ $(xargs -0 <<<"$output" | tr -s ' \n' ' ') == *"STOP "*"$1"*"nothing was done"* ]]
+}
+
+tells() {
+	[[ $(tr -s ' \n' ' ' <<<"$output") == *"$1"* ]] || { echo "not there: $1"; echo "$output"; return 1; }
+}
+
+@test "setup --dry-run: an ordinary Debian" {
+	local before
+	debian
+	before=$(tree_sum "$R")
+	run -0 setup_it setup
+	tells "ok / is ext4 on /dev/fakecard2"
+	tells "ok room for the log: 36 MiB of"
+	tells "ok kernel 6.1.0-1 has fuse and loop"
+	tells "ok /boot is ext4 on /dev/fakecard1, apart from the root"
+	tells "would [root] of $R/etc/cowfs/cowfs.conf: enabled = yes"
+	tells "prepare = shrink"
+	tells "would makes the initramfs"
+	tells "would /boot becomes read-only"
+	tells "Nothing was done."
+	run ! grep -q "STOP" <<<"$output"
+	[ "$(tree_sum "$R")" = "$before" ]
+	run -0 setup_it setup --json
+	jq -e '.ok and (.lines | length > 8) and (.lines | any(.kind == "would"))' <<<"$output"
+	run -0 setup_it enable
+	run -0 setup_it disable
+	tells "would [root] of $R/etc/cowfs/cowfs.conf: enabled = no"
+	tells "then the next boot brings home"
+	[ "$(tree_sum "$R")" = "$before" ]
+}
+
+@test "setup: what stops it, each alone" {
+	debian
+	image 60
+	stops "MiB free; the log and some air need"
+	image 400 -O mmp
+	stops "multiple mount protection"
+	image 400
+	debugfs -w -R 'ssv state 3' "$T/image" 2>/dev/null
+	stops "has errors"
+	debian
+	put proc/swaps 'Filename Type Size Used Priority' '/var/swap file 102396 0 -2'
+	stops "swap files on the root would swap RAM to RAM: /var/swap"
+	run -0 setup_it setup --swap-off
+	tells "would switches off swap on /var/swap"
+	debian
+	put proc/meminfo 'MemTotal:  100000 kB'
+	stops "97 MiB of memory"
+	debian
+	rm "$R/usr/share/initramfs-tools/hooks/cowfs"
+	stops "hooks/cowfs is not there"
+	rm "$R/usr/share/initramfs-tools/hook-functions"
+	stops "neither initramfs-tools nor dracut"
+	debian
+	put lib/modules/6.1.0-1/modules.dep 'kernel/fs/fuse/fuse.ko:'
+	stops "kernel 6.1.0-1, which runs, has no loop"
+	put lib/modules/6.1.0-1/modules.builtin 'kernel/drivers/block/loop.ko'
+	run -0 setup_it setup
+	debian
+	put proc/self/mountinfo '22 1 0:30 / / rw,relatime shared:1 - overlay overlay rw'
+	stops "no block device"
+	put proc/self/mountinfo '22 1 8:2 / / rw,relatime shared:1 - xfs /dev/root rw'
+	stops "xfs cannot be made smaller"
+	debian
+	put etc/cowfs/cowfs.conf '[root]' 'nonsense = 1'
+	stops "unknown key nonsense"
+	debian
+	put etc/cowfs/cowfs.conf '[root]'
+	printf 'container=lxc\0' >"$R/proc/1-environ"
+	mkdir "$R/proc/1"
+	mv "$R/proc/1-environ" "$R/proc/1/environ"
+	stops "this is a container"
+}
+
+@test "setup: notes" {
+	debian
+	put proc/self/mountinfo '22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/root rw' \
+		'31 22 8:3 / /home rw - ext4 /dev/fakecard3 rw'
+	put boot/vmlinuz x
+	put etc/fstab "UUID=x / ext4 errors=remount-ro 0 1"
+	put proc/swaps 'Filename Type Size Used Priority' '/dev/zram0 partition 1 0 5' '/dev/fakecard5 partition 1 0 5'
+	put proc/cmdline 'root=x resume=UUID=y'
+	put lib/modules/5.10/modules.dep 'kernel/fs/fuse/fuse.ko:'
+	rm -r "$R/run/systemd"
+	run -0 setup_it setup
+	tells "/boot is inside the root"
+	tells "/home is a file system of its own"
+	tells "ok swap on /dev/zram0"
+	tells "note swap on /dev/fakecard5"
+	tells "hibernation is refused"
+	tells "note kernel 5.10 has no loop"
+	tells "no systemd"
+	run ! grep -q "becomes read-only" <<<"$output"
+}
+
+# the functions that change files, from the script itself
+edit() {
+	bash -c "R=$R conf=$R/etc/cowfs/cowfs.conf; $(sed -n '/^replace()/,/^}/p; /^conf_set()/,/^}/p; /^edit_fstab()/,/^}/p; /^boot_fstab=/p' "$SRC/setup"); $1"
+}
+
+@test "setup: how it edits cowfs.conf and the fstab" {
+	R=$T/edit
+	edit 'conf_set enabled yes'
+	[ "$(cat "$R/etc/cowfs/cowfs.conf")" = $'\n[root]\nenabled = yes' ] ||
+		[ "$(cat "$R/etc/cowfs/cowfs.conf")" = $'[root]\nenabled = yes' ]
+	put etc/cowfs/cowfs.conf '# mine' '[default]' 'ram = 10%' '[root]' 'enabled=no' '# yes' '[data]' 'name2 = 1'
+	edit 'conf_set enabled yes; conf_set prepare shrink'
+	[ "$(cat "$R/etc/cowfs/cowfs.conf")" = "$(printf '%s\n' '# mine' '[default]' 'ram = 10%' '[root]' 'enabled = yes' '# yes' \
+		'prepare = shrink' '[data]' 'name2 = 1')" ]
+	edit 'conf_set prepare no'
+	grep -c prepare "$R/etc/cowfs/cowfs.conf" | grep -qx 1
+	put etc/fstab '# /boot here' 'UUID=y  /boot   ext4 defaults  0 2' 'UUID=z /boot/firmware vfat rw 0 0' 'UUID=w /bootx ext4 rw 0 0'
+	cp "$R/etc/fstab" "$T/fstab"
+	edit 'edit_fstab "s#($boot_fstab)#\\1,ro,x-cowfs#"'
+	[ "$(grep -c ',ro,x-cowfs ' "$R/etc/fstab")" = 2 ]
+	grep -q '^UUID=y  /boot   ext4 defaults,ro,x-cowfs  0 2$' "$R/etc/fstab"
+	edit 'edit_fstab "s/^#cowfs# //; s/,ro,x-cowfs//"'
+	cmp "$R/etc/fstab" "$T/fstab"
+}

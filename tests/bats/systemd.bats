@@ -1,0 +1,317 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
+# Units, generator and hooks, as far as they run without a systemd and without a root of cowfs.
+# bats file_tags=systemd
+
+load lib
+
+SRC=$(cd "$BATS_TEST_DIRNAME/../../systemd" && pwd)
+
+# $1: a file of /run/cowfs, then its lines
+run_file() {
+	mkdir -p "$(dirname "$COWFS_RUNDIR/$1")"
+	printf '%s\n' "${@:2}" >"$COWFS_RUNDIR/$1"
+}
+
+# A cowctl that writes down how it was called, and answers what the test says in $T/answer-COMMAND.
+stub_cowctl() {
+	cat >"$T/cowctl" <<-EOF
+		#!/bin/sh
+		echo "\$*" >>"$T/calls"
+		cat "$T/answer-\$1" 2>/dev/null
+		exit \$(cat "$T/exit-\$1" 2>/dev/null || echo 0)
+	EOF
+	chmod +x "$T/cowctl"
+	: >"$T/calls"
+	export COWFS_CTL=$T/cowctl
+}
+
+units() {
+	local u
+	mkdir -p "$T/units"
+	for u in "$SRC"/*.service "$SRC"/*.timer; do
+		sed "s|/usr/sbin/|$COWFS_BUILD/|; s|/usr/lib/cowfs/|$SRC/|" "$u" >"$T/units/${u##*/}"
+	done
+	cp "$T/units/cowfs-commit@.timer" "$T/units/cowfs-commit@root.timer"
+}
+
+@test "units: systemd-analyze verify" {
+	local u
+	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
+	units
+	for u in "$T"/units/*; do
+		run -0 env SYSTEMD_UNIT_PATH="$T/units:" systemd-analyze verify --man=no "$u"
+		echo "$u: $output"
+		# that it must not be killed is meant
+		grep -v 'Unit uses KillMode=none' <<<"$output" | run ! grep .
+	done
+}
+
+# What is less than safe has its reason in the unit.
+@test "units: systemd-analyze security" {
+	local u max
+	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
+	units
+	cd "$T/units"
+	for u in *.service; do
+		case $u in
+		cowfs-commit@* | cowfs-identity*) max=15 ;;
+		cowfs@* | cowfs-leave*) max=70 ;;
+		*) max=40 ;;
+		esac
+		run -0 systemd-analyze security --no-pager --offline=yes --threshold=$max "./$u"
+	done
+}
+
+# Runs the generator in a system of its own; its units are in $T/out, what it says in $T/kmsg.
+generate() {
+	mkdir -p "$T/etc/cowfs" "$T/proc" "$COWFS_RUNDIR"
+	touch "$T/proc/cmdline" "$T/etc/fstab"
+	COWFS_CTL=$COWFS_BUILD/cowctl COWFS_CONF=$T/etc/cowfs/cowfs.conf COWFS_ETC=$T/etc COWFS_PROC=$T/proc \
+		COWFS_KMSG=$T/kmsg "$SRC/cowfs-generator" "$T/out/n" "$T/out/e" "$T/out/l"
+}
+
+conf() {
+	mkdir -p "$T/etc/cowfs"
+	printf '%s\n' "$@" >"$T/etc/cowfs/cowfs.conf"
+}
+
+drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
+
+@test "generator: nothing configured, nothing done" {
+	generate
+	[ ! -e "$T/out" ]
+	[ ! -e "$T/kmsg" ]
+}
+
+@test "generator: commit-interval of each volume" {
+	conf '[default]' 'commit-interval = 0' '[data]' 'commit-interval = 10m' '[/dev/x]' 'name = kiosk'
+	generate
+	[[ $(drop_in cowfs-commit@.timer) == *ConditionPathExists=\!* ]]
+	[[ $(drop_in cowfs-commit@kiosk.timer) == *ConditionPathExists=\!* ]]
+	[[ $(drop_in cowfs-commit@data.timer) == *$'OnActiveSec=\nOnUnitActiveSec=\nOnActiveSec=10m\nOnUnitActiveSec=10m' ]]
+	[ ! -e "$T/out/n/sysinit.target.wants" ]
+	# systemd's own reader takes it
+	if command -v systemd-analyze >/dev/null; then
+		units
+		cp -r "$T/out/n/." "$T/units"
+		cp "$T/units/cowfs-commit@.timer" "$T/units/cowfs-commit@data.timer"
+		run -0 env SYSTEMD_UNIT_PATH="$T/units:" systemd-analyze verify --man=no "$T/units/cowfs-commit@data.timer"
+		[ -z "$output" ]
+	fi
+}
+
+@test "generator: a protected root" {
+	mkdir -p "$T/vol a" "$T/vol/b"
+	chmod 1777 "$T/vol/b"
+	ln -s b "$T/vol/link"
+	conf '[root]' 'commit-interval = 2h' "volatile = $T/vol/b $T/vol/link $T/nowhere"
+	run_file root.state on
+	generate
+	[ -L "$T/out/n/sysinit.target.wants/cowfs-shutdown.service" ]
+	[ -L "$T/out/n/local-fs.target.wants/cowfs-options.service" ]
+	[ "$(readlink "$T/out/n/timers.target.wants/cowfs-commit@root.timer")" = /usr/lib/systemd/system/cowfs-commit@.timer ]
+	[[ $(drop_in cowfs-commit@root.timer) == *OnActiveSec=2h* ]]
+	[[ $(drop_in systemd-random-seed.service) == *CREDIT=no ]]
+	[ "$(readlink "$T/out/e/hibernate.target")" = /dev/null ]
+	# volatile directories: one of the three
+	[ "$(find "$T/out/n" -name '*.mount' -type f | wc -l)" = 1 ]
+	grep -q "left out" "$T/kmsg"
+	run -0 cat "$T/out/n/"*b.mount
+	[[ $output == *"Where=$T/vol/b"*"size=10%,nosuid,nodev,mode=1777,uid=0,gid=0" ]]
+	# its /boot is inside of it or not
+	[ ! -e "$T/out/n/cowfs-commit@root.service.d" ]
+	mkdir -p "$T/boot/grub"
+	generate
+	[[ $(drop_in cowfs-commit@root.service) == *"commit root --timer --checkpoint" ]]
+	rm -r "$T/out"
+	echo 'UUID=x /boot ext4 defaults 0 2' >"$T/etc/fstab"
+	generate
+	[ ! -e "$T/out/n/cowfs-commit@root.service.d" ]
+	rm -r "$T/out"
+	conf '[root]' 'commit-interval = 0'
+	generate
+	[ ! -e "$T/out/n/timers.target.wants" ]
+	[ -L "$T/out/n/sysinit.target.wants/cowfs-shutdown.service" ]
+}
+
+@test "generator: an initramfs without cowfs makes the root read-only, and says so" {
+	mkdir "$T/bin"
+	printf '#!/bin/sh\necho /dev/card\n' >"$T/bin/findmnt"
+	printf '#!/bin/sh\necho "$*" >>%s/blockdev\n' "$T" >"$T/bin/blockdev"
+	chmod +x "$T"/bin/*
+	conf '[root]'
+	PATH=$T/bin:$PATH generate
+	[ "$(cat "$T/blockdev")" = "--setro /dev/card" ]
+	[ "$(cat "$COWFS_RUNDIR/root.state")" = failed ]
+	grep -q '<3>cowfs: root: NOT PROTECTED' "$T/kmsg"
+	[ ! -e "$T/out/n/sysinit.target.wants" ]
+	# cowfs=off was meant
+	rm "$T/blockdev" "$COWFS_RUNDIR"/root.*
+	echo 'root=/dev/card ro cowfs=ram:1M,off quiet' >"$T/proc/cmdline"
+	PATH=$T/bin:$PATH generate
+	[ ! -e "$T/blockdev" ]
+	[ "$(cat "$COWFS_RUNDIR/root.state")" = bypassed ]
+	# disabled
+	rm "$COWFS_RUNDIR"/root.*
+	conf '[root]' 'enabled = no'
+	PATH=$T/bin:$PATH generate
+	[ ! -e "$COWFS_RUNDIR/root.state" ]
+	# what was told at boot stays, and a bad file is told
+	run_file root.state failed
+	run_file root.failed reason
+	conf '[root' 'enabled = no'
+	PATH=$T/bin:$PATH generate
+	grep -q 'a heading is' "$T/kmsg"
+	[ "$(cat "$COWFS_RUNDIR/root.failed")" = reason ]
+}
+
+@test "shutdown hook: commits, feeds a watchdog that is armed, tells when it could not" {
+	stub_cowctl
+	export COWFS_SYS=$T/sys COWFS_DEVDIR=$T/dev COWFS_PAUSE=0
+	mkdir -p "$T/sys/class/watchdog/watchdog"{0,1} "$T/dev"
+	echo active >"$T/sys/class/watchdog/watchdog0/state"
+	echo inactive >"$T/sys/class/watchdog/watchdog1/state"
+	run -0 "$SRC/cowfs.shutdown" reboot
+	[ ! -s "$T/calls" ] # nothing to do here
+	run_file root.state on
+	printf '#!/bin/sh\nsleep 1\necho "$*" >>%s/calls\nexit $(cat %s/code)\n' "$T" "$T" >"$T/cowctl"
+	echo 0 >"$T/code"
+	run -0 "$SRC/cowfs.shutdown" reboot
+	[ "$(cat "$T/calls")" = "shutdown root --within 80s" ]
+	[ -s "$T/dev/watchdog0" ]
+	[ ! -e "$T/dev/watchdog1" ]
+	echo 1 >"$T/code"
+	run -1 "$SRC/cowfs.shutdown" reboot
+	[[ $output == *"THE LAST COMMIT DID NOT COME TO ITS END"* ]]
+	run_file root.state failed
+	run_file root.failed 'no fuse here'
+	run -0 "$SRC/cowfs.shutdown" reboot
+	[[ $output == *"NOT PROTECTED (failed): no fuse here"* ]]
+}
+
+@test "dpkg hook: holds and lets go, not those of others, never fails" {
+	stub_cowctl
+	export COWFS_FSTAB=$T/fstab
+	run -0 "$SRC/dpkg-hook" pre
+	[ ! -s "$T/calls" ] # no protected root
+	mkdir -p "$COWFS_RUNDIR/root"
+	python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$COWFS_RUNDIR/root/control"
+	echo '{"hold_left_seconds":0}' >"$T/answer-status"
+	run -0 "$SRC/dpkg-hook" pre
+	run -0 "$SRC/dpkg-hook" post
+	[ "$(grep hold "$T/calls" | xargs)" = "hold root --for 1h hold root --for 1m" ]
+	: >"$T/calls"
+	run -0 "$SRC/dpkg-hook" post
+	[ ! -s "$T/calls" ]
+	# a backup's hold that lasts longer
+	echo '{"hold_left_seconds":7000.5}' >"$T/answer-status"
+	run -0 "$SRC/dpkg-hook" pre
+	run -0 "$SRC/dpkg-hook" post
+	run ! grep hold "$T/calls"
+	echo 1 >"$T/exit-hold"
+	echo '{"hold_left_seconds":0}' >"$T/answer-status"
+	run -0 "$SRC/dpkg-hook" pre
+	rm "$COWFS_RUNDIR/root/control"
+}
+
+@test "kernel hook: looks into the initramfs, commits, in this order" {
+	local hook=$T/post-update.d/cowfs
+	mkdir "$T/post-update.d"
+	cp "$SRC/kernel-hook" "$hook"
+	stub_cowctl
+	echo 'yes' >"$T/answer-config"
+	touch "$T/initrd"
+	printf '#!/bin/sh\necho "check $*" >>%s/calls\nexit $(cat %s/check)\n' "$T" "$T" >"$T/check-initramfs"
+	chmod +x "$T/check-initramfs"
+	export COWFS_CHECK=$T/check-initramfs
+	echo 0 >"$T/check"
+	# not configured: no section
+	run -0 "$hook" 6.1.0 "$T/initrd"
+	run ! grep -q check "$T/calls"
+	printf '[root]\nyes\n' >"$T/answer-config"
+	printf '#!/bin/sh\necho "$*" >>%s/calls\ncase "$*" in *--key*) echo yes ;; config) echo "[root]" ;; esac\n' "$T" >"$T/cowctl"
+	: >"$T/calls"
+	run -0 "$hook" 6.1.0 "$T/initrd"
+	grep -q "^check $T/initrd" "$T/calls"
+	run ! grep -q commit "$T/calls" # not protected yet
+	run_file root.state on
+	: >"$T/calls"
+	run -0 "$hook" 6.1.0 "$T/initrd"
+	[ "$(tail -n 2 "$T/calls")" = "check $T/initrd"$'\n'"commit root --checkpoint" ]
+	echo 1 >"$T/check"
+	: >"$T/calls"
+	run -1 "$hook" 6.1.0 "$T/initrd"
+	run ! grep -q commit "$T/calls"
+}
+
+@test "check-initramfs: what has to be in it" {
+	local m
+	mkdir "$T/bin"
+	printf '#!/bin/sh\ncat "$1"\n' >"$T/bin/lsinitramfs"
+	chmod +x "$T/bin/lsinitramfs"
+	sed "s|^PATH=|PATH=$T/bin:|" "$SRC/check-initramfs" >"$T/check"
+	printf '%s\n' usr/sbin/cowfs usr/sbin/cowctl usr/lib/cowfs/cowfs.sh usr/lib/modules/6/kernel/fs/fuse/fuse.ko \
+		usr/lib/modules/6/kernel/drivers/block/loop.ko.xz >"$T/initrd.img-6"
+	run -0 sh "$T/check" "$T/initrd.img-6"
+	for m in sbin/cowfs$ cowctl cowfs.sh fuse.ko loop.ko; do
+		grep -v "$m" "$T/initrd.img-6" >"$T/initrd.img-7"
+		run -1 sh "$T/check" "$T/initrd.img-7"
+		[[ $output == *"initrd.img-7 has no "* ]]
+	done
+}
+
+@test "banner, udev's question, events and grub-probe, with a volume" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach --name root
+	mount_volume
+	echo x >"$MNT/file"
+	sync
+	export COWFS_CTL=$COWFS_BUILD/cowctl
+	run -0 "$SRC/90-cowfs.motd"
+	[[ $output == "cowfs: root: "*"not on the card yet"*"a power cut loses it"* ]]
+	[ "$("$SRC/which-device" "${CARD#/dev/}")" = base ]
+	[ "$("$SRC/which-device" "${DEV#/dev/}")" = volume ]
+	run -1 "$SRC/which-device" sda
+	# identity: newer than the last commit, then not
+	mkdir "$T/etc"
+	echo id >"$T/etc/machine-id"
+	COWFS_ETC=$T/etc run -0 "$SRC/identity"
+	[[ $output == *"machine-id is newer"*"committed generation"* ]]
+	touch -d '1 hour ago' "$T/etc/machine-id"
+	COWFS_ETC=$T/etc run -0 "$SRC/identity"
+	[ -z "$output" ]
+	# what the boot loader's tools ask
+	printf '#!/bin/sh\necho "$*"\n' >"$T/probe"
+	chmod +x "$T/probe"
+	export COWFS_GRUB_PROBE=$T/probe COWFS_LOOP_NUMBER
+	COWFS_LOOP_NUMBER=$(stat -c %Hd:%Ld "$MNT")
+	[ "$("$SRC/grub-probe" --target=device "$MNT")" = "$CARD" ]
+	[ "$("$SRC/grub-probe" -t device "$MNT/file")" = "$CARD" ]
+	[ "$("$SRC/grub-probe" --target=device /proc)" = "--target=device /proc" ]
+	[ "$("$SRC/grub-probe" --device "$DEV" --target=fs_uuid)" = "--device $CARD --target=fs_uuid" ]
+	[ "$("$SRC/grub-probe" -t fs "$MNT/file")" = "--device $CARD -t fs" ]
+	[ "$("$SRC/grub-probe" --device /dev/sdz1 --target=fs)" = "--device /dev/sdz1 --target=fs" ]
+	run_file root.state failed
+	run_file root.failed 'the card is gone'
+	run -0 "$SRC/90-cowfs.motd"
+	[[ $output == \*\*\**"THE ROOT IS NOT PROTECTED and read-only: the card is gone"* ]]
+	rm "$COWFS_RUNDIR"/root.*
+	umount_volume
+	detach
+	[ "$("$SRC/grub-probe" --device "$DEV" --target=fs_uuid)" = "--device $DEV --target=fs_uuid" ]
+}
+
+@test "events: programs of event.d" {
+	mkdir "$T/event.d"
+	printf '#!/bin/sh\necho "$#:$1:$2:$3" >>%s/got\n' "$T" >"$T/event.d/a"
+	cp "$T/event.d/a" "$T/event.d/no-program"
+	chmod +x "$T/event.d/a"
+	printf '#!/bin/sh\necho "root pressure full 3.0 MiB"; echo "root commit 7 1.0 MiB"; echo "root gone"\n' >"$T/cowctl"
+	chmod +x "$T/cowctl"
+	COWFS_CTL=$T/cowctl COWFS_EVENT_D=$T/event.d run -0 "$SRC/events"
+	[ "$output" = $'<3>root: pressure full 3.0 MiB\n<6>root: commit 7 1.0 MiB\n<5>root: gone' ]
+	[ "$(cat "$T/got")" = $'3:root:pressure:full 3.0 MiB\n3:root:commit:7 1.0 MiB\n3:root:gone:' ]
+}
