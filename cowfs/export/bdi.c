@@ -48,9 +48,10 @@ int bdi_limit_open(struct bdi_limit *ret, dev_t rdev)
 	if (dirfd < 0)
 		return -errno;
 	b.max_bytes_fd = open_in(dirfd, "max_bytes");
+	b.min_bytes_fd = open_in(dirfd, "min_bytes");
 	b.strict_fd = open_in(dirfd, "strict_limit");
 	b.max_ratio_fd = open_in(dirfd, "max_ratio");
-	if (b.max_bytes_fd < 0 || b.strict_fd < 0 || b.max_ratio_fd < 0) {
+	if (b.max_bytes_fd < 0 || b.min_bytes_fd < 0 || b.strict_fd < 0 || b.max_ratio_fd < 0) {
 		bdi_limit_close(&b);
 		return -ENOENT;
 	}
@@ -72,18 +73,24 @@ int bdi_limit_set(const struct bdi_limit *b, uint64_t bytes)
 
 	if (b->max_bytes_fd < 0)
 		return -EBADF;
+	/* the maximum may not be below the minimum. The minima of all devices together may be too much: then without */
+	(void)!write_number(b->min_bytes_fd, 0);
 	r = write_number(b->max_bytes_fd, bytes);
+	(void)!write_number(b->min_bytes_fd, bytes / 64 * 63);
 	return r < 0 ? r : write_number(b->strict_fd, 1);
 }
 
 void bdi_limit_close(struct bdi_limit *b)
 {
-	if (b->strict_fd >= 0 && b->max_ratio_fd >= 0) {
+	if (b->strict_fd >= 0 && b->max_ratio_fd >= 0 && b->min_bytes_fd >= 0) {
+		(void)!write_number(b->min_bytes_fd, 0);
 		(void)!write_number(b->strict_fd, 0);
 		(void)!write_number(b->max_ratio_fd, 100);
 	}
 	if (b->max_bytes_fd >= 0)
 		close(b->max_bytes_fd);
+	if (b->min_bytes_fd >= 0)
+		close(b->min_bytes_fd);
 	if (b->strict_fd >= 0)
 		close(b->strict_fd);
 	if (b->max_ratio_fd >= 0)

@@ -86,7 +86,7 @@ static void look_at_memory(struct monitor *m, uint64_t now)
 /* lock held */
 static bool is_committing(const struct monitor *m)
 {
-	return (m->stage == STAGE_SEALED || m->stage == STAGE_RELEASED) && !m->failing_since_ns;
+	return m->stage >= STAGE_SEALED && !m->failing_since_ns;
 }
 
 static void look_at_use(struct monitor *m, struct pressure_use *ret)
@@ -122,7 +122,7 @@ static uint64_t rate_now(struct monitor *m, const struct pressure_use *u, uint64
 		.sealed_blks = m->sealed_blks,
 		.since_seal_ns = now - m->sealed_ns,
 		.usual_bytes_per_s = m->usual_bytes_per_s,
-		.released = m->stage == STAGE_RELEASED,
+		.durable = m->stage >= STAGE_DURABLE,
 	};
 	uint64_t calls, bytes, left_ns;
 
@@ -148,7 +148,7 @@ static bool never_commits(const struct monitor *m)
 
 static void set_gate(struct monitor *m, const struct pressure_use *u, enum pressure_level level, uint64_t now)
 {
-	bool sealed = m->stage == STAGE_SEALED || m->stage == STAGE_RELEASED;
+	bool sealed = m->stage >= STAGE_SEALED;
 	uint64_t rate = GATE_OPEN;
 
 	if (level >= LEVEL_COMMIT && !m->gave_up && (sealed || !never_commits(m)))
@@ -199,12 +199,13 @@ static void ask_commit(struct monitor *m)
 		msg(MSG_WARN, "%s: RAM pressure: commits although it is on hold", m->v->name);
 }
 
-static void bound_dirty(struct monitor *m, uint64_t now)
+static void bound_dirty(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
-	uint64_t bytes = pressure_dirty_now_bytes(&m->p.plan, m->rate);
+	uint64_t bytes = pressure_dirty_now_bytes(&m->p.plan, u, m->rate != GATE_OPEN, m->rate);
 
+	/* down: at once, the room that it counts on is going */
 	if (!m->p.bound_dirty ||
-	    (now < m->bounded_ns + BOUND_EVERY_NS && bytes <= m->bound_bytes * 2 && bytes * 2 >= m->bound_bytes))
+	    (now < m->bounded_ns + BOUND_EVERY_NS && bytes <= m->bound_bytes * 2 && bytes >= m->bound_bytes / 4 * 3))
 		return;
 	m->bound_bytes = bytes;
 	if (bdi_limit_set(&m->bdi, bytes) < 0 && !m->bounded_ns)
@@ -229,7 +230,7 @@ static void look(struct monitor *m)
 	say_level(m, level, &u, now);
 	if (due)
 		ask_commit(m);
-	bound_dirty(m, now);
+	bound_dirty(m, &u, now);
 }
 
 static int nap_ms(struct monitor *m)

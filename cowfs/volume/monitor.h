@@ -14,7 +14,13 @@ struct volume;
 struct monitor;
 
 /* Where the commit thread is. Replies may be withheld from the seal on, never before. */
-enum commit_stage { STAGE_IDLE, STAGE_QUIESCE, STAGE_SEALED, STAGE_RELEASED };
+enum commit_stage {
+	STAGE_IDLE,
+	STAGE_QUIESCE,
+	STAGE_SEALED,
+	STAGE_DURABLE, /* a checkpoint takes from what was sealed */
+	STAGE_RELEASED
+};
 
 struct monitor_params {
 	struct pressure_plan plan;

@@ -16,6 +16,7 @@
 #define DIRTY_MAX_BYTES (16 * MIB)
 #define DIRTY_MIN_BYTES (1 * MIB)
 #define DIRTY_PACED_BYTES (512 * KIB)
+#define DIRTY_WIDE_BYTES (256 * MIB) /* a sync is not to take seconds for it */
 #define SLACK_SHARE 8u
 #define LOOK_MIN_BYTES (64 * KIB)
 
@@ -127,14 +128,24 @@ static uint64_t to_ruin_bytes(const struct pressure_plan *p, const struct pressu
 	return p->ring_blks.full ? min_u64(bytes, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.ruin))) : bytes;
 }
 
+/* Room to level commit. */
+static uint64_t to_commit_bytes(const struct pressure_plan *p, const struct pressure_use *u)
+{
+	uint64_t bytes = u->memory_low ? 0 : missing(u->used_bytes, p->ram_bytes.commit);
+
+	return p->ring_blks.full ? min_u64(bytes, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.commit))) : bytes;
+}
+
 uint64_t pressure_look_bytes(const struct pressure_plan *p, const struct pressure_use *u)
 {
-	uint64_t bytes = to_next(u->used_bytes, &p->ram_bytes);
+	uint64_t bytes = to_next(u->used_bytes, &p->ram_bytes), wide = to_commit_bytes(p, u);
 
 	if (p->ring_blks.full)
 		bytes = min_u64(bytes, blk_to_bytes(to_next(u->dirty_blks, &p->ring_blks)));
 	if (pressure_level(p, u) >= LEVEL_COMMIT)
 		bytes = min_u64(bytes, to_ruin_bytes(p, u) / 8);
+	else if (wide / 2 > p->dirty_bytes) /* the bound follows it */
+		bytes = min_u64(bytes, wide / 4);
 	return max_u64(bytes, LOOK_MIN_BYTES);
 }
 
@@ -159,14 +170,14 @@ uint64_t pressure_left_ns(const struct pressure_commit *c)
 	uint64_t usual = c->usual_bytes_per_s ? c->usual_bytes_per_s : UNKNOWN_BYTES_PER_S, speed = usual, left_ns;
 	uint64_t left_blks = missing(c->done_blks, c->total_blks);
 
-	if (!c->released && c->phase == PHASE_CLASSIFY) {
+	if (!c->durable && c->phase == PHASE_CLASSIFY) {
 		/* how much of it will be written is not known yet */
 		left_ns = time_for_ns(blk_to_bytes(c->sealed_blks), usual);
 		return max_u64(missing(c->since_seal_ns, left_ns), left_ns / 10);
 	}
 	if (c->writing_ns >= MEASURE_NS && c->written_bytes)
 		speed = (uint64_t)((double)c->written_bytes / (double)c->writing_ns * 1e9);
-	if (!c->released && c->phase == PHASE_CHECKPOINT)
+	if (!c->durable && c->phase == PHASE_CHECKPOINT)
 		left_blks += c->sealed_blks; /* it makes room for them */
 	return max_u64(time_for_ns(blk_to_bytes(left_blks), speed), LEFT_MIN_NS);
 }
@@ -185,9 +196,12 @@ uint64_t pressure_rate(uint64_t room_bytes, uint64_t left_ns)
 	return rate < 1e15 ? (uint64_t)rate : (uint64_t)1e15;
 }
 
-uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, uint64_t bytes_per_s)
+uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, const struct pressure_use *u, bool paced,
+				  uint64_t bytes_per_s)
 {
-	return min_u64(max_u64(bytes_per_s / 4, DIRTY_PACED_BYTES), p->dirty_bytes);
+	if (paced)
+		return min_u64(max_u64(bytes_per_s / 4, DIRTY_PACED_BYTES), p->dirty_bytes);
+	return max_u64(min_u64(to_commit_bytes(p, u) / 2, DIRTY_WIDE_BYTES), p->dirty_bytes);
 }
 
 /* ---- memory of the machine, and time ---- */

@@ -31,7 +31,7 @@ struct pressure_plan {
 	} ram_bytes, ring_blks;
 };
 
-/* What the loop device may have dirty in the page cache under this limit, where the kernel can bound it. */
+/* What the reserve holds of the loop device's dirty page cache under this limit, where the kernel can bound it. */
 uint64_t pressure_dirty_bytes(uint64_t limit_bytes);
 /* dirty_bytes 0: bounded by pressure_dirty_bytes. -ENOSPC: the limit cannot hold journal, dirty pages and
  * slack; *ret_need_bytes is the least that can. *ret is filled in both cases. */
@@ -61,7 +61,7 @@ struct pressure_commit {
 	uint64_t since_seal_ns;
 	uint64_t written_bytes, writing_ns; /* at the card, since its first write */
 	uint64_t usual_bytes_per_s;	    /* sealed bytes by duration of the last one; 0: not known */
-	bool released;			    /* only a checkpoint is left */
+	bool durable;			    /* only a checkpoint is left */
 };
 
 uint64_t pressure_left_ns(const struct pressure_commit *c);
@@ -71,9 +71,13 @@ uint64_t pressure_rate_unsealed(const struct pressure_plan *p, const struct pres
 /* From the seal on: bytes/s for writers so that the room lasts; 0 without room */
 uint64_t pressure_rate(uint64_t room_bytes, uint64_t left_ns);
 
-/* What may be dirty while writers are held to this rate: what waits in the page cache needs no reply held, and
- * the less is in flight the shorter each one waits. */
-uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, uint64_t bytes_per_s);
+/*
+ * What may be dirty in the page cache now. With room below level commit: half of that room, so all of it lands below
+ * that level. From there on: what the reserve holds. While writers are held to a rate, less: what waits in the page cache
+ * needs no reply held, and the less is in flight the shorter each one waits.
+ */
+uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, const struct pressure_use *u, bool paced,
+				  uint64_t bytes_per_s);
 
 /* MemAvailable below max(64 MiB, 5 %)? text: /proc/meminfo. False if it cannot be read. */
 bool pressure_memory_low(const char *meminfo);

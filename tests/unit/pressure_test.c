@@ -121,7 +121,7 @@ static void test_left(void **state)
 	c = (struct pressure_commit){ .phase = PHASE_CHECKPOINT, .done_blks = 0, .total_blks = 2560, .sealed_blks = 2560,
 				      .usual_bytes_per_s = 10 * MIB };
 	assert_int_equal(pressure_left_ns(&c), 2 * SECOND_NS);
-	c.released = true;
+	c.durable = true;
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS);
 	c.done_blks = c.total_blks;
 	assert_true(pressure_left_ns(&c) > 0);
@@ -145,9 +145,35 @@ static void test_rate(void **state)
 		if (used + 28 * MIB < hard)
 			assert_true(rate + 1 >= (hard - used) * 2 && rate <= (hard - used) * 2);
 	}
-	assert_int_equal(pressure_dirty_now_bytes(&p, GATE_OPEN), p.dirty_bytes);
-	assert_int_equal(pressure_dirty_now_bytes(&p, 4 * MIB), MIB);
-	assert_int_equal(pressure_dirty_now_bytes(&p, 0), 512 * KIB);
+}
+
+/* What is dirty above lands below level commit, or in the reserve: also with the bound that was set a look ago, which is
+ * renewed once it is off by a quarter. */
+static void test_dirty(void **state)
+{
+	struct pressure_plan p = plan_of(300 * MIB, 8 * MIB), r = p;
+
+	(void)state;
+	pressure_plan_ring(&r, 4000);
+	for (uint64_t used = 0; used < 320 * MIB; used += 333333) {
+		struct pressure_use u = { .used_bytes = used, .dirty_blks = used / COW_BLK_BYTES / 50 };
+		uint64_t look = pressure_look_bytes(&p, &u), bound = pressure_dirty_now_bytes(&p, &u, false, 0);
+
+		assert_true(bound >= p.dirty_bytes);
+		assert_true(bound == p.dirty_bytes || used + look + bound / 3 * 4 <= 225 * MIB);
+		look = pressure_look_bytes(&r, &u);
+		bound = pressure_dirty_now_bytes(&r, &u, false, 0);
+		assert_true(bound >= r.dirty_bytes);
+		assert_true(bound == r.dirty_bytes || blk_to_bytes(u.dirty_blks) + look + bound / 3 * 4 <= blk_to_bytes(2000));
+	}
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ .used_bytes = 25 * MIB }, false, 0), 100 * MIB);
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ .memory_low = true }, false, 0), p.dirty_bytes);
+	/* writers are held to a rate: a quarter of a second's worth */
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 4 * MIB), MIB);
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 0), 512 * KIB);
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 1000 * MIB), p.dirty_bytes);
+	p = plan_of(4096 * MIB, 8 * MIB);
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, false, 0), 256 * MIB);
 }
 
 static void test_memory(void **state)
@@ -300,7 +326,7 @@ int main(void)
 		cmocka_unit_test(test_plan),	    cmocka_unit_test(test_levels),    cmocka_unit_test(test_look),
 		cmocka_unit_test(test_left),	    cmocka_unit_test(test_rate),      cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_due),	    cmocka_unit_test(test_gate_budget), cmocka_unit_test(test_gate_pace),
-		cmocka_unit_test(test_gate_park),
+		cmocka_unit_test(test_gate_park), cmocka_unit_test(test_dirty),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
