@@ -364,7 +364,7 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 	case TOY_CUT_CHECKPOINT:
 		commits(t, 3, 3, each, ctx);
 		must(card_set_writable(t->card, true), "writable");
-		if (log_checkpoint(t->log, stop_half_way, NULL, &ix) != -ECANCELED)
+		if (log_checkpoint(t->log, NULL, stop_half_way, NULL, &ix) != -ECANCELED)
 			abort();
 		must(card_flush(t->card), "flush");
 		must(card_set_writable(t->card, false), "read-only");

@@ -341,14 +341,14 @@ static int home_progress(void *ctx, uint64_t done, uint64_t total)
 }
 
 /* Log home, readers moved off the old index, then the record that carries the new tail. */
-static int checkpoint(struct log *log, const struct commit_options *opt,
+static int checkpoint(struct log *log, const struct commit_options *opt, const struct log_content *content,
 		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx, enum record_type type,
 		      uint32_t flags, uint64_t *ret_blks)
 {
 	struct home_progress hp = { .fn = opt->progress, .ctx = opt->progress_ctx };
 	uint64_t before = log_ledger(log)->checkpoint_blks;
 	struct log_index *ix;
-	int r = log_checkpoint(log, home_progress, &hp, &ix);
+	int r = log_checkpoint(log, content, home_progress, &hp, &ix);
 
 	*ret_blks = log_ledger(log)->checkpoint_blks - before;
 	if (r < 0)
@@ -433,7 +433,7 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	if (r == 0)
 		r = log_prepare(j->log);
 	if (r == 0 && (log_spilled(j->log) || j->rep.need_blks > log_room_blks(j->log)))
-		r = checkpoint(j->log, j->opt, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
+		r = checkpoint(j->log, j->opt, NULL, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
 	if (r < 0)
 		return r;
 	j->rep.room_blks = log_room_blks(j->log);
@@ -560,7 +560,7 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	if (r == 0)
 		r = log_prepare(log);
 	if (r == 0)
-		r = checkpoint(log, opt, publish, publish_ctx, tail_type, opt->record_flags, ret_blks);
+		r = checkpoint(log, opt, opt->content, publish, publish_ctx, tail_type, opt->record_flags, ret_blks);
 	off = set_writable(log, base, false);
 	return r < 0 ? r : off;
 }

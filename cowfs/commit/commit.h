@@ -37,6 +37,7 @@ struct commit_options {
 	bool dry_run; /* classify and price only */
 	enum commit_cause cause;
 	uint32_t record_flags;
+	const struct log_content *content;	  /* for commit_checkpoint, may be NULL */
 	commit_progress *progress;		  /* NULL: none */
 	void *progress_ctx;
 };

@@ -125,6 +125,25 @@ int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void
 	return 0;
 }
 
+int layers_peek(const struct layers *l, unsigned first, uint64_t blk, uint64_t blks, void *buf)
+{
+	uint8_t *to = buf;
+
+	while (blks) {
+		enum blk_state state;
+		uint64_t n;
+		const struct generation *g = find_generation(l, first, blk, blks, &n, &state);
+		int r = g && state == BLK_DATA ? generation_read(g, blk_to_bytes(blk), to, blk_to_bytes(n)) : -ENODATA;
+
+		if (r < 0)
+			return r;
+		blk += n;
+		to += blk_to_bytes(n);
+		blks -= n;
+	}
+	return 0;
+}
+
 bool layers_next(const struct layers *l, unsigned first, uint64_t *blk, uint64_t max_blks,
 		 uint64_t *ret_blks, enum blk_state *ret_state)
 {

@@ -391,6 +391,19 @@ int view_read_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf)
 	return read_image(v, IMAGE_SEALED, blk, blks, buf);
 }
 
+int view_peek_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct pin pin;
+	int r;
+
+	if (blk > v->volume_blks || blks > v->volume_blks - blk || !v->sealed)
+		return -EINVAL;
+	pin = pins_enter(&v->pins);
+	r = layers_peek(view_layers(v), IMAGE_SEALED, blk, blks, buf);
+	pins_leave(pin);
+	return r;
+}
+
 bool view_next_sealed(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		      enum blk_state *ret_state)
 {

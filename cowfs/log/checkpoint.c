@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Checkpoint: the newest version of every logged block goes home.
+ * Checkpoint: the newest version of every logged block goes home. Its content is in the log, durable, before the first home
+ * write; where the same content is at hand in RAM, the log is not read for it.
  *
  *	checkpoint record | FLUSH | home writes | FLUSH	(log_put_tail:) tail record | FLUSH
  *
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/crc32c.h"
 #include "base/io.h"
 #include "log/ring.h"
 
@@ -52,8 +54,21 @@ static int write_zeros_home(struct log *l, uint64_t blk, uint64_t blks, uint8_t 
 	return r;
 }
 
+/* n blocks of a data extent, from its i-th on. */
+static int read_logged(struct log *l, const struct log_content *c, const struct index_entry *e, uint64_t i, uint64_t n,
+		       uint8_t *buf)
+{
+	uint64_t same = 0;
+
+	/* it may be older or newer than what was logged: of a block that the commit left out because it was free */
+	if (c && c->read(c->ctx, e->blk + i, n, buf))
+		while (same < n && crc32c(0, buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
+			same++;
+	return same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
+}
+
 /* buf: twice STAGE_BLKS, the second half zero. */
-static int write_home(struct log *l, const struct index_entry *e, uint8_t *buf,
+static int write_home(struct log *l, const struct log_content *content, const struct index_entry *e, uint8_t *buf,
 		      int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx, uint64_t *done)
 {
 	uint64_t total = log_index_data_blks(l->index) + log_index_zero_blks(l->index);
@@ -65,7 +80,7 @@ static int write_home(struct log *l, const struct index_entry *e, uint8_t *buf,
 		if (e->kind == INDEX_ZERO) {
 			r = write_zeros_home(l, e->blk + i, n, buf);
 		} else {
-			r = log_index_read(l->index, e->blk + i, n, buf);
+			r = read_logged(l, content, e, i, n, buf);
 			if (r == 0)
 				r = card_write(l->base, blk_to_bytes(e->blk + i), buf, blk_to_bytes(n));
 			l->ledger.checkpoint_blks += r == 0 ? n : 0;
@@ -79,7 +94,8 @@ static int write_home(struct log *l, const struct index_entry *e, uint8_t *buf,
 	return 0;
 }
 
-int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
+int log_checkpoint(struct log *l, const struct log_content *content,
+		   int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES);
@@ -98,7 +114,7 @@ int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks,
 		if (r == 0) /* L4 */
 			r = lag_same_image(l);
 		for (size_t i = 0; r == 0 && log_index_extent(l->index, i, &e); i++)
-			r = write_home(l, &e, buf, progress, ctx, &done);
+			r = write_home(l, content, &e, buf, progress, ctx, &done);
 		if (r == 0)
 			r = card_flush(l->base);
 		/* the record on the card is about the base before; without the index nothing else could tell

@@ -149,9 +149,16 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 void log_abort(struct log *l);
 bool log_doubt(const struct log *l); /* an attempt failed since the last good commit */
 
-/* Checkpoint-begin record, home writes in order, FLUSH. The ring is not reusable before log_put_tail.
- * progress may be NULL; its non-zero return stops (-ECANCELED). *ret_index: new (empty) index. */
-int log_checkpoint(struct log *l, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
+/* Logged content that is at hand elsewhere, in RAM, so that the log need not be read for it. */
+struct log_content {
+	/* Fills all of buf, or says no. What it fills in is compared with the CRCs of the log, and the log read if it differs. */
+	bool (*read)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
+	void *ctx;
+};
+
+/* Checkpoint-begin record, home writes in order, FLUSH. The ring is not reusable before log_put_tail. content, progress:
+ * may be NULL; a non-zero return of progress stops (-ECANCELED). *ret_index: new (empty) index. */
+int log_checkpoint(struct log *l, const struct log_content *content, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index) MUST_CHECK;
 /* An empty record that carries the new tail (type TAIL or RETIRED). Before it, the caller made sure that no
  * reader uses an older index (view_set_index). */

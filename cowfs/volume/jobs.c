@@ -2,7 +2,7 @@
 /*
  * The jobs of the commit thread.
  *
- *	quiesce (freeze) -> seal -> thaw -> classify, write, record -> release the RAM
+ *	quiesce (freeze) -> seal -> thaw -> classify, write, record -> checkpoint if due -> release the RAM
  *
  * Nothing but the seal happens while the file system is frozen. Whatever fails after the seal, what was sealed
  * stays as a layer under the active one, and the next commit writes all of it again.
@@ -283,9 +283,20 @@ static void count_absorbed(struct volume *v)
 	v->counted = c;
 }
 
-static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t flags, struct volume_result *res)
+static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	struct commit_options opt = { .cause = cause, .record_flags = flags, .progress = on_progress, .progress_ctx = v };
+	return view_peek_sealed(((struct volume *)ctx)->view, blk, blks, buf) == 0;
+}
+
+/* sealed: what the newest commit wrote is still in RAM. */
+static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t flags, bool sealed, struct volume_result *res)
+{
+	const struct log_content ram = { .read = peek_sealed, .ctx = v };
+	struct commit_options opt = { .cause = cause,
+				      .record_flags = flags,
+				      .content = sealed ? &ram : NULL,
+				      .progress = on_progress,
+				      .progress_ctx = v };
 	struct wear_ledger before, after;
 	uint64_t blks;
 	int r;
@@ -364,19 +375,22 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 			msg(MSG_WARN, "%s: RAM layers stay apart: %s", v->name, strerror(-e));
 		return r;
 	}
-	view_release(v->view, ix);
-	monitor_stage(v->monitor, STAGE_RELEASED);
 	res->generation_seq = log_newest(v->log)->seq;
 	if (rq->checkpoint || checkpoint_is_due(v, 0, &home_blks)) {
-		int e = do_checkpoint(v, rq->cause, 0, res);
-
-		/* the commit itself stands */
-		if (e < 0 && rq->checkpoint)
-			return e;
-		if (e < 0)
-			msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-e));
+		/* what is in RAM is written home from there, and released then */
+		monitor_stage(v->monitor, STAGE_DURABLE);
+		r = do_checkpoint(v, rq->cause, 0, true, res);
+		log_index_unref(ix);
+		ix = log_index_of(v->log);
 	}
-	return 0;
+	view_release(v->view, ix);
+	monitor_stage(v->monitor, STAGE_RELEASED);
+	if (r < 0 && !rq->checkpoint) {
+		/* the commit itself stands */
+		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
+		r = 0;
+	}
+	return r;
 }
 
 static int do_dry_run(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -407,7 +421,7 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	if (!v->discard_armed && active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
 		r = do_commit(v, &commit, res);
 	if (r == 0 && v->opened.state != LOG_FOREIGN)
-		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, res);
+		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, false, res);
 	/* RAM was given up anyway, and what is committed is in the log: a card that is gone keeps nobody here */
 	if (r < 0 && v->discard_armed) {
 		snprintf(res->why, sizeof(res->why), "what was committed before may still be in the log only (%s): see "
@@ -431,7 +445,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 		r = do_dry_run(v, rq, res);
 		break;
 	case JOB_CHECKPOINT:
-		r = do_checkpoint(v, rq->cause, 0, res);
+		r = do_checkpoint(v, rq->cause, 0, false, res);
 		break;
 	case JOB_DETACH:
 		r = do_detach(v, rq, res);

@@ -317,7 +317,7 @@ static void reuse_early(void)
 		attack_fill(&w);
 		w.mute = false;
 		attack_expect(card_set_writable(w.c.log, true) == 0 && log_prepare(w.log) == 0, "prepare");
-		attack_expect(log_checkpoint(w.log, NULL, NULL, &ix) == 0, "checkpoint");
+		attack_expect(log_checkpoint(w.log, NULL, NULL, NULL, &ix) == 0, "checkpoint");
 		log_index_unref(w.index);
 		w.index = ix;
 		attack_expect(log_begin(w.log) == 0, "begin");

@@ -603,7 +603,7 @@ static void ring_checkpoint(struct ring *r)
 {
 	struct log_index *ix;
 
-	assert_int_equal(log_checkpoint(r->log, NULL, NULL, &ix), 0);
+	assert_int_equal(log_checkpoint(r->log, NULL, NULL, NULL, &ix), 0);
 	log_index_unref(ix);
 	assert_int_equal(log_put_tail(r->log, RECORD_TAIL, 0, CAUSE_MANUAL), 0);
 	assert_true(log_room_blks(r->log) >= log_capacity_blks(r->log));
@@ -683,7 +683,7 @@ static void test_spill_is_reserved(void **state)
 	assert_true(log_spilled(r.log));
 	ring_attach_again(&r);
 	assert_true(log_spilled(r.log));
-	assert_int_equal(log_checkpoint(r.log, NULL, NULL, &ix), 0);
+	assert_int_equal(log_checkpoint(r.log, NULL, NULL, NULL, &ix), 0);
 	log_index_unref(ix);
 	assert_true(log_spilled(r.log));
 	assert_int_equal(log_begin(r.log), 0);
