@@ -132,7 +132,7 @@ static int classify_use(struct job *j)
 static int classify_content(struct job *j)
 {
 	struct extents_chunk c = { 0 };
-	uint64_t differed = 0; /* blocks in a row, of those compared */
+	uint64_t differed = j->opt->differed ? *j->opt->differed : 0; /* blocks in a row, of those compared */
 
 	for (uint64_t n = 0; extents_next_chunk(&j->in_use, &c, CHUNK_BLKS); n++) {
 		/* a file overwritten with other content: its old content is not read for nothing, but for a sample */
@@ -154,6 +154,8 @@ static int classify_content(struct job *j)
 		if (r < 0)
 			return r;
 	}
+	if (j->opt->differed)
+		*j->opt->differed = differed;
 	return 0;
 }
 

@@ -38,6 +38,8 @@ struct commit_options {
 	enum commit_cause cause;
 	uint32_t record_flags;
 	const struct log_content *content;	  /* for commit_checkpoint, may be NULL */
+	uint64_t *differed;			  /* NULL, or kept from one commit to the next (0 at first): blocks in a row that
+						   * differed from what was committed; many: samples are compared only */
 	commit_progress *progress;		  /* NULL: none */
 	void *progress_ctx;
 };

@@ -241,6 +241,7 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 	struct commit_options opt = { .dry_run = dry,
 				      .cause = rq->cause,
 				      .record_flags = flags,
+				      .differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 				      .progress = on_progress,
 				      .progress_ctx = v };
 	int r = open_maps(&im, &sealed, &committed, res);
@@ -351,6 +352,8 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 	}
 	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
 		return 0; /* armed since it was asked for */
+	if (rq->cause != CAUSE_PRESSURE)
+		v->differed = 0;
 	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
 		snprintf(res->why, sizeof(res->why), "not committed: what is in RAM is to be dropped");
 		return 0;

@@ -65,6 +65,7 @@ struct volume {
 	/* commit thread only */
 	bool sealed; /* between seal and release or fail */
 	struct view_counters counted; /* already in the ledger */
+	uint64_t differed; /* under pressure, see commit_options: many commits are one stream */
 };
 
 /* jobs.c, all in the commit thread */

@@ -154,6 +154,8 @@ const uint8_t *content_of(unsigned content);
 
 /* ---- source.c ---- */
 struct commit_source source_of(struct world *w);
+/* For a checkpoint, some blocks of the live image: they may have changed since they were logged. */
+bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf);
 
 /* ---- lie.c ---- */
 void lie_start(struct world *w); /* new cards, or their power was cut */

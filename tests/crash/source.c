@@ -75,6 +75,15 @@ static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum bl
 	return run_of(ctx, ((struct world *)ctx)->n.use, blk, max_blks, ret, ret_blks);
 }
 
+bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf)
+{
+	const struct world *w = world;
+
+	for (uint64_t i = 0; i < blks; i++)
+		memcpy((uint8_t *)buf + blk_to_bytes(i), content_of(w->live.content[blk + i]), COW_BLK_BYTES);
+	return (blk + at.seed) % 5 != 0;
+}
+
 /* Every second world asks by runs. */
 struct commit_source source_of(struct world *w)
 {

@@ -408,7 +408,9 @@ int world_commit(struct world *w)
 
 int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 {
-	struct commit_options opt = { .cause = CAUSE_DETACH, .record_flags = flags };
+	const struct log_content ram = { .read = content_at_hand, .ctx = w };
+	struct commit_options opt = { .cause = CAUSE_DETACH, .record_flags = flags,
+				      .content = at.seed % 3 ? &ram : NULL };
 	uint64_t blks, ops = world_ops(w);
 	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
 

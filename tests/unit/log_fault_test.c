@@ -300,7 +300,7 @@ static void test_out_of_order(void **state)
 	before = sim_ops(t.card);
 	/* no epoch is open */
 	assert_int_equal(log_begin(t.log), -EINVAL);
-	assert_int_equal(log_checkpoint(t.log, NULL, NULL, &ix), -EINVAL);
+	assert_int_equal(log_checkpoint(t.log, NULL, NULL, NULL, &ix), -EINVAL);
 	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EINVAL);
 	assert_no_attempt(&t, data);
 	assert_int_equal(sim_ops(t.card), before);
@@ -310,7 +310,7 @@ static void test_out_of_order(void **state)
 	before = sim_ops(t.card);
 	assert_int_equal(log_begin(t.log), 0);
 	assert_int_equal(log_begin(t.log), -EINVAL);
-	assert_int_equal(log_checkpoint(t.log, NULL, NULL, &ix), -EINVAL);
+	assert_int_equal(log_checkpoint(t.log, NULL, NULL, NULL, &ix), -EINVAL);
 	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EINVAL);
 	assert_too_much(&t, data);
 	assert_int_equal(sim_ops(t.card), before);
@@ -346,7 +346,7 @@ static void test_set_aside(void **state)
 	assert_int_equal(card_set_writable(t.card, true), 0);
 	assert_int_equal(log_prepare(t.log), -EUCLEAN);
 	assert_int_equal(log_begin(t.log), -EUCLEAN);
-	assert_int_equal(log_checkpoint(t.log, NULL, NULL, &ix), -EUCLEAN);
+	assert_int_equal(log_checkpoint(t.log, NULL, NULL, NULL, &ix), -EUCLEAN);
 	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EUCLEAN);
 	assert_int_equal(card_set_writable(t.card, false), 0);
 	toy_write(&t, 4, 1234);

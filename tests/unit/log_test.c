@@ -696,6 +696,81 @@ static void test_spill_is_reserved(void **state)
 	free(r.data);
 }
 
+/* ---- a checkpoint from RAM ---- */
+
+struct at_hand {
+	uint8_t *data;
+	unsigned calls;
+	uint64_t not_blk, wrong_blk; /* refused; something else than what was logged */
+};
+
+static bool read_at_hand(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct at_hand *h = ctx;
+
+	h->calls++;
+	memcpy(buf, h->data + blk_to_bytes(blk), blk_to_bytes(blks));
+	if (h->wrong_blk >= blk && h->wrong_blk < blk + blks)
+		((uint8_t *)buf)[blk_to_bytes(h->wrong_blk - blk) + 5] ^= 1;
+	return h->not_blk < blk || h->not_blk >= blk + blks;
+}
+
+/* Logs four runs of eight blocks, spoils the payload of those below end_blk, checkpoints. */
+static int checkpoint_at_hand(struct at_hand *h, uint64_t end_blk)
+{
+	const struct log_content content = { .read = read_at_hand, .ctx = h };
+	uint8_t *home = io_alloc(8 * COW_BLK_BYTES);
+	struct log_index *ix;
+	struct index_entry e;
+	struct ring r = { 0 };
+	int res;
+
+	r.c = formatted(&r.super);
+	ring_open(&r);
+	assert_int_equal(log_prepare(r.log), 0);
+	assert_int_equal(log_begin(r.log), 0);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(log_add_logged(r.log, i * 16, 8, h->data + blk_to_bytes(i * 16)), 0);
+	assert_int_equal(log_end(r.log, CAUSE_MANUAL, 0, &ix), 0);
+	assert_int_equal(card_set_writable(r.c, true), 0);
+	memset(home, 0xee, 8 * COW_BLK_BYTES);
+	for (size_t i = 0; log_index_extent(ix, i, &e) && e.blk < end_blk; i++)
+		assert_int_equal(card_write(r.c, r.super.ring_off_bytes + blk_to_bytes(e.lblk), home, COW_BLK_BYTES), 0);
+	log_index_unref(ix);
+	res = log_checkpoint(r.log, &content, NULL, NULL, &ix);
+	if (res == 0) {
+		log_index_unref(ix);
+		for (unsigned i = 0; i < 4; i++) {
+			assert_int_equal(card_read(r.c, blk_to_bytes(i * 16), home, 8 * COW_BLK_BYTES), 0);
+			assert_memory_equal(home, h->data + blk_to_bytes(i * 16), 8 * COW_BLK_BYTES);
+		}
+	}
+	log_close(r.log);
+	card_close(r.c);
+	free(home);
+	return res;
+}
+
+/* The log is read where RAM has nothing, or something else, and nowhere else. */
+static void test_checkpoint_at_hand(void **state)
+{
+	struct at_hand h = { .data = io_alloc(64 * COW_BLK_BYTES), .not_blk = 1000, .wrong_blk = 1000 };
+
+	(void)state;
+	for (size_t i = 0; i < 64 * COW_BLK_BYTES; i++)
+		h.data[i] = (uint8_t)rnd(256);
+	assert_int_equal(checkpoint_at_hand(&h, 64), 0);
+	assert_true(h.calls >= 4);
+	h.wrong_blk = 3 * 16 + 7;
+	assert_int_equal(checkpoint_at_hand(&h, 48), 0);
+	assert_int_equal(checkpoint_at_hand(&h, 64), -EBADMSG);
+	h.wrong_blk = 1000;
+	h.not_blk = 3 * 16;
+	assert_int_equal(checkpoint_at_hand(&h, 48), 0);
+	assert_int_equal(checkpoint_at_hand(&h, 64), -EBADMSG);
+	free(h.data);
+}
+
 /* ---- one log, two cards ---- */
 
 static void commit_block(struct log *l, uint64_t blk, uint8_t byte)
@@ -809,7 +884,7 @@ int main(void)
 		cmocka_unit_test(test_super_copies),	    cmocka_unit_test(test_super_newest_copy),
 		cmocka_unit_test(test_clone),		    cmocka_unit_test(test_grow_cuts),
 		cmocka_unit_test(test_super_other_sizes),   cmocka_unit_test(test_ring_room),
-		cmocka_unit_test(test_spill_is_reserved),
+		cmocka_unit_test(test_spill_is_reserved), cmocka_unit_test(test_checkpoint_at_hand),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# More is written than RAM holds, on a slow card: the figures of docs/DESIGN.md, "RAM pressure". As root.
+#
+#	tests/bench/pressure.sh [new|place]...	default: both
+#	BENCH_RAM=MIB		RAM limit (96); four times as much is written
+#	BENCH_SLOW="KIB_PER_S US QUEUE"	the card, as build/tests/slowcard takes it (19531 1000 1: 20 MB/s, 1 ms)
+#	BENCH_ROUNDS=N		(1)
+#	BENCH_ALSO=FOLDER	a second build of cowfs, measured after each run of the first
+#
+# Each line: workload, build, KiB/s until all of it is on the card, the card's own linear speed, the first by the second, the
+# longest stall of a read (O_DIRECT, 4 KiB, one every 10 ms), the longest delay of a write, errors, commits, MiB written to and
+# read from the card.
+set -eu # no pipefail: head ends the pipe
+
+[ $# -gt 0 ] || set -- new place
+for what; do
+	case $what in
+	new | place) ;;
+	*) echo "usage: tests/bench/pressure.sh [new|place]..." >&2; exit 2 ;;
+	esac
+done
+[ "$(id -u)" = 0 ] || { echo "bench: needs root" >&2; exit 1; }
+[ "${BENCH_NAMESPACE-}" ] || BENCH_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
+
+TOP=$(cd "$(dirname "$0")/../.." && pwd)
+RAM=${BENCH_RAM:-96}
+SLOW=${BENCH_SLOW:-19531 1000 1}
+export COW_LIMIT=300
+
+# the helpers of the bats tests, outside bats
+export BATS_TEST_DIRNAME=$TOP/tests/bats
+bats_require_minimum_version() { :; }
+skip() { echo "bench: $*" >&2; exit 1; }
+# shellcheck source=tests/bats/lib.bash
+. "$TOP/tests/bats/lib.bash"
+
+tidy() {
+	set +e
+	touch "$T/stop"
+	umount "$MNT" 2>/dev/null
+	cow detach --discard vol 2>/dev/null
+	card_down
+	cow_teardown
+}
+
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# bytes that are not the same in any two blocks, and quick to make
+stream() {
+	openssl enc -aes-128-ctr -nosalt -K "$(printf '%032x' "$1")" -iv 0 -in /dev/zero 2>/dev/null | head -c "$(($2 << 20))"
+}
+
+is_mounted() { grep -qF " $1 " /proc/self/mountinfo; }
+
+# what was written before lies on the image already, at the speed of the machine
+slow_up() {
+	# shellcheck disable=SC2086 # several options
+	"$TOP/build/tests/slowcard" "$IMG" "$T/slowcard" $SLOW 2>>"$T/slowcard.err" &
+	SLOW_PID=$!
+	wait_for 10 is_mounted "$T/slowcard"
+	loop_up "$T/slowcard/card" --direct-io=on
+	CARD=$LOOP
+}
+
+card_down() {
+	[ -z "${CARD-}" ] || loop_down "$CARD"
+	CARD=''
+	if [ "${SLOW_PID-}" ]; then
+		umount "$T/slowcard"
+		wait "$SLOW_PID" || true
+		SLOW_PID=''
+	fi
+}
+
+card_read() {
+	local stat
+	read -ra stat <"/sys/block/${CARD#/dev/}/stat"
+	echo $((stat[2] * 512))
+}
+
+make_image() {
+	local lib=$COWFS_BUILD
+	COWFS_BUILD=$1
+	card_make ext4 $((RAM * 5 + 80)) $((RAM * 5 + 120)) -J size=8
+	cow format "$CARD" >/dev/null
+	attach --ram 2G >/dev/null
+	mount_volume -o noatime
+	random_file "$MNT/read" 4
+	[ "$2" = new ] || stream 1 $((RAM * 4)) >"$MNT/file"
+	detach >/dev/null
+	loop_down "$CARD"
+	COWFS_BUILD=$lib
+}
+
+linear() {
+	local t0
+	t0=$(now_ms)
+	dd if=/dev/zero of="$CARD" bs=1M count=40 oflag=direct status=none
+	echo $((40 * 1024 * 1000 / ($(now_ms) - t0)))
+}
+
+measure() { # BUILD WHAT
+	local lib=$COWFS_BUILD t0 speed line wrote got i stalls
+	COWFS_BUILD=$1
+	[ "$LINEAR" ] || { truncate -s 64M "$T/card.img"; IMG=$T/card.img; slow_up; LINEAR=$(linear); card_down; }
+	make_image "$1" "$2"
+	slow_up
+	attach --ram "${RAM}M" >/dev/null
+	mount_volume -o noatime
+	rm -f "$T/stop"
+	python3 "$TOP/tests/tools/readstall.py" "$MNT/read" "$T/stop" >"$T/stalls" &
+	stalls=$!
+	wrote=$(card_written) got=$(card_read) t0=$(now_ms)
+	if [ "$2" = new ]; then
+		for i in 1 2 3 4; do stream "$i" "$RAM" >"$MNT/new$i"; done
+	else
+		stream 2 $((RAM * 4)) | dd of="$MNT/file" bs=1M iflag=fullblock conv=notrunc status=none
+	fi
+	sync -f "$MNT"
+	cow commit >/dev/null
+	speed=$((RAM * 4 * 1024 * 1000 / ($(now_ms) - t0)))
+	touch "$T/stop"
+	wait "$stalls"
+	read -r _ line <"$T/stalls"
+	printf '%s\t%s\t%s\t%s\t%s\t%s ms\t%s s\t%s\t%s\t%s\t%s\n' "$2" "$1" "$speed" "$LINEAR" \
+		"$(awk -v a="$speed" -v b="$LINEAR" 'BEGIN { printf "%.2f", a / b }')" "$line" \
+		"$(status_of .pressure.longest_delay_seconds)" \
+		"$(status_of '.pressure.full_errors + .write_errors + .read_errors')" "$(status_of .pressure.commits)" \
+		$((($(card_written) - wrote) >> 20)) $((($(card_read) - got) >> 20))
+	detach --discard >/dev/null
+	card_down
+	COWFS_BUILD=$lib
+}
+
+cow_setup
+trap tidy EXIT
+mkdir "$T/slowcard"
+LINEAR=''
+echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs, $("$COWFS_BUILD/cowctl" version), load $(cut -d' ' -f1 /proc/loadavg), limit $RAM MiB, card $SLOW"
+printf 'what\tbuild\tKiB/s\tcard\tratio\tread stall\twrite delay\terrors\tcommits\twritten MiB\tread MiB\n'
+for _ in $(seq "${BENCH_ROUNDS:-1}"); do
+	for what; do
+		measure "$COWFS_BUILD" "$what"
+		[ -z "${BENCH_ALSO-}" ] || measure "$BENCH_ALSO" "$what"
+	done
+done
