@@ -13,6 +13,7 @@
 #	card_written		sectors that the kernel has written to the root partition since boot
 #	card_discarded		sectors discarded of it
 #	BOOT			number of this boot, from 1; STEP is the same
+#	LONG			not empty in the long form
 #	END			how the step is to end: poweroff (default), reboot, or none: the step saw to it, or the host kills
 #
 # The card may not be used for keeping anything of the test itself, so the verdict lies in RAM and on the marker disk.
@@ -22,6 +23,8 @@ STEP=$(cat boot)
 BOOT=$STEP
 END=poweroff
 GUEST=$(cat guest)
+LONG=$(cat long)
+CASES=./cases
 PART=
 LOG=/run/cowfs-test/verdict
 
@@ -134,7 +137,11 @@ verdict "boot $BOOT up $(cut -d' ' -f1 /proc/uptime) kernel $(uname -r) root $(r
 	flush_verdict
 ) &
 GUARD=$!
-"step_$STEP"
+if type "step_$STEP" >/dev/null 2>&1; then
+	"step_$STEP"
+else
+	step
+fi
 kill $GUARD
 verdict ok
 end_boot "$END"

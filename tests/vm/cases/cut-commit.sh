@@ -1,0 +1,16 @@
+# shellcheck shell=sh disable=SC1091,SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# As cut-shutdown, but the power goes around a commit of the running system, as a timer makes it.
+# guests: debian12 debian13 busybox
+# short:
+. "$CASES/cut-shutdown.sh"
+
+cut_moment() {
+	END=none
+	cowctl release root
+	must cowctl commit root --timer
+	must cowctl commit root --checkpoint
+	verdict ok
+	sync
+	reboot -ff 2>/dev/null || reboot -f
+}

@@ -1,0 +1,35 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# A whole life in short: boot, write, power off; the data is there in the next boot, and nothing was written before the commit.
+# guests: debian12 debian13 debian13-initramfs busybox
+# short: debian12 debian13 busybox
+
+step_1() {
+	protected || fail "the root is $(root_device), cowfs says '$(cat /run/cowfs/root.state 2>/dev/null)'"
+	is "sectors written since boot" "$(card_written)" 0
+	mkdir -p /srv/cycle && must dd if=/dev/urandom of=/srv/cycle/data bs=64k count=80
+	must sha256sum /srv/cycle/data
+	cp /run/cowfs-test/out /srv/cycle/sum
+	sync
+	is "sectors written after sync" "$(card_written)" 0
+	mark written
+}
+
+step_2() {
+	protected || fail "the root is $(root_device)"
+	must sha256sum -c /srv/cycle/sum
+	is "sectors written since boot" "$(card_written)" 0
+	mark written
+}
+
+host_during() {
+	wait_mark written
+	# shellcheck disable=SC2046 # words
+	set -- $(qemu_writes)
+	[ "$1 $3" = "0 0" ] || fail "QEMU has seen $1 writes and $3 discards before the commit"
+}
+
+host_after() {
+	card_extract "$WORK/part"
+	offline_check "$WORK/part"
+}

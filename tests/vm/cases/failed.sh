@@ -1,0 +1,35 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# Protection is configured but cannot start (the log is broken): the root is read-only, the card is not written, and everybody is told.
+# guests: debian12 debian13 busybox
+
+step_1() {
+	protected || fail "the root is $(root_device)"
+	echo here >/srv-here
+}
+
+step_2() {
+	is state "$(cat /run/cowfs/root.state)" failed
+	is "a file of before" "$(cat /srv-here)" here
+	touch /srv-write 2>/dev/null && fail "the root is writable"
+	mount -o remount,rw / 2>/dev/null && touch /srv-write 2>/dev/null && fail "the root can be made writable"
+	cowctl status >/run/cowfs-test/out 2>&1 && fail "cowctl status says that all is well"
+	dmesg | grep -i cowfs | grep -qi 'not protected\|read-only' || fail "the kernel log does not tell"
+	is "sectors written" "$(card_written)" 0
+}
+
+host_before() {
+	[ "$1" = 2 ] || return 0
+	card_extract "$WORK/part"
+	# both copies of the super record, and what is between them
+	size=$(stat -c %s "$WORK/part")
+	dd if=/dev/urandom of="$WORK/part" bs=1M seek=$((size / 1048576 - LOG_MIB + 1)) count=$((LOG_MIB - 1)) conv=notrunc status=none
+	card_put "$WORK/part"
+	card_extract "$WORK/before"
+}
+
+host_after() {
+	[ "$1" = 2 ] || return 0
+	card_extract "$WORK/after"
+	cmp "$WORK/before" "$WORK/after" || fail "the partition has changed"
+}

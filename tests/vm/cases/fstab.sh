@@ -1,0 +1,33 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# A second card as a cowfs mount in fstab: mounted at boot, not written meanwhile, committed at shutdown.
+# guests: debian12 debian13
+DATA_MIB=128
+
+data_part() {
+	for d in /sys/block/vd*; do
+		[ "$(cat "$d/serial")" != data ] || echo "${d##*/}"
+	done
+}
+
+step_1() {
+	mkdir /data
+	echo "/dev/disk/by-id/virtio-data /data cowfs ram=64M,noatime 0 0" >>/etc/fstab
+}
+
+step_2() {
+	grep -q '^/dev/loop[0-9]* /data ext4' /proc/mounts || fail "/data is not mounted: $(systemctl status data.mount 2>&1 | head -8)"
+	cowctl status >/run/cowfs-test/out || [ $? = 3 ] || fail "cowctl status"
+	must dd if=/dev/urandom of=/data/file bs=64k count=80
+	sha256sum /data/file >/srv-sum
+	sync
+	is "sectors written to the second card" "$(awk '{ print $7 }' "/sys/block/$(data_part)/stat")" 0
+}
+
+step_3() {
+	must sha256sum -c /srv-sum
+}
+
+host_after() {
+	[ "$1" = 1 ] || offline_check "$DATA"
+}

@@ -1,0 +1,6 @@
+# shellcheck shell=sh disable=SC1091,SC2034
+# SPDX-License-Identifier: MIT
+# As cycle, with a root partition that starts on an odd sector.
+# guests: debian12 busybox
+ROOT_START=393217
+. "$CASES/cycle.sh"

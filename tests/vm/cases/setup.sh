@@ -1,0 +1,43 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# `cowctl setup` on an ordinary system that boots from its own boot loader: protected after the next boot, with room made for
+# the log; `cowctl disable` puts it back.
+# guests: debian12-plain debian13-plain
+LOADER=1 LIMIT=1800 STEP_LIMIT=1500
+
+step_1() {
+	protected && fail "it is protected already"
+	mount -o remount,rw / && mount -o remount,rw /boot
+	echo mine >/srv-mine
+	must cowctl setup --dry-run
+	sed 's/^/# /' /run/cowfs-test/out >>"$LOG"
+	is "dry run has installed" "$(ls /etc/cowfs)" ""
+	must cowctl setup --yes
+}
+
+step_2() {
+	protected || fail "the root is $(root_device): $(head -2 /run/cowfs/root.* 2>/dev/null)"
+	is "a file of before" "$(cat /srv-mine)" mine
+	echo protected >/srv-mine
+	sync
+}
+
+step_3() {
+	protected || fail "the root is $(root_device)"
+	is "a file of the last boot" "$(cat /srv-mine)" protected
+	is "sectors written since boot" "$(card_written)" 0
+	mount -o remount,rw /boot
+	must cowctl disable
+}
+
+step_4() {
+	protected && fail "it is protected still"
+	is "a file of before" "$(cat /srv-mine)" protected
+	must mount -o remount,rw /
+	echo bare >/srv-mine || fail "the root cannot be written"
+}
+
+host_after() {
+	card_extract "$WORK/part"
+	e2fsck -fn "$WORK/part" >"$WORK/e2fsck.out" 2>&1 || fail "e2fsck: $(tail -3 "$WORK/e2fsck.out")"
+}

@@ -1,0 +1,161 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+#
+# The parts of `run`: the card, the marker disk, QEMU. Functions for test scripts are told in run.
+# shellcheck disable=SC2034,SC2153 # much is shared with run
+
+# ---- the card ----
+
+card_make() {
+	local key image
+	key=$(echo "$DISK_MIB $BOOT_MIB $ROOT_FS $ROOT_START $LOG_MIB $JOURNAL_MIB $FORMAT_OPTIONS" | sha256sum | cut -c1-12)
+	image=$DIR/card-$key.img
+	if [ ! -e "$image" ]; then
+		disk_make "$image.new" "$DIR/root"
+		mv "$image.new" "$image"
+	fi
+	cp --sparse=always --reflink=auto "$image" "$CARD"
+	[ -z "$DATA_MIB" ] || data_make
+}
+
+# A second card, with a plain ext4 and an empty log.
+data_make() {
+	truncate -s "${DATA_MIB}M" "$DATA"
+	mke2fs -q -F -t ext4 -L data -J size=4 -E lazy_itable_init=0 "$DATA" $((DATA_MIB - 40))M
+	"$BUILD/cowctl" format "$DATA" >/dev/null || die "cowctl format failed"
+}
+
+part_field() {
+	sfdisk --json "$CARD" | jq ".partitiontable.partitions[1].$1"
+}
+
+card_extract() {
+	rm -f "$1"
+	dd if="$CARD" of="$1" bs=64K iflag=skip_bytes,count_bytes skip=$(($(part_field start) * 512)) \
+		count=$(($(part_field size) * 512)) conv=sparse status=none
+	truncate -s $(($(part_field size) * 512)) "$1"
+}
+
+card_put() {
+	dd if="$1" of="$CARD" bs=64K oflag=seek_bytes seek=$(($(part_field start) * 512)) conv=notrunc status=none
+}
+
+# What somebody would do with the card in a PC. $1 is not changed.
+offline_check() {
+	local copy=$1.check
+	cp --sparse=always "$1" "$copy"
+	"$BUILD/cowctl" check "$copy" >"$WORK/check.out" 2>&1 || [ $? = 3 ] || fail "cowctl check: $(tail -3 "$WORK/check.out")"
+	"$BUILD/cowctl" recover "$copy" >"$WORK/recover.out" 2>&1 || fail "cowctl recover: $(tail -3 "$WORK/recover.out")"
+	if [ "$ROOT_FS" = ext4 ]; then
+		# what was deleted while open is taken away by -p, as at every mount
+		e2fsck -fp "$copy" >"$WORK/e2fsck.out" 2>&1 || [ $? = 1 ] || fail "e2fsck -p: $(tail -3 "$WORK/e2fsck.out")"
+		e2fsck -fn "$copy" >"$WORK/e2fsck.out" 2>&1 || fail "e2fsck -n: $(tail -3 "$WORK/e2fsck.out")"
+	fi
+	rm -f "$copy"
+}
+
+# ---- the marker disk ----
+
+marker_write() {
+	rm -rf "$WORK/in" "$MARKER"
+	mkdir "$WORK/in"
+	cp "$TOP/tests/vm/lib.sh" "$WORK/in/lib.sh"
+	cp "$SCRIPT" "$WORK/in/case.sh"
+	cp -r "$CASES" "$WORK/in/cases"
+	echo "$N" >"$WORK/in/boot"
+	echo "$GUEST" >"$WORK/in/guest"
+	echo "${COWFS_VM_LONG-}" >"$WORK/in/long"
+	# shellcheck disable=SC2086 # a list
+	[ -z "$EXTRA" ] || cp $EXTRA "$WORK/in/"
+	truncate -s 1M "$MARKER"
+	tar -C "$WORK/in" -cf - . >>"$MARKER"
+	truncate -s %1M "$MARKER"
+}
+
+verdict_read() {
+	dd if="$MARKER" bs=64K count=1 status=none 2>/dev/null | tr -d '\0' >"$VERDICT"
+}
+
+wait_mark() {
+	local n=${2:-$LIMIT}
+	until verdict_read && grep -qx "mark $1" "$VERDICT"; do
+		kill -0 "$QEMU" 2>/dev/null || { echo "QEMU has ended before mark $1" >&2; return 1; }
+		sleep 0.5
+		n=$((n - 1))
+		[ $((n * 2)) -gt 0 ] || { echo "no mark $1" >&2; return 1; }
+	done
+}
+
+value() { awk -v n="$1" '$1 == "value" && $2 == n { v = $3 } END { print v }' "$VERDICT"; }
+
+# ---- the machine ----
+
+qmp() { "$TOP/tests/vm/qmp.py" "$SOCK" "$@"; }
+qemu_writes() { qmp writes card; }
+vm_kill() { kill -9 "$QEMU"; }
+
+# shellcheck disable=SC2054 # commas are QEMU's
+qemu_start() {
+	local args=(-accel tcg,thread=multi -m "$MEM" -smp "${COWFS_VM_SMP:-2}" -nodefaults -no-user-config -display none
+		-no-reboot -serial "file:$WORK/console-$N" -qmp "unix:$SOCK,server=on,wait=off" -device virtio-rng-pci
+		-drive "file=$CARD,if=none,id=card,format=raw,discard=unmap${BPS:+,throttling.bps-write=$BPS}"
+		-drive "file=$MARKER,if=none,id=marker,format=raw")
+	[ -z "$DATA_MIB" ] || args+=(-drive "file=$DATA,if=none,id=data,format=raw" -device virtio-blk-pci,drive=data,serial=data)
+	case $DRIVE in
+	virtio) args+=(-device "virtio-blk-pci,drive=card,serial=card,bootindex=1") ;;
+	mmc) args+=(-device sdhci-pci -device sd-card,drive=card) ;;
+	*) fail "no drive is called $DRIVE" ;;
+	esac
+	args+=(-device virtio-blk-pci,drive=marker,serial=marker)
+	if [ -z "$LOADER" ]; then
+		args+=(-kernel "$DIR/vmlinuz" -initrd "$DIR/initrd.img"
+			-append "root=PARTUUID=c0ffee00-02 ro console=ttyS0 panic=-1 $APPEND")
+	fi
+	[ $# = 0 ] || args+=("$@")
+	rm -f "$SOCK"
+	nice -n 5 qemu-system-x86_64 "${args[@]}" >"$WORK/qemu-$N" 2>&1 9>&- &
+	QEMU=$!
+}
+
+# ---- one moment, many futures ----
+
+# vm_save: the machine as it is now, with its disks, becomes $WORK/saved; QEMU ends.
+vm_save() {
+	mkdir -p "$WORK/saved"
+	qmp stop >/dev/null
+	qmp migrate "{\"uri\": \"exec:cat >$WORK/saved/state\"}" >/dev/null
+	until qmp query-migrate | grep -q '"completed"'; do
+		kill -0 "$QEMU" || fail "QEMU ended while it was saved"
+		sleep 0.3
+	done
+	qmp quit >/dev/null
+	wait_gone
+	cp --sparse=always "$CARD" "$WORK/saved/card.img"
+	cp --sparse=always "$MARKER" "$WORK/saved/marker.img"
+}
+
+# vm_load: goes on from there. Disks are copies, so it can be done again and again.
+vm_load() {
+	cp --sparse=always "$WORK/saved/card.img" "$CARD"
+	cp --sparse=always "$WORK/saved/marker.img" "$MARKER"
+	qemu_start -incoming "exec:cat $WORK/saved/state"
+	until [ -S "$SOCK" ] && qmp query-status 2>/dev/null | grep -q '"running": true'; do
+		kill -0 "$QEMU" || fail "QEMU ended while it was loaded: $(tail -1 "$WORK/qemu-$N")"
+		sleep 0.1
+	done
+}
+
+# The power goes when the card has got its N-th write since vm_load; it stays if there are fewer.
+cut_at() {
+	"$TOP/tests/vm/qmp.py" "$SOCK" await card "$1" || :
+	kill -9 "$QEMU" 2>/dev/null || :
+	wait_gone
+}
+
+wait_gone() {
+	while kill -0 "$QEMU" 2>/dev/null; do
+		sleep 0.1
+	done
+	wait "$QEMU" 2>/dev/null || :
+	QEMU=''
+}
