@@ -18,10 +18,29 @@ cowfs_say() {
 	{ echo "<3>cowfs: root: $*" >/dev/kmsg; } 2>/dev/null || :
 }
 
+# An initramfs may have neither grep nor sed.
+cowfs_configured() {
+	[ -r "$COWFS_CONF" ] || return 1
+	while read -r cowfs_word _; do
+		case $cowfs_word in
+		"[root]"*) return 0 ;;
+		esac
+	done <"$COWFS_CONF"
+	return 1
+}
+
+cowfs_mount_options() {
+	while IFS= read -r cowfs_line; do
+		case $cowfs_line in
+		mount_options=*) echo "${cowfs_line#*=}" ;;
+		esac
+	done <"$COWFS_RUN/root.failed"
+}
+
 # cowctl could not be run to its end. Was it meant to protect this root?
 cowfs_broken() {
 	COWFS_STATE=unconfigured
-	grep -q '^[[:space:]]*\[root\]' "$COWFS_CONF" 2>/dev/null || return 0
+	cowfs_configured || return 0
 	case " $(cat /proc/cmdline)," in
 	*" cowfs=off"[\ ,]* | *" cowfs="[!\ ]*",off"[\ ,]*) COWFS_STATE=bypassed ;;
 	*)
@@ -61,7 +80,7 @@ cowfs_start() {
 	1) COWFS_STATE=unconfigured ;;
 	3)
 		COWFS_STATE=failed
-		COWFS_OPTIONS=$(sed -n 's/^mount_options=//p' "$COWFS_RUN/root.failed")
+		COWFS_OPTIONS=$(cowfs_mount_options)
 		: "${COWFS_OPTIONS:=ro}"
 		;;
 	4) COWFS_STATE=bypassed ;;
