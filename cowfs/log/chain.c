@@ -28,15 +28,24 @@ struct scan {
 	uint8_t *buf; /* STAGE_BLKS blocks */
 	struct candidate *cand;
 	size_t n, cap;
+	char why[sizeof(((struct log_open_report *)0)->why)]; /* the candidate at hand is not the one */
 	uint64_t fallback_floor; /* highest fallback_seq seen */
 	struct log_record foreign; /* the newest record that is complete but does not know this base; seq 0: none */
 	uint64_t foreign_blks;	   /* that wait in the log with it */
+	char foreign_why[sizeof(((struct log_open_report *)0)->why)];
 };
 
 struct chain {
 	struct log_record *rec; /* newest first */
 	size_t n, cap;
 };
+
+/* A record that lies elsewhere than it says is a stray copy; its group lies inside the ring. */
+static bool record_sane(const struct log *l, const struct log_record *rec, uint64_t lblk)
+{
+	return rec->lblk == lblk && rec->desc_blks <= l->ring_blks && ring_valid(l, rec->start_lblk) &&
+	       (!rec->desc_blks || ring_valid(l, rec->desc_lblk));
+}
 
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret)
 {
@@ -48,13 +57,7 @@ int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_reco
 	if (r < 0)
 		return r;
 	r = codec_get_record(blk, l->super.ring_uuid, ret);
-	if (r < 0)
-		return -EBADMSG;
-	/* a record that lies elsewhere than it says is a stray copy */
-	return ret->lblk == lblk && ret->desc_blks <= l->ring_blks && ring_valid(l, ret->start_lblk) &&
-			       (!ret->desc_blks || ring_valid(l, ret->desc_lblk))
-		       ? 0
-		       : -EBADMSG;
+	return r == 0 && record_sane(l, ret, lblk) ? 0 : -EBADMSG;
 }
 
 /* Payload may not leave its segment; nothing may leave the volume. */
@@ -182,8 +185,8 @@ static int verify_chain(struct scan *s, const struct chain *ch)
 		struct verify v = { .l = s->l,
 				    .dom = dom,
 				    .check = ch->rec[i].seq >= ch->rec[0].floor_seq,
-				    .why = s->rep->why,
-				    .why_bytes = sizeof(s->rep->why) };
+				    .why = s->why,
+				    .why_bytes = sizeof(s->why) };
 
 		if (!v.check)
 			break;
@@ -255,14 +258,14 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 		if (e < 0 && e != -EBADMSG)
 			return e;
 		if (e < 0 || prev.seq != r.prev.seq || prev.epoch != r.prev.epoch) {
-			snprintf(s->rep->why, sizeof(s->rep->why), "record %llu, which record %llu builds on, is gone",
+			snprintf(s->why, sizeof(s->why), "record %llu, which record %llu builds on, is gone",
 				 (unsigned long long)r.prev.seq, (unsigned long long)r.seq);
 			return -EBADMSG;
 		}
 		r = prev;
 	}
 	if (r.seq != head->tail_seq) {
-		snprintf(s->rep->why, sizeof(s->rep->why), "the chain of record %llu misses its tail %llu",
+		snprintf(s->why, sizeof(s->why), "the chain of record %llu misses its tail %llu",
 			 (unsigned long long)head->seq, (unsigned long long)head->tail_seq);
 		return -EBADMSG;
 	}
@@ -323,8 +326,8 @@ int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 static int explain_foreign(struct scan *s)
 {
 	const struct fs_fingerprint *then = &s->foreign.fingerprint;
-	char *why = s->rep->why, when[32];
-	size_t n = sizeof(s->rep->why), len;
+	char *why = s->why, when[32];
+	size_t n = sizeof(s->why), len;
 	struct fs_fingerprint now;
 	struct tm tm;
 	time_t mtime;
@@ -356,11 +359,13 @@ static int check_base(struct scan *s, const struct log_record *rec, const struct
 	r = ring_base_matches(s->l, rec, ix, &match);
 	if (r < 0 || match)
 		return r;
-	if (!s->foreign.seq) {
-		s->foreign = *rec;
-		s->foreign_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
-	}
-	return explain_foreign(s);
+	if (s->foreign.seq)
+		return -EBADMSG;
+	s->foreign = *rec;
+	s->foreign_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	r = explain_foreign(s);
+	strcpy(s->foreign_why, s->why);
+	return r;
 }
 
 /* With lag the one before the chosen one may be all that the card keeps: what it needs stays. */
@@ -401,7 +406,7 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 	int r = load_chain(s, rec, &ch);
 
 	if (r == 0) {
-		snprintf(s->rep->why, sizeof(s->rep->why), "the descriptors of record %llu are damaged",
+		snprintf(s->why, sizeof(s->why), "the descriptors of record %llu are damaged",
 			 (unsigned long long)rec->seq);
 		r = build_index(l, &ch, &ix);
 	}
@@ -412,7 +417,6 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 	if (r < 0) {
 		log_index_unref(ix);
 	} else {
-		s->rep->why[0] = '\0';
 		log_index_unref(l->index);
 		l->index = ix;
 		l->newest = *rec;
@@ -485,8 +489,7 @@ static int scan_segment(struct scan *s, uint32_t seg)
 			struct log_record rec;
 
 			if (codec_get_record(s->buf + blk_to_bytes(k), l->super.ring_uuid, &rec) < 0 ||
-			    rec.lblk != first + i + k || !ring_valid(l, rec.lblk) || rec.desc_blks > l->ring_blks ||
-			    !ring_valid(l, rec.start_lblk) || (rec.desc_blks && !ring_valid(l, rec.desc_lblk)))
+			    !record_sane(l, &rec, first + i + k))
 				continue;
 			r = add_candidate(s, &rec);
 			if (r < 0)
@@ -528,6 +531,8 @@ static int try_all(struct scan *s)
 		}
 		if (r != -EBADMSG)
 			return r;
+		if (!s->rep->why[0])
+			strcpy(s->rep->why, s->why);
 	}
 	return 0;
 }
@@ -656,6 +661,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 		r = 0;
 	if (r == -EUCLEAN && s.foreign.seq) {
 		rep.base_changed = true;
+		strcpy(rep.why, s.foreign_why);
 		if (!s.foreign_blks)
 			r = accept_changed_base(l, &s);
 	}

@@ -64,7 +64,7 @@ struct log_open_report {
 	struct log_record newest;	/* the chosen one; zero when EMPTY or BROKEN */
 	uint64_t highest_seq;
 	unsigned rejected;		/* valid records that were not chosen */
-	char why[160];			/* of the last rejection, for people */
+	char why[160];			/* the newest of those was rejected, or the base's change; for people */
 	bool base_changed;		/* by somebody else; with a state below BROKEN: nothing waited in the log, taken as it is */
 	bool clone;			/* the records are another card's: the ledger starts anew */
 	uint64_t chain_records, live_blks, zero_blks;

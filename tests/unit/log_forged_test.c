@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Recovery from rings whose checksums are right and whose words are not: records, descriptors and heads made by the
+ * codec on purpose. What is refused says why, and the generation before it is the one that is found.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "log/codec.h"
+#include "toy.h"
+
+enum { MAX_GENS = 32, RING_BLKS = TOY_SEGS * TOY_SEG_BLKS };
+
+static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
+
+static struct {
+	uint64_t seq;
+	struct toy_image image;
+} gens[MAX_GENS];
+static unsigned n_gens;
+
+static void note(struct toy *t, void *ctx)
+{
+	(void)ctx;
+	assert_true(n_gens < MAX_GENS);
+	gens[n_gens].seq = log_newest(t->log)->seq;
+	gens[n_gens++].image = t->n;
+}
+
+static struct log_super super;
+static struct log_record newest;
+
+/* A card with a log of its own: three commits in two epochs, nothing home. Closed. */
+static void chain_new(struct toy *t)
+{
+	n_gens = 0;
+	toy_tell(t, TOY_CHAIN, note, NULL);
+	assert_int_equal(n_gens, 3);
+	super = *log_super(t->log);
+	newest = *log_newest(t->log);
+	toy_close(t);
+}
+
+static uint64_t off_of(uint64_t lblk)
+{
+	return super.ring_off_bytes + blk_to_bytes(lblk);
+}
+
+static void peek(struct toy *t, uint64_t lblk, uint8_t blk[COW_BLK_BYTES])
+{
+	assert_int_equal(sim_peek(t->card, off_of(lblk), blk, COW_BLK_BYTES), 0);
+}
+
+static void poke(struct toy *t, uint64_t lblk, const uint8_t blk[COW_BLK_BYTES])
+{
+	assert_int_equal(sim_poke(t->card, off_of(lblk), blk, COW_BLK_BYTES), 0);
+}
+
+static struct log_record record_at(struct toy *t, uint64_t lblk)
+{
+	uint8_t blk[COW_BLK_BYTES];
+	struct log_record rec;
+
+	peek(t, lblk, blk);
+	assert_int_equal(codec_get_record(blk, super.ring_uuid, &rec), 0);
+	return rec;
+}
+
+static void forge_at(struct toy *t, uint64_t lblk, const struct log_record *rec)
+{
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+
+	codec_put_record(blk, rec);
+	poke(t, lblk, blk);
+}
+
+static void forge(struct toy *t, const struct log_record *rec)
+{
+	forge_at(t, rec->lblk, rec);
+}
+
+/* Opening finds generation `gen` (of gens), all of it, and says `why` about what it refused. */
+static void assert_found(struct toy *t, unsigned gen, unsigned rejected, const char *why)
+{
+	assert_int_equal(toy_open(t, 0), 0);
+	assert_int_equal(t->rep.state, rejected ? LOG_FELL_BACK : LOG_LIVE);
+	assert_int_equal(t->rep.rejected, rejected);
+	assert_int_equal(toy_view(t, view), 0);
+	assert_int_equal(toy_differs(&gens[gen].image, view), -1);
+	assert_true(t->rep.newest.seq >= gens[gen].seq);
+	assert_string_equal(t->rep.why, why);
+	toy_close(t);
+}
+
+/* The newest record is no record: as if it had not been written. */
+static void test_record_out_of_place(void **state)
+{
+	struct toy t;
+
+	(void)state;
+	chain_new(&t);
+	assert_found(&t, 2, 0, "");
+	for (int i = 0; i < 6; i++) {
+		struct log_record rec = newest;
+		uint64_t lblk = rec.lblk;
+
+		switch (i) {
+		case 0: rec.lblk++; break;
+		case 1: rec.start_lblk = TOY_SEG_BLKS; break; /* a head lies there */
+		case 2: rec.start_lblk = RING_BLKS + 1; break;
+		case 3: rec.desc_lblk = 2 * TOY_SEG_BLKS; break;
+		case 4: rec.desc_lblk = UINT64_MAX; break;
+		case 5: rec.desc_blks = RING_BLKS + 1; break;
+		}
+		forge_at(&t, lblk, &rec);
+		assert_found(&t, 1, 0, "");
+	}
+	forge(&t, &newest);
+	forge_at(&t, newest.lblk + 1, &newest); /* a stray copy of the newest one */
+	assert_found(&t, 2, 0, "");
+	toy_free(&t);
+}
+
+/* The newest record is whole, what it builds on is not. */
+static void test_chain_broken(void **state)
+{
+	struct log_record open;
+	char gone[96], misses[96];
+	struct toy t;
+
+	(void)state;
+	chain_new(&t);
+	open = record_at(&t, newest.prev.lblk);
+	assert_int_equal(open.type, RECORD_OPEN);
+	snprintf(gone, sizeof(gone), "record %d, which record %d builds on, is gone", (int)open.seq, (int)newest.seq);
+	for (int i = 0; i < 5; i++) {
+		struct log_record rec = newest;
+
+		switch (i) {
+		case 0: rec.prev.lblk = TOY_SEG_BLKS; break;
+		case 1: rec.prev.lblk = RING_BLKS + 1; break;
+		case 2: rec.prev.lblk++; break;
+		case 3: rec.prev.epoch++; break;
+		case 4: rec.prev.seq--; break; /* such a one there is, elsewhere */
+		}
+		if (i == 4)
+			snprintf(gone, sizeof(gone), "record %d, which record %d builds on, is gone", (int)open.seq - 1,
+				 (int)newest.seq);
+		forge(&t, &rec);
+		assert_found(&t, 1, 1, gone);
+	}
+	/* the chain jumps over the tail that it promises */
+	newest.seq += 10;
+	newest.tail_seq = newest.seq - 5;
+	forge(&t, &newest);
+	snprintf(misses, sizeof(misses), "the chain of record %d misses its tail %d", (int)newest.seq,
+		 (int)newest.tail_seq);
+	assert_found(&t, 1, 1, misses);
+	toy_free(&t);
+}
+
+/* Replaces the newest record's descriptors by these extents. */
+static void forge_extents(struct toy *t, const struct desc_extent *e, unsigned n)
+{
+	struct log_record rec = newest;
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+	struct desc_writer w;
+
+	desc_start(&w, blk);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(desc_put(&w, &e[i]), e[i].blks);
+	desc_seal(&w, super.ring_uuid, rec.desc_epoch, rec.desc_seq, 0);
+	poke(t, rec.desc_lblk, blk);
+	rec.desc_blks = 1;
+	rec.desc_crc = crc32c(0, blk, sizeof(blk));
+	forge(t, &rec);
+}
+
+static void test_extents_out_of_bounds(void **state)
+{
+	static const uint32_t crc[2 * TOY_SEG_BLKS];
+	static const struct desc_extent bad[] = {
+		{ DESC_ZERO, 1, TOY_BLKS, 0, NULL },			   /* behind the volume */
+		{ DESC_ZERO, 2, TOY_BLKS - 1, 0, NULL },		   /* over its end */
+		{ DESC_DIRECT, 1, TOY_BLKS, 0, crc },			   /* the same in place */
+		{ DESC_SPILLED, 1, 4, TOY_BLKS, crc },			   /* payload behind the volume */
+		{ DESC_SPILLED, 2, 4, TOY_BLKS - 1, crc },		   /* or over its end */
+		{ DESC_LOGGED, 1, 4, TOY_SEG_BLKS, crc },		   /* where a head is */
+		{ DESC_LOGGED, 1, 4, RING_BLKS, crc },			   /* behind the ring */
+		{ DESC_LOGGED, 2, 4, 2 * TOY_SEG_BLKS - 1, crc },	   /* into the next segment */
+		{ DESC_LOGGED, TOY_SEG_BLKS, 4, TOY_SEG_BLKS + 1, crc }, /* more than one holds */
+	};
+	static const struct desc_extent twice[] = { { DESC_ZERO, 3, 10, 0, NULL }, { DESC_ZERO, 1, 12, 0, NULL } };
+	char why[64];
+	struct toy t;
+
+	(void)state;
+	chain_new(&t);
+	snprintf(why, sizeof(why), "the descriptors of record %d are damaged", (int)newest.seq);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		forge_extents(&t, &bad[i], 1);
+		assert_found(&t, 1, 1, why);
+	}
+	forge_extents(&t, twice, 2);
+	assert_found(&t, 1, 1, why);
+	toy_free(&t);
+}
+
+/* The ring block of `blk` in the payload of a record with one descriptor block. */
+static uint64_t payload_of(struct toy *t, const struct log_record *rec, uint64_t blk)
+{
+	static struct desc_cursor c;
+	uint8_t desc[COW_BLK_BYTES];
+	struct desc_extent e;
+
+	assert_int_equal(rec->desc_blks, 1);
+	peek(t, rec->desc_lblk, desc);
+	assert_int_equal(desc_open(&c, desc, super.ring_uuid, rec->desc_epoch, rec->desc_seq, 0), 0);
+	while (desc_next(&c, &e) == 1)
+		if (e.type == DESC_LOGGED && e.blk <= blk && blk < e.blk + e.blks)
+			return e.lblk + (blk - e.blk);
+	return 0;
+}
+
+static void rot(struct toy *t, uint64_t lblk)
+{
+	uint8_t blk[COW_BLK_BYTES];
+
+	peek(t, lblk, blk);
+	blk[1000] ^= 4;
+	poke(t, lblk, blk);
+}
+
+/* A block whose payload `rec` has; and one that the newest record has as well, or has not. */
+static uint64_t block_of(struct toy *t, const struct log_record *rec, bool superseded)
+{
+	for (uint64_t b = 0; b < TOY_BLKS; b++)
+		if (payload_of(t, rec, b) && superseded == (payload_of(t, &newest, b) > 0))
+			return b;
+	fail_msg("no such block");
+	return 0;
+}
+
+static void has_line(void *ctx, const char *line)
+{
+	assert_string_equal(line, ctx);
+}
+
+/*
+ * floor_seq: how far back payload is read at an attach. Ours is the record itself; one that reaches back makes the
+ * older payload count, but for blocks that newer records have.
+ */
+static void test_floor(void **state)
+{
+	struct log_record first, rec;
+	uint64_t found, old, live;
+	char why[96];
+	struct toy t;
+
+	(void)state;
+	chain_new(&t);
+	for (first = record_at(&t, newest.prev.lblk); first.type != RECORD_COMMIT || first.seq != gens[0].seq;)
+		first = record_at(&t, first.prev.lblk);
+	old = block_of(&t, &first, true);
+	live = block_of(&t, &first, false);
+	rec = newest;
+	rec.floor_seq = rec.tail_seq;
+	forge(&t, &rec);
+	assert_found(&t, 2, 0, "");
+	rot(&t, payload_of(&t, &first, old)); /* nobody will read that again */
+	assert_found(&t, 2, 0, "");
+	rot(&t, payload_of(&t, &first, live));
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_true(t.rep.rejected > 0);
+	assert_true(t.rep.newest.seq < newest.seq);
+	toy_close(&t);
+	snprintf(why, sizeof(why), "block %d: its copy in the log does not match its checksum", (int)live);
+	/* with a floor of its own the attach finds the newest one; check and readers find the rot */
+	forge(&t, &newest);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.newest.seq, newest.seq);
+	assert_int_equal(t.rep.rejected, 0);
+	assert_int_equal(toy_view(&t, view), -EBADMSG);
+	assert_int_equal(log_verify(t.log, has_line, why, &found), 0);
+	assert_int_equal(found, 1);
+	toy_free(&t);
+}
+
+/* A head that says that it is another segment's does not count: the segment is looked through all the same. */
+static void test_head_of_another(void **state)
+{
+	uint8_t blk[COW_BLK_BYTES];
+	struct toy t;
+
+	(void)state;
+	chain_new(&t);
+	for (unsigned from = 0; from < TOY_SEGS; from++)
+		for (unsigned to = 0; to < TOY_SEGS; to++) {
+			struct toy u;
+
+			toy_clone(&u, &t);
+			peek(&u, from * TOY_SEG_BLKS, blk);
+			poke(&u, to * TOY_SEG_BLKS, blk);
+			assert_found(&u, 2, 0, "");
+			toy_free(&u);
+		}
+	toy_free(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_record_out_of_place), cmocka_unit_test(test_chain_broken),
+		cmocka_unit_test(test_extents_out_of_bounds), cmocka_unit_test(test_floor),
+		cmocka_unit_test(test_head_of_another),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
