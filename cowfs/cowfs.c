@@ -19,6 +19,7 @@
 
 #include "base/msg.h"
 #include "base/parse.h"
+#include "control/cgroup.h"
 #include "control/client.h"
 #include "control/keeper.h"
 #include "control/options.h"
@@ -200,6 +201,7 @@ static int go_background(struct daemon *d)
 		d->ready_fd = fds[1];
 	}
 	setsid();
+	cgroup_leave(d->proc_dirfd);
 	return EXIT_OK;
 }
 
@@ -287,8 +289,9 @@ static unsigned harden(const struct daemon *d)
 			      d->argv0);
 }
 
-static void tell_missing(unsigned missing)
+static void tell_missing(const struct daemon *d, unsigned missing)
 {
+	struct cgroup_limit l;
 	char list[200] = "";
 	size_t len = 0;
 
@@ -298,6 +301,27 @@ static void tell_missing(unsigned missing)
 						len ? ", " : "", harden_name(bit));
 	if (missing)
 		msg(MSG_WARN, "goes on without: %s", list);
+	cgroup_limit(d->proc_dirfd, &l);
+	if (l.bytes)
+		msg(MSG_WARN, "cgroup %s limits its memory to %llu MiB", l.path, l.bytes / MIB);
+}
+
+/*
+ * Memory that it allocates for a client's write may be charged to a cgroup that is full of pages
+ * which only it can write back. Only an I/O flusher does not wait for them.
+ */
+static int check_cgroup(const struct daemon *d, unsigned missing)
+{
+	struct cgroup_limit l;
+
+	cgroup_limit(d->proc_dirfd, &l);
+	if (l.bytes && (missing & HARDEN_IO_FLUSHER))
+		return fail(d, EXIT_FAILED, -EPERM,
+			    "the memory of cgroup %s is limited to %llu MiB, and a daemon in it "
+			    "that may not be an I/O flusher (no CAP_SYS_RESOURCE) would wait for "
+			    "itself: start it outside",
+			    l.path, l.bytes / MIB);
+	return EXIT_OK;
 }
 
 static unsigned read_ahead_kb(const struct daemon *d)
@@ -426,7 +450,9 @@ static int worker(struct daemon *d)
 	sem_init(&d->ended, 0, 0);
 	missing = harden(d); /* first: to lock what is mapped fills it, and the presence map is to
 				stay sparse */
-	exit = open_volume(d);
+	exit = check_cgroup(d, missing);
+	if (exit == EXIT_OK)
+		exit = open_volume(d);
 	if (exit == EXIT_OK)
 		exit = export_volume(d);
 	if (exit == EXIT_OK)
@@ -437,7 +463,7 @@ static int worker(struct daemon *d)
 		return exit;
 	}
 	say_ready(d);
-	tell_missing(missing);
+	tell_missing(d, missing);
 	while (sem_wait(&d->ended) < 0)
 		;
 	e = undo(d);

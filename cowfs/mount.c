@@ -228,7 +228,7 @@ static int attach(struct helper *h)
 		return take_attached(h);
 	if (h->opt.remount)
 		return fail(EXIT_MOUNT, "%s is not attached: nothing to remount", h->device);
-	launch_volume(h->device, &h->opt.vol, LAUNCH_LEAVE_CGROUP, &r);
+	launch_volume(h->device, &h->opt.vol, 0, &r);
 	if (r.exit != EXIT_OK)
 		return fail((int)r.exit, "%s", r.why);
 	h->attached_by_us = true;

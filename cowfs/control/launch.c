@@ -108,19 +108,7 @@ static void exec_daemon(char **argv)
 	execvp("cowfs", argv);
 }
 
-/* Best effort: with cgroup v1 alone nobody kills by cgroup, and in a container the root may refuse
- * processes. */
-static void leave_cgroup(void)
-{
-	static const char *const roots[] = {"/sys/fs/cgroup/cgroup.procs",
-					    "/sys/fs/cgroup/unified/cgroup.procs"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(roots); i++)
-		if (io_write_text(AT_FDCWD, roots[i], "0") == 0)
-			return;
-}
-
-static __attribute__((noreturn)) void child(const struct arguments *a, unsigned flags, int ready_fd)
+static __attribute__((noreturn)) void child(const struct arguments *a, int ready_fd)
 {
 	char program[] = "cowfs", fd_text[32];
 	char *argv[ARGS_MAX + 3] = {program, fd_text};
@@ -129,8 +117,6 @@ static __attribute__((noreturn)) void child(const struct arguments *a, unsigned 
 	for (size_t i = 0; i < a->words; i++)
 		argv[2 + i] = a->word[i];
 	snprintf(fd_text, sizeof(fd_text), "--ready-fd=%d", ready_fd);
-	if (flags & (LAUNCH_LEAVE_CGROUP | LAUNCH_BOOT))
-		leave_cgroup();
 	exec_daemon(argv);
 	tell(&r, EXIT_FAILED, -errno, "the daemon 'cowfs' cannot be started: %s", strerror(errno));
 	ready_send(ready_fd, &r);
@@ -148,7 +134,7 @@ static void wait_end(int fd)
 		;
 }
 
-static void start_child(const struct arguments *a, unsigned flags, struct ready *ret)
+static void start_child(const struct arguments *a, struct ready *ret)
 {
 	int fds[2];
 	pid_t pid;
@@ -161,7 +147,7 @@ static void start_child(const struct arguments *a, unsigned flags, struct ready 
 	if (pid == 0) {
 		close(fds[0]);
 		fcntl(fds[1], F_SETFD, 0);
-		child(a, flags, fds[1]);
+		child(a, fds[1]);
 	}
 	close(fds[1]);
 	if (pid < 0)
@@ -344,7 +330,7 @@ void launch_volume(const char *device, const struct volopts *o, unsigned flags, 
 	if (make_arguments(&a, device, &all, flags) < 0)
 		tell(ret, EXIT_FAILED, -ENOMEM, "out of memory");
 	else if ((flags & LAUNCH_BOOT) || !start_service(&a, ret))
-		start_child(&a, flags, ret);
+		start_child(&a, ret);
 	if (ret->exit == EXIT_OK) {
 		tell_udev(a.device);
 		tell_udev(ret->loop);

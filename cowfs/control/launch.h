@@ -2,7 +2,7 @@
 /*
  * Starts the daemon of a volume. Under systemd as service cowfs@NAME, so that it lives in a cgroup
  * of its own: not in that of a .mount unit, whose stop would kill it after 90 s in mid-commit, and
- * not in that of somebody's session.
+ * not in that of somebody's session. Elsewhere the daemon leaves the cgroup by itself.
  */
 #ifndef COWFS_CONTROL_LAUNCH_H
 #define COWFS_CONTROL_LAUNCH_H
@@ -10,11 +10,9 @@
 #include "control/ready.h"
 #include "control/volopt.h"
 
-/* without systemd: into the root cgroup, if that is possible */
-#define LAUNCH_LEAVE_CGROUP (1u << 0)
 /* In an initramfs, for the volume that becomes the root: no service, though systemd may be there; it would not
  * be known to the one of the root. */
-#define LAUNCH_BOOT (1u << 1)
+#define LAUNCH_BOOT (1u << 0)
 
 /* o from the command line; the rest comes from the configuration file. Returns when the loop device
  * answers; *ret tells how it went. */

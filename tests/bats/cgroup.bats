@@ -1,0 +1,130 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2034 # variables of lib.bash; each test is a subshell, as it should be
+# Started in a cgroup with little memory, the daemon leaves it, or refuses to be there.
+# bats file_tags=commands,cgroup
+
+load lib
+
+setup() {
+	cow_setup
+	MEM='' V2=''
+}
+
+teardown() {
+	local dir bad=0
+	cow_teardown || bad=1
+	for dir in $MEM $V2; do
+		rmdir "$dir" || bad=1
+	done
+	return $bad
+}
+
+# MEM: a cgroup of 300 MiB; V2: one of the unified hierarchy, maybe the same
+cgroups_make() {
+	local root
+	root=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)
+	if [ -n "$root" ]; then
+		V2=$root/cowfs-bats.$$
+		mkdir "$V2" 2>/dev/null || V2=''
+	fi
+	root=$(awk '$3 == "cgroup" && "," $4 "," ~ /,memory,/ { print $2; exit }' /proc/self/mounts)
+	if [ -n "$root" ]; then
+		MEM=$root/cowfs-bats.$$
+		mkdir "$MEM" 2>/dev/null && echo 300M >"$MEM/memory.limit_in_bytes" && return
+		MEM=''
+	elif [ -n "$V2" ]; then
+		echo +memory >"${V2%/*}/cgroup.subtree_control" 2>/dev/null && echo 300M >"$V2/memory.max" && MEM=$V2 && V2='' && return
+	fi
+	skip "no cgroup with a memory controller can be made here"
+}
+
+limited() {
+	# shellcheck disable=SC2016
+	bash -c 'for dir in $1; do echo $$ >"$dir/cgroup.procs" || exit 99; done; shift; exec "$@"' - "$MEM $V2" "$@"
+}
+
+may_flush() {
+	local caps
+	caps=$(awk '$1 == "CapEff:" { print $2 }' /proc/self/status)
+	[ $((0x$caps >> 24 & 1)) = 1 ]
+}
+
+# as limited, where nobody can leave: cgroups are read-only; and without CAP_SYS_RESOURCE
+captive() {
+	# shellcheck disable=SC2016
+	limited unshare --mount --propagation private bash -c '
+		for dir in $(awk "\$3 ~ /^cgroup/ { print \$2 }" /proc/self/mounts); do
+			mount -o remount,bind,ro "$dir" || exit 99
+		done
+		exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource "$@"' - "$@"
+}
+
+both_outside() {
+	local pid n=0
+	for pid in $(daemons); do
+		n=$((n + 1))
+		! grep -F "/cowfs-bats.$$" "/proc/$pid/cgroup" || return
+	done
+	[ $n = 2 ]
+}
+
+@test "cgroup: cowctl attach, the daemon alone and mount.cowfs leave a limited one" {
+	cgroups_make
+	card_make ext4 100 150
+	cow format "$CARD"
+
+	DEV=$(limited "$COWFS_BUILD/cowctl" attach --name vol "$CARD") NAME=vol
+	both_outside
+	mount_volume
+	random_file "$MNT/a" 5
+	detach
+
+	DEV=$(limited "$COWFS_BUILD/cowfs" --name vol "$CARD" 2>"$T/err")
+	both_outside
+	run ! grep -q cgroup "$T/err"
+	detach --discard
+
+	limited "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o rw,name=vol
+	both_outside
+	umount "$MNT"
+	[ ! -e "$COWFS_RUNDIR/vol" ] || cow detach vol
+	wait_for 20 no_daemons
+}
+
+@test "cgroup: in the foreground it stays, with a warning or not at all" {
+	local pid
+	cgroups_make
+	card_make ext4 100 150
+	cow format "$CARD"
+	if may_flush; then
+		background limited "$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/out" 2>"$T/err"
+		wait_for 20 test -s "$T/out"
+		dmesg | grep -q "cowfs: cgroup /.*cowfs-bats.$$ limits its memory to 300 MiB" || grep "limits its memory" "$T/err"
+		cow detach vol
+		wait_for 20 no_daemons
+	fi
+	run -1 --separate-stderr limited timeout -s KILL 20 setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource \
+		"$COWFS_BUILD/cowfs" --foreground --name vol "$CARD"
+	# shellcheck disable=SC2154
+	[[ $stderr == *"cgroup /"*"limited to 300 MiB"*"start it outside"* ]]
+	[ ! -e "$COWFS_RUNDIR/vol" ]
+	no_daemons
+}
+
+@test "cgroup: a limited one that cannot be left is refused" {
+	cgroups_make
+	card_make ext4 100 150
+	cow format "$CARD"
+	run -1 --separate-stderr captive "$COWFS_BUILD/cowctl" attach --json --name vol "$CARD"
+	jq -e '.exit == 1 and (.error | test("limited to 300 MiB.*start it outside"))' <<<"$output"
+	run -1 --separate-stderr captive "$COWFS_BUILD/cowfs" --name vol "$CARD"
+	[[ $stderr == *"limited to 300 MiB"* ]]
+	[ ! -e "$COWFS_RUNDIR/vol" ]
+	no_daemons
+	# and not because of the rest of it
+	# shellcheck disable=SC2016
+	DEV=$(unshare --mount --propagation private setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource \
+		"$COWFS_BUILD/cowctl" attach --name vol "$CARD") NAME=vol
+	detach
+}
