@@ -198,16 +198,12 @@ bye() {
 	cgroup_remove
 }
 
-kernel_log() {
-	dmesg | awk -v from="$started" -F'[][]' '$2 + 0 >= from'
-}
-
 # What ext4 says of itself when it is built with CONFIG_EXT4_DEBUG, on any device: see docs/TESTING.md.
 split_warning='ext4_convert_unwritten_extents_endio:.* finished: extent logical block'
 
 kernel_said() {
 	local dev=${DEV#/dev/}
-	kernel_log | grep -v "$split_warning" |
+	grep -v "$split_warning" "$T/kernel" |
 		grep -E "(I/O error|EXT4-fs (error|warning)).*$dev\\>|task (cowfs|stress-ng).* blocked for more"
 }
 
@@ -223,7 +219,6 @@ else
 	echo "soak: no CAP_SYS_RESOURCE: the daemon stays outside the memory limit"
 fi
 cgroup_cpu 60
-started=$(cut -d' ' -f1 /proc/uptime)
 
 card_make ext4 900 1024 -J size=8
 mount "$CARD" "$MNT"
@@ -240,6 +235,9 @@ for pid in $(daemons); do
 	cgroup_enter "$pid"
 done
 
+# followed: the kernel's buffer is small, and others write into it, too
+background dmesg --follow-new >"$T/kernel"
+log_pid=$BG
 background commits
 background watch
 background tree
@@ -266,6 +264,8 @@ if kill -0 "$BG" 2>/dev/null; then
 fi
 wait "$BG" || echo "soak: stress-ng: exit $?"
 touch "$T/stop"
+sleep 1 # the last lines
+kill "$log_pid"
 while read -r pid; do
 	wait "$pid" || true
 done <"$T/jobs"
@@ -293,5 +293,5 @@ umount "$MNT"
 [ "$ok" -ge $((seconds / 30)) ] || finish "only $ok commits"
 [ "$failed" = 0 ] || finish "$failed commits failed"
 echo "soak: $seconds s in $limit_mib MiB, $ok commits, $stops stops of the daemon, $(find "$T/sums" -type f | wc -l) changing" \
-	"files, memory at its limit $limits times, $(kernel_log | grep "$split_warning" | grep -c "(device ${DEV#/dev/})") extents split late: all right"
+	"files, memory at its limit $limits times, $(grep "$split_warning" "$T/kernel" | grep -c "(device ${DEV#/dev/})" || true) extents split late: all right"
 jq -c '.lifetime | {absorbed_bytes, written_bytes, commits}' "$T/status"

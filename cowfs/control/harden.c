@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,18 @@
 #endif
 
 #define NOFILE_MIN 4096
+#define LARGE_BYTES (64 * KIB)
+
+/*
+ * What malloc keeps is locked, too, and cannot be given back but from the end of the heap: one heap
+ * for all threads (in the I/O path only libfuse allocates, from the thread's cache), and what is
+ * large never in it. By default the threshold grows with what is freed.
+ */
+static void frugal_malloc(void)
+{
+	mallopt(M_ARENA_MAX, 1);
+	mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+}
 
 /*
  * Two calls: the first brings in all text and data there is, so that no page of the program is ever
@@ -30,6 +43,7 @@
 static bool lock_memory(char *argv0)
 {
 	(void)argv0;
+	frugal_malloc();
 	return mlockall(MCL_CURRENT) == 0 && mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0;
 }
 

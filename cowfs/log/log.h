@@ -86,6 +86,8 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 /* The base as it is now is the truth, whatever the log says: the next write opens an epoch that drops it all. */
 void log_accept_base(struct log *l);
 void log_close(struct log *l);
+/* Nothing is under way: gives memory back that the next commit takes again. */
+void log_relax(struct log *l);
 
 const struct log_super *log_super(const struct log *l);
 struct card *log_card(const struct log *l); /* where the ring is: the base or another device */

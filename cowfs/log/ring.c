@@ -9,10 +9,15 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/io.h"
 
 #define RESERVE_EBS 3u
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
 
 /* ---- room ---- */
 
@@ -112,6 +117,12 @@ int ring_stage_put(struct log *l, uint64_t lblk, const void *data, uint64_t blks
 		blks -= n;
 	}
 	return 0;
+}
+
+void log_relax(struct log *l)
+{
+	/* Linux before 5.18 refuses */
+	madvise(l->stage, STAGE_BLKS * COW_BLK_BYTES, MADV_DONTNEED_LOCKED);
 }
 
 /* The position for the next block of a group at or behind *lblk: opens the segment if it stands at one's start. */

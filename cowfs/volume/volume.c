@@ -299,6 +299,7 @@ static void *commit_thread(void *arg)
 {
 	struct volume *v = arg;
 
+	log_relax(v->log);
 	pthread_mutex_lock(&v->lock);
 	for (;;) {
 		struct ticket *t;
@@ -317,6 +318,7 @@ static void *commit_thread(void *arg)
 		volume_do(v, t->rq, t->res);
 		volume_publish_log(v);
 		malloc_trim(0); /* what a large commit needed is locked memory until it is given back */
+		log_relax(v->log);
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
 		if (t->rq->job != JOB_DRY_RUN)
