@@ -3,7 +3,7 @@
  * One commit. Every dirty block of the sealed image goes one of these ways, first match wins:
  *
  *	free in the sealed file system			nothing is written
- *	inside its jbd2 log (empty when sealed)		nothing is written
+ *	inside its jbd2 log (empty when sealed, and going on from the committed one)	nothing is written
  *	discarded (a hole)				zero record, unread: the checkpoint looks whether home is zero
  *	free in the committed file system		direct: in place, before the record (with lag: and in the one before,
  *							and no candidate reads it back)

@@ -38,6 +38,7 @@ struct fsmap {
 	uint64_t volume_blks, clock;
 	struct range *log;
 	size_t log_ranges;
+	uint32_t log_sequence; /* of the next transaction, if the log is empty */
 	struct group *last, groups[LRU_GROUPS];
 };
 
@@ -160,6 +161,7 @@ static int log_load(struct fsmap *m)
 	}
 	m->log = w->ranges;
 	m->log_ranges = w->n;
+	m->log_sequence = j.sequence;
 	return 0;
 }
 
@@ -433,6 +435,47 @@ int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *re
 		return err;
 	*ret = use;
 	*ret_blks = 1 + n;
+	return 0;
+}
+
+/* Is all of the unit in the log? */
+static bool unit_in_log(const struct fsmap *m, uint64_t blk)
+{
+	unsigned shift = EXT2_BLOCK_SIZE_BITS(m->e->fs->super);
+	uint64_t first = blk_to_bytes(blk) >> shift, end = max_u64(blk_to_bytes(blk + 1) >> shift, first + 1);
+
+	for (; first < end; first++)
+		if (!range_find(m->log, m->log_ranges, first))
+			return false;
+	return true;
+}
+
+/* Transaction numbers wrap. */
+static bool log_goes_on(const struct fsmap *m, const struct fsmap *before)
+{
+	return before && before->e && before->log && !(before->alarms & FSMAP_NEEDS_RECOVERY) &&
+	       (int32_t)(m->log_sequence - before->log_sequence) >= 0;
+}
+
+int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		    uint64_t *ret_blks)
+{
+	enum blk_use use;
+	uint64_t n, same;
+	bool was_log;
+	int err = fsmap_run(m, blk, max_blks, &use, &n);
+
+	if (err)
+		return err;
+	if (use == USE_JOURNAL) {
+		was_log = log_goes_on(m, before) && unit_in_log(before, blk);
+		for (same = 1; same < n && was_log == (log_goes_on(m, before) && unit_in_log(before, blk + same)); same++)
+			;
+		n = same;
+		use = was_log ? USE_JOURNAL : USE_USED;
+	}
+	*ret = use;
+	*ret_blks = n;
 	return 0;
 }
 

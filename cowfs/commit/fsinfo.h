@@ -106,6 +106,13 @@ int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret) MUST_CHECK;
 /* The same, and for how many units from blk on (at most max_blks, at least 1) it holds: long runs cost little. A run
  * ends at its group's end, or earlier in doubt: the next one may have the same use. */
 int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;
+/*
+ * The same for an image that is to replace `before` (NULL: unknown). Blocks of a journal that was made anew, or moved, are
+ * USE_USED: it counts its transactions from 1, and what the card has there from an older journal could pass for their
+ * continuation at a crash. A journal that goes on has numbers above all that it ever wrote.
+ */
+int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		    uint64_t *ret_blks) MUST_CHECK;
 unsigned fsmap_alarms(const struct fsmap *m);
 
 #endif

@@ -56,7 +56,7 @@ static bool img_next_live(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t 
 static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
 {
 	struct images *im = ctx;
-	int r = fsmap_run(im->sealed, blk, max_blks, ret, ret_blks);
+	int r = fsmap_run_after(im->sealed, im->committed, blk, max_blks, ret, ret_blks);
 
 	/* a damaged bitmap in what is about to be committed: not without being told to */
 	return r == 0 && !im->force && (fsmap_alarms(im->sealed) & FSMAP_BAD_CHECKSUM) ? -EUCLEAN : r;

@@ -227,3 +227,42 @@ protect() {
 	mount_volume
 	[ "$(cat "$MNT/two")" = two ]
 }
+
+# blocks of the card's journal that are jbd2's, its superblock among them
+journal_blocks() {
+	debugfs -R "dump <8> $T/journal" "$1" 2>/dev/null
+	python3 -c 'import sys
+data = open(sys.argv[1], "rb").read()
+print(sum(data[i:i + 4] == b"\xc0\x3b\x39\x98" for i in range(0, len(data), 1024)))' "$T/journal"
+}
+
+@test "commit: of a journal that was made anew nothing older stays on the card" {
+	local i
+	card_make ext4 200 250 -J size=8
+	mount "$CARD" "$MNT"
+	for i in $(seq 40); do
+		echo "$i" >"$MNT/$i"
+		sync -f "$MNT"
+	done
+	umount "$MNT"
+	[ "$(journal_blocks "$CARD")" -gt 40 ]
+	cow format "$CARD"
+	attach
+	tune2fs -O ^has_journal "$DEV"
+	tune2fs -j -J size=8 "$DEV"
+	cow commit
+	power_cut
+	attach
+	fsck ext4 "$DEV"
+	[ "$(journal_blocks "$DEV")" = 1 ]
+	mount_volume
+	[ "$(cat "$MNT/40")" = 40 ]
+	echo more >"$MNT/more"
+	detach
+	fsck ext4
+	# the file system above has used it since; of that the card has what shares 4 KiB with the superblock
+	[ "$(journal_blocks "$CARD")" -le 4 ]
+	mount "$CARD" "$MNT"
+	[ "$(cat "$MNT/more")" = more ]
+	umount "$MNT"
+}

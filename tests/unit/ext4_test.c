@@ -379,6 +379,65 @@ static uint64_t units_of(struct fsmap *m, const struct image *im, enum blk_use w
 	return n;
 }
 
+/* Units that a commit of `name` over `before` leaves out as journal. */
+static uint64_t left_out(const char *before, const char *name)
+{
+	struct image a, b;
+	struct fsmap *old = NULL, *m;
+	uint64_t n = 0, blks;
+	enum blk_use use, one;
+
+	if (before) {
+		image_open(&a, before);
+		assert_int_equal(fsmap_open(&old, &a.r), 0);
+	}
+	image_open(&b, name);
+	assert_int_equal(fsmap_open(&m, &b.r), 0);
+	for (uint64_t blk = 0; blk < b.r.volume_blks; blk += blks) {
+		assert_int_equal(fsmap_run_after(m, old, blk, b.r.volume_blks - blk, &use, &blks), 0);
+		for (uint64_t i = 0; i < blks; i++) {
+			assert_int_equal(fsmap_use(m, blk + i, &one), 0);
+			assert_true(one == use || (one == USE_JOURNAL && use == USE_USED));
+		}
+		n += use == USE_JOURNAL ? blks : 0;
+	}
+	fsmap_close(m);
+	image_close(&b);
+	if (before) {
+		fsmap_close(old);
+		image_close(&a);
+	}
+	return n;
+}
+
+/* Made anew, moved or larger: what the card has in its blocks is not its own past. */
+static void test_journal_after(void **state)
+{
+	uint64_t all, part;
+
+	(void)state;
+	small_image("before", "-t ext4");
+	/* three transactions: its number goes up */
+	assert_int_equal(sh("cp before same; head -c 3000 /dev/urandom >payload; printf 'jo -c\\njw -b 30000-30002 "
+			    "payload\\njc\\n' >jw; for i in 1 2 3; do debugfs -w -f jw before; e2fsck -fy before; done; "
+			    "cp before after; tune2fs -O ^has_journal after; cp after none; tune2fs -j after"),
+			 0);
+	all = left_out("before", "before");
+	assert_true(all > 200);
+	assert_int_equal(left_out("same", "before"), all);
+	assert_int_equal(left_out("before", "after"), 0);
+	assert_int_equal(left_out("none", "after"), 0);
+	assert_int_equal(left_out(NULL, "before"), 0);
+	/* one of another size: what both have */
+	assert_int_equal(sh("tune2fs -O ^has_journal same; tune2fs -j same; cp same larger; "
+			    "tune2fs -O ^has_journal larger; tune2fs -J size=8 larger"),
+			 0);
+	all = left_out("larger", "larger");
+	part = left_out("same", "larger");
+	assert_true(part > 0 && part < all);
+	assert_int_equal(left_out("larger", "same"), part);
+}
+
 static void test_alarms(void **state)
 {
 	struct fsinfo f;
@@ -871,6 +930,7 @@ int main(void)
 		cmocka_unit_test(test_configurations),
 		cmocka_unit_test(test_fragmented_journal),
 		cmocka_unit_test(test_alarms),
+		cmocka_unit_test(test_journal_after),
 		cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_edges),
 		cmocka_unit_test(test_spoiled_superblock),
