@@ -390,7 +390,6 @@ static int note_candidates(struct scan *s, const struct chain *ch)
 	if (r == 0)
 		older_lblk = older.rec[older.n - 1].start_lblk;
 	free(older.rec);
-	s->rep->why[0] = '\0';
 	if (r == -ENOMEM)
 		return r;
 	lag_opened(s->l, tail_lblk, older_lblk, same);
