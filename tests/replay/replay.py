@@ -27,6 +27,7 @@ import mmap
 import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -302,6 +303,7 @@ def main():
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--point")
     a = p.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) # the jobs inherit it: they clean up
     start = time.monotonic()
     marks = marks_read(f"{a.recording}/marks")
     log = f"{a.recording}/writes.log"

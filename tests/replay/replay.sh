@@ -243,6 +243,7 @@ finish() {
 bye() {
 	set +e
 	churn_stop
+	[ -z "$replayer" ] || { kill "$replayer" 2>/dev/null; wait "$replayer"; }
 	clear_jobs
 	mountpoint -q "$MNT" && timeout 30 umount "$MNT"
 	clear_volumes
@@ -263,7 +264,7 @@ cow_setup
 trap bye EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-churn='' killed='' failed=''
+churn='' replayer='' killed='' failed=''
 rec=$T/rec
 mkdir "$rec" "$T/cuts"
 mount -t tmpfs -o size=1G cowfs-replay "$T/cuts"
@@ -288,4 +289,7 @@ loop_down "$CARD"
 recorder_stop
 echo "replay: $commits commits recorded in $((SECONDS - start)) s, the daemon killed $killed, $(entries) entries in the log" \
 	"(--points $points --rounds $rounds --log $log_mib --seed $seed)"
-"$here/replay.py" "$rec" "$T/cuts" --points "$points" --seed "$seed" || finish "see above"
+# not in the foreground, where a signal would have to wait for it
+"$here/replay.py" "$rec" "$T/cuts" --points "$points" --seed "$seed" &
+replayer=$!
+wait $replayer || finish "see above"
