@@ -147,6 +147,21 @@ on_card() {
 	boots 0 loop # what was set read-only by a failure is no obstacle
 	cow detach root
 	wait_for 20 no_daemons
+	# the daemon has the card already when it finds that its name is taken, and lets go of it after it has told so
+	local card=$CARD i
+	IMG=$T/other.img
+	card_make ext4 60 100
+	cow format "$CARD" >/dev/null
+	attach --name root
+	CARD=$card
+	for i in 1 2 3 4 5; do
+		boots 3 card
+		grep -q 'another volume is attached as root' "$COWFS_RUNDIR/root.failed"
+		readonly_card
+		sleep 0.2
+		readonly_card
+	done
+	cow detach root
 	mount "$CARD" "$MNT"
 	boots 3 card
 	grep -q 'mounted\|use' "$COWFS_RUNDIR/root.failed"
