@@ -180,7 +180,7 @@ $(B)/tests/alloc_test: $(B)/obj/tests/unit/alloc_test.o $(TOY) $(B)/libcowfs.a
 	$(Q)$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(ALLOCATORS)) -o $@ $^ $(ALL_LIBS) -lcmocka
 ALLOCATORS := malloc calloc realloc aligned_alloc posix_memalign strdup
 $(B)/obj/tests/unit/alloc_test.o: CFLAGS += -Itests
-TOY_TESTS := log_fault_test log_forged_test
+TOY_TESTS := log_fault_test log_forged_test commit_fault_test
 $(TOY_TESTS:%=$(B)/tests/%): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TOY) $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")

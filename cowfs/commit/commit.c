@@ -251,17 +251,19 @@ static void estimate(struct job *j)
 
 /* ---- write ---- */
 
+/* Both cards or none; on the way back each for itself. */
 static int set_writable(struct log *log, struct card *base, bool on)
 {
 	struct card *lc = log_card(log);
-	int r = card_set_writable(base, on);
+	int r = card_set_writable(base, on), rl, off = 0;
 
-	if (r == 0 && lc != base) {
-		r = card_set_writable(lc, on);
-		if (r < 0 && on && card_set_writable(base, false) < 0)
-			return r;
-	}
-	return r;
+	if (lc == base || (r < 0 && on))
+		return r;
+	rl = card_set_writable(lc, on);
+	if (rl < 0 && on)
+		off = card_set_writable(base, false);
+	(void)off; /* it shows in the next attempt */
+	return r < 0 ? r : rl;
 }
 
 static int write_direct(struct job *j)

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * commit_run when what it asks of others fails: the sealed and the committed image, the classifiers, the switch between
+ * read-only and writable. And what it promises of its own work: prices in advance, samples, spills.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "log/index_build.h"
+#include "toy.h"
+
+static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
+
+/* ---- a source whose n-th answer is an error ---- */
+
+static struct commit_source plain; /* what it asks */
+static uint64_t asked, fail_at;
+static bool by_runs;
+static uint64_t compared; /* blocks read of the committed image */
+
+static int tick(void)
+{
+	return ++asked == fail_at ? -EIO : 0;
+}
+
+static int tick_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return tick() < 0 ? -EIO : plain.read_sealed(ctx, blk, blks, buf);
+}
+
+static int tick_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	compared += blks;
+	return tick() < 0 ? -EIO : plain.read_committed(ctx, blk, blks, buf);
+}
+
+static int tick_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	return tick() < 0 ? -EIO : plain.use_sealed(ctx, blk, ret);
+}
+
+static int tick_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	return tick() < 0 ? -EIO : plain.use_committed(ctx, blk, ret);
+}
+
+static int run_of(int (*use)(void *ctx, uint64_t blk, enum blk_use *ret), void *ctx, uint64_t blk, uint64_t max_blks,
+		  enum blk_use *ret, uint64_t *ret_blks)
+{
+	enum blk_use next;
+	int r = tick() < 0 ? -EIO : use(ctx, blk, ret);
+
+	for (*ret_blks = 1; r == 0 && *ret_blks < max_blks; ++*ret_blks) {
+		r = use(ctx, blk + *ret_blks, &next);
+		if (next != *ret)
+			break;
+	}
+	return r;
+}
+
+static int tick_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	return run_of(plain.use_sealed, ctx, blk, max_blks, ret, ret_blks);
+}
+
+static int tick_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	return run_of(plain.use_committed, ctx, blk, max_blks, ret, ret_blks);
+}
+
+static struct commit_source ticking(void)
+{
+	struct commit_source s = plain;
+
+	s.read_sealed = tick_sealed;
+	s.read_committed = tick_committed;
+	s.use_sealed = by_runs ? NULL : tick_use_sealed;
+	s.use_committed = by_runs ? NULL : tick_use_committed;
+	s.run_sealed = by_runs ? tick_run_sealed : NULL;
+	s.run_committed = by_runs ? tick_run_committed : NULL;
+	asked = 0;
+	return s;
+}
+
+static void publish(void *ctx, struct log_index *ix)
+{
+	struct toy *t = ctx;
+
+	log_index_unref(t->index);
+	t->index = ix;
+}
+
+/* As toy_commit, from this source. */
+static int commit_from(struct toy *t, const struct commit_source *src, bool dry_run, struct commit_report *bill)
+{
+	const struct commit_options opt = { .cause = CAUSE_MANUAL, .dry_run = dry_run };
+	struct log_index *ix = NULL;
+	int r = commit_run(t->log, t->base, src, &opt, publish, t, bill, &ix);
+
+	if (r < 0 || dry_run) {
+		assert_null(ix);
+		return r;
+	}
+	if (ix)
+		publish(t, ix);
+	t->n = t->live;
+	memset(t->dirty, 0, sizeof(t->dirty));
+	return 0;
+}
+
+static void assert_shows_n(struct toy *t)
+{
+	assert_int_equal(toy_view(t, view), 0);
+	assert_int_equal(toy_differs(&t->n, view), -1);
+}
+
+static void assert_locked(const struct toy *t)
+{
+	assert_false(t->card->writable || t->base->writable);
+}
+
+/* ---- changes ---- */
+
+/* One of each kind: in place, logged, zero, free again. */
+static void some_changes(struct toy *t)
+{
+	for (unsigned b = 4; b < 12; b++)
+		toy_write(t, b, (uint16_t)(500 + b));
+	toy_write(t, 13, 0);
+	toy_write(t, 40, t->n.content[40]); /* the same again */
+	toy_drop(t, 44);
+	toy_write(t, 46, 1);
+	toy_drop(t, 46);
+}
+
+/* A part of the volume free, and then more than the ring holds. */
+static void many_changes(struct toy *t)
+{
+	for (unsigned b = 76; b < TOY_BLKS; b++)
+		toy_drop(t, b);
+	toy_write(t, 4, 499);
+	assert_int_equal(toy_commit(t), 0);
+	for (unsigned b = 4; b < 76; b++)
+		if (t->n.use[b] == USE_USED)
+			toy_write(t, b, (uint16_t)(600 + b));
+}
+
+/* Each answer fails once: nothing is committed, nothing stays writable, and the same commit is good right after. */
+static void each_answer_fails(void (*changes)(struct toy *t))
+{
+	struct commit_report bill;
+	struct commit_source src;
+	struct toy t;
+	int r = -EIO;
+
+	for (fail_at = 1; r < 0; fail_at++) {
+		uint64_t seq, n = fail_at;
+
+		toy_format(&t, false);
+		assert_int_equal(toy_open(&t, 0), 0);
+		plain = toy_source(&t);
+		changes(&t);
+		seq = t.rep.newest.seq;
+		src = ticking();
+		r = commit_from(&t, &src, false, &bill);
+		assert_true(r == 0 ? asked < fail_at : r == -EIO);
+		assert_locked(&t);
+		assert_shows_n(&t);
+		if (r < 0) {
+			fail_at = 0;
+			src = ticking();
+			assert_int_equal(commit_from(&t, &src, false, &bill), 0);
+			assert_shows_n(&t);
+			fail_at = n;
+		}
+		toy_close(&t);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_true(t.rep.newest.seq > seq);
+		assert_shows_n(&t);
+		toy_free(&t);
+	}
+	assert_true(fail_at > 4);
+	fail_at = 0;
+}
+
+static void test_answers_fail(void **state)
+{
+	(void)state;
+	for (int runs = 0; runs < 2; runs++) {
+		by_runs = runs;
+		each_answer_fails(some_changes);
+		each_answer_fails(many_changes);
+	}
+	by_runs = false;
+}
+
+/* ---- writable or not ---- */
+
+static const struct card_ops *real;
+static struct card_ops stuck_ops;
+static const struct card *stuck_card;
+static bool stuck_for; /* set_writable(stuck_for) fails */
+
+static int stuck_set_writable(struct card *c, bool writable)
+{
+	return c == stuck_card && writable == stuck_for ? -EACCES : real->set_writable(c, writable);
+}
+
+static void stick(struct toy *t, const struct card *c, bool writable)
+{
+	if (!real) {
+		real = t->card->ops;
+		stuck_ops = *real;
+		stuck_ops.set_writable = stuck_set_writable;
+	}
+	t->card->ops = t->base->ops = &stuck_ops;
+	stuck_card = c;
+	stuck_for = writable;
+}
+
+static void test_locks_stuck(void **state)
+{
+	const struct commit_options opt = { .cause = CAUSE_MANUAL };
+	uint64_t before, blks;
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, true);
+	assert_int_equal(toy_open(&t, 0), 0);
+	for (int i = 0; i < 2; i++) { /* cannot be made writable: no attempt, and the other card is locked again */
+		stick(&t, i ? t.card : t.base, true);
+		before = sim_ops(t.card) + sim_ops(t.base);
+		some_changes(&t);
+		toy_write(&t, 4, (uint16_t)(700 + i));
+		assert_int_equal(toy_commit(&t), -EACCES);
+		assert_locked(&t);
+		assert_false(log_doubt(t.log));
+		assert_int_equal(sim_ops(t.card) + sim_ops(t.base), before);
+		stick(&t, NULL, true);
+		assert_int_equal(toy_commit(&t), 0);
+		stick(&t, i ? t.card : t.base, true);
+		before = sim_ops(t.card) + sim_ops(t.base);
+		assert_int_equal(toy_checkpoint(&t, RECORD_RETIRED, RECORD_CLEAN), -EACCES);
+		assert_locked(&t);
+		assert_int_equal(sim_ops(t.card) + sim_ops(t.base), before);
+	}
+	/* cannot be locked again: what was committed is committed, a checkpoint says it */
+	stick(&t, t.card, false);
+	toy_write(&t, 4, 777);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_true(t.card->writable && !t.base->writable);
+	assert_shows_n(&t);
+	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, publish, &t, RECORD_TAIL, &blks), -EACCES);
+	assert_shows_n(&t);
+	/* the base stays open: the log's card does not */
+	assert_int_equal(real->set_writable(t.card, false), 0);
+	t.card->writable = false;
+	stick(&t, t.base, false);
+	toy_write(&t, 4, 778);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_true(t.base->writable && !t.card->writable);
+	stick(&t, NULL, false);
+	toy_free(&t);
+}
+
+/* ---- prices ---- */
+
+/* What a dry run says is what the commit then does; it writes nothing. */
+static void assert_price(struct toy *t)
+{
+	uint64_t before = sim_ops(t->card);
+	struct commit_report dry, bill;
+
+	plain = toy_source(t);
+	assert_int_equal(commit_from(t, &plain, true, &dry), 0);
+	assert_int_equal(sim_ops(t->card), before);
+	assert_int_equal(commit_from(t, &plain, false, &bill), 0);
+	assert_int_equal(dry.dirty, bill.dirty);
+	assert_int_equal(dry.direct, bill.direct);
+	assert_int_equal(dry.logged, bill.logged);
+	assert_int_equal(dry.zero, bill.zero);
+	assert_int_equal(dry.skipped_same, bill.skipped_same);
+	assert_int_equal(dry.skipped_free, bill.skipped_free);
+	assert_int_equal(dry.erase_blocks, bill.erase_blocks);
+	assert_int_equal(dry.estimate, bill.written_bytes > 0);
+	/* an estimate; of what is large it is close */
+	assert_true(dry.written_bytes + 8 * COW_BLK_BYTES >= bill.written_bytes);
+	assert_true(dry.written_bytes <= bill.written_bytes * 2 + 8 * COW_BLK_BYTES);
+	assert_true(dry.checkpoint >= bill.checkpoint || bill.checkpoint < 8);
+	assert_true(dry.spilled >= bill.spilled);
+	assert_shows_n(t);
+}
+
+static void test_dry_run(void **state)
+{
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_price(&t); /* nothing */
+	toy_write(&t, 40, t.n.content[40]);
+	assert_price(&t); /* nothing new */
+	toy_write(&t, 5, 0);
+	assert_price(&t); /* zeroes only */
+	toy_write(&t, 6, 55);
+	assert_price(&t); /* in place only */
+	for (unsigned i = 0; i < 12; i++) { /* the ring fills up: checkpoints on the way */
+		some_changes(&t);
+		for (unsigned b = 4; b < 12; b++)
+			toy_write(&t, b, (uint16_t)(500 + 32 * i + b));
+		assert_price(&t);
+	}
+	many_changes(&t);
+	assert_price(&t);
+	toy_close(&t);
+	assert_int_equal(toy_open(&t, 0), 0);
+	toy_write(&t, 4, 800);
+	assert_price(&t); /* with an open record */
+	toy_free(&t);
+}
+
+/* ---- rot below a running volume ---- */
+
+/* The committed content of a block that is to be compared is damaged: nothing is written over it unseen. */
+static void test_rot_below(void **state)
+{
+	const struct log_super *s;
+	struct index_entry e;
+	uint64_t before;
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	toy_write(&t, 4, 900);
+	assert_int_equal(toy_commit(&t), 0);
+	s = log_super(t.log);
+	assert_true(log_index_extent(t.index, 0, &e) && e.kind == INDEX_DATA && e.blk == 4);
+	assert_int_equal(sim_poke(t.card, s->ring_off_bytes + blk_to_bytes(e.lblk) + 77, "rot", 3), 0);
+	toy_write(&t, 4, 901);
+	before = sim_ops(t.card);
+	assert_int_equal(toy_commit(&t), -EBADMSG);
+	assert_int_equal(sim_ops(t.card), before);
+	/* the card in the slot is another one: that explains it */
+	assert_int_equal(sim_poke(t.card, s->ring_off_bytes + blk_to_bytes(log_newest(t.log)->lblk), "not", 3), 0);
+	assert_int_equal(toy_commit(&t), -ESTALE);
+	assert_int_equal(sim_ops(t.card), before);
+	toy_free(&t);
+}
+
+/* ---- without a classifier ---- */
+
+/* One that is missing makes all used: nothing in place, nothing to spill to. */
+static void test_classifier_missing(void **state)
+{
+	struct commit_report bill;
+	struct commit_source src;
+	uint64_t before;
+	struct toy t;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		toy_format(&t, false);
+		assert_int_equal(toy_open(&t, 0), 0);
+		plain = toy_source(&t);
+		many_changes(&t);
+		src = plain;
+		if (i != 1)
+			src.use_sealed = NULL;
+		if (i != 0)
+			src.use_committed = NULL;
+		before = sim_ops(t.card);
+		assert_int_equal(commit_from(&t, &src, false, &bill), -EFBIG);
+		assert_int_equal(sim_ops(t.card), before);
+		assert_true(bill.need_blks > bill.room_blks && bill.room_blks > 0 && !bill.spilled);
+		assert_int_equal(commit_from(&t, &plain, false, &bill), 0);
+		assert_true(bill.spilled > 0);
+		toy_free(&t);
+	}
+}
+
+/* ---- a larger volume, of which the content is a function of the block ---- */
+
+enum { BIG_BLKS = 12288 };
+
+struct big {
+	struct toy t; /* cards and log */
+	uint64_t first, end;	   /* dirty */
+	uint64_t same_first;	   /* from here on the sealed image is the committed one */
+	uint64_t comb_first;	   /* from here on every other block is free */
+};
+
+static bool big_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+{
+	const struct big *g = ctx;
+
+	*blk = max_u64(*blk, g->first);
+	if (*blk >= g->end)
+		return false;
+	*ret_blks = min_u64(max_blks, g->end - *blk);
+	*ret_state = BLK_DATA;
+	return true;
+}
+
+static void big_fill(uint64_t blk, uint64_t blks, bool old, uint64_t *word)
+{
+	for (uint64_t i = 0; i < blks * COW_BLK_BYTES / 8; i++)
+		word[i] = ((blk + i * 8 / COW_BLK_BYTES) * 2 + old + 1) * 0x9e3779b97f4a7c15u;
+}
+
+static int big_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	const struct big *g = ctx;
+
+	for (uint64_t i = 0; i < blks; i++)
+		big_fill(blk + i, 1, blk + i >= g->same_first, (uint64_t *)((uint8_t *)buf + blk_to_bytes(i)));
+	return 0;
+}
+
+static int big_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	(void)ctx;
+	compared += blks;
+	big_fill(blk, blks, true, buf);
+	return 0;
+}
+
+static int big_use(void *ctx, uint64_t blk, enum blk_use *ret)
+{
+	const struct big *g = ctx;
+
+	*ret = blk >= g->comb_first && blk % 2 ? USE_FREE : USE_USED;
+	return 0;
+}
+
+static struct commit_source big_new(struct big *g, uint64_t log_bytes)
+{
+	struct sim_params p = { .size_bytes = blk_to_bytes(BIG_BLKS) + log_bytes + 2 * MIB, .erase_block_bytes = 64 * KIB };
+	struct log_super s;
+	uint64_t missing;
+
+	*g = (struct big){ .same_first = BIG_BLKS, .comb_first = BIG_BLKS };
+	assert_int_equal(sim_new(&g->t.card, &p), 0);
+	g->t.base = g->t.card;
+	assert_int_equal(super_plan(g->t.base, g->t.card, blk_to_bytes(BIG_BLKS), log_bytes, &s, &missing), 0);
+	assert_int_equal(card_set_writable(g->t.card, true), 0);
+	assert_int_equal(super_write(g->t.card, &s), 0);
+	assert_int_equal(card_set_writable(g->t.card, false), 0);
+	assert_int_equal(log_open(&g->t.log, g->t.base, g->t.card, &s, 0, &g->t.rep), 0);
+	g->t.index = log_index_of(g->t.log);
+	compared = 0;
+	return (struct commit_source){ .ctx = g, .volume_blks = BIG_BLKS, .next = big_next, .read_sealed = big_sealed,
+				       .read_committed = big_committed, .use_sealed = big_use, .use_committed = big_use };
+}
+
+static int big_commit(struct big *g, const struct commit_source *src, struct commit_report *bill)
+{
+	const struct commit_options opt = { .cause = CAUSE_MANUAL };
+	struct log_index *ix = NULL;
+	int r = commit_run(g->t.log, g->t.base, src, &opt, publish, &g->t, bill, &ix);
+
+	if (ix)
+		publish(&g->t, ix);
+	return r;
+}
+
+/* What differs all along is compared by samples; where something is the same again, all of it. */
+static void test_samples(void **state)
+{
+	struct commit_report bill;
+	struct commit_source src;
+	struct big g;
+
+	(void)state;
+	src = big_new(&g, 64 * MIB);
+	g.end = 10240;
+	assert_int_equal(big_commit(&g, &src, &bill), 0);
+	assert_int_equal(bill.logged, 10240);
+	assert_in_range(compared, 4096, 4096 + (10240 - 4096) / 16 + 256);
+	compared = 0;
+	g.end = BIG_BLKS;
+	g.same_first = 8192;
+	assert_int_equal(big_commit(&g, &src, &bill), 0);
+	assert_in_range(bill.skipped_same, BIG_BLKS - 8192 - 16 * 256, BIG_BLKS - 8192);
+	assert_int_equal(bill.logged, BIG_BLKS - bill.skipped_same);
+	assert_true(compared < BIG_BLKS);
+	toy_free(&g.t);
+}
+
+/* Free blocks one by one: the spill needs more descriptors than the blocks alone, and finds room for them. */
+static void test_scattered_spill(void **state)
+{
+	struct commit_report bill;
+	struct commit_source src;
+	struct log_index *ix;
+	uint8_t *was = io_alloc(COW_BLK_BYTES), *is = io_alloc(COW_BLK_BYTES);
+	struct big g;
+
+	(void)state;
+	src = big_new(&g, 384 * KIB);
+	g.end = 1400;
+	g.comb_first = 4096;
+	assert_int_equal(big_commit(&g, &src, &bill), 0);
+	assert_int_equal(bill.logged, 1400);
+	assert_in_range(bill.spilled, 1300, 1400);
+	ix = g.t.index;
+	for (uint64_t b = 0; b < 1400; b++) {
+		assert_int_equal(log_index_read(ix, b, 1, is), 0);
+		assert_int_equal(big_sealed(&g, b, 1, was), 0);
+		assert_memory_equal(was, is, COW_BLK_BYTES);
+	}
+	/* neither ring nor comb */
+	g.end = 4096;
+	g.comb_first = BIG_BLKS - 64;
+	assert_int_equal(big_commit(&g, &src, &bill), -EFBIG);
+	assert_true(bill.need_blks > bill.room_blks);
+	/* free blocks enough, but no room for so many extents */
+	g.comb_first = 4096;
+	g.end = 4090;
+	assert_int_equal(big_commit(&g, &src, &bill), -EFBIG);
+	free(was);
+	free(is);
+	toy_free(&g.t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_answers_fail), cmocka_unit_test(test_locks_stuck),
+		cmocka_unit_test(test_dry_run),	     cmocka_unit_test(test_rot_below),
+		cmocka_unit_test(test_classifier_missing), cmocka_unit_test(test_samples),
+		cmocka_unit_test(test_scattered_spill),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
