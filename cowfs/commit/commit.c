@@ -33,6 +33,7 @@
 #define COMPARE_BLKS 4096u
 #define COMPARE_EVERY 16u
 #define CLASSIFY_BLKS (64 * KIB) /* looked at in one go */
+#define MAX_CHAIN_RECORDS 200u	/* a start-up reads every record of the chain: more make it slow on a card */
 #define SPILL_EXTENTS_PER_BLK 100u /* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
 
 struct job {
@@ -204,44 +205,88 @@ static uint64_t chunks(const struct extents *x)
 	return n;
 }
 
-/* What the log holds goes home when the ring is short, what was spilled at once. */
-static void estimate_checkpoint(struct job *j)
+static bool is_due(struct log *log, uint64_t data_blks, uint64_t records)
+{
+	return data_blks > log_capacity_blks(log) / 2 || records > MAX_CHAIN_RECORDS;
+}
+
+bool commit_checkpoint_due(struct log *log, uint64_t more_blks)
+{
+	struct log_index *ix = log_index_of(log);
+	uint64_t data_blks = log_index_data_blks(ix) + more_blks;
+
+	log_index_unref(ix);
+	return is_due(log, data_blks, log_chain_records(log));
+}
+
+static void estimate_home(struct commit_report *r, uint64_t blks, uint64_t extents)
+{
+	/* begin record, home writes, tail record */
+	r->checkpoint += blks;
+	r->meta += 2;
+	r->flushes += 3;
+	r->write_calls += 2 + blks / CHUNK_BLKS + extents;
+}
+
+/* What the index will not have any more once these blocks have a newer version. */
+static void take_out(const struct log_index *ix, const struct extents *x, uint64_t *data, uint64_t *zero)
+{
+	for (size_t i = 0; i < x->n; i++) {
+		for (uint64_t k = 0, n; k < x->e[i].blks; k += n) {
+			enum log_where where;
+
+			n = log_index_run(ix, x->e[i].blk + k, x->e[i].blks - k, &where);
+			*data -= where == LOG_DATA ? n : 0;
+			*zero -= where == LOG_ZERO ? n : 0;
+		}
+	}
+}
+
+/* One before the commit if the ring is short (write_all), and one behind it if that is due or asked for. */
+static void estimate_checkpoints(struct job *j, bool nothing)
 {
 	struct commit_report *r = &j->rep;
 	struct log_index *ix = log_index_of(j->log);
+	uint64_t data = log_index_data_blks(ix), zero = log_index_zero_blks(ix), records = log_chain_records(j->log);
+	uint64_t capacity = log_capacity_blks(j->log);
 
-	if (r->need_blks > r->room_blks)
-		r->checkpoint = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	if (!nothing && (log_spilled(j->log) || r->need_blks > log_room_blks(j->log))) {
+		estimate_home(r, data + zero, 0);
+		data = zero = records = 0;
+	} else {
+		const struct extents *newer[] = { &j->direct, &j->logged, &j->zero, &j->punched };
+
+		for (size_t i = 0; i < ARRAY_SIZE(newer); i++)
+			take_out(ix, newer[i], &data, &zero);
+	}
 	log_index_unref(ix);
-	if (r->need_blks > log_capacity_blks(j->log)) {
-		r->spilled = r->need_blks - log_capacity_blks(j->log);
-		r->checkpoint += r->logged + r->zero;
-	}
-	if (r->checkpoint) { /* begin record, home writes, tail record */
-		r->meta += 2;
-		r->flushes += 3;
-		r->write_calls += 2 + r->checkpoint / CHUNK_BLKS + r->logged_extents;
-	}
+	if (!nothing && r->need_blks > capacity)
+		r->spilled = r->need_blks - capacity;
+	/* a log at rest has nothing to bring home */
+	if (is_due(j->log, data + r->logged, records + !nothing) ||
+	    (j->opt->checkpoint_asked && (data || zero || r->logged || r->zero)))
+		estimate_home(r, data + zero + r->logged + r->zero, r->logged_extents);
 }
 
 static void estimate(struct job *j)
 {
+	bool nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero;
 	struct commit_report *r = &j->rep;
 	struct wear_ledger life;
 
-	if (!r->direct && !r->logged && !r->zero) {
+	if (nothing) {
 		r->meta = r->erase_blocks = 0;
-		return;
+	} else {
+		r->flushes = 2;
+		r->write_calls = chunks(&j->direct) + (r->logged + r->meta) / CHUNK_BLKS + 2;
 	}
-	r->estimate = true;
-	r->flushes = 2;
-	r->write_calls = chunks(&j->direct) + (r->logged + r->meta) / CHUNK_BLKS + 2;
-	if (log_wants_open(j->log)) {
+	if (!nothing && log_wants_open(j->log)) {
 		r->meta += 2;
 		r->flushes += 2;
 		r->write_calls++;
 	}
-	estimate_checkpoint(j);
+	estimate_checkpoints(j, nothing);
+	r->estimate = !nothing || r->checkpoint;
 	r->written_bytes = blk_to_bytes(r->direct + r->logged + r->meta + r->checkpoint);
 	/* at the speed that this card had in its life so far */
 	log_totals(j->log, &life);
@@ -463,17 +508,16 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	return r;
 }
 
-static void bill(struct job *j, const struct wear_ledger *before, uint64_t start_ns)
+void commit_bill(struct commit_report *rep, const struct log *log, const struct wear_ledger *before)
 {
 	struct wear_ledger now;
 
-	log_totals(j->log, &now);
-	j->rep.written_bytes = now.written_bytes - before->written_bytes;
-	j->rep.write_calls = now.write_calls - before->write_calls;
-	j->rep.flushes = now.flushes - before->flushes;
-	j->rep.writable_ns = now.writable_ns - before->writable_ns;
-	j->rep.meta = now.meta_blks - before->meta_blks;
-	j->rep.duration_ns = now_ns() - start_ns;
+	log_totals(log, &now);
+	rep->written_bytes += now.written_bytes - before->written_bytes;
+	rep->write_calls += now.write_calls - before->write_calls;
+	rep->flushes += now.flushes - before->flushes;
+	rep->writable_ns += now.writable_ns - before->writable_ns;
+	rep->meta += now.meta_blks - before->meta_blks;
 }
 
 static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
@@ -519,7 +563,9 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	/* the outcome stands; a card that stays writable shows in the next attempt */
 	off = set_writable(j->log, j->base, false);
 	(void)off;
-	bill(j, &before, start_ns);
+	j->rep.meta = 0; /* it was an estimate */
+	commit_bill(&j->rep, j->log, &before);
+	j->rep.duration_ns = now_ns() - start_ns;
 	return r;
 }
 

@@ -34,7 +34,8 @@ enum commit_phase { PHASE_CLASSIFY, PHASE_DIRECT, PHASE_LOG, PHASE_CHECKPOINT };
 typedef void commit_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
 
 struct commit_options {
-	bool dry_run; /* classify and price only */
+	bool dry_run; /* classify and price only: the commit, and a checkpoint behind it if one is due */
+	bool checkpoint_asked; /* of a dry run: it comes in any case */
 	enum commit_cause cause;
 	uint32_t record_flags;
 	const struct log_content *content;	  /* for commit_checkpoint, may be NULL */
@@ -70,6 +71,11 @@ struct commit_report {
 int commit_run(struct log *log, struct card *base, const struct commit_source *src, const struct commit_options *opt,
 	       void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 	       struct commit_report *ret_report, struct log_index **ret_index) MUST_CHECK;
+
+/* Is the log to be brought home once so many blocks more are in it? It is half full, or a start-up would read too much. */
+bool commit_checkpoint_due(struct log *log, uint64_t more_blks);
+/* Adds what the card has seen since the totals were `before`. */
+void commit_bill(struct commit_report *rep, const struct log *log, const struct wear_ledger *before);
 
 /* Everything home, then the record that says so (type TAIL or RETIRED, flags from opt). Writes nothing if the
  * newest record says it already, or if nothing was ever committed. */

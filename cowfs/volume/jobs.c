@@ -15,9 +15,6 @@
 #include "base/parse.h"
 #include "volume/private.h"
 
-/* A start-up reads every record of the chain: more than these make it slow on a card. */
-#define MAX_CHAIN_RECORDS 200u
-
 struct images {
 	struct volume *v;
 	struct fsmap *sealed, *committed;
@@ -239,6 +236,7 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 				     .read_sealed = sealed.read,
 				     .read_committed = committed.read };
 	struct commit_options opt = { .dry_run = dry,
+				      .checkpoint_asked = rq->checkpoint,
 				      .cause = rq->cause,
 				      .record_flags = flags,
 				      .differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
@@ -298,31 +296,15 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 				      .content = sealed ? &ram : NULL,
 				      .progress = on_progress,
 				      .progress_ctx = v };
-	struct wear_ledger before, after;
+	struct wear_ledger before;
 	uint64_t blks;
 	int r;
 
 	log_totals(v->log, &before);
 	r = commit_checkpoint(v->log, v->base, &opt, on_publish, v, RECORD_TAIL, &blks);
-	log_totals(v->log, &after);
 	res->report.checkpoint += blks;
-	res->report.meta += after.meta_blks - before.meta_blks;
-	res->report.written_bytes += after.written_bytes - before.written_bytes;
-	res->report.write_calls += after.write_calls - before.write_calls;
-	res->report.flushes += after.flushes - before.flushes;
-	res->report.writable_ns += after.writable_ns - before.writable_ns;
+	commit_bill(&res->report, v->log, &before);
 	return r;
-}
-
-/* After more_blks more have been logged; *ret_blks: how many then go home, about. */
-static bool checkpoint_is_due(struct volume *v, uint64_t more_blks, uint64_t *ret_blks)
-{
-	struct log_index *ix = log_index_of(v->log);
-	uint64_t blks = log_index_data_blks(ix) + more_blks;
-
-	*ret_blks = blks + log_index_zero_blks(ix);
-	log_index_unref(ix);
-	return blks > log_capacity_blks(v->log) / 2 || log_chain_records(v->log) > MAX_CHAIN_RECORDS;
 }
 
 /* Under pressure there is no use in another seal before this one is on the card. */
@@ -342,7 +324,6 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq, s
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
-	uint64_t home_blks;
 	int r;
 
 	if (v->opened.state == LOG_FOREIGN) {
@@ -379,7 +360,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 		return r;
 	}
 	res->generation_seq = log_newest(v->log)->seq;
-	if (rq->checkpoint || checkpoint_is_due(v, 0, &home_blks)) {
+	if (rq->checkpoint || commit_checkpoint_due(v->log, 0)) {
 		/* what is in RAM is written home from there, and released then */
 		monitor_stage(v->monitor, STAGE_DURABLE);
 		r = do_checkpoint(v, rq->cause, 0, true, res);
@@ -399,17 +380,11 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 static int do_dry_run(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
-	struct commit_report *rep = &res->report;
-	uint64_t home_blks;
 	int r = quiesce(v, no_seal, rq->cause, res);
 
 	if (r == 0)
 		r = run_commit(v, rq, 0, res, &ix);
 	log_index_unref(ix);
-	if (r == 0 && (checkpoint_is_due(v, rep->logged, &home_blks) || rq->checkpoint)) {
-		rep->checkpoint = home_blks + rep->zero;
-		rep->written_bytes += blk_to_bytes(rep->checkpoint);
-	}
 	return r;
 }
 

@@ -80,6 +80,50 @@ protect() {
 	[ $((told * 10)) -ge $((did * 9)) ] && [ $((told * 10)) -le $((did * 11)) ]
 }
 
+# overwrites MiB $2 to $3 of the file, in place
+overwrite() {
+	dd if=/dev/urandom of="$1" bs=1M seek="$2" count="$(($3 - $2))" conv=notrunc,fsync status=none
+}
+
+# a checkpoint of LEAST to MOST blocks comes, and was told: dry_and_wet LEAST MOST [OPTION]...
+dry_and_wet() {
+	local least=$1 most=$2 told did
+	shift 2
+	told=$(cow commit --dry-run "$@" --json | jq .report.checkpoint_blocks)
+	did=$(cow commit "$@" --json | jq .report.checkpoint_blocks)
+	echo "checkpoint of $least to $most blocks: told $told, did $did"
+	[ "$told" -ge "$least" ] || return
+	[ "$told" -le "$most" ] || return
+	[ "$did" -ge "$least" ] || return
+	[ "$did" -le "$most" ]
+}
+
+@test "commit --dry-run: promises a checkpoint when one comes, and no other" {
+	protect # a log of 32 MiB, of which a commit can have 16: a checkpoint is due from 8 on
+	random_file "$MNT/a" 40
+	sync -f "$MNT"
+	cow commit --checkpoint
+	# the second one takes the place of the first in the log
+	for _ in 1 2; do
+		overwrite "$MNT/a" 0 5
+		dry_and_wet 0 0
+	done
+	overwrite "$MNT/a" 5 9
+	dry_and_wet 2304 2400
+	# nothing is dirty, and nothing waits
+	umount_volume
+	cow commit --checkpoint
+	dry_and_wet 0 0 --checkpoint
+	mount_volume
+	overwrite "$MNT/a" 0 1
+	dry_and_wet 256 300 --checkpoint
+	# more than the log holds: spilled, and home at once
+	overwrite "$MNT/a" 0 40
+	dry_and_wet 10240 10300
+	detach
+	fsck ext4
+}
+
 @test "commit --checkpoint: the card alone holds everything" {
 	protect
 	random_file "$MNT/a" 5
