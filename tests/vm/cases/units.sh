@@ -1,0 +1,98 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# What a protected root gets from systemd: units, mount options, names, banner, volatile directories; both commits at
+# shutdown, and a clock that runs behind.
+# shellcheck disable=SC2034,SC3043 # variables are read by tests/vm/run
+
+active() { is "$1" "$(systemctl is-active "$1")" active; }
+
+nothing_failed() {
+	failed=$(systemctl --failed --no-legend --plain | cut -d' ' -f1 | tr '\n' ' ')
+	[ -z "$failed" ] || { systemctl status --no-pager $failed >>"$LOG" 2>&1; fail "units have failed: $failed"; }
+}
+
+step_1() {
+	protected || fail "the root is not protected"
+	nothing_failed
+	for unit in cowfs-shutdown.service cowfs-options.service cowfs-commit@root.timer cowfs-events.service; do
+		active $unit
+	done
+	for option in noatime discard noinit_itable; do
+		case ,$(findmnt -n -o OPTIONS /), in
+		*,$option,* | *,discard=*) ;;
+		*) fail "the root is mounted without $option" ;;
+		esac
+	done
+	is hibernate.target "$(systemctl show -P LoadState hibernate.target)" masked
+	is "the seed's credit" "$(systemctl show -P Environment systemd-random-seed.service)" SYSTEMD_RANDOM_SEED_CREDIT=no
+	# two file systems with one UUID
+	loop=$(root_device)
+	uuid=$(blkid -o value -s UUID "$loop")
+	udevadm settle
+	is "the device of the UUID" "$(readlink -f "/dev/disk/by-uuid/$uuid")" "$(readlink -f "$loop")"
+	is "the partition's type" "$(lsblk -n -d -o FSTYPE "/dev/$(root_part)")" cowfs_base
+	is "the partition's UUID" "$(lsblk -n -d -o UUID "/dev/$(root_part)")" ''
+	case $(/etc/update-motd.d/90-cowfs) in
+	"cowfs: root: "*"not on the card yet"*) ;;
+	*) fail "no banner: $(/etc/update-motd.d/90-cowfs)" ;;
+	esac
+	# the new machine-id is on the card already
+	wait_for 60 systemctl show -P ExecMainExitTimestamp cowfs-identity.service
+	wait_for 60 journalctl -q -u cowfs-identity.service --grep 'newer than the last commit' ||
+		fail "the machine got its identity, and it was not committed"
+	# an interval, and a timer that commits
+	printf '[root]\ncommit-interval = 5s\nvolatile = /var/tmp /srv\n' >/etc/cowfs/cowfs.conf
+	chmod 1777 /var/tmp
+	must systemctl daemon-reload
+	must systemctl restart cowfs-commit@root.timer
+	generation=$(cowctl status root --json | sed 's/.*"generation":\([0-9]*\),.*/\1/')
+	echo x >/root/by-timer
+	wait_for 60 sh -c "[ \$(cowctl status root --json | sed 's/.*\"generation\":\([0-9]*\),.*/\1/') -gt $generation ]" ||
+		fail "no commit by timer: $(systemctl list-timers --no-pager | head -5)"
+	wait_for 20 journalctl -q -u cowfs-events.service --grep 'root: commit' || fail "no event of the commit"
+	# packages
+	/usr/lib/cowfs/dpkg-hook pre
+	is "a commit by timer on hold" "$(cowctl commit root --timer >/dev/null 2>&1; echo $?)" 1
+	/usr/lib/cowfs/dpkg-hook post
+	cowctl release root >/dev/null
+	must systemctl stop cowfs-commit@root.timer
+	dd if=/dev/urandom of=/root/bulk bs=1M count=20 2>/dev/null
+	sha256sum /root/bulk >/root/bulk.sum
+}
+
+step_2() {
+	protected || fail "the root is not protected"
+	nothing_failed
+	must sha256sum -c /root/bulk.sum
+	[ -e /root/by-timer ] || fail "what the timer committed is gone"
+	# volatile since this boot
+	for dir in /var/tmp /srv; do
+		is "$dir" "$(findmnt -n -o FSTYPE $dir)" tmpfs
+	done
+	is "the mode of /var/tmp" "$(stat -c %a /var/tmp)" 1777
+	echo gone >/var/tmp/gone
+	is "checkpointed" "$(cowctl status root --json | sed 's/.*"log_live_blocks":\([0-9]*\),.*/\1/')" 0
+	# from now on the clock is wrong
+	must cowctl commit root
+	date +%s >/root/time
+	must systemctl disable systemd-timesyncd.service
+	rm -f /var/lib/systemd/timesync/clock
+	cowctl commit root >/dev/null
+}
+
+step_3() {
+	protected || fail "the root is not protected"
+	[ ! -e /var/tmp/gone ] || fail "a volatile directory is not empty"
+	[ "$(date +%s)" -ge "$(cat /root/time)" ] || fail "the clock runs behind the last commit: $(date)"
+	dmesg | grep -q 'clock was behind the last commit' || fail "nobody has set the clock: $(date)"
+}
+
+# both stages, on the console
+host_after() {
+	[ "$(grep -ac 'cowfs: root: everything is on the card, generation' "$WORK/console-$1")" -ge 2 ] ||
+		fail "no two commits at shutdown on the console"
+}
+
+host_before() {
+	[ "$1" != 3 ] || CLOCK=2001-01-01T00:00:00
+}
