@@ -68,6 +68,7 @@ static const struct option_spec events_options[] = {
 	{OPT_ONCE, "once", NULL, "tell what needs attention now, and end"}, COMMON};
 #define SETUP_OPTIONS                                                                              \
 	{OPT_DRY_RUN, "dry-run", NULL, "only check, and tell what would be done"},                 \
+		{OPT_YES, "yes", NULL, "do not ask, also on a terminal"},                          \
 		{OPT_ROOT, "root", "DIR", "look at the system below DIR, for tests; implies --dry-run"}
 static const struct option_spec setup_options[] = {
 	SETUP_OPTIONS, {OPT_SWAP_OFF, "swap-off", NULL, "switch off swap files on the root"}, COMMON};

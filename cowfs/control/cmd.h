@@ -39,6 +39,7 @@ enum cmd_option {
 	OPT_BRIEF,
 	OPT_LIST,
 	OPT_SWAP_OFF,
+	OPT_YES,
 	OPT_ROOT,
 	OPT_LAG,
 };

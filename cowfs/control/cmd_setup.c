@@ -32,8 +32,8 @@ static int find_script(char path[PATH_MAX])
 
 static int run(const struct options *o, char *what)
 {
-	static char dry_run[] = "--dry-run", json[] = "--json", swap_off[] = "--swap-off", root[] = "--root";
-	char path[PATH_MAX], *argv[8];
+	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json", swap_off[] = "--swap-off", root[] = "--root";
+	char path[PATH_MAX], *argv[9];
 	unsigned n = 0;
 	int e = find_script(path);
 
@@ -41,6 +41,8 @@ static int run(const struct options *o, char *what)
 	argv[n++] = what;
 	if (has_option(o, OPT_DRY_RUN))
 		argv[n++] = dry_run;
+	if (has_option(o, OPT_YES))
+		argv[n++] = yes;
 	if (has_option(o, OPT_JSON))
 		argv[n++] = json;
 	if (has_option(o, OPT_SWAP_OFF))

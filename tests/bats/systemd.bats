@@ -169,7 +169,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 
 @test "shutdown hook: commits, feeds a watchdog that is armed, tells when it could not" {
 	stub_cowctl
-	export COWFS_SYS=$T/sys COWFS_DEVDIR=$T/dev COWFS_PAUSE=0
+	export COWFS_SYS=$T/sys COWFS_DEVDIR=$T/dev COWFS_PAUSE=0 COWFS_CONSOLE=/dev/stderr
 	mkdir -p "$T/sys/class/watchdog/watchdog"{0,1} "$T/dev"
 	echo active >"$T/sys/class/watchdog/watchdog0/state"
 	echo inactive >"$T/sys/class/watchdog/watchdog1/state"
