@@ -88,7 +88,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs
 
-.PHONY: help deps all demo check check-unit check-crash check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak check-docs bench install \
+.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak check-docs bench install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -99,6 +99,7 @@ help:
 	@echo "  make demo       protect a real Debian root, change it, commit it, cut the power (as root)"
 	@echo "  make check      all tests that fit in CI (as root)"
 	@echo "  make check-unit | check-crash | check-fuzz | check-bats | check-tsan | check-soak   the parts of it"
+	@echo "  make crash REPLAY=ID   one schedule of check-crash again; make check-mutants: each rule switched off is noticed"
 	@echo "  make check-replay   power cuts from a recording by QEMU, 2,000 points (as root)"
 	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang)"
 	@echo "  make soak       half an hour of stress in a small cgroup (COWFS_SOAK_SECONDS; as root)"
@@ -218,6 +219,11 @@ check-crash-short: $(B)/tests/crash
 
 check-crash: $(B)/tests/crash
 	$(Q)$< --images 1000000
+
+# What a failure of check-crash named: make crash REPLAY=w:7:3:12:5
+crash: $(B)/tests/crash
+	@test -n "$(REPLAY)" || { echo "make crash REPLAY=ID, as a failure tells it" >&2; exit 2; }
+	$(Q)$< --replay "$(REPLAY)"
 
 # Writes tests/golden anew: only before the first release of a format version, see docs/HACKING.md.
 golden: $(B)/tests/mkgolden

@@ -162,6 +162,7 @@ int sim_new(struct card **ret, const struct sim_params *p)
 		return -ENOMEM;
 	pthread_mutex_init(&s->lock, NULL);
 	s->card.ops = &sim_ops_table;
+	s->state.collateral_from = UINT64_MAX;
 	s->card.geo = (struct card_geometry){
 		.size_bytes = size_bytes,
 		.disk_off_bytes = p->disk_off_bytes,

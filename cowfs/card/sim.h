@@ -42,6 +42,9 @@ void sim_fail_at(struct card *c, unsigned ops, uint64_t n, int err, bool forever
 /* Flushes answer well but the writes of the last `lie` flush epochs stay volatile: lost at a power cut, not by a
  * failing operation. 0: honest. */
 void sim_set_lie(struct card *c, unsigned lie);
+/* At a power cut the erase block of the newest unflushed write turns to garbage, all of it but what was being written, if it
+ * lies at or behind from_bytes (UINT64_MAX: never). */
+void sim_set_collateral(struct card *c, uint64_t from_bytes);
 /* The first n pending block writes become durable: for lies of other shapes. */
 void sim_settle(struct card *c, size_t n);
 void sim_seed(struct card *c, uint64_t seed);

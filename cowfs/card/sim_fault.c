@@ -131,6 +131,14 @@ void sim_set_lie(struct card *c, unsigned lie)
 	sim_unlock(s);
 }
 
+void sim_set_collateral(struct card *c, uint64_t from_bytes)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.collateral_from = from_bytes;
+	sim_unlock(s);
+}
+
 void sim_seed(struct card *c, uint64_t seed)
 {
 	struct sim *s = sim_lock(c);
@@ -228,6 +236,34 @@ static void pending_settle(struct sim *s, const struct sim_pending *p, enum sim_
 	sim_block_unref(b);
 }
 
+static bool is_pending(const struct sim *s, uint64_t blk)
+{
+	for (size_t i = 0; i < s->n_pending; i++)
+		if (s->pending[i].blk == blk)
+			return true;
+	return false;
+}
+
+/* The erase block of the last write, without what is in flight itself. */
+static void collateral(struct sim *s, uint64_t last_blk)
+{
+	const struct card_geometry *g = &s->card.geo;
+	uint64_t eb = (blk_to_bytes(last_blk) + g->disk_off_bytes) / g->erase_block_bytes * g->erase_block_bytes;
+	uint64_t from = eb > g->disk_off_bytes ? eb - g->disk_off_bytes : 0;
+	uint64_t end = min_u64(eb + g->erase_block_bytes - g->disk_off_bytes, g->size_bytes);
+
+	for (uint64_t off = max_u64(from, s->state.collateral_from); off < end; off += COW_BLK_BYTES) {
+		struct sim_block *b;
+
+		if (is_pending(s, off / COW_BLK_BYTES))
+			continue;
+		b = garble(s);
+		sim_store_set(&s->durable, off / COW_BLK_BYTES, b);
+		sim_store_set(&s->view, off / COW_BLK_BYTES, b);
+		sim_block_unref(b);
+	}
+}
+
 /* Dead first: then nothing changes pending while fate() is asked, without the lock, so that it
  * may ask sim_pending_blk(). */
 void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg)
@@ -236,6 +272,8 @@ void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i),
 	struct bias bias = random_bias(s, SIM_GARBAGE + 1);
 
 	s->state.dead = true;
+	if (s->n_pending && s->state.collateral_from != UINT64_MAX)
+		collateral(s, s->pending[s->n_pending - 1].blk);
 	if (!fate)
 		pending_shuffle(s);
 	sim_unlock(s);

@@ -24,6 +24,7 @@ struct sim_pending {
 struct sim_state {
 	uint64_t epoch; /* good flushes, lies included */
 	unsigned lie;
+	uint64_t collateral_from; /* UINT64_MAX: off */
 	uint64_t random;
 	uint64_t ops;
 	uint64_t cut_countdown; /* 0: disarmed; so below */

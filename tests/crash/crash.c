@@ -10,7 +10,7 @@
 static void usage(FILE *f)
 {
 	fprintf(f, "usage: crash [--seed N] [--images N | --seconds N] [--attack NAME | --list | --no-attacks]\n"
-		   "             [--replay SEED:STEP:CUT:VARIANT] [--verbose]\n"
+		   "             [--replay ID] [--verbose]\n"
 		   "Commits, checkpoints and recoveries on simulated cards, the power cut at every write and flush.\n"
 		   "  --seed N      first workload (default 1)\n"
 		   "  --images N    stop after that many images of workloads (default 40000)\n"
@@ -20,7 +20,8 @@ static void usage(FILE *f)
 		   "  --lag N, --lie N|records   of all workloads: the log's lag; FLUSHes that the card loses (part of an ID too)\n"
 		   "  --measure     what the lies do is counted, not judged\n"
 		   "  --list        tells the attacks\n"
-		   "  --replay ID   runs one workload again and tells what it does\n");
+		   "  --collateral ring|all   at a cut the erase block being written turns to garbage; with --measure\n"
+		   "  --replay ID   runs what a failure names again and tells what it does\n");
 }
 
 static void report(uint64_t start_ns)
@@ -50,35 +51,78 @@ static void report(uint64_t start_ns)
 	       measure ? "" : ", none held anything else");
 }
 
+static const struct attack *attack_nr(unsigned i)
+{
+	return i < n_attacks ? &attacks[i] : i - n_attacks < n_card_attacks ? &card_attacks[i - n_attacks] : NULL;
+}
+
+/* at is as the attack wants it, but for what was asked for */
 static int run_attacks(const char *only)
 {
+	struct position p = at;
+	const struct attack *a;
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < n_attacks; i++) {
-		if (only && strcmp(only, attacks[i].name))
+	for (unsigned i = 0; (a = attack_nr(i)); i++) {
+		if (only && strcmp(only, a->name))
 			continue;
-		at = (struct position){ .attack = attacks[i].name };
-		attacks[i].run();
+		at = p;
+		at.attack = a->name;
+		a->run();
 		n++;
 	}
-	at.attack = NULL;
+	at = p;
 	if (n)
 		printf("crash: %u attacks held\n", n);
 	return n ? 0 : -1;
 }
 
-static bool parse_id(const char *id)
+/* NAME:SEED:STEP:CUT:VARIANT[,OPTION=VALUE...], NAME "w": a workload. *ret_name is cut out of id. */
+static bool parse_id(char *id, char **ret_name)
 {
+	char *colon = strchr(id, ':'), *comma = strchr(id, ',');
 	unsigned long long a, b, c, d;
 
-	if (sscanf(id, "%llu:%llu:%llu:%llu", &a, &b, &c, &d) != 4)
+	if (!colon || sscanf(colon, ":%llu:%llu:%llu:%llu", &a, &b, &c, &d) != 4)
 		return false;
 	at.replay = true;
 	at.want.seed = a;
 	at.want.step = b;
 	at.want.cut = c;
 	at.want.variant = d;
+	while (comma) {
+		sscanf(comma, ",lag=%d", &force_lag);
+		sscanf(comma, ",lie=%d", &force_lie);
+		sscanf(comma, ",thin=%llu", (unsigned long long *)&thin);
+		comma = strchr(comma + 1, ',');
+	}
+	*colon = '\0';
+	*ret_name = id;
 	return true;
+}
+
+/* What of the command line makes a run what it is. */
+static const char *id_options(void)
+{
+	static char text[80];
+	int n = 0;
+
+	if (force_lag >= 0)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, ",lag=%d", force_lag);
+	if (force_lie >= 0)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, ",lie=%d", force_lie);
+	if (thin > 1)
+		snprintf(text + n, sizeof(text) - (size_t)n, ",thin=%llu", (unsigned long long)thin);
+	return text;
+}
+
+static int replay(const char *name)
+{
+	if (strcmp(name, "w"))
+		return run_attacks(name) < 0 ? 2 : 0;
+	workload_run(at.want.seed);
+	printf("crash: workload %llu passes\n", (unsigned long long)at.want.seed);
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -88,11 +132,12 @@ int main(int argc, char **argv)
 						 { "list", 0, NULL, 'l' },    { "no-attacks", 0, NULL, 'x' },
 						 { "replay", 1, NULL, 'r' },  { "verbose", 0, NULL, 'v' },
 						 { "thin", 1, NULL, 'i' },    { "lag", 1, NULL, 'l' + 256 },
-						 { "lie", 1, NULL, 'm' },     { "measure", 0, NULL, 'u' },
+						 { "lie", 1, NULL, 'm' },     { "measure", 0, NULL, 'u' }, { "collateral", 1, NULL, 'c' },
 						    { "help", 0, NULL, 'h' },
 						 { 0 } };
 	uint64_t seed = 1, images = 40000, seconds = 0, start_ns = now_ns();
 	const char *only = NULL;
+	char *again = NULL;
 	bool no_attacks = false;
 	int o;
 
@@ -117,6 +162,9 @@ int main(int argc, char **argv)
 		case 'm':
 			force_lie = !strcmp(optarg, "records") ? LIE_RECORDS : atoi(optarg);
 			break;
+		case 'c':
+			collateral = !strcmp(optarg, "ring") ? COLLATERAL_RING : COLLATERAL_ALL;
+			break;
 		case 'u':
 			measure = no_attacks = true;
 			break;
@@ -130,11 +178,11 @@ int main(int argc, char **argv)
 			verbose = 1;
 			break;
 		case 'l':
-			for (unsigned i = 0; i < n_attacks; i++)
-				printf("%-24s %s\n", attacks[i].name, attacks[i].what);
+			for (unsigned i = 0; attack_nr(i); i++)
+				printf("%-18s %s\n", attack_nr(i)->name, attack_nr(i)->what);
 			return 0;
 		case 'r':
-			if (!parse_id(optarg)) {
+			if (!parse_id(optarg, &again)) {
 				usage(stderr);
 				return 2;
 			}
@@ -146,11 +194,9 @@ int main(int argc, char **argv)
 	/* every attach allocates a megabyte: keep it */
 	mallopt(M_MMAP_THRESHOLD, 1 << 28);
 	mallopt(M_TRIM_THRESHOLD, 1 << 29);
-	if (at.replay) {
-		workload_run(at.want.seed);
-		printf("crash: workload %llu passes\n", (unsigned long long)at.want.seed);
-		return 0;
-	}
+	at.options = id_options();
+	if (at.replay)
+		return replay(again);
 	if (!no_attacks && run_attacks(only) < 0) {
 		fprintf(stderr, "crash: no attack %s, see --list\n", only);
 		return 2;

@@ -61,6 +61,7 @@ struct world {
 	struct wear_ledger acked_before; /* of the operation before that: a card that lies has at least this */
 
 	struct image n;		       /* the last generation whose commit returned */
+	struct image older;	       /* the one before that; after a cut or without lag of no meaning */
 	struct image tried[MAX_TRIED]; /* those that were attempted since */
 	unsigned n_tried;
 	struct image live;
@@ -101,6 +102,7 @@ struct position {
 	struct {
 		uint64_t seed, step, cut, variant;
 	} want;
+	const char *options; /* of the run, as part of an id */
 };
 
 struct totals {
@@ -113,6 +115,8 @@ extern struct position at;
 extern struct totals total;
 extern int verbose;
 extern uint64_t thin; /* only one image in so many is tried */
+enum { COLLATERAL_NO, COLLATERAL_RING, COLLATERAL_ALL };
+extern int collateral;
 extern int force_lag, force_lie; /* of all workloads; -1: as they like */
 extern bool measure; /* what lies do is counted, not judged */
 
@@ -183,7 +187,8 @@ struct attack {
 	const char *name, *what;
 	void (*run)(void);
 };
-extern const struct attack attacks[];
-extern const unsigned n_attacks;
+/* attacks.c, attacks_card.c */
+extern const struct attack attacks[], card_attacks[];
+extern const unsigned n_attacks, n_card_attacks;
 
 #endif

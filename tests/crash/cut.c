@@ -91,7 +91,7 @@ static const struct image *find_generation(struct world *w, const uint8_t *volum
 		*(gen ? &total.is_new : &total.is_old) += 1;
 		return gen ? &w->tried[gen - 1] : &w->n;
 	}
-	im = w->lie ? lie_find(w, volume, &lost) : NULL;
+	im = w->lie || measure ? lie_find(w, volume, &lost) : NULL;
 	if (im && (measure || lost <= w->shape.lag)) {
 		total.is_older++;
 		total.lost[lost]++;
@@ -190,7 +190,8 @@ static void image(struct world *w, struct fates *f)
 			f->shift = (unsigned)sim_pending(w->c.base);
 		sim_power_cycle(c.log, f ? fate_of : NULL, f);
 	}
-	if (at.replay && at.want.cut == at.cut && at.want.variant == at.variant && at.want.step == at.step) {
+	if (at.replay && at.want.seed == at.seed && at.want.cut == at.cut && at.want.variant == at.variant &&
+	    at.want.step == at.step) {
 		printf("this is the image: %zu pending block writes:", sim_pending(w->c.base));
 		for (size_t i = 0; i < sim_pending(w->c.base); i++)
 			printf(" %llu%s", (unsigned long long)sim_pending_blk(w->c.base, i),

@@ -22,6 +22,10 @@ static void start(struct world *w, struct card *c, unsigned i)
 {
 	sim_set_lie(c, w->lie == LIE_RECORDS ? UINT_MAX : w->lie);
 	w->acked_pending[i] = sim_pending(c);
+	if (collateral == COLLATERAL_RING)
+		sim_set_collateral(c, c == w->c.log && !w->shape.external ? blk_to_bytes(w->shape.blks) : i ? 0 : UINT64_MAX);
+	if (collateral == COLLATERAL_ALL)
+		sim_set_collateral(c, 0);
 }
 
 void lie_start(struct world *w)
@@ -63,7 +67,7 @@ static void remember_one(struct world *w, const struct image *im)
 void lie_remember(struct world *w)
 {
 	w->commits++;
-	if (!w->lie)
+	if (!w->lie && !measure)
 		return;
 	remember_one(w, &w->n);
 	for (unsigned i = 0; i + 1 < w->n_tried; i++)

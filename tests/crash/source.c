@@ -84,6 +84,11 @@ bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf)
 	return (blk + at.seed) % 5 != 0;
 }
 
+static int src_run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	return run_of(ctx, ((struct world *)ctx)->older.use, blk, max_blks, ret, ret_blks);
+}
+
 /* Every second world asks by runs. */
 struct commit_source source_of(struct world *w)
 {
@@ -96,6 +101,7 @@ struct commit_source source_of(struct world *w)
 				       .read_committed = src_read_committed,
 				       .use_sealed = classify ? src_use_sealed : NULL,
 				       .use_committed = classify ? src_use_committed : NULL,
+				       .run_older = classify ? src_run_older : NULL,
 				       .run_sealed = runs ? src_run_sealed : NULL,
 				       .run_committed = runs ? src_run_committed : NULL };
 }

@@ -12,6 +12,7 @@ struct position at;
 struct totals total;
 int verbose;
 uint64_t thin = 1;
+int collateral;
 int force_lag = -1, force_lie = -1;
 bool measure;
 
@@ -37,17 +38,13 @@ void fail(const char *fmt, ...)
 	va_list ap;
 
 	fflush(stdout);
-	if (at.attack)
-		fprintf(stderr, "crash: FAILED attack %s, cut %llu, variant %llu: ", at.attack,
-			(unsigned long long)at.cut, (unsigned long long)at.variant);
-	else
-		fprintf(stderr, "crash: FAILED %llu:%llu:%llu:%llu: ", (unsigned long long)at.seed,
-			(unsigned long long)at.step, (unsigned long long)at.cut,
-			(unsigned long long)at.variant);
+	fprintf(stderr, "crash: FAILED: ");
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	fputc('\n', stderr);
+	fprintf(stderr, "\ncrash: again with: make crash REPLAY=%s:%llu:%llu:%llu:%llu%s\n", at.attack ? at.attack : "w",
+		(unsigned long long)at.seed, (unsigned long long)at.step, (unsigned long long)at.cut,
+		(unsigned long long)at.variant, at.options);
 	exit(1);
 }
 
@@ -55,7 +52,7 @@ void say(const char *fmt, ...)
 {
 	va_list ap;
 
-	if (!verbose && !(at.replay && at.step + 3 >= at.want.step))
+	if (!verbose && !(at.replay && at.seed == at.want.seed && at.step <= at.want.step && at.step + 3 >= at.want.step))
 		return;
 	printf("%llu:%llu  ", (unsigned long long)at.step, (unsigned long long)at.cut);
 	va_start(ap, fmt);
@@ -391,6 +388,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		w->acked_before = w->acked;
 		w->acked = log_newest(w->log)->ledger;
 	}
+	if (world_ops(w) != ops)
+		w->older = w->n;
 	w->n = w->live;
 	w->n_tried = 0;
 	memset(w->dirty, 0, sizeof(w->dirty));
