@@ -220,6 +220,10 @@ check-crash-short: $(B)/tests/crash
 check-crash: $(B)/tests/crash
 	$(Q)$< --images 1000000
 
+# Each rule switched off in a copy of the source: the attack that aims at it must fail. Half an hour; not part of check.
+check-mutants:
+	$(Q)tests/crash/mutants.sh
+
 # What a failure of check-crash named: make crash REPLAY=w:7:3:12:5
 crash: $(B)/tests/crash
 	@test -n "$(REPLAY)" || { echo "make crash REPLAY=ID, as a failure tells it" >&2; exit 2; }

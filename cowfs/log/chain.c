@@ -310,8 +310,8 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
 	struct blk_reader logged = { .read = read_logged, .ctx = &im, .volume_blks = home.volume_blks };
 
-	/* a checkpoint begins behind a record of its own, or behind an open record */
-	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged, rec->type != RECORD_COMMIT, ret);
+	/* a checkpoint begins behind a record of its own, or behind an open record; with lag that may be lost */
+	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged, rec->type != RECORD_COMMIT || lag_on(l), ret);
 }
 
 int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)

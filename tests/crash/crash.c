@@ -18,6 +18,7 @@ static void usage(FILE *f)
 		   "  --attack NAME only this attack, no workloads\n"
 		   "  --thin N      only one image of a cut in N, for slow builds (part of an ID too)\n"
 		   "  --lag N, --lie N|records   of all workloads: the log's lag; FLUSHes that the card loses (part of an ID too)\n"
+		   "  --ext4        only workloads with a real file system\n"
 		   "  --measure     what the lies do is counted, not judged\n"
 		   "  --list        tells the attacks\n"
 		   "  --collateral ring|all   at a cut the erase block being written turns to garbage; with --measure\n"
@@ -37,6 +38,9 @@ static void report(uint64_t start_ns)
 	printf("crash: %llu cuts, %llu images: %llu held N, %llu N+1; up to %llu block writes in flight\n",
 	       (unsigned long long)t->cuts, (unsigned long long)t->images, (unsigned long long)t->is_old,
 	       (unsigned long long)t->is_new, (unsigned long long)t->max_pending);
+	if (t->fscks)
+		printf("crash: %llu recovered ext2 and ext4 volumes: e2fsck clean, their tree that of the generation\n",
+		       (unsigned long long)t->fscks);
 	if (t->is_older)
 		printf("crash: %llu images of cards that lie held an older generation\n", (unsigned long long)t->is_older);
 	if (measure) {
@@ -93,6 +97,7 @@ static bool parse_id(char *id, char **ret_name)
 	while (comma) {
 		sscanf(comma, ",lag=%d", &force_lag);
 		sscanf(comma, ",lie=%d", &force_lie);
+		sscanf(comma, ",ext4=%d", &force_ext4);
 		sscanf(comma, ",thin=%llu", (unsigned long long *)&thin);
 		comma = strchr(comma + 1, ',');
 	}
@@ -111,6 +116,8 @@ static const char *id_options(void)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, ",lag=%d", force_lag);
 	if (force_lie >= 0)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, ",lie=%d", force_lie);
+	if (force_ext4)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, ",ext4=%d", force_ext4);
 	if (thin > 1)
 		snprintf(text + n, sizeof(text) - (size_t)n, ",thin=%llu", (unsigned long long)thin);
 	return text;
@@ -132,7 +139,7 @@ int main(int argc, char **argv)
 						 { "list", 0, NULL, 'l' },    { "no-attacks", 0, NULL, 'x' },
 						 { "replay", 1, NULL, 'r' },  { "verbose", 0, NULL, 'v' },
 						 { "thin", 1, NULL, 'i' },    { "lag", 1, NULL, 'l' + 256 },
-						 { "lie", 1, NULL, 'm' },     { "measure", 0, NULL, 'u' }, { "collateral", 1, NULL, 'c' },
+						 { "lie", 1, NULL, 'm' },     { "measure", 0, NULL, 'u' }, { "collateral", 1, NULL, 'c' }, { "ext4", 0, NULL, 'e' },
 						    { "help", 0, NULL, 'h' },
 						 { 0 } };
 	uint64_t seed = 1, images = 40000, seconds = 0, start_ns = now_ns();
@@ -164,6 +171,9 @@ int main(int argc, char **argv)
 			break;
 		case 'c':
 			collateral = !strcmp(optarg, "ring") ? COLLATERAL_RING : COLLATERAL_ALL;
+			break;
+		case 'e':
+			force_ext4 = 1;
 			break;
 		case 'u':
 			measure = no_attacks = true;

@@ -15,7 +15,7 @@
 
 /* The toy's bitmap: always used, and its content changes whenever the use of a block does. */
 enum { BITMAP_BLK = 0 };
-enum { MAX_BLKS = 96, MAX_TRIED = 12, CONTENTS = 512, MAX_PAST = 24 };
+enum { MAX_BLKS = 640, TOY_BLKS = 96, MAX_TRIED = 12, CONTENTS = 512, MAX_PAST = 24 };
 /* world.lie: so many acknowledged FLUSHes are lost, or all that came after the record before the last one */
 enum { LIE_RECORDS = 1000 };
 
@@ -23,6 +23,7 @@ enum { LIE_RECORDS = 1000 };
 struct image {
 	uint8_t use[MAX_BLKS]; /* enum blk_use */
 	uint16_t content[MAX_BLKS];
+	uint32_t digest; /* of the tree, if there is one */
 };
 
 struct shape {
@@ -36,6 +37,7 @@ struct shape {
 	bool heavy; /* commits that the ring cannot hold */
 	bool wide; /* more images of each cut */
 	bool deep; /* all subsets of up to 12 writes in flight, not of 6 */
+	unsigned ext4; /* a real file system, of this kind; 0: the toy */
 	unsigned lag; /* as formatted */
 	unsigned lie; /* see world.lie */
 };
@@ -106,7 +108,7 @@ struct position {
 };
 
 struct totals {
-	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints, recoveries, spills,
+	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints, recoveries, spills, fscks,
 		attaches, wraps, faults, workloads, max_pending;
 	uint64_t lost[MAX_PAST + 2], mixed, broken; /* by lies: commits lost, no generation at all, none that is complete */
 };
@@ -116,7 +118,7 @@ extern struct totals total;
 extern int verbose;
 extern uint64_t thin; /* only one image in so many is tried */
 enum { COLLATERAL_NO, COLLATERAL_RING, COLLATERAL_ALL };
-extern int collateral;
+extern int collateral, force_ext4; /* 1: always, -1: never */
 extern int force_lag, force_lie; /* of all workloads; -1: as they like */
 extern bool measure; /* what lies do is counted, not judged */
 
@@ -169,6 +171,14 @@ void lie_remember(struct world *w);
 void lie_forget(struct world *w);
 /* The past image that the volume holds, and how many commits that returned are lost with it. NULL: none. */
 const struct image *lie_find(const struct world *w, const uint8_t *volume, unsigned *ret_lost);
+
+/* ---- ext4.c ---- */
+enum { EXT4_KINDS = 5 };
+void ext4_begin(struct world *w); /* n is a fresh file system */
+void ext4_change(struct world *w);
+void ext4_revert(struct world *w); /* the memory file is the live image */
+const uint8_t *ext4_content(unsigned id);
+void ext4_check(const struct image *im, const uint8_t *volume); /* e2fsck, and the tree */
 
 /* ---- cut.c ---- */
 void hook_cards(struct world *w);   /* from now on every write and flush of them is a cut point */

@@ -141,6 +141,8 @@ void judge(struct world *w, struct cards *c)
 		total.broken++;
 	if (volume && rep.state != LOG_BROKEN)
 		im = find_generation(w, volume, &rep);
+	if (im && w->shape.ext4 && total.images % 256 == 0)
+		ext4_check(im, volume);
 	if (!w->rotten && !measure)
 		ledger_check(w->lie ? &w->acked_before : &w->acked, &rep.ledger);
 	if (!w->rotten && !measure && at.variant % 8 == 0 && (log_verify(l, NULL, NULL, &bad) < 0 || bad))
@@ -175,7 +177,8 @@ static void image(struct world *w, struct fates *f)
 {
 	struct cards c;
 
-	if ((++at.variant + at.cut) % thin)
+	/* images of a real file system are ten times as large */
+	if ((++at.variant + at.cut) % (w->shape.ext4 ? 4 * thin : thin))
 		return;
 	cards_clone(&c, &w->c);
 	if (!f) {

@@ -23,7 +23,7 @@ static struct shape random_shape(struct world *w)
 	s.full = rnd_below(w, 8) == 0;
 	s.heavy = rnd_below(w, 3) == 0;
 	if (s.heavy) {
-		s.blks = MAX_BLKS;
+		s.blks = TOY_BLKS;
 		s.full = s.no_classifier = false;
 		s.segs = s.seg_blks = s.segs_per_eb = 0;
 	}
@@ -31,6 +31,10 @@ static struct shape random_shape(struct world *w)
 		s.lag = 1;
 		s.lie = lies[rnd_below(w, ARRAY_SIZE(lies))];
 		s.segs += s.segs || s.heavy ? 2 : 1 + (unsigned)rnd_below(w, 3);
+	}
+	if (force_ext4 ? force_ext4 > 0 : rnd_below(w, 10) == 0) {
+		s = (struct shape){ .ext4 = 1 + (unsigned)rnd_below(w, EXT4_KINDS), .blks = MAX_BLKS, .lag = s.lag, .lie = s.lie,
+				    .segs = 7 + (unsigned)rnd_below(w, 6), .external = s.external };
 	}
 	s.lag = force_lag < 0 ? s.lag : (unsigned)force_lag;
 	s.lie = force_lie < 0 ? s.lie : (unsigned)force_lie;
@@ -108,7 +112,10 @@ static void commit(struct world *w)
 {
 	int r;
 
-	change(w);
+	if (w->shape.ext4)
+		ext4_change(w);
+	else
+		change(w);
 	if (w->n_tried < MAX_TRIED - 2 && rnd_below(w, 6) == 0)
 		arm(w);
 	r = world_commit(w);

@@ -12,7 +12,7 @@ struct position at;
 struct totals total;
 int verbose;
 uint64_t thin = 1;
-int collateral;
+int collateral, force_ext4;
 int force_lag = -1, force_lie = -1;
 bool measure;
 
@@ -67,7 +67,7 @@ const uint8_t *content_of(unsigned content)
 		for (uint64_t i = 1, s = 1; i < CONTENTS; i++)
 			for (size_t k = 0; k < COW_BLK_BYTES; k += 8)
 				memcpy(&contents[i][k], &(uint64_t){ rnd_next(&s) | 1 }, 8);
-	return contents[content];
+	return content < CONTENTS ? contents[content] : ext4_content(content);
 }
 
 /* ---- the two cards ---- */
@@ -110,7 +110,9 @@ void world_new(struct world *w, const struct shape *s, uint64_t seed)
 {
 	*w = (struct world){ .shape = *s, .rnd = seed, .lie = s->lie };
 	content_of(1);
-	for (unsigned b = 0; b < s->blks; b++) {
+	if (s->ext4)
+		ext4_begin(w);
+	for (unsigned b = 0; !s->ext4 && b < s->blks; b++) {
 		w->n.use[b] = b == BITMAP_BLK || s->no_classifier || s->full || rnd_below(w, 5) < (s->heavy ? 3 : 2) ?
 				      USE_USED : USE_FREE;
 		if (b != BITMAP_BLK && !s->no_classifier && rnd_below(w, 20) == 0)
@@ -153,7 +155,7 @@ const uint8_t *volume_read(const struct world *w, const struct cards *c, const s
 int image_differs(const struct image *im, const uint8_t *v, unsigned blks)
 {
 	for (unsigned b = 0; b < blks; b++)
-		if (im->use[b] == USE_USED && memcmp(v + blk_to_bytes(b), contents[im->content[b]], COW_BLK_BYTES))
+		if (im->use[b] == USE_USED && memcmp(v + blk_to_bytes(b), content_of(im->content[b]), COW_BLK_BYTES))
 			return (int)b;
 	return -1;
 }
@@ -297,6 +299,8 @@ void live_revert(struct world *w)
 	w->live = w->n;
 	memset(w->dirty, 0, sizeof(w->dirty));
 	memset(w->hole, 0, sizeof(w->hole));
+	if (w->shape.ext4)
+		ext4_revert(w);
 }
 
 /* ---- what a session does ---- */
@@ -355,7 +359,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 
 	if (w->n_tried == MAX_TRIED)
 		fail("too many attempts for this test");
-	if (memcmp(w->live.use, w->n.use, sizeof(w->n.use)))
+	if (!w->shape.ext4 && memcmp(w->live.use, w->n.use, sizeof(w->n.use)))
 		live_write(w, BITMAP_BLK, 1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) % (CONTENTS - 1));
 	w->tried[w->n_tried++] = w->live;
 	r = commit_run(w->log, w->c.base, &src, opt, publish, w, &w->bill, &ix);

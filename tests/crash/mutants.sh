@@ -1,0 +1,140 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Each rule of the log is switched off in a copy of the source, and the attack that aims at it must fail.
+# usage: mutants.sh [NAME...]   (make check-mutants)
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/cowfs-mutants.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+seconds=${MUTANT_SECONDS:-240}
+bad=0 n=0
+only=" $* "
+
+tar -C "$root" --exclude=./build* --exclude=./.git -cf - . | tar -C "$work" -xf -
+
+build() {
+	make -s -C "$work" build/tests/crash >"$work/make.log" 2>&1
+}
+
+# mutant NAME ATTACK FILE OLD NEW: OLD must be in FILE once. ATTACK w: random workloads; several with commas: one of them.
+mutant() {
+	local name=$1 attack file=$3 log=$work/out verdict=''
+	[ "$only" = '  ' ] || [[ $only == *" $name "* ]] || return 0
+	n=$((n + 1))
+	cp "$work/$file" "$work/saved"
+	if ! OLD=$4 NEW=$5 python3 - "$work/$file" <<'PY'; then
+import os, sys
+path, old, new = sys.argv[1], os.environ['OLD'], os.environ['NEW']
+text = open(path).read()
+if text.count(old) != 1:
+    sys.exit(f'{text.count(old)} times in {path}: {old}')
+open(path, 'w').write(text.replace(old, new))
+PY
+		verdict='cannot be applied'
+	elif ! build; then
+		verdict="does not build: $(grep -m1 error "$work/make.log" || tail -1 "$work/make.log")"
+	fi
+	if [ -z "$verdict" ]; then
+		verdict='NOT NOTICED'
+		for attack in ${2//,/ }; do
+			local args=(--attack "$attack") code=0
+			[ "$attack" != w ] || args=(--no-attacks --seconds 60)
+			timeout "$seconds" "$work/build/tests/crash" "${args[@]}" >"$log" 2>&1 || code=$?
+			[ $code != 1 ] || verdict="$attack: $(grep -m1 FAILED "$log" | cut -c1-100)"
+			[ $code -lt 124 ] || verdict="$attack: ended with $code"
+			[ "$verdict" = 'NOT NOTICED' ] || break
+		done
+	fi
+	cp "$work/saved" "$work/$file"
+	printf '%-20s %s\n' "$name" "$verdict"
+	case $verdict in 'NOT NOTICED' | cannot* | does*) bad=$((bad + 1)) ;; esac
+}
+
+build || { cat "$work/make.log" >&2; exit 1; }
+
+# R1 a chain that is not complete
+mutant R1-chain chain,reuse-early,wrap,w cowfs/log/chain.c '(unsigned long long)r.prev.seq, (unsigned long long)r.seq);
+			return -EBADMSG;' '(unsigned long long)r.prev.seq, (unsigned long long)r.seq);
+			return 0;'
+# R2 a sequence number is used once, failed and rejected attempts included
+mutant R2-failed sequence cowfs/log/append.c '	l->ledger.commits_failed++;' '	l->ledger.commits_failed++;
+	l->highest_seq = l->newest.seq;'
+mutant R2-rejected rejected cowfs/log/chain.c 'l->highest_seq = rep.highest_seq;' 'l->highest_seq = l->newest.seq;'
+# R3 an open record after a failed attempt
+mutant R3-open chain cowfs/log/append.c 'l->need_open = true;
+	l->doubt' 'l->doubt'
+mutant R3-open-checkpoint failed-checkpoint cowfs/log/record.c 'l->need_open = l->suspect = l->lag.cold = true; /* R3' \
+	'l->suspect = true; /* R3'
+mutant R3-settled restart cowfs/log/record.c 'if (!l->settled)' 'if (0)'
+# R4 every CRC
+mutant R4-payload rejected,rotten,every-byte cowfs/log/chain.c 'if (crc32c(0, buf + blk_to_bytes(k), COW_BLK_BYTES) != e->crc[i + k]) {' 'if (0) {'
+mutant R4-record every-byte cowfs/log/codec.c 'if (get_u32(r) != checksum(blk))' 'if (get_u32(r) == checksum(blk) + 1)'
+mutant R4-in-place rotten,every-byte cowfs/log/chain.c '		if (where != LOG_HOME)
+			continue;' '		if (where != LOG_HOME || e->type == DESC_DIRECT)
+			continue;'
+# R5 read back at all
+mutant R5-verify rejected cowfs/log/chain.c '.check = ch->rec[i].seq >= ch->rec[0].floor_seq,' '.check = false,'
+# R6 what was written in place takes older log entries out
+mutant R6-revoke revoke cowfs/log/ring.h '		return INDEX_HOME;' '		return INDEX_ZERO;'
+# R7 never below the floor
+mutant R7-floor rotten,begin,collateral cowfs/log/chain.c 'if (c->rec.seq < s->fallback_floor)' 'if (0)'
+# R8 nothing is the same after a failure
+mutant R8-same same-after-doubt cowfs/commit/commit.c 'bool compare = !log_doubt(j->log) &&' 'bool compare ='
+mutant R8-zeros zeros-home cowfs/log/checkpoint.c 'int r = l->suspect ? 0 : card_read' 'l->suspect = false; int r = card_read'
+# R9 the tail after the home writes' FLUSH; the ring after the record that carries it
+mutant R9-home-flush half-checkpoint,recover cowfs/log/checkpoint.c '			r = card_flush(l->base);' '			r = 0;'
+mutant R9-reuse reuse-early cowfs/log/checkpoint.c '	l->home_done = true;
+	log_index_unref' '	l->home_done = true;
+	l->tail_lblk = l->lag.tail_lblk = l->newest.lblk;
+	log_index_unref'
+mutant R9-ring-end reuse-early,wrap cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
+# R10 spilled payload lies in blocks that neither image uses
+mutant R10-spill spill cowfs/commit/commit.c 'if (r == 0 && a == USE_FREE)' 'if (r == 0)'
+# order of writes
+mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append.c '		r = record_flush(l);
+	if (r < 0)
+		goto fail;' '		r = 0;
+	if (r < 0)
+		goto fail;'
+mutant order-last-flush chain,w cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
+mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c 'r = put_checkpoint_begin(l);' 'r = 0;'
+# what may be written in place
+mutant direct-used revoke,chain,w cowfs/commit/commit.c 'return extents_add(old == USE_FREE ? &j->direct' \
+	'return extents_add(old != USE_JOURNAL ? &j->direct'
+mutant direct-journal w cowfs/commit/commit.c 'return extents_add(old == USE_FREE ? &j->direct' \
+	'return extents_add(1 ? &j->direct'
+mutant bridging w,half-checkpoint cowfs/commit/commit.c 'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));' \
+	'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks + (c.blks < CHUNK_BLKS && c.blk + c.blks < j->src->volume_blks)));'
+# errors
+mutant eio-write eio,read-only cowfs/log/ring.c 'return n ? card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n)) : 0;' \
+	'return n && card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n)) > 0;'
+mutant eio-flush eio,chain cowfs/log/record.c '	if (r == 0)
+		r = card_flush(l->card);
+	l->suspect |= r < 0;
+	return r;' '	if (r == 0)
+		r = card_flush(l->card);
+	l->suspect |= r < 0;
+	return 0;'
+mutant swapped swapped cowfs/log/record.c '	if (!l->newest.seq && l->super.state == SUPER_PENDING)
+		return 0;' '	if (1)
+		return 0;'
+mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {' '	if (0) {'
+# lag
+mutant L1-floor lag cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'
+mutant L2-ring lag cowfs/log/lag.c '	if (!has_room(l, 0)) {' '	if (1) {'
+mutant L3-older lag cowfs/commit/commit.c '*ret == USE_FREE && j->older)' '*ret == USE_FREE && 0)'
+mutant L3-held lag cowfs/commit/commit.c '	if (held)
+		*ret = USE_USED;' ''
+mutant L4-candidates lag cowfs/log/checkpoint.c '			r = put_checkpoint_begin(l);
+		if (r == 0) /* L4 */
+			r = lag_same_image(l);' '			r = 0;'
+mutant L4-home lag cowfs/log/checkpoint.c '			r = lag_pad(l, 2);' '			r = 0;'
+mutant L5-cold lag cowfs/log/lag.c 'l->lag.cold && l->lag.same < SETTLED && has_room(l, 3)' 'l->lag.cold && 0'
+mutant L-fallback lag cowfs/log/lag.c '		rec->fallback_seq = l->lag.older.seq;' '		rec->fallback_seq = l->newest.seq;'
+mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);
+	return r < 0 ? r : super_write_copy' '		r = 0;
+	return r < 0 ? r : super_write_copy'
+
+echo "mutants: $n, $bad not noticed"
+[ $bad = 0 ]
