@@ -90,7 +90,7 @@ mutant R9-reuse reuse-early cowfs/log/checkpoint.c '	l->home_done = true;
 	log_index_unref'
 mutant R9-ring-end reuse-early,wrap cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
 # R10 spilled payload lies in blocks that neither image uses
-mutant R10-spill spill cowfs/commit/commit.c 'if (r == 0 && a == USE_FREE)' 'if (r == 0)'
+mutant R10-spill spill,w cowfs/commit/commit.c 'if (r == 0 && a == USE_FREE)' 'if (r == 0)'
 # order of writes
 mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append.c '		r = record_flush(l);
 	if (r < 0)
@@ -126,9 +126,9 @@ mutant L2-ring lag cowfs/log/lag.c '	if (!has_room(l, 0)) {' '	if (1) {'
 mutant L3-older lag cowfs/commit/commit.c '*ret == USE_FREE && j->older)' '*ret == USE_FREE && 0)'
 mutant L3-held lag cowfs/commit/commit.c '	if (held)
 		*ret = USE_USED;' ''
-mutant L4-candidates lag cowfs/log/checkpoint.c '			r = put_checkpoint_begin(l);
+mutant L4-candidates lag cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */
-			r = lag_same_image(l);' '			r = 0;'
+			r = lag_same_image(l);' '		r = 0;'
 mutant L4-home lag cowfs/log/checkpoint.c '			r = lag_pad(l, 2);' '			r = 0;'
 mutant L5-cold lag cowfs/log/lag.c 'l->lag.cold && l->lag.same < SETTLED && has_room(l, 3)' 'l->lag.cold && 0'
 mutant L-fallback lag cowfs/log/lag.c '		rec->fallback_seq = l->lag.older.seq;' '		rec->fallback_seq = l->newest.seq;'
