@@ -608,11 +608,20 @@ static void test_spoiled_superblock(void **state)
 		uint8_t mask;
 		bool knows;
 		unsigned alarms;
-	} cases[] = {
+	} cases[] = { /* but for the first the checksum is right */
 		{1024 + 0x100, 1, true, FSMAP_BAD_CHECKSUM},   /* under the checksum only */
 		{1024 + 0x07, 0x10, true, FSMAP_BAD_CHECKSUM}, /* more blocks than the volume */
 		{1024 + 0x63, 0x40, false, 0},		       /* unknown incompat feature */
 		{1024 + 0x67, 0x40, false, 0},		       /* unknown ro_compat feature */
+		{1024 + 0x60, 0x08, false, 0},		       /* a journal's device, no file system */
+		{1024 + 0x153, 0x80, true, FSMAP_BAD_CHECKSUM}, /* blocks without end, with 64bit */
+		{1024 + 0x24, 0x04, true, FSMAP_BAD_CHECKSUM},  /* clusters of a group: not of eight */
+		{1024 + 0x25, 0x40, true, FSMAP_BAD_CHECKSUM},  /* more of them than a bitmap holds */
+		{1024 + 0x29, 0x80, true, FSMAP_BAD_CHECKSUM},  /* more inodes than a bitmap holds */
+		{1024 + 0xFE, 0x20, true, FSMAP_BAD_CHECKSUM},  /* descriptors of 96 bytes */
+		{1024 + 0xFF, 0x40, true, FSMAP_BAD_CHECKSUM},  /* descriptors larger than a block */
+		{1024 + 0x174, 0x20, true, FSMAP_BAD_CHECKSUM}, /* flex groups of 2^36 */
+		{1024 + 0x14, 0x02, true, FSMAP_BAD_CHECKSUM},  /* the first data block is 3 */
 	};
 	struct fsmap *m;
 	struct image im;

@@ -290,6 +290,202 @@ static void test_unknown(void **state)
 	image_close(&im);
 }
 
+static void fat_put(uint8_t *sb, bool fat32)
+{
+	memcpy(sb, "\xEB\x3C\x90", 3);
+	put(sb + 11, 512, 2);		   /* bytes of a sector */
+	put(sb + 13, 4, 1);		   /* sectors of a cluster */
+	put(sb + 14, 8, 2);		   /* reserved */
+	put(sb + 16, 2, 1);		   /* FATs */
+	put(sb + 19, fat32 ? 0 : 4000, 2); /* sectors */
+	put(sb + 21, 0xF8, 1);		   /* media */
+	put(sb + 22, fat32 ? 0 : 16, 2);   /* sectors of a FAT */
+	put(sb + 32, fat32 ? 8000 : 0, 4);
+	put(sb + 36, fat32 ? 64 : 0, 4);
+	put(sb + 48, 1, 2); /* FSInfo */
+	put(sb + 510, 0xAA55, 2);
+}
+
+/* One field of a boot sector wrong: not what it looks like. The kinds below have no checksum to rely on. */
+static void test_one_field_wrong(void **state)
+{
+	static const struct {
+		enum fs_kind kind;
+		bool fat32;
+		size_t off, width;
+		uint64_t value;
+	} cases[] = {
+		{FS_VFAT, false, 0, 1, 0x33},	  {FS_VFAT, false, 11, 2, 500},	 {FS_VFAT, false, 11, 2, 8192},
+		{FS_VFAT, false, 13, 1, 0},	  {FS_VFAT, false, 13, 1, 3},	 {FS_VFAT, false, 14, 2, 0},
+		{FS_VFAT, false, 16, 1, 0},	  {FS_VFAT, false, 16, 1, 3},	 {FS_VFAT, false, 21, 1, 0xF1},
+		{FS_VFAT, false, 19, 2, 0},	  {FS_VFAT, false, 510, 2, 0},	 {FS_VFAT, true, 32, 4, 0},
+		{FS_VFAT, true, 36, 4, 0},	  {FS_EXFAT, false, 3, 1, 'e'},	 {FS_EXFAT, false, 510, 2, 0},
+		{FS_EXFAT, false, 108, 1, 8},	  {FS_EXFAT, false, 108, 1, 13}, {FS_EXFAT, false, 109, 1, 17},
+		{FS_F2FS, false, 1024 + 16, 4, 11}, {FS_F2FS, false, 1024 + 16, 4, 17}, {FS_F2FS, false, 1024, 4, 1},
+		{FS_BTRFS, false, 65536 + 0x30, 8, 0}, {FS_BTRFS, false, 65536 + 0x90, 4, 3000},
+		{FS_XFS, false, 4, 4, 0},	  {FS_XFS, false, 0, 1, 'x'},
+	};
+	struct fsinfo f;
+	struct image im;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		blank(&im, 8 * MIB);
+		switch (cases[i].kind) {
+		case FS_VFAT: fat_put(im.p, cases[i].fat32); break;
+		case FS_EXFAT: exfat_put(im.p); break;
+		case FS_F2FS: f2fs_put(im.p + 1024); break;
+		case FS_XFS: memcpy(im.p, "XFSB\0\0\x10\0\0\0\0\0\0\0\x08\0", 16); break;
+		default:
+			memcpy(im.p + 65536 + 0x40, "_BHRfS_M", 8);
+			put(im.p + 65536 + 0x30, 65536, 8);
+			put(im.p + 65536 + 0x90, 4096, 4);
+		}
+		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+		assert_int_equal(f.kind, cases[i].kind);
+		put(im.p + cases[i].off, cases[i].value, cases[i].width);
+		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+		assert_int_equal(f.kind, FS_UNKNOWN);
+		assert_int_equal(f.size_bytes, 0);
+		image_close(&im);
+	}
+}
+
+/* exFAT and FAT: what a mount changes is in the fingerprint, and places beyond the end of the volume are not asked for. */
+static void test_fingerprint_fat(void **state)
+{
+	struct fs_fingerprint a, b;
+	struct image im;
+
+	(void)state;
+	for (int kind = 0; kind < 3; kind++) {
+		uint64_t mark[] = {4096, 2048 * 512, 8 * 512}; /* first FAT: of 12 and 16, of exFAT, of 32 */
+
+		blank(&im, 8 * MIB);
+		if (kind == 1)
+			exfat_put(im.p);
+		else
+			fat_put(im.p, kind == 2);
+		assert_int_equal(fsinfo_fingerprint(&im.r, &a), 0);
+		assert_true(a.n_marks >= 2);
+		im.p[mark[kind] + 7] ^= 1; /* the dirty flag of a mount lies there */
+		assert_int_equal(fsinfo_fingerprint(&im.r, &b), 0);
+		assert_int_not_equal(a.sb_crc, b.sb_crc);
+		if (kind == 1) {
+			put(im.p + 80, UINT32_MAX, 4);
+			assert_int_equal(fsinfo_fingerprint(&im.r, &b), 0);
+			assert_int_equal(b.n_marks, 1);
+			put(im.p + 72, UINT64_MAX, 8); /* and a length that overflows is none */
+			assert_int_equal(fsinfo_probe(&im.r, &(struct fsinfo){.kind = 0}), 0);
+		}
+		image_close(&im);
+	}
+	/* f2fs: a segment size that cannot be is left out */
+	blank(&im, 8 * MIB);
+	f2fs_put(im.p + 1024);
+	put(im.p + 1024 + 20, 32, 4);
+	assert_int_equal(fsinfo_fingerprint(&im.r, &a), 0);
+	assert_int_equal(a.n_marks, 3);
+	image_close(&im);
+}
+
+/* ---- is it what it was? ---- */
+
+static struct fs_mark in_log; /* blk 0: the log has nothing */
+static int log_err;
+static const uint8_t *log_blk;
+
+static int read_in_log(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	(void)ctx;
+	assert_int_equal(blks, 1);
+	if (log_err)
+		return log_err;
+	if (!log_blk || blk != in_log.blk)
+		return -ENODATA;
+	memcpy(buf, log_blk, COW_BLK_BYTES);
+	return 0;
+}
+
+static bool matches(const struct fs_fingerprint *fp, struct image *im, bool torn)
+{
+	struct blk_reader logged = {.read = read_in_log, .volume_blks = im->r.volume_blks};
+	bool match = !torn;
+
+	assert_int_equal(fsinfo_fingerprint_match(fp, &im->r, &logged, torn, &match), 0);
+	return match;
+}
+
+/* Sector by sector as it was, or as it is in the log; garbage only where a checkpoint was cut, and nobody mounted since. */
+static void test_match(void **state)
+{
+	static uint8_t new[COW_BLK_BYTES];
+	struct blk_reader logged = {.read = read_in_log};
+	struct fs_fingerprint fp;
+	struct image im;
+	uint64_t unit;
+	bool match;
+
+	(void)state;
+	sh("rm -f i; truncate -s 40M i && mke2fs -q -F -t ext4 -b 1024 i");
+	image_open(&im, "i");
+	assert_int_equal(fsinfo_fingerprint(&im.r, &fp), 0);
+	assert_true(fp.n_marks >= 2 && fp.mark[0].blk == 0);
+	assert_true(matches(&fp, &im, false));
+	unit = fp.mark[1].blk;
+	memcpy(new, im.p + unit * 4096, sizeof(new));
+	for (size_t k = 0; k < 8; k++)
+		new[k * 512 + 300] ^= 0x55;
+	log_blk = new;
+	in_log.blk = unit;
+	/* half of what the log has is home */
+	memcpy(im.p + unit * 4096, new, 2048);
+	assert_true(matches(&fp, &im, false));
+	/* a sector that is neither */
+	im.p[unit * 4096 + 3000] ^= 1;
+	assert_false(matches(&fp, &im, false));
+	assert_true(matches(&fp, &im, true));
+	/* the same where the log has nothing */
+	log_blk = NULL;
+	assert_false(matches(&fp, &im, true));
+	log_blk = new;
+	/* and when somebody has mounted it meanwhile: the superblock's first sector is neither */
+	in_log.blk = 0;
+	memcpy(new, im.p, sizeof(new));
+	image_close(&im);
+	image_open(&im, "i");
+	im.p[1024 + 52] ^= 1; /* mount count */
+	im.p[1024 + 0x175] ^= 1;
+	assert_false(matches(&fp, &im, false));
+	assert_false(matches(&fp, &im, true));
+	/* what was being written there is no file system any more: our own tear */
+	memset(im.p + 1024, 0xA5, 1024);
+	assert_true(matches(&fp, &im, true));
+	/* another one has come */
+	fat_put(im.p, false);
+	assert_false(matches(&fp, &im, true));
+	/* errors are errors, of either side */
+	log_err = -EIO;
+	logged.volume_blks = im.r.volume_blks;
+	assert_int_equal(fsinfo_fingerprint_match(&fp, &im.r, &logged, true, &match), -EIO);
+	log_err = 0;
+	im.calls = 0;
+	im.fail_at = 1;
+	assert_int_equal(fsinfo_fingerprint_match(&fp, &im.r, &logged, true, &match), -EIO);
+	im.calls = 0;
+	im.fail_at = fp.n_marks + 1; /* while looking what is there now */
+	memcpy(im.p + 1024, new + 1024, 1024);
+	im.p[1024 + 600] ^= 1;
+	assert_int_equal(fsinfo_fingerprint_match(&fp, &im.r, &logged, true, &match), -EIO);
+	image_close(&im);
+	/* the volume has become shorter than a mark */
+	image_open(&im, "i");
+	im.r.volume_blks = unit;
+	assert_false(matches(&fp, &im, true));
+	image_close(&im);
+	log_blk = NULL;
+}
+
 static void fingerprint_file(struct fs_fingerprint *fp)
 {
 	struct image im;
@@ -414,6 +610,9 @@ int main(void)
 		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_written_here),
 		cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_one_field_wrong),
+		cmocka_unit_test(test_fingerprint_fat),
+		cmocka_unit_test(test_match),
 		cmocka_unit_test(test_fingerprint_ext),
 		cmocka_unit_test(test_read_errors),
 	};

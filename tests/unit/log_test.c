@@ -160,7 +160,7 @@ static void test_super_nonsense(void **state)
 	struct log_super t;
 
 	(void)state;
-	for (int i = 0; i < 14; i++) {
+	for (int i = 0; i < 26; i++) {
 		struct log_super s = some_super();
 		int want = -EUCLEAN;
 
@@ -179,6 +179,18 @@ static void test_super_nonsense(void **state)
 		case 11: s.external = 2; break;
 		case 12: s.version = 2; want = -EPROTONOSUPPORT; break;
 		case 13: s.incompat = 1; want = -EPROTONOSUPPORT; break;
+		case 14: s.ro_compat = 1; want = -EPROTONOSUPPORT; break;
+		case 15: s.state = 0; break;
+		case 16: s.state = SUPER_PENDING + 1; break;
+		case 17: s.seg_bytes = 8 * MIB; break;
+		case 18: s.erase_block_bytes = 4 * MIB + 512; break;
+		case 19: s.log_bytes = UINT64_MAX; break;
+		case 20: s.base_bytes = UINT64_MAX; break;
+		case 21: s.copy_off_bytes[0] += 512; break;
+		case 22: s.copy_off_bytes[1] -= 512; break;
+		case 23: s.copy_off_bytes[0] = 200 * MIB; break;
+		case 24: s.fs_bytes += 512; break;
+		case 25: s.ring_off_bytes += 512; break;
 		}
 		memset(blk, 0, sizeof(blk));
 		codec_put_super(blk, &s);
@@ -227,7 +239,7 @@ static void test_record_nonsense(void **state)
 	struct log_record t;
 
 	(void)state;
-	for (int i = 0; i < 7; i++) {
+	for (int i = 0; i < 9; i++) {
 		struct log_record r = some_record();
 
 		switch (i) {
@@ -238,6 +250,8 @@ static void test_record_nonsense(void **state)
 		case 4: r.tail_seq = 1001; break;
 		case 5: r.tail_seq = 0; break;
 		case 6: r.fallback_seq = 1001; break;
+		case 7: r.floor_seq = 1001; break;
+		case 8: r.prev.seq = 1001; break;
 		}
 		memset(blk, 0, sizeof(blk));
 		codec_put_record(blk, &r);
@@ -275,6 +289,60 @@ static void test_desc_codec(void **state)
 	assert_memory_equal(e.crc, crc, n_full * 4);
 	assert_int_equal(desc_next(&c, &e), 0);
 	each_flip_is_detected(blk, decode_desc);
+}
+
+/* Room for an extent's head and none of its CRCs: the next block takes it, what needs no CRC still fits. */
+static void test_desc_brim(void **state)
+{
+	static struct desc_cursor c;
+	static const uint32_t crc[1000];
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+	struct desc_writer w;
+	struct desc_extent e;
+
+	(void)state;
+	desc_start(&w, blk);
+	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 996, 10, 100, crc }), 996);
+	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 1, 5, 7, crc }), 0);
+	assert_int_equal(desc_put(&w, &(struct desc_extent){ .type = DESC_ZERO, .blks = 9, .blk = 20 }), 9);
+	desc_seal(&w, UUID, 9, 8, 7);
+	assert_int_equal(desc_open(&c, blk, UUID, 9, 8, 7), 0);
+	assert_int_equal(desc_next(&c, &e), 1);
+	assert_int_equal(desc_next(&c, &e), 1);
+	assert_true(e.type == DESC_ZERO && e.blk == 20 && e.blks == 9);
+	assert_int_equal(desc_next(&c, &e), 0);
+}
+
+/* Sums that are right, extents that are not. */
+static void test_desc_nonsense(void **state)
+{
+	static const uint32_t crc[4];
+	static const struct desc_extent bad[] = {
+		{ 0, 1, 1, 0, crc },
+		{ DESC_SPILLED + 1, 1, 1, 0, crc },
+		{ DESC_LOGGED, 1, (uint64_t)INT64_MAX / COW_BLK_BYTES + 1, 1, crc },
+		{ DESC_LOGGED, 1, 1, (uint64_t)INT64_MAX / COW_BLK_BYTES + 1, crc },
+		{ DESC_SPILLED, 1, 1, UINT64_MAX, crc },
+	};
+	uint8_t blk[COW_BLK_BYTES];
+	struct desc_writer w;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		memset(blk, 0, sizeof(blk));
+		desc_start(&w, blk);
+		assert_int_equal(desc_put(&w, &bad[i]), 1);
+		desc_seal(&w, UUID, 9, 8, 7);
+		assert_int_equal(decode_desc(blk), -EUCLEAN);
+	}
+	/* more extents than the block holds */
+	memset(blk, 0, sizeof(blk));
+	desc_start(&w, blk);
+	while (desc_put(&w, &(struct desc_extent){ .type = DESC_ZERO, .blks = 1, .blk = 5 }))
+		;
+	w.extents++;
+	desc_seal(&w, UUID, 9, 8, 7);
+	assert_int_equal(decode_desc(blk), -EUCLEAN);
 }
 
 /* ---- index ---- */
@@ -454,6 +522,110 @@ static void test_plan_limits(void **state)
 	assert_int_equal(s.copy_off_bytes[0], 0);
 	card_close(c);
 	card_close(log);
+}
+
+/* An erase block of which no part is a good segment; a log of more segments, or fewer erase blocks, than there may be. */
+static void test_plan_odd(void **state)
+{
+	static const uint32_t prime = 1031 * COW_BLK_BYTES;
+	struct card *c = card_of(400 * MIB, prime, 0);
+	uint64_t missing;
+	struct log_super s;
+
+	(void)state;
+	assert_int_equal(super_plan(c, c, 100 * MIB, 0, &s, &missing), 0);
+	assert_int_equal(s.seg_bytes, LOG_MAX_SEG_BYTES);
+	assert_int_equal(s.ring_off_bytes % prime, 0);
+	assert_true(s.seg_count >= LOG_MIN_SEGMENTS);
+	assert_true(s.ring_off_bytes + (uint64_t)s.seg_bytes * s.seg_count <= s.copy_off_bytes[1]);
+	card_close(c);
+	c = card_of(100 * MIB, 64 * KIB, 0);
+	assert_int_equal(super_plan(c, c, 50 * MIB, (LOG_MAX_SEGMENTS + 1ull) * 64 * KIB, &s, &missing), -EINVAL);
+	card_close(c);
+	c = card_of(100 * MIB, 16 * MIB, 0);
+	assert_int_equal(super_plan(c, c, 10 * MIB, 64 * MIB, &s, &missing), -EINVAL);
+	card_close(c);
+}
+
+/* What is missing where it is the volume that is too small, or the log's device by itself. */
+static void test_plan_external_short(void **state)
+{
+	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(MIB, 64 * KIB, 0);
+	uint64_t missing;
+	struct log_super s;
+
+	(void)state;
+	assert_int_equal(super_plan(c, log, 64 * MIB + 8192, 512 * KIB, &s, &missing), -ENOSPC);
+	assert_int_equal(missing, 8192);
+	assert_int_equal(super_plan(c, log, 64 * MIB, 2 * MIB, &s, &missing), -ENOSPC);
+	assert_in_range(missing, MIB, MIB + 128 * KIB);
+	card_close(log);
+	log = card_of(MIB + missing, 64 * KIB, 0);
+	assert_int_equal(super_plan(c, log, 64 * MIB, 2 * MIB, &s, &missing), 0);
+	card_close(log);
+	/* a card smaller than the log alone */
+	log = card_of(MIB, 64 * KIB, 0);
+	assert_int_equal(super_plan(log, log, 64 * KIB, 2 * MIB, &s, &missing), -ENOSPC);
+	assert_in_range(missing, MIB, MIB + 256 * KIB);
+	card_close(log);
+	/* a partition that begins in the middle of its first erase block, and is not longer than the log */
+	log = card_of(512 * KIB + 2 * COW_BLK_BYTES, 64 * KIB, 60 * KIB);
+	assert_int_equal(super_plan(log, log, 4 * KIB, 512 * KIB, &s, &missing), -ENOSPC);
+	assert_true(missing > 0);
+	card_close(log);
+	card_close(c);
+}
+
+/* Both devices of an external log grow: the volume with its device. */
+static void test_grow_external(void **state)
+{
+	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(2 * MIB, 64 * KIB, 0), *grown;
+	struct log_super s, t;
+	uint64_t missing;
+	unsigned trouble;
+
+	(void)state;
+	assert_int_equal(super_plan(c, log, 64 * MIB, MIB, &s, &missing), 0);
+	assert_int_equal(super_write(log, &s), 0);
+	grown = card_of(3 * MIB, 64 * KIB, 0);
+	assert_int_equal(super_grow(grown, &s, 80 * MIB + 512), 0);
+	assert_int_equal(super_read(grown, 0, &t, &trouble), 0);
+	assert_int_equal(trouble, 0);
+	assert_int_equal(t.fs_bytes, 80 * MIB);
+	assert_int_equal(t.log_bytes, 3 * MIB);
+	assert_int_equal(t.copy_off_bytes[1], 3 * MIB - COW_BLK_BYTES);
+	card_close(grown);
+	card_close(log);
+	card_close(c);
+}
+
+static void test_pending_places(void **state)
+{
+	struct card c = { .geo.size_bytes = 100 * MIB };
+
+	(void)state;
+	assert_int_equal(super_pending_off(&c, 0), 100 * MIB - COW_BLK_BYTES);
+	assert_int_equal(super_pending_off(&c, 3), 100 * MIB - 8 * COW_BLK_BYTES);
+	assert_int_equal(super_pending_off(&c, 14), 36 * MIB);
+	assert_int_equal(super_pending_off(&c, 15), 0);
+	assert_int_equal(super_pending_off(&c, 32), 0);
+	assert_int_equal(super_pending_off(&c, 63), 0);
+}
+
+/* A file system that somebody grew over the ring owns it; one beside its log, or one that is being shrunk, does not. */
+static void test_overgrown(void **state)
+{
+	struct log_super s = some_super();
+
+	(void)state;
+	assert_false(super_overgrown(&s, 0));
+	assert_false(super_overgrown(&s, s.fs_bytes));
+	assert_true(super_overgrown(&s, s.fs_bytes + 1024));
+	s.external = 1;
+	assert_false(super_overgrown(&s, s.fs_bytes + 1024));
+	s.external = 0;
+	s.state = SUPER_PENDING;
+	assert_false(super_overgrown(&s, s.fs_bytes + 1024));
 }
 
 static void damage(struct card *c, uint64_t off)
@@ -884,7 +1056,10 @@ int main(void)
 		cmocka_unit_test(test_super_copies),	    cmocka_unit_test(test_super_newest_copy),
 		cmocka_unit_test(test_clone),		    cmocka_unit_test(test_grow_cuts),
 		cmocka_unit_test(test_super_other_sizes),   cmocka_unit_test(test_ring_room),
-		cmocka_unit_test(test_spill_is_reserved), cmocka_unit_test(test_checkpoint_at_hand),
+		cmocka_unit_test(test_spill_is_reserved),   cmocka_unit_test(test_desc_brim),
+		cmocka_unit_test(test_desc_nonsense),	    cmocka_unit_test(test_plan_odd),
+		cmocka_unit_test(test_plan_external_short), cmocka_unit_test(test_grow_external),
+		cmocka_unit_test(test_pending_places),	    cmocka_unit_test(test_overgrown), cmocka_unit_test(test_checkpoint_at_hand),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

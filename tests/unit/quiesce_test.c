@@ -12,8 +12,10 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 #include "base/io.h"
+#include "commit/bounce.h"
 #include "commit/quiesce.h"
 #include "scratch.h"
 
@@ -276,6 +278,159 @@ static void test_mount_of_init(void **state)
 	rmdir(path);
 }
 
+/* ---- a /proc of our own making ---- */
+
+/* Writes a file in it, with the folders that lead there. */
+static void fake_put(int dirfd, const char *path, const char *text)
+{
+	char part[128];
+	int fd;
+
+	for (const char *p = strchr(path, '/'); p; p = strchr(p + 1, '/')) {
+		snprintf(part, sizeof(part), "%.*s", (int)(p - path), path);
+		assert_true(mkdirat(dirfd, part, 0700) == 0 || errno == EEXIST);
+	}
+	fd = openat(dirfd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(io_write_full(fd, text, strlen(text)), 0);
+	close(fd);
+}
+
+static int fake_proc(char path[160])
+{
+	int fd;
+
+	snprintf(path, 160, "%s/proc", s.dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(mount("none", path, "tmpfs", 0, NULL), 0);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void fake_end(const char *path, int fd)
+{
+	close(fd);
+	assert_int_equal(umount(path), 0);
+	rmdir(path);
+}
+
+/* Lines that are none, and one with a strange path: it is found, and only taken if it is what lies there. */
+static void test_strange_mountinfo(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	char path[160], where[256];
+	static char info[12000];
+	bool readonly = true;
+	size_t n;
+
+	(void)state;
+	t.proc_dirfd = fake_proc(path);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), -ENOENT);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT); /* could not look: nothing is sealed */
+	fake_put(t.proc_dirfd, "self/mountinfo", "");
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), -ENOENT);
+	assert_int_equal(symlinkat("/", t.proc_dirfd, "self/root"), 0);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
+	n = (size_t)snprintf(info, sizeof(info), "nothing\n1 2 %u:%u / /x rw ext4 /dev/x rw\n"
+			     "1 2 %u:%u - ext4 /dev/x rw\n1 2 %u:%u / /x rw - ext4\n1 2 seven / /x rw - ext4 /dev/x rw\n"
+			     "9 1 0:55 / /x rw - tmpfs none rw\n9 1 0:55 / /x rw - btrfs /dev/not/there rw\n"
+			     "9 1 0:55 / /x rw - btrfs /dev/null rw\n9 1 %u:%u / ",
+			     major(t.dev), minor(t.dev), major(t.dev), minor(t.dev), major(t.dev), minor(t.dev),
+			     major(t.dev), minor(t.dev));
+	memset(info + n, 'x', 9000); /* longer than any line may be */
+	n += 9000;
+	snprintf(info + n, sizeof(info) - n, " rw - ext4 /dev/x rw\n");
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
+	snprintf(info + n, sizeof(info) - n, " rw - ext4 /dev/x rw\n"
+		 "9 1 %u:%u / /a\\040b\\134c\\9\\04 rw - ext4 /dev/x root=ro\n", major(t.dev), minor(t.dev));
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly), 1);
+	assert_string_equal(where, "/a b\\c\\9\\04");
+	assert_false(readonly);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT); /* not there */
+	snprintf(info, sizeof(info), "9 1 %u:%u / / rw - ext4 /dev/x ro,noatime\n", major(t.dev), minor(t.dev));
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly), 1);
+	assert_true(readonly);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE); /* something else */
+	assert_int_equal(p.calls, 0);
+	fake_end(path, t.proc_dirfd);
+}
+
+/* Tasks that look almost like a writer that sleeps on the file system, and one that does but has ended. */
+static void test_bounce_nobody(void **state)
+{
+	static const char task[] = "99999999/task/99999999"; /* more than any pid */
+	static const struct {
+		const char *stat, *syscall;
+	} cases[] = {
+		{"99999999 (a) b) R 1", "275 0x3 0x0 0x3"}, {"99999999 (a S 1", "275 0x3 0x0 0x3"},
+		{"99999999 (a)S", "275 0x3 0x0 0x3"},	    {"99999999 (a) S 1", "running"},
+		{"99999999 (a) S 1", "-1 0x3 0x3"},	    {"99999999 (a) S 1", "202 0x3 0x3 0x3 0x3"},
+		{"99999999 (a) S 1", "1 0x9 0x3 0x3"},	    {"99999999 (a) S 1", "1 0x5 0x3 0x3"},
+		{"99999999 (a) S 1", "1 0x3 0x0 0x0"},
+	};
+	char path[160], name[160], culprit[64] = "";
+	struct stat st;
+	int fd;
+
+	(void)state;
+	assert_int_equal(bounce_writers(-1, 0, culprit, sizeof(culprit)), 0);
+	fd = fake_proc(path);
+	assert_int_equal(fstat(fd, &st), 0);
+	fake_put(fd, "99999998/task", "no folder");
+	fake_put(fd, "0/task/0/stat", "0 (a) S 1");
+	fake_put(fd, "-7/task/0/stat", "0 (a) S 1");
+	fake_put(fd, "12x/task/0/stat", "0 (a) S 1");
+	snprintf(name, sizeof(name), "%s/comm", task);
+	fake_put(fd, name, "a");
+	snprintf(name, sizeof(name), "%s/fd/3", task);
+	fake_put(fd, name, "on the file system");
+	snprintf(name, sizeof(name), "%s/fd/5", task);
+	assert_int_equal(symlinkat("/dev/null", fd, name), 0);
+	assert_int_equal(bounce_writers(fd, st.st_dev, culprit, sizeof(culprit)), 0); /* neither stat nor syscall */
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		snprintf(name, sizeof(name), "%s/stat", task);
+		fake_put(fd, name, cases[i].stat);
+		snprintf(name, sizeof(name), "%s/syscall", task);
+		fake_put(fd, name, cases[i].syscall);
+		assert_int_equal(bounce_writers(fd, st.st_dev, culprit, sizeof(culprit)), 0);
+		assert_string_equal(culprit, "");
+	}
+	fake_end(path, fd);
+}
+
+/* Nobody wants to hear of descriptors, and who asked has synced already. */
+static void test_quiet(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	t.frozen = NULL;
+	t.no_sync = true;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.was_frozen && !p.needs_recovery);
+	assert_string_equal(p.told, "");
+	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(rep.readonly && p.calls == 2);
+	/* the seal fails and the file system was thawed behind our back: the seal's error is told */
+	p.thaw = true;
+	p.result = -ENOSPC;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOSPC);
+	/* not mounted, and no device to ask who holds it */
+	assert_int_equal(umount(s.mnt), 0);
+	t.loop_fd = -1;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT);
+	assert_int_equal(p.calls, 3);
+}
+
 /* ---- a writer that sleeps in splice ---- */
 
 struct splicer {
@@ -484,6 +639,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_not_mounted, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_mount_out_of_reach, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_mount_of_init, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_strange_mountinfo, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_bounce_nobody, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_quiet, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_bounce, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_giveup, setup_ext4, teardown),
 		cmocka_unit_test(test_vfat),
