@@ -129,6 +129,7 @@ cowfs_tree() {
 
 # disk_make FILE TREE: a disk with an MBR, GRUB, /boot (ext4, of TREE.boot) and a root file system (of TREE). By variable:
 #	DISK_MIB, BOOT_MIB	sizes
+#	BOOT_START		first sector of /boot (default: at 4 MiB)
 #	ROOT_START		first sector of the root partition (default: right behind /boot)
 #	ROOT_FS			ext4 (default), xfs or f2fs
 #	LOG_MIB			room behind the file system for the log of cowfs; 0: none, and no log
@@ -136,7 +137,7 @@ cowfs_tree() {
 #	FORMAT_OPTIONS		for cowctl format
 # The root partition has the PARTUUID c0ffee00-02, and if it is ext4 the label "root".
 disk_make() {
-	local file=$1 tree=$2 boot_start=8192 root_start root_sectors log_mib=${LOG_MIB-48} work
+	local file=$1 tree=$2 boot_start=${BOOT_START:-8192} root_start root_sectors log_mib=${LOG_MIB-48} work
 	root_start=${ROOT_START:-$((boot_start + BOOT_MIB * 2048))}
 	root_sectors=$(((DISK_MIB * 2048 - root_start) / 8 * 8))
 	work=$(mktemp -d "$BUILD/disk.XXXXXX")
@@ -147,7 +148,8 @@ disk_make() {
 		sfdisk -q "$file" || die "sfdisk failed"
 	grub_put "$file" "$work"
 	truncate -s "${BOOT_MIB}M" "$work/boot"
-	mke2fs -q -F -t ext4 -L boot -b 4096 -m 0 -J size=4 \
+	# a small one has a small journal, and that needs small blocks
+	mke2fs -q -F -t ext4 -L boot -b $((BOOT_MIB < 64 ? 1024 : 4096)) -m 0 -J "size=$((BOOT_MIB < 64 ? 1 : 4))" \
 		-E lazy_itable_init=0 -d "$tree.boot" "$work/boot" "${BOOT_MIB}M" ||
 		die "/boot does not fit into $BOOT_MIB MiB"
 	disk_place "$work/boot" "$file" "$boot_start"

@@ -116,6 +116,7 @@ qemu_start() {
 	rm -f "$SOCK"
 	nice -n 5 qemu-system-x86_64 "${args[@]}" >"$WORK/qemu-$N" 2>&1 9>&- &
 	QEMU=$!
+	disown # its end by a signal is nothing to report
 }
 
 # ---- one moment, many futures ----
@@ -157,6 +158,5 @@ wait_gone() {
 	while kill -0 "$QEMU" 2>/dev/null; do
 		sleep 0.1
 	done
-	wait "$QEMU" 2>/dev/null || :
 	QEMU=''
 }

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""image.py FILE...: boots images of image/build as a person would, from their boot loader, by the serial console: log in, look
+whether the root is protected, leave a file, power off, and look for it in the next boot. FILE itself is not changed."""
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+LIMIT_S = 600
+
+
+class Machine:
+    def __init__(self, image, folder):
+        path = os.path.join(folder, "serial")
+        self.log = open(os.path.join(folder, "console"), "ab")
+        self.qemu = subprocess.Popen(
+            ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-m", "768", "-smp", "2", "-nodefaults",
+             "-no-user-config", "-display", "none", "-no-reboot", "-device", "virtio-rng-pci",
+             "-drive", f"file={image},if=virtio,format=raw", "-serial", f"unix:{path},server=on,wait=off"],
+            preexec_fn=lambda: os.nice(5))
+        self.text = ""
+        self.end = time.monotonic() + LIMIT_S
+        self.serial = socket.socket(socket.AF_UNIX)
+        while True:
+            try:
+                self.serial.connect(path)
+                break
+            except OSError:
+                time.sleep(0.1)
+                if self.qemu.poll() is not None or time.monotonic() > self.end:
+                    raise SystemExit(f"QEMU did not start: {self.qemu.poll()}")
+        self.serial.settimeout(1)
+
+    def read(self):
+        try:
+            data = self.serial.recv(4096)
+        except socket.timeout:
+            return True
+        except OSError:
+            return False
+        self.log.write(data)
+        self.log.flush()
+        self.text += data.decode(errors="replace").replace("\r", "")
+        return bool(data)
+
+    def wait(self, what):
+        while what not in self.text:
+            if not self.read() or time.monotonic() > self.end:
+                raise SystemExit(f"no '{what}' on the console: {self.text[-300:]!r}")
+        before, self.text = self.text.split(what, 1)
+        return before
+
+    def type(self, line):
+        self.serial.sendall(line.encode() + b"\n")
+
+    def run(self, command):
+        """Its output. The marks are split, so that the echo of the line does not look like them."""
+        self.type(f"echo BEG''IN; {command}; echo EN''D")
+        self.wait("BEGIN\n")
+        return self.wait("END\n").strip()
+
+    def login(self, password):
+        self.wait("login: ")
+        self.type("root")
+        if password:
+            self.wait("assword: ")
+            self.type(password)
+        self.wait("# ")
+        time.sleep(1)
+
+    def power_off(self):
+        self.type("poweroff")
+        while self.read():
+            if time.monotonic() > self.end:
+                raise SystemExit("it does not power off")
+        self.qemu.wait()
+
+
+def check(image):
+    password = None if "busybox" in image else "cowfs"
+    with tempfile.TemporaryDirectory(prefix="vm-image-", dir=os.path.dirname(os.path.abspath(image))) as folder:
+        copy = os.path.join(folder, "card.img")
+        subprocess.run(["cp", "--sparse=always", image, copy], check=True)
+        for boot in (1, 2):
+            start = time.monotonic()
+            m = Machine(copy, folder)
+            try:
+                m.login(password)
+                state = m.run("cat /run/cowfs/root.state")
+                seen = m.run("cat /root/left-here 2>/dev/null")
+                if state != "on":
+                    raise SystemExit(f"boot {boot}: the state is '{state}'")
+                if boot == 2 and seen != "hello":
+                    raise SystemExit(f"what was written in the first boot is '{seen}'")
+                m.run("echo hello >/root/left-here")
+                m.power_off()
+            except BaseException:
+                shutil.copy(os.path.join(folder, "console"), image + ".console")
+                raise
+            finally:
+                if m.qemu.poll() is None:
+                    m.qemu.kill()
+            print(f"  {os.path.basename(image)}: boot {boot}, {time.monotonic() - start:.0f} s: ok", flush=True)
+
+
+for one in sys.argv[1:]:
+    check(one)
