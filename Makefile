@@ -88,7 +88,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs
 
-.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak check-docs bench install \
+.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak check-docs check-vm check-vm-short image run-image bench install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -103,6 +103,8 @@ help:
 	@echo "  make check-replay   power cuts from a recording by QEMU, 2,000 points (as root)"
 	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang)"
 	@echo "  make soak       half an hour of stress in a small cgroup (COWFS_SOAK_SECONDS; as root)"
+	@echo "  make check-vm   virtual machines: boot, shutdown, power cuts (hours; as root; CASES=\"timer ends:debian12\")"
+	@echo "  make image      bootable disk images with cowfs inside; make run-image IMAGE=busybox boots one (as root)"
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make lint       compiler warnings as errors, shellcheck, man page check"
 	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away"
@@ -265,6 +267,25 @@ check-tsan:
 	@echo "check-tsan: the daemon under ThreadSanitizer (as root)"
 	$(Q)$(MAKE) --no-print-directory SAN=thread O=1 build-thread/cowfs build-thread/cowctl build-thread/tests/eioshim.so
 	$(Q)COWFS_BUILD=$(CURDIR)/build-thread tests/tsan.sh
+
+# Virtual machines. The short form is one life of each kind of guest; the guests are kept in build/vm.
+check-vm-short:
+	@echo "check-vm-short: boot, commit, reboot, verify in virtual machines (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix --short $(CASES)
+
+check-vm: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) --no-print-directory image
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/image.py $(IMAGES:%=$(B)/cowfs-%.img)
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix $(CASES)
+
+IMAGES := debian12 busybox
+image: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)for i in $(or $(IMAGE),$(IMAGES)); do COWFS_BUILD=$(CURDIR)/$(B) image/build $$i $(B)/cowfs-$$i.img || exit 1; done
+
+run-image:
+	$(Q)image/run $(B)/cowfs-$(or $(IMAGE),debian12).img
 
 soak: deps
 	$(Q)$(MAKE) --no-print-directory all

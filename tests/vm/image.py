@@ -18,7 +18,7 @@ class Machine:
         path = os.path.join(folder, "serial")
         self.log = open(os.path.join(folder, "console"), "ab")
         self.qemu = subprocess.Popen(
-            ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-m", "768", "-smp", "2", "-nodefaults",
+            ["qemu-system-x86_64", "-accel", "tcg", "-m", "768", "-nodefaults",
              "-no-user-config", "-display", "none", "-no-reboot", "-device", "virtio-rng-pci",
              "-drive", f"file={image},if=virtio,format=raw", "-serial", f"unix:{path},server=on,wait=off"],
             preexec_fn=lambda: os.nice(5))

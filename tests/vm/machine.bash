@@ -96,7 +96,9 @@ vm_kill() { kill -9 "$QEMU"; }
 
 # shellcheck disable=SC2054 # commas are QEMU's
 qemu_start() {
-	local args=(-accel tcg,thread=multi -m "$MEM" -smp "${COWFS_VM_SMP:-2}" -nodefaults -no-user-config -display none
+	local smp=${COWFS_VM_SMP:-1}
+	local args=(-accel "tcg,thread=$([ "$smp" = 1 ] && echo single || echo multi)" -m "$MEM" -smp "$smp"
+		-nodefaults -no-user-config -display none
 		-no-reboot -serial "file:$WORK/console-$N" -qmp "unix:$SOCK,server=on,wait=off" -device virtio-rng-pci
 		-drive "file=$CARD,if=none,id=card,format=raw,discard=unmap${BPS:+,throttling.bps-write=$BPS}"
 		-drive "file=$MARKER,if=none,id=marker,format=raw")
