@@ -11,6 +11,7 @@
 #	wait_for SECONDS COMMAND...
 #	protected		the root is served by cowfs
 #	card_written		sectors that the kernel has written to the root partition since boot
+#	settled			waits for the commit of a new machine-id; then BASE is what card_written says
 #	card_discarded		sectors discarded of it
 #	BOOT			number of this boot, from 1; STEP is the same
 #	LONG			not empty in the long form
@@ -90,6 +91,12 @@ root_part() {
 		esac
 	done
 	echo "$PART"
+}
+
+settled() {
+	# "degraded" is a matter of the case units
+	[ ! -d /run/systemd/system ] || timeout 300 systemctl is-system-running --wait >/dev/null 2>&1 || :
+	BASE=$(card_written)
 }
 
 card_field() {

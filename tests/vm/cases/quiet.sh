@@ -6,6 +6,10 @@
 LIMIT=1500 STEP_LIMIT=1300
 
 step_1() {
+	settled
+}
+
+step_2() {
 	protected || fail "the root is $(root_device)"
 	seconds=60
 	[ -z "$LONG" ] || seconds=600
@@ -28,6 +32,7 @@ step_1() {
 }
 
 host_during() {
+	[ "$1" != 1 ] || return 0
 	wait_mark quiet
 	# shellcheck disable=SC2046 # words
 	set -- $(qemu_writes)
