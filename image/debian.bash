@@ -23,6 +23,9 @@ debian_packages() {
 	debian12*) echo "initramfs-tools" ;;
 	*) echo "dracut" ;;
 	esac
+	case $kind in
+	*-grub*) echo "grub-pc" ;;
+	esac
 	# shellcheck disable=SC2086 # one each line
 	printf '%s\n' $DEBIAN_PACKAGES ${!libs} ${IMAGE_PACKAGES-}
 }

@@ -1,8 +1,9 @@
-#!/bin/sh
+# shellcheck shell=sh disable=SC2034,SC2154,SC2086
 # SPDX-License-Identifier: MIT
 # What a protected root gets from systemd: units, mount options, names, banner, volatile directories; both commits at
 # shutdown, and a clock that runs behind.
-# shellcheck disable=SC2034,SC3043 # variables are read by tests/vm/run
+# guests: debian12 debian13
+LIMIT=900 STEP_LIMIT=600
 
 active() { is "$1" "$(systemctl is-active "$1")" active; }
 
