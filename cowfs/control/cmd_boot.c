@@ -201,6 +201,8 @@ static int look_at_log(const struct boot *b, struct fsinfo *ret_fs, enum log_sta
 		e = blockdev_open(&log_card, log_path, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
 	if (e == 0)
 		e = super_read(log_card ? log_card : card, ret_fs->size_bytes, &super, &trouble);
+	if (e == 0 && super_overgrown(&super, ret_fs->size_bytes))
+		e = -ENOENT; /* what is there now belongs to the file system */
 	if (e == 0 && super.state == SUPER_PENDING)
 		*ret = LOG_EMPTY;
 	else if (e == 0)
@@ -270,6 +272,7 @@ static bool repair(const struct boot *b)
 static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 {
 	b->offline.value[OPT_SHRINK] = "";
+	b->offline.value[OPT_FORCE] = ""; /* over one that the file system has grown over: there is no other */
 	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
 	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) && !repair(b)) {
 		*why = "the file system has errors that e2fsck -p does not correct";

@@ -294,3 +294,32 @@ on_card() {
 	blockdev --setrw "$CARD"
 	fsck ext4
 }
+
+# As cowfs-leave.service does it: the log is retired, and its room belongs to the file system again.
+@test "a log that the file system has grown over is none" {
+	formatted
+	with_commit
+	printf '[root]\nenabled = no\n' >"$CONF"
+	boots 1 card
+	e2fsck -fp "$CARD"
+	resize2fs "$CARD"
+	mount "$CARD" "$MNT"
+	# over the ring, not over the copy of the super record at the end
+	dd if=/dev/urandom of="$MNT/fill" bs=1M count=100 status=none || true
+	umount "$MNT"
+	boots 1 card
+	[ "$(state)" = unconfigured ]
+	! readonly_card
+	: >"$CONF"
+	boots 1 card
+	[ "$(state)" = unconfigured ]
+	# and back again
+	mount "$CARD" "$MNT"
+	rm "$MNT/fill"
+	umount "$MNT"
+	printf '[root]\nram = 64M\nprepare = shrink\n' >"$CONF"
+	boots 0 loop
+	[ "$(state)" = on ]
+	cow detach root
+	e2fsck -fn "$CARD"
+}
