@@ -145,16 +145,20 @@ int lag_same_image(struct log *l) MUST_CHECK; /* until both candidates have one 
 int lag_pad(struct log *l, unsigned n) MUST_CHECK;
 int lag_repeat_tail(struct log *l, const struct log_record *tail) MUST_CHECK;
 
+/* base.c */
+/* Of the base at home, now: every record carries it. */
+int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret) MUST_CHECK;
+/* Is the base what `rec` says, or what a checkpoint of index ix would make of it? */
+int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret) MUST_CHECK;
+/* It is not: why, for people. Always an error, -EBADMSG if not one of a read. */
+int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why, size_t n) MUST_CHECK;
+
 /* chain.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;
 /* Calls each() for every extent of a record's descriptors, after all checks of header, CRC and bounds.
  * -EBADMSG with why filled, or each()'s error. */
 int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(void *ctx, const struct desc_extent *e),
 		     void *ctx) MUST_CHECK;
-/* Of the base at home, now: every record carries it. */
-int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret) MUST_CHECK;
-/* Is the base what `rec` says, or what a checkpoint of index ix would make of it? */
-int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret) MUST_CHECK;
 /* Payload or manifest blocks of an extent against its CRCs. -EBADMSG: *ret_bad_blk. */
 int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk) MUST_CHECK;
 

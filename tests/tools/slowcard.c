@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -31,8 +30,9 @@
 static struct {
 	int fd;
 	uint64_t bytes_per_s, latency_ns;
-	sem_t queue;
 	pthread_mutex_t lock;
+	pthread_cond_t served;
+	uint64_t queue, asked, done; /* first come, first served, however busy the machine is */
 	uint64_t bus_free_ns; /* when the last byte that was promised the bus will have passed */
 } card;
 
@@ -51,8 +51,10 @@ static void spend(size_t len_bytes)
 
 	/* waiting for a place in the queue is not the card's time, but it serves nothing meanwhile
 	 */
-	while (sem_wait(&card.queue) < 0)
-		;
+	pthread_mutex_lock(&card.lock);
+	for (uint64_t nr = card.asked++; nr >= card.done + card.queue;)
+		pthread_cond_wait(&card.served, &card.lock);
+	pthread_mutex_unlock(&card.lock);
 	ready_ns = now_ns() + card.latency_ns;
 	sleep_until(ready_ns);
 	pthread_mutex_lock(&card.lock);
@@ -60,7 +62,10 @@ static void spend(size_t len_bytes)
 	card.bus_free_ns = done_ns;
 	pthread_mutex_unlock(&card.lock);
 	sleep_until(done_ns);
-	sem_post(&card.queue);
+	pthread_mutex_lock(&card.lock);
+	card.done++;
+	pthread_cond_broadcast(&card.served);
+	pthread_mutex_unlock(&card.lock);
 }
 
 static bool fill_attr(fuse_ino_t ino, struct stat *ret)
@@ -184,8 +189,9 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	prctl(PR_SET_TIMERSLACK, 1);
-	sem_init(&card.queue, 0, (unsigned)queue);
+	card.queue = queue;
 	pthread_mutex_init(&card.lock, NULL);
+	pthread_cond_init(&card.served, NULL);
 	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
 	if (!se || fuse_session_mount(se, argv[2]) < 0)
 		return 1;
