@@ -99,6 +99,8 @@ mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append
 		goto fail;'
 mutant order-last-flush chain,w cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
 mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c 'r = put_checkpoint_begin(l);' 'r = 0;'
+# a checkpoint that takes from RAM
+mutant ram-content w,half-checkpoint cowfs/log/checkpoint.c 'crc32c(0, buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same]' '1'
 # what may be written in place
 mutant direct-used revoke,chain,w cowfs/commit/commit.c 'return extents_add(old == USE_FREE ? &j->direct' \
 	'return extents_add(old != USE_JOURNAL ? &j->direct'
