@@ -406,15 +406,18 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 }
 
 /* Nothing in sight is mounted: then nobody may hold the device, or the image is moving unseen. */
-static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx)
+static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+			  struct quiesce_report *rep)
 {
 	_cleanup_close_ int excl_fd = -1;
 	char name[32];
 
 	snprintf(name, sizeof(name), "self/fd/%d", t->loop_fd);
 	excl_fd = openat(t->proc_dirfd, name, O_RDONLY | O_EXCL | O_CLOEXEC);
-	if (excl_fd < 0)
-		return errno == EBUSY ? -ESTALE : -errno;
+	if (excl_fd < 0) {
+		rep->hidden = errno == EBUSY;
+		return rep->hidden ? -ESTALE : -errno;
+	}
 	if (fsync(t->loop_fd) < 0)
 		return -errno;
 	return t->needed && !t->needed(seal_ctx) ? -ENODATA : seal(seal_ctx);
@@ -430,10 +433,11 @@ int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 	if (atomic_load(&hanging))
 		return -EALREADY;
 	r = search_mount(t->proc_dirfd, &s);
+	ret->hidden = r == -ESTALE;
 	if (r < 0)
 		return r;
 	if (r == 0)
-		return seal_unmounted(t, seal, seal_ctx);
+		return seal_unmounted(t, seal, seal_ctx, ret);
 	ret->mounted = true;
 	ret->readonly = s.readonly;
 	return seal_mounted(s.mount_fd, t, seal, seal_ctx, ret);

@@ -34,6 +34,7 @@ struct quiesce_target {
 
 struct quiesce_report {
 	bool mounted, readonly, frozen;
+	bool hidden; /* -ESTALE came from here: mounted or claimed where nobody can look */
 	uint64_t sync_ns;	/* syncfs before the freeze */
 	uint64_t freeze_ns;	/* FIFREEZE call */
 	uint64_t frozen_ns;	/* frozen .. thawed */

@@ -191,6 +191,7 @@ int offline_open_log(struct offline *f, const struct options *o)
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "the log on %s cannot be read: %s",
 				f->log_card->geo.path, strerrordesc_np(-e));
+	log_mend_super(f->log, f->trouble);
 	return EXIT_OK;
 }
 

@@ -32,7 +32,9 @@ int super_read(struct card *logcard, uint64_t fs_bytes, struct log_super *ret, u
 /* Writes both copies, a FLUSH after each; of a pending one only B. The card is writable. */
 int super_write(struct card *logcard, struct log_super *s) MUST_CHECK;
 /* One copy (0: A, 1: B), of the revision that is in s, and a FLUSH. */
-int super_write_copy(struct card *logcard, struct log_super *s, unsigned i) MUST_CHECK;
+int super_write_copy(struct card *logcard, const struct log_super *s, unsigned i) MUST_CHECK;
+/* The same without the FLUSH. */
+int super_put_copy(struct card *logcard, const struct log_super *s, unsigned i) MUST_CHECK;
 /* The devices have grown: B at the new end, then A. Cut in between, one of the two is found, and good. */
 int super_grow(struct card *logcard, struct log_super *s, uint64_t base_bytes) MUST_CHECK;
 /* The file system at home reaches over the ring (somebody grew the partition and then it): the ring is its now, and nothing
@@ -86,6 +88,10 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 /* The base as it is now is the truth, whatever the log says: the next write opens an epoch that drops it all. */
 void log_accept_base(struct log *l);
 void log_close(struct log *l);
+/* What super_read found: copies that are bad are written anew by the next log_prepare. */
+void log_mend_super(struct log *l, unsigned trouble);
+/* What is left of it. */
+unsigned log_super_trouble(const struct log *l);
 /* Nothing is under way: gives memory back that the next commit takes again. */
 void log_relax(struct log *l);
 
@@ -102,7 +108,8 @@ const struct log_record *log_newest(const struct log *l);
 bool log_wants_open(const struct log *l);
 /* Of a pending super record: the shrink's commit is durable. If not, the file system is as it was before. */
 bool log_shrink_committed(const struct log *l);
-/* The newest record is an empty one of this type with these flags, and nothing newer was rejected. */
+/* The newest record is an empty one of this type with these flags, nothing newer was rejected, and both copies of the
+ * super record are good. */
 bool log_rests(const struct log *l, enum record_type type, uint32_t flags);
 /* A reference to the index of what is committed and not home. */
 struct log_index *log_index_of(struct log *l);

@@ -146,6 +146,35 @@ static int write_super(struct log *l)
 	return r < 0 ? r : super_write_copy(l->card, &l->super, 1);
 }
 
+void log_mend_super(struct log *l, unsigned trouble)
+{
+	l->super_trouble = trouble;
+}
+
+unsigned log_super_trouble(const struct log *l)
+{
+	return l->super_trouble;
+}
+
+/* A copy that was cut off or has rotted is written again from the one that was read. Nothing depends on it: a block that
+ * refuses the write stays bad, and told; but a flush that fails is everybody's. */
+static int mend_super(struct log *l)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		unsigned bad = i ? SUPER_COPY_B_BAD : SUPER_COPY_A_BAD;
+		int r;
+
+		if (!(l->super_trouble & bad) || super_put_copy(l->card, &l->super, i) < 0)
+			continue;
+		l->ledger.super_blks++;
+		r = card_flush(l->card);
+		if (r == 0)
+			l->super_trouble &= ~bad;
+		return r;
+	}
+	return 0;
+}
+
 int log_prepare(struct log *l)
 {
 	struct log_record rec = { .type = RECORD_OPEN };
@@ -163,6 +192,11 @@ int log_prepare(struct log *l)
 	if (r < 0)
 		return r;
 	l->settled = true;
+	if (l->super.state == SUPER_LIVE) {
+		r = mend_super(l);
+		if (r < 0)
+			return r;
+	}
 	if (!l->need_open)
 		return lag_settle(l);
 	/* A full ring, and power cut after power cut within its checkpoint: each took a fresh segment, now they go on
@@ -191,10 +225,12 @@ int log_prepare(struct log *l)
 		if (was == SUPER_VIRGIN)
 			l->super.state = SUPER_LIVE;
 		r = write_super(l);
-		if (r < 0)
+		if (r < 0) {
 			l->super.state = was;
-		else
+		} else {
 			l->ledger.super_blks += was == SUPER_VIRGIN ? 2 : 1;
+			l->super_trouble &= ~(unsigned)(SUPER_COPY_A_BAD | SUPER_COPY_B_BAD);
+		}
 	}
 	if (r == 0)
 		l->need_open = false;

@@ -42,6 +42,7 @@ struct lag {
 struct log {
 	struct card *base, *card;
 	struct log_super super;
+	unsigned super_trouble; /* enum super_trouble, until it is mended */
 	uint64_t seg_blks, ring_blks;
 	uint32_t segs_per_eb;
 

@@ -173,40 +173,46 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 	return 0;
 }
 
-static int write_copies(struct card *c, struct log_super *s, int first, int last)
+int super_put_copy(struct card *c, const struct log_super *s, unsigned i)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
-	int r = blk ? 0 : -ENOMEM, step = first < last ? 1 : -1;
 
-	if (r == 0)
-		codec_put_super(blk, s);
-	for (int i = first; r == 0 && i != last + step; i += step) {
-		r = card_write(c, s->copy_off_bytes[i], blk, COW_BLK_BYTES);
-		if (r == 0)
-			r = card_flush(c);
-	}
-	return r;
+	if (!blk)
+		return -ENOMEM;
+	codec_put_super(blk, s);
+	return card_write(c, s->copy_off_bytes[i], blk, COW_BLK_BYTES);
+}
+
+int super_write_copy(struct card *c, const struct log_super *s, unsigned i)
+{
+	int r = super_put_copy(c, s, i);
+
+	return r < 0 ? r : card_flush(c);
 }
 
 int super_write(struct card *c, struct log_super *s)
 {
 	s->revision++;
 	/* where copy A will be, the file system that is being shrunk has something else */
-	return write_copies(c, s, s->state == SUPER_PENDING, 1);
-}
+	if (s->state != SUPER_PENDING) {
+		int r = super_write_copy(c, s, 0);
 
-int super_write_copy(struct card *c, struct log_super *s, unsigned i)
-{
-	return write_copies(c, s, (int)i, (int)i);
+		if (r < 0)
+			return r;
+	}
+	return super_write_copy(c, s, 1);
 }
 
 int super_grow(struct card *c, struct log_super *s, uint64_t base_bytes)
 {
+	int r;
+
 	s->log_bytes = c->geo.size_bytes;
 	s->base_bytes = base_bytes;
 	if (s->external)
 		s->fs_bytes = round_down_u64(base_bytes, COW_BLK_BYTES);
 	s->copy_off_bytes[1] = c->geo.size_bytes - COW_BLK_BYTES;
 	s->revision++;
-	return write_copies(c, s, 1, 0);
+	r = super_write_copy(c, s, 1);
+	return r < 0 ? r : super_write_copy(c, s, 0);
 }

@@ -54,6 +54,7 @@ struct volume {
 	struct wear_ledger totals;
 	uint8_t ring_uuid[16];
 	uint64_t newest_seq, newest_s, live_blks, room_blks, capacity_blks;
+	unsigned super_trouble;
 	char alarm[256];
 
 	_Atomic bool discard_armed;

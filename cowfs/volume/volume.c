@@ -121,7 +121,7 @@ static int open_log(struct volume *v, char *why, size_t n)
 	r = log_open(&v->log, v->base, v->log_card, &super, 0, &v->opened);
 	if (r < 0)
 		return fail(why, n, r, "%s: the log cannot be read: %s", where, strerror(-r));
-	v->opened.super_trouble = trouble;
+	log_mend_super(v->log, trouble);
 	if (v->opened.state == LOG_BROKEN)
 		return fail(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check", where, v->opened.why);
 	if (!v->base->geo.eb_source)
@@ -247,9 +247,9 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 		return r;
 	}
 	volume_publish_log(v);
-	if (v->opened.super_trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD))
+	if (v->super_trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD))
 		volume_alarm(v, "one copy of the super record is damaged");
-	if (v->opened.super_trouble & SUPER_GROWN)
+	if (v->super_trouble & SUPER_GROWN)
 		msg(MSG_NOTICE, "%s has grown since it was formatted", v->device);
 	if (v->opened.state == LOG_FOREIGN)
 		volume_alarm(v, "%s; its log is set aside, nothing will be committed: detach, then cowctl recover "
@@ -456,6 +456,7 @@ void volume_publish_log(struct volume *v)
 	v->newest_seq = log_newest(v->log)->seq;
 	v->newest_s = log_newest(v->log)->time_s;
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	v->super_trouble = log_super_trouble(v->log);
 	v->room_blks = log_room_blks(v->log);
 	v->capacity_blks = log_capacity_blks(v->log);
 	pthread_mutex_unlock(&v->lock);
@@ -567,7 +568,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->base_changed = v->opened.base_changed;
 	ret->clone = v->opened.clone;
 	ret->log_state_at_attach = v->opened.state;
-	ret->super_trouble = v->opened.super_trouble;
+	ret->super_trouble = v->super_trouble;
 	ret->lag = log_super(v->log)->lag;
 	ret->attached_s = v->attached_s;
 	view_counters(v->view, &ret->counters);

@@ -44,6 +44,24 @@ protect() {
 	fsck ext4
 }
 
+@test "commit: mounted where the daemon cannot see it is refused with that reason" {
+	local before
+	card_make ext4 200 250 -J size=8
+	cow format "$CARD"
+	attach
+	background unshare --mount --propagation private sh -c "mount -o noatime '$DEV' '$MNT' && echo x >'$MNT/x' && exec sleep 1000"
+	wait_for 20 grep -qs "^sleep" "/proc/$BG/comm"
+	before=$(card_written)
+	run -1 cow commit
+	[[ $output == *"in use where the daemon cannot see it"* ]]
+	[ "$(card_written)" -eq "$before" ]
+	kill "$BG"
+	wait "$BG" || true
+	cow commit
+	detach
+	fsck ext4
+}
+
 @test "commit: with nothing to commit nothing is written" {
 	local before
 	protect

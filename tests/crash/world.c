@@ -197,6 +197,7 @@ void world_open(struct world *w)
 	r = log_open(&w->log, w->c.base, w->c.log, &super, 0, &w->rep);
 	if (r < 0)
 		fail("log_open: %s", strerror(-r));
+	log_mend_super(w->log, trouble);
 	if (w->rep.state == LOG_BROKEN)
 		fail("attach: broken: %s", w->rep.why);
 	if (world_ops(w) != ops)

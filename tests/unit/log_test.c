@@ -750,6 +750,7 @@ static void ring_open(struct ring *r)
 
 	assert_int_equal(super_read(r->c, 4 * MIB, &r->super, &trouble), 0);
 	assert_int_equal(log_open(&r->log, r->c, r->c, &r->super, 0, &r->rep), 0);
+	log_mend_super(r->log, trouble);
 	assert_int_not_equal(r->rep.state, LOG_BROKEN);
 }
 
@@ -790,6 +791,36 @@ static void ring_attach_again(struct ring *r)
 	assert_int_equal(log_newest(r->log)->seq, seq);
 	assert_int_equal(r->rep.rejected, 0);
 	assert_int_equal(log_prepare(r->log), 0);
+}
+
+/* A copy of the super record that rots is written again by the next session that writes, and the ledger has it. */
+static void test_super_mended(void **state)
+{
+	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
+
+	(void)state;
+	r.c = formatted(&r.super);
+	ring_open(&r);
+	assert_int_equal(log_prepare(r.log), 0);
+	for (unsigned copy = 0; copy < 2; copy++) {
+		uint64_t before;
+
+		damage(r.c, r.super.copy_off_bytes[copy]);
+		log_close(r.log);
+		ring_open(&r);
+		assert_int_equal(log_super_trouble(r.log), copy ? SUPER_COPY_B_BAD : SUPER_COPY_A_BAD);
+		assert_false(log_rests(r.log, log_newest(r.log)->type, 0));
+		before = log_ledger(r.log)->super_blks;
+		assert_int_equal(log_prepare(r.log), 0);
+		assert_int_equal(log_super_trouble(r.log), 0);
+		assert_int_equal(log_ledger(r.log)->super_blks, before + 1);
+		log_close(r.log);
+		ring_open(&r);
+		assert_int_equal(log_super_trouble(r.log), 0);
+	}
+	log_close(r.log);
+	card_close(r.c);
+	free(r.data);
 }
 
 /* Long runs: what room promises always fits, a checkpoint always gives all of it back, and an attach finds the newest. */
@@ -1055,7 +1086,8 @@ int main(void)
 		cmocka_unit_test(test_plan_alignment),	    cmocka_unit_test(test_plan_limits),
 		cmocka_unit_test(test_super_copies),	    cmocka_unit_test(test_super_newest_copy),
 		cmocka_unit_test(test_clone),		    cmocka_unit_test(test_grow_cuts),
-		cmocka_unit_test(test_super_other_sizes),   cmocka_unit_test(test_ring_room),
+		cmocka_unit_test(test_super_other_sizes),   cmocka_unit_test(test_super_mended),
+		cmocka_unit_test(test_ring_room),
 		cmocka_unit_test(test_spill_is_reserved),   cmocka_unit_test(test_desc_brim),
 		cmocka_unit_test(test_desc_nonsense),	    cmocka_unit_test(test_plan_odd),
 		cmocka_unit_test(test_plan_external_short), cmocka_unit_test(test_grow_external),
