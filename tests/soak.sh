@@ -12,6 +12,8 @@
 # COWFS_SOAK_INSIDE=1 puts it there all the same.
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu
+# what somebody else does with mount namespaces meanwhile cannot keep our mounts busy
+[ "${COWFS_SOAK_NAMESPACE-}" ] || COWFS_SOAK_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
 
 here=$(cd "$(dirname "$0")" && pwd)
 COWFS_BUILD=${COWFS_BUILD:-$here/../build}
