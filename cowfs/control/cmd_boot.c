@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl boot: the root, before it is mounted. Every initramfs calls it with the partition that is to become
- * the root and mounts what it prints.
+ * cowctl boot: the root, before it is mounted. Every initramfs calls it with the partition that is
+ * to become the root and mounts what it prints.
  *
  * Notes on the design
- * - Never silently off: a root that is configured and cannot be started is set read-only in the kernel. What is told
- *   (exit status, state, reason) is only for those who mount it, and for the system that comes up.
- * - Whoever mounts the partition itself must find the newest state there, and a log that knows that it is
- *   out of use. So every way that leads to it, but that of a failure, first brings home what waits and retires
- *   the log (come_home). A card that never was in use is not written.
+ * - Never silently off: a root that is configured and cannot be started is set read-only in the
+ * kernel. What is told (exit status, state, reason) is only for those who mount it, and for the
+ * system that comes up.
+ * - Whoever mounts the partition itself must find the newest state there, and a log that knows that
+ * it is out of use. So every way that leads to it, but that of a failure, first brings home what
+ * waits and retires the log (come_home). A card that never was in use is not written.
  * - No section of the root, but a log in use: somebody lost the configuration, so it is protected.
  * - A bad configuration is a failure: nobody knows what it said about the root.
  */
@@ -50,8 +51,8 @@ struct boot {
 	char text[4096]; /* kernel command line */
 	struct cmdline cmdline;
 	struct conf *conf;
-	struct volopts opt; /* command line before configuration */
-	struct options offline; /* for the commands that work without a daemon */
+	struct volopts opt;	   /* command line before configuration */
+	struct options offline;	   /* for the commands that work without a daemon */
 	const char *mount_options; /* of a root that failed */
 };
 
@@ -78,8 +79,8 @@ static PRINTF(2, 3) void say(enum msg_level level, const char *fmt, ...)
 }
 
 /* For the system that comes up, and, on stdout, for the initramfs: what to mount. */
-static enum boot_exit tell(const struct boot *b, enum root_state state, const char *mount, const char *reason,
-			   enum boot_exit exit)
+static enum boot_exit tell(const struct boot *b, enum root_state state, const char *mount,
+			   const char *reason, enum boot_exit exit)
 {
 	int e = rootstate_write(state, b->device, b->mount_options, reason);
 	char text[PATH_MAX + 1024];
@@ -102,7 +103,8 @@ static enum boot_exit tell(const struct boot *b, enum root_state state, const ch
 	return exit;
 }
 
-/* All options of a read-only mount; it leaves the journal alone, for the log may hold what that speaks of. */
+/* All options of a read-only mount; it leaves the journal alone, for the log may hold what that
+ * speaks of. */
 static const char *readonly_options(const char *device)
 {
 	struct fsinfo fs = {0};
@@ -150,7 +152,8 @@ static enum boot_exit unconfigured(const struct boot *b)
 	return tell(b, ROOT_UNCONFIGURED, b->device, NULL, BOOT_UNCONFIGURED);
 }
 
-/* A clock without a battery must not run behind the last commit: fsck and make would stumble over files of the future. */
+/* A clock without a battery must not run behind the last commit: fsck and make would stumble over
+ * files of the future. */
 static void set_clock_floor(void)
 {
 	struct client_error err;
@@ -161,19 +164,18 @@ static void set_clock_floor(void)
 	if (time(NULL) >= floor.tv_sec)
 		return;
 	if (clock_settime(CLOCK_REALTIME, &floor) < 0)
-		say(MSG_WARN, "the clock is behind the last commit and cannot be set: %s", strerrordesc_np(errno));
+		say(MSG_WARN, "the clock is behind the last commit and cannot be set: %s",
+		    strerrordesc_np(errno));
 	else
 		say(MSG_NOTICE, "the clock was behind the last commit: set to the time of that");
 }
 
-static enum boot_exit protected(const struct boot *b, const char *loop)
-{
+static enum boot_exit protected(const struct boot *b, const char *loop) {
 	int e = rootstate_link(loop);
 
 	set_clock_floor();
 
-	if (e < 0)
-		say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
+	if (e < 0) say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
 	say(MSG_NOTICE, "%s is protected, its changes stay in RAM: %s", b->device, loop);
 	return tell(b, ROOT_ON, loop, NULL, BOOT_ON);
 }
@@ -243,11 +245,15 @@ static bool come_home(const struct boot *b)
 	if (look_at_log(b, &fs, &state) < 0 || !in_use(state))
 		return true; /* none that could be read: whatever there is speaks for itself */
 	if (state == LOG_FOREIGN) {
-		say(MSG_ERR, "%s was changed without cowfs while blocks waited in its log: they stay there, see cowctl check",
+		say(MSG_ERR,
+		    "%s was changed without cowfs while blocks waited in its log: they stay there, "
+		    "see cowctl check",
 		    b->device);
 		return true;
 	}
-	say(MSG_WARN, "bringing home what is in the log of %s, because it is going to be used without cowfs", b->device);
+	say(MSG_WARN,
+	    "bringing home what is in the log of %s, because it is going to be used without cowfs",
+	    b->device);
 	return run_offline(b, cmd_recover) == EXIT_OK;
 }
 
@@ -309,7 +315,8 @@ static bool find_running(const struct boot *b, char loop[32])
 
 static bool wants_prepare(const struct boot *b, int e)
 {
-	return !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink") && (e == 0 || e == -ENOENT);
+	return !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink") &&
+	       (e == 0 || e == -ENOENT);
 }
 
 static bool is_pending(const struct boot *b, const struct fsinfo *fs)
@@ -321,7 +328,8 @@ static bool is_pending(const struct boot *b, const struct fsinfo *fs)
 
 	if (blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL) < 0)
 		return false;
-	pending = super_read(card, fs->size_bytes, &super, &trouble) == 0 && super.state == SUPER_PENDING;
+	pending = super_read(card, fs->size_bytes, &super, &trouble) == 0 &&
+		  super.state == SUPER_PENDING;
 	card_close(card);
 	return pending;
 }
@@ -365,8 +373,9 @@ static bool is_wanted(const struct boot *b)
 		return !strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes");
 	if (look_at_log(b, &fs, &state) < 0 || !in_use(state))
 		return false;
-	say(MSG_WARN, "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with what is usual", conf_path(),
-	    b->device);
+	say(MSG_WARN,
+	    "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with what is usual",
+	    conf_path(), b->device);
 	return true;
 }
 
@@ -414,7 +423,8 @@ static bool find_root(const char *line, char *buf, size_t buf_bytes)
 		for (; j < n; j++)
 			dir[j] = (char)(tags[i][j] | 0x20);
 		dir[j] = '\0';
-		snprintf(buf, buf_bytes, "/dev/disk/by-%s/%.*s", dir, (int)strcspn(value, " \t\n"), value);
+		snprintf(buf, buf_bytes, "/dev/disk/by-%s/%.*s", dir, (int)strcspn(value, " \t\n"),
+			 value);
 		return true;
 	}
 	return false;
@@ -435,7 +445,8 @@ static int take_arguments(struct boot *b, const struct options *o)
 	if (!device && find_root(b->text, named, sizeof(named)))
 		device = named;
 	if (!device)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "no root= on the kernel command line, and no --device");
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"no root= on the kernel command line, and no --device");
 	if (!realpath(device, b->device))
 		snprintf(b->device, sizeof(b->device), "%s", device);
 	b->offline.operand[0] = b->device;

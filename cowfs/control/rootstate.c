@@ -46,7 +46,8 @@ static bool has_reason(enum root_state s)
 	return s == ROOT_FAILED || s == ROOT_BYPASSED;
 }
 
-int rootstate_write(enum root_state s, const char *device, const char *mount_options, const char *reason)
+int rootstate_write(enum root_state s, const char *device, const char *mount_options,
+		    const char *reason)
 {
 	char text[PATH_MAX + 1024], path[PATH_MAX];
 	int e = 0;
@@ -80,7 +81,8 @@ enum root_state rootstate_read(char *why, size_t why_bytes)
 		return ROOT_UNKNOWN;
 	while (s > ROOT_UNKNOWN && strcmp(text, words[s]))
 		s--;
-	if (has_reason(s) && io_read_text(AT_FDCWD, path_of(words[s], path), text, sizeof(text)) > 0)
+	if (has_reason(s) &&
+	    io_read_text(AT_FDCWD, path_of(words[s], path), text, sizeof(text)) > 0)
 		snprintf(why, why_bytes, "%.*s", (int)strcspn(text, "\n"), text);
 	return s;
 }
@@ -91,7 +93,10 @@ int rootstate_link(const char *loop)
 	char dir[PATH_MAX - 16], path[PATH_MAX], target[64];
 
 	snprintf(dir, sizeof(dir), "%s/cowfs", dev && *dev ? dev : "/dev");
-	snprintf(path, sizeof(path), "%s/" "root", dir);
+	snprintf(path, sizeof(path),
+		 "%s/"
+		 "root",
+		 dir);
 	snprintf(target, sizeof(target), "../%s", slash ? slash + 1 : loop);
 	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
 		return -errno;
