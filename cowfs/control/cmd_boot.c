@@ -182,45 +182,70 @@ static enum boot_exit protected(const struct boot *b, const char *loop) {
 
 /* ---- what the card holds ---- */
 
-/* Reads only. The log's state; -ENOENT there is none; else what hinders. *ret_fs is always set. */
-static int look_at_log(const struct boot *b, struct fsinfo *ret_fs, enum log_state *ret)
+struct found {
+	struct fsinfo fs;
+	bool has_log;
+	bool pending; /* a shrink was cut off; the state says nothing then */
+	enum log_state state;
+};
+
+static int look_at_super(struct card *card, struct card *log_card, struct found *f)
 {
 	struct log_open_report report;
-	struct card *card = NULL, *log_card = NULL;
 	struct log_super super;
-	struct log *log = NULL;
-	struct blk_reader r;
 	unsigned trouble;
-	const char *log_path = b->opt.text[VOLOPT_LOG];
-	int e = blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
+	struct log *log;
+	int e = super_read(log_card, f->fs.size_bytes, &super, &trouble);
 
-	*ret_fs = (struct fsinfo){0};
+	if (e == -ENOENT || (e == 0 && super_overgrown(&super, f->fs.size_bytes)))
+		return 0; /* overgrown: what is there now belongs to the file system */
+	f->has_log = true;
+	f->pending = e == 0 && super.state == SUPER_PENDING;
+	if (e < 0 || f->pending)
+		return e;
+	e = log_open(&log, card, log_card, &super, 0, &report);
+	if (e < 0)
+		return e;
+	f->state = report.state;
+	log_close(log);
+	return 0;
+}
+
+static void wait_for_log_device(const char *path)
+{
+	uint64_t until_ns = now_ns() + LOG_DEVICE_WAIT_NS;
+
+	while (path && access(path, F_OK) < 0 && now_ns() < until_ns)
+		usleep(LOG_DEVICE_LOOK_US);
+}
+
+/* Reads only. *ret holds what was found also if that ended in an error. */
+static int look(const struct boot *b, struct found *ret)
+{
+	const char *log_path = b->opt.text[VOLOPT_LOG];
+	struct card *card = NULL, *log_card = NULL;
+	struct blk_reader r;
+	int e;
+
+	*ret = (struct found){0};
+	e = blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
 	if (e < 0)
 		return e;
 	r = offline_reader(card);
-	e = fsinfo_probe(&r, ret_fs);
+	e = fsinfo_probe(&r, &ret->fs);
+	wait_for_log_device(log_path);
 	if (e == 0 && log_path)
 		e = blockdev_open(&log_card, log_path, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
 	if (e == 0)
-		e = super_read(log_card ? log_card : card, ret_fs->size_bytes, &super, &trouble);
-	if (e == 0 && super_overgrown(&super, ret_fs->size_bytes))
-		e = -ENOENT; /* what is there now belongs to the file system */
-	if (e == 0 && super.state == SUPER_PENDING)
-		*ret = LOG_EMPTY;
-	else if (e == 0)
-		e = log_open(&log, card, log_card ? log_card : card, &super, 0, &report);
-	if (log) {
-		*ret = report.state;
-		log_close(log);
-	}
+		e = look_at_super(card, log_card ? log_card : card, ret);
 	card_close(log_card);
 	card_close(card);
 	return e;
 }
 
-static bool in_use(enum log_state s)
+static bool in_use(const struct found *f)
 {
-	return s != LOG_EMPTY && s != LOG_RETIRED;
+	return f->has_log && !f->pending && f->state != LOG_EMPTY && f->state != LOG_RETIRED;
 }
 
 /* A command prints its result, and here that goes to the console. */
@@ -236,15 +261,25 @@ static int run_offline(const struct boot *b, int (*command)(const struct options
 	return dup2(out, STDOUT_FILENO) < 0 ? EXIT_FAILED : exit;
 }
 
-/* The partition is going to be used without cowfs. True if it is fit for that. */
-static bool come_home(const struct boot *b)
+/*
+ * The partition is going to be used without cowfs. False if it is not fit for that: *why tells. A
+ * log that cannot be read may hold a newer state; a partition of which nobody ever said that it has
+ * a log gets the benefit of the doubt.
+ */
+static bool come_home(const struct boot *b, const char **why)
 {
-	enum log_state state;
-	struct fsinfo fs;
+	bool known = !b->conf || conf_has_root(b->conf);
+	struct found f;
+	int e = look(b, &f);
 
-	if (look_at_log(b, &fs, &state) < 0 || !in_use(state))
-		return true; /* none that could be read: whatever there is speaks for itself */
-	if (state == LOG_FOREIGN) {
+	if (e < 0 && (known || f.has_log)) {
+		say(MSG_ERR, "the log of %s cannot be read: %s", b->device, strerrordesc_np(-e));
+		*why = "its log cannot be read, and may hold what is newer: see cowctl check";
+		return !known;
+	}
+	if (e < 0 || (!f.pending && !in_use(&f)))
+		return true;
+	if (f.state == LOG_FOREIGN) {
 		say(MSG_ERR,
 		    "%s was changed without cowfs while blocks waited in its log: they stay there, "
 		    "see cowctl check",
@@ -254,7 +289,10 @@ static bool come_home(const struct boot *b)
 	say(MSG_WARN,
 	    "bringing home what is in the log of %s, because it is going to be used without cowfs",
 	    b->device);
-	return run_offline(b, cmd_recover) == EXIT_OK;
+	if (run_offline(b, cmd_recover) == EXIT_OK)
+		return true;
+	*why = cmd_last_failure();
+	return false;
 }
 
 /* ---- before the start ---- */
@@ -278,7 +316,8 @@ static bool repair(const struct boot *b)
 static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 {
 	b->offline.value[OPT_SHRINK] = "";
-	b->offline.value[OPT_FORCE] = ""; /* over one that the file system has grown over: there is no other */
+	b->offline.value[OPT_FORCE] =
+		""; /* over one that the file system has grown over: there is no other */
 	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
 	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) && !repair(b)) {
 		*why = "the file system has errors that e2fsck -p does not correct";
@@ -288,14 +327,6 @@ static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 		return true;
 	*why = cmd_last_failure();
 	return false;
-}
-
-static void wait_for_log_device(const char *path)
-{
-	uint64_t until_ns = now_ns() + LOG_DEVICE_WAIT_NS;
-
-	while (path && access(path, F_OK) < 0 && now_ns() < until_ns)
-		usleep(LOG_DEVICE_LOOK_US);
 }
 
 /* A second call in the same boot finds what the first one started. */
@@ -313,40 +344,22 @@ static bool find_running(const struct boot *b, char loop[32])
 	return *loop;
 }
 
-static bool wants_prepare(const struct boot *b, int e)
+/* Room for a log has been ordered, or somebody has begun to make it. */
+static bool wants_prepare(const struct boot *b, const struct found *f)
 {
-	return !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink") &&
-	       (e == 0 || e == -ENOENT);
-}
-
-static bool is_pending(const struct boot *b, const struct fsinfo *fs)
-{
-	struct log_super super;
-	struct card *card;
-	unsigned trouble;
-	bool pending = false;
-
-	if (blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL) < 0)
-		return false;
-	pending = super_read(card, fs->size_bytes, &super, &trouble) == 0 &&
-		  super.state == SUPER_PENDING;
-	card_close(card);
-	return pending;
+	return f->pending ||
+	       (!f->has_log && !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink"));
 }
 
 static enum boot_exit start(struct boot *b)
 {
-	enum log_state state = LOG_EMPTY;
-	struct fsinfo fs;
-	struct ready r;
 	const char *why = "";
-	int e;
+	struct found f;
+	struct ready r;
 
 	if (find_running(b, r.loop))
 		return protected(b, r.loop);
-	wait_for_log_device(b->opt.text[VOLOPT_LOG]);
-	e = look_at_log(b, &fs, &state);
-	if (wants_prepare(b, e) && (e == -ENOENT || is_pending(b, &fs)) && !prepare(b, &fs, &why))
+	if (look(b, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
 		return failed(b, why);
 	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
 	launch_volume(b->device, &b->opt, LAUNCH_BOOT, &r);
@@ -357,21 +370,22 @@ static enum boot_exit start(struct boot *b)
 
 static enum boot_exit leave(struct boot *b, enum boot_exit (*how)(const struct boot *b))
 {
-	return come_home(b) ? how(b) : failed(b, cmd_last_failure());
+	const char *why = "";
+
+	return come_home(b, &why) ? how(b) : failed(b, why);
 }
 
 /* ---- what is wanted ---- */
 
 static bool is_wanted(const struct boot *b)
 {
-	enum log_state state;
-	struct fsinfo fs;
+	struct found f;
 
 	if (b->cmdline.mode == CMDLINE_ON)
 		return true;
 	if (conf_has_root(b->conf))
 		return !strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes");
-	if (look_at_log(b, &fs, &state) < 0 || !in_use(state))
+	if (look(b, &f) < 0 || !in_use(&f))
 		return false;
 	say(MSG_WARN,
 	    "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with what is usual",

@@ -323,3 +323,64 @@ on_card() {
 	cow detach root
 	e2fsck -fn "$CARD"
 }
+
+# cowctl boot, and the n-th write or flush to the card is the last one.
+cut_boot() {
+	local code=0
+	env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER="$1" COWFS_CUT_SEED="$1" COWFS_CUT_LOG="$T/cut" \
+		"$COWFS_BUILD/cowctl" boot --device "$CARD" --conf "$CONF" --cmdline ro >/dev/null || code=$?
+	blockdev --setrw "$CARD"
+	return $code
+}
+
+@test "boot: the power is cut while room is made: the next boot goes on, protected or bypassed" {
+	local n sum cuts=0
+	card_make ext4 128 128 -J size=8
+	mount "$CARD" "$MNT"
+	random_file "$MNT/file" 40
+	sum=$(tree_sum "$MNT")
+	umount "$MNT"
+	cp --sparse=always "$IMG" "$T/copy"
+	echo 'prepare = shrink' >>"$CONF"
+	for n in 2 20 26 30 33 36 40 50; do
+		run cut_boot "$n"
+		[ "$status" = 0 ] || cuts=$((cuts + 1))
+		[ "$status" != 0 ] || cow detach root
+		wait_for 20 no_daemons
+		if [ $((n % 4)) = 0 ]; then
+			boots 4 card cowfs=off
+			blockdev --setrw "$CARD"
+			mount -o ro "$CARD" "$MNT"
+			[ "$(tree_sum "$MNT")" = "$sum" ]
+			umount "$MNT"
+			fsck ext4
+		fi
+		boots 0 loop
+		mount_volume
+		[ "$(tree_sum "$MNT")" = "$sum" ]
+		umount_volume
+		cow detach root
+		wait_for 20 no_daemons
+		fsck ext4
+		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
+		blockdev --flushbufs "$CARD"
+	done
+	say "$cuts cuts"
+	[ $cuts -gt 4 ]
+}
+
+@test "boot: bypassed, and nobody can tell what waits" {
+	formatted
+	with_commit
+	logedit break AB
+	boots 3 card cowfs=off
+	grep -q 'cannot be read' "$COWFS_RUNDIR/root.failed"
+	readonly_card
+	local card=$CARD
+	printf '[root]\nlog = %s\n' "$T/nothing" >"$CONF"
+	boots 3 card cowfs=off # the device of the log is not there
+	blockdev --setrw "$CARD"
+	: >"$CONF" # of this one nobody has said that it has a log
+	boots 1 card
+	[[ $stderr == *"cannot be read"* ]]
+}
