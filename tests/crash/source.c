@@ -79,8 +79,12 @@ bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf)
 {
 	const struct world *w = world;
 
-	for (uint64_t i = 0; i < blks; i++)
-		memcpy((uint8_t *)buf + blk_to_bytes(i), content_of(w->live.content[blk + i]), COW_BLK_BYTES);
+	for (uint64_t i = 0; i < blks; i++) {
+		uint8_t *to = (uint8_t *)buf + blk_to_bytes(i);
+
+		memcpy(to, content_of(w->live.content[blk + i]), COW_BLK_BYTES);
+		to[0] ^= (blk + i + at.seed) % 7 == 3; /* of another time */
+	}
 	return (blk + at.seed) % 5 != 0;
 }
 
