@@ -11,6 +11,7 @@
 # Each line: workload, build, KiB/s until all of it is on the card, the card's own linear speed, the first by the second, the
 # longest stall of a read (O_DIRECT, 4 KiB, one every 10 ms), the longest delay of a write, errors, commits, MiB written to and
 # read from the card.
+# shellcheck disable=SC2119,SC2120 # functions whose arguments may be left out
 set -eu # no pipefail: head ends the pipe
 
 [ $# -gt 0 ] || set -- new place
