@@ -78,7 +78,7 @@ PLACES = s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;
 INITRAMFS := initramfs/cowfs.sh $(sort $(filter-out %.service,$(wildcard initramfs/*/*)))
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg) \
 	    cowfs/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
-	    image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix .ci/run)
+	    image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot .ci/run)
 
 # One list for the whole project: what builds it, what tests it.
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
@@ -88,7 +88,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs
 
-.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak check-docs check-vm check-vm-short image run-image bench install \
+.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak check-docs check-vm check-vm-short image run-image bench bench-boot install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -312,6 +312,11 @@ check-docs:
 demo: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh
+
+# pairs of boots in virtual machines
+bench-boot: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/bench-boot $(PAIRS)
 
 bench: DEPS += $(BENCH_DEPS)
 bench: deps
