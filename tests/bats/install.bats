@@ -31,6 +31,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 	done
 	grep -q '^ExecStart=/usr/local/sbin/cowfs ' "$T/dest/usr/local/lib/systemd/system/cowfs@.service"
 	run ! grep -rlE '/usr/(sbin/cow|lib/cowfs|share/cowfs)' "$T/dest/usr/local/"{lib,share/cowfs} "$T/dest/etc" "$T/dest/usr/lib"
+	grep -q 'UNITDIR:-/usr/local/lib/systemd/system}' "$T/dest/usr/local/lib/systemd/system-generators/cowfs-generator"
 	# beside the daemon, which they look for there
 	[ "$(readlink "$T/dest/sbin/mount.cowfs")" = /usr/local/sbin/mount.cowfs ]
 	[ "$(readlink "$T/dest/sbin/umount.cowfs")" = /usr/local/sbin/umount.cowfs ]

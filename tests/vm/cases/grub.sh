@@ -3,7 +3,7 @@
 # grub-mkconfig on a protected root: a menu with Linux in it, about the partition and not the loop device; /boot apart, and
 # inside of the root.
 # guests: debian12-grub
-LIMIT=700 STEP_LIMIT=600
+LIMIT=1200 STEP_LIMIT=900
 
 # $1: what the menu must search for
 menu_is_good() {

@@ -3,7 +3,7 @@
 # What a protected root gets from systemd: units, mount options, names, banner, volatile directories; both commits at
 # shutdown, and a clock that runs behind.
 # guests: debian12 debian13
-LIMIT=900 STEP_LIMIT=600
+LIMIT=1200 STEP_LIMIT=900
 
 active() { is "$1" "$(systemctl is-active "$1")" active; }
 
@@ -42,7 +42,7 @@ step_1() {
 	wait_for 60 journalctl -q -u cowfs-identity.service --grep 'newer than the last commit' ||
 		fail "the machine got its identity, and it was not committed"
 	# an interval, and a timer that commits
-	printf '[root]\ncommit-interval = 5s\nvolatile = /var/tmp /srv\n' >/etc/cowfs/cowfs.conf
+	printf '[root]\ncommit-interval = 10s\nvolatile = /var/tmp /srv\n' >/etc/cowfs/cowfs.conf
 	chmod 1777 /var/tmp
 	must systemctl daemon-reload
 	must systemctl restart cowfs-commit@root.timer
@@ -56,7 +56,15 @@ step_1() {
 	is "a commit by timer on hold" "$(cowctl commit root --timer >/dev/null 2>&1; echo $?)" 1
 	/usr/lib/cowfs/dpkg-hook post
 	cowctl release root >/dev/null
+	must dpkg --configure -a
+	case $(cowctl status root --json | sed 's/.*"hold_left_seconds":\([0-9.]*\).*/\1/') in
+	[1-9]*) ;;
+	*) fail "dpkg has not called its hook" ;;
+	esac
+	cowctl release root >/dev/null
 	must systemctl stop cowfs-commit@root.timer
+	# the next boot is not to be full of commits
+	printf '[root]\nvolatile = /var/tmp /srv\n' >/etc/cowfs/cowfs.conf
 	dd if=/dev/urandom of=/root/bulk bs=1M count=20 2>/dev/null
 	sha256sum /root/bulk >/root/bulk.sum
 }
