@@ -162,6 +162,7 @@ on_card() {
 		readonly_card
 	done
 	cow detach root
+	wait_for 20 no_daemons
 	mount "$CARD" "$MNT"
 	boots 3 card
 	grep -q 'mounted\|use' "$COWFS_RUNDIR/root.failed"
