@@ -29,6 +29,8 @@ struct scan {
 	size_t n, cap;
 	char why[sizeof(((struct log_open_report *)0)->why)]; /* the candidate at hand is not the one */
 	uint64_t fallback_floor; /* highest fallback_seq seen */
+	uint64_t newest_seq;	 /* a segment's head knows of it: nothing older is chosen before all segments are scanned */
+	bool all;		 /* they are */
 	struct log_record foreign; /* the newest record that is complete but does not know this base; seq 0: none */
 	uint64_t foreign_blks;	   /* that wait in the log with it */
 	char foreign_why[sizeof(((struct log_open_report *)0)->why)];
@@ -443,7 +445,7 @@ static int try_all(struct scan *s)
 
 		if (c->tried)
 			continue;
-		if (c->rec.seq < s->fallback_floor)
+		if (c->rec.seq < s->fallback_floor || (!s->all && c->rec.seq < s->newest_seq))
 			continue;
 		r = try_candidate(s, &c->rec);
 		c->tried = true;
@@ -497,7 +499,8 @@ static int find_newest(struct scan *s)
 		l->max_serial = max_u64(l->max_serial, h.serial);
 		l->epoch = max_u64(l->epoch, h.epoch);
 		/* it was durable before this segment was opened (R7) */
-		s->fallback_floor = max_u64(s->fallback_floor, h.last.seq);
+		s->fallback_floor = max_u64(s->fallback_floor, h.fallback_seq);
+		s->newest_seq = max_u64(s->newest_seq, h.last.seq);
 	}
 	qsort(order, n, sizeof(*order), unreadable_then_newest);
 	r = 0;
@@ -508,6 +511,7 @@ static int find_newest(struct scan *s)
 		if (r == 0 && order[i].valid)
 			r = try_all(s);
 	}
+	s->all = true;
 	if (r == 0)
 		r = try_all(s);
 	/* a live ring was given its first record before its super record (log_prepare): none at all is damage */
@@ -593,7 +597,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 		return r;
 	}
 	set_state(l, &rep, r);
-	l->highest_seq = rep.highest_seq;
+	l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);
 	if (l->newest.seq && l->newest.identity[0] && base->geo.identity[0] &&
 	    strcmp(l->newest.identity, base->geo.identity)) {
 		rep.clone = true;

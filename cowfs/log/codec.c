@@ -184,6 +184,7 @@ void codec_put_head(uint8_t blk[COW_BLK_BYTES], const struct log_head *h)
 	put_u32(&w, h->seg);
 	put_u32(&w, 0);
 	put_ptr(&w, &h->last);
+	put_u64(&w, h->fallback_seq);
 	seal(blk);
 }
 
@@ -202,6 +203,7 @@ int codec_get_head(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], str
 	if (!get_zeroes(&r, 4))
 		return -EUCLEAN;
 	h.last = get_ptr(&r);
+	h.fallback_seq = get_u64(&r);
 	if (!rest_is_zero(&r) || r.bad)
 		return -EUCLEAN;
 	*ret = h;

@@ -114,6 +114,7 @@ struct log_head {
 	uint64_t serial; /* grows with every segment opened */
 	uint32_t seg;	 /* index of this segment, checked */
 	struct record_ptr last; /* newest durable record when it was opened */
+	uint64_t fallback_seq;	/* oldest candidate then */
 };
 
 enum desc_type { DESC_LOGGED = 1, DESC_ZERO = 2, DESC_DIRECT = 3, DESC_SPILLED = 4 };

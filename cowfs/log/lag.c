@@ -65,20 +65,16 @@ uint64_t lag_tail_seq(const struct log *l)
 void lag_floors(const struct log *l, struct log_record *rec)
 {
 	rec->floor_seq = rec->seq;
-	rec->fallback_seq = l->newest.seq;
+	rec->fallback_seq = lag_oldest_seq(l);
 	if (!lag_on(l) || !l->newest.seq)
 		return;
-	if (l->lag.older.seq)
-		rec->fallback_seq = l->lag.older.seq;
 	if (!l->lag.alone)
 		rec->floor_seq = l->newest.seq;
 }
 
-struct record_ptr lag_oldest(const struct log *l)
+uint64_t lag_oldest_seq(const struct log *l)
 {
-	if (lag_on(l) && l->lag.older.seq)
-		return l->lag.older;
-	return (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+	return lag_on(l) && l->lag.older_seq ? l->lag.older_seq : l->newest.seq;
 }
 
 /* ---- a record became durable, or is said to be ---- */
@@ -107,7 +103,7 @@ void lag_accept(struct log *l, const struct log_record *rec)
 	l->spilled = g->spilled || (!alone && spilled);
 	g->same = rec->type == RECORD_COMMIT ? 1 : g->same + 1;
 	g->alone = false;
-	g->older = alone ? (struct record_ptr){ 0 } : (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+	g->older_seq = alone ? 0 : l->newest.seq;
 	if (alone) {
 		forget_older(l);
 		return;
@@ -159,15 +155,14 @@ void lag_opened(struct log *l, uint64_t tail_lblk, uint64_t older_tail_lblk, uns
 	if (!lag_on(l) || n->floor_seq == n->seq)
 		return;
 	l->tail_lblk = older_tail_lblk;
-	/* a checkpoint's copy: the one before it is what it copies */
-	l->lag.older = n->prev.seq == n->floor_seq ? n->prev : (struct record_ptr){ n->floor_seq, n->epoch, 0 };
+	l->lag.older_seq = n->floor_seq;
 }
 
 void lag_begin_anew(struct log *l)
 {
 	l->lag.alone = l->lag.cold = true;
 	l->lag.same = 0;
-	l->lag.older = (struct record_ptr){ 0 };
+	l->lag.older_seq = 0;
 	l->lag.spilled = false;
 	l->lag.tail_lblk = l->tail_lblk;
 	forget_older(l);
@@ -229,7 +224,7 @@ int lag_repeat_tail(struct log *l, const struct log_record *tail)
 {
 	struct log_record rec = { .type = tail->type, .flags = tail->flags, .cause = tail->cause };
 
-	if (!lag_on(l) || !l->lag.older.seq)
+	if (!lag_on(l) || !l->lag.older_seq)
 		return 0;
 	if (!has_room(l, 0)) { /* as with lag 0: the ring is free from now on */
 		lag_begin_anew(l);

@@ -141,7 +141,8 @@ int ring_enter(struct log *l, uint64_t *lblk)
 		return -ENOMEM;
 	memcpy(h.ring_uuid, l->super.ring_uuid, 16);
 	h.serial = ++l->max_serial;
-	h.last = lag_oldest(l);
+	h.last = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+	h.fallback_seq = lag_oldest_seq(l);
 	codec_put_head(blk, &h);
 	r = ring_stage_put(l, *lblk, blk, 1);
 	free(blk);

@@ -31,7 +31,7 @@ struct attempt {
 struct lag {
 	bool cold;		/* what was found, or an attempt that failed, may be in the card's cache: lag_settle */
 	bool alone;		/* the next record is its own floor */
-	struct record_ptr older; /* the older candidate; seq 0: none */
+	uint64_t older_seq;	/* the older candidate; 0: none */
 	struct log_index *index; /* its index; NULL: as the newest's */
 	uint64_t tail_lblk;	/* what tail_lblk will be when the newest is the older candidate; so below */
 	bool spilled;
@@ -131,7 +131,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHE
 bool lag_on(const struct log *l);
 uint64_t lag_tail_seq(const struct log *l); /* for the next record; 0: itself */
 void lag_floors(const struct log *l, struct log_record *rec);
-struct record_ptr lag_oldest(const struct log *l); /* candidate */
+uint64_t lag_oldest_seq(const struct log *l); /* candidate */
 void lag_accept(struct log *l, const struct log_record *rec); /* before newest, cursor and index change */
 /* What the attempt writes in place; NULL: nothing, or not needed. The newest record has it from now on: takes it. */
 int lag_direct_set(const struct log *l, struct log_index **ret) MUST_CHECK;

@@ -194,23 +194,8 @@ static void every_byte(void)
 	world_free(&w);
 }
 
-/* At a cut the erase block of the ring that is being written turns to garbage: an older generation or none, never a mixture. */
-static void ring_collateral(void)
-{
-	uint64_t mixed = total.mixed;
-
-	measure = true;
-	collateral = COLLATERAL_RING;
-	for (uint64_t seed = 0; seed < SEEDS / 2; seed++)
-		workload_run(seed);
-	measure = false;
-	collateral = COLLATERAL_NO;
-	attack_expect(total.mixed == mixed, "a mixture after damage in the ring");
-}
-
 const struct attack card_attacks[] = {
 	{ "lag", "lag 1, and the card loses its last FLUSHes, or all since the record before the last", lag },
-	{ "collateral", "at a cut the rest of the ring's erase block at hand turns to garbage", ring_collateral },
 	{ "read-only", "the card refuses all writes from one operation on", readonly },
 	{ "every-byte", "a bit of each byte of head, payload, descriptor, record, direct block, super record", every_byte },
 };

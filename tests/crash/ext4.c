@@ -270,7 +270,9 @@ void ext4_change(struct world *w)
 		fail("the image cannot be written");
 	take_in(&w->live);
 	for (unsigned b = 0; b < EXT_BLKS; b++)
-		if (w->live.content[b] != was.content[b]) {
+		/* what was free is not on the card: using it is writing it, also with what it held */
+		if (w->live.content[b] != was.content[b] ||
+		    (w->live.use[b] == USE_USED && was.use[b] != USE_USED)) {
 			w->dirty[b] = true;
 			w->hole[b] = false;
 		}

@@ -60,7 +60,7 @@ mutant R1-chain chain,reuse-early,wrap,w cowfs/log/chain.c '(unsigned long long)
 # R2 a sequence number is used once, failed and rejected attempts included
 mutant R2-failed sequence cowfs/log/append.c '	l->ledger.commits_failed++;' '	l->ledger.commits_failed++;
 	l->highest_seq = l->newest.seq;'
-mutant R2-rejected rejected cowfs/log/chain.c 'l->highest_seq = rep.highest_seq;' 'l->highest_seq = l->newest.seq;'
+mutant R2-rejected rejected cowfs/log/chain.c 'l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);' 'l->highest_seq = l->newest.seq;'
 # R3 an open record after a failed attempt
 mutant R3-open chain cowfs/log/append.c 'l->need_open = true;
 	l->doubt' 'l->doubt'
@@ -78,7 +78,7 @@ mutant R5-verify rejected cowfs/log/chain.c '.check = ch->rec[i].seq >= ch->rec[
 # R6 what was written in place takes older log entries out
 mutant R6-revoke revoke cowfs/log/ring.h '		return INDEX_HOME;' '		return INDEX_ZERO;'
 # R7 never below the floor
-mutant R7-floor rotten,begin,collateral cowfs/log/chain.c 'if (c->rec.seq < s->fallback_floor)' 'if (0)'
+mutant R7-floor rotten,begin cowfs/log/chain.c 'c->rec.seq < s->fallback_floor ||' '0 ||'
 # R8 nothing is the same after a failure
 mutant R8-same same-after-doubt cowfs/commit/commit.c 'bool compare = !log_doubt(j->log) &&' 'bool compare ='
 mutant R8-zeros zeros-home cowfs/log/checkpoint.c 'int r = l->suspect ? 0 : card_read' 'l->suspect = false; int r = card_read'
@@ -133,7 +133,7 @@ mutant L4-candidates lag cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
 			r = lag_same_image(l);' '		r = 0;'
 mutant L4-home lag cowfs/log/checkpoint.c '			r = lag_pad(l, 2);' '			r = 0;'
 mutant L5-cold lag cowfs/log/lag.c 'l->lag.cold && l->lag.same < SETTLED && has_room(l, 3)' 'l->lag.cold && 0'
-mutant L-fallback lag cowfs/log/lag.c '		rec->fallback_seq = l->lag.older.seq;' '		rec->fallback_seq = l->newest.seq;'
+mutant L-fallback lag cowfs/log/lag.c 'l->lag.older_seq ? l->lag.older_seq : l->newest.seq' 'l->lag.older_seq ? l->newest.seq : l->newest.seq'
 mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);
 	return r < 0 ? r : super_write_copy' '		r = 0;
 	return r < 0 ? r : super_write_copy'

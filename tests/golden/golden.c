@@ -170,6 +170,7 @@ void golden_print_head(FILE *f, const struct log_head *h)
 	U64(f, h, serial);
 	U64(f, h, seg);
 	U64(f, h, last.seq);
+	U64(f, h, fallback_seq);
 	U64(f, h, last.epoch);
 	U64(f, h, last.lblk);
 }

@@ -181,7 +181,8 @@ static struct log_record some_record(void)
 static void blocks(const char *dir)
 {
 	const struct log_head h = { .ring_uuid = "ring uuid 12345", .epoch = unlike(), .serial = unlike(), .seg = 0x01020304,
-				    .last = { unlike(), unlike(), unlike() } };
+				    .last = { unlike(), unlike(), unlike() },
+				    .fallback_seq = unlike() };
 	const uint32_t crc[3] = { 0x11111111, 0x22222222, 0x33333333 };
 	const struct desc_extent e[4] = { { DESC_LOGGED, 3, 11, 12, crc },
 					  { DESC_ZERO, 400, 13, 0, NULL },

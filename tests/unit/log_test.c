@@ -201,7 +201,7 @@ static void test_super_nonsense(void **state)
 static void test_head_codec(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES] = { 0 }, again[COW_BLK_BYTES] = { 0 };
-	struct log_head h = { .epoch = 1ull << 40, .serial = 12, .seg = 3, .last = { 5, 6, 7 } }, t;
+	struct log_head h = { .epoch = 1ull << 40, .serial = 12, .seg = 3, .last = { 5, 6, 7 }, .fallback_seq = 4 }, t;
 
 	(void)state;
 	memcpy(h.ring_uuid, UUID, 16);

@@ -566,6 +566,64 @@ static void test_lie(void **state)
 	}
 }
 
+/* A failing operation spares what a flush has acknowledged, lie or not; the first writes may be made durable. */
+static void test_lie_and_failure(void **state)
+{
+	enum sim_fate dropped = SIM_DROPPED;
+	struct card *c = new_card();
+
+	(void)state;
+	sim_set_lie(c, 10);
+	for (uint8_t b = 1; b <= 3; b++) {
+		assert_int_equal(put(c, b, b), 0);
+		assert_int_equal(card_flush(c), 0);
+	}
+	sim_fail_at(c, SIM_FLUSH, 1, -EIO, false);
+	assert_int_equal(card_flush(c), -EIO);
+	assert_int_equal(sim_pending(c), 3);
+	sim_settle(c, 2);
+	assert_int_equal(sim_pending(c), 1);
+	assert_int_equal(durable(c, 2), 2);
+	assert_int_equal(durable(c, 3), 0);
+	assert_int_equal(seen(c, 3), 3);
+	sim_power_cycle(c, fixed_fate, &dropped);
+	assert_int_equal(seen(c, 2), 2);
+	assert_int_equal(seen(c, 3), 0);
+	card_close(c);
+}
+
+/* The erase block of the last write, from some offset on; what is in flight there has its own fate. */
+static void test_collateral(void **state)
+{
+	struct sim_params p = {.size_bytes = 64 * COW_BLK_BYTES, .erase_block_bytes = 16 * COW_BLK_BYTES,
+			       .disk_off_bytes = 4 * COW_BLK_BYTES}; /* erase blocks: 0..11, 12..27, 28..43 */
+	enum sim_fate done = SIM_DONE;
+
+	(void)state;
+	for (unsigned from = 0; from < 2; from++) {
+		struct card *c;
+
+		assert_int_equal(sim_new(&c, &p), 0);
+		assert_int_equal(card_set_writable(c, true), 0);
+		for (uint8_t b = 0; b < 64; b++)
+			assert_int_equal(put(c, b, (uint8_t)(b + 1)), 0);
+		assert_int_equal(card_flush(c), 0);
+		sim_set_collateral(c, from ? blk_to_bytes(20) : 0);
+		sim_power_cycle(c, fixed_fate, &done); /* nothing is being written */
+		assert_int_equal(seen(c, 14), 15);
+		assert_int_equal(card_set_writable(c, true), 0);
+		assert_int_equal(put(c, 40, 100), 0);
+		assert_int_equal(put(c, 15, 101), 0);
+		sim_power_cycle(c, fixed_fate, &done);
+		for (uint8_t b = 0; b < 64; b++) {
+			bool hit = b >= (from ? 20 : 12) && b < 28 && b != 15;
+
+			assert_int_equal(seen(c, b), hit ? RUBBISH : b == 40 ? 100 : b == 15 ? 101 : b + 1);
+		}
+		card_close(c);
+	}
+}
+
 /* ---- copies and straight access ---- */
 
 static void test_clone_is_apart(void **state)
@@ -741,6 +799,8 @@ int main(void)
 		cmocka_unit_test(test_fail_once_and_forever),
 		cmocka_unit_test(test_failed_write_and_flush),
 		cmocka_unit_test(test_lie),
+		cmocka_unit_test(test_lie_and_failure),
+		cmocka_unit_test(test_collateral),
 		cmocka_unit_test(test_clone_is_apart),
 		cmocka_unit_test(test_peek_and_poke),
 		cmocka_unit_test(test_error_words),
