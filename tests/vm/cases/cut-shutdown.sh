@@ -55,10 +55,11 @@ host_during() {
 # Which generation is it? By the files of a file system that nobody has mounted.
 gen_of() { # file of the partition
 	n=0
+	: >"$WORK/gens"
 	while [ $n -lt $FILES ]; do
 		n=$((n + 1))
-		echo "cat /srv/gen/f$n"
-	done | debugfs -f /dev/stdin "$1" 2>/dev/null | grep -a -A1 '^debugfs: cat' | grep -a '^[12]$' >"$WORK/gens" || :
+		debugfs -R "cat /srv/gen/f$n" "$1" 2>/dev/null | head -1 | grep -a '^[12]$' >>"$WORK/gens" || :
+	done
 	[ "$(wc -l <"$WORK/gens")" = $FILES ] || fail "only $(wc -l <"$WORK/gens") of $FILES files are there"
 	[ "$(sort -u "$WORK/gens" | wc -l)" = 1 ] || fail "a mixture: $(sort "$WORK/gens" | uniq -c | tr '\n' ' ')"
 	head -1 "$WORK/gens"
