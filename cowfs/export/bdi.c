@@ -75,7 +75,9 @@ int bdi_limit_set(const struct bdi_limit *b, uint64_t bytes)
 		return -EBADF;
 	/* the maximum may not be below the minimum. The minima of all devices together may be too much: then without */
 	(void)!write_number(b->min_bytes_fd, 0);
-	r = write_number(b->max_bytes_fd, bytes);
+	/* -EINVAL: more than the whole system may have dirty now */
+	while ((r = write_number(b->max_bytes_fd, bytes)) == -EINVAL && bytes > MIB)
+		bytes /= 2;
 	(void)!write_number(b->min_bytes_fd, bytes / 64 * 63);
 	return r < 0 ? r : write_number(b->strict_fd, 1);
 }
