@@ -88,7 +88,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs
 
-.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak check-docs check-vm check-vm-short image run-image bench bench-boot install \
+.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run fuzz-all fuzz-all-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm check-vm-short image run-image bench bench-boot install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -101,7 +101,8 @@ help:
 	@echo "  make check-unit | check-crash | check-fuzz | check-bats | check-tsan | check-soak   the parts of it"
 	@echo "  make crash REPLAY=ID   one schedule of check-crash again; make check-mutants: each rule switched off is noticed"
 	@echo "  make check-replay   power cuts from a recording by QEMU, 2,000 points (as root)"
-	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang)"
+	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang); make fuzz-all MINUTES=30: of each target"
+	@echo "  make coverage   branches of log/ and commit/ that tests have taken (gcovr; as root)"
 	@echo "  make soak       half an hour of stress in a small cgroup (COWFS_SOAK_SECONDS; as root)"
 	@echo "  make check-vm   virtual machines: boot, shutdown, power cuts (hours; as root; CASES=\"timer ends:debian12\")"
 	@echo "  make image      bootable disk images with cowfs inside; make run-image IMAGE=busybox boots one (as root)"
@@ -242,6 +243,22 @@ check-fuzz: $(FUZZ_BIN)
 	@echo "check-fuzz: corpus and mutations"
 	$(Q)for t in $(FUZZ_RUNS); do $(B)/tests/fuzz_$${t%=*} tests/fuzz/corpus/$${t%=*} $${t#*=} || exit 1; done
 
+# Branches of log/ and commit/ as gcc counts them (docs/TESTING.md, "Coverage"): unit tests, crash driver, fuzz corpora,
+# and with COWFS_COVERAGE_BATS=1 the daemon from outside. Needs gcovr, and root for all of it.
+COVERED := cowfs/log/ cowfs/commit/
+coverage: DEPS += gcovr
+coverage: deps
+	$(Q)$(MAKE) --no-print-directory COV=1 all
+	$(Q)find build-cov -name '*.gcda' -delete
+	$(Q)$(MAKE) --no-print-directory COV=1 check-unit
+	$(Q)build-cov/tests/crash --images 3000 --thin 64
+	$(Q)$(MAKE) --no-print-directory COV=1 FUZZ_RUNS='$(foreach t,$(FUZZ_RUNS),$(firstword $(subst =, ,$(t)))=100)' check-fuzz
+	$(Q)[ -z "$$COWFS_COVERAGE_BATS" ] || $(MAKE) --no-print-directory COV=1 check-bats
+	$(Q)$(MAKE) --no-print-directory coverage-report
+coverage-report:
+	$(Q)gcovr -r . --object-directory build-cov $(COVERED:%=--filter %) --exclude-unreachable-branches \
+		--branches --print-summary build-cov
+
 # Needs clang and its runtime (Debian: clang, libclang-rt-dev or libclang-rt-14-dev). What it finds lies in
 # build-...-fuzz/TARGET; a crash goes to tests/fuzz/corpus/TARGET with its fix.
 fuzz:
@@ -251,6 +268,12 @@ fuzz-run: $(B)/tests/libfuzzer_$(TARGET)
 	@mkdir -p $(B)/$(TARGET)
 	$(Q)$< -max_total_time=$(or $(SECONDS),60) -timeout=20 -max_len=4096 -print_final_stats=1 \
 		-artifact_prefix=$(B)/$(TARGET)- $(B)/$(TARGET) tests/fuzz/corpus/$(TARGET)
+
+# Every target until it has had MINUTES of CPU time; goes on where it was stopped (tests/fuzz/all.py).
+fuzz-all:
+	$(Q)$(MAKE) --no-print-directory CC=clang SAN=address,undefined FUZZ=1 fuzz-all-run
+fuzz-all-run: $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/libfuzzer_%)
+	$(Q)nice -n 19 tests/fuzz/all.py $(B) tests/fuzz/corpus $(B)/all $(or $(MINUTES),30)
 
 check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"

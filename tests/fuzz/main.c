@@ -11,7 +11,7 @@
 #include "base/io.h"
 #include "fuzz.h"
 
-enum { MAX_FILES = 256, MAX_BYTES = 64 * 1024, MAX_SECONDS = 30 };
+enum { MAX_FILES = 2048, MAX_BYTES = 64 * 1024, MAX_SECONDS = 30 };
 
 static struct file {
 	uint8_t *p;

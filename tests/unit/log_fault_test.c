@@ -441,6 +441,19 @@ static void test_recheck_virgin(void **state)
 		poke_super(&t, 2, nothing);
 		assert_int_equal(log_recheck(t.log), 0);
 	}
+	for (int i = 0; i < 3; i++) { /* nothing there; damaged; a smaller card */
+		const uint8_t none[16] = { 0 }, rot[200] = { 'C', 'O', 'W', 'F', 'S', 'S', 'U', 'P' };
+		const uint64_t size_bytes = t.card->geo.size_bytes;
+
+		for (int k = 0; k < 2 && i < 2; k++)
+			assert_int_equal(sim_poke(t.card, log_super(t.log)->copy_off_bytes[k], i ? rot : none,
+						  i ? sizeof(rot) : sizeof(none)), 0);
+		t.card->geo.size_bytes -= i == 2 ? COW_BLK_BYTES : 0;
+		assert_int_equal(log_recheck(t.log), -ESTALE);
+		t.card->geo.size_bytes = size_bytes;
+		poke_super(&t, 2, nothing);
+		assert_int_equal(log_recheck(t.log), 0);
+	}
 	sim_fail_at(t.card, SIM_READ, 1, -EIO, true);
 	assert_int_equal(log_recheck(t.log), -EIO); /* that says nothing about the card */
 	sim_fail_at(t.card, SIM_READ, 1, -ENXIO, true);

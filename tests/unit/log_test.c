@@ -160,7 +160,7 @@ static void test_super_nonsense(void **state)
 	struct log_super t;
 
 	(void)state;
-	for (int i = 0; i < 26; i++) {
+	for (int i = 0; i < 27; i++) {
 		struct log_super s = some_super();
 		int want = -EUCLEAN;
 
@@ -191,6 +191,7 @@ static void test_super_nonsense(void **state)
 		case 23: s.copy_off_bytes[0] = 200 * MIB; break;
 		case 24: s.fs_bytes += 512; break;
 		case 25: s.ring_off_bytes += 512; break;
+		case 26: s.lag = LOG_MAX_LAG + 1; want = -EPROTONOSUPPORT; break;
 		}
 		memset(blk, 0, sizeof(blk));
 		codec_put_super(blk, &s);
@@ -332,6 +333,26 @@ static void test_desc_nonsense(void **state)
 		memset(blk, 0, sizeof(blk));
 		desc_start(&w, blk);
 		assert_int_equal(desc_put(&w, &bad[i]), 1);
+		desc_seal(&w, UUID, 9, 8, 7);
+		assert_int_equal(decode_desc(blk), -EUCLEAN);
+	}
+	/* more CRCs than a block could hold */
+	memset(blk, 0, sizeof(blk));
+	desc_start(&w, blk);
+	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 1, 1, 1, crc }), 1);
+	blk[DESC_HEADER_BYTES + 5] = 0x10;
+	desc_seal(&w, UUID, 9, 8, 7);
+	assert_int_equal(decode_desc(blk), -EUCLEAN);
+	/* an extent over the end of the block, its head or its CRCs */
+	for (uint32_t n = 996; n <= 997; n++) {
+		static const uint32_t many[1000];
+
+		memset(blk, 0, sizeof(blk));
+		desc_start(&w, blk);
+		assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, n, 10, 100, many }), n);
+		w.extents++;
+		blk[w.pos] = DESC_LOGGED;
+		blk[w.pos + 4] = 1;
 		desc_seal(&w, UUID, 9, 8, 7);
 		assert_int_equal(decode_desc(blk), -EUCLEAN);
 	}
@@ -668,6 +689,23 @@ static void test_super_copies(void **state)
 								  (mask & 2 ? SUPER_COPY_B_BAD : 0));
 			card_close(c);
 		}
+}
+
+/* One copy damaged, no answer about the other: not "damaged", the card may be well tomorrow. */
+static void test_super_no_answer(void **state)
+{
+	struct log_super s, t;
+	unsigned trouble;
+
+	(void)state;
+	for (int copy = 0; copy < 2; copy++) {
+		struct card *c = formatted(&s);
+
+		damage(c, s.copy_off_bytes[copy]);
+		sim_fail_at(c, SIM_READ, copy ? 2 : 1, -ENXIO, false); /* B is read first */
+		assert_int_equal(super_read(c, 4 * MIB, &t, &trouble), -ENXIO);
+		card_close(c);
+	}
 }
 
 static void test_super_newest_copy(void **state)
@@ -1087,7 +1125,7 @@ int main(void)
 		cmocka_unit_test(test_super_copies),	    cmocka_unit_test(test_super_newest_copy),
 		cmocka_unit_test(test_clone),		    cmocka_unit_test(test_grow_cuts),
 		cmocka_unit_test(test_super_other_sizes),   cmocka_unit_test(test_super_mended),
-		cmocka_unit_test(test_ring_room),
+		cmocka_unit_test(test_ring_room),	    cmocka_unit_test(test_super_no_answer),
 		cmocka_unit_test(test_spill_is_reserved),   cmocka_unit_test(test_desc_brim),
 		cmocka_unit_test(test_desc_nonsense),	    cmocka_unit_test(test_plan_odd),
 		cmocka_unit_test(test_plan_external_short), cmocka_unit_test(test_grow_external),

@@ -352,6 +352,12 @@ static void test_strange_mountinfo(void **state)
 	assert_string_equal(where, "/a b\\c\\9\\04");
 	assert_false(readonly);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT); /* not there */
+	/* another block device, and words that end within an escape */
+	snprintf(info, sizeof(info), "9 1 0:55 / /x rw - btrfs %s rw\n9 1 0:55 / /x\\!22 rw - btrfs /dev/x\\0 rw\n",
+		 s.loop.path);
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 1);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, makedev(1, 250), where, sizeof(where), NULL), 0);
 	snprintf(info, sizeof(info), "9 1 %u:%u / / rw - ext4 /dev/x ro,noatime\n", major(t.dev), minor(t.dev));
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly), 1);
@@ -402,6 +408,28 @@ static void test_bounce_nobody(void **state)
 		assert_string_equal(culprit, "");
 	}
 	fake_end(path, fd);
+}
+
+static bool never(void *ctx)
+{
+	((struct probe *)ctx)->calls += 100;
+	return false;
+}
+
+/* Asked after the sync, and no: then nothing is frozen. */
+static void test_not_needed(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	t.needed = never;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENODATA);
+	assert_true(p.calls == 100 && !rep.frozen);
+	assert_int_equal(umount(s.mnt), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENODATA);
+	assert_int_equal(p.calls, 200);
 }
 
 /* Nobody wants to hear of descriptors, and who asked has synced already. */
@@ -642,6 +670,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_strange_mountinfo, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_bounce_nobody, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_quiet, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_not_needed, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_bounce, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_giveup, setup_ext4, teardown),
 		cmocka_unit_test(test_vfat),
