@@ -143,15 +143,17 @@ vm_load() {
 	cp --sparse=always "$WORK/saved/card.img" "$CARD"
 	cp --sparse=always "$WORK/saved/marker.img" "$MARKER"
 	qemu_start -incoming "exec:cat $WORK/saved/state"
-	until [ -S "$SOCK" ] && qmp query-status 2>/dev/null | grep -q '"running": true'; do
+	# it was stopped when it was saved
+	until [ -S "$SOCK" ] && qmp query-status 2>/dev/null | grep -q '"paused"'; do
 		kill -0 "$QEMU" || fail "QEMU ended while it was loaded: $(tail -1 "$WORK/qemu-$N")"
 		sleep 0.1
 	done
+	qmp cont >/dev/null
 }
 
 # The power goes when the card has got its N-th write since vm_load; it stays if there are fewer.
 cut_at() {
-	"$TOP/tests/vm/qmp.py" "$SOCK" await card "$1" || :
+	"$TOP/tests/vm/qmp.py" "$SOCK" await card "$1" >/dev/null || :
 	kill -9 "$QEMU" 2>/dev/null || :
 	wait_gone
 }
