@@ -55,6 +55,22 @@ __attribute__((target("sse4.2"))) static uint32_t crc_hw(uint32_t crc, const uin
 		c = _mm_crc32_u8((uint32_t)c, *p++);
 	return (uint32_t)c;
 }
+
+__attribute__((target("sse4.2"))) static uint32_t back_hw(uint32_t crc, const uint8_t *p, size_t len)
+{
+	uint64_t c = crc;
+
+	while (len >= 8) {
+		uint64_t v;
+
+		len -= 8;
+		memcpy(&v, p + len, 8);
+		c = _mm_crc32_u64(c, __builtin_bswap64(v));
+	}
+	while (len)
+		c = _mm_crc32_u8((uint32_t)c, p[--len]);
+	return (uint32_t)c;
+}
 #elif defined(__aarch64__)
 __attribute__((target("+crc"))) static uint32_t crc_hw(uint32_t crc, const uint8_t *p, size_t len)
 {
@@ -68,11 +84,30 @@ __attribute__((target("+crc"))) static uint32_t crc_hw(uint32_t crc, const uint8
 		crc = __crc32cb(crc, *p++);
 	return crc;
 }
+
+__attribute__((target("+crc"))) static uint32_t back_hw(uint32_t crc, const uint8_t *p, size_t len)
+{
+	while (len >= 8) {
+		uint64_t v;
+
+		len -= 8;
+		memcpy(&v, p + len, 8);
+		crc = __crc32cd(crc, __builtin_bswap64(v));
+	}
+	while (len)
+		crc = __crc32cb(crc, p[--len]);
+	return crc;
+}
 #else
 static uint32_t crc_hw(uint32_t crc, const uint8_t *p, size_t len)
 {
 	(void)p, (void)len;
 	return crc;
+}
+
+static uint32_t back_hw(uint32_t crc, const uint8_t *p, size_t len)
+{
+	return crc_hw(crc, p, len);
 }
 #endif
 
@@ -91,6 +126,21 @@ static uint32_t crc_sw(uint32_t c, const uint8_t *p, size_t len)
 	return c;
 }
 
+static uint32_t back_sw(uint32_t c, const uint8_t *p, size_t len)
+{
+	while (len >= 8) {
+		uint64_t v;
+
+		len -= 8;
+		memcpy(&v, p + len, 8);
+		v = __builtin_bswap64(v);
+		c = crc_sw(c, (const uint8_t *)&v, 8);
+	}
+	while (len)
+		c = (c >> 8) ^ table[0][(c ^ p[--len]) & 0xff];
+	return c;
+}
+
 uint32_t crc32c(uint32_t crc, const void *buf, size_t len_bytes)
 {
 	pthread_once(&once, init);
@@ -101,4 +151,16 @@ uint32_t crc32c_sw(uint32_t crc, const void *buf, size_t len_bytes)
 {
 	pthread_once(&once, init);
 	return ~crc_sw(~crc, buf, len_bytes);
+}
+
+uint32_t crc32c_back(const void *buf, size_t len_bytes)
+{
+	pthread_once(&once, init);
+	return ~(have_hw ? back_hw : back_sw)(~0u, buf, len_bytes);
+}
+
+uint32_t crc32c_back_sw(const void *buf, size_t len_bytes)
+{
+	pthread_once(&once, init);
+	return ~back_sw(~0u, buf, len_bytes);
 }

@@ -305,7 +305,7 @@ static void mark_block(void *ctx, uint64_t block)
 static void sector_crcs(const void *buf, uint32_t crc[8])
 {
 	for (int i = 0; i < 8; i++)
-		crc[i] = crc32c(0, (const char *)buf + i * 512, 512);
+		crc[i] = crc32c_back((const char *)buf + i * 512, 512);
 }
 
 static int read_marks(const struct blk_reader *r, struct fs_fingerprint *fp)

@@ -94,7 +94,7 @@ int log_begin(struct log *l)
 static void crc_blocks(const void *data, uint64_t blks, uint32_t *crc)
 {
 	for (uint64_t i = 0; i < blks; i++)
-		crc[i] = crc32c(0, (const uint8_t *)data + blk_to_bytes(i), COW_BLK_BYTES);
+		crc[i] = crc32c_back((const uint8_t *)data + blk_to_bytes(i), COW_BLK_BYTES);
 }
 
 int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)

@@ -129,7 +129,7 @@ int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_
 		if (r < 0)
 			return r;
 		for (uint64_t k = 0; k < n; k++)
-			if (crc32c(0, buf + blk_to_bytes(k), COW_BLK_BYTES) != e->crc[i + k]) {
+			if (crc32c_back(buf + blk_to_bytes(k), COW_BLK_BYTES) != e->crc[i + k]) {
 				*ret_bad_blk = e->blk + i + k;
 				return -EBADMSG;
 			}

@@ -62,7 +62,7 @@ static int read_logged(struct log *l, const struct log_content *c, const struct 
 
 	/* it may be older or newer than what was logged: of a block that the commit left out because it was free */
 	if (c && c->read(c->ctx, e->blk + i, n, buf))
-		while (same < n && crc32c(0, buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
+		while (same < n && crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
 			same++;
 	return same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
 }

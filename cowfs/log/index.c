@@ -124,7 +124,7 @@ int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void
 	if (r < 0)
 		return r;
 	for (uint64_t k = 0; k < blks; k++)
-		if (crc32c(0, (const char *)buf + blk_to_bytes(k), COW_BLK_BYTES) !=
+		if (crc32c_back((const char *)buf + blk_to_bytes(k), COW_BLK_BYTES) !=
 		    ix->crcs[e->crc_pos + (blk - e->blk) + k])
 			return -EBADMSG;
 	return 0;

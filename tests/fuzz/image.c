@@ -105,7 +105,7 @@ static uint32_t crc_at(const struct card *c, uint64_t blk)
 	if (blk >= c->geo.size_bytes / COW_BLK_BYTES)
 		return 0;
 	must(sim_peek(c, blk_to_bytes(blk), buf, sizeof(buf)));
-	return crc32c(0, buf, sizeof(buf));
+	return crc32c_back(buf, sizeof(buf));
 }
 
 static void fix_payload(const struct image *im, const struct toy *t, uint8_t *desc)

@@ -54,6 +54,36 @@ static void test_crc_hw_agrees_with_sw(void **state)
 				 crc32c_sw(0, buf, sizeof(buf)));
 }
 
+/* A block that ends with the CRC32C of what stands before, as ext4's superblock and extent blocks do. */
+static void test_crc_of_checksummed(void **state)
+{
+	uint8_t a[4096] = { 0 }, b[4096];
+
+	(void)state;
+	for (unsigned i = 1; i < 200; i++) {
+		size_t len = 1024 + 4 * (i % 700);
+		uint32_t x;
+
+		memcpy(b, a, sizeof(b));
+		a[1024 + i * 3] = (uint8_t)(i + 1);
+		x = ~crc32c(0, a + 1024, len - 1024);
+		memcpy(a + len, &x, 4);
+		x = ~crc32c(0, b + 1024, len - 1024);
+		memcpy(b + len, &x, 4);
+		assert_int_equal(crc32c(0, a, sizeof(a)), crc32c(0, b, sizeof(b))); /* the trap */
+		assert_int_not_equal(crc32c_back(a, sizeof(a)), crc32c_back(b, sizeof(b)));
+		assert_int_equal(crc32c_back(a, sizeof(a)), crc32c_back_sw(a, sizeof(a)));
+		memset(a + len, 0, 4);
+	}
+	for (size_t off = 0; off < 9; off++)
+		for (size_t n = 0; n <= 64; n++) {
+			for (size_t i = 0; i < n; i++)
+				b[i] = a[1100 + off + n - 1 - i];
+			assert_int_equal(crc32c_back(a + 1100 + off, n), crc32c(0, b, n));
+			assert_int_equal(crc32c_back_sw(a + 1100 + off, n), crc32c(0, b, n));
+		}
+}
+
 static void test_parse_size(void **state)
 {
 	static const struct {
@@ -253,6 +283,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_crc_vectors),    cmocka_unit_test(test_crc_hw_agrees_with_sw),
+		cmocka_unit_test(test_crc_of_checksummed),
 		cmocka_unit_test(test_parse_size),     cmocka_unit_test(test_parse_percent),
 		cmocka_unit_test(test_parse_duration), cmocka_unit_test(test_parse_u64),
 		cmocka_unit_test(test_format_size),    cmocka_unit_test(test_bytes_round_trip),

@@ -233,7 +233,7 @@ static void checkpoint(struct fixture *f)
 
 static struct log_index *commit_block(struct fixture *f, struct log_index *ix, uint64_t blk)
 {
-	uint32_t crc = crc32c(0, f->sealed + blk_to_bytes(blk), COW_BLK_BYTES);
+	uint32_t crc = crc32c_back(f->sealed + blk_to_bytes(blk), COW_BLK_BYTES);
 	struct index_entry e = { .kind = INDEX_HOME, .blk = blk, .blks = 1 };
 	struct log_index *next;
 
