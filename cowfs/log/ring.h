@@ -154,7 +154,7 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 /* It is not: why, for people. Always an error, -EBADMSG if not one of a read. */
 int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why, size_t n) MUST_CHECK;
 
-/* chain.c: reading */
+/* verify.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;
 /* Calls each() for every extent of a record's descriptors, after all checks of header, CRC and bounds.
  * -EBADMSG with why filled, or each()'s error. */

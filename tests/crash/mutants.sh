@@ -60,7 +60,7 @@ mutant R1-chain chain,reuse-early,wrap,w cowfs/log/chain.c '(unsigned long long)
 # R2 a sequence number is used once, failed and rejected attempts included
 mutant R2-failed sequence cowfs/log/append.c '	l->ledger.commits_failed++;' '	l->ledger.commits_failed++;
 	l->highest_seq = l->newest.seq;'
-mutant R2-rejected rejected cowfs/log/chain.c 'l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);' 'l->highest_seq = l->newest.seq;'
+mutant R2-rejected rejected cowfs/log/open.c 'l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);' 'l->highest_seq = l->newest.seq;'
 # R3 an open record after a failed attempt
 mutant R3-open chain cowfs/log/append.c 'l->need_open = true;
 	l->doubt' 'l->doubt'
@@ -68,13 +68,13 @@ mutant R3-open-checkpoint failed-checkpoint cowfs/log/record.c 'l->need_open = l
 	'l->suspect = true; /* R3'
 mutant R3-settled restart cowfs/log/record.c 'if (!l->settled)' 'if (0)'
 # R4 every CRC
-mutant R4-payload rejected,rotten,every-byte cowfs/log/chain.c 'if (crc32c(0, buf + blk_to_bytes(k), COW_BLK_BYTES) != e->crc[i + k]) {' 'if (0) {'
+mutant R4-payload rejected,rotten,every-byte cowfs/log/verify.c 'if (crc32c_back(buf + blk_to_bytes(k), COW_BLK_BYTES) != e->crc[i + k]) {' 'if (0) {'
 mutant R4-record every-byte cowfs/log/codec.c 'if (get_u32(r) != checksum(blk))' 'if (get_u32(r) == checksum(blk) + 1)'
-mutant R4-in-place rotten,every-byte cowfs/log/chain.c '		if (where != LOG_HOME)
+mutant R4-in-place rotten,every-byte cowfs/log/verify.c '		if (where != LOG_HOME)
 			continue;' '		if (where != LOG_HOME || e->type == DESC_DIRECT)
 			continue;'
 # R5 read back at all
-mutant R5-verify rejected cowfs/log/chain.c '.check = ch->rec[i].seq >= ch->rec[0].floor_seq,' '.check = false,'
+mutant R5-verify rejected cowfs/log/verify.c '.check = ch->rec[i].seq >= ch->rec[0].floor_seq,' '.check = false,'
 # R6 what was written in place takes older log entries out
 mutant R6-revoke revoke cowfs/log/ring.h '		return INDEX_HOME;' '		return INDEX_ZERO;'
 # R7 never below the floor
@@ -100,7 +100,7 @@ mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append
 mutant order-last-flush chain,w cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
 mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c 'r = put_checkpoint_begin(l);' 'r = 0;'
 # a checkpoint that takes from RAM
-mutant ram-content w,half-checkpoint cowfs/log/checkpoint.c 'crc32c(0, buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same]' '1'
+mutant ram-content w,half-checkpoint cowfs/log/checkpoint.c 'crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same]' '1'
 # what may be written in place
 mutant direct-used revoke,chain,w cowfs/commit/commit.c 'return extents_add(old == USE_FREE ? &j->direct' \
 	'return extents_add(old != USE_JOURNAL ? &j->direct'

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Opening a log: finding the records. Only reads.
+ *
+ * All heads first, then the segments of which no head can be read, then the others from the newest serial down, until a
+ * generation is chosen.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "log/scan.h"
+
+static int add_candidate(struct scan *s, const struct log_record *rec)
+{
+	if (s->n == s->cap) {
+		size_t cap = s->cap ? s->cap * 2 : 64;
+		void *p = realloc(s->cand, cap * sizeof(*s->cand));
+
+		if (!p)
+			return -ENOMEM;
+		s->cand = p;
+		s->cap = cap;
+	}
+	s->cand[s->n++] = (struct candidate){ .rec = *rec };
+	s->rep->highest_seq = max_u64(s->rep->highest_seq, rec->seq);
+	s->fallback_floor = max_u64(s->fallback_floor, rec->fallback_seq);
+	s->l->epoch = max_u64(s->l->epoch, rec->epoch);
+	if (rec->ledger.written_bytes >= s->rep->ledger.written_bytes)
+		s->rep->ledger = rec->ledger;
+	return 0;
+}
+
+/*
+ * A page whose programming was cut may stay unreadable for ever, so a block that fails twice counts as garbage,
+ * and is told. Behind a valid record everything was flushed: an error there ends the attach instead (chain.c).
+ */
+static int read_tolerant(struct scan *s, uint64_t lblk, uint64_t blks)
+{
+	int r = card_read(s->l->card, ring_off_bytes(s->l, lblk), s->buf, blk_to_bytes(blks));
+
+	if (r != -EIO)
+		return r;
+	for (uint64_t k = 0; k < blks; k++) {
+		uint8_t *b = s->buf + blk_to_bytes(k);
+
+		r = card_read(s->l->card, ring_off_bytes(s->l, lblk + k), b, COW_BLK_BYTES);
+		if (r == -EIO) {
+			memset(b, 0, COW_BLK_BYTES);
+			s->rep->unreadable_blks++;
+		} else if (r < 0) {
+			return r;
+		}
+	}
+	return 0;
+}
+
+static int scan_segment(struct scan *s, uint32_t seg)
+{
+	struct log *l = s->l;
+	uint64_t first = (uint64_t)seg * l->seg_blks;
+
+	/* behind the head, which was read */
+	for (uint64_t i = 1; i < l->seg_blks; i += STAGE_BLKS) {
+		uint64_t n = min_u64(STAGE_BLKS, l->seg_blks - i);
+		int r = read_tolerant(s, first + i, n);
+
+		if (r < 0)
+			return r;
+		for (uint64_t k = 0; k < n; k++) {
+			struct log_record rec;
+
+			if (codec_get_record(s->buf + blk_to_bytes(k), l->super.ring_uuid, &rec) < 0 ||
+			    !verify_record_place(l, &rec, first + i + k))
+				continue;
+			r = add_candidate(s, &rec);
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
+struct seg_order {
+	uint32_t seg;
+	bool valid;
+	uint64_t serial;
+};
+
+static int unreadable_then_newest(const void *a, const void *b)
+{
+	const struct seg_order *x = a, *y = b;
+
+	if (x->valid != y->valid)
+		return x->valid ? 1 : -1;
+	return x->serial > y->serial ? -1 : x->serial < y->serial;
+}
+
+int scan_find_newest(struct scan *s)
+{
+	struct log *l = s->l;
+	uint32_t n = l->super.seg_count;
+	_cleanup_free_ struct seg_order *order = calloc(n, sizeof(*order));
+	int r = 0;
+
+	if (!order)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		struct log_head h;
+
+		r = read_tolerant(s, i * l->seg_blks, 1);
+		if (r < 0)
+			return r;
+		order[i].seg = i;
+		if (codec_get_head(s->buf, l->super.ring_uuid, &h) < 0 || h.seg != i)
+			continue;
+		order[i].valid = true;
+		order[i].serial = h.serial;
+		l->max_serial = max_u64(l->max_serial, h.serial);
+		l->epoch = max_u64(l->epoch, h.epoch);
+		/* it was durable before this segment was opened (R7) */
+		s->fallback_floor = max_u64(s->fallback_floor, h.fallback_seq);
+		s->newest_seq = max_u64(s->newest_seq, h.last.seq);
+	}
+	qsort(order, n, sizeof(*order), unreadable_then_newest);
+	r = 0;
+	for (uint32_t i = 0; i < n && r == 0; i++) {
+		if (order[i].valid && !order[i].serial)
+			break; /* void from here on */
+		r = scan_segment(s, order[i].seg);
+		if (r == 0 && order[i].valid)
+			r = chain_choose(s);
+	}
+	s->all = true;
+	if (r == 0)
+		r = chain_choose(s);
+	/* a live ring was given its first record before its super record (log_prepare): none at all is damage */
+	return r == 0 ? -EUCLEAN : r;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What was read from the ring is checked before it is used: a record's place, a descriptor's bounds, every CRC.
+ *
+ * Rules (docs/FORMAT.md): R4 every CRC must match, record, descriptor, payload, manifest; R5 payload and manifests are
+ * read back over [floor .. N] only, superseded blocks skipped.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "log/scan.h"
+
+bool verify_record_place(const struct log *l, const struct log_record *rec, uint64_t lblk)
+{
+	return rec->lblk == lblk && rec->desc_blks <= l->ring_blks && ring_valid(l, rec->start_lblk) &&
+	       (!rec->desc_blks || ring_valid(l, rec->desc_lblk));
+}
+
+int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret)
+{
+	int r;
+
+	if (!ring_valid(l, lblk))
+		return -EBADMSG;
+	r = card_read(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
+	if (r < 0)
+		return r;
+	r = codec_get_record(blk, l->super.ring_uuid, ret);
+	return r == 0 && verify_record_place(l, ret, lblk) ? 0 : -EBADMSG;
+}
+
+/* Payload may not leave its segment; nothing may leave the volume. */
+static bool extent_sane(const struct log *l, const struct desc_extent *e)
+{
+	uint64_t volume_blks = l->super.fs_bytes / COW_BLK_BYTES;
+
+	if (e->blk >= volume_blks || e->blks > volume_blks - e->blk)
+		return false;
+	if (e->type == DESC_SPILLED)
+		return e->lblk < volume_blks && e->blks <= volume_blks - e->lblk;
+	return e->type != DESC_LOGGED ||
+	       (ring_valid(l, e->lblk) && e->lblk / l->seg_blks == (e->lblk + e->blks - 1) / l->seg_blks);
+}
+
+int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(void *ctx, const struct desc_extent *e),
+		     void *ctx)
+{
+	_cleanup_free_ uint8_t *blks = NULL;
+	uint64_t lblk = rec->desc_lblk;
+	uint32_t crc = 0;
+
+	if (!rec->desc_blks)
+		return 0;
+	blks = io_alloc((size_t)rec->desc_blks * COW_BLK_BYTES);
+	if (!blks)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < rec->desc_blks; i++, lblk = ring_next(l, lblk)) {
+		uint8_t *b = blks + (size_t)i * COW_BLK_BYTES;
+		int r = card_read(l->card, ring_off_bytes(l, lblk), b, COW_BLK_BYTES);
+
+		if (r < 0)
+			return r;
+		crc = crc32c(crc, b, COW_BLK_BYTES);
+	}
+	if (crc != rec->desc_crc)
+		return -EBADMSG;
+	for (uint32_t i = 0; i < rec->desc_blks; i++) {
+		struct desc_cursor c;
+		struct desc_extent e;
+		int r = desc_open(&c, blks + (size_t)i * COW_BLK_BYTES, l->super.ring_uuid, rec->desc_epoch,
+				  rec->desc_seq, i);
+
+		while (r == 0 && (r = desc_next(&c, &e)) == 1)
+			r = extent_sane(l, &e) ? each(ctx, &e) : -EBADMSG;
+		if (r < 0)
+			return r == -EUCLEAN ? -EBADMSG : r;
+	}
+	return 0;
+}
+
+int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk)
+{
+	_cleanup_free_ uint8_t *buf = NULL;
+	struct card *c = e->type == DESC_LOGGED ? l->card : l->base;
+	uint64_t off = e->type == DESC_LOGGED ? ring_off_bytes(l, e->lblk) :
+					      blk_to_bytes(e->type == DESC_DIRECT ? e->blk : e->lblk);
+
+	if (e->type == DESC_ZERO)
+		return 0;
+	buf = io_alloc(min_u64(e->blks, STAGE_BLKS) * COW_BLK_BYTES);
+	if (!buf)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < e->blks; i += STAGE_BLKS) {
+		uint64_t n = min_u64(STAGE_BLKS, e->blks - i);
+		int r = card_read(c, off + blk_to_bytes(i), buf, blk_to_bytes(n));
+
+		if (r < 0)
+			return r;
+		for (uint64_t k = 0; k < n; k++)
+			if (crc32c_back(buf + blk_to_bytes(k), COW_BLK_BYTES) != e->crc[i + k]) {
+				*ret_bad_blk = e->blk + i + k;
+				return -EBADMSG;
+			}
+	}
+	return 0;
+}
+
+/* ---- one candidate ---- */
+
+struct verify {
+	struct log *l;
+	const struct log_index *dom; /* blocks that newer records speak of */
+	struct index_list own;	     /* and this record */
+	bool check;
+	char *why;
+	size_t why_bytes;
+};
+
+static int verify_extent(void *ctx, const struct desc_extent *e)
+{
+	struct verify *v = ctx;
+	uint64_t bad = 0;
+
+	for (uint64_t i = 0; v->check && i < e->blks;) {
+		enum log_where where;
+		uint64_t run = log_index_run(v->dom, e->blk + i, e->blks - i, &where);
+		struct desc_extent part = *e;
+		int r;
+
+		part.blk = e->blk + i;
+		part.lblk = e->lblk + i;
+		part.blks = (uint32_t)run;
+		part.crc = e->crc ? e->crc + i : NULL;
+		i += run;
+		if (where != LOG_HOME)
+			continue;
+		r = ring_check_extent(v->l, &part, &bad);
+		if (r == -EBADMSG)
+			snprintf(v->why, v->why_bytes, "%s of block %llu does not match its checksum",
+				 e->type == DESC_DIRECT ? "content in place" : "payload", (unsigned long long)bad);
+		if (r < 0)
+			return r;
+	}
+	return index_list_add(&v->own, INDEX_ZERO, e->blk, e->blks, 0, NULL);
+}
+
+int verify_chain(struct scan *s, const struct chain *ch)
+{
+	struct log_index *dom = log_index_empty(), *next;
+	int r = dom ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < ch->n && r == 0; i++) {
+		struct verify v = { .l = s->l,
+				    .dom = dom,
+				    .check = ch->rec[i].seq >= ch->rec[0].floor_seq,
+				    .why = s->why,
+				    .why_bytes = sizeof(s->why) };
+
+		if (!v.check)
+			break;
+		r = ring_each_extent(s->l, &ch->rec[i], verify_extent, &v);
+		if (r == 0)
+			r = index_list_overlay(&next, dom, &v.own, NULL, NULL, 0);
+		if (r == 0) {
+			log_index_unref(dom);
+			dom = next;
+		}
+		index_list_clear(&v.own);
+	}
+	log_index_unref(dom);
+	return r;
+}
+
+/* ---- check ---- */
+
+int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ctx, uint64_t *ret_bad)
+{
+	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
+	struct index_entry e;
+	uint64_t bad = 0;
+	char line[160];
+
+	if (!buf)
+		return -ENOMEM;
+	if (l->broken)
+		bad++;
+	for (size_t i = 0; log_index_extent(l->index, i, &e); i++)
+		for (uint64_t k = 0; e.kind != INDEX_ZERO && k < e.blks; k++) {
+			int r = log_index_read(l->index, e.blk + k, 1, buf);
+
+			if (r == 0)
+				continue;
+			if (r != -EBADMSG && r != -EIO)
+				return r;
+			bad++;
+			snprintf(line, sizeof(line), "block %llu: its copy in the log %s", (unsigned long long)(e.blk + k),
+				 r == -EIO ? "cannot be read" : "does not match its checksum");
+			say(ctx, line);
+		}
+	*ret_bad = bad;
+	return 0;
+}
