@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT */
+/* Tests of the super record: the geometry that is planned, its copies, damage to them, and cards that grow. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "logcard.h"
+
+/* ---- geometry ---- */
+
+static void test_plan_alignment(void **state)
+{
+	static const uint32_t ebs[] = { 4 * MIB, 3 * MIB, 12 * MIB, 64 * KIB, 16 * KIB, 512 * KIB, 6 * MIB };
+	static const uint64_t offs[] = { 0, MIB, 32 * KIB, 4 * MIB + 12 * KIB, 8192 * 512 };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(ebs); i++)
+		for (size_t k = 0; k < ARRAY_SIZE(offs); k++) {
+			struct card *c = card_of(400 * MIB, ebs[i], offs[k]);
+			uint64_t missing, ring_bytes, unit;
+			struct log_super s;
+
+			assert_int_equal(super_plan(c, c, 100 * MIB + 4096, 0, &s, &missing), 0);
+			ring_bytes = (uint64_t)s.seg_bytes * s.seg_count;
+			unit = max_u64(ebs[i], s.seg_bytes);
+			assert_int_equal((s.ring_off_bytes + offs[k]) % unit, 0);
+			assert_true(ring_bytes >= max_u64(32 * MIB, 8ull * ebs[i]));
+			assert_int_equal(ring_bytes % ebs[i], 0);
+			/* segments fill erase blocks, or the other way round */
+			assert_true(ebs[i] % s.seg_bytes == 0 || s.seg_bytes % ebs[i] == 0);
+			assert_in_range(s.seg_bytes, LOG_MIN_SEG_BYTES, LOG_MAX_SEG_BYTES);
+			assert_true(s.seg_count >= LOG_MIN_SEGMENTS);
+			assert_int_equal(s.copy_off_bytes[0], 100 * MIB + 4096);
+			assert_true(s.ring_off_bytes > s.copy_off_bytes[0]);
+			assert_true(s.ring_off_bytes + ring_bytes <= s.copy_off_bytes[1]);
+			assert_int_equal(s.copy_off_bytes[1], 400 * MIB - COW_BLK_BYTES);
+			assert_int_equal(super_write(c, &s), 0);
+			card_close(c);
+		}
+}
+
+static void test_plan_limits(void **state)
+{
+	struct card *c = card_of(100 * MIB, 4 * MIB, 0), *log = card_of(40 * MIB, 4 * MIB, 0);
+	uint64_t missing, enough;
+	struct log_super s;
+
+	(void)state;
+	assert_int_equal(super_plan(c, c, 90 * MIB, 0, &s, &missing), -ENOSPC);
+	assert_in_range(missing, 20 * MIB, 32 * MIB);
+	/* what it says is enough, and one block less is not */
+	enough = missing;
+	assert_int_equal(super_plan(c, c, 90 * MIB - enough + COW_BLK_BYTES, 0, &s, &missing), -ENOSPC);
+	assert_int_equal(missing, COW_BLK_BYTES);
+	assert_int_equal(super_plan(c, c, 90 * MIB - enough, 0, &s, &missing), 0);
+	assert_int_equal(super_plan(c, c, 10 * MIB, 8 * MIB, &s, &missing), -EINVAL);
+	assert_int_equal(super_plan(c, log, 100 * MIB, 0, &s, &missing), 0);
+	assert_int_equal(s.external, 1);
+	assert_int_equal(s.copy_off_bytes[0], 0);
+	card_close(c);
+	card_close(log);
+}
+
+/* An erase block of which no part is a good segment; a log of more segments, or fewer erase blocks, than there may be. */
+static void test_plan_odd(void **state)
+{
+	static const uint32_t prime = 1031 * COW_BLK_BYTES;
+	struct card *c = card_of(400 * MIB, prime, 0);
+	uint64_t missing;
+	struct log_super s;
+
+	(void)state;
+	assert_int_equal(super_plan(c, c, 100 * MIB, 0, &s, &missing), 0);
+	assert_int_equal(s.seg_bytes, LOG_MAX_SEG_BYTES);
+	assert_int_equal(s.ring_off_bytes % prime, 0);
+	assert_true(s.seg_count >= LOG_MIN_SEGMENTS);
+	assert_true(s.ring_off_bytes + (uint64_t)s.seg_bytes * s.seg_count <= s.copy_off_bytes[1]);
+	card_close(c);
+	c = card_of(100 * MIB, 64 * KIB, 0);
+	assert_int_equal(super_plan(c, c, 50 * MIB, (LOG_MAX_SEGMENTS + 1ull) * 64 * KIB, &s, &missing), -EINVAL);
+	card_close(c);
+	c = card_of(100 * MIB, 16 * MIB, 0);
+	assert_int_equal(super_plan(c, c, 10 * MIB, 64 * MIB, &s, &missing), -EINVAL);
+	card_close(c);
+}
+
+/* What is missing where it is the volume that is too small, or the log's device by itself. */
+static void test_plan_external_short(void **state)
+{
+	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(MIB, 64 * KIB, 0);
+	uint64_t missing;
+	struct log_super s;
+
+	(void)state;
+	assert_int_equal(super_plan(c, log, 64 * MIB + 8192, 512 * KIB, &s, &missing), -ENOSPC);
+	assert_int_equal(missing, 8192);
+	assert_int_equal(super_plan(c, log, 64 * MIB, 2 * MIB, &s, &missing), -ENOSPC);
+	assert_in_range(missing, MIB, MIB + 128 * KIB);
+	card_close(log);
+	log = card_of(MIB + missing, 64 * KIB, 0);
+	assert_int_equal(super_plan(c, log, 64 * MIB, 2 * MIB, &s, &missing), 0);
+	card_close(log);
+	/* a card smaller than the log alone */
+	log = card_of(MIB, 64 * KIB, 0);
+	assert_int_equal(super_plan(log, log, 64 * KIB, 2 * MIB, &s, &missing), -ENOSPC);
+	assert_in_range(missing, MIB, MIB + 256 * KIB);
+	card_close(log);
+	/* a partition that begins in the middle of its first erase block, and is not longer than the log */
+	log = card_of(512 * KIB + 2 * COW_BLK_BYTES, 64 * KIB, 60 * KIB);
+	assert_int_equal(super_plan(log, log, 4 * KIB, 512 * KIB, &s, &missing), -ENOSPC);
+	assert_true(missing > 0);
+	card_close(log);
+	card_close(c);
+}
+
+static void test_pending_places(void **state)
+{
+	struct card c = { .geo.size_bytes = 100 * MIB };
+
+	(void)state;
+	assert_int_equal(super_pending_off(&c, 0), 100 * MIB - COW_BLK_BYTES);
+	assert_int_equal(super_pending_off(&c, 3), 100 * MIB - 8 * COW_BLK_BYTES);
+	assert_int_equal(super_pending_off(&c, 14), 36 * MIB);
+	assert_int_equal(super_pending_off(&c, 15), 0);
+	assert_int_equal(super_pending_off(&c, 32), 0);
+	assert_int_equal(super_pending_off(&c, 63), 0);
+}
+
+/* A file system that somebody grew over the ring owns it; one beside its log, or one that is being shrunk, does not. */
+static void test_overgrown(void **state)
+{
+	struct log_super s = { .state = SUPER_LIVE, .fs_bytes = 64 * MIB };
+
+	(void)state;
+	assert_false(super_overgrown(&s, 0));
+	assert_false(super_overgrown(&s, s.fs_bytes));
+	assert_true(super_overgrown(&s, s.fs_bytes + 1024));
+	s.external = 1;
+	assert_false(super_overgrown(&s, s.fs_bytes + 1024));
+	s.external = 0;
+	s.state = SUPER_PENDING;
+	assert_false(super_overgrown(&s, s.fs_bytes + 1024));
+}
+
+/* ---- copies ---- */
+
+static void test_super_copies(void **state)
+{
+	struct log_super s, t;
+	unsigned trouble;
+
+	(void)state;
+	for (int mask = 0; mask < 4; mask++)
+		for (int known = 0; known < 2; known++) {
+			struct card *c = formatted(&s);
+			int want = mask == 3 ? -EBADMSG : 0, r;
+
+			if (mask & 1)
+				damage(c, s.copy_off_bytes[0]);
+			if (mask & 2)
+				damage(c, s.copy_off_bytes[1]);
+			r = super_read(c, known ? 4 * MIB : 0, &t, &trouble);
+			/* with B gone and the file system's end unknown, A cannot be found */
+			if (mask >= 2 && !known)
+				want = r == -ENOENT ? -ENOENT : -EBADMSG;
+			assert_int_equal(r, want);
+			if (r == 0)
+				assert_int_equal(trouble, (mask & 1 ? SUPER_COPY_A_BAD : 0) |
+								  (mask & 2 ? SUPER_COPY_B_BAD : 0));
+			card_close(c);
+		}
+}
+
+/* One copy damaged, no answer about the other: not "damaged", the card may be well tomorrow. */
+static void test_super_no_answer(void **state)
+{
+	struct log_super s, t;
+	unsigned trouble;
+
+	(void)state;
+	for (int copy = 0; copy < 2; copy++) {
+		struct card *c = formatted(&s);
+
+		damage(c, s.copy_off_bytes[copy]);
+		sim_fail_at(c, SIM_READ, copy ? 2 : 1, -ENXIO, false); /* B is read first */
+		assert_int_equal(super_read(c, 4 * MIB, &t, &trouble), -ENXIO);
+		card_close(c);
+	}
+}
+
+static void test_super_newest_copy(void **state)
+{
+	struct log_super s, t;
+	uint8_t *old = io_alloc(COW_BLK_BYTES);
+	unsigned trouble;
+
+	(void)state;
+	for (int copy = 0; copy < 2; copy++) {
+		struct card *c = formatted(&s);
+
+		assert_int_equal(sim_peek(c, s.copy_off_bytes[copy], old, COW_BLK_BYTES), 0);
+		s.state = SUPER_LIVE;
+		assert_int_equal(super_write(c, &s), 0);
+		assert_int_equal(sim_poke(c, s.copy_off_bytes[copy], old, COW_BLK_BYTES), 0);
+		assert_int_equal(super_read(c, 4 * MIB, &t, &trouble), 0);
+		assert_int_equal(t.state, SUPER_LIVE);
+		assert_int_equal(trouble, copy ? SUPER_COPY_B_BAD : SUPER_COPY_A_BAD);
+		card_close(c);
+	}
+	free(old);
+}
+
+static void test_super_other_sizes(void **state)
+{
+	struct log_super s, t;
+	struct card *c = formatted(&s), *d;
+	unsigned trouble = 0;
+
+	(void)state;
+	d = resized(c, 12 * MIB);
+	assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), 0);
+	assert_int_equal(trouble, SUPER_GROWN);
+	damage(d, s.copy_off_bytes[1]);
+	assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), 0);
+	assert_int_equal(trouble, SUPER_GROWN | SUPER_COPY_B_BAD);
+	card_close(d);
+	d = resized(c, 9 * MIB);
+	assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), -ERANGE);
+	card_close(d);
+	s.version = LOG_FORMAT_VERSION + 1;
+	assert_int_equal(super_write(c, &s), 0);
+	assert_int_equal(super_read(c, 4 * MIB, &t, &trouble), -EPROTONOSUPPORT);
+	assert_int_equal(trouble, SUPER_NEWER);
+	assert_int_equal(t.version, LOG_FORMAT_VERSION + 1);
+	card_close(c);
+	c = card_of(10 * MIB, 64 * KIB, 0);
+	assert_int_equal(super_read(c, 4 * MIB, &t, &trouble), -ENOENT);
+	card_close(c);
+}
+
+/* A copy of the super record that rots is written again by the next session that writes, and the ledger has it. */
+static void test_super_mended(void **state)
+{
+	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
+
+	(void)state;
+	r.c = formatted(&r.super);
+	ring_open(&r);
+	assert_int_equal(log_prepare(r.log), 0);
+	for (unsigned copy = 0; copy < 2; copy++) {
+		uint64_t before;
+
+		damage(r.c, r.super.copy_off_bytes[copy]);
+		log_close(r.log);
+		ring_open(&r);
+		assert_int_equal(log_super_trouble(r.log), copy ? SUPER_COPY_B_BAD : SUPER_COPY_A_BAD);
+		assert_false(log_rests(r.log, log_newest(r.log)->type, 0));
+		before = log_ledger(r.log)->super_blks;
+		assert_int_equal(log_prepare(r.log), 0);
+		assert_int_equal(log_super_trouble(r.log), 0);
+		assert_int_equal(log_ledger(r.log)->super_blks, before + 1);
+		log_close(r.log);
+		ring_open(&r);
+		assert_int_equal(log_super_trouble(r.log), 0);
+	}
+	log_close(r.log);
+	card_close(r.c);
+	free(r.data);
+}
+
+/* ---- growing ---- */
+
+/* Both devices of an external log grow: the volume with its device. */
+static void test_grow_external(void **state)
+{
+	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(2 * MIB, 64 * KIB, 0), *grown;
+	struct log_super s, t;
+	uint64_t missing;
+	unsigned trouble;
+
+	(void)state;
+	assert_int_equal(super_plan(c, log, 64 * MIB, MIB, &s, &missing), 0);
+	assert_int_equal(super_write(log, &s), 0);
+	grown = card_of(3 * MIB, 64 * KIB, 0);
+	assert_int_equal(super_grow(grown, &s, 80 * MIB + 512), 0);
+	assert_int_equal(super_read(grown, 0, &t, &trouble), 0);
+	assert_int_equal(trouble, 0);
+	assert_int_equal(t.fs_bytes, 80 * MIB);
+	assert_int_equal(t.log_bytes, 3 * MIB);
+	assert_int_equal(t.copy_off_bytes[1], 3 * MIB - COW_BLK_BYTES);
+	card_close(grown);
+	card_close(log);
+	card_close(c);
+}
+
+/* Grow, cut at each write and flush: a good super record with the right ring is always found. */
+static void test_grow_cuts(void **state)
+{
+	struct log_super s, t;
+	struct card *c = formatted(&s), *d = resized(c, 12 * MIB), *e;
+	unsigned trouble;
+
+	(void)state;
+	for (uint64_t n = 1; n <= 4; n++)
+		for (uint64_t seed = 1; seed <= 40; seed++) {
+			assert_int_equal(sim_clone(&e, d), 0);
+			assert_int_equal(card_set_writable(e, true), 0);
+			t = s;
+			sim_cut_at(e, n);
+			assert_true(super_grow(e, &t, e->geo.size_bytes) < 0);
+			sim_seed(e, seed);
+			sim_power_cycle(e, NULL, NULL);
+			assert_int_equal(super_read(e, 4 * MIB, &t, &trouble), 0);
+			assert_int_equal(t.ring_off_bytes, s.ring_off_bytes);
+			/* again, to its end */
+			assert_int_equal(card_set_writable(e, true), 0);
+			assert_int_equal(super_grow(e, &t, e->geo.size_bytes), 0);
+			assert_int_equal(super_read(e, 4 * MIB, &t, &trouble), 0);
+			assert_int_equal(trouble, 0);
+			assert_int_equal(t.copy_off_bytes[1], 12 * MIB - COW_BLK_BYTES);
+			card_close(e);
+		}
+	card_close(c);
+	card_close(d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_plan_alignment), cmocka_unit_test(test_plan_limits),
+		cmocka_unit_test(test_plan_odd), cmocka_unit_test(test_plan_external_short),
+		cmocka_unit_test(test_pending_places), cmocka_unit_test(test_overgrown),
+		cmocka_unit_test(test_super_copies), cmocka_unit_test(test_super_no_answer),
+		cmocka_unit_test(test_super_newest_copy), cmocka_unit_test(test_super_other_sizes),
+		cmocka_unit_test(test_super_mended), cmocka_unit_test(test_grow_external),
+		cmocka_unit_test(test_grow_cuts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
