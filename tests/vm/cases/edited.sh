@@ -35,6 +35,9 @@ step_3() {
 		;;
 	on)
 		is "the second edit" "$(cat /srv-edit2 2>/dev/null)" edited
+		# all of the base, nothing of the log, and an alarm
+		[ "$(tail -1 /etc/hostname)" != logged ] || fail "the log shows through an edited file system"
+		cowctl status >/run/cowfs-test/out 2>&1 && fail "cowctl status says that all is well"
 		;;
 	*) fail "state $state" ;;
 	esac
