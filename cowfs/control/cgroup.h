@@ -11,7 +11,7 @@
 #include "base/util.h"
 
 struct cgroup_limit {
-	uint64_t bytes; /* 0: none below the memory of the machine */
+	uint64_t bytes;	     /* 0: none below the memory of the machine */
 	char path[PATH_MAX]; /* of the cgroup that sets it, below its hierarchy's mount */
 };
 

@@ -61,7 +61,8 @@ static bool each_volume(int run_fd, bool (*each)(void *ctx, int run_fd, const ch
 		return false;
 	}
 	for (struct dirent *e; !found && (e = readdir(d));)
-		if (e->d_type != DT_REG && rundir_name_valid(e->d_name)) /* rootstate.h keeps files there */
+		/* rootstate.h keeps files there */
+		if (e->d_type != DT_REG && rundir_name_valid(e->d_name))
 			found = each(ctx, run_fd, e->d_name);
 	closedir(d);
 	return found;

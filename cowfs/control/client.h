@@ -43,7 +43,8 @@ void client_wait_gone(struct client *c);
 /* What the daemon keeps in /run: readable for every user, at most a second old. NULL with *err. */
 struct json_object *client_status_file(const char *which, struct client_error *err);
 #define CLIENT_VOLUMES 32
-/* The names of all running volumes, root last: shutdown wants it so. At most CLIENT_VOLUMES; how many. */
+/* The names of all running volumes, root last: shutdown wants it so. How many, at most
+ * CLIENT_VOLUMES. */
 size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
 /* The name of the running volume on this device or loop device, "" if none. */
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES]);

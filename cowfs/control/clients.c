@@ -76,7 +76,8 @@ static void send_status(struct server *s, struct session *c)
 
 static void serve_hold(struct server *s, struct session *c, const struct request *rq)
 {
-	uint64_t seconds = rq->command == COMMAND_RELEASE ? 0 : rq->seconds ? rq->seconds : HOLD_DEFAULT_S;
+	uint64_t wanted = rq->seconds ? rq->seconds : HOLD_DEFAULT_S;
+	uint64_t seconds = rq->command == COMMAND_RELEASE ? 0 : wanted;
 	struct jsonw w = server_writer(s);
 
 	if (seconds > HOLD_MAX_S) {

@@ -140,10 +140,10 @@ uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes);
 
 struct shrink_report;
 
-/* Makes the file system fs_bytes large and its journal at most journal_bytes, and writes an empty log behind it, all in
- * one atomic step. EXIT_OK, or what cmd_fail returned. */
+/* Makes the file system fs_bytes large and its journal at most journal_bytes, and writes an empty
+ * log behind it, all in one atomic step. EXIT_OK, or what cmd_fail returned. */
 uint8_t format_lag(const struct options *o); /* --lag, checked before */
-int shrink_run(const struct options *o, struct offline *f, uint64_t fs_bytes, uint64_t journal_bytes,
-	       struct shrink_report *rep) MUST_CHECK;
+int shrink_run(const struct options *o, struct offline *f, uint64_t fs_bytes,
+	       uint64_t journal_bytes, struct shrink_report *rep) MUST_CHECK;
 
 #endif

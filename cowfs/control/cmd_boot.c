@@ -132,7 +132,6 @@ static enum boot_exit failed(struct boot *b, const char *reason)
 	int e = blockdev_set_readonly(b->device);
 
 	b->mount_options = readonly_options(b->device);
-
 	say(MSG_ERR, "NOT PROTECTED, so %s is mounted read-only: %s", b->device, reason);
 	if (e < 0)
 		say(MSG_ERR, "%s cannot be set read-only: %s", b->device, strerrordesc_np(-e));
@@ -170,12 +169,13 @@ static void set_clock_floor(void)
 		say(MSG_NOTICE, "the clock was behind the last commit: set to the time of that");
 }
 
-static enum boot_exit protected(const struct boot *b, const char *loop) {
+static enum boot_exit started(const struct boot *b, const char *loop)
+{
 	int e = rootstate_link(loop);
 
 	set_clock_floor();
-
-	if (e < 0) say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
+	if (e < 0)
+		say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
 	say(MSG_NOTICE, "%s is protected, its changes stay in RAM: %s", b->device, loop);
 	return tell(b, ROOT_ON, loop, NULL, BOOT_ON);
 }
@@ -316,8 +316,8 @@ static bool repair(const struct boot *b)
 static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 {
 	b->offline.value[OPT_SHRINK] = "";
-	b->offline.value[OPT_FORCE] =
-		""; /* over one that the file system has grown over: there is no other */
+	/* over one that the file system has grown over: there is no other */
+	b->offline.value[OPT_FORCE] = "";
 	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
 	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) && !repair(b)) {
 		*why = "the file system has errors that e2fsck -p does not correct";
@@ -358,14 +358,14 @@ static enum boot_exit start(struct boot *b)
 	struct ready r;
 
 	if (find_running(b, r.loop))
-		return protected(b, r.loop);
+		return started(b, r.loop);
 	if (look(b, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
 		return failed(b, why);
 	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
 	launch_volume(b->device, &b->opt, LAUNCH_BOOT, &r);
 	if (r.exit != EXIT_OK)
 		return failed(b, r.why);
-	return protected(b, r.loop);
+	return started(b, r.loop);
 }
 
 static enum boot_exit leave(struct boot *b, enum boot_exit (*how)(const struct boot *b))

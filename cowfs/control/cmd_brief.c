@@ -16,10 +16,12 @@ static bool brief_volume(struct json_object *s)
 	uint64_t dirty = json_u64(s, "dirty_blocks") + json_u64(s, "failed_blocks");
 
 	printf("cowfs: %s: %s not on the card yet, last commit %s%s\n", json_text(s, "name"),
-	       FORMAT_SIZE(blk_to_bytes(dirty)), format_time(json_u64(s, "generation_unix_seconds")),
+	       FORMAT_SIZE(blk_to_bytes(dirty)),
+	       format_time(json_u64(s, "generation_unix_seconds")),
 	       json_true(s, "discard_armed") ? ", to be DROPPED at shutdown" : "");
 	if (json_true(s, "degraded"))
-		printf("cowfs: %s: NEEDS ATTENTION: %s\n", json_text(s, "name"), *alarm ? alarm : "see cowctl status");
+		printf("cowfs: %s: NEEDS ATTENTION: %s\n", json_text(s, "name"),
+		       *alarm ? alarm : "see cowctl status");
 	return json_true(s, "degraded");
 }
 
@@ -30,7 +32,8 @@ static bool brief_root(void)
 
 	if (state != ROOT_FAILED && state != ROOT_BYPASSED)
 		return false;
-	printf("cowfs: THE ROOT IS NOT PROTECTED%s: %s\n", state == ROOT_FAILED ? " and read-only" : "", why);
+	printf("cowfs: THE ROOT IS NOT PROTECTED%s: %s\n",
+	       state == ROOT_FAILED ? " and read-only" : "", why);
 	return true;
 }
 

@@ -45,8 +45,8 @@ static const char *state_words(enum log_state state)
 		return "BROKEN: no complete generation is left; nothing will be replayed or "
 		       "written";
 	case LOG_FOREIGN:
-		return "SET ASIDE: the file system was changed by somebody else while blocks waited in the "
-		       "log; cowctl recover --accept-base or --accept-log decides";
+		return "SET ASIDE: the file system was changed by somebody else while blocks "
+		       "waited in the log; cowctl recover --accept-base or --accept-log decides";
 	}
 	return "?";
 }
@@ -185,9 +185,10 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 	if (shrink_state(f))
 		printf("  %-14s a shrink was cut off %s\n", "state",
 		       log_shrink_committed(f->log)
-			       ? "after its commit: the smaller file system stands, attach or 'cowctl recover' finishes it"
-			       : "before its commit: the file system is as it was, nothing is lost; run 'cowctl format "
-				 "--shrink' again");
+			       ? "after its commit: the smaller file system stands, attach or "
+				 "'cowctl recover' finishes it"
+			       : "before its commit: the file system is as it was, nothing is "
+				 "lost; run 'cowctl format --shrink' again");
 	else
 		printf("  %-14s %s\n", "state", state_words(r->state));
 	if (r->state >= LOG_BROKEN)
@@ -195,8 +196,9 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 	if (r->rejected)
 		printf("  %-14s %u newer record(s) not chosen: %s\n", "", r->rejected, r->why);
 	if (r->base_changed && r->state < LOG_BROKEN)
-		printf("  %-14s the file system was changed without cowfs since; nothing waited in the log, so that is "
-		       "no trouble\n", "note");
+		printf("  %-14s the file system was changed without cowfs since; nothing waited in "
+		       "the log, so that is no trouble\n",
+		       "note");
 	if (r->clone)
 		printf("  %-14s the log was written on another card\n", "note");
 	if (r->newest.seq)

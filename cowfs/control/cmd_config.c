@@ -7,7 +7,8 @@
 #include "control/cmd.h"
 #include "control/conf.h"
 
-static int print_key(const struct options *o, const struct conf *c, const char *volume, const char *key)
+static int print_key(const struct options *o, const struct conf *c, const char *volume,
+		     const char *key)
 {
 	enum rootopt setting = rootopt_find(key);
 	enum volopt opt = volopt_find(key, strlen(key));
@@ -29,7 +30,8 @@ static void print_all(const struct conf *c, const char *volume)
 		printf("%s%s = %s\n", value ? "" : "#", volopt_name(id), value ? value : "");
 	}
 	for (enum rootopt id = 0; id < ROOTOPTS; id++)
-		printf("# %s\n%s = %s\n", rootopt_help(id), rootopt_name(id), conf_text(c, volume, id));
+		printf("# %s\n%s = %s\n", rootopt_help(id), rootopt_name(id),
+		       conf_text(c, volume, id));
 }
 
 static void print_json(const struct conf *c, const char *volume)

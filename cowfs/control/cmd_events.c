@@ -57,7 +57,8 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 	char text[64];
 
 	if (strcmp(level, s->level) && !(w->first && !strcmp(level, "ok"))) {
-		snprintf(text, sizeof(text), "%s %s", level, FORMAT_SIZE(json_u64(status, "ram_used_bytes")));
+		snprintf(text, sizeof(text), "%s %s", level,
+			 FORMAT_SIZE(json_u64(status, "ram_used_bytes")));
 		event(s, "pressure", text);
 	}
 	if (strcmp(alarm, s->alarm))
@@ -67,7 +68,8 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 	last = json_object_object_get(status, "last");
 	if (generation != s->generation && !w->first && last) {
 		snprintf(text, sizeof(text), "%llu %s", (unsigned long long)generation,
-			 FORMAT_SIZE(json_u64(json_object_object_get(last, "report"), "written_bytes")));
+			 FORMAT_SIZE(json_u64(json_object_object_get(last, "report"),
+					      "written_bytes")));
 		event(s, "commit", text);
 	}
 	snprintf(s->level, sizeof(s->level), "%s", level);

@@ -105,11 +105,11 @@ static int explain_no_room(const struct options *o, const struct offline *f, uin
 		return cmd_fail(
 			o, EXIT_FAILED, -ENOSPC,
 			"no room for the log: the file system on %s takes %s of %s, %s are "
-			"missing. Make it "
-			"smaller while it is not mounted: cowctl format --shrink %s (a power cut does no harm), or "
-			"e2fsck -f %s && resize2fs %s %lluM",
+			"missing. Make it smaller while it is not mounted: cowctl format --shrink "
+			"%s (a power cut does no harm), or e2fsck -f %s && resize2fs %s %lluM",
 			device, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->base->geo.size_bytes),
-			FORMAT_SIZE(short_bytes), device, device, device, (unsigned long long)(room / MIB));
+			FORMAT_SIZE(short_bytes), device, device, device,
+			(unsigned long long)(room / MIB));
 	return cmd_fail(o, EXIT_FAILED, -ENOSPC,
 			"no room for the log: the file system on %s (%s) takes %s of %s, %s are "
 			"missing. Make a new one "
@@ -125,7 +125,8 @@ static int check_live(const struct options *o, struct offline *f)
 	uint64_t blocks;
 	int e = super_overgrown(&f->super, f->fs.size_bytes) ? -ESTALE
 		: f->super.external == (f->log_card != f->base)
-			? log_open(&f->log, f->base, f->log_card, &f->super, LOG_ANY_BASE, &f->report)
+			? log_open(&f->log, f->base, f->log_card, &f->super, LOG_ANY_BASE,
+				   &f->report)
 			: -EINVAL;
 
 	if (e < 0) /* of another device, or unreadable: --force has been given */
@@ -150,12 +151,15 @@ static int finish_shrink(const struct options *o, struct offline *f, struct shri
 
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e,
-				"a shrink of %s was cut off after its commit and cannot go on (%s): see cowctl check",
+				"a shrink of %s was cut off after its commit and cannot go on "
+				"(%s): see cowctl check",
 				o->operand[0], ret->why);
-	return EXIT_OK; /* ret->committed, or the file system is as before: as if it had never been tried */
+	/* ret->committed, or the file system is as before: as if it had never been tried */
+	return EXIT_OK;
 }
 
-static int check_old_log(const struct options *o, struct offline *f, struct shrink_report *ret_shrink)
+static int check_old_log(const struct options *o, struct offline *f,
+			 struct shrink_report *ret_shrink)
 {
 	const char *path = f->log_card->geo.path;
 	int e = super_read(f->log_card, f->fs.size_bytes, &f->super, &f->trouble);
@@ -256,7 +260,9 @@ static void report(const struct options *o, const struct offline *f, const struc
 	       : s->eb_source == CARD_EB_REPORTED ? " (as the card says)"
 						  : "");
 	if (s->lag)
-		printf("  %-14s %u: the commit before the newest is kept, in case the card loses that\n", "lag", s->lag);
+		printf("  %-14s %u: the commit before the newest is kept, in case the card loses "
+		       "that\n",
+		       "lag", s->lag);
 	if (!f->fs.can_freeze)
 		printf("  %s cannot be frozen: it commits only while it is not mounted\n",
 		       f->fs.type);
@@ -270,7 +276,8 @@ static bool has_room(const struct offline *f, uint64_t log_bytes)
 	uint64_t short_bytes;
 	struct log_super s;
 
-	return super_plan(f->base, f->base, f->fs.size_bytes, log_bytes, &s, &short_bytes) != -ENOSPC;
+	return super_plan(f->base, f->base, f->fs.size_bytes, log_bytes, &s, &short_bytes) !=
+	       -ENOSPC;
 }
 
 static int journal_size(const struct options *o, uint64_t *ret)
@@ -282,14 +289,16 @@ static int journal_size(const struct options *o, uint64_t *ret)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--journal-size goes with --shrink");
 	if (text && (parse_size(text, ret) < 0 || *ret < 4 * MIB || *ret > GIB || *ret % MIB))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--journal-size %s is not a whole number of MiB, at least 4M", text);
+				"--journal-size %s is not a whole number of MiB, at least 4M",
+				text);
 	if (has_option(o, OPT_SHRINK) && has_option(o, OPT_LOG))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"--shrink makes room on DEVICE itself, --log needs none there");
 	return EXIT_OK;
 }
 
-static void report_shrink(const struct options *o, const struct offline *f, const struct shrink_report *rep)
+static void report_shrink(const struct options *o, const struct offline *f,
+			  const struct shrink_report *rep)
 {
 	const struct log_super *s = &rep->super;
 	const struct commit_report *c = &rep->commit;
@@ -300,9 +309,9 @@ static void report_shrink(const struct options *o, const struct offline *f, cons
 	if (!has_option(o, OPT_JSON)) {
 		printf("%s: the file system was made smaller: %s, it was %s\n", f->base->geo.path,
 		       FORMAT_SIZE(s->fs_bytes), FORMAT_SIZE(f->fs.size_bytes));
-		printf("  %-14s %s blocks in place, %s through a log of %s; %s written in all\n", "commit",
-		       with_commas(c->direct), with_commas(c->logged + c->zero), FORMAT_SIZE(rep->ring_bytes),
-		       FORMAT_SIZE(written));
+		printf("  %-14s %s blocks in place, %s through a log of %s; %s written in all\n",
+		       "commit", with_commas(c->direct), with_commas(c->logged + c->zero),
+		       FORMAT_SIZE(rep->ring_bytes), FORMAT_SIZE(written));
 		report(o, f, s);
 		return;
 	}
@@ -324,8 +333,8 @@ static void report_shrink(const struct options *o, const struct offline *f, cons
 		fputs(text, stdout);
 }
 
-static int prepare(struct offline *f, const struct options *o, uint64_t log_bytes, uint32_t eb_bytes,
-		   struct shrink_report *ret_shrink)
+static int prepare(struct offline *f, const struct options *o, uint64_t log_bytes,
+		   uint32_t eb_bytes, struct shrink_report *ret_shrink)
 {
 	int exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, eb_bytes);
 

@@ -104,12 +104,14 @@ static int forget_shrink(struct offline *f, const struct options *o)
 	int e = shrink_forget(f->base, &f->super);
 
 	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", f->base->geo.path, strerrordesc_np(-e));
+		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", f->base->geo.path,
+				strerrordesc_np(-e));
 	report(o, f, 0, false);
 	return EXIT_OK;
 }
 
-/* A shrink was cut off: before its commit there is nothing to recover, after it the rest is done now. */
+/* A shrink was cut off: before its commit there is nothing to recover, after it the rest is
+ * done now. */
 static int recover_shrink(struct offline *f, const struct options *o)
 {
 	struct shrink_report rep;
@@ -132,11 +134,14 @@ static int recover_shrink(struct offline *f, const struct options *o)
 	e = shrink_finish(f->base, &f->super, f->log_flags, &opt, &found, &rep);
 	progress_end(&progress);
 	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s: %s. Run it again when the card is well", f->base->geo.path, rep.why);
+		return cmd_fail(o, EXIT_FAILED, e, "%s: %s. Run it again when the card is well",
+				f->base->geo.path, rep.why);
 	report(o, f, rep.home_blks, !found);
 	if (!has_option(o, OPT_JSON))
-		printf("%s\n", found ? "  the shrink that was cut off is finished: there is an empty log now"
-				     : "  a shrink was cut off before its commit: run cowctl format --shrink again");
+		printf("%s\n", found ? "  the shrink that was cut off is finished: there is an "
+				       "empty log now"
+				     : "  a shrink was cut off before its commit: run cowctl "
+				       "format --shrink again");
 	return EXIT_OK;
 }
 
@@ -155,9 +160,11 @@ static int recover(struct offline *f, const struct options *o)
 		return recover_shrink(f, o);
 	/* older generations are in the base already: only the newest is what was asked for */
 	if (has_option(o, OPT_ACCEPT_LOG) && f->report.state == LOG_FELL_BACK)
-		return cmd_fail(o, EXIT_FAILED, -ESTALE,
-				"%s: the newest generation cannot be had back (%s): what was changed lies over blocks of it. "
-				"Nothing was written; --accept-base is what is left", f->base->geo.path, f->report.why);
+		return cmd_fail(
+			o, EXIT_FAILED, -ESTALE,
+			"%s: the newest generation cannot be had back (%s): what was changed lies "
+			"over blocks of it. Nothing was written; --accept-base is what is left",
+			f->base->geo.path, f->report.why);
 	if (has_option(o, OPT_ACCEPT_BASE) && f->report.state >= LOG_BROKEN) {
 		log_accept_base(f->log); /* the record that retires it drops what waits */
 		return bring_home(f, o);

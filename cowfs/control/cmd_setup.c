@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* setup, enable, disable: a shell script does them, beside the programs in ../lib/cowfs. What it needs most are
- * other programs. */
+/* setup, enable, disable: a shell script does them, beside the programs in ../lib/cowfs. What it
+ * needs most are other programs. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -27,12 +27,14 @@ static int find_script(char path[PATH_MAX])
 	slash = strrchr(exe, '/');
 	if (slash)
 		*slash = '\0';
-	return snprintf(path, PATH_MAX, "%s/../lib/cowfs/" SCRIPT, exe) < PATH_MAX ? 0 : -ENAMETOOLONG;
+	return snprintf(path, PATH_MAX, "%s/../lib/cowfs/" SCRIPT, exe) < PATH_MAX ? 0
+										   : -ENAMETOOLONG;
 }
 
 static int run(const struct options *o, char *what)
 {
-	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json", swap_off[] = "--swap-off", root[] = "--root";
+	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json",
+		    swap_off[] = "--swap-off", root[] = "--root";
 	char path[PATH_MAX], *argv[9];
 	unsigned n = 0;
 	int e = find_script(path);

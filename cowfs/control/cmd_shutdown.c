@@ -36,15 +36,16 @@ static void on_event(void *ctx, struct json_object *event)
 		return;
 	l->next_line_ns = now_ns() + LINE_EVERY_NS;
 	fprintf(stderr, "cowfs: %s: %s, %s of %s\n", l->name, json_text(event, "phase"),
-		FORMAT_SIZE(blk_to_bytes(json_u64(event, "done_blocks"))), FORMAT_SIZE(blk_to_bytes(total)));
+		FORMAT_SIZE(blk_to_bytes(json_u64(event, "done_blocks"))),
+		FORMAT_SIZE(blk_to_bytes(total)));
 }
 
 /* ---- time ---- */
 
 static void too_late(int sig)
 {
-	static const char text[] = "cowfs: NOT everything is on the card: no time is left. The card holds the last "
-				   "complete commit.\n";
+	static const char text[] = "cowfs: NOT everything is on the card: no time is left. The "
+				   "card holds the last complete commit.\n";
 
 	(void)sig;
 	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
@@ -64,7 +65,8 @@ static void set_alarm(uint64_t ns)
 /* What waits in the log and in RAM is read and written once more to bring it home. */
 static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
 {
-	struct json_object *report = json_object_object_get(json_object_object_get(status, "last"), "report");
+	struct json_object *report =
+		json_object_object_get(json_object_object_get(status, "last"), "report");
 	uint64_t written = json_u64(report, "written_bytes");
 	double seconds = json_seconds(report, "duration_seconds"), speed = SLOW_CARD_BYTES_PER_S;
 	uint64_t blks = json_u64(status, "log_live_blocks") + json_u64(status, "dirty_blocks");
@@ -93,15 +95,19 @@ static int tell(const char *name, struct json_object *answer)
 	const char *remark = json_text(answer, "remark");
 
 	if (!json_true(answer, "ok")) {
-		fprintf(stderr, "cowfs: %s: NOT COMMITTED: %s. The card holds generation %s.\n", name,
-			json_text(answer, "error"), with_commas(json_u64(answer, "generation")));
+		fprintf(stderr, "cowfs: %s: NOT COMMITTED: %s. The card holds generation %s.\n",
+			name, json_text(answer, "error"),
+			with_commas(json_u64(answer, "generation")));
 		return EXIT_FAILED;
 	}
 	if (*remark)
 		say(name, remark);
 	else
-		fprintf(stderr, "cowfs: %s: everything is on the card, generation %s, %s written in %.1f s\n", name,
-			with_commas(json_u64(answer, "generation")), FORMAT_SIZE(json_u64(report, "written_bytes")),
+		fprintf(stderr,
+			"cowfs: %s: everything is on the card, generation %s, %s written in %.1f "
+			"s\n",
+			name, with_commas(json_u64(answer, "generation")),
+			FORMAT_SIZE(json_u64(report, "written_bytes")),
 			json_seconds(report, "duration_seconds"));
 	return EXIT_OK;
 }
@@ -123,7 +129,8 @@ static int last_commit(const char *which, uint64_t within_ns, bool json)
 	rq.checkpoint = status && (!within_ns || checkpoint_fits(status, within_ns));
 	answer = status ? call(&c, &rq) : NULL;
 	if (answer && json)
-		puts(json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE));
+		puts(json_object_to_json_string_ext(
+			answer, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE));
 	if (answer)
 		exit = tell(c.name, answer);
 	json_object_put(answer);

@@ -79,7 +79,8 @@ static int get_status(const struct options *o, struct json_object **ret)
 	return exit;
 }
 
-/* A root that was to be protected and is not; asked for by its name, or by none. False: nothing of the kind. */
+/* A root that was to be protected and is not; asked for by its name, or by none. False:
+ * nothing of the kind. */
 static bool root_is_bare(const struct options *o, char *why, size_t why_bytes)
 {
 	char reason[512];
@@ -87,7 +88,8 @@ static bool root_is_bare(const struct options *o, char *why, size_t why_bytes)
 
 	if ((s != ROOT_FAILED && s != ROOT_BYPASSED) || (which(o) && strcmp(which(o), ROOT_NAME)))
 		return false;
-	snprintf(why, why_bytes, "the root is NOT PROTECTED%s: %s", s == ROOT_FAILED ? ", and read-only" : "", reason);
+	snprintf(why, why_bytes, "the root is NOT PROTECTED%s: %s",
+		 s == ROOT_FAILED ? ", and read-only" : "", reason);
 	return true;
 }
 
@@ -210,7 +212,8 @@ static int hold(const struct options *o, const struct request *rq)
 	if (has_option(o, OPT_JSON))
 		print_json(answer);
 	else if (rq->command == COMMAND_HOLD)
-		printf("%s: no commits by timer for %s s\n", c.name, with_commas(json_u64(answer, "hold_seconds")));
+		printf("%s: no commits by timer for %s s\n", c.name,
+		       with_commas(json_u64(answer, "hold_seconds")));
 	else
 		printf("%s: commits by timer go on\n", c.name);
 	json_object_put(answer);
@@ -225,9 +228,11 @@ int cmd_hold(const struct options *o)
 	struct request rq = {.command = COMMAND_HOLD};
 
 	if (text && (parse_duration_ns(text, &ns) < 0 || !ns))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is no time such as 10m or 2h", text);
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is no time such as 10m or 2h",
+				text);
 	if (ns > HOLD_MAX_S * 1000000000ull)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is too long: a hold lasts at most 24 hours", text);
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--for %s is too long: a hold lasts at most 24 hours", text);
 	rq.seconds = (ns + 999999999u) / 1000000000u;
 	return hold(o, &rq);
 }

@@ -10,7 +10,7 @@
 struct parser {
 	struct cmdline c;
 	size_t used; /* of c.buf */
-	int error; /* of the first bad item */
+	int error;   /* of the first bad item */
 	char *why;
 	size_t why_bytes;
 };

@@ -16,9 +16,10 @@ struct cmdline {
 /*
  * line: what /proc/cmdline holds. All words cowfs=ITEM[,ITEM]... count, later ones win; ITEM is
  *	on | off | discard		discard: short for on-detach:discard
- *	NAME:VALUE			an option of volopt.h that is allowed at boot, as in ram:256M
- * What stands in "quotes" or behind " -- " belongs to others. Pure. -EINVAL with a sentence in why about the
- * first bad item: *ret then holds the good ones, as a kernel goes on without a parameter that it does not know.
+ *	NAME:VALUE			an option of volopt.h allowed at boot, as in ram:256M
+ * What stands in "quotes" or behind " -- " belongs to others. Pure. -EINVAL with a sentence in why
+ * about the first bad item: *ret then holds the good ones, as a kernel goes on without a parameter
+ * that it does not know.
  */
 int cmdline_parse(const char *line, struct cmdline *ret, char *why, size_t why_bytes) MUST_CHECK;
 

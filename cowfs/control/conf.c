@@ -209,14 +209,16 @@ static void take_option(struct parser *p, enum volopt id, const char *value)
 /* Absolute, in a normal form, and nothing that a shell or a unit file would take for more. */
 static bool plain_path(const char *path, size_t len)
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+";
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+";
 	char text[PATH_MAX];
 	bool plain = len > 1 && len < sizeof(text) - 1 && path[0] == '/' && path[len - 1] != '/';
 
 	if (!plain)
 		return false;
 	snprintf(text, sizeof(text), "%.*s/", (int)len, path);
-	return strspn(text, allowed) == len + 1 && !strstr(text, "//") && !strstr(text, "/./") && !strstr(text, "/../");
+	return strspn(text, allowed) == len + 1 && !strstr(text, "//") && !strstr(text, "/./") &&
+	       !strstr(text, "/../");
 }
 
 /* NULL: it is good. Else what it should be. */
@@ -250,7 +252,8 @@ static void take_root_option(struct parser *p, enum rootopt id, const char *valu
 	else if (e->where == ROOTOPT_ROOT && strcmp(name, ROOT_NAME) && name[0] != '/')
 		bad(p, "%s belongs to [" ROOT_NAME "]", e->name);
 	else if (want)
-		bad(p, "%s = %s is not %s%s", e->name, value, e->type == ROOTOPT_T_CHOICE ? "one of " : "", want);
+		bad(p, "%s = %s is not %s%s", e->name, value,
+		    e->type == ROOTOPT_T_CHOICE ? "one of " : "", want);
 	else if (!(*slot = strdup(value)))
 		p->error = -ENOMEM;
 }
@@ -288,8 +291,8 @@ static void check_root_keys(struct parser *p, const struct section *s)
 	for (size_t id = 0; id < ROOTOPTS; id++)
 		if (s->root_text[id] && rootopts[id].where == ROOTOPT_ROOT && !is_root(s)) {
 			p->line = s->line;
-			bad(p, "%s belongs to the volume " ROOT_NAME ", and [%s] is not", rootopts[id].name,
-			    s->name);
+			bad(p, "%s belongs to the volume " ROOT_NAME ", and [%s] is not",
+			    rootopts[id].name, s->name);
 		}
 }
 

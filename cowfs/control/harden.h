@@ -6,7 +6,7 @@
 #include "base/util.h"
 
 enum {
-	HARDEN_IO_FLUSHER = 1 << 0, /* PR_SET_IO_FLUSHER: allocations never wait for I/O on ourselves */
+	HARDEN_IO_FLUSHER = 1 << 0, /* allocations never wait for I/O on ourselves */
 	HARDEN_MEMLOCK = 1 << 1,    /* what is mapped now is made resident; more when touched */
 	HARDEN_OOM = 1 << 2,	    /* oom_score_adj -1000 */
 	HARDEN_MARK = 1 << 3,	    /* argv[0][0] = '@': the killing sprees of systemd pass by */

@@ -14,13 +14,13 @@
 #include "control/harden.h"
 
 struct keeper_opts {
-	/* From the command line: the volume is going to be the root of this system. Takes effect only if
-	 * the process was started from an initramfs, and only after keeper_serving. */
+	/* From the command line: the volume is going to be the root of this system. Takes effect
+	 * only if the process was started from an initramfs, and only after keeper_serving. */
 	bool running_root;
 	bool mark;	     /* '@' also when not started from an initramfs */
-	bool detach_stdio;   /* after keeper_serving the parent has /dev/null as its descriptors 0 to 2 */
+	bool detach_stdio;   /* after keeper_serving the parent's 0 to 2 are /dev/null */
 	char *argv0;	     /* main's argv[0], for the mark */
-	int kmsg_fd;	     /* where alarms go; -1: /dev/kmsg is opened, or stderr if there is none */
+	int kmsg_fd;	     /* where alarms go; -1: /dev/kmsg, or stderr if there is none */
 	uint64_t deadman_ns; /* 0: 10 s */
 };
 

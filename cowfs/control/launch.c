@@ -66,7 +66,8 @@ static int add_options(struct arguments *a, const struct volopts *o)
 	return e;
 }
 
-static int make_arguments(struct arguments *a, const char *device, const struct volopts *o, unsigned flags)
+static int make_arguments(struct arguments *a, const char *device, const struct volopts *o,
+			  unsigned flags)
 {
 	const char *name = o->text[VOLOPT_NAME], *slash;
 	int e = add_options(a, o);
@@ -123,8 +124,8 @@ static __attribute__((noreturn)) void child(const struct arguments *a, int ready
 	_exit(EXIT_FAILED);
 }
 
-/* A daemon that could not start undoes what it began after it has told so: until its last process has ended the
- * card is in its hands. */
+/* A daemon that could not start undoes what it began after it has told so: until its last process
+ * has ended the card is in its hands. */
 static void wait_end(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};

@@ -10,8 +10,8 @@
 #include "control/ready.h"
 #include "control/volopt.h"
 
-/* In an initramfs, for the volume that becomes the root: no service, though systemd may be there; it would not
- * be known to the one of the root. */
+/* In an initramfs, for the volume that becomes the root: no service, though systemd may be there;
+ * it would not be known to the one of the root. */
 #define LAUNCH_BOOT (1u << 0)
 
 /* o from the command line; the rest comes from the configuration file. Returns when the loop device

@@ -179,10 +179,11 @@ int offline_open_log(struct offline *f, const struct options *o)
 				f->log_card->geo.path);
 	if (super_overgrown(&f->super, f->fs.size_bytes))
 		return cmd_fail(o, EXIT_FAILED, -ESTALE,
-				"the file system on %s was made larger without cowfs (%s, it was %s) and lies over its log, "
-				"which is void now. For a new one: cowctl format --force --shrink %s",
-				o->operand[0], FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->super.fs_bytes),
-				o->operand[0]);
+				"the file system on %s was made larger without cowfs (%s, it was "
+				"%s) and lies over its log, which is void now. For a new one: "
+				"cowctl format --force --shrink %s",
+				o->operand[0], FORMAT_SIZE(f->fs.size_bytes),
+				FORMAT_SIZE(f->super.fs_bytes), o->operand[0]);
 	if (f->super.fs_bytes > f->base->geo.size_bytes)
 		return cmd_fail(o, EXIT_FAILED, -ERANGE,
 				"%s is smaller than the volume that its log belongs to",

@@ -69,8 +69,8 @@ static void print_pressure(struct json_object *s)
 	double hold_s = json_seconds(s, "hold_left_seconds");
 
 	if (strcmp(level, "ok") || commits)
-		row("pressure", "%s, %s commits because of it, longest delay of a write %.2f s", level,
-		    with_commas(commits), json_seconds(p, "longest_delay_seconds"));
+		row("pressure", "%s, %s commits because of it, longest delay of a write %.2f s",
+		    level, with_commas(commits), json_seconds(p, "longest_delay_seconds"));
 	if (json_true(p, "pacing"))
 		row("", "writers get %s/s", FORMAT_SIZE(json_u64(p, "rate_bytes_per_second")));
 	if (json_true(p, "gave_up"))
@@ -112,7 +112,8 @@ static void print_log(struct json_object *s)
 	    with_commas(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),
 	    size_of(json_u64(s, "log_capacity_blocks")));
 	if (json_u64(s, "lag"))
-		row("", "lag %llu: the commit before the newest is kept, in case the card loses that",
+		row("",
+		    "lag %llu: the commit before the newest is kept, in case the card loses that",
 		    (unsigned long long)json_u64(s, "lag"));
 	if (json_true(s, "super_copy_a_bad") || json_true(s, "super_copy_b_bad"))
 		row("", "copy %s of the super record is damaged",
@@ -122,13 +123,16 @@ static void print_log(struct json_object *s)
 	if (!strcmp(json_text(s, "log_state_at_attach"), "fell-back"))
 		row("", "at attach an older generation was chosen: a newer one was not complete");
 	if (json_true(s, "base_changed") && !json_true(s, "readonly"))
-		row("", "before the attach the file system was changed without cowfs; nothing waited in the log, it was "
-			"taken as it was");
+		row("", "before the attach the file system was changed without cowfs; nothing "
+			"waited in the log, it was taken as it was");
 	if (json_true(s, "clone"))
 		row("", "the log was written on another card: its account starts anew");
 	client_find_twin(json_text(s, "name"), json_text(s, "ring_uuid"), twin);
 	if (*twin)
-		row("", "volume %s has the same log: two copies of one card, each is served from its own device", twin);
+		row("",
+		    "volume %s has the same log: two copies of one card, each is served from its "
+		    "own device",
+		    twin);
 }
 
 static void print_card(struct json_object *s)

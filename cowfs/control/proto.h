@@ -45,8 +45,8 @@ struct request {
 	bool undo;				  /* discard */
 	bool commit, discard;			  /* detach: what happens to uncommitted changes */
 	uint64_t seconds;			  /* hold: for so long; 0: the default */
-	bool timer;				  /* commit: by a timer: not while on hold, nor without need */
-	bool shutdown;				  /* commit: the last one; not if what is in RAM is to be dropped */
+	bool timer;				  /* commit: not while on hold, nor without need */
+	bool shutdown; /* commit: the last one; not of what is to be dropped */
 };
 
 /*
