@@ -27,7 +27,7 @@ PKGS    := fuse3 ext2fs com_err blkid json-c inih
 O       ?= 2
 CFLAGS  ?= -O$(O) -g
 CFLAGS  += $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
-	   $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(COV),--coverage -O0)
+	   $(if $(FUZZ),-fsanitize=fuzzer-no-link)
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage)
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	   -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wimplicit-fallthrough $(if $(WERROR),-Werror)
@@ -36,6 +36,7 @@ PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell pkg-config --cflags $(PKGS)))$(PKG_CF
 PKG_LIBS   = $(eval PKG_LIBS := $$(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
 ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CFLAGS) \
+	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 ALL_LIBS   = $(PKG_LIBS) -pthread
 
@@ -243,21 +244,27 @@ check-fuzz: $(FUZZ_BIN)
 	@echo "check-fuzz: corpus and mutations"
 	$(Q)for t in $(FUZZ_RUNS); do $(B)/tests/fuzz_$${t%=*} tests/fuzz/corpus/$${t%=*} $${t#*=} || exit 1; done
 
-# Branches of log/ and commit/ as gcc counts them (docs/TESTING.md, "Coverage"): unit tests, crash driver, fuzz corpora,
-# and with COWFS_COVERAGE_BATS=1 the daemon from outside. Needs gcovr, and root for all of it.
+# Branches of log/ and commit/ as gcc counts them (docs/TESTING.md, "Coverage"). A part that fails fails the whole, but
+# only when all figures have been shown. Only what is counted is built with --coverage.
 COVERED := cowfs/log/ cowfs/commit/
+COVERAGE_IMAGES ?= 3000
+COVERAGE_MAKE = $(MAKE) --no-print-directory COV=1
 coverage: DEPS += gcovr
 coverage: deps
-	$(Q)$(MAKE) --no-print-directory COV=1 all
+	@echo "coverage: branches of $(COVERED) taken by unit tests, $(COVERAGE_IMAGES) images of the crash driver, fuzz corpora$(if $(COWFS_COVERAGE_BATS),$(comma) bats tests)"
+	$(Q)$(COVERAGE_MAKE) all
 	$(Q)find build-cov -name '*.gcda' -delete
-	$(Q)$(MAKE) --no-print-directory COV=1 check-unit
-	$(Q)build-cov/tests/crash --images 3000 --thin 64
-	$(Q)$(MAKE) --no-print-directory COV=1 FUZZ_RUNS='$(foreach t,$(FUZZ_RUNS),$(firstword $(subst =, ,$(t)))=100)' check-fuzz
-	$(Q)[ -z "$$COWFS_COVERAGE_BATS" ] || $(MAKE) --no-print-directory COV=1 check-bats
-	$(Q)$(MAKE) --no-print-directory coverage-report
+	$(Q)failed=; $(COVERAGE_MAKE) check-unit || failed=1; \
+	build-cov/tests/crash --images $(COVERAGE_IMAGES) --thin 64 || failed=1; \
+	$(COVERAGE_MAKE) FUZZ_RUNS='$(foreach t,$(FUZZ_RUNS),$(firstword $(subst =, ,$(t)))=100)' check-fuzz || failed=1; \
+	[ -z "$(COWFS_COVERAGE_BATS)" ] || $(COVERAGE_MAKE) check-bats || failed=1; \
+	$(COVERAGE_MAKE) coverage-report || failed=1; \
+	[ -z "$$failed" ] || { echo "coverage: something failed, see above" >&2; exit 1; }
+# what the last run of coverage has counted, each folder with its total
 coverage-report:
-	$(Q)gcovr -r . --object-directory build-cov $(COVERED:%=--filter %) --exclude-unreachable-branches \
-		--branches --print-summary build-cov
+	$(Q)for d in $(COVERED); do \
+		gcovr -r . --object-directory build-cov --filter "$$d" --exclude-unreachable-branches --branches build-cov || exit 1; \
+	done
 
 # Needs clang and its runtime (Debian: clang, libclang-rt-dev or libclang-rt-14-dev). What it finds lies in
 # build-...-fuzz/TARGET; a crash goes to tests/fuzz/corpus/TARGET with its fix.

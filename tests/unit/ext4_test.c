@@ -673,6 +673,88 @@ static void test_journal_damage(void **state)
 	image_close(&im);
 }
 
+static void put_be32(uint8_t *p, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		p[i] = (uint8_t)(v >> (24 - 8 * i));
+}
+
+static void expect_journal(struct image *im, bool known)
+{
+	struct fsmap *m;
+
+	assert_int_equal(fsmap_open(&m, &im->r), 0);
+	assert_int_equal(fsmap_alarms(m), known ? 0 : FSMAP_BAD_CHECKSUM);
+	assert_true(known == (units_of(m, im, USE_JOURNAL) > 0));
+	assert_true(units_of(m, im, USE_FREE) > 0);
+	fsmap_close(m);
+}
+
+/* One field of the journal's superblock is strange: it is no journal then, or another kind of one. */
+static void test_journal_superblock(void **state)
+{
+	static const struct {
+		size_t off;
+		uint32_t value;
+		bool good_csum, known;
+	} cases[] = {
+		{0x04, 3, false, true},		/* the first version */
+		{0x04, 5, false, false},	/* not a superblock */
+		{0x0c, 4096, false, false},	/* other blocks than the file system's */
+		{0x10, 1, false, false},	/* no room for a log */
+		{0x10, 39000, false, false},	/* longer than its file */
+		{0x10, 60000, false, false},	/* longer than the file system, see below */
+		{0x28, 0x08, false, false},	/* checksums of version 2: this is none */
+		{0x28, 0x10, false, false},
+		{0x28, 0x08, true, true},
+		{0x28, 0x10, true, true},
+		{0x28, 0x01, false, true},	/* revokes: no checksum */
+	};
+	struct image im;
+
+	(void)state;
+	small_image("jfield", "-t ext4");
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		uint8_t *jsb;
+
+		if (cases[i].value == 60000)
+			assert_int_equal(sh("debugfs -w -R 'sif <8> size 100000000' jfield"), 0);
+		image_open(&im, "jfield");
+		jsb = im.p + jsb_offset(&im);
+		put_be32(jsb + cases[i].off, cases[i].value);
+		if (cases[i].good_csum)
+			put_be32(jsb + 0xfc, ~crc32c(0, jsb, 1024));
+		expect_journal(&im, cases[i].known);
+		image_close(&im);
+	}
+}
+
+/* The inode that should be the journal's is none, or leads nowhere. */
+static void test_journal_inode(void **state)
+{
+	static const struct {
+		const char *args, *command;
+	} cases[] = {
+		{"-t ext4", "ssv journal_inum 99999"},	  {"-t ext4", "sif <8> mode 040755"},
+		{"-t ext4", "sif <8> links_count 0"},	  {"-t ext4", "sif <8> block[0] 0"},
+		{"-t ext3", "sif <8> block[0] 0"},	  {"-t ext3", "sif <8> block[0] 4000000"},
+		{"-t ext3", "sif <8> block[5] 0"},	  {"-t ext3", "sif <8> block[IND] 0"},
+	};
+	struct image im;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		small_image("jinode", cases[i].args);
+		image_open(&im, "jinode");
+		expect_journal(&im, true);
+		image_close(&im);
+		assert_int_equal(sh("debugfs -w -R '%s' jinode", cases[i].command), 0);
+		image_open(&im, "jinode");
+		expect_journal(&im, false);
+		image_close(&im);
+	}
+}
+
 /* Blocks read to open a map and to ask one block of each of n far groups. */
 static void test_cost(void **state)
 {
@@ -944,6 +1026,8 @@ int main(void)
 		cmocka_unit_test(test_edges),
 		cmocka_unit_test(test_spoiled_superblock),
 		cmocka_unit_test(test_journal_damage),
+		cmocka_unit_test(test_journal_superblock),
+		cmocka_unit_test(test_journal_inode),
 		cmocka_unit_test(test_cost),
 		cmocka_unit_test(test_read_errors),
 		cmocka_unit_test(test_fuzz),
