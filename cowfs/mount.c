@@ -8,21 +8,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include "base/msg.h"
 #include "control/client.h"
 #include "control/conf.h"
+#include "control/helper.h"
 #include "control/launch.h"
 #include "control/leave.h"
 #include "control/mntopts.h"
-
-#define EXIT_MOUNT 32 /* of mount(8): the mount failed */
-#define PATIENCE_MS 5000
 
 struct helper {
 	const char *device, *dir_arg;
@@ -33,18 +29,6 @@ struct helper {
 	char name[RUNDIR_NAME_BYTES], loop[32], fs_type[64];
 	bool attached_by_us, nothing_to_do;
 };
-
-static PRINTF(2, 3) int fail(int exit, const char *fmt, ...)
-{
-	va_list ap;
-
-	fputs("mount.cowfs: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	return exit;
-}
 
 static void help(void)
 {
@@ -69,16 +53,17 @@ static int take_options(struct helper *h, const char *text)
 	char why[512];
 
 	if (!text)
-		return fail(EXIT_USAGE, "-o needs an argument (try 'mount.cowfs -h')");
+		return helper_fail(EXIT_USAGE, "-o needs an argument (try 'mount.cowfs -h')");
 	if (mntopts_add(&h->opt, text, why, sizeof(why)) < 0)
-		return fail(EXIT_USAGE, "%s", why);
+		return helper_fail(EXIT_USAGE, "%s", why);
 	return EXIT_OK;
 }
 
 static int take_operand(struct helper *h, const char *text)
 {
 	if (h->dir_arg)
-		return fail(EXIT_USAGE, "too many arguments at %s (try 'mount.cowfs -h')", text);
+		return helper_fail(EXIT_USAGE, "too many arguments at %s (try 'mount.cowfs -h')",
+				   text);
 	*(h->device ? &h->dir_arg : &h->device) = text;
 	return EXIT_OK;
 }
@@ -112,7 +97,8 @@ static int take_flags(struct helper *h, int argc, char **argv, int *i)
 			*i += !c[1];
 			return *c == 'o' ? take_options(h, arg) : EXIT_OK;
 		default:
-			return fail(EXIT_USAGE, "unknown option -%c (try 'mount.cowfs -h')", *c);
+			return helper_fail(EXIT_USAGE, "unknown option -%c (try 'mount.cowfs -h')",
+					   *c);
 		}
 	}
 	return EXIT_OK;
@@ -128,8 +114,8 @@ static int take_arguments(struct helper *h, int argc, char **argv)
 		else
 			exit = take_operand(h, argv[i]);
 	if (exit == EXIT_OK && !h->dir_arg)
-		exit = fail(EXIT_USAGE, "usage: mount.cowfs DEVICE DIR [-o OPTIONS] (try "
-					"'mount.cowfs -h')");
+		exit = helper_fail(EXIT_USAGE, "usage: mount.cowfs DEVICE DIR [-o OPTIONS] (try "
+					       "'mount.cowfs -h')");
 	return exit;
 }
 
@@ -140,9 +126,9 @@ static int check_dir(struct helper *h)
 	struct stat st;
 
 	if (!realpath(h->dir_arg, h->dir) || stat(h->dir, &st) < 0)
-		return fail(EXIT_MOUNT, "%s: %s", h->dir_arg, strerror(errno));
+		return helper_fail(EXIT_MOUNT, "%s: %s", h->dir_arg, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
-		return fail(EXIT_MOUNT, "%s is not a directory", h->dir_arg);
+		return helper_fail(EXIT_MOUNT, "%s is not a directory", h->dir_arg);
 	return EXIT_OK;
 }
 
@@ -151,9 +137,9 @@ static int check_device(const struct helper *h)
 	struct stat st;
 
 	if (stat(h->device, &st) < 0)
-		return fail(EXIT_FAILED, "%s: %s", h->device, strerror(errno));
+		return helper_fail(EXIT_FAILED, "%s: %s", h->device, strerror(errno));
 	if (!S_ISBLK(st.st_mode))
-		return fail(EXIT_FAILED, "%s is not a block device", h->device);
+		return helper_fail(EXIT_FAILED, "%s is not a block device", h->device);
 	return EXIT_OK;
 }
 
@@ -164,7 +150,7 @@ static int check_options(const struct helper *h)
 	struct conf *c = NULL;
 
 	if (launch_configure(h->device, &o, &c, &r) != EXIT_OK)
-		return fail((int)r.exit, "%s", r.why);
+		return helper_fail((int)r.exit, "%s", r.why);
 	conf_free(c);
 	return EXIT_OK;
 }
@@ -187,8 +173,8 @@ static int already_mounted(struct helper *h)
 	bool readonly = statvfs(h->dir, &st) == 0 && (st.f_flag & ST_RDONLY);
 
 	h->nothing_to_do = readonly == h->opt.readonly;
-	return fail(h->nothing_to_do ? EXIT_OK : EXIT_MOUNT, "%s is already mounted on %s",
-		    h->device, h->dir);
+	return helper_fail(h->nothing_to_do ? EXIT_OK : EXIT_MOUNT, "%s is already mounted on %s",
+			   h->device, h->dir);
 }
 
 static int take_attached(struct helper *h)
@@ -204,10 +190,12 @@ static int take_attached(struct helper *h)
 	snprintf(h->loop, sizeof(h->loop), "%s", text ? text : "");
 	json_object_put(status);
 	if (is_log)
-		return fail(EXIT_FAILED, "%s holds the log of volume %s", h->device, h->name);
+		return helper_fail(EXIT_FAILED, "%s holds the log of volume %s", h->device,
+				   h->name);
 	if (!*h->loop)
-		return fail(EXIT_FAILED, "%s is attached as volume %s, which does not answer",
-			    h->device, h->name);
+		return helper_fail(EXIT_FAILED,
+				   "%s is attached as volume %s, which does not answer", h->device,
+				   h->name);
 	if (h->opt.remount)
 		return EXIT_OK;
 	if (leave_find_mount(h->dir, h->loop, NULL, NULL))
@@ -227,10 +215,10 @@ static int attach(struct helper *h)
 	if (*h->name)
 		return take_attached(h);
 	if (h->opt.remount)
-		return fail(EXIT_MOUNT, "%s is not attached: nothing to remount", h->device);
+		return helper_fail(EXIT_MOUNT, "%s is not attached: nothing to remount", h->device);
 	launch_volume(h->device, &h->opt.vol, 0, &r);
 	if (r.exit != EXIT_OK)
-		return fail((int)r.exit, "%s", r.why);
+		return helper_fail((int)r.exit, "%s", r.why);
 	h->attached_by_us = true;
 	snprintf(h->name, sizeof(h->name), "%s", r.name);
 	snprintf(h->loop, sizeof(h->loop), "%s", r.loop);
@@ -244,8 +232,8 @@ static void undo(struct helper *h)
 {
 	struct client_error err;
 
-	if (h->attached_by_us && leave_volume(h->name, true, PATIENCE_MS, &err) != EXIT_OK)
-		fail(0, "volume %s stays attached: %s", h->name, err.why);
+	if (h->attached_by_us && leave_volume(h->name, true, HELPER_PATIENCE_MS, &err) != EXIT_OK)
+		helper_fail(0, "volume %s stays attached: %s", h->name, err.why);
 }
 
 static int probe(struct helper *h)
@@ -264,10 +252,11 @@ static int probe(struct helper *h)
 		blkid_free_probe(pr);
 	}
 	if (r == -2)
-		return fail(EXIT_MOUNT, "%s looks like several file systems at once: wipefs(8)",
-			    h->device);
+		return helper_fail(EXIT_MOUNT,
+				   "%s looks like several file systems at once: wipefs(8)",
+				   h->device);
 	if (!*h->fs_type)
-		return fail(EXIT_MOUNT, "there is no file system on %s", h->device);
+		return helper_fail(EXIT_MOUNT, "there is no file system on %s", h->device);
 	return EXIT_OK;
 }
 
@@ -287,7 +276,7 @@ static int add_options(struct helper *h)
 	snprintf(device, sizeof(device), "x-cowfs.device=%s", h->device);
 	if (e == 0 && !strpbrk(h->device, ",\"\\ "))
 		e = mntopts_pass(&h->opt, device);
-	return e < 0 ? fail(EXIT_USAGE, "too many options") : EXIT_OK;
+	return e < 0 ? helper_fail(EXIT_USAGE, "too many options") : EXIT_OK;
 }
 
 static int do_mount(struct helper *h)
@@ -314,8 +303,8 @@ static int do_mount(struct helper *h)
 		      stderr);
 		return EXIT_OK;
 	}
-	return fail(exit, "%s on %s cannot be mounted on %s as %s with -o %s", h->device, h->loop,
-		    h->dir, h->fs_type, h->opt.rest);
+	return helper_fail(exit, "%s on %s cannot be mounted on %s as %s with -o %s", h->device,
+			   h->loop, h->dir, h->fs_type, h->opt.rest);
 }
 
 int main(int argc, char **argv)
@@ -323,15 +312,8 @@ int main(int argc, char **argv)
 	static struct helper h;
 	int exit;
 
-	msg_set_prog("mount.cowfs");
-	if (argc == 2 && (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))) {
-		help();
+	if (helper_begin("mount.cowfs", argc, argv, help))
 		return EXIT_OK;
-	}
-	if (argc == 2 && (!strcmp(argv[1], "-V") || !strcmp(argv[1], "--version"))) {
-		puts("cowfs " COWFS_VERSION);
-		return EXIT_OK;
-	}
 	exit = take_arguments(&h, argc, argv);
 	if (exit == EXIT_OK)
 		exit = check_dir(&h);

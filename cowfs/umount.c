@@ -5,16 +5,13 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/msg.h"
+#include "control/helper.h"
 #include "control/leave.h"
 
-#define EXIT_MOUNT 32 /* of umount(8) */
-#define PATIENCE_MS 5000
 #define LAZY_PATIENCE_MS 500
 
 struct helper {
@@ -24,18 +21,6 @@ struct helper {
 	char dir[PATH_MAX], loop[PATH_MAX];
 	char name[RUNDIR_NAME_BYTES]; /* "": its daemon is gone */
 };
-
-static PRINTF(2, 3) int fail(int exit, const char *fmt, ...)
-{
-	va_list ap;
-
-	fputs("umount.cowfs: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	return exit;
-}
 
 static void help(void)
 {
@@ -61,7 +46,8 @@ static int take_flags(struct helper *h, int argc, char **argv, int *i)
 			return EXIT_OK;
 		}
 		if (!strchr("flnrvc", *c) || n + 2 > sizeof(h->flags))
-			return fail(EXIT_USAGE, "unknown option -%c (try 'umount.cowfs -h')", *c);
+			return helper_fail(EXIT_USAGE, "unknown option -%c (try 'umount.cowfs -h')",
+					   *c);
 		h->lazy |= *c == 'l';
 		h->verbose |= *c == 'v';
 		if (!strchr(h->flags, *c))
@@ -78,12 +64,12 @@ static int take_arguments(struct helper *h, int argc, char **argv)
 		if (argv[i][0] == '-' && argv[i][1])
 			exit = take_flags(h, argc, argv, &i);
 		else if (h->what)
-			exit = fail(EXIT_USAGE, "too many arguments at %s", argv[i]);
+			exit = helper_fail(EXIT_USAGE, "too many arguments at %s", argv[i]);
 		else
 			h->what = argv[i];
 	}
 	if (exit == EXIT_OK && !h->what)
-		exit = fail(EXIT_USAGE, "usage: umount.cowfs DIR (try 'umount.cowfs -h')");
+		exit = helper_fail(EXIT_USAGE, "usage: umount.cowfs DIR (try 'umount.cowfs -h')");
 	return exit;
 }
 
@@ -115,7 +101,7 @@ static int find_mount(struct helper *h)
 		if (found)
 			client_find_device(h->loop, h->name);
 	}
-	return found ? EXIT_OK : fail(EXIT_MOUNT, "%s is not mounted", h->what);
+	return found ? EXIT_OK : helper_fail(EXIT_MOUNT, "%s is not mounted", h->what);
 }
 
 static int do_umount(const struct helper *h)
@@ -133,7 +119,7 @@ static int detach(const struct helper *h)
 	struct client_error err;
 
 	if (!*h->name)
-		return fail(
+		return helper_fail(
 			EXIT_FAILED,
 			"%s is unmounted, but nobody serves %s any more: what was not committed "
 			"is lost",
@@ -145,12 +131,14 @@ static int detach(const struct helper *h)
 	}
 	if (h->verbose)
 		printf("umount.cowfs: %s is unmounted, detaching volume %s\n", h->dir, h->name);
-	if (leave_volume(h->name, false, h->lazy ? LAZY_PATIENCE_MS : PATIENCE_MS, &err) == EXIT_OK)
+	if (leave_volume(h->name, false, h->lazy ? LAZY_PATIENCE_MS : HELPER_PATIENCE_MS, &err) ==
+	    EXIT_OK)
 		return EXIT_OK;
-	return fail(EXIT_FAILED,
-		    "%s is unmounted, but volume %s stays attached, with its changes in RAM: %s. "
-		    "Later: cowctl detach %s",
-		    h->dir, h->name, err.why, h->name);
+	return helper_fail(
+		EXIT_FAILED,
+		"%s is unmounted, but volume %s stays attached, with its changes in RAM: %s. "
+		"Later: cowctl detach %s",
+		h->dir, h->name, err.why, h->name);
 }
 
 int main(int argc, char **argv)
@@ -158,15 +146,8 @@ int main(int argc, char **argv)
 	static struct helper h = {.flags = "-"};
 	int exit;
 
-	msg_set_prog("umount.cowfs");
-	if (argc == 2 && (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))) {
-		help();
+	if (helper_begin("umount.cowfs", argc, argv, help))
 		return EXIT_OK;
-	}
-	if (argc == 2 && (!strcmp(argv[1], "-V") || !strcmp(argv[1], "--version"))) {
-		puts("cowfs " COWFS_VERSION);
-		return EXIT_OK;
-	}
 	exit = take_arguments(&h, argc, argv);
 	if (exit == EXIT_OK)
 		exit = find_mount(&h);
