@@ -16,22 +16,12 @@ for what; do
 	*) echo "usage: tests/bench/commit.sh [$(IFS="|"; echo "${ALL[*]}")]..." >&2; exit 2 ;;
 	esac
 done
-[ "$(id -u)" = 0 ] || { echo "bench: needs root" >&2; exit 1; }
-# what somebody else does with mount namespaces meanwhile cannot keep our file systems busy
-[ "${BENCH_NAMESPACE-}" ] || BENCH_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
+# shellcheck source=tests/bench/lib.bash
+. "$(dirname "$0")/lib.bash"
 
-TOP=$(cd "$(dirname "$0")/../.." && pwd)
 MEASURE=$TOP/tests/bench/measure.py
 RUNS=${BENCH_RUNS:-5}
 CACHE=$TOP/build/cache
-COW_LIMIT=300
-
-# the helpers of the bats tests, outside bats
-export BATS_TEST_DIRNAME=$TOP/tests/bats
-bats_require_minimum_version() { :; }
-skip() { echo "bench: $*" >&2; exit 1; }
-# shellcheck source=tests/bats/lib.bash
-. "$TOP/tests/bats/lib.bash"
 
 tidy() {
 	set +e
@@ -40,10 +30,6 @@ tidy() {
 
 row() {
 	printf '| %s | %s | %s | %s |\n' "$@"
-}
-
-note() {
-	echo "bench: $*" >&2
 }
 
 # verdict VALUE LIMIT [UNIT]: does VALUE keep LIMIT?

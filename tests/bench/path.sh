@@ -25,11 +25,9 @@ for what; do
 	*) echo "usage: tests/bench/path.sh [path|card]..." >&2; exit 2 ;;
 	esac
 done
-[ "$(id -u)" = 0 ] || { echo "bench: needs root" >&2; exit 1; }
-# what somebody else does with mount namespaces meanwhile cannot keep our file systems busy
-[ "${BENCH_NAMESPACE-}" ] || BENCH_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
+# shellcheck source=tests/bench/lib.bash
+. "$(dirname "$0")/lib.bash"
 
-TOP=$(cd "$(dirname "$0")/../.." && pwd)
 ROUNDS=${BENCH_ROUNDS:-5}
 FIO_S=${BENCH_FIO_S:-1}
 SETTLE=${BENCH_SETTLE:-10}
@@ -38,18 +36,6 @@ CANDIDATES=${BENCH_CANDIDATES:-plain overlay fuse-overlayfs qsd cowfs}
 CARD_CANDIDATES=${BENCH_CANDIDATES:-plain cowfs}
 OPTIONS=noatime,noinit_itable # of every ext4 here
 FILES=18000 READ_FILES=9000 SLOW_FILES=2000 # and 3,000 to copy in
-COW_LIMIT=300
-
-# the helpers of the bats tests, outside bats
-export BATS_TEST_DIRNAME=$TOP/tests/bats
-bats_require_minimum_version() { :; }
-skip() { echo "bench: $*" >&2; exit 1; }
-# shellcheck source=tests/bats/lib.bash
-. "$TOP/tests/bats/lib.bash"
-
-note() {
-	echo "bench: $*" >&2
-}
 
 tidy() {
 	set +e
@@ -89,33 +75,7 @@ make_image() {
 	note "$(tr -cd '\0' <"$T/list" | wc -c) files, $(du -sm --apparent-size "$T/mem/in" | cut -f1) MiB to copy in"
 }
 
-is_mounted() { grep -qF " $1 " /proc/self/mountinfo; }
-
 # ---- candidates: up NAME mounts its file system on MNT, down NAME takes everything away ----
-
-# The card: CARD on the image, behind slowcard if SLOW has its options.
-card_up() {
-	local file=${1:-$IMG}
-	if [ "${SLOW-}" ]; then
-		# shellcheck disable=SC2086 # several options
-		"$COWFS_BUILD/tests/slowcard" "$file" "$T/slowcard" $SLOW 2>>"$T/slowcard.err" &
-		SLOW_PID=$!
-		wait_for 10 is_mounted "$T/slowcard"
-		file=$T/slowcard/card
-	fi
-	loop_up "$file" --direct-io=on
-	CARD=$LOOP
-}
-
-card_down() {
-	[ -z "${CARD-}" ] || loop_down "$CARD"
-	CARD=''
-	if [ "${SLOW_PID-}" ]; then
-		umount "$T/slowcard"
-		wait "$SLOW_PID" || true
-		SLOW_PID=''
-	fi
-}
 
 # a tmpfs for what is changed
 upper_up() {
@@ -192,8 +152,6 @@ qsd_up() {
 	TOP_LOOP=$LOOP
 	mount -o "$OPTIONS,discard" "$TOP_LOOP" "$MNT"
 }
-
-
 
 qsd_down() {
 	umount "$MNT"

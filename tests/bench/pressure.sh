@@ -21,20 +21,11 @@ for what; do
 	*) echo "usage: tests/bench/pressure.sh [new|place]..." >&2; exit 2 ;;
 	esac
 done
-[ "$(id -u)" = 0 ] || { echo "bench: needs root" >&2; exit 1; }
-[ "${BENCH_NAMESPACE-}" ] || BENCH_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
+# shellcheck source=tests/bench/lib.bash
+. "$(dirname "$0")/lib.bash"
 
-TOP=$(cd "$(dirname "$0")/../.." && pwd)
 RAM=${BENCH_RAM:-96}
 SLOW=${BENCH_SLOW:-19531 1000 1}
-export COW_LIMIT=300
-
-# the helpers of the bats tests, outside bats
-export BATS_TEST_DIRNAME=$TOP/tests/bats
-bats_require_minimum_version() { :; }
-skip() { echo "bench: $*" >&2; exit 1; }
-# shellcheck source=tests/bats/lib.bash
-. "$TOP/tests/bats/lib.bash"
 
 tidy() {
 	set +e
@@ -50,28 +41,6 @@ now_ms() { echo $(($(date +%s%N) / 1000000)); }
 # bytes that are not the same in any two blocks, and quick to make
 stream() {
 	openssl enc -aes-128-ctr -nosalt -K "$(printf '%032x' "$1")" -iv 0 -in /dev/zero 2>/dev/null | head -c "$(($2 << 20))"
-}
-
-is_mounted() { grep -qF " $1 " /proc/self/mountinfo; }
-
-# what was written before lies on the image already, at the speed of the machine
-slow_up() {
-	# shellcheck disable=SC2086 # several options
-	"$TOP/build/tests/slowcard" "$IMG" "$T/slowcard" $SLOW 2>>"$T/slowcard.err" &
-	SLOW_PID=$!
-	wait_for 10 is_mounted "$T/slowcard"
-	loop_up "$T/slowcard/card" --direct-io=on
-	CARD=$LOOP
-}
-
-card_down() {
-	[ -z "${CARD-}" ] || loop_down "$CARD"
-	CARD=''
-	if [ "${SLOW_PID-}" ]; then
-		umount "$T/slowcard"
-		wait "$SLOW_PID" || true
-		SLOW_PID=''
-	fi
 }
 
 card_read() {
@@ -104,9 +73,9 @@ linear() {
 measure() { # BUILD WHAT
 	local lib=$COWFS_BUILD t0 speed line wrote got i stalls
 	COWFS_BUILD=$1
-	[ "$LINEAR" ] || { truncate -s 64M "$T/card.img"; IMG=$T/card.img; slow_up; LINEAR=$(linear); card_down; }
-	make_image "$1" "$2"
-	slow_up
+	[ "$LINEAR" ] || { truncate -s 64M "$T/card.img"; IMG=$T/card.img; card_up; LINEAR=$(linear); card_down; }
+	make_image "$1" "$2" # at the speed of the machine
+	card_up
 	attach --ram "${RAM}M" >/dev/null
 	mount_volume -o noatime
 	rm -f "$T/stop"
