@@ -15,7 +15,7 @@
 
 #include "base/io.h"
 #include "log/codec.h"
-#include "toy.h"
+#include "gens.h"
 
 static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
 
@@ -55,22 +55,6 @@ static void bad_block(struct toy *t, const struct card *c, uint64_t blk, int err
 }
 
 /* ---- generations of a story ---- */
-
-enum { MAX_GENS = 32 };
-
-static struct {
-	uint64_t seq;
-	struct toy_image image;
-} gens[MAX_GENS];
-static unsigned n_gens;
-
-static void note(struct toy *t, void *ctx)
-{
-	(void)ctx;
-	assert_true(n_gens < MAX_GENS);
-	gens[n_gens].seq = log_newest(t->log)->seq;
-	gens[n_gens++].image = t->n;
-}
 
 /* What is shown is the generation that the report names, if all of it can be read. */
 static void assert_generation(struct toy *t)

@@ -15,25 +15,11 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "log/codec.h"
-#include "toy.h"
+#include "gens.h"
 
-enum { MAX_GENS = 32, RING_BLKS = TOY_SEGS * TOY_SEG_BLKS };
+enum { RING_BLKS = TOY_SEGS * TOY_SEG_BLKS };
 
 static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
-
-static struct {
-	uint64_t seq;
-	struct toy_image image;
-} gens[MAX_GENS];
-static unsigned n_gens;
-
-static void note(struct toy *t, void *ctx)
-{
-	(void)ctx;
-	assert_true(n_gens < MAX_GENS);
-	gens[n_gens].seq = log_newest(t->log)->seq;
-	gens[n_gens++].image = t->n;
-}
 
 static struct log_super super;
 static struct log_record newest;
