@@ -247,7 +247,7 @@ check-fuzz: $(FUZZ_BIN)
 # Branches of log/ and commit/ as gcc counts them (docs/TESTING.md, "Coverage"). A part that fails fails the whole, but
 # only when all figures have been shown. Only what is counted is built with --coverage.
 COVERED := cowfs/log/ cowfs/commit/
-COVERAGE_IMAGES ?= 3000
+COVERAGE_IMAGES ?= 20000
 COVERAGE_MAKE = $(MAKE) --no-print-directory COV=1
 coverage: DEPS += gcovr
 coverage: deps

@@ -327,6 +327,90 @@ static void test_dry_run(void **state)
 	toy_free(&t);
 }
 
+/* A new process on a card just formatted: nothing is known of its speed. A log with something in it: the checkpoint
+ * that was asked for is in the price; a log at rest: there is none to pay. */
+static void test_dry_run_checkpoint(void **state)
+{
+	const struct commit_options opt = { .dry_run = true, .checkpoint_asked = true, .cause = CAUSE_MANUAL };
+	struct commit_report dry;
+	struct commit_source src;
+	struct log_index *ix = NULL;
+	uint64_t blks;
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	src = toy_source(&t);
+	t.card->account.written_bytes = 0;
+	toy_write(&t, 4, 33);
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &dry, &ix), 0);
+	assert_true(dry.written_bytes > 0 && !dry.writable_ns);
+	assert_int_equal(dry.checkpoint, 1); /* what the commit itself would put there */
+	some_changes(&t);
+	toy_write(&t, 5, 0);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &dry, &ix), 0);
+	assert_true(dry.estimate && dry.checkpoint > 0);
+	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, publish, &t, RECORD_TAIL, &blks), 0);
+	assert_int_equal(dry.checkpoint, blks);
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &dry, &ix), 0);
+	assert_true(!dry.estimate && !dry.checkpoint && !dry.written_bytes);
+	toy_write(&t, 5, t.n.content[5]); /* the same as it was: nothing to bring home either */
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &dry, &ix), 0);
+	assert_true(!dry.estimate && dry.skipped_same == 1);
+	assert_null(ix);
+	toy_free(&t);
+}
+
+/* ---- progress ---- */
+
+struct heard {
+	bool any[PHASE_CHECKPOINT + 1];
+	enum commit_phase phase;
+	uint64_t done, total; /* of the phase that was heard last */
+};
+
+static void hear(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
+{
+	struct heard *h = ctx;
+
+	assert_true(phase >= h->phase && (phase > h->phase || done_blks >= h->done));
+	assert_true(phase == PHASE_CLASSIFY || done_blks <= total_blks);
+	*h = (struct heard){ .any = { h->any[0], h->any[1], h->any[2], h->any[3] }, .phase = phase, .done = done_blks,
+			     .total = total_blks };
+	h->any[phase] = true;
+}
+
+/* Phases in their order, each counts upwards, the last word is that all is done. */
+static void test_progress(void **state)
+{
+	struct heard h = { 0 };
+	const struct commit_options opt = { .cause = CAUSE_MANUAL, .progress = hear, .progress_ctx = &h };
+	struct commit_report bill;
+	struct commit_source src;
+	struct log_index *ix = NULL;
+	uint64_t blks;
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	src = toy_source(&t);
+	some_changes(&t);
+	toy_write(&t, 6, 66);
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &bill, &ix), 0);
+	publish(&t, ix);
+	assert_true(h.any[PHASE_CLASSIFY] && h.any[PHASE_DIRECT] && h.any[PHASE_LOG] && !h.any[PHASE_CHECKPOINT]);
+	assert_int_equal(h.total, bill.direct + bill.logged);
+	assert_int_equal(h.done, h.total);
+	h = (struct heard){ 0 };
+	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, publish, &t, RECORD_TAIL, &blks), 0);
+	assert_true(h.any[PHASE_CHECKPOINT] && !h.any[PHASE_CLASSIFY] && blks > 0);
+	assert_int_equal(h.done, h.total);
+	toy_free(&t);
+}
+
 /* ---- rot below a running volume ---- */
 
 /* The committed content of a block that is to be compared is damaged: nothing is written over it unseen. */
@@ -495,6 +579,63 @@ static void test_samples(void **state)
 	toy_free(&g.t);
 }
 
+/* The count of what differed is kept from one commit to the next: samples from the first block on, until one is the same. */
+static void test_samples_go_on(void **state)
+{
+	uint64_t differed = 0;
+	const struct commit_options opt = { .cause = CAUSE_MANUAL, .differed = &differed };
+	struct commit_report bill;
+	struct commit_source src;
+	struct log_index *ix;
+	struct big g;
+
+	(void)state;
+	src = big_new(&g, 96 * MIB);
+	g.end = 8192;
+	for (int i = 0; i < 3; i++) {
+		g.same_first = i < 2 ? BIG_BLKS : 0;
+		compared = 0;
+		ix = NULL;
+		assert_int_equal(commit_run(g.t.log, g.t.base, &src, &opt, publish, &g.t, &bill, &ix), 0);
+		assert_non_null(ix);
+		publish(&g.t, ix);
+		assert_int_equal(bill.logged + bill.skipped_same, 8192);
+		if (i == 0)
+			assert_in_range(compared, 4096, 4096 + 4096 / 16 + 256);
+		if (i == 1)
+			assert_in_range(compared, 1, 8192 / 16 + 256);
+		if (i < 2)
+			assert_true(differed > 4096 && bill.skipped_same == 0);
+		else /* the first sample finds it */
+			assert_true(!differed && bill.skipped_same >= 8192 - 16 * 256);
+	}
+	toy_free(&g.t);
+}
+
+/* Small commits: it is their number that makes the log long. */
+static void test_many_records(void **state)
+{
+	struct commit_report bill;
+	struct commit_source src;
+	uint64_t blks;
+	struct big g;
+	int n = 0;
+
+	(void)state;
+	src = big_new(&g, 64 * MIB);
+	for (; !commit_checkpoint_due(g.t.log, 0); n++) {
+		g.end = g.first + 1;
+		assert_int_equal(big_commit(&g, &src, &bill), 0);
+		assert_true(n < 1000);
+	}
+	assert_in_range(n, 150, 250);
+	assert_int_equal(commit_checkpoint(g.t.log, g.t.base, &(struct commit_options){ .cause = CAUSE_MANUAL }, publish,
+					   &g.t, RECORD_TAIL, &blks), 0);
+	assert_int_equal(blks, 1);
+	assert_false(commit_checkpoint_due(g.t.log, 0));
+	toy_free(&g.t);
+}
+
 /* Free blocks one by one: the spill needs more descriptors than the blocks alone, and finds room for them. */
 static void test_scattered_spill(void **state)
 {
@@ -535,7 +676,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_answers_fail), cmocka_unit_test(test_locks_stuck),
-		cmocka_unit_test(test_dry_run),	     cmocka_unit_test(test_rot_below),
+		cmocka_unit_test(test_dry_run), cmocka_unit_test(test_dry_run_checkpoint),
+		cmocka_unit_test(test_progress), cmocka_unit_test(test_samples_go_on), cmocka_unit_test(test_many_records),
+			     cmocka_unit_test(test_rot_below),
 		cmocka_unit_test(test_classifier_missing), cmocka_unit_test(test_samples),
 		cmocka_unit_test(test_scattered_spill),
 	};

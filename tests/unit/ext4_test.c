@@ -428,6 +428,10 @@ static void test_journal_after(void **state)
 	assert_int_equal(left_out("before", "after"), 0);
 	assert_int_equal(left_out("none", "after"), 0);
 	assert_int_equal(left_out(NULL, "before"), 0);
+	/* the card's journal is not empty, or the card has no file system at all: nothing is known of it */
+	assert_int_equal(sh("cp before dirty; debugfs -w -f jw dirty; truncate -s 40M blank"), 0);
+	assert_int_equal(left_out("dirty", "before"), 0);
+	assert_int_equal(left_out("blank", "before"), 0);
 	/* one of another size: what both have */
 	assert_int_equal(sh("tune2fs -O ^has_journal same; tune2fs -j same; cp same larger; "
 			    "tune2fs -O ^has_journal larger; tune2fs -J size=8 larger"),
@@ -490,6 +494,7 @@ static void expect_bad_group(struct image *im, uint64_t group)
 	struct fsmap *m;
 	enum blk_use use;
 	bool others = false;
+	uint64_t blks;
 
 	assert_int_equal(fsmap_open(&m, &im->r), 0);
 	assert_int_equal(fsmap_alarms(m), 0);
@@ -502,6 +507,10 @@ static void expect_bad_group(struct image *im, uint64_t group)
 	}
 	assert_true(others);
 	assert_int_equal(fsmap_alarms(m), FSMAP_BAD_CHECKSUM);
+	/* one run, up to the last unit that is wholly in the group */
+	assert_int_equal(fsmap_run(m, group * 2048 + 10, UINT64_MAX, &use, &blks), 0);
+	assert_int_equal(use, USE_USED);
+	assert_in_range(blks, 2048 - 12, 2048 - 9);
 	fsmap_close(m);
 }
 
@@ -625,6 +634,8 @@ static void test_spoiled_superblock(void **state)
 	};
 	struct fsmap *m;
 	struct image im;
+	enum blk_use use;
+	uint64_t blks;
 
 	(void)state;
 	small_image("super", "-t ext4");
@@ -640,9 +651,67 @@ static void test_spoiled_superblock(void **state)
 		assert_int_equal(fsmap_knows(m), cases[i].knows);
 		assert_int_equal(fsmap_alarms(m), cases[i].alarms);
 		assert_int_equal(units_of(m, &im, USE_USED), im.r.volume_blks);
+		/* one run for all */
+		assert_int_equal(fsmap_run(m, 5, 1000, &use, &blks), 0);
+		assert_true(use == USE_USED && blks == 1000);
 		fsmap_close(m);
 		image_close(&im);
 	}
+	fsmap_close(NULL);
+}
+
+/* Group 0 without a bitmap of its own: superblock, descriptors and boot sector are used all the same. */
+static void test_first_group_uninit(void **state)
+{
+	static const unsigned block_bytes[] = {1024, 4096};
+	struct image im;
+	struct fsmap *m;
+	enum blk_use use;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(block_bytes); i++) {
+		uint64_t units = 8ull * block_bytes[i] * block_bytes[i] / COW_BLK_BYTES, n = 0;
+
+		assert_int_equal(sh("rm -f first; truncate -s 300M first && mke2fs -q -F -t ext4 -b %u -N 1024 first && "
+				    "printf 'set_bg 0 flags 2\\nset_bg 0 checksum calc\\n' >first.cmd && "
+				    "debugfs -w -f first.cmd first", block_bytes[i]), 0);
+		image_open(&im, "first");
+		assert_int_equal(fsmap_open(&m, &im.r), 0);
+		for (uint64_t blk = 0; blk < 2 + i; blk++) { /* boot sector, superblock, descriptors */
+			assert_int_equal(fsmap_use(m, blk, &use), 0);
+			assert_int_equal(use, USE_USED);
+		}
+		for (uint64_t blk = 0; blk < units; blk++) {
+			assert_int_equal(fsmap_use(m, blk, &use), 0);
+			n += use == USE_FREE;
+		}
+		assert_in_range(n, units / 4, units - 2);
+		assert_int_equal(fsmap_alarms(m), 0);
+		fsmap_close(m);
+		image_close(&im);
+	}
+}
+
+/* An inode table at the end of all numbers: nothing of it lies in the group, and it is not walked. */
+static void test_far_tables(void **state)
+{
+	struct image im;
+	struct fsmap *m;
+	uint64_t n;
+
+	(void)state;
+	small_image("far", "-t ext4 -O ^metadata_csum,^uninit_bg,^flex_bg,64bit");
+	image_open(&im, "far");
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	n = units_of(m, &im, USE_FREE);
+	fsmap_close(m);
+	memset(im.p + 2048 + 3 * 64 + 0x08, 0xff, 4); /* bg_inode_table, both halves, of group 3 */
+	memset(im.p + 2048 + 3 * 64 + 0x28, 0xff, 4);
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	assert_int_equal(units_of(m, &im, USE_FREE), n);
+	assert_int_equal(fsmap_alarms(m), 0);
+	fsmap_close(m);
+	image_close(&im);
 }
 
 static void test_journal_damage(void **state)
@@ -854,6 +923,52 @@ static void test_read_errors(void **state)
 	}
 }
 
+/* The same of runs: the error is told, and what comes after it is right. */
+static void test_read_errors_in_runs(void **state)
+{
+	_cleanup_free_ uint8_t *good = NULL;
+	uint64_t total = 0, errors = 0, blks;
+	struct image im;
+	struct fsmap *m, *before;
+	enum blk_use use;
+
+	(void)state;
+	small_image("eior", "-t ext2");
+	image_open(&im, "eior");
+	good = malloc(im.r.volume_blks);
+	assert_int_equal(sweep_run(&im, good), 0);
+	for (uint64_t n = 0; n <= total; n++) {
+		im.fail_at = 0;
+		assert_int_equal(fsmap_open(&m, &im.r), 0);
+		assert_int_equal(fsmap_open(&before, &im.r), 0);
+		im.calls = 0;
+		im.fail_at = n;
+		for (uint64_t blk = 0; blk < im.r.volume_blks; blk += blks) {
+			int err = fsmap_run_after(m, before, blk, UINT64_MAX, &use, &blks);
+
+			if (err) {
+				assert_int_equal(err, -EIO);
+				errors++;
+				assert_int_equal(fsmap_run_after(m, before, blk, UINT64_MAX, &use, &blks), 0);
+			}
+			for (uint64_t b = blk; b < blk + blks && b < im.r.volume_blks; b++)
+				assert_int_equal(use, good[b]);
+		}
+		total = n ? total : im.calls;
+		fsmap_close(m);
+		fsmap_close(before);
+	}
+	assert_true(total > 4);
+	assert_int_equal(errors, total);
+	/* beyond the end */
+	im.fail_at = 0;
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	assert_int_equal(fsmap_run(m, im.r.volume_blks + 3, 10, &use, &blks), 0);
+	assert_true(use == USE_USED && blks == 1);
+	fsmap_close(m);
+	image_close(&im);
+}
+
 /* ---- hostile images ---- */
 
 static uint64_t rng_state = 88172645463325252ull;
@@ -993,6 +1108,57 @@ static void test_cyclic_journal(void **state)
 	image_close(&im);
 }
 
+static void put_le32(struct image *im, uint64_t block, uint32_t index, uint32_t value)
+{
+	memcpy(im->p + block * 1024 + index * 4ull, &value, 4);
+}
+
+static void expect_spoiled_journal(struct image *im)
+{
+	uint64_t start = now_ns();
+	struct fsmap *m;
+
+	assert_int_equal(fsmap_open(&m, &im->r), 0);
+	assert_int_equal(fsmap_alarms(m), FSMAP_BAD_CHECKSUM);
+	assert_int_equal(units_of(m, im, USE_JOURNAL), 0);
+	fsmap_close(m);
+	assert_true(now_ns() - start < 5000000000ull);
+}
+
+/* Trees larger than any journal's: one that has 65536 empty indirect blocks, one whose 65792 blocks lie all alone. */
+static void test_endless_journal(void **state)
+{
+	struct image im;
+
+	(void)state;
+	small_image("endless", "-t ext3");
+	assert_int_equal(sh("printf 'sif <8> block[TIND] 20000\\nsif <8> size 67381248\\n' >endless.cmd; "
+			    "debugfs -w -f endless.cmd endless"), 0);
+	image_open(&im, "endless");
+	memset(im.p + 20002 * 1024, 0, 1024);
+	for (uint32_t i = 0; i < 256; i++) {
+		put_le32(&im, 20000, i, 20001);
+		put_le32(&im, 20001, i, 20002);
+	}
+	put_be32(im.p + jsb_offset(&im) + 0x10, 30000);
+	expect_spoiled_journal(&im);
+	image_close(&im);
+
+	assert_int_equal(sh("truncate -s 128M pieces && mke2fs -q -F -t ext3 -b 1024 -O ^dir_index pieces && "
+			    "printf 'sif <8> block[IND] 100300\\nsif <8> block[DIND] 100000\\nsif <8> size 67381248\\n' >pieces.cmd && "
+			    "debugfs -w -f pieces.cmd pieces"), 0);
+	image_open(&im, "pieces");
+	for (uint32_t i = 0; i < 256; i++) {
+		put_le32(&im, 100300, i, 110000 - 2 * i);
+		put_le32(&im, 100000, i, 100001 + i);
+		for (uint32_t k = 0; k < 256; k++)
+			put_le32(&im, 100001 + i, k, 99999 - i * 256 - k);
+	}
+	put_be32(im.p + jsb_offset(&im) + 0x10, 65802);
+	expect_spoiled_journal(&im);
+	image_close(&im);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -1025,13 +1191,17 @@ int main(void)
 		cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_edges),
 		cmocka_unit_test(test_spoiled_superblock),
+		cmocka_unit_test(test_first_group_uninit),
+		cmocka_unit_test(test_far_tables),
 		cmocka_unit_test(test_journal_damage),
 		cmocka_unit_test(test_journal_superblock),
 		cmocka_unit_test(test_journal_inode),
 		cmocka_unit_test(test_cost),
 		cmocka_unit_test(test_read_errors),
+		cmocka_unit_test(test_read_errors_in_runs),
 		cmocka_unit_test(test_fuzz),
 		cmocka_unit_test(test_cyclic_journal),
+		cmocka_unit_test(test_endless_journal),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -391,6 +391,7 @@ static void test_bounce_nobody(void **state)
 	assert_int_equal(fstat(fd, &st), 0);
 	fake_put(fd, "99999998/task", "no folder");
 	fake_put(fd, "99999997/task/99999997", "no folder");
+	fake_put(fd, "99999996", "no folder");
 	fake_put(fd, "0/task/0/stat", "0 (a) S 1");
 	fake_put(fd, "-7/task/0/stat", "0 (a) S 1");
 	fake_put(fd, "12x/task/0/stat", "0 (a) S 1");
