@@ -39,8 +39,9 @@ struct commit_options {
 	enum commit_cause cause;
 	uint32_t record_flags;
 	const struct log_content *content;	  /* for commit_checkpoint, may be NULL */
-	uint64_t *differed;			  /* NULL, or kept from one commit to the next (0 at first): blocks in a row that
-						   * differed from what was committed; many: samples are compared only */
+	/* NULL, or kept from one commit to the next (0 at first): blocks in a row that differed from what was committed;
+	 * many: samples are compared only */
+	uint64_t *differed;
 	commit_progress *progress;		  /* NULL: none */
 	void *progress_ctx;
 };
@@ -64,8 +65,10 @@ struct commit_report {
 /*
  * On success the new index is in *ret_index (a reference) and the generation is durable. Makes room by a
  * checkpoint if the ring needs it: publish(ctx, index) is called then, and must not return before no reader uses
- * an older index. What the ring cannot hold is spilled to blocks that are free in both images. On error nothing is committed: everything sealed must be kept and written again.
- * Errors: -EFBIG neither ring nor free blocks can hold it (numbers in the report); -ESTALE card swapped; -EUCLEAN broken log; card errors.
+ * an older index. What the ring cannot hold is spilled to blocks that are free in both images. On error nothing is
+ * committed: everything sealed must be kept and written again.
+ * Errors: -EFBIG neither ring nor free blocks can hold it (numbers in the report); -ESTALE card swapped; -EUCLEAN broken
+ * log; card errors.
  * Nothing dirty: 0, *ret_index untouched, report zero.
  */
 int commit_run(struct log *log, struct card *base, const struct commit_source *src, const struct commit_options *opt,

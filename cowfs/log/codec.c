@@ -106,9 +106,9 @@ static bool super_sane(const struct log_super *s)
 	       s->erase_block_bytes >= COW_BLK_BYTES && s->erase_block_bytes % COW_BLK_BYTES == 0 &&
 	       s->fs_bytes <= s->base_bytes && s->log_bytes <= INT64_MAX && s->base_bytes <= INT64_MAX &&
 	       s->ring_off_bytes <= s->log_bytes && ring_bytes <= s->log_bytes - s->ring_off_bytes &&
-	       (s->external || s->state == SUPER_PENDING || s->ring_off_bytes >= s->fs_bytes) && s->copy_off_bytes[0] % COW_BLK_BYTES == 0 &&
-	       s->copy_off_bytes[1] % COW_BLK_BYTES == 0 && s->copy_off_bytes[0] < s->log_bytes &&
-	       s->copy_off_bytes[1] < s->log_bytes;
+	       (s->external || s->state == SUPER_PENDING || s->ring_off_bytes >= s->fs_bytes) &&
+	       s->copy_off_bytes[0] % COW_BLK_BYTES == 0 && s->copy_off_bytes[1] % COW_BLK_BYTES == 0 &&
+	       s->copy_off_bytes[0] < s->log_bytes && s->copy_off_bytes[1] < s->log_bytes;
 }
 
 int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret)

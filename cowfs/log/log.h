@@ -67,7 +67,7 @@ struct log_open_report {
 	uint64_t highest_seq;
 	unsigned rejected;		/* valid records that were not chosen */
 	char why[160];			/* the newest of those was rejected, or the base's change; for people */
-	bool base_changed;		/* by somebody else; with a state below BROKEN: nothing waited in the log, taken as it is */
+	bool base_changed;		/* by somebody else; state below BROKEN: nothing waited in the log */
 	bool clone;			/* the records are another card's: the ledger starts anew */
 	uint64_t chain_records, live_blks, zero_blks;
 	uint64_t unreadable_blks;	/* of the ring: counted as garbage */
@@ -160,14 +160,15 @@ bool log_doubt(const struct log *l); /* an attempt failed since the last good co
 
 /* Logged content that is at hand elsewhere, in RAM, so that the log need not be read for it. */
 struct log_content {
-	/* Fills all of buf, or says no. What it fills in is compared with the CRCs of the log, and the log read if it differs. */
+	/* Fills all of buf, or says no. What it fills in is compared with the log's CRCs; if it differs the log is read. */
 	bool (*read)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
 	void *ctx;
 };
 
 /* Checkpoint-begin record, home writes in order, FLUSH. The ring is not reusable before log_put_tail. content, progress:
  * may be NULL; a non-zero return of progress stops (-ECANCELED). *ret_index: new (empty) index. */
-int log_checkpoint(struct log *l, const struct log_content *content, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
+int log_checkpoint(struct log *l, const struct log_content *content,
+		   int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index) MUST_CHECK;
 /* An empty record that carries the new tail (type TAIL or RETIRED). Before it, the caller made sure that no
  * reader uses an older index (view_set_index). */

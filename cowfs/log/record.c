@@ -97,7 +97,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (r == 0)
 		record_accept(l, rec);
 	else
-		l->need_open = l->suspect = l->lag.cold = true; /* R3: it may have reached the card, ahead of where the next commit would lie */
+		l->need_open = l->suspect = l->lag.cold = true; /* R3: it may be on the card, ahead of the next */
 	return r;
 }
 

@@ -21,7 +21,7 @@ struct scan {
 	size_t n, cap;
 	char why[sizeof(((struct log_open_report *)0)->why)]; /* the candidate at hand is not the one */
 	uint64_t fallback_floor; /* highest fallback_seq seen */
-	uint64_t newest_seq;	 /* a segment's head knows of it: nothing older is chosen before all segments are scanned */
+	uint64_t newest_seq;	 /* a head knows of it: nothing older is chosen before all segments are scanned */
 	bool all;		 /* they are */
 	struct log_record foreign; /* the newest record that is complete but does not know this base; seq 0: none */
 	uint64_t foreign_blks;	   /* that wait in the log with it */
@@ -34,8 +34,8 @@ struct chain {
 	size_t n, cap;
 };
 
-/* scan.c: all that recovery may choose from, the segments' newest first. 1 chosen; -EUCLEAN: there is none, and s->foreign
- * and the report tell more; else an error that ends the opening. */
+/* scan.c: all that recovery may choose from, newest segments first. 1 chosen; -EUCLEAN: there is none, and s->foreign and
+ * the report tell more; else an error that ends the opening. */
 int scan_find_newest(struct scan *s) MUST_CHECK;
 
 /* chain.c: the newest candidate that nobody has tried and that is complete becomes the log's newest, with its index.

@@ -125,10 +125,12 @@ static int explain(struct volume_result *res, int error)
 		break;
 	case -ESTALE:
 		if (q->hidden)
-			snprintf(w, n, "the file system is in use where the daemon cannot see it, so it cannot be frozen (mounted "
-				       "in another mount namespace, unmounted lazily, or a checker runs on it); nothing was written");
+			snprintf(w, n, "the file system is in use where the daemon cannot see it, so it cannot be frozen "
+				       "(mounted in another mount namespace, unmounted lazily, or a checker runs on it); "
+				       "nothing was written");
 		else
-			snprintf(w, n, "the card is not the one that was attached, or somebody else wrote to it; nothing was written");
+			snprintf(w, n, "the card is not the one that was attached, or somebody else wrote to it; "
+				       "nothing was written");
 		break;
 	case -ETIMEDOUT:
 		snprintf(w, n, "the file system did not freeze in time%s%s; nothing was written",

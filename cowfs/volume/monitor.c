@@ -98,7 +98,8 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	view_dirty(m->v->view, &active, &below);
 	*ret = (struct pressure_use){
 		.used_bytes = ram.used_bytes,
-		.dirty_blks = active.data_blks + (is_committing(m) ? 0 : below.data_blks), /* is no burden for the next commit */
+		/* what is being committed is no burden for the next commit */
+		.dirty_blks = active.data_blks + (is_committing(m) ? 0 : below.data_blks),
 		.memory_low = m->memory_low && ram.used_bytes >= MEMORY_WORTH_BYTES,
 	};
 }

@@ -36,7 +36,8 @@ struct volume_params {
  * Opens card and log (read-only: writes nothing), builds the view. why gets a sentence for people on error.
  * -ENOTBLK, -EBUSY, -ENOENT no log, -EBADMSG damaged super record, -EPROTONOSUPPORT newer format,
  * -ERANGE card smaller than the log says, -EINVAL RAM limit, -EOPNOTSUPP external journal or MMP,
- * -ENOSPC the RAM limit cannot hold the journal and what may be dirty above, -EUCLEAN broken log (opened only with check/recover).
+ * -ENOSPC the RAM limit cannot hold the journal and what may be dirty above,
+ * -EUCLEAN broken log (opened only with check/recover).
  */
 int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes) MUST_CHECK;
 /* No request in flight, commit thread stopped. What is uncommitted is gone. */

@@ -34,7 +34,8 @@ static void report(uint64_t start_ns)
 	       "%llu recoveries, %llu spills, %llu wraps, %llu failed operations\n",
 	       (unsigned long long)t->workloads, (unsigned long long)t->attaches, (unsigned long long)t->commits,
 	       (unsigned long long)t->failed, (unsigned long long)t->too_big, (unsigned long long)t->checkpoints,
-	       (unsigned long long)t->recoveries, (unsigned long long)t->spills, (unsigned long long)t->wraps, (unsigned long long)t->faults);
+	       (unsigned long long)t->recoveries, (unsigned long long)t->spills, (unsigned long long)t->wraps,
+	       (unsigned long long)t->faults);
 	printf("crash: %llu cuts, %llu images: %llu held N, %llu N+1; up to %llu block writes in flight\n",
 	       (unsigned long long)t->cuts, (unsigned long long)t->images, (unsigned long long)t->is_old,
 	       (unsigned long long)t->is_new, (unsigned long long)t->max_pending);
@@ -139,8 +140,9 @@ int main(int argc, char **argv)
 						 { "list", 0, NULL, 'l' },    { "no-attacks", 0, NULL, 'x' },
 						 { "replay", 1, NULL, 'r' },  { "verbose", 0, NULL, 'v' },
 						 { "thin", 1, NULL, 'i' },    { "lag", 1, NULL, 'l' + 256 },
-						 { "lie", 1, NULL, 'm' },     { "measure", 0, NULL, 'u' }, { "collateral", 1, NULL, 'c' }, { "ext4", 0, NULL, 'e' },
-						    { "help", 0, NULL, 'h' },
+						 { "lie", 1, NULL, 'm' },     { "measure", 0, NULL, 'u' },
+						 { "collateral", 1, NULL, 'c' }, { "ext4", 0, NULL, 'e' },
+						 { "help", 0, NULL, 'h' },
 						 { 0 } };
 	uint64_t seed = 1, images = 40000, seconds = 0, start_ns = now_ns();
 	const char *only = NULL;

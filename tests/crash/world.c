@@ -364,7 +364,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		live_write(w, BITMAP_BLK, 1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) % (CONTENTS - 1));
 	w->tried[w->n_tried++] = w->live;
 	r = commit_run(w->log, w->c.base, &src, opt, publish, w, &w->bill, &ix);
-	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu), zero %llu, checkpoint %llu, newest %llu at %llu",
+	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu), zero %llu, checkpoint %llu, "
+	    "newest %llu at %llu",
 	    r < 0 ? strerror(-r) : "ok", (unsigned long long)w->bill.dirty, (unsigned long long)w->bill.skipped_same,
 	    (unsigned long long)w->bill.direct, (unsigned long long)w->bill.logged,
 	    (unsigned long long)w->bill.spilled, (unsigned long long)w->bill.zero,

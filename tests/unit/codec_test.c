@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tests of log/codec: what is put is got again, every damage is seen, and sums that are right do not excuse nonsense. */
+/* Tests of log/codec: what is put is got again, all damage is seen, right sums do not excuse nonsense. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
