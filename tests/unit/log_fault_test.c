@@ -166,6 +166,18 @@ static void test_device_gone(void **state)
 	}
 }
 
+/* The super record changed behind everybody's back, with a right checksum. */
+static void poke_super(struct toy *t, int copies, void (*change)(struct log_super *s))
+{
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+	struct log_super s = *log_super(t->log);
+
+	change(&s);
+	codec_put_super(blk, &s);
+	for (int i = 0; i < copies; i++)
+		assert_int_equal(sim_poke(t->card, s.copy_off_bytes[i], blk, sizeof(blk)), 0);
+}
+
 /* ---- the n-th write or flush fails ---- */
 
 static unsigned failed;
@@ -189,10 +201,14 @@ static int checkpoint(struct toy *t)
 }
 
 /* Commits of every kind on a ring that goes round: in place, logged, zero, spilled; checkpoints on the way. */
-static void life(struct toy *t)
+static void life(struct toy *t, bool lag)
 {
+	/* what the older candidate uses is not free yet: less fits */
+	unsigned some = lag ? 2 : 4, many = lag ? 12 : 60;
+
+
 	for (unsigned i = 0; i < 10; i++) {
-		for (unsigned k = 0; k < 4 + i % 3 * 4; k++)
+		for (unsigned k = 0; k < some + i % 3 * some; k++)
 			toy_write(t, 4 + (i * 7 + k) % (TOY_BLKS - 4), (uint16_t)(200 + 16 * i + k));
 		toy_write(t, 6 + i * 3, (uint16_t)(205 + 16 * i));
 		toy_write(t, 5, 0);
@@ -202,7 +218,7 @@ static void life(struct toy *t)
 		toy_drop(t, b);
 	toy_write(t, 4, 2999);
 	again(t, toy_commit(t), toy_commit);
-	for (unsigned b = 4; b < 60; b++)
+	for (unsigned b = 4; b < many; b++)
 		if (t->n.use[b] == USE_USED)
 			toy_write(t, b, (uint16_t)(3000 + b));
 	again(t, toy_commit(t), toy_commit);
@@ -215,7 +231,20 @@ static enum sim_fate dropped(void *arg, size_t i)
 	return SIM_DROPPED;
 }
 
-static void each_fault(bool external, bool of_base)
+static void lag_1(struct log_super *s)
+{
+	s->lag = 1;
+}
+
+/* Before its first commit. */
+static void set_lag(struct toy *t)
+{
+	assert_int_equal(toy_open(t, 0), 0);
+	poke_super(t, 2, lag_1);
+	toy_close(t);
+}
+
+static void each_fault(bool external, bool of_base, bool lag)
 {
 	unsigned before = failed + 1;
 	struct toy t;
@@ -223,10 +252,13 @@ static void each_fault(bool external, bool of_base)
 	for (uint64_t n = 1; failed != before; n++) {
 		before = failed;
 		toy_format(&t, external);
+		if (lag)
+			set_lag(&t);
 		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(log_super(t.log)->lag, lag);
 		sim_seed(t.card, n);
 		sim_fail_at(of_base ? t.base : t.card, SIM_WRITE | SIM_FLUSH, n, -EIO, false);
-		life(&t);
+		life(&t, lag);
 		assert_true(failed <= before + 1);
 		toy_close(&t);
 		sim_power_cycle(t.card, dropped, NULL);
@@ -243,11 +275,23 @@ static void test_each_write_fails(void **state)
 {
 	(void)state;
 	failed = 0;
-	each_fault(false, false);
+	each_fault(false, false, false);
 	assert_true(failed > 50);
-	each_fault(true, false);
-	each_fault(true, true);
+	each_fault(true, false, false);
+	each_fault(true, true, false);
 	assert_true(failed > 150);
+}
+
+/* The same with lag 1, which writes empty records around all this. */
+static void test_each_write_fails_lag(void **state)
+{
+	(void)state;
+	failed = 0;
+	each_fault(false, false, true);
+	assert_true(failed > 80);
+	each_fault(true, false, true);
+	each_fault(true, true, true);
+	assert_true(failed > 200);
 }
 
 /* ---- calls that are not due ---- */
@@ -371,17 +415,6 @@ static void test_index_bounds(void **state)
 
 /* ---- is it still our card? ---- */
 
-static void poke_super(struct toy *t, int copies, void (*change)(struct log_super *s))
-{
-	uint8_t blk[COW_BLK_BYTES] = { 0 };
-	struct log_super s = *log_super(t->log);
-
-	change(&s);
-	codec_put_super(blk, &s);
-	for (int i = 0; i < copies; i++)
-		assert_int_equal(sim_poke(t->card, s.copy_off_bytes[i], blk, sizeof(blk)), 0);
-}
-
 static void other_time(struct log_super *s)
 {
 	s->created_s++;
@@ -491,7 +524,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bad_sector),     cmocka_unit_test(test_device_gone),
-		cmocka_unit_test(test_each_write_fails), cmocka_unit_test(test_out_of_order),
+		cmocka_unit_test(test_each_write_fails), cmocka_unit_test(test_each_write_fails_lag), cmocka_unit_test(test_out_of_order),
 		cmocka_unit_test(test_set_aside),      cmocka_unit_test(test_index_bounds),
 		cmocka_unit_test(test_recheck_virgin), cmocka_unit_test(test_recheck),
 	};
