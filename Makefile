@@ -254,7 +254,7 @@ coverage: deps
 	@echo "coverage: branches of $(COVERED) taken by unit tests, $(COVERAGE_IMAGES) images of the crash driver, fuzz corpora$(if $(COWFS_COVERAGE_BATS),$(comma) bats tests)"
 	$(Q)$(COVERAGE_MAKE) all
 	$(Q)find build-cov -name '*.gcda' -delete
-	$(Q)failed=; $(COVERAGE_MAKE) check-unit || failed=1; \
+	$(Q)failed=; COWFS_UNIT_SECONDS=1200 $(COVERAGE_MAKE) check-unit || failed=1; \
 	build-cov/tests/crash --images $(COVERAGE_IMAGES) --thin 64 || failed=1; \
 	$(COVERAGE_MAKE) FUZZ_RUNS='$(foreach t,$(FUZZ_RUNS),$(firstword $(subst =, ,$(t)))=100)' check-fuzz || failed=1; \
 	[ -z "$(COWFS_COVERAGE_BATS)" ] || $(COVERAGE_MAKE) check-bats || failed=1; \

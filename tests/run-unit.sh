@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Runs each unit test program once; shows the whole output of one that fails. Counts what was skipped.
+# Runs each unit test program once, for COWFS_UNIT_SECONDS (300) at most; shows the whole output of one that fails. Counts what was skipped.
 set -u
 passed=0 failed=0 skipped=0
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 for t in "$@"; do
-	if timeout 300 "$t" >"$out" 2>&1; then
+	if timeout "${COWFS_UNIT_SECONDS:-300}" "$t" >"$out" 2>&1; then
 		n=$(grep -c '^\[       OK' "$out")
 		s=$(grep -c '^\[  SKIPPED' "$out")
 		[ "$s" -gt 0 ] && s=$((s / 2)) && grep -i 'skip' "$out" | head -5

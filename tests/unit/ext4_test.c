@@ -1167,7 +1167,7 @@ static int setup(void **state)
 	       access("/dev/shm", W_OK) ? "/tmp/cowfs-ext4-XXXXXX" : "/dev/shm/cowfs-ext4-XXXXXX");
 	if (!mkdtemp(dir))
 		return -1;
-	alarm(300); /* a hang is a failure */
+	alarm(1200); /* a hang is a failure: of a build for coverage or with a sanitizer, too */
 	return sh("mkdir files && for i in $(seq 40); do head -c $((i * 3000)) /dev/urandom "
 		  ">files/$i; done && for i in $(seq 1 3 40); do echo rm $i; done >holes");
 }
