@@ -148,6 +148,12 @@ static void recover(struct world *w)
 	total.recoveries++;
 	world_close(w);
 	world_open(w);
+	if (log_super_trouble(w->log)) { /* its mending failed, which fails nothing else: it is tried again */
+		if (world_checkpoint(w, RECORD_RETIRED, RECORD_CLEAN) < 0)
+			return;
+		world_close(w);
+		world_open(w);
+	}
 	ops = world_ops(w);
 	if (world_checkpoint(w, RECORD_RETIRED, RECORD_CLEAN) < 0 || world_ops(w) != ops)
 		fail("a second recovery writes");
