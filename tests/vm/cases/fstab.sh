@@ -12,11 +12,13 @@ data_part() {
 
 step_1() {
 	mkdir /data
-	echo "/dev/disk/by-id/virtio-data /data cowfs ram=200M,noatime 0 0" >>/etc/fstab
+	# nofail: what is wrong can be told only if the boot goes on
+	echo "/dev/disk/by-id/virtio-data /data cowfs ram=200M,noatime,nofail 0 0" >>/etc/fstab
 }
 
 step_2() {
-	grep -q '^/dev/loop[0-9]* /data ext4' /proc/mounts || fail "/data is not mounted: $(systemctl status data.mount 2>&1 | head -8)"
+	wait_for 60 grep -q '^/dev/loop[0-9]* /data ext4' /proc/mounts ||
+		fail "/data is not mounted: $(journalctl -b -o cat -u data.mount -u 'cowfs@*' | tail -n 12)"
 	must cowctl status --brief
 	must dd if=/dev/urandom of=/data/file bs=64k count=80
 	sha256sum /data/file >/srv-sum
