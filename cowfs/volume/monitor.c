@@ -33,8 +33,10 @@
 #define AGAIN_FULL_NS (2 * SECOND_NS)
 #define AGAIN_CANNOT_NS (60 * SECOND_NS) /* vfat has no freeze: only once it is unmounted */
 #define AGAIN_GIVEN_UP_NS (10 * SECOND_NS)
+#define MEMORY_LOW_LOOK_NS (SECOND_NS / 20)
 #define MEMORY_AGAIN_NS (10 * SECOND_NS) /* commits for the sake of other programs' memory */
 #define MEMORY_WORTH_BYTES (4 * MIB)
+#define MEMORY_OURS_BYTES (16 * MIB) /* so much is ours to free, at once */
 #define RETRY_PAUSE_NS SECOND_NS
 #define NAP_NS 50000000ull
 #define SHUT_BYTES (2 * MIB) /* below the hard size nothing trickles any more */
@@ -52,7 +54,7 @@ struct monitor {
 
 	_Atomic uint64_t hold_until_ns;
 	_Atomic int level;
-	_Atomic uint64_t rate, commits;
+	_Atomic uint64_t rate, commits, memory_bytes;
 	_Atomic bool gave_up, memory_low;
 
 	/* lock: below; moments */
@@ -72,15 +74,19 @@ struct monitor {
 
 static void look_at_memory(struct monitor *m, uint64_t now)
 {
+	uint64_t available;
 	char text[1024];
 	ssize_t n;
+	bool low;
 
-	if (now < m->memory_looked_ns + SECOND_NS)
+	if (now < m->memory_looked_ns + (m->memory_low ? MEMORY_LOW_LOOK_NS : SECOND_NS))
 		return;
 	m->memory_looked_ns = now;
 	n = m->meminfo_fd < 0 ? -1 : pread(m->meminfo_fd, text, sizeof(text) - 1, 0);
 	text[n < 0 ? 0 : n] = '\0';
-	m->memory_low = pressure_memory_low(text);
+	low = pressure_memory_low(text, &available);
+	m->memory_bytes = available;
+	m->memory_low = low;
 }
 
 /* lock held */
@@ -101,6 +107,7 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 		/* what is being committed is no burden for the next commit */
 		.dirty_blks = active.data_blks + (is_committing(m) ? 0 : below.data_blks),
 		.memory_low = m->memory_low && ram.used_bytes >= MEMORY_WORTH_BYTES,
+		.memory_bytes = m->memory_bytes,
 	};
 }
 
@@ -184,7 +191,8 @@ static bool commit_is_due(struct monitor *m, enum pressure_level level, const st
 	/* what other programs took is not ours to free by committing again and again */
 	if (u->memory_low && pressure_level(&m->p.plan, &(struct pressure_use){ .used_bytes = u->used_bytes,
 										 .dirty_blks = u->dirty_blks }) < LEVEL_COMMIT) {
-		if (m->memory_commit_ns && now < m->memory_commit_ns + MEMORY_AGAIN_NS)
+		if (m->memory_commit_ns && now < m->memory_commit_ns + MEMORY_AGAIN_NS &&
+		    u->used_bytes < MEMORY_OURS_BYTES)
 			return false;
 		m->memory_commit_ns = now;
 	}

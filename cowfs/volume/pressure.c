@@ -114,9 +114,15 @@ enum pressure_level pressure_level(const struct pressure_plan *p, const struct p
 	return u->memory_low && a < LEVEL_COMMIT ? LEVEL_COMMIT : a;
 }
 
+/* What is written takes memory twice: the page cache of the writer, and ours. */
+static uint64_t in_memory(const struct pressure_use *u, uint64_t bytes)
+{
+	return u->memory_low ? min_u64(bytes, u->memory_bytes / 2) : bytes;
+}
+
 uint64_t pressure_room_bytes(const struct pressure_plan *p, const struct pressure_use *u)
 {
-	uint64_t room = missing(u->used_bytes, p->ram_bytes.full);
+	uint64_t room = in_memory(u, missing(u->used_bytes, p->ram_bytes.full));
 
 	return p->ring_blks.full ? min_u64(room, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.full))) : room;
 }
@@ -186,7 +192,7 @@ uint64_t pressure_rate_unsealed(const struct pressure_plan *p, const struct pres
 {
 	uint64_t least = UNSEALED_LEAST_BYTES + p->journal_bytes + p->dirty_bytes;
 
-	return max_u64(pressure_rate(to_ruin_bytes(p, u), UNSEALED_NS), least);
+	return max_u64(pressure_rate(in_memory(u, to_ruin_bytes(p, u)), UNSEALED_NS), least);
 }
 
 uint64_t pressure_rate(uint64_t room_bytes, uint64_t left_ns)
@@ -217,12 +223,14 @@ static bool field_bytes(const char *meminfo, const char *name, uint64_t *ret)
 	return true;
 }
 
-bool pressure_memory_low(const char *meminfo)
+bool pressure_memory_low(const char *meminfo, uint64_t *ret_available_bytes)
 {
-	uint64_t total, available;
+	uint64_t total;
 
-	return field_bytes(meminfo, "MemTotal:", &total) && field_bytes(meminfo, "MemAvailable:", &available) &&
-	       available < max_u64(MEMORY_LOW_BYTES, percent_of(total, MEMORY_LOW_PERCENT));
+	*ret_available_bytes = 0;
+	return field_bytes(meminfo, "MemTotal:", &total) &&
+	       field_bytes(meminfo, "MemAvailable:", ret_available_bytes) &&
+	       *ret_available_bytes < max_u64(MEMORY_LOW_BYTES, percent_of(total, MEMORY_LOW_PERCENT));
 }
 
 uint64_t hold_left_ns(uint64_t until_ns, uint64_t now)

@@ -45,10 +45,11 @@ struct pressure_use {
 	uint64_t used_bytes; /* of the store */
 	uint64_t dirty_blks; /* that the next commit will have to hold */
 	bool memory_low;     /* of the machine */
+	uint64_t memory_bytes; /* that it still has; counts if memory_low */
 };
 
 enum pressure_level pressure_level(const struct pressure_plan *p, const struct pressure_use *u);
-/* Until `full`. */
+/* Until `full`, or until half of what a machine short of memory still has is used. */
 uint64_t pressure_room_bytes(const struct pressure_plan *p, const struct pressure_use *u);
 /* How much may be written before the level can change: at least 64 KiB. */
 uint64_t pressure_look_bytes(const struct pressure_plan *p, const struct pressure_use *u);
@@ -80,7 +81,8 @@ uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, const struct pr
 				  uint64_t bytes_per_s);
 
 /* MemAvailable below max(64 MiB, 5 %)? text: /proc/meminfo. False if it cannot be read. */
-bool pressure_memory_low(const char *meminfo);
+/* *ret_available_bytes: 0 if it is not known. */
+bool pressure_memory_low(const char *meminfo, uint64_t *ret_available_bytes);
 /* A hold ends by itself. 0: over. */
 uint64_t hold_left_ns(uint64_t until_ns, uint64_t now);
 

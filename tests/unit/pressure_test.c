@@ -178,13 +178,25 @@ static void test_dirty(void **state)
 
 static void test_memory(void **state)
 {
+	struct pressure_plan p = plan_of(400 * MIB, 8 * MIB);
+	struct pressure_use u = { .used_bytes = 10 * MIB, .memory_bytes = 40 * MIB };
+	uint64_t left;
+
 	(void)state;
-	assert_true(pressure_memory_low("MemTotal:  512000 kB\nMemFree: 1 kB\nMemAvailable:   65535 kB\n"));
-	assert_false(pressure_memory_low("MemTotal:  512000 kB\nMemAvailable:   65536 kB\n"));
-	assert_true(pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   399999 kB\n")); /* 5 % */
-	assert_false(pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   400000 kB\n"));
-	assert_false(pressure_memory_low(""));
-	assert_false(pressure_memory_low("MemTotal:  8000000 kB\n"));
+	assert_true(pressure_memory_low("MemTotal:  512000 kB\nMemFree: 1 kB\nMemAvailable:   65535 kB\n", &left));
+	assert_false(pressure_memory_low("MemTotal:  512000 kB\nMemAvailable:   65536 kB\n", &left));
+	assert_true(pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   399999 kB\n", &left)); /* 5 % */
+	assert_false(pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   400000 kB\n", &left));
+	assert_false(pressure_memory_low("", &left));
+	assert_false(pressure_memory_low("MemTotal:  8000000 kB\n", &left));
+	assert_int_equal(left, 0);
+	assert_true(pressure_memory_low("MemTotal:  512000 kB\nMemAvailable:   1024 kB\n", &left));
+	assert_int_equal(left, MIB);
+	/* the limit is no room if the machine has not so much left */
+	assert_int_equal(pressure_room_bytes(&p, &u), 390 * MIB);
+	u.memory_low = true;
+	assert_int_equal(pressure_room_bytes(&p, &u), 20 * MIB);
+	assert_true(pressure_rate_unsealed(&p, &u) < 100 * MIB);
 	assert_int_equal(hold_left_ns(100, 40), 60);
 	assert_int_equal(hold_left_ns(100, 100), 0);
 	assert_int_equal(hold_left_ns(0, 100), 0);
