@@ -7,7 +7,7 @@ MEM=2560 DISK_MIB=3072 BPS=10000000 APPEND=cowfs=ram:1600M LIMIT=1500 STEP_LIMIT
 step_1() {
 	protected || fail "the root is $(root_device)"
 	settled
-	mkdir /srv/p
+	mkdir -p /srv/p
 	for n in 1 2 3 4 5 6 7 8; do
 		must dd if=/dev/urandom of=/srv/p/$n bs=1048576 count=128
 	done
