@@ -3,4 +3,7 @@
 # As cycle, with a root partition that starts on an odd sector.
 # guests: debian12 busybox
 ROOT_START=393217
+case $GUEST in
+busybox*) DISK_MIB=224 ROOT_START=131073 ;;
+esac
 . "$CASES/cycle.sh"
