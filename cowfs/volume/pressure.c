@@ -25,6 +25,7 @@
 #define LEFT_MIN_NS 20000000ull	      /* flushes and the record */
 #define UNSEALED_NS 500000000ull /* the way to ruin takes at least so long */
 #define UNSEALED_LEAST_BYTES (16 * MIB) /* a second */
+#define UNSEALED_RING_BYTES (2 * MIB)	/* a second, where the end of the log is near: it cannot give way as RAM does */
 #define SECOND_NS 1000000000ull
 
 #define MEMORY_LOW_BYTES (64 * MIB)
@@ -190,7 +191,7 @@ uint64_t pressure_left_ns(const struct pressure_commit *c)
 
 uint64_t pressure_rate_unsealed(const struct pressure_plan *p, const struct pressure_use *u)
 {
-	uint64_t least = UNSEALED_LEAST_BYTES + p->journal_bytes + p->dirty_bytes;
+	uint64_t least = (p->ring_blks.full ? UNSEALED_RING_BYTES : UNSEALED_LEAST_BYTES) + p->journal_bytes + p->dirty_bytes;
 
 	return max_u64(pressure_rate(in_memory(u, to_ruin_bytes(p, u)), UNSEALED_NS), least);
 }

@@ -291,8 +291,9 @@ mount_volume() {
 	timeout 30 mount "$@" "$DEV" "$MNT"
 }
 
+# A commit by pressure holds the mount while it freezes: busy for a moment.
 umount_volume() {
-	timeout 60 umount "$MNT"
+	wait_for 5 timeout 60 umount "$MNT"
 }
 
 detach() {
