@@ -7,6 +7,9 @@
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu
 
+# a mount namespace that somebody makes meanwhile would keep our file systems busy
+[ "${COWFS_TSAN_NAMESPACE-}" ] || COWFS_TSAN_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
+
 here=$(cd "$(dirname "$0")" && pwd)
 COWFS_BUILD=${COWFS_BUILD:-$here/../build-thread}
 seconds=${COWFS_TSAN_SECONDS:-12}
