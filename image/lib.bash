@@ -11,7 +11,6 @@
 #
 # Needs TOP, BUILD (the build folder) and CACHE (what is slow to make; may be shared between work trees).
 
-MIRROR_DEFAULT=http://deb.debian.org/debian
 # shellcheck disable=SC2034 # named by ${!...}
 IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1"
 # shellcheck disable=SC2034
@@ -48,8 +47,9 @@ apt_sources() {
 	# shellcheck disable=SC2016
 	security=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
 		awk '$3 == "main" && $2 ~ /-security$/ { print $1; exit }')
-	echo "deb ${main:-$MIRROR_DEFAULT} $suite main"
-	echo "deb ${main:-$MIRROR_DEFAULT} $suite-updates main"
+	[ "$main" ] || die "apt knows no mirror of Debian 12 or 13: apt-get update"
+	echo "deb $main $suite main"
+	echo "deb $main $suite-updates main"
 	[ -z "$security" ] || echo "deb $security $suite-security main"
 }
 
