@@ -85,9 +85,11 @@ int toy_open(struct toy *t, unsigned flags)
 
 	if (r == 0)
 		r = log_open(&t->log, t->base, t->card, &super, flags, &t->rep);
-	if (r == 0)
-		t->index = log_index_of(t->log);
-	return r;
+	if (r < 0)
+		return r;
+	log_mend_super(t->log, trouble);
+	t->index = log_index_of(t->log);
+	return 0;
 }
 
 void toy_close(struct toy *t)

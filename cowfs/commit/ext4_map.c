@@ -461,16 +461,18 @@ int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, u
 		    uint64_t *ret_blks)
 {
 	enum blk_use use;
-	uint64_t n, same;
-	bool was_log;
+	uint64_t n, same = 1;
 	int err = fsmap_run(m, blk, max_blks, &use, &n);
 
 	if (err)
 		return err;
-	if (use == USE_JOURNAL) {
-		was_log = log_goes_on(m, before) && unit_in_log(before, blk);
-		for (same = 1; same < n && was_log == (log_goes_on(m, before) && unit_in_log(before, blk + same)); same++)
-			;
+	if (use == USE_JOURNAL && !log_goes_on(m, before)) {
+		use = USE_USED;
+	} else if (use == USE_JOURNAL) {
+		bool was_log = unit_in_log(before, blk);
+
+		while (same < n && unit_in_log(before, blk + same) == was_log)
+			same++;
 		n = same;
 		use = was_log ? USE_JOURNAL : USE_USED;
 	}

@@ -186,10 +186,12 @@ struct found {
 	struct fsinfo fs;
 	bool has_log;
 	bool pending; /* a shrink was cut off; the state says nothing then */
-	enum log_state state;
+	enum log_state state; /* if the log was asked for */
 };
 
-static int look_at_super(struct card *card, struct card *log_card, struct found *f)
+enum depth { SUPER, LOG };
+
+static int look_at_super(struct card *card, struct card *log_card, enum depth depth, struct found *f)
 {
 	struct log_open_report report;
 	struct log_super super;
@@ -201,7 +203,7 @@ static int look_at_super(struct card *card, struct card *log_card, struct found 
 		return 0; /* overgrown: what is there now belongs to the file system */
 	f->has_log = true;
 	f->pending = e == 0 && super.state == SUPER_PENDING;
-	if (e < 0 || f->pending)
+	if (e < 0 || f->pending || depth == SUPER)
 		return e;
 	e = log_open(&log, card, log_card, &super, 0, &report);
 	if (e < 0)
@@ -219,8 +221,9 @@ static void wait_for_log_device(const char *path)
 		usleep(LOG_DEVICE_LOOK_US);
 }
 
-/* Reads only. *ret holds what was found also if that ended in an error. */
-static int look(const struct boot *b, struct found *ret)
+/* Reads only; the log itself, which takes a card a while, only for those who ask for its state.
+ * *ret holds what was found also if that ended in an error. */
+static int look(const struct boot *b, enum depth depth, struct found *ret)
 {
 	const char *log_path = b->opt.text[VOLOPT_LOG];
 	struct card *card = NULL, *log_card = NULL;
@@ -237,7 +240,7 @@ static int look(const struct boot *b, struct found *ret)
 	if (e == 0 && log_path)
 		e = blockdev_open(&log_card, log_path, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
 	if (e == 0)
-		e = look_at_super(card, log_card ? log_card : card, ret);
+		e = look_at_super(card, log_card ? log_card : card, depth, ret);
 	card_close(log_card);
 	card_close(card);
 	return e;
@@ -270,7 +273,7 @@ static bool come_home(const struct boot *b, const char **why)
 {
 	bool known = !b->conf || conf_has_root(b->conf);
 	struct found f;
-	int e = look(b, &f);
+	int e = look(b, LOG, &f);
 
 	if (e < 0 && (known || f.has_log)) {
 		say(MSG_ERR, "the log of %s cannot be read: %s", b->device, strerrordesc_np(-e));
@@ -298,18 +301,12 @@ static bool come_home(const struct boot *b, const char **why)
 /* ---- before the start ---- */
 
 /* Journals of an unclean shutdown are replayed, as the initramfs would do it before it mounts. */
-static bool repair(const struct boot *b)
+static int repair(const struct options *o)
 {
-	const char *const argv[] = {"e2fsck", "-p", b->device, NULL};
-	int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), exit;
+	const char *const argv[] = {"e2fsck", "-p", o->operand[0], NULL};
+	int exit = leave_run(argv);
 
-	if (out < 0)
-		return false;
-	dup2(STDERR_FILENO, STDOUT_FILENO);
-	exit = leave_run(argv);
-	dup2(out, STDOUT_FILENO);
-	close(out);
-	return exit == 0 || exit == 1;
+	return exit == 0 || exit == 1 ? EXIT_OK : EXIT_FAILED;
 }
 
 /* No log is there, or a shrink was cut off. False: *why tells. */
@@ -319,7 +316,7 @@ static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 	/* over one that the file system has grown over: there is no other */
 	b->offline.value[OPT_FORCE] = "";
 	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
-	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) && !repair(b)) {
+	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) && run_offline(b, repair) != EXIT_OK) {
 		*why = "the file system has errors that e2fsck -p does not correct";
 		return false;
 	}
@@ -359,7 +356,7 @@ static enum boot_exit start(struct boot *b)
 
 	if (find_running(b, r.loop))
 		return started(b, r.loop);
-	if (look(b, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
+	if (look(b, SUPER, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
 		return failed(b, why);
 	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
 	launch_volume(b->device, &b->opt, LAUNCH_BOOT, &r);
@@ -385,7 +382,7 @@ static bool is_wanted(const struct boot *b)
 		return true;
 	if (conf_has_root(b->conf))
 		return !strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes");
-	if (look(b, &f) < 0 || !in_use(&f))
+	if (look(b, LOG, &f) < 0 || !in_use(&f))
 		return false;
 	say(MSG_WARN,
 	    "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with what is usual",

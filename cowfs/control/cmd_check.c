@@ -81,7 +81,7 @@ static enum verdict judge(const struct offline *f, uint64_t bad)
 	if (bad || f->report.state >= LOG_BROKEN)
 		return BROKEN;
 	if (shrink_state(f) || f->report.state == LOG_FELL_BACK ||
-	    (f->trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD)))
+	    (f->trouble & SUPER_COPIES_BAD))
 		return REPAIRABLE;
 	return GOOD;
 }

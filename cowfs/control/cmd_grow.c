@@ -13,7 +13,7 @@ static bool is_grown(const struct offline *f)
 {
 	return f->super.log_bytes != f->log_card->geo.size_bytes ||
 	       f->super.base_bytes != f->base->geo.size_bytes ||
-	       (f->trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD));
+	       (f->trouble & SUPER_COPIES_BAD);
 }
 
 static int check(const struct options *o, const struct offline *f)

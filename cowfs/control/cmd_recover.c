@@ -178,7 +178,7 @@ static int recover(struct offline *f, const struct options *o)
 		report(o, f, 0, true);
 		return EXIT_OK;
 	case LOG_RETIRED:
-		if (f->trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD))
+		if (f->trouble & SUPER_COPIES_BAD)
 			return bring_home(f, o); /* nothing, but the copy is mended */
 		report(o, f, 0, true);
 		return EXIT_OK;

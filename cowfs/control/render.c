@@ -141,7 +141,7 @@ void render_progress(struct jsonw *w, const struct volume_progress *p)
 bool status_degraded(const struct volume_status *s)
 {
 	return s->alarm[0] || s->readonly || s->pressure.gave_up || s->failed_blks ||
-	       s->foreign_bytes || (s->super_trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD));
+	       s->foreign_bytes || (s->super_trouble & SUPER_COPIES_BAD);
 }
 
 static void render_pressure(struct jsonw *w, const struct volume_pressure *p)

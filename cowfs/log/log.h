@@ -17,6 +17,7 @@
 enum super_trouble {
 	SUPER_COPY_A_BAD = 1 << 0, /* one copy unreadable or damaged: runs on, said in status */
 	SUPER_COPY_B_BAD = 1 << 1,
+	SUPER_COPIES_BAD = SUPER_COPY_A_BAD | SUPER_COPY_B_BAD, /* the mask */
 	SUPER_GROWN = 1 << 2,	   /* the device is larger than when formatted */
 	SUPER_NEWER = 1 << 3,	   /* format version or feature not known here */
 };
@@ -62,7 +63,6 @@ enum log_state {
 
 struct log_open_report {
 	enum log_state state;
-	unsigned super_trouble;
 	struct log_record newest;	/* the chosen one; zero when EMPTY or BROKEN */
 	uint64_t highest_seq;
 	unsigned rejected;		/* valid records that were not chosen */

@@ -229,7 +229,7 @@ int log_prepare(struct log *l)
 			l->super.state = was;
 		} else {
 			l->ledger.super_blks += was == SUPER_VIRGIN ? 2 : 1;
-			l->super_trouble &= ~(unsigned)(SUPER_COPY_A_BAD | SUPER_COPY_B_BAD);
+			l->super_trouble &= ~(unsigned)SUPER_COPIES_BAD;
 		}
 	}
 	if (r == 0)

@@ -176,7 +176,7 @@ bool log_shrink_committed(const struct log *l)
 bool log_rests(const struct log *l, enum record_type type, uint32_t flags)
 {
 	return !l->need_open && l->newest.type == type && (l->newest.flags & flags) == flags &&
-	       !(l->super_trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD));
+	       !(l->super_trouble & SUPER_COPIES_BAD);
 }
 
 struct card *log_card(const struct log *l)

@@ -167,7 +167,7 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 	if (s->log_bytes < c->geo.size_bytes)
 		trouble |= SUPER_GROWN;
 	if (s->state == SUPER_PENDING) /* has but one */
-		trouble &= ~(unsigned)(SUPER_COPY_A_BAD | SUPER_COPY_B_BAD);
+		trouble &= ~(unsigned)SUPER_COPIES_BAD;
 	*ret = *s;
 	*ret_trouble = trouble;
 	return 0;

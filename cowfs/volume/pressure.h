@@ -80,8 +80,8 @@ uint64_t pressure_rate(uint64_t room_bytes, uint64_t left_ns);
 uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, const struct pressure_use *u, bool paced,
 				  uint64_t bytes_per_s);
 
-/* MemAvailable below max(64 MiB, 5 %)? text: /proc/meminfo. False if it cannot be read. */
-/* *ret_available_bytes: 0 if it is not known. */
+/* MemAvailable below max(64 MiB, 5 %)? text: /proc/meminfo. False if it cannot be read. *ret_available_bytes: 0 if it is
+ * not known. */
 bool pressure_memory_low(const char *meminfo, uint64_t *ret_available_bytes);
 /* A hold ends by itself. 0: over. */
 uint64_t hold_left_ns(uint64_t until_ns, uint64_t now);

@@ -247,7 +247,7 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 		return r;
 	}
 	volume_publish_log(v);
-	if (v->super_trouble & (SUPER_COPY_A_BAD | SUPER_COPY_B_BAD))
+	if (v->super_trouble & SUPER_COPIES_BAD)
 		volume_alarm(v, "one copy of the super record is damaged");
 	if (v->super_trouble & SUPER_GROWN)
 		msg(MSG_NOTICE, "%s has grown since it was formatted", v->device);
@@ -568,7 +568,6 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->base_changed = v->opened.base_changed;
 	ret->clone = v->opened.clone;
 	ret->log_state_at_attach = v->opened.state;
-	ret->super_trouble = v->super_trouble;
 	ret->lag = log_super(v->log)->lag;
 	ret->attached_s = v->attached_s;
 	view_counters(v->view, &ret->counters);
@@ -576,6 +575,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	card_status(v, ret);
 	volume_get_progress(v, &ret->progress);
 	pthread_mutex_lock(&v->lock);
+	ret->super_trouble = v->super_trouble;
 	ret->log_live_blks = v->live_blks;
 	ret->log_room_blks = v->room_blks;
 	ret->log_capacity_blks = v->capacity_blks;

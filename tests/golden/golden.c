@@ -271,7 +271,7 @@ void golden_report(FILE *f, struct toy *t)
 	golden_print_super(f, log_super(t->log));
 	fprintf(f, "found\n");
 	U64(f, r, state);
-	U64(f, r, super_trouble);
+	fprintf(f, "super_trouble %u\n", log_super_trouble(t->log));
 	U64(f, r, highest_seq);
 	U64(f, r, rejected);
 	U64(f, r, base_changed);
