@@ -7,12 +7,16 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "control/helper.h"
 #include "control/leave.h"
+#include "control/users.h"
 
 #define LAZY_PATIENCE_MS 500
+#define AGAIN_US 10000
+#define UNSEEN_NS 200000000ull /* how long nobody may be seen who keeps it busy */
 
 struct helper {
 	const char *what; /* directory, loop device or the protected device */
@@ -104,14 +108,77 @@ static int find_mount(struct helper *h)
 	return found ? EXIT_OK : helper_fail(EXIT_MOUNT, "%s is not mounted", h->what);
 }
 
-static int do_umount(const struct helper *h)
+/* ---- umount(8) ---- */
+
+/* What it says goes to out_fd, if that is not -1. */
+static int call_umount(const struct helper *h, const char *flags, int out_fd)
 {
 	const char *argv[] = {"umount", "-i", h->dir, NULL, NULL};
 
-	if (h->flags[1])
-		argv[3] = h->flags;
-	return leave_run(argv);
+	if (flags[1])
+		argv[3] = flags;
+	return leave_run_into(argv, out_fd);
 }
+
+static void show(int from_fd, FILE *to)
+{
+	char text[4096];
+	ssize_t n = from_fd < 0 ? 0 : pread(from_fd, text, sizeof(text), 0);
+
+	if (n > 0)
+		fwrite(text, 1, (size_t)n, to);
+}
+
+/* Is it the volume's own commit that keeps the mount busy? It may also let go between umount's look
+ * and ours, so somebody has to be seen only now and then. */
+static bool is_own_commit(const struct helper *h, uint64_t *seen_ns, struct mount_users *u)
+{
+	uint64_t now = now_ns();
+
+	if (!*h->name || mount_users_find(h->dir, client_worker(h->name), u) < 0 || *u->other)
+		return false;
+	if (u->own)
+		*seen_ns = now;
+	return now < *seen_ns + UNSEEN_NS;
+}
+
+/*
+ * A commit that freezes needs a descriptor of the mount for a moment. -r is for the last try:
+ * busy for a moment is no reason to make it read-only.
+ */
+static int do_umount(const struct helper *h)
+{
+	uint64_t begin_ns = now_ns(), seen_ns = begin_ns;
+	char flags[sizeof(h->flags)];
+	struct mount_users users = {0};
+	int exit;
+
+	snprintf(flags, sizeof(flags), "%s", h->flags);
+	for (char *c = flags; *c; c++)
+		if (*c == 'r')
+			*c = 'i'; /* given anyway */
+	for (;;) {
+		_cleanup_close_ int out_fd = memfd_create("umount", MFD_CLOEXEC);
+
+		exit = call_umount(h, flags, out_fd);
+		if (exit != EXIT_MOUNT || !is_own_commit(h, &seen_ns, &users) ||
+		    now_ns() >= begin_ns + HELPER_PATIENCE_MS * 1000000ull) {
+			if (!exit || !strchr(h->flags, 'r'))
+				show(out_fd, exit ? stderr : stdout);
+			break;
+		}
+		usleep(AGAIN_US);
+	}
+	if (exit && strchr(h->flags, 'r'))
+		exit = call_umount(h, h->flags, -1);
+	if (exit && *users.other)
+		helper_fail(exit, "%s is used by %s", h->dir, users.other);
+	else if (exit && users.own)
+		helper_fail(exit, "%s is held by a commit of volume %s", h->dir, h->name);
+	return exit;
+}
+
+/* ---- all of it ---- */
 
 static int detach(const struct helper *h)
 {

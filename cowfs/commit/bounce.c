@@ -14,7 +14,6 @@
  */
 #include "commit/bounce.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -26,6 +25,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/io.h"
+#include "base/proclist.h"
 
 #define STOP_WAIT_NS 200000000ull
 #define STOP_POLL_NS 1000000
@@ -106,31 +106,6 @@ static int open_dir_at(int dirfd, const char *name)
 	return openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Next numeric entry, or 0. */
-static int next_number(DIR *dir)
-{
-	struct dirent *e;
-
-	while ((e = readdir(dir))) {
-		char *end;
-		long n = strtol(e->d_name, &end, 10);
-
-		if (!*end && n > 0)
-			return (int)n;
-	}
-	return 0;
-}
-
-static DIR *open_list(int dirfd, const char *name)
-{
-	int fd = open_dir_at(dirfd, name);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-
-	if (!dir && fd >= 0)
-		close(fd);
-	return dir;
-}
-
 static unsigned bounce_process(int proc_dirfd, int pid, dev_t st_dev, char *culprit,
 			       size_t size_bytes)
 {
@@ -142,10 +117,10 @@ static unsigned bounce_process(int proc_dirfd, int pid, dev_t st_dev, char *culp
 
 	snprintf(name, sizeof(name), "%d", pid);
 	pid_dirfd = open_dir_at(proc_dirfd, name);
-	tasks = pid_dirfd < 0 ? NULL : open_list(pid_dirfd, "task");
+	tasks = pid_dirfd < 0 ? NULL : proclist_open(pid_dirfd, "task");
 	if (!tasks)
 		return 0;
-	while ((tid = next_number(tasks))) {
+	while ((tid = proclist_next(tasks)) >= 0) {
 		_cleanup_close_ int task_dirfd = -1;
 
 		snprintf(name, sizeof(name), "%d", tid);
@@ -169,13 +144,13 @@ static unsigned bounce_process(int proc_dirfd, int pid, dev_t st_dev, char *culp
 
 unsigned bounce_writers(int proc_dirfd, dev_t st_dev, char *culprit, size_t size_bytes)
 {
-	DIR *list = open_list(proc_dirfd, ".");
+	DIR *list = proclist_open(proc_dirfd, ".");
 	unsigned bounced = 0;
 	int pid;
 
 	if (!list)
 		return 0;
-	while ((pid = next_number(list)))
+	while ((pid = proclist_next(list)) >= 0)
 		if (pid != getpid() && pid != getppid())
 			bounced += bounce_process(proc_dirfd, pid, st_dev, culprit, size_bytes);
 	closedir(list);

@@ -426,14 +426,23 @@ void client_wait_gone(struct client *c)
 	}
 }
 
-/* A daemon that runs has its pid there; kill(0) tells without any permission. */
-static bool pid_dead(int run_fd, const char *name)
+/* A daemon that runs has its pid there; kill(0) tells without any permission. 0: there is none. */
+static pid_t worker_pid(int run_fd, const char *name)
 {
 	char path[RUNDIR_NAME_BYTES + 8];
 	uint64_t pid;
 
 	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_PID);
-	return io_read_u64(run_fd, path, &pid) < 0 || (kill((pid_t)pid, 0) < 0 && errno == ESRCH);
+	if (io_read_u64(run_fd, path, &pid) < 0 || (kill((pid_t)pid, 0) < 0 && errno == ESRCH))
+		return 0;
+	return (pid_t)pid;
+}
+
+pid_t client_worker(const char *name)
+{
+	_cleanup_close_ int run_fd = open_run();
+
+	return run_fd < 0 ? 0 : worker_pid(run_fd, name);
 }
 
 struct json_object *client_status_file(const char *which, struct client_error *err)
@@ -448,7 +457,7 @@ struct json_object *client_status_file(const char *which, struct client_error *e
 	}
 	if (resolve(run_fd, which, name, err) < 0)
 		return NULL;
-	o = pid_dead(run_fd, name) ? NULL : read_status(run_fd, name);
+	o = worker_pid(run_fd, name) ? read_status(run_fd, name) : NULL;
 	if (!o)
 		fail(err, EXIT_NOT_RUNNING, -ESRCH, "volume %s is not running: its daemon has died",
 		     name);

@@ -13,10 +13,17 @@
 
 int leave_run(const char *const argv[])
 {
+	return leave_run_into(argv, -1);
+}
+
+int leave_run_into(const char *const argv[], int out_fd)
+{
 	pid_t pid = fork();
 	int status = 0;
 
 	if (pid == 0) {
+		if (out_fd >= 0 && (dup2(out_fd, STDOUT_FILENO) < 0 || dup2(out_fd, STDERR_FILENO) < 0))
+			_exit(127);
 		execvp(argv[0], (char *const *)argv);
 		fprintf(stderr, "%s cannot be run: %s\n", argv[0], strerror(errno));
 		_exit(127);

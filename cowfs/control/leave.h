@@ -7,6 +7,8 @@
 
 /* Runs a program and waits. Its exit status; 127 it cannot be run, 128 + n ended by a signal. */
 int leave_run(const char *const argv[]) MUST_CHECK;
+/* What it says goes to out_fd; -1: to where ours goes. */
+int leave_run_into(const char *const argv[], int out_fd) MUST_CHECK;
 
 /* The mount that was made last on dir, of source; either may be NULL: any. Buffers of PATH_MAX for
  * what it is on and of; NULL: not wanted. */

@@ -255,7 +255,7 @@ ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
 	pid=$BG
 	wait_for 20 test -e "$T/held"
 	run -32 --separate-stderr ns umount "$MNT"
-	[[ $stderr == *"$MNT: target is busy"* ]]
+	[[ $stderr == *"$MNT: target is busy"* && $stderr == *"$MNT is used by sleep[$pid]" ]]
 	mounted
 	attached
 	ns touch "$MNT/two"
@@ -273,6 +273,63 @@ ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
 	fstab_mount
 	ns umount -l "$MNT"
 	all_gone
+}
+
+# Until the volume is gone; each commit freezes, and holds the mount for it.
+commit_again_and_again() {
+	while cow commit vol >/dev/null 2>&1; do :; done
+}
+
+@test "busy with its own commit: umount waits for it, but not for anybody else" {
+	local round pid begin
+	local -a how
+	protect noatime
+	for round in {1..6}; do
+		fstab_mount
+		random_file "$T/file" 24
+		ns touch "$MNT/$round"
+		ns cp "$T/file" "$MNT/file" # dirty: the next syncfs takes a while
+		background commit_again_and_again
+		pid=$BG
+		wait_for 10 being_held "$MNT"
+		how=()
+		((round % 2)) || how=(-r) # which must not make it read-only for that
+		run -0 --separate-stderr ns umount "${how[@]}" "$MNT"
+		[ -z "$output$stderr" ]
+		all_gone
+		wait "$pid" || true
+		on_card "$round"
+	done
+	# a real user is told at once, also while commits hold the mount
+	fstab_mount
+	# shellcheck disable=SC2016
+	background nsenter --mount="/proc/$HOLDER/ns/mnt" -- bash -c 'cd "$0" && touch "$1" && exec sleep 1000' \
+		"$MNT" "$T/inside"
+	pid=$BG
+	wait_for 20 test -e "$T/inside"
+	background commit_again_and_again
+	for round in {1..5}; do
+		begin=${EPOCHREALTIME/./}
+		run -32 --separate-stderr ns umount "$MNT"
+		[ $((${EPOCHREALTIME/./} - begin)) -lt 2500000 ]
+		[[ $stderr == *"$MNT is used by sleep[$pid]" ]]
+	done
+	mounted
+	kill "$pid"
+	wait "$pid" || true
+	# and what lies below it
+	ns mkdir "$MNT/sub"
+	ns mount -t tmpfs none "$MNT/sub"
+	run -32 --separate-stderr ns umount "$MNT"
+	[[ $stderr == *"$MNT is used by the mount on $MNT/sub" ]]
+	ns umount "$MNT/sub"
+	ns umount "$MNT"
+	all_gone
+}
+
+# Does the daemon have a descriptor of it?
+being_held() {
+	ls -l "/proc/$(worker_pid)/fd" | grep -qF -- "-> $1"
 }
 
 @test "mounted twice: the last umount detaches" {
