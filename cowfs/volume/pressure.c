@@ -43,14 +43,17 @@ uint64_t pressure_dirty_bytes(uint64_t limit_bytes)
 	return max_u64(min_u64(limit_bytes / DIRTY_SHARE, DIRTY_MAX_BYTES), DIRTY_MIN_BYTES);
 }
 
-/* The least limit that holds the journal, dirty pages and slack. */
-static uint64_t need_bytes(uint64_t journal_bytes, uint64_t dirty_bytes)
+uint64_t pressure_unbounded_bytes(uint64_t system_bytes, uint64_t volume_bytes)
 {
-	uint64_t fixed = journal_bytes + PRESSURE_MIN_BYTES, need;
+	return max_u64(min_u64(system_bytes, volume_bytes), DIRTY_MIN_BYTES);
+}
 
-	if (dirty_bytes)
-		return fixed + dirty_bytes;
-	need = round_up_u64(fixed * DIRTY_SHARE / (DIRTY_SHARE - 1), MIB);
+/* The least limit that holds the journal, bounded dirty pages and slack. */
+static uint64_t need_bytes(uint64_t journal_bytes)
+{
+	uint64_t fixed = journal_bytes + PRESSURE_MIN_BYTES;
+	uint64_t need = round_up_u64(fixed * DIRTY_SHARE / (DIRTY_SHARE - 1), MIB);
+
 	return min_u64(max_u64(need, fixed + DIRTY_MIN_BYTES), fixed + DIRTY_MAX_BYTES);
 }
 
@@ -62,13 +65,20 @@ int pressure_plan(struct pressure_plan *ret, uint64_t limit_bytes, uint64_t jour
 		.journal_bytes = journal_bytes,
 		.dirty_bytes = dirty_bytes ? dirty_bytes : pressure_dirty_bytes(limit_bytes),
 		.slack_bytes = max_u64(PRESSURE_MIN_BYTES, limit_bytes / SLACK_SHARE),
+		.bounded = !dirty_bytes,
 		.ram_bytes = { .warn = percent_of(limit_bytes, WARN_PERCENT),
 			       .commit = percent_of(limit_bytes, COMMIT_PERCENT),
 			       .full = limit_bytes },
 	};
+	ret->bound_bytes = ret->dirty_bytes;
 	ret->ram_bytes.ruin = pressure_hard_bytes(ret);
-	*ret_need_bytes = need_bytes(journal_bytes, dirty_bytes);
+	*ret_need_bytes = need_bytes(journal_bytes);
 	return limit_bytes < *ret_need_bytes ? -ENOSPC : 0;
+}
+
+bool pressure_plan_exceeds(const struct pressure_plan *p)
+{
+	return p->dirty_bytes + p->journal_bytes + PRESSURE_MIN_BYTES > p->limit_bytes;
 }
 
 void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks)
@@ -79,7 +89,9 @@ void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks)
 						.commit = percent_of(capacity_blks, RING_COMMIT_PERCENT),
 						.full = percent_of(capacity_blks, RING_FULL_PERCENT),
 						.ruin = percent_of(capacity_blks, RING_RUIN_PERCENT) };
-	p->dirty_bytes = min_u64(p->dirty_bytes, max_u64(dirty_bytes, DIRTY_PACED_BYTES));
+	p->bound_bytes = min_u64(p->dirty_bytes, max_u64(dirty_bytes, DIRTY_PACED_BYTES));
+	if (p->bounded)
+		p->dirty_bytes = p->bound_bytes;
 	p->ram_bytes.ruin = pressure_hard_bytes(p);
 }
 
@@ -151,7 +163,7 @@ uint64_t pressure_look_bytes(const struct pressure_plan *p, const struct pressur
 		bytes = min_u64(bytes, blk_to_bytes(to_next(u->dirty_blks, &p->ring_blks)));
 	if (pressure_level(p, u) >= LEVEL_COMMIT)
 		bytes = min_u64(bytes, to_ruin_bytes(p, u) / 8);
-	else if (wide / 2 > p->dirty_bytes) /* the bound follows it */
+	else if (wide / 2 > p->bound_bytes) /* the bound follows it */
 		bytes = min_u64(bytes, wide / 4);
 	return max_u64(bytes, LOOK_MIN_BYTES);
 }
@@ -191,7 +203,7 @@ uint64_t pressure_left_ns(const struct pressure_commit *c)
 
 uint64_t pressure_rate_unsealed(const struct pressure_plan *p, const struct pressure_use *u)
 {
-	uint64_t least = (p->ring_blks.full ? UNSEALED_RING_BYTES : UNSEALED_LEAST_BYTES) + p->journal_bytes + p->dirty_bytes;
+	uint64_t least = (p->ring_blks.full ? UNSEALED_RING_BYTES : UNSEALED_LEAST_BYTES) + p->journal_bytes + p->bound_bytes;
 
 	return max_u64(pressure_rate(in_memory(u, to_ruin_bytes(p, u)), UNSEALED_NS), least);
 }
@@ -207,8 +219,8 @@ uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, const struct pr
 				  uint64_t bytes_per_s)
 {
 	if (paced)
-		return min_u64(max_u64(bytes_per_s / 4, DIRTY_PACED_BYTES), p->dirty_bytes);
-	return max_u64(min_u64(to_commit_bytes(p, u) / 2, DIRTY_WIDE_BYTES), p->dirty_bytes);
+		return min_u64(max_u64(bytes_per_s / 4, DIRTY_PACED_BYTES), p->bound_bytes);
+	return max_u64(min_u64(to_commit_bytes(p, u) / 2, DIRTY_WIDE_BYTES), p->bound_bytes);
 }
 
 /* ---- memory of the machine, and time ---- */

@@ -23,7 +23,9 @@ enum pressure_level { LEVEL_OK, LEVEL_WARN, LEVEL_COMMIT, LEVEL_FULL };
 
 struct pressure_plan {
 	uint64_t limit_bytes; /* the user's */
-	uint64_t journal_bytes, dirty_bytes, slack_bytes;
+	uint64_t journal_bytes, dirty_bytes, slack_bytes; /* the reserve */
+	bool bounded;	      /* the kernel holds the dirty pages to bound_bytes */
+	uint64_t bound_bytes; /* of dirty pages: the bound from level commit on, and what rates count on */
 	/* Second budget, for volumes of which all is logged: dirty blocks. full 0: there is none. */
 	struct pressure_steps {
 		uint64_t warn, commit, full;
@@ -33,11 +35,17 @@ struct pressure_plan {
 
 /* What the reserve holds of the loop device's dirty page cache under this limit, where the kernel can bound it. */
 uint64_t pressure_dirty_bytes(uint64_t limit_bytes);
-/* dirty_bytes 0: bounded by pressure_dirty_bytes. -ENOSPC: the limit cannot hold journal, dirty pages and
- * slack; *ret_need_bytes is the least that can. *ret is filled in both cases. */
+/* What may be dirty above a volume where the kernel bounds only the whole system (system_bytes; UINT64_MAX: not known).
+ * Whatever it is lands on blocks of the volume, each of which takes RAM once. */
+uint64_t pressure_unbounded_bytes(uint64_t system_bytes, uint64_t volume_bytes);
+/* dirty_bytes 0: bounded by pressure_dirty_bytes; else the reserve holds so much, on top of the limit. -ENOSPC: the limit
+ * cannot hold journal, bounded dirty pages and slack; *ret_need_bytes is the least that can. *ret is filled in both
+ * cases. */
 int pressure_plan(struct pressure_plan *ret, uint64_t limit_bytes, uint64_t journal_bytes, uint64_t dirty_bytes,
 		  uint64_t *ret_need_bytes) MUST_CHECK;
-/* All that is dirty must fit into a log of so many blocks. Dirty pages are bounded further. */
+/* Is the reserve for dirty pages more than the limit could hold itself? */
+bool pressure_plan_exceeds(const struct pressure_plan *p);
+/* All that is dirty must fit into a log of so many blocks. Dirty pages are bounded further, where they can be. */
 void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks);
 uint64_t pressure_hard_bytes(const struct pressure_plan *p);
 

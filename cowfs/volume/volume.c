@@ -164,18 +164,21 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	struct monitor_params mp = { .fail = p->pressure_fails,
 				     .bound_dirty = dirty_can_be_bounded(v),
 				     .retry_ns = p->full_ns };
-	uint64_t dirty_bytes = mp.bound_dirty ? 0 : global_dirty_bytes(), need;
+	uint64_t volume_bytes = blk_to_bytes(v->volume_blks), need;
+	uint64_t dirty_bytes = mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
 	int r = pressure_plan(&mp.plan, ram_bytes, v->fs.journal_bytes, dirty_bytes, &need);
 
 	if (r < 0)
 		return fail(why, n, r,
 			    "the RAM limit of %s cannot hold the journal of %s (%s), what the kernel keeps dirty above it "
-			    "(%s%s) and some slack: at least %s are needed%s",
+			    "(%s) and some slack: at least %s are needed%s",
 			    FORMAT_SIZE(ram_bytes), v->device, FORMAT_SIZE(v->fs.journal_bytes),
-			    FORMAT_SIZE(mp.plan.dirty_bytes), mp.bound_dirty ? "" : ", see vm.dirty_bytes",
-			    FORMAT_SIZE(need),
+			    FORMAT_SIZE(pressure_dirty_bytes(ram_bytes)), FORMAT_SIZE(need),
 			    v->fs.journal_bytes > 16 * MIB ?
 				    ", or a smaller journal (tune2fs -O ^has_journal, then -J size=8)" : "");
+	if (pressure_plan_exceeds(&mp.plan))
+		msg(MSG_NOTICE, "%s: up to %s above the RAM limit of %s may be needed while a commit begins: only vm.dirty_bytes "
+		    "bounds what is dirty above it", v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
 	if (v->fs.kind != FS_EXT)
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
 	r = ram_store_resize(v->store, pressure_hard_bytes(&mp.plan));

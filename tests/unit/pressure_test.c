@@ -40,11 +40,48 @@ static void test_plan(void **state)
 	assert_true(least > 72 * MIB && least < 80 * MIB);
 	assert_int_equal(pressure_plan(&p, least, 64 * MIB, 0, &need), 0);
 	assert_int_equal(pressure_plan(&p, least - 1, 64 * MIB, 0, &need), -ENOSPC);
-	/* a dirty limit that cannot be bounded counts in full */
-	assert_int_equal(pressure_plan(&p, 500 * MIB, 8 * MIB, 500 * MIB, &need), -ENOSPC);
-	assert_int_equal(need, (500 + 8 + 8) * MIB);
-	assert_int_equal(pressure_plan(&p, need, 8 * MIB, 500 * MIB, &need), 0);
-	assert_int_equal(p.dirty_bytes, 500 * MIB);
+	assert_false(pressure_plan_exceeds(&p));
+}
+
+/* Kernels that bound only the whole system: the reserve holds what can be dirty above this volume, on top of the limit. */
+static void test_plan_unbounded(void **state)
+{
+	struct pressure_plan p, bounded = plan_of(64 * MIB, 8 * MIB);
+	struct pressure_use u = { .used_bytes = 60 * MIB };
+	uint64_t need;
+
+	(void)state;
+	assert_int_equal(pressure_unbounded_bytes(113 * MIB, 4096 * MIB), 113 * MIB);
+	assert_int_equal(pressure_unbounded_bytes(4096 * MIB, 100 * MIB), 100 * MIB);
+	assert_int_equal(pressure_unbounded_bytes(UINT64_MAX, 100 * MIB), 100 * MIB);
+	assert_true(pressure_unbounded_bytes(0, 100 * MIB) > 0); /* 0 would mean: bounded */
+
+	/* all of it has room, and the limit is not refused for it */
+	assert_int_equal(pressure_plan(&p, 64 * MIB, 8 * MIB, 113 * MIB, &need), 0);
+	assert_int_equal(p.dirty_bytes, 113 * MIB);
+	assert_int_equal(pressure_hard_bytes(&p), (64 + 8 + 113 + 8) * MIB);
+	assert_true(pressure_plan_exceeds(&p));
+	assert_int_equal(p.ram_bytes.commit, bounded.ram_bytes.commit);
+	assert_int_equal(p.ram_bytes.full, bounded.ram_bytes.full);
+	/* what a freeze flushes at the least rate in a second still finds room */
+	u.used_bytes = p.ram_bytes.commit;
+	assert_true(pressure_rate_unsealed(&p, &u) >= 8 * MIB + 113 * MIB);
+	assert_true(pressure_hard_bytes(&p) - u.used_bytes >= 8 * MIB + 113 * MIB);
+	/* journal and slack still count */
+	assert_int_equal(pressure_plan(&p, 64 * MIB, 64 * MIB, 113 * MIB, &need), -ENOSPC);
+	assert_int_equal(pressure_plan(&p, need, 64 * MIB, 113 * MIB, &need), 0);
+	assert_int_equal(pressure_plan(&p, 256 * MIB, 8 * MIB, 113 * MIB, &need), 0);
+	assert_false(pressure_plan_exceeds(&p));
+
+	/* a log as the second budget: rates count on little, but nothing bounds what comes */
+	pressure_plan_ring(&p, 4000);
+	assert_int_equal(p.dirty_bytes, 113 * MIB);
+	assert_int_equal(p.ram_bytes.ruin, (256 + 8 + 113 + 32) * MIB);
+	assert_true(pressure_rate_unsealed(&p, &(struct pressure_use){ .used_bytes = 300 * MIB, .dirty_blks = 3599 }) <
+		    16 * MIB);
+	pressure_plan_ring(&bounded, 4000);
+	assert_true(bounded.dirty_bytes <= 4000 * COW_BLK_BYTES / 16);
+	assert_int_equal(bounded.dirty_bytes, bounded.bound_bytes);
 }
 
 static enum pressure_level at(const struct pressure_plan *p, uint64_t used_bytes, uint64_t dirty_blks, bool low)
@@ -335,7 +372,9 @@ static void test_gate_park(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plan),	    cmocka_unit_test(test_levels),    cmocka_unit_test(test_look),
+		cmocka_unit_test(test_plan),
+		cmocka_unit_test(test_plan_unbounded),
+		cmocka_unit_test(test_levels),    cmocka_unit_test(test_look),
 		cmocka_unit_test(test_left),	    cmocka_unit_test(test_rate),      cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_due),	    cmocka_unit_test(test_gate_budget), cmocka_unit_test(test_gate_pace),
 		cmocka_unit_test(test_gate_park), cmocka_unit_test(test_dirty),
