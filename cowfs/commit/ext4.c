@@ -256,6 +256,23 @@ static uint64_t desc_block_loc(const struct ext4_image *e, uint64_t i)
 	return ext2fs_descriptor_block_loc2(fs, fs->super->s_first_data_block, (dgrp_t)i);
 }
 
+/* Block i of the descriptors, and those behind it that lie behind it, as far as they fit into one read. */
+static int descs_read(struct ext4_image *e, uint64_t i)
+{
+	ext2_filsys fs = e->fs;
+	uint64_t n = 1, max = BOUNCE_UNITS * COW_BLK_BYTES / fs->blocksize;
+	int err;
+
+	while (n < max && i + n < fs->desc_blocks && !e->desc_loaded[i + n] &&
+	       desc_block_loc(e, i + n) == desc_block_loc(e, i) + n)
+		n++;
+	err = ext4_result(e, image_read64(fs->io, desc_block_loc(e, i), (int)n,
+					  (char *)fs->group_desc + i * fs->blocksize));
+	for (uint64_t k = 0; k < n && !err; k++)
+		e->desc_loaded[i + k] = true;
+	return err;
+}
+
 int ext4_desc_load(struct ext4_image *e, dgrp_t group)
 {
 	ext2_filsys fs = e->fs;
@@ -263,11 +280,9 @@ int ext4_desc_load(struct ext4_image *e, dgrp_t group)
 	int err;
 
 	if (!e->desc_loaded[i]) {
-		err = ext4_result(e, image_read64(fs->io, desc_block_loc(e, i), 1,
-						  (char *)fs->group_desc + i * fs->blocksize));
+		err = descs_read(e, i);
 		if (err)
 			return err;
-		e->desc_loaded[i] = true;
 	}
 	return ext2fs_group_desc_csum_verify(fs, group) ? 0 : -EUCLEAN;
 }

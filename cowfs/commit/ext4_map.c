@@ -9,7 +9,10 @@
  *    tables that other members of its flex group may have here; a damaged descriptor among them
  *    spoils the group;
  * I3 a journal block is one that the inode maps between the journal's superblock and its s_maxlen,
- *    that the bitmap says is used, and that belongs to an empty log: a full one is content.
+ *    that the bitmap says is used, and that belongs to an empty log: a full one is content;
+ * I4 and the inode is believed only if all that it maps, blocks of its tree included, lies inside of
+ *    the file system, once each, and nowhere in superblocks, descriptors, bitmaps and inode tables.
+ *    If these are not all known (a damaged descriptor), no block is a journal block.
  */
 #include <errno.h>
 #include <string.h>
@@ -19,6 +22,7 @@
 #define LRU_GROUPS 16 /* a commit asks in ascending order */
 #define JOURNAL_MAX_META 65536 /* a 4 GiB log in 1 KiB indirect blocks has 16 K of them */
 #define JOURNAL_MAX_RANGES 65536
+#define JOURNAL_MAX_GDT_BYTES (16 * MIB) /* 32 TiB in 4 KiB blocks: more is not looked through */
 
 struct range {
 	uint64_t first, count; /* blocks of the file system, not units */
@@ -41,6 +45,41 @@ struct fsmap {
 	uint32_t log_sequence; /* of the next transaction, if the log is empty */
 	struct group *last, groups[LRU_GROUPS];
 };
+
+/* ---- what is nobody's but the file system's ---- */
+
+#define META_RANGES 4
+
+/* The bitmaps and the inode table of a group whose descriptor is loaded. How many. */
+static size_t tables_of(ext2_filsys fs, dgrp_t nr, struct range ret[META_RANGES])
+{
+	ret[0] = (struct range){ext2fs_block_bitmap_loc(fs, nr), 1};
+	ret[1] = (struct range){ext2fs_inode_bitmap_loc(fs, nr), 1};
+	ret[2] = (struct range){ext2fs_inode_table_loc(fs, nr), fs->inode_blocks_per_group};
+	return 3;
+}
+
+/* The copies of superblock and descriptors in a group, with the room for more of them. How many. */
+static size_t supers_of(ext2_filsys fs, dgrp_t nr, struct range ret[META_RANGES])
+{
+	uint64_t old_descs = ext2fs_has_feature_meta_bg(fs->super)
+				     ? fs->super->s_first_meta_bg
+				     : fs->desc_blocks + fs->super->s_reserved_gdt_blocks;
+	blk64_t super, old_desc, new_desc;
+	size_t n = 0;
+	blk_t used;
+
+	ext2fs_super_and_bgd_loc2(fs, nr, &super, &old_desc, &new_desc, &used);
+	if (super || !nr)
+		ret[n++] = (struct range){super, 1};
+	if (!nr) /* the boot sector, where it is not in the superblock's block */
+		ret[n++] = (struct range){0, 1};
+	if (old_desc)
+		ret[n++] = (struct range){old_desc, old_descs};
+	if (new_desc)
+		ret[n++] = (struct range){new_desc, 1};
+	return n;
+}
 
 /* ---- journal ---- */
 
@@ -121,22 +160,81 @@ static const struct range *range_find(const struct range *ranges, size_t n, uint
 	return &ranges[low - 1];
 }
 
-static int log_check(const struct log_walk *w)
+/* Does one of the ranges, sorted and apart, meet another one? */
+static bool ranges_meet(const struct range *ranges, size_t n, const struct range *other)
 {
-	for (size_t i = 1; i < w->n; i++)
-		if (w->ranges[i].first < w->ranges[i - 1].first + w->ranges[i - 1].count)
-			return -EUCLEAN;
-	for (size_t i = 0; i < w->metas; i++)
-		if (range_find(w->ranges, w->n, w->meta[i]))
-			return -EUCLEAN;
+	size_t low = 0, high = n;
+	uint64_t end;
+
+	if (__builtin_add_overflow(other->first, other->count, &end))
+		end = UINT64_MAX;
+	while (low < high) { /* to the first one that ends behind the start of the other */
+		size_t mid = low + (high - low) / 2;
+
+		if (ranges[mid].first + ranges[mid].count > other->first)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low < n && ranges[low].first < end;
+}
+
+/* -EUCLEAN: something of the file system's own lies in them. *sure false: it cannot be told. */
+static int ranges_are_content(struct ext4_image *e, const struct range *ranges, size_t n, bool *sure)
+{
+	ext2_filsys fs = e->fs;
+	int err;
+
+	*sure = (uint64_t)fs->desc_blocks * fs->blocksize <= JOURNAL_MAX_GDT_BYTES;
+	if (!*sure)
+		return 0;
+	for (dgrp_t nr = 0; nr < fs->group_desc_count; nr++) {
+		struct range own[2 * META_RANGES];
+		size_t owns;
+
+		err = ext4_desc_load(e, nr);
+		*sure = err != -EUCLEAN;
+		if (err)
+			return *sure ? err : 0;
+		owns = supers_of(fs, nr, own);
+		owns += tables_of(fs, nr, own + owns);
+		for (size_t i = 0; i < owns; i++)
+			if (ranges_meet(ranges, n, &own[i]))
+				return -EUCLEAN;
+	}
+	return 0;
+}
+
+/* I4. -EUCLEAN: the inode maps what cannot be a journal. */
+static int log_check(struct ext4_image *e, const struct log_walk *w, uint64_t sb_block, bool *sure)
+{
+	_cleanup_free_ struct range *all = NULL;
+	size_t n = w->n + w->metas + 1;
+
 	/* logical block 0 is the one that is not in the ranges; all others must be mapped */
-	return w->data == w->log_blocks ? 0 : -EUCLEAN;
+	if (w->data != w->log_blocks)
+		return -EUCLEAN;
+	all = malloc(n * sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	memcpy(all, w->ranges, w->n * sizeof(*all));
+	for (size_t i = 0; i < w->metas; i++)
+		all[w->n + i] = (struct range){w->meta[i], 1};
+	all[n - 1] = (struct range){sb_block, 1};
+	qsort(all, n, sizeof(*all), range_compare);
+	for (size_t i = 1; i < n; i++)
+		if (all[i].first < all[i - 1].first + all[i - 1].count)
+			return -EUCLEAN;
+	if (all[n - 1].first + all[n - 1].count > ext2fs_blocks_count(e->fs->super))
+		return -EUCLEAN;
+	return ranges_are_content(e, all, n, sure);
 }
 
 static int log_load(struct fsmap *m)
 {
 	_cleanup_free_ struct log_walk *w = NULL;
 	struct ext4_journal j;
+	bool sure = false;
 	int err = ext4_journal(m->e, &j);
 
 	if (err)
@@ -151,14 +249,13 @@ static int log_load(struct fsmap *m)
 						      log_visit, w));
 	if (!err)
 		err = w->err;
-	if (!err) {
-		qsort(w->ranges, w->n, sizeof(*w->ranges), range_compare);
-		err = log_check(w);
-	}
-	if (err) {
+	if (!err)
+		err = log_check(m->e, w, j.sb_block, &sure);
+	if (err || !sure) {
 		free(w->ranges);
 		return err;
 	}
+	qsort(w->ranges, w->n, sizeof(*w->ranges), range_compare);
 	m->log = w->ranges;
 	m->log_ranges = w->n;
 	m->log_sequence = j.sequence;
@@ -195,29 +292,22 @@ static bool group_covers(ext2_filsys fs, struct group *g, uint64_t first, uint64
 /* The bitmaps and the inode table of group owner, as far as they lie in g; own or not. */
 static bool tables_cover(ext2_filsys fs, struct group *g, dgrp_t owner, bool set)
 {
-	return group_covers(fs, g, ext2fs_block_bitmap_loc(fs, owner), 1, set) &&
-	       group_covers(fs, g, ext2fs_inode_bitmap_loc(fs, owner), 1, set) &&
-	       group_covers(fs, g, ext2fs_inode_table_loc(fs, owner), fs->inode_blocks_per_group,
-			    set);
+	struct range tables[META_RANGES];
+	size_t n = tables_of(fs, owner, tables);
+
+	for (size_t i = 0; i < n; i++)
+		if (!group_covers(fs, g, tables[i].first, tables[i].count, set))
+			return false;
+	return true;
 }
 
 static void supers_mark(ext2_filsys fs, struct group *g)
 {
-	uint64_t old_descs = ext2fs_has_feature_meta_bg(fs->super)
-				     ? fs->super->s_first_meta_bg
-				     : fs->desc_blocks + fs->super->s_reserved_gdt_blocks;
-	blk64_t super, old_desc, new_desc;
-	blk_t used;
+	struct range supers[META_RANGES];
+	size_t n = supers_of(fs, g->nr, supers);
 
-	ext2fs_super_and_bgd_loc2(fs, g->nr, &super, &old_desc, &new_desc, &used);
-	if (super || !g->nr)
-		group_covers(fs, g, super, 1, true);
-	if (!g->nr) /* the boot sector, where it is not in the superblock's block */
-		group_covers(fs, g, 0, 1, true);
-	if (old_desc)
-		group_covers(fs, g, old_desc, old_descs, true);
-	if (new_desc)
-		group_covers(fs, g, new_desc, 1, true);
+	for (size_t i = 0; i < n; i++)
+		group_covers(fs, g, supers[i].first, supers[i].count, true);
 }
 
 static int group_compute(struct ext4_image *e, struct group *g)

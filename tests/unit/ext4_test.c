@@ -824,6 +824,94 @@ static void test_journal_inode(void **state)
 	}
 }
 
+static uint64_t journal_block(const char *name, unsigned logical)
+{
+	FILE *f = sh_read("debugfs -R 'bmap <8> %u' %s 2>/dev/null", logical, name);
+	unsigned long long v = 0;
+
+	assert_int_equal(fscanf(f, "%llu", &v), 1);
+	pclose(f);
+	return v;
+}
+
+/* All is mapped, and looks like a journal. What is mapped decides. */
+static void claim(const char *field, uint64_t block, bool known)
+{
+	struct image im;
+
+	small_image("claim", "-t ext3");
+	assert_int_equal(sh("debugfs -w -R 'sif <8> block[%s] %llu' claim", field, (unsigned long long)block), 0);
+	image_open(&im, "claim");
+	expect_journal(&im, known);
+	image_close(&im);
+}
+
+static void test_journal_claims(void **state)
+{
+	uint64_t table, ind;
+	struct fsmap *m;
+	struct image im;
+
+	(void)state;
+	small_image("claim", "-t ext3");
+	table = field_of("claim", 4, "Inode table");
+	assert_int_equal(field_of("claim", 3, "Inode table"), 24740);
+	claim("5", 35000, true); /* of no file: the map cannot know */
+	claim("5", field_of("claim", 4, "Block bitmap"), false);
+	claim("5", field_of("claim", 1, "Inode bitmap"), false);
+	claim("5", table, false);
+	claim("5", table + 511, false);
+	claim("5", table + 512, true);
+	claim("5", 1, false);	      /* superblock */
+	claim("5", 2, false);	      /* descriptors */
+	claim("5", 8193 + 0, false);  /* copies */
+	claim("5", 24578, false);
+	claim("5", 24579 + 20, false); /* room for more descriptors */
+	claim("5", 40959, true);
+	claim("5", 40960, false); /* outside */
+	claim("5", journal_block("claim", 4), false);
+	claim("5", journal_block("claim", 0), false);
+
+	/* a block of the tree, right but for its place */
+	for (int i = 0; i < 3; i++) {
+		const uint64_t place[] = {36000, table + 500, 36000 + (1u << 20)};
+
+		small_image("claim", "-t ext3");
+		image_open(&im, "claim");
+		for (ind = 0; ind < 40960; ind++) /* the first one lists the blocks from logical block 12 on */
+			if (!memcmp(im.p + ind * 1024, &(uint32_t){(uint32_t)journal_block("claim", 12)}, 4))
+				break;
+		image_close(&im);
+		assert_true(ind < 40960);
+		assert_int_equal(sh("dd if=claim of=claim bs=1024 count=1 skip=%llu seek=%llu conv=notrunc && "
+				    "debugfs -w -R 'sif <8> block[IND] %llu' claim", (unsigned long long)ind,
+				    (unsigned long long)place[i] % 40000, (unsigned long long)place[i]), 0);
+		image_open(&im, "claim");
+		expect_journal(&im, i == 0);
+		image_close(&im);
+	}
+
+	/* an extent that begins in a table */
+	small_image("claim", "-t ext4");
+	table = field_of("claim", 4, "Inode table");
+	assert_int_equal(sh("debugfs -w -R 'sif <8> block[5] %llu' claim", (unsigned long long)table + 100), 0);
+	image_open(&im, "claim");
+	memcpy(im.p + (table + 100) * 1024, im.p + jsb_offset(&im), 1024);
+	expect_journal(&im, false);
+	image_close(&im);
+
+	/* not everything is known: no alarm for a group that nobody asks about, but nothing is left out */
+	small_image("claim", "-t ext4");
+	image_open(&im, "claim");
+	im.p[2048 + 4 * 64 + 12] ^= 1;
+	assert_int_equal(fsmap_open(&m, &im.r), 0);
+	assert_int_equal(fsmap_alarms(m), 0);
+	assert_int_equal(units_of(m, &im, USE_JOURNAL), 0);
+	assert_true(units_of(m, &im, USE_FREE) > 0);
+	fsmap_close(m);
+	image_close(&im);
+}
+
 /* Blocks read to open a map and to ask one block of each of n far groups. */
 static void test_cost(void **state)
 {
@@ -1196,6 +1284,7 @@ int main(void)
 		cmocka_unit_test(test_journal_damage),
 		cmocka_unit_test(test_journal_superblock),
 		cmocka_unit_test(test_journal_inode),
+		cmocka_unit_test(test_journal_claims),
 		cmocka_unit_test(test_cost),
 		cmocka_unit_test(test_read_errors),
 		cmocka_unit_test(test_read_errors_in_runs),
