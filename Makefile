@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # cowfs: one Makefile, not recursive. `make help` tells the targets.
 #   V=1 shows commands, SAN=address,undefined or SAN=thread builds with sanitizers,
-#   CC=clang, O=2, DESTDIR= and prefix= as usual.
+#   CC=clang, O=2, DESTDIR= and prefix= as usual. Programs are installed without symbols, because they go into the initramfs;
+#   STRIP= leaves these where they are.
 
 VERSION := 0.1.0
 prefix  ?= /usr
@@ -23,6 +24,7 @@ B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)$(if $(
 Q       := $(if $(V),,@)
 
 CC      ?= cc
+STRIP   ?= strip
 PKGS    := fuse3 ext2fs com_err blkid json-c inih
 O       ?= 2
 CFLAGS  ?= -O$(O) -g
@@ -111,7 +113,7 @@ help:
 	@echo "  make lint       compiler warnings as errors, shellcheck, man page check"
 	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away"
 	@echo "  make clean"
-	@echo "  V=1  SAN=address,undefined | SAN=thread  CC=clang"
+	@echo "  V=1  SAN=address,undefined | SAN=thread  CC=clang  STRIP= (install with symbols)"
 
 deps:
 	@if [ "$$(id -u)" != 0 ]; then echo "make deps installs packages: run it as root" >&2; exit 1; fi
@@ -366,7 +368,7 @@ lint:
 install: $(PROGS) $(HELPERS)
 	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(mountdir) $(patsubst %,$(DESTDIR)$(mandir)/man%,5 7 8) \
 		$(DESTDIR)$(docdir) $(DESTDIR)$(unitdir) $(DESTDIR)$(bashdir) $(DESTDIR)/etc/cowfs
-	install -m 755 $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
+	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
 	for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
 		ln -sf $(sbindir)/$$h $(DESTDIR)$(mountdir)/$$h || exit 1; done
 	for m in $(MAN); do install -m 644 $$m $(DESTDIR)$(mandir)/man$${m##*.}/ || exit 1; done

@@ -50,7 +50,6 @@ busybox_cowfs() {
 	for part in usr/lib/cowfs usr/share/cowfs; do
 		[ ! -d "$from/$part" ] || { mkdir -p "$tree/$part" && cp -a "$from/$part/." "$tree/$part/"; }
 	done
-	strip {"$tree","$source"}/usr/sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs}
 	# shellcheck disable=SC2016 # for the inner shell
 	chroot_run "$source" sh -c 'for p in /usr/sbin/*cow*; do ldd "$p"; done' |
 		awk '$3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' | sort -u |

@@ -42,6 +42,20 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 	[ ! -e "$T/usr/sbin" ]
 }
 
+symbols() { readelf -SW "$1" | grep -qF .symtab; }
+
+@test "make install: programs without symbols, with them by STRIP=" {
+	local f
+	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" B="$COWFS_BUILD"
+	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/whole" STRIP= B="$COWFS_BUILD"
+	for f in cowfs cowctl mount.cowfs umount.cowfs; do
+		run ! symbols "$T/dest/usr/sbin/$f"
+		symbols "$T/whole/usr/sbin/$f"
+		# what was built keeps its own
+		symbols "$COWFS_BUILD/$f"
+	done
+}
+
 @test "the unit: systemd-analyze verify" {
 	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
 	sed "s|/usr/sbin/|$COWFS_BUILD/|" "$(top)/systemd/cowfs@.service" >"$T/cowfs@.service"
