@@ -4,6 +4,7 @@
 # A system of kernel, busybox and cowfs, and nothing else: what a small appliance looks like.
 #
 #	busybox_tree TREE OVERLAY...	TREE and TREE.boot, as debian_tree does
+#	IMAGE_PROGRAMS		programs of IMAGE_PACKAGES that it gets as well
 
 # What a virtual machine, a PC and most small boards need to see a card, and cowfs to serve it.
 BUSYBOX_MODULES="virtio_pci virtio_blk virtio_rng ahci ata_piix sd_mod usb-storage uas xhci-pci ehci-pci sdhci-pci sdhci-acpi \
@@ -45,13 +46,16 @@ busybox_programs() {
 
 # The programs, what their adapter to busybox is, and the libraries that they need.
 busybox_cowfs() {
-	local tree=$1 from=$2 source=$3 lib part
+	local tree=$1 from=$2 source=$3 lib part program
 	cp -a "$from/usr/sbin/." "$tree/usr/sbin/"
 	for part in usr/lib/cowfs usr/share/cowfs; do
 		[ ! -d "$from/$part" ] || { mkdir -p "$tree/$part" && cp -a "$from/$part/." "$tree/$part/"; }
 	done
-	# shellcheck disable=SC2016 # for the inner shell
-	chroot_run "$source" sh -c 'for p in /usr/sbin/*cow*; do ldd "$p"; done' |
+	for program in ${IMAGE_PROGRAMS-}; do
+		cp -L "$source$program" "$tree$program"
+	done
+	# shellcheck disable=SC2016,SC2086 # for the inner shell; words
+	chroot_run "$source" sh -c 'for p in /usr/sbin/*cow* "$@"; do ldd "$p"; done' sh ${IMAGE_PROGRAMS-} |
 		awk '$3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' | sort -u |
 		while read -r lib; do
 			mkdir -p "$tree/$(dirname "$lib")"

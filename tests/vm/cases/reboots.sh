@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2153,SC2154
 # SPDX-License-Identifier: MIT
-# Reboot upon reboot under load (100 in the long form, 3 in the short): no final commit is lost, no shutdown hangs.
-# guests: debian12 debian13 busybox
+# Reboot upon reboot while fio writes (100 in the long form, 3 in the short): no final commit is lost, no shutdown hangs.
+# guests: debian12-fio debian13-fio busybox-fio
 LIMIT=600
 BOOTS=3
 [ -z "$LONG" ] || BOOTS=${COWFS_VM_REBOOTS:-100}
@@ -17,11 +17,11 @@ step() {
 		must sha256sum -c /srv/sum
 	fi
 	mkdir -p /srv/load
-	for n in 1 2 3; do
-		# goes on until it is killed by the shutdown
-		(trap '' HUP; while :; do dd if=/dev/urandom of=/srv/load/$n bs=16k count=100 2>/dev/null; sync; done) >/dev/null 2>&1 &
-	done
+	# goes on until the shutdown kills it
+	(trap '' HUP; exec fio --name=load --directory=/srv/load --thread --numjobs=3 --ioengine=psync --rw=randrw --bsrange=512-64k \
+		--size=24m --fsync=32 --time_based --runtime=1h) >/run/cowfs-test/fio 2>&1 &
 	sleep 5
+	kill -0 $! || fail "fio has ended: $(tail -n 3 /run/cowfs-test/fio)"
 	must dd if=/dev/urandom of=/srv/data bs=64k count=32
 	sha256sum /srv/data >/srv/sum
 	echo "$BOOT" >/srv/count
