@@ -105,6 +105,8 @@ static const struct command {
 	 "The exit code is 3 if something needs attention.", cmd_status, status_options},
 	{"commit", "[N]", "write what is in RAM to the card, atomically", NULL, cmd_commit,
 	 commit_options},
+	{"wear", "[N]", "show what the card has been through, and what may lie ahead of it",
+	 "N may also be a device that is not attached.", cmd_wear, offline_options},
 	{"discard", "[N]", "drop what is in RAM at the next detach or shutdown", NULL, cmd_discard,
 	 discard_options},
 	{"hold", "[N]", "no commits by timer for some time", "Pressure on the RAM commits all the same.",

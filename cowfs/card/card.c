@@ -50,6 +50,8 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 		return 0;
 	account_add(&c->account.write_calls, 1);
 	account_add(&c->account.written_bytes, len_bytes);
+	if (c->wrote)
+		c->wrote(c->wrote_ctx, c, off_bytes, len_bytes);
 	return as_eio(c->ops->write(c, off_bytes, buf, len_bytes));
 }
 
@@ -70,6 +72,8 @@ int card_set_writable(struct card *c, bool writable)
 	if (r < 0)
 		return r;
 	c->writable = writable;
+	if (writable && c->wrote)
+		c->wrote(c->wrote_ctx, c, 0, 0);
 	if (writable)
 		c->writable_since_ns = now_ns();
 	else

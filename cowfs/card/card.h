@@ -65,6 +65,9 @@ struct card {
 	struct card_account account;
 	bool writable;
 	uint64_t writable_since_ns;
+	/* NULL, or told of each write when it is accounted for, and with len_bytes 0 that the card has been set writable */
+	void (*wrote)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
+	void *wrote_ctx;
 };
 
 int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;

@@ -417,6 +417,7 @@ static void count_skips(struct job *j, bool add)
 	l->free_blks += sign * j->rep.skipped_free;
 	l->journal_blks += sign * j->rep.skipped_journal;
 	l->same_blks += sign * j->rep.skipped_same;
+	l->hole_blks += sign * j->rep.skipped_holes;
 }
 
 /* Blocks that neither image uses, about max_blks of them. */

@@ -74,6 +74,16 @@ static void send_status(struct server *s, struct session *c)
 	server_send(s, c, &w);
 }
 
+static void send_wear(struct server *s, struct session *c, const struct request *rq)
+{
+	struct jsonw w = server_writer(s);
+
+	volume_get_wear(s->p.volume, (uint32_t)rq->first, &s->wear);
+	answer_ok(&w);
+	render_wear(&w, &s->wear);
+	server_send(s, c, &w);
+}
+
 static void serve_hold(struct server *s, struct session *c, const struct request *rq)
 {
 	uint64_t wanted = rq->seconds ? rq->seconds : HOLD_DEFAULT_S;
@@ -104,6 +114,9 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 	switch (rq.command) {
 	case COMMAND_STATUS:
 		send_status(s, c);
+		break;
+	case COMMAND_WEAR:
+		send_wear(s, c, &rq);
 		break;
 	case COMMAND_DISCARD:
 		volume_arm_discard(s->p.volume, !rq.undo);

@@ -59,6 +59,7 @@ int cmd_config(const struct options *o);
 int cmd_boot(const struct options *o);
 int cmd_shutdown(const struct options *o);
 int cmd_events(const struct options *o);
+int cmd_wear(const struct options *o);
 int cmd_setup(const struct options *o);
 int cmd_enable(const struct options *o);
 int cmd_disable(const struct options *o);
@@ -94,6 +95,16 @@ int status_brief(void);
 void print_status(struct json_object *status);
 /* the bill of a commit: {"report":{},"quiesce":{}} */
 void print_bill(struct json_object *result);
+
+/* ---- cmd_wear.c ---- */
+
+/* What a card has seen in its life with cowfs, as documented in WEAR.md: of a running volume (which may be NULL), or
+ * of a device that no daemon has, *ret for the caller to put. EXIT_OK, or what cmd_fail returned. */
+int wear_gather(const struct options *o, const char *which, struct json_object **ret) MUST_CHECK;
+
+/* ---- wear_print.c ---- */
+
+void print_wear(struct json_object *wear);
 
 /* ---- progress.c: a line on stderr, if that is a terminal, of what takes longer than a second ----
  */

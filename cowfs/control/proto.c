@@ -209,6 +209,7 @@ static const struct {
 	{"detach", COMMAND_DETACH},
 	{"hold", COMMAND_HOLD},
 	{"release", COMMAND_RELEASE},
+	{"wear", COMMAND_WEAR},
 };
 
 static const struct {
@@ -257,7 +258,7 @@ static int take_command(struct parse *ps, const struct value *v)
 	return 0;
 }
 
-static int take_seconds(struct parse *ps, const struct value *v)
+static int take_number(struct parse *ps, const char *name, const struct value *v, uint64_t *ret)
 {
 	uint64_t n = 0;
 
@@ -266,11 +267,11 @@ static int take_seconds(struct parse *ps, const struct value *v)
 			break;
 		n = n * 10 + (uint64_t)(v->text[i] - '0');
 		if (i + 1 == v->len && n <= UINT32_MAX) {
-			ps->rq.seconds = n;
+			*ret = n;
 			return 0;
 		}
 	}
-	snprintf(ps->why, ps->why_bytes, "the field 'seconds' must be a whole number");
+	snprintf(ps->why, ps->why_bytes, "the field '%s' must be a whole number", name);
 	return -EINVAL;
 }
 
@@ -281,7 +282,9 @@ static int take_field(void *ctx, const struct value *name, const struct value *v
 	if (is(name, "command"))
 		return take_command(ps, v);
 	if (is(name, "seconds"))
-		return take_seconds(ps, v);
+		return take_number(ps, "seconds", v, &ps->rq.seconds);
+	if (is(name, "first"))
+		return take_number(ps, "first", v, &ps->rq.first);
 	if (is(name, "version")) {
 		ps->have_version = true;
 		if (v->kind == VALUE_NUMBER && is(v, "1"))
@@ -349,6 +352,8 @@ size_t request_render(const struct request *rq, char *buf, size_t size_bytes)
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++)
 		if (*(const bool *)((const char *)rq + flags[i].offset))
 			jsonw_bool(&w, flags[i].name, true);
+	if (rq->first)
+		jsonw_u64(&w, "first", rq->first);
 	if (rq->seconds)
 		jsonw_u64(&w, "seconds", rq->seconds);
 	return jsonw_finish(&w);

@@ -36,7 +36,8 @@ enum proto_command {
 	COMMAND_DISCARD,
 	COMMAND_DETACH,
 	COMMAND_HOLD,
-	COMMAND_RELEASE
+	COMMAND_RELEASE,
+	COMMAND_WEAR
 };
 
 struct request {
@@ -47,6 +48,7 @@ struct request {
 	uint64_t seconds;			  /* hold: for so long; 0: the default */
 	bool timer;				  /* commit: not while on hold, nor without need */
 	bool shutdown; /* commit: the last one; not of what is to be dropped */
+	uint64_t first; /* wear: item of the table to begin with */
 };
 
 /*

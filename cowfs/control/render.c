@@ -60,11 +60,13 @@ void render_ledger(struct jsonw *w, const struct wear_ledger *l)
 	jsonw_u64(w, "skipped_free_blocks", l->free_blks);
 	jsonw_u64(w, "skipped_journal_blocks", l->journal_blks);
 	jsonw_u64(w, "skipped_same_blocks", l->same_blks);
+	jsonw_u64(w, "skipped_hole_blocks", l->hole_blks);
 	jsonw_u64(w, "direct_blocks", l->direct_blks);
 	jsonw_u64(w, "logged_blocks", l->logged_blks);
 	jsonw_u64(w, "spilled_blocks", l->spilled_blks);
 	jsonw_u64(w, "zero_blocks", l->zero_blks);
 	jsonw_u64(w, "checkpoint_blocks", l->checkpoint_blks);
+	jsonw_u64(w, "padded_blocks", l->padded_blks);
 	jsonw_u64(w, "log_metadata_blocks", l->meta_blks);
 	jsonw_u64(w, "super_blocks", l->super_blks);
 	jsonw_u64(w, "write_calls", l->write_calls);
@@ -72,9 +74,123 @@ void render_ledger(struct jsonw *w, const struct wear_ledger *l)
 	jsonw_u64(w, "flushes", l->flushes);
 	jsonw_u64(w, "commits", l->commits);
 	jsonw_u64(w, "commits_failed", l->commits_failed);
+	jsonw_object(w, "commits_by_cause");
+	for (enum commit_cause c = CAUSE_MANUAL; c <= CAUSE_RECOVER; c++)
+		jsonw_u64(w, cause_name(c), l->cause_commits[c - 1]);
+	jsonw_end(w);
 	jsonw_u64(w, "checkpoints", l->checkpoints);
 	jsonw_u64(w, "attaches", l->attaches);
+	jsonw_u64(w, "erase_block_visits", l->visits);
 	jsonw_seconds(w, "writable_seconds", l->writable_ns);
+	jsonw_seconds(w, "attached_seconds", l->attached_ns);
+	jsonw_u64(w, "first_unix_seconds", l->first_s);
+	jsonw_u64(w, "foreign_bytes", l->foreign_bytes);
+	jsonw_u64(w, "foreign_first_unix_seconds", l->foreign_first_s);
+	jsonw_u64(w, "table_losses", l->table_losses);
+}
+
+static const char *eb_source_name(unsigned source)
+{
+	static const char *const names[] = {
+		[CARD_EB_GUESSED] = "guessed",
+		[CARD_EB_REPORTED] = "reported",
+		[CARD_EB_CONFIGURED] = "configured",
+	};
+
+	return NAME(names, source);
+}
+
+static void render_units(struct jsonw *w, const struct volume_wear *v)
+{
+	const struct wear_geometry *g = &v->geo;
+
+	jsonw_u64(w, "erase_block_bytes", blk_to_bytes(g->eb_blks));
+	jsonw_str(w, "erase_block_source", eb_source_name(v->eb_source));
+	jsonw_u64(w, "unit_bytes", blk_to_bytes(g->unit_blks));
+	jsonw_u64(w, "units", g->units[0]);
+	jsonw_u64(w, "disk_offset_bytes", g->first_unit[0] * blk_to_bytes(g->unit_blks));
+	jsonw_u64(w, "log_device_units", g->units[1]);
+	jsonw_u64(w, "log_device_disk_offset_bytes", g->first_unit[1] * blk_to_bytes(g->unit_blks));
+	jsonw_array(w, "written_blocks");
+	for (uint32_t i = 0; i < v->part.units; i++)
+		jsonw_u64(w, NULL, v->part.unit[i].blks);
+	jsonw_end(w);
+	jsonw_array(w, "visits");
+	for (uint32_t i = 0; i < v->part.units; i++)
+		jsonw_u64(w, NULL, v->part.unit[i].visits);
+	jsonw_end(w);
+}
+
+static void render_history(struct jsonw *w, const struct wear_part *p)
+{
+	jsonw_array(w, "commits");
+	for (uint32_t i = 0; i < p->commits; i++) {
+		const struct wear_commit *c = &p->commit[i];
+
+		jsonw_object(w, NULL);
+		jsonw_u64(w, "number", c->n);
+		jsonw_u64(w, "unix_seconds", c->time_s);
+		jsonw_str(w, "cause", cause_name((enum commit_cause)c->cause));
+		jsonw_u64(w, "absorbed_bytes", c->absorbed_bytes);
+		jsonw_u64(w, "written_bytes", c->written_bytes);
+		jsonw_seconds(w, "writable_seconds", min_u64(c->writable_ms, UINT32_MAX) * 1000000);
+		jsonw_u64(w, "erase_block_visits", c->visits);
+		jsonw_end(w);
+	}
+	jsonw_end(w);
+	jsonw_array(w, "days");
+	for (uint32_t i = 0; i < p->days; i++) {
+		const struct wear_day *d = &p->day[i];
+
+		jsonw_object(w, NULL);
+		jsonw_u64(w, "number", d->n);
+		jsonw_u64(w, "unix_day", d->day);
+		jsonw_u64(w, "absorbed_bytes", d->absorbed_bytes);
+		jsonw_u64(w, "absorbed_writes", d->absorbed_writes);
+		jsonw_u64(w, "written_bytes", d->written_bytes);
+		jsonw_u64(w, "commits", d->commits);
+		jsonw_u64(w, "erase_block_visits", d->visits);
+		jsonw_end(w);
+	}
+	jsonw_end(w);
+}
+
+static void render_truth(struct jsonw *w, const struct volume_wear *v)
+{
+	jsonw_bool(w, "have_kernel_counters", v->have_kernel_counters);
+	jsonw_u64(w, "cowfs_written_bytes", v->our_written_bytes);
+	jsonw_u64(w, "kernel_written_bytes", v->kernel_written_bytes);
+	jsonw_u64(w, "foreign_bytes", v->foreign_bytes);
+	jsonw_u64(w, "foreign_since_unix_seconds", v->foreign_since_s);
+	jsonw_u64(w, "foreign_noticed_unix_seconds", v->foreign_noticed_s);
+	jsonw_u64(w, "agreed_unix_seconds", v->agreed_s);
+}
+
+void render_wear(struct jsonw *w, const struct volume_wear *v)
+{
+	jsonw_str(w, "version", COWFS_VERSION);
+	jsonw_str(w, "name", v->name);
+	jsonw_str(w, "device", v->device);
+	jsonw_str(w, "log_device", v->log_device);
+	jsonw_str(w, "card_identity", v->identity);
+	jsonw_u64(w, "volume_bytes", v->volume_bytes);
+	jsonw_u64(w, "device_bytes", v->device_bytes);
+	jsonw_u64(w, "last_unix_seconds", v->last_s);
+	jsonw_bool(w, "have_table", v->have_table);
+	jsonw_u64(w, "stamp", v->stamp);
+	jsonw_u64(w, "next", v->part.next);
+	jsonw_object(w, "totals");
+	render_ledger(w, &v->ledger);
+	jsonw_end(w);
+	jsonw_object(w, "erase_blocks");
+	render_units(w, v);
+	jsonw_end(w);
+	jsonw_object(w, "history");
+	render_history(w, &v->part);
+	jsonw_end(w);
+	jsonw_object(w, "truth");
+	render_truth(w, v);
+	jsonw_end(w);
 }
 
 void render_report(struct jsonw *w, const struct commit_report *r)
@@ -177,6 +293,8 @@ static void render_card(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "kernel_discarded_bytes", s->kernel.discarded_bytes);
 	jsonw_u64(w, "kernel_flushes", s->kernel.flushes);
 	jsonw_u64(w, "foreign_bytes", s->foreign_bytes);
+	jsonw_u64(w, "foreign_since_unix_seconds", s->foreign_since_s);
+	jsonw_u64(w, "foreign_noticed_unix_seconds", s->foreign_noticed_s);
 }
 
 static void render_last(struct jsonw *w, const struct volume_result *last)

@@ -41,6 +41,7 @@ struct server {
 	/* control thread only */
 	struct session clients[CLIENTS];
 	struct volume_status status;
+	struct volume_wear wear;
 	uint64_t next_tick_ns;
 	bool accept_pause;
 	size_t published_bytes;

@@ -206,9 +206,13 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	struct log_index *ix = NULL, *direct = NULL;
 	int r;
 
-	if (!a->active)
+	if (!a->active || cause < CAUSE_MANUAL || cause > CAUSE_RECOVER)
 		return -EINVAL;
 	r = put_descriptors(l, &rec);
+	if (r == 0)
+		r = wearlog_put_blocks(l, &rec, &a->head_lblk);
+	if (r == 0 && !a->start_lblk)
+		a->start_lblk = rec.wear.lblk;
 	if (r == 0)
 		r = ring_enter(l, &a->head_lblk);
 	if (r == 0)
@@ -231,6 +235,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	rec.logged_blks = a->logged_blks;
 	rec.zero_blks = a->zero_blks;
 	l->ledger.commits++;
+	l->ledger.cause_commits[cause - 1]++;
 	l->ledger.direct_blks += a->direct_blks;
 	l->ledger.logged_blks += a->logged_blks;
 	l->ledger.zero_blks += a->zero_blks;
@@ -238,6 +243,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	r = record_write(l, &rec, a->head_lblk);
 	if (r < 0) {
 		l->ledger.commits--; /* log_abort counts the blocks */
+		l->ledger.cause_commits[cause - 1]--;
 		l->ledger.direct_blks -= a->direct_blks;
 		l->ledger.logged_blks -= a->logged_blks;
 		l->ledger.zero_blks -= a->zero_blks;
@@ -269,6 +275,7 @@ void log_abort(struct log *l)
 	l->ledger.spilled_blks += l->at.spilled_blks;
 	l->ledger.commits_failed++;
 	attempt_clear(&l->at);
+	wearlog_settled(l, false);
 	l->stage_blks = 0;
 	l->need_open = true;
 	l->doubt = l->suspect = l->lag.cold = true;

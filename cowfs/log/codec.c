@@ -13,7 +13,7 @@
 #include "base/crc32c.h"
 
 static const char MAGIC_SUPER[8] = "COWFSSUP", MAGIC_HEAD[8] = "COWFSSEG", MAGIC_DESC[8] = "COWFSDSC",
-		  MAGIC_RECORD[8] = "COWFSREC";
+		  MAGIC_RECORD[8] = "COWFSREC", MAGIC_WEAR[8] = "COWFSWER";
 
 enum { OFF_CRC = 8, OFF_BODY = 32 };
 
@@ -220,7 +220,10 @@ static void ledger_fields(struct wear_ledger *l, uint64_t *f[LEDGER_ROOM], size_
 				  &l->zero_blks,      &l->checkpoint_blks, &l->meta_blks,      &l->super_blks,
 				  &l->write_calls,    &l->written_bytes,   &l->flushes,	       &l->commits,
 				  &l->commits_failed, &l->checkpoints,	   &l->attaches,       &l->writable_ns,
-				  &l->spilled_blks };
+				  &l->spilled_blks,   &l->hole_blks,	   &l->padded_blks,    &l->cause_commits[0],
+				  &l->cause_commits[1], &l->cause_commits[2], &l->cause_commits[3], &l->cause_commits[4],
+				  &l->cause_commits[5], &l->visits,	   &l->attached_ns,    &l->first_s,
+				  &l->foreign_bytes,  &l->foreign_first_s, &l->table_losses };
 
 	_Static_assert(ARRAY_SIZE(all) <= LEDGER_ROOM, "ledger too long for its room");
 	_Static_assert(sizeof(all) / sizeof(all[0]) * 8 == sizeof(struct wear_ledger), "a counter is missing here");
@@ -277,6 +280,45 @@ static void get_marks(struct bytes_reader *r, struct fs_fingerprint *f)
 	}
 }
 
+enum { OFF_WEAR = 1616 };
+
+static void put_wear_ref(struct bytes_writer *w, const struct wear_ref *f)
+{
+	w->pos = OFF_WEAR;
+	put_u64(w, f->lblk);
+	put_u32(w, f->blks);
+	put_u32(w, f->crc);
+	put_u32(w, f->eb_blks);
+	put_u32(w, f->unit_blks);
+	put_u32(w, f->units[0]);
+	put_u32(w, f->units[1]);
+	put_u64(w, f->first_unit[0]);
+	put_u64(w, f->first_unit[1]);
+	put_u32(w, f->rotor);
+	put_u32(w, f->debt_blks);
+	put_u32(w, f->bytes);
+	put_u32(w, 0);
+}
+
+static void get_wear_ref(struct bytes_reader *r, struct wear_ref *f)
+{
+	r->pos = OFF_WEAR;
+	f->lblk = get_u64(r);
+	f->blks = get_u32(r);
+	f->crc = get_u32(r);
+	f->eb_blks = get_u32(r);
+	f->unit_blks = get_u32(r);
+	f->units[0] = get_u32(r);
+	f->units[1] = get_u32(r);
+	f->first_unit[0] = get_u64(r);
+	f->first_unit[1] = get_u64(r);
+	f->rotor = get_u32(r);
+	f->debt_blks = get_u32(r);
+	f->bytes = get_u32(r);
+	if (f->bytes > RECORD_WEAR_ROOM)
+		*f = (struct wear_ref){ 0 };
+}
+
 void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *rec)
 {
 	struct bytes_writer w = begin(blk, MAGIC_RECORD, rec->ring_uuid);
@@ -310,6 +352,7 @@ void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *rec)
 	for (size_t i = 0; i < LEDGER_ROOM; i++)
 		put_u64(&w, i < n ? *f[i] : 0);
 	put_marks(&w, &rec->fingerprint);
+	put_wear_ref(&w, &rec->wear);
 	seal(blk);
 }
 
@@ -354,12 +397,44 @@ int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], s
 	/* the rest of the ledger's room may hold counters of a later release: not checked */
 	r.pos += (LEDGER_ROOM - n) * 8;
 	get_marks(&r, &rec.fingerprint);
-	if (!rest_is_zero(&r) || r.bad)
+	if (!get_zeroes(&r, OFF_WEAR - r.pos) || r.bad)
 		return -EUCLEAN;
+	get_wear_ref(&r, &rec.wear);
 	if (rec.type < RECORD_COMMIT || rec.type > RECORD_RETIRED || !rec.seq || rec.prev.seq >= rec.seq ||
 	    rec.tail_seq > rec.seq || rec.floor_seq > rec.seq || rec.fallback_seq > rec.seq || !rec.tail_seq)
 		return -EUCLEAN;
 	*ret = rec;
+	return 0;
+}
+
+void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index,
+		    size_t len_bytes)
+{
+	struct bytes_writer w = begin(blk, MAGIC_WEAR, uuid);
+
+	put_u64(&w, epoch);
+	put_u64(&w, seq);
+	put_u32(&w, index);
+	put_u32(&w, (uint32_t)len_bytes);
+	put_u64(&w, 0);
+	seal(blk);
+}
+
+int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index,
+		   size_t *ret_len_bytes)
+{
+	struct bytes_reader r;
+	int e = check(&r, blk, MAGIC_WEAR, uuid);
+	uint32_t len;
+
+	if (e < 0)
+		return e;
+	if (get_u64(&r) != epoch || get_u64(&r) != seq || get_u32(&r) != index)
+		return -EUCLEAN;
+	len = get_u32(&r);
+	if (len > WEAR_BLK_ROOM || get_u64(&r) != 0)
+		return -EUCLEAN;
+	*ret_len_bytes = len;
 	return 0;
 }
 

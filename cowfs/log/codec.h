@@ -10,10 +10,21 @@ void codec_put_super(uint8_t blk[COW_BLK_BYTES], const struct log_super *s);
 void codec_put_head(uint8_t blk[COW_BLK_BYTES], const struct log_head *h);
 void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *r);
 
+/* Copies of the wear table in a record: r->wear.bytes of them are put here before codec_put_record. */
+enum { RECORD_WEAR_OFF = 1680, RECORD_WEAR_ROOM = COW_BLK_BYTES - RECORD_WEAR_OFF };
+/* A block of such copies. */
+enum { WEAR_BLK_OFF = 64, WEAR_BLK_ROOM = COW_BLK_BYTES - WEAR_BLK_OFF };
+void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index,
+		    size_t len_bytes);
+/* How many bytes of copies are in it; -ENOENT, -EBADMSG, -EUCLEAN. */
+int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index,
+		   size_t *ret_len_bytes) MUST_CHECK;
+
 /* -ENOENT another magic; -EBADMSG damaged; -EPROTONOSUPPORT unknown version or feature (super only: then
  * ret->version and the masks are valid); -EUCLEAN fields that contradict each other. */
 int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret) MUST_CHECK;
-/* The ring uuid is compared as well: blocks of another life are -ENOENT. */
+/* The ring uuid is compared as well: blocks of another life are -ENOENT. A record is never refused for what it has of the
+ * wear table. */
 int codec_get_head(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], struct log_head *ret) MUST_CHECK;
 int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], struct log_record *ret) MUST_CHECK;
 

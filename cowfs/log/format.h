@@ -81,10 +81,31 @@ struct wear_ledger {
 	uint64_t commits, commits_failed, checkpoints, attaches;
 	uint64_t writable_ns;
 	uint64_t spilled_blks; /* those of logged_blks whose payload went to free blocks of the volume */
+	uint64_t hole_blks;    /* discarded blocks that are free or in the journal: nothing to do */
+	uint64_t padded_blks;  /* written only to bridge a gap between two others */
+	uint64_t cause_commits[CAUSE_RECOVER]; /* commits by cause: [cause - 1] */
+	uint64_t visits;       /* moves to another erase block (wear.h) */
+	uint64_t attached_ns;  /* time under cowfs's protection */
+	uint64_t first_s;      /* clock at the first record whose clock was set; stays */
+	uint64_t foreign_bytes, foreign_first_s; /* written to the card by something else, and when that was first seen */
+	uint64_t table_losses; /* how often a part of the wear table was not found at attach */
 };
+
+#define WEAR_COUNTER_MAX ((uint64_t)INT64_MAX) /* where counters stop: they never go round */
 
 struct record_ptr {
 	uint64_t seq, epoch, lblk;
+};
+
+/* What a record has of the wear table (wear.h): `bytes` of copies behind its marks, and whole blocks of them in its group.
+ * Nothing depends on it. unit_blks 0: none. */
+struct wear_ref {
+	uint64_t lblk;
+	uint32_t blks, crc; /* CRC32C over those blocks */
+	uint32_t eb_blks, unit_blks, units[2];
+	uint64_t first_unit[2];
+	uint32_t rotor, debt_blks;
+	uint32_t bytes;
 };
 
 struct log_record {
@@ -106,6 +127,7 @@ struct log_record {
 	struct fs_fingerprint fingerprint;
 	char identity[64];
 	struct wear_ledger ledger;
+	struct wear_ref wear;
 };
 
 struct log_head {

@@ -11,6 +11,7 @@
 #include "card/card.h"
 #include "log/format.h"
 #include "log/index.h"
+#include "log/wear.h"
 
 /* ---- super record and geometry (super.c) ---- */
 
@@ -101,6 +102,11 @@ struct card *log_card(const struct log *l); /* where the ring is: the base or an
 struct wear_ledger *log_ledger(struct log *l);
 /* The totals as the next record would carry them, all that cowfs wrote so far included. */
 void log_totals(const struct log *l, struct wear_ledger *ret);
+/* Finds the wear table in the ring and counts from now on; reads a few dozen blocks. Idempotent; log_prepare does it if
+ * nobody has. Errors are not told: what cannot be found starts from zero, and ledger.table_losses says so. */
+void log_wear_load(struct log *l);
+/* NULL before that, or without memory. */
+const struct wear_table *log_wear(const struct log *l);
 /* Records from the tail to the newest: how many a start-up has to read. */
 uint64_t log_chain_records(const struct log *l);
 const struct log_record *log_newest(const struct log *l);

@@ -67,6 +67,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	l->any_base = flags & LOG_ANY_BASE;
 	l->stage = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
 	l->index = log_index_empty();
+	l->opened_ns = now_ns();
 	s.buf = l->stage;
 	r = l->stage && l->index ? 0 : -ENOMEM;
 	if (r == 0 && super->state != SUPER_VIRGIN && !(flags & LOG_FRESH))
@@ -91,6 +92,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	    strcmp(l->newest.identity, base->geo.identity)) {
 		rep.clone = true;
 		rep.ledger = (struct wear_ledger){ 0 };
+		l->wear.head.seq = 0;
 	}
 	l->ledger = rep.ledger;
 	l->ledger.attaches++;
@@ -115,6 +117,7 @@ void log_close(struct log *l)
 {
 	if (!l)
 		return;
+	wearlog_close(l);
 	log_index_unref(l->index);
 	lag_close(l);
 	index_list_clear(&l->at.list);

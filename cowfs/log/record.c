@@ -33,6 +33,17 @@ void log_totals(const struct log *l, struct wear_ledger *t)
 	t->writable_ns += a->writable_ns + (two ? b->writable_ns : 0);
 	if (l->card->writable)
 		t->writable_ns += now_ns() - l->card->writable_since_ns;
+	t->attached_ns += now_ns() - l->opened_ns;
+	if (l->wear.table)
+		t->visits += wear_visits(l->wear.table);
+}
+
+static void stop_counters(struct wear_ledger *t)
+{
+	uint64_t *counter = (uint64_t *)t;
+
+	for (size_t i = 0; i < sizeof(*t) / sizeof(*counter); i++)
+		counter[i] = min_u64(counter[i], WEAR_COUNTER_MAX);
 }
 
 /* Fills what every record has in common, writes it to lblk, FLUSH. The stage is empty. */
@@ -48,18 +59,24 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	rec->epoch = l->epoch;
 	lag_floors(l, rec);
 	rec->time_s = (uint64_t)time(NULL);
+	if (!l->ledger.first_s && rec->time_s >= CLOCK_IS_SET_S)
+		l->ledger.first_s = rec->time_s;
 	memcpy(rec->identity, l->base->geo.identity, sizeof(rec->identity));
+	wearlog_plan_record(l, lblk);
 	log_totals(l, &rec->ledger);
 	rec->ledger.meta_blks++; /* the record's own write and flush are in it */
 	rec->ledger.write_calls++;
 	rec->ledger.written_bytes += COW_BLK_BYTES;
 	rec->ledger.flushes += lag_on(l) && l->base != l->card ? 2 : 1;
+	stop_counters(&rec->ledger);
+	wearlog_fill_record(l, rec, blk);
 	codec_put_record(blk, rec);
 	r = card_write(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
 	if (r == 0) /* a card that loses FLUSHes loses as many of base and log */
 		r = lag_on(l) ? record_flush(l) : card_flush(l->card);
 	if (r == 0)
 		l->ledger.meta_blks++;
+	wearlog_settled(l, r == 0);
 	return r;
 }
 
@@ -79,18 +96,24 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 
 	if (r < 0)
 		return r;
-	r = ring_stage_flush(l);
-	if (r == 0 && lag_on(l)) /* two FLUSHes a record, as a commit has */
-		r = record_flush(l);
-	if (r < 0) {
-		l->need_open = l->lag.cold = true;
-		return r;
-	}
 	rec->seq = ++l->highest_seq;
 	if (rec->type != RECORD_CHECKPOINT) {
 		rec->start_lblk = lblk;
-		rec->prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+		r = wearlog_put_blocks(l, rec, &lblk);
+		if (r == 0)
+			r = ring_enter(l, &lblk);
 	}
+	if (r == 0)
+		r = ring_stage_flush(l);
+	if (r == 0 && lag_on(l)) /* two FLUSHes a record, as a commit has */
+		r = record_flush(l);
+	if (r < 0) {
+		wearlog_settled(l, false);
+		l->need_open = l->lag.cold = true;
+		return r;
+	}
+	if (rec->type != RECORD_CHECKPOINT)
+		rec->prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
 	if (!rec->tail_seq)
 		rec->tail_seq = rec->seq;
 	r = record_write(l, rec, lblk);
@@ -185,6 +208,7 @@ int log_prepare(struct log *l)
 
 	if (l->broken)
 		return -EUCLEAN;
+	log_wear_load(l);
 	/* The record that was chosen may be in the card's cache only: the last session's flush failed, and the power
 	 * stayed. Heads and records to come say that it is durable. */
 	if (!l->settled)
@@ -258,6 +282,9 @@ void log_accept_base(struct log *l)
 	l->broken = false;
 	l->need_open = l->home_done = true;
 	l->newest = (struct log_record){ 0 };
+	if (l->wear.table) /* no record leads to the copies that there are */
+		wear_change_all(l->wear.table);
+	l->wear.full = true;
 	l->tail_lblk = l->cursor = 0;
 	l->chain_records = 0;
 	lag_begin_anew(l);

@@ -13,8 +13,6 @@
 
 #include "base/io.h"
 
-#define RESERVE_EBS 3u
-
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
 #endif
@@ -57,7 +55,7 @@ uint64_t ring_free_segments(const struct log *l, uint64_t cursor)
 
 static uint64_t room_at(const struct log *l, uint64_t cursor)
 {
-	uint64_t segs = ring_free_segments(l, cursor), reserve = RESERVE_EBS * l->segs_per_eb;
+	uint64_t segs = ring_free_segments(l, cursor), reserve = RING_RESERVE_EBS * l->segs_per_eb;
 	uint64_t here = cursor % l->seg_blks ? l->seg_blks - cursor % l->seg_blks : 0;
 
 	if (segs < reserve)
@@ -73,7 +71,7 @@ uint64_t log_room_blks(const struct log *l)
 uint64_t log_capacity_blks(const struct log *l)
 {
 	/* one segment holds the newest record; with lag the one before may be in another */
-	return (l->super.seg_count - 1 - lag_on(l) - RESERVE_EBS * l->segs_per_eb) * (l->seg_blks - 1);
+	return (l->super.seg_count - 1 - lag_on(l) - RING_RESERVE_EBS * l->segs_per_eb) * (l->seg_blks - 1);
 }
 
 uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks, uint64_t extents)

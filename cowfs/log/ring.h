@@ -12,8 +12,10 @@
 #include "log/codec.h"
 #include "log/index_build.h"
 #include "log/log.h"
+#include "log/wear.h"
 
 #define STAGE_BLKS 256u /* 1 MiB */
+#define RING_RESERVE_EBS 3u /* see ring.c */
 
 /* what the attempt under way has gathered */
 struct attempt {
@@ -63,6 +65,17 @@ struct log {
 	struct log_index *index;
 
 	struct wear_ledger ledger; /* totals up to attach, plus what the caller adds */
+	uint64_t opened_ns;
+	struct {
+		struct wear *table;	   /* NULL: not loaded, or no memory for it */
+		bool loaded;		   /* tried once */
+		bool full;		   /* all of it has to be copied anew: no limit */
+		bool planned;		   /* the next write is that of a record, which is counted already */
+		struct log_record head;	   /* with the highest totals seen at attach; seq 0: none */
+		uint64_t debt_blks;	   /* how far the cursor has moved without the rotor */
+		uint64_t lblk;		   /* of the last record */
+		uint64_t written_bytes;	   /* then, by the accounts */
+	} wear;
 
 	uint8_t *stage; /* STAGE_BLKS blocks */
 	uint64_t stage_lblk;
@@ -118,6 +131,16 @@ int ring_stage_put(struct log *l, uint64_t lblk, const void *data, uint64_t blks
 int ring_stage_flush(struct log *l) MUST_CHECK;
 /* Before a block is put at *lblk: opens the segment if it stands at one's start, and steps behind the head. */
 int ring_enter(struct log *l, uint64_t *lblk) MUST_CHECK;
+
+/* wearlog.c: copies of the wear table. What cannot be copied now is copied later. */
+/* Blocks of copies for the group whose record will be `rec`, through the stage; *lblk is where the next block goes.
+ * Fails only as the stage does. */
+int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk) MUST_CHECK;
+/* What the record itself carries, into its block; rec->ledger has the totals. */
+void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk);
+void wearlog_plan_record(struct log *l, uint64_t lblk); /* counts the write of it, before it is made */
+void wearlog_settled(struct log *l, bool durable);	/* the record, or its attempt */
+void wearlog_close(struct log *l);
 
 /* record.c */
 int record_flush(struct log *l) MUST_CHECK; /* FLUSH of base and log */

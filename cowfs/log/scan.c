@@ -26,8 +26,10 @@ static int add_candidate(struct scan *s, const struct log_record *rec)
 	s->rep->highest_seq = max_u64(s->rep->highest_seq, rec->seq);
 	s->fallback_floor = max_u64(s->fallback_floor, rec->fallback_seq);
 	s->l->epoch = max_u64(s->l->epoch, rec->epoch);
-	if (rec->ledger.written_bytes >= s->rep->ledger.written_bytes)
+	if (rec->ledger.written_bytes >= s->rep->ledger.written_bytes) {
 		s->rep->ledger = rec->ledger;
+		s->l->wear.head = *rec;
+	}
 	return 0;
 }
 

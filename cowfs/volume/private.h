@@ -52,6 +52,12 @@ struct volume {
 	} own; /* the commit that nobody waits for */
 	struct volume_result last; /* last commit */
 	struct wear_ledger totals;
+	struct wear_table *wear; /* copy for others; NULL: none yet */
+	uint64_t wear_stamp;
+	struct {
+		uint64_t bytes; /* most that were seen */
+		uint64_t since_s, noticed_s, agreed_s;
+	} foreign;
 	uint8_t ring_uuid[16];
 	uint64_t newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	unsigned super_trouble;
@@ -66,6 +72,7 @@ struct volume {
 	/* commit thread only */
 	bool sealed; /* between seal and release or fail */
 	struct view_counters counted; /* already in the ledger */
+	uint64_t foreign_counted;     /* the same */
 	uint64_t differed; /* under pressure, see commit_options: many commits are one stream */
 };
 
@@ -75,6 +82,14 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 /* Copies what the status shows of the log. */
 void volume_publish_log(struct volume *v);
+
+/* account.c: what cowfs did to the card, and what others say of that */
+void account_card_status(struct volume *v, struct volume_status *s);
+void account_foreign_text(const struct volume_status *s, char *buf, size_t size_bytes);
+/* Commit thread, while it writes nothing: compares, and puts what others wrote into the ledger. */
+void account_check(struct volume *v);
+void account_publish_wear(struct volume *v); /* commit thread */
+
 /* Sets the newest alarm ("" takes it away) and says it. */
 void volume_alarm(struct volume *v, const char *fmt, ...) PRINTF(2, 3);
 

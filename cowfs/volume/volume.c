@@ -280,6 +280,7 @@ void volume_close(struct volume *v)
 	if (v->log_card != v->base)
 		card_close(v->log_card);
 	card_close(v->base);
+	free(v->wear);
 	pthread_mutex_destroy(&v->lock);
 	pthread_cond_destroy(&v->work);
 	pthread_cond_destroy(&v->done);
@@ -302,6 +303,9 @@ static void *commit_thread(void *arg)
 {
 	struct volume *v = arg;
 
+	log_wear_load(v->log);
+	account_publish_wear(v);
+	volume_publish_log(v);
 	log_relax(v->log);
 	pthread_mutex_lock(&v->lock);
 	for (;;) {
@@ -318,8 +322,11 @@ static void *commit_thread(void *arg)
 		v->progress.start_ns = now_ns();
 		v->progress.done_blks = v->progress.total_blks = 0;
 		v->progress.job = (int)t->rq->job;
+		account_check(v); /* what came since the last job goes into this one's records */
 		volume_do(v, t->rq, t->res);
+		account_check(v);
 		volume_publish_log(v);
+		account_publish_wear(v);
 		malloc_trim(0); /* what a large commit needed is locked memory until it is given back */
 		log_relax(v->log);
 		v->progress.job = JOB_NONE;
@@ -475,50 +482,6 @@ void volume_get_progress(const struct volume *v, struct volume_progress *ret)
 	ret->elapsed_ns = ret->job == JOB_NONE ? 0 : now_ns() - v->progress.start_ns;
 }
 
-static void add_account(struct volume_status *s, struct card *c)
-{
-	s->our_write_calls += c->account.write_calls;
-	s->our_written_bytes += c->account.written_bytes;
-	s->our_flushes += c->account.flushes;
-	s->our_writable_ns += c->account.writable_ns;
-}
-
-static bool add_kernel(struct volume_status *s, struct card *c, const struct card_counters *then)
-{
-	struct card_counters now;
-
-	if (card_counters(c, &now) < 0)
-		return false;
-	s->kernel.write_ios += now.write_ios - then->write_ios;
-	s->kernel.written_bytes += now.written_bytes - then->written_bytes;
-	s->kernel.discard_ios += now.discard_ios - then->discard_ios;
-	s->kernel.discarded_bytes += now.discarded_bytes - then->discarded_bytes;
-	s->kernel.flushes += now.flushes - then->flushes;
-	return true;
-}
-
-static void card_status(struct volume *v, struct volume_status *s)
-{
-	uint64_t ours;
-	bool two = v->log_card != v->base, steady;
-
-	/* the two counters are read one after the other: only a card at rest can be compared */
-	pthread_mutex_lock(&v->lock);
-	steady = !v->busy;
-	pthread_mutex_unlock(&v->lock);
-	add_account(s, v->base);
-	if (two)
-		add_account(s, v->log_card);
-	s->have_kernel_counters = v->have_kernel && add_kernel(s, v->base, &v->kernel_at_open[0]) &&
-				  (!two || add_kernel(s, v->log_card, &v->kernel_at_open[1]));
-	ours = s->our_written_bytes;
-	pthread_mutex_lock(&v->lock);
-	steady = steady && !v->busy;
-	pthread_mutex_unlock(&v->lock);
-	if (s->have_kernel_counters && steady && s->kernel.written_bytes > ours)
-		s->foreign_bytes = s->kernel.written_bytes - ours;
-}
-
 /* Returns whether the layers below the active one are being committed just now. */
 static bool pressure_status(struct volume *v, struct volume_status *s)
 {
@@ -575,7 +538,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->attached_s = v->attached_s;
 	view_counters(v->view, &ret->counters);
 	ret->counters.write_errors += ret->pressure.gate.refused;
-	card_status(v, ret);
+	account_card_status(v, ret);
 	volume_get_progress(v, &ret->progress);
 	pthread_mutex_lock(&v->lock);
 	ret->super_trouble = v->super_trouble;
@@ -593,6 +556,5 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 		snprintf(ret->alarm, sizeof(ret->alarm), "%llu writes failed: no room in RAM, and no commit was possible",
 			 (unsigned long long)ret->pressure.gate.full_errors);
 	if (ret->foreign_bytes && !ret->alarm[0])
-		snprintf(ret->alarm, sizeof(ret->alarm), "%llu bytes were written to the card by something else",
-			 (unsigned long long)ret->foreign_bytes);
+		account_foreign_text(ret, ret->alarm, sizeof(ret->alarm));
 }

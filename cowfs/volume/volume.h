@@ -125,10 +125,32 @@ struct volume_status {
 	bool have_kernel_counters;
 	struct card_counters kernel;
 	uint64_t foreign_bytes;			/* kernel minus ours: not 0 is an alarm */
+	/* when kernel and account agreed last before the first of them, and when it was seen; 0: never */
+	uint64_t foreign_since_s, foreign_noticed_s;
+	uint64_t agreed_s;			/* when they were compared last and agreed */
 	struct volume_result last;		/* last commit; job JOB_NONE if none yet */
 	struct volume_progress progress;
 	char alarm[256];			/* newest alarm, "" if none */
 };
+
+/* What the card has seen in its life with cowfs, as of the last job. */
+struct volume_wear {
+	char name[64], device[128], log_device[128], identity[64];
+	uint64_t volume_bytes, device_bytes;
+	unsigned eb_source; /* enum card_eb_source */
+	uint64_t last_s;    /* clock of the newest record, 0: none */
+	struct wear_ledger ledger;
+	bool have_table; /* false: not read yet, or no memory for it */
+	uint64_t stamp;	 /* changes with the table: parts of one stamp belong together */
+	struct wear_geometry geo;
+	struct wear_part part;
+	bool have_kernel_counters;
+	uint64_t our_written_bytes, kernel_written_bytes; /* since attach */
+	uint64_t foreign_bytes, foreign_since_s, foreign_noticed_s, agreed_s;
+};
+
+/* first: the item that its part of the table begins with. Does not block on a commit. */
+void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret);
 
 /* Never blocks on a commit: copies what is known. */
 void volume_get_status(struct volume *v, struct volume_status *ret);

@@ -35,10 +35,10 @@ static void try_super(void)
 	FUZZ_PROMISE(!memcmp(blk, out, sizeof(blk)));
 }
 
-/* Counters of a later release may follow ours, and an identity is cut: both are not kept. */
+/* Counters of a later release may follow ours, an identity is cut, and what there is of the wear table is anything. */
 static void try_record(void)
 {
-	enum { OFF_IDENTITY_END = 303, OFF_SPARE = 304 + sizeof(struct wear_ledger), OFF_MARKS = 816 };
+	enum { OFF_IDENTITY_END = 303, OFF_SPARE = 304 + sizeof(struct wear_ledger), OFF_MARKS = 816, OFF_WEAR = 1616 };
 	struct log_record r;
 
 	if (codec_get_record(blk, uuid, &r) < 0)
@@ -46,8 +46,10 @@ static void try_record(void)
 	codec_put_record(out, &r);
 	out[OFF_IDENTITY_END] = blk[OFF_IDENTITY_END];
 	memcpy(out + OFF_SPARE, blk + OFF_SPARE, OFF_MARKS - OFF_SPARE);
+	memcpy(out + OFF_WEAR, blk + OFF_WEAR, COW_BLK_BYTES - OFF_WEAR);
 	memcpy(out + OFF_CRC, blk + OFF_CRC, 4);
 	FUZZ_PROMISE(!memcmp(blk, out, sizeof(blk)));
+	FUZZ_PROMISE(r.wear.bytes <= RECORD_WEAR_ROOM);
 	FUZZ_PROMISE(strlen(r.identity) < sizeof(r.identity));
 	FUZZ_PROMISE(r.seq && r.prev.seq < r.seq && r.tail_seq && r.tail_seq <= r.seq);
 }

@@ -218,6 +218,38 @@ static void print_ledger(FILE *f, const struct wear_ledger *l)
 	U64(f, l, attaches);
 	U64(f, l, writable_ns);
 	U64(f, l, spilled_blks);
+	U64(f, l, hole_blks);
+	U64(f, l, padded_blks);
+	for (enum commit_cause c = CAUSE_MANUAL; c <= CAUSE_RECOVER; c++)
+		fprintf(f, "commits of cause %d: %" PRIu64 "\n", c, l->cause_commits[c - 1]);
+	U64(f, l, visits);
+	U64(f, l, attached_ns);
+	U64(f, l, first_s);
+	U64(f, l, foreign_bytes);
+	U64(f, l, foreign_first_s);
+	U64(f, l, table_losses);
+}
+
+static void print_table(FILE *f, const struct wear_table *t)
+{
+	for (uint32_t i = 0; i < wear_units(&t->geo); i++)
+		fprintf(f, "unit %u %u blocks %u visits\n", i, t->unit[i].blks, t->unit[i].visits);
+	for (uint32_t i = 0; i < WEAR_COMMITS; i++) {
+		const struct wear_commit *c = &t->commit[i];
+
+		if (c->n)
+			fprintf(f, "commit %" PRIu64 " at %" PRIu64 " cause %" PRIu64 " absorbed %" PRIu64 " written %" PRIu64
+				" ms %" PRIu64 " visits %" PRIu64 "\n", c->n, c->time_s, c->cause, c->absorbed_bytes,
+				c->written_bytes, c->writable_ms, c->visits);
+	}
+	for (uint32_t i = 0; i < WEAR_DAYS; i++) {
+		const struct wear_day *d = &t->day[i];
+
+		if (d->n)
+			fprintf(f, "day %" PRIu64 " %" PRIu64 " absorbed %" PRIu64 " in %" PRIu64 " written %" PRIu64
+				" commits %" PRIu64 " visits %" PRIu64 "\n", d->n, d->day, d->absorbed_bytes,
+				d->absorbed_writes, d->written_bytes, d->commits, d->visits);
+	}
 }
 
 void golden_print_record(FILE *f, const struct log_record *r)
@@ -248,6 +280,18 @@ void golden_print_record(FILE *f, const struct log_record *r)
 	print_fingerprint(f, &r->fingerprint);
 	fprintf(f, "identity %s\n", r->identity);
 	print_ledger(f, &r->ledger);
+	U64(f, r, wear.lblk);
+	U64(f, r, wear.blks);
+	U64(f, r, wear.crc);
+	U64(f, r, wear.eb_blks);
+	U64(f, r, wear.unit_blks);
+	U64(f, r, wear.units[0]);
+	U64(f, r, wear.units[1]);
+	U64(f, r, wear.first_unit[0]);
+	U64(f, r, wear.first_unit[1]);
+	U64(f, r, wear.rotor);
+	U64(f, r, wear.debt_blks);
+	U64(f, r, wear.bytes);
 }
 
 void golden_print_extent(FILE *f, const struct desc_extent *e)
@@ -285,6 +329,9 @@ void golden_report(FILE *f, struct toy *t)
 	golden_print_record(f, &r->newest);
 	fprintf(f, "ledger\n");
 	print_ledger(f, &r->ledger);
+	log_wear_load(t->log);
+	if (log_wear(t->log))
+		print_table(f, log_wear(t->log));
 	fprintf(f, "index\n");
 	for (size_t i = 0; log_index_extent(t->index, i, &e); i++)
 		fprintf(f, "%s %" PRIu64 "+%" PRIu64 " at %" PRIu64 "\n", kinds[e.kind], e.blk, e.blks, e.lblk);

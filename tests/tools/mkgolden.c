@@ -159,6 +159,16 @@ static struct log_record some_record(void)
 	memcpy(r.ring_uuid, "ring uuid 123456", 16);
 	for (size_t i = 0; i < sizeof(r.ledger) / sizeof(*counter); i++)
 		counter[i] = unlike();
+	r.wear = (struct wear_ref){ .lblk = unlike(),
+				    .blks = 0x01121314,
+				    .crc = 0x02222324,
+				    .eb_blks = 0x03323334,
+				    .unit_blks = 0x04424344,
+				    .units = { 0x05525354, 0x06626364 },
+				    .first_unit = { unlike(), unlike() },
+				    .rotor = 0x07727374,
+				    .debt_blks = 0x08828384,
+				    .bytes = RECORD_WEAR_ROOM };
 	r.fingerprint = (struct fs_fingerprint){ .kind = FS_EXT,
 						 .mtime = 0x01111111,
 						 .wtime = 0x02222222,
@@ -188,7 +198,7 @@ static void blocks(const char *dir)
 					  { DESC_ZERO, 400, 13, 0, NULL },
 					  { DESC_DIRECT, 2, 14, 0, crc },
 					  { DESC_SPILLED, 1, 15, 16, crc + 2 } };
-	uint8_t blk[5][COW_BLK_BYTES] = { 0 };
+	uint8_t blk[6][COW_BLK_BYTES] = { 0 };
 	const struct log_super s = some_super();
 	struct log_super newer = s;
 	const struct log_record r = some_record();
@@ -197,7 +207,12 @@ static void blocks(const char *dir)
 
 	codec_put_super(blk[0], &s);
 	codec_put_head(blk[1], &h);
+	for (unsigned i = 0; i < RECORD_WEAR_ROOM; i++)
+		blk[2][RECORD_WEAR_OFF + i] = (uint8_t)i;
 	codec_put_record(blk[2], &r);
+	for (unsigned i = 0; i < WEAR_BLK_ROOM; i++)
+		blk[5][WEAR_BLK_OFF + i] = (uint8_t)(255 - i);
+	codec_put_wear(blk[5], r.ring_uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334, WEAR_BLK_ROOM);
 	desc_start(&w, blk[3]);
 	for (int i = 0; i < 4; i++)
 		if (desc_put(&w, &e[i]) != e[i].blks)
@@ -206,8 +221,8 @@ static void blocks(const char *dir)
 	newer.ro_compat = unlike();
 	newer.incompat = unlike();
 	codec_put_super(blk[4], &newer);
-	fprintf(f, "card %u 4096 0\n", 5 * COW_BLK_BYTES);
-	for (unsigned i = 0; i < 5; i++)
+	fprintf(f, "card %u 4096 0\n", 6 * COW_BLK_BYTES);
+	for (unsigned i = 0; i < 6; i++)
 		golden_save_block(f, i, blk[i]);
 	finish(f);
 	f = create(dir, "blocks", "expect");

@@ -123,7 +123,7 @@ static void test_retired(void **state)
 static void test_blocks(void **state)
 {
 	static struct desc_cursor c;
-	uint8_t blk[5][COW_BLK_BYTES], again[4][COW_BLK_BYTES] = { 0 };
+	uint8_t blk[6][COW_BLK_BYTES], again[5][COW_BLK_BYTES] = { 0 };
 	uint8_t uuid[16] = "ring uuid 123456";
 	struct desc_writer w;
 	struct desc_extent e;
@@ -132,13 +132,13 @@ static void test_blocks(void **state)
 	struct log_record r;
 	struct toy t;
 	char *text = NULL;
-	size_t len;
+	size_t len, copies;
 	FILE *f = open_memstream(&text, &len);
 	int more;
 
 	(void)state;
 	load("v1-blocks", &t);
-	for (unsigned i = 0; i < 5; i++)
+	for (unsigned i = 0; i < 6; i++)
 		assert_int_equal(sim_peek(t.base, blk_to_bytes(i), blk[i], COW_BLK_BYTES), 0);
 	card_close(t.base);
 	assert_int_equal(codec_get_super(blk[0], &s), 0);
@@ -149,7 +149,12 @@ static void test_blocks(void **state)
 	codec_put_head(again[1], &h);
 	assert_int_equal(codec_get_record(blk[2], uuid, &r), 0);
 	golden_print_record(f, &r);
+	assert_int_equal(r.wear.bytes, RECORD_WEAR_ROOM);
+	memcpy(again[2] + RECORD_WEAR_OFF, blk[2] + RECORD_WEAR_OFF, RECORD_WEAR_ROOM);
 	codec_put_record(again[2], &r);
+	assert_int_equal(codec_get_wear(blk[5], uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334, &copies), 0);
+	memcpy(again[4] + WEAR_BLK_OFF, blk[5] + WEAR_BLK_OFF, copies);
+	codec_put_wear(again[4], uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334, copies);
 	desc_start(&w, again[3]);
 	assert_int_equal(desc_open(&c, blk[3], uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334), 0);
 	while ((more = desc_next(&c, &e)) == 1) {
@@ -165,6 +170,7 @@ static void test_blocks(void **state)
 	free(text);
 	for (unsigned i = 0; i < 4; i++)
 		assert_memory_equal(blk[i], again[i], COW_BLK_BYTES);
+	assert_memory_equal(blk[5], again[4], COW_BLK_BYTES);
 }
 
 int main(void)

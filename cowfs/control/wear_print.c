@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* cowctl wear as text: first what it means, then the figures. At most 80 columns. */
+#include "control/cmd.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/parse.h"
+
+static PRINTF(2, 3) void row(const char *label, const char *fmt, ...)
+{
+	va_list ap;
+
+	printf("  %-21s ", label);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+}
+
+/* Lines of whole words, at most 80 columns. */
+static PRINTF(1, 2) void say(const char *fmt, ...)
+{
+	char text[1024], *word, *save = NULL;
+	size_t col = 0;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	for (word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+		size_t n = strlen(word);
+
+		if (col && col + 1 + n > 78) {
+			putchar('\n');
+			col = 0;
+		}
+		col += (size_t)printf("%s%s", col ? " " : "  ", word);
+	}
+	putchar('\n');
+}
+
+/* "3 s", "12 min", "5.2 h", "34 days", "2.1 years" */
+static const char *format_span(double s, char buf[24])
+{
+	static const struct {
+		double s;
+		const char *unit;
+	} units[] = {{365.25 * 86400, "years"}, {86400, "days"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if (s >= 2 * units[i].s || i + 1 == ARRAY_SIZE(units)) {
+			double v = s / units[i].s;
+
+			snprintf(buf, 24, v < 10 ? "%.1f %s" : "%.0f %s", v, units[i].unit);
+			break;
+		}
+	return buf;
+}
+#define SPAN(s) format_span((s), (char[24]){0})
+
+static double json_number(struct json_object *o, const char *key)
+{
+	return json_object_get_double(json_object_object_get(o, key));
+}
+
+static void print_summary(struct json_object *w)
+{
+	struct json_object *t = json_object_object_get(w, "totals"), *truth = json_object_object_get(w, "truth");
+	uint64_t absorbed = json_u64(t, "absorbed_bytes"), written = json_u64(t, "written_bytes");
+	uint64_t commits = json_u64(t, "commits"), foreign = json_u64(t, "foreign_bytes");
+	double absorption = json_number(json_object_object_get(w, "ratios"), "absorption");
+
+	if (!written) {
+		say("cowfs has not written to this card yet.");
+	} else {
+		say("Programs wrote %s; %s reached the card, in %s commit%s.", FORMAT_SIZE(absorbed), FORMAT_SIZE(written),
+		    with_commas(commits), commits == 1 ? "" : "s");
+		if (absorption >= 1.05)
+			say("That is %.1f times less than without cowfs's layer in RAM, before what the file system and "
+			    "the card add.", absorption);
+		else
+			say("That is no saving so far: little has been overwritten in RAM before it was committed.");
+		say("The card could be written to for %s of %s.", SPAN(json_seconds(t, "writable_seconds")),
+		    SPAN(json_seconds(t, "attached_seconds")));
+	}
+	if (json_u64(truth, "foreign_bytes"))
+		say("ATTENTION: %s were written to it by SOMETHING ELSE since %s.",
+		    FORMAT_SIZE(json_u64(truth, "foreign_bytes")),
+		    format_time(json_u64(truth, "foreign_since_unix_seconds")));
+	else if (foreign)
+		say("Before this attach, something else wrote %s to it, first seen %s.", FORMAT_SIZE(foreign),
+		    format_time(json_u64(t, "foreign_first_unix_seconds")));
+	else if (json_true(truth, "have_kernel_counters"))
+		say("Nothing else has written to it while cowfs looked.");
+}
+
+static void blocks(const char *label, uint64_t n, const char *note)
+{
+	char count[32];
+
+	snprintf(count, sizeof(count), "%s", with_commas(n));
+	row(label, "%14s %12s%s%s", count, FORMAT_SIZE(blk_to_bytes(n)), *note ? "  " : "", note);
+}
+
+static void print_totals(struct json_object *t)
+{
+	struct json_object *by = json_object_object_get(t, "commits_by_cause");
+
+	puts("\nBlocks of 4 KiB since the first attach");
+	blocks("not written: free", json_u64(t, "skipped_free_blocks"), "deleted before the commit");
+	blocks("not written: journal", json_u64(t, "skipped_journal_blocks"), "of the file system");
+	blocks("not written: same", json_u64(t, "skipped_same_blocks"), "as on the card");
+	blocks("written in place", json_u64(t, "direct_blocks"), "");
+	blocks("written to the log", json_u64(t, "logged_blocks"), "");
+	blocks("brought home from it", json_u64(t, "checkpoint_blocks"), "");
+	blocks("padding", json_u64(t, "padded_blocks"), "");
+	blocks("log's own", json_u64(t, "log_metadata_blocks") + json_u64(t, "super_blocks"), "");
+	row("write calls", "%14s", with_commas(json_u64(t, "write_calls")));
+	row("flushes", "%14s", with_commas(json_u64(t, "flushes")));
+	row("commits", "%14s  manual %s, timer %s, pressure %s,", with_commas(json_u64(t, "commits")),
+	    with_commas(json_u64(by, "manual")), with_commas(json_u64(by, "timer")),
+	    with_commas(json_u64(by, "pressure")));
+	row("", "%16sshutdown %s, detach %s, recover %s", "", with_commas(json_u64(by, "shutdown")),
+	    with_commas(json_u64(by, "detach")), with_commas(json_u64(by, "recover")));
+	row("commits that failed", "%14s", with_commas(json_u64(t, "commits_failed")));
+	row("first write", "%s", format_time(json_u64(t, "first_unix_seconds")));
+}
+
+static void print_ratio(const char *label, struct json_object *r, const char *key, const char *note)
+{
+	struct json_object *v = json_object_object_get(r, key);
+
+	if (v)
+		row(label, "%14.2f  %s", json_object_get_double(v), note);
+	else
+		row(label, "%14s  %s", "unknown", note);
+}
+
+static void print_ratios(struct json_object *w)
+{
+	struct json_object *r = json_object_object_get(w, "ratios");
+
+	puts("\nRatios");
+	print_ratio("absorption", r, "absorption", "bytes of programs per byte on the card");
+	print_ratio("cowfs amplification", r, "cowfs_amplification", "bytes on the card per byte of changes");
+}
+
+static void print_units(struct json_object *w)
+{
+	struct json_object *eb = json_object_object_get(w, "erase_blocks"), *hot = json_object_object_get(eb, "hottest");
+
+	printf("\nErase blocks of %s (%s)", FORMAT_SIZE(json_u64(eb, "erase_block_bytes")),
+	       json_text(eb, "erase_block_source"));
+	if (json_u64(eb, "unit_bytes") != json_u64(eb, "erase_block_bytes"))
+		printf(", counted in units of %s", FORMAT_SIZE(json_u64(eb, "unit_bytes")));
+	putchar('\n');
+	if (!json_true(w, "have_table")) {
+		say("Not known: the table has not been read yet, or there is no memory for it.");
+		return;
+	}
+	row("written to", "%s of %s", with_commas(json_u64(eb, "touched_units")),
+	    with_commas(json_u64(eb, "units") + json_u64(eb, "log_device_units")));
+	row("visits", "%s", with_commas(json_u64(json_object_object_get(w, "totals"), "erase_block_visits")));
+	for (size_t i = 0; hot && i < json_object_array_length(hot) && i < 5; i++) {
+		struct json_object *h = json_object_array_get_idx(hot, i);
+
+		row(i ? "" : "most visited", "at %s%s: visits %s, written %s", FORMAT_SIZE(json_u64(h, "disk_offset_bytes")),
+		    json_true(h, "log_device") ? " of the log device" : "", with_commas(json_u64(h, "visits")),
+		    FORMAT_SIZE(json_u64(h, "written_bytes")));
+	}
+}
+
+static void print_commits(struct json_object *w)
+{
+	struct json_object *a = json_object_object_get(json_object_object_get(w, "history"), "commits");
+	size_t n = a ? json_object_array_length(a) : 0;
+
+	if (!n)
+		return;
+	printf("\nLast commits\n  %-19s  %-8s %12s %12s %9s %7s\n", "when", "cause", "absorbed", "written", "writable",
+	       "visits");
+	for (size_t i = n > 5 ? n - 5 : 0; i < n; i++) {
+		struct json_object *c = json_object_array_get_idx(a, i);
+
+		printf("  %-19s  %-8s %12s %12s %7.2f s %7s\n", format_time(json_u64(c, "unix_seconds")),
+		       json_text(c, "cause"), FORMAT_SIZE(json_u64(c, "absorbed_bytes")),
+		       FORMAT_SIZE(json_u64(c, "written_bytes")), json_seconds(c, "writable_seconds"),
+		       with_commas(json_u64(c, "erase_block_visits")));
+	}
+}
+
+void print_wear(struct json_object *w)
+{
+	const char *name = json_text(w, "name"), *id = json_text(w, "card_identity");
+
+	printf("%s%s%s%s%s\n\n", name, *name ? " on " : "", json_text(w, "device"), *id ? ", card " : "", id);
+	print_summary(w);
+	print_totals(json_object_object_get(w, "totals"));
+	print_ratios(w);
+	print_units(w);
+	print_commits(w);
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Copies of the wear table in the ring.
+ *
+ * Every record is a block of which more than half is unused: that room carries, first, the items that have changed since
+ * the record before, with their present values, and then others in turn. A group gets a block of copies in front of its
+ * record only if that room is not enough. No write, no flush and no visit to an erase block is made for it alone.
+ *
+ * W1  All that has changed is copied before or in the next record: what a durable record says is exact.
+ * W2  The turn (the rotor) comes round while the cursor moves through two erase blocks of the ring. What a group may
+ *     overwrite lies further ahead (ring.c keeps three in reserve), so the records that survive a cut have a copy of
+ *     every item, and walking back along `prev` from the newest finds it.
+ * W3  Nothing depends on it. A copy that is damaged or gone costs its items what they have counted since an older one.
+ */
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "log/ring.h"
+
+enum {
+	PERIOD_EBS = 2,
+	ITEM_BYTES = 10,     /* of a unit that has seen a lot */
+	SHARE = 16,	     /* the table is at most so small a part of what is written to the ring in a period */
+	BLKS_PER_WEAR = 128, /* one more block of copies for so many that were written */
+	RECORD_SPARE = 256,  /* what a record still has to tell of its own group: ring units, day, commit */
+	WALK_MAX = 1024,
+};
+
+static uint64_t period_blks(const struct log *l)
+{
+	return PERIOD_EBS * l->segs_per_eb * l->seg_blks;
+}
+
+static struct wear_geometry geometry_of(const struct wear_ref *f)
+{
+	return (struct wear_geometry){ .eb_blks = f->eb_blks,
+				       .unit_blks = f->unit_blks,
+				       .units = { f->units[0], f->units[1] },
+				       .first_unit = { f->first_unit[0], f->first_unit[1] } };
+}
+
+static bool same_geometry(const struct wear_geometry *a, const struct wear_geometry *b)
+{
+	return a->eb_blks == b->eb_blks && a->unit_blks == b->unit_blks && a->units[0] == b->units[0] &&
+	       a->units[1] == b->units[1] && a->first_unit[0] == b->first_unit[0] && a->first_unit[1] == b->first_unit[1];
+}
+
+static void plan(const struct log *l, struct wear_geometry *ret)
+{
+	const struct card_geometry *b = &l->base->geo, *c = &l->card->geo;
+	uint64_t max_units = period_blks(l) * COW_BLK_BYTES / (SHARE * ITEM_BYTES);
+
+	wear_plan(ret, l->super.erase_block_bytes, max_units, b->disk_off_bytes, b->size_bytes, c->disk_off_bytes,
+		  l->card == l->base ? 0 : c->size_bytes);
+}
+
+/* ---- counting ---- */
+
+static void count(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes)
+{
+	struct log *l = ctx;
+
+	if (!len_bytes)
+		wear_new_window(l->wear.table);
+	else if (l->wear.planned)
+		l->wear.planned = false;
+	else
+		wear_count(l->wear.table, c != l->base, (c->geo.disk_off_bytes + off_bytes) / COW_BLK_BYTES,
+			   len_bytes / COW_BLK_BYTES);
+}
+
+void wearlog_plan_record(struct log *l, uint64_t lblk)
+{
+	if (!l->wear.table)
+		return;
+	count(l, l->card, ring_off_bytes(l, lblk), COW_BLK_BYTES);
+	l->wear.planned = true;
+}
+
+/* ---- finding it ---- */
+
+static void merge_record(struct log *l, struct wear *w, const struct log_record *rec, const uint8_t *blk, uint8_t *buf)
+{
+	uint64_t lblk = rec->wear.lblk;
+
+	(void)wear_merge(w, blk + RECORD_WEAR_OFF, rec->wear.bytes);
+	for (uint32_t i = 0; i < rec->wear.blks && ring_valid(l, lblk); i++, lblk = ring_next(l, lblk)) {
+		size_t len;
+
+		if (card_read(l->card, ring_off_bytes(l, lblk), buf, COW_BLK_BYTES) < 0)
+			break;
+		/* a block of another attempt at this place is none of ours */
+		if (codec_get_wear(buf, l->super.ring_uuid, rec->epoch, rec->seq, i, &len) == 0)
+			(void)wear_merge(w, buf + WEAR_BLK_OFF, len);
+	}
+}
+
+/* From record `rec` back, newest first, until every item was found. */
+static void walk(struct log *l, struct wear *w, struct log_record rec, uint8_t *buf)
+{
+	uint8_t *blk = buf + COW_BLK_BYTES;
+
+	for (unsigned n = 0; n < WALK_MAX && wear_missing(w) && rec.seq; n++) {
+		struct wear_geometry geo;
+		struct log_record r;
+
+		if (ring_read_record(l, rec.lblk, blk, &r) < 0 || r.seq != rec.seq || r.epoch != rec.epoch)
+			return;
+		geo = geometry_of(&r.wear);
+		if (!same_geometry(&geo, &wear_table_of(w)->geo))
+			return;
+		merge_record(l, w, &r, blk, buf);
+		rec.seq = r.prev.seq;
+		rec.epoch = r.prev.epoch;
+		rec.lblk = r.prev.lblk;
+	}
+}
+
+/* Another geometry: the device or its partition has been changed since. */
+static bool sane(const struct wear_geometry *g)
+{
+	return g->eb_blks && g->unit_blks >= g->eb_blks && (uint64_t)g->units[0] + g->units[1] <= WEAR_MAX_UNITS;
+}
+
+static int find(struct log *l, struct wear *w, uint8_t *buf)
+{
+	const struct log_record *head = &l->wear.head;
+	struct wear_geometry geo = geometry_of(&head->wear);
+	struct wear *old;
+
+	if (same_geometry(&geo, &wear_table_of(w)->geo)) {
+		walk(l, w, *head, buf);
+		if (head->lblk != l->newest.lblk && l->newest.seq)
+			walk(l, w, l->newest, buf);
+		return wear_missing(w) == 0;
+	}
+	if (!sane(&geo) || wear_new(&old, &geo) < 0)
+		return false;
+	walk(l, old, *head, buf);
+	if (head->lblk != l->newest.lblk && l->newest.seq)
+		walk(l, old, l->newest, buf);
+	wear_take_over(w, old);
+	l->wear.full = true;
+	geo.units[0] = wear_missing(old);
+	wear_free(old);
+	return geo.units[0] == 0;
+}
+
+void log_wear_load(struct log *l)
+{
+	_cleanup_free_ uint8_t *buf = NULL;
+	struct wear_geometry geo;
+	struct wear *w;
+
+	if (l->wear.loaded)
+		return;
+	l->wear.loaded = true;
+	plan(l, &geo);
+	buf = io_alloc(2 * COW_BLK_BYTES);
+	if (!buf || wear_new(&w, &geo) < 0)
+		return;
+	if (l->wear.head.seq) {
+		bool had = l->wear.head.wear.unit_blks, whole = had && find(l, w, buf);
+
+		l->ledger.table_losses += had && !whole;
+		wear_set_rotor(w, l->newest.wear.rotor);
+		l->wear.debt_blks = min_u64(l->newest.wear.debt_blks, l->ring_blks);
+		l->wear.full |= !whole || l->wear.head.lblk != l->newest.lblk;
+	} else {
+		l->wear.full = true;
+	}
+	if (l->wear.full)
+		wear_change_all(w);
+	wear_since(w, &l->ledger);
+	l->wear.lblk = l->newest.lblk;
+	l->wear.table = w;
+	l->base->wrote = l->card->wrote = count;
+	l->base->wrote_ctx = l->card->wrote_ctx = l;
+}
+
+const struct wear_table *log_wear(const struct log *l)
+{
+	return l->wear.table ? wear_table_of(l->wear.table) : NULL;
+}
+
+void wearlog_close(struct log *l)
+{
+	if (!l->wear.table)
+		return;
+	l->base->wrote = l->card->wrote = NULL;
+	wear_free(l->wear.table);
+	l->wear.table = NULL;
+}
+
+/* ---- copies ---- */
+
+static uint64_t written_bytes(const struct log *l)
+{
+	return l->card->account.written_bytes + (l->base != l->card ? l->base->account.written_bytes : 0);
+}
+
+/* The cursor has come to lblk: what the rotor owes. */
+static uint64_t debt_at(const struct log *l, uint64_t lblk)
+{
+	return l->wear.debt_blks + (lblk + l->ring_blks - l->wear.lblk) % l->ring_blks;
+}
+
+static uint32_t items_due(const struct log *l, uint64_t debt_blks)
+{
+	return (uint32_t)min_u64(wear_items(l->wear.table),
+				 (debt_blks * wear_items(l->wear.table) + period_blks(l) - 1) / period_blks(l));
+}
+
+static void pay(uint64_t *debt_blks, const struct log *l, uint32_t items)
+{
+	uint64_t blks = items * period_blks(l) / wear_items(l->wear.table);
+
+	*debt_blks -= min_u64(*debt_blks, blks);
+}
+
+static uint64_t blocks_wanted(const struct log *l, uint64_t debt_blks)
+{
+	uint64_t bytes = wear_encoded_bytes(l->wear.table, items_due(l, debt_blks)), n;
+	uint64_t written = (written_bytes(l) - l->wear.written_bytes) / COW_BLK_BYTES + l->stage_blks;
+
+	if (bytes + RECORD_SPARE <= RECORD_WEAR_ROOM)
+		return 0;
+	/* a run that does not fit any more leaves a few bytes of a block unused */
+	n = (bytes + RECORD_SPARE - RECORD_WEAR_ROOM + WEAR_BLK_ROOM - 65) / (WEAR_BLK_ROOM - 64);
+	return l->wear.full ? n : min_u64(n, 1 + written / BLKS_PER_WEAR);
+}
+
+/* One more block, and the record still has its place, and the reserve is whole. */
+static bool has_room(const struct log *l, uint64_t lblk)
+{
+	uint64_t in_seg = lblk % l->seg_blks, reserve = RING_RESERVE_EBS * l->segs_per_eb;
+	uint64_t segs = ring_free_segments(l, lblk);
+
+	return segs > reserve || (segs == reserve && in_seg && l->seg_blks - in_seg >= 2);
+}
+
+int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk)
+{
+	_cleanup_free_ uint8_t *blk = NULL;
+	struct wear *w = l->wear.table;
+	uint64_t debt, n;
+	int r = 0;
+
+	rec->wear.lblk = rec->wear.blks = rec->wear.crc = 0;
+	/* the ring of a shrink is for one commit, and goes with it */
+	if (!w || l->super.state == SUPER_PENDING)
+		return 0;
+	debt = debt_at(l, *lblk);
+	n = blocks_wanted(l, debt);
+	blk = n ? io_alloc(COW_BLK_BYTES) : NULL;
+	for (uint32_t i = 0; blk && i < n && has_room(l, *lblk); i++) {
+		uint32_t passed;
+		size_t len;
+
+		r = ring_enter(l, lblk);
+		if (r < 0)
+			return r;
+		memset(blk, 0, COW_BLK_BYTES);
+		len = wear_encode(w, blk + WEAR_BLK_OFF, WEAR_BLK_ROOM, items_due(l, debt), &passed);
+		codec_put_wear(blk, l->super.ring_uuid, l->epoch, rec->seq, i, len);
+		r = ring_stage_put(l, *lblk, blk, 1);
+		if (r < 0)
+			return r; /* what was staged before may be lost with it */
+		rec->wear.lblk = i ? rec->wear.lblk : *lblk;
+		rec->wear.blks = i + 1;
+		rec->wear.crc = crc32c(rec->wear.crc, blk, COW_BLK_BYTES);
+		*lblk = (*lblk + 1) % l->ring_blks;
+		l->ledger.meta_blks++;
+		pay(&debt, l, passed);
+	}
+	l->wear.debt_blks = debt;
+	l->wear.lblk = *lblk;
+	return 0;
+}
+
+void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
+{
+	struct wear *w = l->wear.table;
+	const struct wear_geometry *g;
+	uint64_t debt;
+	uint32_t passed;
+
+	if (!w) {
+		rec->wear = (struct wear_ref){ 0 };
+		return;
+	}
+	if (rec->type == RECORD_CHECKPOINT) /* a copy of a commit's, whose blocks are not its own */
+		rec->wear.lblk = rec->wear.blks = rec->wear.crc = 0;
+	wear_note(w, &rec->ledger, rec->time_s, rec->type, rec->cause);
+	debt = debt_at(l, rec->lblk);
+	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF, RECORD_WEAR_ROOM, UINT32_MAX, &passed);
+	pay(&debt, l, passed);
+	g = &wear_table_of(w)->geo;
+	rec->wear.eb_blks = g->eb_blks;
+	rec->wear.unit_blks = g->unit_blks;
+	memcpy(rec->wear.units, g->units, sizeof(rec->wear.units));
+	memcpy(rec->wear.first_unit, g->first_unit, sizeof(rec->wear.first_unit));
+	rec->wear.rotor = wear_rotor(w);
+	rec->wear.debt_blks = (uint32_t)min_u64(debt, UINT32_MAX);
+	l->wear.debt_blks = debt;
+	l->wear.lblk = rec->lblk;
+}
+
+void wearlog_settled(struct log *l, bool durable)
+{
+	if (!l->wear.table)
+		return;
+	l->wear.planned = false;
+	if (!durable) {
+		wear_copies_lost(l->wear.table);
+		return;
+	}
+	wear_copies_durable(l->wear.table);
+	l->wear.full = l->wear.full && wear_changed(l->wear.table);
+	l->wear.written_bytes = written_bytes(l);
+}

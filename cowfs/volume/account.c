@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What cowfs did to the card, beside what the kernel counted there: bytes that are only in the kernel's count were written
+ * by something else. And the wear table for those who ask.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/msg.h"
+#include "volume/private.h"
+
+static void add_account(struct volume_status *s, struct card *c)
+{
+	s->our_write_calls += c->account.write_calls;
+	s->our_written_bytes += c->account.written_bytes;
+	s->our_flushes += c->account.flushes;
+	s->our_writable_ns += c->account.writable_ns;
+}
+
+static bool add_kernel(struct volume_status *s, struct card *c, const struct card_counters *then)
+{
+	struct card_counters now;
+
+	if (card_counters(c, &now) < 0)
+		return false;
+	s->kernel.write_ios += now.write_ios - then->write_ios;
+	s->kernel.written_bytes += now.written_bytes - then->written_bytes;
+	s->kernel.discard_ios += now.discard_ios - then->discard_ios;
+	s->kernel.discarded_bytes += now.discarded_bytes - then->discarded_bytes;
+	s->kernel.flushes += now.flushes - then->flushes;
+	return true;
+}
+
+/* lock held. What is seen of others, and since when: the last time that both agreed. Returns true if it is news. */
+static bool note_foreign(struct volume *v, uint64_t bytes)
+{
+	uint64_t now_s = (uint64_t)time(NULL);
+
+	if (bytes <= v->foreign.bytes) {
+		if (!bytes)
+			v->foreign.agreed_s = now_s;
+		return false;
+	}
+	if (!v->foreign.bytes) {
+		v->foreign.since_s = v->foreign.agreed_s ? v->foreign.agreed_s : v->attached_s;
+		v->foreign.noticed_s = now_s;
+	}
+	v->foreign.bytes = bytes;
+	return true;
+}
+
+static void say_foreign(const struct volume *v, uint64_t bytes)
+{
+	msg(MSG_ERR, "%s: %llu bytes were written to the card by something else since the attach", v->name,
+	    (unsigned long long)bytes);
+}
+
+static bool compare(struct volume *v, struct volume_status *s)
+{
+	bool two = v->log_card != v->base;
+
+	add_account(s, v->base);
+	if (two)
+		add_account(s, v->log_card);
+	s->have_kernel_counters = v->have_kernel && add_kernel(s, v->base, &v->kernel_at_open[0]) &&
+				  (!two || add_kernel(s, v->log_card, &v->kernel_at_open[1]));
+	return s->have_kernel_counters;
+}
+
+static uint64_t difference(const struct volume_status *s)
+{
+	return s->kernel.written_bytes > s->our_written_bytes ? s->kernel.written_bytes - s->our_written_bytes : 0;
+}
+
+void account_card_status(struct volume *v, struct volume_status *s)
+{
+	bool steady, news = false;
+
+	/* the two counters are read one after the other: only a card at rest can be compared */
+	pthread_mutex_lock(&v->lock);
+	steady = !v->busy;
+	pthread_mutex_unlock(&v->lock);
+	steady = compare(v, s) && steady;
+	pthread_mutex_lock(&v->lock);
+	if (steady && !v->busy)
+		news = note_foreign(v, difference(s));
+	s->foreign_bytes = v->foreign.bytes;
+	s->foreign_since_s = v->foreign.since_s;
+	s->foreign_noticed_s = v->foreign.noticed_s;
+	s->agreed_s = v->foreign.agreed_s;
+	pthread_mutex_unlock(&v->lock);
+	if (news)
+		say_foreign(v, s->foreign_bytes);
+}
+
+void account_foreign_text(const struct volume_status *s, char *buf, size_t size_bytes)
+{
+	char since[32] = "the attach";
+	time_t t = (time_t)s->foreign_since_s;
+	struct tm tm;
+
+	if (gmtime_r(&t, &tm))
+		strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S UTC", &tm);
+	snprintf(buf, size_bytes, "%llu bytes were written to the card by something else, since %s",
+		 (unsigned long long)s->foreign_bytes, since);
+}
+
+void account_check(struct volume *v)
+{
+	struct volume_status s = { 0 };
+	struct wear_ledger *l = log_ledger(v->log);
+	uint64_t bytes;
+	bool news;
+
+	if (!compare(v, &s))
+		return;
+	pthread_mutex_lock(&v->lock);
+	news = note_foreign(v, difference(&s));
+	bytes = v->foreign.bytes;
+	pthread_mutex_unlock(&v->lock);
+	if (bytes > v->foreign_counted) {
+		l->foreign_bytes += bytes - v->foreign_counted;
+		if (!l->foreign_first_s)
+			l->foreign_first_s = (uint64_t)time(NULL);
+		v->foreign_counted = bytes;
+	}
+	if (news)
+		say_foreign(v, bytes);
+}
+
+void account_publish_wear(struct volume *v)
+{
+	const struct wear_table *t = log_wear(v->log);
+
+	if (!t)
+		return;
+	pthread_mutex_lock(&v->lock);
+	if (!v->wear)
+		v->wear = malloc(wear_table_bytes(&t->geo));
+	if (v->wear)
+		memcpy(v->wear, t, wear_table_bytes(&t->geo));
+	v->wear_stamp++;
+	pthread_mutex_unlock(&v->lock);
+}
+
+void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
+{
+	struct volume_status s = { 0 };
+
+	memset(ret, 0, sizeof(*ret));
+	account_card_status(v, &s);
+	memcpy(ret->name, v->name, sizeof(ret->name));
+	memcpy(ret->device, v->device, sizeof(ret->device));
+	memcpy(ret->log_device, v->log_device, sizeof(ret->log_device));
+	memcpy(ret->identity, v->base->geo.identity, sizeof(ret->identity));
+	ret->volume_bytes = blk_to_bytes(v->volume_blks);
+	ret->device_bytes = v->base->geo.size_bytes;
+	ret->eb_source = log_super(v->log)->eb_source;
+	ret->have_kernel_counters = s.have_kernel_counters;
+	ret->our_written_bytes = s.our_written_bytes;
+	ret->kernel_written_bytes = s.kernel.written_bytes;
+	ret->foreign_bytes = s.foreign_bytes;
+	ret->foreign_since_s = s.foreign_since_s;
+	ret->foreign_noticed_s = s.foreign_noticed_s;
+	ret->agreed_s = s.agreed_s;
+	pthread_mutex_lock(&v->lock);
+	ret->ledger = v->totals;
+	ret->last_s = v->newest_s;
+	ret->stamp = v->wear_stamp;
+	ret->have_table = v->wear;
+	if (v->wear) {
+		ret->geo = v->wear->geo;
+		wear_take_part(v->wear, first, &ret->part);
+	}
+	pthread_mutex_unlock(&v->lock);
+}
