@@ -43,7 +43,7 @@ void toy_content(uint16_t content, uint8_t buf[COW_BLK_BYTES])
 
 /* ---- cards ---- */
 
-void toy_format(struct toy *t, bool external)
+static void format(struct toy *t, bool external, bool lag)
 {
 	const uint64_t seg_bytes = TOY_SEG_BLKS * COW_BLK_BYTES, ring_bytes = TOY_SEGS * seg_bytes;
 	uint64_t fs_bytes = blk_to_bytes(TOY_BLKS), missing;
@@ -72,9 +72,15 @@ void toy_format(struct toy *t, bool external)
 	}
 	must(super_plan(t->base, t->card, fs_bytes, ring_bytes, &super, &missing), "super_plan");
 	memcpy(super.fs_uuid, "toy file system", 16);
+	super.lag = lag;
 	must(card_set_writable(t->card, true), "writable");
 	must(super_write(t->card, &super), "super_write");
 	must(card_set_writable(t->card, false), "read-only");
+}
+
+void toy_format(struct toy *t, bool external)
+{
+	format(t, external, false);
 }
 
 int toy_open(struct toy *t, unsigned flags)
@@ -351,7 +357,7 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 {
 	struct log_index *ix;
 
-	toy_format(t, story == TOY_CHAIN);
+	format(t, story == TOY_CHAIN, story == TOY_LAG);
 	must(toy_open(t, 0), "open");
 	switch (story) {
 	case TOY_LIVE: /* wrapped, and the last commit is not home */
@@ -379,8 +385,13 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 		commits(t, 7, 1, each, ctx);
 		break;
 	case TOY_VIRGIN:
-	case TOY_STORIES:
 		told(t, each, ctx);
+		break;
+	case TOY_LAG: /* wrapped, with empty records, and a second attach; both candidates wait in the ring */
+		commits(t, 0, 11, each, ctx);
+		toy_close(t);
+		must(toy_open(t, 0), "open");
+		commits(t, 11, 2, each, ctx);
 		break;
 	}
 }

@@ -58,7 +58,15 @@ int toy_differs(const struct toy_image *im, const uint8_t *view);
  * Histories: one of each thing that can lie in a ring. Each leaves the toy open; *each is called after
  * every record that changes what the newest generation is, or NULL.
  */
-enum toy_story { TOY_LIVE, TOY_RETIRED, TOY_CUT_CHECKPOINT, TOY_CHAIN, TOY_VIRGIN, TOY_STORIES };
+enum toy_story {
+	TOY_LIVE,
+	TOY_RETIRED,
+	TOY_CUT_CHECKPOINT,
+	TOY_CHAIN,
+	TOY_VIRGIN,
+	TOY_STORIES,
+	TOY_LAG = TOY_STORIES, /* not among the others: what a cut may leave is another promise with it */
+};
 void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx), void *ctx);
 
 #endif

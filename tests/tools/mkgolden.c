@@ -245,5 +245,6 @@ int main(int argc, char **argv)
 	tell(argv[1], "chain", TOY_CHAIN);
 	tell(argv[1], "retired", TOY_RETIRED);
 	blocks(argv[1]);
+	tell(argv[1], "lag", TOY_LAG);
 	return 0;
 }
