@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "card/sim_private.h"
 
 static void pending_add(struct sim *s, uint64_t blk, const void *buf)
@@ -11,12 +12,9 @@ static void pending_add(struct sim *s, uint64_t blk, const void *buf)
 	struct sim_block *b = sim_block_new();
 
 	memcpy(b->bytes, buf, COW_BLK_BYTES);
-	if (s->n_pending == s->pending_room) {
-		s->pending_room = s->pending_room ? 2 * s->pending_room : 64;
-		s->pending = realloc(s->pending, s->pending_room * sizeof(*s->pending));
-		if (!s->pending)
-			abort(); /* as sim_store.h says */
-	}
+	s->pending = array_grow(s->pending, &s->pending_room, s->n_pending + 1, sizeof(*s->pending));
+	if (!s->pending)
+		abort(); /* as sim_store.h says */
 	s->pending[s->n_pending++] = (struct sim_pending){blk, s->state.epoch, b};
 	sim_store_set(&s->view, blk, b);
 }

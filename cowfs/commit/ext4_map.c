@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "commit/ext4.h"
 
 #define LRU_GROUPS 16 /* a commit asks in ascending order */
@@ -85,7 +86,7 @@ static size_t supers_of(ext2_filsys fs, dgrp_t nr, struct range ret[META_RANGES]
 
 struct log_walk {
 	struct range *ranges;
-	size_t n, alloc;
+	size_t n, cap;
 	uint64_t meta[JOURNAL_MAX_META], metas, log_blocks, data;
 	int err;
 };
@@ -93,23 +94,18 @@ struct log_walk {
 static int log_add(struct log_walk *w, uint64_t block)
 {
 	struct range *last = w->n ? &w->ranges[w->n - 1] : NULL;
+	void *bigger;
 
 	if (last && last->first + last->count == block) {
 		last->count++;
 		return 0;
 	}
-	if (w->n == w->alloc) {
-		size_t alloc = w->alloc ? w->alloc * 2 : 16;
-		struct range *bigger;
-
-		if (w->n == JOURNAL_MAX_RANGES)
-			return -EUCLEAN;
-		bigger = realloc(w->ranges, alloc * sizeof(*bigger));
-		if (!bigger)
-			return -ENOMEM;
-		w->ranges = bigger;
-		w->alloc = alloc;
-	}
+	if (w->n == JOURNAL_MAX_RANGES)
+		return -EUCLEAN;
+	bigger = array_grow(w->ranges, &w->cap, w->n + 1, sizeof(*w->ranges));
+	if (!bigger)
+		return -ENOMEM;
+	w->ranges = bigger;
 	w->ranges[w->n++] = (struct range){block, 1};
 	return 0;
 }

@@ -3,20 +3,18 @@
 
 #include <errno.h>
 
+#include "base/array.h"
+
 int extents_add(struct extents *x, uint64_t blk, uint64_t blks)
 {
 	if (x->n && x->e[x->n - 1].blk + x->e[x->n - 1].blks == blk) {
 		x->e[x->n - 1].blks += blks;
 	} else {
-		if (x->n == x->cap) {
-			size_t cap = x->cap ? x->cap * 2 : 64;
-			void *p = realloc(x->e, cap * sizeof(*x->e));
+		void *p = array_grow(x->e, &x->cap, x->n + 1, sizeof(*x->e));
 
-			if (!p)
-				return -ENOMEM;
-			x->e = p;
-			x->cap = cap;
-		}
+		if (!p)
+			return -ENOMEM;
+		x->e = p;
 		x->e[x->n++] = (struct extent_run){ blk, blks };
 	}
 	x->blks += blks;

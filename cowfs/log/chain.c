@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "log/scan.h"
 
 /* ---- one candidate ---- */
@@ -51,18 +52,13 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 	struct log_record r = *head;
 
 	for (;;) {
+		void *p = array_grow(ch->rec, &ch->cap, ch->n + 1, sizeof(*ch->rec));
 		struct log_record prev;
 		int e;
 
-		if (ch->n == ch->cap) {
-			size_t cap = ch->cap ? ch->cap * 2 : 16;
-			void *p = realloc(ch->rec, cap * sizeof(*ch->rec));
-
-			if (!p)
-				return -ENOMEM;
-			ch->rec = p;
-			ch->cap = cap;
-		}
+		if (!p)
+			return -ENOMEM;
+		ch->rec = p;
 		ch->rec[ch->n++] = r;
 		if (r.seq <= head->tail_seq)
 			break;

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/crc32c.h"
 #include "log/index_build.h"
 
@@ -248,34 +249,20 @@ int log_index_overlay(struct log_index **ret, const struct log_index *old, struc
 	return 0;
 }
 
-static int grow(void **p, size_t *cap, size_t need, size_t item_bytes)
-{
-	size_t n = *cap ? *cap : 64;
-	void *q;
-
-	if (need <= *cap)
-		return 0;
-	while (n < need)
-		n *= 2;
-	q = realloc(*p, n * item_bytes);
-	if (!q)
-		return -ENOMEM;
-	*p = q;
-	*cap = n;
-	return 0;
-}
-
 int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uint64_t blks, uint64_t lblk,
 		   const uint32_t *crc)
 {
 	size_t n_crc = has_crc(kind) ? blks : 0;
 	struct index_entry *last;
-	int r = grow((void **)&l->crcs, &l->cap_crcs, l->n_crcs + n_crc, sizeof(*l->crcs));
+	void *p = n_crc ? array_grow(l->crcs, &l->cap_crcs, l->n_crcs + n_crc, sizeof(*l->crcs)) : l->crcs;
 
-	if (r == 0)
-		r = grow((void **)&l->e, &l->cap, l->n + 1, sizeof(*l->e));
-	if (r < 0)
-		return r;
+	if (n_crc && !p)
+		return -ENOMEM;
+	l->crcs = p;
+	p = array_grow(l->e, &l->cap, l->n + 1, sizeof(*l->e));
+	if (!p)
+		return -ENOMEM;
+	l->e = p;
 	last = l->n ? &l->e[l->n - 1] : NULL;
 	if (n_crc)
 		memcpy(l->crcs + l->n_crcs, crc, n_crc * sizeof(*crc));

@@ -8,20 +8,17 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/io.h"
 #include "log/scan.h"
 
 static int add_candidate(struct scan *s, const struct log_record *rec)
 {
-	if (s->n == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 64;
-		void *p = realloc(s->cand, cap * sizeof(*s->cand));
+	void *p = array_grow(s->cand, &s->cap, s->n + 1, sizeof(*s->cand));
 
-		if (!p)
-			return -ENOMEM;
-		s->cand = p;
-		s->cap = cap;
-	}
+	if (!p)
+		return -ENOMEM;
+	s->cand = p;
 	s->cand[s->n++] = (struct candidate){ .rec = *rec };
 	s->rep->highest_seq = max_u64(s->rep->highest_seq, rec->seq);
 	s->fallback_floor = max_u64(s->fallback_floor, rec->fallback_seq);

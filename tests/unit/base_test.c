@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/array.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
@@ -279,6 +280,43 @@ static void test_bytes_zeroes(void **state)
 	}
 }
 
+static void test_array(void **state)
+{
+	uint32_t *a = NULL;
+	size_t cap = 0, moves = 0;
+
+	(void)state;
+	for (uint32_t n = 0; n < 100000; n++) {
+		size_t before = cap;
+		void *p = array_grow(a, &cap, n + 1, sizeof(*a));
+
+		assert_non_null(p);
+		assert_true(cap > n && (cap == before ? p == a : cap >= 2 * before && cap >= 16));
+		moves += cap != before;
+		a = p;
+		a[n] = n;
+	}
+	assert_true(moves < 20);
+	for (uint32_t n = 0; n < 100000; n++)
+		assert_int_equal(a[n], n);
+	/* much at once; what is there already; nothing at all */
+	a = array_grow(a, &cap, 1000000, sizeof(*a));
+	assert_non_null(a);
+	assert_int_equal(cap, 1000000);
+	assert_int_equal(a[99999], 99999);
+	assert_ptr_equal(array_grow(a, &cap, 1, sizeof(*a)), a);
+	/* more than there is: what was there stays */
+	assert_null(array_grow(a, &cap, SIZE_MAX / 2, sizeof(*a)));
+	assert_null(array_grow(a, &cap, SIZE_MAX / 8, sizeof(*a)));
+	assert_int_equal(cap, 1000000);
+	assert_int_equal(a[99999], 99999);
+	free(a);
+	cap = 0;
+	a = array_grow(NULL, &cap, 0, sizeof(*a));
+	assert_non_null(a);
+	free(a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -288,6 +326,7 @@ int main(void)
 		cmocka_unit_test(test_parse_duration), cmocka_unit_test(test_parse_u64),
 		cmocka_unit_test(test_format_size),    cmocka_unit_test(test_bytes_round_trip),
 		cmocka_unit_test(test_bytes_bounds),   cmocka_unit_test(test_bytes_zeroes),
+		cmocka_unit_test(test_array),
 	};
 
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
