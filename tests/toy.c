@@ -233,7 +233,7 @@ static int src_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
 	return 0;
 }
 
-static void publish(void *ctx, struct log_index *ix)
+void toy_publish(void *ctx, struct log_index *ix)
 {
 	struct toy *t = ctx;
 
@@ -258,12 +258,12 @@ int toy_commit(struct toy *t)
 	const struct commit_options opt = { .cause = CAUSE_TIMER };
 	struct commit_report bill;
 	struct log_index *ix = NULL;
-	int r = commit_run(t->log, t->base, &src, &opt, publish, t, &bill, &ix);
+	int r = commit_run(t->log, t->base, &src, &opt, toy_publish, t, &bill, &ix);
 
 	if (r < 0)
 		return r;
 	if (ix)
-		publish(t, ix);
+		toy_publish(t, ix);
 	for (unsigned b = 0; b < TOY_BLKS; b++)
 		t->direct[b] = t->dirty[b] && t->n.use[b] == USE_FREE && t->live.use[b] == USE_USED;
 	t->n = t->live;
@@ -276,7 +276,7 @@ int toy_checkpoint(struct toy *t, enum record_type type, uint32_t flags)
 	const struct commit_options opt = { .cause = CAUSE_DETACH, .record_flags = flags };
 	uint64_t blks;
 
-	return commit_checkpoint(t->log, t->base, &opt, publish, t, type, &blks);
+	return commit_checkpoint(t->log, t->base, &opt, toy_publish, t, type, &blks);
 }
 
 int toy_view(struct toy *t, uint8_t buf[TOY_BLKS * COW_BLK_BYTES])

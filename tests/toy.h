@@ -47,6 +47,7 @@ void toy_write(struct toy *t, unsigned blk, uint16_t content);
 void toy_drop(struct toy *t, unsigned blk); /* free it */
 int toy_commit(struct toy *t) MUST_CHECK;   /* on 0 live is committed */
 struct commit_source toy_source(struct toy *t); /* what such a commit asks */
+void toy_publish(void *toy, struct log_index *ix); /* for commit_run and commit_checkpoint; takes ix */
 int toy_checkpoint(struct toy *t, enum record_type type, uint32_t flags) MUST_CHECK;
 
 /* The whole volume as index and base show it. */

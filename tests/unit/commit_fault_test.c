@@ -89,30 +89,28 @@ static struct commit_source ticking(void)
 	return s;
 }
 
-static void publish(void *ctx, struct log_index *ix)
-{
-	struct toy *t = ctx;
-
-	log_index_unref(t->index);
-	t->index = ix;
-}
-
 /* As toy_commit, from this source. */
 static int commit_from(struct toy *t, const struct commit_source *src, bool dry_run, struct commit_report *bill)
 {
 	const struct commit_options opt = { .cause = CAUSE_MANUAL, .dry_run = dry_run };
 	struct log_index *ix = NULL;
-	int r = commit_run(t->log, t->base, src, &opt, publish, t, bill, &ix);
+	int r = commit_run(t->log, t->base, src, &opt, toy_publish, t, bill, &ix);
 
 	if (r < 0 || dry_run) {
 		assert_null(ix);
 		return r;
 	}
 	if (ix)
-		publish(t, ix);
+		toy_publish(t, ix);
 	t->n = t->live;
 	memset(t->dirty, 0, sizeof(t->dirty));
 	return 0;
+}
+
+static void toy_new(struct toy *t, bool external)
+{
+	toy_format(t, external);
+	assert_int_equal(toy_open(t, 0), 0);
 }
 
 static void assert_shows_n(struct toy *t)
@@ -163,8 +161,7 @@ static void each_answer_fails(void (*changes)(struct toy *t))
 	for (fail_at = 1; r < 0; fail_at++) {
 		uint64_t seq, n = fail_at;
 
-		toy_format(&t, false);
-		assert_int_equal(toy_open(&t, 0), 0);
+		toy_new(&t, false);
 		plain = toy_source(&t);
 		changes(&t);
 		seq = t.rep.newest.seq;
@@ -232,8 +229,7 @@ static void test_locks_stuck(void **state)
 	struct toy t;
 
 	(void)state;
-	toy_format(&t, true);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_new(&t, true);
 	for (int i = 0; i < 2; i++) { /* cannot be made writable: no attempt, and the other card is locked again */
 		stick(&t, i ? t.card : t.base, true);
 		before = sim_ops(t.card) + sim_ops(t.base);
@@ -257,7 +253,7 @@ static void test_locks_stuck(void **state)
 	assert_int_equal(toy_commit(&t), 0);
 	assert_true(t.card->writable && !t.base->writable);
 	assert_shows_n(&t);
-	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, publish, &t, RECORD_TAIL, &blks), -EACCES);
+	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), -EACCES);
 	assert_shows_n(&t);
 	/* the base stays open: the log's card does not */
 	assert_int_equal(real->set_writable(t.card, false), 0);
@@ -303,8 +299,7 @@ static void test_dry_run(void **state)
 	struct toy t;
 
 	(void)state;
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_new(&t, false);
 	assert_price(&t); /* nothing */
 	toy_write(&t, 40, t.n.content[40]);
 	assert_price(&t); /* nothing new */
@@ -339,25 +334,24 @@ static void test_dry_run_checkpoint(void **state)
 	struct toy t;
 
 	(void)state;
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_new(&t, false);
 	src = toy_source(&t);
 	t.card->account.written_bytes = 0;
 	toy_write(&t, 4, 33);
-	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &dry, &ix), 0);
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(dry.written_bytes > 0 && !dry.writable_ns);
 	assert_int_equal(dry.checkpoint, 1); /* what the commit itself would put there */
 	some_changes(&t);
 	toy_write(&t, 5, 0);
 	assert_int_equal(toy_commit(&t), 0);
-	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &dry, &ix), 0);
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(dry.estimate && dry.checkpoint > 0);
-	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, publish, &t, RECORD_TAIL, &blks), 0);
+	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), 0);
 	assert_int_equal(dry.checkpoint, blks);
-	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &dry, &ix), 0);
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(!dry.estimate && !dry.checkpoint && !dry.written_bytes);
 	toy_write(&t, 5, t.n.content[5]); /* the same as it was: nothing to bring home either */
-	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &dry, &ix), 0);
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(!dry.estimate && dry.skipped_same == 1);
 	assert_null(ix);
 	toy_free(&t);
@@ -394,18 +388,17 @@ static void test_progress(void **state)
 	struct toy t;
 
 	(void)state;
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_new(&t, false);
 	src = toy_source(&t);
 	some_changes(&t);
 	toy_write(&t, 6, 66);
-	assert_int_equal(commit_run(t.log, t.base, &src, &opt, publish, &t, &bill, &ix), 0);
-	publish(&t, ix);
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &bill, &ix), 0);
+	toy_publish(&t, ix);
 	assert_true(h.any[PHASE_CLASSIFY] && h.any[PHASE_DIRECT] && h.any[PHASE_LOG] && !h.any[PHASE_CHECKPOINT]);
 	assert_int_equal(h.total, bill.direct + bill.logged);
 	assert_int_equal(h.done, h.total);
 	h = (struct heard){ 0 };
-	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, publish, &t, RECORD_TAIL, &blks), 0);
+	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), 0);
 	assert_true(h.any[PHASE_CHECKPOINT] && !h.any[PHASE_CLASSIFY] && blks > 0);
 	assert_int_equal(h.done, h.total);
 	toy_free(&t);
@@ -422,8 +415,7 @@ static void test_rot_below(void **state)
 	struct toy t;
 
 	(void)state;
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_new(&t, false);
 	toy_write(&t, 4, 900);
 	assert_int_equal(toy_commit(&t), 0);
 	s = log_super(t.log);
@@ -452,8 +444,7 @@ static void test_classifier_missing(void **state)
 
 	(void)state;
 	for (int i = 0; i < 3; i++) {
-		toy_format(&t, false);
-		assert_int_equal(toy_open(&t, 0), 0);
+		toy_new(&t, false);
 		plain = toy_source(&t);
 		many_changes(&t);
 		src = plain;
@@ -549,10 +540,10 @@ static int big_commit(struct big *g, const struct commit_source *src, struct com
 {
 	const struct commit_options opt = { .cause = CAUSE_MANUAL };
 	struct log_index *ix = NULL;
-	int r = commit_run(g->t.log, g->t.base, src, &opt, publish, &g->t, bill, &ix);
+	int r = commit_run(g->t.log, g->t.base, src, &opt, toy_publish, &g->t, bill, &ix);
 
 	if (ix)
-		publish(&g->t, ix);
+		toy_publish(&g->t, ix);
 	return r;
 }
 
@@ -596,9 +587,9 @@ static void test_samples_go_on(void **state)
 		g.same_first = i < 2 ? BIG_BLKS : 0;
 		compared = 0;
 		ix = NULL;
-		assert_int_equal(commit_run(g.t.log, g.t.base, &src, &opt, publish, &g.t, &bill, &ix), 0);
+		assert_int_equal(commit_run(g.t.log, g.t.base, &src, &opt, toy_publish, &g.t, &bill, &ix), 0);
 		assert_non_null(ix);
-		publish(&g.t, ix);
+		toy_publish(&g.t, ix);
 		assert_int_equal(bill.logged + bill.skipped_same, 8192);
 		if (i == 0)
 			assert_in_range(compared, 4096, 4096 + 4096 / 16 + 256);
@@ -629,7 +620,7 @@ static void test_many_records(void **state)
 		assert_true(n < 1000);
 	}
 	assert_in_range(n, 150, 250);
-	assert_int_equal(commit_checkpoint(g.t.log, g.t.base, &(struct commit_options){ .cause = CAUSE_MANUAL }, publish,
+	assert_int_equal(commit_checkpoint(g.t.log, g.t.base, &(struct commit_options){ .cause = CAUSE_MANUAL }, toy_publish,
 					   &g.t, RECORD_TAIL, &blks), 0);
 	assert_int_equal(blks, 1);
 	assert_false(commit_checkpoint_due(g.t.log, 0));

@@ -19,10 +19,10 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "base/msg.h"
 #include "card/sim.h"
 #include "commit/commit.h"
 #include "export/view.h"
+#include "race.h"
 
 enum { BLKS = 192, READERS = 4, READ_BLKS = 12, WORDS = COW_BLK_BYTES / 8, SEG_BYTES = 64 * 1024, SEGS = 13 };
 
@@ -30,38 +30,28 @@ enum { BLKS = 192, READERS = 4, READ_BLKS = 12, WORDS = COW_BLK_BYTES / 8, SEG_B
  * writes over the first. */
 enum { MAX_DIRTY = 110 };
 
-struct race {
+struct lapped {
 	struct card card; /* in front of the simulated one */
 	struct card *sim;
 	struct log *log;
 	struct ram_store *store;
 	struct view *v;
-	_Atomic bool stop, failed;
+	struct race race;
 	_Atomic uint64_t reads, from_log, writes;
 	uint64_t commits, checkpoints, laps;
 };
 
 struct reader {
-	struct race *r;
+	struct lapped *r;
 	pthread_t thread;
 	uint64_t rnd;
 	uint32_t seen[BLKS];
 	uint64_t *buf;
 };
 
-static uint64_t rnd(uint64_t *x, uint64_t below)
+static void complain(struct lapped *r, const char *what, uint64_t blk, uint64_t got)
 {
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return (*x >> 11) % below;
-}
-
-static void complain(struct race *r, const char *what, uint64_t blk, uint64_t got)
-{
-	if (!atomic_exchange(&r->failed, true))
-		msg(MSG_ERR, "%s: block %llu, %#llx", what, (unsigned long long)blk, (unsigned long long)got);
-	r->stop = true;
+	race_fail(&r->race, "%s: block %llu, %#llx", what, (unsigned long long)blk, (unsigned long long)got);
 }
 
 /* ---- the card: only the readers' threads are slow ---- */
@@ -70,28 +60,28 @@ static _Thread_local uint64_t slow;
 
 static int slow_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
-	struct race *r = (struct race *)c;
+	struct lapped *r = (struct lapped *)c;
 
 	if (slow && off_bytes >= blk_to_bytes(BLKS))
 		r->from_log++;
-	if (slow && rnd(&slow, 2))
-		usleep((useconds_t)rnd(&slow, 4000));
+	if (slow && race_rnd(&slow, 2))
+		usleep((useconds_t)race_rnd(&slow, 4000));
 	return card_read(r->sim, off_bytes, buf, len_bytes);
 }
 
 static int pass_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
-	return card_write(((struct race *)c)->sim, off_bytes, buf, len_bytes);
+	return card_write(((struct lapped *)c)->sim, off_bytes, buf, len_bytes);
 }
 
 static int pass_flush(struct card *c)
 {
-	return card_flush(((struct race *)c)->sim);
+	return card_flush(((struct lapped *)c)->sim);
 }
 
 static int pass_writable(struct card *c, bool writable)
 {
-	return card_set_writable(((struct race *)c)->sim, writable);
+	return card_set_writable(((struct lapped *)c)->sim, writable);
 }
 
 static const struct card_ops slow_ops = {
@@ -120,13 +110,13 @@ static void *reader(void *arg)
 	struct reader *rd = arg;
 
 	slow = rd->rnd;
-	while (!rd->r->stop) {
-		uint64_t blks = 1 + rnd(&rd->rnd, READ_BLKS), blk = rnd(&rd->rnd, BLKS - blks + 1);
+	while (!rd->r->race.stop) {
+		uint64_t blks = 1 + race_rnd(&rd->rnd, READ_BLKS), blk = race_rnd(&rd->rnd, BLKS - blks + 1);
 		int r = view_read(rd->r->v, blk_to_bytes(blk), rd->buf, blk_to_bytes(blks));
 
 		if (r < 0)
 			complain(rd->r, "read", blk, (uint64_t)-r);
-		for (uint64_t i = 0; i < blks && !rd->r->failed; i++)
+		for (uint64_t i = 0; i < blks && !rd->r->race.failed; i++)
 			check_block(rd, blk + i, rd->buf + i * WORDS);
 		rd->r->reads++;
 	}
@@ -135,17 +125,17 @@ static void *reader(void *arg)
 
 static void *writer(void *arg)
 {
-	struct race *r = arg;
+	struct lapped *r = arg;
 	uint64_t *block = io_alloc(COW_BLK_BYTES), x = 88172645463325252u;
 
 	/* one writer: versions only grow */
-	for (uint32_t version = 1; !r->stop; version++) {
+	for (uint32_t version = 1; !r->race.stop; version++) {
 		struct generation_stats active, below;
-		uint64_t blk = rnd(&x, BLKS);
+		uint64_t blk = race_rnd(&x, BLKS);
 		int e;
 
 		/* no more than what the ring holds */
-		for (view_dirty(r->v, &active, &below); active.data_blks >= MAX_DIRTY && !r->stop;
+		for (view_dirty(r->v, &active, &below); active.data_blks >= MAX_DIRTY && !r->race.stop;
 		     view_dirty(r->v, &active, &below))
 			usleep(100);
 		for (unsigned i = 0; i < WORDS; i++)
@@ -164,25 +154,25 @@ static void *writer(void *arg)
 
 static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
 {
-	return view_next_sealed(((struct race *)ctx)->v, blk, max_blks, ret_blks, ret_state);
+	return view_next_sealed(((struct lapped *)ctx)->v, blk, max_blks, ret_blks, ret_state);
 }
 
 static int src_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	return view_read_sealed(((struct race *)ctx)->v, blk, blks, buf);
+	return view_read_sealed(((struct lapped *)ctx)->v, blk, blks, buf);
 }
 
 static int src_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	return view_read_committed(((struct race *)ctx)->v, blk, blks, buf);
+	return view_read_committed(((struct lapped *)ctx)->v, blk, blks, buf);
 }
 
 static void publish(void *ctx, struct log_index *ix)
 {
-	view_set_index(((struct race *)ctx)->v, ix);
+	view_set_index(((struct lapped *)ctx)->v, ix);
 }
 
-static void commit_once(struct race *r)
+static void commit_once(struct lapped *r)
 {
 	const struct commit_source src = { .ctx = r, .volume_blks = BLKS, .next = src_next, .read_sealed = src_sealed,
 					   .read_committed = src_committed };
@@ -206,7 +196,7 @@ static void commit_once(struct race *r)
 
 /* ---- all together ---- */
 
-static void make_card(struct race *r)
+static void make_card(struct lapped *r)
 {
 	const struct sim_params params = { .size_bytes = blk_to_bytes(BLKS) + (SEGS + 4) * SEG_BYTES,
 					   .erase_block_bytes = SEG_BYTES };
@@ -227,7 +217,7 @@ static void make_card(struct race *r)
 static void delayed_readers(void **state)
 {
 	const char *ms = getenv("COWFS_STRESS_MS");
-	struct race *r = calloc(1, sizeof(*r));
+	struct lapped *r = calloc(1, sizeof(*r));
 	struct reader rd[READERS] = { 0 };
 	pthread_t w;
 	struct log_index *ix;
@@ -245,9 +235,9 @@ static void delayed_readers(void **state)
 	}
 	assert_int_equal(pthread_create(&w, NULL, writer, r), 0);
 	end_ns = now_ns() + (ms ? strtoull(ms, NULL, 0) : 3000) * 1000000;
-	while (now_ns() < end_ns && !r->stop)
+	while (now_ns() < end_ns && !r->race.stop)
 		commit_once(r);
-	r->stop = true;
+	r->race.stop = true;
 	pthread_join(w, NULL);
 	for (unsigned i = 0; i < READERS; i++) {
 		pthread_join(rd[i].thread, NULL);
@@ -256,7 +246,7 @@ static void delayed_readers(void **state)
 	print_message("%llu writes, %llu reads (%llu pieces from the ring), %llu commits, %llu checkpoints, %llu laps\n",
 		      (unsigned long long)r->writes, (unsigned long long)r->reads, (unsigned long long)r->from_log,
 		      (unsigned long long)r->commits, (unsigned long long)r->checkpoints, (unsigned long long)r->laps);
-	assert_false(r->failed);
+	assert_false(r->race.failed);
 	assert_true(r->checkpoints >= 3 && r->laps >= 1 && r->from_log >= 100);
 	view_free(r->v);
 	log_close(r->log);

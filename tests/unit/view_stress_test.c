@@ -26,9 +26,9 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "base/msg.h"
 #include "card/sim.h"
 #include "export/view.h"
+#include "race.h"
 
 enum {
 	UNIT_BYTES = 512,
@@ -52,7 +52,7 @@ struct stress {
 	struct card *sim;
 	struct ram_store *store;
 	struct view *v;
-	_Atomic bool stop, failed;
+	struct race race;
 	uint64_t seed;
 	uint8_t owner[UNITS];	 /* writer, or WRITERS: nobody */
 	uint32_t version[UNITS]; /* 0: zero. Each writer's own units only */
@@ -69,21 +69,10 @@ struct worker {
 	uint64_t *buf;
 };
 
-static uint64_t rnd(uint64_t *x, uint64_t below)
-{
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return (*x >> 11) % below;
-}
-
-/* the first one is told; asserting is for the main thread */
 static void complain(struct stress *s, const char *what, uint64_t unit, uint64_t got, uint64_t want)
 {
-	if (!atomic_exchange(&s->failed, true))
-		msg(MSG_ERR, "%s: unit %llu, word %#llx, expected %#llx", what,
-		    (unsigned long long)unit, (unsigned long long)got, (unsigned long long)want);
-	s->stop = true;
+	race_fail(&s->race, "%s: unit %llu, word %#llx, expected %#llx", what, (unsigned long long)unit,
+		  (unsigned long long)got, (unsigned long long)want);
 }
 
 static void complain_error(struct stress *s, const char *what, int r)
@@ -104,9 +93,9 @@ static void dawdle(unsigned one_in)
 
 	if (!x)
 		x = 88172645463325252u ^ (uintptr_t)&x;
-	if (rnd(&x, one_in) == 0)
-		usleep((useconds_t)rnd(&x, 300));
-	else if (rnd(&x, one_in) < 2)
+	if (race_rnd(&x, one_in) == 0)
+		usleep((useconds_t)race_rnd(&x, 300));
+	else if (race_rnd(&x, one_in) < 2)
 		sched_yield();
 }
 
@@ -138,13 +127,13 @@ static void check_own(struct worker *w, uint64_t unit, uint64_t units)
 {
 	struct stress *s = w->s;
 	/* begin and end inside units as well */
-	size_t skip = rnd(&w->rnd, 2) * rnd(&w->rnd, UNIT_BYTES / 8) * 8;
+	size_t skip = race_rnd(&w->rnd, 2) * race_rnd(&w->rnd, UNIT_BYTES / 8) * 8;
 	int r = view_read(s->v, unit * UNIT_BYTES + skip, (char *)w->buf + skip,
 			  units * UNIT_BYTES - skip);
 
 	if (r < 0)
 		complain_error(s, "read of own units", r);
-	for (uint64_t i = skip / 8; !s->failed && i < units * UNIT_WORDS; i++) {
+	for (uint64_t i = skip / 8; !s->race.failed && i < units * UNIT_WORDS; i++) {
 		uint64_t u = unit + i / UNIT_WORDS, want = word_of(u, s->version[u]);
 
 		if (w->buf[i] != want)
@@ -185,17 +174,17 @@ static void punch_own(struct worker *w, uint64_t unit, uint64_t units)
 static uint64_t pick_own(struct worker *w, uint64_t max_units, uint64_t *ret_units)
 {
 	struct stress *s = w->s;
-	uint64_t unit, units = 1, max = 1 + rnd(&w->rnd, max_units);
+	uint64_t unit, units = 1, max = 1 + race_rnd(&w->rnd, max_units);
 
-	if (rnd(&w->rnd, 4) == 0) {
-		const uint64_t at[] = { 0, rnd(&w->rnd, WIDE_UNITS - max), WIDE_UNITS - max };
+	if (race_rnd(&w->rnd, 4) == 0) {
+		const uint64_t at[] = { 0, race_rnd(&w->rnd, WIDE_UNITS - max), WIDE_UNITS - max };
 
 		*ret_units = max;
-		return w->me * WIDE_UNITS + at[rnd(&w->rnd, 3)];
+		return w->me * WIDE_UNITS + at[race_rnd(&w->rnd, 3)];
 	}
 	do
-		unit = rnd(&w->rnd, 8) ? SHARED_FIRST + rnd(&w->rnd, SHARED_UNITS) :
-					 TABLE_END - 12 + rnd(&w->rnd, 60);
+		unit = race_rnd(&w->rnd, 8) ? SHARED_FIRST + race_rnd(&w->rnd, SHARED_UNITS) :
+					 TABLE_END - 12 + race_rnd(&w->rnd, 60);
 	while (s->owner[unit] != w->me);
 	while (unit + units < UNITS && s->owner[unit + units] == w->me && units < max)
 		units++;
@@ -208,10 +197,10 @@ static void *writer(void *arg)
 	struct worker *w = arg;
 	struct stress *s = w->s;
 
-	while (!s->stop) {
-		uint64_t units, unit = pick_own(w, rnd(&w->rnd, 5) ? 8 : MAX_READ_UNITS, &units);
+	while (!s->race.stop) {
+		uint64_t units, unit = pick_own(w, race_rnd(&w->rnd, 5) ? 8 : MAX_READ_UNITS, &units);
 
-		switch (rnd(&w->rnd, 200) ? rnd(&w->rnd, 10) : 10) {
+		switch (race_rnd(&w->rnd, 200) ? race_rnd(&w->rnd, 10) : 10) {
 		case 0:
 		case 1:
 			punch_own(w, unit, units);
@@ -221,12 +210,12 @@ static void *writer(void *arg)
 			check_own(w, unit, units);
 			break;
 		case 10: /* longer than a piece */
-			(rnd(&w->rnd, 2) ? punch_own : write_own)(w, w->me * WIDE_UNITS,
+			(race_rnd(&w->rnd, 2) ? punch_own : write_own)(w, w->me * WIDE_UNITS,
 								  WIDE_UNITS);
 			break;
 		default:
 			write_own(w, unit, units);
-			if (rnd(&w->rnd, 2))
+			if (race_rnd(&w->rnd, 2))
 				check_own(w, unit, units);
 		}
 	}
@@ -257,18 +246,18 @@ static void *reader(void *arg)
 	struct worker *w = arg;
 	struct stress *s = w->s;
 
-	while (!s->stop) {
-		uint64_t units = 1 + rnd(&w->rnd, rnd(&w->rnd, 4) ? 20 : MAX_READ_UNITS), unit;
+	while (!s->race.stop) {
+		uint64_t units = 1 + race_rnd(&w->rnd, race_rnd(&w->rnd, 4) ? 20 : MAX_READ_UNITS), unit;
 		int r;
 
-		if (rnd(&w->rnd, 3))
-			unit = SHARED_FIRST - 10 + rnd(&w->rnd, SHARED_UNITS - units + 10);
+		if (race_rnd(&w->rnd, 3))
+			unit = SHARED_FIRST - 10 + race_rnd(&w->rnd, SHARED_UNITS - units + 10);
 		else
-			unit = rnd(&w->rnd, UNITS - units);
+			unit = race_rnd(&w->rnd, UNITS - units);
 		r = view_read(s->v, unit * UNIT_BYTES, w->buf, units * UNIT_BYTES);
 		if (r < 0)
 			complain_error(s, "read", r);
-		for (uint64_t u = 0; u < units && !s->failed; u++)
+		for (uint64_t u = 0; u < units && !s->race.failed; u++)
 			check_unit(w, unit + u, w->buf + u * UNIT_WORDS);
 		s->reads++;
 	}
@@ -323,10 +312,10 @@ static void *committer(void *arg)
 	struct worker *w = arg;
 	struct stress *s = w->s;
 
-	while (!s->stop) {
-		usleep((useconds_t)rnd(&w->rnd, 1500));
-		commit_once(s, (uint8_t *)w->buf, rnd(&w->rnd, 3) == 0);
-		if (rnd(&w->rnd, 10) == 0)
+	while (!s->race.stop) {
+		usleep((useconds_t)race_rnd(&w->rnd, 1500));
+		commit_once(s, (uint8_t *)w->buf, race_rnd(&w->rnd, 3) == 0);
+		if (race_rnd(&w->rnd, 10) == 0)
 			view_set_index(s->v, log_index_empty());
 	}
 	return NULL;
@@ -350,8 +339,8 @@ static void assign_owners(struct stress *s)
 		memset(s->owner + w * WIDE_UNITS, (int)w, WIDE_UNITS);
 	for (uint64_t u = SHARED_FIRST; u < UNITS;) {
 		/* mostly 1 KiB, some longer than a block */
-		uint64_t units = rnd(&x, 8) ? 2 : 1 + rnd(&x, 30);
-		uint8_t who = (uint8_t)rnd(&x, WRITERS);
+		uint64_t units = race_rnd(&x, 8) ? 2 : 1 + race_rnd(&x, 30);
+		uint8_t who = (uint8_t)race_rnd(&x, WRITERS);
 
 		for (; units && u < UNITS; units--)
 			s->owner[u++] = who;
@@ -366,7 +355,7 @@ static void check_end(struct stress *s, struct worker *w)
 	struct ram_usage usage;
 
 	commit_once(s, (uint8_t *)w->buf, false);
-	assert_false(s->failed);
+	assert_false(s->race.failed);
 	view_dirty(s->v, &active, &below);
 	assert_int_equal(active.data_blks + active.hole_blks + below.data_blks + below.hole_blks,
 			 0);
@@ -382,7 +371,7 @@ static void check_end(struct stress *s, struct worker *w)
 		}
 	}
 	free(block);
-	assert_false(s->failed);
+	assert_false(s->race.failed);
 }
 
 static void everybody_at_once(void **state)
@@ -415,9 +404,9 @@ static void everybody_at_once(void **state)
 		w[i].buf = io_alloc(WIDE_UNITS * UNIT_BYTES);
 		assert_int_equal(pthread_create(&w[i].thread, NULL, start[i], &w[i]), 0);
 	}
-	for (uint64_t end_ns = now_ns() + run_ms * 1000000; now_ns() < end_ns && !s->stop;)
+	for (uint64_t end_ns = now_ns() + run_ms * 1000000; now_ns() < end_ns && !s->race.stop;)
 		usleep(10000);
-	s->stop = true;
+	s->race.stop = true;
 	for (unsigned i = 0; i < ARRAY_SIZE(start); i++)
 		pthread_join(w[i].thread, NULL);
 	print_message(
@@ -425,7 +414,7 @@ static void everybody_at_once(void **state)
 		(unsigned long long)s->writes, (unsigned long long)s->punches,
 		(unsigned long long)s->reads, (unsigned long long)s->seals,
 		(unsigned long long)s->releases, (unsigned long long)s->fails);
-	assert_false(s->failed);
+	assert_false(s->race.failed);
 	assert_true(s->releases && s->fails);
 	check_end(s, w);
 
