@@ -193,6 +193,12 @@ $(TOY_TESTS:%=$(B)/tests/%): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TOY) $(B)/l
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS) -lcmocka
 $(TOY_TESTS:%=$(B)/obj/tests/unit/%.o): CFLAGS += -Itests
+# with a clock of its own
+$(B)/tests/wear_test: $(B)/obj/tests/unit/wear_test.o $(TOY) $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -Wl,--wrap=time -o $@ $^ $(ALL_LIBS) -lcmocka
+$(B)/obj/tests/unit/wear_test.o: CFLAGS += -Itests
 $(B)/obj/tests/unit/golden_test.o: CFLAGS += -DGOLDEN_DIR='"$(CURDIR)/tests/golden"'
 $(B)/obj/tests/unit/golden_test.o $(B)/obj/tests/golden/golden.o $(B)/obj/tests/tools/mkgolden.o: CFLAGS += -Itests
 

@@ -275,7 +275,7 @@ void log_abort(struct log *l)
 	l->ledger.spilled_blks += l->at.spilled_blks;
 	l->ledger.commits_failed++;
 	attempt_clear(&l->at);
-	wearlog_settled(l, false);
+	wearlog_settled(l, NULL);
 	l->stage_blks = 0;
 	l->need_open = true;
 	l->doubt = l->suspect = l->lag.cold = true;

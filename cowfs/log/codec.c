@@ -285,6 +285,7 @@ enum { OFF_WEAR = 1616 };
 static void put_wear_ref(struct bytes_writer *w, const struct wear_ref *f)
 {
 	w->pos = OFF_WEAR;
+	put_ptr(w, &f->prev);
 	put_u64(w, f->lblk);
 	put_u32(w, f->blks);
 	put_u32(w, f->crc);
@@ -303,6 +304,7 @@ static void put_wear_ref(struct bytes_writer *w, const struct wear_ref *f)
 static void get_wear_ref(struct bytes_reader *r, struct wear_ref *f)
 {
 	r->pos = OFF_WEAR;
+	f->prev = get_ptr(r);
 	f->lblk = get_u64(r);
 	f->blks = get_u32(r);
 	f->crc = get_u32(r);

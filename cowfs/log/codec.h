@@ -11,7 +11,7 @@ void codec_put_head(uint8_t blk[COW_BLK_BYTES], const struct log_head *h);
 void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *r);
 
 /* Copies of the wear table in a record: r->wear.bytes of them are put here before codec_put_record. */
-enum { RECORD_WEAR_OFF = 1680, RECORD_WEAR_ROOM = COW_BLK_BYTES - RECORD_WEAR_OFF };
+enum { RECORD_WEAR_OFF = 1704, RECORD_WEAR_ROOM = COW_BLK_BYTES - RECORD_WEAR_OFF };
 /* A block of such copies. */
 enum { WEAR_BLK_OFF = 64, WEAR_BLK_ROOM = COW_BLK_BYTES - WEAR_BLK_OFF };
 void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index,

@@ -100,6 +100,7 @@ struct record_ptr {
 /* What a record has of the wear table (wear.h): `bytes` of copies behind its marks, and whole blocks of them in its group.
  * Nothing depends on it. unit_blks 0: none. */
 struct wear_ref {
+	struct record_ptr prev; /* the record written before, whatever this one builds on; seq 0: none */
 	uint64_t lblk;
 	uint32_t blks, crc; /* CRC32C over those blocks */
 	uint32_t eb_blks, unit_blks, units[2];

@@ -94,6 +94,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 		rep.ledger = (struct wear_ledger){ 0 };
 		l->wear.head.seq = 0;
 	}
+	wear_stop(&rep.ledger);
 	l->ledger = rep.ledger;
 	l->ledger.attaches++;
 	if (l->newest.seq) {

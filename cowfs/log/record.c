@@ -38,14 +38,6 @@ void log_totals(const struct log *l, struct wear_ledger *t)
 		t->visits += wear_visits(l->wear.table);
 }
 
-static void stop_counters(struct wear_ledger *t)
-{
-	uint64_t *counter = (uint64_t *)t;
-
-	for (size_t i = 0; i < sizeof(*t) / sizeof(*counter); i++)
-		counter[i] = min_u64(counter[i], WEAR_COUNTER_MAX);
-}
-
 /* Fills what every record has in common, writes it to lblk, FLUSH. The stage is empty. */
 int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 {
@@ -68,7 +60,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	rec->ledger.write_calls++;
 	rec->ledger.written_bytes += COW_BLK_BYTES;
 	rec->ledger.flushes += lag_on(l) && l->base != l->card ? 2 : 1;
-	stop_counters(&rec->ledger);
+	wear_stop(&rec->ledger);
 	wearlog_fill_record(l, rec, blk);
 	codec_put_record(blk, rec);
 	r = card_write(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
@@ -76,7 +68,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 		r = lag_on(l) ? record_flush(l) : card_flush(l->card);
 	if (r == 0)
 		l->ledger.meta_blks++;
-	wearlog_settled(l, r == 0);
+	wearlog_settled(l, r == 0 ? rec : NULL);
 	return r;
 }
 
@@ -108,7 +100,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (r == 0 && lag_on(l)) /* two FLUSHes a record, as a commit has */
 		r = record_flush(l);
 	if (r < 0) {
-		wearlog_settled(l, false);
+		wearlog_settled(l, NULL);
 		l->need_open = l->lag.cold = true;
 		return r;
 	}

@@ -73,7 +73,8 @@ struct log {
 		bool planned;		   /* the next write is that of a record, which is counted already */
 		struct log_record head;	   /* with the highest totals seen at attach; seq 0: none */
 		uint64_t debt_blks;	   /* how far the cursor has moved without the rotor */
-		uint64_t lblk;		   /* of the last record */
+		struct record_ptr last;	   /* the last durable record */
+		uint64_t lblk;		   /* where the cursor was */
 		uint64_t written_bytes;	   /* then, by the accounts */
 	} wear;
 
@@ -139,7 +140,8 @@ int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk) MU
 /* What the record itself carries, into its block; rec->ledger has the totals. */
 void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk);
 void wearlog_plan_record(struct log *l, uint64_t lblk); /* counts the write of it, before it is made */
-void wearlog_settled(struct log *l, bool durable);	/* the record, or its attempt */
+/* The record is durable; NULL: its attempt has failed. */
+void wearlog_settled(struct log *l, const struct log_record *rec);
 void wearlog_close(struct log *l);
 
 /* record.c */

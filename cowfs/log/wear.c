@@ -92,6 +92,14 @@ void wear_take_part(const struct wear_table *t, uint32_t first, struct wear_part
 	ret->next = i < end ? i : 0;
 }
 
+void wear_stop(struct wear_ledger *t)
+{
+	uint64_t *counter = (uint64_t *)t;
+
+	for (size_t i = 0; i < sizeof(*t) / sizeof(*counter); i++)
+		counter[i] = min_u64(counter[i], WEAR_COUNTER_MAX);
+}
+
 /* ---- life ---- */
 
 int wear_new(struct wear **ret, const struct wear_geometry *geo)

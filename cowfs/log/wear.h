@@ -77,6 +77,9 @@ size_t wear_table_bytes(const struct wear_geometry *g);
 /* Offset on its disk of the first byte of unit i, and whose it is (0: the base). */
 uint64_t wear_unit_off_bytes(const struct wear_geometry *g, uint32_t i, unsigned *ret_dev);
 
+/* Counters end at WEAR_COUNTER_MAX: whatever a record says, adding to it does not go round. */
+void wear_stop(struct wear_ledger *t);
+
 struct wear;
 
 int wear_new(struct wear **ret, const struct wear_geometry *geo) MUST_CHECK;

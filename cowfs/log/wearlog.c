@@ -9,7 +9,8 @@
  * W1  All that has changed is copied before or in the next record: what a durable record says is exact.
  * W2  The turn (the rotor) comes round while the cursor moves through two erase blocks of the ring. What a group may
  *     overwrite lies further ahead (ring.c keeps three in reserve), so the records that survive a cut have a copy of
- *     every item, and walking back along `prev` from the newest finds it.
+ *     every item, and walking back from the newest finds it. (Not along their `prev`: a checkpoint record leaves out the
+ *     commit that it is a copy of.)
  * W3  Nothing depends on it. A copy that is damaged or gone costs its items what they have counted since an older one.
  */
 #include <string.h>
@@ -97,23 +98,22 @@ static void merge_record(struct log *l, struct wear *w, const struct log_record 
 }
 
 /* From record `rec` back, newest first, until every item was found. */
-static void walk(struct log *l, struct wear *w, struct log_record rec, uint8_t *buf)
+static void walk(struct log *l, struct wear *w, const struct log_record *rec, uint8_t *buf)
 {
+	struct record_ptr at = { rec->seq, rec->epoch, rec->lblk };
 	uint8_t *blk = buf + COW_BLK_BYTES;
 
-	for (unsigned n = 0; n < WALK_MAX && wear_missing(w) && rec.seq; n++) {
+	for (unsigned n = 0; n < WALK_MAX && wear_missing(w) && at.seq; n++) {
 		struct wear_geometry geo;
 		struct log_record r;
 
-		if (ring_read_record(l, rec.lblk, blk, &r) < 0 || r.seq != rec.seq || r.epoch != rec.epoch)
+		if (ring_read_record(l, at.lblk, blk, &r) < 0 || r.seq != at.seq || r.epoch != at.epoch)
 			return;
 		geo = geometry_of(&r.wear);
 		if (!same_geometry(&geo, &wear_table_of(w)->geo))
 			return;
 		merge_record(l, w, &r, blk, buf);
-		rec.seq = r.prev.seq;
-		rec.epoch = r.prev.epoch;
-		rec.lblk = r.prev.lblk;
+		at = r.wear.prev;
 	}
 }
 
@@ -130,16 +130,16 @@ static int find(struct log *l, struct wear *w, uint8_t *buf)
 	struct wear *old;
 
 	if (same_geometry(&geo, &wear_table_of(w)->geo)) {
-		walk(l, w, *head, buf);
+		walk(l, w, head, buf);
 		if (head->lblk != l->newest.lblk && l->newest.seq)
-			walk(l, w, l->newest, buf);
+			walk(l, w, &l->newest, buf);
 		return wear_missing(w) == 0;
 	}
 	if (!sane(&geo) || wear_new(&old, &geo) < 0)
 		return false;
-	walk(l, old, *head, buf);
+	walk(l, old, head, buf);
 	if (head->lblk != l->newest.lblk && l->newest.seq)
-		walk(l, old, l->newest, buf);
+		walk(l, old, &l->newest, buf);
 	wear_take_over(w, old);
 	l->wear.full = true;
 	geo.units[0] = wear_missing(old);
@@ -174,6 +174,8 @@ void log_wear_load(struct log *l)
 		wear_change_all(w);
 	wear_since(w, &l->ledger);
 	l->wear.lblk = l->newest.lblk;
+	if (!l->wear.full)
+		l->wear.last = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
 	l->wear.table = w;
 	l->base->wrote = l->card->wrote = count;
 	l->base->wrote_ctx = l->card->wrote_ctx = l;
@@ -297,6 +299,7 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF, RECORD_WEAR_ROOM, UINT32_MAX, &passed);
 	pay(&debt, l, passed);
 	g = &wear_table_of(w)->geo;
+	rec->wear.prev = l->wear.last;
 	rec->wear.eb_blks = g->eb_blks;
 	rec->wear.unit_blks = g->unit_blks;
 	memcpy(rec->wear.units, g->units, sizeof(rec->wear.units));
@@ -307,16 +310,17 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 	l->wear.lblk = rec->lblk;
 }
 
-void wearlog_settled(struct log *l, bool durable)
+void wearlog_settled(struct log *l, const struct log_record *rec)
 {
 	if (!l->wear.table)
 		return;
 	l->wear.planned = false;
-	if (!durable) {
+	if (!rec) {
 		wear_copies_lost(l->wear.table);
 		return;
 	}
 	wear_copies_durable(l->wear.table);
+	l->wear.last = (struct record_ptr){ rec->seq, rec->epoch, rec->lblk };
 	l->wear.full = l->wear.full && wear_changed(l->wear.table);
 	l->wear.written_bytes = written_bytes(l);
 }

@@ -280,6 +280,9 @@ void golden_print_record(FILE *f, const struct log_record *r)
 	print_fingerprint(f, &r->fingerprint);
 	fprintf(f, "identity %s\n", r->identity);
 	print_ledger(f, &r->ledger);
+	U64(f, r, wear.prev.seq);
+	U64(f, r, wear.prev.epoch);
+	U64(f, r, wear.prev.lblk);
 	U64(f, r, wear.lblk);
 	U64(f, r, wear.blks);
 	U64(f, r, wear.crc);

@@ -159,7 +159,8 @@ static struct log_record some_record(void)
 	memcpy(r.ring_uuid, "ring uuid 123456", 16);
 	for (size_t i = 0; i < sizeof(r.ledger) / sizeof(*counter); i++)
 		counter[i] = unlike();
-	r.wear = (struct wear_ref){ .lblk = unlike(),
+	r.wear = (struct wear_ref){ .prev = { unlike(), unlike(), unlike() },
+				    .lblk = unlike(),
 				    .blks = 0x01121314,
 				    .crc = 0x02222324,
 				    .eb_blks = 0x03323334,
