@@ -2,19 +2,22 @@
 # SPDX-License-Identifier: MIT
 # Each rule of the log is switched off in a copy of the source, and the attack that aims at it must fail.
 # usage: mutants.sh [NAME...]   (make check-mutants)
+#	MUTANT_SECONDS	at most for one attack (240)
+#	MUTANT_RUN	a command that runs each build and each attack, such as nice
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/cowfs-mutants.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 seconds=${MUTANT_SECONDS:-240}
+read -ra run <<<"${MUTANT_RUN-}"
 bad=0 n=0
 only=" $* "
 
 tar -C "$root" --exclude=./build* --exclude=./.git -cf - . | tar -C "$work" -xf -
 
 build() {
-	make -s -C "$work" build/tests/crash >"$work/make.log" 2>&1
+	"${run[@]}" make -s -C "$work" build/tests/crash >"$work/make.log" 2>&1
 }
 
 # mutant NAME ATTACK FILE OLD NEW: OLD must be in FILE once. ATTACK w: random workloads; several with commas: one of them.
@@ -40,7 +43,7 @@ PY
 		for attack in ${2//,/ }; do
 			local args=(--attack "$attack") code=0
 			[ "$attack" != w ] || args=(--no-attacks --seconds 60)
-			timeout "$seconds" "$work/build/tests/crash" "${args[@]}" >"$log" 2>&1 || code=$?
+			"${run[@]}" timeout "$seconds" "$work/build/tests/crash" "${args[@]}" >"$log" 2>&1 || code=$?
 			[ $code != 1 ] || verdict="$attack: $(grep -m1 FAILED "$log" | cut -c1-100)"
 			[ $code -lt 124 ] || verdict="$attack: ended with $code"
 			[ "$verdict" = 'NOT NOTICED' ] || break
