@@ -7,6 +7,8 @@ measure.py freeze DIR                    milliseconds from the call of FIFREEZE 
 measure.py differ BEFORE AFTER MAP       4 KiB blocks that AFTER uses (by fsmap_dump's MAP) and that differ from BEFORE
 measure.py fill FILE MIB SEED            writes MIB of incompressible bytes
 measure.py logger DIR COUNT              COUNT times: one insert into a database, one line of a log, sync
+measure.py packages DIR COUNT SEED       COUNT files of 16 KiB on average, each under a new name first, and their list
+measure.py lag FILE                      rows of a table from the figures of lag.sh
 measure.py resident PID...               KiB: own memory of all and their program text once; memory files; sum of VmRSS, of Pss
 measure.py memory_files PID              bytes that the process' memory files (and files on its tmpfs) take
 measure.py latency COWCTL NAME FILE COUNT   of `status --json` and of reading FILE, while commits run: calls, median and
@@ -84,6 +86,41 @@ def logger(folder, count):
     db.close()
 
 
+def packages(folder, count, seed):
+    """The sizes do not depend on SEED: a second call replaces every file by one as large, as an upgrade would."""
+    sizes, dice = random.Random(0), random.Random(seed)
+    with open(f"{folder}/list.new", "w", encoding="ascii") as names:
+        for i in range(int(count)):
+            path = f"{folder}/{i % 40}/{i}"
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path + ".new", "wb") as out:
+                out.write(dice.randbytes(min(int(sizes.lognormvariate(8.6, 1.5)) + 1, 256 * 1024)))
+            os.rename(path + ".new", path)
+            print(path, dice.random(), file=names)
+    os.rename(f"{folder}/list.new", f"{folder}/list")
+    subprocess.run(["sync", "-f", folder], check=True)
+
+
+def lag(path):
+    """Each step with lag 0 and 1; times: medians; ratio: of each run with lag 1 by the one with lag 0 that belongs to it."""
+    runs = {"0": {}, "1": {}}
+    with open(path, encoding="ascii") as lines:
+        for line in lines:
+            which, step, *figures = line.split()
+            runs[which].setdefault(step, []).append([float(f) for f in figures])
+    print("| commit | seconds, lag 0 | lag 1 | ratio | written, lag 0 | lag 1 | ratio | flushes | blocks logged |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for step, zero in runs["0"].items():
+        one = runs["1"][step]
+        if len(one) != len(zero):
+            sys.exit(f"{step}: {len(zero)} and {len(one)} runs")
+        ratio = [[b[k] / a[k] for a, b in zip(zero, one)] for k in (0, 1)]
+        a, b = ([statistics.median(r[k] for r in runs_) for k in range(4)] for runs_ in (zero, one))
+        print(f"| {step} ({len(one)}) | {a[0]:.3f} | {b[0]:.3f} | {statistics.median(ratio[0]):.2f} "
+              f"({min(ratio[0]):.2f} to {max(ratio[0]):.2f}) | {a[1] / MIB:.2f} MiB | {b[1] / MIB:.2f} MiB | "
+              f"{statistics.median(ratio[1]):.2f} | {a[2]:g}, {b[2]:g} | {a[3]:g}, {b[3]:g} |")
+
+
 def resident(*pids):
     anon = shmem = rss = pss = shared = 0
     for pid in pids:
@@ -138,7 +175,7 @@ def latency(cowctl, name, path, count):
 
 
 if __name__ == "__main__":
-    commands = {f.__name__: f for f in (median, freeze, differ, fill, logger, resident, memory_files, latency)}
+    commands = {f.__name__: f for f in (median, freeze, differ, fill, logger, packages, lag, resident, memory_files, latency)}
     if len(sys.argv) < 2 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     commands[sys.argv[1]](*sys.argv[2:])
