@@ -374,6 +374,29 @@ being_held() {
 	all_gone
 }
 
+@test "as on Linux before 6.2, without bounds of one device: ram=64M is taken, and no write fails" {
+	ns mount -t tmpfs none /sys/class/bdi
+	card_make ext4 320 400 -J size=8
+	cow format "$CARD"
+	NAME=vol
+	echo "$CARD $MNT cowfs name=vol,ram=64M,noatime 0 0" >"$FSTAB"
+	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
+	[[ $stderr == *"above the RAM limit of 64.0 MiB"* ]]
+	DEV=$(status_of .loop)
+	echo "$DEV" >>"$T/volumes"
+	# the volume, or what the kernel allows for all if that is less
+	[ "$(status_of '.pressure.reserve_dirty_bytes <= 320 * 1048576')" = true ]
+	random_file "$T/file" 220
+	ns cp "$T/file" "$MNT/file" # all of it may be dirty above when the freeze comes
+	cow commit
+	[ "$(status_of '.pressure.full_errors == 0')" = true ]
+	ns cmp "$T/file" "$MNT/file"
+	ns umount "$MNT"
+	all_gone
+	fsck ext4
+	on_card file
+}
+
 @test "wrong options and operands: nothing is started" {
 	local sum
 	protect noatime
