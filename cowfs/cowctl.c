@@ -53,6 +53,18 @@ static const struct option_spec discard_options[] = {{OPT_UNDO, "undo", NULL, "t
 static const struct option_spec hold_options[] = {
 	{OPT_FOR, "for", "TIME", "for so long, such as 90s, 10m, 2h (default: 10m; at most 24h)"}, COMMON};
 static const struct option_spec offline_options[] = {LOG_OPTION, COMMON};
+#define FLASH_OPTION                                                                               \
+	{                                                                                          \
+		OPT_FLASH, "flash", "slc|mlc|tlc|qlc|unknown",                                     \
+			"kind of flash, for the assumed number of erase cycles (default: unknown)" \
+	}
+static const struct option_spec wear_options[] = {
+	FLASH_OPTION,
+	{OPT_CMD56, "cmd56", NULL, "ask an SD card for its health by a vendor's command; it may hang for some seconds"},
+	LOG_OPTION, COMMON};
+static const struct option_spec metrics_options[] = {
+	{OPT_OUTPUT, "output", "FILE", "write them to FILE, which is replaced at once, instead of printing them"},
+	FLASH_OPTION, COMMON};
 static const struct option_spec recover_options[] = {
 	LOG_OPTION,
 	{OPT_ACCEPT_BASE, "accept-base", NULL,
@@ -106,7 +118,9 @@ static const struct command {
 	{"commit", "[N]", "write what is in RAM to the card, atomically", NULL, cmd_commit,
 	 commit_options},
 	{"wear", "[N]", "show what the card has been through, and what may lie ahead of it",
-	 "N may also be a device that is not attached.", cmd_wear, offline_options},
+	 "N may also be a device that is not attached.", cmd_wear, wear_options},
+	{"metrics", "[N]", "print the figures of all volumes, or of one, for Prometheus",
+	 "No volume is no error.", cmd_metrics, metrics_options},
 	{"discard", "[N]", "drop what is in RAM at the next detach or shutdown", NULL, cmd_discard,
 	 discard_options},
 	{"hold", "[N]", "no commits by timer for some time", "Pressure on the RAM commits all the same.",

@@ -42,6 +42,9 @@ enum cmd_option {
 	OPT_YES,
 	OPT_ROOT,
 	OPT_LAG,
+	OPT_FLASH,
+	OPT_CMD56,
+	OPT_OUTPUT,
 };
 
 int cmd_format(const struct options *o);
@@ -60,6 +63,7 @@ int cmd_boot(const struct options *o);
 int cmd_shutdown(const struct options *o);
 int cmd_events(const struct options *o);
 int cmd_wear(const struct options *o);
+int cmd_metrics(const struct options *o);
 int cmd_setup(const struct options *o);
 int cmd_enable(const struct options *o);
 int cmd_disable(const struct options *o);

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "card/blockdev.h"
+#include "control/health.h"
+#include "control/projection.h"
 #include "control/render.h"
 
 enum { SCHEMA = 1, TRIES = 5, HOTTEST = 10 };
@@ -240,14 +242,19 @@ static void add_hottest(struct json_object *wear)
 	json_object_object_add(eb, "hottest", hot);
 }
 
-static void derive(struct json_object *wear)
+static void derive(const struct options *o, struct json_object *wear)
 {
+	const char *flash = has_option(o, OPT_FLASH) ? o->value[OPT_FLASH] : "unknown";
+
 	json_object_object_del(wear, "stamp");
 	json_object_object_del(wear, "next");
 	json_object_object_add(wear, "schema", json_object_new_uint64(SCHEMA));
 	json_object_object_add(wear, "generated_unix_seconds", json_object_new_uint64((uint64_t)time(NULL)));
 	add_ratios(wear);
 	add_hottest(wear);
+	json_object_object_add(wear, "health", health_read(json_text(wear, "device"), has_option(o, OPT_CMD56)));
+	json_object_object_add(wear, "projection",
+			       projection_make(wear, projection_class(flash), json_u64(wear, "generated_unix_seconds")));
 }
 
 int wear_gather(const struct options *o, const char *which, struct json_object **ret)
@@ -255,11 +262,15 @@ int wear_gather(const struct options *o, const char *which, struct json_object *
 	char name[RUNDIR_NAME_BYTES] = "";
 	int exit;
 
+	if (has_option(o, OPT_FLASH) && !projection_class(o->value[OPT_FLASH]))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s is none of slc, mlc, tlc, qlc, unknown",
+				o->value[OPT_FLASH]);
+
 	if (which && strchr(which, '/'))
 		client_find_device(which, name);
 	exit = which && strchr(which, '/') && !*name ? read_card(o, ret) : ask_daemon(o, which, ret);
 	if (exit == EXIT_OK)
-		derive(*ret);
+		derive(o, *ret);
 	return exit;
 }
 

@@ -65,6 +65,44 @@ static double json_number(struct json_object *o, const char *key)
 	return json_object_get_double(json_object_object_get(o, key));
 }
 
+/* Years with one digit that counts: "3 months", "0.4", "20"; more than that nobody can tell. */
+static const char *format_life(struct json_object *seconds, char buf[24])
+{
+	double years = json_object_get_double(seconds) / (365.25 * 86400);
+
+	if (!seconds || years > 20)
+		snprintf(buf, 24, "more than 20 years");
+	else if (years >= 9.5)
+		snprintf(buf, 24, "%.0f years", years / 10 < 1.5 ? 10.0 : 20.0);
+	else if (years >= 0.95)
+		snprintf(buf, 24, "%.0f year%s", years, years < 1.5 ? "" : "s");
+	else if (years >= 1 / 12.0)
+		snprintf(buf, 24, "%.0f month%s", years * 12, years * 12 < 1.5 ? "" : "s");
+	else
+		snprintf(buf, 24, "%.0f day%s", years * 365.25, years * 365.25 < 1.5 ? "" : "s");
+	return buf;
+}
+#define LIFE(o, key) format_life(json_object_object_get(o, key), (char[24]){0})
+
+static void print_outlook(struct json_object *w)
+{
+	struct json_object *p = json_object_object_get(w, "projection"), *s = json_object_object_get(p, "scenarios");
+	struct json_object *whole = json_object_object_get(s, "whole_card"), *hot, *without;
+
+	if (!json_true(p, "enough_data")) {
+		say("How long it may last: %s.", json_text(p, "why_not"));
+		return;
+	}
+	hot = json_object_object_get(s, "hottest_erase_block");
+	without = json_object_object_get(s, "without_cowfs");
+	say("If it goes on like in the last %s days, its flash lasts %s at least, and %s at best, if the card spreads its "
+	    "wear; %s at least if it does not. Without cowfs (a model): %s at least, %s at best.",
+	    with_commas(json_u64(p, "observed_days")), LIFE(whole, "seconds_low"), LIFE(whole, "seconds_high"),
+	    LIFE(hot, "seconds_low"), LIFE(without, "seconds_low"), LIFE(without, "seconds_high"));
+	say("That is about wear only: it says nothing about a controller that fails or a power cut that a card does "
+	    "not bear.");
+}
+
 static void print_summary(struct json_object *w)
 {
 	struct json_object *t = json_object_object_get(w, "totals"), *truth = json_object_object_get(w, "truth");
@@ -94,6 +132,7 @@ static void print_summary(struct json_object *w)
 		    format_time(json_u64(t, "foreign_first_unix_seconds")));
 	else if (json_true(truth, "have_kernel_counters"))
 		say("Nothing else has written to it while cowfs looked.");
+	print_outlook(w);
 }
 
 static void blocks(const char *label, uint64_t n, const char *note)
@@ -138,6 +177,33 @@ static void print_ratio(const char *label, struct json_object *r, const char *ke
 		row(label, "%14s  %s", "unknown", note);
 }
 
+enum unit { BYTES, RATIO, COUNT, PERCENT };
+
+static char *format_number(double v, enum unit unit, char *buf, size_t size_bytes)
+{
+	if (unit == BYTES)
+		return format_size((uint64_t)v, buf, size_bytes);
+	snprintf(buf, size_bytes, "%.*f%s", unit == RATIO ? 2 : 0, unit == PERCENT ? v * 100 : v,
+		 unit == PERCENT ? " %" : "");
+	return buf;
+}
+
+static void print_interval(const char *label, struct json_object *i, enum unit unit)
+{
+	char a[24], b[24] = "?", text[60];
+
+	if (!i)
+		return;
+	format_number(json_number(i, "low"), unit, a, sizeof(a));
+	if (json_object_object_get(i, "high"))
+		format_number(json_number(i, "high"), unit, b, sizeof(b));
+	if (strcmp(a, b) != 0)
+		snprintf(text, sizeof(text), "%s to %s", a, b);
+	else
+		snprintf(text, sizeof(text), "%s", a);
+	row(label, "%-24s %s", text, json_text(i, "basis"));
+}
+
 static void print_ratios(struct json_object *w)
 {
 	struct json_object *r = json_object_object_get(w, "ratios");
@@ -145,6 +211,59 @@ static void print_ratios(struct json_object *w)
 	puts("\nRatios");
 	print_ratio("absorption", r, "absorption", "bytes of programs per byte on the card");
 	print_ratio("cowfs amplification", r, "cowfs_amplification", "bytes on the card per byte of changes");
+	print_interval("the device's own", json_object_object_get(r, "device_amplification"), RATIO);
+}
+
+static void print_health(struct json_object *w)
+{
+	struct json_object *h = json_object_object_get(w, "health"), *used = json_object_object_get(h, "life_used");
+	struct json_object *e = json_object_object_get(h, "erase_cycles"), *spare = json_object_object_get(h, "spare");
+	const char *why = json_text(h, "unknown_because");
+
+	printf("\nHealth, as the device tells it");
+	if (*json_text(h, "source"))
+		printf(" (%s)", json_text(h, "source"));
+	putchar('\n');
+	if (*json_text(h, "model"))
+		row("device", "%s, %s", json_text(h, "model"), FORMAT_SIZE(json_u64(h, "disk_bytes")));
+	if (*why)
+		say("Unknown: %s.", why);
+	for (size_t i = 0; used && i < json_object_array_length(used); i++) {
+		struct json_object *u = json_object_array_get_idx(used, i);
+
+		if (json_number(u, "high") > 1)
+			row("life used", "more than %.0f %% (%s: %s)", json_number(u, "low") * 100, json_text(u, "part"),
+			    json_text(u, "raw"));
+		else
+			row("life used", "%.0f to %.0f %% (%s: %s)", json_number(u, "low") * 100,
+			    json_number(u, "high") * 100, json_text(u, "part"), json_text(u, "raw"));
+	}
+	if (strcmp(json_text(h, "pre_eol"), "unknown") != 0)
+		row("reserved blocks", "%s", json_text(h, "pre_eol"));
+	if (e)
+		row("erase cycles", "%s on average, %s at most, rated for %s", with_commas(json_u64(e, "average")),
+		    with_commas(json_u64(e, "most")),
+		    json_object_object_get(e, "rated") ? with_commas(json_u64(e, "rated")) : "unknown");
+	if (spare && json_object_object_get(spare, "percent"))
+		row("spare", "%s %% (limit %s %%)", with_commas(json_u64(spare, "percent")),
+		    with_commas(json_u64(spare, "threshold_percent")));
+	else if (spare)
+		row("spare blocks", "%s", with_commas(json_u64(spare, "blocks")));
+	if (json_object_object_get(h, "passed") && !json_true(h, "passed"))
+		say("ATTENTION: the device says that it FAILS.");
+}
+
+static void print_factors(struct json_object *w)
+{
+	struct json_object *f = json_object_object_get(json_object_object_get(w, "projection"), "factors");
+
+	puts("\nWhat the outlook is made of");
+	print_interval("written a day", json_object_object_get(f, "daily_bytes"), BYTES);
+	print_interval("without cowfs", json_object_object_get(f, "daily_bytes_without_cowfs"), BYTES);
+	print_interval("device amplification", json_object_object_get(f, "device_amplification"), RATIO);
+	print_interval("erase cycles", json_object_object_get(f, "erase_cycles"), COUNT);
+	print_interval("capacity", json_object_object_get(f, "capacity_bytes"), BYTES);
+	print_interval("life left", json_object_object_get(f, "life_left"), PERCENT);
 }
 
 static void print_units(struct json_object *w)
@@ -199,6 +318,8 @@ void print_wear(struct json_object *w)
 	print_summary(w);
 	print_totals(json_object_object_get(w, "totals"));
 	print_ratios(w);
+	print_health(w);
+	print_factors(w);
 	print_units(w);
 	print_commits(w);
 }

@@ -108,3 +108,157 @@ is_exact() { # N
 	fails 2 'unknown option|usage' wear --nonsense
 	fails 2 'usage' wear a b
 }
+
+# ---- health: a sysfs and a smartctl of the test ----
+
+# A disk's folder in a false sysfs, for the device CARD: fake_disk mmc|scsi
+fake_disk() {
+	local id
+	id=$(lsblk -dno MAJ:MIN "$CARD" | tr -d ' ')
+	SYS=$T/sys/dev/block/$id
+	mkdir -p "$SYS/device" "$T/sys/bus/$1"
+	ln -sfn "$T/sys/bus/$1" "$SYS/device/subsystem"
+	echo "DEVNAME=fakedisk" >"$SYS/uevent"
+	echo 62521344 >"$SYS/size"
+	export COWFS_SYSFS=$T/sys
+}
+
+offline_card() {
+	card_make none 0 100
+	mkfs.ext4 -q "$CARD" 60M
+	cow format "$CARD"
+}
+
+@test "wear: health of an eMMC by sysfs" {
+	offline_card
+	fake_disk mmc
+	echo MMC >"$SYS/device/type"
+	echo "DF4032" >"$SYS/device/name"
+	echo "0x02 0x0b" >"$SYS/device/life_time"
+	echo "0x03" >"$SYS/device/pre_eol_info"
+	[ "$(wear_of '.health | [.kind, .model, .source, .pre_eol, .disk_bytes, .unknown_because] | @csv' "$CARD")" = \
+		'"emmc","DF4032","sysfs: life_time, pre_eol_info","urgent",32010928128,""' ]
+	[ "$(wear_of '[.health.life_used[] | .part, .low, .high, .raw] | @csv' "$CARD")" = '"a",0.1,0.2,"0x02","b",1,2,"0x0b"' ]
+	[ "$(wear_of '.projection.factors.life_left | [.low, .high, .basis] | @csv' "$CARD")" = '0,0,"measured"' ]
+	run -0 cow wear "$CARD"
+	[[ $output == *"life used"*"10 to 20 %"*"more than 100 %"*"urgent"* ]]
+	# a kernel or a card that tells nothing, or nonsense
+	for text in "0x00 0x00" "" "nonsense" "0x02" "0xff 0xfffffffff"; do
+		echo "$text" >"$SYS/device/life_time"
+		echo "0x00" >"$SYS/device/pre_eol_info"
+		[ "$(wear_of '.health | [.source, (.life_used | length), .pre_eol, (.unknown_because != "")] | @csv' "$CARD")" = \
+			'"",0,"unknown",true' ]
+	done
+	echo SD >"$SYS/device/type"
+	[[ $(wear_of .health.unknown_because "$CARD") == *--cmd56* ]]
+	run -0 cow wear "$CARD" --cmd56 --json
+	jq -e '.health.kind == "sd" and .health.source == "" and (.health.unknown_because | test("CMD56"))' <<<"$output"
+}
+
+@test "wear: health of a CF card by smartctl, or why not" {
+	offline_card
+	fake_disk scsi
+	export COWFS_SMARTCTL=$T/smartctl
+	[[ $(wear_of .health.unknown_because "$CARD") == *"not installed"* ]]
+	cat >"$T/smartctl" <<-EOF
+		#!/bin/sh
+		echo "\$*" >"$T/args"
+		cat "$T/smart.json"
+		exit 4
+	EOF
+	chmod +x "$T/smartctl"
+	cat >"$T/smart.json" <<-'EOF'
+		{"model_name":"TS32GCF220I","smart_status":{"passed":false},"ata_smart_attributes":{"table":[
+		{"id":169,"name":"Remaining_Lifetime_Perc","value":100,"raw":{"value":90}},
+		{"id":241,"name":"Host_Writes_32MiB","value":100,"raw":{"value":1000}},
+		{"id":245,"name":"TLC_Writes_32MiB","value":100,"raw":{"value":1500}}]}}
+	EOF
+	[ "$(wear_of '[.health.source, .health.passed, .ratios.device_amplification.low, .ratios.device_amplification.basis] | @csv' \
+		"$CARD")" = '"smartctl",false,1.5,"measured"' ]
+	[ "$(cat "$T/args")" = "--json -a /dev/fakedisk" ]
+	run -0 cow wear "$CARD"
+	[[ $output == *"life used"*"9 to 10 %"*"FAILS"* ]]
+	for text in "" "nonsense" "[]" "{}"; do
+		echo "$text" >"$T/smart.json"
+		[[ $(wear_of .health.unknown_because "$CARD") == *"tells"* ]]
+	done
+	# one that floods is cut off
+	printf '#!/bin/sh\nyes "{" | head -c 5000000\n' >"$T/smartctl"
+	[[ $(wear_of .health.unknown_because "$CARD") == *"tells"* ]]
+}
+
+# ---- metrics ----
+
+@test "metrics: strict text format, the figures of wear, whole files" {
+	local n
+	cow metrics | "$BATS_TEST_DIRNAME/../tools/promcheck.py"
+	[ "$(cow metrics | grep -c '^cowfs_volumes 0$')" = 1 ]
+	protect
+	change a 2
+	cow commit
+	cow metrics >"$T/m"
+	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/m"
+	if command -v promtool >/dev/null; then promtool check metrics <"$T/m"; fi
+	is_sample() { grep -qxF "$1" "$T/m" || { echo "no $1 in"; cat "$T/m"; return 1; }; }
+	is_sample "cowfs_card_written_bytes_total{volume=\"vol\"} $(wear_of .totals.written_bytes)"
+	is_sample "cowfs_commits_total{volume=\"vol\",cause=\"manual\"} 1"
+	is_sample "cowfs_skipped_bytes_total{volume=\"vol\",reason=\"free\"} $(($(wear_of .totals.skipped_free_blocks) * 4096))"
+	is_sample "cowfs_degraded{volume=\"vol\"} 0"
+	is_sample "cowfs_volumes 1"
+	for n in $(sed -n 's/^# TYPE \([a-z_]*\) .*/\1/p' "$T/m"); do
+		grep -q "$n" "$BATS_TEST_DIRNAME/../../docs/WEAR.md" || { echo "$n is not documented"; return 1; }
+	done
+	for n in $(sed -n '/^## Metrics/,/^## /p' "$BATS_TEST_DIRNAME/../../docs/WEAR.md" | grep -o '`cowfs_[a-z_]*' | tr -d '`'); do
+		grep -q "^# TYPE $n " "$T/m" || { echo "$n is documented and not there"; return 1; }
+	done
+	# a file: replaced as a whole, readable for all, nothing left beside it
+	mkdir "$T/out"
+	echo old >"$T/out/cowfs.prom"
+	cow metrics --output "$T/out/cowfs.prom"
+	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/out/cowfs.prom"
+	[ "$(ls "$T/out")" = cowfs.prom ] && [ "$(stat -c %a "$T/out/cowfs.prom")" = 644 ]
+	cow metrics vol --flash mlc | "$BATS_TEST_DIRNAME/../tools/promcheck.py"
+	run -1 cow metrics --output "$T/nowhere/file"
+	[[ $output == *"cannot be written"* ]]
+	run -4 cow metrics nobody
+	run -2 cow metrics --json
+	run -2 cow metrics --flash plc
+}
+
+@test "metrics: the checker finds what is wrong" {
+	local text
+	for text in 'a 1' '# TYPE a gauge\na 1' '# HELP a X.\n# TYPE a counter\na 1' '# HELP a_total X.\n# TYPE a_total gauge\na_total 1' \
+		'# HELP a X.\n# TYPE a gauge\na 1\na 1' '# HELP a X.\n# TYPE a gauge\na{b="c} 1' '# HELP a X.\n# TYPE a gauge\na x' \
+		'# HELP a_ms X.\n# TYPE a_ms gauge\na_ms 1' '# HELP a X.\n# TYPE a gauge\na{b="c",} 1' ''; do
+		printf '%b\n' "$text" >"$T/m"
+		run -1 "$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/m"
+	done
+}
+
+# ---- others who write ----
+
+@test "wear: writes of somebody else raise an alarm with amount and time, and stay in the ledger" {
+	local since
+	protect
+	change a 2
+	cow commit
+	sleep 1.2
+	[ "$(wear_of .truth.foreign_bytes)" = 0 ]
+	since=$(wear_of .truth.agreed_unix_seconds)
+	blockdev --setrw "$CARD"
+	dd if=/dev/urandom of="$CARD" bs=4096 seek=$((339 * 256)) count=3 oflag=direct conv=notrunc status=none
+	run -3 cow status
+	[[ $output == *"12288 bytes were written to the card by something else, since 20"* ]]
+	run -3 cow status --json
+	jq -e --argjson s "$since" '.card.foreign_bytes == 12288 and .card.foreign_since_unix_seconds >= $s and
+		.card.foreign_noticed_unix_seconds >= .card.foreign_since_unix_seconds' <<<"$output"
+	run -0 cow wear
+	[[ $output == *ATTENTION*"12.0 KiB"*"SOMETHING ELSE"* ]]
+	cow metrics | grep -qx 'cowfs_degraded{volume="vol"} 1'
+	change b 1
+	cow commit || true
+	[ "$(wear_of .totals.foreign_bytes)" = 12288 ]
+	power_cut
+	[ "$(wear_of .totals.foreign_bytes "$CARD")" = 12288 ]
+	[ "$(wear_of .totals.foreign_first_unix_seconds "$CARD")" -ge "$since" ]
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+#include "control/projection.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DAY_S 86400.0
+
+enum { MAX_WINDOW_DAYS = 4000 };
+
+static const struct flash_class classes[] = {
+	{"unknown", 500, 5000}, {"slc", 30000, 100000}, {"mlc", 1500, 5000}, {"tlc", 500, 3000}, {"qlc", 100, 1000},
+};
+
+const struct flash_class *projection_class(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
+		if (!strcmp(classes[i].name, name))
+			return &classes[i];
+	return NULL;
+}
+
+/* not fmin and fmax: for them alone the programs, and each initramfs with them, would need libm */
+static double smaller(double a, double b)
+{
+	return a < b ? a : b;
+}
+
+static double larger(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+/* ---- JSON ---- */
+
+static double get(struct json_object *o, const char *key)
+{
+	return json_object_get_double(json_object_object_get(o, key));
+}
+
+static struct json_object *number(double v)
+{
+	char text[32];
+
+	if (!isfinite(v))
+		return NULL;
+	snprintf(text, sizeof(text), "%.10g", v);
+	return json_object_new_double_s(v, text);
+}
+
+struct interval {
+	double low, high;
+	const char *basis; /* measured, bounded, assumed, model */
+	const char *source;
+};
+
+static struct json_object *render(const struct interval *i)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_object_object_add(o, "low", number(i->low));
+	json_object_object_add(o, "high", number(i->high));
+	json_object_object_add(o, "basis", json_object_new_string(i->basis));
+	json_object_object_add(o, "source", json_object_new_string(i->source));
+	return o;
+}
+
+/* ---- the factors ---- */
+
+static struct interval device_amplification(struct json_object *wear)
+{
+	struct json_object *health = json_object_object_get(wear, "health"), *t = json_object_object_get(wear, "totals");
+	double host = get(health, "host_written_bytes"), flash = get(health, "flash_written_bytes");
+	double eb = get(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
+	double written = get(t, "written_bytes"), visits = get(t, "erase_block_visits");
+
+	if (host > 0 && flash > 0)
+		return (struct interval){flash / host, flash / host, "measured",
+					 "the device: written to flash by written by its host, in all its life"};
+	if (written <= 0 || visits <= 0 || eb <= 0)
+		return (struct interval){1, NAN, "bounded", "nothing written yet"};
+	return (struct interval){1, larger(1, eb * visits / written), "bounded",
+				 "from no copying at all to one erase block copied at each visit"};
+}
+
+static struct interval life_left(struct json_object *wear)
+{
+	struct json_object *used = json_object_object_get(json_object_object_get(wear, "health"), "life_used");
+	struct interval left = {1, 1, "assumed", "the card tells nothing: as if it had been new"};
+	size_t n = used ? json_object_array_length(used) : 0;
+
+	if (!n)
+		return left;
+	left = (struct interval){1, 0, "measured", "the device's own account of its life"};
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *u = json_object_array_get_idx(used, i);
+
+		left.low = smaller(left.low, larger(0, 1 - get(u, "high")));
+		left.high = larger(left.high, larger(0, 1 - get(u, "low")));
+	}
+	/* the part that is worn most decides */
+	for (size_t i = 0; i < n; i++)
+		left.high = smaller(left.high, larger(0, 1 - get(json_object_array_get_idx(used, i), "low")));
+	return left;
+}
+
+static struct interval cycles(struct json_object *wear, const struct flash_class *flash)
+{
+	struct json_object *e = json_object_object_get(json_object_object_get(wear, "health"), "erase_cycles");
+	double rated = get(e, "rated");
+
+	if (rated > 0)
+		return (struct interval){rated, rated, "measured", "the device: what it is rated for"};
+	return (struct interval){flash->cycles_low, flash->cycles_high, "assumed", flash->name};
+}
+
+/* ---- days ---- */
+
+struct days {
+	unsigned observed; /* whole days, from the first on which something was written */
+	unsigned ignored;  /* by clocks that were not set, or ahead */
+	double *written, *absorbed; /* of each */
+};
+
+static int rising(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Today is not over: it is left out. Days without a line had no write. */
+static struct days find_days(struct json_object *wear, uint64_t now_s)
+{
+	struct json_object *a = json_object_object_get(json_object_object_get(wear, "history"), "days");
+	uint64_t today = now_s / 86400, first = today;
+	size_t n = a ? json_object_array_length(a) : 0;
+	struct days d = {0};
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t day = json_object_get_uint64(json_object_object_get(json_object_array_get_idx(a, i), "unix_day"));
+
+		if (!day || day > today)
+			d.ignored++;
+		else if (day < first && today - day <= MAX_WINDOW_DAYS)
+			first = day;
+	}
+	d.observed = (unsigned)(today - first);
+	d.written = calloc(d.observed + 1, sizeof(double));
+	d.absorbed = calloc(d.observed + 1, sizeof(double));
+	for (size_t i = 0; i < n && d.written && d.absorbed; i++) {
+		struct json_object *o = json_object_array_get_idx(a, i);
+		uint64_t day = json_object_get_uint64(json_object_object_get(o, "unix_day"));
+
+		if (day < first || day >= today)
+			continue;
+		d.written[day - first] += get(o, "written_bytes");
+		d.absorbed[day - first] += get(o, "absorbed_bytes");
+	}
+	if (!d.written || !d.absorbed)
+		d.observed = 0;
+	return d;
+}
+
+/* Median and 90th percentile (nearest rank) of n numbers, which are sorted by it. */
+static struct interval spread(double *v, unsigned n, const char *source)
+{
+	qsort(v, n, sizeof(*v), rising);
+	return (struct interval){v[(n - 1) / 2], v[(9 * n + 9) / 10 - 1], "measured", source};
+}
+
+/* ---- life ---- */
+
+static struct interval life(const struct interval *p, double capacity, const struct interval *left,
+			    const struct interval *daily, const struct interval *amp, const char *basis, const char *source)
+{
+	return (struct interval){p->low * capacity * left->low / (daily->high * amp->high) * DAY_S,
+				 p->high * capacity * left->high / (daily->low * amp->low) * DAY_S, basis, source};
+}
+
+static struct interval hottest_life(struct json_object *wear, const struct interval *p, const struct interval *left,
+				    uint64_t now_s)
+{
+	struct json_object *eb = json_object_object_get(wear, "erase_blocks");
+	struct json_object *hot = json_object_object_get(eb, "hottest");
+	double first_s = get(json_object_object_get(wear, "totals"), "first_unix_seconds");
+	double ebs = get(eb, "unit_bytes") / larger(1, get(eb, "erase_block_bytes"));
+	struct json_object *h = hot && json_object_array_length(hot) ? json_object_array_get_idx(hot, 0) : NULL;
+	double rate = ((double)now_s - first_s) > 0 ? get(h, "visits") / ((double)now_s - first_s) : NAN;
+
+	/* every visit an erasure, all of a unit's in one erase block, or evenly */
+	return (struct interval){p->low * left->low / rate, p->high * left->high * larger(1, ebs) / rate, "bounded",
+				 "no wear levelling at all: the most visited erase block, erased at each visit"};
+}
+
+static void add_scenario(struct json_object *to, const char *name, const struct interval *i)
+{
+	struct json_object *o = render(i);
+
+	json_object_object_add(o, "seconds_low", number(i->low));
+	json_object_object_add(o, "seconds_high", number(i->high));
+	json_object_object_del(o, "low");
+	json_object_object_del(o, "high");
+	json_object_object_add(to, name, o);
+}
+
+static void project(struct json_object *ret, struct json_object *wear, struct days *d, struct json_object *factors,
+		    const struct interval *p, const struct interval *left, const struct interval *amp, double capacity,
+		    uint64_t now_s)
+{
+	struct json_object *scenarios = json_object_new_object(), *t = json_object_object_get(wear, "totals");
+	struct interval daily = spread(d->written, d->observed, "median and 90th percentile of the days observed");
+	struct interval absorbed = spread(d->absorbed, d->observed, "the same of what programs wrote");
+	double eb = get(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
+	struct interval each = {1, larger(1, eb * get(t, "absorbed_writes") / get(t, "absorbed_bytes")), "model",
+				"each write of the file system a visit of its own, or none copied"};
+	struct interval whole = life(p, capacity, left, &daily, amp, amp->basis, "the whole card shares the wear");
+	struct interval without = life(p, capacity, left, &absorbed, &each, "model",
+				       "without cowfs: everything that programs wrote goes to the card at once");
+	struct interval hot = hottest_life(wear, p, left, now_s);
+
+	json_object_object_add(factors, "daily_bytes", render(&daily));
+	json_object_object_add(factors, "daily_bytes_without_cowfs", render(&absorbed));
+	json_object_object_add(factors, "amplification_without_cowfs", render(&each));
+	add_scenario(scenarios, "whole_card", &whole);
+	add_scenario(scenarios, "hottest_erase_block", &hot);
+	add_scenario(scenarios, "without_cowfs", &without);
+	json_object_object_add(ret, "scenarios", scenarios);
+}
+
+struct json_object *projection_make(struct json_object *wear, const struct flash_class *flash, uint64_t now_s)
+{
+	struct json_object *ret = json_object_new_object(), *factors = json_object_new_object();
+	struct interval amp = device_amplification(wear), left = life_left(wear), p = cycles(wear, flash);
+	double disk = get(json_object_object_get(wear, "health"), "disk_bytes");
+	struct interval capacity = {disk, disk, "measured", "the whole disk"};
+	struct days d = find_days(wear, now_s);
+	char why[96] = "";
+
+	if (disk <= 0)
+		capacity = (struct interval){get(wear, "device_bytes"), get(wear, "device_bytes"), "bounded",
+					     "the partition; the disk is at least as large"};
+	json_object_object_add(json_object_object_get(wear, "ratios"), "device_amplification", render(&amp));
+	json_object_object_add(factors, "erase_cycles", render(&p));
+	json_object_object_add(factors, "capacity_bytes", render(&capacity));
+	json_object_object_add(factors, "life_left", render(&left));
+	json_object_object_add(factors, "device_amplification", render(&amp));
+	if (d.observed < PROJECTION_MIN_DAYS)
+		snprintf(why, sizeof(why), "not enough data: %u whole days, at least %d are needed", d.observed,
+			 PROJECTION_MIN_DAYS);
+	json_object_object_add(ret, "enough_data", json_object_new_boolean(!*why));
+	json_object_object_add(ret, "why_not", json_object_new_string(why));
+	json_object_object_add(ret, "observed_days", json_object_new_uint64(d.observed));
+	json_object_object_add(ret, "ignored_days", json_object_new_uint64(d.ignored));
+	if (*why)
+		json_object_object_add(ret, "scenarios", NULL);
+	else
+		project(ret, wear, &d, factors, &p, &left, &amp, capacity.low, now_s);
+	json_object_object_add(ret, "factors", factors);
+	free(d.written);
+	free(d.absorbed);
+	return ret;
+}
+
+void projection_share(const struct flash_class *flash, double capacity_bytes, double erase_block_bytes, double bytes,
+		      double erase_blocks, double *ret_low, double *ret_high)
+{
+	*ret_low = bytes / (flash->cycles_high * capacity_bytes);
+	*ret_high = larger(bytes, erase_blocks * erase_block_bytes) / (flash->cycles_low * capacity_bytes);
+}
