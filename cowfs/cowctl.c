@@ -19,6 +19,11 @@
 		OPT_LOG, "log", "DEVICE", "the log is on this device, not on DEVICE itself"        \
 	}
 
+#define FLASH_OPTION                                                                               \
+	{                                                                                          \
+		OPT_FLASH, "flash", "slc|mlc|tlc|qlc|unknown",                                     \
+			"kind of flash, for the assumed number of erase cycles (default: unknown)" \
+	}
 static const struct option_spec format_options[] = {
 	{OPT_LOG_SIZE, "log-size", "SIZE",
 	 "size of the log (default: 32M, or 8 erase blocks if that is more)"},
@@ -40,7 +45,8 @@ static const struct option_spec detach_options[] = {
 	{OPT_DISCARD, "discard", NULL, "drop what is in RAM"},
 	COMMON};
 static const struct option_spec commit_options[] = {
-	{OPT_DRY_RUN, "dry-run", NULL, "only tell what a commit would write"},
+	{OPT_DRY_RUN, "dry-run", NULL, "only tell what a commit would write, and what that takes of the card's life"},
+	FLASH_OPTION,
 	{OPT_CHECKPOINT, "checkpoint", NULL,
 	 "bring everything home at once: the card is a plain file system then"},
 	{OPT_FORCE, "force", NULL,
@@ -53,11 +59,6 @@ static const struct option_spec discard_options[] = {{OPT_UNDO, "undo", NULL, "t
 static const struct option_spec hold_options[] = {
 	{OPT_FOR, "for", "TIME", "for so long, such as 90s, 10m, 2h (default: 10m; at most 24h)"}, COMMON};
 static const struct option_spec offline_options[] = {LOG_OPTION, COMMON};
-#define FLASH_OPTION                                                                               \
-	{                                                                                          \
-		OPT_FLASH, "flash", "slc|mlc|tlc|qlc|unknown",                                     \
-			"kind of flash, for the assumed number of erase cycles (default: unknown)" \
-	}
 static const struct option_spec wear_options[] = {
 	FLASH_OPTION,
 	{OPT_CMD56, "cmd56", NULL, "ask an SD card for its health by a vendor's command; it may hang for some seconds"},

@@ -162,20 +162,42 @@ static int classify_content(struct job *j)
 
 /* ---- price ---- */
 
+/* Erase blocks that a run touches beside `last`, the last one of the run before. */
+static uint64_t run_erase_blocks(const struct card_geometry *g, uint64_t blk, uint64_t blks, uint64_t *last)
+{
+	uint64_t off = g->disk_off_bytes + blk_to_bytes(blk), a = off / g->erase_block_bytes;
+	uint64_t b = (off + blk_to_bytes(blks) - 1) / g->erase_block_bytes, n = b - a + (a != *last);
+
+	*last = b;
+	return n;
+}
+
+static uint64_t extents_erase_blocks(const struct job *j, const struct extents *x)
+{
+	uint64_t last = UINT64_MAX, n = 0;
+
+	for (size_t i = 0; i < x->n; i++)
+		n += run_erase_blocks(&j->base->geo, x->e[i].blk, x->e[i].blks, &last);
+	return n;
+}
+
+static uint64_t index_erase_blocks(const struct job *j, const struct log_index *ix)
+{
+	uint64_t last = UINT64_MAX, n = 0, run;
+	enum log_where where;
+
+	for (uint64_t blk = 0; blk < j->src->volume_blks; blk += run) {
+		run = log_index_run(ix, blk, j->src->volume_blks - blk, &where);
+		n += where == LOG_HOME ? 0 : run_erase_blocks(&j->base->geo, blk, run, &last);
+	}
+	return n;
+}
+
 static void count_erase_blocks(struct job *j)
 {
-	const struct card_geometry *g = &j->base->geo;
-	uint64_t last = UINT64_MAX;
+	uint64_t eb_bytes = j->base->geo.erase_block_bytes, log_bytes = blk_to_bytes(j->rep.logged + j->rep.meta);
 
-	for (size_t i = 0; i < j->direct.n; i++) {
-		uint64_t off = g->disk_off_bytes + blk_to_bytes(j->direct.e[i].blk);
-		uint64_t a = off / g->erase_block_bytes;
-		uint64_t b = (off + blk_to_bytes(j->direct.e[i].blks) - 1) / g->erase_block_bytes;
-
-		j->rep.erase_blocks += b - a + (a != last);
-		last = b;
-	}
-	j->rep.erase_blocks += (blk_to_bytes(j->rep.logged + j->rep.meta) + g->erase_block_bytes - 1) / g->erase_block_bytes;
+	j->rep.erase_blocks += extents_erase_blocks(j, &j->direct) + (log_bytes + eb_bytes - 1) / eb_bytes;
 }
 
 static void price(struct job *j)
@@ -219,10 +241,11 @@ bool commit_checkpoint_due(struct log *log, uint64_t more_blks)
 	return is_due(log, data_blks, log_chain_records(log));
 }
 
-static void estimate_home(struct commit_report *r, uint64_t blks, uint64_t extents)
+static void estimate_home(struct commit_report *r, uint64_t blks, uint64_t extents, uint64_t erase_blocks)
 {
 	/* begin record, home writes, tail record */
 	r->checkpoint += blks;
+	r->home_erase_blocks += erase_blocks + 2;
 	r->meta += 2;
 	r->flushes += 3;
 	r->write_calls += 2 + blks / CHUNK_BLKS + extents;
@@ -248,16 +271,18 @@ static void estimate_checkpoints(struct job *j, bool nothing)
 	struct commit_report *r = &j->rep;
 	struct log_index *ix = log_index_of(j->log);
 	uint64_t data = log_index_data_blks(ix), zero = log_index_zero_blks(ix), records = log_chain_records(j->log);
-	uint64_t capacity = log_capacity_blks(j->log);
+	uint64_t capacity = log_capacity_blks(j->log), home_ebs = 0;
 
 	if (!nothing && (log_spilled(j->log) || r->need_blks > log_room_blks(j->log))) {
-		estimate_home(r, data + zero, 0);
+		estimate_home(r, data + zero, 0, index_erase_blocks(j, ix));
 		data = zero = records = 0;
 	} else {
 		const struct extents *newer[] = { &j->direct, &j->logged, &j->zero, &j->punched };
 
 		for (size_t i = 0; i < ARRAY_SIZE(newer); i++)
 			take_out(ix, newer[i], &data, &zero);
+		if (data || zero) /* what is newer in this commit may be among them */
+			home_ebs = index_erase_blocks(j, ix);
 	}
 	log_index_unref(ix);
 	if (!nothing && r->need_blks > capacity)
@@ -265,7 +290,9 @@ static void estimate_checkpoints(struct job *j, bool nothing)
 	/* a log at rest has nothing to bring home */
 	if (is_due(j->log, data + r->logged, records + !nothing) ||
 	    (j->opt->checkpoint_asked && (data || zero || r->logged || r->zero)))
-		estimate_home(r, data + zero + r->logged + r->zero, r->logged_extents);
+		estimate_home(r, data + zero + r->logged + r->zero, r->logged_extents,
+			      home_ebs + extents_erase_blocks(j, &j->logged) + extents_erase_blocks(j, &j->zero) +
+				      extents_erase_blocks(j, &j->punched));
 }
 
 static void estimate(struct job *j)
@@ -519,6 +546,7 @@ void commit_bill(struct commit_report *rep, const struct log *log, const struct 
 	rep->flushes += now.flushes - before->flushes;
 	rep->writable_ns += now.writable_ns - before->writable_ns;
 	rep->meta += now.meta_blks - before->meta_blks;
+	rep->visits += now.visits - before->visits;
 }
 
 static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,

@@ -55,7 +55,9 @@ struct commit_report {
 	uint64_t spilled;			 /* those of logged that went to free blocks of the volume */
 	uint64_t direct_extents, logged_extents; /* runs of consecutive blocks */
 	uint64_t meta, checkpoint;		 /* log metadata; blocks written home by checkpoints on the way */
-	uint64_t erase_blocks;			 /* distinct erase blocks that get a write */
+	uint64_t erase_blocks;			 /* distinct erase blocks that get a write, as planned */
+	uint64_t home_erase_blocks;		 /* those of checkpoints, and two of the log; in a dry run only */
+	uint64_t visits;			 /* moves to another erase block, as they were; not in a dry run */
 	uint64_t written_bytes, write_calls, flushes; /* at the card; estimates in a dry run */
 	uint64_t duration_ns, writable_ns;
 	uint64_t need_blks, room_blks;		 /* log blocks needed and there; set with -EFBIG */

@@ -8,6 +8,8 @@
 
 #include "base/parse.h"
 #include "control/conf.h"
+#include "control/health.h"
+#include "control/projection.h"
 #include "control/rootstate.h"
 #include "volume/pressure.h"
 
@@ -133,6 +135,45 @@ static bool wrote_nothing(struct json_object *answer)
 	       !json_u64(r, "written_bytes");
 }
 
+/* What it would take of the card's life, as an interval: from no copying to every erase block copied. */
+static void add_life_share(struct client *c, struct json_object *answer, const struct flash_class *flash)
+{
+	const struct request rq = {.command = COMMAND_WEAR};
+	struct json_object *r = json_object_object_get(answer, "report"), *o = json_object_new_object(), *wear;
+	double low, high, capacity, eb_bytes;
+	struct client_error err;
+	char text[32];
+
+	wear = client_call(c, &rq, NULL, NULL, &err);
+	capacity = wear ? (double)health_disk_bytes(json_text(wear, "device")) : 0;
+	if (wear && capacity <= 0)
+		capacity = (double)json_u64(wear, "device_bytes");
+	eb_bytes = (double)json_u64(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
+	json_object_put(wear);
+	if (capacity > 0 && eb_bytes > 0) {
+		projection_share(flash, capacity, eb_bytes, (double)json_u64(r, "written_bytes"),
+				 (double)(json_u64(r, "erase_blocks") + json_u64(r, "checkpoint_erase_blocks")), &low,
+				 &high);
+		snprintf(text, sizeof(text), "%.3g", low);
+		json_object_object_add(o, "low", json_object_new_double_s(low, text));
+		snprintf(text, sizeof(text), "%.3g", high);
+		json_object_object_add(o, "high", json_object_new_double_s(high, text));
+		snprintf(text, sizeof(text), "%.0f to %.0f", flash->cycles_low, flash->cycles_high);
+		json_object_object_add(o, "assumed_erase_cycles", json_object_new_string(text));
+		json_object_object_add(answer, "life_share", json_object_get(o));
+	}
+	json_object_put(o);
+}
+
+static void print_life_share(struct json_object *answer)
+{
+	struct json_object *s = json_object_object_get(answer, "life_share");
+
+	if (s)
+		printf("  life: %.1g to %.1g %% of what the flash bears, if that is %s erase cycles\n",
+		       json_seconds(s, "low") * 100, json_seconds(s, "high") * 100, json_text(s, "assumed_erase_cycles"));
+}
+
 static void print_commit(const struct client *c, const struct options *o,
 			 struct json_object *answer)
 {
@@ -151,6 +192,7 @@ static void print_commit(const struct client *c, const struct options *o,
 		       json_seconds(r, "duration_seconds"));
 	if (!wrote_nothing(answer))
 		print_bill(answer);
+	print_life_share(answer);
 	if (*remark)
 		printf("  %s\n", remark);
 }
@@ -165,12 +207,20 @@ int cmd_commit(const struct options *o)
 		.no_wait = has_option(o, OPT_NO_WAIT),
 		.timer = has_option(o, OPT_TIMER),
 	};
+	const struct flash_class *flash =
+		projection_class(has_option(o, OPT_FLASH) ? o->value[OPT_FLASH] : "unknown");
 	struct json_object *answer;
 	struct client c;
-	int exit = ask(&c, o, &rq, &answer);
+	int exit;
 
+	if (!flash || (has_option(o, OPT_FLASH) && !rq.dry_run))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s: %s", o->value[OPT_FLASH],
+				flash ? "only with --dry-run" : "none of slc, mlc, tlc, qlc, unknown");
+	exit = ask(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;
+	if (rq.dry_run && !wrote_nothing(answer))
+		add_life_share(&c, answer, flash);
 	if (has_option(o, OPT_JSON))
 		print_json(answer);
 	else

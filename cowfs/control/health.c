@@ -496,12 +496,19 @@ static void name_disk(int dir, char *ret, size_t size_bytes)
 	snprintf(ret, size_bytes, "/dev/%s", p);
 }
 
+uint64_t health_disk_bytes(const char *device)
+{
+	_cleanup_close_ int dir = open_disk(device);
+	uint64_t sectors;
+
+	return dir >= 0 && io_read_u64(dir, "size", &sectors) == 0 ? sectors * 512 : 0;
+}
+
 struct json_object *health_read(const char *device, bool cmd56)
 {
 	struct json_object *health = empty();
 	_cleanup_close_ int dir = open_disk(device);
 	char disk[128], text[128];
-	uint64_t sectors;
 
 	if (!health)
 		return NULL;
@@ -511,8 +518,7 @@ struct json_object *health_read(const char *device, bool cmd56)
 	}
 	name_disk(dir, disk, sizeof(disk));
 	set_text(health, "disk", disk);
-	if (io_read_u64(dir, "size", &sectors) == 0)
-		set_u64(health, "disk_bytes", sectors * 512);
+	set_u64(health, "disk_bytes", health_disk_bytes(device));
 	if (io_read_text(dir, "device/name", text, sizeof(text)) > 0 ||
 	    io_read_text(dir, "device/model", text, sizeof(text)) > 0)
 		set_text(health, "model", text);

@@ -16,6 +16,9 @@
  * for as long as smartctl takes, half a minute at most. cmd56: ask an SD card by its vendor's command. */
 struct json_object *health_read(const char *device, bool cmd56);
 
+/* Size of the disk that device lies on, 0 if it is not known. */
+uint64_t health_disk_bytes(const char *device);
+
 /* smartctl's JSON into the fields of health; for tests. false: it tells nothing. */
 bool health_from_smart(struct json_object *health, struct json_object *smart);
 /* 512 bytes that a card answered to CMD56 with this argument. false: not understood. */

@@ -214,7 +214,8 @@ void print_bill(struct json_object *result)
 	item("checkpointed", json_u64(r, "checkpoint_blocks"), "");
 	printf("  card: %s%s in %s write calls, %s flushes, %s erase blocks; ", about,
 	       FORMAT_SIZE(json_u64(r, "written_bytes")), with_commas(json_u64(r, "write_calls")),
-	       with_commas(json_u64(r, "flushes")), with_commas(json_u64(r, "erase_blocks")));
+	       with_commas(json_u64(r, "flushes")),
+	       with_commas(json_u64(r, "erase_blocks") + json_u64(r, "checkpoint_erase_blocks")));
 	if (*about && json_seconds(r, "writable_seconds") == 0)
 		puts("its speed is not known yet");
 	else

@@ -211,6 +211,8 @@ void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_u64(w, "log_metadata_blocks", r->meta);
 	jsonw_u64(w, "checkpoint_blocks", r->checkpoint);
 	jsonw_u64(w, "erase_blocks", r->erase_blocks);
+	jsonw_u64(w, "checkpoint_erase_blocks", r->home_erase_blocks);
+	jsonw_u64(w, "erase_block_visits", r->visits);
 	jsonw_u64(w, "written_bytes", r->written_bytes);
 	jsonw_u64(w, "write_calls", r->write_calls);
 	jsonw_u64(w, "flushes", r->flushes);

@@ -77,7 +77,7 @@ protect() {
 }
 
 @test "commit --dry-run: writes nothing, and tells what the commit then does" {
-	local before gen told did
+	local before gen told did blocks
 	protect
 	random_file "$MNT/a" 20
 	cow commit
@@ -88,13 +88,26 @@ protect() {
 	run -0 cow commit --dry-run
 	[[ $output == *"a commit now would write"* && $output == *"card: about "* ]]
 	run -0 cow commit --dry-run --json
-	jq -e '.ok and .job == "dry-run" and .report.estimate' <<<"$output"
+	jq -e '.ok and .job == "dry-run" and .report.estimate and .life_share.low > 0 and
+		.life_share.high >= .life_share.low and .life_share.assumed_erase_cycles == "500 to 5000"' <<<"$output"
 	told=$(jq .report.written_bytes <<<"$output")
+	blocks=$(jq .report.erase_blocks <<<"$output")
+	# the bytes once, or each erase block of 4 MiB, by all erase cycles of the card
+	jq -e --argjson size "$(blockdev --getsize64 "$CARD")" '(.life_share.low * 5000 * $size / .report.written_bytes | . > 0.98 and . < 1.02) and
+		(.life_share.high * 500 * $size / (.report.erase_blocks * 4194304) | . > 0.98 and . < 1.02)' <<<"$output"
+	run -0 cow commit --dry-run --flash slc --json
+	jq -e '.life_share.assumed_erase_cycles == "30000 to 100000"' <<<"$output"
+	run -0 cow commit --dry-run
+	[[ $output == *"life: "*"% of what the flash bears"* ]]
+	fails 2 'only with --dry-run' commit --flash slc
+	fails 2 'none of slc' commit --dry-run --flash plc
 	[ "$(card_written)" -eq "$before" ]
 	[ "$(status_of .generation)" = "$gen" ]
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
-	did=$(cow commit --json | jq .report.written_bytes)
-	say "dry run: $told bytes, commit: $did"
+	did=$(cow commit --json | tee "$T/did" | jq .report.written_bytes)
+	say "dry run: $told bytes, $blocks erase blocks, commit: $did, $(jq .report.erase_block_visits "$T/did")"
+	[ $((blocks * 2)) -ge "$(jq .report.erase_block_visits "$T/did")" ]
+	[ "$blocks" -le $(($(jq .report.erase_block_visits "$T/did") * 2)) ]
 	[ $((told * 10)) -ge $((did * 9)) ] && [ $((told * 10)) -le $((did * 11)) ]
 }
 
