@@ -262,3 +262,31 @@ offline_card() {
 	[ "$(wear_of .totals.foreign_bytes "$CARD")" = 12288 ]
 	[ "$(wear_of .totals.foreign_first_unix_seconds "$CARD")" -ge "$since" ]
 }
+
+@test "wear: a log device has erase blocks of its own" {
+	local card log img want
+	card_make ext4 60 60 -J size=4
+	card=$CARD img=$IMG
+	IMG=$T/log.img
+	truncate -s 64M "$IMG"
+	loop_up "$IMG"
+	log=$LOOP
+	CARD=$card IMG=$img
+	cow format "$CARD" --log "$log"
+	start=$(($(card_written "$CARD") + $(card_written "$log")))
+	attach --log "$log"
+	mount_volume
+	change a 2
+	cow commit
+	want=$(($(card_written "$CARD") + $(card_written "$log") - start))
+	[ "$(wear_of '[.totals.written_bytes, .erase_blocks.counted_bytes, .erase_blocks.units, .erase_blocks.log_device_units] | @csv')" = \
+		"$want,$want,15,16" ]
+	[ "$(wear_of '[.erase_blocks.written_blocks[:15][]] | add > 400')" = true ]
+	[ "$(wear_of '[.erase_blocks.written_blocks[15:][]] | add > 10')" = true ]
+	[ "$(wear_of .erase_blocks.hottest[0].log_device)" = true ]
+	umount_volume
+	cow detach vol
+	want=$(($(card_written "$CARD") + $(card_written "$log") - start))
+	[ "$(cow wear "$CARD" --log "$log" --json | jq .erase_blocks.counted_bytes)" = "$want" ]
+	loop_down "$log"
+}

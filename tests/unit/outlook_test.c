@@ -188,12 +188,13 @@ static struct json_object *wear_of(unsigned days, double (*per_day)(unsigned i),
 	double written = 0;
 
 	for (unsigned i = 0; i < days; i++) {
-		struct json_object *d = json_object_new_object();
 		double bytes = per_day(i) * GIB;
+		struct json_object *d;
 
 		written += bytes;
 		if (!bytes)
 			continue;
+		d = json_object_new_object();
 		json_object_object_add(d, "unix_day", json_object_new_uint64(TODAY - days + 1 + i));
 		json_object_object_add(d, "written_bytes", json_object_new_double(bytes));
 		json_object_object_add(d, "absorbed_bytes", json_object_new_double(4 * bytes));
