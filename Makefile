@@ -307,7 +307,7 @@ check-tsan:
 	$(Q)COWFS_BUILD=$(CURDIR)/build-thread tests/tsan.sh
 
 # Virtual machines. The short form is one life of each kind of guest; the guests are kept in build/vm.
-check-vm-short:
+check-vm-short: all
 	@echo "check-vm-short: boot, commit, reboot, verify in virtual machines (as root)"
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix --short $(CASES)
 
