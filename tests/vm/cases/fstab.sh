@@ -16,9 +16,14 @@ step_1() {
 	echo "/dev/disk/by-id/virtio-data /data cowfs ram=200M,noatime,nofail 0 0" >>/etc/fstab
 }
 
-step_2() {
+# nofail: nothing that is up has waited for it
+data_mounted() {
 	wait_for 60 grep -q '^/dev/loop[0-9]* /data ext4' /proc/mounts ||
 		fail "/data is not mounted: $(journalctl -b -o cat -u data.mount -u 'cowfs@*' | tail -n 12)"
+}
+
+step_2() {
+	data_mounted
 	must cowctl status --brief
 	must dd if=/dev/urandom of=/data/file bs=64k count=80
 	sha256sum /data/file >/srv-sum
@@ -27,6 +32,7 @@ step_2() {
 }
 
 step_3() {
+	data_mounted
 	must sha256sum -c /srv-sum
 }
 
