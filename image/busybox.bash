@@ -90,7 +90,6 @@ busybox_etc() {
 	printf '# see cowfs.conf(5)\n[root]\n%s' "${IMAGE_CONF-}" >"$tree/etc/cowfs/cowfs.conf"
 	cat >"$tree/etc/inittab" <<-'END'
 		::sysinit:/etc/init.d/rcS
-		::once:/usr/lib/cowfs-test/run
 		ttyS0::respawn:/sbin/getty -L 115200 ttyS0 vt100
 		::ctrlaltdel:/sbin/reboot
 		::shutdown:/etc/init.d/rcK

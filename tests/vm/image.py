@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """image.py FILE...: boots images of image/build as a person would, from their boot loader, by the serial console: log in, look
-whether the root is protected, leave a file, power off, and look for it in the next boot. FILE itself is not changed."""
+whether all was started and the root is protected, leave a file, power off, and look for it in the next boot. FILE itself is not
+changed."""
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -64,7 +66,10 @@ class Machine:
         return self.wait("END\n").strip()
 
     def login(self, password):
-        self.wait("login: ")
+        boot = self.wait("login: ")
+        for line in re.sub(r"\x1b\[[0-9;]*m", "", boot).splitlines():
+            if "can't run" in line or "[FAILED]" in line:
+                raise SystemExit(f"in the boot: {line}")
         self.type("root")
         if password:
             self.wait("assword: ")
