@@ -69,14 +69,15 @@ debian_tree() {
 
 # What an installer would do.
 debian_settle() {
-	local tree=$1
+	local tree=$1 boot=ro,x-cowfs,noatime,nofail
+	[ -z "${IMAGE_PLAIN-}" ] || boot=noatime,nofail
 	echo cowfs >"$tree/etc/hostname"
 	: >"$tree/etc/machine-id"
 	ln -sf /proc/self/mounts "$tree/etc/mtab"
 	# The boot loader reads /boot behind the back of cowfs, so it is read-only, and a check at boot would write to it
 	cat >"$tree/etc/fstab" <<-END
 		PARTUUID=c0ffee00-02  /      auto  noatime${IMAGE_ROOT_OPTIONS-,discard}  0 1
-		PARTUUID=c0ffee00-01  /boot  ext4  ro,x-cowfs,noatime,nofail  0 0
+		PARTUUID=c0ffee00-01  /boot  ext4  $boot  0 0
 	END
 	# one name that the boot loader knows, whatever the version; the newest by the kernel's own postinst
 	printf 'do_symlinks = yes\nlink_in_boot = yes\nno_symlinks = no\n' >"$tree/etc/kernel-img.conf"

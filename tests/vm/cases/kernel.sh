@@ -62,7 +62,7 @@ kernel_pack() { # folder of the guest, where to
 	package=$(basename "$(ls "$root"/var/lib/dpkg/info/linux-image-[0-9]*.list)" .list)
 	rm -rf "$2/pack"
 	mkdir -p "$2/pack/DEBIAN" "$2/pack/boot"
-	awk -v p="$package" -v RS= '$0 ~ "^Package: " p "\n"' "$root/var/lib/dpkg/status" |
+	awk -v p="$package" -v RS= 'index($0, "Package: " p "\n") == 1' "$root/var/lib/dpkg/status" |
 		sed '/^Status:/d; /^Conffiles:/d; /^ \//d; s/^\(Version: .*\)/\1+again/' >"$2/pack/DEBIAN/control"
 	for script in preinst postinst prerm postrm; do
 		[ ! -e "$root/var/lib/dpkg/info/$package.$script" ] ||

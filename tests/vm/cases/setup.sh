@@ -5,9 +5,13 @@
 # guests: debian12-plain debian13-plain
 LOADER=1 LIMIT=1800 STEP_LIMIT=1500
 
+# nofail: nothing that is up has waited for it
+boot_mounted() { wait_for 60 grep -q ' /boot ext4' /proc/mounts || fail "/boot is not mounted"; }
+
 step_1() {
 	protected && fail "it is protected already"
-	mount -o remount,rw / && mount -o remount,rw /boot
+	boot_mounted
+	mount -o remount,rw /
 	echo mine >/srv-mine
 	must cowctl setup --dry-run
 	sed 's/^/# /' /run/cowfs-test/out >>"$LOG"
@@ -18,6 +22,9 @@ step_1() {
 step_2() {
 	protected || fail "the root is $(root_device): $(head -2 /run/cowfs/root.* 2>/dev/null)"
 	is "a file of before" "$(cat /srv-mine)" mine
+	boot_mounted
+	grep -q '/boot.*,ro,x-cowfs' /etc/fstab || fail "setup has not told the fstab: $(grep /boot /etc/fstab)"
+	touch /boot/x 2>/dev/null && fail "/boot is writable"
 	echo protected >/srv-mine
 	sync
 }
@@ -26,7 +33,7 @@ step_3() {
 	protected || fail "the root is $(root_device)"
 	is "a file of the last boot" "$(cat /srv-mine)" protected
 	is "sectors written since boot" "$(card_written)" 0
-	mount -o remount,rw /boot
+	boot_mounted
 	must cowctl disable
 }
 
