@@ -164,7 +164,7 @@ static void print_totals(struct json_object *t)
 	row("", "%16sshutdown %s, detach %s, recover %s", "", with_commas(json_u64(by, "shutdown")),
 	    with_commas(json_u64(by, "detach")), with_commas(json_u64(by, "recover")));
 	row("commits that failed", "%14s", with_commas(json_u64(t, "commits_failed")));
-	row("first write", "%s", format_time(json_u64(t, "first_unix_seconds")));
+	row("first record", "%s", format_time(json_u64(t, "first_unix_seconds")));
 }
 
 static void print_ratio(const char *label, struct json_object *r, const char *key, const char *note)
@@ -317,6 +317,7 @@ void print_wear(struct json_object *w)
 	printf("%s%s%s%s%s\n\n", name, *name ? " on " : "", json_text(w, "device"), *id ? ", card " : "", id);
 	print_summary(w);
 	print_totals(json_object_object_get(w, "totals"));
+	row("last record", "%s", format_time(json_u64(w, "last_unix_seconds")));
 	print_ratios(w);
 	print_health(w);
 	print_factors(w);

@@ -128,19 +128,17 @@ void account_check(struct volume *v)
 		say_foreign(v, bytes);
 }
 
-void account_publish_wear(struct volume *v)
+void account_copy_wear(struct volume *v)
 {
 	const struct wear_table *t = log_wear(v->log);
 
 	if (!t)
 		return;
-	pthread_mutex_lock(&v->lock);
 	if (!v->wear)
 		v->wear = malloc(wear_table_bytes(&t->geo));
 	if (v->wear)
 		memcpy(v->wear, t, wear_table_bytes(&t->geo));
 	v->wear_stamp++;
-	pthread_mutex_unlock(&v->lock);
 }
 
 void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)

@@ -88,7 +88,7 @@ void account_card_status(struct volume *v, struct volume_status *s);
 void account_foreign_text(const struct volume_status *s, char *buf, size_t size_bytes);
 /* Commit thread, while it writes nothing: compares, and puts what others wrote into the ledger. */
 void account_check(struct volume *v);
-void account_publish_wear(struct volume *v); /* commit thread */
+void account_copy_wear(struct volume *v); /* commit thread, lock held: the table, for those who ask */
 
 /* Sets the newest alarm ("" takes it away) and says it. */
 void volume_alarm(struct volume *v, const char *fmt, ...) PRINTF(2, 3);

@@ -304,7 +304,6 @@ static void *commit_thread(void *arg)
 	struct volume *v = arg;
 
 	log_wear_load(v->log);
-	account_publish_wear(v);
 	volume_publish_log(v);
 	log_relax(v->log);
 	pthread_mutex_lock(&v->lock);
@@ -326,7 +325,6 @@ static void *commit_thread(void *arg)
 		volume_do(v, t->rq, t->res);
 		account_check(v);
 		volume_publish_log(v);
-		account_publish_wear(v);
 		malloc_trim(0); /* what a large commit needed is locked memory until it is given back */
 		log_relax(v->log);
 		v->progress.job = JOB_NONE;
@@ -462,6 +460,7 @@ void volume_publish_log(struct volume *v)
 	log_totals(v->log, &totals);
 	pthread_mutex_lock(&v->lock);
 	v->totals = totals;
+	account_copy_wear(v); /* with the totals, so that who asks gets both of one moment */
 	memcpy(v->ring_uuid, log_super(v->log)->ring_uuid, sizeof(v->ring_uuid)); /* drawn at the first commit */
 	v->newest_seq = log_newest(v->log)->seq;
 	v->newest_s = log_newest(v->log)->time_s;

@@ -290,3 +290,45 @@ offline_card() {
 	[ "$(cow wear "$CARD" --log "$log" --json | jq .erase_blocks.counted_bytes)" = "$want" ]
 	loop_down "$log"
 }
+
+@test "metrics: of two volumes, each family once" {
+	local first
+	protect
+	change a 1
+	cow commit
+	first=$CARD
+	IMG=$T/second.img
+	card_make ext4 60 100 -J size=4
+	cow format "$CARD"
+	attach --name other
+	cow metrics >"$T/m"
+	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/m"
+	grep -qx 'cowfs_volumes 2' "$T/m"
+	[ "$(grep -c '^cowfs_attached_seconds_total{' "$T/m")" = 2 ]
+	grep -q "^cowfs_volume_info{volume=\"other\",device=\"$CARD\"" "$T/m"
+	[ "$(cow metrics other | grep -c 'volume="vol"')" = 0 ]
+	cow detach other
+	CARD=$first
+}
+
+@test "wear: asked while commits come, every answer is of one moment" {
+	local i
+	protect
+	cat >"$T/busy" <<-EOF
+		while [ ! -e "$T/stop" ]; do
+			dd if=/dev/urandom of="$MNT/f" bs=64k count=7 conv=fsync status=none
+			"$COWFS_BUILD/cowctl" commit vol >/dev/null || exit 1
+		done
+	EOF
+	background sh "$T/busy"
+	for i in $(seq 30); do
+		"$COWFS_BUILD/cowctl" wear vol --json >"$T/w" || { grep -q 'too fast' "$T/w" && continue; return 1; }
+		jq -e '([.erase_blocks.written_blocks[]] | add * 4096) == .totals.written_bytes and
+			([.erase_blocks.visits[]] | add) == .totals.erase_block_visits and
+			([.history.commits[].number] | . == sort) and ((.history.commits[-1].number // 0) == .totals.commits)' "$T/w" >/dev/null || { echo "answer $i"; return 1; }
+	done
+	: >"$T/stop"
+	wait "$BG"
+	[ "$(wear_of .totals.commits)" -gt 5 ]
+	is_exact
+}

@@ -74,6 +74,8 @@ static int attach(struct toy *t, unsigned flags)
 	if (r == 0)
 		guard_super = *log_super(t->log);
 	if (r == 0)
+		log_wear_load(t->log);
+	if (r == 0)
 		FUZZ_PROMISE(log_verify(t->log, ignore_line, NULL, &bad) == 0);
 	if (getenv("FUZZ_VERBOSE"))
 		printf("attach: %d, state %d, newest %llu, live %llu; %s\n", r, r ? 0 : (int)t->rep.state,
