@@ -309,6 +309,18 @@ static bool commit_life(struct life *l)
 	return r == 0;
 }
 
+static void make_lag(struct toy *t)
+{
+	struct log_super s;
+	unsigned trouble;
+
+	assert_int_equal(super_read(t->card, t->base == t->card ? blk_to_bytes(TOY_BLKS) : 0, &s, &trouble), 0);
+	s.lag = 1;
+	assert_int_equal(card_set_writable(t->card, true), 0);
+	assert_int_equal(super_write(t->card, &s), 0);
+	assert_int_equal(card_set_writable(t->card, false), 0);
+}
+
 static void run_schedule(uint64_t seed)
 {
 	struct life *l = calloc(1, sizeof(*l));
@@ -316,6 +328,8 @@ static void run_schedule(uint64_t seed)
 	assert_non_null(l);
 	rnd_state = at_seed = seed;
 	toy_format(&l->t, rnd(4) == 0);
+	if (rnd(4) == 0)
+		make_lag(&l->t);
 	see(l->t.base, l->t.card, TOY_SEG_BLKS * COW_BLK_BYTES);
 	attach_life(l, true, true);
 	for (uint64_t steps = 4 + rnd(10); steps; steps--) {
