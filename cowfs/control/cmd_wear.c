@@ -125,6 +125,7 @@ static struct json_object *from_card(struct offline *f)
 	v.volume_bytes = f->super.fs_bytes;
 	v.device_bytes = f->base->geo.size_bytes;
 	v.eb_source = f->super.eb_source;
+	v.log_state = f->report.state;
 	v.last_s = f->report.newest.time_s;
 	v.ledger = f->report.ledger;
 	v.have_table = t;

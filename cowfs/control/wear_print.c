@@ -110,6 +110,8 @@ static void print_summary(struct json_object *w)
 	uint64_t commits = json_u64(t, "commits"), foreign = json_u64(t, "foreign_bytes");
 	double absorption = json_number(json_object_object_get(w, "ratios"), "absorption");
 
+	if (!strcmp(json_text(w, "log_state"), "broken"))
+		say("ATTENTION: the log is damaged (see cowctl check); what follows is what can still be read of it.");
 	if (!written) {
 		say("cowfs has not written to this card yet.");
 	} else {

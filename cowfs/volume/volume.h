@@ -138,6 +138,7 @@ struct volume_wear {
 	char name[64], device[128], log_device[128], identity[64];
 	uint64_t volume_bytes, device_bytes;
 	unsigned eb_source; /* enum card_eb_source */
+	enum log_state log_state; /* at attach */
 	uint64_t last_s;    /* clock of the newest record, 0: none */
 	struct wear_ledger ledger;
 	bool have_table; /* false: not read yet, or no memory for it */

@@ -332,3 +332,16 @@ offline_card() {
 	[ "$(wear_of .totals.commits)" -gt 5 ]
 	is_exact
 }
+
+@test "wear: of a card whose log is damaged, as far as it can be read" {
+	protect
+	change a 2
+	cow commit
+	power_cut
+	[ "$(wear_of .log_state "$CARD")" = live ]
+	blockdev --setrw "$CARD"
+	dd if=/dev/zero of="$CARD" bs=1M seek=304 count=32 oflag=direct conv=notrunc status=none
+	[ "$(wear_of '[.log_state, .totals.written_bytes] | @csv' "$CARD")" = '"broken",0' ]
+	run -0 cow wear "$CARD"
+	[[ $output == *"ATTENTION: the log is damaged"* ]]
+}
