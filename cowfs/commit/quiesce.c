@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +34,7 @@
 #include <linux/openat2.h>
 
 #include "base/io.h"
+#include "base/thread.h"
 #include "commit/bounce.h"
 
 #define BOUNCE_NS 500000000ull
@@ -298,18 +298,7 @@ static int freezer_new(struct freezer **ret, const struct quiesce_target *t, int
 
 static int freezer_start(struct freezer *f)
 {
-	pthread_attr_t attr;
-	sigset_t all, old;
-	int r;
-
-	sigfillset(&all);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, FREEZER_STACK_BYTES);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = -pthread_create(&f->thread, &attr, freezer_main, f);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
-	return r;
+	return thread_start(&f->thread, "cowfs-freezer", FREEZER_STACK_BYTES, freezer_main, f);
 }
 
 static struct timespec ns_to_timespec(uint64_t ns)

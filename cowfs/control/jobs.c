@@ -88,7 +88,6 @@ void *server_job_thread(void *arg)
 	struct server *s = arg;
 	bool ended = false;
 
-	pthread_setname_np(pthread_self(), "cowfs-jobs");
 	pthread_mutex_lock(&s->lock);
 	while (!s->stop && !ended) {
 		struct session *c = next_job(s);

@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -24,6 +23,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "base/thread.h"
 #include "control/render.h"
 
 #define BUSY_TICK_NS 200000000ull
@@ -110,7 +110,6 @@ static void *control_thread(void *arg)
 	struct pollfd fds[CLIENTS + 2];
 	uint64_t count;
 
-	pthread_setname_np(pthread_self(), "cowfs-control");
 	/* little work, but its answers are waited for while everything else is busy; may be refused
 	 */
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), CONTROL_NICE);
@@ -157,28 +156,19 @@ static int open_socket(const struct rundir *dir)
 
 static int start_threads(struct server *s)
 {
-	pthread_attr_t attr;
-	sigset_t all, old;
-	int e;
+	int r = thread_start(&s->jobs, "cowfs-jobs", STACK_BYTES, server_job_thread, s);
 
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	e = pthread_create(&s->jobs, &attr, server_job_thread, s);
-	if (e == 0) {
-		e = pthread_create(&s->control, &attr, control_thread, s);
-		if (e) {
-			pthread_mutex_lock(&s->lock);
-			s->stop = true;
-			pthread_cond_signal(&s->wake);
-			pthread_mutex_unlock(&s->lock);
-			pthread_join(s->jobs, NULL);
-		}
+	if (r < 0)
+		return r;
+	r = thread_start(&s->control, "cowfs-control", STACK_BYTES, control_thread, s);
+	if (r < 0) {
+		pthread_mutex_lock(&s->lock);
+		s->stop = true;
+		pthread_cond_signal(&s->wake);
+		pthread_mutex_unlock(&s->lock);
+		pthread_join(s->jobs, NULL);
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
-	return -e;
+	return r;
 }
 
 static void server_free(struct server *s)

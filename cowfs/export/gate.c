@@ -9,8 +9,9 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
+
+#include "base/thread.h"
 
 #define HELD_MAX 256u
 #define STACK_BYTES (128 * KIB)
@@ -117,7 +118,6 @@ static void *gate_thread(void *arg)
 {
 	struct gate *g = arg;
 
-	pthread_setname_np(pthread_self(), "cowfs-gate");
 	pthread_mutex_lock(&g->lock);
 	while (g->n || !g->stop) {
 		uint64_t due = g->n ? due_ns(g) : UINT64_MAX;
@@ -139,18 +139,10 @@ static void *gate_thread(void *arg)
 
 int gate_start(struct gate *g, void (*reply)(void *req, size_t bytes))
 {
-	pthread_attr_t attr;
-	sigset_t all, old;
 	int r;
 
 	g->reply = reply;
-	sigfillset(&all);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = -pthread_create(&g->thread, &attr, gate_thread, g);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
+	r = thread_start(&g->thread, "cowfs-gate", STACK_BYTES, gate_thread, g);
 	g->started = r == 0;
 	return r;
 }

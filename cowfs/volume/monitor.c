@@ -16,12 +16,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
 #include "base/msg.h"
 #include "base/parse.h"
+#include "base/thread.h"
 #include "volume/private.h"
 
 #define SECOND_NS 1000000000ull
@@ -257,7 +257,6 @@ static void *monitor_thread(void *arg)
 	struct monitor *m = arg;
 	uint64_t count;
 
-	pthread_setname_np(pthread_self(), "cowfs-monitor");
 	while (!m->stop) {
 		struct pollfd pfd = { .fd = m->event_fd, .events = POLLIN };
 
@@ -410,19 +409,11 @@ int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_par
 
 int monitor_start(struct monitor *m, dev_t loop_rdev)
 {
-	pthread_attr_t attr;
-	sigset_t all, old;
 	int r = m->p.bound_dirty ? bdi_limit_open(&m->bdi, loop_rdev) : 0;
 
 	if (r < 0)
 		return r;
-	sigfillset(&all);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = -pthread_create(&m->thread, &attr, monitor_thread, m);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
+	r = thread_start(&m->thread, "cowfs-monitor", STACK_BYTES, monitor_thread, m);
 	m->started = r == 0;
 	return r;
 }
