@@ -40,7 +40,7 @@ ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CFLAGS) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
-ALL_LIBS   = $(PKG_LIBS) -pthread
+ALL_LIBS   = $(PKG_LIBS) -laio -pthread
 
 LIB_SRC  := $(sort $(wildcard cowfs/*/*.c)) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
 PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c cowfs/mount.c cowfs/umount.c
@@ -84,7 +84,7 @@ SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bas
 	    image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot .ci/run)
 
 # One list for the whole project: what builds it, what tests it.
-DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev \
+DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates \
 	qemu-system-x86 qemu-system-common qemu-utils grub-common grub-pc-bin busybox-static cpio kmod f2fs-tools

@@ -115,12 +115,25 @@ static void blockdev_close(struct card *c)
 	free(b);
 }
 
+/* Not for image files: there a submission does the whole read. */
+static int blockdev_async_fd(struct card *c)
+{
+	struct blockdev *b = blockdev_of(c);
+	int flags = fcntl(b->fd, F_GETFL);
+	struct stat st;
+
+	if (flags < 0 || fstat(b->fd, &st) < 0)
+		return -errno;
+	return (flags & O_DIRECT) && S_ISBLK(st.st_mode) ? b->fd : -ENOTSUP;
+}
+
 static const struct card_ops blockdev_ops = {
 	.read = blockdev_read,
 	.write = blockdev_write,
 	.flush = blockdev_flush,
 	.set_writable = blockdev_set_writable,
 	.counters = blockdev_counters,
+	.async_fd = blockdev_async_fd,
 	.close = blockdev_close,
 };
 

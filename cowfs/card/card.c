@@ -24,20 +24,32 @@ static bool range_is_valid(const struct card *c, uint64_t off_bytes, const void 
 
 /* What the kernel tells of a medium or its line in many words: a block that could not be read or written. A device that
  * is gone, or no memory, is something else. */
-static int as_eio(int r)
+int card_error(int r)
 {
 	return r == -ENODATA || r == -EREMOTEIO || r == -EILSEQ || r == -ETIMEDOUT || r == -ENOLINK ? -EIO : r;
 }
 
-int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+int card_account_read(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
 	if (!range_is_valid(c, off_bytes, buf, len_bytes))
 		return -EINVAL;
-	if (!len_bytes)
-		return 0;
-	account_add(&c->account.read_calls, 1);
-	account_add(&c->account.read_bytes, len_bytes);
-	return as_eio(c->ops->read(c, off_bytes, buf, len_bytes));
+	if (len_bytes) {
+		account_add(&c->account.read_calls, 1);
+		account_add(&c->account.read_bytes, len_bytes);
+	}
+	return 0;
+}
+
+int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	int r = card_account_read(c, off_bytes, buf, len_bytes);
+
+	return r < 0 || !len_bytes ? r : card_error(c->ops->read(c, off_bytes, buf, len_bytes));
+}
+
+int card_async_fd(struct card *c)
+{
+	return c->ops->async_fd ? c->ops->async_fd(c) : -ENOTSUP;
 }
 
 int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
@@ -52,13 +64,13 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 	account_add(&c->account.written_bytes, len_bytes);
 	if (c->wrote)
 		c->wrote(c->wrote_ctx, c, off_bytes, len_bytes);
-	return as_eio(c->ops->write(c, off_bytes, buf, len_bytes));
+	return card_error(c->ops->write(c, off_bytes, buf, len_bytes));
 }
 
 int card_flush(struct card *c)
 {
 	account_add(&c->account.flushes, 1);
-	return as_eio(c->ops->flush(c));
+	return card_error(c->ops->flush(c));
 }
 
 /* A failure leaves the state as it was: a card that could not be locked again still counts. */

@@ -56,6 +56,7 @@ struct card_ops {
 	int (*flush)(struct card *c);			  /* all writes so far are durable on return */
 	int (*set_writable)(struct card *c, bool writable);
 	int (*counters)(struct card *c, struct card_counters *ret); /* -ENOTSUP: device has none */
+	int (*async_fd)(struct card *c); /* may be NULL: -ENOTSUP */
 	void (*close)(struct card *c);			  /* frees c */
 };
 
@@ -77,5 +78,11 @@ int card_flush(struct card *c) MUST_CHECK;
 int card_set_writable(struct card *c, bool writable) MUST_CHECK;
 int card_counters(struct card *c, struct card_counters *ret) MUST_CHECK;
 void card_close(struct card *c); /* NULL allowed */
+
+/* ---- for card/async.c */
+int card_async_fd(struct card *c) MUST_CHECK; /* the card's, for direct reads; -ENOTSUP: it has none */
+/* Checks a range as card_read does (-EINVAL), and counts the read. */
+int card_account_read(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
+int card_error(int r); /* -EIO for all that a medium can suffer */
 
 #endif

@@ -19,7 +19,8 @@
  *     writes in place, checkpoints included, is covered by a newer layer in every stack of that
  *     time. A window may hold garbage for covered blocks, and nobody asks for those.
  * I2  A window's buffer is written only while it is `filling`, which only an idle one becomes.
- * I3  Who waits, waits for the card alone: a window is filled without any lock held.
+ * I3  Who waits, waits for the card alone: a window is filled without any lock held. A read that was only
+ *     started stands in the window's list and is answered by who fills it.
  */
 #include "export/ahead.h"
 
@@ -41,6 +42,9 @@ struct window {
 	uint64_t epoch, blk;
 	unsigned blks; /* 0: nothing in it */
 	bool filling;
+	struct ahead_read *waiting; /* while filling */
+	struct async_read io;	    /* that fills it */
+	struct ahead *ahead;
 	_Atomic unsigned users; /* copying from it, or filling it */
 	unsigned stream;
 	uint64_t used_at;
@@ -56,6 +60,7 @@ struct stream {
 
 struct ahead {
 	struct card *base;
+	struct async *async; /* NULL: this card has none */
 	uint64_t base_blks;
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
@@ -64,9 +69,10 @@ struct ahead {
 	struct window window[WINDOWS];
 };
 
-int ahead_new(struct ahead **ret, struct card *base)
+int ahead_new(struct ahead **ret, struct card *base, unsigned depth)
 {
 	struct ahead *a = calloc(1, sizeof(*a));
+	int r;
 
 	if (!a)
 		return -ENOMEM;
@@ -77,11 +83,17 @@ int ahead_new(struct ahead **ret, struct card *base)
 	for (unsigned i = 0; i < STREAMS; i++)
 		a->stream[i].last_blk = NOWHERE;
 	for (unsigned i = 0; i < WINDOWS; i++) {
+		a->window[i].ahead = a;
 		a->window[i].buf = io_alloc(blk_to_bytes(WINDOW_MAX_BLKS));
 		if (!a->window[i].buf) {
 			ahead_free(a);
 			return -ENOMEM;
 		}
+	}
+	r = depth ? async_new(&a->async, base, depth + WINDOWS) : 0;
+	if (r < 0 && r != -ENOTSUP) {
+		ahead_free(a);
+		return r;
 	}
 	*ret = a;
 	return 0;
@@ -91,6 +103,7 @@ void ahead_free(struct ahead *a)
 {
 	if (!a)
 		return;
+	async_free(a->async);
 	for (unsigned i = 0; i < WINDOWS; i++)
 		free(a->window[i].buf);
 	pthread_cond_destroy(&a->filled);
@@ -190,22 +203,81 @@ static int read_card(struct ahead *a, uint64_t blk, uint64_t blks, void *buf)
 	return card_read(a->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 }
 
-static bool fill(struct ahead *a, struct window *w)
+static void copy_out(const struct window *w, uint64_t blk, uint64_t blks, void *buf)
 {
-	int r = read_card(a, w->blk, w->blks, w->buf);
+	memcpy(buf, w->buf + blk_to_bytes(blk - w->blk), blk_to_bytes(blks));
+}
+
+static void leave(struct window *w)
+{
+	atomic_fetch_sub_explicit(&w->users, 1, memory_order_release);
+}
+
+/* Under the lock: what has found w uses it. */
+static void enter(struct ahead *a, struct window *w, uint64_t blk, uint64_t blks)
+{
+	struct stream *s = &a->stream[w->stream];
+
+	atomic_fetch_add_explicit(&w->users, 1, memory_order_relaxed);
+	note(a, s, blk, blks);
+	s->used_blks += (unsigned)blks;
+	w->used_at = a->clock;
+}
+
+static void own_done(struct async_read *io, int r)
+{
+	struct ahead_read *rd = container_of(io, struct ahead_read, io);
+
+	rd->done(rd, r);
+}
+
+/* Reads the range of rd and nothing else. */
+static int start_own(struct ahead *a, struct ahead_read *rd)
+{
+	rd->io.done = own_done;
+	return async_read(a->async, &rd->io, blk_to_bytes(rd->blk), rd->buf, blk_to_bytes(rd->blks)) == 0 ?
+		       AHEAD_PENDING :
+		       -EAGAIN;
+}
+
+/* From who filled the window; the error that he met may be that of a block that rd does not want. */
+static void answer(struct ahead_read *rd, bool ok)
+{
+	struct window *w = rd->window;
+	int r = 0;
+
+	if (ok)
+		copy_out(w, rd->blk, rd->blks, rd->buf);
+	leave(w);
+	if (!ok)
+		r = start_own(rd->ahead, rd);
+	if (r == AHEAD_PENDING)
+		return;
+	rd->done(rd, r < 0 ? read_card(rd->ahead, rd->blk, rd->blks, rd->buf) : 0);
+}
+
+/* Ends the filling, and answers who waits for it; the caller still uses w. */
+static void filled(struct ahead *a, struct window *w, int r)
+{
+	struct ahead_read *rd, *next;
 
 	pthread_mutex_lock(&a->lock);
 	if (r < 0)
 		w->blks = 0;
 	w->filling = false;
+	rd = w->waiting;
+	w->waiting = NULL;
 	pthread_cond_broadcast(&a->filled);
 	pthread_mutex_unlock(&a->lock);
-	return r == 0;
+	for (; rd; rd = next) {
+		next = rd->next;
+		answer(rd, r == 0);
+	}
 }
 
 int ahead_read(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf)
 {
-	bool to_fill = false, ok = true;
+	bool to_fill = false, ok;
 	struct window *w;
 
 	if (blks >= WINDOW_MAX_BLKS) /* worth a request of its own */
@@ -213,22 +285,76 @@ int ahead_read(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, voi
 	pthread_mutex_lock(&a->lock);
 	while ((w = find_window(a, epoch, blk, blks)) && w->filling)
 		pthread_cond_wait(&a->filled, &a->lock);
+	if (w)
+		enter(a, w, blk, blks);
+	else
+		to_fill = (w = begin_window(a, epoch, blk, blks));
+	pthread_mutex_unlock(&a->lock);
+	ok = w;
+	if (to_fill) {
+		int r = read_card(a, w->blk, w->blks, w->buf);
+
+		filled(a, w, r);
+		ok = r == 0;
+	}
+	if (ok)
+		copy_out(w, blk, blks, buf);
+	if (w)
+		leave(w);
+	/* an error may be that of a block that nobody wants */
+	return ok ? 0 : read_card(a, blk, blks, buf);
+}
+
+static void window_done(struct async_read *io, int r)
+{
+	struct window *w = container_of(io, struct window, io);
+
+	filled(w->ahead, w, r);
+	leave(w);
+}
+
+/* Fills w, in which somebody waits, one way or the other. */
+static void start_fill(struct ahead *a, struct window *w)
+{
+	w->io.done = window_done;
+	if (async_read(a->async, &w->io, blk_to_bytes(w->blk), w->buf, blk_to_bytes(w->blks)) < 0)
+		window_done(&w->io, read_card(a, w->blk, w->blks, w->buf));
+}
+
+int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf, struct ahead_read *rd)
+{
+	bool hit = false, to_fill = false;
+	struct window *w;
+
+	if (!a->async)
+		return -EAGAIN;
+	rd->ahead = a;
+	rd->blk = blk;
+	rd->blks = blks;
+	rd->buf = buf;
+	if (blks >= WINDOW_MAX_BLKS)
+		return start_own(a, rd);
+	pthread_mutex_lock(&a->lock);
+	w = find_window(a, epoch, blk, blks);
 	if (w) {
-		atomic_fetch_add_explicit(&w->users, 1, memory_order_relaxed);
-		note(a, &a->stream[w->stream], blk, blks);
-		a->stream[w->stream].used_blks += (unsigned)blks;
-		w->used_at = a->clock;
-	} else {
-		w = begin_window(a, epoch, blk, blks);
-		to_fill = w;
+		enter(a, w, blk, blks);
+		hit = !w->filling;
+	} else if ((w = begin_window(a, epoch, blk, blks))) {
+		atomic_fetch_add_explicit(&w->users, 1, memory_order_relaxed); /* rd, beside the filling */
+		to_fill = true;
+	}
+	if (w && !hit) {
+		rd->window = w;
+		rd->next = w->waiting;
+		w->waiting = rd;
 	}
 	pthread_mutex_unlock(&a->lock);
+	if (hit) {
+		copy_out(w, blk, blks, buf);
+		leave(w);
+		return 0;
+	}
 	if (to_fill)
-		ok = fill(a, w);
-	if (w && ok)
-		memcpy(buf, w->buf + blk_to_bytes(blk - w->blk), blk_to_bytes(blks));
-	if (w)
-		atomic_fetch_sub_explicit(&w->users, 1, memory_order_release);
-	/* an error may be that of a block that nobody wants */
-	return w && ok ? 0 : read_card(a, blk, blks, buf);
+		start_fill(a, w);
+	return w ? AHEAD_PENDING : start_own(a, rd);
 }

@@ -46,7 +46,7 @@ int view_new(struct view **ret, struct ram_store *store, struct card *base, uint
 	spare = layers_alloc(1);
 	if (!v || !l || !spare)
 		return -ENOMEM;
-	r = ahead_new(&ahead, base);
+	r = ahead_new(&ahead, base, VIEW_READS);
 	if (r < 0)
 		return r;
 	r = generation_new(&l->gen[LAYER_ACTIVE], store, volume_blks);

@@ -11,12 +11,14 @@
  *	card MS MB_PER_S		a card that does one request at a time, read or write: MS milliseconds and
  *					the transfer at MB_PER_S (10^6 bytes)
  *
- * Counting begins anew when the line changes. A failing write writes nothing.
+ * Counting begins anew when the line changes. A failing write writes nothing. While the line speaks of reads (read, card),
+ * io_submit says EAGAIN, which makes cowfs read by pread.
  */
 #undef _FILE_OFFSET_BITS /* pwrite and pwrite64 are two symbols, and both are ours */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libaio.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,6 +34,7 @@ static char order[64];
 static unsigned long seen;
 
 static ssize_t (*real_pread)(int, void *, size_t, off64_t);
+static int (*real_io_submit)(io_context_t, long, struct iocb **);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off64_t);
 static int (*real_fsync)(int), (*real_fdatasync)(int);
 
@@ -48,6 +51,7 @@ __attribute__((constructor)) static void eioshim_init(void)
 {
 	real_pread = real("pread64");
 	real_pwrite = real("pwrite64");
+	real_io_submit = dlsym(RTLD_NEXT, "io_submit"); /* programs without libaio have none */
 	real_fsync = real("fsync");
 	real_fdatasync = real("fdatasync");
 	control_file = getenv("COWFS_EIO_FILE");
@@ -140,6 +144,19 @@ ssize_t pread64(int fd, void *buf, size_t len_bytes, off64_t off_bytes)
 ssize_t pread(int fd, void *buf, size_t len_bytes, off_t off_bytes)
 {
 	return pread64(fd, buf, len_bytes, off_bytes);
+}
+
+int io_submit(io_context_t ctx, long n, struct iocb **list)
+{
+	bool refuse;
+
+	if (!real_io_submit)
+		return -EAGAIN;
+	pthread_mutex_lock(&lock);
+	look();
+	refuse = !strncmp(order, "read", 4) || !strncmp(order, "card", 4);
+	pthread_mutex_unlock(&lock);
+	return refuse ? -EAGAIN : real_io_submit(ctx, n, list);
 }
 
 ssize_t pwrite64(int fd, const void *buf, size_t len_bytes, off64_t off_bytes)

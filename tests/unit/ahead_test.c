@@ -41,7 +41,7 @@ static int setup(void **state)
 	const struct sim_params p = {.size_bytes = blk_to_bytes(BLKS)};
 
 	(void)state;
-	if (sim_new(&card, &p) < 0 || ahead_new(&ahead, card) < 0)
+	if (sim_new(&card, &p) < 0 || ahead_new(&ahead, card, 0) < 0)
 		return -1;
 	for (uint64_t i = 0; i < BLKS; i++)
 		put(i, 0);

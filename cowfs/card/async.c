@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Notes on the design
+ * - Linux AIO and not io_uring: it is in every kernel that has the rest of what the daemon needs, nothing
+ *   switches it off, it makes no threads of its own, and for direct reads of a block device it does all
+ *   that is needed here.
+ * - All of the kernel's memory for it comes with io_setup, but for the request itself, which is allocated
+ *   under the I/O flusher flag of the submitting thread like every other.
+ * - The thread sleeps in io_getevents; an eventfd that it polls by the same means ends it.
+ */
+#include "card/async.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <poll.h>
+
+#include "base/thread.h"
+
+#define STACK_BYTES (128 * KIB) /* done may copy and reply */
+#define BATCH 16
+
+struct async {
+	struct card *card;
+	int fd; /* the card's */
+	int stop_fd;
+	io_context_t ctx;
+	struct iocb stop;
+	pthread_t thread;
+};
+
+static int result(const struct io_event *ev, const struct async_read *io)
+{
+	long res = (long)ev->res; /* unsigned in libaio's header */
+
+	if (res < 0)
+		return card_error((int)res);
+	return (size_t)res == io->iocb.u.c.nbytes ? 0 : -EIO;
+}
+
+static void *answers(void *arg)
+{
+	struct async *a = arg;
+	struct io_event ev[BATCH];
+	bool stop = false;
+
+	while (!stop) {
+		int n = io_getevents(a->ctx, 1, BATCH, ev, NULL);
+
+		for (int i = 0; i < n; i++) {
+			struct async_read *io = ev[i].data;
+
+			if (!io) {
+				stop = true;
+				continue;
+			}
+			/* what the submitter wrote before it, and TSan cannot know */
+			(void)atomic_load_explicit(&io->armed, memory_order_acquire);
+			io->done(io, result(&ev[i], io));
+		}
+		if (n < 0 && n != -EINTR)
+			break; /* the context is gone: nothing can be in flight */
+	}
+	return NULL;
+}
+
+int async_new(struct async **ret, struct card *c, unsigned depth)
+{
+	struct async *a = NULL;
+	struct iocb *stop;
+	int fd = card_async_fd(c), r;
+
+	if (fd < 0)
+		return fd;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return -ENOMEM;
+	a->card = c;
+	a->fd = fd;
+	a->stop_fd = eventfd(0, EFD_CLOEXEC);
+	r = a->stop_fd < 0 ? -errno : io_setup((int)depth + 1, &a->ctx);
+	if (r < 0)
+		goto fail;
+	stop = &a->stop;
+	io_prep_poll(stop, a->stop_fd, POLLIN);
+	r = io_submit(a->ctx, 1, &stop);
+	if (r == 1)
+		r = thread_start(&a->thread, "cowfs-reads", STACK_BYTES, answers, a);
+	if (r < 0) {
+		(void)io_destroy(a->ctx);
+		goto fail;
+	}
+	*ret = a;
+	return 0;
+fail:
+	if (a->stop_fd >= 0)
+		close(a->stop_fd);
+	free(a);
+	/* no AIO in this kernel, no poll by it, or its system-wide limit is used up */
+	return r == -ENOSYS || r == -EINVAL || r == -EAGAIN ? -ENOTSUP : r;
+}
+
+void async_free(struct async *a)
+{
+	if (!a)
+		return;
+	(void)eventfd_write(a->stop_fd, 1);
+	pthread_join(a->thread, NULL);
+	(void)io_destroy(a->ctx);
+	close(a->stop_fd);
+	free(a);
+}
+
+int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	struct iocb *list = &io->iocb;
+	int r = card_account_read(a->card, off_bytes, buf, len_bytes);
+
+	if (r < 0 || !len_bytes)
+		return r < 0 ? r : -EINVAL;
+	io_prep_pread(&io->iocb, a->fd, buf, len_bytes, (long long)off_bytes);
+	io->iocb.data = io;
+	atomic_store_explicit(&io->armed, true, memory_order_release);
+	r = io_submit(a->ctx, 1, &list);
+	return r == 1 ? 0 : r < 0 ? r : -EAGAIN;
+}

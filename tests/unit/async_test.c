@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads that nobody waits for, on a real loop device: the right bytes, each answered once, errors as errors; and the
+ * read-ahead above them, with readers that wait and readers that do not mixed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#include "card/async.h"
+#include "card/blockdev.h"
+#include "export/ahead.h"
+#include "scratch.h"
+
+enum { BLKS = 2048, DEPTH = 16, READERS = 3, READS = 6000 };
+
+static struct scratch s;
+static struct card *card;
+
+static void fill(uint64_t *block, uint64_t blk)
+{
+	for (size_t i = 0; i < COW_BLK_BYTES / 8; i++)
+		block[i] = blk << 20 | i;
+}
+
+static bool is(const uint64_t *buf, uint64_t blk, uint64_t blks)
+{
+	uint64_t want[COW_BLK_BYTES / 8];
+
+	for (uint64_t i = 0; i < blks; i++) {
+		fill(want, blk + i);
+		if (memcmp(buf + i * COW_BLK_BYTES / 8, want, COW_BLK_BYTES))
+			return false;
+	}
+	return true;
+}
+
+static int setup(void **state)
+{
+	uint64_t block[COW_BLK_BYTES / 8];
+	int fd;
+
+	(void)state;
+	if (!scratch_new(&s, NULL, blk_to_bytes(BLKS)))
+		return -1;
+	fd = open(s.image, O_RDWR | O_CLOEXEC);
+	for (uint64_t i = 0; i < BLKS; i++) {
+		fill(block, i);
+		if (io_pwrite_full(fd, block, sizeof(block), blk_to_bytes(i)) < 0)
+			return -1;
+	}
+	close(fd);
+	return blockdev_open(&card, s.loop.path, BLOCKDEV_RDONLY, NULL);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	card_close(card);
+	scratch_free(&s);
+	return 0;
+}
+
+/* What lies beyond the end of the backing file cannot be read: a medium's error. */
+static void cut_image(uint64_t blks)
+{
+	assert_int_equal(truncate(s.image, (off_t)blk_to_bytes(blks)), 0);
+}
+
+struct one {
+	struct async_read io;
+	sem_t *done;
+	atomic_int answers;
+	int r;
+	uint64_t blk;
+	uint64_t *buf;
+};
+
+static void one_done(struct async_read *io, int r)
+{
+	struct one *o = container_of(io, struct one, io);
+
+	o->r = r;
+	o->answers++;
+	sem_post(o->done);
+}
+
+static void test_reads(void **state)
+{
+	struct one one[DEPTH] = { 0 };
+	struct async *a;
+	sem_t done;
+
+	(void)state;
+	sem_init(&done, 0, 0);
+	assert_int_equal(async_new(&a, card, DEPTH), 0);
+	for (unsigned i = 0; i < DEPTH; i++) {
+		one[i].buf = io_alloc(4 * COW_BLK_BYTES);
+		one[i].io.done = one_done;
+		one[i].done = &done;
+	}
+	for (unsigned round = 0; round < 50; round++) {
+		for (unsigned i = 0; i < DEPTH; i++) {
+			one[i].blk = (round * 131 + i * 17) % (BLKS - 4);
+			one[i].answers = 0;
+			assert_int_equal(async_read(a, &one[i].io, blk_to_bytes(one[i].blk), one[i].buf, 4 * COW_BLK_BYTES), 0);
+		}
+		for (unsigned i = 0; i < DEPTH; i++)
+			sem_wait(&done);
+		for (unsigned i = 0; i < DEPTH; i++) {
+			assert_int_equal(one[i].answers, 1);
+			assert_int_equal(one[i].r, 0);
+			assert_true(is(one[i].buf, one[i].blk, 4));
+		}
+	}
+	assert_int_equal(card->account.read_calls, 50 * DEPTH);
+	assert_int_equal(card->account.read_bytes, 50 * DEPTH * 4 * COW_BLK_BYTES);
+	/* refused before the device is touched */
+	assert_int_equal(async_read(a, &one[0].io, 512, one[0].buf, COW_BLK_BYTES), -EINVAL);
+	assert_int_equal(async_read(a, &one[0].io, 0, (char *)one[0].buf + 512, COW_BLK_BYTES), -EINVAL);
+	assert_int_equal(async_read(a, &one[0].io, blk_to_bytes(BLKS - 1), one[0].buf, 2 * COW_BLK_BYTES), -EINVAL);
+	assert_int_equal(async_read(a, &one[0].io, 0, one[0].buf, 0), -EINVAL);
+	cut_image(BLKS / 2);
+	assert_int_equal(async_read(a, &one[0].io, blk_to_bytes(BLKS - 8), one[0].buf, COW_BLK_BYTES), 0);
+	sem_wait(&done);
+	assert_int_equal(one[0].r, -EIO);
+	async_free(a);
+	for (unsigned i = 0; i < DEPTH; i++)
+		free(one[i].buf);
+	sem_destroy(&done);
+}
+
+static void test_an_image_file_has_none(void **state)
+{
+	struct card *file;
+	struct async *a;
+
+	(void)state;
+	assert_int_equal(blockdev_open(&file, s.image, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL), 0);
+	assert_int_equal(async_new(&a, file, DEPTH), -ENOTSUP);
+	card_close(file);
+}
+
+/* ---- read-ahead ---- */
+
+struct ahead_one {
+	struct ahead_read rd;
+	sem_t done;
+	int r;
+};
+
+static void ahead_done(struct ahead_read *rd, int r)
+{
+	struct ahead_one *o = container_of(rd, struct ahead_one, rd);
+
+	o->r = r;
+	sem_post(&o->done);
+}
+
+/* by ahead_start, and waits then; buf is garbage before */
+static int start_and_wait(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct ahead_one o = { .rd.done = ahead_done };
+	int r;
+
+	memset(buf, 0xaa, blk_to_bytes(blks));
+	sem_init(&o.done, 0, 0);
+	r = ahead_start(a, epoch, blk, blks, buf, &o.rd);
+	if (r == AHEAD_PENDING) {
+		sem_wait(&o.done);
+		r = o.r;
+	}
+	sem_destroy(&o.done);
+	return r;
+}
+
+struct reader {
+	struct ahead *a;
+	unsigned seed;
+	atomic_uint bad, again;
+};
+
+static void *read_all_over(void *arg)
+{
+	struct reader *rd = arg;
+	uint64_t *buf = io_alloc(32 * COW_BLK_BYTES), pos = rd->seed * 400;
+	uint64_t x = 88172645463325252u + rd->seed;
+
+	for (unsigned i = 0; i < READS; i++) {
+		uint64_t blks;
+		int r;
+
+		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+		blks = x % 64 ? 1 + x % 5 : 20;
+		pos = x % 16 ? (pos + x % 3) % (BLKS - 32) : x / 64 % (BLKS - 32);
+		r = x / 7 % 3 ? start_and_wait(rd->a, i / 1000, pos, blks, buf) :
+				ahead_read(rd->a, i / 1000, pos, blks, buf);
+		if (r == -EAGAIN)
+			rd->again++;
+		else if (r < 0 || !is(buf, pos, blks))
+			rd->bad++;
+		pos += blks;
+	}
+	free(buf);
+	return NULL;
+}
+
+static void test_ahead_mixed(void **state)
+{
+	struct reader rd[READERS] = { 0 };
+	pthread_t thread[READERS];
+	struct ahead *a;
+
+	(void)state;
+	assert_int_equal(ahead_new(&a, card, DEPTH), 0);
+	for (unsigned i = 0; i < READERS; i++) {
+		rd[i].a = a;
+		rd[i].seed = i + 1;
+		assert_int_equal(pthread_create(&thread[i], NULL, read_all_over, &rd[i]), 0);
+	}
+	for (unsigned i = 0; i < READERS; i++) {
+		pthread_join(thread[i], NULL);
+		assert_int_equal(rd[i].bad, 0);
+		assert_int_equal(rd[i].again, 0);
+	}
+	assert_true(card->account.read_calls < READERS * READS * 9 / 10); /* windows were used */
+	ahead_free(a);
+}
+
+/* Two that wait for one window: one request, both answered. */
+static void test_ahead_shares_a_window(void **state)
+{
+	uint64_t *buf = io_alloc(4 * COW_BLK_BYTES);
+	struct ahead *a;
+	uint64_t calls;
+
+	(void)state;
+	assert_int_equal(ahead_new(&a, card, DEPTH), 0);
+	for (uint64_t blk = 100; blk < 400; blk++) {
+		assert_int_equal(start_and_wait(a, 1, blk, 1, buf), 0);
+		assert_true(is(buf, blk, 1));
+	}
+	calls = card->account.read_calls;
+	assert_in_range(calls, 15, 30);
+	ahead_free(a);
+	free(buf);
+}
+
+/* A window that cannot be read in whole is no error for those who want a part that can. */
+static void test_ahead_errors(void **state)
+{
+	uint64_t *buf = io_alloc(4 * COW_BLK_BYTES);
+	struct ahead *a;
+
+	(void)state;
+	cut_image(1000);
+	assert_int_equal(ahead_new(&a, card, DEPTH), 0);
+	for (uint64_t blk = 960; blk < 1000; blk++) {
+		assert_int_equal(start_and_wait(a, 1, blk, 1, buf), 0);
+		assert_true(is(buf, blk, 1));
+	}
+	assert_int_equal(start_and_wait(a, 1, 1000, 1, buf), -EIO);
+	assert_int_equal(start_and_wait(a, 1, 1010, 1, buf), -EIO);
+	assert_int_equal(start_and_wait(a, 1, 1500, 4, buf), -EIO);
+	assert_int_equal(start_and_wait(a, 1, 3, 1, buf), 0);
+	ahead_free(a);
+	free(buf);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_reads, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_an_image_file_has_none, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ahead_mixed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ahead_shares_a_window, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ahead_errors, setup, teardown),
+	};
+
+	if (scratch_not_root("async"))
+		return 0;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
