@@ -4,10 +4,14 @@
  *
  * Notes on the design
  * - The only file that includes FUSE headers.
- * - The serving threads are ours, not libfuse's loop: a fixed number, made before the first
- *   request, each with one locked buffer. Nothing is created or grown while I/O runs. A request is
- *   received into the buffer; the payload of a read is put behind the first page of the same buffer
- *   (the request has been decoded by then), aligned for direct I/O on the card.
+ * - The serving threads are ours, not libfuse's loop (serve.h). The leader serves what RAM has, and
+ *   starts reads of the card without waiting for them: each has a slot with a buffer of its own, and is answered by
+ *   the thread that takes the card's answers. What neither can do (a range in several places on the card, the
+ *   log, parts of blocks, large punches, no slot left) is done after handing over, in the
+ *   thread's own buffer: the payload of a read is put behind its first page (the request has been decoded by
+ *   then), aligned for direct I/O on the card.
+ * - A fast card's small reads the leader does by itself while there is nothing else to do: read_alone.
+ * - Most reads are small: many small slots and a few large ones, which is 1.5 MiB.
  * - FOPEN_DIRECT_IO with FOPEN_PARALLEL_DIRECT_WRITES (kernel >= 6.2; older ones ignore the bit):
  *   without them each write is submitted under the inode's exclusive lock and through the page
  *   cache's invalidation. libfuse before 3.15 has no field for the second, hence the raw reply to
@@ -25,7 +29,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -38,26 +41,36 @@
 
 #include "base/io.h"
 #include "base/msg.h"
+#include "export/serve.h"
 
 #define VOLUME_INO 2
 #define VOLUME_NAME "cowfs-volume" /* losetup shows it as the backing file */
 #define FOREVER_S 1e9
 
-#define SERVERS 8
+#define SERVERS 4
 #define MAX_WRITE_BYTES (256u * KIB) /* locked once per server; 1 MiB is no faster on a card */
 #define HEADER_BYTES COW_BLK_BYTES /* request headers, and what aligns the payload of a read */
 #define BUF_BYTES (HEADER_BYTES + MAX_WRITE_BYTES)
-#define STACK_BYTES (256 * KIB)
-#define STACK_TOUCH_BYTES (64 * KIB)
+#define FAST_READ_NS 150000
+#define SMALL_SLOTS 32
+#define SMALL_BYTES (16u * KIB)
+#define LARGE_SLOTS 4
 #define MAX_BACKGROUND                                                                             \
 	128 /* the loop device has 128 tags: none ever waits in FUSE's background queue */
 #define START_TIMEOUT_S 10
 #define PUNCH_PIECE_BYTES (64 * MIB) /* of WRITE_ZEROES with its up to 4 GiB: locks */
 
-struct server {
+_Static_assert(SMALL_SLOTS + LARGE_SLOTS <= VIEW_READS, "every slot may have a read in flight");
+
+struct slot {
+	struct view_read rd;
 	struct fuse_export *export;
-	pthread_t thread;
-	void *buf;
+	fuse_req_t req;
+	size_t len_bytes;
+	uint64_t since_ns;
+	char *buf;
+	struct slot *next; /* while it is free */
+	bool large;
 };
 
 struct fuse_export {
@@ -68,11 +81,17 @@ struct fuse_export {
 	int abort_fd;
 	sem_t init_done;
 	int init_result;
-	unsigned running; /* started threads */
-	struct server servers[SERVERS];
+	struct serve *serve;
+
+	pthread_mutex_t lock; /* moments: the slots */
+	pthread_cond_t all_free;
+	struct slot *small, *large; /* free ones */
+	_Atomic unsigned used; /* written under lock */
+	_Atomic uint64_t read_ns; /* what a small read of the card takes: a moving average */
+	struct slot slots[SMALL_SLOTS + LARGE_SLOTS];
 };
 
-static __thread char *read_buf; /* MAX_WRITE_BYTES of this serving thread */
+static __thread char *read_buf; /* MAX_WRITE_BYTES of the serving thread that handles a request */
 
 /* The one place where an error becomes what the kernel sees. */
 static void reply_error(fuse_req_t req, int r)
@@ -94,10 +113,70 @@ static void reply_error(fuse_req_t req, int r)
 	fuse_reply_err(req, e);
 }
 
+static struct fuse_export *req_export(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
 static struct view *req_view(fuse_req_t req)
 {
-	return ((struct fuse_export *)fuse_req_userdata(req))->view;
+	return req_export(req)->view;
 }
+
+/* ---- slots ---- */
+
+static struct slot *slot_get(struct fuse_export *e, size_t len_bytes)
+{
+	struct slot **list = len_bytes <= SMALL_BYTES ? &e->small : &e->large, *s;
+
+	pthread_mutex_lock(&e->lock);
+	s = *list;
+	if (s) {
+		*list = s->next;
+		e->used++;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return s;
+}
+
+static void slot_put(struct slot *s)
+{
+	struct fuse_export *e = s->export;
+	struct slot **list = s->large ? &e->large : &e->small;
+
+	pthread_mutex_lock(&e->lock);
+	s->next = *list;
+	*list = s;
+	if (--e->used == 0)
+		pthread_cond_signal(&e->all_free);
+	pthread_mutex_unlock(&e->lock);
+}
+
+static int slots_new(struct fuse_export *e)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(e->slots); i++) {
+		struct slot *s = &e->slots[i];
+
+		s->export = e;
+		s->large = i >= SMALL_SLOTS;
+		s->buf = io_alloc(s->large ? MAX_WRITE_BYTES : SMALL_BYTES);
+		if (!s->buf)
+			return -ENOMEM;
+		e->used++;
+		slot_put(s);
+	}
+	return 0;
+}
+
+static void slots_wait(struct fuse_export *e)
+{
+	pthread_mutex_lock(&e->lock);
+	while (e->used)
+		pthread_cond_wait(&e->all_free, &e->lock);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- requests ---- */
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
@@ -170,29 +249,93 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	reply_error(req, 0);
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		    struct fuse_file_info *fi)
+static void reply_read(fuse_req_t req, const char *buf, size_t len_bytes, int r)
 {
-	int r = -EINVAL;
-
-	(void)fi;
-	if (ino == VOLUME_INO && size <= MAX_WRITE_BYTES && off >= 0)
-		r = view_read(req_view(req), (uint64_t)off, read_buf, size);
 	if (r < 0)
 		reply_error(req, r);
 	else
-		fuse_reply_buf(req, read_buf, size);
+		fuse_reply_buf(req, buf, len_bytes);
+}
+
+static void note_read(struct fuse_export *e, size_t len_bytes, uint64_t since_ns)
+{
+	uint64_t before = atomic_load_explicit(&e->read_ns, memory_order_relaxed);
+
+	if (len_bytes <= SMALL_BYTES) /* a lost update is no loss */
+		atomic_store_explicit(&e->read_ns, (3 * before + (now_ns() - since_ns)) / 4, memory_order_relaxed);
+}
+
+static void slot_done(struct view_read *rd, int r)
+{
+	struct slot *s = container_of(rd, struct slot, rd);
+
+	note_read(s->export, s->len_bytes, s->since_ns);
+	reply_read(s->req, s->buf, s->len_bytes, r);
+	slot_put(s);
+}
+
+/* Another thread for the answer costs some microseconds. Where the card takes hardly longer and nobody
+ * else waits for anything, the leader reads by itself. */
+static bool read_alone(struct fuse_export *e, size_t len_bytes)
+{
+	return len_bytes <= SMALL_BYTES && !e->used && serve_waited() &&
+	       atomic_load_explicit(&e->read_ns, memory_order_relaxed) < FAST_READ_NS;
+}
+
+/* False: this read has to be waited for. */
+static bool start_read(fuse_req_t req, uint64_t off_bytes, size_t len_bytes)
+{
+	struct fuse_export *e = req_export(req);
+	struct slot *s = slot_get(e, len_bytes);
+	int r;
+
+	if (!s)
+		return false;
+	s->rd.done = slot_done;
+	s->req = req;
+	s->len_bytes = len_bytes;
+	s->since_ns = now_ns();
+	r = view_start_read(e->view, off_bytes, s->buf, len_bytes, &s->rd);
+	if (r == VIEW_PENDING)
+		return true;
+	if (r != -EAGAIN)
+		reply_read(req, s->buf, len_bytes, r);
+	slot_put(s);
+	return r != -EAGAIN;
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
+{
+	struct fuse_export *e = req_export(req);
+
+	(void)fi;
+	if (ino != VOLUME_INO || size > MAX_WRITE_BYTES || off < 0) {
+		reply_error(req, -EINVAL);
+	} else if (read_alone(e, size)) {
+		uint64_t since_ns = now_ns();
+		int r = view_read(e->view, (uint64_t)off, read_buf, size);
+
+		note_read(e, size, since_ns);
+		reply_read(req, read_buf, size, r);
+	} else if (!start_read(req, (uint64_t)off, size)) {
+		serve_hand_over(e->serve);
+		reply_read(req, read_buf, size, view_read(e->view, (uint64_t)off, read_buf, size));
+	}
 }
 
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
 		     struct fuse_file_info *fi)
 {
-	struct gate *gate = ((struct fuse_export *)fuse_req_userdata(req))->gate;
+	struct fuse_export *e = req_export(req);
+	struct gate *gate = e->gate;
 	int r = gate ? gate_admit(gate, size) : 0;
 
 	(void)fi;
 	if (ino != VOLUME_INO || off < 0)
 		r = -EINVAL;
+	else if (!r && view_write_waits(e->view, (uint64_t)off, size))
+		serve_hand_over(e->serve);
 	if (!r)
 		r = view_write(req_view(req), (uint64_t)off, buf, size);
 	if (r == -ENOSPC && gate) {
@@ -240,8 +383,10 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && what != FALLOC_FL_ZERO_RANGE)
 		r = -EOPNOTSUPP;
 	else if (ino == VOLUME_INO && off >= 0 && len > 0 && (uint64_t)off <= end_bytes &&
-		 (uint64_t)len <= end_bytes - (uint64_t)off)
+		 (uint64_t)len <= end_bytes - (uint64_t)off) {
+		serve_hand_over(req_export(req)->serve);
 		r = punch(req_view(req), (uint64_t)off, (uint64_t)len);
+	}
 	reply_error(req, r);
 }
 
@@ -278,58 +423,33 @@ static const struct fuse_lowlevel_ops ops = {
 	.statfs = op_statfs,
 };
 
-static void touch_stack(void)
+static ssize_t receive(void *ctx, void *buf)
 {
-	volatile char pad[STACK_TOUCH_BYTES];
+	struct fuse_export *e = ctx;
+	ssize_t n = read(e->fuse_fd, buf, BUF_BYTES);
 
-	for (size_t i = 0; i < sizeof(pad); i += COW_BLK_BYTES)
-		pad[i] = 0;
+	if (n > 0)
+		return n;
+	/* ENOENT: the request was taken back while it was handed out */
+	if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT))
+		return -EAGAIN;
+	if (n == 0)
+		errno = EIO;
+	if (errno != ENODEV && errno != ECONNABORTED)
+		msg(MSG_ERR, "FUSE's requests cannot be received: %m");
+	return -errno;
 }
 
-static void *serve(void *arg)
+static void handle(void *ctx, void *buf, size_t len_bytes)
 {
-	struct server *s = arg;
-	struct fuse_export *e = s->export;
+	struct fuse_export *e = ctx;
+	struct fuse_buf request = {.size = len_bytes, .mem = buf};
 
-	touch_stack();
-	read_buf = (char *)s->buf + HEADER_BYTES;
-	while (!fuse_session_exited(e->session)) {
-		ssize_t n = read(e->fuse_fd, s->buf, BUF_BYTES);
-		struct fuse_buf buf = {.size = (size_t)n, .mem = s->buf};
-
-		/* ENOENT: the request was taken back while it was handed out */
-		if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT))
-			continue;
-		if (n <= 0) {
-			if (n == 0 || (errno != ENODEV && errno != ECONNABORTED))
-				msg(MSG_ERR, "serving thread ends: %s", strerror(n ? errno : EIO));
-			break;
-		}
-		fuse_session_process_buf(e->session, &buf);
-	}
-	fuse_session_exit(e->session);
-	return NULL;
+	read_buf = (char *)buf + HEADER_BYTES;
+	fuse_session_process_buf(e->session, &request);
 }
 
-static int start_servers(struct fuse_export *e)
-{
-	pthread_attr_t attr;
-	sigset_t all, old;
-	int r = 0;
-
-	sigfillset(&all);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited: no signal is ever taken by them */
-	for (; e->running < SERVERS && !r; e->running += !r) {
-		e->servers[e->running].export = e;
-		r = -pthread_create(&e->servers[e->running].thread, &attr, serve,
-				    &e->servers[e->running]);
-	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
-	return r;
-}
+static const struct serve_ops serve_ops = {.buf_bytes = BUF_BYTES, .receive = receive, .handle = handle};
 
 static int mount_detached(int fuse_fd, int *ret_mount_fd)
 {
@@ -414,8 +534,10 @@ static void free_export(struct fuse_export *e)
 		fuse_session_destroy(e->session);
 	if (e->abort_fd >= 0)
 		close(e->abort_fd);
-	for (unsigned i = 0; i < SERVERS; i++)
-		free(e->servers[i].buf);
+	for (unsigned i = 0; i < ARRAY_SIZE(e->slots); i++)
+		free(e->slots[i].buf);
+	pthread_cond_destroy(&e->all_free);
+	pthread_mutex_destroy(&e->lock);
 	sem_destroy(&e->init_done);
 	free(e);
 }
@@ -423,18 +545,21 @@ static void free_export(struct fuse_export *e)
 static int new_export(struct fuse_export **ret, struct view *v, int fuse_fd)
 {
 	struct fuse_export *e = calloc(1, sizeof(*e));
-	int r = 0;
+	int r;
 
 	if (!e)
 		return -ENOMEM;
 	e->view = v;
 	e->abort_fd = -1;
+	e->read_ns = 2 * FAST_READ_NS;
 	sem_init(&e->init_done, 0, 0);
-	for (unsigned i = 0; i < SERVERS && !r; i++)
-		if (!(e->servers[i].buf = io_alloc(BUF_BYTES)))
-			r = -ENOMEM;
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->all_free, NULL);
+	r = slots_new(e);
 	if (!r)
 		r = new_session(e, fuse_fd);
+	if (!r)
+		r = serve_new(&e->serve, SERVERS, &serve_ops, e);
 	if (r < 0) {
 		free_export(e);
 		return r;
@@ -454,7 +579,7 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 		return r;
 	r = mount_detached(e->fuse_fd, &mount_fd);
 	if (!r)
-		r = start_servers(e);
+		r = serve_start(e->serve);
 	if (!r)
 		r = wait_init(e);
 	if (!r) {
@@ -492,8 +617,8 @@ int fuse_export_abort_fd(const struct fuse_export *e)
 
 void fuse_export_stop(struct fuse_export *e)
 {
-	for (unsigned i = 0; i < e->running; i++)
-		pthread_join(e->servers[i].thread, NULL);
+	serve_free(e->serve);
+	slots_wait(e);
 	if (e->gate)
 		gate_stop(e->gate);
 	free_export(e);

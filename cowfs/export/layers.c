@@ -125,6 +125,37 @@ int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void
 	return 0;
 }
 
+/* What RAM has is copied; one run of the base behind it is started. That is nearly all there is: files lie in runs. */
+int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t len_bytes, struct ahead_read *rd)
+{
+	uint8_t *to = buf;
+
+	while (len_bytes) {
+		uint64_t blk = off_bytes >> COW_BLK_SHIFT, in_blk = off_bytes % COW_BLK_BYTES, blks;
+		uint64_t max_blks = (in_blk + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT;
+		const struct generation *gen;
+		enum place place = find(l, LAYER_ACTIVE, blk, max_blks, &gen, &blks);
+		size_t n = min_u64(len_bytes, blk_to_bytes(blks) - in_blk);
+		int r = 0;
+
+		if (place == PLACE_RAM)
+			r = generation_read(gen, off_bytes, to, n);
+		else if (place == PLACE_ZERO)
+			memset(to, 0, n);
+		else if (place == PLACE_LOG || n < len_bytes || in_blk || n % COW_BLK_BYTES ||
+			 (uintptr_t)to % COW_BLK_BYTES || !l->ahead)
+			return -EAGAIN;
+		else
+			return ahead_start(l->ahead, l->epoch, blk, blks, to, rd);
+		if (r < 0)
+			return r;
+		off_bytes += n;
+		to += n;
+		len_bytes -= n;
+	}
+	return 0;
+}
+
 int layers_peek(const struct layers *l, unsigned first, uint64_t blk, uint64_t blks, void *buf)
 {
 	uint8_t *to = buf;

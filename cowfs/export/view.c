@@ -156,6 +156,16 @@ static bool in_volume(const struct view *v, uint64_t off_bytes, uint64_t len_byt
 	return off_bytes <= size_bytes && len_bytes <= size_bytes - off_bytes;
 }
 
+static int count_read(struct view *v, size_t len_bytes, int r)
+{
+	count(&v->counters.read_calls, 1);
+	if (r < 0)
+		count(&v->counters.read_errors, 1);
+	else
+		count(&v->counters.read_bytes, len_bytes);
+	return r;
+}
+
 int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
 	int r = -EINVAL;
@@ -166,12 +176,54 @@ int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 		r = layers_read(view_layers(v), LAYER_ACTIVE, off_bytes, buf, len_bytes);
 		pins_leave(pin);
 	}
-	count(&v->counters.read_calls, 1);
-	if (r < 0)
-		count(&v->counters.read_errors, 1);
-	else
-		count(&v->counters.read_bytes, len_bytes);
-	return r;
+	return count_read(v, len_bytes, r);
+}
+
+static void read_done(struct ahead_read *ahead, int r)
+{
+	struct view_read *rd = container_of(ahead, struct view_read, ahead);
+
+	pins_leave(rd->pin);
+	rd->done(rd, count_read(rd->view, rd->len_bytes, r));
+}
+
+int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes, struct view_read *rd)
+{
+	struct pin pin;
+	int r;
+
+	if (!in_volume(v, off_bytes, len_bytes))
+		return count_read(v, len_bytes, -EINVAL);
+	pin = pins_enter(&v->pins);
+	rd->view = v;
+	rd->pin = pin;
+	rd->len_bytes = len_bytes;
+	rd->ahead.done = read_done;
+	r = layers_start(view_layers(v), off_bytes, buf, len_bytes, &rd->ahead);
+	if (r == VIEW_PENDING)
+		return r; /* rd may be gone */
+	pins_leave(pin);
+	return r == -EAGAIN ? r : count_read(v, len_bytes, r);
+}
+
+/* A part of a block that the active generation does not have is filled from below. */
+bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
+{
+	uint64_t end_bytes = off_bytes + len_bytes;
+	enum blk_state first = BLK_DATA, last = BLK_DATA;
+	const struct generation *g;
+	struct pin pin;
+
+	if ((off_bytes | len_bytes) % COW_BLK_BYTES == 0 || !in_volume(v, off_bytes, len_bytes))
+		return false;
+	pin = pins_enter(&v->pins);
+	g = view_layers(v)->gen[LAYER_ACTIVE];
+	if (off_bytes % COW_BLK_BYTES)
+		generation_run(g, off_bytes >> COW_BLK_SHIFT, 1, &first);
+	if (end_bytes % COW_BLK_BYTES)
+		generation_run(g, end_bytes >> COW_BLK_SHIFT, 1, &last);
+	pins_leave(pin);
+	return first == BLK_ABSENT || last == BLK_ABSENT;
 }
 
 int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)

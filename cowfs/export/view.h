@@ -20,6 +20,8 @@
 
 #include "base/util.h"
 #include "card/card.h"
+#include "export/ahead.h"
+#include "export/pin.h"
 #include "log/index.h"
 #include "ram/generation.h"
 
@@ -32,6 +34,18 @@ struct view_counters {
 	uint64_t punch_calls, punched_bytes;
 	uint64_t read_errors, write_errors;
 };
+
+/* A read that was started. The caller's memory; his to use again from the call of done on. */
+struct view_read {
+	void (*done)(struct view_read *rd, int r); /* from another thread, maybe before view_start_read returns */
+	/* private */
+	struct view *view;
+	struct pin pin;
+	size_t len_bytes;
+	struct ahead_read ahead;
+};
+
+#define VIEW_READS 40u /* in flight at most; more are told -EAGAIN */
 
 /* Takes a reference of its own to index, the caller keeps his. store and base stay the caller's and
  * outlive the view. volume_blks * 4096 <= base size. */
@@ -47,6 +61,13 @@ void view_counters(const struct view *v, struct view_counters *ret);
 int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
 int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK; /* reads zero after */
+
+/* view_read without waiting for the card: 0 or the error at once; VIEW_PENDING: done will be called; -EAGAIN: not
+ * without waiting, nothing is counted, buf may be changed. The view is not freed meanwhile. */
+#define VIEW_PENDING AHEAD_PENDING
+int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes, struct view_read *rd) MUST_CHECK;
+/* Would this write have to read from the card first? A guess that the next moment may make wrong. */
+bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes);
 
 /* ---- commit thread only ---- */
 

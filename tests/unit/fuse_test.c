@@ -24,7 +24,7 @@
 struct view {
 	char *data;
 	atomic_int error; /* what each call returns, if not 0 */
-	atomic_ulong reads, writes, punches, max_bytes;
+	atomic_ulong reads, late, writes, punches, max_bytes;
 };
 
 static struct view view;
@@ -59,6 +59,49 @@ int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 	memcpy(buf, v->data + off_bytes, len_bytes);
 	pthread_mutex_unlock(&order);
 	return 0;
+}
+
+/* A read in turn: is not started, is answered at once, and by another thread later. */
+struct late {
+	struct view *view;
+	uint64_t off_bytes;
+	size_t len_bytes;
+	void *buf;
+	struct view_read *rd;
+};
+
+static void *answer_late(void *arg)
+{
+	struct late *l = arg;
+
+	usleep(l->off_bytes / COW_BLK_BYTES % 7 * 100);
+	l->rd->done(l->rd, view_read(l->view, l->off_bytes, l->buf, l->len_bytes));
+	free(l);
+	return NULL;
+}
+
+int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes, struct view_read *rd)
+{
+	static atomic_uint turn;
+	struct late *l;
+	pthread_t thread;
+
+	if (turn++ % 3 == 0)
+		return -EAGAIN;
+	if (turn % 3 == 0)
+		return view_read(v, off_bytes, buf, len_bytes);
+	l = malloc(sizeof(*l));
+	*l = (struct late){ v, off_bytes, len_bytes, buf, rd };
+	v->late++;
+	assert_int_equal(pthread_create(&thread, NULL, answer_late, l), 0);
+	pthread_detach(thread);
+	return VIEW_PENDING;
+}
+
+bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
+{
+	(void)v, (void)off_bytes, (void)len_bytes;
+	return false;
 }
 
 int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)

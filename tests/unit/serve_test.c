@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/* Leader and followers over a queue of this test's own making. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "export/serve.h"
+
+enum kind { QUICK, HAND_OVER, STUCK };
+
+struct queue {
+	struct serve *serve;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	enum kind kind[4096];
+	unsigned first, n;
+	bool end;
+	sem_t release; /* what HAND_OVER and STUCK wait for */
+	atomic_uint by_waited, quick, waiting, receivers, most_receivers;
+	pthread_t by[4096]; /* who served the quick ones */
+};
+
+static struct queue q;
+
+static ssize_t receive(void *ctx, void *buf)
+{
+	ssize_t n = -EAGAIN;
+	unsigned now;
+
+	(void)ctx;
+	pthread_mutex_lock(&q.lock);
+	now = ++q.receivers;
+	if (now > q.most_receivers)
+		q.most_receivers = now;
+	while (!q.n && !q.end)
+		pthread_cond_wait(&q.changed, &q.lock);
+	if (q.end) {
+		n = -ENODEV;
+	} else if (q.n) {
+		*(enum kind *)buf = q.kind[q.first];
+		q.first = (q.first + 1) % ARRAY_SIZE(q.kind);
+		q.n--;
+		n = sizeof(enum kind);
+	}
+	q.receivers--;
+	pthread_mutex_unlock(&q.lock);
+	return n;
+}
+
+static void wait_released(void)
+{
+	q.waiting++;
+	sem_wait(&q.release);
+	q.waiting--;
+}
+
+static void handle(void *ctx, void *buf, size_t len_bytes)
+{
+	(void)ctx;
+	assert_int_equal(len_bytes, sizeof(enum kind));
+	switch (*(enum kind *)buf) {
+	case QUICK:
+		q.by[q.quick % ARRAY_SIZE(q.by)] = pthread_self();
+		q.by_waited += serve_waited();
+		q.quick++;
+		break;
+	case HAND_OVER:
+		serve_hand_over(q.serve);
+		serve_hand_over(q.serve); /* once is enough, twice does no harm */
+		wait_released();
+		break;
+	case STUCK:
+		wait_released();
+	}
+}
+
+static const struct serve_ops ops = { .buf_bytes = 4096, .receive = receive, .handle = handle };
+
+static void put(enum kind kind)
+{
+	pthread_mutex_lock(&q.lock);
+	q.kind[(q.first + q.n++) % ARRAY_SIZE(q.kind)] = kind;
+	pthread_cond_signal(&q.changed);
+	pthread_mutex_unlock(&q.lock);
+}
+
+/* until *what is n, or 10 s are over */
+static void wait_for(atomic_uint *what, unsigned n)
+{
+	uint64_t until = now_ns() + 10000000000u;
+
+	while (*what != n && now_ns() < until)
+		usleep(200);
+	assert_int_equal(*what, n);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&q, 0, sizeof(q));
+	pthread_mutex_init(&q.lock, NULL);
+	pthread_cond_init(&q.changed, NULL);
+	sem_init(&q.release, 0, 0);
+	return serve_new(&q.serve, 3, &ops, NULL) < 0 || serve_start(q.serve) < 0 ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	pthread_mutex_lock(&q.lock);
+	q.end = true;
+	pthread_cond_broadcast(&q.changed);
+	pthread_mutex_unlock(&q.lock);
+	for (unsigned i = 0; i < ARRAY_SIZE(q.kind); i++)
+		sem_post(&q.release); /* who still waits after a failure */
+	serve_free(q.serve);
+	sem_destroy(&q.release);
+	pthread_cond_destroy(&q.changed);
+	pthread_mutex_destroy(&q.lock);
+	return 0;
+}
+
+static void test_one_receives(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 1000; i++) {
+		put(QUICK);
+		wait_for(&q.quick, i + 1);
+	}
+	assert_int_equal(q.most_receivers, 1);
+	for (unsigned i = 1; i < 1000; i++)
+		assert_true(pthread_equal(q.by[i], q.by[0]));
+}
+
+/* two of three wait, the third serves all the rest */
+static void test_hand_over(void **state)
+{
+	(void)state;
+	put(HAND_OVER);
+	put(HAND_OVER);
+	wait_for(&q.waiting, 2);
+	for (unsigned i = 0; i < 100; i++)
+		put(QUICK);
+	wait_for(&q.quick, 100);
+	put(HAND_OVER); /* now nobody is left */
+	wait_for(&q.waiting, 3);
+	put(QUICK);
+	usleep(20000);
+	assert_int_equal(q.quick, 100);
+	sem_post(&q.release); /* the first that has time goes on */
+	wait_for(&q.quick, 101);
+	sem_post(&q.release);
+	sem_post(&q.release);
+	wait_for(&q.waiting, 0);
+	put(QUICK);
+	wait_for(&q.quick, 102);
+}
+
+/* no hand-over: found out by the watch */
+static void test_stuck(void **state)
+{
+	(void)state;
+	for (unsigned round = 0; round < 5; round++) {
+		uint64_t since = now_ns();
+
+		put(STUCK);
+		put(QUICK);
+		wait_for(&q.quick, round + 1);
+		assert_true(now_ns() - since > SERVE_STUCK_MS / 2 * 1000000u);
+		assert_int_equal(q.waiting, 1);
+		sem_post(&q.release);
+		wait_for(&q.waiting, 0);
+		if (round % 2)
+			usleep(5 * SERVE_STUCK_MS * 1000); /* the watch sleeps meanwhile */
+	}
+}
+
+/* all stuck but one, then the last: the first that comes back serves */
+static void test_all_stuck(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 3; i++)
+		put(STUCK);
+	put(QUICK);
+	wait_for(&q.waiting, 3);
+	sem_post(&q.release);
+	wait_for(&q.quick, 1);
+	sem_post(&q.release);
+	sem_post(&q.release);
+	wait_for(&q.waiting, 0);
+}
+
+/* a lone request was waited for, those behind others were not */
+static void test_waited(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 50; i++) {
+		usleep(1000);
+		put(QUICK);
+		wait_for(&q.quick, i + 1);
+	}
+	assert_int_equal(q.by_waited, 50);
+	put(STUCK);
+	wait_for(&q.waiting, 1);
+	for (unsigned i = 0; i < 1000; i++)
+		put(QUICK);
+	sem_post(&q.release);
+	wait_for(&q.quick, 1050);
+	assert_in_range(q.by_waited, 50, 150); /* a receiver may be put to sleep in between */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_one_receives, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_hand_over, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stuck, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_all_stuck, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_waited, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
