@@ -9,7 +9,7 @@ _cowctl_commands() {
 
 # "--name argument" of a command, one per line
 _cowctl_options() {
-	"$1" "$2" --help 2>/dev/null | sed -n -E 's/^  (--[a-z-]+)( [^ ]+)?  *.*/\1\2/p'
+	"$1" "$2" --help 2>/dev/null | sed -n -E 's/^  (--?[a-z-]+)( [^ ]+)?  *.*/\1\2/p'
 }
 
 _cowctl_volumes() {
@@ -56,7 +56,7 @@ _cowctl() {
 		mapfile -t COMPREPLY < <(compgen -W "$(_cowctl_options "$cowctl" "$command" | cut -d' ' -f1)" -- "$cur")
 		return
 	fi
-	if [[ $prev == --* ]]; then
+	if [[ $prev == -* ]]; then
 		arg=$(_cowctl_options "$cowctl" "$command" | sed -n "s/^$prev //p")
 	fi
 	# not the argument of an option: the operand

@@ -63,6 +63,12 @@ static const struct option_spec wear_options[] = {
 	FLASH_OPTION,
 	{OPT_CMD56, "cmd56", NULL, "ask an SD card for its health by a vendor's command; it may hang for some seconds"},
 	LOG_OPTION, COMMON};
+static const struct option_spec top_options[] = {
+	{OPT_ROWS, "n", "ROWS", "print that many rows, 0 for all (default: 20)"},
+	{OPT_BY, "by", "file|directory", "a row for each file, or for each directory (default: file)"},
+	{OPT_INTERVAL, "interval", "TIME", "go on, and tell after each such time, as 5s, what is new"},
+	{OPT_ONCE, "once", NULL, "with --interval: end after one such time"},
+	COMMON};
 static const struct option_spec metrics_options[] = {
 	{OPT_OUTPUT, "output", "FILE", "write them to FILE, which is replaced at once, instead of printing them"},
 	FLASH_OPTION, COMMON};
@@ -118,6 +124,8 @@ static const struct command {
 	 "The exit code is 3 if something needs attention.", cmd_status, status_options},
 	{"commit", "[N]", "write what is in RAM to the card, atomically", NULL, cmd_commit,
 	 commit_options},
+	{"top", "[N]", "show which files and directories fill the RAM", "What lies there is not on the card yet.",
+	 cmd_top, top_options},
 	{"wear", "[N]", "show what the card has been through, and what may lie ahead of it",
 	 "N may also be a device that is not attached.", cmd_wear, wear_options},
 	{"metrics", "[N]", "print the figures of all volumes, or of one, for Prometheus",

@@ -10,7 +10,7 @@ bad=0
 
 # options of a help text on stdin, with their arguments
 help_options() {
-	sed -n -E 's/^  --([a-z-]*) ?([A-Z][A-Z|N%]*|[a-z]+(\|[a-z]+)+)? .*/\1 \2/p' | sed 's/ *$//' | sort
+	sed -n -E 's/^  --?([a-z-]*) ?([A-Z][A-Z|N%]*|[a-z]+(\|[a-z]+)+)? .*/\1 \2/p' | sed 's/ *$//' | sort
 }
 
 # "name argument default" of the volume options of a help text on stdin: "  --ram SIZE|N%  ... (default: 50%)"
@@ -26,7 +26,7 @@ man_volume_options() {
 
 # options of a part of a manual on stdin
 man_options() {
-	sed -n 's/^\.It Fl -\([a-z-]*\)\( Ar \(.*\)\)\{0,1\}$/\1 \3/p' | sed 's/ *$//' | sort
+	sed -n 's/^\.It Fl -\{0,1\}\([a-z-]*\)\( Ar \(.*\)\)\{0,1\}$/\1 \3/p' | sed 's/ *$//' | sort
 }
 
 # $1 manual, $2 command: what stands under its heading

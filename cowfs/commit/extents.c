@@ -35,6 +35,51 @@ bool extents_next_chunk(const struct extents *x, struct extents_chunk *c, uint64
 	return true;
 }
 
+uint64_t extents_covered_bytes(const struct extents *x, uint64_t start_bytes, uint64_t end_bytes)
+{
+	size_t low = 0, n = x->n;
+	uint64_t sum = 0;
+
+	while (low < n) { /* to the first one that ends after start_bytes */
+		size_t mid = low + (n - low) / 2;
+
+		if (blk_to_bytes(x->e[mid].blk + x->e[mid].blks) > start_bytes)
+			n = mid;
+		else
+			low = mid + 1;
+	}
+	for (; low < x->n && blk_to_bytes(x->e[low].blk) < end_bytes; low++)
+		sum += min_u64(end_bytes, blk_to_bytes(x->e[low].blk + x->e[low].blks)) -
+		       max_u64(start_bytes, blk_to_bytes(x->e[low].blk));
+	return sum;
+}
+
+int extents_without(struct extents *ret, const struct extents *x, const struct extents *y)
+{
+	size_t k = 0;
+
+	for (size_t i = 0; i < x->n; i++) {
+		uint64_t blk = x->e[i].blk, end = blk + x->e[i].blks;
+
+		while (blk < end) {
+			uint64_t to = end;
+
+			while (k < y->n && y->e[k].blk + y->e[k].blks <= blk)
+				k++;
+			if (k < y->n && y->e[k].blk <= blk) {
+				blk = min_u64(end, y->e[k].blk + y->e[k].blks);
+				continue;
+			}
+			if (k < y->n)
+				to = min_u64(end, y->e[k].blk);
+			if (extents_add(ret, blk, to - blk) < 0)
+				return -ENOMEM;
+			blk = to;
+		}
+	}
+	return 0;
+}
+
 uint64_t extents_blks(const struct extents *x)
 {
 	return x->blks;

@@ -26,6 +26,10 @@ struct extents_chunk {
 int extents_add(struct extents *x, uint64_t blk, uint64_t blks) MUST_CHECK;
 /* Next piece of at most max_blks; false at the end. */
 bool extents_next_chunk(const struct extents *x, struct extents_chunk *c, uint64_t max_blks);
+/* How many of the bytes in [start_bytes, end_bytes) lie in it. */
+uint64_t extents_covered_bytes(const struct extents *x, uint64_t start_bytes, uint64_t end_bytes);
+/* What is in x and not in y, into ret, which is empty. -ENOMEM. */
+int extents_without(struct extents *ret, const struct extents *x, const struct extents *y) MUST_CHECK;
 uint64_t extents_blks(const struct extents *x);
 void extents_clear(struct extents *x);
 

@@ -84,6 +84,16 @@ static void send_wear(struct server *s, struct session *c, const struct request 
 	server_send(s, c, &w);
 }
 
+static void send_changes(struct server *s, struct session *c, const struct request *rq)
+{
+	struct jsonw w = server_writer(s);
+
+	volume_get_changes(s->p.volume, rq->first, &s->changes);
+	answer_ok(&w);
+	render_changes(&w, &s->changes);
+	server_send(s, c, &w);
+}
+
 static void serve_hold(struct server *s, struct session *c, const struct request *rq)
 {
 	uint64_t wanted = rq->seconds ? rq->seconds : HOLD_DEFAULT_S;
@@ -117,6 +127,9 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		break;
 	case COMMAND_WEAR:
 		send_wear(s, c, &rq);
+		break;
+	case COMMAND_CHANGES:
+		send_changes(s, c, &rq);
 		break;
 	case COMMAND_DISCARD:
 		volume_arm_discard(s->p.volume, !rq.undo);

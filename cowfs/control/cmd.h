@@ -45,7 +45,12 @@ enum cmd_option {
 	OPT_FLASH,
 	OPT_CMD56,
 	OPT_OUTPUT,
+	OPT_ROWS,
+	OPT_BY,
+	OPT_INTERVAL,
+	OPT_END
 };
+_Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
 
 int cmd_format(const struct options *o);
 int cmd_attach(const struct options *o);
@@ -62,6 +67,7 @@ int cmd_config(const struct options *o);
 int cmd_boot(const struct options *o);
 int cmd_shutdown(const struct options *o);
 int cmd_events(const struct options *o);
+int cmd_top(const struct options *o);
 int cmd_wear(const struct options *o);
 int cmd_metrics(const struct options *o);
 int cmd_setup(const struct options *o);

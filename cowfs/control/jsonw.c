@@ -25,9 +25,9 @@ static void puts_raw(struct jsonw *w, const char *s)
 	put(w, s, strlen(s));
 }
 
-/* Length of the UTF-8 sequence at s, 0 if it is none (overlong, surrogate, cut). */
-static size_t utf8_len(const unsigned char *s)
+size_t jsonw_utf8_bytes(const char *text)
 {
+	const unsigned char *s = (const unsigned char *)text;
 	size_t n = s[0] < 0x80			 ? 1
 		   : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
 		   : (s[0] & 0xf0) == 0xe0	 ? 3
@@ -50,7 +50,7 @@ static void put_string(struct jsonw *w, const char *str)
 
 	puts_raw(w, "\"");
 	while (*s) {
-		size_t n = utf8_len(s);
+		size_t n = jsonw_utf8_bytes((const char *)s);
 
 		if (n == 0) {
 			puts_raw(w, "\\ufffd");

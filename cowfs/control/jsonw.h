@@ -28,6 +28,8 @@ void jsonw_end(struct jsonw *w);
 void jsonw_str(struct jsonw *w, const char *key, const char *s);
 void jsonw_u64(struct jsonw *w, const char *key, uint64_t v);
 void jsonw_bool(struct jsonw *w, const char *key, bool v);
+/* Length of the UTF-8 sequence at s, 0 if it is none (overlong, surrogate, cut). */
+size_t jsonw_utf8_bytes(const char *s);
 /* nanoseconds as decimal seconds: 1.250000 */
 void jsonw_seconds(struct jsonw *w, const char *key, uint64_t ns);
 /* 16 bytes as 8-4-4-4-12 */

@@ -23,7 +23,9 @@ static int take_option(int argc, char *const *argv, const struct option_spec *sp
 
 	if (!strcmp(argv[0], "-h"))
 		spec = find(specs, "help", 4);
-	else if (argv[0][1] == '-')
+	else if (argv[0][1] != '-')
+		spec = argv[0][2] ? NULL : find(specs, argv[0] + 1, 1);
+	else if (name[0] && name[1] && name[1] != '=')
 		spec = find(specs, name, eq ? (size_t)(eq - name) : strlen(name));
 	if (!spec) {
 		snprintf(why, why_bytes, "unknown option %s", argv[0]);
@@ -38,7 +40,7 @@ static int take_option(int argc, char *const *argv, const struct option_spec *sp
 		return 1;
 	}
 	if (!eq && argc < 2) {
-		snprintf(why, why_bytes, "--%s needs an argument: %s", spec->name, spec->arg);
+		snprintf(why, why_bytes, "%s needs an argument: %s", argv[0], spec->arg);
 		return -EINVAL;
 	}
 	ret->value[spec->id] = eq ? eq + 1 : argv[1];
@@ -76,7 +78,7 @@ int options_parse(int argc, char *const *argv, const struct option_spec *specs, 
 void options_help(FILE *f, const struct option_spec *specs)
 {
 	for (; specs->name; specs++) {
-		int n = fprintf(f, "  --%s%s%s", specs->name, specs->arg ? " " : "",
+		int n = fprintf(f, "  %s%s%s%s", specs->name[1] ? "--" : "-", specs->name, specs->arg ? " " : "",
 				specs->arg ? specs->arg : "");
 
 		fprintf(f, "%*s%s\n", n < HELP_COLUMN ? HELP_COLUMN - n : 1, "", specs->help);

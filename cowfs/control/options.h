@@ -13,7 +13,7 @@
 
 struct option_spec {
 	unsigned id;
-	const char *name; /* without "--"; NULL ends the table */
+	const char *name; /* without "--"; one letter: it has one dash; NULL ends the table */
 	const char *arg;  /* what to call its argument in the help; NULL: it has none */
 	const char *help;
 };

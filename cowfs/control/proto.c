@@ -210,6 +210,7 @@ static const struct {
 	{"hold", COMMAND_HOLD},
 	{"release", COMMAND_RELEASE},
 	{"wear", COMMAND_WEAR},
+	{"changes", COMMAND_CHANGES},
 };
 
 static const struct {

@@ -373,3 +373,15 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 		jsonw_end(w);
 	}
 }
+
+void render_changes(struct jsonw *w, const struct volume_changes *v)
+{
+	jsonw_u64(w, "newest_generation", v->newest_seq);
+	jsonw_u64(w, "next", v->next_blk);
+	jsonw_array(w, "runs");
+	for (uint32_t i = 0; i < v->runs; i++) {
+		jsonw_u64(w, NULL, v->run[i].blk);
+		jsonw_u64(w, NULL, v->run[i].blks);
+	}
+	jsonw_end(w);
+}

@@ -42,6 +42,7 @@ struct server {
 	struct session clients[CLIENTS];
 	struct volume_status status;
 	struct volume_wear wear;
+	struct volume_changes changes;
 	uint64_t next_tick_ns;
 	bool accept_pause;
 	size_t published_bytes;

@@ -153,6 +153,22 @@ struct volume_wear {
 /* first: the item that its part of the table begins with. Does not block on a commit. */
 void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret);
 
+/* A part of the list of uncommitted blocks: runs of blocks that RAM has as data, ascending. Discarded blocks are
+ * not among them. */
+#define VOLUME_CHANGES_RUNS 512
+struct volume_changes {
+	uint64_t newest_seq; /* committed; parts of different ones do not belong together */
+	uint64_t next_blk;   /* where the next part begins; 0: this is the last one */
+	uint32_t runs;
+	struct {
+		uint64_t blk, blks;
+	} run[VOLUME_CHANGES_RUNS];
+};
+
+/* From first_blk on. Bounded work, and blocks neither writers nor a commit for longer than a look at one run; so it is a
+ * moving target: each run was there when it was looked at. */
+void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret);
+
 /* Never blocks on a commit: copies what is known. */
 void volume_get_status(struct volume *v, struct volume_status *ret);
 

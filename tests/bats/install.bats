@@ -100,6 +100,10 @@ offers() {
 	completes 'discard' cowctl attach --on-detach d
 	completes 'discard' cowctl attach --on-detach = d
 	completes 'commit fail' cowctl attach --pressure =
+	completes 'directory file' cowctl top --by ''
+	offers -n cowctl top -
+	offers --once cowctl top --
+	completes '' cowctl top -n ''
 	completes '64M' cowctl attach /dev/null --ram 6
 	completes 'detach disable discard' cowctl help d
 	completes '' cowctl attach /dev/nul

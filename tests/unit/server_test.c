@@ -56,6 +56,23 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->discard_armed = armed;
 }
 
+/* as if every other block of so many were uncommitted */
+enum { PRETENDED_BLKS = 2000 };
+
+void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret)
+{
+	(void)v;
+	*ret = (struct volume_changes){.newest_seq = 5};
+	for (uint64_t blk = first_blk + first_blk % 2; blk < PRETENDED_BLKS; blk += 2) {
+		if (ret->runs == VOLUME_CHANGES_RUNS) {
+			ret->next_blk = blk;
+			return;
+		}
+		ret->run[ret->runs].blk = UINT32_MAX - PRETENDED_BLKS + blk; /* as long as numbers get */
+		ret->run[ret->runs++].blks = UINT32_MAX;
+	}
+}
+
 void volume_get_progress(const struct volume *v, struct volume_progress *ret)
 {
 	(void)v;
@@ -204,6 +221,30 @@ static void count_events(void *ctx, struct json_object *event)
 {
 	(void)event;
 	++*(int *)ctx;
+}
+
+/* A list of any length comes in parts that fit into an answer. */
+static void test_changes(void **state)
+{
+	unsigned runs_seen = 0, parts = 0;
+	uint64_t next = 0;
+
+	(void)state;
+	do {
+		struct json_object *o = call(COMMAND_CHANGES, (struct request){.first = next}, NULL, NULL);
+		struct json_object *list = json_object_object_get(o, "runs");
+
+		assert_true(json_object_get_boolean(json_object_object_get(o, "ok")));
+		assert_int_equal(json_object_get_uint64(json_object_object_get(o, "newest_generation")), 5);
+		for (size_t i = 0; i < json_object_array_length(list); i += 2, runs_seen++)
+			assert_int_equal(json_object_get_uint64(json_object_array_get_idx(list, i)),
+					 UINT32_MAX - PRETENDED_BLKS + 2 * runs_seen);
+		next = json_object_get_uint64(json_object_object_get(o, "next"));
+		json_object_put(o);
+		parts++;
+	} while (next);
+	assert_int_equal(runs_seen, PRETENDED_BLKS / 2);
+	assert_int_equal(parts, 2);
 }
 
 static void test_status_during_commit(void **state)
@@ -520,6 +561,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_status),
+		TEST(test_changes),
 		TEST(test_status_during_commit),
 		TEST(test_progress),
 		TEST(test_commit_error),

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Whose blocks: owners_ext against images of mke2fs, the lists of runs that it rests on, and owners_tree. The oracle is debugfs's
+ * list of each file's blocks. owners_tree asks the file system that /tmp is on, and debugfs's place is taken by FIBMAP.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <linux/fs.h>
+#include <cmocka.h>
+
+#include "commit/owners.h"
+
+static char dir[64];
+
+static int sh(const char *fmt, ...) PRINTF(1, 2);
+static int sh(const char *fmt, ...)
+{
+	char cmd[2048];
+	va_list ap;
+	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec >>log 2>&1; ", dir);
+
+	va_start(ap, fmt);
+	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
+	va_end(ap);
+	return system(cmd);
+}
+
+/* ---- lists of runs ---- */
+
+enum { BITS = 200 };
+
+static void fill(struct extents *x, bool *bit)
+{
+	for (unsigned i = 0; i < BITS; i++) {
+		bit[i] = rand() % 3 == 0;
+		if (bit[i])
+			assert_int_equal(extents_add(x, i, 1), 0);
+	}
+}
+
+static void test_extents(void **state)
+{
+	(void)state;
+	srand(1);
+	for (int round = 0; round < 200; round++) {
+		struct extents x = {0}, y = {0}, less = {0};
+		bool in_x[BITS], in_y[BITS], in_less[BITS] = {0};
+		uint64_t start = (uint64_t)rand() % (BITS * 4096), end, sum = 0;
+
+		end = start + (uint64_t)rand() % (BITS * 4096 - start + 1);
+		fill(&x, in_x);
+		fill(&y, in_y);
+		if (round == 0)
+			extents_clear(&y), memset(in_y, 0, sizeof(in_y));
+		for (uint64_t b = start; b < end; b++)
+			sum += in_x[b / 4096];
+		assert_int_equal(extents_covered_bytes(&x, start, end), sum);
+		assert_int_equal(extents_without(&less, &x, &y), 0);
+		for (size_t i = 0; i < less.n; i++)
+			for (uint64_t b = 0; b < less.e[i].blks; b++)
+				in_less[less.e[i].blk + b] = true;
+		for (unsigned i = 0; i < BITS; i++)
+			assert_int_equal(in_less[i], in_x[i] && !in_y[i]);
+		extents_clear(&x);
+		extents_clear(&y);
+		extents_clear(&less);
+	}
+}
+
+/* ---- ext ---- */
+
+struct image {
+	char path[128];
+	uint64_t block_bytes, size_bytes;
+};
+
+static const struct owner *find_path(const struct owners *w, const char *path)
+{
+	for (size_t i = 0; i < w->n; i++)
+		if (w->o[i].path && !strcmp(w->o[i].path, path))
+			return &w->o[i];
+	return NULL;
+}
+
+static const struct owner *find_kind(const struct owners *w, enum owner_kind kind)
+{
+	for (size_t i = 0; i < w->n; i++)
+		if (w->o[i].kind == kind)
+			return &w->o[i];
+	return NULL;
+}
+
+static uint64_t bytes_of(const struct owner *o)
+{
+	return o ? o->bytes : 0;
+}
+
+/* What debugfs says of a file (a path, or <inode>), within a list of runs. */
+static uint64_t oracle(const struct image *im, const char *file, const struct extents *x)
+{
+	unsigned long long block;
+	uint64_t sum = 0;
+	char cmd[512];
+	FILE *f;
+
+	snprintf(cmd, sizeof(cmd), "debugfs -R 'blocks %s' %s 2>/dev/null", file, im->path);
+	f = popen(cmd, "r");
+	assert_non_null(f);
+	while (fscanf(f, "%llu", &block) == 1)
+		sum += extents_covered_bytes(x, block * im->block_bytes, (block + 1) * im->block_bytes);
+	assert_int_equal(pclose(f), 0);
+	return sum;
+}
+
+static void image_make(struct image *im, const char *options, uint64_t block_bytes)
+{
+	snprintf(im->path, sizeof(im->path), "%s/image", dir);
+	im->block_bytes = block_bytes;
+	im->size_bytes = 96 * MIB;
+	assert_int_equal(sh("rm -f image && mke2fs -q -F %s -b %llu -E lazy_itable_init=0,root_owner=0:0 -d files image 96M && "
+			    "debugfs -w -f changes image",
+			    options, (unsigned long long)block_bytes),
+			 0);
+}
+
+static const char *const files[] = {"/one", "/folder/two", "/folder/deep/er/holes", "/folder/big", "/folder/many/17",
+				    "/folder/many/name with spaces", "/folder/many/long-symlink"};
+static const char *const folders[] = {"/", "/folder/", "/folder/deep/er/", "/folder/many/"};
+
+/* Every file, against debugfs. ret: for the caller to look at, and to clear. */
+static void check_image(const struct image *im, const struct extents *all, const struct extents *fresh, struct owners *ret)
+{
+	const struct owners_query q = {.all = all, .fresh = fresh};
+	uint64_t sum = 0;
+
+	assert_int_equal(owners_ext(ret, im->path, &q), 0);
+	assert_true(ret->complete);
+	assert_int_equal(ret->unreadable, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		const struct owner *o = find_path(ret, files[i]);
+		char quoted[64];
+
+		snprintf(quoted, sizeof(quoted), "\"%s\"", files[i]);
+		assert_int_equal(bytes_of(o), oracle(im, quoted, all));
+		assert_int_equal(o ? o->fresh_bytes : 0, o ? oracle(im, quoted, fresh) : 0);
+		assert_true(!o || o->kind == OWNER_FILE);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(folders); i++)
+		assert_int_equal(bytes_of(find_path(ret, folders[i])), oracle(im, folders[i], all));
+	if (find_kind(ret, OWNER_DELETED)) {
+		char inode[32];
+
+		snprintf(inode, sizeof(inode), "<%llu>", (unsigned long long)find_kind(ret, OWNER_DELETED)->ino);
+		assert_int_equal(bytes_of(find_kind(ret, OWNER_DELETED)), oracle(im, inode, all));
+	}
+	assert_int_equal(bytes_of(find_kind(ret, OWNER_JOURNAL)), oracle(im, "<8>", all));
+	for (size_t i = 0; i < ret->n; i++) {
+		assert_true(ret->o[i].bytes);
+		sum += ret->o[i].bytes;
+	}
+	assert_int_equal(sum, blk_to_bytes(all->blks));
+}
+
+static uint64_t dumpe2fs_number(const struct image *im, const char *key)
+{
+	unsigned long long v = 0;
+	char cmd[512];
+	FILE *f;
+
+	snprintf(cmd, sizeof(cmd), "dumpe2fs -h %s 2>/dev/null | sed -n 's/^%s: *//p'", im->path, key);
+	f = popen(cmd, "r");
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%llu", &v), 1);
+	pclose(f);
+	return v;
+}
+
+static void test_ext(void **state)
+{
+	static const struct {
+		const char *options;
+		uint64_t block_bytes;
+		bool journal;
+	} images[] = {
+		{"-t ext4", 4096, true},
+		{"-t ext4", 1024, true},
+		{"-t ext4 -O ^64bit,^metadata_csum,^flex_bg -I 128", 4096, true},
+		{"-t ext4 -O meta_bg,^resize_inode", 1024, true},
+		{"-t ext4 -O bigalloc -C 16384", 4096, true},
+		{"-t ext3", 1024, true},
+		{"-t ext2", 1024, false},
+		{"-t ext2", 4096, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(images); i++) {
+		struct extents none = {0}, all = {0}, some = {0}, fewer = {0};
+		struct owners w = {0};
+		struct image im;
+
+		image_make(&im, images[i].options, images[i].block_bytes);
+		assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
+		check_image(&im, &all, &none, &w);
+		assert_int_equal(find_kind(&w, OWNER_JOURNAL) != NULL, images[i].journal);
+		assert_in_range(bytes_of(find_kind(&w, OWNER_DELETED)), 20 * KIB, 21 * KIB); /* with its indirect block */
+		assert_int_equal(find_path(&w, "/one")->links, 2);
+		assert_null(find_path(&w, "/folder/gone"));
+		if (!strstr(images[i].options, "bigalloc")) {
+			/* blocks that are in no file: a few of the resize inode */
+			assert_int_equal(bytes_of(find_kind(&w, OWNER_FREE)),
+					 dumpe2fs_number(&im, "Free blocks") * im.block_bytes);
+			assert_in_range(bytes_of(find_kind(&w, OWNER_OTHER)), 0, im.block_bytes);
+		}
+		assert_int_equal(bytes_of(find_kind(&w, OWNER_INODES)),
+				 dumpe2fs_number(&im, "Inode count") *
+					 dumpe2fs_number(&im, "Inode size"));
+		owners_clear(&w);
+
+		srand((unsigned)i);
+		for (uint64_t b = 0; b < im.size_bytes / COW_BLK_BYTES; b++) {
+			if (rand() % 3)
+				continue;
+			assert_int_equal(extents_add(&some, b, 1), 0);
+			if (rand() % 2)
+				assert_int_equal(extents_add(&fewer, b, 1), 0);
+		}
+		check_image(&im, &some, &fewer, &w);
+		owners_clear(&w);
+		check_image(&im, &none, &none, &w);
+		assert_int_equal(w.n, 0);
+		owners_clear(&w);
+		extents_clear(&all);
+		extents_clear(&some);
+		extents_clear(&fewer);
+	}
+}
+
+/* Bytes that no ext4 writes: told as an error or passed over, and nothing is read or claimed outside. */
+static void test_ext_damage(void **state)
+{
+	struct extents all = {0}, none = {0};
+	const struct owners_query q = {.all = &all, .fresh = &none};
+	struct image im;
+	unsigned good = 0;
+	uint8_t *was;
+	int fd;
+
+	(void)state;
+	image_make(&im, "-t ext4", 1024);
+	assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
+	fd = open(im.path, O_RDWR | O_CLOEXEC);
+	was = malloc(4 * MIB);
+	assert_true(fd >= 0 && was && pread(fd, was, 4 * MIB, 0) == (ssize_t)(4 * MIB));
+	srand(7);
+	for (int round = 0; round < 150; round++) {
+		struct owners w = {0};
+		int e;
+
+		/* the superblock only now and then: it is refused then */
+		for (int i = 0; i < 400; i++) {
+			off_t at = (round % 10 ? 2048 : 1024) + rand() % (int)(4 * MIB - 2048);
+			uint8_t byte = (uint8_t)rand();
+
+			assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+		}
+		e = owners_ext(&w, im.path, &q);
+		assert_true(e == 0 || e == -EUCLEAN || e == -EOPNOTSUPP || e == -EIO || e == -ENOMEM || e == -EINVAL);
+		good += !e;
+		for (size_t i = 0; !e && i < w.n; i++)
+			assert_true(!w.o[i].path || w.o[i].path[0] == '/');
+		owners_clear(&w);
+		assert_int_equal(pwrite(fd, was, 4 * MIB, 0), (ssize_t)(4 * MIB));
+	}
+	assert_true(good > 50);
+	close(fd);
+	free(was);
+	extents_clear(&all);
+}
+
+static void test_ext_refusals(void **state)
+{
+	struct extents none = {0};
+	const struct owners_query q = {.all = &none, .fresh = &none};
+	struct owners w = {0};
+	char path[128];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/nothing", dir);
+	assert_int_equal(owners_ext(&w, path, &q), -ENOENT);
+	assert_int_equal(sh("truncate -s 1M nothing"), 0);
+	assert_int_equal(owners_ext(&w, path, &q), -EOPNOTSUPP);
+	assert_int_equal(owners_tree(&w, "/no/such/tree", 10, 1000000000, &q), -ENOENT);
+	assert_null(w.o);
+}
+
+/* ---- a mounted tree ---- */
+
+static int block_compare(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* The first 4 KiB blocks of a file, by FIBMAP, every other one of which is in the list. */
+static void test_tree(void **state)
+{
+	enum { BLKS = 64 };
+	struct extents all = {0}, none = {0};
+	const struct owners_query q = {.all = &all, .fresh = &none};
+	struct owners w = {0};
+	uint64_t place[BLKS];
+	char path[128], tree[] = "/tmp/cowfs-tree-XXXXXX";
+	struct stat st;
+	int fd;
+
+	(void)state;
+	assert_non_null(mkdtemp(tree));
+	snprintf(path, sizeof(path), "%s/sub", tree);
+	assert_int_equal(mkdir(path, 0755), 0);
+	snprintf(path, sizeof(path), "%s/sub/file", tree);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	assert_true(fd >= 0);
+	for (int i = 0; i < BLKS; i++)
+		assert_int_equal(pwrite(fd, tree, 4, i * 4096), 4);
+	assert_int_equal(fsync(fd), 0);
+	assert_int_equal(fstat(fd, &st), 0);
+	for (int i = 0; i < BLKS; i++) {
+		int block = i;
+
+		if (st.st_blksize != 4096 || ioctl(fd, FIBMAP, &block) < 0 || block <= 0) {
+			print_message("no FIBMAP for /tmp: owners_tree is tested by top.bats only\n");
+			goto out;
+		}
+		place[i] = (uint64_t)block;
+	}
+	qsort(place, BLKS, sizeof(*place), block_compare);
+	for (int i = 0; i < BLKS; i += 2)
+		assert_int_equal(extents_add(&all, place[i], 1), 0);
+	assert_int_equal(owners_tree(&w, tree, 100, 10000000000, &q), 0);
+	assert_true(w.complete);
+	assert_int_equal(w.n, 1);
+	assert_string_equal(w.o[0].path, "/sub/file");
+	assert_int_equal(w.o[0].bytes, BLKS / 2 * 4096);
+	owners_clear(&w);
+	assert_int_equal(owners_tree(&w, tree, 0, 10000000000, &q), 0);
+	assert_false(w.complete);
+	assert_int_equal(w.n, 1);
+	assert_int_equal(w.o[0].kind, OWNER_OTHER);
+	owners_clear(&w);
+out:
+	close(fd);
+	extents_clear(&all);
+	snprintf(path, sizeof(path), "rm -rf %s", tree);
+	assert_int_equal(system(path), 0);
+}
+
+/* ---- the files of the images ---- */
+
+static int setup(void **state)
+{
+	(void)state;
+	strcpy(dir, access("/dev/shm", W_OK) ? "/tmp/cowfs-owners-XXXXXX" : "/dev/shm/cowfs-owners-XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	alarm(600);
+	/* holes: more extents than an inode has room for, and more than one block of them at 1 KiB; gone: 20 blocks of
+	 * 1 KiB or 5 of 4 KiB, and no name */
+	return sh("mkdir -p files/folder/deep/er files/folder/many && cd files && head -c 9000 /dev/urandom >one && "
+		  "head -c 70000 /dev/urandom >folder/two && head -c 9000000 /dev/urandom >folder/big && "
+		  "for i in $(seq 0 2 398); do head -c 4096 /dev/urandom | "
+		  "dd of=folder/deep/er/holes bs=4096 seek=$i conv=notrunc status=none; done && "
+		  "for i in $(seq 400); do echo $i >folder/many/$i; done && echo x >'folder/many/name with spaces' && "
+		  "ln -s $(printf %%0200d 1) folder/many/long-symlink && head -c 20480 /dev/urandom >folder/gone && cd .. && "
+		  "printf '%%s\\n' 'ln /one /second' 'sif /one links_count 2' 'sif /folder/gone links_count 0' 'unlink /folder/gone' >changes");
+}
+
+static int teardown(void **state)
+{
+	char cmd[128];
+
+	(void)state;
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	return system(cmd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_extents),	     cmocka_unit_test(test_ext),  cmocka_unit_test(test_ext_damage),
+		cmocka_unit_test(test_ext_refusals), cmocka_unit_test(test_tree),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
