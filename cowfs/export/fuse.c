@@ -11,7 +11,6 @@
  *   thread's own buffer: the payload of a read is put behind its first page (the request has been decoded by
  *   then), aligned for direct I/O on the card.
  * - A fast card's small reads the leader does by itself while there is nothing else to do: read_alone.
- * - Most reads are small: many small slots and a few large ones, which is 1.5 MiB.
  * - FOPEN_DIRECT_IO with FOPEN_PARALLEL_DIRECT_WRITES (kernel >= 6.2; older ones ignore the bit):
  *   without them each write is submitted under the inode's exclusive lock and through the page
  *   cache's invalidation. libfuse before 3.15 has no field for the second, hence the raw reply to
@@ -31,9 +30,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 #include <fuse_lowlevel.h>
 #include <linux/falloc.h>
@@ -41,7 +38,9 @@
 
 #include "base/io.h"
 #include "base/msg.h"
+#include "export/fuse_mount.h"
 #include "export/serve.h"
+#include "export/slots.h"
 
 #define VOLUME_INO 2
 #define VOLUME_NAME "cowfs-volume" /* losetup shows it as the backing file */
@@ -52,26 +51,10 @@
 #define HEADER_BYTES COW_BLK_BYTES /* request headers, and what aligns the payload of a read */
 #define BUF_BYTES (HEADER_BYTES + MAX_WRITE_BYTES)
 #define FAST_READ_NS 150000
-#define SMALL_SLOTS 32
-#define SMALL_BYTES (16u * KIB)
-#define LARGE_SLOTS 4
 #define MAX_BACKGROUND                                                                             \
 	128 /* the loop device has 128 tags: none ever waits in FUSE's background queue */
 #define START_TIMEOUT_S 10
 #define PUNCH_PIECE_BYTES (64 * MIB) /* of WRITE_ZEROES with its up to 4 GiB: locks */
-
-_Static_assert(SMALL_SLOTS + LARGE_SLOTS <= VIEW_READS, "every slot may have a read in flight");
-
-struct slot {
-	struct view_read rd;
-	struct fuse_export *export;
-	fuse_req_t req;
-	size_t len_bytes;
-	uint64_t since_ns;
-	char *buf;
-	struct slot *next; /* while it is free */
-	bool large;
-};
 
 struct fuse_export {
 	struct view *view;
@@ -83,12 +66,8 @@ struct fuse_export {
 	int init_result;
 	struct serve *serve;
 
-	pthread_mutex_t lock; /* moments: the slots */
-	pthread_cond_t all_free;
-	struct slot *small, *large; /* free ones */
-	_Atomic unsigned used; /* written under lock */
+	struct slots *slots;
 	_Atomic uint64_t read_ns; /* what a small read of the card takes: a moving average */
-	struct slot slots[SMALL_SLOTS + LARGE_SLOTS];
 };
 
 static __thread char *read_buf; /* MAX_WRITE_BYTES of the serving thread that handles a request */
@@ -121,59 +100,6 @@ static struct fuse_export *req_export(fuse_req_t req)
 static struct view *req_view(fuse_req_t req)
 {
 	return req_export(req)->view;
-}
-
-/* ---- slots ---- */
-
-static struct slot *slot_get(struct fuse_export *e, size_t len_bytes)
-{
-	struct slot **list = len_bytes <= SMALL_BYTES ? &e->small : &e->large, *s;
-
-	pthread_mutex_lock(&e->lock);
-	s = *list;
-	if (s) {
-		*list = s->next;
-		e->used++;
-	}
-	pthread_mutex_unlock(&e->lock);
-	return s;
-}
-
-static void slot_put(struct slot *s)
-{
-	struct fuse_export *e = s->export;
-	struct slot **list = s->large ? &e->large : &e->small;
-
-	pthread_mutex_lock(&e->lock);
-	s->next = *list;
-	*list = s;
-	if (--e->used == 0)
-		pthread_cond_signal(&e->all_free);
-	pthread_mutex_unlock(&e->lock);
-}
-
-static int slots_new(struct fuse_export *e)
-{
-	for (unsigned i = 0; i < ARRAY_SIZE(e->slots); i++) {
-		struct slot *s = &e->slots[i];
-
-		s->export = e;
-		s->large = i >= SMALL_SLOTS;
-		s->buf = io_alloc(s->large ? MAX_WRITE_BYTES : SMALL_BYTES);
-		if (!s->buf)
-			return -ENOMEM;
-		e->used++;
-		slot_put(s);
-	}
-	return 0;
-}
-
-static void slots_wait(struct fuse_export *e)
-{
-	pthread_mutex_lock(&e->lock);
-	while (e->used)
-		pthread_cond_wait(&e->all_free, &e->lock);
-	pthread_mutex_unlock(&e->lock);
 }
 
 /* ---- requests ---- */
@@ -261,7 +187,7 @@ static void note_read(struct fuse_export *e, size_t len_bytes, uint64_t since_ns
 {
 	uint64_t before = atomic_load_explicit(&e->read_ns, memory_order_relaxed);
 
-	if (len_bytes <= SMALL_BYTES) /* a lost update is no loss */
+	if (len_bytes <= SLOT_SMALL_BYTES) /* a lost update is no loss */
 		atomic_store_explicit(&e->read_ns, (3 * before + (now_ns() - since_ns)) / 4, memory_order_relaxed);
 }
 
@@ -269,7 +195,7 @@ static void slot_done(struct view_read *rd, int r)
 {
 	struct slot *s = container_of(rd, struct slot, rd);
 
-	note_read(s->export, s->len_bytes, s->since_ns);
+	note_read(req_export(s->req), s->len_bytes, s->since_ns);
 	reply_read(s->req, s->buf, s->len_bytes, r);
 	slot_put(s);
 }
@@ -278,7 +204,7 @@ static void slot_done(struct view_read *rd, int r)
  * else waits for anything, the leader reads by itself. */
 static bool read_alone(struct fuse_export *e, size_t len_bytes)
 {
-	return len_bytes <= SMALL_BYTES && !e->used && serve_waited() &&
+	return len_bytes <= SLOT_SMALL_BYTES && !slots_used(e->slots) && serve_waited() &&
 	       atomic_load_explicit(&e->read_ns, memory_order_relaxed) < FAST_READ_NS;
 }
 
@@ -286,7 +212,7 @@ static bool read_alone(struct fuse_export *e, size_t len_bytes)
 static bool start_read(fuse_req_t req, uint64_t off_bytes, size_t len_bytes)
 {
 	struct fuse_export *e = req_export(req);
-	struct slot *s = slot_get(e, len_bytes);
+	struct slot *s = slot_get(e->slots, len_bytes);
 	int r;
 
 	if (!s)
@@ -451,50 +377,6 @@ static void handle(void *ctx, void *buf, size_t len_bytes)
 
 static const struct serve_ops serve_ops = {.buf_bytes = BUF_BYTES, .receive = receive, .handle = handle};
 
-static int mount_detached(int fuse_fd, int *ret_mount_fd)
-{
-	_cleanup_close_ int fs_fd = fsopen("fuse", FSOPEN_CLOEXEC);
-	char fd_text[16];
-	int fd;
-
-	if (fs_fd < 0)
-		return -errno;
-	snprintf(fd_text, sizeof(fd_text), "%d", fuse_fd);
-	if (fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", "cowfs", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "fd", fd_text, 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "rootmode", "40000", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "user_id", "0", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "group_id", "0", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		return -errno;
-	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
-		     MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-	if (fd < 0)
-		return -errno;
-	*ret_mount_fd = fd;
-	return 0;
-}
-
-/* The switch lies in a file system of its own (fusectl), named after the connection's device
- * number; that one is not attached to the tree either. */
-static int open_abort(int file_fd)
-{
-	_cleanup_close_ int fs_fd = fsopen("fusectl", FSOPEN_CLOEXEC), mount_fd = -1;
-	struct stat st;
-	char path[32];
-	int fd;
-
-	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ||
-	    fstat(file_fd, &st) < 0)
-		return -errno;
-	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, 0);
-	if (mount_fd < 0)
-		return -errno;
-	snprintf(path, sizeof(path), "%u/abort", minor(st.st_dev)); /* major: 0 */
-	fd = openat(mount_fd, path, O_WRONLY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
-}
-
 static int new_session(struct fuse_export *e, int fuse_fd)
 {
 	char *argv[] = {(char *)"cowfs", NULL};
@@ -534,10 +416,7 @@ static void free_export(struct fuse_export *e)
 		fuse_session_destroy(e->session);
 	if (e->abort_fd >= 0)
 		close(e->abort_fd);
-	for (unsigned i = 0; i < ARRAY_SIZE(e->slots); i++)
-		free(e->slots[i].buf);
-	pthread_cond_destroy(&e->all_free);
-	pthread_mutex_destroy(&e->lock);
+	slots_free(e->slots);
 	sem_destroy(&e->init_done);
 	free(e);
 }
@@ -553,9 +432,7 @@ static int new_export(struct fuse_export **ret, struct view *v, int fuse_fd)
 	e->abort_fd = -1;
 	e->read_ns = 2 * FAST_READ_NS;
 	sem_init(&e->init_done, 0, 0);
-	pthread_mutex_init(&e->lock, NULL);
-	pthread_cond_init(&e->all_free, NULL);
-	r = slots_new(e);
+	r = slots_new(&e->slots, MAX_WRITE_BYTES);
 	if (!r)
 		r = new_session(e, fuse_fd);
 	if (!r)
@@ -577,7 +454,7 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 	r = new_export(&e, v, fuse_fd);
 	if (r < 0)
 		return r;
-	r = mount_detached(e->fuse_fd, &mount_fd);
+	r = fuse_mount(e->fuse_fd, &mount_fd);
 	if (!r)
 		r = serve_start(e->serve);
 	if (!r)
@@ -593,7 +470,7 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 		fuse_export_stop(e);
 		return r;
 	}
-	e->abort_fd = open_abort(file_fd);
+	e->abort_fd = fuse_mount_open_abort(file_fd);
 	if (e->abort_fd < 0)
 		msg(MSG_WARN, "no abort switch for FUSE (fusectl): %s", strerror(-e->abort_fd));
 	*ret_file_fd = file_fd;
@@ -618,7 +495,7 @@ int fuse_export_abort_fd(const struct fuse_export *e)
 void fuse_export_stop(struct fuse_export *e)
 {
 	serve_free(e->serve);
-	slots_wait(e);
+	slots_wait(e->slots);
 	if (e->gate)
 		gate_stop(e->gate);
 	free_export(e);

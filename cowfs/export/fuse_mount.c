@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#include "export/fuse_mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+int fuse_mount(int fuse_fd, int *ret_mount_fd)
+{
+	_cleanup_close_ int fs_fd = fsopen("fuse", FSOPEN_CLOEXEC);
+	char fd_text[16];
+	int fd;
+
+	if (fs_fd < 0)
+		return -errno;
+	snprintf(fd_text, sizeof(fd_text), "%d", fuse_fd);
+	if (fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", "cowfs", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "fd", fd_text, 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "rootmode", "40000", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "user_id", "0", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "group_id", "0", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return -errno;
+	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
+		     MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret_mount_fd = fd;
+	return 0;
+}
+
+/* The switch lies in a file system of its own (fusectl), named after the connection's device
+ * number; that one is not attached to the tree either. */
+int fuse_mount_open_abort(int file_fd)
+{
+	_cleanup_close_ int fs_fd = fsopen("fusectl", FSOPEN_CLOEXEC), mount_fd = -1;
+	struct stat st;
+	char path[32];
+	int fd;
+
+	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ||
+	    fstat(file_fd, &st) < 0)
+		return -errno;
+	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, 0);
+	if (mount_fd < 0)
+		return -errno;
+	snprintf(path, sizeof(path), "%u/abort", minor(st.st_dev)); /* major: 0 */
+	fd = openat(mount_fd, path, O_WRONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
