@@ -58,6 +58,7 @@ top_seconds() {
 }
 
 cow_setup
+mkdir "$T/slowcard"
 trap tidy EXIT
 note "$FILES files"
 card_make ext4 $((FILES / 200 + 400)) $((FILES / 200 + 480)) -N $((FILES + FILES / 10)) -J size=64
