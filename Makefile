@@ -39,6 +39,7 @@ PKG_LIBS   = $(eval PKG_LIBS := $$(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
 ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CFLAGS) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
+	     $(if $(filter cowfs/control/report.c,$<),-DREPORT_TEMPLATE='"$(abspath $(B)/report.html)"') \
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 ALL_LIBS   = $(PKG_LIBS) -laio -pthread
 
@@ -91,7 +92,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs
 
-.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run fuzz-all fuzz-all-run golden check-bats check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm check-vm-short image run-image bench bench-boot install \
+.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run fuzz-all fuzz-all-run golden check-bats check-report check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm check-vm-short image run-image bench bench-boot install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -104,6 +105,7 @@ help:
 	@echo "  make check-unit | check-crash | check-fuzz | check-bats | check-tsan | check-soak   the parts of it"
 	@echo "  make crash REPLAY=ID   one schedule of check-crash again; make check-mutants: each rule switched off is noticed"
 	@echo "  make check-replay   power cuts from a recording by QEMU, 2,000 points (as root)"
+	@echo "  make check-report   the page of cowctl report in chromium (fetches axe-core with npm; as root)"
 	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang); make fuzz-all MINUTES=30: of each target"
 	@echo "  make coverage   branches of log/ and commit/ that tests have taken (gcovr; as root)"
 	@echo "  make soak       half an hour of stress in a small cgroup (COWFS_SOAK_SECONDS; as root)"
@@ -128,6 +130,14 @@ $(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC      $<")
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+# the page of cowctl report: template, style, script and uPlot (MIT) in one file, which the program has inside
+REPORT := page.css page.js uPlot.LICENSE uPlot.min.css uPlot.iife.min.js
+$(B)/report.html: cowfs/report/page.html $(REPORT:%=cowfs/report/%) Makefile
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  PAGE    $@")
+	$(Q)sed $(foreach f,$(REPORT),-e '/^@$f@$$/{' -e 'r cowfs/report/$f' -e 'd' -e '}') $< >$@.new && mv $@.new $@
+$(B)/obj/cowfs/control/report.o: $(B)/report.html
 
 $(B)/libcowfs.a: $(LIB_OBJ)
 	$(if $(Q),@echo "  AR      $@")
@@ -294,6 +304,16 @@ check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
 		bats --print-output-on-failure --timing tests/bats
+
+# The page of cowctl report in a browser: light, dark, phone, desktop, keyboard, contrast. Not part of check: chromium is large, and
+# axe-core comes from npm (both are for this test only). The screenshots are for looking at.
+AXE := axe-core@4.14.1
+check-report: DEPS += chromium fonts-dejavu-core $(shell command -v npm >/dev/null || echo npm)
+check-report: deps
+	$(Q)$(MAKE) --no-print-directory $(B)/cowctl
+	$(Q)[ -s $(B)/report/axe.js ] || { echo "check-report: fetching $(AXE) with npm"; mkdir -p $(B)/report && cd $(B)/report && \
+		npm pack --silent $(AXE) >/dev/null && tar -xOf axe-core-*.tgz package/axe.min.js >axe.new && mv axe.new axe.js; }
+	$(Q)tests/report/check.py $(B)/cowctl $(B)/report/axe.js $(B)/report $(CASES)
 
 # The demo's story without apt: a card changed, committed, and its power cut.
 check-demo: all

@@ -33,6 +33,7 @@ _cowctl_devices() {
 _cowctl_values() {
 	case $1 in
 	DEVICE) _cowctl_devices "$2" ;;
+	FILE) compgen -f -- "$2" ;;
 	NAME | '[N]') compgen -W "$(_cowctl_volumes)" -- "$2" ;;
 	'[COMMAND]') compgen -W "$(_cowctl_commands "$3")" -- "$2" ;;
 	SIZE*) compgen -W "32M 64M 128M 256M 512M 1G" -- "$2" ;;
@@ -62,7 +63,7 @@ _cowctl() {
 	# not the argument of an option: the operand
 	[ -n "${arg-}" ] || arg=$("$cowctl" "$command" --help 2>/dev/null | sed -n '1s/.*\.\.\. *//p')
 	mapfile -t COMPREPLY < <(_cowctl_values "$arg" "$cur" "$cowctl")
-	[ "$arg" != DEVICE ] || compopt -o filenames 2>/dev/null
+	[[ $arg != DEVICE && $arg != FILE ]] || compopt -o filenames 2>/dev/null
 }
 
 complete -F _cowctl cowctl

@@ -69,6 +69,13 @@ static const struct option_spec top_options[] = {
 	{OPT_INTERVAL, "interval", "TIME", "go on, and tell after each such time, as 5s, what is new"},
 	{OPT_ONCE, "once", NULL, "with --interval: end after one such time"},
 	COMMON};
+static const struct option_spec report_options[] = {
+	{OPT_OUTPUT, "o", "FILE", "the same as --output FILE"},
+	{OPT_OUTPUT, "output", "FILE", "write the page to FILE, -: standard output, the default"},
+	{OPT_FROM, "from", "FILE", "of what 'cowctl wear --json' has printed to FILE (-: standard input), no volume needed"},
+	FLASH_OPTION,
+	{OPT_CMD56, "cmd56", NULL, "ask an SD card for its health by a vendor's command; it may hang for some seconds"},
+	LOG_OPTION, COMMON};
 static const struct option_spec metrics_options[] = {
 	{OPT_OUTPUT, "output", "FILE", "write them to FILE, which is replaced at once, instead of printing them"},
 	FLASH_OPTION, COMMON};
@@ -128,6 +135,8 @@ static const struct command {
 	 cmd_top, top_options},
 	{"wear", "[N]", "show what the card has been through, and what may lie ahead of it",
 	 "N may also be a device that is not attached.", cmd_wear, wear_options},
+	{"report", "[N]", "the same as a page to look at: one HTML file, that needs no network",
+	 "N may also be a device that is not attached.", cmd_report, report_options},
 	{"metrics", "[N]", "print the figures of all volumes, or of one, for Prometheus",
 	 "No volume is no error.", cmd_metrics, metrics_options},
 	{"discard", "[N]", "drop what is in RAM at the next detach or shutdown", NULL, cmd_discard,
@@ -277,7 +286,7 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	exit = run(c, argc - 2, argv + 2);
-	if (fflush(stdout) == EOF) {
+	if (fflush(stdout) == EOF || ferror(stdout)) {
 		fprintf(stderr, "cowctl: the result cannot be written\n");
 		return EXIT_FAILED;
 	}

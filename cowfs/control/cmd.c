@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "control/cmd.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/msg.h"
 
@@ -84,4 +89,32 @@ const char *json_text(struct json_object *o, const char *key)
 	const char *s = json_object_get_string(json_object_object_get(o, key));
 
 	return s ? s : "";
+}
+
+int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len)
+{
+	char temp[4096];
+	struct stat st;
+	FILE *f = NULL;
+	int e = 0, fd;
+
+	if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
+		return cmd_fail(o, EXIT_USAGE, -ENAMETOOLONG, "--output %s is too long", path);
+	/* nobody means to have /dev/null replaced by a file */
+	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		return cmd_fail(o, EXIT_FAILED, -EINVAL, "%s cannot be written: it is no regular file", path);
+	fd = mkostemp(temp, O_CLOEXEC);
+	if (fd < 0)
+		return cmd_fail(o, EXIT_FAILED, -errno, "%s cannot be written: %s", path, strerrordesc_np(errno));
+	f = fdopen(fd, "w");
+	if (fchmod(fd, 0644) < 0 || !f || fwrite(text, 1, len, f) != len)
+		e = -errno;
+	if (f ? fclose(f) : close(fd))
+		e = e ? e : -errno;
+	if (e == 0 && rename(temp, path) < 0)
+		e = -errno;
+	if (e == 0)
+		return EXIT_OK;
+	unlink(temp);
+	return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", path, strerrordesc_np(-e));
 }

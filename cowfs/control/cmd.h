@@ -45,6 +45,7 @@ enum cmd_option {
 	OPT_FLASH,
 	OPT_CMD56,
 	OPT_OUTPUT,
+	OPT_FROM,
 	OPT_ROWS,
 	OPT_BY,
 	OPT_INTERVAL,
@@ -69,6 +70,7 @@ int cmd_shutdown(const struct options *o);
 int cmd_events(const struct options *o);
 int cmd_top(const struct options *o);
 int cmd_wear(const struct options *o);
+int cmd_report(const struct options *o);
 int cmd_metrics(const struct options *o);
 int cmd_setup(const struct options *o);
 int cmd_enable(const struct options *o);
@@ -95,6 +97,8 @@ uint64_t json_u64(struct json_object *o, const char *key);
 double json_seconds(struct json_object *o, const char *key);
 bool json_true(struct json_object *o, const char *key);
 const char *json_text(struct json_object *o, const char *key); /* "" if it is not there */
+/* Who reads the file meanwhile sees the old or the new text; it is readable for all. EXIT_OK, or what cmd_fail returned. */
+int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len) MUST_CHECK;
 
 /* ---- cmd_brief.c: status --brief. The exit code. ---- */
 
@@ -115,6 +119,11 @@ int wear_gather(const struct options *o, const char *which, struct json_object *
 /* ---- wear_print.c ---- */
 
 void print_wear(struct json_object *wear);
+/* "3 s", "12 min", "5.2 h", "34 days", "2.1 years" */
+const char *format_span(double s, char buf[24]);
+/* A life with one digit that counts: "3 months", "1 year"; "more than 20 years" also for NULL. */
+const char *format_life(struct json_object *seconds, char buf[24]);
+#define SPAN(s) format_span((s), (char[24]){0})
 
 /* ---- progress.c: a line on stderr, if that is a terminal, of what takes longer than a second ----
  */

@@ -6,11 +6,9 @@
 #include "control/cmd.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "control/proto.h"
 
@@ -253,31 +251,6 @@ static int gather(struct metrics *m, const struct options *o, const char *which)
 	return exit;
 }
 
-/* Who reads FILE meanwhile sees the old or the new text. */
-static int write_file(const struct options *o, const char *path, const char *text, size_t len)
-{
-	char temp[4096];
-	FILE *f = NULL;
-	int e = 0, fd;
-
-	if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
-		return cmd_fail(o, EXIT_USAGE, -ENAMETOOLONG, "--output %s is too long", path);
-	fd = mkostemp(temp, O_CLOEXEC);
-	if (fd < 0)
-		return cmd_fail(o, EXIT_FAILED, -errno, "%s cannot be written: %s", path, strerrordesc_np(errno));
-	f = fdopen(fd, "w");
-	if (fchmod(fd, 0644) < 0 || !f || fwrite(text, 1, len, f) != len)
-		e = -errno;
-	if (f ? fclose(f) : close(fd))
-		e = e ? e : -errno;
-	if (e == 0 && rename(temp, path) < 0)
-		e = -errno;
-	if (e == 0)
-		return EXIT_OK;
-	unlink(temp);
-	return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", path, strerrordesc_np(-e));
-}
-
 int cmd_metrics(const struct options *o)
 {
 	static struct metrics m;
@@ -304,7 +277,7 @@ int cmd_metrics(const struct options *o)
 	put_health(&m);
 	fclose(m.f);
 	if (has_option(o, OPT_OUTPUT)) {
-		int e = write_file(o, o->value[OPT_OUTPUT], text, len);
+		int e = cmd_write_file(o, o->value[OPT_OUTPUT], text, len);
 
 		exit = exit ? exit : e;
 	} else {

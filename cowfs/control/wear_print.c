@@ -41,8 +41,7 @@ static PRINTF(1, 2) void say(const char *fmt, ...)
 	putchar('\n');
 }
 
-/* "3 s", "12 min", "5.2 h", "34 days", "2.1 years" */
-static const char *format_span(double s, char buf[24])
+const char *format_span(double s, char buf[24])
 {
 	static const struct {
 		double s;
@@ -58,15 +57,14 @@ static const char *format_span(double s, char buf[24])
 		}
 	return buf;
 }
-#define SPAN(s) format_span((s), (char[24]){0})
 
 static double json_number(struct json_object *o, const char *key)
 {
 	return json_object_get_double(json_object_object_get(o, key));
 }
 
-/* Years with one digit that counts: "3 months", "0.4", "20"; more than that nobody can tell. */
-static const char *format_life(struct json_object *seconds, char buf[24])
+/* more than 20 years nobody can tell */
+const char *format_life(struct json_object *seconds, char buf[24])
 {
 	double years = json_object_get_double(seconds) / (365.25 * 86400);
 
@@ -78,6 +76,8 @@ static const char *format_life(struct json_object *seconds, char buf[24])
 		snprintf(buf, 24, "%.0f year%s", years, years < 1.5 ? "" : "s");
 	else if (years >= 1 / 12.0)
 		snprintf(buf, 24, "%.0f month%s", years * 12, years * 12 < 1.5 ? "" : "s");
+	else if (years * 365.25 < 0.5)
+		snprintf(buf, 24, "less than a day");
 	else
 		snprintf(buf, 24, "%.0f day%s", years * 365.25, years * 365.25 < 1.5 ? "" : "s");
 	return buf;

@@ -107,6 +107,10 @@ offers() {
 	completes '64M' cowctl attach /dev/null --ram 6
 	completes 'detach disable discard' cowctl help d
 	completes '' cowctl attach /dev/nul
+	completes '--output' cowctl report --ou
+	touch "$T/page.html"
+	completes "$T/page.html" cowctl report --output "$T/pa"
+	completes "$T/page.html" cowctl report -o "$T/pa"
 	completes '' cowctl status ''
 	completes '' cowctl nonsense ''
 	card_make ext4 60 100
