@@ -326,7 +326,7 @@ static int read_marks(const struct blk_reader *r, struct fs_fingerprint *fp)
 
 /* *ret_bad: bit k for each sector that is neither as it was nor as it is in the log; *ret_in_log: the log has it */
 static int match_mark(const struct fs_mark *m, const struct blk_reader *home, const struct blk_reader *logged, void *buf,
-		      unsigned *ret_bad, bool *ret_in_log)
+		      uint8_t *ret_bad, bool *ret_in_log)
 {
 	uint32_t now[8], then[8];
 	int err = m->blk < home->volume_blks ? home->read(home->ctx, m->blk, 1, buf) : -ENODATA;
@@ -347,45 +347,100 @@ static int match_mark(const struct fs_mark *m, const struct blk_reader *home, co
 	sector_crcs(buf, then);
 	for (unsigned k = 0; k < 8; k++)
 		if (now[k] != m->sector_crc[k] && (err || now[k] != then[k]))
-			*ret_bad |= 1u << k;
+			*ret_bad |= (uint8_t)(1u << k);
 	return 0;
 }
 
-/* Home has garbage where the log has blocks: is it what a cut of our own left? */
-static int is_our_tear(const struct fs_fingerprint *fp, const struct blk_reader *home, bool super_known, bool *ret)
+/* A sector that is neither old nor new, behind the superblock: is it what a driver of that kind writes there? A cut leaves
+ * no such thing; every mount does (f2fs: one of its two checkpoint packs; FAT: FSInfo, first entries of the FAT). */
+static bool looks_written(enum fs_kind kind, const uint8_t *sector, unsigned k)
 {
-	struct fsinfo f;
-	int err = fsinfo_probe(home, &f);
+	uint64_t sum_off;
 
-	if (!err)
-		*ret = f.kind == FS_UNKNOWN || (fp->kind == FS_EXT && f.kind == FS_EXT && super_known);
-	return err;
+	switch (kind) {
+	case FS_XFS: /* the first group's free space, inodes and free list */
+		return !memcmp(sector, "XAGF", 4) || !memcmp(sector, "XAGI", 4) || !memcmp(sector, "XAFL", 4);
+	case FS_F2FS: /* checkpoint_ver comes first, so each one changes this sector; checksum_offset */
+		sum_off = le(sector, 164, 4);
+		return k == 0 && sum_off >= 192 && sum_off < 65536 && sum_off % 4 == 0;
+	case FS_VFAT:
+		if (!memcmp(sector, "RRaA", 4) && !memcmp(sector + 484, "rrAa", 4))
+			return true;
+		__attribute__((fallthrough));
+	case FS_EXFAT: /* the media descriptor as the FAT's first entry; 0xFF is what erased flash has */
+		return sector[0] >= 0xF0 && sector[0] != 0xFF && sector[1] == 0xFF && sector[2] == 0xFF;
+	case FS_EXT:
+	case FS_BTRFS:
+	case FS_UNKNOWN:
+		return false;
+	}
+	return false;
+}
+
+static uint8_t *supers_unit(struct supers *s, uint64_t blk)
+{
+	if (blk < HEAD_UNITS)
+		return s->head + blk * COW_BLK_BYTES;
+	return blk == BTRFS_UNIT ? s->at64k : NULL;
+}
+
+/*
+ * Where the log has blocks, home has sectors that are neither old nor new, those of bad[]: did a cut of our own leave them?
+ * It leaves garbage; who mounts, repairs or makes a file system leaves a superblock, or what else looks_written. One
+ * that is found outside of the marks counts too, unless one that is known is found before it: it may be older than us.
+ */
+static int is_our_tear(const struct fs_fingerprint *fp, const struct blk_reader *home, const uint8_t *bad, void *buf,
+		       bool *ret)
+{
+	_cleanup_free_ struct supers *s = NULL;
+	struct fsinfo now, strange;
+	int err = supers_get(home, &s);
+
+	if (err)
+		return err;
+	supers_probe(s, &now);
+	for (uint32_t i = 0; i < fp->n_marks; i++) {
+		uint8_t *unit = supers_unit(s, fp->mark[i].blk);
+
+		for (unsigned k = 0; unit && k < 8; k++)
+			if (!(bad[i] & 1u << k))
+				memset(unit + k * 512, 0, 512);
+	}
+	supers_probe(s, &strange);
+	*ret = strange.kind == FS_UNKNOWN || strange.kind != now.kind;
+	for (uint32_t i = 0; *ret && i < fp->n_marks; i++) {
+		err = bad[i] ? home->read(home->ctx, fp->mark[i].blk, 1, buf) : 0;
+		if (err)
+			return err;
+		for (unsigned k = 0; k < 8; k++)
+			if (bad[i] & 1u << k && looks_written((enum fs_kind)fp->kind, (const uint8_t *)buf + k * 512, k))
+				*ret = false;
+	}
+	return 0;
 }
 
 int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_reader *home,
 			     const struct blk_reader *logged, bool torn, bool *ret_match)
 {
 	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
-	bool in_log, any = false, super_known = true;
-	unsigned bad;
+	uint8_t bad[FS_MARKS] = { 0 };
+	bool in_log, any = false;
 
 	if (!buf)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < fp->n_marks; i++) {
-		int err = match_mark(&fp->mark[i], home, logged, buf, &bad, &in_log);
+		int err = match_mark(&fp->mark[i], home, logged, buf, &bad[i], &in_log);
 
 		if (err)
 			return err;
-		if (bad && (!torn || !in_log)) {
+		if (bad[i] && (!torn || !in_log)) {
 			*ret_match = false;
 			return 0;
 		}
-		any = any || bad;
-		if (fp->mark[i].blk == EXT_SB / COW_BLK_BYTES && (bad & 1u << EXT_SB / 512))
-			super_known = false;
+		any = any || bad[i];
 	}
 	*ret_match = true;
-	return any ? is_our_tear(fp, home, super_known, ret_match) : 0;
+	return any ? is_our_tear(fp, home, bad, buf, ret_match) : 0;
 }
 
 static int fingerprint_ext(const struct blk_reader *r, const uint8_t *sb, struct fs_fingerprint *fp)

@@ -66,8 +66,8 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
 int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
 /* Is home what it was, but for what a checkpoint of ours may have written? Each sector is as it was or as it is in the
  * log (a read of a block that is not there is -ENODATA). torn: a checkpoint may have been cut, and what it was writing may
- * be garbage. That passes in blocks that the log has, if nobody has mounted the file system since: it is ext and the first
- * sector of its superblock, which every mount changes, is old or new; or no file system is recognised there at all. */
+ * be garbage. That passes in blocks that the log has, unless it looks written: a superblock, or what else a mount
+ * changes (docs/FORMAT.md, "Whose base is it?"). */
 int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_reader *home,
 			     const struct blk_reader *logged, bool torn, bool *ret_match) MUST_CHECK;
 

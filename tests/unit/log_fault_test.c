@@ -392,6 +392,136 @@ static void test_set_aside(void **state)
 	toy_free(&t);
 }
 
+/* ---- a checkpoint that is cut while it writes the marks of the base ---- */
+
+enum { TOY_MARKS = 4 }; /* both superblocks and both checkpoint packs */
+
+struct cut {
+	const struct card *card;
+	unsigned fates; /* two bits for each mark; other blocks come home */
+};
+
+static enum sim_fate fate_of_mark(void *arg, size_t i)
+{
+	const struct cut *cut = arg;
+	uint64_t blk = sim_pending_blk(cut->card, i);
+
+	return blk < TOY_MARKS ? (enum sim_fate)(cut->fates >> 2 * blk & 3) : SIM_DONE;
+}
+
+static int stop_before_flush(void *ctx, uint64_t done, uint64_t total)
+{
+	(void)ctx;
+	return done == total;
+}
+
+static void commit_marks(struct toy *t, unsigned which, uint16_t i)
+{
+	for (unsigned b = 0; b < TOY_MARKS; b++)
+		if (which & 1u << b)
+			toy_write(t, b, (uint16_t)((b < 2 ? TOY_SUPER : 0) + 5000 + 8 * i + b));
+	toy_write(t, 10, (uint16_t)(5000 + 8 * i + 4));
+	assert_int_equal(toy_commit(t), 0);
+}
+
+/* All home writes are in flight. */
+static void begin_checkpoint(struct toy *t)
+{
+	struct log_index *ix;
+
+	assert_int_equal(card_set_writable(t->card, true), 0);
+	assert_int_equal(card_set_writable(t->base, true), 0);
+	assert_int_equal(log_prepare(t->log), 0);
+	assert_int_equal(log_checkpoint(t->log, NULL, stop_before_flush, NULL, &ix), -ECANCELED);
+	assert_true(sim_pending(t->base) > 0);
+}
+
+static void cut_checkpoint(struct toy *t, unsigned fates)
+{
+	toy_close(t);
+	sim_seed(t->base, fates);
+	sim_power_cycle(t->base, fate_of_mark, &(struct cut){ .card = t->base, .fates = fates });
+	if (t->card != t->base)
+		sim_power_cycle(t->card, NULL, NULL);
+}
+
+static void assert_ours(struct toy *t)
+{
+	assert_int_equal(toy_open(t, 0), 0);
+	assert_false(t->rep.base_changed);
+	assert_true(t->rep.state == LOG_LIVE || t->rep.state == LOG_FELL_BACK);
+	assert_int_equal(toy_view(t, view), 0);
+	assert_int_equal(toy_differs(&t->n, view), -1);
+}
+
+/* Whatever a cut leaves of them, old, new, torn or garbage, in any combination: the base is known as ours, nothing that was
+ * committed is lost; and so again when what was left is cut over. */
+static void test_torn_marks(void **state)
+{
+	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_LAG };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(stories); i++) {
+		struct toy origin;
+
+		toy_tell(&origin, stories[i], NULL, NULL);
+		commit_marks(&origin, 0xf, 1);
+		assert_int_equal(toy_checkpoint(&origin, RECORD_TAIL, 0), 0);
+		commit_marks(&origin, 0xf, 2);
+		begin_checkpoint(&origin);
+		for (unsigned fates = 0; fates < 1u << 2 * TOY_MARKS; fates++) {
+			struct toy t;
+
+			toy_clone(&t, &origin);
+			cut_checkpoint(&t, fates);
+			assert_ours(&t);
+			begin_checkpoint(&t);
+			cut_checkpoint(&t, fates * 37 % 256);
+			assert_ours(&t);
+			commit_marks(&t, 1 + fates % 15, 3);
+			toy_close(&t);
+			assert_ours(&t);
+			begin_checkpoint(&t);
+			cut_checkpoint(&t, fates * 101 % 256);
+			assert_ours(&t);
+			assert_int_equal(toy_checkpoint(&t, RECORD_RETIRED, RECORD_CLEAN), 0);
+			assert_int_equal(card_read(t.base, 0, view, sizeof(view)), 0);
+			assert_int_equal(toy_differs(&t.n, view), -1);
+			toy_free(&t);
+		}
+		toy_free(&origin);
+	}
+}
+
+/* Garbage where the log has nothing, or a superblock of somebody else where it has: no cut of ours. */
+static void test_torn_marks_foreign(void **state)
+{
+	uint8_t blk[COW_BLK_BYTES];
+	struct toy origin, t;
+
+	(void)state;
+	toy_tell(&origin, TOY_LIVE, NULL, NULL);
+	commit_marks(&origin, 0xf, 1);
+	assert_int_equal(toy_checkpoint(&origin, RECORD_TAIL, 0), 0);
+	commit_marks(&origin, 0x7, 2);
+	begin_checkpoint(&origin);
+	for (unsigned b = 0; b < TOY_MARKS; b++) {
+		toy_clone(&t, &origin);
+		cut_checkpoint(&t, 0xff); /* all is garbage */
+		toy_content((uint16_t)(b < 2 ? TOY_SUPER : 4711), blk);
+		if (b < 2)
+			blk[1024 + 108]++; /* uuid */
+		if (b == 2)
+			memcpy(blk + 164, "\xfc\x0f\0\0", 4); /* checksum_offset of a checkpoint pack */
+		assert_int_equal(sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.state, LOG_FOREIGN);
+		assert_true(t.rep.base_changed);
+		toy_free(&t);
+	}
+	toy_free(&origin);
+}
+
 /* The index answers only for what it has, and for one extent at a time. */
 static void test_index_bounds(void **state)
 {
@@ -525,7 +655,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bad_sector),     cmocka_unit_test(test_device_gone),
 		cmocka_unit_test(test_each_write_fails), cmocka_unit_test(test_each_write_fails_lag), cmocka_unit_test(test_out_of_order),
-		cmocka_unit_test(test_set_aside),      cmocka_unit_test(test_index_bounds),
+		cmocka_unit_test(test_set_aside),      cmocka_unit_test(test_torn_marks),
+		cmocka_unit_test(test_torn_marks_foreign), cmocka_unit_test(test_index_bounds),
 		cmocka_unit_test(test_recheck_virgin), cmocka_unit_test(test_recheck),
 	};
 
