@@ -97,32 +97,62 @@ static int read_card(const struct layers *l, unsigned first, enum place place, u
 	return 0;
 }
 
+/* What answers for the first bytes of a range: n of them, from block blk on. */
+struct piece {
+	enum place place;
+	const struct generation *gen; /* of PLACE_RAM */
+	uint64_t blk, blks;
+	size_t n;
+};
+
+static struct piece find_piece(const struct layers *l, unsigned first, uint64_t off_bytes, size_t len_bytes)
+{
+	uint64_t in_blk = off_bytes % COW_BLK_BYTES;
+	uint64_t max_blks = (in_blk + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT;
+	struct piece p = {.blk = off_bytes >> COW_BLK_SHIFT};
+
+	p.place = find(l, first, p.blk, max_blks, &p.gen, &p.blks);
+	p.n = min_u64(len_bytes, blk_to_bytes(p.blks) - in_blk);
+	return p;
+}
+
+static bool on_card(const struct piece *p)
+{
+	return p->place == PLACE_LOG || p->place == PLACE_BASE;
+}
+
+/* not for what is on the card */
+static int copy_piece(const struct piece *p, uint64_t off_bytes, void *to)
+{
+	if (p->place == PLACE_RAM)
+		return generation_read(p->gen, off_bytes, to, p->n);
+	memset(to, 0, p->n);
+	return 0;
+}
+
 int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void *buf,
 		size_t len_bytes)
 {
 	uint8_t *to = buf;
 
 	while (len_bytes) {
-		uint64_t blk = off_bytes >> COW_BLK_SHIFT, in_blk = off_bytes % COW_BLK_BYTES, blks;
-		uint64_t max_blks = (in_blk + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT;
-		const struct generation *gen;
-		enum place place = find(l, first, blk, max_blks, &gen, &blks);
-		size_t n = min_u64(len_bytes, blk_to_bytes(blks) - in_blk);
-		int r = 0;
+		struct piece p = find_piece(l, first, off_bytes, len_bytes);
+		int r = on_card(&p) ? read_card(l, first, p.place, off_bytes, to, p.n) : copy_piece(&p, off_bytes, to);
 
-		if (place == PLACE_RAM)
-			r = generation_read(gen, off_bytes, to, n);
-		else if (place == PLACE_ZERO)
-			memset(to, 0, n);
-		else
-			r = read_card(l, first, place, off_bytes, to, n);
 		if (r < 0)
 			return r;
-		off_bytes += n;
-		to += n;
-		len_bytes -= n;
+		off_bytes += p.n;
+		to += p.n;
+		len_bytes -= p.n;
 	}
 	return 0;
+}
+
+/* One run of the base, whole blocks to an aligned place, and nothing behind it? */
+static bool can_start(const struct layers *l, const struct piece *p, const void *to, size_t len_bytes)
+{
+	return p->place == PLACE_BASE && p->n == len_bytes && p->n == blk_to_bytes(p->blks) &&
+	       (uintptr_t)to % COW_BLK_BYTES == 0 && l->ahead;
 }
 
 /* What RAM has is copied; one run of the base behind it is started. That is nearly all there is: files lie in runs. */
@@ -131,27 +161,19 @@ int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t l
 	uint8_t *to = buf;
 
 	while (len_bytes) {
-		uint64_t blk = off_bytes >> COW_BLK_SHIFT, in_blk = off_bytes % COW_BLK_BYTES, blks;
-		uint64_t max_blks = (in_blk + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT;
-		const struct generation *gen;
-		enum place place = find(l, LAYER_ACTIVE, blk, max_blks, &gen, &blks);
-		size_t n = min_u64(len_bytes, blk_to_bytes(blks) - in_blk);
-		int r = 0;
+		struct piece p = find_piece(l, LAYER_ACTIVE, off_bytes, len_bytes);
+		int r;
 
-		if (place == PLACE_RAM)
-			r = generation_read(gen, off_bytes, to, n);
-		else if (place == PLACE_ZERO)
-			memset(to, 0, n);
-		else if (place == PLACE_LOG || n < len_bytes || in_blk || n % COW_BLK_BYTES ||
-			 (uintptr_t)to % COW_BLK_BYTES || !l->ahead)
-			return -EAGAIN;
-		else
-			return ahead_start(l->ahead, l->epoch, blk, blks, to, rd);
+		if (on_card(&p))
+			return can_start(l, &p, to, len_bytes) ?
+				       ahead_start(l->ahead, l->epoch, p.blk, p.blks, to, rd) :
+				       -EAGAIN;
+		r = copy_piece(&p, off_bytes, to);
 		if (r < 0)
 			return r;
-		off_bytes += n;
-		to += n;
-		len_bytes -= n;
+		off_bytes += p.n;
+		to += p.n;
+		len_bytes -= p.n;
 	}
 	return 0;
 }
