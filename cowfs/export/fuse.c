@@ -50,7 +50,8 @@
 #define MAX_WRITE_BYTES (256u * KIB) /* locked once per server; 1 MiB is no faster on a card */
 #define HEADER_BYTES COW_BLK_BYTES /* request headers, and what aligns the payload of a read */
 #define BUF_BYTES (HEADER_BYTES + MAX_WRITE_BYTES)
-#define FAST_READ_NS 150000
+#define FAST_READ_NS 150000 /* a card whose small reads take less is fast, */
+#define FAST_READ_BYTES (16u * KIB) /* and these are small */
 #define MAX_BACKGROUND                                                                             \
 	128 /* the loop device has 128 tags: none ever waits in FUSE's background queue */
 #define START_TIMEOUT_S 10
@@ -187,7 +188,7 @@ static void note_read(struct fuse_export *e, size_t len_bytes, uint64_t since_ns
 {
 	uint64_t before = atomic_load_explicit(&e->read_ns, memory_order_relaxed);
 
-	if (len_bytes <= SLOT_SMALL_BYTES) /* a lost update is no loss */
+	if (len_bytes <= FAST_READ_BYTES) /* a lost update is no loss */
 		atomic_store_explicit(&e->read_ns, (3 * before + (now_ns() - since_ns)) / 4, memory_order_relaxed);
 }
 
@@ -204,7 +205,7 @@ static void slot_done(struct view_read *rd, int r)
  * else waits for anything, the leader reads by itself. */
 static bool read_alone(struct fuse_export *e, size_t len_bytes)
 {
-	return len_bytes <= SLOT_SMALL_BYTES && !slots_used(e->slots) && serve_waited() &&
+	return len_bytes <= FAST_READ_BYTES && !slots_used(e->slots) && serve_waited() &&
 	       atomic_load_explicit(&e->read_ns, memory_order_relaxed) < FAST_READ_NS;
 }
 

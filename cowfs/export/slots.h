@@ -10,7 +10,7 @@
 
 #define SLOTS_SMALL 32
 #define SLOTS_LARGE 4
-#define SLOT_SMALL_BYTES (16u * KIB)
+#define SLOT_SMALL_BYTES (8u * KIB)
 _Static_assert(SLOTS_SMALL + SLOTS_LARGE <= VIEW_READS, "every slot may have a read in flight");
 
 struct slots;
