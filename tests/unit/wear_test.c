@@ -647,6 +647,53 @@ static void test_failed_attempts(void **state)
 	big_free(&b);
 }
 
+/* A read that fails while the table is looked for: the totals are whole, a loss is told or nothing is missing, never is
+ * anything counted twice, and the log goes on. */
+static void test_unreadable(void **state)
+{
+	unsigned losses = 0, n;
+	bool reached = true;
+	struct big b;
+
+	(void)state;
+	rnd_state = 21;
+	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
+	for (int i = 0; i < 40; i++)
+		big_commit(&b, 40, 4, 20, rnd(7000));
+	for (n = 1; reached; n++) {
+		struct wear_ledger before, after;
+		const struct wear_table *w;
+		unsigned trouble;
+		uint64_t reads;
+
+		log_close(b.log);
+		big_open(&b);
+		log_totals(b.log, &before);
+		log_close(b.log);
+		reset_account(b.c);
+		assert_int_equal(super_read(b.c, b.super.fs_bytes, &b.super, &trouble), 0);
+		assert_int_equal(log_open(&b.log, b.c, b.c, &b.super, 0, &b.rep), 0);
+		sim_fail_at(b.c, SIM_READ, n, -EIO, false);
+		reads = b.c->account.read_calls;
+		log_wear_load(b.log);
+		reached = b.c->account.read_calls - reads >= n;
+		sim_fail_at(b.c, 0, 0, 0, false);
+		w = log_wear(b.log);
+		assert_non_null(w);
+		log_totals(b.log, &after);
+		assert_int_equal(after.written_bytes, before.written_bytes);
+		losses += (unsigned)(after.table_losses - before.table_losses);
+		for (uint32_t k = 0; k < 8192; k++)
+			assert_true(w->unit[k].blks <= seen_now().blks[k]);
+		for (int i = 0; i < 30; i++) /* the table moves away from the newest record again */
+			big_commit(&b, 40, 4, 20, rnd(7000));
+	}
+	print_message("%u reads, %u losses\n", n - 2, losses);
+	assert_true(n > 4);
+	assert_in_range(losses, 1, n);
+	big_free(&b);
+}
+
 /* The partition has grown: units are twice as large, and what was counted is in them. */
 static void test_grown(void **state)
 {
@@ -953,6 +1000,7 @@ int main(void)
 		cmocka_unit_test(test_large_units),
 		cmocka_unit_test(test_ring_laps),
 		cmocka_unit_test(test_failed_attempts),
+		cmocka_unit_test(test_unreadable),
 		cmocka_unit_test(test_grown),
 		cmocka_unit_test(test_clock),
 		cmocka_unit_test(test_overflow),
