@@ -109,13 +109,14 @@ cowfs_tree() {
 	fi
 	local chroot=$CACHE/build-$suite name
 	name=build-$suite
-	if [ ! -e "$chroot/.complete" ]; then
+	# made anew when the list of tools has changed
+	if [ "$(cat "$chroot/.complete" 2>/dev/null)" != "$IMAGE_TOOLS" ]; then
 		# shellcheck disable=SC2086 # words
 		rootfs_tar "$suite" "$CACHE/build-$suite.tar" $IMAGE_TOOLS
 		rm -rf "$chroot"
 		rootfs_unpack "$CACHE/build-$suite.tar" "$chroot"
 		rm -f "$CACHE/build-$suite.tar"
-		touch "$chroot/.complete"
+		echo "$IMAGE_TOOLS" >"$chroot/.complete"
 	fi
 	tell "building cowfs for $suite"
 	CHROOT_BIND=$TOP chroot_run "$chroot" make -s --no-print-directory -C /mnt -j"$(nproc)" B="$name" V= \
