@@ -74,9 +74,23 @@ uint64_t json_u64(struct json_object *o, const char *key)
 	return json_object_get_uint64(json_object_object_get(o, key));
 }
 
-double json_seconds(struct json_object *o, const char *key)
+double json_number(struct json_object *o, const char *key)
 {
 	return json_object_get_double(json_object_object_get(o, key));
+}
+
+struct json_object *json_at(struct json_object *o, const char *path)
+{
+	char name[64];
+
+	while (o && *path) {
+		size_t n = strcspn(path, ".");
+
+		snprintf(name, sizeof(name), "%.*s", (int)n, path);
+		o = json_object_object_get(o, name);
+		path += n + (path[n] == '.');
+	}
+	return o;
 }
 
 bool json_true(struct json_object *o, const char *key)

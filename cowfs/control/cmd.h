@@ -94,7 +94,9 @@ const char *with_commas(uint64_t v);
 /* local time as 2024-01-31 12:30:00; "never" for 0 */
 const char *format_time(uint64_t unix_s);
 uint64_t json_u64(struct json_object *o, const char *key);
-double json_seconds(struct json_object *o, const char *key);
+double json_number(struct json_object *o, const char *key);
+/* By names with dots between them, of objects within objects; NULL if it is not there. */
+struct json_object *json_at(struct json_object *o, const char *path);
 bool json_true(struct json_object *o, const char *key);
 const char *json_text(struct json_object *o, const char *key); /* "" if it is not there */
 /* Who reads the file meanwhile sees the old or the new text; it is readable for all. EXIT_OK, or what cmd_fail returned. */

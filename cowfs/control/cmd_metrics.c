@@ -69,20 +69,6 @@ static void sample(struct metrics *m, const char *name, const struct volume_json
 		fprintf(m->f, "} %.10g\n", json_object_get_double(value) * scale);
 }
 
-static struct json_object *find(struct json_object *o, const char *path)
-{
-	char name[64];
-
-	while (o && *path) {
-		size_t n = strcspn(path, ".");
-
-		snprintf(name, sizeof(name), "%.*s", (int)n, path);
-		o = json_object_object_get(o, name);
-		path += n + (path[n] == '.');
-	}
-	return o;
-}
-
 /* ---- families of one sample a volume, or one for each value of a label ---- */
 
 static const struct plain {
@@ -162,7 +148,7 @@ static void put_plain(struct metrics *m)
 			for (size_t j = i; j < end; j++) {
 				const struct volume_json *v = &m->volume[k];
 
-				sample(m, plain[j].name, v, find(plain[j].status ? v->status : v->wear, plain[j].path),
+				sample(m, plain[j].name, v, json_at(plain[j].status ? v->status : v->wear, plain[j].path),
 				       plain[j].scale, plain[j].label, plain[j].value, NULL);
 			}
 		i = end;
@@ -177,7 +163,7 @@ static void put_hottest(struct metrics *m)
 
 	family(m, name, "gauge", "Visits of the unit of erase blocks that has most.");
 	for (size_t k = 0; k < m->n; k++) {
-		struct json_object *hot = find(m->volume[k].wear, "erase_blocks.hottest");
+		struct json_object *hot = json_at(m->volume[k].wear, "erase_blocks.hottest");
 
 		if (hot && json_object_array_length(hot))
 			sample(m, name, &m->volume[k],
@@ -191,7 +177,7 @@ static void put_health(struct metrics *m)
 
 	family(m, used, "gauge", "Life that the device says is used, from low to high.");
 	for (size_t k = 0; k < m->n; k++) {
-		struct json_object *a = find(m->volume[k].wear, "health.life_used");
+		struct json_object *a = json_at(m->volume[k].wear, "health.life_used");
 
 		for (size_t i = 0; a && i < json_object_array_length(a); i++) {
 			struct json_object *u = json_object_array_get_idx(a, i);
@@ -206,7 +192,7 @@ static void put_health(struct metrics *m)
 	for (size_t k = 0; k < m->n; k++) {
 		struct json_object *yes = json_object_new_boolean(true);
 
-		sample(m, eol, &m->volume[k], yes, 1, "state", json_text(find(m->volume[k].wear, "health"), "pre_eol"), NULL);
+		sample(m, eol, &m->volume[k], yes, 1, "state", json_text(json_at(m->volume[k].wear, "health"), "pre_eol"), NULL);
 		json_object_put(yes);
 	}
 }

@@ -68,7 +68,7 @@ static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
 	struct json_object *report =
 		json_object_object_get(json_object_object_get(status, "last"), "report");
 	uint64_t written = json_u64(report, "written_bytes");
-	double seconds = json_seconds(report, "duration_seconds"), speed = SLOW_CARD_BYTES_PER_S;
+	double seconds = json_number(report, "duration_seconds"), speed = SLOW_CARD_BYTES_PER_S;
 	uint64_t blks = json_u64(status, "log_live_blocks") + json_u64(status, "dirty_blocks");
 
 	if (written >= TELLING_BYTES && seconds > 0)
@@ -108,7 +108,7 @@ static int tell(const char *name, struct json_object *answer)
 			"s\n",
 			name, with_commas(json_u64(answer, "generation")),
 			FORMAT_SIZE(json_u64(report, "written_bytes")),
-			json_seconds(report, "duration_seconds"));
+			json_number(report, "duration_seconds"));
 	return EXIT_OK;
 }
 

@@ -171,7 +171,7 @@ static void print_life_share(struct json_object *answer)
 
 	if (s)
 		printf("  life: %.1g to %.1g %% of what the flash bears, if that is %s erase cycles\n",
-		       json_seconds(s, "low") * 100, json_seconds(s, "high") * 100, json_text(s, "assumed_erase_cycles"));
+		       json_number(s, "low") * 100, json_number(s, "high") * 100, json_text(s, "assumed_erase_cycles"));
 }
 
 static void print_commit(const struct client *c, const struct options *o,
@@ -189,7 +189,7 @@ static void print_commit(const struct client *c, const struct options *o,
 	else
 		printf("%s: committed generation %s in %.3f s\n", c->name,
 		       with_commas(json_u64(answer, "generation")),
-		       json_seconds(r, "duration_seconds"));
+		       json_number(r, "duration_seconds"));
 	if (!wrote_nothing(answer))
 		print_bill(answer);
 	print_life_share(answer);

@@ -66,11 +66,11 @@ static void print_pressure(struct json_object *s)
 	struct json_object *p = json_object_object_get(s, "pressure");
 	const char *level = json_text(p, "level");
 	uint64_t commits = json_u64(p, "commits");
-	double hold_s = json_seconds(s, "hold_left_seconds");
+	double hold_s = json_number(s, "hold_left_seconds");
 
 	if (strcmp(level, "ok") || commits)
 		row("pressure", "%s, %s commits because of it, longest delay of a write %.2f s",
-		    level, with_commas(commits), json_seconds(p, "longest_delay_seconds"));
+		    level, with_commas(commits), json_number(p, "longest_delay_seconds"));
 	if (json_true(p, "pacing"))
 		row("", "writers get %s/s", FORMAT_SIZE(json_u64(p, "rate_bytes_per_second")));
 	if (json_true(p, "gave_up"))
@@ -98,7 +98,7 @@ static void print_last(struct json_object *last)
 	    FORMAT_SIZE(json_u64(report, "written_bytes")),
 	    with_commas(json_u64(report, "direct_blocks")),
 	    with_commas(json_u64(report, "logged_blocks")),
-	    json_seconds(report, "duration_seconds"));
+	    json_number(report, "duration_seconds"));
 }
 
 static void print_log(struct json_object *s)
@@ -145,7 +145,7 @@ static void print_card(struct json_object *s)
 	    with_commas(json_u64(s, "absorbed_writes")));
 	row("card", "%s in %s writes, %s flushes, writable %.2f s since attach",
 	    FORMAT_SIZE(json_u64(c, "written_bytes")), with_commas(json_u64(c, "write_calls")),
-	    with_commas(json_u64(c, "flushes")), json_seconds(c, "writable_seconds"));
+	    with_commas(json_u64(c, "flushes")), json_number(c, "writable_seconds"));
 	if (json_true(c, "have_kernel_counters"))
 		row("", "counted by the kernel: %s written",
 		    FORMAT_SIZE(json_u64(c, "kernel_written_bytes")));
@@ -169,7 +169,7 @@ void print_status(struct json_object *s)
 	if (p)
 		row("now", "%s: %s, %s of %s, %.1f s", json_text(p, "job"), json_text(p, "phase"),
 		    size_of(json_u64(p, "done_blocks")), size_of(json_u64(p, "total_blocks")),
-		    json_seconds(p, "elapsed_seconds"));
+		    json_number(p, "elapsed_seconds"));
 	row("alarm", "%s", *alarm ? alarm : "none");
 }
 
@@ -216,15 +216,15 @@ void print_bill(struct json_object *result)
 	       FORMAT_SIZE(json_u64(r, "written_bytes")), with_commas(json_u64(r, "write_calls")),
 	       with_commas(json_u64(r, "flushes")),
 	       with_commas(json_u64(r, "erase_blocks") + json_u64(r, "checkpoint_erase_blocks")));
-	if (*about && json_seconds(r, "writable_seconds") == 0)
+	if (*about && json_number(r, "writable_seconds") == 0)
 		puts("its speed is not known yet");
 	else
-		printf("writable for %s%.3f s\n", about, json_seconds(r, "writable_seconds"));
+		printf("writable for %s%.3f s\n", about, json_number(r, "writable_seconds"));
 	if (json_true(q, "frozen"))
 		printf("  file system frozen for %.1f ms (sync before it %.3f s, freeze call %.1f "
 		       "ms)\n",
-		       json_seconds(q, "frozen_seconds") * 1e3, json_seconds(q, "sync_seconds"),
-		       json_seconds(q, "freeze_seconds") * 1e3);
+		       json_number(q, "frozen_seconds") * 1e3, json_number(q, "sync_seconds"),
+		       json_number(q, "freeze_seconds") * 1e3);
 	if (json_u64(q, "bounced_tasks"))
 		printf("  %s task(s) hindered the freeze, first %s\n",
 		       with_commas(json_u64(q, "bounced_tasks")), json_text(q, "culprit"));

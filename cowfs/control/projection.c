@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "control/cmd.h"
+
 #define DAY_S 86400.0
 
 enum { MAX_WINDOW_DAYS = 4000 };
@@ -33,11 +35,6 @@ static double larger(double a, double b)
 }
 
 /* ---- JSON ---- */
-
-static double get(struct json_object *o, const char *key)
-{
-	return json_object_get_double(json_object_object_get(o, key));
-}
 
 static struct json_object *number(double v)
 {
@@ -71,9 +68,9 @@ static struct json_object *render(const struct interval *i)
 static struct interval device_amplification(struct json_object *wear)
 {
 	struct json_object *health = json_object_object_get(wear, "health"), *t = json_object_object_get(wear, "totals");
-	double host = get(health, "host_written_bytes"), flash = get(health, "flash_written_bytes");
-	double eb = get(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
-	double written = get(t, "written_bytes"), visits = get(t, "erase_block_visits");
+	double host = json_number(health, "host_written_bytes"), flash = json_number(health, "flash_written_bytes");
+	double eb = json_number(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
+	double written = json_number(t, "written_bytes"), visits = json_number(t, "erase_block_visits");
 
 	if (host > 0 && flash > 0)
 		return (struct interval){flash / host, flash / host, "measured",
@@ -96,19 +93,19 @@ static struct interval life_left(struct json_object *wear)
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
 
-		left.low = smaller(left.low, larger(0, 1 - get(u, "high")));
-		left.high = larger(left.high, larger(0, 1 - get(u, "low")));
+		left.low = smaller(left.low, larger(0, 1 - json_number(u, "high")));
+		left.high = larger(left.high, larger(0, 1 - json_number(u, "low")));
 	}
 	/* the part that is worn most decides */
 	for (size_t i = 0; i < n; i++)
-		left.high = smaller(left.high, larger(0, 1 - get(json_object_array_get_idx(used, i), "low")));
+		left.high = smaller(left.high, larger(0, 1 - json_number(json_object_array_get_idx(used, i), "low")));
 	return left;
 }
 
 static struct interval cycles(struct json_object *wear, const struct flash_class *flash)
 {
 	struct json_object *e = json_object_object_get(json_object_object_get(wear, "health"), "erase_cycles");
-	double rated = get(e, "rated");
+	double rated = json_number(e, "rated");
 
 	if (rated > 0)
 		return (struct interval){rated, rated, "measured", "the device: what it is rated for"};
@@ -155,8 +152,8 @@ static struct days find_days(struct json_object *wear, uint64_t now_s)
 
 		if (day < first || day >= today)
 			continue;
-		d.written[day - first] += get(o, "written_bytes");
-		d.absorbed[day - first] += get(o, "absorbed_bytes");
+		d.written[day - first] += json_number(o, "written_bytes");
+		d.absorbed[day - first] += json_number(o, "absorbed_bytes");
 	}
 	if (!d.written || !d.absorbed)
 		d.observed = 0;
@@ -184,10 +181,10 @@ static struct interval hottest_life(struct json_object *wear, const struct inter
 {
 	struct json_object *eb = json_object_object_get(wear, "erase_blocks");
 	struct json_object *hot = json_object_object_get(eb, "hottest");
-	double first_s = get(json_object_object_get(wear, "totals"), "first_unix_seconds");
-	double ebs = get(eb, "unit_bytes") / larger(1, get(eb, "erase_block_bytes"));
+	double first_s = json_number(json_object_object_get(wear, "totals"), "first_unix_seconds");
+	double ebs = json_number(eb, "unit_bytes") / larger(1, json_number(eb, "erase_block_bytes"));
 	struct json_object *h = hot && json_object_array_length(hot) ? json_object_array_get_idx(hot, 0) : NULL;
-	double rate = ((double)now_s - first_s) > 0 ? get(h, "visits") / ((double)now_s - first_s) : NAN;
+	double rate = ((double)now_s - first_s) > 0 ? json_number(h, "visits") / ((double)now_s - first_s) : NAN;
 
 	/* every visit an erasure, all of a unit's in one erase block, or evenly */
 	return (struct interval){p->low * left->low / rate, p->high * left->high * larger(1, ebs) / rate, "bounded",
@@ -212,8 +209,8 @@ static void project(struct json_object *ret, struct json_object *wear, struct da
 	struct json_object *scenarios = json_object_new_object(), *t = json_object_object_get(wear, "totals");
 	struct interval daily = spread(d->written, d->observed, "median and 90th percentile of the days observed");
 	struct interval absorbed = spread(d->absorbed, d->observed, "the same of what programs wrote");
-	double eb = get(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
-	struct interval each = {1, larger(1, eb * get(t, "absorbed_writes") / get(t, "absorbed_bytes")), "model",
+	double eb = json_number(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
+	struct interval each = {1, larger(1, eb * json_number(t, "absorbed_writes") / json_number(t, "absorbed_bytes")), "model",
 				"each write of the file system a visit of its own, or none copied"};
 	struct interval whole = life(p, capacity, left, &daily, amp, amp->basis, "the whole card shares the wear");
 	struct interval without = life(p, capacity, left, &absorbed, &each, "model",
@@ -233,13 +230,13 @@ struct json_object *projection_make(struct json_object *wear, const struct flash
 {
 	struct json_object *ret = json_object_new_object(), *factors = json_object_new_object();
 	struct interval amp = device_amplification(wear), left = life_left(wear), p = cycles(wear, flash);
-	double disk = get(json_object_object_get(wear, "health"), "disk_bytes");
+	double disk = json_number(json_object_object_get(wear, "health"), "disk_bytes");
 	struct interval capacity = {disk, disk, "measured", "the whole disk"};
 	struct days d = find_days(wear, now_s);
 	char why[96] = "";
 
 	if (disk <= 0)
-		capacity = (struct interval){get(wear, "device_bytes"), get(wear, "device_bytes"), "bounded",
+		capacity = (struct interval){json_number(wear, "device_bytes"), json_number(wear, "device_bytes"), "bounded",
 					     "the partition; the disk is at least as large"};
 	json_object_object_add(json_object_object_get(wear, "ratios"), "device_amplification", render(&amp));
 	json_object_object_add(factors, "erase_cycles", render(&p));

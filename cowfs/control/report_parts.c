@@ -14,28 +14,9 @@
 
 static const double year_s = 365.25 * 86400;
 
-static struct json_object *find(struct json_object *o, const char *path)
-{
-	char name[64];
-
-	while (o && *path) {
-		size_t n = strcspn(path, ".");
-
-		snprintf(name, sizeof(name), "%.*s", (int)n, path);
-		o = json_object_object_get(o, name);
-		path += n + (path[n] == '.');
-	}
-	return o;
-}
-
 static uint64_t number_at(struct json_object *w, const char *path)
 {
-	return json_object_get_uint64(find(w, path));
-}
-
-static double real(struct json_object *o, const char *key)
-{
-	return json_object_get_double(json_object_object_get(o, key));
+	return json_object_get_uint64(json_at(w, path));
 }
 
 static void data(FILE *f, uint64_t v, const char *path, const char *text)
@@ -55,7 +36,7 @@ static void put_count(FILE *f, struct json_object *w, const char *path)
 
 static void put_span(FILE *f, struct json_object *w, const char *path)
 {
-	double s = json_object_get_double(find(w, path));
+	double s = json_object_get_double(json_at(w, path));
 
 	fprintf(f, "<data value=\"%.10g\" data-json=\"%s\">%s</data>", s, path, SPAN(s));
 }
@@ -117,21 +98,21 @@ static void find_health(struct alarms *a, struct json_object *w)
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
 
-		if (real(u, "low") >= 1)
+		if (json_number(u, "low") >= 1)
 			add(a, ACT, "The card itself says that its rated life is used up.");
-		else if (real(u, "high") >= 0.9)
-			add(a, WATCH, "The card itself says that up to %.0f %% of its rated life is used.", real(u, "high") * 100);
+		else if (json_number(u, "high") >= 0.9)
+			add(a, WATCH, "The card itself says that up to %.0f %% of its rated life is used.", json_number(u, "high") * 100);
 	}
-	if (json_object_object_get(spare, "percent") && real(spare, "percent") <= real(spare, "threshold_percent"))
-		add(a, ACT, "The card's spare blocks (%.0f %%) are at their limit (%.0f %%).", real(spare, "percent"),
-		    real(spare, "threshold_percent"));
+	if (json_object_object_get(spare, "percent") && json_number(spare, "percent") <= json_number(spare, "threshold_percent"))
+		add(a, ACT, "The card's spare blocks (%.0f %%) are at their limit (%.0f %%).", json_number(spare, "percent"),
+		    json_number(spare, "threshold_percent"));
 	if (json_u64(h, "media_errors"))
 		add(a, WATCH, "The card has counted %s errors of its flash.", with_commas(json_u64(h, "media_errors")));
 }
 
 static void find_others(struct alarms *a, struct json_object *w)
 {
-	struct json_object *best = find(w, "projection.scenarios.whole_card.seconds_high");
+	struct json_object *best = json_at(w, "projection.scenarios.whole_card.seconds_high");
 	uint64_t failed = number_at(w, "totals.commits_failed"), lost = number_at(w, "totals.table_losses");
 	uint64_t ignored = number_at(w, "projection.ignored_days");
 
@@ -215,7 +196,7 @@ static void put_who(FILE *f, struct json_object *w)
 
 static void put_saving(FILE *f, struct json_object *w)
 {
-	double absorption = json_object_get_double(find(w, "ratios.absorption"));
+	double absorption = json_object_get_double(json_at(w, "ratios.absorption"));
 
 	if (!number_at(w, "totals.written_bytes")) {
 		fputs("<p>cowfs has not written to this card yet.</p>\n", f);
@@ -240,7 +221,7 @@ static void put_saving(FILE *f, struct json_object *w)
 
 static void put_outlook(FILE *f, struct json_object *w)
 {
-	struct json_object *p = json_object_object_get(w, "projection"), *whole = find(p, "scenarios.whole_card");
+	struct json_object *p = json_object_object_get(w, "projection"), *whole = json_at(p, "scenarios.whole_card");
 
 	if (!json_true(p, "enough_data")) {
 		fputs("<p>How long it may last cannot be told yet (", f);
@@ -422,7 +403,7 @@ static void put_commits(FILE *f, struct json_object *w)
 		fprintf(f, "<tr><td>%s<td>%s<td>", with_commas(json_u64(c, "number")), format_time(json_u64(c, "unix_seconds")));
 		html_text(f, json_text(c, "cause"));
 		fprintf(f, "<td>%s<td>%s<td>%.2f s<td>%s\n", FORMAT_SIZE(json_u64(c, "absorbed_bytes")),
-			FORMAT_SIZE(json_u64(c, "written_bytes")), json_seconds(c, "writable_seconds"),
+			FORMAT_SIZE(json_u64(c, "written_bytes")), json_number(c, "writable_seconds"),
 			with_commas(json_u64(c, "erase_block_visits")));
 	}
 	fputs("</tbody></table></div>\n", f);
@@ -510,10 +491,10 @@ static void put_factors(FILE *f, struct json_object *factors)
 		if (!o)
 			continue;
 		fprintf(f, "<tr><th scope=\"row\">%s<td>", factor[i].label);
-		put_value(f, real(o, "low"), factor[i].unit);
+		put_value(f, json_number(o, "low"), factor[i].unit);
 		fputs("<td>", f);
 		if (json_object_object_get(o, "high"))
-			put_value(f, real(o, "high"), factor[i].unit);
+			put_value(f, json_number(o, "high"), factor[i].unit);
 		else
 			fputs("no end", f);
 		fputs("<td>", f);
@@ -603,10 +584,10 @@ static void put_health(FILE *f, struct json_object *w)
 		struct json_object *u = json_object_array_get_idx(used, i);
 
 		row(f, "Life used");
-		if (real(u, "high") > 1)
-			fprintf(f, "more than %.0f %%", real(u, "low") * 100);
+		if (json_number(u, "high") > 1)
+			fprintf(f, "more than %.0f %%", json_number(u, "low") * 100);
 		else
-			fprintf(f, "%.0f to %.0f %%", real(u, "low") * 100, real(u, "high") * 100);
+			fprintf(f, "%.0f to %.0f %%", json_number(u, "low") * 100, json_number(u, "high") * 100);
 		fputs(" (", f);
 		html_text(f, json_text(u, "part"));
 		fputs(": ", f);
@@ -697,7 +678,7 @@ static void put_details(FILE *f, struct json_object *w)
 		const char *path = detail[i].path;
 		uint64_t v = number_at(w, path);
 
-		if (!find(w, path))
+		if (!json_at(w, path))
 			continue;
 		fprintf(f, "<tr><th scope=\"row\"%s>%s<td>", islower((unsigned char)*detail[i].label) ? " class=\"sub\"" : "",
 			detail[i].label);

@@ -58,11 +58,6 @@ const char *format_span(double s, char buf[24])
 	return buf;
 }
 
-static double json_number(struct json_object *o, const char *key)
-{
-	return json_object_get_double(json_object_object_get(o, key));
-}
-
 /* more than 20 years nobody can tell */
 const char *format_life(struct json_object *seconds, char buf[24])
 {
@@ -122,8 +117,8 @@ static void print_summary(struct json_object *w)
 			    "the card add.", absorption);
 		else
 			say("That is no saving so far: little has been overwritten in RAM before it was committed.");
-		say("The card could be written to for %s of %s.", SPAN(json_seconds(t, "writable_seconds")),
-		    SPAN(json_seconds(t, "attached_seconds")));
+		say("The card could be written to for %s of %s.", SPAN(json_number(t, "writable_seconds")),
+		    SPAN(json_number(t, "attached_seconds")));
 	}
 	if (json_u64(truth, "foreign_bytes"))
 		say("ATTENTION: %s were written to it by SOMETHING ELSE since %s.",
@@ -307,7 +302,7 @@ static void print_commits(struct json_object *w)
 
 		printf("  %-19s  %-8s %12s %12s %7.2f s %7s\n", format_time(json_u64(c, "unix_seconds")),
 		       json_text(c, "cause"), FORMAT_SIZE(json_u64(c, "absorbed_bytes")),
-		       FORMAT_SIZE(json_u64(c, "written_bytes")), json_seconds(c, "writable_seconds"),
+		       FORMAT_SIZE(json_u64(c, "written_bytes")), json_number(c, "writable_seconds"),
 		       with_commas(json_u64(c, "erase_block_visits")));
 	}
 }
