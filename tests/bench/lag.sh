@@ -20,14 +20,6 @@ set -euo pipefail
 MEASURE=$TOP/tests/bench/measure.py
 SLOW=${BENCH_SLOW:-19531 1000 1}
 
-tidy() {
-	set +e
-	umount "$MNT" 2>/dev/null
-	cow detach --discard vol 2>/dev/null
-	card_down
-	cow_teardown
-}
-
 # committed STEP [OPTION]...: one commit, as a line of figures
 committed() {
 	local step=$1 before
@@ -71,7 +63,7 @@ run() {
 }
 
 cow_setup
-trap tidy EXIT
+trap volume_tidy EXIT
 mkdir "$T/slowcard"
 KEEP=${BENCH_KEEP:-$T/figures}
 touch "$KEEP"

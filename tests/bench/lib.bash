@@ -6,6 +6,7 @@
 #	note TEXT...		on stderr
 #	card_up [FILE]		CARD, a loop device on FILE (default: IMG); behind slowcard if SLOW has its options
 #	card_down
+#	volume_tidy	for a trap: all of the above away, and the volume on it
 
 [ "$(id -u)" = 0 ] || { echo "bench: needs root" >&2; exit 1; }
 # what somebody else does with mount namespaces meanwhile cannot keep our file systems busy
@@ -46,4 +47,12 @@ card_down() {
 		wait "$SLOW_PID" || true
 		SLOW_PID=''
 	fi
+}
+
+volume_tidy() {
+	set +e
+	umount "$MNT" 2>/dev/null
+	cow detach --discard vol 2>/dev/null
+	card_down
+	cow_teardown
 }

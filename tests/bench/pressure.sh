@@ -30,10 +30,7 @@ SLOW=${BENCH_SLOW:-19531 1000 1}
 tidy() {
 	set +e
 	touch "$T/stop"
-	umount "$MNT" 2>/dev/null
-	cow detach --discard vol 2>/dev/null
-	card_down
-	cow_teardown
+	volume_tidy
 }
 
 now_ms() { echo $(($(date +%s%N) / 1000000)); }

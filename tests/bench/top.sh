@@ -18,14 +18,6 @@ FILES=${1:-500000}
 
 SLOW=${BENCH_SLOW-}
 
-tidy() {
-	set +e
-	umount "$MNT" 2>/dev/null
-	cow detach --discard vol 2>/dev/null
-	card_down
-	cow_teardown
-}
-
 # allocated, not written: what counts is how many there are
 make_files() {
 	python3 - "$MNT" "$FILES" <<'EOF'
@@ -59,7 +51,7 @@ top_seconds() {
 
 cow_setup
 mkdir "$T/slowcard"
-trap tidy EXIT
+trap volume_tidy EXIT
 note "$FILES files"
 card_make ext4 $((FILES / 200 + 400)) $((FILES / 200 + 480)) -N $((FILES + FILES / 10)) -J size=64
 timeout 30 mount "$CARD" "$MNT"

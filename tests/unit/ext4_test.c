@@ -17,8 +17,7 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "commit/fsinfo.h"
-
-static char dir[64];
+#include "workdir.h"
 
 /* An image file in memory (private mapping: changes stay here) that can fail at the n-th call. */
 struct image {
@@ -1250,23 +1249,11 @@ static void test_endless_journal(void **state)
 static int setup(void **state)
 {
 	(void)state;
-	/* mke2fs syncs a lot: memory if there is some */
-	strcpy(dir,
-	       access("/dev/shm", W_OK) ? "/tmp/cowfs-ext4-XXXXXX" : "/dev/shm/cowfs-ext4-XXXXXX");
-	if (!mkdtemp(dir))
+	if (workdir_new("ext4") < 0)
 		return -1;
 	alarm(1200); /* a hang is a failure: of a build for coverage or with a sanitizer, too */
 	return sh("mkdir files && for i in $(seq 40); do head -c $((i * 3000)) /dev/urandom "
 		  ">files/$i; done && for i in $(seq 1 3 40); do echo rm $i; done >holes");
-}
-
-static int teardown(void **state)
-{
-	char cmd[128];
-
-	(void)state;
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
-	return system(cmd);
 }
 
 int main(void)
@@ -1293,5 +1280,5 @@ int main(void)
 		cmocka_unit_test(test_endless_journal),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, workdir_remove);
 }

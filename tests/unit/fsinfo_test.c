@@ -16,8 +16,7 @@
 
 #include "base/io.h"
 #include "commit/fsinfo.h"
-
-static char dir[64];
+#include "workdir.h"
 
 struct image {
 	uint8_t *p;
@@ -808,18 +807,7 @@ static void test_read_errors(void **state)
 static int setup(void **state)
 {
 	(void)state;
-	strcpy(dir, access("/dev/shm", W_OK) ? "/tmp/cowfs-fsinfo-XXXXXX"
-					     : "/dev/shm/cowfs-fsinfo-XXXXXX");
-	return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-	char cmd[128];
-
-	(void)state;
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
-	return system(cmd);
+	return workdir_new("fsinfo");
 }
 
 int main(void)
@@ -837,5 +825,5 @@ int main(void)
 		cmocka_unit_test(test_read_errors),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, workdir_remove);
 }

@@ -15,8 +15,7 @@
 #include <cmocka.h>
 
 #include "commit/owners.h"
-
-static char dir[64];
+#include "workdir.h"
 
 static int sh(const char *fmt, ...) PRINTF(1, 2);
 static int sh(const char *fmt, ...)
@@ -366,8 +365,7 @@ out:
 static int setup(void **state)
 {
 	(void)state;
-	strcpy(dir, access("/dev/shm", W_OK) ? "/tmp/cowfs-owners-XXXXXX" : "/dev/shm/cowfs-owners-XXXXXX");
-	if (!mkdtemp(dir))
+	if (workdir_new("owners") < 0)
 		return -1;
 	alarm(600);
 	/* holes: more extents than an inode has room for, and more than one block of them at 1 KiB; gone: 20 blocks of
@@ -381,15 +379,6 @@ static int setup(void **state)
 		  "printf '%%s\\n' 'ln /one /second' 'sif /one links_count 2' 'sif /folder/gone links_count 0' 'unlink /folder/gone' >changes");
 }
 
-static int teardown(void **state)
-{
-	char cmd[128];
-
-	(void)state;
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
-	return system(cmd);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -397,5 +386,5 @@ int main(void)
 		cmocka_unit_test(test_ext_refusals), cmocka_unit_test(test_tree),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, workdir_remove);
 }
