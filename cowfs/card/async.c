@@ -11,11 +11,8 @@
 #include "card/async.h"
 
 #include <errno.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <poll.h>
+#include <sys/eventfd.h>
 
 #include "base/thread.h"
 

@@ -26,7 +26,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
@@ -102,8 +101,6 @@ static struct view *req_view(fuse_req_t req)
 {
 	return req_export(req)->view;
 }
-
-/* ---- requests ---- */
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {

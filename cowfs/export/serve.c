@@ -23,8 +23,7 @@
 #define STACK_BYTES (256 * KIB)
 #define STACK_TOUCH_BYTES (64 * KIB)
 #define WATCH_STACK_BYTES (64 * KIB)
-
-#define WAITED_NS 3000	   /* more than it takes to receive what is there */
+#define WAITED_NS 3000 /* more than it takes to receive what is there */
 
 struct server {
 	struct serve *serve;
