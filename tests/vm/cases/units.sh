@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154,SC2086
 # SPDX-License-Identifier: MIT
-# What a protected root gets from systemd: units, mount options, names, banner, volatile directories; both commits at
-# shutdown, and a clock that runs behind.
+# What a protected root gets from systemd: units, mount options, names, banner, volatile directories; figures for
+# Prometheus; both commits at shutdown, and a clock that runs behind.
 # guests: debian12 debian13
 LIMIT=1200 STEP_LIMIT=900
 
@@ -10,6 +10,47 @@ active() { is "$1" "$(systemctl is-active "$1")" active; }
 nothing_failed() {
 	failed=$(systemctl --failed --no-legend --plain | cut -d' ' -f1 | tr '\n' ' ')
 	[ -z "$failed" ] || { systemctl status --no-pager $failed >>"$LOG" 2>&1; fail "units have failed: $failed"; }
+}
+
+# Is this a file that Prometheus reads? Every sample belongs to the metric announced before it, and is a number.
+parses() {
+	awk '
+		function bad(why) { print FILENAME ": line " NR ": " why ": " $0; failed = 1; exit }
+		/^# HELP [a-z_]+ ./ { next }
+		/^# TYPE [a-z_]+ (counter|gauge)$/ { if (typed[$3]++) bad("announced twice"); name = $3; next }
+		/^[a-z_]+(\{([a-z_]+="([^"\\]|\\.)*",?)*\})? -?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?$/ {
+			split($0, part, /[ {]/)
+			if (part[1] != name) bad("of another metric than " name)
+			if (seen[substr($0, 1, length($0) - length($NF))]++) bad("twice")
+			samples++
+			next
+		}
+		{ bad("no sample") }
+		END { exit failed || samples < 20 }' "$1" >>"$LOG" 2>&1
+}
+
+metrics_at_rest() {
+	[ "$(systemctl is-active cowfs-metrics.service)" = inactive ]
+}
+
+# The timer, not enabled by itself, writes the file within its first minute; with all that the unit is not allowed to do.
+metrics() {
+	prom=/run/cowfs-metrics/cowfs.prom
+	[ ! -e $prom ] || fail "$prom is there, and nobody asked for it"
+	must systemctl enable --now cowfs-metrics.timer
+	wait_for 150 test -s $prom || fail "the timer wrote no $prom: $(systemctl list-timers --all --no-pager cowfs-metrics.timer | head -2)"
+	wait_for 60 metrics_at_rest
+	is "what became of the service" "$(systemctl show -P Result cowfs-metrics.service)" success
+	is "the mode of the file" "$(stat -c %a $prom)" 644
+	parses $prom || fail "$prom is not what Prometheus reads: $(tail -n 3 "$LOG")"
+	is "volumes in it" "$(grep '^cowfs_volumes ' $prom)" "cowfs_volumes 1"
+	grep -q '^cowfs_commits_total{volume="root",cause="timer"} [1-9]' $prom || fail "no commit by timer in $prom"
+	# again, over the old one, and nothing is left beside it
+	before=$(stat -c %i $prom)
+	must systemctl start cowfs-metrics.service
+	[ "$(stat -c %i $prom)" != "$before" ] || fail "$prom was not replaced"
+	is "files beside it" "$(ls -A /run/cowfs-metrics)" cowfs.prom
+	must systemctl disable --now cowfs-metrics.timer
 }
 
 step_1() {
@@ -63,6 +104,7 @@ step_1() {
 	esac
 	cowctl release root >/dev/null
 	must systemctl stop cowfs-commit@root.timer
+	metrics
 	# the next boot is not to be full of commits
 	printf '[root]\nvolatile = /var/tmp /srv\n' >/etc/cowfs/cowfs.conf
 	dd if=/dev/urandom of=/root/bulk bs=1M count=20 2>/dev/null
