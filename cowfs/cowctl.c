@@ -65,7 +65,7 @@ static const struct option_spec wear_options[] = {
 	LOG_OPTION, COMMON};
 static const struct option_spec top_options[] = {
 	{OPT_ROWS, "n", "ROWS", "print that many rows, 0 for all (default: 20)"},
-	{OPT_BY, "by", "file|directory", "a row for each file, or for each directory (default: file)"},
+	{OPT_BY, "by", "file|directory|rewrites", "a row for each file or directory; files by rewrites (default: file)"},
 	{OPT_INTERVAL, "interval", "TIME", "go on, and tell after each such time, as 5s, what is new"},
 	{OPT_ONCE, "once", NULL, "with --interval: end after one such time"},
 	COMMON};

@@ -8,6 +8,7 @@
 #define COWFS_COMMIT_OWNERS_H
 
 #include "commit/extents.h"
+#include "commit/tally.h"
 
 enum owner_kind {
 	OWNER_FILE, /* whatever is no directory; its block of extended attributes belongs to the row of these */
@@ -28,11 +29,12 @@ struct owner {
 	uint64_t ino; /* 0 for the file system's own */
 	uint32_t links;
 	uint64_t bytes, fresh_bytes; /* of q->all, of q->fresh */
+	uint64_t rewritten_bytes[TALLY_KINDS]; /* of q->rewrites */
 	char *path; /* from the file system's root, "/a/b", directories "/a/"; NULL: the kind tells, or no name was found */
 };
 
 struct owners {
-	struct owner *o; /* only those with bytes; in no order */
+	struct owner *o; /* only those with bytes or rewrites; in no order */
 	size_t n, cap;
 	uint64_t looked_at; /* inodes in use, or files of the tree */
 	uint64_t unreadable; /* of these: changed while they were looked at, damaged, or not to be opened */
@@ -41,6 +43,7 @@ struct owners {
 
 struct owners_query {
 	const struct extents *all, *fresh;
+	const struct tally *rewrites; /* also of blocks that are not in `all`; may be NULL */
 	/* phase is a word. May be NULL. */
 	void (*progress)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
 	void *ctx;
@@ -53,11 +56,12 @@ int owners_ext(struct owners *ret, const char *device, const struct owners_query
  * -EOPNOTSUPP: the file system does not tell. */
 int owners_tree(struct owners *ret, const char *dir, uint64_t max_files, uint64_t max_ns,
 		const struct owners_query *q) MUST_CHECK;
-/* Adds what is left of q->all, as OWNER_OTHER. Both of the above do it. */
+/* Adds what is left of q->all and q->rewrites, as OWNER_OTHER. Both of the above do it. */
 int owners_add_rest(struct owners *w, const struct owners_query *q) MUST_CHECK;
 /* Adds [start_bytes, end_bytes) to an owner. */
 void owner_claim(struct owner *o, const struct owners_query *q, uint64_t start_bytes, uint64_t end_bytes);
-/* Keeps o if it has bytes, takes its path then. -ENOMEM. */
+bool owner_has_some(const struct owner *o); /* bytes or rewrites */
+/* Keeps o if it has some, takes its path then. -ENOMEM. */
 int owners_keep(struct owners *w, struct owner *o) MUST_CHECK;
 void owners_clear(struct owners *w);
 

@@ -165,7 +165,7 @@ static int note_xattr(struct scan *s, struct ext2_inode *inode)
 	if (!block)
 		return 0;
 	claim(s, &probe, block, 1);
-	if (!probe.bytes)
+	if (!owner_has_some(&probe))
 		return 0;
 	p = array_grow(s->xattr, &s->xattr_cap, s->xattrs + 1, sizeof(*s->xattr));
 	if (!p)
@@ -229,7 +229,7 @@ static int take_named(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 		s->w->unreadable += bad != 0;
 		err = note_xattr(s, inode);
 	}
-	if (!err && (dir || (o.bytes && o.links)))
+	if (!err && (dir || (owner_has_some(&o) && o.links)))
 		err = want(s, dir ? &s->dirs : &s->files, ino);
 	return err ? err : owners_keep(s->w, &o);
 }
@@ -310,20 +310,32 @@ static uint64_t claimed_bytes(const struct scan *s)
 	return sum;
 }
 
+static void claim_free_run(struct scan *s, uint64_t blk, uint64_t blks)
+{
+	ext2_filsys fs = s->fs;
+	uint64_t block = max_u64(blk_to_bytes(blk) / fs->blocksize, fs->super->s_first_data_block);
+	uint64_t end = (blk_to_bytes(blk + blks) + fs->blocksize - 1) / fs->blocksize;
+
+	for (end = min_u64(end, ext2fs_blocks_count(fs->super)); block < end; block++)
+		if (!ext2fs_test_block_bitmap2(fs->block_map, block))
+			claim(s, &s->own[OWNER_FREE], block, 1);
+}
+
 static void claim_free(struct scan *s)
 {
 	ext2_filsys fs = s->fs;
 	const struct extents *x = s->q->all;
+	const struct tally *t = s->q->rewrites;
 
-	if (claimed_bytes(s) >= blk_to_bytes(x->blks) || ext2fs_read_block_bitmap(fs))
+	if ((claimed_bytes(s) >= blk_to_bytes(x->blks) && !(t && t->n)) || ext2fs_read_block_bitmap(fs))
 		return;
-	for (size_t i = 0; i < x->n; i++) {
-		uint64_t block = max_u64(blk_to_bytes(x->e[i].blk) / fs->blocksize, fs->super->s_first_data_block);
-		uint64_t end = (blk_to_bytes(x->e[i].blk + x->e[i].blks) + fs->blocksize - 1) / fs->blocksize;
+	for (size_t i = 0; i < x->n; i++)
+		claim_free_run(s, x->e[i].blk, x->e[i].blks);
+	for (size_t i = 0; t && i < t->n; i++) {
+		uint64_t start = blk_to_bytes(t->b[i].blk);
 
-		for (end = min_u64(end, ext2fs_blocks_count(fs->super)); block < end; block++)
-			if (!ext2fs_test_block_bitmap2(fs->block_map, block))
-				claim(s, &s->own[OWNER_FREE], block, 1);
+		if (!extents_covered_bytes(x, start, start + COW_BLK_BYTES))
+			claim_free_run(s, t->b[i].blk, 1);
 	}
 }
 

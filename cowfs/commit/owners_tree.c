@@ -120,7 +120,7 @@ static int take_file(struct walk *k, const FTSENT *e)
 	if (err == -EOPNOTSUPP || err == -ENOTTY)
 		return -EOPNOTSUPP;
 	k->w->unreadable += err != 0;
-	if (!o.bytes)
+	if (!owner_has_some(&o))
 		return 0;
 	o.path = strdup(e->fts_path + k->prefix_bytes);
 	if (!o.path)

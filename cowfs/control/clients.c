@@ -94,6 +94,16 @@ static void send_changes(struct server *s, struct session *c, const struct reque
 	server_send(s, c, &w);
 }
 
+static void send_rewrites(struct server *s, struct session *c, const struct request *rq)
+{
+	struct jsonw w = server_writer(s);
+
+	volume_get_rewrites(s->p.volume, (uint32_t)rq->first, &s->rewrites);
+	answer_ok(&w);
+	render_rewrites(&w, &s->rewrites);
+	server_send(s, c, &w);
+}
+
 static void serve_hold(struct server *s, struct session *c, const struct request *rq)
 {
 	uint64_t wanted = rq->seconds ? rq->seconds : HOLD_DEFAULT_S;
@@ -130,6 +140,9 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		break;
 	case COMMAND_CHANGES:
 		send_changes(s, c, &rq);
+		break;
+	case COMMAND_REWRITES:
+		send_rewrites(s, c, &rq);
 		break;
 	case COMMAND_DISCARD:
 		volume_arm_discard(s->p.volume, !rq.undo);

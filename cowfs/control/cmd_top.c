@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl top: whose blocks are uncommitted. The daemon hands out the list of its blocks in parts, and knows nothing of
- * files; which file a block belongs to is found here (commit/owners.h), beside the daemon and without holding anything still.
+ * cowctl top: whose blocks are uncommitted, and whose are written again and again. The daemon hands out the lists of its
+ * blocks in parts, and knows nothing of files; which file a block belongs to is found here (commit/owners.h), beside the
+ * daemon and without holding anything still.
  *
- * With --interval each sample is compared with the one before. What is new are blocks that were not uncommitted then;
- * that one of them was written again is not counted anywhere per block, only as a sum for the volume.
+ * With --interval each sample is compared with the one before: what is new are blocks that were not uncommitted then, and rewrites
+ * since then.
  */
 #include "control/cmd.h"
 
@@ -24,13 +25,16 @@ enum { SCHEMA = 1, TRIES = 5, ROWS_DEFAULT = 20, COLUMNS = 80 };
 
 struct top_options {
 	uint64_t rows, interval_ns;
-	bool by_directory;
+	bool by_directory, by_rewrites;
 };
 
 /* What the daemon told at one time. */
 struct sample {
 	struct json_object *status;
 	struct extents runs;
+	bool counted; /* the daemon counts rewrites */
+	struct tally rewrites;
+	uint64_t absorbed, untracked, discarded, max_blks; /* rewrites.h */
 	uint64_t generation_seq, written_bytes, time_ns;
 };
 
@@ -39,6 +43,7 @@ struct row {
 	const char *path;
 	size_t path_bytes;
 	uint64_t bytes, fresh_bytes, tree_bytes, files;
+	uint64_t rewritten_bytes[TALLY_KINDS];
 };
 
 struct table {
@@ -80,6 +85,7 @@ static void sample_clear(struct sample *s)
 {
 	json_object_put(s->status);
 	extents_clear(&s->runs);
+	tally_clear(&s->rewrites);
 	*s = (struct sample){0};
 }
 
@@ -137,7 +143,55 @@ static int ask_runs(const struct options *o, struct client *c, struct sample *s,
 	}
 }
 
-static int take_sample(const struct options *o, struct sample *ret)
+static int add_rewrites(struct sample *s, struct json_object *part)
+{
+	struct json_object *blks = json_object_object_get(part, "blocks");
+	size_t n = json_object_is_type(blks, json_type_array) ? json_object_array_length(blks) : 1;
+
+	if (n % 3)
+		return -EPROTO;
+	for (size_t i = 0; i < n; i += 3) {
+		uint64_t v[3];
+
+		for (size_t k = 0; k < 3; k++)
+			v[k] = json_object_get_uint64(json_object_array_get_idx(blks, i + k));
+		if (v[0] > UINT32_MAX || v[1] > UINT32_MAX || v[2] > UINT32_MAX)
+			return -EPROTO;
+		if (tally_add(&s->rewrites, v[0], v[1], v[2]) < 0)
+			return -ENOMEM;
+	}
+	s->absorbed = json_u64(part, "absorbed");
+	s->untracked = json_u64(part, "untracked");
+	s->discarded = json_u64(part, "discarded");
+	s->max_blks = json_u64(part, "max_blocks");
+	s->counted = s->max_blks > 0;
+	return 0;
+}
+
+/* A daemon that is older than this command does not know the request: then nothing was counted. */
+static int ask_rewrites(const struct options *o, struct client *c, struct sample *s, const struct tally *since)
+{
+	struct request rq = {.command = COMMAND_REWRITES};
+	struct client_error err;
+	int e = 0;
+
+	do {
+		struct json_object *part = client_call(c, &rq, NULL, NULL, &err);
+		uint64_t next = json_u64(part, "next");
+
+		if (!part)
+			return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		if (json_true(part, "ok"))
+			e = next && next <= rq.first ? -EPROTO : add_rewrites(s, part);
+		json_object_put(part);
+		rq.first = next;
+	} while (rq.first && !e);
+	if (!e)
+		e = tally_finish(&s->rewrites, since);
+	return e ? cmd_fail(o, EXIT_FAILED, e, "the list of rewrites cannot be read: %s", strerrordesc_np(-e)) : EXIT_OK;
+}
+
+static int take_sample(const struct options *o, struct sample *ret, const struct tally *since)
 {
 	const struct request rq = {.command = COMMAND_STATUS};
 	struct sample s = {0};
@@ -155,6 +209,8 @@ static int take_sample(const struct options *o, struct sample *ret)
 	/* a commit in between: the last try is taken as it is */
 	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)
 		exit = ask_runs(o, &c, &s, &again);
+	if (exit == EXIT_OK)
+		exit = ask_rewrites(o, &c, &s, since);
 	client_close(&c);
 	s.written_bytes = json_u64(s.status, "absorbed_bytes");
 	if (exit == EXIT_OK)
@@ -217,6 +273,12 @@ static int find_fresh(struct picture *p)
 	return extents_without(&p->fresh, &p->now->runs, same ? &p->before->runs : &none);
 }
 
+/* Less than before: it was attached anew. */
+static uint64_t written_since(const struct picture *p)
+{
+	return p->now->written_bytes - min_u64(p->before->written_bytes, p->now->written_bytes);
+}
+
 /* ---- rows ---- */
 
 static int largest_first(const void *a, const void *b)
@@ -228,6 +290,17 @@ static int largest_first(const void *a, const void *b)
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
 	return x->path && y->path ? strcmp(x->path, y->path) : (x->path != NULL) - (y->path != NULL);
+}
+
+static int most_rewrites_first(const void *a, const void *b)
+{
+	static const enum tally_kind order[] = {TALLY_NEW, TALLY_ABSORBED, TALLY_LATER};
+	const struct row *x = a, *y = b;
+
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
+		if (x->rewritten_bytes[order[i]] != y->rewritten_bytes[order[i]])
+			return x->rewritten_bytes[order[i]] > y->rewritten_bytes[order[i]] ? -1 : 1;
+	return largest_first(a, b);
 }
 
 static int by_path(const void *a, const void *b)
@@ -248,6 +321,8 @@ static size_t merge_directories(struct row *row, size_t n)
 			row[to - 1].bytes += row[i].bytes;
 			row[to - 1].fresh_bytes += row[i].fresh_bytes;
 			row[to - 1].files += row[i].files;
+			for (unsigned kind = 0; kind < TALLY_KINDS; kind++)
+				row[to - 1].rewritten_bytes[kind] += row[i].rewritten_bytes[kind];
 		} else {
 			row[to++] = row[i];
 		}
@@ -278,7 +353,7 @@ static int make_table(struct picture *p)
 			const struct owner *o = &p->owners.o[i];
 			bool in_directory = p->t->by_directory && o->path;
 
-			if (pass == (o->path != NULL))
+			if (pass == (o->path != NULL) || !(o->bytes || p->t->by_rewrites))
 				continue;
 			t->row[n++] = (struct row){
 				.o = in_directory ? NULL : o,
@@ -288,6 +363,7 @@ static int make_table(struct picture *p)
 				.fresh_bytes = o->fresh_bytes,
 				.files = is_file(o),
 			};
+			memcpy(t->row[n - 1].rewritten_bytes, o->rewritten_bytes, sizeof(o->rewritten_bytes));
 			t->bytes += o->bytes;
 			t->fresh_bytes += o->fresh_bytes;
 			t->files += is_file(o);
@@ -302,10 +378,16 @@ static int make_table(struct picture *p)
 		memmove(t->row + dirs, t->row + named, (n - named) * sizeof(*t->row));
 		n -= named - dirs;
 	}
-	qsort(t->row, n, sizeof(*t->row), largest_first);
+	qsort(t->row, n, sizeof(*t->row), p->t->by_rewrites ? most_rewrites_first : largest_first);
 	t->n = n;
 	t->shown = p->t->rows ? min_u64(n, p->t->rows) : n;
 	return 0;
+}
+
+/* Blocks that are shared have a share of the rewrites. */
+static uint64_t rewrites_of(const struct row *r, enum tally_kind kind)
+{
+	return (r->rewritten_bytes[kind] + COW_BLK_BYTES / 2) / COW_BLK_BYTES;
 }
 
 /* ---- text ---- */
@@ -354,6 +436,23 @@ static const char *mount_prefix(const struct picture *p)
 	return strcmp(mount, "/") ? mount : "";
 }
 
+/* What has no path; in a word if there is no room for more. */
+static void print_kind(const struct picture *p, const struct owner *o, size_t columns)
+{
+	char text[64];
+
+	if (o->kind == OWNER_OTHER && *p->unmapped)
+		snprintf(text, sizeof(text), "(not known)");
+	else if (kind_texts[o->kind])
+		snprintf(text, sizeof(text), "%s", kind_texts[o->kind]);
+	else
+		snprintf(text, sizeof(text), "(%s, inode %llu)", o->kind == OWNER_DELETED ? "deleted, open" : "no name found",
+			 (unsigned long long)o->ino);
+	if (strlen(text) > columns)
+		snprintf(text, sizeof(text), "(%s)", kind_names[o->kind]);
+	puts(text);
+}
+
 static void print_row(const struct picture *p, const struct row *r)
 {
 	char more[48] = "";
@@ -364,18 +463,28 @@ static void print_row(const struct picture *p, const struct row *r)
 		used += printf(" %11s", r->o ? "" : FORMAT_SIZE(r->tree_bytes));
 	if (p->before)
 		used += printf(" %11s", FORMAT_SIZE(r->fresh_bytes));
+	if (p->now->counted)
+		used += printf(" %10s", with_commas(rewrites_of(r, p->before ? TALLY_NEW : TALLY_ABSORBED)));
+	if (p->t->by_rewrites)
+		used += printf(" %12s", with_commas(rewrites_of(r, TALLY_LATER)));
 	used += printf("  ");
 	if (r->o && r->o->links > 1 && r->o->kind == OWNER_FILE)
 		snprintf(more, sizeof(more), " (of %u names)", r->o->links);
 	if (r->path)
 		print_path(mount_prefix(p), r->path, r->o ? strlen(r->path) : r->path_bytes, more, (size_t)(COLUMNS - used));
-	else if (r->o->kind == OWNER_OTHER && *p->unmapped)
-		puts("(not known)");
-	else if (kind_texts[r->o->kind])
-		puts(kind_texts[r->o->kind]);
 	else
-		printf("(%s, inode %llu)\n", r->o->kind == OWNER_DELETED ? "deleted, open" : "no name found",
-		       (unsigned long long)r->o->ino);
+		print_kind(p, r->o, (size_t)(COLUMNS - used));
+}
+
+static void print_rewrites(const struct picture *p)
+{
+	const struct sample *s = p->now;
+
+	printf("%s rewrites of blocks in RAM since the attach: these cost the card nothing.\n", with_commas(s->absorbed));
+	if (s->discarded)
+		printf("%s of them were of blocks that are deleted by now.\n", with_commas(s->discarded));
+	if (s->untracked)
+		printf("%s of them are in no row: so many a row may have too few.\n", with_commas(s->untracked));
 }
 
 static void print_head(const struct picture *p)
@@ -383,21 +492,28 @@ static void print_head(const struct picture *p)
 	const struct table *t = &p->table;
 	const char *mount = json_text(p->now->status, "mountpoint");
 
-	printf("%s%s%s: %s not on the card, %s blocks, %s file%s\n", json_text(p->now->status, "name"), *mount ? " on " : "",
-	       mount, FORMAT_SIZE(blk_to_bytes(p->now->runs.blks)), with_commas(p->now->runs.blks), with_commas(t->files),
-	       t->files == 1 ? "" : "s");
+	char amount[120];
+	int used = printf("%s%s%s:", json_text(p->now->status, "name"), *mount ? " on " : "", mount);
+
+	snprintf(amount, sizeof(amount), "%s not on the card, %s blocks, %s file%s",
+		 FORMAT_SIZE(blk_to_bytes(p->now->runs.blks)), with_commas(p->now->runs.blks), with_commas(t->files),
+		 t->files == 1 ? "" : "s");
+	printf("%c%s\n", used + 1 + (int)strlen(amount) > COLUMNS ? '\n' : ' ', amount);
 	if (p->before)
 		printf("%.1f s: %s written, %s of it in blocks that were not changed before\n",
 		       (double)(p->now->time_ns - p->before->time_ns) / 1e9,
-		       FORMAT_SIZE(p->now->written_bytes - p->before->written_bytes),
+		       FORMAT_SIZE(written_since(p)),
 		       FORMAT_SIZE(blk_to_bytes(p->fresh.blks)));
+	if (p->t->by_rewrites)
+		print_rewrites(p);
 	if (*p->unmapped)
 		printf("No files: %s.\n", p->unmapped);
 	else if (!p->owners.complete)
 		printf("Not all files were looked at: there are more than %s.\n", with_commas(p->owners.looked_at));
 	putchar('\n');
-	printf("%11s %10s%s%s  %s\n", "UNCOMMITTED", "BLOCKS", p->t->by_directory ? "  AND BELOW" : "",
-	       p->before ? "         NEW" : "", p->t->by_directory ? "DIRECTORY" : "FILE");
+	printf("%11s %10s%s%s%s%s  %s\n", "UNCOMMITTED", "BLOCKS", p->t->by_directory ? "   AND BELOW" : "",
+	       p->before ? "         NEW" : "", p->now->counted ? "   REWRITES" : "", p->t->by_rewrites ? " AFTER COMMIT" : "",
+	       p->t->by_directory ? "DIRECTORY" : "FILE");
 }
 
 static void print_table(const struct picture *p)
@@ -437,6 +553,12 @@ static void render_row(struct jsonw *w, const struct picture *p, const struct ro
 	jsonw_u64(w, "uncommitted_blocks", (r->bytes + COW_BLK_BYTES - 1) / COW_BLK_BYTES);
 	if (p->before)
 		jsonw_u64(w, "new_bytes", r->fresh_bytes);
+	if (p->now->counted) {
+		jsonw_u64(w, "rewrites", rewrites_of(r, TALLY_ABSORBED));
+		jsonw_u64(w, "rewrites_after_commit", rewrites_of(r, TALLY_LATER));
+	}
+	if (p->now->counted && p->before)
+		jsonw_u64(w, "new_rewrites", rewrites_of(r, TALLY_NEW));
 	jsonw_end(w);
 }
 
@@ -453,10 +575,18 @@ static void render_head(struct jsonw *w, const struct picture *p)
 	jsonw_u64(w, "uncommitted_blocks", p->now->runs.blks);
 	if (p->before) {
 		jsonw_seconds(w, "interval_seconds", p->now->time_ns - p->before->time_ns);
-		jsonw_u64(w, "written_bytes", p->now->written_bytes - p->before->written_bytes);
+		jsonw_u64(w, "written_bytes", written_since(p));
 		jsonw_u64(w, "new_bytes", blk_to_bytes(p->fresh.blks));
 	}
-	jsonw_str(w, "by", p->t->by_directory ? "directory" : "file");
+	if (p->now->counted) {
+		jsonw_u64(w, "rewrites", p->now->absorbed);
+		jsonw_u64(w, "rewrites_untracked", p->now->untracked);
+		jsonw_u64(w, "rewrites_discarded", p->now->discarded);
+		jsonw_u64(w, "rewrites_max_blocks", p->now->max_blks);
+		if (p->before)
+			jsonw_u64(w, "new_rewrites", p->now->absorbed - min_u64(p->before->absorbed, p->now->absorbed));
+	}
+	jsonw_str(w, "by", p->t->by_directory ? "directory" : p->t->by_rewrites ? "rewrites" : "file");
 	jsonw_bool(w, "complete", p->owners.complete);
 	jsonw_str(w, "no_files_because", p->unmapped);
 	jsonw_u64(w, "files", p->table.files);
@@ -499,7 +629,7 @@ static int show(const struct options *o, const struct top_options *t, const stru
 {
 	struct picture p = {.t = t, .now = now, .before = before};
 	struct progress progress;
-	const struct owners_query q = {&now->runs, &p.fresh, show_progress, &progress};
+	const struct owners_query q = {&now->runs, &p.fresh, &now->rewrites, show_progress, &progress};
 	uint64_t start_ns = now_ns();
 	int e = find_fresh(&p);
 
@@ -535,9 +665,11 @@ static int take_options(const struct options *o, struct top_options *t)
 {
 	const char *by = has_option(o, OPT_BY) ? o->value[OPT_BY] : "file";
 
-	*t = (struct top_options){.rows = ROWS_DEFAULT, .by_directory = !strcmp(by, "directory")};
-	if (!t->by_directory && strcmp(by, "file"))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--by %s is none of file, directory", by);
+	*t = (struct top_options){.rows = ROWS_DEFAULT,
+				  .by_directory = !strcmp(by, "directory"),
+				  .by_rewrites = !strcmp(by, "rewrites")};
+	if (!t->by_directory && !t->by_rewrites && strcmp(by, "file"))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--by %s is none of file, directory, rewrites", by);
 	if (has_option(o, OPT_ROWS) && parse_u64(o->value[OPT_ROWS], &t->rows) < 0)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "-n %s is not a number of rows", o->value[OPT_ROWS]);
 	if (has_option(o, OPT_INTERVAL) &&
@@ -558,7 +690,9 @@ int cmd_top(const struct options *o)
 	bool more = t.interval_ns && exit == EXIT_OK;
 
 	if (exit == EXIT_OK)
-		exit = take_sample(o, &now);
+		exit = take_sample(o, &now, NULL);
+	if (exit == EXIT_OK && t.by_rewrites && !now.counted)
+		exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP, "the daemon of this volume does not count rewrites");
 	/* the one that is asked for is the difference */
 	if (exit == EXIT_OK && !has_option(o, OPT_ONCE))
 		exit = show(o, &t, &now, NULL);
@@ -567,7 +701,7 @@ int cmd_top(const struct options *o)
 		before = now;
 		now = (struct sample){0};
 		pause_ns(t.interval_ns);
-		exit = take_sample(o, &now);
+		exit = take_sample(o, &now, &before.rewrites);
 		if (exit == EXIT_OK)
 			exit = show(o, &t, &now, &before);
 		more = !has_option(o, OPT_ONCE);

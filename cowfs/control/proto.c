@@ -211,6 +211,7 @@ static const struct {
 	{"release", COMMAND_RELEASE},
 	{"wear", COMMAND_WEAR},
 	{"changes", COMMAND_CHANGES},
+	{"rewrites", COMMAND_REWRITES},
 };
 
 static const struct {

@@ -38,7 +38,8 @@ enum proto_command {
 	COMMAND_HOLD,
 	COMMAND_RELEASE,
 	COMMAND_WEAR,
-	COMMAND_CHANGES
+	COMMAND_CHANGES,
+	COMMAND_REWRITES
 };
 
 struct request {
@@ -49,7 +50,7 @@ struct request {
 	uint64_t seconds;			  /* hold: for so long; 0: the default */
 	bool timer;				  /* commit: not while on hold, nor without need */
 	bool shutdown; /* commit: the last one; not of what is to be dropped */
-	uint64_t first; /* wear: item of the table to begin with; changes: block */
+	uint64_t first; /* wear, rewrites: item of the table to begin with; changes: block */
 };
 
 /*

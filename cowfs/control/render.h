@@ -17,6 +17,7 @@ void render_progress(struct jsonw *w, const struct volume_progress *p);
 void render_wear(struct jsonw *w, const struct volume_wear *v);
 /* One part of it: block numbers and lengths in turn. */
 void render_changes(struct jsonw *w, const struct volume_changes *v);
+void render_rewrites(struct jsonw *w, const struct rewrites_part *p);
 void render_ledger(struct jsonw *w, const struct wear_ledger *l);
 /* Something that a person should look at: `cowctl status` exits with 3. */
 bool status_degraded(const struct volume_status *s);

@@ -55,24 +55,66 @@ static void change_end(struct change *c)
 
 /* ---- changing blocks, all locks held ---- */
 
-/* Whole blocks. On error they are what they were, but for DATA that the store overwrote already. */
-static int put_blocks(struct layers *l, uint64_t blk, uint64_t blks, const void *buf)
-{
-	struct generation *g = l->gen[LAYER_ACTIVE];
-	int r = generation_write(g, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+/* Bit i: block blk + i is there as data. */
+struct was_data {
+	uint64_t word[REWRITES_MAX_CALL_BLKS / 64];
+};
 
+static void look_before(const struct generation *g, uint64_t blk, uint64_t blks, struct was_data *ret)
+{
+	for (uint64_t i = 0, n; i < blks; i += n) {
+		enum blk_state state;
+
+		n = generation_run(g, blk + i, min_u64(blks - i, 64 - i % 64), &state);
+		if (state == BLK_DATA)
+			ret->word[i / 64] |= UINT64_MAX >> (64 - n) << i % 64;
+	}
+}
+
+/* Whole blocks. On error they are what they were, but for DATA that the store overwrote already. */
+static int put_blocks(const struct change *c, uint64_t blk, uint64_t blks, const void *buf)
+{
+	struct generation *g = c->l->gen[LAYER_ACTIVE];
+	struct was_data was = { 0 };
+	int r;
+
+	if (c->v->rewrites)
+		look_before(g, blk, blks, &was);
+	r = generation_write(g, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 	if (r == 0)
 		r = generation_mark(g, blk, blks, BLK_DATA);
 	if (r < 0)
 		generation_drop(g, blk, blks);
+	else
+		rewrites_count(c->v->rewrites, blk, blks, was.word);
+	return r;
+}
+
+static int put_hole(const struct change *c, uint64_t blk, uint64_t blks)
+{
+	int r = generation_punch(c->l->gen[LAYER_ACTIVE], blk, blks);
+
+	if (r == 0)
+		rewrites_forget(c->v->rewrites, blk, blks);
+	return r;
+}
+
+/* Into a block that is there. */
+static int put_into(const struct change *c, uint64_t off_bytes, const void *from, size_t len_bytes)
+{
+	static const uint64_t was_data = 1;
+	int r = generation_write(c->l->gen[LAYER_ACTIVE], off_bytes, from, len_bytes);
+
+	if (r == 0)
+		rewrites_count(c->v->rewrites, off_bytes >> COW_BLK_SHIFT, 1, &was_data);
 	return r;
 }
 
 /* A part of one block; from NULL: zeroes. First touch brings the rest up from below. */
-static int put_part(struct layers *l, uint64_t off_bytes, const void *from, size_t len_bytes)
+static int put_part(const struct change *c, uint64_t off_bytes, const void *from, size_t len_bytes)
 {
 	alignas(COW_BLK_BYTES) uint8_t block[COW_BLK_BYTES];
-	struct generation *g = l->gen[LAYER_ACTIVE];
+	struct generation *g = c->l->gen[LAYER_ACTIVE];
 	uint64_t blk = off_bytes >> COW_BLK_SHIFT;
 	uint8_t *part = block + off_bytes % COW_BLK_BYTES;
 	enum blk_state state;
@@ -80,17 +122,17 @@ static int put_part(struct layers *l, uint64_t off_bytes, const void *from, size
 
 	generation_run(g, blk, 1, &state);
 	if (state == BLK_DATA && from)
-		return generation_write(g, off_bytes, from, len_bytes);
+		return put_into(c, off_bytes, from, len_bytes);
 	if (state == BLK_HOLE && !from)
 		return 0;
 	if (state == BLK_DATA) {
 		memset(part, 0, len_bytes);
-		return generation_write(g, off_bytes, part, len_bytes);
+		return put_into(c, off_bytes, part, len_bytes);
 	}
 	if (state == BLK_HOLE) {
 		memset(block, 0, sizeof(block));
 	} else {
-		r = layers_read(l, LAYER_SEALED, blk_to_bytes(blk), block, sizeof(block));
+		r = layers_read(c->l, LAYER_SEALED, blk_to_bytes(blk), block, sizeof(block));
 		if (r < 0)
 			return r;
 	}
@@ -99,12 +141,12 @@ static int put_part(struct layers *l, uint64_t off_bytes, const void *from, size
 	else
 		memset(part, 0, len_bytes);
 	if (!from && bytes_all_zero(block, sizeof(block)))
-		return generation_punch(g, blk, 1);
-	return put_blocks(l, blk, 1, block);
+		return put_hole(c, blk, 1);
+	return put_blocks(c, blk, 1, block);
 }
 
 /* Head and tail by put_part, whole blocks between at once; from NULL: zeroes. */
-static int put_range(struct layers *l, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes)
+static int put_range(const struct change *c, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes)
 {
 	while (len_bytes) {
 		uint64_t blk = off_bytes >> COW_BLK_SHIFT, in_blk = off_bytes % COW_BLK_BYTES, n;
@@ -112,11 +154,10 @@ static int put_range(struct layers *l, uint64_t off_bytes, const uint8_t *from, 
 
 		if (in_blk || len_bytes < COW_BLK_BYTES) {
 			n = min_u64(len_bytes, COW_BLK_BYTES - in_blk);
-			r = put_part(l, off_bytes, from, n);
+			r = put_part(c, off_bytes, from, n);
 		} else {
 			n = len_bytes - len_bytes % COW_BLK_BYTES;
-			r = from ? put_blocks(l, blk, n >> COW_BLK_SHIFT, from) :
-				   generation_punch(l->gen[LAYER_ACTIVE], blk, n >> COW_BLK_SHIFT);
+			r = from ? put_blocks(c, blk, n >> COW_BLK_SHIFT, from) : put_hole(c, blk, n >> COW_BLK_SHIFT);
 		}
 		if (r < 0)
 			return r;
@@ -136,7 +177,7 @@ static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from,
 		int r;
 
 		change_begin(&c, v, off_bytes, n);
-		r = put_range(c.l, off_bytes, from, n);
+		r = put_range(&c, off_bytes, from, n);
 		change_end(&c);
 		if (r < 0)
 			return r;

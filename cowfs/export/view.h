@@ -24,6 +24,7 @@
 #include "export/pin.h"
 #include "log/index.h"
 #include "ram/generation.h"
+#include "ram/rewrites.h"
 
 struct view;
 
@@ -52,6 +53,8 @@ struct view_read {
 int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
 	     struct log_index *index) MUST_CHECK;
 void view_free(struct view *v); /* no request in flight */
+/* Counts in w which blocks are written again, from now on; before the first request. w stays the caller's, and outlives the view. */
+void view_set_rewrites(struct view *v, struct rewrites *w);
 uint64_t view_volume_blks(const struct view *v);
 void view_counters(const struct view *v, struct view_counters *ret);
 

@@ -69,6 +69,11 @@ int view_new(struct view **ret, struct ram_store *store, struct card *base, uint
 	return 0;
 }
 
+void view_set_rewrites(struct view *v, struct rewrites *w)
+{
+	v->rewrites = w;
+}
+
 static void free_retired(struct view *v)
 {
 	while (v->retired) {

@@ -22,6 +22,7 @@ struct volume {
 	struct card *base, *log_card; /* may be the same */
 	struct ram_store *store;
 	struct view *view;
+	struct rewrites *rewrites; /* NULL: no memory for it */
 	struct monitor *monitor;
 	struct log *log; /* commit thread only, once it runs */
 	struct log_open_report opened;

@@ -187,6 +187,10 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	return r < 0 ? fail(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
 }
 
+/* Of the memory that the changes may take, for counting rewrites: at most 20,480 blocks are known, with 256 MiB. */
+#define REWRITES_SHARE 1024
+#define REWRITES_MAX_BYTES (256 * KIB)
+
 static int open_all(struct volume *v, const struct volume_params *p, char *why, size_t n)
 {
 	uint64_t memory = memory_bytes(), ram = p->ram_bytes ? p->ram_bytes : memory / 2;
@@ -222,6 +226,8 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	log_index_unref(ix);
 	if (r < 0)
 		return fail(why, n, r, "the merged view cannot be made: %s", strerror(-r));
+	if (rewrites_new(&v->rewrites, (size_t)min_u64(ram / REWRITES_SHARE, REWRITES_MAX_BYTES)) == 0)
+		view_set_rewrites(v->view, v->rewrites);
 	r = check_fs(v, why, n);
 	return r < 0 ? r : open_monitor(v, p, ram, why, n);
 }
@@ -276,6 +282,7 @@ void volume_close(struct volume *v)
 	log_close(v->log);
 	if (v->view)
 		view_free(v->view);
+	rewrites_free(v->rewrites);
 	ram_store_close(v->store);
 	if (v->log_card != v->base)
 		card_close(v->log_card);

@@ -169,6 +169,10 @@ struct volume_changes {
  * moving target: each run was there when it was looked at. */
 void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret);
 
+/* A part of the table of blocks that were written again since the attach, from item first on. Blocks nobody for longer than a
+ * copy of it takes. */
+void volume_get_rewrites(struct volume *v, uint32_t first, struct rewrites_part *ret);
+
 /* Never blocks on a commit: copies what is known. */
 void volume_get_status(struct volume *v, struct volume_status *ret);
 

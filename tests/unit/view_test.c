@@ -51,6 +51,8 @@ struct fixture {
 	struct log_index *index; /* the one published; the view has the reference */
 	uint64_t ring_pos;
 	uint8_t *live, *sealed, *committed, *buf; /* images */
+	struct rewrites *rewrites;
+	uint64_t rewritten; /* blocks of do_write that were DATA already */
 	uint8_t *active_map, *below_map;	  /* enum blk_state of each block */
 	bool is_sealed;
 };
@@ -82,6 +84,8 @@ static void setup(struct fixture *f, uint64_t limit_bytes)
 	assert_int_equal(ram_store_open(&f->store, limit_bytes), 0);
 	f->index = log_index_empty();
 	assert_int_equal(view_new(&f->v, f->store, f->card, BLKS, f->index), 0);
+	assert_int_equal(rewrites_new(&f->rewrites, 64 * KIB), 0);
+	view_set_rewrites(f->v, f->rewrites);
 	log_index_unref(f->index);
 	assert_int_equal(view_volume_blks(f->v), BLKS);
 }
@@ -97,6 +101,7 @@ static uint64_t used_blks(const struct fixture *f)
 static void teardown(struct fixture *f)
 {
 	view_free(f->v);
+	rewrites_free(f->rewrites);
 	assert_int_equal(used_blks(f), 0);
 	ram_store_close(f->store);
 	card_close(f->card);
@@ -114,8 +119,10 @@ static void do_write(struct fixture *f, uint64_t off, size_t len)
 {
 	fill_random(f->live + off, len);
 	assert_int_equal(view_write(f->v, off, f->live + off, len), 0);
-	for (uint64_t b = off / COW_BLK_BYTES; len && b <= (off + len - 1) / COW_BLK_BYTES; b++)
+	for (uint64_t b = off / COW_BLK_BYTES; len && b <= (off + len - 1) / COW_BLK_BYTES; b++) {
+		f->rewritten += f->active_map[b] == BLK_DATA;
 		f->active_map[b] = BLK_DATA;
+	}
 }
 
 /* A partial punch may make a hole or data, but its block is present. */
@@ -132,6 +139,8 @@ static void do_punch(struct fixture *f, uint64_t off, uint64_t len)
 		assert_int_equal(pos, b);
 		if (blk_to_bytes(b) >= off && blk_to_bytes(b + 1) <= off + len)
 			assert_int_equal(st, BLK_HOLE);
+		else
+			f->rewritten += f->active_map[b] == BLK_DATA; /* zeroes into a part of it */
 		f->active_map[b] = (uint8_t)st;
 	}
 }
@@ -298,6 +307,15 @@ static void random_op(struct fixture *f)
 	}
 }
 
+static void check_rewrites(struct fixture *f)
+{
+	struct rewrites_part part;
+
+	rewrites_take_part(f->rewrites, 0, &part);
+	assert_true(f->rewritten > 1000 && part.totals.discarded > 0);
+	assert_int_equal(part.totals.absorbed, f->rewritten);
+}
+
 static void everything_against_the_model(void **state)
 {
 	struct fixture f;
@@ -318,6 +336,7 @@ static void everything_against_the_model(void **state)
 			checkpoint(&f);
 		check_all(&f);
 	}
+	check_rewrites(&f);
 	teardown(&f);
 }
 
