@@ -40,6 +40,7 @@ ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CFLAGS) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
 	     $(if $(filter cowfs/control/report.c,$<),-DREPORT_TEMPLATE='"$(abspath $(B)/report.html)"') \
+	     $(if $(filter cowfs/flash/profile.c,$<),-DFLASH_PROFILES='"$(abspath cowfs/flash/profiles.json)"') \
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 ALL_LIBS   = $(PKG_LIBS) -laio -pthread
 
@@ -138,6 +139,8 @@ $(B)/report.html: cowfs/report/page.html $(REPORT:%=cowfs/report/%) Makefile
 	$(if $(Q),@echo "  PAGE    $@")
 	$(Q)sed $(foreach f,$(REPORT),-e '/^@$f@$$/{' -e 'r cowfs/report/$f' -e 'd' -e '}') $< >$@.new && mv $@.new $@
 $(B)/obj/cowfs/control/report.o: $(B)/report.html
+# so are the published flash profiles
+$(B)/obj/cowfs/flash/profile.o: cowfs/flash/profiles.json
 
 $(B)/libcowfs.a: $(LIB_OBJ)
 	$(if $(Q),@echo "  AR      $@")
