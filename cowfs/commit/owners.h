@@ -19,6 +19,7 @@ enum owner_kind {
 	OWNER_INODES,
 	OWNER_JOURNAL,
 	OWNER_XATTRS,
+	OWNER_METADATA, /* all trees of btrfs */
 	OWNER_FREE,  /* deleted since it was written */
 	OWNER_OTHER, /* none of these, or not found */
 	OWNER_KINDS
@@ -53,7 +54,7 @@ struct owners_query {
  * -EOPNOTSUPP: no ext2/3/4, or features that libext2fs does not know; -EUCLEAN, -ENOMEM, -errno of the open. */
 int owners_ext(struct owners *ret, const char *device, const struct owners_query *q) MUST_CHECK;
 /* Any other, by asking all files of the tree mounted at dir where they lie (FIEMAP). Ends after max_files, or max_ns.
- * -EOPNOTSUPP: the file system does not tell. */
+ * -EOPNOTSUPP: the file system does not tell, or is a btrfs in stripes. A btrfs has to be on one device. */
 int owners_tree(struct owners *ret, const char *dir, uint64_t max_files, uint64_t max_ns,
 		const struct owners_query *q) MUST_CHECK;
 /* Adds what is left of q->all and q->rewrites, as OWNER_OTHER. Both of the above do it. */

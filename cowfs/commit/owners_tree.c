@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT
 /*
  * owners.h for file systems that nobody but the kernel reads: every file of the mounted tree is asked for its extents.
- * No metadata, and no files without a name: these are in the rest. Nothing is synced, so that asking writes nothing.
+ * No metadata (but that of btrfs), and no files without a name: these are in the rest. Nothing is synced, so that asking writes
+ * nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 
 #include "base/array.h"
+#include "commit/btrfs.h"
 #include "commit/owners.h"
 
 #define EXTENTS 128
@@ -25,6 +29,8 @@ struct walk {
 	const struct owners_query *q;
 	struct owners *w;
 	size_t prefix_bytes;
+	bool is_btrfs;
+	struct btrfs_chunks chunks;
 	uint64_t seen_bytes, used_bytes; /* for the progress */
 	struct {
 		uint64_t *ino; /* open addressing, 0 is free; of files with several names */
@@ -69,6 +75,32 @@ static int seen_before(struct walk *k, uint64_t ino)
 	}
 }
 
+struct claim {
+	const struct walk *k;
+	struct owner *o;
+};
+
+static void claim_place(void *ctx, uint64_t start_bytes, uint64_t end_bytes)
+{
+	const struct claim *c = ctx;
+
+	owner_claim(c->o, c->k->q, start_bytes, end_bytes);
+}
+
+static void claim_extent(struct walk *k, int fd, struct owner *o, const struct fiemap_extent *e)
+{
+	uint64_t len_bytes = e->fe_length;
+
+	if (k->is_btrfs && (e->fe_flags & NOT_PLACED) == FIEMAP_EXTENT_ENCODED)
+		len_bytes = btrfs_extent_bytes(fd, e->fe_physical); /* compressed: shorter than what is in it */
+	else if (e->fe_flags & NOT_PLACED)
+		return;
+	if (k->is_btrfs)
+		btrfs_map(&k->chunks, e->fe_physical, len_bytes, claim_place, &(struct claim){k, o});
+	else
+		owner_claim(o, k->q, e->fe_physical, e->fe_physical + len_bytes);
+}
+
 static int claim_file(struct walk *k, int fd, struct owner *o)
 {
 	struct fiemap *f = &k->f.map;
@@ -81,8 +113,7 @@ static int claim_file(struct walk *k, int fd, struct owner *o)
 		if (ioctl(fd, FS_IOC_FIEMAP, f) < 0)
 			return -errno;
 		for (unsigned i = 0; i < f->fm_mapped_extents; i++, e++)
-			if (!(e->fe_flags & NOT_PLACED))
-				owner_claim(o, k->q, e->fe_physical, e->fe_physical + e->fe_length);
+			claim_extent(k, fd, o, e);
 		if (!f->fm_mapped_extents || e[-1].fe_flags & FIEMAP_EXTENT_LAST || !e[-1].fe_length)
 			return 0;
 		from = e[-1].fe_logical + e[-1].fe_length;
@@ -153,27 +184,69 @@ static int walk_tree(struct walk *k, FTS *fts, uint64_t max_files, uint64_t max_
 	return err;
 }
 
+/* ---- what btrfs has beside files ---- */
+
+static int start_btrfs(struct walk *k, const char *dir)
+{
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : btrfs_chunks_read(&k->chunks, fd);
+}
+
+static bool in_metadata(const struct btrfs_chunks *x, uint64_t off_bytes)
+{
+	for (size_t i = 0; i < x->n; i++)
+		for (unsigned c = 0; c < x->c[i].copies; c++)
+			if (x->c[i].metadata && off_bytes >= x->c[i].place[c] && off_bytes - x->c[i].place[c] < x->c[i].len_bytes)
+				return true;
+	return false;
+}
+
+static int claim_btrfs(struct walk *k)
+{
+	static const uint64_t supers[] = {64 * KIB, 64 * MIB, 256 * GIB};
+	struct owner trees = {.kind = OWNER_METADATA}, super = {.kind = OWNER_SUPER};
+	int err;
+
+	for (size_t i = 0; i < k->chunks.n; i++)
+		if (k->chunks.c[i].metadata)
+			btrfs_map(&k->chunks, k->chunks.c[i].logical, k->chunks.c[i].len_bytes, claim_place,
+				  &(struct claim){k, &trees});
+	for (size_t i = 0; i < ARRAY_SIZE(supers); i++)
+		if (!in_metadata(&k->chunks, supers[i]))
+			owner_claim(&super, k->q, supers[i], supers[i] + 4 * KIB);
+	err = owners_keep(k->w, &trees);
+	return err ? err : owners_keep(k->w, &super);
+}
+
 int owners_tree(struct owners *ret, const char *dir, uint64_t max_files, uint64_t max_ns, const struct owners_query *q)
 {
 	char *const roots[] = {(char *)dir, NULL};
 	struct owners w = {.complete = true};
 	_cleanup_free_ struct walk *k = calloc(1, sizeof(*k));
 	struct statvfs vfs;
+	struct statfs fs;
 	FTS *fts;
 	int err;
 
-	if (statvfs(dir, &vfs) < 0)
+	if (statvfs(dir, &vfs) < 0 || statfs(dir, &fs) < 0)
 		return -errno;
 	if (!k)
 		return -ENOMEM;
 	*k = (struct walk){.q = q, .w = &w, .prefix_bytes = strcmp(dir, "/") ? strlen(dir) : 0};
 	k->used_bytes = (uint64_t)(vfs.f_blocks - vfs.f_bfree) * vfs.f_frsize;
+	k->is_btrfs = fs.f_type == BTRFS_SUPER_MAGIC;
+	err = k->is_btrfs ? start_btrfs(k, dir) : 0;
+	if (err)
+		return err;
 	fts = fts_open(roots, FTS_PHYSICAL | FTS_XDEV, NULL);
-	if (!fts)
-		return -errno;
-	err = walk_tree(k, fts, max_files, max_ns);
-	fts_close(fts);
+	err = fts ? walk_tree(k, fts, max_files, max_ns) : -errno;
+	if (fts)
+		fts_close(fts);
 	free(k->seen.ino);
+	if (!err && k->is_btrfs)
+		err = claim_btrfs(k);
+	btrfs_chunks_clear(&k->chunks);
 	if (!err)
 		err = owners_add_rest(&w, q);
 	if (err)

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "base/parse.h"
+#include "commit/btrfs.h"
 #include "commit/owners.h"
 
 enum { SCHEMA = 1, TRIES = 5, ROWS_DEFAULT = 20, COLUMNS = 80 };
@@ -66,7 +67,7 @@ static const char *const kind_names[OWNER_KINDS] = {
 	[OWNER_FILE] = "file",		    [OWNER_DIRECTORY] = "directory", [OWNER_DELETED] = "deleted",
 	[OWNER_SUPER] = "superblocks",	    [OWNER_BITMAPS] = "bitmaps",     [OWNER_INODES] = "inode-tables",
 	[OWNER_JOURNAL] = "journal",	    [OWNER_FREE] = "free",	     [OWNER_OTHER] = "other",
-	[OWNER_XATTRS] = "extended-attributes",
+	[OWNER_XATTRS] = "extended-attributes", [OWNER_METADATA] = "metadata",
 };
 
 static const char *const kind_texts[OWNER_KINDS] = {
@@ -75,6 +76,7 @@ static const char *const kind_texts[OWNER_KINDS] = {
 	[OWNER_INODES] = "(inode tables)",
 	[OWNER_JOURNAL] = "(journal)",
 	[OWNER_XATTRS] = "(extended attributes)",
+	[OWNER_METADATA] = "(metadata)",
 	[OWNER_FREE] = "(free again)",
 	[OWNER_OTHER] = "(other)",
 };
@@ -232,7 +234,9 @@ static bool mounted_here(const char *mountpoint, const char *loop)
 {
 	struct stat dir, dev;
 
-	return *mountpoint && !stat(mountpoint, &dir) && !stat(loop, &dev) && dir.st_dev == dev.st_rdev;
+	/* btrfs has numbers of its own */
+	return *mountpoint && !stat(mountpoint, &dir) && !stat(loop, &dev) &&
+	       (dir.st_dev == dev.st_rdev || btrfs_lies_on(mountpoint, dev.st_rdev));
 }
 
 /* 0 with p->unmapped if nobody can tell; -ENOMEM */
@@ -247,16 +251,14 @@ static int find_owners(struct picture *p, const struct owners_query *q)
 		e = owners_ext(&p->owners, loop, q);
 	if (!e || e == -ENOMEM)
 		return e;
-	if (!strcmp(type, "btrfs"))
-		p->unmapped = "btrfs does not tell where on the device its files lie";
-	else if (!mounted_here(mount, loop))
+	if (!mounted_here(mount, loop))
 		p->unmapped = "the volume is not mounted where this command can see it";
 	else
 		e = owners_tree(&p->owners, mount, TREE_FILES_MAX, TREE_NS_MAX, q);
 	if (!e || e == -ENOMEM)
 		return e;
 	if (!*p->unmapped)
-		p->unmapped = e == -EOPNOTSUPP ? "this file system does not tell where its files lie" :
+		p->unmapped = e == -EOPNOTSUPP ? "this file system does not tell where on the device its files lie" :
 						 strerrordesc_np(-e);
 	p->owners.complete = false;
 	return owners_add_rest(&p->owners, q);

@@ -273,12 +273,46 @@ rewrites_add_up() {
 	[[ $output == *"No files: the volume is not mounted"*"(not known)"* ]]
 }
 
-@test "top: btrfs is not guessed at" {
+# By the file itself: blocks of the volume that have its content.
+@test "top: btrfs, through its chunks" {
+	local kind
 	protect btrfs
+	write_files
+	[ "$(blocks_of /a/b/new)" = 768 ]
+	adds_up
+	[ "$(blocks_of /a/b/old)" = 8 ]
+	[ "$(top_of '[.rows[] | select(.path | strings | test("/c/(two-names|other)$")) | [.uncommitted_blocks, .links]] | @json')" = '[[256,2]]' ]
+	[ "$(top_of .complete)" = true ]
+	for kind in metadata superblocks; do
+		[ "$(top_of '.rows[] | select(.kind == "'$kind'") | .uncommitted_blocks > 0')" = true ]
+	done
+	# nothing is left but what is deleted: here, the blocks of old content
+	[ "$(top_of '[.rows[] | select(.kind == "other") | .uncommitted_blocks] | add // 0')" -le 16 ]
+	umount_volume
+	[ "$(top_of '[.complete, .no_files_because, (.rows | length)] | @csv')" = \
+		'false,"the volume is not mounted where this command can see it",1' ]
+}
+
+@test "top: btrfs, compressed, and with another subvolume" {
+	protect btrfs
+	umount_volume
+	mount_volume -o noatime,compress-force=zstd
+	# 1 MiB in 8 extents of 128 KiB, each of which takes one block
+	head -c 1M /dev/zero | tr '\0' x >"$MNT/c/packed"
+	btrfs -q subvolume create "$MNT/sub" 2>/dev/null || btrfs subvolume create "$MNT/sub" >/dev/null
+	random_file "$MNT/sub/far" 1
+	sync -f "$MNT"
+	[ "$(blocks_of /c/packed)" = 8 ]
+	adds_up
+	[ "$(top_of '[.rows[] | select(.kind == "other") | .uncommitted_blocks >= 256] | @csv')" = true ]
+}
+
+@test "top: btrfs in stripes is not guessed at" {
+	protect btrfs -d raid0
 	write_files
 	[ "$(top_of '[.complete, .rows[0].kind, (.rows | length)] | @csv')" = 'false,"other",1' ]
 	run -0 cow top
-	[[ $output == *"btrfs does not tell"* ]]
+	[[ $output == *"this file system does not tell"* ]]
 }
 
 @test "top: ext4 that is attached and not mounted" {
