@@ -64,6 +64,8 @@ static int sim_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_by
 
 	for (size_t n = r < 0 ? 0 : len_bytes >> COW_BLK_SHIFT; n; n--, to += COW_BLK_BYTES)
 		sim_block_read(sim_store_get(&s->view, blk++), 0, to, COW_BLK_BYTES);
+	if (s->model && r == 0)
+		flash_model_read(s->model, off_bytes, len_bytes);
 	sim_unlock(s);
 	return r;
 }
@@ -81,6 +83,10 @@ static int sim_write(struct card *c, uint64_t off_bytes, const void *buf, size_t
 		s->state.seen.write_ios++;
 		s->state.seen.written_bytes += len_bytes;
 		r = op_issue(s, SIM_WRITE);
+		if (s->model && r == 0)
+			flash_model_write(s->model, off_bytes, len_bytes, 0);
+		if (s->state.cache_blks && s->n_pending > s->state.cache_blks && !s->state.dead)
+			sim_settle_pending(s, s->n_pending - s->state.cache_blks / 2);
 	}
 	sim_unlock(s);
 	return r;
@@ -96,6 +102,8 @@ static int sim_flush(struct card *c)
 		r = op_issue(s, SIM_FLUSH);
 		if (r == 0)
 			pending_retire(s);
+		if (s->model && r == 0)
+			flash_model_flush(s->model);
 	}
 	sim_unlock(s);
 	return r;
@@ -130,6 +138,7 @@ static void sim_close(struct card *c)
 
 	sim_forget_pending(s);
 	free(s->pending);
+	flash_model_free(s->model);
 	sim_store_free(&s->durable);
 	sim_store_free(&s->view);
 	pthread_mutex_destroy(&s->lock);
@@ -196,6 +205,11 @@ static int clone_memory(struct sim *s, const struct sim *from)
 {
 	int r;
 
+	if (from->model) {
+		r = flash_model_clone(&s->model, from->model);
+		if (r < 0)
+			return r;
+	}
 	s->pending_room = from->n_pending + 1;
 	s->pending = malloc(s->pending_room * sizeof(*s->pending));
 	if (!s->pending)

@@ -18,6 +18,7 @@
 #define COWFS_CARD_SIM_H
 
 #include "card/card.h"
+#include "flash/model.h"
 
 struct sim_params {
 	uint64_t size_bytes;
@@ -49,6 +50,17 @@ void sim_set_collateral(struct card *c, uint64_t from_bytes);
 void sim_settle(struct card *c, size_t n);
 void sim_seed(struct card *c, uint64_t seed);
 
+/* From now on m is told of all reads, writes, flushes and discards that succeed: their time by its clock, and what they do to
+ * the medium. Nobody waits for that time. It belongs to the card, which frees it; NULL: none. A clone has a clone of it. */
+void sim_set_model(struct card *c, struct flash_model *m);
+/* Borrowed, NULL if there is none; only while no other thread uses the card. */
+struct flash_model *sim_model(const struct card *c);
+/* The cache holds so many block writes: when it is full the older half becomes durable. 0: no limit. */
+void sim_set_cache(struct card *c, size_t blks);
+/* Whole blocks that read zero from now on, whether the power is cut or not; what was pending in them is forgotten. Not
+ * counted as an operation. -EIO while dead, -EINVAL. */
+int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK;
+
 uint64_t sim_ops(const struct card *c);     /* writes + flushes issued since sim_new */
 size_t sim_pending(const struct card *c);   /* unflushed 4 KiB block writes now, in issue order */
 /* block number on the card and fate chooser for exhaustive enumeration */
@@ -68,6 +80,8 @@ int sim_clone(struct card **ret, const struct card *from) MUST_CHECK;
 /* Straight access to what is durable, at any byte and also while dead, for oracles and for
  * damage (bit rot, foreign writers). Not counted. */
 int sim_peek(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
+/* What a read would give, at any byte, also while dead; not counted. */
+int sim_look(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 int sim_poke(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
 
 #endif

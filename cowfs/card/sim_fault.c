@@ -147,6 +147,28 @@ void sim_seed(struct card *c, uint64_t seed)
 	sim_unlock(s);
 }
 
+void sim_set_model(struct card *c, struct flash_model *m)
+{
+	struct sim *s = sim_lock(c);
+
+	flash_model_free(s->model);
+	s->model = m;
+	sim_unlock(s);
+}
+
+struct flash_model *sim_model(const struct card *c)
+{
+	return sim_of(c)->model;
+}
+
+void sim_set_cache(struct card *c, size_t blks)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.cache_blks = blks;
+	sim_unlock(s);
+}
+
 uint64_t sim_ops(const struct card *c)
 {
 	struct sim *s = sim_lock(c);
@@ -300,24 +322,65 @@ static bool span_is_valid(const struct card *c, uint64_t off_bytes, size_t len_b
 	return off_bytes <= c->geo.size_bytes && len_bytes <= c->geo.size_bytes - off_bytes;
 }
 
-int sim_peek(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+static int read_store(const struct card *c, bool durable, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
+	const struct sim_store *store;
 	struct sim *s;
 	uint8_t *to = buf;
 
 	if (!span_is_valid(c, off_bytes, len_bytes))
 		return -EINVAL;
 	s = sim_lock(c);
+	store = durable ? &s->durable : &s->view;
 	while (len_bytes) {
 		size_t from = off_bytes % COW_BLK_BYTES;
 		size_t len = min_u64(len_bytes, COW_BLK_BYTES - from);
 
-		sim_block_read(sim_store_get(&s->durable, off_bytes >> COW_BLK_SHIFT), from, to,
-			       len);
+		sim_block_read(sim_store_get(store, off_bytes >> COW_BLK_SHIFT), from, to, len);
 		to += len, off_bytes += len, len_bytes -= len;
 	}
 	sim_unlock(s);
 	return 0;
+}
+
+int sim_peek(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	return read_store(c, true, off_bytes, buf, len_bytes);
+}
+
+int sim_look(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	return read_store(c, false, off_bytes, buf, len_bytes);
+}
+
+int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
+{
+	uint64_t first = off_bytes >> COW_BLK_SHIFT, end = first + (len_bytes >> COW_BLK_SHIFT);
+	size_t kept = 0;
+	struct sim *s;
+	int r;
+
+	if ((off_bytes | len_bytes) % COW_BLK_BYTES || off_bytes > c->geo.size_bytes ||
+	    len_bytes > c->geo.size_bytes - off_bytes)
+		return -EINVAL;
+	s = sim_lock(c);
+	r = s->state.dead ? -EIO : 0;
+	for (size_t i = 0; i < s->n_pending && !r; i++) {
+		if (s->pending[i].blk >= first && s->pending[i].blk < end)
+			sim_block_unref(s->pending[i].block);
+		else
+			s->pending[kept++] = s->pending[i];
+	}
+	if (!r)
+		s->n_pending = kept;
+	for (uint64_t blk = first; blk < end && !r; blk++) {
+		sim_store_set(&s->durable, blk, NULL);
+		sim_store_set(&s->view, blk, NULL);
+	}
+	if (s->model && !r)
+		flash_model_discard(s->model, off_bytes, len_bytes);
+	sim_unlock(s);
+	return r;
 }
 
 int sim_poke(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)

@@ -26,6 +26,7 @@ struct sim_state {
 	unsigned lie;
 	uint64_t collateral_from; /* UINT64_MAX: off */
 	uint64_t random;
+	size_t cache_blks; /* 0: no limit */
 	uint64_t ops;
 	uint64_t cut_countdown; /* 0: disarmed; so below */
 	struct {
@@ -45,6 +46,7 @@ struct sim {
 	struct sim_store durable, view;
 	struct sim_pending *pending;
 	size_t n_pending, pending_room;
+	struct flash_model *model; /* NULL: none */
 };
 
 static inline struct sim *sim_of(const struct card *c)

@@ -781,6 +781,114 @@ static void test_error_words(void **state)
 	free(block);
 }
 
+static int shown(struct card *c, uint64_t blk) /* by sim_look */
+{
+	assert_int_equal(sim_look(c, blk_to_bytes(blk), buf, COW_BLK_BYTES), 0);
+	return value_of(buf);
+}
+
+static enum sim_fate all_dropped(void *arg, size_t i)
+{
+	(void)arg, (void)i;
+	return SIM_DROPPED;
+}
+
+static void test_discard_and_look(void **state)
+{
+	struct card *c = new_card();
+
+	(void)state;
+	assert_int_equal(put(c, 1, 1), 0);
+	assert_int_equal(put(c, 2, 2), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(put(c, 2, 3), 0);
+	assert_int_equal(put(c, 3, 4), 0);
+	assert_int_equal(put(c, 4, 5), 0);
+	assert_int_equal(shown(c, 2), 3);
+	assert_int_equal(durable(c, 2), 2);
+	assert_int_equal(sim_discard(c, 512, COW_BLK_BYTES), -EINVAL);
+	assert_int_equal(sim_discard(c, blk_to_bytes(BLKS), COW_BLK_BYTES), -EINVAL);
+	assert_int_equal(sim_discard(c, blk_to_bytes(2), 2 * COW_BLK_BYTES), 0);
+	assert_int_equal(sim_pending(c), 1);
+	for (int cut = 0; cut < 2; cut++) {
+		assert_int_equal(seen(c, 1), 1);
+		assert_int_equal(seen(c, 2), 0);
+		assert_int_equal(seen(c, 3), 0);
+		assert_int_equal(durable(c, 2), 0);
+		assert_int_equal(seen(c, 4), cut ? 0 : 5);
+		sim_power_cycle(c, all_dropped, NULL);
+	}
+	sim_cut_at(c, 1);
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(put(c, 1, 9), -EIO);
+	assert_int_equal(sim_discard(c, 0, COW_BLK_BYTES), -EIO);
+	assert_int_equal(shown(c, 1), 9); /* what it was about to write */
+	card_close(c);
+}
+
+/* What no longer fits into the cache is durable, the oldest first. */
+static void test_small_cache(void **state)
+{
+	struct card *c = new_card();
+
+	(void)state;
+	sim_set_cache(c, 8);
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(put(c, i, (uint8_t)(i + 1)), 0);
+	assert_int_equal(sim_pending(c), 8);
+	assert_int_equal(put(c, 8, 9), 0);
+	assert_int_equal(sim_pending(c), 4);
+	assert_int_equal(durable(c, 4), 5);
+	assert_int_equal(durable(c, 5), 0);
+	card_close(c);
+}
+
+/* The model is told of what succeeds, a clone goes its own way, and a power cut does not turn the clock back. */
+static void test_model(void **state)
+{
+	struct card *c = new_card(), *clone;
+	struct flash_profile p;
+	struct flash_stats st, clone_st;
+	struct flash_model *m;
+	uint64_t before;
+
+	(void)state;
+	assert_null(sim_model(c));
+	assert_int_equal(flash_profile_get(&p, "transcend-ts8gcf266"), 0);
+	assert_int_equal(flash_model_new(&m, &p, c->geo.size_bytes, 0), 0);
+	sim_set_model(c, m);
+	assert_ptr_equal(sim_model(c), m);
+	assert_int_equal(put(c, 1, 1), 0);
+	assert_int_equal(seen(c, 1), 1);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(sim_discard(c, 0, COW_BLK_BYTES), 0);
+	flash_model_stats(m, &st);
+	assert_int_equal(st.writes, 1);
+	assert_int_equal(st.written_bytes, COW_BLK_BYTES);
+	assert_int_equal(st.reads, 1);
+	assert_int_equal(st.flushes, 1);
+	assert_int_equal(st.discards, 1);
+	assert_int_equal(st.clock_ns, flash_write_ns(&p, COW_BLK_BYTES) + flash_random_read_ns(&p, COW_BLK_BYTES));
+	assert_int_equal(sim_clone(&clone, c), 0);
+	sim_fail_at(c, SIM_WRITE | SIM_READ | SIM_FLUSH, 1, -EIO, true);
+	assert_int_equal(put(c, 1, 2), -EIO);
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -EIO);
+	assert_int_equal(card_flush(c), -EIO);
+	assert_int_equal(put(clone, 2, 2), 0);
+	before = st.clock_ns;
+	flash_model_stats(sim_model(c), &st);
+	assert_int_equal(st.clock_ns, before);
+	flash_model_stats(sim_model(clone), &clone_st);
+	assert_int_equal(clone_st.writes, 2);
+	sim_power_cycle(c, NULL, NULL);
+	flash_model_stats(sim_model(c), &st);
+	assert_int_equal(st.clock_ns, before);
+	sim_set_model(c, NULL);
+	assert_null(sim_model(c));
+	card_close(c);
+	card_close(clone);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -804,6 +912,9 @@ int main(void)
 		cmocka_unit_test(test_clone_is_apart),
 		cmocka_unit_test(test_peek_and_poke),
 		cmocka_unit_test(test_error_words),
+		cmocka_unit_test(test_discard_and_look),
+		cmocka_unit_test(test_small_cache),
+		cmocka_unit_test(test_model),
 		cmocka_unit_test(test_against_reference),
 		cmocka_unit_test(test_readers_beside_the_writer),
 	};
