@@ -58,6 +58,10 @@ FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz_%)
 TOOL_SRC := $(filter-out $(SHIM_SRC) tests/tools/mkgolden.c,$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
+# recorder and replayer of the benchmark of commits
+RECORDER := $(B)/tests/recorder
+REPLAY_SRC := $(filter-out tests/bench/commit/recorder.c,$(sort $(wildcard tests/bench/commit/*.c)))
+REPLAYER := $(B)/tests/replay
 MAN      := $(sort $(wildcard docs/*.[1-8]))
 UNITS    := $(sort $(wildcard systemd/*.service systemd/*.timer systemd/*.target systemd/*.mount))
 # scripts that are installed, with the places that they name: FILE:PATH:MODE
@@ -91,9 +95,9 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates \
 	qemu-system-x86 qemu-system-common qemu-utils grub-common grub-pc-bin busybox-static cpio kmod f2fs-tools
 # the peers that the data path is measured against
-BENCH_DEPS := fuse-overlayfs
+BENCH_DEPS := fuse-overlayfs rsync
 
-.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run fuzz-all fuzz-all-run golden check-bats check-report check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm check-vm-short image run-image bench bench-boot install \
+.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run fuzz-all fuzz-all-run golden check-bats check-report check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm check-vm-short image run-image bench bench-boot bench-commit install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -113,6 +117,7 @@ help:
 	@echo "  make check-vm   virtual machines: boot, shutdown, power cuts (hours; as root; CASES=\"timer ends:debian12\")"
 	@echo "  make image      bootable disk images with cowfs inside; make run-image IMAGE=busybox boots one (as root)"
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
+	@echo "  make bench-commit   what commits cost on every card of the flash model, for cowfs and others (as root)"
 	@echo "  make lint       compiler warnings as errors, shellcheck, man page check"
 	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away"
 	@echo "  make clean"
@@ -125,7 +130,7 @@ deps:
 	echo "deps: installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
 	apt-get -qq update && apt-get -qq -y --no-install-recommends install $$missing >/dev/null
 
-all: $(PROGS) $(HELPERS) $(UNIT_BIN) $(FUZZ_BIN) $(B)/tests/mkgolden $(TOOL_BIN) $(SHIM) $(if $(CRASH_SRC),$(B)/tests/crash)
+all: $(PROGS) $(HELPERS) $(UNIT_BIN) $(FUZZ_BIN) $(B)/tests/mkgolden $(TOOL_BIN) $(RECORDER) $(REPLAYER) $(SHIM) $(if $(CRASH_SRC),$(B)/tests/crash)
 
 $(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -165,6 +170,15 @@ $(B)/tests/%_test: $(B)/obj/tests/unit/%_test.o $(B)/libcowfs.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS) -lcmocka
 
 $(TOOL_BIN): $(B)/tests/%: $(B)/obj/tests/tools/%.o $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+
+$(RECORDER): $(B)/tests/%: $(B)/obj/tests/bench/commit/%.o $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+$(REPLAYER): $(REPLAY_SRC:%.c=$(B)/obj/%.o) $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
@@ -384,6 +398,12 @@ bench: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit.sh
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/path.sh
+
+# Recorded traces of real programs, priced on every card of the flash model for cowfs and for others: docs/bench-commit.
+bench-commit: DEPS += $(BENCH_DEPS)
+bench-commit: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/bench.py $(B)/traces --out docs/bench-commit
 
 lint:
 	$(Q)$(MAKE) --no-print-directory B=build/lint-gcc WERROR=1 all

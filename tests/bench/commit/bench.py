@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The benchmark of commits: recorded traces, priced on every card profile for several systems. As root.
+
+usage: bench.py FOLDER [--out DOCS] [--only WORKLOAD,...]	traces in FOLDER (made if they are not there), tables and plots to DOCS
+       bench.py --short						one small trace, three cards: for make check; what must hold is asserted
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+import plot # noqa: E402
+from card import BUILD, HERE # noqa: E402
+from record import WORKLOADS # noqa: E402
+
+METHOD = """What programs write is recorded once on a real ext4 (record.py), as it is on the card, and as it is on overlays. Each system's
+writes and flushes then go to a model of each card (cowfs/flash) in virtual time, with the card in its steady state and what it owes at
+the end included. Nothing depends on this machine but the recordings."""
+
+SHORT_PROFILES = ("transcend-ts8gcf266", "lexar-300x-8g", "sandisk-ultra-4g")
+
+TITLES = {
+    "boot": "boot of a Debian 12",
+    "apt-install": "apt-get install git gcc libc6-dev",
+    "apt-upgrade": "apt-get upgrade",
+    "gps-day": "a day of a GPS logger",
+    "browser": "two hours of a browser",
+    "kernel30": "30 kernel updates",
+    "small": "small",
+}
+EVERY = {"gps-day": "every 5 minutes", "browser": "every 5 minutes", "kernel30": "after each update", "small": "every 5 minutes"}
+SYSTEMS = {
+    "ext4": "ext4 on the card, no journal",
+    "ext4-journal": "ext4 on the card, journal",
+    "rsync": "overlayfs, rsync",
+    "order": "block order",
+    "dm-4": "dm-snapshot, 4 KiB",
+    "dm-64": "dm-snapshot, 64 KiB",
+    "qemu": "qemu-img commit",
+    "cowfs-home": "cowfs, all home",
+    "cowfs": "cowfs",
+}
+OURS = ("cowfs", "cowfs-home")
+PEERS = ("rsync", "order", "dm-4", "dm-64", "qemu")
+
+
+def say(text):
+    print(f"bench-commit: {text}", file=sys.stderr, flush=True)
+
+
+# ---- runs ----
+
+def replay(folder, trace, system, *options, profile=None):
+    command = [f"{BUILD}/tests/replay", *options, *(["--profile", profile] if profile else []), system, f"{folder}/{trace}"]
+    p = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if p.returncode:
+        sys.exit(f"bench-commit: {' '.join(command)}: exit {p.returncode}")
+    return [json.loads(line) for line in p.stdout.splitlines()]
+
+
+def plain_rows(folder, workload, profile):
+    """Of the recordings for several erase blocks each card has the one for its own, or that for 4 MiB."""
+    found = {}
+    for f in sorted(os.listdir(folder)):
+        if f.startswith(f"{workload}.plain") and f.endswith(".done"):
+            mib = int(f[len(workload) + 6:-5])
+            for row in replay(folder, f[:-5], "plain", "--no-journal", profile=profile):
+                found.setdefault(row["profile"], {})[mib] = row
+    return [rows.get(rows[min(rows)]["unit_bytes"] >> 20, rows.get(4, rows[min(rows)])) for rows in found.values()]
+
+
+def system_rows(folder, workload, each, system, profile):
+    variant, option = ("freeze", ["--each"]) if each else ("journal", [])
+    trace = f"{workload}.{variant}"
+    five = "5" if each else ""
+    if system == "ext4":
+        return plain_rows(folder, workload, profile)
+    if system == "ext4-journal":
+        return replay(folder, f"{workload}.journal", "plain", profile=profile)
+    if system in ("rsync", "qemu"):
+        if not os.path.exists(f"{folder}/{workload}.{system}{five}.done"):
+            return []
+        return replay(folder, f"{workload}.{system}{five}", "merge", profile=profile)
+    if system == "order":
+        return replay(folder, trace, "order", *option, profile=profile)
+    if system.startswith("dm-"):
+        return replay(folder, trace, "dm-snapshot", "--chunk", system[3:], *option, profile=profile)
+    return replay(folder, trace, "cowfs", "--verify", *option, profile=profile)
+
+
+def workload_rows(folder, workload, profile=None):
+    rows = []
+    for each in (False, True) if "freeze" in WORKLOADS[workload] else (False,):
+        for system in SYSTEMS:
+            if system == "cowfs-home":
+                continue # comes with cowfs
+            start = time.monotonic()
+            got = system_rows(folder, workload, each, system, profile)
+            for row in got:
+                row.update(workload=workload, each=each, system="cowfs-home" if row.get("home") else system)
+            rows += got
+            say(f"{workload}{', ' + EVERY[workload] if each else ''}: {SYSTEMS[system]}: {len(got)} cards in "
+                f"{time.monotonic() - start:.1f} s")
+    return rows
+
+
+# ---- what is asked of them ----
+
+def cells(rows):
+    """(workload, each) -> profile -> system -> row."""
+    table = {}
+    for r in rows:
+        table.setdefault((r["workload"], r["each"]), {}).setdefault(r["profile"], {})[r["system"]] = r
+    return table
+
+
+def name_of(key):
+    return f"{key[0]}, {EVERY[key[0]]}" if key[1] else f"{key[0]}, at the end"
+
+
+def best(systems, field, of=None):
+    return min((s for s in systems if s not in OURS and (of is None or s in of)), key=lambda s: systems[s][field])
+
+
+def losses(table, ours="cowfs"):
+    """Where cowfs takes more time or erases than the best of the others."""
+    for key, profiles in table.items():
+        for profile, systems in profiles.items():
+            for field in "seconds", "erases":
+                b = best(systems, field)
+                if systems[ours][field] > systems[b][field] * 1.0000001:
+                    yield key, profile, field, systems[ours], b, systems[b]
+
+
+def aims(table):
+    """Lines of (figure, aim, measured, kept)."""
+    lines = []
+    apt = table.get(("apt-install", False), {})
+    shares = {p: s["cowfs"]["linear_seconds"] / s["cowfs"]["commit_seconds"] for p, s in apt.items()}
+    if shares:
+        low = min(shares, key=shares.get)
+        lines.append(("commit of apt-get install: share of the card's linear write bandwidth, worst card", ">= 90 %",
+                      f"{shares[low] * 100:.1f} % ({low}); {sum(v >= 0.9 for v in shares.values())} of {len(shares)} cards",
+                      shares[low] >= 0.9))
+    day = table.get(("gps-day", True), {})
+    if day:
+        gain = {p: s["ext4"]["erases"] / s["cowfs"]["erases"] for p, s in day.items()}
+        low = min(gain, key=gain.get)
+        lines.append(("GPS day, every 5 minutes: erases of ext4 on the card / of cowfs, worst card", ">= 100",
+                      f"{gain[low]:.1f} ({low}); {sum(v >= 100 for v in gain.values())} of {len(gain)} cards", gain[low] >= 100))
+        gain = {p: s[best(s, "erases", PEERS)]["erases"] / s["cowfs"]["erases"] for p, s in day.items() if s["cowfs"]["absorb"] == 1}
+        if gain:
+            low = min(gain, key=gain.get)
+            lines.append(("— of the best merged overlay / of cowfs, worst block-mapped card", ">= 20",
+                          f"{gain[low]:.1f} ({low}); {sum(v >= 20 for v in gain.values())} of {len(gain)} cards", gain[low] >= 20))
+    total = sum(len(p) for p in table.values())
+    for ours, text in ("cowfs", ""), ("cowfs-home", ", all home at the end"):
+        lost = list(losses(table, ours))
+        lines.append((f"trace and card where another system takes less time, or less erases{text}", "0",
+                      f"time {sum(l[2] == 'seconds' for l in lost)}, erases {sum(l[2] == 'erases' for l in lost)} of {total}", not lost))
+    risk = max(s["cowfs"]["risk_seconds"] for p in table.values() for s in p.values())
+    lines.append(("seconds in which a power cut leaves neither the old nor the new state", "0", f"{risk:g}", risk == 0))
+    return lines
+
+
+# ---- tables ----
+
+def number(x):
+    return f"{x:.0f}" if x >= 100 else f"{x:.1f}" if x >= 10 else f"{x:.2f}" if x >= 0.1 else f"{x:.3f}"
+
+
+def markdown(table, out):
+    for key, profiles in table.items():
+        systems = [s for s in SYSTEMS if any(s in row for row in profiles.values())]
+        out.append(f"\n## {TITLES[key[0]]}{', merged ' + EVERY[key[0]] if key[1] else ', merged at the end'}\n")
+        out.append(f"![]({key[0]}{'-each' if key[1] else ''}.svg)\n")
+        out.append("Seconds at the card / erases. Bold: less than cowfs.\n")
+        out.append("| card | " + " | ".join(SYSTEMS[s] for s in systems) + " |")
+        out.append("| --- " * (len(systems) + 1) + "|")
+        for profile, row in sorted(profiles.items()):
+            out.append(f"| {profile} | " + " | ".join(cell(row, s) for s in systems) + " |")
+        any_row = next(iter(profiles.values()))
+        out.append("")
+        out.append("| of " + next(iter(profiles)) + " | MiB written | requests | flushes | erases of the hottest unit | longest request, s | "
+                   "s at risk |")
+        out.append("| --- | --- | --- | --- | --- | --- | --- |")
+        for s in systems:
+            if s in any_row:
+                r = any_row[s]
+                out.append(f"| {SYSTEMS[s]} | {r['bytes'] / 2**20:.1f} | {r['writes']} | {r['flushes']} | {r['hottest_erases']} | "
+                           f"{r['longest_seconds']:.2f} | {number(r['risk_seconds'])} |")
+
+
+def cell(row, system):
+    if system not in row:
+        return "–"
+    r, c = row[system], row["cowfs"]
+    bold = [f"**{v}**" if r[f] < c[f] else v for f, v in (("seconds", number(r["seconds"])), ("erases", str(r["erases"])))]
+    return " / ".join(bold)
+
+
+def loss_lines(table, ours):
+    out = []
+    for key, profile, field, c, b, o in losses(table, ours):
+        if field == "seconds":
+            out.append(f"| {name_of(key)} | {profile} | s | {number(c['seconds'])} | {number(o['seconds'])} ({SYSTEMS[b]}) | "
+                       f"{c['seconds'] / max(o['seconds'], 1e-9):.2f} | {number(c['bound_seconds'])} |")
+        else:
+            out.append(f"| {name_of(key)} | {profile} | erases | {c['erases']} | {o['erases']} ({SYSTEMS[b]}) | "
+                       f"{c['erases'] / max(o['erases'], 1):.2f} | {c['home_units']} |")
+    return out
+
+
+def write_docs(rows, folder):
+    table = cells(rows)
+    os.makedirs(folder, exist_ok=True)
+    out = ["# Commits, priced", "", "Made by `make bench-commit`; how is told in [BENCHMARKS.md](../BENCHMARKS.md), \"Commits\".", "",
+           "| figure | aim | measured | kept? |", "| --- | --- | --- | --- |"]
+    out += [f"| {a} | {b} | {c} | {'kept' if k else 'missed'} |" for a, b, c, k in aims(table)]
+    for ours in OURS:
+        lost = loss_lines(table, ours)
+        if not lost:
+            continue
+        out += ["", f"Where another system is better than {SYSTEMS[ours]}. Bound: what bringing the same blocks home takes at least, each commit by itself: the linear "
+                f"rate, and on block-mapped cards a merge for each unit that is not written whole (erases: the units).", "",
+                "| trace | card | what | cowfs | best other | × | bound |", "| --- | --- | --- | --- | --- | --- | --- |", *lost]
+    markdown(table, out)
+    with open(f"{folder}/README.md", "w") as f:
+        f.write("\n".join(out) + "\n")
+    for key, profiles in table.items():
+        name = f"{key[0]}{'-each' if key[1] else ''}"
+        with open(f"{folder}/{name}.svg", "w") as f:
+            f.write(plot.dots(f"{TITLES[key[0]]}, merged {EVERY[key[0]] if key[1] else 'at the end'}", profiles, SYSTEMS))
+    for a, b, c, k in aims(table):
+        print(f"| {a} | {b} | {c} | {'kept' if k else 'missed'} |")
+
+
+# ---- the program ----
+
+def short():
+    folder = tempfile.mkdtemp(prefix="cowfs-bench-commit.")
+    try:
+        record(folder, [f"small.{v}" for v in WORKLOADS["small"]])
+        rows = [r for p in SHORT_PROFILES for r in workload_rows(folder, "small", p)]
+    finally:
+        shutil.rmtree(folder)
+    table, bad = cells(rows), []
+    for key, profiles in table.items():
+        for profile, systems in profiles.items():
+            c = systems["cowfs"]
+            for field in "seconds", "erases":
+                b = best(systems, field)
+                print(f"bench-commit: {name_of(key)}, {profile}: {field} {number(c[field])}, best other "
+                      f"{number(systems[b][field])} ({SYSTEMS[b]})")
+            if c["risk_seconds"]:
+                bad.append(f"{profile}: {c['risk_seconds']} s at risk")
+    bad += [f"{name_of(k)}, {p}: {f}: cowfs {number(c[f])}, {SYSTEMS[b]} {number(o[f])}" for k, p, f, c, b, o in losses(table)]
+    if bad:
+        sys.exit("\n".join(["bench-commit: FAILED"] + bad))
+
+
+def record(folder, traces):
+    subprocess.run([f"{HERE}/record.py", folder, *traces], check=True)
+
+
+def main():
+    p = argparse.ArgumentParser(usage=__doc__)
+    p.add_argument("folder", nargs="?")
+    p.add_argument("--out")
+    p.add_argument("--only")
+    p.add_argument("--short", action="store_true")
+    a = p.parse_args()
+    if a.short:
+        return short()
+    if not a.folder:
+        p.error("FOLDER is missing")
+    wanted = a.only.split(",") if a.only else [w for w in WORKLOADS if w != "small"]
+    if set(wanted) - set(WORKLOADS):
+        p.error(f"no workload is called {(set(wanted) - set(WORKLOADS)).pop()}")
+    print(METHOD)
+    traces = subprocess.run([f"{HERE}/record.py", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    record(a.folder, [t for t in traces if t.split(".")[0] in wanted])
+    rows = []
+    for w in wanted:
+        rows += workload_rows(a.folder, w)
+        with open(f"{a.folder}/results.json", "w") as f:
+            json.dump(rows, f)
+    write_docs(rows, a.out or f"{a.folder}/docs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The trace on cowfs: the volume's blocks in RAM, and at commit points the very code of the daemon's commit thread (volume/jobs.c) on
+ * the priced card: log_open, commit_run with the maps of both file systems, a checkpoint if one is due, and at the end
+ * that of a detach. What jobs.c does there is done here in the same order; what is left out is what is not on the card: the
+ * freeze (it is in the trace), view, FUSE, memory pressure.
+ *
+ * The log is not new: the heads of its segments, which the first commit of its life writes, are written before the clock starts.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "commit/commit.h"
+#include "commit/fsinfo.h"
+#include "log/log.h"
+#include "replay.h"
+
+struct run {
+	const struct trace *t;
+	const struct flash_profile *p;
+	const struct cowfs_options *opt;
+	struct flash_model *model;
+	struct card *card;
+	struct log *log;
+	struct log_index *index;
+	uint8_t *live; /* the volume as programs see it */
+	struct overlay dirty;
+	struct overlay hole; /* of dirty: discarded */
+	uint64_t blks;
+	struct fsmap *sealed, *committed, *older;
+	struct log_index *older_index;
+	struct result *res;
+};
+
+static void check(int r, const char *what)
+{
+	if (r < 0)
+		die("%s: %s", what, strerror(-r));
+}
+
+/* ---- what commit_run asks ---- */
+
+static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+{
+	struct run *w = ctx;
+	uint64_t n, h, hn;
+	bool hole;
+
+	if (!overlay_next(&w->dirty, blk, &n))
+		return false;
+	n = min_u64(n, max_blks);
+	h = *blk;
+	hole = overlay_next(&w->hole, &h, &hn) && h == *blk;
+	if (hole)
+		n = min_u64(n, hn);
+	else if (h > *blk && h < *blk + n)
+		n = h - *blk;
+	*ret_blks = n;
+	*ret_state = hole ? BLK_HOLE : BLK_DATA;
+	return true;
+}
+
+static int read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	memcpy(buf, ((struct run *)ctx)->live + blk_to_bytes(blk), blk_to_bytes(blks));
+	return 0;
+}
+
+static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct run *w = ctx;
+
+	return log_index_read_volume(w->index, w->card, blk, blks, buf);
+}
+
+static int read_older(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct run *w = ctx;
+
+	return log_index_read_volume(w->older_index, w->card, blk, blks, buf);
+}
+
+static int run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	struct run *w = ctx;
+
+	return fsmap_run_after(w->sealed, w->committed, blk, max_blks, ret, ret_blks);
+}
+
+static int run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	return fsmap_run(((struct run *)ctx)->committed, blk, max_blks, ret, ret_blks);
+}
+
+static int run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	return fsmap_run(((struct run *)ctx)->older, blk, max_blks, ret, ret_blks);
+}
+
+static void publish(void *ctx, struct log_index *ix)
+{
+	struct run *w = ctx;
+
+	log_index_unref(w->index);
+	w->index = ix;
+}
+
+/* What of the sealed generation is still in RAM. */
+static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct run *w = ctx;
+
+	for (uint64_t b = blk; b < blk + blks; b++)
+		if (!(w->dirty.dirty[b / 64] >> (b % 64) & 1))
+			return false;
+	return read_sealed(ctx, blk, blks, buf) == 0;
+}
+
+/* ---- what the blocks of a commit cost at least ---- */
+
+struct bound {
+	uint64_t unit, unit_new_bytes;
+};
+
+static void bound_unit_ends(struct run *w, struct bound *b)
+{
+	if (!b->unit_new_bytes)
+		return;
+	w->res->home_units++;
+	w->res->bound_ns += flash_write_ns(w->p, REQUEST_BYTES) * b->unit_new_bytes / REQUEST_BYTES;
+	if (w->p->absorb == 1 && b->unit_new_bytes < w->p->unit_bytes)
+		w->res->bound_ns += flash_merge_ns(w->p, b->unit_new_bytes);
+	b->unit_new_bytes = 0;
+}
+
+/* All dirty blocks that the sealed file system uses. Those that hold what the card has are counted, too: few. */
+static void count_payload(struct run *w)
+{
+	uint64_t blk = 0, n;
+	struct bound b = { .unit = UINT64_MAX };
+
+	for (; overlay_next(&w->dirty, &blk, &n); blk += n) {
+		enum blk_use use;
+
+		check(fsmap_run_after(w->sealed, w->committed, blk, n, &use, &n), "map");
+		if (use != USE_USED)
+			continue;
+		w->res->payload_bytes += blk_to_bytes(n);
+		for (uint64_t off = blk_to_bytes(blk), end = off + blk_to_bytes(n), m; off < end; off += m) {
+			m = min_u64(end - off, w->p->unit_bytes - off % w->p->unit_bytes);
+			if (off / w->p->unit_bytes != b.unit)
+				bound_unit_ends(w, &b);
+			b.unit = off / w->p->unit_bytes;
+			b.unit_new_bytes += m;
+		}
+	}
+	bound_unit_ends(w, &b);
+}
+
+/* ---- a session ---- */
+
+static uint64_t clock_of(const struct run *w)
+{
+	struct flash_stats s;
+
+	flash_model_stats(w->model, &s);
+	return s.clock_ns;
+}
+
+static bool tells_truth(struct fsmap *m)
+{
+	return m && fsmap_knows(m) && !(fsmap_alarms(m) & FSMAP_NEEDS_RECOVERY);
+}
+
+static void open_maps(struct run *w)
+{
+	struct blk_reader r = { .read = read_sealed, .ctx = w, .volume_blks = w->blks };
+
+	check(fsmap_open(&w->sealed, &r), "map of the sealed file system");
+	r.read = read_committed;
+	check(fsmap_open(&w->committed, &r), "map of the committed file system");
+	w->older_index = log_older_index(w->log);
+	r.read = read_older;
+	if (w->older_index)
+		check(fsmap_open(&w->older, &r), "map of the older file system");
+	if (!tells_truth(w->sealed))
+		die("%s: the journal is not empty at a commit point", w->t->name);
+}
+
+static void close_maps(struct run *w)
+{
+	fsmap_close(w->sealed);
+	fsmap_close(w->committed);
+	fsmap_close(w->older);
+	log_index_unref(w->older_index);
+	w->sealed = w->committed = w->older = NULL;
+	w->older_index = NULL;
+}
+
+static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_cause cause)
+{
+	const struct log_content ram = { .read = peek_sealed, .ctx = w };
+	struct commit_options opt = { .cause = cause, .record_flags = flags, .content = sealed ? &ram : NULL };
+	uint64_t blks;
+
+	check(commit_checkpoint(w->log, w->card, &opt, publish, w, RECORD_TAIL, &blks), "checkpoint");
+	w->res->checkpoint_blks += blks;
+}
+
+static void commit(struct run *w, enum commit_cause cause)
+{
+	struct commit_source src = { .ctx = w,
+				     .volume_blks = w->blks,
+				     .next = src_next,
+				     .read_sealed = read_sealed,
+				     .read_committed = read_committed,
+				     .run_sealed = run_sealed };
+	struct commit_options opt = { .cause = cause };
+	struct log_index *ix = NULL;
+	struct commit_report rep;
+	uint64_t start_ns = clock_of(w);
+
+	open_maps(w);
+	src.run_committed = tells_truth(w->committed) ? run_committed : NULL;
+	src.run_older = tells_truth(w->older) ? run_older : NULL;
+	check(commit_run(w->log, w->card, &src, &opt, publish, w, &rep, &ix), "commit");
+	w->res->commit_ns += clock_of(w) - start_ns;
+	w->res->commit_bytes += rep.written_bytes;
+	count_payload(w);
+	close_maps(w);
+	w->res->commits++;
+	w->res->logged_blks += rep.logged;
+	w->res->direct_blks += rep.direct;
+	w->res->meta_blks += rep.meta;
+	w->res->checkpoint_blks += rep.checkpoint;
+	if (w->opt->verbose)
+		fprintf(stderr, "commit %llu: dirty %llu, direct %llu in %llu, logged %llu in %llu, same %llu, free %llu, %.3f s\n",
+			(unsigned long long)w->res->commits, (unsigned long long)rep.dirty, (unsigned long long)rep.direct,
+			(unsigned long long)rep.direct_extents, (unsigned long long)rep.logged,
+			(unsigned long long)rep.logged_extents, (unsigned long long)rep.skipped_same,
+			(unsigned long long)rep.skipped_free, (double)(clock_of(w) - start_ns) / 1e9);
+	if (commit_checkpoint_due(w->log, 0)) {
+		checkpoint(w, true, 0, cause);
+		log_index_unref(ix);
+		ix = log_index_of(w->log);
+	}
+	if (ix)
+		publish(w, ix);
+	overlay_clear(&w->dirty);
+	overlay_clear(&w->hole);
+}
+
+/* ---- the card ---- */
+
+static void format(struct run *w, struct log_super *super)
+{
+	uint64_t missing;
+	int r = super_plan(w->card, w->card, w->t->volume_bytes, w->opt->log_bytes, super, &missing);
+
+	if (r < 0)
+		die("super_plan: %s, %llu bytes short", strerror(-r), (unsigned long long)missing);
+	check(card_set_writable(w->card, true), "set_writable");
+	check(super_write(w->card, super), "super_write");
+	check(card_set_writable(w->card, false), "set_writable");
+}
+
+uint64_t cowfs_card_bytes(const struct flash_profile *p, uint64_t volume_bytes, uint64_t log_bytes)
+{
+	uint64_t log = log_bytes ? log_bytes : max_u64(32 * MIB, 8 * p->unit_bytes);
+
+	return round_up_u64(volume_bytes, p->unit_bytes) + round_up_u64(log, p->unit_bytes) + 2 * max_u64(p->unit_bytes, 4 * MIB);
+}
+
+static void set_up(struct run *w)
+{
+	uint64_t size_bytes = cowfs_card_bytes(w->p, w->t->volume_bytes, w->opt->log_bytes);
+	struct log_open_report rep;
+	struct log_super super;
+
+	check(flash_model_new(&w->model, w->p, size_bytes, 0), "model");
+	w->card = bench_card_new(w->model, size_bytes, w->t->base_fd, w->t->volume_bytes);
+	w->live = mmap(NULL, w->t->volume_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, w->t->base_fd, 0);
+	if (w->live == MAP_FAILED)
+		die("mmap: %s", strerror(errno));
+	w->blks = w->t->volume_bytes >> COW_BLK_SHIFT;
+	overlay_init(&w->dirty, w->t->volume_bytes, 1);
+	overlay_init(&w->hole, w->t->volume_bytes, 1);
+	format(w, &super);
+	check(log_open(&w->log, w->card, w->card, &super, 0, &rep), "log_open");
+	w->index = log_index_of(w->log);
+	log_wear_load(w->log);
+	check(card_set_writable(w->card, true), "set_writable");
+	check(log_prepare(w->log), "log_prepare");
+	check(card_set_writable(w->card, false), "set_writable");
+	flash_model_settle(w->model);
+	flash_model_reset(w->model);
+}
+
+static void apply(struct run *w, const struct record *r)
+{
+	const void *data = r->op == TRACE_WRITE ? trace_data(w->t, r) : NULL;
+	uint64_t blk = r->off_bytes >> COW_BLK_SHIFT, end;
+
+	if (data)
+		memcpy(w->live + r->off_bytes, data, r->len_bytes);
+	else
+		memset(w->live + r->off_bytes, 0, r->len_bytes);
+	overlay_write(&w->dirty, r->off_bytes, r->len_bytes);
+	end = (r->off_bytes + r->len_bytes) >> COW_BLK_SHIFT;
+	for (; r->op == TRACE_WRITE && blk <= end && blk < w->blks; blk++)
+		w->hole.dirty[blk / 64] &= ~(1ull << (blk % 64));
+	if (r->op == TRACE_DISCARD)
+		overlay_write(&w->hole, round_up_u64(r->off_bytes, COW_BLK_BYTES),
+			      round_down_u64(r->off_bytes + r->len_bytes, COW_BLK_BYTES) -
+				      round_up_u64(r->off_bytes, COW_BLK_BYTES));
+}
+
+/* Every block that the file system uses is on the card as programs wrote it: at home, or where the log says. */
+static void verify(struct run *w, bool home)
+{
+	static _Alignas(COW_BLK_BYTES) uint8_t blk[COW_BLK_BYTES];
+	struct blk_reader r = { .read = read_sealed, .ctx = w, .volume_blks = w->blks };
+	enum blk_use use;
+
+	check(fsmap_open(&w->sealed, &r), "map");
+	for (uint64_t b = 0, n; b < w->blks; b += n) {
+		check(fsmap_run(w->sealed, b, w->blks - b, &use, &n), "map");
+		for (uint64_t i = b; i < b + n && use == USE_USED; i++) {
+			check(home ? card_read(w->card, blk_to_bytes(i), blk, sizeof(blk)) : read_committed(w, i, 1, blk),
+			      "read");
+			if (memcmp(blk, w->live + blk_to_bytes(i), sizeof(blk)))
+				die("%s on %s: block %llu of the card is not what was written", w->t->name, w->p->id,
+				    (unsigned long long)i);
+		}
+	}
+	fsmap_close(w->sealed);
+	w->sealed = NULL;
+}
+
+/* The result if nothing more was done. The card goes on as if nobody had asked. */
+static void take_stats(struct run *w, bool home, struct result *ret)
+{
+	struct flash_model *now;
+
+	check(flash_model_clone(&now, w->model), "model");
+	flash_model_settle(w->model);
+	*ret = *w->res;
+	flash_model_stats(w->model, &ret->stats);
+	if (w->opt->verify)
+		verify(w, home);
+	check(flash_model_copy(w->model, now), "model");
+	flash_model_free(now);
+}
+
+void cowfs_replay(const struct trace *t, const struct flash_profile *p, bool each, const struct cowfs_options *opt,
+		  struct result *ret, struct result *ret_home)
+{
+	struct result res = { 0 };
+	struct run w = { .t = t, .p = p, .opt = opt, .res = &res };
+
+	set_up(&w);
+	for (uint64_t i = 0; i < t->records; i++) {
+		struct record r = trace_at(t, i);
+		bool last = i + 1 == t->records;
+
+		if (r.op == TRACE_WRITE || r.op == TRACE_DISCARD)
+			apply(&w, &r);
+		if (r.op == TRACE_COMMIT && (each || last) && w.dirty.dirty_blks)
+			commit(&w, last ? CAUSE_SHUTDOWN : CAUSE_TIMER);
+	}
+	take_stats(&w, false, ret);
+	checkpoint(&w, false, RECORD_CLEAN, CAUSE_DETACH);
+	take_stats(&w, true, ret_home);
+	log_index_unref(w.index);
+	log_close(w.log);
+	card_close(w.card);
+	munmap(w.live, t->volume_bytes);
+	overlay_free(&w.dirty);
+	overlay_free(&w.hole);
+	flash_model_free(w.model);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Records what reaches a card: a file on a FUSE mount, for a loop device or a virtual machine on top of it.
+ *
+ *	recorder IMAGE MOUNTPOINT TRACE [no-contents]
+ *
+ * MOUNTPOINT/card is IMAGE; writes, flushes and discards of it go to TRACE.trace and TRACE.data (trace.h) in the order in which they are
+ * answered. MOUNTPOINT/mark takes words, one for each write(2):
+ *
+ *	on	what comes from now on is recorded
+ *	off	no more
+ *	clock NS	virtual time stands at NS; before the first of these it is the real one since the first "on"
+ *	commit, sync	a commit point or a sync point
+ *
+ * A mark is answered when everything that was answered before has been recorded. With no-contents TRACE.data stays empty: for what is
+ * only priced. Runs until it is unmounted.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <fuse_lowlevel.h>
+
+#include "base/bytes.h"
+#include "base/io.h"
+#include "trace.h"
+
+enum { CARD_INO = 2, MARK_INO = 3 };
+
+#define MAX_BYTES (1u << 20)
+#define FOREVER_S 1e9
+#define DISCARD_BYTES ((uint64_t)UINT32_MAX + 1 - MIB)
+
+static struct {
+	int fd;
+	FILE *trace, *data;
+	bool on, failed;
+	uint64_t start_ns, clock_ns, data_bytes;
+	bool clock_set, no_contents;
+} rec;
+
+/* ---- the trace ---- */
+
+static void put_header(uint64_t volume_bytes)
+{
+	uint8_t h[TRACE_HEADER_BYTES] = TRACE_MAGIC;
+	const uint32_t words[] = { TRACE_VERSION, TRACE_RECORD_BYTES };
+
+	memcpy(h + 8, words, sizeof(words));
+	memcpy(h + 16, &volume_bytes, sizeof(volume_bytes));
+	rec.failed |= fwrite(h, sizeof(h), 1, rec.trace) != 1;
+}
+
+static void put(enum trace_op op, uint64_t off_bytes, uint64_t data, uint64_t len_bytes)
+{
+	uint64_t time_ns = rec.clock_set ? rec.clock_ns : now_ns() - rec.start_ns;
+	uint8_t r[TRACE_RECORD_BYTES] = { 0 };
+	uint32_t len = (uint32_t)len_bytes;
+
+	if (!rec.on)
+		return;
+	memcpy(r, &time_ns, 8);
+	memcpy(r + 8, &off_bytes, 8);
+	memcpy(r + 16, &data, 8);
+	memcpy(r + 24, &len, 4);
+	r[28] = (uint8_t)op;
+	rec.failed |= fwrite(r, sizeof(r), 1, rec.trace) != 1;
+}
+
+static void put_write(uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	if (!rec.on)
+		return;
+	if (bytes_all_zero(buf, len_bytes)) {
+		put(TRACE_WRITE, off_bytes, TRACE_ZEROES, len_bytes);
+		return;
+	}
+	if (!rec.no_contents)
+		rec.failed |= fwrite(buf, len_bytes, 1, rec.data) != 1;
+	put(TRACE_WRITE, off_bytes, rec.data_bytes, len_bytes);
+	rec.data_bytes += len_bytes;
+}
+
+static int mark(const char *buf, size_t size)
+{
+	char word[64];
+
+	if (size >= sizeof(word))
+		return -EINVAL;
+	memcpy(word, buf, size);
+	word[size] = 0;
+	word[strcspn(word, "\n")] = 0;
+	if (!strncmp(word, "clock ", 6)) {
+		rec.clock_ns = strtoull(word + 6, NULL, 10);
+		rec.clock_set = true;
+	} else if (!strcmp(word, "on")) {
+		rec.start_ns = rec.start_ns ? rec.start_ns : now_ns();
+		rec.on = true;
+	} else if (!strcmp(word, "off")) {
+		rec.on = false;
+	} else if (!strcmp(word, "commit")) {
+		put(TRACE_COMMIT, 0, TRACE_ZEROES, 0);
+	} else if (!strcmp(word, "sync")) {
+		put(TRACE_SYNC, 0, TRACE_ZEROES, 0);
+	} else {
+		return -EINVAL;
+	}
+	/* what reads the trace next finds all of it */
+	rec.failed |= fflush(rec.trace) || fflush(rec.data);
+	return rec.failed ? -EIO : 0;
+}
+
+/* ---- FUSE ---- */
+
+static bool fill_attr(fuse_ino_t ino, struct stat *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	if (ino == CARD_INO && fstat(rec.fd, ret) < 0)
+		return false;
+	ret->st_ino = ino;
+	ret->st_mode = ino == FUSE_ROOT_ID ? S_IFDIR | 0700 : S_IFREG | 0600;
+	ret->st_nlink = 1;
+	return ino <= MARK_INO;
+}
+
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	(void)userdata;
+	conn->want = conn->capable & (FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ);
+	conn->max_write = MAX_BYTES;
+	conn->max_background = 128;
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fuse_entry_param e = { .attr_timeout = FOREVER_S, .entry_timeout = FOREVER_S };
+
+	e.ino = !strcmp(name, "card") ? CARD_INO : !strcmp(name, "mark") ? MARK_INO : 0;
+	if (parent == FUSE_ROOT_ID && e.ino && fill_attr(e.ino, &e.attr))
+		fuse_reply_entry(req, &e);
+	else
+		fuse_reply_err(req, ENOENT);
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct stat st;
+
+	(void)fi;
+	if (fill_attr(ino, &st))
+		fuse_reply_attr(req, &st, FOREVER_S);
+	else
+		fuse_reply_err(req, ENOENT);
+}
+
+/* a shell truncates what it writes to */
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+{
+	(void)attr;
+	if (ino == MARK_INO && to_set & FUSE_SET_ATTR_SIZE)
+		op_getattr(req, ino, fi);
+	else
+		fuse_reply_err(req, EPERM);
+}
+
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	fi->direct_io = 1;
+	if (ino == FUSE_ROOT_ID)
+		fuse_reply_err(req, EISDIR);
+	else
+		fuse_reply_open(req, fi);
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	static char buf[MAX_BYTES];
+	int r;
+
+	(void)fi;
+	if (ino == MARK_INO) {
+		fuse_reply_buf(req, NULL, 0);
+		return;
+	}
+	r = size <= MAX_BYTES ? io_pread_full(rec.fd, buf, size, (uint64_t)off) : -EINVAL;
+	if (r < 0)
+		fuse_reply_err(req, -r);
+	else
+		fuse_reply_buf(req, buf, size);
+}
+
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	int r = ino == MARK_INO ? mark(buf, size) : io_pwrite_full(rec.fd, buf, size, (uint64_t)off);
+
+	(void)fi;
+	if (r == 0 && ino == CARD_INO)
+		put_write((uint64_t)off, buf, size);
+	if (r < 0)
+		fuse_reply_err(req, -r);
+	else
+		fuse_reply_write(req, size);
+}
+
+static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	(void)datasync, (void)fi;
+	if (ino == CARD_INO)
+		put(TRACE_FLUSH, 0, TRACE_ZEROES, 0);
+	fuse_reply_err(req, 0);
+}
+
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
+{
+	uint64_t at = (uint64_t)off, end = at + (uint64_t)len;
+
+	(void)fi;
+	/* zeroes that are asked for are written, as on a card that knows no other way */
+	if (ino != CARD_INO || mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) {
+		fuse_reply_err(req, EOPNOTSUPP);
+		return;
+	}
+	if (fallocate(rec.fd, mode, off, len) < 0) {
+		fuse_reply_err(req, errno);
+		return;
+	}
+	for (uint64_t n; at < end; at += n) {
+		n = min_u64(end - at, DISCARD_BYTES);
+		put(TRACE_DISCARD, at, TRACE_ZEROES, n);
+	}
+	fuse_reply_err(req, 0);
+}
+
+static const struct fuse_lowlevel_ops ops = {
+	.init = op_init,
+	.lookup = op_lookup,
+	.getattr = op_getattr,
+	.setattr = op_setattr,
+	.open = op_open,
+	.read = op_read,
+	.write = op_write,
+	.fsync = op_fsync,
+	.fallocate = op_fallocate,
+};
+
+/* ---- main ---- */
+
+static FILE *create(const char *name, const char *end)
+{
+	char path[4096];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s.%s", name, end);
+	f = fopen(path, "we");
+	if (!f)
+		perror(path);
+	return f;
+}
+
+int main(int argc, char **argv)
+{
+	char *args_v[] = { argv[0], NULL };
+	struct fuse_args args = FUSE_ARGS_INIT(1, args_v);
+	struct fuse_session *se;
+	struct stat st;
+	int r;
+
+	rec.no_contents = argc == 5 && !strcmp(argv[4], "no-contents");
+	if (argc != 4 && !rec.no_contents) {
+		fprintf(stderr, "usage: recorder IMAGE MOUNTPOINT TRACE [no-contents]\n");
+		return 2;
+	}
+	rec.fd = open(argv[1], O_RDWR | O_CLOEXEC);
+	if (rec.fd < 0 || fstat(rec.fd, &st) < 0) {
+		perror(argv[1]);
+		return 1;
+	}
+	rec.trace = create(argv[3], "trace");
+	rec.data = create(argv[3], "data");
+	if (!rec.trace || !rec.data)
+		return 1;
+	put_header((uint64_t)st.st_size);
+	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
+	if (!se || fuse_session_mount(se, argv[2]) < 0)
+		return 1;
+	/* one thread: the order of the answers is the order of the records */
+	r = fuse_session_loop(se);
+	fuse_session_unmount(se);
+	fuse_session_destroy(se);
+	rec.failed |= fclose(rec.trace) || fclose(rec.data);
+	if (rec.failed)
+		fprintf(stderr, "recorder: %s: not all was recorded\n", argv[3]);
+	return r || rec.failed ? 1 : 0;
+}
