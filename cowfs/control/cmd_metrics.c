@@ -113,7 +113,7 @@ static const struct plain {
 	{"cowfs_attaches_total", "counter", "Attaches that wrote.", 0, "totals.attaches", 1, 0, 0},
 	{"cowfs_foreign_written_bytes_total", "counter", "Bytes on the card that cowfs did not write.", 0,
 	 "totals.foreign_bytes", 1, 0, 0},
-	{"cowfs_wear_table_losses_total", "counter", "Attaches that missed a part of the wear table.", 0,
+	{"cowfs_wear_table_losses_total", "counter", "Attaches that could not read a part of the wear table.", 0,
 	 "totals.table_losses", 1, 0, 0},
 	{"cowfs_erase_block_units_touched", "gauge", "Units of erase blocks that were written to.", 0,
 	 "erase_blocks.touched_units", 1, 0, 0},

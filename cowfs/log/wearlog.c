@@ -12,12 +12,15 @@
  *     every item, and walking back from the newest finds it. (Not along their `prev`: a checkpoint record leaves out the
  *     commit that it is a copy of.)
  * W3  Nothing depends on it. A copy that is damaged or gone costs its items what they have counted since an older one.
+ * W4  An older one is found wherever it lies: where the walk ends early, or something of it cannot be read, all of the ring that
+ *     the turn has gone through four times is read, and every record in it that is of this ledger gives what it has.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "log/ring.h"
+#include "log/scan.h"
 
 enum {
 	PERIOD_EBS = 2,
@@ -26,6 +29,9 @@ enum {
 	BLKS_PER_WEAR = 128, /* one more block of copies for so many that were written */
 	RECORD_SPARE = 256,  /* what a record still has to tell of its own group: ring units, day, commit */
 	WALK_MAX = 1024,
+	READ_TRIES = 3,
+	MAX_BLKS = 64, /* all of a table is less */
+	SEARCH_PERIODS = 4,
 };
 
 static uint64_t period_blks(const struct log *l)
@@ -81,70 +87,130 @@ void wearlog_plan_record(struct log *l, uint64_t lblk)
 
 /* ---- finding it ---- */
 
-static void merge_record(struct log *l, struct wear *w, const struct log_record *rec, const uint8_t *blk, uint8_t *buf)
+/* What failed once may be there the next time. */
+static int read_blocks(const struct log *l, uint64_t lblk, uint64_t blks, uint8_t *buf)
 {
-	uint64_t lblk = rec->wear.lblk;
+	int r = -EIO;
 
-	(void)wear_merge(w, blk + RECORD_WEAR_OFF, rec->wear.bytes);
-	for (uint32_t i = 0; i < rec->wear.blks && ring_valid(l, lblk); i++, lblk = ring_next(l, lblk)) {
-		size_t len;
-
-		if (card_read(l->card, ring_off_bytes(l, lblk), buf, COW_BLK_BYTES) < 0)
-			break;
-		/* a block of another attempt at this place is none of ours */
-		if (codec_get_wear(buf, l->super.ring_uuid, rec->epoch, rec->seq, i, &len) == 0)
-			(void)wear_merge(w, buf + WEAR_BLK_OFF, len);
-	}
+	for (int i = 0; i < READ_TRIES && r < 0; i++)
+		r = card_read(l->card, ring_off_bytes(l, lblk), buf, blk_to_bytes(blks));
+	return r;
 }
 
-/* From record `rec` back, newest first, until every item was found. */
-static void walk(struct log *l, struct wear *w, const struct log_record *rec, uint8_t *buf)
+static bool is_record(const struct log *l, uint64_t lblk, const uint8_t *blk, struct log_record *ret)
+{
+	return codec_get_record(blk, l->super.ring_uuid, ret) == 0 && verify_record_place(l, ret, lblk);
+}
+
+static bool of_table(const struct log_record *rec, const struct wear *w)
+{
+	struct wear_geometry geo = geometry_of(&rec->wear);
+
+	return same_geometry(&geo, &wear_table_of(w)->geo);
+}
+
+/* false: some of it could not be read, or made no sense */
+static bool merge_record(struct log *l, struct wear *w, const struct log_record *rec, const uint8_t *blk, uint8_t *buf)
+{
+	uint64_t lblk = rec->wear.lblk;
+	bool whole = wear_merge(w, blk + RECORD_WEAR_OFF, rec->wear.bytes);
+
+	for (uint32_t i = 0; i < min_u64(rec->wear.blks, MAX_BLKS) && ring_valid(l, lblk); i++, lblk = ring_next(l, lblk)) {
+		size_t len;
+
+		/* a block of another attempt at this place is none of ours */
+		if (read_blocks(l, lblk, 1, buf) < 0 ||
+		    codec_get_wear(buf, l->super.ring_uuid, rec->epoch, rec->seq, i, &len) < 0 ||
+		    !wear_merge(w, buf + WEAR_BLK_OFF, len))
+			whole = false;
+	}
+	return whole;
+}
+
+/* From record `rec` back, newest first, until every item was found. false: something on the way was not there, and an item may
+ * have had a later copy in it. */
+static bool walk(struct log *l, struct wear *w, const struct log_record *rec, uint8_t *buf)
 {
 	struct record_ptr at = { rec->seq, rec->epoch, rec->lblk };
 	uint8_t *blk = buf + COW_BLK_BYTES;
+	bool whole = true;
 
 	for (unsigned n = 0; n < WALK_MAX && wear_missing(w) && at.seq; n++) {
-		struct wear_geometry geo;
 		struct log_record r;
 
-		if (ring_read_record(l, at.lblk, blk, &r) < 0 || r.seq != at.seq || r.epoch != at.epoch)
-			return;
-		geo = geometry_of(&r.wear);
-		if (!same_geometry(&geo, &wear_table_of(w)->geo))
-			return;
-		merge_record(l, w, &r, blk, buf);
+		if (!ring_valid(l, at.lblk) || read_blocks(l, at.lblk, 1, blk) < 0 || !is_record(l, at.lblk, blk, &r) ||
+		    r.seq != at.seq || r.epoch != at.epoch || !of_table(&r, w))
+			return false;
+		whole &= merge_record(l, w, &r, blk, buf);
 		at = r.wear.prev;
+	}
+	return whole && !wear_missing(w);
+}
+
+/* Not of another card whose ring this is a copy of, nor of a ledger that was begun anew. */
+static bool same_ledger(const struct log_record *a, const struct log_record *b)
+{
+	return !strcmp(a->identity, b->identity) &&
+	       (!a->ledger.first_s || !b->ledger.first_s || a->ledger.first_s == b->ledger.first_s);
+}
+
+/* Every record from lblk back, as far as the turn has gone through the table a few times. */
+static void search(struct log *l, struct wear *w, uint64_t lblk, uint8_t *buf)
+{
+	uint64_t left = min_u64(SEARCH_PERIODS * period_blks(l), l->ring_blks), end = lblk + 1;
+
+	while (left && wear_missing(w)) {
+		uint64_t n = min_u64(min_u64(STAGE_BLKS, end), left);
+		bool readable = card_read(l->card, ring_off_bytes(l, end - n), l->stage, blk_to_bytes(n)) == 0;
+
+		for (uint64_t at = end; at-- > end - n;) {
+			uint8_t *blk = l->stage + blk_to_bytes(at - (end - n));
+			struct log_record r;
+
+			if ((readable || read_blocks(l, at, 1, blk) == 0) && is_record(l, at, blk, &r) && of_table(&r, w) &&
+			    same_ledger(&r, &l->wear.head))
+				(void)merge_record(l, w, &r, blk, buf);
+		}
+		left -= n;
+		end -= n;
+		end = end ? end : l->ring_blks;
 	}
 }
 
-/* Another geometry: the device or its partition has been changed since. */
+/* All that the card still has of a table of this geometry. false: a part was not read, or is not there. */
+static bool gather(struct log *l, struct wear *w, uint8_t *buf)
+{
+	const struct log_record *head = &l->wear.head;
+	bool whole = walk(l, w, head, buf);
+
+	if (head->lblk != l->newest.lblk && l->newest.seq)
+		whole &= walk(l, w, &l->newest, buf);
+	if (wear_missing(w))
+		search(l, w, head->lblk, buf);
+	return whole;
+}
+
 static bool sane(const struct wear_geometry *g)
 {
 	return g->eb_blks && g->unit_blks >= g->eb_blks && (uint64_t)g->units[0] + g->units[1] <= WEAR_MAX_UNITS;
 }
 
-static int find(struct log *l, struct wear *w, uint8_t *buf)
+static bool find(struct log *l, struct wear *w, uint8_t *buf)
 {
-	const struct log_record *head = &l->wear.head;
-	struct wear_geometry geo = geometry_of(&head->wear);
+	struct wear_geometry geo = geometry_of(&l->wear.head.wear);
 	struct wear *old;
+	bool whole;
 
-	if (same_geometry(&geo, &wear_table_of(w)->geo)) {
-		walk(l, w, head, buf);
-		if (head->lblk != l->newest.lblk && l->newest.seq)
-			walk(l, w, &l->newest, buf);
-		return wear_missing(w) == 0;
-	}
+	if (of_table(&l->wear.head, w))
+		return gather(l, w, buf);
+	/* another geometry: the device or its partition has been changed since */
 	if (!sane(&geo) || wear_new(&old, &geo) < 0)
 		return false;
-	walk(l, old, head, buf);
-	if (head->lblk != l->newest.lblk && l->newest.seq)
-		walk(l, old, &l->newest, buf);
+	whole = gather(l, old, buf);
 	wear_take_over(w, old);
 	l->wear.full = true;
-	geo.units[0] = wear_missing(old);
 	wear_free(old);
-	return geo.units[0] == 0;
+	return whole;
 }
 
 void log_wear_load(struct log *l)
