@@ -45,10 +45,12 @@ ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_
 ALL_LIBS   = $(PKG_LIBS) -laio -pthread
 
 LIB_SRC  := $(sort $(wildcard cowfs/*/*.c)) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
-PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c cowfs/mount.c cowfs/umount.c
+PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c cowfs/mount.c cowfs/umount.c cowfs/cardsim.c
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/obj/%.o)
 PROGS    := $(B)/cowfs $(B)/cowctl
 HELPERS  := $(B)/mount.cowfs $(B)/umount.cowfs
+# a tool for tests and measurements, of no use to a machine that cowfs protects
+CARDSIM  := $(B)/cowfs-cardsim
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
@@ -130,7 +132,7 @@ deps:
 	echo "deps: installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
 	apt-get -qq update && apt-get -qq -y --no-install-recommends install $$missing >/dev/null
 
-all: $(PROGS) $(HELPERS) $(UNIT_BIN) $(FUZZ_BIN) $(B)/tests/mkgolden $(TOOL_BIN) $(RECORDER) $(REPLAYER) $(SHIM) $(if $(CRASH_SRC),$(B)/tests/crash)
+all: $(PROGS) $(HELPERS) $(CARDSIM) $(UNIT_BIN) $(FUZZ_BIN) $(B)/tests/mkgolden $(TOOL_BIN) $(RECORDER) $(REPLAYER) $(SHIM) $(if $(CRASH_SRC),$(B)/tests/crash)
 
 $(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -160,6 +162,11 @@ $(PROGS): $(B)/%: $(B)/obj/cowfs/%.o $(B)/libcowfs.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
 $(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/%.o $(B)/libcowfs.a
+	@mkdir -p $(@D)
+	$(if $(Q),@echo "  LD      $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
+
+$(CARDSIM): $(B)/obj/cowfs/cardsim.o $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
@@ -414,26 +421,28 @@ lint:
 
 # ---- install ----
 
-install: $(PROGS) $(HELPERS)
-	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(mountdir) $(patsubst %,$(DESTDIR)$(mandir)/man%,5 7 8) \
+install: $(PROGS) $(HELPERS) $(CARDSIM)
+	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(bindir) $(DESTDIR)$(mountdir) $(patsubst %,$(DESTDIR)$(mandir)/man%,1 5 7 8) \
 		$(DESTDIR)$(docdir) $(DESTDIR)$(unitdir) $(DESTDIR)$(bashdir) $(DESTDIR)/etc/cowfs
 	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
+	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(CARDSIM) $(DESTDIR)$(bindir)/
 	for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
 		ln -sf $(sbindir)/$$h $(DESTDIR)$(mountdir)/$$h || exit 1; done
 	for m in $(MAN); do install -m 644 $$m $(DESTDIR)$(mandir)/man$${m##*.}/ || exit 1; done
 	ln -sf mount.cowfs.8 $(DESTDIR)$(mandir)/man8/umount.cowfs.8
 	install -m 644 systemd/cowfs.conf.example $(DESTDIR)$(docdir)/
 	install -m 644 cowfs/completion.bash $(DESTDIR)$(bashdir)/cowctl
+	install -m 644 cowfs/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim
 	for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; install -d $(DESTDIR)$${to%/*} && \
 		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
 	for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
 		chmod 644 $(DESTDIR)$(unitdir)/$${u##*/} || exit 1; done
 
 uninstall:
-	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(HELPERS:$(B)/%=$(DESTDIR)$(sbindir)/%) \
+	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(HELPERS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(CARDSIM:$(B)/%=$(DESTDIR)$(bindir)/%) \
 		$(HELPERS:$(B)/%=$(DESTDIR)$(mountdir)/%) \
 		$(foreach m,$(MAN),$(DESTDIR)$(mandir)/man$(lastword $(subst ., ,$(m)))/$(notdir $(m))) \
-		$(DESTDIR)$(mandir)/man8/umount.cowfs.8 $(DESTDIR)$(docdir)/cowfs.conf.example $(DESTDIR)$(bashdir)/cowctl \
+		$(DESTDIR)$(mandir)/man8/umount.cowfs.8 $(DESTDIR)$(docdir)/cowfs.conf.example $(DESTDIR)$(bashdir)/cowctl $(DESTDIR)$(bashdir)/cowfs-cardsim \
 		$(UNITS:systemd/%=$(DESTDIR)$(unitdir)/%) \
 		$(foreach f,$(SHIP),$(DESTDIR)$(word 2,$(subst :, ,$f)))
 	-rmdir $(DESTDIR)$(docdir) $(DESTDIR)$(libdir) $(DESTDIR)$(dracutdir) $(DESTDIR)$(busyboxdir) $(DESTDIR)/etc/cowfs 2>/dev/null

@@ -57,6 +57,11 @@ for c in $commands; do
 		"$(sed -n "s/^\.Ss $c *//p" "$man" | sed 's/\\&$//')"
 done
 
+sim=$root/docs/cowfs-cardsim.1
+compare cowfs-cardsim "$("$build/cowfs-cardsim" --help | help_options)" "$(man_options <"$sim")"
+compare "commands of cowfs-cardsim" "$("$build/cowfs-cardsim" --help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p' | sort)" \
+	"$(sed -n '/^\.Sh COMMANDS/,/^\.Sh THE/s/^\.It Cm \([a-z]*\).*/\1/p' "$sim" | sort)"
+
 # the table of volume options: the same in every help, and in every manual
 table=$("$build/mount.cowfs" --help | volume_options)
 [ "$(echo "$table" | wc -l)" -ge 7 ] || { echo "no volume options found in the help" >&2; bad=1; }
