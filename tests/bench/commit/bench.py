@@ -6,6 +6,7 @@ usage: bench.py FOLDER [--out DOCS] [--only WORKLOAD,...]	traces in FOLDER (made
        bench.py --short						one small trace, three cards: for make check; what must hold is asserted
 """
 import argparse
+import csv
 import json
 import os
 import shutil
@@ -24,6 +25,8 @@ writes and flushes then go to a model of each card (cowfs/flash) in virtual time
 the end included. Nothing depends on this machine but the recordings."""
 
 SHORT_PROFILES = ("transcend-ts8gcf266", "lexar-300x-8g", "sandisk-ultra-4g")
+# where the power is cut behind each so many-th write of cowfs, too
+CUT_PROFILES, CUT_EVERY = ("sandisk-sata5000-32g", "lexar-300x-8g", "sandisk-ultra-4g"), 40
 
 TITLES = {
     "boot": "boot of a Debian 12",
@@ -94,9 +97,19 @@ def system_rows(folder, workload, each, system, profile):
     return replay(folder, trace, "cowfs", "--verify", *option, profile=profile)
 
 
+def modes(workload):
+    return (False, True) if "freeze" in WORKLOADS[workload] else (False,)
+
+
+def cut_power(folder, workload, every, profiles=CUT_PROFILES):
+    """How many power cuts were tried. One that leaves neither the old nor the new state ends the program."""
+    return sum(replay(folder, f"{workload}.{'freeze' if each else 'journal'}", "cowfs", *(["--each"] if each else []), "--cuts", str(every),
+                      profile=p)[-1]["cuts"] for each in modes(workload) for p in profiles)
+
+
 def workload_rows(folder, workload, profile=None):
     rows = []
-    for each in (False, True) if "freeze" in WORKLOADS[workload] else (False,):
+    for each in modes(workload):
         for system in SYSTEMS:
             if system == "cowfs-home":
                 continue # comes with cowfs
@@ -105,8 +118,9 @@ def workload_rows(folder, workload, profile=None):
             for row in got:
                 row.update(workload=workload, each=each, system="cowfs-home" if row.get("home") else system)
             rows += got
-            say(f"{workload}{', ' + EVERY[workload] if each else ''}: {SYSTEMS[system]}: {len(got)} cards in "
-                f"{time.monotonic() - start:.1f} s")
+            if not profile:
+                say(f"{workload}{', ' + EVERY[workload] if each else ''}: {SYSTEMS[system]}: {len(got)} cards in "
+                    f"{time.monotonic() - start:.1f} s")
     return rows
 
 
@@ -138,7 +152,7 @@ def losses(table, ours="cowfs"):
                     yield key, profile, field, systems[ours], b, systems[b]
 
 
-def aims(table):
+def aims(table, cuts):
     """Lines of (figure, aim, measured, kept)."""
     lines = []
     apt = table.get(("apt-install", False), {})
@@ -165,7 +179,8 @@ def aims(table):
         lines.append((f"trace and card where another system takes less time, or less erases{text}", "0",
                       f"time {sum(l[2] == 'seconds' for l in lost)}, erases {sum(l[2] == 'erases' for l in lost)} of {total}", not lost))
     risk = max(s["cowfs"]["risk_seconds"] for p in table.values() for s in p.values())
-    lines.append(("seconds in which a power cut leaves neither the old nor the new state", "0", f"{risk:g}", risk == 0))
+    lines.append(("seconds in which a power cut leaves neither the old nor the new state", "0",
+                  f"{risk:g}; {cuts} power cuts on the way, each left one of the two", risk == 0))
     return lines
 
 
@@ -217,12 +232,27 @@ def loss_lines(table, ours):
     return out
 
 
-def write_docs(rows, folder):
+FIELDS = ("seconds", "bytes", "writes", "flushes", "read_bytes", "programmed_bytes", "erases", "hottest_unit", "hottest_erases",
+          "longest_seconds", "risk_seconds")
+
+
+def write_csv(rows, path):
+    with open(path, "w", newline="") as f:
+        w = csv.writer(f, lineterminator="\n")
+        w.writerow(("trace", "merged", "card", "system", *FIELDS))
+        for r in rows:
+            w.writerow((r["workload"], EVERY[r["workload"]] if r["each"] else "at the end", r["profile"], r["system"],
+                        *(f"{r[f]:.3f}" if isinstance(r[f], float) else r[f] for f in FIELDS)))
+
+
+def write_docs(rows, cuts, folder):
     table = cells(rows)
     os.makedirs(folder, exist_ok=True)
-    out = ["# Commits, priced", "", "Made by `make bench-commit`; how is told in [BENCHMARKS.md](../BENCHMARKS.md), \"Commits\".", "",
+    write_csv(rows, f"{folder}/results.csv")
+    out = ["# Commits, priced", "", "Made by `make bench-commit`; how is told in [BENCHMARKS.md](../BENCHMARKS.md), \"Commits on every card\". All figures, bytes and "
+           "hottest units and seconds at risk too, are in [results.csv](results.csv).", "",
            "| figure | aim | measured | kept? |", "| --- | --- | --- | --- |"]
-    out += [f"| {a} | {b} | {c} | {'kept' if k else 'missed'} |" for a, b, c, k in aims(table)]
+    out += [f"| {a} | {b} | {c} | {'kept' if k else 'missed'} |" for a, b, c, k in aims(table, cuts)]
     for ours in OURS:
         lost = loss_lines(table, ours)
         if not lost:
@@ -237,7 +267,7 @@ def write_docs(rows, folder):
         name = f"{key[0]}{'-each' if key[1] else ''}"
         with open(f"{folder}/{name}.svg", "w") as f:
             f.write(plot.dots(f"{TITLES[key[0]]}, merged {EVERY[key[0]] if key[1] else 'at the end'}", profiles, SYSTEMS))
-    for a, b, c, k in aims(table):
+    for a, b, c, k in aims(table, cuts):
         print(f"| {a} | {b} | {c} | {'kept' if k else 'missed'} |")
 
 
@@ -248,6 +278,7 @@ def short():
     try:
         record(folder, [f"small.{v}" for v in WORKLOADS["small"]])
         rows = [r for p in SHORT_PROFILES for r in workload_rows(folder, "small", p)]
+        cuts = cut_power(folder, "small", 1, SHORT_PROFILES)
     finally:
         shutil.rmtree(folder)
     table, bad = cells(rows), []
@@ -261,6 +292,7 @@ def short():
             if c["risk_seconds"]:
                 bad.append(f"{profile}: {c['risk_seconds']} s at risk")
     bad += [f"{name_of(k)}, {p}: {f}: cowfs {number(c[f])}, {SYSTEMS[b]} {number(o[f])}" for k, p, f, c, b, o in losses(table)]
+    print(f"bench-commit: {cuts} power cuts, one behind each write of cowfs: each left the old or the new state")
     if bad:
         sys.exit("\n".join(["bench-commit: FAILED"] + bad))
 
@@ -286,12 +318,13 @@ def main():
     print(METHOD)
     traces = subprocess.run([f"{HERE}/record.py", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
     record(a.folder, [t for t in traces if t.split(".")[0] in wanted])
-    rows = []
+    rows, cuts = [], 0
     for w in wanted:
         rows += workload_rows(a.folder, w)
+        cuts += cut_power(a.folder, w, CUT_EVERY)
         with open(f"{a.folder}/results.json", "w") as f:
             json.dump(rows, f)
-    write_docs(rows, a.out or f"{a.folder}/docs")
+    write_docs(rows, cuts, a.out or f"{a.folder}/docs")
 
 
 if __name__ == "__main__":

@@ -12,17 +12,20 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "base/bytes.h"
+#include "card/sim.h"
 #include "commit/commit.h"
 #include "commit/fsinfo.h"
 #include "log/log.h"
 #include "replay.h"
 
 struct run {
-	const struct trace *t;
+	struct trace *t;
 	const struct flash_profile *p;
 	const struct cowfs_options *opt;
-	struct flash_model *model;
+	struct flash_model *model; /* the card's */
 	struct card *card;
 	struct log *log;
 	struct log_index *index;
@@ -33,6 +36,8 @@ struct run {
 	struct fsmap *sealed, *committed, *older;
 	struct log_index *older_index;
 	struct result *res;
+	struct cuts *cuts; /* NULL: none */
+	uint8_t *before;   /* with cuts: the volume as it was committed last */
 };
 
 static void check(int r, const char *what)
@@ -210,6 +215,19 @@ static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_c
 	w->res->checkpoint_blks += blks;
 }
 
+/* The image that a cut may find from now on is the live one, if it was another before. */
+static void cuts_settle(struct run *w)
+{
+	uint64_t blk = 0, n;
+
+	if (!w->cuts)
+		return;
+	cuts_end(w->cuts);
+	for (; overlay_next(&w->dirty, &blk, &n); blk += n)
+		memcpy(w->before + blk_to_bytes(blk), w->live + blk_to_bytes(blk), blk_to_bytes(n));
+	cuts_begin(w->cuts, w->before, w->before);
+}
+
 static void commit(struct run *w, enum commit_cause cause)
 {
 	struct commit_source src = { .ctx = w,
@@ -226,7 +244,10 @@ static void commit(struct run *w, enum commit_cause cause)
 	open_maps(w);
 	src.run_committed = tells_truth(w->committed) ? run_committed : NULL;
 	src.run_older = tells_truth(w->older) ? run_older : NULL;
+	if (w->cuts)
+		cuts_begin(w->cuts, w->before, w->live);
 	check(commit_run(w->log, w->card, &src, &opt, publish, w, &rep, &ix), "commit");
+	cuts_settle(w);
 	w->res->commit_ns += clock_of(w) - start_ns;
 	w->res->commit_bytes += rep.written_bytes;
 	count_payload(w);
@@ -249,6 +270,8 @@ static void commit(struct run *w, enum commit_cause cause)
 	}
 	if (ix)
 		publish(w, ix);
+	if (w->cuts)
+		cuts_end(w->cuts);
 	overlay_clear(&w->dirty);
 	overlay_clear(&w->hole);
 }
@@ -274,17 +297,38 @@ uint64_t cowfs_card_bytes(const struct flash_profile *p, uint64_t volume_bytes, 
 	return round_up_u64(volume_bytes, p->unit_bytes) + round_up_u64(log, p->unit_bytes) + 2 * max_u64(p->unit_bytes, 4 * MIB);
 }
 
+/* What the trace starts from, in RAM as the live volume and on the card. */
+static void load(struct run *w)
+{
+	char path[4096];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s.base", w->t->name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		die("%s: %s", path, strerror(errno));
+	w->live = mmap(NULL, w->t->volume_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	w->before = mmap(NULL, w->t->volume_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	if (w->live == MAP_FAILED || w->before == MAP_FAILED)
+		die("mmap: %s", strerror(errno));
+	close(fd);
+	for (uint64_t off = 0; off < w->t->volume_bytes; off += COW_BLK_BYTES)
+		if (!bytes_all_zero(w->live + off, COW_BLK_BYTES))
+			check(sim_poke(w->card, off, w->live + off, COW_BLK_BYTES), "poke");
+}
+
 static void set_up(struct run *w)
 {
-	uint64_t size_bytes = cowfs_card_bytes(w->p, w->t->volume_bytes, w->opt->log_bytes);
+	struct sim_params params = { .size_bytes = cowfs_card_bytes(w->p, w->t->volume_bytes, w->opt->log_bytes),
+				     .erase_block_bytes = (uint32_t)w->p->unit_bytes,
+				     .identity = w->p->id };
 	struct log_open_report rep;
 	struct log_super super;
 
-	check(flash_model_new(&w->model, w->p, size_bytes, 0), "model");
-	w->card = bench_card_new(w->model, size_bytes, w->t->base_fd, w->t->volume_bytes);
-	w->live = mmap(NULL, w->t->volume_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, w->t->base_fd, 0);
-	if (w->live == MAP_FAILED)
-		die("mmap: %s", strerror(errno));
+	check(sim_new(&w->card, &params), "card");
+	load(w);
+	check(flash_model_new(&w->model, w->p, params.size_bytes, 0), "model");
+	sim_set_model(w->card, w->model);
 	w->blks = w->t->volume_bytes >> COW_BLK_SHIFT;
 	overlay_init(&w->dirty, w->t->volume_bytes, 1);
 	overlay_init(&w->hole, w->t->volume_bytes, 1);
@@ -297,22 +341,23 @@ static void set_up(struct run *w)
 	check(card_set_writable(w->card, false), "set_writable");
 	flash_model_settle(w->model);
 	flash_model_reset(w->model);
+	if (w->opt->cuts_every)
+		w->cuts = cuts_new(w->card, w->t->volume_bytes, w->opt->cuts_every);
 }
 
-static void apply(struct run *w, const struct record *r)
+static void apply(struct run *w, const struct flash_trace_record *r)
 {
-	const void *data = r->op == TRACE_WRITE ? trace_data(w->t, r) : NULL;
 	uint64_t blk = r->off_bytes >> COW_BLK_SHIFT, end;
 
-	if (data)
-		memcpy(w->live + r->off_bytes, data, r->len_bytes);
+	if (r->op == FLASH_TRACE_WRITE)
+		check(flash_trace_contents(w->t->t, r, w->live + r->off_bytes), "contents");
 	else
 		memset(w->live + r->off_bytes, 0, r->len_bytes);
 	overlay_write(&w->dirty, r->off_bytes, r->len_bytes);
 	end = (r->off_bytes + r->len_bytes) >> COW_BLK_SHIFT;
-	for (; r->op == TRACE_WRITE && blk <= end && blk < w->blks; blk++)
+	for (; r->op == FLASH_TRACE_WRITE && blk <= end && blk < w->blks; blk++)
 		w->hole.dirty[blk / 64] &= ~(1ull << (blk % 64));
-	if (r->op == TRACE_DISCARD)
+	if (r->op == FLASH_TRACE_DISCARD)
 		overlay_write(&w->hole, round_up_u64(r->off_bytes, COW_BLK_BYTES),
 			      round_down_u64(r->off_bytes + r->len_bytes, COW_BLK_BYTES) -
 				      round_up_u64(r->off_bytes, COW_BLK_BYTES));
@@ -355,30 +400,36 @@ static void take_stats(struct run *w, bool home, struct result *ret)
 	flash_model_free(now);
 }
 
-void cowfs_replay(const struct trace *t, const struct flash_profile *p, bool each, const struct cowfs_options *opt,
+void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each, const struct cowfs_options *opt,
 		  struct result *ret, struct result *ret_home)
 {
 	struct result res = { 0 };
 	struct run w = { .t = t, .p = p, .opt = opt, .res = &res };
+	struct flash_trace_record r;
 
 	set_up(&w);
-	for (uint64_t i = 0; i < t->records; i++) {
-		struct record r = trace_at(t, i);
-		bool last = i + 1 == t->records;
+	while (trace_next(t, &r)) {
+		bool last = trace_at_end(t);
 
-		if (r.op == TRACE_WRITE || r.op == TRACE_DISCARD)
+		if (r.op == FLASH_TRACE_WRITE || r.op == FLASH_TRACE_DISCARD)
 			apply(&w, &r);
-		if (r.op == TRACE_COMMIT && (each || last) && w.dirty.dirty_blks)
+		if (r.op == FLASH_TRACE_COMMIT && (each || last) && w.dirty.dirty_blks)
 			commit(&w, last ? CAUSE_SHUTDOWN : CAUSE_TIMER);
 	}
 	take_stats(&w, false, ret);
+	if (w.cuts)
+		cuts_begin(w.cuts, w.before, w.before);
 	checkpoint(&w, false, RECORD_CLEAN, CAUSE_DETACH);
+	if (w.cuts) {
+		cuts_end(w.cuts);
+		res.cuts = cuts_free(w.cuts);
+	}
 	take_stats(&w, true, ret_home);
 	log_index_unref(w.index);
 	log_close(w.log);
 	card_close(w.card);
 	munmap(w.live, t->volume_bytes);
+	munmap(w.before, t->volume_bytes);
 	overlay_free(&w.dirty);
 	overlay_free(&w.hole);
-	flash_model_free(w.model);
 }

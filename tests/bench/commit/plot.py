@@ -5,7 +5,7 @@ import math
 
 COLORS = {"ext4": "#999999", "ext4-journal": "#555555", "rsync": "#e69f00", "order": "#56b4e9", "dm-4": "#cc79a7", "dm-64": "#8c3b70",
           "qemu": "#b8a500", "cowfs-home": "#ff8a80", "cowfs": "#d00000"}
-ROW, TOP, LEFT, PANEL, GAP = 22, 74, 190, 360, 50
+ROW, TOP, LEFT, PANEL, GAP = 22, 74, 205, 360, 50
 
 
 def scale(values):

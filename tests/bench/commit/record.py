@@ -17,6 +17,7 @@ A TRACE is WORKLOAD.VARIANT. The workloads are in workloads.py; boot is a Debian
 All mount options are noatime. Left behind: TRACE.trace, and for journal and freeze TRACE.data, TRACE.base and (journal) TRACE.end.
 """
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -40,7 +41,7 @@ WORKLOADS = {
     "apt-upgrade": ["journal", "plain", "rsync", "qemu"],
     "gps-day": ["journal", "freeze", "plain", "rsync", "rsync5", "qemu", "qemu5"],
     "browser": ["journal", "freeze", "plain", "rsync", "qemu", "qemu5"],
-    "kernel30": ["journal", "freeze", "plain4", "rsync", "qemu", "qemu5"],
+    "kernel30": ["journal", "freeze", "plain", "rsync", "qemu", "qemu5"],
     "small": ["journal", "freeze", "plain4", "rsync", "qemu", "qemu5"],
 }
 
@@ -241,7 +242,7 @@ class Studio:
             finally:
                 loop.close()
                 os.unlink(overlay)
-        for end in "base", "data", "end":
+        for end in "base", "end":
             os.unlink(f"{name}.{end}")
 
     def record(self, trace):
@@ -269,7 +270,6 @@ class Studio:
                 self.do(workload, card)
         if not keep:
             os.unlink(base)
-            os.unlink(f"{name}.data")
         if variant != "journal":
             os.unlink(f"{name}.end")
 
@@ -299,6 +299,7 @@ def main():
     if not os.environ.get("BENCH_NAMESPACE"):
         os.environ["BENCH_NAMESPACE"] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) # loop devices are given back
     known = list(traces(range(1, 65)))
     wanted = sys.argv[2:] or [t for t in traces(stripes) if not t.startswith("small")]
     for t in wanted:

@@ -4,7 +4,7 @@
  *
  *	recorder IMAGE MOUNTPOINT TRACE [no-contents]
  *
- * MOUNTPOINT/card is IMAGE; writes, flushes and discards of it go to TRACE.trace and TRACE.data (trace.h) in the order in which they are
+ * MOUNTPOINT/card is IMAGE; writes, flushes and discards of it go to TRACE.trace and TRACE.data (flash/trace.h) in the order in which they are
  * answered. MOUNTPOINT/mark takes words, one for each write(2):
  *
  *	on	what comes from now on is recorded
@@ -12,7 +12,7 @@
  *	clock NS	virtual time stands at NS; before the first of these it is the real one since the first "on"
  *	commit, sync	a commit point or a sync point
  *
- * A mark is answered when everything that was answered before has been recorded. With no-contents TRACE.data stays empty: for what is
+ * A mark is answered when everything that was answered before has been recorded. With no-contents there is no TRACE.data: for what is
  * only priced. Runs until it is unmounted.
  */
 #include <errno.h>
@@ -24,9 +24,8 @@
 
 #include <fuse_lowlevel.h>
 
-#include "base/bytes.h"
 #include "base/io.h"
-#include "trace.h"
+#include "flash/trace.h"
 
 enum { CARD_INO = 2, MARK_INO = 3 };
 
@@ -36,52 +35,23 @@ enum { CARD_INO = 2, MARK_INO = 3 };
 
 static struct {
 	int fd;
-	FILE *trace, *data;
-	bool on, failed;
-	uint64_t start_ns, clock_ns, data_bytes;
-	bool clock_set, no_contents;
+	struct flash_trace_writer *trace;
+	bool on, clock_set;
+	int failed;
+	uint64_t start_ns, clock_ns;
 } rec;
 
 /* ---- the trace ---- */
 
-static void put_header(uint64_t volume_bytes)
+static void put(enum flash_trace_op op, uint64_t off_bytes, uint64_t len_bytes, const void *buf)
 {
-	uint8_t h[TRACE_HEADER_BYTES] = TRACE_MAGIC;
-	const uint32_t words[] = { TRACE_VERSION, TRACE_RECORD_BYTES };
+	struct flash_trace_record r = { .time_ns = rec.clock_set ? rec.clock_ns : now_ns() - rec.start_ns,
+					.off_bytes = off_bytes,
+					.len_bytes = (uint32_t)len_bytes,
+					.op = (uint8_t)op };
 
-	memcpy(h + 8, words, sizeof(words));
-	memcpy(h + 16, &volume_bytes, sizeof(volume_bytes));
-	rec.failed |= fwrite(h, sizeof(h), 1, rec.trace) != 1;
-}
-
-static void put(enum trace_op op, uint64_t off_bytes, uint64_t data, uint64_t len_bytes)
-{
-	uint64_t time_ns = rec.clock_set ? rec.clock_ns : now_ns() - rec.start_ns;
-	uint8_t r[TRACE_RECORD_BYTES] = { 0 };
-	uint32_t len = (uint32_t)len_bytes;
-
-	if (!rec.on)
-		return;
-	memcpy(r, &time_ns, 8);
-	memcpy(r + 8, &off_bytes, 8);
-	memcpy(r + 16, &data, 8);
-	memcpy(r + 24, &len, 4);
-	r[28] = (uint8_t)op;
-	rec.failed |= fwrite(r, sizeof(r), 1, rec.trace) != 1;
-}
-
-static void put_write(uint64_t off_bytes, const void *buf, size_t len_bytes)
-{
-	if (!rec.on)
-		return;
-	if (bytes_all_zero(buf, len_bytes)) {
-		put(TRACE_WRITE, off_bytes, TRACE_ZEROES, len_bytes);
-		return;
-	}
-	if (!rec.no_contents)
-		rec.failed |= fwrite(buf, len_bytes, 1, rec.data) != 1;
-	put(TRACE_WRITE, off_bytes, rec.data_bytes, len_bytes);
-	rec.data_bytes += len_bytes;
+	if (rec.on && !rec.failed)
+		rec.failed = flash_trace_add(rec.trace, &r, buf);
 }
 
 static int mark(const char *buf, size_t size)
@@ -102,15 +72,16 @@ static int mark(const char *buf, size_t size)
 	} else if (!strcmp(word, "off")) {
 		rec.on = false;
 	} else if (!strcmp(word, "commit")) {
-		put(TRACE_COMMIT, 0, TRACE_ZEROES, 0);
+		put(FLASH_TRACE_COMMIT, 0, 0, NULL);
 	} else if (!strcmp(word, "sync")) {
-		put(TRACE_SYNC, 0, TRACE_ZEROES, 0);
+		put(FLASH_TRACE_SYNC, 0, 0, NULL);
 	} else {
 		return -EINVAL;
 	}
 	/* what reads the trace next finds all of it */
-	rec.failed |= fflush(rec.trace) || fflush(rec.data);
-	return rec.failed ? -EIO : 0;
+	if (!rec.failed)
+		rec.failed = flash_trace_flush(rec.trace);
+	return rec.failed;
 }
 
 /* ---- FUSE ---- */
@@ -198,7 +169,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 
 	(void)fi;
 	if (r == 0 && ino == CARD_INO)
-		put_write((uint64_t)off, buf, size);
+		put(FLASH_TRACE_WRITE, (uint64_t)off, size, buf);
 	if (r < 0)
 		fuse_reply_err(req, -r);
 	else
@@ -209,7 +180,7 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 {
 	(void)datasync, (void)fi;
 	if (ino == CARD_INO)
-		put(TRACE_FLUSH, 0, TRACE_ZEROES, 0);
+		put(FLASH_TRACE_FLUSH, 0, 0, NULL);
 	fuse_reply_err(req, 0);
 }
 
@@ -229,7 +200,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	}
 	for (uint64_t n; at < end; at += n) {
 		n = min_u64(end - at, DISCARD_BYTES);
-		put(TRACE_DISCARD, at, TRACE_ZEROES, n);
+		put(FLASH_TRACE_DISCARD, at, n, NULL);
 	}
 	fuse_reply_err(req, 0);
 }
@@ -248,28 +219,17 @@ static const struct fuse_lowlevel_ops ops = {
 
 /* ---- main ---- */
 
-static FILE *create(const char *name, const char *end)
-{
-	char path[4096];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s.%s", name, end);
-	f = fopen(path, "we");
-	if (!f)
-		perror(path);
-	return f;
-}
-
 int main(int argc, char **argv)
 {
 	char *args_v[] = { argv[0], NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(1, args_v);
 	struct fuse_session *se;
 	struct stat st;
+	char path[4096];
+	bool contents = argc == 4;
 	int r;
 
-	rec.no_contents = argc == 5 && !strcmp(argv[4], "no-contents");
-	if (argc != 4 && !rec.no_contents) {
+	if (!contents && (argc != 5 || strcmp(argv[4], "no-contents") != 0)) {
 		fprintf(stderr, "usage: recorder IMAGE MOUNTPOINT TRACE [no-contents]\n");
 		return 2;
 	}
@@ -278,11 +238,12 @@ int main(int argc, char **argv)
 		perror(argv[1]);
 		return 1;
 	}
-	rec.trace = create(argv[3], "trace");
-	rec.data = create(argv[3], "data");
-	if (!rec.trace || !rec.data)
+	snprintf(path, sizeof(path), "%s.trace", argv[3]);
+	r = flash_trace_create(&rec.trace, path, (uint64_t)st.st_size, contents);
+	if (r < 0) {
+		fprintf(stderr, "recorder: %s: %s\n", path, strerror(-r));
 		return 1;
-	put_header((uint64_t)st.st_size);
+	}
 	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
 	if (!se || fuse_session_mount(se, argv[2]) < 0)
 		return 1;
@@ -290,8 +251,9 @@ int main(int argc, char **argv)
 	r = fuse_session_loop(se);
 	fuse_session_unmount(se);
 	fuse_session_destroy(se);
-	rec.failed |= fclose(rec.trace) || fclose(rec.data);
+	if (!rec.failed)
+		rec.failed = flash_trace_finish(rec.trace);
 	if (rec.failed)
-		fprintf(stderr, "recorder: %s: not all was recorded\n", argv[3]);
+		fprintf(stderr, "recorder: %s: not all was recorded: %s\n", argv[3], strerror(-rec.failed));
 	return r || rec.failed ? 1 : 0;
 }

@@ -15,12 +15,13 @@
  *	--profile ID	one of the cards; default: all that have figures for writing, without arrays and layers of the host
  *	--log MIB	of cowfs's log; default: as cowctl format chooses
  *	--verify	the card is compared at the end with what was written (cowfs)
+ *	--cuts N	the power is cut behind each N-th write of cowfs, in a copy, and what is found compared (cuts.c)
  *	--verbose	each commit on stderr
  *
  * "risk_seconds" is for how long a power cut would leave neither the state before nor the one after. plain: 0 if the trace's file system
  * has a journal; with --no-journal from the first write behind a sync or commit point to the last one before the next, in the trace's time
  * or the card's, whichever is longer. merge, order, dm-snapshot: from the first write of a merge to the flush behind the last; the copy
- * in RAM is gone with the power. cowfs: 0, which tests/crash and tests/replay try to refute.
+ * in RAM is gone with the power. cowfs: 0, which --cuts, tests/crash and tests/replay try to refute.
  */
 #include <getopt.h>
 #include <stdarg.h>
@@ -48,6 +49,36 @@ void die(const char *fmt, ...)
 	va_end(ap);
 	fputc('\n', stderr);
 	exit(1);
+}
+
+static void trace_open(struct trace *t, const char *name)
+{
+	char path[4096], why[200];
+
+	snprintf(path, sizeof(path), "%s.trace", name);
+	if (flash_trace_open(&t->t, path, why, sizeof(why)) < 0)
+		die("%s: %s", path, why);
+	t->name = name;
+	t->volume_bytes = flash_trace_volume_bytes(t->t);
+	t->records = flash_trace_records(t->t);
+}
+
+static void trace_rewind(struct trace *t)
+{
+	flash_trace_rewind(t->t);
+	t->next = 0;
+}
+
+bool trace_next(struct trace *t, struct flash_trace_record *ret)
+{
+	int r = flash_trace_next(t->t, ret);
+
+	if (r < 0)
+		die("%s.trace: record %llu: %s", t->name, (unsigned long long)t->next, strerror(-r));
+	t->next += (uint64_t)r;
+	if (r && trace_at_end(t) && ret->op != FLASH_TRACE_COMMIT)
+		die("%s.trace does not end with a commit point: was it recorded to its end?", t->name);
+	return r;
 }
 
 /* ---- systems without contents ---- */
@@ -80,29 +111,28 @@ static void window_close(struct window *w, uint64_t clock_ns, struct result *ret
 	w->open = false;
 }
 
-static void replay_plain(const struct trace *t, struct flash_model *m, struct result *ret)
+static void replay_plain(struct trace *t, struct flash_model *m, struct result *ret)
 {
 	bool merge = !strcmp(opt.system, "merge"), risky = merge || opt.no_journal;
+	struct flash_trace_record r;
 	struct window w = { 0 };
 
-	for (uint64_t i = 0; i < t->records; i++) {
-		struct record r = trace_at(t, i);
-
+	while (trace_next(t, &r)) {
 		switch (r.op) {
-		case TRACE_WRITE:
+		case FLASH_TRACE_WRITE:
 			window_write(&w, r.time_ns, clock_of(m));
 			flash_model_write(m, r.off_bytes, r.len_bytes, 0);
 			break;
-		case TRACE_FLUSH:
+		case FLASH_TRACE_FLUSH:
 			flash_model_flush(m);
 			break;
-		case TRACE_DISCARD:
+		case FLASH_TRACE_DISCARD:
 			flash_model_discard(m, r.off_bytes, r.len_bytes);
 			break;
-		case TRACE_COMMIT:
-		case TRACE_SYNC:
-			ret->commits += merge && r.op == TRACE_COMMIT;
-			if (risky && (r.op == TRACE_COMMIT || !merge))
+		case FLASH_TRACE_COMMIT:
+		case FLASH_TRACE_SYNC:
+			ret->commits += merge && r.op == FLASH_TRACE_COMMIT;
+			if (risky && (r.op == FLASH_TRACE_COMMIT || !merge))
 				window_close(&w, clock_of(m), ret);
 			break;
 		}
@@ -133,17 +163,16 @@ static void print_dirty(const struct overlay *o)
 	puts("commit");
 }
 
-static void replay_overlay(const struct trace *t, struct flash_model *m, struct result *ret)
+static void replay_overlay(struct trace *t, struct flash_model *m, struct result *ret)
 {
+	struct flash_trace_record r;
 	struct overlay o;
 
 	overlay_init(&o, t->volume_bytes, !strcmp(opt.system, "dm-snapshot") ? opt.chunk_blks : 1);
-	for (uint64_t i = 0; i < t->records; i++) {
-		struct record r = trace_at(t, i);
-
-		if (r.op == TRACE_WRITE)
+	while (trace_next(t, &r)) {
+		if (r.op == FLASH_TRACE_WRITE)
 			overlay_write(&o, r.off_bytes, r.len_bytes);
-		if (r.op != TRACE_COMMIT || !(opt.each || i + 1 == t->records))
+		if (r.op != FLASH_TRACE_COMMIT || !(opt.each || trace_at_end(t)))
 			continue;
 		if (m)
 			merge(&o, m, ret);
@@ -154,7 +183,7 @@ static void replay_overlay(const struct trace *t, struct flash_model *m, struct 
 	overlay_free(&o);
 }
 
-static void replay_model(const struct trace *t, const struct flash_profile *p, struct result *ret)
+static void replay_model(struct trace *t, const struct flash_profile *p, struct result *ret)
 {
 	struct flash_model *m;
 
@@ -193,18 +222,19 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 	if (cowfs)
 		printf(",\"home\":%s,\"payload_bytes\":%llu,\"commit_seconds\":%.6f,\"commit_bytes\":%llu,\"linear_seconds\":%.6f,"
 		       "\"home_units\":%llu,\"bound_seconds\":%.6f,\"logged_blks\":%llu,\"direct_blks\":%llu,\"checkpoint_blks\":%llu,"
-		       "\"meta_blks\":%llu",
+		       "\"meta_blks\":%llu,\"cuts\":%llu,\"cuts_new\":%llu",
 		       home ? "true" : "false", (unsigned long long)r->payload_bytes, seconds(r->commit_ns), (unsigned long long)r->commit_bytes,
 		       (double)r->payload_bytes * linear_s, (unsigned long long)r->home_units, seconds(r->bound_ns),
 		       (unsigned long long)r->logged_blks, (unsigned long long)r->direct_blks,
-		       (unsigned long long)r->checkpoint_blks, (unsigned long long)r->meta_blks);
+		       (unsigned long long)r->checkpoint_blks, (unsigned long long)r->meta_blks,
+		       (unsigned long long)r->cuts.cuts, (unsigned long long)r->cuts.found_new);
 	puts("}");
 	fflush(stdout);
 }
 
 static void usage(FILE *f)
 {
-	fputs("usage: replay [--each] [--profile ID] [--chunk KIB] [--log MIB] [--no-journal] [--verify] [--verbose]\n"
+	fputs("usage: replay [--each] [--profile ID] [--chunk KIB] [--log MIB] [--no-journal] [--verify] [--cuts N] [--verbose]\n"
 	      "	plain|merge|order|dm-snapshot|cowfs|dirty TRACE\n",
 	      f);
 	exit(f == stdout ? 0 : 2);
@@ -224,6 +254,7 @@ static void options(int argc, char **argv)
 	static const struct option names[] = { { "each", 0, NULL, 'e' },    { "profile", 1, NULL, 'p' },
 					       { "chunk", 1, NULL, 'c' },   { "log", 1, NULL, 'l' },
 					       { "verify", 0, NULL, 'v' },  { "no-journal", 0, NULL, 'n' },
+					       { "cuts", 1, NULL, 'C' },
 					       { "verbose", 0, NULL, 'V' }, { "help", 0, NULL, 'h' },
 					       { 0 } };
 	static const char *const systems[] = { "plain", "merge", "order", "dm-snapshot", "cowfs", "dirty" };
@@ -235,6 +266,7 @@ static void options(int argc, char **argv)
 		case 'p': opt.profile = optarg; break;
 		case 'c': opt.chunk_blks = (unsigned)(number(optarg) / 4); break;
 		case 'l': opt.cowfs.log_bytes = number(optarg) * MIB; break;
+		case 'C': opt.cowfs.cuts_every = number(optarg); break;
 		case 'v': opt.cowfs.verify = true; break;
 		case 'n': opt.no_journal = true; break;
 		case 'V': opt.cowfs.verbose = true; break;
@@ -255,12 +287,12 @@ int main(int argc, char **argv)
 {
 	struct flash_profiles *ps;
 	bool found = false, cowfs;
-	struct trace t;
+	struct trace t = { 0 };
 	char why[200];
 
 	options(argc, argv);
 	cowfs = !strcmp(opt.system, "cowfs");
-	trace_open(&t, argv[optind + 1], cowfs);
+	trace_open(&t, argv[optind + 1]);
 	if (!strcmp(opt.system, "dirty")) {
 		replay_overlay(&t, NULL, NULL);
 		return 0;
@@ -274,6 +306,7 @@ int main(int argc, char **argv)
 		if (opt.profile ? strcmp(p->id, opt.profile) != 0 : p->class != FLASH_CARD || !p->has_write || p->members > 1 || p->append_bytes)
 			continue;
 		found = true;
+		trace_rewind(&t);
 		if (cowfs)
 			cowfs_replay(&t, p, opt.each, &opt.cowfs, &r, &home);
 		else
@@ -283,7 +316,7 @@ int main(int argc, char **argv)
 			print(p, &home, true);
 	}
 	flash_profiles_close(ps);
-	trace_close(&t);
+	flash_trace_close(t.t);
 	if (!found)
 		die("no card is called %s", opt.profile ? opt.profile : "(any)");
 	return 0;

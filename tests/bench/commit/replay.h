@@ -2,10 +2,9 @@
 /*
  * A trace replayed by several systems on a card that exists as a model of its time and wear (flash/model.h).
  *
- *	trace.c		reads a trace
- *	card.c		the card: contents in memory, each request priced by the model
  *	overlay.c	what an overlay in RAM holds between two commit points, and what systems of others make of it
  *	cowfs.c		the same with libcowfs: classify, plan, log, checkpoint
+ *	cuts.c		power cuts on the way
  *	replay.c	the program: profiles, systems, one line of JSON each
  */
 #ifndef COWFS_TESTS_BENCH_REPLAY_H
@@ -13,38 +12,40 @@
 
 #include "card/card.h"
 #include "flash/model.h"
-#include "trace.h"
+#include "flash/trace.h"
 
 #define REQUEST_BYTES (1u * MIB) /* as recordings have them: the largest that a host sends */
 
-/* ---- trace.c ---- */
-
-struct record {
-	uint64_t time_ns, off_bytes, data;
-	uint32_t len_bytes;
-	uint8_t op;
-};
+/* ---- replay.c ---- */
 
 struct trace {
-	const char *name;
-	uint64_t volume_bytes, records;
-	const uint8_t *map; /* the file */
-	size_t map_bytes;
-	const uint8_t *data;
-	size_t data_bytes;
-	int base_fd; /* -1: none */
+	const char *name; /* NAME of NAME.trace, NAME.data and NAME.base */
+	struct flash_trace *t;
+	uint64_t volume_bytes, records, next;
 };
 
-void trace_open(struct trace *t, const char *name, bool contents); /* ends the program if it cannot */
-void trace_close(struct trace *t);
-struct record trace_at(const struct trace *t, uint64_t i);
-const void *trace_data(const struct trace *t, const struct record *r); /* NULL: zeroes */
+/* The next record; false at the end. What is wrong with the trace ends the program. */
+bool trace_next(struct trace *t, struct flash_trace_record *ret);
+/* The record that trace_next gave was the last one. */
+static inline bool trace_at_end(const struct trace *t)
+{
+	return t->next == t->records;
+}
 
-/* ---- card.c ---- */
+void die(const char *fmt, ...) PRINTF(1, 2) __attribute__((noreturn));
 
-/* The whole card, of size_bytes, with what the trace starts from at its beginning. base_fd -1: no contents at all, and reads are not
- * allowed. */
-struct card *bench_card_new(struct flash_model *model, uint64_t size_bytes, int base_fd, uint64_t base_bytes);
+/* ---- cuts.c ---- */
+
+struct cuts_counts {
+	uint64_t cuts, found_new;
+};
+
+/* A simulated card, and every so many-th of its writes. */
+struct cuts *cuts_new(struct card *card, uint64_t volume_bytes, uint64_t every);
+/* From now on one of these two images must be there (the same: it must); they stay the caller's, and as they are until cuts_end. */
+void cuts_begin(struct cuts *c, const uint8_t *before, const uint8_t *after);
+void cuts_end(struct cuts *c);
+struct cuts_counts cuts_free(struct cuts *c);
 
 /* ---- results ---- */
 
@@ -59,6 +60,7 @@ struct result {
 	uint64_t home_units;	/* units that the blocks of all commits live in, counted once for each commit */
 	uint64_t bound_ns;	/* what bringing them home takes at least: linear, and a merge for each of them that is not whole */
 	uint64_t logged_blks, direct_blks, checkpoint_blks, meta_blks;
+	struct cuts_counts cuts;
 };
 
 /* ---- overlay.c ---- */
@@ -92,14 +94,13 @@ struct cowfs_options {
 	uint64_t log_bytes; /* 0: as cowctl format chooses */
 	bool verify;	    /* the volume is read after the last commit and compared */
 	bool verbose;
+	uint64_t cuts_every; /* 0: no power cuts */
 };
 
 /* each: a commit at each commit point; else one at the last. Card and model are new. *ret is what a shutdown leaves, with the log
  * holding what is not home; *ret_home what it comes to when all is brought home, as by a detach. */
-void cowfs_replay(const struct trace *t, const struct flash_profile *p, bool each, const struct cowfs_options *opt,
+void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each, const struct cowfs_options *opt,
 		  struct result *ret, struct result *ret_home);
 uint64_t cowfs_card_bytes(const struct flash_profile *p, uint64_t volume_bytes, uint64_t log_bytes);
-
-void die(const char *fmt, ...) PRINTF(1, 2) __attribute__((noreturn));
 
 #endif
