@@ -63,6 +63,8 @@ const char *format_time(uint64_t unix_s)
 	time_t t = (time_t)unix_s;
 	struct tm tm;
 
+	if (unix_s && unix_s < CLOCK_IS_SET_S)
+		return "(clock not set)";
 	if (!unix_s || !localtime_r(&t, &tm) ||
 	    !strftime(buf, sizeof(buf), "%Y-%m-%d %H:%M:%S", &tm))
 		return "never";

@@ -128,6 +128,7 @@ static struct json_object *from_card(struct offline *f)
 	v.log_state = f->report.state;
 	v.last_s = f->report.newest.time_s;
 	v.ledger = f->report.ledger;
+	v.ledger.table_losses = log_ledger(f->log)->table_losses; /* this time included */
 	v.have_table = t;
 	if (!t)
 		return render_part(&v);

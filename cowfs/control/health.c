@@ -15,7 +15,7 @@
 #include "base/io.h"
 #include "card/sdcmd.h"
 
-enum { SMART_TIMEOUT_MS = 30000, SMART_BYTES = 1024 * 1024 };
+enum { SMART_TIMEOUT_MS = 30000, END_TIMEOUT_MS = 2000, SMART_BYTES = 1024 * 1024 };
 
 extern char **environ;
 
@@ -394,12 +394,23 @@ static ssize_t read_output(int fd, char *buf, size_t size_bytes)
 	return (ssize_t)len;
 }
 
+/* One that hangs in a command to a dying disk cannot be ended, and is not waited for. */
+static void end_program(pid_t pid, bool now)
+{
+	uint64_t end_ns = now_ns() + END_TIMEOUT_MS * 1000000ull;
+
+	if (now)
+		kill(pid, SIGKILL);
+	while (waitpid(pid, NULL, WNOHANG) == 0 && now_ns() < end_ns)
+		usleep(1000);
+}
+
 static ssize_t run_smartctl(const char *disk, char *buf, size_t size_bytes)
 {
 	const char *program = getenv("COWFS_SMARTCTL");
 	char *argv[] = {(char *)(program ? program : "smartctl"), (char *)"--json", (char *)"-a", (char *)disk, NULL};
 	posix_spawn_file_actions_t actions;
-	int fd[2], r, status;
+	int fd[2], r;
 	ssize_t n;
 	pid_t pid;
 
@@ -414,12 +425,8 @@ static ssize_t run_smartctl(const char *disk, char *buf, size_t size_bytes)
 	close(fd[1]);
 	n = r < 0 ? r : read_output(fd[0], buf, size_bytes);
 	close(fd[0]);
-	if (r == 0) {
-		if (n < 0)
-			kill(pid, SIGKILL);
-		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-			;
-	}
+	if (r == 0)
+		end_program(pid, n < 0);
 	return n;
 }
 

@@ -9,7 +9,7 @@
 
 #define DAY_S 86400.0
 
-enum { MAX_WINDOW_DAYS = 4000 };
+enum { MAX_WINDOW_DAYS = 4000, PAUSE_DAYS = 60 };
 
 static const struct flash_class classes[] = {
 	{"unknown", 500, 5000}, {"slc", 30000, 100000}, {"mlc", 1500, 5000}, {"tlc", 500, 3000}, {"qlc", 100, 1000},
@@ -127,28 +127,54 @@ static int rising(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static uint64_t day_at(struct json_object *a, size_t i)
+{
+	return json_object_get_uint64(json_object_object_get(json_object_array_get_idx(a, i), "unix_day"));
+}
+
+static int days_rising(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The first of these days that counts: behind the last long pause. Before its clock is set for the first time, a machine
+ * without one of its own takes the date of some package, years ago, for today: days without a write would dilute all others. */
+static uint64_t first_day(uint64_t *day, size_t n, uint64_t today)
+{
+	uint64_t first = today;
+
+	if (n)
+		qsort(day, n, sizeof(*day), days_rising);
+	for (size_t i = n; i-- > 0; first = day[i])
+		if (today - day[i] > MAX_WINDOW_DAYS || (i + 1 < n && day[i + 1] - day[i] > PAUSE_DAYS))
+			break;
+	return first;
+}
+
 /* Today is not over: it is left out. Days without a line had no write. */
 static struct days find_days(struct json_object *wear, uint64_t now_s)
 {
 	struct json_object *a = json_object_object_get(json_object_object_get(wear, "history"), "days");
-	uint64_t today = now_s / 86400, first = today;
-	size_t n = a ? json_object_array_length(a) : 0;
+	uint64_t today = now_s / 86400, first;
+	size_t n = a ? json_object_array_length(a) : 0, set = 0;
+	_cleanup_free_ uint64_t *sorted = calloc(n + 1, sizeof(*sorted));
 	struct days d = {0};
 
-	for (size_t i = 0; i < n; i++) {
-		uint64_t day = json_object_get_uint64(json_object_object_get(json_object_array_get_idx(a, i), "unix_day"));
-
-		if (!day || day > today)
+	for (size_t i = 0; sorted && i < n; i++) {
+		if (!day_at(a, i) || day_at(a, i) > today)
 			d.ignored++;
-		else if (day < first && today - day <= MAX_WINDOW_DAYS)
-			first = day;
+		else
+			sorted[set++] = day_at(a, i);
 	}
+	first = first_day(sorted, set, today);
 	d.observed = (unsigned)(today - first);
 	d.written = calloc(d.observed + 1, sizeof(double));
 	d.absorbed = calloc(d.observed + 1, sizeof(double));
 	for (size_t i = 0; i < n && d.written && d.absorbed; i++) {
 		struct json_object *o = json_object_array_get_idx(a, i);
-		uint64_t day = json_object_get_uint64(json_object_object_get(o, "unix_day"));
+		uint64_t day = day_at(a, i);
 
 		if (day < first || day >= today)
 			continue;
@@ -160,11 +186,16 @@ static struct days find_days(struct json_object *wear, uint64_t now_s)
 	return d;
 }
 
-/* Median and 90th percentile (nearest rank) of n numbers, which are sorted by it. */
+/* Median and 90th percentile (nearest rank) of n numbers, which are sorted by it; and what they are on average, which lies outside
+ * of these where nearly all is written on a few days: then the percentile alone would promise a card without end. */
 static struct interval spread(double *v, unsigned n, const char *source)
 {
+	double sum = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		sum += v[i];
 	qsort(v, n, sizeof(*v), rising);
-	return (struct interval){v[(n - 1) / 2], v[(9 * n + 9) / 10 - 1], "measured", source};
+	return (struct interval){smaller(v[(n - 1) / 2], sum / n), larger(v[(9 * n + 9) / 10 - 1], sum / n), "measured", source};
 }
 
 /* ---- life ---- */
@@ -176,19 +207,24 @@ static struct interval life(const struct interval *p, double capacity, const str
 				 p->high * capacity * left->high / (daily->low * amp->low) * DAY_S, basis, source};
 }
 
+/* Its visits came in the time since the first record, if the clock was right then; in no less than the time attached, and that
+ * of the days observed. */
 static struct interval hottest_life(struct json_object *wear, const struct interval *p, const struct interval *left,
-				    uint64_t now_s)
+				    const struct days *d, uint64_t now_s)
 {
 	struct json_object *eb = json_object_object_get(wear, "erase_blocks");
 	struct json_object *hot = json_object_object_get(eb, "hottest");
-	double first_s = json_number(json_object_object_get(wear, "totals"), "first_unix_seconds");
+	struct json_object *t = json_object_object_get(wear, "totals");
+	double first_s = json_number(t, "first_unix_seconds"), least_s, most_s, visits;
 	double ebs = json_number(eb, "unit_bytes") / larger(1, json_number(eb, "erase_block_bytes"));
 	struct json_object *h = hot && json_object_array_length(hot) ? json_object_array_get_idx(hot, 0) : NULL;
-	double rate = ((double)now_s - first_s) > 0 ? json_number(h, "visits") / ((double)now_s - first_s) : NAN;
 
+	visits = h ? json_number(h, "visits") : NAN;
+	least_s = larger(json_number(t, "attached_seconds"), d->observed * DAY_S);
+	most_s = first_s > 0 ? larger((double)now_s - first_s, least_s) : least_s;
 	/* every visit an erasure, all of a unit's in one erase block, or evenly */
-	return (struct interval){p->low * left->low / rate, p->high * left->high * larger(1, ebs) / rate, "bounded",
-				 "no wear levelling at all: the most visited erase block, erased at each visit"};
+	return (struct interval){p->low * left->low / visits * least_s, p->high * left->high * larger(1, ebs) / visits * most_s,
+				 "bounded", "no wear levelling at all: the most visited erase block, erased at each visit"};
 }
 
 static void add_scenario(struct json_object *to, const char *name, const struct interval *i)
@@ -207,7 +243,7 @@ static void project(struct json_object *ret, struct json_object *wear, struct da
 		    uint64_t now_s)
 {
 	struct json_object *scenarios = json_object_new_object(), *t = json_object_object_get(wear, "totals");
-	struct interval daily = spread(d->written, d->observed, "median and 90th percentile of the days observed");
+	struct interval daily = spread(d->written, d->observed, "median and 90th percentile of the days observed, or their average");
 	struct interval absorbed = spread(d->absorbed, d->observed, "the same of what programs wrote");
 	double eb = json_number(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
 	struct interval each = {1, larger(1, eb * json_number(t, "absorbed_writes") / json_number(t, "absorbed_bytes")), "model",
@@ -215,7 +251,7 @@ static void project(struct json_object *ret, struct json_object *wear, struct da
 	struct interval whole = life(p, capacity, left, &daily, amp, amp->basis, "the whole card shares the wear");
 	struct interval without = life(p, capacity, left, &absorbed, &each, "model",
 				       "without cowfs: everything that programs wrote goes to the card at once");
-	struct interval hot = hottest_life(wear, p, left, now_s);
+	struct interval hot = hottest_life(wear, p, left, d, now_s);
 
 	json_object_object_add(factors, "daily_bytes", render(&daily));
 	json_object_object_add(factors, "daily_bytes_without_cowfs", render(&absorbed));

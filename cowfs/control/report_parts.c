@@ -115,7 +115,13 @@ static void find_others(struct alarms *a, struct json_object *w)
 	struct json_object *best = json_at(w, "projection.scenarios.whole_card.seconds_high");
 	uint64_t failed = number_at(w, "totals.commits_failed"), lost = number_at(w, "totals.table_losses");
 	uint64_t ignored = number_at(w, "projection.ignored_days");
+	const char *state = json_text(w, "log_state");
 
+	if (!strcmp(state, "broken"))
+		add(a, ACT, "cowfs's log on this card is damaged: nothing can be committed. cowctl check tells more.");
+	else if (!strcmp(state, "foreign"))
+		add(a, ACT, "This card was changed without cowfs while changes waited in its log: nothing can be committed. "
+		    "cowctl check tells more.");
 	if (best && json_object_get_double(best) < 2 * year_s)
 		add(a, json_object_get_double(best) < year_s / 2 ? ACT : WATCH,
 		    "As it is written to now, its flash is used up within %s at best.", format_life(best, (char[24]){0}));

@@ -107,6 +107,9 @@ static void print_summary(struct json_object *w)
 
 	if (!strcmp(json_text(w, "log_state"), "broken"))
 		say("ATTENTION: the log is damaged (see cowctl check); what follows is what can still be read of it.");
+	if (!strcmp(json_text(w, "log_state"), "foreign"))
+		say("ATTENTION: the card was changed without cowfs while changes waited in its log: nothing can be committed "
+		    "(see cowctl check).");
 	if (!written) {
 		say("cowfs has not written to this card yet.");
 	} else {

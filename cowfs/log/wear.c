@@ -312,7 +312,7 @@ static unsigned load_item(const struct wear *w, uint32_t i, uint64_t v[FIELDS])
 
 static uint64_t *raise(uint64_t *have, uint64_t v)
 {
-	*have = max_u64(*have, v);
+	*have = max_u64(*have, min_u64(v, WEAR_COUNTER_MAX)); /* adding to it does not go round */
 	return have;
 }
 
@@ -327,6 +327,8 @@ static void merge_item(struct wear *w, uint32_t i, const uint64_t v[FIELDS])
 		return;
 	}
 	i -= units;
+	if (v[0] > WEAR_COUNTER_MAX)
+		return;
 	if (i < WEAR_COMMITS) {
 		struct wear_commit *c = &w->t.commit[i];
 

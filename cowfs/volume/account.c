@@ -21,7 +21,8 @@ static bool add_kernel(struct volume_status *s, struct card *c, const struct car
 {
 	struct card_counters now;
 
-	if (card_counters(c, &now) < 0)
+	/* those of 32 bits begin anew at 2 TiB: nothing is known then */
+	if (card_counters(c, &now) < 0 || now.written_bytes < then->written_bytes)
 		return false;
 	s->kernel.write_ios += now.write_ios - then->write_ios;
 	s->kernel.written_bytes += now.written_bytes - then->written_bytes;

@@ -105,6 +105,8 @@ figures_are_right() { # FILE
 	[ "$(alarm '.totals.table_losses = 1' | xargs)" = "good 1" ]
 	[ "$(alarm '.projection.ignored_days = 1' | xargs)" = "good 1" ]
 	[ "$(alarm '.have_table = false' | xargs)" = "good 1" ]
+	[ "$(alarm '.log_state = "broken"' | xargs)" = "act 1" ]
+	[ "$(alarm '.log_state = "foreign"' | xargs)" = "act 1" ]
 }
 
 @test "report: names with markup are text" {

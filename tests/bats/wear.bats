@@ -185,6 +185,12 @@ offline_card() {
 	# one that floods is cut off
 	printf '#!/bin/sh\nyes "{" | head -c 5000000\n' >"$T/smartctl"
 	[[ $(wear_of .health.unknown_because "$CARD") == *"tells"* ]]
+	# one that has said all and does not end is not waited for
+	printf '#!/bin/sh\ncat "%s"\nexec >&-\nexec sleep 15\n' "$T/smart.json" >"$T/smartctl"
+	echo '{"smart_status":{"passed":true}}' >"$T/smart.json"
+	SECONDS=0
+	[ "$(wear_of .health.passed "$CARD")" = true ]
+	[ $SECONDS -lt 12 ]
 }
 
 # ---- metrics ----

@@ -928,6 +928,16 @@ static void all_at_end(const struct wear_ledger *t)
 	assert_true(full >= sizeof(*t) / sizeof(*counter) / 2);
 }
 
+static size_t varint(uint8_t *p, uint64_t v)
+{
+	size_t n = 0;
+
+	for (; v >= 0x80; v >>= 7)
+		p[n++] = (uint8_t)(v | 0x80);
+	p[n++] = (uint8_t)v;
+	return n;
+}
+
 static void test_overflow(void **state)
 {
 	struct wear_geometry g;
@@ -964,6 +974,26 @@ static void test_overflow(void **state)
 	assert_int_equal(wear_table_of(w)->unit[4].blks, UINT32_MAX);
 	assert_int_equal(wear_table_of(w)->unit[4].visits, 1 + 3);
 	wear_free(w);
+	/* a line of today with all at the end does not go round either, and a number that is none is none */
+	for (int i = 0; i < 2; i++) {
+		const uint64_t n = i ? UINT64_MAX - UINT64_MAX % WEAR_DAYS : WEAR_DAYS, day = 1700000000 / 86400;
+		const struct wear_ledger more = { .written_bytes = 4096 };
+		uint8_t line[64], *p = line;
+
+		assert_int_equal(wear_new(&w, &g), 0);
+		p += varint(p, wear_units(&g) + WEAR_COMMITS); /* the first day, one item */
+		p += varint(p, 1 << 1);
+		p += varint(p, n);
+		p += varint(p, day);
+		for (int k = 0; k < 5; k++)
+			p += varint(p, UINT64_MAX);
+		assert_true(wear_merge(w, line, (size_t)(p - line)));
+		assert_int_equal(wear_table_of(w)->day_n, i ? 0 : n);
+		wear_note(w, &more, 1700000000, RECORD_TAIL, CAUSE_TIMER);
+		assert_int_equal(wear_table_of(w)->day_n, i ? 1 : n);
+		assert_int_equal(wear_table_of(w)->day[i].written_bytes, i ? 4096 : WEAR_COUNTER_MAX + 4096);
+		wear_free(w);
+	}
 }
 
 /* ---- rot ---- */
