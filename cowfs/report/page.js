@@ -23,7 +23,7 @@ const size = v => {
 /* of an axis: no more digits than it takes */
 const tickSize = v => v == null ? "" : size(v).replace(".0 ", " ");
 const day = s => new Date(s * 1000).toISOString().slice(0, 10);
-const stamp = s => s ? new Date(s * 1000).toLocaleString() : "no time";
+const stamp = s => s >= 1577836800 ? new Date(s * 1000).toLocaleString() : s ? "clock not set" : "no time";
 
 /* ---- elements ---- */
 
