@@ -181,6 +181,7 @@ struct start {
 	char dir_path[PATH_MAX], image_path[PATH_MAX];
 	struct card *card;
 	struct cardfs fs;
+	uint64_t saved_changes; /* that the image has */
 	int ready_fd;
 };
 
@@ -264,6 +265,21 @@ static void ready(void *ctx)
 		(void)ignored;
 		close(steal_fd(&s->ready_fd));
 	}
+	if (!s->foreground) /* a pipe would never end */
+		dup2(STDOUT_FILENO, STDERR_FILENO);
+}
+
+/* Asked for by stop, which can tell of an error, and at the end. */
+static int finish(struct cardfs *f)
+{
+	struct start *s = container_of(f, struct start, fs);
+	int r = f->trace ? flash_trace_flush(f->trace) : 0;
+
+	if (!r && s->image && f->changes != s->saved_changes)
+		r = cardfs_save(s->card, s->image_path);
+	if (!r)
+		s->saved_changes = f->changes;
+	return r;
 }
 
 static int serve(struct start *s)
@@ -272,15 +288,17 @@ static int serve(struct start *s)
 
 	s->fs.card = s->card;
 	s->fs.tell = tell;
+	s->fs.finish = finish;
+	s->saved_changes = UINT64_MAX;
 	r = cardfs_serve(&s->fs, s->dir_path, ready, s);
 	if (r < 0)
 		code = complain(EXIT_FAILED, "%s: %s", s->dir_path, strerror(-r));
+	r = s->ready_fd < 0 ? finish(&s->fs) : 0;
+	if (r < 0)
+		code = complain(EXIT_FAILED, "image or trace of %s: %s", s->dir_path, strerror(-r));
 	r = flash_trace_finish(s->fs.trace);
 	if (r < 0)
 		code = complain(EXIT_FAILED, "%s: %s", s->trace, strerror(-r));
-	r = s->image && s->ready_fd < 0 ? cardfs_save(s->card, s->image_path) : 0;
-	if (r < 0)
-		code = complain(EXIT_FAILED, "%s: %s", s->image_path, strerror(-r));
 	card_close(s->card);
 	return code;
 }
@@ -362,28 +380,35 @@ static void to_background(void)
 		complain(0, "/: %s", strerror(errno));
 }
 
+/* The server has what it needs, the starter not any more. */
+static void forget_card(struct start *s)
+{
+	int ignored = flash_trace_finish(s->fs.trace);
+
+	(void)ignored;
+	card_close(s->card);
+}
+
 static int launch(struct start *s)
 {
 	int pipe_fd[2], code;
 	char byte;
-	pid_t pid;
+	pid_t pid = -1;
 
 	code = make_card(s);
-	if (code)
-		return code;
-	if (pipe2(pipe_fd, O_CLOEXEC) < 0)
-		return complain(EXIT_FAILED, "%s", strerror(errno));
 	fflush(stdout);
-	pid = fork();
-	if (pid < 0)
-		return complain(EXIT_FAILED, "%s", strerror(errno));
-	if (pid == 0) {
+	if (!code && (pipe2(pipe_fd, O_CLOEXEC) < 0 || (pid = fork()) < 0))
+		code = complain(EXIT_FAILED, "%s", strerror(errno));
+	if (!code && pid == 0) {
 		close(pipe_fd[0]);
 		s->ready_fd = pipe_fd[1];
 		setsid(); /* a terminal's ^C is for the starter */
 		to_background();
-		_exit(serve(s));
+		exit(serve(s));
 	}
+	forget_card(s);
+	if (code)
+		return code;
 	close(pipe_fd[1]);
 	if (read(pipe_fd[0], &byte, 1) != 1) {
 		int status;
@@ -596,6 +621,8 @@ static int stop(const char *dir)
 	pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	snprintf(card, sizeof(card), "%s/card", path);
 	code = detach_loops(card);
+	if (!code)
+		code = tell_card(path, "finish");
 	if (code)
 		return code;
 	if (umount2(path, 0) < 0)

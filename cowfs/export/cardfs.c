@@ -95,6 +95,7 @@ static int write_card(uint64_t off_bytes, const void *data, size_t len_bytes)
 	struct flash_stats st;
 	int r = 0;
 
+	serving.f->changes++;
 	flash_model_stats(sim_model(c), &st);
 	if (st.read_only)
 		return -EIO;
@@ -120,6 +121,7 @@ static int flush_card(void)
 	uint64_t since = clock_ns(serving.f->card);
 	int r = card_flush(serving.f->card);
 
+	serving.f->changes++;
 	if (!r)
 		r = trace(FLASH_TRACE_FLUSH, 0, 0, NULL);
 	spend(since);
@@ -132,6 +134,7 @@ static int punch_card(uint64_t off_bytes, uint64_t len_bytes)
 	uint64_t end = off_bytes + len_bytes, first = round_up_u64(off_bytes, COW_BLK_BYTES), last = round_down_u64(end, COW_BLK_BYTES);
 	int r = 0;
 
+	serving.f->changes++;
 	if (first >= last) {
 		if (off_bytes / COW_BLK_BYTES == (end - 1) / COW_BLK_BYTES)
 			return write_card(off_bytes, NULL, len_bytes);
@@ -282,6 +285,9 @@ static int control(char *line)
 			return -EINVAL;
 		word[n++] = w;
 	}
+	if (n == 1 && !strcmp(word[0], "finish"))
+		return serving.f->finish(serving.f);
+	serving.f->changes++;
 	if (n == 1 && !strcmp(word[0], "reset")) {
 		flash_model_reset(sim_model(c));
 		return 0;

@@ -15,6 +15,7 @@
  *	             collateral on|off              a cut damages the erase block that is being written
  *	             mark commit|sync               into the trace
  *	             save FILE                      what is durable, as a sparse image; FILE is an absolute path
+ *	             finish                         what is to be written at the end, now
  */
 #ifndef COWFS_EXPORT_CARDFS_H
 #define COWFS_EXPORT_CARDFS_H
@@ -29,6 +30,8 @@ struct cardfs {
 	bool no_discard;
 	/* What stat and stat.json tell, of less than size_bytes: its length */
 	size_t (*tell)(const struct card *c, bool json, char *buf, size_t size_bytes);
+	int (*finish)(struct cardfs *f);
+	uint64_t changes; /* so often contents or faults have been changed */
 };
 
 /* Mounts at dir, calls ready, and serves in this thread until that is unmounted or SIGTERM comes. f stays the caller's. */

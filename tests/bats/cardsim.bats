@@ -139,6 +139,15 @@ letter() { dd if="$C/card" bs=4096 skip="$1" count=1 status=none | tr -d '\0' | 
 	SIM stop "$C"
 	run -1 SIM --image "$img" lexar-300x-8g 8M "$C"
 	grep -q 'larger than the card' <<<"$output"
+	# nowhere to write it to: stop says so, and the card is still there
+	mkdir "$T/gone"
+	run -0 SIM --image "$T/gone/i" lexar-300x-8g 8M "$C" # nor does it keep the pipe of run open
+	rmdir "$T/gone"
+	run -1 SIM stop "$C"
+	grep -q 'No such file' <<<"$output"
+	mkdir "$T/gone"
+	SIM stop "$C"
+	[ -s "$T/gone/i" ]
 }
 
 @test "requests of any alignment: as a plain file has it" {
