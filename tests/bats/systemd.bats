@@ -158,6 +158,20 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	conf '[root]' 'enabled = no'
 	PATH=$T/bin:$PATH generate
 	[ ! -e "$COWFS_RUNDIR/root.state" ]
+	# a file with an error was meant to protect; one without a root was not
+	conf '[root]' 'colour = red'
+	: >"$T/proc/cmdline"
+	rm -rf "$T/out"
+	PATH=$T/bin:$PATH generate
+	[ "$(cat "$T/blockdev")" = "--setro /dev/card" ]
+	[ "$(cat "$COWFS_RUNDIR/root.state")" = failed ]
+	# its timer keeps the time of its own
+	[ ! -e "$T/out/n/cowfs-commit@root.timer.d" ]
+	rm "$T/blockdev" "$COWFS_RUNDIR"/root.*
+	conf '[data]' 'colour = red'
+	PATH=$T/bin:$PATH generate
+	[ ! -e "$T/blockdev" ]
+	[ ! -e "$COWFS_RUNDIR/root.state" ]
 	# what was told at boot stays, and a bad file is told
 	run_file root.state failed
 	run_file root.failed reason
