@@ -13,6 +13,7 @@
 #	card_written		sectors that the kernel has written to the root partition since boot
 #	settled			waits for the commit of a new machine-id; then BASE is what card_written says
 #	card_discarded		sectors discarded of it
+#	login_on_console	root logs in there, and stays (not on busybox)
 #	BOOT			number of this boot, from 1; STEP is the same
 #	LONG			not empty in the long form
 #	END			how the step is to end: poweroff (default), reboot, or none: the step saw to it, or the host kills
@@ -105,6 +106,16 @@ card_field() {
 }
 card_written() { card_field 7; }
 card_discarded() { card_field 14; }
+
+login_on_console() {
+	case $GUEST in busybox*) return 0 ;; esac
+	mkdir -p /run/systemd/system/serial-getty@ttyS0.service.d
+	printf '[Service]\nExecStart=\nExecStart=-/sbin/agetty --autologin root 115200 ttyS0 linux\n' \
+		>/run/systemd/system/serial-getty@ttyS0.service.d/login.conf
+	must systemctl daemon-reload
+	must systemctl restart serial-getty@ttyS0.service
+	wait_for 30 pgrep -t ttyS0 bash || fail "nobody can log in: $(systemctl status --no-pager serial-getty@ttyS0.service | tail -n 5)"
+}
 
 root_device() {
 	awk '$2 == "/" { d = $1 } END { print d }' /proc/mounts

@@ -110,10 +110,11 @@ qemu_start() {
 	esac
 	args+=(-device virtio-blk-pci,drive=marker,serial=marker)
 	if [ -z "$LOADER" ]; then
-		args+=(-kernel "$DIR/vmlinuz" -initrd "$DIR/initrd.img"
+		args+=(-kernel "$DIR/vmlinuz" -initrd "${INITRD:-$DIR/initrd.img}"
 			-append "root=PARTUUID=c0ffee00-02 ro console=ttyS0 panic=-1 $APPEND")
 	fi
-	[ $# = 0 ] || args+=("$@")
+	# shellcheck disable=SC2206 # words
+	args+=($DEVICES "$@")
 	[ -z "$CLOCK" ] || args+=(-rtc "base=$CLOCK")
 	rm -f "$SOCK"
 	nice -n 5 qemu-system-x86_64 "${args[@]}" >"$WORK/qemu-$N" 2>&1 9>&- &

@@ -15,7 +15,15 @@ step_2() {
 	mount -o remount,rw / 2>/dev/null && touch /srv-write 2>/dev/null && fail "the root can be made writable"
 	cowctl status >/run/cowfs-test/out 2>&1 && fail "cowctl status says that all is well"
 	dmesg | grep -i cowfs | grep -qi 'not protected\|read-only' || fail "the kernel log does not tell"
+	login_on_console
 	is "sectors written" "$(card_written)" 0
+}
+
+# The console is told in the boot, and whoever logs in then; busybox has no banner.
+everybody_is_told() { # console
+	grep -aq 'cowfs: root: NOT PROTECTED' "$1" || fail "the console does not tell"
+	case $GUEST in busybox*) return 0 ;; esac
+	tr -d '\r' <"$1" | grep -a -A 1 '^\*\*\*\*\*' | grep -aq '^cowfs: THE ROOT IS NOT PROTECTED' || fail "the banner does not tell"
 }
 
 host_before() {
@@ -30,6 +38,7 @@ host_before() {
 
 host_after() {
 	[ "$1" = 2 ] || return 0
+	everybody_is_told "$WORK/console-2"
 	card_extract "$WORK/after"
 	cmp "$WORK/before" "$WORK/after" || fail "the partition has changed"
 }
