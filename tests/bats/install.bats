@@ -101,7 +101,7 @@ offers() {
 	completes 'discard' cowctl attach --on-detach d
 	completes 'discard' cowctl attach --on-detach = d
 	completes 'commit fail' cowctl attach --pressure =
-	completes 'directory file' cowctl top --by ''
+	completes 'directory file rewrites' cowctl top --by ''
 	offers -n cowctl top -
 	offers --once cowctl top --
 	completes '' cowctl top -n ''
