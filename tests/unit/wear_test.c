@@ -978,7 +978,7 @@ static void test_overflow(void **state)
 	for (int i = 0; i < 2; i++) {
 		const uint64_t n = i ? UINT64_MAX - UINT64_MAX % WEAR_DAYS : WEAR_DAYS, day = 1700000000 / 86400;
 		const struct wear_ledger more = { .written_bytes = 4096 };
-		uint8_t line[64], *p = line;
+		uint8_t line[128], *p = line;
 
 		assert_int_equal(wear_new(&w, &g), 0);
 		p += varint(p, wear_units(&g) + WEAR_COMMITS); /* the first day, one item */
