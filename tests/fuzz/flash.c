@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* A file of profiles, or a trace: any bytes. What is accepted as a profile makes a model that keeps its account. */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "base/io.h"
+#include "flash/model.h"
+#include "flash/trace.h"
+#include "fuzz.h"
+
+static const char *as_file(int fd, const uint8_t *data, size_t len, char path[32])
+{
+	if (fd < 0 || ftruncate(fd, 0) < 0 || io_pwrite_full(fd, data, len, 0) < 0)
+		abort();
+	snprintf(path, 32, "/proc/self/fd/%d", fd);
+	return path;
+}
+
+static void use(const struct flash_profile *p)
+{
+	struct flash_model *m;
+	struct flash_stats st;
+	uint64_t size = 16 * MIB, ns = 0;
+	int r = flash_model_new(&m, p, size, 0);
+
+	FUZZ_PROMISE(r == 0 || r == -EINVAL);
+	if (r < 0)
+		return;
+	size = flash_model_size_bytes(m);
+	for (uint64_t i = 0; i < 64; i++) {
+		uint64_t off = i * 7919 * 4096 % size, len = 4096 << i % 10;
+
+		ns += i % 5 ? flash_model_write(m, off, len, i % 4) : flash_model_read(m, off, len);
+		if (i % 17 == 0)
+			ns += flash_model_flush(m);
+	}
+	ns += flash_model_settle(m);
+	flash_model_stats(m, &st);
+	FUZZ_PROMISE(st.clock_ns == ns && st.programmed_bytes >= st.copied_bytes);
+	flash_model_free(m);
+	(void)flash_bridge_gap_bytes(p, false);
+	(void)flash_pad_from_bytes(p);
+	(void)flash_rewrite_from_bytes(p);
+}
+
+static void profiles(const char *path)
+{
+	struct flash_profiles *ps;
+	char why[200] = "";
+	int r = flash_profiles_open(&ps, path, why, sizeof(why));
+	size_t own;
+
+	FUZZ_PROMISE(r == 0 || (r < 0 && *why));
+	if (r < 0)
+		return;
+	own = flash_profiles_count(ps); /* those of the program come first, and are tested elsewhere */
+	for (size_t i = 28; i < own && i < 40; i++)
+		use(flash_profiles_at(ps, i));
+	flash_profiles_close(ps);
+}
+
+static void trace(const char *path)
+{
+	struct flash_trace_record rec;
+	struct flash_trace *t;
+	char why[200] = "";
+	uint64_t n = 0, last = 0;
+	int r = flash_trace_open(&t, path, why, sizeof(why));
+
+	FUZZ_PROMISE(r == 0 || (r == -EBADMSG && *why));
+	if (r < 0)
+		return;
+	while ((r = flash_trace_next(t, &rec)) == 1) {
+		FUZZ_PROMISE(rec.time_ns >= last && rec.off_bytes + rec.len_bytes <= flash_trace_volume_bytes(t));
+		last = rec.time_ns;
+		n++;
+	}
+	FUZZ_PROMISE(r == -EBADMSG || (r == 0 && n == flash_trace_records(t)));
+	flash_trace_close(t);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	static int fd = -1;
+	char path[32];
+
+	if (fd < 0)
+		fd = memfd_create("fuzz", MFD_CLOEXEC);
+	trace(as_file(fd, data, len, path));
+	if (len && data[0] == '{')
+		profiles(path);
+	return 0;
+}
