@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The benchmark of commits: recorded traces, priced on every card profile for several systems. As root.
 
-usage: bench.py FOLDER [--out DOCS] [--only WORKLOAD,...]	traces in FOLDER (made if they are not there), tables and plots to DOCS
+usage: bench.py FOLDER [--out DOCS] [--only WORKLOAD,...]	traces in FOLDER (made if they are not there), tables and plots to DOCS;
+								with --only the figures of the others are those of the last run
        bench.py --short						one small trace, three cards: for make check; what must hold is asserted
 """
 import argparse
@@ -184,6 +185,25 @@ def aims(table, cuts):
     return lines
 
 
+def per_card(table):
+    """The same for each card, and what bounds it."""
+    apt, day = table.get(("apt-install", False), {}), table.get(("gps-day", True), {})
+    if not apt or not day:
+        return []
+    out = ["", "Those by card. In brackets, apt: if all went home, each unit once; the day: what no way of committing the same blocks could "
+           "surpass, with all of them written once, linearly.", "",
+           "| card | apt: share of linear | day: erases of ext4 / of cowfs | of the best merged overlay / of cowfs |", "| --- " * 4 + "|"]
+    for p in sorted(day):
+        a, d = apt[p]["cowfs"], day[p]
+        (_, linear), (in_place, _) = bounds(d["cowfs"])[0], bounds(a)[1]
+        erases = d["cowfs"]["erases"]
+        b = best(d, "erases", PEERS)
+        out.append(f"| {p} | {a['linear_seconds'] / a['commit_seconds'] * 100:.0f} % ({a['linear_seconds'] / in_place * 100:.0f} %) | "
+                   f"{d['ext4']['erases'] / erases:.0f} ({d['ext4']['erases'] / linear:.0f}) | "
+                   f"{d[b]['erases'] / erases:.1f} ({d[b]['erases'] / linear:.0f}) |")
+    return out
+
+
 # ---- tables ----
 
 def number(x):
@@ -220,15 +240,23 @@ def cell(row, system):
     return " / ".join(bold)
 
 
+def bounds(row):
+    """Seconds and erases that no system can do with fewer: (in the log, linear; in place).
+
+    In the log: all blocks of all commits written linearly. In place: on a block-mapped card each unit that a commit touches costs one erase,
+    and if it is not written whole the copy of the rest; on others the linear rate."""
+    linear = row["linear_seconds"], -(-row["payload_bytes"] // row["unit_bytes"])
+    return linear, (row["bound_seconds"], row["home_units"]) if row["absorb"] == 1 else linear
+
+
 def loss_lines(table, ours):
     out = []
     for key, profile, field, c, b, o in losses(table, ours):
-        if field == "seconds":
-            out.append(f"| {name_of(key)} | {profile} | s | {number(c['seconds'])} | {number(o['seconds'])} ({SYSTEMS[b]}) | "
-                       f"{c['seconds'] / max(o['seconds'], 1e-9):.2f} | {number(c['bound_seconds'])} |")
-        else:
-            out.append(f"| {name_of(key)} | {profile} | erases | {c['erases']} | {o['erases']} ({SYSTEMS[b]}) | "
-                       f"{c['erases'] / max(o['erases'], 1):.2f} | {c['home_units']} |")
+        i = field == "erases"
+        show = str if i else number
+        linear, home = (show(x[i]) for x in bounds(c))
+        out.append(f"| {name_of(key)} | {profile} | {'erases' if i else 's'} | {show(c[field])} | {show(o[field])} ({SYSTEMS[b]}) | "
+                   f"{c[field] / max(o[field], 1e-9):.2f} | {linear} | {home} |")
     return out
 
 
@@ -253,13 +281,15 @@ def write_docs(rows, cuts, folder):
            "hottest units and seconds at risk too, are in [results.csv](results.csv).", "",
            "| figure | aim | measured | kept? |", "| --- | --- | --- | --- |"]
     out += [f"| {a} | {b} | {c} | {'kept' if k else 'missed'} |" for a, b, c, k in aims(table, cuts)]
+    out += per_card(table)
     for ours in OURS:
         lost = loss_lines(table, ours)
         if not lost:
             continue
-        out += ["", f"Where another system is better than {SYSTEMS[ours]}. Bound: what bringing the same blocks home takes at least, each commit by itself: the linear "
-                f"rate, and on block-mapped cards a merge for each unit that is not written whole (erases: the units).", "",
-                "| trace | card | what | cowfs | best other | × | bound |", "| --- | --- | --- | --- | --- | --- | --- |", *lost]
+        out += ["", f"Where another system is better than {SYSTEMS[ours]}. Bounds: all blocks of all commits written once, linearly, as to a "
+                "log; and all brought home, each commit by itself: on block-mapped cards one erase for each unit that a commit touches, and "
+                "the copy of what it does not write.", "",
+                "| trace | card | what | cowfs | best other | × | bound, linear | bound, home |", "| --- " * 8 + "|", *lost]
     markdown(table, out)
     with open(f"{folder}/README.md", "w") as f:
         f.write("\n".join(out) + "\n")
@@ -318,12 +348,17 @@ def main():
     print(METHOD)
     traces = subprocess.run([f"{HERE}/record.py", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
     record(a.folder, [t for t in traces if t.split(".")[0] in wanted])
-    rows, cuts = [], 0
     for w in wanted:
-        rows += workload_rows(a.folder, w)
-        cuts += cut_power(a.folder, w, CUT_EVERY)
-        with open(f"{a.folder}/results.json", "w") as f:
-            json.dump(rows, f)
+        found = {"rows": workload_rows(a.folder, w), "cuts": cut_power(a.folder, w, CUT_EVERY)}
+        with open(f"{a.folder}/{w}.prices", "w") as f:
+            json.dump(found, f)
+    rows, cuts = [], 0
+    for w in WORKLOADS:
+        if os.path.exists(f"{a.folder}/{w}.prices"):
+            with open(f"{a.folder}/{w}.prices") as f:
+                found = json.load(f)
+            rows += found["rows"]
+            cuts += found["cuts"]
     write_docs(rows, cuts, a.out or f"{a.folder}/docs")
 
 

@@ -51,6 +51,14 @@ def copy_sparse(source, target):
     run("cp", "--sparse=always", "--reflink=auto", source, target)
 
 
+def umount(mnt, lazy=False):
+    for _ in range(0 if lazy else 50):
+        if run("umount", mnt, check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            return
+        time.sleep(0.1)
+    run("umount", *(["-l"] if lazy else []), mnt)
+
+
 class Loop:
     """A loop device and, if wanted, its file system."""
 
@@ -68,19 +76,11 @@ class Loop:
         run("mount", "-t", "ext4", "-o", options, self.device, mnt)
         self.mnt = mnt
 
-    def umount(self):
-        if self.mnt:
-            for _ in range(50):
-                if run("umount", self.mnt, check=False, stderr=subprocess.DEVNULL).returncode == 0:
-                    break
-                time.sleep(0.1)
-            else:
-                run("umount", self.mnt)
-            self.mnt = None
-
-    def close(self):
+    def close(self, lazy=False):
+        """lazy: something failed, and files may be open."""
         try:
-            self.umount()
+            if self.mnt:
+                umount(self.mnt, lazy)
         finally:
             run("losetup", "-d", self.device)
 
@@ -104,13 +104,12 @@ class Recorder:
     def mark(self, word):
         os.write(self.marks, word.encode())
 
-    def close(self):
+    def close(self, lazy=False):
         os.close(self.marks)
-        for _ in range(100):
-            if run("umount", self.dir, check=False, stderr=subprocess.DEVNULL).returncode == 0:
-                break
-            time.sleep(0.05)
-        if self.process.wait(30) != 0:
+        umount(self.dir, lazy)
+        if lazy:
+            self.process.terminate()
+        if self.process.wait(30) != 0 and not lazy:
             raise SystemExit("record: the recorder failed")
         os.rmdir(self.dir)
 
@@ -182,7 +181,6 @@ class Card:
             self.root_fd = -1
             self.loop.close()
             self.loop = None
-            os.rmdir(f"{self.name}.mnt")
         self.recorder.mark("commit")
         self.recorder.mark("off")
 
@@ -190,15 +188,17 @@ class Card:
         if self.loop:
             if getattr(self, "root_fd", -1) >= 0:
                 os.close(self.root_fd)
-            self.loop.close()
+            self.loop.close(not good)
             self.loop = None
         if self.recorder:
-            self.recorder.close()
+            self.recorder.close(not good)
             self.recorder = None
+        if os.path.isdir(f"{self.name}.mnt"):
+            os.rmdir(f"{self.name}.mnt")
         if good:
             os.rename(self.image, f"{self.name}.end")
         else:
-            for end in "img", "trace", "data":
+            for end in "base", "img", "trace", "data":
                 if os.path.exists(f"{self.name}.{end}"):
                     os.unlink(f"{self.name}.{end}")
 
@@ -245,7 +245,7 @@ class Tree:
         self.now_s = t
 
     def close(self):
-        run("umount", self.mnt)
+        umount(self.mnt, True)
         os.rmdir(self.mnt)
 
 
