@@ -142,10 +142,13 @@ void btrfs_map(const struct btrfs_chunks *x, uint64_t logical, uint64_t len_byte
 	}
 	for (low -= low > 0; low < x->n && len_bytes; low++) {
 		const struct btrfs_chunk_place *c = &x->c[low];
-		uint64_t in = logical - c->logical, here;
+		uint64_t gap = c->logical > logical ? min_u64(len_bytes, c->logical - logical) : 0, in, here;
 
-		if (logical < c->logical || in >= c->len_bytes)
-			continue; /* nothing is there */
+		logical += gap; /* nothing is there */
+		len_bytes -= gap;
+		in = logical - c->logical;
+		if (!len_bytes || in >= c->len_bytes)
+			continue;
 		here = min_u64(len_bytes, c->len_bytes - in);
 		for (unsigned i = 0; i < c->copies; i++)
 			take(ctx, c->place[i] + in, c->place[i] + in + here);

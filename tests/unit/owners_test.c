@@ -14,6 +14,7 @@
 #include <linux/fs.h>
 #include <cmocka.h>
 
+#include "commit/btrfs.h"
 #include "commit/owners.h"
 #include "workdir.h"
 
@@ -298,6 +299,50 @@ static void test_ext_refusals(void **state)
 	assert_null(w.o);
 }
 
+/* ---- btrfs's addresses ---- */
+
+enum { SPACE = 100 };
+
+struct places {
+	unsigned n[10 * SPACE];
+};
+
+static void note_place(void *ctx, uint64_t start, uint64_t end)
+{
+	struct places *p = ctx;
+
+	assert_true(start < end && end <= ARRAY_SIZE(p->n));
+	for (; start < end; start++)
+		p->n[start]++;
+}
+
+/* Chunks with gaps between them, once or twice on the device, against a table of each byte. */
+static void test_btrfs_map(void **state)
+{
+	(void)state;
+	srand(5);
+	for (int round = 0; round < 2000; round++) {
+		struct btrfs_chunk_place c[8];
+		struct btrfs_chunks x = {.c = c};
+		struct places got = {0}, want = {0};
+		uint64_t at = (uint64_t)rand() % 10, start = (uint64_t)rand() % SPACE, len = (uint64_t)rand() % SPACE;
+
+		for (; x.n < ARRAY_SIZE(c) && at < SPACE - 20; x.n++) {
+			struct btrfs_chunk_place *p = &c[x.n];
+
+			*p = (struct btrfs_chunk_place){.logical = at, .len_bytes = 1 + (uint64_t)rand() % 20, .copies = 1 + rand() % 2u,
+							.place = {200 + 30 * x.n, 600 + 30 * x.n}};
+			at += p->len_bytes + (rand() % 3 ? 0 : (uint64_t)rand() % 9);
+		}
+		for (uint64_t b = start; b < start + len; b++)
+			for (size_t i = 0; i < x.n; i++)
+				for (unsigned k = 0; b >= c[i].logical && b - c[i].logical < c[i].len_bytes && k < c[i].copies; k++)
+					want.n[c[i].place[k] + b - c[i].logical]++;
+		btrfs_map(&x, start, len, note_place, &got);
+		assert_memory_equal(&got, &want, sizeof(got));
+	}
+}
+
 /* ---- a mounted tree ---- */
 
 static int block_compare(const void *a, const void *b)
@@ -383,7 +428,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_extents),	     cmocka_unit_test(test_ext),  cmocka_unit_test(test_ext_damage),
-		cmocka_unit_test(test_ext_refusals), cmocka_unit_test(test_tree),
+		cmocka_unit_test(test_ext_refusals), cmocka_unit_test(test_btrfs_map),
+		cmocka_unit_test(test_tree),
 	};
 
 	return cmocka_run_group_tests(tests, setup, workdir_remove);
