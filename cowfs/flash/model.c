@@ -55,6 +55,8 @@ static int new_array(struct flash_model *m)
 static int new_card(struct flash_model *m)
 {
 	m->units = (m->size_bytes + m->p.unit_bytes - 1) / m->p.unit_bytes;
+	if (m->units > UINT32_MAX)
+		return -EINVAL;
 	m->unit_blks = m->p.unit_bytes / COW_BLK_BYTES;
 	m->bits_bytes = (m->unit_blks + 7) / 8;
 	m->open = calloc(m->p.open_units, sizeof(*m->open));
@@ -63,6 +65,13 @@ static int new_card(struct flash_model *m)
 	if (!m->open || !m->bits || !m->holds)
 		return -ENOMEM;
 	memset(m->holds, m->flags & FLASH_FRESH ? 0 : 0xff, (m->units + 7) / 8);
+	if (m->p.absorb > 1) {
+		m->log_room_blks = max_u64(1, m->p.absorb * (MEASURED_BYTES / m->p.unit_bytes) / 2);
+		m->log_unit = calloc(min_u64(m->units, m->log_room_blks) + 1, sizeof(*m->log_unit));
+		m->log_count = calloc(m->units, sizeof(*m->log_count));
+		if (!m->log_unit || !m->log_count)
+			return -ENOMEM;
+	}
 	if (m->p.cheat_bytes) {
 		m->cheat_chunk_bytes = max_u64(64 * KIB, round_up_u64(m->p.cheat_bytes / CHEAT_CHUNKS, COW_BLK_BYTES));
 		m->cheat_chunks = (unsigned)(m->p.cheat_bytes / m->cheat_chunk_bytes);
@@ -112,6 +121,8 @@ void flash_model_free(struct flash_model *m)
 	free(m->open);
 	free(m->bits);
 	free(m->holds);
+	free(m->log_unit);
+	free(m->log_count);
 	free(m->cheat);
 	wear_model_free(m);
 	free(m);
@@ -123,7 +134,8 @@ static bool is_same(const struct flash_model *a, const struct flash_model *b)
 	       a->p.open_units == b->p.open_units && a->p.members == b->p.members && a->p.wear == b->p.wear &&
 	       a->p.raid_level == b->p.raid_level && a->p.chunk_bytes == b->p.chunk_bytes &&
 	       a->p.cheat_bytes == b->p.cheat_bytes && a->p.zone_bytes == b->p.zone_bytes &&
-	       a->p.spare_ppm == b->p.spare_ppm && !strcmp(a->p.id, b->p.id);
+	       a->p.spare_ppm == b->p.spare_ppm && a->p.absorb == b->p.absorb &&
+	       !strcmp(a->p.id, b->p.id);
 }
 
 int flash_model_copy(struct flash_model *to, const struct flash_model *from)
@@ -144,6 +156,10 @@ int flash_model_copy(struct flash_model *to, const struct flash_model *from)
 		memcpy(to->open, from->open, from->s.n_open * sizeof(*from->open));
 		memcpy(to->bits, from->bits, from->s.n_open * from->bits_bytes);
 		memcpy(to->holds, from->holds, (from->units + 7) / 8);
+		if (from->log_unit) {
+			memcpy(to->log_unit, from->log_unit, from->s.n_log * sizeof(*from->log_unit));
+			memcpy(to->log_count, from->log_count, from->units * sizeof(*from->log_count));
+		}
 		if (from->s.n_cheat)
 			memcpy(to->cheat, from->cheat, from->s.n_cheat * sizeof(*from->cheat));
 		wear_model_copy(to, from);

@@ -15,8 +15,12 @@
  *  - *Partial*: its beginning was written; the rest is copied. One erase. *Full*: anything else. Two erases.
  *  - A write inside an open unit that does not go on where the last one ended makes it a random one, of which there
  *    may be open_random; with open_random 0 the unit is closed and opened again.
- *  - absorb > 1 (a log that units share): scattered writes open nothing, and each absorb-th of them pays one whole
- *    merge, unit / C + t_e. A write that goes on where one of the last 16 runs ended is not scattered.
+ *  - absorb > 1 (a log that units share): scattered writes open nothing; they take blocks of a log. When it is full, the
+ *    unit with the oldest block in it is merged, unit / C + t_e, which frees all blocks of that unit. The log has
+ *    absorb * (512 MiB / unit) / 2 blocks: then random writes over 512 MiB, where that was measured, pay one merge for each
+ *    absorb-th block (units are merged in turn, so on average each is half way to its next merge); fewer where
+ *    writes keep to fewer units, more where they spread over more. A run of writes, of the last 16, gets a unit of its own
+ *    when it is 64 KiB long. A large write (a quarter of the log) is not scattered.
  *  - cheat_bytes: blocks of a working set that is no larger stay in a cache, whose writes cost t_W alone. front_bytes: own tables, no merges.
  *  - FLUSH costs sync_ns if there was a write since the last one.
  *  - Erases wear physical units, chosen by the profile's mode: of those that are free the least worn, then the lowest.
@@ -87,7 +91,8 @@ uint64_t flash_model_flush(struct flash_model *m);
 void flash_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
 /* The host does nothing for so long. */
 void flash_model_wait(struct flash_model *m, uint64_t ns);
-/* Closes all units, and an appending layer writes what it has: what the card still owes. Takes its time. */
+/* Closes all units, merges what is in a shared log, and an appending layer writes what it has: what the card still owes.
+ * Takes its time. */
 uint64_t flash_model_settle(struct flash_model *m);
 
 void flash_model_stats(const struct flash_model *m, struct flash_stats *ret);

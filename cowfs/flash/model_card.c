@@ -172,19 +172,55 @@ static void use_log(struct flash_model *m, uint64_t unit, uint64_t len_bytes, ui
 	}
 }
 
-static uint64_t absorb(struct flash_model *m, uint64_t unit, uint64_t len_bytes)
-{
-	uint64_t ns = 0, copy = holds(m, unit) ? m->p.unit_bytes : 0;
+/* ---- the shared log: blocks of many units; the unit with the oldest one is merged when it is full ---- */
 
-	m->st.absorbed_writes++;
-	use_log(m, unit, len_bytes, &ns);
-	if (++m->s.absorbed < m->p.absorb)
-		return ns;
-	m->s.absorbed = 0;
+/* What is in it is of no use any more, or is taken along by another merge. */
+static void log_forget(struct flash_model *m, uint64_t unit)
+{
+	uint32_t i = 0;
+
+	if (!m->log_unit || !m->log_count[unit])
+		return;
+	while (m->log_unit[i] != unit)
+		i++;
+	memmove(m->log_unit + i, m->log_unit + i + 1, (--m->s.n_log - i) * sizeof(*m->log_unit));
+	m->s.log_blks -= m->log_count[unit];
+	m->log_count[unit] = 0;
+}
+
+static uint64_t log_merge_oldest(struct flash_model *m)
+{
+	uint64_t unit = m->log_unit[0], copy = holds(m, unit) ? m->p.unit_bytes : 0;
+
+	log_forget(m, unit);
+	set_holds(m, unit, true);
 	m->st.full_merges++;
 	m->st.copied_bytes += copy;
 	m->st.programmed_bytes += copy;
-	return ns + flash_copy_ns(&m->p, copy) + wear_model_erase(m, unit, 1);
+	return flash_copy_ns(&m->p, copy) + wear_model_erase(m, unit, 1);
+}
+
+static uint64_t absorb(struct flash_model *m, uint64_t unit, uint64_t len_bytes)
+{
+	uint64_t ns = 0, blks = (len_bytes + COW_BLK_BYTES - 1) / COW_BLK_BYTES;
+
+	m->st.absorbed_writes++;
+	use_log(m, unit, len_bytes, &ns);
+	while (m->s.n_log && m->s.log_blks + blks > m->log_room_blks)
+		ns += log_merge_oldest(m);
+	if (!m->log_count[unit])
+		m->log_unit[m->s.n_log++] = (uint32_t)unit;
+	m->log_count[unit] += (uint32_t)blks;
+	m->s.log_blks += blks;
+	return ns;
+}
+
+/* Scattered: neither a long run nor a large part of the log. */
+static bool is_scattered(const struct flash_model *m, const struct run *run, uint64_t from_bytes, uint64_t len_bytes)
+{
+	if (!m->log_unit || len_bytes == m->p.unit_bytes || len_bytes > blk_to_bytes(m->log_room_blks) / 4)
+		return false;
+	return run->start_bytes == from_bytes || run->end_bytes - run->start_bytes < STREAM_BYTES;
 }
 
 /* The part of a write that lies in one unit. */
@@ -193,13 +229,14 @@ static uint64_t write_piece(struct flash_model *m, uint64_t from_bytes, uint64_t
 	uint64_t unit = from_bytes / m->p.unit_bytes, len = to_bytes - from_bytes, ns = 0, new_from = from_bytes;
 	struct open_unit *o = find_open(m, unit);
 
-	if (!o && m->p.absorb > 1 && run->start_bytes == from_bytes && len < m->p.unit_bytes) {
-		run->absorbed = true;
+	if (!o && is_scattered(m, run, from_bytes, len)) {
+		run->absorbed |= run->start_bytes == from_bytes;
 		return absorb(m, unit, len);
 	}
 	if (!o) {
 		if (run->absorbed) /* its beginning is in the log, and no older than what follows */
 			new_from = max_u64(run->start_bytes, unit_start(m, unit));
+		log_forget(m, unit);
 		o = open_unit(m, unit, new_from, &ns);
 	} else if (o->full) {
 		restart(m, o, from_bytes);
@@ -322,6 +359,7 @@ void card_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_
 		struct open_unit *o = find_open(m, u);
 
 		set_holds(m, u, false);
+		log_forget(m, u);
 		if (!o)
 			continue;
 		if (!o->full && o->written_bytes)
@@ -337,5 +375,7 @@ uint64_t card_model_settle(struct flash_model *m)
 	for (unsigned i = 0; i < m->s.n_open; i++)
 		ns += close_unit(m, &m->open[i]);
 	m->s.n_open = 0;
+	while (m->s.n_log)
+		ns += log_merge_oldest(m);
 	return ns;
 }

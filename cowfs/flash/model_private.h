@@ -5,7 +5,8 @@
  *
  * I1  a unit is open at most once; it is full if and only if all of its blocks are new, and then its switch is accounted for.
  * I2  erases * unit_bytes >= programmed_bytes once nothing is open and no log is part full.
- * I3  what a copy needs to go on is in state, open, bits, holds and cheat: none of them grows.
+ * I3  what a copy needs to go on is in state, open, bits, holds, the log and cheat: none of them grows.
+ * I4  a unit is in log_unit once if and only if log_count of it is not 0; log_blks is the sum. No open unit is in the log.
  */
 #ifndef COWFS_FLASH_MODEL_PRIVATE_H
 #define COWFS_FLASH_MODEL_PRIVATE_H
@@ -14,6 +15,8 @@
 #include "flash/price.h"
 
 #define RUNS 16
+#define STREAM_BYTES (64 * KIB) /* a run that is so long gets a unit of its own */
+#define MEASURED_BYTES (512 * MIB) /* the area over which absorb was measured */
 #define CHEAT_CHUNKS 512
 #define MEMBERS_MAX 64
 #define NOWHERE UINT64_MAX
@@ -29,7 +32,7 @@ struct open_unit {
 /* Writes that follow each other */
 struct run {
 	uint64_t start_bytes, end_bytes, stamp;
-	bool absorbed; /* its one write is in the shared log */
+	bool absorbed; /* so far it is in the shared log */
 };
 
 struct cheat_chunk {
@@ -43,8 +46,9 @@ struct state {
 	bool dirty, read_only;
 	struct run run[RUNS];
 	unsigned n_open, n_cheat;
-	unsigned absorbed;	/* since the last merge that they paid */
-	uint64_t log_bytes;	/* in the shared log, since its last erase */
+	uint32_t n_log;		/* units that have blocks in the shared log, */
+	uint64_t log_blks;	/* and how many blocks these are */
+	uint64_t log_bytes;	/* written to logs and caches since the last erase for them */
 	uint64_t append_bytes, append_rest, append_at_bytes;
 	uint64_t head_bytes;
 	uint64_t bus_ns;
@@ -70,6 +74,9 @@ struct flash_model {
 	uint8_t *bits; /* which blocks of an open unit are new */
 	size_t bits_bytes; /* of each */
 	uint8_t *holds;	   /* a bit for each unit: has data */
+	uint32_t *log_unit;  /* by the age of their oldest block; NULL: no shared log */
+	uint32_t *log_count; /* blocks of a unit */
+	uint64_t log_room_blks;
 	struct cheat_chunk *cheat;
 	uint64_t cheat_chunk_bytes;
 	unsigned cheat_chunks;

@@ -70,8 +70,9 @@ uint64_t flash_random_write_ns(const struct flash_profile *p, uint64_t len_bytes
 
 	if (p->class == FLASH_DISK)
 		return p->seek_ns + p->latency_ns + write_ns;
-	if (p->absorb > 1)
-		return write_ns + (len_bytes < p->unit_bytes ? flash_merge_ns(p, 0) / p->absorb : 0);
+	if (p->absorb > 1 && len_bytes < p->unit_bytes)
+		return write_ns + flash_merge_ns(p, 0) *
+					  min_u64(p->absorb, (len_bytes + COW_BLK_BYTES - 1) / COW_BLK_BYTES) / p->absorb;
 	return write_ns + flash_merge_ns(p, len_bytes);
 }
 

@@ -49,7 +49,7 @@ struct flash_profile {
 	unsigned open_random;	   /* of these, how many may be written out of order; 0: each jump closes the unit */
 	uint64_t copy_bytes_per_s; /* inside of the card, when it closes a unit */
 	uint64_t merge_ns;	   /* what each close takes besides */
-	unsigned absorb;	   /* scattered writes that one merge pays for; 1: a card without a shared log */
+	unsigned absorb;	   /* scattered blocks, over 512 MiB, that one merge pays for; 1: a card without a shared log */
 
 	/* ---- what a write that has to be on the card costs on top. Negative where the source's synchronous
 	 * writes through a file system were faster than its plain ones to the raw device (another reader, say). */
@@ -113,7 +113,7 @@ uint64_t flash_random_read_ns(const struct flash_profile *p, uint64_t len_bytes)
 /* t_merge = (unit - new) / C + t_e: closes a unit of which new_bytes were written since it was opened. 0 for disks. */
 uint64_t flash_merge_ns(const struct flash_profile *p, uint64_t new_bytes);
 /* The steady state of scattered writes, without sync: t_W(s) + t_merge(s) if absorb is 1,
- * t_W(s) + t_merge(0) / absorb otherwise. Disks: seek, latency and transfer. */
+ * t_W(s) + t_merge(0) * min(blocks, absorb) / absorb otherwise, over 512 MiB. Disks: seek, latency and transfer. */
 uint64_t flash_random_write_ns(const struct flash_profile *p, uint64_t len_bytes);
 /* What a flush costs if something was written since the last one: sync_ns, where it is positive. */
 uint64_t flash_sync_ns(const struct flash_profile *p);
