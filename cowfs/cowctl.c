@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/msg.h"
+#include "control/client.h"
 #include "control/cmd.h"
 
 #define COMMON                                                                                     \
@@ -101,7 +102,8 @@ static const struct option_spec setup_options[] = {
 static const struct option_spec enable_options[] = {SETUP_OPTIONS, COMMON};
 static const struct option_spec config_options[] = {
 	{OPT_LIST, "list", NULL, "print the names of the volumes that have a section"},
-	{OPT_KEY, "key", "KEY", "print the value of this key only"}, COMMON};
+	{OPT_KEY, "key", "KEY[,KEY]...",
+	 "print the value of this key only; with --list a line NAME KEY VALUE for each volume and key"}, COMMON};
 static const struct option_spec boot_options[] = {
 	{OPT_DEVICE, "device", "DEVICE", "the partition (default: root= of the kernel command line)"},
 	{OPT_CMDLINE, "cmdline", "TEXT", "instead of what /proc/cmdline holds"},
@@ -270,6 +272,7 @@ int main(int argc, char **argv)
 	int exit;
 
 	msg_set_prog("cowctl");
+	client_no_seed();
 	if (argc < 2) {
 		usage(stderr);
 		return EXIT_USAGE;

@@ -358,6 +358,11 @@ static int next_line(struct client *c, const char **ret_line, size_t *ret_len)
 	return 0;
 }
 
+void client_no_seed(void)
+{
+	json_global_set_string_hash(JSON_C_STR_HASH_PERLLIKE);
+}
+
 static struct json_object *parse_line(const char *line, size_t len)
 {
 	struct json_tokener *tok = json_tokener_new();

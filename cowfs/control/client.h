@@ -23,6 +23,13 @@ struct client {
 };
 
 /*
+ * First of all in a program that starts before the system does: json-c seeds its hash tables from the kernel's random
+ * numbers, and early in a boot its read of /dev/urandom waits until there are any, a second with HZ=250 and no
+ * hardware for it. What is parsed here comes from our own daemon and from files of root, so the hash needs no seed.
+ */
+void client_no_seed(void);
+
+/*
  * which: a volume's name, its device or its /dev/loopN; NULL: the only one that runs. 0 or -1 with
  * *err: EXIT_NOT_RUNNING nobody is there (or died), EXIT_USAGE several to choose from,
  * EXIT_FAILED no permission, or a socket that is neither root's nor ours.

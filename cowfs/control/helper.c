@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/msg.h"
+#include "control/client.h"
 
 static const char *program = "cowfs";
 
@@ -14,6 +15,7 @@ bool helper_begin(const char *prog, int argc, char **argv, void (*help)(void))
 {
 	program = prog;
 	msg_set_prog(prog);
+	client_no_seed();
 	if (argc != 2)
 		return false;
 	if (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))

@@ -99,6 +99,15 @@ on_card() {
 	wait_for 20 no_daemons
 }
 
+@test "boot: does not wait for random numbers" {
+	formatted
+	export LD_PRELOAD=$COWFS_BUILD/tests/norandom.so
+	run -134 head -c 1 /dev/urandom # it is there, and has something to say
+	boots 0 loop
+	unset LD_PRELOAD
+	cow status root >/dev/null
+}
+
 @test "boot: a log in use protects without configuration, and comes home if it is switched off" {
 	formatted
 	with_commit
