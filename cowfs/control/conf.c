@@ -454,11 +454,11 @@ static const struct section *of_name(const struct conf *c, const char *volume)
 	return NULL;
 }
 
-void conf_each_volume(const struct conf *c, void (*each)(const char *name))
+void conf_each_volume(const struct conf *c, void (*each)(void *ctx, const char *name), void *ctx)
 {
 	for (const struct section *s = c->first; s; s = s->next)
 		if (strcmp(s->name, DEFAULT_SECTION))
-			each(volume_of(s));
+			each(ctx, volume_of(s));
 }
 
 bool conf_has_volume(const struct conf *c, const char *volume)

@@ -55,7 +55,7 @@ void conf_root_options(const struct conf *c, struct volopts *o);
 /* The same for the volume of this name, for those who ask (cowctl config). */
 bool conf_has_volume(const struct conf *c, const char *volume);
 /* Their names, in no order. */
-void conf_each_volume(const struct conf *c, void (*each)(const char *name));
+void conf_each_volume(const struct conf *c, void (*each)(void *ctx, const char *name), void *ctx);
 /* From its section, [default] or the default: never NULL. */
 const char *conf_text(const struct conf *c, const char *volume, enum rootopt id);
 /* What the file says about an option of the daemon, NULL: nothing. */

@@ -157,6 +157,10 @@ protect() {
 	cow config >"$T/conf2"
 	COWFS_CONF=$T/conf2 cow config | cmp - "$T/conf2"
 	fails 2 'no key of cowfs.conf' config --key nonsense
+	fails 2 'no key of cowfs.conf' config --key ram,volatile
+	fails 2 'no key of cowfs.conf' config --list --key ram,,volatile
+	[ "$(cow config --list --key ram,volatile)" = $'- ram \n- volatile \nroot ram 10%\nroot volatile /tmp' ]
+	[ "$(cow config --list)" = root ]
 	echo nonsense >>"$COWFS_CONF"
 	fails 2 'conf:6: ' config --key ram
 }
