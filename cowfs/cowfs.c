@@ -28,7 +28,7 @@
 #include "control/volopt.h"
 #include "export/fuse.h"
 
-#define READ_AHEAD_KB 1024
+#define READ_AHEAD_KB 128
 
 enum {
 	OPT_RUNNING_ROOT = VOLOPTS,
