@@ -114,7 +114,7 @@ qemu_start() {
 			-append "root=PARTUUID=c0ffee00-02 ro console=ttyS0 panic=-1 $APPEND")
 	fi
 	# shellcheck disable=SC2206 # words
-	args+=($DEVICES "$@")
+	args+=($DEVICES ${COWFS_VM_QEMU-} "$@")
 	[ -z "$CLOCK" ] || args+=(-rtc "base=$CLOCK")
 	rm -f "$SOCK"
 	nice -n 5 qemu-system-x86_64 "${args[@]}" >"$WORK/qemu-$N" 2>&1 9>&- &
