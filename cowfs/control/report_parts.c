@@ -128,7 +128,7 @@ static void find_others(struct alarms *a, struct json_object *w)
 	if (failed)
 		add(a, WATCH, "%s commit%s failed in this card's life with cowfs.", with_commas(failed), failed == 1 ? "" : "s");
 	if (lost)
-		add(a, NOTE, "A part of the counters of erase blocks was lost %s time%s; the totals are whole.",
+		add(a, NOTE, "A part of the counters of erase blocks could not be read %s time%s, and is that of an older copy; the totals are whole.",
 		    with_commas(lost), lost == 1 ? "" : "s");
 	if (!json_true(w, "have_table"))
 		add(a, NOTE, "There are no figures of erase blocks and no history: they have not been read yet.");
