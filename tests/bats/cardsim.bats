@@ -237,6 +237,20 @@ END
 	[ "$(dd if="$T/i" bs=4096 skip=1 count=1 status=none | head -c 1)" = q ]
 }
 
+completed() {
+	bash -c '. "$1"; PATH=$2:$PATH; shift 2; COMP_WORDS=(cowfs-cardsim "$@"); COMP_CWORD=$#; _cowfs_cardsim cowfs-cardsim
+		printf "%s\n" "${COMPREPLY[@]}"' - "$BATS_TEST_DIRNAME/../../cowfs/cardsim.bash" "$COWFS_BUILD" "$@"
+}
+
+@test "completion: options, commands, profiles" {
+	[ "$(completed --tr)" = $'--trace\n--trace-contents' ]
+	[ "$(completed po)" = power ]
+	[ "$(completed show lex)" = lexar-300x-8g ]
+	[ "$(completed --loop kingston-2)" = $'kingston-24x-1g\nkingston-266x-32g' ]
+	[ "$(completed --wear g)" = global ]
+	[ "$(completed stat "$T/ca")" = "$C" ]
+}
+
 @test "bad input" {
 	local -a bad=("" "lexar-300x-8g" "lexar-300x-8g 1M" "lexar-300x-8g 1M $C x" "nothing 1M $C" "lexar-300x-8g 1K $C"
 		"lexar-300x-8g 2000G $C" "lexar-300x-8g -1M $C" "--cache 1 lexar-300x-8g 8M $C" "--wear some lexar-300x-8g 8M $C"
