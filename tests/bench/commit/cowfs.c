@@ -391,9 +391,8 @@ static void take_stats(struct run *w, bool home, struct result *ret)
 	struct flash_model *now;
 
 	check(flash_model_clone(&now, w->model), "model");
-	flash_model_settle(w->model);
 	*ret = *w->res;
-	flash_model_stats(w->model, &ret->stats);
+	result_settle(ret, w->model);
 	if (w->opt->verify)
 		verify(w, home);
 	check(flash_model_copy(w->model, now), "model");

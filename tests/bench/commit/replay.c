@@ -183,6 +183,17 @@ static void replay_overlay(struct trace *t, struct flash_model *m, struct result
 	overlay_free(&o);
 }
 
+void result_settle(struct result *r, struct flash_model *m)
+{
+	uint64_t longest_ns;
+
+	flash_model_stats(m, &r->stats);
+	longest_ns = r->stats.longest_ns;
+	flash_model_settle(m);
+	flash_model_stats(m, &r->stats);
+	r->stats.longest_ns = longest_ns;
+}
+
 static void replay_model(struct trace *t, const struct flash_profile *p, struct result *ret)
 {
 	struct flash_model *m;
@@ -193,8 +204,7 @@ static void replay_model(struct trace *t, const struct flash_profile *p, struct 
 		replay_overlay(t, m, ret);
 	else
 		replay_plain(t, m, ret);
-	flash_model_settle(m);
-	flash_model_stats(m, &ret->stats);
+	result_settle(ret, m);
 	flash_model_free(m);
 }
 

@@ -50,7 +50,7 @@ struct cuts_counts cuts_free(struct cuts *c);
 /* ---- results ---- */
 
 struct result {
-	struct flash_stats stats; /* since the start, settled at the end */
+	struct flash_stats stats; /* since the start, settled at the end; the settling is no request, so longest_ns is without */
 	uint64_t read_ns;	  /* of its clock */
 	uint64_t risk_ns;	  /* in which a cut leaves neither the old nor the new state */
 	uint64_t commits;
@@ -62,6 +62,9 @@ struct result {
 	uint64_t logged_blks, direct_blks, checkpoint_blks, meta_blks;
 	struct cuts_counts cuts;
 };
+
+/* Settles the model and takes its stats. */
+void result_settle(struct result *r, struct flash_model *m);
 
 /* ---- overlay.c ---- */
 
