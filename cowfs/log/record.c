@@ -83,7 +83,7 @@ void record_accept(struct log *l, const struct log_record *rec)
 /* An empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 {
-	uint64_t lblk = fresh && l->newest.seq ? ring_fresh_segment(l) * l->seg_blks : l->cursor;
+	uint64_t lblk = fresh && l->newest.seq ? ring_fresh_segment(l) * l->seg_blks : l->cursor, serial = l->max_serial;
 	int r = fresh && !ring_fresh_is_free(l) ? -ENOSPC : ring_enter(l, &lblk);
 
 	if (r < 0)
@@ -97,7 +97,10 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	}
 	if (r == 0)
 		r = ring_stage_flush(l);
-	if (r == 0 && lag_on(l)) /* two FLUSHes a record, as a commit has */
+	/* With lag: two FLUSHes a record, as a commit has. Behind a new head: a record that is on the card without it is not
+	 * seen at attach, which goes on from the one before; the head that is then written shows it, newer than what was gone on
+	 * from. */
+	if (r == 0 && (lag_on(l) || l->max_serial != serial))
 		r = record_flush(l);
 	if (r < 0) {
 		wearlog_settled(l, NULL);

@@ -124,10 +124,12 @@ int scan_find_newest(struct scan *s)
 	qsort(order, n, sizeof(*order), unreadable_then_newest);
 	r = 0;
 	for (uint32_t i = 0; i < n && r == 0; i++) {
-		if (order[i].valid && !order[i].serial)
+		/* A card that loses FLUSHes may have kept a record and lost the head of its segment, which the next head there
+		 * would show: with lag all of the ring is looked at, so that what is chosen now is chosen again. */
+		if (order[i].valid && !order[i].serial && !lag_on(l))
 			break; /* void from here on */
 		r = scan_segment(s, order[i].seg);
-		if (r == 0 && order[i].valid)
+		if (r == 0 && order[i].valid && !lag_on(l))
 			r = chain_choose(s);
 	}
 	s->all = true;
