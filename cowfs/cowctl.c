@@ -102,8 +102,8 @@ static const struct option_spec setup_options[] = {
 static const struct option_spec enable_options[] = {SETUP_OPTIONS, COMMON};
 static const struct option_spec config_options[] = {
 	{OPT_LIST, "list", NULL, "print the names of the volumes that have a section"},
-	{OPT_KEY, "key", "KEY[,KEY]...",
-	 "print the value of this key only; with --list a line NAME KEY VALUE for each volume and key"}, COMMON};
+	{OPT_KEY, "key", "KEY",
+	 "print the value of this key only; with --list KEY may be several, K,K: a line NAME KEY VALUE for each volume and key"}, COMMON};
 static const struct option_spec boot_options[] = {
 	{OPT_DEVICE, "device", "DEVICE", "the partition (default: root= of the kernel command line)"},
 	{OPT_CMDLINE, "cmdline", "TEXT", "instead of what /proc/cmdline holds"},
