@@ -27,6 +27,7 @@
 #include "base/bytes.h"
 #include "base/io.h"
 #include "commit/extents.h"
+#include "commit/plan.h"
 
 #define CHUNK_BLKS 256u /* 1 MiB: one read, one write */
 /* after 16 MiB without an equal block only every 16th chunk is compared, until one is found */
@@ -44,6 +45,7 @@ struct job {
 	struct commit_report rep;
 	bool older; /* recovery may choose another image than the committed one (lag) */
 	struct extents direct, in_use, logged, zero, punched;
+	struct extents runs; /* direct, and gaps between them that are written, too (plan.h) */
 	struct extents spill; /* where payload goes that the ring cannot hold; once spill_known */
 	bool spill_known;
 	uint64_t ring_payload_blks; /* what it can */
@@ -204,6 +206,7 @@ static void price(struct job *j)
 {
 	struct commit_report *r = &j->rep;
 
+	r->erase_blocks = 0;
 	r->direct = extents_blks(&j->direct);
 	r->logged = extents_blks(&j->logged);
 	r->zero = extents_blks(&j->zero) + extents_blks(&j->punched);
@@ -217,6 +220,126 @@ static void price(struct job *j)
 	count_erase_blocks(j);
 }
 
+#define LAST_DUE_BLKS(capacity) ((capacity) - (capacity) / 16)
+
+/* By a profile no checkpoint holds up a shutdown that did not ask for it. */
+static bool is_last(const struct commit_options *opt)
+{
+	return opt && opt->profile && opt->cause == CAUSE_SHUTDOWN;
+}
+
+static bool is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks, uint64_t records)
+{
+	uint64_t capacity = log_capacity_blks(log);
+
+	return data_blks > (is_last(opt) ? LAST_DUE_BLKS(capacity) : capacity / 2) || records > MAX_CHAIN_RECORDS;
+}
+
+bool commit_checkpoint_due(struct log *log, const struct commit_options *opt)
+{
+	struct log_index *ix = log_index_of(log);
+	uint64_t data_blks = log_index_data_blks(ix);
+
+	log_index_unref(ix);
+	return is_due(log, opt, data_blks, log_chain_records(log));
+}
+
+/* No image that recovery may choose before this commit is durable uses one of these blocks. */
+static int free_in_candidates(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
+{
+	enum blk_use use = USE_FREE;
+	uint64_t n;
+	int r = 0;
+
+	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE; i += n)
+		r = use_candidates(ctx, blk + i, blks - i, &use, &n);
+	*ret = use == USE_FREE;
+	return r;
+}
+
+/* Nor does the sealed one. */
+static int in_no_image(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
+{
+	const struct commit_source *s = ((struct job *)ctx)->src;
+	enum blk_use use = USE_FREE;
+	uint64_t n;
+	int r = free_in_candidates(ctx, blk, blks, ret);
+
+	for (uint64_t i = 0; i < blks && r == 0 && *ret && use == USE_FREE; i += n)
+		r = use_run(s, s->use_sealed, s->run_sealed, blk + i, blks - i, &use, &n);
+	*ret = *ret && use == USE_FREE;
+	return r;
+}
+
+static bool goes_home_anyway(void *ctx, uint64_t blk, uint64_t blks)
+{
+	struct job *j = ctx;
+	struct log_index *ix = log_index_of(j->log);
+	bool ret = extents_covered_bytes(&j->logged, blk_to_bytes(blk), blk_to_bytes(blk + blks)) > 0;
+	enum log_where where;
+
+	for (uint64_t i = 0; i < blks && !ret; i += log_index_run(ix, blk + i, blks - i, &where)) {
+		log_index_run(ix, blk + i, 1, &where);
+		ret = where != LOG_HOME;
+	}
+	log_index_unref(ix);
+	return ret;
+}
+
+/*
+ * What may be moved to the log. It is due for a checkpoint when it is half full; to go a little beyond that is better than a
+ * merge for each of a few blocks, to bring everything home right behind this commit for their sake is not. The commit of a shutdown
+ * may fill it: the next one will make room.
+ */
+static uint64_t plan_log_blks(struct job *j)
+{
+	uint64_t capacity = log_capacity_blks(j->log), room = log_room_blks(j->log), data, need = j->rep.need_blks;
+	uint64_t limit = is_last(j->opt) ? LAST_DUE_BLKS(capacity) : capacity / 2 + capacity / 16;
+	struct log_index *ix = log_index_of(j->log);
+
+	data = log_index_data_blks(ix);
+	log_index_unref(ix);
+	if (need > room) { /* a checkpoint comes first */
+		room = capacity;
+		data = 0;
+	}
+	limit = limit > data + need ? limit - data - need : 0;
+	room = room > need ? room - need : 0;
+	/* each moved run takes some room in a descriptor as well */
+	return min_u64(limit, room - min_u64(room, room / 8 + 16));
+}
+
+static int plan_direct(struct job *j)
+{
+	struct plan_query q = { .profile = j->opt->profile,
+				.disk_off_bytes = j->base->geo.disk_off_bytes,
+				.volume_blks = j->src->volume_blks,
+				.direct = &j->direct,
+				.log_blks = plan_log_blks(j),
+				.home_follows = j->opt->checkpoint_asked,
+				.is_visited = goes_home_anyway,
+				.is_free = in_no_image,
+				.ctx = j };
+	struct plan p = { 0 };
+	int r = plan_make(&p, &q);
+
+	if (r == 0)
+		r = extents_merge(&j->logged, &p.logged);
+	if (r == 0) {
+		struct extents all = j->direct;
+
+		j->direct = p.direct;
+		j->runs = p.runs;
+		p.direct = all;
+		p.runs = (struct extents){ 0 };
+		j->rep.moved = extents_blks(&p.logged);
+		j->rep.padded = extents_blks(&j->runs) - extents_blks(&j->direct);
+		j->rep.model_ns = p.ns;
+	}
+	plan_clear(&p);
+	return r;
+}
+
 static uint64_t chunks(const struct extents *x)
 {
 	struct extents_chunk c = { 0 };
@@ -225,20 +348,6 @@ static uint64_t chunks(const struct extents *x)
 	while (extents_next_chunk(x, &c, CHUNK_BLKS))
 		n++;
 	return n;
-}
-
-static bool is_due(struct log *log, uint64_t data_blks, uint64_t records)
-{
-	return data_blks > log_capacity_blks(log) / 2 || records > MAX_CHAIN_RECORDS;
-}
-
-bool commit_checkpoint_due(struct log *log, uint64_t more_blks)
-{
-	struct log_index *ix = log_index_of(log);
-	uint64_t data_blks = log_index_data_blks(ix) + more_blks;
-
-	log_index_unref(ix);
-	return is_due(log, data_blks, log_chain_records(log));
 }
 
 static void estimate_home(struct commit_report *r, uint64_t blks, uint64_t extents, uint64_t erase_blocks)
@@ -288,7 +397,7 @@ static void estimate_checkpoints(struct job *j, bool nothing)
 	if (!nothing && r->need_blks > capacity)
 		r->spilled = r->need_blks - capacity;
 	/* a log at rest has nothing to bring home */
-	if (is_due(j->log, data + r->logged, records + !nothing) ||
+	if (is_due(j->log, j->opt, data + r->logged, records + !nothing) ||
 	    (j->opt->checkpoint_asked && (data || zero || r->logged || r->zero)))
 		estimate_home(r, data + zero + r->logged + r->zero, r->logged_extents,
 			      home_ebs + extents_erase_blocks(j, &j->logged) + extents_erase_blocks(j, &j->zero) +
@@ -305,7 +414,7 @@ static void estimate(struct job *j)
 		r->meta = r->erase_blocks = 0;
 	} else {
 		r->flushes = 2;
-		r->write_calls = chunks(&j->direct) + (r->logged + r->meta) / CHUNK_BLKS + 2;
+		r->write_calls = chunks(&j->runs) + (r->logged + r->meta) / CHUNK_BLKS + 2;
 	}
 	if (!nothing && log_wants_open(j->log)) {
 		r->meta += 2;
@@ -314,7 +423,7 @@ static void estimate(struct job *j)
 	}
 	estimate_checkpoints(j, nothing);
 	r->estimate = !nothing || r->checkpoint;
-	r->written_bytes = blk_to_bytes(r->direct + r->logged + r->meta + r->checkpoint);
+	r->written_bytes = blk_to_bytes(r->direct + r->padded + r->logged + r->meta + r->checkpoint);
 	/* at the speed that this card had in its life so far */
 	log_totals(j->log, &life);
 	if (life.written_bytes)
@@ -338,21 +447,52 @@ static int set_writable(struct log *log, struct card *base, bool on)
 	return r < 0 ? r : rl;
 }
 
+/* The blocks of j->direct in this chunk of j->runs, from the sealed image; what is between them is zero. *i: the first run
+ * of j->direct that may reach into it. */
+static int read_direct(struct job *j, const struct extents_chunk *c, size_t *i)
+{
+	uint64_t end = c->blk + c->blks;
+
+	if (j->rep.padded)
+		memset(j->buf, 0, blk_to_bytes(c->blks));
+	for (size_t k = *i; k < j->direct.n && j->direct.e[k].blk < end; k++) {
+		const struct extent_run *e = &j->direct.e[k];
+		uint64_t from = max_u64(e->blk, c->blk), to = min_u64(e->blk + e->blks, end);
+		int r = from < to ? j->src->read_sealed(j->src->ctx, from, to - from, j->buf + blk_to_bytes(from - c->blk)) : 0;
+
+		if (r < 0)
+			return r;
+		*i = k;
+	}
+	return 0;
+}
+
 static int write_direct(struct job *j)
 {
 	struct extents_chunk c = { 0 };
 	uint64_t done = 0;
+	size_t i = 0;
 
-	while (extents_next_chunk(&j->direct, &c, CHUNK_BLKS)) {
-		int r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
+	while (extents_next_chunk(&j->runs, &c, CHUNK_BLKS)) {
+		size_t first = i;
+		uint64_t end = c.blk + c.blks, direct = 0;
+		int r = read_direct(j, &c, &i);
 
 		if (r == 0)
 			r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));
-		if (r == 0)
-			r = log_add_direct(j->log, c.blk, c.blks, j->buf);
+		for (size_t k = first; k <= i && k < j->direct.n && r == 0; k++) {
+			const struct extent_run *e = &j->direct.e[k];
+			uint64_t from = max_u64(e->blk, c.blk), to = min_u64(e->blk + e->blks, end);
+
+			if (from >= to)
+				continue;
+			r = log_add_direct(j->log, from, to - from, j->buf + blk_to_bytes(from - c.blk));
+			direct += to - from;
+		}
 		if (r < 0)
 			return r;
-		done += c.blks;
+		log_ledger(j->log)->padded_blks += c.blks - direct;
+		done += direct;
 		progress(j, PHASE_DIRECT, done, j->rep.direct + j->rep.logged);
 	}
 	return 0;
@@ -416,15 +556,39 @@ static int home_progress(void *ctx, uint64_t done, uint64_t total)
 	return 0;
 }
 
+struct gaps {
+	const struct commit_options *opt;
+	uint64_t disk_off_bytes;
+	int error;
+};
+
+static bool bridge(void *ctx, uint64_t end_blk, uint64_t next_blk, uint64_t written_blks, uint64_t next_blks)
+{
+	struct gaps *g = ctx;
+	bool free = false;
+
+	if (g->error || !plan_bridges(g->opt->profile, g->disk_off_bytes, end_blk, next_blk, written_blks, next_blks))
+		return false;
+	g->error = g->opt->is_free(g->opt->is_free_ctx, end_blk, next_blk - end_blk, &free);
+	return !g->error && free; /* a gap that cannot be looked at is none; what is wrong there shows where it matters */
+}
+
 /* Log home, readers moved off the old index, then the record that carries the new tail. */
-static int checkpoint(struct log *log, const struct commit_options *opt, const struct log_content *content,
+static int checkpoint(struct log *log, struct card *base, const struct commit_options *opt, const struct log_content *content,
 		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx, enum record_type type,
 		      uint32_t flags, uint64_t *ret_blks)
 {
 	struct home_progress hp = { .fn = opt->progress, .ctx = opt->progress_ctx };
+	struct gaps gaps = { .opt = opt, .disk_off_bytes = base->geo.disk_off_bytes };
+	struct log_content cheap = content ? *content : (struct log_content){ 0 };
 	uint64_t before = log_ledger(log)->checkpoint_blks;
 	struct log_index *ix;
-	int r = log_checkpoint(log, content, home_progress, &hp, &ix);
+	int r;
+
+	/* payload that was spilled waits in free blocks */
+	cheap.bridge = opt->profile && opt->is_free && !log_spilled(log) ? bridge : NULL;
+	cheap.bridge_ctx = &gaps;
+	r = log_checkpoint(log, &cheap, home_progress, &hp, &ix);
 
 	*ret_blks = log_ledger(log)->checkpoint_blks - before;
 	if (r < 0)
@@ -505,12 +669,15 @@ static int plan_spill(struct job *j)
 static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 		     struct log_index **ret_index)
 {
+	struct commit_options opt = *j->opt; /* of a checkpoint before it */
 	int r = log_recheck(j->log);
 
+	opt.is_free = free_in_candidates;
+	opt.is_free_ctx = j;
 	if (r == 0)
 		r = log_prepare(j->log);
 	if (r == 0 && (log_spilled(j->log) || j->rep.need_blks > log_room_blks(j->log)))
-		r = checkpoint(j->log, j->opt, NULL, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
+		r = checkpoint(j->log, j->base, &opt, NULL, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
 	if (r < 0)
 		return r;
 	j->rep.room_blks = log_room_blks(j->log);
@@ -564,6 +731,15 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	if (r < 0)
 		return r;
 	price(j);
+	if (j->opt->profile && j->rep.direct && j->rep.need_blks <= log_capacity_blks(j->log)) {
+		r = plan_direct(j);
+		if (r == 0)
+			price(j);
+	} else {
+		r = extents_merge(&j->runs, &j->direct);
+	}
+	if (r < 0)
+		return r;
 	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero;
 	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {
 		/* said before anything is written; planned again when the room is known */
@@ -620,6 +796,7 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	extents_clear(&j.zero);
 	extents_clear(&j.punched);
 	extents_clear(&j.spill);
+	extents_clear(&j.runs);
 	return r;
 }
 
@@ -639,7 +816,7 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	if (r == 0)
 		r = log_prepare(log);
 	if (r == 0)
-		r = checkpoint(log, opt, opt->content, publish, publish_ctx, tail_type, opt->record_flags, ret_blks);
+		r = checkpoint(log, base, opt, opt->content, publish, publish_ctx, tail_type, opt->record_flags, ret_blks);
 	off = set_writable(log, base, false);
 	return r < 0 ? r : off;
 }

@@ -8,6 +8,7 @@
 
 #include "card/card.h"
 #include "commit/fsinfo.h"
+#include "flash/profile.h"
 #include "log/log.h"
 #include "ram/generation.h"
 
@@ -35,13 +36,18 @@ typedef void commit_progress(void *ctx, enum commit_phase phase, uint64_t done_b
 
 struct commit_options {
 	bool dry_run; /* classify and price only: the commit, and a checkpoint behind it if one is due */
-	bool checkpoint_asked; /* of a dry run: it comes in any case */
+	bool checkpoint_asked; /* one follows in any case */
 	enum commit_cause cause;
 	uint32_t record_flags;
-	const struct log_content *content;	  /* for commit_checkpoint, may be NULL */
+	const struct log_content *content;	  /* for commit_checkpoint, may be NULL; its bridge is not looked at */
+	/* for commit_checkpoint with a profile, may be NULL: does no generation that recovery may choose use these blocks? */
+	int (*is_free)(void *ctx, uint64_t blk, uint64_t blks, bool *ret);
+	void *is_free_ctx;
 	/* NULL, or kept from one commit to the next (0 at first): blocks in a row that differed from what was committed;
 	 * many: samples are compared only */
 	uint64_t *differed;
+	/* how the card likes to be written, NULL: not known, then all that may be written in place is, run by run */
+	const struct flash_profile *profile;
 	commit_progress *progress;		  /* NULL: none */
 	void *progress_ctx;
 };
@@ -53,6 +59,9 @@ struct commit_report {
 	uint64_t skipped_free, skipped_journal, skipped_same; /* those of dirty; same: of holes as well */
 	uint64_t direct, logged, zero;		 /* written in place; to the log; as zero records */
 	uint64_t spilled;			 /* those of logged that went to free blocks of the volume */
+	uint64_t moved;				 /* those of logged that could have been written in place */
+	uint64_t padded;			 /* written only because a write goes on over a gap */
+	uint64_t model_ns;			 /* with a profile, in a dry run: what its model says */
 	uint64_t direct_extents, logged_extents; /* runs of consecutive blocks */
 	uint64_t meta, checkpoint;		 /* log metadata; blocks written home by checkpoints on the way */
 	uint64_t erase_blocks;			 /* distinct erase blocks that get a write, as planned */
@@ -77,8 +86,9 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	       void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 	       struct commit_report *ret_report, struct log_index **ret_index) MUST_CHECK;
 
-/* Is the log to be brought home once so many blocks more are in it? It is half full, or a start-up would read too much. */
-bool commit_checkpoint_due(struct log *log, uint64_t more_blks);
+/* Is the log to be brought home behind this commit? It is half full, or a start-up would read too much. With a profile the commit
+ * of a shutdown may leave it full. opt may be NULL. */
+bool commit_checkpoint_due(struct log *log, const struct commit_options *opt);
 /* Adds what the card has seen since the totals were `before`. */
 void commit_bill(struct commit_report *rep, const struct log *log, const struct wear_ledger *before);
 

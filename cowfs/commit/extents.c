@@ -80,6 +80,28 @@ int extents_without(struct extents *ret, const struct extents *x, const struct e
 	return 0;
 }
 
+int extents_merge(struct extents *x, const struct extents *y)
+{
+	struct extents both = { 0 };
+	size_t i = 0, k = 0;
+	int r = 0;
+
+	while (r == 0 && (i < x->n || k < y->n)) {
+		bool first = k == y->n || (i < x->n && x->e[i].blk < y->e[k].blk);
+		const struct extent_run *e = first ? &x->e[i++] : &y->e[k++];
+
+		r = extents_add(&both, e->blk, e->blks);
+	}
+	if (r == 0) {
+		struct extents old = *x;
+
+		*x = both;
+		both = old;
+	}
+	extents_clear(&both);
+	return r;
+}
+
 uint64_t extents_blks(const struct extents *x)
 {
 	return x->blks;

@@ -136,7 +136,7 @@ static bool wrote_nothing(struct json_object *answer)
 }
 
 /* What it would take of the card's life, as an interval: from no copying to every erase block copied. */
-static void add_life_share(struct client *c, struct json_object *answer, const struct flash_class *flash)
+static void add_life_share(struct client *c, struct json_object *answer, const struct flash_kind *flash)
 {
 	const struct request rq = {.command = COMMAND_WEAR};
 	struct json_object *r = json_object_object_get(answer, "report"), *o = json_object_new_object(), *wear;
@@ -207,7 +207,7 @@ int cmd_commit(const struct options *o)
 		.no_wait = has_option(o, OPT_NO_WAIT),
 		.timer = has_option(o, OPT_TIMER),
 	};
-	const struct flash_class *flash =
+	const struct flash_kind *flash =
 		projection_class(has_option(o, OPT_FLASH) ? o->value[OPT_FLASH] : "unknown");
 	struct json_object *answer;
 	struct client c;

@@ -11,11 +11,11 @@
 
 enum { MAX_WINDOW_DAYS = 4000, PAUSE_DAYS = 60 };
 
-static const struct flash_class classes[] = {
+static const struct flash_kind classes[] = {
 	{"unknown", 500, 5000}, {"slc", 30000, 100000}, {"mlc", 1500, 5000}, {"tlc", 500, 3000}, {"qlc", 100, 1000},
 };
 
-const struct flash_class *projection_class(const char *name)
+const struct flash_kind *projection_class(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
 		if (!strcmp(classes[i].name, name))
@@ -102,7 +102,7 @@ static struct interval life_left(struct json_object *wear)
 	return left;
 }
 
-static struct interval cycles(struct json_object *wear, const struct flash_class *flash)
+static struct interval cycles(struct json_object *wear, const struct flash_kind *flash)
 {
 	struct json_object *e = json_object_object_get(json_object_object_get(wear, "health"), "erase_cycles");
 	double rated = json_number(e, "rated");
@@ -262,7 +262,7 @@ static void project(struct json_object *ret, struct json_object *wear, struct da
 	json_object_object_add(ret, "scenarios", scenarios);
 }
 
-struct json_object *projection_make(struct json_object *wear, const struct flash_class *flash, uint64_t now_s)
+struct json_object *projection_make(struct json_object *wear, const struct flash_kind *flash, uint64_t now_s)
 {
 	struct json_object *ret = json_object_new_object(), *factors = json_object_new_object();
 	struct interval amp = device_amplification(wear), left = life_left(wear), p = cycles(wear, flash);
@@ -296,7 +296,7 @@ struct json_object *projection_make(struct json_object *wear, const struct flash
 	return ret;
 }
 
-void projection_share(const struct flash_class *flash, double capacity_bytes, double erase_block_bytes, double bytes,
+void projection_share(const struct flash_kind *flash, double capacity_bytes, double erase_block_bytes, double bytes,
 		      double erase_blocks, double *ret_low, double *ret_high)
 {
 	*ret_low = bytes / (flash->cycles_high * capacity_bytes);

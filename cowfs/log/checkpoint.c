@@ -30,26 +30,104 @@ static int put_checkpoint_begin(struct log *l)
 	return record_put_empty(l, &rec, ring_seg(l, l->cursor) == ring_seg(l, l->newest.lblk));
 }
 
+/* Blocks on their way home, gathered to long writes. */
+struct home {
+	struct log *l;
+	const struct log_content *content; /* may be NULL */
+	uint8_t *buf;			   /* STAGE_BLKS: [blk, blk + blks) */
+	uint8_t *old;			   /* the same, for a look at what is home */
+	uint64_t blk, blks;
+	uint64_t own_blks; /* of them those that the log has; the others fill gaps */
+	uint64_t written_blks; /* in a row until here, with those in buf */
+	int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks);
+	void *ctx;
+	uint64_t done, total;
+};
+
+static int home_write(struct home *h)
+{
+	int r = h->blks ? card_write(h->l->base, blk_to_bytes(h->blk), h->buf, blk_to_bytes(h->blks)) : 0;
+
+	if (r == 0) {
+		h->l->ledger.checkpoint_blks += h->own_blks;
+		h->l->ledger.padded_blks += h->blks - h->own_blks;
+	}
+	h->blk += h->blks;
+	h->blks = h->own_blks = 0;
+	return r;
+}
+
+/* Where max_blks from blk on go, or as many as there is room for; the gap before them is written as well if that pays. */
+static int home_place(struct home *h, uint64_t blk, uint64_t max_blks, uint8_t **ret, uint64_t *ret_blks)
+{
+	const struct log_content *c = h->content;
+	uint64_t end = h->blk + h->blks;
+	bool bridge = h->written_blks && blk > end && c && c->bridge &&
+		      c->bridge(c->bridge_ctx, end, blk, h->written_blks, max_blks);
+	int r = 0;
+
+	while (bridge && r == 0 && h->blk + h->blks < blk) {
+		uint64_t n = min_u64(STAGE_BLKS - h->blks, blk - h->blk - h->blks);
+
+		memset(h->buf + blk_to_bytes(h->blks), 0, blk_to_bytes(n));
+		h->blks += n;
+		h->written_blks += n;
+		if (h->blks == STAGE_BLKS)
+			r = home_write(h);
+	}
+	if (r == 0 && (h->blk + h->blks != blk || h->blks == STAGE_BLKS))
+		r = home_write(h);
+	if (h->blk + h->blks != blk) {
+		h->blk = blk;
+		h->written_blks = 0;
+	}
+	*ret_blks = min_u64(STAGE_BLKS - h->blks, max_blks);
+	*ret = h->buf + blk_to_bytes(h->blks);
+	return r;
+}
+
+static void home_placed(struct home *h, uint64_t blks)
+{
+	h->blks += blks;
+	h->own_blks += blks;
+	h->written_blks += blks;
+}
+
+static int home_zeros(struct home *h, uint64_t blk, uint64_t blks)
+{
+	uint8_t *buf;
+	uint64_t n;
+
+	for (uint64_t i = 0; i < blks; i += n) {
+		int r = home_place(h, blk + i, blks - i, &buf, &n);
+
+		if (r < 0)
+			return r;
+		memset(buf, 0, blk_to_bytes(n));
+		home_placed(h, n);
+	}
+	return 0;
+}
+
 /*
  * Zeros that are home already are not written: lazy inode tables and discards are mostly that. Never after a failure
  * (R8): what a read shows may then be a write that the card has forgotten by the next power cut.
  */
-static int write_zeros_home(struct log *l, uint64_t blk, uint64_t blks, uint8_t *buf)
+static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 {
-	uint8_t *zero = buf + blk_to_bytes(STAGE_BLKS);
+	struct log *l = h->l;
 	uint64_t i = 0, end;
-	int r = l->suspect ? 0 : card_read(l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+	int r = l->suspect ? 0 : card_read(l->base, blk_to_bytes(blk), h->old, blk_to_bytes(blks));
 
 	for (; r == 0 && i < blks; i = end) {
-		if (!l->suspect && bytes_all_zero(buf + blk_to_bytes(i), COW_BLK_BYTES)) {
+		if (!l->suspect && bytes_all_zero(h->old + blk_to_bytes(i), COW_BLK_BYTES)) {
 			end = i + 1;
 			continue;
 		}
 		for (end = i + 1; end < blks; end++)
-			if (!l->suspect && bytes_all_zero(buf + blk_to_bytes(end), COW_BLK_BYTES))
+			if (!l->suspect && bytes_all_zero(h->old + blk_to_bytes(end), COW_BLK_BYTES))
 				break;
-		r = card_write(l->base, blk_to_bytes(blk + i), zero, blk_to_bytes(end - i));
-		l->ledger.checkpoint_blks += r == 0 ? end - i : 0;
+		r = home_zeros(h, blk + i, end - i);
 	}
 	return r;
 }
@@ -61,34 +139,34 @@ static int read_logged(struct log *l, const struct log_content *c, const struct 
 	uint64_t same = 0;
 
 	/* it may be older or newer than what was logged: of a block that the commit left out because it was free */
-	if (c && c->read(c->ctx, e->blk + i, n, buf))
+	if (c && c->read && c->read(c->ctx, e->blk + i, n, buf))
 		while (same < n && crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
 			same++;
 	return same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
 }
 
-/* buf: twice STAGE_BLKS, the second half zero. */
-static int write_home(struct log *l, const struct log_content *content, const struct index_entry *e, uint8_t *buf,
-		      int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx, uint64_t *done)
+static int write_home(struct home *h, const struct index_entry *e)
 {
-	uint64_t total = log_index_data_blks(l->index) + log_index_zero_blks(l->index);
+	uint64_t n;
 
-	for (uint64_t i = 0; i < e->blks; i += STAGE_BLKS) {
-		uint64_t n = min_u64(STAGE_BLKS, e->blks - i);
+	for (uint64_t i = 0; i < e->blks; i += n) {
+		uint8_t *buf;
 		int r;
 
 		if (e->kind == INDEX_ZERO) {
-			r = write_zeros_home(l, e->blk + i, n, buf);
+			n = min_u64(STAGE_BLKS, e->blks - i);
+			r = write_zeros_home(h, e->blk + i, n);
 		} else {
-			r = read_logged(l, content, e, i, n, buf);
+			r = home_place(h, e->blk + i, e->blks - i, &buf, &n);
 			if (r == 0)
-				r = card_write(l->base, blk_to_bytes(e->blk + i), buf, blk_to_bytes(n));
-			l->ledger.checkpoint_blks += r == 0 ? n : 0;
+				r = read_logged(h->l, h->content, e, i, n, buf);
+			if (r == 0)
+				home_placed(h, n);
 		}
 		if (r < 0)
 			return r;
-		*done += n;
-		if (progress && progress(ctx, *done, total))
+		h->done += n;
+		if (h->progress && h->progress(h->ctx, h->done, h->total))
 			return -ECANCELED;
 	}
 	return 0;
@@ -100,8 +178,8 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES);
 	struct log_index *empty = log_index_empty();
+	struct home h = { .l = l, .content = content, .buf = buf, .progress = progress, .ctx = ctx };
 	struct index_entry e;
-	uint64_t done = 0;
 	int r = buf && empty ? 0 : -ENOMEM;
 
 	if (l->broken)
@@ -109,12 +187,15 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 	if (l->need_open || l->at.active)
 		r = r ? r : -EINVAL;
 	if (r == 0 && log_index_extent(l->index, 0, &e)) {
-		memset(buf + STAGE_BLKS * COW_BLK_BYTES, 0, STAGE_BLKS * COW_BLK_BYTES);
+		h.old = buf + STAGE_BLKS * COW_BLK_BYTES;
+		h.total = log_index_data_blks(l->index) + log_index_zero_blks(l->index);
 		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */
 			r = lag_same_image(l);
 		for (size_t i = 0; r == 0 && log_index_extent(l->index, i, &e); i++)
-			r = write_home(l, content, &e, buf, progress, ctx, &done);
+			r = write_home(&h, &e);
+		if (r == 0)
+			r = home_write(&h);
 		if (r == 0)
 			r = card_flush(l->base);
 		/* the record on the card is about the base before; without the index nothing else could tell
@@ -129,7 +210,7 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		log_index_unref(empty);
 		return r;
 	}
-	if (done)
+	if (h.done)
 		l->ledger.checkpoints++;
 	l->home_done = true;
 	log_index_unref(l->index);

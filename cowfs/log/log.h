@@ -164,11 +164,16 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 void log_abort(struct log *l);
 bool log_doubt(const struct log *l); /* an attempt failed since the last good commit */
 
-/* Logged content that is at hand elsewhere, in RAM, so that the log need not be read for it. */
+/* What makes bringing home cheaper. Each function may be NULL. */
 struct log_content {
-	/* Fills all of buf, or says no. What it fills in is compared with the log's CRCs; if it differs the log is read. */
+	/* Logged content that is at hand elsewhere, in RAM, so that the log need not be read for it. Fills all of buf, or says
+	 * no. What it fills in is compared with the log's CRCs; if it differs the log is read. */
 	bool (*read)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
 	void *ctx;
+	/* Shall the write that ends before end_blk go on, with zeros, to next_blk, where next_blks follow? Only if no generation
+	 * that recovery may choose uses a block of the gap. written_blks: how many are in this write so far. */
+	bool (*bridge)(void *ctx, uint64_t end_blk, uint64_t next_blk, uint64_t written_blks, uint64_t next_blks);
+	void *bridge_ctx;
 };
 
 /* Checkpoint-begin record, home writes in order, FLUSH. The ring is not reusable before log_put_tail. content, progress:

@@ -242,8 +242,9 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 				     .read_sealed = sealed.read,
 				     .read_committed = committed.read };
 	struct commit_options opt = { .dry_run = dry,
-				      .checkpoint_asked = rq->checkpoint,
+				      .checkpoint_asked = rq->checkpoint || rq->job == JOB_DETACH,
 				      .cause = rq->cause,
+				      .profile = v->profile,
 				      .record_flags = flags,
 				      .differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 				      .progress = on_progress,
@@ -293,23 +294,61 @@ static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return view_peek_sealed(((struct volume *)ctx)->view, blk, blks, buf) == 0;
 }
 
+static int img_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
+{
+	struct images *im = ctx;
+	enum blk_use use = USE_FREE;
+	bool held = false;
+	uint64_t n;
+	int r = 0;
+
+	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE && !held; i += n) {
+		r = fsmap_run(im->committed, blk + i, blks - i, &use, &n);
+		if (r == 0 && use == USE_FREE && im->older)
+			r = fsmap_run(im->older, blk + i, n, &use, &n);
+		if (r == 0 && use == USE_FREE)
+			n = log_held_run(im->v->log, blk + i, n, &held);
+	}
+	*ret = use == USE_FREE && !held;
+	return r;
+}
+
+/* What the file system of the newest commit leaves free, so that gaps may be written over. Without that it is only slower. */
+static bool open_free(struct images *im, bool sealed)
+{
+	struct blk_reader r = { .read = sealed ? img_read_sealed : img_read_committed, .ctx = im,
+				.volume_blks = im->v->volume_blks };
+
+	return fsmap_open(&im->committed, &r) == 0 && tells_truth(im->committed) && open_older(im) == 0 &&
+	       (!im->older || tells_truth(im->older));
+}
+
 /* sealed: what the newest commit wrote is still in RAM. */
 static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t flags, bool sealed, struct volume_result *res)
 {
 	const struct log_content ram = { .read = peek_sealed, .ctx = v };
+	struct images im = { .v = v };
 	struct commit_options opt = { .cause = cause,
 				      .record_flags = flags,
 				      .content = sealed ? &ram : NULL,
+				      .profile = v->profile,
 				      .progress = on_progress,
 				      .progress_ctx = v };
 	struct wear_ledger before;
 	uint64_t blks;
 	int r;
 
+	if (v->profile && open_free(&im, sealed)) {
+		opt.is_free = img_is_free;
+		opt.is_free_ctx = &im;
+	}
 	log_totals(v->log, &before);
 	r = commit_checkpoint(v->log, v->base, &opt, on_publish, v, RECORD_TAIL, &blks);
 	res->report.checkpoint += blks;
 	commit_bill(&res->report, v->log, &before);
+	fsmap_close(im.committed);
+	fsmap_close(im.older);
+	log_index_unref(im.older_index);
 	return r;
 }
 
@@ -329,6 +368,7 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq, s
 
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
+	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
 	struct log_index *ix = NULL;
 	int r;
 
@@ -366,7 +406,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 		return r;
 	}
 	res->generation_seq = log_newest(v->log)->seq;
-	if (rq->checkpoint || commit_checkpoint_due(v->log, 0)) {
+	if (rq->checkpoint || commit_checkpoint_due(v->log, &due)) {
 		/* what is in RAM is written home from there, and released then */
 		monitor_stage(v->monitor, STAGE_DURABLE);
 		r = do_checkpoint(v, rq->cause, 0, true, res);

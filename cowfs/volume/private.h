@@ -75,6 +75,7 @@ struct volume {
 	struct view_counters counted; /* already in the ledger */
 	uint64_t foreign_counted;     /* the same */
 	uint64_t differed; /* under pressure, see commit_options: many commits are one stream */
+	const struct flash_profile *profile; /* of the card; NULL: not known */
 };
 
 /* jobs.c, all in the commit thread */

@@ -40,6 +40,7 @@ struct shape {
 	unsigned ext4; /* a real file system, of this kind; 0: the toy */
 	unsigned lag; /* as formatted */
 	unsigned lie; /* see world.lie */
+	unsigned plan; /* commits are planned for card number plan - 1 of source.c; 0: not */
 };
 
 /* a generation that was, or an attempt at one, and how many commits had returned when it was replaced */
@@ -161,6 +162,8 @@ const uint8_t *content_of(unsigned content);
 /* ---- source.c ---- */
 struct commit_source source_of(struct world *w);
 /* For a checkpoint, some blocks of the live image: they may have changed since they were logged. */
+const struct flash_profile *profile_of(const struct world *w); /* NULL: not planned */
+int src_is_free(void *world, uint64_t blk, uint64_t blks, bool *ret); /* for commit_checkpoint */
 bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf);
 
 /* ---- lie.c ---- */

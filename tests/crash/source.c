@@ -75,6 +75,38 @@ static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum bl
 	return run_of(ctx, ((struct world *)ctx)->n.use, blk, max_blks, ret, ret_blks);
 }
 
+/* Cards with units of a few blocks, so that some of them are written whole, some over gaps, and some go to the log. */
+const struct flash_profile *profile_of(const struct world *w)
+{
+	static const struct flash_speed speed = { .affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000 };
+	static const struct flash_profile card[] = {
+		{ .id = "closes", .has_write = true, .read = speed, .write = speed, .unit_bytes = 8 * COW_BLK_BYTES,
+		  .open_units = 1, .copy_bytes_per_s = 1000000, .absorb = 1 },
+		{ .id = "jumps", .has_write = true, .read = speed, .write = speed, .unit_bytes = 4 * COW_BLK_BYTES,
+		  .open_units = 2, .open_random = 2, .copy_bytes_per_s = 20000000, .absorb = 1 },
+		{ .id = "absorbs", .has_write = true, .read = speed, .write = speed, .unit_bytes = 16 * COW_BLK_BYTES,
+		  .open_units = 2, .open_random = 2, .copy_bytes_per_s = 5000000, .absorb = 4 },
+	};
+
+	return w->shape.plan ? &card[w->shape.plan - 1] : NULL;
+}
+
+/* Nothing that may be recovered uses it: the newest generation, and with lag the one before. */
+int src_is_free(void *world, uint64_t blk, uint64_t blks, bool *ret)
+{
+	const struct world *w = world;
+	struct log_index *older = log_older_index(w->log);
+	bool held = false;
+
+	*ret = true;
+	for (uint64_t i = 0; i < blks && *ret; i++) {
+		log_held_run(w->log, blk + i, 1, &held);
+		*ret = !held && w->n.use[blk + i] == USE_FREE && (!older || w->older.use[blk + i] == USE_FREE);
+	}
+	log_index_unref(older);
+	return 0;
+}
+
 bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf)
 {
 	const struct world *w = world;

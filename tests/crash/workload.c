@@ -193,6 +193,7 @@ void workload_run(uint64_t seed)
 	struct world w = { .rnd = seed };
 	struct shape s = random_shape(&w);
 
+	s.plan = seed % 4;
 	at.seed = seed;
 	at.step = at.cut = at.variant = 0;
 	world_new(&w, &s, seed ^ 0x5bd1e995);

@@ -358,6 +358,7 @@ static void check_outcome(struct world *w, const char *what, int r)
 int world_commit_as(struct world *w, const struct commit_options *opt)
 {
 	struct commit_source src = source_of(w);
+	struct commit_options planned = *opt;
 	uint64_t before = log_newest(w->log)->lblk, ops = world_ops(w);
 	struct log_index *ix = NULL;
 	int r;
@@ -367,7 +368,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	if (!w->shape.ext4 && memcmp(w->live.use, w->n.use, sizeof(w->n.use)))
 		live_write(w, BITMAP_BLK, 1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) % (CONTENTS - 1));
 	w->tried[w->n_tried++] = w->live;
-	r = commit_run(w->log, w->c.base, &src, opt, publish, w, &w->bill, &ix);
+	planned.profile = profile_of(w);
+	r = commit_run(w->log, w->c.base, &src, &planned, publish, w, &w->bill, &ix);
 	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu), zero %llu, checkpoint %llu, "
 	    "newest %llu at %llu",
 	    r < 0 ? strerror(-r) : "ok", (unsigned long long)w->bill.dirty, (unsigned long long)w->bill.skipped_same,
@@ -419,7 +421,10 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 {
 	const struct log_content ram = { .read = content_at_hand, .ctx = w };
 	struct commit_options opt = { .cause = CAUSE_DETACH, .record_flags = flags,
-				      .content = at.seed % 3 ? &ram : NULL };
+				      .content = at.seed % 3 ? &ram : NULL,
+				      .profile = profile_of(w),
+				      .is_free = w->shape.no_classifier ? NULL : src_is_free,
+				      .is_free_ctx = w };
 	uint64_t blks, ops = world_ops(w);
 	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
 

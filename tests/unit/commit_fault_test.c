@@ -614,7 +614,7 @@ static void test_many_records(void **state)
 
 	(void)state;
 	src = big_new(&g, 64 * MIB);
-	for (; !commit_checkpoint_due(g.t.log, 0); n++) {
+	for (; !commit_checkpoint_due(g.t.log, NULL); n++) {
 		g.end = g.first + 1;
 		assert_int_equal(big_commit(&g, &src, &bill), 0);
 		assert_true(n < 1000);
@@ -623,7 +623,7 @@ static void test_many_records(void **state)
 	assert_int_equal(commit_checkpoint(g.t.log, g.t.base, &(struct commit_options){ .cause = CAUSE_MANUAL }, toy_publish,
 					   &g.t, RECORD_TAIL, &blks), 0);
 	assert_int_equal(blks, 1);
-	assert_false(commit_checkpoint_due(g.t.log, 0));
+	assert_false(commit_checkpoint_due(g.t.log, NULL));
 	toy_free(&g.t);
 }
 

@@ -205,13 +205,43 @@ static void close_maps(struct run *w)
 	w->older_index = NULL;
 }
 
+static int is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
+{
+	struct run *w = ctx;
+	enum blk_use use = USE_FREE;
+	bool held = false;
+	uint64_t n;
+	int r = 0;
+
+	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE && !held; i += n) {
+		r = fsmap_run(w->committed, blk + i, blks - i, &use, &n);
+		if (r == 0 && use == USE_FREE && w->older)
+			r = fsmap_run(w->older, blk + i, n, &use, &n);
+		if (r == 0 && use == USE_FREE)
+			n = log_held_run(w->log, blk + i, n, &held);
+	}
+	*ret = use == USE_FREE && !held;
+	return r;
+}
+
 static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_cause cause)
 {
 	const struct log_content ram = { .read = peek_sealed, .ctx = w };
-	struct commit_options opt = { .cause = cause, .record_flags = flags, .content = sealed ? &ram : NULL };
+	struct commit_options opt = { .cause = cause, .record_flags = flags, .content = sealed ? &ram : NULL, .profile = w->p };
+	struct blk_reader r = { .read = sealed ? read_sealed : read_committed, .ctx = w, .volume_blks = w->blks };
 	uint64_t blks;
 
+	check(fsmap_open(&w->committed, &r), "map of the committed file system");
+	w->older_index = log_older_index(w->log);
+	r.read = read_older;
+	if (w->older_index)
+		check(fsmap_open(&w->older, &r), "map of the older file system");
+	if (tells_truth(w->committed) && (!w->older || tells_truth(w->older))) {
+		opt.is_free = is_free;
+		opt.is_free_ctx = w;
+	}
 	check(commit_checkpoint(w->log, w->card, &opt, publish, w, RECORD_TAIL, &blks), "checkpoint");
+	close_maps(w);
 	w->res->checkpoint_blks += blks;
 }
 
@@ -236,7 +266,7 @@ static void commit(struct run *w, enum commit_cause cause)
 				     .read_sealed = read_sealed,
 				     .read_committed = read_committed,
 				     .run_sealed = run_sealed };
-	struct commit_options opt = { .cause = cause };
+	struct commit_options opt = { .cause = cause, .profile = w->p };
 	struct log_index *ix = NULL;
 	struct commit_report rep;
 	uint64_t start_ns = clock_of(w);
@@ -263,7 +293,7 @@ static void commit(struct run *w, enum commit_cause cause)
 			(unsigned long long)rep.direct_extents, (unsigned long long)rep.logged,
 			(unsigned long long)rep.logged_extents, (unsigned long long)rep.skipped_same,
 			(unsigned long long)rep.skipped_free, (double)(clock_of(w) - start_ns) / 1e9);
-	if (commit_checkpoint_due(w->log, 0)) {
+	if (commit_checkpoint_due(w->log, &opt)) {
 		checkpoint(w, true, 0, cause);
 		log_index_unref(ix);
 		ix = log_index_of(w->log);

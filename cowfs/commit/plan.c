@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+#include "commit/plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/array.h"
+
+#define REQUEST_BLKS (MIB / COW_BLK_BYTES)
+
+/* One unit of the card, and the blocks of it that are to be written. */
+struct unit {
+	uint64_t first_blk, blks; /* of the volume */
+	size_t piece, n_pieces;
+	uint64_t new_blks;
+	uint64_t ns;   /* in place */
+	bool whole;    /* filled, gaps and all */
+	bool visited;  /* by a checkpoint, in any case */
+	size_t main_piece; /* the first one of its largest run */
+	uint64_t main_blks, main_ns; /* of that run, gaps not counted; in place, if it is alone */
+	enum { IN_PLACE, MAIN_IN_PLACE, IN_LOG } way;
+};
+
+/* A way to save time by the log. */
+struct saving {
+	size_t unit;
+	uint64_t ns, blks; /* that it saves, and takes of the log */
+	bool all;	   /* of the unit; else all but its largest run */
+};
+
+struct planner {
+	const struct plan_query *q;
+	struct extent_run *piece; /* direct, cut at the edges of units */
+	bool *bridge;		  /* the gap behind this piece is written, too */
+	size_t n_pieces, pieces_cap;
+	struct unit *unit;
+	size_t n_units, units_cap;
+};
+
+/* ---- prices ---- */
+
+uint64_t plan_append_ns(const struct flash_profile *p, uint64_t blks)
+{
+	return flash_write_ns(p, MIB) * blks / (MIB / COW_BLK_BYTES);
+}
+
+static uint64_t write_ns(const struct flash_profile *p, uint64_t blks)
+{
+	return flash_write_ns(p, blk_to_bytes(blks));
+}
+
+/* Of closing a unit. What it takes of the card's life, the bytes that it programs, weighs as much as to write them. */
+static uint64_t merge_ns(const struct flash_profile *p, uint64_t new_blks)
+{
+	uint64_t unit_blks = p->unit_bytes / COW_BLK_BYTES;
+
+	return flash_merge_ns(p, blk_to_bytes(new_blks)) + plan_append_ns(p, unit_blks > new_blks ? unit_blks - new_blks : 0);
+}
+
+/*
+ * What it costs not to go on where the last write ended, but to begin a run of run_blks elsewhere in the unit. new_blks: what
+ * the unit has got since it was opened. On a card with a shared log a request that goes on from nowhere is scattered as a
+ * whole (flash_random_write_ns), those that follow it are not.
+ */
+static uint64_t jump_ns(const struct flash_profile *p, uint64_t new_blks, uint64_t run_blks)
+{
+	uint64_t overhead = write_ns(p, 1), linear = plan_append_ns(p, 1);
+
+	overhead = overhead > linear ? overhead - linear : 0;
+	if (p->class == FLASH_DISK)
+		return p->seek_ns + p->latency_ns;
+	if (p->absorb > 1)
+		return overhead + merge_ns(p, 0) * min_u64(p->absorb, min_u64(run_blks, REQUEST_BLKS)) / p->absorb;
+	return overhead + (p->open_random ? 0 : merge_ns(p, new_blks));
+}
+
+/* A disk has no units; what is close together is planned together. */
+static uint64_t unit_bytes(const struct flash_profile *p)
+{
+	return p->unit_bytes ? p->unit_bytes : MIB;
+}
+
+static uint64_t unit_of(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t blk)
+{
+	return (disk_off_bytes + blk_to_bytes(blk)) / unit_bytes(p);
+}
+
+bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk, uint64_t next_blk,
+		  uint64_t written_blks, uint64_t run_blks)
+{
+	return next_blk > end_blk && unit_of(p, disk_off_bytes, end_blk) == unit_of(p, disk_off_bytes, next_blk) &&
+	       plan_append_ns(p, next_blk - end_blk) < jump_ns(p, written_blks, run_blks);
+}
+
+/* ---- cutting ---- */
+
+static int add_piece(struct planner *pl, uint64_t blk, uint64_t blks)
+{
+	const struct plan_query *q = pl->q;
+	uint64_t unit_blks = unit_bytes(q->profile) / COW_BLK_BYTES;
+	uint64_t off = q->disk_off_bytes / COW_BLK_BYTES + blk, into = off % unit_blks;
+	struct unit *u = pl->n_units ? &pl->unit[pl->n_units - 1] : NULL;
+	uint64_t first = into > blk ? 0 : blk - into; /* the first unit may begin before the volume */
+	void *p;
+
+	if (!u || blk >= u->first_blk + u->blks) {
+		p = array_grow(pl->unit, &pl->units_cap, pl->n_units + 1, sizeof(*pl->unit));
+		if (!p)
+			return -ENOMEM;
+		pl->unit = p;
+		u = &pl->unit[pl->n_units++];
+		*u = (struct unit){ .first_blk = first,
+				    .blks = min_u64(unit_blks - into + (blk - first), q->volume_blks - first),
+				    .piece = pl->n_pieces };
+	}
+	p = array_grow(pl->piece, &pl->pieces_cap, pl->n_pieces + 1, sizeof(*pl->piece));
+	if (!p)
+		return -ENOMEM;
+	pl->piece = p;
+	pl->piece[pl->n_pieces++] = (struct extent_run){ blk, blks };
+	u->n_pieces++;
+	u->new_blks += blks;
+	return 0;
+}
+
+static int cut(struct planner *pl)
+{
+	const struct plan_query *q = pl->q;
+	uint64_t unit_blks = unit_bytes(q->profile) / COW_BLK_BYTES, off = q->disk_off_bytes / COW_BLK_BYTES;
+
+	for (size_t i = 0; i < q->direct->n; i++) {
+		const struct extent_run *e = &q->direct->e[i];
+
+		for (uint64_t k = 0, n; k < e->blks; k += n) {
+			int r;
+
+			n = min_u64(e->blks - k, unit_blks - (off + e->blk + k) % unit_blks);
+			r = add_piece(pl, e->blk + k, n);
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
+/* ---- one unit ---- */
+
+static int is_free(const struct planner *pl, uint64_t from, uint64_t to, bool *ret)
+{
+	*ret = true;
+	if (from == to)
+		return 0;
+	*ret = false;
+	return pl->q->is_free ? pl->q->is_free(pl->q->ctx, from, to - from, ret) : 0;
+}
+
+/* Can all of the unit be written, and is that the cheapest? */
+static int try_whole(struct planner *pl, struct unit *u)
+{
+	uint64_t at = u->first_blk, ns = write_ns(pl->q->profile, u->blks);
+	bool free = true;
+	int r = 0;
+
+	if (ns >= u->ns || blk_to_bytes(u->blks) != unit_bytes(pl->q->profile))
+		return 0;
+	for (size_t i = 0; i <= u->n_pieces && r == 0 && free; i++) {
+		const struct extent_run *e = i < u->n_pieces ? &pl->piece[u->piece + i] : NULL;
+
+		r = is_free(pl, at, e ? e->blk : u->first_blk + u->blks, &free);
+		at = e ? e->blk + e->blks : at;
+	}
+	if (r == 0 && free) {
+		u->whole = true;
+		u->ns = ns;
+	}
+	return r;
+}
+
+/* Which gaps between the pieces are written over. */
+static int bridge_unit(struct planner *pl, struct unit *u)
+{
+	uint64_t written = 0;
+	int r = 0;
+
+	for (size_t i = u->piece; i + 1 < u->piece + u->n_pieces && r == 0; i++) {
+		const struct extent_run *e = &pl->piece[i], *next = e + 1;
+		uint64_t end = e->blk + e->blks;
+
+		written += e->blks;
+		if (plan_bridges(pl->q->profile, pl->q->disk_off_bytes, end, next->blk, written, next->blks))
+			r = is_free(pl, end, next->blk, &pl->bridge[i]);
+		if (pl->bridge[i])
+			written += next->blk - end;
+		else if (pl->q->profile->absorb == 1 && !pl->q->profile->open_random)
+			written = 0; /* the jump closes it */
+	}
+	return r;
+}
+
+/* The run of pieces without a jump from piece i on: how many blocks, and how many of them gaps; returns the piece behind it. */
+static size_t next_run(const struct planner *pl, const struct unit *u, size_t i, uint64_t *ret_blks, uint64_t *ret_gap_blks)
+{
+	const struct extent_run *first = &pl->piece[i];
+	uint64_t pieces = first->blks;
+
+	while (pl->bridge[i] && i + 1 < u->piece + u->n_pieces)
+		pieces += pl->piece[++i].blks;
+	*ret_blks = pl->piece[i].blk + pl->piece[i].blks - first->blk;
+	*ret_gap_blks = *ret_blks - pieces;
+	return i + 1;
+}
+
+/* In place, all runs or (main_only) only the largest one; the stream comes from somewhere else unless goes_on. */
+static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, bool main_only)
+{
+	const struct flash_profile *p = pl->q->profile;
+	uint64_t ns = 0, written = 0, blks, gaps;
+	size_t n = 0;
+
+	for (size_t i = u->piece, end = i + u->n_pieces; i < end; n++) {
+		size_t next = next_run(pl, u, i, &blks, &gaps);
+
+		if (main_only && i != u->main_piece) {
+			i = next;
+			continue;
+		}
+		if (written) {
+			ns += jump_ns(p, written, blks);
+			if (p->absorb == 1 && !p->open_random)
+				written = 0;
+		} else if (!goes_on && (p->class == FLASH_DISK || p->absorb > 1)) {
+			ns += jump_ns(p, 0, blks);
+		}
+		ns += write_ns(p, blks);
+		written += blks;
+		i = next;
+	}
+	if (p->class == FLASH_CARD && p->absorb == 1 && blk_to_bytes(written) < p->unit_bytes)
+		ns += merge_ns(p, written);
+	return ns;
+}
+
+static int price_unit(struct planner *pl, struct unit *u)
+{
+	const struct extent_run *first = &pl->piece[u->piece];
+	bool goes_on = u->piece && first->blk == u->first_blk && first[-1].blk + first[-1].blks == first->blk;
+	uint64_t blks, gaps, most = 0;
+	int r = bridge_unit(pl, u);
+
+	for (size_t i = u->piece, end = i + u->n_pieces, next; i < end && r == 0; i = next) {
+		next = next_run(pl, u, i, &blks, &gaps);
+		if (blks > most) {
+			most = blks;
+			u->main_piece = i;
+			u->main_blks = blks - gaps;
+		}
+	}
+	if (r < 0)
+		return r;
+	u->visited = pl->q->is_visited && pl->q->is_visited(pl->q->ctx, u->first_blk, u->blks);
+	u->ns = runs_ns(pl, u, goes_on, false);
+	u->main_ns = runs_ns(pl, u, goes_on, true);
+	return try_whole(pl, u);
+}
+
+/* ---- which go to the log ---- */
+
+/* Most saved per block first. */
+static int by_saving(const void *a, const void *b)
+{
+	const struct saving *x = a, *y = b;
+	__uint128_t sx = (__uint128_t)x->ns * y->blks, sy = (__uint128_t)y->ns * x->blks;
+
+	return sx > sy ? -1 : sx < sy;
+}
+
+/* To append and, later, to bring home must be cheaper together than what is saved. */
+static bool pays(const struct planner *pl, const struct unit *u, uint64_t blks, uint64_t saved_ns)
+{
+	unsigned times = u->visited ? 1 : 2;
+
+	return blks && (u->visited || !pl->q->home_follows) && times * plan_append_ns(pl->q->profile, blks) < saved_ns;
+}
+
+static void add_saving(const struct planner *pl, struct saving *s, size_t *n, struct saving new)
+{
+	if (pays(pl, &pl->unit[new.unit], new.blks, new.ns))
+		s[(*n)++] = new;
+}
+
+static int choose_log(struct planner *pl)
+{
+	struct saving *s = calloc(2 * pl->n_units + 1, sizeof(*s));
+	uint64_t left = pl->q->log_blks;
+	size_t n = 0;
+
+	if (!s)
+		return -ENOMEM;
+	for (size_t i = 0; i < pl->n_units; i++) {
+		const struct unit *u = &pl->unit[i];
+
+		add_saving(pl, s, &n, (struct saving){ i, u->ns, u->new_blks, true });
+		if (!u->whole && u->main_ns < u->ns)
+			add_saving(pl, s, &n, (struct saving){ i, u->ns - u->main_ns, u->new_blks - u->main_blks, false });
+	}
+	qsort(s, n, sizeof(*s), by_saving);
+	for (size_t i = 0; i < n; i++) {
+		struct unit *u = &pl->unit[s[i].unit];
+
+		/* all of it after all but one run: what is left of that only if it pays by itself */
+		if (u->way == MAIN_IN_PLACE && s[i].all) {
+			s[i].blks = u->main_blks;
+			if (!pays(pl, u, u->main_blks, u->main_ns))
+				continue;
+		}
+		if (u->way == IN_LOG || s[i].blks > left)
+			continue;
+		u->way = s[i].all ? IN_LOG : MAIN_IN_PLACE;
+		left -= s[i].blks;
+	}
+	free(s);
+	return 0;
+}
+
+/* ---- the lists ---- */
+
+/* Is the piece, of a run that begins with piece `run`, written in place? */
+static bool stays(const struct unit *u, size_t run)
+{
+	return u->way == IN_PLACE || (u->way == MAIN_IN_PLACE && run == u->main_piece);
+}
+
+static int put_unit(struct plan *ret, const struct planner *pl, const struct unit *u)
+{
+	uint64_t blks, gaps;
+	int r = u->whole && u->way == IN_PLACE ? extents_add(&ret->runs, u->first_blk, u->blks) : 0;
+
+	for (size_t i = u->piece, end = i + u->n_pieces, run = i; i < end && r == 0; run = i) {
+		size_t next = next_run(pl, u, run, &blks, &gaps);
+
+		if (stays(u, run) && !u->whole)
+			r = extents_add(&ret->runs, pl->piece[run].blk, blks);
+		for (; i < next && r == 0; i++)
+			r = extents_add(stays(u, run) ? &ret->direct : &ret->logged, pl->piece[i].blk, pl->piece[i].blks);
+	}
+	return r;
+}
+
+static int put(struct plan *ret, const struct planner *pl)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < pl->n_units && r == 0; i++) {
+		const struct unit *u = &pl->unit[i];
+
+		r = put_unit(ret, pl, u);
+		ret->units += u->way != IN_LOG;
+		ret->ns += u->way == IN_PLACE ? u->ns : u->way == MAIN_IN_PLACE ? u->main_ns : 0;
+		if (u->way != IN_PLACE)
+			ret->ns += plan_append_ns(pl->q->profile, u->new_blks - (u->way == IN_LOG ? 0 : u->main_blks));
+	}
+	return r;
+}
+
+int plan_make(struct plan *ret, const struct plan_query *q)
+{
+	struct planner pl = { .q = q };
+	int r = cut(&pl);
+
+	if (r == 0) {
+		pl.bridge = calloc(pl.n_pieces + 1, sizeof(*pl.bridge));
+		r = pl.bridge ? 0 : -ENOMEM;
+	}
+	for (size_t i = 0; i < pl.n_units && r == 0; i++)
+		r = price_unit(&pl, &pl.unit[i]);
+	if (r == 0)
+		r = choose_log(&pl);
+	if (r == 0)
+		r = put(ret, &pl);
+	free(pl.piece);
+	free(pl.bridge);
+	free(pl.unit);
+	return r;
+}
+
+void plan_clear(struct plan *p)
+{
+	extents_clear(&p->direct);
+	extents_clear(&p->logged);
+	extents_clear(&p->runs);
+	*p = (struct plan){ 0 };
+}
