@@ -78,13 +78,13 @@ static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum bl
 /* Cards with units of a few blocks, so that some of them are written whole, some over gaps, and some go to the log. */
 const struct flash_profile *profile_of(const struct world *w)
 {
-	static const struct flash_speed speed = { .affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000 };
+#define SPEED { .affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000 }
 	static const struct flash_profile card[] = {
-		{ .id = "closes", .has_write = true, .read = speed, .write = speed, .unit_bytes = 8 * COW_BLK_BYTES,
+		{ .id = "closes", .has_write = true, .read = SPEED, .write = SPEED, .unit_bytes = 8 * COW_BLK_BYTES,
 		  .open_units = 1, .copy_bytes_per_s = 1000000, .absorb = 1 },
-		{ .id = "jumps", .has_write = true, .read = speed, .write = speed, .unit_bytes = 4 * COW_BLK_BYTES,
+		{ .id = "jumps", .has_write = true, .read = SPEED, .write = SPEED, .unit_bytes = 4 * COW_BLK_BYTES,
 		  .open_units = 2, .open_random = 2, .copy_bytes_per_s = 20000000, .absorb = 1 },
-		{ .id = "absorbs", .has_write = true, .read = speed, .write = speed, .unit_bytes = 16 * COW_BLK_BYTES,
+		{ .id = "absorbs", .has_write = true, .read = SPEED, .write = SPEED, .unit_bytes = 16 * COW_BLK_BYTES,
 		  .open_units = 2, .open_random = 2, .copy_bytes_per_s = 5000000, .absorb = 4 },
 	};
 
