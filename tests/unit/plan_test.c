@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: MIT */
+/* The plan of a commit: its rules one by one, then random queries against what must hold for any. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "commit/plan.h"
+
+enum { BLKS = 16384, UNIT = 1024 /* of most profiles here */ };
+
+/* What the callbacks of a query tell, block by block. */
+struct world {
+	bool used[BLKS], visited[BLKS];
+	unsigned asked;
+	int error;
+};
+
+static struct flash_profiles *profiles;
+static struct world w;
+static uint64_t seed;
+
+static uint64_t rnd(uint64_t n)
+{
+	seed = seed * 6364136223846793005u + 1442695040888963407u;
+	return (seed >> 33) % n;
+}
+
+static const struct flash_profile *profile(const char *id)
+{
+	const struct flash_profile *p = flash_profiles_find(profiles, id);
+
+	if (!p)
+		fail_msg("no profile %s", id);
+	return p;
+}
+
+static bool is_visited(void *ctx, uint64_t blk, uint64_t blks)
+{
+	(void)ctx;
+	assert_true(blk + blks <= BLKS);
+	for (uint64_t i = 0; i < blks; i++)
+		if (w.visited[blk + i])
+			return true;
+	return false;
+}
+
+static int is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
+{
+	(void)ctx;
+	assert_true(blks > 0 && blk + blks <= BLKS);
+	w.asked++;
+	*ret = true;
+	for (uint64_t i = 0; i < blks; i++)
+		if (w.used[blk + i])
+			*ret = false;
+	if (w.error && w.asked == 1)
+		return w.error;
+	return 0;
+}
+
+struct run {
+	uint64_t blk, blks;
+};
+
+static void add_all(struct extents *x, const struct run *run, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(extents_add(x, run[i].blk, run[i].blks), 0);
+}
+
+#define RUNS(...) (const struct run[]){__VA_ARGS__}, ARRAY_SIZE(((const struct run[]){__VA_ARGS__}))
+
+static void is_list(const char *what, const struct extents *x, const struct run *run, size_t n)
+{
+	bool same = x->n == n;
+
+	for (size_t i = 0; i < n && same; i++)
+		same = x->e[i].blk == run[i].blk && x->e[i].blks == run[i].blks;
+	for (size_t i = 0; i < x->n && !same; i++)
+		print_error("%s[%zu] = %llu + %llu\n", what, i, (unsigned long long)x->e[i].blk, (unsigned long long)x->e[i].blks);
+	if (!same)
+		fail_msg("%s: %zu runs, not what is expected (%zu)", what, x->n, n);
+}
+
+static struct plan_query query(const char *id, const struct extents *direct, uint64_t log_blks)
+{
+	return (struct plan_query){.profile = profile(id),
+				   .volume_blks = BLKS,
+				   .direct = direct,
+				   .log_blks = log_blks,
+				   .is_visited = is_visited,
+				   .is_free = is_free};
+}
+
+static struct plan make(const struct plan_query *q)
+{
+	struct plan p = {0};
+
+	assert_int_equal(plan_make(&p, q), 0);
+	return p;
+}
+
+static int fresh(void **state)
+{
+	(void)state;
+	memset(&w, 0, sizeof(w));
+	return 0;
+}
+
+/* ---- whole units ---- */
+
+static void test_whole(void **state)
+{
+	struct extents d = {0};
+	struct plan_query q = query("x-slow-4g", &d, 0);
+	struct plan p;
+
+	(void)state;
+	add_all(&d, RUNS({UNIT + 10, 5}, {UNIT + 500, 5}));
+	p = make(&q);
+	is_list("runs", &p.runs, RUNS({UNIT, UNIT}));
+	is_list("direct", &p.direct, RUNS({UNIT + 10, 5}, {UNIT + 500, 5}));
+	assert_int_equal(p.logged.n, 0);
+	assert_int_equal(p.units, 1);
+	assert_int_equal(p.ns, flash_write_ns(q.profile, 4 * MIB));
+	plan_clear(&p);
+
+	/* one block behind them is in use: only the gap is written over, and the unit is merged */
+	w.used[UNIT + 1000] = true;
+	p = make(&q);
+	is_list("runs", &p.runs, RUNS({UNIT + 10, 495}));
+	assert_true(p.ns > flash_write_ns(q.profile, 4 * MIB));
+	plan_clear(&p);
+
+	/* one between them */
+	w.used[UNIT + 1000] = false;
+	w.used[UNIT + 200] = true;
+	p = make(&q);
+	is_list("runs", &p.runs, RUNS({UNIT + 10, 5}, {UNIT + 500, 5}));
+	plan_clear(&p);
+
+	/* nobody can tell */
+	w.used[UNIT + 200] = false;
+	q.is_free = NULL;
+	p = make(&q);
+	is_list("runs", &p.runs, RUNS({UNIT + 10, 5}, {UNIT + 500, 5}));
+	plan_clear(&p);
+
+	/* the volume ends in the unit, or begins there: what is beside it is somebody else's */
+	q.is_free = is_free;
+	q.volume_blks = 2 * UNIT - 1;
+	p = make(&q);
+	is_list("runs", &p.runs, RUNS({UNIT + 10, 495}));
+	plan_clear(&p);
+	extents_clear(&d);
+	add_all(&d, RUNS({10, 5}, {500, 5}));
+	q = query("x-slow-4g", &d, 0);
+	q.disk_off_bytes = 8 * COW_BLK_BYTES;
+	p = make(&q);
+	is_list("runs", &p.runs, RUNS({10, 495}));
+	plan_clear(&p);
+	extents_clear(&d);
+}
+
+static void test_disk_offset(void **state)
+{
+	struct extents d = {0};
+	struct plan_query q = query("x-slow-4g", &d, 0);
+	struct plan p;
+
+	(void)state;
+	/* the second unit of the volume begins 24 blocks earlier on it than without the offset */
+	q.disk_off_bytes = 24 * COW_BLK_BYTES;
+	add_all(&d, RUNS({UNIT - 20, 5}, {UNIT + 500, 5}));
+	p = make(&q);
+	is_list("runs", &p.runs, RUNS({UNIT - 24, UNIT}));
+	assert_int_equal(p.units, 1);
+	plan_clear(&p);
+	extents_clear(&d);
+}
+
+/* ---- the log ---- */
+
+static void all_used(void)
+{
+	memset(w.used, 1, sizeof(w.used));
+}
+
+static void test_log(void **state)
+{
+	struct extents d = {0};
+	struct plan_query q = query("x-slow-4g", &d, 1000);
+	struct plan p;
+
+	(void)state;
+	all_used();
+	add_all(&d, RUNS({100, 40}, {UNIT + 100, 10}, {2 * UNIT + 100, 40}, {3 * UNIT, UNIT}));
+	p = make(&q);
+	is_list("logged", &p.logged, RUNS({100, 40}, {UNIT + 100, 10}, {2 * UNIT + 100, 40}));
+	is_list("direct", &p.direct, RUNS({3 * UNIT, UNIT}));
+	is_list("runs", &p.runs, RUNS({3 * UNIT, UNIT}));
+	assert_int_equal(p.units, 1);
+	assert_int_equal(p.ns, 2 * plan_append_ns(q.profile, 40) + plan_append_ns(q.profile, 10) + flash_write_ns(q.profile, 4 * MIB));
+	plan_clear(&p);
+
+	/* no room for all of them: what saves most per block goes first */
+	q.log_blks = 50;
+	p = make(&q);
+	is_list("logged", &p.logged, RUNS({100, 40}, {UNIT + 100, 10}));
+	assert_int_equal(p.units, 2);
+	plan_clear(&p);
+	q.log_blks = 49;
+	p = make(&q);
+	is_list("logged", &p.logged, RUNS({UNIT + 100, 10}));
+	plan_clear(&p);
+	q.log_blks = 0;
+	p = make(&q);
+	assert_int_equal(p.logged.n, 0);
+	assert_int_equal(p.units, 4);
+	plan_clear(&p);
+	extents_clear(&d);
+}
+
+/* 800 of 1024 blocks: cheaper to append once than to merge, but not twice. */
+static void test_visited(void **state)
+{
+	struct extents d = {0};
+	struct plan_query q = query("x-slow-4g", &d, 10000);
+	struct plan p;
+
+	(void)state;
+	all_used();
+	add_all(&d, RUNS({UNIT + 100, 800}));
+	p = make(&q);
+	assert_int_equal(p.logged.n, 0);
+	plan_clear(&p);
+	w.visited[2 * UNIT] = w.visited[UNIT - 1] = true; /* neighbours */
+	p = make(&q);
+	assert_int_equal(p.logged.n, 0);
+	plan_clear(&p);
+	w.visited[2 * UNIT - 1] = true;
+	p = make(&q);
+	is_list("logged", &p.logged, RUNS({UNIT + 100, 800}));
+	assert_int_equal(p.units, 0);
+	plan_clear(&p);
+	q.is_visited = NULL;
+	p = make(&q);
+	assert_int_equal(p.logged.n, 0);
+	plan_clear(&p);
+	extents_clear(&d);
+}
+
+static void test_home_follows(void **state)
+{
+	struct extents d = {0};
+	struct plan_query q = query("x-slow-4g", &d, 10000);
+	struct plan p;
+
+	(void)state;
+	all_used();
+	add_all(&d, RUNS({100, 10}, {UNIT + 100, 10}));
+	w.visited[UNIT] = true;
+	q.home_follows = true;
+	p = make(&q);
+	is_list("logged", &p.logged, RUNS({UNIT + 100, 10}));
+	is_list("direct", &p.direct, RUNS({100, 10}));
+	plan_clear(&p);
+	extents_clear(&d);
+}
+
+/* A long run and a few blocks far from it: the run stays. */
+static void test_largest_run_stays(void **state)
+{
+	struct extents d = {0};
+	struct plan_query q = query("x-slow-4g", &d, 10000);
+	struct plan p;
+
+	(void)state;
+	all_used();
+	add_all(&d, RUNS({UNIT + 3, 1}, {UNIT + 20, 900}, {2 * UNIT - 5, 2}));
+	p = make(&q);
+	is_list("logged", &p.logged, RUNS({UNIT + 3, 1}, {2 * UNIT - 5, 2}));
+	is_list("runs", &p.runs, RUNS({UNIT + 20, 900}));
+	assert_int_equal(p.units, 1);
+	plan_clear(&p);
+	extents_clear(&d);
+}
+
+/* First what is scattered, then the rest of the unit, into the room that is left. */
+static void test_in_two_steps(void **state)
+{
+	struct extents d = {0};
+	struct plan_query q = query("x-slow-4g", &d, 102);
+	struct plan p;
+
+	(void)state;
+	all_used();
+	add_all(&d, RUNS({UNIT + 3, 1}, {UNIT + 200, 100}, {2 * UNIT - 5, 1}));
+	p = make(&q);
+	is_list("logged", &p.logged, RUNS({UNIT + 3, 1}, {UNIT + 200, 100}, {2 * UNIT - 5, 1}));
+	plan_clear(&p);
+	q.log_blks = 101;
+	p = make(&q);
+	is_list("logged", &p.logged, RUNS({UNIT + 3, 1}, {2 * UNIT - 5, 1}));
+	is_list("runs", &p.runs, RUNS({UNIT + 200, 100}));
+	plan_clear(&p);
+	extents_clear(&d);
+}
+
+/* A card with a shared log: what is scattered pays for the merges, what goes on does not. */
+static void test_absorb(void **state)
+{
+	struct extents d = {0};
+	struct plan_query q = query("sandisk-ultra-4g", &d, 10000);
+	struct plan p;
+
+	(void)state;
+	assert_true(q.profile->absorb > 1 && q.profile->unit_bytes == 4 * MIB);
+	all_used();
+	add_all(&d, RUNS({0, UNIT}));
+	p = make(&q);
+	assert_int_equal(p.logged.n, 0);
+	plan_clear(&p);
+	extents_clear(&d);
+	for (uint64_t i = 0; i < 10; i++)
+		assert_int_equal(extents_add(&d, UNIT + i * 100, 1), 0);
+	p = make(&q);
+	assert_int_equal(extents_blks(&p.logged), 10);
+	assert_int_equal(p.ns, plan_append_ns(q.profile, 10));
+	plan_clear(&p);
+	/* a long run behind the gap pays for a whole merge, a block for its share */
+	assert_true(plan_bridges(q.profile, 0, 10, 300, 10, 300));
+	assert_false(plan_bridges(q.profile, 0, 10, 300, 10, 1));
+	extents_clear(&d);
+}
+
+static void test_disk(void **state)
+{
+	const struct flash_profile *p = profile("hdd-5400-laptop");
+	uint64_t most = (p->seek_ns + p->latency_ns) / plan_append_ns(p, 1);
+
+	(void)state;
+	assert_true(most > 10 && most < 200);
+	assert_true(plan_bridges(p, 0, 10, 10 + most, 10, 1));
+	assert_false(plan_bridges(p, 0, 10, 10 + most + 2, 10, 1));
+	/* what a disk writes is not merged */
+	assert_int_equal(flash_merge_ns(p, 0), 0);
+}
+
+/* ---- gaps ---- */
+
+static void test_bridges(void **state)
+{
+	const struct flash_profile *p = profile("x-slow-4g");
+
+	(void)state;
+	assert_true(plan_bridges(p, 0, 100, 101, 50, 1));
+	assert_false(plan_bridges(p, 0, 100, 100, 50, 1)); /* no gap */
+	assert_false(plan_bridges(p, 0, 101, 100, 50, 1));
+	assert_false(plan_bridges(p, 0, UNIT - 1, UNIT, 50, 1)); /* the other unit */
+	assert_false(plan_bridges(p, 0, UNIT - 1, UNIT + 1, 50, 1));
+	assert_true(plan_bridges(p, 4096, UNIT - 1, UNIT + 1, 50, 1)); /* the same one, from there on */
+	/* a unit that is nearly full: the merge that a jump costs is nothing */
+	assert_false(plan_bridges(p, 0, 100, 400, UNIT - 10, 1));
+	assert_true(plan_bridges(p, 0, 100, 400, 100, 1));
+	/* where units may be written out of order only the overhead counts */
+	p = profile("x-flashbench-readme");
+	assert_false(plan_bridges(p, 0, 100, 400, 100, 1));
+}
+
+static void test_error(void **state)
+{
+	struct extents d = {0};
+	struct plan_query q = query("x-slow-4g", &d, 0);
+	struct plan p = {0};
+
+	(void)state;
+	add_all(&d, RUNS({10, 5}, {20, 5}));
+	w.error = -EIO;
+	assert_int_equal(plan_make(&p, &q), -EIO);
+	plan_clear(&p);
+	extents_clear(&d);
+	p = make(&q); /* nothing asked, nothing planned */
+	assert_int_equal(p.runs.n + p.direct.n + p.logged.n + p.units + p.ns, 0);
+	plan_clear(&p);
+}
+
+/* ---- any query ---- */
+
+static void mark(bool *map, const struct extents *x)
+{
+	uint64_t end = 0, blks = 0;
+
+	memset(map, 0, BLKS * sizeof(*map));
+	for (size_t i = 0; i < x->n; i++) {
+		assert_true(i == 0 || x->e[i].blk > end); /* ascending, neighbours joined */
+		assert_true(x->e[i].blks > 0);
+		end = x->e[i].blk + x->e[i].blks;
+		assert_true(end <= BLKS);
+		for (uint64_t b = x->e[i].blk; b < end; b++)
+			map[b] = true;
+		blks += x->e[i].blks;
+	}
+	assert_int_equal(blks, extents_blks(x));
+}
+
+static void check_plan(const struct plan_query *q, const struct plan *p)
+{
+	static bool asked[BLKS], direct[BLKS], logged[BLKS], runs[BLKS];
+	uint64_t unit_bytes = q->profile->unit_bytes ? q->profile->unit_bytes : MIB, units = 0, last = UINT64_MAX, n_logged = 0;
+	bool in_place[BLKS * 2 + 1] = {0}; /* units of the disk that have a block of direct, from that of block 0 on */
+	uint64_t first = q->disk_off_bytes / unit_bytes;
+
+	mark(asked, q->direct);
+	mark(direct, &p->direct);
+	mark(logged, &p->logged);
+	mark(runs, &p->runs);
+	for (uint64_t b = 0; b < BLKS; b++) {
+		uint64_t u = (q->disk_off_bytes + blk_to_bytes(b)) / unit_bytes;
+
+		if (direct[b] + logged[b] != asked[b])
+			fail_msg("block %llu: asked %d, in place %d, to the log %d", (unsigned long long)b, asked[b], direct[b], logged[b]);
+		if (direct[b] && !runs[b])
+			fail_msg("block %llu is not written", (unsigned long long)b);
+		if (logged[b] && runs[b])
+			fail_msg("block %llu is in the log and written over", (unsigned long long)b);
+		if (runs[b] && !direct[b] && (w.used[b] || !q->is_free || b >= q->volume_blks))
+			fail_msg("block %llu is used, and written over", (unsigned long long)b);
+		n_logged += logged[b];
+		if (direct[b] && u != last) {
+			last = u;
+			units++;
+		}
+		in_place[u - first] |= direct[b];
+	}
+	for (uint64_t b = 0; b < BLKS; b++) {
+		uint64_t u = (q->disk_off_bytes + blk_to_bytes(b)) / unit_bytes;
+
+		if (runs[b] && !in_place[u - first])
+			fail_msg("block %llu: nothing in its unit is written in place", (unsigned long long)b);
+		if (logged[b] && q->home_follows) {
+			uint64_t from = u * unit_bytes > q->disk_off_bytes ? (u * unit_bytes - q->disk_off_bytes) / COW_BLK_BYTES : 0;
+			uint64_t to = min_u64(((u + 1) * unit_bytes - q->disk_off_bytes) / COW_BLK_BYTES, q->volume_blks);
+
+			if (!q->is_visited || !is_visited(NULL, from, to - from))
+				fail_msg("block %llu goes to the log, and home at once", (unsigned long long)b);
+		}
+	}
+	assert_true(n_logged <= q->log_blks);
+	assert_int_equal(p->units, units);
+	assert_int_equal(p->ns > 0, q->direct->n > 0);
+}
+
+static void random_query(struct extents *d)
+{
+	uint64_t density = 1 + rnd(200), longest = 1 + rnd(rnd(4) ? 20 : 3000), blk = rnd(100);
+
+	fresh(NULL);
+	while (blk < BLKS) {
+		uint64_t n = min_u64(1 + rnd(longest), BLKS - blk);
+
+		assert_int_equal(extents_add(d, blk, n), 0);
+		blk += n + 1 + rnd(density * (rnd(10) ? 1 : 50));
+	}
+	for (uint64_t b = 0, n, used = 1 + rnd(100); b < BLKS; b += n) {
+		n = min_u64(1 + rnd(300), BLKS - b);
+		memset(w.used + b, rnd(100) < used, n);
+	}
+	for (uint64_t i = rnd(20); i > 0; i--)
+		w.visited[rnd(BLKS)] = true;
+}
+
+static void test_any(void **state)
+{
+	uint64_t moved = 0, padded = 0, stayed = 0;
+
+	(void)state;
+	seed = 1;
+	for (unsigned round = 0; round < 1500; round++) {
+		const struct flash_profile *of = flash_profiles_at(profiles, rnd(flash_profiles_count(profiles)));
+		struct extents d = {0};
+		struct plan_query q;
+		struct plan p, none;
+
+		random_query(&d);
+		q = query(of->id, &d, rnd(4) ? rnd(4000) : 0);
+		q.disk_off_bytes = rnd(2) ? rnd(20000) * COW_BLK_BYTES : rnd(3) * 4 * MIB;
+		q.home_follows = rnd(4) == 0;
+		if (rnd(8) == 0)
+			q.is_free = NULL;
+		if (rnd(8) == 0)
+			q.is_visited = NULL;
+		p = make(&q);
+		check_plan(&q, &p);
+		moved += extents_blks(&p.logged);
+		stayed += extents_blks(&p.direct);
+		padded += extents_blks(&p.runs) - extents_blks(&p.direct);
+		/* the log is used only where that is cheaper */
+		q.log_blks = 0;
+		none = make(&q);
+		check_plan(&q, &none);
+		if (p.ns > none.ns)
+			fail_msg("%s, round %u: %llu ns, and %llu without the log", of->id, round, (unsigned long long)p.ns,
+				 (unsigned long long)none.ns);
+		plan_clear(&none);
+		plan_clear(&p);
+		extents_clear(&d);
+	}
+	/* all ways were taken */
+	assert_true(moved > 10000 && stayed > 10000 && padded > 10000);
+}
+
+static void test_merge(void **state)
+{
+	static bool want[BLKS], got[BLKS];
+
+	(void)state;
+	seed = 2;
+	for (unsigned round = 0; round < 300; round++) {
+		struct extents x = {0}, y = {0};
+		uint64_t none = rnd(10);
+
+		memset(want, 0, sizeof(want));
+		for (uint64_t b = 0, n; b < BLKS; b += n) {
+			uint64_t kind = rnd(3);
+
+			n = min_u64(1 + rnd(40), BLKS - b);
+			/* neighbours, too; sometimes one of the lists is empty */
+			if (kind == 2 || kind == none)
+				continue;
+			assert_int_equal(extents_add(kind ? &x : &y, b, n), 0);
+			memset(want + b, 1, n);
+		}
+		assert_int_equal(extents_merge(&x, &y), 0);
+		mark(got, &x);
+		assert_memory_equal(want, got, sizeof(got));
+		extents_clear(&x);
+		extents_clear(&y);
+	}
+}
+
+static int open_profiles(void **state)
+{
+	char why[256];
+
+	(void)state;
+	return flash_profiles_open(&profiles, NULL, why, sizeof(why));
+}
+
+static int close_profiles(void **state)
+{
+	(void)state;
+	flash_profiles_close(profiles);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_whole, fresh),
+		cmocka_unit_test_setup(test_disk_offset, fresh),
+		cmocka_unit_test_setup(test_log, fresh),
+		cmocka_unit_test_setup(test_visited, fresh),
+		cmocka_unit_test_setup(test_home_follows, fresh),
+		cmocka_unit_test_setup(test_largest_run_stays, fresh),
+		cmocka_unit_test_setup(test_in_two_steps, fresh),
+		cmocka_unit_test_setup(test_absorb, fresh),
+		cmocka_unit_test_setup(test_disk, fresh),
+		cmocka_unit_test_setup(test_bridges, fresh),
+		cmocka_unit_test_setup(test_error, fresh),
+		cmocka_unit_test_setup(test_any, fresh),
+		cmocka_unit_test_setup(test_merge, fresh),
+	};
+
+	return cmocka_run_group_tests_name("plan", tests, open_profiles, close_profiles);
+}
