@@ -36,6 +36,12 @@ _cowctl_values() {
 	FILE) compgen -f -- "$2" ;;
 	NAME | '[N]') compgen -W "$(_cowctl_volumes)" -- "$2" ;;
 	'[COMMAND]') compgen -W "$(_cowctl_commands "$3")" -- "$2" ;;
+	PROFILE)
+		case $2 in
+		/*) compgen -f -- "$2" ;;
+		*) compgen -W "auto none $(cowfs-cardsim list 2>/dev/null | cut -d' ' -f1)" -- "$2" ;;
+		esac
+		;;
 	SIZE*) compgen -W "32M 64M 128M 256M 512M 1G" -- "$2" ;;
 	*'|'*) compgen -W "${1//|/ }" -- "$2" ;;
 	esac

@@ -19,6 +19,7 @@
 
 #include "base/msg.h"
 #include "base/parse.h"
+#include "card/blockdev.h"
 #include "control/cgroup.h"
 #include "control/client.h"
 #include "control/keeper.h"
@@ -54,6 +55,7 @@ struct daemon {
 	char *argv0;
 	char device[PATH_MAX], log_device[PATH_MAX], name[RUNDIR_NAME_BYTES];
 	struct volopts opt;
+	struct profile_choice profile;
 	bool running_root, foreground;
 	int ready_fd; /* -1: the worker talks to the terminal itself */
 	/* what has been started; undone from the end */
@@ -251,6 +253,19 @@ static uint64_t full_ns(void)
 	return text && parse_duration_ns(text, &ns) == 0 ? ns : 0;
 }
 
+static int choose_profile(struct daemon *d)
+{
+	const char *text = d->opt.text[VOLOPT_PROFILE];
+	char model[192], why[512] = "";
+	int e;
+
+	blockdev_model(d->device, model, sizeof(model));
+	e = profile_choose(&d->profile, text ? text : "auto", model, why, sizeof(why));
+	if (e < 0)
+		return fail(d, e == -ENOMEM ? EXIT_FAILED : EXIT_USAGE, e, "%s", why);
+	return EXIT_OK;
+}
+
 static int open_volume(struct daemon *d)
 {
 	const struct volume_params p = {
@@ -259,6 +274,7 @@ static int open_volume(struct daemon *d)
 		.name = d->name,
 		.ram_bytes = value_of(d, VOLOPT_RAM),
 		.erase_block_bytes = (uint32_t)value_of(d, VOLOPT_ERASE_BLOCK),
+		.profile = &d->profile,
 		.pressure_fails = value_of(d, VOLOPT_PRESSURE) == PRESSURE_FAIL,
 		.full_ns = full_ns(),
 		.proc_dirfd = d->proc_dirfd,
@@ -448,6 +464,11 @@ static int worker(struct daemon *d)
 	int exit, e;
 
 	sem_init(&d->ended, 0, 0);
+	exit = choose_profile(d); /* before memory is locked: it reads 28 profiles to keep one */
+	if (exit != EXIT_OK) {
+		server_farewell(d->server, 0, NULL);
+		return exit;
+	}
 	missing = harden(d); /* first: to lock what is mapped fills it, and the presence map is to
 				stay sparse */
 	exit = check_cgroup(d, missing);

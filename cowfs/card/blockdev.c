@@ -223,6 +223,15 @@ static int open_shared(struct blockdev *b, const char *path, const struct stat *
 	return r;
 }
 
+static int open_sysfs(dev_t rdev, char *name, size_t name_bytes)
+{
+	int fd;
+
+	snprintf(name, name_bytes, "/sys/dev/block/%u:%u", major(rdev), minor(rdev));
+	fd = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 static int open_device(struct blockdev *b, const char *path, unsigned flags, const struct stat *st)
 {
 	_cleanup_close_ int devdir = -1;
@@ -237,13 +246,10 @@ static int open_device(struct blockdev *b, const char *path, unsigned flags, con
 	if (ioctl(b->fd, BLKGETSIZE64, &size_bytes) < 0)
 		return -errno;
 	geo->size_bytes = round_down_u64(size_bytes, COW_BLK_BYTES);
-	snprintf(name, sizeof(name), "/sys/dev/block/%u:%u", major(st->st_rdev),
-		 minor(st->st_rdev));
-	devdir = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	devdir = open_sysfs(st->st_rdev, name, sizeof(name));
 	if (devdir < 0) {
-		r = -errno;
 		msg(MSG_ERR, "%s: no %s: is /sys mounted?", path, name);
-		return r;
+		return devdir;
 	}
 	b->stat_fd = sysfs_open_stat(devdir);
 	return sysfs_geometry(devdir, geo);
@@ -283,6 +289,20 @@ int blockdev_open(struct card **ret, const char *path, unsigned flags,
 	}
 	*ret = &b->card;
 	return 0;
+}
+
+void blockdev_model(const char *path, char *ret, size_t size_bytes)
+{
+	_cleanup_close_ int devdir = -1;
+	char name[64];
+	struct stat st;
+
+	ret[0] = '\0';
+	if (stat(path, &st) < 0 || !S_ISBLK(st.st_mode))
+		return;
+	devdir = open_sysfs(st.st_rdev, name, sizeof(name));
+	if (devdir >= 0)
+		sysfs_model(devdir, ret, size_bytes);
 }
 
 int blockdev_set_readonly(const char *path)

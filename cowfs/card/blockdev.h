@@ -29,4 +29,7 @@ int blockdev_open(struct card **ret, const char *path, unsigned flags,
 /* The kernel refuses writes to it from now on, also those of a mount, until somebody takes that back. */
 int blockdev_set_readonly(const char *path) MUST_CHECK;
 
+/* What the disk of this device calls itself, see sysfs_model; "" if nothing, or if there is no such device. */
+void blockdev_model(const char *path, char *ret, size_t size_bytes);
+
 #endif

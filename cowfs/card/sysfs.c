@@ -78,18 +78,51 @@ static void find_identity(int diskdir, struct card_geometry *geo)
 			 crc32c(0, text, len));
 }
 
+/* -errno: none */
+static int open_disk(int devdir, bool is_partition)
+{
+	int fd = openat(devdir, is_partition ? ".." : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static bool is_of_partition(int devdir)
+{
+	return faccessat(devdir, "partition", F_OK, 0) == 0;
+}
+
+void sysfs_model(int devdir, char *ret, size_t size_bytes)
+{
+	static const char *const names[] = {"device/name", "device/model", "device/wwid"};
+	_cleanup_close_ int diskdir = open_disk(devdir, is_of_partition(devdir));
+	size_t len = 0;
+	char text[256];
+
+	ret[0] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(names) && diskdir >= 0; i++) {
+		if (io_read_text(diskdir, names[i], text, sizeof(text)) <= 0)
+			continue;
+		/* other kinds are numbers */
+		if (!strcmp(names[i], "device/wwid") && strncmp(text, "t10.ATA", 7))
+			continue;
+		len += (size_t)snprintf(ret + len, size_bytes - len, "%s%s", len ? " " : "", text);
+		if (len >= size_bytes)
+			break;
+	}
+}
+
 int sysfs_geometry(int devdir, struct card_geometry *geo)
 {
 	_cleanup_close_ int diskdir = -1;
-	bool is_partition = faccessat(devdir, "partition", F_OK, 0) == 0;
+	bool is_partition = is_of_partition(devdir);
 	uint64_t start_sectors = 0;
 
 	if (is_partition && (io_read_u64(devdir, "start", &start_sectors) < 0 ||
 			     start_sectors > UINT64_MAX / SECTOR_BYTES))
 		return -EINVAL;
-	diskdir = openat(devdir, is_partition ? ".." : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	diskdir = open_disk(devdir, is_partition);
 	if (diskdir < 0)
-		return -errno;
+		return diskdir;
 	geo->disk_off_bytes = start_sectors * SECTOR_BYTES;
 	find_erase_block(diskdir, geo);
 	find_identity(diskdir, geo);

@@ -334,9 +334,45 @@ static int plan_direct(struct job *j)
 		p.runs = (struct extents){ 0 };
 		j->rep.moved = extents_blks(&p.logged);
 		j->rep.padded = extents_blks(&j->runs) - extents_blks(&j->direct);
+		j->rep.units = p.units;
 		j->rep.model_ns = p.ns;
 	}
 	plan_clear(&p);
+	return r;
+}
+
+/* What nothing was moved of, and no gap bridged. */
+static int price_direct(struct job *j)
+{
+	struct plan_query q = { .profile = j->rep.profile,
+				.disk_off_bytes = j->base->geo.disk_off_bytes,
+				.volume_blks = j->src->volume_blks,
+				.direct = &j->direct };
+	struct plan p = { 0 };
+	int r = plan_make(&p, &q);
+
+	if (r == 0) {
+		j->rep.units = p.units;
+		j->rep.model_ns = p.ns;
+	}
+	plan_clear(&p);
+	return r;
+}
+
+/* Plans, if there is a profile to do it by, and prices. */
+static int plan(struct job *j)
+{
+	bool may_move = j->opt->profile && j->rep.direct && j->rep.need_blks <= log_capacity_blks(j->log);
+	struct commit_report *rep = &j->rep;
+	int r = may_move ? plan_direct(j) : extents_merge(&j->runs, &j->direct);
+
+	rep->profile = j->opt->profile || !j->opt->dry_run ? j->opt->profile : j->opt->price_by;
+	if (may_move && r == 0)
+		price(j);
+	if (!may_move && r == 0 && rep->profile)
+		r = price_direct(j);
+	if (r == 0 && rep->profile && (rep->direct || rep->logged || rep->zero)) /* records and payload are appended, in two steps */
+		rep->model_ns += plan_append_ns(rep->profile, rep->logged - rep->moved + rep->meta) + 2 * flash_sync_ns(rep->profile);
 	return r;
 }
 
@@ -731,13 +767,7 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	if (r < 0)
 		return r;
 	price(j);
-	if (j->opt->profile && j->rep.direct && j->rep.need_blks <= log_capacity_blks(j->log)) {
-		r = plan_direct(j);
-		if (r == 0)
-			price(j);
-	} else {
-		r = extents_merge(&j->runs, &j->direct);
-	}
+	r = plan(j);
 	if (r < 0)
 		return r;
 	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero;

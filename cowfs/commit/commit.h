@@ -48,6 +48,8 @@ struct commit_options {
 	uint64_t *differed;
 	/* how the card likes to be written, NULL: not known, then all that may be written in place is, run by run */
 	const struct flash_profile *profile;
+	/* NULL, or only what the price of a dry run is by, if profile is NULL */
+	const struct flash_profile *price_by;
 	commit_progress *progress;		  /* NULL: none */
 	void *progress_ctx;
 };
@@ -61,7 +63,9 @@ struct commit_report {
 	uint64_t spilled;			 /* those of logged that went to free blocks of the volume */
 	uint64_t moved;				 /* those of logged that could have been written in place */
 	uint64_t padded;			 /* written only because a write goes on over a gap */
-	uint64_t model_ns;			 /* with a profile, in a dry run: what its model says */
+	const struct flash_profile *profile;	 /* of the options, that this is by; NULL: units and model_ns are not known */
+	uint64_t units;				 /* of the profile, that get a write in place */
+	uint64_t model_ns;			 /* what the profile says that the commit takes, checkpoints apart */
 	uint64_t direct_extents, logged_extents; /* runs of consecutive blocks */
 	uint64_t meta, checkpoint;		 /* log metadata; blocks written home by checkpoints on the way */
 	uint64_t erase_blocks;			 /* distinct erase blocks that get a write, as planned */

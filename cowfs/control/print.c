@@ -42,6 +42,8 @@ static void print_volume(struct json_object *s)
 		row("log device", "%s", log);
 	row("use", "%s%s%s", json_text(s, "loop"), *mount ? " on " : ", not mounted", mount);
 	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
+	row("profile", "%s%s", json_text(s, "profile"),
+	    json_true(s, "profile_guessed") ? ": nothing is known of the card" : "");
 }
 
 static void print_ram(struct json_object *s)
@@ -209,6 +211,10 @@ void print_bill(struct json_object *result)
 	item_extents("written to the log", r, "logged_blocks", "logged_extents");
 	if (json_u64(r, "spilled_blocks"))
 		item("  spilled to free blocks", json_u64(r, "spilled_blocks"), "");
+	if (json_u64(r, "moved_blocks"))
+		item("  moved there, cheaper", json_u64(r, "moved_blocks"), "");
+	if (json_u64(r, "padded_blocks"))
+		item("padding of gaps", json_u64(r, "padded_blocks"), "");
 	item("zero (no payload)", json_u64(r, "zero_blocks"), "");
 	item("log metadata", json_u64(r, "log_metadata_blocks"), "");
 	item("checkpointed", json_u64(r, "checkpoint_blocks"), "");
@@ -220,6 +226,11 @@ void print_bill(struct json_object *result)
 		puts("its speed is not known yet");
 	else
 		printf("writable for %s%.3f s\n", about, json_number(r, "writable_seconds"));
+	if (*json_text(r, "profile"))
+		printf("  model: %.3f s by profile %s%s, checkpoint apart; %s units of it written in place\n",
+		       json_number(r, "model_seconds"), json_text(r, "profile"),
+		       json_true(r, "profile_guessed") ? " (nothing is known of the card)" : "",
+		       with_commas(json_u64(r, "profile_units")));
 	if (json_true(q, "frozen"))
 		printf("  file system frozen for %.1f ms (sync before it %.3f s, freeze call %.1f "
 		       "ms)\n",

@@ -208,6 +208,8 @@ void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_u64(w, "logged_blocks", r->logged);
 	jsonw_u64(w, "logged_extents", r->logged_extents);
 	jsonw_u64(w, "spilled_blocks", r->spilled);
+	jsonw_u64(w, "moved_blocks", r->moved);
+	jsonw_u64(w, "padded_blocks", r->padded);
 	jsonw_u64(w, "zero_blocks", r->zero);
 	jsonw_u64(w, "log_metadata_blocks", r->meta);
 	jsonw_u64(w, "checkpoint_blocks", r->checkpoint);
@@ -221,6 +223,12 @@ void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_seconds(w, "writable_seconds", r->writable_ns);
 	jsonw_u64(w, "log_need_blocks", r->need_blks);
 	jsonw_u64(w, "log_room_blocks", r->room_blks);
+	if (r->profile) {
+		jsonw_str(w, "profile", r->profile->id);
+		jsonw_bool(w, "profile_guessed", r->profile->guessed);
+		jsonw_u64(w, "profile_units", r->units);
+		jsonw_seconds(w, "model_seconds", r->model_ns);
+	}
 }
 
 static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
@@ -340,6 +348,9 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "log_room_blocks", s->log_room_blks);
 	jsonw_u64(w, "log_capacity_blocks", s->log_capacity_blks);
 	jsonw_u64(w, "lag", s->lag);
+	jsonw_str(w, "profile", s->profile);
+	jsonw_bool(w, "profile_guessed", s->profile_guessed);
+	jsonw_bool(w, "profile_plans", s->profile_plans);
 	jsonw_bool(w, "super_copy_a_bad", s->super_trouble & SUPER_COPY_A_BAD);
 	jsonw_bool(w, "super_copy_b_bad", s->super_trouble & SUPER_COPY_B_BAD);
 	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);

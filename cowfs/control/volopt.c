@@ -110,6 +110,16 @@ static const char *check_choice(const struct entry *e, const char *text, char *b
 	return buf;
 }
 
+/* Whether there is such a profile the daemon tells, which reads them. */
+static const char *check_profile(const char *text)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+	if (text[0] == '/' ? text[1] : *text && strspn(text, allowed) == strlen(text))
+		return NULL;
+	return "is neither auto, none, the id of a profile, nor a file such as /etc/cowfs/cards.json:ID";
+}
+
 int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes)
 {
 	const struct entry *e = &table[id];
@@ -132,6 +142,9 @@ int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes)
 	case VOLOPT_T_NAME:
 		if (!rundir_name_valid(text))
 			bad = RUNDIR_NO_NAME;
+		break;
+	case VOLOPT_T_PROFILE:
+		bad = check_profile(text);
 		break;
 	case VOLOPT_T_CHOICE:
 		bad = check_choice(e, text, buf, sizeof(buf));
@@ -164,6 +177,7 @@ uint64_t volopt_value(enum volopt id, const char *text)
 		break;
 	case VOLOPT_T_DEVICE:
 	case VOLOPT_T_NAME:
+	case VOLOPT_T_PROFILE:
 		break;
 	}
 	return e < 0 ? 0 : v;

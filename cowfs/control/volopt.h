@@ -17,6 +17,7 @@ enum volopt_type {
 	VOLOPT_T_NUMBER, /* min to max */
 	VOLOPT_T_DEVICE, /* a path */
 	VOLOPT_T_NAME,	 /* as rundir_name_valid */
+	VOLOPT_T_PROFILE, /* a word, or a path and perhaps a word behind a colon; volume/choice.h */
 	VOLOPT_T_CHOICE, /* one of the words of arg; the first one is the default */
 };
 
@@ -39,7 +40,9 @@ enum {
 	X(ERASE_BLOCK, "erase-block", "SIZE", SIZE, 4 * KIB, GIB, VOLOPT_DEFAULT,                  \
 	  "what the card says, or as formatted", "erase block of the card")                        \
 	X(READ_AHEAD, "read-ahead", "KB", NUMBER, 0, 65536, VOLOPT_DEFAULT | VOLOPT_BOOT, "128",  \
-	  "read-ahead of the loop device")
+	  "read-ahead of the loop device")                                                         \
+	X(PROFILE, "profile", "PROFILE", PROFILE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "auto",      \
+	  "how the card behaves: auto, none, a profile's id, or /FILE:ID")
 
 #define VOLOPT_AS_ID(id, ...) VOLOPT_##id,
 enum volopt { VOLOPT_TABLE(VOLOPT_AS_ID) VOLOPTS };

@@ -2,6 +2,7 @@
 /* Profiles from JSON: what each key means, and what is derived from it. */
 #include "flash/profile.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
@@ -27,7 +28,7 @@ __asm__(".pushsection .rodata\n"
 extern const char flash_profiles_json[] __attribute__((visibility("hidden")));
 
 struct flash_profiles {
-	size_t n;
+	size_t n, first_own;
 	struct flash_profile *profile;
 	struct json_object **json; /* of each, borrowed from the files */
 	struct json_object *file[2];
@@ -168,7 +169,7 @@ static int take_word(struct reader *r, const char *key, const char *const *word,
 static bool is_text_key(const char *key)
 {
 	return !strcmp(key, "title") || !strcmp(key, "source") || !strcmp(key, "note") || !strcmp(key, "member") ||
-	       !strcmp(key, "from");
+	       !strcmp(key, "models") || !strcmp(key, "from");
 }
 
 static const char *const known[] = {
@@ -210,6 +211,23 @@ static void check_keys(struct reader *r)
 		else if (!is_text_key(key) && !starts(from, "printed") && !starts(from, "derived") &&
 			 !starts(from, "assumed"))
 			say(r, "where %s comes from is not told (printed, derived or assumed)", key);
+	}
+}
+
+/* Names that a disk gives to itself. */
+static void check_models(struct reader *r)
+{
+	struct json_object *v;
+
+	if (!json_object_object_get_ex(r->json, "models", &v))
+		return;
+	if (!json_object_is_type(v, json_type_array))
+		say(r, "models must be a list of names");
+	for (size_t i = 0; !r->bad && i < json_object_array_length(v); i++) {
+		struct json_object *name = json_object_array_get_idx(v, i);
+
+		if (!json_object_is_type(name, json_type_string) || !json_object_get_string_len(name))
+			say(r, "models must be a list of names");
 	}
 }
 
@@ -375,6 +393,7 @@ static int profile_read(struct flash_profiles *ps, const char *id, struct json_o
 	}
 	snprintf(p.id, sizeof(p.id), "%s", id);
 	check_keys(&r);
+	check_models(&r);
 	if (!r.bad)
 		read_one(&r, &p);
 	if (r.bad)
@@ -475,6 +494,7 @@ int flash_profiles_open(struct flash_profiles **ret, const char *path, char *why
 		r = parse(flash_profiles_json, strlen(flash_profiles_json), &ps->file[0], why, why_bytes);
 	if (!r)
 		r = add_all(ps, ps->file[0], why, why_bytes);
+	ps->first_own = ps->n;
 	if (!r && path)
 		r = file_text(path, &text, &len, why, why_bytes);
 	if (!r && path)
@@ -516,6 +536,58 @@ const struct flash_profile *flash_profiles_find(const struct flash_profiles *ps,
 		if (!strcmp(ps->profile[i].id, id))
 			return &ps->profile[i];
 	return NULL;
+}
+
+size_t flash_profiles_first_own(const struct flash_profiles *ps)
+{
+	return ps->first_own;
+}
+
+static bool has_word(const char *text, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *at = text; (at = strcasestr(at, word)); at++)
+		if ((at == text || isspace((unsigned char)at[-1])) && (!at[len] || isspace((unsigned char)at[len])))
+			return true;
+	return false;
+}
+
+const struct flash_profile *flash_profiles_match(const struct flash_profiles *ps, const char *text)
+{
+	struct json_object *models;
+
+	for (size_t i = 0; i < ps->n; i++) {
+		if (!json_object_object_get_ex(ps->json[i], "models", &models))
+			continue;
+		for (size_t k = 0; k < json_object_array_length(models); k++)
+			if (has_word(text, json_object_get_string(json_object_array_get_idx(models, k))))
+				return &ps->profile[i];
+	}
+	return NULL;
+}
+
+void flash_profile_guess(struct flash_profile *ret, uint64_t unit_bytes, uint64_t capacity_bytes)
+{
+	*ret = (struct flash_profile){
+		.id = "guessed",
+		.title = "a middling card",
+		.guessed = true,
+		.class = FLASH_CARD,
+		.capacity_bytes = capacity_bytes,
+		.read = {.affine = true, .overhead_ns = 1000000, .bytes_per_s = 20000000},
+		.write = {.affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000},
+		.page_bytes = 4096,
+		.unit_bytes = unit_bytes,
+		.open_units = 3,
+		.open_random = 3,
+		.copy_bytes_per_s = 20000000,
+		.absorb = 1,
+		.wear = FLASH_WEAR_DYNAMIC,
+		.spare_ppm = 30000,
+		.members = 1,
+	};
+	ret->random_read_ns = flash_read_ns(ret, COW_BLK_BYTES);
 }
 
 int flash_profile_get(struct flash_profile *ret, const char *id)

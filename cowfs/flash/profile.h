@@ -34,6 +34,7 @@ struct flash_speed {
 /* All sizes in bytes, rates in bytes per second. Plain data: copy it as you like. */
 struct flash_profile {
 	char id[FLASH_ID_BYTES], title[128], source[128];
+	bool guessed; /* nothing is known of this very device: flash_profile_guess */
 	enum flash_class class;
 	bool has_write;	       /* false: its source has no figure for writing; what is here is assumed */
 	uint64_t capacity_bytes; /* as sold; a model may be made of any size */
@@ -94,8 +95,14 @@ void flash_profiles_close(struct flash_profiles *ps); /* NULL allowed; profiles 
 size_t flash_profiles_count(const struct flash_profiles *ps);
 const struct flash_profile *flash_profiles_at(const struct flash_profiles *ps, size_t i);
 const struct flash_profile *flash_profiles_find(const struct flash_profiles *ps, const char *id); /* NULL: none */
+/* Those before this one are the program's, from it on those of the file. */
+size_t flash_profiles_first_own(const struct flash_profiles *ps);
+/* One whose "models" have a name that stands in text as a word of its own, upper or lower case. NULL: none */
+const struct flash_profile *flash_profiles_match(const struct flash_profiles *ps, const char *text);
 /* One by its name, of those in the program. -ENOENT. */
 int flash_profile_get(struct flash_profile *ret, const char *id) MUST_CHECK;
+/* Called "guessed": a middling card with units of this size. */
+void flash_profile_guess(struct flash_profile *ret, uint64_t unit_bytes, uint64_t capacity_bytes);
 
 /* What the file says of it: key, value as written there, and where the value comes from ("printed", "derived: ...",
  * "assumed: ..."). Ends when each returns false. For `cowfs-cardsim show`. */

@@ -245,6 +245,7 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 				      .checkpoint_asked = rq->checkpoint || rq->job == JOB_DETACH,
 				      .cause = rq->cause,
 				      .profile = v->profile,
+				      .price_by = v->price_by,
 				      .record_flags = flags,
 				      .differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 				      .progress = on_progress,

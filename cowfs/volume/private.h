@@ -34,6 +34,9 @@ struct volume {
 	int proc_dirfd;
 	void (*frozen)(void *ctx, int mount_fd);
 	void *frozen_ctx;
+	struct profile_choice choice;
+	const struct flash_profile *profile;  /* what commits are planned by; NULL: by nothing */
+	const struct flash_profile *price_by; /* what a dry run is priced by; NULL: nothing */
 	struct card_counters kernel_at_open[2]; /* base, log device */
 	bool have_kernel;
 
@@ -75,7 +78,6 @@ struct volume {
 	struct view_counters counted; /* already in the ledger */
 	uint64_t foreign_counted;     /* the same */
 	uint64_t differed; /* under pressure, see commit_options: many commits are one stream */
-	const struct flash_profile *profile; /* of the card; NULL: not known */
 };
 
 /* jobs.c, all in the commit thread */

@@ -187,6 +187,19 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	return r < 0 ? fail(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
 }
 
+/* By guesses a dry run is priced, but nothing is planned. */
+static void take_profile(struct volume *v, const struct profile_choice *choice)
+{
+	if (choice)
+		v->choice = *choice;
+	if (v->choice.source == PROFILE_NONE)
+		return;
+	if (v->choice.source == PROFILE_GUESSED)
+		flash_profile_guess(&v->choice.profile, v->base->geo.erase_block_bytes, v->base->geo.size_bytes);
+	v->price_by = &v->choice.profile;
+	v->profile = v->choice.source == PROFILE_GUESSED ? NULL : &v->choice.profile;
+}
+
 /* Of the memory that the changes may take, for counting rewrites: at most 20,480 blocks are known, with 256 MiB. */
 #define REWRITES_SHARE 1024
 #define REWRITES_MAX_BYTES (256 * KIB)
@@ -218,6 +231,7 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	r = open_log(v, why, n);
 	if (r < 0)
 		return r;
+	take_profile(v, p->profile);
 	r = ram_store_open(&v->store, ram);
 	if (r < 0)
 		return fail(why, n, r, "the RAM store cannot be made: %s", strerror(-r));
@@ -541,6 +555,9 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->clone = v->opened.clone;
 	ret->log_state_at_attach = v->opened.state;
 	ret->lag = log_super(v->log)->lag;
+	snprintf(ret->profile, sizeof(ret->profile), "%s", v->price_by ? v->price_by->id : "none");
+	ret->profile_guessed = v->price_by && v->price_by->guessed;
+	ret->profile_plans = v->profile != NULL;
 	ret->attached_s = v->attached_s;
 	view_counters(v->view, &ret->counters);
 	ret->counters.write_errors += ret->pressure.gate.refused;

@@ -15,6 +15,7 @@
 #include "commit/quiesce.h"
 #include "export/gate.h"
 #include "export/view.h"
+#include "volume/choice.h"
 #include "volume/pressure.h"
 
 struct volume;
@@ -27,6 +28,7 @@ struct volume_params {
 	bool pressure_fails;	    /* at the limit writes fail, instead of a commit */
 	uint64_t full_ns;	    /* how long a commit that fails is tried while RAM is full; 0: 60 s */
 	uint32_t erase_block_bytes; /* 0: as formatted */
+	const struct profile_choice *profile; /* NULL: none; copied */
 	int proc_dirfd;		    /* /proc */
 	void (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
 	void *frozen_ctx;
@@ -117,6 +119,9 @@ struct volume_status {
 	uint8_t ring_uuid[16];
 	unsigned super_trouble;
 	unsigned lag;
+	char profile[FLASH_ID_BYTES]; /* "none" */
+	bool profile_guessed;
+	bool profile_plans; /* else a dry run is priced by it, no more */
 	uint64_t attached_s;
 	struct view_counters counters;
 	struct wear_ledger ledger;		/* totals, committed and since */

@@ -101,6 +101,8 @@ offers() {
 	completes 'discard' cowctl attach --on-detach d
 	completes 'discard' cowctl attach --on-detach = d
 	completes 'commit fail' cowctl attach --pressure =
+	completes 'none' cowctl attach --profile n
+	PATH=$COWFS_BUILD:$PATH completes 'x-flashbench-readme x-kingston-sa04g-4g x-slow-4g' cowctl attach --profile x-
 	completes 'directory file rewrites' cowctl top --by ''
 	offers -n cowctl top -
 	offers --once cowctl top --

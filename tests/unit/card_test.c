@@ -262,6 +262,38 @@ static void test_sysfs_other(void **state)
 	close(fd);
 }
 
+static const char *model_of(const char *name, size_t size_bytes)
+{
+	static char text[192];
+	int fd = open(scratch(name), O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	memset(text, 0xee, sizeof(text));
+	sysfs_model(fd, text, size_bytes);
+	close(fd);
+	return text;
+}
+
+static void test_sysfs_model(void **state)
+{
+	(void)state;
+	make_sysfs("../../../bus/mmc");
+	assert_string_equal(model_of("sys/p1", 192), "");
+	write_scratch("sys/device/name", "SA04G\n");
+	assert_string_equal(model_of("sys/p1", 192), "SA04G");
+	assert_string_equal(model_of("sys", 192), "SA04G");
+	assert_int_equal(unlink(scratch("sys/device/name")), 0);
+	/* an ATA disk's model is cut at 16, its identification has all of it */
+	write_scratch("sys/device/model", "SanDisk SDCFH-00\n");
+	write_scratch("sys/device/wwid", "t10.ATA     SanDisk SDCFH-004G    serial\n");
+	assert_string_equal(model_of("sys/p1", 192), "SanDisk SDCFH-00 t10.ATA     SanDisk SDCFH-004G    serial");
+	assert_string_equal(model_of("sys/p1", 20), "SanDisk SDCFH-00 t1");
+	assert_string_equal(model_of("sys/p1", 10), "SanDisk S");
+	write_scratch("sys/device/wwid", "naa.5001b44a\n");
+	assert_string_equal(model_of("sys/p1", 192), "SanDisk SDCFH-00");
+	assert_int_equal(unlink(scratch("sys/device/model")), 0);
+}
+
 static void test_sysfs_stat(void **state)
 {
 	struct card_counters k = {0};
@@ -616,6 +648,7 @@ int main(void)
 		cmocka_unit_test(test_many_readers),
 		cmocka_unit_test(test_sysfs_mmc),
 		cmocka_unit_test(test_sysfs_other),
+		cmocka_unit_test(test_sysfs_model),
 		cmocka_unit_test(test_sysfs_stat),
 		cmocka_unit_test(test_loop_life),
 		cmocka_unit_test(test_loop_without_excl),

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "flash/model.h"
+#include "volume/choice.h"
 #include "flash_rows.h"
 
 #define FOUR 4096u
@@ -932,7 +933,7 @@ static void test_profiles(void **state)
 	}
 	print_message("     numbers printed in their source %u, derived %u, assumed %u\n", n[0], n[1], n[2]);
 	assert_true(n[0] > 60 && n[1] > 40 && n[2] > 60);
-	assert_int_equal(n[3], 5 + 6); /* notes, members */
+	assert_int_equal(n[3], 5 + 6 + 6); /* notes, members, models */
 	assert_int_equal(flash_profile_get(&(struct flash_profile){0}, "nothing"), -ENOENT);
 	assert_false(profile("kingston-24x-1g")->has_write);
 	assert_true(profile("lexar-300x-8g")->has_write);
@@ -980,6 +981,9 @@ static void test_own_profiles(void **state)
 		{MINE(", \"read_mb_s\": 1e400", ", \"read_mb_s\": \"assumed\""), "read_mb_s must be"},
 		{MINE(", \"wear\": \"some\"", ", \"wear\": \"assumed\""), "wear is 'some'"},
 		{MINE(", \"unit_kib\": 5", ", \"unit_kib\": \"assumed\""), "unit_kib must be a multiple"},
+		{MINE(", \"models\": \"X\"", ""), "models must be"},
+		{MINE(", \"models\": [\"X\", 5]", ""), "models must be"},
+		{MINE(", \"models\": [\"\"]", ""), "models must be"},
 		{MINE(", \"open_random\": 9", ", \"open_random\": \"assumed\""), "open_random cannot"},
 	};
 	char why[256];
@@ -993,6 +997,89 @@ static void test_own_profiles(void **state)
 		if (!strstr(why, bad[i].says))
 			fail_msg("'%s': says '%s', not '%s'", bad[i].text, why, bad[i].says);
 	}
+}
+
+/* ---- which one is a device's ---- */
+
+static struct profile_choice choose(const char *text, const char *model)
+{
+	struct profile_choice c = {.source = PROFILE_NONE};
+	char why[512] = "";
+
+	if (profile_choose(&c, text, model, why, sizeof(why)) < 0)
+		fail_msg("%s, %s: %s", text, model, why);
+	return c;
+}
+
+static void no_choice(const char *text, int error, const char *says)
+{
+	struct profile_choice c = {.source = PROFILE_NONE};
+	char why[512] = "";
+
+	assert_int_equal(profile_choose(&c, text, "TS8GCF266", why, sizeof(why)), error);
+	assert_int_equal(c.source, PROFILE_NONE);
+	if (!strstr(why, says))
+		fail_msg("%s: says '%s', not '%s'", text, why, says);
+}
+
+static void test_choice(void **state)
+{
+	static const struct {
+		const char *model, *id; /* NULL: none */
+	} named[] = {
+		{"TS8GCF266", "transcend-ts8gcf266"},
+		{"TRANSCEND ts8gcf266", "transcend-ts8gcf266"},
+		{"SanDisk SDCFH-00 t10.ATA     SanDisk SDCFH-004G     2834", "sandisk-ultra-4g"},
+		{"SA04G", "x-kingston-sa04g-4g"},
+		{"TS8GCF266X TS8GCF266", "transcend-ts8gcf266"},
+		{"TS8GCF2666", NULL},
+		{"XTS8GCF266", NULL},
+		{"TS8GCF", NULL},
+		{"Storage Device", NULL},
+		{"", NULL},
+	};
+	char path[] = "/tmp/cowfs-profiles-XXXXXX", text[128];
+	int fd = mkstemp(path);
+	struct flash_profile p;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(named); i++) {
+		struct profile_choice c = choose("auto", named[i].model);
+
+		if (c.source != (named[i].id ? PROFILE_MATCHED : PROFILE_GUESSED))
+			fail_msg("'%s': %d", named[i].model, c.source);
+		assert_string_equal(c.profile.id, named[i].id ? named[i].id : "");
+	}
+	assert_int_equal(choose("none", "TS8GCF266").source, PROFILE_NONE);
+	assert_int_equal(choose("x-slow-4g", "TS8GCF266").source, PROFILE_GIVEN);
+	assert_string_equal(choose("x-slow-4g", "TS8GCF266").profile.id, "x-slow-4g");
+	no_choice("x-slow", -ENOENT, "no profile x-slow:");
+	no_choice("samsung-raid5-4", -EINVAL, "is an array");
+	no_choice("transcend-ts8gcf266-mft", -EINVAL, "is an array");
+	no_choice("/nowhere/x.json:a", -ENOENT, "/nowhere/x.json: No such file");
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, MINE(", \"models\": [\"X 1\"]", ""), sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1),
+			 sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1);
+	assert_string_equal(choose(path, "").profile.id, "mine");
+	snprintf(text, sizeof(text), "%s:mine", path);
+	assert_string_equal(choose(text, "").profile.id, "mine");
+	assert_int_equal(choose(text, "").source, PROFILE_GIVEN);
+	snprintf(text, sizeof(text), "%s:x-slow-4g", path);
+	no_choice(text, -ENOENT, "no profile x-slow-4g in /tmp/"); /* the program's are not the file's */
+	assert_int_equal(ftruncate(fd, 0), 0);
+	assert_int_equal(pwrite(fd, "{}", 2, 0), 2);
+	no_choice(path, -EINVAL, "has 0 profiles");
+	assert_int_equal(pwrite(fd, "{]", 2, 0), 2);
+	no_choice(path, -EINVAL, "not a JSON object");
+	close(fd);
+	unlink(path);
+
+	flash_profile_guess(&p, 8 * MIB, GIB);
+	assert_true(p.guessed);
+	assert_int_equal(p.unit_bytes, 8 * MIB);
+	assert_int_equal(flash_write_ns(&p, 4096), 1000000 + 409600);
+	assert_int_equal(flash_random_read_ns(&p, 4096), 1000000 + 204800);
 }
 
 static void test_bad_models(void **state)
@@ -1060,6 +1147,7 @@ int main(void)
 		cmocka_unit_test(test_scattered_and_sorted),
 		cmocka_unit_test(test_profiles),
 		cmocka_unit_test(test_own_profiles),
+		cmocka_unit_test(test_choice),
 		cmocka_unit_test(test_bad_models),
 	};
 

@@ -85,6 +85,16 @@ static void test_values(void **state)
 		{VOLOPT_READ_AHEAD, "65536", true, 65536},
 		{VOLOPT_READ_AHEAD, "65537", false, 0},
 		{VOLOPT_READ_AHEAD, "1K", false, 0},
+		{VOLOPT_PROFILE, "auto", true, 0},
+		{VOLOPT_PROFILE, "none", true, 0},
+		{VOLOPT_PROFILE, "x-slow-4g", true, 0},
+		{VOLOPT_PROFILE, "/etc/cowfs/cards.json", true, 0},
+		{VOLOPT_PROFILE, "/etc/cowfs/cards.json:my card", true, 0},
+		{VOLOPT_PROFILE, "cards.json:a", false, 0},
+		{VOLOPT_PROFILE, "./cards.json", false, 0},
+		{VOLOPT_PROFILE, "/", false, 0},
+		{VOLOPT_PROFILE, "a b", false, 0},
+		{VOLOPT_PROFILE, "", false, 0},
 	};
 
 	(void)state;

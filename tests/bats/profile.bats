@@ -1,0 +1,202 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# The option `profile`: which one is taken, what it plans, and what that saves.
+# bats file_tags=profile
+
+load lib
+
+# its server is no daemon of this test
+SIM() { env -u COWFS_RUNDIR timeout "$COW_LIMIT" "$COWFS_BUILD/cowfs-cardsim" "$@"; }
+
+setup() {
+	cow_setup
+	C=$T/card COWFS_CONF=$T/cowfs.conf
+	mkdir "$C"
+	export COWFS_CONF
+}
+
+teardown() {
+	umount -q "$MNT" 2>/dev/null || true
+	for d in "$COWFS_RUNDIR"/*/control; do
+		[ -S "$d" ] && cow detach --discard "$(basename "${d%/control}")" >/dev/null
+	done
+	SIM stop "$C" 2>/dev/null || umount -ql "$C" 2>/dev/null || true
+	cow_teardown
+}
+
+# "id guessed plans"
+profile_is() {
+	local is
+	is=$(status_of '"\(.profile) \(.profile_guessed) \(.profile_plans)"')
+	[ "$is" = "$1" ] || { echo "profile: $is"; return 1; }
+}
+
+attach_and_see() {
+	local want=$1
+	shift
+	attach "$@"
+	profile_is "$want"
+	cow status vol | grep -q "^profile  *${want%% *}"
+	detach
+}
+
+@test "profile: which one is taken, from where" {
+	card_make ext4 60 100 -J size=4
+	cow format "$CARD"
+	attach_and_see 'guessed true false'
+	attach_and_see 'guessed true false' --profile auto
+	attach_and_see 'none false false' --profile none
+	attach_and_see 'x-slow-4g false true' --profile x-slow-4g
+	echo '{"mine": {"title": "t", "member": "lexar-300x-8g"}}' >"$T/one.json"
+	echo '{"a": {"title": "t", "member": "lexar-300x-8g"}, "b": {"title": "t", "member": "a"}}' >"$T/two.json"
+	attach_and_see 'mine false true' --profile "$T/one.json"
+	attach_and_see 'b false true' --profile "$T/two.json:b"
+	printf '[default]\nprofile = lexar-300x-8g\n[other]\nprofile = none\n' >"$COWFS_CONF"
+	attach_and_see 'lexar-300x-8g false true'
+	attach_and_see 'x-slow-4g false true' --profile x-slow-4g
+	[ "$(cow config vol --key profile)" = lexar-300x-8g ]
+	printf '[vol]\nprofile = %s:a\n' "$T/two.json" >>"$COWFS_CONF"
+	attach_and_see 'a false true'
+}
+
+@test "profile: one that is not there is an error, never another one" {
+	local sum
+	card_make ext4 60 100 -J size=4
+	cow format "$CARD"
+	sum=$(image_sum)
+	fails 2 'there is no profile x-slow: ' attach "$CARD" --profile x-slow
+	fails 2 'there is no profile x-slow: ' attach "$CARD" --profile x-slow --json
+	fails 2 'is neither auto, none, the id of a profile, nor a file' attach "$CARD" --profile 'a b'
+	fails 2 'is neither auto, none, the id of a profile, nor a file' attach "$CARD" --profile cards.json:a
+	fails 2 "$T/none.json: No such file" attach "$CARD" --profile "$T/none.json:a"
+	fails 2 'samsung-raid5-4 is an array' attach "$CARD" --profile samsung-raid5-4
+	echo '{"a": {"title": "t", "member": "lexar-300x-8g"}, "b": {"title": "t", "member": "a"}}' >"$T/two.json"
+	fails 2 "$T/two.json has 2 profiles: say which one" attach "$CARD" --profile "$T/two.json"
+	fails 2 "no profile c in $T/two.json" attach "$CARD" --profile "$T/two.json:c"
+	echo '{"a": {"title": "t", "unit": 1}}' >"$T/bad.json"
+	fails 2 "$T/bad.json: profile 'a': nothing is called unit" attach "$CARD" --profile "$T/bad.json"
+	printf '[default]\nprofile = no-such\n' >"$COWFS_CONF"
+	fails 2 'there is no profile no-such: ' attach "$CARD"
+	printf '[default]\nprofile = no/such\n' >"$COWFS_CONF"
+	fails 2 "$COWFS_CONF:2: profile = no/such is neither" attach "$CARD"
+	rm "$COWFS_CONF"
+	run -2 "$COWFS_BUILD/cowfs" --profile x-slow "$CARD"
+	[[ $output == *"there is no profile x-slow"* ]]
+	run "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o profile=x-slow
+	[ "$status" -ne 0 ]
+	[[ $output == *"there is no profile x-slow"* ]]
+	no_daemons
+	[ "$(image_sum)" = "$sum" ]
+}
+
+# small files in many places: $1 which ones
+small_files() {
+	local d f
+	for d in {01..20}; do
+		mkdir -p "$MNT/d$d"
+		for f in 1 2 3; do
+			head -c 9000 /dev/zero | tr '\0' "$1" >"$MNT/d$d/$1$f"
+		done
+	done
+	sync -f "$MNT"
+}
+
+# the file system spreads folders over its groups
+spread() {
+	card_make ext4 200 250 -J size=8 -g 2048
+	cow format "$CARD"
+	attach "$@"
+	mount_volume
+}
+
+@test "profile: the dry run tells what the commit does, and a cut loses nothing" {
+	local dry did sum f padded=0 n=0
+	spread --profile x-slow-4g
+	for f in a b c; do
+		small_files "$f"
+		if [ "$f" = b ]; then # a hole in what would fill a unit otherwise
+			random_file "$MNT/big" 11
+			sync -f "$MNT"
+		fi
+		run -0 cow commit --dry-run
+		[[ $output == *" by profile x-slow-4g, checkpoint apart; "* ]]
+		[[ $output != *"nothing is known"* ]]
+		dry=$(cow commit --dry-run --json | jq -c .report)
+		did=$(cow commit --json | jq -c .report)
+		say "$f: direct, moved, padded, units, s: $(jq -c '[.direct_blocks, .moved_blocks, .padded_blocks, .profile_units, .model_seconds]' <<<"$did")"
+		jq -e --argjson dry "$dry" '.profile == "x-slow-4g" and (.profile_guessed | not) and .model_seconds > 0 and
+			.moved_blocks > 0 and .moved_blocks <= .logged_blocks and
+			(. as $did | all("direct_blocks", "moved_blocks", "padded_blocks", "profile_units"; $did[.] == $dry[.])) and
+			(.logged_blocks - $dry.logged_blocks | fabs) <= 2 and
+			(.model_seconds / $dry.model_seconds | . > 0.95 and . < 1.05)' <<<"$did" || { echo "$dry"; echo "$did"; return 1; }
+		padded=$((padded + $(jq .padded_blocks <<<"$did")))
+		n=$((n + 1))
+		sum=$(tree_sum "$MNT")
+		[ "$n" = 3 ] || echo lost >"$MNT/lost"
+		power_cut
+		attach --profile x-slow-4g
+		fsck ext4 "$DEV" # home and log together: the card alone is the image of the last checkpoint
+		mount_volume
+		[ "$(tree_sum "$MNT")" = "$sum" ]
+	done
+	[ $padded -gt 0 ]
+	[ "$(cow wear --json vol | jq .totals.padded_blocks)" = $padded ]
+	detach
+	fsck ext4
+	run -0 cow wear --json "$CARD"
+	[ "$(jq .totals.padded_blocks <<<"$output")" -ge $padded ]
+}
+
+@test "profile: without one, or with a guess, nothing is moved or padded" {
+	local p
+	spread --profile none
+	small_files a
+	cow commit --dry-run --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0'
+	run -0 cow commit --dry-run
+	[[ $output != *"model:"* ]]
+	detach
+	attach
+	mount_volume
+	small_files b
+	run -0 cow commit --dry-run
+	[[ $output == *"by profile guessed (nothing is known of the card)"* ]]
+	cow commit --dry-run --json | jq -e '.report | .profile == "guessed" and .profile_guessed and .model_seconds > 0 and
+		.profile_units > 0 and .moved_blocks == 0 and .padded_blocks == 0'
+	cow commit --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0'
+	detach
+	[ "$(cow wear --json "$CARD" | jq .totals.padded_blocks)" = 0 ]
+}
+
+# erases that some commits, and to bring everything home, cost on the simulated card with `--profile $1`
+erases_with() {
+	local round
+	CARD=$(SIM --loop x-slow-4g 300M "$C")
+	mke2fs -q -F -t ext4 -J size=8 -g 2048 -E nodiscard,lazy_itable_init=0 "$CARD" 220M
+	cow format "$CARD" >&2
+	attach --profile "$1"
+	mount_volume
+	SIM reset "$C"
+	for round in a b c d e; do
+		small_files $round
+		cow commit >&2
+	done
+	sum=$(tree_sum "$MNT")
+	detach >&2
+	erases=$(SIM stat --json "$C" | jq .erases) seconds=$(SIM stat --json "$C" | jq .virtual_seconds)
+	fsck ext4 >&2
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$sum" ] || return 1
+	umount "$MNT"
+	SIM stop "$C"
+}
+
+@test "profile: on the card that it is of, fewer erases than without" {
+	local erases seconds sum with with_s
+	erases_with x-slow-4g >/dev/null
+	with=$erases with_s=$seconds
+	erases_with none >/dev/null
+	say "erases: $with with the profile, $erases without, $((100 * with / erases)) %; seconds of the card: $with_s, $seconds"
+	[ "$with" -gt 0 ]
+	[ "$with" -le "$erases" ]
+}
