@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # grub-mkconfig on a protected root: a menu with Linux in it, about the partition and not the loop device; /boot apart, and
 # inside of the root.
-# guests: debian12-grub
+# guests: debian12-grub debian13-grub
 LIMIT=1200 STEP_LIMIT=900
 
 # $1: what the menu must search for
