@@ -262,9 +262,12 @@ check-unit: $(UNIT_BIN)
 check-crash-short: $(B)/tests/crash
 	@echo "check-crash-short: simulated card, power cuts, named attacks"
 	$(Q)$< --images 40000
+	$(Q)$< --images 20000 --thin 8
 
+# With --thin the histories are others: they go on from images that the full runs seldom keep.
 check-crash: $(B)/tests/crash
 	$(Q)$< --images 1000000
+	$(Q)for n in 2 3 5 8; do $< --images 200000 --thin $$n --seed $${n}0000 || exit 1; done
 
 # Each rule switched off in a copy of the source: the attack that aims at it must fail. Five minutes or more; not part of check.
 check-mutants:

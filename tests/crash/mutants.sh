@@ -41,7 +41,8 @@ PY
 	if [ -z "$verdict" ]; then
 		verdict='NOT NOTICED'
 		for attack in ${2//,/ }; do
-			local args=(--attack "$attack") code=0
+			local args=(--attack "${attack%@*}") code=0
+			[ "$attack" = "${attack%@*}" ] || args+=(--thin "${attack#*@}")
 			[ "$attack" != w ] || args=(--no-attacks --seconds 60)
 			"${run[@]}" timeout "$seconds" "$work/build/tests/crash" "${args[@]}" >"$log" 2>&1 || code=$?
 			[ $code != 1 ] || verdict="$attack: $(grep -m1 FAILED "$log" | cut -c1-100)"
@@ -83,7 +84,7 @@ mutant R6-revoke revoke cowfs/log/ring.h '		return INDEX_HOME;' '		return INDEX_
 # R7 never below the floor
 mutant R7-floor rotten,begin cowfs/log/chain.c 'c->rec.seq < s->fallback_floor ||' '0 ||'
 # R8 nothing is the same after a failure
-mutant R8-same same-after-doubt cowfs/commit/commit.c 'bool compare = !log_doubt(j->log) &&' 'bool compare ='
+mutant R8-same same-after-doubt cowfs/commit/classify.c 'bool compare = !log_doubt(j->log) &&' 'bool compare ='
 mutant R8-zeros zeros-home cowfs/log/checkpoint.c 'int r = l->suspect ? 0 : card_read' 'l->suspect = false; int r = card_read'
 # R9 the tail after the home writes' FLUSH; the ring after the record that carries it
 mutant R9-home-flush half-checkpoint,recover cowfs/log/checkpoint.c '			r = card_flush(l->base);' '			r = 0;'
@@ -93,7 +94,7 @@ mutant R9-reuse reuse-early cowfs/log/checkpoint.c '	l->home_done = true;
 	log_index_unref'
 mutant R9-ring-end reuse-early,wrap cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
 # R10 spilled payload lies in blocks that neither image uses
-mutant R10-spill spill,w cowfs/commit/commit.c 'if (r == 0 && a == USE_FREE)' 'if (r == 0)'
+mutant R10-spill spill,w cowfs/commit/decide.c 'if (r == 0 && a == USE_FREE)' 'if (r == 0)'
 # order of writes
 mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append.c '		r = record_flush(l);
 	if (r < 0)
@@ -105,12 +106,25 @@ mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c 'r = put_checkpo
 # a checkpoint that takes from RAM
 mutant ram-content w,half-checkpoint cowfs/log/checkpoint.c 'crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same]' '1'
 # what may be written in place
-mutant direct-used revoke,chain,w cowfs/commit/commit.c 'return extents_add(old == USE_FREE ? &j->direct' \
+mutant direct-used revoke,chain,w cowfs/commit/classify.c 'return extents_add(old == USE_FREE ? &j->direct' \
 	'return extents_add(old != USE_JOURNAL ? &j->direct'
-mutant direct-journal w cowfs/commit/commit.c 'return extents_add(old == USE_FREE ? &j->direct' \
+mutant direct-journal w cowfs/commit/classify.c 'return extents_add(old == USE_FREE ? &j->direct' \
 	'return extents_add(1 ? &j->direct'
 mutant bridging w,half-checkpoint cowfs/commit/commit.c 'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));' \
 	'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks + (c.blks < CHUNK_BLKS && c.blk + c.blks < j->src->volume_blks)));'
+# gaps that a plan writes over
+mutant gap-used w cowfs/commit/decide.c '	*ret = use == USE_FREE;
+	return r;
+}
+
+/* Nor' '	*ret = true;
+	return r;
+}
+
+/* Nor'
+mutant gap-spilled w cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? bridge'
+# a record needs its segment's head
+mutant head-flush chain@8 cowfs/log/record.c '(lag_on(l) || l->max_serial != serial)' 'lag_on(l)'
 # errors
 mutant eio-write eio,read-only cowfs/log/ring.c 'return n ? card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n)) : 0;' \
 	'return n && card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n)) > 0;'
@@ -128,8 +142,8 @@ mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks 
 # lag
 mutant L1-floor lag cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'
 mutant L2-ring lag cowfs/log/lag.c '	if (!has_room(l, 0)) {' '	if (1) {'
-mutant L3-older lag cowfs/commit/commit.c '*ret == USE_FREE && j->older)' '*ret == USE_FREE && 0)'
-mutant L3-held lag cowfs/commit/commit.c '	if (held)
+mutant L3-older lag cowfs/commit/classify.c '*ret == USE_FREE && j->older)' '*ret == USE_FREE && 0)'
+mutant L3-held lag cowfs/commit/classify.c '	if (held)
 		*ret = USE_USED;' ''
 mutant L4-candidates lag cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */

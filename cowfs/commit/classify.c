@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* Which way each dirty block goes: the table in commit.c. */
+#include <string.h>
+
+#include "base/bytes.h"
+#include "commit/job.h"
+
+/* after 16 MiB without an equal block only every 16th chunk is compared, until one is found */
+#define COMPARE_BLKS 4096u
+#define COMPARE_EVERY 16u
+#define CLASSIFY_BLKS (64 * KIB) /* looked at in one go */
+
+typedef int use_fn(void *ctx, uint64_t blk, enum blk_use *ret);
+typedef int run_fn(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
+
+/* Use of blk, and of how many blocks from it on: all that are asked for without a classifier. */
+static int use_run(const struct commit_source *s, use_fn *use, run_fn *run, uint64_t blk, uint64_t max_blks,
+		   enum blk_use *ret, uint64_t *ret_blks)
+{
+	if (run)
+		return run(s->ctx, blk, max_blks, ret, ret_blks);
+	*ret = USE_USED;
+	*ret_blks = use ? 1 : max_blks;
+	return use ? use(s->ctx, blk, ret) : 0;
+}
+
+/* Does no generation that recovery may choose use these blocks? USE_USED if one does. */
+int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	const struct commit_source *s = j->src;
+	bool held = false;
+	int r = use_run(s, s->use_committed, s->run_committed, blk, max_blks, ret, ret_blks);
+
+	if (r == 0 && *ret == USE_FREE && j->older)
+		r = use_run(s, NULL, s->run_older, blk, *ret_blks, ret, ret_blks);
+	if (r == 0 && *ret == USE_FREE)
+		*ret_blks = log_held_run(j->log, blk, *ret_blks, &held);
+	if (held)
+		*ret = USE_USED;
+	return r;
+}
+
+/* How many blocks from blk on go the same way, and which. */
+static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hole, uint64_t *ret_blks)
+{
+	const struct commit_source *s = j->src;
+	enum blk_use use, old;
+	uint64_t n;
+	int r = use_run(s, s->use_sealed, s->run_sealed, blk, max_blks, &use, &n);
+
+	if (r < 0)
+		return r;
+	*ret_blks = n;
+	if (use != USE_USED) {
+		*(hole ? &j->rep.skipped_holes : use == USE_FREE ? &j->rep.skipped_free : &j->rep.skipped_journal) += n;
+		return 0;
+	}
+	if (hole)
+		return extents_add(&j->punched, blk, n);
+	r = classify_candidates(j, blk, n, &old, ret_blks);
+	if (r < 0)
+		return r;
+	return extents_add(old == USE_FREE ? &j->direct : &j->in_use, blk, *ret_blks);
+}
+
+int classify_use(struct job *j)
+{
+	uint64_t blk = 0, n, m;
+	enum blk_state state;
+
+	for (; j->src->next(j->src->ctx, &blk, CLASSIFY_BLKS, &n, &state); blk += n) {
+		*(state == BLK_HOLE ? &j->rep.holes : &j->rep.dirty) += n;
+		for (uint64_t i = 0; i < n; i += m) {
+			int r = classify_run(j, blk + i, n - i, state == BLK_HOLE, &m);
+
+			if (r < 0)
+				return r;
+		}
+		job_progress(j, PHASE_CLASSIFY, j->rep.dirty + j->rep.holes, 0);
+	}
+	return 0;
+}
+
+/* What is used in both images is compared by content, and zeros are found. */
+int classify_content(struct job *j)
+{
+	struct extents_chunk c = { 0 };
+	uint64_t differed = j->opt->differed ? *j->opt->differed : 0; /* blocks in a row, of those compared */
+
+	for (uint64_t n = 0; extents_next_chunk(&j->in_use, &c, CHUNK_BLKS); n++) {
+		/* a file overwritten with other content: its old content is not read for nothing, but for a sample */
+		bool compare = !log_doubt(j->log) && (differed < COMPARE_BLKS || n % COMPARE_EVERY == 0);
+		int r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
+
+		if (r == 0 && compare)
+			r = j->src->read_committed(j->src->ctx, c.blk, c.blks, j->old);
+		for (uint64_t i = 0; i < c.blks && r == 0; i++) {
+			const uint8_t *p = j->buf + blk_to_bytes(i);
+
+			bool same = compare && !memcmp(p, j->old + blk_to_bytes(i), COW_BLK_BYTES);
+
+			differed = same ? 0 : differed + compare;
+			j->rep.skipped_same += same;
+			if (!same)
+				r = extents_add(bytes_all_zero(p, COW_BLK_BYTES) ? &j->zero : &j->logged, c.blk + i, 1);
+		}
+		if (r < 0)
+			return r;
+	}
+	if (j->opt->differed)
+		*j->opt->differed = differed;
+	return 0;
+}
+
+int classify_sealed(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	return use_run(j->src, j->src->use_sealed, j->src->run_sealed, blk, max_blks, ret, ret_blks);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* Where the blocks of a commit go, as far as there is a choice. */
+#include <errno.h>
+
+#include "commit/job.h"
+#include "commit/plan.h"
+
+#define SPILL_EXTENTS_PER_BLK 100u /* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
+
+/* No image that recovery may choose before this commit is durable uses one of these blocks. */
+int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
+{
+	enum blk_use use = USE_FREE;
+	uint64_t n;
+	int r = 0;
+
+	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE; i += n)
+		r = classify_candidates(ctx, blk + i, blks - i, &use, &n);
+	*ret = use == USE_FREE;
+	return r;
+}
+
+/* Nor does the sealed one. */
+static int in_no_image(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
+{
+	enum blk_use use = USE_FREE;
+	uint64_t n;
+	int r = decide_is_free(ctx, blk, blks, ret);
+
+	for (uint64_t i = 0; i < blks && r == 0 && *ret && use == USE_FREE; i += n)
+		r = classify_sealed(ctx, blk + i, blks - i, &use, &n);
+	*ret = *ret && use == USE_FREE;
+	return r;
+}
+
+static bool goes_home_anyway(void *ctx, uint64_t blk, uint64_t blks)
+{
+	struct job *j = ctx;
+	struct log_index *ix = log_index_of(j->log);
+	bool ret = extents_covered_bytes(&j->logged, blk_to_bytes(blk), blk_to_bytes(blk + blks)) > 0;
+	enum log_where where;
+
+	for (uint64_t i = 0; i < blks && !ret; i += log_index_run(ix, blk + i, blks - i, &where)) {
+		log_index_run(ix, blk + i, 1, &where);
+		ret = where != LOG_HOME;
+	}
+	log_index_unref(ix);
+	return ret;
+}
+
+/*
+ * What may be moved to the log, and whether a checkpoint will follow this commit. It does where what must go to the log makes one
+ * due; then all of the ring can be used. Else what is moved should not be what makes it due: to go a little beyond that is
+ * better than a merge for each of a few blocks, to bring everything home right behind this commit for their sake is not.
+ */
+static uint64_t log_room(struct job *j, bool *ret_home_follows)
+{
+	uint64_t capacity = log_capacity_blks(j->log), room = log_room_blks(j->log), need = j->rep.need_blks, data;
+	uint64_t due = price_due_blks(j->log, j->opt), limit;
+	struct log_index *ix = log_index_of(j->log);
+
+	data = log_index_data_blks(ix);
+	log_index_unref(ix);
+	if (need > room) { /* a checkpoint comes first */
+		room = capacity; /* if that is not enough, payload is spilled: to free blocks, after the gaps were written */
+		data = 0;
+	}
+	*ret_home_follows = j->opt->checkpoint_asked || data + j->rep.logged > due;
+	if (*ret_home_follows)
+		limit = capacity;
+	else if (j->opt->cause == CAUSE_SHUTDOWN)
+		limit = due > data + need ? due - data - need : 0;
+	else
+		limit = capacity / 16;
+	room = room > need ? room - need : 0;
+	/* each moved run takes some room in a descriptor as well */
+	return min_u64(limit, room - min_u64(room, room / 8 + 16));
+}
+
+static int plan_direct(struct job *j)
+{
+	struct plan_query q = { .profile = j->opt->profile,
+				.disk_off_bytes = j->base->geo.disk_off_bytes,
+				.volume_blks = j->src->volume_blks,
+				.direct = &j->direct,
+				.is_visited = goes_home_anyway,
+				.is_free = in_no_image,
+				.ctx = j };
+	struct plan p = { 0 };
+	int r;
+
+	q.log_blks = log_room(j, &q.home_follows);
+	r = plan_make(&p, &q);
+
+	if (r == 0)
+		r = extents_merge(&j->logged, &p.logged);
+	if (r == 0) {
+		struct extents all = j->direct;
+
+		j->direct = p.direct;
+		j->runs = p.runs;
+		p.direct = all;
+		p.runs = (struct extents){ 0 };
+		j->rep.moved = extents_blks(&p.logged);
+		j->rep.padded = extents_blks(&j->runs) - extents_blks(&j->direct);
+		j->rep.units = p.units;
+		j->rep.model_ns = p.ns;
+	}
+	plan_clear(&p);
+	return r;
+}
+
+/* What nothing was moved of, and no gap bridged. */
+static int price_direct(struct job *j)
+{
+	struct plan_query q = { .profile = j->rep.profile,
+				.disk_off_bytes = j->base->geo.disk_off_bytes,
+				.volume_blks = j->src->volume_blks,
+				.direct = &j->direct };
+	struct plan p = { 0 };
+	int r = plan_make(&p, &q);
+
+	if (r == 0) {
+		j->rep.units = p.units;
+		j->rep.model_ns = p.ns;
+	}
+	plan_clear(&p);
+	return r;
+}
+
+int decide_direct(struct job *j)
+{
+	struct commit_report *rep = &j->rep;
+	bool planned = false;
+	int r = 0;
+
+	rep->profile = j->opt->profile || !j->opt->dry_run ? j->opt->profile : j->opt->price_by;
+	if (j->opt->profile && rep->direct) {
+		r = plan_direct(j);
+		planned = r == 0;
+	}
+	if (planned)
+		price(j);
+	else if (r == 0 || r == -ENOMEM) /* a commit under pressure must not fail for want of a plan */
+		r = extents_merge(&j->runs, &j->direct);
+	if (r == 0 && !planned && rep->profile && price_direct(j) < 0)
+		rep->profile = NULL; /* no price */
+	if (r == 0 && rep->profile && (rep->direct || rep->logged || rep->zero)) /* records and payload are appended, in two steps */
+		rep->model_ns += plan_append_ns(rep->profile, rep->logged - rep->moved + rep->meta) + 2 * flash_sync_ns(rep->profile);
+	return r;
+}
+
+/* Blocks that neither image uses, about max_blks of them. */
+static int find_spill(struct job *j, uint64_t max_blks)
+{
+	const struct commit_source *s = j->src;
+
+	if (j->spill_known || !(s->use_sealed || s->run_sealed) || !(s->use_committed || s->run_committed))
+		return 0;
+	j->spill_known = true;
+	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks; blk += n) {
+		enum blk_use a, b = USE_USED;
+		int r = classify_candidates(j, blk, s->volume_blks - blk, &a, &n);
+
+		if (r == 0 && a == USE_FREE)
+			r = classify_sealed(j, blk, n, &b, &n);
+		if (r == 0 && b == USE_FREE)
+			r = extents_add(&j->spill, blk, n);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* How many of the spill runs hold `blks` blocks. */
+static size_t spill_runs(const struct job *j, uint64_t blks)
+{
+	size_t n = 0;
+
+	for (uint64_t have = 0; n < j->spill.n && have < blks; n++)
+		have += j->spill.e[n].blks;
+	return n;
+}
+
+/* The ring is too small: as much payload there as it holds, the rest to free blocks. Their extents need descriptors,
+ * which need room in the ring. */
+int decide_spill(struct job *j)
+{
+	struct commit_report *rep = &j->rep;
+	int r = find_spill(j, rep->logged);
+
+	if (r < 0)
+		return r;
+	for (uint64_t extra = 1; rep->meta + extra <= rep->room_blks; extra *= 2) {
+		j->ring_payload_blks = min_u64(rep->logged, rep->room_blks - rep->meta - extra);
+		rep->spilled = rep->logged - j->ring_payload_blks;
+		if (extents_blks(&j->spill) < rep->spilled)
+			break;
+		if (spill_runs(j, rep->spilled) <= extra * SPILL_EXTENTS_PER_BLK)
+			return 0;
+	}
+	rep->room_blks += extents_blks(&j->spill);
+	rep->spilled = 0;
+	return -EFBIG;
+}
