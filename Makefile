@@ -252,7 +252,7 @@ $(B)/tests/libfuzzer_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/image.o $(TO
 
 check: deps
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-demo check-vm-short check-replay-short check-tsan check-soak check-docs
+	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-demo check-bench-commit check-vm-short check-replay-short check-tsan check-soak check-docs
 	$(Q)$(MAKE) --no-print-directory SAN=address,undefined check-fuzz
 
 check-unit: $(UNIT_BIN)
