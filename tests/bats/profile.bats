@@ -149,7 +149,6 @@ spread() {
 }
 
 @test "profile: without one, or with a guess, nothing is moved or padded" {
-	local p
 	spread --profile none
 	small_files a
 	cow commit --dry-run --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0'
