@@ -549,7 +549,8 @@ int cardfs_serve(struct cardfs *f, const char *dir, void (*ready)(void *ctx), vo
 	if (!r) {
 		ready(ctx);
 		r = fuse_session_loop(se);
-		r = r < 0 ? r : 0; /* or the number of a signal */
+		/* or the number of a signal; an unmount that comes while the kernel has a request for us ends like an abort */
+		r = r < 0 && r != -ECONNABORTED ? r : 0;
 		fuse_session_unmount(se);
 	}
 	if (se) {
