@@ -17,7 +17,8 @@
  * I1  A window is used only under the epoch under which its reading began. What a stack shows from
  *     the base does not change there while the stack is published or pinned; all that the commit
  *     writes in place, checkpoints included, is covered by a newer layer in every stack of that
- *     time. A window may hold garbage for covered blocks, and nobody asks for those.
+ *     time. A window may hold garbage for covered blocks, and nobody asks for those. Gaps that a plan writes over
+ *     (commit/plan.h) do change: free blocks, whose content means nothing until somebody has written them above.
  * I2  A window's buffer is written only while it is `filling`, which only an idle one becomes.
  * I3  Who waits, waits for the card alone: a window is filled without any lock held. A read that was only
  *     started stands in the window's list and is answered by who fills it.

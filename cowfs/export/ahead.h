@@ -31,8 +31,8 @@ void ahead_free(struct ahead *a); /* NULL allowed; nobody reads any more */
 
 /*
  * Blocks of the base, as card_read; any number of threads. epoch names the layer stack that the
- * caller has pinned: while one is published, no block that it shows from the base changes there,
- * and a window that was read under one epoch is never used under another.
+ * caller has pinned: while one is published, no block that it shows from the base and that its file system uses changes
+ * there, and a window that was read under one epoch is never used under another.
  */
 int ahead_read(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 
