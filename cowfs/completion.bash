@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 # Completion of cowctl for bash. Commands and options come from cowctl's own help, so that there is no second list
-# of them; volumes come from the run directory, devices from /dev.
+# of them; volumes come from the run directory, devices from /dev. compgen -W would run what stands in a word, so names
+# never go there.
 
 _cowctl_commands() {
 	"$1" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p'
@@ -17,15 +18,24 @@ _cowctl_volumes() {
 	for d in "${COWFS_RUNDIR:-/run/cowfs}"/*/control; do
 		[ -S "$d" ] || continue
 		d=${d%/control}
-		printf '%s\n' "${d##*/}"
+		d=${d##*/}
+		[[ $d == *[!A-Za-z0-9._-]* ]] || printf '%s\n' "$d"
+	done
+}
+
+# Lines of standard input that begin with $1.
+_cowctl_beginning() {
+	local line
+	while read -r line; do
+		[[ $line != "$1"* ]] || printf '%s\n' "$line"
 	done
 }
 
 # Block devices, and folders on the way to them.
 _cowctl_devices() {
 	local f
-	compgen -f -- "${1:-/dev/}" | while read -r f; do
-		[ ! -b "$f" ] && [ ! -d "$f" ] || printf '%s\n' "$f"
+	compgen -f -- "${1:-/dev/}" | while IFS= read -r f; do
+		[[ $f != *[[:cntrl:]]* && ( -b $f || -d $f ) ]] && printf '%s\n' "$f"
 	done
 }
 
@@ -34,12 +44,17 @@ _cowctl_values() {
 	case $1 in
 	DEVICE) _cowctl_devices "$2" ;;
 	FILE) compgen -f -- "$2" ;;
-	NAME | '[N]') compgen -W "$(_cowctl_volumes)" -- "$2" ;;
+	NAME | '[N]') _cowctl_volumes | _cowctl_beginning "$2" ;;
 	'[COMMAND]') compgen -W "$(_cowctl_commands "$3")" -- "$2" ;;
 	PROFILE)
 		case $2 in
 		/*) compgen -f -- "$2" ;;
-		*) compgen -W "auto none $(cowfs-cardsim list 2>/dev/null | cut -d' ' -f1)" -- "$2" ;;
+		*)
+			{
+				printf '%s\n' auto none
+				cowfs-cardsim list 2>/dev/null | cut -d' ' -f1
+			} | _cowctl_beginning "$2"
+			;;
 		esac
 		;;
 	SIZE*) compgen -W "32M 64M 128M 256M 512M 1G" -- "$2" ;;
@@ -64,7 +79,9 @@ _cowctl() {
 		return
 	fi
 	if [[ $prev == -* ]]; then
-		arg=$(_cowctl_options "$cowctl" "$command" | sed -n "s/^$prev //p")
+		arg=$(_cowctl_options "$cowctl" "$command" | while read -r option value; do
+			[ "$option" != "$prev" ] || printf '%s\n' "$value"
+		done)
 	fi
 	# not the argument of an option: the operand
 	[ -n "${arg-}" ] || arg=$("$cowctl" "$command" --help 2>/dev/null | sed -n '1s/.*\.\.\. *//p')

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/msg.h"
+#include "commit/fsproc.h"
 #include "control/client.h"
 #include "control/cmd.h"
 
@@ -273,6 +274,7 @@ int main(int argc, char **argv)
 
 	msg_set_prog("cowctl");
 	client_no_seed();
+	fsproc_start_when_asked();
 	if (argc < 2) {
 		usage(stderr);
 		return EXIT_USAGE;

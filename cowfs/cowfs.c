@@ -13,13 +13,16 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/msg.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
+#include "commit/fsproc.h"
 #include "control/cgroup.h"
 #include "control/client.h"
 #include "control/keeper.h"
@@ -28,6 +31,7 @@
 #include "control/server.h"
 #include "control/volopt.h"
 #include "export/fuse.h"
+#include "export/fuse_mount.h"
 
 #define READ_AHEAD_KB 128
 
@@ -59,7 +63,7 @@ struct daemon {
 	bool running_root, foreground;
 	int ready_fd; /* -1: the worker talks to the terminal itself */
 	/* what has been started; undone from the end */
-	int proc_dirfd;
+	int proc_dirfd, fuse_dirfd;
 	struct keeper_link link;
 	struct volume *volume;
 	struct rundir dir;
@@ -80,7 +84,7 @@ static int report(const struct daemon *d, const struct ready *r)
 		(void)!write(STDOUT_FILENO, r->loop, strlen(r->loop)),
 			(void)!write(STDOUT_FILENO, "\n", 1);
 	else
-		fprintf(stderr, "cowfs: %s\n", r->why);
+		fprintf(stderr, "cowfs: %s\n", CLEAN(r->why));
 	return r->exit;
 }
 
@@ -245,9 +249,9 @@ static int explain_open(const struct daemon *d, int e, const char *why)
 }
 
 /* For tests; 0: not set */
-static uint64_t full_ns(void)
+static uint64_t duration_of(const char *variable)
 {
-	const char *text = getenv("COWFS_FULL_TIMEOUT");
+	const char *text = getenv(variable);
 	uint64_t ns;
 
 	return text && parse_duration_ns(text, &ns) == 0 ? ns : 0;
@@ -266,6 +270,21 @@ static int choose_profile(struct daemon *d)
 	return EXIT_OK;
 }
 
+static void on_signal(int sig)
+{
+	(void)sig;
+	log_cancel_open();
+}
+
+/* The look at a large or damaged log takes a while, and nothing depends on it yet. Once the volume serves, signals are ignored. */
+static void cancel_by_signals(bool on)
+{
+	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		(void)signal(signals[i], on ? on_signal : SIG_IGN);
+}
+
 static int open_volume(struct daemon *d)
 {
 	const struct volume_params p = {
@@ -276,14 +295,19 @@ static int open_volume(struct daemon *d)
 		.erase_block_bytes = (uint32_t)value_of(d, VOLOPT_ERASE_BLOCK),
 		.profile = &d->profile,
 		.pressure_fails = value_of(d, VOLOPT_PRESSURE) == PRESSURE_FAIL,
-		.full_ns = full_ns(),
+		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
+		.unfrozen_ns = duration_of("COWFS_UNFROZEN_AFTER"),
 		.proc_dirfd = d->proc_dirfd,
+		.fuse_dirfd = d->fuse_dirfd,
 		.frozen = keeper_frozen,
 		.frozen_ctx = &d->link,
 	};
 	char why[512] = "";
-	int e = volume_open(&d->volume, &p, why, sizeof(why));
+	int e;
 
+	cancel_by_signals(true);
+	e = volume_open(&d->volume, &p, why, sizeof(why));
+	cancel_by_signals(false);
 	if (e < 0)
 		return explain_open(d, e, why);
 	volume_arm_discard(d->volume, value_of(d, VOLOPT_ON_DETACH) == ON_DETACH_DISCARD);
@@ -311,7 +335,7 @@ static void tell_missing(const struct daemon *d, unsigned missing)
 	char list[200] = "";
 	size_t len = 0;
 
-	for (unsigned bit = 1; bit & HARDEN_ALL; bit <<= 1)
+	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
 		if ((missing & bit) && len < sizeof(list))
 			len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s",
 						len ? ", " : "", harden_name(bit));
@@ -424,7 +448,7 @@ static void leave_terminal(const struct daemon *d)
 		close(null_fd);
 }
 
-static void say_ready(struct daemon *d)
+static void say_ready(struct daemon *d, unsigned *missing)
 {
 	struct ready r = {.exit = EXIT_OK};
 	char status[256];
@@ -434,6 +458,7 @@ static void say_ready(struct daemon *d)
 	snprintf(status, sizeof(status), "volume %s on %s", d->name, d->loop.path);
 	ready_notify(status);
 	leave_terminal(d);
+	*missing |= harden_confine(HARDEN_CALLS, CONFINE_WORKER);
 	report(d, &r);
 	if (d->ready_fd >= 0)
 		close(steal_fd(&d->ready_fd));
@@ -458,12 +483,28 @@ static int undo(struct daemon *d)
 	return e;
 }
 
+static void prepare_reader(void *ctx)
+{
+	const struct daemon *d = ctx;
+
+	const unsigned flags = HARDEN_IO_FLUSHER | HARDEN_MEMLOCK | HARDEN_OOM | HARDEN_SIGNALS | HARDEN_DIR;
+
+	/* what is missing here is missing in the worker, which says so */
+	(void)!harden_process(flags | (d->link.from_ram ? (unsigned)HARDEN_MARK : 0u), d->argv0);
+}
+
 static int worker(struct daemon *d)
 {
 	unsigned missing;
 	int exit, e;
 
 	sem_init(&d->ended, 0, 0);
+	e = fsproc_start(prepare_reader, d, d->link.from_ram); /* first: there are no threads and no locked memory yet */
+	if (e < 0) {
+		exit = fail(d, EXIT_FAILED, e, "no process to read metadata: %s", strerrordesc_np(-e));
+		server_farewell(d->server, 0, NULL);
+		return exit;
+	}
 	exit = choose_profile(d); /* before memory is locked: it reads 28 profiles to keep one */
 	if (exit != EXIT_OK) {
 		server_farewell(d->server, 0, NULL);
@@ -471,7 +512,10 @@ static int worker(struct daemon *d)
 	}
 	missing = harden(d); /* first: to lock what is mapped fills it, and the presence map is to
 				stay sparse */
+	d->fuse_dirfd = fuse_mount_open_ctl();
 	exit = check_cgroup(d, missing);
+	/* before anything of the card is read, and before there is a second thread */
+	missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_START);
 	if (exit == EXIT_OK)
 		exit = open_volume(d);
 	if (exit == EXIT_OK)
@@ -483,7 +527,7 @@ static int worker(struct daemon *d)
 		server_farewell(d->server, 0, NULL);
 		return exit;
 	}
-	say_ready(d);
+	say_ready(d, &missing);
 	tell_missing(d, missing);
 	while (sem_wait(&d->ended) < 0)
 		;
@@ -505,7 +549,7 @@ static void help(void)
 
 int main(int argc, char **argv)
 {
-	static struct daemon d = {.ready_fd = -1, .proc_dirfd = -1, .dir = {-1, -1, -1, ""}};
+	static struct daemon d = {.ready_fd = -1, .proc_dirfd = -1, .fuse_dirfd = -1, .dir = {-1, -1, -1, ""}};
 	struct options o;
 	char why[256];
 	int exit;

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "base/clean.h"
 #include "control/client.h"
 #include "control/conf.h"
 #include "control/helper.h"
@@ -198,7 +199,7 @@ static int take_attached(struct helper *h)
 				   h->name);
 	if (h->opt.remount)
 		return EXIT_OK;
-	if (leave_find_mount(h->dir, h->loop, NULL, NULL))
+	if (leave_is_mounted(h->dir, h->loop, NULL))
 		return already_mounted(h);
 	if (options_given(h) || h->verbose)
 		fprintf(stderr,
@@ -223,7 +224,7 @@ static int attach(struct helper *h)
 	snprintf(h->name, sizeof(h->name), "%s", r.name);
 	snprintf(h->loop, sizeof(h->loop), "%s", r.loop);
 	if (h->verbose)
-		printf("mount.cowfs: %s is volume %s on %s\n", h->device, h->name, h->loop);
+		printf("mount.cowfs: %s is volume %s on %s\n", CLEAN(h->device), h->name, CLEAN(h->loop));
 	return EXIT_OK;
 }
 
@@ -296,7 +297,7 @@ static int do_mount(struct helper *h)
 	exit = leave_run(argv);
 	if (!exit)
 		return EXIT_OK;
-	if (!h->opt.remount && leave_find_mount(h->dir, h->loop, NULL, NULL)) {
+	if (!h->opt.remount && leave_is_mounted(h->dir, h->loop, NULL)) {
 		/* no place for utab: /run is read-only */
 		fputs("mount.cowfs: it is mounted, but umount will not detach it: 'cowctl "
 		      "detach'\n",

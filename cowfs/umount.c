@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/clean.h"
 #include "control/helper.h"
 #include "control/leave.h"
 #include "control/users.h"
@@ -88,6 +89,32 @@ static void find_loop(struct helper *h)
 	json_object_put(status);
 }
 
+/* The volume that runs or did run, and whose loop device is what was mounted last on the directory. */
+static bool find_volume_on(struct helper *h)
+{
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	size_t n = client_volumes(names);
+
+	for (size_t i = 0; i < n; i++) {
+		memcpy(h->name, names[i], sizeof(h->name));
+		find_loop(h);
+		if (*h->loop && leave_is_mounted(h->dir, h->loop, NULL))
+			return true;
+	}
+	*h->name = '\0';
+	n = client_dead_volumes(names);
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *status = client_left_status(names[i]);
+		const char *loop = json_object_get_string(json_object_object_get(status, "loop"));
+
+		snprintf(h->loop, sizeof(h->loop), "%s", loop ? loop : "");
+		json_object_put(status);
+		if (*h->loop && leave_is_mounted(h->dir, h->loop, NULL))
+			return true;
+	}
+	return false;
+}
+
 static int find_mount(struct helper *h)
 {
 	struct stat st;
@@ -97,13 +124,11 @@ static int find_mount(struct helper *h)
 		client_find_device(h->what, h->name);
 		if (*h->name)
 			find_loop(h);
-		found = *h->loop && leave_find_mount(NULL, h->loop, h->dir, NULL);
+		found = *h->loop && leave_is_mounted(NULL, h->loop, h->dir);
 	} else {
 		if (!realpath(h->what, h->dir)) /* a file system in trouble */
 			snprintf(h->dir, sizeof(h->dir), "%s", h->what);
-		found = leave_find_mount(h->dir, NULL, NULL, h->loop);
-		if (found)
-			client_find_device(h->loop, h->name);
+		found = find_volume_on(h) || leave_device_on(h->dir, h->loop);
 	}
 	return found ? EXIT_OK : helper_fail(EXIT_MOUNT, "%s is not mounted", h->what);
 }
@@ -125,8 +150,12 @@ static void show(int from_fd, FILE *to)
 	char text[4096];
 	ssize_t n = from_fd < 0 ? 0 : pread(from_fd, text, sizeof(text), 0);
 
-	if (n > 0)
-		fwrite(text, 1, (size_t)n, to);
+	for (ssize_t i = 0, from = 0; i < n; i++)
+		if (text[i] == '\n') {
+			text[i] = '\0';
+			fprintf(to, "%s\n", clean_text(text + from));
+			from = i + 1;
+		}
 }
 
 /* Is it the volume's own commit that keeps the mount busy? It may also let go between umount's look
@@ -191,7 +220,7 @@ static int detach(const struct helper *h)
 			"%s is unmounted, but nobody serves %s any more: what was not committed "
 			"is lost",
 			h->dir, h->loop);
-	if (leave_find_mount(NULL, h->loop, dir, NULL)) {
+	if (leave_is_mounted(NULL, h->loop, dir)) {
 		fprintf(stderr, "umount.cowfs: volume %s stays attached: it is mounted on %s\n",
 			h->name, dir);
 		return EXIT_OK;

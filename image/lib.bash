@@ -12,10 +12,10 @@
 # Needs TOP, BUILD (the build folder) and CACHE (what is slow to make; may be shared between work trees).
 
 # shellcheck disable=SC2034 # named by ${!...}
-IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1"
+IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1 libseccomp2"
 # shellcheck disable=SC2034
-IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1t64"
-IMAGE_TOOLS="build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev \
+IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1t64 libseccomp2"
+IMAGE_TOOLS="build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev \
 	linux-libc-dev"
 
 die() {

@@ -14,8 +14,8 @@ COWFS_CONF=/etc/cowfs/cowfs.conf
 COWFS_RUN=/run/cowfs
 
 cowfs_say() {
-	echo "cowfs: $*" >&2
-	{ echo "<3>cowfs: root: $*" >/dev/kmsg; } 2>/dev/null || :
+	printf '%s\n' "cowfs: $*" >&2
+	{ printf '%s\n' "<3>cowfs: root: $*" >/dev/kmsg; } 2>/dev/null || :
 }
 
 # An initramfs may have neither grep nor sed.
@@ -32,7 +32,7 @@ cowfs_configured() {
 cowfs_mount_options() {
 	while IFS= read -r cowfs_line; do
 		case $cowfs_line in
-		mount_options=*) echo "${cowfs_line#*=}" ;;
+		mount_options=*) printf '%s\n' "${cowfs_line#*=}" ;;
 		esac
 	done <"$COWFS_RUN/root.failed"
 }
@@ -58,14 +58,27 @@ cowfs_broken() {
 # $1: the options that the system would have used. Most of those that a root has speak of its journal, and an ext4 that
 # is mounted without it refuses them; what chooses the part of a file system that is the root has to stay.
 cowfs_keep_subvolume() {
-	cowfs_ifs=$IFS
-	IFS=,
-	for cowfs_option in $1; do
+	cowfs_rest=$1,
+	while [ -n "$cowfs_rest" ]; do
+		cowfs_option=${cowfs_rest%%,*}
+		cowfs_rest=${cowfs_rest#*,}
 		case $cowfs_option in
 		subvol=* | subvolid=*) COWFS_OPTIONS=$COWFS_OPTIONS,$cowfs_option ;;
 		esac
 	done
-	IFS=$cowfs_ifs
+}
+
+# Prints $1 with each $2 replaced by $3: names of devices and subvolumes may have what a shell or a unit file would read.
+cowfs_replace() {
+	cowfs_rest=$1
+	while :; do
+		case $cowfs_rest in
+		*"$2"*) printf '%s' "${cowfs_rest%%"$2"*}$3" ;;
+		*) break ;;
+		esac
+		cowfs_rest=${cowfs_rest#*"$2"}
+	done
+	printf '%s\n' "$cowfs_rest"
 }
 
 cowfs_start() {

@@ -21,6 +21,12 @@ void toy_content(uint16_t content, uint8_t buf[COW_BLK_BYTES])
 	uint64_t word = content ? content * 0x9e3779b97f4a7c15u | 1 : 0;
 	struct bytes_writer w = { .p = buf, .size_bytes = COW_BLK_BYTES };
 
+	if (content >= TOY_MAGIC && content < TOY_SUPER) {
+		memset(buf, 0, COW_BLK_BYTES);
+		put_bytes(&w, "COWFSREC", 8);
+		put_u64(&w, word);
+		return;
+	}
 	if (content < TOY_SUPER) {
 		while (w.pos < w.size_bytes)
 			put_u64(&w, word);
@@ -385,6 +391,17 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 		commits(t, 7, 1, each, ctx);
 		break;
 	case TOY_VIRGIN:
+		told(t, each, ctx);
+		break;
+	case TOY_ESCAPED: /* content that looks like a record waits in the ring, and one has come home */
+		commits(t, 2, 2, each, ctx);
+		toy_write(t, 8, TOY_MAGIC + 1);
+		must(toy_commit(t), "commit");
+		must(toy_checkpoint(t, RECORD_TAIL, 0), "checkpoint");
+		for (unsigned i = 0; i < 3; i++)
+			toy_write(t, 9 + 2 * i, (uint16_t)(TOY_MAGIC + 2 + i));
+		toy_write(t, 11, 511);
+		must(toy_commit(t), "commit");
 		told(t, each, ctx);
 		break;
 	case TOY_LAG: /* wrapped, with empty records, and a second attach; both candidates wait in the ring */

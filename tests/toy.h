@@ -12,11 +12,12 @@
 #include "commit/commit.h"
 #include "log/log.h"
 
-enum { TOY_BLKS = 96, TOY_SEG_BLKS = 16, TOY_SEGS = 6, TOY_SUPER = 0x8000 };
+enum { TOY_BLKS = 96, TOY_SEG_BLKS = 16, TOY_SEGS = 6, TOY_SUPER = 0x8000, TOY_MAGIC = 0x7f00 };
 
 struct toy_image {
 	uint8_t use[TOY_BLKS]; /* enum blk_use */
-	uint16_t content[TOY_BLKS]; /* 0: zeroes; TOY_SUPER and more: the f2fs superblock */
+	/* 0: zeroes; TOY_MAGIC and more: begins as a record does; TOY_SUPER and more: the f2fs superblock */
+	uint16_t content[TOY_BLKS];
 };
 
 struct toy {
@@ -67,6 +68,7 @@ enum toy_story {
 	TOY_VIRGIN,
 	TOY_STORIES,
 	TOY_LAG = TOY_STORIES, /* not among the others: what a cut may leave is another promise with it */
+	TOY_ESCAPED,
 };
 void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx), void *ctx);
 

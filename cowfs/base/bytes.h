@@ -122,14 +122,16 @@ static inline bool get_zeroes(struct bytes_reader *r, size_t len)
 	return true;
 }
 
-/* whole-buffer zero test, 8 bytes at a time; p is 8-byte aligned, len a multiple of 8 */
+/* whole-buffer zero test, 8 bytes at a time; p need not be aligned, len is a multiple of 8 */
 static inline bool bytes_all_zero(const void *p, size_t len)
 {
-	const uint64_t *q = p;
+	for (size_t i = 0; i < len; i += 8) {
+		uint64_t word;
 
-	for (size_t i = 0; i < len / 8; i++)
-		if (q[i])
+		memcpy(&word, (const char *)p + i, sizeof(word));
+		if (word)
 			return false;
+	}
 	return true;
 }
 

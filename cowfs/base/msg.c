@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
+
 static const char *prog = "cowfs";
 static enum msg_level max_level = MSG_NOTICE;
 static int kmsg_fd = -1;
@@ -44,6 +46,7 @@ void msg(enum msg_level level, const char *fmt, ...)
 	va_end(ap);
 	if (n > (int)sizeof(line) - 2)
 		n = (int)sizeof(line) - 2;
+	clean_text(line);
 	if (level <= MSG_WARN) {
 		const char *text = strchr(line, ':') + 2;
 

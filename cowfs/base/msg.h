@@ -4,6 +4,7 @@
  * for what the caller cannot say (which copy was damaged, which task hangs).
  * Lines go to stderr, or, in the daemon after start, to /dev/kmsg through a
  * descriptor that is kept open: no path look-up, no allocation, no syslog.
+ * A message is one line, whatever its arguments hold (base/clean.h).
  */
 #ifndef COWFS_BASE_MSG_H
 #define COWFS_BASE_MSG_H

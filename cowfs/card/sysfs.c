@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 
@@ -109,6 +110,7 @@ void sysfs_model(int devdir, char *ret, size_t size_bytes)
 		if (len >= size_bytes)
 			break;
 	}
+	clean_text(ret);
 }
 
 int sysfs_geometry(int devdir, struct card_geometry *geo)

@@ -24,6 +24,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
+#include "base/clean.h"
 #include "base/io.h"
 #include "base/proclist.h"
 
@@ -134,7 +135,7 @@ static unsigned bounce_process(int proc_dirfd, int pid, dev_t st_dev, char *culp
 		if (pidfd < 0 || !task_state(task_dirfd))
 			continue;
 		if (io_read_text(task_dirfd, "comm", comm, sizeof(comm)) >= 0 && !*culprit)
-			snprintf(culprit, size_bytes, "%s[%d]", comm, pid);
+			snprintf(culprit, size_bytes, "%s[%d]", clean_text(comm), pid);
 		bounce(pidfd, task_dirfd);
 		bounced++;
 	}

@@ -194,7 +194,7 @@ static int checkpoint(struct log *log, struct card *base, const struct commit_op
 	cheap.bridge_ctx = &gaps;
 	r = log_checkpoint(log, &cheap, home_progress, &hp, &ix);
 
-	*ret_blks = log_ledger(log)->checkpoint_blks - before;
+	*ret_blks += log_ledger(log)->checkpoint_blks - before;
 	if (r < 0)
 		return r;
 	if (publish)
@@ -215,6 +215,20 @@ static void count_skips(struct job *j, bool add)
 	l->hole_blks += sign * j->rep.skipped_holes;
 }
 
+/* The form stays the old one where the log cannot be emptied: payload that has rotted never comes home. */
+static int upgrade(struct job *j, const struct commit_options *opt,
+		   void (*publish)(void *ctx, struct log_index *index), void *publish_ctx)
+{
+	int r = log_upgrade(j->log);
+
+	if (r == -EBUSY) {
+		r = checkpoint(j->log, j->base, opt, NULL, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
+		if (r == 0)
+			r = log_upgrade(j->log);
+	}
+	return r == -EBUSY || r == -EBADMSG ? 0 : r;
+}
+
 /* The card is writable. */
 static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 		     struct log_index **ret_index)
@@ -226,6 +240,8 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	opt.is_free_ctx = j;
 	if (r == 0)
 		r = log_prepare(j->log);
+	if (r == 0 && log_wants_upgrade(j->log))
+		r = upgrade(j, &opt, publish, publish_ctx);
 	if (r == 0 && (log_spilled(j->log) || j->rep.need_blks > log_room_blks(j->log)))
 		r = checkpoint(j->log, j->base, &opt, NULL, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
 	if (r < 0)
@@ -272,7 +288,7 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	uint64_t start_ns = now_ns();
 	struct wear_ledger before;
 	bool nothing;
-	int r = classify_use(j), off;
+	int r = classify_use(j);
 
 	if (r == 0)
 		r = classify_content(j);
@@ -309,9 +325,8 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	if (r < 0)
 		return r;
 	r = write_all(j, publish, publish_ctx, ret_index);
-	/* the outcome stands; a card that stays writable shows in the next attempt */
-	off = set_writable(j->log, j->base, false);
-	(void)off;
+	/* the outcome stands; the caller sees a card that stays writable */
+	(void)!set_writable(j->log, j->base, false);
 	j->rep.meta = 0; /* it was an estimate */
 	commit_bill(&j->rep, j->log, &before);
 	j->rep.duration_ns = now_ns() - start_ns;

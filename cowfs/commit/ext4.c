@@ -24,6 +24,7 @@
 
 #define BOUNCE_UNITS 16
 #define GDT_CRC_BYTES 65536
+#define MIN_GROUP_BLOCKS 256 /* of mke2fs; smaller ones only make a card slow */
 
 /* the jbd2 superblock: big-endian, 1 KiB; no header for it is installed */
 #define JSB_BYTES 1024
@@ -157,6 +158,29 @@ int ext4_result(struct ext4_image *e, errcode_t rc)
 
 /* ---- superblock and descriptors ---- */
 
+/* The library computes this in 32 bits. */
+static bool inode_tables_ok(const ext2_filsys fs)
+{
+	struct ext2_super_block *sb = fs->super;
+	uint64_t bytes = (uint64_t)sb->s_inodes_per_group * EXT2_INODE_SIZE(sb);
+
+	return sb->s_inodes_per_group && sb->s_inodes_per_group <= 8 * fs->blocksize &&
+	       fs->inode_blocks_per_group == (bytes + fs->blocksize - 1) / fs->blocksize &&
+	       fs->inode_blocks_per_group < min_u64(sb->s_blocks_per_group, ext2fs_blocks_count(fs->super)) &&
+	       (uint64_t)fs->group_desc_count * sb->s_inodes_per_group == sb->s_inodes_count &&
+	       EXT2_FIRST_INODE(sb) >= EXT2_GOOD_OLD_FIRST_INO && EXT2_FIRST_INODE(sb) <= sb->s_inodes_count;
+}
+
+static bool groups_ok(const ext2_filsys fs)
+{
+	const struct ext2_super_block *sb = fs->super;
+
+	return sb->s_first_data_block == (sb->s_log_cluster_size == 0) && sb->s_log_groups_per_flex <= 31 &&
+	       sb->s_clusters_per_group % 8 == 0 && sb->s_clusters_per_group / 8 <= fs->blocksize &&
+	       (uint64_t)sb->s_clusters_per_group << fs->cluster_ratio_bits == sb->s_blocks_per_group &&
+	       sb->s_blocks_per_group >= MIN_GROUP_BLOCKS;
+}
+
 /* What the library or the code below takes for granted and 1.46 to 1.47 do not all check. */
 static bool geometry_ok(const struct ext4_image *e)
 {
@@ -174,10 +198,7 @@ static bool geometry_ok(const struct ext4_image *e)
 		return false;
 	if (ext2fs_has_feature_meta_bg(sb) && sb->s_first_meta_bg > fs->desc_blocks)
 		return false;
-	return sb->s_first_data_block <= (fs->blocksize == 1024) &&
-	       sb->s_log_groups_per_flex <= 31 && sb->s_clusters_per_group % 8 == 0 &&
-	       sb->s_clusters_per_group / 8 <= fs->blocksize &&
-	       sb->s_inodes_per_group / 8 <= fs->blocksize;
+	return sb->s_reserved_gdt_blocks <= fs->blocksize / 4 && groups_ok(fs) && inode_tables_ok(fs);
 }
 
 /* The kernel mounts read-write only what it knows wholly; so a feature unknown here may have
@@ -194,7 +215,8 @@ static bool features_known(const struct ext2_super_block *sb)
 static int image_setup(struct ext4_image *e)
 {
 	/* FORCE: unknown features are told apart from damage here, not by the library */
-	const int flags = EXT2_FLAG_SUPER_ONLY | EXT2_FLAG_64BITS | EXT2_FLAG_FORCE;
+	const int flags = EXT2_FLAG_SUPER_ONLY | EXT2_FLAG_64BITS | EXT2_FLAG_FORCE |
+			  (e->live ? EXT2_FLAG_IGNORE_CSUM_ERRORS : 0);
 	errcode_t rc;
 	int err;
 
@@ -206,6 +228,8 @@ static int image_setup(struct ext4_image *e)
 	opening = NULL;
 	if (rc)
 		e->fs = NULL;
+	if (rc == EXT2_ET_BAD_MAGIC)
+		return -EOPNOTSUPP;
 	err = ext4_result(e, rc);
 	if (err)
 		return err;
@@ -218,7 +242,7 @@ static int image_setup(struct ext4_image *e)
 	return e->desc_loaded && e->fs->group_desc ? 0 : -ENOMEM;
 }
 
-int ext4_open(struct ext4_image **ret, const struct blk_reader *r)
+static int image_new(struct ext4_image **ret, const struct blk_reader *r, bool live)
 {
 	struct ext4_image *e = calloc(1, sizeof(*e));
 	int err;
@@ -226,6 +250,7 @@ int ext4_open(struct ext4_image **ret, const struct blk_reader *r)
 	if (!e)
 		return -ENOMEM;
 	e->r = *r;
+	e->live = live;
 	err = image_setup(e);
 	if (err) {
 		ext4_close(e);
@@ -233,6 +258,16 @@ int ext4_open(struct ext4_image **ret, const struct blk_reader *r)
 	}
 	*ret = e;
 	return 0;
+}
+
+int ext4_open(struct ext4_image **ret, const struct blk_reader *r)
+{
+	return image_new(ret, r, false);
+}
+
+int ext4_open_live(struct ext4_image **ret, const struct blk_reader *r)
+{
+	return image_new(ret, r, true);
 }
 
 void ext4_close(struct ext4_image *e)
@@ -284,7 +319,16 @@ int ext4_desc_load(struct ext4_image *e, dgrp_t group)
 		if (err)
 			return err;
 	}
-	return ext2fs_group_desc_csum_verify(fs, group) ? 0 : -EUCLEAN;
+	return e->live || ext2fs_group_desc_csum_verify(fs, group) ? 0 : -EUCLEAN;
+}
+
+bool ext4_tree_ok(const struct ext2_inode *inode)
+{
+	const struct ext3_extent_header *h = (const void *)inode->i_block;
+
+	if (!(inode->i_flags & EXT4_EXTENTS_FL))
+		return true;
+	return ext2fs_le16_to_cpu(h->eh_magic) == EXT3_EXT_MAGIC && ext2fs_le16_to_cpu(h->eh_depth) <= EXT4_MAX_DEPTH;
 }
 
 int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block), void *ctx)
@@ -366,7 +410,7 @@ int ext4_journal(struct ext4_image *e, struct ext4_journal *ret)
 		err = ext4_result(e, ext2fs_read_inode(fs, j.ino, &inode));
 	if (err)
 		return err;
-	if (!LINUX_S_ISREG(inode.i_mode) || !inode.i_links_count)
+	if (!LINUX_S_ISREG(inode.i_mode) || !inode.i_links_count || !ext4_tree_ok(&inode))
 		return -EUCLEAN;
 	j.size_bytes = EXT2_I_SIZE(&inode);
 	err = ext4_result(e, ext2fs_bmap2(fs, j.ino, &inode, NULL, 0, 0, NULL, &phys));

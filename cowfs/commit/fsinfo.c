@@ -4,7 +4,8 @@
  *
  * libblkid cannot read through a blk_reader, so the few fields needed are read here, each at its
  * documented offset. The order of the probes decides when an old superblock survived a mkfs: the
- * place that the newer mkfs surely wrote is asked first.
+ * place that the newer mkfs surely wrote is asked first. And no file may decide it: in FAT and exFAT
+ * a file can have the block where btrfs has its superblock, and mkfs.btrfs clears their boot sector.
  */
 #include <errno.h>
 #include <ext2fs/ext2_fs.h>
@@ -13,7 +14,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "commit/ext4.h"
+#include "commit/ext4_reader.h"
 #include "commit/fsinfo.h"
 
 /* units 0 and 1 hold every superblock but that of btrfs, which is in unit 16 */
@@ -84,7 +85,8 @@ static bool probe_ext(const struct supers *s, struct fsinfo *f)
 	uint64_t compat = SB_GET(sb, s_feature_compat);
 	uint64_t incompat = SB_GET(sb, s_feature_incompat);
 	uint64_t blocks = SB_GET(sb, s_blocks_count);
-	uint64_t log_size = SB_GET(sb, s_log_block_size);
+	uint64_t free_blocks = SB_GET(sb, s_free_blocks_count);
+	uint64_t log_size = SB_GET(sb, s_log_block_size), log_cluster = SB_GET(sb, s_log_cluster_size);
 
 	if (SB_GET(sb, s_magic) != EXT2_SUPER_MAGIC || log_size > 6)
 		return false;
@@ -92,18 +94,25 @@ static bool probe_ext(const struct supers *s, struct fsinfo *f)
 		strcpy(f->type, "jbd");
 		return true;
 	}
-	if (incompat & EXT4_FEATURE_INCOMPAT_64BIT)
+	if (incompat & EXT4_FEATURE_INCOMPAT_64BIT) {
 		blocks |= SB_GET(sb, s_blocks_count_hi) << 32;
+		free_blocks |= SB_GET(sb, s_free_blocks_hi) << 32;
+	}
 	f->kind = FS_EXT;
 	strcpy(f->type, ext_type(compat, incompat, SB_GET(sb, s_feature_ro_compat)));
 	f->block_bytes = 1024u << log_size;
 	if (__builtin_mul_overflow(blocks, f->block_bytes, &f->size_bytes))
 		f->size_bytes = 0;
+	f->free_bytes = min_u64(free_blocks, blocks) * f->block_bytes;
+	/* a block in use anywhere in a cluster makes all of it used */
+	if (SB_GET(sb, s_feature_ro_compat) & EXT4_FEATURE_RO_COMPAT_BIGALLOC && log_cluster > log_size)
+		f->free_bytes >>= min_u64(log_cluster - log_size, 63);
 	memcpy(f->uuid, sb + offsetof(struct ext2_super_block, s_uuid), sizeof(f->uuid));
 	f->has_journal = compat & EXT3_FEATURE_COMPAT_HAS_JOURNAL;
 	f->external_journal = f->has_journal && !SB_GET(sb, s_journal_inum);
 	f->needs_recovery = incompat & EXT3_FEATURE_INCOMPAT_RECOVER;
 	f->mmp = incompat & EXT4_FEATURE_INCOMPAT_MMP;
+	f->inline_data = incompat & EXT4_FEATURE_INCOMPAT_INLINE_DATA;
 	f->error_flag = SB_GET(sb, s_state) & EXT2_ERROR_FS;
 	f->clean = SB_GET(sb, s_state) & EXT2_VALID_FS;
 	return true;
@@ -122,6 +131,8 @@ static bool probe_xfs(const struct supers *s, struct fsinfo *f)
 	if (__builtin_mul_overflow(be(sb, 8, 8), block_bytes, &f->size_bytes))
 		f->size_bytes = 0;
 	memcpy(f->uuid, sb + 32, sizeof(f->uuid));
+	f->external_log = !be(sb, 48, 8); /* sb_logstart */
+	f->realtime = be(sb, 16, 8);	  /* sb_rblocks */
 	return true;
 }
 
@@ -137,6 +148,7 @@ static bool probe_btrfs(const struct supers *s, struct fsinfo *f)
 	f->block_bytes = (uint32_t)le(sb, 0x90, 4);
 	f->size_bytes = le(sb, 0xd1, 8); /* dev_item.total_bytes: of this device, not of all */
 	memcpy(f->uuid, sb + 0x20, sizeof(f->uuid));
+	f->devices = le(sb, 0x88, 8);
 	return true;
 }
 
@@ -164,6 +176,9 @@ static bool probe_f2fs(const struct supers *s, struct fsinfo *f)
 	if (__builtin_mul_overflow(le(sb, 36, 8), f->block_bytes, &f->size_bytes))
 		f->size_bytes = 0;
 	memcpy(f->uuid, sb + 108, sizeof(f->uuid));
+	/* devs[]: a path and a segment count each; empty where there is one device */
+	for (size_t i = 1; i < 8; i++)
+		f->devices += sb[2201 + i * 68] != 0;
 	return true;
 }
 
@@ -212,14 +227,36 @@ static bool probe_vfat(const struct supers *s, struct fsinfo *f)
 static void supers_probe(const struct supers *s, struct fsinfo *ret)
 {
 	static bool (*const probes[])(const struct supers *, struct fsinfo *) = {
-		probe_ext, probe_xfs, probe_btrfs, probe_f2fs, probe_exfat, probe_vfat,
+		probe_ext, probe_xfs, probe_exfat, probe_vfat, probe_btrfs, probe_f2fs,
 	};
-	struct fsinfo f = {.kind = FS_UNKNOWN, .type = "unknown", .can_freeze = true};
+	struct fsinfo f = {.kind = FS_UNKNOWN, .type = "unknown", .can_freeze = true, .devices = 1};
 
 	for (size_t i = 0; i < ARRAY_SIZE(probes); i++)
 		if (probes[i](s, &f))
 			break;
 	*ret = f;
+}
+
+const char *fsinfo_refusal(const struct fsinfo *f)
+{
+	if (f->external_journal)
+		return "the journal of its file system is on another device, which cannot be committed together "
+		       "with this one. Use an internal journal: tune2fs -O ^has_journal, then tune2fs -j";
+	if (f->mmp)
+		return "its file system has multiple-mount protection, which writes all the time: run tune2fs -O ^mmp";
+	if (f->external_log)
+		return "the log of its XFS is on another device, which cannot be committed together with this one. "
+		       "Make an XFS with an internal log";
+	if (f->realtime)
+		return "its XFS has a realtime section, which cannot be committed together with the rest. "
+		       "Make an XFS without one";
+	if (f->devices != 1)
+		return f->kind == FS_BTRFS
+			       ? "its btrfs has several devices, and each would be committed on its own. Remove the others "
+				 "with btrfs device remove"
+			       : "its file system has several devices, and each would be committed on its own. "
+				 "Make one on a single device";
+	return NULL;
 }
 
 static int supers_get(const struct blk_reader *r, struct supers **ret)
@@ -256,33 +293,28 @@ static bool is_damage(int err)
 int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 {
 	struct fsinfo f;
-	struct ext4_image *e;
-	struct ext4_journal j;
+	struct ext4_reader *e;
+	struct ext4_facts facts;
 	int err = fsinfo_probe_super(r, &f);
 
 	if (err)
 		return err;
 	if (f.has_journal && !f.external_journal) {
-		err = ext4_open(&e, r);
+		err = ext4_reader_open(&e, r, EXT4_ASK_JOURNAL, &facts);
 		if (!err) {
-			err = ext4_journal(e, &j);
-			ext4_close(e);
+			err = facts.journal_err;
+			ext4_reader_close(e);
 		}
 		if (err && !is_damage(err))
 			return err;
 		if (!err) {
-			f.journal_bytes = j.size_bytes;
-			f.needs_recovery |= j.start != 0;
+			f.journal_bytes = facts.journal.size_bytes;
+			f.needs_recovery |= facts.journal.start != 0;
 		}
 	}
 	*ret = f;
 	return 0;
 }
-
-struct marks {
-	struct fs_fingerprint *fp;
-	uint32_t block_bytes;
-};
 
 static void mark_unit(struct fs_fingerprint *fp, uint64_t blk)
 {
@@ -293,13 +325,10 @@ static void mark_unit(struct fs_fingerprint *fp, uint64_t blk)
 		fp->mark[fp->n_marks++].blk = blk;
 }
 
-static void mark_block(void *ctx, uint64_t block)
+/* of a larger block, what matters is in its first unit */
+static void mark_block(struct fs_fingerprint *fp, const struct ext4_facts *f, uint64_t block)
 {
-	const struct marks *m = ctx;
-	uint64_t first = block * m->block_bytes >> COW_BLK_SHIFT;
-
-	/* a larger block: what matters is in its first unit */
-	mark_unit(m->fp, first);
+	mark_unit(fp, block << f->block_shift >> COW_BLK_SHIFT);
 }
 
 static void sector_crcs(const void *buf, uint32_t crc[8])
@@ -419,6 +448,24 @@ static int is_our_tear(const struct fs_fingerprint *fp, const struct blk_reader 
 	return 0;
 }
 
+/* Where no file system was, one that is there now is somebody's, unless its marks are as the log has them: it was made on the
+ * volume, and a checkpoint of ours was writing it home. */
+static int match_unmarked(const struct blk_reader *home, const struct blk_reader *logged, bool torn, bool *ret_match)
+{
+	struct fs_fingerprint now;
+	int err = fsinfo_fingerprint(home, &now);
+
+	if (err)
+		return err;
+	*ret_match = !now.n_marks;
+	if (!now.n_marks)
+		return 0;
+	for (uint32_t i = 0; i < now.n_marks; i++)
+		for (unsigned k = 0; k < 8; k++) /* not as it was: nobody knows how it was */
+			now.mark[i].sector_crc[k] = ~now.mark[i].sector_crc[k];
+	return fsinfo_fingerprint_match(&now, home, logged, torn, ret_match);
+}
+
 int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_reader *home,
 			     const struct blk_reader *logged, bool torn, bool *ret_match)
 {
@@ -428,6 +475,8 @@ int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_r
 
 	if (!buf)
 		return -ENOMEM;
+	if (!fp->n_marks)
+		return match_unmarked(home, logged, torn, ret_match);
 	for (uint32_t i = 0; i < fp->n_marks; i++) {
 		int err = match_mark(&fp->mark[i], home, logged, buf, &bad[i], &in_log);
 
@@ -445,9 +494,8 @@ int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_r
 
 static int fingerprint_ext(const struct blk_reader *r, const uint8_t *sb, struct fs_fingerprint *fp)
 {
-	struct marks m = { .fp = fp };
-	struct ext4_image *e;
-	struct ext4_journal j;
+	struct ext4_reader *e;
+	struct ext4_facts f;
 	int err;
 
 	fp->mtime = (uint32_t)SB_GET(sb, s_mtime);
@@ -460,19 +508,18 @@ static int fingerprint_ext(const struct blk_reader *r, const uint8_t *sb, struct
 	memcpy(fp->uuid, sb + offsetof(struct ext2_super_block, s_uuid), sizeof(fp->uuid));
 
 	mark_unit(fp, 0);
-	err = ext4_open(&e, r);
+	err = ext4_reader_open(&e, r, EXT4_ASK_GDT | EXT4_ASK_JOURNAL, &f);
 	if (err)
 		return is_damage(err) ? 0 : err;
-	m.block_bytes = e->fs->blocksize;
-	err = ext4_gdt_crc(e, &fp->gdt_crc, mark_block, &m);
-	if (!err || is_damage(err))
-		err = ext4_journal(e, &j);
-	if (!err)
-		fp->journal_seq = j.sequence;
-	if (!err)
-		mark_block(&m, j.sb_block);
-	ext4_close(e);
-	return is_damage(err) ? 0 : err;
+	ext4_reader_close(e);
+	fp->gdt_crc = f.gdt_crc;
+	for (uint32_t i = 0; i < f.gdt_blocks; i++)
+		mark_block(fp, &f, f.gdt_block[i]);
+	if (!f.journal_err) {
+		fp->journal_seq = f.journal.sequence;
+		mark_block(fp, &f, f.journal.sb_block);
+	}
+	return 0;
 }
 
 /*

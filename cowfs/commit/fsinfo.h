@@ -25,10 +25,19 @@ struct fsinfo {
 	uint32_t block_bytes;
 	uint8_t uuid[16];
 	uint64_t journal_bytes; /* internal journal; 0 if none */
+	uint64_t free_bytes;	/* ext, by its superblock, exact when frozen or unmounted; for policy only. Else 0 */
 	bool can_freeze;      /* false for vfat and exfat */
 	/* ext only; needs_recovery: by the superblock or by s_start of an internal log */
 	bool external_journal, mmp, has_journal, needs_recovery, error_flag, clean;
+	bool inline_data; /* Linux 6.18 deadlocks with it and a small journal */
+	/* state of the file system that is not on this device */
+	bool external_log, realtime; /* xfs */
+	uint64_t devices;	     /* btrfs, f2fs: of the file system, this one included; else 1 */
 };
+
+/* Why a commit of this device alone cannot keep the file system: NULL, or the rest of a sentence that begins with the name
+ * of the device and a colon, with what to do. Static. Such a file system is refused at format, attach and commit. */
+const char *fsinfo_refusal(const struct fsinfo *f);
 
 /* One 4 KiB unit of the base whose content tells whether somebody else wrote: CRC32C of each sector. */
 struct fs_mark {
@@ -61,8 +70,16 @@ struct fs_fingerprint {
 	struct fs_mark mark[FS_MARKS];
 };
 
+/*
+ * ext2/3/4 is read by a process without privileges if there is one (fsproc.h). In all that follows -EOWNERDEAD means that
+ * it died, or took too long; the next question goes to another one.
+ */
+#define FSINFO_DIED "the process that reads the metadata of the file system died"
+
 /* 0 (kind FS_UNKNOWN if nothing known), or a read error. */
 int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
+/* The same without what needs more than the superblock (ext: the journal's size and state). */
+int fsinfo_probe_super(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
 int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
 /* Is home what it was, but for what a checkpoint of ours may have written? Each sector is as it was or as it is in the
  * log (a read of a block that is not there is -ENODATA). torn: a checkpoint may have been cut, and what it was writing may

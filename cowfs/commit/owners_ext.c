@@ -9,18 +9,27 @@
  * The file system may be mounted and busy. Its metadata is read through the page cache of the device, where ext4
  * changes it: what lies there is newer than what the journal has brought home. But nothing holds it still, so checksums are
  * not looked at, every number is taken with doubt, and an inode that does not parse is counted and passed over.
+ *
+ * Whoever made the card may have chosen every byte. Inode tables, directories and bitmaps are read here, because the
+ * library's own walks of them trust what they read; of the library remain the walk of one inode's blocks and accessors. Blocks
+ * that are mapped again and again could keep these busy for years: one budget of steps, which follows from the size, bounds them all.
  */
 #include <errno.h>
-#include <ext2fs/ext2fs.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/array.h"
+#include "base/io.h"
+#include "commit/ext4.h"
 #include "commit/owners.h"
 
 #define SCAN_BLOCKS 64
 #define PROGRESS_INODES 8192
-#define PATH_DEPTH 4096
+#define STEPS_PER_BLOCK 4 /* a directory's block takes two */
+#define STEPS_MIN (1u << 20)
 #define NO_NAME UINT64_MAX
+#define XATTR_SYSTEM 7
 
 /* A name: where it stands, and in which directory. */
 struct name {
@@ -34,7 +43,9 @@ struct names {
 };
 
 struct scan {
+	struct ext4_image *e;
 	ext2_filsys fs;
+	uint64_t steps; /* how many are left */
 	const struct owners_query *q;
 	struct owners *w;
 	struct owner own[OWNER_KINDS]; /* the file system's own rows */
@@ -53,6 +64,16 @@ static uint64_t to_bytes(const struct scan *s, uint64_t block)
 	uint64_t bytes;
 
 	return __builtin_mul_overflow(block, (uint64_t)s->fs->blocksize, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* False: no step is left. */
+static bool step(struct scan *s)
+{
+	if (s->steps)
+		s->steps--;
+	else
+		s->w->complete = false;
+	return s->w->complete;
 }
 
 static void claim(const struct scan *s, struct owner *o, uint64_t block, uint64_t count)
@@ -108,7 +129,7 @@ static int claim_leaf_in_inode(const struct scan *s, struct owner *o, const stru
 	return 0;
 }
 
-static int claim_tree(const struct scan *s, struct owner *o, ext2_ino_t ino, struct ext2_inode *inode)
+static int claim_tree(struct scan *s, struct owner *o, ext2_ino_t ino, struct ext2_inode *inode)
 {
 	ext2_extent_handle_t handle;
 	struct ext2fs_extent e;
@@ -117,7 +138,7 @@ static int claim_tree(const struct scan *s, struct owner *o, ext2_ino_t ino, str
 	if (rc)
 		return -EUCLEAN;
 	rc = ext2fs_extent_get(handle, EXT2_EXTENT_ROOT, &e);
-	while (!rc) {
+	while (!rc && step(s)) {
 		if (e.e_flags & EXT2_EXTENT_FLAGS_LEAF)
 			claim(s, o, e.e_pblk, e.e_len);
 		else if (!(e.e_flags & EXT2_EXTENT_FLAGS_SECOND_VISIT))
@@ -125,11 +146,11 @@ static int claim_tree(const struct scan *s, struct owner *o, ext2_ino_t ino, str
 		rc = ext2fs_extent_get(handle, EXT2_EXTENT_NEXT, &e);
 	}
 	ext2fs_extent_free(handle);
-	return rc == EXT2_ET_EXTENT_NO_NEXT ? 0 : -EUCLEAN;
+	return ext4_result(s->e, rc == EXT2_ET_EXTENT_NO_NEXT ? 0 : rc) ? -EUCLEAN : 0;
 }
 
 struct visit {
-	const struct scan *s;
+	struct scan *s;
 	struct owner *o;
 };
 
@@ -139,7 +160,7 @@ static int claim_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk6
 
 	(void)fs, (void)logical, (void)ref_blk, (void)ref_offset;
 	claim(v->s, v->o, *block, 1);
-	return 0;
+	return step(v->s) ? 0 : BLOCK_ABORT;
 }
 
 static int claim_inode(struct scan *s, struct owner *o, ext2_ino_t ino, struct ext2_inode *inode)
@@ -149,10 +170,12 @@ static int claim_inode(struct scan *s, struct owner *o, ext2_ino_t ino, struct e
 
 	if (!ext2fs_inode_has_valid_blocks2(s->fs, inode))
 		return 0; /* a device, a short symlink, a file inside of its inode */
-	if (!(inode->i_flags & EXT4_EXTENTS_FL))
-		return ext2fs_block_iterate3(s->fs, ino, BLOCK_FLAG_READ_ONLY, NULL, claim_block, &v) ? -EUCLEAN : 0;
-	if (ext2fs_le16_to_cpu(h->eh_magic) != EXT3_EXT_MAGIC)
+	if (!ext4_tree_ok(inode))
 		return -EUCLEAN;
+	if (!(inode->i_flags & EXT4_EXTENTS_FL))
+		return ext4_result(s->e, ext2fs_block_iterate3(s->fs, ino, BLOCK_FLAG_READ_ONLY, NULL, claim_block, &v)) ?
+			       -EUCLEAN :
+			       0;
 	return h->eh_depth ? claim_tree(s, o, ino, inode) : claim_leaf_in_inode(s, o, h);
 }
 
@@ -240,37 +263,67 @@ static void show(const struct scan *s, const char *phase, uint64_t done, uint64_
 		s->q->progress(s->q->ctx, phase, done, total);
 }
 
-static int scan_inodes(struct scan *s)
+static int take_inode(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 {
-	const uint64_t size = EXT2_INODE_SIZE(s->fs->super), all = s->fs->super->s_inodes_count;
-	_cleanup_free_ struct ext2_inode *inode = malloc(max_u64(size, sizeof(struct ext2_inode_large)));
-	ext2_inode_scan scan;
-	ext2_ino_t ino = 0;
-	uint64_t n = 0;
+	if (!inode->i_mode)
+		return 0;
+	s->w->looked_at += inode->i_links_count != 0;
+	if (!is_own(s, ino))
+		return take_named(s, ino, inode);
+	(void)take_own(s, ino, inode);
+	return 0;
+}
+
+/* How many inodes of a group have been in use. */
+static uint64_t inodes_of(ext2_filsys fs, dgrp_t nr)
+{
+	uint64_t all = fs->super->s_inodes_per_group;
+
+	if (!ext2fs_has_group_desc_csum(fs))
+		return all;
+	if (ext2fs_bg_flags_test(fs, nr, EXT2_BG_INODE_UNINIT))
+		return 0;
+	return all - min_u64(all, ext2fs_bg_itable_unused(fs, nr));
+}
+
+static int scan_group(struct scan *s, dgrp_t nr, uint8_t *buf)
+{
+	ext2_filsys fs = s->fs;
+	const uint64_t size = EXT2_INODE_SIZE(fs->super), per_group = fs->super->s_inodes_per_group, n = inodes_of(fs, nr);
+	const uint64_t per_read = SCAN_BLOCKS * fs->blocksize / size, table = ext2fs_inode_table_loc(fs, nr);
 	int err = 0;
 
-	if (!inode || ext2fs_open_inode_scan(s->fs, SCAN_BLOCKS, &scan))
-		return -ENOMEM;
-	while (!err) {
-		errcode_t rc = ext2fs_get_next_inode_full(scan, &ino, inode, (int)size);
-
-		if (rc == EXT2_ET_BAD_BLOCK_IN_INODE_TABLE)
-			continue;
-		if (rc)
-			err = -EIO;
-		if (rc || !ino)
-			break;
-		if (++n % PROGRESS_INODES == 0)
-			show(s, "inodes", ino * size, all * size);
-		if (!inode->i_mode || ino > all)
-			continue;
-		s->w->looked_at += inode->i_links_count != 0;
-		if (is_own(s, ino))
-			(void)take_own(s, ino, inode);
-		else
-			err = take_named(s, ino, inode);
+	if (n && (table <= fs->super->s_first_data_block ||
+		  table > ext2fs_blocks_count(fs->super) - fs->inode_blocks_per_group)) {
+		s->w->unreadable++;
+		return 0;
 	}
-	ext2fs_close_inode_scan(scan);
+	for (uint64_t i = 0; i < n && !err; i++) {
+		ext2_ino_t ino = (ext2_ino_t)(nr * per_group + i + 1);
+
+		if (i % per_read == 0) {
+			uint64_t first = i * size / fs->blocksize, blocks = min_u64(SCAN_BLOCKS, fs->inode_blocks_per_group - first);
+
+			err = ext4_result(s->e, io_channel_read_blk64(fs->io, table + first, (int)blocks, buf));
+		}
+		if (ino % PROGRESS_INODES == 0)
+			show(s, "inodes", ino * size, fs->super->s_inodes_count * size);
+		if (!err)
+			err = take_inode(s, ino, (struct ext2_inode *)(buf + i % per_read * size));
+	}
+	return err;
+}
+
+static int scan_inodes(struct scan *s)
+{
+	_cleanup_free_ uint8_t *buf = malloc((size_t)SCAN_BLOCKS * s->fs->blocksize);
+	int err = buf ? 0 : -ENOMEM;
+
+	/* the library looks at the descriptors of any group */
+	for (dgrp_t nr = 0; nr < s->fs->group_desc_count && !err; nr++)
+		err = ext4_desc_load(s->e, nr);
+	for (dgrp_t nr = 0; nr < s->fs->group_desc_count && !err; nr++)
+		err = scan_group(s, nr, buf);
 	return err;
 }
 
@@ -310,33 +363,65 @@ static uint64_t claimed_bytes(const struct scan *s)
 	return sum;
 }
 
-static void claim_free_run(struct scan *s, uint64_t blk, uint64_t blks)
+/* The bitmap of one group at a time. */
+struct free_map {
+	dgrp_t nr;
+	bool loaded, bad;
+	uint8_t *bits;
+};
+
+static int is_free(struct scan *s, struct free_map *m, uint64_t block, bool *ret)
+{
+	uint64_t rel = block - s->fs->super->s_first_data_block, bit;
+	dgrp_t nr = (dgrp_t)(rel / s->fs->super->s_blocks_per_group);
+	int err;
+
+	if (!m->loaded || m->nr != nr) {
+		err = ext4_group_bits(s->e, nr, m->bits);
+		if (err && err != -EUCLEAN)
+			return err;
+		*m = (struct free_map){nr, true, err, m->bits};
+	}
+	bit = rel % s->fs->super->s_blocks_per_group >> s->fs->cluster_ratio_bits;
+	*ret = !m->bad && !(m->bits[bit / 8] & 1 << bit % 8);
+	return 0;
+}
+
+static int claim_free_run(struct scan *s, struct free_map *m, uint64_t blk, uint64_t blks)
 {
 	ext2_filsys fs = s->fs;
 	uint64_t block = max_u64(blk_to_bytes(blk) / fs->blocksize, fs->super->s_first_data_block);
 	uint64_t end = (blk_to_bytes(blk + blks) + fs->blocksize - 1) / fs->blocksize;
+	bool is = false;
+	int err = 0;
 
-	for (end = min_u64(end, ext2fs_blocks_count(fs->super)); block < end; block++)
-		if (!ext2fs_test_block_bitmap2(fs->block_map, block))
+	for (end = min_u64(end, ext2fs_blocks_count(fs->super)); block < end && !err; block++) {
+		err = is_free(s, m, block, &is);
+		if (!err && is)
 			claim(s, &s->own[OWNER_FREE], block, 1);
+	}
+	return err;
 }
 
-static void claim_free(struct scan *s)
+static int claim_free(struct scan *s)
 {
-	ext2_filsys fs = s->fs;
 	const struct extents *x = s->q->all;
 	const struct tally *t = s->q->rewrites;
+	_cleanup_free_ uint8_t *bits = malloc(s->fs->blocksize);
+	struct free_map m = {.bits = bits};
+	int err = bits ? 0 : -ENOMEM;
 
-	if ((claimed_bytes(s) >= blk_to_bytes(x->blks) && !(t && t->n)) || ext2fs_read_block_bitmap(fs))
-		return;
-	for (size_t i = 0; i < x->n; i++)
-		claim_free_run(s, x->e[i].blk, x->e[i].blks);
-	for (size_t i = 0; t && i < t->n; i++) {
+	if (claimed_bytes(s) >= blk_to_bytes(x->blks) && !(t && t->n))
+		return err;
+	for (size_t i = 0; i < x->n && !err; i++)
+		err = claim_free_run(s, &m, x->e[i].blk, x->e[i].blks);
+	for (size_t i = 0; t && i < t->n && !err; i++) {
 		uint64_t start = blk_to_bytes(t->b[i].blk);
 
 		if (!extents_covered_bytes(x, start, start + COW_BLK_BYTES))
-			claim_free_run(s, t->b[i].blk, 1);
+			err = claim_free_run(s, &m, t->b[i].blk, 1);
 	}
+	return err;
 }
 
 /* ---- names ---- */
@@ -355,14 +440,12 @@ static int pool_add(struct scan *s, const char *text, size_t len, uint64_t *ret)
 	return 0;
 }
 
-static int take_entry(ext2_ino_t dir, int entry, struct ext2_dir_entry *d, int offset, int block_bytes, char *buf, void *ctx)
+static int take_entry(struct scan *s, ext2_ino_t dir, const struct ext2_dir_entry *d, size_t len)
 {
-	struct scan *s = ctx;
 	ext2_ino_t ino = d->inode;
 	struct name *n;
 
-	(void)offset, (void)block_bytes, (void)buf;
-	if (entry != DIRENT_OTHER_FILE || ino / 8 >= s->wanted_bytes || !(s->wanted[ino / 8] & 1 << ino % 8))
+	if (ino / 8 >= s->wanted_bytes || !(s->wanted[ino / 8] & 1 << ino % 8))
 		return 0;
 	n = names_find(&s->files, ino);
 	if (!n)
@@ -370,24 +453,142 @@ static int take_entry(ext2_ino_t dir, int entry, struct ext2_dir_entry *d, int o
 	if (!n || n->text != NO_NAME)
 		return 0; /* the first of its names is enough */
 	n->parent = dir;
-	s->err = pool_add(s, d->name, (size_t)ext2fs_dirent_name_len(d), &n->text);
-	return s->err ? DIRENT_ABORT : 0;
+	return pool_add(s, d->name, len, &n->text);
+}
+
+/* No name of one component. */
+static bool name_lies(const char *name, size_t len)
+{
+	return !len || memchr(name, '/', len) || memchr(name, '\0', len);
+}
+
+static bool is_dots(const char *name, size_t len)
+{
+	return name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.'));
+}
+
+/* The entries of a block, or of an inode that has them inside. buf: aligned to 4 bytes. -EUCLEAN. */
+static int take_entries(struct scan *s, ext2_ino_t dir, uint8_t *buf, size_t bytes)
+{
+	size_t off = 0;
+	unsigned rec_len;
+	int err = 0;
+
+	for (; off + 8 < bytes && !err; off += rec_len) {
+		struct ext2_dir_entry *d = (struct ext2_dir_entry *)(buf + off);
+		size_t len = (size_t)ext2fs_dirent_name_len(d);
+
+		if (ext2fs_get_rec_len(s->fs, d, &rec_len) || rec_len < 8 || rec_len % 4 || rec_len > bytes - off || len > rec_len - 8)
+			return -EUCLEAN;
+		if (!d->inode || is_dots(d->name, len))
+			continue;
+		err = name_lies(d->name, len) ? -EUCLEAN : take_entry(s, dir, d, len);
+	}
+	return err;
+}
+
+struct dir_walk {
+	struct scan *s;
+	ext2_ino_t dir;
+	uint8_t *buf;
+	bool bad;
+};
+
+static int take_dir_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_t ref_blk, int ref_offset, void *ctx)
+{
+	struct dir_walk *w = ctx;
+	int err = 0;
+
+	(void)ref_blk, (void)ref_offset;
+	if (!step(w->s))
+		return BLOCK_ABORT;
+	if (logical < 0)
+		return 0;
+	err = ext4_result(w->s->e, io_channel_read_blk64(fs->io, *block, 1, w->buf));
+	if (!err)
+		err = take_entries(w->s, w->dir, w->buf, fs->blocksize);
+	if (err == -ENOMEM)
+		w->s->err = err;
+	w->bad = w->bad || err;
+	return w->s->err ? BLOCK_ABORT : 0;
+}
+
+/* The attribute system.data inside of the inode: what has no room in i_block. Its bytes, 0: none. */
+static size_t inline_rest(uint8_t *inode, size_t size, uint8_t **ret)
+{
+	const struct ext2_inode_large *l = (const void *)inode;
+	size_t start = EXT2_GOOD_OLD_INODE_SIZE, at;
+	uint32_t magic;
+
+	if (size <= start + sizeof(l->i_extra_isize) || l->i_extra_isize % 4 || l->i_extra_isize + 4u > size - start)
+		return 0;
+	start += l->i_extra_isize;
+	memcpy(&magic, inode + start, 4);
+	if (magic != EXT2_EXT_ATTR_MAGIC)
+		return 0;
+	start += 4;
+	for (at = start; size - at >= sizeof(struct ext2_ext_attr_entry);) {
+		const struct ext2_ext_attr_entry *x = (const void *)(inode + at);
+
+		if (EXT2_EXT_IS_LAST_ENTRY(x) || EXT2_EXT_ATTR_LEN(x->e_name_len) > size - at)
+			return 0;
+		if (x->e_name_index == XATTR_SYSTEM && x->e_name_len == 4 && !memcmp(x + 1, "data", 4)) {
+			if (x->e_value_inum || x->e_value_offs % 4 || x->e_value_offs > size - start ||
+			    x->e_value_size > size - start - x->e_value_offs)
+				return 0;
+			*ret = inode + start + x->e_value_offs;
+			return x->e_value_size;
+		}
+		at += EXT2_EXT_ATTR_LEN(x->e_name_len);
+	}
+	return 0;
+}
+
+/* i_block begins with the number of the parent. */
+static int take_inline(struct scan *s, ext2_ino_t dir, uint8_t *inode, size_t size)
+{
+	uint8_t *rest, *block = inode + offsetof(struct ext2_inode, i_block);
+	size_t bytes = inline_rest(inode, size, &rest);
+	int err = take_entries(s, dir, block + 4, sizeof(((struct ext2_inode *)0)->i_block) - 4);
+
+	return err || !bytes ? err : take_entries(s, dir, rest, bytes);
+}
+
+static int scan_directory(struct scan *s, ext2_ino_t dir, uint8_t *buf)
+{
+	struct dir_walk w = {.s = s, .dir = dir, .buf = buf};
+	struct ext2_inode *inode = (struct ext2_inode *)buf;
+	size_t size = EXT2_INODE_SIZE(s->fs->super);
+	int err = ext4_result(s->e, ext2fs_read_inode_full(s->fs, dir, inode, (int)size));
+
+	if (err)
+		return err;
+	if (inode->i_flags & EXT4_INLINE_DATA_FL)
+		return take_inline(s, dir, buf, size);
+	if (!LINUX_S_ISDIR(inode->i_mode) || !ext4_tree_ok(inode))
+		return -EUCLEAN;
+	err = ext4_result(s->e, ext2fs_block_iterate3(s->fs, dir, BLOCK_FLAG_READ_ONLY, NULL, take_dir_block, &w));
+	if (!err)
+		err = w.bad ? -EUCLEAN : 0;
+	return s->err ? s->err : err;
 }
 
 static int scan_directories(struct scan *s)
 {
-	_cleanup_free_ char *buf = malloc(s->fs->blocksize);
+	_cleanup_free_ uint8_t *buf = malloc(s->fs->blocksize);
 
 	if (!buf)
 		return -ENOMEM;
-	for (size_t i = 0; i < s->dirs.count && !s->err; i++) {
-		errcode_t rc = ext2fs_dir_iterate2(s->fs, s->dirs.n[i].ino, 0, buf, take_entry, s);
+	for (size_t i = 0; i < s->dirs.count && s->w->complete; i++) {
+		int err = scan_directory(s, s->dirs.n[i].ino, buf);
 
-		s->w->unreadable += rc && !s->err;
+		if (err == -ENOMEM)
+			return err;
+		s->w->unreadable += err != 0;
 		if (i % 256 == 0)
 			show(s, "names", i * s->fs->blocksize, s->dirs.count * s->fs->blocksize);
 	}
-	return s->err;
+	return 0;
 }
 
 /* How long the path to ino is; into buf's end if there is one. 0: there is none. */
@@ -395,7 +596,8 @@ static size_t path_of(const struct scan *s, const struct name *n, char *end)
 {
 	size_t len = 0;
 
-	for (unsigned depth = 0; depth < PATH_DEPTH && n && n->text != NO_NAME; depth++) {
+	/* directories may be in a circle */
+	while (len < PATH_MAX && n && n->text != NO_NAME) {
 		const char *text = s->pool + n->text;
 		size_t text_bytes = strlen(text);
 
@@ -466,8 +668,9 @@ static int scan_all(struct scan *s)
 	for (dgrp_t nr = 0; nr < s->fs->group_desc_count; nr++)
 		claim_group(s, nr);
 	claim_xattrs(s);
-	claim_free(s);
-	err = name_owners(s);
+	err = claim_free(s);
+	if (!err)
+		err = name_owners(s);
 	for (unsigned k = 0; k < OWNER_KINDS && !err; k++) {
 		s->own[k].kind = k;
 		/* the rest has a row of its own */
@@ -476,28 +679,26 @@ static int scan_all(struct scan *s)
 	return err ? err : owners_add_rest(s->w, s->q);
 }
 
-static int open_error(errcode_t rc)
+static int device_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	if (rc == EXT2_ET_NO_MEMORY || rc == ENOMEM)
-		return -ENOMEM;
-	if (rc > 0 && rc < 4096)
-		return -(int)rc; /* of open(2) */
-	if (rc == EXT2_ET_BAD_MAGIC || rc == EXT2_ET_UNSUPP_FEATURE || rc == EXT2_ET_RO_UNSUPP_FEATURE)
-		return -EOPNOTSUPP;
-	return -EUCLEAN;
+	return io_pread_full(*(int *)ctx, buf, blk_to_bytes(blks), blk_to_bytes(blk));
 }
 
 int owners_ext(struct owners *ret, const char *device, const struct owners_query *q)
 {
+	_cleanup_close_ int fd = open(device, O_RDONLY | O_CLOEXEC);
+	off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 	struct owners w = {.complete = true};
 	struct scan s = {.q = q, .w = &w};
-	errcode_t rc = ext2fs_open(device, EXT2_FLAG_64BITS | EXT2_FLAG_IGNORE_CSUM_ERRORS, 0, 0, unix_io_manager, &s.fs);
-	int err;
+	struct blk_reader r = {device_read, &fd, (uint64_t)bytes >> COW_BLK_SHIFT};
+	int err = bytes < 0 ? -errno : ext4_open_live(&s.e, &r);
 
-	if (rc)
-		return open_error(rc);
+	if (err)
+		return err;
+	s.fs = s.e->fs;
+	s.steps = STEPS_PER_BLOCK * ext2fs_blocks_count(s.fs->super) + STEPS_MIN;
 	err = scan_all(&s);
-	ext2fs_free(s.fs);
+	ext4_close(s.e);
 	free(s.wanted);
 	free(s.pool);
 	free(s.files.n);

@@ -7,11 +7,16 @@
  *   can be found from it. So the mount is looked for in mountinfo below the kept /proc, ours and
  *   pid 1's, opened below the same process' root, and accepted only if its mount id is the one of
  *   the line.
- * - btrfs and other file systems with anonymous device numbers are recognised by their mount
- *   source.
- * - FIFREEZE sleeps uninterruptibly, so it gets a thread of its own that can be left behind. One
- *   that was left behind owns its descriptor and thaws by itself; until then no further freeze is
- *   tried.
+ * - A mount point may be a regular file (a bind mount that was left over): its descriptor freezes
+ *   as well. One that is covered, or none of these, does not hinder a commit: any user may mount a
+ *   FUSE file system over a folder of his own, and the root of a volume can be one. Then the file
+ *   system is mounted once more, unseen.
+ * - FIFREEZE sleeps uninterruptibly, cannot be taken back (FITHAW wants a complete freeze), and all
+ *   writers wait behind it. So it is not asked for while a task is stuck in a write (stuck.h). What
+ *   gets into one between that look and the freeze is cured while the freeze waits: bounced first,
+ *   then the FUSE connection that it waits for is aborted, at last it is killed.
+ * - FIFREEZE has a thread of its own that can be left behind. One that was left behind owns its
+ *   descriptor and thaws by itself; until then no further freeze is tried.
  * - The descriptor on the mount is closed at once: it would keep the file system from being
  *   unmounted.
  * - The parent hears of the descriptor before FIFREEZE, or our death right after it would freeze
@@ -21,209 +26,117 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include <linux/fs.h>
-#include <linux/openat2.h>
 
-#include "base/io.h"
+#include "base/mounts.h"
 #include "base/thread.h"
-#include "commit/bounce.h"
+#include "commit/stuck.h"
 
 #define BOUNCE_NS 500000000ull
 #define GIVEUP_NS (30 * 1000000000ull)
+#define ABORT_NS (2 * 1000000000ull) /* of a pending freeze, which keeps writers waiting */
+#define KILL_NS (10 * 1000000000ull)
+#define LOOK_NS 1000000000ull /* so long may a look through /proc take */
+#define LOOK_AGAIN_MS 100
+#define CHECK_NS 4000000000ull /* longer than it takes stuck_for_long to be sure */
 #define FREEZER_STACK_BYTES (256 * KIB)
 
-/* ---- mountinfo ---- */
-
-struct lines {
-	int fd;
-	size_t len, pos;
-	char buf[8192];
-};
-
-struct mount_line {
-	unsigned long id;
-	dev_t dev;
-	const char *path, *source; /* into the line */
-	bool readonly;		   /* the file system, not only this mount */
-};
-
-/* A line that does not fit loses its head and is no valid line any more. */
-static char *next_line(struct lines *l)
-{
-	for (;;) {
-		char *start = l->buf + l->pos, *end = memchr(start, '\n', l->len - l->pos);
-		ssize_t n;
-
-		if (end) {
-			*end = '\0';
-			l->pos = (size_t)(end + 1 - l->buf);
-			return start;
-		}
-		l->len -= l->pos;
-		memmove(l->buf, start, l->len);
-		l->pos = 0;
-		if (l->len == sizeof(l->buf))
-			l->len = 0;
-		n = read(l->fd, l->buf + l->len, sizeof(l->buf) - l->len);
-		if (n <= 0)
-			return NULL;
-		l->len += (size_t)n;
-	}
-}
-
-/* \040 and the like, in place */
-static void unescape(char *s)
-{
-	char *to = s;
-
-	for (; *s; s++, to++) {
-		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] && s[3]) {
-			*to = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
-			s += 3;
-		} else {
-			*to = *s;
-		}
-	}
-	*to = '\0';
-}
-
-/* "36 35 98:0 /root /point rw,noatime master:1 - ext3 /dev/source rw,errors=continue" */
-static bool parse_line(char *line, struct mount_line *ret)
-{
-	char *head[5], *tail[3], *rest = strstr(line, " - ");
-	unsigned dev_major, dev_minor;
-
-	if (!rest)
-		return false;
-	*rest = '\0';
-	rest += 3;
-	for (size_t i = 0; i < ARRAY_SIZE(head); i++)
-		if (!(head[i] = strsep(&line, " ")))
-			return false;
-	for (size_t i = 0; i < ARRAY_SIZE(tail); i++)
-		if (!(tail[i] = strsep(&rest, " ")))
-			return false;
-	if (sscanf(head[2], "%u:%u", &dev_major, &dev_minor) != 2)
-		return false;
-	unescape(head[4]);
-	unescape(tail[1]);
-	*ret = (struct mount_line){
-		.id = strtoul(head[0], NULL, 10),
-		.dev = makedev(dev_major, dev_minor),
-		.path = head[4],
-		.source = tail[1],
-		.readonly = !strncmp(tail[2], "ro", 2) && (!tail[2][2] || tail[2][2] == ','),
-	};
-	return true;
-}
-
-static int open_in_root(int root_dirfd, const char *path, uint64_t flags)
-{
-	struct open_how how = {.flags = flags | O_CLOEXEC,
-			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-	int fd = (int)syscall(SYS_openat2, root_dirfd, path, &how, sizeof(how));
-
-	return fd < 0 ? -errno : fd;
-}
-
-static bool line_matches(int root_dirfd, const struct mount_line *m, dev_t dev)
-{
-	_cleanup_close_ int fd = -1;
-	struct stat st;
-
-	if (m->dev == dev)
-		return true;
-	if (major(m->dev) != 0 || strncmp(m->source, "/dev/", 5))
-		return false;
-	fd = open_in_root(root_dirfd, m->source, O_PATH);
-	return fd >= 0 && fstat(fd, &st) == 0 && S_ISBLK(st.st_mode) && st.st_rdev == dev;
-}
-
-/* Opens the mount of the line; -ESTALE if something else lies over it. */
-static int open_line(int root_dirfd, const struct mount_line *m)
-{
-	int fd = open_in_root(root_dirfd, m->path, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
-	struct statx st;
-
-	if (fd < 0)
-		return fd;
-	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &st) < 0 ||
-	    !(st.stx_mask & STATX_MNT_ID) || st.stx_mnt_id != m->id) {
-		close(fd);
-		return -ESTALE;
-	}
-	return fd;
-}
+/* ---- the mount ---- */
 
 struct search {
+	int proc_dirfd;
 	dev_t dev;
 	bool open; /* an open descriptor is wanted, not only the line */
 	char *where;
 	size_t where_bytes;
-	int mount_fd;
+	int mount_fd, failed;
 	bool readonly;
+	char type[32]; /* of a mount that could not be opened */
 };
 
-/* 1 found, 0 not, -errno: could not look, or found and could not open */
-static int search_as(int proc_dirfd, const char *who, struct search *s)
+static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 {
-	_cleanup_close_ int info_fd = -1, root_dirfd = -1;
-	struct lines lines = {.fd = -1};
-	struct mount_line m;
-	char name[32], *line;
-	int failed = 0;
+	struct search *s = ctx;
 
-	snprintf(name, sizeof(name), "%s/mountinfo", who);
-	info_fd = openat(proc_dirfd, name, O_RDONLY | O_CLOEXEC);
-	if (info_fd < 0)
-		return -errno;
-	snprintf(name, sizeof(name), "%s/root", who);
-	root_dirfd = openat(proc_dirfd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (root_dirfd < 0)
-		return -errno;
-	lines.fd = info_fd;
-	while ((line = next_line(&lines))) {
-		if (!parse_line(line, &m) || !line_matches(root_dirfd, &m, s->dev))
-			continue;
-		s->mount_fd = s->open ? open_line(root_dirfd, &m) : -1;
-		if (s->open && s->mount_fd < 0) {
-			failed = s->mount_fd;
-			continue;
-		}
-		s->readonly = m.readonly;
-		if (s->where)
-			snprintf(s->where, s->where_bytes, "%s", m.path);
-		return 1;
+	if (!mounts_shows(s->proc_dirfd, root_dirfd, m, s->dev))
+		return 0;
+	s->readonly = m->readonly;
+	s->mount_fd = s->open ? mounts_open(s->proc_dirfd, root_dirfd, m) : -1;
+	if (s->open && s->mount_fd < 0) {
+		s->failed = s->mount_fd;
+		snprintf(s->type, sizeof(s->type), "%s", m->type);
+		return 0;
 	}
-	return failed;
+	mounts_unescape(m->path);
+	if (s->where)
+		snprintf(s->where, s->where_bytes, "%s", m->path);
+	return 1;
 }
 
-static int search_mount(int proc_dirfd, struct search *s)
+/* 1 found, 0 not, -errno: could not look, or found and could not open */
+static int search_as(const char *who, struct search *s)
 {
-	int own = search_as(proc_dirfd, "self", s);
+	int r;
+
+	s->failed = 0;
+	r = mounts_each(s->proc_dirfd, who, look_at_mount, s);
+	return r ? r : s->failed;
+}
+
+static int search_mount(struct search *s)
+{
+	int own = search_as("self", s);
 
 	/* what pid 1 hides from us is found out by seal_unmounted */
-	return own == 1 || search_as(proc_dirfd, "1", s) == 1 ? 1 : own;
+	return own == 1 || search_as("1", s) == 1 ? 1 : own;
 }
 
 int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes,
 		       bool *ret_readonly)
 {
-	struct search s = {.dev = dev, .where = where, .where_bytes = size_bytes};
-	int r = search_mount(proc_dirfd, &s);
+	struct search s = {
+		.proc_dirfd = proc_dirfd, .dev = dev, .where = where, .where_bytes = size_bytes};
+	int r = search_mount(&s);
 
 	if (r == 1 && ret_readonly)
 		*ret_readonly = s.readonly;
 	return r;
+}
+
+/* Another mount of the same file system, which is never attached: for one whose mount points cannot
+ * be opened. If it was unmounted just now this mounts it for a moment, into RAM like any mount. */
+static int mount_again(const struct quiesce_target *t, const struct search *s)
+{
+	_cleanup_close_ int fs_fd = fsopen(s->type, FSOPEN_CLOEXEC), mount_fd = -1;
+	char source[32];
+	struct stat st;
+	int fd;
+
+	snprintf(source, sizeof(source), "/proc/self/fd/%d", t->loop_fd);
+	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", source, 0) < 0 ||
+	    (s->readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0) ||
+	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return -errno;
+	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	if (mount_fd < 0)
+		return -errno;
+	fd = openat(mount_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) == 0 && st.st_dev == t->dev)
+		return fd;
+	close(fd);
+	return -ESTALE;
 }
 
 /* ---- freeze ---- */
@@ -307,29 +220,133 @@ static struct timespec ns_to_timespec(uint64_t ns)
 				 .tv_nsec = (long)(ns % 1000000000u)};
 }
 
-/* Waits for FIFREEZE, bounces what it hangs behind. -ETIMEDOUT: f now belongs to its thread. */
+/* ---- what would keep a freeze waiting ---- */
+
+struct own_mount {
+	uint64_t id;
+	dev_t dev;
+};
+
+static int match_own(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	struct own_mount *own = ctx;
+
+	(void)root_dirfd;
+	own->dev = m->dev;
+	return m->id == own->id;
+}
+
+/* What mountinfo says of the mount of an open file; 0: it is in none that we see. */
+static dev_t device_of_mount(int proc_dirfd, int mount_fd)
+{
+	struct own_mount own = {0};
+	struct statx st;
+
+	if (statx(mount_fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+		return 0;
+	own.id = st.stx_mnt_id;
+	return mounts_each(proc_dirfd, "self", match_own, &own) == 1 || mounts_each(proc_dirfd, "1", match_own, &own) == 1
+		       ? own.dev
+		       : 0;
+}
+
+static void stuck_init(struct stuck *s, const struct quiesce_target *t, int mount_fd)
+{
+	struct stat st;
+
+	memset(s, 0, sizeof(*s));
+	s->proc_dirfd = t->proc_dirfd;
+	s->fuse_dirfd = t->fuse_dirfd;
+	s->st_dev = fstat(mount_fd, &st) < 0 ? t->dev : st.st_dev;
+	s->sb_dev = major(s->st_dev) ? 0 : device_of_mount(t->proc_dirfd, mount_fd);
+}
+
+static void note_culprit(struct quiesce_report *rep, const char *name)
+{
+	if (!rep->culprit[0])
+		snprintf(rep->culprit, sizeof(rep->culprit), "%s", name);
+}
+
+/* 0, or -EDEADLK and the name of a task: the freeze would not end. Looks again while that is undecided. */
+static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quiesce_report *rep)
+{
+	uint64_t end_ns = now_ns() + CHECK_NS;
+	const struct stuck_task *task;
+	struct stuck s;
+
+	stuck_init(&s, t, mount_fd);
+	for (;;) {
+		int r = stuck_look(&s, LOOK_NS);
+
+		if (r < 0 && r != -ETIMEDOUT)
+			return 0; /* without memory for a look there is none for a freeze */
+		if (!s.n)
+			return 0;
+		if (now_ns() >= end_ns) /* a task that makes progress ends its call */
+			return t->cure && stuck_for_long(&s) ? -EDEADLK : 0;
+		task = stuck_for_long(&s);
+		if (task)
+			note_culprit(rep, task->name);
+		if (task && (!t->cure || r == -ETIMEDOUT))
+			return -EDEADLK;
+		if (task && task->conns)
+			rep->aborted += stuck_abort(&s);
+		else if (task)
+			stuck_kill(&s, task);
+		poll(NULL, 0, LOOK_AGAIN_MS);
+	}
+}
+
+/* Once more, while a freeze has been pending for so long. */
+static void cure_stuck(struct stuck *s, uint64_t pending_ns, int *hung_pid, struct quiesce_report *rep)
+{
+	const struct stuck_task *task;
+	unsigned before = s->bounced;
+	int r = stuck_look(s, LOOK_NS);
+
+	if (r < 0 && r != -ETIMEDOUT)
+		return;
+	rep->bounced += s->bounced - before;
+	if (s->bounced)
+		note_culprit(rep, s->culprit);
+	task = stuck_for_long(s);
+	if (!task)
+		return;
+	note_culprit(rep, task->name);
+	/* a look that takes long because the machine is busy comes to another process */
+	if (r == -ETIMEDOUT && *hung_pid != task->pid) {
+		*hung_pid = task->pid;
+		return;
+	}
+	if (pending_ns >= ABORT_NS)
+		rep->aborted += stuck_abort(s);
+	if (pending_ns >= KILL_NS)
+		stuck_kill(s, task);
+}
+
+/* Waits for FIFREEZE, cures what it hangs behind. -ETIMEDOUT: f now belongs to its thread. */
 static int freezer_wait(struct freezer *f, const struct quiesce_target *t,
 			struct quiesce_report *rep)
 {
 	uint64_t every_ns = t->bounce_ns ? t->bounce_ns : BOUNCE_NS;
-	uint64_t begin_ns = now_ns(), bounce_at_ns = begin_ns + every_ns;
+	uint64_t begin_ns = now_ns(), cure_at_ns = begin_ns + every_ns;
 	uint64_t end_ns = begin_ns + (t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
-	struct stat st;
+	struct stuck s;
+	int hung_pid = 0;
 
-	if (fstat(f->mount_fd, &st) < 0)
-		st.st_dev = t->dev;
+	stuck_init(&s, t, f->mount_fd);
+	s.readers = s.bounce = true;
 	pthread_mutex_lock(&f->lock);
 	while (!f->done && now_ns() < end_ns) {
-		struct timespec until = ns_to_timespec(min_u64(bounce_at_ns, end_ns));
+		struct timespec until = ns_to_timespec(min_u64(cure_at_ns, end_ns));
 
-		if (now_ns() < bounce_at_ns) {
+		if (now_ns() < cure_at_ns) {
 			pthread_cond_timedwait(&f->changed, &f->lock, &until);
 			continue;
 		}
 		pthread_mutex_unlock(&f->lock);
-		rep->bounced += bounce_writers(t->proc_dirfd, st.st_dev, rep->culprit,
-					       sizeof(rep->culprit));
-		bounce_at_ns = now_ns() + every_ns;
+		cure_stuck(&s, now_ns() - begin_ns, &hung_pid, rep);
+		cure_at_ns = now_ns() + every_ns;
 		pthread_mutex_lock(&f->lock);
 	}
 	rep->freeze_ns = now_ns() - begin_ns;
@@ -363,6 +380,17 @@ static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*
 	return r;
 }
 
+static bool cannot_freeze(int error)
+{
+	return error == -EDEADLK || error == -EALREADY;
+}
+
+static int seal_unfrozen(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_report *rep)
+{
+	rep->unfrozen = true;
+	return seal(seal_ctx);
+}
+
 /* Owns mount_fd. */
 static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal)(void *ctx),
 			void *seal_ctx, struct quiesce_report *rep)
@@ -374,6 +402,14 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 	rep->sync_ns = now_ns() - begin_ns;
 	if (!r && t->needed && !t->needed(seal_ctx))
 		r = -ENODATA;
+	if (!r && atomic_load(&hanging))
+		r = -EALREADY;
+	if (!r && !rep->readonly)
+		r = check_stuck(t, mount_fd, rep);
+	if (cannot_freeze(r) && t->unfrozen) {
+		close(mount_fd);
+		return seal_unfrozen(seal, seal_ctx, rep);
+	}
 	if (!r)
 		r = freezer_new(&f, t, mount_fd);
 	if (r < 0) {
@@ -385,7 +421,7 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 	if (!r)
 		r = freezer_wait(f, t, rep);
 	if (r == -ETIMEDOUT)
-		return r;
+		return t->unfrozen ? seal_unfrozen(seal, seal_ctx, rep) : r;
 	if (!r)
 		r = seal_frozen(f, t, seal, seal_ctx, rep);
 	else if (r == -EOPNOTSUPP && rep->readonly)
@@ -415,13 +451,17 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		struct quiesce_report *ret)
 {
-	struct search s = {.dev = t->dev, .open = true, .mount_fd = -1};
+	struct search s = {.proc_dirfd = t->proc_dirfd, .dev = t->dev, .open = true, .mount_fd = -1};
 	int r;
 
 	*ret = (struct quiesce_report){0};
-	if (atomic_load(&hanging))
+	if (atomic_load(&hanging) && !t->unfrozen)
 		return -EALREADY;
-	r = search_mount(t->proc_dirfd, &s);
+	r = search_mount(&s);
+	if (r < 0 && s.type[0]) {
+		s.mount_fd = mount_again(t, &s);
+		r = s.mount_fd < 0 ? -ESTALE : 1;
+	}
 	ret->hidden = r == -ESTALE;
 	if (r < 0)
 		return r;

@@ -200,8 +200,39 @@ size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 	return l.n;
 }
 
+static pid_t worker_pid(int run_fd, const char *name);
+
+/* Who may not connect believes the pid. */
+static bool list_dead(void *ctx, int run_fd, const char *name)
+{
+	struct name_list *l = ctx;
+	char path[RUNDIR_NAME_BYTES + 16];
+
+	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
+	if (faccessat(run_fd, path, F_OK, 0) == 0 && (!worker_pid(run_fd, name) || !alive(run_fd, name)))
+		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
+	return l->n == CLIENT_VOLUMES;
+}
+
+size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct name_list l = {names, 0};
+
+	if (run_fd >= 0)
+		each_volume(run_fd, list_dead, &l);
+	return l.n;
+}
+
+struct json_object *client_left_status(const char *name)
+{
+	_cleanup_close_ int run_fd = open_run();
+
+	return run_fd < 0 ? NULL : read_status(run_fd, name);
+}
+
 struct by_ring {
-	const char *self, *uuid;
+	const char *self, *log_id;
 	char *name;
 };
 
@@ -209,7 +240,7 @@ static bool match_ring(void *ctx, int run_fd, const char *name)
 {
 	struct by_ring *by = ctx;
 	struct json_object *o = strcmp(name, by->self) ? read_status(run_fd, name) : NULL;
-	bool match = o && !strcmp(text_of(o, "ring_uuid"), by->uuid);
+	bool match = o && !strcmp(text_of(o, "log_id"), by->log_id);
 
 	json_object_put(o);
 	if (!match || !alive(run_fd, name))
@@ -218,14 +249,14 @@ static bool match_ring(void *ctx, int run_fd, const char *name)
 	return true;
 }
 
-void client_find_twin(const char *self, const char *ring_uuid, char name[RUNDIR_NAME_BYTES])
+void client_find_twin(const char *self, const char *log_id, char name[RUNDIR_NAME_BYTES])
 {
 	_cleanup_close_ int run_fd = open_run();
-	struct by_ring by = {self, ring_uuid, name};
+	struct by_ring by = {self, log_id, name};
 
 	name[0] = '\0';
 	/* a log that was never used has none yet */
-	if (run_fd >= 0 && ring_uuid[strspn(ring_uuid, "0-")])
+	if (run_fd >= 0 && log_id[strspn(log_id, "0-")])
 		each_volume(run_fd, match_ring, &by);
 }
 

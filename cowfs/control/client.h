@@ -53,12 +53,16 @@ struct json_object *client_status_file(const char *which, struct client_error *e
 /* The names of all running volumes, root last: shutdown wants it so. How many, at most
  * CLIENT_VOLUMES. */
 size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
+/* The names of volumes whose daemon has died and left its files. */
+size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
+/* The last status of one of those; NULL: none. */
+struct json_object *client_left_status(const char *name);
 /* The name of the running volume on this device or loop device, "" if none. */
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES]);
 /* The pid of a volume's daemon, its worker; 0: it does not run. */
 pid_t client_worker(const char *name);
-/* Another running volume than `self` with this ring uuid: a copy of the same card. "" if none. */
-void client_find_twin(const char *self, const char *ring_uuid, char name[RUNDIR_NAME_BYTES]);
+/* Another running volume than `self` with this log_id: a copy of the same card. "" if none. */
+void client_find_twin(const char *self, const char *log_id, char name[RUNDIR_NAME_BYTES]);
 /* The same path, or another name of the same block device or file. */
 bool client_same_device(const char *a, const char *b);
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clean.h"
 #include "base/msg.h"
 
 static char last_failure[1024];
@@ -28,6 +29,7 @@ int cmd_fail(const struct options *o, enum exit_code exit, int error, const char
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(last_failure), fmt, ap);
 	va_end(ap);
+	clean_text(why);
 	if (!has_option(o, OPT_JSON)) {
 		fprintf(stderr, "cowctl: %s\n", why);
 		return exit;
@@ -100,11 +102,39 @@ bool json_true(struct json_object *o, const char *key)
 	return json_object_get_boolean(json_object_object_get(o, key));
 }
 
-const char *json_text(struct json_object *o, const char *key)
+const char *json_raw(struct json_object *o, const char *key)
 {
 	const char *s = json_object_get_string(json_object_object_get(o, key));
 
 	return s ? s : "";
+}
+
+const char *json_text(struct json_object *o, const char *key)
+{
+	const char *s = json_raw(o, key);
+	_cleanup_free_ char *copy = strdup(s);
+
+	if (!copy)
+		return "";
+	if (strcmp(clean_text(copy), s))
+		json_object_set_string(json_object_object_get(o, key), copy);
+	return json_raw(o, key);
+}
+
+void json_print(struct json_object *o)
+{
+	const char *s = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+
+	while (*s) {
+		size_t n = utf8_bytes(s), step = n ? n : 1;
+
+		if (utf8_shows(s, n))
+			fwrite(s, 1, step, stdout);
+		else
+			fputs(jsonw_escape((char[8]){0}, s, n), stdout);
+		s += step;
+	}
+	putchar('\n');
 }
 
 int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len)

@@ -81,6 +81,9 @@ static inline bool has_option(const struct options *o, enum cmd_option id)
 	return o->value[id] != NULL;
 }
 
+/* A value of OPT_FORCE, for cmd_format: over an old log, but over nothing else. */
+#define FORCE_OLD_LOG "old log"
+
 /* ---- cmd.c: errors and numbers ---- */
 
 /* One sentence on stderr, or as JSON on stdout with --json. Returns exit. error: -errno, for the
@@ -98,7 +101,12 @@ double json_number(struct json_object *o, const char *key);
 /* By names with dots between them, of objects within objects; NULL if it is not there. */
 struct json_object *json_at(struct json_object *o, const char *path);
 bool json_true(struct json_object *o, const char *key);
-const char *json_text(struct json_object *o, const char *key); /* "" if it is not there */
+/* As it is, for what is done with it; "" if it is not there. */
+const char *json_raw(struct json_object *o, const char *key);
+/* The same for people: what does not show (base/clean.h) is replaced, in the object as well. */
+const char *json_text(struct json_object *o, const char *key);
+/* A line of JSON on stdout, in which everything shows. */
+void json_print(struct json_object *o);
 /* Who reads the file meanwhile sees the old or the new text; it is readable for all. EXIT_OK, or what cmd_fail returned. */
 int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len) MUST_CHECK;
 
@@ -161,7 +169,7 @@ struct offline {
  * or what cmd_fail returned; offline_close in both cases. */
 int offline_open(struct offline *f, const struct options *o, unsigned flags,
 		 uint32_t erase_block_bytes) MUST_CHECK;
-/* super_read, and log_open if there is one. EXIT_OK or the code of an explained failure. */
+/* super_find, and log_open if there is one. EXIT_OK or the code of an explained failure. */
 int offline_open_log(struct offline *f, const struct options *o) MUST_CHECK;
 void offline_close(struct offline *f);
 struct blk_reader offline_reader(struct card *c);

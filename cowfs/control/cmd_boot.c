@@ -24,6 +24,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/clean.h"
 #include "base/io.h"
 #include "base/msg.h"
 #include "base/parse.h"
@@ -68,7 +69,7 @@ static PRINTF(2, 3) void say(enum msg_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "cowfs: %s\n", text);
+	fprintf(stderr, "cowfs: %s\n", clean_text(text));
 	if (fd < 0)
 		return;
 	msg_set_prog("cowfs");
@@ -185,7 +186,7 @@ static enum boot_exit started(const struct boot *b, const char *loop)
 struct found {
 	struct fsinfo fs;
 	bool has_log;
-	bool pending; /* a shrink was cut off; the state says nothing then */
+	bool pending; /* a shrink was cut off after its commit; the state says nothing then */
 	enum log_state state; /* if the log was asked for */
 };
 
@@ -197,10 +198,10 @@ static int look_at_super(struct card *card, struct card *log_card, enum depth de
 	struct log_super super;
 	unsigned trouble;
 	struct log *log;
-	int e = super_read(log_card, f->fs.size_bytes, &super, &trouble);
+	int e = super_find(card, log_card, &f->fs, 0, &super, &trouble);
 
-	if (e == -ENOENT || (e == 0 && super_overgrown(&super, f->fs.size_bytes)))
-		return 0; /* overgrown: what is there now belongs to the file system */
+	if (e == -ENOENT || e == -ESTALE)
+		return 0; /* the file system lies over it: what is there now belongs to that */
 	f->has_log = true;
 	f->pending = e == 0 && super.state == SUPER_PENDING;
 	if (e < 0 || f->pending || depth == SUPER)
@@ -267,7 +268,7 @@ static int run_offline(const struct boot *b, int (*command)(const struct options
 /*
  * The partition is going to be used without cowfs. False if it is not fit for that: *why tells. A
  * log that cannot be read may hold a newer state; a partition of which nobody ever said that it has
- * a log gets the benefit of the doubt.
+ * a log gets the benefit of the doubt. Without a section of the root, nothing is written.
  */
 static bool come_home(const struct boot *b, const char **why)
 {
@@ -289,6 +290,11 @@ static bool come_home(const struct boot *b, const char **why)
 		    b->device);
 		return true;
 	}
+	if (!known && b->cmdline.mode != CMDLINE_OFF) {
+		*why = "a shrink of it was cut off, and there is no [" ROOT_NAME
+		       "] that allows writing here: run cowctl recover";
+		return false;
+	}
 	say(MSG_WARN,
 	    "bringing home what is in the log of %s, because it is going to be used without cowfs",
 	    b->device);
@@ -309,12 +315,12 @@ static int repair(const struct options *o)
 	return exit == 0 || exit == 1 ? EXIT_OK : EXIT_FAILED;
 }
 
-/* No log is there, or a shrink was cut off. False: *why tells. */
+/* No log is there, or a shrink is to be finished. False: *why tells. */
 static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 {
 	b->offline.value[OPT_SHRINK] = "";
 	/* over one that the file system has grown over: there is no other */
-	b->offline.value[OPT_FORCE] = "";
+	b->offline.value[OPT_FORCE] = FORCE_OLD_LOG;
 	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
 	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) && run_offline(b, repair) != EXIT_OK) {
 		*why = "the file system has errors that e2fsck -p does not correct";
@@ -336,7 +342,7 @@ static bool find_running(const struct boot *b, char loop[32])
 	client_find_device(b->device, name);
 	if (strcmp(name, ROOT_NAME) || !(status = client_status_file(ROOT_NAME, &err)))
 		return false;
-	snprintf(loop, 32, "%s", json_text(status, "loop"));
+	snprintf(loop, 32, "%s", json_raw(status, "loop"));
 	json_object_put(status);
 	return *loop;
 }

@@ -13,10 +13,9 @@
 static bool brief_volume(struct json_object *s)
 {
 	const char *alarm = json_text(s, "alarm");
-	uint64_t dirty = json_u64(s, "dirty_blocks") + json_u64(s, "failed_blocks");
 
 	printf("cowfs: %s: %s not on the card yet, last commit %s%s\n", json_text(s, "name"),
-	       FORMAT_SIZE(blk_to_bytes(dirty)),
+	       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))),
 	       format_time(json_u64(s, "generation_unix_seconds")),
 	       json_true(s, "discard_armed") ? ", to be DROPPED at shutdown" : "");
 	if (json_true(s, "degraded"))

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "control/render.h"
@@ -24,7 +25,7 @@ static void keep(void *ctx, const char *line)
 	struct findings *fs = ctx;
 
 	if (fs->count < FINDINGS)
-		snprintf(fs->line[fs->count], sizeof(fs->line[0]), "%s", line);
+		clean_copy(fs->line[fs->count], sizeof(fs->line[0]), line);
 	fs->count++;
 }
 
@@ -68,12 +69,10 @@ static const char *record_words(enum record_type type)
 	return "none";
 }
 
-/* NULL, or how far a shrink had come when it was cut off */
+/* NULL, or that a shrink was cut off */
 static const char *shrink_state(const struct offline *f)
 {
-	if (f->super.state != SUPER_PENDING || f->report.state >= LOG_BROKEN)
-		return NULL;
-	return log_shrink_committed(f->log) ? "committed" : "not committed";
+	return f->super.state == SUPER_PENDING && f->report.state < LOG_BROKEN ? "committed" : NULL;
 }
 
 static enum verdict judge(const struct offline *f, uint64_t bad)
@@ -118,6 +117,7 @@ static void print_json(const struct offline *f, const struct findings *fs, uint6
 	jsonw_u64(&w, "highest_generation_seen", r->highest_seq);
 	jsonw_u64(&w, "time_unix_seconds", r->newest.time_s);
 	jsonw_str(&w, "cause", r->newest.seq ? cause_name(r->newest.cause) : "");
+	jsonw_bool(&w, "unfrozen", r->newest.flags & RECORD_UNFROZEN);
 	jsonw_u64(&w, "log_live_blocks", r->live_blks);
 	jsonw_u64(&w, "log_zero_blocks", r->zero_blks);
 	jsonw_bool(&w, "base_changed", r->base_changed);
@@ -146,7 +146,7 @@ static void print_super(const struct offline *f)
 	       f->trouble & SUPER_GROWN ? "; the device is larger than when the log was made" : "");
 	printf("  %-14s %s at %s of %s, %u segments of %s, made %s\n", "log",
 	       FORMAT_SIZE((uint64_t)f->super.seg_bytes * f->super.seg_count),
-	       FORMAT_SIZE(f->super.ring_off_bytes), f->log_card->geo.path, f->super.seg_count,
+	       FORMAT_SIZE(f->super.ring_off_bytes), CLEAN(f->log_card->geo.path), f->super.seg_count,
 	       FORMAT_SIZE(f->super.seg_bytes), format_time(f->super.created_s));
 	if (f->super.lag)
 		printf("  %-14s %u: the commit before the newest is kept\n", "lag", f->super.lag);
@@ -176,25 +176,22 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 	const struct log_open_report *r = &f->report;
 	uint64_t blocks = r->live_blks + r->zero_blks;
 
-	printf("%s: %s of %s with a cowfs log of format %u\n", f->base->geo.path, f->fs.type,
+	printf("%s: %s of %s with a cowfs log of format %u\n", CLEAN(f->base->geo.path), f->fs.type,
 	       FORMAT_SIZE(f->super.fs_bytes), f->super.version);
 	if (*f->attached)
 		printf("  %-14s attached as volume %s: the log may change while it is read\n",
 		       "note", f->attached);
 	print_super(f);
 	if (shrink_state(f))
-		printf("  %-14s a shrink was cut off %s\n", "state",
-		       log_shrink_committed(f->log)
-			       ? "after its commit: the smaller file system stands, attach or "
-				 "'cowctl recover' finishes it"
-			       : "before its commit: the file system is as it was, nothing is "
-				 "lost; run 'cowctl format --shrink' again");
+		printf("  %-14s a shrink was cut off after its commit: the smaller file system "
+		       "stands, attach or 'cowctl recover' finishes it\n",
+		       "state");
 	else
 		printf("  %-14s %s\n", "state", state_words(r->state));
 	if (r->state >= LOG_BROKEN)
-		printf("  %-14s %s\n", "", r->why);
+		printf("  %-14s %s\n", "", CLEAN(r->why));
 	if (r->rejected)
-		printf("  %-14s %u newer record(s) not chosen: %s\n", "", r->rejected, r->why);
+		printf("  %-14s %u newer record(s) not chosen: %s\n", "", r->rejected, CLEAN(r->why));
 	if (r->base_changed && r->state < LOG_BROKEN)
 		printf("  %-14s the file system was changed without cowfs since; nothing waited in "
 		       "the log, so that is no trouble\n",
@@ -205,6 +202,8 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 		printf("  %-14s generation %s, %s, %s (%s)\n", "newest record",
 		       with_commas(r->newest.seq), record_words(r->newest.type),
 		       format_time(r->newest.time_s), cause_name(r->newest.cause));
+	if (r->newest.flags & RECORD_UNFROZEN)
+		printf("  %-14s sealed without a freeze: as a power cut would leave it, with a journal to be replayed\n", "");
 	if (r->newest.seq)
 		printf("  %-14s %s blocks%s\n", "not home yet", with_commas(blocks),
 		       blocks ? " are in the log only: an attach serves them, 'cowctl recover' "

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "control/cmd.h"
 #include "control/conf.h"
 
@@ -23,11 +24,11 @@ static const char *value_of(const struct conf *c, const char *volume, const char
 
 static void print_all(const struct conf *c, const char *volume)
 {
-	printf("%s[%s]\n", conf_has_volume(c, volume) ? "" : "# there is no section ", volume);
+	printf("%s[%s]\n", conf_has_volume(c, volume) ? "" : "# there is no section ", CLEAN(volume));
 	for (enum volopt id = 0; id < VOLOPTS; id++) {
 		const char *value = conf_option(c, volume, id);
 
-		printf("%s%s = %s\n", value ? "" : "#", volopt_name(id), value ? value : "");
+		printf("%s%s = %s\n", value ? "" : "#", volopt_name(id), value ? CLEAN(value) : "");
 	}
 	for (enum rootopt id = 0; id < ROOTOPTS; id++)
 		printf("# %s\n%s = %s\n", rootopt_help(id), rootopt_name(id),

@@ -9,15 +9,17 @@
 #include <string.h>
 #include <sys/inotify.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 #include "control/cmd.h"
+#include "control/dead.h"
 
 #define LOOK_ANYWAY_MS 60000 /* a daemon that died publishes nothing */
 #define SETTLE_MS 200
 
 struct seen {
 	char name[RUNDIR_NAME_BYTES], level[16], alarm[256];
-	bool degraded, here;
+	bool degraded, here, dead;
 	uint64_t generation;
 };
 
@@ -32,11 +34,11 @@ static bool as_json;
 /* NAME EVENT DETAIL */
 static void event(const struct seen *s, const char *what, const char *detail)
 {
-	char text[512];
+	char text[4096];
 	struct jsonw w;
 
 	if (!as_json) {
-		printf("%s %s%s%s\n", s->name, what, *detail ? " " : "", detail);
+		printf("%s %s%s%s\n", CLEAN(s->name), what, *detail ? " " : "", CLEAN(detail));
 		return;
 	}
 	jsonw_init(&w, text, sizeof(text));
@@ -92,6 +94,23 @@ static struct seen *find(struct watch *w, const char *name)
 	return &w->seen[w->n++];
 }
 
+/* One that is dead when the watch begins is news as well. */
+static void look_at_dead(struct watch *w)
+{
+	struct dead_volume list[CLIENT_VOLUMES];
+	size_t n = dead_volumes(list);
+
+	for (size_t i = 0; i < n; i++) {
+		struct seen *s = find(w, list[i].name);
+
+		if (!s)
+			continue;
+		if (!s->dead)
+			event(s, "died", list[i].text);
+		s->dead = s->here = true;
+	}
+}
+
 static void look(struct watch *w)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
@@ -100,14 +119,17 @@ static void look(struct watch *w)
 
 	for (size_t i = 0; i < w->n; i++)
 		w->seen[i].here = false;
+	look_at_dead(w);
 	for (size_t i = 0; i < n; i++) {
 		struct seen *s = find(w, names[i]);
 		struct json_object *status = s ? client_status_file(names[i], &err) : NULL;
 
 		if (status)
 			look_at(w, s, status);
-		if (s)
+		if (s && (status || !s->dead)) {
 			s->here = true;
+			s->dead = false;
+		}
 		json_object_put(status);
 	}
 	for (size_t i = 0; i < w->n; i++) {

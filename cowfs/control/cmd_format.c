@@ -9,6 +9,7 @@
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "control/render.h"
+#include "control/signature.h"
 #include "volume/shrink.h"
 
 #define DEFAULT_JOURNAL_BYTES (16 * MIB)
@@ -39,52 +40,67 @@ uint8_t format_lag(const struct options *o)
 	return o->value[OPT_LAG] && o->value[OPT_LAG][0] == '1';
 }
 
+/* What else is there? On a device that holds two things one is a leftover, or it is a part of something larger. */
+static int check_alone(const struct options *o, const struct offline *f)
+{
+	const char *device = o->operand[0];
+	struct signatures s;
+	int e;
+
+	if (f->fs.kind != FS_UNKNOWN && has_option(o, OPT_FORCE) && strcmp(o->value[OPT_FORCE], FORCE_OLD_LOG))
+		return EXIT_OK;
+	e = signatures_find(device, &f->fs, &s);
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", device, strerrordesc_np(-e));
+	if (!s.n)
+		return EXIT_OK;
+	if (f->fs.kind == FS_UNKNOWN)
+		return cmd_fail(o, EXIT_FAILED, -EMEDIUMTYPE,
+				"%s: holds %s, and not a file system that cowfs protects%s%s", device, s.text,
+				*s.advice ? ": " : "", s.advice);
+	return cmd_fail(o, EXIT_FAILED, -EEXIST,
+			"%s: holds %s and a file system (%s). One of them is a leftover, or the file system is a part of "
+			"something larger: 'wipefs %s' shows both, --force takes the file system",
+			device, s.text, f->fs.type, device);
+}
+
 static int check_fs(const struct options *o, const struct offline *f, uint64_t log_bytes)
 {
 	const char *device = o->operand[0];
 	uint64_t room = offline_room_for_fs(f, log_bytes);
 	bool external = f->log_card != f->base;
+	int exit = check_alone(o, f);
 
+	if (exit != EXIT_OK)
+		return exit;
 	if (f->fs.kind == FS_UNKNOWN || (!f->fs.size_bytes && !external))
 		return cmd_fail(o, EXIT_FAILED, -EMEDIUMTYPE,
 				"no file system that I know on %s; make one first, of at most %s: "
 				"the log needs the rest "
 				"of the device's %s",
 				device, FORMAT_SIZE(room), FORMAT_SIZE(f->base->geo.size_bytes));
-	if (f->fs.external_journal)
-		return cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP,
-				"the file system on %s has its journal on another device, which "
-				"cowfs cannot commit "
-				"together with it",
-				device);
-	if (f->fs.mmp)
-		return cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP,
-				"the file system on %s has multi-mount protection, which writes "
-				"all the time: "
-				"tune2fs -O ^mmp %s",
-				device, device);
+	if (fsinfo_refusal(&f->fs))
+		return cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", device,
+				fsinfo_refusal(&f->fs));
 	return EXIT_OK;
 }
 
 /* A log on another device begins at its first block: whatever lies there would be gone. */
 static int check_log_device(const struct options *o, struct offline *f)
 {
-	struct blk_reader r = offline_reader(f->log_card);
-	struct fsinfo fs;
+	const struct fsinfo none = {.kind = FS_UNKNOWN};
+	struct signatures s;
 	int e;
 
 	if (f->log_card == f->base || has_option(o, OPT_FORCE))
 		return EXIT_OK;
-	e = fsinfo_probe(&r, &fs);
+	e = signatures_find(f->log_card->geo.path, &none, &s);
 	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be read: %s", f->log_card->geo.path,
-				strerrordesc_np(-e));
-	if (fs.kind == FS_UNKNOWN)
+		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", f->log_card->geo.path, strerrordesc_np(-e));
+	if (!s.n)
 		return EXIT_OK;
-	return cmd_fail(o, EXIT_FAILED, -EEXIST,
-			"there is a file system (%s) on %s, which the log would destroy: --force "
-			"if that is meant",
-			fs.type, f->log_card->geo.path);
+	return cmd_fail(o, EXIT_FAILED, -EEXIST, "%s: holds %s, which the log would destroy: --force if that is meant",
+			f->log_card->geo.path, s.text);
 }
 
 static int explain_no_room(const struct options *o, const struct offline *f, uint64_t log_bytes,
@@ -123,8 +139,7 @@ static int explain_no_room(const struct options *o, const struct offline *f, uin
 static int check_live(const struct options *o, struct offline *f)
 {
 	uint64_t blocks;
-	int e = super_overgrown(&f->super, f->fs.size_bytes) ? -ESTALE
-		: f->super.external == (f->log_card != f->base)
+	int e = f->super.external == (f->log_card != f->base)
 			? log_open(&f->log, f->base, f->log_card, &f->super, LOG_ANY_BASE,
 				   &f->report)
 			: -EINVAL;
@@ -146,15 +161,13 @@ static int check_live(const struct options *o, struct offline *f)
 static int finish_shrink(const struct options *o, struct offline *f, struct shrink_report *ret)
 {
 	const struct commit_options opt = {.cause = CAUSE_RECOVER};
-	bool found;
-	int e = shrink_finish(f->base, &f->super, 0, &opt, &found, ret);
+	int e = shrink_finish(f->base, &f->super, 0, &opt, ret);
 
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e,
 				"a shrink of %s was cut off after its commit and cannot go on "
 				"(%s): see cowctl check",
 				o->operand[0], ret->why);
-	/* ret->committed, or the file system is as before: as if it had never been tried */
 	return EXIT_OK;
 }
 
@@ -162,11 +175,12 @@ static int check_old_log(const struct options *o, struct offline *f,
 			 struct shrink_report *ret_shrink)
 {
 	const char *path = f->log_card->geo.path;
-	int e = super_read(f->log_card, f->fs.size_bytes, &f->super, &f->trouble);
+	int e = super_find(f->base, f->log_card, &f->fs, 0, &f->super, &f->trouble);
 
-	if (e == -ENOENT)
+	/* a log that the file system lies over is its own now: there is nothing to lose */
+	if (e == -ENOENT || e == -ESTALE)
 		return EXIT_OK;
-	if (e == 0 && f->super.state == SUPER_PENDING && !f->super.external)
+	if (e == 0 && f->super.state == SUPER_PENDING)
 		return finish_shrink(o, f, ret_shrink);
 	if (e == 0 && has_option(o, OPT_FORCE))
 		return check_live(o, f);
@@ -246,6 +260,7 @@ static void report(const struct options *o, const struct offline *f, const struc
 		jsonw_u64(&w, "segment_bytes", s->seg_bytes);
 		jsonw_u64(&w, "erase_block_bytes", s->erase_block_bytes);
 		jsonw_u64(&w, "lag", s->lag);
+		jsonw_bool(&w, "inline_data", f->fs.inline_data);
 		jsonw_finish(&w);
 		fputs(text, stdout);
 		return;
@@ -266,6 +281,10 @@ static void report(const struct options *o, const struct offline *f, const struc
 	if (!f->fs.can_freeze)
 		printf("  %s cannot be frozen: it commits only while it is not mounted\n",
 		       f->fs.type);
+	if (f->fs.inline_data)
+		printf("warning: the ext4 has the feature inline_data. Linux 6.18 can deadlock with it "
+		       "and a small journal,\n  and sync then hangs on the whole machine. Make the file "
+		       "system with -O ^inline_data\n");
 	printf("protect it with: cowctl attach %s%s%s\n", f->base->geo.path,
 	       s->external ? " --log " : "", s->external ? f->log_card->geo.path : "");
 }
@@ -339,11 +358,12 @@ static int prepare(struct offline *f, const struct options *o, uint64_t log_byte
 	int exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, eb_bytes);
 
 	if (exit == EXIT_OK)
-		exit = check_fs(o, f, log_bytes);
-	if (exit == EXIT_OK)
 		exit = check_log_device(o, f);
+	/* before the file system is looked at: a shrink that was cut off may have left it without a superblock */
 	if (exit == EXIT_OK)
 		exit = check_old_log(o, f, ret_shrink);
+	if (exit == EXIT_OK && !ret_shrink->committed)
+		exit = check_fs(o, f, log_bytes);
 	return exit;
 }
 

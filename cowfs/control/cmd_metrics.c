@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "control/proto.h"
 
 struct volume_json {
@@ -33,10 +34,8 @@ static void family(struct metrics *m, const char *name, const char *type, const 
 static void label(FILE *f, const char *name, const char *value)
 {
 	fprintf(f, "%s=\"", name);
-	for (; *value; value++) {
-		if (*value == '\n')
-			fputs("\\n", f);
-		else if (*value == '"' || *value == '\\')
+	for (value = CLEAN(value); *value; value++) {
+		if (*value == '"' || *value == '\\')
 			fprintf(f, "\\%c", *value);
 		else
 			fputc(*value, f);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "control/render.h"
@@ -48,7 +49,7 @@ static void report(const struct options *o, const struct offline *f, uint64_t ho
 	}
 	if (f->report.state == LOG_FELL_BACK)
 		printf("%s: a newer commit was not complete (%s): the one before it was taken\n",
-		       f->base->geo.path, f->report.why);
+		       f->base->geo.path, CLEAN(f->report.why));
 	printf("%s: generation %s is at home and the log is retired\n", f->base->geo.path,
 	       with_commas(f->report.newest.seq));
 	printf("  %s blocks (%s) went home, %s written in all\n", with_commas(home_blks),
@@ -110,8 +111,7 @@ static int forget_shrink(struct offline *f, const struct options *o)
 	return EXIT_OK;
 }
 
-/* A shrink was cut off: before its commit there is nothing to recover, after it the rest is
- * done now. */
+/* A shrink was cut off after its commit: the rest is done now. */
 static int recover_shrink(struct offline *f, const struct options *o)
 {
 	struct shrink_report rep;
@@ -121,7 +121,6 @@ static int recover_shrink(struct offline *f, const struct options *o)
 		.progress = on_progress,
 		.progress_ctx = &progress,
 	};
-	bool found = false;
 	int e;
 
 	if (has_option(o, OPT_ACCEPT_BASE) && f->report.state >= LOG_BROKEN)
@@ -131,17 +130,14 @@ static int recover_shrink(struct offline *f, const struct options *o)
 	if (f->report.state == LOG_FOREIGN)
 		return explain_foreign(o, f);
 	progress_start(&progress);
-	e = shrink_finish(f->base, &f->super, f->log_flags, &opt, &found, &rep);
+	e = shrink_finish(f->base, &f->super, f->log_flags, &opt, &rep);
 	progress_end(&progress);
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "%s: %s. Run it again when the card is well",
 				f->base->geo.path, rep.why);
-	report(o, f, rep.home_blks, !found);
+	report(o, f, rep.home_blks, false);
 	if (!has_option(o, OPT_JSON))
-		printf("%s\n", found ? "  the shrink that was cut off is finished: there is an "
-				       "empty log now"
-				     : "  a shrink was cut off before its commit: run cowctl "
-				       "format --shrink again");
+		puts("  the shrink that was cut off is finished: there is an empty log now");
 	return EXIT_OK;
 }
 

@@ -16,6 +16,7 @@
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 #include "control/harden.h"
 #include "export/fuse.h"
@@ -50,7 +51,7 @@ static void show_output(int fd)
 		return;
 	text[n] = '\0';
 	for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save))
-		fprintf(stderr, "    %s\n", line);
+		fprintf(stderr, "    %s\n", clean_text(line));
 }
 
 /* Exit code of the program, or -errno. */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/time.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 #include "control/cmd.h"
 
@@ -24,7 +25,7 @@ struct last_commit {
 
 static void say(const char *name, const char *text)
 {
-	fprintf(stderr, "cowfs: %s: %s\n", name, text);
+	fprintf(stderr, "cowfs: %s: %s\n", CLEAN(name), CLEAN(text));
 }
 
 static void on_event(void *ctx, struct json_object *event)
@@ -129,8 +130,7 @@ static int last_commit(const char *which, uint64_t within_ns, bool json)
 	rq.checkpoint = status && (!within_ns || checkpoint_fits(status, within_ns));
 	answer = status ? call(&c, &rq) : NULL;
 	if (answer && json)
-		puts(json_object_to_json_string_ext(
-			answer, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE));
+		json_print(answer);
 	if (answer)
 		exit = tell(c.name, answer);
 	json_object_put(answer);

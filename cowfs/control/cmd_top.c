@@ -43,7 +43,7 @@ static bool mounted_here(const char *mountpoint, const char *loop)
 /* 0 with p->unmapped if nobody can tell; -ENOMEM */
 static int find_owners(struct picture *p, const struct owners_query *q)
 {
-	const char *loop = json_text(p->now->status, "loop"), *mount = json_text(p->now->status, "mountpoint");
+	const char *loop = json_raw(p->now->status, "loop"), *mount = json_raw(p->now->status, "mountpoint");
 	const char *type = json_text(p->now->status, "fs_type");
 	int e = -EOPNOTSUPP;
 

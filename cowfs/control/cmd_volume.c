@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 #include "control/conf.h"
+#include "control/dead.h"
 #include "control/health.h"
 #include "control/projection.h"
 #include "control/rootstate.h"
@@ -18,20 +20,13 @@ static const char *which(const struct options *o)
 	return o->operands ? o->operand[0] : NULL;
 }
 
-static int print_json(struct json_object *answer)
-{
-	puts(json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PLAIN |
-							    JSON_C_TO_STRING_NOSLASHESCAPE));
-	return EXIT_OK;
-}
-
 /* An answer that is {"ok":false}: says so, returns its exit code. */
 static int explain(const struct options *o, struct json_object *answer)
 {
 	uint64_t exit = json_u64(answer, "exit");
 
 	if (has_option(o, OPT_JSON))
-		print_json(answer);
+		json_print(answer);
 	else
 		fprintf(stderr, "cowctl: %s\n", json_text(answer, "error"));
 	return exit >= EXIT_FAILED && exit <= EXIT_NOT_RUNNING ? (int)exit : EXIT_FAILED;
@@ -100,6 +95,7 @@ int cmd_status(const struct options *o)
 	struct json_object *answer;
 	struct client_error err;
 	struct client c;
+	struct dead_volume dead[CLIENT_VOLUMES];
 	char why[600];
 	bool bare = root_is_bare(o, why, sizeof(why));
 	int exit;
@@ -112,13 +108,17 @@ int cmd_status(const struct options *o)
 		return cmd_fail(o, EXIT_DEGRADED, -EROFS, "%s", why);
 	if (bare) {
 		client_close(&c);
-		fprintf(stderr, "cowctl: %s\n", why);
+		fprintf(stderr, "cowctl: %s\n", CLEAN(why));
 	}
+	if (has_option(o, OPT_JSON))
+		dead_clear(dead);
+	else
+		dead_clear_and_tell();
 	exit = get_status(o, &answer);
 	if (exit != EXIT_OK)
 		return exit;
 	if (has_option(o, OPT_JSON))
-		print_json(answer);
+		json_print(answer);
 	else
 		print_status(answer);
 	if (bare || json_true(answer, "degraded"))
@@ -145,7 +145,7 @@ static void add_life_share(struct client *c, struct json_object *answer, const s
 	char text[32];
 
 	wear = client_call(c, &rq, NULL, NULL, &err);
-	capacity = wear ? (double)health_disk_bytes(json_text(wear, "device")) : 0;
+	capacity = wear ? (double)health_disk_bytes(json_raw(wear, "device")) : 0;
 	if (wear && capacity <= 0)
 		capacity = (double)json_u64(wear, "device_bytes");
 	eb_bytes = (double)json_u64(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
@@ -222,7 +222,7 @@ int cmd_commit(const struct options *o)
 	if (rq.dry_run && !wrote_nothing(answer))
 		add_life_share(&c, answer, flash);
 	if (has_option(o, OPT_JSON))
-		print_json(answer);
+		json_print(answer);
 	else
 		print_commit(&c, o, answer);
 	json_object_put(answer);
@@ -240,7 +240,7 @@ int cmd_discard(const struct options *o)
 	if (exit != EXIT_OK)
 		return exit;
 	if (has_option(o, OPT_JSON))
-		print_json(answer);
+		json_print(answer);
 	else if (rq.undo)
 		printf("%s: changes will be committed at the next detach or shutdown\n", c.name);
 	else
@@ -260,7 +260,7 @@ static int hold(const struct options *o, const struct request *rq)
 	if (exit != EXIT_OK)
 		return exit;
 	if (has_option(o, OPT_JSON))
-		print_json(answer);
+		json_print(answer);
 	else if (rq->command == COMMAND_HOLD)
 		printf("%s: no commits by timer for %s s\n", c.name,
 		       with_commas(json_u64(answer, "hold_seconds")));
@@ -328,7 +328,7 @@ int cmd_detach(const struct options *o)
 		return exit;
 	client_wait_gone(&c);
 	if (has_option(o, OPT_JSON)) {
-		print_json(answer);
+		json_print(answer);
 	} else {
 		print_detach(&c, answer);
 	}

@@ -254,7 +254,7 @@ static void derive(const struct options *o, struct json_object *wear)
 	json_object_object_add(wear, "generated_unix_seconds", json_object_new_uint64((uint64_t)time(NULL)));
 	add_ratios(wear);
 	add_hottest(wear);
-	json_object_object_add(wear, "health", health_read(json_text(wear, "device"), has_option(o, OPT_CMD56)));
+	json_object_object_add(wear, "health", health_read(json_raw(wear, "device"), has_option(o, OPT_CMD56)));
 	json_object_object_add(wear, "projection",
 			       projection_make(wear, projection_class(flash), json_u64(wear, "generated_unix_seconds")));
 }
@@ -284,7 +284,7 @@ int cmd_wear(const struct options *o)
 	if (exit != EXIT_OK)
 		return exit;
 	if (has_option(o, OPT_JSON))
-		puts(json_object_to_json_string_ext(wear, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE));
+		json_print(wear);
 	else
 		print_wear(wear);
 	json_object_put(wear);

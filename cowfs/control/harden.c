@@ -96,6 +96,19 @@ static bool raise_nofile(char *argv0)
 	return setrlimit(RLIMIT_NOFILE, &lim) == 0;
 }
 
+/*
+ * A core would be written to the file system that has just lost its worker, or by a program that
+ * has to be read from it, and the parent would wait for that. 1 ends a dump to a program as well;
+ * 0 ends only one to a file.
+ */
+static bool no_core(char *argv0)
+{
+	const struct rlimit one = {1, 1}, none = {0, 0};
+
+	(void)argv0;
+	return setrlimit(RLIMIT_CORE, &one) == 0 || setrlimit(RLIMIT_CORE, &none) == 0;
+}
+
 static const struct {
 	unsigned bit;
 	const char *name;
@@ -108,6 +121,7 @@ static const struct {
 	{HARDEN_SIGNALS, "signals", ignore_signals},
 	{HARDEN_DIR, "directory", leave_dir},
 	{HARDEN_NOFILE, "open files", raise_nofile},
+	{HARDEN_NO_CORE, "core limit", no_core},
 };
 
 unsigned harden_process(unsigned flags, char *argv0)
@@ -120,8 +134,23 @@ unsigned harden_process(unsigned flags, char *argv0)
 	return failed;
 }
 
+unsigned harden_confine(unsigned what, enum confine_role role)
+{
+	unsigned failed = 0;
+
+	if ((what & HARDEN_CAPABILITIES) && confine_capabilities(role) < 0)
+		failed |= HARDEN_CAPABILITIES;
+	if ((what & HARDEN_CALLS) && confine_calls(role) < 0)
+		failed |= HARDEN_CALLS;
+	return failed;
+}
+
 const char *harden_name(unsigned bit)
 {
+	if (bit == HARDEN_CAPABILITIES)
+		return "dropping capabilities";
+	if (bit == HARDEN_CALLS)
+		return "filter of system calls";
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
 		if (steps[i].bit == bit)
 			return steps[i].name;

@@ -3,7 +3,7 @@
 #ifndef COWFS_CONTROL_HARDEN_H
 #define COWFS_CONTROL_HARDEN_H
 
-#include "base/util.h"
+#include "control/confine.h"
 
 enum {
 	HARDEN_IO_FLUSHER = 1 << 0, /* allocations never wait for I/O on ourselves */
@@ -13,7 +13,12 @@ enum {
 	HARDEN_SIGNALS = 1 << 4,    /* TERM, HUP, INT, PIPE ignored */
 	HARDEN_DIR = 1 << 5,	    /* chdir("/"), umask 077 */
 	HARDEN_NOFILE = 1 << 6,	    /* RLIMIT_NOFILE to its hard limit, at least 4096 */
-	HARDEN_ALL = (1 << 7) - 1,
+	HARDEN_NO_CORE = 1 << 7,    /* a crash leaves no copy of the memory, and does not wait for one */
+	HARDEN_ALL = (1 << 8) - 1,
+	/* what harden_confine does; names for messages */
+	HARDEN_CAPABILITIES = 1 << 8,
+	HARDEN_CALLS = 1 << 9,
+	HARDEN_BITS = (1 << 10) - 1,
 };
 
 /*
@@ -22,6 +27,11 @@ enum {
  * Call it before large sparse mappings are made. Needs /proc.
  */
 unsigned harden_process(unsigned flags, char *argv0) MUST_CHECK;
+/*
+ * Then, in this order: HARDEN_CAPABILITIES while the process has one thread, HARDEN_CALLS before it
+ * meets what it must not trust (control/confine.h). what: one or both. Returns what failed.
+ */
+unsigned harden_confine(unsigned what, enum confine_role role) MUST_CHECK;
 /* "memory lock" etc. of one bit, for the message */
 const char *harden_name(unsigned bit);
 

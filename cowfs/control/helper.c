@@ -2,10 +2,12 @@
 /* The mount helpers' common part. */
 #include "control/helper.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/msg.h"
 #include "control/client.h"
 
@@ -29,12 +31,12 @@ bool helper_begin(const char *prog, int argc, char **argv, void (*help)(void))
 
 int helper_fail(int exit, const char *fmt, ...)
 {
+	char text[PATH_MAX + 1024];
 	va_list ap;
 
-	fprintf(stderr, "%s: ", program);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	fputc('\n', stderr);
+	fprintf(stderr, "%s: %s\n", program, clean_text(text));
 	return exit;
 }

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
+
 void jsonw_init(struct jsonw *w, char *buf, size_t size_bytes)
 {
 	*w = (struct jsonw){.p = buf, .size_bytes = size_bytes, .bad = size_bytes == 0};
@@ -25,45 +27,32 @@ static void puts_raw(struct jsonw *w, const char *s)
 	put(w, s, strlen(s));
 }
 
-size_t jsonw_utf8_bytes(const char *text)
+/* Whatever does not show is escaped: programs read the same text, and a terminal that it is printed to stays as it is. */
+char *jsonw_escape(char esc[8], const char *s, size_t n)
 {
-	const unsigned char *s = (const unsigned char *)text;
-	size_t n = s[0] < 0x80			 ? 1
-		   : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-		   : (s[0] & 0xf0) == 0xe0	 ? 3
-		   : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-						 : 0;
+	uint32_t c = (unsigned char)*s;
 
-	for (size_t i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0) ||
-	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90))
-		return 0;
-	return n;
+	if (n == 2)
+		c = (c & 0x1f) << 6 | ((unsigned char)s[1] & 0x3f);
+	else if (n == 3)
+		c = (c & 0x0f) << 12 | ((unsigned char)s[1] & 0x3fu) << 6 | ((unsigned char)s[2] & 0x3f);
+	snprintf(esc, 8, "\\u%04x", n ? c & 0xffff : 0xfffd);
+	return esc;
 }
 
-static void put_string(struct jsonw *w, const char *str)
+static void put_string(struct jsonw *w, const char *s)
 {
-	const unsigned char *s = (const unsigned char *)str;
-	char esc[8];
-
 	puts_raw(w, "\"");
 	while (*s) {
-		size_t n = jsonw_utf8_bytes((const char *)s);
+		size_t n = utf8_bytes(s);
 
-		if (n == 0) {
-			puts_raw(w, "\\ufffd");
-			n = 1;
-		} else if (*s == '"' || *s == '\\') {
-			put(w, (char[]){'\\', (char)*s}, 2);
-		} else if (*s < 0x20 || *s == 0x7f) {
-			snprintf(esc, sizeof(esc), "\\u%04x", *s);
-			puts_raw(w, esc);
-		} else {
-			put(w, (const char *)s, n);
-		}
-		s += n;
+		if (*s == '"' || *s == '\\')
+			put(w, (char[]){'\\', *s}, 2);
+		else if (!utf8_shows(s, n))
+			puts_raw(w, jsonw_escape((char[8]){0}, s, n));
+		else
+			put(w, s, n);
+		s += n ? n : 1;
 	}
 	puts_raw(w, "\"");
 }

@@ -24,12 +24,12 @@ size_t jsonw_finish(struct jsonw *w);
 void jsonw_object(struct jsonw *w, const char *key);
 void jsonw_array(struct jsonw *w, const char *key);
 void jsonw_end(struct jsonw *w);
-/* Bytes that are not UTF-8 become U+FFFD. */
+/* Bytes that are not UTF-8 become U+FFFD; what does not show (base/clean.h) is escaped. */
 void jsonw_str(struct jsonw *w, const char *key, const char *s);
+/* \uXXXX for the character at s, utf8_bytes() of it n (at most 3; 0: U+FFFD). Returns esc. */
+char *jsonw_escape(char esc[8], const char *s, size_t n);
 void jsonw_u64(struct jsonw *w, const char *key, uint64_t v);
 void jsonw_bool(struct jsonw *w, const char *key, bool v);
-/* Length of the UTF-8 sequence at s, 0 if it is none (overlong, surrogate, cut). */
-size_t jsonw_utf8_bytes(const char *s);
 /* nanoseconds as decimal seconds: 1.250000 */
 void jsonw_seconds(struct jsonw *w, const char *key, uint64_t ns);
 /* 16 bytes as 8-4-4-4-12 */

@@ -62,7 +62,7 @@ struct thawer {
 struct parent {
 	struct keeper_opts opts;
 	pid_t worker;
-	int worker_pidfd, worker_dirfd, sock_fd, fuse_fd, null_fd;
+	int worker_pidfd, worker_status_fd, sock_fd, fuse_fd, null_fd;
 	int abort_fd; /* ends the FUSE connection, whoever holds /dev/fuse; -1 */
 	bool serving;
 	unsigned dying; /* slices */
@@ -262,9 +262,11 @@ static bool is_dying(const struct parent *p)
 {
 	char text[4096];
 	const char *state, *pending;
+	ssize_t n = pread(p->worker_status_fd, text, sizeof(text) - 1, 0);
 
-	if (p->worker_dirfd < 0 || io_read_text(p->worker_dirfd, "status", text, sizeof(text)) < 0)
+	if (n < 0)
 		return false;
+	text[n] = '\0';
 	state = strstr(text, "\nState:\t");
 	pending = strstr(text, "\nSigPnd:\t");
 	return (state && (state[8] == 'Z' || state[8] == 'X')) ||
@@ -374,11 +376,13 @@ static __attribute__((noreturn)) void parent_main(struct parent *p, bool mark)
 
 	prctl(PR_SET_NAME, "cowfs-keeper");
 	failed = harden_process(flags, p->opts.argv0);
-	for (unsigned bit = 1; bit & HARDEN_ALL; bit <<= 1)
-		if (failed & bit)
-			msg(MSG_WARN, "parent process: no %s", harden_name(bit));
+	failed |= harden_confine(HARDEN_CAPABILITIES, CONFINE_PARENT);
 	if (thawer_start(&p->thawer) < 0)
 		msg(MSG_WARN, "parent process: no dead-man timer");
+	failed |= harden_confine(HARDEN_CALLS, CONFINE_PARENT);
+	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
+		if (failed & bit)
+			msg(MSG_WARN, "parent process: no %s", harden_name(bit));
 	watch(p);
 	bury(p);
 }
@@ -429,8 +433,8 @@ int keeper_start(const struct keeper_opts *o, struct keeper_link *ret)
 	}
 	close(pair[1]);
 	p.worker_pidfd = pidfd_open(p.worker, 0);
-	snprintf(path, sizeof(path), "/proc/%d", p.worker);
-	p.worker_dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "/proc/%d/status", p.worker);
+	p.worker_status_fd = open(path, O_RDONLY | O_CLOEXEC);
 	p.sock_fd = pair[0];
 	p.fuse_fd = fuse_fd;
 	p.null_fd = null_fd;

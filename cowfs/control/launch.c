@@ -14,6 +14,7 @@
 #include "base/io.h"
 #include "control/client.h"
 #include "control/conf.h"
+#include "control/dead.h"
 
 #define END_WAIT_MS 20000
 #define ARGS_MAX (VOLOPTS + 8)
@@ -328,6 +329,8 @@ void launch_volume(const char *device, const struct volopts *o, unsigned flags, 
 
 	if (launch_configure(device, &all, &c, ret) != EXIT_OK)
 		return;
+	if (!(flags & LAUNCH_BOOT))
+		dead_clear_and_tell();
 	if (make_arguments(&a, device, &all, flags) < 0)
 		tell(ret, EXIT_FAILED, -ENOMEM, "out of memory");
 	else if ((flags & LAUNCH_BOOT) || !start_service(&a, ret))

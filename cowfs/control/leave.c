@@ -2,11 +2,14 @@
 #include "control/leave.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <mntent.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
+#include "base/io.h"
+#include "base/mounts.h"
 #include "control/cmd.h"
 
 #define ASK_AGAIN_US 100000
@@ -35,25 +38,64 @@ int leave_run_into(const char *const argv[], int out_fd)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-bool leave_find_mount(const char *dir, const char *source, char *ret_dir, char *ret_source)
-{
-	FILE *f = setmntent("/proc/self/mounts", "re");
-	char line[4 * PATH_MAX];
-	struct mntent m;
-	bool found = false;
+struct wanted {
+	int proc_dirfd;
+	const char *dir; /* NULL: anywhere */
+	bool by_device;
+	dev_t dev;
+	/* of the last mount on dir, or the last one that shows the device */
+	bool found;
+	dev_t found_dev;
+	char *ret_dir;
+};
 
-	while (f && getmntent_r(f, &m, line, sizeof(line))) {
-		if ((dir && strcmp(m.mnt_dir, dir)) || (source && strcmp(m.mnt_fsname, source)))
-			continue;
-		found = true;
-		if (ret_dir)
-			snprintf(ret_dir, PATH_MAX, "%s", m.mnt_dir);
-		if (ret_source)
-			snprintf(ret_source, PATH_MAX, "%s", m.mnt_fsname);
-	}
-	if (f)
-		endmntent(f);
-	return found;
+static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	struct wanted *w = ctx;
+	bool shows = w->by_device && mounts_shows(w->proc_dirfd, root_dirfd, m, w->dev);
+
+	mounts_unescape(m->path);
+	if (w->dir ? strcmp(m->path, w->dir) != 0 : !shows)
+		return 0;
+	w->found = !w->by_device || shows;
+	w->found_dev = m->dev;
+	if (w->ret_dir)
+		snprintf(w->ret_dir, PATH_MAX, "%s", m->path);
+	return 0;
+}
+
+static bool find_mount(struct wanted *w)
+{
+	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	w->proc_dirfd = proc_dirfd;
+	return mounts_each(proc_dirfd, "self", look_at_mount, w) == 0 && w->found;
+}
+
+bool leave_is_mounted(const char *dir, const char *device, char *ret_dir)
+{
+	struct wanted w = {.dir = dir, .by_device = true, .ret_dir = ret_dir};
+	struct stat st;
+
+	if (stat(device, &st) < 0 || !S_ISBLK(st.st_mode))
+		return false;
+	w.dev = st.st_rdev;
+	return find_mount(&w);
+}
+
+bool leave_device_on(const char *dir, char ret_device[PATH_MAX])
+{
+	struct wanted w = {.dir = dir};
+	char path[64], text[1024], *name;
+
+	if (!find_mount(&w) || major(w.found_dev) == 0)
+		return false;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/uevent", major(w.found_dev), minor(w.found_dev));
+	if (io_read_text(AT_FDCWD, path, text, sizeof(text)) < 0 || !(name = strstr(text, "DEVNAME=")))
+		return false;
+	name[strcspn(name, "\n")] = '\0';
+	snprintf(ret_device, PATH_MAX, "/dev/%s", name + strlen("DEVNAME="));
+	return true;
 }
 
 static void take_refusal(struct json_object *answer, struct client_error *err)

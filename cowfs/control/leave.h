@@ -3,6 +3,8 @@
 #ifndef COWFS_CONTROL_LEAVE_H
 #define COWFS_CONTROL_LEAVE_H
 
+#include <limits.h>
+
 #include "control/client.h"
 
 /* Runs a program and waits. Its exit status; 127 it cannot be run, 128 + n ended by a signal. */
@@ -10,9 +12,12 @@ int leave_run(const char *const argv[]) MUST_CHECK;
 /* What it says goes to out_fd; -1: to where ours goes. */
 int leave_run_into(const char *const argv[], int out_fd) MUST_CHECK;
 
-/* The mount that was made last on dir, of source; either may be NULL: any. Buffers of PATH_MAX for
- * what it is on and of; NULL: not wanted. */
-bool leave_find_mount(const char *dir, const char *source, char *ret_dir, char *ret_source);
+/* Does what was mounted last on dir show this block device? dir NULL: is it mounted anywhere; ret_dir
+ * (PATH_MAX, may be NULL) gets where. By device numbers, never by what mounts are named. */
+bool leave_is_mounted(const char *dir, const char *device, char *ret_dir);
+/* The block device of what was mounted last on dir, "/dev/..."; false: nothing is mounted there, or
+ * no block device. */
+bool leave_device_on(const char *dir, char ret_device[PATH_MAX]);
 
 /*
  * Detaches a volume, with progress on a terminal, and waits until its device is free; changes are

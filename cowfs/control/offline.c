@@ -3,44 +3,26 @@
 #include "control/cmd.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
-
-/* Where a block device is mounted, as this process sees it; "" if nowhere. */
-static void find_mount(const char *device, char *where, size_t size_bytes)
-{
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	char line[1024], point[512];
-	unsigned maj, min;
-	struct stat st;
-
-	where[0] = '\0';
-	if (f && stat(device, &st) == 0 && S_ISBLK(st.st_mode))
-		while (!where[0] && fgets(line, sizeof(line), f))
-			if (sscanf(line, "%*d %*d %u:%u %*s %511s", &maj, &min, point) == 3 &&
-			    makedev(maj, min) == st.st_rdev)
-				snprintf(where, size_bytes, "%s", point);
-	if (f)
-		fclose(f);
-}
+#include "control/leave.h"
 
 static int explain_busy(const struct options *o, const char *path)
 {
-	char name[RUNDIR_NAME_BYTES], where[512];
+	char name[RUNDIR_NAME_BYTES], where[PATH_MAX];
 
 	client_find_device(path, name);
 	if (*name)
 		return cmd_fail(o, EXIT_FAILED, -EBUSY,
 				"%s is attached as volume %s: detach it first", path, name);
-	find_mount(path, where, sizeof(where));
-	if (*where)
+	if (leave_is_mounted(NULL, path, where))
 		return cmd_fail(o, EXIT_FAILED, -EBUSY, "%s is mounted on %s: unmount it first",
-				path, where);
+				path, clean_text(where));
 	return cmd_fail(o, EXIT_FAILED, -EBUSY,
 			"%s is in use by something else (swap, LVM, RAID, another program)", path);
 }
@@ -133,7 +115,20 @@ static int explain_super(const struct options *o, int e, const struct offline *f
 	const char *path = f->log_card->geo.path;
 
 	switch (e) {
+	case -ESTALE:
+		return cmd_fail(o, EXIT_FAILED, e,
+				"the file system on %s was made larger without cowfs (%s, it was "
+				"%s) and lies over its log, which is void now. For a new one: "
+				"cowctl format --shrink %s",
+				path, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->super.fs_bytes),
+				path);
 	case -ENOENT:
+		if (f->trouble & SUPER_CUT_OFF)
+			return cmd_fail(o, EXIT_FAILED, e,
+					"there is no cowfs log on %s. If a shrink was begun: it was "
+					"cut off before its commit, the file system is as it was; "
+					"run cowctl format --shrink %s again",
+					path, path);
 		return cmd_fail(o, EXIT_FAILED, e, "there is no cowfs log on %s%s", path,
 				has_option(o, OPT_LOG)
 					? ""
@@ -164,7 +159,8 @@ static int explain_super(const struct options *o, int e, const struct offline *f
 
 int offline_open_log(struct offline *f, const struct options *o)
 {
-	int e = super_read(f->log_card, f->fs.size_bytes, &f->super, &f->trouble);
+	unsigned flags = f->log_flags & LOG_ANY_BASE ? SUPER_ANY_HOME : 0;
+	int e = super_find(f->base, f->log_card, &f->fs, flags, &f->super, &f->trouble);
 
 	if (e < 0)
 		return explain_super(o, e, f);
@@ -177,13 +173,6 @@ int offline_open_log(struct offline *f, const struct options *o)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"%s is no log device: the log on it belongs to its own file system",
 				f->log_card->geo.path);
-	if (super_overgrown(&f->super, f->fs.size_bytes))
-		return cmd_fail(o, EXIT_FAILED, -ESTALE,
-				"the file system on %s was made larger without cowfs (%s, it was "
-				"%s) and lies over its log, which is void now. For a new one: "
-				"cowctl format --force --shrink %s",
-				o->operand[0], FORMAT_SIZE(f->fs.size_bytes),
-				FORMAT_SIZE(f->super.fs_bytes), o->operand[0]);
 	if (f->super.fs_bytes > f->base->geo.size_bytes)
 		return cmd_fail(o, EXIT_FAILED, -ERANGE,
 				"%s is smaller than the volume that its log belongs to",
@@ -192,6 +181,12 @@ int offline_open_log(struct offline *f, const struct options *o)
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "the log on %s cannot be read: %s",
 				f->log_card->geo.path, strerrordesc_np(-e));
+	if (log_of_another(f->log, &f->report, &f->fs))
+		return cmd_fail(o, EXIT_FAILED, -ESTALE,
+				"the log on %s was made for another file system than the one on "
+				"%s: if this one is meant, run cowctl format --force %s --log %s",
+				f->log_card->geo.path, o->operand[0], o->operand[0],
+				f->log_card->geo.path);
 	log_mend_super(f->log, f->trouble);
 	return EXIT_OK;
 }

@@ -6,17 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 
 static PRINTF(2, 3) void row(const char *label, const char *fmt, ...)
 {
+	char text[5 * KIB];
 	va_list ap;
 
-	printf("%-12s", label);
 	va_start(ap, fmt);
-	vprintf(fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	putchar('\n');
+	printf("%-12s%s\n", label, clean_text(text));
 }
 
 static const char *size_of(uint64_t blocks)
@@ -58,7 +59,7 @@ static void print_ram(struct json_object *s)
 	if (holes)
 		row("", "%s discarded blocks (take no RAM)", with_commas(holes));
 	if (failed)
-		row("", "%s blocks kept from a commit that failed", with_commas(failed));
+		row("", "%s of them kept from a commit that failed", with_commas(failed));
 	if (json_true(s, "discard_armed"))
 		row("discard", "armed: what is in RAM is dropped at the next detach or shutdown");
 }
@@ -95,12 +96,13 @@ static void print_last(struct json_object *last)
 		    json_text(last, "remark"));
 		return;
 	}
-	row("last commit", "%s: %s written, %s direct and %s logged blocks, %.2f s",
+	row("last commit", "%s: %s written, %s direct and %s logged blocks, %.2f s%s",
 	    format_time(json_u64(last, "time_unix_seconds")),
 	    FORMAT_SIZE(json_u64(report, "written_bytes")),
 	    with_commas(json_u64(report, "direct_blocks")),
 	    with_commas(json_u64(report, "logged_blocks")),
-	    json_number(report, "duration_seconds"));
+	    json_number(report, "duration_seconds"),
+	    json_true(json_object_object_get(last, "quiesce"), "unfrozen") ? ", sealed without a freeze" : "");
 }
 
 static void print_log(struct json_object *s)
@@ -129,7 +131,7 @@ static void print_log(struct json_object *s)
 			"waited in the log, it was taken as it was");
 	if (json_true(s, "clone"))
 		row("", "the log was written on another card: its account starts anew");
-	client_find_twin(json_text(s, "name"), json_text(s, "ring_uuid"), twin);
+	client_find_twin(json_text(s, "name"), json_text(s, "log_id"), twin);
 	if (*twin)
 		row("",
 		    "volume %s has the same log: two copies of one card, each is served from its "

@@ -235,10 +235,12 @@ static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
 {
 	jsonw_bool(w, "mounted", q->mounted);
 	jsonw_bool(w, "frozen", q->frozen);
+	jsonw_bool(w, "unfrozen", q->unfrozen);
 	jsonw_seconds(w, "sync_seconds", q->sync_ns);
 	jsonw_seconds(w, "freeze_seconds", q->freeze_ns);
 	jsonw_seconds(w, "frozen_seconds", q->frozen_ns);
 	jsonw_u64(w, "bounced_tasks", q->bounced);
+	jsonw_u64(w, "aborted_connections", q->aborted);
 	jsonw_str(w, "culprit", q->culprit);
 }
 
@@ -356,7 +358,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);
 	jsonw_bool(w, "base_changed", s->base_changed);
 	jsonw_bool(w, "clone", s->clone);
-	jsonw_uuid(w, "ring_uuid", s->ring_uuid);
+	jsonw_uuid(w, "log_id", s->log_id);
 	jsonw_u64(w, "read_bytes", s->counters.read_bytes);
 	jsonw_u64(w, "read_errors", s->counters.read_errors);
 	jsonw_u64(w, "absorbed_writes", s->counters.write_calls);

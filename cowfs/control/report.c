@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clean.h"
+#include "control/jsonw.h"
+
 /* The template is in the program: a page can be made wherever cowctl runs. */
 __asm__(".pushsection .rodata\n"
 	".global report_template\n"
@@ -31,15 +34,22 @@ struct json_object *report_array(struct json_object *o, const char *key, size_t 
 
 void html_text(FILE *f, const char *text)
 {
-	for (; *text; text++) {
+	while (*text) {
+		size_t n = utf8_bytes(text), step = n ? n : 1;
+
 		switch (*text) {
 		case '&': fputs("&amp;", f); break;
 		case '<': fputs("&lt;", f); break;
 		case '>': fputs("&gt;", f); break;
 		case '"': fputs("&quot;", f); break;
 		case '\'': fputs("&#39;", f); break;
-		default: fputc(*text, f);
+		default:
+			if (utf8_shows(text, n))
+				fwrite(text, 1, step, f);
+			else
+				fputs("\xef\xbf\xbd", f); /* U+FFFD */
 		}
+		text += step;
 	}
 }
 
@@ -71,11 +81,15 @@ static char *json_for_script(struct json_object *wear, size_t *ret_bytes)
 
 	if (!f)
 		return NULL;
-	for (; *s; s++)
-		if (*s == '<' || *s == '>' || *s == '&')
-			fprintf(f, "\\u%04x", *s);
+	while (*s) {
+		size_t n = utf8_bytes(s), step = n ? n : 1;
+
+		if (*s == '<' || *s == '>' || *s == '&' || !utf8_shows(s, n))
+			fputs(jsonw_escape((char[8]){0}, s, n), f);
 		else
-			fputc(*s, f);
+			fwrite(s, 1, step, f);
+		s += step;
+	}
 	return close_text(f, &text);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clean.h"
 #include "base/io.h"
 #include "control/rundir.h"
 
@@ -60,7 +61,8 @@ int rootstate_write(enum root_state s, const char *device, const char *mount_opt
 		if (old != s && unlink(path_of(words[old], path)) < 0 && errno != ENOENT)
 			return -errno;
 	if (has_reason(s)) {
-		snprintf(text, sizeof(text), "%s\ndevice=%s\n%s%s%s", reason, device,
+		/* a line each, whatever is in them: the initramfs mounts with the third one */
+		snprintf(text, sizeof(text), "%s\ndevice=%s\n%s%s%s", CLEAN(reason), CLEAN(device),
 			 mount_options ? "mount_options=" : "", mount_options ? mount_options : "",
 			 mount_options ? "\n" : "");
 		e = write_file(words[s], text);
@@ -84,6 +86,7 @@ enum root_state rootstate_read(char *why, size_t why_bytes)
 	if (has_reason(s) &&
 	    io_read_text(AT_FDCWD, path_of(words[s], path), text, sizeof(text)) > 0)
 		snprintf(why, why_bytes, "%.*s", (int)strcspn(text, "\n"), text);
+	clean_text(why);
 	return s;
 }
 

@@ -103,6 +103,13 @@ int rundir_publish(const struct rundir *d, const char *file, const char *text, s
 	return renameat(d->fd, TEMP, d->fd, file) < 0 ? -errno : 0;
 }
 
+void rundir_leave(struct rundir *d)
+{
+	close(steal_fd(&d->lock_fd));
+	close(steal_fd(&d->fd));
+	close(steal_fd(&d->parent_fd));
+}
+
 void rundir_release(struct rundir *d)
 {
 	static const char *const files[] = {RUNDIR_SOCKET, RUNDIR_STATUS, RUNDIR_PID, TEMP,
@@ -113,7 +120,5 @@ void rundir_release(struct rundir *d)
 	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
 		unlinkat(d->fd, files[i], 0);
 	unlinkat(d->parent_fd, d->name, AT_REMOVEDIR);
-	close(steal_fd(&d->lock_fd));
-	close(steal_fd(&d->fd));
-	close(steal_fd(&d->parent_fd));
+	rundir_leave(d);
 }

@@ -33,6 +33,8 @@ int rundir_claim(struct rundir *ret, const char *name) MUST_CHECK;
 /* Replaces a file: readers see the old or the new one. */
 int rundir_publish(const struct rundir *d, const char *file, const char *text,
 		   size_t len_bytes) MUST_CHECK;
+/* Closes, and leaves all as it is. */
+void rundir_leave(struct rundir *d);
 /* Takes the files and the directory away and closes. */
 void rundir_release(struct rundir *d);
 #endif

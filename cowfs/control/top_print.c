@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 
 enum { SCHEMA = 1, COLUMNS = 80 };
@@ -42,24 +43,6 @@ static uint64_t rewrites_of(const struct row *r, enum tally_kind kind)
 
 /* ---- text ---- */
 
-/* Nothing in it moves the cursor or is no character. How many columns it takes, a character each. */
-static size_t make_printable(char *text)
-{
-	size_t columns = 0;
-
-	while (*text) {
-		size_t n = jsonw_utf8_bytes(text);
-		bool control = (unsigned char)*text < 0x20 || *text == 0x7f ||
-			       ((unsigned char)text[0] == 0xc2 && (unsigned char)text[1] < 0xa0);
-
-		if (!n || control)
-			memset(text, '?', n ? n : 1);
-		columns += !n || control ? max_u64(n, 1) : 1;
-		text += n ? n : 1;
-	}
-	return columns;
-}
-
 /* A path for people: below the mount point, its end if it is too long. */
 static void print_path(const char *mount, const char *path, size_t path_bytes, const char *more, size_t columns)
 {
@@ -69,7 +52,7 @@ static void print_path(const char *mount, const char *path, size_t path_bytes, c
 	if (!text)
 		return;
 	snprintf(text, n + 1, "%s%.*s", mount, (int)path_bytes, path);
-	width = make_printable(text);
+	width = clean_columns(clean_text(text));
 	if (strlen(more) + 6 > columns)
 		more = "";
 	columns -= strlen(more);
@@ -83,7 +66,7 @@ static void print_path(const char *mount, const char *path, size_t path_bytes, c
 
 static const char *mount_prefix(const struct picture *p)
 {
-	const char *mount = json_text(p->now->status, "mountpoint");
+	const char *mount = json_raw(p->now->status, "mountpoint");
 
 	return strcmp(mount, "/") ? mount : "";
 }
@@ -142,7 +125,7 @@ static void print_rewrites(const struct picture *p)
 static void print_head(const struct picture *p)
 {
 	const struct table *t = &p->table;
-	const char *mount = json_text(p->now->status, "mountpoint");
+	const char *mount = CLEAN(json_raw(p->now->status, "mountpoint"));
 
 	char amount[120];
 	int used = printf("%s%s%s:", json_text(p->now->status, "name"), *mount ? " on " : "", mount);
@@ -221,7 +204,7 @@ static void render_head(struct jsonw *w, const struct picture *p)
 	answer_ok(w);
 	jsonw_u64(w, "schema", SCHEMA);
 	for (size_t i = 0; i < ARRAY_SIZE(copied); i++)
-		jsonw_str(w, copied[i], json_text(p->now->status, copied[i]));
+		jsonw_str(w, copied[i], json_raw(p->now->status, copied[i]));
 	jsonw_u64(w, "newest_generation", p->now->generation_seq);
 	jsonw_u64(w, "uncommitted_bytes", blk_to_bytes(p->now->runs.blks));
 	jsonw_u64(w, "uncommitted_blocks", p->now->runs.blks);

@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clean.h"
 #include "base/io.h"
+#include "base/mounts.h"
 #include "base/proclist.h"
 
 /* 0 if it cannot be told. Asks no file system: one in trouble might not answer. */
@@ -69,26 +71,23 @@ static void note_process(int proc_dirfd, int pid, struct mount_users *u)
 	snprintf(name, sizeof(name), "%d/comm", pid);
 	if (io_read_text(proc_dirfd, name, comm, sizeof(comm)) < 0)
 		return; /* gone */
-	snprintf(u->other, sizeof(u->other), "%s[%d]", comm, pid);
+	snprintf(u->other, sizeof(u->other), "%s[%d]", clean_text(comm), pid);
 }
 
-/* "40 36 98:0 / /point ..." with the parent's id in the second field */
-static void find_mount_below(int proc_dirfd, uint64_t id, struct mount_users *u)
-{
-	int fd = openat(proc_dirfd, "self/mountinfo", O_RDONLY | O_CLOEXEC);
-	FILE *f = fd < 0 ? NULL : fdopen(fd, "re");
-	char *line = NULL, point[256];
-	unsigned long long parent;
-	size_t size = 0;
+struct below {
+	uint64_t id;
+	struct mount_users *u;
+};
 
-	while (f && !*u->other && getline(&line, &size, f) > 0)
-		if (sscanf(line, "%*u %llu %*s %*s %255s", &parent, point) == 2 && parent == id)
-			snprintf(u->other, sizeof(u->other), "the mount on %s", point);
-	free(line);
-	if (f)
-		fclose(f);
-	else if (fd >= 0)
-		close(fd);
+static int is_below(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	struct below *b = ctx;
+
+	(void)root_dirfd;
+	if (m->parent_id != b->id)
+		return 0;
+	snprintf(b->u->other, sizeof(b->u->other), "the mount on %.255s", clean_text(m->path));
+	return 1;
 }
 
 int mount_users_find(const char *dir, pid_t worker, struct mount_users *ret)
@@ -115,7 +114,8 @@ int mount_users_find(const char *dir, pid_t worker, struct mount_users *ret)
 			note_process(proc_dirfd, pid, &u);
 	}
 	closedir(list);
-	find_mount_below(proc_dirfd, id, &u);
+	if (!*u.other) /* what cannot be looked at is not below */
+		(void)!mounts_each(proc_dirfd, "self", is_below, &(struct below){id, &u});
 	*ret = u;
 	return 0;
 }

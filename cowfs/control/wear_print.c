@@ -6,17 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/parse.h"
 
 static PRINTF(2, 3) void row(const char *label, const char *fmt, ...)
 {
+	char text[5 * KIB];
 	va_list ap;
 
-	printf("  %-21s ", label);
 	va_start(ap, fmt);
-	vprintf(fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	putchar('\n');
+	printf("  %-21s %s\n", label, clean_text(text));
 }
 
 /* Lines of whole words, at most 80 columns. */
@@ -29,6 +30,7 @@ static PRINTF(1, 2) void say(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	clean_text(text);
 	for (word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
 		size_t n = strlen(word);
 

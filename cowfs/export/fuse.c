@@ -63,7 +63,7 @@ struct fuse_export {
 	int fuse_fd; /* the session's own duplicate; fuse_session_destroy closes it */
 	int abort_fd;
 	sem_t init_done;
-	int init_result;
+	_Atomic int init_result;
 	struct serve *serve;
 
 	struct slots *slots;
@@ -400,9 +400,9 @@ static int wait_init(struct fuse_export *e)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += START_TIMEOUT_S;
-	while (sem_timedwait(&e->init_done, &until) < 0)
+	while (sem_clockwait(&e->init_done, CLOCK_MONOTONIC, &until) < 0)
 		if (errno != EINTR)
 			return -errno;
 	return e->init_result;

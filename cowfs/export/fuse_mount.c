@@ -32,20 +32,30 @@ int fuse_mount(int fuse_fd, int *ret_mount_fd)
 	return 0;
 }
 
+/* Not attached to the tree either. */
+int fuse_mount_open_ctl(void)
+{
+	_cleanup_close_ int fs_fd = fsopen("fusectl", FSOPEN_CLOEXEC);
+	int fd;
+
+	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return -errno;
+	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, 0);
+	return fd < 0 ? -errno : fd;
+}
+
 /* The switch lies in a file system of its own (fusectl), named after the connection's device
- * number; that one is not attached to the tree either. */
+ * number. */
 int fuse_mount_open_abort(int file_fd)
 {
-	_cleanup_close_ int fs_fd = fsopen("fusectl", FSOPEN_CLOEXEC), mount_fd = -1;
+	_cleanup_close_ int mount_fd = fuse_mount_open_ctl();
 	struct stat st;
 	char path[32];
 	int fd;
 
-	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ||
-	    fstat(file_fd, &st) < 0)
-		return -errno;
-	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, 0);
 	if (mount_fd < 0)
+		return mount_fd;
+	if (fstat(file_fd, &st) < 0)
 		return -errno;
 	snprintf(path, sizeof(path), "%u/abort", minor(st.st_dev)); /* major: 0 */
 	fd = openat(mount_fd, path, O_WRONLY | O_CLOEXEC);

@@ -12,6 +12,7 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "log/escape.h"
 #include "log/ring.h"
 
 static int desc_block(struct attempt *a)
@@ -81,7 +82,7 @@ int log_begin(struct log *l)
 {
 	if (l->broken)
 		return -EUCLEAN;
-	if (l->need_open || l->at.active)
+	if (l->need_open || l->super_due || l->at.active)
 		return -EINVAL;
 	attempt_clear(&l->at);
 	l->stage_blks = 0;
@@ -95,6 +96,26 @@ static void crc_blocks(const void *data, uint64_t blks, uint32_t *crc)
 {
 	for (uint64_t i = 0; i < blks; i++)
 		crc[i] = crc32c_back((const uint8_t *)data + blk_to_bytes(i), COW_BLK_BYTES);
+}
+
+/* No content goes to the ring that a scan could take for a block of the log. */
+static int put_payload(struct log *l, uint64_t lblk, const uint8_t *data, uint64_t blks)
+{
+	uint8_t escaped[COW_BLK_BYTES];
+	uint64_t from = 0;
+	int r = 0;
+
+	for (uint64_t i = 0; i < blks && r == 0; i++) {
+		if (!(l->super.incompat & LOG_INCOMPAT_ESCAPED) || !escape_needed(data + blk_to_bytes(i)))
+			continue;
+		memcpy(escaped, data + blk_to_bytes(i), sizeof(escaped));
+		escape_put(escaped);
+		r = ring_stage_put(l, lblk + from, data + blk_to_bytes(from), i - from);
+		if (r == 0)
+			r = ring_stage_put(l, lblk + i, escaped, 1);
+		from = i + 1;
+	}
+	return r == 0 ? ring_stage_put(l, lblk + from, data + blk_to_bytes(from), blks - from) : r;
 }
 
 int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)
@@ -114,7 +135,7 @@ int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 		if (!a->start_lblk)
 			a->start_lblk = a->head_lblk;
 		n = min_u64(blks - i, l->seg_blks - a->head_lblk % l->seg_blks);
-		r = ring_stage_put(l, a->head_lblk, (const uint8_t *)data + blk_to_bytes(i), n);
+		r = put_payload(l, a->head_lblk, (const uint8_t *)data + blk_to_bytes(i), n);
 		if (r == 0)
 			r = note(l, DESC_LOGGED, blk + i, n, a->head_lblk, crc + i);
 		if (r < 0)

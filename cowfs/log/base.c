@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/io.h"
+#include "commit/hometag.h"
 #include "log/ring.h"
 
 struct images {
@@ -32,10 +34,36 @@ static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return 0;
 }
 
+/* Block 0 of a shrink's home has tags, or is garbage: the log's content stands for it (FORMAT.md, "Shrink"). */
+static int read_vouched(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	int r = read_home(ctx, blk, blks, buf);
+
+	if (r == 0 && blk == 0)
+		r = read_logged(ctx, 0, 1, buf);
+	return r == -ENODATA ? 0 : r;
+}
+
 /* All of it: until a shrink is home, the file system there is larger than the volume. */
 static uint64_t base_blks(const struct log *l)
 {
 	return l->base->geo.size_bytes / COW_BLK_BYTES;
+}
+
+int ring_look_home(struct log *l)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	struct images im = { .l = l };
+	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
+	struct fsinfo fs;
+	int r = blk ? card_read(l->base, 0, blk, COW_BLK_BYTES) : -ENOMEM;
+
+	if (r == 0)
+		r = fsinfo_probe(&home, &fs);
+	if (r == 0)
+		l->home = fs.kind == FS_UNKNOWN || hometag_look(blk, l->super.ring_uuid) == HOMETAG_MATCH ? HOME_VOUCHES
+													  : HOME_STRANGE;
+	return r;
 }
 
 int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret)
@@ -44,14 +72,21 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
 	struct blk_reader logged = { .read = read_logged, .ctx = &im, .volume_blks = home.volume_blks };
 
+	if (l->home == HOME_STRANGE) {
+		*ret = false;
+		return 0;
+	}
+	if (l->home == HOME_VOUCHES)
+		home.read = read_vouched;
 	/* a checkpoint begins behind a record of its own, or behind an open record; with lag that may be lost */
 	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged, rec->type != RECORD_COMMIT || lag_on(l), ret);
 }
 
 int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 {
-	struct images im = { .l = l };
-	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
+	struct images im = { .l = l, .ix = l->index };
+	struct blk_reader home = { .read = l->home == HOME_VOUCHES ? read_vouched : read_home, .ctx = &im,
+				   .volume_blks = base_blks(l) };
 
 	return fsinfo_fingerprint(&home, ret);
 }
@@ -71,7 +106,9 @@ int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,
 	len = (size_t)snprintf(why, n, "the file system was changed by somebody else after record %llu",
 			       (unsigned long long)rec->seq);
 	mtime = now.mtime;
-	if (now.kind != then->kind || memcmp(now.uuid, then->uuid, sizeof(now.uuid)))
+	if (now.kind == FS_UNKNOWN && then->kind != FS_UNKNOWN)
+		snprintf(why + len, n - len, ": there is no file system that cowfs knows any more");
+	else if (now.kind != then->kind || memcmp(now.uuid, then->uuid, sizeof(now.uuid)))
 		snprintf(why + len, n - len, ": it is another one");
 	else if (now.kind == FS_EXT && now.mtime != then->mtime && gmtime_r(&mtime, &tm) &&
 		 strftime(when, sizeof(when), "%F %T UTC", &tm))

@@ -12,56 +12,94 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "log/merge.h"
 #include "log/scan.h"
 
 /* ---- one candidate ---- */
 
+struct gather {
+	struct merge m;
+	struct index_list list; /* of the record at hand */
+	uint64_t max_bytes;
+};
+
 static int gather_extent(void *ctx, const struct desc_extent *e)
 {
-	return index_list_add(ctx, ring_index_kind(e->type), e->blk, e->blks, e->lblk, e->crc);
+	struct gather *g = ctx;
+	uint64_t bytes = g->m.bytes + g->list.n * sizeof(*g->list.e) + g->list.n_crcs * sizeof(*g->list.crcs);
+
+	if (bytes > g->max_bytes)
+		return -EFBIG;
+	return index_list_add(&g->list, ring_index_kind(e->type), e->blk, e->blks, e->lblk, e->crc);
+}
+
+int chain_each_extent(struct log *l, const struct chain_rec *c, int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
+{
+	const struct log_record rec = { .desc_lblk = c->desc_lblk,
+					.desc_blks = c->desc_blks,
+					.desc_crc = c->desc_crc,
+					.desc_epoch = c->desc_epoch,
+					.desc_seq = c->desc_seq };
+
+	return ring_each_extent(l, &rec, each, ctx);
 }
 
 /* R6, R12: oldest first, every record laid over what was before */
 static int build_index(struct log *l, const struct chain *ch, struct log_index **ret)
 {
-	struct log_index *ix = log_index_empty(), *next;
-	int r = ix ? 0 : -ENOMEM;
+	struct gather g = { .max_bytes = SCAN_INDEX_BYTES + blk_to_bytes(l->ring_blks) / 16 };
+	int r = 0;
 
 	for (size_t i = ch->n; i-- > 0 && r == 0;) {
-		struct index_list list = { 0 };
-
 		/* a tail at its own record says: everything before and in it is home */
-		r = ring_each_extent(l, &ch->rec[i], gather_extent, &list);
+		r = chain_each_extent(l, &ch->rec[i], gather_extent, &g);
 		if (r == 0)
-			r = index_list_overlay(&next, ix, &list, l->base, l->card, l->super.ring_off_bytes);
-		if (r == 0) {
-			log_index_unref(ix);
-			ix = next;
-		}
-		index_list_clear(&list);
+			r = merge_add(&g.m, &g.list);
+		index_list_clear(&g.list);
 	}
-	if (r < 0)
-		log_index_unref(ix);
-	else
-		*ret = ix;
+	if (r == 0)
+		r = merge_finish(&g.m, l->base, l->card, l->super.ring_off_bytes, ret);
+	merge_clear(&g.m);
 	return r == -EINVAL ? -EBADMSG : r;
+}
+
+static int chain_add(struct chain *ch, const struct log_record *r)
+{
+	void *p = array_grow(ch->rec, &ch->cap, ch->n + 1, sizeof(*ch->rec));
+
+	if (!p)
+		return -ENOMEM;
+	ch->rec = p;
+	ch->rec[ch->n++] = (struct chain_rec){ .seq = r->seq,
+					       .start_lblk = r->start_lblk,
+					       .type = r->type,
+					       .desc_lblk = r->desc_lblk,
+					       .desc_blks = r->desc_blks,
+					       .desc_crc = r->desc_crc,
+					       .desc_epoch = r->desc_epoch,
+					       .desc_seq = r->desc_seq };
+	return 0;
 }
 
 static int load_chain(struct scan *s, const struct log_record *head, struct chain *ch)
 {
 	struct log_record r = *head;
 
+	ch->head = *head;
 	for (;;) {
-		void *p = array_grow(ch->rec, &ch->cap, ch->n + 1, sizeof(*ch->rec));
 		struct log_record prev;
-		int e;
+		int e = chain_add(ch, &r);
 
-		if (!p)
-			return -ENOMEM;
-		ch->rec = p;
-		ch->rec[ch->n++] = r;
+		if (e < 0)
+			return e;
 		if (r.seq <= head->tail_seq)
 			break;
+		/* such a chain may go round */
+		if (ch->n == CHAIN_MAX || r.prev.seq >= r.seq) {
+			snprintf(s->why, sizeof(s->why), "the chain of record %llu does not lead back to its tail",
+				 (unsigned long long)head->seq);
+			return -EBADMSG;
+		}
 		e = ring_read_record(s->l, r.prev.lblk, s->buf, &prev);
 		if (e < 0 && e != -EBADMSG)
 			return e;
@@ -80,19 +118,48 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 	return 0;
 }
 
-/* A retired record leaves the base to anybody. */
+/* A retired record leaves the base to anybody: with it nothing waits. Only a file system must be there if one was. */
+static int match_retired(struct scan *s, const struct log_record *rec, const struct log_index *ix, bool *ret)
+{
+	struct fs_fingerprint now;
+	int r;
+
+	if (log_index_data_blks(ix) || log_index_zero_blks(ix)) {
+		snprintf(s->why, sizeof(s->why), "record %llu is retired, and blocks wait with it", (unsigned long long)rec->seq);
+		return -EBADMSG;
+	}
+	r = ring_base_fingerprint(s->l, &now);
+	*ret = r == 0 && (now.kind != FS_UNKNOWN || rec->fingerprint.kind == FS_UNKNOWN);
+	return r;
+}
+
+/* An older record could only take what is there for the garbage of a cut checkpoint. But the newer one, complete, came after that. */
+static int note_gone(struct scan *s, const struct log_record *rec)
+{
+	struct fs_fingerprint now;
+	int r = ring_base_fingerprint(s->l, &now);
+
+	s->gone = r == 0 && now.kind == FS_UNKNOWN && rec->fingerprint.kind != FS_UNKNOWN;
+	return r;
+}
+
 static int check_base(struct scan *s, const struct log_record *rec, const struct log_index *ix)
 {
 	bool match;
 	int r;
 
-	if (s->l->any_base || rec->type == RECORD_RETIRED)
+	if (s->l->any_base)
 		return 0;
-	r = ring_base_matches(s->l, rec, ix, &match);
+	if (s->gone)
+		return -EBADMSG;
+	r = rec->type == RECORD_RETIRED ? match_retired(s, rec, ix, &match) : ring_base_matches(s->l, rec, ix, &match);
 	if (r < 0 || match)
 		return r;
 	if (s->foreign.seq)
 		return -EBADMSG;
+	r = note_gone(s, rec);
+	if (r < 0)
+		return r;
 	s->foreign = *rec;
 	s->foreign_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
 	r = ring_explain_foreign(s->l, rec, s->why, sizeof(s->why));
@@ -111,11 +178,11 @@ static int note_candidates(struct scan *s, const struct chain *ch)
 
 	for (size_t i = 0; i + 1 < ch->n && ch->rec[i].type != RECORD_COMMIT && ch->rec[i].type != RECORD_CHECKPOINT; i++)
 		same++;
-	if (lag_on(s->l) && ch->rec[0].floor_seq != ch->rec[0].seq && ch->rec[0].prev.seq)
-		r = ring_read_record(s->l, ch->rec[0].prev.lblk, s->buf, &prev);
+	if (lag_on(s->l) && ch->head.floor_seq != ch->head.seq && ch->head.prev.seq)
+		r = ring_read_record(s->l, ch->head.prev.lblk, s->buf, &prev);
 	else
 		r = -EBADMSG;
-	if (r == 0 && prev.seq == ch->rec[0].prev.seq && prev.epoch == ch->rec[0].prev.epoch)
+	if (r == 0 && prev.seq == ch->head.prev.seq && prev.epoch == ch->head.prev.epoch)
 		r = load_chain(s, &prev, &older);
 	else if (r == 0)
 		r = -EBADMSG;
@@ -140,6 +207,11 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 		snprintf(s->why, sizeof(s->why), "the descriptors of record %llu are damaged",
 			 (unsigned long long)rec->seq);
 		r = build_index(l, &ch, &ix);
+		if (r == -EFBIG) {
+			snprintf(s->why, sizeof(s->why), "the descriptors of record %llu have more extents than a ring of this "
+				 "size may have", (unsigned long long)rec->seq);
+			r = -EBADMSG;
+		}
 	}
 	if (r == 0)
 		r = check_base(s, rec, ix);
@@ -163,28 +235,45 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 /* newest epoch first, then newest sequence: an epoch counts up in its upper half (log_prepare) */
 static int newest_first(const void *a, const void *b)
 {
-	const struct log_record *x = &((const struct candidate *)a)->rec, *y = &((const struct candidate *)b)->rec;
+	const struct candidate *x = a, *y = b;
 
 	if (x->epoch >> 32 != y->epoch >> 32)
 		return x->epoch >> 32 > y->epoch >> 32 ? -1 : 1;
 	return x->seq > y->seq ? -1 : x->seq < y->seq;
 }
 
+void chain_sort(struct scan *s)
+{
+	if (s->n)
+		qsort(s->cand, s->n, sizeof(*s->cand), newest_first);
+}
+
+/* It was read before, but only its place was kept. */
+static int try_place(struct scan *s, const struct candidate *c)
+{
+	struct log_record rec;
+	int r = ring_read_record(s->l, c->lblk, s->buf, &rec);
+
+	if (r == 0 && (rec.seq != c->seq || rec.epoch != c->epoch))
+		r = -EBADMSG;
+	return r < 0 ? r : try_candidate(s, &rec);
+}
+
 /* A record below the floor is never chosen, but better ones may be in segments that are still to be scanned: an attempt
  * that was cut leaves a new head over records of the lap before. */
 int chain_choose(struct scan *s)
 {
-	if (s->n)
-		qsort(s->cand, s->n, sizeof(*s->cand), newest_first);
+	chain_sort(s);
 	for (size_t i = 0; i < s->n; i++) {
 		struct candidate *c = &s->cand[i];
 		int r;
 
 		if (c->tried)
 			continue;
-		if (c->rec.seq < s->fallback_floor || (!s->all && c->rec.seq < s->newest_seq))
+		if (c->seq < s->fallback_floor || (!s->all && c->seq < s->newest_seq))
 			continue;
-		r = try_candidate(s, &c->rec);
+		s->why[0] = '\0';
+		r = try_place(s, c);
 		c->tried = true;
 		if (r == 0) {
 			s->rep->rejected = (unsigned)i;

@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "commit/hometag.h"
 #include "log/ring.h"
 
 /* R: a second copy of the newest commit in another segment, before the first home write: a checkpoint cut half way
@@ -42,6 +43,7 @@ struct home {
 	int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks);
 	void *ctx;
 	uint64_t done, total;
+	bool skip_first; /* block 0 has a way of its own (log_checkpoint_shrink) */
 };
 
 static int home_write(struct home *h)
@@ -149,7 +151,7 @@ static int write_home(struct home *h, const struct index_entry *e)
 {
 	uint64_t n;
 
-	for (uint64_t i = 0; i < e->blks; i += n) {
+	for (uint64_t i = h->skip_first && !e->blk; i < e->blks; i += n) {
 		uint8_t *buf;
 		int r;
 
@@ -172,6 +174,22 @@ static int write_home(struct home *h, const struct index_entry *e)
 	return 0;
 }
 
+/* Every block that the log has, in order; FLUSH. */
+static int write_all_home(struct home *h)
+{
+	struct log *l = h->l;
+	struct index_entry e;
+	int r = 0;
+
+	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
+	h->total = log_index_data_blks(l->index) + log_index_zero_blks(l->index);
+	for (size_t i = 0; r == 0 && log_index_extent(l->index, i, &e); i++)
+		r = write_home(h, &e);
+	if (r == 0)
+		r = home_write(h);
+	return r < 0 ? r : card_flush(l->base);
+}
+
 int log_checkpoint(struct log *l, const struct log_content *content,
 		   int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index)
@@ -187,17 +205,11 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 	if (l->need_open || l->at.active)
 		r = r ? r : -EINVAL;
 	if (r == 0 && log_index_extent(l->index, 0, &e)) {
-		h.old = buf + STAGE_BLKS * COW_BLK_BYTES;
-		h.total = log_index_data_blks(l->index) + log_index_zero_blks(l->index);
 		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */
 			r = lag_same_image(l);
-		for (size_t i = 0; r == 0 && log_index_extent(l->index, i, &e); i++)
-			r = write_home(&h, &e);
 		if (r == 0)
-			r = home_write(&h);
-		if (r == 0)
-			r = card_flush(l->base);
+			r = write_all_home(&h);
 		/* the record on the card is about the base before; without the index nothing else could tell
 		 * that this one is ours, should the tail record fail */
 		if (r == 0)
@@ -217,4 +229,82 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 	l->index = empty;
 	*ret_index = log_index_ref(empty);
 	return 0;
+}
+
+/* ---- the checkpoint of a shrink ---- */
+
+static int put_block0(struct log *l, const uint8_t *blk0)
+{
+	int r = card_write(l->base, 0, blk0, COW_BLK_BYTES);
+
+	if (r == 0)
+		l->ledger.checkpoint_blks++;
+	return r < 0 ? r : card_flush(l->base);
+}
+
+/*
+ * Block 0 at home becomes the log's, but for the tags. First the old superblock gets tags: that is one sector, so it has them
+ * or it has not. The new one follows by itself; its two sectors may be torn, and each of the tags knows one of the first.
+ * Garbage of either write can be of this block only. It stays garbage until the tags are there: the sector with the magic
+ * comes last.
+ */
+static int tag_home(struct log *l, const uint8_t *new0, uint8_t *blk0)
+{
+	struct hometags tags = { 0 };
+	bool has_old, tagged;
+	int r = card_read(l->base, 0, blk0, COW_BLK_BYTES);
+
+	if (r < 0)
+		return r;
+	tagged = hometag_look(blk0, l->super.ring_uuid) == HOMETAG_MATCH;
+	has_old = hometag_is_ext(blk0);
+	if (tagged)
+		tags = hometag_get(blk0);
+	else if (has_old)
+		hometag_make(blk0, l->super.ring_uuid, tags.of_old);
+	hometag_make(new0, l->super.ring_uuid, tags.of_new);
+	if (has_old && !tagged) {
+		hometag_put(blk0, &tags);
+		r = put_block0(l, blk0);
+		l->home = r < 0 ? l->home : HOME_VOUCHES;
+	} else if (!has_old) {
+		memcpy(blk0, new0, COW_BLK_BYTES);
+		hometag_put(blk0, &tags);
+		memset(blk0 + 1024, 0, 512);
+		r = put_block0(l, blk0);
+	}
+	if (r < 0)
+		return r;
+	memcpy(blk0, new0, COW_BLK_BYTES);
+	hometag_put(blk0, &tags);
+	return put_block0(l, blk0);
+}
+
+int log_checkpoint_shrink(struct log *l, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
+			  int (*before_last)(void *ctx), void *last_ctx)
+{
+	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES), *new0 = io_alloc(2 * COW_BLK_BYTES);
+	struct home h = { .l = l, .buf = buf, .progress = progress, .ctx = ctx, .skip_first = true };
+	struct index_entry e;
+	int r = buf && new0 ? 0 : -ENOMEM;
+
+	if (r == 0 && (l->need_open || l->at.active || l->super.state != SUPER_PENDING))
+		r = -EINVAL;
+	/* a smaller file system has another superblock, so the log has it */
+	if (r == 0 && (l->broken || !log_index_extent(l->index, 0, &e) || e.blk || e.kind == INDEX_ZERO))
+		r = -EUCLEAN;
+	if (r == 0)
+		r = log_index_read(l->index, 0, 1, new0);
+	if (r == 0)
+		r = put_checkpoint_begin(l);
+	if (r == 0)
+		r = tag_home(l, new0, new0 + COW_BLK_BYTES);
+	if (r == 0)
+		r = write_all_home(&h);
+	if (r == 0)
+		r = before_last(last_ctx);
+	if (r == 0)
+		r = put_block0(l, new0);
+	l->suspect |= r < 0;
+	return r;
 }

@@ -11,9 +11,13 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "log/escape.h"
 
-static const char MAGIC_SUPER[8] = "COWFSSUP", MAGIC_HEAD[8] = "COWFSSEG", MAGIC_DESC[8] = "COWFSDSC",
-		  MAGIC_RECORD[8] = "COWFSREC", MAGIC_WEAR[8] = "COWFSWER";
+/* One prefix for all: payload that begins with it is escaped (escape.h), so that no content is ever one of these blocks. */
+#define MAGIC(kind) LOG_MAGIC_PREFIX kind
+
+static const char MAGIC_SUPER[8] = MAGIC("SUP"), MAGIC_HEAD[8] = MAGIC("SEG"), MAGIC_DESC[8] = MAGIC("DSC"),
+		  MAGIC_RECORD[8] = MAGIC("REC"), MAGIC_WEAR[8] = MAGIC("WER");
 
 enum { OFF_CRC = 8, OFF_BODY = 32 };
 

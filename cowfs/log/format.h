@@ -22,7 +22,8 @@
 
 /* Features. compat: ignore if unknown; ro_compat: unknown = attach refused, check and recover too
  * would lose it, so refused; incompat: unknown = nothing at all is done with this ring. */
-#define LOG_INCOMPAT_KNOWN 0ull
+#define LOG_INCOMPAT_ESCAPED 1ull /* payload in the ring is escaped (escape.h); all new logs */
+#define LOG_INCOMPAT_KNOWN LOG_INCOMPAT_ESCAPED
 #define LOG_RO_COMPAT_KNOWN 0ull
 
 enum super_state {
@@ -61,6 +62,7 @@ enum record_type {
 
 enum {
 	RECORD_CLEAN = 1 << 0, /* everything is home, nothing was in flight: written at detach */
+	RECORD_UNFROZEN = 1 << 1, /* of a commit: the file system was mounted and not frozen; its journal is to be replayed */
 };
 
 enum commit_cause { CAUSE_MANUAL = 1, CAUSE_TIMER = 2, CAUSE_PRESSURE = 3, CAUSE_SHUTDOWN = 4, CAUSE_DETACH = 5,

@@ -12,6 +12,7 @@
 
 #include "base/array.h"
 #include "base/crc32c.h"
+#include "log/escape.h"
 #include "log/index_build.h"
 
 struct extent {
@@ -110,6 +111,11 @@ uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_bl
 	return min_u64(max_blks, e->blk + e->blks - blk);
 }
 
+static bool content_ok(const struct extent *e, uint8_t *blk, uint32_t crc)
+{
+	return e->spilled ? crc32c_back(blk, COW_BLK_BYTES) == crc : escape_get(blk, crc);
+}
+
 int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void *buf)
 {
 	size_t i = lookup(ix, blk);
@@ -125,8 +131,7 @@ int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void
 	if (r < 0)
 		return r;
 	for (uint64_t k = 0; k < blks; k++)
-		if (crc32c_back((const char *)buf + blk_to_bytes(k), COW_BLK_BYTES) !=
-		    ix->crcs[e->crc_pos + (blk - e->blk) + k])
+		if (!content_ok(e, (uint8_t *)buf + blk_to_bytes(k), ix->crcs[e->crc_pos + (blk - e->blk) + k]))
 			return -EBADMSG;
 	return 0;
 }

@@ -35,19 +35,19 @@ static struct log_index *ref(struct log_index *ix)
 	return ix ? log_index_ref(ix) : NULL;
 }
 
-static void forget_older(struct log *l)
+static void forget_older(struct lag *g)
 {
-	log_index_unref(l->lag.index);
-	l->lag.index = NULL;
-	for (unsigned i = 0; i < ARRAY_SIZE(l->lag.direct); i++) {
-		log_index_unref(l->lag.direct[i]);
-		l->lag.direct[i] = NULL;
+	log_index_unref(g->index);
+	g->index = NULL;
+	for (unsigned i = 0; i < ARRAY_SIZE(g->direct); i++) {
+		log_index_unref(g->direct[i]);
+		g->direct[i] = NULL;
 	}
 }
 
 void lag_close(struct log *l)
 {
-	forget_older(l);
+	forget_older(&l->lag);
 }
 
 /* ---- what the next record carries ---- */
@@ -105,7 +105,7 @@ void lag_accept(struct log *l, const struct log_record *rec)
 	g->alone = false;
 	g->older_seq = alone ? 0 : l->newest.seq;
 	if (alone) {
-		forget_older(l);
+		forget_older(&l->lag);
 		return;
 	}
 	log_index_unref(g->index);
@@ -165,7 +165,25 @@ void lag_begin_anew(struct log *l)
 	l->lag.older_seq = 0;
 	l->lag.spilled = false;
 	l->lag.tail_lblk = l->tail_lblk;
-	forget_older(l);
+	forget_older(&l->lag);
+}
+
+void lag_new_life(struct log *l, struct lag *ret_was)
+{
+	*ret_was = l->lag;
+	l->lag = (struct lag){ .tail_lblk = l->tail_lblk };
+	lag_begin_anew(l);
+}
+
+void lag_end_life(struct log *l, struct lag *was, bool resume)
+{
+	struct lag ended = resume ? l->lag : *was;
+
+	if (resume) {
+		l->lag = *was;
+		l->lag.cold = true;
+	}
+	forget_older(&ended);
 }
 
 /* ---- empty records ---- */

@@ -21,15 +21,27 @@ enum super_trouble {
 	SUPER_COPIES_BAD = SUPER_COPY_A_BAD | SUPER_COPY_B_BAD, /* the mask */
 	SUPER_GROWN = 1 << 2,	   /* the device is larger than when formatted */
 	SUPER_NEWER = 1 << 3,	   /* format version or feature not known here */
+	SUPER_CUT_OFF = 1 << 4,	   /* with -ENOENT: a pending super record that nothing vouches for */
 };
 
 /* Plans the layout for a volume of fs_bytes. log_bytes 0: max(32 MiB, 8 erase blocks). logcard may be base.
  * -ENOSPC: no room behind the file system; *ret_short_bytes says how much is missing. -EINVAL: log too small. */
 int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes, uint64_t log_bytes,
 	       struct log_super *ret, uint64_t *ret_short_bytes) MUST_CHECK;
-/* Finds the newest valid copy. fs_bytes: the file system's own end, 0 if unknown.
- * -ENOENT no cowfs log; -EBADMSG both copies damaged; -EPROTONOSUPPORT newer format;
- * -ERANGE the card is smaller than the log says; else an I/O error. */
+/*
+ * The log of the file system at home, and no structure that a file of it could hold: copies behind its end, and a pending
+ * one that its superblock vouches for. fs: what was found on base. Every program finds its log by this function.
+ * -ENOENT no cowfs log (*ret_trouble SUPER_CUT_OFF: a pending super record that means nothing: a shrink that was cut off
+ * before its commit, or a file); -ESTALE the file system lies over the log, which is void (*ret: for the message); -EBADMSG both
+ * copies damaged; -EPROTONOSUPPORT newer format (*ret: version and masks); -ERANGE the card is smaller than the log says;
+ * else an I/O error.
+ */
+int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags, struct log_super *ret,
+	       unsigned *ret_trouble) MUST_CHECK;
+enum {
+	SUPER_ANY_HOME = 1 << 0, /* a pending one counts in any case: recover --accept-log */
+};
+/* The copies at or behind fs_bytes, the file system's end; 0: not known. Never a pending one. Errors as above. */
 int super_read(struct card *logcard, uint64_t fs_bytes, struct log_super *ret, unsigned *ret_trouble) MUST_CHECK;
 /* Writes both copies, a FLUSH after each; of a pending one only B. The card is writable. */
 int super_write(struct card *logcard, struct log_super *s) MUST_CHECK;
@@ -82,10 +94,18 @@ enum {
 };
 
 /* base and logcard (may be the same) stay the caller's. Writes nothing, not even for a virgin ring.
+ * Its memory and the blocks that it reads are bounded, whatever is in the ring (scan.h): what takes more is BROKEN.
  * Returns 0 also when BROKEN or FOREIGN: the report tells, the index is empty, and every writing call then answers
  * -EUCLEAN until log_accept_base. */
 int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *s, unsigned flags,
 	     struct log_open_report *ret_report) MUST_CHECK;
+/* From a signal handler: the log_open that is under way, or comes, ends with -EINTR at its next read. */
+void log_cancel_open(void);
+/*
+ * A log on another device, and the file system at home is neither the one that it was made for nor the one of its newest
+ * record. Only where no record could be compared with the base: the log is empty or retired. A file system without uuid passes.
+ */
+bool log_of_another(const struct log *l, const struct log_open_report *rep, const struct fsinfo *fs);
 /* The base as it is now is the truth, whatever the log says: the next write opens an epoch that drops it all. */
 void log_accept_base(struct log *l);
 void log_close(struct log *l);
@@ -97,6 +117,8 @@ unsigned log_super_trouble(const struct log *l);
 void log_relax(struct log *l);
 
 const struct log_super *log_super(const struct log *l);
+/* Names this log and gives nothing of its ring uuid away; zeroes before the first attach. For what everybody may read. */
+void log_public_id(const struct log *l, uint8_t ret[16]);
 struct card *log_card(const struct log *l); /* where the ring is: the base or another device */
 /* What the caller counts (absorbed, punched, skipped): it adds here before a record. */
 struct wear_ledger *log_ledger(struct log *l);
@@ -112,7 +134,7 @@ uint64_t log_chain_records(const struct log *l);
 const struct log_record *log_newest(const struct log *l);
 /* The next write begins with an open record. */
 bool log_wants_open(const struct log *l);
-/* Of a pending super record: the shrink's commit is durable. If not, the file system is as it was before. */
+/* Of a pending super record: the superblock at home has the tags. If not, the file system is as it was before. */
 bool log_shrink_committed(const struct log *l);
 /* The newest record is an empty one of this type with these flags, nothing newer was rejected, and both copies of the
  * super record are good. */
@@ -136,6 +158,12 @@ int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ct
 /* First write of a life: draws the ring uuid of a virgin super record, voids the ring's segment heads, and
  * opens an epoch where rule 3 asks for it. Idempotent and cheap when there is nothing to do. */
 int log_prepare(struct log *l) MUST_CHECK;
+
+/* The card is of the old form (without LOG_INCOMPAT_ESCAPED), and its log is live: a commit upgrades it before anything else. */
+bool log_wants_upgrade(const struct log *l);
+/* Begins a new life of the ring, with a new uuid; ledger and wear table go with it. After log_prepare. -EBUSY: nothing is
+ * written, a checkpoint and its tail record come first. */
+int log_upgrade(struct log *l) MUST_CHECK;
 
 /* Largest payload, in blocks, that a commit could put into the ring right now / after a checkpoint. */
 uint64_t log_room_blks(const struct log *l);
@@ -181,6 +209,13 @@ struct log_content {
 int log_checkpoint(struct log *l, const struct log_content *content,
 		   int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index) MUST_CHECK;
+/*
+ * The same for the ring of a shrink: tags in the superblock at home are the moment of the commit, and a superblock without
+ * tags is the last that is written. before_last() comes when all else is home and durable; what it writes is flushed
+ * when it returns. The log is of no use after that.
+ */
+int log_checkpoint_shrink(struct log *l, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
+			  int (*before_last)(void *ctx), void *last_ctx) MUST_CHECK;
 /* An empty record that carries the new tail (type TAIL or RETIRED). Before it, the caller made sure that no
  * reader uses an older index (view_set_index). */
 int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum commit_cause cause) MUST_CHECK;

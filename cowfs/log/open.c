@@ -1,20 +1,63 @@
 /* SPDX-License-Identifier: MIT */
 /* A log's life in memory: from its super record and what a scan of the ring finds, to its end. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/io.h"
 #include "log/scan.h"
 
-/* Nobody else's change hurts a log in which nothing waits: the base is complete, the epoch is new. */
+static volatile sig_atomic_t cancelled;
+
+void log_cancel_open(void)
+{
+	cancelled = 1;
+}
+
+int ring_spend(struct log *l, enum ring_place where, uint64_t blks)
+{
+	uint64_t *left;
+
+	if (!l->opening)
+		return 0;
+	if (cancelled)
+		return -EINTR;
+	left = where == IN_RING ? &l->opening->ring_blks : &l->opening->base_blks;
+	if (blks > *left)
+		return -E2BIG;
+	*left -= blks;
+	return 0;
+}
+
+/* Is it known, and none of the two that the log knows? A uuid that was changed in the volume is in the records. */
+static bool is_another(const struct log_super *s, const struct fs_fingerprint *then, const uint8_t uuid[16])
+{
+	return s->external && !bytes_all_zero(uuid, 16) && !bytes_all_zero(s->fs_uuid, 16) &&
+	       memcmp(uuid, s->fs_uuid, 16) && memcmp(uuid, then->uuid, 16);
+}
+
+bool log_of_another(const struct log *l, const struct log_open_report *rep, const struct fsinfo *fs)
+{
+	return (rep->state == LOG_EMPTY || rep->state == LOG_RETIRED) && fs->kind != FS_UNKNOWN &&
+	       is_another(&l->super, &l->newest.fingerprint, fs->uuid);
+}
+
+/* Nobody else's change hurts a log in which nothing waits: the base is complete, the epoch is new. But where a file system was and
+ * none is known now, the device belongs to something else (LUKS, LVM, a swap area): -EUCLEAN, nothing is ever written there. */
 static int accept_changed_base(struct log *l, struct scan *s)
 {
 	struct fs_fingerprint fp;
 	int r = ring_base_fingerprint(l, &fp);
 
+	if (r == 0 && fp.kind == FS_UNKNOWN && s->foreign.fingerprint.kind != FS_UNKNOWN)
+		r = -EUCLEAN;
 	if (r < 0)
 		return r;
+	/* of a log beside it nobody knows that it is this base's */
+	if (is_another(&l->super, &s->foreign.fingerprint, fp.uuid))
+		return -EUCLEAN;
 	l->newest = s->foreign;
 	l->newest.fingerprint = fp;
 	l->tail_lblk = l->newest.start_lblk;
@@ -48,6 +91,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	struct log_open_report rep = { 0 };
 	struct log *l = calloc(1, sizeof(*l));
 	struct scan s = { .l = l, .rep = &rep };
+	struct opening opening;
 	uint64_t before = logcard->account.read_bytes;
 	int r;
 
@@ -58,6 +102,9 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	l->super = *super;
 	l->seg_blks = super->seg_bytes / COW_BLK_BYTES;
 	l->ring_blks = l->seg_blks * super->seg_count;
+	opening.ring_blks = SCAN_LAPS * max_u64(l->ring_blks, SCAN_LAP_MIN_BLKS);
+	opening.base_blks = SCAN_LAPS * (base->geo.size_bytes / COW_BLK_BYTES);
+	l->opening = &opening;
 	/* a pending ring is short, and used once: it knows no erase blocks */
 	l->segs_per_eb = super->state == SUPER_PENDING
 				 ? 1
@@ -70,11 +117,17 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	l->opened_ns = now_ns();
 	s.buf = l->stage;
 	r = l->stage && l->index ? 0 : -ENOMEM;
+	if (r == 0 && super->state == SUPER_PENDING && !(flags & LOG_FRESH))
+		r = ring_look_home(l);
 	if (r == 0 && super->state != SUPER_VIRGIN && !(flags & LOG_FRESH))
 		r = scan_find_newest(&s);
-	/* the file system that was to be shrunk has been used since, and has its blocks back */
-	if (r == -EUCLEAN && super->state == SUPER_PENDING && !rep.highest_seq)
-		r = 0;
+	if (r == -E2BIG) {
+		snprintf(rep.why, sizeof(rep.why), "its records refer to each other in a way that takes more reading than any ring "
+			 "that cowfs writes: no generation was chosen");
+		s.foreign.seq = 0;
+		r = -EUCLEAN;
+	}
+	l->opening = NULL;
 	if (r == -EUCLEAN && s.foreign.seq) {
 		rep.base_changed = true;
 		strcpy(rep.why, s.foreign_why);

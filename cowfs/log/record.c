@@ -142,16 +142,11 @@ static int void_ring(struct log *l)
 			return r;
 		l->ledger.meta_blks++;
 	}
-	r = card_flush(l->card);
-	if (r < 0)
-		return r;
-	l->newest = (struct log_record){ 0 };
-	l->cursor = l->highest_seq = l->max_serial = 0;
-	return 0;
+	return card_flush(l->card);
 }
 
 /* A card that loses what it acknowledged last may not have both copies in its cache. */
-static int write_super(struct log *l)
+static int write_copies(struct log *l)
 {
 	int r;
 
@@ -162,6 +157,27 @@ static int write_super(struct log *l)
 	if (r == 0)
 		r = lag_pad(l, 2);
 	return r < 0 ? r : super_write_copy(l->card, &l->super, 1);
+}
+
+/* Last in a new life: a live superblock promises that there is a record. */
+static int write_super(struct log *l)
+{
+	enum super_state was = l->super.state;
+	int r;
+
+	if (was == SUPER_VIRGIN)
+		l->super.state = SUPER_LIVE;
+	r = write_copies(l);
+	if (r < 0) {
+		l->super.state = was;
+		l->settled = false; /* the next attempt may not have both copies in flight */
+		return r;
+	}
+	l->ledger.super_blks += was == SUPER_PENDING ? 1 : 2;
+	l->super_trouble &= ~(unsigned)SUPER_COPIES_BAD;
+	l->super_due = false;
+	l->keep_lblk = 0;
+	return 0;
 }
 
 void log_mend_super(struct log *l, unsigned trouble)
@@ -193,12 +209,42 @@ static int mend_super(struct log *l)
 	return 0;
 }
 
-int log_prepare(struct log *l)
+static int begin_life(struct log *l)
+{
+	int r = void_ring(l);
+
+	if (r < 0)
+		return r;
+	l->newest = (struct log_record){ 0 };
+	l->cursor = l->highest_seq = l->max_serial = 0;
+	l->super_due = true;
+	if (l->super.state == SUPER_VIRGIN) /* as old as it may be */
+		l->super.incompat |= LOG_INCOMPAT_ESCAPED;
+	return 0;
+}
+
+static int open_epoch(struct log *l, bool fresh)
 {
 	struct log_record rec = { .type = RECORD_OPEN };
-	bool fresh = !l->newest.seq || ring_fresh_is_free(l);
-	bool first = l->super.state != SUPER_LIVE && !l->newest.seq;
 	uint32_t salt;
+	int r;
+
+	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
+		return -EIO;
+	l->epoch = ((l->epoch >> 32) + 1) << 32 | salt;
+	/* nothing of the log is needed if all is home; then the tail may move at once */
+	rec.tail_seq = lag_tail_seq(l);
+	r = record_put_empty(l, &rec, fresh);
+	if (r == 0)
+		r = lag_settle(l);
+	if (r == 0)
+		l->need_open = false;
+	return r;
+}
+
+int log_prepare(struct log *l)
+{
+	bool fresh = !l->newest.seq || ring_fresh_is_free(l);
 	int r = 0;
 
 	if (l->broken)
@@ -211,48 +257,81 @@ int log_prepare(struct log *l)
 	if (r < 0)
 		return r;
 	l->settled = true;
-	if (l->super.state == SUPER_LIVE) {
+	if (l->super.state == SUPER_LIVE && !l->super_due) {
 		r = mend_super(l);
 		if (r < 0)
 			return r;
 	}
-	if (!l->need_open)
+	if (!l->need_open && !l->super_due)
 		return lag_settle(l);
 	/* A full ring, and power cut after power cut within its checkpoint: each took a fresh segment, now they go on
 	 * in the last one. Its last block is the tail record's: without a known failure an open record is a wish only. */
-	if (!fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
+	if (l->need_open && !fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
 		l->need_open = l->doubt;
 		return l->doubt ? -ENOSPC : 0;
 	}
-	/* not again once there is a record: a super record that failed half way may already tell this uuid */
-	if (first)
-		r = void_ring(l);
-	if (r < 0)
-		return r;
-	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
-		return -EIO;
-	l->epoch = ((l->epoch >> 32) + 1) << 32 | salt;
-	/* nothing of the log is needed if all is home; then the tail may move at once */
-	rec.tail_seq = lag_tail_seq(l);
-	r = record_put_empty(l, &rec, fresh);
-	if (r == 0)
-		r = lag_settle(l);
-	if (r == 0 && (l->super.state == SUPER_VIRGIN || (first && l->super.state == SUPER_PENDING))) {
-		/* last: a live super record promises that there is a record */
-		enum super_state was = l->super.state;
-
-		if (was == SUPER_VIRGIN)
-			l->super.state = SUPER_LIVE;
+	/* not again once there is a record: a superblock that failed half way may already tell this uuid */
+	if (l->super.state != SUPER_LIVE && !l->newest.seq)
+		r = begin_life(l);
+	if (r == 0 && l->need_open)
+		r = open_epoch(l, fresh);
+	if (r == 0 && l->super_due)
 		r = write_super(l);
-		if (r < 0) {
-			l->super.state = was;
-		} else {
-			l->ledger.super_blks += was == SUPER_VIRGIN ? 2 : 1;
-			l->super_trouble &= ~(unsigned)SUPER_COPIES_BAD;
-		}
+	return r;
+}
+
+/* ---- a card of the old form ---- */
+
+bool log_wants_upgrade(const struct log *l)
+{
+	return l->super.state == SUPER_LIVE && !(l->super.incompat & LOG_INCOMPAT_ESCAPED) && l->wear.table;
+}
+
+/* The old life goes on behind its newest record. */
+static void resume(struct log *l, const struct log *was)
+{
+	l->super = was->super;
+	l->newest = was->newest;
+	l->cursor = was->cursor;
+	l->tail_lblk = was->tail_lblk;
+	l->chain_records = was->chain_records;
+	l->wear.last = was->wear.last;
+	l->super_due = false;
+	l->keep_lblk = 0;
+	l->need_open = true;
+}
+
+int log_upgrade(struct log *l)
+{
+	const struct log was = *l;
+	uint64_t cursor = ring_fresh_segment(l) * l->seg_blks;
+	struct lag lag;
+	int r;
+
+	if (l->broken || l->need_open || l->super_due || l->at.active)
+		return -EINVAL;
+	/* the copies of the wear table have to find room as well (wearlog.c) */
+	if (!l->home_done || !ring_fresh_is_free(l) ||
+	    ring_free_segments(l, cursor) <= RING_RESERVE_EBS * l->segs_per_eb)
+		return -EBUSY;
+	l->keep_lblk = l->tail_lblk;
+	l->cursor = l->tail_lblk = cursor;
+	l->newest = (struct log_record){ 0 };
+	lag_new_life(l, &lag);
+	r = void_ring(l);
+	if (r == 0) {
+		l->super.incompat |= LOG_INCOMPAT_ESCAPED;
+		l->super_due = l->need_open = true;
+		/* no record of the new life leads to the copies of the old one */
+		l->wear.last = (struct record_ptr){ 0 };
+		l->wear.full = true;
+		wear_change_all(l->wear.table);
+		r = log_prepare(l);
 	}
-	if (r == 0)
-		l->need_open = false;
+	/* with a record, the card may have the superblock of the new life already */
+	lag_end_life(l, &lag, !l->newest.seq);
+	if (!l->newest.seq)
+		resume(l, &was);
 	return r;
 }
 

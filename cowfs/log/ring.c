@@ -8,6 +8,7 @@
 #include "log/ring.h"
 
 #include <errno.h>
+#include <ext2fs/ext2fs.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -44,10 +45,10 @@ uint64_t ring_free_segments(const struct log *l, uint64_t cursor)
 {
 	uint64_t n = l->super.seg_count, first, tail;
 
-	if (!l->newest.seq)
+	if (!l->newest.seq && !l->keep_lblk)
 		return n - ring_seg(l, cursor);
 	first = cursor % l->seg_blks ? ring_seg(l, cursor) + 1 : ring_seg(l, cursor);
-	tail = ring_seg(l, l->tail_lblk);
+	tail = ring_seg(l, l->keep_lblk ? l->keep_lblk : l->tail_lblk);
 	/* the cursor never stands in front of the tail in the tail's own segment, so equal means full circle only
 	 * when the segment at hand is busy */
 	return (tail + n - first % n) % n;
@@ -156,6 +157,17 @@ const struct log_super *log_super(const struct log *l)
 	return &l->super;
 }
 
+/* Random bytes need no key or salt. */
+void log_public_id(const struct log *l, uint8_t ret[16])
+{
+	static const uint8_t none[16];
+	uint8_t hash[EXT2FS_SHA512_LENGTH] = { 0 };
+
+	if (memcmp(l->super.ring_uuid, none, sizeof(none)))
+		ext2fs_sha512(l->super.ring_uuid, sizeof(l->super.ring_uuid), hash);
+	memcpy(ret, hash, 16);
+}
+
 struct wear_ledger *log_ledger(struct log *l)
 {
 	return &l->ledger;
@@ -168,7 +180,7 @@ bool log_wants_open(const struct log *l)
 
 bool log_shrink_committed(const struct log *l)
 {
-	return l->newest.seq && (l->newest.type != RECORD_OPEN || l->newest.prev.seq);
+	return l->home != HOME_PLAIN;
 }
 
 bool log_rests(const struct log *l, enum record_type type, uint32_t flags)

@@ -17,6 +17,11 @@
 #define STAGE_BLKS 256u /* 1 MiB */
 #define RING_RESERVE_EBS 3u /* see ring.c */
 
+/* what is left while a log is opened: see scan.h */
+struct opening {
+	uint64_t ring_blks, base_blks;
+};
+
 /* what the attempt under way has gathered */
 struct attempt {
 	bool active;
@@ -43,6 +48,7 @@ struct lag {
 
 struct log {
 	struct card *base, *card;
+	struct opening *opening; /* NULL: it is open */
 	struct log_super super;
 	unsigned super_trouble; /* enum super_trouble, until it is mended */
 	uint64_t seg_blks, ring_blks;
@@ -50,11 +56,14 @@ struct log {
 
 	bool broken;
 	bool any_base;	     /* LOG_ANY_BASE */
+	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home; /* of a pending super record that was on the card at open */
 	bool settled;	     /* what was read at open is durable: a FLUSH came since */
 	bool need_open;	     /* rule 3: an open record comes before any other write */
 	bool doubt;	     /* an attempt failed since the last good commit: rule 8 */
 	bool suspect;	     /* something failed since the log was opened: what home reads may not be durable */
 	bool spilled;	     /* payload lies in free blocks, and no durable tail has passed it (R10) */
+	bool super_due;	     /* the superblock does not tell this life of the ring yet */
+	uint64_t keep_lblk;  /* and tells an older one, whose tail is here: it stays whole; 0: none */
 	bool home_done;	     /* all of the index is home and flushed; the tail may pass newest */
 	struct log_record newest; /* seq 0: none yet */
 	struct lag lag;
@@ -164,6 +173,8 @@ void lag_note_direct(struct log *l, struct log_index *direct);
 /* older_tail_lblk: of the record before the newest; same: see struct lag */
 void lag_opened(struct log *l, uint64_t tail_lblk, uint64_t older_tail_lblk, unsigned same);
 void lag_begin_anew(struct log *l); /* what is in the ring is of no use any more */
+void lag_new_life(struct log *l, struct lag *ret_was); /* the candidates of the old one move to *ret_was */
+void lag_end_life(struct log *l, struct lag *was, bool resume); /* of the old one, or (resume) of the new one */
 void lag_close(struct log *l);
 bool lag_is_cold(const struct log *l);
 int lag_settle(struct log *l) MUST_CHECK;     /* empty records until what was found is durable */
@@ -172,12 +183,19 @@ int lag_pad(struct log *l, unsigned n) MUST_CHECK;
 int lag_repeat_tail(struct log *l, const struct log_record *tail) MUST_CHECK;
 
 /* base.c */
+/* Does the home of a shrink that was cut off vouch for it? Sets home. */
+int ring_look_home(struct log *l) MUST_CHECK;
 /* Of the base at home, now: every record carries it. */
 int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret) MUST_CHECK;
 /* Is the base what `rec` says, or what a checkpoint of index ix would make of it? */
 int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret) MUST_CHECK;
 /* It is not: why, for people. Always an error, -EBADMSG if not one of a read. */
 int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why, size_t n) MUST_CHECK;
+
+enum ring_place { IN_RING, IN_BASE };
+/* open.c: before blks blocks are read. 0; while the log is opened also -EINTR (log_cancel_open), -E2BIG no honest ring takes
+ * as much. */
+int ring_spend(struct log *l, enum ring_place where, uint64_t blks) MUST_CHECK;
 
 /* verify.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;

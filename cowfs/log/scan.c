@@ -14,12 +14,17 @@
 
 static int add_candidate(struct scan *s, const struct log_record *rec)
 {
-	void *p = array_grow(s->cand, &s->cap, s->n + 1, sizeof(*s->cand));
+	void *p;
 
+	if (s->n == 2 * SCAN_KEPT) {
+		chain_sort(s);
+		s->n = SCAN_KEPT;
+	}
+	p = array_grow(s->cand, &s->cap, s->n + 1, sizeof(*s->cand));
 	if (!p)
 		return -ENOMEM;
 	s->cand = p;
-	s->cand[s->n++] = (struct candidate){ .rec = *rec };
+	s->cand[s->n++] = (struct candidate){ .epoch = rec->epoch, .seq = rec->seq, .lblk = rec->lblk };
 	s->rep->highest_seq = max_u64(s->rep->highest_seq, rec->seq);
 	s->fallback_floor = max_u64(s->fallback_floor, rec->fallback_seq);
 	s->l->epoch = max_u64(s->l->epoch, rec->epoch);
@@ -36,8 +41,10 @@ static int add_candidate(struct scan *s, const struct log_record *rec)
  */
 static int read_tolerant(struct scan *s, uint64_t lblk, uint64_t blks)
 {
-	int r = card_read(s->l->card, ring_off_bytes(s->l, lblk), s->buf, blk_to_bytes(blks));
+	int r = ring_spend(s->l, IN_RING, 0);
 
+	if (r == 0)
+		r = card_read(s->l->card, ring_off_bytes(s->l, lblk), s->buf, blk_to_bytes(blks));
 	if (r != -EIO)
 		return r;
 	for (uint64_t k = 0; k < blks; k++) {

@@ -3,14 +3,16 @@
  * The super record: where the ring lies. Two copies, A right behind the file system (so that a grown
  * partition still finds it), B in the last block of the device (so that a new file system over the old one
  * does not hide that there was a log). Written by format, first attach and grow only.
+ *
+ * No copy is believed where a file of the file system at home could lie: its content is somebody's (super_find).
  */
 #include <errno.h>
 #include <string.h>
 
+#include "base/io.h"
+#include "commit/hometag.h"
 #include "log/codec.h"
 #include "log/log.h"
-
-#include "base/io.h"
 
 #define DEFAULT_LOG_BYTES (32 * MIB)
 #define MIN_ERASE_BLOCKS 5u /* three stay in reserve, see ring.c */
@@ -38,11 +40,23 @@ static uint64_t short_bytes(const struct card_geometry *g, const struct log_supe
 		short_of = max_u64(short_of, s->fs_bytes - s->base_bytes);
 	if (s->external || g->size_bytes < ring_bytes + COW_BLK_BYTES)
 		return short_of;
-	/* the last place where the ring may start, and copy A before it */
-	last = round_down_u64(g->disk_off_bytes + g->size_bytes - COW_BLK_BYTES - ring_bytes, unit);
+	/* the last place where the ring may start, and copy A before it; the ring of an unaligned partition starts up to a
+	 * block later (ring_start) */
+	last = g->disk_off_bytes + g->size_bytes - COW_BLK_BYTES - ring_bytes;
+	last = round_down_u64(last - (g->disk_off_bytes % COW_BLK_BYTES ? COW_BLK_BYTES : 0), unit);
 	if (last >= g->disk_off_bytes + COW_BLK_BYTES)
-		short_of = max_u64(short_of, s->fs_bytes - (last - g->disk_off_bytes - COW_BLK_BYTES));
+		short_of = max_u64(short_of, round_up_u64(s->fs_bytes - (last - g->disk_off_bytes - COW_BLK_BYTES),
+							  COW_BLK_BYTES));
 	return short_of;
+}
+
+/* Aligned to the erase blocks of the disk. A partition that does not start at a multiple of 4 KiB has no block at such a
+ * place: then the first block behind it, because the format counts in blocks of the partition. */
+static uint64_t ring_start(const struct card_geometry *g, uint64_t from_bytes, uint64_t unit)
+{
+	uint64_t on_disk = round_up_u64(g->disk_off_bytes + from_bytes, unit);
+
+	return round_up_u64(on_disk - g->disk_off_bytes, COW_BLK_BYTES);
 }
 
 int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes, uint64_t log_bytes,
@@ -50,7 +64,7 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 {
 	const struct card_geometry *g = &logcard->geo;
 	bool external = base != logcard;
-	struct log_super s = { .version = LOG_FORMAT_VERSION, .state = SUPER_VIRGIN };
+	struct log_super s = { .version = LOG_FORMAT_VERSION, .state = SUPER_VIRGIN, .incompat = LOG_INCOMPAT_ESCAPED };
 	uint32_t eb = g->erase_block_bytes, seg = segment_bytes(eb);
 	uint64_t unit = max_u64(eb, seg), want, end;
 
@@ -64,8 +78,7 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 	s.base_bytes = base->geo.size_bytes;
 	s.log_bytes = g->size_bytes;
 	s.copy_off_bytes[0] = external ? 0 : s.fs_bytes;
-	s.ring_off_bytes =
-		round_up_u64(g->disk_off_bytes + s.copy_off_bytes[0] + COW_BLK_BYTES, unit) - g->disk_off_bytes;
+	s.ring_off_bytes = ring_start(g, s.copy_off_bytes[0] + COW_BLK_BYTES, unit);
 	end = s.ring_off_bytes + want + COW_BLK_BYTES;
 	if (s.fs_bytes > s.base_bytes || end > g->size_bytes) {
 		*ret_short_bytes = short_bytes(g, &s, want, unit);
@@ -82,15 +95,27 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 	return 0;
 }
 
-/* one copy: 0, -ENOENT nothing there, or why not */
-static int read_copy(struct card *c, uint64_t off_bytes, uint8_t *blk, struct log_super *ret)
+/* One copy: 0, -ENOENT nothing there, or why not. What lies before end_bytes belongs to the file system at home. */
+static int read_copy(struct card *c, uint64_t off_bytes, uint64_t end_bytes, unsigned i, uint8_t *blk, struct log_super *ret)
 {
+	struct log_super s;
 	int r;
 
-	if (off_bytes % COW_BLK_BYTES || off_bytes > c->geo.size_bytes - COW_BLK_BYTES)
+	if (off_bytes % COW_BLK_BYTES || off_bytes > c->geo.size_bytes - COW_BLK_BYTES || off_bytes < end_bytes)
 		return -ENOENT;
 	r = card_read(c, off_bytes, blk, COW_BLK_BYTES);
-	return r < 0 ? r : codec_get_super(blk, ret);
+	if (r == 0)
+		r = codec_get_super(blk, &s);
+	if (r == -EPROTONOSUPPORT)
+		*ret = s;
+	if (r < 0)
+		return r;
+	/* a log beside a file system lies on a device of its own, and A of any other right behind the file system */
+	if (s.state == SUPER_PENDING || s.copy_off_bytes[i] != off_bytes || (s.external && end_bytes) ||
+	    s.copy_off_bytes[0] != (s.external ? 0 : s.fs_bytes))
+		return -ENOENT;
+	*ret = s;
+	return 0;
 }
 
 uint64_t super_pending_off(const struct card *c, unsigned i)
@@ -98,22 +123,6 @@ uint64_t super_pending_off(const struct card *c, unsigned i)
 	uint64_t back = i < 32 ? (uint64_t)COW_BLK_BYTES << i : 0;
 
 	return back && back < c->geo.size_bytes ? c->geo.size_bytes - back : 0;
-}
-
-/* The super record of a shrink that could not have the last block. */
-static int read_pending(struct card *c, uint8_t *blk, struct log_super *ret)
-{
-	uint64_t off;
-
-	for (unsigned i = 1; (off = super_pending_off(c, i)); i++) {
-		struct log_super s;
-
-		if (read_copy(c, off, blk, &s) == 0 && s.state == SUPER_PENDING && s.copy_off_bytes[1] == off) {
-			*ret = s;
-			return 0;
-		}
-	}
-	return -ENOENT;
 }
 
 /* Else the device did not answer: nothing is known of the copy. */
@@ -125,21 +134,19 @@ static bool is_damage(int r)
 int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigned *ret_trouble)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
-	uint64_t last = c->geo.size_bytes - COW_BLK_BYTES, where = round_up_u64(fs_bytes, COW_BLK_BYTES);
+	uint64_t last = c->geo.size_bytes - COW_BLK_BYTES, end;
 	struct log_super a = { 0 }, b = { 0 }, *s;
 	unsigned trouble = 0;
 	int ra, rb;
 
 	if (!blk)
 		return -ENOMEM;
-	if (c->geo.size_bytes < 2 * COW_BLK_BYTES)
+	if (c->geo.size_bytes < 2 * COW_BLK_BYTES || fs_bytes > c->geo.size_bytes)
 		return -ENOENT;
-	rb = read_copy(c, last, blk, &b);
-	ra = read_copy(c, rb == 0 ? b.copy_off_bytes[0] : where, blk, &a);
-	if (ra < 0 && ra != -EPROTONOSUPPORT && where) /* an external log has A at its start */
-		if (read_copy(c, 0, blk, &a) == 0)
-			ra = 0;
-	if (ra == 0 && rb < 0 && a.copy_off_bytes[1] != last && read_copy(c, a.copy_off_bytes[1], blk, &b) == 0) {
+	end = round_up_u64(fs_bytes, COW_BLK_BYTES);
+	rb = read_copy(c, last, end, 1, blk, &b);
+	ra = read_copy(c, rb == 0 ? b.copy_off_bytes[0] : end, end, 0, blk, &a);
+	if (ra == 0 && rb < 0 && a.copy_off_bytes[1] != last && read_copy(c, a.copy_off_bytes[1], end, 1, blk, &b) == 0) {
 		trouble |= SUPER_GROWN;
 		rb = 0;
 	}
@@ -148,8 +155,6 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 		*ret_trouble = SUPER_NEWER;
 		return -EPROTONOSUPPORT;
 	}
-	if (ra < 0 && rb < 0 && read_pending(c, blk, &b) == 0)
-		rb = 0;
 	if (ra < 0 && rb < 0) {
 		if (ra == -ENOENT && rb == -ENOENT)
 			return -ENOENT;
@@ -166,11 +171,140 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 		return -ERANGE;
 	if (s->log_bytes < c->geo.size_bytes)
 		trouble |= SUPER_GROWN;
-	if (s->state == SUPER_PENDING) /* has but one */
-		trouble &= ~(unsigned)SUPER_COPIES_BAD;
 	*ret = *s;
 	*ret_trouble = trouble;
 	return 0;
+}
+
+/* ---- finding it on a device that a file system is on ---- */
+
+static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+static struct blk_reader base_reader(struct card *base)
+{
+	return (struct blk_reader){ .read = read_base, .ctx = base, .volume_blks = base->geo.size_bytes / COW_BLK_BYTES };
+}
+
+/* A device for a log only: a file system that is on it as well owns its last block, too. */
+static int find_external(struct card *logcard, struct log_super *ret, unsigned *ret_trouble)
+{
+	struct blk_reader r = base_reader(logcard);
+	struct fsinfo fs;
+	int e = super_read(logcard, 0, ret, ret_trouble);
+
+	if (e < 0 || !(*ret_trouble & SUPER_COPY_A_BAD))
+		return e;
+	e = fsinfo_probe(&r, &fs);
+	return e < 0 ? e : fs.kind == FS_UNKNOWN ? 0 : -ENOENT;
+}
+
+/* What the home of a shrink says about its super record. */
+struct home {
+	uint8_t *blk0;
+	uint64_t end_bytes; /* of its file system; 0: not known */
+	bool gone;	    /* its superblock is garbage, and nothing else is there */
+};
+
+static int look_home(struct card *base, const struct fsinfo *fs, struct home *h)
+{
+	struct blk_reader r = base_reader(base);
+	bool other = true;
+	int e;
+
+	h->blk0 = io_alloc(COW_BLK_BYTES);
+	e = h->blk0 ? card_read(base, 0, h->blk0, COW_BLK_BYTES) : -ENOMEM;
+	h->end_bytes = fs->size_bytes;
+	if (e == 0 && fs->kind == FS_UNKNOWN)
+		e = hometag_signature(&r, &other);
+	h->gone = !other;
+	if (e == 0 && h->gone)
+		e = hometag_backup_end(&r, &h->end_bytes);
+	return e;
+}
+
+/*
+ * All places where a pending super record may lie can be blocks of a file, so the home decides. 0: it vouches for this one.
+ * -ENOENT: for none. Then *ret_n says how many there are, and *ret is the first of them.
+ */
+static int find_pending(struct card *c, const struct home *h, struct log_super *ret, unsigned *ret_n)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	uint64_t off;
+
+	*ret_n = 0;
+	if (!blk)
+		return -ENOMEM;
+	for (unsigned i = 0; (off = super_pending_off(c, i)); i++) {
+		struct log_super s;
+
+		if (card_read(c, off, blk, COW_BLK_BYTES) < 0 || codec_get_super(blk, &s) < 0 ||
+		    s.state != SUPER_PENDING || s.copy_off_bytes[1] != off || s.external ||
+		    s.log_bytes != c->geo.size_bytes)
+			continue;
+		if (!*ret_n || hometag_look(h->blk0, s.ring_uuid) == HOMETAG_MATCH)
+			*ret = s;
+		++*ret_n;
+		if (hometag_look(h->blk0, s.ring_uuid) == HOMETAG_MATCH)
+			return 0;
+	}
+	return -ENOENT;
+}
+
+/* A file system that was grown over the log: for the sake of a good message. */
+static bool is_void(struct card *c, uint64_t end_bytes, struct log_super *ret)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+
+	return blk && end_bytes && read_copy(c, c->geo.size_bytes - COW_BLK_BYTES, 0, 1, blk, ret) == 0 &&
+	       !ret->external && ret->fs_bytes < end_bytes;
+}
+
+static int find_internal(struct card *c, const struct home *h, unsigned flags, struct log_super *ret, unsigned *ret_trouble)
+{
+	struct log_super pending;
+	unsigned n;
+	int r = find_pending(c, h, &pending, &n), e;
+	/* a shrink had begun: nobody else leaves tags, and if the superblock is gone there is but this one to ask */
+	bool begun = n && ((flags & SUPER_ANY_HOME) || (h->gone && n == 1) ||
+			   hometag_look(h->blk0, pending.ring_uuid) == HOMETAG_STALE);
+
+	*ret_trouble = 0;
+	if (r == 0)
+		*ret = pending;
+	if (r != -ENOENT)
+		return r;
+	r = super_read(c, h->end_bytes, ret, ret_trouble);
+	/* a log that was never used writes nothing home: it is the one that the shrink leaves, and the shrink comes first */
+	if (begun && (is_damage(r) || (r == 0 && h->gone && ret->state == SUPER_VIRGIN))) {
+		*ret_trouble = 0;
+		*ret = pending;
+		return 0;
+	}
+	e = r == 0 ? super_overgrown(ret, h->end_bytes) : r == -ENOENT && is_void(c, h->end_bytes, ret);
+	if (r == -ENOENT && n)
+		*ret_trouble = SUPER_CUT_OFF;
+	return e ? -ESTALE : r;
+}
+
+int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags, struct log_super *ret,
+	       unsigned *ret_trouble)
+{
+	struct home h = { 0 };
+	int r;
+
+	*ret_trouble = 0;
+	if (base != logcard)
+		return find_external(logcard, ret, ret_trouble);
+	if (base->geo.size_bytes < 2 * COW_BLK_BYTES)
+		return -ENOENT;
+	r = look_home(base, fs, &h);
+	if (r == 0)
+		r = find_internal(base, &h, flags, ret, ret_trouble);
+	free(h.blk0);
+	return r;
 }
 
 int super_put_copy(struct card *c, const struct log_super *s, unsigned i)

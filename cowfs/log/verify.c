@@ -10,6 +10,7 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "log/escape.h"
 #include "log/scan.h"
 
 bool verify_record_place(const struct log *l, const struct log_record *rec, uint64_t lblk)
@@ -24,7 +25,9 @@ int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_reco
 
 	if (!ring_valid(l, lblk))
 		return -EBADMSG;
-	r = card_read(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
+	r = ring_spend(l, IN_RING, 1);
+	if (r == 0)
+		r = card_read(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
 	if (r < 0)
 		return r;
 	r = codec_get_record(blk, l->super.ring_uuid, ret);
@@ -44,40 +47,74 @@ static bool extent_sane(const struct log *l, const struct desc_extent *e)
 	       (ring_valid(l, e->lblk) && e->lblk / l->seg_blks == (e->lblk + e->blks - 1) / l->seg_blks);
 }
 
-int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(void *ctx, const struct desc_extent *e),
-		     void *ctx)
-{
-	_cleanup_free_ uint8_t *blks = NULL;
-	uint64_t lblk = rec->desc_lblk;
-	uint32_t crc = 0;
+enum { DESC_CHUNK_BLKS = 64 };
 
-	if (!rec->desc_blks)
-		return 0;
-	blks = io_alloc((size_t)rec->desc_blks * COW_BLK_BYTES);
-	if (!blks)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < rec->desc_blks; i++, lblk = ring_next(l, lblk)) {
-		uint8_t *b = blks + (size_t)i * COW_BLK_BYTES;
-		int r = card_read(l->card, ring_off_bytes(l, lblk), b, COW_BLK_BYTES);
+/* The next blocks of a record's descriptors, at most a chunk of them, from the i-th on. *lblk moves behind them. */
+static int read_descs(struct log *l, const struct log_record *rec, uint32_t i, uint64_t *lblk, uint8_t *buf, uint32_t *ret_n)
+{
+	uint32_t n = (uint32_t)min_u64(DESC_CHUNK_BLKS, rec->desc_blks - i);
+	int r = ring_spend(l, IN_RING, n);
+
+	for (uint32_t k = 0; k < n && r == 0; k++, *lblk = ring_next(l, *lblk))
+		r = card_read(l->card, ring_off_bytes(l, *lblk), buf + (size_t)k * COW_BLK_BYTES, COW_BLK_BYTES);
+	*ret_n = n;
+	return r;
+}
+
+static int check_descs(struct log *l, const struct log_record *rec, uint8_t *buf)
+{
+	uint64_t lblk = rec->desc_lblk;
+	uint32_t crc = 0, n;
+
+	for (uint32_t i = 0; i < rec->desc_blks; i += n) {
+		int r = read_descs(l, rec, i, &lblk, buf, &n);
 
 		if (r < 0)
 			return r;
-		crc = crc32c(crc, b, COW_BLK_BYTES);
+		crc = crc32c(crc, buf, (size_t)n * COW_BLK_BYTES);
 	}
-	if (crc != rec->desc_crc)
-		return -EBADMSG;
-	for (uint32_t i = 0; i < rec->desc_blks; i++) {
-		struct desc_cursor c;
-		struct desc_extent e;
-		int r = desc_open(&c, blks + (size_t)i * COW_BLK_BYTES, l->super.ring_uuid, rec->desc_epoch,
-				  rec->desc_seq, i);
+	return crc == rec->desc_crc ? 0 : -EBADMSG;
+}
 
-		while (r == 0 && (r = desc_next(&c, &e)) == 1)
-			r = extent_sane(l, &e) ? each(ctx, &e) : -EBADMSG;
-		if (r < 0)
-			return r == -EUCLEAN ? -EBADMSG : r;
+static int each_of_block(struct log *l, const struct log_record *rec, uint32_t i, const uint8_t *blk,
+			 int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
+{
+	struct desc_cursor c;
+	struct desc_extent e;
+	int r = desc_open(&c, blk, l->super.ring_uuid, rec->desc_epoch, rec->desc_seq, i);
+
+	while (r == 0 && (r = desc_next(&c, &e)) == 1)
+		r = extent_sane(l, &e) ? each(ctx, &e) : -EBADMSG;
+	return r == -EUCLEAN ? -EBADMSG : r;
+}
+
+/* A record may claim that its descriptors fill the ring: they are read twice, a chunk at a time. One chunk is read once. */
+int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(void *ctx, const struct desc_extent *e),
+		     void *ctx)
+{
+	_cleanup_free_ uint8_t *buf = NULL;
+	uint64_t lblk = rec->desc_lblk;
+	uint32_t n = rec->desc_blks;
+	int r;
+
+	if (!rec->desc_blks)
+		return 0;
+	buf = io_alloc(min_u64(DESC_CHUNK_BLKS, rec->desc_blks) * COW_BLK_BYTES);
+	if (!buf)
+		return -ENOMEM;
+	r = check_descs(l, rec, buf);
+	for (uint32_t i = 0; i < rec->desc_blks && r == 0; i += n) {
+		if (rec->desc_blks > DESC_CHUNK_BLKS)
+			r = read_descs(l, rec, i, &lblk, buf, &n);
+		for (uint32_t k = 0; k < n && r == 0; k++)
+			r = each_of_block(l, rec, i + k, buf + (size_t)k * COW_BLK_BYTES, each, ctx);
 	}
-	return 0;
+	return r;
+}
+
+static bool content_ok(const struct desc_extent *e, uint8_t *blk, uint32_t crc)
+{
+	return e->type == DESC_LOGGED ? escape_get(blk, crc) : crc32c_back(blk, COW_BLK_BYTES) == crc;
 }
 
 int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk)
@@ -94,12 +131,15 @@ int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_
 		return -ENOMEM;
 	for (uint64_t i = 0; i < e->blks; i += STAGE_BLKS) {
 		uint64_t n = min_u64(STAGE_BLKS, e->blks - i);
-		int r = card_read(c, off + blk_to_bytes(i), buf, blk_to_bytes(n));
+		int r = ring_spend(l, e->type == DESC_LOGGED ? IN_RING : IN_BASE, n);
+
+		if (r == 0)
+			r = card_read(c, off + blk_to_bytes(i), buf, blk_to_bytes(n));
 
 		if (r < 0)
 			return r;
 		for (uint64_t k = 0; k < n; k++)
-			if (crc32c_back(buf + blk_to_bytes(k), COW_BLK_BYTES) != e->crc[i + k]) {
+			if (!content_ok(e, buf + blk_to_bytes(k), e->crc[i + k])) {
 				*ret_bad_blk = e->blk + i + k;
 				return -EBADMSG;
 			}
@@ -154,13 +194,19 @@ int verify_chain(struct scan *s, const struct chain *ch)
 	for (size_t i = 0; i < ch->n && r == 0; i++) {
 		struct verify v = { .l = s->l,
 				    .dom = dom,
-				    .check = ch->rec[i].seq >= ch->rec[0].floor_seq,
+				    .check = ch->rec[i].seq >= ch->head.floor_seq,
 				    .why = s->why,
 				    .why_bytes = sizeof(s->why) };
 
 		if (!v.check)
 			break;
-		r = ring_each_extent(s->l, &ch->rec[i], verify_extent, &v);
+		if (i == CHAIN_CHECKED_MAX) {
+			snprintf(s->why, sizeof(s->why), "record %llu wants too many others to be read back",
+				 (unsigned long long)ch->head.seq);
+			r = -EBADMSG;
+			break;
+		}
+		r = chain_each_extent(s->l, &ch->rec[i], verify_extent, &v);
 		if (r == 0)
 			r = index_list_overlay(&next, dom, &v.own, NULL, NULL, 0);
 		if (r == 0) {

@@ -76,6 +76,8 @@ static int map_create(struct generation *g)
 	p = mmap(NULL, g->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, g->map_fd, 0);
 	if (p == MAP_FAILED)
 		return -errno;
+	/* shared, so a child could change it: the one that reads metadata may be forked again */
+	(void)madvise(p, g->map_bytes, MADV_DONTFORK);
 	g->top = p;
 	g->words = (_Atomic uint64_t *)((char *)p + g->top_bytes);
 	return 0;

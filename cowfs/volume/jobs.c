@@ -15,12 +15,16 @@
 #include "base/parse.h"
 #include "volume/private.h"
 
+#define UNFROZEN_TIMES 3 /* commits by timer in a row that could not freeze */
+
 struct images {
 	struct volume *v;
 	struct fsmap *sealed, *committed;
 	struct fsmap *older; /* with lag: what recovery may choose beside the committed image; NULL: nothing else */
 	struct log_index *older_index;
+	struct fsinfo fs; /* sealed */
 	bool force, dry;
+	bool unfrozen; /* the sealed image is what a power cut leaves */
 };
 
 /* ---- what commit_run asks ---- */
@@ -132,6 +136,13 @@ static int explain(struct volume_result *res, int error)
 			snprintf(w, n, "the card is not the one that was attached, or somebody else wrote to it; "
 				       "nothing was written");
 		break;
+	case -EDEADLK:
+		snprintf(w, n, "not frozen, because %s is stuck in a write to the file system and a freeze would not end: end it, "
+			       "then commit; nothing was written", q->culprit);
+		break;
+	case -EALREADY:
+		snprintf(w, n, "an earlier freeze of the file system is still pending; nothing was written");
+		break;
 	case -ETIMEDOUT:
 		snprintf(w, n, "the file system did not freeze in time%s%s; nothing was written",
 			 q->culprit[0] ? ": it waits for " : "", q->culprit);
@@ -142,6 +153,9 @@ static int explain(struct volume_result *res, int error)
 		break;
 	case -EBUSY:
 		snprintf(w, n, "somebody else has frozen the file system");
+		break;
+	case -EOWNERDEAD:
+		snprintf(w, n, "%s; everything stays in RAM, the next commit starts another", FSINFO_DIED);
 		break;
 	case -EIO:
 		snprintf(w, n, "the card reports an error; nothing is lost, everything stays in RAM");
@@ -167,11 +181,40 @@ static bool something_changed(void *ctx)
 	return view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
 }
 
+/* May it be sealed as it is when it cannot be frozen? Its journal makes a power cut harmless, and this is one. Not for a
+ * person, who can end what is in the way; not at a dry run. */
+static bool may_stay_thawed(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause)
+{
+	struct images im = { .v = v };
+	struct blk_reader live = { .read = img_read_live, .ctx = &im, .volume_blks = v->volume_blks };
+	struct fsinfo fs;
+
+	if (fn != seal ||
+	    !(cause == CAUSE_SHUTDOWN || cause == CAUSE_PRESSURE ||
+	      (cause == CAUSE_TIMER && v->thawed_times >= UNFROZEN_TIMES && now_ns() >= v->thawed_since_ns + v->unfrozen_ns)))
+		return false;
+	return fsinfo_probe(&live, &fs) == 0 &&
+	       ((fs.kind == FS_EXT && fs.has_journal && !fs.external_journal && fs.needs_recovery) || fs.kind == FS_XFS);
+}
+
+static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
+{
+	if (r == 0 && !q->unfrozen) {
+		v->thawed_since_ns = v->thawed_times = 0;
+	} else if (q->unfrozen || r == -EDEADLK || r == -EALREADY || r == -ETIMEDOUT) {
+		if (!v->thawed_times++)
+			v->thawed_since_ns = now_ns();
+	}
+}
+
 static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause, struct volume_result *res)
 {
 	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
 				    .dev = v->loop_rdev,
 				    .loop_fd = v->loop_fd,
+				    .fuse_dirfd = v->fuse_dirfd,
+				    .cure = v->cure,
+				    .unfrozen = !v->cure && may_stay_thawed(v, fn, cause),
 				    .frozen = v->frozen,
 				    .ctx = v->frozen_ctx,
 				    .needed = cause == CAUSE_TIMER ? something_changed : NULL,
@@ -180,13 +223,14 @@ static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 
 	monitor_stage(v->monitor, STAGE_QUIESCE);
 	r = quiesce_run(&t, fn, v, &res->quiesce);
-
+	note_freeze(v, r, &res->quiesce);
 	if (res->quiesce.bounced)
 		msg(MSG_WARN, "%s: the freeze hung behind %s", v->name, res->quiesce.culprit);
 	return r;
 }
 
-/* Opens the block maps of both images and looks for what forbids a commit. */
+/* Opens the block maps of both images and looks for what forbids a commit. An image that was not frozen has its truth in
+ * the journal: what lies at home may be half of a change, checksums included. */
 static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_reader *committed,
 		     struct volume_result *res)
 {
@@ -195,8 +239,15 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 
 	if (r == 0)
 		r = fsmap_open(&im->committed, committed);
+	if (r == 0)
+		r = fsinfo_probe_super(sealed, &im->fs);
 	if (r < 0)
 		return r;
+	/* since the attach: a device was added, say */
+	if (fsinfo_refusal(&im->fs)) {
+		snprintf(res->why, sizeof(res->why), "%s: %s", im->v->device, fsinfo_refusal(&im->fs));
+		return -EOPNOTSUPP;
+	}
 	if (im->dry)
 		fsmap_assume_empty_journal(im->sealed);
 	a = fsmap_alarms(im->sealed);
@@ -206,7 +257,7 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 						     "(commit --force overrides)");
 		return -EUCLEAN;
 	}
-	if (!im->force && (a & FSMAP_BAD_CHECKSUM)) {
+	if (!im->force && !im->unfrozen && (a & FSMAP_BAD_CHECKSUM)) {
 		snprintf(res->why, sizeof(res->why), "a checksum of the file system is wrong: not committed (commit --force "
 						     "overrides)");
 		return -EUCLEAN;
@@ -228,11 +279,24 @@ static int open_older(struct images *im)
 	return im->older_index ? fsmap_open(&im->older, &older) : 0;
 }
 
+/* Writes wait, and a commit begins, before the next one cannot hold what is dirty. */
+static void note_room(struct volume *v, const struct fsinfo *committed)
+{
+	uint64_t room = volume_room_blks(v, committed), older = v->committed_room_blks;
+
+	v->committed_room_blks = room;
+	/* with lag a spill takes what is free in both */
+	monitor_set_room(v->monitor, log_super(v->log)->lag ? min_u64(room, older) : room);
+}
+
 static int run_commit(struct volume *v, const struct volume_request *rq, uint32_t flags, struct volume_result *res,
 		      struct log_index **ret_index)
 {
 	bool dry = rq->job == JOB_DRY_RUN;
-	struct images im = { .v = v, .dry = dry, .force = rq->force || dry }; /* a live image races with its own checksums */
+	struct images im = { .v = v,
+			     .dry = dry,
+			     .force = rq->force || dry, /* a live image races with its own checksums */
+			     .unfrozen = res->quiesce.unfrozen };
 	struct blk_reader sealed = { .read = dry ? img_read_live : img_read_sealed, .ctx = &im,
 				     .volume_blks = v->volume_blks };
 	struct blk_reader committed = { .read = img_read_committed, .ctx = &im, .volume_blks = v->volume_blks };
@@ -246,7 +310,7 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 				      .cause = rq->cause,
 				      .profile = v->profile,
 				      .price_by = v->price_by,
-				      .record_flags = flags,
+				      .record_flags = flags | (im.unfrozen ? (uint32_t)RECORD_UNFROZEN : 0),
 				      .differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 				      .progress = on_progress,
 				      .progress_ctx = v };
@@ -258,13 +322,16 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 		snprintf(res->why, sizeof(res->why), "the journal is not empty although the file system was frozen");
 		r = -EUCLEAN;
 	}
-	if (r == 0 && tells_truth(im.sealed)) {
-		src.run_sealed = img_run_sealed;
+	/* what the committed image leaves free may be written in place whatever the sealed one is */
+	if (r == 0 && (im.unfrozen || tells_truth(im.sealed))) {
+		src.run_sealed = im.unfrozen ? NULL : img_run_sealed;
 		src.run_committed = tells_truth(im.committed) ? img_run_committed : NULL;
 		src.run_older = tells_truth(im.older) ? img_run_older : NULL;
 	}
 	if (r == 0)
 		r = commit_run(v->log, v->base, &src, &opt, on_publish, v, &res->report, ret_index);
+	if (r == 0 && !dry && (v->fs.kind == FS_EXT || im.fs.kind == FS_EXT))
+		note_room(v, &im.fs);
 	if (r == -EBADMSG && log_recheck(v->log) == -ESTALE)
 		r = -ESTALE; /* another card in the slot has other content where the log was */
 	if (r == -EUCLEAN && !res->why[0])
@@ -367,7 +434,7 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq, s
 	return r;
 }
 
-static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+static int commit_once(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
 	struct log_index *ix = NULL;
@@ -410,7 +477,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 	if (rq->checkpoint || commit_checkpoint_due(v->log, &due)) {
 		/* what is in RAM is written home from there, and released then */
 		monitor_stage(v->monitor, STAGE_DURABLE);
-		r = do_checkpoint(v, rq->cause, 0, true, res);
+		r = do_checkpoint(v, rq->cause, res->quiesce.unfrozen ? RECORD_UNFROZEN : 0, true, res);
 		log_index_unref(ix);
 		ix = log_index_of(v->log);
 	}
@@ -421,6 +488,22 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
 		r = 0;
 	}
+	return r;
+}
+
+/* What was not frozen has no bitmaps to tell what need not go to the log. If it is too much for that, nothing is left but to
+ * end what is in the way of a freeze. */
+static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	int r = commit_once(v, rq, res);
+
+	if (r != -EFBIG || !res->quiesce.unfrozen)
+		return r;
+	msg(MSG_WARN, "%s: the log cannot hold a commit without a freeze: ending what is in the way of one", v->name);
+	*res = (struct volume_result){ .job = res->job };
+	v->cure = true;
+	r = commit_once(v, rq, res);
+	v->cure = false;
 	return r;
 }
 
@@ -435,6 +518,17 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 	return r;
 }
 
+/* A session that committed nothing writes nothing: neither records, nor copies of the superblock. Blocks that an earlier one left
+ * in the log go home all the same, but not where a mount failed and its changes are dropped. */
+static bool leaves_no_trace(const struct volume *v)
+{
+	struct log_index *ix = log_index_of(v->log);
+	bool waits = log_index_data_blks(ix) || log_index_zero_blks(ix);
+
+	log_index_unref(ix);
+	return log_newest(v->log)->seq == v->opened.newest.seq && (v->discard_armed || !waits);
+}
+
 /* Nothing is mounted: commit all (unless it is to be dropped), everything home, the clean record. */
 static int do_detach(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
@@ -445,7 +539,7 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	view_dirty(v->view, &active, &below);
 	if (!v->discard_armed && active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
 		r = do_commit(v, &commit, res);
-	if (r == 0 && v->opened.state != LOG_FOREIGN)
+	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v))
 		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, false, res);
 	/* RAM was given up anyway, and what is committed is in the log: a card that is gone keeps nobody here */
 	if (r < 0 && v->discard_armed) {
@@ -455,6 +549,20 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 		r = 0;
 	}
 	return r;
+}
+
+/* The cards are written to by a commit only. One that could not be set read-only after it is tried again after each job. */
+static void lock_cards(struct volume *v)
+{
+	struct card *cards[] = { v->base, v->log_card };
+
+	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
+		int r = card_set_writable(cards[i], false);
+
+		if (r < 0)
+			volume_alarm(v, "%s stays writable after a commit: it cannot be set read-only (%s); tried again after the "
+					"next commit", cards[i]->geo.path, strerror(-r));
+	}
 }
 
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -482,12 +590,17 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->time_s = (uint64_t)time(NULL);
 	res->generation_seq = log_newest(v->log)->seq;
 	explain(res, r);
+	if (r == 0 && res->quiesce.unfrozen && !res->why[0])
+		snprintf(res->why, sizeof(res->why), "sealed without a freeze, as a power cut would leave it: %s is stuck in a "
+						     "write to the file system",
+			 res->quiesce.culprit[0] ? res->quiesce.culprit : "a task");
 	monitor_result(v->monitor, rq->job == JOB_COMMIT ? r : 0);
 	if (rq->job != JOB_DRY_RUN) {
 		if (r < 0)
 			volume_alarm(v, "commit failed: %s%s", res->why,
 				     monitor_gave_up(v->monitor) ? "; RAM is full, so writes fail" : "");
 		else
-			volume_alarm(v, "%s", "");
+			volume_alarm(v, "%s", res->quiesce.unfrozen ? res->why : "");
 	}
+	lock_cards(v);
 }

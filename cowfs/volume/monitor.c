@@ -95,6 +95,11 @@ static bool is_committing(const struct monitor *m)
 	return m->stage >= STAGE_SEALED && !m->failing_since_ns;
 }
 
+static bool commits_nothing(const struct monitor *m)
+{
+	return m->v->discard_armed || m->v->opened.state == LOG_FOREIGN;
+}
+
 static void look_at_use(struct monitor *m, struct pressure_use *ret)
 {
 	struct generation_stats active, below;
@@ -104,8 +109,8 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	view_dirty(m->v->view, &active, &below);
 	*ret = (struct pressure_use){
 		.used_bytes = ram.used_bytes,
-		/* what is being committed is no burden for the next commit */
-		.dirty_blks = active.data_blks + (is_committing(m) ? 0 : below.data_blks),
+		/* what is being committed is no burden for the next commit; nor is what no commit will see */
+		.dirty_blks = commits_nothing(m) ? 0 : active.data_blks + (is_committing(m) ? 0 : below.data_blks),
 		.memory_low = m->memory_low && ram.used_bytes >= MEMORY_WORTH_BYTES,
 		.memory_bytes = m->memory_bytes,
 	};
@@ -151,7 +156,7 @@ static uint64_t rate_now(struct monitor *m, const struct pressure_use *u, uint64
 
 static bool never_commits(const struct monitor *m)
 {
-	return m->p.fail || m->v->discard_armed || m->v->opened.state == LOG_FOREIGN;
+	return m->p.fail || commits_nothing(m);
 }
 
 static void set_gate(struct monitor *m, const struct pressure_use *u, enum pressure_level level, uint64_t now)
@@ -208,10 +213,8 @@ static void ask_commit(struct monitor *m)
 		msg(MSG_WARN, "%s: RAM pressure: commits although it is on hold", m->v->name);
 }
 
-static void bound_dirty(struct monitor *m, const struct pressure_use *u, uint64_t now)
+static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
 {
-	uint64_t bytes = pressure_dirty_now_bytes(&m->p.plan, u, m->rate != GATE_OPEN, m->rate);
-
 	/* down: at once, the room that it counts on is going */
 	if (!m->p.bound_dirty ||
 	    (now < m->bounded_ns + BOUND_EVERY_NS && bytes <= m->bound_bytes * 2 && bytes >= m->bound_bytes / 4 * 3))
@@ -224,7 +227,7 @@ static void bound_dirty(struct monitor *m, const struct pressure_use *u, uint64_
 
 static void look(struct monitor *m)
 {
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(), dirty_bytes;
 	enum pressure_level level;
 	struct pressure_use u;
 	bool due;
@@ -235,11 +238,12 @@ static void look(struct monitor *m)
 	level = pressure_level(&m->p.plan, &u);
 	set_gate(m, &u, level, now);
 	due = commit_is_due(m, level, &u, now);
+	dirty_bytes = pressure_dirty_now_bytes(&m->p.plan, &u, m->rate != GATE_OPEN, m->rate);
 	pthread_mutex_unlock(&m->lock);
 	say_level(m, level, &u, now);
 	if (due)
 		ask_commit(m);
-	bound_dirty(m, &u, now);
+	bound_dirty(m, dirty_bytes, now);
 }
 
 static int nap_ms(struct monitor *m)
@@ -321,7 +325,7 @@ bool monitor_hurries(const struct monitor *m)
 static bool may_pass(int error)
 {
 	return error == -EIO || error == -ENOMEM || error == -EAGAIN || error == -EBUSY || error == -ETIMEDOUT ||
-	       error == -ENODATA || error == -EREMOTEIO;
+	       error == -ENODATA || error == -EREMOTEIO || error == -EOWNERDEAD;
 }
 
 bool monitor_retry(struct monitor *m, int error)
@@ -362,6 +366,13 @@ void monitor_result(struct monitor *m, int error)
 						    now + AGAIN_NS;
 	pthread_mutex_unlock(&m->lock);
 	monitor_stage(m, STAGE_IDLE);
+}
+
+void monitor_set_room(struct monitor *m, uint64_t room_blks)
+{
+	pthread_mutex_lock(&m->lock);
+	pressure_plan_room(&m->p.plan, room_blks);
+	pthread_mutex_unlock(&m->lock);
 }
 
 bool monitor_gave_up(const struct monitor *m)
@@ -450,6 +461,7 @@ struct gate *monitor_gate(struct monitor *m)
 
 void monitor_status(struct monitor *m, struct monitor_status *ret)
 {
+	pthread_mutex_lock(&m->lock);
 	*ret = (struct monitor_status){
 		.level = (enum pressure_level)m->level,
 		.plan = m->p.plan,
@@ -459,8 +471,7 @@ void monitor_status(struct monitor *m, struct monitor_status *ret)
 		.gave_up = m->gave_up,
 		.hold_left_ns = monitor_hold_left_ns(m),
 	};
-	gate_stats(m->gate, &ret->gate);
-	pthread_mutex_lock(&m->lock);
 	ret->committing = is_committing(m);
 	pthread_mutex_unlock(&m->lock);
+	gate_stats(m->gate, &ret->gate);
 }

@@ -62,6 +62,8 @@ bool monitor_hurries(const struct monitor *m);
  * is over. */
 bool monitor_retry(struct monitor *m, int error);
 void monitor_result(struct monitor *m, int error); /* of the commit as a whole */
+/* What the next commit has room for, in the log and in free blocks (pressure_plan_room). */
+void monitor_set_room(struct monitor *m, uint64_t room_blks);
 bool monitor_gave_up(const struct monitor *m);
 
 #endif

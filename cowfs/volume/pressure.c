@@ -12,6 +12,8 @@
 #define RING_FULL_PERCENT 65u /* the rest: what a freeze brings */
 #define RING_RUIN_PERCENT 90u /* the rest: descriptors */
 #define RING_DIRTY_SHARE 16u
+#define ROOM_DESCRIPTOR_PERCENT 2u /* the worst case has extents of one block */
+#define ROOM_DESCRIPTOR_BLKS 64u
 #define DIRTY_SHARE 24u
 #define DIRTY_MAX_BYTES (16 * MIB)
 #define DIRTY_MIN_BYTES (1 * MIB)
@@ -81,15 +83,38 @@ bool pressure_plan_exceeds(const struct pressure_plan *p)
 	return p->dirty_bytes + p->journal_bytes + PRESSURE_MIN_BYTES > p->limit_bytes;
 }
 
+static void bound_by_log(struct pressure_plan *p, uint64_t blks)
+{
+	p->bound_bytes = min_u64(p->dirty_bytes, max_u64(blk_to_bytes(blks) / RING_DIRTY_SHARE, DIRTY_PACED_BYTES));
+}
+
+/* As far from the end as descriptors and a freeze need, but a small room is divided like a ring. */
+void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
+{
+	uint64_t freeze_blks = (p->journal_bytes + p->dirty_bytes + PRESSURE_MIN_BYTES) / COW_BLK_BYTES;
+	uint64_t descriptor_blks = percent_of(room_blks, ROOM_DESCRIPTOR_PERCENT) + ROOM_DESCRIPTOR_BLKS;
+	struct pressure_steps s;
+
+	room_blks = max_u64(room_blks, 16); /* 0 would be none */
+	s.ruin = room_blks - min_u64(descriptor_blks, room_blks - percent_of(room_blks, RING_RUIN_PERCENT));
+	s.full = s.ruin - min_u64(freeze_blks, percent_of(room_blks, RING_RUIN_PERCENT - RING_FULL_PERCENT));
+	s.commit = s.full - min_u64(freeze_blks, percent_of(room_blks, RING_FULL_PERCENT - RING_COMMIT_PERCENT));
+	s.warn = percent_of(s.commit, RING_WARN_PERCENT * 100 / RING_COMMIT_PERCENT);
+	p->ring_blks = (struct pressure_steps){ 0 };
+	p->bound_bytes = p->dirty_bytes;
+	if (s.full >= pressure_hard_bytes(p) / COW_BLK_BYTES)
+		return;
+	p->ring_blks = s;
+	bound_by_log(p, room_blks);
+}
+
 void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks)
 {
-	uint64_t dirty_bytes = blk_to_bytes(capacity_blks) / RING_DIRTY_SHARE;
-
 	p->ring_blks = (struct pressure_steps){ .warn = percent_of(capacity_blks, RING_WARN_PERCENT),
 						.commit = percent_of(capacity_blks, RING_COMMIT_PERCENT),
 						.full = percent_of(capacity_blks, RING_FULL_PERCENT),
 						.ruin = percent_of(capacity_blks, RING_RUIN_PERCENT) };
-	p->bound_bytes = min_u64(p->dirty_bytes, max_u64(dirty_bytes, DIRTY_PACED_BYTES));
+	bound_by_log(p, capacity_blks);
 	if (p->bounded)
 		p->dirty_bytes = p->bound_bytes;
 	p->ram_bytes.ruin = pressure_hard_bytes(p);

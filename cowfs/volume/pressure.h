@@ -26,7 +26,7 @@ struct pressure_plan {
 	uint64_t journal_bytes, dirty_bytes, slack_bytes; /* the reserve */
 	bool bounded;	      /* the kernel holds the dirty pages to bound_bytes */
 	uint64_t bound_bytes; /* of dirty pages: the bound from level commit on, and what rates count on */
-	/* Second budget, for volumes of which all is logged: dirty blocks. full 0: there is none. */
+	/* Second budget: the dirty blocks that a commit can hold. full 0: more than RAM can. */
 	struct pressure_steps {
 		uint64_t warn, commit, full;
 		uint64_t ruin; /* writes fail, or no commit can hold it any more */
@@ -47,6 +47,8 @@ int pressure_plan(struct pressure_plan *ret, uint64_t limit_bytes, uint64_t jour
 bool pressure_plan_exceeds(const struct pressure_plan *p);
 /* All that is dirty must fit into a log of so many blocks. Dirty pages are bounded further, where they can be. */
 void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks);
+/* The same for a volume whose commits have so much room for now, in the log and in free blocks. The reserve stays. */
+void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks);
 uint64_t pressure_hard_bytes(const struct pressure_plan *p);
 
 struct pressure_use {

@@ -31,7 +31,8 @@ struct volume {
 	uint64_t volume_blks, attached_s;
 	int loop_fd;
 	dev_t loop_rdev;
-	int proc_dirfd;
+	int proc_dirfd, fuse_dirfd;
+	uint64_t unfrozen_ns;
 	void (*frozen)(void *ctx, int mount_fd);
 	void *frozen_ctx;
 	struct profile_choice choice;
@@ -62,7 +63,7 @@ struct volume {
 		uint64_t bytes; /* most that were seen */
 		uint64_t since_s, noticed_s, agreed_s;
 	} foreign;
-	uint8_t ring_uuid[16];
+	uint8_t log_id[16];
 	uint64_t newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	unsigned super_trouble;
 	char alarm[256];
@@ -77,6 +78,10 @@ struct volume {
 	bool sealed; /* between seal and release or fail */
 	struct view_counters counted; /* already in the ledger */
 	uint64_t foreign_counted;     /* the same */
+	uint64_t thawed_since_ns; /* since then it could not be frozen, at so many attempts; 0: it could */
+	unsigned thawed_times;
+	bool cure; /* the next freeze may end what is in its way */
+	uint64_t committed_room_blks; /* volume_room_blks of the newest generation */
 	uint64_t differed; /* under pressure, see commit_options: many commits are one stream */
 };
 
@@ -86,6 +91,10 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 /* Copies what the status shows of the log. */
 void volume_publish_log(struct volume *v);
+
+/* What a commit over this committed file system has room for: the log, and blocks that are free in it. Each dirty block
+ * takes at most one of these, because a newly allocated one is written in place. */
+uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs);
 
 /* account.c: what cowfs did to the card, and what others say of that */
 void account_card_status(struct volume *v, struct volume_status *s);

@@ -2,13 +2,17 @@
 /*
  * The one commit that makes a file system smaller.
  *
- *	void heads, open record | FLUSH | pending super record | FLUSH | the commit | its checkpoint | retired record |
- *	super record: A | FLUSH | B | FLUSH
+ *	void heads, open record | FLUSH | pending super record | FLUSH | the commit | checkpoint record | FLUSH
+ *	superblock with tags: of the old one | FLUSH | of the new one | FLUSH | all other home writes | FLUSH
+ *	super record A | FLUSH | superblock without tags | FLUSH | super record B | FLUSH
  *
  * I1  The short ring and the pending super record lie in blocks that are free in the old file system, and free in or
- *     behind the new one: until the commit's record is durable nothing of the old one is touched, and no home write
+ *     behind the new one: until the tags are durable nothing of the old one is touched, and no home write
  *     or direct block hits them.
- * I2  The log that stays is another ring. Its super record is written when all is home.
+ * I2  The log that stays is another ring. Copy A of its super record is written when all but the tags is home, and no
+ *     block of the short ring lies there.
+ * I3  The pending super record counts only while the superblock at home has the tags (super_find): every block of I1 may have
+ *     been, or be, a block of a file.
  */
 #include "volume/shrink.h"
 
@@ -28,6 +32,7 @@ struct shrink {
 	struct fsmap *old, *new;
 	uint64_t new_blks, old_blks; /* sizes of the file systems */
 	uint64_t ring_blk, ring_blks, super_blk; /* where the short log lies */
+	uint64_t copy_a_blk; /* where the super record of the log that stays comes */
 };
 
 static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
@@ -98,7 +103,7 @@ static int is_spare(struct shrink *s, uint64_t blk)
 
 	if (r == 0 && a == USE_FREE && blk < s->new_blks)
 		r = fsmap_use(s->new, blk, &b);
-	return r < 0 ? r : a == USE_FREE && b == USE_FREE;
+	return r < 0 ? r : a == USE_FREE && b == USE_FREE && blk != s->copy_a_blk;
 }
 
 static int place_super(struct shrink *s)
@@ -151,14 +156,6 @@ static int place(struct shrink *s, struct shrink_report *rep)
 	return r;
 }
 
-static uint64_t max_revision(struct card *base, uint64_t fs_bytes)
-{
-	struct log_super s;
-	unsigned trouble;
-
-	return super_read(base, fs_bytes, &s, &trouble) == 0 ? s.revision : 0;
-}
-
 static struct log_super pending_super(const struct shrink *s, const struct log_super *final)
 {
 	struct log_super p = *final;
@@ -171,8 +168,6 @@ static struct log_super pending_super(const struct shrink *s, const struct log_s
 	p.ring_off_bytes = blk_to_bytes(s->ring_blk);
 	p.seg_bytes = (uint32_t)seg;
 	p.seg_count = (uint32_t)(bytes / seg);
-	/* above what an older log left, in either place */
-	p.revision = max_u64(max_revision(s->base, blk_to_bytes(s->old_blks)), max_revision(s->base, p.fs_bytes));
 	return p;
 }
 
@@ -189,8 +184,34 @@ int shrink_plan(struct card *base, uint64_t fs_bytes, struct log_super *ret)
 	return r;
 }
 
-/* All is home, and the file system there is the one of the super record. The card is writable. */
-static int write_super(struct card *base, const struct log_super *pending, struct log_super *ret)
+static int write_zeros(struct card *base, uint64_t off_bytes)
+{
+	_cleanup_free_ void *blk = io_alloc(COW_BLK_BYTES);
+
+	if (!blk)
+		return -ENOMEM;
+	memset(blk, 0, COW_BLK_BYTES);
+	return card_write(base, off_bytes, blk, COW_BLK_BYTES);
+}
+
+struct last_step {
+	struct card *base;
+	const struct log_super *pending;
+	struct log_super *final;
+};
+
+/* All is home but for the tags. Where copy B will be, the old file system may have left what looks like one. */
+static int write_copy_a(void *ctx)
+{
+	struct last_step *l = ctx;
+	int r = 0;
+
+	if (l->pending->copy_off_bytes[1] != l->final->copy_off_bytes[1])
+		r = write_zeros(l->base, l->final->copy_off_bytes[1]);
+	return r < 0 ? r : super_write_copy(l->base, l->final, 0);
+}
+
+static int plan_final(struct card *base, const struct log_super *pending, struct log_super *ret)
 {
 	struct log_super final;
 	int r;
@@ -200,29 +221,21 @@ static int write_super(struct card *base, const struct log_super *pending, struc
 	r = shrink_plan(base, pending->fs_bytes, &final);
 	if (r < 0)
 		return r;
-	final.revision = pending->revision;
+	final.revision = pending->revision + 1;
 	final.lag = pending->lag;
 	memcpy(final.fs_uuid, pending->fs_uuid, sizeof(final.fs_uuid));
-	r = super_write(base, &final);
-	if (r == 0 && pending->copy_off_bytes[1] != final.copy_off_bytes[1])
-		r = shrink_forget(base, pending);
-	if (r == 0)
-		*ret = final;
-	return r;
+	*ret = final;
+	return 0;
 }
 
 int shrink_forget(struct card *base, const struct log_super *pending)
 {
-	_cleanup_free_ void *blk = io_alloc(COW_BLK_BYTES);
 	bool was = base->writable;
 	int r, off = 0;
 
-	if (!blk)
-		return -ENOMEM;
-	memset(blk, 0, COW_BLK_BYTES);
 	r = was ? 0 : card_set_writable(base, true);
 	if (r == 0)
-		r = card_write(base, pending->copy_off_bytes[1], blk, COW_BLK_BYTES);
+		r = write_zeros(base, pending->copy_off_bytes[1]);
 	if (r == 0)
 		r = card_flush(base);
 	if (!was)
@@ -230,16 +243,49 @@ int shrink_forget(struct card *base, const struct log_super *pending)
 	return r < 0 ? r : off;
 }
 
-static int come_home(struct card *base, struct log *log, const struct commit_options *opt, struct shrink_report *rep)
+static int on_home(void *ctx, uint64_t done_blks, uint64_t total_blks)
 {
-	int r = commit_checkpoint(log, base, opt, NULL, NULL, RECORD_RETIRED, &rep->home_blks), off;
+	const struct commit_options *opt = ctx;
+
+	if (opt->progress)
+		opt->progress(opt->progress_ctx, PHASE_CHECKPOINT, done_blks, total_blks);
+	return 0;
+}
+
+/* The card is writable. */
+static int write_home(struct card *base, struct log *log, const struct commit_options *opt, struct shrink_report *rep)
+{
+	const struct log_super *pending = log_super(log);
+	struct log_super final;
+	struct last_step last = { .base = base, .pending = pending, .final = &final };
+	uint64_t before = log_ledger(log)->checkpoint_blks;
+	int r = plan_final(base, pending, &final);
 
 	if (r == 0)
-		r = card_set_writable(base, true);
+		r = log_recheck(log);
+	if (r == 0)
+		r = log_prepare(log);
+	if (r == 0)
+		r = log_checkpoint_shrink(log, on_home, (void *)opt, write_copy_a, &last);
+	rep->home_blks = log_ledger(log)->checkpoint_blks - before;
+	if (r == 0)
+		r = super_write_copy(base, &final, 1);
+	if (r == 0 && pending->copy_off_bytes[1] != final.copy_off_bytes[1])
+		r = shrink_forget(base, pending);
+	if (r == 0)
+		rep->super = final;
+	return r;
+}
+
+static int come_home(struct card *base, struct log *log, const struct commit_options *opt, struct shrink_report *rep)
+{
+	int r = card_set_writable(base, true), off;
+
 	if (r < 0)
 		return r;
-	r = write_super(base, log_super(log), &rep->super);
+	r = write_home(base, log, opt, rep);
 	off = card_set_writable(base, false);
+	rep->committed = log_shrink_committed(log);
 	return r < 0 ? r : off;
 }
 
@@ -283,6 +329,7 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 		return r;
 	s->old_blks = round_up_u64(fs.size_bytes, COW_BLK_BYTES) / COW_BLK_BYTES;
 	r = shrink_plan(s->base, s->img->fs_bytes, &final);
+	s->copy_a_blk = final.copy_off_bytes[0] / COW_BLK_BYTES;
 	if (r == 0)
 		r = open_maps(s, rep);
 	if (r == 0)
@@ -299,7 +346,6 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 	if (r < 0)
 		return r;
 	r = commit_run(log, s->base, &src, opt, NULL, NULL, &rep->commit, &ix);
-	rep->committed = log_shrink_committed(log);
 	if (r == 0)
 		r = come_home(s->base, log, opt, rep);
 	log_index_unref(ix);
@@ -334,25 +380,8 @@ int shrink_commit(struct card *base, const struct shrink_image *img, const struc
 
 /* ---- after a cut ---- */
 
-/* Retired, a record says nothing about the base any more. */
-static int check_home(struct card *base, const struct log *log)
-{
-	const struct log_super *s = log_super(log);
-	struct blk_reader r = base_reader(base);
-	struct fsinfo fs;
-	int e = 0;
-
-	if (log_newest(log)->type == RECORD_RETIRED)
-		e = fsinfo_probe(&r, &fs);
-	else
-		return 0;
-	if (e == 0 && (fs.kind != FS_EXT || fs.size_bytes > s->fs_bytes || memcmp(fs.uuid, s->fs_uuid, sizeof(fs.uuid))))
-		e = -ESTALE;
-	return e;
-}
-
 int shrink_finish(struct card *base, const struct log_super *pending, unsigned flags, const struct commit_options *opt,
-		  bool *ret_found, struct shrink_report *ret)
+		  struct shrink_report *ret)
 {
 	struct log_open_report opened;
 	struct log *log;
@@ -361,19 +390,12 @@ int shrink_finish(struct card *base, const struct log_super *pending, unsigned f
 	*ret = (struct shrink_report){ 0 };
 	if (r < 0)
 		return explain(ret, r);
-	ret->committed = opened.state >= LOG_BROKEN || log_shrink_committed(log);
-	*ret_found = ret->committed;
+	ret->committed = true;
 	if (opened.state >= LOG_BROKEN) {
 		r = opened.state == LOG_FOREIGN ? -ESTALE : -EUCLEAN;
 		snprintf(ret->why, sizeof(ret->why), "%s", opened.why);
-	} else if (ret->committed) {
-		r = check_home(base, log);
-		if (r == 0) {
-			r = come_home(base, log, opt, ret);
-		} else if (r == -ESTALE) { /* another file system was made there */
-			*ret_found = ret->committed = false;
-			r = 0;
-		}
+	} else {
+		r = come_home(base, log, opt, ret);
 	}
 	log_close(log);
 	return explain(ret, r);

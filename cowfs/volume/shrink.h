@@ -43,13 +43,12 @@ int shrink_commit(struct card *base, const struct shrink_image *img, const struc
 		  struct shrink_report *ret) MUST_CHECK;
 
 /*
- * Goes on where a cut ended it. pending: as super_read found it. flags as for log_open.
- * 0: finished now, or, with *ret_found false, it had not been committed: the card holds the old file system, nothing was
- * written. -ESTALE: committed, but the file system was changed since by somebody else: nothing was written; -EUCLEAN:
+ * Goes on where a cut ended it. pending: as super_find found it. flags as for log_open.
+ * 0: finished. -ESTALE: committed, but the file system was changed since by another program: nothing was written; -EUCLEAN:
  * what was committed is damaged, nothing was written.
  */
 int shrink_finish(struct card *base, const struct log_super *pending, unsigned flags, const struct commit_options *opt,
-		  bool *ret_found, struct shrink_report *ret) MUST_CHECK;
+		  struct shrink_report *ret) MUST_CHECK;
 
 /* The file system as it is now is right: forgets a shrink that waits. */
 int shrink_forget(struct card *base, const struct log_super *pending) MUST_CHECK;

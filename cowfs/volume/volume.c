@@ -29,6 +29,8 @@ static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...)
 	return error;
 }
 
+#define UNFROZEN_NS (300 * 1000000000ull)
+
 /* ---- open ---- */
 
 static int open_device(struct card **ret, const char *path, uint32_t eb_bytes, char *why, size_t n)
@@ -57,21 +59,22 @@ static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return view_read_committed(ctx, blk, blks, buf);
 }
 
+static const char *explain(int error)
+{
+	return error == -EOWNERDEAD ? FSINFO_DIED : strerror(-error);
+}
+
 /* A shrink that was cut off after its commit is finished before anything else: the one case in which an attach
  * writes. */
 static int finish_shrink(struct volume *v, struct log_super *super, unsigned *trouble, char *why, size_t n)
 {
 	const struct commit_options opt = { .cause = CAUSE_RECOVER };
 	struct shrink_report rep;
-	bool found = false;
-	int r = shrink_finish(v->base, super, 0, &opt, &found, &rep);
+	int r = shrink_finish(v->base, super, 0, &opt, &rep);
 
 	if (r < 0)
 		return fail(why, n, r, "%s: a shrink was cut off after its commit and cannot go on (%s): see cowctl check",
 			    v->device, rep.why);
-	if (!found)
-		return fail(why, n, -ENOENT, "%s has no cowfs log: a shrink was cut off before its commit, the file system is "
-			    "as it was; run cowctl format --shrink %s again", v->device, v->device);
 	msg(MSG_NOTICE, "%s: a shrink that was cut off is finished", v->device);
 	return super_read(v->base, rep.super.fs_bytes, super, trouble);
 }
@@ -87,8 +90,15 @@ static int open_log(struct volume *v, char *why, size_t n)
 	int r = fsinfo_probe(&home, &fs);
 
 	if (r < 0)
-		return fail(why, n, r, "%s: cannot be read: %s", v->device, strerror(-r));
-	r = super_read(v->log_card, fs.size_bytes, &super, &trouble);
+		return fail(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
+	r = super_find(v->base, v->log_card, &fs, 0, &super, &trouble);
+	if (r == -ENOENT && trouble & SUPER_CUT_OFF)
+		return fail(why, n, r, "%s has no cowfs log. If a shrink was begun: it was cut off before its commit, the file "
+			    "system is as it was; run cowctl format --shrink %s again", where, v->device);
+	if (r == -ESTALE)
+		return fail(why, n, r, "the file system on %s was made larger without cowfs (%s, it was %s) and lies over "
+			    "its log, which is void now: run cowctl format --shrink %s", v->device,
+			    FORMAT_SIZE(fs.size_bytes), FORMAT_SIZE(super.fs_bytes), v->device);
 	if (r == -ENOENT)
 		return fail(why, n, r, "%s has no cowfs log: run cowctl format %s first", where, v->device);
 	if (r == -EBADMSG || r == -EUCLEAN)
@@ -107,12 +117,8 @@ static int open_log(struct volume *v, char *why, size_t n)
 			return r;
 		r = fsinfo_probe(&home, &fs); /* it is smaller now */
 		if (r < 0)
-			return fail(why, n, r, "%s: cannot be read: %s", v->device, strerror(-r));
+			return fail(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
 	}
-	if (super_overgrown(&super, fs.size_bytes))
-		return fail(why, n, -ESTALE, "the file system on %s was made larger without cowfs (%s, it was %s) and lies over "
-			    "its log, which is void now: run cowctl format --force --shrink %s", v->device,
-			    FORMAT_SIZE(fs.size_bytes), FORMAT_SIZE(super.fs_bytes), v->device);
 	if (super.external != (v->log_card != v->base))
 		return fail(why, n, -EINVAL, super.external ? "%s keeps its log on another device: name it with --log" :
 								"%s is no log device: its log is its own", where);
@@ -120,7 +126,10 @@ static int open_log(struct volume *v, char *why, size_t n)
 		return fail(why, n, -ERANGE, "%s is smaller than its log says", v->device);
 	r = log_open(&v->log, v->base, v->log_card, &super, 0, &v->opened);
 	if (r < 0)
-		return fail(why, n, r, "%s: the log cannot be read: %s", where, strerror(-r));
+		return fail(why, n, r, "%s: the log cannot be read: %s", where, explain(r));
+	if (log_of_another(v->log, &v->opened, &fs))
+		return fail(why, n, -ESTALE, "the log on %s was made for another file system than the one on %s: if this one is meant, "
+			    "run cowctl format --force %s --log %s", where, v->device, v->device, where);
 	log_mend_super(v->log, trouble);
 	if (v->opened.state == LOG_BROKEN)
 		return fail(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check", where, v->opened.why);
@@ -144,19 +153,23 @@ static int check_fs(struct volume *v, char *why, size_t n)
 	int e = fsinfo_probe(&r, &v->fs);
 
 	if (e < 0)
-		return fail(why, n, e, "%s: cannot be read: %s", v->device, strerror(-e));
-	if (v->fs.external_journal)
-		return fail(why, n, -EOPNOTSUPP, "%s: its ext4 journal is on another device: not supported", v->device);
-	if (v->fs.mmp)
-		return fail(why, n, -EOPNOTSUPP, "%s: multiple-mount protection is on: run tune2fs -O ^mmp %s", v->device,
-			    v->device);
-	return 0;
+		return fail(why, n, e, "%s: cannot be read: %s", v->device, explain(e));
+	return fsinfo_refusal(&v->fs) ? fail(why, n, -EOPNOTSUPP, "%s: %s", v->device, fsinfo_refusal(&v->fs)) : 0;
 }
 
 /* btrfs has dirty limits of its own, the others those of the loop device. */
 static bool dirty_can_be_bounded(const struct volume *v)
 {
 	return strcmp(v->fs.type, "btrfs") != 0 && bdi_can_limit();
+}
+
+uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
+{
+	/* the bitmaps of an image whose journal is not empty are not believed, so nothing is spilled */
+	uint64_t free_blks = fs->needs_recovery ? 0 : fs->free_bytes / COW_BLK_BYTES;
+
+	/* small blocks: a spill takes units of 4 KiB of which all is free */
+	return log_capacity_blks(v->log) + (fs->block_bytes < COW_BLK_BYTES ? free_blks / 2 : free_blks);
 }
 
 static int open_monitor(struct volume *v, const struct volume_params *p, uint64_t ram_bytes, char *why, size_t n)
@@ -179,8 +192,11 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	if (pressure_plan_exceeds(&mp.plan))
 		msg(MSG_NOTICE, "%s: up to %s above the RAM limit of %s may be needed while a commit begins: only vm.dirty_bytes "
 		    "bounds what is dirty above it", v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
+	v->committed_room_blks = volume_room_blks(v, &v->fs);
 	if (v->fs.kind != FS_EXT)
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
+	else
+		pressure_plan_room(&mp.plan, v->committed_room_blks);
 	r = ram_store_resize(v->store, pressure_hard_bytes(&mp.plan));
 	if (r == 0)
 		r = monitor_new(&v->monitor, v, &mp);
@@ -261,6 +277,8 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	snprintf(v->log_device, sizeof(v->log_device), "%s", p->log_device ? p->log_device : "");
 	v->loop_fd = -1;
 	v->proc_dirfd = p->proc_dirfd;
+	v->fuse_dirfd = p->fuse_dirfd;
+	v->unfrozen_ns = p->unfrozen_ns ? p->unfrozen_ns : UNFROZEN_NS;
 	v->frozen = p->frozen;
 	v->frozen_ctx = p->frozen_ctx;
 	v->attached_s = (uint64_t)time(NULL);
@@ -482,7 +500,7 @@ void volume_publish_log(struct volume *v)
 	pthread_mutex_lock(&v->lock);
 	v->totals = totals;
 	account_copy_wear(v); /* with the totals, so that who asks gets both of one moment */
-	memcpy(v->ring_uuid, log_super(v->log)->ring_uuid, sizeof(v->ring_uuid)); /* drawn at the first commit */
+	log_public_id(v->log, v->log_id); /* the uuid is drawn at the first commit */
 	v->newest_seq = log_newest(v->log)->seq;
 	v->newest_s = log_newest(v->log)->time_s;
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
@@ -547,8 +565,8 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	committing = pressure_status(v, ret);
 	ret->ram_used_bytes = ram.used_bytes;
 	view_dirty(v->view, &active, &below);
-	ret->dirty_blks = active.data_blks;
-	ret->hole_blks = active.hole_blks;
+	ret->dirty_blks = active.data_blks + below.data_blks;
+	ret->hole_blks = active.hole_blks + below.hole_blks;
 	ret->failed_blks = committing ? 0 : below.data_blks;
 	ret->readonly = v->opened.state == LOG_FOREIGN;
 	ret->base_changed = v->opened.base_changed;
@@ -568,7 +586,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->log_live_blks = v->live_blks;
 	ret->log_room_blks = v->room_blks;
 	ret->log_capacity_blks = v->capacity_blks;
-	memcpy(ret->ring_uuid, v->ring_uuid, sizeof(ret->ring_uuid));
+	memcpy(ret->log_id, v->log_id, sizeof(ret->log_id));
 	ret->newest_seq = v->newest_seq;
 	ret->newest_s = v->newest_s;
 	ret->ledger = v->totals;

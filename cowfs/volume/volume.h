@@ -30,6 +30,8 @@ struct volume_params {
 	uint32_t erase_block_bytes; /* 0: as formatted */
 	const struct profile_choice *profile; /* NULL: none; copied */
 	int proc_dirfd;		    /* /proc */
+	int fuse_dirfd;		    /* the root of fusectl; -1: none */
+	uint64_t unfrozen_ns;	    /* how long a file system cannot be frozen before a timer's commit goes on without; 0: 5 min */
 	void (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
 	void *frozen_ctx;
 };
@@ -110,13 +112,14 @@ struct volume_status {
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
 	uint64_t ram_limit_bytes, ram_used_bytes;
 	struct volume_pressure pressure;
-	uint64_t dirty_blks, hole_blks;		/* active */
-	uint64_t failed_blks;			/* kept from a failed commit */
+	/* Not durable on the card. A block that was changed again since a commit that failed or is under way counts twice. */
+	uint64_t dirty_blks, hole_blks;
+	uint64_t failed_blks;			/* of dirty_blks: kept from a failed commit */
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
 	uint64_t newest_seq, newest_s; /* newest_s: when it was committed, by the clock of that time */
 	enum log_state log_state_at_attach;
 	bool base_changed, clone; /* found at attach, see log.h */
-	uint8_t ring_uuid[16];
+	uint8_t log_id[16]; /* log_public_id */
 	unsigned super_trouble;
 	unsigned lag;
 	char profile[FLASH_ID_BYTES]; /* "none" */

@@ -14,7 +14,7 @@ drop_in() { # unit, then lines
 what=$(systemctl show -P What sysroot.mount)
 options=$(systemctl show -P Options sysroot.mount)
 [ -b "$what" ] || {
-	echo "cowfs: the root is no block device: $what" >&2
+	printf '%s\n' "cowfs: the root is no block device: $what" >&2
 	exit 0
 }
 cowfs_start "$what"
@@ -25,7 +25,7 @@ on)
 	;;
 failed)
 	cowfs_keep_subvolume "$options"
-	drop_in sysroot.mount '[Mount]' "Options=$COWFS_OPTIONS"
+	drop_in sysroot.mount '[Mount]' "Options=$(cowfs_replace "$COWFS_OPTIONS" % %%)"
 	drop_in systemd-fsck-root.service '[Unit]' 'ConditionPathExists=!/run/cowfs/root.failed'
 	;;
 *) exit 0 ;;

@@ -217,3 +217,45 @@ load lib
 	[ $(((end - start) / 1000000)) -lt 1500 ]
 	[ "$(blockdev --getsize64 "$DEV")" = $((65000 * 1048576)) ]
 }
+
+@test "attach: a log on another device belongs to one base" {
+	local base log other
+	card_make ext4 60 60
+	base=$CARD
+	IMG=$T/log.img
+	card_make none 0 64
+	log=$CARD
+	IMG=$T/other.img
+	card_make ext4 60 60
+	other=$CARD
+	CARD=$base
+	cow format "$base" --log "$log"
+	# never used, and used with everything at home
+	fails 1 "the log on $log was made for another file system" attach "$other" --log "$log"
+	attach --log "$log"
+	mount_volume
+	echo one >"$MNT/file"
+	detach --commit
+	run -1 cow check "$other" --log "$log"
+	[[ $output == *"SET ASIDE"*"it is another one"* ]]
+	fails 1 "it is another one" recover "$other" --log "$log"
+	cow recover "$base" --log "$log"
+	fails 1 "the log on $log was made for another file system" attach "$other" --log "$log"
+	fails 1 "the log on $log was made for another file system" recover "$other" --log "$log"
+	# a uuid that was changed in the volume is known, before and after it is at home
+	attach --log "$log"
+	e2fsck -fp "$DEV"
+	tune2fs -U random "$DEV"
+	cow commit
+	power_cut
+	attach --log "$log"
+	detach --commit
+	cow recover "$base" --log "$log"
+	attach --log "$log"
+	detach
+	# and the way out
+	cow format --force "$other" --log "$log"
+	CARD=$other
+	attach --log "$log"
+	detach
+}

@@ -379,6 +379,30 @@ cut_boot() {
 	[ $cuts -gt 4 ]
 }
 
+@test "boot: a shrink was cut off after its commit, and no section of the root: nothing is written" {
+	local n sum
+	card_make ext4 128 128 -J size=8
+	cp --sparse=always "$IMG" "$T/copy"
+	echo 'prepare = shrink' >>"$CONF"
+	for n in 34 35 36 37 38 39 40 41 42; do
+		run cut_boot "$n"
+		[ "$(cow check --json "$CARD" | jq -r .shrink)" != committed ] || break
+		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
+		blockdev --flushbufs "$CARD"
+	done
+	sum=$(image_sum)
+	: >"$T/empty.conf"
+	CONF=$T/empty.conf boots 3 card
+	grep -q 'shrink of it was cut off.*cowctl recover' "$COWFS_RUNDIR/root.failed"
+	readonly_card
+	[ "$(image_sum)" = "$sum" ]
+	blockdev --setrw "$CARD"
+	boots 0 loop
+	cow detach root
+	wait_for 20 no_daemons
+	fsck ext4
+}
+
 @test "boot: bypassed, and nobody can tell what waits" {
 	formatted
 	with_commit

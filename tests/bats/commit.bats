@@ -62,6 +62,48 @@ protect() {
 	fsck ext4
 }
 
+# Kills every process that reads metadata as soon as it is there.
+kill_readers() {
+	local pids
+	while [ ! -e "$T/stop" ]; do
+		read -r pids <"/proc/$1/task/$1/children" || true
+		# shellcheck disable=SC2086
+		[ -z "$pids" ] || kill -SEGV $pids 2>/dev/null || true
+	done
+}
+
+@test "commit: the process that reads metadata dies" {
+	local meta sum failed=0
+	protect
+	meta=$(pgrep -x -P "$(worker_pid)" cowfs-meta)
+	kill_readers "$meta" 3>&- &
+	echo $! >>"$T/jobs"
+	for _ in $(seq 30); do
+		random_file "$MNT/a" 3
+		run cow commit
+		[ "$status" = 0 ] && continue
+		[ "$status" = 1 ]
+		[[ $output == *"the process that reads the metadata of the file system died; everything stays in RAM"* ]]
+		failed=1
+		break
+	done
+	[ "$failed" = 1 ]
+	touch "$T/stop"
+	wait $!
+	cow commit
+	# the one that forks them goes as well
+	random_file "$MNT/b" 3
+	kill -SEGV "$meta"
+	cow commit
+	[ "$(pgrep -x -P "$(worker_pid)" cowfs-meta)" != "$meta" ]
+	sum=$(tree_sum "$MNT")
+	detach
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	umount "$MNT"
+}
+
 @test "commit: with nothing to commit nothing is written" {
 	local before
 	protect

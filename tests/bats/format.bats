@@ -134,6 +134,169 @@ fs_sum() {
 	[ "$(image_sum)" = "$before" ]
 }
 
+# A file of $2 MiB (default 100) that holds $1: made by its own program, or the bytes that libblkid looks for.
+holds() {
+	loop_clear
+	IMG=$T/other.img
+	rm -f "$IMG"
+	truncate -s "${2:-100}M" "$IMG"
+	case $1 in
+	swap) mkswap -q "$IMG" 2>/dev/null ;;
+	gpt | dos) printf 'label: %s\n,20M\n,20M\n,\n' "$1" | sfdisk -q "$IMG" ;;
+	empty) echo 'label: dos' | sfdisk -q "$IMG" ;;
+	ext4) mke2fs -q -F -t ext4 "$IMG" ;;
+	*) plant "$1" "$IMG" ;;
+	esac
+	loop_up "$IMG"
+	OTHER=$LOOP IMG=''
+}
+
+loop_clear() {
+	[ -z "${OTHER-}" ] || loop_down "$OTHER"
+	OTHER=''
+}
+
+plant() { # WHAT FILE
+	python3 - "$@" <<-'END'
+		import os, struct, sys, zlib
+		what, path = sys.argv[1:]
+		f = open(path, "r+b")
+		size = os.path.getsize(path)
+		def put(at, data):
+		    f.seek(at)
+		    f.write(data)
+		def raid(at):
+		    put(at, struct.pack("<IIII", 0xa92b4efc, 1, 0, 0) + bytes(range(16)))
+		    put(at + 144, struct.pack("<Q", at // 512))
+		if what == "luks":
+		    put(0, b"LUKS\xba\xbe" + struct.pack(">H", 1) + b"aes\0")
+		    put(168, b"00000000-1111-2222-3333-444444444444")
+		elif what == "lvm":
+		    rest = struct.pack("<I", 32) + b"LVM2 001" + b"A" * 32
+		    rest += bytes(492 - len(rest))
+		    crc = zlib.crc32(rest, 0xf597a6cf ^ 0xffffffff) ^ 0xffffffff
+		    put(512, b"LABELONE" + struct.pack("<QI", 1, crc) + rest)
+		elif what == "raid":
+		    raid(4096)
+		elif what == "raid-end":
+		    raid((size // 512 - 16) // 8 * 8 * 512)
+		elif what == "iso":
+		    put(32768, b"\x01CD001\x01" + bytes(2000))
+		elif what == "boot-code":
+		    put(0, b"\xeb\x3c\x90" + b"x" * 300)
+		    put(510, b"\x55\xaa")
+	END
+}
+
+@test "format --log: what the device holds is named and not overwritten" {
+	local before base what
+	card_make ext4 60 60
+	base=$CARD
+	while read -r what want; do
+		holds "$what"
+		before=$(image_sum "$T/other.img")
+		fails 1 "^cowctl: $OTHER: holds $want, which the log would destroy: --force" format "$base" --log "$OTHER"
+		fails 1 "^$OTHER: holds $want" format "$base" --log "$OTHER" --json
+		[ "$(image_sum "$T/other.img")" = "$before" ]
+	done <<-END
+		swap a swap area
+		gpt a GPT partition table with 3 partitions
+		dos a DOS partition table with 3 partitions
+		empty a DOS partition table with 0 partitions
+		luks a LUKS device
+		lvm an LVM physical volume
+		raid a member of a RAID array
+		raid-end a member of a RAID array
+		iso a file system \(iso9660\)
+		ext4 a file system \(ext4\)
+	END
+	# two at once: both are named
+	holds swap
+	plant luks "$T/other.img"
+	blockdev --flushbufs "$OTHER"
+	fails 1 'holds .*(swap area and a LUKS|LUKS device and a swap).*, which' format "$base" --log "$OTHER"
+	cow format "$base" --log "$OTHER" --force
+	# a log of cowfs is none of these, and nothing is nothing
+	fails 1 'has a cowfs log already' format "$base" --log "$OTHER"
+	holds nothing
+	cow format "$base" --log "$OTHER"
+}
+
+@test "format DEVICE: no file system, but something else" {
+	local before what want
+	while read -r what want; do
+		holds "$what"
+		before=$(image_sum "$T/other.img")
+		for force in '' --force --shrink; do
+			# shellcheck disable=SC2086
+			fails 1 "^cowctl: $OTHER: holds $want" format "$OTHER" $force
+			run ! grep -q 'make one first' <<<"$stderr"
+		done
+		[ "$(image_sum "$T/other.img")" = "$before" ]
+	done <<-END
+		swap a swap area, and not a file system that cowfs protects$
+		gpt a GPT partition table with 3 partitions, and not .*: name a partition instead
+		dos a DOS partition table with 3 partitions, and not .*: name a partition instead
+		luks a LUKS device, and not .*: open it
+		lvm an LVM physical volume, and not .*: name a logical volume
+		raid a member of a RAID array, and not .*: name the array
+		iso a file system \(iso9660\), and not
+	END
+}
+
+@test "format DEVICE: a file system and something else" {
+	local before what
+	for what in luks lvm raid-end; do
+		IMG=''
+		card_make ext4 140 150
+		plant "$what" "$IMG"
+		blockdev --flushbufs "$CARD"
+		before=$(image_sum)
+		fails 1 "$CARD: holds .* and a file system \\(ext4\\).*--force takes" format "$CARD" --log-size 4M
+		fails 1 "$CARD: holds .* and a file system \\(ext4\\)" format "$CARD" --shrink
+		# nor does a boot make room there
+		printf '[root]\nenabled = yes\nprepare = shrink\n' >"$T/conf"
+		run -3 cow boot --device "$CARD" --cmdline '' --conf "$T/conf"
+		[[ $output == *"holds "*" and a file system (ext4)"* ]]
+		blockdev --setrw "$CARD"
+		[ "$(image_sum)" = "$before" ]
+		cow format "$CARD" --force --log-size 4M --erase-block 256K
+		fsck ext4
+		loop_down "$CARD"
+	done
+}
+
+@test "format DEVICE: what is no second thing" {
+	# boot code in front of a file system
+	card_make ext4 100 150
+	plant boot-code "$IMG"
+	blockdev --flushbufs "$CARD"
+	cow format "$CARD"
+	loop_down "$CARD"
+	# the content of a file (here: a free block) that looks like the end of an array
+	card_make ext4 150 150
+	plant raid-end "$IMG"
+	blockdev --flushbufs "$CARD"
+	[[ $(wipefs -n "$CARD") == *linux_raid_member* ]]
+	cow format --shrink "$CARD"
+	loop_down "$CARD"
+	# the old partition table of a disk that has a file system of its own now: its end is left
+	IMG=$T/whole.img
+	truncate -s 150M "$IMG"
+	printf 'label: gpt\n,100M\n' | sfdisk -q "$IMG"
+	mkfs.vfat "$IMG" 60000 >/dev/null
+	loop_up "$IMG"
+	cow format "$LOOP"
+}
+
+@test "format: a label that a terminal would obey" {
+	card_make ext4 100 150 -L $'a\e[31mb\nc'
+	cow format "$CARD" >"$T/out" 2>&1
+	cow check "$CARD" >>"$T/out" 2>&1
+	fails 1 'has a cowfs log already' format "$CARD"
+	run ! grep -q $'\e' "$T/out"
+}
+
 @test "format: a mounted device, one that is used, one that is attached" {
 	card_make ext4 100 150
 	mount "$CARD" "$MNT"
@@ -179,12 +342,12 @@ fs_sum() {
 	IMG=''
 	card_make ext4 100 150 -b 4096 -J "device=$journal"
 	before=$(image_sum)
-	fails 1 'journal on another device' format "$CARD"
+	fails 1 'journal .* is on another device' format "$CARD"
 	[ "$(image_sum)" = "$before" ]
 	loop_down "$CARD"
 	card_make ext4 100 150 -O mmp
 	before=$(image_sum)
-	fails 1 'multi-mount protection.*tune2fs -O \^mmp' format "$CARD"
+	fails 1 'multiple-mount protection.*tune2fs -O \^mmp' format "$CARD"
 	[ "$(image_sum)" = "$before" ]
 	# a journal device itself
 	fails 1 'no file system|journal' format "$journal"
@@ -195,4 +358,15 @@ fs_sum() {
 	fails 1 'not a block device' format "$T"
 	fails 1 'No such file' format "$T/missing"
 	fails 1 'No such file' format --json "$T/missing"
+}
+
+@test "format: inline_data is warned of" {
+	# never mounted here: some kernels deadlock
+	card_make ext4 100 150 -O inline_data
+	cow format --json "$CARD" | jq -e .inline_data
+	run -0 cow format --force "$CARD"
+	[[ $output == *"warning: the ext4 has the feature inline_data"*"-O ^inline_data"* ]]
+	card_make ext4 100 150
+	run -0 cow format "$CARD"
+	[[ $output != *inline_data* ]]
 }

@@ -62,6 +62,7 @@ cow_setup() {
 	MNT=$T/mnt COWFS_RUNDIR=$T/run IMG='' CARD='' DEV='' NAME=''
 	mkdir "$MNT"
 	export COWFS_BUILD COWFS_RUNDIR
+	export COWFS_SECCOMP=kill # a system call that the daemon's filter refuses ends it
 	unset LD_PRELOAD
 }
 
@@ -175,7 +176,7 @@ dead_volumes() {
 	local dev _
 	[ -e "$T/volumes" ] || return 0
 	while read -r dev _; do
-		volume_gone "$dev" || echo "$dev"
+		wait_for 5 volume_gone "$dev" || echo "$dev"
 	done <"$T/volumes"
 }
 

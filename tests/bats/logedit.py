@@ -10,6 +10,9 @@ logedit.py IMAGE records                type, seq and lblk of each valid record
 logedit.py IMAGE damage N               damages the descriptors of the N-th newest commit (1: newest)
 logedit.py IMAGE newest                 where the newest record is
 logedit.py IMAGE flip OFFSET            damages one byte; twice: as before
+logedit.py IMAGE uuid                   the ring uuid, as status and check would print it
+logedit.py IMAGE forge BLOCK GROUPS     to stdout: GROUPS times payload for BLOCK of the volume, its descriptor, and a record of
+                                        both, as they would lie behind the newest record; each group at another guess where
 """
 import mmap
 import struct
@@ -72,6 +75,26 @@ def records(image):
                    "desc": ring + u64(block, 120) * BLOCK, "own": u64(block, 48) == u64(block, 144)}
 
 
+def seal(block):
+    block[8:12] = struct.pack("<I", block_crc(block))
+    return bytes(block)
+
+
+def forged_group(uuid, newest, blk, lblk):
+    """What a scan of the ring takes for the newest commit: of one block, by a record that needs no other and fits any base."""
+    high, seq = 0xFFFFFFFF00000000, newest["seq"] + 1000
+    payload = b"forged\n" * 585 + b"\n"
+    desc, rec = bytearray(BLOCK), bytearray(BLOCK)
+    desc[:8], desc[16:32] = b"COWFSDSC", uuid
+    struct.pack_into("<QQIIQ", desc, 32, high, seq, 0, 1, 0)
+    struct.pack_into("<BBHIQQI", desc, 64, 1, 0, 0, 1, blk, lblk, crc32c(payload[::-1]))
+    desc = seal(desc)
+    rec[:8], rec[16:32] = b"COWFSREC", uuid
+    struct.pack_into("<HHIQQQ", rec, 32, 1, 1, 0, high, seq, lblk + 2)
+    struct.pack_into("<QQQQQIIQQQQQ", rec, 88, seq, seq, seq, lblk, lblk + 1, 1, crc32c(desc), high, seq, 0, 1, 0)
+    return payload + desc + seal(rec)
+
+
 def flip(image, at):
     image[at] ^= 0xFF
 
@@ -105,6 +128,17 @@ def main():
             print(max(records(image), key=lambda r: r["seq"])["at"])
         elif what == "flip":
             flip(image, int(args[0]))
+        elif what == "uuid":
+            text = image[super_copies(image)[0] + 16:][:16].hex()
+            print("-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])))
+        elif what == "forge":
+            newest = max(records(image), key=lambda r: r["seq"])
+            blk, groups = int(args[0]), int(args[1])
+            a = super_copies(image)[0]
+            for i in range(groups):
+                guess = newest["lblk"] + 1 + i % 24 + 3 * i
+                sys.stdout.buffer.write(forged_group(image[a + 16:a + 32], newest, blk, guess))
+            sys.stdout.buffer.flush()
         else:
             sys.exit(__doc__)
         image.flush()

@@ -149,7 +149,15 @@ tells() {
 
 # the functions that change files, from the script itself
 edit() {
-	bash -c "R=$R conf=$R/etc/cowfs/cowfs.conf; $(sed -n '/^replace()/,/^}/p; /^conf_set()/,/^}/p; /^edit_fstab()/,/^}/p; /^boot_fstab=/p' "$SRC/setup"); $1"
+	sh -c "set -eu; R=\$1 conf=\$1/etc/cowfs/cowfs.conf; finish() { printf '%s\n' \"\$2\" >&2; exit \"\$1\"; }
+		$(sed -n '/^# ---- changes/,/^make_dracut()/{/^make_dracut()/!p}' "$SRC/setup"); $1" sh "$R"
+}
+
+# nothing of a new file is left over
+only() { # FOLDER FILE...
+	local folder=$1
+	shift
+	[ "$(ls -A "$folder")" = "$(printf '%s\n' "$@" | sort)" ] || { ls -lA "$folder"; return 1; }
 }
 
 @test "setup: how it edits cowfs.conf and the fstab" {
@@ -163,11 +171,114 @@ edit() {
 		'prepare = shrink' '[data]' 'name2 = 1')" ]
 	edit 'conf_set prepare no'
 	grep -c prepare "$R/etc/cowfs/cowfs.conf" | grep -qx 1
+	only "$R/etc/cowfs" cowfs.conf
 	put etc/fstab '# /boot here' 'UUID=y  /boot   ext4 defaults  0 2' 'UUID=z /boot/firmware vfat rw 0 0' 'UUID=w /bootx ext4 rw 0 0'
 	cp "$R/etc/fstab" "$T/fstab"
-	edit 'edit_fstab "s#($boot_fstab)#\\1,ro,x-cowfs#"'
+	edit fstab_boot_readonly
 	[ "$(grep -c ',ro,x-cowfs ' "$R/etc/fstab")" = 2 ]
 	grep -q '^UUID=y  /boot   ext4 defaults,ro,x-cowfs  0 2$' "$R/etc/fstab"
-	edit 'edit_fstab "s/^#cowfs# //; s/,ro,x-cowfs//"'
+	edit fstab_as_before
 	cmp "$R/etc/fstab" "$T/fstab"
+	only "$R/etc" cowfs fstab
+}
+
+@test "setup: swap files with odd names, and an fstab in odd forms" {
+	local swap all
+	R=$T/edit
+	all=('/a|b&c' '/with\040space' '/b\134ack' '/d.t' '/st*r' '/[x]' "/q'\"uote" '/$(touch\040x)' '/,ro,x-cowfs')
+	# what only looks like it is before it, a comment that names it as well
+	put etc/fstab '# swap: /a|b&c none swap sw 0 0' '/dXt none swap sw 0 0' '/star none swap sw 0 0' '/x none swap sw 0 0' \
+		"${all[@]/%/$'\t none  swap sw 0 0'}" '/d.t /mnt ext4 loop 0 0'
+	cp "$R/etc/fstab" "$T/fstab"
+	for swap in "${all[@]}"; do
+		SWAP=$swap edit 'fstab_swap_off "$SWAP"'
+		[ "$(grep -c '^#cowfs# ' "$R/etc/fstab")" = 1 ]
+		grep -qxF "#cowfs# $swap"$'\t none  swap sw 0 0' "$R/etc/fstab"
+		cp "$T/fstab" "$R/etc/fstab"
+	done
+	# lines end in CRLF, the last one does not end
+	printf 'UUID=y /boot ext4 defaults\r\n/swap none swap\tsw\r\n\r\nUUID=z /boot/firmware vfat rw 0 0' >"$R/etc/fstab"
+	edit 'fstab_boot_readonly; fstab_swap_off /swap'
+	printf 'UUID=y /boot ext4 defaults,ro,x-cowfs\r\n#cowfs# /swap none swap\tsw\r\n\r\n%s\n' \
+		'UUID=z /boot/firmware vfat rw,ro,x-cowfs 0 0' | cmp - "$R/etc/fstab"
+	edit fstab_as_before
+	printf 'UUID=y /boot ext4 defaults\r\n/swap none swap\tsw\r\n\r\nUUID=z /boot/firmware vfat rw 0 0\n' | cmp - "$R/etc/fstab"
+	only "$R/etc" fstab
+}
+
+@test "setup: an fstab keeps owner, mode and place, and survives each failure" {
+	local tool awk
+	R=$T/edit
+	put etc/fstab 'UUID=y /boot ext4 defaults 0 2' '/swap none swap sw 0 0'
+	chown 12:34 "$R/etc/fstab"
+	chmod 640 "$R/etc/fstab"
+	mkdir "$R/elsewhere"
+	mv "$R/etc/fstab" "$R/elsewhere/table"
+	ln -s ../elsewhere/table "$R/etc/fstab"
+	edit fstab_boot_readonly
+	[ "$(readlink "$R/etc/fstab")" = ../elsewhere/table ]
+	[ "$(stat -c %u:%g:%a "$R/elsewhere/table")" = 12:34:640 ]
+	grep -q 'defaults,ro,x-cowfs 0 2' "$R/elsewhere/table"
+	only "$R/elsewhere" table
+	only "$R/etc" fstab
+	cp -a "$R/elsewhere/table" "$T/fstab"
+	survives() { # WHAT
+		cmp "$R/elsewhere/table" "$T/fstab" || { echo "after $1"; return 1; }
+		only "$R/elsewhere" table
+	}
+	# each program that is needed fails; awk also cuts, prints nothing, or something else, and says that all is well
+	mkdir -p "$T/fail"
+	for tool in awk cp mktemp mv readlink sync; do
+		printf '#!/bin/sh\nexit 1\n' >"$T/fail/$tool"
+		chmod +x "$T/fail/$tool"
+		PATH=$T/fail:$PATH run ! edit 'fstab_swap_off /swap'
+		survives "$tool fails"
+		rm "$T/fail/$tool"
+	done
+	cp -a "$T/fstab" "$R/elsewhere/table"
+	awk=$(command -v awk)
+	for tool in 'exit 0' 'head -c 40 "$2"' 'echo "/swap none swap sw 0 0"' 'cat "$2" "$2"' "sed s/UUID=y/UUID=z/ \"\$2\""; do
+		printf '#!/bin/sh\ncase $1 in END*) exec %s "$@" ;; esac\n%s\n' "$awk" "$tool" >"$T/fail/awk"
+		chmod +x "$T/fail/awk"
+		PATH=$T/fail:$PATH run -1 edit 'fstab_swap_off /swap'
+		[[ $output == *"fstab"*"not changed"* || $output == *"table could not be edited: it was not changed"* ]]
+		survives "$tool"
+	done
+	rm "$T/fail/awk"
+	# a folder that cannot be written to
+	mount -t tmpfs tmpfs "$R/elsewhere"
+	cp -a "$T/fstab" "$R/elsewhere/table"
+	mount -o remount,ro "$R/elsewhere"
+	run -1 edit 'fstab_swap_off /swap'
+	[[ $output == *"cannot be written: it was not changed"* ]]
+	survives "read-only"
+	umount "$R/elsewhere"
+	rm "$R/etc/fstab"
+	run -1 edit 'fstab_swap_off /swap'
+	[ ! -e "$R/etc/fstab" ]
+}
+
+# Some shells (bash) run what stands in an index of a number.
+@test "setup: what a superblock says is neither a line nor a number nor a command" {
+	debian
+	# as dumpe2fs prints a label, or the folder that it was last mounted on
+	printf '#!/bin/sh\ncat <<"END"\nFilesystem volume name:   x\nFree blocks: a[$(touch %s/got)0]\nEND\n/usr/sbin/dumpe2fs -h %s/image\n' \
+		"$T" "$T" >"$T/bin/dumpe2fs"
+	stops "tells no plain number as its 'Free blocks'"
+	[ ! -e "$T/got" ]
+	sed "1s|.*|#!/bin/bash|" "$SRC/setup" >"$T/setup"
+	chmod +x "$T/setup"
+	PATH=$T/bin:$PATH COWFS_CTL=$COWFS_BUILD/cowctl run -1 "$T/setup" setup --root "$R"
+	[ ! -e "$T/got" ]
+}
+
+@test "setup: names with control characters" {
+	debian
+	put proc/swaps 'Filename Type Size Used Priority' $'/sw\e[2Jap\\040"x file 102396 0 -2'
+	run -1 setup_it setup
+	[[ $output == *'/sw?[2Jap\040"x'* && $output != *$'\e'* ]]
+	run -1 setup_it setup --json
+	jq -e '.lines | any(.text | contains("/sw?[2Jap\\040\"x"))' <<<"$output"
+	run -0 setup_it setup --swap-off
+	[[ $output == *'switches off swap on /sw?[2Jap\040"x'* && $output != *$'\e'* ]]
 }

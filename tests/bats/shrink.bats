@@ -146,14 +146,16 @@ cut_shrink() {
 		state=$(jq -r '.shrink // ""' <<<"$output")
 		echo "cut $n: $(tail -n 1 "$T/cut"): check $status, ${state:-none}"
 		case $state in
-		"not committed")
-			[ "$status" = 3 ]
-			fails 1 "cut off before its commit, the file system is as it was; run cowctl format --shrink" attach "$CARD"
-			run -0 cow recover "$CARD"
-			[[ $output == *"cut off before its commit"* ]]
-			olds=$((olds + 1))
-			fsck ext4
-			[ "$(fs_mib)" = 128 ]
+		"")
+			if [ "$status" = 1 ]; then # else it was finished, or only copy B is missing
+				fails 1 "no cowfs log" attach "$CARD"
+				fails 1 "no cowfs log" recover "$CARD"
+				[ "$n" != 33 ] || # there is a pending super record
+					fails 1 "cut off before its commit, the file system is as it was; run cowctl format" attach "$CARD"
+				olds=$((olds + 1))
+				fsck ext4
+				[ "$(fs_mib)" = 128 ]
+			fi
 			;;
 		committed)
 			[ "$status" = 3 ]
@@ -188,13 +190,12 @@ cut_shrink() {
 	card_make ext4 128 128 -J size=8
 	fill 60
 	run cut_shrink 30 1
-	cow check --json "$CARD" | jq -e '.shrink == "not committed"' || true
 	mount "$CARD" "$MNT"
 	random_file "$MNT/more" 30
 	tree_sum "$MNT" >"$T/sum"
 	umount "$MNT"
 	run cow check --json "$CARD"
-	[ "$(jq -r .shrink <<<"$output")" = "not committed" ] || [[ $output == *"no cowfs log"* ]]
+	[[ $output == *"no cowfs log"* ]]
 	cow format --shrink --log-size 8M --erase-block 1M "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]

@@ -57,7 +57,7 @@ units() {
 	for u in *.service; do
 		case $u in
 		cowfs-commit@* | cowfs-identity*) max=15 ;;
-		cowfs@* | cowfs-leave*) max=70 ;;
+		cowfs-leave*) max=70 ;;
 		*) max=40 ;;
 		esac
 		run -0 systemd-analyze security --no-pager --offline=yes --threshold=$max "./$u"

@@ -18,6 +18,7 @@ static void usage(FILE *f)
 		   "  --attack NAME only this attack, no workloads\n"
 		   "  --thin N      only one image of a cut in N, for slow builds (part of an ID too)\n"
 		   "  --lag N, --lie N|records   of all workloads: the log's lag; FLUSHes that the card loses (part of an ID too)\n"
+		   "  --forgeries N how many of the attack of that name (default 10000)\n"
 		   "  --ext4        only workloads with a real file system\n"
 		   "  --measure     what the lies do is counted, not judged\n"
 		   "  --list        tells the attacks\n"
@@ -31,11 +32,11 @@ static void report(uint64_t start_ns)
 	struct totals *t = &total;
 
 	printf("crash: %llu workloads, %llu attaches, %llu commits (%llu failed, %llu too big), %llu checkpoints, "
-	       "%llu recoveries, %llu spills, %llu wraps, %llu failed operations\n",
+	       "%llu recoveries, %llu spills, %llu wraps, %llu upgrades, %llu failed operations\n",
 	       (unsigned long long)t->workloads, (unsigned long long)t->attaches, (unsigned long long)t->commits,
 	       (unsigned long long)t->failed, (unsigned long long)t->too_big, (unsigned long long)t->checkpoints,
 	       (unsigned long long)t->recoveries, (unsigned long long)t->spills, (unsigned long long)t->wraps,
-	       (unsigned long long)t->faults);
+	       (unsigned long long)t->upgrades, (unsigned long long)t->faults);
 	printf("crash: %llu cuts, %llu images: %llu held N, %llu N+1; up to %llu block writes in flight\n",
 	       (unsigned long long)t->cuts, (unsigned long long)t->images, (unsigned long long)t->is_old,
 	       (unsigned long long)t->is_new, (unsigned long long)t->max_pending);
@@ -58,7 +59,15 @@ static void report(uint64_t start_ns)
 
 static const struct attack *attack_nr(unsigned i)
 {
-	return i < n_attacks ? &attacks[i] : i - n_attacks < n_card_attacks ? &card_attacks[i - n_attacks] : NULL;
+	const struct {
+		const struct attack *a;
+		unsigned n;
+	} all[] = { { attacks, n_attacks }, { card_attacks, n_card_attacks }, { forge_attacks, n_forge_attacks } };
+
+	for (size_t k = 0; k < ARRAY_SIZE(all); i -= all[k++].n)
+		if (i < all[k].n)
+			return &all[k].a[i];
+	return NULL;
 }
 
 /* at is as the attack wants it, but for what was asked for */
@@ -142,7 +151,7 @@ int main(int argc, char **argv)
 						 { "thin", 1, NULL, 'i' },    { "lag", 1, NULL, 'l' + 256 },
 						 { "lie", 1, NULL, 'm' },     { "measure", 0, NULL, 'u' },
 						 { "collateral", 1, NULL, 'c' }, { "ext4", 0, NULL, 'e' },
-						 { "help", 0, NULL, 'h' },
+						 { "forgeries", 1, NULL, 'f' }, { "help", 0, NULL, 'h' },
 						 { 0 } };
 	uint64_t seed = 1, images = 40000, seconds = 0, start_ns = now_ns();
 	const char *only = NULL;
@@ -173,6 +182,9 @@ int main(int argc, char **argv)
 			break;
 		case 'c':
 			collateral = !strcmp(optarg, "ring") ? COLLATERAL_RING : COLLATERAL_ALL;
+			break;
+		case 'f':
+			forgeries = strtoull(optarg, NULL, 0);
 			break;
 		case 'e':
 			force_ext4 = 1;

@@ -40,6 +40,7 @@ struct shape {
 	unsigned ext4; /* a real file system, of this kind; 0: the toy */
 	unsigned lag; /* as formatted */
 	unsigned lie; /* see world.lie */
+	bool old_form; /* after each power cut the card is one of before LOG_INCOMPAT_ESCAPED */
 	unsigned plan; /* commits are planned for card number plan - 1 of source.c; 0: not */
 };
 
@@ -110,7 +111,7 @@ struct position {
 
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints, recoveries, spills, fscks,
-		attaches, wraps, faults, workloads, max_pending;
+		attaches, wraps, faults, workloads, max_pending, upgrades;
 	uint64_t lost[MAX_PAST + 2], mixed, broken; /* by lies: commits lost, no generation at all, none that is complete */
 };
 
@@ -200,8 +201,12 @@ struct attack {
 	const char *name, *what;
 	void (*run)(void);
 };
-/* attacks.c, attacks_card.c */
-extern const struct attack attacks[], card_attacks[];
-extern const unsigned n_attacks, n_card_attacks;
+/* attacks.c, attacks_card.c, forge.c */
+extern const struct attack attacks[], card_attacks[], forge_attacks[];
+extern const unsigned n_attacks, n_card_attacks, n_forge_attacks;
+extern uint64_t forgeries; /* how many of them */
+/* Contents from FORGED on are those of forge.c. */
+enum { FORGED = 61000 };
+const uint8_t *forged_content(unsigned n);
 
 #endif

@@ -300,6 +300,12 @@ static bool is_mending(const void *buf)
 	return current->log && log_super_trouble(current->log) && !memcmp(buf, "COWFSSUP", 8);
 }
 
+/* A file may hold what looks like a record: at home it is none. */
+static bool is_ring(const struct card *c, uint64_t off_bytes)
+{
+	return c == current->c.log && (current->shape.external || off_bytes >= blk_to_bytes(current->shape.blks));
+}
+
 static int hook_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
 	int r;
@@ -307,11 +313,11 @@ static int hook_write(struct card *c, uint64_t off_bytes, const void *buf, size_
 	cut_here(current);
 	for (uint64_t i = 0; c == current->c.base && i < len_bytes / COW_BLK_BYTES; i++)
 		check_home_write(current, off_bytes / COW_BLK_BYTES + i, (const uint8_t *)buf + blk_to_bytes(i));
-	if (c == current->c.log)
+	if (is_ring(c, off_bytes))
 		check_record_write(current, buf);
 	r = real->write(c, off_bytes, buf, len_bytes);
 	note_fault(r, !is_mending(buf));
-	if (c == current->c.log)
+	if (is_ring(c, off_bytes))
 		lie_wrote(current, buf);
 	return r;
 }

@@ -125,6 +125,19 @@ mutant gap-used w cowfs/commit/decide.c '	*ret = use == USE_FREE;
 mutant gap-spilled w cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? bridge'
 # a record needs its segment's head
 mutant head-flush chain@8 cowfs/log/record.c '(lag_on(l) || l->max_serial != serial)' 'lag_on(l)'
+# content is never a block of the log
+mutant escape file-record,forgeries cowfs/log/append.c '|| !escape_needed(data + blk_to_bytes(i)))' '|| 1 || !escape_needed(data + blk_to_bytes(i)))'
+mutant escape-back file-record cowfs/log/escape.c '	memcpy(blk, LOG_MAGIC_PREFIX, LOG_MAGIC_PREFIX_BYTES);' ''
+# a card of the old form
+mutant upgrade-resume upgrade cowfs/log/record.c '	if (!l->newest.seq)
+		resume(l, &was);' ''
+mutant upgrade-order upgrade cowfs/log/record.c '	if (r == 0 && l->need_open)
+		r = open_epoch(l, fresh);
+	if (r == 0 && l->super_due)
+		r = write_super(l);' '	if (r == 0 && l->super_due)
+		r = write_super(l);
+	if (r == 0 && l->need_open)
+		r = open_epoch(l, fresh);'
 # errors
 mutant eio-write eio,read-only cowfs/log/ring.c 'return n ? card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n)) : 0;' \
 	'return n && card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n)) > 0;'

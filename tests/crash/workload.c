@@ -39,6 +39,7 @@ static struct shape random_shape(struct world *w)
 	s.lag = force_lag < 0 ? s.lag : (unsigned)force_lag;
 	s.lie = force_lie < 0 ? s.lie : (unsigned)force_lie;
 	s.deep = rnd_below(w, 16) == 0;
+	s.old_form = rnd_below(w, 4) == 0;
 	return s;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/io.h"
 #include "crash.h"
+#include "log/codec.h"
 
 struct position at;
 struct totals total;
@@ -67,6 +68,8 @@ const uint8_t *content_of(unsigned content)
 		for (uint64_t i = 1, s = 1; i < CONTENTS; i++)
 			for (size_t k = 0; k < COW_BLK_BYTES; k += 8)
 				memcpy(&contents[i][k], &(uint64_t){ rnd_next(&s) | 1 }, 8);
+	if (content >= FORGED)
+		return forged_content(content - FORGED);
 	return content < CONTENTS ? contents[content] : ext4_content(content);
 }
 
@@ -233,10 +236,30 @@ void world_close(struct world *w)
 	w->log = NULL;
 }
 
+/* What a release before LOG_INCOMPAT_ESCAPED leaves: nothing else differs, as no content here is escaped. The power was cut. */
+static void make_old(struct world *w)
+{
+	static _Alignas(4096) uint8_t blk[COW_BLK_BYTES];
+	struct log_super s;
+	unsigned trouble;
+
+	if (super_read(w->c.log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &s, &trouble) < 0)
+		fail("super_read");
+	s.incompat = 0;
+	memset(blk, 0, sizeof(blk));
+	codec_put_super(blk, &s);
+	for (int i = 0; i < 2; i++)
+		if (sim_poke(w->c.log, s.copy_off_bytes[i], blk, sizeof(blk)) < 0)
+			fail("poke");
+	say("the card is one of the old form");
+}
+
 /* After a cut all of RAM is gone, and what was found is durable. */
 static void after_cut(struct world *w)
 {
 	w->mute = w->armed = w->failed = w->fault = false;
+	if (w->shape.old_form)
+		make_old(w);
 	hook_cards(w);
 	world_open(w);
 	/* a record that was rejected is seen only until its place is used again */
@@ -360,6 +383,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	struct commit_source src = source_of(w);
 	struct commit_options planned = *opt;
 	uint64_t before = log_newest(w->log)->lblk, ops = world_ops(w);
+	bool old_form = log_wants_upgrade(w->log);
 	struct log_index *ix = NULL;
 	int r;
 
@@ -391,6 +415,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	total.commits++;
 	total.spills += w->bill.spilled > 0;
 	total.wraps += log_newest(w->log)->lblk < before;
+	total.upgrades += old_form && !log_wants_upgrade(w->log);
 	if (ix) {
 		log_index_unref(w->index);
 		w->index = ix;

@@ -7,9 +7,12 @@
  * not there, nothing happens. It holds one line:
  *
  *	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
+ *	lock SKIP COUNT			after SKIP attempts to set it read-only, the next COUNT fail with EIO
  *	slow MS				each write takes MS milliseconds longer
  *	card MS MB_PER_S		a card that does one request at a time, read or write: MS milliseconds and
  *					the transfer at MB_PER_S (10^6 bytes)
+ *
+ * With COWFS_CLOCK_BACK in the environment the wall clock is an hour behind what the kernel waits by.
  *
  * Counting begins anew when the line changes. A failing write writes nothing. While the line speaks of reads (read, card),
  * io_submit says EAGAIN, which makes cowfs read by pread.
@@ -20,11 +23,15 @@
 #include <fcntl.h>
 #include <libaio.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -134,6 +141,29 @@ static bool fails(int fd, const char *kind, size_t len_bytes)
 		card_turn(a, b, len_bytes);
 	errno = fail ? EIO : saved;
 	return fail;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *ts)
+{
+	int r = (int)syscall(SYS_clock_gettime, clock, ts);
+
+	if (r == 0 && clock == CLOCK_REALTIME && getenv("COWFS_CLOCK_BACK"))
+		ts->tv_sec -= 3600;
+	return r;
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+	int (*real_ioctl)(int, unsigned long, ...) = (int (*)(int, unsigned long, ...))real("ioctl");
+	va_list ap;
+	void *arg;
+
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	if (request == BLKROSET && *(const int *)arg && fails(fd, "lock", 0))
+		return -1;
+	return real_ioctl(fd, request, arg);
 }
 
 ssize_t pread64(int fd, void *buf, size_t len_bytes, off64_t off_bytes)

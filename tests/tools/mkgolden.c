@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes the golden images of the current format into a directory: mkgolden DIR. The code that writes is the
+ * Writes the golden images of the current form of the format into a directory: mkgolden DIR. Those of older forms (v1-NAME
+ * without "escaped") are read only: nothing writes them any more. The code that writes is the
  * product's; random numbers and clocks are taken from it by the linker (--wrap), so that every run writes the
  * same bytes. When it may be run: docs/HACKING.md.
  */
@@ -54,15 +55,15 @@ static FILE *create(const char *dir, const char *name, const char *suffix)
 	char path[4096];
 	FILE *f;
 
-	snprintf(path, sizeof(path), "%s/v%u-%s.%s", dir, LOG_FORMAT_VERSION, name, suffix);
+	snprintf(path, sizeof(path), "%s/v%u-escaped-%s.%s", dir, LOG_FORMAT_VERSION, name, suffix);
 	f = fopen(path, "we");
 	if (!f) {
 		perror(path);
 		exit(1);
 	}
 	if (!strcmp(suffix, "image"))
-		fprintf(f, "# cowfs, format %u, golden image '%s'; never changed after a release\n", LOG_FORMAT_VERSION,
-			name);
+		fprintf(f, "# cowfs, format %u, golden image 'escaped-%s'; never changed after a release\n",
+			LOG_FORMAT_VERSION, name);
 	return f;
 }
 
@@ -111,6 +112,7 @@ static struct log_super some_super(void)
 	struct log_super s = { .version = LOG_FORMAT_VERSION,
 			       .state = SUPER_PENDING,
 			       .compat = unlike(),
+			       .incompat = LOG_INCOMPAT_ESCAPED,
 			       .revision = unlike(),
 			       .fs_bytes = 64 * MIB,
 			       .base_bytes = 301 * MIB,
@@ -247,5 +249,6 @@ int main(int argc, char **argv)
 	tell(argv[1], "retired", TOY_RETIRED);
 	blocks(argv[1]);
 	tell(argv[1], "lag", TOY_LAG);
+	tell(argv[1], "payload", TOY_ESCAPED);
 	return 0;
 }

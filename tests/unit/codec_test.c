@@ -158,7 +158,7 @@ static void test_super_nonsense(void **state)
 		case 10: s.erase_block_bytes = 0; break;
 		case 11: s.external = 2; break;
 		case 12: s.version = 2; want = -EPROTONOSUPPORT; break;
-		case 13: s.incompat = 1; want = -EPROTONOSUPPORT; break;
+		case 13: s.incompat = LOG_INCOMPAT_KNOWN + 1; want = -EPROTONOSUPPORT; break;
 		case 14: s.ro_compat = 1; want = -EPROTONOSUPPORT; break;
 		case 15: s.state = 0; break;
 		case 16: s.state = SUPER_PENDING + 1; break;

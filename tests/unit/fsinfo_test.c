@@ -185,6 +185,15 @@ static void f2fs_put(uint8_t *sb)
 	memset(sb + 108, 0xA5, 16);
 }
 
+static void btrfs_put(uint8_t *sb, uint64_t size_bytes)
+{
+	memcpy(sb + 0x40, "_BHRfS_M", 8);
+	put(sb + 0x30, 65536, 8);
+	put(sb + 0x88, 1, 8);
+	put(sb + 0x90, 4096, 4);
+	put(sb + 0xd1, size_bytes, 8);
+}
+
 static void exfat_put(uint8_t *sb)
 {
 	memcpy(sb,
@@ -810,10 +819,39 @@ static int setup(void **state)
 	return workdir_new("fsinfo");
 }
 
+/* The block where btrfs has its superblock may belong to a file of a FAT or exFAT. */
+static void test_file_as_btrfs(void **state)
+{
+	struct fsinfo f;
+	struct image im;
+
+	(void)state;
+	sh("rm -f i; truncate -s 40M i && mkfs.vfat -F 16 -s 4 i >>log");
+	image_open(&im, "i");
+	btrfs_put(im.p + 65536, 10 * GIB);
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_VFAT);
+	assert_int_equal(f.size_bytes, 40 * MIB);
+	image_close(&im);
+	blank(&im, MIB);
+	exfat_put(im.p);
+	btrfs_put(im.p + 65536, 10 * GIB);
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_EXFAT);
+	image_close(&im);
+	/* a btrfs that was made over either is one */
+	sh("rm -f i; truncate -s 150M i && mkfs.vfat -F 16 i >>log && mkfs.btrfs -q -f i");
+	image_open(&im, "i");
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_BTRFS);
+	image_close(&im);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_file_as_btrfs),
 		cmocka_unit_test(test_written_here),
 		cmocka_unit_test(test_unknown),
 		cmocka_unit_test(test_one_field_wrong),

@@ -61,9 +61,53 @@ static void load(const char *name, struct toy *t)
 
 static _Alignas(COW_BLK_BYTES) uint8_t before[TOY_BLKS * COW_BLK_BYTES], after[TOY_BLKS * COW_BLK_BYTES];
 
+static struct wear_table *table_of(struct toy *t)
+{
+	const struct wear_table *w;
+	struct wear_table *copy;
+
+	log_wear_load(t->log);
+	w = log_wear(t->log);
+	assert_non_null(w);
+	copy = malloc(wear_table_bytes(&w->geo));
+	assert_non_null(copy);
+	memcpy(copy, w, wear_table_bytes(&w->geo));
+	return copy;
+}
+
+/* The first commit makes a card of the old form one of the new form, under another uuid, and the card loses nothing of what it
+ * has counted. */
+static void assert_upgraded(struct toy *t, const struct log_super *was, const struct wear_ledger *ledger,
+			    const struct wear_table *table)
+{
+	const uint64_t *old = (const uint64_t *)ledger, *new = (const uint64_t *)&t->rep.ledger;
+	const struct log_super *s = log_super(t->log);
+	struct wear_table *now = table_of(t);
+
+	assert_int_equal(s->incompat, LOG_INCOMPAT_ESCAPED);
+	assert_int_equal(log_super_trouble(t->log), 0);
+	assert_int_equal(memcmp(s->ring_uuid, was->ring_uuid, 16) == 0, was->incompat == LOG_INCOMPAT_ESCAPED);
+	for (size_t i = 0; i < sizeof(*ledger) / sizeof(*old); i++)
+		assert_true(new[i] >= old[i]);
+	assert_int_equal(t->rep.ledger.table_losses, ledger->table_losses);
+	for (uint32_t i = 0; i < wear_units(&table->geo); i++) {
+		assert_true(now->unit[i].blks >= table->unit[i].blks);
+		assert_true(now->unit[i].visits >= table->unit[i].visits);
+	}
+	assert_true(now->commit_n >= table->commit_n);
+	for (uint32_t i = 0; i < WEAR_COMMITS; i++) /* the newest one's bytes may still grow */
+		if (table->commit[i].n && table->commit[i].n < table->commit_n)
+			assert_memory_equal(&now->commit[i], &table->commit[i], sizeof(table->commit[i]));
+	free(now);
+}
+
 /* A commit, everything home, and another attach: nothing else changes. All blocks count as used. */
 static void go_on(struct toy *t)
 {
+	const struct log_super was = *log_super(t->log);
+	const struct wear_ledger ledger = t->rep.ledger;
+	struct wear_table *table = table_of(t);
+
 	assert_int_equal(toy_view(t, before), 0);
 	toy_write(t, 7, 777);
 	toy_content(777, before + blk_to_bytes(7));
@@ -76,7 +120,9 @@ static void go_on(struct toy *t)
 		toy_close(t);
 		assert_int_equal(toy_open(t, 0), 0);
 		assert_int_equal(t->rep.state, i < 1 ? LOG_LIVE : LOG_CLEAN);
+		assert_upgraded(t, &was, &ledger, table);
 	}
+	free(table);
 }
 
 static void check_image(const char *name)
@@ -101,34 +147,48 @@ static void check_image(const char *name)
 	toy_free(&t);
 }
 
-static void test_live(void **state)
+/* Recovery writes everything home and leaves the form as it is. */
+static void check_recover(const char *name)
 {
-	(void)state;
-	check_image("v1-live");
+	struct log_super was;
+	struct toy t;
+
+	load(name, &t);
+	assert_int_equal(toy_open(&t, 0), 0);
+	was = *log_super(t.log);
+	assert_int_equal(toy_view(&t, before), 0);
+	assert_int_equal(toy_checkpoint(&t, RECORD_RETIRED, RECORD_CLEAN), 0);
+	toy_close(&t);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.state, LOG_RETIRED);
+	assert_int_equal(t.rep.live_blks + t.rep.zero_blks, 0);
+	assert_memory_equal(&was, log_super(t.log), sizeof(was));
+	assert_int_equal(toy_view(&t, after), 0);
+	assert_memory_equal(before, after, sizeof(before));
+	toy_free(&t);
 }
 
-static void test_chain(void **state)
+/* Of the first form, without escaped payload, and of the one that is written now. */
+static void test_cards(void **state)
 {
-	(void)state;
-	check_image("v1-chain");
-}
+	static const char *const names[] = { "v1-live", "v1-chain", "v1-retired", "v1-lag", "v1-escaped-live", "v1-escaped-chain",
+					     "v1-escaped-retired", "v1-escaped-lag", "v1-escaped-payload" };
 
-static void test_retired(void **state)
-{
 	(void)state;
-	check_image("v1-retired");
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		check_image(names[i]);
+		check_recover(names[i]);
+	}
 }
 
 /* With lag the one before the newest is a candidate as well: it is chosen if the card has lost a part of the newest. */
-static void test_lag(void **state)
+static void lost_newest(const char *name, uint64_t max_records)
 {
 	const uint8_t lost[COW_BLK_BYTES] = { 0 };
 	struct log_record newest;
 	struct toy t;
 
-	(void)state;
-	check_image("v1-lag");
-	load("v1-lag", &t);
+	load(name, &t);
 	assert_int_equal(toy_open(&t, 0), 0);
 	newest = t.rep.newest;
 	assert_int_equal(log_super(t.log)->lag, 1);
@@ -147,13 +207,20 @@ static void test_lag(void **state)
 	assert_int_equal(toy_commit(&t), 0);
 	toy_close(&t);
 	assert_int_equal(toy_open(&t, 0), 0);
-	assert_in_range(t.rep.newest.seq, newest.seq + 3, newest.seq + 4);
+	assert_in_range(t.rep.newest.seq, newest.seq + 3, newest.seq + max_records);
 	go_on(&t);
 	toy_free(&t);
 }
 
+static void test_lag(void **state)
+{
+	(void)state;
+	lost_newest("v1-escaped-lag", 4);
+	lost_newest("v1-lag", 16); /* and those of the upgrade */
+}
+
 /* Every field of every block: read, and written again as the same bytes. */
-static void test_blocks(void **state)
+static void check_blocks(const char *name)
 {
 	static struct desc_cursor c;
 	uint8_t blk[6][COW_BLK_BYTES], again[5][COW_BLK_BYTES] = { 0 };
@@ -169,8 +236,7 @@ static void test_blocks(void **state)
 	FILE *f = open_memstream(&text, &len);
 	int more;
 
-	(void)state;
-	load("v1-blocks", &t);
+	load(name, &t);
 	for (unsigned i = 0; i < 6; i++)
 		assert_int_equal(sim_peek(t.base, blk_to_bytes(i), blk[i], COW_BLK_BYTES), 0);
 	card_close(t.base);
@@ -199,20 +265,25 @@ static void test_blocks(void **state)
 	assert_int_equal(codec_get_super(blk[4], &s), -EPROTONOSUPPORT);
 	fprintf(f, "not understood %llx %llx\n", (unsigned long long)s.ro_compat, (unsigned long long)s.incompat);
 	fclose(f);
-	compare("v1-blocks", text);
+	compare(name, text);
 	free(text);
 	for (unsigned i = 0; i < 4; i++)
 		assert_memory_equal(blk[i], again[i], COW_BLK_BYTES);
 	assert_memory_equal(blk[5], again[4], COW_BLK_BYTES);
 }
 
+static void test_blocks(void **state)
+{
+	(void)state;
+	check_blocks("v1-blocks");
+	check_blocks("v1-escaped-blocks");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocks),
-		cmocka_unit_test(test_live),
-		cmocka_unit_test(test_chain),
-		cmocka_unit_test(test_retired),
+		cmocka_unit_test(test_cards),
 		cmocka_unit_test(test_lag),
 	};
 

@@ -515,6 +515,20 @@ static int powerless_child(void)
 	return (failed & expected) == expected && !(failed & (HARDEN_SIGNALS | HARDEN_DIR)) ? 0 : 2;
 }
 
+static int crashing_child(void)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_CORE, &lim) < 0)
+		return 1;
+	lim.rlim_cur = lim.rlim_max;
+	if (setrlimit(RLIMIT_CORE, &lim) < 0 || harden_process(HARDEN_NO_CORE, NULL))
+		return 2;
+	signal(SIGSEGV, SIG_DFL);
+	raise(SIGSEGV);
+	return 3;
+}
+
 static char *main_argv0;
 
 static int child_status(int (*child)(void))
@@ -542,7 +556,8 @@ static void test_harden(void **state)
 	}
 	assert_int_equal(child_status(hardened), 0);
 	assert_int_equal(child_status(powerless_child), 0);
-	for (unsigned bit = 1; bit & HARDEN_ALL; bit <<= 1)
+	assert_int_equal(child_status(crashing_child), SIGSEGV); /* and no WCOREFLAG */
+	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
 		assert_string_not_equal(harden_name(bit), "?");
 }
 

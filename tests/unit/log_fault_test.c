@@ -353,6 +353,16 @@ static void test_out_of_order(void **state)
 	toy_free(&t);
 }
 
+static void rnd_bytes(uint8_t blk[COW_BLK_BYTES])
+{
+	static uint64_t state = 1;
+
+	for (size_t i = 0; i < COW_BLK_BYTES; i++) {
+		state = state * 6364136223846793005u + 1442695040888963407u;
+		blk[i] = (uint8_t)(state >> 56);
+	}
+}
+
 /* A log that is set aside: nothing at all is written until somebody says whose word counts. */
 static void test_set_aside(void **state)
 {
@@ -388,8 +398,109 @@ static void test_set_aside(void **state)
 	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
 	assert_int_equal(toy_open(&t, 0), 0);
 	assert_int_equal(t.rep.state, LOG_FOREIGN);
-	assert_non_null(strstr(t.rep.why, "it is another one"));
+	assert_non_null(strstr(t.rep.why, "no file system that cowfs knows"));
 	toy_free(&t);
+}
+
+/* Everything is home, and then the device became something that is no file system: it is not taken, as another file system is. */
+static void test_no_file_system_any_more(void **state)
+{
+	static const struct {
+		enum toy_story story;
+		enum record_type last;
+	} all[] = { { TOY_LIVE, RECORD_TAIL }, { TOY_LIVE, RECORD_RETIRED }, { TOY_CHAIN, RECORD_TAIL }, { TOY_LAG, RECORD_TAIL },
+		    { TOY_LAG, RECORD_RETIRED } };
+	uint8_t blk[COW_BLK_BYTES];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		for (int luks = 0; luks < 2; luks++) {
+			uint64_t before;
+			struct toy t;
+
+			toy_tell(&t, all[i].story, NULL, NULL);
+			/* all marks came home last: to the record before it they would be a checkpoint's garbage */
+			for (unsigned b = 0; b < 4; b++)
+				toy_write(&t, b, (uint16_t)(b < 2 ? TOY_SUPER + 50 + b : 600 + b));
+			assert_int_equal(toy_commit(&t), 0);
+			assert_int_equal(toy_checkpoint(&t, all[i].last, RECORD_CLEAN), 0);
+			toy_close(&t);
+			toy_content(TOY_SUPER + 99, blk);
+			blk[1024 + 108]++; /* uuid */
+			if (luks) {
+				rnd_bytes(blk);
+				memcpy(blk, "LUKS\xba\xbe", 6);
+			}
+			assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
+			rnd_bytes(blk);
+			for (unsigned b = 1; luks && b < 20; b++)
+				assert_int_equal(sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
+			before = sim_ops(t.card);
+			assert_int_equal(toy_open(&t, 0), 0);
+			if (!luks) {
+				assert_true(t.rep.state != LOG_FOREIGN);
+				toy_free(&t);
+				continue;
+			}
+			assert_int_equal(t.rep.state, LOG_FOREIGN);
+			assert_non_null(strstr(t.rep.why, "no file system that cowfs knows"));
+			assert_int_equal(card_set_writable(t.card, true), 0);
+			assert_int_equal(log_prepare(t.log), -EUCLEAN);
+			assert_int_equal(card_set_writable(t.card, false), 0);
+			assert_int_equal(sim_ops(t.card), before);
+			toy_free(&t);
+		}
+}
+
+/* A volume without a file system: its records know no marks. */
+static void unmarked(struct toy *t, bool made_here)
+{
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+
+	toy_format(t, false);
+	for (unsigned b = 0; b < 4; b++)
+		assert_int_equal(sim_poke(t->base, blk_to_bytes(b), blk, sizeof(blk)), 0);
+	t->n.content[0] = t->n.content[1] = t->n.content[2] = t->n.content[3] = 0;
+	t->live = t->n;
+	assert_int_equal(toy_open(t, 0), 0);
+	toy_write(t, 10, 1234);
+	assert_int_equal(toy_commit(t), 0);
+	assert_int_equal(log_newest(t->log)->fingerprint.n_marks, 0);
+	if (!made_here)
+		return;
+	for (unsigned b = 0; b < 4; b++)
+		toy_write(t, b, (uint16_t)(b < 1 ? TOY_SUPER : 500 + b));
+	assert_int_equal(toy_commit(t), 0);
+	assert_int_equal(log_newest(t->log)->fingerprint.n_marks, 0);
+}
+
+/* A record without marks knows no file system. One that is there nevertheless came through this log, or from elsewhere. */
+static void test_no_marks(void **state)
+{
+	uint8_t blk[COW_BLK_BYTES];
+	struct toy t;
+
+	(void)state;
+	unmarked(&t, false);
+	toy_content(TOY_SUPER, blk);
+	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
+	assert_int_equal(log_recheck(t.log), -ESTALE);
+	toy_close(&t);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.state, LOG_FOREIGN);
+	toy_free(&t);
+	for (unsigned done = 0; done <= 4; done++) {
+		unmarked(&t, true);
+		for (unsigned b = 0; b < done; b++) {
+			toy_content(t.n.content[b], blk);
+			assert_int_equal(sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
+		}
+		toy_close(&t);
+		assert_int_equal(toy_open(&t, 0), 0);
+		/* a commit record: no checkpoint had begun, so that all of it has to be as the log has it */
+		assert_int_equal(t.rep.state, done == 0 || done == 4 ? LOG_LIVE : LOG_FOREIGN);
+		toy_free(&t);
+	}
 }
 
 /* ---- a checkpoint that is cut while it writes the marks of the base ---- */
@@ -491,6 +602,25 @@ static void test_torn_marks(void **state)
 		}
 		toy_free(&origin);
 	}
+}
+
+/* The same where no file system was before: the one that was made on the volume was on its way home. */
+static void test_torn_first_marks(void **state)
+{
+	struct toy origin;
+
+	(void)state;
+	unmarked(&origin, true);
+	begin_checkpoint(&origin);
+	for (unsigned fates = 0; fates < 1u << 2 * TOY_MARKS; fates++) {
+		struct toy t;
+
+		toy_clone(&t, &origin);
+		cut_checkpoint(&t, fates);
+		assert_ours(&t);
+		toy_free(&t);
+	}
+	toy_free(&origin);
 }
 
 /* Garbage where the log has nothing, or a superblock of somebody else where it has: no cut of ours. */
@@ -657,6 +787,8 @@ int main(void)
 		cmocka_unit_test(test_each_write_fails), cmocka_unit_test(test_each_write_fails_lag), cmocka_unit_test(test_out_of_order),
 		cmocka_unit_test(test_set_aside),      cmocka_unit_test(test_torn_marks),
 		cmocka_unit_test(test_torn_marks_foreign), cmocka_unit_test(test_index_bounds),
+		cmocka_unit_test(test_no_file_system_any_more), cmocka_unit_test(test_no_marks),
+		cmocka_unit_test(test_torn_first_marks),
 		cmocka_unit_test(test_recheck_virgin), cmocka_unit_test(test_recheck),
 	};
 

@@ -301,12 +301,35 @@ static void test_head_of_another(void **state)
 	toy_free(&t);
 }
 
+/* A record that could be compared with nothing: of a retired log, or one that knows no file system. It has blocks, or home has one. */
+static void test_record_for_any_base(void **state)
+{
+	struct log_record rec;
+	char why[160];
+	struct toy t;
+
+	(void)state;
+	chain_new(&t);
+	rec = newest;
+	rec.type = RECORD_RETIRED;
+	forge(&t, &rec);
+	snprintf(why, sizeof(why), "record %d is retired, and blocks wait with it", (int)newest.seq);
+	assert_found(&t, 1, 1, why);
+	rec = newest;
+	rec.fingerprint = (struct fs_fingerprint){ 0 };
+	forge(&t, &rec);
+	snprintf(why, sizeof(why), "the file system was changed by somebody else after record %d: it is another one",
+		 (int)newest.seq);
+	assert_found(&t, 1, 1, why);
+	toy_free(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_record_out_of_place), cmocka_unit_test(test_chain_broken),
 		cmocka_unit_test(test_extents_out_of_bounds), cmocka_unit_test(test_floor),
-		cmocka_unit_test(test_head_of_another),
+		cmocka_unit_test(test_head_of_another),	cmocka_unit_test(test_record_for_any_base),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

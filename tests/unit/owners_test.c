@@ -283,6 +283,155 @@ static void test_ext_damage(void **state)
 	extents_clear(&all);
 }
 
+/* A superblock without a checksum may say anything: what the library would follow out of its own memory is refused. */
+static void test_ext_geometry(void **state)
+{
+	static const struct {
+		const char *what;
+		unsigned off, width;
+		uint32_t value;
+	} fields[] = {
+		{"first data block", 20, 4, 8},
+		{"first data block", 20, 4, 0},
+		{"first data block", 20, 4, 98303},
+		{"block size", 24, 4, 2},
+		{"block size", 24, 4, 40},
+		{"cluster size", 28, 4, 4},
+		{"blocks per group", 32, 4, 8},
+		{"blocks per group", 32, 4, 8200},
+		{"blocks per group", 32, 4, 0x80002000},
+		{"clusters per group", 36, 4, 16384},
+		{"inodes per group", 40, 4, 0},
+		{"inodes per group", 40, 4, 16384},
+		{"inodes per group", 40, 4, 0x02000008},
+		{"inode count", 0, 4, 1},
+		{"inode count", 0, 4, 0xffffffff},
+		{"block count", 4, 4, 1},
+		{"block count", 4, 4, 0x7fffffff},
+		{"first inode", 84, 4, 1},
+		{"first inode", 84, 4, 0xfffffff0},
+		{"inode size", 88, 2, 0},
+		{"inode size", 88, 2, 160},
+		{"inode size", 88, 2, 2048},
+		{"reserved descriptors", 206, 2, 0xffff},
+		{"first meta group", 260, 4, 0x7fffffff},
+		{"groups per flex", 372, 1, 200},
+	};
+	struct extents all = {0}, none = {0};
+	const struct owners_query q = {.all = &all, .fresh = &none};
+	struct image im;
+	int fd;
+
+	(void)state;
+	image_make(&im, "-t ext2 -O meta_bg,^resize_inode", 1024);
+	assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
+	fd = open(im.path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+		struct owners w = {0};
+		off_t at = 1024 + fields[i].off;
+		uint32_t was;
+		int e;
+
+		assert_int_equal(pread(fd, &was, fields[i].width, at), fields[i].width);
+		assert_int_equal(pwrite(fd, &fields[i].value, fields[i].width, at), fields[i].width);
+		e = owners_ext(&w, im.path, &q);
+		if (e != -EUCLEAN)
+			fail_msg("%s %u: %d", fields[i].what, fields[i].value, e);
+		assert_int_equal(pwrite(fd, &was, fields[i].width, at), fields[i].width);
+	}
+	close(fd);
+	extents_clear(&all);
+}
+
+/* With its descriptors where such a superblock has them, the library's bitmap of all blocks overflows. */
+static void test_ext_overflow(void **state)
+{
+	struct extents all = {0}, none = {0};
+	const struct owners_query q = {.all = &all, .fresh = &none};
+	struct owners w = {0};
+	struct image im;
+
+	(void)state;
+	image_make(&im, "-t ext2", 1024);
+	assert_int_equal(sh("dd if=image of=image bs=1k skip=2 seek=9 count=4 conv=notrunc && "
+			    "printf '\\010' | dd of=image bs=1 seek=1044 conv=notrunc"), 0);
+	assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
+	assert_int_equal(owners_ext(&w, im.path, &q), -EUCLEAN);
+	extents_clear(&all);
+}
+
+/* The number behind a text in what debugfs says. */
+static uint64_t debugfs_number(const struct image *im, const char *request, const char *behind)
+{
+	char line[512], cmd[512];
+	uint64_t v = UINT64_MAX;
+	FILE *f;
+
+	snprintf(cmd, sizeof(cmd), "debugfs -R '%s' %s 2>/dev/null", request, im->path);
+	f = popen(cmd, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f))
+		if (strstr(line, behind))
+			v = strtoull(strstr(line, behind) + strlen(behind), NULL, 0);
+	pclose(f);
+	assert_true(v != UINT64_MAX);
+	return v;
+}
+
+/* n extents, or indices of a level below, all of them to the same block; behind a header. */
+static void fill_node(uint8_t *p, unsigned n, uint16_t depth, uint32_t block)
+{
+	const uint16_t head[6] = {0xf30a, (uint16_t)n, (uint16_t)n, depth};
+
+	memcpy(p, head, sizeof(head));
+	for (unsigned i = 0; i < n; i++) {
+		const uint32_t leaf[3] = {i, 1, block}, index[3] = {i, block, 0};
+
+		memcpy(p + 12 + 12 * i, depth ? index : leaf, 12);
+	}
+}
+
+/* A tree of six blocks that leads 160 million times to the same one; and a directory that has it: both end. */
+static void test_ext_endless(void **state)
+{
+	static const char *const victims[] = {"/folder/big", "/folder/many"};
+	struct extents all = {0}, none = {0};
+	const struct owners_query q = {.all = &all, .fresh = &none};
+
+	(void)state;
+	for (size_t v = 0; v < ARRAY_SIZE(victims); v++) {
+		struct owners w = {0};
+		uint8_t node[1024], inode[60];
+		uint64_t block, at;
+		char request[64];
+		struct image im;
+		int fd;
+
+		image_make(&im, "-t ext4 -O ^metadata_csum", 1024);
+		fd = open(im.path, O_RDWR | O_CLOEXEC);
+		assert_true(fd >= 0);
+		block = debugfs_number(&im, "bmap /folder/big 100", "");
+		snprintf(request, sizeof(request), "imap %s", victims[v]);
+		at = debugfs_number(&im, request, "at block ") * 1024;
+		at += debugfs_number(&im, request, "offset ");
+		for (uint16_t depth = 0; depth < 5; depth++) {
+			fill_node(node, 84, depth, (uint32_t)(block + depth - (depth > 0)));
+			assert_int_equal(pwrite(fd, node, sizeof(node), (off_t)((block + depth) * 1024)), sizeof(node));
+		}
+		fill_node(inode, 4, 5, (uint32_t)block + 4);
+		assert_int_equal(pwrite(fd, inode, sizeof(inode), (off_t)at + 40), sizeof(inode));
+		close(fd);
+		assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
+		alarm(60);
+		assert_int_equal(owners_ext(&w, im.path, &q), 0);
+		alarm(0);
+		assert_false(w.complete);
+		owners_clear(&w);
+		extents_clear(&all);
+	}
+}
+
 static void test_ext_refusals(void **state)
 {
 	struct extents none = {0};
@@ -428,7 +577,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_extents),	     cmocka_unit_test(test_ext),  cmocka_unit_test(test_ext_damage),
-		cmocka_unit_test(test_ext_refusals), cmocka_unit_test(test_btrfs_map),
+		cmocka_unit_test(test_ext_geometry), cmocka_unit_test(test_ext_overflow), cmocka_unit_test(test_ext_endless), cmocka_unit_test(test_ext_refusals), cmocka_unit_test(test_btrfs_map),
 		cmocka_unit_test(test_tree),
 	};
 

@@ -114,6 +114,30 @@ static void test_levels(void **state)
 	assert_true(p.dirty_bytes <= 4000 * COW_BLK_BYTES / 16);
 }
 
+/* Room in the log and in free blocks: a small one is divided like a ring, of a large one almost all may be used. */
+static void test_room(void **state)
+{
+	struct pressure_plan p = plan_of(1024 * MIB, 8 * MIB), ring = p;
+
+	(void)state;
+	pressure_plan_ring(&ring, 2000);
+	pressure_plan_room(&p, 2000);
+	assert_in_range(p.ring_blks.full, ring.ring_blks.full, ring.ring_blks.full + 200);
+	assert_true(p.ring_blks.commit < p.ring_blks.full && p.ring_blks.full < p.ring_blks.ruin && p.ring_blks.ruin < 2000);
+	assert_int_equal(p.bound_bytes, ring.bound_bytes);
+	pressure_plan_room(&p, 200000);
+	assert_in_range(p.ring_blks.commit, 110000, 200000);
+	assert_true(p.ring_blks.ruin - p.ring_blks.full >= (p.journal_bytes + p.dirty_bytes + PRESSURE_MIN_BYTES) / COW_BLK_BYTES);
+	/* more than RAM can hold: no budget, and nothing is left of the one before */
+	pressure_plan_room(&p, 1000000);
+	assert_int_equal(p.ring_blks.full, 0);
+	assert_int_equal(p.bound_bytes, p.dirty_bytes);
+	assert_int_equal(at(&p, 0, 999999, false), LEVEL_OK);
+	/* hardly any is not the same as none */
+	pressure_plan_room(&p, 0);
+	assert_true(p.ring_blks.full > 0);
+}
+
 /* Whoever writes what look allows meets the next level not before. */
 static void test_look(void **state)
 {
@@ -374,7 +398,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_plan_unbounded),
-		cmocka_unit_test(test_levels),    cmocka_unit_test(test_look),
+		cmocka_unit_test(test_levels),
+		cmocka_unit_test(test_room),    cmocka_unit_test(test_look),
 		cmocka_unit_test(test_left),	    cmocka_unit_test(test_rate),      cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_due),	    cmocka_unit_test(test_gate_budget), cmocka_unit_test(test_gate_pace),
 		cmocka_unit_test(test_gate_park), cmocka_unit_test(test_dirty),

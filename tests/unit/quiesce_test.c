@@ -18,13 +18,15 @@
 #include "base/io.h"
 #include "commit/bounce.h"
 #include "commit/quiesce.h"
+#include "commit/stuck.h"
+#include "export/fuse_mount.h"
 #include "scratch.h"
 
 #define EXT4 "mkfs.ext4 -q -F"
 #define EXT4_BYTES (32 * MIB)
 
 static struct scratch s;
-static int proc_dirfd = -1;
+static int proc_dirfd = -1, fuse_dirfd = -1;
 
 struct probe {
 	unsigned calls;
@@ -38,8 +40,10 @@ struct probe {
 static bool is_frozen(void)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat mnt, dir;
 
-	if (fd < 0)
+	/* not what the folder lies on */
+	if (fd < 0 || fstat(fd, &mnt) < 0 || stat(s.dir, &dir) < 0 || mnt.st_dev == dir.st_dev)
 		return false;
 	if (ioctl(fd, FIFREEZE, 0) < 0)
 		return errno == EBUSY;
@@ -73,6 +77,7 @@ static struct quiesce_target target(struct probe *p)
 	return (struct quiesce_target){.proc_dirfd = proc_dirfd,
 				       .dev = s.loop.rdev,
 				       .loop_fd = s.loop.fd,
+				       .fuse_dirfd = fuse_dirfd,
 				       .frozen = told,
 				       .ctx = p};
 }
@@ -229,8 +234,8 @@ static void test_not_mounted(void **state)
 	close(fd);
 }
 
-/* Something else lies over the mount point, or it was unmounted lazily: never take the wrong one
- * for it. */
+/* Something else lies over the mount point: never the wrong one is taken for it, and the right one is
+ * frozen. One that was unmounted lazily is out of reach. */
 static void test_mount_out_of_reach(void **state)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -241,11 +246,44 @@ static void test_mount_out_of_reach(void **state)
 	(void)state;
 	assert_true(fd >= 0); /* holds it after the lazy unmount */
 	assert_int_equal(mount("none", s.mnt, "tmpfs", 0, NULL), 0);
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 1 && rep.mounted && rep.frozen && !p.needs_recovery);
+	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 2 && !rep.readonly); /* not that of the tmpfs */
 	assert_int_equal(umount(s.mnt), 0);
 	assert_int_equal(umount2(s.mnt, MNT_DETACH), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
-	assert_int_equal(p.calls, 0);
+	assert_int_equal(p.calls, 2);
+}
+
+/* Of a volume that was unmounted a bind mount of one file is left, or one of something that must never be
+ * opened. */
+static void test_file_mount(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	char from[160], to[160];
+
+	(void)state;
+	for (int fifo = 0; fifo < 2; fifo++) {
+		snprintf(from, sizeof(from), "%s/%s", s.mnt, fifo ? "fifo" : "file");
+		snprintf(to, sizeof(to), "%s/left", s.dir);
+		if (fifo)
+			assert_int_equal(mkfifo(from, 0600), 0);
+		else
+			write_file("file", 5);
+		close(open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+		assert_int_equal(mount(from, to, NULL, MS_BIND, NULL), 0);
+		assert_int_equal(umount(s.mnt), 0);
+		assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+		assert_true(rep.mounted && rep.frozen && !p.needs_recovery);
+		assert_int_equal(p.calls, fifo + 1);
+		assert_int_equal(scratch_mount(&s, "ext4", 0), 0);
+		assert_int_equal(umount(to), 0);
+		unlink(to);
+	}
 }
 
 /* What only pid 1 sees: a /proc of our own making. */
@@ -323,7 +361,7 @@ static void test_strange_mountinfo(void **state)
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	char path[160], where[256];
-	static char info[12000];
+	static char info[24000];
 	bool readonly = true;
 	size_t n;
 
@@ -341,8 +379,8 @@ static void test_strange_mountinfo(void **state)
 			     "9 1 0:55 / /x rw - btrfs /dev/null rw\n9 1 %u:%u / ",
 			     major(t.dev), minor(t.dev), major(t.dev), minor(t.dev), major(t.dev), minor(t.dev),
 			     major(t.dev), minor(t.dev));
-	memset(info + n, 'x', 9000); /* longer than any line may be */
-	n += 9000;
+	memset(info + n, 'x', 20000); /* longer than any line may be */
+	n += 20000;
 	snprintf(info + n, sizeof(info) - n, " rw - ext4 /dev/x rw\n");
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
@@ -352,19 +390,26 @@ static void test_strange_mountinfo(void **state)
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly), 1);
 	assert_string_equal(where, "/a b\\c\\9\\04");
 	assert_false(readonly);
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT); /* not there */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0); /* not there, but it is mounted somewhere */
+	assert_true(p.calls == 1 && p.was_frozen);
 	/* another block device, and words that end within an escape */
 	snprintf(info, sizeof(info), "9 1 0:55 / /x rw - btrfs %s rw\n9 1 0:55 / /x\\!22 rw - btrfs /dev/x\\0 rw\n",
 		 s.loop.path);
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 1);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, makedev(1, 250), where, sizeof(where), NULL), 0);
+	/* a source is what the user who mounts likes; so is the rest of the line, but for the device number */
+	snprintf(info, sizeof(info), "9 1 0:55 / /x rw - fuse %s rw\n9 1 0:55 / /x rw - fuse.btrfs %s rw\n"
+		 "9 1 0:55 / /x\\012 rw - fuse x\\0409\\0401\\040%u:%u\\040/\\040/\\040rw\\040-\\040ext4 rw\n", s.loop.path,
+		 s.loop.path, major(t.dev), minor(t.dev));
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
 	snprintf(info, sizeof(info), "9 1 %u:%u / / rw - ext4 /dev/x ro,noatime\n", major(t.dev), minor(t.dev));
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly), 1);
 	assert_true(readonly);
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE); /* something else */
-	assert_int_equal(p.calls, 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE); /* something else, and it is not mounted so */
+	assert_int_equal(p.calls, 1);
 	fake_end(path, t.proc_dirfd);
 }
 
@@ -473,6 +518,43 @@ static void test_bounce_in_vain(void **state)
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
+	fake_end(path, fd);
+}
+
+/* A process that makes whoever looks at it wait: it is named, nobody waits for it, and the next look comes when it has
+ * let go of the first. */
+static void test_look_left_behind(void **state)
+{
+	static const char task[] = "99999999/task/99999999";
+	char path[160], name[160];
+	struct stuck *st = calloc(1, sizeof(*st));
+	uint64_t start_ns = now_ns();
+	unsigned fds;
+	int fd, fifo_fd, r;
+
+	(void)state;
+	fd = fake_proc(path);
+	snprintf(name, sizeof(name), "%s/stat", task);
+	fake_put(fd, name, "99999999 (a) D 1 2 3 4 5 6");
+	snprintf(name, sizeof(name), "%s/syscall", task);
+	assert_int_equal(mkfifoat(fd, name, 0600), 0);
+	fds = count_fds();
+	*st = (struct stuck){.proc_dirfd = fd, .fuse_dirfd = -1};
+	assert_int_equal(stuck_look(st, 100000000), -ETIMEDOUT);
+	assert_true(st->n == 1 && st->task[0].pid == 99999999 && stuck_for_long(st) == &st->task[0]);
+	assert_string_equal(st->task[0].name, "process 99999999");
+	assert_int_equal(stuck_look(st, 100000000000), -ETIMEDOUT); /* at once */
+	assert_true(now_ns() - start_ns < 5000000000);
+	fifo_fd = openat(fd, name, O_WRONLY | O_CLOEXEC);
+	assert_true(fifo_fd >= 0);
+	close(fifo_fd);
+	unlinkat(fd, name, 0);
+	for (int i = 0; (r = stuck_look(st, 1000000000)) == -ETIMEDOUT && i < 2000; i++)
+		usleep(1000);
+	assert_int_equal(r, 0);
+	assert_int_equal(st->n, 0);
+	assert_int_equal(count_fds(), fds);
+	free(st);
 	fake_end(path, fd);
 }
 
@@ -880,10 +962,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_find_mount, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_not_mounted, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_mount_out_of_reach, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_file_mount, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_mount_of_init, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_strange_mountinfo, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_bounce_nobody, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_bounce_in_vain, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_look_left_behind, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_needed, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_quiet, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_not_needed, setup_ext4, teardown),
@@ -898,5 +982,6 @@ int main(void)
 	if (scratch_not_root("quiesce_test"))
 		return 0;
 	proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fuse_dirfd = fuse_mount_open_ctl();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,8 @@
 
 #include "base/io.h"
 #include "card/sim.h"
-#include "commit/fsinfo.h"
+#include "commit/hometag.h"
+#include "log/codec.h"
 #include "volume/shrink.h"
 
 #define CARD_BYTES (32 * MIB)
@@ -157,7 +158,7 @@ static int probe(struct card *c, struct log_super *super)
 	assert_int_equal(sim_peek(c, 0, im.data, 128 * KIB), 0);
 	assert_int_equal(fsinfo_probe(&r, &fs), 0);
 	free(im.data);
-	return super_read(c, fs.size_bytes, super, &trouble);
+	return super_find(c, c, &fs, 0, super, &trouble);
 }
 
 /* What attach and recover do after a cut. cut: and the power goes again at that operation. 1 new, 0 old */
@@ -165,16 +166,15 @@ static int go_on(struct card *c, uint64_t cut, uint64_t seed)
 {
 	struct log_super super;
 	struct shrink_report rep;
-	bool found = false;
 	int r = probe(c, &super);
 
-	if (r == -ENOENT || r == -EBADMSG)
+	if (r == -ENOENT)
 		return 0;
 	assert_int_equal(r, 0);
 	if (super.state != SUPER_PENDING)
 		return 1;
 	sim_cut_at(c, cut);
-	r = shrink_finish(c, &super, 0, &opt, &found, &rep);
+	r = shrink_finish(c, &super, 0, &opt, &rep);
 	if (cut && sim_is_dead(c)) {
 		sim_seed(c, seed);
 		sim_power_cycle(c, NULL, NULL);
@@ -183,7 +183,7 @@ static int go_on(struct card *c, uint64_t cut, uint64_t seed)
 	sim_cut_at(c, 0);
 	if (r < 0)
 		fail_msg("shrink_finish: %d %s", r, rep.why);
-	return found;
+	return 1;
 }
 
 static void check_new_log(struct card *c)
@@ -199,11 +199,61 @@ static void check_new_log(struct card *c)
 	log_close(log);
 }
 
+/* What becomes of the unflushed writes: the first ones by the seed, the others all alike. */
+enum { BY_SEED = 3, ALIKE = 3, TORN = 3, VARIANTS = BY_SEED + ALIKE + TORN };
+
+static enum sim_fate alike(void *arg, size_t i)
+{
+	static const enum sim_fate fates[] = { SIM_DONE, SIM_DROPPED, SIM_GARBAGE };
+	unsigned v = *(unsigned *)arg - BY_SEED;
+
+	(void)i;
+	return v < ALIKE ? fates[v] : SIM_TORN;
+}
+
+struct tally {
+	uint64_t cuts, olds, news, again;
+};
+
+static void one_cut(struct scene *s, uint64_t n, unsigned v, struct tally *t, bool *ret_all_alike)
+{
+	struct shrink_report rep;
+	struct card *c;
+	int new;
+
+	assert_int_equal(sim_clone(&c, s->card), 0);
+	sim_cut_at(c, n);
+	assert_true(do_shrink(s, c, &rep) < 0);
+	*ret_all_alike = !sim_pending(c);
+	sim_seed(c, n * 16 + v + 1);
+	sim_power_cycle(c, v < BY_SEED ? NULL : alike, &v);
+	/* a second cut, somewhere in what goes on */
+	new = go_on(c, v == 0 || v == BY_SEED ? 0 : 1 + (n * 7 + v * 3) % 24, n + v);
+	if (rep.committed && !new)
+		fail_msg("cut %llu/%u: a commit that was reported is gone", (unsigned long long)n, v);
+	if (!card_holds(c, new ? &s->new : &s->old))
+		fail_msg("cut %llu/%u: the %s file system is damaged", (unsigned long long)n, v, new ? "new" : "old");
+	if (new)
+		check_new_log(c);
+	t->cuts++;
+	*(new ? &t->news : &t->olds) += 1;
+	/* what was cut off can be done again */
+	if (!new && n % 8 == 0 && v < BY_SEED) {
+		assert_int_equal(do_shrink(s, c, &rep), 0);
+		assert_true(card_holds(c, &s->new));
+		check_new_log(c);
+		t->again++;
+	}
+	card_close(c);
+}
+
 static void every_cut(struct scene *s)
 {
-	uint64_t ops, olds = 0, news = 0, again = 0;
-	struct shrink_report rep, whole;
+	struct shrink_report whole;
+	struct tally t = { 0 };
+	bool all_alike;
 	struct card *c;
+	uint64_t ops;
 
 	assert_int_equal(sim_clone(&c, s->card), 0);
 	if (do_shrink(s, c, &whole) < 0)
@@ -213,41 +263,191 @@ static void every_cut(struct scene *s)
 	check_new_log(c);
 	card_close(c);
 	for (uint64_t n = 1; n <= ops; n++)
-		for (uint64_t seed = 1; seed <= 3; seed++) {
-			int new;
-
-			assert_int_equal(sim_clone(&c, s->card), 0);
-			sim_cut_at(c, n);
-			assert_true(do_shrink(s, c, &rep) < 0);
-			sim_seed(c, n * 16 + seed);
-			sim_power_cycle(c, NULL, NULL);
-			/* a second cut, somewhere in what goes on */
-			new = go_on(c, seed == 1 ? 0 : 1 + (n * 7 + seed * 3) % 24, n + seed);
-			if (rep.committed && !new)
-				fail_msg("cut %llu/%llu: a commit that was reported is gone", (unsigned long long)n,
-					 (unsigned long long)seed);
-			if (!card_holds(c, new ? &s->new : &s->old))
-				fail_msg("cut %llu/%llu: the %s file system is damaged", (unsigned long long)n,
-					 (unsigned long long)seed, new ? "new" : "old");
-			if (new)
-				check_new_log(c);
-			*(new ? &news : &olds) += 1;
-			/* what was cut off can be done again */
-			if (!new && n % 8 == 0) {
-				assert_int_equal(do_shrink(s, c, &rep), 0);
-				assert_true(card_holds(c, &s->new));
-				check_new_log(c);
-				again++;
-			}
-			card_close(c);
+		for (unsigned v = 0; v < VARIANTS; v++) {
+			one_cut(s, n, v, &t, &all_alike);
+			if (all_alike && v >= BY_SEED)
+				break;
 		}
 	print_message("%llu operations, %llu cuts: %llu old, %llu new; done again %llu; ring %llu KiB, %llu direct, %llu logged, "
-		      "%llu spilled, %llu zero\n", (unsigned long long)ops, (unsigned long long)(ops * 3),
-		      (unsigned long long)olds, (unsigned long long)news, (unsigned long long)again,
+		      "%llu spilled, %llu zero\n", (unsigned long long)ops, (unsigned long long)t.cuts,
+		      (unsigned long long)t.olds, (unsigned long long)t.news, (unsigned long long)t.again,
 		      (unsigned long long)(whole.ring_bytes / KIB), (unsigned long long)whole.commit.direct,
 		      (unsigned long long)whole.commit.logged, (unsigned long long)whole.commit.spilled,
 		      (unsigned long long)whole.commit.zero);
-	assert_true(olds > 20 && news > 20);
+	assert_true(t.olds > 20 && t.news > 20);
+}
+
+/* ---- what a file may hold ---- */
+
+enum { FORGED_RING_BLKS = LOG_MIN_SEGMENTS * LOG_MIN_SEG_BYTES / COW_BLK_BYTES, VICTIM_BLK = 3000 };
+
+static struct log_super forged_super(uint64_t fs_bytes, uint64_t super_off, uint64_t ring_off)
+{
+	return (struct log_super){ .version = LOG_FORMAT_VERSION,
+				   .state = SUPER_PENDING,
+				   .revision = UINT32_MAX,
+				   .fs_bytes = fs_bytes,
+				   .base_bytes = CARD_BYTES,
+				   .log_bytes = CARD_BYTES,
+				   .copy_off_bytes = { fs_bytes, super_off },
+				   .ring_off_bytes = ring_off,
+				   .seg_bytes = LOG_MIN_SEG_BYTES,
+				   .seg_count = LOG_MIN_SEGMENTS,
+				   .erase_block_bytes = LOG_MIN_SEG_BYTES };
+}
+
+/* A user with knowledge of everything: the log's own code writes the super record and a ring, into blocks of his. */
+static void forge_pending(struct card *c, const struct log_super *s)
+{
+	_cleanup_free_ uint8_t *evil = io_alloc(COW_BLK_BYTES), *blk0 = io_alloc(COW_BLK_BYTES);
+	struct log_open_report rep;
+	struct log_index *ix;
+	struct log *log;
+
+	memset(evil, 0xe1, COW_BLK_BYTES);
+	assert_int_equal(sim_peek(c, 0, blk0, COW_BLK_BYTES), 0);
+	assert_int_equal(log_open(&log, c, c, s, LOG_FRESH, &rep), 0);
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(log_prepare(log), 0);
+	assert_int_equal(log_begin(log), 0);
+	assert_int_equal(log_add_logged(log, 0, 1, blk0), 0);
+	assert_int_equal(log_add_logged(log, VICTIM_BLK, 1, evil), 0);
+	assert_int_equal(log_end(log, CAUSE_MANUAL, 0, &ix), 0);
+	assert_int_equal(card_set_writable(c, false), 0);
+	log_index_unref(ix);
+	log_close(log);
+}
+
+static int find(struct card *c, struct log_super *super, unsigned *trouble)
+{
+	struct image im = { .data = io_alloc(CARD_BYTES) };
+	struct blk_reader r = image_reader(&im);
+	struct fsinfo fs;
+
+	assert_int_equal(sim_peek(c, 0, im.data, CARD_BYTES), 0);
+	assert_int_equal(fsinfo_probe(&r, &fs), 0);
+	free(im.data);
+	return super_find(c, c, &fs, 0, super, trouble);
+}
+
+/* In each place, in a used block or a free one: no file system vouches for it. And it is in nobody's way. */
+static void test_forged_pending(void **state)
+{
+	struct log_super super, forged;
+	struct shrink_report rep;
+	unsigned trouble, n = 0;
+	struct scene s;
+	struct card *c;
+	uint64_t off;
+
+	(void)state;
+	make_scene(&s, "-t ext4 -b 4096 -J size=8", "`seq 12`", NULL, "28M", 4);
+	for (unsigned i = 0; (off = super_pending_off(s.card, i)); i++) {
+		if (off < 16 * MIB)
+			continue;
+		for (uint64_t ring = 17 * MIB; ring < CARD_BYTES; ring += 5 * MIB + 8192) {
+			forged = forged_super(s.new.fs_bytes, off, ring);
+			assert_int_equal(sim_clone(&c, s.card), 0);
+			forge_pending(c, &forged);
+			assert_int_equal(find(c, &super, &trouble), -ENOENT);
+			assert_int_equal(trouble, SUPER_CUT_OFF);
+			if (!n++) {
+				assert_int_equal(do_shrink(&s, c, &rep), 0);
+				check_new_log(c);
+			}
+			card_close(c);
+		}
+	}
+	print_message("%u forgeries\n", n);
+	assert_true(n > 20);
+	free_scene(&s);
+}
+
+/* Other states of it, in all places of the file system: none is a log, and none is damage that stops anybody. */
+static void test_forged_others(void **state)
+{
+	struct log_super super, forged;
+	unsigned trouble;
+	struct scene s;
+	struct card *c;
+	uint64_t off;
+
+	(void)state;
+	make_scene(&s, "-t ext4 -b 4096 -J size=8", "`seq 12`", NULL, "28M", 4);
+	for (unsigned i = 0; (off = super_pending_off(s.card, i)); i++)
+		for (int kind = 0; kind < 6 && off >= MIB; kind++) {
+			_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+			int r;
+
+			forged = forged_super(16 * MIB, off, 17 * MIB);
+			forged.state = kind == 0 ? SUPER_VIRGIN : SUPER_LIVE;
+			if (kind == 2 || kind == 3)
+				forged.external = 1;
+			if (kind == 3)
+				forged.copy_off_bytes[0] = off;
+			if (kind == 4)
+				forged.version++;
+			memset(blk, 0, COW_BLK_BYTES);
+			codec_put_super(blk, &forged);
+			if (kind == 5)
+				blk[100] ^= 1;
+			assert_int_equal(sim_clone(&c, s.card), 0);
+			assert_int_equal(sim_poke(c, off, blk, COW_BLK_BYTES), 0);
+			r = find(c, &super, &trouble);
+			/* at the end of the device, it may say that it is void: which is true */
+			assert_true(r == -ENOENT || (r == -ESTALE && i == 0));
+			card_close(c);
+		}
+	free_scene(&s);
+}
+
+/* A shrink is cut off with its tags in place, and the file system is mounted elsewhere: they vouch for nothing any more,
+ * neither for its own log nor for one that knows this home. */
+static void test_stale_tags(void **state)
+{
+	_cleanup_free_ uint8_t *blk0 = io_alloc(COW_BLK_BYTES);
+	struct log_open_report opened;
+	struct log_super super, forged;
+	struct shrink_report rep;
+	struct hometags tags;
+	unsigned trouble;
+	struct scene s;
+	struct card *c;
+	struct log *log;
+	uint64_t n = 0;
+
+	(void)state;
+	make_scene(&s, "-t ext4 -b 4096 -J size=8", "`seq 12`", NULL, "28M", 4);
+	do {
+		assert_int_equal(sim_clone(&c, s.card), 0);
+		sim_cut_at(c, ++n);
+		assert_true(do_shrink(&s, c, &rep) < 0);
+		sim_power_cycle(c, NULL, NULL);
+	} while (find(c, &super, &trouble) && (card_close(c), true));
+	assert_int_equal(super.state, SUPER_PENDING);
+	assert_int_equal(sim_peek(c, 0, blk0, COW_BLK_BYTES), 0);
+	assert_int_equal(hometag_look(blk0, super.ring_uuid), HOMETAG_MATCH);
+	/* s_mtime, and the checksum that belongs to it */
+	tags = hometag_get(blk0);
+	blk0[1024 + 0x2c] ^= 1;
+	hometag_put(blk0, &tags);
+	assert_int_equal(hometag_look(blk0, super.ring_uuid), HOMETAG_STALE);
+	assert_int_equal(sim_poke(c, 0, blk0, COW_BLK_BYTES), 0);
+	for (int forge = 0; forge < 2; forge++) {
+		if (forge) {
+			assert_int_equal(shrink_forget(c, &super), 0);
+			forged = forged_super(s.new.fs_bytes, super.copy_off_bytes[1], 17 * MIB);
+			forge_pending(c, &forged);
+		}
+		assert_int_equal(find(c, &super, &trouble), 0);
+		assert_int_equal(super.state, SUPER_PENDING);
+		assert_int_equal(log_open(&log, c, c, &super, 0, &opened), 0);
+		assert_int_equal(opened.state, LOG_FOREIGN);
+		log_close(log);
+		assert_int_equal(shrink_finish(c, &super, 0, &opt, &rep), -ESTALE);
+	}
+	card_close(c);
+	free_scene(&s);
 }
 
 /* The tail is free: the ring lies there. */
@@ -280,6 +480,48 @@ static void test_full_tail(void **state)
 	free_scene(&s);
 }
 
+/* A log in use whose checkpoint left garbage instead of the superblock: it is found, whatever a file has to offer. And a
+ * device on which something else is now has no shrink under way. */
+static void test_garbage_home(void **state)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	struct log_super super, forged;
+	struct log_open_report opened;
+	struct shrink_report rep;
+	unsigned trouble;
+	struct scene s;
+	struct card *c;
+	struct log *log;
+
+	(void)state;
+	make_scene(&s, "-t ext4 -b 4096 -J size=8", "`seq 12`", NULL, "28M", 4);
+	assert_int_equal(sim_clone(&c, s.card), 0);
+	assert_int_equal(do_shrink(&s, c, &rep), 0);
+	assert_int_equal(find(c, &super, &trouble), 0);
+	assert_int_equal(log_open(&log, c, c, &super, 0, &opened), 0);
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(log_prepare(log), 0);
+	assert_int_equal(card_set_writable(c, false), 0);
+	log_close(log);
+	forged = forged_super(16 * MIB, CARD_BYTES - 8 * MIB, 17 * MIB);
+	forge_pending(c, &forged);
+	memset(blk, 0x5a, COW_BLK_BYTES);
+	assert_int_equal(sim_poke(c, 0, blk, COW_BLK_BYTES), 0);
+	assert_int_equal(find(c, &super, &trouble), 0);
+	assert_int_equal(super.state, SUPER_LIVE);
+	card_close(c);
+	/* LUKS, as cryptsetup writes it */
+	assert_int_equal(sim_clone(&c, s.card), 0);
+	forge_pending(c, &forged);
+	memset(blk, 0, COW_BLK_BYTES);
+	memcpy(blk, "LUKS\xba\xbe\0\1aes", 11);
+	memcpy(blk + 168, "12345678-1234-1234-1234-123456789012", 36);
+	assert_int_equal(sim_poke(c, 0, blk, COW_BLK_BYTES), 0);
+	assert_int_equal(find(c, &super, &trouble), -ENOENT);
+	card_close(c);
+	free_scene(&s);
+}
+
 static int mkdir_all(void **state)
 {
 	(void)state;
@@ -298,6 +540,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_free_tail),
 		cmocka_unit_test(test_full_tail),
+		cmocka_unit_test(test_forged_pending),
+		cmocka_unit_test(test_forged_others),
+		cmocka_unit_test(test_stale_tags),
+		cmocka_unit_test(test_garbage_home),
 	};
 
 	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);

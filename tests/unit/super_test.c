@@ -44,6 +44,33 @@ static void test_plan_alignment(void **state)
 		}
 }
 
+/* Partitions that old tools made start at sector 63, or at any other one. */
+static void test_plan_unaligned(void **state)
+{
+	static const uint32_t ebs[] = { 4 * MIB, 3 * MIB, 64 * KIB, 16 * KIB };
+	static const uint64_t sectors[] = { 63, 2050, 1, 7, 8191, 8193 };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(ebs); i++)
+		for (size_t k = 0; k < ARRAY_SIZE(sectors); k++) {
+			struct card *c = card_of(200 * MIB, ebs[i], sectors[k] * 512);
+			struct log_super s, found;
+			uint64_t missing, unit;
+			unsigned trouble;
+
+			assert_int_equal(super_plan(c, c, 190 * MIB, 0, &s, &missing), -ENOSPC);
+			/* what it says is enough */
+			assert_int_equal(super_plan(c, c, 190 * MIB - missing, 0, &s, &missing), 0);
+			unit = max_u64(ebs[i], s.seg_bytes);
+			assert_in_range((s.ring_off_bytes + sectors[k] * 512) % unit, 0, COW_BLK_BYTES - 1);
+			assert_int_equal(super_write(c, &s), 0);
+			assert_int_equal(super_read(c, s.fs_bytes, &found, &trouble), 0);
+			assert_int_equal(trouble, 0);
+			assert_int_equal(found.ring_off_bytes, s.ring_off_bytes);
+			card_close(c);
+		}
+}
+
 static void test_plan_limits(void **state)
 {
 	struct card *c = card_of(100 * MIB, 4 * MIB, 0), *log = card_of(40 * MIB, 4 * MIB, 0);
@@ -177,6 +204,33 @@ static void test_super_copies(void **state)
 }
 
 /* One copy damaged, no answer about the other: not "damaged", the card may be well tomorrow. */
+/* An upgrade that was cut between its copies: a release that does not know the bit keeps away, one that does takes the newer copy. */
+static void test_super_mixed_features(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct log_super s, t;
+		unsigned trouble;
+		struct card *c = formatted(&s);
+
+		t = s;
+		assert_int_equal(s.incompat, LOG_INCOMPAT_ESCAPED);
+		s.incompat = 0;
+		assert_int_equal(super_write(c, &s), 0);
+		t.revision = s.revision + 1;
+		t.ring_uuid[0] ^= 1;
+		assert_int_equal(super_write_copy(c, &t, i), 0);
+		assert_int_equal(super_read(c, 4 * MIB, &s, &trouble), 0);
+		assert_int_equal(trouble, i ? SUPER_COPY_A_BAD : SUPER_COPY_B_BAD);
+		assert_memory_equal(s.ring_uuid, t.ring_uuid, sizeof(s.ring_uuid));
+		assert_int_equal(s.incompat, LOG_INCOMPAT_ESCAPED);
+		t.incompat = LOG_INCOMPAT_KNOWN + 1;
+		assert_int_equal(super_write_copy(c, &t, i), 0);
+		assert_int_equal(super_read(c, 4 * MIB, &s, &trouble), -EPROTONOSUPPORT);
+		card_close(c);
+	}
+}
+
 static void test_super_no_answer(void **state)
 {
 	struct log_super s, t;
@@ -332,10 +386,11 @@ static void test_grow_cuts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plan_alignment), cmocka_unit_test(test_plan_limits),
+		cmocka_unit_test(test_plan_alignment),
+		cmocka_unit_test(test_plan_unaligned), cmocka_unit_test(test_plan_limits),
 		cmocka_unit_test(test_plan_odd), cmocka_unit_test(test_plan_external_short),
 		cmocka_unit_test(test_pending_places), cmocka_unit_test(test_overgrown),
-		cmocka_unit_test(test_super_copies), cmocka_unit_test(test_super_no_answer),
+		cmocka_unit_test(test_super_copies), cmocka_unit_test(test_super_mixed_features), cmocka_unit_test(test_super_no_answer),
 		cmocka_unit_test(test_super_newest_copy), cmocka_unit_test(test_super_other_sizes),
 		cmocka_unit_test(test_super_mended), cmocka_unit_test(test_grow_external),
 		cmocka_unit_test(test_grow_cuts),

@@ -22,8 +22,25 @@ data_mounted() {
 		fail "/data is not mounted: $(journalctl -b -o cat -u data.mount -u 'cowfs@*' | tail -n 12)"
 }
 
+# Both daemons, that of the root and that of the service: their workers and parents, under what systemd gives them.
+# a84022: sys_admin sys_ptrace kill dac_override ipc_lock sys_nice, in hexadecimal
+confined() {
+	for pid in /run/cowfs/*/pid; do
+		pid=$(cat "$pid")
+		state=/proc/$pid/status
+		is "filter and privileges of worker $pid" \
+			"$(awk '/^(Seccomp|NoNewPrivs|CapEff|CapBnd):/ { printf "%s ", $2 }' "$state")" \
+			"0000000000a84022 0000000000a84022 1 2 "
+		state=/proc/$(awk '/^PPid:/ { print $2 }' "$state")/status
+		is "filter of its parent" "$(awk '/^(Seccomp|NoNewPrivs):/ { printf "%s ", $2 }' "$state")" "1 2 "
+	done
+	is "refused system calls" "$(dmesg | grep -c 'type=1326')" 0
+	is "what could not be had" "$(dmesg | grep -c 'goes on without\|parent process: no')" 0
+}
+
 step_2() {
 	data_mounted
+	confined
 	must cowctl status --brief
 	must dd if=/dev/urandom of=/data/file bs=64k count=80
 	sha256sum /data/file >/srv-sum

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Notes on the design
+ * - The kernel escapes space, tab, newline and backslash in every field, so fields end at a space
+ *   and lines at a newline, whatever names users choose.
+ * - A mount point is opened below the root of the process whose mountinfo it is from, with O_PATH
+ *   first: that neither waits for a fifo nor touches a device. Then the id is compared. Only a
+ *   directory or a regular file is opened for real, through /proc.
+ * - A line that does not fit is dropped whole.
+ */
+#include "base/mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include <linux/btrfs.h>
+#include <linux/openat2.h>
+
+#define BTRFS_IDS 1024 /* more devices than that nobody has; ids are not used again at once */
+
+struct lines {
+	int fd;
+	size_t len, pos;
+	bool cut; /* the line that begins at pos has lost its head */
+	char buf[16384];
+};
+
+/* NULL at the end. What follows the last newline is no line. */
+static char *next_line(struct lines *l)
+{
+	for (;;) {
+		char *start = l->buf + l->pos, *end = memchr(start, '\n', l->len - l->pos);
+		ssize_t n;
+
+		if (end) {
+			bool cut = l->cut;
+
+			*end = '\0';
+			l->pos = (size_t)(end + 1 - l->buf);
+			l->cut = false;
+			if (!cut)
+				return start;
+			continue;
+		}
+		l->len -= l->pos;
+		memmove(l->buf, start, l->len);
+		l->pos = 0;
+		if (l->len == sizeof(l->buf)) {
+			l->len = 0;
+			l->cut = true;
+		}
+		do
+			n = read(l->fd, l->buf + l->len, sizeof(l->buf) - l->len);
+		while (n < 0 && errno == EINTR);
+		if (n <= 0)
+			return NULL;
+		l->len += (size_t)n;
+	}
+}
+
+void mounts_unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++, to++) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' &&
+		    s[3] <= '7') {
+			*to = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
+			s += 3;
+		} else {
+			*to = *s;
+		}
+	}
+	*to = '\0';
+}
+
+/* "36 35 98:0 /root /point rw,noatime master:1 - ext3 /dev/source rw,errors=continue" */
+static bool parse_line(char *line, struct mount_entry *ret)
+{
+	char *head[5], *tail[3], *rest = strstr(line, " - ");
+	unsigned dev_major, dev_minor;
+	int end = -1;
+
+	if (!rest)
+		return false;
+	*rest = '\0';
+	rest += 3;
+	for (size_t i = 0; i < ARRAY_SIZE(head); i++)
+		if (!(head[i] = strsep(&line, " ")))
+			return false;
+	for (size_t i = 0; i < ARRAY_SIZE(tail); i++)
+		if (!(tail[i] = strsep(&rest, " ")))
+			return false;
+	if (sscanf(head[2], "%u:%u%n", &dev_major, &dev_minor, &end) != 2 || head[2][end])
+		return false;
+	*ret = (struct mount_entry){
+		.id = strtoull(head[0], NULL, 10),
+		.parent_id = strtoull(head[1], NULL, 10),
+		.dev = makedev(dev_major, dev_minor),
+		.path = head[4],
+		.type = tail[0],
+		.readonly = !strncmp(tail[2], "ro", 2) && (!tail[2][2] || tail[2][2] == ','),
+	};
+	return true;
+}
+
+int mounts_each(int proc_dirfd, const char *who,
+		int (*each)(void *ctx, int root_dirfd, struct mount_entry *m), void *ctx)
+{
+	_cleanup_close_ int info_fd = -1, root_dirfd = -1;
+	_cleanup_free_ struct lines *lines = malloc(sizeof(*lines));
+	struct mount_entry m;
+	char name[32], *line;
+	int r = 0;
+
+	if (!lines)
+		return -ENOMEM;
+	snprintf(name, sizeof(name), "%s/mountinfo", who);
+	info_fd = openat(proc_dirfd, name, O_RDONLY | O_CLOEXEC);
+	if (info_fd < 0)
+		return -errno;
+	snprintf(name, sizeof(name), "%s/root", who);
+	root_dirfd = openat(proc_dirfd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root_dirfd < 0)
+		return -errno;
+	lines->fd = info_fd;
+	lines->len = lines->pos = 0;
+	lines->cut = false;
+	while (r == 0 && (line = next_line(lines)))
+		if (parse_line(line, &m))
+			r = each(ctx, root_dirfd, &m);
+	return r;
+}
+
+static int open_in_root(int root_dirfd, const char *path)
+{
+	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+	int fd = (int)syscall(SYS_openat2, root_dirfd, path, &how, sizeof(how));
+
+	return fd < 0 ? -errno : fd;
+}
+
+int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m)
+{
+	_cleanup_free_ char *path = strdup(m->path);
+	_cleanup_close_ int path_fd = -1;
+	struct statx st;
+	char name[32];
+	int fd;
+
+	if (!path)
+		return -ENOMEM;
+	mounts_unescape(path);
+	path_fd = open_in_root(root_dirfd, path);
+	if (path_fd < 0)
+		return path_fd;
+	if (statx(path_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID, &st) < 0 ||
+	    !(st.stx_mask & STATX_MNT_ID) || st.stx_mnt_id != m->id)
+		return -ESTALE;
+	if (!S_ISDIR(st.stx_mode) && !S_ISREG(st.stx_mode))
+		return -ENODEV;
+	snprintf(name, sizeof(name), "self/fd/%d", path_fd);
+	fd = S_ISDIR(st.stx_mode) ? openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+				  : openat(proc_dirfd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static bool is_device(int root_dirfd, const char *path, dev_t dev)
+{
+	_cleanup_close_ int fd = open_in_root(root_dirfd, path);
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISBLK(st.st_mode) && st.st_rdev == dev;
+}
+
+static bool btrfs_has(int fd, int root_dirfd, dev_t dev)
+{
+	struct btrfs_ioctl_fs_info_args fs = {0};
+	_cleanup_free_ struct btrfs_ioctl_dev_info_args *d = malloc(sizeof(*d));
+	uint64_t seen = 0;
+
+	if (!d || ioctl(fd, BTRFS_IOC_FS_INFO, &fs) < 0)
+		return false;
+	for (uint64_t id = 1; id <= min_u64(fs.max_id, BTRFS_IDS) && seen < fs.num_devices; id++) {
+		*d = (struct btrfs_ioctl_dev_info_args){.devid = id};
+		if (ioctl(fd, BTRFS_IOC_DEV_INFO, d) < 0)
+			continue;
+		seen++;
+		d->path[sizeof(d->path) - 1] = '\0';
+		if (is_device(root_dirfd, (const char *)d->path, dev))
+			return true;
+	}
+	return false;
+}
+
+bool mounts_shows(int proc_dirfd, int root_dirfd, const struct mount_entry *m, dev_t dev)
+{
+	_cleanup_close_ int fd = -1;
+
+	if (m->dev == dev)
+		return true;
+	/* the type is the kernel's word: FUSE says "fuse" or "fuse.SUBTYPE" */
+	if (major(m->dev) != 0 || strcmp(m->type, "btrfs"))
+		return false;
+	fd = mounts_open(proc_dirfd, root_dirfd, m);
+	return fd >= 0 && btrfs_has(fd, root_dirfd, dev);
+}

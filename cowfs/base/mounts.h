@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which mounts show a block device. The only place that reads mountinfo.
+ *
+ * Only device numbers count. The source of a mount is a text that whoever mounts may choose: an
+ * ordinary user mounts a FUSE file system with fsname=/dev/loop0.
+ */
+#ifndef COWFS_BASE_MOUNTS_H
+#define COWFS_BASE_MOUNTS_H
+
+#include <sys/types.h>
+
+#include "base/util.h"
+
+struct mount_entry {
+	uint64_t id, parent_id;
+	dev_t dev;
+	char *path;	  /* mount point, as the kernel escapes it: for messages */
+	const char *type; /* "ext4", "fuse.sshfs" */
+	bool readonly;	  /* the file system, not only this mount */
+};
+
+/*
+ * Calls each for every mount of process `who` ("self", "1") below proc_dirfd, in the order of the
+ * kernel: of two mounts on one directory the later one is the newer one. root_dirfd is the root of
+ * that process. Ends when each returns other than 0. That value, 0 at the end, or -errno: cannot be
+ * looked at.
+ */
+int mounts_each(int proc_dirfd, const char *who,
+		int (*each)(void *ctx, int root_dirfd, struct mount_entry *m), void *ctx) MUST_CHECK;
+
+/*
+ * Does the mount show block device dev? btrfs has device numbers of its own: it is asked for its
+ * devices, which opens the mount point.
+ */
+bool mounts_shows(int proc_dirfd, int root_dirfd, const struct mount_entry *m, dev_t dev);
+
+/*
+ * Opens the root of the mount, a directory or a regular file, for reading. -ESTALE: something else
+ * lies there; -ENODEV: it is neither (a bind mount of a fifo, a device): never opened.
+ */
+int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m) MUST_CHECK;
+
+/* "\040" and its like to what they mean, in place. */
+void mounts_unescape(char *s);
+
+#endif

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Questions about an ext image, here or in another process.
+ *
+ * On the socket (SOCK_SEQPACKET) one question is open at a time. The asking side sends a struct question; the other one sends
+ * struct answers: one that wants blocks is followed by these (struct blocks), until one is the last. What a bitmap or a range
+ * says cannot be checked here, and need not be: whoever controls the other side controls the image, which may say the same. That
+ * it stays inside of the volume and of our memory is checked.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "base/io.h"
+#include "commit/ext4.h"
+#include "commit/ext4_reader.h"
+#include "commit/fsproc.h"
+
+#define READ_UNITS 16
+#define PATIENCE_NS (60 * 1000000000ull) /* of waiting for one session in all, and for each question */
+#define PATIENCE_QUESTION_NS 10000000ull
+#define RANGES_PER_ANSWER 2048
+#define MAX_RANGES (1u << 17)
+#define READS_MIN 65536 /* and twice the volume: what an honest side never needs for one question */
+
+enum { ASK_OPEN, ASK_LOG, ASK_GROUP };
+
+struct question {
+	uint32_t what, ask;
+	uint64_t number; /* volume_blks; the first range; the group */
+};
+
+struct answer {
+	uint32_t more; /* 1: blocks are wanted first */
+	int32_t err;
+	uint64_t blk, blks; /* or blks: how many ranges there are */
+};
+
+struct ext4_reader {
+	struct ext4_image *e; /* here; NULL: at the other end of fd */
+	int fd, pid_fd;
+	uint64_t patience_ns; /* left */
+	int read_err;	      /* what a read of a block returned last */
+	struct blk_reader r;
+	uint32_t block_bytes;
+	uint64_t blocks;
+	struct ext4_journal journal;
+	uint8_t *buf; /* READ_UNITS */
+};
+
+/* ---- with libext2fs ---- */
+
+static void note_block(void *ctx, uint64_t block)
+{
+	struct ext4_facts *f = ctx;
+
+	if (f->gdt_blocks < EXT4_GDT_MARKS)
+		f->gdt_block[f->gdt_blocks++] = block;
+}
+
+static int facts_of(struct ext4_image *e, unsigned ask, struct ext4_facts *f)
+{
+	const struct ext2_super_block *sb = e->fs->super;
+
+	*f = (struct ext4_facts){
+		.blocks = ext2fs_blocks_count(e->fs->super),
+		.block_shift = (uint32_t)EXT2_BLOCK_SIZE_BITS(sb),
+		.first_data_block = sb->s_first_data_block,
+		.blocks_per_group = sb->s_blocks_per_group,
+		.cluster_shift = (uint32_t)e->fs->cluster_ratio_bits,
+	};
+	if (ask & EXT4_ASK_GDT)
+		f->gdt_err = ext4_gdt_crc(e, &f->gdt_crc, note_block, f);
+	if (f->gdt_err && f->gdt_err != -EUCLEAN)
+		return f->gdt_err;
+	if (ask & EXT4_ASK_JOURNAL)
+		f->journal_err = ext4_journal(e, &f->journal);
+	return f->journal_err && f->journal_err != -EUCLEAN && f->journal_err != -ENOENT ? f->journal_err : 0;
+}
+
+/* ---- the side that answers ---- */
+
+struct served {
+	int fd;
+	struct ext4_image *e;
+	struct ext4_facts facts;
+	struct ext4_range *ranges;
+	size_t n;
+	uint8_t *bits;
+};
+
+static bool reply(int fd, int err, uint64_t n, const void *data, size_t bytes)
+{
+	struct answer a = { .err = err, .blks = n };
+	struct iovec iov[2] = { { &a, sizeof(a) }, { (void *)data, err ? 0 : bytes } };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
+
+	return sendmsg(fd, &m, MSG_NOSIGNAL) >= 0;
+}
+
+static int read_there(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct answer want = { .more = 1, .blk = blk, .blks = blks };
+	struct iovec out = { &want, sizeof(want) };
+	struct msghdr m = { .msg_iov = &out, .msg_iovlen = 1 };
+	int32_t err;
+	struct iovec iov[2] = { { &err, sizeof(err) }, { buf, blk_to_bytes(blks) } };
+	struct msghdr back = { .msg_iov = iov, .msg_iovlen = 2 };
+	int fd = *(int *)ctx;
+	ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL) < 0 ? -1 : recvmsg(fd, &back, 0);
+
+	if (n < (ssize_t)sizeof(err))
+		return -EIO;
+	return err ? err : n == (ssize_t)(sizeof(err) + blk_to_bytes(blks)) ? 0 : -EIO;
+}
+
+static bool serve_open(struct served *s, const struct question *q)
+{
+	struct blk_reader r = { read_there, &s->fd, q->number };
+	int err = s->e ? -EINVAL : ext4_open(&s->e, &r);
+
+	if (!err)
+		err = facts_of(s->e, q->ask, &s->facts);
+	if (!err)
+		s->bits = malloc(s->e->fs->blocksize);
+	if (!err && !s->bits)
+		err = -ENOMEM;
+	return reply(s->fd, err, 0, &s->facts, sizeof(s->facts));
+}
+
+static bool serve_log(struct served *s, const struct question *q)
+{
+	int err = s->ranges ? 0 : ext4_log_ranges(s->e, &s->facts.journal, &s->ranges, &s->n);
+	size_t first = (size_t)min_u64(q->number, s->n);
+
+	return reply(s->fd, err, s->n, s->ranges ? s->ranges + first : NULL,
+		     min_u64(RANGES_PER_ANSWER, s->n - first) * sizeof(*s->ranges));
+}
+
+static bool serve_group(struct served *s, const struct question *q)
+{
+	int err = q->number < s->e->fs->group_desc_count ? ext4_group_bits(s->e, (dgrp_t)q->number, s->bits) : -EINVAL;
+
+	return reply(s->fd, err, 0, s->bits, s->e->fs->blocksize);
+}
+
+void ext4_serve(int fd)
+{
+	struct served s = { .fd = fd };
+	struct question q;
+	struct iovec iov = { &q, sizeof(q) };
+	bool ok = true;
+
+	while (ok) {
+		struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+		if (recvmsg(fd, &m, 0) != sizeof(q))
+			return;
+		if (q.what == ASK_OPEN)
+			ok = serve_open(&s, &q);
+		else
+			ok = s.bits && (q.what == ASK_LOG ? serve_log(&s, &q) : serve_group(&s, &q));
+	}
+}
+
+/* ---- the side that asks ---- */
+
+/* Bytes of a message, or -EOWNERDEAD. A session cannot prolong a commit by answering slowly: the wait counts, not the pause. */
+static ssize_t receive(struct ext4_reader *x, struct iovec *iov, size_t n)
+{
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
+	struct pollfd p = { .fd = x->fd, .events = POLLIN };
+	ssize_t bytes;
+	int r;
+
+	do {
+		uint64_t begin_ns = now_ns();
+
+		r = poll(&p, 1, (int)(x->patience_ns / 1000000));
+		x->patience_ns -= min_u64(x->patience_ns, now_ns() - begin_ns);
+	} while (r < 0 && errno == EINTR);
+	bytes = r == 1 ? recvmsg(x->fd, &m, MSG_DONTWAIT) : -1;
+	return bytes < (ssize_t)sizeof(struct answer) || m.msg_flags & MSG_TRUNC ? -EOWNERDEAD : bytes;
+}
+
+/* There is room: an honest other side has received all that was sent before. */
+static int send_now(int fd, const struct msghdr *m)
+{
+	return sendmsg(fd, m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -EOWNERDEAD : 0;
+}
+
+static int send_blocks(struct ext4_reader *x, const struct answer *want)
+{
+	int32_t err = 0;
+	struct iovec iov[2] = { { &err, sizeof(err) }, { x->buf, 0 } };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
+
+	if (!want->blks || want->blks > READ_UNITS || want->blk >= x->r.volume_blks ||
+	    want->blks > x->r.volume_blks - want->blk)
+		return -EOWNERDEAD;
+	err = x->r.read(x->r.ctx, want->blk, want->blks, x->buf);
+	if (err)
+		x->read_err = err;
+	else
+		iov[1].iov_len = blk_to_bytes(want->blks);
+	return send_now(x->fd, &m);
+}
+
+/* An error that an honest session may answer: of the image, or that of a read it was told. */
+static bool may_answer(const struct ext4_reader *x, int err)
+{
+	return err == -EUCLEAN || err == -EOPNOTSUPP || err == -ENOMEM || err == -EINVAL || err == -ENOENT || err == -EIO ||
+	       (err < 0 && err == x->read_err);
+}
+
+/* The answer's data into data, at most max bytes; *ret_bytes of them. ret_n may be NULL. */
+static int ask(struct ext4_reader *x, const struct question *q, void *data, size_t max, size_t *ret_bytes, uint64_t *ret_n)
+{
+	struct answer a = { .more = 1 };
+	struct iovec out = { (void *)q, sizeof(*q) }, iov[2] = { { &a, sizeof(a) }, { data, max } };
+	struct msghdr m = { .msg_iov = &out, .msg_iovlen = 1 };
+	uint64_t reads = 2 * x->r.volume_blks + READS_MIN;
+	ssize_t n = send_now(x->fd, &m);
+	int err;
+
+	x->patience_ns += PATIENCE_QUESTION_NS;
+	while (n >= 0 && reads--) {
+		n = receive(x, iov, 2);
+		if (n < 0 || !a.more)
+			break;
+		err = send_blocks(x, &a);
+		if (err)
+			return err;
+	}
+	if (n < 0 || a.more)
+		return -EOWNERDEAD;
+	if (a.err)
+		return may_answer(x, a.err) ? a.err : -EOWNERDEAD;
+	*ret_bytes = (size_t)n - sizeof(a);
+	if (ret_n)
+		*ret_n = a.blks;
+	return 0;
+}
+
+static bool part_err_sane(const struct ext4_reader *x, int err)
+{
+	return !err || may_answer(x, err);
+}
+
+/* What the map calculates with. */
+static bool facts_sane(const struct ext4_reader *x, const struct ext4_facts *f)
+{
+	uint64_t all;
+
+	if (f->block_shift < 10 || f->block_shift > 16 || f->cluster_shift > 20 || !f->blocks ||
+	    f->blocks > blk_to_bytes(x->r.volume_blks + 1) >> f->block_shift)
+		return false;
+	all = blk_to_bytes(x->r.volume_blks) >> f->block_shift;
+	if (f->first_data_block > 1 || f->blocks <= f->first_data_block || f->blocks_per_group < 8 ||
+	    f->blocks_per_group & ((1u << f->cluster_shift) - 1) ||
+	    f->blocks_per_group >> f->cluster_shift > 8u << f->block_shift || f->gdt_blocks > EXT4_GDT_MARKS)
+		return false;
+	if (!part_err_sane(x, f->gdt_err) || !part_err_sane(x, f->journal_err))
+		return false;
+	for (uint32_t i = 0; i < f->gdt_blocks; i++)
+		if (f->gdt_block[i] >= all)
+			return false;
+	return f->journal_err ||
+	       (f->journal.sb_block < all && f->journal.size_bytes >> f->block_shift <= f->blocks);
+}
+
+static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *f)
+{
+	const struct question q = { .what = ASK_OPEN, .ask = asked, .number = x->r.volume_blks };
+	size_t bytes;
+	int err;
+
+	x->fd = fsproc_session(&x->pid_fd);
+	if (x->fd < 0)
+		return x->fd;
+	x->patience_ns = PATIENCE_NS;
+	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
+	if (!x->buf)
+		return -ENOMEM;
+	err = ask(x, &q, f, sizeof(*f), &bytes, NULL);
+	if (err)
+		return err;
+	return bytes == sizeof(*f) && facts_sane(x, f) ? 0 : -EOWNERDEAD;
+}
+
+static int open_here(struct ext4_reader *x, unsigned asked, struct ext4_facts *f)
+{
+	int err = ext4_open(&x->e, &x->r);
+
+	return err ? err : facts_of(x->e, asked, f);
+}
+
+int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsigned asked, struct ext4_facts *ret_facts)
+{
+	struct ext4_reader *x = calloc(1, sizeof(*x));
+	struct ext4_facts f = { 0 };
+	int err;
+
+	if (!x)
+		return -ENOMEM;
+	x->fd = x->pid_fd = -1;
+	x->r = *r;
+	err = fsproc_on() ? open_there(x, asked, &f) : open_here(x, asked, &f);
+	if (err) {
+		ext4_reader_close(x);
+		return err;
+	}
+	x->block_bytes = 1u << f.block_shift;
+	x->blocks = f.blocks;
+	x->journal = f.journal;
+	*ret_facts = f;
+	*ret = x;
+	return 0;
+}
+
+void ext4_reader_close(struct ext4_reader *x)
+{
+	if (!x)
+		return;
+	if (x->fd >= 0)
+		close(x->fd);
+	/* one that has been taken over does not end by itself */
+	if (x->pid_fd >= 0) {
+		syscall(SYS_pidfd_send_signal, x->pid_fd, SIGKILL, NULL, 0);
+		close(x->pid_fd);
+	}
+	ext4_close(x->e);
+	free(x->buf);
+	free(x);
+}
+
+static bool ranges_sane(const struct ext4_reader *x, const struct ext4_range *ranges, size_t n)
+{
+	uint64_t end = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!ranges[i].count || ranges[i].first < end || ranges[i].first >= x->blocks ||
+		    ranges[i].count > x->blocks - ranges[i].first)
+			return false;
+		end = ranges[i].first + ranges[i].count;
+	}
+	return true;
+}
+
+static int log_there(struct ext4_reader *x, struct ext4_range **ret, size_t *ret_n)
+{
+	_cleanup_free_ struct ext4_range *all = NULL;
+	uint64_t n = 0, done = 0;
+	size_t bytes;
+
+	do {
+		struct ext4_range some[RANGES_PER_ANSWER];
+		const struct question q = { .what = ASK_LOG, .number = done };
+		uint64_t was = n;
+		int err = ask(x, &q, some, sizeof(some), &bytes, &n);
+
+		if (err)
+			return err;
+		if (n > MAX_RANGES || (done && n != was) ||
+		    bytes != min_u64(n - done, RANGES_PER_ANSWER) * sizeof(*some))
+			return -EOWNERDEAD;
+		if (!done && n)
+			all = malloc(n * sizeof(*all));
+		if (n && !all)
+			return -ENOMEM;
+		if (bytes)
+			memcpy(all + done, some, bytes);
+		done += bytes / sizeof(*some);
+	} while (done < n);
+	if (!ranges_sane(x, all, n))
+		return -EOWNERDEAD;
+	*ret = steal_ptr(all);
+	*ret_n = n;
+	return 0;
+}
+
+int ext4_reader_log(struct ext4_reader *x, struct ext4_range **ret, size_t *ret_n)
+{
+	return x->e ? ext4_log_ranges(x->e, &x->journal, ret, ret_n) : log_there(x, ret, ret_n);
+}
+
+int ext4_reader_group(struct ext4_reader *x, uint32_t nr, uint8_t *bits)
+{
+	const struct question q = { .what = ASK_GROUP, .number = nr };
+	size_t bytes;
+	int err;
+
+	if (x->e)
+		return ext4_group_bits(x->e, nr, bits);
+	err = ask(x, &q, bits, x->block_bytes, &bytes, NULL);
+	return err ? err : bytes == x->block_bytes ? 0 : -EOWNERDEAD;
+}

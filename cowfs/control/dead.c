@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A loop device is detached only if it has the label of this volume, is not in use, and a read of it
+ * fails: another volume may have its number by now.
+ *
+ * The card stays read-only: its log may hold blocks that were not written home yet.
+ */
+#include "control/dead.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <linux/loop.h>
+
+#include "base/io.h"
+#include "base/msg.h"
+#include "control/leave.h"
+
+/* Of "/dev/loopN", by its backing file in sysfs. */
+static bool loop_is_bound(const char *loop)
+{
+	char path[64];
+
+	if (strncmp(loop, "/dev/loop", 9) || strspn(loop + 9, "0123456789") != strlen(loop + 9) || !loop[9])
+		return false;
+	snprintf(path, sizeof(path), "/sys/block/%.20s/loop", loop + strlen("/dev/"));
+	return access(path, F_OK) == 0;
+}
+
+static bool is_readonly(const char *device)
+{
+	char path[64], text[8];
+	struct stat st;
+
+	if (stat(device, &st) < 0 || !S_ISBLK(st.st_mode))
+		return false;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/ro", major(st.st_rdev), minor(st.st_rdev));
+	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 && text[0] == '1';
+}
+
+static bool gives_errors(int loop_fd)
+{
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+
+	return buf && pread(loop_fd, buf, COW_BLK_BYTES, 0) < 0;
+}
+
+/* 0, -EBUSY in use, or -errno; -ESRCH: it is another volume's. */
+static int detach_loop(const char *loop, const char *name)
+{
+	_cleanup_close_ int fd = open(loop, O_RDONLY | O_EXCL | O_DIRECT | O_CLOEXEC);
+	char label[RUNDIR_NAME_BYTES + 8];
+	struct loop_info64 info;
+
+	if (fd < 0)
+		return -errno;
+	snprintf(label, sizeof(label), "cowfs:%s", name);
+	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
+		return -errno;
+	if (strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) || !gives_errors(fd))
+		return -ESRCH;
+	return ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : 0;
+}
+
+static void add(struct dead_volume *d, const char *fmt, ...) PRINTF(2, 3);
+static void add(struct dead_volume *d, const char *fmt, ...)
+{
+	size_t len = strlen(d->text);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(d->text + len, sizeof(d->text) - len, fmt, ap);
+	va_end(ap);
+}
+
+static void describe(struct dead_volume *d, const char *device, const char *loop, bool detached)
+{
+	char where[PATH_MAX];
+
+	add(d, "its daemon has died: what was not committed is lost");
+	if (detached)
+		add(d, "; %s is detached now", loop);
+	else if (loop_is_bound(loop) && leave_is_mounted(NULL, loop, where))
+		add(d, "; %s gives errors and is still mounted on %.200s: unmount it, then run cowctl status", loop, where);
+	else if (loop_is_bound(loop))
+		add(d, "; %s gives errors: run cowctl status as root when nothing uses it any more", loop);
+	if (is_readonly(device))
+		add(d, "; %s is still read-only: cowctl attach, or blockdev --setrw", device);
+}
+
+static const char *text_of(struct json_object *o, const char *key)
+{
+	const char *s = json_object_get_string(json_object_object_get(o, key));
+
+	return s ? s : "";
+}
+
+static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
+{
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	size_t n = client_dead_volumes(names);
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *status = client_left_status(names[i]);
+		const char *loop = text_of(status, "loop");
+		struct rundir dir;
+		bool detached = false, left;
+
+		list[i] = (struct dead_volume){0};
+		snprintf(list[i].name, sizeof(list[i].name), "%s", names[i]);
+		/* holds the lock, so that no daemon starts with this name meanwhile */
+		if (clear && rundir_claim(&dir, names[i]) == 0) {
+			left = loop_is_bound(loop);
+			if (left) {
+				int e = detach_loop(loop, names[i]);
+
+				detached = e == 0;
+				left = e < 0 && e != -ESRCH && e != -ENXIO;
+			}
+			if (left)
+				rundir_leave(&dir);
+			else
+				rundir_release(&dir);
+		}
+		describe(&list[i], text_of(status, "device"), loop, detached);
+		json_object_put(status);
+	}
+	return n;
+}
+
+size_t dead_volumes(struct dead_volume list[CLIENT_VOLUMES])
+{
+	return find(list, false);
+}
+
+size_t dead_clear(struct dead_volume list[CLIENT_VOLUMES])
+{
+	return find(list, geteuid() == 0);
+}
+
+void dead_clear_and_tell(void)
+{
+	struct dead_volume list[CLIENT_VOLUMES];
+	size_t n = dead_clear(list);
+
+	for (size_t i = 0; i < n; i++)
+		msg(MSG_WARN, "volume %s: %s", list[i].name, list[i].text);
+}

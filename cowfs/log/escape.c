@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Escaped payload.
+ *
+ * A CRC is linear: changing the same bytes of a block in the same way changes its CRC by the same constant, whatever the rest
+ * of the block is. So a stored block is content with the expected CRC, or escaped content whose CRC differs by that constant,
+ * and never both. Nothing on the card has to say which.
+ */
+#include "log/escape.h"
+
+#include <string.h>
+
+#include "base/crc32c.h"
+
+static const uint8_t NONE[LOG_MAGIC_PREFIX_BYTES];
+
+bool escape_needed(const uint8_t blk[COW_BLK_BYTES])
+{
+	return !memcmp(blk, LOG_MAGIC_PREFIX, LOG_MAGIC_PREFIX_BYTES);
+}
+
+void escape_put(uint8_t blk[COW_BLK_BYTES])
+{
+	memset(blk, 0, LOG_MAGIC_PREFIX_BYTES);
+}
+
+/* The content CRC ends with the first byte of a block, so the prefix alone gives the constant. */
+uint32_t escape_delta(void)
+{
+	return crc32c_back(NONE, sizeof(NONE)) ^ crc32c_back(LOG_MAGIC_PREFIX, LOG_MAGIC_PREFIX_BYTES);
+}
+
+bool escape_get(uint8_t blk[COW_BLK_BYTES], uint32_t crc)
+{
+	uint32_t stored = crc32c_back(blk, COW_BLK_BYTES);
+
+	if (stored == crc)
+		return true;
+	if (stored != (crc ^ escape_delta()) || memcmp(blk, NONE, sizeof(NONE)))
+		return false;
+	memcpy(blk, LOG_MAGIC_PREFIX, LOG_MAGIC_PREFIX_BYTES);
+	return true;
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
+# What the processes of the daemon may do: filter of system calls, capabilities, no new privileges. All other files of tests
+# run under the filter as well, and there a refused call ends the daemon (COWFS_SECCOMP in lib.bash).
+# bats file_tags=confine
+
+load lib
+
+# one field of /proc/PID/status
+field() { sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status"; }
+
+parent_pid() { field "$(worker_pid)" PPid; }
+
+# The numbers of capabilities as a mask of 16 digits
+mask() {
+	local c m=0
+	for c; do
+		m=$((m | 1 << c))
+	done
+	printf '%016x' $m
+}
+
+# PID FILTERS CAPABILITY...: of all its threads
+confined() {
+	local pid=$1 filters=$2 want held task set
+	shift 2
+	want=$(mask "$@")
+	# what this machine does not give to anybody is missing there
+	held=$(printf '%016x' $((0x$want & 0x$(field self CapBnd))))
+	for task in "/proc/$pid/task"/*; do
+		task=$pid/task/${task##*/}
+		echo "$task: $(field "$task" Name), $(grep -E '^(Seccomp|NoNew|Cap)' "/proc/$task/status" | xargs)"
+		[ "$(field "$task" Seccomp)" = 2 ] || return 1
+		[ "$(field "$task" Seccomp_filters)" = "$filters" ] || return 1
+		[ "$(field "$task" NoNewPrivs)" = 1 ] || return 1
+		for set in CapEff CapPrm CapBnd; do
+			[ "$(field "$task" $set)" = "$held" ] || return 1
+		done
+		[ "$(field "$task" CapInh)$(field "$task" CapAmb)" = "$(mask)$(mask)" ] || return 1
+	done
+}
+
+# dac_override kill ipc_lock sys_ptrace sys_admin sys_nice; ipc_lock sys_admin sys_boot
+both_confined() {
+	confined "$(worker_pid)" $((3 + outer)) 1 5 14 19 21 23 &&
+		confined "$(parent_pid)" $((2 + outer)) 14 21 22
+}
+
+setup() {
+	cow_setup
+	outer=$(field self Seccomp_filters)
+	outer=${outer:-0}
+}
+
+@test "confine: worker and parent, after attach, commits, pressure" {
+	[ -n "$(field self Seccomp_filters)" ] || skip "no Seccomp_filters in /proc/PID/status"
+	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "no filter in builds with sanitizers"
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach --ram 32M
+	both_confined
+	mount_volume
+	random_file "$MNT/a" 8
+	cow commit "$NAME"
+	both_confined
+	random_file "$MNT/b" 60 # more than the limit
+	cow commit "$NAME" --checkpoint
+	both_confined
+	detach
+	fsck ext4
+}
+
+# The death of a worker under the parent's filter: tests/unit/keeper_test.c.
+
+@test "confine: without CAP_SETPCAP the bounding set stays, nothing else" {
+	card_make ext4 50 100
+	cow format "$CARD"
+	NAME=vol
+	run -0 --separate-stderr setpriv --bounding-set=-setpcap "$COWFS_BUILD/cowfs" --name vol "$CARD"
+	DEV=$output
+	[ -b "$DEV" ]
+	# where the kernel log cannot be read, nothing is compared
+	! dmesg >/dev/null 2>&1 || dmesg | tail -n 200 | grep -q 'goes on without: .*dropping capabilities'
+	# the effective set needs no permission to be made smaller
+	[ "$(field "$(worker_pid)" CapEff)" = "$(printf '%016x' $((0x$(mask 1 5 14 19 21 23) & 0x$(field self CapBnd))))" ]
+	[ "$(field "$(worker_pid)" Seccomp)" = 2 ]
+	cow detach vol
+}

@@ -1,0 +1,91 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# File systems that keep a part of their state on another device: a commit of one device cannot keep them.
+load lib
+
+# Another device of so many MiB: sets LOOP.
+other() { # MIB
+	local n=$T/other$RANDOM.img
+	truncate -s "$1M" "$n"
+	loop_up "$n"
+}
+
+@test "elsewhere: btrfs on several devices is refused at format and attach" {
+	local second
+	card_make none 0 400
+	other 300
+	second=$LOOP
+	for profile in raid0 raid1 single; do
+		mkfs.btrfs -q -f -b 300M -d "$profile" -m raid1 "$CARD" "$second"
+		btrfs device scan --forget
+		SUM=$(image_sum)
+		fails 1 'btrfs has several devices' format "$CARD"
+		[ "$(image_sum)" = "$SUM" ]
+	done
+}
+
+@test "elsewhere: a device that is added to a btrfs later: no commit until it is removed" {
+	local second before
+	card_make btrfs 300 400
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	cow commit
+	other 300
+	second=$LOOP
+	btrfs device add -f "$second" "$MNT"
+	echo two >"$MNT/two"
+	before=$(card_written)
+	fails 1 'btrfs has several devices.*btrfs device remove' commit
+	[ "$(card_written)" -eq "$before" ]
+	# what the message says helps
+	btrfs device remove "$second" "$MNT"
+	cow commit
+	detach
+	fsck btrfs
+	mount -o ro "$CARD" "$MNT"
+	[ "$(cat "$MNT/one" "$MNT/two")" = $'one\ntwo' ]
+}
+
+@test "elsewhere: a device added to a btrfs without cowfs: attach refuses it" {
+	local second
+	card_make btrfs 300 400
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	detach
+	other 300
+	second=$LOOP
+	mount "$CARD" "$MNT"
+	btrfs device add -f "$second" "$MNT"
+	umount "$MNT"
+	blockdev --flushbufs "$CARD"
+	SUM=$(image_sum)
+	fails 1 'btrfs has several devices' attach "$CARD"
+	[ "$(image_sum)" = "$SUM" ]
+	btrfs device scan --forget
+}
+
+@test "elsewhere: xfs with an external log or a realtime section is refused" {
+	card_make none 0 500
+	other 100
+	mkfs.xfs -q -f -d size=300m -l "logdev=$LOOP" "$CARD"
+	SUM=$(image_sum)
+	fails 1 'log of its XFS is on another device' format "$CARD"
+	[ "$(image_sum)" = "$SUM" ]
+	mkfs.xfs -q -f -d size=300m -r "rtdev=$LOOP" -m reflink=0 "$CARD"
+	SUM=$(image_sum)
+	fails 1 'realtime section' format "$CARD"
+	[ "$(image_sum)" = "$SUM" ]
+}
+
+@test "elsewhere: f2fs on several devices is refused" {
+	card_make none 0 300
+	other 100
+	mkfs.f2fs -q -f -c "$LOOP" "$CARD" $((200 * 2048)) || mkfs.f2fs -f -c "$LOOP" "$CARD"
+	SUM=$(image_sum)
+	fails 1 'several devices' format "$CARD"
+	[ "$(image_sum)" = "$SUM" ]
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status and output
+# Hostile content and hostile users: what files, cards and local users say is not believed.
+# bats file_tags=hostile
+
+load lib
+
+setup() { cow_setup; }
+teardown() { cow_teardown; }
+
+# ---- a file that is a part of the log ----
+
+as_nobody() { setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
+
+# A file of root's and a file of nobody's, both committed, so that what is written into them goes to the log.
+victim_and_own() { # [FORMAT_OPTION]...
+	card_make ext4 100 150 -b 4096
+	cow format "$CARD" "$@"
+	attach
+	mount_volume
+	yes genuine | head -c 4096 >"$MNT/victim"
+	chmod 644 "$MNT/victim"
+	install -d -o nobody "$MNT/nobody"
+	as_nobody dd if=/dev/zero of="$MNT/nobody/file" bs=4k count=192 conv=fsync status=none
+	cow commit
+}
+
+# nobody overwrites the file in place. The test lends the knowledge: the ring as it is now.
+attack_by_file() {
+	local block
+	block=$(as_nobody filefrag -b4096 -v "$MNT/victim" | awk '$1 == "0:" { print $4 + 0 }')
+	[ "$block" -gt 0 ]
+	logedit forge "$block" 64 >"$T/forged"
+	chmod 644 "$T/forged"
+	[ "$(stat -c %s "$T/forged")" = $((192 * 4096)) ]
+	as_nobody dd if="$T/forged" of="$MNT/nobody/file" conv=notrunc,fsync bs=4k status=none
+	cow commit
+}
+
+nothing_believed() {
+	local state generation
+	run -0 cow check --json "$CARD"
+	state=$(jq -r .log_state <<<"$output")
+	generation=$(jq -r .generation <<<"$output")
+	[ "$generation" -lt 500 ] # the forged ones are a thousand higher
+	[ "$state" = "$1" ]
+	attach
+	mount_volume
+	[ "$(head -n 1 "$MNT/victim")" = genuine ]
+	cmp "$MNT/nobody/file" "$T/forged"
+	detach
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	cmp "$MNT/nobody/file" "$T/forged"
+	umount "$MNT"
+}
+
+@test "a user's file that is a record of the log is a file: after a power cut" {
+	victim_and_own
+	attack_by_file
+	power_cut
+	blockdev --setrw "$CARD"
+	nothing_believed live
+}
+
+@test "a user's file that is a record of the log is a file: with lag 1, after a clean detach" {
+	victim_and_own --lag 1
+	attack_by_file
+	detach
+	nothing_believed clean
+}
+
+@test "the ring uuid is in nothing that everybody may read" {
+	local uuid
+	victim_and_own
+	uuid=$(logedit uuid)
+	[ ${#uuid} = 36 ]
+	run -0 as_nobody cat "$COWFS_RUNDIR/vol/status.json"
+	[ "$(jq -r '.log_id | length' <<<"$output")" = 36 ]
+	[[ $output != *"$uuid"* ]]
+	[ -z "$(find "$COWFS_RUNDIR" -type f -perm /o+r -exec grep -l "$uuid" {} +)" ]
+	run as_nobody "$COWFS_BUILD/cowctl" status --json
+	[[ $output != *"$uuid"* ]]
+	detach
+}
+
+# ---- a device that became something else ----
+
+# What LUKS, LVM or a swap area leaves of a file system: nothing that is known.
+becomes_luks() {
+	dd if=/dev/urandom of="$CARD" bs=1M count=4 conv=notrunc,fsync status=none
+	printf 'LUKS\272\276\0\002' | dd of="$CARD" conv=notrunc,fsync status=none
+}
+
+@test "a partition that became something else: a mount that fails writes nothing" {
+	local before flags
+	for flags in "" --retire; do
+		card_make ext4 100 150
+		cow format "$CARD"
+		attach
+		mount_volume
+		echo one >"$MNT/one"
+		cow commit
+		detach
+		[ -z "$flags" ] || cow recover "$CARD"
+		logedit break A
+		becomes_luks
+		before=$(image_sum)
+		run "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
+		echo "$output"
+		[ "$status" != 0 ]
+		wait_for 20 test ! -e "$COWFS_RUNDIR/vol"
+		[ "$(image_sum)" = "$before" ]
+		[ "$(cow check --json "$CARD" | jq -r .log_state)" = foreign ]
+		loop_down "$CARD"
+		CARD=''
+		IMG=$T/again.img
+	done
+}

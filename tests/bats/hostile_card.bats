@@ -1,0 +1,178 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# Cards whose content was made by somebody who knows the format: what a file holds is never taken for a structure of the log.
+# bats file_tags=hostile
+
+load lib
+
+setup() {
+	cow_setup || return
+	export COWFS_DEVDIR=$T/dev
+	mkdir "$COWFS_DEVDIR"
+	CONF=$T/cowfs.conf
+	: >"$CONF"
+}
+
+# Block $2 of file $1 on the device, by FIEMAP.
+device_block() {
+	filefrag -b4096 -v "$1" | awk -v n="$2" -F'[ .:]+' '$2 ~ /^[0-9]+$/ && $3 <= n && n <= $4 { print $5 + n - $3 }'
+}
+
+# Where file $1 has device block $2, and $3 blocks in a row from there; nothing if it has not.
+file_block() {
+	filefrag -b4096 -v "$1" | awk -v b="$2" -v run="$3" -F'[ .:]+' \
+		'$2 ~ /^[0-9]+$/ && $5 <= b && b + run - 1 <= $6 { print $3 + b - $5 }'
+}
+
+as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+
+# An ext4 that fills its partition and that cowfs never touched. A user's file has all the room in it, and so one of the blocks
+# where the super record of a shrink may lie; $1: the first of them to try.
+victim_card() {
+	card_make ext4 100 100 -m 0 -b 4096
+	mount "$CARD" "$MNT"
+	echo "root:x:0:0:" >"$MNT/passwd"
+	chmod 644 "$MNT/passwd"
+	install -d -o 65534 -g 65534 "$MNT/user"
+	as_nobody dd if=/dev/zero of="$MNT/user/file" bs=1M status=none 2>/dev/null || true # until it is full
+	sync -f "$MNT"
+	VICTIM=$(device_block "$MNT/passwd" 0)
+	[ "$VICTIM" -lt 25599 ]
+	PLACE=''
+	local i=${1:-0} at
+	for ((; i < 14; i++)); do
+		at=$(file_block "$MNT/user/file" $((25600 - (1 << i))) 1)
+		[ -z "$at" ] || { PLACE=$((25600 - (1 << i))) PLACE_IN_FILE=$at; break; }
+	done
+	[ -n "$PLACE" ]
+	RING=''
+	for ((i = 2000; i < 25000; i += 100)); do
+		at=$(file_block "$MNT/user/file" $i 96)
+		[ -z "$at" ] || ((PLACE >= i && PLACE < i + 96)) || { RING=$i RING_IN_FILE=$at; break; }
+	done
+	[ -n "$RING" ]
+}
+
+# The user writes a super record and a ring that put his content over passwd; $@: more for forgepending. Then the machine is
+# shut down.
+forge() {
+	truncate -s 100M "$T/forged"
+	echo "root::0:0:" | "$COWFS_BUILD/tests/forgepending" "$@" "$T/forged" 104853504 $((PLACE * 4096)) $((RING * 4096)) "$VICTIM"
+	chmod 644 "$T/forged"
+	as_nobody dd if="$T/forged" of="$MNT/user/file" bs=4096 skip="$PLACE" seek="$PLACE_IN_FILE" count=1 conv=notrunc status=none
+	as_nobody dd if="$T/forged" of="$MNT/user/file" bs=4096 skip="$RING" seek="$RING_IN_FILE" count=96 conv=notrunc status=none
+	sync -f "$MNT"
+	cmp <(dd if="$IMG" bs=4096 skip="$PLACE" count=1 status=none) <(dd if="$T/forged" bs=4096 skip="$PLACE" count=1 status=none)
+	cmp <(dd if="$IMG" bs=4096 skip="$RING" count=96 status=none) <(dd if="$T/forged" bs=4096 skip="$RING" count=96 status=none)
+}
+
+passwd() {
+	mount -o ro "$CARD" "$MNT" || return
+	cat "$MNT/passwd"
+	umount "$MNT"
+}
+
+# No command takes it for a log, none writes, and none is stopped by it.
+all_ignore() {
+	local sum
+	sum=$(image_sum)
+	run -1 --separate-stderr cow boot --device "$CARD" --conf "$CONF" --cmdline ro
+	[ "$output" = "$CARD" ]
+	[ "$(cat "$COWFS_RUNDIR/root.state")" = unconfigured ]
+	[ "$(image_sum)" = "$sum" ]
+	printf '[root]\nenabled = no\n' >"$T/off.conf"
+	run -1 --separate-stderr cow boot --device "$CARD" --conf "$T/off.conf" --cmdline ro
+	run -4 --separate-stderr cow boot --device "$CARD" --conf "$CONF" --cmdline cowfs=off
+	[ "$(image_sum)" = "$sum" ]
+	fails 1 "${1:-no cowfs log}" check "$CARD"
+	fails 1 "${1:-no cowfs log}" recover "$CARD"
+	fails 1 "${1:-no cowfs log}" recover --accept-base "$CARD"
+	fails 1 "${1:-no cowfs log}" attach "$CARD"
+	fails 1 "${1:-no cowfs log}" grow "$CARD"
+	fails 1 "no room for the log" format "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+	[ "$(passwd)" = "root:x:0:0:" ]
+}
+
+@test "hostile: a file of a user has a pending super record and its ring" {
+	victim_card 3
+	forge
+	umount "$MNT"
+	all_ignore
+	# and the shrink that it pretends can be had
+	cow format --shrink --log-size 8M --erase-block 1M "$CARD" || true
+	[ "$(passwd)" = "root:x:0:0:" ]
+	fsck ext4
+}
+
+@test "hostile: such a file was deleted, its blocks are free" {
+	victim_card 3
+	forge
+	as_nobody rm "$MNT/user/file"
+	umount "$MNT"
+	local sum
+	sum=$(image_sum)
+	run -1 --separate-stderr cow boot --device "$CARD" --conf "$CONF" --cmdline ro
+	fails 1 "no cowfs log" attach "$CARD"
+	fails 1 "no cowfs log" recover "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+	cow format --shrink --log-size 8M --erase-block 1M "$CARD"
+	[ "$(passwd)" = "root:x:0:0:" ]
+	attach
+	mount_volume
+	[ "$(cat "$MNT/passwd")" = "root:x:0:0:" ]
+	umount_volume
+	detach
+	fsck ext4
+}
+
+@test "hostile: it is in the last block, in each state" {
+	local state
+	for state in PENDING VIRGIN LIVE EXTERNAL; do
+		IMG=$T/card-$state.img
+		victim_card
+		[ "$PLACE" = 25599 ]
+		forge --state "$state"
+		umount "$MNT"
+		all_ignore "no cowfs log|lies over its log, which is void"
+		loop_down "$CARD"
+	done
+}
+
+# The worker of the daemon that starts; it has no pid file yet.
+starting() { daemons | tail -n 1; }
+daemon_starts() { [ "$(daemons | wc -l)" -ge 2 ]; }
+no_process() { ! [ -e "/proc/$1" ]; }
+
+@test "hostile: a ring that takes long to look at: a signal ends it at once, and the card is released" {
+	local at len start pid
+	card_make ext4 100 40000
+	cow format --log-size 36G --erase-block 4M "$CARD"
+	attach
+	mount_volume
+	echo x >"$MNT/x"
+	umount_volume
+	cow detach vol --commit
+	wait_for 20 no_daemons
+	# no head can be read: all of it has to be
+	at=$(cow check --json "$CARD" | jq -r .log_offset_bytes)
+	len=$(cow check --json "$CARD" | jq -r .log_bytes)
+	fallocate -p -o "$at" -l "$len" "$IMG"
+	blockdev --flushbufs "$CARD"
+	background "$COWFS_BUILD/cowctl" attach "$CARD" --name vol
+	wait_for 10 daemon_starts
+	sleep 1
+	daemon_starts
+	start=$EPOCHREALTIME
+	for pid in $(daemons); do
+		kill -TERM "$pid"
+	done
+	wait_for 10 no_daemons
+	say "ended $(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }') s after the signal"
+	[ "$(blockdev --getro "$CARD")" = 0 ]
+	background "$COWFS_BUILD/cowctl" check "$CARD"
+	sleep 0.5
+	kill -TERM "$BG"
+	wait_for 10 no_process "$BG"
+}

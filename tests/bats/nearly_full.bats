@@ -1,0 +1,70 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# A file system with hardly a free block, and a log smaller than what is written: commits begin before one cannot hold it.
+load lib
+
+# 60 MiB of ext4, so many of them in one file, committed.
+full_card() { # MIB [ATTACH_OPTION]...
+	local mib=$1
+	shift
+	card_make ext4 60 100 -b 4096 -J size=4
+	cow format "$CARD" --log-size 8M --erase-block 1M
+	attach "$@"
+	mount_volume
+	random_file "$MNT/big" "$mib"
+	cow commit --checkpoint
+}
+
+@test "nearly full: a large file is rewritten in place, and all of it gets to the card" {
+	local sum
+	full_card 44
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
+	sync -f "$MNT"
+	sum=$(tree_sum "$MNT")
+	# pressure has committed most of it
+	[ "$(status_of '.pressure.commits > 0')" = true ]
+	cow commit
+	cow status
+	power_cut
+	cow recover "$CARD"
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+}
+
+@test "nearly full: the same while a program syncs each block" {
+	local sum
+	full_card 44
+	dd if=/dev/urandom of="$MNT/big" bs=64K count=400 oflag=dsync conv=notrunc status=none
+	sum=$(tree_sum "$MNT")
+	cow commit
+	detach
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+}
+
+@test "nearly full: the budget follows what a commit makes free" {
+	local before
+	full_card 44
+	[ "$(status_of '.pressure.level')" = ok ]
+	rm "$MNT/big"
+	cow commit --checkpoint
+	# no commit is needed for new files now
+	before=$(status_of .pressure.commits)
+	random_file "$MNT/new" 20
+	sync -f "$MNT"
+	[ "$(status_of .pressure.commits)" = "$before" ]
+	cow commit
+}
+
+@test "nearly full: what is to be dropped has no such limit" {
+	local before
+	full_card 44
+	before=$(status_of .pressure.commits)
+	cow discard
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
+	sync -f "$MNT"
+	[ "$(status_of '.dirty_blocks > 9000')" = true ]
+	[ "$(status_of .pressure.commits)" = "$before" ]
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the tables of confine.c refuse and allow. Each try is a process of its own that is confined
+ * first. That they allow enough is shown by all tests of the daemon, which run under them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/fs.h>
+#include <linux/loop.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "control/confine.h"
+
+/* What a confined child says of a call: 0 done, else errno. */
+enum { KILLED = 1000, NO_FILTER = 250 };
+
+static int in_child(enum confine_role role, long (*call)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (role == CONFINE_WORKER && confine_calls(CONFINE_START) < 0)
+			_exit(NO_FILTER);
+		if (confine_calls(role) < 0)
+			_exit(NO_FILTER);
+		_exit(call() < 0 ? errno : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFSIGNALED(status))
+		return WTERMSIG(status) == SIGSYS ? KILLED : -WTERMSIG(status);
+	return WEXITSTATUS(status);
+}
+
+/* ---- never ---- */
+
+static long call_execve(void)
+{
+	char *argv[] = {(char *)"true", NULL};
+
+	return execv("/bin/true", argv);
+}
+
+static long call_fork(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	return pid;
+}
+
+static long call_vfork(void)
+{
+	return syscall(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0) ? -1 : 0;
+}
+
+static long call_namespace(void)
+{
+	return unshare(CLONE_NEWNS);
+}
+
+static long call_inet(void)
+{
+	return socket(AF_INET, SOCK_DGRAM, 0);
+}
+
+static long call_netlink(void)
+{
+	return socket(AF_NETLINK, SOCK_RAW, 0);
+}
+
+static long call_exec_mmap(void)
+{
+	return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+			       MAP_FAILED
+		       ? -1
+		       : 0;
+}
+
+static long call_exec_mprotect(void)
+{
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return mprotect(p, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
+}
+
+static long call_ptrace(void)
+{
+	return ptrace(PTRACE_TRACEME, 0, 0, 0);
+}
+
+static long call_mount(void)
+{
+	return mount("none", "/proc/self/fd/0", "tmpfs", 0, NULL);
+}
+
+static long call_handle(void)
+{
+	return syscall(SYS_open_by_handle_at, AT_FDCWD, NULL, 0);
+}
+
+static long call_bpf(void)
+{
+	return syscall(SYS_bpf, 0, NULL, 0);
+}
+
+static long call_keyctl(void)
+{
+	return syscall(SYS_keyctl, 0, 0, 0, 0, 0);
+}
+
+static long call_userfaultfd(void)
+{
+	return syscall(SYS_userfaultfd, 0);
+}
+
+static long call_io_uring(void)
+{
+	return syscall(SYS_io_uring_setup, 1, NULL);
+}
+
+static long call_memory_of_others(void)
+{
+	return syscall(SYS_process_vm_writev, 1, NULL, 0, NULL, 0, 0);
+}
+
+static long call_kill(void)
+{
+	return kill(getppid(), SIGURG);
+}
+
+static long call_setuid(void)
+{
+	return setuid(0);
+}
+
+static long call_mknod(void)
+{
+	return mknod("/tmp/no", S_IFCHR | 0600, 0);
+}
+
+static long call_slack(void)
+{
+	return prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+}
+
+static long call_tiocsti(void)
+{
+	return ioctl(0, TIOCSTI, "x");
+}
+
+static long call_blkdiscard(void)
+{
+	return ioctl(0, BLKDISCARD, NULL);
+}
+
+static long call_reboot_off(void)
+{
+	return syscall(SYS_reboot, 0, 0, 0, NULL);
+}
+
+static long (*const never[])(void) = {
+	call_execve,	  call_vfork,	      call_namespace,
+	call_inet,	  call_netlink,	      call_exec_mmap,	  call_exec_mprotect,
+	call_ptrace,	  call_mount,	      call_handle,	  call_bpf,
+	call_keyctl,	  call_userfaultfd,   call_io_uring,	  call_memory_of_others,
+	call_kill,	  call_setuid,	      call_mknod,	  call_slack,
+	call_tiocsti,	      call_blkdiscard,
+};
+
+static void test_never(void **state)
+{
+	(void)state;
+	if (in_child(CONFINE_WORKER, call_execve) == NO_FILTER)
+		skip();
+	for (size_t i = 0; i < ARRAY_SIZE(never); i++)
+		for (enum confine_role role = 0; role < CONFINE_ROLES; role++) {
+			int r = in_child(role, never[i]);
+
+			if (r != EPERM)
+				print_error("call %zu of never[], role %d: %d\n", i, role, r);
+			assert_int_equal(r, EPERM);
+		}
+}
+
+/* ---- only by some ---- */
+
+static long call_unix(void)
+{
+	return socket(AF_UNIX, SOCK_STREAM, 0);
+}
+
+/* on no descriptor: the kernel's answer, not the filter's */
+static long call_loop_configure(void)
+{
+	return ioctl(-1, LOOP_CONFIGURE, NULL) < 0 && errno == EBADF ? 0 : -1;
+}
+
+static long call_fsopen(void)
+{
+	return fsopen(NULL, ~0u) < 0 && errno == EPERM ? -1 : 0;
+}
+
+static long call_freeze(void)
+{
+	return ioctl(-1, FIFREEZE, 0) < 0 && errno == EBADF ? 0 : -1;
+}
+
+static long call_thaw(void)
+{
+	return ioctl(-1, FITHAW, 0) < 0 && errno == EBADF ? 0 : -1;
+}
+
+static long call_openat(void)
+{
+	return open("/proc/self/status", O_RDONLY);
+}
+
+static void *thread_nothing(void *arg)
+{
+	return arg;
+}
+
+static long call_thread(void)
+{
+	pthread_t t;
+
+	errno = pthread_create(&t, NULL, thread_nothing, NULL);
+	return errno ? -1 : pthread_join(t, NULL);
+}
+
+static long call_abort(void)
+{
+	abort();
+}
+
+static const struct {
+	long (*call)(void);
+	unsigned roles;
+} some[] = {
+	{call_unix, 1 << CONFINE_START},
+	{call_loop_configure, 1 << CONFINE_START},
+	{call_fsopen, 1 << CONFINE_START | 1 << CONFINE_WORKER},
+	{call_fork, 1 << CONFINE_START | 1 << CONFINE_WORKER},
+	{call_freeze, 1 << CONFINE_START | 1 << CONFINE_WORKER},
+	{call_openat, 1 << CONFINE_START | 1 << CONFINE_WORKER},
+	{call_thaw, 7},
+	{call_thread, 7},
+};
+
+static void test_some(void **state)
+{
+	(void)state;
+	if (in_child(CONFINE_WORKER, call_execve) == NO_FILTER)
+		skip();
+	for (size_t i = 0; i < ARRAY_SIZE(some); i++)
+		for (enum confine_role role = 0; role < CONFINE_ROLES; role++) {
+			int r = in_child(role, some[i].call);
+
+			if (r != (some[i].roles & 1u << role ? 0 : EPERM))
+				print_error("call %zu of some[], role %d: %d\n", i, role, r);
+			assert_int_equal(r, some[i].roles & 1u << role ? 0 : EPERM);
+		}
+	/* with wrong magic numbers: harmless where it is allowed */
+	assert_int_equal(in_child(CONFINE_PARENT, call_reboot_off), EINVAL);
+	assert_int_equal(in_child(CONFINE_WORKER, call_reboot_off), EPERM);
+	assert_int_equal(in_child(CONFINE_WORKER, call_abort), -SIGABRT);
+}
+
+/* A second filter on top of the first; both for threads that ran before. */
+static sem_t go;
+
+static void *thread_waits(void *arg)
+{
+	int *ret = arg;
+
+	while (sem_wait(&go) < 0)
+		;
+	*ret = call_unix() < 0 ? errno : 0;
+	return NULL;
+}
+
+static long call_stages(void)
+{
+	pthread_t t;
+	int in_thread = -1;
+
+	sem_init(&go, 0, 0);
+	if (pthread_create(&t, NULL, thread_waits, &in_thread) || call_unix() < 0)
+		return -1;
+	if (confine_calls(CONFINE_WORKER) < 0)
+		return -1;
+	sem_post(&go);
+	pthread_join(t, NULL);
+	errno = ENOTRECOVERABLE;
+	return in_thread == EPERM && call_unix() < 0 && errno == EPERM ? 0 : -1;
+}
+
+static void test_stages(void **state)
+{
+	int r = in_child(CONFINE_START, call_stages);
+
+	(void)state;
+	if (r == NO_FILTER)
+		skip();
+	assert_int_equal(r, 0);
+	/* not the other way round */
+	assert_int_not_equal(in_child(CONFINE_WORKER, call_stages), 0);
+}
+
+static void test_kill(void **state)
+{
+	(void)state;
+	assert_int_equal(setenv("COWFS_SECCOMP", "kill", 1), 0);
+	if (in_child(CONFINE_WORKER, call_openat) != NO_FILTER)
+		assert_int_equal(in_child(CONFINE_WORKER, call_inet), KILLED);
+	unsetenv("COWFS_SECCOMP");
+}
+
+/* ---- capabilities ---- */
+
+static uint64_t effective(void)
+{
+	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct d[2] = {0};
+
+	if (syscall(SYS_capget, &h, d) < 0)
+		return 0;
+	return d[0].effective | d[0].permitted | d[0].inheritable |
+	       (uint64_t)(d[1].effective | d[1].permitted | d[1].inheritable) << 32;
+}
+
+static int child_of_capabilities(enum confine_role role)
+{
+	uint64_t keep = confine_capability_mask(role), had = effective();
+
+	if (confine_capabilities(role) < 0)
+		return 1;
+	if (effective() != (had & keep) || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
+		return 2;
+	for (unsigned long c = 0; c < 64; c++)
+		if (prctl(PR_CAPBSET_READ, c, 0, 0, 0) == 1 && !(keep >> c & 1))
+			return 3;
+	return 0;
+}
+
+static void test_capabilities(void **state)
+{
+	(void)state;
+	if (geteuid() != 0 || prctl(PR_CAPBSET_READ, CAP_SETPCAP, 0, 0, 0) != 1)
+		skip();
+	for (enum confine_role role = 0; role < CONFINE_ROLES; role++) {
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0)
+			_exit(child_of_capabilities(role));
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+	}
+	assert_true(confine_capability_mask(CONFINE_START) == confine_capability_mask(CONFINE_WORKER));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_never),  cmocka_unit_test(test_some),
+		cmocka_unit_test(test_stages), cmocka_unit_test(test_kill),
+		cmocka_unit_test(test_capabilities),
+	};
+
+	unsetenv("COWFS_SECCOMP"); /* what is refused is looked at here */
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

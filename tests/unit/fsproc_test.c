@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The process that reads metadata: it answers as this one does, for sound and for damaged images; its death is an error, once;
+ * and it has nothing that it does not need.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "commit/fsinfo.h"
+#include "commit/fsproc.h"
+#include "workdir.h"
+
+static struct image {
+	uint8_t *p;
+	uint64_t bytes;
+	int fail; /* what reads return */
+	pid_t kill_at_read;
+} im;
+
+static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	(void)ctx;
+	assert_true(blks && blk_to_bytes(blk + blks) <= im.bytes);
+	if (im.kill_at_read)
+		kill(im.kill_at_read, SIGSEGV);
+	memcpy(buf, im.p + blk_to_bytes(blk), blk_to_bytes(blks));
+	return im.fail;
+}
+
+static struct blk_reader reader(void)
+{
+	return (struct blk_reader){image_read, NULL, im.bytes >> COW_BLK_SHIFT};
+}
+
+static void image_make(const char *options, const char *size)
+{
+	char cmd[512], path[128];
+	struct stat st;
+	int fd;
+
+	snprintf(cmd, sizeof(cmd), "cd %s && rm -f image && mke2fs -q -F %s image %s >log 2>&1", dir, options, size);
+	assert_int_equal(system(cmd), 0);
+	snprintf(path, sizeof(path), "%s/image", dir);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0 && fstat(fd, &st) == 0);
+	im = (struct image){.p = malloc((size_t)st.st_size), .bytes = (uint64_t)st.st_size};
+	assert_non_null(im.p);
+	assert_int_equal(io_pread_full(fd, im.p, im.bytes, 0), 0);
+	close(fd);
+}
+
+struct seen {
+	struct fsinfo info;
+	struct fs_fingerprint fp;
+	int probe, fingerprint, map;
+	unsigned alarms;
+	bool knows;
+	uint8_t use[8192];
+};
+
+static void see(struct seen *ret)
+{
+	const struct blk_reader r = reader();
+	struct fsmap *m;
+
+	memset(ret, 0, sizeof(*ret));
+	ret->probe = fsinfo_probe(&r, &ret->info);
+	ret->fingerprint = fsinfo_fingerprint(&r, &ret->fp);
+	ret->map = fsmap_open(&m, &r);
+	if (ret->map)
+		return;
+	for (uint64_t b = 0; b < r.volume_blks; b++) {
+		enum blk_use use;
+
+		assert_int_equal(fsmap_use(m, b, &use), 0);
+		ret->use[b] = (uint8_t)use;
+	}
+	ret->alarms = fsmap_alarms(m);
+	ret->knows = fsmap_knows(m);
+	fsmap_close(m);
+}
+
+static void compare(void)
+{
+	static struct seen here, there;
+
+	/* there first: what a library found out once, a fork would know */
+	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	see(&there);
+	fsproc_stop();
+	see(&here);
+	assert_memory_equal(&here, &there, sizeof(here));
+}
+
+static void test_same_answers(void **state)
+{
+	static const struct {
+		const char *options, *size;
+	} images[] = {
+		{"-t ext4 -b 1024 -J size=1", "8M"}, {"-t ext4 -b 4096", "32M"},
+		{"-t ext3 -b 1024 -J size=8", "32M"}, /* qsort asks how much memory there is */
+		{"-t ext2 -b 1024 -g 256", "4M"},
+		{"-t ext4 -b 1024 -O ^metadata_csum,uninit_bg", "16M"}, {"-t ext4 -b 4096 -O bigalloc -C 65536", "32M"},
+	};
+
+	(void)state;
+	srand(3);
+	for (size_t i = 0; i < ARRAY_SIZE(images); i++) {
+		uint8_t *was;
+
+		image_make(images[i].options, images[i].size);
+		compare();
+		was = malloc(im.bytes);
+		memcpy(was, im.p, im.bytes);
+		for (int round = 0; round < 12; round++) {
+			for (int k = 0; k < 1 + round * 8; k++)
+				im.p[1024 + (unsigned)rand() % (round < 4 ? 1024 : 128 * KIB)] ^= (uint8_t)(1 << rand() % 8);
+			compare();
+			memcpy(im.p, was, im.bytes);
+		}
+		free(was);
+		free(im.p);
+	}
+}
+
+/* The newest child of a process. */
+static pid_t child_of(pid_t pid)
+{
+	char path[64], text[256];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", pid, pid);
+	if (io_read_text(AT_FDCWD, path, text, sizeof(text)) <= 0)
+		return 0;
+	return (pid_t)strtol(strrchr(text, ' ') ? strrchr(text, ' ') : text, NULL, 10);
+}
+
+static pid_t session_of(pid_t forker)
+{
+	pid_t pid = 0;
+
+	for (int i = 0; i < 200 && !pid; i++, usleep(5000))
+		pid = child_of(forker);
+	assert_true(pid > 0);
+	return pid;
+}
+
+/* A session that dies is one error; the next has another. So it is with the process that forks them. */
+static void test_death(void **state)
+{
+	struct blk_reader r;
+	enum blk_use use;
+	struct fsinfo info;
+	struct fsmap *m;
+	pid_t forker;
+
+	(void)state;
+	image_make("-t ext4 -b 1024 -J size=1", "32M");
+	r = reader();
+	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	forker = child_of(getpid());
+	assert_int_equal(fsmap_open(&m, &r), 0);
+	kill(session_of(forker), SIGSEGV);
+	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
+	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
+	fsmap_close(m);
+
+	assert_int_equal(fsmap_open(&m, &r), 0);
+	im.kill_at_read = session_of(forker); /* while it waits for blocks */
+	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
+	im.kill_at_read = 0;
+	fsmap_close(m);
+
+	assert_int_equal(fsmap_open(&m, &r), 0);
+	kill(forker, SIGKILL);
+	assert_int_equal(fsmap_use(m, 1000, &use), 0); /* goes on without it */
+	assert_int_equal(fsinfo_probe(&r, &info), 0);
+	assert_int_equal(info.journal_bytes, MIB);
+	assert_true(child_of(getpid()) != forker);
+	fsmap_close(m);
+
+	im.fail = -EIO; /* that is no death */
+	assert_int_equal(fsinfo_probe(&r, &info), -EIO);
+	fsproc_stop();
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+	free(im.p);
+}
+
+static void assert_line(const char *status, const char *line)
+{
+	if (!strstr(status, line))
+		fail_msg("no '%s' in %s", line, status);
+}
+
+static void test_has_nothing(void **state)
+{
+	char path[64], status[8192];
+	struct blk_reader r;
+	struct fsmap *m;
+	pid_t pid;
+
+	(void)state;
+	image_make("-t ext4 -b 1024", "8M");
+	r = reader();
+	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	assert_int_equal(fsmap_open(&m, &r), 0);
+	pid = session_of(child_of(getpid()));
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	assert_true(io_read_text(AT_FDCWD, path, status, sizeof(status)) > 0);
+	assert_line(status, "\nCapPrm:\t0000000000000000");
+	assert_line(status, "\nCapEff:\t0000000000000000");
+	assert_line(status, "\nNoNewPrivs:\t1");
+#ifndef __SANITIZE_ADDRESS__
+	assert_line(status, "\nSeccomp:\t2");
+#endif
+	if (geteuid() == 0)
+		assert_line(status, "\nUid:\t2147483646\t2147483646\t2147483646\t2147483646");
+	snprintf(path, sizeof(path), "/proc/%d/fd/3", pid);
+	assert_int_equal(access(path, F_OK), 0);
+	snprintf(path, sizeof(path), "/proc/%d/fd/4", pid);
+	assert_int_not_equal(access(path, F_OK), 0);
+	fsmap_close(m);
+	fsproc_stop();
+	free(im.p);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return workdir_new("fsproc");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_same_answers),
+		cmocka_unit_test(test_death),
+		cmocka_unit_test(test_has_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, setup, workdir_remove);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rings of 36 MiB that were made to take all memory, or to be read for ever: every checksum is right. Each is opened in a
+ * child, which counts its own memory and time.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "log/codec.h"
+#include "logcard.h"
+
+enum { MAX_SECONDS = 20, MAX_MIB = 64 };
+
+static struct log_super super;
+
+/* A card with a live log and a ring of 9 segments of 4 MiB in which nothing is. */
+static struct card *ring_new(void)
+{
+	struct card *c = card_of(64 * MIB, 4 * MIB, 0);
+	uint64_t missing;
+
+	assert_int_equal(super_plan(c, c, 16 * MIB, 36 * MIB, &super, &missing), 0);
+	super.state = SUPER_LIVE;
+	memset(super.ring_uuid, 7, 16);
+	assert_int_equal(super_write(c, &super), 0);
+	return c;
+}
+
+static uint64_t seg_blks(void)
+{
+	return super.seg_bytes / COW_BLK_BYTES;
+}
+
+static uint64_t ring_blks(void)
+{
+	return seg_blks() * super.seg_count;
+}
+
+static void put(struct card *c, uint64_t lblk, uint8_t *blk)
+{
+	assert_int_equal(sim_poke(c, super.ring_off_bytes + blk_to_bytes(lblk), blk, COW_BLK_BYTES), 0);
+}
+
+static void put_record(struct card *c, const struct log_record *rec)
+{
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+
+	codec_put_record(blk, rec);
+	put(c, rec->lblk, blk);
+}
+
+static void put_heads(struct card *c)
+{
+	for (uint32_t i = 0; i < super.seg_count; i++) {
+		struct log_head h = { .seg = i, .serial = i + 1, .epoch = 1ull << 32 };
+		uint8_t blk[COW_BLK_BYTES] = { 0 };
+
+		memcpy(h.ring_uuid, super.ring_uuid, 16);
+		codec_put_head(blk, &h);
+		put(c, i * seg_blks(), blk);
+	}
+}
+
+static struct log_record record_of(uint64_t seq, uint64_t lblk)
+{
+	struct log_record rec = { .type = RECORD_COMMIT, .epoch = 1ull << 32, .seq = seq, .lblk = lblk, .start_lblk = lblk };
+
+	memcpy(rec.ring_uuid, super.ring_uuid, 16);
+	rec.tail_seq = rec.floor_seq = seq;
+	return rec;
+}
+
+/* A descriptor block of 168 zero extents from block blk on, every other one; if `wrong`, also one that the base is not. */
+static uint32_t put_desc(struct card *c, uint64_t lblk, uint64_t seq, uint32_t index, uint64_t blk, bool wrong, uint32_t crc)
+{
+	uint8_t buf[COW_BLK_BYTES] = { 0 };
+	const uint32_t other = 1;
+	struct desc_extent e = { .type = DESC_DIRECT, .blks = 1, .blk = 0, .crc = &other };
+	struct desc_writer w;
+
+	desc_start(&w, buf);
+	if (wrong)
+		(void)desc_put(&w, &e);
+	e = (struct desc_extent){ .type = DESC_ZERO, .blks = 1 };
+	for (e.blk = 1 + blk; e.blk < 4096 && desc_put(&w, &e); e.blk += 2)
+		;
+	desc_seal(&w, super.ring_uuid, 1ull << 32, seq, index);
+	put(c, lblk, buf);
+	return crc32c(crc, buf, COW_BLK_BYTES);
+}
+
+static void child(struct card *c, int fd)
+{
+	struct rusage before, after;
+	struct log_open_report rep;
+	uint64_t start = now_ns();
+	char line[256];
+	struct log *log;
+	int r;
+
+	getrusage(RUSAGE_SELF, &before);
+	r = log_open(&log, c, c, &super, 0, &rep);
+	getrusage(RUSAGE_SELF, &after);
+	snprintf(line, sizeof(line), "%d %d %llu %ld %llu %s", r, r == 0 ? (int)rep.state : -1,
+		 (unsigned long long)((now_ns() - start) / 1000000), (after.ru_maxrss - before.ru_maxrss) / 1024,
+		 (unsigned long long)(c->account.read_bytes / COW_BLK_BYTES), r == 0 ? rep.why : "");
+	(void)!write(fd, line, strlen(line));
+	_exit(0);
+}
+
+static void open_bounded(struct card *c, const char *what, int want_state)
+{
+	char line[256] = "", why[200] = "";
+	unsigned long long ms, blks;
+	int r, state, fds[2], status;
+	long mib;
+	pid_t pid;
+
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	if (pid == 0) {
+		alarm(10 * MAX_SECONDS);
+		child(c, fds[1]);
+	}
+	close(fds[1]);
+	(void)!read(fds[0], line, sizeof(line) - 1);
+	close(fds[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (sscanf(line, "%d %d %llu %ld %llu %199[^\n]", &r, &state, &ms, &mib, &blks, why) < 5)
+		fail_msg("%s: no answer in %d seconds", what, 10 * MAX_SECONDS);
+	print_message("%s: %llu ms, %ld MiB, %llu blocks read of a ring of %llu; state %d %s\n", what, ms, mib, blks,
+		      (unsigned long long)ring_blks(), state, why);
+	assert_int_equal(r, 0);
+	assert_int_equal(state, want_state);
+	assert_true(ms < MAX_SECONDS * 1000);
+	assert_true(mib <= MAX_MIB);
+	card_close(c);
+}
+
+/* Every block is a record that builds on the one before it, back to one that is not there. */
+static void test_linked(void **state)
+{
+	struct card *c = ring_new();
+	uint64_t seq = 2, last = 0;
+
+	(void)state;
+	put_heads(c);
+	for (uint64_t lblk = 1; lblk < ring_blks(); lblk++) {
+		struct log_record rec = record_of(seq, lblk);
+
+		if (lblk % seg_blks() == 0)
+			continue;
+		rec.prev = (struct record_ptr){ seq - 1, rec.epoch, last };
+		rec.tail_seq = 1;
+		put_record(c, &rec);
+		last = lblk;
+		seq++;
+	}
+	open_bounded(c, "linked records", LOG_BROKEN);
+}
+
+/* All records have one long chain, and a base that is wrong for each. */
+static void test_wrong_for_each(void **state)
+{
+	struct card *c = ring_new();
+	uint64_t seq = 1, last = 0;
+
+	(void)state;
+	put_heads(c);
+	for (uint64_t lblk = 1; lblk + 1 < ring_blks(); lblk++) {
+		struct log_record rec = record_of(seq, lblk + 1);
+
+		if (lblk % seg_blks() == 0 || (lblk + 1) % seg_blks() == 0)
+			continue;
+		rec.prev = (struct record_ptr){ last ? seq - 1 : 0, rec.epoch, last };
+		rec.tail_seq = rec.floor_seq = 1;
+		rec.start_lblk = rec.desc_lblk = lblk;
+		rec.desc_blks = 1;
+		rec.desc_epoch = rec.epoch;
+		rec.desc_seq = seq;
+		rec.desc_crc = put_desc(c, lblk, seq, 0, seq % 3000, true, 0);
+		put_record(c, &rec);
+		last = ++lblk;
+		seq++;
+	}
+	open_bounded(c, "wrong for each", LOG_BROKEN);
+}
+
+/* One record whose descriptors are all of the ring. */
+static void test_giant(void **state)
+{
+	struct card *c = ring_new();
+	struct log_record rec = record_of(1, ring_blks() - 1);
+	uint64_t lblk = 1;
+
+	(void)state;
+	put_heads(c);
+	rec.desc_lblk = rec.start_lblk = lblk;
+	rec.desc_epoch = rec.epoch;
+	rec.desc_seq = rec.seq;
+	for (; lblk < rec.lblk; lblk++)
+		if (lblk % seg_blks())
+			rec.desc_crc = put_desc(c, lblk, rec.seq, rec.desc_blks++, 0, false, rec.desc_crc);
+	put_record(c, &rec);
+	open_bounded(c, "giant descriptors", LOG_BROKEN);
+	/* and one that has them nowhere */
+	c = ring_new();
+	put_heads(c);
+	rec = record_of(1, ring_blks() - 1);
+	rec.desc_lblk = rec.start_lblk = 1;
+	rec.desc_blks = (uint32_t)ring_blks();
+	put_record(c, &rec);
+	open_bounded(c, "giant claim", LOG_BROKEN);
+}
+
+/* Honest: a long chain whose records say something about other blocks each. */
+static void test_long_chain(void **state)
+{
+	struct card *c = ring_new();
+	uint64_t seq = 1, last = 0;
+
+	(void)state;
+	put_heads(c);
+	for (uint64_t lblk = 1; seq <= 1000; lblk++) {
+		struct log_record rec = record_of(seq, lblk + 1);
+
+		if (lblk % seg_blks() == 0 || (lblk + 1) % seg_blks() == 0)
+			continue;
+		rec.prev = (struct record_ptr){ last ? seq - 1 : 0, rec.epoch, last };
+		rec.tail_seq = 1;
+		rec.start_lblk = rec.desc_lblk = lblk;
+		rec.desc_blks = 1;
+		rec.desc_epoch = rec.epoch;
+		rec.desc_seq = seq;
+		rec.desc_crc = put_desc(c, lblk, seq, 0, seq, false, 0);
+		put_record(c, &rec);
+		last = ++lblk;
+		seq++;
+	}
+	open_bounded(c, "a long chain", LOG_LIVE);
+}
+
+static void test_cancel(void **state)
+{
+	struct card *c = ring_new();
+	struct log_open_report rep;
+	struct log *log;
+
+	(void)state;
+	put_heads(c);
+	log_cancel_open();
+	assert_int_equal(log_open(&log, c, c, &super, 0, &rep), -EINTR);
+	card_close(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_linked),	   cmocka_unit_test(test_wrong_for_each), cmocka_unit_test(test_giant),
+		cmocka_unit_test(test_long_chain), cmocka_unit_test(test_cancel), /* the last: it stays cancelled */
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
