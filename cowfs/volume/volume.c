@@ -567,7 +567,6 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	view_dirty(v->view, &active, &below);
 	ret->dirty_blks = active.data_blks + below.data_blks;
 	ret->hole_blks = active.hole_blks + below.hole_blks;
-	ret->failed_blks = committing ? 0 : below.data_blks;
 	ret->readonly = v->opened.state == LOG_FOREIGN;
 	ret->base_changed = v->opened.base_changed;
 	ret->clone = v->opened.clone;
@@ -591,6 +590,8 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->newest_s = v->newest_s;
 	ret->ledger = v->totals;
 	ret->last = v->last;
+	/* also while they are tried again */
+	ret->failed_blks = committing && !v->last.error ? 0 : below.data_blks;
 	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
 	pthread_mutex_unlock(&v->lock);
 	if (ret->pressure.gate.full_errors && !ret->alarm[0])
