@@ -209,6 +209,8 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 		       blocks ? " are in the log only: an attach serves them, 'cowctl recover' "
 				"brings them home"
 			      : "");
+	if (blocks)
+		printf("  %-14s do not mount it without cowfs before that: it is a mixture of generations\n", "warning");
 	for (unsigned i = 0; i < fs->count && i < FINDINGS; i++)
 		printf("  %-14s %s\n", "finding", fs->line[i]);
 	if (fs->count > FINDINGS)

@@ -113,6 +113,17 @@ static int tell(const char *name, struct json_object *answer)
 	return EXIT_OK;
 }
 
+/* There was no time for a checkpoint. */
+static void tell_waiting(struct client *c)
+{
+	const struct request ask = {.command = COMMAND_STATUS};
+	struct json_object *status = call(c, &ask);
+
+	if (json_u64(status, "log_live_blocks"))
+		say(c->name, "a part is in the log only: do not mount the card without cowfs before 'cowctl recover'");
+	json_object_put(status);
+}
+
 static int last_commit(const char *which, uint64_t within_ns, bool json)
 {
 	const struct request ask = {.command = COMMAND_STATUS};
@@ -133,6 +144,8 @@ static int last_commit(const char *which, uint64_t within_ns, bool json)
 		json_print(answer);
 	if (answer)
 		exit = tell(c.name, answer);
+	if (exit == EXIT_OK && !rq.checkpoint)
+		tell_waiting(&c);
 	json_object_put(answer);
 	json_object_put(status);
 	client_close(&c);

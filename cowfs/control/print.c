@@ -115,6 +115,9 @@ static void print_log(struct json_object *s)
 	row("log", "%s blocks (%s) not home yet, room for %s, for %s after a checkpoint",
 	    with_commas(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),
 	    size_of(json_u64(s, "log_capacity_blocks")));
+	if (live)
+		row("", "not to be mounted without cowfs: %s empties the log",
+		    json_u64(s, "lag") ? "a detach" : "'cowctl commit --checkpoint' or a detach");
 	if (json_u64(s, "lag"))
 		row("",
 		    "lag %llu: the commit before the newest is kept, in case the card loses that",

@@ -518,15 +518,31 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 	return r;
 }
 
+static uint64_t waiting_blks(const struct volume *v)
+{
+	struct log_index *ix = log_index_of(v->log);
+	uint64_t blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+
+	log_index_unref(ix);
+	return blks;
+}
+
 /* A session that committed nothing writes nothing: neither records, nor copies of the superblock. Blocks that an earlier one left
  * in the log go home all the same, but not where a mount failed and its changes are dropped. */
 static bool leaves_no_trace(const struct volume *v)
 {
-	struct log_index *ix = log_index_of(v->log);
-	bool waits = log_index_data_blks(ix) || log_index_zero_blks(ix);
+	return log_newest(v->log)->seq == v->opened.newest.seq && (v->discard_armed || !waiting_blks(v));
+}
 
-	log_index_unref(ix);
-	return log_newest(v->log)->seq == v->opened.newest.seq && (v->discard_armed || !waits);
+/* The file system at home is a mixture then. */
+static void tell_waiting(const struct volume *v, struct volume_result *res)
+{
+	uint64_t blks = waiting_blks(v);
+
+	if (blks && !res->why[0])
+		snprintf(res->why, sizeof(res->why), "but %llu committed blocks are in the log only: do not mount the card "
+						     "without cowfs before 'cowctl recover'",
+			 (unsigned long long)blks);
 }
 
 /* Nothing is mounted: commit all (unless it is to be dropped), everything home, the clean record. */
@@ -548,6 +564,8 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 		msg(MSG_WARN, "%s: %s", v->name, res->why);
 		r = 0;
 	}
+	if (r == 0)
+		tell_waiting(v, res);
 	return r;
 }
 

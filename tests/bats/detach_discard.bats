@@ -42,6 +42,35 @@ bare() {
 	fails 4 'no volume is attached' detach
 }
 
+@test "a card whose log is not empty: status, check, detach and shutdown say that it is not to be mounted without cowfs" {
+	local image
+	protect
+	run -0 cow status
+	[[ $output != *"without cowfs"* ]]
+	random_file "$MNT/a" 32
+	sync -f "$MNT"
+	# no time for a checkpoint of so much
+	run -0 cow shutdown --within 20s
+	[[ $output == *"vol: a part is in the log only: do not mount the card without cowfs before 'cowctl recover'"* ]]
+	run -0 cow status
+	[[ $output == *"not to be mounted without cowfs: 'cowctl commit --checkpoint' or a detach empties the log"* ]]
+	power_cut
+	run -0 cow check "$CARD"
+	[[ $output == *"do not mount it without cowfs before that: it is a mixture of generations"* ]]
+	image=$(image_sum)
+	attach
+	run -0 cow detach --discard
+	[[ $output == *"detached, but "*" committed blocks are in the log only: do not mount the card without cowfs before 'cowctl recover'"* ]]
+	wait_for 20 no_daemons
+	[ "$(image_sum)" = "$image" ]
+	attach
+	cow commit --checkpoint
+	run -0 cow status
+	[[ $output != *"without cowfs"* ]]
+	run -0 cow check "$CARD"
+	[[ $output != *"without cowfs"* ]]
+}
+
 @test "detach --json, --commit, by device" {
 	protect
 	echo x >"$MNT/x"
