@@ -23,12 +23,26 @@ static uint64_t written_bytes(const struct offline *f)
 	       (f->log_card != f->base ? f->log_card->account.written_bytes : 0);
 }
 
-static void report(const struct options *o, const struct offline *f, uint64_t home_blks,
-		   bool nothing)
+/* What others changed in other places than the log's blocks has stayed: NULL, or the program that finds out whether it fits. */
+static const char *checker(const struct options *o, const struct offline *f, uint64_t home_blks)
 {
-	char text[2048];
+	static const char *const programs[] = {
+		[FS_EXT] = "e2fsck -f",	    [FS_XFS] = "xfs_repair",  [FS_BTRFS] = "btrfs check",
+		[FS_F2FS] = "fsck.f2fs -f", [FS_VFAT] = "fsck.vfat", [FS_EXFAT] = "fsck.exfat",
+	};
+
+	return !home_blks || !has_option(o, OPT_ACCEPT_LOG) ? NULL : programs[f->fs.kind];
+}
+
+static int report(const struct options *o, const struct offline *f, uint64_t home_blks, bool nothing)
+{
+	const char *check = checker(o, f, home_blks);
+	int exit = check ? EXIT_DEGRADED : EXIT_OK;
+	char text[2048], command[512] = "";
 	struct jsonw w;
 
+	if (check)
+		snprintf(command, sizeof(command), "%s %s", check, f->base->geo.path);
 	if (has_option(o, OPT_JSON)) {
 		jsonw_init(&w, text, sizeof(text));
 		answer_ok(&w);
@@ -38,14 +52,15 @@ static void report(const struct options *o, const struct offline *f, uint64_t ho
 		jsonw_bool(&w, "nothing_to_do", nothing);
 		jsonw_u64(&w, "home_blocks", home_blks);
 		jsonw_u64(&w, "written_bytes", written_bytes(f));
+		jsonw_str(&w, "check_with", command);
 		if (jsonw_finish(&w))
 			fputs(text, stdout);
-		return;
+		return exit;
 	}
 	if (nothing) {
 		printf("%s: nothing to do, %s; nothing was written\n", f->base->geo.path,
 		       f->report.state == LOG_EMPTY ? "the log is empty" : "everything is at home");
-		return;
+		return exit;
 	}
 	if (f->report.state == LOG_FELL_BACK)
 		printf("%s: a newer commit was not complete (%s): the one before it was taken\n",
@@ -54,6 +69,10 @@ static void report(const struct options *o, const struct offline *f, uint64_t ho
 	       with_commas(f->report.newest.seq));
 	printf("  %s blocks (%s) went home, %s written in all\n", with_commas(home_blks),
 	       FORMAT_SIZE(blk_to_bytes(home_blks)), FORMAT_SIZE(written_bytes(f)));
+	if (check)
+		printf("  what was changed without cowfs may not fit: check the file system before it is mounted, with\n"
+		       "  %s\n", CLEAN(command));
+	return exit;
 }
 
 static int explain_broken(const struct options *o, const struct offline *f)
@@ -96,8 +115,7 @@ static int bring_home(struct offline *f, const struct options *o)
 				"%s: %s. The log still holds everything: run it again when the "
 				"card is well",
 				f->base->geo.path, strerrordesc_np(-e));
-	report(o, f, home_blks, false);
-	return EXIT_OK;
+	return report(o, f, home_blks, false);
 }
 
 static int forget_shrink(struct offline *f, const struct options *o)
@@ -107,8 +125,7 @@ static int forget_shrink(struct offline *f, const struct options *o)
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", f->base->geo.path,
 				strerrordesc_np(-e));
-	report(o, f, 0, false);
-	return EXIT_OK;
+	return report(o, f, 0, false);
 }
 
 /* A shrink was cut off after its commit: the rest is done now. */
@@ -121,7 +138,7 @@ static int recover_shrink(struct offline *f, const struct options *o)
 		.progress = on_progress,
 		.progress_ctx = &progress,
 	};
-	int e;
+	int e, exit;
 
 	if (has_option(o, OPT_ACCEPT_BASE) && f->report.state >= LOG_BROKEN)
 		return forget_shrink(f, o);
@@ -135,10 +152,10 @@ static int recover_shrink(struct offline *f, const struct options *o)
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "%s: %s. Run it again when the card is well",
 				f->base->geo.path, rep.why);
-	report(o, f, rep.home_blks, false);
+	exit = report(o, f, rep.home_blks, false);
 	if (!has_option(o, OPT_JSON))
 		puts("  the shrink that was cut off is finished: there is an empty log now");
-	return EXIT_OK;
+	return exit;
 }
 
 static int recover(struct offline *f, const struct options *o)
@@ -171,13 +188,11 @@ static int recover(struct offline *f, const struct options *o)
 	case LOG_FOREIGN:
 		return explain_foreign(o, f);
 	case LOG_EMPTY:
-		report(o, f, 0, true);
-		return EXIT_OK;
+		return report(o, f, 0, true);
 	case LOG_RETIRED:
 		if (f->trouble & SUPER_COPIES_BAD)
 			return bring_home(f, o); /* nothing, but the copy is mended */
-		report(o, f, 0, true);
-		return EXIT_OK;
+		return report(o, f, 0, true);
 	default:
 		return bring_home(f, o);
 	}

@@ -124,8 +124,8 @@ touch_elsewhere() {
 	waiting_card
 	touch_elsewhere
 	is_set_aside
-	run -0 cow recover --accept-log "$CARD"
-	[[ $output == *"is at home and the log is retired"* ]]
+	run -3 cow recover --accept-log "$CARD"
+	[[ $output == *"is at home and the log is retired"*"check the file system before it is mounted"*"e2fsck -f $CARD" ]]
 	[ "$(state_of)" = retired ]
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
@@ -141,9 +141,32 @@ touch_elsewhere() {
 	is_set_aside
 	[[ $(cow check "$CARD") == *"it was checked, or a tool wrote to it"* ]]
 	serves_base "$sum"
-	cow recover --accept-log --json "$CARD" | jq -e '.ok and .home_blocks > 0 and .log_state_before == "live"'
+	run -3 cow recover --accept-log --json "$CARD"
+	jq -e --arg c "e2fsck -f $CARD" '.ok and .home_blocks > 0 and .log_state_before == "live" and .check_with == $c' <<<"$output"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+}
+
+# Folders go to other groups than those that the log has blocks of.
+@test "edited elsewhere, --accept-log: the file system has errors, and the command that is given repairs them" {
+	local command code=0
+	waiting_card
+	mount "$CARD" "$MNT"
+	mkdir "$MNT"/{1,2,3,4,5,6,7,8}
+	umount "$MNT"
+	debugfs -w -R "rmdir 1" "$CARD"
+	run -3 cow recover --accept-log "$CARD"
+	command=$(tail -n 1 <<<"$output")
+	[[ $command == "  e2fsck -f $CARD" ]]
+	run -4 e2fsck -fn "$CARD"
+	# shellcheck disable=SC2086 # a command
+	$command -y || code=$?
+	[ $code = 1 ]
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	# nothing is left to do
+	run -0 cow recover --accept-log "$CARD"
+	[[ $output != *"e2fsck -f"* ]]
 }
 
 @test "mounted read-only elsewhere is no change" {

@@ -227,7 +227,7 @@ cut_shrink() {
 	fails 1 "no cowfs log" check "$CARD"
 	dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
-	cow recover --accept-log "$CARD"
+	run -3 cow recover --accept-log "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	[ "$(fs_mib)" -lt 125 ]
