@@ -145,6 +145,10 @@ tells() {
 	tells "note kernel 5.10 has no loop"
 	tells "no systemd"
 	run ! grep -q "becomes read-only" <<<"$output"
+	run ! grep -q "inline_data" <<<"$output"
+	image 400 -O inline_data # read only, never mounted
+	run -0 setup_it setup
+	tells "note /dev/fakecard2 has the feature inline_data: Linux 6.18 can deadlock with it"
 }
 
 # the functions that change files, from the script itself
