@@ -102,7 +102,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs
 
-.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run fuzz-all fuzz-all-run golden check-bats check-report check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm check-vm-short image run-image bench bench-boot bench-commit check-bench-commit install \
+.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run fuzz-all fuzz-all-run golden check-bats check-report check-layouts check-layouts-short check-xfstests check-pjdfstest check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm check-vm-short image run-image bench bench-boot bench-commit check-bench-commit install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -116,6 +116,8 @@ help:
 	@echo "  make crash REPLAY=ID   one schedule of check-crash again; make check-mutants: each rule switched off is noticed"
 	@echo "  make check-replay   power cuts from a recording by QEMU, 2,000 points (as root)"
 	@echo "  make check-report   the page of cowctl report in chromium (fetches axe-core with npm; as root)"
+	@echo "  make check-layouts   file systems of many mkfs options, killed in a commit (LAYOUTS=REGEX; as root)"
+	@echo "  make check-xfstests | check-pjdfstest   on cowfs against plain loop devices (XFSTESTS=DIR, PJDFSTEST=DIR: the suite, built; FS=, TESTS=; as root)"
 	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang); make fuzz-all MINUTES=30: of each target"
 	@echo "  make coverage   branches of log/ and commit/ that tests have taken (gcovr; as root)"
 	@echo "  make soak       half an hour of stress in a small cgroup (COWFS_SOAK_SECONDS; as root)"
@@ -255,7 +257,7 @@ $(B)/tests/libfuzzer_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/image.o $(TO
 
 check: deps
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-demo check-bench-commit check-vm-short check-replay-short check-tsan check-soak check-docs
+	$(Q)$(MAKE) --no-print-directory check-unit check-crash-short check-fuzz check-bats check-layouts-short check-demo check-bench-commit check-vm-short check-replay-short check-tsan check-soak check-docs
 	$(Q)$(MAKE) --no-print-directory SAN=address,undefined check-fuzz
 
 check-unit: $(UNIT_BIN)
@@ -345,6 +347,22 @@ check-report: deps
 	$(Q)[ -s $(B)/report/axe.js ] || { echo "check-report: fetching $(AXE) with npm"; mkdir -p $(B)/report && cd $(B)/report && \
 		npm pack --silent $(AXE) >/dev/null && tar -xOf axe-core-*.tgz package/axe.min.js >axe.new && mv axe.new axe.js; }
 	$(Q)tests/report/check.py $(B)/cowctl $(B)/report/axe.js $(B)/report $(CASES)
+
+# File systems of many mkfs options, killed in a commit.
+check-layouts-short: all
+	@echo "check-layouts-short: a kill in a commit on each of a few layouts (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/layouts.sh --short
+
+check-layouts: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/layouts.sh $(LAYOUTS)
+
+# Test suites of other projects, which are built by whoever runs them: the head of each script says where they come from.
+check-xfstests: DEPS += acl attr bc gawk quota
+check-pjdfstest: DEPS += perl
+check-xfstests check-pjdfstest: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/suites/$(@:check-%=%).sh
 
 # The demo's story without apt: a card changed, committed, and its power cut.
 check-demo: all
