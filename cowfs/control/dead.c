@@ -21,6 +21,7 @@
 #include "base/io.h"
 #include "base/msg.h"
 #include "control/leave.h"
+#include "export/bdi.h"
 
 /* Of "/dev/loopN", by its backing file in sysfs. */
 static bool loop_is_bound(const char *loop)
@@ -66,6 +67,16 @@ static int detach_loop(const char *loop, const char *name)
 	if (strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) || !gives_errors(fd))
 		return -ESRCH;
 	return ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : 0;
+}
+
+/* Of a loop device that nobody has: its bound would hold up whoever has it next. */
+static void forget_bound(const char *loop)
+{
+	struct bdi_limit b;
+	struct stat st;
+
+	if (stat(loop, &st) == 0 && S_ISBLK(st.st_mode) && bdi_limit_open(&b, st.st_rdev) == 0)
+		bdi_limit_close(&b);
 }
 
 static void add(struct dead_volume *d, const char *fmt, ...) PRINTF(2, 3);
@@ -123,6 +134,8 @@ static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
 				detached = e == 0;
 				left = e < 0 && e != -ESRCH && e != -ENXIO;
 			}
+			if (!loop_is_bound(loop))
+				forget_bound(loop);
 			if (left)
 				rundir_leave(&dir);
 			else

@@ -237,3 +237,28 @@ is_status() {
 	attach
 	[ "$(status_of .name)" = vol ]
 }
+
+# Bound by cowfs for its volume, see "RAM pressure" in docs/DESIGN.md: what has the loop device next would crawl.
+@test "the daemon was killed: its loop device gets its share of dirty pages back" {
+	local bdi
+	protect
+	bdi=/sys/class/bdi/$(lsblk -dno MAJ:MIN "$DEV" | tr -d ' ')
+	[ -e "$bdi/strict_limit" ] || skip "this kernel cannot bound a device (before 6.2)"
+	wait_for 20 grep -qx 1 "$bdi/strict_limit"
+	kill -9 "$(worker_pid)"
+	wait_for 20 no_daemons
+	timeout 60 umount "$MNT"
+	run cow status
+	wait_for 20 volume_gone "$DEV"
+	[ "$(cat "$bdi/strict_limit" "$bdi/min_bytes" "$bdi/max_ratio")" = $'0\n0\n100' ]
+	# detached by hand
+	attach
+	bdi=/sys/class/bdi/$(lsblk -dno MAJ:MIN "$DEV" | tr -d ' ')
+	wait_for 20 grep -qx 1 "$bdi/strict_limit"
+	kill -9 "$(worker_pid)"
+	wait_for 20 no_daemons
+	volume_gone "$DEV" || losetup -d "$DEV"
+	wait_for 20 volume_gone "$DEV"
+	run cow status
+	[ "$(cat "$bdi/strict_limit" "$bdi/min_bytes" "$bdi/max_ratio")" = $'0\n0\n100' ]
+}
