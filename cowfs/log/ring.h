@@ -81,6 +81,7 @@ struct log {
 		bool full;		   /* all of it has to be copied anew: no limit */
 		bool planned;		   /* the next write is that of a record, which is counted already */
 		struct log_record head;	   /* with the highest totals seen at attach; seq 0: none */
+		uint64_t load_blks;	   /* how many may still be read to find it */
 		uint64_t debt_blks;	   /* how far the cursor has moved without the rotor */
 		struct record_ptr last;	   /* the last durable record */
 		uint64_t lblk;		   /* where the cursor was */

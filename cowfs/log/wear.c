@@ -553,6 +553,7 @@ void wear_change_all(struct wear *w)
 bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes)
 {
 	const uint8_t *p = buf, *end = buf + len_bytes;
+	uint64_t left = 2ull * w->items; /* what has changed, and once round: a few bytes may stand for all items */
 
 	while (p < end) {
 		uint64_t first, n;
@@ -562,8 +563,9 @@ bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes)
 			return false;
 		zero = n & 1;
 		n >>= 1;
-		if (!n || first >= w->items || n > w->items - first)
+		if (!n || first >= w->items || n > w->items - first || n > left)
 			return false;
+		left -= n;
 		for (uint32_t i = (uint32_t)first; n; i++, n--) {
 			uint64_t v[FIELDS] = { 0 };
 			unsigned fields = load_item(w, i, v);

@@ -32,6 +32,7 @@ enum {
 	READ_TRIES = 3,
 	MAX_BLKS = 64, /* all of a table is less */
 	SEARCH_PERIODS = 4,
+	LOAD_LAPS = 4, /* of what is searched: so much is read one by one, whatever the records refer to */
 };
 
 static uint64_t period_blks(const struct log *l)
@@ -87,13 +88,21 @@ void wearlog_plan_record(struct log *l, uint64_t lblk)
 
 /* ---- finding it ---- */
 
+static uint64_t search_blks(const struct log *l)
+{
+	return min_u64(SEARCH_PERIODS * period_blks(l), l->ring_blks);
+}
+
 /* What failed once may be there the next time. */
-static int read_blocks(const struct log *l, uint64_t lblk, uint64_t blks, uint8_t *buf)
+static int read_block(struct log *l, uint64_t lblk, uint8_t *buf)
 {
 	int r = -EIO;
 
+	if (!l->wear.load_blks)
+		return -E2BIG;
+	l->wear.load_blks--;
 	for (int i = 0; i < READ_TRIES && r < 0; i++)
-		r = card_read(l->card, ring_off_bytes(l, lblk), buf, blk_to_bytes(blks));
+		r = card_read(l->card, ring_off_bytes(l, lblk), buf, COW_BLK_BYTES);
 	return r;
 }
 
@@ -119,7 +128,7 @@ static bool merge_record(struct log *l, struct wear *w, const struct log_record 
 		size_t len;
 
 		/* a block of another attempt at this place is none of ours */
-		if (read_blocks(l, lblk, 1, buf) < 0 ||
+		if (read_block(l, lblk, buf) < 0 ||
 		    codec_get_wear(buf, l->super.ring_uuid, rec->epoch, rec->seq, i, &len) < 0 ||
 		    !wear_merge(w, buf + WEAR_BLK_OFF, len))
 			whole = false;
@@ -138,7 +147,7 @@ static bool walk(struct log *l, struct wear *w, const struct log_record *rec, ui
 	for (unsigned n = 0; n < WALK_MAX && wear_missing(w) && at.seq; n++) {
 		struct log_record r;
 
-		if (!ring_valid(l, at.lblk) || read_blocks(l, at.lblk, 1, blk) < 0 || !is_record(l, at.lblk, blk, &r) ||
+		if (!ring_valid(l, at.lblk) || read_block(l, at.lblk, blk) < 0 || !is_record(l, at.lblk, blk, &r) ||
 		    r.seq != at.seq || r.epoch != at.epoch || !of_table(&r, w))
 			return false;
 		whole &= merge_record(l, w, &r, blk, buf);
@@ -157,7 +166,7 @@ static bool same_ledger(const struct log_record *a, const struct log_record *b)
 /* Every record from lblk back, as far as the turn has gone through the table a few times. */
 static void search(struct log *l, struct wear *w, uint64_t lblk, uint8_t *buf)
 {
-	uint64_t left = min_u64(SEARCH_PERIODS * period_blks(l), l->ring_blks), end = lblk + 1;
+	uint64_t left = search_blks(l), end = lblk + 1;
 
 	while (left && wear_missing(w)) {
 		uint64_t n = min_u64(min_u64(STAGE_BLKS, end), left);
@@ -167,7 +176,7 @@ static void search(struct log *l, struct wear *w, uint64_t lblk, uint8_t *buf)
 			uint8_t *blk = l->stage + blk_to_bytes(at - (end - n));
 			struct log_record r;
 
-			if ((readable || read_blocks(l, at, 1, blk) == 0) && is_record(l, at, blk, &r) && of_table(&r, w) &&
+			if ((readable || read_block(l, at, blk) == 0) && is_record(l, at, blk, &r) && of_table(&r, w) &&
 			    same_ledger(&r, &l->wear.head))
 				(void)merge_record(l, w, &r, blk, buf);
 		}
@@ -226,6 +235,7 @@ void log_wear_load(struct log *l)
 	buf = io_alloc(2 * COW_BLK_BYTES);
 	if (!buf || wear_new(&w, &geo) < 0)
 		return;
+	l->wear.load_blks = LOAD_LAPS * search_blks(l);
 	if (l->wear.head.seq) {
 		bool had = l->wear.head.wear.unit_blks, whole = had && find(l, w, buf);
 

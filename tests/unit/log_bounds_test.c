@@ -21,11 +21,12 @@
 enum { MAX_SECONDS = 20, MAX_MIB = 64 };
 
 static struct log_super super;
+static uint64_t card_bytes = 64 * MIB;
 
 /* A card with a live log and a ring of 9 segments of 4 MiB in which nothing is. */
 static struct card *ring_new(void)
 {
-	struct card *c = card_of(64 * MIB, 4 * MIB, 0);
+	struct card *c = card_of(card_bytes, 4 * MIB, 0);
 	uint64_t missing;
 
 	assert_int_equal(super_plan(c, c, 16 * MIB, 36 * MIB, &super, &missing), 0);
@@ -109,6 +110,8 @@ static void child(struct card *c, int fd)
 
 	getrusage(RUSAGE_SELF, &before);
 	r = log_open(&log, c, c, &super, 0, &rep);
+	if (r == 0 && rep.state == LOG_LIVE)
+		log_wear_load(log);
 	getrusage(RUSAGE_SELF, &after);
 	snprintf(line, sizeof(line), "%d %d %llu %ld %llu %s", r, r == 0 ? (int)rep.state : -1,
 		 (unsigned long long)((now_ns() - start) / 1000000), (after.ru_maxrss - before.ru_maxrss) / 1024,
@@ -249,6 +252,55 @@ static void test_long_chain(void **state)
 	open_bounded(c, "a long chain", LOG_LIVE);
 }
 
+/* A block of copies that say over and over that nothing was written anywhere but in the last unit. */
+static void put_wear(struct card *c, const struct log_record *rec, uint64_t lblk, uint32_t index, uint32_t items)
+{
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+	const uint32_t run = (items - 1) << 1 | 1;
+	size_t n = 0;
+
+	for (; n + 4 <= WEAR_BLK_ROOM; n += 4) /* from item 0 on, so many, all of them zero */
+		memcpy(blk + WEAR_BLK_OFF + n,
+		       ((uint8_t[]){ 0, (uint8_t)(run | 0x80), (uint8_t)(run >> 7 | 0x80), (uint8_t)(run >> 14) }), 4);
+	codec_put_wear(blk, super.ring_uuid, rec->epoch, rec->seq, index, n);
+	put(c, lblk, blk);
+}
+
+/* A wear table of a card of 32 GiB that one item is missing from, in records of which the oldest builds on the newest. */
+static void test_wear(void **state)
+{
+	enum { BLKS = 64 };
+	struct wear_geometry g;
+	uint64_t seq = 0, first = 0;
+	struct log_record rec;
+	struct card *c;
+
+	(void)state;
+	card_bytes = 32 * GIB;
+	c = ring_new();
+	card_bytes = 64 * MIB;
+	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 0, 32 * GIB, 0, 0);
+	put_heads(c);
+	for (uint64_t lblk = 1; lblk + BLKS < ring_blks(); lblk += BLKS + 1) {
+		if (lblk / seg_blks() != (lblk + BLKS) / seg_blks())
+			lblk = lblk / seg_blks() * seg_blks() + seg_blks() + 1;
+		rec = record_of(++seq, lblk + BLKS);
+		first = first ? first : rec.lblk;
+		rec.wear = (struct wear_ref){ .prev = { seq - 1, rec.epoch, lblk - 1 }, .lblk = lblk, .blks = BLKS,
+					      .eb_blks = g.eb_blks, .unit_blks = g.unit_blks };
+		memcpy(rec.wear.units, g.units, sizeof(g.units));
+		memcpy(rec.wear.first_unit, g.first_unit, sizeof(g.first_unit));
+		if (rec.wear.prev.lblk % seg_blks() == 0)
+			rec.wear.prev.lblk -= BLKS + 1; /* about */
+		for (uint32_t i = 0; i < BLKS; i++)
+			put_wear(c, &rec, lblk + i, i, wear_units(&g) + WEAR_COMMITS + WEAR_DAYS);
+		put_record(c, &rec);
+	}
+	rec.wear.prev = (struct record_ptr){ rec.seq, rec.epoch, rec.lblk };
+	put_record(c, &rec);
+	open_bounded(c, "a wear table that is never whole", LOG_LIVE);
+}
+
 static void test_cancel(void **state)
 {
 	struct card *c = ring_new();
@@ -266,7 +318,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_linked),	   cmocka_unit_test(test_wrong_for_each), cmocka_unit_test(test_giant),
-		cmocka_unit_test(test_long_chain), cmocka_unit_test(test_cancel), /* the last: it stays cancelled */
+		cmocka_unit_test(test_long_chain), cmocka_unit_test(test_wear), cmocka_unit_test(test_cancel), /* the last: it stays cancelled */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
