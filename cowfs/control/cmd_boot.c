@@ -29,6 +29,7 @@
 #include "base/msg.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
+#include "commit/hometag.h"
 #include "control/cmdline.h"
 #include "control/conf.h"
 #include "control/launch.h"
@@ -192,16 +193,41 @@ struct found {
 
 enum depth { SUPER, LOG };
 
-static int look_at_super(struct card *card, struct card *log_card, enum depth depth, struct found *f)
+static bool is_enabled(const struct boot *b)
+{
+	return b->cmdline.mode == CMDLINE_ON ||
+	       (b->conf && conf_has_root(b->conf) && !strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes"));
+}
+
+/* Where cowfs does not know the file system, it does not know its end either: what looks like a log in the last block may
+ * be in a file. If libblkid knows what is there (so that it is not the garbage of a cut), somebody must have asked for cowfs. */
+static int belongs_to_other(const struct boot *b, struct card *card, const struct fsinfo *fs, bool *ret)
+{
+	struct blk_reader r = offline_reader(card);
+
+	*ret = false;
+	return fs->kind != FS_UNKNOWN || is_enabled(b) ? 0 : hometag_signature(&r, ret);
+}
+
+static int look_at_super(const struct boot *b, struct card *card, struct card *log_card, enum depth depth,
+			 struct found *f)
 {
 	struct log_open_report report;
 	struct log_super super;
 	unsigned trouble;
 	struct log *log;
-	int e = super_find(card, log_card, &f->fs, 0, &super, &trouble);
+	bool other;
+	int e = super_find(card, log_card, &f->fs, 0, &super, &trouble), other_e;
 
 	if (e == -ENOENT || e == -ESTALE)
 		return 0; /* the file system lies over it: what is there now belongs to that */
+	other_e = belongs_to_other(b, card, &f->fs, &other);
+	if (other_e < 0)
+		return other_e;
+	if (other) {
+		say(MSG_WARN, "what looks like a log on %s is left alone: cowfs does not know the file system there", b->device);
+		return 0;
+	}
 	f->has_log = true;
 	f->pending = e == 0 && super.state == SUPER_PENDING;
 	if (e < 0 || f->pending || depth == SUPER)
@@ -241,7 +267,7 @@ static int look(const struct boot *b, enum depth depth, struct found *ret)
 	if (e == 0 && log_path)
 		e = blockdev_open(&log_card, log_path, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
 	if (e == 0)
-		e = look_at_super(card, log_card ? log_card : card, depth, ret);
+		e = look_at_super(b, card, log_card ? log_card : card, depth, ret);
 	card_close(log_card);
 	card_close(card);
 	return e;
@@ -384,10 +410,8 @@ static bool is_wanted(const struct boot *b)
 {
 	struct found f;
 
-	if (b->cmdline.mode == CMDLINE_ON)
-		return true;
-	if (conf_has_root(b->conf))
-		return !strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes");
+	if (is_enabled(b) || conf_has_root(b->conf))
+		return is_enabled(b);
 	if (look(b, LOG, &f) < 0 || !in_use(&f))
 		return false;
 	say(MSG_WARN,

@@ -140,6 +140,34 @@ all_ignore() {
 	done
 }
 
+@test "hostile: a root of a file system that cowfs does not know, and a user's file in its last block" {
+	local line sum
+	card_make none 0 100
+	/sbin/mkfs.minix -3 "$CARD" >/dev/null
+	echo "root::0:0:" | "$COWFS_BUILD/tests/forgepending" --state LIVE "$IMG" $((50 << 20)) $((104857600 - 4096)) $((60 << 20)) 1000
+	blockdev --flushbufs "$CARD"
+	sum=$(image_sum)
+	printf '[root]\nenabled = no\n' >"$T/off.conf"
+	for line in "$CONF 1 ro unconfigured" "$T/off.conf 1 ro unconfigured" "$CONF 4 cowfs=off bypassed" "$T/off.conf 4 cowfs=off bypassed"; do
+		read -r conf code cmdline state <<<"$line"
+		run "-$code" --separate-stderr cow boot --device "$CARD" --conf "$conf" --cmdline "$cmdline"
+		[ "$output" = "$CARD" ]
+		[[ $stderr == *"is left alone"* ]]
+		[ "$(cat "$COWFS_RUNDIR/root.state")" = "$state" ]
+		[ "$(image_sum)" = "$sum" ]
+	done
+	# it does not stop a boot either
+	cp "$IMG" "$T/good.img"
+	printf x | dd of="$CARD" bs=1 seek=$((104857600 - 100)) conv=notrunc,fsync status=none
+	run -1 --separate-stderr cow boot --device "$CARD" --conf "$T/off.conf" --cmdline ro
+	[[ $stderr == *"is left alone"* ]]
+	# where nothing is known, a cut may have left garbage of a file system: what waits comes home
+	dd if="$T/good.img" of="$CARD" bs=1M conv=fsync status=none
+	dd if=/dev/zero of="$CARD" bs=4096 count=1 conv=fsync status=none
+	run -1 --separate-stderr cow boot --device "$CARD" --conf "$T/off.conf" --cmdline ro
+	[ "$(dd if="$CARD" bs=4096 skip=1000 count=1 status=none | head -n 1)" = "root::0:0:" ]
+}
+
 # The worker of the daemon that starts; it has no pid file yet.
 starting() { daemons | tail -n 1; }
 daemon_starts() { [ "$(daemons | wc -l)" -ge 2 ]; }
