@@ -67,6 +67,13 @@ static int accept_changed_base(struct log *l, struct scan *s)
 	return 1;
 }
 
+/* Numbers that only count up, and are nowhere near their end: what is written next has to be above them. */
+static bool at_their_end(const struct log *l, const struct log_open_report *rep, const struct scan *s)
+{
+	return max_u64(rep->highest_seq, s->newest_seq) > INT64_MAX / 2 || l->max_serial > INT64_MAX / 2 ||
+	       l->epoch > INT64_MAX;
+}
+
 static void set_state(struct log *l, struct log_open_report *rep, int found)
 {
 	if (found < 0) {
@@ -128,6 +135,14 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 		r = -EUCLEAN;
 	}
 	l->opening = NULL;
+	if (r >= 0 && at_their_end(l, &rep, &s)) {
+		snprintf(rep.why, sizeof(rep.why), "its numbers are at their end: cowfs has not written them");
+		log_index_unref(l->index);
+		l->index = log_index_empty();
+		l->newest = (struct log_record){ 0 };
+		s.foreign.seq = 0;
+		r = l->index ? -EUCLEAN : -ENOMEM;
+	}
 	if (r == -EUCLEAN && s.foreign.seq) {
 		rep.base_changed = true;
 		strcpy(rep.why, s.foreign_why);

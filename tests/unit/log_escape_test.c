@@ -99,7 +99,7 @@ static void forge(const struct log *l)
 	uint64_t first = l->cursor % l->seg_blks ? l->cursor : l->cursor + 1;
 	struct log_record rec = { .type = RECORD_COMMIT,
 				  .cause = CAUSE_TIMER,
-				  .epoch = UINT64_MAX,
+				  .epoch = INT64_MAX,
 				  .seq = newest->seq + 1000,
 				  .tail_seq = newest->seq + 1000,
 				  .floor_seq = newest->seq + 1000,
@@ -108,7 +108,7 @@ static void forge(const struct log *l)
 				  .start_lblk = first,
 				  .desc_lblk = behind(l, first, 1),
 				  .desc_blks = 1,
-				  .desc_epoch = UINT64_MAX,
+				  .desc_epoch = INT64_MAX,
 				  .desc_seq = newest->seq + 1000,
 				  .logged_blks = 1 };
 	struct desc_writer w;
@@ -166,7 +166,7 @@ static void test_old_form_is_taken_in(void **state)
 
 	(void)state;
 	attack(&r, 0);
-	assert_int_equal(r.rep.newest.epoch, UINT64_MAX);
+	assert_int_equal(r.rep.newest.epoch, INT64_MAX);
 	read_block(&r, VICTIM);
 	assert_memory_equal(buf, mine[0], sizeof(buf));
 	log_close(r.log);
@@ -183,7 +183,7 @@ static void test_record_in_a_file(void **state)
 	attack(&r, LOG_INCOMPAT_ESCAPED);
 	assert_int_equal(r.rep.state, LOG_LIVE);
 	assert_int_equal(r.rep.rejected, 0);
-	assert_true(r.rep.newest.epoch != UINT64_MAX);
+	assert_true(r.rep.newest.epoch != INT64_MAX);
 	read_block(&r, VICTIM);
 	assert_memory_equal(buf, genuine, sizeof(buf));
 	for (unsigned i = 0; i < MINE_BLKS; i++) {

@@ -115,6 +115,42 @@ static void test_record_out_of_place(void **state)
 	toy_free(&t);
 }
 
+/* Numbers that the next record could not be above: nothing is committed that would not be found again. */
+static void test_numbers_at_their_end(void **state)
+{
+	struct toy t;
+
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		struct log_head h = { .seg = 5, .serial = UINT64_MAX };
+		uint8_t blk[COW_BLK_BYTES] = { 0 };
+		struct log_record rec;
+
+		chain_new(&t);
+		rec = newest;
+		switch (i) {
+		case 0: rec.seq = UINT64_MAX; break;
+		case 1: rec.seq = INT64_MAX; break;
+		case 2: rec.epoch = UINT64_MAX; break;
+		case 3: rec.epoch = 0xffffffff00000000; break;
+		case 4:
+			memcpy(h.ring_uuid, super.ring_uuid, 16);
+			codec_put_head(blk, &h);
+			poke(&t, 5 * TOY_SEG_BLKS, blk);
+		}
+		if (rec.seq != newest.seq)
+			rec.tail_seq = rec.floor_seq = rec.seq;
+		forge(&t, &rec);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.state, LOG_BROKEN);
+		assert_string_equal(t.rep.why, "its numbers are at their end: cowfs has not written them");
+		assert_int_equal(log_prepare(t.log), -EUCLEAN);
+		assert_int_equal(t.rep.live_blks, 0);
+		toy_close(&t);
+		toy_free(&t);
+	}
+}
+
 /* The newest record is whole, what it builds on is not. */
 static void test_chain_broken(void **state)
 {
@@ -327,7 +363,7 @@ static void test_record_for_any_base(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_record_out_of_place), cmocka_unit_test(test_chain_broken),
+		cmocka_unit_test(test_record_out_of_place), cmocka_unit_test(test_numbers_at_their_end), cmocka_unit_test(test_chain_broken),
 		cmocka_unit_test(test_extents_out_of_bounds), cmocka_unit_test(test_floor),
 		cmocka_unit_test(test_head_of_another),	cmocka_unit_test(test_record_for_any_base),
 	};
