@@ -146,6 +146,10 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 	end = round_up_u64(fs_bytes, COW_BLK_BYTES);
 	rb = read_copy(c, last, end, 1, blk, &b);
 	ra = read_copy(c, rb == 0 ? b.copy_off_bytes[0] : end, end, 0, blk, &a);
+	/* from before an image was written over it: what grow has moved is of the same life */
+	if (ra == 0 && rb == 0 && a.copy_off_bytes[1] != last &&
+	    (a.state != b.state || memcmp(a.ring_uuid, b.ring_uuid, sizeof(a.ring_uuid))))
+		rb = -ENOENT;
 	if (ra == 0 && rb < 0 && a.copy_off_bytes[1] != last && read_copy(c, a.copy_off_bytes[1], end, 1, blk, &b) == 0) {
 		trouble |= SUPER_GROWN;
 		rb = 0;

@@ -297,6 +297,45 @@ static void test_super_other_sizes(void **state)
 	card_close(c);
 }
 
+/* An image, taken before its first attach, is written over a card that had it before, and whose partition was grown: copy B of that
+ * life has survived at the end. */
+static void test_super_leftover(void **state)
+{
+	struct log_super virgin, old, t;
+	struct card *c = formatted(&virgin), *d = resized(c, 12 * MIB);
+	unsigned trouble;
+
+	(void)state;
+	old = virgin;
+	old.state = SUPER_LIVE;
+	memset(old.ring_uuid, 7, 16);
+	assert_int_equal(super_grow(d, &old, 12 * MIB), 0);
+	assert_int_equal(super_put_copy(d, &virgin, 0), 0);
+	for (int live = 0; live < 2; live++) {
+		/* once with the B of the image, once without */
+		for (int bad = 0; bad < 2; bad++) {
+			if (bad)
+				damage(d, virgin.copy_off_bytes[1]);
+			else
+				assert_int_equal(super_put_copy(d, &virgin, 1), 0);
+			assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), 0);
+			assert_int_equal(t.state, live ? SUPER_LIVE : SUPER_VIRGIN);
+			assert_memory_equal(t.ring_uuid, virgin.ring_uuid, 16);
+			assert_int_equal(t.copy_off_bytes[1], virgin.copy_off_bytes[1]);
+			assert_int_equal(trouble, SUPER_GROWN | (bad ? SUPER_COPY_B_BAD : 0));
+		}
+		/* its first attach */
+		virgin.state = SUPER_LIVE;
+		memset(virgin.ring_uuid, 8, 16);
+		assert_int_equal(super_write(d, &virgin), 0);
+	}
+	assert_int_equal(super_grow(d, &virgin, 12 * MIB), 0);
+	assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), 0);
+	assert_int_equal(trouble, 0);
+	card_close(c);
+	card_close(d);
+}
+
 /* A copy of the super record that rots is written again by the next session that writes, and the ledger has it. */
 static void test_super_mended(void **state)
 {
@@ -392,7 +431,7 @@ int main(void)
 		cmocka_unit_test(test_pending_places), cmocka_unit_test(test_overgrown),
 		cmocka_unit_test(test_super_copies), cmocka_unit_test(test_super_mixed_features), cmocka_unit_test(test_super_no_answer),
 		cmocka_unit_test(test_super_newest_copy), cmocka_unit_test(test_super_other_sizes),
-		cmocka_unit_test(test_super_mended), cmocka_unit_test(test_grow_external),
+		cmocka_unit_test(test_super_leftover), cmocka_unit_test(test_super_mended), cmocka_unit_test(test_grow_external),
 		cmocka_unit_test(test_grow_cuts),
 	};
 
