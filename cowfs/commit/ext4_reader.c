@@ -2,8 +2,9 @@
 /*
  * Questions about an ext image, here or in another process.
  *
- * On the socket (SOCK_SEQPACKET) one question is open at a time. The asking side sends a struct question; the other one sends
- * struct answers: one that wants blocks is followed by these (struct blocks), until one is the last. What a bitmap or a range
+ * On the socket (a stream: where a buffer is small, messages of 64 KiB go in pieces) one question is open at a time. The asking
+ * side sends a struct question; the other one sends struct answers, each with its data: one that wants blocks is answered
+ * by an error number and these, until one is the last. What a bitmap or a range
  * says cannot be checked here, and need not be: whoever controls the other side controls the image, which may say the same. That
  * it stays inside of the volume and of our memory is checked.
  */
@@ -20,8 +21,7 @@
 #include "commit/fsproc.h"
 
 #define READ_UNITS 16
-#define PATIENCE_NS (60 * 1000000000ull) /* of waiting for one session in all, and for each question */
-#define PATIENCE_QUESTION_NS 10000000ull
+#define QUESTIONS_PER_PATIENCE 600 /* each question has a part of it more: many groups take long where the CPU is busy */
 #define RANGES_PER_ANSWER 2048
 #define MAX_RANGES (1u << 17)
 #define READS_MIN 65536 /* and twice the volume: what an honest side never needs for one question */
@@ -36,12 +36,14 @@ struct question {
 struct answer {
 	uint32_t more; /* 1: blocks are wanted first */
 	int32_t err;
+	uint64_t bytes; /* of data behind it */
 	uint64_t blk, blks; /* or blks: how many ranges there are */
 };
 
 struct ext4_reader {
 	struct ext4_image *e; /* here; NULL: at the other end of fd */
 	int fd, pid_fd;
+	bool dead;	      /* has no answer any more */
 	uint64_t patience_ns; /* left */
 	int read_err;	      /* what a read of a block returned last */
 	struct blk_reader r;
@@ -50,6 +52,18 @@ struct ext4_reader {
 	struct ext4_journal journal;
 	uint8_t *buf; /* READ_UNITS */
 };
+
+uint64_t ext4_reader_patience_ns = 60 * 1000000000ull;
+
+static void iov_skip(struct iovec **iov, size_t *n, size_t bytes)
+{
+	for (; *n && bytes >= (*iov)->iov_len; (*iov)++, (*n)--)
+		bytes -= (*iov)->iov_len;
+	if (*n) {
+		(*iov)->iov_base = (char *)(*iov)->iov_base + bytes;
+		(*iov)->iov_len -= bytes;
+	}
+}
 
 /* ---- with libext2fs ---- */
 
@@ -92,29 +106,39 @@ struct served {
 	uint8_t *bits;
 };
 
+/* All of iov, in or out; blocks. */
+static bool pass(int fd, bool in, struct iovec *iov, size_t n)
+{
+	while (n) {
+		struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
+		ssize_t done = in ? recvmsg(fd, &m, 0) : sendmsg(fd, &m, MSG_NOSIGNAL);
+
+		if (done <= 0)
+			return false;
+		iov_skip(&iov, &n, (size_t)done);
+	}
+	return true;
+}
+
 static bool reply(int fd, int err, uint64_t n, const void *data, size_t bytes)
 {
-	struct answer a = { .err = err, .blks = n };
-	struct iovec iov[2] = { { &a, sizeof(a) }, { (void *)data, err ? 0 : bytes } };
-	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
+	struct answer a = { .err = err, .bytes = err ? 0 : bytes, .blks = n };
+	struct iovec iov[2] = { { &a, sizeof(a) }, { (void *)data, (size_t)a.bytes } };
 
-	return sendmsg(fd, &m, MSG_NOSIGNAL) >= 0;
+	return pass(fd, false, iov, a.bytes ? 2 : 1);
 }
 
 static int read_there(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct answer want = { .more = 1, .blk = blk, .blks = blks };
 	struct iovec out = { &want, sizeof(want) };
-	struct msghdr m = { .msg_iov = &out, .msg_iovlen = 1 };
 	int32_t err;
-	struct iovec iov[2] = { { &err, sizeof(err) }, { buf, blk_to_bytes(blks) } };
-	struct msghdr back = { .msg_iov = iov, .msg_iovlen = 2 };
+	struct iovec in[2] = { { &err, sizeof(err) }, { buf, blk_to_bytes(blks) } };
 	int fd = *(int *)ctx;
-	ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL) < 0 ? -1 : recvmsg(fd, &back, 0);
 
-	if (n < (ssize_t)sizeof(err))
+	if (!pass(fd, false, &out, 1) || !pass(fd, true, &in[0], 1))
 		return -EIO;
-	return err ? err : n == (ssize_t)(sizeof(err) + blk_to_bytes(blks)) ? 0 : -EIO;
+	return err ? err : pass(fd, true, &in[1], 1) ? 0 : -EIO;
 }
 
 static bool serve_open(struct served *s, const struct question *q)
@@ -151,13 +175,12 @@ void ext4_serve(int fd)
 {
 	struct served s = { .fd = fd };
 	struct question q;
-	struct iovec iov = { &q, sizeof(q) };
 	bool ok = true;
 
 	while (ok) {
-		struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+		struct iovec iov = { &q, sizeof(q) };
 
-		if (recvmsg(fd, &m, 0) != sizeof(q))
+		if (!pass(fd, true, &iov, 1))
 			return;
 		if (q.what == ASK_OPEN)
 			ok = serve_open(&s, &q);
@@ -168,35 +191,36 @@ void ext4_serve(int fd)
 
 /* ---- the side that asks ---- */
 
-/* Bytes of a message, or -EOWNERDEAD. A session cannot prolong a commit by answering slowly: the wait counts, not the pause. */
-static ssize_t receive(struct ext4_reader *x, struct iovec *iov, size_t n)
+/* A session cannot prolong a commit by answering slowly: the wait counts, not the pause. */
+static bool wait_for(struct ext4_reader *x, short events)
 {
-	struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
-	struct pollfd p = { .fd = x->fd, .events = POLLIN };
-	ssize_t bytes;
-	int r;
+	struct pollfd p = { .fd = x->fd, .events = events };
+	uint64_t begin_ns = now_ns();
+	int r = poll(&p, 1, (int)(x->patience_ns / 1000000));
 
-	do {
-		uint64_t begin_ns = now_ns();
-
-		r = poll(&p, 1, (int)(x->patience_ns / 1000000));
-		x->patience_ns -= min_u64(x->patience_ns, now_ns() - begin_ns);
-	} while (r < 0 && errno == EINTR);
-	bytes = r == 1 ? recvmsg(x->fd, &m, MSG_DONTWAIT) : -1;
-	return bytes < (ssize_t)sizeof(struct answer) || m.msg_flags & MSG_TRUNC ? -EOWNERDEAD : bytes;
+	x->patience_ns -= min_u64(x->patience_ns, now_ns() - begin_ns);
+	return r > 0 || (r < 0 && errno == EINTR);
 }
 
-/* There is room: an honest other side has received all that was sent before. */
-static int send_now(int fd, const struct msghdr *m)
+/* All of iov, in or out, or -EOWNERDEAD for good. */
+static int exchange(struct ext4_reader *x, bool in, struct iovec *iov, size_t n)
 {
-	return sendmsg(fd, m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -EOWNERDEAD : 0;
+	while (n && !x->dead) {
+		struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
+		ssize_t done = in ? recvmsg(x->fd, &m, MSG_DONTWAIT) : sendmsg(x->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (done > 0)
+			iov_skip(&iov, &n, (size_t)done);
+		else
+			x->dead = done == 0 || (errno != EAGAIN && errno != EINTR) || !wait_for(x, in ? POLLIN : POLLOUT);
+	}
+	return x->dead ? -EOWNERDEAD : 0;
 }
 
 static int send_blocks(struct ext4_reader *x, const struct answer *want)
 {
 	int32_t err = 0;
 	struct iovec iov[2] = { { &err, sizeof(err) }, { x->buf, 0 } };
-	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
 
 	if (!want->blks || want->blks > READ_UNITS || want->blk >= x->r.volume_blks ||
 	    want->blks > x->r.volume_blks - want->blk)
@@ -206,7 +230,7 @@ static int send_blocks(struct ext4_reader *x, const struct answer *want)
 		x->read_err = err;
 	else
 		iov[1].iov_len = blk_to_bytes(want->blks);
-	return send_now(x->fd, &m);
+	return exchange(x, false, iov, err ? 1 : 2);
 }
 
 /* An error that an honest session may answer: of the image, or that of a read it was told. */
@@ -216,30 +240,42 @@ static bool may_answer(const struct ext4_reader *x, int err)
 	       (err < 0 && err == x->read_err);
 }
 
+/* The last answer to a question. */
+static int ask_answer(struct ext4_reader *x, const struct question *q, struct answer *ret)
+{
+	struct iovec out = { (void *)q, sizeof(*q) };
+	uint64_t reads = 2 * x->r.volume_blks + READS_MIN;
+	int err = exchange(x, false, &out, 1);
+
+	x->patience_ns += ext4_reader_patience_ns / QUESTIONS_PER_PATIENCE;
+	while (!err) {
+		struct iovec in = { ret, sizeof(*ret) };
+
+		err = exchange(x, true, &in, 1);
+		if (err || !ret->more)
+			break;
+		err = reads-- ? send_blocks(x, ret) : -EOWNERDEAD;
+	}
+	return err;
+}
+
 /* The answer's data into data, at most max bytes; *ret_bytes of them. ret_n may be NULL. */
 static int ask(struct ext4_reader *x, const struct question *q, void *data, size_t max, size_t *ret_bytes, uint64_t *ret_n)
 {
-	struct answer a = { .more = 1 };
-	struct iovec out = { (void *)q, sizeof(*q) }, iov[2] = { { &a, sizeof(a) }, { data, max } };
-	struct msghdr m = { .msg_iov = &out, .msg_iovlen = 1 };
-	uint64_t reads = 2 * x->r.volume_blks + READS_MIN;
-	ssize_t n = send_now(x->fd, &m);
-	int err;
+	struct answer a;
+	struct iovec in = { data, 0 };
+	int err = ask_answer(x, q, &a);
 
-	x->patience_ns += PATIENCE_QUESTION_NS;
-	while (n >= 0 && reads--) {
-		n = receive(x, iov, 2);
-		if (n < 0 || !a.more)
-			break;
-		err = send_blocks(x, &a);
-		if (err)
-			return err;
+	if (!err && (a.err ? !may_answer(x, a.err) : a.bytes > max))
+		err = -EOWNERDEAD;
+	if (!err && !a.err && a.bytes) {
+		in.iov_len = (size_t)a.bytes;
+		err = exchange(x, true, &in, 1);
 	}
-	if (n < 0 || a.more)
-		return -EOWNERDEAD;
-	if (a.err)
-		return may_answer(x, a.err) ? a.err : -EOWNERDEAD;
-	*ret_bytes = (size_t)n - sizeof(a);
+	x->dead |= err == -EOWNERDEAD;
+	if (err || a.err)
+		return err ? err : a.err;
+	*ret_bytes = (size_t)a.bytes;
 	if (ret_n)
 		*ret_n = a.blks;
 	return 0;
@@ -279,9 +315,10 @@ static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *
 	int err;
 
 	x->fd = fsproc_session(&x->pid_fd);
+	x->dead = x->fd < 0;
 	if (x->fd < 0)
 		return x->fd;
-	x->patience_ns = PATIENCE_NS;
+	x->patience_ns = ext4_reader_patience_ns;
 	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
 	if (!x->buf)
 		return -ENOMEM;

@@ -40,6 +40,9 @@ struct ext4_facts {
 
 struct ext4_reader;
 
+/* How long one of them waits for its process in all, with a 600th of it for each question. 60 s; tests are less patient. */
+extern uint64_t ext4_reader_patience_ns;
+
 /* Errors as of ext4_open (ext4.h). r is copied. */
 int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsigned ask, struct ext4_facts *facts) MUST_CHECK;
 void ext4_reader_close(struct ext4_reader *x); /* NULL allowed */

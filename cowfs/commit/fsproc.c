@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
  * Notes on the design
- * - The process that forks never sees a byte of an image. Each session starts from its clean state, and what takes over one
- *   session has nothing of another.
- * - It is forked before the worker has threads, locked memory and descriptors. If somebody kills it, the worker forks again: the
- *   child touches nothing but its own stack, the allocator (which glibc makes usable after a fork) and the socket.
+ * - Three generations. The first one waits for the second and forks it again if somebody kills it: the worker cannot, because it
+ *   has neither the system calls nor the capabilities any more. The second forks the sessions. Neither of the two ever sees a byte of an image,
+ *   so each session starts from a clean state, and what takes over one session has nothing of another.
+ * - The first is forked before the worker has threads, locked memory and descriptors.
+ * - The first and the second share their end of one socket. A request that the second had taken when it was killed is lost:
+ *   the first one says so, and it is made again. Requests are numbered, so that an answer that comes twice is known.
  * - A session may need memory while writers are parked, so it must not wait for I/O on the volume: the I/O flusher flag is
  *   inherited, and prepare locks the program's text, which sessions share.
  */
@@ -14,7 +16,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
-#include <seccomp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,14 +27,23 @@
 
 #include <linux/capability.h>
 
+#include "base/io.h"
+#include "base/sandbox.h"
 #include "commit/ext4_reader.h"
 
 /* Of no other process: who shares a user may kill. Above what accounts, containers and user namespaces are given. */
 #define SESSION_ID 0x7ffffffeu
 #define SOCKET_FD 3
+#define PROC_FD 4
 #define SESSION_MEMORY_BYTES (1024 * MIB) /* address space, the program's own included */
 #define SESSION_CPU_S 60
-#define PATIENCE_MS 60000
+#define ASK_TRIES 8 /* answers to earlier requests, and deaths, while one is waited for */
+
+enum { SESSION = 'S', NO_SESSION = 'E', FORKED_AGAIN = 'R' };
+
+struct message {
+	uint8_t what, request;
+};
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED true
@@ -47,22 +57,13 @@
 #endif
 
 static struct {
-	int fd; /* to the process that forks */
+	int fd; /* to those who fork */
 	pid_t pid;
 	bool on, keep_root;
-	bool large; /* forked again, with all that this process has mapped */
+	uint8_t request; /* the last one's number */
 } own = { .fd = -1 };
 
 /* ---- the other processes ---- */
-
-static void drop_capabilities(void)
-{
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { { 0 } };
-
-	if (syscall(SYS_capset, &h, none) < 0)
-		_exit(1);
-}
 
 static void limit_session(void)
 {
@@ -71,71 +72,71 @@ static void limit_session(void)
 
 	if (setrlimit(RLIMIT_CORE, &no) < 0 || setrlimit(RLIMIT_CPU, &cpu) < 0 || setrlimit(RLIMIT_FSIZE, &no) < 0)
 		_exit(1);
-	if (!SANITIZED && !own.large && setrlimit(RLIMIT_AS, &memory) < 0)
+	if (!SANITIZED && setrlimit(RLIMIT_AS, &memory) < 0)
 		_exit(1);
 }
 
 /*
- * A socket, memory, and the end. Anything else is an error and no death, because a C library asks what it can do without (qsort: how
- * much memory there is). A kernel without filters goes on without one.
+ * The socket, memory, and the end. Anything else is an error and no death, because a C library asks what it can do without (qsort: how
+ * much memory there is). No flags but those of ext4_reader.c: urgent data of stream sockets was a way into kernels.
  */
-static void filter_calls(void)
+static int session_calls(scmp_filter_ctx filter, void *nothing)
 {
-	static const int allowed[] = { SCMP_SYS(recvmsg),  SCMP_SYS(sendmsg), SCMP_SYS(mmap),	   SCMP_SYS(munmap),
-				       SCMP_SYS(mremap),   SCMP_SYS(brk),     SCMP_SYS(madvise),   SCMP_SYS(mprotect),
-				       SCMP_SYS(futex),	   SCMP_SYS(exit),    SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn),
-				       SCMP_SYS(getrandom), SCMP_SYS(restart_syscall), SCMP_SYS(mmap2) };
-	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-	int r;
+	static const int allowed[] = { SCMP_SYS(mmap),	  SCMP_SYS(munmap),	SCMP_SYS(mremap),	   SCMP_SYS(brk),
+				       SCMP_SYS(madvise), SCMP_SYS(mprotect),	SCMP_SYS(futex),	   SCMP_SYS(exit),
+				       SCMP_SYS(mmap2),	  SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn), SCMP_SYS(getrandom),
+				       SCMP_SYS(restart_syscall) };
+	const struct scmp_arg_cmp out = SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ~0u, MSG_NOSIGNAL),
+				  in = SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ~0u, 0);
+	int r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 1, &out);
 
-	if (!ctx)
-		_exit(1);
-	(void)seccomp_attr_set(ctx, SCMP_FLTATR_API_SYSRAWRC, 1); /* the kernel's own error */
-	for (size_t i = 0; i < ARRAY_SIZE(allowed); i++)
-		if (seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0) < 0)
-			_exit(1);
-	r = seccomp_load(ctx);
-	if (r < 0 && r != -ENOSYS && r != -EINVAL)
-		_exit(1);
-	seccomp_release(ctx);
+	(void)nothing;
+	if (!r)
+		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(recvmsg), 1, &in);
+	for (size_t i = 0; i < ARRAY_SIZE(allowed) && !r; i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
+	return r;
 }
 
-/* Its memory must not wait for a swap file on the volume, whose writers may be parked. Not when forked again: without the right to
- * lock more, a later allocation would fail. */
-static void lock_memory(void)
+/* What is read for a crafted card is no reason to end other programs: with the memory of this one the kernel can help itself. */
+static void end_protection(void)
 {
-	struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
-
-	if (!own.large && setrlimit(RLIMIT_MEMLOCK, &all) == 0)
-		(void)!mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
+	(void)!io_write_text(PROC_FD, "self/oom_score_adj", "0");
+	close(PROC_FD);
 }
 
 static __attribute__((noreturn)) void session_main(int fd)
 {
-	lock_memory();
+	int r;
+
+	end_protection();
+	/* its memory must not wait for a swap file on the volume, whose writers may be parked */
+	(void)!mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
 	if (dup2(fd, SOCKET_FD) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0)
 		_exit(1);
 	/* a user namespace may have no such user; without capabilities and system calls the other user is no more */
 	if (geteuid() == 0 && !own.keep_root && setgroups(0, NULL) == 0 && setresgid(SESSION_ID, SESSION_ID, SESSION_ID) == 0)
 		(void)!setresuid(SESSION_ID, SESSION_ID, SESSION_ID);
-	drop_capabilities();
+	if (sandbox_capabilities(0) < 0)
+		_exit(1);
 	limit_session();
-	if (!SANITIZED)
-		filter_calls();
+	r = SANITIZED ? 0 : sandbox_filter(SCMP_ACT_ERRNO(EPERM), false, session_calls, NULL);
+	if (r < 0 && r != -ENOSYS && r != -EINVAL) /* a kernel without filters goes on without one */
+		_exit(1);
 	ext4_serve(SOCKET_FD);
 	_exit(0);
 }
 
 /* A session's socket, and its pidfd if the kernel has that (5.3). */
-static int send_fds(int sock_fd, const int fd[2])
+static int send_session(uint8_t request, const int fd[2])
 {
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(2 * sizeof(int))];
 	} control = { 0 };
 	size_t bytes = (fd[1] < 0 ? 1 : 2) * sizeof(int);
-	char what = 'S';
-	struct iovec iov = { &what, 1 };
+	struct message msg = { SESSION, request };
+	struct iovec iov = { &msg, sizeof(msg) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = CMSG_SPACE(bytes) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
@@ -143,15 +144,15 @@ static int send_fds(int sock_fd, const int fd[2])
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(bytes);
 	memcpy(CMSG_DATA(c), fd, bytes);
-	return sendmsg(sock_fd, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+	return sendmsg(SOCKET_FD, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-static int fork_session(void)
+static int fork_session(uint8_t request)
 {
 	int pair[2], fd[2] = { -1, -1 }, r;
 	pid_t pid;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
 	pid = fork();
 	if (pid == 0)
@@ -162,38 +163,77 @@ static int fork_session(void)
 	if (r == 0)
 		fd[1] = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (r == 0)
-		r = send_fds(SOCKET_FD, fd);
+		r = send_session(request, fd);
 	close(fd[0]);
 	if (fd[1] >= 0)
 		close(fd[1]);
 	return r;
 }
 
-static __attribute__((noreturn)) void forker_main(int fd, void (*prepare)(void *ctx), void *ctx)
+static __attribute__((noreturn)) void forker_main(void)
 {
-	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	char what;
+	struct message msg;
+
+	signal(SIGCHLD, SIG_IGN);
+	while (recv(SOCKET_FD, &msg, sizeof(msg), 0) == sizeof(msg)) {
+		struct message no = { NO_SESSION, msg.request };
+
+		if (fork_session(msg.request) < 0 && send(SOCKET_FD, &no, sizeof(no), MSG_NOSIGNAL) < 0)
+			break;
+	}
+	_exit(0);
+}
+
+/* All that a session needs from others, and what it takes to give up the rest. */
+static void keep_little(int fd, void (*prepare)(void *ctx), void *ctx)
+{
+	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	/* what a library prints must not reach the socket */
 	for (int i = 0; i < SOCKET_FD; i++)
 		if (i != fd && null_fd >= 0)
 			dup2(null_fd, i);
-	if (dup2(fd, SOCKET_FD) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+	fd = fcntl(fd, F_DUPFD_CLOEXEC, PROC_FD + 1);
+	proc_fd = fcntl(proc_fd, F_DUPFD_CLOEXEC, PROC_FD + 1);
+	if (proc_fd >= 0)
+		dup2(proc_fd, PROC_FD);
+	if (dup2(fd, SOCKET_FD) < 0 || close_range(proc_fd < 0 ? PROC_FD : PROC_FD + 1, ~0u, 0) < 0 ||
+	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		_exit(1);
 	prctl(PR_SET_NAME, "cowfs-meta");
-	signal(SIGCHLD, SIG_IGN);
 	if (prepare)
 		prepare(ctx);
+	(void)!setrlimit(RLIMIT_MEMLOCK, &all);
+	if (sandbox_capabilities(UINT64_C(1) << CAP_SETUID | UINT64_C(1) << CAP_SETGID) < 0)
+		_exit(1);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	while (recv(SOCKET_FD, &what, 1, 0) == 1)
-		if (fork_session() < 0 && send(SOCKET_FD, "E", 1, MSG_NOSIGNAL) < 0)
-			break;
-	_exit(0);
+}
+
+static __attribute__((noreturn)) void first_main(int fd, void (*prepare)(void *ctx), void *ctx)
+{
+	const struct message again = { FORKED_AGAIN, 0 };
+	struct pollfd p = { .fd = fd };
+	int status;
+	pid_t pid;
+
+	keep_little(fd, prepare, ctx);
+	p.fd = SOCKET_FD;
+	for (;;) {
+		pid = fork();
+		if (pid == 0)
+			forker_main();
+		if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status))
+			_exit(0);
+		(void)!send(SOCKET_FD, &again, sizeof(again), MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (pid < 0 && poll(&p, 1, 1000) > 0) /* no memory; or nobody asks any more */
+			_exit(0);
+	}
 }
 
 /* ---- this one ---- */
 
-static int fork_forker(void (*prepare)(void *ctx), void *ctx)
+static int fork_first(void (*prepare)(void *ctx), void *ctx)
 {
 	int pair[2], r;
 	pid_t pid;
@@ -202,7 +242,7 @@ static int fork_forker(void (*prepare)(void *ctx), void *ctx)
 		return -errno;
 	pid = fork();
 	if (pid == 0)
-		forker_main(pair[1], prepare, ctx);
+		first_main(pair[1], prepare, ctx);
 	r = pid < 0 ? -errno : 0;
 	close(pair[1]);
 	if (r < 0) {
@@ -219,8 +259,7 @@ int fsproc_start(void (*prepare)(void *ctx), void *ctx, bool keep_root)
 	int r;
 
 	own.keep_root = keep_root;
-	own.large = false;
-	r = fork_forker(prepare, ctx);
+	r = fork_first(prepare, ctx);
 	own.on = r == 0;
 	return r;
 }
@@ -235,56 +274,58 @@ bool fsproc_on(void)
 	return own.on;
 }
 
-static void forget_forker(void)
-{
-	if (own.fd < 0)
-		return;
-	close(steal_fd(&own.fd));
-	kill(own.pid, SIGKILL); /* it may be stopped */
-	waitpid(own.pid, NULL, 0);
-}
-
-static int ask_session(int *ret_pid_fd)
+/* One message, and what descriptors came with it, else -1. */
+static int receive(struct message *ret, int ret_fd[2])
 {
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(2 * sizeof(int))];
 	} control;
-	char what = 'N';
-	struct iovec iov = { &what, 1 };
+	struct iovec iov = { ret, sizeof(*ret) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof(control.space) };
 	struct pollfd p = { .fd = own.fd, .events = POLLIN };
 	struct cmsghdr *c;
-	int fd[2] = { -1, -1 }, r;
+	int r;
 
-	if (own.fd < 0 || send(own.fd, &what, 1, MSG_NOSIGNAL) != 1)
-		return -EOWNERDEAD;
-	while ((r = poll(&p, 1, PATIENCE_MS)) < 0 && errno == EINTR)
+	ret_fd[0] = ret_fd[1] = -1;
+	while ((r = poll(&p, 1, (int)(ext4_reader_patience_ns / 1000000))) < 0 && errno == EINTR)
 		;
-	if (r != 1 || recvmsg(own.fd, &m, MSG_CMSG_CLOEXEC) != 1)
+	if (r != 1 || recvmsg(own.fd, &m, MSG_CMSG_CLOEXEC) != sizeof(*ret))
 		return -EOWNERDEAD;
 	c = CMSG_FIRSTHDR(&m);
-	if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(sizeof(int)) || c->cmsg_len > CMSG_LEN(sizeof(fd)))
-		return -EAGAIN; /* no memory, or no process, for one more */
-	memcpy(fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
-	*ret_pid_fd = fd[1];
-	return fd[0];
+	if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len <= CMSG_LEN(2 * sizeof(int)))
+		memcpy(ret_fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+	return 0;
 }
 
 int fsproc_session(int *ret_pid_fd)
 {
-	int fd = ask_session(ret_pid_fd), r;
+	struct message ask = { SESSION, ++own.request }, answer = { FORKED_AGAIN, 0 };
+	int fd[2], r = own.fd < 0 ? fork_first(NULL, NULL) : 0;
 
-	if (fd != -EOWNERDEAD)
-		return fd;
-	own.large = own.fd >= 0;
-	forget_forker();
-	r = fork_forker(NULL, NULL);
-	return r < 0 ? r : ask_session(ret_pid_fd);
+	if (r == 0 && send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
+		r = -EOWNERDEAD;
+	for (int i = 0; i < ASK_TRIES && r == 0; i++) {
+		r = receive(&answer, fd);
+		if (r == 0 && answer.what == FORKED_AGAIN && send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
+			r = -EOWNERDEAD;
+		if (r == 0 && answer.what != FORKED_AGAIN && answer.request == ask.request) {
+			*ret_pid_fd = fd[1];
+			return fd[0] < 0 ? -EAGAIN : fd[0]; /* no memory, or no process, for one more */
+		}
+		for (int k = 0; k < 2; k++)
+			if (r == 0 && fd[k] >= 0)
+				close(fd[k]);
+	}
+	return r < 0 ? r : -EOWNERDEAD;
 }
 
 void fsproc_stop(void)
 {
 	own.on = false;
-	forget_forker();
+	if (own.fd < 0)
+		return;
+	close(steal_fd(&own.fd));
+	kill(own.pid, SIGKILL); /* the second one may be stopped */
+	waitpid(own.pid, NULL, 0);
 }

@@ -36,9 +36,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#ifndef COWFS_NO_SECCOMP
-#include <seccomp.h>
-#endif
+#include "base/sandbox.h"
 
 enum {
 	S = 1 << CONFINE_START,
@@ -95,26 +93,10 @@ static int drop_bounding(uint64_t keep)
 	return r;
 }
 
-/* What is permitted and in the mask, nothing inherited by programs; ambient ones go with it. */
-static int set_capabilities(uint64_t keep)
-{
-	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct d[_LINUX_CAPABILITY_U32S_3];
-
-	if (syscall(SYS_capget, &h, d) < 0)
-		return -errno;
-	for (unsigned i = 0; i < ARRAY_SIZE(d); i++) {
-		d[i].permitted &= (uint32_t)(keep >> 32 * i);
-		d[i].effective = d[i].permitted;
-		d[i].inheritable = 0;
-	}
-	return syscall(SYS_capset, &h, d) < 0 ? -errno : 0;
-}
-
 int confine_capabilities(enum confine_role role)
 {
 	uint64_t keep = confine_capability_mask(role);
-	int bounding = drop_bounding(keep), r = set_capabilities(keep);
+	int bounding = drop_bounding(keep), r = sandbox_capabilities(keep);
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 && !r)
 		r = -errno;
@@ -291,20 +273,11 @@ static const struct {
 	{"recvmsg", SWP, 0},
 	{"getsockopt", SW, 0},
 	{"shutdown", SW, 0},
-	/* the process that parses file-system metadata, when it has to be started again: it only
-	 * gives up more */
-	{"wait4", SWP, 0},
-	{"waitid", SWP, 0},
-	{"setgroups", SW, 0},
-	{"setgroups32", SW, 0},
-	{"setresuid", SW, 0},
-	{"setresuid32", SW, 0},
-	{"setresgid", SW, 0},
-	{"setresgid32", SW, 0},
-	{"capset", SW, 0},
-	{"setrlimit", SW, 0},
-	/* that one's, and the second filter of the worker */
-	{"seccomp", SWP, 0},
+	/* the parent, of its worker */
+	{"wait4", P, 0},
+	{"waitid", P, 0},
+	/* the second filter of the worker */
+	{"seccomp", S, 0},
 	/* the parent */
 	{"reboot", P, 0},
 };
@@ -342,11 +315,8 @@ static const struct {
 	/* is it a terminal? asked of what is standard error in the foreground */
 	{"ioctl", SW, ONLY(1, TCGETS)},
 	{"ioctl", SW, ONLY(1, 0x802c542a)}, /* TCGETS2, of newer libraries; its type needs kernel headers */
-	/* threads; as a process only a copy as fork() makes it, without namespaces or shared memory */
+	/* threads, no processes */
 	{"clone", SWP, WITH(CLONE_FLAGS_ARG, CLONE_THREAD)},
-	{"clone", SW, ONLY(CLONE_FLAGS_ARG, CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD)},
-	{"socketpair", SW, ONLY(0, AF_UNIX)},
-	{"kill", SW, ONLY(1, SIGKILL)},
 	/* data, no code */
 	{"mprotect", SWP, WITHOUT(2, PROT_EXEC)},
 #if defined(__s390__) /* the arguments are in memory */
@@ -359,8 +329,7 @@ static const struct {
 	{"prlimit64", SW, ONLY(0, 0)},
 	{"prctl", SWP, ONLY(0, PR_SET_NAME)},
 	{"prctl", SWP, ONLY(0, PR_SET_NO_NEW_PRIVS)},
-	{"prctl", SW, ONLY(0, PR_SET_DUMPABLE)},
-	{"prctl", SW, ONLY(0, PR_GET_SECCOMP)},
+	{"prctl", S, ONLY(0, PR_GET_SECCOMP)},
 	/* is the daemon that holds the card alive? */
 	{"kill", S, ONLY(1, 0)},
 	/* the control socket, the message to the service manager */
@@ -394,8 +363,9 @@ static int add_own_signals(scmp_filter_ctx ctx)
 	return add_rule(ctx, SCMP_ACT_ALLOW, "tgkill", &own);
 }
 
-static int add_rules(scmp_filter_ctx ctx, unsigned role)
+static int add_rules(scmp_filter_ctx ctx, void *roles)
 {
+	unsigned role = *(unsigned *)roles;
 	int r = add_rule(ctx, SCMP_ACT_ALLOW, "clone3", NULL); /* see refuse_clone3 */
 
 	for (size_t i = 0; !r && i < ARRAY_SIZE(calls); i++) {
@@ -413,42 +383,19 @@ static int add_rules(scmp_filter_ctx ctx, unsigned role)
 	return r ? r : add_own_signals(ctx);
 }
 
-/* For all threads, with what calls that are not in the rules get. */
-static int load(uint32_t others, bool log, int (*rules)(scmp_filter_ctx ctx, unsigned role),
-		unsigned role)
+static int refuse_clone3(scmp_filter_ctx ctx, void *nothing)
 {
-	scmp_filter_ctx ctx = seccomp_init(others);
-	int r;
-
-	if (!ctx)
-		return -ENOMEM;
-	r = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, others);
-	if (!r)
-		r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_TSYNC, 1);
-	/* before 5.16 a filter also slows the process down, for those that run code of others */
-	(void)seccomp_attr_set(ctx, SCMP_FLTATR_CTL_SSB, 1);
-	if (log) /* before 4.14 there is none */
-		(void)seccomp_attr_set(ctx, SCMP_FLTATR_CTL_LOG, 1);
-	if (!r)
-		r = rules(ctx, role);
-	if (!r)
-		r = seccomp_load(ctx);
-	seccomp_release(ctx);
-	return r;
-}
-
-static int refuse_clone3(scmp_filter_ctx ctx, unsigned role)
-{
-	(void)role;
+	(void)nothing;
 	return add_rule(ctx, SCMP_ACT_ERRNO(ENOSYS), "clone3", NULL);
 }
 
 int confine_calls(enum confine_role role)
 {
 	/* the worker has it from its start */
-	int r = role == CONFINE_WORKER ? 0 : load(SCMP_ACT_ALLOW, false, refuse_clone3, 0);
+	int r = role == CONFINE_WORKER ? 0 : sandbox_filter(SCMP_ACT_ALLOW, false, refuse_clone3, NULL);
+	unsigned bit = 1u << role;
 
-	return r < 0 ? r : load(refusal(), true, add_rules, 1u << role);
+	return r < 0 ? r : sandbox_filter(refusal(), true, add_rules, &bit);
 }
 
 #endif

@@ -71,6 +71,79 @@ setup() {
 	fsck ext4
 }
 
+# Of PID, the oldest first
+children() {
+	local all=''
+	read -r all <"/proc/$1/task/$1/children"
+	echo "$all"
+} 2>/dev/null
+
+# The process that forks sessions: there is one, and not PID
+forker_after() {
+	local first
+	first=$(children "$(worker_pid)")
+	FORKER=$(children "${first%% *}")
+	FORKER=${FORKER%% *}
+	[ -n "$FORKER" ] && [ "$FORKER" != "$1" ]
+}
+
+# Stops a session: commits until one is seen
+session_seen() {
+	local i
+	background "$COWFS_BUILD/cowctl" commit "$NAME" --dry-run
+	SESSION=''
+	while [ -z "$SESSION" ] && [ -e "/proc/$BG" ]; do
+		for ((i = 0; i < 200 && ${#SESSION} == 0; i++)); do
+			read -r SESSION <"/proc/$FORKER/task/$FORKER/children" || true
+		done
+	done
+	SESSION=${SESSION%% *}
+	[ -n "$SESSION" ] && kill -STOP "$SESSION" && no_other_uid "$SESSION" && return
+	# too early, or too late
+	[ -z "$SESSION" ] || kill -CONT "$SESSION" || true
+	wait "$BG"
+	return 1
+}
+
+# What reads a card has a user that nobody has
+no_other_uid() {
+	field "$1" Uid | grep -qx "2147483646[[:space:]]2147483646[[:space:]]2147483646[[:space:]]2147483646"
+}
+
+@test "confine: what reads metadata has nothing, also after those that fork it were killed" {
+	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "no filter in builds with sanitizers"
+	local first old='' round
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach --ram 32M
+	mount_volume
+	first=$(children "$(worker_pid)")
+	[ "$(field "$first" Name)" = cowfs-meta ]
+	for round in 1 2 3; do
+		random_file "$MNT/a$round" 2
+		sync -f "$MNT"
+		wait_for 20 forker_after "$old"
+		[ "$(field "$FORKER" Name)" = cowfs-meta ]
+		for pid in "$first" "$FORKER"; do
+			[ "$(field "$pid" CapEff)" = "$(printf '%016x' $((0x$(mask 6 7) & 0x$(field self CapBnd))))" ] # setgid, setuid
+			[ "$(field "$pid" NoNewPrivs)" = 1 ]
+		done
+		# seen before it gave up all, it is stopped there
+		wait_for 60 session_seen
+		[ "$(field "$SESSION" CapEff)$(field "$SESSION" CapPrm)" = "$(mask)$(mask)" ]
+		[ "$(cat "/proc/$SESSION/oom_score_adj")" = 0 ]
+		kill -CONT "$SESSION"
+		wait "$BG"
+		cow commit "$NAME"
+		kill -9 "$FORKER"
+		old=$FORKER
+	done
+	cow commit "$NAME"
+	umount_volume
+	detach
+	fsck ext4
+}
+
 # The death of a worker under the parent's filter: tests/unit/keeper_test.c.
 
 @test "confine: without CAP_SETPCAP the bounding set stays, nothing else" {

@@ -175,6 +175,27 @@ static long call_blkdiscard(void)
 	return ioctl(0, BLKDISCARD, NULL);
 }
 
+/* of nobody */
+static long call_kill_hard(void)
+{
+	return kill(INT32_MAX, SIGKILL);
+}
+
+static long call_socketpair(void)
+{
+	int pair[2];
+
+	return socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+}
+
+static long call_capset(void)
+{
+	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {{0}};
+
+	return syscall(SYS_capset, &h, none);
+}
+
 static long call_reboot_off(void)
 {
 	return syscall(SYS_reboot, 0, 0, 0, NULL);
@@ -186,7 +207,8 @@ static long (*const never[])(void) = {
 	call_ptrace,	  call_mount,	      call_handle,	  call_bpf,
 	call_keyctl,	  call_userfaultfd,   call_io_uring,	  call_memory_of_others,
 	call_kill,	  call_setuid,	      call_mknod,	  call_slack,
-	call_tiocsti,	      call_blkdiscard,
+	call_tiocsti,	      call_blkdiscard,	  call_fork,	      call_kill_hard,
+	call_socketpair,      call_capset,
 };
 
 static void test_never(void **state)
@@ -262,7 +284,6 @@ static const struct {
 	{call_unix, 1 << CONFINE_START},
 	{call_loop_configure, 1 << CONFINE_START},
 	{call_fsopen, 1 << CONFINE_START | 1 << CONFINE_WORKER},
-	{call_fork, 1 << CONFINE_START | 1 << CONFINE_WORKER},
 	{call_freeze, 1 << CONFINE_START | 1 << CONFINE_WORKER},
 	{call_openat, 1 << CONFINE_START | 1 << CONFINE_WORKER},
 	{call_thaw, 7},

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/io.h"
 #include "commit/ext4_reader.h"
 #include "commit/fsproc.h"
 
@@ -28,12 +29,16 @@ static int other_fd;
 struct answer {
 	uint32_t more;
 	int32_t err;
-	uint64_t blk, blks;
+	uint64_t bytes, blk, blks;
 };
+
+/* NULL: hostile */
+static void *(*session)(void *ctx);
+
+static const uint64_t numbers[] = {0, 1, 16, 17, BLKS - 1, BLKS, 1u << 17, UINT64_MAX};
 
 static struct answer answer(unsigned *s)
 {
-	static const uint64_t numbers[] = {0, 1, 16, 17, BLKS - 1, BLKS, 1u << 17, UINT64_MAX};
 	struct answer a = {.more = rand_r(s) % 3 == 0, .err = rand_r(s) % 4 ? 0 : -117};
 
 	a.blk = numbers[(unsigned)rand_r(s) % ARRAY_SIZE(numbers)];
@@ -58,7 +63,7 @@ static void *hostile(void *ctx)
 {
 	unsigned s = seed;
 	bool floods = rand_r(&s) % 8 == 0;
-	uint8_t data[70000] = {0};
+	uint8_t data[70000] = {0}, drain[70000];
 
 	(void)ctx;
 	for (int i = 0; i < 400; i++) {
@@ -72,9 +77,10 @@ static void *hostile(void *ctx)
 			data[(unsigned)rand_r(&s) % 1024] = (uint8_t)(rand_r(&s) >> rand_r(&s) % 24);
 		if (i == 0 || rand_r(&s) % 2)
 			a.err = 0, a.more = 0, iov[1].iov_len = sizeof(f), memcpy(data, &f, sizeof(f));
+		a.bytes = rand_r(&s) % 8 ? iov[1].iov_len : numbers[(unsigned)rand_r(&s) % ARRAY_SIZE(numbers)];
 		if (floods)
 			a = (struct answer){.more = 1, .blks = 16}, iov[1].iov_len = 0;
-		else if (recv(other_fd, data, 1, MSG_TRUNC) <= 0)
+		else if (recv(other_fd, drain, sizeof(drain), 0) <= 0)
 			break;
 		if (sendmsg(other_fd, &m, MSG_NOSIGNAL) < 0)
 			break;
@@ -95,10 +101,10 @@ int fsproc_session(int *ret_pid_fd)
 	*ret_pid_fd = -1;
 	if (thread)
 		pthread_join(thread, NULL);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	other_fd = pair[1];
 	seed++;
-	assert_int_equal(pthread_create(&thread, NULL, hostile, NULL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, session ? session : hostile, NULL), 0);
 	return pair[0];
 }
 
@@ -118,6 +124,7 @@ static void put(size_t off, uint64_t v, size_t width)
 static void test_hostile_session(void **state)
 {
 	const struct blk_reader r = {image_read, NULL, BLKS};
+	uint64_t patience_ns = ext4_reader_patience_ns;
 	unsigned good = 0, died = 0;
 
 	(void)state;
@@ -126,6 +133,7 @@ static void test_hostile_session(void **state)
 	put(0xe0, 8, 4);
 	put(4, 2048, 4);
 	alarm(300);
+	ext4_reader_patience_ns = 30000000; /* some wait for the rest of what will not come */
 	for (int i = 0; i < ROUNDS; i++) {
 		struct fs_fingerprint fp;
 		struct fsinfo info;
@@ -149,14 +157,100 @@ static void test_hostile_session(void **state)
 		fsmap_close(m);
 	}
 	alarm(0);
+	ext4_reader_patience_ns = patience_ns;
 	pthread_join(thread, NULL);
+	thread = 0;
 	assert_true(good > 100 && died > 100);
+}
+
+/* ---- one thing each ---- */
+
+/* Answers the first question; drops: so many bytes at a time, with a pause before each. */
+static struct {
+	struct answer a;
+	size_t drops;
+	useconds_t pause_us;
+} plain;
+
+static void *answer_once(void *ctx)
+{
+	struct ext4_facts f = {.blocks = 2048, .block_shift = 10, .first_data_block = 1, .blocks_per_group = 8192,
+			       .gdt_blocks = 1, .gdt_block = {2}, .journal = {.sb_block = 100, .log_blocks = 9}};
+	uint8_t text[sizeof(plain.a) + sizeof(f)], question[64];
+	size_t n = plain.drops ? plain.drops : sizeof(text);
+
+	(void)ctx;
+	plain.a.bytes = plain.a.err ? 0 : sizeof(f);
+	memcpy(text, &plain.a, sizeof(plain.a));
+	memcpy(text + sizeof(plain.a), &f, sizeof(f));
+	(void)!recv(other_fd, question, sizeof(question), 0);
+	for (size_t i = 0; i < sizeof(text); i += n) {
+		usleep(plain.pause_us);
+		if (send(other_fd, text + i, n < sizeof(text) - i ? n : sizeof(text) - i, MSG_NOSIGNAL) < 0)
+			break;
+	}
+	close(other_fd);
+	return NULL;
+}
+
+static int ask_once(void)
+{
+	const struct blk_reader r = {image_read, NULL, BLKS};
+	struct fs_fingerprint fp;
+	int e;
+
+	session = answer_once;
+	e = fsinfo_fingerprint(&r, &fp);
+	session = NULL;
+	return e;
+}
+
+/* What is an error of nobody is no answer: neither a positive number, which callers take for success, nor one of ours. */
+static void test_strange_errors(void **state)
+{
+	(void)state;
+	plain.a = (struct answer){0};
+	assert_int_equal(ask_once(), 0);
+	for (int32_t e = -200; e < 200; e++) {
+		int32_t strange[] = {e, INT32_MAX - 200 + e, INT32_MIN + 200 + e};
+
+		for (size_t i = 0; i < ARRAY_SIZE(strange); i++) {
+			int r;
+
+			plain.a.err = strange[i];
+			r = ask_once();
+			assert_true(r <= 0);
+			if (strange[i] > 0 || strange[i] < -200)
+				assert_int_equal(r, -EOWNERDEAD);
+		}
+	}
+	plain.a.err = 0;
+}
+
+/* Each of its bytes comes in time, and all of them do not. */
+static void test_drops(void **state)
+{
+	uint64_t patience_ns = ext4_reader_patience_ns, begin_ns, took_ns;
+
+	(void)state;
+	plain.drops = 1;
+	assert_int_equal(ask_once(), 0);
+	plain.pause_us = 20000; /* a byte; all of it takes 10 s */
+	ext4_reader_patience_ns = 300000000;
+	begin_ns = now_ns();
+	assert_int_equal(ask_once(), -EOWNERDEAD);
+	took_ns = now_ns() - begin_ns;
+	assert_in_range(took_ns, 250000000, 5000000000); /* of waiting; the rest is the machine's */
+	ext4_reader_patience_ns = patience_ns;
+	plain.drops = plain.pause_us = 0;
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hostile_session),
+		cmocka_unit_test(test_strange_errors),
+		cmocka_unit_test(test_drops),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,10 +12,14 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <cmocka.h>
 
+#include <linux/capability.h>
+
 #include "base/io.h"
+#include "commit/ext4_reader.h"
 #include "commit/fsinfo.h"
 #include "commit/fsproc.h"
 #include "workdir.h"
@@ -40,6 +44,18 @@ static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 static struct blk_reader reader(void)
 {
 	return (struct blk_reader){image_read, NULL, im.bytes >> COW_BLK_SHIFT};
+}
+
+/* The C library's, with buffers as small as a machine may have them. */
+static int send_buffer;
+
+int socketpair(int domain, int type, int protocol, int pair[2])
+{
+	int r = (int)syscall(SYS_socketpair, domain, type, protocol, pair);
+
+	for (int i = 0; i < 2 && r == 0 && send_buffer; i++)
+		r = setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
+	return r;
 }
 
 static void image_make(const char *options, const char *size)
@@ -144,11 +160,22 @@ static pid_t child_of(pid_t pid)
 	return (pid_t)strtol(strrchr(text, ' ') ? strrchr(text, ' ') : text, NULL, 10);
 }
 
+/* Who forks sessions: when there is one other than pid. */
+static pid_t forker_after(pid_t pid)
+{
+	pid_t now = 0;
+
+	for (int i = 0; i < 2000 && (!now || now == pid); i++, usleep(5000))
+		now = child_of(child_of(getpid()));
+	assert_true(now > 0 && now != pid);
+	return now;
+}
+
 static pid_t session_of(pid_t forker)
 {
 	pid_t pid = 0;
 
-	for (int i = 0; i < 200 && !pid; i++, usleep(5000))
+	for (int i = 0; i < 2000 && !pid; i++, usleep(5000))
 		pid = child_of(forker);
 	assert_true(pid > 0);
 	return pid;
@@ -167,7 +194,7 @@ static void test_death(void **state)
 	image_make("-t ext4 -b 1024 -J size=1", "32M");
 	r = reader();
 	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
-	forker = child_of(getpid());
+	forker = forker_after(0);
 	assert_int_equal(fsmap_open(&m, &r), 0);
 	kill(session_of(forker), SIGSEGV);
 	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
@@ -185,7 +212,7 @@ static void test_death(void **state)
 	assert_int_equal(fsmap_use(m, 1000, &use), 0); /* goes on without it */
 	assert_int_equal(fsinfo_probe(&r, &info), 0);
 	assert_int_equal(info.journal_bytes, MIB);
-	assert_true(child_of(getpid()) != forker);
+	forker_after(forker);
 	fsmap_close(m);
 
 	im.fail = -EIO; /* that is no death */
@@ -213,7 +240,7 @@ static void test_has_nothing(void **state)
 	r = reader();
 	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
 	assert_int_equal(fsmap_open(&m, &r), 0);
-	pid = session_of(child_of(getpid()));
+	pid = session_of(forker_after(0));
 	snprintf(path, sizeof(path), "/proc/%d/status", pid);
 	assert_true(io_read_text(AT_FDCWD, path, status, sizeof(status)) > 0);
 	assert_line(status, "\nCapPrm:\t0000000000000000");
@@ -233,6 +260,159 @@ static void test_has_nothing(void **state)
 	free(im.p);
 }
 
+static long capset_nothing(void)
+{
+	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {{0}};
+
+	return syscall(SYS_capset, &h, none);
+}
+
+/* What is left of a daemon by then cannot make another one. */
+static int after_the_worker_dropped_all(void)
+{
+	struct blk_reader r = reader();
+	char path[64], status[8192];
+	struct fsmap *m;
+	pid_t forker, pid;
+
+	if (fsproc_start(NULL, NULL, false) < 0)
+		return 1;
+	forker = forker_after(0);
+	if (capset_nothing() < 0)
+		return 2;
+	for (int i = 0; i < 3; i++) {
+		if (i)
+			kill(forker, SIGKILL);
+		if (i)
+			forker = forker_after(forker);
+		if (fsmap_open(&m, &r) < 0)
+			return 3;
+		pid = session_of(forker);
+		snprintf(path, sizeof(path), "/proc/%d/status", pid);
+		if (io_read_text(AT_FDCWD, path, status, sizeof(status)) <= 0)
+			return 4;
+		if (!strstr(status, "\nUid:\t2147483646\t2147483646\t2147483646\t2147483646") ||
+		    !strstr(status, "\nGid:\t2147483646\t2147483646\t2147483646\t2147483646") ||
+		    !strstr(status, "\nCapPrm:\t0000000000000000"))
+			return 5;
+		fsmap_close(m);
+	}
+	return 0;
+}
+
+static void test_forked_again(void **state)
+{
+	int status;
+	pid_t pid;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	image_make("-t ext4 -b 1024", "8M");
+	pid = fork();
+	if (pid == 0)
+		_exit(after_the_worker_dropped_all());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	free(im.p);
+}
+
+/* A question that whoever forks had taken when it was killed is asked again; answers that come twice confuse nobody. */
+static void test_killed_all_the_time(void **state)
+{
+	struct blk_reader r;
+	struct fsinfo info;
+	pid_t killer;
+	int status;
+
+	(void)state;
+	image_make("-t ext4 -b 1024 -J size=1", "8M");
+	r = reader();
+	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	killer = fork();
+	if (killer == 0) {
+		for (int i = 0; i < 200; i++) {
+			pid_t forker = child_of(child_of(getppid()));
+
+			if (forker > 0 && i % 4 == 0)
+				kill(forker, SIGKILL);
+			usleep(1000);
+		}
+		_exit(0);
+	}
+	while (waitpid(killer, &status, WNOHANG) == 0) {
+		int e = fsinfo_probe(&r, &info);
+
+		assert_true(e == 0 || e == -EOWNERDEAD); /* killed again and again while it waits */
+		assert_true(e || info.journal_bytes == MIB);
+	}
+	assert_int_equal(status, 0);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(fsinfo_probe(&r, &info), 0);
+	fsproc_stop();
+	free(im.p);
+}
+
+/* net.core.wmem_default may be smaller than what is sent in one go. */
+static void test_small_buffers(void **state)
+{
+	(void)state;
+	send_buffer = 1; /* the kernel makes 4608 of it */
+	image_make("-t ext4 -b 4096", "32M");
+	compare();
+	free(im.p);
+	image_make("-t ext2 -b 65536", "32M"); /* bitmaps of 64 KiB */
+	compare();
+	free(im.p);
+	send_buffer = 0;
+}
+
+static bool lives(pid_t pid)
+{
+	char path[64], status[8192];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	return io_read_text(AT_FDCWD, path, status, sizeof(status)) > 0 && !strstr(status, "\nState:\tZ");
+}
+
+/* One that has been taken over need not notice that its socket is closed: it is killed. One that does not answer is given up. */
+static void test_stopped_session(void **state)
+{
+	uint64_t patience_ns = ext4_reader_patience_ns, begin_ns;
+	struct blk_reader r;
+	enum blk_use use;
+	struct fsmap *m;
+	pid_t pid;
+
+	(void)state;
+	image_make("-t ext4 -b 1024", "32M");
+	r = reader();
+	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	assert_int_equal(fsmap_open(&m, &r), 0);
+	pid = session_of(forker_after(0));
+	kill(pid, SIGSTOP);
+	fsmap_close(m);
+	for (int i = 0; i < 2000 && lives(pid); i++)
+		usleep(5000);
+	assert_false(lives(pid));
+
+	ext4_reader_patience_ns = 500000000;
+	assert_int_equal(fsmap_open(&m, &r), 0);
+	kill(session_of(forker_after(0)), SIGSTOP);
+	begin_ns = now_ns();
+	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
+	assert_true(now_ns() - begin_ns >= 300000000);
+	begin_ns = now_ns();
+	for (uint64_t b = 0; b < 8192; b++) /* of each group: not once more */
+		assert_int_equal(fsmap_use(m, 10 + b % 5000, &use), -EOWNERDEAD);
+	assert_true(now_ns() - begin_ns < 10000000000ull);
+	fsmap_close(m);
+	ext4_reader_patience_ns = patience_ns;
+	fsproc_stop();
+	free(im.p);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -245,6 +425,10 @@ int main(void)
 		cmocka_unit_test(test_same_answers),
 		cmocka_unit_test(test_death),
 		cmocka_unit_test(test_has_nothing),
+		cmocka_unit_test(test_forked_again),
+		cmocka_unit_test(test_killed_all_the_time),
+		cmocka_unit_test(test_small_buffers),
+		cmocka_unit_test(test_stopped_session),
 	};
 
 	return cmocka_run_group_tests(tests, setup, workdir_remove);
