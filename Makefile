@@ -57,7 +57,7 @@ CARDSIM  := $(B)/cowfs-cardsim
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
-SHIM_SRC := tests/tools/powercut.c tests/tools/eioshim.c tests/tools/norandom.c
+SHIM_SRC := tests/tools/powercut.c tests/tools/eioshim.c tests/tools/norandom.c tests/tools/badimage.c
 FUZZ_SRC := $(filter-out tests/fuzz/main.c tests/fuzz/image.c,$(sort $(wildcard tests/fuzz/*.c)))
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz_%)
 TOOL_SRC := $(filter-out $(SHIM_SRC) tests/tools/mkgolden.c,$(sort $(wildcard tests/tools/*.c)))

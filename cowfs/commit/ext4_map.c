@@ -301,7 +301,7 @@ static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struc
 	return err;
 }
 
-int fsmap_open(struct fsmap **ret, const struct blk_reader *r)
+static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 {
 	struct fsinfo f;
 	struct fsmap *m;
@@ -312,11 +312,11 @@ int fsmap_open(struct fsmap **ret, const struct blk_reader *r)
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	m->knows = f.kind == FS_EXT;
+	m->knows = f.kind == FS_EXT && !unread;
 	m->volume_blks = r->volume_blks;
 	m->alarms = (f.error_flag ? FSMAP_ERROR_FLAG : 0) |
 		    (f.needs_recovery ? FSMAP_NEEDS_RECOVERY : 0);
-	if (f.kind == FS_EXT)
+	if (m->knows)
 		err = map_open_ext(m, r, &f);
 	if (err) {
 		fsmap_close(m);
@@ -324,6 +324,16 @@ int fsmap_open(struct fsmap **ret, const struct blk_reader *r)
 	}
 	*ret = m;
 	return 0;
+}
+
+int fsmap_open(struct fsmap **ret, const struct blk_reader *r)
+{
+	return map_open(ret, r, false);
+}
+
+int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r)
+{
+	return map_open(ret, r, true);
 }
 
 void fsmap_close(struct fsmap *m)

@@ -305,7 +305,7 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 			err = facts.journal_err;
 			ext4_reader_close(e);
 		}
-		if (err && !is_damage(err))
+		if (err && !is_damage(err) && err != -EOWNERDEAD)
 			return err;
 		if (!err) {
 			f.journal_bytes = facts.journal.size_bytes;
@@ -455,6 +455,8 @@ static int match_unmarked(const struct blk_reader *home, const struct blk_reader
 	struct fs_fingerprint now;
 	int err = fsinfo_fingerprint(home, &now);
 
+	if (err == -EOWNERDEAD)
+		err = fsinfo_fingerprint_super(home, &now);
 	if (err)
 		return err;
 	*ret_match = !now.n_marks;
@@ -492,12 +494,8 @@ int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_r
 	return any ? is_our_tear(fp, home, bad, buf, ret_match) : 0;
 }
 
-static int fingerprint_ext(const struct blk_reader *r, const uint8_t *sb, struct fs_fingerprint *fp)
+static void fingerprint_ext_super(const uint8_t *sb, struct fs_fingerprint *fp)
 {
-	struct ext4_reader *e;
-	struct ext4_facts f;
-	int err;
-
 	fp->mtime = (uint32_t)SB_GET(sb, s_mtime);
 	fp->wtime = (uint32_t)SB_GET(sb, s_wtime);
 	fp->mnt_count = (uint16_t)SB_GET(sb, s_mnt_count);
@@ -508,7 +506,14 @@ static int fingerprint_ext(const struct blk_reader *r, const uint8_t *sb, struct
 	memcpy(fp->uuid, sb + offsetof(struct ext2_super_block, s_uuid), sizeof(fp->uuid));
 
 	mark_unit(fp, 0);
-	err = ext4_reader_open(&e, r, EXT4_ASK_GDT | EXT4_ASK_JOURNAL, &f);
+}
+
+static int fingerprint_ext(const struct blk_reader *r, struct fs_fingerprint *fp)
+{
+	struct ext4_reader *e;
+	struct ext4_facts f;
+	int err = ext4_reader_open(&e, r, EXT4_ASK_GDT | EXT4_ASK_JOURNAL, &f);
+
 	if (err)
 		return is_damage(err) ? 0 : err;
 	ext4_reader_close(e);
@@ -584,7 +589,7 @@ static int fingerprint_other(const struct blk_reader *r, const struct supers *s,
 	return 0;
 }
 
-int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret)
+static int fingerprint(const struct blk_reader *r, bool super_only, struct fs_fingerprint *ret)
 {
 	_cleanup_free_ struct supers *s = NULL;
 	struct fs_fingerprint fp;
@@ -596,12 +601,26 @@ int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret)
 	supers_probe(s, &f);
 	memset(&fp, 0, sizeof(fp)); /* padding too: callers may compare bytes */
 	fp.kind = f.kind;
-	err = f.kind == FS_EXT ? fingerprint_ext(r, s->head + EXT_SB, &fp)
-			       : fingerprint_other(r, s, &fp);
+	if (f.kind == FS_EXT)
+		fingerprint_ext_super(s->head + EXT_SB, &fp);
+	else
+		err = fingerprint_other(r, s, &fp);
+	if (f.kind == FS_EXT && !super_only)
+		err = fingerprint_ext(r, &fp);
 	if (!err)
 		err = read_marks(r, &fp);
 	if (err)
 		return err;
 	memcpy(ret, &fp, sizeof(fp));
 	return 0;
+}
+
+int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret)
+{
+	return fingerprint(r, false, ret);
+}
+
+int fsinfo_fingerprint_super(const struct blk_reader *r, struct fs_fingerprint *ret)
+{
+	return fingerprint(r, true, ret);
 }

@@ -71,8 +71,8 @@ struct fs_fingerprint {
 };
 
 /*
- * ext2/3/4 is read by a process without privileges if there is one (fsproc.h). In all that follows -EOWNERDEAD means that
- * it died, or took too long; the next question goes to another one.
+ * ext2/3/4 is read by a process without privileges if there is one (fsproc.h). In what follows -EOWNERDEAD means that
+ * it died, or took too long; the next question goes to another one. fsinfo_probe then knows what the superblock says.
  */
 #define FSINFO_DIED "the process that reads the metadata of the file system died"
 
@@ -81,6 +81,8 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
 /* The same without what needs more than the superblock (ext: the journal's size and state). */
 int fsinfo_probe_super(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
 int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
+/* The same without what needs more than the superblock: ext has only this one as a mark. */
+int fsinfo_fingerprint_super(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
 /* Is home what it was, but for what a checkpoint of ours may have written? Each sector is as it was or as it is in the
  * log (a read of a block that is not there is -ENODATA). torn: a checkpoint may have been cut, and what it was writing may
  * be garbage. That passes in blocks that the log has, unless it looks written: a superblock, or what else a mount
@@ -112,6 +114,8 @@ enum {
  * Any other kind: every block is USE_USED. Not for concurrent use.
  */
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
+/* The same if nothing can read it: its superblock has alarms, every block is USE_USED, fsmap_knows is false. */
+int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
 void fsmap_close(struct fsmap *m); /* NULL allowed */
 /* For a price, never for a commit: the image is live, and its journal will be empty when it is frozen. */
 void fsmap_assume_empty_journal(struct fsmap *m);

@@ -118,6 +118,7 @@ static void print_json(const struct offline *f, const struct findings *fs, uint6
 	jsonw_u64(&w, "time_unix_seconds", r->newest.time_s);
 	jsonw_str(&w, "cause", r->newest.seq ? cause_name(r->newest.cause) : "");
 	jsonw_bool(&w, "unfrozen", r->newest.flags & RECORD_UNFROZEN);
+	jsonw_bool(&w, "unread", r->newest.flags & RECORD_UNREAD);
 	jsonw_u64(&w, "log_live_blocks", r->live_blks);
 	jsonw_u64(&w, "log_zero_blocks", r->zero_blks);
 	jsonw_bool(&w, "base_changed", r->base_changed);
@@ -204,6 +205,8 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 		       format_time(r->newest.time_s), cause_name(r->newest.cause));
 	if (r->newest.flags & RECORD_UNFROZEN)
 		printf("  %-14s sealed without a freeze: as a power cut would leave it, with a journal to be replayed\n", "");
+	if (r->newest.flags & RECORD_UNREAD)
+		printf("  %-14s its metadata were not checked: %s\n", "", FSINFO_DIED);
 	if (r->newest.seq)
 		printf("  %-14s %s blocks%s\n", "not home yet", with_commas(blocks),
 		       blocks ? " are in the log only: an attach serves them, 'cowctl recover' "

@@ -96,13 +96,14 @@ static void print_last(struct json_object *last)
 		    json_text(last, "remark"));
 		return;
 	}
-	row("last commit", "%s: %s written, %s direct and %s logged blocks, %.2f s%s",
+	row("last commit", "%s: %s written, %s direct and %s logged blocks, %.2f s%s%s",
 	    format_time(json_u64(last, "time_unix_seconds")),
 	    FORMAT_SIZE(json_u64(report, "written_bytes")),
 	    with_commas(json_u64(report, "direct_blocks")),
 	    with_commas(json_u64(report, "logged_blocks")),
 	    json_number(report, "duration_seconds"),
-	    json_true(json_object_object_get(last, "quiesce"), "unfrozen") ? ", sealed without a freeze" : "");
+	    json_true(json_object_object_get(last, "quiesce"), "unfrozen") ? ", sealed without a freeze" : "",
+	    json_true(last, "unread") ? ", metadata not checked" : "");
 }
 
 static void print_log(struct json_object *s)

@@ -253,6 +253,7 @@ void render_result(struct jsonw *w, const struct volume_result *r)
 	jsonw_object(w, "report");
 	render_report(w, &r->report);
 	jsonw_end(w);
+	jsonw_bool(w, "unread", r->unread);
 	jsonw_object(w, "quiesce");
 	render_quiesce(w, &r->quiesce);
 	jsonw_end(w);

@@ -87,8 +87,9 @@ int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 	struct images im = { .l = l, .ix = l->index };
 	struct blk_reader home = { .read = l->home == HOME_VOUCHES ? read_vouched : read_home, .ctx = &im,
 				   .volume_blks = base_blks(l) };
+	int r = fsinfo_fingerprint(&home, ret);
 
-	return fsinfo_fingerprint(&home, ret);
+	return r == -EOWNERDEAD && !l->needs_reader ? fsinfo_fingerprint_super(&home, ret) : r;
 }
 
 int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why, size_t n)

@@ -63,6 +63,8 @@ enum record_type {
 enum {
 	RECORD_CLEAN = 1 << 0, /* everything is home, nothing was in flight: written at detach */
 	RECORD_UNFROZEN = 1 << 1, /* of a commit: the file system was mounted and not frozen; its journal is to be replayed */
+	RECORD_UNREAD = 1 << 2,	  /* of a commit: nothing could read its metadata, so they were not checked */
+	RECORD_OF_IMAGE = RECORD_UNFROZEN | RECORD_UNREAD, /* what later records of the same image repeat */
 };
 
 enum commit_cause { CAUSE_MANUAL = 1, CAUSE_TIMER = 2, CAUSE_PRESSURE = 3, CAUSE_SHUTDOWN = 4, CAUSE_DETACH = 5,

@@ -216,6 +216,9 @@ int log_checkpoint(struct log *l, const struct log_content *content,
  */
 int log_checkpoint_shrink(struct log *l, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 			  int (*before_last)(void *ctx), void *last_ctx) MUST_CHECK;
+/* Is no record to be written while nothing can read the metadata of the file system at home (-EOWNERDEAD)? Else its superblock
+ * is all that the record knows of it; so it is at first. */
+void log_need_reader(struct log *l, bool needed);
 /* An empty record that carries the new tail (type TAIL or RETIRED). Before it, the caller made sure that no
  * reader uses an older index (view_set_index). */
 int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum commit_cause cause) MUST_CHECK;

@@ -60,6 +60,7 @@ static int accept_changed_base(struct log *l, struct scan *s)
 		return -EUCLEAN;
 	l->newest = s->foreign;
 	l->newest.fingerprint = fp;
+	l->newest.flags &= ~(uint32_t)RECORD_OF_IMAGE;
 	l->tail_lblk = l->newest.start_lblk;
 	l->chain_records = 1;
 	lag_begin_anew(l);

@@ -89,6 +89,8 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (r < 0)
 		return r;
 	rec->seq = ++l->highest_seq;
+	if (rec->type != RECORD_RETIRED) /* with that one it is no image of ours any more */
+		rec->flags |= l->newest.flags & RECORD_OF_IMAGE;
 	if (rec->type != RECORD_CHECKPOINT) {
 		rec->start_lblk = lblk;
 		r = wearlog_put_blocks(l, rec, &lblk);
@@ -316,7 +318,7 @@ int log_upgrade(struct log *l)
 		return -EBUSY;
 	l->keep_lblk = l->tail_lblk;
 	l->cursor = l->tail_lblk = cursor;
-	l->newest = (struct log_record){ 0 };
+	l->newest = (struct log_record){ .flags = was.newest.flags & RECORD_OF_IMAGE };
 	lag_new_life(l, &lag);
 	r = void_ring(l);
 	if (r == 0) {

@@ -189,6 +189,11 @@ bool log_rests(const struct log *l, enum record_type type, uint32_t flags)
 	       !(l->super_trouble & SUPER_COPIES_BAD);
 }
 
+void log_need_reader(struct log *l, bool needed)
+{
+	l->needs_reader = needed;
+}
+
 struct card *log_card(const struct log *l)
 {
 	return l->card;

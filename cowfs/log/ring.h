@@ -56,6 +56,7 @@ struct log {
 
 	bool broken;
 	bool any_base;	     /* LOG_ANY_BASE */
+	bool needs_reader;   /* log_need_reader */
 	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home; /* of a pending super record that was on the card at open */
 	bool settled;	     /* what was read at open is durable: a FLUSH came since */
 	bool need_open;	     /* rule 3: an open record comes before any other write */

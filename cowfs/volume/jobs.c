@@ -17,6 +17,9 @@
 
 #define UNFROZEN_TIMES 3 /* commits by timer in a row that could not freeze */
 
+/* What is not asked any more, because it kills whoever reads it. */
+enum unread { UNREAD_NOTHING, UNREAD_SEALED, UNREAD_ALL };
+
 struct images {
 	struct volume *v;
 	struct fsmap *sealed, *committed;
@@ -24,6 +27,7 @@ struct images {
 	struct log_index *older_index;
 	struct fsinfo fs; /* sealed */
 	bool force, dry;
+	enum unread unread;
 	bool unfrozen; /* the sealed image is what a power cut leaves */
 };
 
@@ -155,7 +159,8 @@ static int explain(struct volume_result *res, int error)
 		snprintf(w, n, "somebody else has frozen the file system");
 		break;
 	case -EOWNERDEAD:
-		snprintf(w, n, "%s; everything stays in RAM, the next commit starts another", FSINFO_DIED);
+		snprintf(w, n, "%s; everything stays in RAM. If the next commit fails like this: check the file system, or commit "
+			       "--force, which goes on without", FSINFO_DIED);
 		break;
 	case -EIO:
 		snprintf(w, n, "the card reports an error; nothing is lost, everything stays in RAM");
@@ -229,16 +234,21 @@ static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 	return r;
 }
 
+static int open_map(struct fsmap **ret, const struct blk_reader *r, bool unread)
+{
+	return unread ? fsmap_open_unread(ret, r) : fsmap_open(ret, r);
+}
+
 /* Opens the block maps of both images and looks for what forbids a commit. An image that was not frozen has its truth in
  * the journal: what lies at home may be half of a change, checksums included. */
 static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_reader *committed,
 		     struct volume_result *res)
 {
 	unsigned a, b;
-	int r = fsmap_open(&im->sealed, sealed);
+	int r = open_map(&im->sealed, sealed, im->unread >= UNREAD_SEALED);
 
 	if (r == 0)
-		r = fsmap_open(&im->committed, committed);
+		r = open_map(&im->committed, committed, im->unread >= UNREAD_ALL);
 	if (r == 0)
 		r = fsinfo_probe_super(sealed, &im->fs);
 	if (r < 0)
@@ -276,7 +286,7 @@ static int open_older(struct images *im)
 	struct blk_reader older = { .read = img_read_older, .ctx = im, .volume_blks = im->v->volume_blks };
 
 	im->older_index = log_older_index(im->v->log);
-	return im->older_index ? fsmap_open(&im->older, &older) : 0;
+	return im->older_index ? open_map(&im->older, &older, im->unread >= UNREAD_ALL) : 0;
 }
 
 /* Writes wait, and a commit begins, before the next one cannot hold what is dirty. */
@@ -289,13 +299,14 @@ static void note_room(struct volume *v, const struct fsinfo *committed)
 	monitor_set_room(v->monitor, log_super(v->log)->lag ? min_u64(room, older) : room);
 }
 
-static int run_commit(struct volume *v, const struct volume_request *rq, uint32_t flags, struct volume_result *res,
+static int try_commit(struct volume *v, const struct volume_request *rq, enum unread unread, struct volume_result *res,
 		      struct log_index **ret_index)
 {
 	bool dry = rq->job == JOB_DRY_RUN;
 	struct images im = { .v = v,
 			     .dry = dry,
 			     .force = rq->force || dry, /* a live image races with its own checksums */
+			     .unread = unread,
 			     .unfrozen = res->quiesce.unfrozen };
 	struct blk_reader sealed = { .read = dry ? img_read_live : img_read_sealed, .ctx = &im,
 				     .volume_blks = v->volume_blks };
@@ -310,7 +321,7 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 				      .cause = rq->cause,
 				      .profile = v->profile,
 				      .price_by = v->price_by,
-				      .record_flags = flags | (im.unfrozen ? (uint32_t)RECORD_UNFROZEN : 0),
+				      .record_flags = (im.unfrozen ? (uint32_t)RECORD_UNFROZEN : 0) | (unread ? (uint32_t)RECORD_UNREAD : 0),
 				      .differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 				      .progress = on_progress,
 				      .progress_ctx = v };
@@ -323,8 +334,8 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 		r = -EUCLEAN;
 	}
 	/* what the committed image leaves free may be written in place whatever the sealed one is */
-	if (r == 0 && (im.unfrozen || tells_truth(im.sealed))) {
-		src.run_sealed = im.unfrozen ? NULL : img_run_sealed;
+	if (r == 0 && (im.unfrozen || unread || tells_truth(im.sealed))) {
+		src.run_sealed = im.unfrozen || unread ? NULL : img_run_sealed;
 		src.run_committed = tells_truth(im.committed) ? img_run_committed : NULL;
 		src.run_older = tells_truth(im.older) ? img_run_older : NULL;
 	}
@@ -341,6 +352,24 @@ static int run_commit(struct volume *v, const struct volume_request *rq, uint32_
 	fsmap_close(im.committed);
 	fsmap_close(im.older);
 	log_index_unref(im.older_index);
+	return r;
+}
+
+/* Who asks for it knows, or there is no next time: then all that is in RAM would be lost. */
+static bool goes_on_unread(const struct volume_request *rq)
+{
+	return rq->force || rq->cause == CAUSE_SHUTDOWN || rq->cause == CAUSE_DETACH;
+}
+
+/* What nothing can read is committed like a file system that cowfs does not know: all that differs goes to the log. */
+static int run_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res, struct log_index **ret_index)
+{
+	enum unread unread = UNREAD_NOTHING;
+	int r = try_commit(v, rq, unread, res, ret_index);
+
+	while (r == -EOWNERDEAD && goes_on_unread(rq) && unread < UNREAD_ALL)
+		r = try_commit(v, rq, ++unread, res, ret_index);
+	res->unread = r == 0 && unread;
 	return r;
 }
 
@@ -424,12 +453,12 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 static int run_with_retries(struct volume *v, const struct volume_request *rq, struct volume_result *res,
 			    struct log_index **ret_index)
 {
-	int r = run_commit(v, rq, 0, res, ret_index);
+	int r = run_commit(v, rq, res, ret_index);
 
 	for (bool said = false; r < 0 && monitor_retry(v->monitor, r); said = true) {
 		if (!said)
 			volume_alarm(v, "commit fails (%s), and RAM is getting full: trying again, writers wait", strerror(-r));
-		r = run_commit(v, rq, 0, res, ret_index);
+		r = run_commit(v, rq, res, ret_index);
 	}
 	return r;
 }
@@ -477,7 +506,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (rq->checkpoint || commit_checkpoint_due(v->log, &due)) {
 		/* what is in RAM is written home from there, and released then */
 		monitor_stage(v->monitor, STAGE_DURABLE);
-		r = do_checkpoint(v, rq->cause, res->quiesce.unfrozen ? RECORD_UNFROZEN : 0, true, res);
+		r = do_checkpoint(v, rq->cause, 0, true, res);
 		log_index_unref(ix);
 		ix = log_index_of(v->log);
 	}
@@ -513,7 +542,7 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 	int r = quiesce(v, no_seal, rq->cause, res);
 
 	if (r == 0)
-		r = run_commit(v, rq, 0, res, &ix);
+		r = run_commit(v, rq, res, &ix);
 	log_index_unref(ix);
 	return r;
 }
@@ -588,6 +617,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	uint64_t start_ns = now_ns();
 	int r;
 
+	log_need_reader(v->log, !goes_on_unread(rq));
 	switch (rq->job) {
 	case JOB_COMMIT:
 		r = do_commit(v, rq, res);
@@ -612,13 +642,16 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 		snprintf(res->why, sizeof(res->why), "sealed without a freeze, as a power cut would leave it: %s is stuck in a "
 						     "write to the file system",
 			 res->quiesce.culprit[0] ? res->quiesce.culprit : "a task");
+	if (r == 0 && res->unread && !res->why[0])
+		snprintf(res->why, sizeof(res->why), "committed, but its metadata were not checked, because %s: check the file system "
+						     "(e2fsck)", FSINFO_DIED);
 	monitor_result(v->monitor, rq->job == JOB_COMMIT ? r : 0);
 	if (rq->job != JOB_DRY_RUN) {
 		if (r < 0)
 			volume_alarm(v, "commit failed: %s%s", res->why,
 				     monitor_gave_up(v->monitor) ? "; RAM is full, so writes fail" : "");
 		else
-			volume_alarm(v, "%s", res->quiesce.unfrozen ? res->why : "");
+			volume_alarm(v, "%s", res->quiesce.unfrozen || res->unread ? res->why : "");
 	}
 	lock_cards(v);
 }

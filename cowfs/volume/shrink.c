@@ -305,6 +305,8 @@ static int open_maps(struct shrink *s, struct shrink_report *rep)
 
 	if (r == 0)
 		r = fsmap_open(&s->new, &img);
+	if (r == -EOWNERDEAD)
+		snprintf(rep->why, sizeof(rep->why), FSINFO_DIED);
 	return r < 0 ? r : check_maps(s, rep);
 }
 

@@ -61,7 +61,7 @@ enum volume_job { JOB_NONE = 0, JOB_COMMIT = 1, JOB_DRY_RUN = 2, JOB_CHECKPOINT 
 struct volume_request {
 	enum volume_job job;
 	bool checkpoint; /* after the commit, everything home */
-	bool force;	 /* commit although the image has an alarm (ext4 error flag, bad checksum) */
+	bool force;	 /* commit although the image has an alarm (ext4 error flag, bad checksum), or nothing can read it */
 	bool no_wait;	 /* -EBUSY instead of waiting for a job under way */
 	enum commit_cause cause;
 };
@@ -75,6 +75,7 @@ struct volume_result {
 	uint64_t time_s;
 	struct commit_report report;
 	struct quiesce_report quiesce;
+	bool unread; /* what reads metadata died: nothing was checked, free blocks were not known */
 };
 
 struct volume_progress {

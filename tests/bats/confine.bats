@@ -144,6 +144,99 @@ no_other_uid() {
 	fsck ext4
 }
 
+# Nothing is left that could read metadata: as on a card that kills whatever reads it.
+no_reader() {
+	local first
+	first=$(children "$(worker_pid)")
+	wait_for 20 forker_after ''
+	kill -9 "$first" "$FORKER"
+}
+
+@test "confine: nothing can read the metadata: a commit says so, --force commits all, shutdown and detach lose nothing" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach --ram 32M
+	mount_volume
+	random_file "$MNT/a" 4
+	cow commit "$NAME"
+	no_reader
+	random_file "$MNT/b" 4
+	rm "$MNT/a"
+	fails 1 "process that reads the metadata .* died; everything stays in RAM.*--force" commit "$NAME"
+	cow status "$NAME" | grep -q 'FAILED'
+	cow commit --json --force "$NAME" | jq -e '.ok and .unread'
+	[ "$(status_of .last.unread)" = true ]
+	[[ $(status_of .alarm) == *"not checked"* ]]
+	cow status "$NAME" | grep -q 'metadata not checked'
+	[ "$(cow check --json "$CARD" | jq .unread)" = true ]
+	sum=$(tree_sum "$MNT")
+	power_cut
+
+	attach --ram 32M # with a reader
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	no_reader
+	random_file "$MNT/c" 4
+	sum=$(tree_sum "$MNT")
+	cow shutdown
+	power_cut
+	[ "$(cow check --json "$CARD" | jq .unread)" = true ]
+	cow check "$CARD" | grep -q 'not checked'
+
+	attach --ram 32M
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	no_reader
+	random_file "$MNT/d" 4
+	sum=$(tree_sum "$MNT")
+	umount_volume
+	detach
+	# empty records that follow repeat it
+	[ "$(cow check --json "$CARD" | jq .unread)" = true ]
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	umount "$MNT"
+	fsck ext4
+	# a commit with a reader is one without that flag
+	attach
+	mount_volume
+	random_file "$MNT/e" 1
+	cow commit "$NAME"
+	[ "$(cow check --json "$CARD" | jq .unread)" = false ]
+	umount_volume
+	detach
+}
+
+@test "confine: an image that kills each of its readers: a commit fails, --force and shutdown keep all" {
+	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "the shim must come first"
+	local at sum
+	card_make ext4 300 350 # three groups
+	cow format "$CARD"
+	for at in 1 2; do
+		BADIMAGE_AT=$at LD_PRELOAD=$COWFS_BUILD/tests/badimage.so attach --ram 48M
+		mount_volume
+		random_file "$MNT/a$at" 4
+		random_file "$MNT/b$at" 4
+		fails 1 "process that reads the metadata .* died; everything stays in RAM.*--force" commit "$NAME"
+		cow commit --json --force "$NAME" | jq -se '.[-1] | .ok and .unread and .report.direct_blocks == 0'
+		rm "$MNT/a$at"
+		random_file "$MNT/c$at" 2
+		cow commit --json --force --checkpoint "$NAME" | jq -se '.[-1] | .ok and .unread'
+		random_file "$MNT/d$at" 2
+		fails 1 "process that reads the metadata" commit "$NAME"
+		sum=$(tree_sum "$MNT")
+		cow shutdown
+		power_cut
+		[ "$(cow check --json "$CARD" | jq .unread)" = true ]
+		attach
+		mount_volume
+		[ "$(tree_sum "$MNT")" = "$sum" ]
+		umount_volume
+		detach
+		fsck ext4
+	done
+}
+
 # The death of a worker under the parent's filter: tests/unit/keeper_test.c.
 
 @test "confine: without CAP_SETPCAP the bounding set stays, nothing else" {

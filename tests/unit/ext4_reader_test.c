@@ -245,12 +245,48 @@ static void test_drops(void **state)
 	plain.drops = plain.pause_us = 0;
 }
 
+static void *ends(void *ctx)
+{
+	close(other_fd);
+	return ctx;
+}
+
+/* Where each session dies, what the superblock says is known, and no block is free. */
+static void test_all_die(void **state)
+{
+	const struct blk_reader r = {image_read, NULL, BLKS};
+	struct fs_fingerprint fp;
+	struct fsinfo info;
+	enum blk_use use;
+	struct fsmap *m;
+
+	(void)state;
+	session = ends;
+	assert_int_equal(fsinfo_probe(&r, &info), 0);
+	assert_int_equal(info.kind, FS_EXT);
+	assert_true(info.has_journal && !info.journal_bytes);
+	assert_int_equal(fsinfo_fingerprint(&r, &fp), -EOWNERDEAD);
+	assert_int_equal(fsinfo_fingerprint_super(&r, &fp), 0);
+	assert_int_equal(fp.n_marks, 1);
+	assert_int_equal(fp.mark[0].blk, 0);
+	assert_int_equal(fsmap_open(&m, &r), -EOWNERDEAD);
+	assert_int_equal(fsmap_open_unread(&m, &r), 0);
+	assert_false(fsmap_knows(m));
+	for (uint64_t b = 0; b < BLKS; b++) {
+		assert_int_equal(fsmap_use(m, b, &use), 0);
+		assert_int_equal(use, USE_USED);
+	}
+	fsmap_close(m);
+	session = NULL;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hostile_session),
 		cmocka_unit_test(test_strange_errors),
 		cmocka_unit_test(test_drops),
+		cmocka_unit_test(test_all_die),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -317,12 +317,61 @@ static void test_upgrade_takes_the_table_along(void **state)
 	card_close(r.c);
 }
 
+/* What is known of an image is in each empty record that follows, of the same life and of the next one; not with the image after. */
+static void test_flags_are_repeated(void **state)
+{
+	const uint32_t of_image = RECORD_UNFROZEN | RECORD_UNREAD;
+	struct log_open_report rep;
+	struct ring r = { 0 };
+	struct log_super s;
+	struct log_index *ix;
+	unsigned trouble;
+
+	(void)state;
+	r.c = formatted(&s);
+	s.incompat = 0;
+	assert_int_equal(super_write(r.c, &s), 0);
+	assert_int_equal(log_open(&r.log, r.c, r.c, &s, 0, &rep), 0);
+	assert_int_equal(log_prepare(r.log), 0);
+	s = *log_super(r.log);
+	s.incompat = 0;
+	assert_int_equal(super_write(r.c, &s), 0);
+	log_close(r.log);
+	assert_int_equal(super_read(r.c, 4 * MIB, &s, &trouble), 0);
+	assert_int_equal(log_open(&r.log, r.c, r.c, &s, 0, &rep), 0);
+	assert_int_equal(log_prepare(r.log), 0);
+	assert_int_equal(log_begin(r.log), 0);
+	assert_int_equal(log_add_logged(r.log, VICTIM, 1, genuine), 0);
+	assert_int_equal(log_end(r.log, CAUSE_SHUTDOWN, of_image, &ix), 0);
+	log_index_unref(ix);
+	assert_int_equal(log_checkpoint(r.log, NULL, NULL, NULL, &ix), 0);
+	log_index_unref(ix);
+	assert_int_equal(log_newest(r.log)->flags, of_image);
+	assert_int_equal(log_put_tail(r.log, RECORD_TAIL, 0, CAUSE_MANUAL), 0);
+	assert_int_equal(log_newest(r.log)->flags, of_image);
+	assert_int_equal(log_upgrade(r.log), 0);
+	assert_int_equal(log_newest(r.log)->flags, of_image);
+	assert_int_equal(log_put_tail(r.log, RECORD_TAIL, RECORD_CLEAN, CAUSE_DETACH), 0);
+	log_close(r.log);
+	assert_int_equal(super_read(r.c, 4 * MIB, &s, &trouble), 0);
+	assert_int_equal(log_open(&r.log, r.c, r.c, &s, 0, &rep), 0);
+	assert_int_equal(rep.state, LOG_CLEAN);
+	assert_int_equal(rep.newest.flags, of_image | RECORD_CLEAN);
+	assert_int_equal(log_prepare(r.log), 0);
+	assert_int_equal(log_newest(r.log)->flags & of_image, of_image);
+	commit(&r, VICTIM, 1, genuine);
+	assert_int_equal(log_newest(r.log)->flags, 0);
+	log_close(r.log);
+	card_close(r.c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_delta),	  cmocka_unit_test(test_get),
 		cmocka_unit_test(test_old_form_is_taken_in), cmocka_unit_test(test_record_in_a_file),
 		cmocka_unit_test(test_runs),	  cmocka_unit_test(test_upgrade_takes_the_table_along),
+		cmocka_unit_test(test_flags_are_repeated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
