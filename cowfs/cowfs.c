@@ -379,6 +379,9 @@ static int export_volume(struct daemon *d)
 
 	if (e == 0)
 		e = fuse_export_set_gate(d->export, volume_gate(d->volume));
+	if (e == -ETIMEDOUT)
+		return fail(d, EXIT_FAILED, e, "the volume cannot be exported: FUSE took no reply for 10 s. The kernel log may say "
+			    "that a system call was refused (audit: type=1326)");
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "the volume cannot be exported through FUSE: %s",
 			    strerrordesc_np(-e));

@@ -37,6 +37,7 @@
 
 #include "base/io.h"
 #include "base/msg.h"
+#include "base/thread.h"
 #include "export/fuse_mount.h"
 #include "export/serve.h"
 #include "export/slots.h"
@@ -54,6 +55,7 @@
 #define MAX_BACKGROUND                                                                             \
 	128 /* the loop device has 128 tags: none ever waits in FUSE's background queue */
 #define START_TIMEOUT_S 10
+#define WATCH_STACK_BYTES (64 * KIB)
 #define PUNCH_PIECE_BYTES (64 * MIB) /* of WRITE_ZEROES with its up to 4 GiB: locks */
 
 struct fuse_export {
@@ -408,6 +410,56 @@ static int wait_init(struct fuse_export *e)
 	return e->init_result;
 }
 
+/* ---- the first request after INIT ---- */
+
+struct first {
+	sem_t answered;
+	int abort_fd;
+	bool too_late;
+};
+
+static void *watch_first(void *arg)
+{
+	struct first *w = arg;
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += START_TIMEOUT_S;
+	while (sem_clockwait(&w->answered, CLOCK_MONOTONIC, &until) < 0) {
+		if (errno == EINTR)
+			continue;
+		w->too_late = true;
+		if (write(w->abort_fd, "1", 1) < 0)
+			msg(MSG_ERR, "FUSE: the connection cannot be aborted: %m");
+		break;
+	}
+	return NULL;
+}
+
+/* A reply to INIT that the kernel did not take (a filter refused the call, say) leaves every request waiting, for ever and whatever
+ * happens to this process: op_init only knows that a reply was made. */
+static int open_file(struct fuse_export *e, int mount_fd)
+{
+	struct first w = { .abort_fd = e->abort_fd };
+	pthread_t watch;
+	int fd, r = 0;
+
+	if (w.abort_fd >= 0) {
+		sem_init(&w.answered, 0, 0);
+		r = thread_start(&watch, "cowfs-first", WATCH_STACK_BYTES, watch_first, &w);
+	}
+	if (r < 0)
+		return r;
+	fd = openat(mount_fd, VOLUME_NAME, O_RDWR | O_DIRECT | O_CLOEXEC);
+	r = fd < 0 ? -errno : fd;
+	if (w.abort_fd >= 0) {
+		sem_post(&w.answered);
+		pthread_join(watch, NULL);
+		sem_destroy(&w.answered);
+	}
+	return r < 0 && w.too_late ? -ETIMEDOUT : r;
+}
+
 static void free_export(struct fuse_export *e)
 {
 	if (e->session)
@@ -453,24 +505,22 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 	if (r < 0)
 		return r;
 	r = fuse_mount(e->fuse_fd, &mount_fd);
-	if (!r)
+	if (!r) {
+		e->abort_fd = fuse_mount_open_abort(mount_fd);
+		if (e->abort_fd < 0)
+			msg(MSG_WARN, "no abort switch for FUSE (fusectl): %s", strerror(-e->abort_fd));
 		r = serve_start(e->serve);
+	}
 	if (!r)
 		r = wait_init(e);
-	if (!r) {
-		file_fd = openat(mount_fd, VOLUME_NAME, O_RDWR | O_DIRECT | O_CLOEXEC);
-		if (file_fd < 0)
-			r = -errno;
-	}
+	if (!r)
+		r = file_fd = open_file(e, mount_fd);
 	if (r < 0) {
 		if (mount_fd >= 0)
 			close(steal_fd(&mount_fd)); /* the last one: wakes the threads */
 		fuse_export_stop(e);
 		return r;
 	}
-	e->abort_fd = fuse_mount_open_abort(file_fd);
-	if (e->abort_fd < 0)
-		msg(MSG_WARN, "no abort switch for FUSE (fusectl): %s", strerror(-e->abort_fd));
 	*ret_file_fd = file_fd;
 	*ret = e;
 	return 0;

@@ -16,7 +16,7 @@ struct fuse_export;
  * fuse_fd: an open /dev/fuse, duplicated here and not closed (the parent process keeps one, too).
  * Mounts (fsopen, fsconfig, fsmount), starts the serving threads and opens the file through the
  * mount descriptor, which is closed again. Refuses to start without FUSE_ASYNC_DIO (a short write
- * would be silent loss): -EPROTONOSUPPORT.
+ * would be silent loss): -EPROTONOSUPPORT. -ETIMEDOUT: for 10 s the kernel said nothing, or took no reply.
  * *ret_file_fd: O_RDWR|O_DIRECT descriptor of the file, for the loop device; the caller closes it.
  */
 int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd,

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 int fuse_mount(int fuse_fd, int *ret_mount_fd)
 {
@@ -46,18 +45,19 @@ int fuse_mount_open_ctl(void)
 
 /* The switch lies in a file system of its own (fusectl), named after the connection's device
  * number. */
-int fuse_mount_open_abort(int file_fd)
+int fuse_mount_open_abort(int mount_fd)
 {
-	_cleanup_close_ int mount_fd = fuse_mount_open_ctl();
-	struct stat st;
+	_cleanup_close_ int ctl_fd = fuse_mount_open_ctl();
+	struct statx st;
 	char path[32];
 	int fd;
 
-	if (mount_fd < 0)
-		return mount_fd;
-	if (fstat(file_fd, &st) < 0)
+	if (ctl_fd < 0)
+		return ctl_fd;
+	/* without a request: the connection may not answer any */
+	if (statx(mount_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &st) < 0)
 		return -errno;
-	snprintf(path, sizeof(path), "%u/abort", minor(st.st_dev)); /* major: 0 */
-	fd = openat(mount_fd, path, O_WRONLY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "%u/abort", st.stx_dev_minor); /* major: 0 */
+	fd = openat(ctl_fd, path, O_WRONLY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }

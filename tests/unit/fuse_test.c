@@ -14,6 +14,8 @@
 #include <linux/falloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 
 #include "base/io.h"
 #include "export/fuse.h"
@@ -36,6 +38,18 @@ static pid_t janitor;
 static struct fuse_export *export;
 static int fuse_fd = -1, file_fd = -1;
 static unsigned fds_before;
+
+/* The C library's, which a filter of system calls may refuse. */
+static atomic_bool refuse_replies;
+
+ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+	if (refuse_replies) {
+		errno = EPERM;
+		return -1;
+	}
+	return syscall(SYS_writev, fd, iov, n);
+}
 
 static bool inside(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 {
@@ -410,6 +424,27 @@ static void test_bad_descriptor(void **state)
 	close(null_fd);
 }
 
+/* The reply to INIT is refused: no request is ever answered, and the start ends all the same. */
+static void test_refused_replies(void **state)
+{
+	unsigned fds = count_fds();
+	uint64_t begin_ns = now_ns();
+	struct fuse_export *e = NULL;
+	int dev_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), fd = -7;
+
+	(void)state;
+	alarm(60);
+	refuse_replies = true;
+	assert_int_equal(fuse_export_start(&e, &view, dev_fd, &fd), -ETIMEDOUT);
+	refuse_replies = false;
+	assert_true(now_ns() - begin_ns >= 9000000000ull);
+	assert_null(e);
+	assert_int_equal(fd, -7);
+	close(dev_fd);
+	assert_int_equal(count_fds(), fds);
+	alarm(0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -422,6 +457,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_parallel, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_with_loop, setup, teardown),
 		cmocka_unit_test(test_bad_descriptor),
+		cmocka_unit_test(test_refused_replies),
 	};
 
 	if (scratch_not_root("fuse_test"))
