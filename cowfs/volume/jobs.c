@@ -362,12 +362,15 @@ static bool goes_on_unread(const struct volume_request *rq)
 }
 
 /* What nothing can read is committed like a file system that cowfs does not know: all that differs goes to the log. */
-static int run_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res, struct log_index **ret_index)
+static int run_commit(struct volume *v, const struct volume_request *rq, bool goes_on, struct volume_result *res,
+		      struct log_index **ret_index)
 {
 	enum unread unread = UNREAD_NOTHING;
-	int r = try_commit(v, rq, unread, res, ret_index);
+	int r;
 
-	while (r == -EOWNERDEAD && goes_on_unread(rq) && unread < UNREAD_ALL)
+	log_need_reader(v->log, !goes_on);
+	r = try_commit(v, rq, unread, res, ret_index);
+	while (r == -EOWNERDEAD && goes_on && unread < UNREAD_ALL)
 		r = try_commit(v, rq, ++unread, res, ret_index);
 	res->unread = r == 0 && unread;
 	return r;
@@ -449,18 +452,21 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 	return r;
 }
 
-/* Under pressure there is no use in another seal before this one is on the card. */
+/* Under pressure there is no use in another seal before this one is on the card. In the end, writes would fail: then what nothing can
+ * read is committed all the same. */
 static int run_with_retries(struct volume *v, const struct volume_request *rq, struct volume_result *res,
 			    struct log_index **ret_index)
 {
-	int r = run_commit(v, rq, res, ret_index);
+	int r = run_commit(v, rq, goes_on_unread(rq), res, ret_index);
+	bool said = false;
 
-	for (bool said = false; r < 0 && monitor_retry(v->monitor, r); said = true) {
+	for (; r < 0 && monitor_retry(v->monitor, r); said = true) {
 		if (!said)
-			volume_alarm(v, "commit fails (%s), and RAM is getting full: trying again, writers wait", strerror(-r));
-		r = run_commit(v, rq, res, ret_index);
+			volume_alarm(v, "commit fails (%s), and RAM is getting full: trying again, writers wait",
+				     r == -EOWNERDEAD ? FSINFO_DIED : strerror(-r));
+		r = run_commit(v, rq, goes_on_unread(rq), res, ret_index);
 	}
-	return r;
+	return r == -EOWNERDEAD && said && !v->stop ? run_commit(v, rq, true, res, ret_index) : r;
 }
 
 static int commit_once(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -542,7 +548,7 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 	int r = quiesce(v, no_seal, rq->cause, res);
 
 	if (r == 0)
-		r = run_commit(v, rq, res, &ix);
+		r = run_commit(v, rq, goes_on_unread(rq), res, &ix);
 	log_index_unref(ix);
 	return r;
 }

@@ -217,6 +217,49 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	umount "$MNT"
 }
 
+@test "an image that kills each of its readers: writers wait, then it is committed unread, no write fails" {
+	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "the shim must come first"
+	local sum
+	export COWFS_FULL_TIMEOUT=3s
+	card_make ext4 320 700 -J size=8
+	cow format "$CARD" --log-size 256M
+	BADIMAGE_AT=1 LD_PRELOAD=$COWFS_BUILD/tests/badimage.so attach --ram 96M
+	mount_volume -o noatime
+	sum=$(stream 1 160 | sha256sum)
+	background sh -c "openssl enc -aes-128-ctr -nosalt -K $(printf '%032x' 1) -iv 0 -in /dev/zero 2>/dev/null |
+		head -c $((160 << 20)) >'$MNT/new' && sync -f '$MNT' && touch '$T/done'"
+	wait_for 60 grep -q 'metadata of the file system died.*trying again' "$COWFS_RUNDIR/vol/status.json"
+	wait "$BG"
+	[ -e "$T/done" ]
+	[ "$(status_of .pressure.full_errors)" = 0 ]
+	[ "$(status_of .write_errors)" = 0 ]
+	[ "$(status_of .last.unread)" = true ]
+	card_holds ext4 "$sum"
+}
+
+@test "a log that is set aside is no budget: nothing will be committed, all of RAM can be written" {
+	card_make xfs 320 360
+	cow format "$CARD" --log-size 32M
+	attach --ram 128M
+	mount_volume
+	echo one >"$MNT/one"
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+	mount "$CARD" "$MNT"
+	echo two >"$MNT/two"
+	umount "$MNT"
+	attach --ram 128M
+	[ "$(status_of .log_state_at_attach)" = foreign ]
+	mount_volume -o noatime
+	timeout 60 sh -c "head -c $((64 << 20)) /dev/urandom >'$MNT/new' && sync -f '$MNT'"
+	[ "$(status_of .pressure.level)" = ok ]
+	[ "$(status_of .pressure.commits)" = 0 ]
+	[ "$(status_of .write_errors)" = 0 ]
+	umount_volume
+	detach --discard
+}
+
 @test "hold and release: timers wait, pressure does not" {
 	volume 320
 	echo a >"$MNT/a"
