@@ -245,6 +245,71 @@ static void test_drops(void **state)
 	plain.drops = plain.pause_us = 0;
 }
 
+/* Groups whose bits do not fill their last byte, or fill the block: what a run says, each block says. */
+static struct ext4_facts odd;
+
+static void *answer_odd(void *ctx)
+{
+	unsigned s = odd.blocks_per_group + odd.cluster_shift;
+	uint8_t question[64], bits[1024];
+
+	for (int i = 0; recv(other_fd, question, sizeof(question), 0) > 0; i++) {
+		struct answer a = {.bytes = i ? sizeof(bits) : sizeof(odd)};
+		struct iovec iov[2] = {{&a, sizeof(a)}, {i ? (void *)bits : (void *)&odd, (size_t)a.bytes}};
+		struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+
+		for (size_t k = 0; k < sizeof(bits); k++) /* long runs of both, and what is between */
+			bits[k] = (uint8_t)(k / 16 % 3 == 0 ? 0 : k / 16 % 3 == 1 ? 0xff : rand_r(&s));
+		bits[sizeof(bits) - 1] = bits[sizeof(bits) - 2]; /* a run to the last bit, and no further */
+		if (sendmsg(other_fd, &m, MSG_NOSIGNAL) < 0)
+			break;
+	}
+	close(other_fd);
+	return ctx;
+}
+
+static void check_runs(uint64_t volume_blks)
+{
+	const struct blk_reader r = {image_read, NULL, volume_blks};
+	struct fsmap *m;
+
+	session = answer_odd;
+	assert_int_equal(fsmap_open(&m, &r), 0);
+	session = NULL;
+	for (uint64_t b = 0, n; b < volume_blks; b += n) {
+		enum blk_use run, one;
+
+		assert_int_equal(fsmap_run(m, b, volume_blks - b, &run, &n), 0);
+		assert_in_range(n, 1, volume_blks - b);
+		for (uint64_t i = 0; i < n; i++) {
+			assert_int_equal(fsmap_use(m, b + i, &one), 0);
+			assert_int_equal(one, run);
+		}
+	}
+	fsmap_close(m);
+}
+
+static void test_odd_groups(void **state)
+{
+	static const uint32_t per_group[] = {8, 9, 15, 16, 17, 1000, 8191, 8192};
+
+	(void)state;
+	put(0x5c, 0, 4); /* no journal */
+	put(0xe0, 0, 4);
+	for (size_t i = 0; i < ARRAY_SIZE(per_group); i++)
+		for (uint32_t shift = 0; shift <= 4; shift += 2)
+			for (uint32_t cut = 0; cut < 3; cut++) {
+				uint64_t volume_blks = BLKS - cut;
+
+				odd = (struct ext4_facts){.blocks = volume_blks * 4 - cut, .block_shift = 10, .first_data_block = shift == 0,
+							  .blocks_per_group = per_group[i] << shift, .cluster_shift = shift,
+							  .journal_err = -ENOENT};
+				check_runs(volume_blks);
+			}
+	put(0x5c, 4, 4);
+	put(0xe0, 8, 4);
+}
+
 static void *ends(void *ctx)
 {
 	close(other_fd);
@@ -286,6 +351,7 @@ int main(void)
 		cmocka_unit_test(test_hostile_session),
 		cmocka_unit_test(test_strange_errors),
 		cmocka_unit_test(test_drops),
+		cmocka_unit_test(test_odd_groups),
 		cmocka_unit_test(test_all_die),
 	};
 
