@@ -269,3 +269,25 @@ os.splice(r, out, 4096)'
 	done
 	MNT=$T/mnt
 }
+
+no_command_line() { [ "$(wc -c <"/proc/$1/cmdline")" = 0 ]; }
+
+@test "busybox: no process passes for a kernel thread" {
+	local sh pid
+	MNT=/
+	# without a command line, and with a name that would be the flags of one
+	impostor ') S 2 0 0 0 -1' '
+f = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
+begin, end = int(f[45]) // 4096 * 4096, int(f[46])
+ctypes.CDLL(None).munmap(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin))'
+	pid=$BG
+	wait_for 20 no_command_line "$pid"
+	sed -n '/^user_of()/,/^}/p; /^is_kernel_thread()/,/^}/p; /^signal_all()/,/^}/p' "$(top)/initramfs/busybox/rcK" >"$T/rcK"
+	for sh in dash bash "busybox sh"; do
+		# shellcheck disable=SC2086
+		run -0 $sh -c 'kill() { echo "kill $*"; }; . "$1"; signal_all TERM' sh "$T/rcK"
+		grep -qx "kill -TERM $pid" <<<"$output"
+		! grep -qxE 'kill -TERM (1|2)' <<<"$output" || return # 2: kthreadd
+	done
+	MNT=$T/mnt
+}
