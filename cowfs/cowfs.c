@@ -6,7 +6,8 @@
  *	keeper	its child: the small parent of control/keeper.h
  *	worker	the keeper's child: everything else
  *
- * With --foreground the starter is the keeper. What fails before the line was sent is undone and
+ * With --foreground the starter waits for the keeper and ends with its status, because the keeper leaves the cgroup in
+ * which a service manager kills its main process. What fails before the line was sent is undone and
  * told through it; after it, messages go to the kernel log.
  */
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/clean.h"
 #include "base/msg.h"
@@ -211,10 +213,30 @@ static int go_background(struct daemon *d)
 	return EXIT_OK;
 }
 
+/* Returns in the process that becomes the keeper. */
+static int stay_foreground(struct daemon *d)
+{
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid < 0)
+		return fail(d, EXIT_FAILED, -errno, "no process: %s", strerror(errno));
+	if (pid == 0)
+		return EXIT_OK;
+	if (d->ready_fd >= 0)
+		close(d->ready_fd); /* its end would not be seen */
+	(void)!harden_process(HARDEN_OOM | HARDEN_SIGNALS | HARDEN_DIR, d->argv0);
+	(void)!harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_PARENT);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
 static int start_keeper(struct daemon *d)
 {
 	const struct keeper_opts opts = {
 		.running_root = d->running_root,
+		.leave_cgroup = d->foreground,
 		.detach_stdio = !d->foreground,
 		.argv0 = d->argv0,
 		.kmsg_fd = -1,
@@ -576,8 +598,7 @@ int main(int argc, char **argv)
 	d.proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (d.proc_dirfd < 0)
 		return fail(&d, EXIT_FAILED, -errno, "/proc is not mounted");
-	if (!d.foreground)
-		exit = go_background(&d);
+	exit = d.foreground ? stay_foreground(&d) : go_background(&d);
 	if (exit == EXIT_OK)
 		exit = start_keeper(&d);
 	if (exit == EXIT_OK)

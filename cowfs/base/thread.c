@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/thread.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <linux/close_range.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define CALL_STACK_BYTES (64 * KIB)
 
 int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*main)(void *arg), void *arg)
 {
@@ -20,7 +27,41 @@ int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*m
 		pthread_sigmask(SIG_SETMASK, &old, NULL);
 	}
 	pthread_attr_destroy(&attr);
-	if (r == 0)
+	if (r == 0 && name)
 		(void)pthread_setname_np(*ret, name);
 	return r;
+}
+
+struct call {
+	const char *name;
+	int fd, result;
+	int (*make)(int fd);
+};
+
+static void *call_main(void *arg)
+{
+	struct call *c = arg;
+
+	prctl(PR_SET_NAME, c->name); /* by itself: to name another thread takes a file of /proc */
+	/* the first one gives this thread a table of its own */
+	if (close_range((unsigned)c->fd + 1, UINT_MAX, CLOSE_RANGE_UNSHARE) < 0 ||
+	    (c->fd > 3 && close_range(3, (unsigned)c->fd - 1, 0) < 0)) {
+		c->result = -errno;
+		return NULL;
+	}
+	c->result = c->make(c->fd) < 0 ? -errno : 0;
+	close(c->fd); /* the thread is gone a moment later than its end is seen */
+	return NULL;
+}
+
+int thread_call_alone(const char *name, int fd, int (*make)(int fd))
+{
+	struct call c = {.name = name, .fd = fd, .make = make};
+	pthread_t thread;
+	int r = thread_start(&thread, NULL, CALL_STACK_BYTES, call_main, &c);
+
+	if (r < 0)
+		return r;
+	pthread_join(thread, NULL);
+	return c.result;
 }

@@ -17,6 +17,9 @@
  *   then the FUSE connection that it waits for is aborted, at last it is killed.
  * - FIFREEZE has a thread of its own that can be left behind. One that was left behind owns its
  *   descriptor and thaws by itself; until then no further freeze is tried.
+ * - Calls that flush (syncfs, FIFREEZE, FITHAW, fsync) sleep unkillably in I/O that this process serves. Each is made by a thread
+ *   that has no descriptor of /dev/fuse (thread_call_alone). If all processes are killed at once, the
+ *   kernel then ends the FUSE connection, and with it this I/O.
  * - The descriptor on the mount is closed at once: it would keep the file system from being
  *   unmounted.
  * - The parent hears of the descriptor before FIFREEZE, or our death right after it would freeze
@@ -152,6 +155,25 @@ struct freezer {
 	int result;	      /* once done */
 };
 
+static int call_freeze(int fd)
+{
+	return ioctl(fd, FIFREEZE, 0);
+}
+
+static int call_thaw(int fd)
+{
+	return ioctl(fd, FITHAW, 0);
+}
+
+static int thaw(int mount_fd)
+{
+	int r = thread_call_alone("cowfs-thaw", mount_fd, call_thaw);
+
+	if (r < 0 && r != -EINVAL) /* no thread could be had: nothing may stay frozen for that */
+		r = call_thaw(mount_fd) < 0 ? -errno : 0;
+	return r;
+}
+
 static atomic_bool hanging; /* an abandoned freezer is still in FIFREEZE */
 
 static void tell(const struct freezer *f, int mount_fd)
@@ -172,7 +194,7 @@ static void freezer_free(struct freezer *f)
 static void *freezer_main(void *arg)
 {
 	struct freezer *f = arg;
-	int r = ioctl(f->mount_fd, FIFREEZE, 0) < 0 ? -errno : 0;
+	int r = thread_call_alone("cowfs-freeze", f->mount_fd, call_freeze);
 	bool abandoned;
 
 	pthread_mutex_lock(&f->lock);
@@ -183,7 +205,7 @@ static void *freezer_main(void *arg)
 	pthread_mutex_unlock(&f->lock);
 	if (abandoned) {
 		if (!r)
-			(void)ioctl(f->mount_fd, FITHAW, 0);
+			(void)thaw(f->mount_fd);
 		freezer_free(f);
 		atomic_store(&hanging, false);
 	}
@@ -366,7 +388,7 @@ static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*
 		       void *seal_ctx, struct quiesce_report *rep)
 {
 	uint64_t begin_ns = now_ns();
-	int r;
+	int r, thawed;
 
 	rep->frozen = true;
 	tell(f, f->mount_fd);
@@ -374,8 +396,9 @@ static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*
 	if (t->stay_frozen && !r)
 		return 0;
 	/* EINVAL: not frozen any more; the seal may have caught a moving image */
-	if (ioctl(f->mount_fd, FITHAW, 0) < 0 && !r)
-		r = errno == EINVAL ? -ECANCELED : -errno;
+	thawed = thaw(f->mount_fd);
+	if (thawed < 0 && !r)
+		r = thawed == -EINVAL ? -ECANCELED : thawed;
 	rep->frozen_ns = now_ns() - begin_ns;
 	return r;
 }
@@ -397,7 +420,7 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 {
 	uint64_t begin_ns = now_ns();
 	struct freezer *f = NULL;
-	int r = (!t->no_sync || rep->readonly) && syncfs(mount_fd) < 0 ? -errno : 0;
+	int r = !t->no_sync || rep->readonly ? thread_call_alone("cowfs-sync", mount_fd, syncfs) : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
 	if (!r && t->needed && !t->needed(seal_ctx))
@@ -436,6 +459,7 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 {
 	_cleanup_close_ int excl_fd = -1;
 	char name[32];
+	int r;
 
 	snprintf(name, sizeof(name), "self/fd/%d", t->loop_fd);
 	excl_fd = openat(t->proc_dirfd, name, O_RDONLY | O_EXCL | O_CLOEXEC);
@@ -443,8 +467,9 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 		rep->hidden = errno == EBUSY;
 		return rep->hidden ? -ESTALE : -errno;
 	}
-	if (fsync(t->loop_fd) < 0)
-		return -errno;
+	r = thread_call_alone("cowfs-sync", t->loop_fd, fsync);
+	if (r < 0)
+		return r;
 	return t->needed && !t->needed(seal_ctx) ? -ENODATA : seal(seal_ctx);
 }
 

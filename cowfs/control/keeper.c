@@ -13,9 +13,12 @@
  *   and to let go of the FUSE descriptor, which ends the hanging. After a death the descriptor goes
  *   first for the same reason.
  * - A killed worker is not dead while one of its threads sleeps unkillably in I/O on its own volume
- *   (syncfs, FIFREEZE): the thread keeps the FUSE descriptor open that nobody reads from any more,
- *   and waits for it. Closing ours does not help then. So the parent looks at the worker's state,
- *   and aborts the connection through fusectl, of which it got a descriptor from the worker.
+ *   (syncfs, FIFREEZE). That thread has no descriptors (thread_call_alone), so the link ends with the other
+ *   threads, and the I/O ends when the parent lets go of FUSE. A thread that sleeps so elsewhere keeps
+ *   the FUSE descriptor open that nobody reads from any more, and the link. So the parent also looks at the
+ *   worker's state, and aborts the connection through fusectl, of which it got a descriptor from the worker.
+ * - What the worker had frozen only another process can thaw. A unit's processes are killed together,
+ *   so the parent leaves the cgroup.
  * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
  */
 #include "control/keeper.h"
@@ -40,12 +43,15 @@
 
 #include "base/io.h"
 #include "base/msg.h"
+#include "base/thread.h"
+#include "control/cgroup.h"
 
 #define DEADMAN_NS (10 * 1000000000ull)
 #define SLICE_NS 250000000ull
 #define SLICE_MS 250
 #define LOOK_MS 2000   /* how often a worker is looked at while all is quiet */
-#define DYING_SLICES 4 /* so long may a death take by itself */
+#define DYING_SLICES 4 /* so long may a death take by itself, */
+#define ENDED_SLICES 1 /* and so long if nothing is left but threads without descriptors */
 #define THAW_TRIES 20  /* slices */
 #define ANSWER_WAIT_S 1
 #define THAW_STACK_BYTES (256 * KIB)
@@ -147,13 +153,19 @@ void keeper_frozen(void *link, int mount_fd)
 
 /* ---- thawing ---- */
 
+static int call_thaw(int fd)
+{
+	return ioctl(fd, FITHAW, 0);
+}
+
+/* Ours may not hold /dev/fuse open either while a thaw sleeps. */
 static void *thawer_main(void *arg)
 {
 	struct thawer *t = arg;
 	uint64_t count;
 
 	while (read(t->event_fd, &count, sizeof(count)) == sizeof(count)) {
-		t->thawed = ioctl(t->job_fd, FITHAW, 0) == 0;
+		t->thawed = thread_call_alone("cowfs-thaw", t->job_fd, call_thaw) == 0;
 		close(t->job_fd);
 		t->busy = false;
 	}
@@ -330,6 +342,7 @@ static void watch(struct parent *p)
 			if (fds[0].fd < 0)
 				return;
 			fds[1].fd = -1;
+			p->dying = max_u64(p->dying, DYING_SLICES - 1 - ENDED_SLICES);
 		} else if (fds[0].revents && !fds[1].revents) {
 			return; /* after what it still had to say */
 		}
@@ -387,6 +400,13 @@ static __attribute__((noreturn)) void parent_main(struct parent *p, bool mark)
 	bury(p);
 }
 
+static void leave_cgroup(void)
+{
+	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	cgroup_leave(proc_dirfd);
+}
+
 static int open_link(int pair[2])
 {
 	const struct timeval wait = {.tv_sec = ANSWER_WAIT_S};
@@ -441,5 +461,7 @@ int keeper_start(const struct keeper_opts *o, struct keeper_link *ret)
 	p.opts.running_root &= from_ram;
 	p.opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;
 	msg_to_kmsg(p.opts.kmsg_fd);
+	if (o->leave_cgroup)
+		leave_cgroup();
 	parent_main(&p, o->mark || from_ram);
 }

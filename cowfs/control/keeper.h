@@ -18,6 +18,7 @@ struct keeper_opts {
 	 * only if the process was started from an initramfs, and only after keeper_serving. */
 	bool running_root;
 	bool mark;	     /* '@' also when not started from an initramfs */
+	bool leave_cgroup;   /* the parent does, or it would be killed with the worker's */
 	bool detach_stdio;   /* after keeper_serving the parent's 0 to 2 are /dev/null */
 	char *argv0;	     /* main's argv[0], for the mark */
 	int kmsg_fd;	     /* where alarms go; -1: /dev/kmsg, or stderr if there is none */
