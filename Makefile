@@ -102,7 +102,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 # the peers that the data path is measured against
 BENCH_DEPS := fuse-overlayfs
 
-.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run fuzz-all fuzz-all-run golden check-bats check-report check-layouts check-layouts-short check-xfstests check-pjdfstest check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm check-vm-short image run-image bench bench-boot bench-commit check-bench-commit install \
+.PHONY: help deps all demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz fuzz fuzz-run fuzz-all fuzz-all-run golden check-bats check-kills check-report check-layouts check-layouts-short check-xfstests check-pjdfstest check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm check-vm-short image run-image bench bench-boot bench-commit check-bench-commit install \
 	uninstall clean lint
 .DEFAULT_GOAL := help
 
@@ -115,6 +115,7 @@ help:
 	@echo "  make check-unit | check-crash | check-fuzz | check-bats | check-tsan | check-soak   the parts of it"
 	@echo "  make crash REPLAY=ID   one schedule of check-crash again; make check-mutants: each rule switched off is noticed"
 	@echo "  make check-replay   power cuts from a recording by QEMU, 2,000 points (as root)"
+	@echo "  make check-kills   all processes of a daemon killed 200 times in the middle of commits (10 minutes; as root)"
 	@echo "  make check-report   the page of cowctl report in chromium (fetches axe-core with npm; as root)"
 	@echo "  make check-layouts   file systems of many mkfs options, killed in a commit (LAYOUTS=REGEX; as root)"
 	@echo "  make check-xfstests | check-pjdfstest   on cowfs against plain loop devices (XFSTESTS=DIR, PJDFSTEST=DIR: the suite, built; FS=, TESTS=; as root)"
@@ -337,6 +338,11 @@ check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
 		bats --print-output-on-failure --timing tests/bats
+
+check-kills: all
+	@echo "check-kills: 100 kills of all processes of a daemon in the middle of commits, twice (as root)"
+	$(Q)COUNT=100 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
+		bats --print-output-on-failure --timing tests/bats/kills.bats
 
 # The page of cowctl report in a browser: light, dark, phone, desktop, keyboard, contrast. Not part of check: chromium is large, and
 # axe-core comes from npm (both are for this test only). The screenshots are for looking at.

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/clean.h"
+#include "control/dead.h"
 #include "control/helper.h"
 #include "control/leave.h"
 #include "control/users.h"
@@ -240,6 +241,7 @@ static int detach(const struct helper *h)
 int main(int argc, char **argv)
 {
 	static struct helper h = {.flags = "-"};
+	static struct dead_volume dead[CLIENT_VOLUMES];
 	int exit;
 
 	if (helper_begin("umount.cowfs", argc, argv, help))
@@ -247,6 +249,8 @@ int main(int argc, char **argv)
 	exit = take_arguments(&h, argc, argv);
 	if (exit == EXIT_OK)
 		exit = find_mount(&h);
+	if (exit == EXIT_OK && !*h.name)
+		dead_clear(dead); /* what is frozen can be unmounted, but keeps its device */
 	if (exit == EXIT_OK)
 		exit = do_umount(&h);
 	if (exit == EXIT_OK)

@@ -2,6 +2,8 @@
 #include "base/proclist.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <string.h>
 
 DIR *proclist_open(int dirfd, const char *name)
 {
@@ -25,4 +27,19 @@ int proclist_next(DIR *dir)
 			return (int)n;
 	}
 	return -1;
+}
+
+bool proclist_is_dying(int status_fd)
+{
+	char text[4096];
+	const char *state, *pending;
+	ssize_t n = pread(status_fd, text, sizeof(text) - 1, 0);
+
+	if (n < 0)
+		return false;
+	text[n] = '\0';
+	state = strstr(text, "\nState:\t");
+	pending = strstr(text, "\nSigPnd:\t");
+	return (state && (state[8] == 'Z' || state[8] == 'X')) ||
+	       (pending && strtoull(pending + 9, NULL, 16) & 1u << (SIGKILL - 1));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Directories of /proc whose entries are numbers: processes, tasks, descriptors. */
+/* What /proc tells of processes: directories whose entries are numbers (processes, tasks, descriptors), and who is dying. */
 #ifndef COWFS_BASE_PROCLIST_H
 #define COWFS_BASE_PROCLIST_H
 
@@ -11,5 +11,11 @@
 DIR *proclist_open(int dirfd, const char *name);
 /* The next number, or -1: there is none any more. */
 int proclist_next(DIR *dir);
+
+/*
+ * status_fd: of /proc/PID/status. Has it been killed, or has its first thread ended? A thread that sleeps unkillably keeps such a
+ * process, and its descriptors.
+ */
+bool proclist_is_dying(int status_fd);
 
 #endif

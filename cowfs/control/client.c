@@ -18,6 +18,7 @@
 #include <sys/un.h>
 
 #include "base/io.h"
+#include "base/proclist.h"
 
 #define STATUS_BYTES (64 * KIB)
 #define SILENCE_MS                                                                                 \
@@ -112,6 +113,27 @@ struct by_device {
 	char *name;
 };
 
+/* As its daemon has written it; 0: none. */
+static pid_t pid_of(int run_fd, const char *name)
+{
+	char path[RUNDIR_NAME_BYTES + 8];
+	uint64_t pid;
+
+	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_PID);
+	return io_read_u64(run_fd, path, &pid) < 0 ? 0 : (pid_t)pid;
+}
+
+/* Its socket still takes connections, but nobody will answer. */
+static bool is_dying(pid_t pid)
+{
+	_cleanup_close_ int fd = -1;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd >= 0 && proclist_is_dying(fd);
+}
+
 /* Returns the descriptor, or -errno. ECONNREFUSED: the daemon has died. */
 static int connect_volume(int run_fd, const char *name)
 {
@@ -126,6 +148,8 @@ static int connect_volume(int run_fd, const char *name)
 	if (fd < 0)
 		return -errno;
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir_fd, RUNDIR_SOCKET);
+	if (is_dying(pid_of(run_fd, name)))
+		return -ECONNREFUSED;
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
 		return -errno;
 	return steal_fd(&fd);
@@ -465,13 +489,9 @@ void client_wait_gone(struct client *c)
 /* A daemon that runs has its pid there; kill(0) tells without any permission. 0: there is none. */
 static pid_t worker_pid(int run_fd, const char *name)
 {
-	char path[RUNDIR_NAME_BYTES + 8];
-	uint64_t pid;
+	pid_t pid = pid_of(run_fd, name);
 
-	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_PID);
-	if (io_read_u64(run_fd, path, &pid) < 0 || (kill((pid_t)pid, 0) < 0 && errno == ESRCH))
-		return 0;
-	return (pid_t)pid;
+	return !pid || (kill(pid, 0) < 0 && errno == ESRCH) || is_dying(pid) ? 0 : pid;
 }
 
 pid_t client_worker(const char *name)

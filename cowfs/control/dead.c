@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A loop device is detached only if it has the label of this volume, is not in use, and a read of it
- * fails: another volume may have its number by now.
+ * A loop device is detached, or its file system thawed, only if it has the label of this volume and a read of it
+ * fails: another volume may have its number by now. If the daemon and its parent were killed in the moment of a
+ * freeze, writers wait until somebody thaws.
  *
  * The card stays read-only: its log may hold blocks that were not written home yet.
  */
@@ -16,12 +17,17 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <linux/fs.h>
 #include <linux/loop.h>
 
 #include "base/io.h"
+#include "base/mounts.h"
 #include "base/msg.h"
 #include "control/leave.h"
 #include "export/bdi.h"
+
+#define DYING_NS (5 * 1000000000ull)
+#define DYING_POLL_US 20000
 
 /* Of "/dev/loopN", by its backing file in sysfs. */
 static bool loop_is_bound(const char *loop)
@@ -52,21 +58,57 @@ static bool gives_errors(int loop_fd)
 	return buf && pread(loop_fd, buf, COW_BLK_BYTES, 0) < 0;
 }
 
-/* 0, -EBUSY in use, or -errno; -ESRCH: it is another volume's. */
-static int detach_loop(const char *loop, const char *name)
+/* 0; -ESRCH: it is another volume's; -errno. */
+static int check_loop(int fd, const char *name)
 {
-	_cleanup_close_ int fd = open(loop, O_RDONLY | O_EXCL | O_DIRECT | O_CLOEXEC);
 	char label[RUNDIR_NAME_BYTES + 8];
 	struct loop_info64 info;
 
-	if (fd < 0)
-		return -errno;
 	snprintf(label, sizeof(label), "cowfs:%s", name);
 	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
 		return -errno;
-	if (strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) || !gives_errors(fd))
-		return -ESRCH;
-	return ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : 0;
+	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) || !gives_errors(fd) ? -ESRCH : 0;
+}
+
+/* As check_loop; -EBUSY: in use. */
+static int detach_loop(const char *loop, const char *name)
+{
+	_cleanup_close_ int fd = open(loop, O_RDONLY | O_EXCL | O_DIRECT | O_CLOEXEC);
+	int r = fd < 0 ? -errno : check_loop(fd, name);
+
+	return r == 0 && ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : r;
+}
+
+struct thaw {
+	int proc_dirfd;
+	dev_t dev;
+	bool thawed;
+};
+
+static int thaw_mount(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	struct thaw *t = ctx;
+	_cleanup_close_ int fd = -1;
+
+	if (mounts_shows(t->proc_dirfd, root_dirfd, m, t->dev))
+		fd = mounts_open(t->proc_dirfd, root_dirfd, m);
+	t->thawed |= fd >= 0 && ioctl(fd, FITHAW, 0) == 0;
+	return fd >= 0;
+}
+
+/* Where we or pid 1 see it mounted. */
+static bool thaw(const char *loop, const char *name)
+{
+	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct thaw t = {.proc_dirfd = proc_dirfd};
+	struct stat st;
+
+	if (fd < 0 || proc_dirfd < 0 || check_loop(fd, name) < 0 || fstat(fd, &st) < 0)
+		return false;
+	t.dev = st.st_rdev;
+	return (mounts_each(proc_dirfd, "self", thaw_mount, &t) == 1 || mounts_each(proc_dirfd, "1", thaw_mount, &t) == 1) &&
+	       t.thawed;
 }
 
 /* Of a loop device that nobody has: its bound would hold up whoever has it next. */
@@ -90,11 +132,13 @@ static void add(struct dead_volume *d, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void describe(struct dead_volume *d, const char *device, const char *loop, bool detached)
+static void describe(struct dead_volume *d, const char *device, const char *loop, bool detached, bool thawed)
 {
 	char where[PATH_MAX];
 
 	add(d, "its daemon has died: what was not committed is lost");
+	if (thawed)
+		add(d, "; its file system was frozen, and is thawed now");
 	if (detached)
 		add(d, "; %s is detached now", loop);
 	else if (loop_is_bound(loop) && leave_is_mounted(NULL, loop, where))
@@ -112,6 +156,17 @@ static const char *text_of(struct json_object *o, const char *key)
 	return s ? s : "";
 }
 
+/* A daemon that was killed takes a moment to end. */
+static int claim(struct rundir *ret, const char *name)
+{
+	uint64_t until_ns = now_ns() + DYING_NS;
+	int r;
+
+	while ((r = rundir_claim(ret, name)) == -EBUSY && now_ns() < until_ns)
+		usleep(DYING_POLL_US);
+	return r;
+}
+
 static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
@@ -121,15 +176,18 @@ static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
 		struct json_object *status = client_left_status(names[i]);
 		const char *loop = text_of(status, "loop");
 		struct rundir dir;
-		bool detached = false, left;
+		bool detached = false, thawed = false, left;
 
 		list[i] = (struct dead_volume){0};
 		snprintf(list[i].name, sizeof(list[i].name), "%s", names[i]);
 		/* holds the lock, so that no daemon starts with this name meanwhile */
-		if (clear && rundir_claim(&dir, names[i]) == 0) {
+		if (clear && claim(&dir, names[i]) == 0) {
 			left = loop_is_bound(loop);
 			if (left) {
-				int e = detach_loop(loop, names[i]);
+				int e;
+
+				thawed = thaw(loop, names[i]);
+				e = detach_loop(loop, names[i]);
 
 				detached = e == 0;
 				left = e < 0 && e != -ESRCH && e != -ENXIO;
@@ -141,7 +199,7 @@ static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
 			else
 				rundir_release(&dir);
 		}
-		describe(&list[i], text_of(status, "device"), loop, detached);
+		describe(&list[i], text_of(status, "device"), loop, detached, thawed);
 		json_object_put(status);
 	}
 	return n;

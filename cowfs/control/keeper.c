@@ -43,6 +43,7 @@
 
 #include "base/io.h"
 #include "base/msg.h"
+#include "base/proclist.h"
 #include "base/thread.h"
 #include "control/cgroup.h"
 
@@ -269,22 +270,6 @@ static void deadman(struct parent *p, uint64_t passed_ns)
 	drop_mount(p);
 }
 
-/* Has it been killed, or its first thread ended? */
-static bool is_dying(const struct parent *p)
-{
-	char text[4096];
-	const char *state, *pending;
-	ssize_t n = pread(p->worker_status_fd, text, sizeof(text) - 1, 0);
-
-	if (n < 0)
-		return false;
-	text[n] = '\0';
-	state = strstr(text, "\nState:\t");
-	pending = strstr(text, "\nSigPnd:\t");
-	return (state && (state[8] == 'Z' || state[8] == 'X')) ||
-	       (pending && strtoull(pending + 9, NULL, 16) & 1u << (SIGKILL - 1));
-}
-
 /* Nothing else can help a root without a disk. */
 static void reboot_if_root(const struct parent *p)
 {
@@ -309,7 +294,7 @@ static void let_go(struct parent *p)
 
 static void look(struct parent *p)
 {
-	if (!p->serving || !is_dying(p)) {
+	if (!p->serving || !proclist_is_dying(p->worker_status_fd)) {
 		p->dying = 0;
 		return;
 	}

@@ -21,6 +21,9 @@
  * - The mount is never attached to the tree. It lives as long as the descriptor of its file (that
  *   the loop device holds): the last close aborts the connection and the threads read ENODEV, which
  *   ends them.
+ * - A process that was killed closes its descriptors from the last one down. That of the loop device writes what is dirty
+ *   in its cache, through us, and would wait for ever if /dev/fuse were still open then. So ours has the
+ *   highest number.
  */
 #include "export/fuse.h"
 
@@ -56,6 +59,7 @@
 	128 /* the loop device has 128 tags: none ever waits in FUSE's background queue */
 #define START_TIMEOUT_S 10
 #define WATCH_STACK_BYTES (64 * KIB)
+#define LAST_FD 1000 /* above all others */
 #define PUNCH_PIECE_BYTES (64 * MIB) /* of WRITE_ZEROES with its up to 4 GiB: locks */
 
 struct fuse_export {
@@ -387,7 +391,9 @@ static int new_session(struct fuse_export *e, int fuse_fd)
 	fuse_opt_free_args(&args);
 	if (!e->session)
 		return -ENOMEM;
-	e->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
+	e->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, LAST_FD);
+	if (e->fuse_fd < 0)
+		e->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
 	if (e->fuse_fd < 0)
 		return -errno;
 	snprintf(path, sizeof(path), "/dev/fd/%d", e->fuse_fd);

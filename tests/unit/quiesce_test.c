@@ -586,8 +586,8 @@ static void test_needed(void **state)
 	assert_true(p.calls == 22 && !rep.mounted);
 }
 
-/* No memory for the freezer, then none for its thread's stack: nothing was frozen, nothing stays open. Comes first:
- * the C library keeps stacks of threads that have ended. */
+/* No memory for the freezer; then none for a thread's stack, with the sync and without: nothing was frozen, nothing stays
+ * open. Comes first: the C library keeps stacks of threads that have ended. */
 static void test_no_memory(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -600,7 +600,7 @@ static void test_no_memory(void **state)
 	struct rlimit old, none;
 	unsigned fds = count_fds();
 	void **list = NULL, **more;
-	int r[2];
+	int r[3];
 
 	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
@@ -610,15 +610,20 @@ static void test_no_memory(void **state)
 		*more = list;
 		list = more;
 	}
+	t.no_sync = true;
 	r[0] = quiesce_run(&t, seal, &p, &rep);
+	t.no_sync = false;
 	while ((more = list)) {
 		list = *more;
 		free(more);
 	}
 	r[1] = quiesce_run(&t, seal, &p, &rep);
+	t.no_sync = true;
+	r[2] = quiesce_run(&t, seal, &p, &rep);
 	assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
 	assert_int_equal(r[0], -ENOMEM);
 	assert_int_equal(r[1], -EAGAIN);
+	assert_int_equal(r[2], -EAGAIN);
 	assert_int_equal(p.calls, 0);
 	assert_string_equal(p.told, "FT");
 	assert_false(is_frozen());

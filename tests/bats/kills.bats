@@ -1,0 +1,194 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # variables of lib.bash; each test is a subshell, as it should be
+# All processes of a daemon are killed at once, at random moments of commits: I/O on the volume ends.
+#	COUNT=100 bats tests/bats/kills.bats	so many kills of each kind instead of 5 (make check-kills)
+# bats file_tags=commands,kills
+
+load lib
+
+COUNT=${COUNT:-5}
+export BATS_TEST_TIMEOUT=$((60 + COUNT * 30))
+
+setup() {
+	cow_setup
+	GROUP=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)/cowfs-kills.$$
+	mkdir "$GROUP" 2>/dev/null && [ -e "$GROUP/cgroup.kill" ] || skip "no cgroup that kills can be made here"
+	SLOWEST=0 IN_SYNC=0
+}
+
+teardown() {
+	local bad=0
+	[ ! -e "$GROUP/cgroup.kill" ] || echo 1 >"$GROUP/cgroup.kill"
+	[ -z "${DEV-}" ] || end_io
+	cow_teardown || bad=1
+	[ ! -d "$GROUP" ] || wait_for 20 rmdir "$GROUP" || bad=1
+	return $bad
+}
+
+# Only after a failure: what hangs would hang for ever.
+end_io() {
+	mkdir "$T/ctl"
+	mount -t fusectl none "$T/ctl"
+	cat <<<1 >"$T/ctl/$(stands_on "$DEV")/abort" || :
+	umount "$T/ctl"
+	fsfreeze -u "$MNT" || :
+} 2>/dev/null
+
+# The minor of the FUSE connection below the loop device.
+stands_on() {
+	loop_backing "$1" | cut -d: -f2
+}
+
+# As its unit starts it: in a cgroup, in the foreground.
+attach_in_group() {
+	NAME=vol
+	# shellcheck disable=SC2016
+	background bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$GROUP" \
+		"$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/dev" 2>"$T/err"
+	MAIN=$BG
+	wait_for 20 test -s "$T/dev" || { cat "$T/err"; return 1; }
+	DEV=$(cat "$T/dev")
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+}
+
+# Until writing fails: mostly dirty pages, so that the next commit has to sync.
+write_on() {
+	local round
+	for ((i = 0; ; i++)); do
+		dd if=/dev/zero of="$MNT/dirty$((i % 4))" bs=1M count=8 status=none || break
+		[ -e "$T/daemon" ] || break
+	done
+} 2>/dev/null
+
+commit_on() {
+	while [ -e "$T/daemon" ]; do
+		cow commit vol >/dev/null || break
+	done
+} 2>/dev/null
+
+# Must end within 10 s, well or not. A process that cannot be killed is not waited for.
+ends() {
+	local begin=${EPOCHREALTIME/./} took pid
+	background "$@" >/dev/null 2>&1
+	pid=$BG
+	wait_for 10 ended "$pid" || { echo "hangs: $*"; cat "/proc/$pid/stack"; return 1; }
+	took=$((${EPOCHREALTIME/./} - begin))
+	[ $took -le "$SLOWEST" ] || SLOWEST=$took
+}
+
+ended() { ! kill -0 "$1" 2>/dev/null; }
+
+# What FUSE's requests wait for: is anybody in a call that flushes?
+in_sync() {
+	grep -lqxE 'cowfs-(sync|freeze|thaw)' /proc/"$(worker_pid)"/task/*/comm 2>/dev/null
+}
+
+# What is left is cleared by a command, and the card is attached again.
+clear_up() {
+	local left
+	! mountpoint -q "$MNT" || wait_for 20 timeout 60 umount "$MNT" || return
+	run -4 --separate-stderr cow status
+	[[ $stderr == *"volume vol: its daemon has died"*"$DEV is detached now"* ]] || { echo "$stderr"; return 1; }
+	wait_for 20 volume_gone "$DEV" || return
+	left=$(ls "$COWFS_RUNDIR")
+	[ -z "$left" ] || { echo "left over: $left"; return 1; }
+	rm "$T/volumes"
+	DEV=''
+}
+
+kill_in_commits() { # COMMAND... that kills
+	local round
+	card_make ext4 200 300 -J size=8
+	cow format "$CARD"
+	for ((round = 0; round < COUNT; round++)); do
+		attach_in_group || return
+		mount_volume || return
+		echo content >"$MNT/content" && sync "$MNT/content"
+		: >"$T/daemon"
+		background write_on
+		background commit_on
+		sleep "$((RANDOM % 2)).$((RANDOM % 900 + 100))"
+		! in_sync || IN_SYNC=$((IN_SYNC + 1))
+		rm "$T/daemon"
+		"$@"
+		ends cat "$MNT/content" || return
+		ends dd if="$DEV" of=/dev/null bs=4096 count=1 iflag=direct || return
+		ends dd if=/dev/zero of="$MNT/new" bs=4096 count=1 conv=fsync || return
+		clear_jobs || :
+		rm "$T/jobs"
+		wait_for 10 no_daemons || { echo "left over: $(daemons)"; return 1; }
+		clear_up || return
+		echo "kill $round at $SECONDS s"
+	done
+	say "$COUNT kills, $IN_SYNC of them while it synced or froze; slowest end of a read or write $((SLOWEST / 1000)) ms"
+}
+
+kill_group() { echo 1 >"$GROUP/cgroup.kill"; }
+
+@test "kills: all of a unit's cgroup" {
+	kill_in_commits kill_group
+}
+
+# The parent as well, which has left the cgroup.
+kill_everything() {
+	local pid
+	for pid in $(daemons); do
+		echo "$pid" >"$GROUP/cgroup.procs" 2>/dev/null || :
+	done
+	kill_group
+}
+
+kill_everything_and_look() {
+	kill_everything
+	run cow status
+}
+
+@test "kills: all processes; the next command thaws" {
+	kill_in_commits kill_everything_and_look
+}
+
+sleeps() { [ "$(awk '$1 == "State:" { print $2 }' "/proc/$1/status")" = D ]; }
+
+@test "kills: everything, while frozen: status and umount thaw" {
+	local how pid
+	card_make ext4 200 300 -J size=8
+	cow format "$CARD"
+	for how in status umount; do
+		attach_in_group
+		mount_volume
+		fsfreeze -f "$MNT" # the kill in this moment is rare
+		kill_everything
+		wait_for 20 no_daemons
+		background touch "$MNT/new"
+		pid=$BG
+		wait_for 20 sleeps "$pid"
+		if [ $how = status ]; then
+			run -4 --separate-stderr cow status
+			[[ $stderr == *"its file system was frozen, and is thawed now; $DEV gives errors and is still mounted on $MNT"* ]]
+			wait_for 10 ended "$pid"
+		else
+			wait_for 10 ends_umount
+		fi
+		clear_up
+	done
+}
+
+# Busy until the task above has its error.
+ends_umount() {
+	run "$COWFS_BUILD/umount.cowfs" "$MNT"
+	[[ $output == *"nobody serves $DEV any more"* ]]
+}
+
+@test "kills: everything, nothing mounted, dirty pages of the loop device" {
+	card_make ext4 200 300
+	cow format "$CARD"
+	attach_in_group
+	dd if=/dev/urandom of="$DEV" bs=1M count=24 status=none
+	[ "$(awk '$1 == "Dirty:" { print $2 }' /proc/meminfo)" -gt 1000 ]
+	kill_everything
+	ends dd if="$DEV" of=/dev/null bs=4096 count=1 iflag=direct
+	wait_for 10 no_daemons
+	run -4 --separate-stderr cow status
+	[[ $stderr == *"volume vol: its daemon has died"*"$DEV is detached now"* ]]
+}
