@@ -132,11 +132,15 @@ static void add(struct dead_volume *d, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void describe(struct dead_volume *d, const char *device, const char *loop, bool detached, bool thawed)
+static void describe(struct dead_volume *d, const char *device, const char *loop, bool detached, bool thawed, bool sleeps)
 {
 	char where[PATH_MAX];
 
 	add(d, "its daemon has died: what was not committed is lost");
+	if (sleeps) {
+		add(d, "; a part of it cannot end, and %s may hang: see cowfs(8), \"When the daemon is killed\"", loop);
+		return;
+	}
 	if (thawed)
 		add(d, "; its file system was frozen, and is thawed now");
 	if (detached)
@@ -177,20 +181,20 @@ static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
 		const char *loop = text_of(status, "loop");
 		struct rundir dir;
 		bool detached = false, thawed = false, left;
+		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
 		list[i] = (struct dead_volume){0};
 		snprintf(list[i].name, sizeof(list[i].name), "%s", names[i]);
-		/* holds the lock, so that no daemon starts with this name meanwhile */
-		if (clear && claim(&dir, names[i]) == 0) {
+		/* with the lock, so that no daemon starts with this name meanwhile */
+		if (e == 0) {
 			left = loop_is_bound(loop);
 			if (left) {
-				int e;
+				int r;
 
 				thawed = thaw(loop, names[i]);
-				e = detach_loop(loop, names[i]);
-
-				detached = e == 0;
-				left = e < 0 && e != -ESRCH && e != -ENXIO;
+				r = detach_loop(loop, names[i]);
+				detached = r == 0;
+				left = r < 0 && r != -ESRCH && r != -ENXIO;
 			}
 			if (!loop_is_bound(loop))
 				forget_bound(loop);
@@ -199,7 +203,7 @@ static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
 			else
 				rundir_release(&dir);
 		}
-		describe(&list[i], text_of(status, "device"), loop, detached, thawed);
+		describe(&list[i], text_of(status, "device"), loop, detached, thawed, e == -EBUSY);
 		json_object_put(status);
 	}
 	return n;

@@ -192,3 +192,65 @@ ends_umount() {
 	run -4 --separate-stderr cow status
 	[[ $stderr == *"volume vol: its daemon has died"*"$DEV is detached now"* ]]
 }
+
+@test "kills: starter and parent, one after the other: the volume goes on" {
+	local pid
+	card_make ext4 200 300 -J size=8
+	cow format "$CARD"
+	attach_in_group
+	mount_volume
+	kill -9 "$MAIN"
+	echo one >"$MNT/one"
+	cow commit
+	# of the worker's parent
+	kill -9 "$(awk '$1 == "PPid:" { print $2 }' "/proc/$(worker_pid)/status")"
+	echo two >"$MNT/two"
+	cow commit
+	[ "$(status_of .degraded)" = false ]
+	detach
+	mount -o ro "$CARD" "$MNT"
+	[ "$(cat "$MNT/one" "$MNT/two")" = $'one\ntwo' ]
+}
+
+@test "kills: a daemon that cannot end is dead, and nothing waits for it" {
+	local begin
+	card_make ext4 200 300
+	cow format "$CARD"
+	attach_in_group
+	kill_everything
+	wait_for 20 no_daemons
+	# as its sleeping thread would
+	# shellcheck disable=SC2016
+	background bash -c 'exec 9>>"$0"; flock 9; exec sleep 1000' "$COWFS_RUNDIR/vol/lock"
+	wait_for 10 lock_is_held
+	begin=$SECONDS
+	run -4 --separate-stderr cow status
+	[[ $stderr == *"a part of it cannot end, and $DEV may hang"* ]]
+	[ $((SECONDS - begin)) -lt 20 ]
+	kill "$BG"
+	clear_jobs || :
+	clear_up
+}
+
+lock_is_held() { ! flock -n "$COWFS_RUNDIR/vol/lock" true; }
+
+@test "kills: a daemon keeps its mount namespace until the detach" {
+	local other
+	truncate -s 50M "$T/other.img"
+	mke2fs -q -F "$T/other.img"
+	loop_up "$T/other.img"
+	other=$LOOP
+	card_make ext4 100 150
+	cow format "$CARD"
+	NAME=vol
+	# shellcheck disable=SC2016
+	DEV=$(unshare --mount --propagation private sh -c 'mount "$1" "$2" && exec "$COWFS_BUILD/cowctl" attach --name vol "$3"' \
+		sh "$other" "$MNT" "$CARD")
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	run ! mountpoint -q "$MNT"
+	run ! is_free "$other"
+	cow detach vol
+	wait_for 20 is_free "$other"
+}
+
+is_free() { python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL)' "$1" 2>/dev/null; }
