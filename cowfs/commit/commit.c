@@ -10,13 +10,13 @@
  *	as in the committed image			nothing is written
  *	all zero					zero record
  *	else						logged: to the ring, or, if that cannot hold it, spilled to
- *							blocks that are free in both images
+ *							blocks that are free in both images, or to lent room
  *
  * I1  Before the record is durable nothing is written that the committed generation uses: direct targets are free
  *     in it, the rest goes to the ring.
  * I2  "Same" is asked only of blocks that the committed file system uses (no attempt ever writes those in place) and
  *     never after a failed attempt (R8).
- * I3  Spilled payload is home, and the tail record that says so durable, before anything else is written (R10): so no
+ * I3  Payload that is spilled or in lent room is home, and the tail record that says so durable, before anything else is written (R10): so no
  *     direct block and no checkpoint of a later commit can hit it.
  */
 #include "commit/commit.h"
@@ -102,13 +102,15 @@ static int write_direct(struct job *j)
 	return 0;
 }
 
-/* A chunk of payload, first to the ring while that has room, then to the spill blocks. */
+/* A chunk of payload, first to the ring while that has room, then to the spill blocks or to lent room. */
 static int write_payload(struct job *j, const struct extents_chunk *c, struct extents_chunk *to)
 {
 	uint64_t n = min_u64(c->blks, j->ring_payload_blks);
 	int r = n ? log_add_logged(j->log, c->blk, n, j->buf) : 0;
 
 	j->ring_payload_blks -= n;
+	if (j->rep.lent && n < c->blks && r == 0)
+		return log_add_lent(j->log, c->blk + n, c->blks - n, j->buf + blk_to_bytes(n));
 	while (n < c->blks && r == 0) {
 		if (!extents_next_chunk(&j->spill, to, c->blks - n))
 			return -EFBIG; /* not reached: decide_spill counted them */
@@ -248,7 +250,7 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 		return r;
 	j->rep.room_blks = log_room_blks(j->log);
 	j->ring_payload_blks = j->rep.logged;
-	j->rep.spilled = 0;
+	j->rep.spilled = j->rep.lent = 0;
 	if (j->rep.need_blks > j->rep.room_blks)
 		r = decide_spill(j);
 	if (r == 0)

@@ -61,6 +61,7 @@ struct commit_report {
 	uint64_t skipped_free, skipped_journal, skipped_same; /* those of dirty; same: of holes as well */
 	uint64_t direct, logged, zero;		 /* written in place; to the log; as zero records */
 	uint64_t spilled;			 /* those of logged that went to free blocks of the volume */
+	uint64_t lent;				 /* those of logged that went to lent room (log_lend), which is not the card */
 	uint64_t moved;				 /* those of logged that could have been written in place */
 	uint64_t padded;			 /* written only because a write goes on over a gap */
 	const struct flash_profile *profile;	 /* of the options, that this is by; NULL: units and model_ns are not known */
@@ -74,15 +75,16 @@ struct commit_report {
 	uint64_t written_bytes, write_calls, flushes; /* at the card; estimates in a dry run */
 	uint64_t duration_ns, writable_ns;
 	uint64_t need_blks, room_blks;		 /* log blocks needed and there; set with -EFBIG */
+	uint64_t lend_blks;			 /* set with -EFBIG: with so much lent room it could; 0: never */
 	bool estimate;
 };
 
 /*
  * On success the new index is in *ret_index (a reference) and the generation is durable. Makes room by a
  * checkpoint if the ring needs it: publish(ctx, index) is called then, and must not return before no reader uses
- * an older index. What the ring cannot hold is spilled to blocks that are free in both images. On error nothing is
+ * an older index. What the ring cannot hold is spilled to blocks that are free in both images, or goes to lent room. On error nothing is
  * committed: everything sealed must be kept and written again.
- * Errors: -EFBIG neither ring nor free blocks can hold it (numbers in the report); -ESTALE card swapped; -EUCLEAN broken
+ * Errors: -EFBIG neither ring nor free blocks nor lent room can hold it (numbers in the report); -ESTALE card swapped; -EUCLEAN broken
  * log; card errors.
  * Nothing dirty: 0, *ret_index untouched, report zero.
  */

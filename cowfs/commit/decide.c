@@ -182,6 +182,24 @@ static size_t spill_runs(const struct job *j, uint64_t blks)
 	return n;
 }
 
+/* Lent room takes all that the ring does not hold: it is one run, so a descriptor block more is enough. */
+static int decide_lend(struct job *j)
+{
+	struct commit_report *rep = &j->rep;
+	uint64_t lent;
+
+	if (rep->meta + 1 > rep->room_blks)
+		return -EFBIG;
+	j->ring_payload_blks = min_u64(rep->logged, rep->room_blks - rep->meta - 1);
+	lent = rep->logged - j->ring_payload_blks;
+	if (log_lent_blks(j->log) >= lent) {
+		rep->lent = lent;
+		return 0;
+	}
+	rep->lend_blks = lent + 1; /* and its header */
+	return -EFBIG;
+}
+
 /* The ring is too small: as much payload there as it holds, the rest to free blocks. Their extents need descriptors,
  * which need room in the ring. */
 int decide_spill(struct job *j)
@@ -199,7 +217,9 @@ int decide_spill(struct job *j)
 		if (spill_runs(j, rep->spilled) <= extra * SPILL_EXTENTS_PER_BLK)
 			return 0;
 	}
-	rep->room_blks += extents_blks(&j->spill);
 	rep->spilled = 0;
-	return -EFBIG;
+	r = decide_lend(j);
+	if (r < 0)
+		rep->room_blks += extents_blks(&j->spill);
+	return r;
 }

@@ -52,7 +52,7 @@ uint64_t price_due_blks(struct log *log, const struct commit_options *opt);
 /* By the profile of the card, if there is one (plan.h): moves some of direct to logged. Fills runs, and what the bill has
  * of the plan. */
 int decide_direct(struct job *j) MUST_CHECK;
-/* The ring is too small: as much payload there as it holds, the rest to free blocks. -EFBIG: not enough of both. */
+/* The ring is too small: as much payload there as it holds, the rest to free blocks, or else to lent room. -EFBIG: not enough. */
 int decide_spill(struct job *j) MUST_CHECK;
 /* No image that recovery may choose uses one of these blocks; ctx is the job. */
 int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;

@@ -172,6 +172,22 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 	return note(l, DESC_SPILLED, blk, blks, to_blk, crc);
 }
 
+int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
+{
+	uint64_t to_blk = LENT_HEAD_BLKS + l->at.lent_blks;
+	uint32_t crc[STAGE_BLKS];
+	int r;
+
+	if (!l->at.active || blks > STAGE_BLKS || l->spilled || blks > log_lent_blks(l) - l->at.lent_blks)
+		return -EINVAL;
+	crc_blocks(data, blks, crc);
+	r = card_write(l->lent, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
+	if (r < 0)
+		return r;
+	l->at.lent_blks += blks;
+	return note(l, DESC_LENT, blk, blks, to_blk, crc);
+}
+
 int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 {
 	uint32_t crc[STAGE_BLKS];
@@ -243,9 +259,12 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	if (r == 0)
 		r = lag_direct_set(l, &direct);
 	if (r == 0)
+		r = lend_seal(l);
+	if (r == 0)
 		r = record_flush(l);
 	if (r < 0)
 		goto fail;
+	log_index_set_lent(ix, l->lent);
 	rec.start_lblk = a->start_lblk ? a->start_lblk : a->head_lblk;
 	rec.prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
 	rec.tail_seq = lag_tail_seq(l);
@@ -253,7 +272,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	rec.desc_epoch = l->epoch;
 	rec.desc_seq = a->seq;
 	rec.direct_blks = a->direct_blks;
-	rec.logged_blks = a->logged_blks;
+	rec.logged_blks = a->logged_blks + a->lent_blks;
 	rec.zero_blks = a->zero_blks;
 	l->ledger.commits++;
 	l->ledger.cause_commits[cause - 1]++;
@@ -273,9 +292,10 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	}
 	record_accept(l, &rec);
 	lag_note_direct(l, direct);
-	l->spilled |= a->spilled_blks > 0;
-	l->lag.spilled |= a->spilled_blks > 0;
-	l->home_done = !a->logged_blks && !a->zero_blks && l->home_done;
+	l->lent_used |= a->lent_blks > 0;
+	l->spilled |= a->spilled_blks || a->lent_blks;
+	l->lag.spilled |= a->spilled_blks || a->lent_blks;
+	l->home_done = !rec.logged_blks && !a->zero_blks && l->home_done;
 	l->doubt = false;
 	log_index_unref(l->index);
 	l->index = ix;

@@ -19,7 +19,9 @@
 
 struct gather {
 	struct merge m;
-	struct index_list list; /* of the record at hand */
+	struct log *l;
+	const struct chain_rec *rec; /* the record at hand */
+	struct index_list list;	     /* of it */
 	uint64_t max_bytes;
 };
 
@@ -27,7 +29,10 @@ static int gather_extent(void *ctx, const struct desc_extent *e)
 {
 	struct gather *g = ctx;
 	uint64_t bytes = g->m.bytes + g->list.n * sizeof(*g->list.e) + g->list.n_crcs * sizeof(*g->list.crcs);
+	int r = e->type == DESC_LENT ? lend_check(g->l, g->rec->desc_epoch, g->rec->desc_seq) : 0;
 
+	if (r < 0)
+		return r;
 	if (bytes > g->max_bytes)
 		return -EFBIG;
 	return index_list_add(&g->list, ring_index_kind(e->type), e->blk, e->blks, e->lblk, e->crc);
@@ -47,11 +52,12 @@ int chain_each_extent(struct log *l, const struct chain_rec *c, int (*each)(void
 /* R6, R12: oldest first, every record laid over what was before */
 static int build_index(struct log *l, const struct chain *ch, struct log_index **ret)
 {
-	struct gather g = { .max_bytes = SCAN_INDEX_BYTES + blk_to_bytes(l->ring_blks) / 16 };
+	struct gather g = { .l = l, .max_bytes = SCAN_INDEX_BYTES + blk_to_bytes(l->ring_blks) / 16 };
 	int r = 0;
 
 	for (size_t i = ch->n; i-- > 0 && r == 0;) {
 		/* a tail at its own record says: everything before and in it is home */
+		g.rec = &ch->rec[i];
 		r = chain_each_extent(l, &ch->rec[i], gather_extent, &g);
 		if (r == 0)
 			r = merge_add(&g.m, &g.list);
@@ -59,6 +65,8 @@ static int build_index(struct log *l, const struct chain *ch, struct log_index *
 	}
 	if (r == 0)
 		r = merge_finish(&g.m, l->base, l->card, l->super.ring_off_bytes, ret);
+	if (r == 0)
+		log_index_set_lent(*ret, l->lent);
 	merge_clear(&g.m);
 	return r == -EINVAL ? -EBADMSG : r;
 }
@@ -213,6 +221,11 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 			r = -EBADMSG;
 		}
 	}
+	if (r == -ENOMEDIUM) {
+		snprintf(s->why, sizeof(s->why), "generation %llu was committed with lent room, and that is not here",
+			 (unsigned long long)rec->seq);
+		r = l->no_lent ? -EBADMSG : r;
+	}
 	if (r == 0)
 		r = check_base(s, rec, ix);
 	if (r == 0)
@@ -279,10 +292,10 @@ int chain_choose(struct scan *s)
 			s->rep->rejected = (unsigned)i;
 			return 1;
 		}
+		if ((r == -EBADMSG && !s->rep->why[0]) || r == -ENOMEDIUM)
+			strcpy(s->rep->why, s->why);
 		if (r != -EBADMSG)
 			return r;
-		if (!s->rep->why[0])
-			strcpy(s->rep->why, s->why);
 	}
 	return 0;
 }

@@ -208,6 +208,9 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */
 			r = lag_same_image(l);
+		/* a reader without the lent room rejects both candidates: no record that speaks of an older one may be the newest */
+		if (r == 0 && l->lent_used)
+			r = lag_pad(l, 2);
 		if (r == 0)
 			r = write_all_home(&h);
 		/* the record on the card is about the base before; without the index nothing else could tell

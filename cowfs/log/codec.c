@@ -17,7 +17,7 @@
 #define MAGIC(kind) LOG_MAGIC_PREFIX kind
 
 static const char MAGIC_SUPER[8] = MAGIC("SUP"), MAGIC_HEAD[8] = MAGIC("SEG"), MAGIC_DESC[8] = MAGIC("DSC"),
-		  MAGIC_RECORD[8] = MAGIC("REC"), MAGIC_WEAR[8] = MAGIC("WER");
+		  MAGIC_RECORD[8] = MAGIC("REC"), MAGIC_WEAR[8] = MAGIC("WER"), MAGIC_LENT[8] = MAGIC("LNT");
 
 enum { OFF_CRC = 8, OFF_BODY = 32 };
 
@@ -444,6 +444,41 @@ int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uin
 	return 0;
 }
 
+void codec_put_lent(uint8_t blk[COW_BLK_BYTES], const struct log_lent_head *h)
+{
+	struct bytes_writer w = begin(blk, MAGIC_LENT, h->ring_uuid);
+
+	put_u64(&w, h->epoch);
+	put_u64(&w, h->seq);
+	put_u64(&w, h->blks);
+	seal(blk);
+}
+
+int codec_get_lent(const uint8_t blk[COW_BLK_BYTES], struct log_lent_head *ret)
+{
+	struct log_lent_head h;
+	struct bytes_reader r;
+	int e;
+
+	memcpy(h.ring_uuid, blk + 16, sizeof(h.ring_uuid));
+	e = check(&r, blk, MAGIC_LENT, h.ring_uuid);
+	if (e < 0)
+		return e;
+	h.epoch = get_u64(&r);
+	h.seq = get_u64(&r);
+	h.blks = get_u64(&r);
+	if (!rest_is_zero(&r) || h.blks > INT64_MAX >> COW_BLK_SHIFT)
+		return -EBADMSG;
+	*ret = h;
+	return 0;
+}
+
+/* Does its lblk mean anything? */
+static bool has_place(enum desc_type type)
+{
+	return type == DESC_LOGGED || type == DESC_SPILLED || type == DESC_LENT;
+}
+
 void desc_start(struct desc_writer *w, uint8_t *blk)
 {
 	*w = (struct desc_writer){ .blk = blk, .pos = DESC_HEADER_BYTES };
@@ -466,7 +501,7 @@ uint32_t desc_put(struct desc_writer *w, const struct desc_extent *e)
 	put_u16(&b, 0);
 	put_u32(&b, blks);
 	put_u64(&b, e->blk);
-	put_u64(&b, e->type == DESC_LOGGED || e->type == DESC_SPILLED ? e->lblk : 0);
+	put_u64(&b, has_place(e->type) ? e->lblk : 0);
 	for (uint32_t i = 0; e->type != DESC_ZERO && i < blks; i++)
 		put_u32(&b, e->crc[i]);
 	w->pos = b.pos;
@@ -515,10 +550,10 @@ int desc_next(struct desc_cursor *c, struct desc_extent *ret)
 	e.blks = get_u32(&r);
 	e.blk = get_u64(&r);
 	e.lblk = get_u64(&r);
-	if (r.bad || !e.blks || e.type < DESC_LOGGED || e.type > DESC_SPILLED || e.blk > INT64_MAX >> COW_BLK_SHIFT ||
+	if (r.bad || !e.blks || e.type < DESC_LOGGED || e.type > DESC_LENT || e.blk > INT64_MAX >> COW_BLK_SHIFT ||
 	    e.lblk > INT64_MAX >> COW_BLK_SHIFT)
 		return -EUCLEAN;
-	if (e.lblk && e.type != DESC_LOGGED && e.type != DESC_SPILLED)
+	if (e.lblk && !has_place(e.type))
 		return -EUCLEAN;
 	if (e.type != DESC_ZERO) {
 		if (e.blks > ARRAY_SIZE(c->crcs))

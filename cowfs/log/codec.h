@@ -28,6 +28,10 @@ int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret) MUS
 int codec_get_head(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], struct log_head *ret) MUST_CHECK;
 int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], struct log_record *ret) MUST_CHECK;
 
+void codec_put_lent(uint8_t blk[COW_BLK_BYTES], const struct log_lent_head *h);
+/* Of any log: -ENOENT, -EBADMSG. */
+int codec_get_lent(const uint8_t blk[COW_BLK_BYTES], struct log_lent_head *ret) MUST_CHECK;
+
 /* ---- descriptor blocks ---- */
 
 struct desc_writer {

@@ -144,14 +144,22 @@ struct log_head {
 	uint64_t fallback_seq;	/* oldest candidate then */
 };
 
-enum desc_type { DESC_LOGGED = 1, DESC_ZERO = 2, DESC_DIRECT = 3, DESC_SPILLED = 4 };
+/* First block of lent room: which attempt its payload, behind it, belongs to. */
+struct log_lent_head {
+	uint8_t ring_uuid[16];
+	uint64_t epoch, seq; /* as in the descriptors */
+	uint64_t blks;	     /* of payload */
+};
+
+enum desc_type { DESC_LOGGED = 1, DESC_ZERO = 2, DESC_DIRECT = 3, DESC_SPILLED = 4, DESC_LENT = 5 };
 
 /* One extent of a descriptor. crc has `blks` entries, none for ZERO. */
 struct desc_extent {
 	enum desc_type type;
 	uint32_t blks;
 	uint64_t blk;
-	uint64_t lblk; /* LOGGED: where in the ring the payload starts; SPILLED: in which block of the volume */
+	uint64_t lblk; /* LOGGED: where in the ring the payload starts; SPILLED: in which block of the volume;
+			LENT: of the lent room */
 	const uint32_t *crc;
 };
 

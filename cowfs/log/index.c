@@ -18,7 +18,7 @@
 struct extent {
 	uint64_t blk, blks;
 	uint64_t lblk;	/* of a data extent */
-	bool spilled;	/* lblk is a block of the volume */
+	uint8_t kind;	/* of a data extent: INDEX_DATA, INDEX_SPILL or INDEX_LENT, where lblk is */
 	size_t crc_pos; /* into crcs; NO_CRC: a zero extent */
 };
 
@@ -26,7 +26,7 @@ struct extent {
 
 struct log_index {
 	_Atomic unsigned refs;
-	struct card *base, *card;
+	struct card *base, *card, *lent;
 	uint64_t ring_off_bytes;
 	uint64_t data_blks, zero_blks, spilled_blks;
 	size_t n, n_crc;
@@ -75,7 +75,7 @@ uint64_t log_index_spilled_blks(const struct log_index *ix)
 
 static bool has_crc(enum index_kind kind)
 {
-	return kind == INDEX_DATA || kind == INDEX_SPILL;
+	return kind == INDEX_DATA || kind == INDEX_SPILL || kind == INDEX_LENT;
 }
 
 /* first extent whose end is behind blk */
@@ -113,21 +113,22 @@ uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_bl
 
 static bool content_ok(const struct extent *e, uint8_t *blk, uint32_t crc)
 {
-	return e->spilled ? crc32c_back(blk, COW_BLK_BYTES) == crc : escape_get(blk, crc);
+	return e->kind == INDEX_DATA ? escape_get(blk, crc) : crc32c_back(blk, COW_BLK_BYTES) == crc;
 }
 
 int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void *buf)
 {
 	size_t i = lookup(ix, blk);
 	const struct extent *e = &ix->ext[i];
+	struct card *c;
 	uint64_t off;
 	int r;
 
 	if (i >= ix->n || blk < e->blk || blk + blks > e->blk + e->blks || e->crc_pos == NO_CRC)
 		return -EINVAL;
 	off = blk_to_bytes(e->lblk + (blk - e->blk));
-	r = card_read(e->spilled ? ix->base : ix->card, e->spilled ? off : ix->ring_off_bytes + off, buf,
-		      blk_to_bytes(blks));
+	c = e->kind == INDEX_SPILL ? ix->base : e->kind == INDEX_LENT ? ix->lent : ix->card;
+	r = card_read(c, e->kind == INDEX_DATA ? ix->ring_off_bytes + off : off, buf, blk_to_bytes(blks));
 	if (r < 0)
 		return r;
 	for (uint64_t k = 0; k < blks; k++)
@@ -155,6 +156,11 @@ int log_index_read_volume(const struct log_index *ix, struct card *base, uint64_
 	return r;
 }
 
+void log_index_set_lent(struct log_index *ix, struct card *lent)
+{
+	ix->lent = lent;
+}
+
 bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *ret)
 {
 	const struct extent *e;
@@ -162,7 +168,7 @@ bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *
 	if (i >= ix->n)
 		return false;
 	e = &ix->ext[i];
-	*ret = (struct index_entry){ .kind = e->crc_pos == NO_CRC ? INDEX_ZERO : e->spilled ? INDEX_SPILL : INDEX_DATA,
+	*ret = (struct index_entry){ .kind = e->crc_pos == NO_CRC ? INDEX_ZERO : (enum index_kind)e->kind,
 				     .blk = e->blk,
 				     .blks = e->blks,
 				     .lblk = e->lblk,
@@ -185,7 +191,7 @@ static void append(struct log_index *ix, const struct index_entry *e, uint64_t s
 		return;
 	x = &ix->ext[ix->n++];
 	*x = (struct extent){ .blk = e->blk + skip_blks, .blks = blks, .lblk = e->lblk + skip_blks,
-			      .spilled = e->kind == INDEX_SPILL, .crc_pos = NO_CRC };
+			      .kind = (uint8_t)e->kind, .crc_pos = NO_CRC };
 	if (e->kind == INDEX_ZERO) {
 		ix->zero_blks += blks;
 		return;
@@ -194,7 +200,7 @@ static void append(struct log_index *ix, const struct index_entry *e, uint64_t s
 	memcpy(ix->crcs + ix->n_crc, e->crc + skip_blks, blks * sizeof(uint32_t));
 	ix->n_crc += blks;
 	ix->data_blks += blks;
-	ix->spilled_blks += x->spilled ? blks : 0;
+	ix->spilled_blks += x->kind != INDEX_DATA ? blks : 0;
 }
 
 int log_index_overlay(struct log_index **ret, const struct log_index *old, struct index_entry *entries, size_t n,
@@ -217,6 +223,7 @@ int log_index_overlay(struct log_index **ret, const struct log_index *old, struc
 	}
 	ix->base = base;
 	ix->card = card;
+	ix->lent = old->lent;
 	ix->ring_off_bytes = ring_off_bytes;
 	/* an entry inside an old extent splits it: at most one more piece for each entry */
 	ix->ext = calloc(old->n + 2 * n + 1, sizeof(*ix->ext));

@@ -81,6 +81,7 @@ struct log_open_report {
 	unsigned rejected;		/* valid records that were not chosen */
 	char why[160];			/* the newest of those was rejected, or the base's change; for people */
 	bool base_changed;		/* by somebody else; state below BROKEN: nothing waited in the log */
+	bool wants_lent;		/* BROKEN only because the lent room of the newest generation is not there */
 	bool clone;			/* the records are another card's: the ledger starts anew */
 	uint64_t chain_records, live_blks, zero_blks;
 	uint64_t unreadable_blks;	/* of the ring: counted as garbage */
@@ -91,6 +92,7 @@ struct log_open_report {
 enum {
 	LOG_ANY_BASE = 1 << 0, /* the base is not compared with the records: recover --accept-log */
 	LOG_FRESH = 1 << 1,    /* the super record is not on the card yet: nothing is looked for (shrink) */
+	LOG_NO_LENT = 1 << 2,  /* lent room is gone for good: a record that needs it is damaged (recover --lend none) */
 };
 
 /* base and logcard (may be the same) stay the caller's. Writes nothing, not even for a virgin ring.
@@ -99,6 +101,10 @@ enum {
  * -EUCLEAN until log_accept_base. */
 int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *s, unsigned flags,
 	     struct log_open_report *ret_report) MUST_CHECK;
+/* The same with the room that a commit was lent (log_lend), which stays the caller's and is not written to: NULL none. If the
+ * newest generation needs it and this is not it, the log is BROKEN, and the report says wants_lent. */
+int log_open_lent(struct log **ret, struct card *base, struct card *logcard, const struct log_super *s, unsigned flags,
+		  struct card *lent, struct log_open_report *ret_report) MUST_CHECK;
 /* From a signal handler: the log_open that is under way, or comes, ends with -EINTR at its next read. */
 void log_cancel_open(void);
 /*
@@ -180,7 +186,18 @@ int log_add_zero(struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
  * and in the sealed file system and no direct target. -EINVAL while there is a spill already: a checkpoint and its
  * tail record come first. */
 int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk, const void *data) MUST_CHECK;
-/* Blocks that both file systems call free hold payload of the newest generation, until a tail record that is durable
+/*
+ * Payload that neither the ring nor free blocks can hold may go to `lent`, a device or file elsewhere, from now on until
+ * log_unlend. The card stays the caller's. -EBUSY: there is lent room already; -EEXIST: it was lent to another log (not with force); -ENOSPC: it is too small for anything; errors of the card.
+ */
+int log_lend(struct log *l, struct card *lent, bool force) MUST_CHECK;
+uint64_t log_lent_blks(const struct log *l); /* of payload that it holds; 0: no room is lent */
+/* Appends to it, as log_add_logged to the ring. -EINVAL also if it is full, or while there is a spill. */
+int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
+/* No room is lent any more, and what was in it is void. -EBUSY: a generation that recovery may choose needs it. Any other error:
+ * its header could not be wiped, no more. */
+int log_unlend(struct log *l) MUST_CHECK;
+/* Blocks that both file systems call free, or lent room, hold payload of the newest generation, until a tail record that is durable
  * says that it is home: nothing may be written in place before (R10). */
 bool log_spilled(const struct log *l);
 /* Notes blocks that the caller has written (or will write before log_end) in place. */

@@ -96,6 +96,12 @@ static void set_state(struct log *l, struct log_open_report *rep, int found)
 int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *super, unsigned flags,
 	     struct log_open_report *ret_report)
 {
+	return log_open_lent(ret, base, logcard, super, flags, NULL, ret_report);
+}
+
+int log_open_lent(struct log **ret, struct card *base, struct card *logcard, const struct log_super *super, unsigned flags,
+		  struct card *lent, struct log_open_report *ret_report)
+{
 	struct log_open_report rep = { 0 };
 	struct log *l = calloc(1, sizeof(*l));
 	struct scan s = { .l = l, .rep = &rep };
@@ -107,6 +113,8 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 		return -ENOMEM;
 	l->base = base;
 	l->card = logcard;
+	l->lent = lent;
+	l->no_lent = flags & LOG_NO_LENT;
 	l->super = *super;
 	l->seg_blks = super->seg_bytes / COW_BLK_BYTES;
 	l->ring_blks = l->seg_blks * super->seg_count;
@@ -132,6 +140,11 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 	if (r == -E2BIG) {
 		snprintf(rep.why, sizeof(rep.why), "its records refer to each other in a way that takes more reading than any ring "
 			 "that cowfs writes: no generation was chosen");
+		s.foreign.seq = 0;
+		r = -EUCLEAN;
+	}
+	if (r == -ENOMEDIUM) {
+		rep.wants_lent = true;
 		s.foreign.seq = 0;
 		r = -EUCLEAN;
 	}

@@ -15,6 +15,7 @@
 #include "log/wear.h"
 
 #define STAGE_BLKS 256u /* 1 MiB */
+#define LENT_HEAD_BLKS 1u
 #define RING_RESERVE_EBS 3u /* see ring.c */
 
 /* what is left while a log is opened: see scan.h */
@@ -28,6 +29,7 @@ struct attempt {
 	uint64_t seq, start_lblk;
 	uint64_t head_lblk;	     /* next block to fill, behind the staged ones */
 	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
+	uint64_t lent_blks; /* not in logged_blks */
 	struct index_list list;
 	uint8_t *desc; /* descriptor blocks so far, desc_blks of them */
 	size_t desc_blks, cap_desc;
@@ -62,11 +64,14 @@ struct log {
 	bool need_open;	     /* rule 3: an open record comes before any other write */
 	bool doubt;	     /* an attempt failed since the last good commit: rule 8 */
 	bool suspect;	     /* something failed since the log was opened: what home reads may not be durable */
-	bool spilled;	     /* payload lies in free blocks, and no durable tail has passed it (R10) */
+	bool spilled;	     /* payload lies in free blocks or lent room, and no durable tail has passed it (R10) */
 	bool super_due;	     /* the superblock does not tell this life of the ring yet */
 	uint64_t keep_lblk;  /* and tells an older one, whose tail is here: it stays whole; 0: none */
 	bool home_done;	     /* all of the index is home and flushed; the tail may pass newest */
 	struct log_record newest; /* seq 0: none yet */
+	struct card *lent;   /* NULL: no room is lent */
+	bool lent_used;	     /* by the newest generation */
+	bool no_lent;	     /* LOG_NO_LENT */
 	struct lag lag;
 	uint64_t tail_lblk;  /* start of the oldest group still needed, by any candidate */
 	uint64_t highest_seq, max_serial, epoch;
@@ -127,6 +132,8 @@ static inline enum index_kind ring_index_kind(enum desc_type type)
 		return INDEX_DATA;
 	case DESC_SPILLED:
 		return INDEX_SPILL;
+	case DESC_LENT:
+		return INDEX_LENT;
 	case DESC_ZERO:
 		return INDEX_ZERO;
 	default:
@@ -154,6 +161,12 @@ void wearlog_plan_record(struct log *l, uint64_t lblk); /* counts the write of i
 /* The record is durable; NULL: its attempt has failed. */
 void wearlog_settled(struct log *l, const struct log_record *rec);
 void wearlog_close(struct log *l);
+
+/* lend.c */
+/* The header of the attempt, and the FLUSH, before its record. */
+int lend_seal(struct log *l) MUST_CHECK;
+/* Is the room at hand that was lent to the attempt with these descriptors? -ENOMEDIUM: no. */
+int lend_check(struct log *l, uint64_t epoch, uint64_t seq) MUST_CHECK;
 
 /* record.c */
 int record_flush(struct log *l) MUST_CHECK; /* FLUSH of base and log */

@@ -41,6 +41,8 @@ static bool extent_sane(const struct log *l, const struct desc_extent *e)
 
 	if (e->blk >= volume_blks || e->blks > volume_blks - e->blk)
 		return false;
+	if (e->type == DESC_LENT) /* its end: lend_check, card_read */
+		return e->lblk >= LENT_HEAD_BLKS;
 	if (e->type == DESC_SPILLED)
 		return e->lblk < volume_blks && e->blks <= volume_blks - e->lblk;
 	return e->type != DESC_LOGGED ||
@@ -120,7 +122,7 @@ static bool content_ok(const struct desc_extent *e, uint8_t *blk, uint32_t crc)
 int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
-	struct card *c = e->type == DESC_LOGGED ? l->card : l->base;
+	struct card *c = e->type == DESC_LOGGED ? l->card : e->type == DESC_LENT ? l->lent : l->base;
 	uint64_t off = e->type == DESC_LOGGED ? ring_off_bytes(l, e->lblk) :
 					      blk_to_bytes(e->type == DESC_DIRECT ? e->blk : e->lblk);
 

@@ -425,6 +425,46 @@ static void spill(void)
 	}
 }
 
+/*
+ * Payload on another card. Each cut is tried with it, without it, with what was lent to another log, and given up. What fails
+ * on the way is an operation of any of the cards, the third one as well.
+ */
+static void lent(void)
+{
+	static const unsigned kinds[] = { 0, SIM_READ, SIM_WRITE, SIM_FLUSH };
+	struct shape s = { .blks = 80, .full = true, .lends = true };
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 12 * ARRAY_SIZE(kinds); seed++) {
+		unsigned kind = kinds[seed % 4];
+
+		s.external = seed / 4 % 2;
+		s.lag = seed / 8 % 2;
+		attack_start(&w, &s, seed);
+		w.mute = seed >= 16;
+		attack_write_run(&w, 1, 79);
+		attack_commit_ok(&w);
+		attack_expect(w.bill.lent > 0, "nothing went to lent room");
+		w.mute = false;
+		if (kind) {
+			at.step++;
+			world_fail_at(&w, kind, 1 + seed / 8, false);
+			(void)!world_checkpoint(&w, RECORD_TAIL, 0);
+		} else if (seed % 3) {
+			world_crash(&w);
+		}
+		/* once more, over what the room held */
+		w.mute = seed >= 16;
+		attack_write_run(&w, 1, 79);
+		attack_commit_ok(&w);
+		attack_expect(w.bill.lent > 0, "nothing went to lent room a second time");
+		w.mute = false;
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the checkpoint failed");
+		world_crash(&w);
+		world_free(&w);
+	}
+}
+
 const struct attack attacks[] = {
 	{ "revoke", "block logged in N, free in N+1, written in place in N+2", revoked },
 	{ "chain", "record reached the card although its flush failed; then other content", chain },
@@ -437,6 +477,7 @@ const struct attack attacks[] = {
 	{ "wrap", "ring wraps over a live generation and over records of the last lap", wrap },
 	{ "too-big", "a commit that the ring cannot hold", too_big },
 	{ "spill", "payload in free blocks, which the next commit wants for its own", spill },
+	{ "lent", "payload on another card, which is there, gone or another log's", lent },
 	{ "half-checkpoint", "checkpoint cut half way, then more commits", attack_half_checkpoint },
 	{ "begin", "checkpoint cut half way, and the newest record rots", attack_begin },
 	{ "failed-checkpoint", "checkpoint fails, the next commit lies before its remains", attack_failed_checkpoint },

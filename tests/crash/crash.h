@@ -35,6 +35,7 @@ struct shape {
 	bool no_classifier;
 	bool full; /* all blocks used */
 	bool heavy; /* commits that the ring cannot hold */
+	bool lends; /* and room for them on a third card */
 	bool wide; /* more images of each cut */
 	bool deep; /* all subsets of up to 12 writes in flight, not of 6 */
 	unsigned ext4; /* a real file system, of this kind; 0: the toy */
@@ -53,6 +54,7 @@ struct past {
 /* the cards of a world, or of one image of it */
 struct cards {
 	struct card *base, *log; /* may be the same */
+	struct card *lent;	 /* NULL: none */
 };
 
 struct world {
@@ -65,7 +67,7 @@ struct world {
 	struct wear_ledger acked_before; /* of the operation before that: a card that lies has at least this */
 
 	struct image n;		       /* the last generation whose commit returned */
-	struct image older;	       /* the one before that; after a cut or without lag of no meaning */
+	struct image older;	       /* the one before that */
 	struct image tried[MAX_TRIED]; /* those that were attempted since */
 	unsigned n_tried;
 	struct image live;
@@ -111,7 +113,7 @@ struct position {
 
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints, recoveries, spills, fscks,
-		attaches, wraps, faults, workloads, max_pending, upgrades;
+		lends, refused, attaches, wraps, faults, workloads, max_pending, upgrades;
 	uint64_t lost[MAX_PAST + 2], mixed, broken; /* by lies: commits lost, no generation at all, none that is complete */
 };
 

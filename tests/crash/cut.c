@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "crash.h"
+#include "log/codec.h"
 
 enum { SUBSETS_MAX = 6, SUBSETS_DEEP = 12, SINGLES_MAX = 6, SAMPLES = 6, SAMPLES_WIDE = 60 };
 
@@ -26,6 +27,7 @@ void cards_close(struct cards *c)
 {
 	if (c->log != c->base)
 		card_close(c->log);
+	card_close(c->lent);
 	card_close(c->base);
 	*c = (struct cards){ 0 };
 }
@@ -38,6 +40,11 @@ void cards_clone(struct cards *ret, const struct cards *c)
 	if (c->log != c->base && sim_clone(&ret->log, c->log) < 0)
 		fail("clone");
 	ret->base->ops = ret->log->ops = real;
+	ret->lent = NULL;
+	if (c->lent && sim_clone(&ret->lent, c->lent) < 0)
+		fail("clone");
+	if (c->lent)
+		ret->lent->ops = real;
 }
 
 static void account_reset(struct card *c)
@@ -106,6 +113,48 @@ static const struct image *find_generation(struct world *w, const uint8_t *volum
 	     w->n_tried, rep->why);
 }
 
+/* The lent room is not there, is another log's, or is given up: never a mixture, and without an order nothing but N or N+1. */
+static void judge_without_lent(struct world *w, const struct cards *c, const struct log_super *super)
+{
+	static _Alignas(4096) uint8_t blk[COW_BLK_BYTES];
+	struct log_lent_head other = { .ring_uuid = "another ring's", .epoch = super->revision, .seq = at.variant };
+	uint64_t ops = sim_ops(c->base), log_ops = sim_ops(c->log);
+	struct totals was = total;
+	struct cards stale;
+	struct log_open_report rep, gone;
+	struct log_index *ix;
+	struct log *l;
+
+	if (at.variant % 2)
+		memcpy(other.ring_uuid, super->ring_uuid, 16);
+	cards_clone(&stale, c);
+	memset(blk, 0, sizeof(blk));
+	codec_put_lent(blk, &other);
+	if (sim_poke(stale.lent, 0, blk, sizeof(blk)) < 0)
+		fail("poke");
+	for (int i = 0; i < 3; i++) {
+		if (log_open_lent(&l, stale.base, stale.log, super, i == 2 ? LOG_NO_LENT : 0, i ? stale.lent : NULL, &rep) < 0)
+			fail("log_open without lent room");
+		ix = log_index_of(l);
+		if (i == 0)
+			gone = rep;
+		if (i == 1 && rep.wants_lent != gone.wants_lent)
+			fail("what was lent to another attempt is taken");
+		if (rep.state == LOG_BROKEN && !(rep.wants_lent || i == 2))
+			fail("broken without lent room, but not for that: %s", rep.why);
+		total.refused += rep.state == LOG_BROKEN && i < 2;
+		if (rep.state != LOG_BROKEN && (i < 2 || image_differs(&w->older, volume_read(w, &stale, ix), w->shape.blks) >= 0))
+			find_generation(w, volume_read(w, &stale, ix), &rep);
+		log_index_unref(ix);
+		log_close(l);
+	}
+	if (sim_ops(stale.base) != ops || sim_ops(stale.log) != log_ops)
+		fail("an attach without lent room wrote to the card");
+	was.refused = total.refused;
+	total = was;
+	cards_close(&stale);
+}
+
 void judge(struct world *w, struct cards *c)
 {
 	struct log_super super;
@@ -127,7 +176,9 @@ void judge(struct world *w, struct cards *c)
 	if (r < 0)
 		fail("super_read: %s", strerror(-r));
 	cards_account_reset(c);
-	r = log_open(&l, c->base, c->log, &super, 0, &rep);
+	if (c->lent && !w->rotten && !measure)
+		judge_without_lent(w, c, &super);
+	r = log_open_lent(&l, c->base, c->log, &super, 0, c->lent, &rep);
 	if (r < 0)
 		fail("log_open: %s", strerror(-r));
 	if (rep.state == LOG_BROKEN && measure)
@@ -184,6 +235,8 @@ static void image(struct world *w, struct fates *f)
 	if (!f) {
 		sim_seed(c.base, rnd_next(&w->rnd));
 		sim_seed(c.log, rnd_next(&w->rnd));
+		if (c.lent)
+			sim_seed(c.lent, rnd_next(&w->rnd));
 	}
 	if (f)
 		f->shift = 0;
@@ -192,6 +245,11 @@ static void image(struct world *w, struct fates *f)
 		if (f)
 			f->shift = (unsigned)sim_pending(w->c.base);
 		sim_power_cycle(c.log, f ? fate_of : NULL, f);
+	}
+	if (c.lent) {
+		if (f)
+			f->shift = f->n - (unsigned)sim_pending(w->c.lent);
+		sim_power_cycle(c.lent, f ? fate_of : NULL, f);
 	}
 	if (at.replay && at.want.seed == at.seed && at.want.cut == at.cut && at.want.variant == at.variant &&
 	    at.want.step == at.step) {
@@ -219,7 +277,8 @@ static void singles(struct world *w, struct fates *f, enum sim_fate others, enum
 void cut_here(struct world *w)
 {
 	static struct fates f;
-	size_t n = sim_pending(w->c.base) + (w->c.log != w->c.base ? sim_pending(w->c.log) : 0);
+	size_t n = sim_pending(w->c.base) + (w->c.log != w->c.base ? sim_pending(w->c.log) : 0) +
+		   (w->c.lent ? sim_pending(w->c.lent) : 0);
 	uint64_t ops = world_ops(w) + 1;
 
 	if (w->mute || w->last == ops)
@@ -281,7 +340,7 @@ static void check_record_write(struct world *w, const uint8_t *data)
 	enum { TYPE_AT = 32 };
 
 	if (!w->lie && !memcmp(data, "COWFSREC", 8) && data[TYPE_AT] == RECORD_COMMIT &&
-	    (sim_pending(w->c.base) || sim_pending(w->c.log)))
+	    (sim_pending(w->c.base) || sim_pending(w->c.log) || (w->c.lent && sim_pending(w->c.lent))))
 		fail("a commit record is written while blocks are not flushed");
 }
 
@@ -355,4 +414,6 @@ void hook_cards(struct world *w)
 	current = w;
 	lie_start(w);
 	w->c.base->ops = w->c.log->ops = &hooked;
+	if (w->c.lent)
+		w->c.lent->ops = &hooked;
 }

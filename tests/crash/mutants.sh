@@ -161,12 +161,21 @@ mutant L3-held lag cowfs/commit/classify.c '	if (held)
 mutant L4-candidates lag cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */
 			r = lag_same_image(l);' '		r = 0;'
-mutant L4-home lag cowfs/log/checkpoint.c '			r = lag_pad(l, 2);' '			r = 0;'
+mutant L4-home lag cowfs/log/checkpoint.c '		if (r == 0) /* L4 */
+			r = lag_pad(l, 2);' ''
 mutant L5-cold lag cowfs/log/lag.c 'l->lag.cold && l->lag.same < SETTLED && has_room(l, 3)' 'l->lag.cold && 0'
 mutant L-fallback lag cowfs/log/lag.c 'l->lag.older_seq ? l->lag.older_seq : l->newest.seq' 'l->lag.older_seq ? l->newest.seq : l->newest.seq'
 mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);
 	return r < 0 ? r : super_write_copy' '		r = 0;
 	return r < 0 ? r : super_write_copy'
+# lent room
+mutant B1-flush lent cowfs/log/lend.c '	r = card_write(l->lent, 0, blk, COW_BLK_BYTES);
+	return r < 0 ? r : card_flush(l->lent);' '	r = card_write(l->lent, 0, blk, COW_BLK_BYTES);
+	return r;'
+mutant B2-wipe lent cowfs/log/lend.c '	if (l->spilled && l->lent_used)' '	if (0)'
+mutant B2-names lent cowfs/log/lend.c 'head.epoch != epoch || head.seq != seq ||' ''
+mutant B3-passed-over lent cowfs/log/chain.c 'l->no_lent ? -EBADMSG : r' '-EBADMSG'
+mutant B3-lag lent cowfs/log/checkpoint.c 'if (r == 0 && l->lent_used)' 'if (0)'
 
 echo "mutants: $n, $bad not noticed"
 [ $bad = 0 ]

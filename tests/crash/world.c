@@ -100,6 +100,9 @@ static void format(struct world *w)
 	super.seg_bytes = seg_blks * COW_BLK_BYTES;
 	super.seg_count = segs;
 	super.lag = (uint8_t)s->lag;
+	p.size_bytes = blk_to_bytes(s->blks + 1ull);
+	if (s->lends && sim_new(&w->c.lent, &p) < 0)
+		fail("no card");
 	for (unsigned b = 0; b < s->blks; b++)
 		if (sim_poke(w->c.base, blk_to_bytes(b), content_of(w->n.content[b]), COW_BLK_BYTES) < 0)
 			fail("poke");
@@ -126,6 +129,8 @@ void world_new(struct world *w, const struct shape *s, uint64_t seed)
 	format(w);
 	sim_seed(w->c.base, rnd_next(&w->rnd));
 	sim_seed(w->c.log, rnd_next(&w->rnd));
+	if (w->c.lent)
+		sim_seed(w->c.lent, rnd_next(&w->rnd));
 	hook_cards(w);
 	world_open(w);
 }
@@ -139,7 +144,7 @@ void world_free(struct world *w)
 
 uint64_t world_ops(const struct world *w)
 {
-	return sim_ops(w->c.base) + (w->c.log != w->c.base ? sim_ops(w->c.log) : 0);
+	return sim_ops(w->c.base) + (w->c.log != w->c.base ? sim_ops(w->c.log) : 0) + (w->c.lent ? sim_ops(w->c.lent) : 0);
 }
 
 /* ---- what the volume shows ---- */
@@ -197,7 +202,7 @@ void world_open(struct world *w)
 	if (r < 0)
 		fail("super_read: %s", strerror(-r));
 	cards_account_reset(&w->c);
-	r = log_open(&w->log, w->c.base, w->c.log, &super, 0, &w->rep);
+	r = log_open_lent(&w->log, w->c.base, w->c.log, &super, 0, w->c.lent, &w->rep);
 	if (r < 0)
 		fail("log_open: %s", strerror(-r));
 	log_mend_super(w->log, trouble);
@@ -219,6 +224,7 @@ void world_open(struct world *w)
 
 		w->n = w->tried[gen - 1];
 		w->tried[gen - 1] = old;
+		w->older = old;
 	}
 	if (!measure)
 		ledger_check(&w->acked, &w->rep.ledger);
@@ -279,6 +285,8 @@ bool world_crash(struct world *w)
 	w->c = w->kept;
 	w->kept = (struct cards){ 0 };
 	w->kept_of = 0;
+	if (memcmp(&w->n, &w->kept_n, sizeof(w->n)))
+		w->older = w->n;
 	w->n = w->kept_n;
 	w->n_tried = 0;
 	w->acked = w->kept_acked;
@@ -293,6 +301,8 @@ void world_cut(struct world *w, enum sim_fate (*fate)(void *arg, size_t i), void
 	sim_power_cycle(w->c.base, fate, arg);
 	if (w->c.log != w->c.base)
 		sim_power_cycle(w->c.log, fate, arg);
+	if (w->c.lent)
+		sim_power_cycle(w->c.lent, fate, arg);
 	say("power cut");
 	after_cut(w);
 }
@@ -350,6 +360,8 @@ void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever)
 	sim_fail_at(w->c.base, ops, n, -EIO, forever);
 	if (w->c.log != w->c.base)
 		sim_fail_at(w->c.log, ops, n, -EIO, forever);
+	if (w->c.lent)
+		sim_fail_at(w->c.lent, ops, n, -EIO, forever);
 }
 
 void world_disarm(struct world *w)
@@ -357,6 +369,8 @@ void world_disarm(struct world *w)
 	w->armed = w->failed = w->fault = false;
 	sim_fail_at(w->c.base, 0, 0, 0, false);
 	sim_fail_at(w->c.log, 0, 0, 0, false);
+	if (w->c.lent)
+		sim_fail_at(w->c.lent, 0, 0, 0, false);
 }
 
 static void check_outcome(struct world *w, const char *what, int r)
@@ -378,6 +392,22 @@ static void check_outcome(struct world *w, const char *what, int r)
 		fail("%s left the card writable", what);
 }
 
+/* As a volume does: room that is lent stays so until no generation needs it. */
+static int lend(struct world *w)
+{
+	int r = w->c.lent ? log_lend(w->log, w->c.lent, false) : 0;
+
+	return r == -EBUSY ? card_set_writable(w->c.lent, true) : r; /* since it was opened */
+}
+
+static void unlend(struct world *w)
+{
+	int r = log_unlend(w->log);
+
+	if (r < 0 && r != -EBUSY)
+		fail("log_unlend: %s", strerror(-r));
+}
+
 int world_commit_as(struct world *w, const struct commit_options *opt)
 {
 	struct commit_source src = source_of(w);
@@ -393,12 +423,14 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		live_write(w, BITMAP_BLK, 1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) % (CONTENTS - 1));
 	w->tried[w->n_tried++] = w->live;
 	planned.profile = profile_of(w);
-	r = commit_run(w->log, w->c.base, &src, &planned, publish, w, &w->bill, &ix);
-	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu), zero %llu, checkpoint %llu, "
+	r = lend(w);
+	if (r == 0)
+		r = commit_run(w->log, w->c.base, &src, &planned, publish, w, &w->bill, &ix);
+	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu, lent %llu), zero %llu, checkpoint %llu, "
 	    "newest %llu at %llu",
 	    r < 0 ? strerror(-r) : "ok", (unsigned long long)w->bill.dirty, (unsigned long long)w->bill.skipped_same,
 	    (unsigned long long)w->bill.direct, (unsigned long long)w->bill.logged,
-	    (unsigned long long)w->bill.spilled, (unsigned long long)w->bill.zero,
+	    (unsigned long long)w->bill.spilled, (unsigned long long)w->bill.lent, (unsigned long long)w->bill.zero,
 	    (unsigned long long)w->bill.checkpoint, (unsigned long long)log_newest(w->log)->seq,
 	    (unsigned long long)log_newest(w->log)->lblk);
 	check_outcome(w, "commit", r);
@@ -410,10 +442,12 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		if (r == -EFBIG)
 			w->n_tried--;
 		cut_here(w);
+		unlend(w);
 		return r;
 	}
 	total.commits++;
 	total.spills += w->bill.spilled > 0;
+	total.lends += w->bill.lent > 0;
 	total.wraps += log_newest(w->log)->lblk < before;
 	total.upgrades += old_form && !log_wants_upgrade(w->log);
 	if (ix) {
@@ -434,6 +468,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	check_view(w, "after a commit");
 	w->last = 0;
 	cut_here(w);
+	unlend(w);
 	return 0;
 }
 
@@ -469,5 +504,6 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 		w->last = 0;
 	}
 	cut_here(w);
+	unlend(w);
 	return r;
 }

@@ -300,7 +300,7 @@ static void test_desc_nonsense(void **state)
 	static const uint32_t crc[4];
 	static const struct desc_extent bad[] = {
 		{ 0, 1, 1, 0, crc },
-		{ DESC_SPILLED + 1, 1, 1, 0, crc },
+		{ DESC_LENT + 1, 1, 1, 0, crc },
 		{ DESC_LOGGED, 1, (uint64_t)INT64_MAX / COW_BLK_BYTES + 1, 1, crc },
 		{ DESC_LOGGED, 1, 1, (uint64_t)INT64_MAX / COW_BLK_BYTES + 1, crc },
 		{ DESC_SPILLED, 1, 1, UINT64_MAX, crc },
