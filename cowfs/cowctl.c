@@ -53,6 +53,7 @@ static const struct option_spec commit_options[] = {
 	 "bring everything home at once: the card is a plain file system then"},
 	{OPT_FORCE, "force", NULL,
 	 "commit although the file system has an error flag or a bad checksum"},
+	{OPT_LEND, "lend", "DEVICE|FILE", "keep there what the log cannot hold, until it is checkpointed; it is overwritten"},
 	{OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way"},
 	{OPT_TIMER, "timer", NULL, "for timers: fails while the volume is on hold, writes nothing without need"},
 	COMMON};
@@ -83,6 +84,8 @@ static const struct option_spec metrics_options[] = {
 	FLASH_OPTION, COMMON};
 static const struct option_spec recover_options[] = {
 	LOG_OPTION,
+	{OPT_LEND, "lend", "DEVICE|FILE|none",
+	 "what a commit was lent; none: it is gone, take the commit before if that is whole"},
 	{OPT_ACCEPT_BASE, "accept-base", NULL,
 	 "the file system as it is now is right: drop what waits in the log"},
 	{OPT_ACCEPT_LOG, "accept-log", NULL,

@@ -291,6 +291,28 @@ int blockdev_open(struct card **ret, const char *path, unsigned flags,
 	return 0;
 }
 
+int blockdev_adopt(struct card **ret, int fd)
+{
+	uint64_t size_bytes;
+	struct blockdev *b;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	size_bytes = (uint64_t)st.st_size;
+	if (S_ISBLK(st.st_mode) ? ioctl(fd, BLKGETSIZE64, &size_bytes) < 0 : !S_ISREG(st.st_mode))
+		return S_ISBLK(st.st_mode) ? -errno : -ENOTBLK;
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return -ENOMEM;
+	b->card.ops = &blockdev_ops;
+	b->card.geo.size_bytes = round_down_u64(size_bytes, COW_BLK_BYTES);
+	b->fd = fd;
+	b->claim = b->stat_fd = -1;
+	*ret = &b->card;
+	return 0;
+}
+
 void blockdev_model(const char *path, char *ret, size_t size_bytes)
 {
 	_cleanup_close_ int devdir = -1;

@@ -26,6 +26,10 @@ struct card_options {
 int blockdev_open(struct card **ret, const char *path, unsigned flags,
 		  const struct card_options *opt /* NULL: defaults */) MUST_CHECK;
 
+/* A block device or regular file that is open already, for reading and writing, with whatever claim is on it. The card owns fd from
+ * now on; on error it stays the caller's. -ENOTBLK: it is neither. */
+int blockdev_adopt(struct card **ret, int fd) MUST_CHECK;
+
 /* The kernel refuses writes to it from now on, also those of a mount, until somebody takes that back. */
 int blockdev_set_readonly(const char *path) MUST_CHECK;
 

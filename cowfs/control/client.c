@@ -353,7 +353,7 @@ static int check_peer(int fd, const char *name, struct client_error *err)
 int client_open(struct client *ret, const char *which, struct client_error *err)
 {
 	_cleanup_close_ int run_fd = open_run(), fd = -1;
-	struct client c = {.fd = -1, .in.max_bytes = PROTO_LINE_BYTES};
+	struct client c = {.fd = -1, .pass_fd = -1, .in.max_bytes = PROTO_LINE_BYTES};
 
 	if (run_fd == -ENOENT)
 		return fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s%s",
@@ -436,11 +436,21 @@ static int send_request(struct client *c, const struct request *rq)
 {
 	char text[512];
 	size_t len = request_render(rq, text, sizeof(text));
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec iov = {text, len};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 
 	if (!len)
 		return -EINVAL;
+	if (c->pass_fd >= 0) {
+		m.msg_control = control;
+		m.msg_controllen = sizeof(control);
+		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &c->pass_fd, sizeof(int));
+		c->pass_fd = -1;
+	}
 	/* one that turned us away has closed already: its answer can still be read */
-	if (send(c->fd, text, len, MSG_NOSIGNAL) < 0 && errno != EPIPE)
+	if (sendmsg(c->fd, &m, MSG_NOSIGNAL) < 0 && errno != EPIPE)
 		return -errno;
 	return 0;
 }

@@ -20,6 +20,7 @@ struct client {
 	int fd;
 	char name[RUNDIR_NAME_BYTES];
 	struct linebuf in;
+	int pass_fd; /* goes along with the next request; -1: none */
 };
 
 /*

@@ -18,6 +18,8 @@ void server_drop(struct server *s, struct session *c)
 	pthread_mutex_lock(&s->lock);
 	if (c->work == WORK_QUEUED)
 		c->work = WORK_NONE;
+	if (c->passed_fd >= 0)
+		close(steal_fd(&c->passed_fd));
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -182,7 +184,7 @@ static void serve_lines(struct server *s, struct session *c)
 
 static void read_client(struct server *s, struct session *c)
 {
-	ssize_t n = linebuf_fill(&c->in, c->fd);
+	ssize_t n = linebuf_fill_passed(&c->in, c->fd, &c->passed_fd);
 
 	c->active_ns = now_ns();
 	if (n == 0) {

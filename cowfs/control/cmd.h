@@ -49,6 +49,7 @@ enum cmd_option {
 	OPT_ROWS,
 	OPT_BY,
 	OPT_INTERVAL,
+	OPT_LEND,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -160,7 +161,8 @@ struct offline {
 	struct log_super super;
 	unsigned trouble;
 	struct log *log;
-	unsigned log_flags; /* for log_open; set before offline_open_log */
+	unsigned log_flags; /* for log_open; set before offline_open_log, and so: */
+	struct card *lent;  /* for log_open_lent; NULL: none */
 	struct log_open_report report;
 	char attached[RUNDIR_NAME_BYTES]; /* of the daemon that has it, "" if none */
 };
@@ -175,6 +177,12 @@ void offline_close(struct offline *f);
 struct blk_reader offline_reader(struct card *c);
 /* Largest file system that leaves room for the log on the device, 0 if there is none. */
 uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes);
+
+/* ---- lend.c ---- */
+
+/* Opens what --lend names, a device that nothing uses or a file, for writing. c: a connection to the volume that it is for, whose log
+ * it must be good for; NULL: no daemon, and it is looked at no further. EXIT_OK, or what cmd_fail returned. */
+int lend_open(const struct options *o, struct client *c, int *ret_fd) MUST_CHECK;
 
 /* ---- cmd_shrink.c ---- */
 

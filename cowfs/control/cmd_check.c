@@ -29,7 +29,7 @@ static void keep(void *ctx, const char *line)
 	fs->count++;
 }
 
-static const char *state_words(enum log_state state)
+static const char *state_words(enum log_state state, bool wants_lent)
 {
 	switch (state) {
 	case LOG_EMPTY:
@@ -43,8 +43,10 @@ static const char *state_words(enum log_state state)
 	case LOG_RETIRED:
 		return "retired: cowfs has left this card, everything is at home";
 	case LOG_BROKEN:
-		return "BROKEN: no complete generation is left; nothing will be replayed or "
-		       "written";
+		return wants_lent ? "WAITS FOR LENT ROOM: the newest commit is complete only with the device or file "
+				    "that was lent to it; cowctl recover --lend DEVICE|FILE brings it home"
+				  : "BROKEN: no complete generation is left; nothing will be replayed or "
+				    "written";
 	case LOG_FOREIGN:
 		return "SET ASIDE: the file system was changed by somebody else while blocks "
 		       "waited in the log; cowctl recover --accept-base or --accept-log decides";
@@ -188,7 +190,7 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 		       "stands, attach or 'cowctl recover' finishes it\n",
 		       "state");
 	else
-		printf("  %-14s %s\n", "state", state_words(r->state));
+		printf("  %-14s %s\n", "state", state_words(r->state, r->wants_lent));
 	if (r->state >= LOG_BROKEN)
 		printf("  %-14s %s\n", "", CLEAN(r->why));
 	if (r->rejected)

@@ -77,6 +77,12 @@ static int report(const struct options *o, const struct offline *f, uint64_t hom
 
 static int explain_broken(const struct options *o, const struct offline *f)
 {
+	if (f->report.wants_lent)
+		return cmd_fail(o, EXIT_FAILED, -ENOMEDIUM,
+				"%s: %s%s: nothing was written. Plug it in, and name it with --lend. If it is lost for ever: --lend "
+				"none takes the commit before, if no block of the newer one is in place yet; else --accept-base "
+				"takes the file system as it is, a mixture of both, for its own checker",
+				f->log_card->geo.path, f->report.why, f->lent ? " (--lend names something else)" : "");
 	return cmd_fail(o, EXIT_FAILED, -EUCLEAN,
 			"the log on %s is broken (%s): no complete generation is left in it, so "
 			"nothing was written. The "
@@ -115,6 +121,8 @@ static int bring_home(struct offline *f, const struct options *o)
 				"%s: %s. The log still holds everything: run it again when the "
 				"card is well",
 				f->base->geo.path, strerrordesc_np(-e));
+	if (log_unlend(f->log) < 0)
+		fprintf(stderr, "cowctl: the header of %s could not be wiped; it is not needed any more\n", CLEAN(o->value[OPT_LEND]));
 	return report(o, f, home_blks, false);
 }
 
@@ -158,6 +166,27 @@ static int recover_shrink(struct offline *f, const struct options *o)
 	return exit;
 }
 
+static int take_lent(struct offline *f, const struct options *o)
+{
+	_cleanup_close_ int fd = -1;
+	int exit, e;
+
+	if (!has_option(o, OPT_LEND))
+		return EXIT_OK;
+	if (!strcmp(o->value[OPT_LEND], "none")) {
+		f->log_flags |= LOG_NO_LENT;
+		return EXIT_OK;
+	}
+	exit = lend_open(o, NULL, &fd);
+	if (exit != EXIT_OK)
+		return exit;
+	e = blockdev_adopt(&f->lent, fd);
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "%s: %s", o->value[OPT_LEND], strerrordesc_np(-e));
+	(void)steal_fd(&fd); /* the card's now */
+	return EXIT_OK;
+}
+
 static int recover(struct offline *f, const struct options *o)
 {
 	int exit = offline_open(f, o, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, 0);
@@ -165,6 +194,8 @@ static int recover(struct offline *f, const struct options *o)
 	if (exit == EXIT_OK && has_option(o, OPT_ACCEPT_BASE) && has_option(o, OPT_ACCEPT_LOG))
 		exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept-base or --accept-log, not both");
 	f->log_flags = has_option(o, OPT_ACCEPT_LOG) ? LOG_ANY_BASE : 0;
+	if (exit == EXIT_OK)
+		exit = take_lent(f, o);
 	if (exit == EXIT_OK)
 		exit = offline_open_log(f, o);
 	if (exit != EXIT_OK)

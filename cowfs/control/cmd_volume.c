@@ -37,12 +37,19 @@ static int ask(struct client *c, const struct options *o, const struct request *
 	       struct json_object **ret)
 {
 	struct client_error err;
+	_cleanup_close_ int lent_fd = -1;
 	struct progress progress;
 	struct json_object *answer;
 	int exit;
 
 	if (client_open(c, which(o), &err) < 0)
 		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+	exit = rq->lend ? lend_open(o, c, &lent_fd) : EXIT_OK;
+	if (exit != EXIT_OK) {
+		client_close(c);
+		return exit;
+	}
+	c->pass_fd = lent_fd;
 	progress_start(&progress);
 	answer = client_call(c, rq, progress_event, &progress, &err);
 	progress_end(&progress);
@@ -206,6 +213,7 @@ int cmd_commit(const struct options *o)
 		.force = has_option(o, OPT_FORCE),
 		.no_wait = has_option(o, OPT_NO_WAIT),
 		.timer = has_option(o, OPT_TIMER),
+		.lend = has_option(o, OPT_LEND),
 	};
 	const struct flash_kind *flash =
 		projection_class(has_option(o, OPT_FLASH) ? o->value[OPT_FLASH] : "unknown");
@@ -216,6 +224,8 @@ int cmd_commit(const struct options *o)
 	if (!flash || (has_option(o, OPT_FLASH) && !rq.dry_run))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s: %s", o->value[OPT_FLASH],
 				flash ? "only with --dry-run" : "none of slc, mlc, tlc, qlc, unknown");
+	if (rq.lend && rq.dry_run)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--lend and --dry-run exclude each other: --dry-run alone tells how much room must be lent");
 	exit = ask(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;

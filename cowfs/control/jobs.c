@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "card/blockdev.h"
+
 void server_kick(struct server *s)
 {
 	uint64_t one = 1;
@@ -15,17 +17,35 @@ void server_kick(struct server *s)
 		return; /* the counter is full: it wakes up anyway */
 }
 
-static int run_commit(struct server *s, const struct request *rq, struct volume_result *ret)
+/* The descriptor that came along is room for what the log cannot hold. */
+static int adopt_lent(int *passed_fd, struct card **ret_lent, struct volume_result *ret)
 {
+	int e = *passed_fd >= 0 ? blockdev_adopt(ret_lent, *passed_fd) : -EBADF;
+
+	if (e == 0)
+		*passed_fd = -1;
+	else
+		snprintf(ret->why, sizeof(ret->why), "the lent room cannot be used: %s", strerrordesc_np(-e));
+	return ret->error = e;
+}
+
+static int run_commit(struct server *s, const struct request *rq, int *passed_fd, struct volume_result *ret)
+{
+	struct card *lent = NULL;
 	struct volume_request vr = {
 		.job = rq->dry_run ? JOB_DRY_RUN : JOB_COMMIT,
 		.checkpoint = rq->checkpoint,
 		.force = rq->force,
 		.no_wait = rq->no_wait,
 		.cause = rq->timer ? CAUSE_TIMER : rq->shutdown ? CAUSE_SHUTDOWN : CAUSE_MANUAL,
+		.lent = &lent,
 	};
+	int e = rq->lend ? adopt_lent(passed_fd, &lent, ret) : 0;
 
-	return volume_run(s->p.volume, &vr, ret);
+	if (e == 0)
+		e = volume_run(s->p.volume, &vr, ret);
+	card_close(lent); /* the volume did not take it */
+	return e;
 }
 
 static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char *fmt, ...)
@@ -90,6 +110,7 @@ void *server_job_thread(void *arg)
 
 	pthread_mutex_lock(&s->lock);
 	while (!s->stop && !ended) {
+		_cleanup_close_ int passed_fd = -1;
 		struct session *c = next_job(s);
 		struct volume_result result = {0};
 
@@ -98,11 +119,12 @@ void *server_job_thread(void *arg)
 			continue;
 		}
 		c->work = WORK_RUNNING;
+		passed_fd = steal_fd(&c->passed_fd);
 		pthread_mutex_unlock(&s->lock);
 		if (c->rq.command == COMMAND_DETACH)
 			result.error = run_detach(s, &c->rq, &result);
 		else
-			result.error = run_commit(s, &c->rq, &result);
+			result.error = run_commit(s, &c->rq, &passed_fd, &result);
 		pthread_mutex_lock(&s->lock);
 		c->result = result;
 		ended = c->rq.command == COMMAND_DETACH && !result.error;

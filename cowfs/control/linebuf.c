@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define FIRST_BYTES 1024u
 
@@ -34,16 +35,54 @@ static int reserve(struct linebuf *b, size_t more)
 	return 0;
 }
 
-ssize_t linebuf_fill(struct linebuf *b, int fd)
+static int reserve_line(struct linebuf *b)
 {
+	int e = b->len == b->size_bytes ? reserve(b, 1) : 0;
+
+	return e == -ENOBUFS ? -E2BIG : e;
+}
+
+/* Of several only the last one is kept. */
+static void take_passed(struct msghdr *m, int *passed_fd)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		size_t n = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+
+		for (size_t i = 0; i < n; i++) {
+			if (*passed_fd >= 0)
+				close(*passed_fd);
+			memcpy(passed_fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+		}
+	}
+}
+
+ssize_t linebuf_fill_passed(struct linebuf *b, int sock, int *passed_fd)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+	int e = reserve_line(b);
+	struct iovec iov = {b->p + b->len, b->size_bytes - b->len};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
 	ssize_t n;
 
-	if (b->len == b->size_bytes) {
-		int e = reserve(b, 1);
+	if (e < 0)
+		return e;
+	do
+		n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	take_passed(&m, passed_fd);
+	b->len += (size_t)n;
+	return n;
+}
 
-		if (e < 0)
-			return e == -ENOBUFS ? -E2BIG : e;
-	}
+ssize_t linebuf_fill(struct linebuf *b, int fd)
+{
+	int e = reserve_line(b);
+	ssize_t n;
+
+	if (e < 0)
+		return e;
 	do
 		n = read(fd, b->p + b->len, b->size_bytes - b->len);
 	while (n < 0 && errno == EINTR);

@@ -13,6 +13,8 @@ struct linebuf {
 void linebuf_free(struct linebuf *b);
 /* One read. The count, 0 at end of file, -EAGAIN, -E2BIG full without a line, -ENOMEM, -errno. */
 ssize_t linebuf_fill(struct linebuf *b, int fd) MUST_CHECK;
+/* The same from a socket. A descriptor that comes along replaces *passed_fd (-1: none). */
+ssize_t linebuf_fill_passed(struct linebuf *b, int sock, int *passed_fd) MUST_CHECK;
 /* The first whole line, without its end, or NULL. Valid until the buffer is touched. */
 const char *linebuf_line(const struct linebuf *b, size_t *ret_len);
 /* Takes a line of len_bytes and its end away. */

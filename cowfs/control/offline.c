@@ -177,7 +177,7 @@ int offline_open_log(struct offline *f, const struct options *o)
 		return cmd_fail(o, EXIT_FAILED, -ERANGE,
 				"%s is smaller than the volume that its log belongs to",
 				o->operand[0]);
-	e = log_open(&f->log, f->base, f->log_card, &f->super, f->log_flags, &f->report);
+	e = log_open_lent(&f->log, f->base, f->log_card, &f->super, f->log_flags, f->lent, &f->report);
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "the log on %s cannot be read: %s",
 				f->log_card->geo.path, strerrordesc_np(-e));
@@ -195,6 +195,7 @@ void offline_close(struct offline *f)
 {
 	if (f->log)
 		log_close(f->log);
+	card_close(f->lent);
 	if (f->log_card != f->base)
 		card_close(f->log_card);
 	card_close(f->base);

@@ -222,6 +222,7 @@ static const struct {
 	{"checkpoint", offsetof(struct request, checkpoint)},
 	{"force", offsetof(struct request, force)},
 	{"no_wait", offsetof(struct request, no_wait)},
+	{"lend", offsetof(struct request, lend)},
 	{"timer", offsetof(struct request, timer)},
 	{"shutdown", offsetof(struct request, shutdown)},
 	{"undo", offsetof(struct request, undo)},

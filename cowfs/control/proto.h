@@ -51,6 +51,7 @@ struct request {
 	bool timer;				  /* commit: not while on hold, nor without need */
 	bool shutdown; /* commit: the last one; not of what is to be dropped */
 	uint64_t first; /* wear, rewrites: item of the table to begin with; changes: block */
+	bool lend; /* commit: the descriptor of a file or device comes with the line, for what the log cannot hold */
 };
 
 /*

@@ -196,7 +196,7 @@ int server_start(struct server **ret, const struct server_params *p)
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->wake, NULL);
 	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
-		c->fd = -1;
+		c->fd = c->passed_fd = -1;
 	s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->listen_fd = s->event_fd < 0 ? -errno : open_socket(p->dir);
 	e = s->listen_fd < 0 ? s->listen_fd : 0;

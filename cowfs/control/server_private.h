@@ -25,6 +25,7 @@ struct session {
 	enum work work;
 	uint64_t ticket; /* order of the queue */
 	struct request rq;
+	int passed_fd; /* came with the request; -1: none */
 	struct volume_result result;
 };
 

@@ -23,7 +23,7 @@ static int read_head(struct card *lent, struct log_lent_head *ret)
 	return r < 0 ? r : codec_get_lent(blk, ret);
 }
 
-int log_lend(struct log *l, struct card *lent, bool force)
+int log_lend(struct log *l, struct card *lent)
 {
 	struct log_lent_head head;
 	int r;
@@ -34,7 +34,7 @@ int log_lend(struct log *l, struct card *lent, bool force)
 		return -ENOSPC;
 	r = read_head(lent, &head);
 	/* one of this log is of an attempt that failed, or is home: else it would be lent still */
-	if (r == 0 && memcmp(head.ring_uuid, l->super.ring_uuid, 16) && !force)
+	if (r == 0 && memcmp(head.ring_uuid, l->super.ring_uuid, 16))
 		return -EEXIST;
 	if (r < 0 && r != -ENOENT && r != -EBADMSG && r != -EUCLEAN)
 		return r;

@@ -188,9 +188,9 @@ int log_add_zero(struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
 int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk, const void *data) MUST_CHECK;
 /*
  * Payload that neither the ring nor free blocks can hold may go to `lent`, a device or file elsewhere, from now on until
- * log_unlend. The card stays the caller's. -EBUSY: there is lent room already; -EEXIST: it was lent to another log (not with force); -ENOSPC: it is too small for anything; errors of the card.
+ * log_unlend. The card stays the caller's. -EBUSY: there is lent room already; -EEXIST: it was lent to another log; -ENOSPC: it is too small for anything; errors of the card.
  */
-int log_lend(struct log *l, struct card *lent, bool force) MUST_CHECK;
+int log_lend(struct log *l, struct card *lent) MUST_CHECK;
 uint64_t log_lent_blks(const struct log *l); /* of payload that it holds; 0: no room is lent */
 /* Appends to it, as log_add_logged to the ring. -EINVAL also if it is full, or while there is a spill. */
 int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;

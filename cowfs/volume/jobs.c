@@ -130,6 +130,10 @@ static int explain(struct volume_result *res, int error)
 		snprintf(w, n, "the log is too small for this commit: %s needed, %s there (free blocks of the file system "
 			 "included); everything stays in RAM",
 			 FORMAT_SIZE(blk_to_bytes(rep->need_blks)), FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
+		if (rep->lend_blks) /* and an eighth for what is written meanwhile */
+			snprintf(w + strlen(w), n - strlen(w), ". With %llu MiB on another device or in a file there it can be "
+				 "committed: cowctl commit --lend DEVICE|FILE",
+				 (unsigned long long)(blk_to_bytes(rep->lend_blks + rep->lend_blks / 8) / MIB + 1));
 		break;
 	case -ESTALE:
 		if (q->hidden)
@@ -469,10 +473,44 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq, s
 	return r == -EOWNERDEAD && said && !v->stop ? run_commit(v, rq, true, res, ret_index) : r;
 }
 
+/* Room that the log may use from now on, until no generation needs it (return_lent). */
+static int take_lent(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	struct card *lent = rq->lent ? *rq->lent : NULL;
+	int r = lent ? log_lend(v->log, lent) : 0;
+
+	if (r == -EBUSY)
+		snprintf(res->why, sizeof(res->why), "room that was lent before is still in use: run cowctl commit --checkpoint first");
+	else if (r == -EEXIST)
+		snprintf(res->why, sizeof(res->why), "what is to be lent holds blocks of a commit of another volume: cowctl recover --lend brings "
+			 "them home. If they are not needed: wipe its first 4 KiB");
+	else if (r < 0)
+		snprintf(res->why, sizeof(res->why), "the lent room cannot be used: %s",
+			 r == -ENOSPC ? "it is smaller than 8 KiB" : strerror(-r));
+	if (r == 0 && lent) {
+		v->lent = lent;
+		*rq->lent = NULL;
+	}
+	return r;
+}
+
+static void return_lent(struct volume *v)
+{
+	int r = v->lent ? log_unlend(v->log) : -EBUSY;
+
+	if (r == -EBUSY) /* still needed, or none */
+		return;
+	if (r < 0)
+		msg(MSG_WARN, "%s: the lent room is not needed any more, but its header could not be wiped: %s", v->name, strerror(-r));
+	card_close(v->lent);
+	v->lent = NULL;
+}
+
 static int commit_once(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
 	struct log_index *ix = NULL;
+	bool must_go_home;
 	int r;
 
 	if (v->opened.state == LOG_FOREIGN) {
@@ -488,6 +526,9 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		snprintf(res->why, sizeof(res->why), "not committed: what is in RAM is to be dropped");
 		return 0;
 	}
+	r = take_lent(v, rq, res);
+	if (r < 0)
+		return r;
 	r = quiesce(v, seal, rq->cause, res);
 	if (r == -ENODATA) {
 		snprintf(res->why, sizeof(res->why), "not committed: nothing has changed");
@@ -509,7 +550,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		return r;
 	}
 	res->generation_seq = log_newest(v->log)->seq;
-	if (rq->checkpoint || commit_checkpoint_due(v->log, &due)) {
+	must_go_home = rq->checkpoint || res->report.lent;
+	if (must_go_home || commit_checkpoint_due(v->log, &due)) {
 		/* what is in RAM is written home from there, and released then */
 		monitor_stage(v->monitor, STAGE_DURABLE);
 		r = do_checkpoint(v, rq->cause, 0, true, res);
@@ -518,7 +560,11 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	}
 	view_release(v->view, ix);
 	monitor_stage(v->monitor, STAGE_RELEASED);
-	if (r < 0 && !rq->checkpoint) {
+	if (r < 0 && res->report.lent)
+		snprintf(res->why, sizeof(res->why), "generation %llu is committed, but the lent room holds blocks of it that could not be "
+			 "checkpointed (%s): leave it in place, and run cowctl commit --checkpoint",
+			 (unsigned long long)res->generation_seq, strerror(-r));
+	if (r < 0 && !must_go_home) {
 		/* the commit itself stands */
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
 		r = 0;
@@ -659,5 +705,6 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 		else
 			volume_alarm(v, "%s", res->quiesce.unfrozen || res->unread ? res->why : "");
 	}
+	return_lent(v);
 	lock_cards(v);
 }

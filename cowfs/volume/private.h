@@ -66,7 +66,7 @@ struct volume {
 	uint8_t log_id[16];
 	uint64_t newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	unsigned super_trouble;
-	char alarm[256];
+	char alarm[400];
 
 	_Atomic bool discard_armed;
 	struct {
@@ -76,6 +76,7 @@ struct volume {
 
 	/* commit thread only */
 	bool sealed; /* between seal and release or fail */
+	struct card *lent; /* room that the log is lent; NULL: none */
 	struct view_counters counted; /* already in the ledger */
 	uint64_t foreign_counted;     /* the same */
 	uint64_t thawed_since_ns; /* since then it could not be frozen, at so many attempts; 0: it could */

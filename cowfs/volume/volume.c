@@ -84,6 +84,7 @@ static int open_log(struct volume *v, char *why, size_t n)
 	struct blk_reader home = { .read = read_base, .ctx = v->base,
 				   .volume_blks = v->base->geo.size_bytes / COW_BLK_BYTES };
 	const char *where = v->log_card == v->base ? v->device : v->log_device;
+	const char *p_log = v->log_card == v->base ? NULL : v->log_device;
 	struct log_super super;
 	struct fsinfo fs;
 	unsigned trouble;
@@ -131,6 +132,9 @@ static int open_log(struct volume *v, char *why, size_t n)
 		return fail(why, n, -ESTALE, "the log on %s was made for another file system than the one on %s: if this one is meant, "
 			    "run cowctl format --force %s --log %s", where, v->device, v->device, where);
 	log_mend_super(v->log, trouble);
+	if (v->opened.wants_lent)
+		return fail(why, n, -EUCLEAN, "%s: %s: name that device or file with cowctl recover --lend DEVICE|FILE %s%s%s; nothing "
+			    "was written", where, v->opened.why, v->device, p_log ? " --log " : "", p_log ? p_log : "");
 	if (v->opened.state == LOG_BROKEN)
 		return fail(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check", where, v->opened.why);
 	if (!v->base->geo.eb_source)
@@ -316,6 +320,7 @@ void volume_close(struct volume *v)
 		view_free(v->view);
 	rewrites_free(v->rewrites);
 	ram_store_close(v->store);
+	card_close(v->lent);
 	if (v->log_card != v->base)
 		card_close(v->log_card);
 	card_close(v->base);

@@ -63,13 +63,14 @@ struct volume_request {
 	bool checkpoint; /* after the commit, everything home */
 	bool force;	 /* commit although the image has an alarm (ext4 error flag, bad checksum), or nothing can read it */
 	bool no_wait;	 /* -EBUSY instead of waiting for a job under way */
+	struct card **lent; /* NULL, or room for what the log cannot hold; NULL in it: none. It is NULL afterwards if the volume took it */
 	enum commit_cause cause;
 };
 
 /* Result of a job; kept as "last" for the status as well. */
 struct volume_result {
 	int error;	/* 0 or -errno */
-	char why[200];	/* sentence for people when error, or a remark */
+	char why[320];	/* sentence for people when error, or a remark */
 	enum volume_job job;
 	uint64_t generation_seq;
 	uint64_t time_s;
@@ -139,7 +140,7 @@ struct volume_status {
 	uint64_t agreed_s;			/* when they were compared last and agreed */
 	struct volume_result last;		/* last commit; job JOB_NONE if none yet */
 	struct volume_progress progress;
-	char alarm[256];			/* newest alarm, "" if none */
+	char alarm[400];			/* newest alarm, "" if none */
 };
 
 /* What the card has seen in its life with cowfs, as of the last job. */

@@ -395,7 +395,7 @@ static void check_outcome(struct world *w, const char *what, int r)
 /* As a volume does: room that is lent stays so until no generation needs it. */
 static int lend(struct world *w)
 {
-	int r = w->c.lent ? log_lend(w->log, w->c.lent, false) : 0;
+	int r = w->c.lent ? log_lend(w->log, w->c.lent) : 0;
 
 	return r == -EBUSY ? card_set_writable(w->c.lent, true) : r; /* since it was opened */
 }

@@ -192,7 +192,7 @@ static void test_mutations(void **state)
 
 static void test_render(void **state)
 {
-	const struct request all = {COMMAND_COMMIT, true, true, true, true, true, true, true, 7, true, true, 8};
+	const struct request all = {COMMAND_COMMIT, true, true, true, true, true, true, true, 7, true, true, 8, true};
 	char text[512];
 	size_t len = request_render(&all, text, sizeof(text));
 
@@ -201,7 +201,7 @@ static void test_render(void **state)
 	assert_int_equal(parse_bytes(text, len - 1), 0);
 	assert_int_equal(rq.command, all.command);
 	assert_true(rq.dry_run && rq.checkpoint && rq.force && rq.no_wait && rq.undo && rq.commit &&
-		    rq.discard && rq.timer && rq.shutdown && rq.seconds == 7 && rq.first == 8);
+		    rq.discard && rq.timer && rq.shutdown && rq.seconds == 7 && rq.first == 8 && rq.lend);
 	assert_int_equal(request_render(&all, text, 20), 0);
 }
 

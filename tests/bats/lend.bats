@@ -1,0 +1,230 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# A commit that fits neither into the log nor into free blocks is lent room on another device or in a file.
+load lib
+
+# More is dirty than the log can ever hold. While it is to be dropped no commit begins before it is too much.
+overwrite() { # MIB
+	cow discard
+	dd if=/dev/urandom of="$MNT/big" bs=1M count="$1" conv=notrunc status=none
+	sync -f "$MNT"
+	cow discard --undo
+}
+
+# 60 MiB of ext4, nearly full, 40 of them rewritten in place: the ring has 8. Sets SUM, and OLD, of the commit before.
+stuck_volume() { # [ATTACH_OPTION]...
+	card_make ext4 60 100 -b 4096 -J size=4
+	cow format "$CARD" --log-size 8M --erase-block 1M
+	attach "$@"
+	mount_volume
+	random_file "$MNT/big" 44
+	echo old >"$MNT/small"
+	cow commit --checkpoint
+	OLD=$(tree_sum "$MNT")
+	overwrite 40
+	echo new >"$MNT/small"
+	SUM=$(tree_sum "$MNT")
+}
+
+lent_file() { # MIB
+	LENT=$T/lent
+	rm -f "$LENT"
+	truncate -s "$1M" "$LENT"
+}
+
+lent_device() { # MIB
+	lent_file "$1"
+	loop_up "$LENT"
+	LENT_DEV=$LOOP
+}
+
+home_is() { # SUM
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$1" ]
+	umount "$MNT"
+}
+
+# The daemon dies while a commit with lent room is checkpointed.
+cut_checkpoint() {
+	with_shim stuck_volume
+	lent_file 60
+	eio slow 150
+	background "$COWFS_BUILD/cowctl" commit --lend "$LENT"
+	wait_for 60 in_checkpoint
+	power_cut
+	eio off
+}
+
+in_checkpoint() {
+	[ "$(status_of .progress.phase)" = checkpoint ] && [ "$(status_of '.progress.done_blocks > 1000')" = true ]
+}
+
+@test "lend: a commit says how much room it needs, and goes with a file of that size" {
+	local mib
+	stuck_volume
+	fails 1 'everything stays in RAM\. With [0-9]+ MiB on another device.*cowctl commit --lend DEVICE\|FILE' commit
+	fails 1 'With [0-9]+ MiB on another device' commit --dry-run
+	run -1 cow commit --json
+	jq -e '.code == "EFBIG" and .report.lend_need_blocks > 7000' <<<"$output"
+	mib=$(jq -r .error <<<"$output" | grep -o 'With [0-9]* MiB' | tr -dc 0-9)
+	lent_file "$mib"
+	run -0 cow commit --lend "$LENT"
+	[[ $output == *"on the lent device"* ]]
+	[ "$(status_of '.last_commit.report.lent_blocks > 7000')" = true ]
+	# it is home at once, and the room is void
+	[ "$(status_of .log.live_blocks)" = 0 ]
+	cmp -n 4096 "$LENT" /dev/zero
+	[ "$(status_of .card.foreign_bytes)" = 0 ]
+	power_cut
+	home_is "$SUM"
+}
+
+@test "lend: a device; the unmounted volume, and then detach" {
+	stuck_volume
+	umount_volume
+	fails 1 'too small for this commit.*--lend' detach
+	lent_device 60
+	cow commit --lend "$LENT_DEV" vol
+	# nobody holds it any more
+	run -0 cow commit --lend "$LENT_DEV" vol
+	detach
+	cmp -n 4096 "$LENT_DEV" /dev/zero
+	home_is "$SUM"
+}
+
+@test "lend: cut in the checkpoint; only with the file is it recovered, without it nothing is written" {
+	local sum
+	cut_checkpoint
+	sum=$(image_sum)
+	cp "$LENT" "$T/keep"
+	fails 1 'was committed with lent room.*cowctl recover --lend DEVICE\|FILE' attach "$CARD"
+	fails 1 'was committed with lent room.*nothing was written.*--lend none' recover "$CARD"
+	run -1 cow check "$CARD"
+	[[ $output == *"WAITS FOR LENT ROOM"* ]]
+	# blocks are in place already: there is no way back
+	fails 1 'no complete generation' recover --lend none "$CARD"
+	# not what was lent to this commit
+	dd if=/dev/urandom of="$LENT" bs=4096 count=1 conv=notrunc status=none
+	fails 1 'names something else' recover --lend "$LENT" "$CARD"
+	printf 'COWFSLNT' | dd of="$LENT" bs=1 conv=notrunc status=none
+	fails 1 'names something else' recover --lend "$LENT" "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+	cow recover --lend "$T/keep" "$CARD"
+	cmp -n 4096 "$T/keep" /dev/zero
+	home_is "$SUM"
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	detach
+}
+
+@test "lend: the file goes bad before it is recovered: no mixture" {
+	cut_checkpoint
+	dd if=/dev/urandom of="$LENT" bs=4096 seek=3000 count=2 conv=notrunc status=none
+	fails 1 'broken' recover --lend "$LENT" "$CARD"
+}
+
+@test "lend: cut before the checkpoint; --lend none takes the commit before" {
+	local n
+	with_shim stuck_volume
+	lent_file 60
+	# so many writes that the last good one is the commit's record
+	for ((n = 4; n < 60; n++)); do
+		eio write "$n" 100000
+		run -1 cow commit --lend "$LENT"
+		[[ $output != *"is committed, but the lent room holds"* ]] || break
+	done
+	power_cut
+	eio off
+	cp "$IMG" "$T/copy"
+	cp "$LENT" "$T/copy.lent"
+	fails 1 'was committed with lent room' recover "$CARD"
+	run -0 cow recover --lend none "$CARD"
+	[[ $output == *"the one before it was taken"* ]]
+	home_is "$OLD"
+	# the newer one was whole, too
+	loop_down "$CARD"
+	IMG=$T/copy
+	loop_up "$IMG"
+	CARD=$LOOP
+	cow recover --lend "$T/copy.lent" "$CARD"
+	home_is "$SUM"
+}
+
+@test "lend: the checkpoint fails; the room stays in use until one succeeds" {
+	with_shim stuck_volume
+	lent_file 60
+	eio write 40 100000
+	fails 1 'lent room holds blocks of it.*leave it in place.*commit --checkpoint' commit --lend "$LENT"
+	eio off
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	run ! cmp -s -n 4096 "$LENT" /dev/zero
+	fails 1 'in use by something else' commit --lend "$LENT"
+	lent_device_2=$T/second
+	truncate -s 60M "$lent_device_2"
+	echo more >"$MNT/more"
+	fails 1 'lent before is still in use' commit --lend "$lent_device_2"
+	cow commit --checkpoint
+	cmp -n 4096 "$LENT" /dev/zero
+	SUM=$(tree_sum "$MNT")
+	detach
+	home_is "$SUM"
+}
+
+@test "lend: what is not fit for it is refused, and nothing of it is touched" {
+	stuck_volume
+	mkdir "$T/ram"
+	mount -t tmpfs none "$T/ram"
+	truncate -s 60M "$T/ram/file" "$MNT/file" "$T/file" "$T/tiny.img"
+	fails 1 'lies in RAM' commit --lend "$T/ram/file"
+	fails 1 'lies on volume vol' commit --lend "$MNT/file"
+	fails 1 'belongs to volume vol' commit --lend "$CARD"
+	fails 1 'belongs to volume vol' commit --lend "$DEV"
+	fails 1 'No such file' commit --lend "$T/none"
+	fails 1 'neither a block device nor a file' commit --lend "$T"
+	fails 1 'neither a block device nor a file' commit --lend /dev/null
+	fails 2 'exclude each other' commit --lend "$T/file" --dry-run
+	truncate -s 4096 "$T/tiny.img"
+	fails 1 'too small' commit --lend "$T/tiny.img"
+	truncate -s 10M "$T/tiny.img"
+	fails 1 'too small for this commit.*With [0-9]+ MiB' commit --lend "$T/tiny.img"
+	# a text, a file system, a log of cowfs, a device that is mounted
+	echo "not empty" | dd of="$T/file" conv=notrunc status=none
+	fails 1 'holds something, which would be overwritten' commit --lend "$T/file"
+	mkfs.ext4 -q -F "$T/file"
+	fails 1 'holds a file system \(ext4\), which would be overwritten' commit --lend "$T/file"
+	loop_up "$T/file"
+	mkdir "$T/mnt2"
+	mount "$LOOP" "$T/mnt2"
+	fails 1 'mounted or in use' commit --lend "$LOOP"
+	umount "$T/mnt2"
+	fails 1 'holds a file system' commit --lend "$LOOP"
+	umount "$T/ram"
+	rm "$MNT/file"
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+}
+
+@test "lend: btrfs and xfs with a log smaller than the commit" {
+	local fs
+	for fs in btrfs xfs; do
+		IMG=
+		if [ $fs = btrfs ]; then card_make btrfs 300 340; else card_make xfs 300 340; fi
+		cow format "$CARD" --log-size 8M --erase-block 1M
+		attach
+		mount_volume
+		cow discard
+		random_file "$MNT/big" 25
+		sync -f "$MNT"
+		cow discard --undo
+		SUM=$(tree_sum "$MNT")
+		fails 1 'too small for this commit.*--lend' commit
+		lent_file 60
+		cow commit --lend "$LENT"
+		detach
+		fsck $fs
+		mount -o ro "$CARD" "$MNT"
+		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		umount "$MNT"
+	done
+}
