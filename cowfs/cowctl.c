@@ -84,8 +84,8 @@ static const struct option_spec metrics_options[] = {
 	FLASH_OPTION, COMMON};
 static const struct option_spec recover_options[] = {
 	LOG_OPTION,
-	{OPT_LEND, "lend", "DEVICE|FILE|none",
-	 "what a commit was lent; none: it is gone, take the commit before if that is whole"},
+	{OPT_LEND, "lend", "DEVICE|FILE",
+	 "what the newest commit was lent; none: it is lost, take the commit before if that is still whole"},
 	{OPT_ACCEPT_BASE, "accept-base", NULL,
 	 "the file system as it is now is right: drop what waits in the log"},
 	{OPT_ACCEPT_LOG, "accept-log", NULL,

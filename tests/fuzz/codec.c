@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The codecs of segment heads, records, super records and descriptors. Input: kind u8 (bit 7: leave the
- * checksum alone), then the block from its first byte behind checksum and magic on; the rest is zero. What is
+ * The codecs of segment heads, records, super records, descriptors and heads of lent room. Input: kind u8 (bit 7: leave the
+ * checksum alone; bit 2: lent room), then the block from its first byte behind checksum and magic on; the rest is zero. What is
  * accepted must be the same bytes when written again.
  */
 #include <errno.h>
@@ -73,22 +73,32 @@ static void try_desc(void)
 	FUZZ_PROMISE(!memcmp(blk, out, sizeof(blk)));
 }
 
+static void try_lent(void)
+{
+	struct log_lent_head h;
+
+	if (codec_get_lent(blk, &h) < 0)
+		return;
+	codec_put_lent(out, &h);
+	FUZZ_PROMISE(!memcmp(blk, out, sizeof(blk)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	static const char magic[4][9] = { "COWFSSEG", "COWFSREC", "COWFSSUP", "COWFSDSC" };
-	static void (*const tries[4])(void) = { try_head, try_record, try_super, try_desc };
-	unsigned kind = len ? data[0] : 0;
+	static const char magic[5][9] = { "COWFSSEG", "COWFSREC", "COWFSSUP", "COWFSDSC", "COWFSLNT" };
+	static void (*const tries[5])(void) = { try_head, try_record, try_super, try_desc, try_lent };
+	unsigned kind = len ? data[0] : 0, which = kind & 4 ? 4 : kind % 4;
 	uint32_t crc;
 
 	memset(blk, 0, sizeof(blk));
 	memset(out, 0, sizeof(out));
-	memcpy(blk, magic[kind % 4], 8);
+	memcpy(blk, magic[which], 8);
 	memcpy(blk + OFF_UUID, uuid, 16);
 	if (len > 1)
 		memcpy(blk + OFF_BODY, data + 1, min_u64(len - 1, COW_BLK_BYTES - OFF_BODY));
 	crc = kind & 0x80 ? 0 : crc32c(0, blk, sizeof(blk));
 	for (int i = 0; i < 4; i++)
 		blk[OFF_CRC + i] = (uint8_t)(crc >> 8 * i);
-	tries[kind % 4]();
+	tries[which]();
 	return 0;
 }
