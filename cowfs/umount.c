@@ -18,7 +18,8 @@
 
 #define LAZY_PATIENCE_MS 500
 #define AGAIN_US 10000
-#define UNSEEN_NS 200000000ull /* how long nobody may be seen who keeps it busy */
+#define UNSEEN_NS 200000000ull /* how long nobody may be seen who keeps it busy, */
+#define UNSEEN_LOOKS 4	       /* and how often, because on a busy machine a look takes longer than that */
 
 struct helper {
 	const char *what; /* directory, loop device or the protected device */
@@ -161,7 +162,7 @@ static void show(int from_fd, FILE *to)
 
 /* Is it the volume's own commit that keeps the mount busy? It may also let go between umount's look
  * and ours, so somebody has to be seen only now and then. */
-static bool is_own_commit(const struct helper *h, uint64_t *seen_ns, struct mount_users *u)
+static bool is_own_commit(const struct helper *h, uint64_t *seen_ns, unsigned *unseen, struct mount_users *u)
 {
 	uint64_t now = now_ns();
 
@@ -169,7 +170,8 @@ static bool is_own_commit(const struct helper *h, uint64_t *seen_ns, struct moun
 		return false;
 	if (u->own)
 		*seen_ns = now;
-	return now < *seen_ns + UNSEEN_NS;
+	*unseen = u->own ? 0 : *unseen + 1;
+	return now < *seen_ns + UNSEEN_NS || *unseen < UNSEEN_LOOKS;
 }
 
 /*
@@ -181,6 +183,7 @@ static int do_umount(const struct helper *h)
 	uint64_t begin_ns = now_ns(), seen_ns = begin_ns;
 	char flags[sizeof(h->flags)];
 	struct mount_users users = {0};
+	unsigned unseen = 0;
 	int exit;
 
 	snprintf(flags, sizeof(flags), "%s", h->flags);
@@ -191,7 +194,7 @@ static int do_umount(const struct helper *h)
 		_cleanup_close_ int out_fd = memfd_create("umount", MFD_CLOEXEC);
 
 		exit = call_umount(h, flags, out_fd);
-		if (exit != EXIT_MOUNT || !is_own_commit(h, &seen_ns, &users) ||
+		if (exit != EXIT_MOUNT || !is_own_commit(h, &seen_ns, &unseen, &users) ||
 		    now_ns() >= begin_ns + HELPER_PATIENCE_MS * 1000000ull) {
 			if (!exit || !strchr(h->flags, 'r'))
 				show(out_fd, exit ? stderr : stdout);

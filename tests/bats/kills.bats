@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # variables of lib.bash; each test is a subshell, as it should be
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # variables of lib.bash; each test is a subshell, as it should be; run sets stderr
 # All processes of a daemon are killed at once, at random moments of commits: I/O on the volume ends.
 #	COUNT=100 bats tests/bats/kills.bats	so many kills of each kind instead of 5 (make check-kills)
 # bats file_tags=commands,kills
@@ -13,32 +13,29 @@ export BATS_TEST_TIMEOUT=$((60 + COUNT * 30))
 setup() {
 	cow_setup
 	GROUP=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)/cowfs-kills.$$
-	mkdir "$GROUP" 2>/dev/null && [ -e "$GROUP/cgroup.kill" ] || skip "no cgroup that kills can be made here"
-	SLOWEST=0 IN_SYNC=0
+	mkdir "$GROUP" 2>/dev/null || skip "no cgroup of version 2 can be made here"
+	[ -e "$GROUP/cgroup.kill" ] || skip "no cgroup.kill: a kernel before 5.14"
+	SLOWEST=0 IN_SYNC=0 CONN=''
 }
 
 teardown() {
 	local bad=0
 	[ ! -e "$GROUP/cgroup.kill" ] || echo 1 >"$GROUP/cgroup.kill"
-	[ -z "${DEV-}" ] || end_io
+	[ -n "${BATS_TEST_COMPLETED-}" ] || end_io
 	cow_teardown || bad=1
 	[ ! -d "$GROUP" ] || wait_for 20 rmdir "$GROUP" || bad=1
 	return $bad
 }
 
-# Only after a failure: what hangs would hang for ever.
+# Only after a failure: what hangs would hang for ever. Another volume may have the number by now.
 end_io() {
+	[ -n "$CONN" ] && [ "$(loop_backing "$DEV")" = "0:$CONN" ] || return 0
 	mkdir "$T/ctl"
 	mount -t fusectl none "$T/ctl"
-	cat <<<1 >"$T/ctl/$(stands_on "$DEV")/abort" || :
+	cat <<<1 >"$T/ctl/$CONN/abort" || :
 	umount "$T/ctl"
 	fsfreeze -u "$MNT" || :
 } 2>/dev/null
-
-# The minor of the FUSE connection below the loop device.
-stands_on() {
-	loop_backing "$1" | cut -d: -f2
-}
 
 # As its unit starts it: in a cgroup, in the foreground.
 attach_in_group() {
@@ -49,12 +46,13 @@ attach_in_group() {
 	MAIN=$BG
 	wait_for 20 test -s "$T/dev" || { cat "$T/err"; return 1; }
 	DEV=$(cat "$T/dev")
+	CONN=$(loop_backing "$DEV" | cut -d: -f2)
 	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
 }
 
 # Until writing fails: mostly dirty pages, so that the next commit has to sync.
 write_on() {
-	local round
+	local i
 	for ((i = 0; ; i++)); do
 		dd if=/dev/zero of="$MNT/dirty$((i % 4))" bs=1M count=8 status=none || break
 		[ -e "$T/daemon" ] || break
@@ -94,7 +92,7 @@ clear_up() {
 	left=$(ls "$COWFS_RUNDIR")
 	[ -z "$left" ] || { echo "left over: $left"; return 1; }
 	rm "$T/volumes"
-	DEV=''
+	DEV='' CONN=''
 }
 
 kill_in_commits() { # COMMAND... that kills
