@@ -338,8 +338,8 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 		r = -EUCLEAN;
 	}
 	/* what the committed image leaves free may be written in place whatever the sealed one is */
-	if (r == 0 && (im.unfrozen || unread || tells_truth(im.sealed))) {
-		src.run_sealed = im.unfrozen || unread ? NULL : img_run_sealed;
+	if (r == 0) {
+		src.run_sealed = !im.unfrozen && !unread && tells_truth(im.sealed) ? img_run_sealed : NULL;
 		src.run_committed = tells_truth(im.committed) ? img_run_committed : NULL;
 		src.run_older = tells_truth(im.older) ? img_run_older : NULL;
 	}
