@@ -28,7 +28,7 @@
 	}
 static const struct option_spec format_options[] = {
 	{OPT_LOG_SIZE, "log-size", "SIZE",
-	 "size of the log (default: 32M, or 8 erase blocks if that is more)"},
+	 "size of the log (default: 32M, or 8 erase blocks if that is more; not ext: a 16th of the file system, at most 160M)"},
 	LOG_OPTION,
 	{OPT_ERASE_BLOCK, "erase-block", "SIZE",
 	 "erase block of the card (default: what the card says, or 4M)"},

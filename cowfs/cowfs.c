@@ -396,6 +396,7 @@ static unsigned read_ahead_kb(const struct daemon *d)
 static int export_volume(struct daemon *d)
 {
 	char label[RUNDIR_NAME_BYTES + 8];
+	struct pressure_requests rq;
 	_cleanup_close_ int file_fd = -1;
 	int e = fuse_export_start(&d->export, volume_view(d->volume), d->link.fuse_fd, &file_fd);
 
@@ -413,6 +414,10 @@ static int export_volume(struct daemon *d)
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no loop device: %s", strerrordesc_np(-e));
 	d->have_loop = true;
+	rq = volume_requests(d->volume);
+	e = loop_limit_requests(&d->loop, rq.kb, rq.tags);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "the requests of %s cannot be limited: %s", d->loop.path, strerrordesc_np(-e));
 	e = volume_start(d->volume, d->loop.fd, d->loop.rdev, d->loop.path);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no commit thread: %s", strerrordesc_np(-e));

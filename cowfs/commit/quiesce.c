@@ -20,6 +20,8 @@
  * - Calls that flush (syncfs, FIFREEZE, FITHAW, fsync) sleep unkillably in I/O that this process serves. Each is made by a thread
  *   that has no descriptor of /dev/fuse (thread_call_alone). If all processes are killed at once, the
  *   kernel then ends the FUSE connection, and with it this I/O.
+ * - A sync and a freeze flush all that is dirty. Where that may be more than a commit can hold, writes are withheld at some
+ *   point, and neither ends before the seal. So both have a thread that can be left behind.
  * - The descriptor on the mount is closed at once: it would keep the file system from being
  *   unmounted.
  * - The parent hears of the descriptor before FIFREEZE, or our death right after it would freeze
@@ -52,6 +54,7 @@
 #define LOOK_NS 1000000000ull /* so long may a look through /proc take */
 #define LOOK_AGAIN_MS 100
 #define CHECK_NS 4000000000ull /* longer than it takes stuck_for_long to be sure */
+#define STOPPED_LOOK_NS 10000000ull
 #define FREEZER_STACK_BYTES (256 * KIB)
 
 /* ---- the mount ---- */
@@ -144,10 +147,13 @@ static int mount_again(const struct quiesce_target *t, const struct search *s)
 
 /* ---- freeze ---- */
 
+enum call { CALL_FREEZE, CALL_SYNCFS, CALL_FSYNC };
+
 struct freezer {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t thread;
+	enum call call;
 	int mount_fd;
 	void (*frozen)(void *ctx, int mount_fd);
 	void *ctx;
@@ -175,6 +181,7 @@ static int thaw(int mount_fd)
 }
 
 static atomic_bool hanging; /* an abandoned freezer is still in FIFREEZE */
+static atomic_bool syncing; /* the same of a sync */
 
 static void tell(const struct freezer *f, int mount_fd)
 {
@@ -194,8 +201,10 @@ static void freezer_free(struct freezer *f)
 static void *freezer_main(void *arg)
 {
 	struct freezer *f = arg;
-	int r = thread_call_alone("cowfs-freeze", f->mount_fd, call_freeze);
-	bool abandoned;
+	static int (*const calls[])(int fd) = { [CALL_FREEZE] = call_freeze, [CALL_SYNCFS] = syncfs, [CALL_FSYNC] = fsync };
+	bool abandoned, freezes = f->call == CALL_FREEZE;
+	int r = thread_call_alone(freezes ? "cowfs-freeze" : "cowfs-sync", f->mount_fd, calls[f->call]);
+
 
 	pthread_mutex_lock(&f->lock);
 	f->result = r;
@@ -204,10 +213,10 @@ static void *freezer_main(void *arg)
 	pthread_cond_signal(&f->changed);
 	pthread_mutex_unlock(&f->lock);
 	if (abandoned) {
-		if (!r)
+		if (!r && freezes)
 			(void)thaw(f->mount_fd);
 		freezer_free(f);
-		atomic_store(&hanging, false);
+		atomic_store(freezes ? &hanging : &syncing, false);
 	}
 	return NULL;
 }
@@ -346,8 +355,47 @@ static void cure_stuck(struct stuck *s, uint64_t pending_ns, int *hung_pid, stru
 		stuck_kill(s, task);
 }
 
-/* Waits for FIFREEZE, cures what it hangs behind. -ETIMEDOUT: f now belongs to its thread. */
-static int freezer_wait(struct freezer *f, const struct quiesce_target *t,
+/* lock held, and released. f now belongs to its thread. */
+static int abandon(struct freezer *f, int error)
+{
+	atomic_store(f->call == CALL_FREEZE ? &hanging : &syncing, true);
+	pthread_detach(f->thread);
+	f->abandoned = true;
+	pthread_mutex_unlock(&f->lock);
+	return error;
+}
+
+/* lock held; released while it asks */
+static bool is_stopped(struct freezer *f, const struct quiesce_target *t, void *seal_ctx)
+{
+	bool stopped;
+
+	if (!t->stopped)
+		return false;
+	pthread_mutex_unlock(&f->lock);
+	stopped = t->stopped(seal_ctx);
+	pthread_mutex_lock(&f->lock);
+	return stopped && !f->done;
+}
+
+/* -ECANCELED: writes are withheld, so it would not end; f now belongs to its thread. */
+static int sync_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx)
+{
+	pthread_mutex_lock(&f->lock);
+	while (!f->done) {
+		struct timespec until = ns_to_timespec(now_ns() + STOPPED_LOOK_NS);
+
+		pthread_cond_timedwait(&f->changed, &f->lock, &until);
+		if (!f->done && is_stopped(f, t, seal_ctx))
+			return abandon(f, -ECANCELED);
+	}
+	pthread_mutex_unlock(&f->lock);
+	pthread_join(f->thread, NULL);
+	return f->result;
+}
+
+/* Waits for FIFREEZE, cures what it hangs behind. -ETIMEDOUT, -ECANCELED (writes are withheld): f now belongs to its thread. */
+static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx,
 			struct quiesce_report *rep)
 {
 	uint64_t every_ns = t->bounce_ns ? t->bounce_ns : BOUNCE_NS;
@@ -360,10 +408,13 @@ static int freezer_wait(struct freezer *f, const struct quiesce_target *t,
 	s.readers = s.bounce = true;
 	pthread_mutex_lock(&f->lock);
 	while (!f->done && now_ns() < end_ns) {
-		struct timespec until = ns_to_timespec(min_u64(cure_at_ns, end_ns));
+		uint64_t look_ns = t->stopped ? now_ns() + STOPPED_LOOK_NS : UINT64_MAX;
+		struct timespec until = ns_to_timespec(min_u64(min_u64(cure_at_ns, end_ns), look_ns));
 
 		if (now_ns() < cure_at_ns) {
 			pthread_cond_timedwait(&f->changed, &f->lock, &until);
+			if (!f->done && is_stopped(f, t, seal_ctx))
+				return abandon(f, -ECANCELED);
 			continue;
 		}
 		pthread_mutex_unlock(&f->lock);
@@ -372,13 +423,8 @@ static int freezer_wait(struct freezer *f, const struct quiesce_target *t,
 		pthread_mutex_lock(&f->lock);
 	}
 	rep->freeze_ns = now_ns() - begin_ns;
-	if (!f->done) {
-		atomic_store(&hanging, true);
-		pthread_detach(f->thread);
-		f->abandoned = true;
-		pthread_mutex_unlock(&f->lock);
-		return -ETIMEDOUT;
-	}
+	if (!f->done)
+		return abandon(f, -ETIMEDOUT);
 	pthread_mutex_unlock(&f->lock);
 	pthread_join(f->thread, NULL);
 	return f->result;
@@ -414,21 +460,78 @@ static int seal_unfrozen(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_
 	return seal(seal_ctx);
 }
 
+static int seal_stopped(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_report *rep)
+{
+	rep->stopped = true;
+	rep->hidden = false;
+	return seal_unfrozen(seal, seal_ctx, rep);
+}
+
+/* Waits until a call that was left behind is over. -EALREADY: not in time; -ECANCELED: stopped. */
+static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, void *seal_ctx)
+{
+	uint64_t end_ns = now_ns() + (t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
+
+	while (atomic_load(left)) {
+		if (t->stopped(seal_ctx))
+			return -ECANCELED;
+		if (now_ns() >= end_ns)
+			return -EALREADY;
+		poll(NULL, 0, STOPPED_LOOK_NS / 1000000);
+	}
+	return 0;
+}
+
+/* syncfs of a mount, or fsync of the device. -ECANCELED: stopped. */
+static int sync_all(const struct quiesce_target *t, int fd, enum call call, void *seal_ctx)
+{
+	struct freezer *f;
+	int r, own_fd;
+
+	if (!t->stopped)
+		return (call == CALL_SYNCFS ? syncfs(fd) : fsync(fd)) < 0 ? -errno : 0;
+	r = wait_for_left(t, &syncing, seal_ctx);
+	if (r < 0)
+		return r;
+	own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (own_fd < 0)
+		return -errno;
+	r = freezer_new(&f, t, own_fd);
+	if (r < 0) {
+		close(own_fd);
+		return r;
+	}
+	f->call = call;
+	f->frozen = NULL;
+	r = freezer_start(f);
+	if (!r)
+		r = sync_wait(f, t, seal_ctx);
+	if (r != -ECANCELED)
+		freezer_free(f);
+	return r;
+}
+
 /* Owns mount_fd. */
 static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal)(void *ctx),
 			void *seal_ctx, struct quiesce_report *rep)
 {
 	uint64_t begin_ns = now_ns();
 	struct freezer *f = NULL;
-	int r = !t->no_sync || rep->readonly ? thread_call_alone("cowfs-sync", mount_fd, syncfs) : 0;
+	int r = !t->no_sync || rep->readonly ? sync_all(t, mount_fd, CALL_SYNCFS, seal_ctx) : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
 	if (!r && t->needed && !t->needed(seal_ctx))
 		r = -ENODATA;
-	if (!r && atomic_load(&hanging))
+	if (!r && t->stopped)
+		r = wait_for_left(t, &hanging, seal_ctx);
+	else if (!r && atomic_load(&hanging))
 		r = -EALREADY;
 	if (!r && !rep->readonly)
 		r = check_stuck(t, mount_fd, rep);
+	if (r == -ECANCELED) {
+		close(mount_fd);
+		return seal_stopped(seal, seal_ctx, rep);
+	}
 	if (cannot_freeze(r) && t->unfrozen) {
 		close(mount_fd);
 		return seal_unfrozen(seal, seal_ctx, rep);
@@ -442,7 +545,9 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 	tell(f, mount_fd);
 	r = freezer_start(f);
 	if (!r)
-		r = freezer_wait(f, t, rep);
+		r = freezer_wait(f, t, seal_ctx, rep);
+	if (r == -ECANCELED)
+		return seal_stopped(seal, seal_ctx, rep);
 	if (r == -ETIMEDOUT)
 		return t->unfrozen ? seal_unfrozen(seal, seal_ctx, rep) : r;
 	if (!r)
@@ -467,20 +572,22 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 		rep->hidden = errno == EBUSY;
 		return rep->hidden ? -ESTALE : -errno;
 	}
-	r = thread_call_alone("cowfs-sync", t->loop_fd, fsync);
+	r = sync_all(t, t->loop_fd, CALL_FSYNC, seal_ctx);
+	if (r == -ECANCELED)
+		return seal_stopped(seal, seal_ctx, rep);
 	if (r < 0)
 		return r;
 	return t->needed && !t->needed(seal_ctx) ? -ENODATA : seal(seal_ctx);
 }
 
-int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
-		struct quiesce_report *ret)
+static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+	       struct quiesce_report *ret)
 {
 	struct search s = {.proc_dirfd = t->proc_dirfd, .dev = t->dev, .open = true, .mount_fd = -1};
 	int r;
 
 	*ret = (struct quiesce_report){0};
-	if (atomic_load(&hanging) && !t->unfrozen)
+	if (atomic_load(&hanging) && !t->unfrozen && !t->stopped)
 		return -EALREADY;
 	r = search_mount(&s);
 	if (r < 0 && s.type[0]) {
@@ -488,11 +595,23 @@ int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 		r = s.mount_fd < 0 ? -ESTALE : 1;
 	}
 	ret->hidden = r == -ESTALE;
-	if (r < 0)
-		return r;
 	if (r == 0)
-		return seal_unmounted(t, seal, seal_ctx, ret);
+		r = seal_unmounted(t, seal, seal_ctx, ret);
+	if (r <= 0)
+		return r;
 	ret->mounted = true;
 	ret->readonly = s.readonly;
 	return seal_mounted(s.mount_fd, t, seal, seal_ctx, ret);
+}
+
+int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+		struct quiesce_report *ret)
+{
+	int r = run(t, seal, seal_ctx, ret);
+
+	/* whatever is in the way of a freeze: who waits for the seal cannot take it away */
+	if (r < 0 && r != -ENODATA && t->stopped && !ret->frozen && !ret->unfrozen &&
+	    ((ret->hidden && t->unfrozen) || t->stopped(seal_ctx)))
+		r = seal_stopped(seal, seal_ctx, ret);
+	return r;
 }

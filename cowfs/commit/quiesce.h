@@ -29,6 +29,10 @@ struct quiesce_target {
 	void *ctx;
 	/* Asked after the syncfs, before the freeze, with the ctx of the seal; false: -ENODATA. May be NULL. */
 	bool (*needed)(void *seal_ctx);
+	/* Asked again and again while a sync or a freeze is awaited, with the ctx of the seal: are writes withheld until the seal?
+	 * Then neither would end, and it is sealed without a freeze. Also where nothing can be frozen, because who uses the
+	 * device is not seen (an unmount flushes what is dirty). May be NULL. */
+	bool (*stopped)(void *seal_ctx);
 	uint64_t bounce_ns; /* 0: 500 ms */
 	uint64_t giveup_ns; /* 0: 30 s */
 	bool no_sync;	    /* freeze at once: little is dirty, and who writes is to be shut out */
@@ -39,7 +43,8 @@ struct quiesce_target {
 
 struct quiesce_report {
 	bool mounted, readonly, frozen;
-	bool unfrozen; /* sealed while it was mounted and not frozen */
+	bool unfrozen; /* sealed while it was in use and not frozen */
+	bool stopped;  /* because writes were withheld, or who uses it is not seen */
 	bool hidden; /* -ESTALE came from here: mounted or claimed where nobody can look */
 	uint64_t sync_ns;	/* syncfs before the freeze */
 	uint64_t freeze_ns;	/* FIFREEZE call */

@@ -13,6 +13,10 @@
 #include "volume/shrink.h"
 
 #define DEFAULT_JOURNAL_BYTES (16 * MIB)
+/* Of a file system all of whose changes go through the log: requests have full size then. */
+#define WHOLE_LOG_MAX_BYTES (160 * MIB)
+#define WHOLE_LOG_SHARE 16u
+#define SMALL_REQUEST_KB 64u
 
 static int parse_arguments(const struct options *o, uint64_t *ret_log_bytes, uint32_t *ret_eb_bytes)
 {
@@ -242,6 +246,29 @@ static int write_log(const struct options *o, struct offline *f, struct log_supe
 	return EXIT_OK;
 }
 
+/* What a log as small as this one means where all changes go through it, and nothing is written in place. */
+static void report_whole(const struct offline *f, const struct log_super *s)
+{
+	uint64_t capacity = super_capacity_blks(s);
+	unsigned kb = pressure_requests(capacity).kb;
+
+	if (f->fs.kind == FS_EXT)
+		return;
+	if (!f->fs.can_freeze) {
+		printf("warning: all that is written to the %s between two unmounts has to fit into the log, %s\n",
+		       f->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_fits(capacity))));
+		return;
+	}
+	printf("  %-14s all changes of %s go through the log: it commits by itself from %s on\n", "commits", f->fs.type,
+	       FORMAT_SIZE(blk_to_bytes(pressure_ring_commits(capacity))));
+	if (!pressure_ring_suffices(capacity))
+		printf("warning: the log is so small that a burst of writes can make a commit impossible: at least 16 MiB are "
+		       "good\n");
+	else if (kb < SMALL_REQUEST_KB)
+		printf("warning: with so small a log writes go in pieces of %u KiB, and commits are frequent; a log of %s "
+		       "has neither\n", kb, FORMAT_SIZE(WHOLE_LOG_MAX_BYTES));
+}
+
 static void report(const struct options *o, const struct offline *f, const struct log_super *s)
 {
 	uint64_t ring_bytes = (uint64_t)s->seg_bytes * s->seg_count;
@@ -278,6 +305,7 @@ static void report(const struct options *o, const struct offline *f, const struc
 		printf("  %-14s %u: the commit before the newest is kept, in case the card loses "
 		       "that\n",
 		       "lag", s->lag);
+	report_whole(f, s);
 	if (!f->fs.can_freeze)
 		printf("  %s cannot be frozen: it commits only while it is not mounted\n",
 		       f->fs.type);
@@ -297,6 +325,25 @@ static bool has_room(const struct offline *f, uint64_t log_bytes)
 
 	return super_plan(f->base, f->base, f->fs.size_bytes, log_bytes, &s, &short_bytes) !=
 	       -ENOSPC;
+}
+
+/*
+ * Of ext the log holds what changes in place, of the others all that changes: the larger it is, the larger commits and
+ * requests may be. A share of the file system, if there is so much room. 0: the general default.
+ */
+static uint64_t default_log_bytes(const struct offline *f)
+{
+	bool external = f->log_card != f->base;
+	uint64_t fs_bytes = external ? f->base->geo.size_bytes : f->fs.size_bytes, least, short_bytes;
+	struct log_super s;
+
+	if (f->fs.kind == FS_EXT || super_plan(f->base, f->log_card, fs_bytes, 0, &s, &short_bytes) < 0)
+		return 0;
+	least = (uint64_t)s.seg_bytes * s.seg_count;
+	for (uint64_t n = min_u64(fs_bytes / WHOLE_LOG_SHARE, WHOLE_LOG_MAX_BYTES); n > least; n -= min_u64(n, 4 * MIB))
+		if (super_plan(f->base, f->log_card, fs_bytes, n, &s, &short_bytes) == 0)
+			return n;
+	return 0;
 }
 
 static int journal_size(const struct options *o, uint64_t *ret)
@@ -390,6 +437,8 @@ static int format(struct offline *f, const struct options *o)
 		report_shrink(o, f, &shrunk);
 		return EXIT_OK;
 	}
+	if (!log_bytes)
+		log_bytes = default_log_bytes(f);
 	exit = plan(o, f, log_bytes, &s);
 	if (exit == EXIT_OK)
 		exit = write_log(o, f, &s);

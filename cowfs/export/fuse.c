@@ -259,7 +259,8 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 {
 	struct fuse_export *e = req_export(req);
 	struct gate *gate = e->gate;
-	int r = gate ? gate_admit(gate, size) : 0;
+	size_t covered = size + (size_t)(off & (COW_BLK_BYTES - 1)), whole = round_up_u64(covered, COW_BLK_BYTES);
+	int r = gate ? gate_admit(gate, whole) : 0;
 
 	(void)fi;
 	if (ino != VOLUME_INO || off < 0)

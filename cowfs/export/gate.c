@@ -33,6 +33,7 @@ struct gate {
 	_Atomic int refuse;
 	_Atomic bool holding; /* rate is not GATE_OPEN: what serving threads look at */
 	_Atomic uint64_t refused, full_errors;
+	_Atomic uint64_t admitted_bytes, stop_bytes;
 
 	/* lock: all below; moments, never across a reply */
 	pthread_mutex_t lock;
@@ -40,7 +41,7 @@ struct gate {
 	uint64_t rate;
 	bool shut, stop;
 	struct held held[HELD_MAX];
-	unsigned first, n;
+	unsigned first, n, tags_held;
 	uint64_t last_ns;
 	_Atomic uint64_t held_now, longest_ns, paced; /* written under lock */
 };
@@ -72,6 +73,8 @@ int gate_new(struct gate **ret, void (*look)(void *ctx), void *ctx)
 	g->ctx = ctx;
 	g->rate = GATE_OPEN;
 	g->budget_bytes = INT64_MAX;
+	g->stop_bytes = UINT64_MAX;
+	g->tags_held = GATE_TAGS_HELD;
 	pthread_mutex_init(&g->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -90,13 +93,21 @@ void gate_free(struct gate *g)
 	free(g);
 }
 
+static bool is_stopped(const struct gate *g)
+{
+	return g->admitted_bytes >= g->stop_bytes;
+}
+
 /* ---- the thread ---- */
 
 static uint64_t due_ns(const struct gate *g)
 {
 	const struct held *h = &g->held[g->first];
 
-	return gate_due_ns(g->last_ns, h->since_ns, h->bytes, g->n, g->stop ? GATE_OPEN : g->rate, g->shut);
+	if (is_stopped(g) && !g->stop)
+		return UINT64_MAX;
+	return gate_due_ns(g->last_ns, h->since_ns, h->bytes, g->n > g->tags_held ? GATE_TAGS_HELD + 1 : 0,
+			   g->stop ? GATE_OPEN : g->rate, g->shut);
 }
 
 /* lock held, and released meanwhile */
@@ -164,9 +175,11 @@ void gate_stop(struct gate *g)
 int gate_admit(struct gate *g, size_t bytes)
 {
 	int64_t before = atomic_fetch_sub_explicit(&g->budget_bytes, (int64_t)bytes, memory_order_relaxed);
+	uint64_t admitted = atomic_fetch_add_explicit(&g->admitted_bytes, bytes, memory_order_relaxed);
+	uint64_t stop = atomic_load_explicit(&g->stop_bytes, memory_order_relaxed);
 	int r;
 
-	if (before >= 0 && before < (int64_t)bytes)
+	if ((before >= 0 && before < (int64_t)bytes) || (admitted < stop && stop - admitted <= bytes))
 		g->look(g->ctx); /* whose write took the last of it */
 	r = atomic_load_explicit(&g->refuse, memory_order_relaxed);
 	if (r < 0)
@@ -178,10 +191,10 @@ bool gate_hold(struct gate *g, void *req, size_t bytes)
 {
 	bool held = false;
 
-	if (!atomic_load_explicit(&g->holding, memory_order_relaxed))
+	if (!atomic_load_explicit(&g->holding, memory_order_relaxed) && !is_stopped(g))
 		return false;
 	pthread_mutex_lock(&g->lock);
-	if (g->rate != GATE_OPEN && !g->stop && g->started && g->n < HELD_MAX) {
+	if ((g->rate != GATE_OPEN || is_stopped(g)) && !g->stop && g->started && g->n < HELD_MAX) {
 		g->held[(g->first + g->n) % HELD_MAX] = (struct held){ .req = req, .bytes = bytes, .since_ns = now_ns() };
 		g->held_now = ++g->n;
 		g->paced++;
@@ -214,6 +227,24 @@ void gate_set_rate(struct gate *g, uint64_t bytes_per_s, bool shut)
 		g->holding = bytes_per_s != GATE_OPEN;
 		pthread_cond_signal(&g->changed);
 	}
+	pthread_mutex_unlock(&g->lock);
+}
+
+void gate_set_tags(struct gate *g, unsigned tags)
+{
+	g->tags_held = tags / 2;
+}
+
+uint64_t gate_admitted(const struct gate *g)
+{
+	return g->admitted_bytes;
+}
+
+void gate_set_stop(struct gate *g, uint64_t admitted_bytes)
+{
+	pthread_mutex_lock(&g->lock);
+	g->stop_bytes = admitted_bytes;
+	pthread_cond_signal(&g->changed);
 	pthread_mutex_unlock(&g->lock);
 }
 

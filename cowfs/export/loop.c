@@ -73,17 +73,32 @@ static int lower_limit(int queue_dirfd, const char *name, uint64_t max)
 	return io_write_text(queue_dirfd, name, text);
 }
 
-static int set_queue(const struct loop_dev *d, unsigned read_ahead_kb)
+static int open_queue(const struct loop_dev *d)
 {
-	_cleanup_close_ int queue_dirfd = -1;
-	const int writable = 0;
 	char path[64];
-	int r;
+	int fd;
 
 	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue", major(d->rdev), minor(d->rdev));
-	queue_dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags)
+{
+	_cleanup_close_ int queue_dirfd = open_queue(d);
+	int r = queue_dirfd < 0 ? queue_dirfd : lower_limit(queue_dirfd, "max_sectors_kb", max_kb);
+
+	return r < 0 ? r : lower_limit(queue_dirfd, "nr_requests", tags);
+}
+
+static int set_queue(const struct loop_dev *d, unsigned read_ahead_kb)
+{
+	_cleanup_close_ int queue_dirfd = open_queue(d);
+	const int writable = 0;
+	int r;
+
 	if (queue_dirfd < 0)
-		return -errno;
+		return queue_dirfd;
 	r = lower_limit(queue_dirfd, "max_sectors_kb", MAX_SECTORS_KB);
 	if (!r)
 		r = lower_limit(queue_dirfd, "discard_max_bytes", DISCARD_MAX_BYTES);

@@ -24,6 +24,8 @@ struct loop_dev {
  */
 int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb,
 		const char *label) MUST_CHECK;
+/* Makes its requests smaller and fewer. Right after loop_attach: looks at /sys by path. */
+int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags) MUST_CHECK;
 /* -EBUSY while it is mounted or held, and then it stays attached (held by a plain open: said after
  * 5 s). Returns when the kernel has let go of the file; d is closed then. */
 int loop_detach(struct loop_dev *d) MUST_CHECK;

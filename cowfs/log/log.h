@@ -174,6 +174,7 @@ int log_upgrade(struct log *l) MUST_CHECK;
 /* Largest payload, in blocks, that a commit could put into the ring right now / after a checkpoint. */
 uint64_t log_room_blks(const struct log *l);
 uint64_t log_capacity_blks(const struct log *l);
+uint64_t super_capacity_blks(const struct log_super *s);
 /* Blocks of metadata that a commit of this shape needs in the ring. */
 uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks, uint64_t extents);
 

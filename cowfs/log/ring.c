@@ -69,10 +69,20 @@ uint64_t log_room_blks(const struct log *l)
 	return room_at(l, cursor_if_open(l));
 }
 
-uint64_t log_capacity_blks(const struct log *l)
+static uint64_t capacity_blks(const struct log_super *s, uint64_t segs_per_eb, bool lag)
 {
 	/* one segment holds the newest record; with lag the one before may be in another */
-	return (l->super.seg_count - 1 - lag_on(l) - RING_RESERVE_EBS * l->segs_per_eb) * (l->seg_blks - 1);
+	return (s->seg_count - 1 - lag - RING_RESERVE_EBS * segs_per_eb) * (s->seg_bytes / COW_BLK_BYTES - 1);
+}
+
+uint64_t log_capacity_blks(const struct log *l)
+{
+	return capacity_blks(&l->super, l->segs_per_eb, lag_on(l));
+}
+
+uint64_t super_capacity_blks(const struct log_super *s)
+{
+	return capacity_blks(s, max_u64(1, s->erase_block_bytes / s->seg_bytes), s->lag);
 }
 
 uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks, uint64_t extents)

@@ -15,6 +15,7 @@
 #include "base/parse.h"
 #include "volume/private.h"
 
+#define ROUNDS_MAX 1000 /* of a commit, against a writer that never ends */
 #define UNFROZEN_TIMES 3 /* commits by timer in a row that could not freeze */
 
 /* What is not asked any more, because it kills whoever reads it. */
@@ -203,11 +204,33 @@ static bool may_stay_thawed(struct volume *v, int (*fn)(void *ctx), enum commit_
 	      (cause == CAUSE_TIMER && v->thawed_times >= UNFROZEN_TIMES && now_ns() >= v->thawed_since_ns + v->unfrozen_ns)))
 		return false;
 	return fsinfo_probe(&live, &fs) == 0 &&
-	       ((fs.kind == FS_EXT && fs.has_journal && !fs.external_journal && fs.needs_recovery) || fs.kind == FS_XFS);
+	       ((fs.kind == FS_EXT && fs.has_journal && !fs.external_journal && fs.needs_recovery) ||
+		volume_may_seal_unfrozen(fs.kind));
+}
+
+/* May all writes be withheld before the seal? Not of an ext file system whose commits count on its bitmaps: they are the truth
+ * only when it is frozen. */
+static bool may_stop(struct volume *v)
+{
+	struct images im = { .v = v };
+	struct blk_reader live = { .read = img_read_live, .ctx = &im, .volume_blks = v->volume_blks };
+	struct fsinfo fs;
+
+	if (fsinfo_probe_super(&live, &fs) < 0)
+		return false;
+	return volume_may_seal_unfrozen(fs.kind) ||
+	       (fs.has_journal && !fs.external_journal && v->committed_room_blks <= log_capacity_blks(v->log));
+}
+
+static bool is_stopped(void *ctx)
+{
+	return monitor_stopped(((struct volume *)ctx)->monitor);
 }
 
 static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
 {
+	if (q->stopped)
+		return;
 	if (r == 0 && !q->unfrozen) {
 		v->thawed_since_ns = v->thawed_times = 0;
 	} else if (q->unfrozen || r == -EDEADLK || r == -EALREADY || r == -ETIMEDOUT) {
@@ -218,6 +241,7 @@ static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
 
 static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause, struct volume_result *res)
 {
+	bool stops = may_stop(v);
 	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
 				    .dev = v->loop_rdev,
 				    .loop_fd = v->loop_fd,
@@ -227,9 +251,11 @@ static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 				    .frozen = v->frozen,
 				    .ctx = v->frozen_ctx,
 				    .needed = cause == CAUSE_TIMER ? something_changed : NULL,
+				    .stopped = stops ? is_stopped : NULL,
 				    .no_sync = monitor_hurries(v->monitor) };
 	int r;
 
+	monitor_set_stops(v->monitor, stops);
 	monitor_stage(v->monitor, STAGE_QUIESCE);
 	r = quiesce_run(&t, fn, v, &res->quiesce);
 	note_freeze(v, r, &res->quiesce);
@@ -572,13 +598,27 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	return r;
 }
 
+/* More was dirty than one commit can hold: it goes to the card in several, all but the last as a power cut would leave it. */
+static int commit_rounds(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	int r = commit_once(v, rq, res);
+
+	for (unsigned i = 0; r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE && i < ROUNDS_MAX; i++) {
+		*res = (struct volume_result){ .job = res->job };
+		r = commit_once(v, rq, res);
+		if (r == 0)
+			res->why[0] = '\0'; /* that nothing was left for it, say */
+	}
+	return r;
+}
+
 /* What was not frozen has no bitmaps to tell what need not go to the log. If it is too much for that, nothing is left but to
  * end what is in the way of a freeze. */
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	int r = commit_once(v, rq, res);
+	int r = commit_rounds(v, rq, res);
 
-	if (r != -EFBIG || !res->quiesce.unfrozen)
+	if (r != -EFBIG || !res->quiesce.unfrozen || res->quiesce.stopped)
 		return r;
 	msg(MSG_WARN, "%s: the log cannot hold a commit without a freeze: ending what is in the way of one", v->name);
 	*res = (struct volume_result){ .job = res->job };
@@ -690,7 +730,10 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->time_s = (uint64_t)time(NULL);
 	res->generation_seq = log_newest(v->log)->seq;
 	explain(res, r);
-	if (r == 0 && res->quiesce.unfrozen && !res->why[0])
+	if (r == 0 && res->quiesce.stopped && !res->why[0])
+		snprintf(res->why, sizeof(res->why), "sealed without a freeze, as a power cut would leave it: the log can hold no "
+						     "more, and the file system is still writing");
+	else if (r == 0 && res->quiesce.unfrozen && !res->why[0])
 		snprintf(res->why, sizeof(res->why), "sealed without a freeze, as a power cut would leave it: %s is stuck in a "
 						     "write to the file system",
 			 res->quiesce.culprit[0] ? res->quiesce.culprit : "a task");
@@ -703,7 +746,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 			volume_alarm(v, "commit failed: %s%s", res->why,
 				     monitor_gave_up(v->monitor) ? "; RAM is full, so writes fail" : "");
 		else
-			volume_alarm(v, "%s", res->quiesce.unfrozen || res->unread ? res->why : "");
+			volume_alarm(v, "%s", (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread ? res->why : "");
 	}
 	return_lent(v);
 	lock_cards(v);

@@ -3,7 +3,8 @@
  * Notes on the design
  * - What may be done depends on where the commit thread is. Before the seal the freeze flushes dirty pages through
  *   the gate: nothing is ever withheld then, only slowed, to a rate at which the freeze is done soon; the reserve of
- *   the store takes what comes. From the seal on replies are held so that the room lasts until the commit is done:
+ *   the store takes what comes. What no log could hold is withheld all the same where a seal needs no freeze
+ *   (monitor_set_stops): the seal comes first then, and lets go of it. From the seal on replies are held so that the room lasts until the commit is done:
  *   dirty throttling then slows the writers.
  * - `lock` makes "look at the stage, set the gate" one step. monitor_stage waits for it for moments.
  * - A commit that fails after its seal keeps what it sealed, and is tried again with it: no second freeze, so
@@ -64,6 +65,8 @@ struct monitor {
 	uint64_t first_write_ns, write_calls, written_bytes; /* of the card, at the seal */
 	uint64_t usual_bytes_per_s;
 	uint64_t not_before_ns; /* the next request for a commit */
+	uint64_t admitted_bytes; /* by the gate, when it was looked at last */
+	bool stops;
 	uint64_t failing_since_ns;
 
 	/* monitor thread only */
@@ -95,6 +98,12 @@ static bool is_committing(const struct monitor *m)
 	return m->stage >= STAGE_SEALED && !m->failing_since_ns;
 }
 
+/* lock held */
+static bool is_durable(const struct monitor *m)
+{
+	return m->stage >= STAGE_DURABLE;
+}
+
 static bool commits_nothing(const struct monitor *m)
 {
 	return m->v->discard_armed || m->v->opened.state == LOG_FOREIGN;
@@ -105,12 +114,13 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	struct generation_stats active, below;
 	struct ram_usage ram;
 
+	m->admitted_bytes = gate_admitted(m->gate); /* before what it has made dirty is counted */
 	ram_store_usage(m->v->store, &ram);
 	view_dirty(m->v->view, &active, &below);
 	*ret = (struct pressure_use){
 		.used_bytes = ram.used_bytes,
-		/* what is being committed is no burden for the next commit; nor is what no commit will see */
-		.dirty_blks = commits_nothing(m) ? 0 : active.data_blks + (is_committing(m) ? 0 : below.data_blks),
+		/* what is being committed is a burden for the next commit should this one fail; what no commit will see is none */
+		.dirty_blks = commits_nothing(m) ? 0 : active.data_blks + (is_durable(m) ? 0 : below.data_blks),
 		.memory_low = m->memory_low && ram.used_bytes >= MEMORY_WORTH_BYTES,
 		.memory_bytes = m->memory_bytes,
 	};
@@ -159,6 +169,16 @@ static bool never_commits(const struct monitor *m)
 	return m->p.fail || commits_nothing(m);
 }
 
+/* How much may have been admitted before the log could not hold it any more. */
+static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
+{
+	uint64_t stop_blks = m->p.plan.stop_blks;
+
+	if (!m->stops || !stop_blks || m->gave_up || never_commits(m))
+		return UINT64_MAX;
+	return m->admitted_bytes + blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
+}
+
 static void set_gate(struct monitor *m, const struct pressure_use *u, enum pressure_level level, uint64_t now)
 {
 	bool sealed = m->stage >= STAGE_SEALED;
@@ -169,6 +189,7 @@ static void set_gate(struct monitor *m, const struct pressure_use *u, enum press
 
 	gate_refuse(m->gate, level == LEVEL_FULL && (never_commits(m) || m->gave_up) ? -EIO : 0);
 	gate_set_budget(m->gate, pressure_look_bytes(&m->p.plan, u));
+	gate_set_stop(m->gate, stop_at(m, u));
 	gate_set_rate(m->gate, rate, u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan));
 	m->rate = rate;
 }
@@ -375,6 +396,26 @@ void monitor_set_room(struct monitor *m, uint64_t room_blks)
 	pthread_mutex_unlock(&m->lock);
 }
 
+void monitor_set_stops(struct monitor *m, bool stops)
+{
+	pthread_mutex_lock(&m->lock);
+	m->stops = stops;
+	pthread_mutex_unlock(&m->lock);
+	monitor_wake(m);
+}
+
+bool monitor_stopped(struct monitor *m)
+{
+	struct pressure_use u;
+	bool stopped;
+
+	pthread_mutex_lock(&m->lock);
+	look_at_use(m, &u);
+	stopped = stop_at(m, &u) <= m->admitted_bytes;
+	pthread_mutex_unlock(&m->lock);
+	return stopped;
+}
+
 bool monitor_gave_up(const struct monitor *m)
 {
 	return m->gave_up;
@@ -403,6 +444,7 @@ int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_par
 		return -ENOMEM;
 	m->v = v;
 	m->p = *p;
+	m->stops = p->stops;
 	m->p.retry_ns = p->retry_ns ? p->retry_ns : PRESSURE_RETRY_NS;
 	m->bdi = BDI_LIMIT_CLOSED;
 	m->rate = GATE_OPEN;
@@ -438,6 +480,7 @@ void monitor_stop(struct monitor *m)
 	pthread_join(m->thread, NULL);
 	m->started = false;
 	gate_set_rate(m->gate, GATE_OPEN, false);
+	gate_set_stop(m->gate, UINT64_MAX);
 	bdi_limit_close(&m->bdi);
 }
 

@@ -26,6 +26,7 @@ struct monitor_params {
 	struct pressure_plan plan;
 	bool fail;		/* pressure=fail: no commit, writes fail at the limit */
 	bool bound_dirty;	/* the plan counts on it */
+	bool stops;		/* see monitor_set_stops */
 	uint64_t retry_ns;	/* 0: PRESSURE_RETRY_NS */
 };
 
@@ -65,5 +66,9 @@ void monitor_result(struct monitor *m, int error); /* of the commit as a whole *
 /* What the next commit has room for, in the log and in free blocks (pressure_plan_room). */
 void monitor_set_room(struct monitor *m, uint64_t room_blks);
 bool monitor_gave_up(const struct monitor *m);
+/* The next commit may seal without a freeze if it has to: so all replies may be withheld before the seal, at stop_blks. */
+void monitor_set_stops(struct monitor *m, bool stops);
+/* Is it there? Then no freeze will come, because its writes are withheld. Any thread. */
+bool monitor_stopped(struct monitor *m);
 
 #endif

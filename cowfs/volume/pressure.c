@@ -10,8 +10,14 @@
 #define RING_WARN_PERCENT 40u
 #define RING_COMMIT_PERCENT 50u
 #define RING_FULL_PERCENT 65u /* the rest: what a freeze brings */
+#define RING_STOP_PERCENT 70u /* what comes now was in flight */
 #define RING_RUIN_PERCENT 90u /* the rest: descriptors */
+#define RING_FIT_PERCENT 96u  /* the rest: descriptors, of extents of one block each */
 #define RING_DIRTY_SHARE 16u
+#define REQUEST_LEAST_KB 4u
+#define REQUEST_GOOD_KB 128u /* smaller ones make a card slow */
+#define TAGS_LEAST 16u
+#define IN_HAND 8u	     /* requests that serving threads may have, beside those in flight */
 #define ROOM_DESCRIPTOR_PERCENT 2u /* the worst case has extents of one block */
 #define ROOM_DESCRIPTOR_BLKS 64u
 #define DIRTY_SHARE 24u
@@ -102,14 +108,47 @@ void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
 	s.warn = percent_of(s.commit, RING_WARN_PERCENT * 100 / RING_COMMIT_PERCENT);
 	p->ring_blks = (struct pressure_steps){ 0 };
 	p->bound_bytes = p->dirty_bytes;
+	p->stop_blks = 0;
 	if (s.full >= pressure_hard_bytes(p) / COW_BLK_BYTES)
 		return;
 	p->ring_blks = s;
+	p->stop_blks = s.full + (s.ruin - s.full) / 4;
 	bound_by_log(p, room_blks);
+}
+
+static uint64_t in_flight_kb(uint64_t capacity_blks)
+{
+	return blk_to_bytes(percent_of(capacity_blks, RING_FIT_PERCENT - RING_STOP_PERCENT)) / KIB;
+}
+
+uint64_t pressure_ring_commits(uint64_t capacity_blks)
+{
+	return percent_of(capacity_blks, RING_COMMIT_PERCENT);
+}
+
+uint64_t pressure_ring_fits(uint64_t capacity_blks)
+{
+	return percent_of(capacity_blks, RING_FIT_PERCENT);
+}
+
+bool pressure_ring_suffices(uint64_t capacity_blks)
+{
+	return in_flight_kb(capacity_blks) >= (TAGS_LEAST + IN_HAND) * REQUEST_LEAST_KB;
+}
+
+struct pressure_requests pressure_requests(uint64_t capacity_blks)
+{
+	uint64_t room_kb = in_flight_kb(capacity_blks), tags, kb;
+
+	tags = min_u64(max_u64(room_kb / REQUEST_GOOD_KB, TAGS_LEAST + IN_HAND), PRESSURE_TAGS + IN_HAND);
+	kb = round_down_u64(room_kb / tags, COW_BLK_BYTES / KIB);
+	return (struct pressure_requests){ .kb = (unsigned)min_u64(max_u64(kb, REQUEST_LEAST_KB), PRESSURE_REQUEST_KB),
+					   .tags = (unsigned)tags - IN_HAND };
 }
 
 void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks)
 {
+	p->stop_blks = percent_of(capacity_blks, RING_STOP_PERCENT);
 	p->ring_blks = (struct pressure_steps){ .warn = percent_of(capacity_blks, RING_WARN_PERCENT),
 						.commit = percent_of(capacity_blks, RING_COMMIT_PERCENT),
 						.full = percent_of(capacity_blks, RING_FULL_PERCENT),

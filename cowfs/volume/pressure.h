@@ -15,6 +15,8 @@
 #include "commit/commit.h"
 
 #define PRESSURE_MIN_BYTES (8 * MIB) /* least slack, and least limit */
+#define PRESSURE_REQUEST_KB 256u	     /* max_write of FUSE */
+#define PRESSURE_TAGS 128u	     /* of a loop device */
 #define PRESSURE_RETRY_NS (60 * 1000000000ull)
 #define HOLD_DEFAULT_S 600u
 #define HOLD_MAX_S 86400u
@@ -31,6 +33,9 @@ struct pressure_plan {
 		uint64_t warn, commit, full;
 		uint64_t ruin; /* writes fail, or no commit can hold it any more */
 	} ram_bytes, ring_blks;
+	/* From here on all replies are withheld until the seal: what the requests in flight bring still fits. 0: no such limit.
+	 * Only for file systems that may be sealed without a freeze, which could not end. */
+	uint64_t stop_blks;
 };
 
 /* What the reserve holds of the loop device's dirty page cache under this limit, where the kernel can bound it. */
@@ -45,6 +50,16 @@ int pressure_plan(struct pressure_plan *ret, uint64_t limit_bytes, uint64_t jour
 		  uint64_t *ret_need_bytes) MUST_CHECK;
 /* Is the reserve for dirty pages more than the limit could hold itself? */
 bool pressure_plan_exceeds(const struct pressure_plan *p);
+/* Of a log of this capacity: from how many dirty blocks on it commits, how many a commit can hold, and whether the smallest
+ * requests are small enough. */
+uint64_t pressure_ring_commits(uint64_t capacity_blks);
+uint64_t pressure_ring_fits(uint64_t capacity_blks);
+bool pressure_ring_suffices(uint64_t capacity_blks);
+/* How large requests may be, and how many at once, so that all that can be in flight fits behind stop_blks. */
+struct pressure_requests {
+	unsigned kb, tags;
+};
+struct pressure_requests pressure_requests(uint64_t capacity_blks);
 /* All that is dirty must fit into a log of so many blocks. Dirty pages are bounded further, where they can be. */
 void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks);
 /* The same for a volume whose commits have so much room for now, in the log and in free blocks. The reserve stays. */

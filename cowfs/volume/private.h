@@ -97,6 +97,9 @@ void volume_publish_log(struct volume *v);
  * takes at most one of these, because a newly allocated one is written in place. */
 uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs);
 
+/* May an image of it be sealed while it is mounted and not frozen, because its commits go to the log as a whole? */
+bool volume_may_seal_unfrozen(enum fs_kind kind);
+
 /* account.c: what cowfs did to the card, and what others say of that */
 void account_card_status(struct volume *v, struct volume_status *s);
 void account_foreign_text(const struct volume_status *s, char *buf, size_t size_bytes);

@@ -176,10 +176,24 @@ uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
 	return log_capacity_blks(v->log) + (fs->block_bytes < COW_BLK_BYTES ? free_blks / 2 : free_blks);
 }
 
+struct pressure_requests volume_requests(const struct volume *v)
+{
+	return v->fs.kind == FS_EXT ? (struct pressure_requests){ .kb = PRESSURE_REQUEST_KB, .tags = PRESSURE_TAGS } :
+				      pressure_requests(log_capacity_blks(v->log));
+}
+
+/* btrfs, f2fs and xfs: a power cut at any moment does no harm to them, so what was answered at one moment is a valid image. A
+ * tool that makes or repairs a file system is no worse off than on any other disk. */
+bool volume_may_seal_unfrozen(enum fs_kind kind)
+{
+	return kind == FS_XFS || kind == FS_BTRFS || kind == FS_F2FS || kind == FS_UNKNOWN;
+}
+
 static int open_monitor(struct volume *v, const struct volume_params *p, uint64_t ram_bytes, char *why, size_t n)
 {
 	struct monitor_params mp = { .fail = p->pressure_fails,
 				     .bound_dirty = dirty_can_be_bounded(v),
+				     .stops = volume_may_seal_unfrozen(v->fs.kind),
 				     .retry_ns = p->full_ns };
 	uint64_t volume_bytes = blk_to_bytes(v->volume_blks), need;
 	uint64_t dirty_bytes = mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
@@ -204,6 +218,8 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	r = ram_store_resize(v->store, pressure_hard_bytes(&mp.plan));
 	if (r == 0)
 		r = monitor_new(&v->monitor, v, &mp);
+	if (r == 0)
+		gate_set_tags(monitor_gate(v->monitor), volume_requests(v).tags);
 	return r < 0 ? fail(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
 }
 

@@ -50,6 +50,8 @@ void volume_close(struct volume *v);
 struct view *volume_view(struct volume *v);
 /* Every write has to pass it. Stopped by the export before volume_close. */
 struct gate *volume_gate(struct volume *v);
+/* What requests its loop device may have. */
+struct pressure_requests volume_requests(const struct volume *v);
 /* After the loop device is there: what to freeze. Starts the commit thread. */
 int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loop_path) MUST_CHECK;
 /* The loop device stays, but its owner had to open it again; no job is running. */

@@ -138,6 +138,30 @@ static void test_room(void **state)
 	assert_true(p.ring_blks.full > 0);
 }
 
+/* What is in flight when all replies are withheld fits into the log, with descriptors for extents of one block. */
+static void test_requests(void **state)
+{
+	(void)state;
+	for (uint64_t capacity = 60; capacity < 200000; capacity += capacity / 7 + 1) {
+		struct pressure_requests rq = pressure_requests(capacity);
+		uint64_t most = pressure_ring_fits(capacity), serving = 8;
+		struct pressure_plan p = plan_of(1024 * MIB, 0);
+
+		pressure_plan_ring(&p, capacity);
+		assert_true(p.ring_blks.full < p.stop_blks && p.stop_blks < p.ring_blks.ruin);
+		assert_int_equal(p.ring_blks.commit, pressure_ring_commits(capacity));
+		assert_true(rq.kb >= 4 && rq.kb <= 256 && rq.kb % 4 == 0 && rq.tags >= 16 && rq.tags <= 128);
+		if (pressure_ring_suffices(capacity))
+			assert_true(blk_to_bytes(p.stop_blks) + (rq.tags + serving) * rq.kb * KIB <= blk_to_bytes(most));
+		assert_true(capacity < 120 || most + most * 28 / 3984 + 3 <= capacity);
+	}
+	assert_false(pressure_ring_suffices(80));
+	assert_true(pressure_ring_suffices(128));
+	assert_int_equal(pressure_requests(4092).kb, 128); /* the smallest log of cards with the usual erase blocks */
+	assert_int_equal(pressure_requests(100000).kb, 256);
+	assert_int_equal(pressure_requests(100000).tags, 128);
+}
+
 /* Whoever writes what look allows meets the next level not before. */
 static void test_look(void **state)
 {
@@ -393,6 +417,44 @@ static void test_gate_park(void **state)
 	gate_free(g);
 }
 
+/* Replies are held once so much was admitted, whatever the rate, until it is more. */
+static void test_gate_stop(void **state)
+{
+	struct gate *g = gate_up();
+
+	(void)state;
+	gate_set_tags(g, 16);
+	gate_set_stop(g, gate_admitted(g) + 10000);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(gate_admit(g, 4096), 0);
+		assert_false(gate_hold(g, NULL, 4096));
+	}
+	assert_int_equal(looks, 0);
+	for (uintptr_t i = 0; i < 16; i++) {
+		assert_int_equal(gate_admit(g, 4096), 0);
+		assert_true(gate_hold(g, (void *)i, 4096));
+	}
+	assert_int_equal(looks, 1);
+	nap_ms(100);
+	assert_int_equal(replies, 0); /* not one, for a tag, either */
+	gate_set_stop(g, UINT64_MAX);
+	while (replies < 16)
+		nap_ms(1);
+	/* of fewer tags half may be held */
+	gate_set_rate(g, 0, false);
+	for (uintptr_t i = 16; i < 32; i++)
+		assert_true(gate_hold(g, (void *)i, 4096));
+	while (replies < 24)
+		nap_ms(1);
+	nap_ms(100);
+	assert_int_equal(replies, 24);
+	gate_set_stop(g, gate_admitted(g));
+	gate_stop(g); /* answers what is held */
+	assert_int_equal(replies, 32);
+	assert_int_equal(out_of_order, 0);
+	gate_free(g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -402,7 +464,7 @@ int main(void)
 		cmocka_unit_test(test_room),    cmocka_unit_test(test_look),
 		cmocka_unit_test(test_left),	    cmocka_unit_test(test_rate),      cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_due),	    cmocka_unit_test(test_gate_budget), cmocka_unit_test(test_gate_pace),
-		cmocka_unit_test(test_gate_park), cmocka_unit_test(test_dirty),
+		cmocka_unit_test(test_gate_park), cmocka_unit_test(test_gate_stop), cmocka_unit_test(test_requests), cmocka_unit_test(test_dirty),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

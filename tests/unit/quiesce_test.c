@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -35,6 +36,7 @@ struct probe {
 	bool was_frozen;     /* FIFREEZE said EBUSY */
 	bool needs_recovery; /* as the device tells it */
 	char told[8];	     /* callback: 'F' and 'T' */
+	atomic_bool stopped; /* writes are withheld until the seal */
 };
 
 static bool is_frozen(void)
@@ -61,6 +63,11 @@ static int seal(void *ctx)
 	if (p->thaw)
 		scratch_thaw(&s);
 	return p->result;
+}
+
+static bool stopped(void *ctx)
+{
+	return ((struct probe *)ctx)->stopped;
 }
 
 static void told(void *ctx, int mount_fd)
@@ -232,6 +239,35 @@ static void test_not_mounted(void **state)
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
 	assert_int_equal(p.calls, 1);
 	close(fd);
+}
+
+/* The same where writes are withheld until the seal: whoever has the device waits for it. */
+static void test_claimed_and_stopped(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	_cleanup_close_ int fd = -1;
+
+	(void)state;
+	t.stopped = stopped;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0); /* nothing is in the way of a freeze */
+	assert_true(rep.frozen && p.was_frozen && !rep.unfrozen && !rep.stopped);
+	assert_int_equal(umount(s.mnt), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 2 && !rep.stopped);
+	fd = open(s.loop.path, O_RDONLY | O_EXCL | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
+	assert_int_equal(p.calls, 2);
+	p.stopped = true;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 3 && rep.unfrozen && rep.stopped && !rep.hidden);
+	/* a commit that may do without a freeze does not wait for that */
+	p.stopped = false;
+	t.unfrozen = true;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 4 && rep.unfrozen && rep.stopped);
 }
 
 /* Something else lies over the mount point: never the wrong one is taken for it, and the right one is
@@ -830,6 +866,58 @@ static void test_giveup(void **state)
 	close(pair[1]);
 }
 
+static void *stop_later(void *arg)
+{
+	usleep(200000);
+	((struct probe *)arg)->stopped = true;
+	return NULL;
+}
+
+/* seal() would ask for a freeze itself, behind the one that is pending. */
+static int count_seal(void *ctx)
+{
+	((struct probe *)ctx)->calls++;
+	return 0;
+}
+
+/* Writes are withheld while a freeze is awaited: it is sealed without, the freezer thaws by itself, and the next one freezes. */
+static void test_stopped(void **state)
+{
+	struct probe p = {0};
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	struct splice_thread st = {0};
+	pthread_t thread, stopper;
+	char task[32];
+	int pair[2];
+
+	(void)state;
+	t.stopped = stopped;
+	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+	st.pipe_fd = pair[0];
+	assert_int_equal(pthread_create(&thread, NULL, splice_thread, &st), 0);
+	while (!st.tid)
+		usleep(1000);
+	snprintf(task, sizeof(task), "self/task/%d", st.tid);
+	wait_for_splice(task);
+	assert_int_equal(pthread_create(&stopper, NULL, stop_later, &p), 0);
+	assert_int_equal(quiesce_run(&t, count_seal, &p, &rep), 0);
+	pthread_join(stopper, NULL);
+	assert_true(p.calls == 1 && rep.stopped && rep.unfrozen && !rep.frozen);
+	/* the freeze is still pending */
+	assert_int_equal(quiesce_run(&t, count_seal, &p, &rep), 0);
+	assert_true(p.calls == 2 && rep.stopped);
+	p.stopped = false;
+	assert_int_equal(io_write_full(pair[1], "hello", 5), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 3 && rep.frozen && p.was_frozen && !rep.stopped);
+	assert_false(is_frozen());
+	assert_spliced();
+	close(pair[0]);
+	close(pair[1]);
+}
+
 /* ---- other file systems ---- */
 
 static void mount_other(const char *mkfs, const char *type, uint64_t bytes)
@@ -966,6 +1054,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_readonly_mount, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_find_mount, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_not_mounted, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_claimed_and_stopped, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_mount_out_of_reach, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_file_mount, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_mount_of_init, setup_ext4, teardown),
@@ -978,6 +1067,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_not_needed, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_bounce, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_giveup, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_stopped, setup_ext4, teardown),
 		cmocka_unit_test(test_no_freeze),
 		cmocka_unit_test(test_vfat),
 		cmocka_unit_test(test_btrfs),

@@ -1,0 +1,182 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# File systems all of whose changes go through the log, and more of them at once than the log holds: it commits in between.
+load lib
+
+# FS FS_MIB [FORMAT_OPTION]...: with a file of 1 MiB, committed
+volume() {
+	card_make "$1" "$2" $(($2 + 100))
+	cow format "$CARD" "${@:3}"
+	attach
+	mount_volume
+	random_file "$MNT/old" 1
+	cp "$MNT/old" "$T/old"
+	cow commit
+}
+
+# The log holds less than half of what is about to be written.
+log_is_small() { # MIB
+	[ "$(status_of .log_capacity_blocks)" -lt $(($1 * 128)) ]
+}
+
+card_has() { # FS: what was committed, as after a power cut
+	power_cut
+	cow recover "$CARD"
+	# the journal of a commit without a freeze is replayed
+	blockdev --setrw "$CARD"
+	mount "$CARD" "$MNT"
+	cmp "$T/old" "$MNT/old"
+	[ ! -e "$T/new" ] || cmp "$T/new" "$MNT/new"
+	umount "$MNT"
+	fsck "$1"
+}
+
+@test "btrfs: an unmount flushes more than the log holds" {
+	volume btrfs 300 --log-size 32M --erase-block 4M
+	log_is_small 40
+	random_file "$T/new" 40
+	cp "$T/new" "$MNT/new"
+	umount_volume
+	[ "$(status_of '.pressure.commits > 0')" = true ]
+	[ "$(status_of .write_errors)" = 0 ]
+	cow commit
+	[ "$(status_of .alarm)" = "" ]
+	card_has btrfs
+}
+
+@test "btrfs: a commit flushes more than the log holds, and goes to the card in several" {
+	local before
+	volume btrfs 300 --log-size 32M --erase-block 4M
+	before=$(status_of .generation)
+	random_file "$T/new" 40
+	cp "$T/new" "$MNT/new"
+	cow commit
+	[ "$(status_of .generation)" -gt $((before + 1)) ]
+	# the last one was frozen: all is there
+	card_has btrfs
+}
+
+@test "btrfs: a power cut while an unmount flushes" {
+	volume btrfs 300 --log-size 32M --erase-block 4M
+	random_file "$MNT/new" 100
+	background umount "$MNT"
+	wait_for 60 jq -e '.pressure.commits > 2' "$COWFS_RUNDIR/vol/status.json"
+	card_has btrfs
+}
+
+@test "xfs: a small log with lag 1, and an unmount" {
+	volume xfs 300 --log-size 16M --erase-block 1M --lag 1
+	log_is_small 40
+	random_file "$T/new" 40
+	cp "$T/new" "$MNT/new"
+	umount_volume
+	cow commit
+	card_has xfs
+}
+
+@test "xfs: a program syncs each large write" {
+	volume xfs 300 --log-size 16M --erase-block 1M
+	random_file "$T/new" 30
+	dd if="$T/new" of="$MNT/new" bs=8M oflag=dsync status=none
+	cow commit
+	[ "$(status_of .write_errors)" = 0 ]
+	card_has xfs
+}
+
+@test "a program that has the device for itself writes more than the log holds" {
+	volume xfs 300 --log-size 16M --erase-block 1M
+	umount_volume
+	random_file "$T/raw" 40
+	# where the file system has nothing yet
+	python3 - "$T/raw" "$DEV" $((200 << 20)) <<-'END'
+		import mmap, os, sys
+		fd = os.open(sys.argv[2], os.O_WRONLY | os.O_EXCL | os.O_DIRECT)
+		data = open(sys.argv[1], 'rb').read()
+		page = mmap.mmap(-1, 1 << 20)
+		for i in range(0, len(data), 1 << 20):
+		    page[:] = data[i:i + (1 << 20)]
+		    os.pwrite(fd, page, int(sys.argv[3]) + i)
+	END
+	[ "$(status_of '.pressure.commits > 0')" = true ]
+	[ "$(status_of .write_errors)" = 0 ]
+	cow commit
+	power_cut
+	cow recover "$CARD"
+	cmp -n $((40 << 20)) -i 0:$((200 << 20)) "$T/raw" "$CARD"
+}
+
+# FROM TO [MKFS_OPTION]...: another file system over the volume, filled with more than the log holds
+made_anew() {
+	mount_volume
+	random_file "$T/new" 40
+	cp "$T/new" "$MNT/new"
+	umount_volume
+	cow commit
+	[ "$(status_of .write_errors)" = 0 ]
+	detach
+	fsck "$1"
+	mount -o ro "$CARD" "$MNT"
+	cmp "$T/new" "$MNT/new"
+}
+
+attach_ext4() {
+	card_make ext4 320 420
+	cow format "$CARD" --log-size 32M --erase-block 4M
+	attach
+}
+
+@test "a committed wipefs, then another ext4" {
+	attach_ext4
+	wipefs -aq "$DEV"
+	cow commit
+	mke2fs -q -F -t ext4 "$DEV"
+	cow commit
+	made_anew ext4
+}
+
+@test "a committed wipefs, then an xfs" {
+	attach_ext4
+	wipefs -aq "$DEV"
+	cow commit
+	mkfs.xfs -q "$DEV"
+	cow commit
+	made_anew xfs
+}
+
+@test "a committed wipefs, then a btrfs" {
+	attach_ext4
+	wipefs -aq "$DEV"
+	cow commit
+	mkfs.btrfs -q "$DEV"
+	cow commit
+	made_anew btrfs
+}
+
+@test "an xfs over an ext4, without a commit in between" {
+	attach_ext4
+	mkfs.xfs -q -f "$DEV"
+	made_anew xfs
+}
+
+@test "format: what a log means where everything goes through it" {
+	card_make xfs 300 400
+	run -0 cow format "$CARD" --log-size 8M --erase-block 1M
+	[[ $output == *"commits by itself from "*" MiB on"* ]]
+	[[ $output == *"warning: with so small a log writes go in pieces of 44 KiB"* ]]
+	run -0 cow format --force "$CARD" --log-size 512K --erase-block 64K
+	[[ $output == *"warning: the log is so small that a burst of writes can make a commit impossible"* ]]
+	IMG=''
+	card_make btrfs 1600 1800
+	run -0 cow format "$CARD"
+	[[ $output == *"log            100.0 MiB"* ]]
+	[[ $output != *warning* ]]
+	IMG=''
+	card_make vfat 64 128
+	run -0 cow format "$CARD"
+	[[ $output == *"warning: all that is written to the vfat between two unmounts has to fit into the log, "*" MiB"* ]]
+	IMG=''
+	card_make ext4 64 128
+	run -0 cow format "$CARD"
+	[[ $output != *"commits by itself"* && $output != *warning* ]]
+}
