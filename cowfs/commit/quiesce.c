@@ -119,6 +119,14 @@ int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes
 	return r;
 }
 
+int quiesce_open_mount(int proc_dirfd, dev_t dev)
+{
+	struct search s = {.proc_dirfd = proc_dirfd, .dev = dev, .open = true, .mount_fd = -1};
+	int r = search_mount(&s);
+
+	return r == 1 ? s.mount_fd : r ? r : -ENOENT;
+}
+
 /* Another mount of the same file system, which is never attached: for one whose mount points cannot
  * be opened. If it was unmounted just now this mounts it for a moment, into RAM like any mount. */
 static int mount_again(const struct quiesce_target *t, const struct search *s)
@@ -394,7 +402,8 @@ static int sync_wait(struct freezer *f, const struct quiesce_target *t, void *se
 	return f->result;
 }
 
-/* Waits for FIFREEZE, cures what it hangs behind. -ETIMEDOUT, -ECANCELED (writes are withheld): f now belongs to its thread. */
+/* Waits for FIFREEZE, cures what it hangs behind. -ETIMEDOUT, -ECANCELED (writes are withheld): f belongs to its
+ * thread then. */
 static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx,
 			struct quiesce_report *rep)
 {

@@ -71,4 +71,7 @@ int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes,
 		       bool *ret_readonly /* may be NULL */);
 
+/* The same mount, opened for reading; it stays busy until that is closed. -ENOENT: none. */
+int quiesce_open_mount(int proc_dirfd, dev_t dev) MUST_CHECK;
+
 #endif

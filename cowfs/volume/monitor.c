@@ -4,8 +4,8 @@
  * - What may be done depends on where the commit thread is. Before the seal the freeze flushes dirty pages through
  *   the gate: nothing is ever withheld then, only slowed, to a rate at which the freeze is done soon; the reserve of
  *   the store takes what comes. What no log could hold is withheld all the same where a seal needs no freeze
- *   (monitor_set_stops): the seal comes first then, and lets go of it. From the seal on replies are held so that the room lasts until the commit is done:
- *   dirty throttling then slows the writers.
+ *   (monitor_set_stops): the seal comes first then, and lets go of it. From the seal on replies are held so that the
+ *   room lasts until the commit is done: dirty throttling then slows the writers.
  * - `lock` makes "look at the stage, set the gate" one step. monitor_stage waits for it for moments.
  * - A commit that fails after its seal keeps what it sealed, and is tried again with it: no second freeze, so
  *   writers can stay parked meanwhile.
@@ -23,6 +23,7 @@
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/thread.h"
+#include "volume/livefree.h"
 #include "volume/private.h"
 
 #define SECOND_NS 1000000000ull
@@ -40,6 +41,8 @@
 #define MEMORY_OURS_BYTES (16 * MIB) /* so much is ours to free, at once */
 #define RETRY_PAUSE_NS SECOND_NS
 #define NAP_NS 50000000ull
+#define FREE_AGAIN_NS (SECOND_NS / 10)
+#define FREE_LOOK_BYTES (64 * KIB)
 #define SHUT_BYTES (2 * MIB) /* below the hard size nothing trickles any more */
 #define STACK_BYTES (256 * KIB)
 
@@ -48,6 +51,7 @@ struct monitor {
 	struct monitor_params p;
 	struct gate *gate;
 	struct bdi_limit bdi;
+	struct livefree *livefree; /* NULL: not started */
 	int event_fd, meminfo_fd;
 	pthread_t thread;
 	bool started;
@@ -67,6 +71,8 @@ struct monitor {
 	uint64_t not_before_ns; /* the next request for a commit */
 	uint64_t admitted_bytes; /* by the gate, when it was looked at last */
 	bool stops;
+	struct pressure_plan asking; /* while what is free is asked for: as if nothing were */
+	uint64_t free_admitted_bytes; /* admitted_bytes at that question */
 	uint64_t failing_since_ns;
 
 	/* monitor thread only */
@@ -126,6 +132,42 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	};
 }
 
+/* ---- what is free; lock held ---- */
+
+/* Are blocks that are free a part of the budget, and is that less than RAM? */
+static bool is_room_limit(const struct monitor *m)
+{
+	return m->livefree && !m->p.fail && m->p.room_blks && m->p.plan.ring_blks.full;
+}
+
+static const struct pressure_plan *plan_now(const struct monitor *m)
+{
+	return is_room_limit(m) && livefree_asking(m->livefree) ? &m->asking : &m->p.plan;
+}
+
+/*
+ * A commit spills to blocks that are free in both images, so what was allocated since the last one, and not written, has to be
+ * counted. It may be gone at any time: what is free is asked for again when something was written.
+ */
+static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64_t now)
+{
+	uint64_t free_blks;
+
+	if (!m->p.room_blks || !m->livefree || m->p.fail)
+		return;
+	free_blks = livefree_bytes(m->livefree) / COW_BLK_BYTES;
+	if (m->v->fs.block_bytes < COW_BLK_BYTES)
+		free_blks /= 2; /* see volume_room_blks */
+	pressure_plan_room(&m->p.plan, min_u64(m->p.room_blks, m->p.log_blks + free_blks));
+	if (!is_room_limit(m) || !u->dirty_blks || livefree_asking(m->livefree) ||
+	    m->admitted_bytes == m->free_admitted_bytes || now < livefree_asked_ns(m->livefree) + FREE_AGAIN_NS)
+		return;
+	m->free_admitted_bytes = m->admitted_bytes;
+	m->asking = m->p.plan;
+	pressure_plan_room(&m->asking, m->p.log_blks);
+	livefree_ask(m->livefree);
+}
+
 /* ---- the gate; lock held ---- */
 
 static void card_account(const struct volume *v, uint64_t *ret_calls, uint64_t *ret_bytes)
@@ -179,16 +221,21 @@ static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 	return m->admitted_bytes + blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
 }
 
-static void set_gate(struct monitor *m, const struct pressure_use *u, enum pressure_level level, uint64_t now)
+static void set_gate(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
+	enum pressure_level level = pressure_level(plan_now(m), u);
+	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL;
 	bool sealed = m->stage >= STAGE_SEALED;
-	uint64_t rate = GATE_OPEN;
+	uint64_t rate = GATE_OPEN, look_bytes;
 
 	if (level >= LEVEL_COMMIT && !m->gave_up && (sealed || !never_commits(m)))
-		rate = sealed ? rate_now(m, u, now) : pressure_rate_unsealed(&m->p.plan, u);
+		rate = sealed ? rate_now(m, u, now) : pressure_rate_unsealed(plan_now(m), u);
 
-	gate_refuse(m->gate, level == LEVEL_FULL && (never_commits(m) || m->gave_up) ? -EIO : 0);
-	gate_set_budget(m->gate, pressure_look_bytes(&m->p.plan, u));
+	gate_refuse(m->gate, full && (never_commits(m) || m->gave_up) ? -EIO : 0);
+	look_bytes = pressure_look_bytes(plan_now(m), u);
+	if (is_room_limit(m) && now >= livefree_asked_ns(m->livefree) + FREE_AGAIN_NS)
+		look_bytes = FREE_LOOK_BYTES; /* what was free may be gone */
+	gate_set_budget(m->gate, look_bytes);
 	gate_set_stop(m->gate, stop_at(m, u));
 	gate_set_rate(m->gate, rate, u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan));
 	m->rate = rate;
@@ -256,8 +303,9 @@ static void look(struct monitor *m)
 	look_at_memory(m, now);
 	pthread_mutex_lock(&m->lock);
 	look_at_use(m, &u);
+	look_at_free(m, &u, now);
 	level = pressure_level(&m->p.plan, &u);
-	set_gate(m, &u, level, now);
+	set_gate(m, &u, now);
 	due = commit_is_due(m, level, &u, now);
 	dirty_bytes = pressure_dirty_now_bytes(&m->p.plan, &u, m->rate != GATE_OPEN, m->rate);
 	pthread_mutex_unlock(&m->lock);
@@ -332,7 +380,7 @@ void monitor_stage(struct monitor *m, enum commit_stage stage)
 			max_u64((uint64_t)((double)blk_to_bytes(m->sealed_blks) / (double)(now - m->sealed_ns + 1) * 1e9), 1);
 	m->stage = stage;
 	look_at_use(m, &u);
-	set_gate(m, &u, pressure_level(&m->p.plan, &u), now);
+	set_gate(m, &u, now);
 	pthread_mutex_unlock(&m->lock);
 	monitor_wake(m);
 }
@@ -392,6 +440,7 @@ void monitor_result(struct monitor *m, int error)
 void monitor_set_room(struct monitor *m, uint64_t room_blks)
 {
 	pthread_mutex_lock(&m->lock);
+	m->p.room_blks = room_blks;
 	pressure_plan_room(&m->p.plan, room_blks);
 	pthread_mutex_unlock(&m->lock);
 }
@@ -464,6 +513,10 @@ int monitor_start(struct monitor *m, dev_t loop_rdev)
 {
 	int r = m->p.bound_dirty ? bdi_limit_open(&m->bdi, loop_rdev) : 0;
 
+	pthread_mutex_lock(&m->lock); /* the commit thread is there already */
+	if (r == 0 && m->p.room_blks)
+		r = livefree_new(&m->livefree, m->v->proc_dirfd, loop_rdev, m->event_fd);
+	pthread_mutex_unlock(&m->lock);
 	if (r < 0)
 		return r;
 	r = thread_start(&m->thread, "cowfs-monitor", STACK_BYTES, monitor_thread, m);
@@ -489,6 +542,7 @@ void monitor_free(struct monitor *m)
 	if (!m)
 		return;
 	gate_free(m->gate);
+	livefree_free(m->livefree);
 	if (m->event_fd >= 0)
 		close(m->event_fd);
 	if (m->meminfo_fd >= 0)

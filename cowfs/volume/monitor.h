@@ -27,6 +27,8 @@ struct monitor_params {
 	bool fail;		/* pressure=fail: no commit, writes fail at the limit */
 	bool bound_dirty;	/* the plan counts on it */
 	bool stops;		/* see monitor_set_stops */
+	uint64_t log_blks;	/* capacity of the log */
+	uint64_t room_blks;	/* see monitor_set_room; 0: the plan has no such budget */
 	uint64_t retry_ns;	/* 0: PRESSURE_RETRY_NS */
 };
 
@@ -63,7 +65,7 @@ bool monitor_hurries(const struct monitor *m);
  * is over. */
 bool monitor_retry(struct monitor *m, int error);
 void monitor_result(struct monitor *m, int error); /* of the commit as a whole */
-/* What the next commit has room for, in the log and in free blocks (pressure_plan_room). */
+/* What the next commit has room for, in the log and in free blocks (pressure_plan_room). Less if less is free now. */
 void monitor_set_room(struct monitor *m, uint64_t room_blks);
 bool monitor_gave_up(const struct monitor *m);
 /* The next commit may seal without a freeze if it has to: so all replies may be withheld before the seal, at stop_blks. */

@@ -194,6 +194,7 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	struct monitor_params mp = { .fail = p->pressure_fails,
 				     .bound_dirty = dirty_can_be_bounded(v),
 				     .stops = volume_may_seal_unfrozen(v->fs.kind),
+				     .log_blks = log_capacity_blks(v->log),
 				     .retry_ns = p->full_ns };
 	uint64_t volume_bytes = blk_to_bytes(v->volume_blks), need;
 	uint64_t dirty_bytes = mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
@@ -214,7 +215,7 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	if (v->fs.kind != FS_EXT)
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
 	else
-		pressure_plan_room(&mp.plan, v->committed_room_blks);
+		pressure_plan_room(&mp.plan, mp.room_blks = v->committed_room_blks);
 	r = ram_store_resize(v->store, pressure_hard_bytes(&mp.plan));
 	if (r == 0)
 		r = monitor_new(&v->monitor, v, &mp);

@@ -68,3 +68,23 @@ full_card() { # MIB [ATTACH_OPTION]...
 	[ "$(status_of '.dirty_blocks > 9000')" = true ]
 	[ "$(status_of .pressure.commits)" = "$before" ]
 }
+
+@test "nearly full: what is preallocated leaves no free blocks for a commit" {
+	local sum free
+	full_card 44
+	free=$(($(stat -f -c '%f * %S' "$MNT")))
+	# ext4 keeps some for itself
+	until fallocate -l "$free" "$MNT/preallocated" 2>/dev/null; do
+		free=$((free - (128 << 10)))
+	done
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
+	sync -f "$MNT"
+	sum=$(tree_sum "$MNT")
+	cow commit
+	[ "$(status_of .write_errors)" = 0 ]
+	power_cut
+	cow recover "$CARD"
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+}
