@@ -143,7 +143,8 @@ static unsigned bounce_process(int proc_dirfd, int pid, dev_t st_dev, char *culp
 	return bounced;
 }
 
-unsigned bounce_writers(int proc_dirfd, dev_t st_dev, char *culprit, size_t size_bytes)
+unsigned bounce_writers(int proc_dirfd, dev_t st_dev, bool (*come_to)(void *ctx, int pid), void *ctx,
+			char *culprit, size_t size_bytes)
 {
 	DIR *list = proclist_open(proc_dirfd, ".");
 	unsigned bounced = 0;
@@ -152,7 +153,7 @@ unsigned bounce_writers(int proc_dirfd, dev_t st_dev, char *culprit, size_t size
 	if (!list)
 		return 0;
 	while ((pid = proclist_next(list)) >= 0)
-		if (pid != getpid() && pid != getppid())
+		if (pid != getpid() && pid != getppid() && (!come_to || come_to(ctx, pid)))
 			bounced += bounce_process(proc_dirfd, pid, st_dev, culprit, size_bytes);
 	closedir(list);
 	return bounced;

@@ -44,6 +44,7 @@
 #include <linux/fs.h>
 
 #include "base/mounts.h"
+#include "base/msg.h"
 #include "base/thread.h"
 #include "commit/stuck.h"
 
@@ -51,10 +52,12 @@
 #define GIVEUP_NS (30 * 1000000000ull)
 #define ABORT_NS (2 * 1000000000ull) /* of a pending freeze, which keeps writers waiting */
 #define KILL_NS (10 * 1000000000ull)
-#define LOOK_NS 1000000000ull /* so long may a look through /proc take */
+#define LOOK_NS 1000000000ull /* so long may a look at one process take */
 #define LOOK_AGAIN_MS 100
 #define CHECK_NS 4000000000ull /* longer than it takes stuck_for_long to be sure */
 #define STOPPED_LOOK_NS 10000000ull
+#define CURE_NS 10000000000ull
+#define ENOUGH_NS 1500000000ull /* for what an abort would end */
 #define FREEZER_STACK_BYTES (256 * KIB)
 
 /* ---- the mount ---- */
@@ -306,38 +309,39 @@ static void note_culprit(struct quiesce_report *rep, const char *name)
 		snprintf(rep->culprit, sizeof(rep->culprit), "%s", name);
 }
 
-/* 0, or -EDEADLK and the name of a task: the freeze would not end. Looks again while that is undecided. */
+/* 0, or -EDEADLK and the name of a task: the freeze would not end. Looks again while that is undecided. A process that cannot
+ * be looked at is treated like one if a cure is allowed; else there is nothing against it. */
 static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quiesce_report *rep)
 {
-	uint64_t end_ns = now_ns() + CHECK_NS;
-	const struct stuck_task *task;
+	uint64_t begin_ns = now_ns(), limit_ns = t->cure ? CURE_NS : CHECK_NS;
+	bool certain = false;
 	struct stuck s;
 
 	stuck_init(&s, t, mount_fd);
 	for (;;) {
 		int r = stuck_look(&s, LOOK_NS);
+		uint64_t took_ns = now_ns() - begin_ns;
+		const struct stuck_task *task = stuck_for_long(&s);
 
-		if (r < 0 && r != -ETIMEDOUT)
-			return 0; /* without memory for a look there is none for a freeze */
-		if (!s.n)
-			return 0;
-		if (now_ns() >= end_ns) /* a task that makes progress ends its call */
-			return t->cure && stuck_for_long(&s) ? -EDEADLK : 0;
-		task = stuck_for_long(&s);
-		if (task)
+		certain = task && !task->suspect;
+		if (certain)
 			note_culprit(rep, task->name);
-		if (task && (!t->cure || r == -ETIMEDOUT))
-			return -EDEADLK;
-		if (task && task->conns)
-			rep->aborted += stuck_abort(&s);
-		else if (task)
-			stuck_kill(&s, task);
+		/* without memory for a look there is none for a freeze; and a task that makes progress ends its call */
+		if ((r < 0 && r != -ETIMEDOUT) || s.n == (t->cure ? 0 : s.suspects) || (certain && !t->cure) || took_ns >= limit_ns)
+			break;
+		if (t->cure)
+			rep->aborted += stuck_cure(&s, took_ns >= ENOUGH_NS);
 		poll(NULL, 0, LOOK_AGAIN_MS);
 	}
+	for (size_t i = 0; i < s.n; i++)
+		if (s.task[i].suspect)
+			msg(MSG_WARN, "%s cannot be looked at: it may be in the way of a freeze", s.task[i].name);
+	stuck_free(&s);
+	return certain ? -EDEADLK : 0;
 }
 
 /* Once more, while a freeze has been pending for so long. */
-static void cure_stuck(struct stuck *s, uint64_t pending_ns, int *hung_pid, struct quiesce_report *rep)
+static void cure_stuck(struct stuck *s, uint64_t pending_ns, struct quiesce_report *rep)
 {
 	const struct stuck_task *task;
 	unsigned before = s->bounced;
@@ -349,18 +353,10 @@ static void cure_stuck(struct stuck *s, uint64_t pending_ns, int *hung_pid, stru
 	if (s->bounced)
 		note_culprit(rep, s->culprit);
 	task = stuck_for_long(s);
-	if (!task)
-		return;
-	note_culprit(rep, task->name);
-	/* a look that takes long because the machine is busy comes to another process */
-	if (r == -ETIMEDOUT && *hung_pid != task->pid) {
-		*hung_pid = task->pid;
-		return;
-	}
-	if (pending_ns >= ABORT_NS)
-		rep->aborted += stuck_abort(s);
-	if (pending_ns >= KILL_NS)
-		stuck_kill(s, task);
+	if (task)
+		note_culprit(rep, task->name);
+	if (task && pending_ns >= ABORT_NS)
+		rep->aborted += stuck_cure(s, pending_ns >= KILL_NS);
 }
 
 /* lock held, and released. f now belongs to its thread. */
@@ -411,7 +407,6 @@ static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void 
 	uint64_t begin_ns = now_ns(), cure_at_ns = begin_ns + every_ns;
 	uint64_t end_ns = begin_ns + (t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
 	struct stuck s;
-	int hung_pid = 0;
 
 	stuck_init(&s, t, f->mount_fd);
 	s.readers = s.bounce = true;
@@ -427,10 +422,11 @@ static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void 
 			continue;
 		}
 		pthread_mutex_unlock(&f->lock);
-		cure_stuck(&s, now_ns() - begin_ns, &hung_pid, rep);
+		cure_stuck(&s, now_ns() - begin_ns, rep);
 		cure_at_ns = now_ns() + every_ns;
 		pthread_mutex_lock(&f->lock);
 	}
+	stuck_free(&s);
 	rep->freeze_ns = now_ns() - begin_ns;
 	if (!f->done)
 		return abandon(f, -ETIMEDOUT);

@@ -14,47 +14,58 @@
 
 #include "base/util.h"
 
-#define STUCK_TASKS 256
 #define STUCK_CONNS 4
 
 struct stuck_task {
 	int pid, tid;
+	uint64_t start;	   /* of the process, as /proc tells it: another one may have its pid by now */
 	uint64_t mark;	   /* its system call, arguments and wake-ups: changes when it makes progress */
 	uint64_t since_ns; /* unchanged since it was first seen so */
-	unsigned conn[STUCK_CONNS], conns; /* FUSE connections that it waits for */
+	uid_t uid;	   /* real */
+	unsigned conn[STUCK_CONNS], conns; /* FUSE connections that its data come from or go to */
+	bool more_conns;   /* than fit */
+	bool fuse;	   /* waits for FUSE, or may well */
+	bool in_request;   /* to FUSE, for certain */
 	bool reads;	   /* holds the lock of a file or folder while it reads that; a writer may wait for it */
-	char name[64];	   /* "comm[pid]" */
+	bool suspect;	   /* a process that takes too long to look at: it may be one of these, or not */
+	unsigned step;	   /* of its cure */
+	char name[40];	   /* "comm[pid]" */
 };
 
+/* All zero but for the descriptors and device numbers; freed by stuck_free. */
 struct stuck {
 	int proc_dirfd;
 	int fuse_dirfd; /* of fusectl: a folder for each connection; -1: there is none */
 	dev_t st_dev;	/* of the files of the file system */
 	dev_t sb_dev;	/* of the file system in mountinfo if it has several st_dev (btrfs); else 0 */
-	unsigned n;
-	struct stuck_task task[STUCK_TASKS];
+	struct stuck_task *task;
+	size_t n, suspects; /* of them */
 	bool readers;	/* look for tasks that read as well: a freeze waits for them only if a writer does */
 	bool bounce;	/* look for tasks to bounce as well (bounce.h) */
 	unsigned bounced;
+	unsigned aborted; /* the last connection: 60 threads may wait for it */
 	char culprit[64];
 };
 
 /*
- * Scans /proc once more: tasks that have not changed keep since_ns, others are added and removed.
- * Allocates. Waits at most timeout_ns, because a process can block the readers of its files in /proc.
- * Then the result is -ETIMEDOUT, and task[0] is that process alone (since_ns 0). The scan ends when that
- * process does; until then further scans are -ETIMEDOUT at once. Other errors: no scan was possible.
+ * Scans /proc once more: tasks that have not changed keep since_ns and step, others are added and removed.
+ * Allocates. A process can make whoever reads its files in /proc wait, or work long. One that takes more than
+ * hang_ns is left out, as a suspect; further scans leave it out until it has let go. -ETIMEDOUT: there are
+ * more of them than can be left out, and *s is as it was. Other errors: no scan was possible.
  */
-int stuck_look(struct stuck *s, uint64_t timeout_ns) MUST_CHECK;
+int stuck_look(struct stuck *s, uint64_t hang_ns) MUST_CHECK;
+void stuck_free(struct stuck *s);
 
 /* A task that has been as it is for long enough to say that it makes no progress, rather one that writes than one that
- * reads; NULL: none. */
+ * reads, rather one that reads than a suspect, rather one that waits for FUSE than another; NULL: none. */
 const struct stuck_task *stuck_for_long(const struct stuck *s);
 
-/* Aborts the FUSE connections that such tasks wait for, those of readers only if there is no writer, and says so. How many. */
-unsigned stuck_abort(const struct stuck *s);
-/* Ends the process with SIGKILL, aborts every FUSE connection that only its mount namespace has, and
- * says so. */
-void stuck_kill(const struct stuck *s, const struct stuck_task *t);
+/*
+ * Goes one step further with such tasks, first with those that stuck_for_long prefers, and says so:
+ * aborts the FUSE connections of its own user that the task waits for; if that is not enough and `kill`, ends the
+ * process; if that neither, aborts all connections of that user, at last the only one that it waits for, but
+ * never one of root's for another user. Returns how many connections were aborted.
+ */
+unsigned stuck_cure(struct stuck *s, bool kill);
 
 #endif

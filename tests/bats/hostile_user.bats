@@ -40,9 +40,9 @@ fake() {
 
 asleep() { [[ $(cat "/proc/$1/stat") == *") "[SD]" "* ]] && grep -qv running "/proc/$1/syscall"; }
 
-# nobody hangs in a call on file $1 of the volume: hold FILE HOW
+# nobody hangs in a call on file $1 of the volume: hold FILE HOW [ARGUMENT]
 hold() {
-	background "$COWFS_BUILD/tests/fusehang" hold "$1" "$2" >"$T/hold"
+	background "$COWFS_BUILD/tests/fusehang" hold "$@" >"$T/hold"
 	HELD=$BG
 	wait_for 10 grep -q ready "$T/hold"
 	awk '{ print $2 }' "$T/hold" >>"$T/conns"
@@ -295,6 +295,91 @@ power_cut_held() {
 	volume_gone "$DEV" || losetup -d "$DEV"
 	wait_for 20 volume_gone "$DEV"
 }
+
+@test "writes that hang in many threads of a process with many mappings: found in time, and cured" {
+	local start
+	protect
+	random_file "$MNT/big" 40
+	cow commit
+	start=$SECONDS
+	hold "$MNT/hostile" threads
+	fails 1 "stuck in a write to the file system.*nothing was written" commit
+	[[ $stderr == *"[$HELD]"* ]]
+	[ $((SECONDS - start)) -le 15 ]
+	can_write
+	# with a cure: more than a commit without a freeze can hold
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
+	run -0 --separate-stderr cow shutdown --json
+	jq -e '.ok and .quiesce.frozen and (.quiesce.unfrozen | not) and .quiesce.aborted_connections == 1' <<<"$output"
+	wait "$HELD"
+	power_cut
+	fsck ext4
+}
+
+@test "a write whose source is mapped away while it hangs: found, and ended" {
+	protect
+	hold "$MNT/hostile" remap
+	wait_for 5 remapped
+	fails 1 "\\[$HELD\\].*stuck in a write to the file system" commit
+	can_write
+	random_file "$MNT/big" 40
+	let_go || true # the call goes on with what is there now
+	cow commit
+	# with a cure
+	hold "$MNT/hostile2" remap
+	wait_for 5 remapped
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
+	run -0 --separate-stderr cow shutdown --json
+	jq -e '.ok and .quiesce.frozen and .quiesce.aborted_connections == 1' <<<"$output"
+	wait "$HELD" || true
+	power_cut
+	fsck ext4
+}
+
+remapped() { ! grep -q "/page$" "/proc/$HELD/maps"; }
+
+@test "a write from pages of two FUSE mounts: that of another user lives on" {
+	local victim
+	protect
+	mkdir "$T/victim"
+	background "$COWFS_BUILD/tests/fusehang" mount "$T/victim" theirs 1 >"$T/ready"
+	wait_for 10 grep -q ready "$T/ready"
+	random_file "$MNT/big" 40
+	cow commit
+	hold "$MNT/hostile" beside "$T/victim/page"
+	[ "$(grep -c "/page$" "/proc/$HELD/maps")" -ge 2 ]
+	fails 1 "\\[$HELD\\].*stuck in a write to the file system" commit
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
+	run -0 --separate-stderr cow shutdown --json
+	jq -e '.ok and .quiesce.frozen and .quiesce.aborted_connections == 1' <<<"$output"
+	wait "$HELD" || true # half of it was written
+	# a page that nobody has read yet
+	dd if="$T/victim/page" bs=4k skip=1000 count=1 status=none | cmp - <(head -c 4096 /dev/zero)
+	umount "$T/victim"
+	power_cut
+	fsck ext4
+}
+
+@test "a task that waits for completions of io_uring is in nobody's way" {
+	protect
+	background "$COWFS_BUILD/tests/fusehang" hold "$MNT/harmless" waiter >"$T/hold"
+	HELD=$BG
+	wait_for 10 grep -q ready "$T/hold"
+	awk '{ print $2 }' "$T/hold" >>"$T/conns"
+	wait_for 5 waits_for_completions
+	for _ in 1 2; do
+		run -0 cow commit --json
+		jq -e '.quiesce.frozen and .quiesce.freeze_seconds < 2 and .quiesce.culprit == "" and .quiesce.aborted_connections == 0' <<<"$output"
+		sleep 0.5
+	done
+	waits_for_completions
+	kill "$HELD"
+	wait "$HELD" || true
+	detach
+	fsck ext4
+}
+
+waits_for_completions() { cat /proc/"$HELD"/task/*/wchan | grep -q io_cqring; }
 
 # ---- what is left ----
 

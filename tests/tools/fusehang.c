@@ -3,13 +3,19 @@
  * What an ordinary user may do with FUSE. Run by root, which only makes a /dev/fuse for everybody (as
  * udev does) and the one mount that fusermount3 would make; everything else happens as nobody.
  *
- *	fusehang mount DIR FSNAME
+ *	fusehang mount DIR FSNAME [UID]
  *		a FUSE mount of nobody's on DIR, as fusermount3 -o fsname=FSNAME makes it (with DIR on
- *		the device of a volume). Runs until it is unmounted.
+ *		the device of a volume). With UID it is that user's, and everybody may use it. It answers.
+ *		Runs until it is unmounted. Stopped (SIGSTOP) it answers nothing, whatever is asked.
  *	fusehang hold TARGET write|writev|write32|uring|core|sendfile|read|getdents|race [SECONDS]
+ *	fusehang hold TARGET threads|remap|beside|waiter [FILE]
  *		in a user namespace of its own: a call on TARGET whose other side is a file on a FUSE
  *		mount that does not answer reads, for SECONDS (default: ever). HOW race: writes that go on,
- *		slowly, until a freeze waits for one of them; that one hangs. Ends when the call ends,
+ *		slowly, until a freeze waits for one of them; that one hangs. threads: 60 writes to 60
+ *		files (TARGET.N), in a process with as many mappings as one may have. remap: a write whose
+ *		source is something else as soon as it hangs. beside: a write from a page of FILE, on a FUSE
+ *		mount of somebody else, and one of its own. waiter: nothing hangs, a thread waits for
+ *		completions of io_uring until it is killed. Ends when the call ends,
  *		with status 0 if it failed. Leaves a folder below TMPDIR behind.
  *
  * Prints "ready" when it is so far; hold with the number of its FUSE connection.
@@ -17,6 +23,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -44,11 +51,14 @@
 #define STRIDE_BYTES (1 << 20) /* beyond what the kernel reads ahead */
 #define SLOW_MS 300
 #define FOREVER_S 1e9
+#define THREADS 60
+#define MAPPINGS 65000
 #ifndef MAP_32BIT
 #define MAP_32BIT 0
 #endif
 
 static fuse_req_t held; /* the read that waits */
+static bool answers;	/* none waits */
 static _Atomic uint64_t *probe_ns; /* when the prober's write began that is under way; 0: none. NULL: no race */
 
 static void die(const char *what)
@@ -113,7 +123,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		if (since_ns && now_ns() > since_ns + 100000000)
 			probe_ns = NULL; /* a freeze waits for this read: now is the time */
 	}
-	if (probe_ns)
+	if (probe_ns || answers)
 		fuse_reply_buf(req, zeros, size);
 	else if (held)
 		fuse_reply_err(req, EIO);
@@ -143,20 +153,20 @@ static int serve(int fuse_fd)
 	return fuse_session_loop(s) < 0;
 }
 
-static void mount_fuse(int fuse_fd, const char *fsname, const char *dir, unsigned id)
+static void mount_fuse(int fuse_fd, const char *fsname, const char *dir, unsigned id, const char *more)
 {
 	char opts[96];
 
-	snprintf(opts, sizeof(opts), "fd=%d,rootmode=40000,user_id=%u,group_id=%u", fuse_fd, id, id);
+	snprintf(opts, sizeof(opts), "fd=%d,rootmode=40000,user_id=%u,group_id=%u%s", fuse_fd, id, id, more);
 	if (mount(fsname, dir, "fuse", MS_NOSUID | MS_NODEV, opts) < 0)
 		die("mount");
 }
 
-static void become_nobody(void)
+static void become(unsigned id)
 {
-	if (setgroups(0, NULL) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+	if (setgroups(0, NULL) < 0 || setgid(id) < 0 || setuid(id) < 0)
 		die("setuid");
-	prctl(PR_SET_DUMPABLE, 1); /* as after an execve: /proc/self belongs to nobody */
+	prctl(PR_SET_DUMPABLE, 1); /* as after an execve: /proc/self belongs to the user */
 }
 
 /* ---- the call that hangs ---- */
@@ -205,6 +215,7 @@ static long write_as_32_bit(int fd, const void *page)
 }
 #endif
 
+/* By io_uring; page NULL: only waits. */
 static long write_by_ring(int fd, const void *page)
 {
 	struct io_uring_params p = {0};
@@ -221,7 +232,7 @@ static long write_by_ring(int fd, const void *page)
 	*sqe = (struct io_uring_sqe){.opcode = IORING_OP_WRITE, .fd = fd, .addr = (uintptr_t)page, .len = 4096};
 	*(unsigned *)(ring + p.sq_off.array) = 0;
 	__atomic_store_n((unsigned *)(ring + p.sq_off.tail), 1, __ATOMIC_RELEASE);
-	(void)syscall(SYS_io_uring_enter, ring_fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0);
+	(void)syscall(SYS_io_uring_enter, ring_fd, page ? 1 : 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
 	return -1;
 }
 
@@ -239,6 +250,94 @@ static void dump_core(const char *target)
 	abort();
 }
 
+struct writer {
+	const char *target;
+	const void *page;
+	unsigned nr;
+};
+
+static void *write_one(void *arg)
+{
+	struct writer *w = arg;
+	char path[256];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s.%u", w->target, w->nr);
+	fd = open(path, O_WRONLY | O_CREAT, 0600);
+	return (void *)(intptr_t)(fd < 0 ? -1 : write(fd, w->page, 4096));
+}
+
+/* Each to a file of its own, so none waits for another's lock. */
+static long write_all(const char *target, int page_fd, const void *page)
+{
+	static struct writer writers[THREADS];
+	pthread_t threads[THREADS];
+	void *r;
+
+	/* not next to each other in the file: the kernel joins none of them */
+	for (size_t i = 0; i < MAPPINGS; i++)
+		if (mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, page_fd, (off_t)(i * 2 % 65536) * 4096) == MAP_FAILED)
+			break;
+	for (unsigned i = 0; i < THREADS; i++) {
+		writers[i] = (struct writer){target, page, i};
+		if (pthread_create(&threads[i], NULL, write_one, &writers[i]) != 0)
+			die("thread");
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], &r);
+	return (long)(intptr_t)r;
+}
+
+static void *remap(void *page)
+{
+	usleep(200000);
+	if (mmap(page, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		die("remap");
+	return NULL;
+}
+
+static long write_remapped(int target_fd, void *page)
+{
+	pthread_t thread;
+	long r;
+
+	if (pthread_create(&thread, NULL, remap, page) != 0)
+		die("thread");
+	r = write(target_fd, page, 4096);
+	pthread_join(thread, NULL);
+	return r;
+}
+
+/* A page of a file that everybody may read, which has come, and one that does not come. */
+static long write_beside(int target_fd, int page_fd, const char *name)
+{
+	int fd = open(name, O_RDONLY);
+	char *two = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (fd < 0 || two == MAP_FAILED ||
+	    mmap(two, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED ||
+	    mmap(two + 4096, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, page_fd, 0) == MAP_FAILED ||
+	    *(volatile char *)two != 0)
+		die(name);
+	return write(target_fd, two, 8192);
+}
+
+static void *wait_by_ring(void *arg)
+{
+	(void)arg;
+	(void)write_by_ring(-1, NULL);
+	return NULL;
+}
+
+static long wait_for_completions(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, wait_by_ring, NULL) != 0)
+		die("thread");
+	return pause();
+}
+
 static long call(const char *how, int target_fd, int page_fd, void *page)
 {
 	const struct iovec iov = {.iov_base = page, .iov_len = 4096};
@@ -247,6 +346,10 @@ static long call(const char *how, int target_fd, int page_fd, void *page)
 		return writev(target_fd, &iov, 1);
 	if (!strcmp(how, "write32"))
 		return write_as_32_bit(target_fd, page);
+	if (!strcmp(how, "remap"))
+		return write_remapped(target_fd, page);
+	if (!strcmp(how, "waiter"))
+		return wait_for_completions();
 	if (!strcmp(how, "uring"))
 		return write_by_ring(target_fd, page);
 	if (!strcmp(how, "sendfile"))
@@ -306,7 +409,7 @@ static long race(int target_fd, const char *page)
 	return r;
 }
 
-static int hold(const char *target, const char *how, unsigned seconds)
+static int hold(const char *target, const char *how, const char *arg)
 {
 	const char *tmp = getenv("TMPDIR");
 	char dir[256];
@@ -318,7 +421,7 @@ static int hold(const char *target, const char *how, unsigned seconds)
 
 	snprintf(dir, sizeof(dir), "%s/fusehang.XXXXXX", tmp ? tmp : "/tmp");
 	make_dir(dir);
-	become_nobody();
+	become(NOBODY);
 	target_fd = open(target, reads ? O_RDONLY : O_WRONLY | O_CREAT, 0600);
 	if (target_fd < 0)
 		die(target);
@@ -326,14 +429,14 @@ static int hold(const char *target, const char *how, unsigned seconds)
 	fuse_fd = open("fuse", O_RDWR);
 	if (fuse_fd < 0)
 		die("fuse");
-	mount_fuse(fuse_fd, "page", "mnt", 0);
+	mount_fuse(fuse_fd, "page", "mnt", 0, "");
 	if (!strcmp(how, "race"))
 		start_prober(target);
 	server = fork();
 	if (server == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		signal(SIGALRM, on_alarm);
-		alarm(seconds);
+		alarm((unsigned)atoi(arg));
 		_exit(serve(fuse_fd));
 	}
 	close(fuse_fd);
@@ -346,7 +449,14 @@ static int hold(const char *target, const char *how, unsigned seconds)
 	fflush(stdout);
 	if (!strcmp(how, "core"))
 		dump_core(target);
-	r = !strcmp(how, "race") ? race(target_fd, page) : call(how, target_fd, page_fd, page);
+	if (!strcmp(how, "race"))
+		r = race(target_fd, page);
+	else if (!strcmp(how, "threads"))
+		r = write_all(target, page_fd, page);
+	else if (!strcmp(how, "beside"))
+		r = write_beside(target_fd, page_fd, arg);
+	else
+		r = call(how, target_fd, page_fd, page);
 	kill(server, SIGKILL);
 	waitpid(server, NULL, 0);
 	return r < 0 ? 0 : 1;
@@ -354,19 +464,23 @@ static int hold(const char *target, const char *how, unsigned seconds)
 
 int main(int argc, char **argv)
 {
+	unsigned id = NOBODY;
 	int fuse_fd;
 
 	if (argc >= 4 && !strcmp(argv[1], "hold"))
-		return hold(argv[2], argv[3], argc > 4 ? (unsigned)atoi(argv[4]) : 0);
-	if (argc != 4 || strcmp(argv[1], "mount")) {
-		fprintf(stderr, "usage: fusehang mount DIR FSNAME | hold TARGET HOW [SECONDS]\n");
+		return hold(argv[2], argv[3], argc > 4 ? argv[4] : "0");
+	if ((argc != 4 && argc != 5) || strcmp(argv[1], "mount")) {
+		fprintf(stderr, "usage: fusehang mount DIR FSNAME [UID] | hold TARGET HOW [SECONDS|FILE]\n");
 		return 2;
 	}
 	fuse_fd = open("/dev/fuse", O_RDWR);
 	if (fuse_fd < 0)
 		die("/dev/fuse");
-	mount_fuse(fuse_fd, argv[3], argv[2], NOBODY);
-	become_nobody();
+	if (argc == 5)
+		id = (unsigned)atoi(argv[4]);
+	mount_fuse(fuse_fd, argv[3], argv[2], id, argc == 5 ? ",allow_other" : "");
+	become(id);
+	answers = true;
 	puts("ready");
 	fflush(stdout);
 	return serve(fuse_fd);
