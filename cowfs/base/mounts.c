@@ -6,6 +6,9 @@
  * - A mount point is opened below the root of the process whose mountinfo it is from, with O_PATH
  *   first: that neither waits for a fifo nor touches a device. Then the id is compared. Only a
  *   directory or a regular file is opened for real, through /proc.
+ * - The way to a mount point may lead through a FUSE mount of some user, which need not answer. So the
+ *   kernel may use only what it has cached: it keeps every folder on the way to a mount point in its
+ *   cache, and only a file system that wants to be asked again makes that fail.
  * - A line that does not fit is dropped whole.
  */
 #include "base/mounts.h"
@@ -138,10 +141,10 @@ int mounts_each(int proc_dirfd, const char *who,
 	return r;
 }
 
-static int open_in_root(int root_dirfd, const char *path)
+static int open_in_root(int root_dirfd, const char *path, uint64_t resolve)
 {
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
-			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve};
 	int fd = (int)syscall(SYS_openat2, root_dirfd, path, &how, sizeof(how));
 
 	return fd < 0 ? -errno : fd;
@@ -158,7 +161,9 @@ int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m)
 	if (!path)
 		return -ENOMEM;
 	mounts_unescape(path);
-	path_fd = open_in_root(root_dirfd, path);
+	path_fd = open_in_root(root_dirfd, path, RESOLVE_CACHED);
+	if (path_fd == -EINVAL) /* before 5.12 */
+		path_fd = open_in_root(root_dirfd, path, 0);
 	if (path_fd < 0)
 		return path_fd;
 	if (statx(path_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID, &st) < 0 ||
@@ -174,7 +179,7 @@ int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m)
 
 static bool is_device(int root_dirfd, const char *path, dev_t dev)
 {
-	_cleanup_close_ int fd = open_in_root(root_dirfd, path);
+	_cleanup_close_ int fd = open_in_root(root_dirfd, path, 0);
 	struct stat st;
 
 	return fd >= 0 && fstat(fd, &st) == 0 && S_ISBLK(st.st_mode) && st.st_rdev == dev;

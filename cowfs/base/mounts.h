@@ -37,7 +37,8 @@ bool mounts_shows(int proc_dirfd, int root_dirfd, const struct mount_entry *m, d
 
 /*
  * Opens the root of the mount, a directory or a regular file, for reading. -ESTALE: something else
- * lies there; -ENODEV: it is neither (a bind mount of a fifo, a device): never opened.
+ * lies there; -ENODEV: it is neither (a bind mount of a fifo, a device): never opened; -EAGAIN: a file
+ * system on the way there would have to be asked (FUSE, NFS), which might not answer.
  */
 int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m) MUST_CHECK;
 

@@ -10,7 +10,8 @@
  * - A mount point may be a regular file (a bind mount that was left over): its descriptor freezes
  *   as well. One that is covered, or none of these, does not hinder a commit: any user may mount a
  *   FUSE file system over a folder of his own, and the root of a volume can be one. Then the file
- *   system is mounted once more, unseen.
+ *   system is mounted once more, unseen. So it is if no mount of it is in sight, but something holds it:
+ *   any user keeps a copy of the mount in a mount namespace of his own.
  * - FIFREEZE sleeps uninterruptibly, cannot be taken back (FITHAW wants a complete freeze), and all
  *   writers wait behind it. So it is not asked for while a task is stuck in a write (stuck.h). What
  *   gets into one between that look and the freeze is cured while the freeze waits: bounced first,
@@ -43,6 +44,7 @@
 
 #include <linux/fs.h>
 
+#include "base/holder.h"
 #include "base/mounts.h"
 #include "base/msg.h"
 #include "base/thread.h"
@@ -130,35 +132,9 @@ int quiesce_open_mount(int proc_dirfd, dev_t dev)
 	return r == 1 ? s.mount_fd : r ? r : -ENOENT;
 }
 
-/* Another mount of the same file system, which is never attached: for one whose mount points cannot
- * be opened. If it was unmounted just now this mounts it for a moment, into RAM like any mount. */
-static int mount_again(const struct quiesce_target *t, const struct search *s)
-{
-	_cleanup_close_ int fs_fd = fsopen(s->type, FSOPEN_CLOEXEC), mount_fd = -1;
-	char source[32];
-	struct stat st;
-	int fd;
-
-	snprintf(source, sizeof(source), "/proc/self/fd/%d", t->loop_fd);
-	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", source, 0) < 0 ||
-	    (s->readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0) ||
-	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		return -errno;
-	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-	if (mount_fd < 0)
-		return -errno;
-	fd = openat(mount_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st) == 0 && st.st_dev == t->dev)
-		return fd;
-	close(fd);
-	return -ESTALE;
-}
-
 /* ---- freeze ---- */
 
-enum call { CALL_FREEZE, CALL_SYNCFS, CALL_FSYNC };
+enum call { CALL_FREEZE, CALL_SYNCFS, CALL_FSYNC, CALL_CREATE };
 
 struct freezer {
 	pthread_mutex_t lock;
@@ -181,6 +157,16 @@ static int call_thaw(int fd)
 {
 	return ioctl(fd, FITHAW, 0);
 }
+
+static int call_create(int fs_fd)
+{
+	return fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
+}
+
+static int (*const calls[])(int fd) = { [CALL_FREEZE] = call_freeze,
+					[CALL_SYNCFS] = syncfs,
+					[CALL_FSYNC] = fsync,
+					[CALL_CREATE] = call_create };
 
 static int thaw(int mount_fd)
 {
@@ -212,10 +198,8 @@ static void freezer_free(struct freezer *f)
 static void *freezer_main(void *arg)
 {
 	struct freezer *f = arg;
-	static int (*const calls[])(int fd) = { [CALL_FREEZE] = call_freeze, [CALL_SYNCFS] = syncfs, [CALL_FSYNC] = fsync };
 	bool abandoned, freezes = f->call == CALL_FREEZE;
 	int r = thread_call_alone(freezes ? "cowfs-freeze" : "cowfs-sync", f->mount_fd, calls[f->call]);
-
 
 	pthread_mutex_lock(&f->lock);
 	f->result = r;
@@ -487,14 +471,14 @@ static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, void
 	return 0;
 }
 
-/* syncfs of a mount, or fsync of the device. -ECANCELED: stopped. */
-static int sync_all(const struct quiesce_target *t, int fd, enum call call, void *seal_ctx)
+/* What waits for writes, if only for those of an unmount. -ECANCELED: stopped, and the call left behind. */
+static int call_stoppable(const struct quiesce_target *t, int fd, enum call call, void *seal_ctx)
 {
 	struct freezer *f;
 	int r, own_fd;
 
 	if (!t->stopped)
-		return (call == CALL_SYNCFS ? syncfs(fd) : fsync(fd)) < 0 ? -errno : 0;
+		return thread_call_alone("cowfs-sync", fd, calls[call]);
 	r = wait_for_left(t, &syncing, seal_ctx);
 	if (r < 0)
 		return r;
@@ -522,7 +506,7 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 {
 	uint64_t begin_ns = now_ns();
 	struct freezer *f = NULL;
-	int r = !t->no_sync || rep->readonly ? sync_all(t, mount_fd, CALL_SYNCFS, seal_ctx) : 0;
+	int r = !t->no_sync || rep->readonly ? call_stoppable(t, mount_fd, CALL_SYNCFS, seal_ctx) : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
 	if (!r && t->needed && !t->needed(seal_ctx))
@@ -563,9 +547,57 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 	return r;
 }
 
-/* Nothing in sight is mounted: then nobody may hold the device, or the image is moving unseen. */
+/* Another mount of the same file system, which is never attached: for one whose mount points cannot
+ * be opened. If it was unmounted just now this mounts it for a moment, into RAM like any mount; it waits for an unmount that
+ * is under way. -ECANCELED: stopped. */
+static int mount_again(const struct quiesce_target *t, const char *type, bool readonly, void *seal_ctx)
+{
+	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC), mount_fd = -1;
+	char source[32];
+	struct stat st;
+	int fd, r;
+
+	snprintf(source, sizeof(source), "/proc/self/fd/%d", t->loop_fd);
+	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", source, 0) < 0 ||
+	    (readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0))
+		return -errno;
+	r = call_stoppable(t, fs_fd, CALL_CREATE, seal_ctx);
+	if (r < 0)
+		return r;
+	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	if (mount_fd < 0)
+		return -errno;
+	fd = openat(mount_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	/* files of btrfs have device numbers of their own */
+	if (fstat(fd, &st) == 0 && (st.st_dev == t->dev || !strcmp(type, "btrfs")))
+		return fd;
+	close(fd);
+	return -ESTALE;
+}
+
+/* For one that is mounted where nobody can look: in another mount namespace, or unmounted lazily. What mounts it again has to
+ * name the same driver, and read-only if it is; what is not mounted at all (a checker has it) is busy whatever the name. */
+static int mount_hidden(const struct quiesce_target *t, void *seal_ctx, bool *ret_readonly)
+{
+	const char *const types[] = {t->type ? t->type : "", "ext4", "ext3", "ext2"};
+	size_t n = strncmp(types[0], "ext", 3) ? 1 : ARRAY_SIZE(types);
+
+	for (size_t i = 0; i < n; i++)
+		for (int readonly = 0; readonly < 2; readonly++) {
+			int fd = mount_again(t, types[i], readonly, seal_ctx);
+
+			*ret_readonly = readonly;
+			if (fd >= 0 || fd == -ECANCELED)
+				return fd;
+		}
+	return -ESTALE;
+}
+
+/* Nothing in sight is mounted: then nobody may hold the device, or the image is moving unseen. *ret_held: somebody does. */
 static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
-			  struct quiesce_report *rep)
+			  struct quiesce_report *rep, bool *ret_held)
 {
 	_cleanup_close_ int excl_fd = -1;
 	char name[32];
@@ -573,16 +605,29 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 
 	snprintf(name, sizeof(name), "self/fd/%d", t->loop_fd);
 	excl_fd = openat(t->proc_dirfd, name, O_RDONLY | O_EXCL | O_CLOEXEC);
-	if (excl_fd < 0) {
-		rep->hidden = errno == EBUSY;
-		return rep->hidden ? -ESTALE : -errno;
-	}
-	r = sync_all(t, t->loop_fd, CALL_FSYNC, seal_ctx);
+	*ret_held = excl_fd < 0 && errno == EBUSY;
+	if (excl_fd < 0)
+		return -errno;
+	r = call_stoppable(t, t->loop_fd, CALL_FSYNC, seal_ctx);
 	if (r == -ECANCELED)
 		return seal_stopped(seal, seal_ctx, rep);
 	if (r < 0)
 		return r;
 	return t->needed && !t->needed(seal_ctx) ? -ENODATA : seal(seal_ctx);
+}
+
+/* It is mounted where its mount points cannot be seen, or not opened. */
+static int seal_hidden(const struct quiesce_target *t, int mount_fd, int (*seal)(void *ctx), void *seal_ctx,
+		       struct quiesce_report *rep)
+{
+	int r = mount_fd;
+
+	if (mount_fd >= 0)
+		r = seal_mounted(mount_fd, t, seal, seal_ctx, rep);
+	rep->hidden = true;
+	rep->mounted = mount_fd >= 0;
+	(void)!holder_find(t->proc_dirfd, t->dev, rep->holder, sizeof(rep->holder));
+	return r;
 }
 
 static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
@@ -596,14 +641,19 @@ static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *sea
 		return -EALREADY;
 	r = search_mount(&s);
 	if (r < 0 && s.type[0]) {
-		s.mount_fd = mount_again(t, &s);
-		r = s.mount_fd < 0 ? -ESTALE : 1;
+		s.mount_fd = mount_again(t, s.type, s.readonly, seal_ctx);
+		if (s.mount_fd < 0)
+			return seal_hidden(t, s.mount_fd == -ECANCELED ? -ECANCELED : -ESTALE, seal, seal_ctx, ret);
+		r = 1;
 	}
-	ret->hidden = r == -ESTALE;
-	if (r == 0)
-		r = seal_unmounted(t, seal, seal_ctx, ret);
-	if (r <= 0)
+	if (r < 0)
 		return r;
+	if (r == 0) {
+		bool held;
+
+		r = seal_unmounted(t, seal, seal_ctx, ret, &held);
+		return held ? seal_hidden(t, mount_hidden(t, seal_ctx, &ret->readonly), seal, seal_ctx, ret) : r;
+	}
 	ret->mounted = true;
 	ret->readonly = s.readonly;
 	return seal_mounted(s.mount_fd, t, seal, seal_ctx, ret);

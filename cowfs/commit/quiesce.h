@@ -21,6 +21,7 @@ struct quiesce_target {
 	int proc_dirfd;	  /* descriptor of /proc, kept from start: nothing else is looked up */
 	dev_t dev;	  /* st_dev of the loop device's file system = rdev of the loop device */
 	int loop_fd;	  /* the loop block device, for fsync when nothing is mounted */
+	const char *type; /* of the file system, for a mount that cannot be seen; NULL: not known */
 	int fuse_dirfd;	  /* the root of fusectl; -1: none */
 	/* Tells the parent (dead-man): a descriptor of the root before the freeze is asked for and
 	 * again when it has come, -1 after the thaw (or when it shall stay frozen). Called by either
@@ -45,7 +46,8 @@ struct quiesce_report {
 	bool mounted, readonly, frozen;
 	bool unfrozen; /* sealed while it was in use and not frozen */
 	bool stopped;  /* because writes were withheld, or who uses it is not seen */
-	bool hidden; /* -ESTALE came from here: mounted or claimed where nobody can look */
+	bool hidden; /* mounted or claimed where nobody can look; the latter is -ESTALE */
+	char holder[64]; /* of what is hidden: "comm[pid]" of a process, if one was found */
 	uint64_t sync_ns;	/* syncfs before the freeze */
 	uint64_t freeze_ns;	/* FIFREEZE call */
 	uint64_t frozen_ns;	/* frozen .. thawed */
@@ -58,8 +60,8 @@ struct quiesce_report {
  * seal(ctx) runs while the file system is frozen (or not mounted, after fsync of the device) and must
  * be quick; its error is returned after the thaw. Errors before: -EOPNOTSUPP this file system has no
  * freeze and is mounted read-write; -EBUSY somebody else has frozen it; -EDEADLK a task is stuck in a
- * write, so no freeze was begun; -ETIMEDOUT; -EALREADY a freeze that timed out earlier still hangs; -ESTALE the device is claimed, but not by a mount that
- * this process or pid 1 can see (lazily unmounted, other namespace, fsck); -ENODATA not needed. After seal: -ECANCELED
+ * write, so no freeze was begun; -ETIMEDOUT; -EALREADY a freeze that timed out earlier still hangs; -ESTALE the device is claimed, but not by a mount (fsck)
+ * or not by one of this type; -ENODATA not needed. After seal: -ECANCELED
  * somebody thawed meanwhile, so what was sealed is no consistent image.
  * *ret is filled in any case: who hung is the news.
  */

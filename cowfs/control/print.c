@@ -244,6 +244,9 @@ void print_bill(struct json_object *result)
 		       "ms)\n",
 		       json_number(q, "frozen_seconds") * 1e3, json_number(q, "sync_seconds"),
 		       json_number(q, "freeze_seconds") * 1e3);
+	if (json_true(q, "hidden"))
+		printf("  it is mounted where only others see it, kept by %s\n",
+		       *json_text(q, "holder") ? json_text(q, "holder") : "a process that was not found");
 	if (json_u64(q, "bounced_tasks"))
 		printf("  %s task(s) hindered the freeze, first %s\n",
 		       with_commas(json_u64(q, "bounced_tasks")), json_text(q, "culprit"));

@@ -244,6 +244,8 @@ static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
 	jsonw_u64(w, "bounced_tasks", q->bounced);
 	jsonw_u64(w, "aborted_connections", q->aborted);
 	jsonw_str(w, "culprit", q->culprit);
+	jsonw_bool(w, "hidden", q->hidden);
+	jsonw_str(w, "holder", q->holder);
 }
 
 void render_result(struct jsonw *w, const struct volume_result *r)

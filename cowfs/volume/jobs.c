@@ -138,9 +138,9 @@ static int explain(struct volume_result *res, int error)
 		break;
 	case -ESTALE:
 		if (q->hidden)
-			snprintf(w, n, "the file system is in use where the daemon cannot see it, so it cannot be frozen "
-				       "(mounted in another mount namespace, unmounted lazily, or a checker runs on it); "
-				       "nothing was written");
+			snprintf(w, n, "the device is in use by %s, which has not mounted it, so it cannot be frozen (a checker "
+				       "runs on it, say); nothing was written",
+				 q->holder[0] ? q->holder : "something else");
 		else
 			snprintf(w, n, "the card is not the one that was attached, or somebody else wrote to it; "
 				       "nothing was written");
@@ -245,6 +245,7 @@ static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
 				    .dev = v->loop_rdev,
 				    .loop_fd = v->loop_fd,
+				    .type = v->fs.type,
 				    .fuse_dirfd = v->fuse_dirfd,
 				    .cure = v->cure,
 				    .unfrozen = !v->cure && may_stay_thawed(v, fn, cause),

@@ -44,22 +44,34 @@ protect() {
 	fsck ext4
 }
 
-@test "commit: mounted where the daemon cannot see it is refused with that reason" {
-	local before
+@test "commit: mounted where the daemon cannot see it is frozen there; a checker on it is named" {
 	card_make ext4 200 250 -J size=8
 	cow format "$CARD"
 	attach
 	background unshare --mount --propagation private sh -c "mount -o noatime '$DEV' '$MNT' && echo x >'$MNT/x' && exec sleep 1000"
 	wait_for 20 grep -qs "^sleep" "/proc/$BG/comm"
-	before=$(card_written)
-	run -1 cow commit
-	[[ $output == *"in use where the daemon cannot see it"* ]]
-	[ "$(card_written)" -eq "$before" ]
+	run -0 cow commit --json
+	jq -e --arg holder "sleep[$BG]" '.quiesce | .mounted and .frozen and .hidden and .holder == $holder' <<<"$output"
+	kill "$BG"
+	wait "$BG" || true
+	run -0 cow commit --json
+	jq -e '.quiesce | (.mounted or .hidden) | not' <<<"$output"
+	mount_volume
+	[ "$(cat "$MNT/x")" = x ]
+	umount_volume
+	checker
+	fails 1 "in use by python3\\[$BG\\], which has not mounted it.*nothing was written" commit
 	kill "$BG"
 	wait "$BG" || true
 	cow commit
 	detach
 	fsck ext4
+}
+
+# As a checker has it.
+checker() {
+	background python3 -c "import os, time; os.open('$DEV', os.O_RDWR | os.O_EXCL); print('ready', flush=True); time.sleep(1000)" >"$T/excl"
+	wait_for 20 grep -q ready "$T/excl"
 }
 
 # Kills every process that reads metadata as soon as it is there.

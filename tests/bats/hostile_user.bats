@@ -133,6 +133,69 @@ power_cut_left() {
 	wait_for 20 volume_gone "$DEV"
 }
 
+@test "a user keeps a copy of the mount in a namespace of his own: commits go on, and the process is named" {
+	local fs keeper
+	for fs in ext4 xfs btrfs; do
+		command -v "mkfs.$fs" || continue
+		if [ "$fs" = ext4 ]; then protect; else protect "$fs" 320 400; fi
+		background setpriv --reuid 65534 --regid 65534 --clear-groups unshare -Urm --propagation private sleep 1000
+		keeper=$BG
+		wait_for 20 grep -qs "^sleep" "/proc/$keeper/comm"
+		[ "$(stat -c %u "/proc/$keeper")" = 65534 ]
+		grep -q " $MNT " "/proc/$keeper/mountinfo"
+		echo one >"$MNT/one"
+		umount_volume
+		run -0 cow commit --json
+		jq -e '.quiesce | .mounted and .frozen and .hidden' <<<"$output"
+		# the numbers of btrfs are its own
+		[ "$fs" = btrfs ] || jq -e --arg holder "sleep[$keeper]" '.quiesce.holder == $holder' <<<"$output"
+		# mounted again it is the same file system
+		mount_volume
+		[ "$(cat "$MNT/one")" = one ]
+		echo two >"$MNT/two"
+		umount_volume
+		run -0 --separate-stderr cow shutdown --json
+		jq -e '.ok and .quiesce.frozen and .quiesce.hidden' <<<"$output"
+		fails 1 "is in use" detach
+		kill "$keeper"
+		wait "$keeper" || true
+		wait_for 20 cow detach vol
+		wait_for 20 no_daemons
+		fsck "$fs"
+		mount -o ro "$CARD" "$MNT"
+		[ "$(cat "$MNT/one" "$MNT/two")" = $'one\ntwo' ]
+		umount "$MNT"
+		loop_down "$CARD"
+		IMG=''
+	done
+}
+
+@test "a FUSE mount that does not answer, above the mount point: neither commit nor status waits for it" {
+	local above=$T/above fs
+	for fs in ext4 btrfs; do
+		command -v "mkfs.$fs" || continue
+		mkdir -p "$above/mnt"
+		MNT=$above/mnt
+		if [ "$fs" = ext4 ]; then protect; else protect "$fs" 320 400; fi
+		echo one >"$MNT/one"
+		# everybody may use it, so root would ask it what is in it
+		background "$COWFS_BUILD/tests/fusehang" mount "$above" theirs 65534 >"$T/ready"
+		wait_for 10 grep -q ready "$T/ready"
+		kill -STOP "$BG"
+		run -0 cow commit --json
+		jq -e '.quiesce | .mounted and .frozen' <<<"$output"
+		run -0 cow status
+		kill -CONT "$BG"
+		umount "$above"
+		wait "$BG"
+		echo two >"$MNT/two"
+		detach
+		fsck "$fs"
+		loop_down "$CARD"
+		IMG=''
+	done
+}
+
 # ---- writes that do not end ----
 
 @test "a write from a mapping that never comes: commit says who, and nobody else waits" {

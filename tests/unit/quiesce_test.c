@@ -289,8 +289,24 @@ static void test_mount_out_of_reach(void **state)
 	assert_true(p.calls == 2 && !rep.readonly); /* not that of the tmpfs */
 	assert_int_equal(umount(s.mnt), 0);
 	assert_int_equal(umount2(s.mnt, MNT_DETACH), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE); /* of an unknown type */
+	t.type = "xfs";
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
 	assert_int_equal(p.calls, 2);
+	assert_true(rep.hidden && !rep.mounted);
+	t.type = "ext3"; /* by its features; it is mounted as ext4 */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 3 && rep.hidden && rep.mounted && rep.frozen && !rep.readonly && !p.needs_recovery);
+	assert_string_equal(rep.holder, ""); /* it is we ourselves */
+	close(fd);
+	fd = -1;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0); /* that was the last one */
+	assert_true(p.calls == 4 && !rep.hidden && !rep.mounted);
+	assert_int_equal(scratch_mount(&s, "ext4", MS_RDONLY), 0);
+	fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(umount2(s.mnt, MNT_DETACH), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 5 && rep.hidden && rep.mounted && rep.readonly && !p.needs_recovery);
 }
 
 /* Of a volume that was unmounted a bind mount of one file is left, or one of something that must never be

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* Most processes share a few mount namespaces: each of these is read once. */
+#include "base/holder.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/clean.h"
+#include "base/io.h"
+#include "base/mounts.h"
+#include "base/proclist.h"
+
+#define LIMIT_NS 300000000ull
+#define NAMESPACES 16
+
+struct search {
+	int proc_dirfd;
+	dev_t dev;
+	uint64_t seen[NAMESPACES]; /* inodes of mount namespaces, the last ones */
+	unsigned n_seen;
+};
+
+static int match_dev(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	(void)root_dirfd;
+	return m->dev == ((struct search *)ctx)->dev;
+}
+
+static bool is_of_it(const struct search *s, int dirfd, const char *path)
+{
+	struct statx st;
+
+	if (statx(dirfd, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE, &st) < 0)
+		return false;
+	return makedev(st.stx_dev_major, st.stx_dev_minor) == s->dev ||
+	       (S_ISBLK(st.stx_mode) && makedev(st.stx_rdev_major, st.stx_rdev_minor) == s->dev);
+}
+
+static bool namespace_has(struct search *s, int pid)
+{
+	struct statx st;
+	char name[32];
+
+	snprintf(name, sizeof(name), "%d/ns/mnt", pid);
+	if (statx(s->proc_dirfd, name, 0, STATX_INO, &st) < 0)
+		return false;
+	for (unsigned i = 0; i < NAMESPACES; i++)
+		if (s->seen[i] == st.stx_ino)
+			return false;
+	s->seen[s->n_seen++ % NAMESPACES] = st.stx_ino;
+	snprintf(name, sizeof(name), "%d", pid);
+	return mounts_each(s->proc_dirfd, name, match_dev, s) == 1;
+}
+
+static bool process_holds(struct search *s, int pid)
+{
+	static const char *const places[] = {"cwd", "root", "exe"};
+	bool holds = namespace_has(s, pid);
+	char name[48];
+	DIR *fds;
+	int fd;
+
+	for (size_t i = 0; i < ARRAY_SIZE(places) && !holds; i++) {
+		snprintf(name, sizeof(name), "%d/%s", pid, places[i]);
+		holds = is_of_it(s, s->proc_dirfd, name);
+	}
+	snprintf(name, sizeof(name), "%d/fd", pid);
+	fds = holds ? NULL : proclist_open(s->proc_dirfd, name);
+	while (fds && !holds && (fd = proclist_next(fds)) >= 0) {
+		snprintf(name, sizeof(name), "%d", fd);
+		holds = is_of_it(s, dirfd(fds), name);
+	}
+	if (fds)
+		closedir(fds);
+	return holds;
+}
+
+bool holder_find(int proc_dirfd, dev_t dev, char *name, size_t size_bytes)
+{
+	struct search s = {.proc_dirfd = proc_dirfd, .dev = dev};
+	DIR *list = proclist_open(proc_dirfd, ".");
+	uint64_t end_ns = now_ns() + LIMIT_NS;
+	char path[32], comm[32];
+	bool found = false;
+	int pid;
+
+	while (list && !found && now_ns() < end_ns && (pid = proclist_next(list)) >= 0) {
+		if (pid == getpid() || pid == getppid() || !process_holds(&s, pid))
+			continue;
+		snprintf(path, sizeof(path), "%d/comm", pid);
+		found = io_read_text(proc_dirfd, path, comm, sizeof(comm)) >= 0;
+		if (found)
+			snprintf(name, size_bytes, "%s[%d]", clean_text(comm), pid);
+	}
+	if (list)
+		closedir(list);
+	return found;
+}
