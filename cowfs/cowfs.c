@@ -449,6 +449,7 @@ static int serve_clients(struct daemon *d)
 	const struct server_params p = {
 		.volume = d->volume,
 		.loop = &d->loop,
+		.proc_dirfd = d->proc_dirfd,
 		.dir = &d->dir,
 		.let_go = let_go,
 		.ended = ended,

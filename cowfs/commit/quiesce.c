@@ -59,6 +59,7 @@
 #define CHECK_NS 4000000000ull /* longer than it takes stuck_for_long to be sure */
 #define STOPPED_LOOK_NS 10000000ull
 #define CURE_NS 10000000000ull
+#define CHECK_ROUNDS 6 /* at least: as many as a cure has steps, however long a look takes */
 #define ENOUGH_NS 1500000000ull /* for what an abort would end */
 #define FREEZER_STACK_BYTES (256 * KIB)
 
@@ -302,7 +303,7 @@ static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quie
 	struct stuck s;
 
 	stuck_init(&s, t, mount_fd);
-	for (;;) {
+	for (unsigned round = 0;; round++) {
 		int r = stuck_look(&s, LOOK_NS);
 		uint64_t took_ns = now_ns() - begin_ns;
 		const struct stuck_task *task = stuck_for_long(&s);
@@ -311,7 +312,8 @@ static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quie
 		if (certain)
 			note_culprit(rep, task->name);
 		/* without memory for a look there is none for a freeze; and a task that makes progress ends its call */
-		if ((r < 0 && r != -ETIMEDOUT) || s.n == (t->cure ? 0 : s.suspects) || (certain && !t->cure) || took_ns >= limit_ns)
+		if ((r < 0 && r != -ETIMEDOUT) || s.n == (t->cure ? 0 : s.suspects) || (certain && !t->cure) ||
+		    (took_ns >= limit_ns && round >= CHECK_ROUNDS))
 			break;
 		if (t->cure)
 			rep->aborted += stuck_cure(&s, took_ns >= ENOUGH_NS);

@@ -53,6 +53,7 @@
 #define SUSPECT_NS 1000000000ull
 #define WORK_NS 1000000000ull /* CPU time for one process; no honest one takes a tenth */
 #define ALL_WORK_NS 5000000000ull
+#define MAPS_WORK_NS 1000000000ull /* from then on no mappings are read where the stack tells enough */
 #define LEFT_BEHIND 8
 #define STACK_BYTES (256 * KIB)
 #define FLAG_IO_WORKER 0x10u /* PF_IO_WORKER in the flags of stat: of io_uring */
@@ -374,13 +375,16 @@ static void read_maps(const struct look *l, int task_dirfd, struct process *pr)
 		close(fd);
 }
 
-/* Notes the FUSE connections behind [begin, end). Is a file of another device there? */
+/* Notes the FUSE connections behind [begin, end). Is a file of another device there? If that is not needed, it is
+ * left out where there is too much to read: the later steps of a cure do without. */
 static bool note_source(const struct look *l, int task_dirfd, struct process *pr, uint64_t begin, uint64_t end,
-			struct stuck_task *t)
+			bool needed, struct stuck_task *t)
 {
 	size_t low = 0, high;
 	bool found = false;
 
+	if (!pr->has_map && cpu_ns() >= MAPS_WORK_NS && !needed)
+		return false;
 	if (!pr->has_map)
 		read_maps(l, task_dirfd, pr);
 	pr->has_map = true;
@@ -433,7 +437,7 @@ static bool source_is_foreign(const struct look *l, int task_dirfd, struct proce
 		begin = arg[c->source];
 		end = begin + arg[c->source + 1] < begin ? UINT64_MAX : begin + arg[c->source + 1];
 	}
-	foreign = note_source(l, task_dirfd, pr, begin, end, t);
+	foreign = note_source(l, task_dirfd, pr, begin, end, fault < 0, t);
 	return fault > 0 || (foreign && (c->kind == SOURCE_MEMORY || t->conns));
 }
 
@@ -481,7 +485,8 @@ static bool target_is_ours(const struct look *l, int pid, int task_dirfd, const 
 	       (makedev(st.stx_dev_major, st.stx_dev_minor) == l->now.st_dev || is_other_subvolume(l, pid, &st));
 }
 
-/* Does it wait without holding anything: for completions of io_uring, as its idle worker, or at the barrier of a freeze? */
+/* Does it wait without holding anything: for completions of io_uring, as its idle worker, or at the barrier
+ * of a freeze? */
 static bool holds_nothing(const char *wchan, const struct call *c)
 {
 	return strstr(wchan, "percpu_rwsem") || strstr(wchan, "percpu_down_read") ||
@@ -814,13 +819,15 @@ const struct stuck_task *stuck_for_long(const struct stuck *s)
 	return found;
 }
 
-/* Its folder is opened first: the number may be another connection's later. any: also of another user, but not of root. */
+/* Its folder is opened first: the number may be another connection's later. any: also of another user, but
+ * not of root. */
 static unsigned abort_conn(struct stuck *s, const struct stuck_task *t, unsigned conn, bool any)
 {
 	_cleanup_close_ int conn_dirfd = s->fuse_dirfd < 0 ? -1 : open_dir_at(s->fuse_dirfd, (int)conn), fd = -1;
 	struct stat st;
 
-	if (conn_dirfd < 0 || conn == s->aborted || fstat(conn_dirfd, &st) < 0 || (st.st_uid != t->uid && (!any || !st.st_uid)))
+	if (conn_dirfd < 0 || conn == s->aborted || fstat(conn_dirfd, &st) < 0 ||
+	    (st.st_uid != t->uid && (!any || !st.st_uid)))
 		return 0;
 	fd = openat(conn_dirfd, "abort", O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, "1", 1) != 1)

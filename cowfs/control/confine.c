@@ -51,13 +51,14 @@ enum {
 static const struct {
 	unsigned number, roles;
 } capabilities[] = {
-	/* FIFREEZE, FITHAW, BLKROSET around each commit; fsopen and fsmount at the start */
+	/* FIFREEZE, FITHAW, BLKROSET around each commit; /proc/PID/stack; fsopen and fsmount at the start, and
+	 * for a mount that cannot be opened */
 	{CAP_SYS_ADMIN, SWP},
 	/* mappings beyond RLIMIT_MEMLOCK while MCL_FUTURE is in force: stacks, maps of generations */
 	{CAP_IPC_LOCK, SWP},
 	/* stops and continues what holds up a freeze, whoever owns it */
 	{CAP_KILL, SW},
-	/* /proc/PID/{syscall,fd,root} of other users, and of root processes with more capabilities */
+	/* /proc/PID/{syscall,stack,maps,fd,root,ns} of other users, and of root processes with more capabilities */
 	{CAP_SYS_PTRACE, SW},
 	/* mount points in private directories; image files and FUSE connections of other users */
 	{CAP_DAC_OVERRIDE, SW},

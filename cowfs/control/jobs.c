@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The job thread of the server, and the queue to it, which lies in the clients' slots. */
+#include "base/holder.h"
 #include "control/server_private.h"
 
 #include <errno.h>
@@ -64,6 +65,7 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	const struct volume_request vr = {.job = JOB_DETACH, .cause = CAUSE_DETACH};
 	const char *loop = s->p.loop->path;
 	struct volume_status st;
+	char holder[64] = "something";
 	int e = loop_in_use(s->p.loop);
 
 	volume_get_status(s->p.volume, &st);
@@ -73,8 +75,10 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	if (e && st.mountpoint[0])
 		return refuse(ret, -EBUSY, "%s is mounted on %s: unmount it first", loop,
 			      st.mountpoint);
-	if (e)
-		return refuse(ret, -EBUSY, "%s is in use: end what uses it first", loop);
+	if (e) {
+		(void)!holder_find(s->p.proc_dirfd, s->p.loop->rdev, holder, sizeof(holder));
+		return refuse(ret, -EBUSY, "%s is in use by %s: end what uses it first", loop, holder);
+	}
 	if (rq->discard || rq->commit)
 		volume_arm_discard(s->p.volume, rq->discard);
 	e = volume_run(s->p.volume, &vr, ret);

@@ -15,6 +15,7 @@ struct server;
 struct server_params {
 	struct volume *volume;
 	const struct loop_dev *loop;
+	int proc_dirfd;
 	const struct rundir *dir; /* claimed; outlives the server */
 	/* Called by the job thread once everything is on the card: takes the loop device away.
 	 * -EBUSY: somebody was faster and uses it; the daemon goes on. */

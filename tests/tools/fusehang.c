@@ -49,7 +49,7 @@
 #define PAGE_NAME "page"
 #define PAGE_BYTES (256 << 20)
 #define STRIDE_BYTES (1 << 20) /* beyond what the kernel reads ahead */
-#define SLOW_MS 300
+#define SLOW_MS 200
 #define FOREVER_S 1e9
 #define THREADS 60
 #define MAPPINGS 65000
