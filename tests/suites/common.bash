@@ -58,11 +58,11 @@ disks_make() {
 	[ "$mode" = plain ] || log=$((log_mib + 64))
 	for name; do
 		IMG=$disks/$name.img
-		card_make "$fs" $disk_mib $((disk_mib + log))
+		card_make "$fs" $disk_mib $((disk_mib + log)) || finish "$fs $mode: no card for $name"
 		DEV=$CARD
 		if [ "$mode" = cowfs ]; then
-			cow format "$CARD" --log-size ${log_mib}M >/dev/null
-			attach --name "$name" --ram $ram
+			cow format "$CARD" --log-size ${log_mib}M >/dev/null || finish "$fs: $name cannot be formatted"
+			attach --name "$name" --ram $ram || finish "$fs: $name cannot be attached"
 		fi
 		echo "$name $CARD" >>"$disks/list"
 		DISKS+=("$DEV")
@@ -90,7 +90,7 @@ commits() {
 }
 
 disks_end() {
-	local mode=$1 fs=$2 name card check=" ${*:3} "
+	local mode=$1 fs=$2 name card how check=" ${*:3} "
 	touch "$disks/stop"
 	if [ "$mode" = cowfs ]; then
 		wait "$BG" || true
@@ -99,12 +99,13 @@ disks_end() {
 	fi
 	while read -r name card; do
 		if [ "$mode" = cowfs ]; then
-			cow detach "$name" "--$([[ $check == *" $name "* ]] && echo commit || echo discard)" >/dev/null
-			wait_for 20 no_volume "$name"
+			[[ $check == *" $name "* ]] && how=commit || how=discard
+			cow detach "$name" --$how >/dev/null || finish "$fs: $name cannot be detached"
+			wait_for 20 no_volume "$name" || finish "$fs: the daemon of $name goes on"
 		fi
 		[[ $check != *" $name "* ]] || fsck "$fs" "$card" >"$disks/fsck" 2>&1 ||
 			{ tail -20 "$disks/fsck"; finish "$fs $mode: $name is not clean at the end"; }
-		loop_down "$card"
+		loop_down "$card" || finish "$fs $mode: $card stays in use"
 	done <"$disks/list"
 	rm "$disks"/*.img
 }

@@ -33,7 +33,7 @@ run() {
 	mkdir -p "$out"
 	disks_make "$mode" "$fs" disk
 	mkdir "$disks/mnt"
-	mount "${DISKS[0]}" "$disks/mnt"
+	mount "${DISKS[0]}" "$disks/mnt" || finish "$fs $mode: the disk cannot be mounted"
 	# shellcheck disable=SC2046,SC2086 # a list
 	(cd "$disks/mnt" && prove -rv $(printf "$source/tests/%s " ${TESTS:-})) >"$out/prove.out" 2>&1 </dev/null || true
 	wait_for 60 umount "$disks/mnt" || finish "$fs $mode: the volume stays busy"
