@@ -71,9 +71,9 @@ in_checkpoint() {
 	lent_file "$mib"
 	run -0 cow commit --lend "$LENT"
 	[[ $output == *"on the lent device"* ]]
-	[ "$(status_of '.last_commit.report.lent_blocks > 7000')" = true ]
+	[ "$(status_of '.last.report.lent_blocks > 7000')" = true ]
 	# it is home at once, and the room is void
-	[ "$(status_of .log.live_blocks)" = 0 ]
+	[ "$(status_of .log_live_blocks)" = 0 ]
 	cmp -n 4096 "$LENT" /dev/zero
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
 	power_cut

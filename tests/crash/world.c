@@ -395,8 +395,12 @@ static void check_outcome(struct world *w, const char *what, int r)
 /* As a volume does: room that is lent stays so until no generation needs it. */
 static int lend(struct world *w)
 {
+	static const uint8_t zero[COW_BLK_BYTES];
 	int r = w->c.lent ? log_lend(w->log, w->c.lent) : 0;
 
+	/* make_old: an upgrade has drawn another uuid since; what was found at attach did not need it */
+	if (r == -EEXIST && w->shape.old_form)
+		r = sim_poke(w->c.lent, 0, zero, sizeof(zero)) < 0 ? -EIO : log_lend(w->log, w->c.lent);
 	return r == -EBUSY ? card_set_writable(w->c.lent, true) : r; /* since it was opened */
 }
 
