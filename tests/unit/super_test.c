@@ -310,14 +310,14 @@ static void test_super_leftover(void **state)
 	old.state = SUPER_LIVE;
 	memset(old.ring_uuid, 7, 16);
 	assert_int_equal(super_grow(d, &old, 12 * MIB), 0);
-	assert_int_equal(super_put_copy(d, &virgin, 0), 0);
+	assert_int_equal(super_write_copy(d, &virgin, 0), 0);
 	for (int live = 0; live < 2; live++) {
 		/* once with the B of the image, once without */
 		for (int bad = 0; bad < 2; bad++) {
 			if (bad)
 				damage(d, virgin.copy_off_bytes[1]);
 			else
-				assert_int_equal(super_put_copy(d, &virgin, 1), 0);
+				assert_int_equal(super_write_copy(d, &virgin, 1), 0);
 			assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), 0);
 			assert_int_equal(t.state, live ? SUPER_LIVE : SUPER_VIRGIN);
 			assert_memory_equal(t.ring_uuid, virgin.ring_uuid, 16);
