@@ -95,7 +95,7 @@ struct world {
 
 	/* one of the images seen, drawn evenly, to go on from */
 	struct cards kept;
-	struct image kept_n; /* what it holds */
+	struct image kept_n, kept_older; /* what it holds, and the one before */
 	struct wear_ledger kept_acked;
 	uint64_t kept_of;
 };

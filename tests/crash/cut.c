@@ -80,6 +80,7 @@ static void keep(struct world *w, struct cards *c, const struct image *im, const
 	}
 	cards_close(&w->kept);
 	w->kept = *c;
+	w->kept_older = im == &w->n ? w->older : w->n;
 	w->kept_n = *im;
 	w->kept_acked = *ledger;
 }

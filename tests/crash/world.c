@@ -285,9 +285,8 @@ bool world_crash(struct world *w)
 	w->c = w->kept;
 	w->kept = (struct cards){ 0 };
 	w->kept_of = 0;
-	if (memcmp(&w->n, &w->kept_n, sizeof(w->n)))
-		w->older = w->n;
 	w->n = w->kept_n;
+	w->older = w->kept_older;
 	w->n_tried = 0;
 	w->acked = w->kept_acked;
 	say("power cut, going on from an image");
