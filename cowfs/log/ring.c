@@ -72,7 +72,9 @@ uint64_t log_room_blks(const struct log *l)
 static uint64_t capacity_blks(const struct log_super *s, uint64_t segs_per_eb, bool lag)
 {
 	/* one segment holds the newest record; with lag the one before may be in another */
-	return (s->seg_count - 1 - lag - RING_RESERVE_EBS * segs_per_eb) * (s->seg_bytes / COW_BLK_BYTES - 1);
+	uint64_t kept = 1 + lag + RING_RESERVE_EBS * segs_per_eb;
+
+	return (s->seg_count - min_u64(kept, s->seg_count)) * (s->seg_bytes / COW_BLK_BYTES - 1);
 }
 
 uint64_t log_capacity_blks(const struct log *l)
