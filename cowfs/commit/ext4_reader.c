@@ -24,7 +24,8 @@
 #define QUESTIONS_PER_PATIENCE 600 /* each question has a part of it more: many groups take long where the CPU is busy */
 #define RANGES_PER_ANSWER 2048
 #define MAX_RANGES (1u << 17)
-#define READS_MIN 65536 /* and twice the volume: what an honest side never needs for one question */
+#define READS_SESSION_BLKS 65536u /* 256 MiB: what an honest side never needs for descriptors and the map of a journal */
+#define READS_QUESTION_BLKS 64u	   /* more for each question */
 
 enum { ASK_OPEN, ASK_LOG, ASK_GROUP };
 
@@ -45,6 +46,7 @@ struct ext4_reader {
 	int fd, pid_fd;
 	bool dead;	      /* has no answer any more */
 	uint64_t patience_ns; /* left */
+	uint64_t reads_blks;  /* left */
 	int read_err;	      /* what a read of a block returned last */
 	struct blk_reader r;
 	uint32_t block_bytes;
@@ -222,9 +224,10 @@ static int send_blocks(struct ext4_reader *x, const struct answer *want)
 	int32_t err = 0;
 	struct iovec iov[2] = { { &err, sizeof(err) }, { x->buf, 0 } };
 
-	if (!want->blks || want->blks > READ_UNITS || want->blk >= x->r.volume_blks ||
+	if (!want->blks || want->blks > READ_UNITS || want->blks > x->reads_blks || want->blk >= x->r.volume_blks ||
 	    want->blks > x->r.volume_blks - want->blk)
 		return -EOWNERDEAD;
+	x->reads_blks -= want->blks;
 	err = x->r.read(x->r.ctx, want->blk, want->blks, x->buf);
 	if (err)
 		x->read_err = err;
@@ -244,17 +247,17 @@ static bool may_answer(const struct ext4_reader *x, int err)
 static int ask_answer(struct ext4_reader *x, const struct question *q, struct answer *ret)
 {
 	struct iovec out = { (void *)q, sizeof(*q) };
-	uint64_t reads = 2 * x->r.volume_blks + READS_MIN;
 	int err = exchange(x, false, &out, 1);
 
 	x->patience_ns += ext4_reader_patience_ns / QUESTIONS_PER_PATIENCE;
+	x->reads_blks += READS_QUESTION_BLKS;
 	while (!err) {
 		struct iovec in = { ret, sizeof(*ret) };
 
 		err = exchange(x, true, &in, 1);
 		if (err || !ret->more)
 			break;
-		err = reads-- ? send_blocks(x, ret) : -EOWNERDEAD;
+		err = send_blocks(x, ret);
 	}
 	return err;
 }
@@ -319,6 +322,7 @@ static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *
 	if (x->fd < 0)
 		return x->fd;
 	x->patience_ns = ext4_reader_patience_ns;
+	x->reads_blks = READS_SESSION_BLKS;
 	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
 	if (!x->buf)
 		return -ENOMEM;

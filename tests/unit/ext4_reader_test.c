@@ -245,6 +245,35 @@ static void test_drops(void **state)
 	plain.drops = plain.pause_us = 0;
 }
 
+/* Reads for ever: it ends with what an honest session could need. */
+static uint64_t read_blks;
+
+static void *reads_on(void *ctx)
+{
+	static uint8_t text[sizeof(int32_t) + 16 * COW_BLK_BYTES];
+	const struct answer a = {.more = 1, .blks = 16};
+
+	(void)!recv(other_fd, text, sizeof(text), 0);
+	while (send(other_fd, &a, sizeof(a), MSG_NOSIGNAL) > 0 && recv(other_fd, text, sizeof(text), MSG_WAITALL) == sizeof(text))
+		read_blks += 16;
+	close(other_fd);
+	return ctx;
+}
+
+static void test_reads_on(void **state)
+{
+	const struct blk_reader r = {image_read, NULL, BLKS};
+	struct fs_fingerprint fp;
+
+	(void)state;
+	session = reads_on;
+	assert_int_equal(fsinfo_fingerprint(&r, &fp), -EOWNERDEAD);
+	session = NULL;
+	pthread_join(thread, NULL);
+	thread = 0;
+	assert_in_range(read_blks, 60000, 70000);
+}
+
 /* Groups whose bits do not fill their last byte, or fill the block: what a run says, each block says. */
 static struct ext4_facts odd;
 
@@ -350,7 +379,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hostile_session),
 		cmocka_unit_test(test_strange_errors),
-		cmocka_unit_test(test_drops),
+		cmocka_unit_test(test_drops), cmocka_unit_test(test_reads_on),
 		cmocka_unit_test(test_odd_groups),
 		cmocka_unit_test(test_all_die),
 	};
