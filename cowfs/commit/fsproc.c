@@ -275,7 +275,7 @@ bool fsproc_on(void)
 }
 
 /* One message, and what descriptors came with it, else -1. */
-static int receive(struct message *ret, int ret_fd[2])
+static int receive(struct message *ret, int ret_fd[2], int timeout_ms)
 {
 	union {
 		struct cmsghdr align;
@@ -288,7 +288,7 @@ static int receive(struct message *ret, int ret_fd[2])
 	int r;
 
 	ret_fd[0] = ret_fd[1] = -1;
-	while ((r = poll(&p, 1, (int)(ext4_reader_patience_ns / 1000000))) < 0 && errno == EINTR)
+	while ((r = poll(&p, 1, timeout_ms)) < 0 && errno == EINTR)
 		;
 	if (r != 1 || recvmsg(own.fd, &m, MSG_CMSG_CLOEXEC) != sizeof(*ret))
 		return -EOWNERDEAD;
@@ -298,24 +298,42 @@ static int receive(struct message *ret, int ret_fd[2])
 	return 0;
 }
 
+static void close_both(const int fd[2])
+{
+	for (int k = 0; k < 2; k++)
+		if (fd[k] >= 0)
+			close(fd[k]);
+}
+
+/* What came since the last session: that the second one was killed, maybe many times, or a session that nobody waits for. */
+static void forget_old(void)
+{
+	struct message old;
+	int fd[2];
+
+	while (receive(&old, fd, 0) == 0)
+		close_both(fd);
+}
+
 int fsproc_session(int *ret_pid_fd)
 {
 	struct message ask = { SESSION, ++own.request }, answer = { FORKED_AGAIN, 0 };
 	int fd[2], r = own.fd < 0 ? fork_first(NULL, NULL) : 0;
 
+	if (r == 0)
+		forget_old();
 	if (r == 0 && send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
 		r = -EOWNERDEAD;
 	for (int i = 0; i < ASK_TRIES && r == 0; i++) {
-		r = receive(&answer, fd);
+		r = receive(&answer, fd, (int)(ext4_reader_patience_ns / 1000000));
 		if (r == 0 && answer.what == FORKED_AGAIN && send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
 			r = -EOWNERDEAD;
 		if (r == 0 && answer.what != FORKED_AGAIN && answer.request == ask.request) {
 			*ret_pid_fd = fd[1];
 			return fd[0] < 0 ? -EAGAIN : fd[0]; /* no memory, or no process, for one more */
 		}
-		for (int k = 0; k < 2; k++)
-			if (r == 0 && fd[k] >= 0)
-				close(fd[k]);
+		if (r == 0)
+			close_both(fd);
 	}
 	return r < 0 ? r : -EOWNERDEAD;
 }

@@ -224,14 +224,16 @@ static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 static void set_gate(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
 	enum pressure_level level = pressure_level(plan_now(m), u);
-	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL;
-	bool sealed = m->stage >= STAGE_SEALED;
+	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL, sealed = m->stage >= STAGE_SEALED;
+	bool ram_full = pressure_level(&m->p.plan, &(struct pressure_use){ .used_bytes = u->used_bytes }) == LEVEL_FULL;
+	bool refuse = (full && never_commits(m)) || (ram_full && m->gave_up);
 	uint64_t rate = GATE_OPEN, look_bytes;
 
 	if (level >= LEVEL_COMMIT && !m->gave_up && (sealed || !never_commits(m)))
 		rate = sealed ? rate_now(m, u, now) : pressure_rate_unsealed(plan_now(m), u);
 
-	gate_refuse(m->gate, full && (never_commits(m) || m->gave_up) ? -EIO : 0);
+	/* what a commit flushes may have the reserve: it may be the way out */
+	gate_refuse(m->gate, refuse && m->stage != STAGE_QUIESCE ? -EIO : 0);
 	look_bytes = pressure_look_bytes(plan_now(m), u);
 	if (is_room_limit(m) && now >= livefree_asked_ns(m->livefree) + FREE_AGAIN_NS)
 		look_bytes = FREE_LOOK_BYTES; /* what was free may be gone */

@@ -41,7 +41,7 @@ load lib
 	before=$(card_written) # a loop device keeps its counter
 	attach
 	mount_volume
-	random_file "$MNT/a" 20
+	random_file "$MNT/a" 10
 	sync "$MNT/a"
 	rm "$MNT/a"
 	random_file "$MNT/b" 10

@@ -66,7 +66,7 @@ all_outside() {
 		n=$((n + 1))
 		! grep -F "/cowfs-bats.$$" "/proc/$pid/cgroup" || return
 	done
-	[ $n = 3 ] # parent, worker, and the process that reads metadata
+	[ $n = 4 ] # parent, worker, and two for those that read metadata
 }
 
 @test "cgroup: cowctl attach, the daemon alone and mount.cowfs leave a limited one" {

@@ -75,20 +75,27 @@ checker() {
 }
 
 # Kills every process that reads metadata as soon as it is there.
+children_of() {
+	local pids=''
+	read -r pids <"/proc/$1/task/$1/children" || true
+	echo "${pids% }"
+}
+
 kill_readers() {
 	local pids
 	while [ ! -e "$T/stop" ]; do
-		read -r pids <"/proc/$1/task/$1/children" || true
+		pids=$(children_of "$1")
 		# shellcheck disable=SC2086
 		[ -z "$pids" ] || kill -SEGV $pids 2>/dev/null || true
 	done
 }
 
 @test "commit: the process that reads metadata dies" {
-	local meta sum failed=0
+	local meta forker sum failed=0
 	protect
 	meta=$(pgrep -x -P "$(worker_pid)" cowfs-meta)
-	kill_readers "$meta" 3>&- &
+	forker=$(children_of "$meta")
+	kill_readers "$forker" 3>&- &
 	echo $! >>"$T/jobs"
 	for _ in $(seq 30); do
 		random_file "$MNT/a" 3
@@ -103,11 +110,18 @@ kill_readers() {
 	touch "$T/stop"
 	wait $!
 	cow commit
-	# the one that forks them goes as well
+	# the one that forks them goes as well, and is forked again
 	random_file "$MNT/b" 3
-	kill -SEGV "$meta"
+	kill -SEGV "$forker"
 	cow commit
-	[ "$(pgrep -x -P "$(worker_pid)" cowfs-meta)" != "$meta" ]
+	[ "$(children_of "$meta")" != "$forker" ]
+	# many times
+	for _ in $(seq 50); do
+		forker=$(children_of "$meta")
+		[ -z "$forker" ] || kill -SEGV "$forker" || true
+	done
+	random_file "$MNT/b" 3
+	cow commit
 	sum=$(tree_sum "$MNT")
 	detach
 	fsck ext4

@@ -44,7 +44,10 @@ bare() {
 
 @test "a card whose log is not empty: status, check, detach and shutdown say that it is not to be mounted without cowfs" {
 	local image
-	protect
+	card_make ext4 200 250 -b 4096
+	cow format "$CARD"
+	attach
+	mount_volume
 	run -0 cow status
 	[[ $output != *"without cowfs"* ]]
 	random_file "$MNT/a" 32
