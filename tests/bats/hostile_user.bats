@@ -272,7 +272,7 @@ power_cut_left() {
 		cow commit
 		hold "$MNT/hostile" write
 		background stress
-		sleep 1
+		wait_for 30 test -s "$T/synced"
 		fails 1 "stuck in a write" commit
 		for _ in 1 2 3 4; do # by pressure, which waits for nobody, some may have been tried as well
 			cp "$T/synced" "$T/before"
@@ -297,7 +297,7 @@ power_cut_left() {
 		rm "$T/synced" # what came after the seal is gone
 		hold "$MNT/hostile2" write
 		background stress
-		sleep 1
+		wait_for 30 test -s "$T/synced"
 		cp "$T/synced" "$T/before"
 		run cow shutdown
 		echo "$output"
