@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "commit/quiesce.h"
 
 #define STACK_BYTES (256 * KIB)
+#define OPEN_TRIES 20
 
 struct livefree {
 	int proc_dirfd, wake_fd;
@@ -30,11 +32,24 @@ static void unref(struct livefree *l)
 	free(l);
 }
 
+/* -EAGAIN: the way there is not cached, if only for this moment. */
+static int open_mount(const struct livefree *l)
+{
+	int fd = quiesce_open_mount(l->proc_dirfd, l->dev);
+
+	for (int i = 0; i < OPEN_TRIES && fd < 0 && fd != -ENOENT; i++) {
+		poll(NULL, 0, 1);
+		fd = quiesce_open_mount(l->proc_dirfd, l->dev);
+	}
+	return fd;
+}
+
 static void *ask_main(void *arg)
 {
 	struct livefree *l = arg;
-	int mount_fd = quiesce_open_mount(l->proc_dirfd, l->dev);
-	uint64_t one = 1, bytes = UINT64_MAX;
+	int mount_fd = open_mount(l);
+	/* what is mounted where it cannot be asked may have nothing left */
+	uint64_t one = 1, bytes = mount_fd == -ENOENT ? UINT64_MAX : 0;
 	struct statfs st;
 
 	if (mount_fd >= 0 && fstatfs(mount_fd, &st) == 0)
