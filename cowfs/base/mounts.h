@@ -29,6 +29,9 @@ struct mount_entry {
 int mounts_each(int proc_dirfd, const char *who,
 		int (*each)(void *ctx, int root_dirfd, struct mount_entry *m), void *ctx) MUST_CHECK;
 
+/* Does process `who` see the mount with this id (STATX_MNT_ID)? Then *ret is its device. */
+bool mounts_find(int proc_dirfd, const char *who, uint64_t id, dev_t *ret);
+
 /*
  * Does the mount show block device dev? btrfs has device numbers of its own: it is asked for its
  * devices, which opens the mount point.

@@ -66,3 +66,20 @@ int thread_call_alone(const char *name, int fd, int (*make)(int fd))
 	pthread_join(thread, NULL);
 	return c.result;
 }
+
+void thread_cond_init(pthread_cond_t *c)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(c, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+void thread_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t at_ns)
+{
+	const struct timespec until = {.tv_sec = (time_t)(at_ns / 1000000000u), .tv_nsec = (long)(at_ns % 1000000000u)};
+
+	pthread_cond_timedwait(c, lock, &until);
+}

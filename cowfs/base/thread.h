@@ -18,4 +18,9 @@ int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*m
  */
 int thread_call_alone(const char *name, int fd, int (*call)(int fd)) MUST_CHECK;
 
+/* A condition for thread_cond_wait_until. */
+void thread_cond_init(pthread_cond_t *c);
+/* Until it is signalled, or now_ns() is at_ns, or for no reason. Under lock. */
+void thread_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t at_ns);
+
 #endif

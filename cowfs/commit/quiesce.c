@@ -220,7 +220,6 @@ static void *freezer_main(void *arg)
 static int freezer_new(struct freezer **ret, const struct quiesce_target *t, int mount_fd)
 {
 	struct freezer *f = calloc(1, sizeof(*f));
-	pthread_condattr_t attr;
 
 	if (!f)
 		return -ENOMEM;
@@ -228,10 +227,7 @@ static int freezer_new(struct freezer **ret, const struct quiesce_target *t, int
 	f->frozen = t->frozen;
 	f->ctx = t->ctx;
 	pthread_mutex_init(&f->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&f->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	thread_cond_init(&f->changed);
 	*ret = f;
 	return 0;
 }
@@ -241,40 +237,17 @@ static int freezer_start(struct freezer *f)
 	return thread_start(&f->thread, "cowfs-freezer", FREEZER_STACK_BYTES, freezer_main, f);
 }
 
-static struct timespec ns_to_timespec(uint64_t ns)
-{
-	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
-				 .tv_nsec = (long)(ns % 1000000000u)};
-}
-
 /* ---- what would keep a freeze waiting ---- */
-
-struct own_mount {
-	uint64_t id;
-	dev_t dev;
-};
-
-static int match_own(void *ctx, int root_dirfd, struct mount_entry *m)
-{
-	struct own_mount *own = ctx;
-
-	(void)root_dirfd;
-	own->dev = m->dev;
-	return m->id == own->id;
-}
 
 /* What mountinfo says of the mount of an open file; 0: it is in none that we see. */
 static dev_t device_of_mount(int proc_dirfd, int mount_fd)
 {
-	struct own_mount own = {0};
 	struct statx st;
+	dev_t dev;
 
 	if (statx(mount_fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
 		return 0;
-	own.id = st.stx_mnt_id;
-	return mounts_each(proc_dirfd, "self", match_own, &own) == 1 || mounts_each(proc_dirfd, "1", match_own, &own) == 1
-		       ? own.dev
-		       : 0;
+	return mounts_find(proc_dirfd, "self", st.stx_mnt_id, &dev) || mounts_find(proc_dirfd, "1", st.stx_mnt_id, &dev) ? dev : 0;
 }
 
 static void stuck_init(struct stuck *s, const struct quiesce_target *t, int mount_fd)
@@ -373,9 +346,7 @@ static int sync_wait(struct freezer *f, const struct quiesce_target *t, void *se
 {
 	pthread_mutex_lock(&f->lock);
 	while (!f->done) {
-		struct timespec until = ns_to_timespec(now_ns() + STOPPED_LOOK_NS);
-
-		pthread_cond_timedwait(&f->changed, &f->lock, &until);
+		thread_cond_wait_until(&f->changed, &f->lock, now_ns() + STOPPED_LOOK_NS);
 		if (!f->done && is_stopped(f, t, seal_ctx))
 			return abandon(f, -ECANCELED);
 	}
@@ -399,10 +370,9 @@ static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void 
 	pthread_mutex_lock(&f->lock);
 	while (!f->done && now_ns() < end_ns) {
 		uint64_t look_ns = t->stopped ? now_ns() + STOPPED_LOOK_NS : UINT64_MAX;
-		struct timespec until = ns_to_timespec(min_u64(min_u64(cure_at_ns, end_ns), look_ns));
 
 		if (now_ns() < cure_at_ns) {
-			pthread_cond_timedwait(&f->changed, &f->lock, &until);
+			thread_cond_wait_until(&f->changed, &f->lock, min_u64(min_u64(cure_at_ns, end_ns), look_ns));
 			if (!f->done && is_stopped(f, t, seal_ctx))
 				return abandon(f, -ECANCELED);
 			continue;

@@ -441,33 +441,19 @@ static bool source_is_foreign(const struct look *l, int task_dirfd, struct proce
 	return fault > 0 || (foreign && (c->kind == SOURCE_MEMORY || t->conns));
 }
 
-struct by_id {
-	uint64_t id;
-	dev_t dev;
-};
-
-static int match_id(void *ctx, int root_dirfd, struct mount_entry *m)
-{
-	struct by_id *by = ctx;
-
-	(void)root_dirfd;
-	by->dev = m->dev;
-	return m->id == by->id;
-}
-
 /* A subvolume of btrfs has a st_dev of its own; the mount that the file was opened through tells. */
 static bool is_other_subvolume(const struct look *l, int pid, const struct statx *st)
 {
-	struct by_id by = {.id = st->stx_mnt_id};
 	char who[16];
+	dev_t dev;
 
 	snprintf(who, sizeof(who), "%d", pid);
 	/* its mount may be of the namespace that the process has left */
 	return l->now.sb_dev && !st->stx_dev_major && (st->stx_mask & STATX_MNT_ID) &&
-	       (mounts_each(l->now.proc_dirfd, "self", match_id, &by) == 1 ||
-		mounts_each(l->now.proc_dirfd, "1", match_id, &by) == 1 ||
-		mounts_each(l->now.proc_dirfd, who, match_id, &by) == 1) &&
-	       by.dev == l->now.sb_dev;
+	       (mounts_find(l->now.proc_dirfd, "self", st->stx_mnt_id, &dev) ||
+		mounts_find(l->now.proc_dirfd, "1", st->stx_mnt_id, &dev) ||
+		mounts_find(l->now.proc_dirfd, who, st->stx_mnt_id, &dev)) &&
+	       dev == l->now.sb_dev;
 }
 
 static bool target_is_ours(const struct look *l, int pid, int task_dirfd, const struct call *c,
@@ -704,7 +690,6 @@ static void look_take(struct look *l, struct stuck *s)
 static struct look *look_new(const struct stuck *s)
 {
 	struct look *l = calloc(1, sizeof(*l));
-	pthread_condattr_t attr;
 
 	if (!l)
 		return NULL;
@@ -721,10 +706,7 @@ static struct look *look_new(const struct stuck *s)
 	l->slot = l->pid = -1;
 	l->at_ns = now_ns();
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&l->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	thread_cond_init(&l->changed);
 	return l;
 }
 
@@ -733,14 +715,12 @@ static int look_wait(struct look *l, uint64_t hang_ns)
 {
 	for (;;) {
 		uint64_t until_ns = l->at_ns + hang_ns;
-		const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
-					       .tv_nsec = (long)(until_ns % 1000000000u)};
 
 		if (l->done)
 			return 1;
 		if (now_ns() >= until_ns)
 			return 0;
-		pthread_cond_timedwait(&l->changed, &l->lock, &until);
+		thread_cond_wait_until(&l->changed, &l->lock, until_ns);
 	}
 }
 

@@ -65,7 +65,6 @@ uint64_t gate_due_ns(uint64_t last_ns, uint64_t since_ns, size_t bytes, unsigned
 int gate_new(struct gate **ret, void (*look)(void *ctx), void *ctx)
 {
 	struct gate *g = calloc(1, sizeof(*g));
-	pthread_condattr_t attr;
 
 	if (!g)
 		return -ENOMEM;
@@ -76,10 +75,7 @@ int gate_new(struct gate **ret, void (*look)(void *ctx), void *ctx)
 	g->stop_bytes = UINT64_MAX;
 	g->tags_held = GATE_TAGS_HELD;
 	pthread_mutex_init(&g->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&g->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	thread_cond_init(&g->changed);
 	*ret = g;
 	return 0;
 }
@@ -138,10 +134,7 @@ static void *gate_thread(void *arg)
 		} else if (due == UINT64_MAX) {
 			pthread_cond_wait(&g->changed, &g->lock);
 		} else {
-			struct timespec until = { .tv_sec = (time_t)(due / 1000000000u),
-						  .tv_nsec = (long)(due % 1000000000u) };
-
-			pthread_cond_timedwait(&g->changed, &g->lock, &until);
+			thread_cond_wait_until(&g->changed, &g->lock, due);
 		}
 	}
 	pthread_mutex_unlock(&g->lock);
