@@ -155,9 +155,7 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 
 	if (!m->p.room_blks || !m->livefree || m->p.fail)
 		return;
-	free_blks = livefree_bytes(m->livefree) / COW_BLK_BYTES;
-	if (m->v->fs.block_bytes < COW_BLK_BYTES)
-		free_blks /= 2; /* see volume_room_blks */
+	free_blks = volume_free_blks(&m->v->fs, livefree_bytes(m->livefree));
 	pressure_plan_room(&m->p.plan, min_u64(m->p.room_blks, m->p.log_blks + free_blks));
 	if (!is_room_limit(m) || !u->dirty_blks || livefree_asking(m->livefree) ||
 	    m->admitted_bytes == m->free_admitted_bytes || now < livefree_asked_ns(m->livefree) + FREE_AGAIN_NS)

@@ -95,6 +95,8 @@ void volume_publish_log(struct volume *v);
 
 /* What a commit over this committed file system has room for: the log, and blocks that are free in it. Each dirty block
  * takes at most one of these, because a newly allocated one is written in place. */
+/* Of so many free bytes, the blocks that a spill can have. */
+uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes);
 uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs);
 
 /* May an image of it be sealed while it is mounted and not frozen, because its commits go to the log as a whole? */

@@ -167,13 +167,18 @@ static bool dirty_can_be_bounded(const struct volume *v)
 	return strcmp(v->fs.type, "btrfs") != 0 && bdi_can_limit();
 }
 
+uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes)
+{
+	uint64_t free_blks = free_bytes / COW_BLK_BYTES;
+
+	/* small blocks: a spill takes units of 4 KiB of which all is free */
+	return fs->block_bytes < COW_BLK_BYTES ? free_blks / 2 : free_blks;
+}
+
 uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
 {
 	/* the bitmaps of an image whose journal is not empty are not believed, so nothing is spilled */
-	uint64_t free_blks = fs->needs_recovery ? 0 : fs->free_bytes / COW_BLK_BYTES;
-
-	/* small blocks: a spill takes units of 4 KiB of which all is free */
-	return log_capacity_blks(v->log) + (fs->block_bytes < COW_BLK_BYTES ? free_blks / 2 : free_blks);
+	return log_capacity_blks(v->log) + (fs->needs_recovery ? 0 : volume_free_blks(fs, fs->free_bytes));
 }
 
 struct pressure_requests volume_requests(const struct volume *v)
