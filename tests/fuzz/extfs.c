@@ -54,21 +54,6 @@ static struct image {
 static uint8_t *now; /* a mapping of memory_fd */
 static int memory_fd;
 
-static uint64_t get(const uint8_t *p, size_t width)
-{
-	uint64_t v = 0;
-
-	for (size_t i = 0; i < width; i++)
-		v |= (uint64_t)p[i] << 8 * i;
-	return v;
-}
-
-static void put(uint8_t *p, uint64_t v, size_t width)
-{
-	for (size_t i = 0; i < width; i++)
-		p[i] = (uint8_t)(v >> 8 * i);
-}
-
 /* ---- the images ---- */
 
 static const char make_tree[] =
@@ -173,18 +158,18 @@ static uint16_t crc16(uint16_t v, const uint8_t *p, size_t n)
 
 static void seal_inode(const struct image *im, uint32_t seed, uint32_t ino, uint8_t *p)
 {
-	bool large = im->inode_bytes > 128 && get(p + 128, 2) >= 4;
+	bool large = im->inode_bytes > 128 && fuzz_get(p + 128, 2) >= 4;
 	uint8_t le[4];
 	uint32_t v;
 
-	put(le, ino, 4);
-	put(p + 124, 0, 2);
+	fuzz_put(le, ino, 4);
+	fuzz_put(p + 124, 0, 2);
 	if (large)
-		put(p + 130, 0, 2);
+		fuzz_put(p + 130, 0, 2);
 	v = crc(crc(crc(seed, le, 4), p + 100, 4), p, im->inode_bytes);
-	put(p + 124, v, 2);
+	fuzz_put(p + 124, v, 2);
 	if (large)
-		put(p + 130, v >> 16, 2);
+		fuzz_put(p + 130, v >> 16, 2);
 }
 
 /* Blocks of trees belong to the journal: of others no checksum is looked at. */
@@ -197,10 +182,10 @@ static void seal_trees(const struct image *im, uint32_t seed)
 			memcpy(head + 4, now + im->inode[i].off + 100, 4);
 	for (unsigned i = 0; i < im->n_meta; i++) {
 		uint8_t *p = now + (size_t)im->meta[i] * im->block_bytes;
-		size_t at = 12 + 12 * (size_t)get(p + 4, 2);
+		size_t at = 12 + 12 * (size_t)fuzz_get(p + 4, 2);
 
-		if (get(p, 2) == EXT3_EXT_MAGIC && at + 4 <= im->block_bytes)
-			put(p + at, crc(crc(seed, head, 8), p, at), 4);
+		if (fuzz_get(p, 2) == EXT3_EXT_MAGIC && at + 4 <= im->block_bytes)
+			fuzz_put(p + at, crc(crc(seed, head, 8), p, at), 4);
 	}
 }
 
@@ -211,40 +196,40 @@ static void seal_journal(const struct image *im)
 
 		if (memcmp(p, "\xc0\x3b\x39\x98\0\0\0\4", 8) || !(p[0x2b] & 0x18))
 			continue;
-		put(p + 0xfc, 0, 4);
-		put(p + 0xfc, __builtin_bswap32(~crc32c(0, p, 1024)), 4);
+		fuzz_put(p + 0xfc, 0, 4);
+		fuzz_put(p + 0xfc, __builtin_bswap32(~crc32c(0, p, 1024)), 4);
 	}
 }
 
 static void seal_desc(const struct image *im, uint32_t seed, uint32_t group, bool crc32)
 {
 	uint8_t *p = now + im->descs_off + (size_t)group * im->desc_bytes, le[4];
-	uint64_t bitmap = get(p, 4) * im->block_bytes;
+	uint64_t bitmap = fuzz_get(p, 4) * im->block_bytes;
 	uint32_t v;
 
-	put(le, group, 4);
-	put(p + 30, 0, 2);
+	fuzz_put(le, group, 4);
+	fuzz_put(p + 30, 0, 2);
 	if (!crc32) {
 		v = crc16(crc16(crc16((uint16_t)~0u, now + 1024 + 104, 16), le, 4), p, 30);
 		if (im->desc_bytes > 32)
 			v = crc16((uint16_t)v, p + 32, im->desc_bytes - 32);
-		put(p + 30, v, 2);
+		fuzz_put(p + 30, v, 2);
 		return;
 	}
 	if (bitmap + im->block_bytes <= im->bytes) {
 		v = crc(seed, now + bitmap, im->per_group_bytes);
-		put(p + 0x18, v, 2);
+		fuzz_put(p + 0x18, v, 2);
 		if (im->desc_bytes >= 64)
-			put(p + 0x38, v >> 16, 2);
+			fuzz_put(p + 0x38, v >> 16, 2);
 	}
-	put(p + 30, crc(crc(seed, le, 4), p, im->desc_bytes), 2);
+	fuzz_put(p + 30, crc(crc(seed, le, 4), p, im->desc_bytes), 2);
 }
 
 static void seal(const struct image *im)
 {
 	uint8_t *sb = now + 1024;
-	bool crc32 = get(sb + 100, 4) & 0x400;
-	uint32_t seed = get(sb + 96, 4) & 0x2000 ? (uint32_t)get(sb + 624, 4) : crc(~0u, sb + 104, 16);
+	bool crc32 = fuzz_get(sb + 100, 4) & 0x400;
+	uint32_t seed = fuzz_get(sb + 96, 4) & 0x2000 ? (uint32_t)fuzz_get(sb + 624, 4) : crc(~0u, sb + 104, 16);
 
 	seal_journal(im);
 	if (crc32) {
@@ -255,7 +240,7 @@ static void seal(const struct image *im)
 	for (uint32_t g = 0; g < im->groups && g < im->block_bytes / im->desc_bytes; g++)
 		seal_desc(im, seed, g, crc32);
 	if (crc32)
-		put(sb + 1020, crc(~0u, sb, 1020), 4);
+		fuzz_put(sb + 1020, crc(~0u, sb, 1020), 4);
 }
 
 /* ---- edits ---- */
@@ -287,8 +272,8 @@ static void edit_one(const struct image *im, struct fuzz_input *in)
 	if (what & 32)
 		v = im->meta[v % im->n_meta];
 	if (what & 16)
-		v += get(now + base + off, width);
-	put(now + base + off, v, width);
+		v += fuzz_get(now + base + off, width);
+	fuzz_put(now + base + off, v, width);
 }
 
 /* ---- what looks at it ---- */

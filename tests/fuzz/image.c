@@ -12,21 +12,6 @@ static void must(int r)
 		abort();
 }
 
-static uint64_t get(const uint8_t *p, size_t width)
-{
-	uint64_t v = 0;
-
-	for (size_t i = 0; i < width; i++)
-		v |= (uint64_t)p[i] << 8 * i;
-	return v;
-}
-
-static void put(uint8_t *p, uint64_t v, size_t width)
-{
-	for (size_t i = 0; i < width; i++)
-		p[i] = (uint8_t)(v >> 8 * i);
-}
-
 static void peek(const struct toy *t, uint64_t blk, uint8_t *buf)
 {
 	must(sim_peek(t->card, blk_to_bytes(blk), buf, COW_BLK_BYTES));
@@ -83,8 +68,8 @@ const struct image *image_get(unsigned n)
 
 static void fix_block(struct toy *t, uint64_t b, uint8_t *blk)
 {
-	put(blk + OFF_CRC, 0, 4);
-	put(blk + OFF_CRC, crc32c(0, blk, COW_BLK_BYTES), 4);
+	fuzz_put(blk + OFF_CRC, 0, 4);
+	fuzz_put(blk + OFF_CRC, crc32c(0, blk, COW_BLK_BYTES), 4);
 	poke(t, b, blk);
 }
 
@@ -112,23 +97,23 @@ static void fix_payload(const struct image *im, const struct toy *t, uint8_t *de
 {
 	size_t pos = DESC_BODY;
 
-	for (uint64_t n = get(desc + DESC_EXTENTS, 4); n && pos + 24 <= COW_BLK_BYTES; n--) {
+	for (uint64_t n = fuzz_get(desc + DESC_EXTENTS, 4); n && pos + 24 <= COW_BLK_BYTES; n--) {
 		uint8_t type = desc[pos];
-		uint64_t blks = get(desc + pos + 4, 4), blk = get(desc + pos + 8, 8), at = get(desc + pos + 16, 8);
+		uint64_t blks = fuzz_get(desc + pos + 4, 4), blk = fuzz_get(desc + pos + 8, 8), at = fuzz_get(desc + pos + 16, 8);
 
 		pos += 24;
 		for (uint64_t i = 0; type != 2 && i < blks && pos + 4 <= COW_BLK_BYTES; i++, pos += 4) {
 			if (type == 1)
-				put(desc + pos, crc_at(t->card, ring_blk(im, at + i)), 4);
+				fuzz_put(desc + pos, crc_at(t->card, ring_blk(im, at + i)), 4);
 			else
-				put(desc + pos, crc_at(t->base, (type == 4 ? at : blk) + i), 4);
+				fuzz_put(desc + pos, crc_at(t->base, (type == 4 ? at : blk) + i), 4);
 		}
 	}
 }
 
 static void fix_group(const struct image *im, const struct toy *t, uint8_t *rec)
 {
-	uint64_t lblk = get(rec + REC_DESC_LBLK, 8), n = get(rec + REC_DESC_BLKS, 4);
+	uint64_t lblk = fuzz_get(rec + REC_DESC_LBLK, 8), n = fuzz_get(rec + REC_DESC_BLKS, 4);
 	uint8_t blk[COW_BLK_BYTES];
 	uint32_t crc = 0;
 
@@ -139,7 +124,7 @@ static void fix_group(const struct image *im, const struct toy *t, uint8_t *rec)
 		if (lblk % TOY_SEG_BLKS == 0)
 			lblk = lblk % (TOY_SEG_BLKS * TOY_SEGS) + 1;
 	}
-	put(rec + REC_DESC_CRC, crc, 4);
+	fuzz_put(rec + REC_DESC_CRC, crc, 4);
 }
 
 static void fix_all(const struct image *im, struct toy *t, unsigned fix)
@@ -188,7 +173,7 @@ static void edit_one(const struct image *im, struct toy *t, struct fuzz_input *i
 		break;
 	case 1:
 		v = fuzz_uint(in, min_u64(len, 8));
-		put(blk + off, get(blk + off, width) + v, width);
+		fuzz_put(blk + off, fuzz_get(blk + off, width) + v, width);
 		break;
 	case 2:
 		peek(t, pick(im, what, fuzz_uint(in, 2)), blk);
