@@ -60,7 +60,8 @@ apply() {
 	dd if=/dev/urandom of="$LOOP" bs=64k count=1 oflag=direct status=none
 	cp "$T/image" "$T/before"
 	echo on >"$T/rec/mark"
-	dd if=/dev/urandom of="$LOOP" bs=64k count=16 seek=3 oflag=direct conv=fsync status=none
+	# one block each: the kernel may split larger ones
+	dd if=/dev/urandom of="$LOOP" bs=4k count=16 seek=48 oflag=direct conv=fsync status=none
 	dd if=/dev/zero of="$LOOP" bs=4k count=1 seek=77 oflag=direct status=none
 	blkdiscard -o 1M -l 128K "$LOOP"
 	echo clock 5000000000 >"$T/rec/mark"
@@ -80,7 +81,7 @@ apply() {
 	# all but what was written behind "off" (block 99)
 	dd if="$T/before" of="$T/after" bs=4k count=1 skip=99 seek=99 conv=notrunc status=none
 	cmp "$T/before" "$T/after"
-	PRICE plain "$T/x" | jq -e '.writes == 17 and .flushes == 2 and .bytes == 1052672'
+	PRICE plain "$T/x" | jq -e '.writes == 17 and .flushes == 2 and .bytes == 17 * 4096'
 }
 
 @test "replay: what each system writes of the same trace" {
