@@ -336,6 +336,7 @@ static int attach_loop(const struct start *s)
 	puts(d.path);
 	close(d.fd);
 	close(d.dev_dirfd);
+	close(d.queue_dirfd);
 	return EXIT_OK;
 }
 
@@ -573,7 +574,7 @@ static int detach_loops(const char *card)
 		return EXIT_OK;
 	for (size_t i = 0; i < g.gl_pathc && code == EXIT_OK; i++) {
 		char backing[PATH_MAX];
-		struct loop_dev d = {.fd = -1};
+		struct loop_dev d = {.fd = -1, .queue_dirfd = -1};
 		int r;
 
 		if (io_read_text(AT_FDCWD, g.gl_pathv[i], backing, sizeof(backing)) < 0 || strcmp(backing, card) ||

@@ -9,6 +9,8 @@
  *   our file.
  * - max_sectors_kb: a request above FUSE's max_write would be cut in two behind the loop driver's
  *   back. discard_max_bytes: the default of 4 GiB is one fallocate under the inode's lock.
+ * - The limits of the queue outlive LOOP_CLR_FD. What a daemon that was killed has left there is no limit for this one;
+ *   and whoever gets the number next must not be slowed by ours.
  */
 #include "export/loop.h"
 
@@ -28,6 +30,7 @@
 #define ATTACH_TRIES 64
 #define MAX_SECTORS_KB 256u /* max_write of fuse.c */
 #define DISCARD_MAX_BYTES (64 * MIB)
+#define DRIVER_REQUESTS 128u /* hw_queue_depth of the loop driver, unless it was told another */
 #define DETACH_WAIT_NS (5 * 1000000000ull)
 #define DETACH_POLL_NS 2000000
 
@@ -61,47 +64,77 @@ static int take_free(struct loop_dev *d, int ctl_fd, const struct loop_config *c
 	return 0;
 }
 
-static int lower_limit(int queue_dirfd, const char *name, uint64_t max)
+enum { MAX_SECTORS, DISCARD_MAX, NR_REQUESTS, READ_AHEAD };
+
+static const char *const limit_name[LOOP_LIMITS] = {
+	[MAX_SECTORS] = "max_sectors_kb",
+	[DISCARD_MAX] = "discard_max_bytes",
+	[NR_REQUESTS] = "nr_requests",
+	[READ_AHEAD] = "read_ahead_kb",
+};
+
+static int set_limit(const struct loop_dev *d, unsigned which, uint64_t value)
 {
 	char text[24];
-	uint64_t now;
-	int r = io_read_u64(queue_dirfd, name, &now);
 
-	if (r < 0 || now <= max)
-		return r;
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)max);
-	return io_write_text(queue_dirfd, name, text);
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	return io_write_text(d->queue_dirfd, limit_name[which], text);
 }
 
-static int open_queue(const struct loop_dev *d)
+static int lower_limit(const struct loop_dev *d, unsigned which, uint64_t max)
 {
-	char path[64];
-	int fd;
+	uint64_t now;
+	int r = io_read_u64(d->queue_dirfd, limit_name[which], &now);
 
-	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue", major(d->rdev), minor(d->rdev));
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	return r < 0 || now <= max ? r : set_limit(d, which, max);
 }
 
 int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags)
 {
-	_cleanup_close_ int queue_dirfd = open_queue(d);
-	int r = queue_dirfd < 0 ? queue_dirfd : lower_limit(queue_dirfd, "max_sectors_kb", max_kb);
+	int r = lower_limit(d, MAX_SECTORS, max_kb);
 
-	return r < 0 ? r : lower_limit(queue_dirfd, "nr_requests", tags);
+	return r < 0 ? r : lower_limit(d, NR_REQUESTS, tags);
 }
 
-static int set_queue(const struct loop_dev *d, unsigned read_ahead_kb)
+static int open_queue(struct loop_dev *d)
 {
-	_cleanup_close_ int queue_dirfd = open_queue(d);
-	const int writable = 0;
-	int r;
+	char path[64];
+	int r = 0;
 
-	if (queue_dirfd < 0)
-		return queue_dirfd;
-	r = lower_limit(queue_dirfd, "max_sectors_kb", MAX_SECTORS_KB);
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue", major(d->rdev), minor(d->rdev));
+	d->queue_dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (d->queue_dirfd < 0)
+		return -errno;
+	for (unsigned i = 0; i < LOOP_LIMITS && r == 0; i++)
+		r = io_read_u64(d->queue_dirfd, limit_name[i], &d->found[i]);
+	return r;
+}
+
+static void restore_queue(struct loop_dev *d)
+{
+	if (d->queue_dirfd < 0)
+		return;
+	/* a discard size of 0 is what the file could not do; written there it would be a limit that Linux never takes back */
+	for (unsigned i = 0; i < LOOP_LIMITS; i++)
+		if (d->found[i])
+			(void)set_limit(d, i, d->found[i]);
+	close(steal_fd(&d->queue_dirfd));
+}
+
+static int set_queue(struct loop_dev *d, unsigned read_ahead_kb)
+{
+	const int writable = 0;
+	uint64_t max_hw_kb;
+	int r = open_queue(d);
+
 	if (!r)
-		r = lower_limit(queue_dirfd, "discard_max_bytes", DISCARD_MAX_BYTES);
+		r = io_read_u64(d->queue_dirfd, "max_hw_sectors_kb", &max_hw_kb);
+	if (!r)
+		r = set_limit(d, MAX_SECTORS, min_u64(max_hw_kb, MAX_SECTORS_KB));
+	if (!r)
+		r = lower_limit(d, DISCARD_MAX, DISCARD_MAX_BYTES);
+	if (!r)
+		(void)set_limit(d, NR_REQUESTS, DRIVER_REQUESTS); /* refused if the driver was told to have fewer */
 	if (!r && ioctl(d->fd, BLKRASET, read_ahead_kb * 2ul) < 0)
 		r = -errno;
 	/* whoever had this number before may have set it read-only, which outlives LOOP_CLR_FD */
@@ -131,7 +164,7 @@ int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const
 {
 	struct loop_config config = {
 		.fd = (uint32_t)file_fd, .block_size = 512, .info.lo_flags = LO_FLAGS_DIRECT_IO};
-	struct loop_dev d = {.fd = -1};
+	struct loop_dev d = {.fd = -1, .queue_dirfd = -1};
 	_cleanup_close_ int dev_dirfd = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_close_ int ctl_fd = -1;
 	int r = -EBUSY;
@@ -153,6 +186,7 @@ int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const
 	if (r < 0) {
 		ioctl(d.fd, LOOP_CLR_FD);
 		close(d.fd);
+		restore_queue(&d);
 		return r;
 	}
 	steal_fd(&dev_dirfd);
@@ -223,6 +257,7 @@ int loop_detach(struct loop_dev *d)
 		}
 		nanosleep(&nap, NULL);
 	}
+	restore_queue(d);
 	close(steal_fd(&d->dev_dirfd));
 	return 0;
 }

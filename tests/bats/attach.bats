@@ -259,3 +259,27 @@ load lib
 	attach --log "$log"
 	detach
 }
+
+@test "a loop device has its own limits again behind a volume, for whoever gets it next" {
+	local queue limits='1024 100 640'
+	card_make ext4 64 128
+	cow format "$CARD"
+	attach
+	queue=/sys/block/${DEV#/dev/}/queue
+	detach
+	# another test may take the number in between
+	for ((;;)); do
+		echo 1024 >"$queue/max_sectors_kb"
+		echo 100 >"$queue/nr_requests"
+		echo 640 >"$queue/read_ahead_kb"
+		attach
+		[ "$queue" = "/sys/block/${DEV#/dev/}/queue" ] && break
+		detach
+		queue=/sys/block/${DEV#/dev/}/queue
+	done
+	[ "$(cat "$queue"/{max_sectors_kb,nr_requests} | xargs)" = "256 128" ]
+	mount_volume
+	fstrim "$MNT"
+	detach
+	[ "$(cat "$queue"/{max_sectors_kb,nr_requests,read_ahead_kb} | xargs)" = "$limits" ]
+}

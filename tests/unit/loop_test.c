@@ -78,6 +78,33 @@ static void test_attach(void **state)
 	assert_memory_equal(in, out, 8192);
 }
 
+/* A daemon that was killed leaves its limits on the device; one that ends takes them with it. */
+static void test_limits_of_another(void **state)
+{
+	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC);
+	unsigned number;
+
+	(void)state;
+	assert_true(fd >= 0);
+	do { /* another process may take the number in between */
+		number = s.loop.number;
+		assert_int_equal(loop_limit_requests(&s.loop, 28, 16), 0);
+		assert_int_equal(ioctl(s.loop.fd, LOOP_CLR_FD), 0);
+		close(s.loop.fd);
+		close(s.loop.dev_dirfd);
+		close(s.loop.queue_dirfd);
+		assert_int_equal(loop_attach(&s.loop, fd, 128, s.label), 0);
+	} while (s.loop.number != number);
+	assert_int_equal(queue_value("max_sectors_kb"), 256);
+	assert_int_equal(queue_value("nr_requests"), 128);
+	s.loop.found[0] = 64;
+	assert_int_equal(loop_detach(&s.loop), 0);
+	assert_int_equal(queue_value("max_sectors_kb"), 64);
+	assert_int_equal(queue_value("nr_requests"), 16);
+	assert_int_equal(loop_attach(&s.loop, fd, 128, s.label), 0);
+	close(fd);
+}
+
 static void test_in_use(void **state)
 {
 	int fd;
@@ -198,6 +225,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_attach, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_limits_of_another, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_in_use, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_detach_waits_for_other_opener, setup,
 						teardown),
