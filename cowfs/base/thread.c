@@ -19,7 +19,8 @@ int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*m
 	r = -pthread_attr_init(&attr);
 	if (r < 0)
 		return r;
-	r = -pthread_attr_setstacksize(&attr, stack_bytes);
+	/* 128 KiB on arm64 */
+	r = -pthread_attr_setstacksize(&attr, max_u64(stack_bytes, (uint64_t)sysconf(_SC_THREAD_STACK_MIN)));
 	if (r == 0) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited */

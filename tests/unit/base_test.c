@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "base/parse.h"
+#include "base/thread.h"
 
 /* RFC 3720 B.4, and the check value of the CRC catalogue */
 static void test_crc_vectors(void **state)
@@ -316,6 +317,22 @@ static void test_array(void **state)
 	free(a);
 }
 
+static void *same(void *arg)
+{
+	return arg;
+}
+
+/* What is enough for us may be less than the machine needs for any thread. */
+static void test_thread_stack(void **state)
+{
+	pthread_t thread;
+	void *ret = NULL;
+
+	assert_int_equal(thread_start(&thread, "small", 1024, same, state), 0);
+	pthread_join(thread, &ret);
+	assert_ptr_equal(ret, state);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -325,7 +342,7 @@ int main(void)
 		cmocka_unit_test(test_parse_duration), cmocka_unit_test(test_parse_u64),
 		cmocka_unit_test(test_format_size),    cmocka_unit_test(test_bytes_round_trip),
 		cmocka_unit_test(test_bytes_bounds),   cmocka_unit_test(test_bytes_zeroes),
-		cmocka_unit_test(test_array),
+		cmocka_unit_test(test_array),	       cmocka_unit_test(test_thread_stack),
 	};
 
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
