@@ -273,6 +273,8 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 		gate_store_full(gate);
 		r = -EIO; /* ENOSPC is what file systems do not expect of a disk */
 	}
+	if (gate && off < COW_BLK_BYTES)
+		gate_look(gate); /* the superblock */
 	if (!r && gate && gate_hold(gate, req, size))
 		return; /* reply_held answers */
 	if (r < 0)

@@ -204,6 +204,11 @@ void gate_store_full(struct gate *g)
 	g->look(g->ctx);
 }
 
+void gate_look(struct gate *g)
+{
+	g->look(g->ctx);
+}
+
 /* ---- policy ---- */
 
 void gate_set_budget(struct gate *g, uint64_t bytes)

@@ -46,6 +46,7 @@ int gate_admit(struct gate *g, size_t bytes);
 /* After it. True: reply will be called, maybe before this returns. False: the caller answers. */
 bool gate_hold(struct gate *g, void *req, size_t bytes);
 void gate_store_full(struct gate *g); /* a write got -ENOSPC */
+void gate_look(struct gate *g);	      /* what was written may change the policy: look is called */
 
 /* ---- policy, one thread */
 /* look is called once so many bytes more were admitted. */

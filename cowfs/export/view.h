@@ -100,6 +100,8 @@ int view_read_committed(struct view *v, uint64_t blk, uint64_t blks, void *buf) 
 int view_read_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 /* The same, but only if RAM has all of it as data: -ENODATA else. */
 int view_peek_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
+/* Of the live image; any thread. */
+int view_peek_live(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 /* Next present run of the sealed pair at or after *blk, as generation_next. */
 bool view_next_sealed(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		      enum blk_state *ret_state);

@@ -396,17 +396,27 @@ int view_read_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf)
 	return read_image(v, IMAGE_SEALED, blk, blks, buf);
 }
 
-int view_peek_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf)
+static int peek_image(struct view *v, enum image image, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct pin pin;
 	int r;
 
-	if (blk > v->volume_blks || blks > v->volume_blks - blk || !v->sealed)
+	if (blk > v->volume_blks || blks > v->volume_blks - blk)
 		return -EINVAL;
 	pin = pins_enter(&v->pins);
-	r = layers_peek(view_layers(v), IMAGE_SEALED, blk, blks, buf);
+	r = layers_peek(view_layers(v), image, blk, blks, buf);
 	pins_leave(pin);
 	return r;
+}
+
+int view_peek_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf)
+{
+	return v->sealed ? peek_image(v, IMAGE_SEALED, blk, blks, buf) : -EINVAL;
+}
+
+int view_peek_live(struct view *v, uint64_t blk, uint64_t blks, void *buf)
+{
+	return peek_image(v, IMAGE_LIVE, blk, blks, buf);
 }
 
 bool view_next_sealed(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,

@@ -745,7 +745,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	if (rq->job != JOB_DRY_RUN) {
 		if (r < 0)
 			volume_alarm(v, "commit failed: %s%s", res->why,
-				     monitor_gave_up(v->monitor) ? "; RAM is full, so writes fail" : "");
+				     monitor_gave_up(v->monitor) ? "; writes fail while RAM is full" : "");
 		else
 			volume_alarm(v, "%s", (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread ? res->why : "");
 	}

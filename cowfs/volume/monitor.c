@@ -23,6 +23,7 @@
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/thread.h"
+#include "commit/hometag.h"
 #include "volume/livefree.h"
 #include "volume/private.h"
 
@@ -73,6 +74,7 @@ struct monitor {
 	bool stops;
 	struct pressure_plan asking; /* while what is free is asked for: as if nothing were */
 	uint64_t free_admitted_bytes; /* admitted_bytes at that question */
+	uint8_t super[COW_BLK_BYTES];
 	uint64_t failing_since_ns;
 
 	/* monitor thread only */
@@ -145,6 +147,12 @@ static const struct pressure_plan *plan_now(const struct monitor *m)
 	return is_room_limit(m) && livefree_asking(m->livefree) ? &m->asking : &m->p.plan;
 }
 
+/* Another kind of file system was made since the last commit: nothing tells what is free in it. The RAM has its superblock. */
+static bool is_made_anew(struct monitor *m)
+{
+	return view_peek_live(m->v->view, 0, 1, m->super) == 0 && !hometag_is_ext(m->super);
+}
+
 /*
  * A commit spills to blocks that are free in both images, so what was allocated since the last one, and not written, has to be
  * counted. It may be gone at any time: what is free is asked for again when something was written.
@@ -155,7 +163,7 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 
 	if (!m->p.room_blks || !m->livefree || m->p.fail)
 		return;
-	free_blks = volume_free_blks(&m->v->fs, livefree_bytes(m->livefree));
+	free_blks = is_made_anew(m) ? 0 : volume_free_blks(&m->v->fs, livefree_bytes(m->livefree));
 	pressure_plan_room(&m->p.plan, min_u64(m->p.room_blks, m->p.log_blks + free_blks));
 	if (!is_room_limit(m) || !u->dirty_blks || livefree_asking(m->livefree) ||
 	    m->admitted_bytes == m->free_admitted_bytes || now < livefree_asked_ns(m->livefree) + FREE_AGAIN_NS)

@@ -161,6 +161,30 @@ attach_ext4() {
 	made_anew xfs
 }
 
+@test "a btrfs over a full ext4, without a commit in between" {
+	card_make ext4 600 700
+	cow format "$CARD" --log-size 32M --erase-block 1M
+	attach --ram 900M
+	mount_volume
+	random_file "$MNT/full" 400
+	cow commit --checkpoint
+	umount_volume
+	mkfs.btrfs -q -f "$DEV"
+	mount_volume
+	random_file "$T/new" 120
+	# what was free in the ext4 is no room for most of it
+	dd if="$T/new" of="$MNT/new" bs=1M oflag=dsync status=none
+	umount_volume
+	cow commit
+	[ "$(status_of .alarm)" = "" ]
+	[ "$(status_of .write_errors)" = 0 ]
+	detach
+	fsck btrfs
+	mount -o ro "$CARD" "$MNT"
+	cmp "$T/new" "$MNT/new"
+	umount "$MNT"
+}
+
 @test "format: what a log means where everything goes through it" {
 	card_make xfs 300 400
 	run -0 cow format "$CARD" --log-size 8M --erase-block 1M
