@@ -741,8 +741,10 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	if (r == 0 && res->unread && !res->why[0])
 		snprintf(res->why, sizeof(res->why), "committed, but its metadata were not checked, because %s: check the file system "
 						     "(e2fsck)", FSINFO_DIED);
-	monitor_result(v->monitor, rq->job == JOB_COMMIT ? r : 0);
-	if (rq->job != JOB_DRY_RUN) {
+	if (rq->job == JOB_DRY_RUN) {
+		monitor_stage(v->monitor, STAGE_IDLE);
+	} else {
+		monitor_result(v->monitor, rq->job == JOB_COMMIT ? r : 0);
 		if (r < 0)
 			volume_alarm(v, "commit failed: %s%s", res->why,
 				     monitor_gave_up(v->monitor) ? "; writes fail while RAM is full" : "");

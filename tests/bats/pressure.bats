@@ -209,6 +209,9 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	wait_for 10 jq -e .pressure.gave_up "$COWFS_RUNDIR/vol/status.json"
 	[[ "$(status_of .alarm)" == *"commit failed"*"writes fail"* ]]
 	run -3 cow status
+	# a dry run tells nothing of the card
+	run cow commit --dry-run
+	[ "$(status_of .pressure.gave_up)" = true ]
 	timeout 30 umount "$MNT"
 	eio off
 	cow detach --discard vol
