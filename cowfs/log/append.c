@@ -182,6 +182,7 @@ int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 		return -EINVAL;
 	crc_blocks(data, blks, crc);
 	r = card_write(l->lent, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
+	l->lent_failed |= r < 0;
 	if (r < 0)
 		return r;
 	l->at.lent_blks += blks;

@@ -39,8 +39,10 @@ int log_lend(struct log *l, struct card *lent)
 	if (r < 0 && r != -ENOENT && r != -EBADMSG && r != -EUCLEAN)
 		return r;
 	r = card_set_writable(lent, true);
-	if (r == 0)
+	if (r == 0) {
 		l->lent = lent;
+		l->lent_failed = false;
+	}
 	return r;
 }
 
@@ -64,7 +66,15 @@ int lend_seal(struct log *l)
 	memcpy(head.ring_uuid, l->super.ring_uuid, 16);
 	codec_put_lent(blk, &head);
 	r = card_write(l->lent, 0, blk, COW_BLK_BYTES);
-	return r < 0 ? r : card_flush(l->lent);
+	if (r == 0)
+		r = card_flush(l->lent);
+	l->lent_failed |= r < 0;
+	return r;
+}
+
+bool log_lent_failed(const struct log *l)
+{
+	return l->lent_failed;
 }
 
 int lend_check(struct log *l, uint64_t epoch, uint64_t seq)

@@ -193,6 +193,7 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
  */
 int log_lend(struct log *l, struct card *lent) MUST_CHECK;
 uint64_t log_lent_blks(const struct log *l); /* of payload that it holds; 0: no room is lent */
+bool log_lent_failed(const struct log *l); /* the newest room that was lent: it was an error of its own */
 /* Appends to it, as log_add_logged to the ring. -EINVAL also if it is full, or while there is a spill. */
 int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
 /* No room is lent any more, and what was in it is void. -EBUSY: a generation that recovery may choose needs it. Any other error:

@@ -71,6 +71,7 @@ struct log {
 	struct log_record newest; /* seq 0: none yet */
 	struct card *lent;   /* NULL: no room is lent */
 	bool lent_used;	     /* by the newest generation */
+	bool lent_failed;    /* a write to it, since it was lent */
 	bool no_lent;	     /* LOG_NO_LENT */
 	struct lag lag;
 	uint64_t tail_lblk;  /* start of the oldest group still needed, by any candidate */

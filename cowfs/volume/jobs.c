@@ -483,6 +483,12 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 	return r;
 }
 
+/* Then it is not the card, and trying again is up to who lent it. */
+static bool lent_failed(const struct volume *v)
+{
+	return v->lent && log_lent_failed(v->log);
+}
+
 /* Under pressure there is no use in another seal before this one is on the card. In the end, writes would fail: then what nothing can
  * read is committed all the same. */
 static int run_with_retries(struct volume *v, const struct volume_request *rq, struct volume_result *res,
@@ -491,7 +497,7 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq, s
 	int r = run_commit(v, rq, goes_on_unread(rq), res, ret_index);
 	bool said = false;
 
-	for (; r < 0 && monitor_retry(v->monitor, r); said = true) {
+	for (; r < 0 && !lent_failed(v) && monitor_retry(v->monitor, r); said = true) {
 		if (!said)
 			volume_alarm(v, "commit fails (%s), and RAM is getting full: trying again, writers wait",
 				     r == -EOWNERDEAD ? FSINFO_DIED : strerror(-r));
@@ -574,6 +580,9 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 
 		if (e < 0)
 			msg(MSG_WARN, "%s: RAM layers stay apart: %s", v->name, strerror(-e));
+		if (lent_failed(v))
+			snprintf(res->why, sizeof(res->why), "the lent room cannot be written (%s); nothing was committed, everything stays in "
+				 "RAM: lend another device or file", strerror(-r));
 		return r;
 	}
 	res->generation_seq = log_newest(v->log)->seq;
