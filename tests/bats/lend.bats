@@ -205,6 +205,52 @@ in_checkpoint() {
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 }
 
+@test "lend: on top of RAM or of the volume, by a loop device; a file of somebody else" {
+	stuck_volume
+	mkdir "$T/ram" "$T/mnt2"
+	mount -t tmpfs none "$T/ram"
+	truncate -s 60M "$T/ram/file" "$MNT/file" "$T/file"
+	loop_up "$T/ram/file"
+	fails 1 'lies in RAM' commit --lend "$LOOP"
+	mke2fs -q -F -t ext2 "$LOOP"
+	mount "$LOOP" "$T/mnt2"
+	truncate -s 60M "$T/mnt2/file"
+	fails 1 'lies in RAM' commit --lend "$T/mnt2/file"
+	umount "$T/mnt2"
+	loop_down "$LOOP"
+	loop_up "$MNT/file"
+	fails 1 'lies on volume vol' commit --lend "$LOOP"
+	loop_down "$LOOP"
+	umount "$T/ram"
+	rm "$MNT/file"
+	# who may write there could make recovery believe anything, and who may read sees all that is committed
+	chown 65534 "$T/file"
+	fails 1 'others could read or change' commit --lend "$T/file"
+	chown 0 "$T/file"
+	chmod 662 "$T/file"
+	fails 1 'others could read or change' commit --lend "$T/file"
+	chmod 644 "$T/file"
+	cow commit --lend "$T/file"
+	[ "$(stat -c %a "$T/file")" = 600 ]
+}
+
+@test "lend: the disk of the file is full" {
+	stuck_volume
+	truncate -s 20M "$T/disk"
+	mke2fs -q -F -t ext4 "$T/disk"
+	mkdir "$T/mnt2"
+	loop_up "$T/disk"
+	mount "$LOOP" "$T/mnt2"
+	truncate -s 60M "$T/mnt2/file"
+	fails 1 'the lent room cannot be written \(No space left on device\); nothing was committed' commit --lend "$T/mnt2/file"
+	umount "$T/mnt2"
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	lent_file 60
+	cow commit --lend "$LENT"
+	power_cut
+	home_is "$SUM"
+}
+
 @test "lend: btrfs and xfs with a log smaller than the commit" {
 	local fs
 	for fs in btrfs xfs; do
