@@ -115,6 +115,7 @@ static void print_json(const struct offline *f, const struct findings *fs, uint6
 	jsonw_bool(&w, "device_grown", f->trouble & SUPER_GROWN);
 	jsonw_str(&w, "shrink", shrink_state(f) ? shrink_state(f) : "");
 	jsonw_str(&w, "log_state", log_state_name(r->state));
+	jsonw_bool(&w, "wants_lent", r->wants_lent);
 	jsonw_u64(&w, "generation", r->newest.seq);
 	jsonw_u64(&w, "highest_generation_seen", r->highest_seq);
 	jsonw_u64(&w, "time_unix_seconds", r->newest.time_s);
@@ -168,6 +169,8 @@ static const char *verdict_words(const struct offline *f, enum verdict v, uint64
 							  "left; 'cowctl grow' makes two again";
 	if (bad)
 		return "DAMAGED: blocks of committed data do not have the content that was written";
+	if (f->report.wants_lent)
+		return "WAITS: do not mount the file system before, it may be a mixture of generations";
 	if (f->report.state == LOG_FOREIGN)
 		return "SET ASIDE: the file system is as the card holds it, without the log";
 	return "BROKEN: the file system is as the card holds it, without the log";

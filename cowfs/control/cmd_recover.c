@@ -23,7 +23,14 @@ static uint64_t written_bytes(const struct offline *f)
 	       (f->log_card != f->base ? f->log_card->account.written_bytes : 0);
 }
 
-/* What others changed in other places than the log's blocks has stayed: NULL, or the program that finds out whether it fits. */
+/* The newest commit is given up, and some of it may be in place. */
+static bool gives_up(const struct options *o, const struct offline *f)
+{
+	return has_option(o, OPT_ACCEPT_BASE) && f->report.state == LOG_BROKEN;
+}
+
+/* What others changed in other places than the log's blocks has stayed, or a part of a commit: NULL, or the program that finds out
+ * whether it fits. */
 static const char *checker(const struct options *o, const struct offline *f, uint64_t home_blks)
 {
 	static const char *const programs[] = {
@@ -31,7 +38,7 @@ static const char *checker(const struct options *o, const struct offline *f, uin
 		[FS_F2FS] = "fsck.f2fs -f", [FS_VFAT] = "fsck.vfat", [FS_EXFAT] = "fsck.exfat",
 	};
 
-	return !home_blks || !has_option(o, OPT_ACCEPT_LOG) ? NULL : programs[f->fs.kind];
+	return gives_up(o, f) || (home_blks && has_option(o, OPT_ACCEPT_LOG)) ? programs[f->fs.kind] : NULL;
 }
 
 static int report(const struct options *o, const struct offline *f, uint64_t home_blks, bool nothing)
@@ -65,13 +72,17 @@ static int report(const struct options *o, const struct offline *f, uint64_t hom
 	if (f->report.state == LOG_FELL_BACK)
 		printf("%s: a newer commit was not complete (%s): the one before it was taken\n",
 		       f->base->geo.path, CLEAN(f->report.why));
-	printf("%s: generation %s is at home and the log is retired\n", f->base->geo.path,
-	       with_commas(f->report.newest.seq));
+	if (gives_up(o, f))
+		printf("%s: the log is retired, and what waited in it is dropped\n", f->base->geo.path);
+	else
+		printf("%s: generation %s is at home and the log is retired\n", f->base->geo.path,
+		       with_commas(f->report.newest.seq));
 	printf("  %s blocks (%s) went home, %s written in all\n", with_commas(home_blks),
 	       FORMAT_SIZE(blk_to_bytes(home_blks)), FORMAT_SIZE(written_bytes(f)));
 	if (check)
-		printf("  what was changed without cowfs may not fit: check the file system before it is mounted, with\n"
-		       "  %s\n", CLEAN(command));
+		printf("  %s: check the file system before it is mounted, with\n  %s\n",
+		       gives_up(o, f) ? "it may be a mixture of generations" : "what was changed without cowfs may not fit",
+		       CLEAN(command));
 	return exit;
 }
 

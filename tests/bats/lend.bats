@@ -101,7 +101,9 @@ in_checkpoint() {
 	fails 1 'was committed with lent room.*cowctl recover --lend DEVICE\|FILE' attach "$CARD"
 	fails 1 'was committed with lent room.*nothing was written.*--lend none' recover "$CARD"
 	run -1 cow check "$CARD"
-	[[ $output == *"WAITS FOR LENT ROOM"* ]]
+	[[ $output == *"WAITS FOR LENT ROOM"*"verdict: WAITS: do not mount"* ]]
+	run -1 cow check --json "$CARD"
+	jq -e '.wants_lent and .verdict == "broken"' <<<"$output"
 	# blocks are in place already: there is no way back
 	fails 1 'no complete generation' recover --lend none "$CARD"
 	# not what was lent to this commit
@@ -123,6 +125,12 @@ in_checkpoint() {
 	cut_checkpoint
 	dd if=/dev/urandom of="$LENT" bs=4096 seek=3000 count=2 conv=notrunc status=none
 	fails 1 'broken' recover --lend "$LENT" "$CARD"
+	# given up: whose part of it is in place has to be found out
+	run -3 cow recover --accept-base "$CARD"
+	[[ $output == *"what waited in it is dropped"*"mixture of generations: check"*"e2fsck -f $CARD" ]]
+	blockdev --setrw "$CARD"
+	e2fsck -fy "$CARD" || [ $? = 1 ]
+	run -0 cow check "$CARD"
 }
 
 @test "lend: cut before the checkpoint; --lend none takes the commit before" {
