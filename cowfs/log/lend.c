@@ -93,6 +93,11 @@ int lend_check(struct log *l, uint64_t epoch, uint64_t seq)
 	return 0;
 }
 
+bool log_lent_needed(const struct log *l)
+{
+	return l->lent && l->spilled && l->lent_used;
+}
+
 int log_unlend(struct log *l)
 {
 	_cleanup_free_ uint8_t *blk = NULL;
@@ -101,7 +106,7 @@ int log_unlend(struct log *l)
 
 	if (!lent)
 		return 0;
-	if (l->spilled && l->lent_used)
+	if (log_lent_needed(l))
 		return -EBUSY;
 	l->lent = NULL;
 	if (!l->lent_used)

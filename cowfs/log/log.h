@@ -196,6 +196,7 @@ uint64_t log_lent_blks(const struct log *l); /* of payload that it holds; 0: no 
 bool log_lent_failed(const struct log *l); /* the newest room that was lent: it was an error of its own */
 /* Appends to it, as log_add_logged to the ring. -EINVAL also if it is full, or while there is a spill. */
 int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
+bool log_lent_needed(const struct log *l); /* by the newest generation */
 /* No room is lent any more, and what was in it is void. -EBUSY: a generation that recovery may choose needs it. Any other error:
  * its header could not be wiped, no more. */
 int log_unlend(struct log *l) MUST_CHECK;

@@ -714,6 +714,16 @@ static void lock_cards(struct volume *v)
 	}
 }
 
+/* Whatever the job was about. */
+static void tell_lent(const struct volume *v, struct volume_result *res)
+{
+	size_t n = strlen(res->why);
+
+	if (log_lent_needed(v->log) && !strstr(res->why, "lent room"))
+		snprintf(res->why + n, sizeof(res->why) - n, "%sthe lent room holds committed blocks: leave it in place, and run cowctl commit "
+			 "--checkpoint", n ? ". And " : "");
+}
+
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	uint64_t start_ns = now_ns();
@@ -740,6 +750,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->time_s = (uint64_t)time(NULL);
 	res->generation_seq = log_newest(v->log)->seq;
 	explain(res, r);
+	tell_lent(v, res);
 	if (r == 0 && res->quiesce.stopped && !res->why[0])
 		snprintf(res->why, sizeof(res->why), "sealed without a freeze, as a power cut would leave it: the log can hold no "
 						     "more, and the file system is still writing");
