@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """
 Gives every fuzz target its share of CPU time: all.py BUILD CORPUS OUT MINUTES [JOBS]. Runs the libFuzzer programs of
-BUILD/tests in slices, always the one that is furthest behind, until each has had its minutes of user time: MINUTES, and twice
+BUILD/tests in slices, always the one that is furthest behind, until each has had its minutes of CPU time: MINUTES, and twice
 that for the targets that read whole images. Counts that, not the clock, so the result is the same on a busy machine. Findings
 and totals lie in OUT, so a later run continues: OUT/TARGET is the corpus grown so far, OUT/TARGET-crash-* an input that broke
 a promise. Ends with a table: CPU minutes, executions, edges covered, inputs kept and findings. Exits 1 if there is one.
@@ -44,7 +44,8 @@ def run_slice(target):
         p = subprocess.Popen([prefix + target, f"-max_total_time={SLICE_S}", "-timeout=20", "-max_len=4096",
                               "-use_value_profile=1", "-print_final_stats=1", f"-artifact_prefix={out}/{target}-", f"{out}/{target}",
                               f"{corpus}/{target}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    seconds = os.wait4(p.pid, 0)[2].ru_utime
+    usage = os.wait4(p.pid, 0)[2]
+    seconds = usage.ru_utime + usage.ru_stime
     with open(f"{out}/{target}.log", encoding="ascii", errors="replace") as log:
         text = log.read()
     executed = re.findall(r"number_of_executed_units: *(\d+)", text) or re.findall(r"^#(\d+)\t", text, re.M)
