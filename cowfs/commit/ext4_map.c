@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Which 4 KiB units of an image are used, free, or jbd2 log: the fsmap of fsinfo.h for ext2/3/4. Bitmaps and the blocks of the
- * journal come from ext4_group.c, which may run in another process (ext4_reader.h); what they mean is decided here.
+ * Which 4 KiB units of an image are used, free, or jbd2 log: the fsmap of fsinfo.h. Bitmaps and the blocks of the
+ * journal come from ext4_group.c, which may run in another process (ext4_reader.h); what they mean is decided here. The
+ * bitmaps of other kinds (btrfs_space.c) are of windows of the device; what these say is only ever "free", never an alarm.
  *
  * "Free" is the claim that loses data when it is wrong. Invariants:
  * I1 a block is free only by a clear bit of a group whose descriptor and bitmap checksums match
@@ -13,7 +14,9 @@
  *    that the bitmap says is used, and that belongs to an empty log: a full one is content;
  * I4 and the inode is believed only if all that it maps, blocks of its tree included, lies inside of
  *    the file system, once each, and nowhere in superblocks, descriptors, bitmaps and inode tables.
- *    If these are not all known (a damaged descriptor), no block is a journal block.
+ *    If these are not all known (a damaged descriptor), no block is a journal block;
+ * I5 of other kinds, once a group could not be had, whatever the reason, each one that is asked for after it counts as used: how
+ *    much may be read is bounded, so a second answer could differ from the first.
  */
 #include <errno.h>
 #include <string.h>
@@ -32,7 +35,8 @@ struct group {
 struct fsmap {
 	struct ext4_reader *e; /* NULL: every unit is used */
 	struct ext4_facts f;
-	bool knows;
+	bool knows, ext;
+	bool doubt; /* I5 */
 	unsigned alarms;
 	uint64_t volume_blks, clock;
 	struct ext4_range *log;
@@ -84,12 +88,13 @@ static int group_get(struct fsmap *m, uint32_t nr, const struct group **ret)
 			g->bits = malloc(1u << m->f.block_shift);
 		if (!g->bits)
 			return -ENOMEM;
-		err = ext4_reader_group(m->e, nr, g->bits);
-		if (err && err != -EUCLEAN)
+		err = m->doubt ? -EUCLEAN : ext4_reader_group(m->e, nr, g->bits);
+		if (err && err != -EUCLEAN && m->ext)
 			return err;
 		g->bad = err;
 		g->valid = true;
-		if (g->bad)
+		m->doubt = g->bad && !m->ext;
+		if (g->bad && m->ext)
 			m->alarms |= FSMAP_BAD_CHECKSUM;
 	}
 	g->used_at = ++m->clock;
@@ -301,9 +306,16 @@ static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struc
 	return err;
 }
 
+/* What its trees say, or nothing: all that differs goes through the log then, whatever the reason. */
+static void map_open_trees(struct fsmap *m, const struct blk_reader *r, unsigned ask)
+{
+	m->knows = ext4_reader_open(&m->e, r, ask, &m->f) == 0;
+}
+
 static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 {
 	struct fsinfo f;
+	unsigned trees;
 	struct fsmap *m;
 	int err = fsinfo_probe_super(r, &f);
 
@@ -312,12 +324,16 @@ static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	m->knows = f.kind == FS_EXT && !unread;
+	m->ext = f.kind == FS_EXT;
+	m->knows = m->ext && !unread;
+	trees = f.kind == FS_BTRFS ? ASK_BTRFS : 0;
 	m->volume_blks = r->volume_blks;
 	m->alarms = (f.error_flag ? FSMAP_ERROR_FLAG : 0) |
 		    (f.needs_recovery ? FSMAP_NEEDS_RECOVERY : 0);
 	if (m->knows)
 		err = map_open_ext(m, r, &f);
+	else if (trees && !unread)
+		map_open_trees(m, r, trees);
 	if (err) {
 		fsmap_close(m);
 		return err;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Questions about an ext image, here or in another process.
+ * Questions about an image, here or in another process.
  *
  * On the socket (a stream: where a buffer is small, messages of 64 KiB go in pieces) one question is open at a time. The asking
  * side sends a struct question; the other one sends struct answers, each with its data: one that wants blocks is answered
@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 
 #include "base/io.h"
+#include "commit/btrfs_space.h"
 #include "commit/ext4.h"
 #include "commit/ext4_reader.h"
 #include "commit/fsproc.h"
@@ -26,6 +27,7 @@
 #define MAX_RANGES (1u << 17)
 #define READS_SESSION_BLKS 65536u /* 256 MiB: what an honest side never needs for descriptors and the map of a journal */
 #define READS_QUESTION_BLKS 64u	   /* more for each question */
+#define READS_TREES_BLKS 4096u	   /* the same where the answer is in trees, not in a bitmap */
 
 enum { ASK_OPEN, ASK_LOG, ASK_GROUP };
 
@@ -41,12 +43,20 @@ struct answer {
 	uint64_t blk, blks; /* or blks: how many ranges there are */
 };
 
+/* One of these. */
+struct image {
+	struct ext4_image *ext;
+	struct btrfs_space *btrfs;
+	uint64_t blocks;
+	uint32_t groups, bitmap_bytes;
+};
+
 struct ext4_reader {
-	struct ext4_image *e; /* here; NULL: at the other end of fd */
+	struct image here; /* unless it is at the other end of fd */
 	int fd, pid_fd;
 	bool dead;	      /* has no answer any more */
 	uint64_t patience_ns; /* left */
-	uint64_t reads_blks;  /* left */
+	uint64_t reads_blks, more_blks; /* left, and more for each question */
 	int read_err;	      /* what a read of a block returned last */
 	struct blk_reader r;
 	uint32_t block_bytes;
@@ -67,7 +77,7 @@ static void iov_skip(struct iovec **iov, size_t *n, size_t bytes)
 	}
 }
 
-/* ---- with libext2fs ---- */
+/* ---- what knows an image ---- */
 
 static void note_block(void *ctx, uint64_t block)
 {
@@ -77,7 +87,7 @@ static void note_block(void *ctx, uint64_t block)
 		f->gdt_block[f->gdt_blocks++] = block;
 }
 
-static int facts_of(struct ext4_image *e, unsigned ask, struct ext4_facts *f)
+static int facts_of_ext(struct ext4_image *e, unsigned ask, struct ext4_facts *f)
 {
 	const struct ext2_super_block *sb = e->fs->super;
 
@@ -97,11 +107,58 @@ static int facts_of(struct ext4_image *e, unsigned ask, struct ext4_facts *f)
 	return f->journal_err && f->journal_err != -EUCLEAN && f->journal_err != -ENOENT ? f->journal_err : 0;
 }
 
+static int image_open(struct image *im, const struct blk_reader *r, unsigned ask, struct ext4_facts *f)
+{
+	uint64_t units = 0;
+	int err;
+
+	if (ask & ASK_BTRFS)
+		err = btrfs_space_open(&im->btrfs, r, &units);
+	else
+		err = ext4_open(&im->ext, r);
+	if (!err && im->ext)
+		err = facts_of_ext(im->ext, ask, f);
+	else if (!err)
+		*f = (struct ext4_facts){ .blocks = min_u64(units, r->volume_blks),
+					  .block_shift = COW_BLK_SHIFT,
+					  .blocks_per_group = GROUP_UNITS,
+					  .journal_err = -ENOENT };
+	if (err)
+		return err;
+	im->blocks = f->blocks;
+	im->bitmap_bytes = 1u << f->block_shift;
+	im->groups = im->ext ? im->ext->fs->group_desc_count : (uint32_t)((f->blocks + GROUP_UNITS - 1) / GROUP_UNITS);
+	return 0;
+}
+
+static int image_group(struct image *im, uint64_t nr, uint8_t *bits)
+{
+	uint64_t first = nr * GROUP_UNITS;
+
+	if (nr >= im->groups)
+		return -EINVAL;
+	if (im->ext)
+		return ext4_group_bits(im->ext, (dgrp_t)nr, bits);
+	memset(bits, 0, im->bitmap_bytes);
+	return btrfs_space_used(im->btrfs, first, min_u64(GROUP_UNITS, im->blocks - first), bits);
+}
+
+static int image_log(struct image *im, const struct ext4_journal *j, struct ext4_range **ret, size_t *ret_n)
+{
+	return im->ext ? ext4_log_ranges(im->ext, j, ret, ret_n) : -EINVAL;
+}
+
+static void image_close(struct image *im)
+{
+	ext4_close(im->ext);
+	btrfs_space_close(im->btrfs);
+}
+
 /* ---- the side that answers ---- */
 
 struct served {
 	int fd;
-	struct ext4_image *e;
+	struct image im;
 	struct ext4_facts facts;
 	struct ext4_range *ranges;
 	size_t n;
@@ -146,12 +203,10 @@ static int read_there(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 static bool serve_open(struct served *s, const struct question *q)
 {
 	struct blk_reader r = { read_there, &s->fd, q->number };
-	int err = s->e ? -EINVAL : ext4_open(&s->e, &r);
+	int err = s->bits ? -EINVAL : image_open(&s->im, &r, q->ask, &s->facts);
 
 	if (!err)
-		err = facts_of(s->e, q->ask, &s->facts);
-	if (!err)
-		s->bits = malloc(s->e->fs->blocksize);
+		s->bits = malloc(s->im.bitmap_bytes);
 	if (!err && !s->bits)
 		err = -ENOMEM;
 	return reply(s->fd, err, 0, &s->facts, sizeof(s->facts));
@@ -159,7 +214,7 @@ static bool serve_open(struct served *s, const struct question *q)
 
 static bool serve_log(struct served *s, const struct question *q)
 {
-	int err = s->ranges ? 0 : ext4_log_ranges(s->e, &s->facts.journal, &s->ranges, &s->n);
+	int err = s->ranges ? 0 : image_log(&s->im, &s->facts.journal, &s->ranges, &s->n);
 	size_t first = (size_t)min_u64(q->number, s->n);
 
 	return reply(s->fd, err, s->n, s->ranges ? s->ranges + first : NULL,
@@ -168,9 +223,7 @@ static bool serve_log(struct served *s, const struct question *q)
 
 static bool serve_group(struct served *s, const struct question *q)
 {
-	int err = q->number < s->e->fs->group_desc_count ? ext4_group_bits(s->e, (dgrp_t)q->number, s->bits) : -EINVAL;
-
-	return reply(s->fd, err, 0, s->bits, s->e->fs->blocksize);
+	return reply(s->fd, image_group(&s->im, q->number, s->bits), 0, s->bits, s->im.bitmap_bytes);
 }
 
 void ext4_serve(int fd)
@@ -250,7 +303,7 @@ static int ask_answer(struct ext4_reader *x, const struct question *q, struct an
 	int err = exchange(x, false, &out, 1);
 
 	x->patience_ns += ext4_reader_patience_ns / QUESTIONS_PER_PATIENCE;
-	x->reads_blks += READS_QUESTION_BLKS;
+	x->reads_blks += x->more_blks;
 	while (!err) {
 		struct iovec in = { ret, sizeof(*ret) };
 
@@ -323,6 +376,7 @@ static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *
 		return x->fd;
 	x->patience_ns = ext4_reader_patience_ns;
 	x->reads_blks = READS_SESSION_BLKS;
+	x->more_blks = asked & ASK_BTRFS ? READS_TREES_BLKS : READS_QUESTION_BLKS;
 	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
 	if (!x->buf)
 		return -ENOMEM;
@@ -330,13 +384,6 @@ static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *
 	if (err)
 		return err;
 	return bytes == sizeof(*f) && facts_sane(x, f) ? 0 : -EOWNERDEAD;
-}
-
-static int open_here(struct ext4_reader *x, unsigned asked, struct ext4_facts *f)
-{
-	int err = ext4_open(&x->e, &x->r);
-
-	return err ? err : facts_of(x->e, asked, f);
 }
 
 int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsigned asked, struct ext4_facts *ret_facts)
@@ -349,7 +396,7 @@ int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsig
 		return -ENOMEM;
 	x->fd = x->pid_fd = -1;
 	x->r = *r;
-	err = fsproc_on() ? open_there(x, asked, &f) : open_here(x, asked, &f);
+	err = fsproc_on() ? open_there(x, asked, &f) : image_open(&x->here, r, asked, &f);
 	if (err) {
 		ext4_reader_close(x);
 		return err;
@@ -373,7 +420,7 @@ void ext4_reader_close(struct ext4_reader *x)
 		syscall(SYS_pidfd_send_signal, x->pid_fd, SIGKILL, NULL, 0);
 		close(x->pid_fd);
 	}
-	ext4_close(x->e);
+	image_close(&x->here);
 	free(x->buf);
 	free(x);
 }
@@ -425,7 +472,7 @@ static int log_there(struct ext4_reader *x, struct ext4_range **ret, size_t *ret
 
 int ext4_reader_log(struct ext4_reader *x, struct ext4_range **ret, size_t *ret_n)
 {
-	return x->e ? ext4_log_ranges(x->e, &x->journal, ret, ret_n) : log_there(x, ret, ret_n);
+	return x->fd < 0 ? image_log(&x->here, &x->journal, ret, ret_n) : log_there(x, ret, ret_n);
 }
 
 int ext4_reader_group(struct ext4_reader *x, uint32_t nr, uint8_t *bits)
@@ -434,8 +481,8 @@ int ext4_reader_group(struct ext4_reader *x, uint32_t nr, uint8_t *bits)
 	size_t bytes;
 	int err;
 
-	if (x->e)
-		return ext4_group_bits(x->e, nr, bits);
+	if (x->fd < 0)
+		return image_group(&x->here, nr, bits);
 	err = ask(x, &q, bits, x->block_bytes, &bytes, NULL);
 	return err ? err : bytes == x->block_bytes ? 0 : -EOWNERDEAD;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Private to commit/: what cowfs asks about an ext2/3/4 image, without libext2fs in sight. The answers come from a
- * process without privileges if there is one (fsproc.h), else from this one. In the first case -EOWNERDEAD means that the
- * process died of the image, or took too long; what it answers is checked, and calls of the blk_reader are made here.
+ * Private to commit/: what cowfs asks about an ext2/3/4 image, without libext2fs in sight, and which blocks other kinds use. The
+ * answers come from a process without privileges if there is one (fsproc.h), else from this one. In the first case -EOWNERDEAD
+ * means that the process died of the image, or took too long; what it answers is checked, and calls of the blk_reader are
+ * made here.
  */
 #ifndef COWFS_COMMIT_EXT4_READER_H
 #define COWFS_COMMIT_EXT4_READER_H
@@ -24,7 +25,10 @@ struct ext4_journal {
 
 #define EXT4_GDT_MARKS 64
 
-enum { EXT4_ASK_GDT = 1, EXT4_ASK_JOURNAL = 2 };
+/* One of ASK_BTRFS, ...: no ext, but an image of that kind, cut into groups of GROUP_UNITS units of 4 KiB; nothing else is known of it. */
+enum { EXT4_ASK_GDT = 1, EXT4_ASK_JOURNAL = 2, ASK_BTRFS = 4 };
+
+#define GROUP_UNITS (8 * COW_BLK_BYTES)
 
 struct ext4_facts {
 	uint64_t blocks;
@@ -43,7 +47,7 @@ struct ext4_reader;
 /* How long one of them waits for its process in all, with a 600th of it for each question. 60 s; tests are less patient. */
 extern uint64_t ext4_reader_patience_ns;
 
-/* Errors as of ext4_open (ext4.h). r is copied. */
+/* Errors as of ext4_open (ext4.h), btrfs_space_open. r is copied. */
 int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsigned ask, struct ext4_facts *facts) MUST_CHECK;
 void ext4_reader_close(struct ext4_reader *x); /* NULL allowed */
 /* After a journal was found: its blocks but that of its superblock, ascending; NULL if it cannot be told. The caller frees

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What lies on the volume: kind, size, identity, and for ext2/3/4 which blocks are in use.
+ * What lies on the volume: kind, size, identity, and for ext2/3/4 and btrfs which blocks are in use.
  * All file-system knowledge of cowfs is in fsinfo.c (superblocks of the common ones), ext4.c and
- * ext4_map.c (through libext2fs).
+ * ext4_map.c (through libext2fs), and btrfs_space.c.
  */
 #ifndef COWFS_COMMIT_FSINFO_H
 #define COWFS_COMMIT_FSINFO_H
@@ -110,8 +110,9 @@ enum {
 
 /*
  * Opens the image behind r (copied; its ctx must outlive the map). FS_EXT: bitmaps are read group by
- * group when asked for; BLOCK_UNINIT groups are computed; memory is bounded by an LRU of groups.
- * Any other kind: every block is USE_USED. Not for concurrent use.
+ * group when asked for; BLOCK_UNINIT groups are computed; memory is bounded by an LRU of groups. FS_BTRFS: the same from its
+ * trees; there is no alarm and no error of theirs, what cannot be read is USE_USED. Any other kind: every block is USE_USED. Not for
+ * concurrent use.
  */
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
 /* The same if nothing can read it: its superblock has alarms, every block is USE_USED, fsmap_knows is false. */
@@ -119,7 +120,7 @@ int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK
 void fsmap_close(struct fsmap *m); /* NULL allowed */
 /* For a price, never for a commit: the image is live, and its journal will be empty when it is frozen. */
 void fsmap_assume_empty_journal(struct fsmap *m);
-/* True if the kind has a classifier (ext, unless it has a feature that libext2fs does not know). */
+/* True if there is a classifier for this image: ext, unless it has a feature that libext2fs does not know; btrfs as in btrfs_space.h. */
 bool fsmap_knows(const struct fsmap *m);
 /* Use of one 4 KiB unit. A read error is an error; a wrong checksum is USE_USED for the whole group and
  * sets FSMAP_BAD_CHECKSUM. */
