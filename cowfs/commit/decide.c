@@ -8,7 +8,7 @@
 #define SPILL_EXTENTS_PER_BLK 100u /* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
 
 /* No image that recovery may choose before this commit is durable uses one of these blocks. */
-int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
+static int in_no_candidate(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
 {
 	enum blk_use use = USE_FREE;
 	uint64_t n;
@@ -20,12 +20,12 @@ int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
 	return r;
 }
 
-/* Nor does the sealed one. */
-static int in_no_image(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
+/* Nor does the sealed one: if the newest candidate was not frozen, the live file system may have something there. */
+int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
 {
 	enum blk_use use = USE_FREE;
 	uint64_t n;
-	int r = decide_is_free(ctx, blk, blks, ret);
+	int r = in_no_candidate(ctx, blk, blks, ret);
 
 	for (uint64_t i = 0; i < blks && r == 0 && *ret && use == USE_FREE; i += n)
 		r = classify_sealed(ctx, blk + i, blks - i, &use, &n);
@@ -84,7 +84,7 @@ static int plan_direct(struct job *j)
 				.volume_blks = j->src->volume_blks,
 				.direct = &j->direct,
 				.is_visited = goes_home_anyway,
-				.is_free = in_no_image,
+				.is_free = decide_is_free,
 				.ctx = j };
 	struct plan p = { 0 };
 	int r;

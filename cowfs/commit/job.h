@@ -54,7 +54,7 @@ uint64_t price_due_blks(struct log *log, const struct commit_options *opt);
 int decide_direct(struct job *j) MUST_CHECK;
 /* The ring is too small: as much payload there as it holds, the rest to free blocks, or else to lent room. -EFBIG: not enough. */
 int decide_spill(struct job *j) MUST_CHECK;
-/* No image that recovery may choose uses one of these blocks; ctx is the job. */
+/* Neither the sealed image nor one that recovery may choose uses one of these blocks; ctx is the job. */
 int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
 
 #endif

@@ -444,13 +444,15 @@ static int img_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
 	return r;
 }
 
-/* What the file system of the newest commit leaves free, so that gaps may be written over. Without that it is only slower. */
+/* What the file system of the newest commit leaves free, so that gaps may be written over. Without that it is only slower. Not if it
+ * was not frozen: then a gap may hold what its next transaction wrote, which the live file system will read. */
 static bool open_free(struct images *im, bool sealed)
 {
 	struct blk_reader r = { .read = sealed ? img_read_sealed : img_read_committed, .ctx = im,
 				.volume_blks = im->v->volume_blks };
 
-	return fsmap_open(&im->committed, &r) == 0 && tells_truth(im->committed) && open_older(im) == 0 &&
+	return !(log_newest(im->v->log)->flags & RECORD_UNFROZEN) && fsmap_open(&im->committed, &r) == 0 &&
+	       tells_truth(im->committed) && open_older(im) == 0 &&
 	       (!im->older || tells_truth(im->older));
 }
 
