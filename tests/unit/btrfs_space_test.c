@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: MIT
+/*
+ * btrfs_space against images that mkfs.btrfs made and the kernel filled. The oracle is the list of chunks and extents that
+ * `btrfs inspect-internal dump-tree` prints, compared for every unit of the image. Then damage: it makes an image, or a part of it,
+ * "not known" or "used", and never "free". As root.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "commit/btrfs_space.h"
+#include "workdir.h"
+
+#define SUPER 65536
+#define WINDOW 32768 /* units */
+
+/* In memory: changes stay here. */
+struct image {
+	uint8_t *p;
+	uint64_t bytes, reads, fail_at; /* fail_at 0: never */
+	struct blk_reader r;
+};
+
+static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct image *im = ctx;
+
+	assert_int_equal((uintptr_t)buf % COW_BLK_BYTES, 0);
+	assert_true(blks && blks <= 16 && blk + blks <= im->r.volume_blks);
+	if (++im->reads == im->fail_at)
+		return -EIO;
+	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
+	return 0;
+}
+
+static void sh(const char *fmt, ...) PRINTF(1, 2);
+static void sh(const char *fmt, ...)
+{
+	char cmd[4096];
+	va_list ap;
+	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec >>log 2>&1 && set -e; ", dir);
+
+	va_start(ap, fmt);
+	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
+	va_end(ap);
+	if (system(cmd)) {
+		snprintf(cmd, sizeof(cmd), "mountpoint -q %s/m && umount %s/m; tail %s/log >&2", dir, dir, dir);
+		(void)!system(cmd);
+		fail_msg("%s", fmt);
+	}
+}
+
+static void image_open(struct image *im, const char *name)
+{
+	char path[128];
+	struct stat st;
+	int fd;
+
+	memset(im, 0, sizeof(*im));
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(fstat(fd, &st), 0);
+	im->bytes = (uint64_t)st.st_size;
+	im->p = mmap(NULL, im->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	assert_true(im->p != MAP_FAILED);
+	close(fd);
+	im->r = (struct blk_reader){ image_read, im, im->bytes >> COW_BLK_SHIFT };
+}
+
+static void image_close(struct image *im)
+{
+	munmap(im->p, im->bytes);
+}
+
+/* ---- the oracle ---- */
+
+/* Reads "FIRST COUNT" of units. mawk has no integers of 64 bits, but 53 bits of them. */
+static const char oracle[] =
+	"{ btrfs inspect-internal dump-tree -t chunk %s && btrfs inspect-internal dump-tree -t extent %s; } | awk -v n=%u '"
+	"$3 == \"key\" && $5 == \"CHUNK_ITEM\" { at = $6 + 0 }"
+	"$1 == \"length\" { bytes = $2 }"
+	"$1 == \"stripe\" { c++; from[c] = at; size[c] = bytes; to[c] = $6 }"
+	"$3 == \"key\" && ($5 == \"EXTENT_ITEM\" || $5 == \"METADATA_ITEM\") {"
+	"	a = substr($4, 2) + 0; b = $5 == \"EXTENT_ITEM\" ? $6 + 0 : n; done = 0;"
+	"	for (i = 1; i <= c; i++) if (a >= from[i] && a + b <= from[i] + size[i]) {"
+	"		printf \"%%d %%d\\n\", (to[i] + a - from[i]) / 4096, b / 4096; done = 1 }"
+	"	if (!done) exit 1 }"
+	"END { if (c < 3) exit 1; print \"0 256\"; print \"16384 16\" }' >oracle";
+
+/* A byte for each unit. */
+static uint8_t *oracle_read(const struct image *im, const char *name, unsigned node_bytes)
+{
+	uint8_t *used = calloc(im->r.volume_blks + WINDOW, 1);
+	unsigned long first, n;
+	char path[128];
+	FILE *f;
+
+	assert_non_null(used);
+	sh(oracle, name, name, node_bytes);
+	snprintf(path, sizeof(path), "%s/oracle", dir);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	while (fscanf(f, "%lu %lu", &first, &n) == 2)
+		if (first < im->r.volume_blks)
+			memset(used + first, 1, min_u64(n, im->r.volume_blks - first));
+	fclose(f);
+	return used;
+}
+
+/* One unit a question, in windows of odd sizes, or as the map asks. */
+static void compare(const char *name, unsigned node_bytes, uint64_t window)
+{
+	uint64_t units, differ = 0, free_units = 0;
+	struct btrfs_space *x;
+	struct image im;
+	uint8_t *used;
+
+	image_open(&im, name);
+	used = oracle_read(&im, name, node_bytes);
+	assert_int_equal(btrfs_space_open(&x, &im.r, &units), 0);
+	assert_int_equal(units, im.r.volume_blks);
+	for (uint64_t at = 0; at < units; at += window) {
+		uint64_t n = min_u64(window, units - at);
+		uint8_t bits[WINDOW / 8] = { 0 };
+
+		assert_int_equal(btrfs_space_used(x, at, n, bits), 0);
+		for (uint64_t i = 0; i < WINDOW; i++) {
+			bool is = bits[i / 8] & 1 << i % 8;
+
+			free_units += i < n && !is;
+			if (is != (i < n && used[at + i]) && !differ++)
+				print_error("%s: unit %lu is %s\n", name, (unsigned long)(at + i), is ? "used" : "free");
+		}
+	}
+	assert_int_equal(differ, 0);
+	assert_true(free_units > units / 20);
+	btrfs_space_close(x);
+	image_close(&im);
+	free(used);
+}
+
+/* ---- what is compared ---- */
+
+static const char fill[] =
+	"mkdir -p m/d m/e && for i in $(seq 300); do head -c $((i * 97 % 30000)) /dev/urandom >m/d/$i; done && sync && "
+	"head -c 30M /dev/urandom >m/big && head -c 3M /dev/zero >m/zero && fallocate -l 9M m/reserved && sync && "
+	"btrfs -q subvolume create m/s && cp -r m/d m/s && btrfs -q subvolume snapshot m/s m/t && sync && "
+	"for i in $(seq 60); do cp --reflink=always m/big m/e/$i; dd if=/dev/urandom of=m/e/$i bs=4k seek=$((i * 50)) count=3 "
+	"conv=notrunc status=none; done && sync && "
+	"for i in $(seq 1 2 300); do rm m/d/$i; done && truncate -s 11M m/big && rm m/zero && "
+	"dd if=/dev/urandom of=m/big bs=4k count=99 seek=500 conv=notrunc status=none && sync && "
+	"mkdir m/f && for i in $(seq 200); do head -c 5000 /dev/urandom >m/f/$i; done";
+
+static const struct {
+	const char *name, *mkfs, *mount, *more;
+	unsigned node_bytes;
+} layouts[] = {
+	{ "default", "", "noatime", "true", 16384 },
+	{ "mixed", "-M", "noatime", "true", 4096 },
+	{ "single", "-m single -d single", "compress-force=zstd", "btrfs -q subvolume delete m/t", 16384 },
+	{ "dup", "-m dup -d dup", "noatime", "true", 16384 },
+	{ "node4k", "-n 4096 -s 4096", "compress=lzo", "true", 4096 },
+	{ "node64k", "-n 65536", "noatime", "true", 65536 },
+	{ "nofst", "-R ^free-space-tree", "space_cache=v1", "true", 16384 },
+	{ "old", "-O ^no-holes,^skinny-metadata,^extref -R ^free-space-tree", "nospace_cache", "true", 16384 },
+	{ "quota", "-R quota", "noatime", "true", 16384 },
+	{ "moved", "", "noatime", "sync; rm -r m/d m/f; btrfs -q balance start --full-balance m", 16384 },
+	{ "redone", "-m single -d single", "noatime", "btrfs -q balance start -dconvert=dup m", 16384 },
+};
+
+static void test_layouts(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(layouts); i++) {
+		sh("rm -f i j; truncate -s 1500M i; mkfs.btrfs -q -f %s i; mount -o loop,%s i m; %s; %s; fsfreeze -f m; cp --sparse=always i j; "
+		   "fsfreeze -u m; umount m", layouts[i].mkfs, layouts[i].mount, fill, layouts[i].more);
+		compare("j", layouts[i].node_bytes, WINDOW); /* frozen */
+		compare("i", layouts[i].node_bytes, 4099);   /* unmounted */
+	}
+}
+
+/* A window all of whose units are extents of their own, with references that fill leaves. */
+static void test_fragments(void **state)
+{
+	(void)state;
+	sh("rm -f i; truncate -s 400M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop,max_inline=0 i m; mkdir m/d; cd m/d; "
+	   "head -c 60M /dev/urandom | split -b 4096 -a 4 -; cp --reflink=always xaaaa one; for i in $(seq 400); do "
+	   "cp --reflink=always one two$i; done; cd ../..; sync; rm m/d/x*[aceg]; umount m");
+	compare("i", 4096, WINDOW);
+	compare("i", 4096, 7);
+}
+
+/* ---- what is not known ---- */
+
+static void seal_super(struct image *im)
+{
+	uint32_t crc = crc32c(0, im->p + SUPER + 32, 4096 - 32);
+
+	for (int i = 0; i < 4; i++)
+		im->p[SUPER + i] = (uint8_t)(crc >> 8 * i);
+}
+
+static int try_open(struct image *im)
+{
+	struct btrfs_space *x;
+	uint64_t units;
+	int e = btrfs_space_open(&x, &im->r, &units);
+
+	if (!e)
+		btrfs_space_close(x);
+	return e;
+}
+
+static void make_small(void)
+{
+	sh("[ ! -e small ] || exit 0; truncate -s 200M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop i m; mkdir m/d; "
+	   "for i in $(seq 800); do head -c $((i * 7)) /dev/urandom >m/d/$i; done; sync; rm m/d/*3; umount m; mv i small");
+}
+
+static void test_superblock(void **state)
+{
+	static const struct {
+		unsigned off;
+		uint8_t value;
+		bool known;
+	} cases[] = {
+		{ 299, 'x', true },	   /* the label: nothing changed but that */
+		{ 64, 'x', false },	   /* magic */
+		{ 48 + 2, 4, false },	   /* a copy of another place */
+		{ 56 + 4, 1, false },	   /* a seed */
+		{ 56, 5, false },	   /* with errors */
+		{ 72, 0xee, false },	   /* generation of the roots */
+		{ 80 + 1, 0x55, false },   /* root tree */
+		{ 88 + 3, 0x55, false },   /* chunk tree */
+		{ 96 + 2, 1, false },	   /* log_root */
+		{ 136, 2, false },	   /* devices */
+		{ 144 + 1, 0x20, false },  /* sectors */
+		{ 148 + 1, 0, false },	   /* nodes of 0 */
+		{ 148 + 1, 8, false },	   /* of 2048 */
+		{ 148 + 1, 0x30, false },
+		{ 148 + 2, 2, false },	   /* of more than 64 KiB */
+		{ 160, 0xff, false },	   /* sys_chunk_array */
+		{ 160 + 1, 0xff, false },
+		{ 164, 0xee, false },	   /* generation of the chunk tree */
+		{ 180 + 1, 1, false },	   /* compat_ro */
+		{ 188 + 1, 0x10 | 3, false }, /* zoned */
+		{ 188 + 1, 0x20 | 3, false }, /* extent tree v2 */
+		{ 188 + 1, 0x40 | 3, false }, /* stripe tree */
+		{ 188 + 7, 0x80, false },
+		{ 196, 1, false },	   /* another checksum */
+		{ 198, 5, false },	   /* levels */
+		{ 198, 200, false },
+		{ 199, 8, false },
+		{ 199, 1, false },
+		{ 201, 7, false },	   /* device */
+		{ 209 + 4, 1, false },	   /* it is larger than the volume */
+		{ 209 + 3, 1, false },	   /* smaller than its chunks */
+		{ 217 + 2, 0x11, false },  /* what all chunks take */
+		{ 267 + 3, 0x11, false },  /* its identity */
+		{ 32 + 3, 0x11, false },   /* that of the file system */
+		{ 811 + 8, 1, false },	   /* the first key of the array */
+		{ 811 + 17 + 44, 3, false }, /* copies of the first chunk */
+	};
+	struct image im;
+
+	(void)state;
+	make_small();
+	image_open(&im, "small");
+	assert_int_equal(try_open(&im), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		uint8_t *p = im.p + SUPER + cases[i].off, was = *p;
+
+		*p = cases[i].value == was ? (uint8_t)(was ^ 1) : cases[i].value;
+		assert_int_equal(try_open(&im), -EOPNOTSUPP);
+		seal_super(&im);
+		if (try_open(&im) != (cases[i].known ? 0 : -EOPNOTSUPP))
+			fail_msg("superblock, %u: %d", cases[i].off, try_open(&im));
+		*p = was;
+		seal_super(&im);
+	}
+	assert_int_equal(try_open(&im), 0);
+	im.r.volume_blks--; /* its end is cut off */
+	assert_int_equal(try_open(&im), -EOPNOTSUPP);
+	im.r.volume_blks = 16;
+	assert_int_equal(try_open(&im), -EOPNOTSUPP);
+	image_close(&im);
+}
+
+/* Other checksums; a log tree of fsync. */
+static void test_not_known(void **state)
+{
+	struct image im;
+
+	(void)state;
+	sh("for c in xxhash sha256 blake2; do truncate -s 200M $c; mkfs.btrfs -q --csum $c $c; done; truncate -s 200M i; mkfs.btrfs -q -f i; "
+	   "mount -o loop,commit=300 i m; sync; echo 1 >m/a; sync m/a; cp --sparse=always i log_root; umount m");
+	for (const char *const *name = (const char *const[]){ "xxhash", "sha256", "blake2", "log_root", NULL }; *name; name++) {
+		image_open(&im, *name);
+		assert_int_equal(try_open(&im), -EOPNOTSUPP);
+		image_close(&im);
+	}
+	image_open(&im, "i");
+	assert_int_equal(try_open(&im), 0);
+	image_close(&im);
+}
+
+/* ---- damage ---- */
+
+static bool in_tree(const struct image *im, uint64_t off)
+{
+	return off != SUPER && off % (64 * MIB) != 0 && !memcmp(im->p + off + 32, im->p + SUPER + 32, 16);
+}
+
+static void seal_node(uint8_t *p)
+{
+	uint32_t crc = crc32c(0, p + 32, 4096 - 32);
+
+	for (int i = 0; i < 4; i++)
+		p[i] = (uint8_t)(crc >> 8 * i);
+}
+
+/* All of it: free units, or -1 if it cannot be had. Each answer is an error, or as the one of the image that is whole. */
+static long ask_all(struct image *im, const uint8_t *used, bool *ret_wrong)
+{
+	struct btrfs_space *x;
+	uint64_t units;
+	long sum = 0;
+	int e = btrfs_space_open(&x, &im->r, &units);
+
+	assert_true(!e || e == -EOPNOTSUPP || e == -EIO);
+	if (e)
+		return -1;
+	for (uint64_t at = 0; at < units && sum >= 0; at += 5000) {
+		uint8_t bits[5000 / 8] = { 0 };
+		uint64_t n = min_u64(5000, units - at);
+
+		e = btrfs_space_used(x, at, n, bits);
+		assert_true(!e || e == -EUCLEAN || e == -EIO);
+		for (uint64_t i = 0; i < n && !e; i++) {
+			bool is = bits[i / 8] & 1 << i % 8;
+
+			sum += !is;
+			*ret_wrong |= !is && used[at + i];
+		}
+		if (e)
+			sum = -1;
+	}
+	btrfs_space_close(x);
+	return sum;
+}
+
+static uint32_t rng_state = 1;
+
+static uint32_t rng(void)
+{
+	rng_state = rng_state * 1664525 + 1013904223;
+	return rng_state >> 8;
+}
+
+/* One byte of each tree block at a time. Where nothing notices, the block is of a tree that is not asked, or no longer in use. */
+static void test_flipped(void **state)
+{
+	bool wrong = false;
+	unsigned noticed = 0, blocks = 0;
+	struct image im;
+	uint8_t *used;
+	long all;
+
+	(void)state;
+	make_small();
+	image_open(&im, "small");
+	used = oracle_read(&im, "small", 4096);
+	all = ask_all(&im, used, &wrong);
+	assert_true(all > 0 && !wrong);
+	for (uint64_t off = 4096; off < im.bytes; off += 4096) {
+		uint8_t *p = im.p + off + rng() % 4096;
+
+		if (!in_tree(&im, off))
+			continue;
+		blocks++;
+		*p ^= 0x10;
+		if (ask_all(&im, used, &wrong) != all)
+			noticed++;
+		*p ^= 0x10;
+	}
+	assert_false(wrong);
+	assert_true(noticed >= 5 && noticed < blocks);
+	assert_int_equal(ask_all(&im, used, &wrong), all);
+	free(used);
+	image_close(&im);
+}
+
+/* Blocks that are wrong under a right checksum: who is asked for, which and how new, is in their header. */
+static void test_crafted(void **state)
+{
+	static const uint8_t offs[] = { 32, 47, 48, 49, 80, 81, 87, 88, 95, 96, 97, 99, 100 };
+	unsigned noticed[ARRAY_SIZE(offs)] = { 0 };
+	bool wrong = false;
+	struct image im;
+	uint8_t *used;
+	long all;
+
+	(void)state;
+	make_small();
+	image_open(&im, "small");
+	used = oracle_read(&im, "small", 4096);
+	all = ask_all(&im, used, &wrong);
+	for (uint64_t off = 4096; off < im.bytes; off += 4096) {
+		uint8_t was[4096];
+
+		if (!in_tree(&im, off))
+			continue;
+		memcpy(was, im.p + off, sizeof(was));
+		for (size_t i = 0; i < ARRAY_SIZE(offs); i++) {
+			im.p[off + offs[i]] ^= (uint8_t)(1u << rng() % 8);
+			seal_node(im.p + off);
+			noticed[i] += ask_all(&im, used, &wrong) != all;
+			memcpy(im.p + off, was, sizeof(was));
+		}
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(offs); i++)
+		if (noticed[i] < 5)
+			fail_msg("header, %u: noticed %u times", offs[i], noticed[i]);
+	assert_int_equal(ask_all(&im, used, &wrong), all);
+	free(used);
+	image_close(&im);
+}
+
+/* Anything under right checksums: pointers in circles, items out of their block. It ends, and reads a bounded amount. */
+static void test_random(void **state)
+{
+	const unsigned rounds = 3000;
+	uint64_t off[4096], n = 0;
+	bool wrong;
+	struct image im;
+	uint8_t *used;
+
+	(void)state;
+	make_small();
+	image_open(&im, "small");
+	used = oracle_read(&im, "small", 4096);
+	for (uint64_t o = 4096; o < im.bytes && n < ARRAY_SIZE(off); o += 4096)
+		if (in_tree(&im, o))
+			off[n++] = o;
+	for (unsigned i = 0; i < rounds; i++) {
+		uint8_t was[4][4096];
+		uint64_t at[4];
+
+		for (int k = 0; k < 4; k++) {
+			at[k] = off[rng() % n];
+			memcpy(was[k], im.p + at[k], 4096);
+			for (unsigned edits = rng() % 6; edits; edits--) {
+				unsigned where = rng() % 3 ? 80 + rng() % 150 : rng() % 4096;
+
+				im.p[at[k] + where] = rng() % 2 ? (uint8_t)rng() : im.p[off[rng() % n] + where];
+			}
+			if (rng() % 4 == 0) /* a pointer to itself, or above */
+				memcpy(im.p + at[k] + 101 + 17, im.p + off[rng() % n] + 48, 8);
+			seal_node(im.p + at[k]);
+		}
+		im.reads = 0;
+		ask_all(&im, used, &wrong);
+		assert_true(im.reads < 17000 + (im.r.volume_blks / 5000 + 1) * 4096);
+		for (int k = 3; k >= 0; k--)
+			memcpy(im.p + at[k], was[k], 4096);
+	}
+	wrong = false;
+	assert_true(ask_all(&im, used, &wrong) > 0 && !wrong);
+	free(used);
+	image_close(&im);
+}
+
+static void test_read_errors(void **state)
+{
+	bool wrong = false;
+	struct image im;
+	uint8_t *used;
+	long r = -1;
+
+	(void)state;
+	make_small();
+	image_open(&im, "small");
+	used = oracle_read(&im, "small", 4096);
+	for (im.fail_at = 1; r < 0; im.fail_at++) {
+		im.reads = 0;
+		r = ask_all(&im, used, &wrong);
+		assert_true((r < 0) == (im.reads >= im.fail_at));
+	}
+	assert_true(im.fail_at > 6);
+	free(used);
+	image_close(&im);
+}
+
+static int make_dir(void **state)
+{
+	(void)state;
+	if (workdir_new("btrfs"))
+		return -1;
+	sh("mkdir m");
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_layouts), cmocka_unit_test(test_fragments), cmocka_unit_test(test_superblock),
+		cmocka_unit_test(test_not_known), cmocka_unit_test(test_flipped), cmocka_unit_test(test_crafted),
+		cmocka_unit_test(test_random), cmocka_unit_test(test_read_errors),
+	};
+
+	return cmocka_run_group_tests(tests, make_dir, workdir_remove);
+}
