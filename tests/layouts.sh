@@ -115,17 +115,21 @@ write_a() {
 	mkdir -p "$MNT/d"
 	head -c 3M /dev/urandom | split -b 20k -a 3 - "$MNT/d/f"
 	head -c 6M /dev/urandom >"$MNT/big"
+	head -c 8M /dev/urandom | split -b 70k -a 3 - "$MNT/d/gone"
 	ln -f "$MNT/big" "$MNT/d/hard"
 	ln -sf big "$MNT/soft"
 }
 
-# Old files in place, new ones, some gone, some by other names.
+# Old files in place, new ones where others were, some gone, some by other names.
 write_b() {
 	local new
+	rm "$MNT"/d/gone*[02468acegikmoqsuwy]
+	sync -f "$MNT"
 	head -c 3M /dev/urandom | split -b 20k -a 3 - "$MNT/d/f"
 	head -c 2M /dev/urandom | dd of="$MNT/big" bs=64k seek=20 conv=notrunc iflag=fullblock status=none
 	new=$(mktemp -d "$MNT/new.XXXXXX")
 	head -c 2M /dev/urandom | split -b 5k -a 3 - "$new/n"
+	head -c 3M /dev/urandom | split -b 200k -a 3 - "$new/m"
 	mv "$MNT/d/faab" "$new/moved"
 	rm "$MNT/d/faaa" "$MNT/d/hard"
 }

@@ -312,6 +312,12 @@ static bool tells_truth(struct fsmap *m)
 	return m && fsmap_knows(m) && !(fsmap_alarms(m) & FSMAP_NEEDS_RECOVERY);
 }
 
+/* A btrfs that had an error is read-only, and still reads what a transaction wrote that will never end. */
+static bool gave_up(const struct images *im, const struct volume_result *res)
+{
+	return im->fs.kind == FS_BTRFS && res->quiesce.mounted && res->quiesce.readonly;
+}
+
 static int open_older(struct images *im)
 {
 	struct blk_reader older = { .read = img_read_older, .ctx = im, .volume_blks = im->v->volume_blks };
@@ -366,7 +372,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	}
 	/* what the committed image leaves free may be written in place whatever the sealed one is */
 	if (r == 0) {
-		src.run_sealed = !im.unfrozen && !unread && tells_truth(im.sealed) ? img_run_sealed : NULL;
+		src.run_sealed = !im.unfrozen && !unread && !gave_up(&im, res) && tells_truth(im.sealed) ? img_run_sealed : NULL;
 		src.run_committed = tells_truth(im.committed) ? img_run_committed : NULL;
 		src.run_older = tells_truth(im.older) ? img_run_older : NULL;
 	}

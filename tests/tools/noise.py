@@ -90,7 +90,7 @@ def over(device, map_path):
                     raise OSError("short write")
                 block += part
     print(f"noise over {blocks['free']} free and {blocks['journal']} journal blocks")
-    return not blocks["free"] or not blocks["journal"]
+    return not blocks["free"]
 
 
 COMMANDS = {"load": load, "verify": verify, "over": over}
