@@ -175,7 +175,7 @@ killed() {
 	rm -f "$T/returned"
 	background commit_b
 	if [ $(($1 % 2)) = 0 ]; then
-		wait_for 60 written_to $((start + 1 + (RANDOM * 32768 + RANDOM) % (9 << 20)))
+		wait_for 60 written_to $((start + 1 + (RANDOM * 32768 + RANDOM) % (14 << 20)))
 	else
 		sleep 0.$((RANDOM % 5))$((RANDOM % 10))
 	fi
