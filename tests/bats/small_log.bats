@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2034 # each test is a subshell; card_make looks at IMG
-# File systems all of whose changes go through the log, and more of them at once than the log holds: it commits in between.
+# File systems whose changes go through the log, and more of them at once than the log holds: it commits in between.
 load lib
 
 # FS FS_MIB [FORMAT_OPTION]...: with a file of 1 MiB, committed
@@ -54,6 +54,41 @@ card_has() { # FS: what was committed, as after a power cut
 	cow commit
 	[ "$(status_of .generation)" -gt $((before + 1)) ]
 	# the last one was frozen: all is there
+	card_has btrfs
+}
+
+@test "btrfs: new files go in place, and more of them than the log holds" {
+	local direct logged
+	volume btrfs 500 --log-size 16M --erase-block 1M
+	log_is_small 40
+	direct=$(status_of .lifetime.direct_blocks) logged=$(status_of .totals.logged_blocks)
+	random_file "$T/new" 40
+	# while it is to be dropped, no commit begins before it is too much
+	cow discard
+	cp "$T/new" "$MNT/new"
+	sync -f "$MNT"
+	cow discard --undo
+	cow commit
+	[ "$(status_of .alarm)" = "" ]
+	[ "$(status_of .write_errors)" = 0 ]
+	[ $(($(status_of .lifetime.direct_blocks) - direct)) -ge 10240 ]
+	[ $(($(status_of .lifetime.logged_blocks) - logged)) -le 64 ]
+	card_has btrfs
+}
+
+@test "btrfs: over what was committed nothing is written in place" {
+	local before
+	volume btrfs 500 --log-size 64M --erase-block 1M
+	chattr +C "$MNT"
+	random_file "$T/new" 10
+	cp "$T/new" "$MNT/new"
+	cow commit --checkpoint
+	before=$(status_of .lifetime.logged_blocks)
+	random_file "$T/part" 2
+	dd if="$T/part" of="$T/new" bs=1M seek=3 conv=notrunc status=none
+	dd if="$T/part" of="$MNT/new" bs=1M seek=3 conv=notrunc status=none
+	cow commit
+	[ $(($(status_of .lifetime.logged_blocks) - before)) -ge 512 ]
 	card_has btrfs
 }
 
