@@ -500,6 +500,48 @@ static void test_read_errors(void **state)
 	image_close(&im);
 }
 
+/* Through the map no damage and no read error behind the superblock is an alarm, or an error: what was in doubt is used. */
+static void map_is_calm(struct image *im, const uint8_t *used)
+{
+	struct fsmap *m;
+	enum blk_use use;
+	uint64_t n;
+
+	im->reads = 0;
+	assert_int_equal(fsmap_open(&m, &im->r), 0);
+	for (uint64_t blk = 0; blk < im->r.volume_blks; blk += n) {
+		assert_int_equal(fsmap_run(m, blk, im->r.volume_blks - blk, &use, &n), 0);
+		assert_true(use == USE_USED || (use == USE_FREE && fsmap_knows(m)));
+		for (uint64_t i = 0; i < n && use == USE_FREE; i++)
+			assert_false(used[blk + i]);
+	}
+	assert_int_equal(fsmap_alarms(m), 0);
+	fsmap_close(m);
+}
+
+static void test_map(void **state)
+{
+	struct image im;
+	uint8_t *used;
+
+	(void)state;
+	make_small();
+	image_open(&im, "small");
+	used = oracle_read(&im, "small", 4096);
+	for (im.fail_at = 3; im.fail_at < 40; im.fail_at++)
+		map_is_calm(&im, used);
+	im.fail_at = 0;
+	for (uint64_t off = 4096; off < im.bytes; off += 4096) {
+		if (!in_tree(&im, off))
+			continue;
+		im.p[off + 200] ^= 1;
+		map_is_calm(&im, used);
+		im.p[off + 200] ^= 1;
+	}
+	free(used);
+	image_close(&im);
+}
+
 static int make_dir(void **state)
 {
 	(void)state;
@@ -515,6 +557,7 @@ int main(void)
 		cmocka_unit_test(test_layouts), cmocka_unit_test(test_fragments), cmocka_unit_test(test_superblock),
 		cmocka_unit_test(test_not_known), cmocka_unit_test(test_flipped), cmocka_unit_test(test_crafted),
 		cmocka_unit_test(test_random), cmocka_unit_test(test_read_errors),
+		cmocka_unit_test(test_map),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, workdir_remove);
