@@ -462,6 +462,47 @@ static void test_classifier_missing(void **state)
 	}
 }
 
+/* The committed image leaves a gap free, but was not frozen: the live file system has something there that is not in RAM any more. A
+ * checkpoint in front of a commit that has no freeze either does not go on over it. */
+static void test_gap_of_unfrozen(void **state)
+{
+	struct flash_profile profile;
+	const struct commit_options opt = { .cause = CAUSE_PRESSURE, .profile = &profile };
+	char at_home[8] = "live";
+	struct log_index *ix = NULL;
+	struct commit_report bill;
+	struct commit_source src;
+	struct toy t;
+
+	(void)state;
+	assert_int_equal(flash_profile_get(&profile, "x-slow-4g"), 0);
+	toy_new(&t, false);
+	src = toy_source(&t);
+	for (unsigned b = 10; b < 40; b += 2)
+		toy_drop(&t, b);
+	assert_int_equal(toy_commit(&t), 0);
+	for (int round = 0; round < 3; round++) {
+		for (unsigned b = 11; b < 40; b += 2)
+			toy_write(&t, b, (uint16_t)(700 + round * 100 + b));
+		if (round < 2)
+			assert_int_equal(toy_commit(&t), 0);
+	}
+	for (unsigned b = 10; b < 40; b += 2)
+		assert_int_equal(sim_poke(t.base, blk_to_bytes(b), at_home, sizeof(at_home)), 0);
+	for (unsigned b = 41; b < 60; b++)
+		if (t.n.use[b] == USE_USED)
+			toy_write(&t, b, (uint16_t)(600 + b));
+	src.use_sealed = NULL;
+	src.run_sealed = NULL;
+	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &bill, &ix), 0);
+	assert_true(bill.checkpoint > 0);
+	toy_publish(&t, ix);
+	assert_int_equal(toy_view(&t, view), 0);
+	for (unsigned b = 12; b < 40; b += 2)
+		assert_memory_equal(view + blk_to_bytes(b), at_home, sizeof(at_home));
+	toy_free(&t);
+}
+
 /* ---- a larger volume, of which the content is a function of the block ---- */
 
 enum { BIG_BLKS = 12288 };
@@ -670,7 +711,8 @@ int main(void)
 		cmocka_unit_test(test_dry_run), cmocka_unit_test(test_dry_run_checkpoint),
 		cmocka_unit_test(test_progress), cmocka_unit_test(test_samples_go_on), cmocka_unit_test(test_many_records),
 			     cmocka_unit_test(test_rot_below),
-		cmocka_unit_test(test_classifier_missing), cmocka_unit_test(test_samples),
+		cmocka_unit_test(test_classifier_missing), cmocka_unit_test(test_gap_of_unfrozen),
+		cmocka_unit_test(test_samples),
 		cmocka_unit_test(test_scattered_spill),
 	};
 
