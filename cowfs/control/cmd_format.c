@@ -13,7 +13,7 @@
 #include "volume/shrink.h"
 
 #define DEFAULT_JOURNAL_BYTES (16 * MIB)
-/* Of a file system all of whose changes go through the log: requests have full size then. */
+/* Of a file system all of whose changes may go through the log: requests have full size then. */
 #define WHOLE_LOG_MAX_BYTES (160 * MIB)
 #define WHOLE_LOG_SHARE 16u
 #define SMALL_REQUEST_KB 64u
@@ -246,7 +246,7 @@ static int write_log(const struct options *o, struct offline *f, struct log_supe
 	return EXIT_OK;
 }
 
-/* What a log as small as this one means where all changes go through it, and nothing is written in place. */
+/* What a log as small as this one means where all changes may have to go through it. */
 static void report_whole(const struct offline *f, const struct log_super *s)
 {
 	uint64_t capacity = super_capacity_blks(s);
@@ -259,7 +259,7 @@ static void report_whole(const struct offline *f, const struct log_super *s)
 		       f->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_fits(capacity))));
 		return;
 	}
-	printf("  %-14s all changes of %s go through the log: it commits by itself from %s on\n", "commits", f->fs.type,
+	printf("  %-14s all changes of %s may have to go through the log: it commits by itself from %s on\n", "commits", f->fs.type,
 	       FORMAT_SIZE(blk_to_bytes(pressure_ring_commits(capacity))));
 	if (!pressure_ring_suffices(capacity))
 		printf("warning: the log is so small that a burst of writes can make a commit impossible: at least 16 MiB are "
@@ -328,7 +328,7 @@ static bool has_room(const struct offline *f, uint64_t log_bytes)
 }
 
 /*
- * Of ext the log holds what changes in place, of the others all that changes: the larger it is, the larger commits and
+ * Of ext the log holds what changes in place, of the others it may be all that changes: the larger it is, the larger commits and
  * requests may be. A share of the file system, if there is so much room. 0: the general default.
  */
 static uint64_t default_log_bytes(const struct offline *f)
