@@ -120,7 +120,7 @@ int cmd_status(const struct options *o)
 	if (has_option(o, OPT_JSON))
 		dead_clear(dead);
 	else
-		dead_clear_and_tell();
+		dead_clear_and_tell(false);
 	exit = get_status(o, &answer);
 	if (exit != EXIT_OK)
 		return exit;

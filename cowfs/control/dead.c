@@ -79,6 +79,15 @@ static int detach_loop(const char *loop, const char *name)
 	return r == 0 && ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : r;
 }
 
+/* One that is mounted: the kernel detaches it when nobody has it any more. A volume with its name makes it forgotten. */
+static void detach_in_the_end(const char *loop, const char *name)
+{
+	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
+
+	if (fd >= 0 && check_loop(fd, name) == 0 && ioctl(fd, LOOP_CLR_FD) < 0)
+		msg(MSG_WARN, "%s: stays until losetup -d: %s", loop, strerror(errno));
+}
+
 struct thaw {
 	int proc_dirfd;
 	dev_t dev;
@@ -171,7 +180,7 @@ static int claim(struct rundir *ret, const char *name)
 	return r;
 }
 
-static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
+static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear, bool attaching)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = client_dead_volumes(names);
@@ -195,6 +204,8 @@ static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
 				r = detach_loop(loop, names[i]);
 				detached = r == 0;
 				left = r < 0 && r != -ESRCH && r != -ENXIO;
+				if (r == -EBUSY && attaching)
+					detach_in_the_end(loop, names[i]);
 			}
 			if (!loop_is_bound(loop))
 				forget_bound(loop);
@@ -211,18 +222,18 @@ static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear)
 
 size_t dead_volumes(struct dead_volume list[CLIENT_VOLUMES])
 {
-	return find(list, false);
+	return find(list, false, false);
 }
 
 size_t dead_clear(struct dead_volume list[CLIENT_VOLUMES])
 {
-	return find(list, geteuid() == 0);
+	return find(list, geteuid() == 0, false);
 }
 
-void dead_clear_and_tell(void)
+void dead_clear_and_tell(bool attaching)
 {
 	struct dead_volume list[CLIENT_VOLUMES];
-	size_t n = dead_clear(list);
+	size_t n = find(list, geteuid() == 0, attaching);
 
 	for (size_t i = 0; i < n; i++)
 		msg(MSG_WARN, "volume %s: %s", list[i].name, list[i].text);

@@ -16,7 +16,7 @@ size_t dead_volumes(struct dead_volume list[CLIENT_VOLUMES]);
 /* The same, but first detaches each such loop device that nobody uses, and takes the files away. As
  * root; else as dead_volumes. */
 size_t dead_clear(struct dead_volume list[CLIENT_VOLUMES]);
-/* dead_clear, and a line on stderr for each. */
-void dead_clear_and_tell(void);
+/* dead_clear, and a line on stderr for each. attaching: a loop device that is in use is detached with its last user. */
+void dead_clear_and_tell(bool attaching);
 
 #endif

@@ -223,6 +223,22 @@ ends_umount() {
 	[ "$(cat "$MNT/one" "$MNT/two")" = $'one\ntwo' ]
 }
 
+@test "kills: attached again while the old file system is mounted; its device goes with the unmount" {
+	local old
+	card_make ext4 200 300 -J size=8
+	cow format "$CARD"
+	attach_in_group
+	mount_volume
+	kill_everything
+	wait_for 10 no_daemons
+	old=$DEV
+	attach
+	[ "$DEV" != "$old" ]
+	timeout 60 umount "$MNT"
+	wait_for 10 volume_gone "$old"
+	detach
+}
+
 @test "kills: a daemon that cannot end is dead, and nothing waits for it" {
 	local begin
 	card_make ext4 200 300
