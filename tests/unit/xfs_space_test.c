@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Free space of XFS against images that Linux has made: mounted, filled with holes, frozen or unmounted. The oracle is
+ * xfs_db's dump of the trees; and what is said to be free is overwritten, after which the file system must have all its files
+ * and xfs_repair nothing to say. Then images with damage, with right and with wrong checksums. Needs root, to mount.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "commit/xfs_image.h"
+#include "commit/xfs_space.h"
+#include "workdir.h"
+
+#define WINDOW 32768u
+
+struct image {
+	uint8_t *p;
+	uint64_t size_bytes, calls, units, fail_at; /* fail_at 0: never */
+	struct blk_reader r;
+};
+
+static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct image *im = ctx;
+
+	im->units += blks;
+	assert_int_equal((uintptr_t)buf % COW_BLK_BYTES, 0);
+	assert_true(blks && blks <= 16 && blk + blks <= im->r.volume_blks);
+	if (++im->calls == im->fail_at)
+		return -EREMOTEIO;
+	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
+	return 0;
+}
+
+/* up IMAGE MOUNT_POINT [OPTIONS]: on a loop device that goes with the mount; one that was used may still be read-only */
+static const char functions[] = "up() { l=$(losetup --show -f $1) && blockdev --setrw $l && mount -o rw$3 $l $2; r=$?; "
+				"losetup -d $l; return $r; }; ";
+
+static int sh(const char *fmt, ...) PRINTF(1, 2);
+static int sh(const char *fmt, ...)
+{
+	char cmd[1024];
+	va_list ap;
+	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec >>log 2>&1; set -x; %s", dir, functions);
+
+	va_start(ap, fmt);
+	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
+	va_end(ap);
+	return system(cmd);
+}
+
+/* Changes stay in memory. */
+static void image_open(struct image *im, const char *name)
+{
+	char path[128];
+	struct stat st;
+	int fd;
+
+	memset(im, 0, sizeof(*im));
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0 && fstat(fd, &st) == 0);
+	im->size_bytes = (uint64_t)st.st_size;
+	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	assert_true(im->p != MAP_FAILED);
+	close(fd);
+	im->r = (struct blk_reader){image_read, im, im->size_bytes >> COW_BLK_SHIFT};
+}
+
+static void image_close(struct image *im)
+{
+	munmap(im->p, im->size_bytes);
+}
+
+/* ---- the answer, and the oracle's ---- */
+
+/* All units, in windows of that many. bits: one for each unit of the volume. */
+static int answer(struct image *im, uint64_t window, uint8_t *bits)
+{
+	uint64_t units = 0, all = im->r.volume_blks;
+	uint8_t *part = malloc(window / 8 + 1);
+	struct xfs_space *x;
+	int err = xfs_space_open(&x, &im->r, &units);
+
+	assert_non_null(part);
+	if (!err) {
+		assert_true(units && units <= all);
+		for (uint64_t u = 0; u < all && !err; u += window) {
+			uint64_t n = min_u64(window, all - u);
+
+			err = xfs_space_used(x, u, n, part);
+			for (uint64_t k = 0; k < n && !err; k++) {
+				bits[(u + k) / 8] &= (uint8_t)~(1u << (u + k) % 8);
+				if (part[k / 8] & 1 << k % 8)
+					bits[(u + k) / 8] |= (uint8_t)(1u << (u + k) % 8);
+			}
+		}
+		xfs_space_close(x);
+	}
+	free(part);
+	return err;
+}
+
+static bool bit(const uint8_t *bits, uint64_t k)
+{
+	return bits[k / 8] & 1 << k % 8;
+}
+
+/* From the records of all trees as xfs_db prints them; number of free units. */
+static uint64_t oracle(const struct image *im, const char *name, uint8_t *bits)
+{
+	uint64_t bs = xfs_be(im->p, 4, 4), ag_blocks = xfs_be(im->p, 84, 4), ags = xfs_be(im->p, 88, 4), free_units = 0;
+	uint64_t blocks = xfs_be(im->p, 8, 8), per_unit = bs < COW_BLK_BYTES ? COW_BLK_BYTES / bs : 1, start, count;
+	uint8_t *freed = calloc(1, blocks + per_unit);
+	char cmd[512];
+
+	assert_non_null(freed);
+	memset(bits, 0xff, im->r.volume_blks / 8 + 1);
+	for (uint64_t ag = 0; ag < ags; ag++) {
+		FILE *f;
+
+		snprintf(cmd, sizeof(cmd), "cd %s && xfs_db -r -c 'agf %d' -c 'addr bnoroot' -c btdump %s 2>>log | "
+			 "awk '/^bnobt level/ { leaf = $3 == 0 } leaf' | grep -o '\\[[0-9]*,[0-9]*\\]' | tr -d '[]'",
+			 dir, (int)ag, name);
+		f = popen(cmd, "r");
+		assert_non_null(f);
+		while (fscanf(f, "%lu,%lu", &start, &count) == 2)
+			memset(freed + ag * ag_blocks + start, 1, count);
+		pclose(f);
+	}
+	for (uint64_t u = 0; u < blocks * bs / COW_BLK_BYTES; u++) {
+		bool is_free = true;
+
+		for (uint64_t k = 0; k < per_unit; k++)
+			is_free &= freed[u * COW_BLK_BYTES / bs + k];
+		if (is_free)
+			bits[u / 8] &= (uint8_t)~(1u << u % 8);
+		free_units += is_free;
+	}
+	free(freed);
+	return free_units;
+}
+
+static void assert_same(const uint8_t *a, const uint8_t *b, uint64_t units)
+{
+	for (uint64_t u = 0; u < units; u++)
+		if (bit(a, u) != bit(b, u))
+			fail_msg("unit %lu: %d, should be %d", u, bit(a, u), bit(b, u));
+}
+
+/* The bits of an image that has a clean log, as xfs_db sees it; the caller frees them. */
+static uint8_t *check_image(const char *name)
+{
+	struct image im;
+	uint8_t *bits, *expected;
+	uint64_t n;
+
+	image_open(&im, name);
+	bits = malloc(im.r.volume_blks / 8 + 1);
+	expected = malloc(im.r.volume_blks / 8 + 1);
+	assert_true(bits && expected);
+	n = oracle(&im, name, expected);
+	assert_true(n > 1000);
+	assert_int_equal(answer(&im, WINDOW, bits), 0);
+	assert_same(bits, expected, im.r.volume_blks);
+	memset(bits, 0, im.r.volume_blks / 8 + 1);
+	assert_int_equal(answer(&im, 777, bits), 0);
+	assert_same(bits, expected, im.r.volume_blks);
+	image_close(&im);
+	free(expected);
+	return bits;
+}
+
+/* Overwrites what is free, replays the log by a mount: all files must be there, and nothing to repair. */
+static void overwrite_free(const char *name, const uint8_t *bits)
+{
+	uint8_t noise[COW_BLK_BYTES];
+	char path[128];
+	struct stat st;
+	int fd;
+
+	memset(noise, 0xa5, sizeof(noise));
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0 && fstat(fd, &st) == 0);
+	for (uint64_t u = 0; u < (uint64_t)st.st_size / COW_BLK_BYTES; u++)
+		if (!bit(bits, u))
+			assert_int_equal(pwrite(fd, noise, sizeof(noise), (off_t)blk_to_bytes(u)), COW_BLK_BYTES);
+	close(fd);
+	assert_int_equal(sh("mkdir -p m2; up %s m2 ,nouuid || exit; (cd m2 && find . -type f | sort | xargs cksum) >sums2; "
+			    "umount m2 && cmp sums sums2 && xfs_repair -n -f %s", name, name), 0);
+}
+
+/* ---- images ---- */
+
+/* A file with a hole behind every block, and room behind it. */
+static void punch(uint64_t block_bytes, uint64_t holes)
+{
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/m/holes", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(fallocate(fd, 0, 0, (off_t)(2 * holes * block_bytes)), 0);
+	for (uint64_t k = 0; k < holes; k++)
+		assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+					   (off_t)(2 * k * block_bytes), (off_t)block_bytes), 0);
+	close(fd);
+}
+
+static void make(const char *mkfs, const char *options)
+{
+	assert_int_equal(sh("mkdir -p m; rm -f i; truncate -s 330M i && mkfs.xfs -q -f %s i && up i m %s", mkfs, options), 0);
+}
+
+static void files(void)
+{
+	assert_int_equal(sh("cd m && mkdir d e && for k in $(seq 400); do echo $k >d/$k; head -c $((k * 50)) /dev/urandom >e/$k; done && "
+			    "rm d/*[13579] e/*[2468]; sync"), 0);
+}
+
+/* The image as a freeze has it, in the file "frozen", and the checksums of all files. */
+static void freeze(void)
+{
+	assert_int_equal(sh("(cd m && find . -type f | sort | xargs cksum) >sums; fsfreeze -f m || exit; cp --sparse=always i frozen; r=$?; "
+			    "fsfreeze -u m && exit $r"), 0);
+}
+
+static void unmount(void)
+{
+	assert_int_equal(sh("(cd m && find . -type f | sort | xargs cksum) >sums; umount m"), 0);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return sh("! mountpoint -q m2 || umount m2; ! mountpoint -q m || { fsfreeze -u m; umount m; }; :");
+}
+
+static void test_layouts(void **state)
+{
+	static const struct {
+		const char *mkfs, *options;
+		uint64_t block_bytes, holes;
+	} cases[] = {
+		{"-b size=4096 -m rmapbt=0,reflink=0,finobt=0 -d agcount=2", "", 4096, 4000},
+		{"-b size=1024 -m rmapbt=1,reflink=1 -d agcount=8", ",logbsize=256k", 1024, 20000},
+		{"-b size=2048 -d agcount=3 -m inobtcount=1,bigtime=1", "", 2048, 3000},
+		{"-s size=4096 -d agcount=4 -m rmapbt=1", ",discard", 4096, 3000},
+		{"-d agcount=2 -l su=256k", ",logbsize=256k", 4096, 2000},
+		{"-d su=64k,sw=2 -i nrext64=1,sparse=0 -l su=32k", ",wsync", 4096, 2000},
+		{"-b size=16384 -l size=16m", "", 16384, 1000},
+		{"-b size=65536", "", 65536, 500},
+	};
+	struct image im;
+	uint8_t *bits;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		print_message("%s%s\n", cases[i].mkfs, cases[i].options);
+		make(cases[i].mkfs, cases[i].options);
+		freeze();
+		free(check_image("frozen"));
+		files();
+		punch(cases[i].block_bytes, cases[i].holes);
+		freeze();
+		/* a second one, with little or nothing in between */
+		bits = check_image("frozen");
+		overwrite_free("frozen", bits);
+		free(bits);
+		freeze();
+		free(check_image("frozen"));
+		/* not frozen, and there is something to replay */
+		assert_int_equal(sh("cp m/e/1 m/e/2 && sync m/e/2 && cp --sparse=always i live"), 0);
+		image_open(&im, "live");
+		bits = malloc(im.r.volume_blks / 8 + 1);
+		assert_int_equal(answer(&im, WINDOW, bits), -EOPNOTSUPP);
+		image_close(&im);
+		free(bits);
+		unmount();
+		bits = check_image("i");
+		overwrite_free("i", bits);
+		free(bits);
+	}
+}
+
+/* The answer, whatever it is; 0 only if it is the oracle's. */
+static int answer_of(const char *name)
+{
+	struct image im;
+	uint8_t *bits;
+	int err;
+
+	image_open(&im, name);
+	bits = malloc(im.r.volume_blks / 8 + 1);
+	assert_non_null(bits);
+	err = answer(&im, WINDOW, bits);
+	image_close(&im);
+	free(bits);
+	if (!err)
+		free(check_image(name));
+	return err;
+}
+
+static void test_no_mount(void **state)
+{
+	(void)state;
+	assert_int_equal(sh("rm -f i; truncate -s 330M i && mkfs.xfs -q -f i"), 0);
+	assert_int_equal(answer_of("i"), 0);
+	assert_int_equal(sh("rm -f i; truncate -s 330M i && mkfs.xfs -q -f -b size=1024 -l su=256k -s size=1024 i"), 0);
+	assert_int_equal(answer_of("i"), 0);
+	/* the log as it is after a repair, and after another UUID */
+	assert_int_equal(sh("mkdir -p m && up i m && cp log m/f && sync m/f && cp i live && umount m"), 0);
+	assert_int_equal(answer_of("live"), -EOPNOTSUPP);
+	assert_int_equal(sh("xfs_repair -L -f live"), 0);
+	assert_int_equal(answer_of("live"), 0);
+	assert_int_equal(sh("xfs_admin -f -U generate live"), 0);
+	assert_int_equal(answer_of("live"), 0);
+	assert_int_equal(sh("up live m && cp log m/g && umount m"), 0);
+	assert_int_equal(answer_of("live"), 0);
+	/* not known: no checksums; an external log; a realtime section */
+	assert_int_equal(sh("mkfs.xfs -q -f -m crc=0 i"), 0);
+	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
+	assert_int_equal(sh("truncate -s 70M j; mkfs.xfs -q -f -l logdev=j,size=64m i"), 0);
+	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
+	assert_int_equal(sh("mkfs.xfs -q -f -r rtdev=j i"), 0);
+	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
+	assert_int_equal(sh("mke2fs -q -F i"), 0);
+	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
+}
+
+/* A small log that is written several times over, frozen in between; files that are deleted and open. */
+static void test_wraps(void **state)
+{
+	struct image im;
+	uint32_t rounds = 0;
+
+	(void)state;
+	make("-l size=6m -m reflink=1", "");
+	for (int k = 0; k < 40; k++) {
+		/* what is frozen is between nothing at all and most of the log */
+		assert_int_equal(sh("cd m && rm -rf x*; mkdir $(seq -f x%%g %d); for i in x*; do echo $i >$i/z; done; sync x*; "
+				    "cp -r --reflink=always x1 x_%d; cat x1/z >>x_%d/z; exec 7>o; rm o; echo %d >&7; "
+				    "cd ..; fsfreeze -f m; cp --sparse=always i frozen; r=$?; fsfreeze -u m && exit $r",
+				    k % 8 * 100 + 1, k, k, k), 0);
+		if (answer_of("frozen"))
+			fail_msg("freeze %d", k);
+	}
+	image_open(&im, "frozen");
+	/* the log's first block has the number of rounds */
+	for (uint64_t off = 0; off < im.size_bytes && !rounds; off += 512)
+		if (xfs_be(im.p + off, 0, 4) == 0xfeedbabe)
+			rounds = (uint32_t)xfs_be(im.p + off, 4, 4);
+	image_close(&im);
+	print_message("rounds: %u\n", rounds);
+	assert_true(rounds > 2);
+	unmount();
+	assert_int_equal(answer_of("i"), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_layouts, teardown),
+		cmocka_unit_test_teardown(test_no_mount, teardown),
+		cmocka_unit_test_teardown(test_wraps, teardown),
+	};
+
+	if (geteuid() != 0) {
+		printf("SKIP: xfs_space_test: needs root\n");
+		return 0;
+	}
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || workdir_new("xfs-space") < 0)
+		return 1;
+	/* mkfs.xfs makes small logs for its own tests only */
+	setenv("QA_CHECK_FS", "1", 1);
+	setenv("TEST_DIR", "x", 1);
+	setenv("TEST_DEV", "x", 1);
+	return cmocka_run_group_tests(tests, NULL, getenv("KEEP") ? NULL : workdir_remove);
+}
