@@ -2,7 +2,7 @@
 /*
  * Which 4 KiB units of an image are used, free, or jbd2 log: the fsmap of fsinfo.h. Bitmaps and the blocks of the
  * journal come from ext4_group.c, which may run in another process (ext4_reader.h); what they mean is decided here. The
- * bitmaps of other kinds (btrfs_space.c) are of windows of the device; what these say is only ever "free", never an alarm.
+ * bitmaps of other kinds (btrfs_space.c, xfs_space.c) are of windows of the device; what these say is only ever "free", never an alarm.
  *
  * "Free" is the claim that loses data when it is wrong. Invariants:
  * I1 a block is free only by a clear bit of a group whose descriptor and bitmap checksums match
@@ -326,7 +326,7 @@ static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 		return -ENOMEM;
 	m->ext = f.kind == FS_EXT;
 	m->knows = m->ext && !unread;
-	trees = f.kind == FS_BTRFS ? ASK_BTRFS : 0;
+	trees = f.kind == FS_BTRFS ? ASK_BTRFS : f.kind == FS_XFS ? ASK_XFS : 0;
 	m->volume_blks = r->volume_blks;
 	m->alarms = (f.error_flag ? FSMAP_ERROR_FLAG : 0) |
 		    (f.needs_recovery ? FSMAP_NEEDS_RECOVERY : 0);

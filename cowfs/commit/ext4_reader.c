@@ -20,6 +20,7 @@
 #include "commit/ext4.h"
 #include "commit/ext4_reader.h"
 #include "commit/fsproc.h"
+#include "commit/xfs_space.h"
 
 #define READ_UNITS 16
 #define QUESTIONS_PER_PATIENCE 600 /* each question has a part of it more: many groups take long where the CPU is busy */
@@ -47,6 +48,7 @@ struct answer {
 struct image {
 	struct ext4_image *ext;
 	struct btrfs_space *btrfs;
+	struct xfs_space *xfs;
 	uint64_t blocks;
 	uint32_t groups, bitmap_bytes;
 };
@@ -114,6 +116,8 @@ static int image_open(struct image *im, const struct blk_reader *r, unsigned ask
 
 	if (ask & ASK_BTRFS)
 		err = btrfs_space_open(&im->btrfs, r, &units);
+	else if (ask & ASK_XFS)
+		err = xfs_space_open(&im->xfs, r, &units);
 	else
 		err = ext4_open(&im->ext, r);
 	if (!err && im->ext)
@@ -140,6 +144,8 @@ static int image_group(struct image *im, uint64_t nr, uint8_t *bits)
 	if (im->ext)
 		return ext4_group_bits(im->ext, (dgrp_t)nr, bits);
 	memset(bits, 0, im->bitmap_bytes);
+	if (im->xfs)
+		return xfs_space_used(im->xfs, first, min_u64(GROUP_UNITS, im->blocks - first), bits);
 	return btrfs_space_used(im->btrfs, first, min_u64(GROUP_UNITS, im->blocks - first), bits);
 }
 
@@ -152,6 +158,7 @@ static void image_close(struct image *im)
 {
 	ext4_close(im->ext);
 	btrfs_space_close(im->btrfs);
+	xfs_space_close(im->xfs);
 }
 
 /* ---- the side that answers ---- */
@@ -376,7 +383,7 @@ static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *
 		return x->fd;
 	x->patience_ns = ext4_reader_patience_ns;
 	x->reads_blks = READS_SESSION_BLKS;
-	x->more_blks = asked & ASK_BTRFS ? READS_TREES_BLKS : READS_QUESTION_BLKS;
+	x->more_blks = asked & (ASK_BTRFS | ASK_XFS) ? READS_TREES_BLKS : READS_QUESTION_BLKS;
 	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
 	if (!x->buf)
 		return -ENOMEM;

@@ -26,7 +26,7 @@ struct ext4_journal {
 #define EXT4_GDT_MARKS 64
 
 /* One of ASK_BTRFS, ...: no ext, but an image of that kind, cut into groups of GROUP_UNITS units of 4 KiB; nothing else is known of it. */
-enum { EXT4_ASK_GDT = 1, EXT4_ASK_JOURNAL = 2, ASK_BTRFS = 4 };
+enum { EXT4_ASK_GDT = 1, EXT4_ASK_JOURNAL = 2, ASK_BTRFS = 4, ASK_XFS = 8 };
 
 #define GROUP_UNITS (8 * COW_BLK_BYTES)
 
@@ -47,7 +47,7 @@ struct ext4_reader;
 /* How long one of them waits for its process in all, with a 600th of it for each question. 60 s; tests are less patient. */
 extern uint64_t ext4_reader_patience_ns;
 
-/* Errors as of ext4_open (ext4.h), btrfs_space_open. r is copied. */
+/* Errors as of ext4_open (ext4.h), btrfs_space_open, xfs_space_open. r is copied. */
 int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsigned ask, struct ext4_facts *facts) MUST_CHECK;
 void ext4_reader_close(struct ext4_reader *x); /* NULL allowed */
 /* After a journal was found: its blocks but that of its superblock, ascending; NULL if it cannot be told. The caller frees

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What lies on the volume: kind, size, identity, and for ext2/3/4 and btrfs which blocks are in use.
+ * What lies on the volume: kind, size, identity, and for ext2/3/4, btrfs and xfs which blocks are in use.
  * All file-system knowledge of cowfs is in fsinfo.c (superblocks of the common ones), ext4.c and
- * ext4_map.c (through libext2fs), and btrfs_space.c.
+ * ext4_map.c (through libext2fs), btrfs_space.c and xfs_space.c.
  */
 #ifndef COWFS_COMMIT_FSINFO_H
 #define COWFS_COMMIT_FSINFO_H
@@ -110,7 +110,7 @@ enum {
 
 /*
  * Opens the image behind r (copied; its ctx must outlive the map). FS_EXT: bitmaps are read group by
- * group when asked for; BLOCK_UNINIT groups are computed; memory is bounded by an LRU of groups. FS_BTRFS: the same from its
+ * group when asked for; BLOCK_UNINIT groups are computed; memory is bounded by an LRU of groups. FS_BTRFS, FS_XFS: the same from its
  * trees; there is no alarm and no error of theirs, what cannot be read is USE_USED. Any other kind: every block is USE_USED. Not for
  * concurrent use.
  */
@@ -120,7 +120,8 @@ int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK
 void fsmap_close(struct fsmap *m); /* NULL allowed */
 /* For a price, never for a commit: the image is live, and its journal will be empty when it is frozen. */
 void fsmap_assume_empty_journal(struct fsmap *m);
-/* True if there is a classifier for this image: ext, unless it has a feature that libext2fs does not know; btrfs as in btrfs_space.h. */
+/* True if there is a classifier for this image: ext, unless it has a feature that libext2fs does not know; btrfs and xfs
+ * as in btrfs_space.h, xfs_space.h. */
 bool fsmap_knows(const struct fsmap *m);
 /* Use of one 4 KiB unit. A read error is an error; a wrong checksum is USE_USED for the whole group and
  * sets FSMAP_BAD_CHECKSUM. */

@@ -28,8 +28,10 @@
 #include "commit/xfs_space.h"
 
 #define READ_UNITS 16u
-/* 192 MiB: the log's part of it is 4 MiB; the rest are tree blocks, each of an honest tree a few times */
-#define MAX_READS_BLKS 49152u
+/* for the log: 4 MiB, and a block for each tree block that is in it */
+#define OPEN_READS_BLKS 16384u
+/* for a question: 128 MiB of blocks of 1 KiB, each second one free, have 1,100 tree blocks */
+#define USED_READS_BLKS 4096u
 #define MIN_AG_BYTES MIB /* mkfs.xfs: 16 MiB; bounds the AGs of one question */
 #define MAX_LEVELS 9u	  /* XFS_BTREE_MAXLEVELS */
 
@@ -322,6 +324,7 @@ int xfs_space_used(struct xfs_space *x, uint64_t first_unit, uint64_t units, uin
 	uint64_t low, high;
 	int err = 0;
 
+	x->i.reads_blks = USED_READS_BLKS;
 	memset(bits, 0xff, (size_t)((units + 7) / 8));
 	if (first_unit >= all)
 		return 0;
@@ -348,7 +351,7 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, uint64_t 
 	if (!x)
 		return -ENOMEM;
 	x->i.r = *r;
-	x->i.reads_blks = MAX_READS_BLKS;
+	x->i.reads_blks = OPEN_READS_BLKS;
 	x->i.buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
 	err = x->i.buf ? super_load(&x->i) : -ENOMEM;
 	if (!err)

@@ -149,7 +149,7 @@ static void test_kinds(void **state)
 		assert_string_equal(sh("blkid -p -s UUID -o value i"), uuid);
 
 		assert_int_equal(fsmap_open(&m, &im.r), 0);
-		assert_int_equal(fsmap_knows(m), f.kind == FS_EXT || f.kind == FS_BTRFS);
+		assert_int_equal(fsmap_knows(m), f.kind == FS_EXT || f.kind == FS_BTRFS || f.kind == FS_XFS);
 		assert_int_equal(fsmap_use(m, im.r.volume_blks - 1, &use), 0);
 		assert_int_equal(use, fsmap_knows(m) ? USE_FREE : USE_USED);
 		assert_int_equal(fsmap_alarms(m), 0);
