@@ -40,6 +40,32 @@ int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk
 	return r;
 }
 
+static bool is_metadata(const uint8_t *p, const uint8_t *uuid)
+{
+	for (size_t i = 0; i < COW_BLK_BYTES; i += 8)
+		if (!memcmp(p + i, uuid, 8) && i + 16 <= COW_BLK_BYTES && !memcmp(p + i, uuid, 16))
+			return true;
+	return false;
+}
+
+/* Free in the committed image: to be written in place, but for metadata that must not be left there by a commit that is cut. */
+static int add_direct(struct job *j, uint64_t blk, uint64_t blks)
+{
+	const uint8_t *uuid = j->src->metadata_uuid;
+	uint64_t n;
+	int r = 0;
+
+	if (!uuid)
+		return extents_add(&j->direct, blk, blks);
+	for (; blks && r == 0; blk += n, blks -= n) {
+		n = min_u64(blks, CHUNK_BLKS);
+		r = j->src->read_sealed(j->src->ctx, blk, n, j->buf);
+		for (uint64_t i = 0; i < n && r == 0; i++)
+			r = extents_add(is_metadata(j->buf + blk_to_bytes(i), uuid) ? &j->in_use : &j->direct, blk + i, 1);
+	}
+	return r;
+}
+
 /* How many blocks from blk on go the same way, and which. */
 static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hole, uint64_t *ret_blks)
 {
@@ -60,7 +86,7 @@ static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hol
 	r = classify_candidates(j, blk, n, &old, ret_blks);
 	if (r < 0)
 		return r;
-	return extents_add(old == USE_FREE ? &j->direct : &j->in_use, blk, *ret_blks);
+	return old == USE_FREE ? add_direct(j, blk, *ret_blks) : extents_add(&j->in_use, blk, *ret_blks);
 }
 
 int classify_use(struct job *j)

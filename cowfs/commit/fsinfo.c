@@ -131,6 +131,8 @@ static bool probe_xfs(const struct supers *s, struct fsinfo *f)
 	if (__builtin_mul_overflow(be(sb, 8, 8), block_bytes, &f->size_bytes))
 		f->size_bytes = 0;
 	memcpy(f->uuid, sb + 32, sizeof(f->uuid));
+	f->has_metadata_uuid = (be(sb, 100, 2) & 0xf) == 5;			/* sb_versionnum */
+	memcpy(f->metadata_uuid, sb + (be(sb, 216, 4) & 4 ? 248 : 32), 16); /* sb_features_incompat, sb_meta_uuid, sb_uuid */
 	f->external_log = !be(sb, 48, 8); /* sb_logstart */
 	f->realtime = be(sb, 16, 8);	  /* sb_rblocks */
 	return true;

@@ -30,6 +30,11 @@ struct fsinfo {
 	/* ext only; needs_recovery: by the superblock or by s_start of an internal log */
 	bool external_journal, mmp, has_journal, needs_recovery, error_flag, clean;
 	bool inline_data; /* Linux 6.18 deadlocks with it and a small journal */
+	/* xfs with checksums: each block of metadata has it, beside the number of the log record that changed it last. The replay of
+	 * a log leaves a block alone that has a higher number, without asking which block it was. So metadata of a commit that
+	 * was cut must not stay in blocks that are free. */
+	bool has_metadata_uuid;
+	uint8_t metadata_uuid[16];
 	/* state of the file system that is not on this device */
 	bool external_log, realtime; /* xfs */
 	uint64_t devices;	     /* btrfs, f2fs: of the file system, this one included; else 1 */

@@ -375,6 +375,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 		src.run_sealed = !im.unfrozen && !unread && !gave_up(&im, res) && tells_truth(im.sealed) ? img_run_sealed : NULL;
 		src.run_committed = tells_truth(im.committed) ? img_run_committed : NULL;
 		src.run_older = tells_truth(im.older) ? img_run_older : NULL;
+		src.metadata_uuid = im.fs.has_metadata_uuid ? im.fs.metadata_uuid : NULL;
 	}
 	if (r == 0)
 		r = commit_run(v->log, v->base, &src, &opt, on_publish, v, &res->report, ret_index);
