@@ -328,7 +328,7 @@ static bool trans_op(struct replay *y, uint64_t lsn, const uint8_t *op, uint32_t
 	}
 	/* it began before the tail: a replay skips it */
 	if (!t)
-		return !(flags & XLOG_UNMOUNT_TRANS);
+		return !(flags & (XLOG_START_TRANS | XLOG_UNMOUNT_TRANS));
 	if (flags == XLOG_COMMIT_TRANS) {
 		t->end = ++y->ends;
 		return t->has_header && !t->all_regions && !t->regions && !len;

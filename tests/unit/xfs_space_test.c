@@ -28,6 +28,7 @@ struct image {
 	uint8_t *p;
 	uint64_t size_bytes, calls, units, fail_at; /* fail_at 0: never */
 	struct blk_reader r;
+	uint8_t *touched; /* NULL, or a bit for each unit that was read */
 };
 
 static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
@@ -40,6 +41,8 @@ static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	if (++im->calls == im->fail_at)
 		return -EREMOTEIO;
 	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
+	for (uint64_t k = blk; im->touched && k < blk + blks; k++)
+		im->touched[k / 8] |= (uint8_t)(1u << k % 8);
 	return 0;
 }
 
@@ -370,12 +373,241 @@ static void test_wraps(void **state)
 	assert_int_equal(answer_of("i"), 0);
 }
 
+/* ---- damage ---- */
+
+enum { BAD_ROUNDS = 1500 };
+
+/* An image of two AGs, with trees of two levels. */
+struct bad {
+	struct image im;
+	uint8_t *right, *bits; /* what is used */
+	uint64_t ag_bytes, log, last; /* bytes; the last record before the head */
+};
+
+static void put(uint8_t *p, uint64_t v, size_t width)
+{
+	while (width--) {
+		p[width] = (uint8_t)v;
+		v >>= 8;
+	}
+}
+
+static void seal(uint8_t *p, size_t len, size_t crc_off)
+{
+	uint32_t crc;
+
+	memset(p + crc_off, 0, 4);
+	crc = crc32c(0, p, len);
+	for (size_t i = 0; i < 4; i++)
+		p[crc_off + i] = (uint8_t)(crc >> 8 * i);
+}
+
+static void seal_record(uint8_t *h)
+{
+	uint32_t crc;
+
+	memset(h + 32, 0, 4);
+	crc = crc32c(crc32c(0, h, 328), h + 512, min_u64(xfs_be(h, 12, 4), 4096));
+	for (size_t i = 0; i < 4; i++)
+		h[32 + i] = (uint8_t)(crc >> 8 * i);
+}
+
+static void bad_open(struct bad *b)
+{
+	uint64_t logstart, shift;
+
+	make("-d agcount=2 -m rmapbt=0 -b size=4096", "");
+	files();
+	punch(4096, 3000);
+	freeze();
+	unmount();
+	memset(b, 0, sizeof(*b));
+	image_open(&b->im, "frozen");
+	b->right = malloc(b->im.r.volume_blks / 8 + 1);
+	b->bits = malloc(b->im.r.volume_blks / 8 + 1);
+	b->im.touched = calloc(1, b->im.r.volume_blks / 8 + 1);
+	assert_true(b->right && b->bits && b->im.touched);
+	b->ag_bytes = xfs_be(b->im.p, 84, 4) * 4096;
+	shift = xfs_be(b->im.p, 124, 1);
+	logstart = xfs_be(b->im.p, 48, 8);
+	b->log = (logstart >> shift) * b->ag_bytes + (logstart & ((1ull << shift) - 1)) * 4096;
+	for (uint64_t off = b->log; xfs_be(b->im.p + off, 0, 4) == 0xfeedbabe && xfs_be(b->im.p + off, 12, 4);
+	     off += 512 + (xfs_be(b->im.p + off, 12, 4) + 511) / 512 * 512)
+		b->last = off;
+	assert_true(b->last > b->log + 20 * 512);
+	/* all that was done since mkfs.xfs would be replayed, and is home */
+	put(b->im.p + b->last + 24, 1ull << 32 | 2, 8);
+	seal_record(b->im.p + b->last);
+	assert_int_equal(answer(&b->im, WINDOW, b->right), 0);
+}
+
+static void bad_close(struct bad *b)
+{
+	image_close(&b->im);
+	free(b->im.touched);
+	free(b->right);
+	free(b->bits);
+}
+
+static uint64_t touched_unit(const struct bad *b, unsigned *seed)
+{
+	uint64_t u;
+
+	do
+		u = (uint64_t)rand_r(seed) % b->im.r.volume_blks;
+	while (!bit(b->im.touched, u));
+	return u;
+}
+
+/* A bit that is wrong anywhere is noticed, or it does not matter. */
+static void check_flips(struct bad *b)
+{
+	unsigned seed = 1, noticed = 0;
+
+	for (int k = 0; k < BAD_ROUNDS; k++) {
+		uint8_t *p = b->im.p + blk_to_bytes(touched_unit(b, &seed)) + (unsigned)rand_r(&seed) % COW_BLK_BYTES;
+		uint8_t was = *p;
+		int err;
+
+		*p ^= (uint8_t)(1u << rand_r(&seed) % 8);
+		err = answer(&b->im, WINDOW, b->bits);
+		if (!err)
+			assert_same(b->bits, b->right, b->im.r.volume_blks);
+		else
+			assert_true(err == -EUCLEAN || err == -EOPNOTSUPP);
+		noticed += err != 0;
+		*p = was;
+	}
+	print_message("%u of %d flips noticed\n", noticed, BAD_ROUNDS);
+	assert_true(noticed > 20);
+}
+
+/* Anything, with right checksums: it ends, and has not read much. */
+static void check_forged(struct bad *b)
+{
+	static const uint64_t values[] = {0, 1, 2, 5, 255, 4096, 65535, 0x7fffffff, 0x80000000, 0xffffffff};
+	unsigned seed = 2;
+	uint8_t was[COW_BLK_BYTES * 2];
+
+	for (int k = 0; k < BAD_ROUNDS; k++) {
+		uint64_t off = k % 4 == 0 ? b->last : blk_to_bytes(touched_unit(b, &seed)), in_log = off == b->last;
+		uint8_t *p = b->im.p + off;
+		int err;
+
+		memcpy(was, p, sizeof(was));
+		b->im.units = 0;
+		for (int n = rand_r(&seed) % 3; n >= 0; n--) {
+			size_t width = 1u << rand_r(&seed) % 4, at = (size_t)rand_r(&seed) % (in_log ? 700 : 300) & ~(width - 1);
+			uint64_t v = values[(unsigned)rand_r(&seed) % ARRAY_SIZE(values)];
+
+			if (!off || (off % b->ag_bytes == 0 && rand_r(&seed) % 2))
+				at = off ? 512 + at % 200 : at;
+			put(p + at, rand_r(&seed) % 3 ? v : xfs_be(p, at, width) + v % 3 - 1, width);
+		}
+		if (in_log)
+			seal_record(p);
+		else if (off % b->ag_bytes == 0)
+			seal(p, 512, 224), seal(p + 512, 512, 216);
+		else
+			seal(p, 4096, 52);
+		err = answer(&b->im, WINDOW, b->bits);
+		assert_true(!err || err == -EUCLEAN || err == -EOPNOTSUPP);
+		assert_true(b->im.units < 20000 + 4096 * (b->im.r.volume_blks / WINDOW + 1));
+		memcpy(p, was, sizeof(was));
+	}
+}
+
+/* One field after the other. */
+static void check_fields(struct bad *b)
+{
+	uint8_t *agf = b->im.p + 512, *root = b->im.p + xfs_be(agf, 16, 4) * 4096;
+	uint8_t *leaf = b->im.p + xfs_be(root, 56 + 336 * 8, 4) * 4096, *rec = b->im.p + b->last;
+	uint64_t root_nr = xfs_be(agf, 16, 4);
+	enum { SUPER, AGF, NODE, LEAF, LOG };
+	const struct {
+		int where, off, width, expected;
+		uint64_t v;
+	} cases[] = {
+		{SUPER, 100, 2, -EOPNOTSUPP, xfs_be(b->im.p, 100, 2) - 1}, /* version 4 */
+		{SUPER, 216, 4, -EOPNOTSUPP, xfs_be(b->im.p, 216, 4) | 0x10}, /* needs repair */
+		{SUPER, 216, 4, -EOPNOTSUPP, xfs_be(b->im.p, 216, 4) | 0x100},
+		{SUPER, 212, 4, -EOPNOTSUPP, 0x10}, {SUPER, 220, 4, -EOPNOTSUPP, 1}, {SUPER, 126, 1, -EOPNOTSUPP, 1},
+		{SUPER, 48, 8, -EOPNOTSUPP, 0}, {SUPER, 16, 8, -EOPNOTSUPP, 1}, {SUPER, 4, 4, -EOPNOTSUPP, 131072},
+		{SUPER, 8, 8, -EOPNOTSUPP, 1ull << 40}, {SUPER, 88, 4, -EOPNOTSUPP, 3}, {SUPER, 84, 4, -EOPNOTSUPP, 0},
+		{SUPER, 96, 4, -EOPNOTSUPP, 0}, {SUPER, 124, 1, -EOPNOTSUPP, 64}, {SUPER, 32, 4, -EOPNOTSUPP, 0},
+		/* the log says that it is there with a higher number */
+		{SUPER, 240, 8, -EOPNOTSUPP, 1}, {AGF, 208, 8, -EOPNOTSUPP, 1}, {NODE, 24, 8, -EOPNOTSUPP, 1}, {LEAF, 24, 8, -EOPNOTSUPP, 1},
+		{AGF, 0, 4, -EOPNOTSUPP, 1}, {AGF, 4, 4, -EUCLEAN, 2}, {AGF, 8, 4, -EUCLEAN, 1}, {AGF, 12, 4, -EUCLEAN, 4096},
+		{AGF, 28, 4, -EUCLEAN, 0}, {AGF, 28, 4, -EUCLEAN, 1}, {AGF, 28, 4, -EUCLEAN, 10}, {AGF, 16, 4, -EUCLEAN, 0},
+		{AGF, 16, 4, -EUCLEAN, 0xffffffff},
+		/* in a ring; to nowhere; the same leaf twice; keys that do not ascend */
+		{NODE, 56 + 336 * 8, 4, -EUCLEAN, root_nr}, {NODE, 56 + 336 * 8, 4, -EUCLEAN, 0xfffffff0},
+		{NODE, 56 + 336 * 8 + 4, 4, -EUCLEAN, xfs_be(root, 56 + 336 * 8, 4)}, {NODE, 64, 4, -EUCLEAN, 1},
+		{NODE, 6, 2, -EUCLEAN, 0}, {NODE, 6, 2, -EUCLEAN, 1000}, {NODE, 4, 2, -EUCLEAN, 2}, {NODE, 0, 4, -EUCLEAN, 0x41423343},
+		{LEAF, 6, 2, -EUCLEAN, 0}, {LEAF, 6, 2, -EUCLEAN, 508}, {LEAF, 16, 8, -EUCLEAN, 9}, {LEAF, 48, 4, -EUCLEAN, 1},
+		{LEAF, 32, 4, -EOPNOTSUPP, 0}, {LEAF, 56, 4, -EUCLEAN, 0}, {LEAF, 60, 4, -EUCLEAN, 0}, {LEAF, 60, 4, -EUCLEAN, 0x7fffffff},
+		{LEAF, 64, 4, -EUCLEAN, xfs_be(leaf, 56, 4)},
+		{LOG, 8, 4, -EOPNOTSUPP, 1}, {LOG, 12, 4, -EOPNOTSUPP, 1024}, {LOG, 16, 8, -EOPNOTSUPP, 1}, {LOG, 24, 8, -EOPNOTSUPP, 1},
+		{LOG, 24, 8, -EOPNOTSUPP, 1ull << 32 | 1}, {LOG, 40, 4, -EOPNOTSUPP, 6}, {LOG, 40, 4, -EOPNOTSUPP, 1000},
+		{LOG, 300, 4, -EOPNOTSUPP, 2}, {LOG, 304, 4, -EOPNOTSUPP, 0}, {LOG, 320, 4, -EOPNOTSUPP, 65536}, {LOG, 320, 4, -EOPNOTSUPP, 0},
+		{LOG, 512 + 8, 2, -EOPNOTSUPP, 0xaa01}, {LOG, 512 + 8, 2, -EOPNOTSUPP, 0x6903}, {LOG, 512 + 4, 4, -EOPNOTSUPP, 4096},
+		/* the transaction's header; then the item, its address */
+		{LOG, 512 + 24, 4, -EOPNOTSUPP, 0}, {LOG, 512 + 24 + 16 + 12, 2, -EOPNOTSUPP, 0xff12}, {LOG, 512 + 24 + 16 + 20, 8, -EOPNOTSUPP, 0x1000000000000},
+	};
+
+	assert_int_equal(xfs_be(leaf, 4, 2), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		uint8_t *const places[] = {b->im.p, agf, root, leaf, rec}, *p = places[cases[i].where];
+		uint8_t was[4096];
+		int err;
+
+		memcpy(was, p, sizeof(was));
+		put(p + cases[i].off, cases[i].v, (size_t)cases[i].width);
+		if (cases[i].where == SUPER)
+			seal(p, 512, 224);
+		else if (cases[i].where == AGF)
+			seal(p, 512, 216);
+		else if (cases[i].where == LOG)
+			seal_record(p);
+		else
+			seal(p, 4096, 52);
+		err = answer(&b->im, WINDOW, b->bits);
+		if (err != cases[i].expected)
+			fail_msg("case %zu: %d, should be %d", i, err, cases[i].expected);
+		memcpy(p, was, sizeof(was));
+	}
+	assert_int_equal(answer(&b->im, WINDOW, b->bits), 0);
+}
+
+static void test_damage(void **state)
+{
+	struct bad b;
+	uint64_t calls;
+
+	(void)state;
+	bad_open(&b);
+	check_fields(&b);
+	check_flips(&b);
+	check_forged(&b);
+	/* each read fails once */
+	b.im.calls = 0;
+	assert_int_equal(answer(&b.im, WINDOW, b.bits), 0);
+	calls = b.im.calls;
+	for (uint64_t k = 1; k <= calls; k++) {
+		b.im.calls = 0;
+		b.im.fail_at = k;
+		assert_int_equal(answer(&b.im, WINDOW, b.bits), -EREMOTEIO);
+	}
+	bad_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_layouts, teardown),
 		cmocka_unit_test_teardown(test_no_mount, teardown),
 		cmocka_unit_test_teardown(test_wraps, teardown),
+		cmocka_unit_test_teardown(test_damage, teardown),
 	};
 
 	if (geteuid() != 0) {
@@ -388,5 +620,7 @@ int main(void)
 	setenv("QA_CHECK_FS", "1", 1);
 	setenv("TEST_DIR", "x", 1);
 	setenv("TEST_DEV", "x", 1);
+	if (getenv("ONLY"))
+		cmocka_set_test_filter(getenv("ONLY"));
 	return cmocka_run_group_tests(tests, NULL, getenv("KEEP") ? NULL : workdir_remove);
 }
