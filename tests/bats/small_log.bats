@@ -76,6 +76,25 @@ card_has() { # FS: what was committed, as after a power cut
 	card_has btrfs
 }
 
+@test "xfs: new files go in place, and more of them than the log holds" {
+	local direct logged
+	volume xfs 300 --log-size 16M --erase-block 1M
+	log_is_small 40
+	direct=$(status_of .lifetime.direct_blocks) logged=$(status_of .lifetime.logged_blocks)
+	random_file "$T/new" 40
+	cow discard
+	cp "$T/new" "$MNT/new"
+	sync -f "$MNT"
+	cow discard --undo
+	cow commit
+	[ "$(status_of .alarm)" = "" ]
+	[ "$(status_of .write_errors)" = 0 ]
+	[ $(($(status_of .lifetime.direct_blocks) - direct)) -ge 10240 ]
+	# 512 when a log is first used: what is behind its head
+	[ $(($(status_of .lifetime.logged_blocks) - logged)) -le 600 ]
+	card_has xfs
+}
+
 @test "btrfs: over what was committed nothing is written in place" {
 	local before
 	volume btrfs 500 --log-size 64M --erase-block 1M
