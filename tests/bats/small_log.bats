@@ -95,6 +95,31 @@ card_has() { # FS: what was committed, as after a power cut
 	card_has xfs
 }
 
+# How often the UUID of the xfs, which is in each block of metadata, is on the card in front of the log.
+stamps() {
+	python3 - "$IMG" <<-'END'
+		import sys
+		with open(sys.argv[1], "rb") as card:
+		    data = card.read(300 << 20)
+		print(data.count(data[32:48]))
+	END
+}
+
+@test "xfs: new metadata is not written to free blocks before the commit is durable" {
+	local before direct
+	volume xfs 300 --log-size 64M --erase-block 1M
+	cow commit --checkpoint
+	before=$(stamps) direct=$(status_of .lifetime.direct_blocks)
+	mkdir "$MNT/d"
+	touch "$MNT"/d/{1..2000}
+	random_file "$MNT/file" 4
+	cow commit
+	[ $(($(status_of .lifetime.direct_blocks) - direct)) -ge 1024 ]
+	[ "$(stamps)" = "$before" ]
+	cow commit --checkpoint
+	[ "$(stamps)" -gt $((before + 2000)) ]
+}
+
 @test "btrfs: over what was committed nothing is written in place" {
 	local before
 	volume btrfs 500 --log-size 64M --erase-block 1M
