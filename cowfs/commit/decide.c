@@ -84,7 +84,8 @@ static int plan_direct(struct job *j)
 				.volume_blks = j->src->volume_blks,
 				.direct = &j->direct,
 				.is_visited = goes_home_anyway,
-				.is_free = decide_is_free,
+				/* what RAM has for a gap may be metadata (commit.h, metadata_uuid) */
+				.is_free = j->src->metadata_uuid ? NULL : decide_is_free,
 				.ctx = j };
 	struct plan p = { 0 };
 	int r;
@@ -150,12 +151,12 @@ int decide_direct(struct job *j)
 	return r;
 }
 
-/* Blocks that neither image uses, about max_blks of them. */
+/* Blocks that neither image uses, about max_blks of them; none where payload may be metadata that must not be left in one. */
 static int find_spill(struct job *j, uint64_t max_blks)
 {
 	const struct commit_source *s = j->src;
 
-	if (j->spill_known || !(s->use_sealed || s->run_sealed) || !(s->use_committed || s->run_committed))
+	if (j->spill_known || s->metadata_uuid || !(s->use_sealed || s->run_sealed) || !(s->use_committed || s->run_committed))
 		return 0;
 	j->spill_known = true;
 	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks; blk += n) {
