@@ -136,6 +136,38 @@ stamps() {
 	card_has btrfs
 }
 
+@test "btrfs: commits with and without a freeze take nothing away that is read later" {
+	local job i jobs=() noise=$BATS_TEST_DIRNAME/../tools/noise.py
+	card_make btrfs 500 600
+	cow format "$CARD" --log-size 16M --erase-block 1M
+	# one that goes on over gaps
+	attach --profile x-slow-4g
+	mount_volume -o noatime,discard
+	for job in 1 2; do
+		"$noise" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
+		jobs+=($!)
+	done
+	for i in 1 2 3 4; do
+		random_file "$T/new" 30
+		cp "$T/new" "$MNT/new$i"
+		sync -f "$MNT"
+		[ $((i % 2)) = 0 ] || cow commit
+	done
+	[ "$(status_of '.pressure.commits > 2')" = true ]
+	touch "$MNT"/{1,2}.stop
+	for job in "${jobs[@]}"; do
+		wait "$job" || { cat "$T/mismatches"; return 1; }
+	done
+	# a commit by pressure mounts it for a moment, to freeze it
+	wait_for 20 detach
+	fsck btrfs
+	mount -o ro "$CARD" "$MNT"
+	for job in 1 2; do
+		"$noise" verify "$MNT/$job" $job
+	done
+	cmp "$T/new" "$MNT/new4"
+}
+
 @test "btrfs: a power cut while an unmount flushes" {
 	volume btrfs 300 --log-size 32M --erase-block 4M
 	random_file "$MNT/new" 100
