@@ -289,7 +289,7 @@ golden: $(B)/tests/mkgolden
 	$(Q)$< tests/golden && git -C tests/golden --no-pager diff --stat .
 
 # Mutations for each target: what fits into half a minute.
-FUZZ_RUNS ?= codec=30000 conf=50000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000
+FUZZ_RUNS ?= btrfs=2000 codec=30000 conf=50000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000
 
 check-fuzz: $(FUZZ_BIN)
 	@echo "check-fuzz: corpus and mutations"
