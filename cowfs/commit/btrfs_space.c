@@ -246,7 +246,7 @@ static int node_get(struct btrfs_space *x, const struct pointer *at, const uint8
 {
 	struct node *node = &x->node[at->level];
 	struct key first;
-	int r = node->bytenr == at->bytenr ? 0 : node_read(x, node, at->bytenr);
+	int r = at->bytenr && node->bytenr == at->bytenr ? 0 : node_read(x, node, at->bytenr);
 
 	if (r)
 		return r;

@@ -266,7 +266,8 @@ in_checkpoint() {
 	local fs
 	for fs in btrfs xfs; do
 		IMG=
-		if [ $fs = btrfs ]; then card_make btrfs 300 340; else card_make xfs 300 340; fi
+		# by its extent tree new blocks of a btrfs with CRC32C would go in place
+		if [ $fs = btrfs ]; then card_make btrfs 300 340 --csum xxhash; else card_make xfs 300 340; fi
 		cow format "$CARD" --log-size 8M --erase-block 1M
 		attach
 		mount_volume
