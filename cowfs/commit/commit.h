@@ -28,7 +28,8 @@ struct commit_source {
 	int (*run_committed)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
 	/* the same of log_older_index(), asked only if there is one; NULL: all used */
 	int (*run_older)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
-	/* NULL, or what the blocks of metadata have in them (fsinfo.h, metadata_uuid): these are never written in place */
+	/* NULL, or what the blocks of metadata have in them (fsinfo.h): these are never written to blocks
+	 * that a candidate leaves free, so nothing is spilled */
 	const uint8_t *metadata_uuid;
 };
 

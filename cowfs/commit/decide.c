@@ -151,14 +151,17 @@ int decide_direct(struct job *j)
 	return r;
 }
 
-/* Blocks that neither image uses, about max_blks of them; none where payload may be metadata that must not be left in one. */
+/* Blocks that neither image uses, about max_blks of them. */
 static int find_spill(struct job *j, uint64_t max_blks)
 {
 	const struct commit_source *s = j->src;
 
-	if (j->spill_known || s->metadata_uuid || !(s->use_sealed || s->run_sealed) || !(s->use_committed || s->run_committed))
+	if (j->spill_known || !(s->use_sealed || s->run_sealed) || !(s->use_committed || s->run_committed))
 		return 0;
 	j->spill_known = true;
+	/* what of it is metadata must not stay in free blocks if this commit is cut (commit.h) */
+	if (s->metadata_uuid)
+		return 0;
 	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks; blk += n) {
 		enum blk_use a, b = USE_USED;
 		int r = classify_candidates(j, blk, s->volume_blks - blk, &a, &n);
