@@ -67,7 +67,7 @@ enum { LI_TYPE = 0, LI_SIZE = 2, LI_BYTES = 4 };
 #define XFS_LI_BUF 0x123cu
 
 /* struct xfs_buf_log_format; the upper five bits of the flags are the kind of buffer */
-enum { BLF_FLAGS = 4, BLF_BLKNO = 8, BLF_BYTES = 24 };
+enum { BLF_FLAGS = 4, BLF_LEN = 6, BLF_BLKNO = 8, BLF_BYTES = 24 };
 #define XFS_BLF_CANCEL 0x2u
 #define XFS_BLFT_SHIFT 11
 enum { XFS_BLFT_BTREE_BUF = 4, XFS_BLFT_AGF_BUF = 5, XFS_BLFT_SB_BUF = 18 };
@@ -93,7 +93,7 @@ struct trans {
 /* A buffer, changed by a transaction. */
 struct logged {
 	uint64_t daddr;
-	uint32_t trans, kind;
+	uint32_t trans, kind, bbs;
 	bool cancel;
 };
 
@@ -283,7 +283,7 @@ static bool item_region(struct replay *y, struct trans *t, const uint8_t *p, uin
 		return false;
 	flags = xfs_le(p, BLF_FLAGS, 2);
 	y->logged[y->n++] = (struct logged){ .daddr = xfs_le(p, BLF_BLKNO, 8), .trans = (uint32_t)(t - y->trans),
-					     .kind = (uint32_t)flags >> XFS_BLFT_SHIFT,
+					     .kind = (uint32_t)flags >> XFS_BLFT_SHIFT, .bbs = (uint32_t)xfs_le(p, BLF_LEN, 2),
 					     .cancel = flags & XFS_BLF_CANCEL };
 	return true;
 }
@@ -401,7 +401,7 @@ static int home_check(struct xfs_image *x, const struct logged *b, uint64_t lsn)
 static bool is_cancelled(const struct replay *y, const struct logged *b)
 {
 	for (uint32_t k = 0; k < y->n; k++)
-		if (y->logged[k].cancel && y->logged[k].daddr == b->daddr &&
+		if (y->logged[k].cancel && y->logged[k].daddr == b->daddr && y->logged[k].bbs == b->bbs &&
 		    y->trans[y->logged[k].trans].end > y->trans[b->trans].end)
 			return true;
 	return false;
