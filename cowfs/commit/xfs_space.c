@@ -291,8 +291,8 @@ static int tree_walk(struct query *q, uint32_t block, unsigned level, uint64_t k
 		if (first >= next || next > limit)
 			return -EUCLEAN;
 		if (first < q->high && next > q->low)
-			err = tree_walk(q, (uint32_t)xfs_be(p, BB_HEADER + max * REC_BYTES + k * PTR_BYTES, 4), level - 1, first,
-					next);
+			err = tree_walk(q, (uint32_t)xfs_be(p, BB_HEADER + max * REC_BYTES + k * PTR_BYTES, 4), level - 1,
+					first, next);
 	}
 	return err;
 }

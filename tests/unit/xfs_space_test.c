@@ -230,14 +230,16 @@ static void make(const char *mkfs, const char *options)
 
 static void files(void)
 {
-	assert_int_equal(sh("cd m && mkdir d e && for k in $(seq 400); do echo $k >d/$k; head -c $((k * 50)) /dev/urandom >e/$k; done && "
+	assert_int_equal(sh("cd m && mkdir d e && for k in $(seq 400); do echo $k >d/$k; "
+			    "head -c $((k * 50)) /dev/urandom >e/$k; done && "
 			    "rm d/*[13579] e/*[2468]; sync"), 0);
 }
 
 /* The image as a freeze has it, in the file "frozen", and the checksums of all files. */
 static void freeze(void)
 {
-	assert_int_equal(sh("(cd m && find . -type f | sort | xargs cksum) >sums; fsfreeze -f m || exit; cp --sparse=always i frozen; r=$?; "
+	assert_int_equal(sh("(cd m && find . -type f | sort | xargs cksum) >sums; fsfreeze -f m || exit; "
+			    "cp --sparse=always i frozen; r=$?; "
 			    "fsfreeze -u m && exit $r"), 0);
 }
 
@@ -497,7 +499,8 @@ static void check_forged(struct bad *b)
 		memcpy(was, p, sizeof(was));
 		b->im.units = 0;
 		for (int n = rand_r(&seed) % 3; n >= 0; n--) {
-			size_t width = 1u << rand_r(&seed) % 4, at = (size_t)rand_r(&seed) % (in_log ? 700 : 300) & ~(width - 1);
+			size_t width = 1u << rand_r(&seed) % 4;
+			size_t at = (size_t)rand_r(&seed) % (in_log ? 700 : 300) & ~(width - 1);
 			uint64_t v = values[(unsigned)rand_r(&seed) % ARRAY_SIZE(values)];
 
 			if (!off || (off % b->ag_bytes == 0 && rand_r(&seed) % 2))
@@ -536,23 +539,30 @@ static void check_fields(struct bad *b)
 		{SUPER, 8, 8, -EOPNOTSUPP, 1ull << 40}, {SUPER, 88, 4, -EOPNOTSUPP, 3}, {SUPER, 84, 4, -EOPNOTSUPP, 0},
 		{SUPER, 96, 4, -EOPNOTSUPP, 0}, {SUPER, 124, 1, -EOPNOTSUPP, 64}, {SUPER, 32, 4, -EOPNOTSUPP, 0},
 		/* the log says that it is there with a higher number */
-		{SUPER, 240, 8, -EOPNOTSUPP, 1}, {AGF, 208, 8, -EOPNOTSUPP, 1}, {NODE, 24, 8, -EOPNOTSUPP, 1}, {LEAF, 24, 8, -EOPNOTSUPP, 1},
+		{SUPER, 240, 8, -EOPNOTSUPP, 1}, {AGF, 208, 8, -EOPNOTSUPP, 1},
+		{NODE, 24, 8, -EOPNOTSUPP, 1}, {LEAF, 24, 8, -EOPNOTSUPP, 1},
 		{AGF, 0, 4, -EOPNOTSUPP, 1}, {AGF, 4, 4, -EUCLEAN, 2}, {AGF, 8, 4, -EUCLEAN, 1}, {AGF, 12, 4, -EUCLEAN, 4096},
 		{AGF, 28, 4, -EUCLEAN, 0}, {AGF, 28, 4, -EUCLEAN, 1}, {AGF, 28, 4, -EUCLEAN, 10}, {AGF, 16, 4, -EUCLEAN, 0},
 		{AGF, 16, 4, -EUCLEAN, 0xffffffff},
 		/* in a ring; to nowhere; the same leaf twice; keys that do not ascend */
 		{NODE, 56 + 336 * 8, 4, -EUCLEAN, root_nr}, {NODE, 56 + 336 * 8, 4, -EUCLEAN, 0xfffffff0},
 		{NODE, 56 + 336 * 8 + 4, 4, -EUCLEAN, xfs_be(root, 56 + 336 * 8, 4)}, {NODE, 64, 4, -EUCLEAN, 1},
-		{NODE, 6, 2, -EUCLEAN, 0}, {NODE, 6, 2, -EUCLEAN, 1000}, {NODE, 4, 2, -EUCLEAN, 2}, {NODE, 0, 4, -EUCLEAN, 0x41423343},
+		{NODE, 6, 2, -EUCLEAN, 0}, {NODE, 6, 2, -EUCLEAN, 1000},
+		{NODE, 4, 2, -EUCLEAN, 2}, {NODE, 0, 4, -EUCLEAN, 0x41423343},
 		{LEAF, 6, 2, -EUCLEAN, 0}, {LEAF, 6, 2, -EUCLEAN, 508}, {LEAF, 16, 8, -EUCLEAN, 9}, {LEAF, 48, 4, -EUCLEAN, 1},
-		{LEAF, 32, 4, -EOPNOTSUPP, 0}, {LEAF, 56, 4, -EUCLEAN, 0}, {LEAF, 60, 4, -EUCLEAN, 0}, {LEAF, 60, 4, -EUCLEAN, 0x7fffffff},
+		{LEAF, 32, 4, -EOPNOTSUPP, 0}, {LEAF, 56, 4, -EUCLEAN, 0},
+		{LEAF, 60, 4, -EUCLEAN, 0}, {LEAF, 60, 4, -EUCLEAN, 0x7fffffff},
 		{LEAF, 64, 4, -EUCLEAN, xfs_be(leaf, 56, 4)},
-		{LOG, 8, 4, -EOPNOTSUPP, 1}, {LOG, 12, 4, -EOPNOTSUPP, 1024}, {LOG, 16, 8, -EOPNOTSUPP, 1}, {LOG, 24, 8, -EOPNOTSUPP, 1},
+		{LOG, 8, 4, -EOPNOTSUPP, 1}, {LOG, 12, 4, -EOPNOTSUPP, 1024},
+		{LOG, 16, 8, -EOPNOTSUPP, 1}, {LOG, 24, 8, -EOPNOTSUPP, 1},
 		{LOG, 24, 8, -EOPNOTSUPP, 1ull << 32 | 1}, {LOG, 40, 4, -EOPNOTSUPP, 6}, {LOG, 40, 4, -EOPNOTSUPP, 1000},
-		{LOG, 300, 4, -EOPNOTSUPP, 2}, {LOG, 304, 4, -EOPNOTSUPP, 0}, {LOG, 320, 4, -EOPNOTSUPP, 65536}, {LOG, 320, 4, -EOPNOTSUPP, 0},
-		{LOG, 512 + 8, 2, -EOPNOTSUPP, 0xaa01}, {LOG, 512 + 8, 2, -EOPNOTSUPP, 0x6903}, {LOG, 512 + 4, 4, -EOPNOTSUPP, 4096},
+		{LOG, 300, 4, -EOPNOTSUPP, 2}, {LOG, 304, 4, -EOPNOTSUPP, 0},
+		{LOG, 320, 4, -EOPNOTSUPP, 65536}, {LOG, 320, 4, -EOPNOTSUPP, 0},
+		{LOG, 512 + 8, 2, -EOPNOTSUPP, 0xaa01}, {LOG, 512 + 8, 2, -EOPNOTSUPP, 0x6903},
+		{LOG, 512 + 4, 4, -EOPNOTSUPP, 4096},
 		/* the transaction's header; then the item, its address */
-		{LOG, 512 + 24, 4, -EOPNOTSUPP, 0}, {LOG, 512 + 24 + 16 + 12, 2, -EOPNOTSUPP, 0xff12}, {LOG, 512 + 24 + 16 + 20, 8, -EOPNOTSUPP, 0x1000000000000},
+		{LOG, 512 + 24, 4, -EOPNOTSUPP, 0}, {LOG, 512 + 24 + 16 + 12, 2, -EOPNOTSUPP, 0xff12},
+		{LOG, 512 + 24 + 16 + 20, 8, -EOPNOTSUPP, 0x1000000000000},
 	};
 
 	assert_int_equal(xfs_be(leaf, 4, 2), 0);
