@@ -182,7 +182,10 @@ killed() {
 	mapfile -t pids < <(daemons)
 	kill -9 "${pids[@]}" 2>/dev/null || true # one may have been a process of a moment
 	wait "$BG" || true
-	wait_for 20 no_daemons && wait_for 20 timeout 10 umount "$MNT" 2>/dev/null || hung=1
+	wait_for 20 no_daemons || hung=1
+	# killed between freeze and thaw: an unmount alone leaves a frozen file system, and its device, for good
+	timeout 10 fsfreeze -u "$MNT" 2>/dev/null || true
+	[ $hung = 1 ] || wait_for 20 timeout 10 umount "$MNT" 2>/dev/null || hung=1
 	if [ $hung = 1 ]; then
 		echo "I/O hangs after the daemon was killed"
 		abort_connection "${connection#*:}"
