@@ -43,7 +43,9 @@
 #define RETRY_PAUSE_NS SECOND_NS
 #define NAP_NS 50000000ull
 #define FREE_AGAIN_NS (SECOND_NS / 10)
+#define FREE_LITTLE_AGAIN_NS (SECOND_NS / 100)
 #define FREE_LOOK_BYTES (64 * KIB)
+#define FREE_LITTLE 5 /* times the log, which is one of them */
 #define SHUT_BYTES (2 * MIB) /* below the hard size nothing trickles any more */
 #define STACK_BYTES (256 * KIB)
 
@@ -72,7 +74,7 @@ struct monitor {
 	uint64_t not_before_ns; /* the next request for a commit */
 	uint64_t admitted_bytes; /* by the gate, when it was looked at last */
 	bool stops;
-	struct pressure_plan asking; /* while what is free is asked for: as if nothing were */
+	struct pressure_plan asking; /* as if nothing were free: while that is asked for */
 	uint64_t free_admitted_bytes; /* admitted_bytes at that question */
 	uint8_t super[COW_BLK_BYTES];
 	uint64_t failing_since_ns;
@@ -142,6 +144,18 @@ static bool is_room_limit(const struct monitor *m)
 	return m->livefree && !m->p.fail && m->p.room_blks && m->p.plan.ring_blks.full;
 }
 
+/* So little that a program can have it preallocated in a moment. */
+static bool is_little_free(const struct monitor *m)
+{
+	return is_room_limit(m) && m->p.room_blks < FREE_LITTLE * m->p.log_blks;
+}
+
+/* When what is free is worth asking for again. */
+static uint64_t free_stale_ns(const struct monitor *m)
+{
+	return livefree_asked_ns(m->livefree) + (is_little_free(m) ? FREE_LITTLE_AGAIN_NS : FREE_AGAIN_NS);
+}
+
 static const struct pressure_plan *plan_now(const struct monitor *m)
 {
 	return is_room_limit(m) && livefree_asking(m->livefree) ? &m->asking : &m->p.plan;
@@ -165,13 +179,19 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 		return;
 	free_blks = is_made_anew(m) ? 0 : volume_free_blks(&m->v->fs, livefree_bytes(m->livefree));
 	pressure_plan_room(&m->p.plan, min_u64(m->p.room_blks, m->p.log_blks + free_blks));
-	if (!is_room_limit(m) || !u->dirty_blks || livefree_asking(m->livefree) ||
-	    m->admitted_bytes == m->free_admitted_bytes || now < livefree_asked_ns(m->livefree) + FREE_AGAIN_NS)
-		return;
-	m->free_admitted_bytes = m->admitted_bytes;
 	m->asking = m->p.plan;
 	pressure_plan_room(&m->asking, m->p.log_blks);
+	if (!is_room_limit(m) || !u->dirty_blks || livefree_asking(m->livefree) ||
+	    m->admitted_bytes == m->free_admitted_bytes || now < free_stale_ns(m))
+		return;
+	m->free_admitted_bytes = m->admitted_bytes;
 	livefree_ask(m->livefree);
+}
+
+/* By which plan pages may be dirty above: a freeze has to flush them, whatever is free by then. */
+static const struct pressure_plan *plan_of_dirty(const struct monitor *m)
+{
+	return is_little_free(m) ? &m->asking : &m->p.plan;
 }
 
 /* ---- the gate; lock held ---- */
@@ -241,7 +261,7 @@ static void set_gate(struct monitor *m, const struct pressure_use *u, uint64_t n
 	/* what a commit flushes may have the reserve: it may be the way out */
 	gate_refuse(m->gate, refuse && m->stage != STAGE_QUIESCE ? -EIO : 0);
 	look_bytes = pressure_look_bytes(plan_now(m), u);
-	if (is_room_limit(m) && now >= livefree_asked_ns(m->livefree) + FREE_AGAIN_NS)
+	if (is_little_free(m) || (is_room_limit(m) && now >= free_stale_ns(m)))
 		look_bytes = FREE_LOOK_BYTES; /* what was free may be gone */
 	gate_set_budget(m->gate, look_bytes);
 	gate_set_stop(m->gate, stop_at(m, u));
@@ -315,7 +335,7 @@ static void look(struct monitor *m)
 	level = pressure_level(&m->p.plan, &u);
 	set_gate(m, &u, now);
 	due = commit_is_due(m, level, &u, now);
-	dirty_bytes = pressure_dirty_now_bytes(&m->p.plan, &u, m->rate != GATE_OPEN, m->rate);
+	dirty_bytes = pressure_dirty_now_bytes(plan_of_dirty(m), &u, m->rate != GATE_OPEN, m->rate);
 	pthread_mutex_unlock(&m->lock);
 	say_level(m, level, &u, now);
 	if (due)

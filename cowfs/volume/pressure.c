@@ -20,6 +20,7 @@
 #define IN_HAND 8u	     /* requests that serving threads may have, beside those in flight */
 #define ROOM_DESCRIPTOR_PERCENT 2u /* the worst case has extents of one block */
 #define ROOM_DESCRIPTOR_BLKS 64u
+#define ROOM_FREEZE_BLKS 512u /* DIRTY_PACED_BYTES twice, what is in flight, and slack: a freeze flushes them however small the room is */
 #define DIRTY_SHARE 24u
 #define DIRTY_MAX_BYTES (16 * MIB)
 #define DIRTY_MIN_BYTES (1 * MIB)
@@ -103,7 +104,8 @@ void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
 
 	room_blks = max_u64(room_blks, 16); /* 0 would be none */
 	s.ruin = room_blks - min_u64(descriptor_blks, room_blks - percent_of(room_blks, RING_RUIN_PERCENT));
-	s.full = s.ruin - min_u64(freeze_blks, percent_of(room_blks, RING_RUIN_PERCENT - RING_FULL_PERCENT));
+	s.full = s.ruin - min_u64(freeze_blks, max_u64(percent_of(room_blks, RING_RUIN_PERCENT - RING_FULL_PERCENT),
+						       min_u64(ROOM_FREEZE_BLKS, room_blks / 2)));
 	s.commit = s.full - min_u64(freeze_blks, percent_of(room_blks, RING_FULL_PERCENT - RING_COMMIT_PERCENT));
 	s.warn = percent_of(s.commit, RING_WARN_PERCENT * 100 / RING_COMMIT_PERCENT);
 	p->ring_blks = (struct pressure_steps){ 0 };

@@ -77,10 +77,6 @@ full_card() { # MIB [ATTACH_OPTION]...
 	until fallocate -l "$free" "$MNT/preallocated" 2>/dev/null; do
 		free=$((free - (128 << 10)))
 	done
-	# asked for when something is written; a burst in the same moment may be too much, and wants --lend
-	echo x >"$MNT/small" && sync -f "$MNT"
-	sleep 0.3
-	echo y >"$MNT/small" && sync -f "$MNT"
 	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
 	sync -f "$MNT"
 	sum=$(tree_sum "$MNT")
