@@ -98,14 +98,6 @@ clear_up() {
 	DEV='' CONN=''
 }
 
-# xfs tries a write that failed again and again, without end, and sync(2) of everybody waits for it.
-give_up_early() {
-	local f
-	for f in /sys/fs/xfs/"${DEV#/dev/}"/error/metadata/*/max_retries; do
-		[ ! -e "$f" ] || echo 0 >"$f"
-	done
-}
-
 kill_in_commits() { # COMMAND... that kills
 	local round small=()
 	[ "$FS" != ext4 ] || small=(-J size=8)
