@@ -17,29 +17,10 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "commit/btrfs_space.h"
-#include "workdir.h"
+#include "image.h"
 
 #define SUPER 65536
 #define WINDOW 32768 /* units */
-
-/* In memory: changes stay here. */
-struct image {
-	uint8_t *p;
-	uint64_t bytes, reads, fail_at; /* fail_at 0: never */
-	struct blk_reader r;
-};
-
-static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	struct image *im = ctx;
-
-	assert_int_equal((uintptr_t)buf % COW_BLK_BYTES, 0);
-	assert_true(blks && blks <= 16 && blk + blks <= im->r.volume_blks);
-	if (++im->reads == im->fail_at)
-		return -EIO;
-	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
-	return 0;
-}
 
 static void sh(const char *fmt, ...) PRINTF(1, 2);
 static void sh(const char *fmt, ...)
@@ -56,29 +37,6 @@ static void sh(const char *fmt, ...)
 		(void)!system(cmd);
 		fail_msg("%s", fmt);
 	}
-}
-
-static void image_open(struct image *im, const char *name)
-{
-	char path[128];
-	struct stat st;
-	int fd;
-
-	memset(im, 0, sizeof(*im));
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	assert_true(fd >= 0);
-	assert_int_equal(fstat(fd, &st), 0);
-	im->bytes = (uint64_t)st.st_size;
-	im->p = mmap(NULL, im->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-	assert_true(im->p != MAP_FAILED);
-	close(fd);
-	im->r = (struct blk_reader){ image_read, im, im->bytes >> COW_BLK_SHIFT };
-}
-
-static void image_close(struct image *im)
-{
-	munmap(im->p, im->bytes);
 }
 
 /* ---- the oracle ---- */
@@ -381,7 +339,7 @@ static void test_flipped(void **state)
 	used = oracle_read(&im, "small", 4096);
 	all = ask_all(&im, used, &wrong);
 	assert_true(all > 0 && !wrong);
-	for (uint64_t off = 4096; off < im.bytes; off += 4096) {
+	for (uint64_t off = 4096; off < im.size_bytes; off += 4096) {
 		uint8_t *p = im.p + off + rng() % 4096;
 
 		if (!in_tree(&im, off))
@@ -414,7 +372,7 @@ static void test_crafted(void **state)
 	image_open(&im, "small");
 	used = oracle_read(&im, "small", 4096);
 	all = ask_all(&im, used, &wrong);
-	for (uint64_t off = 4096; off < im.bytes; off += 4096) {
+	for (uint64_t off = 4096; off < im.size_bytes; off += 4096) {
 		uint8_t was[4096];
 
 		if (!in_tree(&im, off))
@@ -448,7 +406,7 @@ static void test_random(void **state)
 	make_small();
 	image_open(&im, "small");
 	used = oracle_read(&im, "small", 4096);
-	for (uint64_t o = 4096; o < im.bytes && n < ARRAY_SIZE(off); o += 4096)
+	for (uint64_t o = 4096; o < im.size_bytes && n < ARRAY_SIZE(off); o += 4096)
 		if (in_tree(&im, o))
 			off[n++] = o;
 	for (unsigned i = 0; i < rounds; i++) {
@@ -467,9 +425,9 @@ static void test_random(void **state)
 				memcpy(im.p + at[k] + 101 + 17, im.p + off[rng() % n] + 48, 8);
 			seal_node(im.p + at[k]);
 		}
-		im.reads = 0;
+		im.calls = 0;
 		ask_all(&im, used, &wrong);
-		assert_true(im.reads < 17000 + (im.r.volume_blks / 5000 + 1) * 4096);
+		assert_true(im.calls < 17000 + (im.r.volume_blks / 5000 + 1) * 4096);
 		for (int k = 3; k >= 0; k--)
 			memcpy(im.p + at[k], was[k], 4096);
 	}
@@ -491,9 +449,9 @@ static void test_read_errors(void **state)
 	image_open(&im, "small");
 	used = oracle_read(&im, "small", 4096);
 	for (im.fail_at = 1; r < 0; im.fail_at++) {
-		im.reads = 0;
+		im.calls = 0;
 		r = ask_all(&im, used, &wrong);
-		assert_true((r < 0) == (im.reads >= im.fail_at));
+		assert_true((r < 0) == (im.calls >= im.fail_at));
 	}
 	assert_true(im.fail_at > 6);
 	free(used);
@@ -507,7 +465,7 @@ static void map_is_calm(struct image *im, const uint8_t *used)
 	enum blk_use use;
 	uint64_t n;
 
-	im->reads = 0;
+	im->calls = 0;
 	assert_int_equal(fsmap_open(&m, &im->r), 0);
 	for (uint64_t blk = 0; blk < im->r.volume_blks; blk += n) {
 		assert_int_equal(fsmap_run(m, blk, im->r.volume_blks - blk, &use, &n), 0);
@@ -531,7 +489,7 @@ static void test_map(void **state)
 	for (im.fail_at = 3; im.fail_at < 40; im.fail_at++)
 		map_is_calm(&im, used);
 	im.fail_at = 0;
-	for (uint64_t off = 4096; off < im.bytes; off += 4096) {
+	for (uint64_t off = 4096; off < im.size_bytes; off += 4096) {
 		if (!in_tree(&im, off))
 			continue;
 		im.p[off + 200] ^= 1;

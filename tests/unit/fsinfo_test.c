@@ -16,24 +16,7 @@
 
 #include "base/io.h"
 #include "commit/fsinfo.h"
-#include "workdir.h"
-
-struct image {
-	uint8_t *p;
-	uint64_t size_bytes, calls, fail_at;
-	struct blk_reader r;
-};
-
-static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	struct image *im = ctx;
-
-	assert_true(blks && blk + blks <= im->r.volume_blks);
-	if (++im->calls == im->fail_at)
-		return -EIO;
-	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
-	return 0;
-}
+#include "image.h"
 
 /* the first line that the command prints, in dir; "" if none */
 static const char *sh(const char *fmt, ...) PRINTF(1, 2);
@@ -57,29 +40,6 @@ static const char *sh(const char *fmt, ...)
 	pclose(f);
 	line[strcspn(line, "\n")] = 0;
 	return line;
-}
-
-static void image_open(struct image *im, const char *name)
-{
-	char path[128];
-	struct stat st;
-	int fd;
-
-	memset(im, 0, sizeof(*im));
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	assert_true(fd >= 0 && fstat(fd, &st) == 0);
-	im->size_bytes = (uint64_t)st.st_size;
-	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
-		     0);
-	assert_true(im->p != MAP_FAILED);
-	close(fd);
-	im->r = (struct blk_reader){image_read, im, im->size_bytes >> COW_BLK_SHIFT};
-}
-
-static void image_close(struct image *im)
-{
-	munmap(im->p, im->size_bytes);
 }
 
 /* uuid as blkid prints it: with dashes; of FAT and exFAT the four bytes of the serial number */

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* A file of workdir.h's dir as the image of a volume, in memory: changes stay there. */
+#ifndef COWFS_TESTS_IMAGE_H
+#define COWFS_TESTS_IMAGE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+#include "commit/fsinfo.h"
+#include "workdir.h"
+
+struct image {
+	uint8_t *p;
+	uint64_t size_bytes;
+	struct blk_reader r;
+	uint64_t calls, units; /* of r */
+	uint64_t fail_at;      /* that call is -EIO; 0: none */
+	uint8_t *touched;      /* NULL, or a bit for each unit that was read */
+};
+
+static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct image *im = ctx;
+
+	assert_int_equal((uintptr_t)buf % COW_BLK_BYTES, 0);
+	assert_true(blks && blks <= 16 && blk + blks <= im->r.volume_blks);
+	im->units += blks;
+	if (++im->calls == im->fail_at)
+		return -EIO;
+	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
+	for (uint64_t k = blk; im->touched && k < blk + blks; k++)
+		im->touched[k / 8] |= (uint8_t)(1u << k % 8);
+	return 0;
+}
+
+static void image_open(struct image *im, const char *name)
+{
+	char path[128];
+	struct stat st;
+	int fd;
+
+	memset(im, 0, sizeof(*im));
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0 && fstat(fd, &st) == 0);
+	im->size_bytes = (uint64_t)st.st_size;
+	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	assert_true(im->p != MAP_FAILED);
+	close(fd);
+	im->r = (struct blk_reader){ image_read, im, im->size_bytes >> COW_BLK_SHIFT };
+}
+
+static void image_close(struct image *im)
+{
+	munmap(im->p, im->size_bytes);
+}
+
+#endif
