@@ -33,6 +33,8 @@
 #define DRIVER_REQUESTS 128u /* hw_queue_depth of the loop driver, unless it was told another */
 #define DETACH_WAIT_NS (5 * 1000000000ull)
 #define DETACH_POLL_NS 2000000
+#define LIMIT_WAIT_NS (1 * 1000000000ull)
+#define LIMIT_POLL_NS 2000000
 
 static int open_again(const struct loop_dev *d, int flags)
 {
@@ -73,12 +75,18 @@ static const char *const limit_name[LOOP_LIMITS] = {
 	[READ_AHEAD] = "read_ahead_kb",
 };
 
+/* Busy for a moment where somebody else changes the same queue: nr_requests only tries its lock. */
 static int set_limit(const struct loop_dev *d, unsigned which, uint64_t value)
 {
+	const struct timespec nap = {.tv_nsec = LIMIT_POLL_NS};
+	uint64_t until_ns = now_ns() + LIMIT_WAIT_NS;
 	char text[24];
+	int r;
 
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
-	return io_write_text(d->queue_dirfd, limit_name[which], text);
+	while ((r = io_write_text(d->queue_dirfd, limit_name[which], text)) == -EBUSY && now_ns() < until_ns)
+		nanosleep(&nap, NULL);
+	return r;
 }
 
 static int lower_limit(const struct loop_dev *d, unsigned which, uint64_t max)
