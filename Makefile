@@ -118,7 +118,7 @@ help:
 	@echo "  make check-kills   all processes of a daemon killed 200 times in the middle of commits (10 minutes; as root)"
 	@echo "  make check-report   the page of cowctl report in chromium (fetches axe-core with npm; as root)"
 	@echo "  make check-layouts   file systems of many mkfs options, killed in a commit (LAYOUTS=REGEX; as root)"
-	@echo "  make check-xfstests | check-pjdfstest   on cowfs against plain loop devices (XFSTESTS=DIR, PJDFSTEST=DIR: the suite, built; FS=, TESTS=; as root)"
+	@echo "  make check-xfstests | check-pjdfstest   on cowfs against plain loop devices (cloned and built, or XFSTESTS=DIR, PJDFSTEST=DIR; FS=, TESTS=; as root)"
 	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang); make fuzz-all MINUTES=30: of each target"
 	@echo "  make coverage   branches of log/ and commit/ that tests have taken (gcovr; as root)"
 	@echo "  make soak       half an hour of stress in a small cgroup (COWFS_SOAK_SECONDS; as root)"
@@ -363,8 +363,9 @@ check-layouts: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/layouts.sh $(LAYOUTS)
 
-# Test suites of other projects, which are built by whoever runs them: the head of each script says where they come from.
-check-xfstests: DEPS += acl attr bc gawk quota
+# Test suites of other projects: each script clones and builds its own, unless it is told where it is.
+check-xfstests check-pjdfstest: DEPS += git automake autoconf
+check-xfstests: DEPS += acl attr bc gawk quota gettext libtool-bin libacl1-dev libattr1-dev libaio-dev libgdbm-dev uuid-dev xfslibs-dev
 check-pjdfstest: DEPS += perl
 check-xfstests check-pjdfstest: deps
 	$(Q)$(MAKE) --no-print-directory all

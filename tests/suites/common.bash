@@ -4,6 +4,8 @@
 # What the drivers of other projects' test suites share: disks that are plain loop devices or volumes on cowfs with
 # commits all the time, and the comparison of the two. A driver sets `suite`, sources this and calls suite_begin "$@".
 #
+#	suite_source FOLDER URL PROGRAM COMMAND...	clones the suite into FOLDER if it is not there, and builds it there with
+#					COMMAND if it has no PROGRAM yet; sets source
 #	disks_make MODE FS NAME...	MODE plain or cowfs: devices of $disk_mib MiB with an empty FS, in DISKS; on cowfs all
 #					are committed every $commit_s seconds from then on
 #	disks_end MODE FS NAME...	prints how many commits there were, and takes the disks away; those that are named
@@ -29,6 +31,20 @@ exec 3>&1
 finish() {
 	echo "${suite:?}: FAILED: $*"
 	exit 1
+}
+
+suite_source() {
+	local url=$2 program=$3
+	source=$(realpath -m "$1")
+	[ ! -x "$source/$program" ] || return 0
+	if [ ! -e "$source" ]; then
+		echo "$suite: cloning $url"
+		mkdir -p "$(dirname "$source")"
+		git clone -q --depth 1 "$url" "$source" ||
+			finish "not cloned; where there is no network, set ${suite^^} to the folder of its source"
+	fi
+	echo "$suite: building in $source"
+	(cd "$source" && "${@:4}") >"$source.log" 2>&1 || { tail "$source.log"; finish "does not build: $source.log"; }
 }
 
 # In namespaces of our own: nothing that is mounted here is seen outside, nothing outside is hit when a suite ends

@@ -4,7 +4,7 @@
 # pjdfstest on cowfs while the volume is committed every 20 seconds, against the same on a plain loop device of the same
 # size. What differs must be in pjdfstest.expected. As root; some minutes.
 #
-#	PJDFSTEST=DIR	the suite, built. Its source: https://github.com/pjd/pjdfstest
+#	PJDFSTEST=DIR	the suite (default: build/suites/pjdfstest); if it is not there it is cloned, if it is not built it is built
 #	FS="ext4 xfs"	file systems
 #	TESTS=LIST	of its folders or files ("chmod rename/09.t"); default: all
 #	RESULTS=DIR	where results are left (default: build/pjdfstest)
@@ -13,9 +13,8 @@ set -eu
 suite=pjdfstest
 # shellcheck disable=SC1091
 . "$(dirname "$0")/common.bash"
-source=$(realpath "${PJDFSTEST:-.}")
-[ -x "$source/pjdfstest" ] || finish "no built pjdfstest in $source: build it from https://github.com/pjd/pjdfstest" \
-	"and set PJDFSTEST to its folder"
+suite_source "${PJDFSTEST:-$COWFS_BUILD/suites/pjdfstest}" "${SUITE_URL:-https://github.com/pjd/pjdfstest}" \
+	pjdfstest sh -c 'autoreconf -ifs && ./configure && make'
 suite_begin "$@"
 disk_mib=1024 log_mib=512 ram=512M
 

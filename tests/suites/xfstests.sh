@@ -5,8 +5,7 @@
 # devices of the same size. What differs between the two, also in each of three repetitions (an umount that meets a commit is
 # busy, in whichever test), must be in xfstests.expected. As root; hours.
 #
-#	XFSTESTS=DIR	the suite, built (default: /var/lib/xfstests). Its source:
-#			https://git.kernel.org/pub/scm/fs/xfs/xfstests-dev.git
+#	XFSTESTS=DIR	the suite (default: build/suites/xfstests); if it is not there it is cloned, if it is not built it is built
 #	FS="ext4 xfs"	file systems
 #	TESTS=LIST	of tests ("generic/001 ext4/003"); default "-g quick"
 #	RESULTS=DIR	where results are left (default: build/xfstests)
@@ -15,9 +14,8 @@ set -eu
 suite=xfstests
 # shellcheck disable=SC1091
 . "$(dirname "$0")/common.bash"
-source=${XFSTESTS:-/var/lib/xfstests}
-[ -x "$source/ltp/fsstress" ] || finish "no built xfstests in $source: build it from" \
-	"https://git.kernel.org/pub/scm/fs/xfs/xfstests-dev.git and set XFSTESTS to its folder"
+suite_source "${XFSTESTS:-$COWFS_BUILD/suites/xfstests}" "${SUITE_URL:-https://git.kernel.org/pub/scm/fs/xfs/xfstests-dev.git}" \
+	ltp/fsstress make -j2
 suite_begin "$@"
 # shellcheck disable=SC2206
 selected=(${TESTS:--g quick})
