@@ -131,7 +131,12 @@ all_ignore() {
 	local state
 	for state in PENDING VIRGIN LIVE EXTERNAL; do
 		IMG=$T/card-$state.img
-		victim_card
+		for _ in {1..10}; do # the file's own extents may lie in that block
+			victim_card
+			[ "$PLACE" != 25599 ] || break
+			umount "$MNT"
+			loop_down "$CARD"
+		done
 		[ "$PLACE" = 25599 ]
 		forge --state "$state"
 		umount "$MNT"
