@@ -25,7 +25,7 @@ Q       := $(if $(V),,@)
 
 CC      ?= cc
 STRIP   ?= strip
-# a sanitizer's runtime and gcov make calls of their own: no filter of system calls in such builds (control/confine.c)
+# a sanitizer's runtime and gcov make calls of their own: no filter of system calls in such builds (daemon/confine.c)
 NO_SECCOMP ?= $(SAN)$(COV)$(FUZZ)
 PKGS    := fuse3 ext2fs com_err blkid json-c inih libseccomp
 O       ?= 2
@@ -42,13 +42,13 @@ ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CFLAGS) \
 	     $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
-	     $(if $(filter cowfs/control/report.c,$<),-DREPORT_TEMPLATE='"$(abspath $(B)/report.html)"') \
+	     $(if $(filter cowfs/wear/report.c,$<),-DREPORT_TEMPLATE='"$(abspath $(B)/report.html)"') \
 	     $(if $(filter cowfs/flash/profile.c,$<),-DFLASH_PROFILES='"$(abspath cowfs/flash/profiles.json)"') \
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 ALL_LIBS   = $(PKG_LIBS) -laio -pthread
 
-LIB_SRC  := $(sort $(wildcard cowfs/*/*.c)) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
-PROG_SRC := cowfs/cowfs.c cowfs/cowctl.c cowfs/mount.c cowfs/umount.c cowfs/cardsim.c
+PROG_SRC := cowfs/daemon/cowfs.c cowfs/cli/cowctl.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/sim/cardsim.c
+LIB_SRC  := $(filter-out $(PROG_SRC),$(sort $(wildcard cowfs/*/*.c))) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/obj/%.o)
 PROGS    := $(B)/cowfs $(B)/cowctl
 HELPERS  := $(B)/mount.cowfs $(B)/umount.cowfs
@@ -91,7 +91,7 @@ HOOKS := setup check-initramfs dpkg-hook grub-probe identity events root-options
 PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;s|/usr/share/cowfs|$(prefix)/share/cowfs|g
 INITRAMFS := initramfs/cowfs.sh $(sort $(filter-out %.service,$(wildcard initramfs/*/*)))
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg) \
-	    cowfs/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
+	    cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
 	    image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot .ci/run)
 
 # One list for the whole project: what builds it, what tests it.
@@ -147,11 +147,11 @@ $(B)/obj/%.o: %.c Makefile
 
 # the page of cowctl report: template, style, script and uPlot (MIT) in one file, which the program has inside
 REPORT := page.css page.js uPlot.LICENSE uPlot.min.css uPlot.iife.min.js
-$(B)/report.html: cowfs/report/page.html $(REPORT:%=cowfs/report/%) Makefile
+$(B)/report.html: cowfs/wear/page/page.html $(REPORT:%=cowfs/wear/page/%) Makefile
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  PAGE    $@")
-	$(Q)sed $(foreach f,$(REPORT),-e '/^@$f@$$/{' -e 'r cowfs/report/$f' -e 'd' -e '}') $< >$@.new && mv $@.new $@
-$(B)/obj/cowfs/control/report.o: $(B)/report.html
+	$(Q)sed $(foreach f,$(REPORT),-e '/^@$f@$$/{' -e 'r cowfs/wear/page/$f' -e 'd' -e '}') $< >$@.new && mv $@.new $@
+$(B)/obj/cowfs/wear/report.o: $(B)/report.html
 # so are the published flash profiles
 $(B)/obj/cowfs/flash/profile.o: cowfs/flash/profiles.json
 
@@ -162,17 +162,19 @@ $(B)/libcowfs.a: $(LIB_OBJ)
 # libfuse ends its threads with pthread_cancel, for which glibc loads libgcc_s when it is called: too late for a
 # process whose root has been switched, and nothing that copies programs into an initramfs would know of it
 $(PROGS): ALL_LIBS += -Wl,--no-as-needed -lgcc_s
-$(PROGS): $(B)/%: $(B)/obj/cowfs/%.o $(B)/libcowfs.a
+$(B)/cowfs: $(B)/obj/cowfs/daemon/cowfs.o $(B)/libcowfs.a
+$(B)/cowctl: $(B)/obj/cowfs/cli/cowctl.o $(B)/libcowfs.a
+$(PROGS):
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
-$(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/%.o $(B)/libcowfs.a
+$(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/attach/%.o $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
-$(CARDSIM): $(B)/obj/cowfs/cardsim.o $(B)/libcowfs.a
+$(CARDSIM): $(B)/obj/cowfs/sim/cardsim.o $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD      $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(ALL_LIBS)
@@ -468,8 +470,8 @@ install: $(PROGS) $(HELPERS) $(CARDSIM)
 	for m in $(MAN); do install -m 644 $$m $(DESTDIR)$(mandir)/man$${m##*.}/ || exit 1; done
 	ln -sf mount.cowfs.8 $(DESTDIR)$(mandir)/man8/umount.cowfs.8
 	install -m 644 systemd/cowfs.conf.example $(DESTDIR)$(docdir)/
-	install -m 644 cowfs/completion.bash $(DESTDIR)$(bashdir)/cowctl
-	install -m 644 cowfs/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim
+	install -m 644 cowfs/cli/completion.bash $(DESTDIR)$(bashdir)/cowctl
+	install -m 644 cowfs/sim/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim
 	for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; install -d $(DESTDIR)$${to%/*} && \
 		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
 	for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \

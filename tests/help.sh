@@ -72,7 +72,7 @@ compare "volume options in cowctl.8" "$table" "$(man_part "$man" attach | man_vo
 compare "volume options in mount.cowfs.8" "$table" "$(man_volume_options <"$root/docs/mount.cowfs.8")"
 compare "volume options in cowfs.conf.5" "$table" "$(man_volume_options <"$root/docs/cowfs.conf.5")"
 # keys of the root's section, from their table and the manual
-rootopts=$(sed -n -E 's/^\tX\([A-Z_]+, "([a-z-]+)", .*/\1/p' "$root/cowfs/control/conf.h" | sort)
+rootopts=$(sed -n -E 's/^\tX\([A-Z_]+, "([a-z-]+)", .*/\1/p' "$root/cowfs/config/conf.h" | sort)
 compare "root keys in cowfs.conf.5" "$rootopts" "$(sed -n 's/^\.It Cm \([a-z-]*\) = Ar .*/\1/p' "$root/docs/cowfs.conf.5" | sort)"
 compare "keys of cowfs.conf.example" "$(printf '%s\n' "$(echo "$table" | cut -d' ' -f1)" "$rootopts" | sort)" \
 	"$(sed -n 's/^#\{0,1\}\([a-z-]*\) = .*/\1/p' "$root/systemd/cowfs.conf.example" | sort -u)"

@@ -8,7 +8,7 @@
 #ifndef COWFS_TESTS_TOY_H
 #define COWFS_TESTS_TOY_H
 
-#include "card/sim.h"
+#include "sim/sim.h"
 #include "commit/commit.h"
 #include "log/log.h"
 

@@ -7,7 +7,7 @@
 #define COWFS_COMMIT_COMMIT_H
 
 #include "card/card.h"
-#include "commit/fsinfo.h"
+#include "fs/fsinfo.h"
 #include "flash/profile.h"
 #include "log/log.h"
 #include "ram/generation.h"

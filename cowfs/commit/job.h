@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Private to commit/: one commit on its way through classify.c, price.c, decide.c and commit.c. */
+/* Private to commit/: one commit on its way through classify.c, estimate.c, decide.c and commit.c. */
 #ifndef COWFS_COMMIT_JOB_H
 #define COWFS_COMMIT_JOB_H
 
 #include "commit/commit.h"
-#include "commit/extents.h"
+#include "fs/extents.h"
 
 #define CHUNK_BLKS 256u /* 1 MiB: one read, one write */
 
@@ -36,7 +36,7 @@ int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk
 /* The same of the sealed image alone. */
 int classify_sealed(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;
 
-/* ---- price.c ---- */
+/* ---- estimate.c ---- */
 
 /* The bill as far as it follows from the lists. */
 void price(struct job *j);

@@ -16,7 +16,7 @@
 #ifndef COWFS_COMMIT_PLAN_H
 #define COWFS_COMMIT_PLAN_H
 
-#include "commit/extents.h"
+#include "fs/extents.h"
 #include "flash/profile.h"
 
 struct plan_query {

@@ -13,7 +13,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "commit/hometag.h"
+#include "fs/shrink_mark.h"
 #include "log/ring.h"
 
 /* R: a second copy of the newest commit in another segment, before the first home write: a checkpoint cut half way

@@ -11,7 +11,7 @@
 #define COWFS_LOG_FORMAT_H
 
 #include "base/util.h"
-#include "commit/fsinfo.h"
+#include "fs/fsinfo.h"
 
 #define LOG_FORMAT_VERSION 1u
 #define LOG_MIN_SEGMENTS 6u

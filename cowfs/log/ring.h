@@ -198,7 +198,7 @@ int lag_same_image(struct log *l) MUST_CHECK; /* until both candidates have one 
 int lag_pad(struct log *l, unsigned n) MUST_CHECK;
 int lag_repeat_tail(struct log *l, const struct log_record *tail) MUST_CHECK;
 
-/* base.c */
+/* foreign.c */
 /* Does the home of a shrink that was cut off vouch for it? Sets home. */
 int ring_look_home(struct log *l) MUST_CHECK;
 /* Of the base at home, now: every record carries it. */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "commit/hometag.h"
+#include "fs/shrink_mark.h"
 #include "log/codec.h"
 #include "log/log.h"
 

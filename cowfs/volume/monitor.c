@@ -23,8 +23,8 @@
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/thread.h"
-#include "commit/hometag.h"
-#include "volume/livefree.h"
+#include "fs/shrink_mark.h"
+#include "fs/free_space.h"
 #include "volume/private.h"
 
 #define SECOND_NS 1000000000ull

@@ -86,7 +86,7 @@ struct volume {
 	uint64_t differed; /* under pressure, see commit_options: many commits are one stream */
 };
 
-/* jobs.c, all in the commit thread */
+/* commit_thread.c, all in the commit thread */
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
 /* Asks for a commit without waiting for it; false if there is a job already. Any thread. */
 bool volume_ask_commit(struct volume *v, enum commit_cause cause);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A volume's life: open, commit thread, status, close. Jobs run one after another in the commit thread, in the
- * order in which they were asked for (jobs.c); callers wait on `done`.
+ * order in which they were asked for (commit_thread.c); callers wait on `done`.
  */
 #include "volume/volume.h"
 
@@ -16,7 +16,7 @@
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "volume/private.h"
-#include "volume/shrink.h"
+#include "commit/shrink.h"
 
 static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...) PRINTF(4, 5);
 static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...)

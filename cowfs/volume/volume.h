@@ -12,10 +12,10 @@
 #include <sys/types.h>
 
 #include "commit/commit.h"
-#include "commit/quiesce.h"
+#include "fs/quiesce.h"
 #include "export/gate.h"
 #include "export/view.h"
-#include "volume/choice.h"
+#include "volume/card_profile.h"
 #include "volume/pressure.h"
 
 struct volume;

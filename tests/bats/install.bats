@@ -68,7 +68,7 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 # completes the words; the last one is under the cursor
 complete_words() {
 	# shellcheck disable=SC1091
-	source "$(top)/cowfs/completion.bash"
+	source "$(top)/cowfs/cli/completion.bash"
 	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
 	_cowctl "$COWFS_BUILD/cowctl" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
 	printf '%s\n' "${COMPREPLY[@]}"

@@ -209,7 +209,7 @@ os.splice(r, out, 4096)'
 	mkdir cards
 	mkdir $'cards/\e[2Jdir' 'cards/$(touch got)' cards/plain
 	# shellcheck disable=SC1091
-	source "$(top)/cowfs/completion.bash"
+	source "$(top)/cowfs/cli/completion.bash"
 	complete_it() {
 		COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
 		_cowctl "$COWFS_BUILD/cowctl" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}" || true # compopt is for a shell that completes

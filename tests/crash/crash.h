@@ -9,7 +9,7 @@
 #ifndef COWFS_TESTS_CRASH_H
 #define COWFS_TESTS_CRASH_H
 
-#include "card/sim.h"
+#include "sim/sim.h"
 #include "commit/commit.h"
 #include "log/log.h"
 

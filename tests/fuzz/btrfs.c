@@ -12,7 +12,7 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "commit/fsinfo.h"
+#include "fs/fsinfo.h"
 #include "fuzz.h"
 
 enum { FLAG_SEAL = 1, FLAG_RUNS = 2 };

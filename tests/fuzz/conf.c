@@ -2,7 +2,7 @@
 /* The configuration file: any bytes; an error has a place and a sentence; what is accepted has been checked. */
 #include <errno.h>
 
-#include "control/conf.h"
+#include "config/conf.h"
 #include "fuzz.h"
 
 static void look_up(const struct conf *c, const char *device)

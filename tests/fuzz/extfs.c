@@ -16,8 +16,8 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "commit/fsinfo.h"
-#include "commit/owners.h"
+#include "fs/fsinfo.h"
+#include "fs/owners.h"
 #include "fuzz.h"
 
 enum { FLAG_SEAL = 1, FLAG_OWNERS = 2, FLAG_RUNS = 4 };

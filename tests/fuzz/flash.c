@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 
 #include "base/io.h"
-#include "flash/model.h"
-#include "flash/trace.h"
+#include "sim/model.h"
+#include "sim/trace.h"
 #include "fuzz.h"
 
 static const char *as_file(int fd, const uint8_t *data, size_t len, char path[32])

@@ -6,9 +6,9 @@
 #include <errno.h>
 
 #include "base/parse.h"
-#include "control/cmdline.h"
-#include "control/mntopts.h"
-#include "control/volopt.h"
+#include "config/cmdline.h"
+#include "config/mntopts.h"
+#include "config/volopt.h"
 #include "fuzz.h"
 
 static char why[200];

@@ -2,7 +2,7 @@
 /* Requests of the control protocol: any bytes, a sentence for every error, and what was read can be said again. */
 #include <errno.h>
 
-#include "control/proto.h"
+#include "wire/proto.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

@@ -25,8 +25,8 @@ static const struct {
 	{ MONITOR, "monitor.c", "&m->lock" },
 	{ GATE, "gate.c", "&g->lock" },
 	{ SERVER, "server.c", "&s->lock" },
-	{ SERVER, "clients.c", "&s->lock" },
-	{ SERVER, "jobs.c", "&s->lock" },
+	{ SERVER, "sessions.c", "&s->lock" },
+	{ SERVER, "queue.c", "&s->lock" },
 	{ ALARM, "msg.c", "&alarm_lock" },
 };
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "commit/fsinfo.h"
+#include "fs/fsinfo.h"
 
 static int file_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {

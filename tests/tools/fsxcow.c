@@ -21,7 +21,7 @@
 
 #include "base/io.h"
 #include "base/parse.h"
-#include "control/options.h"
+#include "config/options.h"
 
 #define SECTOR_BYTES 512u
 #define SECTOR_SHIFT 9

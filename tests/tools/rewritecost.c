@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "card/sim.h"
+#include "sim/sim.h"
 #include "export/view.h"
 
 #define REGION_BYTES (64 * MIB)

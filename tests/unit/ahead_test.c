@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "card/sim.h"
+#include "sim/sim.h"
 #include "export/ahead.h"
 
 enum { BLKS = 4099, READERS = 4, READS = 20000 };

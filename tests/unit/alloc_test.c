@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "control/conf.h"
+#include "config/conf.h"
 #include "export/view.h"
 #include "log/index_build.h"
 #include "toy.h"

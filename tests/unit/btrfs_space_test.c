@@ -16,7 +16,7 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "commit/btrfs_space.h"
+#include "fs/btrfs_space.h"
 #include "image.h"
 
 #define SUPER 65536

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "control/cgroup.h"
+#include "daemon/cgroup.h"
 
 #define NO_LIMIT "9223372036854771712\n"
 

@@ -11,7 +11,7 @@
 
 #include "base/clean.h"
 #include "base/msg.h"
-#include "control/jsonw.h"
+#include "wire/jsonw.h"
 
 static const struct {
 	const char *text, *clean;

@@ -29,7 +29,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "control/confine.h"
+#include "daemon/confine.h"
 
 /* What a confined child says of a call: 0 done, else errno. */
 enum { KILLED = 1000, NO_FILTER = 250 };

@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "commit/ext4_reader.h"
-#include "commit/fsproc.h"
+#include "fs/ext4_reader.h"
+#include "fs/fsproc.h"
 
 #define BLKS 512
 #define ROUNDS 3000

@@ -16,7 +16,7 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "commit/fsinfo.h"
+#include "fs/fsinfo.h"
 #include "workdir.h"
 
 /* An image file in memory (private mapping: changes stay here) that can fail at the n-th call. */

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "flash/model.h"
-#include "volume/choice.h"
+#include "sim/model.h"
+#include "volume/card_profile.h"
 #include "flash_rows.h"
 
 #define FOUR 4096u

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "commit/fsinfo.h"
+#include "fs/fsinfo.h"
 #include "image.h"
 
 /* the first line that the command prints, in dir; "" if none */

@@ -19,9 +19,9 @@
 #include <linux/capability.h>
 
 #include "base/io.h"
-#include "commit/ext4_reader.h"
-#include "commit/fsinfo.h"
-#include "commit/fsproc.h"
+#include "fs/ext4_reader.h"
+#include "fs/fsinfo.h"
+#include "fs/fsproc.h"
 #include "workdir.h"
 
 static struct image {

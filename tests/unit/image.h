@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <cmocka.h>
 
-#include "commit/fsinfo.h"
+#include "fs/fsinfo.h"
 #include "workdir.h"
 
 struct image {

@@ -20,7 +20,7 @@
 
 #include "base/io.h"
 #include "base/msg.h"
-#include "control/keeper.h"
+#include "daemon/supervisor.h"
 #include "export/fuse.h"
 #include "scratch.h"
 

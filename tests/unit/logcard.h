@@ -4,7 +4,7 @@
 #define COWFS_TESTS_LOGCARD_H
 
 #include "base/io.h"
-#include "card/sim.h"
+#include "sim/sim.h"
 #include "log/log.h"
 
 static uint64_t rnd_state = 1;

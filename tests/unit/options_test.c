@@ -13,10 +13,10 @@
 
 #include <cmocka.h>
 
-#include "control/cmdline.h"
-#include "control/conf.h"
-#include "control/mntopts.h"
-#include "control/volopt.h"
+#include "config/cmdline.h"
+#include "config/conf.h"
+#include "config/mntopts.h"
+#include "config/volopt.h"
 
 static char why[512];
 

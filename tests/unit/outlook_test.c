@@ -8,8 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "control/health.h"
-#include "control/projection.h"
+#include "wear/health.h"
+#include "wear/projection.h"
 
 #define DAY 86400ull
 enum { TODAY = 20000 };

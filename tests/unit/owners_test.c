@@ -14,8 +14,8 @@
 #include <linux/fs.h>
 #include <cmocka.h>
 
-#include "commit/btrfs.h"
-#include "commit/owners.h"
+#include "fs/btrfs.h"
+#include "fs/owners.h"
 #include "workdir.h"
 
 static int sh(const char *fmt, ...) PRINTF(1, 2);

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "control/linebuf.h"
-#include "control/options.h"
-#include "control/proto.h"
+#include "wire/linebuf.h"
+#include "config/options.h"
+#include "wire/proto.h"
 
 static struct request rq;
 static char why[200];

@@ -17,9 +17,9 @@
 #include <sys/sysmacros.h>
 
 #include "base/io.h"
-#include "commit/bounce.h"
-#include "commit/quiesce.h"
-#include "commit/stuck.h"
+#include "fs/bounce.h"
+#include "fs/quiesce.h"
+#include "fs/stuck.h"
 #include "export/fuse_mount.h"
 #include "scratch.h"
 

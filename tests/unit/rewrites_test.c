@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "commit/tally.h"
+#include "fs/tally.h"
 #include "ram/rewrites.h"
 
 enum { BLKS = 50000 };

@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 
 #include "base/io.h"
-#include "control/client.h"
-#include "control/server.h"
+#include "wire/client.h"
+#include "daemon/server.h"
 
 #define MS 1000000ull
 

@@ -16,10 +16,10 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "card/sim.h"
-#include "commit/hometag.h"
+#include "sim/sim.h"
+#include "fs/shrink_mark.h"
 #include "log/codec.h"
-#include "volume/shrink.h"
+#include "commit/shrink.h"
 
 #define CARD_BYTES (32 * MIB)
 #define CARD_BLKS (CARD_BYTES / COW_BLK_BYTES)

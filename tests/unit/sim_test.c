@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "card/sim.h"
+#include "sim/sim.h"
 
 #define BLKS 64
 #define SECTOR 512

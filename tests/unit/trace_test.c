@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "flash/trace.h"
+#include "sim/trace.h"
 #include "workdir.h"
 
 #define VOLUME (8 * MIB)

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "card/sim.h"
+#include "sim/sim.h"
 #include "commit/commit.h"
 #include "export/view.h"
 #include "race.h"
@@ -150,7 +150,7 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-/* ---- the commit thread, as volume/jobs.c ---- */
+/* ---- the commit thread, as volume/commit_thread.c ---- */
 
 static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
 {

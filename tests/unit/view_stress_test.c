@@ -26,7 +26,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "card/sim.h"
+#include "sim/sim.h"
 #include "export/view.h"
 #include "race.h"
 

@@ -16,7 +16,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "card/sim.h"
+#include "sim/sim.h"
 #include "export/pin.h"
 #include "export/view.h"
 #include "log/index_build.h"

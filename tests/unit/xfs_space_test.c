@@ -18,8 +18,8 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "commit/xfs_image.h"
-#include "commit/xfs_space.h"
+#include "fs/xfs_image.h"
+#include "fs/xfs_space.h"
 #include "image.h"
 
 #define WINDOW 32768u

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace on cowfs: the volume's blocks in RAM, and at commit points the very code of the daemon's commit thread (volume/jobs.c) on
+ * The trace on cowfs: the volume's blocks in RAM, and at commit points the very code of the daemon's commit thread (volume/commit_thread.c) on
  * the priced card: log_open, commit_run with the maps of both file systems, a checkpoint if one is due, and at the end
- * that of a detach. What jobs.c does there is done here in the same order; what is left out is what is not on the card: the
+ * that of a detach. What volume/commit_thread.c does there is done here in the same order; what is left out is what is not on the card: the
  * freeze (it is in the trace), view, FUSE, memory pressure.
  *
  * The log is not new: the heads of its segments, which the first commit of its life writes, are written before the clock starts.
@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "card/sim.h"
+#include "sim/sim.h"
 #include "commit/commit.h"
-#include "commit/fsinfo.h"
+#include "fs/fsinfo.h"
 #include "log/log.h"
 #include "replay.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "card/sim.h"
-#include "commit/fsinfo.h"
+#include "sim/sim.h"
+#include "fs/fsinfo.h"
 #include "log/log.h"
 #include "replay.h"
 

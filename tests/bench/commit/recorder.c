@@ -4,7 +4,7 @@
  *
  *	recorder IMAGE MOUNTPOINT TRACE [no-contents]
  *
- * MOUNTPOINT/card is IMAGE; writes, flushes and discards of it go to TRACE.trace and TRACE.data (flash/trace.h) in the order in which they are
+ * MOUNTPOINT/card is IMAGE; writes, flushes and discards of it go to TRACE.trace and TRACE.data (sim/trace.h) in the order in which they are
  * answered. MOUNTPOINT/mark takes words, one for each write(2):
  *
  *	on	what comes from now on is recorded
@@ -25,7 +25,7 @@
 #include <fuse_lowlevel.h>
 
 #include "base/io.h"
-#include "flash/trace.h"
+#include "sim/trace.h"
 
 enum { CARD_INO = 2, MARK_INO = 3 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A trace replayed by several systems on a card that exists as a model of its time and wear (flash/model.h).
+ * A trace replayed by several systems on a card that exists as a model of its time and wear (sim/model.h).
  *
  *	overlay.c	what an overlay in RAM holds between two commit points, and what systems of others make of it
  *	cowfs.c		the same with libcowfs: classify, plan, log, checkpoint
@@ -11,8 +11,8 @@
 #define COWFS_TESTS_BENCH_REPLAY_H
 
 #include "card/card.h"
-#include "flash/model.h"
-#include "flash/trace.h"
+#include "sim/model.h"
+#include "sim/trace.h"
 
 #define REQUEST_BYTES (1u * MIB) /* as recordings have them: the largest that a host sends */
 

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A loop device is detached, or its file system thawed, only if it has the label of this volume and a read of it
+ * fails: another volume may have its number by now. If the daemon and its parent were killed in the moment of a
+ * freeze, writers wait until somebody thaws.
+ *
+ * The card stays read-only: its log may hold blocks that were not written home yet.
+ */
+#include "attach/leftover.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <linux/fs.h>
+#include <linux/loop.h>
+
+#include "base/io.h"
+#include "base/mounts.h"
+#include "base/msg.h"
+#include "attach/detach.h"
+#include "export/bdi.h"
+
+#define DYING_NS (5 * 1000000000ull)
+#define DYING_POLL_US 20000
+
+/* Of "/dev/loopN", by its backing file in sysfs. */
+static bool loop_is_bound(const char *loop)
+{
+	char path[64];
+
+	if (strncmp(loop, "/dev/loop", 9) || strspn(loop + 9, "0123456789") != strlen(loop + 9) || !loop[9])
+		return false;
+	snprintf(path, sizeof(path), "/sys/block/%.20s/loop", loop + strlen("/dev/"));
+	return access(path, F_OK) == 0;
+}
+
+static bool is_readonly(const char *device)
+{
+	char path[64], text[8];
+	struct stat st;
+
+	if (stat(device, &st) < 0 || !S_ISBLK(st.st_mode))
+		return false;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/ro", major(st.st_rdev), minor(st.st_rdev));
+	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 && text[0] == '1';
+}
+
+static bool gives_errors(int loop_fd)
+{
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+
+	return buf && pread(loop_fd, buf, COW_BLK_BYTES, 0) < 0;
+}
+
+/* 0; -ESRCH: it is another volume's; -errno. */
+static int check_loop(int fd, const char *name)
+{
+	char label[RUNDIR_NAME_BYTES + 8];
+	struct loop_info64 info;
+
+	snprintf(label, sizeof(label), "cowfs:%s", name);
+	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
+		return -errno;
+	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) || !gives_errors(fd) ? -ESRCH : 0;
+}
+
+/* As check_loop; -EBUSY: in use. */
+static int detach_loop(const char *loop, const char *name)
+{
+	_cleanup_close_ int fd = open(loop, O_RDONLY | O_EXCL | O_DIRECT | O_CLOEXEC);
+	int r = fd < 0 ? -errno : check_loop(fd, name);
+
+	return r == 0 && ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : r;
+}
+
+/* One that is mounted: the kernel detaches it when nobody has it any more. A volume with its name makes it forgotten. */
+static void detach_in_the_end(const char *loop, const char *name)
+{
+	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
+
+	if (fd >= 0 && check_loop(fd, name) == 0 && ioctl(fd, LOOP_CLR_FD) < 0)
+		msg(MSG_WARN, "%s: stays until losetup -d: %s", loop, strerror(errno));
+}
+
+struct thaw {
+	int proc_dirfd;
+	dev_t dev;
+	bool thawed;
+};
+
+static int thaw_mount(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	struct thaw *t = ctx;
+	_cleanup_close_ int fd = -1;
+
+	if (mounts_shows(t->proc_dirfd, root_dirfd, m, t->dev))
+		fd = mounts_open(t->proc_dirfd, root_dirfd, m);
+	t->thawed |= fd >= 0 && ioctl(fd, FITHAW, 0) == 0;
+	return fd >= 0;
+}
+
+/* Where we or pid 1 see it mounted. */
+static bool thaw(const char *loop, const char *name)
+{
+	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct thaw t = {.proc_dirfd = proc_dirfd};
+	struct stat st;
+
+	if (fd < 0 || proc_dirfd < 0 || check_loop(fd, name) < 0 || fstat(fd, &st) < 0)
+		return false;
+	t.dev = st.st_rdev;
+	return (mounts_each(proc_dirfd, "self", thaw_mount, &t) == 1 || mounts_each(proc_dirfd, "1", thaw_mount, &t) == 1) &&
+	       t.thawed;
+}
+
+/* Of a loop device that nobody has: its bound would hold up whoever has it next. */
+static void forget_bound(const char *loop)
+{
+	struct bdi_limit b;
+	struct stat st;
+
+	if (stat(loop, &st) == 0 && S_ISBLK(st.st_mode) && bdi_limit_open(&b, st.st_rdev) == 0)
+		bdi_limit_close(&b);
+}
+
+static void add(struct dead_volume *d, const char *fmt, ...) PRINTF(2, 3);
+static void add(struct dead_volume *d, const char *fmt, ...)
+{
+	size_t len = strlen(d->text);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(d->text + len, sizeof(d->text) - len, fmt, ap);
+	va_end(ap);
+}
+
+static void describe(struct dead_volume *d, const char *device, const char *loop, bool detached, bool thawed, bool sleeps)
+{
+	char where[PATH_MAX];
+
+	add(d, "its daemon has died: what was not committed is lost");
+	if (sleeps) {
+		add(d, "; a part of it cannot end, and %s may hang: see cowfs(8), \"When the daemon is killed\"", loop);
+		return;
+	}
+	if (thawed)
+		add(d, "; its file system was frozen, and is thawed now");
+	if (detached)
+		add(d, "; %s is detached now", loop);
+	else if (loop_is_bound(loop) && leave_is_mounted(NULL, loop, where))
+		add(d, "; %s gives errors and is still mounted on %.200s: unmount it, then run cowctl status", loop, where);
+	else if (loop_is_bound(loop))
+		add(d, "; %s gives errors: run cowctl status as root when nothing uses it any more", loop);
+	if (is_readonly(device))
+		add(d, "; %s is still read-only: cowctl attach, or blockdev --setrw", device);
+}
+
+static const char *text_of(struct json_object *o, const char *key)
+{
+	const char *s = json_object_get_string(json_object_object_get(o, key));
+
+	return s ? s : "";
+}
+
+/* A daemon that was killed takes a moment to end. */
+static int claim(struct rundir *ret, const char *name)
+{
+	uint64_t until_ns = now_ns() + DYING_NS;
+	int r;
+
+	while ((r = rundir_claim(ret, name)) == -EBUSY && now_ns() < until_ns)
+		usleep(DYING_POLL_US);
+	return r;
+}
+
+static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear, bool attaching)
+{
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	size_t n = client_dead_volumes(names);
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *status = client_left_status(names[i]);
+		const char *loop = text_of(status, "loop");
+		struct rundir dir;
+		bool detached = false, thawed = false, left;
+		int e = clear ? claim(&dir, names[i]) : -EPERM;
+
+		list[i] = (struct dead_volume){0};
+		snprintf(list[i].name, sizeof(list[i].name), "%s", names[i]);
+		/* with the lock, so that no daemon starts with this name meanwhile */
+		if (e == 0) {
+			left = loop_is_bound(loop);
+			if (left) {
+				int r;
+
+				thawed = thaw(loop, names[i]);
+				r = detach_loop(loop, names[i]);
+				detached = r == 0;
+				left = r < 0 && r != -ESRCH && r != -ENXIO;
+				if (r == -EBUSY && attaching)
+					detach_in_the_end(loop, names[i]);
+			}
+			if (!loop_is_bound(loop))
+				forget_bound(loop);
+			if (left)
+				rundir_leave(&dir);
+			else
+				rundir_release(&dir);
+		}
+		describe(&list[i], text_of(status, "device"), loop, detached, thawed, e == -EBUSY);
+		json_object_put(status);
+	}
+	return n;
+}
+
+size_t dead_volumes(struct dead_volume list[CLIENT_VOLUMES])
+{
+	return find(list, false, false);
+}
+
+size_t dead_clear(struct dead_volume list[CLIENT_VOLUMES])
+{
+	return find(list, geteuid() == 0, false);
+}
+
+void dead_clear_and_tell(bool attaching)
+{
+	struct dead_volume list[CLIENT_VOLUMES];
+	size_t n = find(list, geteuid() == 0, attaching);
+
+	for (size_t i = 0; i < n; i++)
+		msg(MSG_WARN, "volume %s: %s", list[i].name, list[i].text);
+}

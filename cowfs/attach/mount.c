@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mount.cowfs: what mount(8) calls for `mount -t cowfs`. Starts the daemon, finds out which file
+ * system the volume holds, and lets mount(8) mount that from the loop device. helper=cowfs in
+ * utab makes a plain umount(8) call umount.cowfs.
+ */
+#include <blkid.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "base/clean.h"
+#include "wire/client.h"
+#include "config/conf.h"
+#include "attach/helper.h"
+#include "attach/launch.h"
+#include "attach/detach.h"
+#include "config/mntopts.h"
+
+struct helper {
+	const char *device, *dir_arg;
+	char dir[PATH_MAX];
+	struct mntopts opt;
+	bool fake, no_mtab, sloppy, verbose;
+	/* what there is */
+	char name[RUNDIR_NAME_BYTES], loop[32], fs_type[64];
+	bool attached_by_us, nothing_to_do;
+};
+
+static void help(void)
+{
+	puts("usage: mount.cowfs DEVICE DIR [-fnsvhV] [-o OPTION[,OPTION]...]\n"
+	     "Protects DEVICE from writes and mounts the file system on it. Called by 'mount -t "
+	     "cowfs'.\n\n"
+	     "Options behind -o, others are passed on to the file system:");
+	volopts_help(stdout);
+	puts("\n  -f  only check, neither attach nor mount\n"
+	     "  -n  do not write to utab: umount will not detach then\n"
+	     "  -s  tolerate unknown options of the file system\n"
+	     "  -v  tell what is done\n"
+	     "  -h  show this help\n"
+	     "  -V  show the version\n\n"
+	     "Exit codes: 0 ok, 1 failed, 2 usage or configuration; else that of mount(8).");
+}
+
+/* ---- arguments ---- */
+
+static int take_options(struct helper *h, const char *text)
+{
+	char why[512];
+
+	if (!text)
+		return helper_fail(EXIT_USAGE, "-o needs an argument (try 'mount.cowfs -h')");
+	if (mntopts_add(&h->opt, text, why, sizeof(why)) < 0)
+		return helper_fail(EXIT_USAGE, "%s", why);
+	return EXIT_OK;
+}
+
+static int take_operand(struct helper *h, const char *text)
+{
+	if (h->dir_arg)
+		return helper_fail(EXIT_USAGE, "too many arguments at %s (try 'mount.cowfs -h')",
+				   text);
+	*(h->device ? &h->dir_arg : &h->device) = text;
+	return EXIT_OK;
+}
+
+/* The letters of one word. *i is the last word that was used. */
+static int take_flags(struct helper *h, int argc, char **argv, int *i)
+{
+	for (const char *c = argv[*i] + 1; *c; c++) {
+		const char *arg = c[1] ? c + 1 : *i + 1 < argc ? argv[*i + 1] : NULL;
+
+		switch (*c) {
+		case 'f':
+			h->fake = true;
+			break;
+		case 'n':
+			h->no_mtab = true;
+			break;
+		case 's':
+			h->sloppy = true;
+			break;
+		case 'v':
+			h->verbose = true;
+			break;
+		case 'r':
+		case 'w':
+			if (take_options(h, *c == 'r' ? "ro" : "rw") != EXIT_OK)
+				return EXIT_USAGE;
+			break;
+		case 'o':
+		case 't': /* tells nothing that we do not know */
+			*i += !c[1];
+			return *c == 'o' ? take_options(h, arg) : EXIT_OK;
+		default:
+			return helper_fail(EXIT_USAGE, "unknown option -%c (try 'mount.cowfs -h')",
+					   *c);
+		}
+	}
+	return EXIT_OK;
+}
+
+static int take_arguments(struct helper *h, int argc, char **argv)
+{
+	int exit = EXIT_OK;
+
+	for (int i = 1; i < argc && exit == EXIT_OK; i++)
+		if (argv[i][0] == '-' && argv[i][1])
+			exit = take_flags(h, argc, argv, &i);
+		else
+			exit = take_operand(h, argv[i]);
+	if (exit == EXIT_OK && !h->dir_arg)
+		exit = helper_fail(EXIT_USAGE, "usage: mount.cowfs DEVICE DIR [-o OPTIONS] (try "
+					       "'mount.cowfs -h')");
+	return exit;
+}
+
+/* ---- before anything is started ---- */
+
+static int check_dir(struct helper *h)
+{
+	struct stat st;
+
+	if (!realpath(h->dir_arg, h->dir) || stat(h->dir, &st) < 0)
+		return helper_fail(EXIT_MOUNT, "%s: %s", h->dir_arg, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return helper_fail(EXIT_MOUNT, "%s is not a directory", h->dir_arg);
+	return EXIT_OK;
+}
+
+static int check_device(const struct helper *h)
+{
+	struct stat st;
+
+	if (stat(h->device, &st) < 0)
+		return helper_fail(EXIT_FAILED, "%s: %s", h->device, strerror(errno));
+	if (!S_ISBLK(st.st_mode))
+		return helper_fail(EXIT_FAILED, "%s is not a block device", h->device);
+	return EXIT_OK;
+}
+
+static int check_options(const struct helper *h)
+{
+	struct volopts o = h->opt.vol;
+	struct ready r = {0};
+	struct conf *c = NULL;
+
+	if (launch_configure(h->device, &o, &c, &r) != EXIT_OK)
+		return helper_fail((int)r.exit, "%s", r.why);
+	conf_free(c);
+	return EXIT_OK;
+}
+
+/* ---- the volume ---- */
+
+static bool options_given(const struct helper *h)
+{
+	for (size_t id = 0; id < VOLOPTS; id++)
+		if (h->opt.vol.text[id])
+			return true;
+	return false;
+}
+
+/* mount -a looks for the device of fstab among the mounts, finds the loop device instead, and calls
+ * us again: no error, if what is asked for is there. */
+static int already_mounted(struct helper *h)
+{
+	struct statvfs st;
+	bool readonly = statvfs(h->dir, &st) == 0 && (st.f_flag & ST_RDONLY);
+
+	h->nothing_to_do = readonly == h->opt.readonly;
+	return helper_fail(h->nothing_to_do ? EXIT_OK : EXIT_MOUNT, "%s is already mounted on %s",
+			   h->device, h->dir);
+}
+
+static int take_attached(struct helper *h)
+{
+	struct client_error err;
+	struct json_object *status = client_status_file(h->name, &err);
+	const char *text = json_object_get_string(json_object_object_get(status, "loop"));
+	const char *log = json_object_get_string(json_object_object_get(status, "log_device"));
+	const char *base = json_object_get_string(json_object_object_get(status, "device"));
+	bool is_log = log && base && client_same_device(h->device, log) &&
+		      !client_same_device(h->device, base);
+
+	snprintf(h->loop, sizeof(h->loop), "%s", text ? text : "");
+	json_object_put(status);
+	if (is_log)
+		return helper_fail(EXIT_FAILED, "%s holds the log of volume %s", h->device,
+				   h->name);
+	if (!*h->loop)
+		return helper_fail(EXIT_FAILED,
+				   "%s is attached as volume %s, which does not answer", h->device,
+				   h->name);
+	if (h->opt.remount)
+		return EXIT_OK;
+	if (leave_is_mounted(h->dir, h->loop, NULL))
+		return already_mounted(h);
+	if (options_given(h) || h->verbose)
+		fprintf(stderr,
+			"mount.cowfs: %s is attached already, as volume %s: its own options stay\n",
+			h->device, h->name);
+	return EXIT_OK;
+}
+
+static int attach(struct helper *h)
+{
+	struct ready r = {0};
+
+	client_find_device(h->device, h->name);
+	if (*h->name)
+		return take_attached(h);
+	if (h->opt.remount)
+		return helper_fail(EXIT_MOUNT, "%s is not attached: nothing to remount", h->device);
+	launch_volume(h->device, &h->opt.vol, 0, &r);
+	if (r.exit != EXIT_OK)
+		return helper_fail((int)r.exit, "%s", r.why);
+	h->attached_by_us = true;
+	snprintf(h->name, sizeof(h->name), "%s", r.name);
+	snprintf(h->loop, sizeof(h->loop), "%s", r.loop);
+	if (h->verbose)
+		printf("mount.cowfs: %s is volume %s on %s\n", CLEAN(h->device), h->name, CLEAN(h->loop));
+	return EXIT_OK;
+}
+
+/* The mount that failed may have written (a journal was replayed, an error was noted): into RAM. */
+static void undo(struct helper *h)
+{
+	struct client_error err;
+
+	if (h->attached_by_us && leave_volume(h->name, true, HELPER_PATIENCE_MS, &err) != EXIT_OK)
+		helper_fail(0, "volume %s stays attached: %s", h->name, err.why);
+}
+
+static int probe(struct helper *h)
+{
+	blkid_probe pr = blkid_new_probe_from_filename(h->loop);
+	const char *type = NULL;
+	int r = -1;
+
+	if (pr) {
+		blkid_probe_enable_superblocks(pr, 1);
+		blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_TYPE);
+		blkid_probe_filter_superblocks_usage(pr, BLKID_FLTR_ONLYIN, BLKID_USAGE_FILESYSTEM);
+		r = blkid_do_safeprobe(pr);
+		if (r == 0 && blkid_probe_lookup_value(pr, "TYPE", &type, NULL) == 0)
+			snprintf(h->fs_type, sizeof(h->fs_type), "%s", type);
+		blkid_free_probe(pr);
+	}
+	if (r == -2)
+		return helper_fail(EXIT_MOUNT,
+				   "%s looks like several file systems at once: wipefs(8)",
+				   h->device);
+	if (!*h->fs_type)
+		return helper_fail(EXIT_MOUNT, "there is no file system on %s", h->device);
+	return EXIT_OK;
+}
+
+/* ---- the mount ---- */
+
+/* Without discard a deleted file would keep its RAM until the next commit. Only for ext4:
+ * others do it by default, or it is a question of taste. */
+static int add_options(struct helper *h)
+{
+	char device[PATH_MAX + 32];
+	int e = 0;
+
+	if (!strcmp(h->fs_type, "ext4") && !h->opt.discard && !h->opt.readonly && !h->opt.remount)
+		e = mntopts_pass(&h->opt, "discard");
+	if (e == 0)
+		e = mntopts_pass(&h->opt, "helper=cowfs");
+	snprintf(device, sizeof(device), "x-cowfs.device=%s", h->device);
+	if (e == 0 && !strpbrk(h->device, ",\"\\ "))
+		e = mntopts_pass(&h->opt, device);
+	return e < 0 ? helper_fail(EXIT_USAGE, "too many options") : EXIT_OK;
+}
+
+static int do_mount(struct helper *h)
+{
+	const char *argv[16] = {"mount", "-t", h->fs_type, "-o", h->opt.rest};
+	size_t n = 5;
+	int exit;
+
+	if (h->no_mtab)
+		argv[n++] = "-n";
+	if (h->sloppy)
+		argv[n++] = "-s";
+	if (h->verbose)
+		argv[n++] = "-v";
+	argv[n++] = h->loop;
+	argv[n++] = h->dir;
+	exit = leave_run(argv);
+	if (!exit)
+		return EXIT_OK;
+	if (!h->opt.remount && leave_is_mounted(h->dir, h->loop, NULL)) {
+		/* no place for utab: /run is read-only */
+		fputs("mount.cowfs: it is mounted, but umount will not detach it: 'cowctl "
+		      "detach'\n",
+		      stderr);
+		return EXIT_OK;
+	}
+	return helper_fail(exit, "%s on %s cannot be mounted on %s as %s with -o %s", h->device,
+			   h->loop, h->dir, h->fs_type, h->opt.rest);
+}
+
+int main(int argc, char **argv)
+{
+	static struct helper h;
+	int exit;
+
+	if (helper_begin("mount.cowfs", argc, argv, help))
+		return EXIT_OK;
+	exit = take_arguments(&h, argc, argv);
+	if (exit == EXIT_OK)
+		exit = check_dir(&h);
+	if (exit == EXIT_OK)
+		exit = check_device(&h);
+	if (exit == EXIT_OK)
+		exit = check_options(&h);
+	if (exit != EXIT_OK || h.fake)
+		return exit;
+	exit = attach(&h);
+	if (exit != EXIT_OK || h.nothing_to_do)
+		return exit;
+	exit = probe(&h);
+	if (exit == EXIT_OK)
+		exit = add_options(&h);
+	if (exit == EXIT_OK)
+		exit = do_mount(&h);
+	if (exit != EXIT_OK)
+		undo(&h);
+	return exit;
+}

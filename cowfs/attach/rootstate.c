@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#include "attach/rootstate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clean.h"
+#include "base/io.h"
+#include "wire/rundir.h"
+
+static const char *const words[] = {"", "on", "off", "failed", "bypassed", "unconfigured"};
+
+const char *rootstate_word(enum root_state s)
+{
+	return words[s];
+}
+
+static const char *path_of(const char *what, char buf[PATH_MAX])
+{
+	snprintf(buf, PATH_MAX, "%s/root.%s", rundir_path(), what);
+	return buf;
+}
+
+/* Readers see the old file or the new one. */
+static int write_file(const char *what, const char *text)
+{
+	char path[PATH_MAX], temp[PATH_MAX + 8];
+	_cleanup_close_ int fd = -1;
+	int e;
+
+	snprintf(temp, sizeof(temp), "%s.new", path_of(what, path));
+	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0 || fchmod(fd, 0644) < 0)
+		return -errno;
+	e = io_write_full(fd, text, strlen(text));
+	if (e == 0 && rename(temp, path) < 0)
+		e = -errno;
+	return e;
+}
+
+static bool has_reason(enum root_state s)
+{
+	return s == ROOT_FAILED || s == ROOT_BYPASSED;
+}
+
+int rootstate_write(enum root_state s, const char *device, const char *mount_options,
+		    const char *reason)
+{
+	char text[PATH_MAX + 1024], path[PATH_MAX];
+	int e = 0;
+
+	if (mkdir(rundir_path(), 0755) == 0)
+		(void)chmod(rundir_path(), 0755);
+	else if (errno != EEXIST)
+		return -errno;
+	for (enum root_state old = ROOT_FAILED; old <= ROOT_BYPASSED; old++)
+		if (old != s && unlink(path_of(words[old], path)) < 0 && errno != ENOENT)
+			return -errno;
+	if (has_reason(s)) {
+		/* a line each, whatever is in them: the initramfs mounts with the third one */
+		snprintf(text, sizeof(text), "%s\ndevice=%s\n%s%s%s", CLEAN(reason), CLEAN(device),
+			 mount_options ? "mount_options=" : "", mount_options ? mount_options : "",
+			 mount_options ? "\n" : "");
+		e = write_file(words[s], text);
+	}
+	if (e < 0)
+		return e;
+	snprintf(text, sizeof(text), "%s\n", words[s]);
+	return write_file("state", text);
+}
+
+enum root_state rootstate_read(char *why, size_t why_bytes)
+{
+	char text[1024], path[PATH_MAX];
+	enum root_state s = ROOT_UNCONFIGURED;
+
+	*why = '\0';
+	if (io_read_text(AT_FDCWD, path_of("state", path), text, sizeof(text)) < 0)
+		return ROOT_UNKNOWN;
+	while (s > ROOT_UNKNOWN && strcmp(text, words[s]))
+		s--;
+	if (has_reason(s) &&
+	    io_read_text(AT_FDCWD, path_of(words[s], path), text, sizeof(text)) > 0)
+		snprintf(why, why_bytes, "%.*s", (int)strcspn(text, "\n"), text);
+	clean_text(why);
+	return s;
+}
+
+int rootstate_link(const char *loop)
+{
+	const char *dev = secure_getenv("COWFS_DEVDIR"), *slash = strrchr(loop, '/');
+	char dir[PATH_MAX - 16], path[PATH_MAX], target[64];
+
+	snprintf(dir, sizeof(dir), "%s/cowfs", dev && *dev ? dev : "/dev");
+	snprintf(path, sizeof(path),
+		 "%s/"
+		 "root",
+		 dir);
+	snprintf(target, sizeof(target), "../%s", slash ? slash + 1 : loop);
+	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
+		return -errno;
+	if (unlink(path) < 0 && errno != ENOENT)
+		return -errno;
+	return symlink(target, path) < 0 ? -errno : 0;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/* What the commands of cowctl share. A command prints its result and returns the exit code. */
+#ifndef COWFS_CLI_CMD_H
+#define COWFS_CLI_CMD_H
+
+#include <json-c/json.h>
+
+#include "commit/commit.h"
+#include "wire/client.h"
+#include "config/options.h"
+#include "wire/proto.h"
+#include "config/volopt.h"
+
+enum cmd_option {
+	OPT_LOG = VOLOPT_LOG,
+	OPT_ERASE_BLOCK = VOLOPT_ERASE_BLOCK,
+	OPT_JSON = VOLOPTS,
+	OPT_HELP,
+	OPT_LOG_SIZE,
+	OPT_FORCE,
+	OPT_COMMIT,
+	OPT_DISCARD,
+	OPT_DRY_RUN,
+	OPT_CHECKPOINT,
+	OPT_NO_WAIT,
+	OPT_TIMER,
+	OPT_FOR,
+	OPT_UNDO,
+	OPT_ACCEPT_BASE,
+	OPT_ACCEPT_LOG,
+	OPT_SHRINK,
+	OPT_JOURNAL_SIZE,
+	OPT_KEY,
+	OPT_DEVICE,
+	OPT_CMDLINE,
+	OPT_CONF,
+	OPT_WITHIN,
+	OPT_ONCE,
+	OPT_BRIEF,
+	OPT_LIST,
+	OPT_SWAP_OFF,
+	OPT_YES,
+	OPT_ROOT,
+	OPT_LAG,
+	OPT_FLASH,
+	OPT_CMD56,
+	OPT_OUTPUT,
+	OPT_FROM,
+	OPT_ROWS,
+	OPT_BY,
+	OPT_INTERVAL,
+	OPT_LEND,
+	OPT_END
+};
+_Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
+
+int cmd_format(const struct options *o);
+int cmd_attach(const struct options *o);
+int cmd_detach(const struct options *o);
+int cmd_status(const struct options *o);
+int cmd_commit(const struct options *o);
+int cmd_discard(const struct options *o);
+int cmd_hold(const struct options *o);
+int cmd_release(const struct options *o);
+int cmd_check(const struct options *o);
+int cmd_recover(const struct options *o);
+int cmd_grow(const struct options *o);
+int cmd_config(const struct options *o);
+int cmd_boot(const struct options *o);
+int cmd_shutdown(const struct options *o);
+int cmd_events(const struct options *o);
+int cmd_top(const struct options *o);
+int cmd_wear(const struct options *o);
+int cmd_report(const struct options *o);
+int cmd_metrics(const struct options *o);
+int cmd_setup(const struct options *o);
+int cmd_enable(const struct options *o);
+int cmd_disable(const struct options *o);
+
+static inline bool has_option(const struct options *o, enum cmd_option id)
+{
+	return o->value[id] != NULL;
+}
+
+/* A value of OPT_FORCE, for cmd_format: over an old log, but over nothing else. */
+#define FORCE_OLD_LOG "old log"
+
+/* ---- cmd.c: errors and numbers ---- */
+
+/* One sentence on stderr, or as JSON on stdout with --json. Returns exit. error: -errno, for the
+ * JSON. */
+int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
+	PRINTF(4, 5);
+/* The sentence of the last failure in this process, "" if there was none. */
+const char *cmd_last_failure(void);
+/* "1,234,567" into one of a few static buffers */
+const char *with_commas(uint64_t v);
+/* local time as 2024-01-31 12:30:00; "never" for 0 */
+const char *format_time(uint64_t unix_s);
+uint64_t json_u64(struct json_object *o, const char *key);
+double json_number(struct json_object *o, const char *key);
+/* By names with dots between them, of objects within objects; NULL if it is not there. */
+struct json_object *json_at(struct json_object *o, const char *path);
+bool json_true(struct json_object *o, const char *key);
+/* As it is, for what is done with it; "" if it is not there. */
+const char *json_raw(struct json_object *o, const char *key);
+/* The same for people: what does not show (base/clean.h) is replaced, in the object as well. */
+const char *json_text(struct json_object *o, const char *key);
+/* A line of JSON on stdout, in which everything shows. */
+void json_print(struct json_object *o);
+/* Who reads the file meanwhile sees the old or the new text; it is readable for all. EXIT_OK, or what cmd_fail returned. */
+int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len) MUST_CHECK;
+
+/* ---- cmd_brief.c: status --brief. The exit code. ---- */
+
+int status_brief(void);
+
+/* ---- print.c: answers of a daemon for people ---- */
+
+void print_status(struct json_object *status);
+/* the bill of a commit: {"report":{},"quiesce":{}} */
+void print_bill(struct json_object *result);
+
+/* ---- cmd_wear.c ---- */
+
+/* What a card has seen in its life with cowfs, as documented in WEAR.md: of a running volume (which may be NULL), or
+ * of a device that no daemon has, *ret for the caller to put. EXIT_OK, or what cmd_fail returned. */
+int wear_gather(const struct options *o, const char *which, struct json_object **ret) MUST_CHECK;
+
+/* ---- wear_print.c ---- */
+
+void print_wear(struct json_object *wear);
+/* "3 s", "12 min", "5.2 h", "34 days", "2.1 years" */
+const char *format_span(double s, char buf[24]);
+/* A life with one digit that counts: "3 months", "1 year"; "more than 20 years" also for NULL. */
+const char *format_life(struct json_object *seconds, char buf[24]);
+#define SPAN(s) format_span((s), (char[24]){0})
+
+/* ---- progress.c: a line on stderr, if that is a terminal, of what takes longer than a second ----
+ */
+
+struct progress {
+	bool on_terminal, shown;
+	uint64_t start_ns;
+	char phase[32];
+	uint64_t phase_start_ns, phase_start_bytes;
+};
+
+void progress_start(struct progress *p);
+void progress_show(struct progress *p, const char *phase, uint64_t done_bytes,
+		   uint64_t total_bytes);
+void progress_end(struct progress *p);
+/* A client_event; ctx is a struct progress. */
+void progress_event(void *ctx, struct json_object *event);
+
+/* ---- card_and_log.c: card and log of a volume that no daemon serves ---- */
+
+struct offline {
+	struct card *base, *log_card; /* the same unless --log */
+	struct fsinfo fs;
+	struct log_super super;
+	unsigned trouble;
+	struct log *log;
+	unsigned log_flags; /* for log_open; set before offline_open_log, and so: */
+	struct card *lent;  /* for log_open_lent; NULL: none */
+	struct log_open_report report;
+	char attached[RUNDIR_NAME_BYTES]; /* of the daemon that has it, "" if none */
+};
+
+/* Opens the operand and --log, and looks which file system is there. flags of blockdev.h. EXIT_OK,
+ * or what cmd_fail returned; offline_close in both cases. */
+int offline_open(struct offline *f, const struct options *o, unsigned flags,
+		 uint32_t erase_block_bytes) MUST_CHECK;
+/* super_find, and log_open if there is one. EXIT_OK or the code of an explained failure. */
+int offline_open_log(struct offline *f, const struct options *o) MUST_CHECK;
+void offline_close(struct offline *f);
+struct blk_reader offline_reader(struct card *c);
+/* Largest file system that leaves room for the log on the device, 0 if there is none. */
+uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes);
+
+/* ---- lend_target.c ---- */
+
+/* Opens what --lend names, a device that nothing uses or a file, for writing. c: a connection to the volume that it is for, whose log
+ * it must be good for; NULL: no daemon, and it is looked at no further. EXIT_OK, or what cmd_fail returned. */
+int lend_open(const struct options *o, struct client *c, int *ret_fd) MUST_CHECK;
+
+/* ---- cmd_shrink.c ---- */
+
+struct shrink_report;
+
+/* Makes the file system fs_bytes large and its journal at most journal_bytes, and writes an empty
+ * log behind it, all in one atomic step. EXIT_OK, or what cmd_fail returned. */
+uint8_t format_lag(const struct options *o); /* --lag, checked before */
+int shrink_run(const struct options *o, struct offline *f, uint64_t fs_bytes,
+	       uint64_t journal_bytes, struct shrink_report *rep) MUST_CHECK;
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* cowctl attach: starts the daemon and waits until its loop device answers. */
+#include "cli/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "attach/launch.h"
+
+static void report(const struct options *o, const struct ready *r)
+{
+	char text[1024];
+	struct jsonw w;
+
+	if (!has_option(o, OPT_JSON)) {
+		puts(r->loop);
+		return;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "name", r->name);
+	jsonw_str(&w, "device", o->operand[0]);
+	jsonw_str(&w, "loop", r->loop);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+}
+
+int cmd_attach(const struct options *o)
+{
+	struct volopts opt;
+	struct ready r;
+	char why[256];
+
+	if (volopts_of_command(o, &opt, why, sizeof(why)) < 0)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s", why);
+	launch_volume(o->operand[0], &opt, 0, &r);
+	if (r.exit != EXIT_OK)
+		return cmd_fail(o, r.exit, r.error, "%s", r.why);
+	report(o, &r);
+	return EXIT_OK;
+}

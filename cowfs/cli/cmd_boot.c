@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cowctl boot: the root, before it is mounted. Every initramfs calls it with the partition that is
+ * to become the root and mounts what it prints.
+ *
+ * Notes on the design
+ * - Never silently off: a root that is configured and cannot be started is set read-only in the
+ * kernel. What is told (exit status, state, reason) is only for those who mount it, and for the
+ * system that comes up.
+ * - Whoever mounts the partition itself must find the newest state there, and a log that knows that
+ * it is out of use. So every way that leads to it, but that of a failure, first brings home what
+ * waits and retires the log (come_home). A card that never was in use is not written.
+ * - No section of the root, but a log in use: somebody lost the configuration, so it is protected.
+ * - A bad configuration is a failure: nobody knows what it said about the root.
+ */
+#include "cli/cmd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/clean.h"
+#include "base/io.h"
+#include "base/msg.h"
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "fs/shrink_mark.h"
+#include "config/cmdline.h"
+#include "config/conf.h"
+#include "attach/launch.h"
+#include "attach/detach.h"
+#include "attach/rootstate.h"
+
+#define LOG_DEVICE_WAIT_NS (10 * 1000000000ull)
+#define LOG_DEVICE_LOOK_US 50000
+
+enum boot_exit {
+	BOOT_ON = 0,
+	BOOT_UNCONFIGURED = 1,
+	BOOT_USAGE = 2,
+	BOOT_FAILED = 3,
+	BOOT_BYPASSED = 4,
+};
+
+struct boot {
+	bool json;
+	char device[PATH_MAX];
+	char text[4096]; /* kernel command line */
+	struct cmdline cmdline;
+	struct conf *conf;
+	struct volopts opt;	   /* command line before configuration */
+	struct options offline;	   /* for the commands that work without a daemon */
+	const char *mount_options; /* of a root that failed */
+};
+
+/* ---- telling ---- */
+
+/* To the console, and to the kernel's log, where the journal finds it. */
+static PRINTF(2, 3) void say(enum msg_level level, const char *fmt, ...)
+{
+	_cleanup_close_ int fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+	char text[700];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "cowfs: %s\n", clean_text(text));
+	if (fd < 0)
+		return;
+	msg_set_prog("cowfs");
+	msg_to_kmsg(fd);
+	msg(level, "root: %s", text);
+	msg_to_kmsg(-1);
+	msg_set_prog("cowctl");
+}
+
+/* For the system that comes up, and, on stdout, for the initramfs: what to mount. */
+static enum boot_exit tell(const struct boot *b, enum root_state state, const char *mount,
+			   const char *reason, enum boot_exit exit)
+{
+	int e = rootstate_write(state, b->device, b->mount_options, reason);
+	char text[PATH_MAX + 1024];
+	struct jsonw w;
+
+	if (e < 0)
+		say(MSG_ERR, "%s cannot be written: %s", rundir_path(), strerrordesc_np(-e));
+	if (!b->json) {
+		puts(mount);
+		return exit;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "state", rootstate_word(state));
+	jsonw_str(&w, "mount", mount);
+	jsonw_str(&w, "mount_options", b->mount_options ? b->mount_options : "");
+	jsonw_str(&w, "reason", reason ? reason : "");
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+	return exit;
+}
+
+/* All options of a read-only mount; it leaves the journal alone, for the log may hold what that
+ * speaks of. */
+static const char *readonly_options(const char *device)
+{
+	struct fsinfo fs = {0};
+	struct blk_reader r;
+	struct card *card;
+
+	if (blockdev_open(&card, device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL) == 0) {
+		r = offline_reader(card);
+		if (fsinfo_probe(&r, &fs) < 0)
+			fs.kind = FS_UNKNOWN;
+		card_close(card);
+	}
+	switch (fs.kind) {
+	case FS_EXT:
+		return "ro,noload";
+	case FS_XFS:
+		return "ro,norecovery";
+	default:
+		return "ro";
+	}
+}
+
+static enum boot_exit failed(struct boot *b, const char *reason)
+{
+	int e = blockdev_set_readonly(b->device);
+
+	b->mount_options = readonly_options(b->device);
+	say(MSG_ERR, "NOT PROTECTED, so %s is mounted read-only: %s", b->device, reason);
+	if (e < 0)
+		say(MSG_ERR, "%s cannot be set read-only: %s", b->device, strerrordesc_np(-e));
+	return tell(b, ROOT_FAILED, b->device, reason, BOOT_FAILED);
+}
+
+static enum boot_exit bypassed(const struct boot *b)
+{
+	const char *reason = "cowfs=off on the kernel command line: this boot writes to the card";
+
+	say(MSG_ERR, "NOT PROTECTED: %s", reason);
+	return tell(b, ROOT_BYPASSED, b->device, reason, BOOT_BYPASSED);
+}
+
+static enum boot_exit unconfigured(const struct boot *b)
+{
+	return tell(b, ROOT_UNCONFIGURED, b->device, NULL, BOOT_UNCONFIGURED);
+}
+
+/* A clock without a battery must not run behind the last commit: fsck and make would stumble over
+ * files of the future. */
+static void set_clock_floor(void)
+{
+	struct client_error err;
+	struct json_object *status = client_status_file(ROOT_NAME, &err);
+	struct timespec floor = {.tv_sec = (time_t)json_u64(status, "generation_unix_seconds")};
+
+	json_object_put(status);
+	if (time(NULL) >= floor.tv_sec)
+		return;
+	if (clock_settime(CLOCK_REALTIME, &floor) < 0)
+		say(MSG_WARN, "the clock is behind the last commit and cannot be set: %s",
+		    strerrordesc_np(errno));
+	else
+		say(MSG_NOTICE, "the clock was behind the last commit: set to the time of that");
+}
+
+static enum boot_exit started(const struct boot *b, const char *loop)
+{
+	int e = rootstate_link(loop);
+
+	set_clock_floor();
+	if (e < 0)
+		say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
+	say(MSG_NOTICE, "%s is protected, its changes stay in RAM: %s", b->device, loop);
+	return tell(b, ROOT_ON, loop, NULL, BOOT_ON);
+}
+
+/* ---- what the card holds ---- */
+
+struct found {
+	struct fsinfo fs;
+	bool has_log;
+	bool pending; /* a shrink was cut off after its commit; the state says nothing then */
+	enum log_state state; /* if the log was asked for */
+};
+
+enum depth { SUPER, LOG };
+
+static bool is_enabled(const struct boot *b)
+{
+	return b->cmdline.mode == CMDLINE_ON ||
+	       (b->conf && conf_has_root(b->conf) && !strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes"));
+}
+
+/* Where cowfs does not know the file system, it does not know its end either: what looks like a log in the last block may
+ * be in a file. If libblkid knows what is there (so that it is not the garbage of a cut), somebody must have asked for cowfs. */
+static int belongs_to_other(const struct boot *b, struct card *card, const struct fsinfo *fs, bool *ret)
+{
+	struct blk_reader r = offline_reader(card);
+
+	*ret = false;
+	return fs->kind != FS_UNKNOWN || is_enabled(b) ? 0 : hometag_signature(&r, ret);
+}
+
+static int look_at_super(const struct boot *b, struct card *card, struct card *log_card, enum depth depth,
+			 struct found *f)
+{
+	struct log_open_report report;
+	struct log_super super;
+	unsigned trouble;
+	struct log *log;
+	bool other;
+	int e = super_find(card, log_card, &f->fs, 0, &super, &trouble), other_e;
+
+	if (e == -ENOENT || e == -ESTALE)
+		return 0; /* the file system lies over it: what is there now belongs to that */
+	other_e = belongs_to_other(b, card, &f->fs, &other);
+	if (other_e < 0)
+		return other_e;
+	if (other) {
+		say(MSG_WARN, "what looks like a log on %s is left alone: cowfs does not know the file system there", b->device);
+		return 0;
+	}
+	f->has_log = true;
+	f->pending = e == 0 && super.state == SUPER_PENDING;
+	if (e < 0 || f->pending || depth == SUPER)
+		return e;
+	e = log_open(&log, card, log_card, &super, 0, &report);
+	if (e < 0)
+		return e;
+	f->state = report.state;
+	log_close(log);
+	return 0;
+}
+
+static void wait_for_log_device(const char *path)
+{
+	uint64_t until_ns = now_ns() + LOG_DEVICE_WAIT_NS;
+
+	while (path && access(path, F_OK) < 0 && now_ns() < until_ns)
+		usleep(LOG_DEVICE_LOOK_US);
+}
+
+/* Reads only; the log itself, which takes a card a while, only for those who ask for its state.
+ * *ret holds what was found also if that ended in an error. */
+static int look(const struct boot *b, enum depth depth, struct found *ret)
+{
+	const char *log_path = b->opt.text[VOLOPT_LOG];
+	struct card *card = NULL, *log_card = NULL;
+	struct blk_reader r;
+	int e;
+
+	*ret = (struct found){0};
+	e = blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
+	if (e < 0)
+		return e;
+	r = offline_reader(card);
+	e = fsinfo_probe(&r, &ret->fs);
+	wait_for_log_device(log_path);
+	if (e == 0 && log_path)
+		e = blockdev_open(&log_card, log_path, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
+	if (e == 0)
+		e = look_at_super(b, card, log_card ? log_card : card, depth, ret);
+	card_close(log_card);
+	card_close(card);
+	return e;
+}
+
+static bool in_use(const struct found *f)
+{
+	return f->has_log && !f->pending && f->state != LOG_EMPTY && f->state != LOG_RETIRED;
+}
+
+/* A command prints its result, and here that goes to the console. */
+static int run_offline(const struct boot *b, int (*command)(const struct options *o))
+{
+	_cleanup_close_ int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+	int exit;
+
+	if (out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+		return EXIT_FAILED;
+	exit = command(&b->offline);
+	fflush(stdout);
+	return dup2(out, STDOUT_FILENO) < 0 ? EXIT_FAILED : exit;
+}
+
+/*
+ * The partition is going to be used without cowfs. False if it is not fit for that: *why tells. A
+ * log that cannot be read may hold a newer state; a partition of which nobody ever said that it has
+ * a log gets the benefit of the doubt. Without a section of the root, nothing is written.
+ */
+static bool come_home(const struct boot *b, const char **why)
+{
+	bool known = !b->conf || conf_has_root(b->conf);
+	struct found f;
+	int e = look(b, LOG, &f);
+
+	if (e < 0 && (known || f.has_log)) {
+		say(MSG_ERR, "the log of %s cannot be read: %s", b->device, strerrordesc_np(-e));
+		*why = "its log cannot be read, and may hold what is newer: see cowctl check";
+		return !known;
+	}
+	if (e < 0 || (!f.pending && !in_use(&f)))
+		return true;
+	if (f.state == LOG_FOREIGN) {
+		say(MSG_ERR,
+		    "%s was changed without cowfs while blocks waited in its log: they stay there, "
+		    "see cowctl check",
+		    b->device);
+		return true;
+	}
+	if (!known && b->cmdline.mode != CMDLINE_OFF) {
+		*why = "a shrink of it was cut off, and there is no [" ROOT_NAME
+		       "] that allows writing here: run cowctl recover";
+		return false;
+	}
+	say(MSG_WARN,
+	    "bringing home what is in the log of %s, because it is going to be used without cowfs",
+	    b->device);
+	if (run_offline(b, cmd_recover) == EXIT_OK)
+		return true;
+	*why = cmd_last_failure();
+	return false;
+}
+
+/* ---- before the start ---- */
+
+/* Journals of an unclean shutdown are replayed, as the initramfs would do it before it mounts. */
+static int repair(const struct options *o)
+{
+	const char *const argv[] = {"e2fsck", "-p", o->operand[0], NULL};
+	int exit = leave_run(argv);
+
+	return exit == 0 || exit == 1 ? EXIT_OK : EXIT_FAILED;
+}
+
+/* No log is there, or a shrink is to be finished. False: *why tells. */
+static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
+{
+	b->offline.value[OPT_SHRINK] = "";
+	/* over one that the file system has grown over: there is no other */
+	b->offline.value[OPT_FORCE] = FORCE_OLD_LOG;
+	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
+	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) && run_offline(b, repair) != EXIT_OK) {
+		*why = "the file system has errors that e2fsck -p does not correct";
+		return false;
+	}
+	if (run_offline(b, cmd_format) == EXIT_OK)
+		return true;
+	*why = cmd_last_failure();
+	return false;
+}
+
+/* A second call in the same boot finds what the first one started. */
+static bool find_running(const struct boot *b, char loop[32])
+{
+	char name[RUNDIR_NAME_BYTES];
+	struct json_object *status;
+	struct client_error err;
+
+	client_find_device(b->device, name);
+	if (strcmp(name, ROOT_NAME) || !(status = client_status_file(ROOT_NAME, &err)))
+		return false;
+	snprintf(loop, 32, "%s", json_raw(status, "loop"));
+	json_object_put(status);
+	return *loop;
+}
+
+/* Room for a log has been ordered, or somebody has begun to make it. */
+static bool wants_prepare(const struct boot *b, const struct found *f)
+{
+	return f->pending ||
+	       (!f->has_log && !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink"));
+}
+
+static enum boot_exit start(struct boot *b)
+{
+	const char *why = "";
+	struct found f;
+	struct ready r;
+
+	if (find_running(b, r.loop))
+		return started(b, r.loop);
+	if (look(b, SUPER, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
+		return failed(b, why);
+	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
+	launch_volume(b->device, &b->opt, LAUNCH_BOOT, &r);
+	if (r.exit != EXIT_OK)
+		return failed(b, r.why);
+	return started(b, r.loop);
+}
+
+static enum boot_exit leave(struct boot *b, enum boot_exit (*how)(const struct boot *b))
+{
+	const char *why = "";
+
+	return come_home(b, &why) ? how(b) : failed(b, why);
+}
+
+/* ---- what is wanted ---- */
+
+static bool is_wanted(const struct boot *b)
+{
+	struct found f;
+
+	if (is_enabled(b) || conf_has_root(b->conf))
+		return is_enabled(b);
+	if (look(b, LOG, &f) < 0 || !in_use(&f))
+		return false;
+	say(MSG_WARN,
+	    "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with what is usual",
+	    conf_path(), b->device);
+	return true;
+}
+
+static enum boot_exit decide(struct boot *b)
+{
+	char why[512];
+	int e = conf_load(&b->conf, why, sizeof(why));
+	bool off = b->cmdline.mode == CMDLINE_OFF;
+
+	if (e == 0)
+		conf_root_options(b->conf, &b->opt);
+	else if (!off)
+		return failed(b, why);
+	if (b->opt.text[VOLOPT_LOG])
+		b->offline.value[OPT_LOG] = b->opt.text[VOLOPT_LOG];
+	if (off)
+		return leave(b, bypassed);
+	return is_wanted(b) ? start(b) : leave(b, unconfigured);
+}
+
+/* ---- arguments ---- */
+
+/* From root= of the kernel command line: a path, or a tag that udev has a link for. */
+static bool find_root(const char *line, char *buf, size_t buf_bytes)
+{
+	static const char *const tags[] = {"UUID", "PARTUUID", "LABEL", "PARTLABEL"};
+	const char *root = NULL, *value;
+	char dir[16];
+
+	for (const char *p = line; (p = strstr(p, "root=")); p += 5)
+		if (p == line || p[-1] == ' ')
+			root = p + 5;
+	if (!root)
+		return false;
+	if (*root == '/') {
+		snprintf(buf, buf_bytes, "%.*s", (int)strcspn(root, " \t\n"), root);
+		return true;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(tags); i++) {
+		size_t n = strlen(tags[i]), j = 0;
+
+		if (strncmp(root, tags[i], n) || root[n] != '=')
+			continue;
+		value = root + n + 1;
+		for (; j < n; j++)
+			dir[j] = (char)(tags[i][j] | 0x20);
+		dir[j] = '\0';
+		snprintf(buf, buf_bytes, "/dev/disk/by-%s/%.*s", dir, (int)strcspn(value, " \t\n"),
+			 value);
+		return true;
+	}
+	return false;
+}
+
+static int take_arguments(struct boot *b, const struct options *o)
+{
+	const char *device = o->value[OPT_DEVICE], *text = o->value[OPT_CMDLINE];
+	char why[256], named[PATH_MAX];
+	int e;
+
+	if (text)
+		snprintf(b->text, sizeof(b->text), "%s", text);
+	else if ((e = io_read_text(AT_FDCWD, "/proc/cmdline", b->text, sizeof(b->text))) < 0)
+		say(MSG_WARN, "/proc/cmdline: %s", strerrordesc_np(-e));
+	if (o->value[OPT_CONF])
+		setenv("COWFS_CONF", o->value[OPT_CONF], 1);
+	if (!device && find_root(b->text, named, sizeof(named)))
+		device = named;
+	if (!device)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"no root= on the kernel command line, and no --device");
+	if (!realpath(device, b->device))
+		snprintf(b->device, sizeof(b->device), "%s", device);
+	b->offline.operand[0] = b->device;
+	b->offline.operands = 1;
+	if (cmdline_parse(b->text, &b->cmdline, why, sizeof(why)) < 0)
+		say(MSG_ERR, "kernel command line: %s; this word is left out", why);
+	b->opt = b->cmdline.opt;
+	return EXIT_OK;
+}
+
+int cmd_boot(const struct options *o)
+{
+	static struct boot b;
+	int exit = take_arguments(&b, o);
+
+	if (exit != EXIT_OK)
+		return BOOT_USAGE;
+	/* of an initramfs, which may have none */
+	setenv("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
+	b.json = has_option(o, OPT_JSON);
+	exit = decide(&b);
+	conf_free(b.conf);
+	return exit;
+}

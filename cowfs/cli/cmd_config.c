@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* What cowfs.conf says about a volume: for scripts, so that nobody else parses that file. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clean.h"
+#include "cli/cmd.h"
+#include "config/conf.h"
+
+static bool is_key(const char *key)
+{
+	return rootopt_find(key) != ROOTOPTS || volopt_find(key, strlen(key)) != VOLOPTS;
+}
+
+static const char *value_of(const struct conf *c, const char *volume, const char *key)
+{
+	enum rootopt setting = rootopt_find(key);
+	enum volopt opt = volopt_find(key, strlen(key));
+	const char *value = setting != ROOTOPTS ? conf_text(c, volume, setting) : conf_option(c, volume, opt);
+
+	return value ? value : "";
+}
+
+static void print_all(const struct conf *c, const char *volume)
+{
+	printf("%s[%s]\n", conf_has_volume(c, volume) ? "" : "# there is no section ", CLEAN(volume));
+	for (enum volopt id = 0; id < VOLOPTS; id++) {
+		const char *value = conf_option(c, volume, id);
+
+		printf("%s%s = %s\n", value ? "" : "#", volopt_name(id), value ? CLEAN(value) : "");
+	}
+	for (enum rootopt id = 0; id < ROOTOPTS; id++)
+		printf("# %s\n%s = %s\n", rootopt_help(id), rootopt_name(id),
+		       conf_text(c, volume, id));
+}
+
+static void print_json(const struct conf *c, const char *volume)
+{
+	char text[8192];
+	struct jsonw w;
+
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "volume", volume);
+	jsonw_bool(&w, "configured", conf_has_volume(c, volume));
+	for (enum volopt id = 0; id < VOLOPTS; id++)
+		if (conf_option(c, volume, id))
+			jsonw_str(&w, volopt_name(id), conf_option(c, volume, id));
+	for (enum rootopt id = 0; id < ROOTOPTS; id++)
+		jsonw_str(&w, rootopt_name(id), conf_text(c, volume, id));
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+}
+
+/* --key: a key, or with --list several, with commas between them. */
+struct keys {
+	const struct conf *c;
+	char text[256];
+	const char *key[ROOTOPTS + VOLOPTS];
+	size_t n;
+};
+
+static int take_keys(const struct options *o, struct keys *k)
+{
+	const char *text = o->value[OPT_KEY];
+	char *rest = k->text, *key;
+
+	if (strlen(text) >= sizeof(k->text))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s is too long", text);
+	strcpy(k->text, text);
+	while ((key = strsep(&rest, has_option(o, OPT_LIST) ? "," : ""))) {
+		if (!is_key(key))
+			return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s is no key of cowfs.conf", key);
+		if (k->n == ARRAY_SIZE(k->key))
+			return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s: more keys than there are", text);
+		k->key[k->n++] = key;
+	}
+	return EXIT_OK;
+}
+
+/* A line for each key; of the defaults if there are no keys there is nothing to print. */
+static void print_volume(void *ctx, const char *name)
+{
+	const struct keys *k = ctx;
+
+	for (size_t i = 0; i < k->n; i++)
+		printf("%s %s %s\n", name, k->key[i], value_of(k->c, name, k->key[i]));
+	if (!k->n)
+		puts(name);
+}
+
+static void print_list(struct keys *k)
+{
+	/* no volume is called so, and none has a section of this name: what holds for every one */
+	for (size_t i = 0; i < k->n; i++)
+		printf("- %s %s\n", k->key[i], value_of(k->c, "-", k->key[i]));
+	conf_each_volume(k->c, print_volume, k);
+}
+
+int cmd_config(const struct options *o)
+{
+	const char *volume = o->operands ? o->operand[0] : ROOT_NAME;
+	struct keys keys = {.n = 0};
+	struct conf *c;
+	char why[512];
+	int e, exit = o->value[OPT_KEY] ? take_keys(o, &keys) : EXIT_OK;
+
+	if (exit != EXIT_OK)
+		return exit;
+	e = conf_load(&c, why, sizeof(why));
+	if (e < 0)
+		return cmd_fail(o, e == -EINVAL ? EXIT_USAGE : EXIT_FAILED, e, "%s", why);
+	keys.c = c;
+	if (has_option(o, OPT_LIST))
+		print_list(&keys);
+	else if (keys.n)
+		puts(value_of(c, volume, keys.key[0]));
+	else if (has_option(o, OPT_JSON))
+		print_json(c, volume);
+	else
+		print_all(c, volume);
+	conf_free(c);
+	return EXIT_OK;
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What changes for the worse or the better, one line each: the daemons keep status.json fresh, and
+ * this watches these files. It asks no daemon anything, so it runs without privileges.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+
+#include "base/clean.h"
+#include "base/parse.h"
+#include "cli/cmd.h"
+#include "attach/leftover.h"
+
+#define LOOK_ANYWAY_MS 60000 /* a daemon that died publishes nothing */
+#define SETTLE_MS 200
+
+struct seen {
+	char name[RUNDIR_NAME_BYTES], level[16], alarm[256];
+	bool degraded, here, dead;
+	uint64_t generation;
+};
+
+struct watch {
+	struct seen seen[CLIENT_VOLUMES];
+	size_t n;
+	bool first;
+};
+
+static bool as_json;
+
+/* NAME EVENT DETAIL */
+static void event(const struct seen *s, const char *what, const char *detail)
+{
+	char text[4096];
+	struct jsonw w;
+
+	if (!as_json) {
+		printf("%s %s%s%s\n", CLEAN(s->name), what, *detail ? " " : "", CLEAN(detail));
+		return;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "name", s->name);
+	jsonw_str(&w, "event", what);
+	jsonw_str(&w, "detail", detail);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+}
+
+static void look_at(struct watch *w, struct seen *s, struct json_object *status)
+{
+	struct json_object *p = json_object_object_get(status, "pressure"), *last;
+	const char *level = json_text(p, "level"), *alarm = json_text(status, "alarm");
+	uint64_t generation = json_u64(status, "generation");
+	bool degraded = json_true(status, "degraded");
+	char text[64];
+
+	if (strcmp(level, s->level) && !(w->first && !strcmp(level, "ok"))) {
+		snprintf(text, sizeof(text), "%s %s", level,
+			 FORMAT_SIZE(json_u64(status, "ram_used_bytes")));
+		event(s, "pressure", text);
+	}
+	if (strcmp(alarm, s->alarm))
+		event(s, *alarm ? "alarm" : "alarm-over", *alarm ? alarm : s->alarm);
+	if (degraded != s->degraded)
+		event(s, degraded ? "degraded" : "healthy", *alarm ? alarm : "see cowctl status");
+	last = json_object_object_get(status, "last");
+	if (generation != s->generation && !w->first && last) {
+		snprintf(text, sizeof(text), "%llu %s", (unsigned long long)generation,
+			 FORMAT_SIZE(json_u64(json_object_object_get(last, "report"),
+					      "written_bytes")));
+		event(s, "commit", text);
+	}
+	snprintf(s->level, sizeof(s->level), "%s", level);
+	snprintf(s->alarm, sizeof(s->alarm), "%s", alarm);
+	s->degraded = degraded;
+	s->generation = generation;
+}
+
+static struct seen *find(struct watch *w, const char *name)
+{
+	for (size_t i = 0; i < w->n; i++)
+		if (!strcmp(w->seen[i].name, name))
+			return &w->seen[i];
+	if (w->n == CLIENT_VOLUMES)
+		return NULL;
+	w->seen[w->n] = (struct seen){.level = "ok"};
+	snprintf(w->seen[w->n].name, RUNDIR_NAME_BYTES, "%s", name);
+	if (!w->first)
+		event(&w->seen[w->n], "attached", "");
+	return &w->seen[w->n++];
+}
+
+/* One that is dead when the watch begins is news as well. */
+static void look_at_dead(struct watch *w)
+{
+	struct dead_volume list[CLIENT_VOLUMES];
+	size_t n = dead_volumes(list);
+
+	for (size_t i = 0; i < n; i++) {
+		struct seen *s = find(w, list[i].name);
+
+		if (!s)
+			continue;
+		if (!s->dead)
+			event(s, "died", list[i].text);
+		s->dead = s->here = true;
+	}
+}
+
+static void look(struct watch *w)
+{
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	size_t n = client_volumes(names);
+	struct client_error err;
+
+	for (size_t i = 0; i < w->n; i++)
+		w->seen[i].here = false;
+	look_at_dead(w);
+	for (size_t i = 0; i < n; i++) {
+		struct seen *s = find(w, names[i]);
+		struct json_object *status = s ? client_status_file(names[i], &err) : NULL;
+
+		if (status)
+			look_at(w, s, status);
+		if (s && (status || !s->dead)) {
+			s->here = true;
+			s->dead = false;
+		}
+		json_object_put(status);
+	}
+	for (size_t i = 0; i < w->n; i++) {
+		if (w->seen[i].here)
+			continue;
+		event(&w->seen[i], "gone", "");
+		w->seen[i--] = w->seen[--w->n];
+	}
+	w->first = false;
+	fflush(stdout);
+}
+
+/* Watches what is there now; watching twice is watching once. */
+static void add_watches(int fd)
+{
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], path[512];
+	size_t n = client_volumes(names);
+
+	(void)inotify_add_watch(fd, rundir_path(), IN_CREATE | IN_DELETE | IN_MOVED_TO);
+	for (size_t i = 0; i < n; i++) {
+		snprintf(path, sizeof(path), "%s/%s", rundir_path(), names[i]);
+		(void)inotify_add_watch(fd, path, IN_MOVED_TO | IN_CREATE | IN_DELETE);
+	}
+}
+
+int cmd_events(const struct options *o)
+{
+	struct watch w = {.first = true};
+	_cleanup_close_ int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+	char buf[4096];
+
+	as_json = has_option(o, OPT_JSON);
+	if (fd < 0)
+		return cmd_fail(o, EXIT_FAILED, -errno, "no inotify: %s", strerrordesc_np(errno));
+	for (;;) {
+		add_watches(fd);
+		look(&w);
+		if (ferror(stdout))
+			return EXIT_FAILED;
+		if (has_option(o, OPT_ONCE))
+			return EXIT_OK;
+		poll(&pfd, 1, LOOK_ANYWAY_MS);
+		poll(NULL, 0, SETTLE_MS);
+		while (read(fd, buf, sizeof(buf)) > 0)
+			;
+	}
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* setup, enable, disable: a shell script does them, beside the programs in ../lib/cowfs. What it
+ * needs most are other programs. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cmd.h"
+
+#define SCRIPT "setup"
+
+/* COWFS_LIBDIR of the environment in tests */
+static int find_script(char path[PATH_MAX])
+{
+	const char *dir = secure_getenv("COWFS_LIBDIR");
+	char exe[PATH_MAX], *slash;
+	ssize_t n;
+
+	if (dir && *dir)
+		return snprintf(path, PATH_MAX, "%s/" SCRIPT, dir) < PATH_MAX ? 0 : -ENAMETOOLONG;
+	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	if (n < 0)
+		return -errno;
+	exe[n] = '\0';
+	slash = strrchr(exe, '/');
+	if (slash)
+		*slash = '\0';
+	return snprintf(path, PATH_MAX, "%s/../lib/cowfs/" SCRIPT, exe) < PATH_MAX ? 0
+										   : -ENAMETOOLONG;
+}
+
+static int run(const struct options *o, char *what)
+{
+	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json",
+		    swap_off[] = "--swap-off", root[] = "--root";
+	char path[PATH_MAX], *argv[9];
+	unsigned n = 0;
+	int e = find_script(path);
+
+	argv[n++] = path;
+	argv[n++] = what;
+	if (has_option(o, OPT_DRY_RUN))
+		argv[n++] = dry_run;
+	if (has_option(o, OPT_YES))
+		argv[n++] = yes;
+	if (has_option(o, OPT_JSON))
+		argv[n++] = json;
+	if (has_option(o, OPT_SWAP_OFF))
+		argv[n++] = swap_off;
+	if (has_option(o, OPT_ROOT)) {
+		argv[n++] = root;
+		argv[n++] = (char *)(uintptr_t)o->value[OPT_ROOT];
+	}
+	argv[n] = NULL;
+	if (e == 0) {
+		execv(path, argv);
+		e = -errno;
+	}
+	return cmd_fail(o, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
+}
+
+int cmd_setup(const struct options *o)
+{
+	static char what[] = "setup";
+
+	return run(o, what);
+}
+
+int cmd_enable(const struct options *o)
+{
+	static char what[] = "enable";
+
+	return run(o, what);
+}
+
+int cmd_disable(const struct options *o)
+{
+	static char what[] = "disable";
+
+	return run(o, what);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The last commit before the power goes: for units, hooks and rcK. Plain lines, because nobody
+ * types there; every volume gets one that tells how it ended, whatever happens.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "base/clean.h"
+#include "base/parse.h"
+#include "cli/cmd.h"
+
+#define LINE_EVERY_NS 3000000000ull
+/* Of a card that has not shown yet how fast it is. */
+#define SLOW_CARD_BYTES_PER_S (2 * MIB)
+#define TELLING_BYTES (4 * MIB) /* what a commit must have written to tell a speed */
+
+struct last_commit {
+	const char *name;
+	uint64_t next_line_ns;
+};
+
+static void say(const char *name, const char *text)
+{
+	fprintf(stderr, "cowfs: %s: %s\n", CLEAN(name), CLEAN(text));
+}
+
+static void on_event(void *ctx, struct json_object *event)
+{
+	struct last_commit *l = ctx;
+	uint64_t total = json_u64(event, "total_blocks");
+
+	if (now_ns() < l->next_line_ns || !total)
+		return;
+	l->next_line_ns = now_ns() + LINE_EVERY_NS;
+	fprintf(stderr, "cowfs: %s: %s, %s of %s\n", l->name, json_text(event, "phase"),
+		FORMAT_SIZE(blk_to_bytes(json_u64(event, "done_blocks"))),
+		FORMAT_SIZE(blk_to_bytes(total)));
+}
+
+/* ---- time ---- */
+
+static void too_late(int sig)
+{
+	static const char text[] = "cowfs: NOT everything is on the card: no time is left. The "
+				   "card holds the last complete commit.\n";
+
+	(void)sig;
+	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+		_exit(EXIT_NOT_RUNNING);
+	_exit(EXIT_FAILED);
+}
+
+static void set_alarm(uint64_t ns)
+{
+	struct itimerval t = {.it_value = {.tv_sec = (time_t)(ns / 1000000000u),
+					   .tv_usec = (suseconds_t)(ns % 1000000000u / 1000)}};
+
+	signal(SIGALRM, too_late);
+	setitimer(ITIMER_REAL, &t, NULL);
+}
+
+/* What waits in the log and in RAM is read and written once more to bring it home. */
+static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
+{
+	struct json_object *report =
+		json_object_object_get(json_object_object_get(status, "last"), "report");
+	uint64_t written = json_u64(report, "written_bytes");
+	double seconds = json_number(report, "duration_seconds"), speed = SLOW_CARD_BYTES_PER_S;
+	uint64_t blks = json_u64(status, "log_live_blocks") + json_u64(status, "dirty_blocks");
+
+	if (written >= TELLING_BYTES && seconds > 0)
+		speed = (double)written / seconds;
+	return (double)blk_to_bytes(2 * blks) / speed < (double)within_ns / 1e9 / 2;
+}
+
+/* ---- one volume ---- */
+
+static struct json_object *call(struct client *c, const struct request *rq)
+{
+	struct last_commit l = {.name = c->name, .next_line_ns = now_ns() + LINE_EVERY_NS};
+	struct client_error err;
+	struct json_object *answer = client_call(c, rq, on_event, &l, &err);
+
+	if (!answer)
+		say(c->name, err.why);
+	return answer;
+}
+
+static int tell(const char *name, struct json_object *answer)
+{
+	struct json_object *report = json_object_object_get(answer, "report");
+	const char *remark = json_text(answer, "remark");
+
+	if (!json_true(answer, "ok")) {
+		fprintf(stderr, "cowfs: %s: NOT COMMITTED: %s. The card holds generation %s.\n",
+			name, json_text(answer, "error"),
+			with_commas(json_u64(answer, "generation")));
+		return EXIT_FAILED;
+	}
+	if (*remark)
+		say(name, remark);
+	else
+		fprintf(stderr,
+			"cowfs: %s: everything is on the card, generation %s, %s written in %.1f "
+			"s\n",
+			name, with_commas(json_u64(answer, "generation")),
+			FORMAT_SIZE(json_u64(report, "written_bytes")),
+			json_number(report, "duration_seconds"));
+	return EXIT_OK;
+}
+
+/* There was no time for a checkpoint. */
+static void tell_waiting(struct client *c)
+{
+	const struct request ask = {.command = COMMAND_STATUS};
+	struct json_object *status = call(c, &ask);
+
+	if (json_u64(status, "log_live_blocks"))
+		say(c->name, "a part is in the log only: do not mount the card without cowfs before 'cowctl recover'");
+	json_object_put(status);
+}
+
+static int last_commit(const char *which, uint64_t within_ns, bool json)
+{
+	const struct request ask = {.command = COMMAND_STATUS};
+	struct request rq = {.command = COMMAND_COMMIT, .shutdown = true};
+	struct json_object *status, *answer;
+	struct client_error err;
+	struct client c;
+	int exit = EXIT_FAILED;
+
+	if (client_open(&c, which, &err) < 0) {
+		say(which, err.why);
+		return err.exit;
+	}
+	status = call(&c, &ask);
+	rq.checkpoint = status && (!within_ns || checkpoint_fits(status, within_ns));
+	answer = status ? call(&c, &rq) : NULL;
+	if (answer && json)
+		json_print(answer);
+	if (answer)
+		exit = tell(c.name, answer);
+	if (exit == EXIT_OK && !rq.checkpoint)
+		tell_waiting(&c);
+	json_object_put(answer);
+	json_object_put(status);
+	client_close(&c);
+	return exit;
+}
+
+int cmd_shutdown(const struct options *o)
+{
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	const char *text = o->value[OPT_WITHIN];
+	uint64_t within_ns = 0;
+	bool json = has_option(o, OPT_JSON);
+	int exit = EXIT_OK, e;
+
+	if (text && (parse_duration_ns(text, &within_ns) < 0 || !within_ns))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--within %s is no time such as 80s", text);
+	if (within_ns)
+		set_alarm(within_ns);
+	if (o->operands)
+		return last_commit(o->operand[0], within_ns, json);
+	for (size_t i = 0, n = client_volumes(names); i < n; i++) {
+		e = last_commit(names[i], within_ns, json);
+		exit = e ? e : exit;
+	}
+	return exit;
+}

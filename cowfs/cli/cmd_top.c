@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cowctl top: whose blocks are uncommitted, and whose are written again and again. The daemon hands out the lists of its
+ * blocks in parts, and knows nothing of files; which file a block belongs to is found here (fs/owners.h), beside the
+ * daemon and without holding anything still.
+ *
+ * With --interval each sample is compared with the one before: what is new are blocks that were not uncommitted then, and rewrites
+ * since then.
+ */
+#include "cli/top.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/parse.h"
+#include "fs/btrfs.h"
+
+enum { ROWS_DEFAULT = 20 };
+#define TREE_FILES_MAX 1000000u
+#define TREE_NS_MAX (60 * 1000000000ull)
+#define INTERVAL_MIN_NS 100000000ull
+#define INTERVAL_MAX_NS (24 * 3600 * 1000000000ull)
+
+/* ---- whose they are ---- */
+
+static void show_progress(void *ctx, const char *phase, uint64_t done, uint64_t total)
+{
+	progress_show(ctx, phase, done, total);
+}
+
+/* The tree that we see there is the volume's. */
+static bool mounted_here(const char *mountpoint, const char *loop)
+{
+	struct stat dir, dev;
+
+	/* btrfs has numbers of its own */
+	return *mountpoint && !stat(mountpoint, &dir) && !stat(loop, &dev) &&
+	       (dir.st_dev == dev.st_rdev || btrfs_lies_on(mountpoint, dev.st_rdev));
+}
+
+/* 0 with p->unmapped if nobody can tell; -ENOMEM */
+static int find_owners(struct picture *p, const struct owners_query *q)
+{
+	const char *loop = json_raw(p->now->status, "loop"), *mount = json_raw(p->now->status, "mountpoint");
+	const char *type = json_text(p->now->status, "fs_type");
+	int e = -EOPNOTSUPP;
+
+	p->unmapped = "";
+	if (!strncmp(type, "ext", 3))
+		e = owners_ext(&p->owners, loop, q);
+	if (!e || e == -ENOMEM)
+		return e;
+	if (!mounted_here(mount, loop))
+		p->unmapped = "the volume is not mounted where this command can see it";
+	else
+		e = owners_tree(&p->owners, mount, TREE_FILES_MAX, TREE_NS_MAX, q);
+	if (!e || e == -ENOMEM)
+		return e;
+	if (!*p->unmapped)
+		p->unmapped = e == -EOPNOTSUPP ? "this file system does not tell where on the device its files lie" :
+						 strerrordesc_np(-e);
+	p->owners.complete = false;
+	return owners_add_rest(&p->owners, q);
+}
+
+static int find_fresh(struct picture *p)
+{
+	const struct extents none = {0};
+	bool same = p->before && p->before->generation_seq == p->now->generation_seq;
+
+	if (!p->before)
+		return 0;
+	/* after a commit all that is uncommitted is new */
+	return extents_without(&p->fresh, &p->now->runs, same ? &p->before->runs : &none);
+}
+
+/* ---- rows ---- */
+
+static int largest_first(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+
+	if (x->fresh_bytes != y->fresh_bytes)
+		return x->fresh_bytes > y->fresh_bytes ? -1 : 1;
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x->path && y->path ? strcmp(x->path, y->path) : (x->path != NULL) - (y->path != NULL);
+}
+
+static int most_rewrites_first(const void *a, const void *b)
+{
+	static const enum tally_kind order[] = {TALLY_NEW, TALLY_ABSORBED, TALLY_LATER};
+	const struct row *x = a, *y = b;
+
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
+		if (x->rewritten_bytes[order[i]] != y->rewritten_bytes[order[i]])
+			return x->rewritten_bytes[order[i]] > y->rewritten_bytes[order[i]] ? -1 : 1;
+	return largest_first(a, b);
+}
+
+static int by_path(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+	int c = memcmp(x->path, y->path, x->path_bytes < y->path_bytes ? x->path_bytes : y->path_bytes);
+
+	return c ? c : x->path_bytes < y->path_bytes ? -1 : x->path_bytes > y->path_bytes;
+}
+
+/* Rows of the same directory become one; they are sorted. How many are left. */
+static size_t merge_directories(struct row *row, size_t n)
+{
+	size_t to = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (to && !by_path(&row[to - 1], &row[i])) {
+			row[to - 1].bytes += row[i].bytes;
+			row[to - 1].fresh_bytes += row[i].fresh_bytes;
+			row[to - 1].files += row[i].files;
+			for (unsigned kind = 0; kind < TALLY_KINDS; kind++)
+				row[to - 1].rewritten_bytes[kind] += row[i].rewritten_bytes[kind];
+		} else {
+			row[to++] = row[i];
+		}
+	}
+	/* what is below a directory follows it */
+	for (size_t i = 0; i < to; i++)
+		for (size_t k = i; k < to && row[k].path_bytes >= row[i].path_bytes &&
+				   !memcmp(row[k].path, row[i].path, row[i].path_bytes); k++)
+			row[i].tree_bytes += row[k].bytes;
+	return to;
+}
+
+static bool is_file(const struct owner *o)
+{
+	return o->kind == OWNER_FILE || o->kind == OWNER_DIRECTORY || o->kind == OWNER_DELETED;
+}
+
+static int make_table(struct picture *p)
+{
+	struct table *t = &p->table;
+	size_t named = 0, n = 0;
+
+	t->row = calloc(p->owners.n + 1, sizeof(*t->row));
+	if (!t->row)
+		return -ENOMEM;
+	for (int pass = 0; pass < 2; pass++) { /* those with a path first */
+		for (size_t i = 0; i < p->owners.n; i++) {
+			const struct owner *o = &p->owners.o[i];
+			bool in_directory = p->t->by_directory && o->path;
+
+			if (pass == (o->path != NULL) || !(o->bytes || p->t->by_rewrites))
+				continue;
+			t->row[n++] = (struct row){
+				.o = in_directory ? NULL : o,
+				.path = o->path,
+				.path_bytes = in_directory ? (size_t)(strrchr(o->path, '/') + 1 - o->path) : 0,
+				.bytes = o->bytes,
+				.fresh_bytes = o->fresh_bytes,
+				.files = is_file(o),
+			};
+			memcpy(t->row[n - 1].rewritten_bytes, o->rewritten_bytes, sizeof(o->rewritten_bytes));
+			t->bytes += o->bytes;
+			t->fresh_bytes += o->fresh_bytes;
+			t->files += is_file(o);
+			named += in_directory;
+		}
+	}
+	if (named) {
+		size_t dirs;
+
+		qsort(t->row, named, sizeof(*t->row), by_path);
+		dirs = merge_directories(t->row, named);
+		memmove(t->row + dirs, t->row + named, (n - named) * sizeof(*t->row));
+		n -= named - dirs;
+	}
+	qsort(t->row, n, sizeof(*t->row), p->t->by_rewrites ? most_rewrites_first : largest_first);
+	t->n = n;
+	t->shown = p->t->rows ? min_u64(n, p->t->rows) : n;
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+static int show(const struct options *o, const struct top_options *t, const struct sample *now, const struct sample *before)
+{
+	struct picture p = {.t = t, .now = now, .before = before};
+	struct progress progress;
+	const struct owners_query q = {&now->runs, &p.fresh, &now->rewrites, show_progress, &progress};
+	uint64_t start_ns = now_ns();
+	int e = find_fresh(&p);
+
+	progress_start(&progress);
+	if (!e)
+		e = find_owners(&p, &q);
+	p.gather_ns = now_ns() - start_ns;
+	progress_end(&progress);
+	if (!e)
+		e = make_table(&p);
+	if (!e && has_option(o, OPT_JSON)) {
+		e = top_print_json(&p);
+	} else if (!e) {
+		if (t->interval_ns)
+			fputs(isatty(STDOUT_FILENO) ? "\033[H\033[2J" : before ? "\n" : "", stdout);
+		top_print_text(&p);
+	}
+	free(p.table.row);
+	owners_clear(&p.owners);
+	extents_clear(&p.fresh);
+	return e ? cmd_fail(o, EXIT_FAILED, e, "%s", strerrordesc_np(-e)) : EXIT_OK;
+}
+
+static void pause_ns(uint64_t ns)
+{
+	struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+
+	while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
+		;
+}
+
+static int take_options(const struct options *o, struct top_options *t)
+{
+	const char *by = has_option(o, OPT_BY) ? o->value[OPT_BY] : "file";
+
+	*t = (struct top_options){.rows = ROWS_DEFAULT,
+				  .by_directory = !strcmp(by, "directory"),
+				  .by_rewrites = !strcmp(by, "rewrites")};
+	if (!t->by_directory && !t->by_rewrites && strcmp(by, "file"))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--by %s is none of file, directory, rewrites", by);
+	if (has_option(o, OPT_ROWS) && parse_u64(o->value[OPT_ROWS], &t->rows) < 0)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "-n %s is not a number of rows", o->value[OPT_ROWS]);
+	if (has_option(o, OPT_INTERVAL) &&
+	    (parse_duration_ns(o->value[OPT_INTERVAL], &t->interval_ns) < 0 || t->interval_ns < INTERVAL_MIN_NS ||
+	     t->interval_ns > INTERVAL_MAX_NS))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--interval %s is not a time from 100ms to 24h, such as 5s",
+				o->value[OPT_INTERVAL]);
+	if (has_option(o, OPT_ONCE) && !t->interval_ns)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--once needs --interval");
+	return EXIT_OK;
+}
+
+int cmd_top(const struct options *o)
+{
+	struct sample now = {0}, before = {0};
+	struct top_options t;
+	int exit = take_options(o, &t);
+	bool more = t.interval_ns && exit == EXIT_OK;
+
+	if (exit == EXIT_OK)
+		exit = top_sample_take(o, &now, NULL);
+	if (exit == EXIT_OK && t.by_rewrites && !now.counted)
+		exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP, "the daemon of this volume does not count rewrites");
+	/* the one that is asked for is the difference */
+	if (exit == EXIT_OK && !has_option(o, OPT_ONCE))
+		exit = show(o, &t, &now, NULL);
+	while (more && exit == EXIT_OK && !fflush(stdout)) {
+		top_sample_clear(&before);
+		before = now;
+		now = (struct sample){0};
+		pause_ns(t.interval_ns);
+		exit = top_sample_take(o, &now, &before.rewrites);
+		if (exit == EXIT_OK)
+			exit = show(o, &t, &now, &before);
+		more = !has_option(o, OPT_ONCE);
+	}
+	top_sample_clear(&now);
+	top_sample_clear(&before);
+	return exit;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT */
+/* The commands that ask a running daemon: status, commit, discard, detach. */
+#include "cli/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clean.h"
+#include "base/parse.h"
+#include "config/conf.h"
+#include "attach/leftover.h"
+#include "wear/health.h"
+#include "wear/projection.h"
+#include "attach/rootstate.h"
+#include "volume/pressure.h"
+
+static const char *which(const struct options *o)
+{
+	return o->operands ? o->operand[0] : NULL;
+}
+
+/* An answer that is {"ok":false}: says so, returns its exit code. */
+static int explain(const struct options *o, struct json_object *answer)
+{
+	uint64_t exit = json_u64(answer, "exit");
+
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else
+		fprintf(stderr, "cowctl: %s\n", json_text(answer, "error"));
+	return exit >= EXIT_FAILED && exit <= EXIT_NOT_RUNNING ? (int)exit : EXIT_FAILED;
+}
+
+/* Opens, asks, explains a failure. EXIT_OK with the answer, which the caller puts. c stays open. */
+static int ask(struct client *c, const struct options *o, const struct request *rq,
+	       struct json_object **ret)
+{
+	struct client_error err;
+	_cleanup_close_ int lent_fd = -1;
+	struct progress progress;
+	struct json_object *answer;
+	int exit;
+
+	if (client_open(c, which(o), &err) < 0)
+		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+	exit = rq->lend ? lend_open(o, c, &lent_fd) : EXIT_OK;
+	if (exit != EXIT_OK) {
+		client_close(c);
+		return exit;
+	}
+	c->pass_fd = lent_fd;
+	progress_start(&progress);
+	answer = client_call(c, rq, progress_event, &progress, &err);
+	progress_end(&progress);
+	if (!answer) {
+		client_close(c);
+		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+	}
+	if (json_true(answer, "ok")) {
+		*ret = answer;
+		return EXIT_OK;
+	}
+	exit = explain(o, answer);
+	json_object_put(answer);
+	client_close(c);
+	return exit;
+}
+
+/* From the daemon, or, for those who may not ask it, from the file that it keeps for everybody. */
+static int get_status(const struct options *o, struct json_object **ret)
+{
+	const struct request rq = {.command = COMMAND_STATUS};
+	struct client_error err;
+	struct client c;
+	int exit;
+
+	if (geteuid() != 0 && (*ret = client_status_file(which(o), &err)))
+		return EXIT_OK;
+	exit = ask(&c, o, &rq, ret);
+	if (exit == EXIT_OK)
+		client_close(&c);
+	return exit;
+}
+
+/* A root that was to be protected and is not; asked for by its name, or by none. False:
+ * nothing of the kind. */
+static bool root_is_bare(const struct options *o, char *why, size_t why_bytes)
+{
+	char reason[512];
+	enum root_state s = rootstate_read(reason, sizeof(reason));
+
+	if ((s != ROOT_FAILED && s != ROOT_BYPASSED) || (which(o) && strcmp(which(o), ROOT_NAME)))
+		return false;
+	snprintf(why, why_bytes, "the root is NOT PROTECTED%s: %s",
+		 s == ROOT_FAILED ? ", and read-only" : "", reason);
+	return true;
+}
+
+int cmd_status(const struct options *o)
+{
+	struct json_object *answer;
+	struct client_error err;
+	struct client c;
+	struct dead_volume dead[CLIENT_VOLUMES];
+	char why[600];
+	bool bare = root_is_bare(o, why, sizeof(why));
+	int exit;
+
+	if (has_option(o, OPT_BRIEF) && has_option(o, OPT_JSON))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--brief and --json exclude each other");
+	if (has_option(o, OPT_BRIEF))
+		return status_brief();
+	if (bare && client_open(&c, which(o), &err) < 0)
+		return cmd_fail(o, EXIT_DEGRADED, -EROFS, "%s", why);
+	if (bare) {
+		client_close(&c);
+		fprintf(stderr, "cowctl: %s\n", CLEAN(why));
+	}
+	if (has_option(o, OPT_JSON))
+		dead_clear(dead);
+	else
+		dead_clear_and_tell(false);
+	exit = get_status(o, &answer);
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else
+		print_status(answer);
+	if (bare || json_true(answer, "degraded"))
+		exit = EXIT_DEGRADED;
+	json_object_put(answer);
+	return exit;
+}
+
+static bool wrote_nothing(struct json_object *answer)
+{
+	struct json_object *r = json_object_object_get(answer, "report");
+
+	return !json_u64(r, "dirty_blocks") && !json_u64(r, "hole_blocks") &&
+	       !json_u64(r, "written_bytes");
+}
+
+/* What it would take of the card's life, as an interval: from no copying to every erase block copied. */
+static void add_life_share(struct client *c, struct json_object *answer, const struct flash_kind *flash)
+{
+	const struct request rq = {.command = COMMAND_WEAR};
+	struct json_object *r = json_object_object_get(answer, "report"), *o = json_object_new_object(), *wear;
+	double low, high, capacity, eb_bytes;
+	struct client_error err;
+	char text[32];
+
+	wear = client_call(c, &rq, NULL, NULL, &err);
+	capacity = wear ? (double)health_disk_bytes(json_raw(wear, "device")) : 0;
+	if (wear && capacity <= 0)
+		capacity = (double)json_u64(wear, "device_bytes");
+	eb_bytes = (double)json_u64(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
+	json_object_put(wear);
+	if (capacity > 0 && eb_bytes > 0) {
+		projection_share(flash, capacity, eb_bytes, (double)json_u64(r, "written_bytes"),
+				 (double)(json_u64(r, "erase_blocks") + json_u64(r, "checkpoint_erase_blocks")), &low,
+				 &high);
+		snprintf(text, sizeof(text), "%.3g", low);
+		json_object_object_add(o, "low", json_object_new_double_s(low, text));
+		snprintf(text, sizeof(text), "%.3g", high);
+		json_object_object_add(o, "high", json_object_new_double_s(high, text));
+		snprintf(text, sizeof(text), "%.0f to %.0f", flash->cycles_low, flash->cycles_high);
+		json_object_object_add(o, "assumed_erase_cycles", json_object_new_string(text));
+		json_object_object_add(answer, "life_share", json_object_get(o));
+	}
+	json_object_put(o);
+}
+
+static void print_life_share(struct json_object *answer)
+{
+	struct json_object *s = json_object_object_get(answer, "life_share");
+
+	if (s)
+		printf("  life: %.1g to %.1g %% of what the flash bears, if that is %s erase cycles\n",
+		       json_number(s, "low") * 100, json_number(s, "high") * 100, json_text(s, "assumed_erase_cycles"));
+}
+
+static void print_commit(const struct client *c, const struct options *o,
+			 struct json_object *answer)
+{
+	struct json_object *r = json_object_object_get(answer, "report");
+	const char *remark = json_text(answer, "remark");
+
+	if (wrote_nothing(answer))
+		printf("%s: nothing to commit, generation %s stands\n", c->name,
+		       with_commas(json_u64(answer, "generation")));
+	else if (has_option(o, OPT_DRY_RUN))
+		printf("%s: a commit now would write, on top of generation %s:\n", c->name,
+		       with_commas(json_u64(answer, "generation")));
+	else
+		printf("%s: committed generation %s in %.3f s\n", c->name,
+		       with_commas(json_u64(answer, "generation")),
+		       json_number(r, "duration_seconds"));
+	if (!wrote_nothing(answer))
+		print_bill(answer);
+	print_life_share(answer);
+	if (*remark)
+		printf("  %s\n", remark);
+}
+
+int cmd_commit(const struct options *o)
+{
+	const struct request rq = {
+		.command = COMMAND_COMMIT,
+		.dry_run = has_option(o, OPT_DRY_RUN),
+		.checkpoint = has_option(o, OPT_CHECKPOINT),
+		.force = has_option(o, OPT_FORCE),
+		.no_wait = has_option(o, OPT_NO_WAIT),
+		.timer = has_option(o, OPT_TIMER),
+		.lend = has_option(o, OPT_LEND),
+	};
+	const struct flash_kind *flash =
+		projection_class(has_option(o, OPT_FLASH) ? o->value[OPT_FLASH] : "unknown");
+	struct json_object *answer;
+	struct client c;
+	int exit;
+
+	if (!flash || (has_option(o, OPT_FLASH) && !rq.dry_run))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s: %s", o->value[OPT_FLASH],
+				flash ? "only with --dry-run" : "none of slc, mlc, tlc, qlc, unknown");
+	if (rq.lend && rq.dry_run)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--lend and --dry-run exclude each other: --dry-run alone tells how much room must be lent");
+	exit = ask(&c, o, &rq, &answer);
+	if (exit != EXIT_OK)
+		return exit;
+	if (rq.dry_run && !wrote_nothing(answer))
+		add_life_share(&c, answer, flash);
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else
+		print_commit(&c, o, answer);
+	json_object_put(answer);
+	client_close(&c);
+	return EXIT_OK;
+}
+
+int cmd_discard(const struct options *o)
+{
+	const struct request rq = {.command = COMMAND_DISCARD, .undo = has_option(o, OPT_UNDO)};
+	struct json_object *answer;
+	struct client c;
+	int exit = ask(&c, o, &rq, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else if (rq.undo)
+		printf("%s: changes will be committed at the next detach or shutdown\n", c.name);
+	else
+		printf("%s: what is in RAM will be dropped at the next detach or shutdown\n",
+		       c.name);
+	json_object_put(answer);
+	client_close(&c);
+	return EXIT_OK;
+}
+
+static int hold(const struct options *o, const struct request *rq)
+{
+	struct json_object *answer;
+	struct client c;
+	int exit = ask(&c, o, rq, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else if (rq->command == COMMAND_HOLD)
+		printf("%s: no commits by timer for %s s\n", c.name,
+		       with_commas(json_u64(answer, "hold_seconds")));
+	else
+		printf("%s: commits by timer go on\n", c.name);
+	json_object_put(answer);
+	client_close(&c);
+	return EXIT_OK;
+}
+
+int cmd_hold(const struct options *o)
+{
+	const char *text = o->value[OPT_FOR];
+	uint64_t ns = HOLD_DEFAULT_S * 1000000000ull;
+	struct request rq = {.command = COMMAND_HOLD};
+
+	if (text && (parse_duration_ns(text, &ns) < 0 || !ns))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is no time such as 10m or 2h",
+				text);
+	if (ns > HOLD_MAX_S * 1000000000ull)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--for %s is too long: a hold lasts at most 24 hours", text);
+	rq.seconds = (ns + 999999999u) / 1000000000u;
+	return hold(o, &rq);
+}
+
+int cmd_release(const struct options *o)
+{
+	const struct request rq = {.command = COMMAND_RELEASE};
+
+	return hold(o, &rq);
+}
+
+static void print_detach(const struct client *c, struct json_object *answer)
+{
+	const char *remark = json_text(answer, "remark");
+
+	if (*remark)
+		printf("%s: detached, %s\n", c->name, remark);
+	else if (wrote_nothing(answer))
+		printf("%s: detached, nothing was written\n", c->name);
+	else
+		printf("%s: detached, everything is on the card as generation %s\n", c->name,
+		       with_commas(json_u64(answer, "generation")));
+	if (!wrote_nothing(answer))
+		print_bill(answer);
+}
+
+int cmd_detach(const struct options *o)
+{
+	const struct request rq = {
+		.command = COMMAND_DETACH,
+		.commit = has_option(o, OPT_COMMIT),
+		.discard = has_option(o, OPT_DISCARD),
+	};
+	struct json_object *answer;
+	struct client c;
+	int exit;
+
+	if (rq.commit && rq.discard)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--commit and --discard exclude each other");
+	exit = ask(&c, o, &rq, &answer);
+	if (exit != EXIT_OK)
+		return exit;
+	client_wait_gone(&c);
+	if (has_option(o, OPT_JSON)) {
+		json_print(answer);
+	} else {
+		print_detach(&c, answer);
+	}
+	json_object_put(answer);
+	client_close(&c);
+	return EXIT_OK;
+}

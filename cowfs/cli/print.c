@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* What a daemon answered, as aligned text for people. Blocks are 4 KiB. */
+#include "cli/cmd.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clean.h"
+#include "base/parse.h"
+
+static PRINTF(2, 3) void row(const char *label, const char *fmt, ...)
+{
+	char text[5 * KIB];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	printf("%-12s%s\n", label, clean_text(text));
+}
+
+static const char *size_of(uint64_t blocks)
+{
+	static char ring[4][24];
+	static unsigned next;
+
+	return format_size(blk_to_bytes(blocks), ring[next++ % ARRAY_SIZE(ring)], sizeof(ring[0]));
+}
+
+/* ---- status ---- */
+
+static void print_volume(struct json_object *s)
+{
+	const char *mount = json_text(s, "mountpoint"), *log = json_text(s, "log_device");
+
+	row("volume", "%s%s", json_text(s, "name"),
+	    json_true(s, "readonly") ? ": log is broken, nothing will be committed" : "");
+	row("device", "%s, %s, %s%s%s", json_text(s, "device"), json_text(s, "fs_type"),
+	    FORMAT_SIZE(json_u64(s, "volume_bytes")),
+	    *json_text(s, "card_identity") ? ", card " : "", json_text(s, "card_identity"));
+	if (*log && strcmp(log, json_text(s, "device")))
+		row("log device", "%s", log);
+	row("use", "%s%s%s", json_text(s, "loop"), *mount ? " on " : ", not mounted", mount);
+	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
+	row("profile", "%s%s", json_text(s, "profile"),
+	    json_true(s, "profile_guessed") ? ": nothing is known of the card" : "");
+}
+
+static void print_ram(struct json_object *s)
+{
+	uint64_t used = json_u64(s, "ram_used_bytes"), limit = json_u64(s, "ram_limit_bytes");
+	uint64_t holes = json_u64(s, "hole_blocks"), failed = json_u64(s, "failed_blocks");
+
+	row("RAM", "%s of %s (%u %%)", FORMAT_SIZE(used), FORMAT_SIZE(limit),
+	    limit ? (unsigned)(used * 100 / limit) : 0);
+	row("dirty", "%s blocks, %s", with_commas(json_u64(s, "dirty_blocks")),
+	    size_of(json_u64(s, "dirty_blocks")));
+	if (holes)
+		row("", "%s discarded blocks (take no RAM)", with_commas(holes));
+	if (failed)
+		row("", "%s of them kept from a commit that failed", with_commas(failed));
+	if (json_true(s, "discard_armed"))
+		row("discard", "armed: what is in RAM is dropped at the next detach or shutdown");
+}
+
+static void print_pressure(struct json_object *s)
+{
+	struct json_object *p = json_object_object_get(s, "pressure");
+	const char *level = json_text(p, "level");
+	uint64_t commits = json_u64(p, "commits");
+	double hold_s = json_number(s, "hold_left_seconds");
+
+	if (strcmp(level, "ok") || commits)
+		row("pressure", "%s, %s commits because of it, longest delay of a write %.2f s",
+		    level, with_commas(commits), json_number(p, "longest_delay_seconds"));
+	if (json_true(p, "pacing"))
+		row("", "writers get %s/s", FORMAT_SIZE(json_u64(p, "rate_bytes_per_second")));
+	if (json_true(p, "gave_up"))
+		row("", "commits fail: writes fail while RAM is full");
+	if (hold_s > 0)
+		row("hold", "no commits by timer for another %.0f s", hold_s);
+}
+
+static void print_last(struct json_object *last)
+{
+	struct json_object *report = json_object_object_get(last, "report");
+
+	if (!last) {
+		row("last commit", "none since attach");
+		return;
+	}
+	if (!json_true(last, "ok")) {
+		row("last commit", "%s FAILED (%s): %s",
+		    format_time(json_u64(last, "time_unix_seconds")), json_text(last, "code"),
+		    json_text(last, "remark"));
+		return;
+	}
+	row("last commit", "%s: %s written, %s direct and %s logged blocks, %.2f s%s%s",
+	    format_time(json_u64(last, "time_unix_seconds")),
+	    FORMAT_SIZE(json_u64(report, "written_bytes")),
+	    with_commas(json_u64(report, "direct_blocks")),
+	    with_commas(json_u64(report, "logged_blocks")),
+	    json_number(report, "duration_seconds"),
+	    json_true(json_object_object_get(last, "quiesce"), "unfrozen") ? ", sealed without a freeze" : "",
+	    json_true(last, "unread") ? ", metadata not checked" : "");
+}
+
+static void print_log(struct json_object *s)
+{
+	uint64_t live = json_u64(s, "log_live_blocks");
+	char twin[RUNDIR_NAME_BYTES];
+
+	row("generation", "%s", with_commas(json_u64(s, "generation")));
+	print_last(json_object_object_get(s, "last"));
+	row("log", "%s blocks (%s) not home yet, room for %s, for %s after a checkpoint",
+	    with_commas(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),
+	    size_of(json_u64(s, "log_capacity_blocks")));
+	if (live)
+		row("", "not to be mounted without cowfs: %s empties the log",
+		    json_u64(s, "lag") ? "a detach" : "'cowctl commit --checkpoint' or a detach");
+	if (json_u64(s, "lag"))
+		row("",
+		    "lag %llu: the commit before the newest is kept, in case the card loses that",
+		    (unsigned long long)json_u64(s, "lag"));
+	if (json_true(s, "super_copy_a_bad") || json_true(s, "super_copy_b_bad"))
+		row("", "copy %s of the super record is damaged",
+		    json_true(s, "super_copy_a_bad") ? "A" : "B");
+	if (json_true(s, "device_grown"))
+		row("", "the device is larger than when the log was made");
+	if (!strcmp(json_text(s, "log_state_at_attach"), "fell-back"))
+		row("", "at attach an older generation was chosen: a newer one was not complete");
+	if (json_true(s, "base_changed") && !json_true(s, "readonly"))
+		row("", "before the attach the file system was changed without cowfs; nothing "
+			"waited in the log, it was taken as it was");
+	if (json_true(s, "clone"))
+		row("", "the log was written on another card: its account starts anew");
+	client_find_twin(json_text(s, "name"), json_text(s, "log_id"), twin);
+	if (*twin)
+		row("",
+		    "volume %s has the same log: two copies of one card, each is served from its "
+		    "own device",
+		    twin);
+}
+
+static void print_card(struct json_object *s)
+{
+	struct json_object *c = json_object_object_get(s, "card"),
+			   *l = json_object_object_get(s, "lifetime");
+	uint64_t foreign = json_u64(c, "foreign_bytes");
+
+	row("absorbed", "%s in %s writes since attach", FORMAT_SIZE(json_u64(s, "absorbed_bytes")),
+	    with_commas(json_u64(s, "absorbed_writes")));
+	row("card", "%s in %s writes, %s flushes, writable %.2f s since attach",
+	    FORMAT_SIZE(json_u64(c, "written_bytes")), with_commas(json_u64(c, "write_calls")),
+	    with_commas(json_u64(c, "flushes")), json_number(c, "writable_seconds"));
+	if (json_true(c, "have_kernel_counters"))
+		row("", "counted by the kernel: %s written",
+		    FORMAT_SIZE(json_u64(c, "kernel_written_bytes")));
+	if (foreign)
+		row("", "%s were written by SOMEBODY ELSE", FORMAT_SIZE(foreign));
+	row("lifetime", "%s absorbed, %s written to the card, %s commits",
+	    FORMAT_SIZE(json_u64(l, "absorbed_bytes")), FORMAT_SIZE(json_u64(l, "written_bytes")),
+	    with_commas(json_u64(l, "commits")));
+}
+
+void print_status(struct json_object *s)
+{
+	struct json_object *p = json_object_object_get(s, "progress");
+	const char *alarm = json_text(s, "alarm");
+
+	print_volume(s);
+	print_ram(s);
+	print_pressure(s);
+	print_log(s);
+	print_card(s);
+	if (p)
+		row("now", "%s: %s, %s of %s, %.1f s", json_text(p, "job"), json_text(p, "phase"),
+		    size_of(json_u64(p, "done_blocks")), size_of(json_u64(p, "total_blocks")),
+		    json_number(p, "elapsed_seconds"));
+	row("alarm", "%s", *alarm ? alarm : "none");
+}
+
+/* ---- the bill ---- */
+
+static void item(const char *label, uint64_t blocks, const char *note)
+{
+	printf("  %-24s %12s  %12s%s%s\n", label, with_commas(blocks), size_of(blocks),
+	       *note ? "  " : "", note);
+}
+
+static void item_extents(const char *label, struct json_object *r, const char *blocks,
+			 const char *extents)
+{
+	char note[48];
+
+	snprintf(note, sizeof(note), "in %s extents", with_commas(json_u64(r, extents)));
+	item(label, json_u64(r, blocks), json_u64(r, blocks) ? note : "");
+}
+
+void print_bill(struct json_object *result)
+{
+	struct json_object *r = json_object_object_get(result, "report");
+	struct json_object *q = json_object_object_get(result, "quiesce");
+	const char *about = json_true(r, "estimate") ? "about " : "";
+
+	printf("  %-24s %12s\n", "", "4 KiB blocks");
+	item("dirty", json_u64(r, "dirty_blocks"), "");
+	if (json_u64(r, "hole_blocks"))
+		item("discarded", json_u64(r, "hole_blocks"), "");
+	if (json_u64(r, "skipped_hole_blocks"))
+		item("  of them nothing to do", json_u64(r, "skipped_hole_blocks"), "");
+	item("skipped, free", json_u64(r, "skipped_free_blocks"), "");
+	item("skipped, journal", json_u64(r, "skipped_journal_blocks"), "");
+	item("skipped, same content", json_u64(r, "skipped_same_blocks"), "");
+	item_extents("written in place", r, "direct_blocks", "direct_extents");
+	item_extents("written to the log", r, "logged_blocks", "logged_extents");
+	if (json_u64(r, "spilled_blocks"))
+		item("  spilled to free blocks", json_u64(r, "spilled_blocks"), "");
+	if (json_u64(r, "lent_blocks"))
+		item("  on the lent device", json_u64(r, "lent_blocks"), "not written to the card");
+	if (json_u64(r, "moved_blocks"))
+		item("  moved there, cheaper", json_u64(r, "moved_blocks"), "");
+	if (json_u64(r, "padded_blocks"))
+		item("padding of gaps", json_u64(r, "padded_blocks"), "");
+	item("zero (no payload)", json_u64(r, "zero_blocks"), "");
+	item("log metadata", json_u64(r, "log_metadata_blocks"), "");
+	item("checkpointed", json_u64(r, "checkpoint_blocks"), "");
+	printf("  card: %s%s in %s write calls, %s flushes, %s erase blocks; ", about,
+	       FORMAT_SIZE(json_u64(r, "written_bytes")), with_commas(json_u64(r, "write_calls")),
+	       with_commas(json_u64(r, "flushes")),
+	       with_commas(json_u64(r, "erase_blocks") + json_u64(r, "checkpoint_erase_blocks")));
+	if (*about && json_number(r, "writable_seconds") == 0)
+		puts("its speed is not known yet");
+	else
+		printf("writable for %s%.3f s\n", about, json_number(r, "writable_seconds"));
+	if (*json_text(r, "profile"))
+		printf("  model: %.3f s by profile %s%s, checkpoint apart; %s units of it written in place\n",
+		       json_number(r, "model_seconds"), json_text(r, "profile"),
+		       json_true(r, "profile_guessed") ? " (nothing is known of the card)" : "",
+		       with_commas(json_u64(r, "profile_units")));
+	if (json_true(q, "frozen"))
+		printf("  file system frozen for %.1f ms (sync before it %.3f s, freeze call %.1f "
+		       "ms)\n",
+		       json_number(q, "frozen_seconds") * 1e3, json_number(q, "sync_seconds"),
+		       json_number(q, "freeze_seconds") * 1e3);
+	if (json_true(q, "hidden"))
+		printf("  it is mounted where only others see it, kept by %s\n",
+		       *json_text(q, "holder") ? json_text(q, "holder") : "a process that was not found");
+	if (json_u64(q, "bounced_tasks"))
+		printf("  %s task(s) hindered the freeze, first %s\n",
+		       with_commas(json_u64(q, "bounced_tasks")), json_text(q, "culprit"));
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* The parts of cowctl top: what the daemon tells (top_sample.c), whose it is (cmd_top.c), how it is shown (top_print.c). */
+#ifndef COWFS_CLI_TOP_H
+#define COWFS_CLI_TOP_H
+
+#include "fs/owners.h"
+#include "cli/cmd.h"
+
+struct top_options {
+	uint64_t rows, interval_ns;
+	bool by_directory, by_rewrites;
+};
+
+/* What the daemon told at one time. */
+struct sample {
+	struct json_object *status;
+	struct extents runs;
+	bool counted; /* the daemon counts rewrites */
+	struct tally rewrites;
+	uint64_t absorbed, untracked, discarded, max_blks; /* rewrites.h */
+	uint64_t generation_seq, written_bytes, time_ns;
+};
+
+struct row {
+	const struct owner *o; /* NULL: a directory */
+	const char *path;
+	size_t path_bytes;
+	uint64_t bytes, fresh_bytes, tree_bytes, files;
+	uint64_t rewritten_bytes[TALLY_KINDS];
+};
+
+struct table {
+	struct row *row;
+	size_t n, shown;
+	uint64_t bytes, fresh_bytes, files;
+};
+
+struct picture {
+	const struct top_options *t;
+	const struct sample *now, *before; /* before may be NULL */
+	struct extents fresh;
+	struct owners owners;
+	struct table table;
+	const char *unmapped; /* why no files are known, "" if they are */
+	uint64_t gather_ns;
+};
+
+/* Asks the daemon of the volume in o; since: rewrites of the sample before, or NULL. Returns the exit code of a failure that was told. */
+int top_sample_take(const struct options *o, struct sample *ret, const struct tally *since) MUST_CHECK;
+void top_sample_clear(struct sample *s);
+
+void top_print_text(const struct picture *p);
+int top_print_json(const struct picture *p) MUST_CHECK; /* a line; -ENOMEM */
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* What the daemon tells for cowctl top: its status, and its two lists of blocks, which come in parts. */
+#include "cli/top.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { TRIES = 5 };
+
+void top_sample_clear(struct sample *s)
+{
+	json_object_put(s->status);
+	extents_clear(&s->runs);
+	tally_clear(&s->rewrites);
+	*s = (struct sample){0};
+}
+
+/* -EPROTO: not what a list of blocks looks like. */
+static int add_runs(struct extents *x, struct json_object *part)
+{
+	struct json_object *runs = json_object_object_get(part, "runs");
+	size_t n = json_object_is_type(runs, json_type_array) ? json_object_array_length(runs) : 1;
+
+	if (n % 2)
+		return -EPROTO;
+	for (size_t i = 0; i < n; i += 2) {
+		uint64_t blk = json_object_get_uint64(json_object_array_get_idx(runs, i));
+		uint64_t blks = json_object_get_uint64(json_object_array_get_idx(runs, i + 1));
+		uint64_t end = x->n ? x->e[x->n - 1].blk + x->e[x->n - 1].blks : 0;
+
+		if (blk < end || !blks || blks > UINT32_MAX || blk > UINT32_MAX)
+			return -EPROTO;
+		if (extents_add(x, blk, blks) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* All parts; 0, or the exit code of a failure that was told. */
+static int ask_runs(const struct options *o, struct client *c, struct sample *s, bool *ret_again)
+{
+	struct request rq = {.command = COMMAND_CHANGES};
+	struct client_error err;
+
+	*ret_again = false;
+	s->runs.n = 0;
+	s->runs.blks = 0;
+	for (bool first = true;; first = false) {
+		struct json_object *part = client_call(c, &rq, NULL, NULL, &err);
+		uint64_t seq = json_u64(part, "newest_generation"), next = json_u64(part, "next");
+		int exit = EXIT_OK, e;
+
+		if (!part)
+			return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		e = json_true(part, "ok") ? add_runs(&s->runs, part) : 0;
+		if (!json_true(part, "ok"))
+			exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP, "%s", json_text(part, "error"));
+		else if (e < 0 || (next && next <= rq.first))
+			exit = cmd_fail(o, EXIT_FAILED, e < 0 ? e : -EPROTO, "the list of blocks cannot be read: %s",
+					strerrordesc_np(e < 0 ? -e : EPROTO));
+		json_object_put(part);
+		if (exit != EXIT_OK)
+			return exit;
+		*ret_again = !first && seq != s->generation_seq;
+		s->generation_seq = seq;
+		rq.first = next;
+		if (!next || *ret_again)
+			return EXIT_OK;
+	}
+}
+
+static int add_rewrites(struct sample *s, struct json_object *part)
+{
+	struct json_object *blks = json_object_object_get(part, "blocks");
+	size_t n = json_object_is_type(blks, json_type_array) ? json_object_array_length(blks) : 1;
+
+	if (n % 3)
+		return -EPROTO;
+	for (size_t i = 0; i < n; i += 3) {
+		uint64_t v[3];
+
+		for (size_t k = 0; k < 3; k++)
+			v[k] = json_object_get_uint64(json_object_array_get_idx(blks, i + k));
+		if (v[0] > UINT32_MAX || v[1] > UINT32_MAX || v[2] > UINT32_MAX)
+			return -EPROTO;
+		if (tally_add(&s->rewrites, v[0], v[1], v[2]) < 0)
+			return -ENOMEM;
+	}
+	s->absorbed = json_u64(part, "absorbed");
+	s->untracked = json_u64(part, "untracked");
+	s->discarded = json_u64(part, "discarded");
+	s->max_blks = json_u64(part, "max_blocks");
+	s->counted = s->max_blks > 0;
+	return 0;
+}
+
+/* A daemon that is older than this command does not know the request: then nothing was counted. */
+static int ask_rewrites(const struct options *o, struct client *c, struct sample *s, const struct tally *since)
+{
+	struct request rq = {.command = COMMAND_REWRITES};
+	struct client_error err;
+	int e = 0;
+
+	do {
+		struct json_object *part = client_call(c, &rq, NULL, NULL, &err);
+		uint64_t next = json_u64(part, "next");
+
+		if (!part)
+			return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		if (json_true(part, "ok"))
+			e = next && next <= rq.first ? -EPROTO : add_rewrites(s, part);
+		json_object_put(part);
+		rq.first = next;
+	} while (rq.first && !e);
+	if (!e)
+		e = tally_finish(&s->rewrites, since);
+	return e ? cmd_fail(o, EXIT_FAILED, e, "the list of rewrites cannot be read: %s", strerrordesc_np(-e)) : EXIT_OK;
+}
+
+int top_sample_take(const struct options *o, struct sample *ret, const struct tally *since)
+{
+	const struct request rq = {.command = COMMAND_STATUS};
+	struct sample s = {0};
+	struct client_error err;
+	struct client c;
+	bool again = true;
+	int exit = EXIT_OK;
+
+	if (client_open(&c, o->operands ? o->operand[0] : NULL, &err) < 0)
+		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+	s.status = client_call(&c, &rq, NULL, NULL, &err);
+	if (!s.status)
+		exit = cmd_fail(o, err.exit, err.error, "%s", err.why);
+	s.time_ns = now_ns();
+	/* a commit in between: the last try is taken as it is */
+	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)
+		exit = ask_runs(o, &c, &s, &again);
+	if (exit == EXIT_OK)
+		exit = ask_rewrites(o, &c, &s, since);
+	client_close(&c);
+	s.written_bytes = json_u64(s.status, "absorbed_bytes");
+	if (exit == EXIT_OK)
+		*ret = s;
+	else
+		top_sample_clear(&s);
+	return exit;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The configuration file: [default], and one section per volume, headed by the volume's name or by
+ * the path of its device; keys are the options of volopt.h. All of it is checked, also what is of
+ * no interest now: a file with an error configures nothing.
+ */
+#ifndef COWFS_CONFIG_CONF_H
+#define COWFS_CONFIG_CONF_H
+
+#include "wire/rundir.h"
+#include "config/volopt.h"
+
+struct conf;
+
+/*
+ * Keys that are no options of the daemon, but for the system around a volume: id, name, values,
+ * type, where, default, help.
+ */
+#define ROOTOPT_TABLE(X)                                                                           \
+	X(ENABLED, "enabled", "yes|no", CHOICE, ROOT, "yes", "protect the root at boot")           \
+	X(PREPARE, "prepare", "no|shrink", CHOICE, ROOT, "no",                                     \
+	  "make room for a log at boot, if there is none")                                         \
+	X(VOLATILE, "volatile", "PATH...", PATHS, ROOT, "",                                        \
+	  "directories that begin empty at each boot and never reach the card")                    \
+	X(COMMIT_INTERVAL, "commit-interval", "TIME", TIME, ANY, "1h",                             \
+	  "commit so often by timer, 0: never")
+
+#define ROOTOPT_AS_ID(id, ...) ROOTOPT_##id,
+enum rootopt { ROOTOPT_TABLE(ROOTOPT_AS_ID) ROOTOPTS };
+
+/* /etc/cowfs/cowfs.conf, or COWFS_CONF of the environment in tests (not when set-uid) */
+const char *conf_path(void);
+/* -EINVAL with "PATH:LINE: ..." in why, -ENOMEM, or what reading said. No file is an empty one. */
+int conf_load(struct conf **ret, char *why, size_t why_bytes) MUST_CHECK;
+/* The same of an open file; path for messages. */
+int conf_parse(FILE *f, const char *path, struct conf **ret, char *why,
+	       size_t why_bytes) MUST_CHECK;
+void conf_free(struct conf *c);
+
+/*
+ * Fills in what *o has not: from the section of the volume, then from [default]. Which section:
+ * the one of the device (also under another name of it), or the one of o's name, else the
+ * device's last part. Texts point into c. -EINVAL: two sections are of this volume.
+ */
+int conf_volume(const struct conf *c, const char *device, struct volopts *o, char *why,
+		size_t why_bytes) MUST_CHECK;
+
+/* Is there a section of the root: [root], or one headed by a path with name = root? */
+bool conf_has_root(const struct conf *c);
+/* The text of a key of it, or the default. */
+const char *conf_root_text(const struct conf *c, enum rootopt id);
+/* Options of the root's section and of [default], without asking which device it is on. */
+void conf_root_options(const struct conf *c, struct volopts *o);
+
+/* The same for the volume of this name, for those who ask (cowctl config). */
+bool conf_has_volume(const struct conf *c, const char *volume);
+/* Their names, in no order. */
+void conf_each_volume(const struct conf *c, void (*each)(void *ctx, const char *name), void *ctx);
+/* From its section, [default] or the default: never NULL. */
+const char *conf_text(const struct conf *c, const char *volume, enum rootopt id);
+/* What the file says about an option of the daemon, NULL: nothing. */
+const char *conf_option(const struct conf *c, const char *volume, enum volopt id);
+enum rootopt rootopt_find(const char *name); /* ROOTOPTS: none */
+const char *rootopt_name(enum rootopt id);
+const char *rootopt_help(enum rootopt id);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+#include "config/options.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define HELP_COLUMN 32
+
+static const struct option_spec *find(const struct option_spec *specs, const char *name, size_t len)
+{
+	for (; specs->name; specs++)
+		if (strlen(specs->name) == len && !memcmp(specs->name, name, len))
+			return specs;
+	return NULL;
+}
+
+/* One option at argv[0]. Returns how many words it took, or -EINVAL. */
+static int take_option(int argc, char *const *argv, const struct option_spec *specs,
+		       struct options *ret, char *why, size_t why_bytes)
+{
+	const char *name = argv[0] + 2, *eq = strchr(name, '=');
+	const struct option_spec *spec = NULL;
+
+	if (!strcmp(argv[0], "-h"))
+		spec = find(specs, "help", 4);
+	else if (argv[0][1] != '-')
+		spec = argv[0][2] ? NULL : find(specs, argv[0] + 1, 1);
+	else if (name[0] && name[1] && name[1] != '=')
+		spec = find(specs, name, eq ? (size_t)(eq - name) : strlen(name));
+	if (!spec) {
+		snprintf(why, why_bytes, "unknown option %s", argv[0]);
+		return -EINVAL;
+	}
+	if (!spec->arg) {
+		if (argv[0][1] == '-' && eq) {
+			snprintf(why, why_bytes, "--%s takes no argument", spec->name);
+			return -EINVAL;
+		}
+		ret->value[spec->id] = "";
+		return 1;
+	}
+	if (!eq && argc < 2) {
+		snprintf(why, why_bytes, "%s needs an argument: %s", argv[0], spec->arg);
+		return -EINVAL;
+	}
+	ret->value[spec->id] = eq ? eq + 1 : argv[1];
+	return eq ? 1 : 2;
+}
+
+int options_parse(int argc, char *const *argv, const struct option_spec *specs, struct options *ret,
+		  char *why, size_t why_bytes)
+{
+	struct options o = {0};
+	bool only_operands = false;
+
+	while (argc > 0) {
+		int words = 1;
+
+		if (!only_operands && !strcmp(argv[0], "--")) {
+			only_operands = true;
+		} else if (!only_operands && argv[0][0] == '-' && argv[0][1]) {
+			words = take_option(argc, argv, specs, &o, why, why_bytes);
+			if (words < 0)
+				return words;
+		} else if (o.operands == OPERANDS_MAX) {
+			snprintf(why, why_bytes, "too many operands at %s", argv[0]);
+			return -EINVAL;
+		} else {
+			o.operand[o.operands++] = argv[0];
+		}
+		argc -= words;
+		argv += words;
+	}
+	*ret = o;
+	return 0;
+}
+
+void options_help(FILE *f, const struct option_spec *specs)
+{
+	for (; specs->name; specs++) {
+		int n = fprintf(f, "  %s%s%s%s", specs->name[1] ? "--" : "-", specs->name, specs->arg ? " " : "",
+				specs->arg ? specs->arg : "");
+
+		fprintf(f, "%*s%s\n", n < HELP_COLUMN ? HELP_COLUMN - n : 1, "", specs->help);
+	}
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The options of a volume: one table for the command lines of cowfs and cowctl, for mount -o, for
+ * the configuration file and for the kernel command line. Help texts come from it, and
+ * tests/help.sh holds the manuals against it.
+ */
+#ifndef COWFS_CONFIG_VOLOPT_H
+#define COWFS_CONFIG_VOLOPT_H
+
+#include <stdio.h>
+
+#include "config/options.h"
+
+enum volopt_type {
+	VOLOPT_T_RAM,	 /* a size or a share of the memory; not 0, not more than there is */
+	VOLOPT_T_SIZE,	 /* min to max, a multiple of min */
+	VOLOPT_T_NUMBER, /* min to max */
+	VOLOPT_T_DEVICE, /* a path */
+	VOLOPT_T_NAME,	 /* as rundir_name_valid */
+	VOLOPT_T_PROFILE, /* a word, or a path and perhaps a word behind a colon; volume/card_profile.h */
+	VOLOPT_T_CHOICE, /* one of the words of arg; the first one is the default */
+};
+
+/* Where an option may stand besides command line, mount -o and a volume's section of the file. */
+enum {
+	VOLOPT_DEFAULT = 1 << 0, /* [default] of the file: makes sense for more than one volume */
+	VOLOPT_BOOT = 1 << 1,	 /* cowfs= of the kernel command line */
+};
+
+/* id, name, argument, type, min, max, where, default, help */
+#define VOLOPT_TABLE(X)                                                                            \
+	X(RAM, "ram", "SIZE|N%", RAM, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "50% of the memory",     \
+	  "limit of the layer in RAM")                                                             \
+	X(ON_DETACH, "on-detach", "commit|discard", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,    \
+	  "commit", "what happens to changes at detach, umount and shutdown")                      \
+	X(PRESSURE, "pressure", "commit|fail", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,         \
+	  "commit", "when the layer in RAM is full: commit, or fail writes")                       \
+	X(LOG, "log", "DEVICE", DEVICE, 0, 0, 0, "DEVICE itself", "the log is on this device")     \
+	X(NAME, "name", "NAME", NAME, 0, 0, 0, "name of the device", "name of the volume")         \
+	X(ERASE_BLOCK, "erase-block", "SIZE", SIZE, 4 * KIB, GIB, VOLOPT_DEFAULT,                  \
+	  "what the card says, or as formatted", "erase block of the card")                        \
+	X(READ_AHEAD, "read-ahead", "KB", NUMBER, 0, 65536, VOLOPT_DEFAULT | VOLOPT_BOOT, "128",  \
+	  "read-ahead of the loop device")                                                         \
+	X(PROFILE, "profile", "PROFILE", PROFILE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "auto",      \
+	  "how the card behaves: auto, none, a profile's id, or /FILE:ID")
+
+#define VOLOPT_AS_ID(id, ...) VOLOPT_##id,
+enum volopt { VOLOPT_TABLE(VOLOPT_AS_ID) VOLOPTS };
+
+/* Entries for a table of struct option_spec: the ids are those above, own ids follow VOLOPTS. */
+#define VOLOPT_AS_SPEC(id, name, arg, type, min, max, where, def, help)                            \
+	{VOLOPT_##id, name, arg, help " (default: " def ")"},
+#define VOLOPT_SPECS VOLOPT_TABLE(VOLOPT_AS_SPEC)
+
+/* Texts that volopt_check has accepted; NULL: not given. They belong to somebody else. */
+struct volopts {
+	const char *text[VOLOPTS];
+};
+
+const char *volopt_name(enum volopt id);
+enum volopt_type volopt_type(enum volopt id);
+bool volopt_allowed(enum volopt id, unsigned where);
+/* The option of this name, or VOLOPTS. */
+enum volopt volopt_find(const char *name, size_t len);
+/* 0, or -EINVAL with the end of a sentence that begins with option and text ("is no name ..."). */
+int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes) MUST_CHECK;
+
+/* Which of the words "a|b|c" it is, -1 none. */
+int volopt_choice(const char *words, const char *text);
+/* Values of accepted texts: bytes, number, or which of the choices (0 the default one). */
+uint64_t volopt_value(enum volopt id, const char *text);
+enum { ON_DETACH_COMMIT, ON_DETACH_DISCARD };
+enum { PRESSURE_COMMIT, PRESSURE_FAIL };
+
+/* What *o has not, from below. */
+void volopts_fill(struct volopts *o, const struct volopts *below);
+/* Checks what stands on a command line whose table has VOLOPT_SPECS. -EINVAL with a sentence. */
+int volopts_of_command(const struct options *o, struct volopts *ret, char *why,
+		       size_t why_bytes) MUST_CHECK;
+/* The help of mount.cowfs. */
+void volopts_help(FILE *f);
+
+#endif

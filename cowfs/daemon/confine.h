@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a process of the daemon may still ask of the kernel: its capabilities and its system calls.
+ * The tables and the reason of each entry are in confine.c.
+ */
+#ifndef COWFS_DAEMON_CONFINE_H
+#define COWFS_DAEMON_CONFINE_H
+
+#include "base/util.h"
+
+enum confine_role {
+	CONFINE_START,	/* the worker while it opens the card and makes its devices */
+	CONFINE_WORKER, /* the worker when it serves: after CONFINE_START, and narrower */
+	CONFINE_PARENT,
+	CONFINE_ROLES
+};
+
+/*
+ * Gives up all capabilities that the role does not need, for good (bounding set, no new
+ * privileges). CONFINE_START and CONFINE_WORKER need the same. Of the calling thread only, and of
+ * those that it starts afterwards. -errno: some or all are still there.
+ */
+int confine_capabilities(enum confine_role role) MUST_CHECK;
+
+/*
+ * Allows the system calls of the role and no others, in all threads of the process. May be called
+ * again for a narrower role. A refused call fails with EPERM and is logged by the kernel;
+ * with COWFS_SECCOMP=kill in the environment it ends the process (for tests). Allocates.
+ * -errno: no filter is in force. -ENOTSUP: not in this build (sanitizers).
+ */
+int confine_calls(enum confine_role role) MUST_CHECK;
+
+/* The capabilities that the role keeps, as in CapEff of /proc/PID/status. For tests. */
+uint64_t confine_capability_mask(enum confine_role role);
+
+#endif

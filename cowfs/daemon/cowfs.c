@@ -1,0 +1,613 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The daemon: arguments, start in order, end in order. Three processes take part in a start:
+ *
+ *	starter	the one that was called; waits for the line of ready.h and shows it, then exits
+ *	keeper	its child: the small parent of daemon/supervisor.h
+ *	worker	the keeper's child: everything else
+ *
+ * With --foreground the starter waits for the keeper and ends with its status, because the keeper leaves the cgroup in
+ * which a service manager kills its main process. What fails before the line was sent is undone and
+ * told through it; after it, messages go to the kernel log.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/clean.h"
+#include "base/msg.h"
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "fs/fsproc.h"
+#include "daemon/cgroup.h"
+#include "wire/client.h"
+#include "daemon/supervisor.h"
+#include "config/options.h"
+#include "wire/ready.h"
+#include "daemon/server.h"
+#include "config/volopt.h"
+#include "export/fuse.h"
+#include "export/fuse_mount.h"
+
+#define READ_AHEAD_KB 128
+
+enum {
+	OPT_RUNNING_ROOT = VOLOPTS,
+	OPT_FOREGROUND,
+	OPT_READY_FD,
+	OPT_HELP,
+	OPT_VERSION
+};
+
+static const struct option_spec specs[] = {
+	VOLOPT_SPECS
+	{OPT_RUNNING_ROOT, "running-root", NULL,
+	 "the volume becomes the root: reboot if the daemon dies"},
+	{OPT_FOREGROUND, "foreground", NULL, "do not go to the background"},
+	{OPT_READY_FD, "ready-fd", "FD", "report the start as a line of JSON to this descriptor"},
+	{OPT_HELP, "help", NULL, "show this help"},
+	{OPT_VERSION, "version", NULL, "show the version"},
+	{0, NULL, NULL, NULL},
+};
+
+struct daemon {
+	/* arguments */
+	char *argv0;
+	char device[PATH_MAX], log_device[PATH_MAX], name[RUNDIR_NAME_BYTES];
+	struct volopts opt;
+	struct profile_choice profile;
+	bool running_root, foreground;
+	int ready_fd; /* -1: the worker talks to the terminal itself */
+	/* what has been started; undone from the end */
+	int proc_dirfd, fuse_dirfd;
+	struct keeper_link link;
+	struct volume *volume;
+	struct rundir dir;
+	struct fuse_export *export;
+	struct loop_dev loop;
+	bool have_loop, started;
+	struct server *server;
+	sem_t ended;
+};
+
+/* ---- telling how it went ---- */
+
+static int report(const struct daemon *d, const struct ready *r)
+{
+	if (d->ready_fd >= 0)
+		ready_send(d->ready_fd, r);
+	else if (r->exit == EXIT_OK)
+		(void)!write(STDOUT_FILENO, r->loop, strlen(r->loop)),
+			(void)!write(STDOUT_FILENO, "\n", 1);
+	else
+		fprintf(stderr, "cowfs: %s\n", CLEAN(r->why));
+	return r->exit;
+}
+
+static PRINTF(4, 5) int fail(const struct daemon *d, enum exit_code exit, int error,
+			     const char *fmt, ...)
+{
+	struct ready r = {.exit = exit, .error = error};
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r.why, sizeof(r.why), fmt, ap);
+	va_end(ap);
+	return report(d, &r);
+}
+
+/* ---- arguments ---- */
+
+static void absolute(const char *path, char *buf)
+{
+	if (!realpath(path, buf)) /* opening it will tell why */
+		snprintf(buf, PATH_MAX, "%s", path);
+}
+
+static int take_name(struct daemon *d)
+{
+	const char *name = d->opt.text[VOLOPT_NAME], *slash = strrchr(d->device, '/');
+
+	if (!name) {
+		name = slash ? slash + 1 : d->device;
+		if (!rundir_name_valid(name))
+			return fail(d, EXIT_USAGE, -EINVAL, "'%s' " RUNDIR_NO_NAME, name);
+	}
+	memcpy(d->name, name, strlen(name) + 1);
+	return EXIT_OK;
+}
+
+static int take_ready_fd(struct daemon *d, const char *text)
+{
+	uint64_t fd;
+
+	if (!text)
+		return EXIT_OK;
+	if (parse_u64(text, &fd) < 0 || fd > INT_MAX || fcntl((int)fd, F_GETFD) < 0)
+		return fail(d, EXIT_USAGE, -EBADF, "--ready-fd %s is not open", text);
+	d->ready_fd = (int)fd;
+	return EXIT_OK;
+}
+
+/* 0 if it was not given */
+static uint64_t value_of(const struct daemon *d, enum volopt id)
+{
+	return d->opt.text[id] ? volopt_value(id, d->opt.text[id]) : 0;
+}
+
+static int take_arguments(struct daemon *d, const struct options *o)
+{
+	char why[256];
+	int exit = take_ready_fd(d, o->value[OPT_READY_FD]);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (o->operands != 1)
+		return fail(d, EXIT_USAGE, -EINVAL,
+			    "usage: cowfs [OPTION]... DEVICE (try 'cowfs --help')");
+	if (volopts_of_command(o, &d->opt, why, sizeof(why)) < 0)
+		return fail(d, EXIT_USAGE, -EINVAL, "%s", why);
+	absolute(o->operand[0], d->device);
+	if (d->opt.text[VOLOPT_LOG])
+		absolute(d->opt.text[VOLOPT_LOG], d->log_device);
+	d->running_root = o->value[OPT_RUNNING_ROOT] != NULL;
+	d->foreground = o->value[OPT_FOREGROUND] != NULL;
+	return take_name(d);
+}
+
+/* ---- becoming a daemon ---- */
+
+/* Whatever we inherited: a test runner's or a shell's pipe must not stay open as long as the
+ * volume. */
+static void close_inherited(int keep_fd)
+{
+	if (keep_fd > 3)
+		close_range(3, (unsigned)keep_fd - 1, 0);
+	close_range(keep_fd >= 3 ? (unsigned)keep_fd + 1 : 3, UINT_MAX, 0);
+}
+
+/* Waits for the worker's line and shows it. */
+static __attribute__((noreturn)) void starter(int fd)
+{
+	struct ready r;
+
+	ready_wait(fd, &r);
+	if (r.exit == EXIT_OK)
+		puts(r.loop);
+	else
+		fprintf(stderr, "cowfs: %s\n", r.why);
+	fflush(stdout);
+	_exit(r.exit);
+}
+
+/* Returns in the process that becomes the keeper. */
+static int go_background(struct daemon *d)
+{
+	bool own_pipe = d->ready_fd < 0;
+	int fds[2] = {-1, -1};
+	pid_t pid;
+
+	if (own_pipe && pipe2(fds, O_CLOEXEC) < 0)
+		return fail(d, EXIT_FAILED, -errno, "no pipe: %s", strerror(errno));
+	pid = fork();
+	if (pid < 0)
+		return fail(d, EXIT_FAILED, -errno, "no process: %s", strerror(errno));
+	if (pid > 0) {
+		if (!own_pipe)
+			_exit(EXIT_OK); /* who gave us the descriptor waits for the line */
+		close(fds[1]);
+		starter(fds[0]);
+	}
+	if (own_pipe) {
+		close(fds[0]);
+		d->ready_fd = fds[1];
+	}
+	setsid();
+	cgroup_leave(d->proc_dirfd);
+	return EXIT_OK;
+}
+
+/* Returns in the process that becomes the keeper. */
+static int stay_foreground(struct daemon *d)
+{
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid < 0)
+		return fail(d, EXIT_FAILED, -errno, "no process: %s", strerror(errno));
+	if (pid == 0)
+		return EXIT_OK;
+	if (d->ready_fd >= 0)
+		close(d->ready_fd); /* its end would not be seen */
+	(void)!harden_process(HARDEN_OOM | HARDEN_SIGNALS | HARDEN_DIR, d->argv0);
+	(void)!harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_PARENT);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+static int start_keeper(struct daemon *d)
+{
+	const struct keeper_opts opts = {
+		.running_root = d->running_root,
+		.leave_cgroup = d->foreground,
+		.detach_stdio = !d->foreground,
+		.argv0 = d->argv0,
+		.kmsg_fd = -1,
+	};
+	int e = keeper_start(&opts, &d->link);
+
+	if (e == -ENOENT || e == -ENODEV || e == -ENXIO)
+		return fail(d, EXIT_FAILED, e,
+			    "the kernel has no FUSE here (/dev/fuse): modprobe fuse");
+	if (e == -EACCES || e == -EPERM)
+		return fail(d, EXIT_FAILED, e, "permission denied: only root may attach a volume");
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no parent process: %s", strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+/* ---- the worker's start ---- */
+
+static int explain_open(const struct daemon *d, int e, const char *why)
+{
+	char name[RUNDIR_NAME_BYTES] = "";
+
+	if (e == -EBUSY) {
+		client_find_device(d->device, name);
+		if (!*name && d->log_device[0])
+			client_find_device(d->log_device, name);
+	}
+	if (*name)
+		return fail(d, EXIT_FAILED, e, "%s is already attached as volume %s", d->device,
+			    name);
+	return fail(d, EXIT_FAILED, e, "%s", *why ? why : strerrordesc_np(-e));
+}
+
+/* For tests; 0: not set */
+static uint64_t duration_of(const char *variable)
+{
+	const char *text = getenv(variable);
+	uint64_t ns;
+
+	return text && parse_duration_ns(text, &ns) == 0 ? ns : 0;
+}
+
+static int choose_profile(struct daemon *d)
+{
+	const char *text = d->opt.text[VOLOPT_PROFILE];
+	char model[192], why[512] = "";
+	int e;
+
+	blockdev_model(d->device, model, sizeof(model));
+	e = profile_choose(&d->profile, text ? text : "auto", model, why, sizeof(why));
+	if (e < 0)
+		return fail(d, e == -ENOMEM ? EXIT_FAILED : EXIT_USAGE, e, "%s", why);
+	return EXIT_OK;
+}
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	log_cancel_open();
+}
+
+/* The look at a large or damaged log takes a while, and nothing depends on it yet. Once the volume serves, signals are ignored. */
+static void cancel_by_signals(bool on)
+{
+	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		(void)signal(signals[i], on ? on_signal : SIG_IGN);
+}
+
+static int open_volume(struct daemon *d)
+{
+	const struct volume_params p = {
+		.device = d->device,
+		.log_device = d->log_device[0] ? d->log_device : NULL,
+		.name = d->name,
+		.ram_bytes = value_of(d, VOLOPT_RAM),
+		.erase_block_bytes = (uint32_t)value_of(d, VOLOPT_ERASE_BLOCK),
+		.profile = &d->profile,
+		.pressure_fails = value_of(d, VOLOPT_PRESSURE) == PRESSURE_FAIL,
+		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
+		.unfrozen_ns = duration_of("COWFS_UNFROZEN_AFTER"),
+		.proc_dirfd = d->proc_dirfd,
+		.fuse_dirfd = d->fuse_dirfd,
+		.frozen = keeper_frozen,
+		.frozen_ctx = &d->link,
+	};
+	char why[512] = "";
+	int e;
+
+	cancel_by_signals(true);
+	e = volume_open(&d->volume, &p, why, sizeof(why));
+	cancel_by_signals(false);
+	if (e < 0)
+		return explain_open(d, e, why);
+	volume_arm_discard(d->volume, value_of(d, VOLOPT_ON_DETACH) == ON_DETACH_DISCARD);
+	e = rundir_claim(&d->dir, d->name);
+	if (e == -EBUSY)
+		return fail(d, EXIT_FAILED, e,
+			    "another volume is attached as %s: choose a name with --name", d->name);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "%s/%s cannot be made: %s", rundir_path(), d->name,
+			    strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+/* What could not be had: said when the volume serves, so that a failed start tells only why it
+ * failed. */
+static unsigned harden(const struct daemon *d)
+{
+	return harden_process(HARDEN_ALL & ~(d->link.from_ram ? 0u : (unsigned)HARDEN_MARK),
+			      d->argv0);
+}
+
+static void tell_missing(const struct daemon *d, unsigned missing)
+{
+	struct cgroup_limit l;
+	char list[200] = "";
+	size_t len = 0;
+
+	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
+		if ((missing & bit) && len < sizeof(list))
+			len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s",
+						len ? ", " : "", harden_name(bit));
+	if (missing)
+		msg(MSG_WARN, "goes on without: %s", list);
+	cgroup_limit(d->proc_dirfd, &l);
+	if (l.bytes)
+		msg(MSG_WARN, "cgroup %s limits its memory to %llu MiB", l.path, l.bytes / MIB);
+}
+
+/*
+ * Memory that it allocates for a client's write may be charged to a cgroup that is full of pages
+ * which only it can write back. Only an I/O flusher does not wait for them.
+ */
+static int check_cgroup(const struct daemon *d, unsigned missing)
+{
+	struct cgroup_limit l;
+
+	cgroup_limit(d->proc_dirfd, &l);
+	if (l.bytes && (missing & HARDEN_IO_FLUSHER))
+		return fail(d, EXIT_FAILED, -EPERM,
+			    "the memory of cgroup %s is limited to %llu MiB, and a daemon in it "
+			    "that may not be an I/O flusher (no CAP_SYS_RESOURCE) would wait for "
+			    "itself: start it outside",
+			    l.path, l.bytes / MIB);
+	return EXIT_OK;
+}
+
+static unsigned read_ahead_kb(const struct daemon *d)
+{
+	const char *text = d->opt.text[VOLOPT_READ_AHEAD];
+
+	return text ? (unsigned)volopt_value(VOLOPT_READ_AHEAD, text) : READ_AHEAD_KB;
+}
+
+static int export_volume(struct daemon *d)
+{
+	char label[RUNDIR_NAME_BYTES + 8];
+	struct pressure_requests rq;
+	_cleanup_close_ int file_fd = -1;
+	int e = fuse_export_start(&d->export, volume_view(d->volume), d->link.fuse_fd, &file_fd);
+
+	if (e == 0)
+		e = fuse_export_set_gate(d->export, volume_gate(d->volume));
+	if (e == -ETIMEDOUT)
+		return fail(d, EXIT_FAILED, e, "the volume cannot be exported: FUSE took no reply for 10 s. The kernel log may say "
+			    "that a system call was refused (audit: type=1326)");
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "the volume cannot be exported through FUSE: %s",
+			    strerrordesc_np(-e));
+	d->link.abort_fd = fuse_export_abort_fd(d->export);
+	snprintf(label, sizeof(label), "cowfs:%s", d->name);
+	e = loop_attach(&d->loop, file_fd, read_ahead_kb(d), label);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no loop device: %s", strerrordesc_np(-e));
+	d->have_loop = true;
+	rq = volume_requests(d->volume);
+	e = loop_limit_requests(&d->loop, rq.kb, rq.tags);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "the requests of %s cannot be limited: %s", d->loop.path, strerrordesc_np(-e));
+	e = volume_start(d->volume, d->loop.fd, d->loop.rdev, d->loop.path);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no commit thread: %s", strerrordesc_np(-e));
+	d->started = true;
+	return EXIT_OK;
+}
+
+static int let_go(void *ctx)
+{
+	struct daemon *d = ctx;
+	int e = loop_detach(&d->loop);
+
+	if (e == 0)
+		d->have_loop = false;
+	else
+		volume_set_loop_fd(d->volume, d->loop.fd);
+	return e;
+}
+
+static void ended(void *ctx)
+{
+	struct daemon *d = ctx;
+
+	sem_post(&d->ended);
+}
+
+static int serve_clients(struct daemon *d)
+{
+	const struct server_params p = {
+		.volume = d->volume,
+		.loop = &d->loop,
+		.proc_dirfd = d->proc_dirfd,
+		.dir = &d->dir,
+		.let_go = let_go,
+		.ended = ended,
+		.ctx = d,
+	};
+	int e = server_start(&d->server, &p);
+
+	if (e == 0)
+		e = keeper_serving(&d->link);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+static void leave_terminal(const struct daemon *d)
+{
+	int null_fd;
+
+	if (!d->foreground || !isatty(STDERR_FILENO))
+		msg_to_kmsg(d->link.kmsg_fd);
+	if (d->foreground)
+		return;
+	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
+		dup2(null_fd, fd);
+	if (null_fd > 2)
+		close(null_fd);
+}
+
+static void say_ready(struct daemon *d, unsigned *missing)
+{
+	struct ready r = {.exit = EXIT_OK};
+	char status[256];
+
+	snprintf(r.loop, sizeof(r.loop), "%s", d->loop.path);
+	snprintf(r.name, sizeof(r.name), "%s", d->name);
+	snprintf(status, sizeof(status), "volume %s on %s", d->name, d->loop.path);
+	ready_notify(status);
+	leave_terminal(d);
+	*missing |= harden_confine(HARDEN_CALLS, CONFINE_WORKER);
+	report(d, &r);
+	if (d->ready_fd >= 0)
+		close(steal_fd(&d->ready_fd));
+}
+
+/* Undoes what was started, in reverse; what is left of a volume that is in use stays as it is. */
+static int undo(struct daemon *d)
+{
+	int e = 0;
+
+	if (d->server)
+		server_stop(d->server);
+	if (d->have_loop)
+		e = loop_detach(&d->loop);
+	if (e == 0 && d->export)
+		fuse_export_stop(d->export);
+	if (d->started)
+		volume_stop(d->volume);
+	if (e == 0 && d->volume)
+		volume_close(d->volume);
+	rundir_release(&d->dir);
+	return e;
+}
+
+static void prepare_reader(void *ctx)
+{
+	const struct daemon *d = ctx;
+
+	const unsigned flags = HARDEN_IO_FLUSHER | HARDEN_MEMLOCK | HARDEN_OOM | HARDEN_SIGNALS | HARDEN_DIR;
+
+	/* what is missing here is missing in the worker, which says so */
+	(void)!harden_process(flags | (d->link.from_ram ? (unsigned)HARDEN_MARK : 0u), d->argv0);
+}
+
+static int worker(struct daemon *d)
+{
+	unsigned missing;
+	int exit, e;
+
+	sem_init(&d->ended, 0, 0);
+	e = fsproc_start(prepare_reader, d, d->link.from_ram); /* first: there are no threads and no locked memory yet */
+	if (e < 0) {
+		exit = fail(d, EXIT_FAILED, e, "no process to read metadata: %s", strerrordesc_np(-e));
+		server_farewell(d->server, 0, NULL);
+		return exit;
+	}
+	exit = choose_profile(d); /* before memory is locked: it reads 28 profiles to keep one */
+	if (exit != EXIT_OK) {
+		server_farewell(d->server, 0, NULL);
+		return exit;
+	}
+	missing = harden(d); /* first: to lock what is mapped fills it, and the presence map is to
+				stay sparse */
+	d->fuse_dirfd = fuse_mount_open_ctl();
+	exit = check_cgroup(d, missing);
+	/* before anything of the card is read, and before there is a second thread */
+	missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_START);
+	if (exit == EXIT_OK)
+		exit = open_volume(d);
+	if (exit == EXIT_OK)
+		exit = export_volume(d);
+	if (exit == EXIT_OK)
+		exit = serve_clients(d);
+	if (exit != EXIT_OK) {
+		undo(d);
+		server_farewell(d->server, 0, NULL);
+		return exit;
+	}
+	say_ready(d, &missing);
+	tell_missing(d, missing);
+	while (sem_wait(&d->ended) < 0)
+		;
+	e = undo(d);
+	server_farewell(d->server, e, e ? strerrordesc_np(-e) : NULL);
+	return e ? EXIT_FAILED : EXIT_OK;
+}
+
+static void help(void)
+{
+	puts("usage: cowfs [OPTION]... DEVICE\n"
+	     "Protects DEVICE from writes: changes stay in RAM until a commit. Prints the loop "
+	     "device to mount.\n"
+	     "DEVICE must have been prepared with 'cowctl format'; 'cowctl' controls it "
+	     "afterwards.\n");
+	options_help(stdout, specs);
+	puts("\nExit codes: 0 ok, 1 failed, 2 usage.");
+}
+
+int main(int argc, char **argv)
+{
+	static struct daemon d = {.ready_fd = -1, .proc_dirfd = -1, .fuse_dirfd = -1, .dir = {-1, -1, -1, ""}};
+	struct options o;
+	char why[256];
+	int exit;
+
+	msg_set_prog("cowfs");
+	d.argv0 = argv[0];
+	if (options_parse(argc - 1, argv + 1, specs, &o, why, sizeof(why)) < 0)
+		return fail(&d, EXIT_USAGE, -EINVAL, "%s (try 'cowfs --help')", why);
+	if (o.value[OPT_HELP]) {
+		help();
+		return EXIT_OK;
+	}
+	if (o.value[OPT_VERSION]) {
+		puts("cowfs " COWFS_VERSION);
+		return EXIT_OK;
+	}
+	exit = take_arguments(&d, &o);
+	if (exit != EXIT_OK)
+		return exit;
+	close_inherited(d.ready_fd);
+	d.proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (d.proc_dirfd < 0)
+		return fail(&d, EXIT_FAILED, -errno, "/proc is not mounted");
+	exit = d.foreground ? stay_foreground(&d) : go_background(&d);
+	if (exit == EXIT_OK)
+		exit = start_keeper(&d);
+	if (exit == EXIT_OK)
+		exit = worker(&d);
+	return exit;
+}

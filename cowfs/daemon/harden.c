@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* Hardening of the worker and of its parent. */
+#include "daemon/harden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <linux/magic.h>
+
+#include "base/io.h"
+
+#ifndef PR_SET_IO_FLUSHER
+#define PR_SET_IO_FLUSHER 57
+#endif
+
+#define NOFILE_MIN 4096
+#define LARGE_BYTES (64 * KIB)
+
+/*
+ * What malloc keeps is locked, too, and cannot be given back but from the end of the heap: one heap
+ * for all threads (in the I/O path only libfuse allocates, from the thread's cache), and what is
+ * large never in it. By default the threshold grows with what is freed.
+ */
+static void frugal_malloc(void)
+{
+	mallopt(M_ARENA_MAX, 1);
+	mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+}
+
+/*
+ * Two calls: the first brings in all text and data there is, so that no page of the program is ever
+ * read from a disk that it serves; the second makes what comes later (sparse presence maps, stacks)
+ * locked on first touch instead of allocated in full.
+ */
+static bool lock_memory(char *argv0)
+{
+	(void)argv0;
+	frugal_malloc();
+	return mlockall(MCL_CURRENT) == 0 && mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0;
+}
+
+static bool set_io_flusher(char *argv0)
+{
+	(void)argv0;
+	return prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0;
+}
+
+static bool set_oom(char *argv0)
+{
+	(void)argv0;
+	return io_write_text(AT_FDCWD, "/proc/self/oom_score_adj", "-1000") == 0;
+}
+
+static bool set_mark(char *argv0)
+{
+	if (!argv0 || !*argv0)
+		return false;
+	*argv0 = '@';
+	return true;
+}
+
+static bool ignore_signals(char *argv0)
+{
+	static const int ignored[] = {SIGTERM, SIGHUP, SIGINT, SIGPIPE};
+	bool ok = true;
+
+	(void)argv0;
+	for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+		ok &= signal(ignored[i], SIG_IGN) != SIG_ERR;
+	return ok;
+}
+
+static bool leave_dir(char *argv0)
+{
+	(void)argv0;
+	umask(077);
+	return chdir("/") == 0;
+}
+
+static bool raise_nofile(char *argv0)
+{
+	struct rlimit lim;
+
+	(void)argv0;
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return false;
+	lim.rlim_cur = lim.rlim_max = max_u64(lim.rlim_max, NOFILE_MIN);
+	return setrlimit(RLIMIT_NOFILE, &lim) == 0;
+}
+
+/*
+ * A core would be written to the file system that has just lost its worker, or by a program that
+ * has to be read from it, and the parent would wait for that. 1 ends a dump to a program as well;
+ * 0 ends only one to a file.
+ */
+static bool no_core(char *argv0)
+{
+	const struct rlimit one = {1, 1}, none = {0, 0};
+
+	(void)argv0;
+	return setrlimit(RLIMIT_CORE, &one) == 0 || setrlimit(RLIMIT_CORE, &none) == 0;
+}
+
+static const struct {
+	unsigned bit;
+	const char *name;
+	bool (*apply)(char *argv0);
+} steps[] = {
+	{HARDEN_IO_FLUSHER, "I/O flusher", set_io_flusher},
+	{HARDEN_MEMLOCK, "memory lock", lock_memory},
+	{HARDEN_OOM, "oom_score_adj", set_oom},
+	{HARDEN_MARK, "'@' mark", set_mark},
+	{HARDEN_SIGNALS, "signals", ignore_signals},
+	{HARDEN_DIR, "directory", leave_dir},
+	{HARDEN_NOFILE, "open files", raise_nofile},
+	{HARDEN_NO_CORE, "core limit", no_core},
+};
+
+unsigned harden_process(unsigned flags, char *argv0)
+{
+	unsigned failed = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		if ((flags & steps[i].bit) && !steps[i].apply(argv0))
+			failed |= steps[i].bit;
+	return failed;
+}
+
+unsigned harden_confine(unsigned what, enum confine_role role)
+{
+	unsigned failed = 0;
+
+	if ((what & HARDEN_CAPABILITIES) && confine_capabilities(role) < 0)
+		failed |= HARDEN_CAPABILITIES;
+	if ((what & HARDEN_CALLS) && confine_calls(role) < 0)
+		failed |= HARDEN_CALLS;
+	return failed;
+}
+
+const char *harden_name(unsigned bit)
+{
+	if (bit == HARDEN_CAPABILITIES)
+		return "dropping capabilities";
+	if (bit == HARDEN_CALLS)
+		return "filter of system calls";
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		if (steps[i].bit == bit)
+			return steps[i].name;
+	return "?";
+}
+
+bool harden_started_from_ram(void)
+{
+	struct statfs st;
+
+	return statfs("/", &st) == 0 && (st.f_type == RAMFS_MAGIC || st.f_type == TMPFS_MAGIC);
+}

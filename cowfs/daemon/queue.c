@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* The job thread of the server, and the queue to it, which lies in the clients' slots. */
+#include "base/holder.h"
+#include "daemon/server_private.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "card/blockdev.h"
+
+void server_kick(struct server *s)
+{
+	uint64_t one = 1;
+
+	if (write(s->event_fd, &one, sizeof(one)) < 0)
+		return; /* the counter is full: it wakes up anyway */
+}
+
+/* The descriptor that came along is room for what the log cannot hold. */
+static int adopt_lent(int *passed_fd, struct card **ret_lent, struct volume_result *ret)
+{
+	int e = *passed_fd >= 0 ? blockdev_adopt(ret_lent, *passed_fd) : -EBADF;
+
+	if (e == 0)
+		*passed_fd = -1;
+	else
+		snprintf(ret->why, sizeof(ret->why), "the lent room cannot be used: %s", strerrordesc_np(-e));
+	return ret->error = e;
+}
+
+static int run_commit(struct server *s, const struct request *rq, int *passed_fd, struct volume_result *ret)
+{
+	struct card *lent = NULL;
+	struct volume_request vr = {
+		.job = rq->dry_run ? JOB_DRY_RUN : JOB_COMMIT,
+		.checkpoint = rq->checkpoint,
+		.force = rq->force,
+		.no_wait = rq->no_wait,
+		.cause = rq->timer ? CAUSE_TIMER : rq->shutdown ? CAUSE_SHUTDOWN : CAUSE_MANUAL,
+		.lent = &lent,
+	};
+	int e = rq->lend ? adopt_lent(passed_fd, &lent, ret) : 0;
+
+	if (e == 0)
+		e = volume_run(s->p.volume, &vr, ret);
+	card_close(lent); /* the volume did not take it */
+	return e;
+}
+
+static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(ret->why, sizeof(ret->why), fmt, ap);
+	va_end(ap);
+	ret->job = JOB_DETACH;
+	return ret->error = error;
+}
+
+static int run_detach(struct server *s, const struct request *rq, struct volume_result *ret)
+{
+	const struct volume_request vr = {.job = JOB_DETACH, .cause = CAUSE_DETACH};
+	const char *loop = s->p.loop->path;
+	struct volume_status st;
+	char holder[64] = "something";
+	int e = loop_in_use(s->p.loop);
+
+	volume_get_status(s->p.volume, &st);
+	if (e < 0)
+		return refuse(ret, e, "cannot find out whether %s is in use: %s", loop,
+			      strerrordesc_np(-e));
+	if (e && st.mountpoint[0])
+		return refuse(ret, -EBUSY, "%s is mounted on %s: unmount it first", loop,
+			      st.mountpoint);
+	if (e) {
+		(void)!holder_find(s->p.proc_dirfd, s->p.loop->rdev, holder, sizeof(holder));
+		return refuse(ret, -EBUSY, "%s is in use by %s: end what uses it first", loop, holder);
+	}
+	if (rq->discard || rq->commit)
+		volume_arm_discard(s->p.volume, rq->discard);
+	e = volume_run(s->p.volume, &vr, ret);
+	if (e < 0) {
+		volume_arm_discard(s->p.volume, st.discard_armed);
+		return e;
+	}
+	e = s->p.let_go(s->p.ctx);
+	if (e < 0) { /* somebody was faster: what is in RAM is still there */
+		volume_arm_discard(s->p.volume, st.discard_armed);
+		return refuse(ret, e, "%s cannot be let go (%s): the volume goes on", loop,
+			      strerrordesc_np(-e));
+	}
+	if (!ret->why[0] && (rq->discard || (st.discard_armed && !rq->commit)))
+		snprintf(ret->why, sizeof(ret->why), "what was in RAM was dropped");
+	return 0;
+}
+
+static struct session *next_job(struct server *s)
+{
+	struct session *next = NULL;
+
+	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
+		if (c->work == WORK_QUEUED && (!next || c->ticket < next->ticket))
+			next = c;
+	return next;
+}
+
+void *server_job_thread(void *arg)
+{
+	struct server *s = arg;
+	bool ended = false;
+
+	pthread_mutex_lock(&s->lock);
+	while (!s->stop && !ended) {
+		_cleanup_close_ int passed_fd = -1;
+		struct session *c = next_job(s);
+		struct volume_result result = {0};
+
+		if (!c) {
+			pthread_cond_wait(&s->wake, &s->lock);
+			continue;
+		}
+		c->work = WORK_RUNNING;
+		passed_fd = steal_fd(&c->passed_fd);
+		pthread_mutex_unlock(&s->lock);
+		if (c->rq.command == COMMAND_DETACH)
+			result.error = run_detach(s, &c->rq, &result);
+		else
+			result.error = run_commit(s, &c->rq, &passed_fd, &result);
+		pthread_mutex_lock(&s->lock);
+		c->result = result;
+		ended = c->rq.command == COMMAND_DETACH && !result.error;
+		if (ended) {
+			s->detached = true;
+			s->last = c;
+		} else {
+			c->work = WORK_DONE;
+		}
+		server_kick(s);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (ended)
+		s->p.ended(s->p.ctx);
+	return NULL;
+}
+
+enum work server_work_of(struct server *s, const struct session *c)
+{
+	enum work w;
+
+	pthread_mutex_lock(&s->lock);
+	w = c->work;
+	pthread_mutex_unlock(&s->lock);
+	return w;
+}
+
+bool server_any_work(struct server *s)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&s->lock);
+	for (const struct session *c = s->clients; c < s->clients + CLIENTS; c++)
+		any |= c->work != WORK_NONE;
+	any &= !s->detached;
+	pthread_mutex_unlock(&s->lock);
+	return any;
+}
+
+void server_queue_job(struct server *s, struct session *c, const struct request *rq)
+{
+	pthread_mutex_lock(&s->lock);
+	c->rq = *rq;
+	c->ticket = ++s->tickets;
+	c->work = WORK_QUEUED;
+	pthread_cond_signal(&s->wake);
+	pthread_mutex_unlock(&s->lock);
+}
+
+bool server_take_result(struct server *s, struct session *c, struct volume_result *ret)
+{
+	bool done;
+
+	pthread_mutex_lock(&s->lock);
+	done = c->work == WORK_DONE;
+	if (done) {
+		*ret = c->result;
+		c->work = WORK_NONE;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return done;
+}

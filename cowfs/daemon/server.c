@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Two threads.
+ *
+ * - The control thread polls the listening socket, the clients and an eventfd. It never waits for
+ *   anything else: reads and writes do not block, what a client does not fetch is kept up to a
+ * limit and then the client is dropped.
+ * - The job thread takes requests that may take long from the clients' slots, oldest first, and
+ * calls the volume. It touches only the fields of a slot below "lock", and no socket.
+ *
+ * A slot whose client has gone while its job runs stays taken until the job is done. A job that was
+ * asked for by somebody who has gone and that has not begun is not begun.
+ */
+#include "daemon/server_private.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "base/thread.h"
+#include "wire/render.h"
+
+#define BUSY_TICK_NS 200000000ull
+#define IDLE_TICK_NS 1000000000ull
+#define FAREWELL_MS 2000
+#define CONTROL_NICE (-5)
+
+static void publish(struct server *s)
+{
+	struct jsonw w = server_writer(s);
+	size_t len;
+
+	volume_get_status(s->p.volume, &s->status);
+	jsonw_object(&w, NULL);
+	render_status(&w, &s->status);
+	len = jsonw_finish(&w);
+	if (!len || (len == s->published_bytes && !memcmp(s->text, s->published, len)))
+		return;
+	if (rundir_publish(s->p.dir, RUNDIR_STATUS, s->text, len) < 0)
+		return; /* tmpfs full: the next tick tries again */
+	memcpy(s->published, s->text, len);
+	s->published_bytes = len;
+}
+
+static void send_progress(struct server *s, const struct volume_progress *p)
+{
+	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++) {
+		enum work work = server_work_of(s, c);
+		struct jsonw w = server_writer(s);
+
+		/* a client that is behind gets its answer, not the steps to it */
+		if (c->fd < 0 || c->out.len || (work != WORK_RUNNING && work != WORK_QUEUED))
+			continue;
+		jsonw_object(&w, NULL);
+		jsonw_str(&w, "event", work == WORK_RUNNING ? "progress" : "waiting");
+		render_progress(&w, p);
+		server_send(s, c, &w);
+	}
+}
+
+/* What is done by time. Returns how long the poll may sleep. */
+static int tick(struct server *s)
+{
+	uint64_t now = now_ns();
+	struct volume_progress p;
+	bool busy;
+
+	volume_get_progress(s->p.volume, &p);
+	busy = server_any_work(s) || p.job != JOB_NONE;
+	if (busy && s->next_tick_ns > now + BUSY_TICK_NS)
+		s->next_tick_ns = now + BUSY_TICK_NS;
+	if (now >= s->next_tick_ns) {
+		s->next_tick_ns = now + (busy ? BUSY_TICK_NS : IDLE_TICK_NS);
+		s->accept_pause = false;
+		publish(s);
+		if (busy)
+			send_progress(s, &p);
+	}
+	return (int)((s->next_tick_ns - now) / 1000000) + 1;
+}
+
+static short wanted(struct server *s, const struct session *c)
+{
+	short events = c->out.len ? POLLOUT : 0;
+
+	if (!c->eof && !c->closing && server_work_of(s, c) == WORK_NONE)
+		events |= POLLIN;
+	return events;
+}
+
+static bool stopping(struct server *s)
+{
+	bool stop;
+
+	pthread_mutex_lock(&s->lock);
+	stop = s->stop;
+	pthread_mutex_unlock(&s->lock);
+	return stop;
+}
+
+static void *control_thread(void *arg)
+{
+	struct server *s = arg;
+	struct pollfd fds[CLIENTS + 2];
+	uint64_t count;
+
+	/* little work, but its answers are waited for while everything else is busy; may be refused
+	 */
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), CONTROL_NICE);
+	while (!stopping(s)) {
+		int timeout_ms = tick(s);
+
+		fds[0] = (struct pollfd){.fd = s->event_fd, .events = POLLIN};
+		fds[1] = (struct pollfd){.fd = s->accept_pause ? -1 : s->listen_fd,
+					 .events = POLLIN};
+		for (size_t i = 0; i < CLIENTS; i++)
+			fds[i + 2] = (struct pollfd){.fd = s->clients[i].fd,
+						     .events = wanted(s, &s->clients[i])};
+		if (poll(fds, ARRAY_SIZE(fds), timeout_ms) < 0)
+			continue; /* EINTR, ENOMEM: the ticks bound how fast this turns */
+		if (fds[0].revents && read(s->event_fd, &count, sizeof(count)) < 0)
+			continue;
+		for (size_t i = 0; i < CLIENTS; i++)
+			server_serve_client(s, &s->clients[i], fds[i + 2].revents);
+		if (fds[1].revents)
+			server_accept(s);
+	}
+	publish(s);
+	return NULL;
+}
+
+/* ---- start and end ---- */
+
+/* Bound through the directory's descriptor: a long path fits, and nobody can exchange a part of it.
+ */
+static int open_socket(const struct rundir *dir)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+	if (fd < 0)
+		return -errno;
+	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir->fd, RUNDIR_SOCKET);
+	if (fchmod(fd, 0600) < 0) /* the mode that bind gives to the file */
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, CLIENTS) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+static int start_threads(struct server *s)
+{
+	int r = thread_start(&s->jobs, "cowfs-jobs", STACK_BYTES, server_job_thread, s);
+
+	if (r < 0)
+		return r;
+	r = thread_start(&s->control, "cowfs-control", STACK_BYTES, control_thread, s);
+	if (r < 0) {
+		pthread_mutex_lock(&s->lock);
+		s->stop = true;
+		pthread_cond_signal(&s->wake);
+		pthread_mutex_unlock(&s->lock);
+		pthread_join(s->jobs, NULL);
+	}
+	return r;
+}
+
+static void server_free(struct server *s)
+{
+	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
+		server_drop(s, c);
+	if (s->listen_fd >= 0)
+		close(s->listen_fd);
+	if (s->event_fd >= 0)
+		close(s->event_fd);
+	pthread_cond_destroy(&s->wake);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+int server_start(struct server **ret, const struct server_params *p)
+{
+	struct server *s = calloc(1, sizeof(*s));
+	char pid[16];
+	int e;
+
+	if (!s)
+		return -ENOMEM;
+	s->p = *p;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->wake, NULL);
+	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
+		c->fd = c->passed_fd = -1;
+	s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	s->listen_fd = s->event_fd < 0 ? -errno : open_socket(p->dir);
+	e = s->listen_fd < 0 ? s->listen_fd : 0;
+	if (e == 0) {
+		publish(s); /* who finds the socket finds the status as well */
+		e = rundir_publish(p->dir, RUNDIR_PID, pid,
+				   (size_t)snprintf(pid, sizeof(pid), "%d\n", (int)getpid()));
+	}
+	if (e == 0)
+		e = start_threads(s);
+	if (e < 0) {
+		server_free(s);
+		return e;
+	}
+	*ret = s;
+	return 0;
+}
+
+void server_stop(struct server *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->stop = true;
+	pthread_cond_signal(&s->wake);
+	pthread_mutex_unlock(&s->lock);
+	server_kick(s);
+	pthread_join(s->jobs, NULL);
+	pthread_join(s->control, NULL);
+	close(steal_fd(&s->listen_fd));
+	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
+		if (c != s->last)
+			server_drop(s, c);
+}
+
+/* Both threads are gone: no lock, and waiting is allowed. */
+void server_farewell(struct server *s, int error, const char *why)
+{
+	struct session *c;
+
+	if (!s)
+		return;
+	c = s->last;
+	if (c && c->fd >= 0) {
+		if (error) {
+			c->result.error = error;
+			snprintf(c->result.why, sizeof(c->result.why), "%s", why ? why : "");
+		}
+		server_send_result(s, c, &c->result);
+		for (uint64_t end = now_ns() + FAREWELL_MS * 1000000ull;
+		     c->fd >= 0 && c->out.len && now_ns() < end;) {
+			struct pollfd pfd = {.fd = c->fd, .events = POLLOUT};
+
+			poll(&pfd, 1, 100);
+			if (linebuf_flush(&c->out, c->fd) == -EPIPE)
+				break;
+		}
+	}
+	server_free(s);
+}

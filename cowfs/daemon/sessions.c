@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/* The clients of the control thread: reading requests, sending answers, letting in and dropping. */
+#include "daemon/server_private.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "wire/render.h"
+
+void server_drop(struct server *s, struct session *c)
+{
+	if (c->fd >= 0)
+		close(steal_fd(&c->fd));
+	linebuf_free(&c->in);
+	linebuf_free(&c->out);
+	pthread_mutex_lock(&s->lock);
+	if (c->work == WORK_QUEUED)
+		c->work = WORK_NONE;
+	if (c->passed_fd >= 0)
+		close(steal_fd(&c->passed_fd));
+	pthread_mutex_unlock(&s->lock);
+}
+
+void server_send(struct server *s, struct session *c, struct jsonw *w)
+{
+	size_t len = jsonw_finish(w);
+	int e;
+
+	if (c->fd < 0)
+		return;
+	e = len ? linebuf_append(&c->out, s->text, len) : -ENOBUFS;
+	if (e == 0)
+		e = linebuf_flush(&c->out, c->fd);
+	if (e < 0 && e != -EAGAIN)
+		server_drop(s, c);
+}
+
+struct jsonw server_writer(struct server *s)
+{
+	struct jsonw w;
+
+	jsonw_init(&w, s->text, sizeof(s->text));
+	return w;
+}
+
+static void send_error(struct server *s, struct session *c, int error, enum exit_code exit,
+		       const char *why)
+{
+	struct jsonw w = server_writer(s);
+
+	answer_error(&w, error, exit, why);
+	server_send(s, c, &w);
+}
+
+void server_send_result(struct server *s, struct session *c, const struct volume_result *r)
+{
+	struct jsonw w = server_writer(s);
+
+	if (r->error)
+		answer_error(&w, r->error, EXIT_FAILED, r->why);
+	else
+		answer_ok(&w);
+	render_result(&w, r);
+	server_send(s, c, &w);
+}
+
+static void send_status(struct server *s, struct session *c)
+{
+	struct jsonw w = server_writer(s);
+
+	volume_get_status(s->p.volume, &s->status);
+	answer_ok(&w);
+	render_status(&w, &s->status);
+	server_send(s, c, &w);
+}
+
+static void send_wear(struct server *s, struct session *c, const struct request *rq)
+{
+	struct jsonw w = server_writer(s);
+
+	volume_get_wear(s->p.volume, (uint32_t)rq->first, &s->wear);
+	answer_ok(&w);
+	render_wear(&w, &s->wear);
+	server_send(s, c, &w);
+}
+
+static void send_changes(struct server *s, struct session *c, const struct request *rq)
+{
+	struct jsonw w = server_writer(s);
+
+	volume_get_changes(s->p.volume, rq->first, &s->changes);
+	answer_ok(&w);
+	render_changes(&w, &s->changes);
+	server_send(s, c, &w);
+}
+
+static void send_rewrites(struct server *s, struct session *c, const struct request *rq)
+{
+	struct jsonw w = server_writer(s);
+
+	volume_get_rewrites(s->p.volume, (uint32_t)rq->first, &s->rewrites);
+	answer_ok(&w);
+	render_rewrites(&w, &s->rewrites);
+	server_send(s, c, &w);
+}
+
+static void serve_hold(struct server *s, struct session *c, const struct request *rq)
+{
+	uint64_t wanted = rq->seconds ? rq->seconds : HOLD_DEFAULT_S;
+	uint64_t seconds = rq->command == COMMAND_RELEASE ? 0 : wanted;
+	struct jsonw w = server_writer(s);
+
+	if (seconds > HOLD_MAX_S) {
+		send_error(s, c, -EINVAL, EXIT_USAGE, "a hold lasts at most 24 hours");
+		return;
+	}
+	volume_hold(s->p.volume, seconds * 1000000000u);
+	answer_ok(&w);
+	jsonw_u64(&w, "hold_seconds", seconds);
+	server_send(s, c, &w);
+}
+
+static void serve_line(struct server *s, struct session *c, const char *line, size_t len)
+{
+	struct request rq;
+	char why[200];
+	struct jsonw w;
+	int e = request_parse(line, len, &rq, why, sizeof(why));
+
+	if (e < 0) {
+		send_error(s, c, e, EXIT_USAGE, why);
+		return;
+	}
+	switch (rq.command) {
+	case COMMAND_STATUS:
+		send_status(s, c);
+		break;
+	case COMMAND_WEAR:
+		send_wear(s, c, &rq);
+		break;
+	case COMMAND_CHANGES:
+		send_changes(s, c, &rq);
+		break;
+	case COMMAND_REWRITES:
+		send_rewrites(s, c, &rq);
+		break;
+	case COMMAND_DISCARD:
+		volume_arm_discard(s->p.volume, !rq.undo);
+		w = server_writer(s);
+		answer_ok(&w);
+		jsonw_bool(&w, "discard_armed", !rq.undo);
+		server_send(s, c, &w);
+		break;
+	case COMMAND_HOLD:
+	case COMMAND_RELEASE:
+		serve_hold(s, c, &rq);
+		break;
+	case COMMAND_COMMIT:
+	case COMMAND_DETACH:
+		if (rq.no_wait && server_any_work(s))
+			send_error(s, c, -EBUSY, EXIT_FAILED, "another commit is under way");
+		else
+			server_queue_job(s, c, &rq);
+		break;
+	case COMMAND_NONE:
+		break;
+	}
+}
+
+static void serve_lines(struct server *s, struct session *c)
+{
+	const char *line;
+	size_t len;
+
+	while (c->fd >= 0 && server_work_of(s, c) == WORK_NONE &&
+	       (line = linebuf_line(&c->in, &len))) {
+		serve_line(s, c, line, len);
+		if (c->fd >= 0)
+			linebuf_drop_line(&c->in, len);
+	}
+}
+
+static void read_client(struct server *s, struct session *c)
+{
+	ssize_t n = linebuf_fill_passed(&c->in, c->fd, &c->passed_fd);
+
+	c->active_ns = now_ns();
+	if (n == 0) {
+		c->eof = true;
+	} else if (n == -E2BIG) {
+		c->closing = true;
+		send_error(s, c, -E2BIG, EXIT_USAGE, "the request is too long");
+	} else if (n < 0 && n != -EAGAIN) {
+		server_drop(s, c);
+	}
+}
+
+void server_serve_client(struct server *s, struct session *c, short revents)
+{
+	struct volume_result result;
+
+	if (server_take_result(s, c, &result))
+		server_send_result(s, c, &result);
+	if (c->fd < 0)
+		return;
+	if (revents &
+	    (POLLHUP | POLLERR)) { /* both directions are closed: nobody reads an answer */
+		server_drop(s, c);
+		return;
+	}
+	if (revents & POLLIN)
+		read_client(s, c);
+	if (c->fd >= 0 && !c->closing)
+		serve_lines(s, c);
+	if (c->fd >= 0 && c->out.len) {
+		int e = linebuf_flush(&c->out, c->fd);
+
+		if (e < 0 && e != -EAGAIN)
+			server_drop(s, c);
+	}
+	if (c->fd >= 0 && !c->out.len && (c->eof || c->closing) &&
+	    server_work_of(s, c) == WORK_NONE)
+		server_drop(s, c);
+}
+
+/* A free slot, else that of the client that has been silent longest and waits for nothing. */
+static struct session *slot(struct server *s)
+{
+	struct session *oldest = NULL;
+
+	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++) {
+		if (server_work_of(s, c) != WORK_NONE)
+			continue;
+		if (c->fd < 0)
+			return c;
+		if (!oldest || c->active_ns < oldest->active_ns)
+			oldest = c;
+	}
+	if (oldest)
+		server_drop(s, oldest);
+	return oldest;
+}
+
+/* For one that gets no slot: one line into the empty socket buffer, if it fits. */
+static void turn_away(int fd, int error, const char *why)
+{
+	char text[256];
+	struct jsonw w;
+	size_t len;
+
+	jsonw_init(&w, text, sizeof(text));
+	answer_error(&w, error, EXIT_FAILED, why);
+	len = jsonw_finish(&w);
+	if (send(fd, text, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		return; /* it did not want to know */
+}
+
+void server_accept(struct server *s)
+{
+	_cleanup_close_ int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+	struct session *c;
+
+	if (fd < 0) {
+		/* out of descriptors or memory: look again at the next tick, do not spin */
+		s->accept_pause = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+		return;
+	}
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
+	    (peer.uid != 0 && peer.uid != geteuid())) {
+		turn_away(fd, -EPERM, "only root may control this volume");
+		return;
+	}
+	c = slot(s);
+	if (!c) {
+		turn_away(fd, -EBUSY, "too many clients wait for a commit");
+		return;
+	}
+	c->in = (struct linebuf){.max_bytes = PROTO_LINE_BYTES};
+	c->out = (struct linebuf){.max_bytes = OUT_BYTES};
+	c->eof = c->closing = false;
+	c->active_ns = now_ns();
+	c->fd = steal_fd(&fd);
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Parent and worker.
+ *
+ * Notes on the design
+ * - The link is a SOCK_SEQPACKET pair. Messages of one byte: 'F' with a descriptor of the mount: a
+ *   freeze is asked for, or has come (restarts the timer); 'T' thawed; 'S' serving. Each is
+ *   answered by the same byte.
+ * - The dead-man counts time in slices: a stop of all processes (systemd's killing spree, suspend)
+ *   lets at most one slice pass, so the worker gets its time after it as well.
+ * - FITHAW writes the superblock, through the worker. If that one hangs, so does the thaw:
+ *   therefore it is done by a helper thread, and the parent stays able to see the worker's death
+ *   and to let go of the FUSE descriptor, which ends the hanging. After a death the descriptor goes
+ *   first for the same reason.
+ * - A killed worker is not dead while one of its threads sleeps unkillably in I/O on its own volume
+ *   (syncfs, FIFREEZE). That thread has no descriptors (thread_call_alone), so the link ends with the other
+ *   threads, and the I/O ends when the parent lets go of FUSE. A thread that sleeps so elsewhere keeps
+ *   the FUSE descriptor open that nobody reads from any more, and the link. So the parent also looks at the
+ *   worker's state, and aborts the connection through fusectl, of which it got a descriptor from the worker.
+ * - What the worker had frozen only another process can thaw. A unit's processes are killed together,
+ *   so the parent leaves the cgroup.
+ * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
+ */
+#include "daemon/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <linux/fs.h>
+
+#include "base/io.h"
+#include "base/msg.h"
+#include "base/proclist.h"
+#include "base/thread.h"
+#include "daemon/cgroup.h"
+
+#define DEADMAN_NS (10 * 1000000000ull)
+#define SLICE_NS 250000000ull
+#define SLICE_MS 250
+#define LOOK_MS 2000   /* how often a worker is looked at while all is quiet */
+#define DYING_SLICES 4 /* so long may a death take by itself, */
+#define ENDED_SLICES 1 /* and so long if nothing is left but threads without descriptors */
+#define THAW_TRIES 20  /* slices */
+#define ANSWER_WAIT_S 1
+#define THAW_STACK_BYTES (256 * KIB)
+
+/* Thaws in a thread of its own; one job at a time. */
+struct thawer {
+	int event_fd;
+	int job_fd;   /* owned by the thread while busy */
+	bool started; /* a job for the freeze that is watched now; older ones do not count */
+	atomic_bool busy;
+	atomic_bool thawed; /* the last job was a success */
+};
+
+struct parent {
+	struct keeper_opts opts;
+	pid_t worker;
+	int worker_pidfd, worker_status_fd, sock_fd, fuse_fd, null_fd;
+	int abort_fd; /* ends the FUSE connection, whoever holds /dev/fuse; -1 */
+	bool serving;
+	unsigned dying; /* slices */
+	int mount_fd;	/* of what may be frozen; -1 */
+	uint64_t armed_ns;
+	struct thawer thawer;
+};
+
+/* ---- link ---- */
+
+static int send_message(int sock_fd, char what, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec iov = {.iov_base = &what, .iov_len = 1};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (fd >= 0) {
+		struct cmsghdr *c;
+
+		m.msg_control = control.space;
+		m.msg_controllen = sizeof(control.space);
+		c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	return sendmsg(sock_fd, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+}
+
+/* 1 a message, 0 end of file or nothing in time, -errno; *ret_fd: -1 if none came */
+static int receive_message(int sock_fd, char *what, int *ret_fd)
+{
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = what, .iov_len = 1};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = control.space,
+			   .msg_controllen = sizeof(control.space)};
+	ssize_t n = recvmsg(sock_fd, &m, MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+
+	*ret_fd = -1;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+	return n < 0 ? -errno : (int)n;
+}
+
+/* To the parent, and its answer. */
+static int tell_parent(struct keeper_link *l, char what, int fd)
+{
+	int r = send_message(l->sock_fd, what, fd), none;
+	char answer = 0;
+
+	if (r < 0)
+		return r;
+	/* an answer that came too late last time may still be in the queue */
+	while ((r = receive_message(l->sock_fd, &answer, &none)) == 1 && answer != what)
+		;
+	return r == 1 ? 0 : r < 0 ? r : -EPIPE;
+}
+
+int keeper_serving(struct keeper_link *l)
+{
+	return tell_parent(l, 'S', l->abort_fd);
+}
+
+void keeper_frozen(void *link, int mount_fd)
+{
+	int r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', mount_fd);
+
+	if (r < 0)
+		msg(MSG_WARN, "parent process does not answer: %s", strerror(-r));
+}
+
+/* ---- thawing ---- */
+
+static int call_thaw(int fd)
+{
+	return ioctl(fd, FITHAW, 0);
+}
+
+/* Ours may not hold /dev/fuse open either while a thaw sleeps. */
+static void *thawer_main(void *arg)
+{
+	struct thawer *t = arg;
+	uint64_t count;
+
+	while (read(t->event_fd, &count, sizeof(count)) == sizeof(count)) {
+		t->thawed = thread_call_alone("cowfs-thaw", t->job_fd, call_thaw) == 0;
+		close(t->job_fd);
+		t->busy = false;
+	}
+	return NULL;
+}
+
+static int thawer_start(struct thawer *t)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int r;
+
+	t->event_fd = eventfd(0, EFD_CLOEXEC);
+	if (t->event_fd < 0)
+		return -errno;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, THAW_STACK_BYTES);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	r = -pthread_create(&thread, &attr, thawer_main, t);
+	pthread_attr_destroy(&attr);
+	return r;
+}
+
+/* Has it thawed what is frozen? Waits at most wait_ns for the answer; to be asked again if not. */
+static bool thaw(struct thawer *t, int mount_fd, uint64_t wait_ns)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+	uint64_t until_ns = now_ns() + wait_ns, one = 1;
+
+	if (!t->busy && !t->started) {
+		t->job_fd = fcntl(mount_fd, F_DUPFD_CLOEXEC, 3);
+		if (t->job_fd < 0)
+			return false;
+		t->started = true;
+		t->busy = true;
+		if (write(t->event_fd, &one, sizeof(one)) < 0)
+			return false;
+	}
+	while (t->busy && now_ns() < until_ns)
+		nanosleep(&nap, NULL);
+	if (t->busy)
+		return false;
+	if (t->started && t->thawed)
+		return true;
+	t->started = false;
+	return false;
+}
+
+/* ---- the parent's life ---- */
+
+static void drop_mount(struct parent *p)
+{
+	if (p->mount_fd >= 0)
+		close(steal_fd(&p->mount_fd));
+	p->armed_ns = 0;
+	p->thawer.started = false;
+}
+
+static void detach_stdio(struct parent *p)
+{
+	for (int fd = 0; fd < 3 && p->null_fd >= 0; fd++)
+		if (fd != p->opts.kmsg_fd)
+			dup2(p->null_fd, fd);
+}
+
+/* False: the worker's end is closed. */
+static bool serve_link(struct parent *p)
+{
+	char what;
+	int fd, r = receive_message(p->sock_fd, &what, &fd);
+
+	if (r == 0 || (r < 0 && r != -EINTR && r != -EAGAIN))
+		return false;
+	if (r < 0)
+		return true;
+	drop_mount(p);
+	if (what == 'F')
+		p->mount_fd = steal_fd(&fd);
+	else if (what == 'S') {
+		p->serving = true;
+		p->abort_fd = steal_fd(&fd);
+	}
+	if (fd >= 0)
+		close(fd);
+	if (what == 'S' && p->opts.detach_stdio)
+		detach_stdio(p);
+	(void)send_message(p->sock_fd, what, -1);
+	return true;
+}
+
+static void deadman(struct parent *p, uint64_t passed_ns)
+{
+	if (p->mount_fd < 0)
+		return;
+	p->armed_ns += min_u64(passed_ns, 2 * SLICE_NS);
+	/* tried again at each slice: a freeze may still be on its way (EINVAL until it has come) */
+	if (p->armed_ns < p->opts.deadman_ns || !thaw(&p->thawer, p->mount_fd, SLICE_NS))
+		return;
+	msg(MSG_ERR, "the worker left the file system frozen for %llu ms: thawed",
+	    (unsigned long long)(p->armed_ns / 1000000));
+	drop_mount(p);
+}
+
+/* Nothing else can help a root without a disk. */
+static void reboot_if_root(const struct parent *p)
+{
+	if (!p->opts.running_root || !p->serving)
+		return;
+	reboot(RB_AUTOBOOT); /* no sync: it would wait for the dead disk */
+	msg(MSG_ERR, "reboot failed: %s", strerror(errno));
+}
+
+static const char *what_next(const struct parent *p)
+{
+	return p->opts.running_root && p->serving ? "rebooting" : "its I/O fails from now on";
+}
+
+static void let_go(struct parent *p)
+{
+	if (p->abort_fd >= 0 && write(p->abort_fd, "1", 1) < 0)
+		msg(MSG_ERR, "the FUSE connection cannot be aborted: %s", strerror(errno));
+	if (p->fuse_fd >= 0)
+		close(steal_fd(&p->fuse_fd));
+}
+
+static void look(struct parent *p)
+{
+	if (!p->serving || !proclist_is_dying(p->worker_status_fd)) {
+		p->dying = 0;
+		return;
+	}
+	if (++p->dying != DYING_SLICES)
+		return;
+	msg(MSG_ERR, "worker %d cannot die, it waits for itself: %s", p->worker, what_next(p));
+	reboot_if_root(p);
+	let_go(p);
+}
+
+/* Until the worker is dead. */
+static void watch(struct parent *p)
+{
+	struct pollfd fds[2] = {{.fd = p->worker_pidfd, .events = POLLIN},
+				{.fd = p->sock_fd, .events = POLLIN}};
+	uint64_t last_ns = now_ns();
+
+	for (;;) {
+		bool hurry = p->mount_fd >= 0 || p->dying;
+		int n = poll(fds, 2, hurry ? SLICE_MS : p->serving ? LOOK_MS : -1);
+		uint64_t now = now_ns();
+
+		deadman(p, now - last_ns);
+		last_ns = now;
+		if (n == 0)
+			look(p);
+		if (n <= 0)
+			continue;
+		if (fds[1].revents && !serve_link(p)) {
+			if (fds[0].fd < 0)
+				return;
+			fds[1].fd = -1;
+			p->dying = max_u64(p->dying, DYING_SLICES - 1 - ENDED_SLICES);
+		} else if (fds[0].revents && !fds[1].revents) {
+			return; /* after what it still had to say */
+		}
+	}
+}
+
+static int status_of(int status)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void report_death(const struct parent *p, int status)
+{
+	if (WIFSIGNALED(status))
+		msg(MSG_ERR, "worker %d was killed by signal %d: %s", p->worker, WTERMSIG(status),
+		    what_next(p));
+	else if (p->serving) /* else a start that failed: the worker has said why */
+		msg(MSG_ERR, "worker %d ended with status %d: %s", p->worker, WEXITSTATUS(status),
+		    what_next(p));
+}
+
+static __attribute__((noreturn)) void bury(struct parent *p)
+{
+	int status = 0;
+
+	while (waitpid(p->worker, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status != 0) {
+		report_death(p, status);
+		reboot_if_root(p);
+	}
+	let_go(p);
+	for (int i = 0; i < THAW_TRIES && p->mount_fd >= 0; i++)
+		if (thaw(&p->thawer, p->mount_fd, SLICE_NS)) {
+			msg(MSG_ERR, "thawed what the worker had frozen");
+			break;
+		}
+	_exit(status_of(status));
+}
+
+static __attribute__((noreturn)) void parent_main(struct parent *p, bool mark)
+{
+	unsigned failed, flags = HARDEN_ALL & ~(mark ? 0u : (unsigned)HARDEN_MARK);
+
+	prctl(PR_SET_NAME, "cowfs-keeper");
+	failed = harden_process(flags, p->opts.argv0);
+	failed |= harden_confine(HARDEN_CAPABILITIES, CONFINE_PARENT);
+	if (thawer_start(&p->thawer) < 0)
+		msg(MSG_WARN, "parent process: no dead-man timer");
+	failed |= harden_confine(HARDEN_CALLS, CONFINE_PARENT);
+	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
+		if (failed & bit)
+			msg(MSG_WARN, "parent process: no %s", harden_name(bit));
+	watch(p);
+	bury(p);
+}
+
+static void leave_cgroup(void)
+{
+	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	cgroup_leave(proc_dirfd);
+}
+
+static int open_link(int pair[2])
+{
+	const struct timeval wait = {.tv_sec = ANSWER_WAIT_S};
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	return 0;
+}
+
+int keeper_start(const struct keeper_opts *o, struct keeper_link *ret)
+{
+	_cleanup_close_ int fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), null_fd = -1;
+	struct parent p = {.opts = *o, .mount_fd = -1, .abort_fd = -1};
+	bool from_ram = harden_started_from_ram();
+	char path[32];
+	int pair[2], r;
+
+	if (fuse_fd < 0)
+		return -errno;
+	r = open_link(pair);
+	if (r < 0)
+		return r;
+	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (o->kmsg_fd < 0)
+		p.opts.kmsg_fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+	p.worker = fork();
+	if (p.worker < 0) {
+		r = -errno;
+		close(pair[0]);
+		close(pair[1]);
+		if (o->kmsg_fd < 0 && p.opts.kmsg_fd >= 0)
+			close(p.opts.kmsg_fd);
+		return r;
+	}
+	if (p.worker == 0) {
+		close(pair[0]);
+		*ret = (struct keeper_link){.sock_fd = pair[1],
+					    .fuse_fd = steal_fd(&fuse_fd),
+					    .kmsg_fd = p.opts.kmsg_fd,
+					    .abort_fd = -1,
+					    .from_ram = from_ram};
+		return 0;
+	}
+	close(pair[1]);
+	p.worker_pidfd = pidfd_open(p.worker, 0);
+	snprintf(path, sizeof(path), "/proc/%d/status", p.worker);
+	p.worker_status_fd = open(path, O_RDONLY | O_CLOEXEC);
+	p.sock_fd = pair[0];
+	p.fuse_fd = fuse_fd;
+	p.null_fd = null_fd;
+	p.opts.running_root &= from_ram;
+	p.opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;
+	msg_to_kmsg(p.opts.kmsg_fd);
+	if (o->leave_cgroup)
+		leave_cgroup();
+	parent_main(&p, o->mark || from_ram);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+#include "fs/btrfs.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/btrfs.h>
+#include <linux/btrfs_tree.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/io.h"
+
+/* ---- which device ---- */
+
+bool btrfs_lies_on(const char *dir, dev_t rdev)
+{
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct btrfs_ioctl_fs_info_args fs = { 0 };
+	struct btrfs_ioctl_dev_info_args dev = { 0 };
+	struct stat st;
+
+	if (fd < 0 || ioctl(fd, BTRFS_IOC_FS_INFO, &fs) < 0 || fs.num_devices != 1)
+		return false;
+	dev.devid = fs.max_id;
+	if (ioctl(fd, BTRFS_IOC_DEV_INFO, &dev) < 0)
+		return false;
+	dev.path[sizeof(dev.path) - 1] = '\0';
+	return !stat((const char *)dev.path, &st) && st.st_rdev == rdev;
+}
+
+/* ---- the chunk tree ---- */
+
+static int add_chunk(struct btrfs_chunks *x, uint64_t logical, const struct btrfs_chunk *c, size_t len_bytes)
+{
+	const struct btrfs_stripe *s = &c->stripe;
+	struct btrfs_chunk_place place = { .logical = logical };
+	uint64_t type, profile;
+	void *p;
+
+	if (len_bytes < sizeof(*c))
+		return -EUCLEAN;
+	type = le64toh(c->type);
+	profile = type & BTRFS_BLOCK_GROUP_PROFILE_MASK;
+	place.len_bytes = le64toh(c->length);
+	place.metadata = !(type & BTRFS_BLOCK_GROUP_DATA);
+	place.copies = le16toh(c->num_stripes);
+	if ((profile && profile != BTRFS_BLOCK_GROUP_DUP) || place.copies != (profile ? 2u : 1u) ||
+	    len_bytes < sizeof(*c) + (place.copies - 1) * sizeof(*s))
+		return -EOPNOTSUPP;
+	for (unsigned i = 0; i < place.copies; i++)
+		place.place[i] = le64toh(s[i].offset);
+	p = array_grow(x->c, &x->cap, x->n + 1, sizeof(*x->c));
+	if (!p)
+		return -ENOMEM;
+	x->c = p;
+	x->c[x->n++] = place;
+	return 0;
+}
+
+/* All items of one answer; *ret_next: where the next search begins. */
+static int add_items(struct btrfs_chunks *x, const struct btrfs_ioctl_search_args *a, uint64_t *ret_next)
+{
+	size_t pos = 0;
+
+	for (uint32_t i = 0; i < a->key.nr_items; i++) {
+		struct btrfs_ioctl_search_header h;
+		int r = 0;
+
+		if (pos + sizeof(h) > sizeof(a->buf))
+			return -EUCLEAN;
+		memcpy(&h, a->buf + pos, sizeof(h));
+		pos += sizeof(h);
+		if (h.len > sizeof(a->buf) - pos)
+			return -EUCLEAN;
+		if (h.type == BTRFS_CHUNK_ITEM_KEY && h.offset >= *ret_next)
+			r = add_chunk(x, h.offset, (const struct btrfs_chunk *)(a->buf + pos), h.len);
+		if (r < 0)
+			return r;
+		*ret_next = h.offset + 1;
+		pos += h.len;
+	}
+	return 0;
+}
+
+int btrfs_chunks_read(struct btrfs_chunks *ret, int fd)
+{
+	struct btrfs_chunks x = { 0 };
+	uint64_t next = 0;
+	int r = 0;
+
+	for (;;) {
+		struct btrfs_ioctl_search_args a = { .key = { .tree_id = BTRFS_CHUNK_TREE_OBJECTID,
+							      .min_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
+							      .max_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
+							      .min_type = BTRFS_CHUNK_ITEM_KEY,
+							      .max_type = BTRFS_CHUNK_ITEM_KEY,
+							      .min_offset = next,
+							      .max_offset = UINT64_MAX,
+							      .max_transid = UINT64_MAX,
+							      .nr_items = UINT32_MAX } };
+
+		r = ioctl(fd, BTRFS_IOC_TREE_SEARCH, &a) < 0 ? -errno : 0;
+		if (r == 0 && !a.key.nr_items)
+			break;
+		if (r == 0)
+			r = add_items(&x, &a, &next);
+		if (r == 0 && !next)
+			break;
+		if (r < 0) {
+			btrfs_chunks_clear(&x);
+			return r;
+		}
+	}
+	*ret = x;
+	return 0;
+}
+
+void btrfs_chunks_clear(struct btrfs_chunks *x)
+{
+	free(x->c);
+	*x = (struct btrfs_chunks){ 0 };
+}
+
+/* ---- addresses ---- */
+
+void btrfs_map(const struct btrfs_chunks *x, uint64_t logical, uint64_t len_bytes,
+	       void (*take)(void *ctx, uint64_t start_bytes, uint64_t end_bytes), void *ctx)
+{
+	size_t low = 0, n = x->n;
+
+	while (low < n) { /* to the last one that begins at or before logical, and one more */
+		size_t mid = low + (n - low) / 2;
+
+		if (x->c[mid].logical <= logical)
+			low = mid + 1;
+		else
+			n = mid;
+	}
+	for (low -= low > 0; low < x->n && len_bytes; low++) {
+		const struct btrfs_chunk_place *c = &x->c[low];
+		uint64_t gap = c->logical > logical ? min_u64(len_bytes, c->logical - logical) : 0, in, here;
+
+		logical += gap; /* nothing is there */
+		len_bytes -= gap;
+		in = logical - c->logical;
+		if (!len_bytes || in >= c->len_bytes)
+			continue;
+		here = min_u64(len_bytes, c->len_bytes - in);
+		for (unsigned i = 0; i < c->copies; i++)
+			take(ctx, c->place[i] + in, c->place[i] + in + here);
+		logical += here;
+		len_bytes -= here;
+	}
+}
+
+uint64_t btrfs_extent_bytes(int fd, uint64_t logical)
+{
+	struct btrfs_ioctl_search_args a = { .key = { .tree_id = BTRFS_EXTENT_TREE_OBJECTID,
+						      .min_objectid = logical,
+						      .max_objectid = logical,
+						      .min_type = BTRFS_EXTENT_ITEM_KEY,
+						      .max_type = BTRFS_EXTENT_ITEM_KEY,
+						      .max_offset = UINT64_MAX,
+						      .max_transid = UINT64_MAX,
+						      .nr_items = 1 } };
+	struct btrfs_ioctl_search_header h;
+
+	if (ioctl(fd, BTRFS_IOC_TREE_SEARCH, &a) < 0 || !a.key.nr_items)
+		return 0;
+	memcpy(&h, a.buf, sizeof(h));
+	return h.objectid == logical && h.type == BTRFS_EXTENT_ITEM_KEY ? h.offset : 0;
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Which 4 KiB units of an image are used, free, or jbd2 log: the fsmap of fsinfo.h. Bitmaps and the blocks of the
+ * journal come from ext4_group.c, which may run in another process (ext4_reader.h); what they mean is decided here. The
+ * bitmaps of other kinds (btrfs_space.c, xfs_space.c) are of windows of the device; what these say is only ever "free", never an alarm.
+ *
+ * "Free" is the claim that loses data when it is wrong. Invariants:
+ * I1 a block is free only by a clear bit of a group whose descriptor and bitmap checksums match
+ *    (where the file system has them) and whose bitmap covers its own superblock copy and tables;
+ * I2 a BLOCK_UNINIT group is computed as the kernel's ext4_init_block_bitmap does, plus the
+ *    tables that other members of its flex group may have here; a damaged descriptor among them
+ *    spoils the group;
+ * I3 a journal block is one that the inode maps between the journal's superblock and its s_maxlen,
+ *    that the bitmap says is used, and that belongs to an empty log: a full one is content;
+ * I4 and the inode is believed only if all that it maps, blocks of its tree included, lies inside of
+ *    the file system, once each, and nowhere in superblocks, descriptors, bitmaps and inode tables.
+ *    If these are not all known (a damaged descriptor), no block is a journal block;
+ * I5 of other kinds, once a group could not be had, whatever the reason, each one that is asked for after it counts as used: how
+ *    much may be read is bounded, so a second answer could differ from the first.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "fs/ext4_reader.h"
+
+#define LRU_GROUPS 16 /* a commit asks in ascending order */
+
+struct group {
+	bool valid, bad; /* bad: every block of it counts as used */
+	uint32_t nr;
+	uint64_t used_at;
+	uint8_t *bits; /* one per cluster, as on the card */
+};
+
+struct fsmap {
+	struct ext4_reader *e; /* NULL: every unit is used */
+	struct ext4_facts f;
+	bool knows, ext;
+	bool doubt; /* I5 */
+	unsigned alarms;
+	uint64_t volume_blks, clock;
+	struct ext4_range *log;
+	size_t log_ranges;
+	uint32_t log_sequence; /* of the next transaction, if the log is empty */
+	struct group *last, groups[LRU_GROUPS];
+};
+
+static const struct ext4_range *range_find(const struct ext4_range *ranges, size_t n, uint64_t block)
+{
+	size_t low = 0;
+
+	while (low < n) { /* to the first one that starts after block */
+		size_t mid = low + (n - low) / 2;
+
+		if (ranges[mid].first > block)
+			n = mid;
+		else
+			low = mid + 1;
+	}
+	if (!low || block - ranges[low - 1].first >= ranges[low - 1].count)
+		return NULL;
+	return &ranges[low - 1];
+}
+
+static uint64_t group_first(const struct fsmap *m, uint32_t nr)
+{
+	return m->f.first_data_block + (uint64_t)nr * m->f.blocks_per_group;
+}
+
+static int group_get(struct fsmap *m, uint32_t nr, const struct group **ret)
+{
+	struct group *g = m->last, *oldest = m->groups;
+	int err;
+
+	if (!g || !g->valid || g->nr != nr) {
+		for (g = m->groups; g < m->groups + LRU_GROUPS; g++) {
+			if (g->valid && g->nr == nr)
+				break;
+			if (g->used_at < oldest->used_at)
+				oldest = g;
+		}
+	}
+	if (g == m->groups + LRU_GROUPS) {
+		g = oldest;
+		g->valid = false;
+		g->nr = nr;
+		if (!g->bits)
+			g->bits = malloc(1u << m->f.block_shift);
+		if (!g->bits)
+			return -ENOMEM;
+		err = m->doubt ? -EUCLEAN : ext4_reader_group(m->e, nr, g->bits);
+		if (err && err != -EUCLEAN && m->ext)
+			return err;
+		g->bad = err;
+		g->valid = true;
+		m->doubt = g->bad && !m->ext;
+		if (g->bad && m->ext)
+			m->alarms |= FSMAP_BAD_CHECKSUM;
+	}
+	g->used_at = ++m->clock;
+	m->last = g;
+	*ret = g;
+	return 0;
+}
+
+/* ---- the map ---- */
+
+static int block_use(struct fsmap *m, uint64_t block, enum blk_use *ret)
+{
+	const struct group *g;
+	uint64_t rel, bit;
+	bool log, used;
+	int err;
+
+	*ret = USE_USED;
+	/* block 0 whatever the bitmap says: the boot sector; and s_first_data_block is 0 or 1 */
+	if (block < max_u64(1, m->f.first_data_block) || block >= m->f.blocks)
+		return 0;
+	rel = block - m->f.first_data_block;
+	err = group_get(m, (uint32_t)(rel / m->f.blocks_per_group), &g);
+	if (err || g->bad)
+		return err;
+	bit = rel % m->f.blocks_per_group >> m->f.cluster_shift;
+	used = g->bits[bit / 8] & 1 << bit % 8;
+	log = range_find(m->log, m->log_ranges, block);
+	if (used && log && !(m->alarms & FSMAP_NEEDS_RECOVERY))
+		*ret = USE_JOURNAL;
+	else if (!used && !log)
+		*ret = USE_FREE;
+	return 0;
+}
+
+int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret)
+{
+	enum blk_use use, part;
+	uint64_t first, parts;
+	unsigned shift;
+	int err;
+
+	if (!m->e || blk >= m->volume_blks) {
+		*ret = USE_USED;
+		return 0;
+	}
+	shift = m->f.block_shift;
+	first = blk_to_bytes(blk) >> shift;
+	parts = shift < COW_BLK_SHIFT ? 1u << (COW_BLK_SHIFT - shift) : 1;
+	err = block_use(m, first, &use);
+	for (uint64_t i = 1; !err && i < parts && use != USE_USED; i++) {
+		err = block_use(m, first + i, &part);
+		if (part != use)
+			use = USE_USED;
+	}
+	if (!err)
+		*ret = use;
+	return err;
+}
+
+/* How many bits from this one on, below end, are like it. */
+static uint64_t bits_alike(const uint8_t *bits, uint64_t bit, uint64_t end)
+{
+	const bool set = bits[bit / 8] & 1 << bit % 8;
+	uint64_t pos = bit;
+
+	while (pos < end) {
+		if (pos % 8 == 0 && end - pos >= 8 && bits[pos / 8] == (set ? 0xff : 0))
+			pos += 8;
+		else if (!(bits[pos / 8] & 1 << pos % 8) == !set)
+			pos++;
+		else
+			break;
+	}
+	return pos - bit;
+}
+
+/* The first place behind block where the journal begins or ends. */
+static uint64_t log_edge(const struct fsmap *m, uint64_t block)
+{
+	size_t low = 0, n = m->log_ranges;
+
+	while (low < n) { /* to the first one that ends after block */
+		size_t mid = low + (n - low) / 2;
+
+		if (m->log[mid].first + m->log[mid].count > block)
+			n = mid;
+		else
+			low = mid + 1;
+	}
+	if (low == m->log_ranges)
+		return UINT64_MAX;
+	return m->log[low].first > block ? m->log[low].first : m->log[low].first + m->log[low].count;
+}
+
+/* How many blocks from this one of the last group on have the same use, for certain. */
+static uint64_t blocks_alike(const struct fsmap *m, uint64_t block)
+{
+	uint64_t start = group_first(m, m->last->nr), end, bit, clusters;
+
+	end = min_u64(start + m->f.blocks_per_group, m->f.blocks);
+	if (m->last->bad)
+		return end - block;
+	end = min_u64(end, log_edge(m, block));
+	bit = (block - start) >> m->f.cluster_shift;
+	clusters = ((end - 1 - start) >> m->f.cluster_shift) + 1;
+	return min_u64(end, start + ((bit + bits_alike(m->last->bits, bit, clusters)) << m->f.cluster_shift)) - block;
+}
+
+int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+{
+	enum blk_use use, next;
+	uint64_t block, n = 0;
+	unsigned shift;
+	int err = fsmap_use(m, blk, &use);
+
+	if (!err && max_blks > 1 && !m->e) {
+		n = max_blks - 1;
+	} else if (!err && max_blks > 1 && blk < m->volume_blks) {
+		/* a unit may be made of blocks of several uses: the run is of those behind it */
+		shift = m->f.block_shift;
+		block = blk_to_bytes(blk + 1) >> shift;
+		if (shift <= COW_BLK_SHIFT && m->last && block < m->f.blocks) {
+			err = block_use(m, block, &next);
+			if (!err && next == use)
+				n = min_u64(blocks_alike(m, block) >> (COW_BLK_SHIFT - shift), max_blks - 1);
+		}
+	}
+	if (err)
+		return err;
+	*ret = use;
+	*ret_blks = 1 + n;
+	return 0;
+}
+
+/* Is all of the unit in the log? */
+static bool unit_in_log(const struct fsmap *m, uint64_t blk)
+{
+	unsigned shift = m->f.block_shift;
+	uint64_t first = blk_to_bytes(blk) >> shift, end = max_u64(blk_to_bytes(blk + 1) >> shift, first + 1);
+
+	for (; first < end; first++)
+		if (!range_find(m->log, m->log_ranges, first))
+			return false;
+	return true;
+}
+
+/* Transaction numbers wrap. */
+static bool log_goes_on(const struct fsmap *m, const struct fsmap *before)
+{
+	return before && before->e && before->log && !(before->alarms & FSMAP_NEEDS_RECOVERY) &&
+	       (int32_t)(m->log_sequence - before->log_sequence) >= 0;
+}
+
+int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		    uint64_t *ret_blks)
+{
+	enum blk_use use;
+	uint64_t n, same = 1;
+	int err = fsmap_run(m, blk, max_blks, &use, &n);
+
+	if (err)
+		return err;
+	if (use == USE_JOURNAL && !log_goes_on(m, before)) {
+		use = USE_USED;
+	} else if (use == USE_JOURNAL) {
+		bool was_log = unit_in_log(before, blk);
+
+		while (same < n && unit_in_log(before, blk + same) == was_log)
+			same++;
+		n = same;
+		use = was_log ? USE_JOURNAL : USE_USED;
+	}
+	*ret = use;
+	*ret_blks = n;
+	return 0;
+}
+
+static int log_load(struct fsmap *m)
+{
+	int err = m->f.journal_err;
+
+	if (err)
+		return err;
+	if (m->f.journal.start)
+		m->alarms |= FSMAP_NEEDS_RECOVERY;
+	m->log_sequence = m->f.journal.sequence;
+	return ext4_reader_log(m->e, &m->log, &m->log_ranges);
+}
+
+static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f)
+{
+	bool log = f->has_journal && !f->external_journal;
+	int err = ext4_reader_open(&m->e, r, log ? EXT4_ASK_JOURNAL : 0, &m->f);
+
+	if (err == -EUCLEAN)
+		m->alarms |= FSMAP_BAD_CHECKSUM;
+	else if (err == -EOPNOTSUPP)
+		m->knows = false;
+	if (err == -EUCLEAN || err == -EOPNOTSUPP)
+		return 0;
+	if (!err && log) {
+		err = log_load(m);
+		if (err == -EUCLEAN) {
+			m->alarms |= FSMAP_BAD_CHECKSUM;
+			err = 0;
+		}
+	}
+	return err;
+}
+
+/* What its trees say, or nothing: all that differs goes through the log then, whatever the reason. */
+static void map_open_trees(struct fsmap *m, const struct blk_reader *r, unsigned ask)
+{
+	m->knows = ext4_reader_open(&m->e, r, ask, &m->f) == 0;
+}
+
+static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
+{
+	struct fsinfo f;
+	unsigned trees;
+	struct fsmap *m;
+	int err = fsinfo_probe_super(r, &f);
+
+	if (err)
+		return err;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	m->ext = f.kind == FS_EXT;
+	m->knows = m->ext && !unread;
+	trees = f.kind == FS_BTRFS ? ASK_BTRFS : f.kind == FS_XFS ? ASK_XFS : 0;
+	m->volume_blks = r->volume_blks;
+	m->alarms = (f.error_flag ? FSMAP_ERROR_FLAG : 0) |
+		    (f.needs_recovery ? FSMAP_NEEDS_RECOVERY : 0);
+	if (m->knows)
+		err = map_open_ext(m, r, &f);
+	else if (trees && !unread)
+		map_open_trees(m, r, trees);
+	if (err) {
+		fsmap_close(m);
+		return err;
+	}
+	*ret = m;
+	return 0;
+}
+
+int fsmap_open(struct fsmap **ret, const struct blk_reader *r)
+{
+	return map_open(ret, r, false);
+}
+
+int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r)
+{
+	return map_open(ret, r, true);
+}
+
+void fsmap_close(struct fsmap *m)
+{
+	if (!m)
+		return;
+	for (size_t i = 0; i < LRU_GROUPS; i++)
+		free(m->groups[i].bits);
+	free(m->log);
+	ext4_reader_close(m->e);
+	free(m);
+}
+
+void fsmap_assume_empty_journal(struct fsmap *m)
+{
+	m->alarms &= ~(unsigned)FSMAP_NEEDS_RECOVERY;
+}
+
+bool fsmap_knows(const struct fsmap *m)
+{
+	return m->knows;
+}
+
+unsigned fsmap_alarms(const struct fsmap *m)
+{
+	return m->alarms;
+}

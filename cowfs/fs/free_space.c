@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+#include "fs/free_space.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "fs/quiesce.h"
+
+#define STACK_BYTES (256 * KIB)
+#define OPEN_TRIES 20
+
+struct livefree {
+	int proc_dirfd, wake_fd;
+	dev_t dev;
+	atomic_uint refs; /* of the owner and of the thread */
+	atomic_bool asking;
+	_Atomic uint64_t bytes, asked_ns;
+};
+
+static void unref(struct livefree *l)
+{
+	if (atomic_fetch_sub(&l->refs, 1) > 1)
+		return;
+	close(l->wake_fd);
+	free(l);
+}
+
+/* -EAGAIN: the way there is not cached, if only for this moment. */
+static int open_mount(const struct livefree *l)
+{
+	int fd = quiesce_open_mount(l->proc_dirfd, l->dev);
+
+	for (int i = 0; i < OPEN_TRIES && fd < 0 && fd != -ENOENT; i++) {
+		poll(NULL, 0, 1);
+		fd = quiesce_open_mount(l->proc_dirfd, l->dev);
+	}
+	return fd;
+}
+
+static void *ask_main(void *arg)
+{
+	struct livefree *l = arg;
+	int mount_fd = open_mount(l);
+	/* what is mounted where it cannot be asked may have nothing left */
+	uint64_t one = 1, bytes = mount_fd == -ENOENT ? UINT64_MAX : 0;
+	struct statfs st;
+
+	if (mount_fd >= 0 && fstatfs(mount_fd, &st) == 0)
+		bytes = (uint64_t)st.f_bfree * (uint64_t)st.f_bsize;
+	if (mount_fd >= 0)
+		close(mount_fd);
+	l->bytes = bytes;
+	l->asking = false;
+	(void)!write(l->wake_fd, &one, sizeof(one)); /* full: the reader is awake */
+	unref(l);
+	return NULL;
+}
+
+int livefree_new(struct livefree **ret, int proc_dirfd, dev_t dev, int wake_fd)
+{
+	struct livefree *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	*l = (struct livefree){ .proc_dirfd = proc_dirfd, .dev = dev, .refs = 1, .bytes = UINT64_MAX };
+	l->wake_fd = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
+	if (l->wake_fd < 0) {
+		free(l);
+		return -errno;
+	}
+	*ret = l;
+	return 0;
+}
+
+void livefree_free(struct livefree *l)
+{
+	if (l)
+		unref(l);
+}
+
+void livefree_ask(struct livefree *l)
+{
+	pthread_t thread;
+
+	if (l->asking)
+		return;
+	l->asking = true;
+	l->asked_ns = now_ns();
+	l->refs++;
+	if (thread_start(&thread, "cowfs-statfs", STACK_BYTES, ask_main, l) == 0) {
+		pthread_detach(thread);
+		return;
+	}
+	l->asking = false;
+	unref(l);
+}
+
+bool livefree_asking(const struct livefree *l)
+{
+	return l->asking;
+}
+
+uint64_t livefree_bytes(const struct livefree *l)
+{
+	return l->bytes;
+}
+
+uint64_t livefree_asked_ns(const struct livefree *l)
+{
+	return l->asked_ns;
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Notes on the design
+ * - Three generations. The first one waits for the second and forks it again if somebody kills it: the worker cannot, because it
+ *   has neither the system calls nor the capabilities any more. The second forks the sessions. Neither of the two ever sees a byte of an image,
+ *   so each session starts from a clean state, and what takes over one session has nothing of another.
+ * - The first is forked before the worker has threads, locked memory and descriptors.
+ * - The first and the second share their end of one socket. A request that the second had taken when it was killed is lost:
+ *   the first one says so, and it is made again. Requests are numbered, so that an answer that comes twice is known.
+ * - A session may need memory while writers are parked, so it must not wait for I/O on the volume: the I/O flusher flag is
+ *   inherited, and prepare locks the program's text, which sessions share.
+ */
+#include "fs/fsproc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <linux/capability.h>
+
+#include "base/io.h"
+#include "base/sandbox.h"
+#include "fs/ext4_reader.h"
+
+/* Of no other process: who shares a user may kill. Above what accounts, containers and user namespaces are given. */
+#define SESSION_ID 0x7ffffffeu
+#define SOCKET_FD 3
+#define PROC_FD 4
+#define SESSION_MEMORY_BYTES (1024 * MIB) /* address space, the program's own included */
+#define SESSION_CPU_S 60
+#define ASK_TRIES 8 /* answers to earlier requests, and deaths, while one is waited for */
+
+enum { SESSION = 'S', NO_SESSION = 'E', FORKED_AGAIN = 'R' };
+
+struct message {
+	uint8_t what, request;
+};
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED false
+#endif
+
+static struct {
+	int fd; /* to those who fork */
+	pid_t pid;
+	bool on, keep_root;
+	uint8_t request; /* the last one's number */
+} own = { .fd = -1 };
+
+/* ---- the other processes ---- */
+
+static void limit_session(void)
+{
+	struct rlimit no = { 0, 0 }, cpu = { SESSION_CPU_S, SESSION_CPU_S };
+	struct rlimit memory = { SESSION_MEMORY_BYTES, SESSION_MEMORY_BYTES };
+
+	if (setrlimit(RLIMIT_CORE, &no) < 0 || setrlimit(RLIMIT_CPU, &cpu) < 0 || setrlimit(RLIMIT_FSIZE, &no) < 0)
+		_exit(1);
+	if (!SANITIZED && setrlimit(RLIMIT_AS, &memory) < 0)
+		_exit(1);
+}
+
+/*
+ * The socket, memory, and the end. Anything else is an error and no death, because a C library asks what it can do without (qsort: how
+ * much memory there is). No flags but those of ext4_reader.c: urgent data of stream sockets was a way into kernels.
+ */
+static int session_calls(scmp_filter_ctx filter, void *nothing)
+{
+	static const int allowed[] = { SCMP_SYS(mmap),	  SCMP_SYS(munmap),	SCMP_SYS(mremap),	   SCMP_SYS(brk),
+				       SCMP_SYS(madvise), SCMP_SYS(mprotect),	SCMP_SYS(futex),	   SCMP_SYS(exit),
+				       SCMP_SYS(mmap2),	  SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn), SCMP_SYS(getrandom),
+				       SCMP_SYS(restart_syscall) };
+	const struct scmp_arg_cmp out = SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ~0u, MSG_NOSIGNAL),
+				  in = SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ~0u, 0);
+	int r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 1, &out);
+
+	(void)nothing;
+	if (!r)
+		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(recvmsg), 1, &in);
+	for (size_t i = 0; i < ARRAY_SIZE(allowed) && !r; i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
+	return r;
+}
+
+/* What is read for a crafted card is no reason to end other programs: with the memory of this one the kernel can help itself. */
+static void end_protection(void)
+{
+	(void)!io_write_text(PROC_FD, "self/oom_score_adj", "0");
+	close(PROC_FD);
+}
+
+static __attribute__((noreturn)) void session_main(int fd)
+{
+	int r;
+
+	end_protection();
+	/* its memory must not wait for a swap file on the volume, whose writers may be parked */
+	(void)!mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
+	if (dup2(fd, SOCKET_FD) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0)
+		_exit(1);
+	/* a user namespace may have no such user; without capabilities and system calls the other user is no more */
+	if (geteuid() == 0 && !own.keep_root && setgroups(0, NULL) == 0 && setresgid(SESSION_ID, SESSION_ID, SESSION_ID) == 0)
+		(void)!setresuid(SESSION_ID, SESSION_ID, SESSION_ID);
+	if (sandbox_capabilities(0) < 0)
+		_exit(1);
+	limit_session();
+	r = SANITIZED ? 0 : sandbox_filter(SCMP_ACT_ERRNO(EPERM), false, session_calls, NULL);
+	if (r < 0 && r != -ENOSYS && r != -EINVAL) /* a kernel without filters goes on without one */
+		_exit(1);
+	ext4_serve(SOCKET_FD);
+	_exit(0);
+}
+
+/* A session's socket, and its pidfd if the kernel has that (5.3). */
+static int send_session(uint8_t request, const int fd[2])
+{
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(2 * sizeof(int))];
+	} control = { 0 };
+	size_t bytes = (fd[1] < 0 ? 1 : 2) * sizeof(int);
+	struct message msg = { SESSION, request };
+	struct iovec iov = { &msg, sizeof(msg) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = CMSG_SPACE(bytes) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(bytes);
+	memcpy(CMSG_DATA(c), fd, bytes);
+	return sendmsg(SOCKET_FD, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static int fork_session(uint8_t request)
+{
+	int pair[2], fd[2] = { -1, -1 }, r;
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0)
+		session_main(pair[1]);
+	r = pid < 0 ? -errno : 0;
+	close(pair[1]);
+	fd[0] = pair[0];
+	if (r == 0)
+		fd[1] = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (r == 0)
+		r = send_session(request, fd);
+	close(fd[0]);
+	if (fd[1] >= 0)
+		close(fd[1]);
+	return r;
+}
+
+static __attribute__((noreturn)) void forker_main(void)
+{
+	struct message msg;
+
+	signal(SIGCHLD, SIG_IGN);
+	while (recv(SOCKET_FD, &msg, sizeof(msg), 0) == sizeof(msg)) {
+		struct message no = { NO_SESSION, msg.request };
+
+		if (fork_session(msg.request) < 0 && send(SOCKET_FD, &no, sizeof(no), MSG_NOSIGNAL) < 0)
+			break;
+	}
+	_exit(0);
+}
+
+/* All that a session needs from others, and what it takes to give up the rest. */
+static void keep_little(int fd, void (*prepare)(void *ctx), void *ctx)
+{
+	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	/* what a library prints must not reach the socket */
+	for (int i = 0; i < SOCKET_FD; i++)
+		if (i != fd && null_fd >= 0)
+			dup2(null_fd, i);
+	fd = fcntl(fd, F_DUPFD_CLOEXEC, PROC_FD + 1);
+	proc_fd = fcntl(proc_fd, F_DUPFD_CLOEXEC, PROC_FD + 1);
+	if (proc_fd >= 0)
+		dup2(proc_fd, PROC_FD);
+	if (dup2(fd, SOCKET_FD) < 0 || close_range(proc_fd < 0 ? PROC_FD : PROC_FD + 1, ~0u, 0) < 0 ||
+	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		_exit(1);
+	prctl(PR_SET_NAME, "cowfs-meta");
+	if (prepare)
+		prepare(ctx);
+	(void)!setrlimit(RLIMIT_MEMLOCK, &all);
+	if (sandbox_capabilities(UINT64_C(1) << CAP_SETUID | UINT64_C(1) << CAP_SETGID) < 0)
+		_exit(1);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
+static __attribute__((noreturn)) void first_main(int fd, void (*prepare)(void *ctx), void *ctx)
+{
+	const struct message again = { FORKED_AGAIN, 0 };
+	struct pollfd p = { .fd = fd };
+	int status;
+	pid_t pid;
+
+	keep_little(fd, prepare, ctx);
+	p.fd = SOCKET_FD;
+	for (;;) {
+		pid = fork();
+		if (pid == 0)
+			forker_main();
+		if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status))
+			_exit(0);
+		(void)!send(SOCKET_FD, &again, sizeof(again), MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (pid < 0 && poll(&p, 1, 1000) > 0) /* no memory; or nobody asks any more */
+			_exit(0);
+	}
+}
+
+/* ---- this one ---- */
+
+static int fork_first(void (*prepare)(void *ctx), void *ctx)
+{
+	int pair[2], r;
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0)
+		first_main(pair[1], prepare, ctx);
+	r = pid < 0 ? -errno : 0;
+	close(pair[1]);
+	if (r < 0) {
+		close(pair[0]);
+		return r;
+	}
+	own.fd = pair[0];
+	own.pid = pid;
+	return 0;
+}
+
+int fsproc_start(void (*prepare)(void *ctx), void *ctx, bool keep_root)
+{
+	int r;
+
+	own.keep_root = keep_root;
+	r = fork_first(prepare, ctx);
+	own.on = r == 0;
+	return r;
+}
+
+void fsproc_start_when_asked(void)
+{
+	own.on = true;
+}
+
+bool fsproc_on(void)
+{
+	return own.on;
+}
+
+/* One message, and what descriptors came with it, else -1. */
+static int receive(struct message *ret, int ret_fd[2], int timeout_ms)
+{
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct iovec iov = { ret, sizeof(*ret) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof(control.space) };
+	struct pollfd p = { .fd = own.fd, .events = POLLIN };
+	struct cmsghdr *c;
+	int r;
+
+	ret_fd[0] = ret_fd[1] = -1;
+	while ((r = poll(&p, 1, timeout_ms)) < 0 && errno == EINTR)
+		;
+	if (r != 1 || recvmsg(own.fd, &m, MSG_CMSG_CLOEXEC) != sizeof(*ret))
+		return -EOWNERDEAD;
+	c = CMSG_FIRSTHDR(&m);
+	if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len <= CMSG_LEN(2 * sizeof(int)))
+		memcpy(ret_fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+	return 0;
+}
+
+static void close_both(const int fd[2])
+{
+	for (int k = 0; k < 2; k++)
+		if (fd[k] >= 0)
+			close(fd[k]);
+}
+
+/* What came since the last session: that the second one was killed, maybe many times, or a session that nobody waits for. */
+static void forget_old(void)
+{
+	struct message old;
+	int fd[2];
+
+	while (receive(&old, fd, 0) == 0)
+		close_both(fd);
+}
+
+int fsproc_session(int *ret_pid_fd)
+{
+	struct message ask = { SESSION, ++own.request }, answer = { FORKED_AGAIN, 0 };
+	int fd[2], r = own.fd < 0 ? fork_first(NULL, NULL) : 0;
+
+	if (r == 0)
+		forget_old();
+	if (r == 0 && send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
+		r = -EOWNERDEAD;
+	for (int i = 0; i < ASK_TRIES && r == 0; i++) {
+		r = receive(&answer, fd, (int)(ext4_reader_patience_ns / 1000000));
+		if (r == 0 && answer.what == FORKED_AGAIN && send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
+			r = -EOWNERDEAD;
+		if (r == 0 && answer.what != FORKED_AGAIN && answer.request == ask.request) {
+			*ret_pid_fd = fd[1];
+			return fd[0] < 0 ? -EAGAIN : fd[0]; /* no memory, or no process, for one more */
+		}
+		if (r == 0)
+			close_both(fd);
+	}
+	return r < 0 ? r : -EOWNERDEAD;
+}
+
+void fsproc_stop(void)
+{
+	own.on = false;
+	if (own.fd < 0)
+		return;
+	close(steal_fd(&own.fd));
+	kill(own.pid, SIGKILL); /* the second one may be stopped */
+	waitpid(own.pid, NULL, 0);
+}

@@ -1,0 +1,712 @@
+// SPDX-License-Identifier: MIT
+/*
+ * owners.h for ext2/3/4 through libext2fs.
+ *
+ * One pass over the inode tables claims blocks for each inode, against the sorted runs; what claims none is forgotten
+ * but for a bit and, of directories, a number. One pass over the directories then finds the names of those that are left, and of
+ * all directories, from which paths are put together. If only tables were written there is no second pass.
+ *
+ * The file system may be mounted and busy. Its metadata is read through the page cache of the device, where ext4
+ * changes it: what lies there is newer than what the journal has brought home. But nothing holds it still, so checksums are
+ * not looked at, every number is taken with doubt, and an inode that does not parse is counted and passed over.
+ *
+ * Whoever made the card may have chosen every byte. Inode tables, directories and bitmaps are read here, because the
+ * library's own walks of them trust what they read; of the library remain the walk of one inode's blocks and accessors. Blocks
+ * that are mapped again and again could keep these busy for years: one budget of steps, which follows from the size, bounds them all.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/io.h"
+#include "fs/ext4.h"
+#include "fs/owners.h"
+
+#define SCAN_BLOCKS 64
+#define PROGRESS_INODES 8192
+#define STEPS_PER_BLOCK 4 /* a directory's block takes two */
+#define STEPS_MIN (1u << 20)
+#define NO_NAME UINT64_MAX
+#define XATTR_SYSTEM 7
+
+/* A name: where it stands, and in which directory. */
+struct name {
+	ext2_ino_t ino, parent;
+	uint64_t text; /* offset into the pool, NO_NAME */
+};
+
+struct names {
+	struct name *n; /* ascending by ino */
+	size_t count, cap;
+};
+
+struct scan {
+	struct ext4_image *e;
+	ext2_filsys fs;
+	uint64_t steps; /* how many are left */
+	const struct owners_query *q;
+	struct owners *w;
+	struct owner own[OWNER_KINDS]; /* the file system's own rows */
+	struct names files, dirs;
+	uint8_t *wanted; /* a bit per inode: it is in one of the two lists */
+	size_t wanted_bytes;
+	char *pool;
+	size_t pool_bytes, pool_cap;
+	blk64_t *xattr; /* changed blocks of extended attributes, with repetitions */
+	size_t xattrs, xattr_cap;
+	int err;
+};
+
+static uint64_t to_bytes(const struct scan *s, uint64_t block)
+{
+	uint64_t bytes;
+
+	return __builtin_mul_overflow(block, (uint64_t)s->fs->blocksize, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* False: no step is left. */
+static bool step(struct scan *s)
+{
+	if (s->steps)
+		s->steps--;
+	else
+		s->w->complete = false;
+	return s->w->complete;
+}
+
+static void claim(const struct scan *s, struct owner *o, uint64_t block, uint64_t count)
+{
+	uint64_t end = block + count;
+
+	if (end < block || end > ext2fs_blocks_count(s->fs->super))
+		return; /* nonsense of an inode in motion */
+	owner_claim(o, s->q, to_bytes(s, block), to_bytes(s, end));
+}
+
+static int names_add(struct names *x, ext2_ino_t ino)
+{
+	void *p = array_grow(x->n, &x->cap, x->count + 1, sizeof(*x->n));
+
+	if (!p)
+		return -ENOMEM;
+	x->n = p;
+	x->n[x->count++] = (struct name){.ino = ino, .text = NO_NAME};
+	return 0;
+}
+
+static struct name *names_find(const struct names *x, ext2_ino_t ino)
+{
+	size_t low = 0, n = x->count;
+
+	while (low < n) {
+		size_t mid = low + (n - low) / 2;
+
+		if (x->n[mid].ino < ino)
+			low = mid + 1;
+		else
+			n = mid;
+	}
+	return low < x->count && x->n[low].ino == ino ? &x->n[low] : NULL;
+}
+
+/* ---- blocks of an inode ---- */
+
+static int claim_leaf_in_inode(const struct scan *s, struct owner *o, const struct ext3_extent_header *h)
+{
+	const struct ext3_extent *e = (const struct ext3_extent *)(h + 1);
+	unsigned entries = ext2fs_le16_to_cpu(h->eh_entries);
+
+	if (entries > (sizeof(((struct ext2_inode *)0)->i_block) - sizeof(*h)) / sizeof(*e))
+		return -EUCLEAN;
+	for (unsigned i = 0; i < entries; i++) {
+		uint64_t first = ext2fs_le32_to_cpu(e[i].ee_start) | (uint64_t)ext2fs_le16_to_cpu(e[i].ee_start_hi) << 32;
+		unsigned len = ext2fs_le16_to_cpu(e[i].ee_len);
+
+		claim(s, o, first, len > EXT_INIT_MAX_LEN ? len - EXT_INIT_MAX_LEN : len);
+	}
+	return 0;
+}
+
+static int claim_tree(struct scan *s, struct owner *o, ext2_ino_t ino, struct ext2_inode *inode)
+{
+	ext2_extent_handle_t handle;
+	struct ext2fs_extent e;
+	errcode_t rc = ext2fs_extent_open2(s->fs, ino, inode, &handle);
+
+	if (rc)
+		return -EUCLEAN;
+	rc = ext2fs_extent_get(handle, EXT2_EXTENT_ROOT, &e);
+	while (!rc && step(s)) {
+		if (e.e_flags & EXT2_EXTENT_FLAGS_LEAF)
+			claim(s, o, e.e_pblk, e.e_len);
+		else if (!(e.e_flags & EXT2_EXTENT_FLAGS_SECOND_VISIT))
+			claim(s, o, e.e_pblk, 1); /* a block of the tree */
+		rc = ext2fs_extent_get(handle, EXT2_EXTENT_NEXT, &e);
+	}
+	ext2fs_extent_free(handle);
+	return ext4_result(s->e, rc == EXT2_ET_EXTENT_NO_NEXT ? 0 : rc) ? -EUCLEAN : 0;
+}
+
+struct visit {
+	struct scan *s;
+	struct owner *o;
+};
+
+static int claim_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_t ref_blk, int ref_offset, void *ctx)
+{
+	struct visit *v = ctx;
+
+	(void)fs, (void)logical, (void)ref_blk, (void)ref_offset;
+	claim(v->s, v->o, *block, 1);
+	return step(v->s) ? 0 : BLOCK_ABORT;
+}
+
+static int claim_inode(struct scan *s, struct owner *o, ext2_ino_t ino, struct ext2_inode *inode)
+{
+	const struct ext3_extent_header *h = (const void *)inode->i_block;
+	struct visit v = {s, o};
+
+	if (!ext2fs_inode_has_valid_blocks2(s->fs, inode))
+		return 0; /* a device, a short symlink, a file inside of its inode */
+	if (!ext4_tree_ok(inode))
+		return -EUCLEAN;
+	if (!(inode->i_flags & EXT4_EXTENTS_FL))
+		return ext4_result(s->e, ext2fs_block_iterate3(s->fs, ino, BLOCK_FLAG_READ_ONLY, NULL, claim_block, &v)) ?
+			       -EUCLEAN :
+			       0;
+	return h->eh_depth ? claim_tree(s, o, ino, inode) : claim_leaf_in_inode(s, o, h);
+}
+
+static int note_xattr(struct scan *s, struct ext2_inode *inode)
+{
+	blk64_t block = ext2fs_file_acl_block(s->fs, inode);
+	struct owner probe = {0};
+	void *p;
+
+	if (!block)
+		return 0;
+	claim(s, &probe, block, 1);
+	if (!owner_has_some(&probe))
+		return 0;
+	p = array_grow(s->xattr, &s->xattr_cap, s->xattrs + 1, sizeof(*s->xattr));
+	if (!p)
+		return -ENOMEM;
+	s->xattr = p;
+	s->xattr[s->xattrs++] = block;
+	return 0;
+}
+
+static int block_compare(const void *a, const void *b)
+{
+	const blk64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* Files may share one. */
+static void claim_xattrs(struct scan *s)
+{
+	if (s->xattrs)
+		qsort(s->xattr, s->xattrs, sizeof(*s->xattr), block_compare);
+	for (size_t i = 0; i < s->xattrs; i++)
+		if (!i || s->xattr[i] != s->xattr[i - 1])
+			claim(s, &s->own[OWNER_XATTRS], s->xattr[i], 1);
+}
+
+/* ---- the inode tables ---- */
+
+static bool is_own(const struct scan *s, ext2_ino_t ino)
+{
+	return ino != EXT2_ROOT_INO && (ino < EXT2_FIRST_INODE(s->fs->super) || ino == s->fs->super->s_orphan_file_inum);
+}
+
+static int take_own(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
+{
+	if (ino == EXT2_RESIZE_INO)
+		return 0; /* the room for descriptors */
+	return claim_inode(s, &s->own[ino == s->fs->super->s_journal_inum ? OWNER_JOURNAL : OWNER_OTHER], ino, inode);
+}
+
+static int want(struct scan *s, struct names *list, ext2_ino_t ino)
+{
+	s->wanted[ino / 8] |= (uint8_t)(1 << ino % 8);
+	return names_add(list, ino);
+}
+
+static int take_named(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
+{
+	bool dir = LINUX_S_ISDIR(inode->i_mode) && inode->i_links_count;
+	struct owner o = {
+		.kind = !inode->i_links_count ? OWNER_DELETED : dir ? OWNER_DIRECTORY : OWNER_FILE,
+		.ino = ino,
+		.links = inode->i_links_count,
+	};
+	int err = 0;
+
+	/* all that was deleted has no blocks */
+	if (ext2fs_get_stat_i_blocks(s->fs, inode)) {
+		int bad = claim_inode(s, &o, ino, inode);
+
+		s->w->unreadable += bad != 0;
+		err = note_xattr(s, inode);
+	}
+	if (!err && (dir || (owner_has_some(&o) && o.links)))
+		err = want(s, dir ? &s->dirs : &s->files, ino);
+	return err ? err : owners_keep(s->w, &o);
+}
+
+static void show(const struct scan *s, const char *phase, uint64_t done, uint64_t total)
+{
+	if (s->q->progress)
+		s->q->progress(s->q->ctx, phase, done, total);
+}
+
+static int take_inode(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
+{
+	if (!inode->i_mode)
+		return 0;
+	s->w->looked_at += inode->i_links_count != 0;
+	if (!is_own(s, ino))
+		return take_named(s, ino, inode);
+	(void)take_own(s, ino, inode);
+	return 0;
+}
+
+/* How many inodes of a group have been in use. */
+static uint64_t inodes_of(ext2_filsys fs, dgrp_t nr)
+{
+	uint64_t all = fs->super->s_inodes_per_group;
+
+	if (!ext2fs_has_group_desc_csum(fs))
+		return all;
+	if (ext2fs_bg_flags_test(fs, nr, EXT2_BG_INODE_UNINIT))
+		return 0;
+	return all - min_u64(all, ext2fs_bg_itable_unused(fs, nr));
+}
+
+static int scan_group(struct scan *s, dgrp_t nr, uint8_t *buf)
+{
+	ext2_filsys fs = s->fs;
+	const uint64_t size = EXT2_INODE_SIZE(fs->super), per_group = fs->super->s_inodes_per_group, n = inodes_of(fs, nr);
+	const uint64_t per_read = SCAN_BLOCKS * fs->blocksize / size, table = ext2fs_inode_table_loc(fs, nr);
+	int err = 0;
+
+	if (n && (table <= fs->super->s_first_data_block ||
+		  table > ext2fs_blocks_count(fs->super) - fs->inode_blocks_per_group)) {
+		s->w->unreadable++;
+		return 0;
+	}
+	for (uint64_t i = 0; i < n && !err; i++) {
+		ext2_ino_t ino = (ext2_ino_t)(nr * per_group + i + 1);
+
+		if (i % per_read == 0) {
+			uint64_t first = i * size / fs->blocksize, blocks = min_u64(SCAN_BLOCKS, fs->inode_blocks_per_group - first);
+
+			err = ext4_result(s->e, io_channel_read_blk64(fs->io, table + first, (int)blocks, buf));
+		}
+		if (ino % PROGRESS_INODES == 0)
+			show(s, "inodes", ino * size, fs->super->s_inodes_count * size);
+		if (!err)
+			err = take_inode(s, ino, (struct ext2_inode *)(buf + i % per_read * size));
+	}
+	return err;
+}
+
+static int scan_inodes(struct scan *s)
+{
+	_cleanup_free_ uint8_t *buf = malloc((size_t)SCAN_BLOCKS * s->fs->blocksize);
+	int err = buf ? 0 : -ENOMEM;
+
+	/* the library looks at the descriptors of any group */
+	for (dgrp_t nr = 0; nr < s->fs->group_desc_count && !err; nr++)
+		err = ext4_desc_load(s->e, nr);
+	for (dgrp_t nr = 0; nr < s->fs->group_desc_count && !err; nr++)
+		err = scan_group(s, nr, buf);
+	return err;
+}
+
+/* ---- what is nobody's ---- */
+
+static void claim_group(struct scan *s, dgrp_t nr)
+{
+	ext2_filsys fs = s->fs;
+	uint64_t old_descs = ext2fs_has_feature_meta_bg(fs->super) ? fs->super->s_first_meta_bg :
+								     fs->desc_blocks + fs->super->s_reserved_gdt_blocks;
+	struct owner *super = &s->own[OWNER_SUPER];
+	blk64_t copy, old_desc, new_desc;
+	blk_t used;
+
+	ext2fs_super_and_bgd_loc2(fs, nr, &copy, &old_desc, &new_desc, &used);
+	if (copy || !nr)
+		claim(s, super, copy, 1);
+	if (copy && !nr)
+		claim(s, super, 0, 1); /* the boot sector, where blocks have 1 KiB */
+	if (old_desc)
+		claim(s, super, old_desc, old_descs);
+	if (new_desc)
+		claim(s, super, new_desc, 1);
+	claim(s, &s->own[OWNER_BITMAPS], ext2fs_block_bitmap_loc(fs, nr), 1);
+	claim(s, &s->own[OWNER_BITMAPS], ext2fs_inode_bitmap_loc(fs, nr), 1);
+	claim(s, &s->own[OWNER_INODES], ext2fs_inode_table_loc(fs, nr), fs->inode_blocks_per_group);
+}
+
+static uint64_t claimed_bytes(const struct scan *s)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < s->w->n; i++)
+		sum += s->w->o[i].bytes;
+	for (unsigned k = 0; k < OWNER_KINDS; k++)
+		sum += s->own[k].bytes;
+	return sum;
+}
+
+/* The bitmap of one group at a time. */
+struct free_map {
+	dgrp_t nr;
+	bool loaded, bad;
+	uint8_t *bits;
+};
+
+static int is_free(struct scan *s, struct free_map *m, uint64_t block, bool *ret)
+{
+	uint64_t rel = block - s->fs->super->s_first_data_block, bit;
+	dgrp_t nr = (dgrp_t)(rel / s->fs->super->s_blocks_per_group);
+	int err;
+
+	if (!m->loaded || m->nr != nr) {
+		err = ext4_group_bits(s->e, nr, m->bits);
+		if (err && err != -EUCLEAN)
+			return err;
+		*m = (struct free_map){nr, true, err, m->bits};
+	}
+	bit = rel % s->fs->super->s_blocks_per_group >> s->fs->cluster_ratio_bits;
+	*ret = !m->bad && !(m->bits[bit / 8] & 1 << bit % 8);
+	return 0;
+}
+
+static int claim_free_run(struct scan *s, struct free_map *m, uint64_t blk, uint64_t blks)
+{
+	ext2_filsys fs = s->fs;
+	uint64_t block = max_u64(blk_to_bytes(blk) / fs->blocksize, fs->super->s_first_data_block);
+	uint64_t end = (blk_to_bytes(blk + blks) + fs->blocksize - 1) / fs->blocksize;
+	bool is = false;
+	int err = 0;
+
+	for (end = min_u64(end, ext2fs_blocks_count(fs->super)); block < end && !err; block++) {
+		err = is_free(s, m, block, &is);
+		if (!err && is)
+			claim(s, &s->own[OWNER_FREE], block, 1);
+	}
+	return err;
+}
+
+static int claim_free(struct scan *s)
+{
+	const struct extents *x = s->q->all;
+	const struct tally *t = s->q->rewrites;
+	_cleanup_free_ uint8_t *bits = malloc(s->fs->blocksize);
+	struct free_map m = {.bits = bits};
+	int err = bits ? 0 : -ENOMEM;
+
+	if (claimed_bytes(s) >= blk_to_bytes(x->blks) && !(t && t->n))
+		return err;
+	for (size_t i = 0; i < x->n && !err; i++)
+		err = claim_free_run(s, &m, x->e[i].blk, x->e[i].blks);
+	for (size_t i = 0; t && i < t->n && !err; i++) {
+		uint64_t start = blk_to_bytes(t->b[i].blk);
+
+		if (!extents_covered_bytes(x, start, start + COW_BLK_BYTES))
+			err = claim_free_run(s, &m, t->b[i].blk, 1);
+	}
+	return err;
+}
+
+/* ---- names ---- */
+
+static int pool_add(struct scan *s, const char *text, size_t len, uint64_t *ret)
+{
+	char *p = array_grow(s->pool, &s->pool_cap, s->pool_bytes + len + 1, 1);
+
+	if (!p)
+		return -ENOMEM;
+	s->pool = p;
+	memcpy(p + s->pool_bytes, text, len);
+	p[s->pool_bytes + len] = '\0';
+	*ret = s->pool_bytes;
+	s->pool_bytes += len + 1;
+	return 0;
+}
+
+static int take_entry(struct scan *s, ext2_ino_t dir, const struct ext2_dir_entry *d, size_t len)
+{
+	ext2_ino_t ino = d->inode;
+	struct name *n;
+
+	if (ino / 8 >= s->wanted_bytes || !(s->wanted[ino / 8] & 1 << ino % 8))
+		return 0;
+	n = names_find(&s->files, ino);
+	if (!n)
+		n = names_find(&s->dirs, ino);
+	if (!n || n->text != NO_NAME)
+		return 0; /* the first of its names is enough */
+	n->parent = dir;
+	return pool_add(s, d->name, len, &n->text);
+}
+
+/* No name of one component. */
+static bool name_lies(const char *name, size_t len)
+{
+	return !len || memchr(name, '/', len) || memchr(name, '\0', len);
+}
+
+static bool is_dots(const char *name, size_t len)
+{
+	return name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.'));
+}
+
+/* The entries of a block, or of an inode that has them inside. buf: aligned to 4 bytes. -EUCLEAN. */
+static int take_entries(struct scan *s, ext2_ino_t dir, uint8_t *buf, size_t bytes)
+{
+	size_t off = 0;
+	unsigned rec_len;
+	int err = 0;
+
+	for (; off + 8 < bytes && !err; off += rec_len) {
+		struct ext2_dir_entry *d = (struct ext2_dir_entry *)(buf + off);
+		size_t len = (size_t)ext2fs_dirent_name_len(d);
+
+		if (ext2fs_get_rec_len(s->fs, d, &rec_len) || rec_len < 8 || rec_len % 4 || rec_len > bytes - off || len > rec_len - 8)
+			return -EUCLEAN;
+		if (!d->inode || is_dots(d->name, len))
+			continue;
+		err = name_lies(d->name, len) ? -EUCLEAN : take_entry(s, dir, d, len);
+	}
+	return err;
+}
+
+struct dir_walk {
+	struct scan *s;
+	ext2_ino_t dir;
+	uint8_t *buf;
+	bool bad;
+};
+
+static int take_dir_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_t ref_blk, int ref_offset, void *ctx)
+{
+	struct dir_walk *w = ctx;
+	int err = 0;
+
+	(void)ref_blk, (void)ref_offset;
+	if (!step(w->s))
+		return BLOCK_ABORT;
+	if (logical < 0)
+		return 0;
+	err = ext4_result(w->s->e, io_channel_read_blk64(fs->io, *block, 1, w->buf));
+	if (!err)
+		err = take_entries(w->s, w->dir, w->buf, fs->blocksize);
+	if (err == -ENOMEM)
+		w->s->err = err;
+	w->bad = w->bad || err;
+	return w->s->err ? BLOCK_ABORT : 0;
+}
+
+/* The attribute system.data inside of the inode: what has no room in i_block. Its bytes, 0: none. */
+static size_t inline_rest(uint8_t *inode, size_t size, uint8_t **ret)
+{
+	const struct ext2_inode_large *l = (const void *)inode;
+	size_t start = EXT2_GOOD_OLD_INODE_SIZE, at;
+	uint32_t magic;
+
+	if (size <= start + sizeof(l->i_extra_isize) || l->i_extra_isize % 4 || l->i_extra_isize + 4u > size - start)
+		return 0;
+	start += l->i_extra_isize;
+	memcpy(&magic, inode + start, 4);
+	if (magic != EXT2_EXT_ATTR_MAGIC)
+		return 0;
+	start += 4;
+	for (at = start; size - at >= sizeof(struct ext2_ext_attr_entry);) {
+		const struct ext2_ext_attr_entry *x = (const void *)(inode + at);
+
+		if (EXT2_EXT_IS_LAST_ENTRY(x) || EXT2_EXT_ATTR_LEN(x->e_name_len) > size - at)
+			return 0;
+		if (x->e_name_index == XATTR_SYSTEM && x->e_name_len == 4 && !memcmp(x + 1, "data", 4)) {
+			if (x->e_value_inum || x->e_value_offs % 4 || x->e_value_offs > size - start ||
+			    x->e_value_size > size - start - x->e_value_offs)
+				return 0;
+			*ret = inode + start + x->e_value_offs;
+			return x->e_value_size;
+		}
+		at += EXT2_EXT_ATTR_LEN(x->e_name_len);
+	}
+	return 0;
+}
+
+/* i_block begins with the number of the parent. */
+static int take_inline(struct scan *s, ext2_ino_t dir, uint8_t *inode, size_t size)
+{
+	uint8_t *rest, *block = inode + offsetof(struct ext2_inode, i_block);
+	size_t bytes = inline_rest(inode, size, &rest);
+	int err = take_entries(s, dir, block + 4, sizeof(((struct ext2_inode *)0)->i_block) - 4);
+
+	return err || !bytes ? err : take_entries(s, dir, rest, bytes);
+}
+
+static int scan_directory(struct scan *s, ext2_ino_t dir, uint8_t *buf)
+{
+	struct dir_walk w = {.s = s, .dir = dir, .buf = buf};
+	struct ext2_inode *inode = (struct ext2_inode *)buf;
+	size_t size = EXT2_INODE_SIZE(s->fs->super);
+	int err = ext4_result(s->e, ext2fs_read_inode_full(s->fs, dir, inode, (int)size));
+
+	if (err)
+		return err;
+	if (inode->i_flags & EXT4_INLINE_DATA_FL)
+		return take_inline(s, dir, buf, size);
+	if (!LINUX_S_ISDIR(inode->i_mode) || !ext4_tree_ok(inode))
+		return -EUCLEAN;
+	err = ext4_result(s->e, ext2fs_block_iterate3(s->fs, dir, BLOCK_FLAG_READ_ONLY, NULL, take_dir_block, &w));
+	if (!err)
+		err = w.bad ? -EUCLEAN : 0;
+	return s->err ? s->err : err;
+}
+
+static int scan_directories(struct scan *s)
+{
+	_cleanup_free_ uint8_t *buf = malloc(s->fs->blocksize);
+
+	if (!buf)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->dirs.count && s->w->complete; i++) {
+		int err = scan_directory(s, s->dirs.n[i].ino, buf);
+
+		if (err == -ENOMEM)
+			return err;
+		s->w->unreadable += err != 0;
+		if (i % 256 == 0)
+			show(s, "names", i * s->fs->blocksize, s->dirs.count * s->fs->blocksize);
+	}
+	return 0;
+}
+
+/* How long the path to ino is; into buf's end if there is one. 0: there is none. */
+static size_t path_of(const struct scan *s, const struct name *n, char *end)
+{
+	size_t len = 0;
+
+	/* directories may be in a circle */
+	while (len < PATH_MAX && n && n->text != NO_NAME) {
+		const char *text = s->pool + n->text;
+		size_t text_bytes = strlen(text);
+
+		len += text_bytes + 1;
+		if (end) {
+			memcpy(end - len + 1, text, text_bytes);
+			end[-(ptrdiff_t)len] = '/';
+		}
+		if (n->parent == EXT2_ROOT_INO)
+			return len;
+		n = names_find(&s->dirs, n->parent);
+	}
+	return 0;
+}
+
+static int make_path(const struct scan *s, struct owner *o)
+{
+	bool dir = o->kind == OWNER_DIRECTORY;
+	size_t len;
+
+	if (o->ino == EXT2_ROOT_INO) {
+		o->path = strdup("/");
+		return o->path ? 0 : -ENOMEM;
+	}
+	len = path_of(s, names_find(dir ? &s->dirs : &s->files, (ext2_ino_t)o->ino), NULL);
+	if (!len)
+		return 0;
+	o->path = malloc(len + 2);
+	if (!o->path)
+		return -ENOMEM;
+	o->path[len] = dir ? '/' : '\0';
+	o->path[len + 1] = '\0';
+	path_of(s, names_find(dir ? &s->dirs : &s->files, (ext2_ino_t)o->ino), o->path + len);
+	return 0;
+}
+
+static bool any_named(const struct scan *s)
+{
+	for (size_t i = 0; i < s->w->n; i++)
+		if (s->w->o[i].kind == OWNER_FILE || s->w->o[i].kind == OWNER_DIRECTORY)
+			return true;
+	return false;
+}
+
+static int name_owners(struct scan *s)
+{
+	int err = any_named(s) ? scan_directories(s) : 0;
+
+	for (size_t i = 0; i < s->w->n && !err; i++)
+		if (s->w->o[i].kind == OWNER_FILE || s->w->o[i].kind == OWNER_DIRECTORY)
+			err = make_path(s, &s->w->o[i]);
+	return err;
+}
+
+/* ---- all of it ---- */
+
+static int scan_all(struct scan *s)
+{
+	int err;
+
+	s->wanted_bytes = s->fs->super->s_inodes_count / 8 + 1;
+	s->wanted = calloc(s->wanted_bytes, 1);
+	if (!s->wanted)
+		return -ENOMEM;
+	err = scan_inodes(s);
+	if (err)
+		return err;
+	for (dgrp_t nr = 0; nr < s->fs->group_desc_count; nr++)
+		claim_group(s, nr);
+	claim_xattrs(s);
+	err = claim_free(s);
+	if (!err)
+		err = name_owners(s);
+	for (unsigned k = 0; k < OWNER_KINDS && !err; k++) {
+		s->own[k].kind = k;
+		/* the rest has a row of its own */
+		err = k == OWNER_OTHER ? 0 : owners_keep(s->w, &s->own[k]);
+	}
+	return err ? err : owners_add_rest(s->w, s->q);
+}
+
+static int device_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return io_pread_full(*(int *)ctx, buf, blk_to_bytes(blks), blk_to_bytes(blk));
+}
+
+int owners_ext(struct owners *ret, const char *device, const struct owners_query *q)
+{
+	_cleanup_close_ int fd = open(device, O_RDONLY | O_CLOEXEC);
+	off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+	struct owners w = {.complete = true};
+	struct scan s = {.q = q, .w = &w};
+	struct blk_reader r = {device_read, &fd, (uint64_t)bytes >> COW_BLK_SHIFT};
+	int err = bytes < 0 ? -errno : ext4_open_live(&s.e, &r);
+
+	if (err)
+		return err;
+	s.fs = s.e->fs;
+	s.steps = STEPS_PER_BLOCK * ext2fs_blocks_count(s.fs->super) + STEPS_MIN;
+	err = scan_all(&s);
+	ext4_close(s.e);
+	free(s.wanted);
+	free(s.pool);
+	free(s.files.n);
+	free(s.dirs.n);
+	free(s.xattr);
+	if (err)
+		owners_clear(&w);
+	else
+		*ret = w;
+	return err;
+}

@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Find the mount, sync, freeze, seal, thaw.
+ *
+ * Notes on the design
+ * - After switch_root our own "/" is the emptied initramfs below the mounts that we serve: nothing
+ *   can be found from it. So the mount is looked for in mountinfo below the kept /proc, ours and
+ *   pid 1's, opened below the same process' root, and accepted only if its mount id is the one of
+ *   the line.
+ * - A mount point may be a regular file (a bind mount that was left over): its descriptor freezes
+ *   as well. One that is covered, or none of these, does not hinder a commit: any user may mount a
+ *   FUSE file system over a folder of his own, and the root of a volume can be one. Then the file
+ *   system is mounted once more, unseen. So it is if no mount of it is in sight, but something holds it:
+ *   any user keeps a copy of the mount in a mount namespace of his own.
+ * - FIFREEZE sleeps uninterruptibly, cannot be taken back (FITHAW wants a complete freeze), and all
+ *   writers wait behind it. So it is not asked for while a task is stuck in a write (stuck.h). What
+ *   gets into one between that look and the freeze is cured while the freeze waits: bounced first,
+ *   then the FUSE connection that it waits for is aborted, at last it is killed.
+ * - FIFREEZE has a thread of its own that can be left behind. One that was left behind owns its
+ *   descriptor and thaws by itself; until then no further freeze is tried.
+ * - Calls that flush (syncfs, FIFREEZE, FITHAW, fsync) sleep unkillably in I/O that this process serves. Each is made by a thread
+ *   that has no descriptor of /dev/fuse (thread_call_alone). If all processes are killed at once, the
+ *   kernel then ends the FUSE connection, and with it this I/O.
+ * - A sync and a freeze flush all that is dirty. Where that may be more than a commit can hold, writes are withheld at some
+ *   point, and neither ends before the seal. So both have a thread that can be left behind.
+ * - The descriptor on the mount is closed at once: it would keep the file system from being
+ *   unmounted.
+ * - The parent hears of the descriptor before FIFREEZE, or our death right after it would freeze
+ *   for ever.
+ */
+#include "fs/quiesce.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <linux/fs.h>
+
+#include "base/holder.h"
+#include "base/mounts.h"
+#include "base/msg.h"
+#include "base/thread.h"
+#include "fs/stuck.h"
+
+#define BOUNCE_NS 500000000ull
+#define GIVEUP_NS (30 * 1000000000ull)
+#define ABORT_NS (2 * 1000000000ull) /* of a pending freeze, which keeps writers waiting */
+#define KILL_NS (10 * 1000000000ull)
+#define LOOK_NS 1000000000ull /* so long may a look at one process take */
+#define LOOK_AGAIN_MS 100
+#define CHECK_NS 4000000000ull /* longer than it takes stuck_for_long to be sure */
+#define STOPPED_LOOK_NS 10000000ull
+#define CURE_NS 10000000000ull
+#define CHECK_ROUNDS 6 /* at least: as many as a cure has steps, however long a look takes */
+#define ENOUGH_NS 1500000000ull /* for what an abort would end */
+#define FREEZER_STACK_BYTES (256 * KIB)
+
+/* ---- the mount ---- */
+
+struct search {
+	int proc_dirfd;
+	dev_t dev;
+	bool open; /* an open descriptor is wanted, not only the line */
+	char *where;
+	size_t where_bytes;
+	int mount_fd, failed;
+	bool readonly;
+	char type[32]; /* of a mount that could not be opened */
+};
+
+static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	struct search *s = ctx;
+
+	if (!mounts_shows(s->proc_dirfd, root_dirfd, m, s->dev))
+		return 0;
+	s->readonly = m->readonly;
+	s->mount_fd = s->open ? mounts_open(s->proc_dirfd, root_dirfd, m) : -1;
+	if (s->open && s->mount_fd < 0) {
+		s->failed = s->mount_fd;
+		snprintf(s->type, sizeof(s->type), "%s", m->type);
+		return 0;
+	}
+	mounts_unescape(m->path);
+	if (s->where)
+		snprintf(s->where, s->where_bytes, "%s", m->path);
+	return 1;
+}
+
+/* 1 found, 0 not, -errno: could not look, or found and could not open */
+static int search_as(const char *who, struct search *s)
+{
+	int r;
+
+	s->failed = 0;
+	r = mounts_each(s->proc_dirfd, who, look_at_mount, s);
+	return r ? r : s->failed;
+}
+
+static int search_mount(struct search *s)
+{
+	int own = search_as("self", s);
+
+	/* what pid 1 hides from us is found out by seal_unmounted */
+	return own == 1 || search_as("1", s) == 1 ? 1 : own;
+}
+
+int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes,
+		       bool *ret_readonly)
+{
+	struct search s = {
+		.proc_dirfd = proc_dirfd, .dev = dev, .where = where, .where_bytes = size_bytes};
+	int r = search_mount(&s);
+
+	if (r == 1 && ret_readonly)
+		*ret_readonly = s.readonly;
+	return r;
+}
+
+int quiesce_open_mount(int proc_dirfd, dev_t dev)
+{
+	struct search s = {.proc_dirfd = proc_dirfd, .dev = dev, .open = true, .mount_fd = -1};
+	int r = search_mount(&s);
+
+	return r == 1 ? s.mount_fd : r ? r : -ENOENT;
+}
+
+/* ---- freeze ---- */
+
+enum call { CALL_FREEZE, CALL_SYNCFS, CALL_FSYNC, CALL_CREATE };
+
+struct freezer {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t thread;
+	enum call call;
+	int mount_fd;
+	void (*frozen)(void *ctx, int mount_fd);
+	void *ctx;
+	bool done, abandoned; /* under lock */
+	int result;	      /* once done */
+};
+
+static int call_freeze(int fd)
+{
+	return ioctl(fd, FIFREEZE, 0);
+}
+
+static int call_thaw(int fd)
+{
+	return ioctl(fd, FITHAW, 0);
+}
+
+static int call_create(int fs_fd)
+{
+	return fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
+}
+
+static int (*const calls[])(int fd) = { [CALL_FREEZE] = call_freeze,
+					[CALL_SYNCFS] = syncfs,
+					[CALL_FSYNC] = fsync,
+					[CALL_CREATE] = call_create };
+
+static int thaw(int mount_fd)
+{
+	int r = thread_call_alone("cowfs-thaw", mount_fd, call_thaw);
+
+	if (r < 0 && r != -EINVAL) /* no thread could be had: nothing may stay frozen for that */
+		r = call_thaw(mount_fd) < 0 ? -errno : 0;
+	return r;
+}
+
+static atomic_bool hanging; /* an abandoned freezer is still in FIFREEZE */
+static atomic_bool syncing; /* the same of a sync */
+
+static void tell(const struct freezer *f, int mount_fd)
+{
+	if (f->frozen)
+		f->frozen(f->ctx, mount_fd);
+}
+
+static void freezer_free(struct freezer *f)
+{
+	close(f->mount_fd);
+	tell(f, -1);
+	pthread_cond_destroy(&f->changed);
+	pthread_mutex_destroy(&f->lock);
+	free(f);
+}
+
+static void *freezer_main(void *arg)
+{
+	struct freezer *f = arg;
+	bool abandoned, freezes = f->call == CALL_FREEZE;
+	int r = thread_call_alone(freezes ? "cowfs-freeze" : "cowfs-sync", f->mount_fd, calls[f->call]);
+
+	pthread_mutex_lock(&f->lock);
+	f->result = r;
+	f->done = true;
+	abandoned = f->abandoned;
+	pthread_cond_signal(&f->changed);
+	pthread_mutex_unlock(&f->lock);
+	if (abandoned) {
+		if (!r && freezes)
+			(void)thaw(f->mount_fd);
+		freezer_free(f);
+		atomic_store(freezes ? &hanging : &syncing, false);
+	}
+	return NULL;
+}
+
+static int freezer_new(struct freezer **ret, const struct quiesce_target *t, int mount_fd)
+{
+	struct freezer *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return -ENOMEM;
+	f->mount_fd = mount_fd;
+	f->frozen = t->frozen;
+	f->ctx = t->ctx;
+	pthread_mutex_init(&f->lock, NULL);
+	thread_cond_init(&f->changed);
+	*ret = f;
+	return 0;
+}
+
+static int freezer_start(struct freezer *f)
+{
+	return thread_start(&f->thread, "cowfs-freezer", FREEZER_STACK_BYTES, freezer_main, f);
+}
+
+/* ---- what would keep a freeze waiting ---- */
+
+/* What mountinfo says of the mount of an open file; 0: it is in none that we see. */
+static dev_t device_of_mount(int proc_dirfd, int mount_fd)
+{
+	struct statx st;
+	dev_t dev;
+
+	if (statx(mount_fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+		return 0;
+	return mounts_find(proc_dirfd, "self", st.stx_mnt_id, &dev) || mounts_find(proc_dirfd, "1", st.stx_mnt_id, &dev) ? dev : 0;
+}
+
+static void stuck_init(struct stuck *s, const struct quiesce_target *t, int mount_fd)
+{
+	struct stat st;
+
+	memset(s, 0, sizeof(*s));
+	s->proc_dirfd = t->proc_dirfd;
+	s->fuse_dirfd = t->fuse_dirfd;
+	s->st_dev = fstat(mount_fd, &st) < 0 ? t->dev : st.st_dev;
+	s->sb_dev = major(s->st_dev) ? 0 : device_of_mount(t->proc_dirfd, mount_fd);
+}
+
+static void note_culprit(struct quiesce_report *rep, const char *name)
+{
+	if (!rep->culprit[0])
+		snprintf(rep->culprit, sizeof(rep->culprit), "%s", name);
+}
+
+/* 0, or -EDEADLK and the name of a task: the freeze would not end. Looks again while that is undecided. A process that cannot
+ * be looked at is treated like one if a cure is allowed; else there is nothing against it. */
+static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quiesce_report *rep)
+{
+	uint64_t begin_ns = now_ns(), limit_ns = t->cure ? CURE_NS : CHECK_NS;
+	bool certain = false;
+	struct stuck s;
+
+	stuck_init(&s, t, mount_fd);
+	for (unsigned round = 0;; round++) {
+		int r = stuck_look(&s, LOOK_NS);
+		uint64_t took_ns = now_ns() - begin_ns;
+		const struct stuck_task *task = stuck_for_long(&s);
+
+		certain = task && !task->suspect;
+		if (certain)
+			note_culprit(rep, task->name);
+		/* without memory for a look there is none for a freeze; and a task that makes progress ends its call */
+		if ((r < 0 && r != -ETIMEDOUT) || s.n == (t->cure ? 0 : s.suspects) || (certain && !t->cure) ||
+		    (took_ns >= limit_ns && round >= CHECK_ROUNDS))
+			break;
+		if (t->cure)
+			rep->aborted += stuck_cure(&s, took_ns >= ENOUGH_NS);
+		poll(NULL, 0, LOOK_AGAIN_MS);
+	}
+	for (size_t i = 0; i < s.n; i++)
+		if (s.task[i].suspect)
+			msg(MSG_WARN, "%s cannot be looked at: it may be in the way of a freeze", s.task[i].name);
+	stuck_free(&s);
+	return certain ? -EDEADLK : 0;
+}
+
+/* Once more, while a freeze has been pending for so long. */
+static void cure_stuck(struct stuck *s, uint64_t pending_ns, struct quiesce_report *rep)
+{
+	const struct stuck_task *task;
+	unsigned before = s->bounced;
+	int r = stuck_look(s, LOOK_NS);
+
+	if (r < 0 && r != -ETIMEDOUT)
+		return;
+	rep->bounced += s->bounced - before;
+	if (s->bounced)
+		note_culprit(rep, s->culprit);
+	task = stuck_for_long(s);
+	if (task)
+		note_culprit(rep, task->name);
+	if (task && pending_ns >= ABORT_NS)
+		rep->aborted += stuck_cure(s, pending_ns >= KILL_NS);
+}
+
+/* lock held, and released. f now belongs to its thread. */
+static int abandon(struct freezer *f, int error)
+{
+	atomic_store(f->call == CALL_FREEZE ? &hanging : &syncing, true);
+	pthread_detach(f->thread);
+	f->abandoned = true;
+	pthread_mutex_unlock(&f->lock);
+	return error;
+}
+
+/* lock held; released while it asks */
+static bool is_stopped(struct freezer *f, const struct quiesce_target *t, void *seal_ctx)
+{
+	bool stopped;
+
+	if (!t->stopped)
+		return false;
+	pthread_mutex_unlock(&f->lock);
+	stopped = t->stopped(seal_ctx);
+	pthread_mutex_lock(&f->lock);
+	return stopped && !f->done;
+}
+
+/* -ECANCELED: writes are withheld, so it would not end; f now belongs to its thread. */
+static int sync_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx)
+{
+	pthread_mutex_lock(&f->lock);
+	while (!f->done) {
+		thread_cond_wait_until(&f->changed, &f->lock, now_ns() + STOPPED_LOOK_NS);
+		if (!f->done && is_stopped(f, t, seal_ctx))
+			return abandon(f, -ECANCELED);
+	}
+	pthread_mutex_unlock(&f->lock);
+	pthread_join(f->thread, NULL);
+	return f->result;
+}
+
+/* Waits for FIFREEZE, cures what it hangs behind. -ETIMEDOUT, -ECANCELED (writes are withheld): f belongs to its
+ * thread then. */
+static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx,
+			struct quiesce_report *rep)
+{
+	uint64_t every_ns = t->bounce_ns ? t->bounce_ns : BOUNCE_NS;
+	uint64_t begin_ns = now_ns(), cure_at_ns = begin_ns + every_ns;
+	uint64_t end_ns = begin_ns + (t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
+	struct stuck s;
+
+	stuck_init(&s, t, f->mount_fd);
+	s.readers = s.bounce = true;
+	pthread_mutex_lock(&f->lock);
+	while (!f->done && now_ns() < end_ns) {
+		uint64_t look_ns = t->stopped ? now_ns() + STOPPED_LOOK_NS : UINT64_MAX;
+
+		if (now_ns() < cure_at_ns) {
+			thread_cond_wait_until(&f->changed, &f->lock, min_u64(min_u64(cure_at_ns, end_ns), look_ns));
+			if (!f->done && is_stopped(f, t, seal_ctx))
+				return abandon(f, -ECANCELED);
+			continue;
+		}
+		pthread_mutex_unlock(&f->lock);
+		cure_stuck(&s, now_ns() - begin_ns, rep);
+		cure_at_ns = now_ns() + every_ns;
+		pthread_mutex_lock(&f->lock);
+	}
+	stuck_free(&s);
+	rep->freeze_ns = now_ns() - begin_ns;
+	if (!f->done)
+		return abandon(f, -ETIMEDOUT);
+	pthread_mutex_unlock(&f->lock);
+	pthread_join(f->thread, NULL);
+	return f->result;
+}
+
+static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*seal)(void *ctx),
+		       void *seal_ctx, struct quiesce_report *rep)
+{
+	uint64_t begin_ns = now_ns();
+	int r, thawed;
+
+	rep->frozen = true;
+	tell(f, f->mount_fd);
+	r = seal(seal_ctx);
+	if (t->stay_frozen && !r)
+		return 0;
+	/* EINVAL: not frozen any more; the seal may have caught a moving image */
+	thawed = thaw(f->mount_fd);
+	if (thawed < 0 && !r)
+		r = thawed == -EINVAL ? -ECANCELED : thawed;
+	rep->frozen_ns = now_ns() - begin_ns;
+	return r;
+}
+
+static bool cannot_freeze(int error)
+{
+	return error == -EDEADLK || error == -EALREADY;
+}
+
+static int seal_unfrozen(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_report *rep)
+{
+	rep->unfrozen = true;
+	return seal(seal_ctx);
+}
+
+static int seal_stopped(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_report *rep)
+{
+	rep->stopped = true;
+	rep->hidden = false;
+	return seal_unfrozen(seal, seal_ctx, rep);
+}
+
+/* Waits until a call that was left behind is over. -EALREADY: not in time; -ECANCELED: stopped. */
+static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, void *seal_ctx)
+{
+	uint64_t end_ns = now_ns() + (t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
+
+	while (atomic_load(left)) {
+		if (t->stopped(seal_ctx))
+			return -ECANCELED;
+		if (now_ns() >= end_ns)
+			return -EALREADY;
+		poll(NULL, 0, STOPPED_LOOK_NS / 1000000);
+	}
+	return 0;
+}
+
+/* What waits for writes, if only for those of an unmount. -ECANCELED: stopped, and the call left behind. */
+static int call_stoppable(const struct quiesce_target *t, int fd, enum call call, void *seal_ctx)
+{
+	struct freezer *f;
+	int r, own_fd;
+
+	if (!t->stopped)
+		return thread_call_alone("cowfs-sync", fd, calls[call]);
+	r = wait_for_left(t, &syncing, seal_ctx);
+	if (r < 0)
+		return r;
+	own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (own_fd < 0)
+		return -errno;
+	r = freezer_new(&f, t, own_fd);
+	if (r < 0) {
+		close(own_fd);
+		return r;
+	}
+	f->call = call;
+	f->frozen = NULL;
+	r = freezer_start(f);
+	if (!r)
+		r = sync_wait(f, t, seal_ctx);
+	if (r != -ECANCELED)
+		freezer_free(f);
+	return r;
+}
+
+/* Owns mount_fd. */
+static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal)(void *ctx),
+			void *seal_ctx, struct quiesce_report *rep)
+{
+	uint64_t begin_ns = now_ns();
+	struct freezer *f = NULL;
+	int r = !t->no_sync || rep->readonly ? call_stoppable(t, mount_fd, CALL_SYNCFS, seal_ctx) : 0;
+
+	rep->sync_ns = now_ns() - begin_ns;
+	if (!r && t->needed && !t->needed(seal_ctx))
+		r = -ENODATA;
+	if (!r && t->stopped)
+		r = wait_for_left(t, &hanging, seal_ctx);
+	else if (!r && atomic_load(&hanging))
+		r = -EALREADY;
+	if (!r && !rep->readonly)
+		r = check_stuck(t, mount_fd, rep);
+	if (r == -ECANCELED) {
+		close(mount_fd);
+		return seal_stopped(seal, seal_ctx, rep);
+	}
+	if (cannot_freeze(r) && t->unfrozen) {
+		close(mount_fd);
+		return seal_unfrozen(seal, seal_ctx, rep);
+	}
+	if (!r)
+		r = freezer_new(&f, t, mount_fd);
+	if (r < 0) {
+		close(mount_fd);
+		return r;
+	}
+	tell(f, mount_fd);
+	r = freezer_start(f);
+	if (!r)
+		r = freezer_wait(f, t, seal_ctx, rep);
+	if (r == -ECANCELED)
+		return seal_stopped(seal, seal_ctx, rep);
+	if (r == -ETIMEDOUT)
+		return t->unfrozen ? seal_unfrozen(seal, seal_ctx, rep) : r;
+	if (!r)
+		r = seal_frozen(f, t, seal, seal_ctx, rep);
+	else if (r == -EOPNOTSUPP && rep->readonly)
+		r = seal(seal_ctx); /* vfat, exfat: synced, and nobody writes */
+	freezer_free(f);
+	return r;
+}
+
+/* Another mount of the same file system, which is never attached: for one whose mount points cannot
+ * be opened. If it was unmounted just now this mounts it for a moment, into RAM like any mount; it waits for an unmount that
+ * is under way. -ECANCELED: stopped. */
+static int mount_again(const struct quiesce_target *t, const char *type, bool readonly, void *seal_ctx)
+{
+	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC), mount_fd = -1;
+	char source[32];
+	struct stat st;
+	int fd, r;
+
+	snprintf(source, sizeof(source), "/proc/self/fd/%d", t->loop_fd);
+	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", source, 0) < 0 ||
+	    (readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0))
+		return -errno;
+	r = call_stoppable(t, fs_fd, CALL_CREATE, seal_ctx);
+	if (r < 0)
+		return r;
+	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	if (mount_fd < 0)
+		return -errno;
+	fd = openat(mount_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	/* files of btrfs have device numbers of their own */
+	if (fstat(fd, &st) == 0 && (st.st_dev == t->dev || !strcmp(type, "btrfs")))
+		return fd;
+	close(fd);
+	return -ESTALE;
+}
+
+/* For one that is mounted where nobody can look: in another mount namespace, or unmounted lazily. What mounts it again has to
+ * name the same driver, and read-only if it is; what is not mounted at all (a checker has it) is busy whatever the name. */
+static int mount_hidden(const struct quiesce_target *t, void *seal_ctx, bool *ret_readonly)
+{
+	const char *const types[] = {t->type ? t->type : "", "ext4", "ext3", "ext2"};
+	size_t n = strncmp(types[0], "ext", 3) ? 1 : ARRAY_SIZE(types);
+
+	for (size_t i = 0; i < n; i++)
+		for (int readonly = 0; readonly < 2; readonly++) {
+			int fd = mount_again(t, types[i], readonly, seal_ctx);
+
+			*ret_readonly = readonly;
+			if (fd >= 0 || fd == -ECANCELED)
+				return fd;
+		}
+	return -ESTALE;
+}
+
+/* Nothing in sight is mounted: then nobody may hold the device, or the image is moving unseen. *ret_held: somebody does. */
+static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+			  struct quiesce_report *rep, bool *ret_held)
+{
+	_cleanup_close_ int excl_fd = -1;
+	char name[32];
+	int r;
+
+	snprintf(name, sizeof(name), "self/fd/%d", t->loop_fd);
+	excl_fd = openat(t->proc_dirfd, name, O_RDONLY | O_EXCL | O_CLOEXEC);
+	*ret_held = excl_fd < 0 && errno == EBUSY;
+	if (excl_fd < 0)
+		return -errno;
+	r = call_stoppable(t, t->loop_fd, CALL_FSYNC, seal_ctx);
+	if (r == -ECANCELED)
+		return seal_stopped(seal, seal_ctx, rep);
+	if (r < 0)
+		return r;
+	return t->needed && !t->needed(seal_ctx) ? -ENODATA : seal(seal_ctx);
+}
+
+/* It is mounted where its mount points cannot be seen, or not opened. */
+static int seal_hidden(const struct quiesce_target *t, int mount_fd, int (*seal)(void *ctx), void *seal_ctx,
+		       struct quiesce_report *rep)
+{
+	int r = mount_fd;
+
+	if (mount_fd >= 0)
+		r = seal_mounted(mount_fd, t, seal, seal_ctx, rep);
+	rep->hidden = true;
+	rep->mounted = mount_fd >= 0;
+	(void)!holder_find(t->proc_dirfd, t->dev, rep->holder, sizeof(rep->holder));
+	return r;
+}
+
+static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+	       struct quiesce_report *ret)
+{
+	struct search s = {.proc_dirfd = t->proc_dirfd, .dev = t->dev, .open = true, .mount_fd = -1};
+	int r;
+
+	*ret = (struct quiesce_report){0};
+	if (atomic_load(&hanging) && !t->unfrozen && !t->stopped)
+		return -EALREADY;
+	r = search_mount(&s);
+	if (r < 0 && s.type[0]) {
+		s.mount_fd = mount_again(t, s.type, s.readonly, seal_ctx);
+		if (s.mount_fd < 0)
+			return seal_hidden(t, s.mount_fd == -ECANCELED ? -ECANCELED : -ESTALE, seal, seal_ctx, ret);
+		r = 1;
+	}
+	if (r < 0)
+		return r;
+	if (r == 0) {
+		bool held;
+
+		r = seal_unmounted(t, seal, seal_ctx, ret, &held);
+		return held ? seal_hidden(t, mount_hidden(t, seal_ctx, &ret->readonly), seal, seal_ctx, ret) : r;
+	}
+	ret->mounted = true;
+	ret->readonly = s.readonly;
+	return seal_mounted(s.mount_fd, t, seal, seal_ctx, ret);
+}
+
+int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+		struct quiesce_report *ret)
+{
+	int r = run(t, seal, seal_ctx, ret);
+
+	/* whatever is in the way of a freeze: who waits for the seal cannot take it away */
+	if (r < 0 && r != -ENODATA && t->stopped && !ret->frozen && !ret->unfrozen &&
+	    ((ret->hidden && t->unfrozen) || t->stopped(seal_ctx)))
+		r = seal_stopped(seal, seal_ctx, ret);
+	return r;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * See shrink_mark.h. Why two tags: the superblock has two sectors, and a cut may leave either of them old or new. The tags are
+ * in the second one and speak of the first one, so each of the four mixtures is recognised.
+ */
+#include "fs/shrink_mark.h"
+
+#include <blkid.h>
+#include <errno.h>
+#include <ext2fs/ext2fs.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+#include "base/io.h"
+
+#define EXT_SB 1024u
+#define SECTOR_BYTES 512u
+#define SB_TAGS (offsetof(struct ext2_super_block, s_checksum) - sizeof(struct hometags))
+#define LOOK_BYTES MIB /* at either end of the device */
+
+_Static_assert(offsetof(struct ext2_super_block, s_checksum) == 0x3fc, "the superblock's layout");
+_Static_assert(SB_TAGS >= offsetof(struct ext2_super_block, s_reserved) + SECTOR_BYTES / 2, "room for kernels to come");
+
+static uint64_t sb_get(const uint8_t *sb, size_t off, size_t width)
+{
+	struct bytes_reader r = { .p = sb + off, .size_bytes = width };
+
+	return get_uint(&r, width);
+}
+
+static bool is_ext(const uint8_t *sb)
+{
+	return sb_get(sb, offsetof(struct ext2_super_block, s_magic), 2) == EXT2_SUPER_MAGIC;
+}
+
+bool hometag_is_ext(const uint8_t blk0[COW_BLK_BYTES])
+{
+	return is_ext(blk0 + EXT_SB);
+}
+
+void hometag_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16], uint8_t ret[HOMETAG_BYTES])
+{
+	uint8_t text[16 + SECTOR_BYTES], sum[EXT2FS_SHA512_LENGTH];
+
+	memcpy(text, ring_uuid, 16);
+	memcpy(text + 16, blk0 + EXT_SB, SECTOR_BYTES);
+	ext2fs_sha512(text, sizeof(text), sum);
+	memcpy(ret, sum, HOMETAG_BYTES);
+}
+
+struct hometags hometag_get(const uint8_t blk0[COW_BLK_BYTES])
+{
+	struct hometags t;
+
+	memcpy(&t, blk0 + EXT_SB + SB_TAGS, sizeof(t));
+	return t;
+}
+
+void hometag_put(uint8_t blk0[COW_BLK_BYTES], const struct hometags *t)
+{
+	uint8_t *sb = blk0 + EXT_SB;
+	struct bytes_writer w = { .p = sb, .size_bytes = EXT_SB,
+				  .pos = offsetof(struct ext2_super_block, s_checksum) };
+
+	memcpy(sb + SB_TAGS, t, sizeof(*t));
+	if (sb_get(sb, offsetof(struct ext2_super_block, s_feature_ro_compat), 4) & EXT4_FEATURE_RO_COMPAT_METADATA_CSUM)
+		put_u32(&w, ~crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum)));
+}
+
+enum hometag hometag_look(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16])
+{
+	struct hometags t = hometag_get(blk0);
+	uint8_t want[HOMETAG_BYTES];
+
+	if (!is_ext(blk0 + EXT_SB) || bytes_all_zero(&t, sizeof(t)))
+		return HOMETAG_NONE;
+	hometag_make(blk0, ring_uuid, want);
+	return !memcmp(want, t.of_old, HOMETAG_BYTES) || !memcmp(want, t.of_new, HOMETAG_BYTES) ? HOMETAG_MATCH
+													: HOMETAG_STALE;
+}
+
+/* ---- without a superblock ---- */
+
+int hometag_backup_end(const struct blk_reader *r, uint64_t *ret_bytes)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+
+	*ret_bytes = 0;
+	if (!blk)
+		return -ENOMEM;
+	/* the second group begins behind as many blocks as a bitmap block has bits */
+	for (unsigned log = 0; log <= 6; log++) {
+		uint64_t block_bytes = 1024ull << log, off = (8 * block_bytes + !log) * block_bytes, blocks, end;
+		const uint8_t *sb = blk + off % COW_BLK_BYTES;
+		int e;
+
+		if (off / COW_BLK_BYTES >= r->volume_blks)
+			break;
+		e = r->read(r->ctx, off / COW_BLK_BYTES, 1, blk);
+		if (e < 0)
+			return e;
+		if (!is_ext(sb) || sb_get(sb, offsetof(struct ext2_super_block, s_log_block_size), 4) != log ||
+		    sb_get(sb, offsetof(struct ext2_super_block, s_block_group_nr), 2) != 1)
+			continue;
+		blocks = sb_get(sb, offsetof(struct ext2_super_block, s_blocks_count), 4);
+		if (sb_get(sb, offsetof(struct ext2_super_block, s_feature_incompat), 4) & EXT4_FEATURE_INCOMPAT_64BIT)
+			blocks |= sb_get(sb, offsetof(struct ext2_super_block, s_blocks_count_hi), 4) << 32;
+		if (!__builtin_mul_overflow(blocks, block_bytes, &end) && end && (!*ret_bytes || end < *ret_bytes))
+			*ret_bytes = end;
+	}
+	return 0;
+}
+
+/* libblkid wants a descriptor: a sparse file of the device's size that has both of its ends. */
+static int copy_ends(const struct blk_reader *r, int fd)
+{
+	_cleanup_free_ void *buf = io_alloc(LOOK_BYTES);
+	uint64_t n = min_u64(LOOK_BYTES / COW_BLK_BYTES, r->volume_blks), at[2] = { 0, r->volume_blks - n };
+
+	if (!buf)
+		return -ENOMEM;
+	if (ftruncate(fd, (off_t)blk_to_bytes(r->volume_blks)) < 0)
+		return -errno;
+	for (int i = 0; i < 2; i++) {
+		int e = r->read(r->ctx, at[i], n, buf);
+
+		if (e == 0)
+			e = io_pwrite_full(fd, buf, blk_to_bytes(n), blk_to_bytes(at[i]));
+		if (e < 0)
+			return e;
+	}
+	return 0;
+}
+
+int hometag_signature(const struct blk_reader *r, bool *ret)
+{
+	_cleanup_close_ int fd = memfd_create("ends", MFD_CLOEXEC);
+	blkid_probe pr = fd < 0 ? NULL : blkid_new_probe();
+	int e = pr ? copy_ends(r, fd) : -ENOMEM;
+
+	if (e == 0 && blkid_probe_set_device(pr, fd, 0, (blkid_loff_t)blk_to_bytes(r->volume_blks)) < 0)
+		e = -EIO;
+	if (e == 0) {
+		blkid_probe_enable_superblocks(pr, 1);
+		blkid_probe_enable_partitions(pr, 1);
+		/* 0 found, 1 nothing; several things at once (-2), or an error: something is there */
+		*ret = blkid_do_safeprobe(pr) != 1;
+	}
+	blkid_free_probe(pr);
+	return e;
+}

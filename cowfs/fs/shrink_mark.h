@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The mark that a shrink leaves in the superblock of the ext file system at home while it is under way. No file can
+ * hold that superblock, so the mark binds the shrink's log to this device and to this moment (docs/FORMAT.md, "Shrink").
+ *
+ * Two tags of 16 bytes lie at the end of s_reserved, in the second sector of the superblock. Each is the start of a
+ * SHA-512 over the ring uuid and the first sector of a superblock: of the old one, and of the new one. A mount or
+ * e2fsck changes that first sector, so neither tag matches any more, whatever uuid somebody tries.
+ */
+#ifndef COWFS_FS_SHRINK_MARK_H
+#define COWFS_FS_SHRINK_MARK_H
+
+#include "fs/fsinfo.h"
+
+#define HOMETAG_BYTES 16u
+
+enum hometag {
+	HOMETAG_NONE,  /* no superblock of ext, or one without tags */
+	HOMETAG_MATCH, /* it vouches for the ring with this uuid */
+	HOMETAG_STALE, /* tags of another ring, or the superblock was changed since */
+};
+
+struct hometags {
+	uint8_t of_old[HOMETAG_BYTES], of_new[HOMETAG_BYTES];
+};
+
+/* All of these take block 0 of the volume. */
+enum hometag hometag_look(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16]);
+bool hometag_is_ext(const uint8_t blk0[COW_BLK_BYTES]);
+/* The tag of this superblock. */
+void hometag_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16], uint8_t ret[HOMETAG_BYTES]);
+struct hometags hometag_get(const uint8_t blk0[COW_BLK_BYTES]);
+/* Puts the tags and corrects the superblock's checksum, if it has one. Changes one sector. */
+void hometag_put(uint8_t blk0[COW_BLK_BYTES], const struct hometags *t);
+
+/*
+ * Where the file system at home ends if its first superblock cannot be read, by the first backup of it. 0: there is none.
+ * Backups for other block sizes may be left of an earlier file system, or be in a file: the smallest end counts, so that no log
+ * is hidden by them. A read error is an error.
+ */
+int hometag_backup_end(const struct blk_reader *r, uint64_t *ret_bytes) MUST_CHECK;
+
+/* Does libblkid know anything on the device (a file system, LUKS, LVM, RAID, swap, a partition table)? -errno */
+int hometag_signature(const struct blk_reader *r, bool *ret) MUST_CHECK;
+
+#endif

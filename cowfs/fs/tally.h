@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Counts of single blocks, and their sums over a range. Zero-initialise; tally_clear frees. */
+#ifndef COWFS_FS_TALLY_H
+#define COWFS_FS_TALLY_H
+
+#include "base/util.h"
+
+enum tally_kind {
+	TALLY_ABSORBED, /* written again while it was in RAM */
+	TALLY_LATER,	/* written again after a commit */
+	TALLY_NEW,	/* of the first: since another tally */
+	TALLY_KINDS
+};
+
+struct tally_blk {
+	uint64_t blk, count[TALLY_KINDS];
+};
+
+struct tally {
+	struct tally_blk *b;
+	size_t n, cap;
+	struct tally_sum {
+		uint64_t of[TALLY_KINDS];
+	} *before; /* of the first i blocks, n + 1 of them; tally_finish */
+};
+
+/* In any order, each block once; TALLY_NEW is for tally_finish. -ENOMEM. */
+int tally_add(struct tally *t, uint64_t blk, uint64_t absorbed, uint64_t later) MUST_CHECK;
+/* Sorts, and adds up. since: a finished one, for TALLY_NEW; NULL: none of it is new. -ENOMEM. */
+int tally_finish(struct tally *t, const struct tally *since) MUST_CHECK;
+/* Adds counts times bytes of those blocks in [start_bytes, end_bytes) to ret. Finished, or empty. */
+void tally_covered_bytes(const struct tally *t, uint64_t start_bytes, uint64_t end_bytes, uint64_t ret[TALLY_KINDS]);
+void tally_clear(struct tally *t);
+
+#endif

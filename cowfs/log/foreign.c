@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/* Whose base is it (docs/FORMAT.md)? What a record knows of the base, against what is there. Only reads. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/io.h"
+#include "fs/shrink_mark.h"
+#include "log/ring.h"
+
+struct images {
+	struct log *l;
+	const struct log_index *ix;
+};
+
+static int read_home(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return card_read(((struct images *)ctx)->l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+/* One block, only as the log has it. */
+static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct images *im = ctx;
+	enum log_where where;
+
+	log_index_run(im->ix, blk, 1, &where);
+	if (where == LOG_HOME)
+		return -ENODATA;
+	if (where == LOG_DATA)
+		return log_index_read(im->ix, blk, 1, buf);
+	memset(buf, 0, blk_to_bytes(blks));
+	return 0;
+}
+
+/* Block 0 of a shrink's home has tags, or is garbage: the log's content stands for it (FORMAT.md, "Shrink"). */
+static int read_vouched(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	int r = read_home(ctx, blk, blks, buf);
+
+	if (r == 0 && blk == 0)
+		r = read_logged(ctx, 0, 1, buf);
+	return r == -ENODATA ? 0 : r;
+}
+
+/* All of it: until a shrink is home, the file system there is larger than the volume. */
+static uint64_t base_blks(const struct log *l)
+{
+	return l->base->geo.size_bytes / COW_BLK_BYTES;
+}
+
+int ring_look_home(struct log *l)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	struct images im = { .l = l };
+	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
+	struct fsinfo fs;
+	int r = blk ? card_read(l->base, 0, blk, COW_BLK_BYTES) : -ENOMEM;
+
+	if (r == 0)
+		r = fsinfo_probe(&home, &fs);
+	if (r == 0)
+		l->home = fs.kind == FS_UNKNOWN || hometag_look(blk, l->super.ring_uuid) == HOMETAG_MATCH ? HOME_VOUCHES
+													  : HOME_STRANGE;
+	return r;
+}
+
+int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret)
+{
+	struct images im = { .l = l, .ix = ix };
+	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
+	struct blk_reader logged = { .read = read_logged, .ctx = &im, .volume_blks = home.volume_blks };
+
+	if (l->home == HOME_STRANGE) {
+		*ret = false;
+		return 0;
+	}
+	if (l->home == HOME_VOUCHES)
+		home.read = read_vouched;
+	/* a checkpoint begins behind a record of its own, or behind an open record; with lag that may be lost */
+	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged, rec->type != RECORD_COMMIT || lag_on(l), ret);
+}
+
+int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
+{
+	struct images im = { .l = l, .ix = l->index };
+	struct blk_reader home = { .read = l->home == HOME_VOUCHES ? read_vouched : read_home, .ctx = &im,
+				   .volume_blks = base_blks(l) };
+	int r = fsinfo_fingerprint(&home, ret);
+
+	return r == -EOWNERDEAD && !l->needs_reader ? fsinfo_fingerprint_super(&home, ret) : r;
+}
+
+int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why, size_t n)
+{
+	const struct fs_fingerprint *then = &rec->fingerprint;
+	struct fs_fingerprint now;
+	char when[32];
+	size_t len;
+	struct tm tm;
+	time_t mtime;
+	int r = ring_base_fingerprint(l, &now);
+
+	if (r < 0)
+		return r;
+	len = (size_t)snprintf(why, n, "the file system was changed by somebody else after record %llu",
+			       (unsigned long long)rec->seq);
+	mtime = now.mtime;
+	if (now.kind == FS_UNKNOWN && then->kind != FS_UNKNOWN)
+		snprintf(why + len, n - len, ": there is no file system that cowfs knows any more");
+	else if (now.kind != then->kind || memcmp(now.uuid, then->uuid, sizeof(now.uuid)))
+		snprintf(why + len, n - len, ": it is another one");
+	else if (now.kind == FS_EXT && now.mtime != then->mtime && gmtime_r(&mtime, &tm) &&
+		 strftime(when, sizeof(when), "%F %T UTC", &tm))
+		snprintf(why + len, n - len, ": it was mounted, last on %s", when);
+	else if (now.kind == FS_EXT)
+		snprintf(why + len, n - len, ": it was checked, or a tool wrote to it");
+	return -EBADMSG;
+}

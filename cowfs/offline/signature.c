@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Notes on the design
+ * - libblkid knows what lies where, and what only looks like it (a FAT's boot sector is no partition table). All that it
+ *   finds counts, one by one as for wipefs(8): a first match would hide a second one.
+ * - Where cowfs knows the file system, its first 4 KiB and what lies behind its end say whether it is a leftover, or a part
+ *   of something larger (a member of a RAID array has its superblock at the end). What is between belongs to files.
+ * - A backup GPT without a primary one is counted only where the device is to be overwritten from its first block on: mkfs
+ *   leaves it on a disk that had partitions once.
+ */
+#include "offline/signature.h"
+
+#include <blkid.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clean.h"
+
+static const struct {
+	const char *type, *text, *advice;
+} known[] = {
+	{"swap", "a swap area", ""},
+	{"swsuspend", "a hibernated system", ""},
+	{"LVM2_member", "an LVM physical volume", "name a logical volume instead"},
+	{"LVM1_member", "an LVM physical volume", "name a logical volume instead"},
+	{"crypto_LUKS", "a LUKS device", "open it, and name what it is opened as instead"},
+	{"linux_raid_member", "a member of a RAID array", "name the array instead"},
+	{"zfs_member", "a member of a ZFS pool", ""},
+	{"bcache", "a bcache device", "name the bcache instead"},
+	{"jbd", "an external journal", ""},
+};
+
+static bool is_fs_type(const struct fsinfo *fs, const char *type)
+{
+	return fs->kind == FS_EXT ? !strncmp(type, "ext", 3) : !strcmp(type, fs->type);
+}
+
+/* 0 if there are none, or if it cannot be told. */
+static int count_partitions(const char *path)
+{
+	blkid_probe pr = blkid_new_probe_from_filename(path);
+	blkid_partlist list;
+	int n = 0;
+
+	if (!pr)
+		return 0;
+	blkid_probe_enable_superblocks(pr, 0);
+	blkid_probe_enable_partitions(pr, 1);
+	list = blkid_probe_get_partitions(pr);
+	if (list)
+		n = blkid_partlist_numof_partitions(list);
+	blkid_free_probe(pr);
+	return n > 0 ? n : 0;
+}
+
+static void add(struct signatures *s, const char *text, const char *advice)
+{
+	size_t len = strlen(s->text);
+
+	if (!s->n++)
+		s->advice = advice;
+	snprintf(s->text + len, sizeof(s->text) - len, "%s%s", len ? " and " : "", text);
+}
+
+static void add_table(struct signatures *s, const struct fsinfo *fs, const char *path, const char *type)
+{
+	int n = count_partitions(path);
+	char text[96];
+
+	/* boot code has the signature of an MBR, too */
+	if (!n && fs->kind != FS_UNKNOWN && !strcmp(type, "dos"))
+		return;
+	snprintf(text, sizeof(text), "a %s partition table with %d partition%s",
+		 !strcmp(type, "gpt") ? "GPT" : !strcmp(type, "dos") ? "DOS" : CLEAN(type), n, n == 1 ? "" : "s");
+	add(s, text, n ? "name a partition instead" : "");
+}
+
+static void add_superblock(struct signatures *s, blkid_probe pr, const char *type)
+{
+	const char *usage;
+	char text[96];
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+		if (!strcmp(known[i].type, type)) {
+			add(s, known[i].text, known[i].advice);
+			return;
+		}
+	if (blkid_probe_lookup_value(pr, "USAGE", &usage, NULL) < 0)
+		usage = "";
+	snprintf(text, sizeof(text), "%s (%s)",
+		 !strcmp(usage, "filesystem") ? "a file system"
+		 : !strcmp(usage, "raid")     ? "a member of an array"
+					      : "something else",
+		 CLEAN(type));
+	add(s, text, "");
+}
+
+/* In blocks that the file system gives to files. */
+static bool is_content(blkid_probe pr, const struct fsinfo *fs, const char *key)
+{
+	const char *text;
+	uint64_t off_bytes;
+
+	if (fs->kind == FS_UNKNOWN || blkid_probe_lookup_value(pr, key, &text, NULL) < 0)
+		return false;
+	off_bytes = strtoull(text, NULL, 10);
+	return off_bytes >= COW_BLK_BYTES && off_bytes < fs->size_bytes;
+}
+
+static void take(struct signatures *s, blkid_probe pr, const struct fsinfo *fs, const char *path)
+{
+	const char *type;
+
+	if (blkid_probe_lookup_value(pr, "TYPE", &type, NULL) == 0) {
+		if (!is_fs_type(fs, type) && !is_content(pr, fs, "SBMAGIC_OFFSET"))
+			add_superblock(s, pr, type);
+	} else if (blkid_probe_lookup_value(pr, "PTTYPE", &type, NULL) == 0) {
+		if (!is_content(pr, fs, "PTMAGIC_OFFSET"))
+			add_table(s, fs, path, type);
+	}
+}
+
+int signatures_find(const char *path, const struct fsinfo *fs, struct signatures *ret)
+{
+	struct signatures s = {.advice = ""};
+	blkid_probe pr;
+	int r;
+
+	errno = 0;
+	pr = blkid_new_probe_from_filename(path);
+	if (!pr)
+		return errno ? -errno : -EIO;
+	blkid_probe_enable_superblocks(pr, 1);
+	blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_USAGE | BLKID_SUBLKS_MAGIC);
+	blkid_probe_enable_partitions(pr, 1);
+	blkid_probe_set_partitions_flags(pr, BLKID_PARTS_MAGIC |
+						     (fs->kind == FS_UNKNOWN ? BLKID_PARTS_FORCE_GPT : 0));
+	while ((r = blkid_do_probe(pr)) == 0)
+		take(&s, pr, fs, path);
+	blkid_free_probe(pr);
+	*ret = s;
+	return r < 0 ? -EIO : 0;
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/* Faults of the simulated card: failed operations, power cuts, damage. Notes in sim_private.h. */
+#include <errno.h>
+#include <string.h>
+
+#include "sim/sim_private.h"
+
+#define SECTOR_BYTES 512u
+
+/* splitmix64, https://prng.di.unimi.it/splitmix64.c (public domain) */
+static uint64_t random_next(struct sim *s)
+{
+	uint64_t z = (s->state.random += 0x9e3779b97f4a7c15u);
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+/*
+ * One of n kinds of fate; the favourite is drawn once per event, with its strength. Were all
+ * fates always equally likely, a cut with forty pending writes would never leave all of them
+ * done but one, the schedule that finds most bugs.
+ */
+struct bias {
+	unsigned favourite, in_64;
+};
+
+static struct bias random_bias(struct sim *s, unsigned n)
+{
+	static const unsigned strength[] = {0, 0, 32, 56, 63};
+	uint64_t r = random_next(s);
+
+	return (struct bias){(unsigned)(r >> 32) % n, strength[(uint32_t)r % ARRAY_SIZE(strength)]};
+}
+
+static unsigned random_fate(struct sim *s, unsigned n, struct bias bias)
+{
+	uint64_t r = random_next(s);
+
+	return r % 64 < bias.in_64 ? bias.favourite : (unsigned)(r >> 32) % n;
+}
+
+/* ---- failing operations ---- */
+
+/* Restores I1 after writes were taken out of pending or durable was changed: old and n_old
+ * are blocks that may differ now. */
+static void view_refresh(struct sim *s, const struct sim_pending *old, size_t n_old)
+{
+	for (size_t i = 0; i < n_old; i++)
+		sim_store_set(&s->view, old[i].blk, sim_store_get(&s->durable, old[i].blk));
+	for (size_t i = 0; i < s->n_pending; i++)
+		sim_store_set(&s->view, s->pending[i].blk, s->pending[i].block);
+}
+
+/* After a failed write or flush each pending write is durable, pending or lost; what a flush that lied spoke of stays. */
+void sim_scramble_pending(struct sim *s)
+{
+	enum { DURABLE, PENDING, LOST, KINDS };
+	struct bias bias = random_bias(s, KINDS);
+	size_t n_old = s->n_pending, kept = 0;
+	struct sim_pending *old = malloc((n_old + 1) * sizeof(*old));
+
+	if (!old)
+		abort();
+	for (size_t i = 0; i < n_old; i++) {
+		struct sim_pending *p = &s->pending[i];
+
+		old[i] = *p;
+		switch (p->epoch < s->state.epoch ? PENDING : random_fate(s, KINDS, bias)) {
+		case PENDING:
+			s->pending[kept++] = *p;
+			continue;
+		case DURABLE:
+			sim_store_set(&s->durable, p->blk, p->block);
+			break;
+		}
+		sim_block_unref(p->block);
+	}
+	s->n_pending = kept;
+	view_refresh(s, old, n_old);
+	free(old);
+}
+
+void sim_settle_pending(struct sim *s, size_t n)
+{
+	n = min_u64(n, s->n_pending);
+	for (size_t i = 0; i < n; i++) {
+		sim_store_set(&s->durable, s->pending[i].blk, s->pending[i].block);
+		sim_block_unref(s->pending[i].block);
+	}
+	s->n_pending -= n;
+	if (s->n_pending && n)
+		memmove(s->pending, s->pending + n, s->n_pending * sizeof(*s->pending));
+}
+
+/* ---- switches ---- */
+
+void sim_settle(struct card *c, size_t n)
+{
+	struct sim *s = sim_lock(c);
+
+	sim_settle_pending(s, n);
+	sim_unlock(s);
+}
+
+void sim_cut_at(struct card *c, uint64_t n)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.cut_countdown = n;
+	sim_unlock(s);
+}
+
+void sim_fail_at(struct card *c, unsigned ops, uint64_t n, int err, bool forever)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.fail.ops = ops;
+	s->state.fail.countdown = n;
+	s->state.fail.err = err;
+	s->state.fail.forever = forever;
+	sim_unlock(s);
+}
+
+void sim_set_lie(struct card *c, unsigned lie)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.lie = lie;
+	sim_unlock(s);
+}
+
+void sim_set_collateral(struct card *c, uint64_t from_bytes)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.collateral_from = from_bytes;
+	sim_unlock(s);
+}
+
+void sim_seed(struct card *c, uint64_t seed)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.random = seed;
+	sim_unlock(s);
+}
+
+void sim_set_model(struct card *c, struct flash_model *m)
+{
+	struct sim *s = sim_lock(c);
+
+	flash_model_free(s->model);
+	s->model = m;
+	sim_unlock(s);
+}
+
+struct flash_model *sim_model(const struct card *c)
+{
+	return sim_of(c)->model;
+}
+
+void sim_set_cache(struct card *c, size_t blks)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.cache_blks = blks;
+	sim_unlock(s);
+}
+
+uint64_t sim_ops(const struct card *c)
+{
+	struct sim *s = sim_lock(c);
+	uint64_t n = s->state.ops;
+
+	sim_unlock(s);
+	return n;
+}
+
+size_t sim_pending(const struct card *c)
+{
+	struct sim *s = sim_lock(c);
+	size_t n = s->n_pending;
+
+	sim_unlock(s);
+	return n;
+}
+
+uint64_t sim_pending_blk(const struct card *c, size_t i)
+{
+	struct sim *s = sim_lock(c);
+	uint64_t blk = i < s->n_pending ? s->pending[i].blk : UINT64_MAX;
+
+	sim_unlock(s);
+	return blk;
+}
+
+bool sim_is_dead(const struct card *c)
+{
+	struct sim *s = sim_lock(c);
+	bool dead = s->state.dead;
+
+	sim_unlock(s);
+	return dead;
+}
+
+static void pending_shuffle(struct sim *s)
+{
+	for (size_t i = s->n_pending; i > 1; i--) {
+		size_t k = (size_t)(random_next(s) % i);
+		struct sim_pending p = s->pending[i - 1];
+
+		s->pending[i - 1] = s->pending[k];
+		s->pending[k] = p;
+	}
+}
+
+static struct sim_block *tear(struct sim *s, const struct sim_block *old,
+			      const struct sim_block *new)
+{
+	struct sim_block *b = sim_block_copy(old);
+	uint64_t sectors = random_next(s);
+
+	for (size_t off = 0; off < COW_BLK_BYTES; off += SECTOR_BYTES, sectors >>= 1)
+		if (sectors & 1)
+			memcpy(b->bytes + off, new->bytes + off, SECTOR_BYTES);
+	return b;
+}
+
+static struct sim_block *garble(struct sim *s)
+{
+	struct sim_block *b = sim_block_new();
+
+	for (size_t off = 0; off < COW_BLK_BYTES; off += sizeof(uint64_t))
+		memcpy(b->bytes + off, &(uint64_t){random_next(s)}, sizeof(uint64_t));
+	return b;
+}
+
+static void pending_settle(struct sim *s, const struct sim_pending *p, enum sim_fate fate)
+{
+	struct sim_block *b = NULL;
+
+	switch (fate) {
+	case SIM_DROPPED:
+		return;
+	case SIM_DONE:
+		b = sim_block_ref(p->block);
+		break;
+	case SIM_TORN:
+		b = tear(s, sim_store_get(&s->durable, p->blk), p->block);
+		break;
+	case SIM_GARBAGE:
+		b = garble(s);
+		break;
+	}
+	sim_store_set(&s->durable, p->blk, b);
+	sim_block_unref(b);
+}
+
+static bool is_pending(const struct sim *s, uint64_t blk)
+{
+	for (size_t i = 0; i < s->n_pending; i++)
+		if (s->pending[i].blk == blk)
+			return true;
+	return false;
+}
+
+/* The erase block of the last write, without what is in flight itself. */
+static void collateral(struct sim *s, uint64_t last_blk)
+{
+	const struct card_geometry *g = &s->card.geo;
+	uint64_t eb = (blk_to_bytes(last_blk) + g->disk_off_bytes) / g->erase_block_bytes * g->erase_block_bytes;
+	uint64_t from = eb > g->disk_off_bytes ? eb - g->disk_off_bytes : 0;
+	uint64_t end = min_u64(eb + g->erase_block_bytes - g->disk_off_bytes, g->size_bytes);
+
+	for (uint64_t off = max_u64(from, s->state.collateral_from); off < end; off += COW_BLK_BYTES) {
+		struct sim_block *b;
+
+		if (is_pending(s, off / COW_BLK_BYTES))
+			continue;
+		b = garble(s);
+		sim_store_set(&s->durable, off / COW_BLK_BYTES, b);
+		sim_store_set(&s->view, off / COW_BLK_BYTES, b);
+		sim_block_unref(b);
+	}
+}
+
+/* Dead first: then nothing changes pending while fate() is asked, without the lock, so that it
+ * may ask sim_pending_blk(). */
+void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg)
+{
+	struct sim *s = sim_lock(c);
+	struct bias bias = random_bias(s, SIM_GARBAGE + 1);
+
+	s->state.dead = true;
+	if (s->n_pending && s->state.collateral_from != UINT64_MAX)
+		collateral(s, s->pending[s->n_pending - 1].blk);
+	if (!fate)
+		pending_shuffle(s);
+	sim_unlock(s);
+	for (size_t i = 0; i < s->n_pending; i++)
+		pending_settle(s, &s->pending[i],
+			       fate ? fate(arg, i) : random_fate(s, SIM_GARBAGE + 1, bias));
+	sim_lock(c);
+	for (size_t i = 0; i < s->n_pending; i++)
+		sim_store_set(&s->view, s->pending[i].blk,
+			      sim_store_get(&s->durable, s->pending[i].blk));
+	sim_forget_pending(s);
+	s->state.cut_countdown = s->state.fail.countdown = 0;
+	s->state.dead = false;
+	if (c->writable)
+		c->account.writable_ns += now_ns() - c->writable_since_ns;
+	c->writable = false;
+	sim_unlock(s);
+}
+
+/* ---- straight access ---- */
+
+static bool span_is_valid(const struct card *c, uint64_t off_bytes, size_t len_bytes)
+{
+	return off_bytes <= c->geo.size_bytes && len_bytes <= c->geo.size_bytes - off_bytes;
+}
+
+static int read_store(const struct card *c, bool durable, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	const struct sim_store *store;
+	struct sim *s;
+	uint8_t *to = buf;
+
+	if (!span_is_valid(c, off_bytes, len_bytes))
+		return -EINVAL;
+	s = sim_lock(c);
+	store = durable ? &s->durable : &s->view;
+	while (len_bytes) {
+		size_t from = off_bytes % COW_BLK_BYTES;
+		size_t len = min_u64(len_bytes, COW_BLK_BYTES - from);
+
+		sim_block_read(sim_store_get(store, off_bytes >> COW_BLK_SHIFT), from, to, len);
+		to += len, off_bytes += len, len_bytes -= len;
+	}
+	sim_unlock(s);
+	return 0;
+}
+
+int sim_peek(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	return read_store(c, true, off_bytes, buf, len_bytes);
+}
+
+int sim_look(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	return read_store(c, false, off_bytes, buf, len_bytes);
+}
+
+int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
+{
+	uint64_t first = off_bytes >> COW_BLK_SHIFT, end = first + (len_bytes >> COW_BLK_SHIFT);
+	size_t kept = 0;
+	struct sim *s;
+	int r;
+
+	if ((off_bytes | len_bytes) % COW_BLK_BYTES || off_bytes > c->geo.size_bytes ||
+	    len_bytes > c->geo.size_bytes - off_bytes)
+		return -EINVAL;
+	s = sim_lock(c);
+	r = s->state.dead ? -EIO : 0;
+	for (size_t i = 0; i < s->n_pending && !r; i++) {
+		if (s->pending[i].blk >= first && s->pending[i].blk < end)
+			sim_block_unref(s->pending[i].block);
+		else
+			s->pending[kept++] = s->pending[i];
+	}
+	if (!r)
+		s->n_pending = kept;
+	for (uint64_t blk = first; blk < end && !r; blk++) {
+		sim_store_set(&s->durable, blk, NULL);
+		sim_store_set(&s->view, blk, NULL);
+	}
+	if (s->model && !r)
+		flash_model_discard(s->model, off_bytes, len_bytes);
+	sim_unlock(s);
+	return r;
+}
+
+int sim_poke(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	struct sim *s;
+	const uint8_t *from = buf;
+
+	if (!span_is_valid(c, off_bytes, len_bytes))
+		return -EINVAL;
+	s = sim_lock(c);
+	while (len_bytes) {
+		struct sim_pending at = {.blk = off_bytes >> COW_BLK_SHIFT};
+		size_t to = off_bytes % COW_BLK_BYTES;
+		size_t len = min_u64(len_bytes, COW_BLK_BYTES - to);
+
+		at.block = sim_block_copy(sim_store_get(&s->durable, at.blk));
+		memcpy(at.block->bytes + to, from, len);
+		sim_store_set(&s->durable, at.blk, at.block);
+		sim_block_unref(at.block);
+		view_refresh(s, &at, 1);
+		from += len, off_bytes += len, len_bytes -= len;
+	}
+	sim_unlock(s);
+	return 0;
+}

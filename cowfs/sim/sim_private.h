@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Inside the simulated card: what is durable, what is pending in its cache, and the faults.
+ *
+ * I1  view = durable, overlaid by the pending block writes in issue order: what reads see, and
+ *     what a good, honest flush would make durable.
+ * I2  pending is in issue order, so its epochs (good flushes before the write) never fall.
+ * I3  a dead card changes nothing until its power is cycled.
+ */
+#ifndef COWFS_SIM_SIM_PRIVATE_H
+#define COWFS_SIM_SIM_PRIVATE_H
+
+#include <pthread.h>
+
+#include "sim/sim.h"
+#include "sim/sim_store.h"
+
+struct sim_pending {
+	uint64_t blk, epoch;
+	struct sim_block *block;
+};
+
+/* the plain part, which a clone copies whole */
+struct sim_state {
+	uint64_t epoch; /* good flushes, lies included */
+	unsigned lie;
+	uint64_t collateral_from; /* UINT64_MAX: off */
+	uint64_t random;
+	size_t cache_blks; /* 0: no limit */
+	uint64_t ops;
+	uint64_t cut_countdown; /* 0: disarmed; so below */
+	struct {
+		unsigned ops;
+		uint64_t countdown;
+		int err;
+		bool forever;
+	} fail;
+	bool dead;
+	struct card_counters seen;
+};
+
+struct sim {
+	struct card card;     /* the first: see sim_of */
+	pthread_mutex_t lock; /* all below */
+	struct sim_state state;
+	struct sim_store durable, view;
+	struct sim_pending *pending;
+	size_t n_pending, pending_room;
+	struct flash_model *model; /* NULL: none */
+};
+
+static inline struct sim *sim_of(const struct card *c)
+{
+	return (struct sim *)c;
+}
+
+static inline struct sim *sim_lock(const struct card *c)
+{
+	struct sim *s = sim_of(c);
+
+	pthread_mutex_lock(&s->lock);
+	return s;
+}
+
+static inline void sim_unlock(struct sim *s)
+{
+	pthread_mutex_unlock(&s->lock);
+}
+
+void sim_forget_pending(struct sim *s);
+void sim_settle_pending(struct sim *s, size_t n); /* the first n are durable */
+/* After a failed write or flush: each pending write becomes durable, stays, or is lost. */
+void sim_scramble_pending(struct sim *s);
+
+#endif

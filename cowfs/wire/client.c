@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A volume is found by its directory below the run directory, or through the status files there,
+ * which tell device and loop device. Whether its daemon lives, only connecting tells.
+ */
+#include "wire/client.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "base/io.h"
+#include "base/proclist.h"
+
+#define STATUS_BYTES (64 * KIB)
+#define SILENCE_MS                                                                                 \
+	30000 /* the daemon sends progress five times a second while we wait for a job             \
+	       */
+#define GONE_MS 30000
+
+static PRINTF(4, 5) int fail(struct client_error *err, enum exit_code exit, int error,
+			     const char *fmt, ...)
+{
+	va_list ap;
+
+	err->exit = exit;
+	err->error = error;
+	va_start(ap, fmt);
+	vsnprintf(err->why, sizeof(err->why), fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+static int open_run(void)
+{
+	int fd = open(rundir_path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* ---- what is there ---- */
+
+/* Calls each(ctx, name) for the volumes' directories until it returns true. */
+static bool each_volume(int run_fd, bool (*each)(void *ctx, int run_fd, const char *name),
+			void *ctx)
+{
+	int fd = openat(run_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	bool found = false;
+
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	for (struct dirent *e; !found && (e = readdir(d));)
+		/* rootstate.h keeps files there */
+		if (e->d_type != DT_REG && rundir_name_valid(e->d_name))
+			found = each(ctx, run_fd, e->d_name);
+	closedir(d);
+	return found;
+}
+
+static struct json_object *read_status(int run_fd, const char *name)
+{
+	_cleanup_free_ char *text = malloc(STATUS_BYTES);
+	char path[RUNDIR_NAME_BYTES + 16];
+	struct json_object *o;
+
+	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
+	if (!text || io_read_text(run_fd, path, text, STATUS_BYTES) <= 0)
+		return NULL;
+	o = json_tokener_parse(text);
+	if (o && !json_object_is_type(o, json_type_object)) {
+		json_object_put(o);
+		return NULL;
+	}
+	return o;
+}
+
+static const char *text_of(struct json_object *o, const char *key)
+{
+	const char *s = json_object_get_string(json_object_object_get(o, key));
+
+	return s ? s : "";
+}
+
+bool client_same_device(const char *a, const char *b)
+{
+	struct stat sa, sb;
+
+	if (!*a || !*b)
+		return false;
+	if (!strcmp(a, b))
+		return true;
+	if (stat(a, &sa) < 0 || stat(b, &sb) < 0)
+		return false;
+	if (S_ISBLK(sa.st_mode) && S_ISBLK(sb.st_mode))
+		return sa.st_rdev == sb.st_rdev;
+	return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
+struct by_device {
+	const char *path;
+	char *name;
+};
+
+/* As its daemon has written it; 0: none. */
+static pid_t pid_of(int run_fd, const char *name)
+{
+	char path[RUNDIR_NAME_BYTES + 8];
+	uint64_t pid;
+
+	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_PID);
+	return io_read_u64(run_fd, path, &pid) < 0 ? 0 : (pid_t)pid;
+}
+
+/* Its socket still takes connections, but nobody will answer. */
+static bool is_dying(pid_t pid)
+{
+	_cleanup_close_ int fd = -1;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd >= 0 && proclist_is_dying(fd);
+}
+
+/* Returns the descriptor, or -errno. ECONNREFUSED: the daemon has died. */
+static int connect_volume(int run_fd, const char *name)
+{
+	_cleanup_close_ int dir_fd =
+		openat(run_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int fd = -1;
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+	if (dir_fd < 0)
+		return -errno;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir_fd, RUNDIR_SOCKET);
+	if (is_dying(pid_of(run_fd, name)))
+		return -ECONNREFUSED;
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+static bool is_dead(int error)
+{
+	return error == -ECONNREFUSED || error == -ENOENT;
+}
+
+static bool alive(int run_fd, const char *name)
+{
+	_cleanup_close_ int fd = connect_volume(run_fd, name);
+
+	return !is_dead(fd);
+}
+
+static bool match_device(void *ctx, int run_fd, const char *name)
+{
+	struct by_device *by = ctx;
+	struct json_object *o = read_status(run_fd, name);
+	bool match = o && (client_same_device(by->path, text_of(o, "device")) ||
+			   client_same_device(by->path, text_of(o, "log_device")) ||
+			   client_same_device(by->path, text_of(o, "loop")));
+
+	json_object_put(o);
+	if (!match || !alive(run_fd, name))
+		return false;
+	snprintf(by->name, RUNDIR_NAME_BYTES, "%s", name);
+	return true;
+}
+
+void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES])
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct by_device by = {path, name};
+
+	name[0] = '\0';
+	if (run_fd >= 0)
+		each_volume(run_fd, match_device, &by);
+}
+
+struct name_list {
+	char (*names)[RUNDIR_NAME_BYTES];
+	size_t n;
+};
+
+static bool list_volume(void *ctx, int run_fd, const char *name)
+{
+	struct name_list *l = ctx;
+
+	if (alive(run_fd, name))
+		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
+	return l->n == CLIENT_VOLUMES;
+}
+
+static int root_last(const void *a, const void *b)
+{
+	int root = !strcmp(a, ROOT_NAME) - !strcmp(b, ROOT_NAME);
+
+	return root ? root : strcmp(a, b);
+}
+
+size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct name_list l = {names, 0};
+
+	if (run_fd >= 0)
+		each_volume(run_fd, list_volume, &l);
+	qsort(names, l.n, RUNDIR_NAME_BYTES, root_last);
+	return l.n;
+}
+
+static pid_t worker_pid(int run_fd, const char *name);
+
+/* Who may not connect believes the pid. */
+static bool list_dead(void *ctx, int run_fd, const char *name)
+{
+	struct name_list *l = ctx;
+	char path[RUNDIR_NAME_BYTES + 16];
+
+	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
+	if (faccessat(run_fd, path, F_OK, 0) == 0 && (!worker_pid(run_fd, name) || !alive(run_fd, name)))
+		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
+	return l->n == CLIENT_VOLUMES;
+}
+
+size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct name_list l = {names, 0};
+
+	if (run_fd >= 0)
+		each_volume(run_fd, list_dead, &l);
+	return l.n;
+}
+
+struct json_object *client_left_status(const char *name)
+{
+	_cleanup_close_ int run_fd = open_run();
+
+	return run_fd < 0 ? NULL : read_status(run_fd, name);
+}
+
+struct by_ring {
+	const char *self, *log_id;
+	char *name;
+};
+
+static bool match_ring(void *ctx, int run_fd, const char *name)
+{
+	struct by_ring *by = ctx;
+	struct json_object *o = strcmp(name, by->self) ? read_status(run_fd, name) : NULL;
+	bool match = o && !strcmp(text_of(o, "log_id"), by->log_id);
+
+	json_object_put(o);
+	if (!match || !alive(run_fd, name))
+		return false;
+	snprintf(by->name, RUNDIR_NAME_BYTES, "%s", name);
+	return true;
+}
+
+void client_find_twin(const char *self, const char *log_id, char name[RUNDIR_NAME_BYTES])
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct by_ring by = {self, log_id, name};
+
+	name[0] = '\0';
+	/* a log that was never used has none yet */
+	if (run_fd >= 0 && log_id[strspn(log_id, "0-")])
+		each_volume(run_fd, match_ring, &by);
+}
+
+struct running {
+	unsigned live, dead;
+	char first[RUNDIR_NAME_BYTES];
+	char list[256];
+};
+
+static bool count_running(void *ctx, int run_fd, const char *name)
+{
+	struct running *r = ctx;
+	size_t len = strlen(r->list);
+
+	if (!alive(run_fd, name)) {
+		r->dead++;
+		return false;
+	}
+	if (!r->live++)
+		snprintf(r->first, sizeof(r->first), "%s", name);
+	snprintf(r->list + len, sizeof(r->list) - len, "%s%s", len ? ", " : "", name);
+	return false;
+}
+
+/* which to a name. 0, or -1 with *err. */
+static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES],
+		   struct client_error *err)
+{
+	struct running r = {0};
+	struct stat st;
+
+	if (!which) {
+		each_volume(run_fd, count_running, &r);
+		if (r.live > 1)
+			return fail(err, EXIT_USAGE, -EINVAL,
+				    "several volumes are attached: say which one of %s", r.list);
+		if (r.live == 0)
+			return fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s",
+				    r.dead ? " (a daemon has died and left its files)" : "");
+		snprintf(name, RUNDIR_NAME_BYTES, "%s", r.first);
+		return 0;
+	}
+	if (rundir_name_valid(which) && fstatat(run_fd, which, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		snprintf(name, RUNDIR_NAME_BYTES, "%s", which);
+		return 0;
+	}
+	client_find_device(which, name);
+	if (!*name)
+		return fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached as %s", which);
+	return 0;
+}
+
+/* ---- connecting ---- */
+
+static int check_peer(int fd, const char *name, struct client_error *err)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+		return fail(err, EXIT_FAILED, -errno, "cannot find out who serves volume %s", name);
+	if (peer.uid != 0 && peer.uid != geteuid())
+		return fail(
+			err, EXIT_FAILED, -EPERM,
+			"the control socket of volume %s belongs to user %u, not to root: not used",
+			name, (unsigned)peer.uid);
+	return 0;
+}
+
+int client_open(struct client *ret, const char *which, struct client_error *err)
+{
+	_cleanup_close_ int run_fd = open_run(), fd = -1;
+	struct client c = {.fd = -1, .pass_fd = -1, .in.max_bytes = PROTO_LINE_BYTES};
+
+	if (run_fd == -ENOENT)
+		return fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s%s",
+			    which ? " as " : "", which ? which : "");
+	if (run_fd < 0)
+		return fail(err, EXIT_FAILED, run_fd, "%s: %s", rundir_path(),
+			    strerrordesc_np(-run_fd));
+	if (resolve(run_fd, which, c.name, err) < 0)
+		return -1;
+	fd = connect_volume(run_fd, c.name);
+	if (is_dead(fd))
+		return fail(err, EXIT_NOT_RUNNING, -ESRCH,
+			    "volume %s is not running: its daemon has died", c.name);
+	if (fd == -EACCES || fd == -EPERM)
+		return fail(err, EXIT_FAILED, fd,
+			    "permission denied: only root may control volume %s", c.name);
+	if (fd == -EAGAIN)
+		return fail(err, EXIT_FAILED, fd, "the daemon of volume %s does not answer",
+			    c.name);
+	if (fd < 0)
+		return fail(err, EXIT_FAILED, fd, "volume %s: %s", c.name, strerrordesc_np(-fd));
+	if (check_peer(fd, c.name, err) < 0)
+		return -1;
+	c.fd = steal_fd(&fd);
+	*ret = c;
+	return 0;
+}
+
+void client_close(struct client *c)
+{
+	if (c->fd >= 0)
+		close(steal_fd(&c->fd));
+	linebuf_free(&c->in);
+}
+
+/* ---- asking ---- */
+
+/* Waits for the next line: 0; -ETIMEDOUT, -EPIPE the daemon is gone, or -errno. */
+static int next_line(struct client *c, const char **ret_line, size_t *ret_len)
+{
+	struct pollfd pfd = {.fd = c->fd, .events = POLLIN};
+
+	while (!(*ret_line = linebuf_line(&c->in, ret_len))) {
+		int n = poll(&pfd, 1, SILENCE_MS);
+		ssize_t got;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -ETIMEDOUT;
+		got = linebuf_fill(&c->in, c->fd);
+		if (got == 0 || got == -ECONNRESET)
+			return -EPIPE;
+		if (got < 0 && got != -EAGAIN)
+			return (int)got;
+	}
+	return 0;
+}
+
+void client_no_seed(void)
+{
+	json_global_set_string_hash(JSON_C_STR_HASH_PERLLIKE);
+}
+
+static struct json_object *parse_line(const char *line, size_t len)
+{
+	struct json_tokener *tok = json_tokener_new();
+	struct json_object *o = tok ? json_tokener_parse_ex(tok, line, (int)len) : NULL;
+
+	if (tok)
+		json_tokener_free(tok);
+	if (o && !json_object_is_type(o, json_type_object)) {
+		json_object_put(o);
+		o = NULL;
+	}
+	return o;
+}
+
+static int send_request(struct client *c, const struct request *rq)
+{
+	char text[512];
+	size_t len = request_render(rq, text, sizeof(text));
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec iov = {text, len};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (!len)
+		return -EINVAL;
+	if (c->pass_fd >= 0) {
+		m.msg_control = control;
+		m.msg_controllen = sizeof(control);
+		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &c->pass_fd, sizeof(int));
+		c->pass_fd = -1;
+	}
+	/* one that turned us away has closed already: its answer can still be read */
+	if (sendmsg(c->fd, &m, MSG_NOSIGNAL) < 0 && errno != EPIPE)
+		return -errno;
+	return 0;
+}
+
+struct json_object *client_call(struct client *c, const struct request *rq, client_event *event,
+				void *ctx, struct client_error *err)
+{
+	int e = send_request(c, rq);
+	const char *line;
+	size_t len;
+
+	while (e == 0 && (e = next_line(c, &line, &len)) == 0) {
+		struct json_object *o = parse_line(line, len);
+
+		linebuf_drop_line(&c->in, len);
+		if (!o)
+			e = -EPROTO;
+		else if (json_object_object_get_ex(o, "ok", NULL))
+			return o;
+		else if (event && json_object_object_get_ex(o, "event", NULL))
+			event(ctx, o);
+		json_object_put(o);
+	}
+	if (e == -ETIMEDOUT)
+		fail(err, EXIT_FAILED, e, "the daemon of volume %s does not answer", c->name);
+	else if (e == -EPIPE)
+		fail(err, EXIT_NOT_RUNNING, e,
+		     "the daemon of volume %s went away before it answered", c->name);
+	else
+		fail(err, EXIT_FAILED, e, "volume %s: %s", c->name, strerrordesc_np(-e));
+	return NULL;
+}
+
+void client_wait_gone(struct client *c)
+{
+	uint64_t until_ns = now_ns() + GONE_MS * 1000000ull;
+	struct pollfd pfd = {.fd = c->fd, .events = POLLIN};
+	char rest[256];
+
+	while (now_ns() < until_ns) {
+		if (poll(&pfd, 1, 1000) > 0 && read(c->fd, rest, sizeof(rest)) == 0)
+			return;
+	}
+}
+
+/* A daemon that runs has its pid there; kill(0) tells without any permission. 0: there is none. */
+static pid_t worker_pid(int run_fd, const char *name)
+{
+	pid_t pid = pid_of(run_fd, name);
+
+	return !pid || (kill(pid, 0) < 0 && errno == ESRCH) || is_dying(pid) ? 0 : pid;
+}
+
+pid_t client_worker(const char *name)
+{
+	_cleanup_close_ int run_fd = open_run();
+
+	return run_fd < 0 ? 0 : worker_pid(run_fd, name);
+}
+
+struct json_object *client_status_file(const char *which, struct client_error *err)
+{
+	_cleanup_close_ int run_fd = open_run();
+	char name[RUNDIR_NAME_BYTES];
+	struct json_object *o;
+
+	if (run_fd < 0) {
+		fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
+		return NULL;
+	}
+	if (resolve(run_fd, which, name, err) < 0)
+		return NULL;
+	o = worker_pid(run_fd, name) ? read_status(run_fd, name) : NULL;
+	if (!o)
+		fail(err, EXIT_NOT_RUNNING, -ESRCH, "volume %s is not running: its daemon has died",
+		     name);
+	return o;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The control protocol: lines of JSON over a stream socket.
+ *
+ *	client	{"version":1,"command":"commit","checkpoint":true}
+ *	daemon	{"event":"progress","phase":"log",...}		any number, while a job runs
+ *	daemon	{"ok":true,...}					one, the last
+ *	   or	{"ok":false,"error":"a sentence","code":"EFBIG","exit":1,...}
+ *
+ * Unknown fields are ignored, so that newer clients can talk to older daemons; an unknown
+ * command, a wrong type or another protocol version is an error. One request at a time is
+ * served on a connection, in order.
+ */
+#ifndef COWFS_WIRE_PROTO_H
+#define COWFS_WIRE_PROTO_H
+
+#include "wire/jsonw.h"
+
+#define PROTO_VERSION 1u
+#define PROTO_LINE_BYTES (64 * KIB) /* longest request or answer, line end included */
+#define PROTO_DEPTH 8u		    /* of nested objects and arrays in a request */
+
+/* Exit codes of all programs of this project, and "exit" in an answer. */
+enum exit_code {
+	EXIT_OK = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+	EXIT_DEGRADED = 3,
+	EXIT_NOT_RUNNING = 4
+};
+
+enum proto_command {
+	COMMAND_NONE = 0,
+	COMMAND_STATUS,
+	COMMAND_COMMIT,
+	COMMAND_DISCARD,
+	COMMAND_DETACH,
+	COMMAND_HOLD,
+	COMMAND_RELEASE,
+	COMMAND_WEAR,
+	COMMAND_CHANGES,
+	COMMAND_REWRITES
+};
+
+struct request {
+	enum proto_command command;
+	bool dry_run, checkpoint, force, no_wait; /* commit */
+	bool undo;				  /* discard */
+	bool commit, discard;			  /* detach: what happens to uncommitted changes */
+	uint64_t seconds;			  /* hold: for so long; 0: the default */
+	bool timer;				  /* commit: not while on hold, nor without need */
+	bool shutdown; /* commit: the last one; not of what is to be dropped */
+	uint64_t first; /* wear, rewrites: item of the table to begin with; changes: block */
+	bool lend; /* commit: the descriptor of a file or device comes with the line, for what the log cannot hold */
+};
+
+/*
+ * Bytes to a request: pure, allocates nothing, any bytes allowed. len_bytes without the line end.
+ * -EINVAL not JSON, wrong type or no command; -E2BIG too deep or too long; -EPROTONOSUPPORT another
+ * version; -EOPNOTSUPP unknown command. why gets a sentence. Names are compared as they are
+ * written: a name in \u escapes is another name.
+ */
+int request_parse(const char *line, size_t len_bytes, struct request *ret, char *why,
+		  size_t why_bytes) MUST_CHECK;
+/* The line that asks for it; its length, 0 if buf is too small. */
+size_t request_render(const struct request *rq, char *buf, size_t size_bytes);
+/* Opens the answer; the caller adds fields and finishes. error is -errno. */
+void answer_ok(struct jsonw *w);
+void answer_error(struct jsonw *w, int error, enum exit_code exit, const char *why);
+
+#endif

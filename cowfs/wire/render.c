@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: MIT */
+#include "wire/render.h"
+
+#include <string.h>
+
+#include "wire/proto.h"
+
+#define NAME(table, i) ((size_t)(i) < ARRAY_SIZE(table) && (table)[i] ? (table)[i] : "unknown")
+
+const char *job_name(enum volume_job job)
+{
+	static const char *const names[] = {
+		[JOB_NONE] = "none",	   [JOB_COMMIT] = "commit",
+		[JOB_DRY_RUN] = "dry-run", [JOB_CHECKPOINT] = "checkpoint",
+		[JOB_DETACH] = "detach",
+	};
+
+	return NAME(names, job);
+}
+
+const char *phase_name(enum commit_phase phase)
+{
+	static const char *const names[] = {
+		[PHASE_CLASSIFY] = "classify",
+		[PHASE_DIRECT] = "direct",
+		[PHASE_LOG] = "log",
+		[PHASE_CHECKPOINT] = "checkpoint",
+	};
+
+	return NAME(names, phase);
+}
+
+const char *cause_name(enum commit_cause cause)
+{
+	static const char *const names[] = {
+		[CAUSE_MANUAL] = "manual",     [CAUSE_TIMER] = "timer",
+		[CAUSE_PRESSURE] = "pressure", [CAUSE_SHUTDOWN] = "shutdown",
+		[CAUSE_DETACH] = "detach",     [CAUSE_RECOVER] = "recover",
+	};
+
+	return NAME(names, cause);
+}
+
+const char *log_state_name(enum log_state state)
+{
+	static const char *const names[] = {
+		[LOG_EMPTY] = "empty",	       [LOG_CLEAN] = "clean",	  [LOG_LIVE] = "live",
+		[LOG_FELL_BACK] = "fell-back", [LOG_RETIRED] = "retired", [LOG_BROKEN] = "broken",
+		[LOG_FOREIGN] = "foreign",
+	};
+
+	return NAME(names, state);
+}
+
+void render_ledger(struct jsonw *w, const struct wear_ledger *l)
+{
+	jsonw_u64(w, "absorbed_bytes", l->absorbed_bytes);
+	jsonw_u64(w, "absorbed_writes", l->absorbed_writes);
+	jsonw_u64(w, "punched_bytes", l->punched_bytes);
+	jsonw_u64(w, "skipped_free_blocks", l->free_blks);
+	jsonw_u64(w, "skipped_journal_blocks", l->journal_blks);
+	jsonw_u64(w, "skipped_same_blocks", l->same_blks);
+	jsonw_u64(w, "skipped_hole_blocks", l->hole_blks);
+	jsonw_u64(w, "direct_blocks", l->direct_blks);
+	jsonw_u64(w, "logged_blocks", l->logged_blks);
+	jsonw_u64(w, "spilled_blocks", l->spilled_blks);
+	jsonw_u64(w, "zero_blocks", l->zero_blks);
+	jsonw_u64(w, "checkpoint_blocks", l->checkpoint_blks);
+	jsonw_u64(w, "padded_blocks", l->padded_blks);
+	jsonw_u64(w, "log_metadata_blocks", l->meta_blks);
+	jsonw_u64(w, "super_blocks", l->super_blks);
+	jsonw_u64(w, "write_calls", l->write_calls);
+	jsonw_u64(w, "written_bytes", l->written_bytes);
+	jsonw_u64(w, "flushes", l->flushes);
+	jsonw_u64(w, "commits", l->commits);
+	jsonw_u64(w, "commits_failed", l->commits_failed);
+	jsonw_object(w, "commits_by_cause");
+	for (enum commit_cause c = CAUSE_MANUAL; c <= CAUSE_RECOVER; c++)
+		jsonw_u64(w, cause_name(c), l->cause_commits[c - 1]);
+	jsonw_end(w);
+	jsonw_u64(w, "checkpoints", l->checkpoints);
+	jsonw_u64(w, "attaches", l->attaches);
+	jsonw_u64(w, "erase_block_visits", l->visits);
+	jsonw_seconds(w, "writable_seconds", l->writable_ns);
+	jsonw_seconds(w, "attached_seconds", l->attached_ns);
+	jsonw_u64(w, "first_unix_seconds", l->first_s);
+	jsonw_u64(w, "foreign_bytes", l->foreign_bytes);
+	jsonw_u64(w, "foreign_first_unix_seconds", l->foreign_first_s);
+	jsonw_u64(w, "table_losses", l->table_losses);
+}
+
+static const char *eb_source_name(unsigned source)
+{
+	static const char *const names[] = {
+		[CARD_EB_GUESSED] = "guessed",
+		[CARD_EB_REPORTED] = "reported",
+		[CARD_EB_CONFIGURED] = "configured",
+	};
+
+	return NAME(names, source);
+}
+
+static void render_units(struct jsonw *w, const struct volume_wear *v)
+{
+	const struct wear_geometry *g = &v->geo;
+
+	jsonw_u64(w, "erase_block_bytes", blk_to_bytes(g->eb_blks));
+	jsonw_str(w, "erase_block_source", eb_source_name(v->eb_source));
+	jsonw_u64(w, "unit_bytes", blk_to_bytes(g->unit_blks));
+	jsonw_u64(w, "units", g->units[0]);
+	jsonw_u64(w, "disk_offset_bytes", g->first_unit[0] * blk_to_bytes(g->unit_blks));
+	jsonw_u64(w, "log_device_units", g->units[1]);
+	jsonw_u64(w, "log_device_disk_offset_bytes", g->first_unit[1] * blk_to_bytes(g->unit_blks));
+	jsonw_array(w, "written_blocks");
+	for (uint32_t i = 0; i < v->part.units; i++)
+		jsonw_u64(w, NULL, v->part.unit[i].blks);
+	jsonw_end(w);
+	jsonw_array(w, "visits");
+	for (uint32_t i = 0; i < v->part.units; i++)
+		jsonw_u64(w, NULL, v->part.unit[i].visits);
+	jsonw_end(w);
+}
+
+static void render_history(struct jsonw *w, const struct wear_part *p)
+{
+	jsonw_array(w, "commits");
+	for (uint32_t i = 0; i < p->commits; i++) {
+		const struct wear_commit *c = &p->commit[i];
+
+		jsonw_object(w, NULL);
+		jsonw_u64(w, "number", c->n);
+		jsonw_u64(w, "unix_seconds", c->time_s);
+		jsonw_str(w, "cause", cause_name((enum commit_cause)c->cause));
+		jsonw_u64(w, "absorbed_bytes", c->absorbed_bytes);
+		jsonw_u64(w, "written_bytes", c->written_bytes);
+		jsonw_seconds(w, "writable_seconds", min_u64(c->writable_ms, UINT32_MAX) * 1000000);
+		jsonw_u64(w, "erase_block_visits", c->visits);
+		jsonw_end(w);
+	}
+	jsonw_end(w);
+	jsonw_array(w, "days");
+	for (uint32_t i = 0; i < p->days; i++) {
+		const struct wear_day *d = &p->day[i];
+
+		jsonw_object(w, NULL);
+		jsonw_u64(w, "number", d->n);
+		jsonw_u64(w, "unix_day", d->day);
+		jsonw_u64(w, "absorbed_bytes", d->absorbed_bytes);
+		jsonw_u64(w, "absorbed_writes", d->absorbed_writes);
+		jsonw_u64(w, "written_bytes", d->written_bytes);
+		jsonw_u64(w, "commits", d->commits);
+		jsonw_u64(w, "erase_block_visits", d->visits);
+		jsonw_end(w);
+	}
+	jsonw_end(w);
+}
+
+static void render_truth(struct jsonw *w, const struct volume_wear *v)
+{
+	jsonw_bool(w, "have_kernel_counters", v->have_kernel_counters);
+	jsonw_u64(w, "cowfs_written_bytes", v->our_written_bytes);
+	jsonw_u64(w, "kernel_written_bytes", v->kernel_written_bytes);
+	jsonw_u64(w, "foreign_bytes", v->foreign_bytes);
+	jsonw_u64(w, "foreign_since_unix_seconds", v->foreign_since_s);
+	jsonw_u64(w, "foreign_noticed_unix_seconds", v->foreign_noticed_s);
+	jsonw_u64(w, "agreed_unix_seconds", v->agreed_s);
+}
+
+void render_wear(struct jsonw *w, const struct volume_wear *v)
+{
+	jsonw_str(w, "version", COWFS_VERSION);
+	jsonw_str(w, "name", v->name);
+	jsonw_str(w, "device", v->device);
+	jsonw_str(w, "log_device", v->log_device);
+	jsonw_str(w, "card_identity", v->identity);
+	jsonw_u64(w, "volume_bytes", v->volume_bytes);
+	jsonw_u64(w, "device_bytes", v->device_bytes);
+	jsonw_str(w, "log_state", log_state_name(v->log_state));
+	jsonw_u64(w, "last_unix_seconds", v->last_s);
+	jsonw_bool(w, "have_table", v->have_table);
+	jsonw_u64(w, "stamp", v->stamp);
+	jsonw_u64(w, "next", v->part.next);
+	jsonw_object(w, "totals");
+	render_ledger(w, &v->ledger);
+	jsonw_end(w);
+	jsonw_object(w, "erase_blocks");
+	render_units(w, v);
+	jsonw_end(w);
+	jsonw_object(w, "history");
+	render_history(w, &v->part);
+	jsonw_end(w);
+	jsonw_object(w, "truth");
+	render_truth(w, v);
+	jsonw_end(w);
+}
+
+void render_report(struct jsonw *w, const struct commit_report *r)
+{
+	jsonw_bool(w, "estimate", r->estimate);
+	jsonw_u64(w, "dirty_blocks", r->dirty);
+	jsonw_u64(w, "hole_blocks", r->holes);
+	jsonw_u64(w, "skipped_hole_blocks", r->skipped_holes);
+	jsonw_u64(w, "skipped_free_blocks", r->skipped_free);
+	jsonw_u64(w, "skipped_journal_blocks", r->skipped_journal);
+	jsonw_u64(w, "skipped_same_blocks", r->skipped_same);
+	jsonw_u64(w, "direct_blocks", r->direct);
+	jsonw_u64(w, "direct_extents", r->direct_extents);
+	jsonw_u64(w, "logged_blocks", r->logged);
+	jsonw_u64(w, "logged_extents", r->logged_extents);
+	jsonw_u64(w, "spilled_blocks", r->spilled);
+	jsonw_u64(w, "lent_blocks", r->lent);
+	jsonw_u64(w, "moved_blocks", r->moved);
+	jsonw_u64(w, "padded_blocks", r->padded);
+	jsonw_u64(w, "zero_blocks", r->zero);
+	jsonw_u64(w, "log_metadata_blocks", r->meta);
+	jsonw_u64(w, "checkpoint_blocks", r->checkpoint);
+	jsonw_u64(w, "erase_blocks", r->erase_blocks);
+	jsonw_u64(w, "checkpoint_erase_blocks", r->home_erase_blocks);
+	jsonw_u64(w, "erase_block_visits", r->visits);
+	jsonw_u64(w, "written_bytes", r->written_bytes);
+	jsonw_u64(w, "write_calls", r->write_calls);
+	jsonw_u64(w, "flushes", r->flushes);
+	jsonw_seconds(w, "duration_seconds", r->duration_ns);
+	jsonw_seconds(w, "writable_seconds", r->writable_ns);
+	jsonw_u64(w, "log_need_blocks", r->need_blks);
+	jsonw_u64(w, "log_room_blocks", r->room_blks);
+	jsonw_u64(w, "lend_need_blocks", r->lend_blks);
+	if (r->profile) {
+		jsonw_str(w, "profile", r->profile->id);
+		jsonw_bool(w, "profile_guessed", r->profile->guessed);
+		jsonw_u64(w, "profile_units", r->units);
+		jsonw_seconds(w, "model_seconds", r->model_ns);
+	}
+}
+
+static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
+{
+	jsonw_bool(w, "mounted", q->mounted);
+	jsonw_bool(w, "frozen", q->frozen);
+	jsonw_bool(w, "unfrozen", q->unfrozen);
+	jsonw_seconds(w, "sync_seconds", q->sync_ns);
+	jsonw_seconds(w, "freeze_seconds", q->freeze_ns);
+	jsonw_seconds(w, "frozen_seconds", q->frozen_ns);
+	jsonw_u64(w, "bounced_tasks", q->bounced);
+	jsonw_u64(w, "aborted_connections", q->aborted);
+	jsonw_str(w, "culprit", q->culprit);
+	jsonw_bool(w, "hidden", q->hidden);
+	jsonw_str(w, "holder", q->holder);
+}
+
+void render_result(struct jsonw *w, const struct volume_result *r)
+{
+	jsonw_str(w, "job", job_name(r->job));
+	jsonw_u64(w, "generation", r->generation_seq);
+	jsonw_u64(w, "time_unix_seconds", r->time_s);
+	jsonw_str(w, "remark", r->why);
+	jsonw_object(w, "report");
+	render_report(w, &r->report);
+	jsonw_end(w);
+	jsonw_bool(w, "unread", r->unread);
+	jsonw_object(w, "quiesce");
+	render_quiesce(w, &r->quiesce);
+	jsonw_end(w);
+}
+
+void render_progress(struct jsonw *w, const struct volume_progress *p)
+{
+	jsonw_str(w, "job", job_name(p->job));
+	jsonw_str(w, "phase", phase_name(p->phase));
+	jsonw_u64(w, "done_blocks", p->done_blks);
+	jsonw_u64(w, "total_blocks", p->total_blks);
+	jsonw_seconds(w, "elapsed_seconds", p->elapsed_ns);
+}
+
+bool status_degraded(const struct volume_status *s)
+{
+	return s->alarm[0] || s->readonly || s->pressure.gave_up || s->failed_blks ||
+	       s->foreign_bytes || (s->super_trouble & SUPER_COPIES_BAD);
+}
+
+static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
+{
+	bool paced = p->rate_bytes_per_s != GATE_OPEN;
+
+	jsonw_str(w, "level", pressure_level_name(p->level));
+	jsonw_str(w, "policy", p->fails ? "fail" : "commit");
+	jsonw_bool(w, "gave_up", p->gave_up);
+	jsonw_u64(w, "hard_bytes", p->hard_bytes);
+	jsonw_u64(w, "reserve_journal_bytes", p->journal_bytes);
+	jsonw_u64(w, "reserve_dirty_bytes", p->dirty_bytes);
+	jsonw_u64(w, "reserve_slack_bytes", p->slack_bytes);
+	jsonw_bool(w, "pacing", paced);
+	jsonw_u64(w, "rate_bytes_per_second", paced ? p->rate_bytes_per_s : 0);
+	jsonw_u64(w, "parked_writes", paced && !p->rate_bytes_per_s ? p->gate.held : 0);
+	jsonw_u64(w, "held_writes", p->gate.held);
+	jsonw_u64(w, "delayed_writes", p->gate.paced);
+	jsonw_seconds(w, "longest_delay_seconds", p->gate.longest_ns);
+	jsonw_u64(w, "full_errors", p->gate.full_errors);
+	jsonw_u64(w, "commits", p->commits);
+}
+
+static void render_card(struct jsonw *w, const struct volume_status *s)
+{
+	jsonw_u64(w, "write_calls", s->our_write_calls);
+	jsonw_u64(w, "written_bytes", s->our_written_bytes);
+	jsonw_u64(w, "flushes", s->our_flushes);
+	jsonw_seconds(w, "writable_seconds", s->our_writable_ns);
+	jsonw_bool(w, "have_kernel_counters", s->have_kernel_counters);
+	jsonw_u64(w, "kernel_write_ios", s->kernel.write_ios);
+	jsonw_u64(w, "kernel_written_bytes", s->kernel.written_bytes);
+	jsonw_u64(w, "kernel_discarded_bytes", s->kernel.discarded_bytes);
+	jsonw_u64(w, "kernel_flushes", s->kernel.flushes);
+	jsonw_u64(w, "foreign_bytes", s->foreign_bytes);
+	jsonw_u64(w, "foreign_since_unix_seconds", s->foreign_since_s);
+	jsonw_u64(w, "foreign_noticed_unix_seconds", s->foreign_noticed_s);
+}
+
+static void render_last(struct jsonw *w, const struct volume_result *last)
+{
+	jsonw_bool(w, "ok", last->error == 0);
+	if (last->error) {
+		const char *code = strerrorname_np(-last->error);
+
+		jsonw_str(w, "code", code ? code : "EIO");
+	}
+	render_result(w, last);
+}
+
+void render_status(struct jsonw *w, const struct volume_status *s)
+{
+	jsonw_u64(w, "protocol", PROTO_VERSION);
+	jsonw_str(w, "version", COWFS_VERSION);
+	jsonw_str(w, "name", s->name);
+	jsonw_str(w, "device", s->device);
+	jsonw_str(w, "log_device", s->log_device);
+	jsonw_str(w, "loop", s->loop);
+	jsonw_str(w, "mountpoint", s->mountpoint);
+	jsonw_str(w, "fs_type", s->fs_type);
+	jsonw_str(w, "card_identity", s->identity);
+	jsonw_u64(w, "volume_bytes", s->volume_bytes);
+	jsonw_u64(w, "attached_unix_seconds", s->attached_s);
+	jsonw_bool(w, "degraded", status_degraded(s));
+	jsonw_str(w, "alarm", s->alarm);
+	jsonw_bool(w, "readonly", s->readonly);
+	jsonw_bool(w, "discard_armed", s->discard_armed);
+	jsonw_u64(w, "ram_limit_bytes", s->ram_limit_bytes);
+	jsonw_u64(w, "ram_used_bytes", s->ram_used_bytes);
+	jsonw_u64(w, "dirty_blocks", s->dirty_blks);
+	jsonw_u64(w, "hole_blocks", s->hole_blks);
+	jsonw_u64(w, "failed_blocks", s->failed_blks);
+	jsonw_u64(w, "generation", s->newest_seq);
+	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
+	jsonw_str(w, "log_state_at_attach", log_state_name(s->log_state_at_attach));
+	jsonw_u64(w, "log_live_blocks", s->log_live_blks);
+	jsonw_u64(w, "log_room_blocks", s->log_room_blks);
+	jsonw_u64(w, "log_capacity_blocks", s->log_capacity_blks);
+	jsonw_u64(w, "lag", s->lag);
+	jsonw_str(w, "profile", s->profile);
+	jsonw_bool(w, "profile_guessed", s->profile_guessed);
+	jsonw_bool(w, "profile_plans", s->profile_plans);
+	jsonw_bool(w, "super_copy_a_bad", s->super_trouble & SUPER_COPY_A_BAD);
+	jsonw_bool(w, "super_copy_b_bad", s->super_trouble & SUPER_COPY_B_BAD);
+	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);
+	jsonw_bool(w, "base_changed", s->base_changed);
+	jsonw_bool(w, "clone", s->clone);
+	jsonw_uuid(w, "log_id", s->log_id);
+	jsonw_u64(w, "read_bytes", s->counters.read_bytes);
+	jsonw_u64(w, "read_errors", s->counters.read_errors);
+	jsonw_u64(w, "absorbed_writes", s->counters.write_calls);
+	jsonw_u64(w, "absorbed_bytes", s->counters.written_bytes);
+	jsonw_u64(w, "write_errors", s->counters.write_errors);
+	jsonw_u64(w, "punched_bytes", s->counters.punched_bytes);
+	jsonw_seconds(w, "hold_left_seconds", s->pressure.hold_left_ns);
+	jsonw_object(w, "pressure");
+	render_pressure(w, &s->pressure);
+	jsonw_end(w);
+	jsonw_object(w, "card");
+	render_card(w, s);
+	jsonw_end(w);
+	jsonw_object(w, "lifetime");
+	render_ledger(w, &s->ledger);
+	jsonw_end(w);
+	if (s->last.job != JOB_NONE) {
+		jsonw_object(w, "last");
+		render_last(w, &s->last);
+		jsonw_end(w);
+	}
+	if (s->progress.job != JOB_NONE) {
+		jsonw_object(w, "progress");
+		render_progress(w, &s->progress);
+		jsonw_end(w);
+	}
+}
+
+void render_changes(struct jsonw *w, const struct volume_changes *v)
+{
+	jsonw_u64(w, "newest_generation", v->newest_seq);
+	jsonw_u64(w, "next", v->next_blk);
+	jsonw_array(w, "runs");
+	for (uint32_t i = 0; i < v->runs; i++) {
+		jsonw_u64(w, NULL, v->run[i].blk);
+		jsonw_u64(w, NULL, v->run[i].blks);
+	}
+	jsonw_end(w);
+}
+
+void render_rewrites(struct jsonw *w, const struct rewrites_part *p)
+{
+	jsonw_u64(w, "absorbed", p->totals.absorbed);
+	jsonw_u64(w, "untracked", p->totals.untracked);
+	jsonw_u64(w, "discarded", p->totals.discarded);
+	jsonw_u64(w, "max_blocks", p->totals.max_blks);
+	jsonw_u64(w, "next", p->next);
+	jsonw_array(w, "blocks");
+	for (uint32_t i = 0; i < p->n; i++) {
+		jsonw_u64(w, NULL, p->e[i].blk);
+		jsonw_u64(w, NULL, p->e[i].absorbed);
+		jsonw_u64(w, NULL, p->e[i].later);
+	}
+	jsonw_end(w);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The structs of a volume as JSON fields of the object that is open in w: the only place that
+ * names them, for the socket, for the file in /run and for `cowctl --json`. Units are in the names.
+ */
+#ifndef COWFS_WIRE_RENDER_H
+#define COWFS_WIRE_RENDER_H
+
+#include "wire/jsonw.h"
+#include "volume/volume.h"
+
+void render_status(struct jsonw *w, const struct volume_status *s);
+void render_result(struct jsonw *w, const struct volume_result *r);
+void render_report(struct jsonw *w, const struct commit_report *r);
+void render_progress(struct jsonw *w, const struct volume_progress *p);
+/* One part of it; `cowctl wear` puts the parts together. */
+void render_wear(struct jsonw *w, const struct volume_wear *v);
+/* One part of it: block numbers and lengths in turn. */
+void render_changes(struct jsonw *w, const struct volume_changes *v);
+void render_rewrites(struct jsonw *w, const struct rewrites_part *p);
+void render_ledger(struct jsonw *w, const struct wear_ledger *l);
+/* Something that a person should look at: `cowctl status` exits with 3. */
+bool status_degraded(const struct volume_status *s);
+
+const char *job_name(enum volume_job job);
+const char *phase_name(enum commit_phase phase);
+const char *cause_name(enum commit_cause cause);
+const char *log_state_name(enum log_state state);
+
+#endif

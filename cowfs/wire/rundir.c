@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+#include "wire/rundir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+
+#define TEMP ".new"
+
+const char *rundir_path(void)
+{
+	const char *dir = secure_getenv("COWFS_RUNDIR");
+
+	return dir && *dir ? dir : "/run/cowfs";
+}
+
+bool rundir_name_valid(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len && len < RUNDIR_NAME_BYTES && name[0] != '.' &&
+	       strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+		       len;
+}
+
+/* mkdir that does not mind an old one; a new one is readable for all, whatever the umask */
+static int open_dir(int at, const char *name)
+{
+	_cleanup_close_ int fd = -1;
+	bool made = mkdirat(at, name, 0755) == 0;
+
+	if (!made && errno != EEXIST)
+		return -errno;
+	fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || (made && fchmod(fd, 0755) < 0))
+		return -errno;
+	return steal_fd(&fd);
+}
+
+/* Opens NAME and takes its lock; -EAGAIN if the one before removed it meanwhile. */
+static int lock_dir(int parent_fd, const char *name, int *ret_fd, int *ret_lock_fd)
+{
+	_cleanup_close_ int fd = open_dir(parent_fd, name), lock_fd = -1;
+	struct stat mine, now;
+
+	if (fd < 0)
+		return fd;
+	lock_fd = openat(fd, RUNDIR_LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (lock_fd < 0)
+		return errno == ENOENT ? -EAGAIN : -errno;
+	if (flock(lock_fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	if (fstat(lock_fd, &mine) < 0)
+		return -errno;
+	if (fstatat(fd, RUNDIR_LOCK, &now, AT_SYMLINK_NOFOLLOW) < 0 || mine.st_ino != now.st_ino)
+		return -EAGAIN;
+	*ret_fd = steal_fd(&fd);
+	*ret_lock_fd = steal_fd(&lock_fd);
+	return 0;
+}
+
+int rundir_claim(struct rundir *ret, const char *name)
+{
+	_cleanup_close_ int parent_fd = -1, fd = -1, lock_fd = -1;
+	int e = -EAGAIN;
+
+	if (!rundir_name_valid(name))
+		return -EINVAL;
+	parent_fd = open_dir(AT_FDCWD, rundir_path());
+	if (parent_fd < 0)
+		return parent_fd;
+	for (int tries = 0; e == -EAGAIN && tries < 10; tries++)
+		e = lock_dir(parent_fd, name, &fd, &lock_fd);
+	if (e < 0)
+		return e;
+	if (unlinkat(fd, RUNDIR_SOCKET, 0) < 0 && errno != ENOENT)
+		return -errno;
+	snprintf(ret->name, sizeof(ret->name), "%s", name);
+	ret->parent_fd = steal_fd(&parent_fd);
+	ret->fd = steal_fd(&fd);
+	ret->lock_fd = steal_fd(&lock_fd);
+	return 0;
+}
+
+int rundir_publish(const struct rundir *d, const char *file, const char *text, size_t len_bytes)
+{
+	_cleanup_close_ int fd = -1;
+	int e;
+
+	fd = openat(d->fd, TEMP, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return -errno;
+	if (fchmod(fd, 0644) < 0)
+		return -errno;
+	e = io_write_full(fd, text, len_bytes);
+	if (e < 0)
+		return e;
+	return renameat(d->fd, TEMP, d->fd, file) < 0 ? -errno : 0;
+}
+
+void rundir_leave(struct rundir *d)
+{
+	close(steal_fd(&d->lock_fd));
+	close(steal_fd(&d->fd));
+	close(steal_fd(&d->parent_fd));
+}
+
+void rundir_release(struct rundir *d)
+{
+	static const char *const files[] = {RUNDIR_SOCKET, RUNDIR_STATUS, RUNDIR_PID, TEMP,
+					    RUNDIR_LOCK};
+
+	if (d->fd < 0)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+		unlinkat(d->fd, files[i], 0);
+	unlinkat(d->parent_fd, d->name, AT_REMOVEDIR);
+	rundir_leave(d);
+}
