@@ -330,7 +330,7 @@ void launch_volume(const char *device, const struct volopts *o, unsigned flags, 
 	if (launch_configure(device, &all, &c, ret) != EXIT_OK)
 		return;
 	if (!(flags & LAUNCH_BOOT))
-		dead_clear_and_tell(true);
+		leftover_clear_and_tell(true);
 	if (make_arguments(&a, device, &all, flags) < 0)
 		tell(ret, EXIT_FAILED, -ENOMEM, "out of memory");
 	else if ((flags & LAUNCH_BOOT) || !start_service(&a, ret))

@@ -130,8 +130,8 @@ static void forget_bound(const char *loop)
 		bdi_limit_close(&b);
 }
 
-static void add(struct dead_volume *d, const char *fmt, ...) PRINTF(2, 3);
-static void add(struct dead_volume *d, const char *fmt, ...)
+static void add(struct leftover_volume *d, const char *fmt, ...) PRINTF(2, 3);
+static void add(struct leftover_volume *d, const char *fmt, ...)
 {
 	size_t len = strlen(d->text);
 	va_list ap;
@@ -141,7 +141,7 @@ static void add(struct dead_volume *d, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void describe(struct dead_volume *d, const char *device, const char *loop, bool detached, bool thawed, bool sleeps)
+static void describe(struct leftover_volume *d, const char *device, const char *loop, bool detached, bool thawed, bool sleeps)
 {
 	char where[PATH_MAX];
 
@@ -180,7 +180,7 @@ static int claim(struct rundir *ret, const char *name)
 	return r;
 }
 
-static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear, bool attaching)
+static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool attaching)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = client_dead_volumes(names);
@@ -192,7 +192,7 @@ static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear, bool att
 		bool detached = false, thawed = false, left;
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
-		list[i] = (struct dead_volume){0};
+		list[i] = (struct leftover_volume){0};
 		snprintf(list[i].name, sizeof(list[i].name), "%s", names[i]);
 		/* with the lock, so that no daemon starts with this name meanwhile */
 		if (e == 0) {
@@ -220,19 +220,19 @@ static size_t find(struct dead_volume list[CLIENT_VOLUMES], bool clear, bool att
 	return n;
 }
 
-size_t dead_volumes(struct dead_volume list[CLIENT_VOLUMES])
+size_t leftover_volumes(struct leftover_volume list[CLIENT_VOLUMES])
 {
 	return find(list, false, false);
 }
 
-size_t dead_clear(struct dead_volume list[CLIENT_VOLUMES])
+size_t leftover_clear(struct leftover_volume list[CLIENT_VOLUMES])
 {
 	return find(list, geteuid() == 0, false);
 }
 
-void dead_clear_and_tell(bool attaching)
+void leftover_clear_and_tell(bool attaching)
 {
-	struct dead_volume list[CLIENT_VOLUMES];
+	struct leftover_volume list[CLIENT_VOLUMES];
 	size_t n = find(list, geteuid() == 0, attaching);
 
 	for (size_t i = 0; i < n; i++)

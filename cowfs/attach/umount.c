@@ -244,7 +244,7 @@ static int detach(const struct helper *h)
 int main(int argc, char **argv)
 {
 	static struct helper h = {.flags = "-"};
-	static struct dead_volume dead[CLIENT_VOLUMES];
+	static struct leftover_volume dead[CLIENT_VOLUMES];
 	int exit;
 
 	if (helper_begin("umount.cowfs", argc, argv, help))
@@ -253,7 +253,7 @@ int main(int argc, char **argv)
 	if (exit == EXIT_OK)
 		exit = find_mount(&h);
 	if (exit == EXIT_OK && !*h.name)
-		dead_clear(dead); /* what is frozen can be unmounted, but keeps its device */
+		leftover_clear(dead); /* what is frozen can be unmounted, but keeps its device */
 	if (exit == EXIT_OK)
 		exit = do_umount(&h);
 	if (exit == EXIT_OK)

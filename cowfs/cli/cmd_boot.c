@@ -206,7 +206,7 @@ static int belongs_to_other(const struct boot *b, struct card *card, const struc
 	struct blk_reader r = offline_reader(card);
 
 	*ret = false;
-	return fs->kind != FS_UNKNOWN || is_enabled(b) ? 0 : hometag_signature(&r, ret);
+	return fs->kind != FS_UNKNOWN || is_enabled(b) ? 0 : shrink_mark_signature(&r, ret);
 }
 
 static int look_at_super(const struct boot *b, struct card *card, struct card *log_card, enum depth depth,

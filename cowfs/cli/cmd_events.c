@@ -97,8 +97,8 @@ static struct seen *find(struct watch *w, const char *name)
 /* One that is dead when the watch begins is news as well. */
 static void look_at_dead(struct watch *w)
 {
-	struct dead_volume list[CLIENT_VOLUMES];
-	size_t n = dead_volumes(list);
+	struct leftover_volume list[CLIENT_VOLUMES];
+	size_t n = leftover_volumes(list);
 
 	for (size_t i = 0; i < n; i++) {
 		struct seen *s = find(w, list[i].name);

@@ -102,7 +102,7 @@ int cmd_status(const struct options *o)
 	struct json_object *answer;
 	struct client_error err;
 	struct client c;
-	struct dead_volume dead[CLIENT_VOLUMES];
+	struct leftover_volume dead[CLIENT_VOLUMES];
 	char why[600];
 	bool bare = root_is_bare(o, why, sizeof(why));
 	int exit;
@@ -118,9 +118,9 @@ int cmd_status(const struct options *o)
 		fprintf(stderr, "cowctl: %s\n", CLEAN(why));
 	}
 	if (has_option(o, OPT_JSON))
-		dead_clear(dead);
+		leftover_clear(dead);
 	else
-		dead_clear_and_tell(false);
+		leftover_clear_and_tell(false);
 	exit = get_status(o, &answer);
 	if (exit != EXIT_OK)
 		return exit;

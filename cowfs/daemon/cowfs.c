@@ -3,10 +3,10 @@
  * The daemon: arguments, start in order, end in order. Three processes take part in a start:
  *
  *	starter	the one that was called; waits for the line of ready.h and shows it, then exits
- *	keeper	its child: the small parent of daemon/supervisor.h
- *	worker	the keeper's child: everything else
+ *	supervisor	its child: the small parent of daemon/supervisor.h
+ *	worker	the supervisor's child: everything else
  *
- * With --foreground the starter waits for the keeper and ends with its status, because the keeper leaves the cgroup in
+ * With --foreground the starter waits for the supervisor and ends with its status, because the supervisor leaves the cgroup in
  * which a service manager kills its main process. What fails before the line was sent is undone and
  * told through it; after it, messages go to the kernel log.
  */
@@ -66,7 +66,7 @@ struct daemon {
 	int ready_fd; /* -1: the worker talks to the terminal itself */
 	/* what has been started; undone from the end */
 	int proc_dirfd, fuse_dirfd;
-	struct keeper_link link;
+	struct supervisor_link link;
 	struct volume *volume;
 	struct rundir dir;
 	struct fuse_export *export;
@@ -186,7 +186,7 @@ static __attribute__((noreturn)) void starter(int fd)
 	_exit(r.exit);
 }
 
-/* Returns in the process that becomes the keeper. */
+/* Returns in the process that becomes the supervisor. */
 static int go_background(struct daemon *d)
 {
 	bool own_pipe = d->ready_fd < 0;
@@ -213,7 +213,7 @@ static int go_background(struct daemon *d)
 	return EXIT_OK;
 }
 
-/* Returns in the process that becomes the keeper. */
+/* Returns in the process that becomes the supervisor. */
 static int stay_foreground(struct daemon *d)
 {
 	pid_t pid = fork();
@@ -232,16 +232,16 @@ static int stay_foreground(struct daemon *d)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
-static int start_keeper(struct daemon *d)
+static int start_supervisor(struct daemon *d)
 {
-	const struct keeper_opts opts = {
+	const struct supervisor_opts opts = {
 		.running_root = d->running_root,
 		.leave_cgroup = d->foreground,
 		.detach_stdio = !d->foreground,
 		.argv0 = d->argv0,
 		.kmsg_fd = -1,
 	};
-	int e = keeper_start(&opts, &d->link);
+	int e = supervisor_start(&opts, &d->link);
 
 	if (e == -ENOENT || e == -ENODEV || e == -ENXIO)
 		return fail(d, EXIT_FAILED, e,
@@ -321,7 +321,7 @@ static int open_volume(struct daemon *d)
 		.unfrozen_ns = duration_of("COWFS_UNFROZEN_AFTER"),
 		.proc_dirfd = d->proc_dirfd,
 		.fuse_dirfd = d->fuse_dirfd,
-		.frozen = keeper_frozen,
+		.frozen = supervisor_frozen,
 		.frozen_ctx = &d->link,
 	};
 	char why[512] = "";
@@ -458,7 +458,7 @@ static int serve_clients(struct daemon *d)
 	int e = server_start(&d->server, &p);
 
 	if (e == 0)
-		e = keeper_serving(&d->link);
+		e = supervisor_serving(&d->link);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
 	return EXIT_OK;
@@ -606,7 +606,7 @@ int main(int argc, char **argv)
 		return fail(&d, EXIT_FAILED, -errno, "/proc is not mounted");
 	exit = d.foreground ? stay_foreground(&d) : go_background(&d);
 	if (exit == EXIT_OK)
-		exit = start_keeper(&d);
+		exit = start_supervisor(&d);
 	if (exit == EXIT_OK)
 		exit = worker(&d);
 	return exit;

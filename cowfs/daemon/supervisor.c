@@ -67,7 +67,7 @@ struct thawer {
 };
 
 struct parent {
-	struct keeper_opts opts;
+	struct supervisor_opts opts;
 	pid_t worker;
 	int worker_pidfd, worker_status_fd, sock_fd, fuse_fd, null_fd;
 	int abort_fd; /* ends the FUSE connection, whoever holds /dev/fuse; -1 */
@@ -126,7 +126,7 @@ static int receive_message(int sock_fd, char *what, int *ret_fd)
 }
 
 /* To the parent, and its answer. */
-static int tell_parent(struct keeper_link *l, char what, int fd)
+static int tell_parent(struct supervisor_link *l, char what, int fd)
 {
 	int r = send_message(l->sock_fd, what, fd), none;
 	char answer = 0;
@@ -139,12 +139,12 @@ static int tell_parent(struct keeper_link *l, char what, int fd)
 	return r == 1 ? 0 : r < 0 ? r : -EPIPE;
 }
 
-int keeper_serving(struct keeper_link *l)
+int supervisor_serving(struct supervisor_link *l)
 {
 	return tell_parent(l, 'S', l->abort_fd);
 }
 
-void keeper_frozen(void *link, int mount_fd)
+void supervisor_frozen(void *link, int mount_fd)
 {
 	int r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', mount_fd);
 
@@ -372,7 +372,7 @@ static __attribute__((noreturn)) void parent_main(struct parent *p, bool mark)
 {
 	unsigned failed, flags = HARDEN_ALL & ~(mark ? 0u : (unsigned)HARDEN_MARK);
 
-	prctl(PR_SET_NAME, "cowfs-keeper");
+	prctl(PR_SET_NAME, "cowfs-parent");
 	failed = harden_process(flags, p->opts.argv0);
 	failed |= harden_confine(HARDEN_CAPABILITIES, CONFINE_PARENT);
 	if (thawer_start(&p->thawer) < 0)
@@ -402,7 +402,7 @@ static int open_link(int pair[2])
 	return 0;
 }
 
-int keeper_start(const struct keeper_opts *o, struct keeper_link *ret)
+int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret)
 {
 	_cleanup_close_ int fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), null_fd = -1;
 	struct parent p = {.opts = *o, .mount_fd = -1, .abort_fd = -1};
@@ -429,7 +429,7 @@ int keeper_start(const struct keeper_opts *o, struct keeper_link *ret)
 	}
 	if (p.worker == 0) {
 		close(pair[0]);
-		*ret = (struct keeper_link){.sock_fd = pair[1],
+		*ret = (struct supervisor_link){.sock_fd = pair[1],
 					    .fuse_fd = steal_fd(&fuse_fd),
 					    .kmsg_fd = p.opts.kmsg_fd,
 					    .abort_fd = -1,

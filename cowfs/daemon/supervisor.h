@@ -13,24 +13,24 @@
 #include "base/util.h"
 #include "daemon/harden.h"
 
-struct keeper_opts {
+struct supervisor_opts {
 	/* From the command line: the volume is going to be the root of this system. Takes effect
-	 * only if the process was started from an initramfs, and only after keeper_serving. */
+	 * only if the process was started from an initramfs, and only after supervisor_serving. */
 	bool running_root;
 	bool mark;	     /* '@' also when not started from an initramfs */
 	bool leave_cgroup;   /* the parent does, or it would be killed with the worker's */
-	bool detach_stdio;   /* after keeper_serving the parent's 0 to 2 are /dev/null */
+	bool detach_stdio;   /* after supervisor_serving the parent's 0 to 2 are /dev/null */
 	char *argv0;	     /* main's argv[0], for the mark */
 	int kmsg_fd;	     /* where alarms go; -1: /dev/kmsg, or stderr if there is none */
 	uint64_t deadman_ns; /* 0: 10 s */
 };
 
 /* What the worker gets; all descriptors are its own. */
-struct keeper_link {
+struct supervisor_link {
 	int sock_fd; /* to the parent */
 	int fuse_fd; /* for fuse_export_start */
 	int kmsg_fd; /* for msg_to_kmsg; -1: none */
-	/* Set it to fuse_export_abort_fd before keeper_serving (which duplicates it): a worker that
+	/* Set it to fuse_export_abort_fd before supervisor_serving (which duplicates it): a worker that
 	 * is killed while it syncs or freezes its own volume cannot die without it. Else -1. */
 	int abort_fd;
 	bool from_ram; /* started from an initramfs */
@@ -42,12 +42,12 @@ struct keeper_link {
  * it. Call it before there are threads. Errors (in the one process that there is then): -ENOENT no
  * /dev/fuse, -ENODEV no FUSE in the kernel, -EAGAIN, ...
  */
-int keeper_start(const struct keeper_opts *o, struct keeper_link *ret) MUST_CHECK;
+int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret) MUST_CHECK;
 
 /* From now on the volume is in use: a death before it is a failed start, no alarm and no reboot. */
-int keeper_serving(struct keeper_link *l) MUST_CHECK;
-/* The callback `frozen` of quiesce.h; link is a struct keeper_link. Returns when the parent has
+int supervisor_serving(struct supervisor_link *l) MUST_CHECK;
+/* The callback `frozen` of quiesce.h; link is a struct supervisor_link. Returns when the parent has
  * acted, at the latest after a second: after mount_fd -1 it holds no descriptor of the mount. */
-void keeper_frozen(void *link, int mount_fd);
+void supervisor_frozen(void *link, int mount_fd);
 
 #endif

@@ -16,7 +16,7 @@
 #define STACK_BYTES (256 * KIB)
 #define OPEN_TRIES 20
 
-struct livefree {
+struct free_space {
 	int proc_dirfd, wake_fd;
 	dev_t dev;
 	atomic_uint refs; /* of the owner and of the thread */
@@ -24,7 +24,7 @@ struct livefree {
 	_Atomic uint64_t bytes, asked_ns;
 };
 
-static void unref(struct livefree *l)
+static void unref(struct free_space *l)
 {
 	if (atomic_fetch_sub(&l->refs, 1) > 1)
 		return;
@@ -33,7 +33,7 @@ static void unref(struct livefree *l)
 }
 
 /* -EAGAIN: the way there is not cached, if only for this moment. */
-static int open_mount(const struct livefree *l)
+static int open_mount(const struct free_space *l)
 {
 	int fd = quiesce_open_mount(l->proc_dirfd, l->dev);
 
@@ -46,7 +46,7 @@ static int open_mount(const struct livefree *l)
 
 static void *ask_main(void *arg)
 {
-	struct livefree *l = arg;
+	struct free_space *l = arg;
 	int mount_fd = open_mount(l);
 	/* what is mounted where it cannot be asked may have nothing left */
 	uint64_t one = 1, bytes = mount_fd == -ENOENT ? UINT64_MAX : 0;
@@ -63,13 +63,13 @@ static void *ask_main(void *arg)
 	return NULL;
 }
 
-int livefree_new(struct livefree **ret, int proc_dirfd, dev_t dev, int wake_fd)
+int free_space_new(struct free_space **ret, int proc_dirfd, dev_t dev, int wake_fd)
 {
-	struct livefree *l = calloc(1, sizeof(*l));
+	struct free_space *l = calloc(1, sizeof(*l));
 
 	if (!l)
 		return -ENOMEM;
-	*l = (struct livefree){ .proc_dirfd = proc_dirfd, .dev = dev, .refs = 1, .bytes = UINT64_MAX };
+	*l = (struct free_space){ .proc_dirfd = proc_dirfd, .dev = dev, .refs = 1, .bytes = UINT64_MAX };
 	l->wake_fd = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
 	if (l->wake_fd < 0) {
 		free(l);
@@ -79,13 +79,13 @@ int livefree_new(struct livefree **ret, int proc_dirfd, dev_t dev, int wake_fd)
 	return 0;
 }
 
-void livefree_free(struct livefree *l)
+void free_space_free(struct free_space *l)
 {
 	if (l)
 		unref(l);
 }
 
-void livefree_ask(struct livefree *l)
+void free_space_ask(struct free_space *l)
 {
 	pthread_t thread;
 
@@ -102,17 +102,17 @@ void livefree_ask(struct livefree *l)
 	unref(l);
 }
 
-bool livefree_asking(const struct livefree *l)
+bool free_space_asking(const struct free_space *l)
 {
 	return l->asking;
 }
 
-uint64_t livefree_bytes(const struct livefree *l)
+uint64_t free_space_bytes(const struct free_space *l)
 {
 	return l->bytes;
 }
 
-uint64_t livefree_asked_ns(const struct livefree *l)
+uint64_t free_space_asked_ns(const struct free_space *l)
 {
 	return l->asked_ns;
 }

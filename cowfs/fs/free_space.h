@@ -12,14 +12,14 @@
 
 #include "base/util.h"
 
-struct livefree;
+struct free_space;
 
 /* dev: as in quiesce.h. wake_fd: an eventfd that gets a 1 after each answer; duplicated. */
-int livefree_new(struct livefree **ret, int proc_dirfd, dev_t dev, int wake_fd) MUST_CHECK;
-void livefree_free(struct livefree *l); /* NULL allowed; does not wait */
-void livefree_ask(struct livefree *l);	/* nothing if a question is open */
-bool livefree_asking(const struct livefree *l);
-uint64_t livefree_bytes(const struct livefree *l); /* newest answer; UINT64_MAX: not mounted, or none yet */
-uint64_t livefree_asked_ns(const struct livefree *l); /* when its question was asked; 0: never */
+int free_space_new(struct free_space **ret, int proc_dirfd, dev_t dev, int wake_fd) MUST_CHECK;
+void free_space_free(struct free_space *l); /* NULL allowed; does not wait */
+void free_space_ask(struct free_space *l);	/* nothing if a question is open */
+bool free_space_asking(const struct free_space *l);
+uint64_t free_space_bytes(const struct free_space *l); /* newest answer; UINT64_MAX: not mounted, or none yet */
+uint64_t free_space_asked_ns(const struct free_space *l); /* when its question was asked; 0: never */
 
 #endif

@@ -17,7 +17,7 @@
 
 #define EXT_SB 1024u
 #define SECTOR_BYTES 512u
-#define SB_TAGS (offsetof(struct ext2_super_block, s_checksum) - sizeof(struct hometags))
+#define SB_TAGS (offsetof(struct ext2_super_block, s_checksum) - sizeof(struct shrink_marks))
 #define LOOK_BYTES MIB /* at either end of the device */
 
 _Static_assert(offsetof(struct ext2_super_block, s_checksum) == 0x3fc, "the superblock's layout");
@@ -35,30 +35,30 @@ static bool is_ext(const uint8_t *sb)
 	return sb_get(sb, offsetof(struct ext2_super_block, s_magic), 2) == EXT2_SUPER_MAGIC;
 }
 
-bool hometag_is_ext(const uint8_t blk0[COW_BLK_BYTES])
+bool shrink_mark_is_ext(const uint8_t blk0[COW_BLK_BYTES])
 {
 	return is_ext(blk0 + EXT_SB);
 }
 
-void hometag_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16], uint8_t ret[HOMETAG_BYTES])
+void shrink_mark_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16], uint8_t ret[SHRINK_MARK_BYTES])
 {
 	uint8_t text[16 + SECTOR_BYTES], sum[EXT2FS_SHA512_LENGTH];
 
 	memcpy(text, ring_uuid, 16);
 	memcpy(text + 16, blk0 + EXT_SB, SECTOR_BYTES);
 	ext2fs_sha512(text, sizeof(text), sum);
-	memcpy(ret, sum, HOMETAG_BYTES);
+	memcpy(ret, sum, SHRINK_MARK_BYTES);
 }
 
-struct hometags hometag_get(const uint8_t blk0[COW_BLK_BYTES])
+struct shrink_marks shrink_mark_get(const uint8_t blk0[COW_BLK_BYTES])
 {
-	struct hometags t;
+	struct shrink_marks t;
 
 	memcpy(&t, blk0 + EXT_SB + SB_TAGS, sizeof(t));
 	return t;
 }
 
-void hometag_put(uint8_t blk0[COW_BLK_BYTES], const struct hometags *t)
+void shrink_mark_put(uint8_t blk0[COW_BLK_BYTES], const struct shrink_marks *t)
 {
 	uint8_t *sb = blk0 + EXT_SB;
 	struct bytes_writer w = { .p = sb, .size_bytes = EXT_SB,
@@ -69,21 +69,21 @@ void hometag_put(uint8_t blk0[COW_BLK_BYTES], const struct hometags *t)
 		put_u32(&w, ~crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum)));
 }
 
-enum hometag hometag_look(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16])
+enum shrink_mark shrink_mark_look(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16])
 {
-	struct hometags t = hometag_get(blk0);
-	uint8_t want[HOMETAG_BYTES];
+	struct shrink_marks t = shrink_mark_get(blk0);
+	uint8_t want[SHRINK_MARK_BYTES];
 
 	if (!is_ext(blk0 + EXT_SB) || bytes_all_zero(&t, sizeof(t)))
-		return HOMETAG_NONE;
-	hometag_make(blk0, ring_uuid, want);
-	return !memcmp(want, t.of_old, HOMETAG_BYTES) || !memcmp(want, t.of_new, HOMETAG_BYTES) ? HOMETAG_MATCH
-													: HOMETAG_STALE;
+		return SHRINK_MARK_NONE;
+	shrink_mark_make(blk0, ring_uuid, want);
+	return !memcmp(want, t.of_old, SHRINK_MARK_BYTES) || !memcmp(want, t.of_new, SHRINK_MARK_BYTES) ? SHRINK_MARK_MATCH
+													: SHRINK_MARK_STALE;
 }
 
 /* ---- without a superblock ---- */
 
-int hometag_backup_end(const struct blk_reader *r, uint64_t *ret_bytes)
+int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
 
@@ -134,7 +134,7 @@ static int copy_ends(const struct blk_reader *r, int fd)
 	return 0;
 }
 
-int hometag_signature(const struct blk_reader *r, bool *ret)
+int shrink_mark_signature(const struct blk_reader *r, bool *ret)
 {
 	_cleanup_close_ int fd = memfd_create("ends", MFD_CLOEXEC);
 	blkid_probe pr = fd < 0 ? NULL : blkid_new_probe();

@@ -12,35 +12,35 @@
 
 #include "fs/fsinfo.h"
 
-#define HOMETAG_BYTES 16u
+#define SHRINK_MARK_BYTES 16u
 
-enum hometag {
-	HOMETAG_NONE,  /* no superblock of ext, or one without tags */
-	HOMETAG_MATCH, /* it vouches for the ring with this uuid */
-	HOMETAG_STALE, /* tags of another ring, or the superblock was changed since */
+enum shrink_mark {
+	SHRINK_MARK_NONE,  /* no superblock of ext, or one without tags */
+	SHRINK_MARK_MATCH, /* it vouches for the ring with this uuid */
+	SHRINK_MARK_STALE, /* tags of another ring, or the superblock was changed since */
 };
 
-struct hometags {
-	uint8_t of_old[HOMETAG_BYTES], of_new[HOMETAG_BYTES];
+struct shrink_marks {
+	uint8_t of_old[SHRINK_MARK_BYTES], of_new[SHRINK_MARK_BYTES];
 };
 
 /* All of these take block 0 of the volume. */
-enum hometag hometag_look(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16]);
-bool hometag_is_ext(const uint8_t blk0[COW_BLK_BYTES]);
+enum shrink_mark shrink_mark_look(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16]);
+bool shrink_mark_is_ext(const uint8_t blk0[COW_BLK_BYTES]);
 /* The tag of this superblock. */
-void hometag_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16], uint8_t ret[HOMETAG_BYTES]);
-struct hometags hometag_get(const uint8_t blk0[COW_BLK_BYTES]);
+void shrink_mark_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16], uint8_t ret[SHRINK_MARK_BYTES]);
+struct shrink_marks shrink_mark_get(const uint8_t blk0[COW_BLK_BYTES]);
 /* Puts the tags and corrects the superblock's checksum, if it has one. Changes one sector. */
-void hometag_put(uint8_t blk0[COW_BLK_BYTES], const struct hometags *t);
+void shrink_mark_put(uint8_t blk0[COW_BLK_BYTES], const struct shrink_marks *t);
 
 /*
  * Where the file system at home ends if its first superblock cannot be read, by the first backup of it. 0: there is none.
  * Backups for other block sizes may be left of an earlier file system, or be in a file: the smallest end counts, so that no log
  * is hidden by them. A read error is an error.
  */
-int hometag_backup_end(const struct blk_reader *r, uint64_t *ret_bytes) MUST_CHECK;
+int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes) MUST_CHECK;
 
 /* Does libblkid know anything on the device (a file system, LUKS, LVM, RAID, swap, a partition table)? -errno */
-int hometag_signature(const struct blk_reader *r, bool *ret) MUST_CHECK;
+int shrink_mark_signature(const struct blk_reader *r, bool *ret) MUST_CHECK;
 
 #endif

@@ -253,33 +253,33 @@ static int put_block0(struct log *l, const uint8_t *blk0)
  */
 static int tag_home(struct log *l, const uint8_t *new0, uint8_t *blk0)
 {
-	struct hometags tags = { 0 };
+	struct shrink_marks tags = { 0 };
 	bool has_old, tagged;
 	int r = card_read(l->base, 0, blk0, COW_BLK_BYTES);
 
 	if (r < 0)
 		return r;
-	tagged = hometag_look(blk0, l->super.ring_uuid) == HOMETAG_MATCH;
-	has_old = hometag_is_ext(blk0);
+	tagged = shrink_mark_look(blk0, l->super.ring_uuid) == SHRINK_MARK_MATCH;
+	has_old = shrink_mark_is_ext(blk0);
 	if (tagged)
-		tags = hometag_get(blk0);
+		tags = shrink_mark_get(blk0);
 	else if (has_old)
-		hometag_make(blk0, l->super.ring_uuid, tags.of_old);
-	hometag_make(new0, l->super.ring_uuid, tags.of_new);
+		shrink_mark_make(blk0, l->super.ring_uuid, tags.of_old);
+	shrink_mark_make(new0, l->super.ring_uuid, tags.of_new);
 	if (has_old && !tagged) {
-		hometag_put(blk0, &tags);
+		shrink_mark_put(blk0, &tags);
 		r = put_block0(l, blk0);
 		l->home = r < 0 ? l->home : HOME_VOUCHES;
 	} else if (!has_old) {
 		memcpy(blk0, new0, COW_BLK_BYTES);
-		hometag_put(blk0, &tags);
+		shrink_mark_put(blk0, &tags);
 		memset(blk0 + 1024, 0, 512);
 		r = put_block0(l, blk0);
 	}
 	if (r < 0)
 		return r;
 	memcpy(blk0, new0, COW_BLK_BYTES);
-	hometag_put(blk0, &tags);
+	shrink_mark_put(blk0, &tags);
 	return put_block0(l, blk0);
 }
 

@@ -61,7 +61,7 @@ int ring_look_home(struct log *l)
 	if (r == 0)
 		r = fsinfo_probe(&home, &fs);
 	if (r == 0)
-		l->home = fs.kind == FS_UNKNOWN || hometag_look(blk, l->super.ring_uuid) == HOMETAG_MATCH ? HOME_VOUCHES
+		l->home = fs.kind == FS_UNKNOWN || shrink_mark_look(blk, l->super.ring_uuid) == SHRINK_MARK_MATCH ? HOME_VOUCHES
 													  : HOME_STRANGE;
 	return r;
 }

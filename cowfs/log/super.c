@@ -222,10 +222,10 @@ static int look_home(struct card *base, const struct fsinfo *fs, struct home *h)
 	e = h->blk0 ? card_read(base, 0, h->blk0, COW_BLK_BYTES) : -ENOMEM;
 	h->end_bytes = fs->size_bytes;
 	if (e == 0 && fs->kind == FS_UNKNOWN)
-		e = hometag_signature(&r, &other);
+		e = shrink_mark_signature(&r, &other);
 	h->gone = !other;
 	if (e == 0 && h->gone)
-		e = hometag_backup_end(&r, &h->end_bytes);
+		e = shrink_mark_backup_end(&r, &h->end_bytes);
 	return e;
 }
 
@@ -248,10 +248,10 @@ static int find_pending(struct card *c, const struct home *h, struct log_super *
 		    s.state != SUPER_PENDING || s.copy_off_bytes[1] != off || s.external ||
 		    s.log_bytes != c->geo.size_bytes)
 			continue;
-		if (!*ret_n || hometag_look(h->blk0, s.ring_uuid) == HOMETAG_MATCH)
+		if (!*ret_n || shrink_mark_look(h->blk0, s.ring_uuid) == SHRINK_MARK_MATCH)
 			*ret = s;
 		++*ret_n;
-		if (hometag_look(h->blk0, s.ring_uuid) == HOMETAG_MATCH)
+		if (shrink_mark_look(h->blk0, s.ring_uuid) == SHRINK_MARK_MATCH)
 			return 0;
 	}
 	return -ENOENT;
@@ -273,7 +273,7 @@ static int find_internal(struct card *c, const struct home *h, unsigned flags, s
 	int r = find_pending(c, h, &pending, &n), e;
 	/* a shrink had begun: nobody else leaves tags, and if the superblock is gone there is but this one to ask */
 	bool begun = n && ((flags & SUPER_ANY_HOME) || (h->gone && n == 1) ||
-			   hometag_look(h->blk0, pending.ring_uuid) == HOMETAG_STALE);
+			   shrink_mark_look(h->blk0, pending.ring_uuid) == SHRINK_MARK_STALE);
 
 	*ret_trouble = 0;
 	if (r == 0)

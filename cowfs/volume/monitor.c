@@ -54,7 +54,7 @@ struct monitor {
 	struct monitor_params p;
 	struct gate *gate;
 	struct bdi_limit bdi;
-	struct livefree *livefree; /* NULL: not started */
+	struct free_space *free_space; /* NULL: not started */
 	int event_fd, meminfo_fd;
 	pthread_t thread;
 	bool started;
@@ -141,7 +141,7 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 /* Are blocks that are free a part of the budget, and is that less than RAM? */
 static bool is_room_limit(const struct monitor *m)
 {
-	return m->livefree && !m->p.fail && m->p.room_blks && m->p.plan.ring_blks.full;
+	return m->free_space && !m->p.fail && m->p.room_blks && m->p.plan.ring_blks.full;
 }
 
 /* So little that a program can have it preallocated in a moment. */
@@ -153,18 +153,18 @@ static bool is_little_free(const struct monitor *m)
 /* When what is free is worth asking for again. */
 static uint64_t free_stale_ns(const struct monitor *m)
 {
-	return livefree_asked_ns(m->livefree) + (is_little_free(m) ? FREE_LITTLE_AGAIN_NS : FREE_AGAIN_NS);
+	return free_space_asked_ns(m->free_space) + (is_little_free(m) ? FREE_LITTLE_AGAIN_NS : FREE_AGAIN_NS);
 }
 
 static const struct pressure_plan *plan_now(const struct monitor *m)
 {
-	return is_room_limit(m) && livefree_asking(m->livefree) ? &m->asking : &m->p.plan;
+	return is_room_limit(m) && free_space_asking(m->free_space) ? &m->asking : &m->p.plan;
 }
 
 /* Another kind of file system was made since the last commit: nothing tells what is free in it. The RAM has its superblock. */
 static bool is_made_anew(struct monitor *m)
 {
-	return view_peek_live(m->v->view, 0, 1, m->super) == 0 && !hometag_is_ext(m->super);
+	return view_peek_live(m->v->view, 0, 1, m->super) == 0 && !shrink_mark_is_ext(m->super);
 }
 
 /*
@@ -175,17 +175,17 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 {
 	uint64_t free_blks;
 
-	if (!m->p.room_blks || !m->livefree || m->p.fail)
+	if (!m->p.room_blks || !m->free_space || m->p.fail)
 		return;
-	free_blks = is_made_anew(m) ? 0 : volume_free_blks(&m->v->fs, livefree_bytes(m->livefree));
+	free_blks = is_made_anew(m) ? 0 : volume_free_blks(&m->v->fs, free_space_bytes(m->free_space));
 	pressure_plan_room(&m->p.plan, min_u64(m->p.room_blks, m->p.log_blks + free_blks));
 	m->asking = m->p.plan;
 	pressure_plan_room(&m->asking, m->p.log_blks);
-	if (!is_room_limit(m) || !u->dirty_blks || livefree_asking(m->livefree) ||
+	if (!is_room_limit(m) || !u->dirty_blks || free_space_asking(m->free_space) ||
 	    m->admitted_bytes == m->free_admitted_bytes || now < free_stale_ns(m))
 		return;
 	m->free_admitted_bytes = m->admitted_bytes;
-	livefree_ask(m->livefree);
+	free_space_ask(m->free_space);
 }
 
 /* By which plan pages may be dirty above: a freeze has to flush them, whatever is free by then. */
@@ -543,7 +543,7 @@ int monitor_start(struct monitor *m, dev_t loop_rdev)
 
 	pthread_mutex_lock(&m->lock); /* the commit thread is there already */
 	if (r == 0 && m->p.room_blks)
-		r = livefree_new(&m->livefree, m->v->proc_dirfd, loop_rdev, m->event_fd);
+		r = free_space_new(&m->free_space, m->v->proc_dirfd, loop_rdev, m->event_fd);
 	pthread_mutex_unlock(&m->lock);
 	if (r < 0)
 		return r;
@@ -570,7 +570,7 @@ void monitor_free(struct monitor *m)
 	if (!m)
 		return;
 	gate_free(m->gate);
-	livefree_free(m->livefree);
+	free_space_free(m->free_space);
 	if (m->event_fd >= 0)
 		close(m->event_fd);
 	if (m->meminfo_fd >= 0)

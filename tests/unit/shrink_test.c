@@ -409,7 +409,7 @@ static void test_stale_tags(void **state)
 	struct log_open_report opened;
 	struct log_super super, forged;
 	struct shrink_report rep;
-	struct hometags tags;
+	struct shrink_marks tags;
 	unsigned trouble;
 	struct scene s;
 	struct card *c;
@@ -426,12 +426,12 @@ static void test_stale_tags(void **state)
 	} while (find(c, &super, &trouble) && (card_close(c), true));
 	assert_int_equal(super.state, SUPER_PENDING);
 	assert_int_equal(sim_peek(c, 0, blk0, COW_BLK_BYTES), 0);
-	assert_int_equal(hometag_look(blk0, super.ring_uuid), HOMETAG_MATCH);
+	assert_int_equal(shrink_mark_look(blk0, super.ring_uuid), SHRINK_MARK_MATCH);
 	/* s_mtime, and the checksum that belongs to it */
-	tags = hometag_get(blk0);
+	tags = shrink_mark_get(blk0);
 	blk0[1024 + 0x2c] ^= 1;
-	hometag_put(blk0, &tags);
-	assert_int_equal(hometag_look(blk0, super.ring_uuid), HOMETAG_STALE);
+	shrink_mark_put(blk0, &tags);
+	assert_int_equal(shrink_mark_look(blk0, super.ring_uuid), SHRINK_MARK_STALE);
 	assert_int_equal(sim_poke(c, 0, blk0, COW_BLK_BYTES), 0);
 	for (int forge = 0; forge < 2; forge++) {
 		if (forge) {

@@ -40,23 +40,23 @@ static struct scratch s;
 
 /* ---- a keeper with a worker of the test ---- */
 
-struct keeper {
+struct supervisor {
 	pid_t pid;
 	int log_fd, go_fd; /* what it says; the worker goes on when this is closed or written */
 	char log[1024];
 };
 
-static struct keeper start(void (*worker)(struct keeper_link *l, int go_fd), uint64_t deadman_ns)
+static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd), uint64_t deadman_ns)
 {
-	struct keeper k = {0};
+	struct supervisor k = {0};
 	int log[2], go[2];
 
 	assert_int_equal(pipe2(log, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(go, O_CLOEXEC), 0);
 	k.pid = fork();
 	if (k.pid == 0) {
-		struct keeper_opts o = {.kmsg_fd = log[1], .deadman_ns = deadman_ns};
-		struct keeper_link l;
+		struct supervisor_opts o = {.kmsg_fd = log[1], .deadman_ns = deadman_ns};
+		struct supervisor_link l;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(log[0]);
@@ -64,7 +64,7 @@ static struct keeper start(void (*worker)(struct keeper_link *l, int go_fd), uin
 		close(s.janitor_fd);
 		close(s.loop.fd);
 		close(s.loop.dev_dirfd);
-		if (keeper_start(&o, &l) < 0)
+		if (supervisor_start(&o, &l) < 0)
 			_exit(99);
 		worker(&l, go[0]);
 		_exit(98);
@@ -77,7 +77,7 @@ static struct keeper start(void (*worker)(struct keeper_link *l, int go_fd), uin
 }
 
 /* Waits for the end of the parent: its exit status, and all it said in k->log. */
-static int finish(struct keeper *k)
+static int finish(struct supervisor *k)
 {
 	int status;
 	ssize_t n;
@@ -92,7 +92,7 @@ static int finish(struct keeper *k)
 }
 
 /* Nothing but what this machine does not permit. */
-static void assert_quiet(const struct keeper *k)
+static void assert_quiet(const struct supervisor *k)
 {
 	assert_null(strstr(k->log, "worker"));
 	assert_null(strstr(k->log, "thawed"));
@@ -105,14 +105,14 @@ static void wait_go(int go_fd)
 	poll(&p, 1, -1);
 }
 
-static int freeze(struct keeper_link *l)
+static int freeze(struct supervisor_link *l)
 {
 	int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	keeper_frozen(l, fd);
+	supervisor_frozen(l, fd);
 	if (fd < 0 || ioctl(fd, FIFREEZE, 0) < 0)
 		_exit(97);
-	keeper_frozen(l, fd);
+	supervisor_frozen(l, fd);
 	return fd;
 }
 
@@ -128,38 +128,38 @@ static bool wait_frozen(bool frozen, unsigned ms)
 	return ms > 0;
 }
 
-static void worker_exits_0(struct keeper_link *l, int go_fd)
+static void worker_exits_0(struct supervisor_link *l, int go_fd)
 {
 	wait_go(go_fd);
-	_exit(keeper_serving(l) < 0);
+	_exit(supervisor_serving(l) < 0);
 }
 
-static void worker_fails_to_start(struct keeper_link *l, int go_fd)
+static void worker_fails_to_start(struct supervisor_link *l, int go_fd)
 {
 	(void)l, (void)go_fd;
 	_exit(3);
 }
 
-static void worker_fails_later(struct keeper_link *l, int go_fd)
+static void worker_fails_later(struct supervisor_link *l, int go_fd)
 {
 	(void)go_fd;
-	_exit(keeper_serving(l) < 0 ? 9 : 4);
+	_exit(supervisor_serving(l) < 0 ? 9 : 4);
 }
 
-static void worker_dies(struct keeper_link *l, int go_fd)
+static void worker_dies(struct supervisor_link *l, int go_fd)
 {
 	(void)l, (void)go_fd;
 	raise(SIGKILL);
 }
 
-static void worker_dies_frozen(struct keeper_link *l, int go_fd)
+static void worker_dies_frozen(struct supervisor_link *l, int go_fd)
 {
 	freeze(l);
 	wait_go(go_fd);
 	raise(SIGKILL);
 }
 
-static void worker_hangs_frozen(struct keeper_link *l, int go_fd)
+static void worker_hangs_frozen(struct supervisor_link *l, int go_fd)
 {
 	int fd = freeze(l);
 
@@ -168,7 +168,7 @@ static void worker_hangs_frozen(struct keeper_link *l, int go_fd)
 	_exit(ioctl(fd, FITHAW, 0) < 0 && errno == EINVAL ? 0 : 1);
 }
 
-static void worker_freezes_well(struct keeper_link *l, int go_fd)
+static void worker_freezes_well(struct supervisor_link *l, int go_fd)
 {
 	for (int i = 0; i < 20; i++) {
 		int fd = freeze(l);
@@ -176,7 +176,7 @@ static void worker_freezes_well(struct keeper_link *l, int go_fd)
 		if (ioctl(fd, FITHAW, 0) < 0)
 			_exit(1);
 		close(fd);
-		keeper_frozen(l, -1);
+		supervisor_frozen(l, -1);
 		if (i == 19 && umount(s.mnt) < 0) /* the parent holds nothing */
 			_exit(2);
 	}
@@ -186,7 +186,7 @@ static void worker_freezes_well(struct keeper_link *l, int go_fd)
 
 static void test_exit_status(void **state)
 {
-	struct keeper k = start(worker_exits_0, 0);
+	struct supervisor k = start(worker_exits_0, 0);
 
 	(void)state;
 	assert_int_equal(finish(&k), 0);
@@ -204,7 +204,7 @@ static void test_exit_status(void **state)
 
 static void test_death_while_frozen(void **state)
 {
-	struct keeper k = start(worker_dies_frozen, 0);
+	struct supervisor k = start(worker_dies_frozen, 0);
 
 	(void)state;
 	assert_true(wait_frozen(true, 2000));
@@ -215,7 +215,7 @@ static void test_death_while_frozen(void **state)
 
 static void test_deadman(void **state)
 {
-	struct keeper k = start(worker_hangs_frozen, 1000000000);
+	struct supervisor k = start(worker_hangs_frozen, 1000000000);
 	uint64_t begin_ns;
 
 	(void)state;
@@ -231,7 +231,7 @@ static void test_deadman(void **state)
 /* A stop of parent and worker (the killing spree of a shutdown) is no hanging worker. */
 static void test_stopped_processes_do_not_alarm(void **state)
 {
-	struct keeper k = start(worker_hangs_frozen, 2000000000);
+	struct supervisor k = start(worker_hangs_frozen, 2000000000);
 
 	(void)state;
 	assert_true(wait_frozen(true, 2000));
@@ -247,7 +247,7 @@ static void test_stopped_processes_do_not_alarm(void **state)
 
 static void test_release(void **state)
 {
-	struct keeper k = start(worker_freezes_well, 500000000);
+	struct supervisor k = start(worker_freezes_well, 500000000);
 
 	(void)state;
 	usleep(1500000);
@@ -316,7 +316,7 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 	return 0;
 }
 
-static void serve_volume(struct keeper_link *l)
+static void serve_volume(struct supervisor_link *l)
 {
 	struct fuse_export *e;
 	char command[128];
@@ -331,11 +331,11 @@ static void serve_volume(struct keeper_link *l)
 			 served->loop.path);
 		served->failed = system(command) != 0 ||
 				 mount(served->loop.path, s.mnt, "ext4", 0, NULL) < 0 ||
-				 keeper_serving(l) < 0;
+				 supervisor_serving(l) < 0;
 	}
 }
 
-static void worker_serves_frozen(struct keeper_link *l, int go_fd)
+static void worker_serves_frozen(struct supervisor_link *l, int go_fd)
 {
 	serve_volume(l);
 	if (!served->failed) {
@@ -347,7 +347,7 @@ static void worker_serves_frozen(struct keeper_link *l, int go_fd)
 }
 
 /* FIFREEZE that waits, unkillable, for writes which this very process does not answer. */
-static void worker_freezes_stalled(struct keeper_link *l, int go_fd)
+static void worker_freezes_stalled(struct supervisor_link *l, int go_fd)
 {
 	char path[160];
 	int fd;
@@ -365,10 +365,10 @@ static void worker_freezes_stalled(struct keeper_link *l, int go_fd)
 	freeze(l);
 }
 
-static struct keeper start_serving(void (*worker)(struct keeper_link *l, int go_fd),
+static struct supervisor start_serving(void (*worker)(struct supervisor_link *l, int go_fd),
 				   uint64_t deadman_ns)
 {
-	struct keeper k;
+	struct supervisor k;
 
 	served = mmap(NULL, sizeof(*served), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
@@ -399,7 +399,7 @@ static void end_serving(void)
 /* FITHAW writes a superblock that nobody serves: the FUSE descriptor must go first. */
 static void test_death_of_serving_worker(void **state)
 {
-	struct keeper k = start_serving(worker_serves_frozen, 0);
+	struct supervisor k = start_serving(worker_serves_frozen, 0);
 	uint64_t begin_ns = now_ns();
 
 	(void)state;
@@ -413,7 +413,7 @@ static void test_death_of_serving_worker(void **state)
 /* The dead-man's thaw hangs with a worker that is stopped altogether; the parent does not. */
 static void test_death_of_stopped_worker(void **state)
 {
-	struct keeper k = start_serving(worker_serves_frozen, 300000000);
+	struct supervisor k = start_serving(worker_serves_frozen, 300000000);
 	uint64_t begin_ns;
 
 	(void)state;
@@ -430,7 +430,7 @@ static void test_death_of_stopped_worker(void **state)
 /* Its descriptors stay open as long as its freeze hangs, and the freeze as long as they do. */
 static void test_death_in_freeze(void **state)
 {
-	struct keeper k = start_serving(worker_freezes_stalled, 0);
+	struct supervisor k = start_serving(worker_freezes_stalled, 0);
 	uint64_t begin_ns = now_ns();
 
 	(void)state;
@@ -594,7 +594,7 @@ int main(int argc, char **argv)
 
 	(void)argc;
 	main_argv0 = argv[0];
-	if (scratch_not_root("keeper_test"))
+	if (scratch_not_root("supervisor_test"))
 		return 0;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
