@@ -456,6 +456,7 @@ lint:
 	$(Q)if command -v clang >/dev/null; then $(MAKE) --no-print-directory B=build/lint-clang CC=clang WERROR=1 all; \
 	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
 	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
+	$(Q)tests/includes.py
 	$(Q)$(MAKE) --no-print-directory check-docs
 
 # ---- install ----

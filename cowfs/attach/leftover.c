@@ -23,7 +23,6 @@
 #include "base/io.h"
 #include "base/mounts.h"
 #include "base/msg.h"
-#include "attach/detach.h"
 #include "export/bdi.h"
 
 #define DYING_NS (5 * 1000000000ull)
@@ -154,7 +153,7 @@ static void describe(struct leftover_volume *d, const char *device, const char *
 		add(d, "; its file system was frozen, and is thawed now");
 	if (detached)
 		add(d, "; %s is detached now", loop);
-	else if (loop_is_bound(loop) && leave_is_mounted(NULL, loop, where))
+	else if (loop_is_bound(loop) && mounts_device_is_on(NULL, loop, where))
 		add(d, "; %s gives errors and is still mounted on %.200s: unmount it, then run cowctl status", loop, where);
 	else if (loop_is_bound(loop))
 		add(d, "; %s gives errors: run cowctl status as root when nothing uses it any more", loop);

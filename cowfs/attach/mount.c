@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "base/program.h"
+#include "base/mounts.h"
 #include "base/clean.h"
 #include "wire/client.h"
 #include "config/conf.h"
@@ -199,7 +201,7 @@ static int take_attached(struct helper *h)
 				   h->name);
 	if (h->opt.remount)
 		return EXIT_OK;
-	if (leave_is_mounted(h->dir, h->loop, NULL))
+	if (mounts_device_is_on(h->dir, h->loop, NULL))
 		return already_mounted(h);
 	if (options_given(h) || h->verbose)
 		fprintf(stderr,
@@ -233,7 +235,7 @@ static void undo(struct helper *h)
 {
 	struct client_error err;
 
-	if (h->attached_by_us && leave_volume(h->name, true, HELPER_PATIENCE_MS, &err) != EXIT_OK)
+	if (h->attached_by_us && detach_volume(h->name, true, HELPER_PATIENCE_MS, &err) != EXIT_OK)
 		helper_fail(0, "volume %s stays attached: %s", h->name, err.why);
 }
 
@@ -294,10 +296,10 @@ static int do_mount(struct helper *h)
 		argv[n++] = "-v";
 	argv[n++] = h->loop;
 	argv[n++] = h->dir;
-	exit = leave_run(argv);
+	exit = program_run(argv, -1);
 	if (!exit)
 		return EXIT_OK;
-	if (!h->opt.remount && leave_is_mounted(h->dir, h->loop, NULL)) {
+	if (!h->opt.remount && mounts_device_is_on(h->dir, h->loop, NULL)) {
 		/* no place for utab: /run is read-only */
 		fputs("mount.cowfs: it is mounted, but umount will not detach it: 'cowctl "
 		      "detach'\n",

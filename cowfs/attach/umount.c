@@ -10,6 +10,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/program.h"
+#include "base/mounts.h"
 #include "base/clean.h"
 #include "attach/leftover.h"
 #include "attach/helper.h"
@@ -100,7 +102,7 @@ static bool find_volume_on(struct helper *h)
 	for (size_t i = 0; i < n; i++) {
 		memcpy(h->name, names[i], sizeof(h->name));
 		find_loop(h);
-		if (*h->loop && leave_is_mounted(h->dir, h->loop, NULL))
+		if (*h->loop && mounts_device_is_on(h->dir, h->loop, NULL))
 			return true;
 	}
 	*h->name = '\0';
@@ -111,7 +113,7 @@ static bool find_volume_on(struct helper *h)
 
 		snprintf(h->loop, sizeof(h->loop), "%s", loop ? loop : "");
 		json_object_put(status);
-		if (*h->loop && leave_is_mounted(h->dir, h->loop, NULL))
+		if (*h->loop && mounts_device_is_on(h->dir, h->loop, NULL))
 			return true;
 	}
 	return false;
@@ -126,11 +128,11 @@ static int find_mount(struct helper *h)
 		client_find_device(h->what, h->name);
 		if (*h->name)
 			find_loop(h);
-		found = *h->loop && leave_is_mounted(NULL, h->loop, h->dir);
+		found = *h->loop && mounts_device_is_on(NULL, h->loop, h->dir);
 	} else {
 		if (!realpath(h->what, h->dir)) /* a file system in trouble */
 			snprintf(h->dir, sizeof(h->dir), "%s", h->what);
-		found = find_volume_on(h) || leave_device_on(h->dir, h->loop);
+		found = find_volume_on(h) || mounts_device_on(h->dir, h->loop);
 	}
 	return found ? EXIT_OK : helper_fail(EXIT_MOUNT, "%s is not mounted", h->what);
 }
@@ -144,7 +146,7 @@ static int call_umount(const struct helper *h, const char *flags, int out_fd)
 
 	if (flags[1])
 		argv[3] = flags;
-	return leave_run_into(argv, out_fd);
+	return program_run(argv, out_fd);
 }
 
 static void show(int from_fd, FILE *to)
@@ -224,14 +226,14 @@ static int detach(const struct helper *h)
 			"%s is unmounted, but nobody serves %s any more: what was not committed "
 			"is lost",
 			h->dir, h->loop);
-	if (leave_is_mounted(NULL, h->loop, dir)) {
+	if (mounts_device_is_on(NULL, h->loop, dir)) {
 		fprintf(stderr, "umount.cowfs: volume %s stays attached: it is mounted on %s\n",
 			h->name, dir);
 		return EXIT_OK;
 	}
 	if (h->verbose)
 		printf("umount.cowfs: %s is unmounted, detaching volume %s\n", h->dir, h->name);
-	if (leave_volume(h->name, false, h->lazy ? LAZY_PATIENCE_MS : HELPER_PATIENCE_MS, &err) ==
+	if (detach_volume(h->name, false, h->lazy ? LAZY_PATIENCE_MS : HELPER_PATIENCE_MS, &err) ==
 	    EXIT_OK)
 		return EXIT_OK;
 	return helper_fail(

@@ -25,6 +25,8 @@
 #include <linux/btrfs.h>
 #include <linux/openat2.h>
 
+#include "base/io.h"
+
 #define BTRFS_IDS 1024 /* more devices than that nobody has; ids are not used again at once */
 
 struct lines {
@@ -240,4 +242,64 @@ bool mounts_shows(int proc_dirfd, int root_dirfd, const struct mount_entry *m, d
 		return false;
 	fd = mounts_open(proc_dirfd, root_dirfd, m);
 	return fd >= 0 && btrfs_has(fd, root_dirfd, dev);
+}
+
+struct wanted {
+	int proc_dirfd;
+	const char *dir; /* NULL: anywhere */
+	bool by_device;
+	dev_t dev;
+	/* of the last mount on dir, or the last one that shows the device */
+	bool found;
+	dev_t found_dev;
+	char *ret_dir;
+};
+
+static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	struct wanted *w = ctx;
+	bool shows = w->by_device && mounts_shows(w->proc_dirfd, root_dirfd, m, w->dev);
+
+	mounts_unescape(m->path);
+	if (w->dir ? strcmp(m->path, w->dir) != 0 : !shows)
+		return 0;
+	w->found = !w->by_device || shows;
+	w->found_dev = m->dev;
+	if (w->ret_dir)
+		snprintf(w->ret_dir, PATH_MAX, "%s", m->path);
+	return 0;
+}
+
+static bool last_mount(struct wanted *w)
+{
+	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	w->proc_dirfd = proc_dirfd;
+	return mounts_each(proc_dirfd, "self", look_at_mount, w) == 0 && w->found;
+}
+
+bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir)
+{
+	struct wanted w = {.dir = dir, .by_device = true, .ret_dir = ret_dir};
+	struct stat st;
+
+	if (stat(device, &st) < 0 || !S_ISBLK(st.st_mode))
+		return false;
+	w.dev = st.st_rdev;
+	return last_mount(&w);
+}
+
+bool mounts_device_on(const char *dir, char ret_device[PATH_MAX])
+{
+	struct wanted w = {.dir = dir};
+	char path[64], text[1024], *name;
+
+	if (!last_mount(&w) || major(w.found_dev) == 0)
+		return false;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/uevent", major(w.found_dev), minor(w.found_dev));
+	if (io_read_text(AT_FDCWD, path, text, sizeof(text)) < 0 || !(name = strstr(text, "DEVNAME=")))
+		return false;
+	name[strcspn(name, "\n")] = '\0';
+	snprintf(ret_device, PATH_MAX, "/dev/%s", name + strlen("DEVNAME="));
+	return true;
 }

@@ -8,6 +8,7 @@
 #ifndef COWFS_BASE_MOUNTS_H
 #define COWFS_BASE_MOUNTS_H
 
+#include <limits.h>
 #include <sys/types.h>
 
 #include "base/util.h"
@@ -44,6 +45,13 @@ bool mounts_shows(int proc_dirfd, int root_dirfd, const struct mount_entry *m, d
  * system on the way there would have to be asked (FUSE, NFS), which might not answer.
  */
 int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m) MUST_CHECK;
+
+/* Does the newest mount on dir show this block device? dir NULL: is it mounted anywhere; ret_dir
+ * (PATH_MAX, may be NULL) gets where. */
+bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir);
+/* The block device of the newest mount on dir, "/dev/..."; false: nothing is mounted there, or no
+ * block device. */
+bool mounts_device_on(const char *dir, char ret_device[PATH_MAX]);
 
 /* "\040" and its like to what they mean, in place. */
 void mounts_unescape(char *s);

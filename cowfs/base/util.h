@@ -55,6 +55,8 @@ static inline uint64_t blk_to_bytes(uint64_t blk)
 	return blk << COW_BLK_SHIFT;
 }
 
+#define CLOCK_IS_SET_S 1577836800ull /* 2020-01-01: a clock before that is not set */
+
 /* CLOCK_MONOTONIC */
 static inline uint64_t now_ns(void)
 {

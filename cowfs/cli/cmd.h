@@ -5,8 +5,11 @@
 
 #include <json-c/json.h>
 
+#include "base/numbers.h"
 #include "commit/commit.h"
 #include "wire/client.h"
+#include "wire/json.h"
+#include "wire/progress.h"
 #include "config/options.h"
 #include "wire/proto.h"
 #include "config/volopt.h"
@@ -85,7 +88,7 @@ static inline bool has_option(const struct options *o, enum cmd_option id)
 /* A value of OPT_FORCE, for cmd_format: over an old log, but over nothing else. */
 #define FORCE_OLD_LOG "old log"
 
-/* ---- cmd.c: errors and numbers ---- */
+/* ---- cmd.c ---- */
 
 /* One sentence on stderr, or as JSON on stdout with --json. Returns exit. error: -errno, for the
  * JSON. */
@@ -93,21 +96,6 @@ int cmd_fail(const struct options *o, enum exit_code exit, int error, const char
 	PRINTF(4, 5);
 /* The sentence of the last failure in this process, "" if there was none. */
 const char *cmd_last_failure(void);
-/* "1,234,567" into one of a few static buffers */
-const char *with_commas(uint64_t v);
-/* local time as 2024-01-31 12:30:00; "never" for 0 */
-const char *format_time(uint64_t unix_s);
-uint64_t json_u64(struct json_object *o, const char *key);
-double json_number(struct json_object *o, const char *key);
-/* By names with dots between them, of objects within objects; NULL if it is not there. */
-struct json_object *json_at(struct json_object *o, const char *path);
-bool json_true(struct json_object *o, const char *key);
-/* As it is, for what is done with it; "" if it is not there. */
-const char *json_raw(struct json_object *o, const char *key);
-/* The same for people: what does not show (base/clean.h) is replaced, in the object as well. */
-const char *json_text(struct json_object *o, const char *key);
-/* A line of JSON on stdout, in which everything shows. */
-void json_print(struct json_object *o);
 /* Who reads the file meanwhile sees the old or the new text; it is readable for all. EXIT_OK, or what cmd_fail returned. */
 int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len) MUST_CHECK;
 
@@ -130,29 +118,6 @@ int wear_gather(const struct options *o, const char *which, struct json_object *
 /* ---- wear_print.c ---- */
 
 void print_wear(struct json_object *wear);
-/* "3 s", "12 min", "5.2 h", "34 days", "2.1 years" */
-const char *format_span(double s, char buf[24]);
-/* A life with one digit that counts: "3 months", "1 year"; "more than 20 years" also for NULL. */
-const char *format_life(struct json_object *seconds, char buf[24]);
-#define SPAN(s) format_span((s), (char[24]){0})
-
-/* ---- progress.c: a line on stderr, if that is a terminal, of what takes longer than a second ----
- */
-
-struct progress {
-	bool on_terminal, shown;
-	uint64_t start_ns;
-	char phase[32];
-	uint64_t phase_start_ns, phase_start_bytes;
-};
-
-void progress_start(struct progress *p);
-void progress_show(struct progress *p, const char *phase, uint64_t done_bytes,
-		   uint64_t total_bytes);
-void progress_end(struct progress *p);
-/* A client_event; ctx is a struct progress. */
-void progress_event(void *ctx, struct json_object *event);
-
 /* ---- card_and_log.c: card and log of a volume that no daemon serves ---- */
 
 struct offline {

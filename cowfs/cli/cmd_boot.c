@@ -13,6 +13,7 @@
  * - No section of the root, but a log in use: somebody lost the configuration, so it is protected.
  * - A bad configuration is a failure: nobody knows what it said about the root.
  */
+#include "base/program.h"
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -33,7 +34,6 @@
 #include "config/cmdline.h"
 #include "config/conf.h"
 #include "attach/launch.h"
-#include "attach/detach.h"
 #include "attach/rootstate.h"
 
 #define LOG_DEVICE_WAIT_NS (10 * 1000000000ull)
@@ -336,7 +336,7 @@ static bool come_home(const struct boot *b, const char **why)
 static int repair(const struct options *o)
 {
 	const char *const argv[] = {"e2fsck", "-p", o->operand[0], NULL};
-	int exit = leave_run(argv);
+	int exit = program_run(argv, -1);
 
 	return exit == 0 || exit == 1 ? EXIT_OK : EXIT_FAILED;
 }

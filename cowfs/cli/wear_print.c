@@ -43,43 +43,7 @@ static PRINTF(1, 2) void say(const char *fmt, ...)
 	putchar('\n');
 }
 
-const char *format_span(double s, char buf[24])
-{
-	static const struct {
-		double s;
-		const char *unit;
-	} units[] = {{365.25 * 86400, "years"}, {86400, "days"}, {3600, "h"}, {60, "min"}, {1, "s"}};
-
-	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
-		if (s >= 2 * units[i].s || i + 1 == ARRAY_SIZE(units)) {
-			double v = s / units[i].s;
-
-			snprintf(buf, 24, v < 10 ? "%.1f %s" : "%.0f %s", v, units[i].unit);
-			break;
-		}
-	return buf;
-}
-
-/* more than 20 years nobody can tell */
-const char *format_life(struct json_object *seconds, char buf[24])
-{
-	double years = json_object_get_double(seconds) / (365.25 * 86400);
-
-	if (!seconds || years > 20)
-		snprintf(buf, 24, "more than 20 years");
-	else if (years >= 9.5)
-		snprintf(buf, 24, "%.0f years", years / 10 < 1.5 ? 10.0 : 20.0);
-	else if (years >= 0.95)
-		snprintf(buf, 24, "%.0f year%s", years, years < 1.5 ? "" : "s");
-	else if (years >= 1 / 12.0)
-		snprintf(buf, 24, "%.0f month%s", years * 12, years * 12 < 1.5 ? "" : "s");
-	else if (years * 365.25 < 0.5)
-		snprintf(buf, 24, "less than a day");
-	else
-		snprintf(buf, 24, "%.0f day%s", years * 365.25, years * 365.25 < 1.5 ? "" : "s");
-	return buf;
-}
-#define LIFE(o, key) format_life(json_object_object_get(o, key), (char[24]){0})
+#define LIFE(o, key) json_life(o, key, (char[24]){0})
 
 static void print_outlook(struct json_object *w)
 {

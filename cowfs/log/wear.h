@@ -11,8 +11,6 @@
 
 #include "log/format.h"
 
-#define CLOCK_IS_SET_S 1577836800ull /* 2020-01-01: a clock before that is not set */
-
 enum { WEAR_MAX_UNITS = 8192, WEAR_COMMITS = 64, WEAR_DAYS = 400 };
 
 /* Where the units lie. A unit is an erase block, or so many in a row that a device has at most `max units` of them. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Card and log for the commands that work without a daemon: format, check, recover. */
+#include "base/mounts.h"
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -10,7 +11,6 @@
 #include "base/clean.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
-#include "attach/detach.h"
 
 static int explain_busy(const struct options *o, const char *path)
 {
@@ -20,7 +20,7 @@ static int explain_busy(const struct options *o, const char *path)
 	if (*name)
 		return cmd_fail(o, EXIT_FAILED, -EBUSY,
 				"%s is attached as volume %s: detach it first", path, name);
-	if (leave_is_mounted(NULL, path, where))
+	if (mounts_device_is_on(NULL, path, where))
 		return cmd_fail(o, EXIT_FAILED, -EBUSY, "%s is mounted on %s: unmount it first",
 				path, clean_text(where));
 	return cmd_fail(o, EXIT_FAILED, -EBUSY,

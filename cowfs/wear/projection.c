@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cmd.h"
+#include "base/numbers.h"
+#include "wire/json.h"
 
 #define DAY_S 86400.0
 

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "base/parse.h"
-#include "cli/cmd.h"
+#include "base/numbers.h"
+#include "wire/json.h"
 
 static const double year_s = 365.25 * 86400;
 
@@ -41,7 +42,7 @@ static void put_span(FILE *f, struct json_object *w, const char *path)
 	fprintf(f, "<data value=\"%.10g\" data-json=\"%s\">%s</data>", s, path, SPAN(s));
 }
 
-#define LIFE(o, key) format_life(json_object_object_get(o, key), (char[24]){0})
+#define LIFE(o, key) json_life(o, key, (char[24]){0})
 
 /* ---- alarms, and the verdict of them ---- */
 
@@ -124,7 +125,7 @@ static void find_others(struct alarms *a, struct json_object *w)
 		    "cowctl check tells more.");
 	if (best && json_object_get_double(best) < 2 * year_s)
 		add(a, json_object_get_double(best) < year_s / 2 ? ACT : WATCH,
-		    "As it is written to now, its flash is used up within %s at best.", format_life(best, (char[24]){0}));
+		    "As it is written to now, its flash is used up within %s at best.", format_life(json_object_get_double(best), (char[24]){0}));
 	if (failed)
 		add(a, WATCH, "%s commit%s failed in this card's life with cowfs.", with_commas(failed), failed == 1 ? "" : "s");
 	if (lost)

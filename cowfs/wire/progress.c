@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/cmd.h"
+#include "wire/progress.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "wire/json.h"
 
 #define SHOW_AFTER_NS 1000000000ull
 #define BAR_CHARS 20u

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/numbers.h"
+
+#include <stdio.h>
+#include <time.h>
+
+const char *with_commas(uint64_t v)
+{
+	static char ring[8][32];
+	static unsigned next;
+	char *buf = ring[next++ % ARRAY_SIZE(ring)], *p = buf + sizeof(ring[0]) - 1;
+	int digits = 0;
+
+	*p = '\0';
+	do {
+		if (digits && digits % 3 == 0)
+			*--p = ',';
+		*--p = (char)('0' + v % 10);
+		v /= 10;
+		digits++;
+	} while (v);
+	return p;
+}
+
+const char *format_time(uint64_t unix_s)
+{
+	static char buf[32];
+	time_t t = (time_t)unix_s;
+	struct tm tm;
+
+	if (unix_s && unix_s < CLOCK_IS_SET_S)
+		return "(clock not set)";
+	if (!unix_s || !localtime_r(&t, &tm) ||
+	    !strftime(buf, sizeof(buf), "%Y-%m-%d %H:%M:%S", &tm))
+		return "never";
+	return buf;
+}
+
+const char *format_span(double s, char buf[24])
+{
+	static const struct {
+		double s;
+		const char *unit;
+	} units[] = {{365.25 * 86400, "years"}, {86400, "days"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if (s >= 2 * units[i].s || i + 1 == ARRAY_SIZE(units)) {
+			double v = s / units[i].s;
+
+			snprintf(buf, 24, v < 10 ? "%.1f %s" : "%.0f %s", v, units[i].unit);
+			break;
+		}
+	return buf;
+}
+
+const char *format_life(double s, char buf[24])
+{
+	double years = s / (365.25 * 86400);
+
+	if (years > 20)
+		snprintf(buf, 24, "more than 20 years");
+	else if (years >= 9.5)
+		snprintf(buf, 24, "%.0f years", years / 10 < 1.5 ? 10.0 : 20.0);
+	else if (years >= 0.95)
+		snprintf(buf, 24, "%.0f year%s", years, years < 1.5 ? "" : "s");
+	else if (years >= 1 / 12.0)
+		snprintf(buf, 24, "%.0f month%s", years * 12, years * 12 < 1.5 ? "" : "s");
+	else if (years * 365.25 < 0.5)
+		snprintf(buf, 24, "less than a day");
+	else
+		snprintf(buf, 24, "%.0f day%s", years * 365.25, years * 365.25 < 1.5 ? "" : "s");
+	return buf;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/program.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int program_run(const char *const argv[], int out_fd)
+{
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid == 0) {
+		if (out_fd >= 0 && (dup2(out_fd, STDOUT_FILENO) < 0 || dup2(out_fd, STDERR_FILENO) < 0))
+			_exit(127);
+		execvp(argv[0], (char *const *)argv);
+		fprintf(stderr, "%s cannot be run: %s\n", argv[0], strerror(errno));
+		_exit(127);
+	}
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (pid < 0)
+		return 127;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}

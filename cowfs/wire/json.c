@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+#include "wire/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clean.h"
+#include "base/numbers.h"
+#include "wire/jsonw.h"
+
+uint64_t json_u64(struct json_object *o, const char *key)
+{
+	return json_object_get_uint64(json_object_object_get(o, key));
+}
+
+double json_number(struct json_object *o, const char *key)
+{
+	return json_object_get_double(json_object_object_get(o, key));
+}
+
+struct json_object *json_at(struct json_object *o, const char *path)
+{
+	char name[64];
+
+	while (o && *path) {
+		size_t n = strcspn(path, ".");
+
+		snprintf(name, sizeof(name), "%.*s", (int)n, path);
+		o = json_object_object_get(o, name);
+		path += n + (path[n] == '.');
+	}
+	return o;
+}
+
+bool json_true(struct json_object *o, const char *key)
+{
+	return json_object_get_boolean(json_object_object_get(o, key));
+}
+
+const char *json_raw(struct json_object *o, const char *key)
+{
+	const char *s = json_object_get_string(json_object_object_get(o, key));
+
+	return s ? s : "";
+}
+
+const char *json_text(struct json_object *o, const char *key)
+{
+	const char *s = json_raw(o, key);
+	_cleanup_free_ char *copy = strdup(s);
+
+	if (!copy)
+		return "";
+	if (strcmp(clean_text(copy), s))
+		json_object_set_string(json_object_object_get(o, key), copy);
+	return json_raw(o, key);
+}
+
+void json_print(struct json_object *o)
+{
+	const char *s = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+
+	while (*s) {
+		size_t n = utf8_bytes(s), step = n ? n : 1;
+
+		if (utf8_shows(s, n))
+			fwrite(s, 1, step, stdout);
+		else
+			fputs(jsonw_escape((char[8]){0}, s, n), stdout);
+		s += step;
+	}
+	putchar('\n');
+}
+
+const char *json_life(struct json_object *o, const char *key, char buf[24])
+{
+	struct json_object *s = json_object_object_get(o, key);
+
+	return format_life(s ? json_object_get_double(s) : INFINITY, buf);
+}

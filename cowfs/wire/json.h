@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading what a daemon answered. A member that is not there reads as 0, false or "". */
+#ifndef COWFS_WIRE_JSON_H
+#define COWFS_WIRE_JSON_H
+
+#include <json-c/json.h>
+
+#include "base/util.h"
+
+uint64_t json_u64(struct json_object *o, const char *key);
+double json_number(struct json_object *o, const char *key);
+bool json_true(struct json_object *o, const char *key);
+/* By names with dots between them, of objects within objects; NULL if it is not there. */
+struct json_object *json_at(struct json_object *o, const char *path);
+/* The text as it is, for a program. */
+const char *json_raw(struct json_object *o, const char *key);
+/* The same for people: what does not show (base/clean.h) is replaced, in the object as well. */
+const char *json_text(struct json_object *o, const char *key);
+/* Seconds as format_life shows them; "more than 20 years" also for null. */
+const char *json_life(struct json_object *o, const char *key, char buf[24]);
+/* A line of JSON on stdout, in which everything shows. */
+void json_print(struct json_object *o);
+
+#endif
