@@ -53,7 +53,8 @@ static void format(struct toy *t, bool external, bool lag)
 {
 	const uint64_t seg_bytes = TOY_SEG_BLKS * COW_BLK_BYTES, ring_bytes = TOY_SEGS * seg_bytes;
 	uint64_t fs_bytes = blk_to_bytes(TOY_BLKS), missing;
-	struct sim_params p = { .size_bytes = (external ? 0 : fs_bytes) + ring_bytes + 2 * seg_bytes,
+	struct sim_params p = { .size_bytes = (external ? 0 : fs_bytes) + ring_bytes +
+					      2 * seg_bytes,
 				.erase_block_bytes = (uint32_t)seg_bytes,
 				.disk_off_bytes = 32 * KIB,
 				.identity = "toy card" };
@@ -93,7 +94,8 @@ int toy_open(struct toy *t, unsigned flags)
 {
 	struct log_super super;
 	unsigned trouble;
-	int r = super_read(t->card, t->base == t->card ? blk_to_bytes(TOY_BLKS) : 0, &super, &trouble);
+	int r = super_read(t->card, t->base == t->card ? blk_to_bytes(TOY_BLKS) : 0, &super,
+			   &trouble);
 
 	if (r == 0)
 		r = log_open(&t->log, t->base, t->card, &super, flags, &t->rep);
@@ -194,7 +196,8 @@ void toy_drop(struct toy *t, unsigned blk)
 	t->live.use[blk] = USE_FREE;
 }
 
-static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *ret_state)
 {
 	struct toy *t = ctx;
 	uint64_t b = *blk, n = 1;
@@ -310,7 +313,8 @@ static void told(struct toy *t, void (*each)(struct toy *t, void *ctx), void *ct
 		each(t, ctx);
 }
 
-/* The i-th commit of a long life: some used blocks, one that was free, one freed, checkpoint packs. */
+/* The i-th commit of a long life: some used blocks, one that was free, one freed, checkpoint
+ * packs. */
 static void change(struct toy *t, unsigned i)
 {
 	uint16_t c = (uint16_t)(200 + 16 * i);
@@ -323,7 +327,8 @@ static void change(struct toy *t, unsigned i)
 	toy_write(t, 5, 0);
 }
 
-static void commits(struct toy *t, unsigned first, unsigned n, void (*each)(struct toy *t, void *ctx), void *ctx)
+static void commits(struct toy *t, unsigned first, unsigned n,
+		    void (*each)(struct toy *t, void *ctx), void *ctx)
 {
 	for (unsigned i = first; i < first + n; i++) {
 		change(t, i);
@@ -359,7 +364,8 @@ static void heavy(struct toy *t, void (*each)(struct toy *t, void *ctx), void *c
 	told(t, each, ctx);
 }
 
-void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx), void *ctx)
+void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx),
+	      void *ctx)
 {
 	struct log_index *ix;
 
@@ -393,7 +399,8 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 	case TOY_VIRGIN:
 		told(t, each, ctx);
 		break;
-	case TOY_ESCAPED: /* content that looks like a record waits in the ring, and one has come home */
+	/* content that looks like a record waits in the ring, and one has come home */
+	case TOY_ESCAPED:
 		commits(t, 2, 2, each, ctx);
 		toy_write(t, 8, TOY_MAGIC + 1);
 		must(toy_commit(t), "commit");
@@ -404,7 +411,8 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 		must(toy_commit(t), "commit");
 		told(t, each, ctx);
 		break;
-	case TOY_LAG: /* wrapped, with empty records, and a second attach; both candidates wait in the ring */
+	/* wrapped, with empty records, and a second attach; both candidates wait in the ring */
+	case TOY_LAG:
 		commits(t, 0, 11, each, ctx);
 		toy_close(t);
 		must(toy_open(t, 0), "open");

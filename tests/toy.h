@@ -3,7 +3,8 @@
  * A toy volume on a simulated card, for tests that need a log with a history: an array of blocks,
  * each used or free, with one of 32768 contents. Small enough to be compared whole at every step.
  *
- * It wears the superblock of an f2fs, so that records carry a fingerprint: blocks 0 to 3 are its marks.
+ * It wears the superblock of an f2fs, so that records carry a fingerprint: blocks 0 to 3 are its
+ * marks.
  */
 #ifndef COWFS_TESTS_TOY_H
 #define COWFS_TESTS_TOY_H
@@ -16,7 +17,8 @@ enum { TOY_BLKS = 96, TOY_SEG_BLKS = 16, TOY_SEGS = 6, TOY_SUPER = 0x8000, TOY_M
 
 struct toy_image {
 	uint8_t use[TOY_BLKS]; /* enum blk_use */
-	/* 0: zeroes; TOY_MAGIC and more: begins as a record does; TOY_SUPER and more: the f2fs superblock */
+	/* 0: zeroes; TOY_MAGIC and more: begins as a record does; TOY_SUPER and more: the f2fs
+	 * superblock */
 	uint16_t content[TOY_BLKS];
 };
 
@@ -25,7 +27,7 @@ struct toy {
 	struct log *log;
 	struct log_index *index;
 	struct log_open_report rep;
-	struct toy_image n, live;   /* committed, and as programs see it */
+	struct toy_image n, live; /* committed, and as programs see it */
 	bool dirty[TOY_BLKS];
 	bool direct[TOY_BLKS]; /* written in place by the last commit */
 	/* called around everything that the simulator does; NULL: nothing */
@@ -33,7 +35,8 @@ struct toy {
 };
 
 void toy_content(uint16_t content, uint8_t buf[COW_BLK_BYTES]);
-/* A card with a first image, a log of the smallest size, and nothing in it. Aborts without memory. */
+/* A card with a first image, a log of the smallest size, and nothing in it. Aborts without
+ * memory. */
 void toy_format(struct toy *t, bool external);
 /* 0 or what super_read and log_open said. Looks at nothing. */
 int toy_open(struct toy *t, unsigned flags) MUST_CHECK;
@@ -45,10 +48,11 @@ void toy_clone(struct toy *to, const struct toy *from);
 void toy_pause(struct toy *t, void (*pause)(bool on));
 
 void toy_write(struct toy *t, unsigned blk, uint16_t content);
-void toy_drop(struct toy *t, unsigned blk); /* free it */
-int toy_commit(struct toy *t) MUST_CHECK;   /* on 0 live is committed */
+void toy_drop(struct toy *t, unsigned blk);	/* free it */
+int toy_commit(struct toy *t) MUST_CHECK;	/* on 0 live is committed */
 struct commit_source toy_source(struct toy *t); /* what such a commit asks */
-void toy_publish(void *toy, struct log_index *ix); /* for commit_run and commit_checkpoint; takes ix */
+/* for commit_run and commit_checkpoint; takes ix */
+void toy_publish(void *toy, struct log_index *ix);
 int toy_checkpoint(struct toy *t, enum record_type type, uint32_t flags) MUST_CHECK;
 
 /* The whole volume as index and base show it. */
@@ -57,8 +61,8 @@ int toy_view(struct toy *t, uint8_t buf[TOY_BLKS * COW_BLK_BYTES]) MUST_CHECK;
 int toy_differs(const struct toy_image *im, const uint8_t *view);
 
 /*
- * Histories: one of each thing that can lie in a ring. Each leaves the toy open; *each is called after
- * every record that changes what the newest generation is, or NULL.
+ * Histories: one of each thing that can lie in a ring. Each leaves the toy open; *each is called
+ * after every record that changes what the newest generation is, or NULL.
  */
 enum toy_story {
 	TOY_LIVE,
@@ -67,9 +71,11 @@ enum toy_story {
 	TOY_CHAIN,
 	TOY_VIRGIN,
 	TOY_STORIES,
-	TOY_LAG = TOY_STORIES, /* not among the others: what a cut may leave is another promise with it */
+	/* not among the others: what a cut may leave is another promise with it */
+	TOY_LAG = TOY_STORIES,
 	TOY_ESCAPED,
 };
-void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx), void *ctx);
+void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx),
+	      void *ctx);
 
 #endif

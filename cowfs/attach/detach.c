@@ -40,9 +40,9 @@ static enum exit_code ask(const char *name, const struct request *rq, struct pro
 }
 
 enum exit_code detach_volume(const char *name, bool discard, unsigned patience_ms,
-			    struct client_error *err)
+			     struct client_error *err)
 {
-	const struct request rq = {.command = COMMAND_DETACH, .discard = discard};
+	const struct request rq = { .command = COMMAND_DETACH, .discard = discard };
 	uint64_t until_ns = now_ns() + patience_ms * 1000000ull;
 	struct progress progress;
 	enum exit_code exit;

@@ -32,7 +32,7 @@ static PRINTF(4, 5) void tell(struct ready *r, enum exit_code exit, int error, c
 {
 	va_list ap;
 
-	*r = (struct ready){.exit = exit, .error = error};
+	*r = (struct ready){ .exit = exit, .error = error };
 	va_start(ap, fmt);
 	vsnprintf(r->why, sizeof(r->why), fmt, ap);
 	va_end(ap);
@@ -113,7 +113,7 @@ static void exec_daemon(char **argv)
 static __attribute__((noreturn)) void child(const struct arguments *a, int ready_fd)
 {
 	char program[] = "cowfs", fd_text[32];
-	char *argv[ARGS_MAX + 3] = {program, fd_text};
+	char *argv[ARGS_MAX + 3] = { program, fd_text };
 	struct ready r;
 
 	for (size_t i = 0; i < a->words; i++)
@@ -129,7 +129,7 @@ static __attribute__((noreturn)) void child(const struct arguments *a, int ready
  * has ended the card is in its hands. */
 static void wait_end(int fd)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
+	struct pollfd p = { .fd = fd, .events = POLLIN };
 	char rest[64];
 
 	while (poll(&p, 1, END_WAIT_MS) > 0 && read(fd, rest, sizeof(rest)) > 0)
@@ -250,7 +250,8 @@ static void tell_started(const struct arguments *a, struct ready *ret)
 
 	loop = json_object_object_get(status, "loop");
 	text = json_object_get_string(loop);
-	*ret = (struct ready){.exit = status ? EXIT_OK : err.exit, .error = status ? 0 : err.error};
+	*ret = (struct ready){ .exit = status ? EXIT_OK : err.exit,
+			       .error = status ? 0 : err.error };
 	snprintf(ret->name, sizeof(ret->name), "%s", a->name);
 	snprintf(ret->loop, sizeof(ret->loop), "%s", text ? text : "");
 	if (!status)
@@ -323,7 +324,7 @@ enum exit_code launch_configure(const char *device, struct volopts *o, struct co
 
 void launch_volume(const char *device, const struct volopts *o, unsigned flags, struct ready *ret)
 {
-	struct arguments a = {0};
+	struct arguments a = { 0 };
 	struct volopts all = *o;
 	struct conf *c;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A loop device is detached, or its file system thawed, only if it has the label of this volume and a read of it
- * fails: another volume may have its number by now. If the daemon and its parent were killed in the moment of a
- * freeze, writers wait until somebody thaws.
+ * A loop device is detached, or its file system thawed, only if it has the label of this volume and
+ * a read of it fails: another volume may have its number by now. If the daemon and its parent were
+ * killed in the moment of a freeze, writers wait until somebody thaws.
  *
  * The card stays read-only: its log may hold blocks that were not written home yet.
  */
@@ -33,7 +33,8 @@ static bool loop_is_bound(const char *loop)
 {
 	char path[64];
 
-	if (strncmp(loop, "/dev/loop", 9) || strspn(loop + 9, "0123456789") != strlen(loop + 9) || !loop[9])
+	if (strncmp(loop, "/dev/loop", 9) || strspn(loop + 9, "0123456789") != strlen(loop + 9) ||
+	    !loop[9])
 		return false;
 	snprintf(path, sizeof(path), "/sys/block/%.20s/loop", loop + strlen("/dev/"));
 	return access(path, F_OK) == 0;
@@ -46,7 +47,8 @@ static bool is_readonly(const char *device)
 
 	if (stat(device, &st) < 0 || !S_ISBLK(st.st_mode))
 		return false;
-	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/ro", major(st.st_rdev), minor(st.st_rdev));
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/ro", major(st.st_rdev),
+		 minor(st.st_rdev));
 	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 && text[0] == '1';
 }
 
@@ -66,7 +68,10 @@ static int check_loop(int fd, const char *name)
 	snprintf(label, sizeof(label), "cowfs:%s", name);
 	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
 		return -errno;
-	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) || !gives_errors(fd) ? -ESRCH : 0;
+	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) ||
+			       !gives_errors(fd)
+		       ? -ESRCH
+		       : 0;
 }
 
 /* As check_loop; -EBUSY: in use. */
@@ -78,7 +83,8 @@ static int detach_loop(const char *loop, const char *name)
 	return r == 0 && ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : r;
 }
 
-/* One that is mounted: the kernel detaches it when nobody has it any more. A volume with its name makes it forgotten. */
+/* One that is mounted: the kernel detaches it when nobody has it any more. A volume with its name
+ * makes it forgotten. */
 static void detach_in_the_end(const char *loop, const char *name)
 {
 	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -109,13 +115,14 @@ static bool thaw(const char *loop, const char *name)
 {
 	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct thaw t = {.proc_dirfd = proc_dirfd};
+	struct thaw t = { .proc_dirfd = proc_dirfd };
 	struct stat st;
 
 	if (fd < 0 || proc_dirfd < 0 || check_loop(fd, name) < 0 || fstat(fd, &st) < 0)
 		return false;
 	t.dev = st.st_rdev;
-	return (mounts_each(proc_dirfd, "self", thaw_mount, &t) == 1 || mounts_each(proc_dirfd, "1", thaw_mount, &t) == 1) &&
+	return (mounts_each(proc_dirfd, "self", thaw_mount, &t) == 1 ||
+		mounts_each(proc_dirfd, "1", thaw_mount, &t) == 1) &&
 	       t.thawed;
 }
 
@@ -140,13 +147,16 @@ static void add(struct leftover_volume *d, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void describe(struct leftover_volume *d, const char *device, const char *loop, bool detached, bool thawed, bool sleeps)
+static void describe(struct leftover_volume *d, const char *device, const char *loop, bool detached,
+		     bool thawed, bool sleeps)
 {
 	char where[PATH_MAX];
 
 	add(d, "its daemon has died: what was not committed is lost");
 	if (sleeps) {
-		add(d, "; a part of it cannot end, and %s may hang: see cowfs(8), \"When the daemon is killed\"", loop);
+		add(d,
+		    "; a part of it cannot end, and %s may hang: see cowfs(8), \"When the daemon is killed\"",
+		    loop);
 		return;
 	}
 	if (thawed)
@@ -154,9 +164,12 @@ static void describe(struct leftover_volume *d, const char *device, const char *
 	if (detached)
 		add(d, "; %s is detached now", loop);
 	else if (loop_is_bound(loop) && mounts_device_is_on(NULL, loop, where))
-		add(d, "; %s gives errors and is still mounted on %.200s: unmount it, then run cowctl status", loop, where);
+		add(d,
+		    "; %s gives errors and is still mounted on %.200s: unmount it, then run cowctl status",
+		    loop, where);
 	else if (loop_is_bound(loop))
-		add(d, "; %s gives errors: run cowctl status as root when nothing uses it any more", loop);
+		add(d, "; %s gives errors: run cowctl status as root when nothing uses it any more",
+		    loop);
 	if (is_readonly(device))
 		add(d, "; %s is still read-only: cowctl attach, or blockdev --setrw", device);
 }
@@ -191,7 +204,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 		bool detached = false, thawed = false, left;
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
-		list[i] = (struct leftover_volume){0};
+		list[i] = (struct leftover_volume){ 0 };
 		snprintf(list[i].name, sizeof(list[i].name), "%s", names[i]);
 		/* with the lock, so that no daemon starts with this name meanwhile */
 		if (e == 0) {

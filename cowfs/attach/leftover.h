@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a volume leaves behind when its daemon dies: a loop device that gives errors, files below /run,
- * a card that is set read-only. */
+/* What a volume leaves behind when its daemon dies: a loop device that gives errors, files below
+ * /run, a card that is set read-only. */
 #ifndef COWFS_ATTACH_LEFTOVER_H
 #define COWFS_ATTACH_LEFTOVER_H
 
@@ -16,7 +16,8 @@ size_t leftover_volumes(struct leftover_volume list[CLIENT_VOLUMES]);
 /* The same, but first detaches each such loop device that nobody uses, and takes the files away. As
  * root; else as leftover_volumes. */
 size_t leftover_clear(struct leftover_volume list[CLIENT_VOLUMES]);
-/* leftover_clear, and a line on stderr for each. attaching: a loop device that is in use is detached with its last user. */
+/* leftover_clear, and a line on stderr for each. attaching: a loop device that is in use is
+ * detached with its last user. */
 void leftover_clear_and_tell(bool attaching);
 
 #endif

@@ -149,7 +149,7 @@ static int check_device(const struct helper *h)
 static int check_options(const struct helper *h)
 {
 	struct volopts o = h->opt.vol;
-	struct ready r = {0};
+	struct ready r = { 0 };
 	struct conf *c = NULL;
 
 	if (launch_configure(h->device, &o, &c, &r) != EXIT_OK)
@@ -212,7 +212,7 @@ static int take_attached(struct helper *h)
 
 static int attach(struct helper *h)
 {
-	struct ready r = {0};
+	struct ready r = { 0 };
 
 	client_find_device(h->device, h->name);
 	if (*h->name)
@@ -226,7 +226,8 @@ static int attach(struct helper *h)
 	snprintf(h->name, sizeof(h->name), "%s", r.name);
 	snprintf(h->loop, sizeof(h->loop), "%s", r.loop);
 	if (h->verbose)
-		printf("mount.cowfs: %s is volume %s on %s\n", CLEAN(h->device), h->name, CLEAN(h->loop));
+		printf("mount.cowfs: %s is volume %s on %s\n", CLEAN(h->device), h->name,
+		       CLEAN(h->loop));
 	return EXIT_OK;
 }
 
@@ -284,7 +285,7 @@ static int add_options(struct helper *h)
 
 static int do_mount(struct helper *h)
 {
-	const char *argv[16] = {"mount", "-t", h->fs_type, "-o", h->opt.rest};
+	const char *argv[16] = { "mount", "-t", h->fs_type, "-o", h->opt.rest };
 	size_t n = 5;
 	int exit;
 

@@ -12,7 +12,7 @@
 #include "base/io.h"
 #include "wire/rundir.h"
 
-static const char *const words[] = {"", "on", "off", "failed", "bypassed", "unconfigured"};
+static const char *const words[] = { "", "on", "off", "failed", "bypassed", "unconfigured" };
 
 const char *rootstate_word(enum root_state s)
 {

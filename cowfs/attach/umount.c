@@ -21,7 +21,8 @@
 #define LAZY_PATIENCE_MS 500
 #define AGAIN_US 10000
 #define UNSEEN_NS 200000000ull /* how long nobody may be seen who keeps it busy, */
-#define UNSEEN_LOOKS 4	       /* and how often, because on a busy machine a look takes longer than that */
+/* and how often, because on a busy machine a look takes longer than that */
+#define UNSEEN_LOOKS 4
 
 struct helper {
 	const char *what; /* directory, loop device or the protected device */
@@ -93,7 +94,8 @@ static void find_loop(struct helper *h)
 	json_object_put(status);
 }
 
-/* The volume that runs or did run, and whose loop device is what was mounted last on the directory. */
+/* The volume that runs or did run, and whose loop device is what was mounted last on the
+ * directory. */
 static bool find_volume_on(struct helper *h)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
@@ -142,7 +144,7 @@ static int find_mount(struct helper *h)
 /* What it says goes to out_fd, if that is not -1. */
 static int call_umount(const struct helper *h, const char *flags, int out_fd)
 {
-	const char *argv[] = {"umount", "-i", h->dir, NULL, NULL};
+	const char *argv[] = { "umount", "-i", h->dir, NULL, NULL };
 
 	if (flags[1])
 		argv[3] = flags;
@@ -164,7 +166,8 @@ static void show(int from_fd, FILE *to)
 
 /* Is it the volume's own commit that keeps the mount busy? It may also let go between umount's look
  * and ours, so somebody has to be seen only now and then. */
-static bool is_own_commit(const struct helper *h, uint64_t *seen_ns, unsigned *unseen, struct mount_users *u)
+static bool is_own_commit(const struct helper *h, uint64_t *seen_ns, unsigned *unseen,
+			  struct mount_users *u)
 {
 	uint64_t now = now_ns();
 
@@ -184,7 +187,7 @@ static int do_umount(const struct helper *h)
 {
 	uint64_t begin_ns = now_ns(), seen_ns = begin_ns;
 	char flags[sizeof(h->flags)];
-	struct mount_users users = {0};
+	struct mount_users users = { 0 };
 	unsigned unseen = 0;
 	int exit;
 
@@ -245,7 +248,7 @@ static int detach(const struct helper *h)
 
 int main(int argc, char **argv)
 {
-	static struct helper h = {.flags = "-"};
+	static struct helper h = { .flags = "-" };
 	static struct leftover_volume dead[CLIENT_VOLUMES];
 	int exit;
 

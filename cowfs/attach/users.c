@@ -29,7 +29,7 @@ static uint64_t mount_id(int dirfd, const char *path)
 
 static bool process_uses(int proc_dirfd, int pid, uint64_t id)
 {
-	static const char *const places[] = {"cwd", "root", "exe"};
+	static const char *const places[] = { "cwd", "root", "exe" };
 	char name[48];
 	bool uses = false;
 	DIR *fds;
@@ -95,7 +95,7 @@ int mount_users_find(const char *dir, pid_t worker, struct mount_users *ret)
 	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	uint64_t id = mount_id(AT_FDCWD, dir);
 	DIR *list = proc_dirfd < 0 ? NULL : proclist_open(proc_dirfd, ".");
-	struct mount_users u = {0};
+	struct mount_users u = { 0 };
 	pid_t parent;
 	int pid;
 
@@ -115,7 +115,7 @@ int mount_users_find(const char *dir, pid_t worker, struct mount_users *ret)
 	}
 	closedir(list);
 	if (!*u.other) /* what cannot be looked at is not below */
-		(void)!mounts_each(proc_dirfd, "self", is_below, &(struct below){id, &u});
+		(void)!mounts_each(proc_dirfd, "self", is_below, &(struct below){ id, &u });
 	*ret = u;
 	return 0;
 }

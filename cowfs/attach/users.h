@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Who keeps a mount busy: found in /proc, for the message and to tell our own commit from others. */
+/* Who keeps a mount busy: found in /proc, for the message and to tell our own commit from
+ * others. */
 #ifndef COWFS_ATTACH_USERS_H
 #define COWFS_ATTACH_USERS_H
 
@@ -8,7 +9,7 @@
 #include "base/util.h"
 
 struct mount_users {
-	bool own;	/* the daemon: a commit is about to freeze it */
+	bool own;	 /* the daemon: a commit is about to freeze it */
 	char other[320]; /* "bash[1234]" or "the mount on /x"; "": nobody else was found */
 };
 

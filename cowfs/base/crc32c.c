@@ -56,7 +56,8 @@ __attribute__((target("sse4.2"))) static uint32_t crc_hw(uint32_t crc, const uin
 	return (uint32_t)c;
 }
 
-__attribute__((target("sse4.2"))) static uint32_t back_hw(uint32_t crc, const uint8_t *p, size_t len)
+__attribute__((target("sse4.2"))) static uint32_t back_hw(uint32_t crc, const uint8_t *p,
+							  size_t len)
 {
 	uint64_t c = crc;
 

@@ -11,8 +11,9 @@ uint32_t crc32c(uint32_t crc, const void *buf, size_t len_bytes);
 /*
  * For what somebody else has written: CRC32C of the bytes from the last to the first.
  *
- * ext4 ends its superblock and its extent blocks with a CRC32C of what stands before it. With a plain CRC32C over the
- * block all contents of such a block have the same value: a CRC is linear, and one that follows its data cancels it.
+ * ext4 ends its superblock and its extent blocks with a CRC32C of what stands before it. With a
+ * plain CRC32C over the block all contents of such a block have the same value: a CRC is linear,
+ * and one that follows its data cancels it.
  */
 uint32_t crc32c_back(const void *buf, size_t len_bytes);
 /* The same from tables only, whatever the CPU can: for the test that compares the two. */

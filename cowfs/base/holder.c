@@ -57,7 +57,7 @@ static bool namespace_has(struct search *s, int pid)
 
 static bool process_holds(struct search *s, int pid)
 {
-	static const char *const places[] = {"cwd", "root", "exe"};
+	static const char *const places[] = { "cwd", "root", "exe" };
 	bool holds = namespace_has(s, pid);
 	char name[48];
 	DIR *fds;
@@ -80,7 +80,7 @@ static bool process_holds(struct search *s, int pid)
 
 bool holder_find(int proc_dirfd, dev_t dev, char *name, size_t size_bytes)
 {
-	struct search s = {.proc_dirfd = proc_dirfd, .dev = dev};
+	struct search s = { .proc_dirfd = proc_dirfd, .dev = dev };
 	DIR *list = proclist_open(proc_dirfd, ".");
 	uint64_t end_ns = now_ns() + LIMIT_NS;
 	char path[32], comm[32];

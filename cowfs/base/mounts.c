@@ -6,9 +6,9 @@
  * - A mount point is opened below the root of the process whose mountinfo it is from, with O_PATH
  *   first: that neither waits for a fifo nor touches a device. Then the id is compared. Only a
  *   directory or a regular file is opened for real, through /proc.
- * - The way to a mount point may lead through a FUSE mount of some user, which need not answer. So the
- *   kernel may use only what it has cached: it keeps every folder on the way to a mount point in its
- *   cache, and only a file system that wants to be asked again makes that fail.
+ * - The way to a mount point may lead through a FUSE mount of some user, which need not answer. So
+ *   the kernel may use only what it has cached: it keeps every folder on the way to a mount point
+ *   in its cache, and only a file system that wants to be asked again makes that fail.
  * - A line that does not fit is dropped whole.
  */
 #include "base/mounts.h"
@@ -74,8 +74,8 @@ void mounts_unescape(char *s)
 	char *to = s;
 
 	for (; *s; s++, to++) {
-		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' &&
-		    s[3] <= '7') {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
+		    s[3] >= '0' && s[3] <= '7') {
 			*to = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
 			s += 3;
 		} else {
@@ -159,7 +159,7 @@ static int match_id(void *ctx, int root_dirfd, struct mount_entry *m)
 
 bool mounts_find(int proc_dirfd, const char *who, uint64_t id, dev_t *ret)
 {
-	struct by_id by = {.id = id};
+	struct by_id by = { .id = id };
 
 	if (mounts_each(proc_dirfd, who, match_id, &by) != 1)
 		return false;
@@ -169,8 +169,8 @@ bool mounts_find(int proc_dirfd, const char *who, uint64_t id, dev_t *ret)
 
 static int open_in_root(int root_dirfd, const char *path, uint64_t resolve)
 {
-	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
-			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve};
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve };
 	int fd = (int)syscall(SYS_openat2, root_dirfd, path, &how, sizeof(how));
 
 	return fd < 0 ? -errno : fd;
@@ -192,14 +192,16 @@ int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m)
 		path_fd = open_in_root(root_dirfd, path, 0);
 	if (path_fd < 0)
 		return path_fd;
-	if (statx(path_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID, &st) < 0 ||
+	if (statx(path_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID, &st) <
+		    0 ||
 	    !(st.stx_mask & STATX_MNT_ID) || st.stx_mnt_id != m->id)
 		return -ESTALE;
 	if (!S_ISDIR(st.stx_mode) && !S_ISREG(st.stx_mode))
 		return -ENODEV;
 	snprintf(name, sizeof(name), "self/fd/%d", path_fd);
-	fd = S_ISDIR(st.stx_mode) ? openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-				  : openat(proc_dirfd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	fd = S_ISDIR(st.stx_mode)
+		     ? openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+		     : openat(proc_dirfd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -213,14 +215,14 @@ static bool is_device(int root_dirfd, const char *path, dev_t dev)
 
 static bool btrfs_has(int fd, int root_dirfd, dev_t dev)
 {
-	struct btrfs_ioctl_fs_info_args fs = {0};
+	struct btrfs_ioctl_fs_info_args fs = { 0 };
 	_cleanup_free_ struct btrfs_ioctl_dev_info_args *d = malloc(sizeof(*d));
 	uint64_t seen = 0;
 
 	if (!d || ioctl(fd, BTRFS_IOC_FS_INFO, &fs) < 0)
 		return false;
 	for (uint64_t id = 1; id <= min_u64(fs.max_id, BTRFS_IDS) && seen < fs.num_devices; id++) {
-		*d = (struct btrfs_ioctl_dev_info_args){.devid = id};
+		*d = (struct btrfs_ioctl_dev_info_args){ .devid = id };
 		if (ioctl(fd, BTRFS_IOC_DEV_INFO, d) < 0)
 			continue;
 		seen++;
@@ -280,7 +282,7 @@ static bool last_mount(struct wanted *w)
 
 bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir)
 {
-	struct wanted w = {.dir = dir, .by_device = true, .ret_dir = ret_dir};
+	struct wanted w = { .dir = dir, .by_device = true, .ret_dir = ret_dir };
 	struct stat st;
 
 	if (stat(device, &st) < 0 || !S_ISBLK(st.st_mode))
@@ -291,13 +293,15 @@ bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir)
 
 bool mounts_device_on(const char *dir, char ret_device[PATH_MAX])
 {
-	struct wanted w = {.dir = dir};
+	struct wanted w = { .dir = dir };
 	char path[64], text[1024], *name;
 
 	if (!last_mount(&w) || major(w.found_dev) == 0)
 		return false;
-	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/uevent", major(w.found_dev), minor(w.found_dev));
-	if (io_read_text(AT_FDCWD, path, text, sizeof(text)) < 0 || !(name = strstr(text, "DEVNAME=")))
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/uevent", major(w.found_dev),
+		 minor(w.found_dev));
+	if (io_read_text(AT_FDCWD, path, text, sizeof(text)) < 0 ||
+	    !(name = strstr(text, "DEVNAME=")))
 		return false;
 	name[strcspn(name, "\n")] = '\0';
 	snprintf(ret_device, PATH_MAX, "/dev/%s", name + strlen("DEVNAME="));

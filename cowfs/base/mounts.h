@@ -28,7 +28,8 @@ struct mount_entry {
  * looked at.
  */
 int mounts_each(int proc_dirfd, const char *who,
-		int (*each)(void *ctx, int root_dirfd, struct mount_entry *m), void *ctx) MUST_CHECK;
+		int (*each)(void *ctx, int root_dirfd, struct mount_entry *m),
+		void *ctx) MUST_CHECK;
 
 /* Does process `who` see the mount with this id (STATX_MNT_ID)? Then *ret is its device. */
 bool mounts_find(int proc_dirfd, const char *who, uint64_t id, dev_t *ret);
@@ -41,8 +42,8 @@ bool mounts_shows(int proc_dirfd, int root_dirfd, const struct mount_entry *m, d
 
 /*
  * Opens the root of the mount, a directory or a regular file, for reading. -ESTALE: something else
- * lies there; -ENODEV: it is neither (a bind mount of a fifo, a device): never opened; -EAGAIN: a file
- * system on the way there would have to be asked (FUSE, NFS), which might not answer.
+ * lies there; -ENODEV: it is neither (a bind mount of a fifo, a device): never opened; -EAGAIN: a
+ * file system on the way there would have to be asked (FUSE, NFS), which might not answer.
  */
 int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m) MUST_CHECK;
 

@@ -15,7 +15,8 @@ enum msg_level { MSG_ERR = 3, MSG_WARN = 4, MSG_NOTICE = 5, MSG_INFO = 6, MSG_DE
 
 void msg_set_prog(const char *name);	/* shown before each line; not copied */
 void msg_set_level(enum msg_level max); /* default MSG_NOTICE */
-void msg_to_kmsg(int fd);		/* from now on to this descriptor (kept, not owned); -1: stderr */
+/* from now on to this descriptor (kept, not owned); -1: stderr */
+void msg_to_kmsg(int fd);
 void msg(enum msg_level level, const char *fmt, ...) PRINTF(2, 3);
 
 /* Keeps the newest error and warning text of this process for the status: copies into buf. */

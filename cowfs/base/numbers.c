@@ -41,7 +41,11 @@ const char *format_span(double s, char buf[24])
 	static const struct {
 		double s;
 		const char *unit;
-	} units[] = {{365.25 * 86400, "years"}, {86400, "days"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+	} units[] = { { 365.25 * 86400, "years" },
+		      { 86400, "days" },
+		      { 3600, "h" },
+		      { 60, "min" },
+		      { 1, "s" } };
 
 	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
 		if (s >= 2 * units[i].s || i + 1 == ARRAY_SIZE(units)) {

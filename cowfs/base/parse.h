@@ -14,6 +14,6 @@ int parse_duration_ns(const char *s, uint64_t *ret_ns) MUST_CHECK;
 int parse_u64(const char *s, uint64_t *ret) MUST_CHECK;
 /* "12.3 MiB" into buf, which is returned; one decimal, binary units */
 char *format_size(uint64_t bytes, char *buf, size_t size_bytes);
-#define FORMAT_SIZE(bytes) format_size((bytes), (char[24]){0}, 24)
+#define FORMAT_SIZE(bytes) format_size((bytes), (char[24]){ 0 }, 24)
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What /proc tells of processes: directories whose entries are numbers (processes, tasks, descriptors), and who is dying. */
+/* What /proc tells of processes: directories whose entries are numbers (processes, tasks,
+ * descriptors), and who is dying. */
 #ifndef COWFS_BASE_PROCLIST_H
 #define COWFS_BASE_PROCLIST_H
 
@@ -13,8 +14,8 @@ DIR *proclist_open(int dirfd, const char *name);
 int proclist_next(DIR *dir);
 
 /*
- * status_fd: of /proc/PID/status. Has it been killed, or has its first thread ended? A thread that sleeps unkillably keeps such a
- * process, and its descriptors.
+ * status_fd: of /proc/PID/status. Has it been killed, or has its first thread ended? A thread that
+ * sleeps unkillably keeps such a process, and its descriptors.
  */
 bool proclist_is_dying(int status_fd);
 

@@ -13,7 +13,8 @@ int program_run(const char *const argv[], int out_fd)
 	int status = 0;
 
 	if (pid == 0) {
-		if (out_fd >= 0 && (dup2(out_fd, STDOUT_FILENO) < 0 || dup2(out_fd, STDERR_FILENO) < 0))
+		if (out_fd >= 0 &&
+		    (dup2(out_fd, STDOUT_FILENO) < 0 || dup2(out_fd, STDERR_FILENO) < 0))
 			_exit(127);
 		execvp(argv[0], (char *const *)argv);
 		fprintf(stderr, "%s cannot be run: %s\n", argv[0], strerror(errno));

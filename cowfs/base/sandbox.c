@@ -21,7 +21,8 @@ int sandbox_capabilities(uint64_t keep)
 	return syscall(SYS_capset, &h, d) < 0 ? -errno : 0;
 }
 
-int sandbox_filter(uint32_t others, bool log, int (*rules)(scmp_filter_ctx filter, void *ctx), void *ctx)
+int sandbox_filter(uint32_t others, bool log, int (*rules)(scmp_filter_ctx filter, void *ctx),
+		   void *ctx)
 {
 	scmp_filter_ctx filter = seccomp_init(others);
 	int r;

@@ -10,7 +10,8 @@
 
 #define CALL_STACK_BYTES (64 * KIB)
 
-int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*main)(void *arg), void *arg)
+int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*main)(void *arg),
+		 void *arg)
 {
 	pthread_attr_t attr;
 	sigset_t all, old;
@@ -20,7 +21,8 @@ int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*m
 	if (r < 0)
 		return r;
 	/* 128 KiB on arm64 */
-	r = -pthread_attr_setstacksize(&attr, max_u64(stack_bytes, (uint64_t)sysconf(_SC_THREAD_STACK_MIN)));
+	r = -pthread_attr_setstacksize(
+		&attr, max_u64(stack_bytes, (uint64_t)sysconf(_SC_THREAD_STACK_MIN)));
 	if (r == 0) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited */
@@ -51,14 +53,15 @@ static void *call_main(void *arg)
 		return NULL;
 	}
 	c->result = c->make(c->fd) < 0 ? -errno : 0;
-	/* the thread is gone a moment later than its end is seen; ThreadSanitizer takes a close() for one of the shared table */
+	/* the thread is gone a moment later than its end is seen; ThreadSanitizer takes a close()
+	 * for one of the shared table */
 	(void)!close_range((unsigned)c->fd, (unsigned)c->fd, 0);
 	return NULL;
 }
 
 int thread_call_alone(const char *name, int fd, int (*make)(int fd))
 {
-	struct call c = {.name = name, .fd = fd, .make = make};
+	struct call c = { .name = name, .fd = fd, .make = make };
 	pthread_t thread;
 	int r = thread_start(&thread, NULL, CALL_STACK_BYTES, call_main, &c);
 
@@ -80,7 +83,8 @@ void thread_cond_init(pthread_cond_t *c)
 
 void thread_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t at_ns)
 {
-	const struct timespec until = {.tv_sec = (time_t)(at_ns / 1000000000u), .tv_nsec = (long)(at_ns % 1000000000u)};
+	const struct timespec until = { .tv_sec = (time_t)(at_ns / 1000000000u),
+					.tv_nsec = (long)(at_ns % 1000000000u) };
 
 	pthread_cond_timedwait(c, lock, &until);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - Linux AIO and not io_uring: it is in every kernel that has the rest of what the daemon needs, nothing
- *   switches it off, it makes no threads of its own, and for direct reads of a block device it does all
- *   that is needed here.
- * - All of the kernel's memory for it comes with io_setup, but for the request itself, which is allocated
- *   under the I/O flusher flag of the submitting thread like every other.
+ * - Linux AIO and not io_uring: it is in every kernel that has the rest of what the daemon needs,
+ *   nothing switches it off, it makes no threads of its own, and for direct reads of a block device
+ *   it does all that is needed here.
+ * - All of the kernel's memory for it comes with io_setup, but for the request itself, which is
+ *   allocated under the I/O flusher flag of the submitting thread like every other.
  * - The thread sleeps in io_getevents; an eventfd that it polls by the same means ends it.
  */
 #include "card/async.h"
@@ -110,7 +110,8 @@ void async_free(struct async *a)
 	free(a);
 }
 
-int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void *buf, size_t len_bytes)
+int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void *buf,
+	       size_t len_bytes)
 {
 	struct iocb *list = &io->iocb;
 	int r = card_account_read(a->card, off_bytes, buf, len_bytes);

@@ -6,8 +6,9 @@
 #include "card/card.h"
 
 enum {
-	BLOCKDEV_RDONLY = 1 << 0,     /* never opened for writing; set_writable(true) is -EROFS */
-	BLOCKDEV_EXCL = 1 << 1,	      /* O_EXCL: nobody can mount it meanwhile; -EBUSY if somebody has */
+	BLOCKDEV_RDONLY = 1 << 0, /* never opened for writing; set_writable(true) is -EROFS */
+	/* O_EXCL: nobody can mount it meanwhile; -EBUSY if somebody has */
+	BLOCKDEV_EXCL = 1 << 1,
 	BLOCKDEV_ALLOW_FILE = 1 << 2, /* a regular file will do (image builders, check on a PC) */
 };
 
@@ -26,14 +27,17 @@ struct card_options {
 int blockdev_open(struct card **ret, const char *path, unsigned flags,
 		  const struct card_options *opt /* NULL: defaults */) MUST_CHECK;
 
-/* A block device or regular file that is open already, for reading and writing, with whatever claim is on it. The card owns fd from
- * now on; on error it stays the caller's. -ENOTBLK: it is neither. */
+/* A block device or regular file that is open already, for reading and writing, with whatever claim
+ * is on it. The card owns fd from now on; on error it stays the caller's. -ENOTBLK: it is
+ * neither. */
 int blockdev_adopt(struct card **ret, int fd) MUST_CHECK;
 
-/* The kernel refuses writes to it from now on, also those of a mount, until somebody takes that back. */
+/* The kernel refuses writes to it from now on, also those of a mount, until somebody takes that
+ * back. */
 int blockdev_set_readonly(const char *path) MUST_CHECK;
 
-/* What the disk of this device calls itself, see sysfs_model; "" if nothing, or if there is no such device. */
+/* What the disk of this device calls itself, see sysfs_model; "" if nothing, or if there is no such
+ * device. */
 void blockdev_model(const char *path, char *ret, size_t size_bytes);
 
 #endif

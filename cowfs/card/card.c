@@ -22,11 +22,13 @@ static bool range_is_valid(const struct card *c, uint64_t off_bytes, const void 
 	return off_bytes <= c->geo.size_bytes && len_bytes <= c->geo.size_bytes - off_bytes;
 }
 
-/* What the kernel tells of a medium or its line in many words: a block that could not be read or written. A device that
- * is gone, or no memory, is something else. */
+/* What the kernel tells of a medium or its line in many words: a block that could not be read or
+ * written. A device that is gone, or no memory, is something else. */
 int card_error(int r)
 {
-	return r == -ENODATA || r == -EREMOTEIO || r == -EILSEQ || r == -ETIMEDOUT || r == -ENOLINK ? -EIO : r;
+	return r == -ENODATA || r == -EREMOTEIO || r == -EILSEQ || r == -ETIMEDOUT || r == -ENOLINK
+		       ? -EIO
+		       : r;
 }
 
 int card_account_read(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)

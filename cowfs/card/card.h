@@ -9,8 +9,8 @@
  * card_read may be called by any number of threads at once. Everything that
  * writes belongs to one thread (the commit thread). All calls may block; none
  * allocates. Errors are -errno, -EIO for all that a medium can suffer (the
- * kernel has -ENODATA, -EREMOTEIO and others for it); after a failed write or flush nothing is known
- * about any write since the last good flush (see commit/).
+ * kernel has -ENODATA, -EREMOTEIO and others for it); after a failed write or flush nothing is
+ * known about any write since the last good flush (see commit/).
  */
 #ifndef COWFS_CARD_CARD_H
 #define COWFS_CARD_CARD_H
@@ -26,12 +26,14 @@ enum card_eb_source {
 };
 
 struct card_geometry {
-	uint64_t size_bytes;	    /* rounded down to COW_BLK_BYTES */
-	uint64_t disk_off_bytes;    /* where this partition starts on its disk; 0 for a whole disk */
+	uint64_t size_bytes; /* rounded down to COW_BLK_BYTES */
+	/* where this partition starts on its disk; 0 for a whole disk */
+	uint64_t disk_off_bytes;
 	uint32_t erase_block_bytes; /* any multiple of COW_BLK_BYTES, not only powers of two */
 	enum card_eb_source eb_source;
-	char identity[64];	    /* CID, serial or name as the device tells; "" if it tells none */
-	char path[128];		    /* for messages */
+	/* CID, serial or name as the device tells; "" if it tells none */
+	char identity[64];
+	char path[128]; /* for messages */
 };
 
 /* What cowfs did, since open. Written by the commit thread, read by any. */
@@ -53,11 +55,12 @@ struct card;
 struct card_ops {
 	int (*read)(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes);
 	int (*write)(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes);
-	int (*flush)(struct card *c);			  /* all writes so far are durable on return */
+	/* all writes so far are durable on return */
+	int (*flush)(struct card *c);
 	int (*set_writable)(struct card *c, bool writable);
 	int (*counters)(struct card *c, struct card_counters *ret); /* -ENOTSUP: device has none */
-	int (*async_fd)(struct card *c); /* may be NULL: -ENOTSUP */
-	void (*close)(struct card *c);			  /* frees c */
+	int (*async_fd)(struct card *c);			    /* may be NULL: -ENOTSUP */
+	void (*close)(struct card *c);				    /* frees c */
 };
 
 struct card {
@@ -66,7 +69,8 @@ struct card {
 	struct card_account account;
 	bool writable;
 	uint64_t writable_since_ns;
-	/* NULL, or told of each write when it is accounted for, and with len_bytes 0 that the card has been set writable */
+	/* NULL, or told of each write when it is accounted for, and with len_bytes 0 that the card
+	 * has been set writable */
 	void (*wrote)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
 	void *wrote_ctx;
 };
@@ -80,9 +84,11 @@ int card_counters(struct card *c, struct card_counters *ret) MUST_CHECK;
 void card_close(struct card *c); /* NULL allowed */
 
 /* ---- for card/async.c */
-int card_async_fd(struct card *c) MUST_CHECK; /* the card's, for direct reads; -ENOTSUP: it has none */
+/* the card's, for direct reads; -ENOTSUP: it has none */
+int card_async_fd(struct card *c) MUST_CHECK;
 /* Checks a range as card_read does (-EINVAL), and counts the read. */
-int card_account_read(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
+int card_account_read(struct card *c, uint64_t off_bytes, const void *buf,
+		      size_t len_bytes) MUST_CHECK;
 int card_error(int r); /* -EIO for all that a medium can suffer */
 
 #endif

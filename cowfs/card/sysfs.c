@@ -37,8 +37,8 @@ static bool is_mmc(int diskdir)
 /* Only mmc knows: elsewhere discard_granularity is a page of some mapping, not an erase block. */
 static void find_erase_block(int diskdir, struct card_geometry *geo)
 {
-	static const char *const hints[] = {"device/preferred_erase_size",
-					    "queue/discard_granularity"};
+	static const char *const hints[] = { "device/preferred_erase_size",
+					     "queue/discard_granularity" };
 	uint64_t bytes;
 
 	geo->erase_block_bytes = EB_GUESS_BYTES;
@@ -58,8 +58,8 @@ static void find_erase_block(int diskdir, struct card_geometry *geo)
  * stays unique by its CRC. */
 static void find_identity(int diskdir, struct card_geometry *geo)
 {
-	static const char *const names[] = {"device/cid",  "device/serial", "serial",
-					    "device/wwid", "wwid",	    "dm/uuid"};
+	static const char *const names[] = { "device/cid",  "device/serial", "serial",
+					     "device/wwid", "wwid",	     "dm/uuid" };
 	char text[512];
 	size_t len = 0;
 
@@ -94,7 +94,7 @@ static bool is_of_partition(int devdir)
 
 void sysfs_model(int devdir, char *ret, size_t size_bytes)
 {
-	static const char *const names[] = {"device/name", "device/model", "device/wwid"};
+	static const char *const names[] = { "device/name", "device/model", "device/wwid" };
 	_cleanup_close_ int diskdir = open_disk(devdir, is_of_partition(devdir));
 	size_t len = 0;
 	char text[256];
@@ -133,8 +133,8 @@ int sysfs_geometry(int devdir, struct card_geometry *geo)
 
 int sysfs_open_stat(int devdir)
 {
-	const char *iostats =
-		faccessat(devdir, "partition", F_OK, 0) == 0 ? "../queue/iostats" : "queue/iostats";
+	const char *iostats = faccessat(devdir, "partition", F_OK, 0) == 0 ? "../queue/iostats"
+									   : "queue/iostats";
 	uint64_t on;
 	int fd;
 
@@ -156,7 +156,7 @@ int sysfs_counters(int stat_fd, struct card_counters *ret)
 		FLUSHES = 15
 	};
 	char text[512], *p = text, *end;
-	uint64_t v[FLUSHES + 1] = {0};
+	uint64_t v[FLUSHES + 1] = { 0 };
 	size_t fields = 0;
 	ssize_t n;
 
@@ -173,10 +173,10 @@ int sysfs_counters(int stat_fd, struct card_counters *ret)
 	}
 	if (fields <= WRITE_SECTORS)
 		return -EIO;
-	*ret = (struct card_counters){.write_ios = v[WRITE_IOS],
-				      .written_bytes = v[WRITE_SECTORS] * SECTOR_BYTES,
-				      .discard_ios = v[DISCARD_IOS],
-				      .discarded_bytes = v[DISCARD_SECTORS] * SECTOR_BYTES,
-				      .flushes = v[FLUSHES]};
+	*ret = (struct card_counters){ .write_ios = v[WRITE_IOS],
+				       .written_bytes = v[WRITE_SECTORS] * SECTOR_BYTES,
+				       .discard_ios = v[DISCARD_IOS],
+				       .discarded_bytes = v[DISCARD_SECTORS] * SECTOR_BYTES,
+				       .flushes = v[FLUSHES] };
 	return 0;
 }

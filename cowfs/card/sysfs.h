@@ -12,8 +12,8 @@
  */
 int sysfs_geometry(int devdir, struct card_geometry *geo) MUST_CHECK;
 
-/* What the disk calls itself, as words: mmc's name, the model, the identification of an ATA disk (whose model is cut). "" if
- * nothing. devdir as above. */
+/* What the disk calls itself, as words: mmc's name, the model, the identification of an ATA disk
+ * (whose model is cut). "" if nothing. devdir as above. */
 void sysfs_model(int devdir, char *ret, size_t size_bytes);
 
 /* A descriptor of the device's stat file for sysfs_counters; -ENOTSUP if the kernel keeps none

@@ -52,10 +52,12 @@ int cmd_write_file(const struct options *o, const char *path, const char *text, 
 		return cmd_fail(o, EXIT_USAGE, -ENAMETOOLONG, "--output %s is too long", path);
 	/* nobody means to have /dev/null replaced by a file */
 	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-		return cmd_fail(o, EXIT_FAILED, -EINVAL, "%s cannot be written: it is no regular file", path);
+		return cmd_fail(o, EXIT_FAILED, -EINVAL,
+				"%s cannot be written: it is no regular file", path);
 	fd = mkostemp(temp, O_CLOEXEC);
 	if (fd < 0)
-		return cmd_fail(o, EXIT_FAILED, -errno, "%s cannot be written: %s", path, strerrordesc_np(errno));
+		return cmd_fail(o, EXIT_FAILED, -errno, "%s cannot be written: %s", path,
+				strerrordesc_np(errno));
 	f = fdopen(fd, "w");
 	if (fchmod(fd, 0644) < 0 || !f || fwrite(text, 1, len, f) != len)
 		e = -errno;

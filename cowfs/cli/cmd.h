@@ -96,8 +96,10 @@ int cmd_fail(const struct options *o, enum exit_code exit, int error, const char
 	PRINTF(4, 5);
 /* The sentence of the last failure in this process, "" if there was none. */
 const char *cmd_last_failure(void);
-/* Who reads the file meanwhile sees the old or the new text; it is readable for all. EXIT_OK, or what cmd_fail returned. */
-int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len) MUST_CHECK;
+/* Who reads the file meanwhile sees the old or the new text; it is readable for all. EXIT_OK, or
+ * what cmd_fail returned. */
+int cmd_write_file(const struct options *o, const char *path, const char *text,
+		   size_t len) MUST_CHECK;
 
 /* ---- cmd_brief.c: status --brief. The exit code. ---- */
 
@@ -111,8 +113,9 @@ void print_bill(struct json_object *result);
 
 /* ---- cmd_wear.c ---- */
 
-/* What a card has seen in its life with cowfs, as documented in WEAR.md: of a running volume (which may be NULL), or
- * of a device that no daemon has, *ret for the caller to put. EXIT_OK, or what cmd_fail returned. */
+/* What a card has seen in its life with cowfs, as documented in WEAR.md: of a running volume (which
+ * may be NULL), or of a device that no daemon has, *ret for the caller to put. EXIT_OK, or what
+ * cmd_fail returned. */
 int wear_gather(const struct options *o, const char *which, struct json_object **ret) MUST_CHECK;
 
 /* ---- wear_print.c ---- */
@@ -145,8 +148,9 @@ uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes);
 
 /* ---- lend_target.c ---- */
 
-/* Opens what --lend names, a device that nothing uses or a file, for writing. c: a connection to the volume that it is for, whose log
- * it must be good for; NULL: no daemon, and it is looked at no further. EXIT_OK, or what cmd_fail returned. */
+/* Opens what --lend names, a device that nothing uses or a file, for writing. c: a connection to
+ * the volume that it is for, whose log it must be good for; NULL: no daemon, and it is looked at no
+ * further. EXIT_OK, or what cmd_fail returned. */
 int lend_open(const struct options *o, struct client *c, int *ret_fd) MUST_CHECK;
 
 /* ---- cmd_shrink.c ---- */

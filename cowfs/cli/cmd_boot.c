@@ -109,7 +109,7 @@ static enum boot_exit tell(const struct boot *b, enum root_state state, const ch
  * speaks of. */
 static const char *readonly_options(const char *device)
 {
-	struct fsinfo fs = {0};
+	struct fsinfo fs = { 0 };
 	struct blk_reader r;
 	struct card *card;
 
@@ -159,7 +159,7 @@ static void set_clock_floor(void)
 {
 	struct client_error err;
 	struct json_object *status = client_status_file(ROOT_NAME, &err);
-	struct timespec floor = {.tv_sec = (time_t)json_u64(status, "generation_unix_seconds")};
+	struct timespec floor = { .tv_sec = (time_t)json_u64(status, "generation_unix_seconds") };
 
 	json_object_put(status);
 	if (time(NULL) >= floor.tv_sec)
@@ -196,12 +196,15 @@ enum depth { SUPER, LOG };
 static bool is_enabled(const struct boot *b)
 {
 	return b->cmdline.mode == CMDLINE_ON ||
-	       (b->conf && conf_has_root(b->conf) && !strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes"));
+	       (b->conf && conf_has_root(b->conf) &&
+		!strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes"));
 }
 
-/* Where cowfs does not know the file system, it does not know its end either: what looks like a log in the last block may
- * be in a file. If libblkid knows what is there (so that it is not the garbage of a cut), somebody must have asked for cowfs. */
-static int belongs_to_other(const struct boot *b, struct card *card, const struct fsinfo *fs, bool *ret)
+/* Where cowfs does not know the file system, it does not know its end either: what looks like a log
+ * in the last block may be in a file. If libblkid knows what is there (so that it is not the
+ * garbage of a cut), somebody must have asked for cowfs. */
+static int belongs_to_other(const struct boot *b, struct card *card, const struct fsinfo *fs,
+			    bool *ret)
 {
 	struct blk_reader r = offline_reader(card);
 
@@ -209,8 +212,8 @@ static int belongs_to_other(const struct boot *b, struct card *card, const struc
 	return fs->kind != FS_UNKNOWN || is_enabled(b) ? 0 : shrink_mark_signature(&r, ret);
 }
 
-static int look_at_super(const struct boot *b, struct card *card, struct card *log_card, enum depth depth,
-			 struct found *f)
+static int look_at_super(const struct boot *b, struct card *card, struct card *log_card,
+			 enum depth depth, struct found *f)
 {
 	struct log_open_report report;
 	struct log_super super;
@@ -225,7 +228,9 @@ static int look_at_super(const struct boot *b, struct card *card, struct card *l
 	if (other_e < 0)
 		return other_e;
 	if (other) {
-		say(MSG_WARN, "what looks like a log on %s is left alone: cowfs does not know the file system there", b->device);
+		say(MSG_WARN,
+		    "what looks like a log on %s is left alone: cowfs does not know the file system there",
+		    b->device);
 		return 0;
 	}
 	f->has_log = true;
@@ -257,7 +262,7 @@ static int look(const struct boot *b, enum depth depth, struct found *ret)
 	struct blk_reader r;
 	int e;
 
-	*ret = (struct found){0};
+	*ret = (struct found){ 0 };
 	e = blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
 	if (e < 0)
 		return e;
@@ -335,7 +340,7 @@ static bool come_home(const struct boot *b, const char **why)
 /* Journals of an unclean shutdown are replayed, as the initramfs would do it before it mounts. */
 static int repair(const struct options *o)
 {
-	const char *const argv[] = {"e2fsck", "-p", o->operand[0], NULL};
+	const char *const argv[] = { "e2fsck", "-p", o->operand[0], NULL };
 	int exit = program_run(argv, -1);
 
 	return exit == 0 || exit == 1 ? EXIT_OK : EXIT_FAILED;
@@ -348,7 +353,8 @@ static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 	/* over one that the file system has grown over: there is no other */
 	b->offline.value[OPT_FORCE] = FORCE_OLD_LOG;
 	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
-	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) && run_offline(b, repair) != EXIT_OK) {
+	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) &&
+	    run_offline(b, repair) != EXIT_OK) {
 		*why = "the file system has errors that e2fsck -p does not correct";
 		return false;
 	}
@@ -442,7 +448,7 @@ static enum boot_exit decide(struct boot *b)
 /* From root= of the kernel command line: a path, or a tag that udev has a link for. */
 static bool find_root(const char *line, char *buf, size_t buf_bytes)
 {
-	static const char *const tags[] = {"UUID", "PARTUUID", "LABEL", "PARTLABEL"};
+	static const char *const tags[] = { "UUID", "PARTUUID", "LABEL", "PARTLABEL" };
 	const char *root = NULL, *value;
 	char dir[16];
 

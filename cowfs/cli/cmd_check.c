@@ -43,10 +43,11 @@ static const char *state_words(enum log_state state, bool wants_lent)
 	case LOG_RETIRED:
 		return "retired: cowfs has left this card, everything is at home";
 	case LOG_BROKEN:
-		return wants_lent ? "WAITS FOR LENT ROOM: the newest commit is complete only with the device or file "
-				    "that was lent to it; cowctl recover --lend DEVICE|FILE brings it home"
-				  : "BROKEN: no complete generation is left; nothing will be replayed or "
-				    "written";
+		return wants_lent
+			       ? "WAITS FOR LENT ROOM: the newest commit is complete only with the device or file "
+				 "that was lent to it; cowctl recover --lend DEVICE|FILE brings it home"
+			       : "BROKEN: no complete generation is left; nothing will be replayed or "
+				 "written";
 	case LOG_FOREIGN:
 		return "SET ASIDE: the file system was changed by somebody else while blocks "
 		       "waited in the log; cowctl recover --accept-base or --accept-log decides";
@@ -81,13 +82,12 @@ static enum verdict judge(const struct offline *f, uint64_t bad)
 {
 	if (bad || f->report.state >= LOG_BROKEN)
 		return BROKEN;
-	if (shrink_state(f) || f->report.state == LOG_FELL_BACK ||
-	    (f->trouble & SUPER_COPIES_BAD))
+	if (shrink_state(f) || f->report.state == LOG_FELL_BACK || (f->trouble & SUPER_COPIES_BAD))
 		return REPAIRABLE;
 	return GOOD;
 }
 
-static const char *const verdict_names[] = {"good", "repairable", "broken"};
+static const char *const verdict_names[] = { "good", "repairable", "broken" };
 
 static void print_json(const struct offline *f, const struct findings *fs, uint64_t bad,
 		       enum verdict v)
@@ -150,8 +150,9 @@ static void print_super(const struct offline *f)
 	       f->trouble & SUPER_GROWN ? "; the device is larger than when the log was made" : "");
 	printf("  %-14s %s at %s of %s, %u segments of %s, made %s\n", "log",
 	       FORMAT_SIZE((uint64_t)f->super.seg_bytes * f->super.seg_count),
-	       FORMAT_SIZE(f->super.ring_off_bytes), CLEAN(f->log_card->geo.path), f->super.seg_count,
-	       FORMAT_SIZE(f->super.seg_bytes), format_time(f->super.created_s));
+	       FORMAT_SIZE(f->super.ring_off_bytes), CLEAN(f->log_card->geo.path),
+	       f->super.seg_count, FORMAT_SIZE(f->super.seg_bytes),
+	       format_time(f->super.created_s));
 	if (f->super.lag)
 		printf("  %-14s %u: the commit before the newest is kept\n", "lag", f->super.lag);
 }
@@ -197,7 +198,8 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 	if (r->state >= LOG_BROKEN)
 		printf("  %-14s %s\n", "", CLEAN(r->why));
 	if (r->rejected)
-		printf("  %-14s %u newer record(s) not chosen: %s\n", "", r->rejected, CLEAN(r->why));
+		printf("  %-14s %u newer record(s) not chosen: %s\n", "", r->rejected,
+		       CLEAN(r->why));
 	if (r->base_changed && r->state < LOG_BROKEN)
 		printf("  %-14s the file system was changed without cowfs since; nothing waited in "
 		       "the log, so that is no trouble\n",
@@ -209,7 +211,8 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 		       with_commas(r->newest.seq), record_words(r->newest.type),
 		       format_time(r->newest.time_s), cause_name(r->newest.cause));
 	if (r->newest.flags & RECORD_UNFROZEN)
-		printf("  %-14s sealed without a freeze: as a power cut would leave it, with a journal to be replayed\n", "");
+		printf("  %-14s sealed without a freeze: as a power cut would leave it, with a journal to be replayed\n",
+		       "");
 	if (r->newest.flags & RECORD_UNREAD)
 		printf("  %-14s its metadata were not checked: %s\n", "", FSINFO_DIED);
 	if (r->newest.seq)
@@ -218,7 +221,8 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 				"brings them home"
 			      : "");
 	if (blocks)
-		printf("  %-14s do not mount it without cowfs before that: it is a mixture of generations\n", "warning");
+		printf("  %-14s do not mount it without cowfs before that: it is a mixture of generations\n",
+		       "warning");
 	for (unsigned i = 0; i < fs->count && i < FINDINGS; i++)
 		printf("  %-14s %s\n", "finding", fs->line[i]);
 	if (fs->count > FINDINGS)
@@ -253,7 +257,7 @@ static int check(struct offline *f, const struct options *o)
 
 int cmd_check(const struct options *o)
 {
-	struct offline f = {0};
+	struct offline f = { 0 };
 	int exit = check(&f, o);
 
 	offline_close(&f);

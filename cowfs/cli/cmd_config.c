@@ -17,14 +17,16 @@ static const char *value_of(const struct conf *c, const char *volume, const char
 {
 	enum rootopt setting = rootopt_find(key);
 	enum volopt opt = volopt_find(key, strlen(key));
-	const char *value = setting != ROOTOPTS ? conf_text(c, volume, setting) : conf_option(c, volume, opt);
+	const char *value = setting != ROOTOPTS ? conf_text(c, volume, setting)
+						: conf_option(c, volume, opt);
 
 	return value ? value : "";
 }
 
 static void print_all(const struct conf *c, const char *volume)
 {
-	printf("%s[%s]\n", conf_has_volume(c, volume) ? "" : "# there is no section ", CLEAN(volume));
+	printf("%s[%s]\n", conf_has_volume(c, volume) ? "" : "# there is no section ",
+	       CLEAN(volume));
 	for (enum volopt id = 0; id < VOLOPTS; id++) {
 		const char *value = conf_option(c, volume, id);
 
@@ -71,9 +73,11 @@ static int take_keys(const struct options *o, struct keys *k)
 	strcpy(k->text, text);
 	while ((key = strsep(&rest, has_option(o, OPT_LIST) ? "," : ""))) {
 		if (!is_key(key))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s is no key of cowfs.conf", key);
+			return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s is no key of cowfs.conf",
+					key);
 		if (k->n == ARRAY_SIZE(k->key))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s: more keys than there are", text);
+			return cmd_fail(o, EXIT_USAGE, -EINVAL,
+					"--key %s: more keys than there are", text);
 		k->key[k->n++] = key;
 	}
 	return EXIT_OK;
@@ -101,7 +105,7 @@ static void print_list(struct keys *k)
 int cmd_config(const struct options *o)
 {
 	const char *volume = o->operands ? o->operand[0] : ROOT_NAME;
-	struct keys keys = {.n = 0};
+	struct keys keys = { .n = 0 };
 	struct conf *c;
 	char why[512];
 	int e, exit = o->value[OPT_KEY] ? take_keys(o, &keys) : EXIT_OK;

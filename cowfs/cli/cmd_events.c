@@ -87,7 +87,7 @@ static struct seen *find(struct watch *w, const char *name)
 			return &w->seen[i];
 	if (w->n == CLIENT_VOLUMES)
 		return NULL;
-	w->seen[w->n] = (struct seen){.level = "ok"};
+	w->seen[w->n] = (struct seen){ .level = "ok" };
 	snprintf(w->seen[w->n].name, RUNDIR_NAME_BYTES, "%s", name);
 	if (!w->first)
 		event(&w->seen[w->n], "attached", "");
@@ -157,9 +157,9 @@ static void add_watches(int fd)
 
 int cmd_events(const struct options *o)
 {
-	struct watch w = {.first = true};
+	struct watch w = { .first = true };
 	_cleanup_close_ int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
 	char buf[4096];
 
 	as_json = has_option(o, OPT_JSON);

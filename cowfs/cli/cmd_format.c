@@ -44,28 +44,32 @@ uint8_t format_lag(const struct options *o)
 	return o->value[OPT_LAG] && o->value[OPT_LAG][0] == '1';
 }
 
-/* What else is there? On a device that holds two things one is a leftover, or it is a part of something larger. */
+/* What else is there? On a device that holds two things one is a leftover, or it is a part of
+ * something larger. */
 static int check_alone(const struct options *o, const struct offline *f)
 {
 	const char *device = o->operand[0];
 	struct signatures s;
 	int e;
 
-	if (f->fs.kind != FS_UNKNOWN && has_option(o, OPT_FORCE) && strcmp(o->value[OPT_FORCE], FORCE_OLD_LOG))
+	if (f->fs.kind != FS_UNKNOWN && has_option(o, OPT_FORCE) &&
+	    strcmp(o->value[OPT_FORCE], FORCE_OLD_LOG))
 		return EXIT_OK;
 	e = signatures_find(device, &f->fs, &s);
 	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", device, strerrordesc_np(-e));
+		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", device,
+				strerrordesc_np(-e));
 	if (!s.n)
 		return EXIT_OK;
 	if (f->fs.kind == FS_UNKNOWN)
 		return cmd_fail(o, EXIT_FAILED, -EMEDIUMTYPE,
-				"%s: holds %s, and not a file system that cowfs protects%s%s", device, s.text,
-				*s.advice ? ": " : "", s.advice);
-	return cmd_fail(o, EXIT_FAILED, -EEXIST,
-			"%s: holds %s and a file system (%s). One of them is a leftover, or the file system is a part of "
-			"something larger: 'wipefs %s' shows both, --force takes the file system",
-			device, s.text, f->fs.type, device);
+				"%s: holds %s, and not a file system that cowfs protects%s%s",
+				device, s.text, *s.advice ? ": " : "", s.advice);
+	return cmd_fail(
+		o, EXIT_FAILED, -EEXIST,
+		"%s: holds %s and a file system (%s). One of them is a leftover, or the file system is a part of "
+		"something larger: 'wipefs %s' shows both, --force takes the file system",
+		device, s.text, f->fs.type, device);
 }
 
 static int check_fs(const struct options *o, const struct offline *f, uint64_t log_bytes)
@@ -92,7 +96,7 @@ static int check_fs(const struct options *o, const struct offline *f, uint64_t l
 /* A log on another device begins at its first block: whatever lies there would be gone. */
 static int check_log_device(const struct options *o, struct offline *f)
 {
-	const struct fsinfo none = {.kind = FS_UNKNOWN};
+	const struct fsinfo none = { .kind = FS_UNKNOWN };
 	struct signatures s;
 	int e;
 
@@ -100,10 +104,12 @@ static int check_log_device(const struct options *o, struct offline *f)
 		return EXIT_OK;
 	e = signatures_find(f->log_card->geo.path, &none, &s);
 	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", f->log_card->geo.path, strerrordesc_np(-e));
+		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", f->log_card->geo.path,
+				strerrordesc_np(-e));
 	if (!s.n)
 		return EXIT_OK;
-	return cmd_fail(o, EXIT_FAILED, -EEXIST, "%s: holds %s, which the log would destroy: --force if that is meant",
+	return cmd_fail(o, EXIT_FAILED, -EEXIST,
+			"%s: holds %s, which the log would destroy: --force if that is meant",
 			f->log_card->geo.path, s.text);
 }
 
@@ -164,7 +170,7 @@ static int check_live(const struct options *o, struct offline *f)
 /* A shrink that was cut off. */
 static int finish_shrink(const struct options *o, struct offline *f, struct shrink_report *ret)
 {
-	const struct commit_options opt = {.cause = CAUSE_RECOVER};
+	const struct commit_options opt = { .cause = CAUSE_RECOVER };
 	int e = shrink_finish(f->base, &f->super, 0, &opt, ret);
 
 	if (e < 0)
@@ -259,14 +265,15 @@ static void report_whole(const struct offline *f, const struct log_super *s)
 		       f->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_fits(capacity))));
 		return;
 	}
-	printf("  %-14s all changes of %s may have to go through the log: it commits by itself from %s on\n", "commits", f->fs.type,
-	       FORMAT_SIZE(blk_to_bytes(pressure_ring_commits(capacity))));
+	printf("  %-14s all changes of %s may have to go through the log: it commits by itself from %s on\n",
+	       "commits", f->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_commits(capacity))));
 	if (!pressure_ring_suffices(capacity))
 		printf("warning: the log is so small that a burst of writes can make a commit impossible: at least 16 MiB are "
 		       "good\n");
 	else if (kb < SMALL_REQUEST_KB)
 		printf("warning: with so small a log writes go in pieces of %u KiB, and commits are frequent; a log of %s "
-		       "has neither\n", kb, FORMAT_SIZE(WHOLE_LOG_MAX_BYTES));
+		       "has neither\n",
+		       kb, FORMAT_SIZE(WHOLE_LOG_MAX_BYTES));
 }
 
 static void report(const struct options *o, const struct offline *f, const struct log_super *s)
@@ -328,19 +335,23 @@ static bool has_room(const struct offline *f, uint64_t log_bytes)
 }
 
 /*
- * Of ext the log holds what changes in place, of the others it may be all that changes: the larger it is, the larger commits and
- * requests may be. A share of the file system, if there is so much room. 0: the general default.
+ * Of ext the log holds what changes in place, of the others it may be all that changes: the larger
+ * it is, the larger commits and requests may be. A share of the file system, if there is so much
+ * room. 0: the general default.
  */
 static uint64_t default_log_bytes(const struct offline *f)
 {
 	bool external = f->log_card != f->base;
-	uint64_t fs_bytes = external ? f->base->geo.size_bytes : f->fs.size_bytes, least, short_bytes;
+	uint64_t fs_bytes = external ? f->base->geo.size_bytes : f->fs.size_bytes, least,
+		 short_bytes;
 	struct log_super s;
 
-	if (f->fs.kind == FS_EXT || super_plan(f->base, f->log_card, fs_bytes, 0, &s, &short_bytes) < 0)
+	if (f->fs.kind == FS_EXT ||
+	    super_plan(f->base, f->log_card, fs_bytes, 0, &s, &short_bytes) < 0)
 		return 0;
 	least = (uint64_t)s.seg_bytes * s.seg_count;
-	for (uint64_t n = min_u64(fs_bytes / WHOLE_LOG_SHARE, WHOLE_LOG_MAX_BYTES); n > least; n -= min_u64(n, 4 * MIB))
+	for (uint64_t n = min_u64(fs_bytes / WHOLE_LOG_SHARE, WHOLE_LOG_MAX_BYTES); n > least;
+	     n -= min_u64(n, 4 * MIB))
 		if (super_plan(f->base, f->log_card, fs_bytes, n, &s, &short_bytes) == 0)
 			return n;
 	return 0;
@@ -406,7 +417,8 @@ static int prepare(struct offline *f, const struct options *o, uint64_t log_byte
 
 	if (exit == EXIT_OK)
 		exit = check_log_device(o, f);
-	/* before the file system is looked at: a shrink that was cut off may have left it without a superblock */
+	/* before the file system is looked at: a shrink that was cut off may have left it without a
+	 * superblock */
 	if (exit == EXIT_OK)
 		exit = check_old_log(o, f, ret_shrink);
 	if (exit == EXIT_OK && !ret_shrink->committed)
@@ -416,7 +428,7 @@ static int prepare(struct offline *f, const struct options *o, uint64_t log_byte
 
 static int format(struct offline *f, const struct options *o)
 {
-	struct shrink_report shrunk = {0};
+	struct shrink_report shrunk = { 0 };
 	struct log_super s;
 	uint64_t log_bytes = 0, journal_bytes;
 	uint32_t eb_bytes = 0;
@@ -449,7 +461,7 @@ static int format(struct offline *f, const struct options *o)
 
 int cmd_format(const struct options *o)
 {
-	struct offline f = {0};
+	struct offline f = { 0 };
 	int exit = format(&f, o);
 
 	offline_close(&f);

@@ -12,8 +12,7 @@
 static bool is_grown(const struct offline *f)
 {
 	return f->super.log_bytes != f->log_card->geo.size_bytes ||
-	       f->super.base_bytes != f->base->geo.size_bytes ||
-	       (f->trouble & SUPER_COPIES_BAD);
+	       f->super.base_bytes != f->base->geo.size_bytes || (f->trouble & SUPER_COPIES_BAD);
 }
 
 static int check(const struct options *o, const struct offline *f)
@@ -109,7 +108,7 @@ static int grow(struct offline *f, const struct options *o)
 
 int cmd_grow(const struct options *o)
 {
-	struct offline f = {0};
+	struct offline f = { 0 };
 	int exit = grow(&f, o);
 
 	offline_close(&f);

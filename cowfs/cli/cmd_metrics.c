@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl metrics: the same figures as cowctl wear and status in Prometheus' text format, for node_exporter's textfile
- * collector or anything that reads it. Base units; what only grows ends in _total. The names: docs/WEAR.md.
+ * cowctl metrics: the same figures as cowctl wear and status in Prometheus' text format, for
+ * node_exporter's textfile collector or anything that reads it. Base units; what only grows ends in
+ * _total. The names: docs/WEAR.md.
  */
 #include "cli/cmd.h"
 
@@ -44,8 +45,8 @@ static void label(FILE *f, const char *name, const char *value)
 }
 
 /* Pairs of label and value, ended by NULL. value: a number of the documents; NULL: no sample. */
-static void sample(struct metrics *m, const char *name, const struct volume_json *v, struct json_object *value,
-		   double scale, ...)
+static void sample(struct metrics *m, const char *name, const struct volume_json *v,
+		   struct json_object *value, double scale, ...)
 {
 	const char *l;
 	va_list ap;
@@ -63,7 +64,8 @@ static void sample(struct metrics *m, const char *name, const struct volume_json
 	if (json_object_is_type(value, json_type_boolean))
 		fprintf(m->f, "} %d\n", json_object_get_boolean(value));
 	else if (json_object_is_type(value, json_type_int))
-		fprintf(m->f, "} %llu\n", (unsigned long long)(json_object_get_uint64(value) * (uint64_t)scale));
+		fprintf(m->f, "} %llu\n",
+			(unsigned long long)(json_object_get_uint64(value) * (uint64_t)scale));
 	else
 		fprintf(m->f, "} %.10g\n", json_object_get_double(value) * scale);
 }
@@ -77,62 +79,91 @@ static const struct plain {
 	double scale;
 	const char *label, *value; /* NULL: none. Rows of one name follow each other. */
 } plain[] = {
-	{"cowfs_absorbed_bytes_total", "counter", "Bytes that programs wrote, into RAM.", 0, "totals.absorbed_bytes", 1, 0, 0},
-	{"cowfs_absorbed_writes_total", "counter", "Writes of programs.", 0, "totals.absorbed_writes", 1, 0, 0},
-	{"cowfs_discarded_bytes_total", "counter", "Bytes that were discarded in RAM.", 0, "totals.punched_bytes", 1, 0, 0},
-	{"cowfs_skipped_bytes_total", "counter", "Dirty bytes that commits did not write, by reason.", 0,
-	 "totals.skipped_free_blocks", 4096, "reason", "free"},
-	{"cowfs_skipped_bytes_total", 0, 0, 0, "totals.skipped_journal_blocks", 4096, "reason", "journal"},
-	{"cowfs_skipped_bytes_total", 0, 0, 0, "totals.skipped_same_blocks", 4096, "reason", "same"},
-	{"cowfs_skipped_bytes_total", 0, 0, 0, "totals.skipped_hole_blocks", 4096, "reason", "hole"},
-	{"cowfs_committed_bytes_total", "counter", "Bytes of commits and checkpoints, by where they went.", 0,
-	 "totals.direct_blocks", 4096, "how", "direct"},
-	{"cowfs_committed_bytes_total", 0, 0, 0, "totals.logged_blocks", 4096, "how", "logged"},
-	{"cowfs_committed_bytes_total", 0, 0, 0, "totals.checkpoint_blocks", 4096, "how", "checkpoint"},
-	{"cowfs_committed_bytes_total", 0, 0, 0, "totals.padded_blocks", 4096, "how", "padding"},
-	{"cowfs_committed_bytes_total", 0, 0, 0, "totals.log_metadata_blocks", 4096, "how", "log"},
-	{"cowfs_committed_bytes_total", 0, 0, 0, "totals.super_blocks", 4096, "how", "super"},
-	{"cowfs_card_written_bytes_total", "counter", "Bytes that cowfs sent to the card.", 0, "totals.written_bytes", 1, 0, 0},
-	{"cowfs_card_writes_total", "counter", "Write calls to the card.", 0, "totals.write_calls", 1, 0, 0},
-	{"cowfs_card_flushes_total", "counter", "Flushes of the card.", 0, "totals.flushes", 1, 0, 0},
-	{"cowfs_card_erase_block_visits_total", "counter", "Moves to another erase block.", 0, "totals.erase_block_visits",
-	 1, 0, 0},
-	{"cowfs_card_writable_seconds_total", "counter", "Time in which the card could be written to.", 0,
-	 "totals.writable_seconds", 1, 0, 0},
-	{"cowfs_attached_seconds_total", "counter", "Time in which cowfs had the card.", 0, "totals.attached_seconds", 1, 0, 0},
-	{"cowfs_commits_total", "counter", "Commits, by what asked for them.", 0, "totals.commits_by_cause.manual", 1, "cause",
-	 "manual"},
-	{"cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.timer", 1, "cause", "timer"},
-	{"cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.pressure", 1, "cause", "pressure"},
-	{"cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.shutdown", 1, "cause", "shutdown"},
-	{"cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.detach", 1, "cause", "detach"},
-	{"cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.recover", 1, "cause", "recover"},
-	{"cowfs_commit_failures_total", "counter", "Commits that failed.", 0, "totals.commits_failed", 1, 0, 0},
-	{"cowfs_checkpoints_total", "counter", "Times that the log was brought home.", 0, "totals.checkpoints", 1, 0, 0},
-	{"cowfs_attaches_total", "counter", "Attaches that wrote.", 0, "totals.attaches", 1, 0, 0},
-	{"cowfs_foreign_written_bytes_total", "counter", "Bytes on the card that cowfs did not write.", 0,
-	 "totals.foreign_bytes", 1, 0, 0},
-	{"cowfs_wear_table_losses_total", "counter", "Attaches that could not read a part of the wear table.", 0,
-	 "totals.table_losses", 1, 0, 0},
-	{"cowfs_erase_block_units_touched", "gauge", "Units of erase blocks that were written to.", 0,
-	 "erase_blocks.touched_units", 1, 0, 0},
-	{"cowfs_absorption_ratio", "gauge", "Bytes of programs for each byte on the card, since the first attach.", 0,
-	 "ratios.absorption", 1, 0, 0},
-	{"cowfs_amplification_ratio", "gauge", "Bytes on the card for each byte of changes.", 0, "ratios.cowfs_amplification",
-	 1, 0, 0},
-	{"cowfs_device_amplification_ratio", "gauge", "Bytes on the flash for each byte written to the card.", 0,
-	 "ratios.device_amplification.low", 1, "bound", "low"},
-	{"cowfs_device_amplification_ratio", 0, 0, 0, "ratios.device_amplification.high", 1, "bound", "high"},
-	{"cowfs_projected_life_seconds", "gauge", "Projected life of the flash, see cowctl wear.", 0,
-	 "projection.scenarios.whole_card.seconds_low", 1, "bound", "low"},
-	{"cowfs_projected_life_seconds", 0, 0, 0, "projection.scenarios.whole_card.seconds_high", 1, "bound", "high"},
-	{"cowfs_ram_used_bytes", "gauge", "RAM that holds what is not on the card.", 1, "ram_used_bytes", 1, 0, 0},
-	{"cowfs_ram_limit_bytes", "gauge", "Limit of that.", 1, "ram_limit_bytes", 1, 0, 0},
-	{"cowfs_dirty_bytes", "gauge", "Changes that are not on the card.", 1, "dirty_blocks", 4096, 0, 0},
-	{"cowfs_log_live_bytes", "gauge", "Committed changes that are in the log only.", 1, "log_live_blocks", 4096, 0, 0},
-	{"cowfs_last_commit_timestamp_seconds", "gauge", "When the newest generation was committed.", 1,
-	 "generation_unix_seconds", 1, 0, 0},
-	{"cowfs_degraded", "gauge", "1: something needs attention, see cowctl status.", 1, "degraded", 1, 0, 0},
+	{ "cowfs_absorbed_bytes_total", "counter", "Bytes that programs wrote, into RAM.", 0,
+	  "totals.absorbed_bytes", 1, 0, 0 },
+	{ "cowfs_absorbed_writes_total", "counter", "Writes of programs.", 0,
+	  "totals.absorbed_writes", 1, 0, 0 },
+	{ "cowfs_discarded_bytes_total", "counter", "Bytes that were discarded in RAM.", 0,
+	  "totals.punched_bytes", 1, 0, 0 },
+	{ "cowfs_skipped_bytes_total", "counter",
+	  "Dirty bytes that commits did not write, by reason.", 0, "totals.skipped_free_blocks",
+	  4096, "reason", "free" },
+	{ "cowfs_skipped_bytes_total", 0, 0, 0, "totals.skipped_journal_blocks", 4096, "reason",
+	  "journal" },
+	{ "cowfs_skipped_bytes_total", 0, 0, 0, "totals.skipped_same_blocks", 4096, "reason",
+	  "same" },
+	{ "cowfs_skipped_bytes_total", 0, 0, 0, "totals.skipped_hole_blocks", 4096, "reason",
+	  "hole" },
+	{ "cowfs_committed_bytes_total", "counter",
+	  "Bytes of commits and checkpoints, by where they went.", 0, "totals.direct_blocks", 4096,
+	  "how", "direct" },
+	{ "cowfs_committed_bytes_total", 0, 0, 0, "totals.logged_blocks", 4096, "how", "logged" },
+	{ "cowfs_committed_bytes_total", 0, 0, 0, "totals.checkpoint_blocks", 4096, "how",
+	  "checkpoint" },
+	{ "cowfs_committed_bytes_total", 0, 0, 0, "totals.padded_blocks", 4096, "how", "padding" },
+	{ "cowfs_committed_bytes_total", 0, 0, 0, "totals.log_metadata_blocks", 4096, "how",
+	  "log" },
+	{ "cowfs_committed_bytes_total", 0, 0, 0, "totals.super_blocks", 4096, "how", "super" },
+	{ "cowfs_card_written_bytes_total", "counter", "Bytes that cowfs sent to the card.", 0,
+	  "totals.written_bytes", 1, 0, 0 },
+	{ "cowfs_card_writes_total", "counter", "Write calls to the card.", 0, "totals.write_calls",
+	  1, 0, 0 },
+	{ "cowfs_card_flushes_total", "counter", "Flushes of the card.", 0, "totals.flushes", 1, 0,
+	  0 },
+	{ "cowfs_card_erase_block_visits_total", "counter", "Moves to another erase block.", 0,
+	  "totals.erase_block_visits", 1, 0, 0 },
+	{ "cowfs_card_writable_seconds_total", "counter",
+	  "Time in which the card could be written to.", 0, "totals.writable_seconds", 1, 0, 0 },
+	{ "cowfs_attached_seconds_total", "counter", "Time in which cowfs had the card.", 0,
+	  "totals.attached_seconds", 1, 0, 0 },
+	{ "cowfs_commits_total", "counter", "Commits, by what asked for them.", 0,
+	  "totals.commits_by_cause.manual", 1, "cause", "manual" },
+	{ "cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.timer", 1, "cause", "timer" },
+	{ "cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.pressure", 1, "cause",
+	  "pressure" },
+	{ "cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.shutdown", 1, "cause",
+	  "shutdown" },
+	{ "cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.detach", 1, "cause", "detach" },
+	{ "cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.recover", 1, "cause",
+	  "recover" },
+	{ "cowfs_commit_failures_total", "counter", "Commits that failed.", 0,
+	  "totals.commits_failed", 1, 0, 0 },
+	{ "cowfs_checkpoints_total", "counter", "Times that the log was brought home.", 0,
+	  "totals.checkpoints", 1, 0, 0 },
+	{ "cowfs_attaches_total", "counter", "Attaches that wrote.", 0, "totals.attaches", 1, 0,
+	  0 },
+	{ "cowfs_foreign_written_bytes_total", "counter",
+	  "Bytes on the card that cowfs did not write.", 0, "totals.foreign_bytes", 1, 0, 0 },
+	{ "cowfs_wear_table_losses_total", "counter",
+	  "Attaches that could not read a part of the wear table.", 0, "totals.table_losses", 1, 0,
+	  0 },
+	{ "cowfs_erase_block_units_touched", "gauge", "Units of erase blocks that were written to.",
+	  0, "erase_blocks.touched_units", 1, 0, 0 },
+	{ "cowfs_absorption_ratio", "gauge",
+	  "Bytes of programs for each byte on the card, since the first attach.", 0,
+	  "ratios.absorption", 1, 0, 0 },
+	{ "cowfs_amplification_ratio", "gauge", "Bytes on the card for each byte of changes.", 0,
+	  "ratios.cowfs_amplification", 1, 0, 0 },
+	{ "cowfs_device_amplification_ratio", "gauge",
+	  "Bytes on the flash for each byte written to the card.", 0,
+	  "ratios.device_amplification.low", 1, "bound", "low" },
+	{ "cowfs_device_amplification_ratio", 0, 0, 0, "ratios.device_amplification.high", 1,
+	  "bound", "high" },
+	{ "cowfs_projected_life_seconds", "gauge", "Projected life of the flash, see cowctl wear.",
+	  0, "projection.scenarios.whole_card.seconds_low", 1, "bound", "low" },
+	{ "cowfs_projected_life_seconds", 0, 0, 0, "projection.scenarios.whole_card.seconds_high",
+	  1, "bound", "high" },
+	{ "cowfs_ram_used_bytes", "gauge", "RAM that holds what is not on the card.", 1,
+	  "ram_used_bytes", 1, 0, 0 },
+	{ "cowfs_ram_limit_bytes", "gauge", "Limit of that.", 1, "ram_limit_bytes", 1, 0, 0 },
+	{ "cowfs_dirty_bytes", "gauge", "Changes that are not on the card.", 1, "dirty_blocks",
+	  4096, 0, 0 },
+	{ "cowfs_log_live_bytes", "gauge", "Committed changes that are in the log only.", 1,
+	  "log_live_blocks", 4096, 0, 0 },
+	{ "cowfs_last_commit_timestamp_seconds", "gauge",
+	  "When the newest generation was committed.", 1, "generation_unix_seconds", 1, 0, 0 },
+	{ "cowfs_degraded", "gauge", "1: something needs attention, see cowctl status.", 1,
+	  "degraded", 1, 0, 0 },
 };
 
 static void put_plain(struct metrics *m)
@@ -147,7 +178,9 @@ static void put_plain(struct metrics *m)
 			for (size_t j = i; j < end; j++) {
 				const struct volume_json *v = &m->volume[k];
 
-				sample(m, plain[j].name, v, json_at(plain[j].status ? v->status : v->wear, plain[j].path),
+				sample(m, plain[j].name, v,
+				       json_at(plain[j].status ? v->status : v->wear,
+					       plain[j].path),
 				       plain[j].scale, plain[j].label, plain[j].value, NULL);
 			}
 		i = end;
@@ -166,13 +199,15 @@ static void put_hottest(struct metrics *m)
 
 		if (hot && json_object_array_length(hot))
 			sample(m, name, &m->volume[k],
-			       json_object_object_get(json_object_array_get_idx(hot, 0), "visits"), 1, NULL);
+			       json_object_object_get(json_object_array_get_idx(hot, 0), "visits"),
+			       1, NULL);
 	}
 }
 
 static void put_health(struct metrics *m)
 {
-	static const char used[] = "cowfs_device_life_used_ratio", eol[] = "cowfs_device_pre_eol_info";
+	static const char used[] = "cowfs_device_life_used_ratio",
+			  eol[] = "cowfs_device_pre_eol_info";
 
 	family(m, used, "gauge", "Life that the device says is used, from low to high.");
 	for (size_t k = 0; k < m->n; k++) {
@@ -181,17 +216,18 @@ static void put_health(struct metrics *m)
 		for (size_t i = 0; a && i < json_object_array_length(a); i++) {
 			struct json_object *u = json_object_array_get_idx(a, i);
 
-			sample(m, used, &m->volume[k], json_object_object_get(u, "low"), 1, "part", json_text(u, "part"),
-			       "bound", "low", NULL);
-			sample(m, used, &m->volume[k], json_object_object_get(u, "high"), 1, "part", json_text(u, "part"),
-			       "bound", "high", NULL);
+			sample(m, used, &m->volume[k], json_object_object_get(u, "low"), 1, "part",
+			       json_text(u, "part"), "bound", "low", NULL);
+			sample(m, used, &m->volume[k], json_object_object_get(u, "high"), 1, "part",
+			       json_text(u, "part"), "bound", "high", NULL);
 		}
 	}
 	family(m, eol, "gauge", "1 for the state of the reserved blocks that the device tells.");
 	for (size_t k = 0; k < m->n; k++) {
 		struct json_object *yes = json_object_new_boolean(true);
 
-		sample(m, eol, &m->volume[k], yes, 1, "state", json_text(json_at(m->volume[k].wear, "health"), "pre_eol"), NULL);
+		sample(m, eol, &m->volume[k], yes, 1, "state",
+		       json_text(json_at(m->volume[k].wear, "health"), "pre_eol"), NULL);
 		json_object_put(yes);
 	}
 }
@@ -206,8 +242,10 @@ static void put_info(struct metrics *m)
 	fprintf(m->f, "cowfs_volumes %zu\n", m->n);
 	family(m, "cowfs_volume_info", "gauge", "Device, card and file system of a volume.");
 	for (size_t k = 0; k < m->n; k++)
-		sample(m, "cowfs_volume_info", &m->volume[k], yes, 1, "device", json_text(m->volume[k].wear, "device"), "card",
-		       json_text(m->volume[k].wear, "card_identity"), "fs_type", json_text(m->volume[k].status, "fs_type"), NULL);
+		sample(m, "cowfs_volume_info", &m->volume[k], yes, 1, "device",
+		       json_text(m->volume[k].wear, "device"), "card",
+		       json_text(m->volume[k].wear, "card_identity"), "fs_type",
+		       json_text(m->volume[k].status, "fs_type"), NULL);
 	json_object_put(yes);
 }
 
@@ -215,7 +253,7 @@ static void put_info(struct metrics *m)
 
 static int gather(struct metrics *m, const struct options *o, const char *which)
 {
-	const struct request rq = {.command = COMMAND_STATUS};
+	const struct request rq = { .command = COMMAND_STATUS };
 	struct volume_json *v = &m->volume[m->n];
 	struct client_error err;
 	struct client c;
@@ -245,7 +283,8 @@ int cmd_metrics(const struct options *o)
 	char *text = NULL;
 
 	if (has_option(o, OPT_JSON))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "metrics have a format of their own; wear --json tells the same");
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"metrics have a format of their own; wear --json tells the same");
 	for (size_t i = 0; i < n; i++) {
 		int e = gather(&m, o, o->operands ? o->operand[0] : names[i]);
 

@@ -29,19 +29,21 @@ static bool gives_up(const struct options *o, const struct offline *f)
 	return has_option(o, OPT_ACCEPT_BASE) && f->report.state == LOG_BROKEN;
 }
 
-/* What others changed in other places than the log's blocks has stayed, or a part of a commit: NULL, or the program that finds out
- * whether it fits. */
+/* What others changed in other places than the log's blocks has stayed, or a part of a commit:
+ * NULL, or the program that finds out whether it fits. */
 static const char *checker(const struct options *o, const struct offline *f, uint64_t home_blks)
 {
 	static const char *const programs[] = {
-		[FS_EXT] = "e2fsck -f",	    [FS_XFS] = "xfs_repair",  [FS_BTRFS] = "btrfs check",
+		[FS_EXT] = "e2fsck -f",	    [FS_XFS] = "xfs_repair", [FS_BTRFS] = "btrfs check",
 		[FS_F2FS] = "fsck.f2fs -f", [FS_VFAT] = "fsck.vfat", [FS_EXFAT] = "fsck.exfat",
 	};
 
-	return gives_up(o, f) || (home_blks && has_option(o, OPT_ACCEPT_LOG)) ? programs[f->fs.kind] : NULL;
+	return gives_up(o, f) || (home_blks && has_option(o, OPT_ACCEPT_LOG)) ? programs[f->fs.kind]
+									      : NULL;
 }
 
-static int report(const struct options *o, const struct offline *f, uint64_t home_blks, bool nothing)
+static int report(const struct options *o, const struct offline *f, uint64_t home_blks,
+		  bool nothing)
 {
 	const char *check = checker(o, f, home_blks);
 	int exit = check ? EXIT_DEGRADED : EXIT_OK;
@@ -73,7 +75,8 @@ static int report(const struct options *o, const struct offline *f, uint64_t hom
 		printf("%s: a newer commit was not complete (%s): the one before it was taken\n",
 		       f->base->geo.path, CLEAN(f->report.why));
 	if (gives_up(o, f))
-		printf("%s: the log is retired, and what waited in it is dropped\n", f->base->geo.path);
+		printf("%s: the log is retired, and what waited in it is dropped\n",
+		       f->base->geo.path);
 	else
 		printf("%s: generation %s is at home and the log is retired\n", f->base->geo.path,
 		       with_commas(f->report.newest.seq));
@@ -81,7 +84,8 @@ static int report(const struct options *o, const struct offline *f, uint64_t hom
 	       FORMAT_SIZE(blk_to_bytes(home_blks)), FORMAT_SIZE(written_bytes(f)));
 	if (check)
 		printf("  %s: check the file system before it is mounted, with\n  %s\n",
-		       gives_up(o, f) ? "it may be a mixture of generations" : "what was changed without cowfs may not fit",
+		       gives_up(o, f) ? "it may be a mixture of generations"
+				      : "what was changed without cowfs may not fit",
 		       CLEAN(command));
 	return exit;
 }
@@ -89,11 +93,13 @@ static int report(const struct options *o, const struct offline *f, uint64_t hom
 static int explain_broken(const struct options *o, const struct offline *f)
 {
 	if (f->report.wants_lent)
-		return cmd_fail(o, EXIT_FAILED, -ENOMEDIUM,
-				"%s: %s%s: nothing was written. Plug it in, and name it with --lend. If it is lost for ever: --lend "
-				"none takes the commit before, if no block of the newer one is in place yet; else --accept-base "
-				"takes the file system as it is, a mixture of both, for its own checker",
-				f->log_card->geo.path, f->report.why, f->lent ? " (--lend names something else)" : "");
+		return cmd_fail(
+			o, EXIT_FAILED, -ENOMEDIUM,
+			"%s: %s%s: nothing was written. Plug it in, and name it with --lend. If it is lost for ever: --lend "
+			"none takes the commit before, if no block of the newer one is in place yet; else --accept-base "
+			"takes the file system as it is, a mixture of both, for its own checker",
+			f->log_card->geo.path, f->report.why,
+			f->lent ? " (--lend names something else)" : "");
 	return cmd_fail(o, EXIT_FAILED, -EUCLEAN,
 			"the log on %s is broken (%s): no complete generation is left in it, so "
 			"nothing was written. The "
@@ -133,7 +139,9 @@ static int bring_home(struct offline *f, const struct options *o)
 				"card is well",
 				f->base->geo.path, strerrordesc_np(-e));
 	if (log_unlend(f->log) < 0)
-		fprintf(stderr, "cowctl: the header of %s could not be wiped; it is not needed any more\n", CLEAN(o->value[OPT_LEND]));
+		fprintf(stderr,
+			"cowctl: the header of %s could not be wiped; it is not needed any more\n",
+			CLEAN(o->value[OPT_LEND]));
 	return report(o, f, home_blks, false);
 }
 
@@ -193,7 +201,8 @@ static int take_lent(struct offline *f, const struct options *o)
 		return exit;
 	e = blockdev_adopt(&f->lent, fd);
 	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s: %s", o->value[OPT_LEND], strerrordesc_np(-e));
+		return cmd_fail(o, EXIT_FAILED, e, "%s: %s", o->value[OPT_LEND],
+				strerrordesc_np(-e));
 	(void)steal_fd(&fd); /* the card's now */
 	return EXIT_OK;
 }
@@ -242,7 +251,7 @@ static int recover(struct offline *f, const struct options *o)
 
 int cmd_recover(const struct options *o)
 {
-	struct offline f = {0};
+	struct offline f = { 0 };
 	int exit = recover(&f, o);
 
 	offline_close(&f);

@@ -15,14 +15,17 @@ enum { SCHEMA = 1 };
 static int read_document(const struct options *o, const char *path, struct json_object **ret)
 {
 	bool std = !strcmp(path, "-");
-	struct json_object *wear = std ? json_object_from_fd(STDIN_FILENO) : json_object_from_file(path);
+	struct json_object *wear = std ? json_object_from_fd(STDIN_FILENO)
+				       : json_object_from_file(path);
 
 	if (!wear && !std && access(path, R_OK) < 0)
-		return cmd_fail(o, EXIT_FAILED, -errno, "%s cannot be read: %s", path, strerrordesc_np(errno));
+		return cmd_fail(o, EXIT_FAILED, -errno, "%s cannot be read: %s", path,
+				strerrordesc_np(errno));
 	if (!json_true(wear, "ok") || json_u64(wear, "schema") != SCHEMA ||
 	    !json_object_is_type(json_object_object_get(wear, "totals"), json_type_object)) {
 		json_object_put(wear);
-		return cmd_fail(o, EXIT_FAILED, -EINVAL, "%s is not what 'cowctl wear --json' prints (schema %d)",
+		return cmd_fail(o, EXIT_FAILED, -EINVAL,
+				"%s is not what 'cowctl wear --json' prints (schema %d)",
 				std ? "standard input" : path, SCHEMA);
 	}
 	*ret = wear;
@@ -35,8 +38,11 @@ static int gather(const struct options *o, struct json_object **ret)
 
 	if (!from)
 		return wear_gather(o, o->operands ? o->operand[0] : NULL, ret);
-	if (o->operands || has_option(o, OPT_LOG) || has_option(o, OPT_FLASH) || has_option(o, OPT_CMD56))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--from FILE has everything: no volume, --log, --flash or --cmd56 with it");
+	if (o->operands || has_option(o, OPT_LOG) || has_option(o, OPT_FLASH) ||
+	    has_option(o, OPT_CMD56))
+		return cmd_fail(
+			o, EXIT_USAGE, -EINVAL,
+			"--from FILE has everything: no volume, --log, --flash or --cmd56 with it");
 	return read_document(o, from, ret);
 }
 
@@ -50,9 +56,11 @@ int cmd_report(const struct options *o)
 	int exit;
 
 	if (has_option(o, OPT_JSON))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "report makes a page; wear --json tells the same to programs");
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"report makes a page; wear --json tells the same to programs");
 	if (std && isatty(STDOUT_FILENO))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "report prints a page of HTML: say where to, with --output FILE");
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"report prints a page of HTML: say where to, with --output FILE");
 	exit = gather(o, &wear);
 	if (exit != EXIT_OK)
 		return exit;

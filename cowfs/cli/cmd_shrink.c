@@ -88,7 +88,7 @@ static int tool(struct session *s, const char *what, const char *name, const cha
 		char *last)
 {
 	char prog[16], opt[64];
-	char *argv[] = {prog, opt, s->loop.path, last, NULL};
+	char *argv[] = { prog, opt, s->loop.path, last, NULL };
 	int e;
 
 	snprintf(prog, sizeof(prog), "%s", name);
@@ -223,7 +223,7 @@ static int read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static void on_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
 {
-	static const char *const names[] = {"sorting", "writing", "log", "home"};
+	static const char *const names[] = { "sorting", "writing", "log", "home" };
 
 	progress_show(ctx, names[phase], blk_to_bytes(done_blks), blk_to_bytes(total_blks));
 }
@@ -242,12 +242,14 @@ static int explain(const struct options *o, int e, const struct shrink_report *r
 
 static int commit(struct session *s, struct shrink_report *rep)
 {
-	struct shrink_image img = {.ctx = s->view, .next = next_sealed, .read = read_sealed};
-	struct blk_reader r = {
-		.read = read_sealed, .ctx = s->view, .volume_blks = view_volume_blks(s->view)};
+	struct shrink_image img = { .ctx = s->view, .next = next_sealed, .read = read_sealed };
+	struct blk_reader r = { .read = read_sealed,
+				.ctx = s->view,
+				.volume_blks = view_volume_blks(s->view) };
 	struct progress progress;
-	struct commit_options opt = {
-		.cause = CAUSE_MANUAL, .progress = on_progress, .progress_ctx = &progress};
+	struct commit_options opt = { .cause = CAUSE_MANUAL,
+				      .progress = on_progress,
+				      .progress_ctx = &progress };
 	struct fsinfo fs;
 	int e = view_seal(s->view);
 
@@ -289,7 +291,7 @@ static int check_fs(const struct options *o, const struct offline *f, uint64_t f
 
 static void ignore_signals(void)
 {
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };
 
 	/* a program that is interrupted fails, and then we end in order */
 	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
@@ -300,7 +302,7 @@ static void ignore_signals(void)
 int shrink_run(const struct options *o, struct offline *f, uint64_t fs_bytes,
 	       uint64_t journal_bytes, struct shrink_report *rep)
 {
-	struct session s = {.o = o, .f = f, .said_fd = -1};
+	struct session s = { .o = o, .f = f, .said_fd = -1 };
 	int exit = check_fs(o, f, fs_bytes), e;
 
 	if (exit != EXIT_OK)

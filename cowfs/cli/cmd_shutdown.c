@@ -56,8 +56,8 @@ static void too_late(int sig)
 
 static void set_alarm(uint64_t ns)
 {
-	struct itimerval t = {.it_value = {.tv_sec = (time_t)(ns / 1000000000u),
-					   .tv_usec = (suseconds_t)(ns % 1000000000u / 1000)}};
+	struct itimerval t = { .it_value = { .tv_sec = (time_t)(ns / 1000000000u),
+					     .tv_usec = (suseconds_t)(ns % 1000000000u / 1000) } };
 
 	signal(SIGALRM, too_late);
 	setitimer(ITIMER_REAL, &t, NULL);
@@ -66,8 +66,8 @@ static void set_alarm(uint64_t ns)
 /* What waits in the log and in RAM is read and written once more to bring it home. */
 static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
 {
-	struct json_object *report =
-		json_object_object_get(json_object_object_get(status, "last"), "report");
+	struct json_object *report = json_object_object_get(json_object_object_get(status, "last"),
+							    "report");
 	uint64_t written = json_u64(report, "written_bytes");
 	double seconds = json_number(report, "duration_seconds"), speed = SLOW_CARD_BYTES_PER_S;
 	uint64_t blks = json_u64(status, "log_live_blocks") + json_u64(status, "dirty_blocks");
@@ -81,7 +81,7 @@ static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
 
 static struct json_object *call(struct client *c, const struct request *rq)
 {
-	struct last_commit l = {.name = c->name, .next_line_ns = now_ns() + LINE_EVERY_NS};
+	struct last_commit l = { .name = c->name, .next_line_ns = now_ns() + LINE_EVERY_NS };
 	struct client_error err;
 	struct json_object *answer = client_call(c, rq, on_event, &l, &err);
 
@@ -116,18 +116,19 @@ static int tell(const char *name, struct json_object *answer)
 /* There was no time for a checkpoint. */
 static void tell_waiting(struct client *c)
 {
-	const struct request ask = {.command = COMMAND_STATUS};
+	const struct request ask = { .command = COMMAND_STATUS };
 	struct json_object *status = call(c, &ask);
 
 	if (json_u64(status, "log_live_blocks"))
-		say(c->name, "a part is in the log only: do not mount the card without cowfs before 'cowctl recover'");
+		say(c->name,
+		    "a part is in the log only: do not mount the card without cowfs before 'cowctl recover'");
 	json_object_put(status);
 }
 
 static int last_commit(const char *which, uint64_t within_ns, bool json)
 {
-	const struct request ask = {.command = COMMAND_STATUS};
-	struct request rq = {.command = COMMAND_COMMIT, .shutdown = true};
+	const struct request ask = { .command = COMMAND_STATUS };
+	struct request rq = { .command = COMMAND_COMMIT, .shutdown = true };
 	struct json_object *status, *answer;
 	struct client_error err;
 	struct client c;

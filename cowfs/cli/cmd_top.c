@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl top: whose blocks are uncommitted, and whose are written again and again. The daemon hands out the lists of its
- * blocks in parts, and knows nothing of files; which file a block belongs to is found here (fs/owners.h), beside the
- * daemon and without holding anything still.
+ * cowctl top: whose blocks are uncommitted, and whose are written again and again. The daemon hands
+ * out the lists of its blocks in parts, and knows nothing of files; which file a block belongs to
+ * is found here (fs/owners.h), beside the daemon and without holding anything still.
  *
- * With --interval each sample is compared with the one before: what is new are blocks that were not uncommitted then, and rewrites
- * since then.
+ * With --interval each sample is compared with the one before: what is new are blocks that were not
+ * uncommitted then, and rewrites since then.
  */
 #include "cli/top.h"
 
@@ -43,7 +43,8 @@ static bool mounted_here(const char *mountpoint, const char *loop)
 /* 0 with p->unmapped if nobody can tell; -ENOMEM */
 static int find_owners(struct picture *p, const struct owners_query *q)
 {
-	const char *loop = json_raw(p->now->status, "loop"), *mount = json_raw(p->now->status, "mountpoint");
+	const char *loop = json_raw(p->now->status, "loop"),
+		   *mount = json_raw(p->now->status, "mountpoint");
 	const char *type = json_text(p->now->status, "fs_type");
 	int e = -EOPNOTSUPP;
 
@@ -59,15 +60,17 @@ static int find_owners(struct picture *p, const struct owners_query *q)
 	if (!e || e == -ENOMEM)
 		return e;
 	if (!*p->unmapped)
-		p->unmapped = e == -EOPNOTSUPP ? "this file system does not tell where on the device its files lie" :
-						 strerrordesc_np(-e);
+		p->unmapped =
+			e == -EOPNOTSUPP
+				? "this file system does not tell where on the device its files lie"
+				: strerrordesc_np(-e);
 	p->owners.complete = false;
 	return owners_add_rest(&p->owners, q);
 }
 
 static int find_fresh(struct picture *p)
 {
-	const struct extents none = {0};
+	const struct extents none = { 0 };
 	bool same = p->before && p->before->generation_seq == p->now->generation_seq;
 
 	if (!p->before)
@@ -86,12 +89,13 @@ static int largest_first(const void *a, const void *b)
 		return x->fresh_bytes > y->fresh_bytes ? -1 : 1;
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
-	return x->path && y->path ? strcmp(x->path, y->path) : (x->path != NULL) - (y->path != NULL);
+	return x->path && y->path ? strcmp(x->path, y->path)
+				  : (x->path != NULL) - (y->path != NULL);
 }
 
 static int most_rewrites_first(const void *a, const void *b)
 {
-	static const enum tally_kind order[] = {TALLY_NEW, TALLY_ABSORBED, TALLY_LATER};
+	static const enum tally_kind order[] = { TALLY_NEW, TALLY_ABSORBED, TALLY_LATER };
 	const struct row *x = a, *y = b;
 
 	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
@@ -103,7 +107,8 @@ static int most_rewrites_first(const void *a, const void *b)
 static int by_path(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
-	int c = memcmp(x->path, y->path, x->path_bytes < y->path_bytes ? x->path_bytes : y->path_bytes);
+	int c = memcmp(x->path, y->path,
+		       x->path_bytes < y->path_bytes ? x->path_bytes : y->path_bytes);
 
 	return c ? c : x->path_bytes < y->path_bytes ? -1 : x->path_bytes > y->path_bytes;
 }
@@ -127,7 +132,8 @@ static size_t merge_directories(struct row *row, size_t n)
 	/* what is below a directory follows it */
 	for (size_t i = 0; i < to; i++)
 		for (size_t k = i; k < to && row[k].path_bytes >= row[i].path_bytes &&
-				   !memcmp(row[k].path, row[i].path, row[i].path_bytes); k++)
+				   !memcmp(row[k].path, row[i].path, row[i].path_bytes);
+		     k++)
 			row[i].tree_bytes += row[k].bytes;
 	return to;
 }
@@ -155,12 +161,15 @@ static int make_table(struct picture *p)
 			t->row[n++] = (struct row){
 				.o = in_directory ? NULL : o,
 				.path = o->path,
-				.path_bytes = in_directory ? (size_t)(strrchr(o->path, '/') + 1 - o->path) : 0,
+				.path_bytes =
+					in_directory ? (size_t)(strrchr(o->path, '/') + 1 - o->path)
+						     : 0,
 				.bytes = o->bytes,
 				.fresh_bytes = o->fresh_bytes,
 				.files = is_file(o),
 			};
-			memcpy(t->row[n - 1].rewritten_bytes, o->rewritten_bytes, sizeof(o->rewritten_bytes));
+			memcpy(t->row[n - 1].rewritten_bytes, o->rewritten_bytes,
+			       sizeof(o->rewritten_bytes));
 			t->bytes += o->bytes;
 			t->fresh_bytes += o->fresh_bytes;
 			t->files += is_file(o);
@@ -183,11 +192,13 @@ static int make_table(struct picture *p)
 
 /* ---- all of it ---- */
 
-static int show(const struct options *o, const struct top_options *t, const struct sample *now, const struct sample *before)
+static int show(const struct options *o, const struct top_options *t, const struct sample *now,
+		const struct sample *before)
 {
-	struct picture p = {.t = t, .now = now, .before = before};
+	struct picture p = { .t = t, .now = now, .before = before };
 	struct progress progress;
-	const struct owners_query q = {&now->runs, &p.fresh, &now->rewrites, show_progress, &progress};
+	const struct owners_query q = { &now->runs, &p.fresh, &now->rewrites, show_progress,
+					&progress };
 	uint64_t start_ns = now_ns();
 	int e = find_fresh(&p);
 
@@ -213,7 +224,8 @@ static int show(const struct options *o, const struct top_options *t, const stru
 
 static void pause_ns(uint64_t ns)
 {
-	struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+	struct timespec ts = { .tv_sec = (time_t)(ns / 1000000000),
+			       .tv_nsec = (long)(ns % 1000000000) };
 
 	while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
 		;
@@ -223,17 +235,20 @@ static int take_options(const struct options *o, struct top_options *t)
 {
 	const char *by = has_option(o, OPT_BY) ? o->value[OPT_BY] : "file";
 
-	*t = (struct top_options){.rows = ROWS_DEFAULT,
-				  .by_directory = !strcmp(by, "directory"),
-				  .by_rewrites = !strcmp(by, "rewrites")};
+	*t = (struct top_options){ .rows = ROWS_DEFAULT,
+				   .by_directory = !strcmp(by, "directory"),
+				   .by_rewrites = !strcmp(by, "rewrites") };
 	if (!t->by_directory && !t->by_rewrites && strcmp(by, "file"))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--by %s is none of file, directory, rewrites", by);
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--by %s is none of file, directory, rewrites", by);
 	if (has_option(o, OPT_ROWS) && parse_u64(o->value[OPT_ROWS], &t->rows) < 0)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "-n %s is not a number of rows", o->value[OPT_ROWS]);
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "-n %s is not a number of rows",
+				o->value[OPT_ROWS]);
 	if (has_option(o, OPT_INTERVAL) &&
-	    (parse_duration_ns(o->value[OPT_INTERVAL], &t->interval_ns) < 0 || t->interval_ns < INTERVAL_MIN_NS ||
-	     t->interval_ns > INTERVAL_MAX_NS))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--interval %s is not a time from 100ms to 24h, such as 5s",
+	    (parse_duration_ns(o->value[OPT_INTERVAL], &t->interval_ns) < 0 ||
+	     t->interval_ns < INTERVAL_MIN_NS || t->interval_ns > INTERVAL_MAX_NS))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--interval %s is not a time from 100ms to 24h, such as 5s",
 				o->value[OPT_INTERVAL]);
 	if (has_option(o, OPT_ONCE) && !t->interval_ns)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--once needs --interval");
@@ -242,7 +257,7 @@ static int take_options(const struct options *o, struct top_options *t)
 
 int cmd_top(const struct options *o)
 {
-	struct sample now = {0}, before = {0};
+	struct sample now = { 0 }, before = { 0 };
 	struct top_options t;
 	int exit = take_options(o, &t);
 	bool more = t.interval_ns && exit == EXIT_OK;
@@ -250,14 +265,15 @@ int cmd_top(const struct options *o)
 	if (exit == EXIT_OK)
 		exit = top_sample_take(o, &now, NULL);
 	if (exit == EXIT_OK && t.by_rewrites && !now.counted)
-		exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP, "the daemon of this volume does not count rewrites");
+		exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP,
+				"the daemon of this volume does not count rewrites");
 	/* the one that is asked for is the difference */
 	if (exit == EXIT_OK && !has_option(o, OPT_ONCE))
 		exit = show(o, &t, &now, NULL);
 	while (more && exit == EXIT_OK && !fflush(stdout)) {
 		top_sample_clear(&before);
 		before = now;
-		now = (struct sample){0};
+		now = (struct sample){ 0 };
 		pause_ns(t.interval_ns);
 		exit = top_sample_take(o, &now, &before.rewrites);
 		if (exit == EXIT_OK)

@@ -70,7 +70,7 @@ static int ask(struct client *c, const struct options *o, const struct request *
 /* From the daemon, or, for those who may not ask it, from the file that it keeps for everybody. */
 static int get_status(const struct options *o, struct json_object **ret)
 {
-	const struct request rq = {.command = COMMAND_STATUS};
+	const struct request rq = { .command = COMMAND_STATUS };
 	struct client_error err;
 	struct client c;
 	int exit;
@@ -142,11 +142,14 @@ static bool wrote_nothing(struct json_object *answer)
 	       !json_u64(r, "written_bytes");
 }
 
-/* What it would take of the card's life, as an interval: from no copying to every erase block copied. */
-static void add_life_share(struct client *c, struct json_object *answer, const struct flash_kind *flash)
+/* What it would take of the card's life, as an interval: from no copying to every erase block
+ * copied. */
+static void add_life_share(struct client *c, struct json_object *answer,
+			   const struct flash_kind *flash)
 {
-	const struct request rq = {.command = COMMAND_WEAR};
-	struct json_object *r = json_object_object_get(answer, "report"), *o = json_object_new_object(), *wear;
+	const struct request rq = { .command = COMMAND_WEAR };
+	struct json_object *r = json_object_object_get(answer, "report"),
+			   *o = json_object_new_object(), *wear;
 	double low, high, capacity, eb_bytes;
 	struct client_error err;
 	char text[32];
@@ -155,12 +158,14 @@ static void add_life_share(struct client *c, struct json_object *answer, const s
 	capacity = wear ? (double)health_disk_bytes(json_raw(wear, "device")) : 0;
 	if (wear && capacity <= 0)
 		capacity = (double)json_u64(wear, "device_bytes");
-	eb_bytes = (double)json_u64(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
+	eb_bytes = (double)json_u64(json_object_object_get(wear, "erase_blocks"),
+				    "erase_block_bytes");
 	json_object_put(wear);
 	if (capacity > 0 && eb_bytes > 0) {
 		projection_share(flash, capacity, eb_bytes, (double)json_u64(r, "written_bytes"),
-				 (double)(json_u64(r, "erase_blocks") + json_u64(r, "checkpoint_erase_blocks")), &low,
-				 &high);
+				 (double)(json_u64(r, "erase_blocks") +
+					  json_u64(r, "checkpoint_erase_blocks")),
+				 &low, &high);
 		snprintf(text, sizeof(text), "%.3g", low);
 		json_object_object_add(o, "low", json_object_new_double_s(low, text));
 		snprintf(text, sizeof(text), "%.3g", high);
@@ -178,7 +183,8 @@ static void print_life_share(struct json_object *answer)
 
 	if (s)
 		printf("  life: %.1g to %.1g %% of what the flash bears, if that is %s erase cycles\n",
-		       json_number(s, "low") * 100, json_number(s, "high") * 100, json_text(s, "assumed_erase_cycles"));
+		       json_number(s, "low") * 100, json_number(s, "high") * 100,
+		       json_text(s, "assumed_erase_cycles"));
 }
 
 static void print_commit(const struct client *c, const struct options *o,
@@ -223,9 +229,12 @@ int cmd_commit(const struct options *o)
 
 	if (!flash || (has_option(o, OPT_FLASH) && !rq.dry_run))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s: %s", o->value[OPT_FLASH],
-				flash ? "only with --dry-run" : "none of slc, mlc, tlc, qlc, unknown");
+				flash ? "only with --dry-run"
+				      : "none of slc, mlc, tlc, qlc, unknown");
 	if (rq.lend && rq.dry_run)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--lend and --dry-run exclude each other: --dry-run alone tells how much room must be lent");
+		return cmd_fail(
+			o, EXIT_USAGE, -EINVAL,
+			"--lend and --dry-run exclude each other: --dry-run alone tells how much room must be lent");
 	exit = ask(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;
@@ -242,7 +251,7 @@ int cmd_commit(const struct options *o)
 
 int cmd_discard(const struct options *o)
 {
-	const struct request rq = {.command = COMMAND_DISCARD, .undo = has_option(o, OPT_UNDO)};
+	const struct request rq = { .command = COMMAND_DISCARD, .undo = has_option(o, OPT_UNDO) };
 	struct json_object *answer;
 	struct client c;
 	int exit = ask(&c, o, &rq, &answer);
@@ -285,7 +294,7 @@ int cmd_hold(const struct options *o)
 {
 	const char *text = o->value[OPT_FOR];
 	uint64_t ns = HOLD_DEFAULT_S * 1000000000ull;
-	struct request rq = {.command = COMMAND_HOLD};
+	struct request rq = { .command = COMMAND_HOLD };
 
 	if (text && (parse_duration_ns(text, &ns) < 0 || !ns))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is no time such as 10m or 2h",
@@ -299,7 +308,7 @@ int cmd_hold(const struct options *o)
 
 int cmd_release(const struct options *o)
 {
-	const struct request rq = {.command = COMMAND_RELEASE};
+	const struct request rq = { .command = COMMAND_RELEASE };
 
 	return hold(o, &rq);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl wear: what a card has seen in its life with cowfs. The ledger comes from the daemon in parts, or from the card
- * itself; everything that is derived from it is added here, so that the text, the JSON and the metrics tell the same.
- * The fields: docs/WEAR.md.
+ * cowctl wear: what a card has seen in its life with cowfs. The ledger comes from the daemon in
+ * parts, or from the card itself; everything that is derived from it is added here, so that the
+ * text, the JSON and the metrics tell the same. The fields: docs/WEAR.md.
  */
 #include "cli/cmd.h"
 
@@ -25,7 +25,8 @@ static struct json_object *at(struct json_object *o, const char *outer, const ch
 }
 
 /* The elements of an array move behind those of the same array of the first part. */
-static void append(struct json_object *to, struct json_object *from, const char *outer, const char *inner)
+static void append(struct json_object *to, struct json_object *from, const char *outer,
+		   const char *inner)
 {
 	struct json_object *a = at(to, outer, inner), *b = at(from, outer, inner);
 
@@ -44,7 +45,7 @@ static void add_part(struct json_object *to, struct json_object *part)
 /* All parts of one stamp; NULL with *err, or without it when a commit came in between. */
 static struct json_object *ask_parts(struct client *c, struct client_error *err, bool *ret_again)
 {
-	struct request rq = {.command = COMMAND_WEAR};
+	struct request rq = { .command = COMMAND_WEAR };
 	struct json_object *all = NULL, *part;
 
 	*ret_again = false;
@@ -89,7 +90,8 @@ static int ask_daemon(const struct options *o, const char *which, struct json_ob
 		return cmd_fail(o, err.exit, err.error, "%s", err.why);
 	if (again || !json_true(all, "ok")) {
 		int exit = cmd_fail(o, EXIT_FAILED, -EBUSY, "%s",
-				    again ? "commits come too fast to read the table" : json_text(all, "error"));
+				    again ? "commits come too fast to read the table"
+					  : json_text(all, "error"));
 
 		json_object_put(all);
 		return exit;
@@ -147,7 +149,7 @@ static struct json_object *from_card(struct offline *f)
 
 static int read_card(const struct options *o, struct json_object **ret)
 {
-	struct offline f = {0};
+	struct offline f = { 0 };
 	int exit = offline_open(&f, o, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, 0);
 
 	if (exit == EXIT_OK)
@@ -181,11 +183,14 @@ static struct json_object *ratio(double a, double b)
 
 static void add_ratios(struct json_object *wear)
 {
-	struct json_object *t = json_object_object_get(wear, "totals"), *r = json_object_new_object();
+	struct json_object *t = json_object_object_get(wear, "totals"),
+			   *r = json_object_new_object();
 	double written = (double)json_u64(t, "written_bytes");
-	double payload = (double)blk_to_bytes(json_u64(t, "direct_blocks") + json_u64(t, "logged_blocks"));
+	double payload =
+		(double)blk_to_bytes(json_u64(t, "direct_blocks") + json_u64(t, "logged_blocks"));
 
-	json_object_object_add(r, "absorption", ratio((double)json_u64(t, "absorbed_bytes"), written));
+	json_object_object_add(r, "absorption",
+			       ratio((double)json_u64(t, "absorbed_bytes"), written));
 	json_object_object_add(r, "cowfs_amplification", ratio(written, payload));
 	json_object_object_add(wear, "ratios", r);
 }
@@ -208,8 +213,9 @@ static struct json_object *hot_unit(struct json_object *eb, const struct unit *u
 {
 	uint64_t unit_bytes = json_u64(eb, "unit_bytes"), units = json_u64(eb, "units");
 	bool log = u->index >= units;
-	uint64_t off = log ? json_u64(eb, "log_device_disk_offset_bytes") + (u->index - units) * unit_bytes :
-			     json_u64(eb, "disk_offset_bytes") + u->index * unit_bytes;
+	uint64_t off = log ? json_u64(eb, "log_device_disk_offset_bytes") +
+				       (u->index - units) * unit_bytes
+			   : json_u64(eb, "disk_offset_bytes") + u->index * unit_bytes;
 	struct json_object *h = json_object_new_object();
 
 	json_object_object_add(h, "unit", json_object_new_uint64(u->index));
@@ -222,7 +228,8 @@ static struct json_object *hot_unit(struct json_object *eb, const struct unit *u
 
 static void add_hottest(struct json_object *wear)
 {
-	struct json_object *eb = json_object_object_get(wear, "erase_blocks"), *hot = json_object_new_array();
+	struct json_object *eb = json_object_object_get(wear, "erase_blocks"),
+			   *hot = json_object_new_array();
 	struct json_object *blks = json_object_object_get(eb, "written_blocks");
 	struct json_object *visits = json_object_object_get(eb, "visits");
 	size_t n = blks ? json_object_array_length(blks) : 0, touched = 0;
@@ -230,8 +237,10 @@ static void add_hottest(struct json_object *wear)
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; unit && visits && i < n && i < json_object_array_length(visits); i++) {
-		unit[touched] = (struct unit){i, json_object_get_uint64(json_object_array_get_idx(blks, i)),
-					      json_object_get_uint64(json_object_array_get_idx(visits, i))};
+		unit[touched] = (struct unit){
+			i, json_object_get_uint64(json_object_array_get_idx(blks, i)),
+			json_object_get_uint64(json_object_array_get_idx(visits, i))
+		};
 		bytes += blk_to_bytes(unit[touched].blks);
 		touched += unit[touched].blks != 0;
 	}
@@ -251,12 +260,15 @@ static void derive(const struct options *o, struct json_object *wear)
 	json_object_object_del(wear, "stamp");
 	json_object_object_del(wear, "next");
 	json_object_object_add(wear, "schema", json_object_new_uint64(SCHEMA));
-	json_object_object_add(wear, "generated_unix_seconds", json_object_new_uint64((uint64_t)time(NULL)));
+	json_object_object_add(wear, "generated_unix_seconds",
+			       json_object_new_uint64((uint64_t)time(NULL)));
 	add_ratios(wear);
 	add_hottest(wear);
-	json_object_object_add(wear, "health", health_read(json_raw(wear, "device"), has_option(o, OPT_CMD56)));
+	json_object_object_add(wear, "health",
+			       health_read(json_raw(wear, "device"), has_option(o, OPT_CMD56)));
 	json_object_object_add(wear, "projection",
-			       projection_make(wear, projection_class(flash), json_u64(wear, "generated_unix_seconds")));
+			       projection_make(wear, projection_class(flash),
+					       json_u64(wear, "generated_unix_seconds")));
 }
 
 int wear_gather(const struct options *o, const char *which, struct json_object **ret)
@@ -265,12 +277,14 @@ int wear_gather(const struct options *o, const char *which, struct json_object *
 	int exit;
 
 	if (has_option(o, OPT_FLASH) && !projection_class(o->value[OPT_FLASH]))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s is none of slc, mlc, tlc, qlc, unknown",
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--flash %s is none of slc, mlc, tlc, qlc, unknown",
 				o->value[OPT_FLASH]);
 
 	if (which && strchr(which, '/'))
 		client_find_device(which, name);
-	exit = which && strchr(which, '/') && !*name ? read_card(o, ret) : ask_daemon(o, which, ret);
+	exit = which && strchr(which, '/') && !*name ? read_card(o, ret)
+						     : ask_daemon(o, which, ret);
 	if (exit == EXIT_OK)
 		derive(o, *ret);
 	return exit;

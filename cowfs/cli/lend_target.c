@@ -2,11 +2,11 @@
 /*
  * What --lend names: is it good for payload that must survive a power cut?
  *
- * The descriptor goes to the daemon, which looks nothing up by path. A device is claimed with O_EXCL, a file is locked: both hold as
- * long as one of the two has the descriptor.
+ * The descriptor goes to the daemon, which looks nothing up by path. A device is claimed with
+ * O_EXCL, a file is locked: both hold as long as one of the two has the descriptor.
  *
- * A file is root's alone: all that is committed may be read in it, and recovery believes what it holds. The CRCs of the log
- * tell accidents, no forgeries.
+ * A file is root's alone: all that is committed may be read in it, and recovery believes what it
+ * holds. The CRCs of the log tell accidents, no forgeries.
  */
 #include "cli/cmd.h"
 
@@ -34,9 +34,12 @@ static bool is_in_ram(int fd, const struct stat *st)
 
 	if (S_ISREG(st->st_mode)) /* the upper layer of an overlay may be anything */
 		return fstatfs(fd, &fs) == 0 &&
-		       (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC || fs.f_type == OVERLAYFS_SUPER_MAGIC);
-	snprintf(link, sizeof(link), "/sys/dev/block/%u:%u", major(st->st_rdev), minor(st->st_rdev));
-	return readlink(link, target, sizeof(target) - 1) > 0 && (strstr(target, "/block/ram") || strstr(target, "/block/zram"));
+		       (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC ||
+			fs.f_type == OVERLAYFS_SUPER_MAGIC);
+	snprintf(link, sizeof(link), "/sys/dev/block/%u:%u", major(st->st_rdev),
+		 minor(st->st_rdev));
+	return readlink(link, target, sizeof(target) - 1) > 0 &&
+	       (strstr(target, "/block/ram") || strstr(target, "/block/zram"));
 }
 
 struct shown {
@@ -58,7 +61,7 @@ static void find_volume_below(int fd, char ret_name[RUNDIR_NAME_BYTES])
 	_cleanup_close_ int proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = client_volumes(names);
-	struct statx sx = {0};
+	struct statx sx = { 0 };
 
 	*ret_name = '\0';
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &sx) < 0 || proc_fd < 0)
@@ -66,7 +69,7 @@ static void find_volume_below(int fd, char ret_name[RUNDIR_NAME_BYTES])
 	for (size_t i = 0; i < n && !*ret_name; i++) {
 		struct client_error err;
 		struct json_object *status = client_status_file(names[i], &err);
-		struct shown s = {.proc_fd = proc_fd, .mount_id = sx.stx_mnt_id};
+		struct shown s = { .proc_fd = proc_fd, .mount_id = sx.stx_mnt_id };
 		struct stat st;
 
 		if (status && stat(json_raw(status, "loop"), &st) == 0) {
@@ -87,30 +90,38 @@ static void find_backing_file(const struct stat *st, char ret_path[PATH_MAX])
 
 	*ret_path = '\0';
 	for (size_t i = 0; i < ARRAY_SIZE(where) && !*ret_path; i++) {
-		snprintf(attr, sizeof(attr), "/sys/dev/block/%u:%u/%sloop/backing_file", major(dev), minor(dev), where[i]);
+		snprintf(attr, sizeof(attr), "/sys/dev/block/%u:%u/%sloop/backing_file", major(dev),
+			 minor(dev), where[i]);
 		if (io_read_text(AT_FDCWD, attr, ret_path, PATH_MAX) < 0)
 			*ret_path = '\0';
 	}
 }
 
 /* Does it outlive a power cut, and can it be written while the volume waits for that? */
-static int check_place(const struct options *o, const char *path, int fd, const struct stat *st, unsigned depth)
+static int check_place(const struct options *o, const char *path, int fd, const struct stat *st,
+		       unsigned depth)
 {
 	_cleanup_close_ int below_fd = -1;
 	char name[RUNDIR_NAME_BYTES], below[PATH_MAX];
 	struct stat below_st;
 
 	if (is_in_ram(fd, st))
-		return cmd_fail(o, EXIT_FAILED, -EINVAL,
-				"%s: lies in RAM, or may do so: a power cut would lose it. Lend a device, or a file on one", path);
+		return cmd_fail(
+			o, EXIT_FAILED, -EINVAL,
+			"%s: lies in RAM, or may do so: a power cut would lose it. Lend a device, or a file on one",
+			path);
 	find_volume_below(fd, name);
 	if (*name)
-		return cmd_fail(o, EXIT_FAILED, -EINVAL,
-				"%s: lies on volume %s, which keeps it in RAM until a commit: lend a device, or a file on one that is not protected",
-				path, name);
+		return cmd_fail(
+			o, EXIT_FAILED, -EINVAL,
+			"%s: lies on volume %s, which keeps it in RAM until a commit: lend a device, or a file on one that is not protected",
+			path, name);
 	find_backing_file(st, below);
-	below_fd = *below && depth < LOOPS_MAX ? open(below, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
-	return below_fd >= 0 && fstat(below_fd, &below_st) == 0 ? check_place(o, path, below_fd, &below_st, depth + 1) : EXIT_OK;
+	below_fd = *below && depth < LOOPS_MAX ? open(below, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+					       : -1;
+	return below_fd >= 0 && fstat(below_fd, &below_st) == 0
+		       ? check_place(o, path, below_fd, &below_st, depth + 1)
+		       : EXIT_OK;
 }
 
 static int check_owner(const struct options *o, const char *path, int fd, const struct stat *st)
@@ -120,18 +131,21 @@ static int check_owner(const struct options *o, const char *path, int fd, const 
 
 	if (!S_ISREG(st->st_mode))
 		return EXIT_OK;
-	if (st->st_uid == geteuid() && !(st->st_mode & others_write) && fchmod(fd, S_IRUSR | S_IWUSR) == 0 && fstat(fd, &now) == 0 &&
+	if (st->st_uid == geteuid() && !(st->st_mode & others_write) &&
+	    fchmod(fd, S_IRUSR | S_IWUSR) == 0 && fstat(fd, &now) == 0 &&
 	    !(now.st_mode & (S_IRWXG | S_IRWXO)))
 		return EXIT_OK;
-	return cmd_fail(o, EXIT_FAILED, -EPERM,
-			"%s: others could read or change what is committed there: lend a new file of root that only root may read "
-			"(chmod 600; FAT: mount it with -o umask=077), or a device", path);
+	return cmd_fail(
+		o, EXIT_FAILED, -EPERM,
+		"%s: others could read or change what is committed there: lend a new file of root that only root may read "
+		"(chmod 600; FAT: mount it with -o umask=077), or a device",
+		path);
 }
 
 /* Nothing that anybody may need is overwritten. */
 static int check_content(const struct options *o, const char *path, int fd, const struct stat *st)
 {
-	const struct fsinfo none = {.kind = FS_UNKNOWN};
+	const struct fsinfo none = { .kind = FS_UNKNOWN };
 	uint8_t first[COW_BLK_BYTES];
 	struct signatures s;
 	char same[32];
@@ -143,26 +157,36 @@ static int check_content(const struct options *o, const char *path, int fd, cons
 	if (e == 0)
 		e = signatures_find(same, &none, &s);
 	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", path, strerrordesc_np(-e));
+		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", path,
+				strerrordesc_np(-e));
 	if (s.n)
-		return cmd_fail(o, EXIT_FAILED, -EEXIST, "%s: holds %s, which would be overwritten. If that is not needed: wipefs -a %s", path,
-				s.text, path);
-	if (!memcmp(first, "COWFS", 5) || (S_ISREG(st->st_mode) && !bytes_all_zero(first, sizeof(first))))
-		return cmd_fail(o, EXIT_FAILED, -EEXIST,
-				"%s: holds something, which would be overwritten: lend an empty file, made with truncate -s SIZE FILE", path);
+		return cmd_fail(
+			o, EXIT_FAILED, -EEXIST,
+			"%s: holds %s, which would be overwritten. If that is not needed: wipefs -a %s",
+			path, s.text, path);
+	if (!memcmp(first, "COWFS", 5) ||
+	    (S_ISREG(st->st_mode) && !bytes_all_zero(first, sizeof(first))))
+		return cmd_fail(
+			o, EXIT_FAILED, -EEXIST,
+			"%s: holds something, which would be overwritten: lend an empty file, made with truncate -s SIZE FILE",
+			path);
 	return EXIT_OK;
 }
 
 /* For a commit: something else than what it protects from loss. */
-static int check_for_commit(const struct options *o, struct client *c, const char *path, int fd, const struct stat *st)
+static int check_for_commit(const struct options *o, struct client *c, const char *path, int fd,
+			    const struct stat *st)
 {
 	int exit = check_place(o, path, fd, st, 0);
 
 	if (exit != EXIT_OK)
 		return exit;
 	if (st->st_size < 2 * (off_t)COW_BLK_BYTES && S_ISREG(st->st_mode))
-		return cmd_fail(o, EXIT_FAILED, -ENOSPC, "%s: is too small: make it as large as 'cowctl commit --dry-run %s' says, with "
-				"truncate -s SIZE FILE", path, c->name);
+		return cmd_fail(
+			o, EXIT_FAILED, -ENOSPC,
+			"%s: is too small: make it as large as 'cowctl commit --dry-run %s' says, with "
+			"truncate -s SIZE FILE",
+			path, c->name);
 	exit = check_content(o, path, fd, st);
 	return exit == EXIT_OK ? check_owner(o, path, fd, st) : exit;
 }
@@ -177,18 +201,22 @@ int lend_open(const struct options *o, struct client *c, int *ret_fd)
 
 	client_find_device(path, name);
 	if (*name)
-		return cmd_fail(o, EXIT_FAILED, -EBUSY, "%s: belongs to volume %s: lend another device", path, name);
+		return cmd_fail(o, EXIT_FAILED, -EBUSY,
+				"%s: belongs to volume %s: lend another device", path, name);
 	if (stat(path, &st) < 0)
 		return cmd_fail(o, EXIT_FAILED, -errno, "%s: %s", path, strerrordesc_np(errno));
 	if (!S_ISBLK(st.st_mode) && !S_ISREG(st.st_mode))
-		return cmd_fail(o, EXIT_FAILED, -ENOTBLK, "%s: is neither a block device nor a file", path);
+		return cmd_fail(o, EXIT_FAILED, -ENOTBLK,
+				"%s: is neither a block device nor a file", path);
 	fd = open(path, O_RDWR | O_CLOEXEC | (S_ISBLK(st.st_mode) ? O_EXCL : 0));
 	if (fd < 0 && errno == EBUSY)
-		return cmd_fail(o, EXIT_FAILED, -EBUSY, "%s: is mounted or in use by something else", path);
+		return cmd_fail(o, EXIT_FAILED, -EBUSY,
+				"%s: is mounted or in use by something else", path);
 	if (fd < 0 || fstat(fd, &now) < 0)
 		return cmd_fail(o, EXIT_FAILED, -errno, "%s: %s", path, strerrordesc_np(errno));
 	if (now.st_mode != st.st_mode || now.st_rdev != st.st_rdev || now.st_ino != st.st_ino)
-		return cmd_fail(o, EXIT_FAILED, -ESTALE, "%s: was replaced by something else just now", path);
+		return cmd_fail(o, EXIT_FAILED, -ESTALE,
+				"%s: was replaced by something else just now", path);
 	if (S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return cmd_fail(o, EXIT_FAILED, -EBUSY, "%s: is in use by something else", path);
 	if (c)

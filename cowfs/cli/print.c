@@ -100,9 +100,10 @@ static void print_last(struct json_object *last)
 	    format_time(json_u64(last, "time_unix_seconds")),
 	    FORMAT_SIZE(json_u64(report, "written_bytes")),
 	    with_commas(json_u64(report, "direct_blocks")),
-	    with_commas(json_u64(report, "logged_blocks")),
-	    json_number(report, "duration_seconds"),
-	    json_true(json_object_object_get(last, "quiesce"), "unfrozen") ? ", sealed without a freeze" : "",
+	    with_commas(json_u64(report, "logged_blocks")), json_number(report, "duration_seconds"),
+	    json_true(json_object_object_get(last, "quiesce"), "unfrozen")
+		    ? ", sealed without a freeze"
+		    : "",
 	    json_true(last, "unread") ? ", metadata not checked" : "");
 }
 
@@ -246,7 +247,8 @@ void print_bill(struct json_object *result)
 		       json_number(q, "freeze_seconds") * 1e3);
 	if (json_true(q, "hidden"))
 		printf("  it is mounted where only others see it, kept by %s\n",
-		       *json_text(q, "holder") ? json_text(q, "holder") : "a process that was not found");
+		       *json_text(q, "holder") ? json_text(q, "holder")
+					       : "a process that was not found");
 	if (json_u64(q, "bounced_tasks"))
 		printf("  %s task(s) hindered the freeze, first %s\n",
 		       with_commas(json_u64(q, "bounced_tasks")), json_text(q, "culprit"));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of cowctl top: what the daemon tells (top_sample.c), whose it is (cmd_top.c), how it is shown (top_print.c). */
+/* The parts of cowctl top: what the daemon tells (top_sample.c), whose it is (cmd_top.c), how it is
+ * shown (top_print.c). */
 #ifndef COWFS_CLI_TOP_H
 #define COWFS_CLI_TOP_H
 
@@ -45,8 +46,10 @@ struct picture {
 	uint64_t gather_ns;
 };
 
-/* Asks the daemon of the volume in o; since: rewrites of the sample before, or NULL. Returns the exit code of a failure that was told. */
-int top_sample_take(const struct options *o, struct sample *ret, const struct tally *since) MUST_CHECK;
+/* Asks the daemon of the volume in o; since: rewrites of the sample before, or NULL. Returns the
+ * exit code of a failure that was told. */
+int top_sample_take(const struct options *o, struct sample *ret,
+		    const struct tally *since) MUST_CHECK;
 void top_sample_clear(struct sample *s);
 
 void top_print_text(const struct picture *p);

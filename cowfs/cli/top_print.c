@@ -12,10 +12,12 @@
 enum { SCHEMA = 1, COLUMNS = 80 };
 
 static const char *const kind_names[OWNER_KINDS] = {
-	[OWNER_FILE] = "file",		    [OWNER_DIRECTORY] = "directory", [OWNER_DELETED] = "deleted",
-	[OWNER_SUPER] = "superblocks",	    [OWNER_BITMAPS] = "bitmaps",     [OWNER_INODES] = "inode-tables",
-	[OWNER_JOURNAL] = "journal",	    [OWNER_FREE] = "free",	     [OWNER_OTHER] = "other",
-	[OWNER_XATTRS] = "extended-attributes", [OWNER_METADATA] = "metadata",
+	[OWNER_FILE] = "file",	       [OWNER_DIRECTORY] = "directory",
+	[OWNER_DELETED] = "deleted",   [OWNER_SUPER] = "superblocks",
+	[OWNER_BITMAPS] = "bitmaps",   [OWNER_INODES] = "inode-tables",
+	[OWNER_JOURNAL] = "journal",   [OWNER_FREE] = "free",
+	[OWNER_OTHER] = "other",       [OWNER_XATTRS] = "extended-attributes",
+	[OWNER_METADATA] = "metadata",
 };
 
 static const char *const kind_texts[OWNER_KINDS] = {
@@ -44,7 +46,8 @@ static uint64_t rewrites_of(const struct row *r, enum tally_kind kind)
 /* ---- text ---- */
 
 /* A path for people: below the mount point, its end if it is too long. */
-static void print_path(const char *mount, const char *path, size_t path_bytes, const char *more, size_t columns)
+static void print_path(const char *mount, const char *path, size_t path_bytes, const char *more,
+		       size_t columns)
 {
 	size_t n = strlen(mount) + path_bytes, from = 0, width;
 	_cleanup_free_ char *text = malloc(n + 1);
@@ -81,7 +84,8 @@ static void print_kind(const struct picture *p, const struct owner *o, size_t co
 	else if (kind_texts[o->kind])
 		snprintf(text, sizeof(text), "%s", kind_texts[o->kind]);
 	else
-		snprintf(text, sizeof(text), "(%s, inode %llu)", o->kind == OWNER_DELETED ? "deleted, open" : "no name found",
+		snprintf(text, sizeof(text), "(%s, inode %llu)",
+			 o->kind == OWNER_DELETED ? "deleted, open" : "no name found",
 			 (unsigned long long)o->ino);
 	if (strlen(text) > columns)
 		snprintf(text, sizeof(text), "(%s)", kind_names[o->kind]);
@@ -99,14 +103,16 @@ static void print_row(const struct picture *p, const struct row *r)
 	if (p->before)
 		used += printf(" %11s", FORMAT_SIZE(r->fresh_bytes));
 	if (p->now->counted)
-		used += printf(" %10s", with_commas(rewrites_of(r, p->before ? TALLY_NEW : TALLY_ABSORBED)));
+		used += printf(" %10s",
+			       with_commas(rewrites_of(r, p->before ? TALLY_NEW : TALLY_ABSORBED)));
 	if (p->t->by_rewrites)
 		used += printf(" %12s", with_commas(rewrites_of(r, TALLY_LATER)));
 	used += printf("  ");
 	if (r->o && r->o->links > 1 && r->o->kind == OWNER_FILE)
 		snprintf(more, sizeof(more), " (of %u names)", r->o->links);
 	if (r->path)
-		print_path(mount_prefix(p), r->path, r->o ? strlen(r->path) : r->path_bytes, more, (size_t)(COLUMNS - used));
+		print_path(mount_prefix(p), r->path, r->o ? strlen(r->path) : r->path_bytes, more,
+			   (size_t)(COLUMNS - used));
 	else
 		print_kind(p, r->o, (size_t)(COLUMNS - used));
 }
@@ -115,11 +121,14 @@ static void print_rewrites(const struct picture *p)
 {
 	const struct sample *s = p->now;
 
-	printf("%s rewrites of blocks in RAM since the attach: these cost the card nothing.\n", with_commas(s->absorbed));
+	printf("%s rewrites of blocks in RAM since the attach: these cost the card nothing.\n",
+	       with_commas(s->absorbed));
 	if (s->discarded)
-		printf("%s of them were of blocks that are deleted by now.\n", with_commas(s->discarded));
+		printf("%s of them were of blocks that are deleted by now.\n",
+		       with_commas(s->discarded));
 	if (s->untracked)
-		printf("%s of them are in no row: so many a row may have too few.\n", with_commas(s->untracked));
+		printf("%s of them are in no row: so many a row may have too few.\n",
+		       with_commas(s->untracked));
 }
 
 static void print_head(const struct picture *p)
@@ -128,26 +137,28 @@ static void print_head(const struct picture *p)
 	const char *mount = CLEAN(json_raw(p->now->status, "mountpoint"));
 
 	char amount[120];
-	int used = printf("%s%s%s:", json_text(p->now->status, "name"), *mount ? " on " : "", mount);
+	int used = printf("%s%s%s:", json_text(p->now->status, "name"), *mount ? " on " : "",
+			  mount);
 
 	snprintf(amount, sizeof(amount), "%s not on the card, %s blocks, %s file%s",
-		 FORMAT_SIZE(blk_to_bytes(p->now->runs.blks)), with_commas(p->now->runs.blks), with_commas(t->files),
-		 t->files == 1 ? "" : "s");
+		 FORMAT_SIZE(blk_to_bytes(p->now->runs.blks)), with_commas(p->now->runs.blks),
+		 with_commas(t->files), t->files == 1 ? "" : "s");
 	printf("%c%s\n", used + 1 + (int)strlen(amount) > COLUMNS ? '\n' : ' ', amount);
 	if (p->before)
 		printf("%.1f s: %s written, %s of it in blocks that were not changed before\n",
 		       (double)(p->now->time_ns - p->before->time_ns) / 1e9,
-		       FORMAT_SIZE(written_since(p)),
-		       FORMAT_SIZE(blk_to_bytes(p->fresh.blks)));
+		       FORMAT_SIZE(written_since(p)), FORMAT_SIZE(blk_to_bytes(p->fresh.blks)));
 	if (p->t->by_rewrites)
 		print_rewrites(p);
 	if (*p->unmapped)
 		printf("No files: %s.\n", p->unmapped);
 	else if (!p->owners.complete)
-		printf("Not all files were looked at: there are more than %s.\n", with_commas(p->owners.looked_at));
+		printf("Not all files were looked at: there are more than %s.\n",
+		       with_commas(p->owners.looked_at));
 	putchar('\n');
-	printf("%11s %10s%s%s%s%s  %s\n", "UNCOMMITTED", "BLOCKS", p->t->by_directory ? "   AND BELOW" : "",
-	       p->before ? "         NEW" : "", p->now->counted ? "   REWRITES" : "", p->t->by_rewrites ? " AFTER COMMIT" : "",
+	printf("%11s %10s%s%s%s%s  %s\n", "UNCOMMITTED", "BLOCKS",
+	       p->t->by_directory ? "   AND BELOW" : "", p->before ? "         NEW" : "",
+	       p->now->counted ? "   REWRITES" : "", p->t->by_rewrites ? " AFTER COMMIT" : "",
 	       p->t->by_directory ? "DIRECTORY" : "FILE");
 }
 
@@ -168,12 +179,14 @@ void top_print_text(const struct picture *p)
 
 /* ---- JSON ---- */
 
-static void render_row(struct jsonw *w, const struct picture *p, const struct row *r, char *path, size_t path_size)
+static void render_row(struct jsonw *w, const struct picture *p, const struct row *r, char *path,
+		       size_t path_size)
 {
 	jsonw_object(w, NULL);
 	jsonw_str(w, "kind", r->o ? kind_names[r->o->kind] : "directory");
 	if (r->path) {
-		snprintf(path, path_size, "%s%.*s", mount_prefix(p), (int)(r->o ? strlen(r->path) : r->path_bytes), r->path);
+		snprintf(path, path_size, "%s%.*s", mount_prefix(p),
+			 (int)(r->o ? strlen(r->path) : r->path_bytes), r->path);
 		jsonw_str(w, "path", path);
 	}
 	if (r->o && r->o->ino) {
@@ -199,7 +212,7 @@ static void render_row(struct jsonw *w, const struct picture *p, const struct ro
 
 static void render_head(struct jsonw *w, const struct picture *p)
 {
-	static const char *const copied[] = {"name", "device", "loop", "mountpoint", "fs_type"};
+	static const char *const copied[] = { "name", "device", "loop", "mountpoint", "fs_type" };
 
 	answer_ok(w);
 	jsonw_u64(w, "schema", SCHEMA);
@@ -219,9 +232,14 @@ static void render_head(struct jsonw *w, const struct picture *p)
 		jsonw_u64(w, "rewrites_discarded", p->now->discarded);
 		jsonw_u64(w, "rewrites_max_blocks", p->now->max_blks);
 		if (p->before)
-			jsonw_u64(w, "new_rewrites", p->now->absorbed - min_u64(p->before->absorbed, p->now->absorbed));
+			jsonw_u64(w, "new_rewrites",
+				  p->now->absorbed -
+					  min_u64(p->before->absorbed, p->now->absorbed));
 	}
-	jsonw_str(w, "by", p->t->by_directory ? "directory" : p->t->by_rewrites ? "rewrites" : "file");
+	jsonw_str(w, "by",
+		  p->t->by_directory  ? "directory"
+		  : p->t->by_rewrites ? "rewrites"
+				      : "file");
 	jsonw_bool(w, "complete", p->owners.complete);
 	jsonw_str(w, "no_files_because", p->unmapped);
 	jsonw_u64(w, "files", p->table.files);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the daemon tells for cowctl top: its status, and its two lists of blocks, which come in parts. */
+/* What the daemon tells for cowctl top: its status, and its two lists of blocks, which come in
+ * parts. */
 #include "cli/top.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@ void top_sample_clear(struct sample *s)
 	json_object_put(s->status);
 	extents_clear(&s->runs);
 	tally_clear(&s->rewrites);
-	*s = (struct sample){0};
+	*s = (struct sample){ 0 };
 }
 
 /* -EPROTO: not what a list of blocks looks like. */
@@ -39,7 +40,7 @@ static int add_runs(struct extents *x, struct json_object *part)
 /* All parts; 0, or the exit code of a failure that was told. */
 static int ask_runs(const struct options *o, struct client *c, struct sample *s, bool *ret_again)
 {
-	struct request rq = {.command = COMMAND_CHANGES};
+	struct request rq = { .command = COMMAND_CHANGES };
 	struct client_error err;
 
 	*ret_again = false;
@@ -54,9 +55,11 @@ static int ask_runs(const struct options *o, struct client *c, struct sample *s,
 			return cmd_fail(o, err.exit, err.error, "%s", err.why);
 		e = json_true(part, "ok") ? add_runs(&s->runs, part) : 0;
 		if (!json_true(part, "ok"))
-			exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP, "%s", json_text(part, "error"));
+			exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP, "%s",
+					json_text(part, "error"));
 		else if (e < 0 || (next && next <= rq.first))
-			exit = cmd_fail(o, EXIT_FAILED, e < 0 ? e : -EPROTO, "the list of blocks cannot be read: %s",
+			exit = cmd_fail(o, EXIT_FAILED, e < 0 ? e : -EPROTO,
+					"the list of blocks cannot be read: %s",
 					strerrordesc_np(e < 0 ? -e : EPROTO));
 		json_object_put(part);
 		if (exit != EXIT_OK)
@@ -95,9 +98,10 @@ static int add_rewrites(struct sample *s, struct json_object *part)
 }
 
 /* A daemon that is older than this command does not know the request: then nothing was counted. */
-static int ask_rewrites(const struct options *o, struct client *c, struct sample *s, const struct tally *since)
+static int ask_rewrites(const struct options *o, struct client *c, struct sample *s,
+			const struct tally *since)
 {
-	struct request rq = {.command = COMMAND_REWRITES};
+	struct request rq = { .command = COMMAND_REWRITES };
 	struct client_error err;
 	int e = 0;
 
@@ -114,13 +118,15 @@ static int ask_rewrites(const struct options *o, struct client *c, struct sample
 	} while (rq.first && !e);
 	if (!e)
 		e = tally_finish(&s->rewrites, since);
-	return e ? cmd_fail(o, EXIT_FAILED, e, "the list of rewrites cannot be read: %s", strerrordesc_np(-e)) : EXIT_OK;
+	return e ? cmd_fail(o, EXIT_FAILED, e, "the list of rewrites cannot be read: %s",
+			    strerrordesc_np(-e))
+		 : EXIT_OK;
 }
 
 int top_sample_take(const struct options *o, struct sample *ret, const struct tally *since)
 {
-	const struct request rq = {.command = COMMAND_STATUS};
-	struct sample s = {0};
+	const struct request rq = { .command = COMMAND_STATUS };
+	struct sample s = { 0 };
 	struct client_error err;
 	struct client c;
 	bool again = true;

@@ -43,11 +43,12 @@ static PRINTF(1, 2) void say(const char *fmt, ...)
 	putchar('\n');
 }
 
-#define LIFE(o, key) json_life(o, key, (char[24]){0})
+#define LIFE(o, key) json_life(o, key, (char[24]){ 0 })
 
 static void print_outlook(struct json_object *w)
 {
-	struct json_object *p = json_object_object_get(w, "projection"), *s = json_object_object_get(p, "scenarios");
+	struct json_object *p = json_object_object_get(w, "projection"),
+			   *s = json_object_object_get(p, "scenarios");
 	struct json_object *whole = json_object_object_get(s, "whole_card"), *hot, *without;
 
 	if (!json_true(p, "enough_data")) {
@@ -58,15 +59,17 @@ static void print_outlook(struct json_object *w)
 	without = json_object_object_get(s, "without_cowfs");
 	say("If it goes on like in the last %s days, its flash lasts %s at least, and %s at best, if the card spreads its "
 	    "wear; %s at least if it does not. Without cowfs (a model): %s at least, %s at best.",
-	    with_commas(json_u64(p, "observed_days")), LIFE(whole, "seconds_low"), LIFE(whole, "seconds_high"),
-	    LIFE(hot, "seconds_low"), LIFE(without, "seconds_low"), LIFE(without, "seconds_high"));
+	    with_commas(json_u64(p, "observed_days")), LIFE(whole, "seconds_low"),
+	    LIFE(whole, "seconds_high"), LIFE(hot, "seconds_low"), LIFE(without, "seconds_low"),
+	    LIFE(without, "seconds_high"));
 	say("That is about wear only: it says nothing about a controller that fails or a power cut that a card does "
 	    "not bear.");
 }
 
 static void print_summary(struct json_object *w)
 {
-	struct json_object *t = json_object_object_get(w, "totals"), *truth = json_object_object_get(w, "truth");
+	struct json_object *t = json_object_object_get(w, "totals"),
+			   *truth = json_object_object_get(w, "truth");
 	uint64_t absorbed = json_u64(t, "absorbed_bytes"), written = json_u64(t, "written_bytes");
 	uint64_t commits = json_u64(t, "commits"), foreign = json_u64(t, "foreign_bytes");
 	double absorption = json_number(json_object_object_get(w, "ratios"), "absorption");
@@ -79,14 +82,17 @@ static void print_summary(struct json_object *w)
 	if (!written) {
 		say("cowfs has not written to this card yet.");
 	} else {
-		say("Programs wrote %s; %s reached the card, in %s commit%s.", FORMAT_SIZE(absorbed), FORMAT_SIZE(written),
-		    with_commas(commits), commits == 1 ? "" : "s");
+		say("Programs wrote %s; %s reached the card, in %s commit%s.",
+		    FORMAT_SIZE(absorbed), FORMAT_SIZE(written), with_commas(commits),
+		    commits == 1 ? "" : "s");
 		if (absorption >= 1.05)
 			say("That is %.1f times less than without cowfs's layer in RAM, before what the file system and "
-			    "the card add.", absorption);
+			    "the card add.",
+			    absorption);
 		else
 			say("That is no saving so far: little has been overwritten in RAM before it was committed.");
-		say("The card could be written to for %s of %s.", SPAN(json_number(t, "writable_seconds")),
+		say("The card could be written to for %s of %s.",
+		    SPAN(json_number(t, "writable_seconds")),
 		    SPAN(json_number(t, "attached_seconds")));
 	}
 	if (json_u64(truth, "foreign_bytes"))
@@ -94,8 +100,8 @@ static void print_summary(struct json_object *w)
 		    FORMAT_SIZE(json_u64(truth, "foreign_bytes")),
 		    format_time(json_u64(truth, "foreign_since_unix_seconds")));
 	else if (foreign)
-		say("Before this attach, something else wrote %s to it, first seen %s.", FORMAT_SIZE(foreign),
-		    format_time(json_u64(t, "foreign_first_unix_seconds")));
+		say("Before this attach, something else wrote %s to it, first seen %s.",
+		    FORMAT_SIZE(foreign), format_time(json_u64(t, "foreign_first_unix_seconds")));
 	else if (json_true(truth, "have_kernel_counters"))
 		say("Nothing else has written to it while cowfs looked.");
 	print_outlook(w);
@@ -114,7 +120,8 @@ static void print_totals(struct json_object *t)
 	struct json_object *by = json_object_object_get(t, "commits_by_cause");
 
 	puts("\nBlocks of 4 KiB since the first attach");
-	blocks("not written: free", json_u64(t, "skipped_free_blocks"), "deleted before the commit");
+	blocks("not written: free", json_u64(t, "skipped_free_blocks"),
+	       "deleted before the commit");
 	blocks("not written: journal", json_u64(t, "skipped_journal_blocks"), "of the file system");
 	blocks("not written: same", json_u64(t, "skipped_same_blocks"), "as on the card");
 	blocks("written in place", json_u64(t, "direct_blocks"), "");
@@ -124,9 +131,9 @@ static void print_totals(struct json_object *t)
 	blocks("log's own", json_u64(t, "log_metadata_blocks") + json_u64(t, "super_blocks"), "");
 	row("write calls", "%14s", with_commas(json_u64(t, "write_calls")));
 	row("flushes", "%14s", with_commas(json_u64(t, "flushes")));
-	row("commits", "%14s  manual %s, timer %s, pressure %s,", with_commas(json_u64(t, "commits")),
-	    with_commas(json_u64(by, "manual")), with_commas(json_u64(by, "timer")),
-	    with_commas(json_u64(by, "pressure")));
+	row("commits", "%14s  manual %s, timer %s, pressure %s,",
+	    with_commas(json_u64(t, "commits")), with_commas(json_u64(by, "manual")),
+	    with_commas(json_u64(by, "timer")), with_commas(json_u64(by, "pressure")));
 	row("", "%16sshutdown %s, detach %s, recover %s", "", with_commas(json_u64(by, "shutdown")),
 	    with_commas(json_u64(by, "detach")), with_commas(json_u64(by, "recover")));
 	row("commits that failed", "%14s", with_commas(json_u64(t, "commits_failed")));
@@ -176,14 +183,18 @@ static void print_ratios(struct json_object *w)
 
 	puts("\nRatios");
 	print_ratio("absorption", r, "absorption", "bytes of programs per byte on the card");
-	print_ratio("cowfs amplification", r, "cowfs_amplification", "bytes on the card per byte of changes");
-	print_interval("the device's own", json_object_object_get(r, "device_amplification"), RATIO);
+	print_ratio("cowfs amplification", r, "cowfs_amplification",
+		    "bytes on the card per byte of changes");
+	print_interval("the device's own", json_object_object_get(r, "device_amplification"),
+		       RATIO);
 }
 
 static void print_health(struct json_object *w)
 {
-	struct json_object *h = json_object_object_get(w, "health"), *used = json_object_object_get(h, "life_used");
-	struct json_object *e = json_object_object_get(h, "erase_cycles"), *spare = json_object_object_get(h, "spare");
+	struct json_object *h = json_object_object_get(w, "health"),
+			   *used = json_object_object_get(h, "life_used");
+	struct json_object *e = json_object_object_get(h, "erase_cycles"),
+			   *spare = json_object_object_get(h, "spare");
 	const char *why = json_text(h, "unknown_because");
 
 	printf("\nHealth, as the device tells it");
@@ -191,25 +202,28 @@ static void print_health(struct json_object *w)
 		printf(" (%s)", json_text(h, "source"));
 	putchar('\n');
 	if (*json_text(h, "model"))
-		row("device", "%s, %s", json_text(h, "model"), FORMAT_SIZE(json_u64(h, "disk_bytes")));
+		row("device", "%s, %s", json_text(h, "model"),
+		    FORMAT_SIZE(json_u64(h, "disk_bytes")));
 	if (*why)
 		say("Unknown: %s.", why);
 	for (size_t i = 0; used && i < json_object_array_length(used); i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
 
 		if (json_number(u, "high") > 1)
-			row("life used", "more than %.0f %% (%s: %s)", json_number(u, "low") * 100, json_text(u, "part"),
-			    json_text(u, "raw"));
+			row("life used", "more than %.0f %% (%s: %s)", json_number(u, "low") * 100,
+			    json_text(u, "part"), json_text(u, "raw"));
 		else
 			row("life used", "%.0f to %.0f %% (%s: %s)", json_number(u, "low") * 100,
-			    json_number(u, "high") * 100, json_text(u, "part"), json_text(u, "raw"));
+			    json_number(u, "high") * 100, json_text(u, "part"),
+			    json_text(u, "raw"));
 	}
 	if (strcmp(json_text(h, "pre_eol"), "unknown") != 0)
 		row("reserved blocks", "%s", json_text(h, "pre_eol"));
 	if (e)
-		row("erase cycles", "%s on average, %s at most, rated for %s", with_commas(json_u64(e, "average")),
-		    with_commas(json_u64(e, "most")),
-		    json_object_object_get(e, "rated") ? with_commas(json_u64(e, "rated")) : "unknown");
+		row("erase cycles", "%s on average, %s at most, rated for %s",
+		    with_commas(json_u64(e, "average")), with_commas(json_u64(e, "most")),
+		    json_object_object_get(e, "rated") ? with_commas(json_u64(e, "rated"))
+						       : "unknown");
 	if (spare && json_object_object_get(spare, "percent"))
 		row("spare", "%s %% (limit %s %%)", with_commas(json_u64(spare, "percent")),
 		    with_commas(json_u64(spare, "threshold_percent")));
@@ -221,12 +235,15 @@ static void print_health(struct json_object *w)
 
 static void print_factors(struct json_object *w)
 {
-	struct json_object *f = json_object_object_get(json_object_object_get(w, "projection"), "factors");
+	struct json_object *f = json_object_object_get(json_object_object_get(w, "projection"),
+						       "factors");
 
 	puts("\nWhat the outlook is made of");
 	print_interval("written a day", json_object_object_get(f, "daily_bytes"), BYTES);
-	print_interval("without cowfs", json_object_object_get(f, "daily_bytes_without_cowfs"), BYTES);
-	print_interval("device amplification", json_object_object_get(f, "device_amplification"), RATIO);
+	print_interval("without cowfs", json_object_object_get(f, "daily_bytes_without_cowfs"),
+		       BYTES);
+	print_interval("device amplification", json_object_object_get(f, "device_amplification"),
+		       RATIO);
 	print_interval("erase cycles", json_object_object_get(f, "erase_cycles"), COUNT);
 	print_interval("capacity", json_object_object_get(f, "capacity_bytes"), BYTES);
 	print_interval("life left", json_object_object_get(f, "life_left"), PERCENT);
@@ -234,7 +251,8 @@ static void print_factors(struct json_object *w)
 
 static void print_units(struct json_object *w)
 {
-	struct json_object *eb = json_object_object_get(w, "erase_blocks"), *hot = json_object_object_get(eb, "hottest");
+	struct json_object *eb = json_object_object_get(w, "erase_blocks"),
+			   *hot = json_object_object_get(eb, "hottest");
 
 	printf("\nErase blocks of %s (%s)", FORMAT_SIZE(json_u64(eb, "erase_block_bytes")),
 	       json_text(eb, "erase_block_source"));
@@ -247,31 +265,36 @@ static void print_units(struct json_object *w)
 	}
 	row("written to", "%s of %s", with_commas(json_u64(eb, "touched_units")),
 	    with_commas(json_u64(eb, "units") + json_u64(eb, "log_device_units")));
-	row("visits", "%s", with_commas(json_u64(json_object_object_get(w, "totals"), "erase_block_visits")));
+	row("visits", "%s",
+	    with_commas(json_u64(json_object_object_get(w, "totals"), "erase_block_visits")));
 	for (size_t i = 0; hot && i < json_object_array_length(hot) && i < 5; i++) {
 		struct json_object *h = json_object_array_get_idx(hot, i);
 
-		row(i ? "" : "most visited", "at %s%s: visits %s, written %s", FORMAT_SIZE(json_u64(h, "disk_offset_bytes")),
-		    json_true(h, "log_device") ? " of the log device" : "", with_commas(json_u64(h, "visits")),
-		    FORMAT_SIZE(json_u64(h, "written_bytes")));
+		row(i ? "" : "most visited", "at %s%s: visits %s, written %s",
+		    FORMAT_SIZE(json_u64(h, "disk_offset_bytes")),
+		    json_true(h, "log_device") ? " of the log device" : "",
+		    with_commas(json_u64(h, "visits")), FORMAT_SIZE(json_u64(h, "written_bytes")));
 	}
 }
 
 static void print_commits(struct json_object *w)
 {
-	struct json_object *a = json_object_object_get(json_object_object_get(w, "history"), "commits");
+	struct json_object *a = json_object_object_get(json_object_object_get(w, "history"),
+						       "commits");
 	size_t n = a ? json_object_array_length(a) : 0;
 
 	if (!n)
 		return;
-	printf("\nLast commits\n  %-19s  %-8s %12s %12s %9s %7s\n", "when", "cause", "absorbed", "written", "writable",
-	       "visits");
+	printf("\nLast commits\n  %-19s  %-8s %12s %12s %9s %7s\n", "when", "cause", "absorbed",
+	       "written", "writable", "visits");
 	for (size_t i = n > 5 ? n - 5 : 0; i < n; i++) {
 		struct json_object *c = json_object_array_get_idx(a, i);
 
-		printf("  %-19s  %-8s %12s %12s %7.2f s %7s\n", format_time(json_u64(c, "unix_seconds")),
-		       json_text(c, "cause"), FORMAT_SIZE(json_u64(c, "absorbed_bytes")),
-		       FORMAT_SIZE(json_u64(c, "written_bytes")), json_number(c, "writable_seconds"),
+		printf("  %-19s  %-8s %12s %12s %7.2f s %7s\n",
+		       format_time(json_u64(c, "unix_seconds")), json_text(c, "cause"),
+		       FORMAT_SIZE(json_u64(c, "absorbed_bytes")),
+		       FORMAT_SIZE(json_u64(c, "written_bytes")),
+		       json_number(c, "writable_seconds"),
 		       with_commas(json_u64(c, "erase_block_visits")));
 	}
 }
@@ -280,7 +303,8 @@ void print_wear(struct json_object *w)
 {
 	const char *name = json_text(w, "name"), *id = json_text(w, "card_identity");
 
-	printf("%s%s%s%s%s\n\n", name, *name ? " on " : "", json_text(w, "device"), *id ? ", card " : "", id);
+	printf("%s%s%s%s%s\n\n", name, *name ? " on " : "", json_text(w, "device"),
+	       *id ? ", card " : "", id);
 	print_summary(w);
 	print_totals(json_object_object_get(w, "totals"));
 	row("last record", "%s", format_time(json_u64(w, "last_unix_seconds")));

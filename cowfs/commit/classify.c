@@ -11,11 +11,12 @@
 #define CLASSIFY_BLKS (64 * KIB) /* looked at in one go */
 
 typedef int use_fn(void *ctx, uint64_t blk, enum blk_use *ret);
-typedef int run_fn(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks);
+typedef int run_fn(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		   uint64_t *ret_blks);
 
 /* Use of blk, and of how many blocks from it on: all that are asked for without a classifier. */
-static int use_run(const struct commit_source *s, use_fn *use, run_fn *run, uint64_t blk, uint64_t max_blks,
-		   enum blk_use *ret, uint64_t *ret_blks)
+static int use_run(const struct commit_source *s, use_fn *use, run_fn *run, uint64_t blk,
+		   uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
 {
 	if (run)
 		return run(s->ctx, blk, max_blks, ret, ret_blks);
@@ -25,7 +26,8 @@ static int use_run(const struct commit_source *s, use_fn *use, run_fn *run, uint
 }
 
 /* Does no generation that recovery may choose use these blocks? USE_USED if one does. */
-int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			uint64_t *ret_blks)
 {
 	const struct commit_source *s = j->src;
 	bool held = false;
@@ -48,7 +50,8 @@ static bool is_metadata(const uint8_t *p, const uint8_t *uuid)
 	return false;
 }
 
-/* Free in the committed image: to be written in place, but for metadata that must not be left there by a commit that is cut. */
+/* Free in the committed image: to be written in place, but for metadata that must not be left there
+ * by a commit that is cut. */
 static int add_direct(struct job *j, uint64_t blk, uint64_t blks)
 {
 	const uint8_t *uuid = j->src->metadata_uuid;
@@ -61,13 +64,16 @@ static int add_direct(struct job *j, uint64_t blk, uint64_t blks)
 		n = min_u64(blks, CHUNK_BLKS);
 		r = j->src->read_sealed(j->src->ctx, blk, n, j->buf);
 		for (uint64_t i = 0; i < n && r == 0; i++)
-			r = extents_add(is_metadata(j->buf + blk_to_bytes(i), uuid) ? &j->in_use : &j->direct, blk + i, 1);
+			r = extents_add(is_metadata(j->buf + blk_to_bytes(i), uuid) ? &j->in_use
+										    : &j->direct,
+					blk + i, 1);
 	}
 	return r;
 }
 
 /* How many blocks from blk on go the same way, and which. */
-static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hole, uint64_t *ret_blks)
+static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hole,
+			uint64_t *ret_blks)
 {
 	const struct commit_source *s = j->src;
 	enum blk_use use, old;
@@ -78,7 +84,9 @@ static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hol
 		return r;
 	*ret_blks = n;
 	if (use != USE_USED) {
-		*(hole ? &j->rep.skipped_holes : use == USE_FREE ? &j->rep.skipped_free : &j->rep.skipped_journal) += n;
+		*(hole		    ? &j->rep.skipped_holes
+		  : use == USE_FREE ? &j->rep.skipped_free
+				    : &j->rep.skipped_journal) += n;
 		return 0;
 	}
 	if (hole)
@@ -86,7 +94,8 @@ static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hol
 	r = classify_candidates(j, blk, n, &old, ret_blks);
 	if (r < 0)
 		return r;
-	return old == USE_FREE ? add_direct(j, blk, *ret_blks) : extents_add(&j->in_use, blk, *ret_blks);
+	return old == USE_FREE ? add_direct(j, blk, *ret_blks)
+			       : extents_add(&j->in_use, blk, *ret_blks);
 }
 
 int classify_use(struct job *j)
@@ -111,11 +120,14 @@ int classify_use(struct job *j)
 int classify_content(struct job *j)
 {
 	struct extents_chunk c = { 0 };
-	uint64_t differed = j->opt->differed ? *j->opt->differed : 0; /* blocks in a row, of those compared */
+	/* blocks in a row, of those compared */
+	uint64_t differed = j->opt->differed ? *j->opt->differed : 0;
 
 	for (uint64_t n = 0; extents_next_chunk(&j->in_use, &c, CHUNK_BLKS); n++) {
-		/* a file overwritten with other content: its old content is not read for nothing, but for a sample */
-		bool compare = !log_doubt(j->log) && (differed < COMPARE_BLKS || n % COMPARE_EVERY == 0);
+		/* a file overwritten with other content: its old content is not read for nothing,
+		 * but for a sample */
+		bool compare = !log_doubt(j->log) &&
+			       (differed < COMPARE_BLKS || n % COMPARE_EVERY == 0);
 		int r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
 
 		if (r == 0 && compare)
@@ -128,7 +140,9 @@ int classify_content(struct job *j)
 			differed = same ? 0 : differed + compare;
 			j->rep.skipped_same += same;
 			if (!same)
-				r = extents_add(bytes_all_zero(p, COW_BLK_BYTES) ? &j->zero : &j->logged, c.blk + i, 1);
+				r = extents_add(bytes_all_zero(p, COW_BLK_BYTES) ? &j->zero
+										 : &j->logged,
+						c.blk + i, 1);
 		}
 		if (r < 0)
 			return r;
@@ -138,7 +152,9 @@ int classify_content(struct job *j)
 	return 0;
 }
 
-int classify_sealed(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+int classify_sealed(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		    uint64_t *ret_blks)
 {
-	return use_run(j->src, j->src->use_sealed, j->src->run_sealed, blk, max_blks, ret, ret_blks);
+	return use_run(j->src, j->src->use_sealed, j->src->run_sealed, blk, max_blks, ret,
+		       ret_blks);
 }

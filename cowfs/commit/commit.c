@@ -2,22 +2,23 @@
 /*
  * One commit. Every dirty block of the sealed image goes one of these ways, first match wins:
  *
- *	free in the sealed file system			nothing is written
- *	inside its jbd2 log (empty when sealed, and going on from the committed one)	nothing is written
- *	discarded (a hole)				zero record, unread: the checkpoint looks whether home is zero
- *	free in the committed file system		direct: in place, before the record (with lag: and in the one before,
- *							and no candidate reads it back)
- *	as in the committed image			nothing is written
- *	all zero					zero record
- *	else						logged: to the ring, or, if that cannot hold it, spilled to
- *							blocks that are free in both images, or to lent room
+ * 	free in the sealed file system			nothing is written
+ * 	inside its jbd2 log (empty when sealed, and going on from the committed one)	nothing is written
+ * 	discarded (a hole)				zero record, unread: the checkpoint looks whether home is zero
+ * 	free in the committed file system		direct: in place, before the record (with lag: and in the one before,
+ * 							and no candidate reads it back)
+ * 	as in the committed image			nothing is written
+ * 	all zero					zero record
+ * 	else						logged: to the ring, or, if that cannot hold it, spilled to
+ * 							blocks that are free in both images, or to lent room
  *
- * I1  Before the record is durable nothing is written that the committed generation uses: direct targets are free
- *     in it, the rest goes to the ring.
- * I2  "Same" is asked only of blocks that the committed file system uses (no attempt ever writes those in place) and
- *     never after a failed attempt (R8).
- * I3  Payload that is spilled or in lent room is home, and the tail record that says so durable, before anything else is written (R10): so no
- *     direct block and no checkpoint of a later commit can hit it.
+ * I1  Before the record is durable nothing is written that the committed generation uses: direct
+ *     targets are free in it, the rest goes to the ring.
+ * I2  "Same" is asked only of blocks that the committed file system uses (no attempt ever writes
+ *     those in place) and never after a failed attempt (R8).
+ * I3  Payload that is spilled or in lent room is home, and the tail record that says so durable,
+ *     before anything else is written (R10): so no direct block and no checkpoint of a later commit
+ *     can hit it.
  */
 #include "commit/commit.h"
 
@@ -51,8 +52,8 @@ static int set_writable(struct log *log, struct card *base, bool on)
 	return r < 0 ? r : rl;
 }
 
-/* The blocks of j->direct in this chunk of j->runs, from the sealed image; what is between them is zero. *i: the first run
- * of j->direct that may reach into it. */
+/* The blocks of j->direct in this chunk of j->runs, from the sealed image; what is between them is
+ * zero. *i: the first run of j->direct that may reach into it. */
 static int read_direct(struct job *j, const struct extents_chunk *c, size_t *i)
 {
 	uint64_t end = c->blk + c->blks;
@@ -62,7 +63,9 @@ static int read_direct(struct job *j, const struct extents_chunk *c, size_t *i)
 	for (size_t k = *i; k < j->direct.n && j->direct.e[k].blk < end; k++) {
 		const struct extent_run *e = &j->direct.e[k];
 		uint64_t from = max_u64(e->blk, c->blk), to = min_u64(e->blk + e->blks, end);
-		int r = from < to ? j->src->read_sealed(j->src->ctx, from, to - from, j->buf + blk_to_bytes(from - c->blk)) : 0;
+		int r = from < to ? j->src->read_sealed(j->src->ctx, from, to - from,
+							j->buf + blk_to_bytes(from - c->blk))
+				  : 0;
 
 		if (r < 0)
 			return r;
@@ -90,7 +93,8 @@ static int write_direct(struct job *j)
 
 			if (from >= to)
 				continue;
-			r = log_add_direct(j->log, from, to - from, j->buf + blk_to_bytes(from - c.blk));
+			r = log_add_direct(j->log, from, to - from,
+					   j->buf + blk_to_bytes(from - c.blk));
 			direct += to - from;
 		}
 		if (r < 0)
@@ -102,7 +106,8 @@ static int write_direct(struct job *j)
 	return 0;
 }
 
-/* A chunk of payload, first to the ring while that has room, then to the spill blocks or to lent room. */
+/* A chunk of payload, first to the ring while that has room, then to the spill blocks or to lent
+ * room. */
 static int write_payload(struct job *j, const struct extents_chunk *c, struct extents_chunk *to)
 {
 	uint64_t n = min_u64(c->blks, j->ring_payload_blks);
@@ -114,7 +119,8 @@ static int write_payload(struct job *j, const struct extents_chunk *c, struct ex
 	while (n < c->blks && r == 0) {
 		if (!extents_next_chunk(&j->spill, to, c->blks - n))
 			return -EFBIG; /* not reached: decide_spill counted them */
-		r = log_add_spilled(j->log, c->blk + n, to->blks, to->blk, j->buf + blk_to_bytes(n));
+		r = log_add_spilled(j->log, c->blk + n, to->blks, to->blk,
+				    j->buf + blk_to_bytes(n));
 		n += to->blks;
 	}
 	return r;
@@ -168,21 +174,25 @@ struct gaps {
 	int error;
 };
 
-static bool bridge(void *ctx, uint64_t end_blk, uint64_t next_blk, uint64_t written_blks, uint64_t next_blks)
+static bool bridge(void *ctx, uint64_t end_blk, uint64_t next_blk, uint64_t written_blks,
+		   uint64_t next_blks)
 {
 	struct gaps *g = ctx;
 	bool free = false;
 
-	if (g->error || !plan_bridges(g->opt->profile, g->disk_off_bytes, end_blk, next_blk, written_blks, next_blks))
+	if (g->error || !plan_bridges(g->opt->profile, g->disk_off_bytes, end_blk, next_blk,
+				      written_blks, next_blks))
 		return false;
 	g->error = g->opt->is_free(g->opt->is_free_ctx, end_blk, next_blk - end_blk, &free);
-	return !g->error && free; /* a gap that cannot be looked at is none; what is wrong there shows where it matters */
+	/* a gap that cannot be looked at is none; what is wrong there shows where it matters */
+	return !g->error && free;
 }
 
 /* Log home, readers moved off the old index, then the record that carries the new tail. */
-static int checkpoint(struct log *log, struct card *base, const struct commit_options *opt, const struct log_content *content,
-		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx, enum record_type type,
-		      uint32_t flags, uint64_t *ret_blks)
+static int checkpoint(struct log *log, struct card *base, const struct commit_options *opt,
+		      const struct log_content *content,
+		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
+		      enum record_type type, uint32_t flags, uint64_t *ret_blks)
 {
 	struct home_progress hp = { .fn = opt->progress, .ctx = opt->progress_ctx };
 	struct gaps gaps = { .opt = opt, .disk_off_bytes = base->geo.disk_off_bytes };
@@ -217,14 +227,16 @@ static void count_skips(struct job *j, bool add)
 	l->hole_blks += sign * j->rep.skipped_holes;
 }
 
-/* The form stays the old one where the log cannot be emptied: payload that has rotted never comes home. */
+/* The form stays the old one where the log cannot be emptied: payload that has rotted never comes
+ * home. */
 static int upgrade(struct job *j, const struct commit_options *opt,
 		   void (*publish)(void *ctx, struct log_index *index), void *publish_ctx)
 {
 	int r = log_upgrade(j->log);
 
 	if (r == -EBUSY) {
-		r = checkpoint(j->log, j->base, opt, NULL, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
+		r = checkpoint(j->log, j->base, opt, NULL, publish, publish_ctx, RECORD_TAIL, 0,
+			       &j->rep.checkpoint);
 		if (r == 0)
 			r = log_upgrade(j->log);
 	}
@@ -232,8 +244,8 @@ static int upgrade(struct job *j, const struct commit_options *opt,
 }
 
 /* The card is writable. */
-static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
-		     struct log_index **ret_index)
+static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index),
+		     void *publish_ctx, struct log_index **ret_index)
 {
 	struct commit_options opt = *j->opt; /* of a checkpoint before it */
 	int r = log_recheck(j->log);
@@ -245,7 +257,8 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	if (r == 0 && log_wants_upgrade(j->log))
 		r = upgrade(j, &opt, publish, publish_ctx);
 	if (r == 0 && (log_spilled(j->log) || j->rep.need_blks > log_room_blks(j->log)))
-		r = checkpoint(j->log, j->base, &opt, NULL, publish, publish_ctx, RECORD_TAIL, 0, &j->rep.checkpoint);
+		r = checkpoint(j->log, j->base, &opt, NULL, publish, publish_ctx, RECORD_TAIL, 0,
+			       &j->rep.checkpoint);
 	if (r < 0)
 		return r;
 	j->rep.room_blks = log_room_blks(j->log);
@@ -284,8 +297,8 @@ void commit_bill(struct commit_report *rep, const struct log *log, const struct 
 	rep->visits += now.visits - before->visits;
 }
 
-static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
-	       struct log_index **ret_index)
+static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index),
+	       void *publish_ctx, struct log_index **ret_index)
 {
 	uint64_t start_ns = now_ns();
 	struct wear_ledger before;
@@ -335,7 +348,8 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	return r;
 }
 
-int commit_run(struct log *log, struct card *base, const struct commit_source *src, const struct commit_options *opt,
+int commit_run(struct log *log, struct card *base, const struct commit_source *src,
+	       const struct commit_options *opt,
 	       void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 	       struct commit_report *ret_report, struct log_index **ret_index)
 {
@@ -377,7 +391,8 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	if (r == 0)
 		r = log_prepare(log);
 	if (r == 0)
-		r = checkpoint(log, base, opt, opt->content, publish, publish_ctx, tail_type, opt->record_flags, ret_blks);
+		r = checkpoint(log, base, opt, opt->content, publish, publish_ctx, tail_type,
+			       opt->record_flags, ret_blks);
 	off = set_writable(log, base, false);
 	return r < 0 ? r : off;
 }

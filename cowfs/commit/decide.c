@@ -5,7 +5,8 @@
 #include "commit/job.h"
 #include "commit/plan.h"
 
-#define SPILL_EXTENTS_PER_BLK 100u /* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
+/* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
+#define SPILL_EXTENTS_PER_BLK 100u
 
 /* No image that recovery may choose before this commit is durable uses one of these blocks. */
 static int in_no_candidate(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
@@ -20,7 +21,8 @@ static int in_no_candidate(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
 	return r;
 }
 
-/* Nor does the sealed one: if the newest candidate was not frozen, the live file system may have something there. */
+/* Nor does the sealed one: if the newest candidate was not frozen, the live file system may have
+ * something there. */
 int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
 {
 	enum blk_use use = USE_FREE;
@@ -37,7 +39,8 @@ static bool goes_home_anyway(void *ctx, uint64_t blk, uint64_t blks)
 {
 	struct job *j = ctx;
 	struct log_index *ix = log_index_of(j->log);
-	bool ret = extents_covered_bytes(&j->logged, blk_to_bytes(blk), blk_to_bytes(blk + blks)) > 0;
+	bool ret = extents_covered_bytes(&j->logged, blk_to_bytes(blk), blk_to_bytes(blk + blks)) >
+		   0;
 	enum log_where where;
 
 	for (uint64_t i = 0; i < blks && !ret; i += log_index_run(ix, blk + i, blks - i, &where)) {
@@ -49,20 +52,24 @@ static bool goes_home_anyway(void *ctx, uint64_t blk, uint64_t blks)
 }
 
 /*
- * What may be moved to the log, and whether a checkpoint will follow this commit. It does where what must go to the log makes one
- * due; then all of the ring can be used. Else what is moved should not be what makes it due: to go a little beyond that is
- * better than a merge for each of a few blocks, to bring everything home right behind this commit for their sake is not.
+ * What may be moved to the log, and whether a checkpoint will follow this commit. It does where
+ * what must go to the log makes one due; then all of the ring can be used. Else what is moved
+ * should not be what makes it due: to go a little beyond that is better than a merge for each of a
+ * few blocks, to bring everything home right behind this commit for their sake is not.
  */
 static uint64_t log_room(struct job *j, bool *ret_home_follows)
 {
-	uint64_t capacity = log_capacity_blks(j->log), room = log_room_blks(j->log), need = j->rep.need_blks, data;
+	uint64_t capacity = log_capacity_blks(j->log), room = log_room_blks(j->log),
+		 need = j->rep.need_blks, data;
 	uint64_t due = price_due_blks(j->log, j->opt), limit;
 	struct log_index *ix = log_index_of(j->log);
 
 	data = log_index_data_blks(ix);
 	log_index_unref(ix);
 	if (need > room) { /* a checkpoint comes first */
-		room = capacity; /* if that is not enough, payload is spilled: to free blocks, after the gaps were written */
+		/* if that is not enough, payload is spilled: to free blocks, after the gaps were
+		 * written */
+		room = capacity;
 		data = 0;
 	}
 	*ret_home_follows = j->opt->checkpoint_asked || data + j->rep.logged > due;
@@ -84,7 +91,8 @@ static int plan_direct(struct job *j)
 				.volume_blks = j->src->volume_blks,
 				.direct = &j->direct,
 				.is_visited = goes_home_anyway,
-				/* what RAM has for a gap may be metadata (commit.h, metadata_uuid) */
+				/* what RAM has for a gap may be metadata (commit.h,
+				 * metadata_uuid) */
 				.is_free = j->src->metadata_uuid ? NULL : decide_is_free,
 				.ctx = j };
 	struct plan p = { 0 };
@@ -142,12 +150,16 @@ int decide_direct(struct job *j)
 	}
 	if (planned)
 		price(j);
-	else if (r == 0 || r == -ENOMEM) /* a commit under pressure must not fail for want of a plan */
+	else if (r == 0 ||
+		 r == -ENOMEM) /* a commit under pressure must not fail for want of a plan */
 		r = extents_merge(&j->runs, &j->direct);
 	if (r == 0 && !planned && rep->profile && price_direct(j) < 0)
 		rep->profile = NULL; /* no price */
-	if (r == 0 && rep->profile && (rep->direct || rep->logged || rep->zero)) /* records and payload are appended, in two steps */
-		rep->model_ns += plan_append_ns(rep->profile, rep->logged - rep->moved + rep->meta) + 2 * flash_sync_ns(rep->profile);
+	/* records and payload are appended, in two steps */
+	if (r == 0 && rep->profile && (rep->direct || rep->logged || rep->zero))
+		rep->model_ns += plan_append_ns(rep->profile,
+						rep->logged - rep->moved + rep->meta) +
+				 2 * flash_sync_ns(rep->profile);
 	return r;
 }
 
@@ -156,13 +168,15 @@ static int find_spill(struct job *j, uint64_t max_blks)
 {
 	const struct commit_source *s = j->src;
 
-	if (j->spill_known || !(s->use_sealed || s->run_sealed) || !(s->use_committed || s->run_committed))
+	if (j->spill_known || !(s->use_sealed || s->run_sealed) ||
+	    !(s->use_committed || s->run_committed))
 		return 0;
 	j->spill_known = true;
 	/* what of it is metadata must not stay in free blocks if this commit is cut (commit.h) */
 	if (s->metadata_uuid)
 		return 0;
-	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks; blk += n) {
+	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks;
+	     blk += n) {
 		enum blk_use a, b = USE_USED;
 		int r = classify_candidates(j, blk, s->volume_blks - blk, &a, &n);
 
@@ -186,7 +200,8 @@ static size_t spill_runs(const struct job *j, uint64_t blks)
 	return n;
 }
 
-/* Lent room takes all that the ring does not hold: it is one run, so a descriptor block more is enough. */
+/* Lent room takes all that the ring does not hold: it is one run, so a descriptor block more is
+ * enough. */
 static int decide_lend(struct job *j)
 {
 	struct commit_report *rep = &j->rep;
@@ -204,8 +219,8 @@ static int decide_lend(struct job *j)
 	return -EFBIG;
 }
 
-/* The ring is too small: as much payload there as it holds, the rest to free blocks. Their extents need descriptors,
- * which need room in the ring. */
+/* The ring is too small: as much payload there as it holds, the rest to free blocks. Their extents
+ * need descriptors, which need room in the ring. */
 int decide_spill(struct job *j)
 {
 	struct commit_report *rep = &j->rep;

@@ -2,13 +2,16 @@
 /* What a commit will write, and when a checkpoint is due. */
 #include "commit/job.h"
 
-#define MAX_CHAIN_RECORDS 200u	/* a start-up reads every record of the chain: more make it slow on a card */
+/* a start-up reads every record of the chain: more make it slow on a card */
+#define MAX_CHAIN_RECORDS 200u
 
 /* Erase blocks that a run touches beside `last`, the last one of the run before. */
-static uint64_t run_erase_blocks(const struct card_geometry *g, uint64_t blk, uint64_t blks, uint64_t *last)
+static uint64_t run_erase_blocks(const struct card_geometry *g, uint64_t blk, uint64_t blks,
+				 uint64_t *last)
 {
 	uint64_t off = g->disk_off_bytes + blk_to_bytes(blk), a = off / g->erase_block_bytes;
-	uint64_t b = (off + blk_to_bytes(blks) - 1) / g->erase_block_bytes, n = b - a + (a != *last);
+	uint64_t b = (off + blk_to_bytes(blks) - 1) / g->erase_block_bytes,
+		 n = b - a + (a != *last);
 
 	*last = b;
 	return n;
@@ -37,9 +40,11 @@ static uint64_t index_erase_blocks(const struct job *j, const struct log_index *
 
 static void count_erase_blocks(struct job *j)
 {
-	uint64_t eb_bytes = j->base->geo.erase_block_bytes, log_bytes = blk_to_bytes(j->rep.logged + j->rep.meta);
+	uint64_t eb_bytes = j->base->geo.erase_block_bytes,
+		 log_bytes = blk_to_bytes(j->rep.logged + j->rep.meta);
 
-	j->rep.erase_blocks += extents_erase_blocks(j, &j->direct) + (log_bytes + eb_bytes - 1) / eb_bytes;
+	j->rep.erase_blocks += extents_erase_blocks(j, &j->direct) +
+			       (log_bytes + eb_bytes - 1) / eb_bytes;
 }
 
 void price(struct job *j)
@@ -54,7 +59,8 @@ void price(struct job *j)
 	r->logged_extents = j->logged.n + j->zero.n + j->punched.n;
 	/* runs are cut at CHUNK_BLKS */
 	r->meta = log_meta_blks(j->log, r->logged, r->direct,
-				r->direct_extents + r->logged_extents + (r->direct + r->logged) / CHUNK_BLKS);
+				r->direct_extents + r->logged_extents +
+					(r->direct + r->logged) / CHUNK_BLKS);
 	r->need_blks = r->logged + r->meta;
 	r->room_blks = log_room_blks(j->log);
 	count_erase_blocks(j);
@@ -65,10 +71,12 @@ uint64_t price_due_blks(struct log *log, const struct commit_options *opt)
 {
 	uint64_t capacity = log_capacity_blks(log);
 
-	return opt && opt->profile && opt->cause == CAUSE_SHUTDOWN ? capacity - capacity / 16 : capacity / 2;
+	return opt && opt->profile && opt->cause == CAUSE_SHUTDOWN ? capacity - capacity / 16
+								   : capacity / 2;
 }
 
-bool price_is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks, uint64_t records)
+bool price_is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks,
+		  uint64_t records)
 {
 	return data_blks > price_due_blks(log, opt) || records > MAX_CHAIN_RECORDS;
 }
@@ -92,7 +100,8 @@ static uint64_t chunks(const struct extents *x)
 	return n;
 }
 
-static void estimate_home(struct commit_report *r, uint64_t blks, uint64_t extents, uint64_t erase_blocks)
+static void estimate_home(struct commit_report *r, uint64_t blks, uint64_t extents,
+			  uint64_t erase_blocks)
 {
 	/* begin record, home writes, tail record */
 	r->checkpoint += blks;
@@ -103,7 +112,8 @@ static void estimate_home(struct commit_report *r, uint64_t blks, uint64_t exten
 }
 
 /* What the index will not have any more once these blocks have a newer version. */
-static void take_out(const struct log_index *ix, const struct extents *x, uint64_t *data, uint64_t *zero)
+static void take_out(const struct log_index *ix, const struct extents *x, uint64_t *data,
+		     uint64_t *zero)
 {
 	for (size_t i = 0; i < x->n; i++) {
 		for (uint64_t k = 0, n; k < x->e[i].blks; k += n) {
@@ -116,12 +126,14 @@ static void take_out(const struct log_index *ix, const struct extents *x, uint64
 	}
 }
 
-/* One before the commit if the ring is short (write_all), and one behind it if that is due or asked for. */
+/* One before the commit if the ring is short (write_all), and one behind it if that is due or asked
+ * for. */
 static void estimate_checkpoints(struct job *j, bool nothing)
 {
 	struct commit_report *r = &j->rep;
 	struct log_index *ix = log_index_of(j->log);
-	uint64_t data = log_index_data_blks(ix), zero = log_index_zero_blks(ix), records = log_chain_records(j->log);
+	uint64_t data = log_index_data_blks(ix), zero = log_index_zero_blks(ix),
+		 records = log_chain_records(j->log);
 	uint64_t capacity = log_capacity_blks(j->log), home_ebs = 0;
 
 	if (!nothing && (log_spilled(j->log) || r->need_blks > log_room_blks(j->log))) {
@@ -142,7 +154,8 @@ static void estimate_checkpoints(struct job *j, bool nothing)
 	if (price_is_due(j->log, j->opt, data + r->logged, records + !nothing) ||
 	    (j->opt->checkpoint_asked && (data || zero || r->logged || r->zero)))
 		estimate_home(r, data + zero + r->logged + r->zero, r->logged_extents,
-			      home_ebs + extents_erase_blocks(j, &j->logged) + extents_erase_blocks(j, &j->zero) +
+			      home_ebs + extents_erase_blocks(j, &j->logged) +
+				      extents_erase_blocks(j, &j->zero) +
 				      extents_erase_blocks(j, &j->punched));
 }
 
@@ -165,9 +178,11 @@ void price_estimate(struct job *j)
 	}
 	estimate_checkpoints(j, nothing);
 	r->estimate = !nothing || r->checkpoint;
-	r->written_bytes = blk_to_bytes(r->direct + r->padded + r->logged + r->meta + r->checkpoint);
+	r->written_bytes =
+		blk_to_bytes(r->direct + r->padded + r->logged + r->meta + r->checkpoint);
 	/* at the speed that this card had in its life so far */
 	log_totals(j->log, &life);
 	if (life.written_bytes)
-		r->writable_ns = (uint64_t)((__uint128_t)r->written_bytes * life.writable_ns / life.written_bytes);
+		r->writable_ns = (uint64_t)((__uint128_t)r->written_bytes * life.writable_ns /
+					    life.written_bytes);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Private to commit/: one commit on its way through classify.c, estimate.c, decide.c and commit.c. */
+/* Private to commit/: one commit on its way through classify.c, estimate.c, decide.c and
+ * commit.c. */
 #ifndef COWFS_COMMIT_JOB_H
 #define COWFS_COMMIT_JOB_H
 
@@ -16,11 +17,11 @@ struct job {
 	struct commit_report rep;
 	bool older; /* recovery may choose another image than the committed one (lag) */
 	struct extents direct, in_use, logged, zero, punched;
-	struct extents runs; /* direct, and gaps between them that are written, too (plan.h) */
+	struct extents runs;  /* direct, and gaps between them that are written, too (plan.h) */
 	struct extents spill; /* where payload goes that the ring cannot hold; once spill_known */
 	bool spill_known;
 	uint64_t ring_payload_blks; /* what it can */
-	uint8_t *buf, *old; /* CHUNK_BLKS blocks each */
+	uint8_t *buf, *old;	    /* CHUNK_BLKS blocks each */
 };
 
 void job_progress(const struct job *j, enum commit_phase phase, uint64_t done, uint64_t total);
@@ -30,11 +31,13 @@ void job_progress(const struct job *j, enum commit_phase phase, uint64_t done, u
 int classify_use(struct job *j) MUST_CHECK;
 /* What is used in both images is compared by content, and zeros are found. */
 int classify_content(struct job *j) MUST_CHECK;
-/* Does no generation that recovery may choose before this commit is durable use these blocks? USE_USED if one does. For how
- * many blocks from blk on, at most max_blks. */
-int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;
+/* Does no generation that recovery may choose before this commit is durable use these blocks?
+ * USE_USED if one does. For how many blocks from blk on, at most max_blks. */
+int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			uint64_t *ret_blks) MUST_CHECK;
 /* The same of the sealed image alone. */
-int classify_sealed(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;
+int classify_sealed(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		    uint64_t *ret_blks) MUST_CHECK;
 
 /* ---- estimate.c ---- */
 
@@ -43,18 +46,21 @@ void price(struct job *j);
 /* What a dry run says. */
 void price_estimate(struct job *j);
 /* Would the log be due for a checkpoint with so many blocks and records in it? opt may be NULL. */
-bool price_is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks, uint64_t records);
+bool price_is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks,
+		  uint64_t records);
 /* From so many blocks on. */
 uint64_t price_due_blks(struct log *log, const struct commit_options *opt);
 
 /* ---- decide.c: where the blocks go ---- */
 
-/* By the profile of the card, if there is one (plan.h): moves some of direct to logged. Fills runs, and what the bill has
- * of the plan. */
+/* By the profile of the card, if there is one (plan.h): moves some of direct to logged. Fills runs,
+ * and what the bill has of the plan. */
 int decide_direct(struct job *j) MUST_CHECK;
-/* The ring is too small: as much payload there as it holds, the rest to free blocks, or else to lent room. -EFBIG: not enough. */
+/* The ring is too small: as much payload there as it holds, the rest to free blocks, or else to
+ * lent room. -EFBIG: not enough. */
 int decide_spill(struct job *j) MUST_CHECK;
-/* Neither the sealed image nor one that recovery may choose uses one of these blocks; ctx is the job. */
+/* Neither the sealed image nor one that recovery may choose uses one of these blocks; ctx is the
+ * job. */
 int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
 
 #endif

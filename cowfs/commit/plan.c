@@ -13,10 +13,10 @@ struct unit {
 	uint64_t first_blk, blks; /* of the volume */
 	size_t piece, n_pieces;
 	uint64_t new_blks;
-	uint64_t ns;   /* in place */
-	bool whole;    /* filled, gaps and all */
-	bool visited;  /* by a checkpoint, in any case */
-	size_t main_piece; /* the first one of its largest run */
+	uint64_t ns;		     /* in place */
+	bool whole;		     /* filled, gaps and all */
+	bool visited;		     /* by a checkpoint, in any case */
+	size_t main_piece;	     /* the first one of its largest run */
 	uint64_t main_blks, main_ns; /* of that run, gaps not counted; in place, if it is alone */
 	enum { IN_PLACE, MAIN_IN_PLACE, IN_LOG } way;
 };
@@ -49,18 +49,21 @@ static uint64_t write_ns(const struct flash_profile *p, uint64_t blks)
 	return flash_write_ns(p, blk_to_bytes(blks));
 }
 
-/* Of closing a unit. What it takes of the card's life, the bytes that it programs, weighs as much as to write them. */
+/* Of closing a unit. What it takes of the card's life, the bytes that it programs, weighs as much
+ * as to write them. */
 static uint64_t merge_ns(const struct flash_profile *p, uint64_t new_blks)
 {
 	uint64_t unit_blks = p->unit_bytes / COW_BLK_BYTES;
 
-	return flash_merge_ns(p, blk_to_bytes(new_blks)) + plan_append_ns(p, unit_blks > new_blks ? unit_blks - new_blks : 0);
+	return flash_merge_ns(p, blk_to_bytes(new_blks)) +
+	       plan_append_ns(p, unit_blks > new_blks ? unit_blks - new_blks : 0);
 }
 
 /*
- * What it costs not to go on where the last write ended, but to begin a run of run_blks elsewhere in the unit. new_blks: what
- * the unit has got since it was opened. On a card with a shared log a request that goes on from nowhere is scattered as a
- * whole (flash_random_write_ns), those that follow it are not.
+ * What it costs not to go on where the last write ended, but to begin a run of run_blks elsewhere
+ * in the unit. new_blks: what the unit has got since it was opened. On a card with a shared log a
+ * request that goes on from nowhere is scattered as a whole (flash_random_write_ns), those that
+ * follow it are not.
  */
 static uint64_t jump_ns(const struct flash_profile *p, uint64_t new_blks, uint64_t run_blks)
 {
@@ -70,7 +73,9 @@ static uint64_t jump_ns(const struct flash_profile *p, uint64_t new_blks, uint64
 	if (p->class == FLASH_DISK)
 		return p->seek_ns + p->latency_ns;
 	if (p->absorb > 1)
-		return overhead + merge_ns(p, 0) * min_u64(p->absorb, min_u64(run_blks, REQUEST_BLKS)) / p->absorb;
+		return overhead + merge_ns(p, 0) *
+					  min_u64(p->absorb, min_u64(run_blks, REQUEST_BLKS)) /
+					  p->absorb;
 	return overhead + (p->open_random ? 0 : merge_ns(p, new_blks));
 }
 
@@ -85,10 +90,11 @@ static uint64_t unit_of(const struct flash_profile *p, uint64_t disk_off_bytes, 
 	return (disk_off_bytes + blk_to_bytes(blk)) / unit_bytes(p);
 }
 
-bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk, uint64_t next_blk,
-		  uint64_t written_blks, uint64_t run_blks)
+bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk,
+		  uint64_t next_blk, uint64_t written_blks, uint64_t run_blks)
 {
-	return next_blk > end_blk && unit_of(p, disk_off_bytes, end_blk) == unit_of(p, disk_off_bytes, next_blk) &&
+	return next_blk > end_blk &&
+	       unit_of(p, disk_off_bytes, end_blk) == unit_of(p, disk_off_bytes, next_blk) &&
 	       plan_append_ns(p, next_blk - end_blk) < jump_ns(p, written_blks, run_blks);
 }
 
@@ -100,7 +106,8 @@ static int add_piece(struct planner *pl, uint64_t blk, uint64_t blks)
 	uint64_t unit_blks = unit_bytes(q->profile) / COW_BLK_BYTES;
 	uint64_t off = q->disk_off_bytes / COW_BLK_BYTES + blk, into = off % unit_blks;
 	struct unit *u = pl->n_units ? &pl->unit[pl->n_units - 1] : NULL;
-	uint64_t first = into > blk ? 0 : blk - into; /* the first unit may begin before the volume */
+	/* the first unit may begin before the volume */
+	uint64_t first = into > blk ? 0 : blk - into;
 	void *p;
 
 	if (!u || blk >= u->first_blk + u->blks) {
@@ -110,7 +117,8 @@ static int add_piece(struct planner *pl, uint64_t blk, uint64_t blks)
 		pl->unit = p;
 		u = &pl->unit[pl->n_units++];
 		*u = (struct unit){ .first_blk = first,
-				    .blks = min_u64(unit_blks - into + (blk - first), q->volume_blks - first),
+				    .blks = min_u64(unit_blks - into + (blk - first),
+						    q->volume_blks - first),
 				    .piece = pl->n_pieces };
 	}
 	p = array_grow(pl->piece, &pl->pieces_cap, pl->n_pieces + 1, sizeof(*pl->piece));
@@ -126,7 +134,8 @@ static int add_piece(struct planner *pl, uint64_t blk, uint64_t blks)
 static int cut(struct planner *pl)
 {
 	const struct plan_query *q = pl->q;
-	uint64_t unit_blks = unit_bytes(q->profile) / COW_BLK_BYTES, off = q->disk_off_bytes / COW_BLK_BYTES;
+	uint64_t unit_blks = unit_bytes(q->profile) / COW_BLK_BYTES,
+		 off = q->disk_off_bytes / COW_BLK_BYTES;
 
 	for (size_t i = 0; i < q->direct->n; i++) {
 		const struct extent_run *e = &q->direct->e[i];
@@ -187,7 +196,8 @@ static int bridge_unit(struct planner *pl, struct unit *u)
 		uint64_t end = e->blk + e->blks;
 
 		written += e->blks;
-		if (plan_bridges(pl->q->profile, pl->q->disk_off_bytes, end, next->blk, written, next->blks))
+		if (plan_bridges(pl->q->profile, pl->q->disk_off_bytes, end, next->blk, written,
+				 next->blks))
 			r = is_free(pl, end, next->blk, &pl->bridge[i]);
 		if (pl->bridge[i])
 			written += next->blk - end;
@@ -197,8 +207,10 @@ static int bridge_unit(struct planner *pl, struct unit *u)
 	return r;
 }
 
-/* The run of pieces without a jump from piece i on: how many blocks, and how many of them gaps; returns the piece behind it. */
-static size_t next_run(const struct planner *pl, const struct unit *u, size_t i, uint64_t *ret_blks, uint64_t *ret_gap_blks)
+/* The run of pieces without a jump from piece i on: how many blocks, and how many of them gaps;
+ * returns the piece behind it. */
+static size_t next_run(const struct planner *pl, const struct unit *u, size_t i, uint64_t *ret_blks,
+		       uint64_t *ret_gap_blks)
 {
 	const struct extent_run *first = &pl->piece[i];
 	uint64_t pieces = first->blks;
@@ -210,7 +222,8 @@ static size_t next_run(const struct planner *pl, const struct unit *u, size_t i,
 	return i + 1;
 }
 
-/* In place, all runs or (main_only) only the largest one; the stream comes from somewhere else unless goes_on. */
+/* In place, all runs or (main_only) only the largest one; the stream comes from somewhere else
+ * unless goes_on. */
 static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, bool main_only)
 {
 	const struct flash_profile *p = pl->q->profile;
@@ -243,7 +256,8 @@ static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, 
 static int price_unit(struct planner *pl, struct unit *u)
 {
 	const struct extent_run *first = &pl->piece[u->piece];
-	bool goes_on = u->piece && first->blk == u->first_blk && first[-1].blk + first[-1].blks == first->blk;
+	bool goes_on = u->piece && first->blk == u->first_blk &&
+		       first[-1].blk + first[-1].blks == first->blk;
 	uint64_t blks, gaps, most = 0;
 	int r = bridge_unit(pl, u);
 
@@ -279,7 +293,8 @@ static bool pays(const struct planner *pl, const struct unit *u, uint64_t blks, 
 {
 	unsigned times = u->visited ? 1 : 2;
 
-	return blks && (u->visited || !pl->q->home_follows) && times * plan_append_ns(pl->q->profile, blks) < saved_ns;
+	return blks && (u->visited || !pl->q->home_follows) &&
+	       times * plan_append_ns(pl->q->profile, blks) < saved_ns;
 }
 
 static void add_saving(const struct planner *pl, struct saving *s, size_t *n, struct saving new)
@@ -301,13 +316,16 @@ static int choose_log(struct planner *pl)
 
 		add_saving(pl, s, &n, (struct saving){ i, u->ns, u->new_blks, true });
 		if (!u->whole && u->main_ns < u->ns)
-			add_saving(pl, s, &n, (struct saving){ i, u->ns - u->main_ns, u->new_blks - u->main_blks, false });
+			add_saving(pl, s, &n,
+				   (struct saving){ i, u->ns - u->main_ns,
+						    u->new_blks - u->main_blks, false });
 	}
 	qsort(s, n, sizeof(*s), by_saving);
 	for (size_t i = 0; i < n; i++) {
 		struct unit *u = &pl->unit[s[i].unit];
 
-		/* all of it after all but one run: what is left of that only if it pays by itself */
+		/* all of it after all but one run: what is left of that only if it pays by
+		 * itself */
 		if (u->way == MAIN_IN_PLACE && s[i].all) {
 			s[i].blks = u->main_blks;
 			if (!pays(pl, u, u->main_blks, u->main_ns))
@@ -341,7 +359,8 @@ static int put_unit(struct plan *ret, const struct planner *pl, const struct uni
 		if (stays(u, run) && !u->whole)
 			r = extents_add(&ret->runs, pl->piece[run].blk, blks);
 		for (; i < next && r == 0; i++)
-			r = extents_add(stays(u, run) ? &ret->direct : &ret->logged, pl->piece[i].blk, pl->piece[i].blks);
+			r = extents_add(stays(u, run) ? &ret->direct : &ret->logged,
+					pl->piece[i].blk, pl->piece[i].blks);
 	}
 	return r;
 }
@@ -357,7 +376,9 @@ static int put(struct plan *ret, const struct planner *pl)
 		ret->units += u->way != IN_LOG;
 		ret->ns += u->way == IN_PLACE ? u->ns : u->way == MAIN_IN_PLACE ? u->main_ns : 0;
 		if (u->way != IN_PLACE)
-			ret->ns += plan_append_ns(pl->q->profile, u->new_blks - (u->way == IN_LOG ? 0 : u->main_blks));
+			ret->ns +=
+				plan_append_ns(pl->q->profile,
+					       u->new_blks - (u->way == IN_LOG ? 0 : u->main_blks));
 	}
 	return r;
 }

@@ -2,17 +2,17 @@
 /*
  * The one commit that makes a file system smaller.
  *
- *	void heads, open record | FLUSH | pending super record | FLUSH | the commit | checkpoint record | FLUSH
- *	superblock with tags: of the old one | FLUSH | of the new one | FLUSH | all other home writes | FLUSH
- *	super record A | FLUSH | superblock without tags | FLUSH | super record B | FLUSH
+ * 	void heads, open record | FLUSH | pending super record | FLUSH | the commit | checkpoint record | FLUSH
+ * 	superblock with tags: of the old one | FLUSH | of the new one | FLUSH | all other home writes | FLUSH
+ * 	super record A | FLUSH | superblock without tags | FLUSH | super record B | FLUSH
  *
- * I1  The short ring and the pending super record lie in blocks that are free in the old file system, and free in or
- *     behind the new one: until the tags are durable nothing of the old one is touched, and no home write
- *     or direct block hits them.
- * I2  The log that stays is another ring. Copy A of its super record is written when all but the tags is home, and no
- *     block of the short ring lies there.
- * I3  The pending super record counts only while the superblock at home has the tags (super_find): every block of I1 may have
- *     been, or be, a block of a file.
+ * I1  The short ring and the pending super record lie in blocks that are free in the old file
+ *     system, and free in or behind the new one: until the tags are durable nothing of the old one
+ *     is touched, and no home write or direct block hits them.
+ * I2  The log that stays is another ring. Copy A of its super record is written when all but the
+ *     tags is home, and no block of the short ring lies there.
+ * I3  The pending super record counts only while the superblock at home has the tags (super_find):
+ *     every block of I1 may have been, or be, a block of a file.
  */
 #include "commit/shrink.h"
 
@@ -30,7 +30,7 @@ struct shrink {
 	struct card *base;
 	const struct shrink_image *img;
 	struct fsmap *old, *new;
-	uint64_t new_blks, old_blks; /* sizes of the file systems */
+	uint64_t new_blks, old_blks;		 /* sizes of the file systems */
 	uint64_t ring_blk, ring_blks, super_blk; /* where the short log lies */
 	uint64_t copy_a_blk; /* where the super record of the log that stays comes */
 };
@@ -42,14 +42,15 @@ static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static struct blk_reader base_reader(struct card *base)
 {
-	return (struct blk_reader){
-		.read = read_base, .ctx = base, .volume_blks = base->geo.size_bytes / COW_BLK_BYTES
-	};
+	return (struct blk_reader){ .read = read_base,
+				    .ctx = base,
+				    .volume_blks = base->geo.size_bytes / COW_BLK_BYTES };
 }
 
 /* ---- what commit_run asks ---- */
 
-static bool img_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *state)
+static bool img_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *state)
 {
 	const struct shrink *s = ctx;
 
@@ -71,8 +72,8 @@ static int img_read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return read_base(((const struct shrink *)ctx)->base, blk, blks, buf);
 }
 
-/* The journal was made anew and counts its transactions from 1: what the old one left in those blocks could pass for
- * its continuation, so they are written, too. */
+/* The journal was made anew and counts its transactions from 1: what the old one left in those
+ * blocks could pass for its continuation, so they are written, too. */
 static int use_new(void *ctx, uint64_t blk, enum blk_use *ret)
 {
 	int r = fsmap_use(((struct shrink *)ctx)->new, blk, ret);
@@ -123,7 +124,8 @@ static int place_super(struct shrink *s)
 /* The longest spare run, and of long ones the last. */
 static int place_ring(struct shrink *s)
 {
-	uint64_t end = s->base->geo.size_bytes / COW_BLK_BYTES, run = 0, enough = MAX_RING_BYTES / COW_BLK_BYTES;
+	uint64_t end = s->base->geo.size_bytes / COW_BLK_BYTES, run = 0,
+		 enough = MAX_RING_BYTES / COW_BLK_BYTES;
 
 	for (uint64_t blk = 0; blk < end; blk++) {
 		int r = blk == s->super_blk ? 0 : is_spare(s, blk);
@@ -144,15 +146,18 @@ static int place(struct shrink *s, struct shrink_report *rep)
 	int r = place_super(s);
 
 	if (r == -ENOSPC)
-		snprintf(rep->why, sizeof(rep->why), "the end of the device is full of files: not one of the blocks where the "
-						     "record of the shrink may lie is free");
+		snprintf(rep->why, sizeof(rep->why),
+			 "the end of the device is full of files: not one of the blocks where the "
+			 "record of the shrink may lie is free");
 	if (r < 0)
 		return r;
 	r = place_ring(s);
 	if (r == -ENOSPC)
-		snprintf(rep->why, sizeof(rep->why), "the free space is too scattered: the longest run of free blocks has %s, at "
-						     "least %s are needed for the commit",
-			 FORMAT_SIZE(blk_to_bytes(s->ring_blks)), FORMAT_SIZE(MIN_RING_BYTES));
+		snprintf(
+			rep->why, sizeof(rep->why),
+			"the free space is too scattered: the longest run of free blocks has %s, at "
+			"least %s are needed for the commit",
+			FORMAT_SIZE(blk_to_bytes(s->ring_blks)), FORMAT_SIZE(MIN_RING_BYTES));
 	return r;
 }
 
@@ -200,7 +205,8 @@ struct last_step {
 	struct log_super *final;
 };
 
-/* All is home but for the tags. Where copy B will be, the old file system may have left what looks like one. */
+/* All is home but for the tags. Where copy B will be, the old file system may have left what looks
+ * like one. */
 static int write_copy_a(void *ctx)
 {
 	struct last_step *l = ctx;
@@ -253,7 +259,8 @@ static int on_home(void *ctx, uint64_t done_blks, uint64_t total_blks)
 }
 
 /* The card is writable. */
-static int write_home(struct card *base, struct log *log, const struct commit_options *opt, struct shrink_report *rep)
+static int write_home(struct card *base, struct log *log, const struct commit_options *opt,
+		      struct shrink_report *rep)
 {
 	const struct log_super *pending = log_super(log);
 	struct log_super final;
@@ -277,7 +284,8 @@ static int write_home(struct card *base, struct log *log, const struct commit_op
 	return r;
 }
 
-static int come_home(struct card *base, struct log *log, const struct commit_options *opt, struct shrink_report *rep)
+static int come_home(struct card *base, struct log *log, const struct commit_options *opt,
+		     struct shrink_report *rep)
 {
 	int r = card_set_writable(base, true), off;
 
@@ -291,9 +299,11 @@ static int come_home(struct card *base, struct log *log, const struct commit_opt
 
 static int check_maps(struct shrink *s, struct shrink_report *rep)
 {
-	if (fsmap_knows(s->old) && fsmap_knows(s->new) && !fsmap_alarms(s->old) && !fsmap_alarms(s->new))
+	if (fsmap_knows(s->old) && fsmap_knows(s->new) && !fsmap_alarms(s->old) &&
+	    !fsmap_alarms(s->new))
 		return 0;
-	snprintf(rep->why, sizeof(rep->why), "the file system is not one that cowfs understands, or not clean");
+	snprintf(rep->why, sizeof(rep->why),
+		 "the file system is not one that cowfs understands, or not clean");
 	return -EUCLEAN;
 }
 
@@ -358,19 +368,23 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 static int explain(struct shrink_report *rep, int error)
 {
 	if (error && !rep->why[0] && error == -EFBIG)
-		snprintf(rep->why, sizeof(rep->why), "too much would have to move: the commit needs %s in free blocks, %s are there",
-			 FORMAT_SIZE(blk_to_bytes(rep->commit.need_blks)), FORMAT_SIZE(blk_to_bytes(rep->commit.room_blks)));
+		snprintf(
+			rep->why, sizeof(rep->why),
+			"too much would have to move: the commit needs %s in free blocks, %s are there",
+			FORMAT_SIZE(blk_to_bytes(rep->commit.need_blks)),
+			FORMAT_SIZE(blk_to_bytes(rep->commit.room_blks)));
 	else if (error && !rep->why[0])
 		snprintf(rep->why, sizeof(rep->why), "%s", strerror(-error));
 	return error;
 }
 
-int shrink_commit(struct card *base, const struct shrink_image *img, const struct commit_options *opt,
-		  struct shrink_report *ret)
+int shrink_commit(struct card *base, const struct shrink_image *img,
+		  const struct commit_options *opt, struct shrink_report *ret)
 {
 	struct shrink s = { .base = base,
 			    .img = img,
-			    .new_blks = round_up_u64(img->fs_bytes, COW_BLK_BYTES) / COW_BLK_BYTES };
+			    .new_blks = round_up_u64(img->fs_bytes, COW_BLK_BYTES) /
+					COW_BLK_BYTES };
 	int r;
 
 	*ret = (struct shrink_report){ 0 };
@@ -382,8 +396,8 @@ int shrink_commit(struct card *base, const struct shrink_image *img, const struc
 
 /* ---- after a cut ---- */
 
-int shrink_finish(struct card *base, const struct log_super *pending, unsigned flags, const struct commit_options *opt,
-		  struct shrink_report *ret)
+int shrink_finish(struct card *base, const struct log_super *pending, unsigned flags,
+		  const struct commit_options *opt, struct shrink_report *ret)
 {
 	struct log_open_report opened;
 	struct log *log;

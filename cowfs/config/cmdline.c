@@ -80,7 +80,7 @@ static size_t word_length(const char *s)
 
 int cmdline_parse(const char *line, struct cmdline *ret, char *why, size_t why_bytes)
 {
-	struct parser p = {.why = why, .why_bytes = why_bytes};
+	struct parser p = { .why = why, .why_bytes = why_bytes };
 	size_t key = strlen(KEY), n;
 
 	for (line += strspn(line, SPACE); *line; line += strspn(line, SPACE)) {

@@ -51,8 +51,9 @@ static const struct rootopt_entry {
 	const char *def, *help;
 } rootopts[] = {
 #define AS_ENTRY(id, name, values, type, where, def, help)                                         \
-	[ROOTOPT_##id] = {name, values, ROOTOPT_T_##type, ROOTOPT_##where, def, help},
-	ROOTOPT_TABLE(AS_ENTRY)};
+	[ROOTOPT_##id] = { name, values, ROOTOPT_T_##type, ROOTOPT_##where, def, help },
+	ROOTOPT_TABLE(AS_ENTRY)
+};
 
 enum rootopt rootopt_find(const char *name)
 {
@@ -301,7 +302,7 @@ static void check_root_keys(struct parser *p, const struct section *s)
 int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t why_bytes)
 {
 	struct conf *c = calloc(1, sizeof(*c));
-	struct parser p = {.f = f, .conf = c, .why = why, .why_bytes = why_bytes};
+	struct parser p = { .f = f, .conf = c, .why = why, .why_bytes = why_bytes };
 	int line;
 
 	if (!c || !(c->path = strdup(path))) {
@@ -369,7 +370,7 @@ void conf_free(struct conf *c)
 
 static void fill(struct volopts *o, const struct section *s)
 {
-	struct volopts below = {0};
+	struct volopts below = { 0 };
 
 	if (!s)
 		return;

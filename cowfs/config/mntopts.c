@@ -12,8 +12,8 @@ static bool is(const char *text, size_t len, const char *word)
 /* For systemd, for the mount(8) that called us, or ours to say. */
 static bool not_passed(const char *text, size_t len)
 {
-	static const char *const prefixes[] = {"x-systemd.", "x-initrd.", "x-mount.",
-					       "X-mount.",   "helper=",	  "uhelper="};
+	static const char *const prefixes[] = { "x-systemd.", "x-initrd.", "x-mount.",
+						"X-mount.",   "helper=",   "uhelper=" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
 		if (len >= strlen(prefixes[i]) && !memcmp(text, prefixes[i], strlen(prefixes[i])))

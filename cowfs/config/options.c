@@ -50,7 +50,7 @@ static int take_option(int argc, char *const *argv, const struct option_spec *sp
 int options_parse(int argc, char *const *argv, const struct option_spec *specs, struct options *ret,
 		  char *why, size_t why_bytes)
 {
-	struct options o = {0};
+	struct options o = { 0 };
 	bool only_operands = false;
 
 	while (argc > 0) {
@@ -78,8 +78,8 @@ int options_parse(int argc, char *const *argv, const struct option_spec *specs, 
 void options_help(FILE *f, const struct option_spec *specs)
 {
 	for (; specs->name; specs++) {
-		int n = fprintf(f, "  %s%s%s%s", specs->name[1] ? "--" : "-", specs->name, specs->arg ? " " : "",
-				specs->arg ? specs->arg : "");
+		int n = fprintf(f, "  %s%s%s%s", specs->name[1] ? "--" : "-", specs->name,
+				specs->arg ? " " : "", specs->arg ? specs->arg : "");
 
 		fprintf(f, "%*s%s\n", n < HELP_COLUMN ? HELP_COLUMN - n : 1, "", specs->help);
 	}

@@ -17,8 +17,9 @@ static const struct entry {
 	const char *def, *help;
 } table[] = {
 #define AS_ENTRY(id, name, arg, type, min, max, where, def, help)                                  \
-	[VOLOPT_##id] = {name, arg, VOLOPT_T_##type, min, max, where, def, help},
-	VOLOPT_TABLE(AS_ENTRY)};
+	[VOLOPT_##id] = { name, arg, VOLOPT_T_##type, min, max, where, def, help },
+	VOLOPT_TABLE(AS_ENTRY)
+};
 
 const char *volopt_name(enum volopt id)
 {
@@ -113,7 +114,8 @@ static const char *check_choice(const struct entry *e, const char *text, char *b
 /* Whether there is such a profile the daemon tells, which reads them. */
 static const char *check_profile(const char *text)
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
 	if (text[0] == '/' ? text[1] : *text && strspn(text, allowed) == strlen(text))
 		return NULL;
@@ -192,7 +194,7 @@ void volopts_fill(struct volopts *o, const struct volopts *below)
 
 int volopts_of_command(const struct options *o, struct volopts *ret, char *why, size_t why_bytes)
 {
-	struct volopts v = {0};
+	struct volopts v = { 0 };
 	char bad[160];
 
 	for (size_t id = 0; id < VOLOPTS; id++) {

@@ -17,7 +17,8 @@ enum volopt_type {
 	VOLOPT_T_NUMBER, /* min to max */
 	VOLOPT_T_DEVICE, /* a path */
 	VOLOPT_T_NAME,	 /* as rundir_name_valid */
-	VOLOPT_T_PROFILE, /* a word, or a path and perhaps a word behind a colon; volume/card_profile.h */
+	/* a word, or a path and perhaps a word behind a colon; volume/card_profile.h */
+	VOLOPT_T_PROFILE,
 	VOLOPT_T_CHOICE, /* one of the words of arg; the first one is the default */
 };
 
@@ -39,7 +40,7 @@ enum {
 	X(NAME, "name", "NAME", NAME, 0, 0, 0, "name of the device", "name of the volume")         \
 	X(ERASE_BLOCK, "erase-block", "SIZE", SIZE, 4 * KIB, GIB, VOLOPT_DEFAULT,                  \
 	  "what the card says, or as formatted", "erase block of the card")                        \
-	X(READ_AHEAD, "read-ahead", "KB", NUMBER, 0, 65536, VOLOPT_DEFAULT | VOLOPT_BOOT, "128",  \
+	X(READ_AHEAD, "read-ahead", "KB", NUMBER, 0, 65536, VOLOPT_DEFAULT | VOLOPT_BOOT, "128",   \
 	  "read-ahead of the loop device")                                                         \
 	X(PROFILE, "profile", "PROFILE", PROFILE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "auto",      \
 	  "how the card behaves: auto, none, a profile's id, or /FILE:ID")
@@ -49,7 +50,7 @@ enum volopt { VOLOPT_TABLE(VOLOPT_AS_ID) VOLOPTS };
 
 /* Entries for a table of struct option_spec: the ids are those above, own ids follow VOLOPTS. */
 #define VOLOPT_AS_SPEC(id, name, arg, type, min, max, where, def, help)                            \
-	{VOLOPT_##id, name, arg, help " (default: " def ")"},
+	{ VOLOPT_##id, name, arg, help " (default: " def ")" },
 #define VOLOPT_SPECS VOLOPT_TABLE(VOLOPT_AS_SPEC)
 
 /* Texts that volopt_check has accepted; NULL: not given. They belong to somebody else. */

@@ -27,9 +27,9 @@ static const struct kind {
 	const char *limits[2];
 	bool kills;
 } kinds[] = {
-	{"cgroup2", NULL, "", {"memory.max", "memory.high"}, true},
-	{"cgroup", "name=systemd", "name=systemd", {NULL}, true},
-	{"cgroup", "memory", "memory", {"memory.limit_in_bytes"}, false},
+	{ "cgroup2", NULL, "", { "memory.max", "memory.high" }, true },
+	{ "cgroup", "name=systemd", "name=systemd", { NULL }, true },
+	{ "cgroup", "memory", "memory", { "memory.limit_in_bytes" }, false },
 };
 
 struct place {
@@ -147,7 +147,7 @@ static void limit_of(int proc_dirfd, const struct kind *k, struct cgroup_limit *
 void cgroup_leave(int proc_dirfd)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		struct cgroup_limit l = {.bytes = machine_bytes()};
+		struct cgroup_limit l = { .bytes = machine_bytes() };
 		struct place p;
 
 		limit_of(proc_dirfd, &kinds[i], &l);
@@ -161,7 +161,7 @@ void cgroup_leave(int proc_dirfd)
 
 void cgroup_limit(int proc_dirfd, struct cgroup_limit *ret)
 {
-	*ret = (struct cgroup_limit){.bytes = machine_bytes()};
+	*ret = (struct cgroup_limit){ .bytes = machine_bytes() };
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
 		limit_of(proc_dirfd, &kinds[i], ret);
 	if (!*ret->path)

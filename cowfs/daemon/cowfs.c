@@ -2,13 +2,13 @@
 /*
  * The daemon: arguments, start in order, end in order. Three processes take part in a start:
  *
- *	starter	the one that was called; waits for the line of ready.h and shows it, then exits
- *	supervisor	its child: the small parent of daemon/supervisor.h
- *	worker	the supervisor's child: everything else
+ * 	starter	the one that was called; waits for the line of ready.h and shows it, then exits
+ * 	supervisor	its child: the small parent of daemon/supervisor.h
+ * 	worker	the supervisor's child: everything else
  *
- * With --foreground the starter waits for the supervisor and ends with its status, because the supervisor leaves the cgroup in
- * which a service manager kills its main process. What fails before the line was sent is undone and
- * told through it; after it, messages go to the kernel log.
+ * With --foreground the starter waits for the supervisor and ends with its status, because the
+ * supervisor leaves the cgroup in which a service manager kills its main process. What fails before
+ * the line was sent is undone and told through it; after it, messages go to the kernel log.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,23 +37,16 @@
 
 #define READ_AHEAD_KB 128
 
-enum {
-	OPT_RUNNING_ROOT = VOLOPTS,
-	OPT_FOREGROUND,
-	OPT_READY_FD,
-	OPT_HELP,
-	OPT_VERSION
-};
+enum { OPT_RUNNING_ROOT = VOLOPTS, OPT_FOREGROUND, OPT_READY_FD, OPT_HELP, OPT_VERSION };
 
 static const struct option_spec specs[] = {
-	VOLOPT_SPECS
-	{OPT_RUNNING_ROOT, "running-root", NULL,
-	 "the volume becomes the root: reboot if the daemon dies"},
-	{OPT_FOREGROUND, "foreground", NULL, "do not go to the background"},
-	{OPT_READY_FD, "ready-fd", "FD", "report the start as a line of JSON to this descriptor"},
-	{OPT_HELP, "help", NULL, "show this help"},
-	{OPT_VERSION, "version", NULL, "show the version"},
-	{0, NULL, NULL, NULL},
+	VOLOPT_SPECS{ OPT_RUNNING_ROOT, "running-root", NULL,
+		      "the volume becomes the root: reboot if the daemon dies" },
+	{ OPT_FOREGROUND, "foreground", NULL, "do not go to the background" },
+	{ OPT_READY_FD, "ready-fd", "FD", "report the start as a line of JSON to this descriptor" },
+	{ OPT_HELP, "help", NULL, "show this help" },
+	{ OPT_VERSION, "version", NULL, "show the version" },
+	{ 0, NULL, NULL, NULL },
 };
 
 struct daemon {
@@ -93,7 +86,7 @@ static int report(const struct daemon *d, const struct ready *r)
 static PRINTF(4, 5) int fail(const struct daemon *d, enum exit_code exit, int error,
 			     const char *fmt, ...)
 {
-	struct ready r = {.exit = exit, .error = error};
+	struct ready r = { .exit = exit, .error = error };
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -190,7 +183,7 @@ static __attribute__((noreturn)) void starter(int fd)
 static int go_background(struct daemon *d)
 {
 	bool own_pipe = d->ready_fd < 0;
-	int fds[2] = {-1, -1};
+	int fds[2] = { -1, -1 };
 	pid_t pid;
 
 	if (own_pipe && pipe2(fds, O_CLOEXEC) < 0)
@@ -298,10 +291,11 @@ static void on_signal(int sig)
 	log_cancel_open();
 }
 
-/* The look at a large or damaged log takes a while, and nothing depends on it yet. Once the volume serves, signals are ignored. */
+/* The look at a large or damaged log takes a while, and nothing depends on it yet. Once the volume
+ * serves, signals are ignored. */
 static void cancel_by_signals(bool on)
 {
-	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+	static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
 
 	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
 		(void)signal(signals[i], on ? on_signal : SIG_IGN);
@@ -403,8 +397,10 @@ static int export_volume(struct daemon *d)
 	if (e == 0)
 		e = fuse_export_set_gate(d->export, volume_gate(d->volume));
 	if (e == -ETIMEDOUT)
-		return fail(d, EXIT_FAILED, e, "the volume cannot be exported: FUSE took no reply for 10 s. The kernel log may say "
-			    "that a system call was refused (audit: type=1326)");
+		return fail(
+			d, EXIT_FAILED, e,
+			"the volume cannot be exported: FUSE took no reply for 10 s. The kernel log may say "
+			"that a system call was refused (audit: type=1326)");
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "the volume cannot be exported through FUSE: %s",
 			    strerrordesc_np(-e));
@@ -417,7 +413,8 @@ static int export_volume(struct daemon *d)
 	rq = volume_requests(d->volume);
 	e = loop_limit_requests(&d->loop, rq.kb, rq.tags);
 	if (e < 0)
-		return fail(d, EXIT_FAILED, e, "the requests of %s cannot be limited: %s", d->loop.path, strerrordesc_np(-e));
+		return fail(d, EXIT_FAILED, e, "the requests of %s cannot be limited: %s",
+			    d->loop.path, strerrordesc_np(-e));
 	e = volume_start(d->volume, d->loop.fd, d->loop.rdev, d->loop.path);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no commit thread: %s", strerrordesc_np(-e));
@@ -481,7 +478,7 @@ static void leave_terminal(const struct daemon *d)
 
 static void say_ready(struct daemon *d, unsigned *missing)
 {
-	struct ready r = {.exit = EXIT_OK};
+	struct ready r = { .exit = EXIT_OK };
 	char status[256];
 
 	snprintf(r.loop, sizeof(r.loop), "%s", d->loop.path);
@@ -518,7 +515,8 @@ static void prepare_reader(void *ctx)
 {
 	const struct daemon *d = ctx;
 
-	const unsigned flags = HARDEN_IO_FLUSHER | HARDEN_MEMLOCK | HARDEN_OOM | HARDEN_SIGNALS | HARDEN_DIR;
+	const unsigned flags = HARDEN_IO_FLUSHER | HARDEN_MEMLOCK | HARDEN_OOM | HARDEN_SIGNALS |
+			       HARDEN_DIR;
 
 	/* what is missing here is missing in the worker, which says so */
 	(void)!harden_process(flags | (d->link.from_ram ? (unsigned)HARDEN_MARK : 0u), d->argv0);
@@ -530,9 +528,11 @@ static int worker(struct daemon *d)
 	int exit, e;
 
 	sem_init(&d->ended, 0, 0);
-	e = fsproc_start(prepare_reader, d, d->link.from_ram); /* first: there are no threads and no locked memory yet */
+	/* first: there are no threads and no locked memory yet */
+	e = fsproc_start(prepare_reader, d, d->link.from_ram);
 	if (e < 0) {
-		exit = fail(d, EXIT_FAILED, e, "no process to read metadata: %s", strerrordesc_np(-e));
+		exit = fail(d, EXIT_FAILED, e, "no process to read metadata: %s",
+			    strerrordesc_np(-e));
 		server_farewell(d->server, 0, NULL);
 		return exit;
 	}
@@ -580,7 +580,9 @@ static void help(void)
 
 int main(int argc, char **argv)
 {
-	static struct daemon d = {.ready_fd = -1, .proc_dirfd = -1, .fuse_dirfd = -1, .dir = {-1, -1, -1, ""}};
+	static struct daemon d = {
+		.ready_fd = -1, .proc_dirfd = -1, .fuse_dirfd = -1, .dir = { -1, -1, -1, "" }
+	};
 	struct options o;
 	char why[256];
 	int exit;

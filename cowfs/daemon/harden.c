@@ -69,7 +69,7 @@ static bool set_mark(char *argv0)
 
 static bool ignore_signals(char *argv0)
 {
-	static const int ignored[] = {SIGTERM, SIGHUP, SIGINT, SIGPIPE};
+	static const int ignored[] = { SIGTERM, SIGHUP, SIGINT, SIGPIPE };
 	bool ok = true;
 
 	(void)argv0;
@@ -103,7 +103,7 @@ static bool raise_nofile(char *argv0)
  */
 static bool no_core(char *argv0)
 {
-	const struct rlimit one = {1, 1}, none = {0, 0};
+	const struct rlimit one = { 1, 1 }, none = { 0, 0 };
 
 	(void)argv0;
 	return setrlimit(RLIMIT_CORE, &one) == 0 || setrlimit(RLIMIT_CORE, &none) == 0;
@@ -114,14 +114,14 @@ static const struct {
 	const char *name;
 	bool (*apply)(char *argv0);
 } steps[] = {
-	{HARDEN_IO_FLUSHER, "I/O flusher", set_io_flusher},
-	{HARDEN_MEMLOCK, "memory lock", lock_memory},
-	{HARDEN_OOM, "oom_score_adj", set_oom},
-	{HARDEN_MARK, "'@' mark", set_mark},
-	{HARDEN_SIGNALS, "signals", ignore_signals},
-	{HARDEN_DIR, "directory", leave_dir},
-	{HARDEN_NOFILE, "open files", raise_nofile},
-	{HARDEN_NO_CORE, "core limit", no_core},
+	{ HARDEN_IO_FLUSHER, "I/O flusher", set_io_flusher },
+	{ HARDEN_MEMLOCK, "memory lock", lock_memory },
+	{ HARDEN_OOM, "oom_score_adj", set_oom },
+	{ HARDEN_MARK, "'@' mark", set_mark },
+	{ HARDEN_SIGNALS, "signals", ignore_signals },
+	{ HARDEN_DIR, "directory", leave_dir },
+	{ HARDEN_NOFILE, "open files", raise_nofile },
+	{ HARDEN_NO_CORE, "core limit", no_core },
 };
 
 unsigned harden_process(unsigned flags, char *argv0)

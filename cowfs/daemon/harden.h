@@ -13,7 +13,8 @@ enum {
 	HARDEN_SIGNALS = 1 << 4,    /* TERM, HUP, INT, PIPE ignored */
 	HARDEN_DIR = 1 << 5,	    /* chdir("/"), umask 077 */
 	HARDEN_NOFILE = 1 << 6,	    /* RLIMIT_NOFILE to its hard limit, at least 4096 */
-	HARDEN_NO_CORE = 1 << 7,    /* a crash leaves no copy of the memory, and does not wait for one */
+	/* a crash leaves no copy of the memory, and does not wait for one */
+	HARDEN_NO_CORE = 1 << 7,
 	HARDEN_ALL = (1 << 8) - 1,
 	/* what harden_confine does; names for messages */
 	HARDEN_CAPABILITIES = 1 << 8,

@@ -26,11 +26,13 @@ static int adopt_lent(int *passed_fd, struct card **ret_lent, struct volume_resu
 	if (e == 0)
 		*passed_fd = -1;
 	else
-		snprintf(ret->why, sizeof(ret->why), "the lent room cannot be used: %s", strerrordesc_np(-e));
+		snprintf(ret->why, sizeof(ret->why), "the lent room cannot be used: %s",
+			 strerrordesc_np(-e));
 	return ret->error = e;
 }
 
-static int run_commit(struct server *s, const struct request *rq, int *passed_fd, struct volume_result *ret)
+static int run_commit(struct server *s, const struct request *rq, int *passed_fd,
+		      struct volume_result *ret)
 {
 	struct card *lent = NULL;
 	struct volume_request vr = {
@@ -38,7 +40,9 @@ static int run_commit(struct server *s, const struct request *rq, int *passed_fd
 		.checkpoint = rq->checkpoint,
 		.force = rq->force,
 		.no_wait = rq->no_wait,
-		.cause = rq->timer ? CAUSE_TIMER : rq->shutdown ? CAUSE_SHUTDOWN : CAUSE_MANUAL,
+		.cause = rq->timer	? CAUSE_TIMER
+			 : rq->shutdown ? CAUSE_SHUTDOWN
+					: CAUSE_MANUAL,
 		.lent = &lent,
 	};
 	int e = rq->lend ? adopt_lent(passed_fd, &lent, ret) : 0;
@@ -62,7 +66,7 @@ static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char 
 
 static int run_detach(struct server *s, const struct request *rq, struct volume_result *ret)
 {
-	const struct volume_request vr = {.job = JOB_DETACH, .cause = CAUSE_DETACH};
+	const struct volume_request vr = { .job = JOB_DETACH, .cause = CAUSE_DETACH };
 	const char *loop = s->p.loop->path;
 	struct volume_status st;
 	char holder[64] = "something";
@@ -77,7 +81,8 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 			      st.mountpoint);
 	if (e) {
 		(void)!holder_find(s->p.proc_dirfd, s->p.loop->rdev, holder, sizeof(holder));
-		return refuse(ret, -EBUSY, "%s is in use by %s: end what uses it first", loop, holder);
+		return refuse(ret, -EBUSY, "%s is in use by %s: end what uses it first", loop,
+			      holder);
 	}
 	if (rq->discard || rq->commit)
 		volume_arm_discard(s->p.volume, rq->discard);
@@ -116,7 +121,7 @@ void *server_job_thread(void *arg)
 	while (!s->stop && !ended) {
 		_cleanup_close_ int passed_fd = -1;
 		struct session *c = next_job(s);
-		struct volume_result result = {0};
+		struct volume_result result = { 0 };
 
 		if (!c) {
 			pthread_cond_wait(&s->wake, &s->lock);

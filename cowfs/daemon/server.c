@@ -116,12 +116,12 @@ static void *control_thread(void *arg)
 	while (!stopping(s)) {
 		int timeout_ms = tick(s);
 
-		fds[0] = (struct pollfd){.fd = s->event_fd, .events = POLLIN};
-		fds[1] = (struct pollfd){.fd = s->accept_pause ? -1 : s->listen_fd,
-					 .events = POLLIN};
+		fds[0] = (struct pollfd){ .fd = s->event_fd, .events = POLLIN };
+		fds[1] = (struct pollfd){ .fd = s->accept_pause ? -1 : s->listen_fd,
+					  .events = POLLIN };
 		for (size_t i = 0; i < CLIENTS; i++)
-			fds[i + 2] = (struct pollfd){.fd = s->clients[i].fd,
-						     .events = wanted(s, &s->clients[i])};
+			fds[i + 2] = (struct pollfd){ .fd = s->clients[i].fd,
+						      .events = wanted(s, &s->clients[i]) };
 		if (poll(fds, ARRAY_SIZE(fds), timeout_ms) < 0)
 			continue; /* EINTR, ENOMEM: the ticks bound how fast this turns */
 		if (fds[0].revents && read(s->event_fd, &count, sizeof(count)) < 0)
@@ -142,7 +142,7 @@ static void *control_thread(void *arg)
 static int open_socket(const struct rundir *dir)
 {
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
 
 	if (fd < 0)
 		return -errno;
@@ -246,7 +246,7 @@ void server_farewell(struct server *s, int error, const char *why)
 		server_send_result(s, c, &c->result);
 		for (uint64_t end = now_ns() + FAREWELL_MS * 1000000ull;
 		     c->fd >= 0 && c->out.len && now_ns() < end;) {
-			struct pollfd pfd = {.fd = c->fd, .events = POLLOUT};
+			struct pollfd pfd = { .fd = c->fd, .events = POLLOUT };
 
 			poll(&pfd, 1, 100);
 			if (linebuf_flush(&c->out, c->fd) == -EPIPE)

@@ -279,8 +279,8 @@ void server_accept(struct server *s)
 		turn_away(fd, -EBUSY, "too many clients wait for a commit");
 		return;
 	}
-	c->in = (struct linebuf){.max_bytes = PROTO_LINE_BYTES};
-	c->out = (struct linebuf){.max_bytes = OUT_BYTES};
+	c->in = (struct linebuf){ .max_bytes = PROTO_LINE_BYTES };
+	c->out = (struct linebuf){ .max_bytes = OUT_BYTES };
 	c->eof = c->closing = false;
 	c->active_ns = now_ns();
 	c->fd = steal_fd(&fd);

@@ -13,12 +13,13 @@
  *   and to let go of the FUSE descriptor, which ends the hanging. After a death the descriptor goes
  *   first for the same reason.
  * - A killed worker is not dead while one of its threads sleeps unkillably in I/O on its own volume
- *   (syncfs, FIFREEZE). That thread has no descriptors (thread_call_alone), so the link ends with the other
- *   threads, and the I/O ends when the parent lets go of FUSE. A thread that sleeps so elsewhere keeps
- *   the FUSE descriptor open that nobody reads from any more, and the link. So the parent also looks at the
- *   worker's state, and aborts the connection through fusectl, of which it got a descriptor from the worker.
- * - What the worker had frozen only another process can thaw. A unit's processes are killed together,
- *   so the parent leaves the cgroup.
+ *   (syncfs, FIFREEZE). That thread has no descriptors (thread_call_alone), so the link ends with
+ *   the other threads, and the I/O ends when the parent lets go of FUSE. A thread that sleeps so
+ *   elsewhere keeps the FUSE descriptor open that nobody reads from any more, and the link. So the
+ *   parent also looks at the worker's state, and aborts the connection through fusectl, of which it
+ *   got a descriptor from the worker.
+ * - What the worker had frozen only another process can thaw. A unit's processes are killed
+ *   together, so the parent leaves the cgroup.
  * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
  */
 #include "daemon/supervisor.h"
@@ -85,9 +86,9 @@ static int send_message(int sock_fd, char what, int fd)
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	struct iovec iov = {.iov_base = &what, .iov_len = 1};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	} control = { 0 };
+	struct iovec iov = { .iov_base = &what, .iov_len = 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
 	if (fd >= 0) {
 		struct cmsghdr *c;
@@ -110,11 +111,11 @@ static int receive_message(int sock_fd, char *what, int *ret_fd)
 		struct cmsghdr align;
 		char space[CMSG_SPACE(sizeof(int))];
 	} control;
-	struct iovec iov = {.iov_base = what, .iov_len = 1};
-	struct msghdr m = {.msg_iov = &iov,
-			   .msg_iovlen = 1,
-			   .msg_control = control.space,
-			   .msg_controllen = sizeof(control.space)};
+	struct iovec iov = { .iov_base = what, .iov_len = 1 };
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = control.space,
+			    .msg_controllen = sizeof(control.space) };
 	ssize_t n = recvmsg(sock_fd, &m, MSG_CMSG_CLOEXEC);
 	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
 
@@ -193,7 +194,7 @@ static int thawer_start(struct thawer *t)
 /* Has it thawed what is frozen? Waits at most wait_ns for the answer; to be asked again if not. */
 static bool thaw(struct thawer *t, int mount_fd, uint64_t wait_ns)
 {
-	const struct timespec nap = {.tv_nsec = 1000000};
+	const struct timespec nap = { .tv_nsec = 1000000 };
 	uint64_t until_ns = now_ns() + wait_ns, one = 1;
 
 	if (!t->busy && !t->started) {
@@ -308,8 +309,8 @@ static void look(struct parent *p)
 /* Until the worker is dead. */
 static void watch(struct parent *p)
 {
-	struct pollfd fds[2] = {{.fd = p->worker_pidfd, .events = POLLIN},
-				{.fd = p->sock_fd, .events = POLLIN}};
+	struct pollfd fds[2] = { { .fd = p->worker_pidfd, .events = POLLIN },
+				 { .fd = p->sock_fd, .events = POLLIN } };
 	uint64_t last_ns = now_ns();
 
 	for (;;) {
@@ -394,7 +395,7 @@ static void leave_cgroup(void)
 
 static int open_link(int pair[2])
 {
-	const struct timeval wait = {.tv_sec = ANSWER_WAIT_S};
+	const struct timeval wait = { .tv_sec = ANSWER_WAIT_S };
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
@@ -405,7 +406,7 @@ static int open_link(int pair[2])
 int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret)
 {
 	_cleanup_close_ int fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), null_fd = -1;
-	struct parent p = {.opts = *o, .mount_fd = -1, .abort_fd = -1};
+	struct parent p = { .opts = *o, .mount_fd = -1, .abort_fd = -1 };
 	bool from_ram = harden_started_from_ram();
 	char path[32];
 	int pair[2], r;
@@ -429,11 +430,11 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	}
 	if (p.worker == 0) {
 		close(pair[0]);
-		*ret = (struct supervisor_link){.sock_fd = pair[1],
-					    .fuse_fd = steal_fd(&fuse_fd),
-					    .kmsg_fd = p.opts.kmsg_fd,
-					    .abort_fd = -1,
-					    .from_ram = from_ram};
+		*ret = (struct supervisor_link){ .sock_fd = pair[1],
+						 .fuse_fd = steal_fd(&fuse_fd),
+						 .kmsg_fd = p.opts.kmsg_fd,
+						 .abort_fd = -1,
+						 .from_ram = from_ram };
 		return 0;
 	}
 	close(pair[1]);

@@ -30,8 +30,9 @@ struct supervisor_link {
 	int sock_fd; /* to the parent */
 	int fuse_fd; /* for fuse_export_start */
 	int kmsg_fd; /* for msg_to_kmsg; -1: none */
-	/* Set it to fuse_export_abort_fd before supervisor_serving (which duplicates it): a worker that
-	 * is killed while it syncs or freezes its own volume cannot die without it. Else -1. */
+	/* Set it to fuse_export_abort_fd before supervisor_serving (which duplicates it): a worker
+	 * that is killed while it syncs or freezes its own volume cannot die without it. Else
+	 * -1. */
 	int abort_fd;
 	bool from_ram; /* started from an initramfs */
 };

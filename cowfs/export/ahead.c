@@ -17,11 +17,12 @@
  * I1  A window is used only under the epoch under which its reading began. What a stack shows from
  *     the base does not change there while the stack is published or pinned; all that the commit
  *     writes in place, checkpoints included, is covered by a newer layer in every stack of that
- *     time. A window may hold garbage for covered blocks, and nobody asks for those. Gaps that a plan writes over
- *     (commit/plan.h) do change: free blocks, whose content means nothing until somebody has written them above.
+ *     time. A window may hold garbage for covered blocks, and nobody asks for those. Gaps that a
+ *     plan writes over (commit/plan.h) do change: free blocks, whose content means nothing until
+ *     somebody has written them above.
  * I2  A window's buffer is written only while it is `filling`, which only an idle one becomes.
- * I3  Who waits, waits for the card alone: a window is filled without any lock held. A read that was only
- *     started stands in the window's list and is answered by who fills it.
+ * I3  Who waits, waits for the card alone: a window is filled without any lock held. A read that
+ *     was only started stands in the window's list and is answered by who fills it.
  */
 #include "export/ahead.h"
 
@@ -144,7 +145,7 @@ static struct stream *find_stream(struct ahead *a, uint64_t blk)
 		if (s->used_at < oldest->used_at)
 			oldest = s;
 	}
-	*oldest = (struct stream){.last_blk = NOWHERE};
+	*oldest = (struct stream){ .last_blk = NOWHERE };
 	return oldest;
 }
 
@@ -236,12 +237,14 @@ static void own_done(struct async_read *io, int r)
 static int start_own(struct ahead *a, struct ahead_read *rd)
 {
 	rd->io.done = own_done;
-	return async_read(a->async, &rd->io, blk_to_bytes(rd->blk), rd->buf, blk_to_bytes(rd->blks)) == 0 ?
-		       AHEAD_PENDING :
-		       -EAGAIN;
+	return async_read(a->async, &rd->io, blk_to_bytes(rd->blk), rd->buf,
+			  blk_to_bytes(rd->blks)) == 0
+		       ? AHEAD_PENDING
+		       : -EAGAIN;
 }
 
-/* From who filled the window; the error that he met may be that of a block that rd does not want. */
+/* From who filled the window; the error that he met may be that of a block that rd does not
+ * want. */
 static void answer(struct ahead_read *rd, bool ok)
 {
 	struct window *w = rd->window;
@@ -322,7 +325,8 @@ static void start_fill(struct ahead *a, struct window *w)
 		window_done(&w->io, read_card(a, w->blk, w->blks, w->buf));
 }
 
-int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf, struct ahead_read *rd)
+int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf,
+		struct ahead_read *rd)
 {
 	bool hit = false, to_fill = false;
 	struct window *w;
@@ -341,7 +345,8 @@ int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, vo
 		enter(a, w, blk, blks);
 		hit = !w->filling;
 	} else if ((w = begin_window(a, epoch, blk, blks))) {
-		atomic_fetch_add_explicit(&w->users, 1, memory_order_relaxed); /* rd, beside the filling */
+		/* rd, beside the filling */
+		atomic_fetch_add_explicit(&w->users, 1, memory_order_relaxed);
 		to_fill = true;
 	}
 	if (w && !hit) {

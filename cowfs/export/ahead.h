@@ -15,7 +15,8 @@ struct ahead;
 
 /* A read that nobody waits for. The caller's memory; his to use again from the call of done on. */
 struct ahead_read {
-	void (*done)(struct ahead_read *rd, int r); /* from another thread, maybe before ahead_start returns */
+	/* from another thread, maybe before ahead_start returns */
+	void (*done)(struct ahead_read *rd, int r);
 	/* private */
 	struct ahead *ahead;
 	struct ahead_read *next;
@@ -31,14 +32,16 @@ void ahead_free(struct ahead *a); /* NULL allowed; nobody reads any more */
 
 /*
  * Blocks of the base, as card_read; any number of threads. epoch names the layer stack that the
- * caller has pinned: while one is published, no block that it shows from the base and that its file system uses changes
- * there, and a window that was read under one epoch is never used under another.
+ * caller has pinned: while one is published, no block that it shows from the base and that its file
+ * system uses changes there, and a window that was read under one epoch is never used under
+ * another.
  */
 int ahead_read(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 
-/* The same without waiting. 0: buf is filled. AHEAD_PENDING: done will be called, and the stack stays pinned
- * until then. -EAGAIN: not without waiting; nothing was done. */
+/* The same without waiting. 0: buf is filled. AHEAD_PENDING: done will be called, and the stack
+ * stays pinned until then. -EAGAIN: not without waiting; nothing was done. */
 #define AHEAD_PENDING 1
-int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf, struct ahead_read *rd) MUST_CHECK;
+int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf,
+		struct ahead_read *rd) MUST_CHECK;
 
 #endif

@@ -5,12 +5,13 @@
  * Notes on the design
  * - The only file that includes FUSE headers.
  * - The serving threads are ours, not libfuse's loop (serve.h). The leader serves what RAM has, and
- *   starts reads of the card without waiting for them: each has a slot with a buffer of its own, and is answered by
- *   the thread that takes the card's answers. What neither can do (a range in several places on the card, the
- *   log, parts of blocks, large punches, no slot left) is done after handing over, in the
- *   thread's own buffer: the payload of a read is put behind its first page (the request has been decoded by
- *   then), aligned for direct I/O on the card.
- * - A fast card's small reads the leader does by itself while there is nothing else to do: read_alone.
+ *   starts reads of the card without waiting for them: each has a slot with a buffer of its own,
+ *   and is answered by the thread that takes the card's answers. What neither can do (a range in
+ *   several places on the card, the log, parts of blocks, large punches, no slot left) is done
+ *   after handing over, in the thread's own buffer: the payload of a read is put behind its first
+ *   page (the request has been decoded by then), aligned for direct I/O on the card.
+ * - A fast card's small reads the leader does by itself while there is nothing else to do:
+ *   read_alone.
  * - FOPEN_DIRECT_IO with FOPEN_PARALLEL_DIRECT_WRITES (kernel >= 6.2; older ones ignore the bit):
  *   without them each write is submitted under the inode's exclusive lock and through the page
  *   cache's invalidation. libfuse before 3.15 has no field for the second, hence the raw reply to
@@ -21,9 +22,9 @@
  * - The mount is never attached to the tree. It lives as long as the descriptor of its file (that
  *   the loop device holds): the last close aborts the connection and the threads read ENODEV, which
  *   ends them.
- * - A process that was killed closes its descriptors from the last one down. That of the loop device writes what is dirty
- *   in its cache, through us, and would wait for ever if /dev/fuse were still open then. So ours has the
- *   highest number.
+ * - A process that was killed closes its descriptors from the last one down. That of the loop
+ *   device writes what is dirty in its cache, through us, and would wait for ever if /dev/fuse were
+ *   still open then. So ours has the highest number.
  */
 #include "export/fuse.h"
 
@@ -51,15 +52,15 @@
 
 #define SERVERS 4
 #define MAX_WRITE_BYTES (256u * KIB) /* locked once per server; 1 MiB is no faster on a card */
-#define HEADER_BYTES COW_BLK_BYTES /* request headers, and what aligns the payload of a read */
+#define HEADER_BYTES COW_BLK_BYTES   /* request headers, and what aligns the payload of a read */
 #define BUF_BYTES (HEADER_BYTES + MAX_WRITE_BYTES)
-#define FAST_READ_NS 150000 /* a card whose small reads take less is fast, */
+#define FAST_READ_NS 150000	    /* a card whose small reads take less is fast, */
 #define FAST_READ_BYTES (16u * KIB) /* and these are small */
 #define MAX_BACKGROUND                                                                             \
 	128 /* the loop device has 128 tags: none ever waits in FUSE's background queue */
 #define START_TIMEOUT_S 10
 #define WATCH_STACK_BYTES (64 * KIB)
-#define LAST_FD 1000 /* above all others */
+#define LAST_FD 1000		     /* above all others */
 #define PUNCH_PIECE_BYTES (64 * MIB) /* of WRITE_ZEROES with its up to 4 GiB: locks */
 
 struct fuse_export {
@@ -141,8 +142,9 @@ static bool fill_attr(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct fuse_entry_param entry = {
-		.ino = VOLUME_INO, .attr_timeout = FOREVER_S, .entry_timeout = FOREVER_S};
+	struct fuse_entry_param entry = { .ino = VOLUME_INO,
+					  .attr_timeout = FOREVER_S,
+					  .entry_timeout = FOREVER_S };
 
 	if (parent == FUSE_ROOT_ID && !strcmp(name, VOLUME_NAME) &&
 	    fill_attr(req, VOLUME_INO, &entry.attr))
@@ -164,7 +166,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct fuse_open_out out = {.open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES};
+	struct fuse_open_out out = { .open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES };
 
 	(void)fi;
 	if (ino == VOLUME_INO)
@@ -192,7 +194,8 @@ static void note_read(struct fuse_export *e, size_t len_bytes, uint64_t since_ns
 	uint64_t before = atomic_load_explicit(&e->read_ns, memory_order_relaxed);
 
 	if (len_bytes <= FAST_READ_BYTES) /* a lost update is no loss */
-		atomic_store_explicit(&e->read_ns, (3 * before + (now_ns() - since_ns)) / 4, memory_order_relaxed);
+		atomic_store_explicit(&e->read_ns, (3 * before + (now_ns() - since_ns)) / 4,
+				      memory_order_relaxed);
 }
 
 static void slot_done(struct view_read *rd, int r)
@@ -204,8 +207,8 @@ static void slot_done(struct view_read *rd, int r)
 	slot_put(s);
 }
 
-/* Another thread for the answer costs some microseconds. Where the card takes hardly longer and nobody
- * else waits for anything, the leader reads by itself. */
+/* Another thread for the answer costs some microseconds. Where the card takes hardly longer and
+ * nobody else waits for anything, the leader reads by itself. */
 static bool read_alone(struct fuse_export *e, size_t len_bytes)
 {
 	return len_bytes <= FAST_READ_BYTES && !slots_used(e->slots) && serve_waited() &&
@@ -259,7 +262,8 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 {
 	struct fuse_export *e = req_export(req);
 	struct gate *gate = e->gate;
-	size_t covered = size + (size_t)(off & (COW_BLK_BYTES - 1)), whole = round_up_u64(covered, COW_BLK_BYTES);
+	size_t covered = size + (size_t)(off & (COW_BLK_BYTES - 1)),
+	       whole = round_up_u64(covered, COW_BLK_BYTES);
 	int r = gate ? gate_admit(gate, whole) : 0;
 
 	(void)fi;
@@ -293,8 +297,8 @@ static int punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 	int r = 0;
 
 	while (len_bytes && !r) {
-		uint64_t piece =
-			min_u64(len_bytes, PUNCH_PIECE_BYTES - off_bytes % PUNCH_PIECE_BYTES);
+		uint64_t piece = min_u64(len_bytes,
+					 PUNCH_PIECE_BYTES - off_bytes % PUNCH_PIECE_BYTES);
 
 		r = view_punch(v, off_bytes, piece);
 		off_bytes += piece;
@@ -332,11 +336,11 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 /* Asked for by the loop driver: f_bsize becomes its discard granularity. */
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	struct statvfs st = {.f_bsize = COW_BLK_BYTES,
-			     .f_frsize = COW_BLK_BYTES,
-			     .f_blocks = view_volume_blks(req_view(req)),
-			     .f_files = 1,
-			     .f_namemax = 255};
+	struct statvfs st = { .f_bsize = COW_BLK_BYTES,
+			      .f_frsize = COW_BLK_BYTES,
+			      .f_blocks = view_volume_blks(req_view(req)),
+			      .f_files = 1,
+			      .f_namemax = 255 };
 
 	(void)ino;
 	fuse_reply_statfs(req, &st);
@@ -376,17 +380,19 @@ static ssize_t receive(void *ctx, void *buf)
 static void handle(void *ctx, void *buf, size_t len_bytes)
 {
 	struct fuse_export *e = ctx;
-	struct fuse_buf request = {.size = len_bytes, .mem = buf};
+	struct fuse_buf request = { .size = len_bytes, .mem = buf };
 
 	read_buf = (char *)buf + HEADER_BYTES;
 	fuse_session_process_buf(e->session, &request);
 }
 
-static const struct serve_ops serve_ops = {.buf_bytes = BUF_BYTES, .receive = receive, .handle = handle};
+static const struct serve_ops serve_ops = { .buf_bytes = BUF_BYTES,
+					    .receive = receive,
+					    .handle = handle };
 
 static int new_session(struct fuse_export *e, int fuse_fd)
 {
-	char *argv[] = {(char *)"cowfs", NULL};
+	char *argv[] = { (char *)"cowfs", NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
 	char path[32];
 
@@ -445,8 +451,9 @@ static void *watch_first(void *arg)
 	return NULL;
 }
 
-/* A reply to INIT that the kernel did not take (a filter refused the call, say) leaves every request waiting, for ever and whatever
- * happens to this process: op_init only knows that a reply was made. */
+/* A reply to INIT that the kernel did not take (a filter refused the call, say) leaves every
+ * request waiting, for ever and whatever happens to this process: op_init only knows that a reply
+ * was made. */
 static int open_file(struct fuse_export *e, int mount_fd)
 {
 	struct first w = { .abort_fd = e->abort_fd };
@@ -517,7 +524,8 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 	if (!r) {
 		e->abort_fd = fuse_mount_open_abort(mount_fd);
 		if (e->abort_fd < 0)
-			msg(MSG_WARN, "no abort switch for FUSE (fusectl): %s", strerror(-e->abort_fd));
+			msg(MSG_WARN, "no abort switch for FUSE (fusectl): %s",
+			    strerror(-e->abort_fd));
 		r = serve_start(e->serve);
 	}
 	if (!r)

@@ -2,8 +2,8 @@
 /*
  * The gate's thread sleeps until the oldest held reply is due; a change of the rate wakes it.
  *
- * The list holds one reply for each tag of the loop device and some more; should it be full, a write
- * is answered at once.
+ * The list holds one reply for each tag of the loop device and some more; should it be full, a
+ * write is answered at once.
  */
 #include "export/gate.h"
 
@@ -46,8 +46,8 @@ struct gate {
 	_Atomic uint64_t held_now, longest_ns, paced; /* written under lock */
 };
 
-uint64_t gate_due_ns(uint64_t last_ns, uint64_t since_ns, size_t bytes, unsigned held, uint64_t bytes_per_s,
-		     bool shut)
+uint64_t gate_due_ns(uint64_t last_ns, uint64_t since_ns, size_t bytes, unsigned held,
+		     uint64_t bytes_per_s, bool shut)
 {
 	uint64_t from_ns = max_u64(last_ns, since_ns), due_ns = UINT64_MAX;
 
@@ -102,7 +102,8 @@ static uint64_t due_ns(const struct gate *g)
 
 	if (is_stopped(g) && !g->stop)
 		return UINT64_MAX;
-	return gate_due_ns(g->last_ns, h->since_ns, h->bytes, g->n > g->tags_held ? GATE_TAGS_HELD + 1 : 0,
+	return gate_due_ns(g->last_ns, h->since_ns, h->bytes,
+			   g->n > g->tags_held ? GATE_TAGS_HELD + 1 : 0,
 			   g->stop ? GATE_OPEN : g->rate, g->shut);
 }
 
@@ -167,12 +168,15 @@ void gate_stop(struct gate *g)
 
 int gate_admit(struct gate *g, size_t bytes)
 {
-	int64_t before = atomic_fetch_sub_explicit(&g->budget_bytes, (int64_t)bytes, memory_order_relaxed);
-	uint64_t admitted = atomic_fetch_add_explicit(&g->admitted_bytes, bytes, memory_order_relaxed);
+	int64_t before = atomic_fetch_sub_explicit(&g->budget_bytes, (int64_t)bytes,
+						   memory_order_relaxed);
+	uint64_t admitted = atomic_fetch_add_explicit(&g->admitted_bytes, bytes,
+						      memory_order_relaxed);
 	uint64_t stop = atomic_load_explicit(&g->stop_bytes, memory_order_relaxed);
 	int r;
 
-	if ((before >= 0 && before < (int64_t)bytes) || (admitted < stop && stop - admitted <= bytes))
+	if ((before >= 0 && before < (int64_t)bytes) ||
+	    (admitted < stop && stop - admitted <= bytes))
 		g->look(g->ctx); /* whose write took the last of it */
 	r = atomic_load_explicit(&g->refuse, memory_order_relaxed);
 	if (r < 0)
@@ -188,7 +192,8 @@ bool gate_hold(struct gate *g, void *req, size_t bytes)
 		return false;
 	pthread_mutex_lock(&g->lock);
 	if ((g->rate != GATE_OPEN || is_stopped(g)) && !g->stop && g->started && g->n < HELD_MAX) {
-		g->held[(g->first + g->n) % HELD_MAX] = (struct held){ .req = req, .bytes = bytes, .since_ns = now_ns() };
+		g->held[(g->first + g->n) % HELD_MAX] =
+			(struct held){ .req = req, .bytes = bytes, .since_ns = now_ns() };
 		g->held_now = ++g->n;
 		g->paced++;
 		held = true;

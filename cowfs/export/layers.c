@@ -105,11 +105,12 @@ struct piece {
 	size_t n;
 };
 
-static struct piece find_piece(const struct layers *l, unsigned first, uint64_t off_bytes, size_t len_bytes)
+static struct piece find_piece(const struct layers *l, unsigned first, uint64_t off_bytes,
+			       size_t len_bytes)
 {
 	uint64_t in_blk = off_bytes % COW_BLK_BYTES;
 	uint64_t max_blks = (in_blk + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT;
-	struct piece p = {.blk = off_bytes >> COW_BLK_SHIFT};
+	struct piece p = { .blk = off_bytes >> COW_BLK_SHIFT };
 
 	p.place = find(l, first, p.blk, max_blks, &p.gen, &p.blks);
 	p.n = min_u64(len_bytes, blk_to_bytes(p.blks) - in_blk);
@@ -137,7 +138,8 @@ int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void
 
 	while (len_bytes) {
 		struct piece p = find_piece(l, first, off_bytes, len_bytes);
-		int r = on_card(&p) ? read_card(l, first, p.place, off_bytes, to, p.n) : copy_piece(&p, off_bytes, to);
+		int r = on_card(&p) ? read_card(l, first, p.place, off_bytes, to, p.n)
+				    : copy_piece(&p, off_bytes, to);
 
 		if (r < 0)
 			return r;
@@ -149,14 +151,17 @@ int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void
 }
 
 /* One run of the base, whole blocks to an aligned place, and nothing behind it? */
-static bool can_start(const struct layers *l, const struct piece *p, const void *to, size_t len_bytes)
+static bool can_start(const struct layers *l, const struct piece *p, const void *to,
+		      size_t len_bytes)
 {
 	return p->place == PLACE_BASE && p->n == len_bytes && p->n == blk_to_bytes(p->blks) &&
 	       (uintptr_t)to % COW_BLK_BYTES == 0 && l->ahead;
 }
 
-/* What RAM has is copied; one run of the base behind it is started. That is nearly all there is: files lie in runs. */
-int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t len_bytes, struct ahead_read *rd)
+/* What RAM has is copied; one run of the base behind it is started. That is nearly all there is:
+ * files lie in runs. */
+int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t len_bytes,
+		 struct ahead_read *rd)
 {
 	uint8_t *to = buf;
 
@@ -165,9 +170,9 @@ int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t l
 		int r;
 
 		if (on_card(&p))
-			return can_start(l, &p, to, len_bytes) ?
-				       ahead_start(l->ahead, l->epoch, p.blk, p.blks, to, rd) :
-				       -EAGAIN;
+			return can_start(l, &p, to, len_bytes)
+				       ? ahead_start(l->ahead, l->epoch, p.blk, p.blks, to, rd)
+				       : -EAGAIN;
 		r = copy_piece(&p, off_bytes, to);
 		if (r < 0)
 			return r;
@@ -186,7 +191,9 @@ int layers_peek(const struct layers *l, unsigned first, uint64_t blk, uint64_t b
 		enum blk_state state;
 		uint64_t n;
 		const struct generation *g = find_generation(l, first, blk, blks, &n, &state);
-		int r = g && state == BLK_DATA ? generation_read(g, blk_to_bytes(blk), to, blk_to_bytes(n)) : -ENODATA;
+		int r = g && state == BLK_DATA
+				? generation_read(g, blk_to_bytes(blk), to, blk_to_bytes(n))
+				: -ENODATA;
 
 		if (r < 0)
 			return r;

@@ -14,8 +14,8 @@
 
 struct layers {
 	struct card *base;
-	struct ahead *ahead;	  /* for reads of the whole stack; NULL: none */
-	uint64_t epoch;		  /* differs from that of the stacks before it */
+	struct ahead *ahead; /* for reads of the whole stack; NULL: none */
+	uint64_t epoch;	     /* differs from that of the stacks before it */
 	struct log_index *index;
 	unsigned n, room;	  /* generations; how many fit */
 	struct layers *retired;	  /* list of those that only old pins use: the commit thread's */
@@ -32,12 +32,13 @@ struct layers *layers_alloc(unsigned room); /* free() it; NULL without memory */
  * block on the card. -EIO, -EBADMSG from below. */
 int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void *buf,
 		size_t len_bytes) MUST_CHECK;
-/* The same from LAYER_ACTIVE down, without waiting for the card: 0 or AHEAD_PENDING as ahead_start, with the stack
- * pinned; -EAGAIN: not without waiting, buf may be changed. */
+/* The same from LAYER_ACTIVE down, without waiting for the card: 0 or AHEAD_PENDING as ahead_start,
+ * with the stack pinned; -EAGAIN: not without waiting, buf may be changed. */
 int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t len_bytes,
 		 struct ahead_read *rd) MUST_CHECK;
 /* Whole blocks, if the generations from `first` down have all of them as data: -ENODATA else. */
-int layers_peek(const struct layers *l, unsigned first, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
+int layers_peek(const struct layers *l, unsigned first, uint64_t blk, uint64_t blks,
+		void *buf) MUST_CHECK;
 /* Next run at or after *blk that one of the generations from `first` down has, as generation_next.
  */
 bool layers_next(const struct layers *l, unsigned first, uint64_t *blk, uint64_t max_blks,

@@ -9,8 +9,8 @@
  *   our file.
  * - max_sectors_kb: a request above FUSE's max_write would be cut in two behind the loop driver's
  *   back. discard_max_bytes: the default of 4 GiB is one fallocate under the inode's lock.
- * - The limits of the queue outlive LOOP_CLR_FD. What a daemon that was killed has left there is no limit for this one;
- *   and whoever gets the number next must not be slowed by ours.
+ * - The limits of the queue outlive LOOP_CLR_FD. What a daemon that was killed has left there is no
+ *   limit for this one; and whoever gets the number next must not be slowed by ours.
  */
 #include "export/loop.h"
 
@@ -78,13 +78,14 @@ static const char *const limit_name[LOOP_LIMITS] = {
 /* Busy for a moment where somebody else changes the same queue: nr_requests only tries its lock. */
 static int set_limit(const struct loop_dev *d, unsigned which, uint64_t value)
 {
-	const struct timespec nap = {.tv_nsec = LIMIT_POLL_NS};
+	const struct timespec nap = { .tv_nsec = LIMIT_POLL_NS };
 	uint64_t until_ns = now_ns() + LIMIT_WAIT_NS;
 	char text[24];
 	int r;
 
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
-	while ((r = io_write_text(d->queue_dirfd, limit_name[which], text)) == -EBUSY && now_ns() < until_ns)
+	while ((r = io_write_text(d->queue_dirfd, limit_name[which], text)) == -EBUSY &&
+	       now_ns() < until_ns)
 		nanosleep(&nap, NULL);
 	return r;
 }
@@ -122,7 +123,8 @@ static void restore_queue(struct loop_dev *d)
 {
 	if (d->queue_dirfd < 0)
 		return;
-	/* a discard size of 0 is what the file could not do; written there it would be a limit that Linux never takes back */
+	/* a discard size of 0 is what the file could not do; written there it would be a limit that
+	 * Linux never takes back */
 	for (unsigned i = 0; i < LOOP_LIMITS; i++)
 		if (d->found[i])
 			(void)set_limit(d, i, d->found[i]);
@@ -142,7 +144,8 @@ static int set_queue(struct loop_dev *d, unsigned read_ahead_kb)
 	if (!r)
 		r = lower_limit(d, DISCARD_MAX, DISCARD_MAX_BYTES);
 	if (!r)
-		(void)set_limit(d, NR_REQUESTS, DRIVER_REQUESTS); /* refused if the driver was told to have fewer */
+		/* refused if the driver was told to have fewer */
+		(void)set_limit(d, NR_REQUESTS, DRIVER_REQUESTS);
 	if (!r && ioctl(d->fd, BLKRASET, read_ahead_kb * 2ul) < 0)
 		r = -errno;
 	/* whoever had this number before may have set it read-only, which outlives LOOP_CLR_FD */
@@ -170,9 +173,10 @@ static int verify(const struct loop_dev *d)
 
 int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label)
 {
-	struct loop_config config = {
-		.fd = (uint32_t)file_fd, .block_size = 512, .info.lo_flags = LO_FLAGS_DIRECT_IO};
-	struct loop_dev d = {.fd = -1, .queue_dirfd = -1};
+	struct loop_config config = { .fd = (uint32_t)file_fd,
+				      .block_size = 512,
+				      .info.lo_flags = LO_FLAGS_DIRECT_IO };
+	struct loop_dev d = { .fd = -1, .queue_dirfd = -1 };
 	_cleanup_close_ int dev_dirfd = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_close_ int ctl_fd = -1;
 	int r = -EBUSY;
@@ -236,7 +240,7 @@ static int still_attached(const struct loop_dev *d, const struct loop_info64 *in
 
 int loop_detach(struct loop_dev *d)
 {
-	const struct timespec nap = {.tv_nsec = DETACH_POLL_NS};
+	const struct timespec nap = { .tv_nsec = DETACH_POLL_NS };
 	uint64_t until_ns = now_ns() + DETACH_WAIT_NS;
 	struct loop_info64 info;
 	int fd = open_again(d, O_RDONLY | O_EXCL), r;

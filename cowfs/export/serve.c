@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - Why one thread receives: the kernel wakes those who wait in read in turn, wherever they last ran. A
- *   chain of small requests, each sent after the answer to the one before, then wanders over the CPUs, and where those are
- *   busy it waits for a time slice at each step (docs/BENCHMARKS.md).
+ * - Why one thread receives: the kernel wakes those who wait in read in turn, wherever they last
+ *   ran. A chain of small requests, each sent after the answer to the one before, then wanders over
+ *   the CPUs, and where those are busy it waits for a time slice at each step (docs/BENCHMARKS.md).
  * - The follower that stopped last is woken first: its stack and buffer are still in the cache.
- * - Two threads that receive at the same time are not wrong, only slower. So the check whether a thread
- *   still leads needs no lock: a leader that was replaced in this moment serves one request more.
- * - The watch looks every SERVE_STUCK_MS / 2 while requests come, and sleeps when none came since it last looked. A
- *   leader that begins a request while it sleeps wakes it: turn and asleep are written by one and read by the other in
- *   opposite order, all sequentially consistent, so one of the two sees the other.
+ * - Two threads that receive at the same time are not wrong, only slower. So the check whether a
+ *   thread still leads needs no lock: a leader that was replaced in this moment serves one request
+ *   more.
+ * - The watch looks every SERVE_STUCK_MS / 2 while requests come, and sleeps when none came since
+ *   it last looked. A leader that begins a request while it sleeps wakes it: turn and asleep are
+ *   written by one and read by the other in opposite order, all sequentially consistent, so one of
+ *   the two sees the other.
  */
 #include "export/serve.h"
 
@@ -262,8 +264,8 @@ int serve_start(struct serve *s)
 	int r = 0;
 
 	for (; !r && s->started < s->n; s->started += !r)
-		r = thread_start(&s->server[s->started].thread, "cowfs-serve", STACK_BYTES, server_thread,
-				 &s->server[s->started]);
+		r = thread_start(&s->server[s->started].thread, "cowfs-serve", STACK_BYTES,
+				 server_thread, &s->server[s->started]);
 	if (!r) {
 		r = thread_start(&s->watch, "cowfs-watch", WATCH_STACK_BYTES, watch_thread, s);
 		s->watching = r == 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Slots: what a read needs that was started and is answered later. A fixed number, with locked buffers, made
- * before the first request: most reads are small, so there are many small ones and a few large ones.
+ * Slots: what a read needs that was started and is answered later. A fixed number, with locked
+ * buffers, made before the first request: most reads are small, so there are many small ones and a
+ * few large ones.
  */
 #ifndef COWFS_EXPORT_SLOTS_H
 #define COWFS_EXPORT_SLOTS_H
@@ -29,7 +30,8 @@ struct slot {
 
 int slots_new(struct slots **ret, size_t large_bytes) MUST_CHECK;
 void slots_free(struct slots *s); /* NULL allowed; none in use */
-/* One whose buffer holds len_bytes (<= large_bytes); NULL: all of that size are in use. Any thread, also to give back. */
+/* One whose buffer holds len_bytes (<= large_bytes); NULL: all of that size are in use. Any thread,
+ * also to give back. */
 struct slot *slot_get(struct slots *s, size_t len_bytes);
 void slot_put(struct slot *slot);
 unsigned slots_used(const struct slots *s);

@@ -60,7 +60,8 @@ struct was_data {
 	uint64_t word[REWRITES_MAX_CALL_BLKS / 64];
 };
 
-static void look_before(const struct generation *g, uint64_t blk, uint64_t blks, struct was_data *ret)
+static void look_before(const struct generation *g, uint64_t blk, uint64_t blks,
+			struct was_data *ret)
 {
 	for (uint64_t i = 0, n; i < blks; i += n) {
 		enum blk_state state;
@@ -146,7 +147,8 @@ static int put_part(const struct change *c, uint64_t off_bytes, const void *from
 }
 
 /* Head and tail by put_part, whole blocks between at once; from NULL: zeroes. */
-static int put_range(const struct change *c, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes)
+static int put_range(const struct change *c, uint64_t off_bytes, const uint8_t *from,
+		     uint64_t len_bytes)
 {
 	while (len_bytes) {
 		uint64_t blk = off_bytes >> COW_BLK_SHIFT, in_blk = off_bytes % COW_BLK_BYTES, n;
@@ -157,7 +159,8 @@ static int put_range(const struct change *c, uint64_t off_bytes, const uint8_t *
 			r = put_part(c, off_bytes, from, n);
 		} else {
 			n = len_bytes - len_bytes % COW_BLK_BYTES;
-			r = from ? put_blocks(c, blk, n >> COW_BLK_SHIFT, from) : put_hole(c, blk, n >> COW_BLK_SHIFT);
+			r = from ? put_blocks(c, blk, n >> COW_BLK_SHIFT, from)
+				 : put_hole(c, blk, n >> COW_BLK_SHIFT);
 		}
 		if (r < 0)
 			return r;
@@ -228,7 +231,8 @@ static void read_done(struct ahead_read *ahead, int r)
 	rd->done(rd, count_read(rd->view, rd->len_bytes, r));
 }
 
-int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes, struct view_read *rd)
+int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
+		    struct view_read *rd)
 {
 	struct pin pin;
 	int r;

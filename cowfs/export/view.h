@@ -38,7 +38,8 @@ struct view_counters {
 
 /* A read that was started. The caller's memory; his to use again from the call of done on. */
 struct view_read {
-	void (*done)(struct view_read *rd, int r); /* from another thread, maybe before view_start_read returns */
+	/* from another thread, maybe before view_start_read returns */
+	void (*done)(struct view_read *rd, int r);
 	/* private */
 	struct view *view;
 	struct pin pin;
@@ -53,7 +54,8 @@ struct view_read {
 int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
 	     struct log_index *index) MUST_CHECK;
 void view_free(struct view *v); /* no request in flight */
-/* Counts in w which blocks are written again, from now on; before the first request. w stays the caller's, and outlives the view. */
+/* Counts in w which blocks are written again, from now on; before the first request. w stays the
+ * caller's, and outlives the view. */
 void view_set_rewrites(struct view *v, struct rewrites *w);
 uint64_t view_volume_blks(const struct view *v);
 void view_counters(const struct view *v, struct view_counters *ret);
@@ -63,32 +65,39 @@ void view_counters(const struct view *v, struct view_counters *ret);
  * no block that it did not complete. */
 int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
-int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK; /* reads zero after */
+/* reads zero after */
+int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK;
 
-/* view_read without waiting for the card: 0 or the error at once; VIEW_PENDING: done will be called; -EAGAIN: not
- * without waiting, nothing is counted, buf may be changed. The view is not freed meanwhile. */
+/* view_read without waiting for the card: 0 or the error at once; VIEW_PENDING: done will be
+ * called; -EAGAIN: not without waiting, nothing is counted, buf may be changed. The view is not
+ * freed meanwhile. */
 #define VIEW_PENDING AHEAD_PENDING
-int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes, struct view_read *rd) MUST_CHECK;
-/* Would this write have to read from the card first? A guess that the next moment may make wrong. */
+int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
+		    struct view_read *rd) MUST_CHECK;
+/* Would this write have to read from the card first? A guess that the next moment may make
+ * wrong. */
 bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes);
 
 /* ---- commit thread only ---- */
 
 /* What is in the active generation now, and what in the sealed and failed ones. */
-void view_dirty(struct view *v, struct generation_stats *ret_active, struct generation_stats *ret_below);
+void view_dirty(struct view *v, struct generation_stats *ret_active,
+		struct generation_stats *ret_below);
 
-/* Active becomes sealed, a new empty generation becomes active. An older failed layer stays below the
- * sealed one and belongs to it from now on. -EBUSY: already sealed; -ENOMEM: nothing changed. */
+/* Active becomes sealed, a new empty generation becomes active. An older failed layer stays below
+ * the sealed one and belongs to it from now on. -EBUSY: already sealed; -ENOMEM: nothing
+ * changed. */
 int view_seal(struct view *v) MUST_CHECK;
-/* The commit succeeded: publishes index (takes the caller's reference), then drops the sealed and the
- * failed generation and the old index once no pin needs them. */
+/* The commit succeeded: publishes index (takes the caller's reference), then drops the sealed and
+ * the failed generation and the old index once no pin needs them. */
 void view_release(struct view *v, struct log_index *index);
-/* The commit failed: what was sealed becomes the failed layer. With an older failed layer the two are
- * made one, block by block, in bounded extra memory; active and reads go on meanwhile.
- * -ENOSPC, -ENOMEM: nothing is lost, they only stay separate layers (there may be many) until the next
- * view_fail or view_release. -EINVAL: not sealed. */
+/* The commit failed: what was sealed becomes the failed layer. With an older failed layer the two
+ * are made one, block by block, in bounded extra memory; active and reads go on meanwhile.
+ * -ENOSPC, -ENOMEM: nothing is lost, they only stay separate layers (there may be many) until the
+ * next view_fail or view_release. -EINVAL: not sealed. */
 int view_fail(struct view *v) MUST_CHECK;
-/* After a checkpoint: publishes an index alone. Returns when nobody can use the old one any more. */
+/* After a checkpoint: publishes an index alone. Returns when nobody can use the old one any
+ * more. */
 void view_set_index(struct view *v, struct log_index *index);
 /* Waits until every request that pinned the stack before this call has ended. */
 void view_synchronize(struct view *v);
@@ -105,7 +114,8 @@ int view_peek_live(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_
 /* Next present run of the sealed pair at or after *blk, as generation_next. */
 bool view_next_sealed(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		      enum blk_state *ret_state);
-/* The live image and its runs (all RAM layers merged), for dry runs: a moving target, and said so. */
+/* The live image and its runs (all RAM layers merged), for dry runs: a moving target, and said
+ * so. */
 int view_read_live(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 bool view_next_live(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		    enum blk_state *ret_state);

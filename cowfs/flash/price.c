@@ -21,13 +21,15 @@ uint64_t flash_speed_ns(const struct flash_speed *s, uint64_t len_bytes)
 	if (len_bytes <= TABLE_MIN)
 		return s->table_ns[0];
 	if (len_bytes >= TABLE_MAX)
-		return (uint64_t)((unsigned __int128)s->table_ns[FLASH_TABLE - 1] * len_bytes / TABLE_MAX);
+		return (uint64_t)((unsigned __int128)s->table_ns[FLASH_TABLE - 1] * len_bytes /
+				  TABLE_MAX);
 	for (i = 0; len_bytes > (uint64_t)TABLE_MIN << (i + 1); i++)
 		;
 	/* may fall: there are cards that are slower at 128 KiB than at 256 */
-	return (uint64_t)((int64_t)s->table_ns[i] + ((int64_t)s->table_ns[i + 1] - (int64_t)s->table_ns[i]) *
-							    (int64_t)(len_bytes - ((uint64_t)TABLE_MIN << i)) /
-							    (int64_t)((uint64_t)TABLE_MIN << i));
+	return (uint64_t)((int64_t)s->table_ns[i] +
+			  ((int64_t)s->table_ns[i + 1] - (int64_t)s->table_ns[i]) *
+				  (int64_t)(len_bytes - ((uint64_t)TABLE_MIN << i)) /
+				  (int64_t)((uint64_t)TABLE_MIN << i));
 }
 
 uint64_t flash_read_ns(const struct flash_profile *p, uint64_t len_bytes)
@@ -71,8 +73,10 @@ uint64_t flash_random_write_ns(const struct flash_profile *p, uint64_t len_bytes
 	if (p->class == FLASH_DISK)
 		return p->seek_ns + p->latency_ns + write_ns;
 	if (p->absorb > 1 && len_bytes < p->unit_bytes)
-		return write_ns + flash_merge_ns(p, 0) *
-					  min_u64(p->absorb, (len_bytes + COW_BLK_BYTES - 1) / COW_BLK_BYTES) / p->absorb;
+		return write_ns +
+		       flash_merge_ns(p, 0) *
+			       min_u64(p->absorb, (len_bytes + COW_BLK_BYTES - 1) / COW_BLK_BYTES) /
+			       p->absorb;
 	return write_ns + flash_merge_ns(p, len_bytes);
 }
 
@@ -86,7 +90,8 @@ uint64_t flash_sync_ns(const struct flash_profile *p)
 /* Picoseconds a byte at the rate of 1 MiB */
 static uint64_t byte_ps(const struct flash_speed *s)
 {
-	return s->affine ? flash_rate_ns(1000, s->bytes_per_s) : s->table_ns[FLASH_TABLE - 1] * 1000 / TABLE_MAX;
+	return s->affine ? flash_rate_ns(1000, s->bytes_per_s)
+			 : s->table_ns[FLASH_TABLE - 1] * 1000 / TABLE_MAX;
 }
 
 uint64_t flash_bridge_gap_bytes(const struct flash_profile *p, bool gap_is_at_hand)
@@ -94,7 +99,8 @@ uint64_t flash_bridge_gap_bytes(const struct flash_profile *p, bool gap_is_at_ha
 	uint64_t w_ps = byte_ps(&p->write), r_ps = gap_is_at_hand ? 0 : byte_ps(&p->read);
 	uint64_t one_ps = flash_write_ns(p, COW_BLK_BYTES) * 1000, linear_ps = w_ps * COW_BLK_BYTES;
 
-	if (p->class == FLASH_DISK) /* the head passes the gap anyway; what it saves is less than half a turn */
+	/* the head passes the gap anyway; what it saves is less than half a turn */
+	if (p->class == FLASH_DISK)
 		one_ps = linear_ps + p->latency_ns * 1000;
 	return one_ps > linear_ps && w_ps + r_ps ? (one_ps - linear_ps) / (w_ps + r_ps) : 0;
 }
@@ -103,8 +109,10 @@ uint64_t flash_pad_from_bytes(const struct flash_profile *p)
 {
 	int64_t w_ps = (int64_t)byte_ps(&p->write), r_ps = (int64_t)byte_ps(&p->read);
 	int64_t c_ps = (int64_t)flash_rate_ns(1000, p->copy_bytes_per_s);
-	int64_t rest_ps = r_ps + w_ps - c_ps; /* a byte that padding writes and sorting leaves to the card */
-	int64_t blk_ps = (int64_t)flash_write_ns(p, COW_BLK_BYTES) * 1000 + (r_ps - c_ps) * COW_BLK_BYTES;
+	/* a byte that padding writes and sorting leaves to the card */
+	int64_t rest_ps = r_ps + w_ps - c_ps;
+	int64_t blk_ps = (int64_t)flash_write_ns(p, COW_BLK_BYTES) * 1000 +
+			 (r_ps - c_ps) * COW_BLK_BYTES;
 	uint64_t blks;
 
 	if (p->class == FLASH_DISK || blk_ps <= 0)

@@ -70,7 +70,8 @@ static uint64_t round_u64(double d)
 	return (uint64_t)(d + 0.5);
 }
 
-static double one_number(struct reader *r, const char *key, struct json_object *v, double min, double max)
+static double one_number(struct reader *r, const char *key, struct json_object *v, double min,
+			 double max)
 {
 	double d = json_object_get_double(v);
 
@@ -86,7 +87,8 @@ static double one_number(struct reader *r, const char *key, struct json_object *
 }
 
 /* The number times unit, into *ret, if it is there. */
-static void take(struct reader *r, const char *key, double min, double max, double unit, uint64_t *ret)
+static void take(struct reader *r, const char *key, double min, double max, double unit,
+		 uint64_t *ret)
 {
 	struct json_object *v;
 
@@ -125,7 +127,8 @@ static void take_text(struct reader *r, const char *key, char *buf, size_t size_
 		snprintf(buf, size_bytes, "%s", json_object_get_string(v));
 }
 
-static void take_speed(struct reader *r, const char *rate_key, const char *overhead_key, struct flash_speed *ret)
+static void take_speed(struct reader *r, const char *rate_key, const char *overhead_key,
+		       struct flash_speed *ret)
 {
 	struct json_object *v;
 
@@ -143,7 +146,8 @@ static void take_speed(struct reader *r, const char *rate_key, const char *overh
 		return;
 	}
 	for (size_t i = 0; i < FLASH_TABLE; i++) {
-		double mb_s = one_number(r, rate_key, json_object_array_get_idx(v, i), 0.001, 100000);
+		double mb_s = one_number(r, rate_key, json_object_array_get_idx(v, i), 0.001,
+					 100000);
 
 		ret->table_ns[i] = round_u64((double)(4096u << i) / mb_s * 1e3);
 	}
@@ -168,16 +172,49 @@ static int take_word(struct reader *r, const char *key, const char *const *word,
 /* Keys that are no claims about a device, and need no source. */
 static bool is_text_key(const char *key)
 {
-	return !strcmp(key, "title") || !strcmp(key, "source") || !strcmp(key, "note") || !strcmp(key, "member") ||
-	       !strcmp(key, "models") || !strcmp(key, "from");
+	return !strcmp(key, "title") || !strcmp(key, "source") || !strcmp(key, "note") ||
+	       !strcmp(key, "member") || !strcmp(key, "models") || !strcmp(key, "from");
 }
 
 static const char *const known[] = {
-	"class", "capacity_gb", "read_mb_s", "read_overhead_ms", "write_mb_s", "write_overhead_ms", "access_ms",
-	"random_read_per_s", "random_write_per_s", "sync_write_per_s", "sync_rewrite_per_s", "page_kib", "unit_kib", "open_units",
-	"open_random", "copy_mb_s", "merge_ms", "absorb", "cheat_mib", "front_mib", "front_read_mb_s", "front_write_mb_s",
-	"wear", "zone_kib", "spare_percent", "erase_limit", "track_ms", "seek_ms", "full_ms", "latency_ms", "inner_mb_s",
-	"members", "raid", "chunk_kib", "bridge_us", "bus_mb_s", "append_kib", "append_map_every",
+	"class",
+	"capacity_gb",
+	"read_mb_s",
+	"read_overhead_ms",
+	"write_mb_s",
+	"write_overhead_ms",
+	"access_ms",
+	"random_read_per_s",
+	"random_write_per_s",
+	"sync_write_per_s",
+	"sync_rewrite_per_s",
+	"page_kib",
+	"unit_kib",
+	"open_units",
+	"open_random",
+	"copy_mb_s",
+	"merge_ms",
+	"absorb",
+	"cheat_mib",
+	"front_mib",
+	"front_read_mb_s",
+	"front_write_mb_s",
+	"wear",
+	"zone_kib",
+	"spare_percent",
+	"erase_limit",
+	"track_ms",
+	"seek_ms",
+	"full_ms",
+	"latency_ms",
+	"inner_mb_s",
+	"members",
+	"raid",
+	"chunk_kib",
+	"bridge_us",
+	"bus_mb_s",
+	"append_kib",
+	"append_map_every",
 };
 
 static bool is_known(const char *key)
@@ -202,15 +239,17 @@ static bool starts(const char *text, const char *with)
 
 static void check_keys(struct reader *r)
 {
-	json_object_object_foreach(r->json, key, v) {
+	json_object_object_foreach(r->json, key, v)
+	{
 		const char *from = from_of(r->from, key);
 
 		(void)v;
 		if (!is_known(key))
 			say(r, "nothing is called %s", key);
-		else if (!is_text_key(key) && !starts(from, "printed") && !starts(from, "derived") &&
-			 !starts(from, "assumed"))
-			say(r, "where %s comes from is not told (printed, derived or assumed)", key);
+		else if (!is_text_key(key) && !starts(from, "printed") &&
+			 !starts(from, "derived") && !starts(from, "assumed"))
+			say(r, "where %s comes from is not told (printed, derived or assumed)",
+			    key);
 	}
 }
 
@@ -226,7 +265,8 @@ static void check_models(struct reader *r)
 	for (size_t i = 0; !r->bad && i < json_object_array_length(v); i++) {
 		struct json_object *name = json_object_array_get_idx(v, i);
 
-		if (!json_object_is_type(name, json_type_string) || !json_object_get_string_len(name))
+		if (!json_object_is_type(name, json_type_string) ||
+		    !json_object_get_string_len(name))
 			say(r, "models must be a list of names");
 	}
 }
@@ -238,11 +278,13 @@ static uint64_t at_least(int64_t v, uint64_t min)
 	return v < (int64_t)min ? min : (uint64_t)v;
 }
 
-/* f and the cost of growth, from rows of an iozone table; then what a scattered write costs more, G, and from that the copy rate. */
+/* f and the cost of growth, from rows of an iozone table; then what a scattered write costs more,
+ * G, and from that the copy rate. */
 static void derive_card(struct reader *r, struct flash_profile *p)
 {
 	int64_t linear = (int64_t)flash_write_ns(p, COW_BLK_BYTES), extra;
-	uint64_t rewrite = take_per_s(r, "sync_rewrite_per_s"), first = take_per_s(r, "sync_write_per_s");
+	uint64_t rewrite = take_per_s(r, "sync_rewrite_per_s"),
+		 first = take_per_s(r, "sync_write_per_s");
 	uint64_t scattered = take_per_s(r, "random_write_per_s"), access = 0, seen;
 
 	take(r, "access_ms", 0, 10000, 1e6, &access);
@@ -262,11 +304,13 @@ static void derive_card(struct reader *r, struct flash_profile *p)
 		extra *= p->absorb;
 	extra -= (int64_t)p->merge_ns;
 	if (extra <= 0) {
-		say(r, "scattered writes cannot be as fast as linear ones: give absorb or copy_mb_s");
+		say(r,
+		    "scattered writes cannot be as fast as linear ones: give absorb or copy_mb_s");
 		return;
 	}
 	seen = p->unit_bytes - (p->absorb > 1 ? 0 : COW_BLK_BYTES);
-	p->copy_bytes_per_s = at_least((int64_t)((unsigned __int128)seen * 1000000000u / (uint64_t)extra), 1);
+	p->copy_bytes_per_s =
+		at_least((int64_t)((unsigned __int128)seen * 1000000000u / (uint64_t)extra), 1);
 }
 
 static void derive_disk(struct reader *r, struct flash_profile *p)
@@ -299,8 +343,8 @@ static void check_card(struct reader *r, const struct flash_profile *p)
 
 static void read_one(struct reader *r, struct flash_profile *p)
 {
-	static const char *const classes[] = {"card", "disk"};
-	static const char *const wears[] = {"none", "dynamic", "zone", "global"};
+	static const char *const classes[] = { "card", "disk" };
+	static const char *const wears[] = { "none", "dynamic", "zone", "global" };
 	uint64_t v;
 	int w;
 
@@ -314,7 +358,8 @@ static void read_one(struct reader *r, struct flash_profile *p)
 	take_speed(r, "read_mb_s", "read_overhead_ms", &p->read);
 	take_speed(r, "write_mb_s", "write_overhead_ms", &p->write);
 	if (has(r, "write_mb_s"))
-		p->has_write = p->class == FLASH_CARD && !starts(from_of(r->from, "write_mb_s"), "assumed");
+		p->has_write = p->class == FLASH_CARD &&
+			       !starts(from_of(r->from, "write_mb_s"), "assumed");
 	if (has(r, "front_mib")) {
 		p->front_read = p->read;
 		p->front_write = p->write;
@@ -371,10 +416,11 @@ static void read_one(struct reader *r, struct flash_profile *p)
 	}
 }
 
-static int profile_read(struct flash_profiles *ps, const char *id, struct json_object *json, char *why, size_t why_bytes)
+static int profile_read(struct flash_profiles *ps, const char *id, struct json_object *json,
+			char *why, size_t why_bytes)
 {
-	struct reader r = {.json = json, .why = why, .why_bytes = why_bytes, .id = id};
-	struct flash_profile p = {.open_units = 1, .absorb = 1, .members = 1, .page_bytes = 4096};
+	struct reader r = { .json = json, .why = why, .why_bytes = why_bytes, .id = id };
+	struct flash_profile p = { .open_units = 1, .absorb = 1, .members = 1, .page_bytes = 4096 };
 	struct json_object *v;
 
 	if (!json_object_is_type(json, json_type_object) || !*id || strlen(id) >= sizeof(p.id)) {
@@ -405,7 +451,8 @@ static int profile_read(struct flash_profiles *ps, const char *id, struct json_o
 
 /* ---- files ---- */
 
-static int parse(const char *text, size_t len, struct json_object **ret, char *why, size_t why_bytes)
+static int parse(const char *text, size_t len, struct json_object **ret, char *why,
+		 size_t why_bytes)
 {
 	struct json_tokener *tok = json_tokener_new();
 	struct json_object *o;
@@ -439,7 +486,8 @@ static int file_text(const char *path, char **ret, size_t *ret_len, char *why, s
 
 	if (!text)
 		return -ENOMEM;
-	while (fd >= 0 && len < FILE_MAX_BYTES && (n = read(fd, text + len, FILE_MAX_BYTES - len)) > 0)
+	while (fd >= 0 && len < FILE_MAX_BYTES &&
+	       (n = read(fd, text + len, FILE_MAX_BYTES - len)) > 0)
 		len += (size_t)n;
 	if (fd < 0 || n < 0) {
 		r = -errno;
@@ -458,7 +506,8 @@ static int file_text(const char *path, char **ret, size_t *ret_len, char *why, s
 
 static int add_all(struct flash_profiles *ps, struct json_object *file, char *why, size_t why_bytes)
 {
-	json_object_object_foreach(file, id, json) {
+	json_object_object_foreach(file, id, json)
+	{
 		int r;
 
 		if (!strcmp(id, "//"))
@@ -468,7 +517,8 @@ static int add_all(struct flash_profiles *ps, struct json_object *file, char *wh
 			return -EINVAL;
 		}
 		if (flash_profiles_find(ps, id)) {
-			snprintf(why, why_bytes, "profile '%s' is there twice, or one of the program's", id);
+			snprintf(why, why_bytes,
+				 "profile '%s' is there twice, or one of the program's", id);
 			return -EEXIST;
 		}
 		r = profile_read(ps, id, json, why, why_bytes);
@@ -491,7 +541,8 @@ int flash_profiles_open(struct flash_profiles **ret, const char *path, char *why
 	ps->profile = calloc(PROFILES_MAX, sizeof(*ps->profile));
 	ps->json = calloc(PROFILES_MAX, sizeof(struct json_object *));
 	if (ps->profile && ps->json)
-		r = parse(flash_profiles_json, strlen(flash_profiles_json), &ps->file[0], why, why_bytes);
+		r = parse(flash_profiles_json, strlen(flash_profiles_json), &ps->file[0], why,
+			  why_bytes);
 	if (!r)
 		r = add_all(ps, ps->file[0], why, why_bytes);
 	ps->first_own = ps->n;
@@ -548,7 +599,8 @@ static bool has_word(const char *text, const char *word)
 	size_t len = strlen(word);
 
 	for (const char *at = text; (at = strcasestr(at, word)); at++)
-		if ((at == text || isspace((unsigned char)at[-1])) && (!at[len] || isspace((unsigned char)at[len])))
+		if ((at == text || isspace((unsigned char)at[-1])) &&
+		    (!at[len] || isspace((unsigned char)at[len])))
 			return true;
 	return false;
 }
@@ -561,7 +613,8 @@ const struct flash_profile *flash_profiles_match(const struct flash_profiles *ps
 		if (!json_object_object_get_ex(ps->json[i], "models", &models))
 			continue;
 		for (size_t k = 0; k < json_object_array_length(models); k++)
-			if (has_word(text, json_object_get_string(json_object_array_get_idx(models, k))))
+			if (has_word(text,
+				     json_object_get_string(json_object_array_get_idx(models, k))))
 				return &ps->profile[i];
 	}
 	return NULL;
@@ -575,8 +628,8 @@ void flash_profile_guess(struct flash_profile *ret, uint64_t unit_bytes, uint64_
 		.guessed = true,
 		.class = FLASH_CARD,
 		.capacity_bytes = capacity_bytes,
-		.read = {.affine = true, .overhead_ns = 1000000, .bytes_per_s = 20000000},
-		.write = {.affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000},
+		.read = { .affine = true, .overhead_ns = 1000000, .bytes_per_s = 20000000 },
+		.write = { .affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000 },
 		.page_bytes = 4096,
 		.unit_bytes = unit_bytes,
 		.open_units = 3,
@@ -607,7 +660,9 @@ int flash_profile_get(struct flash_profile *ret, const char *id)
 }
 
 void flash_profiles_describe(const struct flash_profiles *ps, size_t i,
-			     bool (*each)(void *ctx, const char *key, const char *value, const char *from), void *ctx)
+			     bool (*each)(void *ctx, const char *key, const char *value,
+					  const char *from),
+			     void *ctx)
 {
 	const struct flash_profile *p = flash_profiles_at(ps, i);
 	struct json_object *from = NULL;
@@ -616,13 +671,15 @@ void flash_profiles_describe(const struct flash_profiles *ps, size_t i,
 	if (!p)
 		return;
 	json_object_object_get_ex(ps->json[i], "from", &from);
-	json_object_object_foreach(ps->json[i], key, v) {
+	json_object_object_foreach(ps->json[i], key, v)
+	{
 		const char *source = from_of(from, key);
 
 		if (strcmp(key, "from") && strcmp(key, "title") && strcmp(key, "source") &&
 		    !each(ctx, key,
-			  json_object_is_type(v, json_type_string) ? json_object_get_string(v) :
-								     json_object_to_json_string_ext(v, JSON_C_TO_STRING_PLAIN),
+			  json_object_is_type(v, json_type_string)
+				  ? json_object_get_string(v)
+				  : json_object_to_json_string_ext(v, JSON_C_TO_STRING_PLAIN),
 			  source ? source : ""))
 			return;
 	}
@@ -637,14 +694,16 @@ void flash_profiles_describe(const struct flash_profiles *ps, size_t i,
 		if (!each(ctx, "sync_ms", text, "derived: 1/sync_rewrite_per_s - t_W(4 KiB)"))
 			return;
 		snprintf(text, sizeof(text), "%.3f", (double)p->alloc_ns / 1e6);
-		if (!each(ctx, "alloc_ms", text, "derived: 1/sync_write_per_s - 1/sync_rewrite_per_s"))
+		if (!each(ctx, "alloc_ms", text,
+			  "derived: 1/sync_write_per_s - 1/sync_rewrite_per_s"))
 			return;
 	}
 	if (!json_object_object_get_ex(ps->json[i], "copy_mb_s", NULL) &&
 	    !json_object_object_get_ex(ps->json[i], "member", NULL)) {
 		snprintf(text, sizeof(text), "%.3g", (double)p->copy_bytes_per_s / 1e6);
 		each(ctx, "copy_mb_s", text,
-		     p->absorb > 1 ? "derived: unit / (G * absorb - merge), G = 1/random_write - t_W(4 KiB) - sync" :
-				     "derived: (unit - 4 KiB) / (G - merge), G = 1/random_write - t_W(4 KiB) - sync");
+		     p->absorb > 1
+			     ? "derived: unit / (G * absorb - merge), G = 1/random_write - t_W(4 KiB) - sync"
+			     : "derived: (unit - 4 KiB) / (G - merge), G = 1/random_write - t_W(4 KiB) - sync");
 	}
 }

@@ -35,11 +35,11 @@ static const struct {
 	long number;
 	unsigned fd_arg; /* which argument is the descriptor written to */
 } writing_calls[] = {
-	{SYS_splice, 2},     {SYS_sendfile, 0}, {SYS_copy_file_range, 2},
-	{SYS_write, 0},	     {SYS_writev, 0},	{SYS_pwrite64, 0},
-	{SYS_pwritev, 0},    {SYS_pwritev2, 0}, {SYS_fallocate, 0},
+	{ SYS_splice, 2 },     { SYS_sendfile, 0 }, { SYS_copy_file_range, 2 },
+	{ SYS_write, 0 },      { SYS_writev, 0 },   { SYS_pwrite64, 0 },
+	{ SYS_pwritev, 0 },    { SYS_pwritev2, 0 }, { SYS_fallocate, 0 },
 #ifdef SYS_sendfile64
-	{SYS_sendfile64, 0},
+	{ SYS_sendfile64, 0 },
 #endif
 };
 
@@ -92,7 +92,7 @@ static bool holds_freeze(int task_dirfd, dev_t st_dev)
 /* SIGCONT only when the sleep is really over: sent at once it would take the stop back. */
 static void bounce(int pidfd, int task_dirfd)
 {
-	const struct timespec nap = {.tv_nsec = STOP_POLL_NS};
+	const struct timespec nap = { .tv_nsec = STOP_POLL_NS };
 	uint64_t until_ns = now_ns() + STOP_WAIT_NS;
 
 	if (pidfd_send_signal(pidfd, SIGSTOP, NULL, 0) < 0)
@@ -143,8 +143,8 @@ static unsigned bounce_process(int proc_dirfd, int pid, dev_t st_dev, char *culp
 	return bounced;
 }
 
-unsigned bounce_writers(int proc_dirfd, dev_t st_dev, bool (*come_to)(void *ctx, int pid), void *ctx,
-			char *culprit, size_t size_bytes)
+unsigned bounce_writers(int proc_dirfd, dev_t st_dev, bool (*come_to)(void *ctx, int pid),
+			void *ctx, char *culprit, size_t size_bytes)
 {
 	DIR *list = proclist_open(proc_dirfd, ".");
 	unsigned bounced = 0;

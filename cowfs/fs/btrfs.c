@@ -34,7 +34,8 @@ bool btrfs_lies_on(const char *dir, dev_t rdev)
 
 /* ---- the chunk tree ---- */
 
-static int add_chunk(struct btrfs_chunks *x, uint64_t logical, const struct btrfs_chunk *c, size_t len_bytes)
+static int add_chunk(struct btrfs_chunks *x, uint64_t logical, const struct btrfs_chunk *c,
+		     size_t len_bytes)
 {
 	const struct btrfs_stripe *s = &c->stripe;
 	struct btrfs_chunk_place place = { .logical = logical };
@@ -62,7 +63,8 @@ static int add_chunk(struct btrfs_chunks *x, uint64_t logical, const struct btrf
 }
 
 /* All items of one answer; *ret_next: where the next search begins. */
-static int add_items(struct btrfs_chunks *x, const struct btrfs_ioctl_search_args *a, uint64_t *ret_next)
+static int add_items(struct btrfs_chunks *x, const struct btrfs_ioctl_search_args *a,
+		     uint64_t *ret_next)
 {
 	size_t pos = 0;
 
@@ -77,7 +79,8 @@ static int add_items(struct btrfs_chunks *x, const struct btrfs_ioctl_search_arg
 		if (h.len > sizeof(a->buf) - pos)
 			return -EUCLEAN;
 		if (h.type == BTRFS_CHUNK_ITEM_KEY && h.offset >= *ret_next)
-			r = add_chunk(x, h.offset, (const struct btrfs_chunk *)(a->buf + pos), h.len);
+			r = add_chunk(x, h.offset, (const struct btrfs_chunk *)(a->buf + pos),
+				      h.len);
 		if (r < 0)
 			return r;
 		*ret_next = h.offset + 1;
@@ -93,15 +96,17 @@ int btrfs_chunks_read(struct btrfs_chunks *ret, int fd)
 	int r = 0;
 
 	for (;;) {
-		struct btrfs_ioctl_search_args a = { .key = { .tree_id = BTRFS_CHUNK_TREE_OBJECTID,
-							      .min_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
-							      .max_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
-							      .min_type = BTRFS_CHUNK_ITEM_KEY,
-							      .max_type = BTRFS_CHUNK_ITEM_KEY,
-							      .min_offset = next,
-							      .max_offset = UINT64_MAX,
-							      .max_transid = UINT64_MAX,
-							      .nr_items = UINT32_MAX } };
+		struct btrfs_ioctl_search_args a = {
+			.key = { .tree_id = BTRFS_CHUNK_TREE_OBJECTID,
+				 .min_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
+				 .max_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
+				 .min_type = BTRFS_CHUNK_ITEM_KEY,
+				 .max_type = BTRFS_CHUNK_ITEM_KEY,
+				 .min_offset = next,
+				 .max_offset = UINT64_MAX,
+				 .max_transid = UINT64_MAX,
+				 .nr_items = UINT32_MAX }
+		};
 
 		r = ioctl(fd, BTRFS_IOC_TREE_SEARCH, &a) < 0 ? -errno : 0;
 		if (r == 0 && !a.key.nr_items)
@@ -142,7 +147,8 @@ void btrfs_map(const struct btrfs_chunks *x, uint64_t logical, uint64_t len_byte
 	}
 	for (low -= low > 0; low < x->n && len_bytes; low++) {
 		const struct btrfs_chunk_place *c = &x->c[low];
-		uint64_t gap = c->logical > logical ? min_u64(len_bytes, c->logical - logical) : 0, in, here;
+		uint64_t gap = c->logical > logical ? min_u64(len_bytes, c->logical - logical) : 0,
+			 in, here;
 
 		logical += gap; /* nothing is there */
 		len_bytes -= gap;

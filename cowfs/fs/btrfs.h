@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where btrfs puts things: its files lie in an address space of its own (FIEMAP tells that), which its chunk tree maps to the
- * device. For file systems on one device, each chunk once or twice (single, DUP). For cowctl, not for the daemon: asks the kernel.
+ * Where btrfs puts things: its files lie in an address space of its own (FIEMAP tells that), which
+ * its chunk tree maps to the device. For file systems on one device, each chunk once or twice
+ * (single, DUP). For cowctl, not for the daemon: asks the kernel.
  */
 #ifndef COWFS_FS_BTRFS_H
 #define COWFS_FS_BTRFS_H
@@ -24,7 +25,8 @@ struct btrfs_chunks {
 
 /* Is the file system of this directory btrfs, and is rdev its only device? */
 bool btrfs_lies_on(const char *dir, dev_t rdev);
-/* Of a file system on one device. -EOPNOTSUPP: stripes, or copies of another kind; -errno of the search, -ENOMEM. */
+/* Of a file system on one device. -EOPNOTSUPP: stripes, or copies of another kind; -errno of the
+ * search, -ENOMEM. */
 int btrfs_chunks_read(struct btrfs_chunks *ret, int fd) MUST_CHECK;
 void btrfs_chunks_clear(struct btrfs_chunks *x);
 /* Calls take with each place on the device of [logical, logical + len_bytes). */

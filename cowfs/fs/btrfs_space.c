@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT
 /*
- * The trees of a btrfs, as far as its free space needs them: superblock -> chunk tree (where what is logically somewhere lies on
- * the device) and root tree -> extent tree (what is in use, logically).
+ * The trees of a btrfs, as far as its free space needs them: superblock -> chunk tree (where what
+ * is logically somewhere lies on the device) and root tree -> extent tree (what is in use,
+ * logically).
  *
  * "Free" is the claim that loses data when it is wrong. Invariants:
- * B1 a tree block is believed only if its checksum, file system, place, level, owner and generation are what the pointer to it
- *    says, its first key is the pointer's, and its keys ascend;
- * B2 the chunks lie inside of the device and overlap nowhere, and together are as large as the superblock says that chunks are: none
- *    is missing;
- * B3 extents lie inside of their chunk and do not overlap. An item that is not known in the extent tree is doubt.
+ * B1 a tree block is believed only if its checksum, file system, place, level, owner and generation
+ *    are what the pointer to it says, its first key is the pointer's, and its keys ascend;
+ * B2 the chunks lie inside of the device and overlap nowhere, and together are as large as the
+ *    superblock says that chunks are: none is missing;
+ * B3 extents lie inside of their chunk and do not overlap. An item that is not known in the extent
+ *    tree is doubt.
  *
- * Nothing is walked as a whole but the chunk tree. Of each level the last block is kept, and keys are asked for in ascending order. Levels
- * descend, so pointers that run in a circle end; blocks read for a question are counted.
+ * Nothing is walked as a whole but the chunk tree. Of each level the last block is kept, and keys
+ * are asked for in ascending order. Levels descend, so pointers that run in a circle end; blocks
+ * read for a question are counted.
  */
 #include "fs/btrfs_space.h"
 
@@ -27,7 +30,8 @@
 #define LEVELS 8
 #define MAX_PIECES (1u << 16)
 #define READS_OPEN_BLKS 16384u
-#define READS_USED_BLKS 4000u /* the extents of 32768 blocks are in a third of that, each one alone, in half-full leaves */
+/* the extents of 32768 blocks are in a third of that, each one alone, in half-full leaves */
+#define READS_USED_BLKS 4000u
 
 #define SUPER_BLK 16
 #define SUPER_STRIPE_BLKS (64 * KIB / COW_BLK_BYTES)
@@ -60,21 +64,30 @@ enum {
 };
 
 /* of a tree block */
-enum { NODE_FSID = 32, NODE_BYTENR = 48, NODE_GENERATION = 80, NODE_OWNER = 88, NODE_N = 96, NODE_LEVEL = 100, NODE_HEADER = 101 };
+enum {
+	NODE_FSID = 32,
+	NODE_BYTENR = 48,
+	NODE_GENERATION = 80,
+	NODE_OWNER = 88,
+	NODE_N = 96,
+	NODE_LEVEL = 100,
+	NODE_HEADER = 101
+};
 enum { KEY_BYTES = 17, ITEM_BYTES = 25, POINTER_BYTES = 33 };
 enum { CSUM_BYTES = 32 };
 
 #define KNOWN_SUPER_FLAGS BTRFS_HEADER_FLAG_WRITTEN
 #define INCOMPAT_SIMPLE_QUOTA (UINT64_C(1) << 16)
-#define KNOWN_INCOMPAT                                                                                                  \
-	(BTRFS_FEATURE_INCOMPAT_MIXED_BACKREF | BTRFS_FEATURE_INCOMPAT_DEFAULT_SUBVOL |                                 \
-	 BTRFS_FEATURE_INCOMPAT_MIXED_GROUPS | BTRFS_FEATURE_INCOMPAT_COMPRESS_LZO |                                    \
-	 BTRFS_FEATURE_INCOMPAT_COMPRESS_ZSTD | BTRFS_FEATURE_INCOMPAT_BIG_METADATA |                                   \
-	 BTRFS_FEATURE_INCOMPAT_EXTENDED_IREF | BTRFS_FEATURE_INCOMPAT_SKINNY_METADATA |                                \
-	 BTRFS_FEATURE_INCOMPAT_NO_HOLES | BTRFS_FEATURE_INCOMPAT_METADATA_UUID | INCOMPAT_SIMPLE_QUOTA)
+#define KNOWN_INCOMPAT                                                                             \
+	(BTRFS_FEATURE_INCOMPAT_MIXED_BACKREF | BTRFS_FEATURE_INCOMPAT_DEFAULT_SUBVOL |            \
+	 BTRFS_FEATURE_INCOMPAT_MIXED_GROUPS | BTRFS_FEATURE_INCOMPAT_COMPRESS_LZO |               \
+	 BTRFS_FEATURE_INCOMPAT_COMPRESS_ZSTD | BTRFS_FEATURE_INCOMPAT_BIG_METADATA |              \
+	 BTRFS_FEATURE_INCOMPAT_EXTENDED_IREF | BTRFS_FEATURE_INCOMPAT_SKINNY_METADATA |           \
+	 BTRFS_FEATURE_INCOMPAT_NO_HOLES | BTRFS_FEATURE_INCOMPAT_METADATA_UUID |                  \
+	 INCOMPAT_SIMPLE_QUOTA)
 #define COMPAT_RO_BLOCK_GROUP_TREE (UINT64_C(1) << 3)
-#define KNOWN_COMPAT_RO                                                                                                 \
-	(BTRFS_FEATURE_COMPAT_RO_FREE_SPACE_TREE | BTRFS_FEATURE_COMPAT_RO_FREE_SPACE_TREE_VALID |                      \
+#define KNOWN_COMPAT_RO                                                                            \
+	(BTRFS_FEATURE_COMPAT_RO_FREE_SPACE_TREE | BTRFS_FEATURE_COMPAT_RO_FREE_SPACE_TREE_VALID | \
 	 BTRFS_FEATURE_COMPAT_RO_VERITY | COMPAT_RO_BLOCK_GROUP_TREE)
 
 struct key {
@@ -203,15 +216,17 @@ static bool node_ok(const struct btrfs_space *x, const uint8_t *p)
 	uint32_t n = count_of(p), room = x->node_bytes - NODE_HEADER;
 	struct key last, key;
 
-	if (!checksum_ok(p, x->node_bytes) || memcmp(p + NODE_FSID, x->fsid, sizeof(x->fsid)) || level_of(p) >= LEVELS ||
-	    n > room / (level_of(p) ? POINTER_BYTES : ITEM_BYTES) || (level_of(p) && !n))
+	if (!checksum_ok(p, x->node_bytes) || memcmp(p + NODE_FSID, x->fsid, sizeof(x->fsid)) ||
+	    level_of(p) >= LEVELS || n > room / (level_of(p) ? POINTER_BYTES : ITEM_BYTES) ||
+	    (level_of(p) && !n))
 		return false;
 	for (uint32_t i = 0; i < n; i++, last = key) {
 		key = entry_key(p, i);
 		if (i && key_compare(&last, &key) >= 0)
 			return false;
 		if (!level_of(p)) {
-			uint64_t off = le(entry_at(p, i), KEY_BYTES, 4), bytes = le(entry_at(p, i), KEY_BYTES + 4, 4);
+			uint64_t off = le(entry_at(p, i), KEY_BYTES, 4),
+				 bytes = le(entry_at(p, i), KEY_BYTES + 4, 4);
 
 			if (off < (uint64_t)n * ITEM_BYTES || off > room || bytes > room - off)
 				return false;
@@ -226,7 +241,8 @@ static int node_read(struct btrfs_space *x, struct node *node, uint64_t bytenr)
 	int r;
 
 	node->bytenr = 0;
-	if (!bytenr || bytenr % COW_BLK_BYTES || !place_of(x, bytenr, x->node_bytes, &place) || x->reads_blks < blks)
+	if (!bytenr || bytenr % COW_BLK_BYTES || !place_of(x, bytenr, x->node_bytes, &place) ||
+	    x->reads_blks < blks)
 		return -EUCLEAN;
 	if (!node->p)
 		node->p = io_alloc(x->node_bytes);
@@ -297,7 +313,8 @@ static int step_down(const uint8_t *p, uint32_t slot, struct pointer *at)
 }
 
 /* before: to the last item below the key instead; slot == n then: there is none. */
-static int search(struct btrfs_space *x, const struct pointer *root, const struct key *key, bool before, struct leaf *ret)
+static int search(struct btrfs_space *x, const struct pointer *root, const struct key *key,
+		  bool before, struct leaf *ret)
 {
 	struct pointer at = *root;
 	struct key k;
@@ -313,7 +330,8 @@ static int search(struct btrfs_space *x, const struct pointer *root, const struc
 		slot = lower_bound(ret->p, key);
 		if (!at.level)
 			break;
-		if (!before && slot < ret->n && (k = entry_key(ret->p, slot), !key_compare(&k, key)))
+		if (!before && slot < ret->n &&
+		    (k = entry_key(ret->p, slot), !key_compare(&k, key)))
 			slot++;
 		slot -= slot > 0;
 		if (slot + 1 < ret->n) {
@@ -349,7 +367,8 @@ static bool go_on(const struct leaf *l, struct key *key)
 
 static int add_piece(struct pieces *all, uint64_t place, uint64_t logical, uint64_t bytes)
 {
-	void *p = all->n < MAX_PIECES ? array_grow(all->p, &all->cap, all->n + 1, sizeof(*all->p)) : NULL;
+	void *p = all->n < MAX_PIECES ? array_grow(all->p, &all->cap, all->n + 1, sizeof(*all->p))
+				      : NULL;
 
 	if (!p)
 		return all->n < MAX_PIECES ? -ENOMEM : -EUCLEAN;
@@ -359,8 +378,8 @@ static int add_piece(struct pieces *all, uint64_t place, uint64_t logical, uint6
 }
 
 /* *ret_bytes: of the item. */
-static int add_chunk(const struct btrfs_space *x, struct pieces *all, uint64_t logical, const uint8_t *p, size_t max_bytes,
-		     size_t *ret_bytes)
+static int add_chunk(const struct btrfs_space *x, struct pieces *all, uint64_t logical,
+		     const uint8_t *p, size_t max_bytes, size_t *ret_bytes)
 {
 	const size_t head = offsetof(struct btrfs_chunk, stripe);
 	uint64_t bytes, profile, copies;
@@ -374,15 +393,18 @@ static int add_chunk(const struct btrfs_space *x, struct pieces *all, uint64_t l
 	*ret_bytes = head + copies * sizeof(struct btrfs_stripe);
 	if ((profile && profile != BTRFS_BLOCK_GROUP_DUP) || copies != (profile ? 2u : 1u))
 		return -EOPNOTSUPP;
-	if (*ret_bytes > max_bytes || !bytes || bytes % COW_BLK_BYTES || logical % COW_BLK_BYTES || bytes > UINT64_MAX - logical)
+	if (*ret_bytes > max_bytes || !bytes || bytes % COW_BLK_BYTES || logical % COW_BLK_BYTES ||
+	    bytes > UINT64_MAX - logical)
 		return -EUCLEAN;
 	for (p += head; copies-- && !r; p += sizeof(struct btrfs_stripe)) {
 		uint64_t place = GET(p, struct btrfs_stripe, offset);
 
 		if (GET(p, struct btrfs_stripe, devid) != x->devid ||
-		    memcmp(p + offsetof(struct btrfs_stripe, dev_uuid), x->dev_uuid, sizeof(x->dev_uuid)))
+		    memcmp(p + offsetof(struct btrfs_stripe, dev_uuid), x->dev_uuid,
+			   sizeof(x->dev_uuid)))
 			return -EOPNOTSUPP;
-		if (place % COW_BLK_BYTES || place > x->device_bytes || bytes > x->device_bytes - place)
+		if (place % COW_BLK_BYTES || place > x->device_bytes ||
+		    bytes > x->device_bytes - place)
 			return -EUCLEAN;
 		r = add_piece(all, place, logical, bytes);
 	}
@@ -419,7 +441,8 @@ static int take_pieces(struct btrfs_space *x, struct pieces *all, uint64_t used_
 
 	for (size_t i = 0; i < all->n; i++) {
 		if (i && p[i].logical != p[i - 1].logical &&
-		    (p[i].logical < p[i - 1].logical || p[i].logical - p[i - 1].logical < p[i - 1].bytes))
+		    (p[i].logical < p[i - 1].logical ||
+		     p[i].logical - p[i - 1].logical < p[i - 1].bytes))
 			return -EUCLEAN;
 		if (p[i].bytes > used_bytes)
 			return -EUCLEAN;
@@ -437,7 +460,8 @@ static int take_pieces(struct btrfs_space *x, struct pieces *all, uint64_t used_
 	return 0;
 }
 
-static int add_item(struct btrfs_space *x, struct pieces *all, const struct item *it, unsigned *devices)
+static int add_item(struct btrfs_space *x, struct pieces *all, const struct item *it,
+		    unsigned *devices)
 {
 	size_t bytes;
 
@@ -445,8 +469,9 @@ static int add_item(struct btrfs_space *x, struct pieces *all, const struct item
 	case BTRFS_DEV_ITEM_KEY:
 		return ++*devices == 1 && it->key.offset == x->devid ? 0 : -EOPNOTSUPP;
 	case BTRFS_CHUNK_ITEM_KEY:
-		return it->key.objectid == BTRFS_FIRST_CHUNK_TREE_OBJECTID ?
-			       add_chunk(x, all, it->key.offset, it->p, it->bytes, &bytes) : -EUCLEAN;
+		return it->key.objectid == BTRFS_FIRST_CHUNK_TREE_OBJECTID
+			       ? add_chunk(x, all, it->key.offset, it->p, it->bytes, &bytes)
+			       : -EUCLEAN;
 	default:
 		return -EOPNOTSUPP;
 	}
@@ -494,7 +519,8 @@ static int find_extents(struct btrfs_space *x, const struct pointer *roots)
 				       .generation = GET(it.p, struct btrfs_root_item, generation),
 				       .owner = BTRFS_EXTENT_TREE_OBJECTID,
 				       .level = it.p[offsetof(struct btrfs_root_item, level)] };
-	return x->extents.level < LEVELS && x->extents.generation <= roots->generation ? 0 : -EUCLEAN;
+	return x->extents.level < LEVELS && x->extents.generation <= roots->generation ? 0
+										       : -EUCLEAN;
 }
 
 static bool super_known(const uint8_t *s, const struct blk_reader *r)
@@ -502,12 +528,16 @@ static bool super_known(const uint8_t *s, const struct blk_reader *r)
 	const uint8_t *dev = s + SUPER_DEV_ITEM;
 	uint64_t incompat = le(s, SUPER_INCOMPAT, 8), node = le(s, SUPER_NODESIZE, 4);
 
-	return !memcmp(s + SUPER_MAGIC, "_BHRfS_M", 8) && !le(s, SUPER_CSUM_TYPE, 2) && checksum_ok(s, COW_BLK_BYTES) &&
-	       le(s, SUPER_BYTENR, 8) == blk_to_bytes(SUPER_BLK) && !(le(s, SUPER_FLAGS, 8) & ~(uint64_t)KNOWN_SUPER_FLAGS) &&
-	       !le(s, SUPER_LOG_ROOT, 8) && le(s, SUPER_NUM_DEVICES, 8) == 1 && !(incompat & ~(uint64_t)KNOWN_INCOMPAT) &&
-	       !(le(s, SUPER_COMPAT_RO, 8) & ~(uint64_t)KNOWN_COMPAT_RO) && le(s, SUPER_SECTORSIZE, 4) == COW_BLK_BYTES &&
-	       node >= COW_BLK_BYTES && node <= 64 * KIB && !(node & (node - 1)) && s[SUPER_ROOT_LEVEL] < LEVELS &&
-	       s[SUPER_CHUNK_LEVEL] < LEVELS && le(s, SUPER_CHUNK_GENERATION, 8) <= le(s, SUPER_GENERATION, 8) &&
+	return !memcmp(s + SUPER_MAGIC, "_BHRfS_M", 8) && !le(s, SUPER_CSUM_TYPE, 2) &&
+	       checksum_ok(s, COW_BLK_BYTES) && le(s, SUPER_BYTENR, 8) == blk_to_bytes(SUPER_BLK) &&
+	       !(le(s, SUPER_FLAGS, 8) & ~(uint64_t)KNOWN_SUPER_FLAGS) &&
+	       !le(s, SUPER_LOG_ROOT, 8) && le(s, SUPER_NUM_DEVICES, 8) == 1 &&
+	       !(incompat & ~(uint64_t)KNOWN_INCOMPAT) &&
+	       !(le(s, SUPER_COMPAT_RO, 8) & ~(uint64_t)KNOWN_COMPAT_RO) &&
+	       le(s, SUPER_SECTORSIZE, 4) == COW_BLK_BYTES && node >= COW_BLK_BYTES &&
+	       node <= 64 * KIB && !(node & (node - 1)) && s[SUPER_ROOT_LEVEL] < LEVELS &&
+	       s[SUPER_CHUNK_LEVEL] < LEVELS &&
+	       le(s, SUPER_CHUNK_GENERATION, 8) <= le(s, SUPER_GENERATION, 8) &&
 	       GET(dev, struct btrfs_dev_item, total_bytes) <= blk_to_bytes(r->volume_blks);
 }
 
@@ -601,7 +631,8 @@ static void set_bits(uint8_t *bits, uint64_t bit, uint64_t n)
 }
 
 /* B3 */
-static int extent_bytes(const struct btrfs_space *x, const struct piece *c, const struct item *it, uint64_t *ret)
+static int extent_bytes(const struct btrfs_space *x, const struct piece *c, const struct item *it,
+			uint64_t *ret)
 {
 	uint64_t start = it->key.objectid, bytes;
 
@@ -611,15 +642,17 @@ static int extent_bytes(const struct btrfs_space *x, const struct piece *c, cons
 		bytes = x->node_bytes;
 	else
 		return -EUCLEAN;
-	if (it->bytes < sizeof(struct btrfs_extent_item) || start % COW_BLK_BYTES || !bytes || bytes % COW_BLK_BYTES ||
-	    start < c->logical || start - c->logical >= c->bytes || bytes > c->bytes - (start - c->logical))
+	if (it->bytes < sizeof(struct btrfs_extent_item) || start % COW_BLK_BYTES || !bytes ||
+	    bytes % COW_BLK_BYTES || start < c->logical || start - c->logical >= c->bytes ||
+	    bytes > c->bytes - (start - c->logical))
 		return -EUCLEAN;
 	*ret = bytes;
 	return 0;
 }
 
 /* at: from where on; then behind the extent. */
-static int note_item(const struct btrfs_space *x, const struct part *part, const struct item *it, struct key *at)
+static int note_item(const struct btrfs_space *x, const struct part *part, const struct item *it,
+		     struct key *at)
 {
 	uint64_t bytes, from, to;
 	int r;
@@ -634,7 +667,8 @@ static int note_item(const struct btrfs_space *x, const struct part *part, const
 	from = max_u64(it->key.objectid, part->from);
 	to = min_u64(it->key.objectid + bytes, part->to);
 	if (from < to)
-		set_bits(part->bits, part->bit + (from - part->from) / COW_BLK_BYTES, (to - from) / COW_BLK_BYTES);
+		set_bits(part->bits, part->bit + (from - part->from) / COW_BLK_BYTES,
+			 (to - from) / COW_BLK_BYTES);
 	return 0;
 }
 
@@ -668,14 +702,17 @@ static int extents_of(struct btrfs_space *x, const struct part *part)
 /* Whatever chunks say. */
 static void set_reserved(uint64_t first_unit, uint64_t units, uint8_t *bits)
 {
-	const struct { uint64_t first, end; } kept[] = {
+	const struct {
+		uint64_t first, end;
+	} kept[] = {
 		{ 0, RESERVED_BLKS },
 		{ 64 * MIB / COW_BLK_BYTES, 64 * MIB / COW_BLK_BYTES + SUPER_STRIPE_BLKS },
 		{ 256 * GIB / COW_BLK_BYTES, 256 * GIB / COW_BLK_BYTES + SUPER_STRIPE_BLKS },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
-		uint64_t from = max_u64(first_unit, kept[i].first), to = min_u64(first_unit + units, kept[i].end);
+		uint64_t from = max_u64(first_unit, kept[i].first),
+			 to = min_u64(first_unit + units, kept[i].end);
 
 		if (from < to)
 			set_bits(bits, from - first_unit, to - from);

@@ -166,18 +166,22 @@ static bool inode_tables_ok(const ext2_filsys fs)
 
 	return sb->s_inodes_per_group && sb->s_inodes_per_group <= 8 * fs->blocksize &&
 	       fs->inode_blocks_per_group == (bytes + fs->blocksize - 1) / fs->blocksize &&
-	       fs->inode_blocks_per_group < min_u64(sb->s_blocks_per_group, ext2fs_blocks_count(fs->super)) &&
+	       fs->inode_blocks_per_group <
+		       min_u64(sb->s_blocks_per_group, ext2fs_blocks_count(fs->super)) &&
 	       (uint64_t)fs->group_desc_count * sb->s_inodes_per_group == sb->s_inodes_count &&
-	       EXT2_FIRST_INODE(sb) >= EXT2_GOOD_OLD_FIRST_INO && EXT2_FIRST_INODE(sb) <= sb->s_inodes_count;
+	       EXT2_FIRST_INODE(sb) >= EXT2_GOOD_OLD_FIRST_INO &&
+	       EXT2_FIRST_INODE(sb) <= sb->s_inodes_count;
 }
 
 static bool groups_ok(const ext2_filsys fs)
 {
 	const struct ext2_super_block *sb = fs->super;
 
-	return sb->s_first_data_block == (sb->s_log_cluster_size == 0) && sb->s_log_groups_per_flex <= 31 &&
-	       sb->s_clusters_per_group % 8 == 0 && sb->s_clusters_per_group / 8 <= fs->blocksize &&
-	       (uint64_t)sb->s_clusters_per_group << fs->cluster_ratio_bits == sb->s_blocks_per_group &&
+	return sb->s_first_data_block == (sb->s_log_cluster_size == 0) &&
+	       sb->s_log_groups_per_flex <= 31 && sb->s_clusters_per_group % 8 == 0 &&
+	       sb->s_clusters_per_group / 8 <= fs->blocksize &&
+	       (uint64_t)sb->s_clusters_per_group << fs->cluster_ratio_bits ==
+		       sb->s_blocks_per_group &&
 	       sb->s_blocks_per_group >= MIN_GROUP_BLOCKS;
 }
 
@@ -198,7 +202,8 @@ static bool geometry_ok(const struct ext4_image *e)
 		return false;
 	if (ext2fs_has_feature_meta_bg(sb) && sb->s_first_meta_bg > fs->desc_blocks)
 		return false;
-	return sb->s_reserved_gdt_blocks <= fs->blocksize / 4 && groups_ok(fs) && inode_tables_ok(fs);
+	return sb->s_reserved_gdt_blocks <= fs->blocksize / 4 && groups_ok(fs) &&
+	       inode_tables_ok(fs);
 }
 
 /* The kernel mounts read-write only what it knows wholly; so a feature unknown here may have
@@ -291,7 +296,8 @@ static uint64_t desc_block_loc(const struct ext4_image *e, uint64_t i)
 	return ext2fs_descriptor_block_loc2(fs, fs->super->s_first_data_block, (dgrp_t)i);
 }
 
-/* Block i of the descriptors, and those behind it that lie behind it, as far as they fit into one read. */
+/* Block i of the descriptors, and those behind it that lie behind it, as far as they fit into one
+ * read. */
 static int descs_read(struct ext4_image *e, uint64_t i)
 {
 	ext2_filsys fs = e->fs;
@@ -328,10 +334,12 @@ bool ext4_tree_ok(const struct ext2_inode *inode)
 
 	if (!(inode->i_flags & EXT4_EXTENTS_FL))
 		return true;
-	return ext2fs_le16_to_cpu(h->eh_magic) == EXT3_EXT_MAGIC && ext2fs_le16_to_cpu(h->eh_depth) <= EXT4_MAX_DEPTH;
+	return ext2fs_le16_to_cpu(h->eh_magic) == EXT3_EXT_MAGIC &&
+	       ext2fs_le16_to_cpu(h->eh_depth) <= EXT4_MAX_DEPTH;
 }
 
-int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block), void *ctx)
+int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block),
+		 void *ctx)
 {
 	uint64_t n = max_u64(GDT_CRC_BYTES / e->fs->blocksize, 1);
 	_cleanup_free_ void *buf = malloc(e->fs->blocksize);
@@ -394,7 +402,7 @@ int ext4_journal(struct ext4_image *e, struct ext4_journal *ret)
 {
 	ext2_filsys fs = e->fs;
 	_cleanup_free_ uint8_t *jsb = malloc(fs->blocksize);
-	struct ext4_journal j = {.ino = fs->super->s_journal_inum};
+	struct ext4_journal j = { .ino = fs->super->s_journal_inum };
 	struct ext2_inode inode;
 	blk64_t phys = 0;
 	int err;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Private to commit/: an ext2/3/4 image opened read-only through libext2fs. What cowfs asks about one: ext4_reader.h. */
+/* Private to commit/: an ext2/3/4 image opened read-only through libext2fs. What cowfs asks about
+ * one: ext4_reader.h. */
 #ifndef COWFS_FS_EXT4_H
 #define COWFS_FS_EXT4_H
 
@@ -19,12 +20,14 @@ struct ext4_image {
 #define EXT4_MAX_DEPTH 5 /* of a tree of extents; the kernel's bound */
 
 /*
- * The only place of cowfs that opens a file system through libext2fs. Reads the superblock only, and lets nothing through
- * that the library would follow out of its own memory. -EUCLEAN: damaged superblock (checksum or geometry); -EOPNOTSUPP:
- * no ext2/3/4, or features that this libext2fs does not know; or the reader's error. r is copied.
+ * The only place of cowfs that opens a file system through libext2fs. Reads the superblock only,
+ * and lets nothing through that the library would follow out of its own memory. -EUCLEAN: damaged
+ * superblock (checksum or geometry); -EOPNOTSUPP: no ext2/3/4, or features that this libext2fs does
+ * not know; or the reader's error. r is copied.
  */
 int ext4_open(struct ext4_image **ret, const struct blk_reader *r) MUST_CHECK;
-/* The same for an image that changes while it is read (a mounted one): no checksum is looked at, here and later. */
+/* The same for an image that changes while it is read (a mounted one): no checksum is looked at,
+ * here and later. */
 int ext4_open_live(struct ext4_image **ret, const struct blk_reader *r) MUST_CHECK;
 void ext4_close(struct ext4_image *e); /* NULL allowed */
 
@@ -35,20 +38,24 @@ int ext4_result(struct ext4_image *e, errcode_t rc) MUST_CHECK;
 /* Makes the descriptor of group usable for the library; -EUCLEAN: its checksum is wrong. */
 int ext4_desc_load(struct ext4_image *e, dgrp_t group) MUST_CHECK;
 
-/* Is the root of the inode's tree of extents one that the library may walk? True without extents. */
+/* Is the root of the inode's tree of extents one that the library may walk? True without
+ * extents. */
 bool ext4_tree_ok(const struct ext2_inode *inode);
 
 /* ext4_group.c: ext4_reader_log for j of ext4_journal. */
-int ext4_log_ranges(struct ext4_image *e, const struct ext4_journal *j, struct ext4_range **ret, size_t *ret_n) MUST_CHECK;
+int ext4_log_ranges(struct ext4_image *e, const struct ext4_journal *j, struct ext4_range **ret,
+		    size_t *ret_n) MUST_CHECK;
 
-/* ext4_group.c: the block bitmap of a group, one bit per cluster, into blocksize bytes. BLOCK_UNINIT groups are computed.
- * -EUCLEAN: a checksum is wrong, or the bitmap does not cover the group's own tables. */
+/* ext4_group.c: the block bitmap of a group, one bit per cluster, into blocksize bytes.
+ * BLOCK_UNINIT groups are computed. -EUCLEAN: a checksum is wrong, or the bitmap does not cover the
+ * group's own tables. */
 int ext4_group_bits(struct ext4_image *e, dgrp_t group, uint8_t *ret) MUST_CHECK;
 
 /* -ENOENT: no internal journal; -EUCLEAN: damaged inode or journal superblock. */
 int ext4_journal(struct ext4_image *e, struct ext4_journal *ret) MUST_CHECK;
 
 /* CRC32C of the group descriptor blocks, at most 64 KiB of them; each() gets the number of each. */
-int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block), void *ctx) MUST_CHECK;
+int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block),
+		 void *ctx) MUST_CHECK;
 
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What the map of ext4_map.c asks libext2fs: the ranges of the journal, and the bitmap of a group, each checked against
- * what else the file system says. The invariants I1 to I4 are those of ext4_map.c.
+ * What the map of ext4_map.c asks libext2fs: the ranges of the journal, and the bitmap of a group,
+ * each checked against what else the file system says. The invariants I1 to I4 are those of
+ * ext4_map.c.
  */
 #include <errno.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 #include "base/array.h"
 #include "fs/ext4.h"
 
-#define FLEX_MAX_GROUPS 16384 /* every member is looked at for each group; larger ones count as used */
+/* every member is looked at for each group; larger ones count as used */
+#define FLEX_MAX_GROUPS 16384
 #define JOURNAL_MAX_META 65536 /* a 4 GiB log in 1 KiB indirect blocks has 16 K of them */
 #define JOURNAL_MAX_RANGES 65536
 #define JOURNAL_MAX_GDT_BYTES (16 * MIB) /* 32 TiB in 4 KiB blocks: more is not looked through */
@@ -27,9 +29,9 @@ struct group {
 /* The bitmaps and the inode table of a group whose descriptor is loaded. How many. */
 static size_t tables_of(ext2_filsys fs, dgrp_t nr, struct ext4_range ret[META_RANGES])
 {
-	ret[0] = (struct ext4_range){ext2fs_block_bitmap_loc(fs, nr), 1};
-	ret[1] = (struct ext4_range){ext2fs_inode_bitmap_loc(fs, nr), 1};
-	ret[2] = (struct ext4_range){ext2fs_inode_table_loc(fs, nr), fs->inode_blocks_per_group};
+	ret[0] = (struct ext4_range){ ext2fs_block_bitmap_loc(fs, nr), 1 };
+	ret[1] = (struct ext4_range){ ext2fs_inode_bitmap_loc(fs, nr), 1 };
+	ret[2] = (struct ext4_range){ ext2fs_inode_table_loc(fs, nr), fs->inode_blocks_per_group };
 	return 3;
 }
 
@@ -45,13 +47,13 @@ static size_t supers_of(ext2_filsys fs, dgrp_t nr, struct ext4_range ret[META_RA
 
 	ext2fs_super_and_bgd_loc2(fs, nr, &super, &old_desc, &new_desc, &used);
 	if (super || !nr)
-		ret[n++] = (struct ext4_range){super, 1};
+		ret[n++] = (struct ext4_range){ super, 1 };
 	if (!nr) /* the boot sector, where it is not in the superblock's block */
-		ret[n++] = (struct ext4_range){0, 1};
+		ret[n++] = (struct ext4_range){ 0, 1 };
 	if (old_desc)
-		ret[n++] = (struct ext4_range){old_desc, old_descs};
+		ret[n++] = (struct ext4_range){ old_desc, old_descs };
 	if (new_desc)
-		ret[n++] = (struct ext4_range){new_desc, 1};
+		ret[n++] = (struct ext4_range){ new_desc, 1 };
 	return n;
 }
 
@@ -79,7 +81,7 @@ static int log_add(struct log_walk *w, uint64_t block)
 	if (!bigger)
 		return -ENOMEM;
 	w->ranges = bigger;
-	w->ranges[w->n++] = (struct ext4_range){block, 1};
+	w->ranges[w->n++] = (struct ext4_range){ block, 1 };
 	return 0;
 }
 
@@ -132,7 +134,8 @@ static bool ranges_meet(const struct ext4_range *ranges, size_t n, const struct 
 }
 
 /* -EUCLEAN: something of the file system's own lies in them. *sure false: it cannot be told. */
-static int ranges_are_content(struct ext4_image *e, const struct ext4_range *ranges, size_t n, bool *sure)
+static int ranges_are_content(struct ext4_image *e, const struct ext4_range *ranges, size_t n,
+			      bool *sure)
 {
 	ext2_filsys fs = e->fs;
 	int err;
@@ -171,8 +174,8 @@ static int log_check(struct ext4_image *e, const struct log_walk *w, uint64_t sb
 		return -ENOMEM;
 	memcpy(all, w->ranges, w->n * sizeof(*all));
 	for (size_t i = 0; i < w->metas; i++)
-		all[w->n + i] = (struct ext4_range){w->meta[i], 1};
-	all[n - 1] = (struct ext4_range){sb_block, 1};
+		all[w->n + i] = (struct ext4_range){ w->meta[i], 1 };
+	all[n - 1] = (struct ext4_range){ sb_block, 1 };
 	qsort(all, n, sizeof(*all), range_compare);
 	for (size_t i = 1; i < n; i++)
 		if (all[i].first < all[i - 1].first + all[i - 1].count)
@@ -182,7 +185,8 @@ static int log_check(struct ext4_image *e, const struct log_walk *w, uint64_t sb
 	return ranges_are_content(e, all, n, sure);
 }
 
-int ext4_log_ranges(struct ext4_image *e, const struct ext4_journal *j, struct ext4_range **ret, size_t *ret_n)
+int ext4_log_ranges(struct ext4_image *e, const struct ext4_journal *j, struct ext4_range **ret,
+		    size_t *ret_n)
 {
 	_cleanup_free_ struct log_walk *w = calloc(1, sizeof(*w));
 	bool sure = false;
@@ -191,7 +195,8 @@ int ext4_log_ranges(struct ext4_image *e, const struct ext4_journal *j, struct e
 	if (!w)
 		return -ENOMEM;
 	w->log_blocks = j->log_blocks;
-	err = ext4_result(e, ext2fs_block_iterate3(e->fs, j->ino, BLOCK_FLAG_READ_ONLY, NULL, log_visit, w));
+	err = ext4_result(
+		e, ext2fs_block_iterate3(e->fs, j->ino, BLOCK_FLAG_READ_ONLY, NULL, log_visit, w));
 	if (!err)
 		err = w->err;
 	if (!err)
@@ -294,8 +299,9 @@ static int group_read(struct ext4_image *e, struct group *g)
 	err = ext4_result(e, io_channel_read_blk64(fs->io, loc, 1, g->bits));
 	if (err)
 		return err;
-	if (!e->live && !ext2fs_block_bitmap_csum_verify(fs, g->nr, (char *)g->bits,
-							 (int)(fs->super->s_clusters_per_group / 8)))
+	if (!e->live &&
+	    !ext2fs_block_bitmap_csum_verify(fs, g->nr, (char *)g->bits,
+					     (int)(fs->super->s_clusters_per_group / 8)))
 		return -EUCLEAN;
 	/* a bitmap without checksum that is zeroed or not a bitmap shows here */
 	ext2fs_super_and_bgd_loc2(fs, g->nr, &super, NULL, NULL, NULL);
@@ -318,5 +324,5 @@ static int group_decode(struct ext4_image *e, struct group *g)
 
 int ext4_group_bits(struct ext4_image *e, dgrp_t nr, uint8_t *ret)
 {
-	return group_decode(e, &(struct group){.nr = nr, .bits = ret});
+	return group_decode(e, &(struct group){ .nr = nr, .bits = ret });
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Which 4 KiB units of an image are used, free, or jbd2 log: the fsmap of fsinfo.h. Bitmaps and the blocks of the
- * journal come from ext4_group.c, which may run in another process (ext4_reader.h); what they mean is decided here. The
- * bitmaps of other kinds (btrfs_space.c, xfs_space.c) are of windows of the device; what these say is only ever "free", never an alarm.
+ * Which 4 KiB units of an image are used, free, or jbd2 log: the fsmap of fsinfo.h. Bitmaps and the
+ * blocks of the journal come from ext4_group.c, which may run in another process (ext4_reader.h);
+ * what they mean is decided here. The bitmaps of other kinds (btrfs_space.c, xfs_space.c) are of
+ * windows of the device; what these say is only ever "free", never an alarm.
  *
  * "Free" is the claim that loses data when it is wrong. Invariants:
  * I1 a block is free only by a clear bit of a group whose descriptor and bitmap checksums match
@@ -12,11 +13,12 @@
  *    spoils the group;
  * I3 a journal block is one that the inode maps between the journal's superblock and its s_maxlen,
  *    that the bitmap says is used, and that belongs to an empty log: a full one is content;
- * I4 and the inode is believed only if all that it maps, blocks of its tree included, lies inside of
- *    the file system, once each, and nowhere in superblocks, descriptors, bitmaps and inode tables.
- *    If these are not all known (a damaged descriptor), no block is a journal block;
- * I5 of other kinds, once a group could not be had, whatever the reason, each one that is asked for after it counts as used: how
- *    much may be read is bounded, so a second answer could differ from the first.
+ * I4 and the inode is believed only if all that it maps, blocks of its tree included, lies inside
+ *    of the file system, once each, and nowhere in superblocks, descriptors, bitmaps and inode
+ *    tables. If these are not all known (a damaged descriptor), no block is a journal block;
+ * I5 of other kinds, once a group could not be had, whatever the reason, each one that is asked for
+ *    after it counts as used: how much may be read is bounded, so a second answer could differ from
+ *    the first.
  */
 #include <errno.h>
 #include <string.h>
@@ -45,7 +47,8 @@ struct fsmap {
 	struct group *last, groups[LRU_GROUPS];
 };
 
-static const struct ext4_range *range_find(const struct ext4_range *ranges, size_t n, uint64_t block)
+static const struct ext4_range *range_find(const struct ext4_range *ranges, size_t n,
+					   uint64_t block)
 {
 	size_t low = 0;
 
@@ -187,7 +190,8 @@ static uint64_t log_edge(const struct fsmap *m, uint64_t block)
 	}
 	if (low == m->log_ranges)
 		return UINT64_MAX;
-	return m->log[low].first > block ? m->log[low].first : m->log[low].first + m->log[low].count;
+	return m->log[low].first > block ? m->log[low].first
+					 : m->log[low].first + m->log[low].count;
 }
 
 /* How many blocks from this one of the last group on have the same use, for certain. */
@@ -201,10 +205,13 @@ static uint64_t blocks_alike(const struct fsmap *m, uint64_t block)
 	end = min_u64(end, log_edge(m, block));
 	bit = (block - start) >> m->f.cluster_shift;
 	clusters = ((end - 1 - start) >> m->f.cluster_shift) + 1;
-	return min_u64(end, start + ((bit + bits_alike(m->last->bits, bit, clusters)) << m->f.cluster_shift)) - block;
+	return min_u64(end, start + ((bit + bits_alike(m->last->bits, bit, clusters))
+				     << m->f.cluster_shift)) -
+	       block;
 }
 
-int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+	      uint64_t *ret_blks)
 {
 	enum blk_use use, next;
 	uint64_t block, n = 0;
@@ -220,7 +227,8 @@ int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *re
 		if (shift <= COW_BLK_SHIFT && m->last && block < m->f.blocks) {
 			err = block_use(m, block, &next);
 			if (!err && next == use)
-				n = min_u64(blocks_alike(m, block) >> (COW_BLK_SHIFT - shift), max_blks - 1);
+				n = min_u64(blocks_alike(m, block) >> (COW_BLK_SHIFT - shift),
+					    max_blks - 1);
 		}
 	}
 	if (err)
@@ -234,7 +242,8 @@ int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *re
 static bool unit_in_log(const struct fsmap *m, uint64_t blk)
 {
 	unsigned shift = m->f.block_shift;
-	uint64_t first = blk_to_bytes(blk) >> shift, end = max_u64(blk_to_bytes(blk + 1) >> shift, first + 1);
+	uint64_t first = blk_to_bytes(blk) >> shift,
+		 end = max_u64(blk_to_bytes(blk + 1) >> shift, first + 1);
 
 	for (; first < end; first++)
 		if (!range_find(m->log, m->log_ranges, first))
@@ -249,8 +258,8 @@ static bool log_goes_on(const struct fsmap *m, const struct fsmap *before)
 	       (int32_t)(m->log_sequence - before->log_sequence) >= 0;
 }
 
-int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-		    uint64_t *ret_blks)
+int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks,
+		    enum blk_use *ret, uint64_t *ret_blks)
 {
 	enum blk_use use;
 	uint64_t n, same = 1;
@@ -306,7 +315,8 @@ static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struc
 	return err;
 }
 
-/* What its trees say, or nothing: all that differs goes through the log then, whatever the reason. */
+/* What its trees say, or nothing: all that differs goes through the log then, whatever the
+ * reason. */
 static void map_open_trees(struct fsmap *m, const struct blk_reader *r, unsigned ask)
 {
 	m->knows = ext4_reader_open(&m->e, r, ask, &m->f) == 0;

@@ -2,11 +2,12 @@
 /*
  * Questions about an image, here or in another process.
  *
- * On the socket (a stream: where a buffer is small, messages of 64 KiB go in pieces) one question is open at a time. The asking
- * side sends a struct question; the other one sends struct answers, each with its data: one that wants blocks is answered
- * by an error number and these, until one is the last. What a bitmap or a range
- * says cannot be checked here, and need not be: whoever controls the other side controls the image, which may say the same. That
- * it stays inside of the volume and of our memory is checked.
+ * On the socket (a stream: where a buffer is small, messages of 64 KiB go in pieces) one question
+ * is open at a time. The asking side sends a struct question; the other one sends struct answers,
+ * each with its data: one that wants blocks is answered by an error number and these, until one is
+ * the last. What a bitmap or a range says cannot be checked here, and need not be: whoever controls
+ * the other side controls the image, which may say the same. That it stays inside of the volume and
+ * of our memory is checked.
  */
 #include <errno.h>
 #include <poll.h>
@@ -23,12 +24,14 @@
 #include "fs/xfs_space.h"
 
 #define READ_UNITS 16
-#define QUESTIONS_PER_PATIENCE 600 /* each question has a part of it more: many groups take long where the CPU is busy */
+/* each question has a part of it more: many groups take long where the CPU is busy */
+#define QUESTIONS_PER_PATIENCE 600
 #define RANGES_PER_ANSWER 2048
 #define MAX_RANGES (1u << 17)
-#define READS_SESSION_BLKS 65536u /* 256 MiB: what an honest side never needs for descriptors and the map of a journal */
-#define READS_QUESTION_BLKS 64u	   /* more for each question */
-#define READS_TREES_BLKS 4096u	   /* the same where the answer is in trees, not in a bitmap */
+/* 256 MiB: what an honest side never needs for descriptors and the map of a journal */
+#define READS_SESSION_BLKS 65536u
+#define READS_QUESTION_BLKS 64u /* more for each question */
+#define READS_TREES_BLKS 4096u	/* the same where the answer is in trees, not in a bitmap */
 
 enum { ASK_OPEN, ASK_LOG, ASK_GROUP };
 
@@ -40,7 +43,7 @@ struct question {
 struct answer {
 	uint32_t more; /* 1: blocks are wanted first */
 	int32_t err;
-	uint64_t bytes; /* of data behind it */
+	uint64_t bytes;	    /* of data behind it */
 	uint64_t blk, blks; /* or blks: how many ranges there are */
 };
 
@@ -56,10 +59,10 @@ struct image {
 struct ext4_reader {
 	struct image here; /* unless it is at the other end of fd */
 	int fd, pid_fd;
-	bool dead;	      /* has no answer any more */
-	uint64_t patience_ns; /* left */
+	bool dead;			/* has no answer any more */
+	uint64_t patience_ns;		/* left */
 	uint64_t reads_blks, more_blks; /* left, and more for each question */
-	int read_err;	      /* what a read of a block returned last */
+	int read_err;			/* what a read of a block returned last */
 	struct blk_reader r;
 	uint32_t block_bytes;
 	uint64_t blocks;
@@ -106,10 +109,13 @@ static int facts_of_ext(struct ext4_image *e, unsigned ask, struct ext4_facts *f
 		return f->gdt_err;
 	if (ask & EXT4_ASK_JOURNAL)
 		f->journal_err = ext4_journal(e, &f->journal);
-	return f->journal_err && f->journal_err != -EUCLEAN && f->journal_err != -ENOENT ? f->journal_err : 0;
+	return f->journal_err && f->journal_err != -EUCLEAN && f->journal_err != -ENOENT
+		       ? f->journal_err
+		       : 0;
 }
 
-static int image_open(struct image *im, const struct blk_reader *r, unsigned ask, struct ext4_facts *f)
+static int image_open(struct image *im, const struct blk_reader *r, unsigned ask,
+		      struct ext4_facts *f)
 {
 	uint64_t units = 0;
 	int err;
@@ -131,7 +137,8 @@ static int image_open(struct image *im, const struct blk_reader *r, unsigned ask
 		return err;
 	im->blocks = f->blocks;
 	im->bitmap_bytes = 1u << f->block_shift;
-	im->groups = im->ext ? im->ext->fs->group_desc_count : (uint32_t)((f->blocks + GROUP_UNITS - 1) / GROUP_UNITS);
+	im->groups = im->ext ? im->ext->fs->group_desc_count
+			     : (uint32_t)((f->blocks + GROUP_UNITS - 1) / GROUP_UNITS);
 	return 0;
 }
 
@@ -145,11 +152,13 @@ static int image_group(struct image *im, uint64_t nr, uint8_t *bits)
 		return ext4_group_bits(im->ext, (dgrp_t)nr, bits);
 	memset(bits, 0, im->bitmap_bytes);
 	if (im->xfs)
-		return xfs_space_used(im->xfs, first, min_u64(GROUP_UNITS, im->blocks - first), bits);
+		return xfs_space_used(im->xfs, first, min_u64(GROUP_UNITS, im->blocks - first),
+				      bits);
 	return btrfs_space_used(im->btrfs, first, min_u64(GROUP_UNITS, im->blocks - first), bits);
 }
 
-static int image_log(struct image *im, const struct ext4_journal *j, struct ext4_range **ret, size_t *ret_n)
+static int image_log(struct image *im, const struct ext4_journal *j, struct ext4_range **ret,
+		     size_t *ret_n)
 {
 	return im->ext ? ext4_log_ranges(im->ext, j, ret, ret_n) : -EINVAL;
 }
@@ -230,7 +239,8 @@ static bool serve_log(struct served *s, const struct question *q)
 
 static bool serve_group(struct served *s, const struct question *q)
 {
-	return reply(s->fd, image_group(&s->im, q->number, s->bits), 0, s->bits, s->im.bitmap_bytes);
+	return reply(s->fd, image_group(&s->im, q->number, s->bits), 0, s->bits,
+		     s->im.bitmap_bytes);
 }
 
 void ext4_serve(int fd)
@@ -247,7 +257,8 @@ void ext4_serve(int fd)
 		if (q.what == ASK_OPEN)
 			ok = serve_open(&s, &q);
 		else
-			ok = s.bits && (q.what == ASK_LOG ? serve_log(&s, &q) : serve_group(&s, &q));
+			ok = s.bits &&
+			     (q.what == ASK_LOG ? serve_log(&s, &q) : serve_group(&s, &q));
 	}
 }
 
@@ -269,12 +280,14 @@ static int exchange(struct ext4_reader *x, bool in, struct iovec *iov, size_t n)
 {
 	while (n && !x->dead) {
 		struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
-		ssize_t done = in ? recvmsg(x->fd, &m, MSG_DONTWAIT) : sendmsg(x->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t done = in ? recvmsg(x->fd, &m, MSG_DONTWAIT)
+				  : sendmsg(x->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (done > 0)
 			iov_skip(&iov, &n, (size_t)done);
 		else
-			x->dead = done == 0 || (errno != EAGAIN && errno != EINTR) || !wait_for(x, in ? POLLIN : POLLOUT);
+			x->dead = done == 0 || (errno != EAGAIN && errno != EINTR) ||
+				  !wait_for(x, in ? POLLIN : POLLOUT);
 	}
 	return x->dead ? -EOWNERDEAD : 0;
 }
@@ -284,8 +297,8 @@ static int send_blocks(struct ext4_reader *x, const struct answer *want)
 	int32_t err = 0;
 	struct iovec iov[2] = { { &err, sizeof(err) }, { x->buf, 0 } };
 
-	if (!want->blks || want->blks > READ_UNITS || want->blks > x->reads_blks || want->blk >= x->r.volume_blks ||
-	    want->blks > x->r.volume_blks - want->blk)
+	if (!want->blks || want->blks > READ_UNITS || want->blks > x->reads_blks ||
+	    want->blk >= x->r.volume_blks || want->blks > x->r.volume_blks - want->blk)
 		return -EOWNERDEAD;
 	x->reads_blks -= want->blks;
 	err = x->r.read(x->r.ctx, want->blk, want->blks, x->buf);
@@ -299,8 +312,8 @@ static int send_blocks(struct ext4_reader *x, const struct answer *want)
 /* An error that an honest session may answer: of the image, or that of a read it was told. */
 static bool may_answer(const struct ext4_reader *x, int err)
 {
-	return err == -EUCLEAN || err == -EOPNOTSUPP || err == -ENOMEM || err == -EINVAL || err == -ENOENT || err == -EIO ||
-	       (err < 0 && err == x->read_err);
+	return err == -EUCLEAN || err == -EOPNOTSUPP || err == -ENOMEM || err == -EINVAL ||
+	       err == -ENOENT || err == -EIO || (err < 0 && err == x->read_err);
 }
 
 /* The last answer to a question. */
@@ -323,7 +336,8 @@ static int ask_answer(struct ext4_reader *x, const struct question *q, struct an
 }
 
 /* The answer's data into data, at most max bytes; *ret_bytes of them. ret_n may be NULL. */
-static int ask(struct ext4_reader *x, const struct question *q, void *data, size_t max, size_t *ret_bytes, uint64_t *ret_n)
+static int ask(struct ext4_reader *x, const struct question *q, void *data, size_t max,
+	       size_t *ret_bytes, uint64_t *ret_n)
 {
 	struct answer a;
 	struct iovec in = { data, 0 };
@@ -358,9 +372,10 @@ static bool facts_sane(const struct ext4_reader *x, const struct ext4_facts *f)
 	    f->blocks > blk_to_bytes(x->r.volume_blks + 1) >> f->block_shift)
 		return false;
 	all = blk_to_bytes(x->r.volume_blks) >> f->block_shift;
-	if (f->first_data_block > 1 || f->blocks <= f->first_data_block || f->blocks_per_group < 8 ||
-	    f->blocks_per_group & ((1u << f->cluster_shift) - 1) ||
-	    f->blocks_per_group >> f->cluster_shift > 8u << f->block_shift || f->gdt_blocks > EXT4_GDT_MARKS)
+	if (f->first_data_block > 1 || f->blocks <= f->first_data_block ||
+	    f->blocks_per_group < 8 || f->blocks_per_group & ((1u << f->cluster_shift) - 1) ||
+	    f->blocks_per_group >> f->cluster_shift > 8u << f->block_shift ||
+	    f->gdt_blocks > EXT4_GDT_MARKS)
 		return false;
 	if (!part_err_sane(x, f->gdt_err) || !part_err_sane(x, f->journal_err))
 		return false;
@@ -393,7 +408,8 @@ static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *
 	return bytes == sizeof(*f) && facts_sane(x, f) ? 0 : -EOWNERDEAD;
 }
 
-int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsigned asked, struct ext4_facts *ret_facts)
+int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsigned asked,
+		     struct ext4_facts *ret_facts)
 {
 	struct ext4_reader *x = calloc(1, sizeof(*x));
 	struct ext4_facts f = { 0 };

@@ -29,7 +29,8 @@ bool extents_next_chunk(const struct extents *x, struct extents_chunk *c, uint64
 /* How many of the bytes in [start_bytes, end_bytes) lie in it. */
 uint64_t extents_covered_bytes(const struct extents *x, uint64_t start_bytes, uint64_t end_bytes);
 /* What is in x and not in y, into ret, which is empty. -ENOMEM. */
-int extents_without(struct extents *ret, const struct extents *x, const struct extents *y) MUST_CHECK;
+int extents_without(struct extents *ret, const struct extents *x,
+		    const struct extents *y) MUST_CHECK;
 /* Adds y, whose runs have no block in common with those of x. -ENOMEM: x is as it was. */
 int extents_merge(struct extents *x, const struct extents *y) MUST_CHECK;
 uint64_t extents_blks(const struct extents *x);

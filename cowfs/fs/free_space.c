@@ -69,7 +69,9 @@ int free_space_new(struct free_space **ret, int proc_dirfd, dev_t dev, int wake_
 
 	if (!l)
 		return -ENOMEM;
-	*l = (struct free_space){ .proc_dirfd = proc_dirfd, .dev = dev, .refs = 1, .bytes = UINT64_MAX };
+	*l = (struct free_space){
+		.proc_dirfd = proc_dirfd, .dev = dev, .refs = 1, .bytes = UINT64_MAX
+	};
 	l->wake_fd = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
 	if (l->wake_fd < 0) {
 		free(l);

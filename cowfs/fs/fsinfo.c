@@ -4,8 +4,9 @@
  *
  * libblkid cannot read through a blk_reader, so the few fields needed are read here, each at its
  * documented offset. The order of the probes decides when an old superblock survived a mkfs: the
- * place that the newer mkfs surely wrote is asked first. And no file may decide it: in FAT and exFAT
- * a file can have the block where btrfs has its superblock, and mkfs.btrfs clears their boot sector.
+ * place that the newer mkfs surely wrote is asked first. And no file may decide it: in FAT and
+ * exFAT a file can have the block where btrfs has its superblock, and mkfs.btrfs clears their boot
+ * sector.
  */
 #include <errno.h>
 #include <ext2fs/ext2_fs.h>
@@ -30,7 +31,7 @@ struct supers {
 
 static uint64_t le(const uint8_t *p, size_t off, size_t width)
 {
-	struct bytes_reader r = {.p = p + off, .size_bytes = width};
+	struct bytes_reader r = { .p = p + off, .size_bytes = width };
 
 	return get_uint(&r, width);
 }
@@ -71,8 +72,8 @@ static const char *ext_type(uint64_t compat, uint64_t incompat, uint64_t ro_comp
 {
 	const uint64_t old_incompat = EXT2_FEATURE_INCOMPAT_FILETYPE |
 				      EXT3_FEATURE_INCOMPAT_RECOVER | EXT2_FEATURE_INCOMPAT_META_BG;
-	const uint64_t old_ro_compat =
-		EXT2_FEATURE_RO_COMPAT_SPARSE_SUPER | EXT2_FEATURE_RO_COMPAT_LARGE_FILE;
+	const uint64_t old_ro_compat = EXT2_FEATURE_RO_COMPAT_SPARSE_SUPER |
+				       EXT2_FEATURE_RO_COMPAT_LARGE_FILE;
 
 	if ((incompat & ~old_incompat) || (ro_compat & ~old_ro_compat))
 		return "ext4";
@@ -86,7 +87,8 @@ static bool probe_ext(const struct supers *s, struct fsinfo *f)
 	uint64_t incompat = SB_GET(sb, s_feature_incompat);
 	uint64_t blocks = SB_GET(sb, s_blocks_count);
 	uint64_t free_blocks = SB_GET(sb, s_free_blocks_count);
-	uint64_t log_size = SB_GET(sb, s_log_block_size), log_cluster = SB_GET(sb, s_log_cluster_size);
+	uint64_t log_size = SB_GET(sb, s_log_block_size),
+		 log_cluster = SB_GET(sb, s_log_cluster_size);
 
 	if (SB_GET(sb, s_magic) != EXT2_SUPER_MAGIC || log_size > 6)
 		return false;
@@ -105,7 +107,8 @@ static bool probe_ext(const struct supers *s, struct fsinfo *f)
 		f->size_bytes = 0;
 	f->free_bytes = min_u64(free_blocks, blocks) * f->block_bytes;
 	/* a block in use anywhere in a cluster makes all of it used */
-	if (SB_GET(sb, s_feature_ro_compat) & EXT4_FEATURE_RO_COMPAT_BIGALLOC && log_cluster > log_size)
+	if (SB_GET(sb, s_feature_ro_compat) & EXT4_FEATURE_RO_COMPAT_BIGALLOC &&
+	    log_cluster > log_size)
 		f->free_bytes >>= min_u64(log_cluster - log_size, 63);
 	memcpy(f->uuid, sb + offsetof(struct ext2_super_block, s_uuid), sizeof(f->uuid));
 	f->has_journal = compat & EXT3_FEATURE_COMPAT_HAS_JOURNAL;
@@ -131,8 +134,9 @@ static bool probe_xfs(const struct supers *s, struct fsinfo *f)
 	if (__builtin_mul_overflow(be(sb, 8, 8), block_bytes, &f->size_bytes))
 		f->size_bytes = 0;
 	memcpy(f->uuid, sb + 32, sizeof(f->uuid));
-	f->has_metadata_uuid = (be(sb, 100, 2) & 0xf) == 5;			/* sb_versionnum */
-	memcpy(f->metadata_uuid, sb + (be(sb, 216, 4) & 4 ? 248 : 32), 16); /* sb_features_incompat, sb_meta_uuid, sb_uuid */
+	f->has_metadata_uuid = (be(sb, 100, 2) & 0xf) == 5; /* sb_versionnum */
+	/* sb_features_incompat, sb_meta_uuid, sb_uuid */
+	memcpy(f->metadata_uuid, sb + (be(sb, 216, 4) & 4 ? 248 : 32), 16);
 	f->external_log = !be(sb, 48, 8); /* sb_logstart */
 	f->realtime = be(sb, 16, 8);	  /* sb_rblocks */
 	return true;
@@ -231,7 +235,9 @@ static void supers_probe(const struct supers *s, struct fsinfo *ret)
 	static bool (*const probes[])(const struct supers *, struct fsinfo *) = {
 		probe_ext, probe_xfs, probe_exfat, probe_vfat, probe_btrfs, probe_f2fs,
 	};
-	struct fsinfo f = {.kind = FS_UNKNOWN, .type = "unknown", .can_freeze = true, .devices = 1};
+	struct fsinfo f = {
+		.kind = FS_UNKNOWN, .type = "unknown", .can_freeze = true, .devices = 1
+	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(probes); i++)
 		if (probes[i](s, &f))
@@ -355,9 +361,11 @@ static int read_marks(const struct blk_reader *r, struct fs_fingerprint *fp)
 	return 0;
 }
 
-/* *ret_bad: bit k for each sector that is neither as it was nor as it is in the log; *ret_in_log: the log has it */
-static int match_mark(const struct fs_mark *m, const struct blk_reader *home, const struct blk_reader *logged, void *buf,
-		      uint8_t *ret_bad, bool *ret_in_log)
+/* *ret_bad: bit k for each sector that is neither as it was nor as it is in the log; *ret_in_log:
+ * the log has it */
+static int match_mark(const struct fs_mark *m, const struct blk_reader *home,
+		      const struct blk_reader *logged, void *buf, uint8_t *ret_bad,
+		      bool *ret_in_log)
 {
 	uint32_t now[8], then[8];
 	int err = m->blk < home->volume_blks ? home->read(home->ctx, m->blk, 1, buf) : -ENODATA;
@@ -382,24 +390,29 @@ static int match_mark(const struct fs_mark *m, const struct blk_reader *home, co
 	return 0;
 }
 
-/* A sector that is neither old nor new, behind the superblock: is it what a driver of that kind writes there? A cut leaves
- * no such thing; every mount does (f2fs: one of its two checkpoint packs; FAT: FSInfo, first entries of the FAT). */
+/* A sector that is neither old nor new, behind the superblock: is it what a driver of that kind
+ * writes there? A cut leaves no such thing; every mount does (f2fs: one of its two checkpoint
+ * packs; FAT: FSInfo, first entries of the FAT). */
 static bool looks_written(enum fs_kind kind, const uint8_t *sector, unsigned k)
 {
 	uint64_t sum_off;
 
 	switch (kind) {
 	case FS_XFS: /* the first group's free space, inodes and free list */
-		return !memcmp(sector, "XAGF", 4) || !memcmp(sector, "XAGI", 4) || !memcmp(sector, "XAFL", 4);
-	case FS_F2FS: /* checkpoint_ver comes first, so each one changes this sector; checksum_offset */
+		return !memcmp(sector, "XAGF", 4) || !memcmp(sector, "XAGI", 4) ||
+		       !memcmp(sector, "XAFL", 4);
+	/* checkpoint_ver comes first, so each one changes this sector; checksum_offset */
+	case FS_F2FS:
 		sum_off = le(sector, 164, 4);
 		return k == 0 && sum_off >= 192 && sum_off < 65536 && sum_off % 4 == 0;
 	case FS_VFAT:
 		if (!memcmp(sector, "RRaA", 4) && !memcmp(sector + 484, "rrAa", 4))
 			return true;
 		__attribute__((fallthrough));
-	case FS_EXFAT: /* the media descriptor as the FAT's first entry; 0xFF is what erased flash has */
-		return sector[0] >= 0xF0 && sector[0] != 0xFF && sector[1] == 0xFF && sector[2] == 0xFF;
+	/* the media descriptor as the FAT's first entry; 0xFF is what erased flash has */
+	case FS_EXFAT:
+		return sector[0] >= 0xF0 && sector[0] != 0xFF && sector[1] == 0xFF &&
+		       sector[2] == 0xFF;
 	case FS_EXT:
 	case FS_BTRFS:
 	case FS_UNKNOWN:
@@ -416,12 +429,13 @@ static uint8_t *supers_unit(struct supers *s, uint64_t blk)
 }
 
 /*
- * Where the log has blocks, home has sectors that are neither old nor new, those of bad[]: did a cut of our own leave them?
- * It leaves garbage; who mounts, repairs or makes a file system leaves a superblock, or what else looks_written. One
- * that is found outside of the marks counts too, unless one that is known is found before it: it may be older than us.
+ * Where the log has blocks, home has sectors that are neither old nor new, those of bad[]: did a
+ * cut of our own leave them? It leaves garbage; who mounts, repairs or makes a file system leaves a
+ * superblock, or what else looks_written. One that is found outside of the marks counts too, unless
+ * one that is known is found before it: it may be older than us.
  */
-static int is_our_tear(const struct fs_fingerprint *fp, const struct blk_reader *home, const uint8_t *bad, void *buf,
-		       bool *ret)
+static int is_our_tear(const struct fs_fingerprint *fp, const struct blk_reader *home,
+		       const uint8_t *bad, void *buf, bool *ret)
 {
 	_cleanup_free_ struct supers *s = NULL;
 	struct fsinfo now, strange;
@@ -444,15 +458,17 @@ static int is_our_tear(const struct fs_fingerprint *fp, const struct blk_reader 
 		if (err)
 			return err;
 		for (unsigned k = 0; k < 8; k++)
-			if (bad[i] & 1u << k && looks_written((enum fs_kind)fp->kind, (const uint8_t *)buf + k * 512, k))
+			if (bad[i] & 1u << k && looks_written((enum fs_kind)fp->kind,
+							      (const uint8_t *)buf + k * 512, k))
 				*ret = false;
 	}
 	return 0;
 }
 
-/* Where no file system was, one that is there now is somebody's, unless its marks are as the log has them: it was made on the
- * volume, and a checkpoint of ours was writing it home. */
-static int match_unmarked(const struct blk_reader *home, const struct blk_reader *logged, bool torn, bool *ret_match)
+/* Where no file system was, one that is there now is somebody's, unless its marks are as the log
+ * has them: it was made on the volume, and a checkpoint of ours was writing it home. */
+static int match_unmarked(const struct blk_reader *home, const struct blk_reader *logged, bool torn,
+			  bool *ret_match)
 {
 	struct fs_fingerprint now;
 	int err = fsinfo_fingerprint(home, &now);

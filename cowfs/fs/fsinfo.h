@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What lies on the volume: kind, size, identity, and for ext2/3/4, btrfs and xfs which blocks are in use.
- * All file-system knowledge of cowfs is in fsinfo.c (superblocks of the common ones), ext4.c and
- * ext4_map.c (through libext2fs), btrfs_space.c and xfs_space.c.
+ * What lies on the volume: kind, size, identity, and for ext2/3/4, btrfs and xfs which blocks are
+ * in use. All file-system knowledge of cowfs is in fsinfo.c (superblocks of the common ones),
+ * ext4.c and ext4_map.c (through libext2fs), btrfs_space.c and xfs_space.c.
  */
 #ifndef COWFS_FS_FSINFO_H
 #define COWFS_FS_FSINFO_H
@@ -16,35 +16,48 @@ struct blk_reader {
 	uint64_t volume_blks; /* reads beyond are -EINVAL */
 };
 
-enum fs_kind { FS_UNKNOWN = 0, FS_EXT = 1, FS_XFS = 2, FS_BTRFS = 3, FS_F2FS = 4, FS_VFAT = 5, FS_EXFAT = 6 };
+enum fs_kind {
+	FS_UNKNOWN = 0,
+	FS_EXT = 1,
+	FS_XFS = 2,
+	FS_BTRFS = 3,
+	FS_F2FS = 4,
+	FS_VFAT = 5,
+	FS_EXFAT = 6
+};
 
 struct fsinfo {
 	enum fs_kind kind;
-	char type[16];	      /* "ext4", "xfs", ...; "unknown" */
-	uint64_t size_bytes;  /* end of the file system on the device; 0 if unknown */
+	char type[16];	     /* "ext4", "xfs", ...; "unknown" */
+	uint64_t size_bytes; /* end of the file system on the device; 0 if unknown */
 	uint32_t block_bytes;
 	uint8_t uuid[16];
 	uint64_t journal_bytes; /* internal journal; 0 if none */
-	uint64_t free_bytes;	/* ext, by its superblock, exact when frozen or unmounted; for policy only. Else 0 */
-	bool can_freeze;      /* false for vfat and exfat */
+	/* ext, by its superblock, exact when frozen or unmounted; for policy only. Else 0 */
+	uint64_t free_bytes;
+	bool can_freeze; /* false for vfat and exfat */
 	/* ext only; needs_recovery: by the superblock or by s_start of an internal log */
 	bool external_journal, mmp, has_journal, needs_recovery, error_flag, clean;
 	bool inline_data; /* Linux 6.18 deadlocks with it and a small journal */
-	/* xfs with checksums: each block of metadata has it, beside the number of the log record that changed it last. The replay of
-	 * a log leaves a block alone that has a higher number, without asking which block it was. So metadata of a commit that
-	 * was cut must not stay in blocks that are free. */
+	/* xfs with checksums: each block of metadata has it, beside the number of the log record
+	 * that changed it last. The replay of a log leaves a block alone that has a higher number,
+	 * without asking which block it was. So metadata of a commit that was cut must not stay in
+	 * blocks that are free. */
 	bool has_metadata_uuid;
 	uint8_t metadata_uuid[16];
 	/* state of the file system that is not on this device */
 	bool external_log, realtime; /* xfs */
-	uint64_t devices;	     /* btrfs, f2fs: of the file system, this one included; else 1 */
+	/* btrfs, f2fs: of the file system, this one included; else 1 */
+	uint64_t devices;
 };
 
-/* Why a commit of this device alone cannot keep the file system: NULL, or the rest of a sentence that begins with the name
- * of the device and a colon, with what to do. Static. Such a file system is refused at format, attach and commit. */
+/* Why a commit of this device alone cannot keep the file system: NULL, or the rest of a sentence
+ * that begins with the name of the device and a colon, with what to do. Static. Such a file system
+ * is refused at format, attach and commit. */
 const char *fsinfo_refusal(const struct fsinfo *f);
 
-/* One 4 KiB unit of the base whose content tells whether somebody else wrote: CRC32C of each sector. */
+/* One 4 KiB unit of the base whose content tells whether somebody else wrote: CRC32C of each
+ * sector. */
 struct fs_mark {
 	uint64_t blk;
 	uint32_t sector_crc[8];
@@ -56,19 +69,19 @@ struct fs_mark {
  * Identity of the file system as it is at home now, kept in every log record: any read-write
  * mount or e2fsck elsewhere changes it, cowfs itself changes it only by its own checkpoints.
  * The first fields tell people what changed; the marks decide (fsinfo_fingerprint_match): by
- * sectors, so that a checkpoint of our own that was cut is recognised as old or new. ext: the units of
- * the superblock, of the group descriptors (first 64 KiB) and of the journal's superblock.
+ * sectors, so that a checkpoint of our own that was cut is recognised as old or new. ext: the units
+ * of the superblock, of the group descriptors (first 64 KiB) and of the journal's superblock.
  * ext: the fields below from the superblock and CRC32C of the group descriptor blocks (first
  * 64 KiB of them), sb_crc up to s_checksum; others: CRC32C of the superblock locations (f2fs: and
  * checkpoint packs, FAT: and start of the FAT) in sb_crc, the rest 0. xfs changes it even when it
  * is mounted read-only.
  */
 struct fs_fingerprint {
-	uint32_t kind;		/* enum fs_kind */
-	uint32_t mtime, wtime;	/* s_mtime, s_wtime */
+	uint32_t kind;	       /* enum fs_kind */
+	uint32_t mtime, wtime; /* s_mtime, s_wtime */
 	uint16_t mnt_count, state;
 	uint64_t kbytes_written;
-	uint32_t journal_seq;	/* jbd2 superblock s_sequence; 0 without journal */
+	uint32_t journal_seq; /* jbd2 superblock s_sequence; 0 without journal */
 	uint32_t sb_crc, gdt_crc;
 	uint8_t uuid[16];
 	uint32_t n_marks; /* 0: nothing to compare (unknown kind) */
@@ -76,8 +89,9 @@ struct fs_fingerprint {
 };
 
 /*
- * ext2/3/4 is read by a process without privileges if there is one (fsproc.h). In what follows -EOWNERDEAD means that
- * it died, or took too long; the next question goes to another one. fsinfo_probe then knows what the superblock says.
+ * ext2/3/4 is read by a process without privileges if there is one (fsproc.h). In what follows
+ * -EOWNERDEAD means that it died, or took too long; the next question goes to another one.
+ * fsinfo_probe then knows what the superblock says.
  */
 #define FSINFO_DIED "the process that reads the metadata of the file system died"
 
@@ -88,20 +102,23 @@ int fsinfo_probe_super(const struct blk_reader *r, struct fsinfo *ret) MUST_CHEC
 int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
 /* The same without what needs more than the superblock: ext has only this one as a mark. */
 int fsinfo_fingerprint_super(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
-/* Is home what it was, but for what a checkpoint of ours may have written? Each sector is as it was or as it is in the
- * log (a read of a block that is not there is -ENODATA). torn: a checkpoint may have been cut, and what it was writing may
- * be garbage. That passes in blocks that the log has, unless it looks written: a superblock, or what else a mount
- * changes (docs/FORMAT.md, "Whose base is it?"). */
+/* Is home what it was, but for what a checkpoint of ours may have written? Each sector is as it was
+ * or as it is in the log (a read of a block that is not there is -ENODATA). torn: a checkpoint may
+ * have been cut, and what it was writing may be garbage. That passes in blocks that the log has,
+ * unless it looks written: a superblock, or what else a mount changes (docs/FORMAT.md, "Whose base
+ * is it?"). */
 int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_reader *home,
-			     const struct blk_reader *logged, bool torn, bool *ret_match) MUST_CHECK;
+			     const struct blk_reader *logged, bool torn,
+			     bool *ret_match) MUST_CHECK;
 
 /* ---- which blocks does an image use? ---- */
 
 enum blk_use {
-	USE_USED = 0,	 /* or not known to be free: out of range, block 0, doubt */
-	USE_FREE = 1,	 /* every file-system block in this 4 KiB unit is free */
-	USE_JOURNAL = 2, /* inside the internal jbd2 log, except its superblock (and the unit that holds
-			    it). None while the log is not empty: then it is content, USE_USED. */
+	USE_USED = 0, /* or not known to be free: out of range, block 0, doubt */
+	USE_FREE = 1, /* every file-system block in this 4 KiB unit is free */
+	/* inside the internal jbd2 log, except its superblock (and the unit that holds it). None
+	 * while the log is not empty: then it is content, USE_USED. */
+	USE_JOURNAL = 2,
 };
 
 struct fsmap;
@@ -110,37 +127,43 @@ struct fsmap;
 enum {
 	FSMAP_BAD_CHECKSUM = 1 << 0, /* a superblock, descriptor or bitmap checksum is wrong */
 	FSMAP_ERROR_FLAG = 1 << 1,   /* EXT4_ERROR_FS is set in s_state */
-	FSMAP_NEEDS_RECOVERY = 1 << 2, /* jbd2 log is not empty: s_start != 0 or needs_recovery set */
+	/* jbd2 log is not empty: s_start != 0 or needs_recovery set */
+	FSMAP_NEEDS_RECOVERY = 1 << 2,
 };
 
 /*
- * Opens the image behind r (copied; its ctx must outlive the map). FS_EXT: bitmaps are read group by
- * group when asked for; BLOCK_UNINIT groups are computed; memory is bounded by an LRU of groups. FS_BTRFS, FS_XFS: the same from its
- * trees; there is no alarm and no error of theirs, what cannot be read is USE_USED. Any other kind: every block is USE_USED. Not for
- * concurrent use.
+ * Opens the image behind r (copied; its ctx must outlive the map). FS_EXT: bitmaps are read group
+ * by group when asked for; BLOCK_UNINIT groups are computed; memory is bounded by an LRU of groups.
+ * FS_BTRFS, FS_XFS: the same from its trees; there is no alarm and no error of theirs, what cannot
+ * be read is USE_USED. Any other kind: every block is USE_USED. Not for concurrent use.
  */
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
-/* The same if nothing can read it: its superblock has alarms, every block is USE_USED, fsmap_knows is false. */
+/* The same if nothing can read it: its superblock has alarms, every block is USE_USED, fsmap_knows
+ * is false. */
 int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
 void fsmap_close(struct fsmap *m); /* NULL allowed */
-/* For a price, never for a commit: the image is live, and its journal will be empty when it is frozen. */
+/* For a price, never for a commit: the image is live, and its journal will be empty when it is
+ * frozen. */
 void fsmap_assume_empty_journal(struct fsmap *m);
-/* True if there is a classifier for this image: ext, unless it has a feature that libext2fs does not know; btrfs and xfs
- * as in btrfs_space.h, xfs_space.h. */
+/* True if there is a classifier for this image: ext, unless it has a feature that libext2fs does
+ * not know; btrfs and xfs as in btrfs_space.h, xfs_space.h. */
 bool fsmap_knows(const struct fsmap *m);
-/* Use of one 4 KiB unit. A read error is an error; a wrong checksum is USE_USED for the whole group and
- * sets FSMAP_BAD_CHECKSUM. */
+/* Use of one 4 KiB unit. A read error is an error; a wrong checksum is USE_USED for the whole group
+ * and sets FSMAP_BAD_CHECKSUM. */
 int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret) MUST_CHECK;
-/* The same, and for how many units from blk on (at most max_blks, at least 1) it holds: long runs cost little. A run
- * ends at its group's end, or earlier in doubt: the next one may have the same use. */
-int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;
+/* The same, and for how many units from blk on (at most max_blks, at least 1) it holds: long runs
+ * cost little. A run ends at its group's end, or earlier in doubt: the next one may have the same
+ * use. */
+int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+	      uint64_t *ret_blks) MUST_CHECK;
 /*
- * The same for an image that is to replace `before` (NULL: unknown). Blocks of a journal that was made anew, or moved, are
- * USE_USED: it counts its transactions from 1, and what the card has there from an older journal could pass for their
- * continuation at a crash. A journal that goes on has numbers above all that it ever wrote.
+ * The same for an image that is to replace `before` (NULL: unknown). Blocks of a journal that was
+ * made anew, or moved, are USE_USED: it counts its transactions from 1, and what the card has there
+ * from an older journal could pass for their continuation at a crash. A journal that goes on has
+ * numbers above all that it ever wrote.
  */
-int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-		    uint64_t *ret_blks) MUST_CHECK;
+int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks,
+		    enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;
 unsigned fsmap_alarms(const struct fsmap *m);
 
 #endif

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
  * Notes on the design
- * - Three generations. The first one waits for the second and forks it again if somebody kills it: the worker cannot, because it
- *   has neither the system calls nor the capabilities any more. The second forks the sessions. Neither of the two ever sees a byte of an image,
- *   so each session starts from a clean state, and what takes over one session has nothing of another.
+ * - Three generations. The first one waits for the second and forks it again if somebody kills it:
+ *   the worker cannot, because it has neither the system calls nor the capabilities any more. The
+ *   second forks the sessions. Neither of the two ever sees a byte of an image, so each session
+ *   starts from a clean state, and what takes over one session has nothing of another.
  * - The first is forked before the worker has threads, locked memory and descriptors.
- * - The first and the second share their end of one socket. A request that the second had taken when it was killed is lost:
- *   the first one says so, and it is made again. Requests are numbered, so that an answer that comes twice is known.
- * - A session may need memory while writers are parked, so it must not wait for I/O on the volume: the I/O flusher flag is
- *   inherited, and prepare locks the program's text, which sessions share.
+ * - The first and the second share their end of one socket. A request that the second had taken
+ *   when it was killed is lost: the first one says so, and it is made again. Requests are numbered,
+ *   so that an answer that comes twice is known.
+ * - A session may need memory while writers are parked, so it must not wait for I/O on the volume:
+ *   the I/O flusher flag is inherited, and prepare locks the program's text, which sessions share.
  */
 #include "fs/fsproc.h"
 
@@ -31,7 +33,8 @@
 #include "base/sandbox.h"
 #include "fs/ext4_reader.h"
 
-/* Of no other process: who shares a user may kill. Above what accounts, containers and user namespaces are given. */
+/* Of no other process: who shares a user may kill. Above what accounts, containers and user
+ * namespaces are given. */
 #define SESSION_ID 0x7ffffffeu
 #define SOCKET_FD 3
 #define PROC_FD 4
@@ -70,21 +73,26 @@ static void limit_session(void)
 	struct rlimit no = { 0, 0 }, cpu = { SESSION_CPU_S, SESSION_CPU_S };
 	struct rlimit memory = { SESSION_MEMORY_BYTES, SESSION_MEMORY_BYTES };
 
-	if (setrlimit(RLIMIT_CORE, &no) < 0 || setrlimit(RLIMIT_CPU, &cpu) < 0 || setrlimit(RLIMIT_FSIZE, &no) < 0)
+	if (setrlimit(RLIMIT_CORE, &no) < 0 || setrlimit(RLIMIT_CPU, &cpu) < 0 ||
+	    setrlimit(RLIMIT_FSIZE, &no) < 0)
 		_exit(1);
 	if (!SANITIZED && setrlimit(RLIMIT_AS, &memory) < 0)
 		_exit(1);
 }
 
 /*
- * The socket, memory, and the end. Anything else is an error and no death, because a C library asks what it can do without (qsort: how
- * much memory there is). No flags but those of ext4_reader.c: urgent data of stream sockets was a way into kernels.
+ * The socket, memory, and the end. Anything else is an error and no death, because a C library asks
+ * what it can do without (qsort: how much memory there is). No flags but those of ext4_reader.c:
+ * urgent data of stream sockets was a way into kernels.
  */
 static int session_calls(scmp_filter_ctx filter, void *nothing)
 {
-	static const int allowed[] = { SCMP_SYS(mmap),	  SCMP_SYS(munmap),	SCMP_SYS(mremap),	   SCMP_SYS(brk),
-				       SCMP_SYS(madvise), SCMP_SYS(mprotect),	SCMP_SYS(futex),	   SCMP_SYS(exit),
-				       SCMP_SYS(mmap2),	  SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn), SCMP_SYS(getrandom),
+	static const int allowed[] = { SCMP_SYS(mmap),		 SCMP_SYS(munmap),
+				       SCMP_SYS(mremap),	 SCMP_SYS(brk),
+				       SCMP_SYS(madvise),	 SCMP_SYS(mprotect),
+				       SCMP_SYS(futex),		 SCMP_SYS(exit),
+				       SCMP_SYS(mmap2),		 SCMP_SYS(exit_group),
+				       SCMP_SYS(rt_sigreturn),	 SCMP_SYS(getrandom),
 				       SCMP_SYS(restart_syscall) };
 	const struct scmp_arg_cmp out = SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ~0u, MSG_NOSIGNAL),
 				  in = SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ~0u, 0);
@@ -98,7 +106,8 @@ static int session_calls(scmp_filter_ctx filter, void *nothing)
 	return r;
 }
 
-/* What is read for a crafted card is no reason to end other programs: with the memory of this one the kernel can help itself. */
+/* What is read for a crafted card is no reason to end other programs: with the memory of this one
+ * the kernel can help itself. */
 static void end_protection(void)
 {
 	(void)!io_write_text(PROC_FD, "self/oom_score_adj", "0");
@@ -114,14 +123,17 @@ static __attribute__((noreturn)) void session_main(int fd)
 	(void)!mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
 	if (dup2(fd, SOCKET_FD) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0)
 		_exit(1);
-	/* a user namespace may have no such user; without capabilities and system calls the other user is no more */
-	if (geteuid() == 0 && !own.keep_root && setgroups(0, NULL) == 0 && setresgid(SESSION_ID, SESSION_ID, SESSION_ID) == 0)
+	/* a user namespace may have no such user; without capabilities and system calls the other
+	 * user is no more */
+	if (geteuid() == 0 && !own.keep_root && setgroups(0, NULL) == 0 &&
+	    setresgid(SESSION_ID, SESSION_ID, SESSION_ID) == 0)
 		(void)!setresuid(SESSION_ID, SESSION_ID, SESSION_ID);
 	if (sandbox_capabilities(0) < 0)
 		_exit(1);
 	limit_session();
 	r = SANITIZED ? 0 : sandbox_filter(SCMP_ACT_ERRNO(EPERM), false, session_calls, NULL);
-	if (r < 0 && r != -ENOSYS && r != -EINVAL) /* a kernel without filters goes on without one */
+	/* a kernel without filters goes on without one */
+	if (r < 0 && r != -ENOSYS && r != -EINVAL)
 		_exit(1);
 	ext4_serve(SOCKET_FD);
 	_exit(0);
@@ -137,7 +149,10 @@ static int send_session(uint8_t request, const int fd[2])
 	size_t bytes = (fd[1] < 0 ? 1 : 2) * sizeof(int);
 	struct message msg = { SESSION, request };
 	struct iovec iov = { &msg, sizeof(msg) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = CMSG_SPACE(bytes) };
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = control.space,
+			    .msg_controllen = CMSG_SPACE(bytes) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
 	c->cmsg_level = SOL_SOCKET;
@@ -178,7 +193,8 @@ static __attribute__((noreturn)) void forker_main(void)
 	while (recv(SOCKET_FD, &msg, sizeof(msg), 0) == sizeof(msg)) {
 		struct message no = { NO_SESSION, msg.request };
 
-		if (fork_session(msg.request) < 0 && send(SOCKET_FD, &no, sizeof(no), MSG_NOSIGNAL) < 0)
+		if (fork_session(msg.request) < 0 &&
+		    send(SOCKET_FD, &no, sizeof(no), MSG_NOSIGNAL) < 0)
 			break;
 	}
 	_exit(0);
@@ -188,7 +204,8 @@ static __attribute__((noreturn)) void forker_main(void)
 static void keep_little(int fd, void (*prepare)(void *ctx), void *ctx)
 {
 	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
-	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC),
+	    proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	/* what a library prints must not reach the socket */
 	for (int i = 0; i < SOCKET_FD; i++)
@@ -198,7 +215,8 @@ static void keep_little(int fd, void (*prepare)(void *ctx), void *ctx)
 	proc_fd = fcntl(proc_fd, F_DUPFD_CLOEXEC, PROC_FD + 1);
 	if (proc_fd >= 0)
 		dup2(proc_fd, PROC_FD);
-	if (dup2(fd, SOCKET_FD) < 0 || close_range(proc_fd < 0 ? PROC_FD : PROC_FD + 1, ~0u, 0) < 0 ||
+	if (dup2(fd, SOCKET_FD) < 0 ||
+	    close_range(proc_fd < 0 ? PROC_FD : PROC_FD + 1, ~0u, 0) < 0 ||
 	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		_exit(1);
 	prctl(PR_SET_NAME, "cowfs-meta");
@@ -282,7 +300,10 @@ static int receive(struct message *ret, int ret_fd[2], int timeout_ms)
 		char space[CMSG_SPACE(2 * sizeof(int))];
 	} control;
 	struct iovec iov = { ret, sizeof(*ret) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof(control.space) };
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = control.space,
+			    .msg_controllen = sizeof(control.space) };
 	struct pollfd p = { .fd = own.fd, .events = POLLIN };
 	struct cmsghdr *c;
 	int r;
@@ -305,7 +326,8 @@ static void close_both(const int fd[2])
 			close(fd[k]);
 }
 
-/* What came since the last session: that the second one was killed, maybe many times, or a session that nobody waits for. */
+/* What came since the last session: that the second one was killed, maybe many times, or a session
+ * that nobody waits for. */
 static void forget_old(void)
 {
 	struct message old;
@@ -326,11 +348,13 @@ int fsproc_session(int *ret_pid_fd)
 		r = -EOWNERDEAD;
 	for (int i = 0; i < ASK_TRIES && r == 0; i++) {
 		r = receive(&answer, fd, (int)(ext4_reader_patience_ns / 1000000));
-		if (r == 0 && answer.what == FORKED_AGAIN && send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
+		if (r == 0 && answer.what == FORKED_AGAIN &&
+		    send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
 			r = -EOWNERDEAD;
 		if (r == 0 && answer.what != FORKED_AGAIN && answer.request == ask.request) {
 			*ret_pid_fd = fd[1];
-			return fd[0] < 0 ? -EAGAIN : fd[0]; /* no memory, or no process, for one more */
+			/* no memory, or no process, for one more */
+			return fd[0] < 0 ? -EAGAIN : fd[0];
 		}
 		if (r == 0)
 			close_both(fd);

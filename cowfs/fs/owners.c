@@ -5,7 +5,8 @@
 
 #include "base/array.h"
 
-void owner_claim(struct owner *o, const struct owners_query *q, uint64_t start_bytes, uint64_t end_bytes)
+void owner_claim(struct owner *o, const struct owners_query *q, uint64_t start_bytes,
+		 uint64_t end_bytes)
 {
 	o->bytes += extents_covered_bytes(q->all, start_bytes, end_bytes);
 	o->fresh_bytes += extents_covered_bytes(q->fresh, start_bytes, end_bytes);
@@ -35,7 +36,7 @@ int owners_keep(struct owners *w, struct owner *o)
 
 int owners_add_rest(struct owners *w, const struct owners_query *q)
 {
-	struct owner rest = {.kind = OWNER_OTHER};
+	struct owner rest = { .kind = OWNER_OTHER };
 	uint64_t bytes = 0, fresh = 0, *left = rest.rewritten_bytes;
 
 	if (q->rewrites)
@@ -48,7 +49,9 @@ int owners_add_rest(struct owners *w, const struct owners_query *q)
 	}
 	/* what two files share is in both of them */
 	rest.bytes = blk_to_bytes(q->all->blks) - min_u64(bytes, blk_to_bytes(q->all->blks));
-	rest.fresh_bytes = min_u64(rest.bytes, blk_to_bytes(q->fresh->blks) - min_u64(fresh, blk_to_bytes(q->fresh->blks)));
+	rest.fresh_bytes = min_u64(rest.bytes,
+				   blk_to_bytes(q->fresh->blks) -
+					   min_u64(fresh, blk_to_bytes(q->fresh->blks)));
 	return owners_keep(w, &rest);
 }
 
@@ -57,5 +60,5 @@ void owners_clear(struct owners *w)
 	for (size_t i = 0; i < w->n; i++)
 		free(w->o[i].path);
 	free(w->o);
-	*w = (struct owners){0};
+	*w = (struct owners){ 0 };
 }

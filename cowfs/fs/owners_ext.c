@@ -2,17 +2,20 @@
 /*
  * owners.h for ext2/3/4 through libext2fs.
  *
- * One pass over the inode tables claims blocks for each inode, against the sorted runs; what claims none is forgotten
- * but for a bit and, of directories, a number. One pass over the directories then finds the names of those that are left, and of
- * all directories, from which paths are put together. If only tables were written there is no second pass.
+ * One pass over the inode tables claims blocks for each inode, against the sorted runs; what claims
+ * none is forgotten but for a bit and, of directories, a number. One pass over the directories then
+ * finds the names of those that are left, and of all directories, from which paths are put
+ * together. If only tables were written there is no second pass.
  *
- * The file system may be mounted and busy. Its metadata is read through the page cache of the device, where ext4
- * changes it: what lies there is newer than what the journal has brought home. But nothing holds it still, so checksums are
- * not looked at, every number is taken with doubt, and an inode that does not parse is counted and passed over.
+ * The file system may be mounted and busy. Its metadata is read through the page cache of the
+ * device, where ext4 changes it: what lies there is newer than what the journal has brought home.
+ * But nothing holds it still, so checksums are not looked at, every number is taken with doubt, and
+ * an inode that does not parse is counted and passed over.
  *
- * Whoever made the card may have chosen every byte. Inode tables, directories and bitmaps are read here, because the
- * library's own walks of them trust what they read; of the library remain the walk of one inode's blocks and accessors. Blocks
- * that are mapped again and again could keep these busy for years: one budget of steps, which follows from the size, bounds them all.
+ * Whoever made the card may have chosen every byte. Inode tables, directories and bitmaps are read
+ * here, because the library's own walks of them trust what they read; of the library remain the
+ * walk of one inode's blocks and accessors. Blocks that are mapped again and again could keep these
+ * busy for years: one budget of steps, which follows from the size, bounds them all.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +66,8 @@ static uint64_t to_bytes(const struct scan *s, uint64_t block)
 {
 	uint64_t bytes;
 
-	return __builtin_mul_overflow(block, (uint64_t)s->fs->blocksize, &bytes) ? UINT64_MAX : bytes;
+	return __builtin_mul_overflow(block, (uint64_t)s->fs->blocksize, &bytes) ? UINT64_MAX
+										 : bytes;
 }
 
 /* False: no step is left. */
@@ -92,7 +96,7 @@ static int names_add(struct names *x, ext2_ino_t ino)
 	if (!p)
 		return -ENOMEM;
 	x->n = p;
-	x->n[x->count++] = (struct name){.ino = ino, .text = NO_NAME};
+	x->n[x->count++] = (struct name){ .ino = ino, .text = NO_NAME };
 	return 0;
 }
 
@@ -113,7 +117,8 @@ static struct name *names_find(const struct names *x, ext2_ino_t ino)
 
 /* ---- blocks of an inode ---- */
 
-static int claim_leaf_in_inode(const struct scan *s, struct owner *o, const struct ext3_extent_header *h)
+static int claim_leaf_in_inode(const struct scan *s, struct owner *o,
+			       const struct ext3_extent_header *h)
 {
 	const struct ext3_extent *e = (const struct ext3_extent *)(h + 1);
 	unsigned entries = ext2fs_le16_to_cpu(h->eh_entries);
@@ -121,7 +126,8 @@ static int claim_leaf_in_inode(const struct scan *s, struct owner *o, const stru
 	if (entries > (sizeof(((struct ext2_inode *)0)->i_block) - sizeof(*h)) / sizeof(*e))
 		return -EUCLEAN;
 	for (unsigned i = 0; i < entries; i++) {
-		uint64_t first = ext2fs_le32_to_cpu(e[i].ee_start) | (uint64_t)ext2fs_le16_to_cpu(e[i].ee_start_hi) << 32;
+		uint64_t first = ext2fs_le32_to_cpu(e[i].ee_start) |
+				 (uint64_t)ext2fs_le16_to_cpu(e[i].ee_start_hi) << 32;
 		unsigned len = ext2fs_le16_to_cpu(e[i].ee_len);
 
 		claim(s, o, first, len > EXT_INIT_MAX_LEN ? len - EXT_INIT_MAX_LEN : len);
@@ -154,7 +160,8 @@ struct visit {
 	struct owner *o;
 };
 
-static int claim_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_t ref_blk, int ref_offset, void *ctx)
+static int claim_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_t ref_blk,
+		       int ref_offset, void *ctx)
 {
 	struct visit *v = ctx;
 
@@ -166,23 +173,24 @@ static int claim_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk6
 static int claim_inode(struct scan *s, struct owner *o, ext2_ino_t ino, struct ext2_inode *inode)
 {
 	const struct ext3_extent_header *h = (const void *)inode->i_block;
-	struct visit v = {s, o};
+	struct visit v = { s, o };
 
 	if (!ext2fs_inode_has_valid_blocks2(s->fs, inode))
 		return 0; /* a device, a short symlink, a file inside of its inode */
 	if (!ext4_tree_ok(inode))
 		return -EUCLEAN;
 	if (!(inode->i_flags & EXT4_EXTENTS_FL))
-		return ext4_result(s->e, ext2fs_block_iterate3(s->fs, ino, BLOCK_FLAG_READ_ONLY, NULL, claim_block, &v)) ?
-			       -EUCLEAN :
-			       0;
+		return ext4_result(s->e, ext2fs_block_iterate3(s->fs, ino, BLOCK_FLAG_READ_ONLY,
+							       NULL, claim_block, &v))
+			       ? -EUCLEAN
+			       : 0;
 	return h->eh_depth ? claim_tree(s, o, ino, inode) : claim_leaf_in_inode(s, o, h);
 }
 
 static int note_xattr(struct scan *s, struct ext2_inode *inode)
 {
 	blk64_t block = ext2fs_file_acl_block(s->fs, inode);
-	struct owner probe = {0};
+	struct owner probe = { 0 };
 	void *p;
 
 	if (!block)
@@ -219,14 +227,17 @@ static void claim_xattrs(struct scan *s)
 
 static bool is_own(const struct scan *s, ext2_ino_t ino)
 {
-	return ino != EXT2_ROOT_INO && (ino < EXT2_FIRST_INODE(s->fs->super) || ino == s->fs->super->s_orphan_file_inum);
+	return ino != EXT2_ROOT_INO &&
+	       (ino < EXT2_FIRST_INODE(s->fs->super) || ino == s->fs->super->s_orphan_file_inum);
 }
 
 static int take_own(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 {
 	if (ino == EXT2_RESIZE_INO)
 		return 0; /* the room for descriptors */
-	return claim_inode(s, &s->own[ino == s->fs->super->s_journal_inum ? OWNER_JOURNAL : OWNER_OTHER], ino, inode);
+	return claim_inode(
+		s, &s->own[ino == s->fs->super->s_journal_inum ? OWNER_JOURNAL : OWNER_OTHER], ino,
+		inode);
 }
 
 static int want(struct scan *s, struct names *list, ext2_ino_t ino)
@@ -239,7 +250,9 @@ static int take_named(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 {
 	bool dir = LINUX_S_ISDIR(inode->i_mode) && inode->i_links_count;
 	struct owner o = {
-		.kind = !inode->i_links_count ? OWNER_DELETED : dir ? OWNER_DIRECTORY : OWNER_FILE,
+		.kind = !inode->i_links_count ? OWNER_DELETED
+			: dir		      ? OWNER_DIRECTORY
+					      : OWNER_FILE,
 		.ino = ino,
 		.links = inode->i_links_count,
 	};
@@ -289,8 +302,10 @@ static uint64_t inodes_of(ext2_filsys fs, dgrp_t nr)
 static int scan_group(struct scan *s, dgrp_t nr, uint8_t *buf)
 {
 	ext2_filsys fs = s->fs;
-	const uint64_t size = EXT2_INODE_SIZE(fs->super), per_group = fs->super->s_inodes_per_group, n = inodes_of(fs, nr);
-	const uint64_t per_read = SCAN_BLOCKS * fs->blocksize / size, table = ext2fs_inode_table_loc(fs, nr);
+	const uint64_t size = EXT2_INODE_SIZE(fs->super), per_group = fs->super->s_inodes_per_group,
+		       n = inodes_of(fs, nr);
+	const uint64_t per_read = SCAN_BLOCKS * fs->blocksize / size,
+		       table = ext2fs_inode_table_loc(fs, nr);
 	int err = 0;
 
 	if (n && (table <= fs->super->s_first_data_block ||
@@ -302,9 +317,11 @@ static int scan_group(struct scan *s, dgrp_t nr, uint8_t *buf)
 		ext2_ino_t ino = (ext2_ino_t)(nr * per_group + i + 1);
 
 		if (i % per_read == 0) {
-			uint64_t first = i * size / fs->blocksize, blocks = min_u64(SCAN_BLOCKS, fs->inode_blocks_per_group - first);
+			uint64_t first = i * size / fs->blocksize,
+				 blocks = min_u64(SCAN_BLOCKS, fs->inode_blocks_per_group - first);
 
-			err = ext4_result(s->e, io_channel_read_blk64(fs->io, table + first, (int)blocks, buf));
+			err = ext4_result(s->e, io_channel_read_blk64(fs->io, table + first,
+								      (int)blocks, buf));
 		}
 		if (ino % PROGRESS_INODES == 0)
 			show(s, "inodes", ino * size, fs->super->s_inodes_count * size);
@@ -332,8 +349,9 @@ static int scan_inodes(struct scan *s)
 static void claim_group(struct scan *s, dgrp_t nr)
 {
 	ext2_filsys fs = s->fs;
-	uint64_t old_descs = ext2fs_has_feature_meta_bg(fs->super) ? fs->super->s_first_meta_bg :
-								     fs->desc_blocks + fs->super->s_reserved_gdt_blocks;
+	uint64_t old_descs = ext2fs_has_feature_meta_bg(fs->super)
+				     ? fs->super->s_first_meta_bg
+				     : fs->desc_blocks + fs->super->s_reserved_gdt_blocks;
 	struct owner *super = &s->own[OWNER_SUPER];
 	blk64_t copy, old_desc, new_desc;
 	blk_t used;
@@ -380,7 +398,7 @@ static int is_free(struct scan *s, struct free_map *m, uint64_t block, bool *ret
 		err = ext4_group_bits(s->e, nr, m->bits);
 		if (err && err != -EUCLEAN)
 			return err;
-		*m = (struct free_map){nr, true, err, m->bits};
+		*m = (struct free_map){ nr, true, err, m->bits };
 	}
 	bit = rel % s->fs->super->s_blocks_per_group >> s->fs->cluster_ratio_bits;
 	*ret = !m->bad && !(m->bits[bit / 8] & 1 << bit % 8);
@@ -408,7 +426,7 @@ static int claim_free(struct scan *s)
 	const struct extents *x = s->q->all;
 	const struct tally *t = s->q->rewrites;
 	_cleanup_free_ uint8_t *bits = malloc(s->fs->blocksize);
-	struct free_map m = {.bits = bits};
+	struct free_map m = { .bits = bits };
 	int err = bits ? 0 : -ENOMEM;
 
 	if (claimed_bytes(s) >= blk_to_bytes(x->blks) && !(t && t->n))
@@ -467,7 +485,8 @@ static bool is_dots(const char *name, size_t len)
 	return name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.'));
 }
 
-/* The entries of a block, or of an inode that has them inside. buf: aligned to 4 bytes. -EUCLEAN. */
+/* The entries of a block, or of an inode that has them inside. buf: aligned to 4 bytes.
+ * -EUCLEAN. */
 static int take_entries(struct scan *s, ext2_ino_t dir, uint8_t *buf, size_t bytes)
 {
 	size_t off = 0;
@@ -478,7 +497,8 @@ static int take_entries(struct scan *s, ext2_ino_t dir, uint8_t *buf, size_t byt
 		struct ext2_dir_entry *d = (struct ext2_dir_entry *)(buf + off);
 		size_t len = (size_t)ext2fs_dirent_name_len(d);
 
-		if (ext2fs_get_rec_len(s->fs, d, &rec_len) || rec_len < 8 || rec_len % 4 || rec_len > bytes - off || len > rec_len - 8)
+		if (ext2fs_get_rec_len(s->fs, d, &rec_len) || rec_len < 8 || rec_len % 4 ||
+		    rec_len > bytes - off || len > rec_len - 8)
 			return -EUCLEAN;
 		if (!d->inode || is_dots(d->name, len))
 			continue;
@@ -494,7 +514,8 @@ struct dir_walk {
 	bool bad;
 };
 
-static int take_dir_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_t ref_blk, int ref_offset, void *ctx)
+static int take_dir_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_t ref_blk,
+			  int ref_offset, void *ctx)
 {
 	struct dir_walk *w = ctx;
 	int err = 0;
@@ -513,14 +534,16 @@ static int take_dir_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, b
 	return w->s->err ? BLOCK_ABORT : 0;
 }
 
-/* The attribute system.data inside of the inode: what has no room in i_block. Its bytes, 0: none. */
+/* The attribute system.data inside of the inode: what has no room in i_block. Its bytes, 0:
+ * none. */
 static size_t inline_rest(uint8_t *inode, size_t size, uint8_t **ret)
 {
 	const struct ext2_inode_large *l = (const void *)inode;
 	size_t start = EXT2_GOOD_OLD_INODE_SIZE, at;
 	uint32_t magic;
 
-	if (size <= start + sizeof(l->i_extra_isize) || l->i_extra_isize % 4 || l->i_extra_isize + 4u > size - start)
+	if (size <= start + sizeof(l->i_extra_isize) || l->i_extra_isize % 4 ||
+	    l->i_extra_isize + 4u > size - start)
 		return 0;
 	start += l->i_extra_isize;
 	memcpy(&magic, inode + start, 4);
@@ -532,8 +555,10 @@ static size_t inline_rest(uint8_t *inode, size_t size, uint8_t **ret)
 
 		if (EXT2_EXT_IS_LAST_ENTRY(x) || EXT2_EXT_ATTR_LEN(x->e_name_len) > size - at)
 			return 0;
-		if (x->e_name_index == XATTR_SYSTEM && x->e_name_len == 4 && !memcmp(x + 1, "data", 4)) {
-			if (x->e_value_inum || x->e_value_offs % 4 || x->e_value_offs > size - start ||
+		if (x->e_name_index == XATTR_SYSTEM && x->e_name_len == 4 &&
+		    !memcmp(x + 1, "data", 4)) {
+			if (x->e_value_inum || x->e_value_offs % 4 ||
+			    x->e_value_offs > size - start ||
 			    x->e_value_size > size - start - x->e_value_offs)
 				return 0;
 			*ret = inode + start + x->e_value_offs;
@@ -556,7 +581,7 @@ static int take_inline(struct scan *s, ext2_ino_t dir, uint8_t *inode, size_t si
 
 static int scan_directory(struct scan *s, ext2_ino_t dir, uint8_t *buf)
 {
-	struct dir_walk w = {.s = s, .dir = dir, .buf = buf};
+	struct dir_walk w = { .s = s, .dir = dir, .buf = buf };
 	struct ext2_inode *inode = (struct ext2_inode *)buf;
 	size_t size = EXT2_INODE_SIZE(s->fs->super);
 	int err = ext4_result(s->e, ext2fs_read_inode_full(s->fs, dir, inode, (int)size));
@@ -567,7 +592,8 @@ static int scan_directory(struct scan *s, ext2_ino_t dir, uint8_t *buf)
 		return take_inline(s, dir, buf, size);
 	if (!LINUX_S_ISDIR(inode->i_mode) || !ext4_tree_ok(inode))
 		return -EUCLEAN;
-	err = ext4_result(s->e, ext2fs_block_iterate3(s->fs, dir, BLOCK_FLAG_READ_ONLY, NULL, take_dir_block, &w));
+	err = ext4_result(s->e, ext2fs_block_iterate3(s->fs, dir, BLOCK_FLAG_READ_ONLY, NULL,
+						      take_dir_block, &w));
 	if (!err)
 		err = w.bad ? -EUCLEAN : 0;
 	return s->err ? s->err : err;
@@ -688,9 +714,9 @@ int owners_ext(struct owners *ret, const char *device, const struct owners_query
 {
 	_cleanup_close_ int fd = open(device, O_RDONLY | O_CLOEXEC);
 	off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
-	struct owners w = {.complete = true};
-	struct scan s = {.q = q, .w = &w};
-	struct blk_reader r = {device_read, &fd, (uint64_t)bytes >> COW_BLK_SHIFT};
+	struct owners w = { .complete = true };
+	struct scan s = { .q = q, .w = &w };
+	struct blk_reader r = { device_read, &fd, (uint64_t)bytes >> COW_BLK_SHIFT };
 	int err = bytes < 0 ? -errno : ext4_open_live(&s.e, &r);
 
 	if (err)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * owners.h for file systems that nobody but the kernel reads: every file of the mounted tree is asked for its extents.
- * No metadata (but that of btrfs), and no files without a name: these are in the rest. Nothing is synced, so that asking writes
- * nothing.
+ * owners.h for file systems that nobody but the kernel reads: every file of the mounted tree is
+ * asked for its extents. No metadata (but that of btrfs), and no files without a name: these are in
+ * the rest. Nothing is synced, so that asking writes nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +21,9 @@
 #include "fs/owners.h"
 
 #define EXTENTS 128
-#define NOT_PLACED                                                                                                  \
-	(FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED | FIEMAP_EXTENT_DATA_INLINE | \
-	 FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED)
+#define NOT_PLACED                                                                                 \
+	(FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |                  \
+	 FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED)
 
 struct walk {
 	const struct owners_query *q;
@@ -92,11 +92,13 @@ static void claim_extent(struct walk *k, int fd, struct owner *o, const struct f
 	uint64_t len_bytes = e->fe_length;
 
 	if (k->is_btrfs && (e->fe_flags & NOT_PLACED) == FIEMAP_EXTENT_ENCODED)
-		len_bytes = btrfs_extent_bytes(fd, e->fe_physical); /* compressed: shorter than what is in it */
+		/* compressed: shorter than what is in it */
+		len_bytes = btrfs_extent_bytes(fd, e->fe_physical);
 	else if (e->fe_flags & NOT_PLACED)
 		return;
 	if (k->is_btrfs)
-		btrfs_map(&k->chunks, e->fe_physical, len_bytes, claim_place, &(struct claim){k, o});
+		btrfs_map(&k->chunks, e->fe_physical, len_bytes, claim_place,
+			  &(struct claim){ k, o });
 	else
 		owner_claim(o, k->q, e->fe_physical, e->fe_physical + len_bytes);
 }
@@ -109,12 +111,15 @@ static int claim_file(struct walk *k, int fd, struct owner *o)
 	for (;;) {
 		const struct fiemap_extent *e = f->fm_extents;
 
-		*f = (struct fiemap){.fm_start = from, .fm_length = FIEMAP_MAX_OFFSET - from, .fm_extent_count = EXTENTS};
+		*f = (struct fiemap){ .fm_start = from,
+				      .fm_length = FIEMAP_MAX_OFFSET - from,
+				      .fm_extent_count = EXTENTS };
 		if (ioctl(fd, FS_IOC_FIEMAP, f) < 0)
 			return -errno;
 		for (unsigned i = 0; i < f->fm_mapped_extents; i++, e++)
 			claim_extent(k, fd, o, e);
-		if (!f->fm_mapped_extents || e[-1].fe_flags & FIEMAP_EXTENT_LAST || !e[-1].fe_length)
+		if (!f->fm_mapped_extents || e[-1].fe_flags & FIEMAP_EXTENT_LAST ||
+		    !e[-1].fe_length)
 			return 0;
 		from = e[-1].fe_logical + e[-1].fe_length;
 	}
@@ -123,7 +128,8 @@ static int claim_file(struct walk *k, int fd, struct owner *o)
 /* -ESTALE: another file has the name by now. */
 static int open_file(const FTSENT *e)
 {
-	_cleanup_close_ int fd = open(e->fts_accpath, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
+	_cleanup_close_ int fd = open(e->fts_accpath,
+				      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -135,7 +141,9 @@ static int open_file(const FTSENT *e)
 
 static int take_file(struct walk *k, const FTSENT *e)
 {
-	struct owner o = {.kind = OWNER_FILE, .ino = e->fts_statp->st_ino, .links = (uint32_t)e->fts_statp->st_nlink};
+	struct owner o = { .kind = OWNER_FILE,
+			   .ino = e->fts_statp->st_ino,
+			   .links = (uint32_t)e->fts_statp->st_nlink };
 	_cleanup_close_ int fd = -1;
 	int err;
 
@@ -197,21 +205,22 @@ static bool in_metadata(const struct btrfs_chunks *x, uint64_t off_bytes)
 {
 	for (size_t i = 0; i < x->n; i++)
 		for (unsigned c = 0; c < x->c[i].copies; c++)
-			if (x->c[i].metadata && off_bytes >= x->c[i].place[c] && off_bytes - x->c[i].place[c] < x->c[i].len_bytes)
+			if (x->c[i].metadata && off_bytes >= x->c[i].place[c] &&
+			    off_bytes - x->c[i].place[c] < x->c[i].len_bytes)
 				return true;
 	return false;
 }
 
 static int claim_btrfs(struct walk *k)
 {
-	static const uint64_t supers[] = {64 * KIB, 64 * MIB, 256 * GIB};
-	struct owner trees = {.kind = OWNER_METADATA}, super = {.kind = OWNER_SUPER};
+	static const uint64_t supers[] = { 64 * KIB, 64 * MIB, 256 * GIB };
+	struct owner trees = { .kind = OWNER_METADATA }, super = { .kind = OWNER_SUPER };
 	int err;
 
 	for (size_t i = 0; i < k->chunks.n; i++)
 		if (k->chunks.c[i].metadata)
-			btrfs_map(&k->chunks, k->chunks.c[i].logical, k->chunks.c[i].len_bytes, claim_place,
-				  &(struct claim){k, &trees});
+			btrfs_map(&k->chunks, k->chunks.c[i].logical, k->chunks.c[i].len_bytes,
+				  claim_place, &(struct claim){ k, &trees });
 	for (size_t i = 0; i < ARRAY_SIZE(supers); i++)
 		if (!in_metadata(&k->chunks, supers[i]))
 			owner_claim(&super, k->q, supers[i], supers[i] + 4 * KIB);
@@ -219,10 +228,11 @@ static int claim_btrfs(struct walk *k)
 	return err ? err : owners_keep(k->w, &super);
 }
 
-int owners_tree(struct owners *ret, const char *dir, uint64_t max_files, uint64_t max_ns, const struct owners_query *q)
+int owners_tree(struct owners *ret, const char *dir, uint64_t max_files, uint64_t max_ns,
+		const struct owners_query *q)
 {
-	char *const roots[] = {(char *)dir, NULL};
-	struct owners w = {.complete = true};
+	char *const roots[] = { (char *)dir, NULL };
+	struct owners w = { .complete = true };
 	_cleanup_free_ struct walk *k = calloc(1, sizeof(*k));
 	struct statvfs vfs;
 	struct statfs fs;
@@ -233,7 +243,7 @@ int owners_tree(struct owners *ret, const char *dir, uint64_t max_files, uint64_
 		return -errno;
 	if (!k)
 		return -ENOMEM;
-	*k = (struct walk){.q = q, .w = &w, .prefix_bytes = strcmp(dir, "/") ? strlen(dir) : 0};
+	*k = (struct walk){ .q = q, .w = &w, .prefix_bytes = strcmp(dir, "/") ? strlen(dir) : 0 };
 	k->used_bytes = (uint64_t)(vfs.f_blocks - vfs.f_bfree) * vfs.f_frsize;
 	k->is_btrfs = fs.f_type == BTRFS_SUPER_MAGIC;
 	err = k->is_btrfs ? start_btrfs(k, dir) : 0;

@@ -10,19 +10,21 @@
  * - A mount point may be a regular file (a bind mount that was left over): its descriptor freezes
  *   as well. One that is covered, or none of these, does not hinder a commit: any user may mount a
  *   FUSE file system over a folder of his own, and the root of a volume can be one. Then the file
- *   system is mounted once more, unseen. So it is if no mount of it is in sight, but something holds it:
- *   any user keeps a copy of the mount in a mount namespace of his own.
+ *   system is mounted once more, unseen. So it is if no mount of it is in sight, but something
+ *   holds it: any user keeps a copy of the mount in a mount namespace of his own.
  * - FIFREEZE sleeps uninterruptibly, cannot be taken back (FITHAW wants a complete freeze), and all
  *   writers wait behind it. So it is not asked for while a task is stuck in a write (stuck.h). What
  *   gets into one between that look and the freeze is cured while the freeze waits: bounced first,
  *   then the FUSE connection that it waits for is aborted, at last it is killed.
  * - FIFREEZE has a thread of its own that can be left behind. One that was left behind owns its
  *   descriptor and thaws by itself; until then no further freeze is tried.
- * - Calls that flush (syncfs, FIFREEZE, FITHAW, fsync) sleep unkillably in I/O that this process serves. Each is made by a thread
- *   that has no descriptor of /dev/fuse (thread_call_alone). If all processes are killed at once, the
- *   kernel then ends the FUSE connection, and with it this I/O.
- * - A sync and a freeze flush all that is dirty. Where that may be more than a commit can hold, writes are withheld at some
- *   point, and neither ends before the seal. So both have a thread that can be left behind.
+ * - Calls that flush (syncfs, FIFREEZE, FITHAW, fsync) sleep unkillably in I/O that this process
+ *   serves. Each is made by a thread that has no descriptor of /dev/fuse (thread_call_alone). If
+ *   all processes are killed at once, the kernel then ends the FUSE connection, and with it this
+ *   I/O.
+ * - A sync and a freeze flush all that is dirty. Where that may be more than a commit can hold,
+ *   writes are withheld at some point, and neither ends before the seal. So both have a thread that
+ *   can be left behind.
  * - The descriptor on the mount is closed at once: it would keep the file system from being
  *   unmounted.
  * - The parent hears of the descriptor before FIFREEZE, or our death right after it would freeze
@@ -117,7 +119,8 @@ int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes
 		       bool *ret_readonly)
 {
 	struct search s = {
-		.proc_dirfd = proc_dirfd, .dev = dev, .where = where, .where_bytes = size_bytes};
+		.proc_dirfd = proc_dirfd, .dev = dev, .where = where, .where_bytes = size_bytes
+	};
 	int r = search_mount(&s);
 
 	if (r == 1 && ret_readonly)
@@ -127,7 +130,7 @@ int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes
 
 int quiesce_open_mount(int proc_dirfd, dev_t dev)
 {
-	struct search s = {.proc_dirfd = proc_dirfd, .dev = dev, .open = true, .mount_fd = -1};
+	struct search s = { .proc_dirfd = proc_dirfd, .dev = dev, .open = true, .mount_fd = -1 };
 	int r = search_mount(&s);
 
 	return r == 1 ? s.mount_fd : r ? r : -ENOENT;
@@ -200,7 +203,8 @@ static void *freezer_main(void *arg)
 {
 	struct freezer *f = arg;
 	bool abandoned, freezes = f->call == CALL_FREEZE;
-	int r = thread_call_alone(freezes ? "cowfs-freeze" : "cowfs-sync", f->mount_fd, calls[f->call]);
+	int r = thread_call_alone(freezes ? "cowfs-freeze" : "cowfs-sync", f->mount_fd,
+				  calls[f->call]);
 
 	pthread_mutex_lock(&f->lock);
 	f->result = r;
@@ -245,9 +249,13 @@ static dev_t device_of_mount(int proc_dirfd, int mount_fd)
 	struct statx st;
 	dev_t dev;
 
-	if (statx(mount_fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+	if (statx(mount_fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 ||
+	    !(st.stx_mask & STATX_MNT_ID))
 		return 0;
-	return mounts_find(proc_dirfd, "self", st.stx_mnt_id, &dev) || mounts_find(proc_dirfd, "1", st.stx_mnt_id, &dev) ? dev : 0;
+	return mounts_find(proc_dirfd, "self", st.stx_mnt_id, &dev) ||
+			       mounts_find(proc_dirfd, "1", st.stx_mnt_id, &dev)
+		       ? dev
+		       : 0;
 }
 
 static void stuck_init(struct stuck *s, const struct quiesce_target *t, int mount_fd)
@@ -267,8 +275,9 @@ static void note_culprit(struct quiesce_report *rep, const char *name)
 		snprintf(rep->culprit, sizeof(rep->culprit), "%s", name);
 }
 
-/* 0, or -EDEADLK and the name of a task: the freeze would not end. Looks again while that is undecided. A process that cannot
- * be looked at is treated like one if a cure is allowed; else there is nothing against it. */
+/* 0, or -EDEADLK and the name of a task: the freeze would not end. Looks again while that is
+ * undecided. A process that cannot be looked at is treated like one if a cure is allowed; else
+ * there is nothing against it. */
 static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quiesce_report *rep)
 {
 	uint64_t begin_ns = now_ns(), limit_ns = t->cure ? CURE_NS : CHECK_NS;
@@ -284,9 +293,10 @@ static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quie
 		certain = task && !task->suspect;
 		if (certain)
 			note_culprit(rep, task->name);
-		/* without memory for a look there is none for a freeze; and a task that makes progress ends its call */
-		if ((r < 0 && r != -ETIMEDOUT) || s.n == (t->cure ? 0 : s.suspects) || (certain && !t->cure) ||
-		    (took_ns >= limit_ns && round >= CHECK_ROUNDS))
+		/* without memory for a look there is none for a freeze; and a task that makes
+		 * progress ends its call */
+		if ((r < 0 && r != -ETIMEDOUT) || s.n == (t->cure ? 0 : s.suspects) ||
+		    (certain && !t->cure) || (took_ns >= limit_ns && round >= CHECK_ROUNDS))
 			break;
 		if (t->cure)
 			rep->aborted += stuck_cure(&s, took_ns >= ENOUGH_NS);
@@ -294,7 +304,8 @@ static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quie
 	}
 	for (size_t i = 0; i < s.n; i++)
 		if (s.task[i].suspect)
-			msg(MSG_WARN, "%s cannot be looked at: it may be in the way of a freeze", s.task[i].name);
+			msg(MSG_WARN, "%s cannot be looked at: it may be in the way of a freeze",
+			    s.task[i].name);
 	stuck_free(&s);
 	return certain ? -EDEADLK : 0;
 }
@@ -355,8 +366,8 @@ static int sync_wait(struct freezer *f, const struct quiesce_target *t, void *se
 	return f->result;
 }
 
-/* Waits for FIFREEZE, cures what it hangs behind. -ETIMEDOUT, -ECANCELED (writes are withheld): f belongs to its
- * thread then. */
+/* Waits for FIFREEZE, cures what it hangs behind. -ETIMEDOUT, -ECANCELED (writes are withheld): f
+ * belongs to its thread then. */
 static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx,
 			struct quiesce_report *rep)
 {
@@ -372,7 +383,8 @@ static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void 
 		uint64_t look_ns = t->stopped ? now_ns() + STOPPED_LOOK_NS : UINT64_MAX;
 
 		if (now_ns() < cure_at_ns) {
-			thread_cond_wait_until(&f->changed, &f->lock, min_u64(min_u64(cure_at_ns, end_ns), look_ns));
+			thread_cond_wait_until(&f->changed, &f->lock,
+					       min_u64(min_u64(cure_at_ns, end_ns), look_ns));
 			if (!f->done && is_stopped(f, t, seal_ctx))
 				return abandon(f, -ECANCELED);
 			continue;
@@ -443,7 +455,8 @@ static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, void
 	return 0;
 }
 
-/* What waits for writes, if only for those of an unmount. -ECANCELED: stopped, and the call left behind. */
+/* What waits for writes, if only for those of an unmount. -ECANCELED: stopped, and the call left
+ * behind. */
 static int call_stoppable(const struct quiesce_target *t, int fd, enum call call, void *seal_ctx)
 {
 	struct freezer *f;
@@ -478,7 +491,8 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 {
 	uint64_t begin_ns = now_ns();
 	struct freezer *f = NULL;
-	int r = !t->no_sync || rep->readonly ? call_stoppable(t, mount_fd, CALL_SYNCFS, seal_ctx) : 0;
+	int r = !t->no_sync || rep->readonly ? call_stoppable(t, mount_fd, CALL_SYNCFS, seal_ctx)
+					     : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
 	if (!r && t->needed && !t->needed(seal_ctx))
@@ -520,9 +534,10 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 }
 
 /* Another mount of the same file system, which is never attached: for one whose mount points cannot
- * be opened. If it was unmounted just now this mounts it for a moment, into RAM like any mount; it waits for an unmount that
- * is under way. -ECANCELED: stopped. */
-static int mount_again(const struct quiesce_target *t, const char *type, bool readonly, void *seal_ctx)
+ * be opened. If it was unmounted just now this mounts it for a moment, into RAM like any mount; it
+ * waits for an unmount that is under way. -ECANCELED: stopped. */
+static int mount_again(const struct quiesce_target *t, const char *type, bool readonly,
+		       void *seal_ctx)
 {
 	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC), mount_fd = -1;
 	char source[32];
@@ -536,7 +551,8 @@ static int mount_again(const struct quiesce_target *t, const char *type, bool re
 	r = call_stoppable(t, fs_fd, CALL_CREATE, seal_ctx);
 	if (r < 0)
 		return r;
-	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
+			   MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 	if (mount_fd < 0)
 		return -errno;
 	fd = openat(mount_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -549,11 +565,12 @@ static int mount_again(const struct quiesce_target *t, const char *type, bool re
 	return -ESTALE;
 }
 
-/* For one that is mounted where nobody can look: in another mount namespace, or unmounted lazily. What mounts it again has to
- * name the same driver, and read-only if it is; what is not mounted at all (a checker has it) is busy whatever the name. */
+/* For one that is mounted where nobody can look: in another mount namespace, or unmounted lazily.
+ * What mounts it again has to name the same driver, and read-only if it is; what is not mounted at
+ * all (a checker has it) is busy whatever the name. */
 static int mount_hidden(const struct quiesce_target *t, void *seal_ctx, bool *ret_readonly)
 {
-	const char *const types[] = {t->type ? t->type : "", "ext4", "ext3", "ext2"};
+	const char *const types[] = { t->type ? t->type : "", "ext4", "ext3", "ext2" };
 	size_t n = strncmp(types[0], "ext", 3) ? 1 : ARRAY_SIZE(types);
 
 	for (size_t i = 0; i < n; i++)
@@ -567,7 +584,8 @@ static int mount_hidden(const struct quiesce_target *t, void *seal_ctx, bool *re
 	return -ESTALE;
 }
 
-/* Nothing in sight is mounted: then nobody may hold the device, or the image is moving unseen. *ret_held: somebody does. */
+/* Nothing in sight is mounted: then nobody may hold the device, or the image is moving unseen.
+ * *ret_held: somebody does. */
 static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 			  struct quiesce_report *rep, bool *ret_held)
 {
@@ -589,8 +607,8 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 }
 
 /* It is mounted where its mount points cannot be seen, or not opened. */
-static int seal_hidden(const struct quiesce_target *t, int mount_fd, int (*seal)(void *ctx), void *seal_ctx,
-		       struct quiesce_report *rep)
+static int seal_hidden(const struct quiesce_target *t, int mount_fd, int (*seal)(void *ctx),
+		       void *seal_ctx, struct quiesce_report *rep)
 {
 	int r = mount_fd;
 
@@ -605,17 +623,20 @@ static int seal_hidden(const struct quiesce_target *t, int mount_fd, int (*seal)
 static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 	       struct quiesce_report *ret)
 {
-	struct search s = {.proc_dirfd = t->proc_dirfd, .dev = t->dev, .open = true, .mount_fd = -1};
+	struct search s = {
+		.proc_dirfd = t->proc_dirfd, .dev = t->dev, .open = true, .mount_fd = -1
+	};
 	int r;
 
-	*ret = (struct quiesce_report){0};
+	*ret = (struct quiesce_report){ 0 };
 	if (atomic_load(&hanging) && !t->unfrozen && !t->stopped)
 		return -EALREADY;
 	r = search_mount(&s);
 	if (r < 0 && s.type[0]) {
 		s.mount_fd = mount_again(t, s.type, s.readonly, seal_ctx);
 		if (s.mount_fd < 0)
-			return seal_hidden(t, s.mount_fd == -ECANCELED ? -ECANCELED : -ESTALE, seal, seal_ctx, ret);
+			return seal_hidden(t, s.mount_fd == -ECANCELED ? -ECANCELED : -ESTALE, seal,
+					   seal_ctx, ret);
 		r = 1;
 	}
 	if (r < 0)
@@ -624,7 +645,9 @@ static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *sea
 		bool held;
 
 		r = seal_unmounted(t, seal, seal_ctx, ret, &held);
-		return held ? seal_hidden(t, mount_hidden(t, seal_ctx, &ret->readonly), seal, seal_ctx, ret) : r;
+		return held ? seal_hidden(t, mount_hidden(t, seal_ctx, &ret->readonly), seal,
+					  seal_ctx, ret)
+			    : r;
 	}
 	ret->mounted = true;
 	ret->readonly = s.readonly;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See shrink_mark.h. Why two tags: the superblock has two sectors, and a cut may leave either of them old or new. The tags are
- * in the second one and speak of the first one, so each of the four mixtures is recognised.
+ * See shrink_mark.h. Why two tags: the superblock has two sectors, and a cut may leave either of
+ * them old or new. The tags are in the second one and speak of the first one, so each of the four
+ * mixtures is recognised.
  */
 #include "fs/shrink_mark.h"
 
@@ -21,7 +22,8 @@
 #define LOOK_BYTES MIB /* at either end of the device */
 
 _Static_assert(offsetof(struct ext2_super_block, s_checksum) == 0x3fc, "the superblock's layout");
-_Static_assert(SB_TAGS >= offsetof(struct ext2_super_block, s_reserved) + SECTOR_BYTES / 2, "room for kernels to come");
+_Static_assert(SB_TAGS >= offsetof(struct ext2_super_block, s_reserved) + SECTOR_BYTES / 2,
+	       "room for kernels to come");
 
 static uint64_t sb_get(const uint8_t *sb, size_t off, size_t width)
 {
@@ -40,7 +42,8 @@ bool shrink_mark_is_ext(const uint8_t blk0[COW_BLK_BYTES])
 	return is_ext(blk0 + EXT_SB);
 }
 
-void shrink_mark_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16], uint8_t ret[SHRINK_MARK_BYTES])
+void shrink_mark_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16],
+		      uint8_t ret[SHRINK_MARK_BYTES])
 {
 	uint8_t text[16 + SECTOR_BYTES], sum[EXT2FS_SHA512_LENGTH];
 
@@ -61,11 +64,13 @@ struct shrink_marks shrink_mark_get(const uint8_t blk0[COW_BLK_BYTES])
 void shrink_mark_put(uint8_t blk0[COW_BLK_BYTES], const struct shrink_marks *t)
 {
 	uint8_t *sb = blk0 + EXT_SB;
-	struct bytes_writer w = { .p = sb, .size_bytes = EXT_SB,
+	struct bytes_writer w = { .p = sb,
+				  .size_bytes = EXT_SB,
 				  .pos = offsetof(struct ext2_super_block, s_checksum) };
 
 	memcpy(sb + SB_TAGS, t, sizeof(*t));
-	if (sb_get(sb, offsetof(struct ext2_super_block, s_feature_ro_compat), 4) & EXT4_FEATURE_RO_COMPAT_METADATA_CSUM)
+	if (sb_get(sb, offsetof(struct ext2_super_block, s_feature_ro_compat), 4) &
+	    EXT4_FEATURE_RO_COMPAT_METADATA_CSUM)
 		put_u32(&w, ~crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum)));
 }
 
@@ -77,8 +82,10 @@ enum shrink_mark shrink_mark_look(const uint8_t blk0[COW_BLK_BYTES], const uint8
 	if (!is_ext(blk0 + EXT_SB) || bytes_all_zero(&t, sizeof(t)))
 		return SHRINK_MARK_NONE;
 	shrink_mark_make(blk0, ring_uuid, want);
-	return !memcmp(want, t.of_old, SHRINK_MARK_BYTES) || !memcmp(want, t.of_new, SHRINK_MARK_BYTES) ? SHRINK_MARK_MATCH
-													: SHRINK_MARK_STALE;
+	return !memcmp(want, t.of_old, SHRINK_MARK_BYTES) ||
+			       !memcmp(want, t.of_new, SHRINK_MARK_BYTES)
+		       ? SHRINK_MARK_MATCH
+		       : SHRINK_MARK_STALE;
 }
 
 /* ---- without a superblock ---- */
@@ -92,7 +99,8 @@ int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes)
 		return -ENOMEM;
 	/* the second group begins behind as many blocks as a bitmap block has bits */
 	for (unsigned log = 0; log <= 6; log++) {
-		uint64_t block_bytes = 1024ull << log, off = (8 * block_bytes + !log) * block_bytes, blocks, end;
+		uint64_t block_bytes = 1024ull << log, off = (8 * block_bytes + !log) * block_bytes,
+			 blocks, end;
 		const uint8_t *sb = blk + off % COW_BLK_BYTES;
 		int e;
 
@@ -101,13 +109,18 @@ int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes)
 		e = r->read(r->ctx, off / COW_BLK_BYTES, 1, blk);
 		if (e < 0)
 			return e;
-		if (!is_ext(sb) || sb_get(sb, offsetof(struct ext2_super_block, s_log_block_size), 4) != log ||
+		if (!is_ext(sb) ||
+		    sb_get(sb, offsetof(struct ext2_super_block, s_log_block_size), 4) != log ||
 		    sb_get(sb, offsetof(struct ext2_super_block, s_block_group_nr), 2) != 1)
 			continue;
 		blocks = sb_get(sb, offsetof(struct ext2_super_block, s_blocks_count), 4);
-		if (sb_get(sb, offsetof(struct ext2_super_block, s_feature_incompat), 4) & EXT4_FEATURE_INCOMPAT_64BIT)
-			blocks |= sb_get(sb, offsetof(struct ext2_super_block, s_blocks_count_hi), 4) << 32;
-		if (!__builtin_mul_overflow(blocks, block_bytes, &end) && end && (!*ret_bytes || end < *ret_bytes))
+		if (sb_get(sb, offsetof(struct ext2_super_block, s_feature_incompat), 4) &
+		    EXT4_FEATURE_INCOMPAT_64BIT)
+			blocks |=
+				sb_get(sb, offsetof(struct ext2_super_block, s_blocks_count_hi), 4)
+				<< 32;
+		if (!__builtin_mul_overflow(blocks, block_bytes, &end) && end &&
+		    (!*ret_bytes || end < *ret_bytes))
 			*ret_bytes = end;
 	}
 	return 0;
@@ -117,7 +130,8 @@ int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes)
 static int copy_ends(const struct blk_reader *r, int fd)
 {
 	_cleanup_free_ void *buf = io_alloc(LOOK_BYTES);
-	uint64_t n = min_u64(LOOK_BYTES / COW_BLK_BYTES, r->volume_blks), at[2] = { 0, r->volume_blks - n };
+	uint64_t n = min_u64(LOOK_BYTES / COW_BLK_BYTES, r->volume_blks),
+		 at[2] = { 0, r->volume_blks - n };
 
 	if (!buf)
 		return -ENOMEM;
@@ -140,12 +154,14 @@ int shrink_mark_signature(const struct blk_reader *r, bool *ret)
 	blkid_probe pr = fd < 0 ? NULL : blkid_new_probe();
 	int e = pr ? copy_ends(r, fd) : -ENOMEM;
 
-	if (e == 0 && blkid_probe_set_device(pr, fd, 0, (blkid_loff_t)blk_to_bytes(r->volume_blks)) < 0)
+	if (e == 0 &&
+	    blkid_probe_set_device(pr, fd, 0, (blkid_loff_t)blk_to_bytes(r->volume_blks)) < 0)
 		e = -EIO;
 	if (e == 0) {
 		blkid_probe_enable_superblocks(pr, 1);
 		blkid_probe_enable_partitions(pr, 1);
-		/* 0 found, 1 nothing; several things at once (-2), or an error: something is there */
+		/* 0 found, 1 nothing; several things at once (-2), or an error: something is
+		 * there */
 		*ret = blkid_do_safeprobe(pr) != 1;
 	}
 	blkid_free_probe(pr);

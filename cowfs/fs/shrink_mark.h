@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The mark that a shrink leaves in the superblock of the ext file system at home while it is under way. No file can
- * hold that superblock, so the mark binds the shrink's log to this device and to this moment (docs/FORMAT.md, "Shrink").
+ * The mark that a shrink leaves in the superblock of the ext file system at home while it is under
+ * way. No file can hold that superblock, so the mark binds the shrink's log to this device and to
+ * this moment (docs/FORMAT.md, "Shrink").
  *
- * Two tags of 16 bytes lie at the end of s_reserved, in the second sector of the superblock. Each is the start of a
- * SHA-512 over the ring uuid and the first sector of a superblock: of the old one, and of the new one. A mount or
- * e2fsck changes that first sector, so neither tag matches any more, whatever uuid somebody tries.
+ * Two tags of 16 bytes lie at the end of s_reserved, in the second sector of the superblock. Each
+ * is the start of a SHA-512 over the ring uuid and the first sector of a superblock: of the old
+ * one, and of the new one. A mount or e2fsck changes that first sector, so neither tag matches any
+ * more, whatever uuid somebody tries.
  */
 #ifndef COWFS_FS_SHRINK_MARK_H
 #define COWFS_FS_SHRINK_MARK_H
@@ -28,19 +30,21 @@ struct shrink_marks {
 enum shrink_mark shrink_mark_look(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16]);
 bool shrink_mark_is_ext(const uint8_t blk0[COW_BLK_BYTES]);
 /* The tag of this superblock. */
-void shrink_mark_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16], uint8_t ret[SHRINK_MARK_BYTES]);
+void shrink_mark_make(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16],
+		      uint8_t ret[SHRINK_MARK_BYTES]);
 struct shrink_marks shrink_mark_get(const uint8_t blk0[COW_BLK_BYTES]);
 /* Puts the tags and corrects the superblock's checksum, if it has one. Changes one sector. */
 void shrink_mark_put(uint8_t blk0[COW_BLK_BYTES], const struct shrink_marks *t);
 
 /*
- * Where the file system at home ends if its first superblock cannot be read, by the first backup of it. 0: there is none.
- * Backups for other block sizes may be left of an earlier file system, or be in a file: the smallest end counts, so that no log
- * is hidden by them. A read error is an error.
+ * Where the file system at home ends if its first superblock cannot be read, by the first backup of
+ * it. 0: there is none. Backups for other block sizes may be left of an earlier file system, or be
+ * in a file: the smallest end counts, so that no log is hidden by them. A read error is an error.
  */
 int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes) MUST_CHECK;
 
-/* Does libblkid know anything on the device (a file system, LUKS, LVM, RAID, swap, a partition table)? -errno */
+/* Does libblkid know anything on the device (a file system, LUKS, LVM, RAID, swap, a partition
+ * table)? -errno */
 int shrink_mark_signature(const struct blk_reader *r, bool *ret) MUST_CHECK;
 
 #endif

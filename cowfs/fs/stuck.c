@@ -3,28 +3,32 @@
  * Notes on the design
  * - A task is looked at only if it sleeps (S or D) in a call that writes to a regular file of the
  *   file system, or that may hold the lock of a file or folder of it while it copies out to memory.
- *   It is one of these if it sleeps in a page fault there (its kernel stack tells), or if its data come
- *   from a descriptor of a file on FUSE. A task that waits for this very file system (for the journal,
- *   for dirty throttling) or for a lock does neither: it is never taken for one, however long it waits.
- * - The stack tells also where the arguments do not (writev, io_uring, AIO, a core dump, which holds the
- *   write count from its first page to its last), and when another thread has mapped something else in
- *   place of the source. On a kernel without stacks the mappings of the source decide, and where the
- *   arguments do not tell the source, any mapping of a file on FUSE. Memory is never read: to read it might
- *   wait as they do.
- * - Mappings tell which FUSE connections to abort. There can be 65,000 of them: they are read once per
- *   process, for a task that is one of these.
- * - System calls have other numbers for 32-bit programs, and a 64-bit one can use those as well. Which
- *   table it is cannot be seen, so both are tried.
+ *   It is one of these if it sleeps in a page fault there (its kernel stack tells), or if its data
+ *   come from a descriptor of a file on FUSE. A task that waits for this very file system (for the
+ *   journal, for dirty throttling) or for a lock does neither: it is never taken for one, however
+ *   long it waits.
+ * - The stack tells also where the arguments do not (writev, io_uring, AIO, a core dump, which
+ *   holds the write count from its first page to its last), and when another thread has mapped
+ *   something else in place of the source. On a kernel without stacks the mappings of the source
+ *   decide, and where the arguments do not tell the source, any mapping of a file on FUSE. Memory
+ *   is never read: to read it might wait as they do.
+ * - Mappings tell which FUSE connections to abort. There can be 65,000 of them: they are read once
+ *   per process, for a task that is one of these.
+ * - System calls have other numbers for 32-bit programs, and a 64-bit one can use those as well.
+ *   Which table it is cannot be seen, so both are tried.
  * - A task that waits at the barrier of a freeze (percpu rwsem) holds nothing.
- * - A slow source is legitimate: a task counts only after it has been in one call, without a wake-up,
- *   for FUSE_NS, or OTHER_NS if the source is not known to be FUSE. A read that is answered ends the sleep.
+ * - A slow source is legitimate: a task counts only after it has been in one call, without a
+ *   wake-up, for FUSE_NS, or OTHER_NS if the source is not known to be FUSE. A read that is
+ *   answered ends the sleep.
  * - The device number of a mapping is that of the FUSE connection in fusectl, whatever user
  *   namespace it belongs to. The owner of its folder there is the user who mounted it, which the
- *   mount can only say of itself. Somebody else's connection may be mapped beside one's own, so it is
- *   aborted only if the task sleeps in a request to FUSE, has been killed in vain, and maps no other.
- * - syscall, stack and maps below /proc/PID are behind locks that the process can hold as long as it
- *   likes. So a thread looks that can be left behind, and the next one leaves that process out. The
- *   time is measured within one process: a busy machine, or many processes, are no reason to suspect any.
+ *   mount can only say of itself. Somebody else's connection may be mapped beside one's own, so it
+ *   is aborted only if the task sleeps in a request to FUSE, has been killed in vain, and maps no
+ *   other.
+ * - syscall, stack and maps below /proc/PID are behind locks that the process can hold as long as
+ *   it likes. So a thread looks that can be left behind, and the next one leaves that process out.
+ *   The time is measured within one process: a busy machine, or many processes, are no reason to
+ *   suspect any.
  */
 #include "fs/stuck.h"
 
@@ -53,7 +57,8 @@
 #define SUSPECT_NS 1000000000ull
 #define WORK_NS 1000000000ull /* CPU time for one process; no honest one takes a tenth */
 #define ALL_WORK_NS 5000000000ull
-#define MAPS_WORK_NS 1000000000ull /* from then on no mappings are read where the stack tells enough */
+/* from then on no mappings are read where the stack tells enough */
+#define MAPS_WORK_NS 1000000000ull
 #define LEFT_BEHIND 8
 #define STACK_BYTES (256 * KIB)
 #define FLAG_IO_WORKER 0x10u /* PF_IO_WORKER in the flags of stat: of io_uring */
@@ -73,60 +78,60 @@ static const struct call {
 	bool reads, folder; /* folder: of a folder, not of a regular file */
 } calls[] = {
 #define NO_FD 6
-	{SYS_write, 0, SOURCE_MEMORY, 1, false, false},
-	{SYS_pwrite64, 0, SOURCE_MEMORY, 1, false, false},
-	{SYS_writev, 0, SOURCE_ANY, 0, false, false},
-	{SYS_pwritev, 0, SOURCE_ANY, 0, false, false},
-	{SYS_pwritev2, 0, SOURCE_ANY, 0, false, false},
-	{SYS_sendfile, 0, SOURCE_FD, 1, false, false},
-	{SYS_splice, 2, SOURCE_FD, 0, false, false},
-	{SYS_copy_file_range, 2, SOURCE_FD, 0, false, false},
-	{SYS_ioctl, 0, SOURCE_ANY, 0, false, false},
-	{SYS_io_submit, NO_FD, SOURCE_ANY, 0, false, false},
-	{SYS_io_uring_enter, NO_FD, SOURCE_ANY, 0, false, false},
+	{ SYS_write, 0, SOURCE_MEMORY, 1, false, false },
+	{ SYS_pwrite64, 0, SOURCE_MEMORY, 1, false, false },
+	{ SYS_writev, 0, SOURCE_ANY, 0, false, false },
+	{ SYS_pwritev, 0, SOURCE_ANY, 0, false, false },
+	{ SYS_pwritev2, 0, SOURCE_ANY, 0, false, false },
+	{ SYS_sendfile, 0, SOURCE_FD, 1, false, false },
+	{ SYS_splice, 2, SOURCE_FD, 0, false, false },
+	{ SYS_copy_file_range, 2, SOURCE_FD, 0, false, false },
+	{ SYS_ioctl, 0, SOURCE_ANY, 0, false, false },
+	{ SYS_io_submit, NO_FD, SOURCE_ANY, 0, false, false },
+	{ SYS_io_uring_enter, NO_FD, SOURCE_ANY, 0, false, false },
 	/* they write nothing, but hold a lock that writers wait for */
-	{SYS_read, 0, SOURCE_MEMORY, 1, true, false},
-	{SYS_pread64, 0, SOURCE_MEMORY, 1, true, false},
-	{SYS_readv, 0, SOURCE_ANY, 0, true, false},
-	{SYS_preadv, 0, SOURCE_ANY, 0, true, false},
-	{SYS_preadv2, 0, SOURCE_ANY, 0, true, false},
-	{SYS_getdents64, 0, SOURCE_MEMORY, 1, true, true},
+	{ SYS_read, 0, SOURCE_MEMORY, 1, true, false },
+	{ SYS_pread64, 0, SOURCE_MEMORY, 1, true, false },
+	{ SYS_readv, 0, SOURCE_ANY, 0, true, false },
+	{ SYS_preadv, 0, SOURCE_ANY, 0, true, false },
+	{ SYS_preadv2, 0, SOURCE_ANY, 0, true, false },
+	{ SYS_getdents64, 0, SOURCE_MEMORY, 1, true, true },
 #ifdef SYS_getdents
-	{SYS_getdents, 0, SOURCE_MEMORY, 1, true, true},
+	{ SYS_getdents, 0, SOURCE_MEMORY, 1, true, true },
 #endif
-#if defined(__x86_64__) || defined(__aarch64__) /* of 32-bit programs */
-	{4, 0, SOURCE_MEMORY, 1, false, false},	  /* write */
-	{181, 0, SOURCE_MEMORY, 1, false, false}, /* pwrite64 */
-	{146, 0, SOURCE_ANY, 0, false, false},	  /* writev */
-	{187, 0, SOURCE_FD, 1, false, false},	  /* sendfile */
-	{239, 0, SOURCE_FD, 1, false, false},	  /* sendfile64 */
-	{54, 0, SOURCE_ANY, 0, false, false},	  /* ioctl */
-	{3, 0, SOURCE_MEMORY, 1, true, false},	  /* read */
-	{180, 0, SOURCE_MEMORY, 1, true, false},  /* pread64 */
-	{145, 0, SOURCE_ANY, 0, true, false},	  /* readv */
-	{141, 0, SOURCE_MEMORY, 1, true, true},	  /* getdents */
+#if defined(__x86_64__) || defined(__aarch64__)	    /* of 32-bit programs */
+	{ 4, 0, SOURCE_MEMORY, 1, false, false },   /* write */
+	{ 181, 0, SOURCE_MEMORY, 1, false, false }, /* pwrite64 */
+	{ 146, 0, SOURCE_ANY, 0, false, false },    /* writev */
+	{ 187, 0, SOURCE_FD, 1, false, false },	    /* sendfile */
+	{ 239, 0, SOURCE_FD, 1, false, false },	    /* sendfile64 */
+	{ 54, 0, SOURCE_ANY, 0, false, false },	    /* ioctl */
+	{ 3, 0, SOURCE_MEMORY, 1, true, false },    /* read */
+	{ 180, 0, SOURCE_MEMORY, 1, true, false },  /* pread64 */
+	{ 145, 0, SOURCE_ANY, 0, true, false },	    /* readv */
+	{ 141, 0, SOURCE_MEMORY, 1, true, true },   /* getdents */
 #endif
 #if defined(__x86_64__)
-	{334, 0, SOURCE_ANY, 0, false, false}, /* pwritev */
-	{379, 0, SOURCE_ANY, 0, false, false}, /* pwritev2 */
-	{313, 2, SOURCE_FD, 0, false, false},  /* splice */
-	{377, 2, SOURCE_FD, 0, false, false},  /* copy_file_range */
-	{248, NO_FD, SOURCE_ANY, 0, false, false}, /* io_submit */
-	{333, 0, SOURCE_ANY, 0, true, false},  /* preadv */
-	{220, 0, SOURCE_MEMORY, 1, true, true}, /* getdents64 */
+	{ 334, 0, SOURCE_ANY, 0, false, false },     /* pwritev */
+	{ 379, 0, SOURCE_ANY, 0, false, false },     /* pwritev2 */
+	{ 313, 2, SOURCE_FD, 0, false, false },	     /* splice */
+	{ 377, 2, SOURCE_FD, 0, false, false },	     /* copy_file_range */
+	{ 248, NO_FD, SOURCE_ANY, 0, false, false }, /* io_submit */
+	{ 333, 0, SOURCE_ANY, 0, true, false },	     /* preadv */
+	{ 220, 0, SOURCE_MEMORY, 1, true, true },    /* getdents64 */
 #elif defined(__aarch64__)
-	{362, 0, SOURCE_ANY, 0, false, false}, /* pwritev */
-	{393, 0, SOURCE_ANY, 0, false, false}, /* pwritev2 */
-	{340, 2, SOURCE_FD, 0, false, false},  /* splice */
-	{391, 2, SOURCE_FD, 0, false, false},  /* copy_file_range */
-	{246, NO_FD, SOURCE_ANY, 0, false, false}, /* io_submit */
-	{361, 0, SOURCE_ANY, 0, true, false},  /* preadv */
-	{217, 0, SOURCE_MEMORY, 1, true, true}, /* getdents64 */
+	{ 362, 0, SOURCE_ANY, 0, false, false },     /* pwritev */
+	{ 393, 0, SOURCE_ANY, 0, false, false },     /* pwritev2 */
+	{ 340, 2, SOURCE_FD, 0, false, false },	     /* splice */
+	{ 391, 2, SOURCE_FD, 0, false, false },	     /* copy_file_range */
+	{ 246, NO_FD, SOURCE_ANY, 0, false, false }, /* io_submit */
+	{ 361, 0, SOURCE_ANY, 0, true, false },	     /* preadv */
+	{ 217, 0, SOURCE_MEMORY, 1, true, true },    /* getdents64 */
 #endif
 };
 
-static const struct call core_dump = {-1, NO_FD, SOURCE_ANY, 0, false, false};
-static const struct call io_worker = {-1, NO_FD, SOURCE_ANY, 0, false, false};
+static const struct call core_dump = { -1, NO_FD, SOURCE_ANY, 0, false, false };
+static const struct call io_worker = { -1, NO_FD, SOURCE_ANY, 0, false, false };
 
 /* Of a cure: what has been done to a task. */
 enum step {
@@ -142,18 +147,19 @@ enum step {
 struct look {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool done;		     /* under lock */
-	_Atomic int slot;	     /* of left[]; -1: somebody waits for it */
-	_Atomic int pid;	     /* which it looks at */
+	bool done;		       /* under lock */
+	_Atomic int slot;	       /* of left[]; -1: somebody waits for it */
+	_Atomic int pid;	       /* which it looks at */
 	_Atomic uint64_t start, at_ns; /* of that process; when it came to it */
-	uint64_t work_ns;	     /* CPU time when it came to it */
-	uint64_t most_ns;	     /* that one process has taken */
+	uint64_t work_ns;	       /* CPU time when it came to it */
+	uint64_t most_ns;	       /* that one process has taken */
 	int most_pid;
 	struct stuck now, before;
 	size_t at; /* in before */
 };
 
-/* A process at which a look hangs. Written by whoever waits for looks, of which there is one; cleared by the look. */
+/* A process at which a look hangs. Written by whoever waits for looks, of which there is one;
+ * cleared by the look. */
 static struct {
 	_Atomic int pid; /* 0: none */
 	uint64_t start;
@@ -220,7 +226,8 @@ static int open_dir_at(int dirfd, int nr)
 /* What lies behind the name in stat, which may hold anything; NULL: gone. */
 static const char *read_stat(int dirfd, char *text, size_t size_bytes)
 {
-	const char *p = io_read_text(dirfd, "stat", text, size_bytes) < 0 ? NULL : strrchr(text, ')');
+	const char *p = io_read_text(dirfd, "stat", text, size_bytes) < 0 ? NULL
+									  : strrchr(text, ')');
 
 	return p && p[1] == ' ' ? p + 2 : NULL;
 }
@@ -245,14 +252,16 @@ static bool sleeps(int task_dirfd, unsigned *ret_flags)
 	char text[1024], state;
 	const char *p = read_stat(task_dirfd, text, sizeof(text));
 
-	return p && sscanf(p, "%c %*d %*d %*d %*d %*d %u", &state, ret_flags) == 2 && (state == 'S' || state == 'D');
+	return p && sscanf(p, "%c %*d %*d %*d %*d %*d %u", &state, ret_flags) == 2 &&
+	       (state == 'S' || state == 'D');
 }
 
 static bool dumps_core(int pid_dirfd)
 {
 	char text[8192];
 
-	return io_read_text(pid_dirfd, "status", text, sizeof(text)) > 0 && strstr(text, "\nCoreDumping:\t1");
+	return io_read_text(pid_dirfd, "status", text, sizeof(text)) > 0 &&
+	       strstr(text, "\nCoreDumping:\t1");
 }
 
 static void name_task(int dirfd, struct stuck_task *t)
@@ -294,7 +303,8 @@ static bool is_fuse(const struct look *l, dev_t dev)
 	char name[16];
 
 	snprintf(name, sizeof(name), "%u", minor(dev));
-	return l->now.fuse_dirfd >= 0 && major(dev) == 0 && faccessat(l->now.fuse_dirfd, name, F_OK, 0) == 0;
+	return l->now.fuse_dirfd >= 0 && major(dev) == 0 &&
+	       faccessat(l->now.fuse_dirfd, name, F_OK, 0) == 0;
 }
 
 static void add_conn(struct stuck_task *t, unsigned conn)
@@ -338,7 +348,7 @@ static void add_mapping(struct process *pr, uint64_t begin, uint64_t end, int co
 			return;
 		pr->map = map;
 	}
-	pr->map[pr->n_map++] = (struct mapping){begin, end, conn};
+	pr->map[pr->n_map++] = (struct mapping){ begin, end, conn };
 }
 
 /* Files elsewhere that the process maps. */
@@ -350,7 +360,8 @@ static void read_maps(const struct look *l, int task_dirfd, struct process *pr)
 	char *line = NULL;
 	size_t size = 0;
 
-	for (unsigned i = 1; f && getline(&line, &size, f) > 0 && (i % 512 || !takes_long(l)); i++) {
+	for (unsigned i = 1; f && getline(&line, &size, f) > 0 && (i % 512 || !takes_long(l));
+	     i++) {
 		unsigned long long from, to;
 		unsigned maj, min;
 		char *p;
@@ -375,10 +386,10 @@ static void read_maps(const struct look *l, int task_dirfd, struct process *pr)
 		close(fd);
 }
 
-/* Notes the FUSE connections behind [begin, end). Is a file of another device there? If that is not needed, it is
- * left out where there is too much to read: the later steps of a cure do without. */
-static bool note_source(const struct look *l, int task_dirfd, struct process *pr, uint64_t begin, uint64_t end,
-			bool needed, struct stuck_task *t)
+/* Notes the FUSE connections behind [begin, end). Is a file of another device there? If that is not
+ * needed, it is left out where there is too much to read: the later steps of a cure do without. */
+static bool note_source(const struct look *l, int task_dirfd, struct process *pr, uint64_t begin,
+			uint64_t end, bool needed, struct stuck_task *t)
 {
 	size_t low = 0, high;
 	bool found = false;
@@ -415,8 +426,9 @@ static int faults(int task_dirfd, struct stuck_task *t)
 	return strstr(text, "handle_mm_fault") != NULL;
 }
 
-static bool source_is_foreign(const struct look *l, int task_dirfd, struct process *pr, const struct call *c,
-			      const unsigned long long arg[6], struct stuck_task *t)
+static bool source_is_foreign(const struct look *l, int task_dirfd, struct process *pr,
+			      const struct call *c, const unsigned long long arg[6],
+			      struct stuck_task *t)
 {
 	uint64_t begin = 0, end = UINT64_MAX;
 	bool foreign;
@@ -425,7 +437,8 @@ static bool source_is_foreign(const struct look *l, int task_dirfd, struct proce
 	int fault;
 
 	if (c->kind == SOURCE_FD) { /* of pipes and sockets bounce.c takes care */
-		if (!fd_device(task_dirfd, (int)arg[c->source], &type, &dev) || type != S_IFREG || !is_fuse(l, dev))
+		if (!fd_device(task_dirfd, (int)arg[c->source], &type, &dev) || type != S_IFREG ||
+		    !is_fuse(l, dev))
 			return false;
 		add_conn(t, minor(dev));
 		return true;
@@ -441,7 +454,8 @@ static bool source_is_foreign(const struct look *l, int task_dirfd, struct proce
 	return fault > 0 || (foreign && (c->kind == SOURCE_MEMORY || t->conns));
 }
 
-/* A subvolume of btrfs has a st_dev of its own; the mount that the file was opened through tells. */
+/* A subvolume of btrfs has a st_dev of its own; the mount that the file was opened through
+ * tells. */
 static bool is_other_subvolume(const struct look *l, int pid, const struct statx *st)
 {
 	char who[16];
@@ -468,11 +482,12 @@ static bool target_is_ours(const struct look *l, int pid, int task_dirfd, const 
 	if (statx(task_dirfd, path, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID, &st) < 0)
 		return false;
 	return (st.stx_mode & S_IFMT) == (c->folder ? S_IFDIR : S_IFREG) &&
-	       (makedev(st.stx_dev_major, st.stx_dev_minor) == l->now.st_dev || is_other_subvolume(l, pid, &st));
+	       (makedev(st.stx_dev_major, st.stx_dev_minor) == l->now.st_dev ||
+		is_other_subvolume(l, pid, &st));
 }
 
-/* Does it wait without holding anything: for completions of io_uring, as its idle worker, or at the barrier
- * of a freeze? */
+/* Does it wait without holding anything: for completions of io_uring, as its idle worker, or at the
+ * barrier of a freeze? */
 static bool holds_nothing(const char *wchan, const struct call *c)
 {
 	return strstr(wchan, "percpu_rwsem") || strstr(wchan, "percpu_down_read") ||
@@ -480,8 +495,8 @@ static bool holds_nothing(const char *wchan, const struct call *c)
 	       (c == &io_worker && (!strncmp(wchan, "io_wq", 5) || !strncmp(wchan, "io_sq", 5)));
 }
 
-static bool call_holds(const struct look *l, int task_dirfd, struct process *pr, const struct call *c,
-		       const unsigned long long arg[6], struct stuck_task *t)
+static bool call_holds(const struct look *l, int task_dirfd, struct process *pr,
+		       const struct call *c, const unsigned long long arg[6], struct stuck_task *t)
 {
 	char wchan[64] = "";
 
@@ -495,23 +510,26 @@ static bool call_holds(const struct look *l, int task_dirfd, struct process *pr,
 	       (c->target != NO_FD && !strcmp(wchan, "handle_userfault"));
 }
 
-static bool holds_freeze(const struct look *l, int task_dirfd, struct process *pr, struct stuck_task *t)
+static bool holds_freeze(const struct look *l, int task_dirfd, struct process *pr,
+			 struct stuck_task *t)
 {
-	unsigned long long arg[6] = {0};
+	unsigned long long arg[6] = { 0 };
 	bool holds = false;
 	char text[256] = "";
 	unsigned flags;
 	long number;
 	int n;
 
-	if (!sleeps(task_dirfd, &flags) || io_read_text(task_dirfd, "syscall", text, sizeof(text)) < 0)
+	if (!sleeps(task_dirfd, &flags) ||
+	    io_read_text(task_dirfd, "syscall", text, sizeof(text)) < 0)
 		return false;
-	n = sscanf(text, "%ld %llx %llx %llx %llx %llx %llx", &number, &arg[0], &arg[1], &arg[2], &arg[3], &arg[4],
-		   &arg[5]);
+	n = sscanf(text, "%ld %llx %llx %llx %llx %llx %llx", &number, &arg[0], &arg[1], &arg[2],
+		   &arg[3], &arg[4], &arg[5]);
 	if (flags & FLAG_IO_WORKER)
 		holds = call_holds(l, task_dirfd, pr, &io_worker, arg, t);
 	for (size_t i = 0; n == 7 && i < ARRAY_SIZE(calls) && !holds; i++)
-		holds = (number & ~X32_BIT) == calls[i].number && call_holds(l, task_dirfd, pr, &calls[i], arg, t);
+		holds = (number & ~X32_BIT) == calls[i].number &&
+			call_holds(l, task_dirfd, pr, &calls[i], arg, t);
 	if (!holds && pr->dumps_core)
 		holds = call_holds(l, task_dirfd, pr, &core_dump, arg, t);
 	if (holds)
@@ -530,7 +548,8 @@ static void recall(struct look *l, struct stuck_task *t)
 	for (size_t i = 0; i < before->n; i++) {
 		const struct stuck_task *b = &before->task[(l->at + i) % before->n];
 
-		if (b->pid != t->pid || b->tid != t->tid || b->start != t->start || b->suspect != t->suspect)
+		if (b->pid != t->pid || b->tid != t->tid || b->start != t->start ||
+		    b->suspect != t->suspect)
 			continue;
 		l->at = (l->at + i + 1) % before->n;
 		if (b->mark == t->mark) {
@@ -562,7 +581,7 @@ static void add_task(struct look *l, struct stuck_task *t)
 static void add_suspect(struct look *l, int pid, uint64_t start)
 {
 	_cleanup_close_ int pid_dirfd = open_dir_at(l->now.proc_dirfd, pid);
-	struct stuck_task t = {.pid = pid, .tid = pid, .start = start, .suspect = true};
+	struct stuck_task t = { .pid = pid, .tid = pid, .start = start, .suspect = true };
 
 	if (pid_dirfd < 0 || start_of(pid_dirfd) != start)
 		return; /* gone */
@@ -583,7 +602,7 @@ static void look_at_process(struct look *l, int pid)
 {
 	_cleanup_close_ int pid_dirfd = open_dir_at(l->now.proc_dirfd, pid);
 	DIR *tasks = pid_dirfd < 0 ? NULL : proclist_open(pid_dirfd, "task");
-	struct process pr = {.pid = pid};
+	struct process pr = { .pid = pid };
 	bool slow = false;
 	int tid;
 
@@ -593,7 +612,7 @@ static void look_at_process(struct look *l, int pid)
 	pr.dumps_core = dumps_core(pid_dirfd);
 	while (!(slow = takes_long(l)) && (tid = proclist_next(tasks)) >= 0) {
 		_cleanup_close_ int task_dirfd = open_dir_at(dirfd(tasks), tid);
-		struct stuck_task t = {.pid = pid, .tid = tid, .start = pr.start};
+		struct stuck_task t = { .pid = pid, .tid = tid, .start = pr.start };
 
 		if (task_dirfd < 0 || !holds_freeze(l, task_dirfd, &pr, &t))
 			continue;
@@ -645,8 +664,8 @@ static void look_at_all(struct look *l)
 		closedir(list);
 	add_suspects(l);
 	if (l->now.bounce && l->slot < 0)
-		l->now.bounced += bounce_writers(l->now.proc_dirfd, l->now.st_dev, come_to, l, l->now.culprit,
-						 sizeof(l->now.culprit));
+		l->now.bounced += bounce_writers(l->now.proc_dirfd, l->now.st_dev, come_to, l,
+						 l->now.culprit, sizeof(l->now.culprit));
 }
 
 /* ---- the thread ---- */
@@ -799,11 +818,13 @@ const struct stuck_task *stuck_for_long(const struct stuck *s)
 	return found;
 }
 
-/* Its folder is opened first: the number may be another connection's later. any: also of another user, but
- * not of root. */
+/* Its folder is opened first: the number may be another connection's later. any: also of another
+ * user, but not of root. */
 static unsigned abort_conn(struct stuck *s, const struct stuck_task *t, unsigned conn, bool any)
 {
-	_cleanup_close_ int conn_dirfd = s->fuse_dirfd < 0 ? -1 : open_dir_at(s->fuse_dirfd, (int)conn), fd = -1;
+	_cleanup_close_ int conn_dirfd = s->fuse_dirfd < 0 ? -1
+							   : open_dir_at(s->fuse_dirfd, (int)conn),
+			    fd = -1;
 	struct stat st;
 
 	if (conn_dirfd < 0 || conn == s->aborted || fstat(conn_dirfd, &st) < 0 ||
@@ -833,10 +854,12 @@ static unsigned abort_all_of_user(struct stuck *s, const struct stuck_task *t)
 
 static void kill_process(const struct stuck *s, const struct stuck_task *t)
 {
-	_cleanup_close_ int pidfd = pidfd_open(t->pid, 0), pid_dirfd = open_dir_at(s->proc_dirfd, t->pid);
+	_cleanup_close_ int pidfd = pidfd_open(t->pid, 0),
+			    pid_dirfd = open_dir_at(s->proc_dirfd, t->pid);
 
 	/* what has the pid now also had it when the pidfd was opened */
-	if (pidfd >= 0 && start_of(pid_dirfd) == t->start && pidfd_send_signal(pidfd, SIGKILL, NULL, 0) == 0)
+	if (pidfd >= 0 && start_of(pid_dirfd) == t->start &&
+	    pidfd_send_signal(pidfd, SIGKILL, NULL, 0) == 0)
 		msg(MSG_ERR, "%s killed: it holds the freeze", t->name);
 }
 

@@ -12,7 +12,9 @@ int tally_add(struct tally *t, uint64_t blk, uint64_t absorbed, uint64_t later)
 	if (!p)
 		return -ENOMEM;
 	t->b = p;
-	t->b[t->n++] = (struct tally_blk){ .blk = blk, .count = { [TALLY_ABSORBED] = absorbed, [TALLY_LATER] = later } };
+	t->b[t->n++] = (struct tally_blk){
+		.blk = blk, .count = { [TALLY_ABSORBED] = absorbed, [TALLY_LATER] = later }
+	};
 	return 0;
 }
 
@@ -53,14 +55,16 @@ int tally_finish(struct tally *t, const struct tally *since)
 
 		if (since && k < since->n && since->b[k].blk == t->b[i].blk)
 			then = since->b[k].count[TALLY_ABSORBED];
-		count[TALLY_NEW] = since ? count[TALLY_ABSORBED] - min_u64(then, count[TALLY_ABSORBED]) : 0;
+		count[TALLY_NEW] =
+			since ? count[TALLY_ABSORBED] - min_u64(then, count[TALLY_ABSORBED]) : 0;
 		for (unsigned kind = 0; kind < TALLY_KINDS; kind++)
 			t->before[i + 1].of[kind] = t->before[i].of[kind] + count[kind];
 	}
 	return 0;
 }
 
-void tally_covered_bytes(const struct tally *t, uint64_t start_bytes, uint64_t end_bytes, uint64_t ret[TALLY_KINDS])
+void tally_covered_bytes(const struct tally *t, uint64_t start_bytes, uint64_t end_bytes,
+			 uint64_t ret[TALLY_KINDS])
 {
 	size_t from, to;
 

@@ -21,15 +21,17 @@ struct tally {
 	size_t n, cap;
 	struct tally_sum {
 		uint64_t of[TALLY_KINDS];
-	} *before; /* of the first i blocks, n + 1 of them; tally_finish */
+	} * before; /* of the first i blocks, n + 1 of them; tally_finish */
 };
 
 /* In any order, each block once; TALLY_NEW is for tally_finish. -ENOMEM. */
 int tally_add(struct tally *t, uint64_t blk, uint64_t absorbed, uint64_t later) MUST_CHECK;
 /* Sorts, and adds up. since: a finished one, for TALLY_NEW; NULL: none of it is new. -ENOMEM. */
 int tally_finish(struct tally *t, const struct tally *since) MUST_CHECK;
-/* Adds counts times bytes of those blocks in [start_bytes, end_bytes) to ret. Finished, or empty. */
-void tally_covered_bytes(const struct tally *t, uint64_t start_bytes, uint64_t end_bytes, uint64_t ret[TALLY_KINDS]);
+/* Adds counts times bytes of those blocks in [start_bytes, end_bytes) to ret. Finished, or
+ * empty. */
+void tally_covered_bytes(const struct tally *t, uint64_t start_bytes, uint64_t end_bytes,
+			 uint64_t ret[TALLY_KINDS]);
 void tally_clear(struct tally *t);
 
 #endif

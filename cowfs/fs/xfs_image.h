@@ -5,7 +5,8 @@
 
 #include "fs/fsinfo.h"
 
-#define XFS_BB_BYTES 512u	/* the "basic block": addresses in the log and in buffers count these */
+/* the "basic block": addresses in the log and in buffers count these */
+#define XFS_BB_BYTES 512u
 #define XFS_MAX_BLOCK_BYTES 65536u
 #define XFS_UUID_BYTES 16
 
@@ -46,7 +47,8 @@ int xfs_read(struct xfs_image *x, uint64_t off_bytes, size_t len_bytes, uint8_t 
 /* Is the CRC32C at crc_off of these bytes right? */
 bool xfs_crc_ok(const uint8_t *p, size_t len_bytes, size_t crc_off);
 
-/* 0: nothing that a mount would replay changes which blocks are free. -EOPNOTSUPP: it may. -ENOMEM, or a read's error. */
+/* 0: nothing that a mount would replay changes which blocks are free. -EOPNOTSUPP: it may. -ENOMEM,
+ * or a read's error. */
 int xfs_log_clean(struct xfs_image *x) MUST_CHECK;
 
 #endif

@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: MIT
 /*
- * Is the log of an XFS clean, so that its free-space trees are what a mount finds after the replay of its log?
+ * Is the log of an XFS clean, so that its free-space trees are what a mount finds after the replay
+ * of its log?
  *
- * The log is a ring of basic blocks of 512 bytes. The first four bytes of each are the number of the round (cycle) in which
- * it was written, or the magic number of a record's header, with the cycle behind it. The head, where the next record goes,
- * is where the cycle falls by one. The last record before the head says where the tail is, from which a mount replays.
+ * The log is a ring of basic blocks of 512 bytes. The first four bytes of each are the number of
+ * the round (cycle) in which it was written, or the magic number of a record's header, with the
+ * cycle behind it. The head, where the next record goes, is where the cycle falls by one. The last
+ * record before the head says where the tail is, from which a mount replays.
  *
- * What is left there (fs/xfs/xfs_log.c): an unmount writes a record that says so, and mkfs.xfs and xfs_repair do. A freeze
- * (xfs_log_quiesce) forces the log, writes all metadata home, logs the superblock, and writes that home. Linux 5.12 and later
- * may do the last twice (xfs_log_cover), after which tail and head enclose superblocks alone. Where little was written since
- * the last time they do it once, and the tail is at the last record before, whose content is home too.
+ * What is left there (fs/xfs/xfs_log.c): an unmount writes a record that says so, and mkfs.xfs and
+ * xfs_repair do. A freeze (xfs_log_quiesce) forces the log, writes all metadata home, logs the
+ * superblock, and writes that home. Linux 5.12 and later may do the last twice (xfs_log_cover),
+ * after which tail and head enclose superblocks alone. Where little was written since the last time
+ * they do it once, and the tail is at the last record before, whose content is home too.
  *
- * So what a mount would replay must be home already. A replay leaves a buffer alone that has the LSN of the transaction or a
- * higher one (xlog_recover_buf_commit_pass2). Invariants:
- * L1 the head is searched as Linux does it (xlog_find_head: bisection, then a look at all blocks that may be incomplete),
- *    which reads little. Where Linux would correct what it finds, because a write was torn, the log is not clean, so the two
- *    never disagree about the head;
- * L2 every record from the tail to the head has the right checksum, UUID and place, and each operation in it is understood;
- * L3 each logged superblock, AGF and tree block is home with an LSN that makes the replay skip it, unless the replay
- *    itself skips it: its transaction has no end, or a later one cancels the buffer. Buffers of other kinds, inodes and
- *    quotas are not where the trees are. Intents whose end is not in the log are carried out after the replay, as any
- *    transaction of a mounted file system is.
- * An image that was sealed without a freeze may pass. Then it is right for a mount of it, not for the file system that goes on.
+ * So what a mount would replay must be home already. A replay leaves a buffer alone that has the
+ * LSN of the transaction or a higher one (xlog_recover_buf_commit_pass2). Invariants:
+ * L1 the head is searched as Linux does it (xlog_find_head: bisection, then a look at all blocks
+ *    that may be incomplete), which reads little. Where Linux would correct what it finds, because
+ *    a write was torn, the log is not clean, so the two never disagree about the head;
+ * L2 every record from the tail to the head has the right checksum, UUID and place, and each
+ *    operation in it is understood;
+ * L3 each logged superblock, AGF and tree block is home with an LSN that makes the replay skip it,
+ *    unless the replay itself skips it: its transaction has no end, or a later one cancels the
+ *    buffer. Buffers of other kinds, inodes and quotas are not where the trees are. Intents whose
+ *    end is not in the log are carried out after the replay, as any transaction of a mounted file
+ *    system is. An image that was sealed without a freeze may pass. Then it is right for a mount of
+ *    it, not for the file system that goes on.
  */
 #include <errno.h>
 #include <string.h>
@@ -35,15 +40,29 @@
 #define XLOG_CYCLE_DATA_BBS 64u /* of which one header keeps the first words: 32 KiB */
 #define XLOG_MAX_RECORD_BBS 512u
 #define XLOG_MAX_HEADER_BBS 8u
-#define XLOG_TOTAL_REC_BBS 4096u /* XLOG_MAX_ICLOGS (8) of 256 KiB: what may be incomplete before the head */
+/* XLOG_MAX_ICLOGS (8) of 256 KiB: what may be incomplete before the head */
+#define XLOG_TOTAL_REC_BBS 4096u
 /* 1 MiB. What a freeze leaves are two or three records of at most 256 KiB. */
 #define MAX_REPLAY_BBS 2048u
 
 /* struct xlog_rec_header and xlog_rec_ext_header */
 enum {
-	H_MAGICNO = 0, H_CYCLE = 4, H_VERSION = 8, H_LEN = 12, H_LSN = 16, H_TAIL_LSN = 24, H_CRC = 32, H_NUM_LOGOPS = 40,
-	H_CYCLE_DATA = 44, H_FMT = 300, H_FS_UUID = 304, H_SIZE = 320, H_BYTES = 328, H_BYTES_I386 = 324,
-	XH_CYCLE_DATA = 4, XH_BYTES = 260,
+	H_MAGICNO = 0,
+	H_CYCLE = 4,
+	H_VERSION = 8,
+	H_LEN = 12,
+	H_LSN = 16,
+	H_TAIL_LSN = 24,
+	H_CRC = 32,
+	H_NUM_LOGOPS = 40,
+	H_CYCLE_DATA = 44,
+	H_FMT = 300,
+	H_FS_UUID = 304,
+	H_SIZE = 320,
+	H_BYTES = 328,
+	H_BYTES_I386 = 324,
+	XH_CYCLE_DATA = 4,
+	XH_BYTES = 260,
 };
 
 /* struct xlog_op_header */
@@ -58,7 +77,8 @@ enum { OH_TID = 0, OH_LEN = 4, OH_CLIENTID = 8, OH_FLAGS = 9, OH_BYTES = 12 };
 #define XLOG_UNMOUNT_TRANS 0x20u
 #define XLOG_UNMOUNT_TYPE 0x556eu
 
-/* struct xfs_trans_header, and what items begin with, as the CPU that wrote them has its numbers: XLOG_FMT_LINUX_LE */
+/* struct xfs_trans_header, and what items begin with, as the CPU that wrote them has its numbers:
+ * XLOG_FMT_LINUX_LE */
 enum { TH_MAGIC = 0, TH_NUM_ITEMS = 12, TH_BYTES = 16 };
 #define XFS_TRANS_HEADER_MAGIC 0x5452414eu
 enum { LI_TYPE = 0, LI_SIZE = 2, LI_BYTES = 4 };
@@ -83,7 +103,8 @@ struct xlog {
 };
 
 struct trans {
-	uint32_t tid, end; /* end: transactions are replayed in this order; 0: not ended, and not replayed */
+	/* end: transactions are replayed in this order; 0: not ended, and not replayed */
+	uint32_t tid, end;
 	uint64_t lsn;
 	bool has_header;
 	uint64_t all_regions; /* still to come; Linux counts these in th_num_items */
@@ -114,7 +135,8 @@ struct record {
 static int log_read(struct xlog *l, uint32_t blk, uint32_t n, uint8_t *buf)
 {
 	uint64_t start = l->i->log_block * l->i->block_bytes;
-	int err = xfs_read(l->i, start + (uint64_t)blk * XFS_BB_BYTES, (size_t)n * XFS_BB_BYTES, buf);
+	int err = xfs_read(l->i, start + (uint64_t)blk * XFS_BB_BYTES, (size_t)n * XFS_BB_BYTES,
+			   buf);
 
 	return err == -EUCLEAN ? -EOPNOTSUPP : err;
 }
@@ -234,22 +256,30 @@ static int blocks_load(struct xlog *l, uint32_t distance)
 	return err;
 }
 
-/* The record at index at of what is loaded: its header must fit its place, and it ends before the head or at it. */
+/* The record at index at of what is loaded: its header must fit its place, and it ends before the
+ * head or at it. */
 static bool record_parse(const struct xlog *l, uint32_t at, struct record *r)
 {
 	uint8_t *h = l->buf + (size_t)at * XFS_BB_BYTES;
-	uint64_t len = xfs_be(h, H_LEN, 4), size = xfs_be(h, H_SIZE, 4), blk = (l->first + at) % l->bbs;
+	uint64_t len = xfs_be(h, H_LEN, 4), size = xfs_be(h, H_SIZE, 4),
+		 blk = (l->first + at) % l->bbs;
 	uint64_t cycle = l->cycle - (blk >= l->head);
 
-	if (xfs_be(h, H_MAGICNO, 4) != XLOG_HEADER_MAGIC_NUM || xfs_be(h, H_VERSION, 4) != XLOG_VERSION_2 ||
+	if (xfs_be(h, H_MAGICNO, 4) != XLOG_HEADER_MAGIC_NUM ||
+	    xfs_be(h, H_VERSION, 4) != XLOG_VERSION_2 ||
 	    xfs_be(h, H_LSN, 8) != (cycle << 32 | blk) || xfs_be(h, H_CYCLE, 4) != cycle ||
-	    xfs_be(h, H_FMT, 4) != XLOG_FMT_LINUX_LE || memcmp(h + H_FS_UUID, l->i->uuid, XFS_UUID_BYTES) || !len ||
-	    len > XLOG_MAX_RECORD_BBS * XFS_BB_BYTES || !size || size > XLOG_MAX_RECORD_BBS * XFS_BB_BYTES)
+	    xfs_be(h, H_FMT, 4) != XLOG_FMT_LINUX_LE ||
+	    memcmp(h + H_FS_UUID, l->i->uuid, XFS_UUID_BYTES) || !len ||
+	    len > XLOG_MAX_RECORD_BBS * XFS_BB_BYTES || !size ||
+	    size > XLOG_MAX_RECORD_BBS * XFS_BB_BYTES)
 		return false;
-	*r = (struct record){ .header = h, .blk = (uint32_t)blk, .len_bytes = (uint32_t)len,
+	*r = (struct record){ .header = h,
+			      .blk = (uint32_t)blk,
+			      .len_bytes = (uint32_t)len,
 			      .data_bbs = (uint32_t)((len + XFS_BB_BYTES - 1) / XFS_BB_BYTES),
-			      .header_bbs = (uint32_t)((size + XLOG_CYCLE_DATA_BBS * XFS_BB_BYTES - 1) /
-						       (XLOG_CYCLE_DATA_BBS * XFS_BB_BYTES)),
+			      .header_bbs =
+				      (uint32_t)((size + XLOG_CYCLE_DATA_BBS * XFS_BB_BYTES - 1) /
+						 (XLOG_CYCLE_DATA_BBS * XFS_BB_BYTES)),
 			      .ops = (uint32_t)xfs_be(h, H_NUM_LOGOPS, 4) };
 	r->data = h + (size_t)r->header_bbs * XFS_BB_BYTES;
 	return r->header_bbs + r->data_bbs <= l->in_buf - at &&
@@ -261,7 +291,9 @@ static void record_unpack(struct record *r)
 {
 	for (uint32_t k = 0; k < r->data_bbs; k++) {
 		const uint32_t ext = k / XLOG_CYCLE_DATA_BBS, word = k % XLOG_CYCLE_DATA_BBS;
-		const uint8_t *from = r->header + (ext ? ext * XFS_BB_BYTES + XH_CYCLE_DATA : H_CYCLE_DATA) + word * 4;
+		const uint8_t *from = r->header +
+				      (ext ? ext * XFS_BB_BYTES + XH_CYCLE_DATA : H_CYCLE_DATA) +
+				      word * 4;
 
 		memcpy(r->data + (size_t)k * XFS_BB_BYTES, from, 4);
 	}
@@ -271,7 +303,8 @@ static void record_unpack(struct record *r)
 
 static bool item_region(struct replay *y, struct trans *t, const uint8_t *p, uint32_t len)
 {
-	uint64_t type = len < LI_BYTES ? 0 : xfs_le(p, LI_TYPE, 2), size = len < LI_BYTES ? 0 : xfs_le(p, LI_SIZE, 2);
+	uint64_t type = len < LI_BYTES ? 0 : xfs_le(p, LI_TYPE, 2),
+		 size = len < LI_BYTES ? 0 : xfs_le(p, LI_SIZE, 2);
 	uint64_t flags;
 
 	if (!size || type < XFS_LI_EFI || type > XFS_LI_XMD)
@@ -282,8 +315,10 @@ static bool item_region(struct replay *y, struct trans *t, const uint8_t *p, uin
 	if (len < BLF_BYTES || y->n == MAX_LOGGED)
 		return false;
 	flags = xfs_le(p, BLF_FLAGS, 2);
-	y->logged[y->n++] = (struct logged){ .daddr = xfs_le(p, BLF_BLKNO, 8), .trans = (uint32_t)(t - y->trans),
-					     .kind = (uint32_t)flags >> XFS_BLFT_SHIFT, .bbs = (uint32_t)xfs_le(p, BLF_LEN, 2),
+	y->logged[y->n++] = (struct logged){ .daddr = xfs_le(p, BLF_BLKNO, 8),
+					     .trans = (uint32_t)(t - y->trans),
+					     .kind = (uint32_t)flags >> XFS_BLFT_SHIFT,
+					     .bbs = (uint32_t)xfs_le(p, BLF_LEN, 2),
 					     .cancel = flags & XFS_BLF_CANCEL };
 	return true;
 }
@@ -333,9 +368,11 @@ static bool trans_op(struct replay *y, uint64_t lsn, const uint8_t *op, uint32_t
 		t->end = ++y->ends;
 		return t->has_header && !t->all_regions && !t->regions && !len;
 	}
-	/* a region that goes on in the next record: its first part has what is looked at, or it is too short */
+	/* a region that goes on in the next record: its first part has what is looked at, or it is
+	 * too short */
 	if (flags & XLOG_WAS_CONT_TRANS)
-		return t->has_header && !(flags & ~(XLOG_WAS_CONT_TRANS | XLOG_CONTINUE_TRANS | XLOG_END_TRANS));
+		return t->has_header &&
+		       !(flags & ~(XLOG_WAS_CONT_TRANS | XLOG_CONTINUE_TRANS | XLOG_END_TRANS));
 	return !(flags & ~XLOG_CONTINUE_TRANS) && trans_region(y, t, op + OH_BYTES, len);
 }
 
@@ -365,8 +402,9 @@ static size_t lsn_place(const uint8_t *p, size_t *ret_uuid)
 		char magic[5];
 		uint8_t lsn, uuid;
 	} kinds[] = {
-		{ "XAGF", 208, 64 }, { "AB3B", 24, 32 }, { "AB3C", 24, 32 }, { "IAB3", 24, 32 }, { "FIB3", 24, 32 },
-		{ "RMB3", 24, 32 },  { "R3FC", 24, 32 }, { "BMA3", 32, 40 }, { "XFSB", 240, 32 },
+		{ "XAGF", 208, 64 }, { "AB3B", 24, 32 }, { "AB3C", 24, 32 },
+		{ "IAB3", 24, 32 },  { "FIB3", 24, 32 }, { "RMB3", 24, 32 },
+		{ "R3FC", 24, 32 },  { "BMA3", 32, 40 }, { "XFSB", 240, 32 },
 	};
 
 	for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
@@ -401,7 +439,8 @@ static int home_check(struct xfs_image *x, const struct logged *b, uint64_t lsn)
 static bool is_cancelled(const struct replay *y, const struct logged *b)
 {
 	for (uint32_t k = 0; k < y->n; k++)
-		if (y->logged[k].cancel && y->logged[k].daddr == b->daddr && y->logged[k].bbs == b->bbs &&
+		if (y->logged[k].cancel && y->logged[k].daddr == b->daddr &&
+		    y->logged[k].bbs == b->bbs &&
 		    y->trans[y->logged[k].trans].end > y->trans[b->trans].end)
 			return true;
 	return false;
@@ -416,7 +455,8 @@ static int all_home(struct xfs_image *x, const struct replay *y)
 		const struct trans *t = &y->trans[b->trans];
 
 		if (t->end && !b->cancel &&
-		    (b->kind == XFS_BLFT_BTREE_BUF || b->kind == XFS_BLFT_AGF_BUF || b->kind == XFS_BLFT_SB_BUF) &&
+		    (b->kind == XFS_BLFT_BTREE_BUF || b->kind == XFS_BLFT_AGF_BUF ||
+		     b->kind == XFS_BLFT_SB_BUF) &&
 		    !is_cancelled(y, b))
 			err = home_check(x, b, t->lsn);
 	}
@@ -446,9 +486,11 @@ static int last_record(struct xlog *l, struct record *ret)
 
 	if (err)
 		return err;
-	while (at && xfs_be(l->buf + (size_t)(at - 1) * XFS_BB_BYTES, 0, 4) != XLOG_HEADER_MAGIC_NUM)
+	while (at &&
+	       xfs_be(l->buf + (size_t)(at - 1) * XFS_BB_BYTES, 0, 4) != XLOG_HEADER_MAGIC_NUM)
 		at--;
-	if (!at || !record_parse(l, at - 1, ret) || at - 1 + ret->header_bbs + ret->data_bbs != l->in_buf)
+	if (!at || !record_parse(l, at - 1, ret) ||
+	    at - 1 + ret->header_bbs + ret->data_bbs != l->in_buf)
 		return -EOPNOTSUPP;
 	return 0;
 }
@@ -487,7 +529,9 @@ static int replay_check(struct xlog *l, uint64_t tail_lsn)
 
 int xfs_log_clean(struct xfs_image *x)
 {
-	struct xlog l = { .i = x, .bbs = (uint32_t)((uint64_t)x->log_blocks * x->block_bytes / XFS_BB_BYTES) };
+	struct xlog l = {
+		.i = x, .bbs = (uint32_t)((uint64_t)x->log_blocks * x->block_bytes / XFS_BB_BYTES)
+	};
 	_cleanup_free_ uint8_t *buf = malloc(MAX_REPLAY_BBS * XFS_BB_BYTES);
 	uint64_t tail_lsn;
 	struct record r;
@@ -504,7 +548,8 @@ int xfs_log_clean(struct xfs_image *x)
 		return err;
 	tail_lsn = xfs_be(r.header, H_TAIL_LSN, 8);
 	crc = crc_ok(&r, H_BYTES) || crc_ok(&r, H_BYTES_I386);
-	/* that of mkfs.xfs and xfs_repair has no checksum, and Linux asks for none in a record of this kind */
+	/* that of mkfs.xfs and xfs_repair has no checksum, and Linux asks for none in a record of
+	 * this kind */
 	if (!crc && xfs_le(r.header, H_CRC, 4))
 		return -EOPNOTSUPP;
 	record_unpack(&r);

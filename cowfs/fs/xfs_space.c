@@ -3,21 +3,24 @@
  * Free space of XFS: the by-block B+tree (bnobt) of each allocation group (AG).
  *
  * "Free" is the claim that loses data when it is wrong. Invariants:
- * I1 a unit is free only if all of it lies in one record of a bnobt. Used is everything else, without a list of what that is:
- *    the AG's headers, blocks of the trees, the AG's free list (AGFL), the log, inodes, data, preallocation, copy-on-write
- *    staging, the end of the volume;
- * I2 a record is believed only if superblock, AGF and every tree block from the root to its leaf have the right checksum,
- *    UUID, address, owner and level, the records ascend without overlap, each tree block starts with the key that its parent
- *    has for it, and no record touches the AG's headers or the log;
- * I3 the trees are believed only if the log has nothing to replay that could change them (xfs_log.c). What XFS does later than
- *    in the trees is in the log until it is in the trees: deferred frees (intents), and an extent that is freed enters the
- *    tree in the transaction that frees it. What it does earlier: an online discard of a free extent changes nothing that is
+ * I1 a unit is free only if all of it lies in one record of a bnobt. Used is everything else,
+ *    without a list of what that is: the AG's headers, blocks of the trees, the AG's free list
+ *    (AGFL), the log, inodes, data, preallocation, copy-on-write staging, the end of the volume;
+ * I2 a record is believed only if superblock, AGF and every tree block from the root to its leaf
+ *    have the right checksum, UUID, address, owner and level, the records ascend without overlap,
+ *    each tree block starts with the key that its parent has for it, and no record touches the AG's
+ *    headers or the log;
+ * I3 the trees are believed only if the log has nothing to replay that could change them
+ *    (xfs_log.c). What XFS does later than in the trees is in the log until it is in the trees:
+ *    deferred frees (intents), and an extent that is freed enters the tree in the transaction that
+ *    frees it. What it does earlier: an online discard of a free extent changes nothing that is
  *    used. Counters in the superblock may be behind (lazy counters); nothing here reads them;
- * I4 after a clean log nothing reads a free block before it is written: new metadata is made in memory and logged as a whole.
- *    Unlinked inodes that were open, and copy-on-write staging, are freed by the mount, and count as used here.
+ * I4 after a clean log nothing reads a free block before it is written: new metadata is made in
+ *    memory and logged as a whole. Unlinked inodes that were open, and copy-on-write staging, are
+ *    freed by the mount, and count as used here.
  *
- * A crafted image costs bounded work: a tree block is visited only for a key range of its own that is not empty, one block
- * per level is kept, and reads are counted.
+ * A crafted image costs bounded work: a tree block is visited only for a key range of its own that
+ * is not empty, one block per level is kept, and reads are counted.
  */
 #include <errno.h>
 #include <string.h>
@@ -33,33 +36,62 @@
 /* for a question: 128 MiB of blocks of 1 KiB, each second one free, have 1,100 tree blocks */
 #define USED_READS_BLKS 4096u
 #define MIN_AG_BYTES MIB /* mkfs.xfs: 16 MiB; bounds the AGs of one question */
-#define MAX_LEVELS 9u	  /* XFS_BTREE_MAXLEVELS */
+#define MAX_LEVELS 9u	 /* XFS_BTREE_MAXLEVELS */
 
 /* the superblock: struct xfs_dsb */
 #define SB_BYTES 512u
 enum {
-	SB_MAGICNUM = 0, SB_BLOCKSIZE = 4, SB_DBLOCKS = 8, SB_RBLOCKS = 16, SB_REXTENTS = 24, SB_UUID = 32,
-	SB_LOGSTART = 48, SB_AGBLOCKS = 84, SB_AGCOUNT = 88, SB_LOGBLOCKS = 96, SB_VERSIONNUM = 100, SB_SECTSIZE = 102,
-	SB_AGBLKLOG = 124, SB_INPROGRESS = 126, SB_FEATURES_RO_COMPAT = 212, SB_FEATURES_INCOMPAT = 216,
-	SB_FEATURES_LOG_INCOMPAT = 220, SB_CRC = 224, SB_META_UUID = 248,
+	SB_MAGICNUM = 0,
+	SB_BLOCKSIZE = 4,
+	SB_DBLOCKS = 8,
+	SB_RBLOCKS = 16,
+	SB_REXTENTS = 24,
+	SB_UUID = 32,
+	SB_LOGSTART = 48,
+	SB_AGBLOCKS = 84,
+	SB_AGCOUNT = 88,
+	SB_LOGBLOCKS = 96,
+	SB_VERSIONNUM = 100,
+	SB_SECTSIZE = 102,
+	SB_AGBLKLOG = 124,
+	SB_INPROGRESS = 126,
+	SB_FEATURES_RO_COMPAT = 212,
+	SB_FEATURES_INCOMPAT = 216,
+	SB_FEATURES_LOG_INCOMPAT = 220,
+	SB_CRC = 224,
+	SB_META_UUID = 248,
 };
 #define VERSION_NUMBITS 0xfu
 #define VERSION_5 5u
-/* FTYPE, SPINODES, META_UUID, BIGTIME, NREXT64, EXCHRANGE, PARENT. Not NEEDSREPAIR (0x10); METADIR, ZONED: not known */
+/* FTYPE, SPINODES, META_UUID, BIGTIME, NREXT64, EXCHRANGE, PARENT. Not NEEDSREPAIR (0x10); METADIR,
+ * ZONED: not known */
 #define INCOMPAT_META_UUID 0x4u
 #define INCOMPAT_KNOWN 0xefu
 #define RO_COMPAT_KNOWN 0xfu /* FINOBT, RMAPBT, REFLINK, INOBTCNT */
 
 /* the header of an AG's free space: struct xfs_agf, the AG's second sector */
 enum {
-	AGF_MAGICNUM = 0, AGF_VERSIONNUM = 4, AGF_SEQNO = 8, AGF_LENGTH = 12, AGF_BNO_ROOT = 16, AGF_BNO_LEVEL = 28,
-	AGF_UUID = 64, AGF_CRC = 216,
+	AGF_MAGICNUM = 0,
+	AGF_VERSIONNUM = 4,
+	AGF_SEQNO = 8,
+	AGF_LENGTH = 12,
+	AGF_BNO_ROOT = 16,
+	AGF_BNO_LEVEL = 28,
+	AGF_UUID = 64,
+	AGF_CRC = 216,
 };
 #define AG_HEADER_SECTORS 4u /* superblock, AGF, AGI, AGFL */
 
 /* a tree block: struct xfs_btree_block, short form with checksum */
 enum {
-	BB_MAGIC = 0, BB_LEVEL = 4, BB_NUMRECS = 6, BB_BLKNO = 16, BB_UUID = 32, BB_OWNER = 48, BB_CRC = 52, BB_HEADER = 56,
+	BB_MAGIC = 0,
+	BB_LEVEL = 4,
+	BB_NUMRECS = 6,
+	BB_BLKNO = 16,
+	BB_UUID = 32,
+	BB_OWNER = 48,
+	BB_CRC = 52,
+	BB_HEADER = 56,
 };
 #define REC_BYTES 8u /* ar_startblock, ar_blockcount; a key has the same form */
 #define PTR_BYTES 4u
@@ -89,11 +121,13 @@ int xfs_read(struct xfs_image *x, uint64_t off_bytes, size_t len_bytes, uint8_t 
 {
 	while (len_bytes) {
 		uint64_t blk = off_bytes >> COW_BLK_SHIFT, skip = off_bytes % COW_BLK_BYTES;
-		uint64_t blks = min_u64(READ_UNITS, (skip + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT);
+		uint64_t blks = min_u64(READ_UNITS,
+					(skip + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT);
 		size_t part = (size_t)min_u64(len_bytes, blk_to_bytes(blks) - skip);
 		int err;
 
-		if (blk >= x->r.volume_blks || blks > x->r.volume_blks - blk || blks > x->reads_blks)
+		if (blk >= x->r.volume_blks || blks > x->r.volume_blks - blk ||
+		    blks > x->reads_blks)
 			return -EUCLEAN;
 		x->reads_blks -= blks;
 		err = x->r.read(x->r.ctx, blk, blks, x->buf);
@@ -124,10 +158,12 @@ static bool pow2_between(uint64_t v, uint64_t low, uint64_t high)
 
 static bool features_known(const uint8_t *sb)
 {
-	return (xfs_be(sb, SB_VERSIONNUM, 2) & VERSION_NUMBITS) == VERSION_5 && !xfs_be(sb, SB_INPROGRESS, 1) &&
+	return (xfs_be(sb, SB_VERSIONNUM, 2) & VERSION_NUMBITS) == VERSION_5 &&
+	       !xfs_be(sb, SB_INPROGRESS, 1) &&
 	       !(xfs_be(sb, SB_FEATURES_INCOMPAT, 4) & ~(uint64_t)INCOMPAT_KNOWN) &&
 	       !(xfs_be(sb, SB_FEATURES_RO_COMPAT, 4) & ~(uint64_t)RO_COMPAT_KNOWN) &&
-	       !xfs_be(sb, SB_FEATURES_LOG_INCOMPAT, 4) && !xfs_be(sb, SB_RBLOCKS, 8) && !xfs_be(sb, SB_REXTENTS, 8);
+	       !xfs_be(sb, SB_FEATURES_LOG_INCOMPAT, 4) && !xfs_be(sb, SB_RBLOCKS, 8) &&
+	       !xfs_be(sb, SB_REXTENTS, 8);
 }
 
 static uint32_t ag_length(const struct xfs_image *x, uint32_t ag)
@@ -144,7 +180,8 @@ static bool log_place(struct xfs_image *x, uint64_t logstart, uint64_t agblklog)
 		return false;
 	ag = logstart >> agblklog;
 	block = logstart & ((1ull << agblklog) - 1);
-	if (ag >= x->ags || block >= ag_length(x, (uint32_t)ag) || x->log_blocks > ag_length(x, (uint32_t)ag) - block)
+	if (ag >= x->ags || block >= ag_length(x, (uint32_t)ag) ||
+	    x->log_blocks > ag_length(x, (uint32_t)ag) - block)
 		return false;
 	x->log_block = ag * x->ag_blocks + block;
 	return x->log_blocks && (uint64_t)x->log_blocks * x->block_bytes <= 2 * GIB;
@@ -157,13 +194,15 @@ static bool geometry_take(struct xfs_image *x, const uint8_t *sb)
 	x->ag_blocks = (uint32_t)xfs_be(sb, SB_AGBLOCKS, 4);
 	x->ags = (uint32_t)xfs_be(sb, SB_AGCOUNT, 4);
 	x->log_blocks = (uint32_t)xfs_be(sb, SB_LOGBLOCKS, 4);
-	if (!pow2_between(x->block_bytes, 512, XFS_MAX_BLOCK_BYTES) || x->sector_bytes > x->block_bytes ||
-	    x->blocks > blk_to_bytes(x->r.volume_blks) / x->block_bytes || x->ag_blocks > 1u << 31 ||
-	    (uint64_t)x->ag_blocks * x->block_bytes < MIN_AG_BYTES)
+	if (!pow2_between(x->block_bytes, 512, XFS_MAX_BLOCK_BYTES) ||
+	    x->sector_bytes > x->block_bytes ||
+	    x->blocks > blk_to_bytes(x->r.volume_blks) / x->block_bytes ||
+	    x->ag_blocks > 1u << 31 || (uint64_t)x->ag_blocks * x->block_bytes < MIN_AG_BYTES)
 		return false;
 	/* the last AG may be shorter, and has its headers */
 	if (!x->blocks || x->ags != (x->blocks - 1) / x->ag_blocks + 1 ||
-	    (uint64_t)ag_length(x, x->ags - 1) * x->block_bytes <= AG_HEADER_SECTORS * x->sector_bytes)
+	    (uint64_t)ag_length(x, x->ags - 1) * x->block_bytes <=
+		    AG_HEADER_SECTORS * x->sector_bytes)
 		return false;
 	return log_place(x, xfs_be(sb, SB_LOGSTART, 8), xfs_be(sb, SB_AGBLKLOG, 1));
 }
@@ -186,7 +225,8 @@ static int super_load(struct xfs_image *x)
 	err = xfs_read(x, 0, x->sector_bytes, sb);
 	if (err)
 		return err == -EUCLEAN ? -EOPNOTSUPP : err;
-	if (!features_known(sb) || !xfs_crc_ok(sb, x->sector_bytes, SB_CRC) || !geometry_take(x, sb))
+	if (!features_known(sb) || !xfs_crc_ok(sb, x->sector_bytes, SB_CRC) ||
+	    !geometry_take(x, sb))
 		return -EOPNOTSUPP;
 	other = xfs_be(sb, SB_FEATURES_INCOMPAT, 4) & INCOMPAT_META_UUID;
 	memcpy(x->uuid, sb + SB_UUID, XFS_UUID_BYTES);
@@ -204,18 +244,21 @@ static bool node_ok(const struct query *q, const uint8_t *p, uint32_t block, uns
 	uint64_t max = (i->block_bytes - BB_HEADER) / (level ? REC_BYTES + PTR_BYTES : REC_BYTES);
 
 	return !memcmp(p + BB_MAGIC, "AB3B", 4) && xfs_be(p, BB_LEVEL, 2) == level && n <= max &&
-	       xfs_be(p, BB_BLKNO, 8) == daddr && !memcmp(p + BB_UUID, i->meta_uuid, XFS_UUID_BYTES) &&
+	       xfs_be(p, BB_BLKNO, 8) == daddr &&
+	       !memcmp(p + BB_UUID, i->meta_uuid, XFS_UUID_BYTES) &&
 	       xfs_be(p, BB_OWNER, 4) == q->ag && xfs_crc_ok(p, i->block_bytes, BB_CRC);
 }
 
-/* The block at this place of the tree, checked; it stays until another one of its level is wanted. */
+/* The block at this place of the tree, checked; it stays until another one of its level is
+ * wanted. */
 static int node_get(const struct query *q, uint32_t block, unsigned level, const uint8_t **ret)
 {
 	struct xfs_image *i = &q->x->i;
 	struct node *n = &q->x->path[level];
 	int err;
 
-	if ((uint64_t)block * i->block_bytes < AG_HEADER_SECTORS * i->sector_bytes || block >= q->ag_len)
+	if ((uint64_t)block * i->block_bytes < AG_HEADER_SECTORS * i->sector_bytes ||
+	    block >= q->ag_len)
 		return -EUCLEAN;
 	if (!n->valid || n->ag != q->ag || n->block != block) {
 		n->valid = false;
@@ -223,7 +266,8 @@ static int node_get(const struct query *q, uint32_t block, unsigned level, const
 			n->p = malloc(i->block_bytes);
 		if (!n->p)
 			return -ENOMEM;
-		err = xfs_read(i, ((uint64_t)q->ag * i->ag_blocks + block) * i->block_bytes, i->block_bytes, n->p);
+		err = xfs_read(i, ((uint64_t)q->ag * i->ag_blocks + block) * i->block_bytes,
+			       i->block_bytes, n->p);
 		if (err)
 			return err;
 		if (!node_ok(q, n->p, block, level))
@@ -240,12 +284,14 @@ static void mark_free(const struct query *q, uint64_t start, uint64_t end)
 {
 	const struct xfs_image *i = &q->x->i;
 	uint64_t base = (uint64_t)q->ag * i->ag_blocks;
-	uint64_t first = (base + start) * i->block_bytes + COW_BLK_BYTES - 1, last = (base + end) * i->block_bytes;
+	uint64_t first = (base + start) * i->block_bytes + COW_BLK_BYTES - 1,
+		 last = (base + end) * i->block_bytes;
 
 	first = max_u64(first >> COW_BLK_SHIFT, q->first_unit);
 	last = min_u64(last >> COW_BLK_SHIFT, q->first_unit + q->units);
 	for (; first < last; first++)
-		q->bits[(first - q->first_unit) / 8] &= (uint8_t)~(1u << (first - q->first_unit) % 8);
+		q->bits[(first - q->first_unit) / 8] &= (uint8_t) ~(1u
+								    << (first - q->first_unit) % 8);
 }
 
 static int leaf_walk(struct query *q, const uint8_t *p, uint64_t limit)
@@ -257,7 +303,8 @@ static int leaf_walk(struct query *q, const uint8_t *p, uint64_t limit)
 		const uint8_t *rec = p + BB_HEADER + k * REC_BYTES;
 		uint64_t start = xfs_be(rec, 0, 4), count = xfs_be(rec, 4, 4), end = start + count;
 
-		if (!count || start < q->end || end > limit || start * i->block_bytes < AG_HEADER_SECTORS * i->sector_bytes ||
+		if (!count || start < q->end || end > limit ||
+		    start * i->block_bytes < AG_HEADER_SECTORS * i->sector_bytes ||
 		    (base + start < i->log_block + i->log_blocks && base + end > i->log_block))
 			return -EUCLEAN;
 		q->end = end;
@@ -267,7 +314,8 @@ static int leaf_walk(struct query *q, const uint8_t *p, uint64_t limit)
 	return 0;
 }
 
-/* What of [low, high) lies below a block whose records start at key and end at limit. key UINT64_MAX: the root's. */
+/* What of [low, high) lies below a block whose records start at key and end at limit. key
+ * UINT64_MAX: the root's. */
 static int tree_walk(struct query *q, uint32_t block, unsigned level, uint64_t key, uint64_t limit)
 {
 	const uint64_t max = (q->x->i.block_bytes - BB_HEADER) / (REC_BYTES + PTR_BYTES);
@@ -291,8 +339,10 @@ static int tree_walk(struct query *q, uint32_t block, unsigned level, uint64_t k
 		if (first >= next || next > limit)
 			return -EUCLEAN;
 		if (first < q->high && next > q->low)
-			err = tree_walk(q, (uint32_t)xfs_be(p, BB_HEADER + max * REC_BYTES + k * PTR_BYTES, 4), level - 1,
-					first, next);
+			err = tree_walk(
+				q,
+				(uint32_t)xfs_be(p, BB_HEADER + max * REC_BYTES + k * PTR_BYTES, 4),
+				level - 1, first, next);
 	}
 	return err;
 }
@@ -306,15 +356,18 @@ static int ag_walk(struct query *q)
 
 	if (!agf)
 		return -ENOMEM;
-	err = xfs_read(i, (uint64_t)q->ag * i->ag_blocks * i->block_bytes + i->sector_bytes, i->sector_bytes, agf);
+	err = xfs_read(i, (uint64_t)q->ag * i->ag_blocks * i->block_bytes + i->sector_bytes,
+		       i->sector_bytes, agf);
 	if (err)
 		return err;
 	level = xfs_be(agf, AGF_BNO_LEVEL, 4);
 	if (memcmp(agf + AGF_MAGICNUM, "XAGF", 4) || xfs_be(agf, AGF_VERSIONNUM, 4) != 1 ||
-	    xfs_be(agf, AGF_SEQNO, 4) != q->ag || xfs_be(agf, AGF_LENGTH, 4) != q->ag_len || !level || level > MAX_LEVELS ||
-	    memcmp(agf + AGF_UUID, i->meta_uuid, XFS_UUID_BYTES) || !xfs_crc_ok(agf, i->sector_bytes, AGF_CRC))
+	    xfs_be(agf, AGF_SEQNO, 4) != q->ag || xfs_be(agf, AGF_LENGTH, 4) != q->ag_len ||
+	    !level || level > MAX_LEVELS || memcmp(agf + AGF_UUID, i->meta_uuid, XFS_UUID_BYTES) ||
+	    !xfs_crc_ok(agf, i->sector_bytes, AGF_CRC))
 		return -EUCLEAN;
-	return tree_walk(q, (uint32_t)xfs_be(agf, AGF_BNO_ROOT, 4), (unsigned)level - 1, UINT64_MAX, q->ag_len);
+	return tree_walk(q, (uint32_t)xfs_be(agf, AGF_BNO_ROOT, 4), (unsigned)level - 1, UINT64_MAX,
+			 q->ag_len);
 }
 
 int xfs_space_used(struct xfs_space *x, uint64_t first_unit, uint64_t units, uint8_t *bits)
@@ -331,10 +384,15 @@ int xfs_space_used(struct xfs_space *x, uint64_t first_unit, uint64_t units, uin
 	units = min_u64(units, all - first_unit);
 	low = blk_to_bytes(first_unit) / i->block_bytes;
 	high = (blk_to_bytes(first_unit + units) + i->block_bytes - 1) / i->block_bytes;
-	for (uint64_t ag = low / i->ag_blocks; ag < i->ags && ag * i->ag_blocks < high && !err; ag++) {
+	for (uint64_t ag = low / i->ag_blocks; ag < i->ags && ag * i->ag_blocks < high && !err;
+	     ag++) {
 		uint64_t base = ag * i->ag_blocks;
-		struct query q = { .x = x, .ag = (uint32_t)ag, .ag_len = ag_length(i, (uint32_t)ag), .first_unit = first_unit,
-				   .units = units, .bits = bits };
+		struct query q = { .x = x,
+				   .ag = (uint32_t)ag,
+				   .ag_len = ag_length(i, (uint32_t)ag),
+				   .first_unit = first_unit,
+				   .units = units,
+				   .bits = bits };
 
 		q.low = low > base ? low - base : 0;
 		q.high = min_u64(high - base, q.ag_len);

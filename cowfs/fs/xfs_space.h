@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Private to commit/: which 4 KiB units of an XFS image are used. Pure code over a blk_reader, for a process without
- * privileges: reads, memory and time are bounded whatever the image says. Allocates; not for concurrent use.
+ * Private to commit/: which 4 KiB units of an XFS image are used. Pure code over a blk_reader, for
+ * a process without privileges: reads, memory and time are bounded whatever the image says.
+ * Allocates; not for concurrent use.
  *
- * A unit that is reported free is written in place before the commit is durable, so doubt is "used" or an error. Only an
- * XFS of version 5 (with checksums) is known, and only while its log is clean: unmounted, or frozen by Linux 5.12 or later.
+ * A unit that is reported free is written in place before the commit is durable, so doubt is "used"
+ * or an error. Only an XFS of version 5 (with checksums) is known, and only while its log is clean:
+ * unmounted, or frozen by Linux 5.12 or later.
  */
 #ifndef COWFS_FS_XFS_SPACE_H
 #define COWFS_FS_XFS_SPACE_H
@@ -13,12 +15,16 @@
 
 struct xfs_space;
 
-/* r is copied; its ctx must outlive the space. *ret_units: whole units of the file system; all behind are used.
- * -EOPNOTSUPP: not known, or its log is not clean; -ENOMEM; what a read returned. */
-int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, uint64_t *ret_units) MUST_CHECK;
-/* Sets bit i % 8 of bits[i / 8] if unit first_unit + i is used, and clears it if not. -EUCLEAN: not to be believed, or
- * more reads than an honest image needs; -ENOMEM; what a read returned. bits are undefined then. */
-int xfs_space_used(struct xfs_space *x, uint64_t first_unit, uint64_t units, uint8_t *bits) MUST_CHECK;
+/* r is copied; its ctx must outlive the space. *ret_units: whole units of the file system; all
+ * behind are used. -EOPNOTSUPP: not known, or its log is not clean; -ENOMEM; what a read
+ * returned. */
+int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r,
+		   uint64_t *ret_units) MUST_CHECK;
+/* Sets bit i % 8 of bits[i / 8] if unit first_unit + i is used, and clears it if not. -EUCLEAN: not
+ * to be believed, or more reads than an honest image needs; -ENOMEM; what a read returned. bits are
+ * undefined then. */
+int xfs_space_used(struct xfs_space *x, uint64_t first_unit, uint64_t units,
+		   uint8_t *bits) MUST_CHECK;
 void xfs_space_close(struct xfs_space *x); /* NULL allowed */
 
 #endif

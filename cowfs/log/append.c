@@ -3,9 +3,10 @@
  * A commit's group in the ring.
  *
  * Order, and why (docs/FORMAT.md has the argument):
- *	direct blocks, payload, descriptors | FLUSH | record | FLUSH
- * A readable record says that all it speaks of is durable. Until the record is durable nothing that the newest
- * generation uses was written: direct targets are free in it, and the ring space used is behind the cursor.
+ * 	direct blocks, payload, descriptors | FLUSH | record | FLUSH
+ * A readable record says that all it speaks of is durable. Until the record is durable nothing that
+ * the newest generation uses was written: direct targets are free in it, and the ring space used is
+ * behind the cursor.
  */
 #include <errno.h>
 #include <string.h>
@@ -43,7 +44,8 @@ static int put_extent(struct log *l, struct desc_extent e)
 
 		if (!n) {
 			if (a->desc_blks)
-				desc_seal(&a->writer, l->super.ring_uuid, l->epoch, a->seq, (uint32_t)a->desc_blks - 1);
+				desc_seal(&a->writer, l->super.ring_uuid, l->epoch, a->seq,
+					  (uint32_t)a->desc_blks - 1);
 			r = desc_block(a);
 			if (r < 0)
 				return r;
@@ -57,12 +59,15 @@ static int put_extent(struct log *l, struct desc_extent e)
 	return 0;
 }
 
-static int note(struct log *l, enum desc_type type, uint64_t blk, uint64_t blks, uint64_t lblk, const uint32_t *crc)
+static int note(struct log *l, enum desc_type type, uint64_t blk, uint64_t blks, uint64_t lblk,
+		const uint32_t *crc)
 {
 	int r = index_list_add(&l->at.list, ring_index_kind(type), blk, blks, lblk, crc);
 
 	for (uint64_t i = 0; i < blks && r == 0;) {
-		struct desc_extent e = { .type = type, .blk = blk + i, .lblk = lblk + i, .crc = crc ? crc + i : NULL };
+		struct desc_extent e = {
+			.type = type, .blk = blk + i, .lblk = lblk + i, .crc = crc ? crc + i : NULL
+		};
 
 		e.blks = (uint32_t)min_u64(blks - i, UINT32_MAX);
 		r = put_extent(l, e);
@@ -106,7 +111,8 @@ static int put_payload(struct log *l, uint64_t lblk, const uint8_t *data, uint64
 	int r = 0;
 
 	for (uint64_t i = 0; i < blks && r == 0; i++) {
-		if (!(l->super.incompat & LOG_INCOMPAT_ESCAPED) || !escape_needed(data + blk_to_bytes(i)))
+		if (!(l->super.incompat & LOG_INCOMPAT_ESCAPED) ||
+		    !escape_needed(data + blk_to_bytes(i)))
 			continue;
 		memcpy(escaped, data + blk_to_bytes(i), sizeof(escaped));
 		escape_put(escaped);
@@ -160,7 +166,8 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 	uint32_t crc[STAGE_BLKS];
 	int r;
 
-	/* one spill at a time: the blocks of an older one must not be a target of anything before its tail (R10) */
+	/* one spill at a time: the blocks of an older one must not be a target of anything before
+	 * its tail (R10) */
 	if (!l->at.active || blks > STAGE_BLKS || l->spilled)
 		return -EINVAL;
 	crc_blocks(data, blks, crc);
@@ -178,7 +185,8 @@ int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	uint32_t crc[STAGE_BLKS];
 	int r;
 
-	if (!l->at.active || blks > STAGE_BLKS || l->spilled || blks > log_lent_blks(l) - l->at.lent_blks)
+	if (!l->at.active || blks > STAGE_BLKS || l->spilled ||
+	    blks > log_lent_blks(l) - l->at.lent_blks)
 		return -EINVAL;
 	crc_blocks(data, blks, crc);
 	r = card_write(l->lent, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
@@ -221,7 +229,8 @@ static int put_descriptors(struct log *l, struct log_record *rec)
 	struct attempt *a = &l->at;
 
 	if (a->desc_blks)
-		desc_seal(&a->writer, l->super.ring_uuid, l->epoch, a->seq, (uint32_t)a->desc_blks - 1);
+		desc_seal(&a->writer, l->super.ring_uuid, l->epoch, a->seq,
+			  (uint32_t)a->desc_blks - 1);
 	for (size_t i = 0; i < a->desc_blks; i++) {
 		uint8_t *blk = a->desc + i * COW_BLK_BYTES;
 		uint64_t lblk;
@@ -240,7 +249,9 @@ static int put_descriptors(struct log *l, struct log_record *rec)
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_index **ret_index)
 {
 	struct attempt *a = &l->at;
-	struct log_record rec = { .type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = a->seq };
+	struct log_record rec = {
+		.type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = a->seq
+	};
 	struct log_index *ix = NULL, *direct = NULL;
 	int r;
 
@@ -256,7 +267,8 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	if (r == 0)
 		r = ring_stage_flush(l);
 	if (r == 0) /* memory before the point of no return */
-		r = index_list_overlay(&ix, l->index, &a->list, l->base, l->card, l->super.ring_off_bytes);
+		r = index_list_overlay(&ix, l->index, &a->list, l->base, l->card,
+				       l->super.ring_off_bytes);
 	if (r == 0)
 		r = lag_direct_set(l, &direct);
 	if (r == 0)

@@ -2,10 +2,10 @@
 /*
  * Opening a log: judging a candidate, and choosing one. Only reads.
  *
- * Rules (docs/FORMAT.md): R1 the newest valid record whose chain along prev back to its tail is complete; R6 a manifest
- * entry takes older log entries of its block out; R7 never below the highest fallback seen: then the log is broken,
- * nothing is replayed; R12 the index is the replay. And the base must be the one that the record knew (docs/FORMAT.md,
- * "Whose base is it?").
+ * Rules (docs/FORMAT.md): R1 the newest valid record whose chain along prev back to its tail is
+ * complete; R6 a manifest entry takes older log entries of its block out; R7 never below the
+ * highest fallback seen: then the log is broken, nothing is replayed; R12 the index is the replay.
+ * And the base must be the one that the record knew (docs/FORMAT.md, "Whose base is it?").
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +28,8 @@ struct gather {
 static int gather_extent(void *ctx, const struct desc_extent *e)
 {
 	struct gather *g = ctx;
-	uint64_t bytes = g->m.bytes + g->list.n * sizeof(*g->list.e) + g->list.n_crcs * sizeof(*g->list.crcs);
+	uint64_t bytes = g->m.bytes + g->list.n * sizeof(*g->list.e) +
+			 g->list.n_crcs * sizeof(*g->list.crcs);
 	int r = e->type == DESC_LENT ? lend_check(g->l, g->rec->desc_epoch, g->rec->desc_seq) : 0;
 
 	if (r < 0)
@@ -38,7 +39,8 @@ static int gather_extent(void *ctx, const struct desc_extent *e)
 	return index_list_add(&g->list, ring_index_kind(e->type), e->blk, e->blks, e->lblk, e->crc);
 }
 
-int chain_each_extent(struct log *l, const struct chain_rec *c, int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
+int chain_each_extent(struct log *l, const struct chain_rec *c,
+		      int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
 {
 	const struct log_record rec = { .desc_lblk = c->desc_lblk,
 					.desc_blks = c->desc_blks,
@@ -52,7 +54,8 @@ int chain_each_extent(struct log *l, const struct chain_rec *c, int (*each)(void
 /* R6, R12: oldest first, every record laid over what was before */
 static int build_index(struct log *l, const struct chain *ch, struct log_index **ret)
 {
-	struct gather g = { .l = l, .max_bytes = SCAN_INDEX_BYTES + blk_to_bytes(l->ring_blks) / 16 };
+	struct gather g = { .l = l,
+			    .max_bytes = SCAN_INDEX_BYTES + blk_to_bytes(l->ring_blks) / 16 };
 	int r = 0;
 
 	for (size_t i = ch->n; i-- > 0 && r == 0;) {
@@ -104,7 +107,8 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 			break;
 		/* such a chain may go round */
 		if (ch->n == CHAIN_MAX || r.prev.seq >= r.seq) {
-			snprintf(s->why, sizeof(s->why), "the chain of record %llu does not lead back to its tail",
+			snprintf(s->why, sizeof(s->why),
+				 "the chain of record %llu does not lead back to its tail",
 				 (unsigned long long)head->seq);
 			return -EBADMSG;
 		}
@@ -112,7 +116,8 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 		if (e < 0 && e != -EBADMSG)
 			return e;
 		if (e < 0 || prev.seq != r.prev.seq || prev.epoch != r.prev.epoch) {
-			snprintf(s->why, sizeof(s->why), "record %llu, which record %llu builds on, is gone",
+			snprintf(s->why, sizeof(s->why),
+				 "record %llu, which record %llu builds on, is gone",
 				 (unsigned long long)r.prev.seq, (unsigned long long)r.seq);
 			return -EBADMSG;
 		}
@@ -126,14 +131,17 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 	return 0;
 }
 
-/* A retired record leaves the base to anybody: with it nothing waits. Only a file system must be there if one was. */
-static int match_retired(struct scan *s, const struct log_record *rec, const struct log_index *ix, bool *ret)
+/* A retired record leaves the base to anybody: with it nothing waits. Only a file system must be
+ * there if one was. */
+static int match_retired(struct scan *s, const struct log_record *rec, const struct log_index *ix,
+			 bool *ret)
 {
 	struct fs_fingerprint now;
 	int r;
 
 	if (log_index_data_blks(ix) || log_index_zero_blks(ix)) {
-		snprintf(s->why, sizeof(s->why), "record %llu is retired, and blocks wait with it", (unsigned long long)rec->seq);
+		snprintf(s->why, sizeof(s->why), "record %llu is retired, and blocks wait with it",
+			 (unsigned long long)rec->seq);
 		return -EBADMSG;
 	}
 	r = ring_base_fingerprint(s->l, &now);
@@ -141,7 +149,8 @@ static int match_retired(struct scan *s, const struct log_record *rec, const str
 	return r;
 }
 
-/* An older record could only take what is there for the garbage of a cut checkpoint. But the newer one, complete, came after that. */
+/* An older record could only take what is there for the garbage of a cut checkpoint. But the newer
+ * one, complete, came after that. */
 static int note_gone(struct scan *s, const struct log_record *rec)
 {
 	struct fs_fingerprint now;
@@ -160,7 +169,8 @@ static int check_base(struct scan *s, const struct log_record *rec, const struct
 		return 0;
 	if (s->gone)
 		return -EBADMSG;
-	r = rec->type == RECORD_RETIRED ? match_retired(s, rec, ix, &match) : ring_base_matches(s->l, rec, ix, &match);
+	r = rec->type == RECORD_RETIRED ? match_retired(s, rec, ix, &match)
+					: ring_base_matches(s->l, rec, ix, &match);
 	if (r < 0 || match)
 		return r;
 	if (s->foreign.seq)
@@ -184,7 +194,9 @@ static int note_candidates(struct scan *s, const struct chain *ch)
 	unsigned same = 1;
 	int r = 0;
 
-	for (size_t i = 0; i + 1 < ch->n && ch->rec[i].type != RECORD_COMMIT && ch->rec[i].type != RECORD_CHECKPOINT; i++)
+	for (size_t i = 0; i + 1 < ch->n && ch->rec[i].type != RECORD_COMMIT &&
+			   ch->rec[i].type != RECORD_CHECKPOINT;
+	     i++)
 		same++;
 	if (lag_on(s->l) && ch->head.floor_seq != ch->head.seq && ch->head.prev.seq)
 		r = ring_read_record(s->l, ch->head.prev.lblk, s->buf, &prev);
@@ -216,13 +228,17 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 			 (unsigned long long)rec->seq);
 		r = build_index(l, &ch, &ix);
 		if (r == -EFBIG) {
-			snprintf(s->why, sizeof(s->why), "the descriptors of record %llu have more extents than a ring of this "
-				 "size may have", (unsigned long long)rec->seq);
+			snprintf(
+				s->why, sizeof(s->why),
+				"the descriptors of record %llu have more extents than a ring of this "
+				"size may have",
+				(unsigned long long)rec->seq);
 			r = -EBADMSG;
 		}
 	}
 	if (r == -ENOMEDIUM) {
-		snprintf(s->why, sizeof(s->why), "generation %llu was committed with lent room, and that is not here",
+		snprintf(s->why, sizeof(s->why),
+			 "generation %llu was committed with lent room, and that is not here",
 			 (unsigned long long)rec->seq);
 		r = l->no_lent ? -EBADMSG : r;
 	}
@@ -272,8 +288,8 @@ static int try_place(struct scan *s, const struct candidate *c)
 	return r < 0 ? r : try_candidate(s, &rec);
 }
 
-/* A record below the floor is never chosen, but better ones may be in segments that are still to be scanned: an attempt
- * that was cut leaves a new head over records of the lap before. */
+/* A record below the floor is never chosen, but better ones may be in segments that are still to be
+ * scanned: an attempt that was cut leaves a new head over records of the lap before. */
 int chain_choose(struct scan *s)
 {
 	chain_sort(s);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Checkpoint: the newest version of every logged block goes home. Its content is in the log, durable, before the first home
- * write; where the same content is at hand in RAM, the log is not read for it.
+ * Checkpoint: the newest version of every logged block goes home. Its content is in the log,
+ * durable, before the first home write; where the same content is at hand in RAM, the log is not
+ * read for it.
  *
- *	checkpoint record | FLUSH | home writes | FLUSH	(log_put_tail:) tail record | FLUSH
+ * 	checkpoint record | FLUSH | home writes | FLUSH	(log_put_tail:) tail record | FLUSH
  *
  * With lag two empty records come before the tail record, and it is written twice (lag.c).
  */
@@ -16,8 +17,8 @@
 #include "fs/shrink_mark.h"
 #include "log/ring.h"
 
-/* R: a second copy of the newest commit in another segment, before the first home write: a checkpoint cut half way
- * must not hang on one block. */
+/* R: a second copy of the newest commit in another segment, before the first home write: a
+ * checkpoint cut half way must not hang on one block. */
 static int put_checkpoint_begin(struct log *l)
 {
 	struct log_record rec = l->newest;
@@ -38,7 +39,7 @@ struct home {
 	uint8_t *buf;			   /* STAGE_BLKS: [blk, blk + blks) */
 	uint8_t *old;			   /* the same, for a look at what is home */
 	uint64_t blk, blks;
-	uint64_t own_blks; /* of them those that the log has; the others fill gaps */
+	uint64_t own_blks;     /* of them those that the log has; the others fill gaps */
 	uint64_t written_blks; /* in a row until here, with those in buf */
 	int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks);
 	void *ctx;
@@ -48,7 +49,9 @@ struct home {
 
 static int home_write(struct home *h)
 {
-	int r = h->blks ? card_write(h->l->base, blk_to_bytes(h->blk), h->buf, blk_to_bytes(h->blks)) : 0;
+	int r = h->blks ? card_write(h->l->base, blk_to_bytes(h->blk), h->buf,
+				     blk_to_bytes(h->blks))
+			: 0;
 
 	if (r == 0) {
 		h->l->ledger.checkpoint_blks += h->own_blks;
@@ -59,8 +62,10 @@ static int home_write(struct home *h)
 	return r;
 }
 
-/* Where max_blks from blk on go, or as many as there is room for; the gap before them is written as well if that pays. */
-static int home_place(struct home *h, uint64_t blk, uint64_t max_blks, uint8_t **ret, uint64_t *ret_blks)
+/* Where max_blks from blk on go, or as many as there is room for; the gap before them is written as
+ * well if that pays. */
+static int home_place(struct home *h, uint64_t blk, uint64_t max_blks, uint8_t **ret,
+		      uint64_t *ret_blks)
 {
 	const struct log_content *c = h->content;
 	uint64_t end = h->blk + h->blks;
@@ -112,8 +117,9 @@ static int home_zeros(struct home *h, uint64_t blk, uint64_t blks)
 }
 
 /*
- * Zeros that are home already are not written: lazy inode tables and discards are mostly that. Never after a failure
- * (R8): what a read shows may then be a write that the card has forgotten by the next power cut.
+ * Zeros that are home already are not written: lazy inode tables and discards are mostly that.
+ * Never after a failure (R8): what a read shows may then be a write that the card has forgotten by
+ * the next power cut.
  */
 static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 {
@@ -127,7 +133,8 @@ static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 			continue;
 		}
 		for (end = i + 1; end < blks; end++)
-			if (!l->suspect && bytes_all_zero(h->old + blk_to_bytes(end), COW_BLK_BYTES))
+			if (!l->suspect &&
+			    bytes_all_zero(h->old + blk_to_bytes(end), COW_BLK_BYTES))
 				break;
 		r = home_zeros(h, blk + i, end - i);
 	}
@@ -135,14 +142,16 @@ static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 }
 
 /* n blocks of a data extent, from its i-th on. */
-static int read_logged(struct log *l, const struct log_content *c, const struct index_entry *e, uint64_t i, uint64_t n,
-		       uint8_t *buf)
+static int read_logged(struct log *l, const struct log_content *c, const struct index_entry *e,
+		       uint64_t i, uint64_t n, uint8_t *buf)
 {
 	uint64_t same = 0;
 
-	/* it may be older or newer than what was logged: of a block that the commit left out because it was free */
+	/* it may be older or newer than what was logged: of a block that the commit left out
+	 * because it was free */
 	if (c && c->read && c->read(c->ctx, e->blk + i, n, buf))
-		while (same < n && crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
+		while (same < n &&
+		       crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
 			same++;
 	return same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
 }
@@ -196,7 +205,9 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES);
 	struct log_index *empty = log_index_empty();
-	struct home h = { .l = l, .content = content, .buf = buf, .progress = progress, .ctx = ctx };
+	struct home h = {
+		.l = l, .content = content, .buf = buf, .progress = progress, .ctx = ctx
+	};
 	struct index_entry e;
 	int r = buf && empty ? 0 : -ENOMEM;
 
@@ -208,13 +219,14 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */
 			r = lag_same_image(l);
-		/* a reader without the lent room rejects both candidates: no record that speaks of an older one may be the newest */
+		/* a reader without the lent room rejects both candidates: no record that speaks of
+		 * an older one may be the newest */
 		if (r == 0 && l->lent_used)
 			r = lag_pad(l, 2);
 		if (r == 0)
 			r = write_all_home(&h);
-		/* the record on the card is about the base before; without the index nothing else could tell
-		 * that this one is ours, should the tail record fail */
+		/* the record on the card is about the base before; without the index nothing else
+		 * could tell that this one is ours, should the tail record fail */
 		if (r == 0)
 			r = ring_base_fingerprint(l, &l->newest.fingerprint);
 		if (r == 0) /* L4 */
@@ -246,10 +258,10 @@ static int put_block0(struct log *l, const uint8_t *blk0)
 }
 
 /*
- * Block 0 at home becomes the log's, but for the tags. First the old superblock gets tags: that is one sector, so it has them
- * or it has not. The new one follows by itself; its two sectors may be torn, and each of the tags knows one of the first.
- * Garbage of either write can be of this block only. It stays garbage until the tags are there: the sector with the magic
- * comes last.
+ * Block 0 at home becomes the log's, but for the tags. First the old superblock gets tags: that is
+ * one sector, so it has them or it has not. The new one follows by itself; its two sectors may be
+ * torn, and each of the tags knows one of the first. Garbage of either write can be of this block
+ * only. It stays garbage until the tags are there: the sector with the magic comes last.
  */
 static int tag_home(struct log *l, const uint8_t *new0, uint8_t *blk0)
 {
@@ -283,18 +295,23 @@ static int tag_home(struct log *l, const uint8_t *new0, uint8_t *blk0)
 	return put_block0(l, blk0);
 }
 
-int log_checkpoint_shrink(struct log *l, int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
-			  int (*before_last)(void *ctx), void *last_ctx)
+int log_checkpoint_shrink(struct log *l,
+			  int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks),
+			  void *ctx, int (*before_last)(void *ctx), void *last_ctx)
 {
-	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES), *new0 = io_alloc(2 * COW_BLK_BYTES);
-	struct home h = { .l = l, .buf = buf, .progress = progress, .ctx = ctx, .skip_first = true };
+	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES),
+			       *new0 = io_alloc(2 * COW_BLK_BYTES);
+	struct home h = {
+		.l = l, .buf = buf, .progress = progress, .ctx = ctx, .skip_first = true
+	};
 	struct index_entry e;
 	int r = buf && new0 ? 0 : -ENOMEM;
 
 	if (r == 0 && (l->need_open || l->at.active || l->super.state != SUPER_PENDING))
 		r = -EINVAL;
 	/* a smaller file system has another superblock, so the log has it */
-	if (r == 0 && (l->broken || !log_index_extent(l->index, 0, &e) || e.blk || e.kind == INDEX_ZERO))
+	if (r == 0 &&
+	    (l->broken || !log_index_extent(l->index, 0, &e) || e.blk || e.kind == INDEX_ZERO))
 		r = -EUCLEAN;
 	if (r == 0)
 		r = log_index_read(l->index, 0, 1, new0);

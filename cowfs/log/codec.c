@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The codec of the on-card blocks. Order of every decoder: magic, checksum, identity, then fields,
- * then bounds; nothing is used before it is checked. docs/FORMAT.md has the tables; a change here is
- * a change of the format.
+ * then bounds; nothing is used before it is checked. docs/FORMAT.md has the tables; a change here
+ * is a change of the format.
  */
 #include "log/codec.h"
 
@@ -13,11 +13,13 @@
 #include "base/crc32c.h"
 #include "log/escape.h"
 
-/* One prefix for all: payload that begins with it is escaped (escape.h), so that no content is ever one of these blocks. */
+/* One prefix for all: payload that begins with it is escaped (escape.h), so that no content is ever
+ * one of these blocks. */
 #define MAGIC(kind) LOG_MAGIC_PREFIX kind
 
-static const char MAGIC_SUPER[8] = MAGIC("SUP"), MAGIC_HEAD[8] = MAGIC("SEG"), MAGIC_DESC[8] = MAGIC("DSC"),
-		  MAGIC_RECORD[8] = MAGIC("REC"), MAGIC_WEAR[8] = MAGIC("WER"), MAGIC_LENT[8] = MAGIC("LNT");
+static const char MAGIC_SUPER[8] = MAGIC("SUP"), MAGIC_HEAD[8] = MAGIC("SEG"),
+		  MAGIC_DESC[8] = MAGIC("DSC"), MAGIC_RECORD[8] = MAGIC("REC"),
+		  MAGIC_WEAR[8] = MAGIC("WER"), MAGIC_LENT[8] = MAGIC("LNT");
 
 enum { OFF_CRC = 8, OFF_BODY = 32 };
 
@@ -49,7 +51,8 @@ static void seal(uint8_t *blk)
 }
 
 /* uuid NULL: any */
-static int check(struct bytes_reader *r, const uint8_t *blk, const char magic[8], const uint8_t *uuid)
+static int check(struct bytes_reader *r, const uint8_t *blk, const char magic[8],
+		 const uint8_t *uuid)
 {
 	*r = (struct bytes_reader){ .p = blk, .size_bytes = COW_BLK_BYTES, .pos = OFF_CRC };
 	if (memcmp(blk, magic, 8))
@@ -103,16 +106,20 @@ static bool super_sane(const struct log_super *s)
 {
 	uint64_t ring_bytes = (uint64_t)s->seg_bytes * s->seg_count;
 
-	return s->state >= SUPER_VIRGIN && s->state <= SUPER_PENDING && s->seg_bytes >= LOG_MIN_SEG_BYTES &&
-	       s->seg_bytes <= LOG_MAX_SEG_BYTES && s->seg_bytes % COW_BLK_BYTES == 0 &&
-	       s->seg_count >= LOG_MIN_SEGMENTS && s->seg_count <= LOG_MAX_SEGMENTS && s->fs_bytes &&
-	       s->fs_bytes % COW_BLK_BYTES == 0 && s->ring_off_bytes % COW_BLK_BYTES == 0 && s->external <= 1 &&
-	       s->erase_block_bytes >= COW_BLK_BYTES && s->erase_block_bytes % COW_BLK_BYTES == 0 &&
-	       s->fs_bytes <= s->base_bytes && s->log_bytes <= INT64_MAX && s->base_bytes <= INT64_MAX &&
-	       s->ring_off_bytes <= s->log_bytes && ring_bytes <= s->log_bytes - s->ring_off_bytes &&
+	return s->state >= SUPER_VIRGIN && s->state <= SUPER_PENDING &&
+	       s->seg_bytes >= LOG_MIN_SEG_BYTES && s->seg_bytes <= LOG_MAX_SEG_BYTES &&
+	       s->seg_bytes % COW_BLK_BYTES == 0 && s->seg_count >= LOG_MIN_SEGMENTS &&
+	       s->seg_count <= LOG_MAX_SEGMENTS && s->fs_bytes &&
+	       s->fs_bytes % COW_BLK_BYTES == 0 && s->ring_off_bytes % COW_BLK_BYTES == 0 &&
+	       s->external <= 1 && s->erase_block_bytes >= COW_BLK_BYTES &&
+	       s->erase_block_bytes % COW_BLK_BYTES == 0 && s->fs_bytes <= s->base_bytes &&
+	       s->log_bytes <= INT64_MAX && s->base_bytes <= INT64_MAX &&
+	       s->ring_off_bytes <= s->log_bytes &&
+	       ring_bytes <= s->log_bytes - s->ring_off_bytes &&
 	       (s->external || s->state == SUPER_PENDING || s->ring_off_bytes >= s->fs_bytes) &&
-	       s->copy_off_bytes[0] % COW_BLK_BYTES == 0 && s->copy_off_bytes[1] % COW_BLK_BYTES == 0 &&
-	       s->copy_off_bytes[0] < s->log_bytes && s->copy_off_bytes[1] < s->log_bytes;
+	       s->copy_off_bytes[0] % COW_BLK_BYTES == 0 &&
+	       s->copy_off_bytes[1] % COW_BLK_BYTES == 0 && s->copy_off_bytes[0] < s->log_bytes &&
+	       s->copy_off_bytes[1] < s->log_bytes;
 }
 
 int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret)
@@ -214,23 +221,28 @@ int codec_get_head(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], str
 	return 0;
 }
 
-/* The ledger is a list of u64 in this order; new counters are added at its end (reserved room: 64). */
+/* The ledger is a list of u64 in this order; new counters are added at its end (reserved room:
+ * 64). */
 enum { LEDGER_ROOM = 64 };
 
 static void ledger_fields(struct wear_ledger *l, uint64_t *f[LEDGER_ROOM], size_t *n)
 {
-	uint64_t *const all[] = { &l->absorbed_bytes, &l->absorbed_writes, &l->punched_bytes,  &l->free_blks,
-				  &l->journal_blks,   &l->same_blks,	   &l->direct_blks,    &l->logged_blks,
-				  &l->zero_blks,      &l->checkpoint_blks, &l->meta_blks,      &l->super_blks,
-				  &l->write_calls,    &l->written_bytes,   &l->flushes,	       &l->commits,
-				  &l->commits_failed, &l->checkpoints,	   &l->attaches,       &l->writable_ns,
-				  &l->spilled_blks,   &l->hole_blks,	   &l->padded_blks,    &l->cause_commits[0],
-				  &l->cause_commits[1], &l->cause_commits[2], &l->cause_commits[3], &l->cause_commits[4],
-				  &l->cause_commits[5], &l->visits,	   &l->attached_ns,    &l->first_s,
-				  &l->foreign_bytes,  &l->foreign_first_s, &l->table_losses };
+	uint64_t *const all[] = { &l->absorbed_bytes,	&l->absorbed_writes,  &l->punched_bytes,
+				  &l->free_blks,	&l->journal_blks,     &l->same_blks,
+				  &l->direct_blks,	&l->logged_blks,      &l->zero_blks,
+				  &l->checkpoint_blks,	&l->meta_blks,	      &l->super_blks,
+				  &l->write_calls,	&l->written_bytes,    &l->flushes,
+				  &l->commits,		&l->commits_failed,   &l->checkpoints,
+				  &l->attaches,		&l->writable_ns,      &l->spilled_blks,
+				  &l->hole_blks,	&l->padded_blks,      &l->cause_commits[0],
+				  &l->cause_commits[1], &l->cause_commits[2], &l->cause_commits[3],
+				  &l->cause_commits[4], &l->cause_commits[5], &l->visits,
+				  &l->attached_ns,	&l->first_s,	      &l->foreign_bytes,
+				  &l->foreign_first_s,	&l->table_losses };
 
 	_Static_assert(ARRAY_SIZE(all) <= LEDGER_ROOM, "ledger too long for its room");
-	_Static_assert(sizeof(all) / sizeof(all[0]) * 8 == sizeof(struct wear_ledger), "a counter is missing here");
+	_Static_assert(sizeof(all) / sizeof(all[0]) * 8 == sizeof(struct wear_ledger),
+		       "a counter is missing here");
 	*n = ARRAY_SIZE(all);
 	memcpy(f, all, sizeof(all));
 }
@@ -362,7 +374,8 @@ void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *rec)
 	seal(blk);
 }
 
-int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], struct log_record *ret)
+int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
+		     struct log_record *ret)
 {
 	struct log_record rec = { 0 };
 	struct bytes_reader r;
@@ -406,15 +419,16 @@ int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], s
 	if (!get_zeroes(&r, OFF_WEAR - r.pos) || r.bad)
 		return -EUCLEAN;
 	get_wear_ref(&r, &rec.wear);
-	if (rec.type < RECORD_COMMIT || rec.type > RECORD_RETIRED || !rec.seq || rec.prev.seq >= rec.seq ||
-	    rec.tail_seq > rec.seq || rec.floor_seq > rec.seq || rec.fallback_seq > rec.seq || !rec.tail_seq)
+	if (rec.type < RECORD_COMMIT || rec.type > RECORD_RETIRED || !rec.seq ||
+	    rec.prev.seq >= rec.seq || rec.tail_seq > rec.seq || rec.floor_seq > rec.seq ||
+	    rec.fallback_seq > rec.seq || !rec.tail_seq)
 		return -EUCLEAN;
 	*ret = rec;
 	return 0;
 }
 
-void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index,
-		    size_t len_bytes)
+void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch,
+		    uint64_t seq, uint32_t index, size_t len_bytes)
 {
 	struct bytes_writer w = begin(blk, MAGIC_WEAR, uuid);
 
@@ -426,8 +440,8 @@ void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t
 	seal(blk);
 }
 
-int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index,
-		   size_t *ret_len_bytes)
+int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch,
+		   uint64_t seq, uint32_t index, size_t *ret_len_bytes)
 {
 	struct bytes_reader r;
 	int e = check(&r, blk, MAGIC_WEAR, uuid);
@@ -509,7 +523,8 @@ uint32_t desc_put(struct desc_writer *w, const struct desc_extent *e)
 	return blks;
 }
 
-void desc_seal(struct desc_writer *w, const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index)
+void desc_seal(struct desc_writer *w, const uint8_t uuid[16], uint64_t epoch, uint64_t seq,
+	       uint32_t index)
 {
 	struct bytes_writer b = begin(w->blk, MAGIC_DESC, uuid);
 
@@ -521,8 +536,8 @@ void desc_seal(struct desc_writer *w, const uint8_t uuid[16], uint64_t epoch, ui
 	seal(w->blk);
 }
 
-int desc_open(struct desc_cursor *c, const uint8_t *blk, const uint8_t uuid[16], uint64_t epoch, uint64_t seq,
-	      uint32_t index)
+int desc_open(struct desc_cursor *c, const uint8_t *blk, const uint8_t uuid[16], uint64_t epoch,
+	      uint64_t seq, uint32_t index)
 {
 	struct bytes_reader r;
 	int e = check(&r, blk, MAGIC_DESC, uuid);
@@ -550,8 +565,8 @@ int desc_next(struct desc_cursor *c, struct desc_extent *ret)
 	e.blks = get_u32(&r);
 	e.blk = get_u64(&r);
 	e.lblk = get_u64(&r);
-	if (r.bad || !e.blks || e.type < DESC_LOGGED || e.type > DESC_LENT || e.blk > INT64_MAX >> COW_BLK_SHIFT ||
-	    e.lblk > INT64_MAX >> COW_BLK_SHIFT)
+	if (r.bad || !e.blks || e.type < DESC_LOGGED || e.type > DESC_LENT ||
+	    e.blk > INT64_MAX >> COW_BLK_SHIFT || e.lblk > INT64_MAX >> COW_BLK_SHIFT)
 		return -EUCLEAN;
 	if (e.lblk && !has_place(e.type))
 		return -EUCLEAN;

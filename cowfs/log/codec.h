@@ -10,23 +10,26 @@ void codec_put_super(uint8_t blk[COW_BLK_BYTES], const struct log_super *s);
 void codec_put_head(uint8_t blk[COW_BLK_BYTES], const struct log_head *h);
 void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *r);
 
-/* Copies of the wear table in a record: r->wear.bytes of them are put here before codec_put_record. */
+/* Copies of the wear table in a record: r->wear.bytes of them are put here before
+ * codec_put_record. */
 enum { RECORD_WEAR_OFF = 1704, RECORD_WEAR_ROOM = COW_BLK_BYTES - RECORD_WEAR_OFF };
 /* A block of such copies. */
 enum { WEAR_BLK_OFF = 64, WEAR_BLK_ROOM = COW_BLK_BYTES - WEAR_BLK_OFF };
-void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index,
-		    size_t len_bytes);
+void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch,
+		    uint64_t seq, uint32_t index, size_t len_bytes);
 /* How many bytes of copies are in it; -ENOENT, -EBADMSG, -EUCLEAN. */
-int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index,
-		   size_t *ret_len_bytes) MUST_CHECK;
+int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch,
+		   uint64_t seq, uint32_t index, size_t *ret_len_bytes) MUST_CHECK;
 
-/* -ENOENT another magic; -EBADMSG damaged; -EPROTONOSUPPORT unknown version or feature (super only: then
- * ret->version and the masks are valid); -EUCLEAN fields that contradict each other. */
+/* -ENOENT another magic; -EBADMSG damaged; -EPROTONOSUPPORT unknown version or feature (super only:
+ * then ret->version and the masks are valid); -EUCLEAN fields that contradict each other. */
 int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret) MUST_CHECK;
-/* The ring uuid is compared as well: blocks of another life are -ENOENT. A record is never refused for what it has of the
- * wear table. */
-int codec_get_head(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], struct log_head *ret) MUST_CHECK;
-int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], struct log_record *ret) MUST_CHECK;
+/* The ring uuid is compared as well: blocks of another life are -ENOENT. A record is never refused
+ * for what it has of the wear table. */
+int codec_get_head(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
+		   struct log_head *ret) MUST_CHECK;
+int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
+		     struct log_record *ret) MUST_CHECK;
 
 void codec_put_lent(uint8_t blk[COW_BLK_BYTES], const struct log_lent_head *h);
 /* Of any log: -ENOENT, -EBADMSG. */
@@ -44,9 +47,11 @@ struct desc_writer {
 #define DESC_EXTENT_BYTES 24u
 
 void desc_start(struct desc_writer *w, uint8_t *blk);
-/* Puts as much of the extent as fits (blks of it); returns how many blocks, 0 when the block is full. */
+/* Puts as much of the extent as fits (blks of it); returns how many blocks, 0 when the block is
+ * full. */
 uint32_t desc_put(struct desc_writer *w, const struct desc_extent *e);
-void desc_seal(struct desc_writer *w, const uint8_t uuid[16], uint64_t epoch, uint64_t seq, uint32_t index);
+void desc_seal(struct desc_writer *w, const uint8_t uuid[16], uint64_t epoch, uint64_t seq,
+	       uint32_t index);
 
 struct desc_cursor {
 	const uint8_t *blk;
@@ -56,8 +61,8 @@ struct desc_cursor {
 };
 
 /* Checks header and CRC; -EBADMSG. */
-int desc_open(struct desc_cursor *c, const uint8_t *blk, const uint8_t uuid[16], uint64_t epoch, uint64_t seq,
-	      uint32_t index) MUST_CHECK;
+int desc_open(struct desc_cursor *c, const uint8_t *blk, const uint8_t uuid[16], uint64_t epoch,
+	      uint64_t seq, uint32_t index) MUST_CHECK;
 /* 1 an extent (crc points into the cursor), 0 end, -EUCLEAN nonsense. */
 int desc_next(struct desc_cursor *c, struct desc_extent *ret) MUST_CHECK;
 

@@ -2,9 +2,10 @@
 /*
  * Escaped payload.
  *
- * A CRC is linear: changing the same bytes of a block in the same way changes its CRC by the same constant, whatever the rest
- * of the block is. So a stored block is content with the expected CRC, or escaped content whose CRC differs by that constant,
- * and never both. Nothing on the card has to say which.
+ * A CRC is linear: changing the same bytes of a block in the same way changes its CRC by the same
+ * constant, whatever the rest of the block is. So a stored block is content with the expected CRC,
+ * or escaped content whose CRC differs by that constant, and never both. Nothing on the card has to
+ * say which.
  */
 #include "log/escape.h"
 
@@ -27,7 +28,8 @@ void escape_put(uint8_t blk[COW_BLK_BYTES])
 /* The content CRC ends with the first byte of a block, so the prefix alone gives the constant. */
 uint32_t escape_delta(void)
 {
-	return crc32c_back(NONE, sizeof(NONE)) ^ crc32c_back(LOG_MAGIC_PREFIX, LOG_MAGIC_PREFIX_BYTES);
+	return crc32c_back(NONE, sizeof(NONE)) ^
+	       crc32c_back(LOG_MAGIC_PREFIX, LOG_MAGIC_PREFIX_BYTES);
 }
 
 bool escape_get(uint8_t blk[COW_BLK_BYTES], uint32_t crc)

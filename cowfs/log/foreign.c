@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Whose base is it (docs/FORMAT.md)? What a record knows of the base, against what is there. Only reads. */
+/* Whose base is it (docs/FORMAT.md)? What a record knows of the base, against what is there. Only
+ * reads. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,8 @@ struct images {
 
 static int read_home(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	return card_read(((struct images *)ctx)->l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+	return card_read(((struct images *)ctx)->l->base, blk_to_bytes(blk), buf,
+			 blk_to_bytes(blks));
 }
 
 /* One block, only as the log has it. */
@@ -34,7 +36,8 @@ static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return 0;
 }
 
-/* Block 0 of a shrink's home has tags, or is garbage: the log's content stands for it (FORMAT.md, "Shrink"). */
+/* Block 0 of a shrink's home has tags, or is garbage: the log's content stands for it (FORMAT.md,
+ * "Shrink"). */
 static int read_vouched(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	int r = read_home(ctx, blk, blks, buf);
@@ -61,16 +64,21 @@ int ring_look_home(struct log *l)
 	if (r == 0)
 		r = fsinfo_probe(&home, &fs);
 	if (r == 0)
-		l->home = fs.kind == FS_UNKNOWN || shrink_mark_look(blk, l->super.ring_uuid) == SHRINK_MARK_MATCH ? HOME_VOUCHES
-													  : HOME_STRANGE;
+		l->home = fs.kind == FS_UNKNOWN || shrink_mark_look(blk, l->super.ring_uuid) ==
+							   SHRINK_MARK_MATCH
+				  ? HOME_VOUCHES
+				  : HOME_STRANGE;
 	return r;
 }
 
-int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret)
+int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix,
+		      bool *ret)
 {
 	struct images im = { .l = l, .ix = ix };
 	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
-	struct blk_reader logged = { .read = read_logged, .ctx = &im, .volume_blks = home.volume_blks };
+	struct blk_reader logged = { .read = read_logged,
+				     .ctx = &im,
+				     .volume_blks = home.volume_blks };
 
 	if (l->home == HOME_STRANGE) {
 		*ret = false;
@@ -78,14 +86,17 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 	}
 	if (l->home == HOME_VOUCHES)
 		home.read = read_vouched;
-	/* a checkpoint begins behind a record of its own, or behind an open record; with lag that may be lost */
-	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged, rec->type != RECORD_COMMIT || lag_on(l), ret);
+	/* a checkpoint begins behind a record of its own, or behind an open record; with lag that
+	 * may be lost */
+	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged,
+					rec->type != RECORD_COMMIT || lag_on(l), ret);
 }
 
 int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 {
 	struct images im = { .l = l, .ix = l->index };
-	struct blk_reader home = { .read = l->home == HOME_VOUCHES ? read_vouched : read_home, .ctx = &im,
+	struct blk_reader home = { .read = l->home == HOME_VOUCHES ? read_vouched : read_home,
+				   .ctx = &im,
 				   .volume_blks = base_blks(l) };
 	int r = fsinfo_fingerprint(&home, ret);
 
@@ -104,7 +115,8 @@ int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,
 
 	if (r < 0)
 		return r;
-	len = (size_t)snprintf(why, n, "the file system was changed by somebody else after record %llu",
+	len = (size_t)snprintf(why, n,
+			       "the file system was changed by somebody else after record %llu",
 			       (unsigned long long)rec->seq);
 	mtime = now.mtime;
 	if (now.kind == FS_UNKNOWN && then->kind != FS_UNKNOWN)

@@ -94,7 +94,8 @@ static size_t lookup(const struct log_index *ix, uint64_t blk)
 	return lo;
 }
 
-uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_blks, enum log_where *ret_where)
+uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_blks,
+		       enum log_where *ret_where)
 {
 	size_t i = lookup(ix, blk);
 	const struct extent *e = i < ix->n ? &ix->ext[i] : NULL;
@@ -113,7 +114,8 @@ uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_bl
 
 static bool content_ok(const struct extent *e, uint8_t *blk, uint32_t crc)
 {
-	return e->kind == INDEX_DATA ? escape_get(blk, crc) : crc32c_back(blk, COW_BLK_BYTES) == crc;
+	return e->kind == INDEX_DATA ? escape_get(blk, crc)
+				     : crc32c_back(blk, COW_BLK_BYTES) == crc;
 }
 
 int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void *buf)
@@ -128,16 +130,19 @@ int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void
 		return -EINVAL;
 	off = blk_to_bytes(e->lblk + (blk - e->blk));
 	c = e->kind == INDEX_SPILL ? ix->base : e->kind == INDEX_LENT ? ix->lent : ix->card;
-	r = card_read(c, e->kind == INDEX_DATA ? ix->ring_off_bytes + off : off, buf, blk_to_bytes(blks));
+	r = card_read(c, e->kind == INDEX_DATA ? ix->ring_off_bytes + off : off, buf,
+		      blk_to_bytes(blks));
 	if (r < 0)
 		return r;
 	for (uint64_t k = 0; k < blks; k++)
-		if (!content_ok(e, (uint8_t *)buf + blk_to_bytes(k), ix->crcs[e->crc_pos + (blk - e->blk) + k]))
+		if (!content_ok(e, (uint8_t *)buf + blk_to_bytes(k),
+				ix->crcs[e->crc_pos + (blk - e->blk) + k]))
 			return -EBADMSG;
 	return 0;
 }
 
-int log_index_read_volume(const struct log_index *ix, struct card *base, uint64_t blk, uint64_t blks, void *buf)
+int log_index_read_volume(const struct log_index *ix, struct card *base, uint64_t blk,
+			  uint64_t blks, void *buf)
 {
 	uint8_t *to = buf;
 	int r = 0;
@@ -168,7 +173,8 @@ bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *
 	if (i >= ix->n)
 		return false;
 	e = &ix->ext[i];
-	*ret = (struct index_entry){ .kind = e->crc_pos == NO_CRC ? INDEX_ZERO : (enum index_kind)e->kind,
+	*ret = (struct index_entry){ .kind = e->crc_pos == NO_CRC ? INDEX_ZERO
+								  : (enum index_kind)e->kind,
 				     .blk = e->blk,
 				     .blks = e->blks,
 				     .lblk = e->lblk,
@@ -183,15 +189,19 @@ static int by_blk(const void *a, const void *b)
 	return x->blk < y->blk ? -1 : x->blk > y->blk;
 }
 
-static void append(struct log_index *ix, const struct index_entry *e, uint64_t skip_blks, uint64_t blks)
+static void append(struct log_index *ix, const struct index_entry *e, uint64_t skip_blks,
+		   uint64_t blks)
 {
 	struct extent *x;
 
 	if (!blks || e->kind == INDEX_HOME)
 		return;
 	x = &ix->ext[ix->n++];
-	*x = (struct extent){ .blk = e->blk + skip_blks, .blks = blks, .lblk = e->lblk + skip_blks,
-			      .kind = (uint8_t)e->kind, .crc_pos = NO_CRC };
+	*x = (struct extent){ .blk = e->blk + skip_blks,
+			      .blks = blks,
+			      .lblk = e->lblk + skip_blks,
+			      .kind = (uint8_t)e->kind,
+			      .crc_pos = NO_CRC };
 	if (e->kind == INDEX_ZERO) {
 		ix->zero_blks += blks;
 		return;
@@ -203,8 +213,9 @@ static void append(struct log_index *ix, const struct index_entry *e, uint64_t s
 	ix->spilled_blks += x->kind != INDEX_DATA ? blks : 0;
 }
 
-int log_index_overlay(struct log_index **ret, const struct log_index *old, struct index_entry *entries, size_t n,
-		      struct card *base, struct card *card, uint64_t ring_off_bytes)
+int log_index_overlay(struct log_index **ret, const struct log_index *old,
+		      struct index_entry *entries, size_t n, struct card *base, struct card *card,
+		      uint64_t ring_off_bytes)
 {
 	struct log_index *ix = log_index_empty();
 	size_t crcs = old->n_crc, j = 0;
@@ -241,13 +252,15 @@ int log_index_overlay(struct log_index **ret, const struct log_index *old, struc
 			append(ix, &entries[j], 0, entries[j].blks);
 			j++;
 		}
-		/* entries that overlap this extent: keep what stands before, between and behind them */
+		/* entries that overlap this extent: keep what stands before, between and behind
+		 * them */
 		for (size_t k = j; k < n && entries[k].blk < e.blk + e.blks; k++) {
 			if (entries[k].blk > e.blk + pos) {
 				append(ix, &e, pos, entries[k].blk - (e.blk + pos));
 				pos = entries[k].blk - e.blk;
 			}
-			pos = min_u64(e.blks, max_u64(pos, entries[k].blk + entries[k].blks - e.blk));
+			pos = min_u64(e.blks,
+				      max_u64(pos, entries[k].blk + entries[k].blks - e.blk));
 			if (entries[k].blk + entries[k].blks <= e.blk + e.blks) {
 				append(ix, &entries[k], 0, entries[k].blks);
 				j = k + 1;
@@ -261,12 +274,13 @@ int log_index_overlay(struct log_index **ret, const struct log_index *old, struc
 	return 0;
 }
 
-int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uint64_t blks, uint64_t lblk,
-		   const uint32_t *crc)
+int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uint64_t blks,
+		   uint64_t lblk, const uint32_t *crc)
 {
 	size_t n_crc = has_crc(kind) ? blks : 0;
 	struct index_entry *last;
-	void *p = n_crc ? array_grow(l->crcs, &l->cap_crcs, l->n_crcs + n_crc, sizeof(*l->crcs)) : l->crcs;
+	void *p = n_crc ? array_grow(l->crcs, &l->cap_crcs, l->n_crcs + n_crc, sizeof(*l->crcs))
+			: l->crcs;
 
 	if (n_crc && !p)
 		return -ENOMEM;
@@ -282,17 +296,15 @@ int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uin
 	    (!has_crc(kind) || last->lblk + last->blks == lblk))
 		last->blks += blks;
 	else
-		l->e[l->n++] = (struct index_entry){ .kind = kind,
-						     .blk = blk,
-						     .blks = blks,
-						     .lblk = lblk,
-						     .crc_pos = l->n_crcs };
+		l->e[l->n++] = (struct index_entry){
+			.kind = kind, .blk = blk, .blks = blks, .lblk = lblk, .crc_pos = l->n_crcs
+		};
 	l->n_crcs += n_crc;
 	return 0;
 }
 
-int index_list_overlay(struct log_index **ret, const struct log_index *old, struct index_list *l, struct card *base,
-		       struct card *card, uint64_t ring_off_bytes)
+int index_list_overlay(struct log_index **ret, const struct log_index *old, struct index_list *l,
+		       struct card *base, struct card *card, uint64_t ring_off_bytes)
 {
 	for (size_t i = 0; i < l->n; i++)
 		l->e[i].crc = l->crcs ? l->crcs + l->e[i].crc_pos : NULL; /* none: only zeroes */

@@ -31,11 +31,14 @@ uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_bl
  * buf is aligned to COW_BLK_BYTES. Any thread; blocks on the card. */
 int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 
-/* Reads blocks of the volume as the index and the base show them together: home where the log knows nothing. */
-int log_index_read_volume(const struct log_index *ix, struct card *base, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
+/* Reads blocks of the volume as the index and the base show them together: home where the log knows
+ * nothing. */
+int log_index_read_volume(const struct log_index *ix, struct card *base, uint64_t blk,
+			  uint64_t blks, void *buf) MUST_CHECK;
 
 uint64_t log_index_data_blks(const struct log_index *ix);
 uint64_t log_index_zero_blks(const struct log_index *ix);
-uint64_t log_index_spilled_blks(const struct log_index *ix); /* those of data_blks that are outside the ring */
+/* those of data_blks that are outside the ring */
+uint64_t log_index_spilled_blks(const struct log_index *ix);
 
 #endif

@@ -12,23 +12,27 @@ enum index_kind { INDEX_DATA, INDEX_SPILL, INDEX_LENT, INDEX_ZERO, INDEX_HOME };
 struct index_entry {
 	enum index_kind kind;
 	uint64_t blk, blks;
-	uint64_t lblk; /* INDEX_DATA: in the ring; INDEX_SPILL: block of the volume; INDEX_LENT: of the lent room */
+	/* INDEX_DATA: in the ring; INDEX_SPILL: block of the volume; INDEX_LENT: of the lent
+	 * room */
+	uint64_t lblk;
 	const uint32_t *crc;
 	size_t crc_pos; /* of an index_list: where crc will point, set by index_list_overlay */
 };
 
 /*
- * A new index: `old` with the entries laid over it (INDEX_HOME takes blocks out). Entries are sorted by
- * blk here and must not overlap each other (-EINVAL). base is where spilled payload lies, ring_off_bytes where
- * lblk 0 lies on card.
+ * A new index: `old` with the entries laid over it (INDEX_HOME takes blocks out). Entries are
+ * sorted by blk here and must not overlap each other (-EINVAL). base is where spilled payload lies,
+ * ring_off_bytes where lblk 0 lies on card.
  */
-int log_index_overlay(struct log_index **ret, const struct log_index *old, struct index_entry *entries, size_t n,
-		      struct card *base, struct card *card, uint64_t ring_off_bytes) MUST_CHECK;
+int log_index_overlay(struct log_index **ret, const struct log_index *old,
+		      struct index_entry *entries, size_t n, struct card *base, struct card *card,
+		      uint64_t ring_off_bytes) MUST_CHECK;
 
 /* Where INDEX_LENT lies: right after it was made. One that is laid over it has the same. */
 void log_index_set_lent(struct log_index *ix, struct card *lent);
 
-/* A growing list of entries with their CRCs; neighbours of one kind are joined as they come. Zero-initialise. */
+/* A growing list of entries with their CRCs; neighbours of one kind are joined as they come.
+ * Zero-initialise. */
 struct index_list {
 	struct index_entry *e;
 	size_t n, cap;
@@ -36,13 +40,14 @@ struct index_list {
 	size_t n_crcs, cap_crcs;
 };
 
-int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uint64_t blks, uint64_t lblk,
-		   const uint32_t *crc) MUST_CHECK;
-int index_list_overlay(struct log_index **ret, const struct log_index *old, struct index_list *l, struct card *base,
-		       struct card *card, uint64_t ring_off_bytes) MUST_CHECK;
+int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uint64_t blks,
+		   uint64_t lblk, const uint32_t *crc) MUST_CHECK;
+int index_list_overlay(struct log_index **ret, const struct log_index *old, struct index_list *l,
+		       struct card *base, struct card *card, uint64_t ring_off_bytes) MUST_CHECK;
 void index_list_clear(struct index_list *l);
 
-/* i-th extent, in block order; false behind the last. crc may be NULL in the result (zero extents). */
+/* i-th extent, in block order; false behind the last. crc may be NULL in the result (zero
+ * extents). */
 bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *ret);
 
 #endif

@@ -2,21 +2,25 @@
 /*
  * Lag: a card that may lose what it acknowledged last.
  *
- * With lag 1, once a record's FLUSH has returned, all that was written before the record before it was acknowledged
- * counts as durable, and nothing else does. So recovery may choose the newest record or the one before (the older
- * candidate), while the next one is being written; docs/FORMAT.md, "Lag". What follows for the ring:
+ * With lag 1, once a record's FLUSH has returned, all that was written before the record before it
+ * was acknowledged counts as durable, and nothing else does. So recovery may choose the newest
+ * record or the one before (the older candidate), while the next one is being written;
+ * docs/FORMAT.md, "Lag". What follows for the ring:
  *
- * L1  A record's tail is never above the record before it: so every candidate reads back what its own attempt and the one
- *     before wrote (floor), and rejects itself if a part of that is missing.
- * L2  tail_lblk, from where the ring is busy, is that of the older candidate; so is what is spilled.
- * L3  Nothing that the older candidate uses is written in place, and nothing that its floor's record wrote in place either.
- * L4  Before the first home write both candidates have one image and read it from the log; before the record that carries
- *     the tail the home writes count as durable. Empty records see to both.
- * L5  What a session finds may be in the card's cache only: its first write is preceded by empty records until the newest
- *     three have one image.
+ * L1  A record's tail is never above the record before it: so every candidate reads back what its
+ *     own attempt and the one before wrote (floor), and rejects itself if a part of that is
+ *     missing.
+ * L2  tail_lblk, from where the ring is busy, is that of the older candidate; so is what is
+ *     spilled.
+ * L3  Nothing that the older candidate uses is written in place, and nothing that its floor's
+ *     record wrote in place either.
+ * L4  Before the first home write both candidates have one image and read it from the log; before
+ *     the record that carries the tail the home writes count as durable. Empty records see to both.
+ * L5  What a session finds may be in the card's cache only: its first write is preceded by empty
+ *     records until the newest three have one image.
  *
- * The empty records need room. A ring that power cut after power cut has filled up is freed as with lag 0: the record that
- * carries the tail is then its own floor.
+ * The empty records need room. A ring that power cut after power cut has filled up is freed as with
+ * lag 0: the record that carries the tail is then its own floor.
  */
 #include <errno.h>
 #include <string.h>
@@ -59,7 +63,8 @@ uint64_t lag_tail_seq(const struct log *l)
 	if (!l->home_done)
 		return l->newest.tail_seq;
 	/* a checkpoint's copy still names what is home now */
-	return lag_on(l) && !l->lag.alone && l->newest.type != RECORD_CHECKPOINT ? l->newest.seq : 0;
+	return lag_on(l) && !l->lag.alone && l->newest.type != RECORD_CHECKPOINT ? l->newest.seq
+										 : 0;
 }
 
 void lag_floors(const struct log *l, struct log_record *rec)
@@ -89,8 +94,10 @@ static uint64_t own_tail_lblk(const struct log *l, const struct log_record *rec)
 void lag_accept(struct log *l, const struct log_record *rec)
 {
 	struct lag *g = &l->lag;
-	bool self = rec->tail_seq == rec->seq, moves = self || (l->home_done && rec->tail_seq == l->newest.seq);
-	bool alone = !lag_on(l) || !l->newest.seq || rec->floor_seq == rec->seq, spilled = g->spilled;
+	bool self = rec->tail_seq == rec->seq,
+	     moves = self || (l->home_done && rec->tail_seq == l->newest.seq);
+	bool alone = !lag_on(l) || !l->newest.seq || rec->floor_seq == rec->seq,
+	     spilled = g->spilled;
 	uint64_t tail_lblk = g->tail_lblk;
 
 	if (self || rec->tail_seq == l->newest.seq)
@@ -133,7 +140,8 @@ int lag_direct_set(const struct log *l, struct log_index **ret)
 		return 0;
 	for (size_t i = 0; i < l->at.list.n && r == 0; i++)
 		if (l->at.list.e[i].kind == INDEX_HOME)
-			r = index_list_add(&list, INDEX_ZERO, l->at.list.e[i].blk, l->at.list.e[i].blks, 0, NULL);
+			r = index_list_add(&list, INDEX_ZERO, l->at.list.e[i].blk,
+					   l->at.list.e[i].blks, 0, NULL);
 	empty = r == 0 ? log_index_empty() : NULL;
 	if (r == 0)
 		r = empty ? index_list_overlay(ret, empty, &list, NULL, NULL, 0) : -ENOMEM;
@@ -188,7 +196,8 @@ void lag_end_life(struct log *l, struct lag *was, bool resume)
 
 /* ---- empty records ---- */
 
-/* For one more, and for what frees the ring: the record that carries the tail, its repetition, an open record between. */
+/* For one more, and for what frees the ring: the record that carries the tail, its repetition, an
+ * open record between. */
 static bool has_room(const struct log *l, uint64_t spare)
 {
 	uint64_t in_seg = l->cursor % l->seg_blks, here = in_seg ? l->seg_blks - in_seg : 0;

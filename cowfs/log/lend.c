@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lent room: another device or file that takes the payload of one commit which the ring cannot hold.
+ * Lent room: another device or file that takes the payload of one commit which the ring cannot
+ * hold.
  *
- *	payload, header | FLUSH of the lent room | (commit:) FLUSH | record | FLUSH | checkpoint | tail record | FLUSH | header wiped
+ * 	payload, header | FLUSH of the lent room | (commit:) FLUSH | record | FLUSH | checkpoint | tail record | FLUSH | header wiped
  *
- * B1  The record is issued after the FLUSH of the lent room: a readable record says that its payload is there.
- * B2  The header names the attempt by ring uuid, epoch and seq, which no other attempt has. It is overwritten only when no
- *     candidate needs it: by the next attempt, whose open record is durable, or once the tail record is (log_spilled).
- * B3  A record that needs the room is never passed over in silence for an older one: it may be the committed one.
+ * B1  The record is issued after the FLUSH of the lent room: a readable record says that its
+ *     payload is there.
+ * B2  The header names the attempt by ring uuid, epoch and seq, which no other attempt has. It is
+ *     overwritten only when no candidate needs it: by the next attempt, whose open record is
+ *     durable, or once the tail record is (log_spilled).
+ * B3  A record that needs the room is never passed over in silence for an older one: it may be the
+ *     committed one.
  */
 #include <errno.h>
 #include <string.h>
@@ -48,12 +52,16 @@ int log_lend(struct log *l, struct card *lent)
 
 uint64_t log_lent_blks(const struct log *l)
 {
-	return l->lent && l->super.state != SUPER_PENDING ? l->lent->geo.size_bytes / COW_BLK_BYTES - LENT_HEAD_BLKS : 0;
+	return l->lent && l->super.state != SUPER_PENDING
+		       ? l->lent->geo.size_bytes / COW_BLK_BYTES - LENT_HEAD_BLKS
+		       : 0;
 }
 
 int lend_seal(struct log *l)
 {
-	struct log_lent_head head = { .epoch = l->epoch, .seq = l->at.seq, .blks = l->at.lent_blks };
+	struct log_lent_head head = { .epoch = l->epoch,
+				      .seq = l->at.seq,
+				      .blks = l->at.lent_blks };
 	_cleanup_free_ uint8_t *blk = NULL;
 	int r;
 
@@ -86,8 +94,8 @@ int lend_check(struct log *l, uint64_t epoch, uint64_t seq)
 		return -ENOMEDIUM;
 	if (r < 0)
 		return r;
-	if (memcmp(head.ring_uuid, l->super.ring_uuid, 16) || head.epoch != epoch || head.seq != seq ||
-	    head.blks > l->lent->geo.size_bytes / COW_BLK_BYTES - LENT_HEAD_BLKS)
+	if (memcmp(head.ring_uuid, l->super.ring_uuid, 16) || head.epoch != epoch ||
+	    head.seq != seq || head.blks > l->lent->geo.size_bytes / COW_BLK_BYTES - LENT_HEAD_BLKS)
 		return -ENOMEDIUM;
 	l->lent_used = true;
 	return 0;

@@ -108,7 +108,8 @@ int merge_add(struct merge *m, struct index_list *l)
 	return r < 0 ? r : 0;
 }
 
-int merge_finish(struct merge *m, struct card *base, struct card *card, uint64_t ring_off_bytes, struct log_index **ret)
+int merge_finish(struct merge *m, struct card *base, struct card *card, uint64_t ring_off_bytes,
+		 struct log_index **ret)
 {
 	struct log_index *empty = log_index_empty();
 	int r = empty ? 0 : -ENOMEM;
@@ -116,7 +117,8 @@ int merge_finish(struct merge *m, struct card *base, struct card *card, uint64_t
 	while (r == 0 && m->n > 1)
 		r = merge_last_two(m);
 	if (r == 0)
-		r = log_index_overlay(ret, empty, m->list[0].e, m->n ? m->list[0].n : 0, base, card, ring_off_bytes);
+		r = log_index_overlay(ret, empty, m->list[0].e, m->n ? m->list[0].n : 0, base, card,
+				      ring_off_bytes);
 	log_index_unref(empty);
 	return r;
 }

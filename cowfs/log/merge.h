@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The index of a chain of records, in n log n steps: the lists of single records are merged pairwise, the newer one over the older
- * one, lists of about one length at a time. Private to log/.
+ * The index of a chain of records, in n log n steps: the lists of single records are merged
+ * pairwise, the newer one over the older one, lists of about one length at a time. Private to log/.
  */
 #ifndef COWFS_LOG_MERGE_H
 #define COWFS_LOG_MERGE_H
@@ -22,10 +22,11 @@ struct merge {
 	uint64_t bytes; /* of the entries and CRCs that were added */
 };
 
-/* What the next newer record says. Takes the list's content, also when it fails. -EINVAL: its extents overlap. */
+/* What the next newer record says. Takes the list's content, also when it fails. -EINVAL: its
+ * extents overlap. */
 int merge_add(struct merge *m, struct index_list *l) MUST_CHECK;
-int merge_finish(struct merge *m, struct card *base, struct card *card, uint64_t ring_off_bytes, struct log_index **ret)
-	MUST_CHECK;
+int merge_finish(struct merge *m, struct card *base, struct card *card, uint64_t ring_off_bytes,
+		 struct log_index **ret) MUST_CHECK;
 void merge_clear(struct merge *m);
 
 #endif

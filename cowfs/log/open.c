@@ -31,8 +31,10 @@ int ring_spend(struct log *l, enum ring_place where, uint64_t blks)
 	return 0;
 }
 
-/* Is it known, and none of the two that the log knows? A uuid that was changed in the volume is in the records. */
-static bool is_another(const struct log_super *s, const struct fs_fingerprint *then, const uint8_t uuid[16])
+/* Is it known, and none of the two that the log knows? A uuid that was changed in the volume is in
+ * the records. */
+static bool is_another(const struct log_super *s, const struct fs_fingerprint *then,
+		       const uint8_t uuid[16])
 {
 	return s->external && !bytes_all_zero(uuid, 16) && !bytes_all_zero(s->fs_uuid, 16) &&
 	       memcmp(uuid, s->fs_uuid, 16) && memcmp(uuid, then->uuid, 16);
@@ -44,8 +46,9 @@ bool log_of_another(const struct log *l, const struct log_open_report *rep, cons
 	       is_another(&l->super, &l->newest.fingerprint, fs->uuid);
 }
 
-/* Nobody else's change hurts a log in which nothing waits: the base is complete, the epoch is new. But where a file system was and
- * none is known now, the device belongs to something else (LUKS, LVM, a swap area): -EUCLEAN, nothing is ever written there. */
+/* Nobody else's change hurts a log in which nothing waits: the base is complete, the epoch is new.
+ * But where a file system was and none is known now, the device belongs to something else (LUKS,
+ * LVM, a swap area): -EUCLEAN, nothing is ever written there. */
 static int accept_changed_base(struct log *l, struct scan *s)
 {
 	struct fs_fingerprint fp;
@@ -68,11 +71,13 @@ static int accept_changed_base(struct log *l, struct scan *s)
 	return 1;
 }
 
-/* Numbers that only count up, and are nowhere near their end: what is written next has to be above them. */
-static bool at_their_end(const struct log *l, const struct log_open_report *rep, const struct scan *s)
+/* Numbers that only count up, and are nowhere near their end: what is written next has to be above
+ * them. */
+static bool at_their_end(const struct log *l, const struct log_open_report *rep,
+			 const struct scan *s)
 {
-	return max_u64(rep->highest_seq, s->newest_seq) > INT64_MAX / 2 || l->max_serial > INT64_MAX / 2 ||
-	       l->epoch > INT64_MAX;
+	return max_u64(rep->highest_seq, s->newest_seq) > INT64_MAX / 2 ||
+	       l->max_serial > INT64_MAX / 2 || l->epoch > INT64_MAX;
 }
 
 static void set_state(struct log *l, struct log_open_report *rep, int found)
@@ -93,14 +98,15 @@ static void set_state(struct log *l, struct log_open_report *rep, int found)
 	}
 }
 
-int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *super, unsigned flags,
-	     struct log_open_report *ret_report)
+int log_open(struct log **ret, struct card *base, struct card *logcard,
+	     const struct log_super *super, unsigned flags, struct log_open_report *ret_report)
 {
 	return log_open_lent(ret, base, logcard, super, flags, NULL, ret_report);
 }
 
-int log_open_lent(struct log **ret, struct card *base, struct card *logcard, const struct log_super *super, unsigned flags,
-		  struct card *lent, struct log_open_report *ret_report)
+int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
+		  const struct log_super *super, unsigned flags, struct card *lent,
+		  struct log_open_report *ret_report)
 {
 	struct log_open_report rep = { 0 };
 	struct log *l = calloc(1, sizeof(*l));
@@ -124,7 +130,8 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard, con
 	/* a pending ring is short, and used once: it knows no erase blocks */
 	l->segs_per_eb = super->state == SUPER_PENDING
 				 ? 1
-				 : (uint32_t)max_u64(1, super->erase_block_bytes / super->seg_bytes);
+				 : (uint32_t)max_u64(1,
+						     super->erase_block_bytes / super->seg_bytes);
 	l->need_open = true;
 	l->lag.cold = lag_on(l);
 	l->any_base = flags & LOG_ANY_BASE;
@@ -138,8 +145,10 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard, con
 	if (r == 0 && super->state != SUPER_VIRGIN && !(flags & LOG_FRESH))
 		r = scan_find_newest(&s);
 	if (r == -E2BIG) {
-		snprintf(rep.why, sizeof(rep.why), "its records refer to each other in a way that takes more reading than any ring "
-			 "that cowfs writes: no generation was chosen");
+		snprintf(
+			rep.why, sizeof(rep.why),
+			"its records refer to each other in a way that takes more reading than any ring "
+			"that cowfs writes: no generation was chosen");
 		s.foreign.seq = 0;
 		r = -EUCLEAN;
 	}
@@ -150,7 +159,8 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard, con
 	}
 	l->opening = NULL;
 	if (r >= 0 && at_their_end(l, &rep, &s)) {
-		snprintf(rep.why, sizeof(rep.why), "its numbers are at their end: cowfs has not written them");
+		snprintf(rep.why, sizeof(rep.why),
+			 "its numbers are at their end: cowfs has not written them");
 		log_index_unref(l->index);
 		l->index = log_index_empty();
 		l->newest = (struct log_record){ 0 };
@@ -181,7 +191,8 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard, con
 	l->ledger.attaches++;
 	if (l->newest.seq) {
 		l->cursor = (l->newest.lblk + 1) % l->ring_blks;
-		l->need_open = rep.rejected || rep.base_changed || rep.clone || !(l->newest.flags & RECORD_CLEAN);
+		l->need_open = rep.rejected || rep.base_changed || rep.clone ||
+			       !(l->newest.flags & RECORD_CLEAN);
 		l->doubt = rep.rejected;
 		l->spilled = l->lag.spilled = log_index_spilled_blks(l->index);
 		l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Records: the one block that makes a group count. Also the empty ones: open (the first of an epoch), tail, retired.
+ * Records: the one block that makes a group count. Also the empty ones: open (the first of an
+ * epoch), tail, retired.
  */
 #include <errno.h>
 #include <string.h>
@@ -83,7 +84,8 @@ void record_accept(struct log *l, const struct log_record *rec)
 /* An empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 {
-	uint64_t lblk = fresh && l->newest.seq ? ring_fresh_segment(l) * l->seg_blks : l->cursor, serial = l->max_serial;
+	uint64_t lblk = fresh && l->newest.seq ? ring_fresh_segment(l) * l->seg_blks : l->cursor,
+		 serial = l->max_serial;
 	int r = fresh && !ring_fresh_is_free(l) ? -ENOSPC : ring_enter(l, &lblk);
 
 	if (r < 0)
@@ -99,9 +101,9 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	}
 	if (r == 0)
 		r = ring_stage_flush(l);
-	/* With lag: two FLUSHes a record, as a commit has. Behind a new head: a record that is on the card without it is not
-	 * seen at attach, which goes on from the one before; the head that is then written shows it, newer than what was gone on
-	 * from. */
+	/* With lag: two FLUSHes a record, as a commit has. Behind a new head: a record that is on
+	 * the card without it is not seen at attach, which goes on from the one before; the head
+	 * that is then written shows it, newer than what was gone on from. */
 	if (r == 0 && (lag_on(l) || l->max_serial != serial))
 		r = record_flush(l);
 	if (r < 0) {
@@ -117,13 +119,15 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (r == 0)
 		record_accept(l, rec);
 	else
-		l->need_open = l->suspect = l->lag.cold = true; /* R3: it may be on the card, ahead of the next */
+		/* R3: it may be on the card, ahead of the next */
+		l->need_open = l->suspect = l->lag.cold = true;
 	return r;
 }
 
 /* ---- first write of a life ---- */
 
-/* A new ring uuid makes every older block of the ring a stranger; void heads say that nothing is in it. */
+/* A new ring uuid makes every older block of the ring a stranger; void heads say that nothing is in
+ * it. */
 static int void_ring(struct log *l)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
@@ -192,8 +196,9 @@ unsigned log_super_trouble(const struct log *l)
 	return l->super_trouble;
 }
 
-/* A copy that was cut off or has rotted is written again from the one that was read. Nothing depends on it: a block that
- * refuses the write stays bad, and told; but a flush that fails is everybody's. */
+/* A copy that was cut off or has rotted is written again from the one that was read. Nothing
+ * depends on it: a block that refuses the write stays bad, and told; but a flush that fails is
+ * everybody's. */
 static int mend_super(struct log *l)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -252,8 +257,8 @@ int log_prepare(struct log *l)
 	if (l->broken)
 		return -EUCLEAN;
 	log_wear_load(l);
-	/* The record that was chosen may be in the card's cache only: the last session's flush failed, and the power
-	 * stayed. Heads and records to come say that it is durable. */
+	/* The record that was chosen may be in the card's cache only: the last session's flush
+	 * failed, and the power stayed. Heads and records to come say that it is durable. */
 	if (!l->settled)
 		r = record_flush(l);
 	if (r < 0)
@@ -266,13 +271,15 @@ int log_prepare(struct log *l)
 	}
 	if (!l->need_open && !l->super_due)
 		return lag_settle(l);
-	/* A full ring, and power cut after power cut within its checkpoint: each took a fresh segment, now they go on
-	 * in the last one. Its last block is the tail record's: without a known failure an open record is a wish only. */
+	/* A full ring, and power cut after power cut within its checkpoint: each took a fresh
+	 * segment, now they go on in the last one. Its last block is the tail record's: without a
+	 * known failure an open record is a wish only. */
 	if (l->need_open && !fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
 		l->need_open = l->doubt;
 		return l->doubt ? -ENOSPC : 0;
 	}
-	/* not again once there is a record: a superblock that failed half way may already tell this uuid */
+	/* not again once there is a record: a superblock that failed half way may already tell this
+	 * uuid */
 	if (l->super.state != SUPER_LIVE && !l->newest.seq)
 		r = begin_life(l);
 	if (r == 0 && l->need_open)
@@ -286,7 +293,8 @@ int log_prepare(struct log *l)
 
 bool log_wants_upgrade(const struct log *l)
 {
-	return l->super.state == SUPER_LIVE && !(l->super.incompat & LOG_INCOMPAT_ESCAPED) && l->wear.table;
+	return l->super.state == SUPER_LIVE && !(l->super.incompat & LOG_INCOMPAT_ESCAPED) &&
+	       l->wear.table;
 }
 
 /* The old life goes on behind its newest record. */
@@ -380,12 +388,15 @@ int log_recheck(struct log *l)
 	if (!l->newest.seq && l->super.state == SUPER_PENDING)
 		return 0; /* nothing of it is on the card yet */
 	if (!l->newest.seq) {
-		r = super_read(l->card, l->super.external ? 0 : l->super.fs_bytes, &super, &trouble);
+		r = super_read(l->card, l->super.external ? 0 : l->super.fs_bytes, &super,
+			       &trouble);
 		if (r == -ENOENT || r == -EBADMSG || r == -ERANGE || r == -EPROTONOSUPPORT)
 			return -ESTALE;
 		/* a first write that failed has drawn a uuid which the card does not know yet */
-		if (r == 0 && ((super.state == SUPER_LIVE && memcmp(super.ring_uuid, l->super.ring_uuid, 16)) ||
-			       super.created_s != l->super.created_s || memcmp(super.fs_uuid, l->super.fs_uuid, 16)))
+		if (r == 0 && ((super.state == SUPER_LIVE &&
+				memcmp(super.ring_uuid, l->super.ring_uuid, 16)) ||
+			       super.created_s != l->super.created_s ||
+			       memcmp(super.fs_uuid, l->super.fs_uuid, 16)))
 			r = -ESTALE;
 		return r;
 	}

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The ring's arithmetic: room, segments, and the stage that gathers consecutive blocks to large writes.
+ * The ring's arithmetic: room, segments, and the stage that gathers consecutive blocks to large
+ * writes.
  *
- * Reserve: three erase blocks' worth of segments are never filled by payload, so that an open record (R3), a
- * checkpoint-begin and a tail record always find a fresh segment.
+ * Reserve: three erase blocks' worth of segments are never filled by payload, so that an open
+ * record (R3), a checkpoint-begin and a tail record always find a fresh segment.
  */
 #include "log/ring.h"
 
@@ -30,17 +31,22 @@ uint64_t ring_fresh_segment(const struct log *l)
 /* The way to the next erase block may skip segments; all of them must be free. */
 bool ring_fresh_is_free(const struct log *l)
 {
-	uint64_t next = ring_seg(l, l->newest.lblk) + 1, skip = round_up_u64(next, l->segs_per_eb) - next;
+	uint64_t next = ring_seg(l, l->newest.lblk) + 1,
+		 skip = round_up_u64(next, l->segs_per_eb) - next;
 
-	return !l->newest.seq || ring_free_segments(l, next % l->super.seg_count * l->seg_blks) > skip;
+	return !l->newest.seq ||
+	       ring_free_segments(l, next % l->super.seg_count * l->seg_blks) > skip;
 }
 
 static uint64_t cursor_if_open(const struct log *l)
 {
-	return l->need_open && l->newest.seq && ring_fresh_is_free(l) ? ring_fresh_segment(l) * l->seg_blks : l->cursor;
+	return l->need_open && l->newest.seq && ring_fresh_is_free(l)
+		       ? ring_fresh_segment(l) * l->seg_blks
+		       : l->cursor;
 }
 
-/* Segments that are wholly free when the cursor is at `cursor`; one that begins at the cursor counts. */
+/* Segments that are wholly free when the cursor is at `cursor`; one that begins at the cursor
+ * counts. */
 uint64_t ring_free_segments(const struct log *l, uint64_t cursor)
 {
 	uint64_t n = l->super.seg_count, first, tail;
@@ -49,8 +55,8 @@ uint64_t ring_free_segments(const struct log *l, uint64_t cursor)
 		return n - ring_seg(l, cursor);
 	first = cursor % l->seg_blks ? ring_seg(l, cursor) + 1 : ring_seg(l, cursor);
 	tail = ring_seg(l, l->keep_lblk ? l->keep_lblk : l->tail_lblk);
-	/* the cursor never stands in front of the tail in the tail's own segment, so equal means full circle only
-	 * when the segment at hand is busy */
+	/* the cursor never stands in front of the tail in the tail's own segment, so equal means
+	 * full circle only when the segment at hand is busy */
 	return (tail + n - first % n) % n;
 }
 
@@ -87,7 +93,8 @@ uint64_t super_capacity_blks(const struct log_super *s)
 	return capacity_blks(s, max_u64(1, s->erase_block_bytes / s->seg_bytes), s->lag);
 }
 
-uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks, uint64_t extents)
+uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks,
+		       uint64_t extents)
 {
 	/* an extent is split where payload leaves a segment and where a descriptor block is full */
 	uint64_t splits = logged_blks / (l->seg_blks - 1) + 1;
@@ -104,7 +111,8 @@ int ring_stage_flush(struct log *l)
 	unsigned n = l->stage_blks;
 
 	l->stage_blks = 0;
-	return n ? card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n)) : 0;
+	return n ? card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n))
+		 : 0;
 }
 
 int ring_stage_put(struct log *l, uint64_t lblk, const void *data, uint64_t blks)
@@ -112,7 +120,8 @@ int ring_stage_put(struct log *l, uint64_t lblk, const void *data, uint64_t blks
 	while (blks) {
 		uint64_t n;
 
-		if (l->stage_blks && (l->stage_lblk + l->stage_blks != lblk || l->stage_blks == STAGE_BLKS)) {
+		if (l->stage_blks &&
+		    (l->stage_lblk + l->stage_blks != lblk || l->stage_blks == STAGE_BLKS)) {
 			int r = ring_stage_flush(l);
 
 			if (r < 0)
@@ -136,7 +145,8 @@ void log_relax(struct log *l)
 	madvise(l->stage, STAGE_BLKS * COW_BLK_BYTES, MADV_DONTNEED_LOCKED);
 }
 
-/* The position for the next block of a group at or behind *lblk: opens the segment if it stands at one's start. */
+/* The position for the next block of a group at or behind *lblk: opens the segment if it stands at
+ * one's start. */
 int ring_enter(struct log *l, uint64_t *lblk)
 {
 	uint8_t *blk;

@@ -2,9 +2,10 @@
 /*
  * The log's inner state and the arithmetic of its ring: private to log/.
  *
- * lblk counts 4 KiB blocks from the ring's start; the first block of every segment is its head. A group (payload,
- * descriptors, record) runs through consecutive segments and skips their heads (ring_next). Busy is all from the
- * start of the tail record's group to the cursor; a failed attempt lies behind the cursor and is free again.
+ * lblk counts 4 KiB blocks from the ring's start; the first block of every segment is its head. A
+ * group (payload, descriptors, record) runs through consecutive segments and skips their heads
+ * (ring_next). Busy is all from the start of the tail record's group to the cursor; a failed
+ * attempt lies behind the cursor and is free again.
  */
 #ifndef COWFS_LOG_RING_H
 #define COWFS_LOG_RING_H
@@ -27,7 +28,7 @@ struct opening {
 struct attempt {
 	bool active;
 	uint64_t seq, start_lblk;
-	uint64_t head_lblk;	     /* next block to fill, behind the staged ones */
+	uint64_t head_lblk; /* next block to fill, behind the staged ones */
 	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
 	uint64_t lent_blks; /* not in logged_blks */
 	struct index_list list;
@@ -36,15 +37,18 @@ struct attempt {
 	struct desc_writer writer;
 };
 
-/* lag.c: what recovery may choose beside the newest record, on a card that loses what it acknowledged last */
+/* lag.c: what recovery may choose beside the newest record, on a card that loses what it
+ * acknowledged last */
 struct lag {
-	bool cold;		/* what was found, or an attempt that failed, may be in the card's cache: lag_settle */
-	bool alone;		/* the next record is its own floor */
-	uint64_t older_seq;	/* the older candidate; 0: none */
+	/* what was found, or an attempt that failed, may be in the card's cache: lag_settle */
+	bool cold;
+	bool alone;		 /* the next record is its own floor */
+	uint64_t older_seq;	 /* the older candidate; 0: none */
 	struct log_index *index; /* its index; NULL: as the newest's */
-	uint64_t tail_lblk;	/* what tail_lblk will be when the newest is the older candidate; so below */
+	/* what tail_lblk will be when the newest is the older candidate; so below */
+	uint64_t tail_lblk;
 	bool spilled;
-	unsigned same;		/* records, newest first, that have one image */
+	unsigned same;		     /* records, newest first, that have one image */
 	struct log_index *direct[3]; /* sets: what the newest three wrote in place; NULL: nothing */
 };
 
@@ -57,42 +61,48 @@ struct log {
 	uint32_t segs_per_eb;
 
 	bool broken;
-	bool any_base;	     /* LOG_ANY_BASE */
-	bool needs_reader;   /* log_need_reader */
-	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home; /* of a pending super record that was on the card at open */
-	bool settled;	     /* what was read at open is durable: a FLUSH came since */
-	bool need_open;	     /* rule 3: an open record comes before any other write */
-	bool doubt;	     /* an attempt failed since the last good commit: rule 8 */
-	bool suspect;	     /* something failed since the log was opened: what home reads may not be durable */
-	bool spilled;	     /* payload lies in free blocks or lent room, and no durable tail has passed it (R10) */
-	bool super_due;	     /* the superblock does not tell this life of the ring yet */
-	uint64_t keep_lblk;  /* and tells an older one, whose tail is here: it stays whole; 0: none */
-	bool home_done;	     /* all of the index is home and flushed; the tail may pass newest */
+	bool any_base;	   /* LOG_ANY_BASE */
+	bool needs_reader; /* log_need_reader */
+	/* of a pending super record that was on the card at open */
+	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home;
+	bool settled;	/* what was read at open is durable: a FLUSH came since */
+	bool need_open; /* rule 3: an open record comes before any other write */
+	bool doubt;	/* an attempt failed since the last good commit: rule 8 */
+	/* something failed since the log was opened: what home reads may not be durable */
+	bool suspect;
+	/* payload lies in free blocks or lent room, and no durable tail has passed it (R10) */
+	bool spilled;
+	bool super_due; /* the superblock does not tell this life of the ring yet */
+	/* and tells an older one, whose tail is here: it stays whole; 0: none */
+	uint64_t keep_lblk;
+	bool home_done; /* all of the index is home and flushed; the tail may pass newest */
 	struct log_record newest; /* seq 0: none yet */
-	struct card *lent;   /* NULL: no room is lent */
-	bool lent_used;	     /* by the newest generation */
-	bool lent_failed;    /* a write to it, since it was lent */
-	bool no_lent;	     /* LOG_NO_LENT */
+	struct card *lent;	  /* NULL: no room is lent */
+	bool lent_used;		  /* by the newest generation */
+	bool lent_failed;	  /* a write to it, since it was lent */
+	bool no_lent;		  /* LOG_NO_LENT */
 	struct lag lag;
-	uint64_t tail_lblk;  /* start of the oldest group still needed, by any candidate */
+	uint64_t tail_lblk; /* start of the oldest group still needed, by any candidate */
 	uint64_t highest_seq, max_serial, epoch;
-	uint64_t cursor;     /* next free lblk; a multiple of seg_blks: the next segment must be opened */
+	/* next free lblk; a multiple of seg_blks: the next segment must be opened */
+	uint64_t cursor;
 	uint64_t chain_records;
 	struct log_index *index;
 
 	struct wear_ledger ledger; /* totals up to attach, plus what the caller adds */
 	uint64_t opened_ns;
 	struct {
-		struct wear *table;	   /* NULL: not loaded, or no memory for it */
-		bool loaded;		   /* tried once */
-		bool full;		   /* all of it has to be copied anew: no limit */
-		bool planned;		   /* the next write is that of a record, which is counted already */
-		struct log_record head;	   /* with the highest totals seen at attach; seq 0: none */
-		uint64_t load_blks;	   /* how many may still be read to find it */
-		uint64_t debt_blks;	   /* how far the cursor has moved without the rotor */
-		struct record_ptr last;	   /* the last durable record */
-		uint64_t lblk;		   /* where the cursor was */
-		uint64_t written_bytes;	   /* then, by the accounts */
+		struct wear *table; /* NULL: not loaded, or no memory for it */
+		bool loaded;	    /* tried once */
+		bool full;	    /* all of it has to be copied anew: no limit */
+		/* the next write is that of a record, which is counted already */
+		bool planned;
+		struct log_record head; /* with the highest totals seen at attach; seq 0: none */
+		uint64_t load_blks;	/* how many may still be read to find it */
+		uint64_t debt_blks;	/* how far the cursor has moved without the rotor */
+		struct record_ptr last; /* the last durable record */
+		uint64_t lblk;		/* where the cursor was */
+		uint64_t written_bytes; /* then, by the accounts */
 	} wear;
 
 	uint8_t *stage; /* STAGE_BLKS blocks */
@@ -143,22 +153,26 @@ static inline enum index_kind ring_index_kind(enum desc_type type)
 }
 
 /* ring.c: segments and the stage */
-uint64_t ring_fresh_segment(const struct log *l); /* the next erase block's first segment behind the newest record */
+/* the next erase block's first segment behind the newest record */
+uint64_t ring_fresh_segment(const struct log *l);
 bool ring_fresh_is_free(const struct log *l);
-/* Segments that are wholly free when the cursor is at `cursor`; one that begins at the cursor counts. */
+/* Segments that are wholly free when the cursor is at `cursor`; one that begins at the cursor
+ * counts. */
 uint64_t ring_free_segments(const struct log *l, uint64_t cursor);
 int ring_stage_put(struct log *l, uint64_t lblk, const void *data, uint64_t blks) MUST_CHECK;
 int ring_stage_flush(struct log *l) MUST_CHECK;
-/* Before a block is put at *lblk: opens the segment if it stands at one's start, and steps behind the head. */
+/* Before a block is put at *lblk: opens the segment if it stands at one's start, and steps behind
+ * the head. */
 int ring_enter(struct log *l, uint64_t *lblk) MUST_CHECK;
 
 /* wearlog.c: copies of the wear table. What cannot be copied now is copied later. */
-/* Blocks of copies for the group whose record will be `rec`, through the stage; *lblk is where the next block goes.
- * Fails only as the stage does. */
+/* Blocks of copies for the group whose record will be `rec`, through the stage; *lblk is where the
+ * next block goes. Fails only as the stage does. */
 int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk) MUST_CHECK;
 /* What the record itself carries, into its block; rec->ledger has the totals. */
 void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk);
-void wearlog_plan_record(struct log *l, uint64_t lblk); /* counts the write of it, before it is made */
+/* counts the write of it, before it is made */
+void wearlog_plan_record(struct log *l, uint64_t lblk);
 /* The record is durable; NULL: its attempt has failed. */
 void wearlog_settled(struct log *l, const struct log_record *rec);
 void wearlog_close(struct log *l);
@@ -182,15 +196,19 @@ bool lag_on(const struct log *l);
 uint64_t lag_tail_seq(const struct log *l); /* for the next record; 0: itself */
 void lag_floors(const struct log *l, struct log_record *rec);
 uint64_t lag_oldest_seq(const struct log *l); /* candidate */
-void lag_accept(struct log *l, const struct log_record *rec); /* before newest, cursor and index change */
-/* What the attempt writes in place; NULL: nothing, or not needed. The newest record has it from now on: takes it. */
+/* before newest, cursor and index change */
+void lag_accept(struct log *l, const struct log_record *rec);
+/* What the attempt writes in place; NULL: nothing, or not needed. The newest record has it from now
+ * on: takes it. */
 int lag_direct_set(const struct log *l, struct log_index **ret) MUST_CHECK;
 void lag_note_direct(struct log *l, struct log_index *direct);
 /* older_tail_lblk: of the record before the newest; same: see struct lag */
 void lag_opened(struct log *l, uint64_t tail_lblk, uint64_t older_tail_lblk, unsigned same);
 void lag_begin_anew(struct log *l); /* what is in the ring is of no use any more */
-void lag_new_life(struct log *l, struct lag *ret_was); /* the candidates of the old one move to *ret_was */
-void lag_end_life(struct log *l, struct lag *was, bool resume); /* of the old one, or (resume) of the new one */
+/* the candidates of the old one move to *ret_was */
+void lag_new_life(struct log *l, struct lag *ret_was);
+/* of the old one, or (resume) of the new one */
+void lag_end_life(struct log *l, struct lag *was, bool resume);
 void lag_close(struct log *l);
 bool lag_is_cold(const struct log *l);
 int lag_settle(struct log *l) MUST_CHECK;     /* empty records until what was found is durable */
@@ -204,21 +222,23 @@ int ring_look_home(struct log *l) MUST_CHECK;
 /* Of the base at home, now: every record carries it. */
 int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret) MUST_CHECK;
 /* Is the base what `rec` says, or what a checkpoint of index ix would make of it? */
-int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret) MUST_CHECK;
+int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix,
+		      bool *ret) MUST_CHECK;
 /* It is not: why, for people. Always an error, -EBADMSG if not one of a read. */
-int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why, size_t n) MUST_CHECK;
+int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,
+			 size_t n) MUST_CHECK;
 
 enum ring_place { IN_RING, IN_BASE };
-/* open.c: before blks blocks are read. 0; while the log is opened also -EINTR (log_cancel_open), -E2BIG no honest ring takes
- * as much. */
+/* open.c: before blks blocks are read. 0; while the log is opened also -EINTR (log_cancel_open),
+ * -E2BIG no honest ring takes as much. */
 int ring_spend(struct log *l, enum ring_place where, uint64_t blks) MUST_CHECK;
 
 /* verify.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;
-/* Calls each() for every extent of a record's descriptors, after all checks of header, CRC and bounds.
- * -EBADMSG with why filled, or each()'s error. */
-int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(void *ctx, const struct desc_extent *e),
-		     void *ctx) MUST_CHECK;
+/* Calls each() for every extent of a record's descriptors, after all checks of header, CRC and
+ * bounds. -EBADMSG with why filled, or each()'s error. */
+int ring_each_extent(struct log *l, const struct log_record *rec,
+		     int (*each)(void *ctx, const struct desc_extent *e), void *ctx) MUST_CHECK;
 /* Payload or manifest blocks of an extent against its CRCs. -EBADMSG: *ret_bad_blk. */
 int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk) MUST_CHECK;
 

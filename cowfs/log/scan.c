@@ -2,8 +2,8 @@
 /*
  * Opening a log: finding the records. Only reads.
  *
- * All heads first, then the segments of which no head can be read, then the others from the newest serial down, until a
- * generation is chosen.
+ * All heads first, then the segments of which no head can be read, then the others from the newest
+ * serial down, until a generation is chosen.
  */
 #include <errno.h>
 #include <string.h>
@@ -24,7 +24,8 @@ static int add_candidate(struct scan *s, const struct log_record *rec)
 	if (!p)
 		return -ENOMEM;
 	s->cand = p;
-	s->cand[s->n++] = (struct candidate){ .epoch = rec->epoch, .seq = rec->seq, .lblk = rec->lblk };
+	s->cand[s->n++] =
+		(struct candidate){ .epoch = rec->epoch, .seq = rec->seq, .lblk = rec->lblk };
 	s->rep->highest_seq = max_u64(s->rep->highest_seq, rec->seq);
 	s->fallback_floor = max_u64(s->fallback_floor, rec->fallback_seq);
 	s->l->epoch = max_u64(s->l->epoch, rec->epoch);
@@ -36,8 +37,9 @@ static int add_candidate(struct scan *s, const struct log_record *rec)
 }
 
 /*
- * A page whose programming was cut may stay unreadable for ever, so a block that fails twice counts as garbage,
- * and is told. Behind a valid record everything was flushed: an error there ends the attach instead (chain.c).
+ * A page whose programming was cut may stay unreadable for ever, so a block that fails twice counts
+ * as garbage, and is told. Behind a valid record everything was flushed: an error there ends the
+ * attach instead (chain.c).
  */
 static int read_tolerant(struct scan *s, uint64_t lblk, uint64_t blks)
 {
@@ -76,7 +78,8 @@ static int scan_segment(struct scan *s, uint32_t seg)
 		for (uint64_t k = 0; k < n; k++) {
 			struct log_record rec;
 
-			if (codec_get_record(s->buf + blk_to_bytes(k), l->super.ring_uuid, &rec) < 0 ||
+			if (codec_get_record(s->buf + blk_to_bytes(k), l->super.ring_uuid, &rec) <
+				    0 ||
 			    !verify_record_place(l, &rec, first + i + k))
 				continue;
 			r = add_candidate(s, &rec);
@@ -131,8 +134,9 @@ int scan_find_newest(struct scan *s)
 	qsort(order, n, sizeof(*order), unreadable_then_newest);
 	r = 0;
 	for (uint32_t i = 0; i < n && r == 0; i++) {
-		/* A card that loses FLUSHes may have kept a record and lost the head of its segment, which the next head there
-		 * would show: with lag all of the ring is looked at, so that what is chosen now is chosen again. */
+		/* A card that loses FLUSHes may have kept a record and lost the head of its
+		 * segment, which the next head there would show: with lag all of the ring is looked
+		 * at, so that what is chosen now is chosen again. */
 		if (order[i].valid && !order[i].serial && !lag_on(l))
 			break; /* void from here on */
 		r = scan_segment(s, order[i].seg);
@@ -142,6 +146,7 @@ int scan_find_newest(struct scan *s)
 	s->all = true;
 	if (r == 0)
 		r = chain_choose(s);
-	/* a live ring was given its first record before its super record (log_prepare): none at all is damage */
+	/* a live ring was given its first record before its super record (log_prepare): none at all
+	 * is damage */
 	return r == 0 ? -EUCLEAN : r;
 }

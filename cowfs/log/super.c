@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The super record: where the ring lies. Two copies, A right behind the file system (so that a grown
- * partition still finds it), B in the last block of the device (so that a new file system over the old one
- * does not hide that there was a log). Written by format, first attach and grow only.
+ * The super record: where the ring lies. Two copies, A right behind the file system (so that a
+ * grown partition still finds it), B in the last block of the device (so that a new file system
+ * over the old one does not hide that there was a log). Written by format, first attach and grow
+ * only.
  *
- * No copy is believed where a file of the file system at home could lie: its content is somebody's (super_find).
+ * No copy is believed where a file of the file system at home could lie: its content is somebody's
+ * (super_find).
  */
 #include <errno.h>
 #include <string.h>
@@ -17,20 +19,22 @@
 #define DEFAULT_LOG_BYTES (32 * MIB)
 #define MIN_ERASE_BLOCKS 5u /* three stay in reserve, see ring.c */
 
-/* A segment is an erase block, or the largest whole part of one that is not above LOG_MAX_SEG_BYTES, or as
- * many erase blocks as make LOG_MIN_SEG_BYTES. */
+/* A segment is an erase block, or the largest whole part of one that is not above
+ * LOG_MAX_SEG_BYTES, or as many erase blocks as make LOG_MIN_SEG_BYTES. */
 static uint32_t segment_bytes(uint32_t eb_bytes)
 {
 	if (eb_bytes < LOG_MIN_SEG_BYTES)
 		return (uint32_t)round_up_u64(LOG_MIN_SEG_BYTES, eb_bytes);
 	for (uint32_t k = 1; eb_bytes / k >= LOG_MIN_SEG_BYTES; k++)
-		if (eb_bytes % k == 0 && eb_bytes / k <= LOG_MAX_SEG_BYTES && eb_bytes / k % COW_BLK_BYTES == 0)
+		if (eb_bytes % k == 0 && eb_bytes / k <= LOG_MAX_SEG_BYTES &&
+		    eb_bytes / k % COW_BLK_BYTES == 0)
 			return eb_bytes / k;
 	return LOG_MAX_SEG_BYTES;
 }
 
 /* By how much the file system has to be smaller, or the device larger: enough for either. */
-static uint64_t short_bytes(const struct card_geometry *g, const struct log_super *s, uint64_t ring_bytes, uint64_t unit)
+static uint64_t short_bytes(const struct card_geometry *g, const struct log_super *s,
+			    uint64_t ring_bytes, uint64_t unit)
 {
 	uint64_t end = s->ring_off_bytes + ring_bytes + COW_BLK_BYTES, short_of = 0, last;
 
@@ -40,18 +44,20 @@ static uint64_t short_bytes(const struct card_geometry *g, const struct log_supe
 		short_of = max_u64(short_of, s->fs_bytes - s->base_bytes);
 	if (s->external || g->size_bytes < ring_bytes + COW_BLK_BYTES)
 		return short_of;
-	/* the last place where the ring may start, and copy A before it; the ring of an unaligned partition starts up to a
-	 * block later (ring_start) */
+	/* the last place where the ring may start, and copy A before it; the ring of an unaligned
+	 * partition starts up to a block later (ring_start) */
 	last = g->disk_off_bytes + g->size_bytes - COW_BLK_BYTES - ring_bytes;
 	last = round_down_u64(last - (g->disk_off_bytes % COW_BLK_BYTES ? COW_BLK_BYTES : 0), unit);
 	if (last >= g->disk_off_bytes + COW_BLK_BYTES)
-		short_of = max_u64(short_of, round_up_u64(s->fs_bytes - (last - g->disk_off_bytes - COW_BLK_BYTES),
+		short_of = max_u64(short_of, round_up_u64(s->fs_bytes - (last - g->disk_off_bytes -
+									 COW_BLK_BYTES),
 							  COW_BLK_BYTES));
 	return short_of;
 }
 
-/* Aligned to the erase blocks of the disk. A partition that does not start at a multiple of 4 KiB has no block at such a
- * place: then the first block behind it, because the format counts in blocks of the partition. */
+/* Aligned to the erase blocks of the disk. A partition that does not start at a multiple of 4 KiB
+ * has no block at such a place: then the first block behind it, because the format counts in blocks
+ * of the partition. */
 static uint64_t ring_start(const struct card_geometry *g, uint64_t from_bytes, uint64_t unit)
 {
 	uint64_t on_disk = round_up_u64(g->disk_off_bytes + from_bytes, unit);
@@ -59,19 +65,22 @@ static uint64_t ring_start(const struct card_geometry *g, uint64_t from_bytes, u
 	return round_up_u64(on_disk - g->disk_off_bytes, COW_BLK_BYTES);
 }
 
-int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes, uint64_t log_bytes,
-	       struct log_super *ret, uint64_t *ret_short_bytes)
+int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes,
+	       uint64_t log_bytes, struct log_super *ret, uint64_t *ret_short_bytes)
 {
 	const struct card_geometry *g = &logcard->geo;
 	bool external = base != logcard;
-	struct log_super s = { .version = LOG_FORMAT_VERSION, .state = SUPER_VIRGIN, .incompat = LOG_INCOMPAT_ESCAPED };
+	struct log_super s = { .version = LOG_FORMAT_VERSION,
+			       .state = SUPER_VIRGIN,
+			       .incompat = LOG_INCOMPAT_ESCAPED };
 	uint32_t eb = g->erase_block_bytes, seg = segment_bytes(eb);
 	uint64_t unit = max_u64(eb, seg), want, end;
 
 	*ret_short_bytes = 0;
 	want = log_bytes ? log_bytes : max_u64(DEFAULT_LOG_BYTES, 8ull * eb);
 	want = round_up_u64(want, unit);
-	if (want / seg < LOG_MIN_SEGMENTS || want / eb < MIN_ERASE_BLOCKS || want / seg > LOG_MAX_SEGMENTS)
+	if (want / seg < LOG_MIN_SEGMENTS || want / eb < MIN_ERASE_BLOCKS ||
+	    want / seg > LOG_MAX_SEGMENTS)
 		return -EINVAL;
 	s.external = external;
 	s.fs_bytes = round_up_u64(fs_bytes, COW_BLK_BYTES);
@@ -95,13 +104,16 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 	return 0;
 }
 
-/* One copy: 0, -ENOENT nothing there, or why not. What lies before end_bytes belongs to the file system at home. */
-static int read_copy(struct card *c, uint64_t off_bytes, uint64_t end_bytes, unsigned i, uint8_t *blk, struct log_super *ret)
+/* One copy: 0, -ENOENT nothing there, or why not. What lies before end_bytes belongs to the file
+ * system at home. */
+static int read_copy(struct card *c, uint64_t off_bytes, uint64_t end_bytes, unsigned i,
+		     uint8_t *blk, struct log_super *ret)
 {
 	struct log_super s;
 	int r;
 
-	if (off_bytes % COW_BLK_BYTES || off_bytes > c->geo.size_bytes - COW_BLK_BYTES || off_bytes < end_bytes)
+	if (off_bytes % COW_BLK_BYTES || off_bytes > c->geo.size_bytes - COW_BLK_BYTES ||
+	    off_bytes < end_bytes)
 		return -ENOENT;
 	r = card_read(c, off_bytes, blk, COW_BLK_BYTES);
 	if (r == 0)
@@ -110,9 +122,10 @@ static int read_copy(struct card *c, uint64_t off_bytes, uint64_t end_bytes, uns
 		*ret = s;
 	if (r < 0)
 		return r;
-	/* a log beside a file system lies on a device of its own, and A of any other right behind the file system */
-	if (s.state == SUPER_PENDING || s.copy_off_bytes[i] != off_bytes || (s.external && end_bytes) ||
-	    s.copy_off_bytes[0] != (s.external ? 0 : s.fs_bytes))
+	/* a log beside a file system lies on a device of its own, and A of any other right behind
+	 * the file system */
+	if (s.state == SUPER_PENDING || s.copy_off_bytes[i] != off_bytes ||
+	    (s.external && end_bytes) || s.copy_off_bytes[0] != (s.external ? 0 : s.fs_bytes))
 		return -ENOENT;
 	*ret = s;
 	return 0;
@@ -150,7 +163,8 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 	if (ra == 0 && rb == 0 && a.copy_off_bytes[1] != last &&
 	    (a.state != b.state || memcmp(a.ring_uuid, b.ring_uuid, sizeof(a.ring_uuid))))
 		rb = -ENOENT;
-	if (ra == 0 && rb < 0 && a.copy_off_bytes[1] != last && read_copy(c, a.copy_off_bytes[1], end, 1, blk, &b) == 0) {
+	if (ra == 0 && rb < 0 && a.copy_off_bytes[1] != last &&
+	    read_copy(c, a.copy_off_bytes[1], end, 1, blk, &b) == 0) {
 		trouble |= SUPER_GROWN;
 		rb = 0;
 	}
@@ -189,7 +203,9 @@ static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static struct blk_reader base_reader(struct card *base)
 {
-	return (struct blk_reader){ .read = read_base, .ctx = base, .volume_blks = base->geo.size_bytes / COW_BLK_BYTES };
+	return (struct blk_reader){ .read = read_base,
+				    .ctx = base,
+				    .volume_blks = base->geo.size_bytes / COW_BLK_BYTES };
 }
 
 /* A device for a log only: a file system that is on it as well owns its last block, too. */
@@ -230,10 +246,12 @@ static int look_home(struct card *base, const struct fsinfo *fs, struct home *h)
 }
 
 /*
- * All places where a pending super record may lie can be blocks of a file, so the home decides. 0: it vouches for this one.
- * -ENOENT: for none. Then *ret_n says how many there are, and *ret is the first of them.
+ * All places where a pending super record may lie can be blocks of a file, so the home decides. 0:
+ * it vouches for this one. -ENOENT: for none. Then *ret_n says how many there are, and *ret is the
+ * first of them.
  */
-static int find_pending(struct card *c, const struct home *h, struct log_super *ret, unsigned *ret_n)
+static int find_pending(struct card *c, const struct home *h, struct log_super *ret,
+			unsigned *ret_n)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
 	uint64_t off;
@@ -262,16 +280,19 @@ static bool is_void(struct card *c, uint64_t end_bytes, struct log_super *ret)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
 
-	return blk && end_bytes && read_copy(c, c->geo.size_bytes - COW_BLK_BYTES, 0, 1, blk, ret) == 0 &&
+	return blk && end_bytes &&
+	       read_copy(c, c->geo.size_bytes - COW_BLK_BYTES, 0, 1, blk, ret) == 0 &&
 	       !ret->external && ret->fs_bytes < end_bytes;
 }
 
-static int find_internal(struct card *c, const struct home *h, unsigned flags, struct log_super *ret, unsigned *ret_trouble)
+static int find_internal(struct card *c, const struct home *h, unsigned flags,
+			 struct log_super *ret, unsigned *ret_trouble)
 {
 	struct log_super pending;
 	unsigned n;
 	int r = find_pending(c, h, &pending, &n), e;
-	/* a shrink had begun: nobody else leaves tags, and if the superblock is gone there is but this one to ask */
+	/* a shrink had begun: nobody else leaves tags, and if the superblock is gone there is but
+	 * this one to ask */
 	bool begun = n && ((flags & SUPER_ANY_HOME) || (h->gone && n == 1) ||
 			   shrink_mark_look(h->blk0, pending.ring_uuid) == SHRINK_MARK_STALE);
 
@@ -281,20 +302,22 @@ static int find_internal(struct card *c, const struct home *h, unsigned flags, s
 	if (r != -ENOENT)
 		return r;
 	r = super_read(c, h->end_bytes, ret, ret_trouble);
-	/* a log that was never used writes nothing home: it is the one that the shrink leaves, and the shrink comes first */
+	/* a log that was never used writes nothing home: it is the one that the shrink leaves, and
+	 * the shrink comes first */
 	if (begun && (is_damage(r) || (r == 0 && h->gone && ret->state == SUPER_VIRGIN))) {
 		*ret_trouble = 0;
 		*ret = pending;
 		return 0;
 	}
-	e = r == 0 ? super_overgrown(ret, h->end_bytes) : r == -ENOENT && is_void(c, h->end_bytes, ret);
+	e = r == 0 ? super_overgrown(ret, h->end_bytes)
+		   : r == -ENOENT && is_void(c, h->end_bytes, ret);
 	if (r == -ENOENT && n)
 		*ret_trouble = SUPER_CUT_OFF;
 	return e ? -ESTALE : r;
 }
 
-int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags, struct log_super *ret,
-	       unsigned *ret_trouble)
+int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags,
+	       struct log_super *ret, unsigned *ret_trouble)
 {
 	struct home h = { 0 };
 	int r;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What was read from the ring is checked before it is used: a record's place, a descriptor's bounds, every CRC.
+ * What was read from the ring is checked before it is used: a record's place, a descriptor's
+ * bounds, every CRC.
  *
- * Rules (docs/FORMAT.md): R4 every CRC must match, record, descriptor, payload, manifest; R5 payload and manifests are
- * read back over [floor .. N] only, superseded blocks skipped.
+ * Rules (docs/FORMAT.md): R4 every CRC must match, record, descriptor, payload, manifest; R5
+ * payload and manifests are read back over [floor .. N] only, superseded blocks skipped.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 
 bool verify_record_place(const struct log *l, const struct log_record *rec, uint64_t lblk)
 {
-	return rec->lblk == lblk && rec->desc_blks <= l->ring_blks && ring_valid(l, rec->start_lblk) &&
-	       (!rec->desc_blks || ring_valid(l, rec->desc_lblk));
+	return rec->lblk == lblk && rec->desc_blks <= l->ring_blks &&
+	       ring_valid(l, rec->start_lblk) && (!rec->desc_blks || ring_valid(l, rec->desc_lblk));
 }
 
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret)
@@ -46,19 +47,23 @@ static bool extent_sane(const struct log *l, const struct desc_extent *e)
 	if (e->type == DESC_SPILLED)
 		return e->lblk < volume_blks && e->blks <= volume_blks - e->lblk;
 	return e->type != DESC_LOGGED ||
-	       (ring_valid(l, e->lblk) && e->lblk / l->seg_blks == (e->lblk + e->blks - 1) / l->seg_blks);
+	       (ring_valid(l, e->lblk) &&
+		e->lblk / l->seg_blks == (e->lblk + e->blks - 1) / l->seg_blks);
 }
 
 enum { DESC_CHUNK_BLKS = 64 };
 
-/* The next blocks of a record's descriptors, at most a chunk of them, from the i-th on. *lblk moves behind them. */
-static int read_descs(struct log *l, const struct log_record *rec, uint32_t i, uint64_t *lblk, uint8_t *buf, uint32_t *ret_n)
+/* The next blocks of a record's descriptors, at most a chunk of them, from the i-th on. *lblk moves
+ * behind them. */
+static int read_descs(struct log *l, const struct log_record *rec, uint32_t i, uint64_t *lblk,
+		      uint8_t *buf, uint32_t *ret_n)
 {
 	uint32_t n = (uint32_t)min_u64(DESC_CHUNK_BLKS, rec->desc_blks - i);
 	int r = ring_spend(l, IN_RING, n);
 
 	for (uint32_t k = 0; k < n && r == 0; k++, *lblk = ring_next(l, *lblk))
-		r = card_read(l->card, ring_off_bytes(l, *lblk), buf + (size_t)k * COW_BLK_BYTES, COW_BLK_BYTES);
+		r = card_read(l->card, ring_off_bytes(l, *lblk), buf + (size_t)k * COW_BLK_BYTES,
+			      COW_BLK_BYTES);
 	*ret_n = n;
 	return r;
 }
@@ -78,8 +83,9 @@ static int check_descs(struct log *l, const struct log_record *rec, uint8_t *buf
 	return crc == rec->desc_crc ? 0 : -EBADMSG;
 }
 
-static int each_of_block(struct log *l, const struct log_record *rec, uint32_t i, const uint8_t *blk,
-			 int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
+static int each_of_block(struct log *l, const struct log_record *rec, uint32_t i,
+			 const uint8_t *blk, int (*each)(void *ctx, const struct desc_extent *e),
+			 void *ctx)
 {
 	struct desc_cursor c;
 	struct desc_extent e;
@@ -90,9 +96,10 @@ static int each_of_block(struct log *l, const struct log_record *rec, uint32_t i
 	return r == -EUCLEAN ? -EBADMSG : r;
 }
 
-/* A record may claim that its descriptors fill the ring: they are read twice, a chunk at a time. One chunk is read once. */
-int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(void *ctx, const struct desc_extent *e),
-		     void *ctx)
+/* A record may claim that its descriptors fill the ring: they are read twice, a chunk at a time.
+ * One chunk is read once. */
+int ring_each_extent(struct log *l, const struct log_record *rec,
+		     int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
 	uint64_t lblk = rec->desc_lblk;
@@ -109,22 +116,27 @@ int ring_each_extent(struct log *l, const struct log_record *rec, int (*each)(vo
 		if (rec->desc_blks > DESC_CHUNK_BLKS)
 			r = read_descs(l, rec, i, &lblk, buf, &n);
 		for (uint32_t k = 0; k < n && r == 0; k++)
-			r = each_of_block(l, rec, i + k, buf + (size_t)k * COW_BLK_BYTES, each, ctx);
+			r = each_of_block(l, rec, i + k, buf + (size_t)k * COW_BLK_BYTES, each,
+					  ctx);
 	}
 	return r;
 }
 
 static bool content_ok(const struct desc_extent *e, uint8_t *blk, uint32_t crc)
 {
-	return e->type == DESC_LOGGED ? escape_get(blk, crc) : crc32c_back(blk, COW_BLK_BYTES) == crc;
+	return e->type == DESC_LOGGED ? escape_get(blk, crc)
+				      : crc32c_back(blk, COW_BLK_BYTES) == crc;
 }
 
 int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
-	struct card *c = e->type == DESC_LOGGED ? l->card : e->type == DESC_LENT ? l->lent : l->base;
-	uint64_t off = e->type == DESC_LOGGED ? ring_off_bytes(l, e->lblk) :
-					      blk_to_bytes(e->type == DESC_DIRECT ? e->blk : e->lblk);
+	struct card *c = e->type == DESC_LOGGED ? l->card
+			 : e->type == DESC_LENT ? l->lent
+						: l->base;
+	uint64_t off = e->type == DESC_LOGGED
+			       ? ring_off_bytes(l, e->lblk)
+			       : blk_to_bytes(e->type == DESC_DIRECT ? e->blk : e->lblk);
 
 	if (e->type == DESC_ZERO)
 		return 0;
@@ -180,8 +192,10 @@ static int verify_extent(void *ctx, const struct desc_extent *e)
 			continue;
 		r = ring_check_extent(v->l, &part, &bad);
 		if (r == -EBADMSG)
-			snprintf(v->why, v->why_bytes, "%s of block %llu does not match its checksum",
-				 e->type == DESC_DIRECT ? "content in place" : "payload", (unsigned long long)bad);
+			snprintf(v->why, v->why_bytes,
+				 "%s of block %llu does not match its checksum",
+				 e->type == DESC_DIRECT ? "content in place" : "payload",
+				 (unsigned long long)bad);
 		if (r < 0)
 			return r;
 	}
@@ -203,7 +217,8 @@ int verify_chain(struct scan *s, const struct chain *ch)
 		if (!v.check)
 			break;
 		if (i == CHAIN_CHECKED_MAX) {
-			snprintf(s->why, sizeof(s->why), "record %llu wants too many others to be read back",
+			snprintf(s->why, sizeof(s->why),
+				 "record %llu wants too many others to be read back",
 				 (unsigned long long)ch->head.seq);
 			r = -EBADMSG;
 			break;
@@ -223,7 +238,8 @@ int verify_chain(struct scan *s, const struct chain *ch)
 
 /* ---- check ---- */
 
-int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ctx, uint64_t *ret_bad)
+int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ctx,
+	       uint64_t *ret_bad)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
 	struct index_entry e;
@@ -243,7 +259,8 @@ int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ct
 			if (r != -EBADMSG && r != -EIO)
 				return r;
 			bad++;
-			snprintf(line, sizeof(line), "block %llu: its copy in the log %s", (unsigned long long)(e.blk + k),
+			snprintf(line, sizeof(line), "block %llu: its copy in the log %s",
+				 (unsigned long long)(e.blk + k),
 				 r == -EIO ? "cannot be read" : "does not match its checksum");
 			say(ctx, line);
 		}

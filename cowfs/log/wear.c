@@ -2,8 +2,9 @@
 /*
  * The wear table in memory, and copies of its items as bytes.
  *
- * A copy is a list of runs: varint(first item), varint(2 * items + z), and unless z (all of them zero) the fields of each
- * item as varints: seven bits a byte, low ones first, the top bit says that more follow.
+ * A copy is a list of runs: varint(first item), varint(2 * items + z), and unless z (all of them
+ * zero) the fields of each item as varints: seven bits a byte, low ones first, the top bit says
+ * that more follow.
  */
 #include "log/wear.h"
 
@@ -17,25 +18,29 @@ enum { FIELDS = 7, UNIT_FIELDS = 2, ZERO_RUN = 4, VARINT_BYTES = 10, DAY_S = 864
 
 struct wear {
 	uint32_t items, rotor, missing;
-	uint8_t *changed, *flying, *found; /* one byte an item would do as well as one bit: they are few */
-	uint64_t last_eb;		   /* with the device in bit 63; UINT64_MAX: none */
+	/* one byte an item would do as well as one bit: they are few */
+	uint8_t *changed, *flying, *found;
+	uint64_t last_eb; /* with the device in bit 63; UINT64_MAX: none */
 	uint64_t visits;
 	struct wear_ledger day_noted, commit_noted; /* what the lines know */
-	struct wear_table t; /* the last: its units follow */
+	struct wear_table t;			    /* the last: its units follow */
 };
 
 /* ---- geometry ---- */
 
-static uint32_t count_units(uint64_t off_bytes, uint64_t len_bytes, uint64_t unit_bytes, uint64_t *ret_first)
+static uint32_t count_units(uint64_t off_bytes, uint64_t len_bytes, uint64_t unit_bytes,
+			    uint64_t *ret_first)
 {
 	*ret_first = off_bytes / unit_bytes;
 	if (!len_bytes)
 		return 0;
-	return (uint32_t)min_u64(UINT32_MAX / 2, (off_bytes + len_bytes - 1) / unit_bytes - *ret_first + 1);
+	return (uint32_t)min_u64(UINT32_MAX / 2,
+				 (off_bytes + len_bytes - 1) / unit_bytes - *ret_first + 1);
 }
 
-void wear_plan(struct wear_geometry *ret, uint64_t eb_bytes, uint64_t max_units, uint64_t base_off_bytes,
-	       uint64_t base_bytes, uint64_t log_off_bytes, uint64_t log_bytes)
+void wear_plan(struct wear_geometry *ret, uint64_t eb_bytes, uint64_t max_units,
+	       uint64_t base_off_bytes, uint64_t base_bytes, uint64_t log_off_bytes,
+	       uint64_t log_bytes)
 {
 	struct wear_geometry g = { 0 };
 	uint64_t unit;
@@ -70,7 +75,8 @@ uint64_t wear_unit_off_bytes(const struct wear_geometry *g, uint32_t i, unsigned
 /* Commits and days come oldest first. */
 void wear_take_part(const struct wear_table *t, uint32_t first, struct wear_part *ret)
 {
-	const uint32_t units = wear_units(&t->geo), days_at = units + WEAR_COMMITS, end = days_at + WEAR_DAYS;
+	const uint32_t units = wear_units(&t->geo), days_at = units + WEAR_COMMITS,
+		       end = days_at + WEAR_DAYS;
 	uint32_t i = first;
 
 	ret->first = first;
@@ -78,7 +84,8 @@ void wear_take_part(const struct wear_table *t, uint32_t first, struct wear_part
 	for (; i < units && ret->units < WEAR_PART_UNITS; i++)
 		ret->unit[ret->units++] = t->unit[i];
 	for (; first >= units && i < days_at && ret->commits < WEAR_PART_COMMITS; i++) {
-		const struct wear_commit *c = &t->commit[(t->commit_n + 1 + i - units) % WEAR_COMMITS];
+		const struct wear_commit *c =
+			&t->commit[(t->commit_n + 1 + i - units) % WEAR_COMMITS];
 
 		if (c->n)
 			ret->commit[ret->commits++] = *c;
@@ -253,7 +260,8 @@ static void note_day(struct wear *w, const struct wear_ledger *t, uint64_t time_
 }
 
 /* The line of a commit; a second attempt at it goes on with the line of the first. */
-static struct wear_commit *begin_commit(struct wear *w, uint64_t n, uint64_t time_s, enum commit_cause cause)
+static struct wear_commit *begin_commit(struct wear *w, uint64_t n, uint64_t time_s,
+					enum commit_cause cause)
 {
 	struct wear_commit *c = &w->t.commit[n % WEAR_COMMITS];
 
@@ -300,13 +308,17 @@ static unsigned load_item(const struct wear *w, uint32_t i, uint64_t v[FIELDS])
 	i -= units;
 	if (i < WEAR_COMMITS) {
 		c = &w->t.commit[i];
-		memcpy(v, (uint64_t[FIELDS]){ c->n, c->time_s, c->cause, c->absorbed_bytes, c->written_bytes,
-					      c->writable_ms, c->visits }, FIELDS * sizeof(*v));
+		memcpy(v,
+		       (uint64_t[FIELDS]){ c->n, c->time_s, c->cause, c->absorbed_bytes,
+					   c->written_bytes, c->writable_ms, c->visits },
+		       FIELDS * sizeof(*v));
 		return FIELDS;
 	}
 	d = &w->t.day[i - WEAR_COMMITS];
-	memcpy(v, (uint64_t[FIELDS]){ d->n, d->day, d->absorbed_bytes, d->absorbed_writes, d->written_bytes, d->commits,
-				      d->visits }, FIELDS * sizeof(*v));
+	memcpy(v,
+	       (uint64_t[FIELDS]){ d->n, d->day, d->absorbed_bytes, d->absorbed_writes,
+				   d->written_bytes, d->commits, d->visits },
+	       FIELDS * sizeof(*v));
 	return FIELDS;
 }
 
@@ -323,7 +335,8 @@ static void merge_item(struct wear *w, uint32_t i, const uint64_t v[FIELDS])
 
 	if (i < units) {
 		w->t.unit[i].blks = (uint32_t)max_u64(w->t.unit[i].blks, min_u64(v[0], UINT32_MAX));
-		w->t.unit[i].visits = (uint32_t)max_u64(w->t.unit[i].visits, min_u64(v[1], UINT32_MAX));
+		w->t.unit[i].visits = (uint32_t)max_u64(w->t.unit[i].visits,
+							min_u64(v[1], UINT32_MAX));
 		return;
 	}
 	i -= units;
@@ -431,8 +444,10 @@ static size_t run_header(uint8_t *p, uint32_t first, uint32_t items, bool zero)
 	return n + put_varint(p + n, (uint64_t)items << 1 | zero);
 }
 
-/* One run of items [i, end) as far as the room goes; p NULL: only counted. Returns the items, 0: no room. */
-static uint32_t put_run(const struct wear *w, uint8_t *p, size_t room, uint32_t i, uint32_t end, size_t *ret_bytes)
+/* One run of items [i, end) as far as the room goes; p NULL: only counted. Returns the items, 0: no
+ * room. */
+static uint32_t put_run(const struct wear *w, uint8_t *p, size_t room, uint32_t i, uint32_t end,
+			size_t *ret_bytes)
 {
 	uint8_t header[2 * VARINT_BYTES];
 	uint32_t n = zeros_from(w, i, end);
@@ -440,14 +455,17 @@ static uint32_t put_run(const struct wear *w, uint8_t *p, size_t room, uint32_t 
 	bool zero = n >= ZERO_RUN || (n && i + n == end);
 
 	if (!zero) {
-		/* up to the next long run of zeros. The header is counted for the longest that it could be. */
+		/* up to the next long run of zeros. The header is counted for the longest that it
+		 * could be. */
 		size_t most = varint_bytes(i) + varint_bytes((uint64_t)(end - i) << 1);
 
 		for (n = 0; i + n < end; n++) {
 			bool z;
 			size_t b = item_bytes(w, i + n, &z);
 
-			if (most + bytes + b > room || (z && zeros_from(w, i + n, (uint32_t)min_u64(end, i + n + ZERO_RUN)) == ZERO_RUN))
+			if (most + bytes + b > room ||
+			    (z && zeros_from(w, i + n, (uint32_t)min_u64(end, i + n + ZERO_RUN)) ==
+					  ZERO_RUN))
 				break;
 			bytes += b;
 		}
@@ -490,12 +508,14 @@ static uint32_t next_changed(const struct wear *w, uint32_t i, uint32_t *ret_end
 	return (uint32_t)(p - w->changed);
 }
 
-size_t wear_encode(struct wear *w, uint8_t *buf, size_t room_bytes, uint32_t rotor_items, uint32_t *ret_rotor)
+size_t wear_encode(struct wear *w, uint8_t *buf, size_t room_bytes, uint32_t rotor_items,
+		   uint32_t *ret_rotor)
 {
 	size_t pos = 0, b;
 	uint32_t end = 0, n = 1, want = (uint32_t)min_u64(rotor_items, w->items);
 
-	for (uint32_t i = next_changed(w, 0, &end); n && i < w->items; i = next_changed(w, i, &end)) {
+	for (uint32_t i = next_changed(w, 0, &end); n && i < w->items;
+	     i = next_changed(w, i, &end)) {
 		n = put_run(w, buf + pos, room_bytes - pos, i, end, &b);
 		mark_copied(w, i, n);
 		pos += n ? b : 0;
@@ -522,7 +542,8 @@ size_t wear_encoded_bytes(const struct wear *w, uint32_t rotor_items)
 		for (; i < end; i += n, bytes += b)
 			n = put_run(w, NULL, SIZE_MAX / 2, i, end, &b);
 	for (uint32_t done = 0; done < want; done += n, bytes += b) {
-		n = put_run(w, NULL, SIZE_MAX / 2, rotor, (uint32_t)min_u64(w->items, (uint64_t)rotor + want - done), &b);
+		n = put_run(w, NULL, SIZE_MAX / 2, rotor,
+			    (uint32_t)min_u64(w->items, (uint64_t)rotor + want - done), &b);
 		rotor = (rotor + n) % w->items;
 	}
 	return bytes;
@@ -553,7 +574,8 @@ void wear_change_all(struct wear *w)
 bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes)
 {
 	const uint8_t *p = buf, *end = buf + len_bytes;
-	uint64_t left = 2ull * w->items; /* what has changed, and once round: a few bytes may stand for all items */
+	/* what has changed, and once round: a few bytes may stand for all items */
+	uint64_t left = 2ull * w->items;
 
 	while (p < end) {
 		uint64_t first, n;
@@ -588,7 +610,9 @@ void wear_take_over(struct wear *w, const struct wear *from)
 
 	for (uint32_t i = 0; i < wear_units(&from->t.geo); i++) {
 		unsigned dev;
-		uint64_t unit = wear_unit_off_bytes(&from->t.geo, i, &dev) / blk_to_bytes(g->unit_blks) - g->first_unit[dev];
+		uint64_t unit = wear_unit_off_bytes(&from->t.geo, i, &dev) /
+					blk_to_bytes(g->unit_blks) -
+				g->first_unit[dev];
 		uint32_t to = (uint32_t)unit + (dev ? g->units[0] : 0);
 
 		if (unit >= g->units[dev])

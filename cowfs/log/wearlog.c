@@ -2,18 +2,22 @@
 /*
  * Copies of the wear table in the ring.
  *
- * Every record is a block of which more than half is unused: that room carries, first, the items that have changed since
- * the record before, with their present values, and then others in turn. A group gets a block of copies in front of its
- * record only if that room is not enough. No write, no flush and no visit to an erase block is made for it alone.
+ * Every record is a block of which more than half is unused: that room carries, first, the items
+ * that have changed since the record before, with their present values, and then others in turn. A
+ * group gets a block of copies in front of its record only if that room is not enough. No write, no
+ * flush and no visit to an erase block is made for it alone.
  *
- * W1  All that has changed is copied before or in the next record: what a durable record says is exact.
- * W2  The turn (the rotor) comes round while the cursor moves through two erase blocks of the ring. What a group may
- *     overwrite lies further ahead (ring.c keeps three in reserve), so the records that survive a cut have a copy of
- *     every item, and walking back from the newest finds it. (Not along their `prev`: a checkpoint record leaves out the
- *     commit that it is a copy of.)
- * W3  Nothing depends on it. A copy that is damaged or gone costs its items what they have counted since an older one.
- * W4  An older one is found wherever it lies: where the walk ends early, or something of it cannot be read, all of the ring that
- *     the turn has gone through four times is read, and every record in it that is of this ledger gives what it has.
+ * W1  All that has changed is copied before or in the next record: what a durable record says is
+ *     exact.
+ * W2  The turn (the rotor) comes round while the cursor moves through two erase blocks of the ring.
+ *     What a group may overwrite lies further ahead (ring.c keeps three in reserve), so the records
+ *     that survive a cut have a copy of every item, and walking back from the newest finds it. (Not
+ *     along their `prev`: a checkpoint record leaves out the commit that it is a copy of.)
+ * W3  Nothing depends on it. A copy that is damaged or gone costs its items what they have counted
+ *     since an older one.
+ * W4  An older one is found wherever it lies: where the walk ends early, or something of it cannot
+ *     be read, all of the ring that the turn has gone through four times is read, and every record
+ *     in it that is of this ledger gives what it has.
  */
 #include <errno.h>
 #include <string.h>
@@ -24,15 +28,18 @@
 
 enum {
 	PERIOD_EBS = 2,
-	ITEM_BYTES = 10,     /* of a unit that has seen a lot */
-	SHARE = 16,	     /* the table is at most so small a part of what is written to the ring in a period */
+	ITEM_BYTES = 10, /* of a unit that has seen a lot */
+	/* the table is at most so small a part of what is written to the ring in a period */
+	SHARE = 16,
 	BLKS_PER_WEAR = 128, /* one more block of copies for so many that were written */
-	RECORD_SPARE = 256,  /* what a record still has to tell of its own group: ring units, day, commit */
+	/* what a record still has to tell of its own group: ring units, day, commit */
+	RECORD_SPARE = 256,
 	WALK_MAX = 1024,
 	READ_TRIES = 3,
 	MAX_BLKS = 64, /* all of a table is less */
 	SEARCH_PERIODS = 4,
-	LOAD_LAPS = 4, /* of what is searched: so much is read one by one, whatever the records refer to */
+	/* of what is searched: so much is read one by one, whatever the records refer to */
+	LOAD_LAPS = 4,
 };
 
 static uint64_t period_blks(const struct log *l)
@@ -50,8 +57,9 @@ static struct wear_geometry geometry_of(const struct wear_ref *f)
 
 static bool same_geometry(const struct wear_geometry *a, const struct wear_geometry *b)
 {
-	return a->eb_blks == b->eb_blks && a->unit_blks == b->unit_blks && a->units[0] == b->units[0] &&
-	       a->units[1] == b->units[1] && a->first_unit[0] == b->first_unit[0] && a->first_unit[1] == b->first_unit[1];
+	return a->eb_blks == b->eb_blks && a->unit_blks == b->unit_blks &&
+	       a->units[0] == b->units[0] && a->units[1] == b->units[1] &&
+	       a->first_unit[0] == b->first_unit[0] && a->first_unit[1] == b->first_unit[1];
 }
 
 static void plan(const struct log *l, struct wear_geometry *ret)
@@ -59,8 +67,8 @@ static void plan(const struct log *l, struct wear_geometry *ret)
 	const struct card_geometry *b = &l->base->geo, *c = &l->card->geo;
 	uint64_t max_units = period_blks(l) * COW_BLK_BYTES / (SHARE * ITEM_BYTES);
 
-	wear_plan(ret, l->super.erase_block_bytes, max_units, b->disk_off_bytes, b->size_bytes, c->disk_off_bytes,
-		  l->card == l->base ? 0 : c->size_bytes);
+	wear_plan(ret, l->super.erase_block_bytes, max_units, b->disk_off_bytes, b->size_bytes,
+		  c->disk_off_bytes, l->card == l->base ? 0 : c->size_bytes);
 }
 
 /* ---- counting ---- */
@@ -74,7 +82,8 @@ static void count(void *ctx, struct card *c, uint64_t off_bytes, size_t len_byte
 	else if (l->wear.planned)
 		l->wear.planned = false;
 	else
-		wear_count(l->wear.table, c != l->base, (c->geo.disk_off_bytes + off_bytes) / COW_BLK_BYTES,
+		wear_count(l->wear.table, c != l->base,
+			   (c->geo.disk_off_bytes + off_bytes) / COW_BLK_BYTES,
 			   len_bytes / COW_BLK_BYTES);
 }
 
@@ -106,9 +115,11 @@ static int read_block(struct log *l, uint64_t lblk, uint8_t *buf)
 	return r;
 }
 
-static bool is_record(const struct log *l, uint64_t lblk, const uint8_t *blk, struct log_record *ret)
+static bool is_record(const struct log *l, uint64_t lblk, const uint8_t *blk,
+		      struct log_record *ret)
 {
-	return codec_get_record(blk, l->super.ring_uuid, ret) == 0 && verify_record_place(l, ret, lblk);
+	return codec_get_record(blk, l->super.ring_uuid, ret) == 0 &&
+	       verify_record_place(l, ret, lblk);
 }
 
 static bool of_table(const struct log_record *rec, const struct wear *w)
@@ -119,12 +130,14 @@ static bool of_table(const struct log_record *rec, const struct wear *w)
 }
 
 /* false: some of it could not be read, or made no sense */
-static bool merge_record(struct log *l, struct wear *w, const struct log_record *rec, const uint8_t *blk, uint8_t *buf)
+static bool merge_record(struct log *l, struct wear *w, const struct log_record *rec,
+			 const uint8_t *blk, uint8_t *buf)
 {
 	uint64_t lblk = rec->wear.lblk;
 	bool whole = wear_merge(w, blk + RECORD_WEAR_OFF, rec->wear.bytes);
 
-	for (uint32_t i = 0; i < min_u64(rec->wear.blks, MAX_BLKS) && ring_valid(l, lblk); i++, lblk = ring_next(l, lblk)) {
+	for (uint32_t i = 0; i < min_u64(rec->wear.blks, MAX_BLKS) && ring_valid(l, lblk);
+	     i++, lblk = ring_next(l, lblk)) {
 		size_t len;
 
 		/* a block of another attempt at this place is none of ours */
@@ -136,8 +149,8 @@ static bool merge_record(struct log *l, struct wear *w, const struct log_record 
 	return whole;
 }
 
-/* From record `rec` back, newest first, until every item was found. false: something on the way was not there, and an item may
- * have had a later copy in it. */
+/* From record `rec` back, newest first, until every item was found. false: something on the way was
+ * not there, and an item may have had a later copy in it. */
 static bool walk(struct log *l, struct wear *w, const struct log_record *rec, uint8_t *buf)
 {
 	struct record_ptr at = { rec->seq, rec->epoch, rec->lblk };
@@ -147,8 +160,9 @@ static bool walk(struct log *l, struct wear *w, const struct log_record *rec, ui
 	for (unsigned n = 0; n < WALK_MAX && wear_missing(w) && at.seq; n++) {
 		struct log_record r;
 
-		if (!ring_valid(l, at.lblk) || read_block(l, at.lblk, blk) < 0 || !is_record(l, at.lblk, blk, &r) ||
-		    r.seq != at.seq || r.epoch != at.epoch || !of_table(&r, w))
+		if (!ring_valid(l, at.lblk) || read_block(l, at.lblk, blk) < 0 ||
+		    !is_record(l, at.lblk, blk, &r) || r.seq != at.seq || r.epoch != at.epoch ||
+		    !of_table(&r, w))
 			return false;
 		whole &= merge_record(l, w, &r, blk, buf);
 		at = r.wear.prev;
@@ -170,13 +184,15 @@ static void search(struct log *l, struct wear *w, uint64_t lblk, uint8_t *buf)
 
 	while (left && wear_missing(w)) {
 		uint64_t n = min_u64(min_u64(STAGE_BLKS, end), left);
-		bool readable = card_read(l->card, ring_off_bytes(l, end - n), l->stage, blk_to_bytes(n)) == 0;
+		bool readable = card_read(l->card, ring_off_bytes(l, end - n), l->stage,
+					  blk_to_bytes(n)) == 0;
 
 		for (uint64_t at = end; at-- > end - n;) {
 			uint8_t *blk = l->stage + blk_to_bytes(at - (end - n));
 			struct log_record r;
 
-			if ((readable || read_block(l, at, blk) == 0) && is_record(l, at, blk, &r) && of_table(&r, w) &&
+			if ((readable || read_block(l, at, blk) == 0) &&
+			    is_record(l, at, blk, &r) && of_table(&r, w) &&
 			    same_ledger(&r, &l->wear.head))
 				(void)merge_record(l, w, &r, blk, buf);
 		}
@@ -186,7 +202,8 @@ static void search(struct log *l, struct wear *w, uint64_t lblk, uint8_t *buf)
 	}
 }
 
-/* All that the card still has of a table of this geometry. false: a part was not read, or is not there. */
+/* All that the card still has of a table of this geometry. false: a part was not read, or is not
+ * there. */
 static bool gather(struct log *l, struct wear *w, uint8_t *buf)
 {
 	const struct log_record *head = &l->wear.head;
@@ -201,7 +218,8 @@ static bool gather(struct log *l, struct wear *w, uint8_t *buf)
 
 static bool sane(const struct wear_geometry *g)
 {
-	return g->eb_blks && g->unit_blks >= g->eb_blks && (uint64_t)g->units[0] + g->units[1] <= WEAR_MAX_UNITS;
+	return g->eb_blks && g->unit_blks >= g->eb_blks &&
+	       (uint64_t)g->units[0] + g->units[1] <= WEAR_MAX_UNITS;
 }
 
 static bool find(struct log *l, struct wear *w, uint8_t *buf)
@@ -251,7 +269,8 @@ void log_wear_load(struct log *l)
 	wear_since(w, &l->ledger);
 	l->wear.lblk = l->newest.lblk;
 	if (!l->wear.full)
-		l->wear.last = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+		l->wear.last = (struct record_ptr){ l->newest.seq, l->newest.epoch,
+						    l->newest.lblk };
 	l->wear.table = w;
 	l->base->wrote = l->card->wrote = count;
 	l->base->wrote_ctx = l->card->wrote_ctx = l;
@@ -275,7 +294,8 @@ void wearlog_close(struct log *l)
 
 static uint64_t written_bytes(const struct log *l)
 {
-	return l->card->account.written_bytes + (l->base != l->card ? l->base->account.written_bytes : 0);
+	return l->card->account.written_bytes +
+	       (l->base != l->card ? l->base->account.written_bytes : 0);
 }
 
 /* The cursor has come to lblk: what the rotor owes. */
@@ -287,7 +307,8 @@ static uint64_t debt_at(const struct log *l, uint64_t lblk)
 static uint32_t items_due(const struct log *l, uint64_t debt_blks)
 {
 	return (uint32_t)min_u64(wear_items(l->wear.table),
-				 (debt_blks * wear_items(l->wear.table) + period_blks(l) - 1) / period_blks(l));
+				 (debt_blks * wear_items(l->wear.table) + period_blks(l) - 1) /
+					 period_blks(l));
 }
 
 static void pay(uint64_t *debt_blks, const struct log *l, uint32_t items)
@@ -300,7 +321,8 @@ static void pay(uint64_t *debt_blks, const struct log *l, uint32_t items)
 static uint64_t blocks_wanted(const struct log *l, uint64_t debt_blks)
 {
 	uint64_t bytes = wear_encoded_bytes(l->wear.table, items_due(l, debt_blks)), n;
-	uint64_t written = (written_bytes(l) - l->wear.written_bytes) / COW_BLK_BYTES + l->stage_blks;
+	uint64_t written = (written_bytes(l) - l->wear.written_bytes) / COW_BLK_BYTES +
+			   l->stage_blks;
 
 	if (bytes + RECORD_SPARE <= RECORD_WEAR_ROOM)
 		return 0;
@@ -340,7 +362,8 @@ int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk)
 		if (r < 0)
 			return r;
 		memset(blk, 0, COW_BLK_BYTES);
-		len = wear_encode(w, blk + WEAR_BLK_OFF, WEAR_BLK_ROOM, items_due(l, debt), &passed);
+		len = wear_encode(w, blk + WEAR_BLK_OFF, WEAR_BLK_ROOM, items_due(l, debt),
+				  &passed);
 		codec_put_wear(blk, l->super.ring_uuid, l->epoch, rec->seq, i, len);
 		r = ring_stage_put(l, *lblk, blk, 1);
 		if (r < 0)
@@ -372,7 +395,8 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 		rec->wear.lblk = rec->wear.blks = rec->wear.crc = 0;
 	wear_note(w, &rec->ledger, rec->time_s, rec->type, rec->cause);
 	debt = debt_at(l, rec->lblk);
-	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF, RECORD_WEAR_ROOM, UINT32_MAX, &passed);
+	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF, RECORD_WEAR_ROOM,
+						UINT32_MAX, &passed);
 	pay(&debt, l, passed);
 	g = &wear_table_of(w)->geo;
 	rec->wear.prev = l->wear.last;

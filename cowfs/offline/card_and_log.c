@@ -30,7 +30,7 @@ static int explain_busy(const struct options *o, const char *path)
 static int open_card(struct card **ret, const struct options *o, const char *path, unsigned flags,
 		     uint32_t erase_block_bytes)
 {
-	const struct card_options opt = {.erase_block_bytes = erase_block_bytes};
+	const struct card_options opt = { .erase_block_bytes = erase_block_bytes };
 	int e = blockdev_open(ret, path, flags, &opt);
 
 	switch (e) {
@@ -57,8 +57,9 @@ static int read_card(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 struct blk_reader offline_reader(struct card *c)
 {
-	return (struct blk_reader){
-		.read = read_card, .ctx = c, .volume_blks = c->geo.size_bytes >> COW_BLK_SHIFT};
+	return (struct blk_reader){ .read = read_card,
+				    .ctx = c,
+				    .volume_blks = c->geo.size_bytes >> COW_BLK_SHIFT };
 }
 
 uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes)
@@ -86,7 +87,7 @@ int offline_open(struct offline *f, const struct options *o, unsigned flags,
 	struct blk_reader r;
 	int e, exit;
 
-	*f = (struct offline){0};
+	*f = (struct offline){ 0 };
 	if (log_path && client_same_device(o->operand[0], log_path))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--log is for another device than %s",
 				o->operand[0]);
@@ -124,11 +125,12 @@ static int explain_super(const struct options *o, int e, const struct offline *f
 				path);
 	case -ENOENT:
 		if (f->trouble & SUPER_CUT_OFF)
-			return cmd_fail(o, EXIT_FAILED, e,
-					"there is no cowfs log on %s. If a shrink was begun: it was "
-					"cut off before its commit, the file system is as it was; "
-					"run cowctl format --shrink %s again",
-					path, path);
+			return cmd_fail(
+				o, EXIT_FAILED, e,
+				"there is no cowfs log on %s. If a shrink was begun: it was "
+				"cut off before its commit, the file system is as it was; "
+				"run cowctl format --shrink %s again",
+				path, path);
 		return cmd_fail(o, EXIT_FAILED, e, "there is no cowfs log on %s%s", path,
 				has_option(o, OPT_LOG)
 					? ""
@@ -177,7 +179,8 @@ int offline_open_log(struct offline *f, const struct options *o)
 		return cmd_fail(o, EXIT_FAILED, -ERANGE,
 				"%s is smaller than the volume that its log belongs to",
 				o->operand[0]);
-	e = log_open_lent(&f->log, f->base, f->log_card, &f->super, f->log_flags, f->lent, &f->report);
+	e = log_open_lent(&f->log, f->base, f->log_card, &f->super, f->log_flags, f->lent,
+			  &f->report);
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "the log on %s cannot be read: %s",
 				f->log_card->geo.path, strerrordesc_np(-e));
@@ -199,5 +202,5 @@ void offline_close(struct offline *f)
 	if (f->log_card != f->base)
 		card_close(f->log_card);
 	card_close(f->base);
-	*f = (struct offline){0};
+	*f = (struct offline){ 0 };
 }

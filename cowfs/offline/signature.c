@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - libblkid knows what lies where, and what only looks like it (a FAT's boot sector is no partition table). All that it
- *   finds counts, one by one as for wipefs(8): a first match would hide a second one.
- * - Where cowfs knows the file system, its first 4 KiB and what lies behind its end say whether it is a leftover, or a part
- *   of something larger (a member of a RAID array has its superblock at the end). What is between belongs to files.
- * - A backup GPT without a primary one is counted only where the device is to be overwritten from its first block on: mkfs
- *   leaves it on a disk that had partitions once.
+ * - libblkid knows what lies where, and what only looks like it (a FAT's boot sector is no
+ *   partition table). All that it finds counts, one by one as for wipefs(8): a first match would
+ *   hide a second one.
+ * - Where cowfs knows the file system, its first 4 KiB and what lies behind its end say whether it
+ *   is a leftover, or a part of something larger (a member of a RAID array has its superblock at
+ *   the end). What is between belongs to files.
+ * - A backup GPT without a primary one is counted only where the device is to be overwritten from
+ *   its first block on: mkfs leaves it on a disk that had partitions once.
  */
 #include "offline/signature.h"
 
@@ -20,15 +22,15 @@
 static const struct {
 	const char *type, *text, *advice;
 } known[] = {
-	{"swap", "a swap area", ""},
-	{"swsuspend", "a hibernated system", ""},
-	{"LVM2_member", "an LVM physical volume", "name a logical volume instead"},
-	{"LVM1_member", "an LVM physical volume", "name a logical volume instead"},
-	{"crypto_LUKS", "a LUKS device", "open it, and name what it is opened as instead"},
-	{"linux_raid_member", "a member of a RAID array", "name the array instead"},
-	{"zfs_member", "a member of a ZFS pool", ""},
-	{"bcache", "a bcache device", "name the bcache instead"},
-	{"jbd", "an external journal", ""},
+	{ "swap", "a swap area", "" },
+	{ "swsuspend", "a hibernated system", "" },
+	{ "LVM2_member", "an LVM physical volume", "name a logical volume instead" },
+	{ "LVM1_member", "an LVM physical volume", "name a logical volume instead" },
+	{ "crypto_LUKS", "a LUKS device", "open it, and name what it is opened as instead" },
+	{ "linux_raid_member", "a member of a RAID array", "name the array instead" },
+	{ "zfs_member", "a member of a ZFS pool", "" },
+	{ "bcache", "a bcache device", "name the bcache instead" },
+	{ "jbd", "an external journal", "" },
 };
 
 static bool is_fs_type(const struct fsinfo *fs, const char *type)
@@ -63,7 +65,8 @@ static void add(struct signatures *s, const char *text, const char *advice)
 	snprintf(s->text + len, sizeof(s->text) - len, "%s%s", len ? " and " : "", text);
 }
 
-static void add_table(struct signatures *s, const struct fsinfo *fs, const char *path, const char *type)
+static void add_table(struct signatures *s, const struct fsinfo *fs, const char *path,
+		      const char *type)
 {
 	int n = count_partitions(path);
 	char text[96];
@@ -72,7 +75,10 @@ static void add_table(struct signatures *s, const struct fsinfo *fs, const char 
 	if (!n && fs->kind != FS_UNKNOWN && !strcmp(type, "dos"))
 		return;
 	snprintf(text, sizeof(text), "a %s partition table with %d partition%s",
-		 !strcmp(type, "gpt") ? "GPT" : !strcmp(type, "dos") ? "DOS" : CLEAN(type), n, n == 1 ? "" : "s");
+		 !strcmp(type, "gpt")	? "GPT"
+		 : !strcmp(type, "dos") ? "DOS"
+					: CLEAN(type),
+		 n, n == 1 ? "" : "s");
 	add(s, text, n ? "name a partition instead" : "");
 }
 
@@ -123,7 +129,7 @@ static void take(struct signatures *s, blkid_probe pr, const struct fsinfo *fs, 
 
 int signatures_find(const char *path, const struct fsinfo *fs, struct signatures *ret)
 {
-	struct signatures s = {.advice = ""};
+	struct signatures s = { .advice = "" };
 	blkid_probe pr;
 	int r;
 
@@ -132,10 +138,11 @@ int signatures_find(const char *path, const struct fsinfo *fs, struct signatures
 	if (!pr)
 		return errno ? -errno : -EIO;
 	blkid_probe_enable_superblocks(pr, 1);
-	blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_USAGE | BLKID_SUBLKS_MAGIC);
+	blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_USAGE |
+						      BLKID_SUBLKS_MAGIC);
 	blkid_probe_enable_partitions(pr, 1);
-	blkid_probe_set_partitions_flags(pr, BLKID_PARTS_MAGIC |
-						     (fs->kind == FS_UNKNOWN ? BLKID_PARTS_FORCE_GPT : 0));
+	blkid_probe_set_partitions_flags(
+		pr, BLKID_PARTS_MAGIC | (fs->kind == FS_UNKNOWN ? BLKID_PARTS_FORCE_GPT : 0));
 	while ((r = blkid_do_probe(pr)) == 0)
 		take(&s, pr, fs, path);
 	blkid_free_probe(pr);

@@ -43,24 +43,26 @@ void generation_free(struct generation *g); /* NULL allowed; gives the RAM back 
 uint64_t generation_volume_blks(const struct generation *g);
 void generation_stats(const struct generation *g, struct generation_stats *ret);
 
-/* State of blk, and how many blocks from it on (at most max_blks, at least 1) are in the same state.
- * Cost grows with what is present, not with max_blks: whole absent leaves are skipped at once. */
+/* State of blk, and how many blocks from it on (at most max_blks, at least 1) are in the same
+ * state. Cost grows with what is present, not with max_blks: whole absent leaves are skipped at
+ * once. */
 uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_blks,
 			enum blk_state *ret_state);
-/* Next present (DATA or HOLE) run at or after *blk; false when there is none. *ret_blks is the run's
- * length, cut at max_blks. Skips empty leaves. */
-bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
-		     enum blk_state *ret_state);
+/* Next present (DATA or HOLE) run at or after *blk; false when there is none. *ret_blks is the
+ * run's length, cut at max_blks. Skips empty leaves. */
+bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blks,
+		     uint64_t *ret_blks, enum blk_state *ret_state);
 
 /* Bytes of blocks whose state is BLK_DATA. Any alignment. 0 or -errno. */
-int generation_read(const struct generation *g, uint64_t off_bytes, void *buf, size_t len_bytes)
-	MUST_CHECK;
+int generation_read(const struct generation *g, uint64_t off_bytes, void *buf,
+		    size_t len_bytes) MUST_CHECK;
 /* Puts bytes into the store, any alignment, without marking. -ENOSPC: hard limit reached. */
-int generation_write(struct generation *g, uint64_t off_bytes, const void *buf, size_t len_bytes)
-	MUST_CHECK;
+int generation_write(struct generation *g, uint64_t off_bytes, const void *buf,
+		     size_t len_bytes) MUST_CHECK;
 /* Marks [blk, blk+blks): DATA, HOLE or ABSENT. Atomic per 64-bit word, O(blks/32). Reserving the
  * map's memory may fail: -ENOMEM before anything was marked. */
-int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_state state) MUST_CHECK;
+int generation_mark(struct generation *g, uint64_t blk, uint64_t blks,
+		    enum blk_state state) MUST_CHECK;
 /* Marks HOLE, then gives the pages of these blocks back to the store. */
 int generation_punch(struct generation *g, uint64_t blk, uint64_t blks) MUST_CHECK;
 

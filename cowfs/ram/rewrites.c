@@ -2,9 +2,10 @@
 /*
  * A set for each cache line: five blocks with their counters. A block belongs to one set.
  *
- * Who has no rewrites only waits in his place, and gives it to the next one. If all of a set have some, a rewrite of a block
- * that is not there takes one from the block with the fewest, until that one has none left: so what is written again and again
- * stays, and gets in. What is lost that way is counted (untracked), so that nobody has more than he was written.
+ * Who has no rewrites only waits in his place, and gives it to the next one. If all of a set have
+ * some, a rewrite of a block that is not there takes one from the block with the fewest, until that
+ * one has none left: so what is written again and again stays, and gets in. What is lost that way
+ * is counted (untracked), so that nobody has more than he was written.
  */
 #include "ram/rewrites.h"
 
@@ -70,7 +71,8 @@ void rewrites_free(struct rewrites *w)
 	free(w);
 }
 
-/* Runs of neighbours are dealt out evenly, and neighbours go to neighbours: the processor fetches these by itself. */
+/* Runs of neighbours are dealt out evenly, and neighbours go to neighbours: the processor fetches
+ * these by itself. */
 static struct set *set_of(const struct rewrites *w, uint32_t blk)
 {
 	uint64_t start = (uint64_t)(blk / RUN_BLKS * 0x9e3779b1u) >> w->shift;
@@ -109,7 +111,8 @@ static void take_from_least(struct rewrites *w, struct set *s)
 	struct entry *least = &s->e[0];
 
 	for (unsigned k = 1; k < WAYS; k++)
-		if ((uint64_t)s->e[k].absorbed + s->e[k].later < (uint64_t)least->absorbed + least->later)
+		if ((uint64_t)s->e[k].absorbed + s->e[k].later <
+		    (uint64_t)least->absorbed + least->later)
 			least = &s->e[k];
 	if (least->absorbed) {
 		least->absorbed--;

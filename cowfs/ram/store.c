@@ -48,8 +48,8 @@ static int configure(int fs_fd, uint64_t limit_bytes)
 
 int ram_store_open(struct ram_store **ret, uint64_t limit_bytes)
 {
-	const unsigned attr =
-		MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOATIME;
+	const unsigned attr = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC |
+			      MOUNT_ATTR_NOATIME;
 	_cleanup_free_ struct ram_store *s = NULL;
 	_cleanup_close_ int fs_fd = -1;
 	int r;

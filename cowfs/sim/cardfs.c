@@ -26,8 +26,10 @@ enum { INO_CARD = 2, INO_STAT, INO_JSON, INO_CONTROL, INO_END };
 static const struct {
 	const char *name;
 	mode_t mode;
-} files[INO_END] = {
-	[INO_CARD] = {"card", 0600}, [INO_STAT] = {"stat", 0444}, [INO_JSON] = {"stat.json", 0444}, [INO_CONTROL] = {"control", 0200}};
+} files[INO_END] = { [INO_CARD] = { "card", 0600 },
+		     [INO_STAT] = { "stat", 0444 },
+		     [INO_JSON] = { "stat.json", 0444 },
+		     [INO_CONTROL] = { "control", 0200 } };
 
 /* The one session of this program */
 static struct {
@@ -48,7 +50,8 @@ static uint64_t clock_ns(const struct card *c)
 static void spend(uint64_t since_ns)
 {
 	uint64_t ns = clock_ns(serving.f->card) - since_ns;
-	struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+	struct timespec ts = { .tv_sec = (time_t)(ns / 1000000000u),
+			       .tv_nsec = (long)(ns % 1000000000u) };
 
 	while (serving.f->real_time && nanosleep(&ts, &ts) < 0 && errno == EINTR)
 		;
@@ -56,7 +59,9 @@ static void spend(uint64_t since_ns)
 
 static int trace(enum flash_trace_op op, uint64_t off_bytes, uint64_t len_bytes, const void *buf)
 {
-	struct flash_trace_record rec = {.op = (uint8_t)op, .time_ns = clock_ns(serving.f->card), .off_bytes = off_bytes};
+	struct flash_trace_record rec = { .op = (uint8_t)op,
+					  .time_ns = clock_ns(serving.f->card),
+					  .off_bytes = off_bytes };
 	int r = 0;
 
 	if (!serving.f->trace)
@@ -81,7 +86,8 @@ static bool in_range(uint64_t off_bytes, uint64_t len_bytes)
 static int read_card(uint64_t off_bytes, size_t len_bytes)
 {
 	uint64_t from = round_down_u64(off_bytes, COW_BLK_BYTES), since = clock_ns(serving.f->card);
-	int r = card_read(serving.f->card, from, serving.buf, round_up_u64(off_bytes + len_bytes, COW_BLK_BYTES) - from);
+	int r = card_read(serving.f->card, from, serving.buf,
+			  round_up_u64(off_bytes + len_bytes, COW_BLK_BYTES) - from);
 
 	spend(since);
 	return r;
@@ -102,7 +108,8 @@ static int write_card(uint64_t off_bytes, const void *data, size_t len_bytes)
 	if (off_bytes != from)
 		r = sim_look(c, from, serving.buf, COW_BLK_BYTES);
 	if (!r && (off_bytes + len_bytes) % COW_BLK_BYTES)
-		r = sim_look(c, from + len - COW_BLK_BYTES, serving.buf + len - COW_BLK_BYTES, COW_BLK_BYTES);
+		r = sim_look(c, from + len - COW_BLK_BYTES, serving.buf + len - COW_BLK_BYTES,
+			     COW_BLK_BYTES);
 	if (r < 0)
 		return r;
 	if (data)
@@ -131,7 +138,8 @@ static int flush_card(void)
 /* Whole blocks are discarded, parts of blocks written. */
 static int punch_card(uint64_t off_bytes, uint64_t len_bytes)
 {
-	uint64_t end = off_bytes + len_bytes, first = round_up_u64(off_bytes, COW_BLK_BYTES), last = round_down_u64(end, COW_BLK_BYTES);
+	uint64_t end = off_bytes + len_bytes, first = round_up_u64(off_bytes, COW_BLK_BYTES),
+		 last = round_down_u64(end, COW_BLK_BYTES);
 	int r = 0;
 
 	serving.f->changes++;
@@ -212,8 +220,10 @@ static enum sim_fate all(void *arg, size_t i)
 
 static int power(const char *what)
 {
-	static const char *const names[] = {
-		[SIM_DONE] = "kept", [SIM_DROPPED] = "undone", [SIM_TORN] = "torn", [SIM_GARBAGE] = "garbage"};
+	static const char *const names[] = { [SIM_DONE] = "kept",
+					     [SIM_DROPPED] = "undone",
+					     [SIM_TORN] = "torn",
+					     [SIM_GARBAGE] = "garbage" };
 	struct card *c = serving.f->card;
 
 	if (!strcmp(what, "random")) {
@@ -236,7 +246,7 @@ static int fail(char *kinds, const char *count, const char *often)
 	static const struct {
 		const char *name;
 		enum sim_op op;
-	} ops[] = {{"read", SIM_READ}, {"write", SIM_WRITE}, {"flush", SIM_FLUSH}};
+	} ops[] = { { "read", SIM_READ }, { "write", SIM_WRITE }, { "flush", SIM_FLUSH } };
 	bool forever = !strcmp(often, "forever");
 	unsigned mask = 0;
 	uint64_t n;
@@ -274,7 +284,7 @@ static int mark(const char *what)
 static int control(char *line)
 {
 	struct card *c = serving.f->card;
-	char *save, *word[4] = {NULL};
+	char *save, *word[4] = { NULL };
 	unsigned n = 0;
 	uint64_t v;
 
@@ -352,10 +362,11 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct fuse_entry_param e = {.attr_timeout = FOREVER_S, .entry_timeout = FOREVER_S};
+	struct fuse_entry_param e = { .attr_timeout = FOREVER_S, .entry_timeout = FOREVER_S };
 
 	for (e.ino = INO_CARD; e.ino < INO_END; e.ino++)
-		if (parent == FUSE_ROOT_ID && !strcmp(name, files[e.ino].name) && fill_attr(e.ino, &e.attr)) {
+		if (parent == FUSE_ROOT_ID && !strcmp(name, files[e.ino].name) &&
+		    fill_attr(e.ino, &e.attr)) {
 			fuse_reply_entry(req, &e);
 			return;
 		}
@@ -374,17 +385,19 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 }
 
 /* Truncated on opening, as a shell does: like a block device it stays as it is. */
-static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+		       struct fuse_file_info *fi)
 {
 	(void)attr;
-	if (to_set & ~(FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW | FUSE_SET_ATTR_ATIME |
-		       FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_CTIME))
+	if (to_set & ~(FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW |
+		       FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_CTIME))
 		fuse_reply_err(req, EPERM);
 	else
 		op_getattr(req, ino, fi);
 }
 
-static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       struct fuse_file_info *fi)
 {
 	char buf[1024];
 	size_t n = 0;
@@ -399,7 +412,8 @@ static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, s
 		struct stat st;
 
 		fill_attr(i, &st);
-		need = fuse_add_direntry(req, buf + n, room, files[i].name, &st, (off_t)(i - INO_CARD + 1));
+		need = fuse_add_direntry(req, buf + n, room, files[i].name, &st,
+					 (off_t)(i - INO_CARD + 1));
 		if (need > room)
 			break;
 		n += need;
@@ -432,7 +446,8 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_err(req, 0);
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
 {
 	uint64_t card_bytes = serving.f->card->geo.size_bytes;
 	int r;
@@ -453,7 +468,8 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 	if (r < 0)
 		fuse_reply_err(req, -r);
 	else
-		fuse_reply_buf(req, (const char *)serving.buf + (uint64_t)off % COW_BLK_BYTES, size);
+		fuse_reply_buf(req, (const char *)serving.buf + (uint64_t)off % COW_BLK_BYTES,
+			       size);
 }
 
 static int write_control(const char *buf, size_t size)
@@ -469,7 +485,8 @@ static int write_control(const char *buf, size_t size)
 	return control(line);
 }
 
-static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+		     struct fuse_file_info *fi)
 {
 	int r = -EINVAL;
 
@@ -492,23 +509,27 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 	fuse_reply_err(req, ino == INO_CARD ? -flush_card() : 0);
 }
 
-static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
+			 struct fuse_file_info *fi)
 {
 	int r = -EOPNOTSUPP;
 
 	(void)fi;
-	if (ino == INO_CARD && mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && !serving.f->no_discard)
-		r = len > 0 && in_range((uint64_t)off, (uint64_t)len) ? punch_card((uint64_t)off, (uint64_t)len) : -EINVAL;
+	if (ino == INO_CARD && mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) &&
+	    !serving.f->no_discard)
+		r = len > 0 && in_range((uint64_t)off, (uint64_t)len)
+			    ? punch_card((uint64_t)off, (uint64_t)len)
+			    : -EINVAL;
 	fuse_reply_err(req, -r);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	struct statvfs st = {.f_bsize = COW_BLK_BYTES,
-			     .f_frsize = COW_BLK_BYTES,
-			     .f_blocks = serving.f->card->geo.size_bytes / COW_BLK_BYTES,
-			     .f_files = INO_END - INO_CARD,
-			     .f_namemax = 255};
+	struct statvfs st = { .f_bsize = COW_BLK_BYTES,
+			      .f_frsize = COW_BLK_BYTES,
+			      .f_blocks = serving.f->card->geo.size_bytes / COW_BLK_BYTES,
+			      .f_files = INO_END - INO_CARD,
+			      .f_namemax = 255 };
 
 	(void)ino;
 	fuse_reply_statfs(req, &st);
@@ -531,7 +552,8 @@ static const struct fuse_lowlevel_ops ops = {
 
 int cardfs_serve(struct cardfs *f, const char *dir, void (*ready)(void *ctx), void *ctx)
 {
-	char *argv[] = {(char *)"cowfs-cardsim", (char *)"-ofsname=cowfs-cardsim,subtype=cardsim", NULL};
+	char *argv[] = { (char *)"cowfs-cardsim", (char *)"-ofsname=cowfs-cardsim,subtype=cardsim",
+			 NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(2, argv);
 	struct fuse_session *se;
 	int r = 0;
@@ -549,7 +571,8 @@ int cardfs_serve(struct cardfs *f, const char *dir, void (*ready)(void *ctx), vo
 	if (!r) {
 		ready(ctx);
 		r = fuse_session_loop(se);
-		/* or the number of a signal; an unmount that comes while the kernel has a request for us ends like an abort */
+		/* or the number of a signal; an unmount that comes while the kernel has a request
+		 * for us ends like an abort */
 		r = r < 0 && r != -ECONNABORTED ? r : 0;
 		fuse_session_unmount(se);
 	}

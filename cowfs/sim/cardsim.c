@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cowfs-cardsim: a simulated flash card that any file system runs on, and what is known of real ones. */
+/* cowfs-cardsim: a simulated flash card that any file system runs on, and what is known of real
+ * ones. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -94,30 +95,34 @@ static size_t stat_text(const struct card *c, char *buf, size_t size_bytes)
 	int n;
 
 	flash_model_stats(m, &st);
-	n = snprintf(buf, size_bytes,
-		     "card          %s, %s, units of %s\n"
-		     "state         %s\n"
-		     "virtual time  %.6f s, longest request %.6f s\n"
-		     "read          %llu requests, %.1f MiB\n"
-		     "written       %llu requests, %.1f MiB\n"
-		     "flushed       %llu times; %zu blocks are in the cache\n"
-		     "discarded     %llu requests, %.1f MiB\n"
-		     "programmed    %.1f MiB, of it copied %.1f MiB; write amplification %.2f\n"
-		     "erases        %llu; most for unit %llu, %llu; of a physical one %llu\n"
-		     "merges        switch %llu, partial %llu, full %llu; absorbed writes %llu\n"
-		     "spare units   %llu left, %llu worn out\n",
-		     p->id, FORMAT_SIZE(c->geo.size_bytes), FORMAT_SIZE(p->unit_bytes),
-		     sim_is_dead(c)	? "the power is off" :
-		     st.read_only	? "worn out: read-only" :
-					  "works",
-		     (double)st.clock_ns / 1e9, (double)st.longest_ns / 1e9, (unsigned long long)st.reads, mib(st.read_bytes),
-		     (unsigned long long)st.writes, mib(st.written_bytes), (unsigned long long)st.flushes, sim_pending(c),
-		     (unsigned long long)st.discards, mib(st.discarded_bytes), mib(st.programmed_bytes), mib(st.copied_bytes),
-		     st.written_bytes ? (double)st.programmed_bytes / (double)st.written_bytes : 0.0,
-		     (unsigned long long)st.erases, (unsigned long long)st.hottest_unit, (unsigned long long)st.hottest_erases,
-		     (unsigned long long)st.worst_erases, (unsigned long long)st.switch_merges,
-		     (unsigned long long)st.partial_merges, (unsigned long long)st.full_merges,
-		     (unsigned long long)st.absorbed_writes, (unsigned long long)st.spares_left, (unsigned long long)st.bad_units);
+	n = snprintf(
+		buf, size_bytes,
+		"card          %s, %s, units of %s\n"
+		"state         %s\n"
+		"virtual time  %.6f s, longest request %.6f s\n"
+		"read          %llu requests, %.1f MiB\n"
+		"written       %llu requests, %.1f MiB\n"
+		"flushed       %llu times; %zu blocks are in the cache\n"
+		"discarded     %llu requests, %.1f MiB\n"
+		"programmed    %.1f MiB, of it copied %.1f MiB; write amplification %.2f\n"
+		"erases        %llu; most for unit %llu, %llu; of a physical one %llu\n"
+		"merges        switch %llu, partial %llu, full %llu; absorbed writes %llu\n"
+		"spare units   %llu left, %llu worn out\n",
+		p->id, FORMAT_SIZE(c->geo.size_bytes), FORMAT_SIZE(p->unit_bytes),
+		sim_is_dead(c) ? "the power is off"
+		: st.read_only ? "worn out: read-only"
+			       : "works",
+		(double)st.clock_ns / 1e9, (double)st.longest_ns / 1e9,
+		(unsigned long long)st.reads, mib(st.read_bytes), (unsigned long long)st.writes,
+		mib(st.written_bytes), (unsigned long long)st.flushes, sim_pending(c),
+		(unsigned long long)st.discards, mib(st.discarded_bytes), mib(st.programmed_bytes),
+		mib(st.copied_bytes),
+		st.written_bytes ? (double)st.programmed_bytes / (double)st.written_bytes : 0.0,
+		(unsigned long long)st.erases, (unsigned long long)st.hottest_unit,
+		(unsigned long long)st.hottest_erases, (unsigned long long)st.worst_erases,
+		(unsigned long long)st.switch_merges, (unsigned long long)st.partial_merges,
+		(unsigned long long)st.full_merges, (unsigned long long)st.absorbed_writes,
+		(unsigned long long)st.spares_left, (unsigned long long)st.bad_units);
 	return n < 0 ? 0 : min_u64((uint64_t)n, size_bytes - 1);
 }
 
@@ -146,7 +151,8 @@ static size_t stat_json(const struct card *c, char *buf, size_t size_bytes)
 	jsonw_u64(&w, "written_bytes", st.written_bytes);
 	jsonw_u64(&w, "flushes", st.flushes);
 	jsonw_u64(&w, "cached_blocks", sim_pending(c));
-	jsonw_u64(&w, "operations", sim_ops(c)); /* writes and flushes since it was made: what cut counts */
+	/* writes and flushes since it was made: what cut counts */
+	jsonw_u64(&w, "operations", sim_ops(c));
 	jsonw_u64(&w, "discards", st.discards);
 	jsonw_u64(&w, "discarded_bytes", st.discarded_bytes);
 	jsonw_u64(&w, "programmed_bytes", st.programmed_bytes);
@@ -163,7 +169,9 @@ static size_t stat_json(const struct card *c, char *buf, size_t size_bytes)
 	jsonw_u64(&w, "bad_units", st.bad_units);
 	/* thousandths, so that it stays an integer; 0 while nothing was written */
 	jsonw_u64(&w, "write_amplification_permille",
-		  st.written_bytes ? (uint64_t)((unsigned __int128)st.programmed_bytes * 1000 / st.written_bytes) : 0);
+		  st.written_bytes ? (uint64_t)((unsigned __int128)st.programmed_bytes * 1000 /
+						st.written_bytes)
+				   : 0);
 	return jsonw_finish(&w);
 }
 
@@ -190,7 +198,8 @@ static int open_profiles(struct flash_profiles **ret, const char *path)
 	char why[512];
 	int r = flash_profiles_open(ret, path, why, sizeof(why));
 
-	return r < 0 ? complain(EXIT_FAILED, "%s%s%s", path ? path : "profiles", ": ", why) : EXIT_OK;
+	return r < 0 ? complain(EXIT_FAILED, "%s%s%s", path ? path : "profiles", ": ", why)
+		     : EXIT_OK;
 }
 
 static int no_profile(const char *id)
@@ -200,7 +209,7 @@ static int no_profile(const char *id)
 
 static int find_profile(const struct start *s, struct flash_profile *ret)
 {
-	static const char *const modes[] = {"none", "dynamic", "zone", "global"};
+	static const char *const modes[] = { "none", "dynamic", "zone", "global" };
 	const struct flash_profile *p;
 	struct flash_profiles *ps;
 	int r = open_profiles(&ps, s->profiles);
@@ -228,7 +237,7 @@ static int find_profile(const struct start *s, struct flash_profile *ret)
 
 static int make_card(struct start *s)
 {
-	struct sim_params params = {.size_bytes = s->size_bytes, .identity = s->profile};
+	struct sim_params params = { .size_bytes = s->size_bytes, .identity = s->profile };
 	struct flash_model *m;
 	struct flash_profile p;
 	int r = find_profile(s, &p);
@@ -247,10 +256,12 @@ static int make_card(struct start *s)
 	if (s->image && access(s->image, F_OK) == 0)
 		r = cardfs_load(s->card, s->image);
 	if (r < 0)
-		return complain(EXIT_FAILED, "%s: %s", s->image, r == -EFBIG ? "larger than the card" : strerror(-r));
+		return complain(EXIT_FAILED, "%s: %s", s->image,
+				r == -EFBIG ? "larger than the card" : strerror(-r));
 	r = card_set_writable(s->card, true);
 	if (!r && s->trace)
-		r = flash_trace_create(&s->fs.trace, s->trace, s->card->geo.size_bytes, s->contents);
+		r = flash_trace_create(&s->fs.trace, s->trace, s->card->geo.size_bytes,
+				       s->contents);
 	return r < 0 ? complain(EXIT_FAILED, "%s: %s", s->trace, strerror(-r)) : EXIT_OK;
 }
 
@@ -353,7 +364,7 @@ static void on_signal(int sig)
 /* In the foreground: as long as the card is there; a signal stops it. */
 static int wait_for(const struct start *s, pid_t pid)
 {
-	struct sigaction sa = {.sa_handler = on_signal};
+	struct sigaction sa = { .sa_handler = on_signal };
 	int status;
 
 	sigaction(SIGINT, &sa, NULL);
@@ -430,51 +441,112 @@ static int launch(struct start *s)
 
 static int start(int argc, char **argv)
 {
-	enum { LOOP = 256, IMAGE, PROFILES, FRESH, CACHE, NO_DISCARD, WEAR, LIMIT, TRACE, CONTENTS, REAL_TIME, SEED, FOREGROUND, HELP, VERSION };
-	static const struct option options[] = {{"loop", 0, NULL, LOOP}, {"image", 1, NULL, IMAGE},
-		{"profiles", 1, NULL, PROFILES}, {"fresh", 0, NULL, FRESH}, {"cache", 1, NULL, CACHE},
-		{"no-discard", 0, NULL, NO_DISCARD}, {"wear", 1, NULL, WEAR}, {"erase-limit", 1, NULL, LIMIT},
-		{"trace", 1, NULL, TRACE}, {"trace-contents", 0, NULL, CONTENTS}, {"real-time", 0, NULL, REAL_TIME},
-		{"seed", 1, NULL, SEED}, {"foreground", 0, NULL, FOREGROUND}, {"help", 0, NULL, HELP}, {"version", 0, NULL, VERSION}, {0}};
-	struct start s = {.cache_bytes = CACHE_BYTES, .seed = 1, .ready_fd = -1};
+	enum {
+		LOOP = 256,
+		IMAGE,
+		PROFILES,
+		FRESH,
+		CACHE,
+		NO_DISCARD,
+		WEAR,
+		LIMIT,
+		TRACE,
+		CONTENTS,
+		REAL_TIME,
+		SEED,
+		FOREGROUND,
+		HELP,
+		VERSION
+	};
+	static const struct option options[] = { { "loop", 0, NULL, LOOP },
+						 { "image", 1, NULL, IMAGE },
+						 { "profiles", 1, NULL, PROFILES },
+						 { "fresh", 0, NULL, FRESH },
+						 { "cache", 1, NULL, CACHE },
+						 { "no-discard", 0, NULL, NO_DISCARD },
+						 { "wear", 1, NULL, WEAR },
+						 { "erase-limit", 1, NULL, LIMIT },
+						 { "trace", 1, NULL, TRACE },
+						 { "trace-contents", 0, NULL, CONTENTS },
+						 { "real-time", 0, NULL, REAL_TIME },
+						 { "seed", 1, NULL, SEED },
+						 { "foreground", 0, NULL, FOREGROUND },
+						 { "help", 0, NULL, HELP },
+						 { "version", 0, NULL, VERSION },
+						 { 0 } };
+	struct start s = { .cache_bytes = CACHE_BYTES, .seed = 1, .ready_fd = -1 };
 	int o;
 
 	while ((o = getopt_long(argc, argv, "+", options, NULL)) >= 0) {
 		switch (o) {
-		case LOOP: s.loop = true; break;
-		case IMAGE: s.image = optarg; break;
-		case PROFILES: s.profiles = optarg; break;
-		case FRESH: s.fresh = true; break;
-		case NO_DISCARD: s.no_discard = true; break;
-		case WEAR: s.wear = optarg; break;
-		case TRACE: s.trace = optarg; break;
-		case CONTENTS: s.contents = true; break;
-		case REAL_TIME: s.real_time = true; break;
-		case FOREGROUND: s.foreground = true; break;
+		case LOOP:
+			s.loop = true;
+			break;
+		case IMAGE:
+			s.image = optarg;
+			break;
+		case PROFILES:
+			s.profiles = optarg;
+			break;
+		case FRESH:
+			s.fresh = true;
+			break;
+		case NO_DISCARD:
+			s.no_discard = true;
+			break;
+		case WEAR:
+			s.wear = optarg;
+			break;
+		case TRACE:
+			s.trace = optarg;
+			break;
+		case CONTENTS:
+			s.contents = true;
+			break;
+		case REAL_TIME:
+			s.real_time = true;
+			break;
+		case FOREGROUND:
+			s.foreground = true;
+			break;
 		case CACHE:
-			if (parse_size(optarg, &s.cache_bytes) < 0 || (s.cache_bytes && s.cache_bytes < 2 * COW_BLK_BYTES))
-				return complain(EXIT_USAGE, "--cache is 0 or a size from 8K on, not '%s'", optarg);
+			if (parse_size(optarg, &s.cache_bytes) < 0 ||
+			    (s.cache_bytes && s.cache_bytes < 2 * COW_BLK_BYTES))
+				return complain(EXIT_USAGE,
+						"--cache is 0 or a size from 8K on, not '%s'",
+						optarg);
 			break;
 		case LIMIT:
-			if (parse_u64(optarg, &s.erase_limit) < 0 || !s.erase_limit || s.erase_limit > 1000000000)
-				return complain(EXIT_USAGE, "--erase-limit is a number from 1 to 1000000000, not '%s'", optarg);
+			if (parse_u64(optarg, &s.erase_limit) < 0 || !s.erase_limit ||
+			    s.erase_limit > 1000000000)
+				return complain(
+					EXIT_USAGE,
+					"--erase-limit is a number from 1 to 1000000000, not '%s'",
+					optarg);
 			break;
 		case SEED:
 			if (parse_u64(optarg, &s.seed) < 0)
 				return complain(EXIT_USAGE, "--seed is a number, not '%s'", optarg);
 			break;
-		case HELP: help(); return EXIT_OK;
-		case VERSION: puts("cowfs-cardsim " COWFS_VERSION); return EXIT_OK;
-		default: return EXIT_USAGE;
+		case HELP:
+			help();
+			return EXIT_OK;
+		case VERSION:
+			puts("cowfs-cardsim " COWFS_VERSION);
+			return EXIT_OK;
+		default:
+			return EXIT_USAGE;
 		}
 	}
 	if (argc - optind != 3)
-		return complain(EXIT_USAGE, "PROFILE SIZE DIR, or a command, are needed (try --help)");
+		return complain(EXIT_USAGE,
+				"PROFILE SIZE DIR, or a command, are needed (try --help)");
 	if (s.contents && !s.trace)
 		return complain(EXIT_USAGE, "--trace-contents is for a --trace");
 	s.profile = argv[optind];
 	s.dir = argv[optind + 2];
-	if (parse_size(argv[optind + 1], &s.size_bytes) < 0 || s.size_bytes < MIB || s.size_bytes > 1024 * GIB)
+	if (parse_size(argv[optind + 1], &s.size_bytes) < 0 || s.size_bytes < MIB ||
+	    s.size_bytes > 1024 * GIB)
 		return complain(EXIT_USAGE, "SIZE is from 1M to 1024G, not '%s'", argv[optind + 1]);
 	if (!realpath(s.dir, s.dir_path))
 		return complain(EXIT_FAILED, "%s: %s", s.dir, strerror(errno));
@@ -500,7 +572,9 @@ static int open_in(const char *dir, const char *name, int flags)
 
 static int no_card(const char *dir, int r)
 {
-	return complain(EXIT_FAILED, "%s: %s", dir, r == -ENOENT || r == -ENOTDIR ? "there is no simulated card" : strerror(-r));
+	return complain(EXIT_FAILED, "%s: %s", dir,
+			r == -ENOENT || r == -ENOTDIR ? "there is no simulated card"
+						      : strerror(-r));
 }
 
 static int read_in(const char *dir, const char *name, char *buf, size_t size_bytes)
@@ -574,10 +648,11 @@ static int detach_loops(const char *card)
 		return EXIT_OK;
 	for (size_t i = 0; i < g.gl_pathc && code == EXIT_OK; i++) {
 		char backing[PATH_MAX];
-		struct loop_dev d = {.fd = -1, .queue_dirfd = -1};
+		struct loop_dev d = { .fd = -1, .queue_dirfd = -1 };
 		int r;
 
-		if (io_read_text(AT_FDCWD, g.gl_pathv[i], backing, sizeof(backing)) < 0 || strcmp(backing, card) ||
+		if (io_read_text(AT_FDCWD, g.gl_pathv[i], backing, sizeof(backing)) < 0 ||
+		    strcmp(backing, card) ||
 		    sscanf(g.gl_pathv[i], "/sys/block/loop%u/", &d.number) != 1)
 			continue;
 		snprintf(d.path, sizeof(d.path), "/dev/loop%u", d.number);
@@ -585,7 +660,8 @@ static int detach_loops(const char *card)
 		d.fd = open(d.path, O_RDONLY | O_CLOEXEC);
 		r = d.fd < 0 || d.dev_dirfd < 0 ? -errno : loop_detach(&d);
 		if (r < 0)
-			code = complain(EXIT_FAILED, "%s: %s", d.path, r == -EBUSY ? "is in use" : strerror(-r));
+			code = complain(EXIT_FAILED, "%s: %s", d.path,
+					r == -EBUSY ? "is in use" : strerror(-r));
 	}
 	globfree(&g);
 	return code;
@@ -628,9 +704,10 @@ static int stop(const char *dir)
 		return code;
 	if (umount2(path, 0) < 0)
 		return complain(EXIT_FAILED, "%s: %s", dir, strerror(errno));
-	p = (struct pollfd){.fd = pid_fd, .events = POLLIN};
+	p = (struct pollfd){ .fd = pid_fd, .events = POLLIN };
 	if (pid_fd >= 0 && poll(&p, 1, STOP_WAIT_MS) == 0)
-		return complain(EXIT_FAILED, "%s: is unmounted, but process %d has not ended yet", dir, (int)pid);
+		return complain(EXIT_FAILED, "%s: is unmounted, but process %d has not ended yet",
+				dir, (int)pid);
 	return EXIT_OK;
 }
 
@@ -651,9 +728,13 @@ static int list(const char *path, bool json)
 		json_object_object_add(o, "profile", json_object_new_string(p->id));
 		json_object_object_add(o, "title", json_object_new_string(p->title));
 		json_object_object_add(o, "source", json_object_new_string(p->source));
-		json_object_object_add(o, "class", json_object_new_string(p->class == FLASH_DISK ? "disk" : "card"));
-		json_object_object_add(o, "capacity_bytes", json_object_new_int64((int64_t)p->capacity_bytes));
-		json_object_object_add(o, "unit_bytes", json_object_new_int64((int64_t)p->unit_bytes));
+		json_object_object_add(
+			o, "class",
+			json_object_new_string(p->class == FLASH_DISK ? "disk" : "card"));
+		json_object_object_add(o, "capacity_bytes",
+				       json_object_new_int64((int64_t)p->capacity_bytes));
+		json_object_object_add(o, "unit_bytes",
+				       json_object_new_int64((int64_t)p->unit_bytes));
 		json_object_object_add(o, "members", json_object_new_int((int)p->members));
 		json_object_object_add(o, "has_write", json_object_new_boolean(p->has_write));
 		json_object_array_add(all, o);
@@ -688,7 +769,8 @@ static int show(const char *path, const char *id)
 	if (i == flash_profiles_count(ps)) {
 		code = no_profile(id);
 	} else {
-		printf("%s\n%-20s %s\n", flash_profiles_at(ps, i)->title, "source", flash_profiles_at(ps, i)->source);
+		printf("%s\n%-20s %s\n", flash_profiles_at(ps, i)->title, "source",
+		       flash_profiles_at(ps, i)->source);
 		flash_profiles_describe(ps, i, show_key, NULL);
 	}
 	flash_profiles_close(ps);
@@ -702,23 +784,26 @@ static const struct {
 	int words;
 	bool is_sent, json, profiles;
 } commands[] = {
-	{"list", 0, .json = true, .profiles = true},
-	{"show", 1, .profiles = true},
-	{"stat", 1, .json = true},
-	{"stop", 1, .is_sent = false},
-	{"reset", 1, .is_sent = true},
-	{"cut", 2, .is_sent = true},
-	{"power", 2, .is_sent = true},
-	{"fail", 4, .is_sent = true},
-	{"lie", 2, .is_sent = true},
-	{"collateral", 2, .is_sent = true},
-	{"mark", 2, .is_sent = true},
-	{"save", 2, .is_sent = true},
+	{ "list", 0, .json = true, .profiles = true },
+	{ "show", 1, .profiles = true },
+	{ "stat", 1, .json = true },
+	{ "stop", 1, .is_sent = false },
+	{ "reset", 1, .is_sent = true },
+	{ "cut", 2, .is_sent = true },
+	{ "power", 2, .is_sent = true },
+	{ "fail", 4, .is_sent = true },
+	{ "lie", 2, .is_sent = true },
+	{ "collateral", 2, .is_sent = true },
+	{ "mark", 2, .is_sent = true },
+	{ "save", 2, .is_sent = true },
 };
 
 static int command(size_t c, int argc, char **argv)
 {
-	static const struct option options[] = {{"json", 0, NULL, 'j'}, {"profiles", 1, NULL, 'p'}, {"help", 0, NULL, 'h'}, {0}};
+	static const struct option options[] = { { "json", 0, NULL, 'j' },
+						 { "profiles", 1, NULL, 'p' },
+						 { "help", 0, NULL, 'h' },
+						 { 0 } };
 	const char *name = commands[c].name, *profiles = NULL;
 	bool json = false;
 	int o;

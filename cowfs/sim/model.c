@@ -23,8 +23,9 @@ static int check(const struct flash_profile *p, uint64_t size_bytes)
 {
 	if (size_bytes < COW_BLK_BYTES || !p->members || p->members > MEMBERS_MAX)
 		return -EINVAL;
-	if (p->class == FLASH_CARD && (!p->unit_bytes || p->unit_bytes % COW_BLK_BYTES || !p->open_units || !p->absorb ||
-				       !p->copy_bytes_per_s || p->front_bytes % COW_BLK_BYTES))
+	if (p->class == FLASH_CARD &&
+	    (!p->unit_bytes || p->unit_bytes % COW_BLK_BYTES || !p->open_units || !p->absorb ||
+	     !p->copy_bytes_per_s || p->front_bytes % COW_BLK_BYTES))
 		return -EINVAL;
 	if (p->wear == FLASH_WEAR_ZONE && p->class == FLASH_CARD && p->zone_bytes < p->unit_bytes)
 		return -EINVAL;
@@ -34,7 +35,9 @@ static int check(const struct flash_profile *p, uint64_t size_bytes)
 		return 0;
 	if (!p->chunk_bytes || (p->raid_level != 0 && p->raid_level != 5 && p->raid_level != 10))
 		return -EINVAL;
-	return (p->raid_level == 5 && p->members < 3) || (p->raid_level == 10 && p->members % 2) ? -EINVAL : 0;
+	return (p->raid_level == 5 && p->members < 3) || (p->raid_level == 10 && p->members % 2)
+		       ? -EINVAL
+		       : 0;
 }
 
 static int new_array(struct flash_model *m)
@@ -48,7 +51,8 @@ static int new_array(struct flash_model *m)
 	if (!m->member)
 		return -ENOMEM;
 	for (unsigned i = 0; i < m->p.members && !r; i++)
-		r = flash_model_new(&m->member[i], &one, array_member_bytes(&m->p, m->size_bytes), m->flags);
+		r = flash_model_new(&m->member[i], &one, array_member_bytes(&m->p, m->size_bytes),
+				    m->flags);
 	return r;
 }
 
@@ -73,7 +77,8 @@ static int new_card(struct flash_model *m)
 			return -ENOMEM;
 	}
 	if (m->p.cheat_bytes) {
-		m->cheat_chunk_bytes = max_u64(64 * KIB, round_up_u64(m->p.cheat_bytes / CHEAT_CHUNKS, COW_BLK_BYTES));
+		m->cheat_chunk_bytes = max_u64(
+			64 * KIB, round_up_u64(m->p.cheat_bytes / CHEAT_CHUNKS, COW_BLK_BYTES));
 		m->cheat_chunks = (unsigned)(m->p.cheat_bytes / m->cheat_chunk_bytes);
 		m->cheat = calloc(m->cheat_chunks + 1, sizeof(*m->cheat));
 		if (!m->cheat)
@@ -82,7 +87,8 @@ static int new_card(struct flash_model *m)
 	return wear_model_new(m);
 }
 
-int flash_model_new(struct flash_model **ret, const struct flash_profile *p, uint64_t size_bytes, unsigned flags)
+int flash_model_new(struct flash_model **ret, const struct flash_profile *p, uint64_t size_bytes,
+		    unsigned flags)
 {
 	struct flash_model *m;
 	int r;
@@ -130,8 +136,9 @@ void flash_model_free(struct flash_model *m)
 
 static bool is_same(const struct flash_model *a, const struct flash_model *b)
 {
-	return a->size_bytes == b->size_bytes && a->p.class == b->p.class && a->p.unit_bytes == b->p.unit_bytes &&
-	       a->p.open_units == b->p.open_units && a->p.members == b->p.members && a->p.wear == b->p.wear &&
+	return a->size_bytes == b->size_bytes && a->p.class == b->p.class &&
+	       a->p.unit_bytes == b->p.unit_bytes && a->p.open_units == b->p.open_units &&
+	       a->p.members == b->p.members && a->p.wear == b->p.wear &&
 	       a->p.raid_level == b->p.raid_level && a->p.chunk_bytes == b->p.chunk_bytes &&
 	       a->p.cheat_bytes == b->p.cheat_bytes && a->p.zone_bytes == b->p.zone_bytes &&
 	       a->p.spare_ppm == b->p.spare_ppm && a->p.absorb == b->p.absorb &&
@@ -157,8 +164,10 @@ int flash_model_copy(struct flash_model *to, const struct flash_model *from)
 		memcpy(to->bits, from->bits, from->s.n_open * from->bits_bytes);
 		memcpy(to->holds, from->holds, (from->units + 7) / 8);
 		if (from->log_unit) {
-			memcpy(to->log_unit, from->log_unit, from->s.n_log * sizeof(*from->log_unit));
-			memcpy(to->log_count, from->log_count, from->units * sizeof(*from->log_count));
+			memcpy(to->log_unit, from->log_unit,
+			       from->s.n_log * sizeof(*from->log_unit));
+			memcpy(to->log_count, from->log_count,
+			       from->units * sizeof(*from->log_count));
 		}
 		if (from->s.n_cheat)
 			memcpy(to->cheat, from->cheat, from->s.n_cheat * sizeof(*from->cheat));
@@ -222,7 +231,8 @@ uint64_t flash_model_read(struct flash_model *m, uint64_t off_bytes, uint64_t le
 	return pass(m, card_model_read(m, off_bytes, len_bytes));
 }
 
-static uint64_t device_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes, unsigned flags)
+static uint64_t device_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes,
+			     unsigned flags)
 {
 	if (is_array(m))
 		return array_model_write(m, off_bytes, len_bytes, flags);
@@ -261,7 +271,8 @@ static uint64_t append_rest(struct flash_model *m)
 	return len ? append_out(m, len) : 0;
 }
 
-uint64_t flash_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes, unsigned flags)
+uint64_t flash_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes,
+			   unsigned flags)
 {
 	int64_t ns;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An array: members work at the same time. Chunks that follow each other on a member are one request to it.
- * RAID-5 rotates its parity, left-symmetric; RAID-10 has pairs, which take turns in reading.
+ * An array: members work at the same time. Chunks that follow each other on a member are one
+ * request to it. RAID-5 rotates its parity, left-symmetric; RAID-10 has pairs, which take turns in
+ * reading.
  */
 #include "sim/model_private.h"
 
@@ -25,13 +26,15 @@ static void issue(struct phase *ph, unsigned i)
 	ph->member[i].len_bytes = 0;
 	d->st.clock_ns += ph->m->p.bridge_ns;
 	d->st.busy_ns += ph->m->p.bridge_ns;
-	ph->member[i].ns += ph->m->p.bridge_ns + (ph->write ? flash_model_write(d, off, len, ph->flags) :
-								 flash_model_read(d, off, len));
+	ph->member[i].ns += ph->m->p.bridge_ns +
+			    (ph->write ? flash_model_write(d, off, len, ph->flags)
+				       : flash_model_read(d, off, len));
 }
 
 static void ask(struct phase *ph, unsigned i, uint64_t off_bytes, uint64_t len_bytes)
 {
-	if (ph->member[i].len_bytes && ph->member[i].off_bytes + ph->member[i].len_bytes == off_bytes) {
+	if (ph->member[i].len_bytes &&
+	    ph->member[i].off_bytes + ph->member[i].len_bytes == off_bytes) {
 		ph->member[i].len_bytes += len_bytes;
 		return;
 	}
@@ -54,7 +57,9 @@ static uint64_t finish(struct phase *ph)
 
 static unsigned data_members(const struct flash_profile *p)
 {
-	return p->raid_level == 5 ? p->members - 1 : p->raid_level == 10 ? p->members / 2 : p->members;
+	return p->raid_level == 5    ? p->members - 1
+	       : p->raid_level == 10 ? p->members / 2
+				     : p->members;
 }
 
 uint64_t array_member_bytes(const struct flash_profile *p, uint64_t size_bytes)
@@ -86,7 +91,7 @@ static uint64_t bus_ns(struct flash_model *m, uint64_t len_bytes, uint64_t ns)
 uint64_t array_model_read(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
 	const struct flash_profile *p = &m->p;
-	struct phase ph = {.m = m};
+	struct phase ph = { .m = m };
 	uint64_t end = off_bytes + len_bytes, to;
 
 	for (uint64_t at = off_bytes; at < end; at = to) {
@@ -103,9 +108,11 @@ uint64_t array_model_read(struct flash_model *m, uint64_t off_bytes, uint64_t le
 }
 
 /* Part of a row: the old data and the old parity are read, new data and parity written. */
-static void write_part(const struct flash_profile *p, struct phase *old, struct phase *new, uint64_t from, uint64_t to)
+static void write_part(const struct flash_profile *p, struct phase *old, struct phase *new,
+		       uint64_t from, uint64_t to)
 {
-	uint64_t row_bytes = data_members(p) * p->chunk_bytes, row = from / row_bytes, low = p->chunk_bytes, high = 0, next;
+	uint64_t row_bytes = data_members(p) * p->chunk_bytes, row = from / row_bytes,
+		 low = p->chunk_bytes, high = 0, next;
 
 	for (uint64_t at = from; at < to; at = next) {
 		uint64_t in = at % p->chunk_bytes, at_member = row * p->chunk_bytes + in;
@@ -121,10 +128,11 @@ static void write_part(const struct flash_profile *p, struct phase *old, struct 
 	ask(new, parity_of(p, row), row * p->chunk_bytes + low, high - low);
 }
 
-static uint64_t write_raid5(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes, unsigned flags)
+static uint64_t write_raid5(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes,
+			    unsigned flags)
 {
 	const struct flash_profile *p = &m->p;
-	struct phase old = {.m = m}, new = {.m = m, .write = true, .flags = flags};
+	struct phase old = { .m = m }, new = { .m = m, .write = true, .flags = flags };
 	uint64_t row_bytes = data_members(p) * p->chunk_bytes, end = off_bytes + len_bytes, to, ns;
 
 	for (uint64_t at = off_bytes; at < end; at = to) {
@@ -142,10 +150,11 @@ static uint64_t write_raid5(struct flash_model *m, uint64_t off_bytes, uint64_t 
 	return ns + finish(&new);
 }
 
-uint64_t array_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes, unsigned flags)
+uint64_t array_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes,
+			   unsigned flags)
 {
 	const struct flash_profile *p = &m->p;
-	struct phase ph = {.m = m, .write = true, .flags = flags};
+	struct phase ph = { .m = m, .write = true, .flags = flags };
 	uint64_t end = off_bytes + len_bytes, to;
 
 	if (p->raid_level == 5)
@@ -166,8 +175,10 @@ uint64_t array_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t l
 void array_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
 	uint64_t row_bytes = data_members(&m->p) * m->p.chunk_bytes;
-	uint64_t first = (off_bytes + row_bytes - 1) / row_bytes, end = (off_bytes + len_bytes) / row_bytes;
+	uint64_t first = (off_bytes + row_bytes - 1) / row_bytes,
+		 end = (off_bytes + len_bytes) / row_bytes;
 
 	for (unsigned i = 0; first < end && i < m->p.members; i++)
-		flash_model_discard(m->member[i], first * m->p.chunk_bytes, (end - first) * m->p.chunk_bytes);
+		flash_model_discard(m->member[i], first * m->p.chunk_bytes,
+				    (end - first) * m->p.chunk_bytes);
 }

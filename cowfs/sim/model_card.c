@@ -102,8 +102,10 @@ static struct open_unit *oldest(struct flash_model *m, bool random_only)
 	return o;
 }
 
-/* A slot for a stream that comes to from_bytes: the one that it has just filled the unit before with costs nothing. */
-static struct open_unit *open_unit(struct flash_model *m, uint64_t unit, uint64_t from_bytes, uint64_t *ns)
+/* A slot for a stream that comes to from_bytes: the one that it has just filled the unit before
+ * with costs nothing. */
+static struct open_unit *open_unit(struct flash_model *m, uint64_t unit, uint64_t from_bytes,
+				   uint64_t *ns)
 {
 	struct open_unit *o = NULL;
 
@@ -172,7 +174,8 @@ static void use_log(struct flash_model *m, uint64_t unit, uint64_t len_bytes, ui
 	}
 }
 
-/* ---- the shared log: blocks of many units; the unit with the oldest one is merged when it is full ---- */
+/* ---- the shared log: blocks of many units; the unit with the oldest one is merged when it is full
+ * ---- */
 
 /* What is in it is of no use any more, or is taken along by another merge. */
 static void log_forget(struct flash_model *m, uint64_t unit)
@@ -216,17 +219,21 @@ static uint64_t absorb(struct flash_model *m, uint64_t unit, uint64_t len_bytes)
 }
 
 /* Scattered: neither a long run nor a large part of the log. */
-static bool is_scattered(const struct flash_model *m, const struct run *run, uint64_t from_bytes, uint64_t len_bytes)
+static bool is_scattered(const struct flash_model *m, const struct run *run, uint64_t from_bytes,
+			 uint64_t len_bytes)
 {
-	if (!m->log_unit || len_bytes == m->p.unit_bytes || len_bytes > blk_to_bytes(m->log_room_blks) / 4)
+	if (!m->log_unit || len_bytes == m->p.unit_bytes ||
+	    len_bytes > blk_to_bytes(m->log_room_blks) / 4)
 		return false;
 	return run->start_bytes == from_bytes || run->end_bytes - run->start_bytes < STREAM_BYTES;
 }
 
 /* The part of a write that lies in one unit. */
-static uint64_t write_piece(struct flash_model *m, uint64_t from_bytes, uint64_t to_bytes, struct run *run)
+static uint64_t write_piece(struct flash_model *m, uint64_t from_bytes, uint64_t to_bytes,
+			    struct run *run)
 {
-	uint64_t unit = from_bytes / m->p.unit_bytes, len = to_bytes - from_bytes, ns = 0, new_from = from_bytes;
+	uint64_t unit = from_bytes / m->p.unit_bytes, len = to_bytes - from_bytes, ns = 0,
+		 new_from = from_bytes;
 	struct open_unit *o = find_open(m, unit);
 
 	if (!o && is_scattered(m, run, from_bytes, len)) {
@@ -283,7 +290,7 @@ static struct run *find_run(struct flash_model *m, uint64_t off_bytes, uint64_t 
 			r = k;
 	}
 	if (!r->stamp || r->end_bytes != off_bytes)
-		*r = (struct run){.start_bytes = off_bytes};
+		*r = (struct run){ .start_bytes = off_bytes };
 	r->end_bytes = off_bytes + len_bytes;
 	r->stamp = ++m->s.stamp;
 	return r;
@@ -292,7 +299,8 @@ static struct run *find_run(struct flash_model *m, uint64_t off_bytes, uint64_t 
 /* Were all chunks of it in the cache? They are now. */
 static bool cheat(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
-	uint64_t first = off_bytes / m->cheat_chunk_bytes, last = (off_bytes + len_bytes - 1) / m->cheat_chunk_bytes;
+	uint64_t first = off_bytes / m->cheat_chunk_bytes,
+		 last = (off_bytes + len_bytes - 1) / m->cheat_chunk_bytes;
 	bool all = true;
 
 	if (last - first >= m->cheat_chunks)
@@ -311,7 +319,7 @@ static bool cheat(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 			if (m->s.n_cheat < m->cheat_chunks)
 				use = &m->cheat[m->s.n_cheat++];
 		}
-		*use = (struct cheat_chunk){c, ++m->s.stamp};
+		*use = (struct cheat_chunk){ c, ++m->s.stamp };
 	}
 	return all;
 }
@@ -335,7 +343,8 @@ uint64_t card_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t le
 		return ns;
 	ns += flash_write_ns(&m->p, len_bytes);
 	run = find_run(m, off_bytes, len_bytes);
-	if (m->cheat_chunks && run->end_bytes - run->start_bytes <= max_u64(len_bytes, m->cheat_chunk_bytes) &&
+	if (m->cheat_chunks &&
+	    run->end_bytes - run->start_bytes <= max_u64(len_bytes, m->cheat_chunk_bytes) &&
 	    cheat(m, off_bytes, len_bytes)) {
 		use_log(m, off_bytes / m->p.unit_bytes, len_bytes, &ns);
 		return ns;

@@ -27,7 +27,8 @@ static uint64_t seek_ns(const struct flash_model *m, uint64_t distance_bytes)
 {
 	const struct flash_profile *p = &m->p;
 	uint64_t x = (uint64_t)(((unsigned __int128)distance_bytes << Q) / m->size_bytes);
-	int64_t mean = (int64_t)p->seek_ns - (int64_t)p->track_ns, full = (int64_t)p->full_ns - (int64_t)p->track_ns;
+	int64_t mean = (int64_t)p->seek_ns - (int64_t)p->track_ns,
+		full = (int64_t)p->full_ns - (int64_t)p->track_ns;
 	int64_t a = 5 * (mean - full / 3), b = full - a;
 	int64_t ns = (int64_t)p->track_ns +
 		     ((a * (int64_t)square_root(x << Q) + b * (int64_t)x) >> Q);
@@ -35,7 +36,8 @@ static uint64_t seek_ns(const struct flash_model *m, uint64_t distance_bytes)
 	return ns > 0 ? (uint64_t)ns : 0;
 }
 
-uint64_t disk_model_io(struct flash_model *m, const struct flash_speed *speed, uint64_t off_bytes, uint64_t len_bytes)
+uint64_t disk_model_io(struct flash_model *m, const struct flash_speed *speed, uint64_t off_bytes,
+		       uint64_t len_bytes)
 {
 	uint64_t outer = speed->bytes_per_s, inner = m->p.inner_bytes_per_s, ns = 0;
 
@@ -43,10 +45,13 @@ uint64_t disk_model_io(struct flash_model *m, const struct flash_speed *speed, u
 		ns = flash_speed_ns(speed, len_bytes);
 	else
 		ns = speed->overhead_ns +
-		     flash_rate_ns(len_bytes, outer - (uint64_t)((unsigned __int128)(outer - inner) * off_bytes / m->size_bytes));
+		     flash_rate_ns(len_bytes,
+				   outer - (uint64_t)((unsigned __int128)(outer - inner) *
+						      off_bytes / m->size_bytes));
 	if (off_bytes != m->s.head_bytes)
-		ns += m->p.latency_ns + seek_ns(m, off_bytes > m->s.head_bytes ? off_bytes - m->s.head_bytes :
-										   m->s.head_bytes - off_bytes);
+		ns += m->p.latency_ns + seek_ns(m, off_bytes > m->s.head_bytes
+							   ? off_bytes - m->s.head_bytes
+							   : m->s.head_bytes - off_bytes);
 	m->s.head_bytes = off_bytes + len_bytes;
 	return ns;
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inside of a model: an appending layer (model.c) above an array (model_array.c) or one device, a disk
- * (model_disk.c) or a card (model_card.c, model_wear.c).
+ * Inside of a model: an appending layer (model.c) above an array (model_array.c) or one device, a
+ * disk (model_disk.c) or a card (model_card.c, model_wear.c).
  *
- * I1  a unit is open at most once; it is full if and only if all of its blocks are new, and then its switch is accounted for.
+ * I1  a unit is open at most once; it is full if and only if all of its blocks are new, and then
+ *     its switch is accounted for.
  * I2  erases * unit_bytes >= programmed_bytes once nothing is open and no log is part full.
- * I3  what a copy needs to go on is in state, open, bits, holds, the log and cheat: none of them grows.
- * I4  a unit is in log_unit once if and only if log_count of it is not 0; log_blks is the sum. No open unit is in the log.
+ * I3  what a copy needs to go on is in state, open, bits, holds, the log and cheat: none of them
+ *     grows.
+ * I4  a unit is in log_unit once if and only if log_count of it is not 0; log_blks is the sum. No
+ *     open unit is in the log.
  */
 #ifndef COWFS_SIM_MODEL_PRIVATE_H
 #define COWFS_SIM_MODEL_PRIVATE_H
@@ -15,7 +18,7 @@
 #include "flash/price.h"
 
 #define RUNS 16
-#define STREAM_BYTES (64 * KIB) /* a run that is so long gets a unit of its own */
+#define STREAM_BYTES (64 * KIB)	   /* a run that is so long gets a unit of its own */
 #define MEASURED_BYTES (512 * MIB) /* the area over which absorb was measured */
 #define CHEAT_CHUNKS 512
 #define MEMBERS_MAX 64
@@ -46,9 +49,9 @@ struct state {
 	bool dirty, read_only;
 	struct run run[RUNS];
 	unsigned n_open, n_cheat;
-	uint32_t n_log;		/* units that have blocks in the shared log, */
-	uint64_t log_blks;	/* and how many blocks these are */
-	uint64_t log_bytes;	/* written to logs and caches since the last erase for them */
+	uint32_t n_log;	    /* units that have blocks in the shared log, */
+	uint64_t log_blks;  /* and how many blocks these are */
+	uint64_t log_bytes; /* written to logs and caches since the last erase for them */
 	uint64_t append_bytes, append_rest, append_at_bytes;
 	uint64_t head_bytes;
 	uint64_t bus_ns;
@@ -71,9 +74,9 @@ struct flash_model {
 	struct flash_stats st;
 	struct state s;
 	struct open_unit *open;
-	uint8_t *bits; /* which blocks of an open unit are new */
-	size_t bits_bytes; /* of each */
-	uint8_t *holds;	   /* a bit for each unit: has data */
+	uint8_t *bits;	     /* which blocks of an open unit are new */
+	size_t bits_bytes;   /* of each */
+	uint8_t *holds;	     /* a bit for each unit: has data */
 	uint32_t *log_unit;  /* by the age of their oldest block; NULL: no shared log */
 	uint32_t *log_count; /* blocks of a unit */
 	uint64_t log_room_blks;
@@ -90,10 +93,12 @@ uint64_t card_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t le
 void card_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
 uint64_t card_model_settle(struct flash_model *m);
 
-uint64_t disk_model_io(struct flash_model *m, const struct flash_speed *speed, uint64_t off_bytes, uint64_t len_bytes);
+uint64_t disk_model_io(struct flash_model *m, const struct flash_speed *speed, uint64_t off_bytes,
+		       uint64_t len_bytes);
 
 uint64_t array_model_read(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
-uint64_t array_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes, unsigned flags);
+uint64_t array_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes,
+			   unsigned flags);
 void array_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
 uint64_t array_member_bytes(const struct flash_profile *p, uint64_t size_bytes);
 

@@ -5,7 +5,7 @@
 
 #include "sim/model_private.h"
 
-#define COLD_GAP 32 /* erases that a unit may lead before cold data is moved onto it */
+#define COLD_GAP 32   /* erases that a unit may lead before cold data is moved onto it */
 #define COLD_EVERY 32 /* erases between two looks for cold data */
 
 static uint64_t zone_of(const struct flash_model *m, uint64_t unit)
@@ -31,7 +31,9 @@ int wear_model_new(struct flash_model *m)
 		return 0;
 	if (m->units > UINT32_MAX / 2)
 		return -EINVAL;
-	w->units_per_zone = m->p.wear == FLASH_WEAR_ZONE ? min_u64(m->p.zone_bytes / m->p.unit_bytes, m->units) : m->units;
+	w->units_per_zone = m->p.wear == FLASH_WEAR_ZONE
+				    ? min_u64(m->p.zone_bytes / m->p.unit_bytes, m->units)
+				    : m->units;
 	w->zones = (m->units + w->units_per_zone - 1) / w->units_per_zone;
 	w->spares_per_zone = max_u64(1, w->units_per_zone * m->p.spare_ppm / 1000000);
 	w->caused = calloc(m->units, sizeof(*w->caused));
@@ -46,7 +48,8 @@ int wear_model_new(struct flash_model *m)
 	for (uint64_t z = 0; z < w->zones; z++) {
 		w->n_spare[z] = (uint32_t)w->spares_per_zone;
 		for (uint64_t i = 0; i < w->spares_per_zone; i++)
-			spares_of(m, z)[i] = (uint32_t)((z + 1) * w->units_per_zone + z * w->spares_per_zone + i);
+			spares_of(m, z)[i] = (uint32_t)((z + 1) * w->units_per_zone +
+							z * w->spares_per_zone + i);
 	}
 	return 0;
 }
@@ -84,7 +87,8 @@ uint64_t wear_model_spares(const struct flash_model *m)
 	return n;
 }
 
-/* 3/4 to 5/4 of the nominal limit, the same for a physical unit in every run. splitmix64's mixer. */
+/* 3/4 to 5/4 of the nominal limit, the same for a physical unit in every run. splitmix64's
+ * mixer. */
 static bool is_worn(const struct flash_model *m, uint32_t phys)
 {
 	uint64_t z = (phys + 1) * 0x9e3779b97f4a7c15u, limit = m->p.erase_limit;
@@ -131,7 +135,8 @@ static void lose_spare(struct flash_model *m, uint64_t zone, uint32_t i)
 		m->s.read_only = true;
 }
 
-/* The unit goes on in a spare one, or stays where it is (FLASH_WEAR_NONE) until that is worn out. */
+/* The unit goes on in a spare one, or stays where it is (FLASH_WEAR_NONE) until that is worn
+ * out. */
 static void move_home(struct flash_model *m, uint64_t unit, uint64_t zone)
 {
 	uint32_t old = m->wear.home[unit], i = best_spare(m, zone);
@@ -149,7 +154,8 @@ static void move_home(struct flash_model *m, uint64_t unit, uint64_t zone)
 		lose_spare(m, zone, i);
 }
 
-/* Static levelling: what has not moved for long goes to the most worn spare, and its own unit is spare from then on. */
+/* Static levelling: what has not moved for long goes to the most worn spare, and its own unit is
+ * spare from then on. */
 static uint64_t move_cold(struct flash_model *m)
 {
 	struct wear *w = &m->wear;

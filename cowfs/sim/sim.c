@@ -12,10 +12,11 @@ static void pending_add(struct sim *s, uint64_t blk, const void *buf)
 	struct sim_block *b = sim_block_new();
 
 	memcpy(b->bytes, buf, COW_BLK_BYTES);
-	s->pending = array_grow(s->pending, &s->pending_room, s->n_pending + 1, sizeof(*s->pending));
+	s->pending = array_grow(s->pending, &s->pending_room, s->n_pending + 1,
+				sizeof(*s->pending));
 	if (!s->pending)
 		abort(); /* as sim_store.h says */
-	s->pending[s->n_pending++] = (struct sim_pending){blk, s->state.epoch, b};
+	s->pending[s->n_pending++] = (struct sim_pending){ blk, s->state.epoch, b };
 	sim_store_set(&s->view, blk, b);
 }
 
@@ -173,8 +174,8 @@ int sim_new(struct card **ret, const struct sim_params *p)
 	s->card.geo = (struct card_geometry){
 		.size_bytes = size_bytes,
 		.disk_off_bytes = p->disk_off_bytes,
-		.erase_block_bytes =
-			p->erase_block_bytes ? p->erase_block_bytes : (uint32_t)(4 * MIB),
+		.erase_block_bytes = p->erase_block_bytes ? p->erase_block_bytes
+							  : (uint32_t)(4 * MIB),
 		.eb_source = p->erase_block_bytes ? CARD_EB_REPORTED : CARD_EB_GUESSED,
 		.path = "sim",
 	};

@@ -40,29 +40,31 @@ void sim_cut_at(struct card *c, uint64_t n);
  * once or for ever. A failed write or flush leaves each unflushed write durable, pending or lost,
  * by the seed. n = 0 disarms. */
 void sim_fail_at(struct card *c, unsigned ops, uint64_t n, int err, bool forever);
-/* Flushes answer well but the writes of the last `lie` flush epochs stay volatile: lost at a power cut, not by a
- * failing operation. 0: honest. */
+/* Flushes answer well but the writes of the last `lie` flush epochs stay volatile: lost at a power
+ * cut, not by a failing operation. 0: honest. */
 void sim_set_lie(struct card *c, unsigned lie);
-/* At a power cut the erase block of the newest unflushed write turns to garbage, all of it but what was being written, if it
- * lies at or behind from_bytes (UINT64_MAX: never). */
+/* At a power cut the erase block of the newest unflushed write turns to garbage, all of it but what
+ * was being written, if it lies at or behind from_bytes (UINT64_MAX: never). */
 void sim_set_collateral(struct card *c, uint64_t from_bytes);
 /* The first n pending block writes become durable: for lies of other shapes. */
 void sim_settle(struct card *c, size_t n);
 void sim_seed(struct card *c, uint64_t seed);
 
-/* From now on m is told of all reads, writes, flushes and discards that succeed: their time by its clock, and what they do to
- * the medium. Nobody waits for that time. It belongs to the card, which frees it; NULL: none. A clone has a clone of it. */
+/* From now on m is told of all reads, writes, flushes and discards that succeed: their time by its
+ * clock, and what they do to the medium. Nobody waits for that time. It belongs to the card, which
+ * frees it; NULL: none. A clone has a clone of it. */
 void sim_set_model(struct card *c, struct flash_model *m);
 /* Borrowed, NULL if there is none; only while no other thread uses the card. */
 struct flash_model *sim_model(const struct card *c);
-/* The cache holds so many block writes: when it is full the older half becomes durable. 0: no limit. */
+/* The cache holds so many block writes: when it is full the older half becomes durable. 0: no
+ * limit. */
 void sim_set_cache(struct card *c, size_t blks);
-/* Whole blocks that read zero from now on, whether the power is cut or not; what was pending in them is forgotten. Not
- * counted as an operation. -EIO while dead, -EINVAL. */
+/* Whole blocks that read zero from now on, whether the power is cut or not; what was pending in
+ * them is forgotten. Not counted as an operation. -EIO while dead, -EINVAL. */
 int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK;
 
-uint64_t sim_ops(const struct card *c);     /* writes + flushes issued since sim_new */
-size_t sim_pending(const struct card *c);   /* unflushed 4 KiB block writes now, in issue order */
+uint64_t sim_ops(const struct card *c);	  /* writes + flushes issued since sim_new */
+size_t sim_pending(const struct card *c); /* unflushed 4 KiB block writes now, in issue order */
 /* block number on the card and fate chooser for exhaustive enumeration */
 uint64_t sim_pending_blk(const struct card *c, size_t i);
 

@@ -28,10 +28,11 @@ struct bias {
 
 static struct bias random_bias(struct sim *s, unsigned n)
 {
-	static const unsigned strength[] = {0, 0, 32, 56, 63};
+	static const unsigned strength[] = { 0, 0, 32, 56, 63 };
 	uint64_t r = random_next(s);
 
-	return (struct bias){(unsigned)(r >> 32) % n, strength[(uint32_t)r % ARRAY_SIZE(strength)]};
+	return (struct bias){ (unsigned)(r >> 32) % n,
+			      strength[(uint32_t)r % ARRAY_SIZE(strength)] };
 }
 
 static unsigned random_fate(struct sim *s, unsigned n, struct bias bias)
@@ -53,7 +54,8 @@ static void view_refresh(struct sim *s, const struct sim_pending *old, size_t n_
 		sim_store_set(&s->view, s->pending[i].blk, s->pending[i].block);
 }
 
-/* After a failed write or flush each pending write is durable, pending or lost; what a flush that lied spoke of stays. */
+/* After a failed write or flush each pending write is durable, pending or lost; what a flush that
+ * lied spoke of stays. */
 void sim_scramble_pending(struct sim *s)
 {
 	enum { DURABLE, PENDING, LOST, KINDS };
@@ -233,7 +235,7 @@ static struct sim_block *garble(struct sim *s)
 	struct sim_block *b = sim_block_new();
 
 	for (size_t off = 0; off < COW_BLK_BYTES; off += sizeof(uint64_t))
-		memcpy(b->bytes + off, &(uint64_t){random_next(s)}, sizeof(uint64_t));
+		memcpy(b->bytes + off, &(uint64_t){ random_next(s) }, sizeof(uint64_t));
 	return b;
 }
 
@@ -270,11 +272,13 @@ static bool is_pending(const struct sim *s, uint64_t blk)
 static void collateral(struct sim *s, uint64_t last_blk)
 {
 	const struct card_geometry *g = &s->card.geo;
-	uint64_t eb = (blk_to_bytes(last_blk) + g->disk_off_bytes) / g->erase_block_bytes * g->erase_block_bytes;
+	uint64_t eb = (blk_to_bytes(last_blk) + g->disk_off_bytes) / g->erase_block_bytes *
+		      g->erase_block_bytes;
 	uint64_t from = eb > g->disk_off_bytes ? eb - g->disk_off_bytes : 0;
 	uint64_t end = min_u64(eb + g->erase_block_bytes - g->disk_off_bytes, g->size_bytes);
 
-	for (uint64_t off = max_u64(from, s->state.collateral_from); off < end; off += COW_BLK_BYTES) {
+	for (uint64_t off = max_u64(from, s->state.collateral_from); off < end;
+	     off += COW_BLK_BYTES) {
 		struct sim_block *b;
 
 		if (is_pending(s, off / COW_BLK_BYTES))
@@ -322,7 +326,8 @@ static bool span_is_valid(const struct card *c, uint64_t off_bytes, size_t len_b
 	return off_bytes <= c->geo.size_bytes && len_bytes <= c->geo.size_bytes - off_bytes;
 }
 
-static int read_store(const struct card *c, bool durable, uint64_t off_bytes, void *buf, size_t len_bytes)
+static int read_store(const struct card *c, bool durable, uint64_t off_bytes, void *buf,
+		      size_t len_bytes)
 {
 	const struct sim_store *store;
 	struct sim *s;
@@ -392,7 +397,7 @@ int sim_poke(struct card *c, uint64_t off_bytes, const void *buf, size_t len_byt
 		return -EINVAL;
 	s = sim_lock(c);
 	while (len_bytes) {
-		struct sim_pending at = {.blk = off_bytes >> COW_BLK_SHIFT};
+		struct sim_pending at = { .blk = off_bytes >> COW_BLK_SHIFT };
 		size_t to = off_bytes % COW_BLK_BYTES;
 		size_t len = min_u64(len_bytes, COW_BLK_BYTES - to);
 

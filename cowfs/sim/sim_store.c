@@ -97,7 +97,7 @@ int sim_store_init(struct sim_store *s, uint64_t blks)
 
 	if (!leaf)
 		return -ENOMEM;
-	*s = (struct sim_store){.leaves = leaves, .leaf = leaf};
+	*s = (struct sim_store){ .leaves = leaves, .leaf = leaf };
 	return 0;
 }
 
@@ -112,7 +112,7 @@ int sim_store_clone(struct sim_store *s, const struct sim_store *from)
 		if (leaf[i])
 			ref(&leaf[i]->refs);
 	}
-	*s = (struct sim_store){.leaves = from->leaves, .leaf = leaf};
+	*s = (struct sim_store){ .leaves = from->leaves, .leaf = leaf };
 	return 0;
 }
 
@@ -121,7 +121,7 @@ void sim_store_free(struct sim_store *s)
 	for (size_t i = 0; i < s->leaves; i++)
 		leaf_unref(s->leaf[i]);
 	free(s->leaf);
-	*s = (struct sim_store){0};
+	*s = (struct sim_store){ 0 };
 }
 
 struct sim_block *sim_store_get(const struct sim_store *s, uint64_t blk)

@@ -46,7 +46,7 @@ static int data_path(const char *path, char ret[PATH_MAX])
 static int read_header(struct flash_trace *t, char *why, size_t why_bytes)
 {
 	uint8_t head[FLASH_TRACE_HEADER_BYTES], magic[MAGIC_BYTES];
-	struct bytes_reader r = {.p = head, .size_bytes = sizeof(head)};
+	struct bytes_reader r = { .p = head, .size_bytes = sizeof(head) };
 	uint32_t version, record_bytes;
 	struct stat st;
 
@@ -66,8 +66,10 @@ static int read_header(struct flash_trace *t, char *why, size_t why_bytes)
 		snprintf(why, why_bytes, "not a trace");
 		return -EBADMSG;
 	}
-	if (version != FLASH_TRACE_VERSION || record_bytes != FLASH_TRACE_RECORD_BYTES || !get_zeroes(&r, 40)) {
-		snprintf(why, why_bytes, "a trace of version %u, with records of %u bytes", version, record_bytes);
+	if (version != FLASH_TRACE_VERSION || record_bytes != FLASH_TRACE_RECORD_BYTES ||
+	    !get_zeroes(&r, 40)) {
+		snprintf(why, why_bytes, "a trace of version %u, with records of %u bytes", version,
+			 record_bytes);
 		return -EBADMSG;
 	}
 	t->records = ((uint64_t)st.st_size - sizeof(head)) / FLASH_TRACE_RECORD_BYTES;
@@ -144,13 +146,14 @@ static bool is_valid(const struct flash_trace *t, const struct flash_trace_recor
 	if (!has_range)
 		return !rec->off_bytes && !rec->len_bytes;
 	return rec->len_bytes && rec->len_bytes % SECTOR == 0 && rec->off_bytes % SECTOR == 0 &&
-	       rec->off_bytes <= t->volume_bytes && rec->len_bytes <= t->volume_bytes - rec->off_bytes;
+	       rec->off_bytes <= t->volume_bytes &&
+	       rec->len_bytes <= t->volume_bytes - rec->off_bytes;
 }
 
 int flash_trace_next(struct flash_trace *t, struct flash_trace_record *ret)
 {
 	struct flash_trace_record rec;
-	struct bytes_reader r = {.size_bytes = FLASH_TRACE_RECORD_BYTES};
+	struct bytes_reader r = { .size_bytes = FLASH_TRACE_RECORD_BYTES };
 	bool zero;
 
 	if (t->next >= t->records)
@@ -158,7 +161,8 @@ int flash_trace_next(struct flash_trace *t, struct flash_trace_record *ret)
 	if (t->next < t->batch_first || t->next >= t->batch_first + t->batch_n) {
 		uint64_t n = min_u64(BATCH, t->records - t->next);
 		int e = io_pread_full(t->fd, t->batch, n * FLASH_TRACE_RECORD_BYTES,
-				      FLASH_TRACE_HEADER_BYTES + t->next * FLASH_TRACE_RECORD_BYTES);
+				      FLASH_TRACE_HEADER_BYTES +
+					      t->next * FLASH_TRACE_RECORD_BYTES);
 
 		t->batch_n = 0;
 		if (e < 0)
@@ -202,10 +206,11 @@ static int create(const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
-int flash_trace_create(struct flash_trace_writer **ret, const char *path, uint64_t volume_bytes, bool contents)
+int flash_trace_create(struct flash_trace_writer **ret, const char *path, uint64_t volume_bytes,
+		       bool contents)
 {
-	uint8_t head[FLASH_TRACE_HEADER_BYTES] = {0};
-	struct bytes_writer b = {.p = head, .size_bytes = sizeof(head)};
+	uint8_t head[FLASH_TRACE_HEADER_BYTES] = { 0 };
+	struct bytes_writer b = { .p = head, .size_bytes = sizeof(head) };
 	struct flash_trace_writer *w = calloc(1, sizeof(*w));
 	char data[PATH_MAX];
 	int r;
@@ -249,11 +254,13 @@ static bool is_zero(const uint8_t *p, size_t len)
 
 int flash_trace_add(struct flash_trace_writer *w, struct flash_trace_record *rec, const void *buf)
 {
-	struct bytes_writer b = {.p = w->batch + w->n * FLASH_TRACE_RECORD_BYTES, .size_bytes = FLASH_TRACE_RECORD_BYTES};
+	struct bytes_writer b = { .p = w->batch + w->n * FLASH_TRACE_RECORD_BYTES,
+				  .size_bytes = FLASH_TRACE_RECORD_BYTES };
 	int r;
 
 	rec->data = FLASH_TRACE_NO_DATA;
-	if (rec->op == FLASH_TRACE_WRITE && buf && w->data_fd >= 0 && !is_zero(buf, rec->len_bytes)) {
+	if (rec->op == FLASH_TRACE_WRITE && buf && w->data_fd >= 0 &&
+	    !is_zero(buf, rec->len_bytes)) {
 		r = io_write_full(w->data_fd, buf, rec->len_bytes);
 		if (r < 0)
 			return r;

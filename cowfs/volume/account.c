@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What cowfs did to the card, beside what the kernel counted there: bytes that are only in the kernel's count were written
- * by something else. And the wear table for those who ask.
+ * What cowfs did to the card, beside what the kernel counted there: bytes that are only in the
+ * kernel's count were written by something else. And the wear table for those who ask.
  */
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,8 @@ static bool add_kernel(struct volume_status *s, struct card *c, const struct car
 	return true;
 }
 
-/* lock held. What is seen of others, and since when: the last time that both agreed. Returns true if it is news. */
+/* lock held. What is seen of others, and since when: the last time that both agreed. Returns true
+ * if it is news. */
 static bool note_foreign(struct volume *v, uint64_t bytes)
 {
 	uint64_t now_s = (uint64_t)time(NULL);
@@ -52,8 +53,8 @@ static bool note_foreign(struct volume *v, uint64_t bytes)
 
 static void say_foreign(const struct volume *v, uint64_t bytes)
 {
-	msg(MSG_ERR, "%s: %llu bytes were written to the card by something else since the attach", v->name,
-	    (unsigned long long)bytes);
+	msg(MSG_ERR, "%s: %llu bytes were written to the card by something else since the attach",
+	    v->name, (unsigned long long)bytes);
 }
 
 static bool compare(struct volume *v, struct volume_status *s)
@@ -70,7 +71,9 @@ static bool compare(struct volume *v, struct volume_status *s)
 
 static uint64_t difference(const struct volume_status *s)
 {
-	return s->kernel.written_bytes > s->our_written_bytes ? s->kernel.written_bytes - s->our_written_bytes : 0;
+	return s->kernel.written_bytes > s->our_written_bytes
+		       ? s->kernel.written_bytes - s->our_written_bytes
+		       : 0;
 }
 
 void account_card_status(struct volume *v, struct volume_status *s)

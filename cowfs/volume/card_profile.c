@@ -11,7 +11,10 @@ static int choose(struct profile_choice *ret, const struct flash_profile *p, cha
 {
 	/* its prices would be those of one member, and of writes that its layer never makes */
 	if (p->members > 1 || p->append_bytes) {
-		snprintf(why, n, "profile %s is an array or a translation layer, not one card: nothing can be planned by it", p->id);
+		snprintf(
+			why, n,
+			"profile %s is an array or a translation layer, not one card: nothing can be planned by it",
+			p->id);
 		return -EINVAL;
 	}
 	*ret = (struct profile_choice){ .source = PROFILE_GIVEN, .profile = *p };
@@ -20,21 +23,25 @@ static int choose(struct profile_choice *ret, const struct flash_profile *p, cha
 
 static int no_profile(const char *id, const char *where, char *why, size_t n)
 {
-	snprintf(why, n, "there is no profile %s%s%s: 'cowfs-cardsim list' shows those of the program", id, *where ? " in " : "", where);
+	snprintf(why, n,
+		 "there is no profile %s%s%s: 'cowfs-cardsim list' shows those of the program", id,
+		 *where ? " in " : "", where);
 	return -ENOENT;
 }
 
 /* "/FILE:ID" or "/FILE" */
 static int from_file(struct profile_choice *ret, const char *text, char *why, size_t n)
 {
-	const char *colon = strrchr(text, ':'), *id = colon && !strchr(colon, '/') ? colon + 1 : NULL;
+	const char *colon = strrchr(text, ':'),
+		   *id = colon && !strchr(colon, '/') ? colon + 1 : NULL;
 	const struct flash_profile *p = NULL;
 	struct flash_profiles *ps;
 	char path[PATH_MAX], what[256];
 	size_t first;
 	int r;
 
-	if (snprintf(path, sizeof(path), "%.*s", id ? (int)(colon - text) : (int)strlen(text), text) >= (int)sizeof(path)) {
+	if (snprintf(path, sizeof(path), "%.*s", id ? (int)(colon - text) : (int)strlen(text),
+		     text) >= (int)sizeof(path)) {
 		snprintf(why, n, "profile %s: the name is too long", text);
 		return -ENAMETOOLONG;
 	}
@@ -48,7 +55,8 @@ static int from_file(struct profile_choice *ret, const char *text, char *why, si
 		if (!id || !strcmp(flash_profiles_at(ps, i)->id, id))
 			p = flash_profiles_at(ps, i);
 	if (!id && flash_profiles_count(ps) != first + 1) {
-		snprintf(why, n, "%s has %zu profiles: say which one, %s:ID", path, flash_profiles_count(ps) - first, path);
+		snprintf(why, n, "%s has %zu profiles: say which one, %s:ID", path,
+			 flash_profiles_count(ps) - first, path);
 		r = -EINVAL;
 	} else {
 		r = p ? choose(ret, p, why, n) : no_profile(id, path, why, n);
@@ -57,7 +65,8 @@ static int from_file(struct profile_choice *ret, const char *text, char *why, si
 	return r;
 }
 
-static int from_program(struct profile_choice *ret, const char *id, const char *model, char *why, size_t n)
+static int from_program(struct profile_choice *ret, const char *id, const char *model, char *why,
+			size_t n)
 {
 	const struct flash_profile *p;
 	struct flash_profiles *ps;
@@ -76,7 +85,8 @@ static int from_program(struct profile_choice *ret, const char *id, const char *
 	return r;
 }
 
-int profile_choose(struct profile_choice *ret, const char *text, const char *model, char *why, size_t why_bytes)
+int profile_choose(struct profile_choice *ret, const char *text, const char *model, char *why,
+		   size_t why_bytes)
 {
 	struct profile_choice c = { .source = PROFILE_NONE };
 	int r = 0;

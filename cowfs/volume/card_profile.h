@@ -18,11 +18,13 @@ struct profile_choice {
 };
 
 /*
- * text: "auto", "none", the id of a profile of the program, "/FILE:ID", or "/FILE" with only one profile in it. model: see
- * blockdev_model. Nothing is read for "none", nor for "auto" if the device has no name. Allocates, and gives all of it back.
- * -ENOENT no such profile, -EINVAL a file that is none or a profile of more than a single device, -ENOMEM, what reading gives;
- * why gets a sentence.
+ * text: "auto", "none", the id of a profile of the program, "/FILE:ID", or "/FILE" with only one
+ * profile in it. model: see blockdev_model. Nothing is read for "none", nor for "auto" if the
+ * device has no name. Allocates, and gives all of it back. -ENOENT no such profile, -EINVAL a file
+ * that is none or a profile of more than a single device, -ENOMEM, what reading gives; why gets a
+ * sentence.
  */
-int profile_choose(struct profile_choice *ret, const char *text, const char *model, char *why, size_t why_bytes) MUST_CHECK;
+int profile_choose(struct profile_choice *ret, const char *text, const char *model, char *why,
+		   size_t why_bytes) MUST_CHECK;
 
 #endif

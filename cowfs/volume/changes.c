@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The lists of uncommitted blocks, and of those written again, in parts of bounded size and cost, for `cowctl top`. */
+/* The lists of uncommitted blocks, and of those written again, in parts of bounded size and cost,
+ * for `cowctl top`. */
 #include "volume/private.h"
 
 #define STEPS 4096 /* discarded runs are stepped over */

@@ -2,10 +2,10 @@
 /*
  * The jobs of the commit thread.
  *
- *	quiesce (freeze) -> seal -> thaw -> classify, write, record -> checkpoint if due -> release the RAM
+ * 	quiesce (freeze) -> seal -> thaw -> classify, write, record -> checkpoint if due -> release the RAM
  *
- * Nothing but the seal happens while the file system is frozen. Whatever fails after the seal, what was sealed
- * stays as a layer under the active one, and the next commit writes all of it again.
+ * Nothing but the seal happens while the file system is frozen. Whatever fails after the seal, what
+ * was sealed stays as a layer under the active one, and the next commit writes all of it again.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "base/parse.h"
 #include "volume/private.h"
 
-#define ROUNDS_MAX 1000 /* of a commit, against a writer that never ends */
+#define ROUNDS_MAX 1000	 /* of a commit, against a writer that never ends */
 #define UNFROZEN_TIMES 3 /* commits by timer in a row that could not freeze */
 
 /* What is not asked any more, because it kills whoever reads it. */
@@ -24,7 +24,8 @@ enum unread { UNREAD_NOTHING, UNREAD_SEALED, UNREAD_ALL };
 struct images {
 	struct volume *v;
 	struct fsmap *sealed, *committed;
-	struct fsmap *older; /* with lag: what recovery may choose beside the committed image; NULL: nothing else */
+	/* with lag: what recovery may choose beside the committed image; NULL: nothing else */
+	struct fsmap *older;
 	struct log_index *older_index;
 	struct fsinfo fs; /* sealed */
 	bool force, dry;
@@ -49,26 +50,31 @@ static int img_read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return view_read_committed(((struct images *)ctx)->v->view, blk, blks, buf);
 }
 
-static bool img_next_sealed(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *state)
+static bool img_next_sealed(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+			    enum blk_state *state)
 {
 	return view_next_sealed(((struct images *)ctx)->v->view, blk, max_blks, ret_blks, state);
 }
 
-static bool img_next_live(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *state)
+static bool img_next_live(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+			  enum blk_state *state)
 {
 	return view_next_live(((struct images *)ctx)->v->view, blk, max_blks, ret_blks, state);
 }
 
-static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			  uint64_t *ret_blks)
 {
 	struct images *im = ctx;
 	int r = fsmap_run_after(im->sealed, im->committed, blk, max_blks, ret, ret_blks);
 
 	/* a damaged bitmap in what is about to be committed: not without being told to */
-	return r == 0 && !im->force && (fsmap_alarms(im->sealed) & FSMAP_BAD_CHECKSUM) ? -EUCLEAN : r;
+	return r == 0 && !im->force && (fsmap_alarms(im->sealed) & FSMAP_BAD_CHECKSUM) ? -EUCLEAN
+										       : r;
 }
 
-static int img_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int img_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			     uint64_t *ret_blks)
 {
 	return fsmap_run(((struct images *)ctx)->committed, blk, max_blks, ret, ret_blks);
 }
@@ -80,7 +86,8 @@ static int img_read_older(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return log_index_read_volume(im->older_index, im->v->base, blk, blks, buf);
 }
 
-static int img_run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int img_run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			 uint64_t *ret_blks)
 {
 	return fsmap_run(((struct images *)ctx)->older, blk, max_blks, ret, ret_blks);
 }
@@ -128,47 +135,69 @@ static int explain(struct volume_result *res, int error)
 		return error;
 	switch (error) {
 	case -EFBIG:
-		snprintf(w, n, "the log is too small for this commit: %s needed, %s there (free blocks of the file system "
-			 "included); everything stays in RAM",
-			 FORMAT_SIZE(blk_to_bytes(rep->need_blks)), FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
+		snprintf(
+			w, n,
+			"the log is too small for this commit: %s needed, %s there (free blocks of the file system "
+			"included); everything stays in RAM",
+			FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
+			FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
 		if (rep->lend_blks) /* and an eighth for what is written meanwhile */
-			snprintf(w + strlen(w), n - strlen(w), ". With %llu MiB on another device or in a file there it can be "
+			snprintf(w + strlen(w), n - strlen(w),
+				 ". With %llu MiB on another device or in a file there it can be "
 				 "committed: cowctl commit --lend DEVICE|FILE",
-				 (unsigned long long)(blk_to_bytes(rep->lend_blks + rep->lend_blks / 8) / MIB + 1));
+				 (unsigned long long)(blk_to_bytes(rep->lend_blks +
+								   rep->lend_blks / 8) /
+							      MIB +
+						      1));
 		break;
 	case -ESTALE:
 		if (q->hidden)
-			snprintf(w, n, "the device is in use by %s, which has not mounted it, so it cannot be frozen (a checker "
-				       "runs on it, say); nothing was written",
-				 q->holder[0] ? q->holder : "something else");
+			snprintf(
+				w, n,
+				"the device is in use by %s, which has not mounted it, so it cannot be frozen (a checker "
+				"runs on it, say); nothing was written",
+				q->holder[0] ? q->holder : "something else");
 		else
-			snprintf(w, n, "the card is not the one that was attached, or somebody else wrote to it; "
-				       "nothing was written");
+			snprintf(
+				w, n,
+				"the card is not the one that was attached, or somebody else wrote to it; "
+				"nothing was written");
 		break;
 	case -EDEADLK:
-		snprintf(w, n, "not frozen, because %s is stuck in a write to the file system and a freeze would not end: end it, "
-			       "then commit; nothing was written", q->culprit);
+		snprintf(
+			w, n,
+			"not frozen, because %s is stuck in a write to the file system and a freeze would not end: end it, "
+			"then commit; nothing was written",
+			q->culprit);
 		break;
 	case -EALREADY:
-		snprintf(w, n, "an earlier freeze of the file system is still pending; nothing was written");
+		snprintf(
+			w, n,
+			"an earlier freeze of the file system is still pending; nothing was written");
 		break;
 	case -ETIMEDOUT:
 		snprintf(w, n, "the file system did not freeze in time%s%s; nothing was written",
 			 q->culprit[0] ? ": it waits for " : "", q->culprit);
 		break;
 	case -EOPNOTSUPP:
-		snprintf(w, n, "this file system cannot be frozen while it is mounted read-write: unmount it or remount it "
-			       "read-only, then commit");
+		snprintf(
+			w, n,
+			"this file system cannot be frozen while it is mounted read-write: unmount it or remount it "
+			"read-only, then commit");
 		break;
 	case -EBUSY:
 		snprintf(w, n, "somebody else has frozen the file system");
 		break;
 	case -EOWNERDEAD:
-		snprintf(w, n, "%s; everything stays in RAM. If the next commit fails like this: check the file system, or commit "
-			       "--force, which goes on without", FSINFO_DIED);
+		snprintf(
+			w, n,
+			"%s; everything stays in RAM. If the next commit fails like this: check the file system, or commit "
+			"--force, which goes on without",
+			FSINFO_DIED);
 		break;
 	case -EIO:
-		snprintf(w, n, "the card reports an error; nothing is lost, everything stays in RAM");
+		snprintf(w, n,
+			 "the card reports an error; nothing is lost, everything stays in RAM");
 		break;
 	default:
 		snprintf(w, n, "%s; everything stays in RAM", strerror(-error));
@@ -191,35 +220,40 @@ static bool something_changed(void *ctx)
 	return view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
 }
 
-/* May it be sealed as it is when it cannot be frozen? Its journal makes a power cut harmless, and this is one. Not for a
- * person, who can end what is in the way; not at a dry run. */
+/* May it be sealed as it is when it cannot be frozen? Its journal makes a power cut harmless, and
+ * this is one. Not for a person, who can end what is in the way; not at a dry run. */
 static bool may_stay_thawed(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause)
 {
 	struct images im = { .v = v };
-	struct blk_reader live = { .read = img_read_live, .ctx = &im, .volume_blks = v->volume_blks };
+	struct blk_reader live = { .read = img_read_live,
+				   .ctx = &im,
+				   .volume_blks = v->volume_blks };
 	struct fsinfo fs;
 
-	if (fn != seal ||
-	    !(cause == CAUSE_SHUTDOWN || cause == CAUSE_PRESSURE ||
-	      (cause == CAUSE_TIMER && v->thawed_times >= UNFROZEN_TIMES && now_ns() >= v->thawed_since_ns + v->unfrozen_ns)))
+	if (fn != seal || !(cause == CAUSE_SHUTDOWN || cause == CAUSE_PRESSURE ||
+			    (cause == CAUSE_TIMER && v->thawed_times >= UNFROZEN_TIMES &&
+			     now_ns() >= v->thawed_since_ns + v->unfrozen_ns)))
 		return false;
-	return fsinfo_probe(&live, &fs) == 0 &&
-	       ((fs.kind == FS_EXT && fs.has_journal && !fs.external_journal && fs.needs_recovery) ||
-		volume_may_seal_unfrozen(fs.kind));
+	return fsinfo_probe(&live, &fs) == 0 && ((fs.kind == FS_EXT && fs.has_journal &&
+						  !fs.external_journal && fs.needs_recovery) ||
+						 volume_may_seal_unfrozen(fs.kind));
 }
 
-/* May all writes be withheld before the seal? Not of an ext file system whose commits count on its bitmaps: they are the truth
- * only when it is frozen. */
+/* May all writes be withheld before the seal? Not of an ext file system whose commits count on its
+ * bitmaps: they are the truth only when it is frozen. */
 static bool may_stop(struct volume *v)
 {
 	struct images im = { .v = v };
-	struct blk_reader live = { .read = img_read_live, .ctx = &im, .volume_blks = v->volume_blks };
+	struct blk_reader live = { .read = img_read_live,
+				   .ctx = &im,
+				   .volume_blks = v->volume_blks };
 	struct fsinfo fs;
 
 	if (fsinfo_probe_super(&live, &fs) < 0)
 		return false;
 	return volume_may_seal_unfrozen(fs.kind) ||
-	       (fs.has_journal && !fs.external_journal && v->committed_room_blks <= log_capacity_blks(v->log));
+	       (fs.has_journal && !fs.external_journal &&
+		v->committed_room_blks <= log_capacity_blks(v->log));
 }
 
 static bool is_stopped(void *ctx)
@@ -239,7 +273,8 @@ static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
 	}
 }
 
-static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause, struct volume_result *res)
+static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
+		   struct volume_result *res)
 {
 	bool stops = may_stop(v);
 	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
@@ -270,8 +305,9 @@ static int open_map(struct fsmap **ret, const struct blk_reader *r, bool unread)
 	return unread ? fsmap_open_unread(ret, r) : fsmap_open(ret, r);
 }
 
-/* Opens the block maps of both images and looks for what forbids a commit. An image that was not frozen has its truth in
- * the journal: what lies at home may be half of a change, checksums included. */
+/* Opens the block maps of both images and looks for what forbids a commit. An image that was not
+ * frozen has its truth in the journal: what lies at home may be half of a change, checksums
+ * included. */
 static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_reader *committed,
 		     struct volume_result *res)
 {
@@ -286,7 +322,8 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 		return r;
 	/* since the attach: a device was added, say */
 	if (fsinfo_refusal(&im->fs)) {
-		snprintf(res->why, sizeof(res->why), "%s: %s", im->v->device, fsinfo_refusal(&im->fs));
+		snprintf(res->why, sizeof(res->why), "%s: %s", im->v->device,
+			 fsinfo_refusal(&im->fs));
 		return -EOPNOTSUPP;
 	}
 	if (im->dry)
@@ -294,13 +331,15 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 	a = fsmap_alarms(im->sealed);
 	b = fsmap_alarms(im->committed);
 	if (!im->force && (a & FSMAP_ERROR_FLAG) && !(b & FSMAP_ERROR_FLAG)) {
-		snprintf(res->why, sizeof(res->why), "the file system has found errors in itself: not committed "
-						     "(commit --force overrides)");
+		snprintf(res->why, sizeof(res->why),
+			 "the file system has found errors in itself: not committed "
+			 "(commit --force overrides)");
 		return -EUCLEAN;
 	}
 	if (!im->force && !im->unfrozen && (a & FSMAP_BAD_CHECKSUM)) {
-		snprintf(res->why, sizeof(res->why), "a checksum of the file system is wrong: not committed (commit --force "
-						     "overrides)");
+		snprintf(res->why, sizeof(res->why),
+			 "a checksum of the file system is wrong: not committed (commit --force "
+			 "overrides)");
 		return -EUCLEAN;
 	}
 	return 0;
@@ -312,7 +351,8 @@ static bool tells_truth(struct fsmap *m)
 	return m && fsmap_knows(m) && !(fsmap_alarms(m) & FSMAP_NEEDS_RECOVERY);
 }
 
-/* A btrfs that had an error is read-only, and still reads what a transaction wrote that will never end. */
+/* A btrfs that had an error is read-only, and still reads what a transaction wrote that will never
+ * end. */
 static bool gave_up(const struct images *im, const struct volume_result *res)
 {
 	return im->fs.kind == FS_BTRFS && res->quiesce.mounted && res->quiesce.readonly;
@@ -320,7 +360,9 @@ static bool gave_up(const struct images *im, const struct volume_result *res)
 
 static int open_older(struct images *im)
 {
-	struct blk_reader older = { .read = img_read_older, .ctx = im, .volume_blks = im->v->volume_blks };
+	struct blk_reader older = { .read = img_read_older,
+				    .ctx = im,
+				    .volume_blks = im->v->volume_blks };
 
 	im->older_index = log_older_index(im->v->log);
 	return im->older_index ? open_map(&im->older, &older, im->unread >= UNREAD_ALL) : 0;
@@ -336,18 +378,22 @@ static void note_room(struct volume *v, const struct fsinfo *committed)
 	monitor_set_room(v->monitor, log_super(v->log)->lag ? min_u64(room, older) : room);
 }
 
-static int try_commit(struct volume *v, const struct volume_request *rq, enum unread unread, struct volume_result *res,
-		      struct log_index **ret_index)
+static int try_commit(struct volume *v, const struct volume_request *rq, enum unread unread,
+		      struct volume_result *res, struct log_index **ret_index)
 {
 	bool dry = rq->job == JOB_DRY_RUN;
 	struct images im = { .v = v,
 			     .dry = dry,
-			     .force = rq->force || dry, /* a live image races with its own checksums */
+			     /* a live image races with its own checksums */
+			     .force = rq->force || dry,
 			     .unread = unread,
 			     .unfrozen = res->quiesce.unfrozen };
-	struct blk_reader sealed = { .read = dry ? img_read_live : img_read_sealed, .ctx = &im,
+	struct blk_reader sealed = { .read = dry ? img_read_live : img_read_sealed,
+				     .ctx = &im,
 				     .volume_blks = v->volume_blks };
-	struct blk_reader committed = { .read = img_read_committed, .ctx = &im, .volume_blks = v->volume_blks };
+	struct blk_reader committed = { .read = img_read_committed,
+					.ctx = &im,
+					.volume_blks = v->volume_blks };
 	struct commit_source src = { .ctx = &im,
 				     .volume_blks = v->volume_blks,
 				     .next = dry ? img_next_live : img_next_sealed,
@@ -358,7 +404,9 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 				      .cause = rq->cause,
 				      .profile = v->profile,
 				      .price_by = v->price_by,
-				      .record_flags = (im.unfrozen ? (uint32_t)RECORD_UNFROZEN : 0) | (unread ? (uint32_t)RECORD_UNREAD : 0),
+				      .record_flags = (im.unfrozen ? (uint32_t)RECORD_UNFROZEN
+								   : 0) |
+						      (unread ? (uint32_t)RECORD_UNREAD : 0),
 				      .differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 				      .progress = on_progress,
 				      .progress_ctx = v };
@@ -367,12 +415,17 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	if (r == 0)
 		r = open_older(&im);
 	if (r == 0 && (fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY) && res->quiesce.frozen) {
-		snprintf(res->why, sizeof(res->why), "the journal is not empty although the file system was frozen");
+		snprintf(res->why, sizeof(res->why),
+			 "the journal is not empty although the file system was frozen");
 		r = -EUCLEAN;
 	}
-	/* what the committed image leaves free may be written in place whatever the sealed one is */
+	/* what the committed image leaves free may be written in place whatever the sealed one
+	 * is */
 	if (r == 0) {
-		src.run_sealed = !im.unfrozen && !unread && !gave_up(&im, res) && tells_truth(im.sealed) ? img_run_sealed : NULL;
+		src.run_sealed = !im.unfrozen && !unread && !gave_up(&im, res) &&
+						 tells_truth(im.sealed)
+					 ? img_run_sealed
+					 : NULL;
 		src.run_committed = tells_truth(im.committed) ? img_run_committed : NULL;
 		src.run_older = tells_truth(im.older) ? img_run_older : NULL;
 		src.metadata_uuid = im.fs.has_metadata_uuid ? im.fs.metadata_uuid : NULL;
@@ -384,8 +437,9 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	if (r == -EBADMSG && log_recheck(v->log) == -ESTALE)
 		r = -ESTALE; /* another card in the slot has other content where the log was */
 	if (r == -EUCLEAN && !res->why[0])
-		snprintf(res->why, sizeof(res->why), "a checksum of the file system is wrong: not committed (commit --force "
-						     "overrides)");
+		snprintf(res->why, sizeof(res->why),
+			 "a checksum of the file system is wrong: not committed (commit --force "
+			 "overrides)");
 	fsmap_close(im.sealed);
 	fsmap_close(im.committed);
 	fsmap_close(im.older);
@@ -399,9 +453,10 @@ static bool goes_on_unread(const struct volume_request *rq)
 	return rq->force || rq->cause == CAUSE_SHUTDOWN || rq->cause == CAUSE_DETACH;
 }
 
-/* What nothing can read is committed like a file system that cowfs does not know: all that differs goes to the log. */
-static int run_commit(struct volume *v, const struct volume_request *rq, bool goes_on, struct volume_result *res,
-		      struct log_index **ret_index)
+/* What nothing can read is committed like a file system that cowfs does not know: all that differs
+ * goes to the log. */
+static int run_commit(struct volume *v, const struct volume_request *rq, bool goes_on,
+		      struct volume_result *res, struct log_index **ret_index)
 {
 	enum unread unread = UNREAD_NOTHING;
 	int r;
@@ -451,20 +506,23 @@ static int img_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
 	return r;
 }
 
-/* What the file system of the newest commit leaves free, so that gaps may be written over. Without that it is only slower. Not if it
- * was not frozen: then a gap may hold what its next transaction wrote, which the live file system will read. */
+/* What the file system of the newest commit leaves free, so that gaps may be written over. Without
+ * that it is only slower. Not if it was not frozen: then a gap may hold what its next transaction
+ * wrote, which the live file system will read. */
 static bool open_free(struct images *im, bool sealed)
 {
-	struct blk_reader r = { .read = sealed ? img_read_sealed : img_read_committed, .ctx = im,
+	struct blk_reader r = { .read = sealed ? img_read_sealed : img_read_committed,
+				.ctx = im,
 				.volume_blks = im->v->volume_blks };
 
-	return !(log_newest(im->v->log)->flags & RECORD_UNFROZEN) && fsmap_open(&im->committed, &r) == 0 &&
-	       tells_truth(im->committed) && open_older(im) == 0 &&
-	       (!im->older || tells_truth(im->older));
+	return !(log_newest(im->v->log)->flags & RECORD_UNFROZEN) &&
+	       fsmap_open(&im->committed, &r) == 0 && tells_truth(im->committed) &&
+	       open_older(im) == 0 && (!im->older || tells_truth(im->older));
 }
 
 /* sealed: what the newest commit wrote is still in RAM. */
-static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t flags, bool sealed, struct volume_result *res)
+static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t flags, bool sealed,
+			 struct volume_result *res)
 {
 	const struct log_content ram = { .read = peek_sealed, .ctx = v };
 	struct images im = { .v = v };
@@ -498,18 +556,20 @@ static bool lent_failed(const struct volume *v)
 	return v->lent && log_lent_failed(v->log);
 }
 
-/* Under pressure there is no use in another seal before this one is on the card. In the end, writes would fail: then what nothing can
- * read is committed all the same. */
-static int run_with_retries(struct volume *v, const struct volume_request *rq, struct volume_result *res,
-			    struct log_index **ret_index)
+/* Under pressure there is no use in another seal before this one is on the card. In the end, writes
+ * would fail: then what nothing can read is committed all the same. */
+static int run_with_retries(struct volume *v, const struct volume_request *rq,
+			    struct volume_result *res, struct log_index **ret_index)
 {
 	int r = run_commit(v, rq, goes_on_unread(rq), res, ret_index);
 	bool said = false;
 
 	for (; r < 0 && !lent_failed(v) && monitor_retry(v->monitor, r); said = true) {
 		if (!said)
-			volume_alarm(v, "commit fails (%s), and RAM is getting full: trying again, writers wait",
-				     r == -EOWNERDEAD ? FSINFO_DIED : strerror(-r));
+			volume_alarm(
+				v,
+				"commit fails (%s), and RAM is getting full: trying again, writers wait",
+				r == -EOWNERDEAD ? FSINFO_DIED : strerror(-r));
 		r = run_commit(v, rq, goes_on_unread(rq), res, ret_index);
 	}
 	return r == -EOWNERDEAD && said && !v->stop ? run_commit(v, rq, true, res, ret_index) : r;
@@ -522,10 +582,14 @@ static int take_lent(struct volume *v, const struct volume_request *rq, struct v
 	int r = lent ? log_lend(v->log, lent) : 0;
 
 	if (r == -EBUSY)
-		snprintf(res->why, sizeof(res->why), "room that was lent before is still in use: run cowctl commit --checkpoint first");
+		snprintf(
+			res->why, sizeof(res->why),
+			"room that was lent before is still in use: run cowctl commit --checkpoint first");
 	else if (r == -EEXIST)
-		snprintf(res->why, sizeof(res->why), "what is to be lent holds blocks of a commit of another volume: cowctl recover --lend brings "
-			 "them home. If they are not needed: wipe its first 4 KiB");
+		snprintf(
+			res->why, sizeof(res->why),
+			"what is to be lent holds blocks of a commit of another volume: cowctl recover --lend brings "
+			"them home. If they are not needed: wipe its first 4 KiB");
 	else if (r < 0)
 		snprintf(res->why, sizeof(res->why), "the lent room cannot be used: %s",
 			 r == -ENOSPC ? "it is smaller than 8 KiB" : strerror(-r));
@@ -543,7 +607,9 @@ static void return_lent(struct volume *v)
 	if (r == -EBUSY) /* still needed, or none */
 		return;
 	if (r < 0)
-		msg(MSG_WARN, "%s: the lent room is not needed any more, but its header could not be wiped: %s", v->name, strerror(-r));
+		msg(MSG_WARN,
+		    "%s: the lent room is not needed any more, but its header could not be wiped: %s",
+		    v->name, strerror(-r));
 	card_close(v->lent);
 	v->lent = NULL;
 }
@@ -556,8 +622,9 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	int r;
 
 	if (v->opened.state == LOG_FOREIGN) {
-		snprintf(res->why, sizeof(res->why), "the log is set aside because the file system was changed by somebody "
-						     "else: nothing can be committed");
+		snprintf(res->why, sizeof(res->why),
+			 "the log is set aside because the file system was changed by somebody "
+			 "else: nothing can be committed");
 		return -ESTALE;
 	}
 	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
@@ -565,7 +632,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (rq->cause != CAUSE_PRESSURE)
 		v->differed = 0;
 	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
-		snprintf(res->why, sizeof(res->why), "not committed: what is in RAM is to be dropped");
+		snprintf(res->why, sizeof(res->why),
+			 "not committed: what is in RAM is to be dropped");
 		return 0;
 	}
 	r = take_lent(v, rq, res);
@@ -590,8 +658,11 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		if (e < 0)
 			msg(MSG_WARN, "%s: RAM layers stay apart: %s", v->name, strerror(-e));
 		if (lent_failed(v))
-			snprintf(res->why, sizeof(res->why), "the lent room cannot be written (%s); nothing was committed, everything stays in "
-				 "RAM: lend another device or file", strerror(-r));
+			snprintf(
+				res->why, sizeof(res->why),
+				"the lent room cannot be written (%s); nothing was committed, everything stays in "
+				"RAM: lend another device or file",
+				strerror(-r));
 		return r;
 	}
 	res->generation_seq = log_newest(v->log)->seq;
@@ -606,9 +677,11 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	view_release(v->view, ix);
 	monitor_stage(v->monitor, STAGE_RELEASED);
 	if (r < 0 && res->report.lent)
-		snprintf(res->why, sizeof(res->why), "generation %llu is committed, but the lent room holds blocks of it that could not be "
-			 "checkpointed (%s): leave it in place, and run cowctl commit --checkpoint",
-			 (unsigned long long)res->generation_seq, strerror(-r));
+		snprintf(
+			res->why, sizeof(res->why),
+			"generation %llu is committed, but the lent room holds blocks of it that could not be "
+			"checkpointed (%s): leave it in place, and run cowctl commit --checkpoint",
+			(unsigned long long)res->generation_seq, strerror(-r));
 	if (r < 0 && !must_go_home) {
 		/* the commit itself stands */
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
@@ -617,12 +690,15 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	return r;
 }
 
-/* More was dirty than one commit can hold: it goes to the card in several, all but the last as a power cut would leave it. */
-static int commit_rounds(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+/* More was dirty than one commit can hold: it goes to the card in several, all but the last as a
+ * power cut would leave it. */
+static int commit_rounds(struct volume *v, const struct volume_request *rq,
+			 struct volume_result *res)
 {
 	int r = commit_once(v, rq, res);
 
-	for (unsigned i = 0; r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE && i < ROUNDS_MAX; i++) {
+	for (unsigned i = 0;
+	     r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE && i < ROUNDS_MAX; i++) {
 		*res = (struct volume_result){ .job = res->job };
 		r = commit_once(v, rq, res);
 		if (r == 0)
@@ -631,15 +707,17 @@ static int commit_rounds(struct volume *v, const struct volume_request *rq, stru
 	return r;
 }
 
-/* What was not frozen has no bitmaps to tell what need not go to the log. If it is too much for that, nothing is left but to
- * end what is in the way of a freeze. */
+/* What was not frozen has no bitmaps to tell what need not go to the log. If it is too much for
+ * that, nothing is left but to end what is in the way of a freeze. */
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	int r = commit_rounds(v, rq, res);
 
 	if (r != -EFBIG || !res->quiesce.unfrozen || res->quiesce.stopped)
 		return r;
-	msg(MSG_WARN, "%s: the log cannot hold a commit without a freeze: ending what is in the way of one", v->name);
+	msg(MSG_WARN,
+	    "%s: the log cannot hold a commit without a freeze: ending what is in the way of one",
+	    v->name);
 	*res = (struct volume_result){ .job = res->job };
 	v->cure = true;
 	r = commit_once(v, rq, res);
@@ -667,11 +745,13 @@ static uint64_t waiting_blks(const struct volume *v)
 	return blks;
 }
 
-/* A session that committed nothing writes nothing: neither records, nor copies of the superblock. Blocks that an earlier one left
- * in the log go home all the same, but not where a mount failed and its changes are dropped. */
+/* A session that committed nothing writes nothing: neither records, nor copies of the superblock.
+ * Blocks that an earlier one left in the log go home all the same, but not where a mount failed and
+ * its changes are dropped. */
 static bool leaves_no_trace(const struct volume *v)
 {
-	return log_newest(v->log)->seq == v->opened.newest.seq && (v->discard_armed || !waiting_blks(v));
+	return log_newest(v->log)->seq == v->opened.newest.seq &&
+	       (v->discard_armed || !waiting_blks(v));
 }
 
 /* The file system at home is a mixture then. */
@@ -680,27 +760,35 @@ static void tell_waiting(const struct volume *v, struct volume_result *res)
 	uint64_t blks = waiting_blks(v);
 
 	if (blks && !res->why[0])
-		snprintf(res->why, sizeof(res->why), "but %llu committed blocks are in the log only: do not mount the card "
-						     "without cowfs before 'cowctl recover'",
+		snprintf(res->why, sizeof(res->why),
+			 "but %llu committed blocks are in the log only: do not mount the card "
+			 "without cowfs before 'cowctl recover'",
 			 (unsigned long long)blks);
 }
 
-/* Nothing is mounted: commit all (unless it is to be dropped), everything home, the clean record. */
+/* Nothing is mounted: commit all (unless it is to be dropped), everything home, the clean
+ * record. */
 static int do_detach(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct generation_stats active, below;
-	struct volume_request commit = { .job = JOB_COMMIT, .force = rq->force, .cause = rq->cause };
+	struct volume_request commit = { .job = JOB_COMMIT,
+					 .force = rq->force,
+					 .cause = rq->cause };
 	int r = 0;
 
 	view_dirty(v->view, &active, &below);
-	if (!v->discard_armed && active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
+	if (!v->discard_armed &&
+	    active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
 		r = do_commit(v, &commit, res);
 	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v))
 		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, false, res);
-	/* RAM was given up anyway, and what is committed is in the log: a card that is gone keeps nobody here */
+	/* RAM was given up anyway, and what is committed is in the log: a card that is gone keeps
+	 * nobody here */
 	if (r < 0 && v->discard_armed) {
-		snprintf(res->why, sizeof(res->why), "what was committed before may still be in the log only (%s): see "
-						     "cowctl check", strerror(-r));
+		snprintf(res->why, sizeof(res->why),
+			 "what was committed before may still be in the log only (%s): see "
+			 "cowctl check",
+			 strerror(-r));
 		msg(MSG_WARN, "%s: %s", v->name, res->why);
 		r = 0;
 	}
@@ -709,7 +797,8 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	return r;
 }
 
-/* The cards are written to by a commit only. One that could not be set read-only after it is tried again after each job. */
+/* The cards are written to by a commit only. One that could not be set read-only after it is tried
+ * again after each job. */
 static void lock_cards(struct volume *v)
 {
 	struct card *cards[] = { v->base, v->log_card };
@@ -718,8 +807,11 @@ static void lock_cards(struct volume *v)
 		int r = card_set_writable(cards[i], false);
 
 		if (r < 0)
-			volume_alarm(v, "%s stays writable after a commit: it cannot be set read-only (%s); tried again after the "
-					"next commit", cards[i]->geo.path, strerror(-r));
+			volume_alarm(
+				v,
+				"%s stays writable after a commit: it cannot be set read-only (%s); tried again after the "
+				"next commit",
+				cards[i]->geo.path, strerror(-r));
 	}
 }
 
@@ -729,8 +821,11 @@ static void tell_lent(const struct volume *v, struct volume_result *res)
 	size_t n = strlen(res->why);
 
 	if (log_lent_needed(v->log) && !strstr(res->why, "lent room"))
-		snprintf(res->why + n, sizeof(res->why) - n, "%sthe lent room holds committed blocks: leave it in place, and run cowctl commit "
-			 "--checkpoint", n ? ". And " : "");
+		snprintf(
+			res->why + n, sizeof(res->why) - n,
+			"%sthe lent room holds committed blocks: leave it in place, and run cowctl commit "
+			"--checkpoint",
+			n ? ". And " : "");
 }
 
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -761,24 +856,34 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	explain(res, r);
 	tell_lent(v, res);
 	if (r == 0 && res->quiesce.stopped && !res->why[0])
-		snprintf(res->why, sizeof(res->why), "sealed without a freeze, as a power cut would leave it: the log can hold no "
-						     "more, and the file system is still writing");
+		snprintf(
+			res->why, sizeof(res->why),
+			"sealed without a freeze, as a power cut would leave it: the log can hold no "
+			"more, and the file system is still writing");
 	else if (r == 0 && res->quiesce.unfrozen && !res->why[0])
-		snprintf(res->why, sizeof(res->why), "sealed without a freeze, as a power cut would leave it: %s is stuck in a "
-						     "write to the file system",
+		snprintf(res->why, sizeof(res->why),
+			 "sealed without a freeze, as a power cut would leave it: %s is stuck in a "
+			 "write to the file system",
 			 res->quiesce.culprit[0] ? res->quiesce.culprit : "a task");
 	if (r == 0 && res->unread && !res->why[0])
-		snprintf(res->why, sizeof(res->why), "committed, but its metadata were not checked, because %s: check the file system "
-						     "(e2fsck)", FSINFO_DIED);
+		snprintf(
+			res->why, sizeof(res->why),
+			"committed, but its metadata were not checked, because %s: check the file system "
+			"(e2fsck)",
+			FSINFO_DIED);
 	if (rq->job == JOB_DRY_RUN) {
 		monitor_stage(v->monitor, STAGE_IDLE);
 	} else {
 		monitor_result(v->monitor, rq->job == JOB_COMMIT ? r : 0);
 		if (r < 0)
 			volume_alarm(v, "commit failed: %s%s", res->why,
-				     monitor_gave_up(v->monitor) ? "; writes fail while RAM is full" : "");
+				     monitor_gave_up(v->monitor) ? "; writes fail while RAM is full"
+								 : "");
 		else
-			volume_alarm(v, "%s", (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread ? res->why : "");
+			volume_alarm(v, "%s",
+				     (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread
+					     ? res->why
+					     : "");
 	}
 	return_lent(v);
 	lock_cards(v);

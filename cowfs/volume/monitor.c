@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - What may be done depends on where the commit thread is. Before the seal the freeze flushes dirty pages through
- *   the gate: nothing is ever withheld then, only slowed, to a rate at which the freeze is done soon; the reserve of
- *   the store takes what comes. What no log could hold is withheld all the same where a seal needs no freeze
- *   (monitor_set_stops): the seal comes first then, and lets go of it. From the seal on replies are held so that the
- *   room lasts until the commit is done: dirty throttling then slows the writers.
- * - `lock` makes "look at the stage, set the gate" one step. monitor_stage waits for it for moments.
- * - A commit that fails after its seal keeps what it sealed, and is tried again with it: no second freeze, so
- *   writers can stay parked meanwhile.
- * - A commit that fails before its seal is asked for again after a while. Until then writes go on, into
- *   the reserve at last; then they fail.
+ * - What may be done depends on where the commit thread is. Before the seal the freeze flushes
+ *   dirty pages through the gate: nothing is ever withheld then, only slowed, to a rate at which
+ *   the freeze is done soon; the reserve of the store takes what comes. What no log could hold is
+ *   withheld all the same where a seal needs no freeze (monitor_set_stops): the seal comes first
+ *   then, and lets go of it. From the seal on replies are held so that the room lasts until the
+ *   commit is done: dirty throttling then slows the writers.
+ * - `lock` makes "look at the stage, set the gate" one step. monitor_stage waits for it for
+ *   moments.
+ * - A commit that fails after its seal keeps what it sealed, and is tried again with it: no second
+ *   freeze, so writers can stay parked meanwhile.
+ * - A commit that fails before its seal is asked for again after a while. Until then writes go on,
+ *   into the reserve at last; then they fail.
  */
 #include "volume/monitor.h"
 
@@ -29,10 +31,10 @@
 
 #define SECOND_NS 1000000000ull
 #define IDLE_MS 1000
-#define BUSY_MS 100	     /* while replies are held or a commit is under way */
+#define BUSY_MS 100 /* while replies are held or a commit is under way */
 #define BOUND_EVERY_NS (5 * SECOND_NS)
 #define SAY_EVERY_NS (60 * SECOND_NS)
-#define AGAIN_NS (5 * SECOND_NS)	/* after an attempt that failed */
+#define AGAIN_NS (5 * SECOND_NS) /* after an attempt that failed */
 #define AGAIN_FULL_NS (2 * SECOND_NS)
 #define AGAIN_CANNOT_NS (60 * SECOND_NS) /* vfat has no freeze: only once it is unmounted */
 #define AGAIN_GIVEN_UP_NS (10 * SECOND_NS)
@@ -45,7 +47,7 @@
 #define FREE_AGAIN_NS (SECOND_NS / 10)
 #define FREE_LITTLE_AGAIN_NS (SECOND_NS / 100)
 #define FREE_LOOK_BYTES (64 * KIB)
-#define FREE_LITTLE 5 /* times the log, which is one of them */
+#define FREE_LITTLE 5	     /* times the log, which is one of them */
 #define SHUT_BYTES (2 * MIB) /* below the hard size nothing trickles any more */
 #define STACK_BYTES (256 * KIB)
 
@@ -68,19 +70,20 @@ struct monitor {
 	/* lock: below; moments */
 	pthread_mutex_t lock;
 	enum commit_stage stage;
-	uint64_t sealed_ns, sealed_blks;	/* when, how many */
+	uint64_t sealed_ns, sealed_blks;		     /* when, how many */
 	uint64_t first_write_ns, write_calls, written_bytes; /* of the card, at the seal */
 	uint64_t usual_bytes_per_s;
-	uint64_t not_before_ns; /* the next request for a commit */
+	uint64_t not_before_ns;	 /* the next request for a commit */
 	uint64_t admitted_bytes; /* by the gate, when it was looked at last */
 	bool stops;
-	struct pressure_plan asking; /* as if nothing were free: while that is asked for */
+	struct pressure_plan asking;  /* as if nothing were free: while that is asked for */
 	uint64_t free_admitted_bytes; /* admitted_bytes at that question */
 	uint8_t super[COW_BLK_BYTES];
 	uint64_t failing_since_ns;
 
 	/* monitor thread only */
-	uint64_t memory_looked_ns, memory_commit_ns, bounded_ns, bound_bytes, said_ns[LEVEL_FULL + 1];
+	uint64_t memory_looked_ns, memory_commit_ns, bounded_ns, bound_bytes,
+		said_ns[LEVEL_FULL + 1];
 };
 
 /* ---- sampling; lock held where use is looked at ---- */
@@ -129,8 +132,11 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	view_dirty(m->v->view, &active, &below);
 	*ret = (struct pressure_use){
 		.used_bytes = ram.used_bytes,
-		/* what is being committed is a burden for the next commit should this one fail; what no commit will see is none */
-		.dirty_blks = commits_nothing(m) ? 0 : active.data_blks + (is_durable(m) ? 0 : below.data_blks),
+		/* what is being committed is a burden for the next commit should this one fail;
+		 * what no commit will see is none */
+		.dirty_blks = commits_nothing(m)
+				      ? 0
+				      : active.data_blks + (is_durable(m) ? 0 : below.data_blks),
 		.memory_low = m->memory_low && ram.used_bytes >= MEMORY_WORTH_BYTES,
 		.memory_bytes = m->memory_bytes,
 	};
@@ -153,7 +159,8 @@ static bool is_little_free(const struct monitor *m)
 /* When what is free is worth asking for again. */
 static uint64_t free_stale_ns(const struct monitor *m)
 {
-	return free_space_asked_ns(m->free_space) + (is_little_free(m) ? FREE_LITTLE_AGAIN_NS : FREE_AGAIN_NS);
+	return free_space_asked_ns(m->free_space) +
+	       (is_little_free(m) ? FREE_LITTLE_AGAIN_NS : FREE_AGAIN_NS);
 }
 
 static const struct pressure_plan *plan_now(const struct monitor *m)
@@ -161,15 +168,17 @@ static const struct pressure_plan *plan_now(const struct monitor *m)
 	return is_room_limit(m) && free_space_asking(m->free_space) ? &m->asking : &m->p.plan;
 }
 
-/* Another kind of file system was made since the last commit: nothing tells what is free in it. The RAM has its superblock. */
+/* Another kind of file system was made since the last commit: nothing tells what is free in it. The
+ * RAM has its superblock. */
 static bool is_made_anew(struct monitor *m)
 {
 	return view_peek_live(m->v->view, 0, 1, m->super) == 0 && !shrink_mark_is_ext(m->super);
 }
 
 /*
- * A commit spills to blocks that are free in both images, so what was allocated since the last one, and not written, has to be
- * counted. It may be gone at any time: what is free is asked for again when something was written.
+ * A commit spills to blocks that are free in both images, so what was allocated since the last one,
+ * and not written, has to be counted. It may be gone at any time: what is free is asked for again
+ * when something was written.
  */
 static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
@@ -177,7 +186,8 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 
 	if (!m->p.room_blks || !m->free_space || m->p.fail)
 		return;
-	free_blks = is_made_anew(m) ? 0 : volume_free_blks(&m->v->fs, free_space_bytes(m->free_space));
+	free_blks = is_made_anew(m) ? 0
+				    : volume_free_blks(&m->v->fs, free_space_bytes(m->free_space));
 	pressure_plan_room(&m->p.plan, min_u64(m->p.room_blks, m->p.log_blks + free_blks));
 	m->asking = m->p.plan;
 	pressure_plan_room(&m->asking, m->p.log_blks);
@@ -244,14 +254,17 @@ static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 
 	if (!m->stops || !stop_blks || m->gave_up || never_commits(m))
 		return UINT64_MAX;
-	return m->admitted_bytes + blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
+	return m->admitted_bytes +
+	       blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
 }
 
 static void set_gate(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
 	enum pressure_level level = pressure_level(plan_now(m), u);
 	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL, sealed = m->stage >= STAGE_SEALED;
-	bool ram_full = pressure_level(&m->p.plan, &(struct pressure_use){ .used_bytes = u->used_bytes }) == LEVEL_FULL;
+	bool ram_full = pressure_level(&m->p.plan,
+				       &(struct pressure_use){ .used_bytes = u->used_bytes }) ==
+			LEVEL_FULL;
 	bool refuse = (full && never_commits(m)) || (ram_full && m->gave_up);
 	uint64_t rate = GATE_OPEN, look_bytes;
 
@@ -271,7 +284,8 @@ static void set_gate(struct monitor *m, const struct pressure_use *u, uint64_t n
 
 /* ---- what is to be done, monitor thread ---- */
 
-static void say_level(struct monitor *m, enum pressure_level level, const struct pressure_use *u, uint64_t now)
+static void say_level(struct monitor *m, enum pressure_level level, const struct pressure_use *u,
+		      uint64_t now)
 {
 	enum pressure_level before = (enum pressure_level)m->level;
 
@@ -279,19 +293,24 @@ static void say_level(struct monitor *m, enum pressure_level level, const struct
 	if (level <= before || (m->said_ns[level] && now < m->said_ns[level] + SAY_EVERY_NS))
 		return;
 	m->said_ns[level] = now;
-	msg(level == LEVEL_FULL ? MSG_WARN : MSG_NOTICE, "%s: RAM pressure: %s: %s of %s used%s", m->v->name,
-	    pressure_level_name(level), FORMAT_SIZE(u->used_bytes), FORMAT_SIZE(m->p.plan.limit_bytes),
+	msg(level == LEVEL_FULL ? MSG_WARN : MSG_NOTICE, "%s: RAM pressure: %s: %s of %s used%s",
+	    m->v->name, pressure_level_name(level), FORMAT_SIZE(u->used_bytes),
+	    FORMAT_SIZE(m->p.plan.limit_bytes),
 	    u->memory_low ? ", the machine is short of memory" : "");
 }
 
 /* lock held */
-static bool commit_is_due(struct monitor *m, enum pressure_level level, const struct pressure_use *u, uint64_t now)
+static bool commit_is_due(struct monitor *m, enum pressure_level level,
+			  const struct pressure_use *u, uint64_t now)
 {
-	if (level < LEVEL_COMMIT || m->stage != STAGE_IDLE || never_commits(m) || now < m->not_before_ns)
+	if (level < LEVEL_COMMIT || m->stage != STAGE_IDLE || never_commits(m) ||
+	    now < m->not_before_ns)
 		return false;
 	/* what other programs took is not ours to free by committing again and again */
-	if (u->memory_low && pressure_level(&m->p.plan, &(struct pressure_use){ .used_bytes = u->used_bytes,
-										 .dirty_blks = u->dirty_blks }) < LEVEL_COMMIT) {
+	if (u->memory_low &&
+	    pressure_level(&m->p.plan, &(struct pressure_use){ .used_bytes = u->used_bytes,
+							       .dirty_blks = u->dirty_blks }) <
+		    LEVEL_COMMIT) {
 		if (m->memory_commit_ns && now < m->memory_commit_ns + MEMORY_AGAIN_NS &&
 		    u->used_bytes < MEMORY_OURS_BYTES)
 			return false;
@@ -312,12 +331,13 @@ static void ask_commit(struct monitor *m)
 static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
 {
 	/* down: at once, the room that it counts on is going */
-	if (!m->p.bound_dirty ||
-	    (now < m->bounded_ns + BOUND_EVERY_NS && bytes <= m->bound_bytes * 2 && bytes >= m->bound_bytes / 4 * 3))
+	if (!m->p.bound_dirty || (now < m->bounded_ns + BOUND_EVERY_NS &&
+				  bytes <= m->bound_bytes * 2 && bytes >= m->bound_bytes / 4 * 3))
 		return;
 	m->bound_bytes = bytes;
 	if (bdi_limit_set(&m->bdi, bytes) < 0 && !m->bounded_ns)
-		msg(MSG_WARN, "%s: the dirty pages of the loop device cannot be bounded", m->v->name);
+		msg(MSG_WARN, "%s: the dirty pages of the loop device cannot be bounded",
+		    m->v->name);
 	m->bounded_ns = now;
 }
 
@@ -404,8 +424,9 @@ void monitor_stage(struct monitor *m, enum commit_stage stage)
 	if (stage == STAGE_SEALED)
 		note_seal(m, now);
 	if (stage == STAGE_RELEASED && m->sealed_blks)
-		m->usual_bytes_per_s =
-			max_u64((uint64_t)((double)blk_to_bytes(m->sealed_blks) / (double)(now - m->sealed_ns + 1) * 1e9), 1);
+		m->usual_bytes_per_s = max_u64((uint64_t)((double)blk_to_bytes(m->sealed_blks) /
+							  (double)(now - m->sealed_ns + 1) * 1e9),
+					       1);
 	m->stage = stage;
 	look_at_use(m, &u);
 	set_gate(m, &u, now);
@@ -421,8 +442,9 @@ bool monitor_hurries(const struct monitor *m)
 /* What the next attempt may find changed. */
 static bool may_pass(int error)
 {
-	return error == -EIO || error == -ENOMEM || error == -EAGAIN || error == -EBUSY || error == -ETIMEDOUT ||
-	       error == -ENODATA || error == -EREMOTEIO || error == -EOWNERDEAD;
+	return error == -EIO || error == -ENOMEM || error == -EAGAIN || error == -EBUSY ||
+	       error == -ETIMEDOUT || error == -ENODATA || error == -EREMOTEIO ||
+	       error == -EOWNERDEAD;
 }
 
 bool monitor_retry(struct monitor *m, int error)
@@ -456,11 +478,11 @@ void monitor_result(struct monitor *m, int error)
 	else if (m->stage == STAGE_SEALED && m->level >= LEVEL_COMMIT)
 		m->gave_up = true; /* tried as long as it made sense, with all that was sealed */
 	m->failing_since_ns = 0;
-	m->not_before_ns = !error	       ? 0 :
-			   error == -EOPNOTSUPP ? now + AGAIN_CANNOT_NS :
-			   m->gave_up	       ? now + AGAIN_GIVEN_UP_NS :
-			   m->level >= LEVEL_FULL ? now + AGAIN_FULL_NS :
-						    now + AGAIN_NS;
+	m->not_before_ns = !error		    ? 0
+			   : error == -EOPNOTSUPP   ? now + AGAIN_CANNOT_NS
+			   : m->gave_up		    ? now + AGAIN_GIVEN_UP_NS
+			   : m->level >= LEVEL_FULL ? now + AGAIN_FULL_NS
+						    : now + AGAIN_NS;
 	pthread_mutex_unlock(&m->lock);
 	monitor_stage(m, STAGE_IDLE);
 }

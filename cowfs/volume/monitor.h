@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The monitor thread: watches RAM and ring, asks for commits, and sets the gate. Private to volume/.
- * Woken by a write that uses up the gate's budget, by the commit thread, and once a second.
+ * The monitor thread: watches RAM and ring, asks for commits, and sets the gate. Private to
+ * volume/. Woken by a write that uses up the gate's budget, by the commit thread, and once a
+ * second.
  */
 #ifndef COWFS_VOLUME_MONITOR_H
 #define COWFS_VOLUME_MONITOR_H
@@ -24,12 +25,12 @@ enum commit_stage {
 
 struct monitor_params {
 	struct pressure_plan plan;
-	bool fail;		/* pressure=fail: no commit, writes fail at the limit */
-	bool bound_dirty;	/* the plan counts on it */
-	bool stops;		/* see monitor_set_stops */
-	uint64_t log_blks;	/* capacity of the log */
-	uint64_t room_blks;	/* see monitor_set_room; 0: the plan has no such budget */
-	uint64_t retry_ns;	/* 0: PRESSURE_RETRY_NS */
+	bool fail;	    /* pressure=fail: no commit, writes fail at the limit */
+	bool bound_dirty;   /* the plan counts on it */
+	bool stops;	    /* see monitor_set_stops */
+	uint64_t log_blks;  /* capacity of the log */
+	uint64_t room_blks; /* see monitor_set_room; 0: the plan has no such budget */
+	uint64_t retry_ns;  /* 0: PRESSURE_RETRY_NS */
 };
 
 struct monitor_status {
@@ -40,7 +41,8 @@ struct monitor_status {
 	struct gate_stats gate;
 	uint64_t commits; /* that pressure asked for */
 	bool gave_up;
-	bool committing; /* what lies under the active generation is on its way, and has not failed */
+	/* what lies under the active generation is on its way, and has not failed */
+	bool committing;
 	uint64_t hold_left_ns;
 };
 
@@ -61,14 +63,16 @@ uint64_t monitor_hold_left_ns(const struct monitor *m);
 void monitor_stage(struct monitor *m, enum commit_stage stage);
 /* Freeze without a sync before it? The dirty pages are few, and writers are shut out at once. */
 bool monitor_hurries(const struct monitor *m);
-/* A sealed commit failed. Waits, and says whether to try again: while there is pressure, until the time
- * is over. */
+/* A sealed commit failed. Waits, and says whether to try again: while there is pressure, until the
+ * time is over. */
 bool monitor_retry(struct monitor *m, int error);
 void monitor_result(struct monitor *m, int error); /* of the commit as a whole */
-/* What the next commit has room for, in the log and in free blocks (pressure_plan_room). Less if less is free now. */
+/* What the next commit has room for, in the log and in free blocks (pressure_plan_room). Less if
+ * less is free now. */
 void monitor_set_room(struct monitor *m, uint64_t room_blks);
 bool monitor_gave_up(const struct monitor *m);
-/* The next commit may seal without a freeze if it has to: so all replies may be withheld before the seal, at stop_blks. */
+/* The next commit may seal without a freeze if it has to: so all replies may be withheld before the
+ * seal, at stop_blks. */
 void monitor_set_stops(struct monitor *m, bool stops);
 /* Is it there? Then no freeze will come, because its writes are withheld. Any thread. */
 bool monitor_stopped(struct monitor *m);

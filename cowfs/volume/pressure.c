@@ -17,10 +17,12 @@
 #define REQUEST_LEAST_KB 4u
 #define REQUEST_GOOD_KB 128u /* smaller ones make a card slow */
 #define TAGS_LEAST 16u
-#define IN_HAND 8u	     /* requests that serving threads may have, beside those in flight */
+#define IN_HAND 8u /* requests that serving threads may have, beside those in flight */
 #define ROOM_DESCRIPTOR_PERCENT 2u /* the worst case has extents of one block */
 #define ROOM_DESCRIPTOR_BLKS 64u
-#define ROOM_FREEZE_BLKS 512u /* DIRTY_PACED_BYTES twice, what is in flight, and slack: a freeze flushes them however small the room is */
+/* DIRTY_PACED_BYTES twice, what is in flight, and slack: a freeze flushes them however small the
+ * room is */
+#define ROOM_FREEZE_BLKS 512u
 #define DIRTY_SHARE 24u
 #define DIRTY_MAX_BYTES (16 * MIB)
 #define DIRTY_MIN_BYTES (1 * MIB)
@@ -29,12 +31,13 @@
 #define SLACK_SHARE 8u
 #define LOOK_MIN_BYTES (64 * KIB)
 
-#define UNKNOWN_BYTES_PER_S (8 * MIB) /* a slow card */
-#define MEASURE_NS 200000000ull	      /* shorter ones tell nothing */
-#define LEFT_MIN_NS 20000000ull	      /* flushes and the record */
-#define UNSEALED_NS 500000000ull /* the way to ruin takes at least so long */
+#define UNKNOWN_BYTES_PER_S (8 * MIB)	/* a slow card */
+#define MEASURE_NS 200000000ull		/* shorter ones tell nothing */
+#define LEFT_MIN_NS 20000000ull		/* flushes and the record */
+#define UNSEALED_NS 500000000ull	/* the way to ruin takes at least so long */
 #define UNSEALED_LEAST_BYTES (16 * MIB) /* a second */
-#define UNSEALED_RING_BYTES (2 * MIB)	/* a second, where the end of the log is near: it cannot give way as RAM does */
+/* a second, where the end of the log is near: it cannot give way as RAM does */
+#define UNSEALED_RING_BYTES (2 * MIB)
 #define SECOND_NS 1000000000ull
 
 #define MEMORY_LOW_BYTES (64 * MIB)
@@ -66,8 +69,8 @@ static uint64_t need_bytes(uint64_t journal_bytes)
 	return min_u64(max_u64(need, fixed + DIRTY_MIN_BYTES), fixed + DIRTY_MAX_BYTES);
 }
 
-int pressure_plan(struct pressure_plan *ret, uint64_t limit_bytes, uint64_t journal_bytes, uint64_t dirty_bytes,
-		  uint64_t *ret_need_bytes)
+int pressure_plan(struct pressure_plan *ret, uint64_t limit_bytes, uint64_t journal_bytes,
+		  uint64_t dirty_bytes, uint64_t *ret_need_bytes)
 {
 	*ret = (struct pressure_plan){
 		.limit_bytes = limit_bytes,
@@ -92,21 +95,28 @@ bool pressure_plan_exceeds(const struct pressure_plan *p)
 
 static void bound_by_log(struct pressure_plan *p, uint64_t blks)
 {
-	p->bound_bytes = min_u64(p->dirty_bytes, max_u64(blk_to_bytes(blks) / RING_DIRTY_SHARE, DIRTY_PACED_BYTES));
+	p->bound_bytes = min_u64(p->dirty_bytes,
+				 max_u64(blk_to_bytes(blks) / RING_DIRTY_SHARE, DIRTY_PACED_BYTES));
 }
 
 /* As far from the end as descriptors and a freeze need, but a small room is divided like a ring. */
 void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
 {
-	uint64_t freeze_blks = (p->journal_bytes + p->dirty_bytes + PRESSURE_MIN_BYTES) / COW_BLK_BYTES;
-	uint64_t descriptor_blks = percent_of(room_blks, ROOM_DESCRIPTOR_PERCENT) + ROOM_DESCRIPTOR_BLKS;
+	uint64_t freeze_blks = (p->journal_bytes + p->dirty_bytes + PRESSURE_MIN_BYTES) /
+			       COW_BLK_BYTES;
+	uint64_t descriptor_blks = percent_of(room_blks, ROOM_DESCRIPTOR_PERCENT) +
+				   ROOM_DESCRIPTOR_BLKS;
 	struct pressure_steps s;
 
 	room_blks = max_u64(room_blks, 16); /* 0 would be none */
-	s.ruin = room_blks - min_u64(descriptor_blks, room_blks - percent_of(room_blks, RING_RUIN_PERCENT));
-	s.full = s.ruin - min_u64(freeze_blks, max_u64(percent_of(room_blks, RING_RUIN_PERCENT - RING_FULL_PERCENT),
-						       min_u64(ROOM_FREEZE_BLKS, room_blks / 2)));
-	s.commit = s.full - min_u64(freeze_blks, percent_of(room_blks, RING_FULL_PERCENT - RING_COMMIT_PERCENT));
+	s.ruin = room_blks -
+		 min_u64(descriptor_blks, room_blks - percent_of(room_blks, RING_RUIN_PERCENT));
+	s.full = s.ruin -
+		 min_u64(freeze_blks,
+			 max_u64(percent_of(room_blks, RING_RUIN_PERCENT - RING_FULL_PERCENT),
+				 min_u64(ROOM_FREEZE_BLKS, room_blks / 2)));
+	s.commit = s.full - min_u64(freeze_blks,
+				    percent_of(room_blks, RING_FULL_PERCENT - RING_COMMIT_PERCENT));
 	s.warn = percent_of(s.commit, RING_WARN_PERCENT * 100 / RING_COMMIT_PERCENT);
 	p->ring_blks = (struct pressure_steps){ 0 };
 	p->bound_bytes = p->dirty_bytes;
@@ -142,19 +152,22 @@ struct pressure_requests pressure_requests(uint64_t capacity_blks)
 {
 	uint64_t room_kb = in_flight_kb(capacity_blks), tags, kb;
 
-	tags = min_u64(max_u64(room_kb / REQUEST_GOOD_KB, TAGS_LEAST + IN_HAND), PRESSURE_TAGS + IN_HAND);
+	tags = min_u64(max_u64(room_kb / REQUEST_GOOD_KB, TAGS_LEAST + IN_HAND),
+		       PRESSURE_TAGS + IN_HAND);
 	kb = round_down_u64(room_kb / tags, COW_BLK_BYTES / KIB);
-	return (struct pressure_requests){ .kb = (unsigned)min_u64(max_u64(kb, REQUEST_LEAST_KB), PRESSURE_REQUEST_KB),
+	return (struct pressure_requests){ .kb = (unsigned)min_u64(max_u64(kb, REQUEST_LEAST_KB),
+								   PRESSURE_REQUEST_KB),
 					   .tags = (unsigned)tags - IN_HAND };
 }
 
 void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks)
 {
 	p->stop_blks = percent_of(capacity_blks, RING_STOP_PERCENT);
-	p->ring_blks = (struct pressure_steps){ .warn = percent_of(capacity_blks, RING_WARN_PERCENT),
-						.commit = percent_of(capacity_blks, RING_COMMIT_PERCENT),
-						.full = percent_of(capacity_blks, RING_FULL_PERCENT),
-						.ruin = percent_of(capacity_blks, RING_RUIN_PERCENT) };
+	p->ring_blks =
+		(struct pressure_steps){ .warn = percent_of(capacity_blks, RING_WARN_PERCENT),
+					 .commit = percent_of(capacity_blks, RING_COMMIT_PERCENT),
+					 .full = percent_of(capacity_blks, RING_FULL_PERCENT),
+					 .ruin = percent_of(capacity_blks, RING_RUIN_PERCENT) };
 	bound_by_log(p, capacity_blks);
 	if (p->bounded)
 		p->dirty_bytes = p->bound_bytes;
@@ -170,7 +183,10 @@ uint64_t pressure_hard_bytes(const struct pressure_plan *p)
 
 static enum pressure_level level_of(uint64_t n, const struct pressure_steps *s)
 {
-	return n >= s->full ? LEVEL_FULL : n >= s->commit ? LEVEL_COMMIT : n >= s->warn ? LEVEL_WARN : LEVEL_OK;
+	return n >= s->full	? LEVEL_FULL
+	       : n >= s->commit ? LEVEL_COMMIT
+	       : n >= s->warn	? LEVEL_WARN
+				: LEVEL_OK;
 }
 
 static uint64_t missing(uint64_t n, uint64_t to)
@@ -187,7 +203,8 @@ static uint64_t to_next(uint64_t n, const struct pressure_steps *s)
 enum pressure_level pressure_level(const struct pressure_plan *p, const struct pressure_use *u)
 {
 	enum pressure_level a = level_of(u->used_bytes, &p->ram_bytes);
-	enum pressure_level b = p->ring_blks.full ? level_of(u->dirty_blks, &p->ring_blks) : LEVEL_OK;
+	enum pressure_level b = p->ring_blks.full ? level_of(u->dirty_blks, &p->ring_blks)
+						  : LEVEL_OK;
 
 	a = b > a ? b : a;
 	return u->memory_low && a < LEVEL_COMMIT ? LEVEL_COMMIT : a;
@@ -203,14 +220,18 @@ uint64_t pressure_room_bytes(const struct pressure_plan *p, const struct pressur
 {
 	uint64_t room = in_memory(u, missing(u->used_bytes, p->ram_bytes.full));
 
-	return p->ring_blks.full ? min_u64(room, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.full))) : room;
+	return p->ring_blks.full
+		       ? min_u64(room, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.full)))
+		       : room;
 }
 
 static uint64_t to_ruin_bytes(const struct pressure_plan *p, const struct pressure_use *u)
 {
 	uint64_t bytes = missing(u->used_bytes, p->ram_bytes.ruin);
 
-	return p->ring_blks.full ? min_u64(bytes, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.ruin))) : bytes;
+	return p->ring_blks.full
+		       ? min_u64(bytes, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.ruin)))
+		       : bytes;
 }
 
 /* Room to level commit. */
@@ -218,7 +239,9 @@ static uint64_t to_commit_bytes(const struct pressure_plan *p, const struct pres
 {
 	uint64_t bytes = u->memory_low ? 0 : missing(u->used_bytes, p->ram_bytes.commit);
 
-	return p->ring_blks.full ? min_u64(bytes, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.commit))) : bytes;
+	return p->ring_blks.full
+		       ? min_u64(bytes, blk_to_bytes(missing(u->dirty_blks, p->ring_blks.commit)))
+		       : bytes;
 }
 
 uint64_t pressure_look_bytes(const struct pressure_plan *p, const struct pressure_use *u)
@@ -236,9 +259,10 @@ uint64_t pressure_look_bytes(const struct pressure_plan *p, const struct pressur
 
 const char *pressure_level_name(enum pressure_level level)
 {
-	static const char *const names[] = {
-		[LEVEL_OK] = "ok", [LEVEL_WARN] = "warn", [LEVEL_COMMIT] = "commit", [LEVEL_FULL] = "full"
-	};
+	static const char *const names[] = { [LEVEL_OK] = "ok",
+					     [LEVEL_WARN] = "warn",
+					     [LEVEL_COMMIT] = "commit",
+					     [LEVEL_FULL] = "full" };
 
 	return (size_t)level < ARRAY_SIZE(names) ? names[level] : "unknown";
 }
@@ -252,7 +276,8 @@ static uint64_t time_for_ns(uint64_t bytes, uint64_t bytes_per_s)
 
 uint64_t pressure_left_ns(const struct pressure_commit *c)
 {
-	uint64_t usual = c->usual_bytes_per_s ? c->usual_bytes_per_s : UNKNOWN_BYTES_PER_S, speed = usual, left_ns;
+	uint64_t usual = c->usual_bytes_per_s ? c->usual_bytes_per_s : UNKNOWN_BYTES_PER_S,
+		 speed = usual, left_ns;
 	uint64_t left_blks = missing(c->done_blks, c->total_blks);
 
 	if (!c->durable && c->phase == PHASE_CLASSIFY) {
@@ -269,7 +294,8 @@ uint64_t pressure_left_ns(const struct pressure_commit *c)
 
 uint64_t pressure_rate_unsealed(const struct pressure_plan *p, const struct pressure_use *u)
 {
-	uint64_t least = (p->ring_blks.full ? UNSEALED_RING_BYTES : UNSEALED_LEAST_BYTES) + p->journal_bytes + p->bound_bytes;
+	uint64_t least = (p->ring_blks.full ? UNSEALED_RING_BYTES : UNSEALED_LEAST_BYTES) +
+			 p->journal_bytes + p->bound_bytes;
 
 	return max_u64(pressure_rate(in_memory(u, to_ruin_bytes(p, u)), UNSEALED_NS), least);
 }
@@ -281,8 +307,8 @@ uint64_t pressure_rate(uint64_t room_bytes, uint64_t left_ns)
 	return rate < 1e15 ? (uint64_t)rate : (uint64_t)1e15;
 }
 
-uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, const struct pressure_use *u, bool paced,
-				  uint64_t bytes_per_s)
+uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, const struct pressure_use *u,
+				  bool paced, uint64_t bytes_per_s)
 {
 	if (paced)
 		return min_u64(max_u64(bytes_per_s / 4, DIRTY_PACED_BYTES), p->bound_bytes);
@@ -309,7 +335,8 @@ bool pressure_memory_low(const char *meminfo, uint64_t *ret_available_bytes)
 	*ret_available_bytes = 0;
 	return field_bytes(meminfo, "MemTotal:", &total) &&
 	       field_bytes(meminfo, "MemAvailable:", ret_available_bytes) &&
-	       *ret_available_bytes < max_u64(MEMORY_LOW_BYTES, percent_of(total, MEMORY_LOW_PERCENT));
+	       *ret_available_bytes <
+		       max_u64(MEMORY_LOW_BYTES, percent_of(total, MEMORY_LOW_PERCENT));
 }
 
 uint64_t hold_left_ns(uint64_t until_ns, uint64_t now)

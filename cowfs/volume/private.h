@@ -36,8 +36,8 @@ struct volume {
 	void (*frozen)(void *ctx, int mount_fd);
 	void *frozen_ctx;
 	struct profile_choice choice;
-	const struct flash_profile *profile;  /* what commits are planned by; NULL: by nothing */
-	const struct flash_profile *price_by; /* what a dry run is priced by; NULL: nothing */
+	const struct flash_profile *profile;	/* what commits are planned by; NULL: by nothing */
+	const struct flash_profile *price_by;	/* what a dry run is priced by; NULL: nothing */
 	struct card_counters kernel_at_open[2]; /* base, log device */
 	bool have_kernel;
 
@@ -54,7 +54,7 @@ struct volume {
 		struct ticket t; /* queued while not done */
 		struct volume_request rq;
 		struct volume_result res;
-	} own; /* the commit that nobody waits for */
+	} own;			   /* the commit that nobody waits for */
 	struct volume_result last; /* last commit */
 	struct wear_ledger totals;
 	struct wear_table *wear; /* copy for others; NULL: none yet */
@@ -75,13 +75,14 @@ struct volume {
 	} progress;
 
 	/* commit thread only */
-	bool sealed; /* between seal and release or fail */
-	struct card *lent; /* room that the log is lent; NULL: none */
+	bool sealed;		      /* between seal and release or fail */
+	struct card *lent;	      /* room that the log is lent; NULL: none */
 	struct view_counters counted; /* already in the ledger */
 	uint64_t foreign_counted;     /* the same */
-	uint64_t thawed_since_ns; /* since then it could not be frozen, at so many attempts; 0: it could */
+	/* since then it could not be frozen, at so many attempts; 0: it could */
+	uint64_t thawed_since_ns;
 	unsigned thawed_times;
-	bool cure; /* the next freeze may end what is in its way */
+	bool cure;		      /* the next freeze may end what is in its way */
 	uint64_t committed_room_blks; /* volume_room_blks of the newest generation */
 	uint64_t differed; /* under pressure, see commit_options: many commits are one stream */
 };
@@ -93,13 +94,15 @@ bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 /* Copies what the status shows of the log. */
 void volume_publish_log(struct volume *v);
 
-/* What a commit over this committed file system has room for: the log, and blocks that are free in it. Each dirty block
- * takes at most one of these, because a newly allocated one is written in place. */
+/* What a commit over this committed file system has room for: the log, and blocks that are free in
+ * it. Each dirty block takes at most one of these, because a newly allocated one is written in
+ * place. */
 /* Of so many free bytes, the blocks that a spill can have. */
 uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes);
 uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs);
 
-/* May an image of it be sealed while it is mounted and not frozen, because its commits go to the log as a whole? */
+/* May an image of it be sealed while it is mounted and not frozen, because its commits go to the
+ * log as a whole? */
 bool volume_may_seal_unfrozen(enum fs_kind kind);
 
 /* account.c: what cowfs did to the card, and what others say of that */
@@ -107,7 +110,8 @@ void account_card_status(struct volume *v, struct volume_status *s);
 void account_foreign_text(const struct volume_status *s, char *buf, size_t size_bytes);
 /* Commit thread, while it writes nothing: compares, and puts what others wrote into the ledger. */
 void account_check(struct volume *v);
-void account_copy_wear(struct volume *v); /* commit thread, lock held: the table, for those who ask */
+/* commit thread, lock held: the table, for those who ask */
+void account_copy_wear(struct volume *v);
 
 /* Sets the newest alarm ("" takes it away) and says it. */
 void volume_alarm(struct volume *v, const char *fmt, ...) PRINTF(2, 3);

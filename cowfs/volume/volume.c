@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A volume's life: open, commit thread, status, close. Jobs run one after another in the commit thread, in the
- * order in which they were asked for (commit_thread.c); callers wait on `done`.
+ * A volume's life: open, commit thread, status, close. Jobs run one after another in the commit
+ * thread, in the order in which they were asked for (commit_thread.c); callers wait on `done`.
  */
 #include "volume/volume.h"
 
@@ -39,7 +39,9 @@ static int open_device(struct card **ret, const char *path, uint32_t eb_bytes, c
 	int r = blockdev_open(ret, path, BLOCKDEV_EXCL, &opt);
 
 	if (r == -ENOTBLK)
-		return fail(why, n, r, "%s is not a block device (an image file: losetup -f --show %s)", path, path);
+		return fail(why, n, r,
+			    "%s is not a block device (an image file: losetup -f --show %s)", path,
+			    path);
 	if (r == -EBUSY)
 		return fail(why, n, r, "%s is mounted or in use", path);
 	if (r == -ENXIO)
@@ -64,24 +66,28 @@ static const char *explain(int error)
 	return error == -EOWNERDEAD ? FSINFO_DIED : strerror(-error);
 }
 
-/* A shrink that was cut off after its commit is finished before anything else: the one case in which an attach
- * writes. */
-static int finish_shrink(struct volume *v, struct log_super *super, unsigned *trouble, char *why, size_t n)
+/* A shrink that was cut off after its commit is finished before anything else: the one case in
+ * which an attach writes. */
+static int finish_shrink(struct volume *v, struct log_super *super, unsigned *trouble, char *why,
+			 size_t n)
 {
 	const struct commit_options opt = { .cause = CAUSE_RECOVER };
 	struct shrink_report rep;
 	int r = shrink_finish(v->base, super, 0, &opt, &rep);
 
 	if (r < 0)
-		return fail(why, n, r, "%s: a shrink was cut off after its commit and cannot go on (%s): see cowctl check",
-			    v->device, rep.why);
+		return fail(
+			why, n, r,
+			"%s: a shrink was cut off after its commit and cannot go on (%s): see cowctl check",
+			v->device, rep.why);
 	msg(MSG_NOTICE, "%s: a shrink that was cut off is finished", v->device);
 	return super_read(v->base, rep.super.fs_bytes, super, trouble);
 }
 
 static int open_log(struct volume *v, char *why, size_t n)
 {
-	struct blk_reader home = { .read = read_base, .ctx = v->base,
+	struct blk_reader home = { .read = read_base,
+				   .ctx = v->base,
 				   .volume_blks = v->base->geo.size_bytes / COW_BLK_BYTES };
 	const char *where = v->log_card == v->base ? v->device : v->log_device;
 	const char *p_log = v->log_card == v->base ? NULL : v->log_device;
@@ -94,19 +100,29 @@ static int open_log(struct volume *v, char *why, size_t n)
 		return fail(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
 	r = super_find(v->base, v->log_card, &fs, 0, &super, &trouble);
 	if (r == -ENOENT && trouble & SUPER_CUT_OFF)
-		return fail(why, n, r, "%s has no cowfs log. If a shrink was begun: it was cut off before its commit, the file "
-			    "system is as it was; run cowctl format --shrink %s again", where, v->device);
+		return fail(
+			why, n, r,
+			"%s has no cowfs log. If a shrink was begun: it was cut off before its commit, the file "
+			"system is as it was; run cowctl format --shrink %s again",
+			where, v->device);
 	if (r == -ESTALE)
-		return fail(why, n, r, "the file system on %s was made larger without cowfs (%s, it was %s) and lies over "
-			    "its log, which is void now: run cowctl format --shrink %s", v->device,
-			    FORMAT_SIZE(fs.size_bytes), FORMAT_SIZE(super.fs_bytes), v->device);
+		return fail(
+			why, n, r,
+			"the file system on %s was made larger without cowfs (%s, it was %s) and lies over "
+			"its log, which is void now: run cowctl format --shrink %s",
+			v->device, FORMAT_SIZE(fs.size_bytes), FORMAT_SIZE(super.fs_bytes),
+			v->device);
 	if (r == -ENOENT)
-		return fail(why, n, r, "%s has no cowfs log: run cowctl format %s first", where, v->device);
+		return fail(why, n, r, "%s has no cowfs log: run cowctl format %s first", where,
+			    v->device);
 	if (r == -EBADMSG || r == -EUCLEAN)
-		return fail(why, n, -EBADMSG, "%s: both copies of the super record are damaged", where);
+		return fail(why, n, -EBADMSG, "%s: both copies of the super record are damaged",
+			    where);
 	if (r == -EPROTONOSUPPORT)
-		return fail(why, n, r, "%s: the log was made by a newer cowfs (format %u, features %llx/%llx)", where,
-			    super.version, (unsigned long long)super.ro_compat, (unsigned long long)super.incompat);
+		return fail(why, n, r,
+			    "%s: the log was made by a newer cowfs (format %u, features %llx/%llx)",
+			    where, super.version, (unsigned long long)super.ro_compat,
+			    (unsigned long long)super.incompat);
 	if (r == -ERANGE)
 		return fail(why, n, r, "%s is smaller than its log says: %llu bytes", where,
 			    (unsigned long long)v->log_card->geo.size_bytes);
@@ -121,22 +137,33 @@ static int open_log(struct volume *v, char *why, size_t n)
 			return fail(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
 	}
 	if (super.external != (v->log_card != v->base))
-		return fail(why, n, -EINVAL, super.external ? "%s keeps its log on another device: name it with --log" :
-								"%s is no log device: its log is its own", where);
+		return fail(why, n, -EINVAL,
+			    super.external
+				    ? "%s keeps its log on another device: name it with --log"
+				    : "%s is no log device: its log is its own",
+			    where);
 	if (super.base_bytes > v->base->geo.size_bytes)
 		return fail(why, n, -ERANGE, "%s is smaller than its log says", v->device);
 	r = log_open(&v->log, v->base, v->log_card, &super, 0, &v->opened);
 	if (r < 0)
 		return fail(why, n, r, "%s: the log cannot be read: %s", where, explain(r));
 	if (log_of_another(v->log, &v->opened, &fs))
-		return fail(why, n, -ESTALE, "the log on %s was made for another file system than the one on %s: if this one is meant, "
-			    "run cowctl format --force %s --log %s", where, v->device, v->device, where);
+		return fail(
+			why, n, -ESTALE,
+			"the log on %s was made for another file system than the one on %s: if this one is meant, "
+			"run cowctl format --force %s --log %s",
+			where, v->device, v->device, where);
 	log_mend_super(v->log, trouble);
 	if (v->opened.wants_lent)
-		return fail(why, n, -EUCLEAN, "%s: %s: name that device or file with cowctl recover --lend DEVICE|FILE %s%s%s; nothing "
-			    "was written", where, v->opened.why, v->device, p_log ? " --log " : "", p_log ? p_log : "");
+		return fail(
+			why, n, -EUCLEAN,
+			"%s: %s: name that device or file with cowctl recover --lend DEVICE|FILE %s%s%s; nothing "
+			"was written",
+			where, v->opened.why, v->device, p_log ? " --log " : "",
+			p_log ? p_log : "");
 	if (v->opened.state == LOG_BROKEN)
-		return fail(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check", where, v->opened.why);
+		return fail(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check",
+			    where, v->opened.why);
 	if (!v->base->geo.eb_source)
 		v->base->geo.erase_block_bytes = super.erase_block_bytes;
 	v->volume_blks = super.fs_bytes / COW_BLK_BYTES;
@@ -153,12 +180,16 @@ static uint64_t memory_bytes(void)
 /* What the committed file system needs of us. */
 static int check_fs(struct volume *v, char *why, size_t n)
 {
-	struct blk_reader r = { .read = read_committed, .ctx = v->view, .volume_blks = v->volume_blks };
+	struct blk_reader r = { .read = read_committed,
+				.ctx = v->view,
+				.volume_blks = v->volume_blks };
 	int e = fsinfo_probe(&r, &v->fs);
 
 	if (e < 0)
 		return fail(why, n, e, "%s: cannot be read: %s", v->device, explain(e));
-	return fsinfo_refusal(&v->fs) ? fail(why, n, -EOPNOTSUPP, "%s: %s", v->device, fsinfo_refusal(&v->fs)) : 0;
+	return fsinfo_refusal(&v->fs)
+		       ? fail(why, n, -EOPNOTSUPP, "%s: %s", v->device, fsinfo_refusal(&v->fs))
+		       : 0;
 }
 
 /* btrfs has dirty limits of its own, the others those of the loop device. */
@@ -177,24 +208,29 @@ uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes)
 
 uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
 {
-	/* the bitmaps of an image whose journal is not empty are not believed, so nothing is spilled */
-	return log_capacity_blks(v->log) + (fs->needs_recovery ? 0 : volume_free_blks(fs, fs->free_bytes));
+	/* the bitmaps of an image whose journal is not empty are not believed, so nothing is
+	 * spilled */
+	return log_capacity_blks(v->log) +
+	       (fs->needs_recovery ? 0 : volume_free_blks(fs, fs->free_bytes));
 }
 
 struct pressure_requests volume_requests(const struct volume *v)
 {
-	return v->fs.kind == FS_EXT ? (struct pressure_requests){ .kb = PRESSURE_REQUEST_KB, .tags = PRESSURE_TAGS } :
-				      pressure_requests(log_capacity_blks(v->log));
+	return v->fs.kind == FS_EXT ? (struct pressure_requests){ .kb = PRESSURE_REQUEST_KB,
+								  .tags = PRESSURE_TAGS }
+				    : pressure_requests(log_capacity_blks(v->log));
 }
 
-/* btrfs, f2fs and xfs: a power cut at any moment does no harm to them, so what was answered at one moment is a valid image. A
- * tool that makes or repairs a file system is no worse off than on any other disk. */
+/* btrfs, f2fs and xfs: a power cut at any moment does no harm to them, so what was answered at one
+ * moment is a valid image. A tool that makes or repairs a file system is no worse off than on any
+ * other disk. */
 bool volume_may_seal_unfrozen(enum fs_kind kind)
 {
 	return kind == FS_XFS || kind == FS_BTRFS || kind == FS_F2FS || kind == FS_UNKNOWN;
 }
 
-static int open_monitor(struct volume *v, const struct volume_params *p, uint64_t ram_bytes, char *why, size_t n)
+static int open_monitor(struct volume *v, const struct volume_params *p, uint64_t ram_bytes,
+			char *why, size_t n)
 {
 	struct monitor_params mp = { .fail = p->pressure_fails,
 				     .bound_dirty = dirty_can_be_bounded(v),
@@ -202,20 +238,25 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 				     .log_blks = log_capacity_blks(v->log),
 				     .retry_ns = p->full_ns };
 	uint64_t volume_bytes = blk_to_bytes(v->volume_blks), need;
-	uint64_t dirty_bytes = mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
+	uint64_t dirty_bytes =
+		mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
 	int r = pressure_plan(&mp.plan, ram_bytes, v->fs.journal_bytes, dirty_bytes, &need);
 
 	if (r < 0)
-		return fail(why, n, r,
-			    "the RAM limit of %s cannot hold the journal of %s (%s), what the kernel keeps dirty above it "
-			    "(%s) and some slack: at least %s are needed%s",
-			    FORMAT_SIZE(ram_bytes), v->device, FORMAT_SIZE(v->fs.journal_bytes),
-			    FORMAT_SIZE(pressure_dirty_bytes(ram_bytes)), FORMAT_SIZE(need),
-			    v->fs.journal_bytes > 16 * MIB ?
-				    ", or a smaller journal (tune2fs -O ^has_journal, then -J size=8)" : "");
+		return fail(
+			why, n, r,
+			"the RAM limit of %s cannot hold the journal of %s (%s), what the kernel keeps dirty above it "
+			"(%s) and some slack: at least %s are needed%s",
+			FORMAT_SIZE(ram_bytes), v->device, FORMAT_SIZE(v->fs.journal_bytes),
+			FORMAT_SIZE(pressure_dirty_bytes(ram_bytes)), FORMAT_SIZE(need),
+			v->fs.journal_bytes > 16 * MIB
+				? ", or a smaller journal (tune2fs -O ^has_journal, then -J size=8)"
+				: "");
 	if (pressure_plan_exceeds(&mp.plan))
-		msg(MSG_NOTICE, "%s: up to %s above the RAM limit of %s may be needed while a commit begins: only vm.dirty_bytes "
-		    "bounds what is dirty above it", v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
+		msg(MSG_NOTICE,
+		    "%s: up to %s above the RAM limit of %s may be needed while a commit begins: only vm.dirty_bytes "
+		    "bounds what is dirty above it",
+		    v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
 	v->committed_room_blks = volume_room_blks(v, &v->fs);
 	if (v->fs.kind != FS_EXT)
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
@@ -237,12 +278,14 @@ static void take_profile(struct volume *v, const struct profile_choice *choice)
 	if (v->choice.source == PROFILE_NONE)
 		return;
 	if (v->choice.source == PROFILE_GUESSED)
-		flash_profile_guess(&v->choice.profile, v->base->geo.erase_block_bytes, v->base->geo.size_bytes);
+		flash_profile_guess(&v->choice.profile, v->base->geo.erase_block_bytes,
+				    v->base->geo.size_bytes);
 	v->price_by = &v->choice.profile;
 	v->profile = v->choice.source == PROFILE_GUESSED ? NULL : &v->choice.profile;
 }
 
-/* Of the memory that the changes may take, for counting rewrites: at most 20,480 blocks are known, with 256 MiB. */
+/* Of the memory that the changes may take, for counting rewrites: at most 20,480 blocks are known,
+ * with 256 MiB. */
 #define REWRITES_SHARE 1024
 #define REWRITES_MAX_BYTES (256 * KIB)
 
@@ -253,11 +296,12 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	int r;
 
 	if (memory && ram > memory)
-		return fail(why, n, -EINVAL, "the RAM limit of %s is more than the memory of this machine (%s)",
+		return fail(why, n, -EINVAL,
+			    "the RAM limit of %s is more than the memory of this machine (%s)",
 			    FORMAT_SIZE(ram), FORMAT_SIZE(memory));
 	if (ram < PRESSURE_MIN_BYTES)
-		return fail(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s", FORMAT_SIZE(ram),
-			    FORMAT_SIZE(PRESSURE_MIN_BYTES));
+		return fail(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s",
+			    FORMAT_SIZE(ram), FORMAT_SIZE(PRESSURE_MIN_BYTES));
 	r = open_device(&v->base, p->device, p->erase_block_bytes, why, n);
 	if (r < 0)
 		return r;
@@ -269,7 +313,8 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 			return r;
 	}
 	v->have_kernel = card_counters(v->base, &v->kernel_at_open[0]) == 0 &&
-			 (v->log_card == v->base || card_counters(v->log_card, &v->kernel_at_open[1]) == 0);
+			 (v->log_card == v->base ||
+			  card_counters(v->log_card, &v->kernel_at_open[1]) == 0);
 	r = open_log(v, why, n);
 	if (r < 0)
 		return r;
@@ -282,7 +327,8 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	log_index_unref(ix);
 	if (r < 0)
 		return fail(why, n, r, "the merged view cannot be made: %s", strerror(-r));
-	if (rewrites_new(&v->rewrites, (size_t)min_u64(ram / REWRITES_SHARE, REWRITES_MAX_BYTES)) == 0)
+	if (rewrites_new(&v->rewrites, (size_t)min_u64(ram / REWRITES_SHARE, REWRITES_MAX_BYTES)) ==
+	    0)
 		view_set_rewrites(v->view, v->rewrites);
 	r = check_fs(v, why, n);
 	return r < 0 ? r : open_monitor(v, p, ram, why, n);
@@ -319,15 +365,22 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	if (v->super_trouble & SUPER_GROWN)
 		msg(MSG_NOTICE, "%s has grown since it was formatted", v->device);
 	if (v->opened.state == LOG_FOREIGN)
-		volume_alarm(v, "%s; its log is set aside, nothing will be committed: detach, then cowctl recover "
-				"--accept-base or --accept-log", v->opened.why);
+		volume_alarm(
+			v,
+			"%s; its log is set aside, nothing will be committed: detach, then cowctl recover "
+			"--accept-base or --accept-log",
+			v->opened.why);
 	else if (v->opened.base_changed)
-		msg(MSG_NOTICE, "%s was changed without cowfs; nothing waited in its log, it is taken as it is", v->device);
+		msg(MSG_NOTICE,
+		    "%s was changed without cowfs; nothing waited in its log, it is taken as it is",
+		    v->device);
 	if (v->opened.clone)
-		msg(MSG_NOTICE, "%s is another card than its log was written on: its ledger starts anew", v->device);
+		msg(MSG_NOTICE,
+		    "%s is another card than its log was written on: its ledger starts anew",
+		    v->device);
 	if (v->opened.state == LOG_FELL_BACK)
-		msg(MSG_NOTICE, "%s: the newest commit was cut off (%s); the one before it is used", v->name,
-		    v->opened.why);
+		msg(MSG_NOTICE, "%s: the newest commit was cut off (%s); the one before it is used",
+		    v->name, v->opened.why);
 	*ret = v;
 	return 0;
 }
@@ -391,7 +444,8 @@ static void *commit_thread(void *arg)
 		volume_do(v, t->rq, t->res);
 		account_check(v);
 		volume_publish_log(v);
-		malloc_trim(0); /* what a large commit needed is locked memory until it is given back */
+		/* what a large commit needed is locked memory until it is given back */
+		malloc_trim(0);
 		log_relax(v->log);
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
@@ -622,7 +676,8 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
 	pthread_mutex_unlock(&v->lock);
 	if (ret->pressure.gate.full_errors && !ret->alarm[0])
-		snprintf(ret->alarm, sizeof(ret->alarm), "%llu writes failed: no room in RAM, and no commit was possible",
+		snprintf(ret->alarm, sizeof(ret->alarm),
+			 "%llu writes failed: no room in RAM, and no commit was possible",
 			 (unsigned long long)ret->pressure.gate.full_errors);
 	if (ret->foreign_bytes && !ret->alarm[0])
 		account_foreign_text(ret, ret->alarm, sizeof(ret->alarm));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A protected volume: card, log, merged view, and the commit thread that moves generations between them.
- * Ties the modules together for the daemon; knows neither FUSE nor the control protocol.
+ * A protected volume: card, log, merged view, and the commit thread that moves generations between
+ * them. Ties the modules together for the daemon; knows neither FUSE nor the control protocol.
  *
- * Threads: serving threads use volume_view(). Any thread may ask for a status or a commit. Lock order:
- * docs/DESIGN.md.
+ * Threads: serving threads use volume_view(). Any thread may ask for a status or a commit. Lock
+ * order: docs/DESIGN.md.
  */
 #ifndef COWFS_VOLUME_VOLUME_H
 #define COWFS_VOLUME_VOLUME_H
@@ -21,29 +21,33 @@
 struct volume;
 
 struct volume_params {
-	const char *device;	    /* of the protected partition */
-	const char *log_device;	    /* NULL: the ring is on the device itself */
+	const char *device;	/* of the protected partition */
+	const char *log_device; /* NULL: the ring is on the device itself */
 	const char *name;
-	uint64_t ram_bytes;	    /* limit of the RAM layer; 0: half of the memory */
-	bool pressure_fails;	    /* at the limit writes fail, instead of a commit */
-	uint64_t full_ns;	    /* how long a commit that fails is tried while RAM is full; 0: 60 s */
-	uint32_t erase_block_bytes; /* 0: as formatted */
+	uint64_t ram_bytes;  /* limit of the RAM layer; 0: half of the memory */
+	bool pressure_fails; /* at the limit writes fail, instead of a commit */
+	/* how long a commit that fails is tried while RAM is full; 0: 60 s */
+	uint64_t full_ns;
+	uint32_t erase_block_bytes;	      /* 0: as formatted */
 	const struct profile_choice *profile; /* NULL: none; copied */
-	int proc_dirfd;		    /* /proc */
-	int fuse_dirfd;		    /* the root of fusectl; -1: none */
-	uint64_t unfrozen_ns;	    /* how long a file system cannot be frozen before a timer's commit goes on without; 0: 5 min */
+	int proc_dirfd;			      /* /proc */
+	int fuse_dirfd;			      /* the root of fusectl; -1: none */
+	/* how long a file system cannot be frozen before a timer's commit goes on without; 0: 5
+	 * min */
+	uint64_t unfrozen_ns;
 	void (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
 	void *frozen_ctx;
 };
 
 /*
- * Opens card and log (read-only: writes nothing), builds the view. why gets a sentence for people on error.
- * -ENOTBLK, -EBUSY, -ENOENT no log, -EBADMSG damaged super record, -EPROTONOSUPPORT newer format,
- * -ERANGE card smaller than the log says, -EINVAL RAM limit, -EOPNOTSUPP external journal or MMP,
- * -ENOSPC the RAM limit cannot hold the journal and what may be dirty above,
+ * Opens card and log (read-only: writes nothing), builds the view. why gets a sentence for people
+ * on error. -ENOTBLK, -EBUSY, -ENOENT no log, -EBADMSG damaged super record, -EPROTONOSUPPORT newer
+ * format, -ERANGE card smaller than the log says, -EINVAL RAM limit, -EOPNOTSUPP external journal
+ * or MMP, -ENOSPC the RAM limit cannot hold the journal and what may be dirty above,
  * -EUCLEAN broken log (opened only with check/recover).
  */
-int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes) MUST_CHECK;
+int volume_open(struct volume **ret, const struct volume_params *p, char *why,
+		size_t why_bytes) MUST_CHECK;
 /* No request in flight, commit thread stopped. What is uncommitted is gone. */
 void volume_close(struct volume *v);
 
@@ -58,21 +62,31 @@ int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loo
 void volume_set_loop_fd(struct volume *v, int loop_fd);
 void volume_stop(struct volume *v); /* joins the commit thread; waits for a commit under way */
 
-enum volume_job { JOB_NONE = 0, JOB_COMMIT = 1, JOB_DRY_RUN = 2, JOB_CHECKPOINT = 3, JOB_DETACH = 4 };
+enum volume_job {
+	JOB_NONE = 0,
+	JOB_COMMIT = 1,
+	JOB_DRY_RUN = 2,
+	JOB_CHECKPOINT = 3,
+	JOB_DETACH = 4
+};
 
 struct volume_request {
 	enum volume_job job;
 	bool checkpoint; /* after the commit, everything home */
-	bool force;	 /* commit although the image has an alarm (ext4 error flag, bad checksum), or nothing can read it */
-	bool no_wait;	 /* -EBUSY instead of waiting for a job under way */
-	struct card **lent; /* NULL, or room for what the log cannot hold; NULL in it: none. It is NULL afterwards if the volume took it */
+	/* commit although the image has an alarm (ext4 error flag, bad checksum), or nothing can
+	 * read it */
+	bool force;
+	bool no_wait; /* -EBUSY instead of waiting for a job under way */
+	/* NULL, or room for what the log cannot hold; NULL in it: none. It is NULL afterwards if
+	 * the volume took it */
+	struct card **lent;
 	enum commit_cause cause;
 };
 
 /* Result of a job; kept as "last" for the status as well. */
 struct volume_result {
-	int error;	/* 0 or -errno */
-	char why[320];	/* sentence for people when error, or a remark */
+	int error;     /* 0 or -errno */
+	char why[320]; /* sentence for people when error, or a remark */
 	enum volume_job job;
 	uint64_t generation_seq;
 	uint64_t time_s;
@@ -88,24 +102,25 @@ struct volume_progress {
 	uint64_t elapsed_ns;
 };
 
-/* Runs a job in the commit thread and waits for its end. Requests are served one after another. Returns
- * ret->error. JOB_DETACH: commit and checkpoint everything and write the clean record (or drop all if
- * discard is armed); the caller has made sure that nothing is mounted. */
+/* Runs a job in the commit thread and waits for its end. Requests are served one after another.
+ * Returns ret->error. JOB_DETACH: commit and checkpoint everything and write the clean record (or
+ * drop all if discard is armed); the caller has made sure that nothing is mounted. */
 int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret);
 void volume_get_progress(const struct volume *v, struct volume_progress *ret); /* lock-free */
-/* No commit of CAUSE_TIMER for so long (at most HOLD_MAX_S); 0 ends it. Pressure commits all the same. */
+/* No commit of CAUSE_TIMER for so long (at most HOLD_MAX_S); 0 ends it. Pressure commits all the
+ * same. */
 void volume_hold(struct volume *v, uint64_t ns);
 void volume_arm_discard(struct volume *v, bool armed); /* at the next detach nothing is committed */
 
 /* volume/pressure.h */
 struct volume_pressure {
 	enum pressure_level level;
-	bool fails;			/* pressure=fail */
-	bool gave_up;			/* commits fail: so do writes while RAM is full */
+	bool fails;   /* pressure=fail */
+	bool gave_up; /* commits fail: so do writes while RAM is full */
 	uint64_t hard_bytes, journal_bytes, dirty_bytes, slack_bytes;
-	uint64_t rate_bytes_per_s;	/* for writes now; GATE_OPEN: not paced */
+	uint64_t rate_bytes_per_s; /* for writes now; GATE_OPEN: not paced */
 	struct gate_stats gate;
-	uint64_t commits;		/* because of it */
+	uint64_t commits; /* because of it */
 	uint64_t hold_left_ns;
 };
 
@@ -116,14 +131,16 @@ struct volume_status {
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
 	uint64_t ram_limit_bytes, ram_used_bytes;
 	struct volume_pressure pressure;
-	/* Not durable on the card. A block that was changed again since a commit that failed or is under way counts twice. */
+	/* Not durable on the card. A block that was changed again since a commit that failed or is
+	 * under way counts twice. */
 	uint64_t dirty_blks, hole_blks;
-	uint64_t failed_blks;			/* of dirty_blks: kept from a failed commit */
+	uint64_t failed_blks; /* of dirty_blks: kept from a failed commit */
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
-	uint64_t newest_seq, newest_s; /* newest_s: when it was committed, by the clock of that time */
+	/* newest_s: when it was committed, by the clock of that time */
+	uint64_t newest_seq, newest_s;
 	enum log_state log_state_at_attach;
 	bool base_changed, clone; /* found at attach, see log.h */
-	uint8_t log_id[16]; /* log_public_id */
+	uint8_t log_id[16];	  /* log_public_id */
 	unsigned super_trouble;
 	unsigned lag;
 	char profile[FLASH_ID_BYTES]; /* "none" */
@@ -131,27 +148,28 @@ struct volume_status {
 	bool profile_plans; /* else a dry run is priced by it, no more */
 	uint64_t attached_s;
 	struct view_counters counters;
-	struct wear_ledger ledger;		/* totals, committed and since */
+	struct wear_ledger ledger; /* totals, committed and since */
 	/* of the card since attach: what cowfs issued, what the kernel counted */
 	uint64_t our_write_calls, our_written_bytes, our_flushes, our_writable_ns;
 	bool have_kernel_counters;
 	struct card_counters kernel;
-	uint64_t foreign_bytes;			/* kernel minus ours: not 0 is an alarm */
-	/* when kernel and account agreed last before the first of them, and when it was seen; 0: never */
+	uint64_t foreign_bytes; /* kernel minus ours: not 0 is an alarm */
+	/* when kernel and account agreed last before the first of them, and when it was seen; 0:
+	 * never */
 	uint64_t foreign_since_s, foreign_noticed_s;
-	uint64_t agreed_s;			/* when they were compared last and agreed */
-	struct volume_result last;		/* last commit; job JOB_NONE if none yet */
+	uint64_t agreed_s;	   /* when they were compared last and agreed */
+	struct volume_result last; /* last commit; job JOB_NONE if none yet */
 	struct volume_progress progress;
-	char alarm[400];			/* newest alarm, "" if none */
+	char alarm[400]; /* newest alarm, "" if none */
 };
 
 /* What the card has seen in its life with cowfs, as of the last job. */
 struct volume_wear {
 	char name[64], device[128], log_device[128], identity[64];
 	uint64_t volume_bytes, device_bytes;
-	unsigned eb_source; /* enum card_eb_source */
+	unsigned eb_source;	  /* enum card_eb_source */
 	enum log_state log_state; /* at attach */
-	uint64_t last_s;    /* clock of the newest record, 0: none */
+	uint64_t last_s;	  /* clock of the newest record, 0: none */
 	struct wear_ledger ledger;
 	bool have_table; /* false: not read yet, or no memory for it */
 	uint64_t stamp;	 /* changes with the table: parts of one stamp belong together */
@@ -165,8 +183,8 @@ struct volume_wear {
 /* first: the item that its part of the table begins with. Does not block on a commit. */
 void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret);
 
-/* A part of the list of uncommitted blocks: runs of blocks that RAM has as data, ascending. Discarded blocks are
- * not among them. */
+/* A part of the list of uncommitted blocks: runs of blocks that RAM has as data, ascending.
+ * Discarded blocks are not among them. */
 #define VOLUME_CHANGES_RUNS 512
 struct volume_changes {
 	uint64_t newest_seq; /* committed; parts of different ones do not belong together */
@@ -177,12 +195,12 @@ struct volume_changes {
 	} run[VOLUME_CHANGES_RUNS];
 };
 
-/* From first_blk on. Bounded work, and blocks neither writers nor a commit for longer than a look at one run; so it is a
- * moving target: each run was there when it was looked at. */
+/* From first_blk on. Bounded work, and blocks neither writers nor a commit for longer than a look
+ * at one run; so it is a moving target: each run was there when it was looked at. */
 void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret);
 
-/* A part of the table of blocks that were written again since the attach, from item first on. Blocks nobody for longer than a
- * copy of it takes. */
+/* A part of the table of blocks that were written again since the attach, from item first on.
+ * Blocks nobody for longer than a copy of it takes. */
 void volume_get_rewrites(struct volume *v, uint32_t first, struct rewrites_part *ret);
 
 /* Never blocks on a commit: copies what is known. */

@@ -57,7 +57,8 @@ static const char *get_text(struct json_object *o, const char *key)
 }
 
 /* A share of the rated life, as an interval: what is told comes in steps. */
-static void add_used(struct json_object *health, const char *part, double low, double high, const char *raw)
+static void add_used(struct json_object *health, const char *part, double low, double high,
+		     const char *raw)
 {
 	struct json_object *u = json_object_new_object();
 
@@ -97,7 +98,7 @@ static struct json_object *empty(void)
 /* "0x01 0x02": part A and B in steps of a tenth, 0x0b beyond. 0x00: not defined. */
 static bool emmc_life(struct json_object *health, const char *text)
 {
-	unsigned v[2] = {0};
+	unsigned v[2] = { 0 };
 	bool any = false;
 
 	if (sscanf(text, "%x %x", &v[0], &v[1]) != 2)
@@ -109,7 +110,8 @@ static bool emmc_life(struct json_object *health, const char *text)
 			continue;
 		snprintf(raw, sizeof(raw), "0x%02x", v[i]);
 		/* beyond the rated life there is no upper step */
-		add_used(health, i ? "b" : "a", (v[i] - 1) / 10.0, v[i] > 10 ? 2 : v[i] / 10.0, raw);
+		add_used(health, i ? "b" : "a", (v[i] - 1) / 10.0, v[i] > 10 ? 2 : v[i] / 10.0,
+			 raw);
 		any = true;
 	}
 	return any;
@@ -117,7 +119,7 @@ static bool emmc_life(struct json_object *health, const char *text)
 
 static const char *pre_eol_state(const char *text)
 {
-	static const char *const states[] = {"unknown", "normal", "warning", "urgent"};
+	static const char *const states[] = { "unknown", "normal", "warning", "urgent" };
 	unsigned long v = strtoul(text, NULL, 16);
 
 	return v < ARRAY_SIZE(states) ? states[v] : "unknown";
@@ -126,7 +128,8 @@ static const char *pre_eol_state(const char *text)
 static void read_emmc(struct json_object *health, int dir)
 {
 	char text[64];
-	bool any = io_read_text(dir, "device/life_time", text, sizeof(text)) > 0 && emmc_life(health, text);
+	bool any = io_read_text(dir, "device/life_time", text, sizeof(text)) > 0 &&
+		   emmc_life(health, text);
 
 	if (io_read_text(dir, "device/pre_eol_info", text, sizeof(text)) > 0) {
 		set_text(health, "pre_eol", pre_eol_state(text));
@@ -135,12 +138,14 @@ static void read_emmc(struct json_object *health, int dir)
 	if (any)
 		set_text(health, "source", "sysfs: life_time, pre_eol_info");
 	else
-		set_text(health, "unknown_because", "the eMMC does not tell (older than version 5.0, or not defined)");
+		set_text(health, "unknown_because",
+			 "the eMMC does not tell (older than version 5.0, or not defined)");
 }
 
 /* ---- SD: vendors' answers to CMD56 ---- */
 
-static bool percent_used(struct json_object *health, const char *part, unsigned percent, const char *what)
+static bool percent_used(struct json_object *health, const char *part, unsigned percent,
+			 const char *what)
 {
 	char raw[48];
 
@@ -174,13 +179,14 @@ bool health_from_cmd56(struct json_object *health, uint32_t arg, const uint8_t d
 
 static void read_sd(struct json_object *health, const char *disk, bool cmd56)
 {
-	static const uint32_t args[] = {ARG_GENERAL, ARG_MICRON, ARG_SWISSBIT};
+	static const uint32_t args[] = { ARG_GENERAL, ARG_MICRON, ARG_SWISSBIT };
 	uint8_t data[512];
 	char text[160];
 	int r = 0;
 
 	if (!cmd56) {
-		set_text(health, "unknown_because", "SD cards have no standard for it; --cmd56 asks by a vendor's command");
+		set_text(health, "unknown_because",
+			 "SD cards have no standard for it; --cmd56 asks by a vendor's command");
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(args); i++) {
@@ -191,9 +197,11 @@ static void read_sd(struct json_object *health, const char *disk, bool cmd56)
 		}
 	}
 	if (r < 0)
-		snprintf(text, sizeof(text), "the card does not answer CMD56: %s", strerrordesc_np(-r));
+		snprintf(text, sizeof(text), "the card does not answer CMD56: %s",
+			 strerrordesc_np(-r));
 	else
-		snprintf(text, sizeof(text), "the card's answer to CMD56 is in no format that is known here");
+		snprintf(text, sizeof(text),
+			 "the card's answer to CMD56 is in no format that is known here");
 	set_text(health, "unknown_because", text);
 }
 
@@ -206,12 +214,13 @@ struct attribute {
 
 static bool get_attribute(struct json_object *o, struct attribute *ret)
 {
-	*ret = (struct attribute){.name = get_text(o, "name")};
+	*ret = (struct attribute){ .name = get_text(o, "name") };
 	return get_u64(o, "id", &ret->id) && get_u64(o, "value", &ret->value) &&
 	       get_u64(json_object_object_get(o, "raw"), "value", &ret->raw);
 }
 
-/* "..._32MiB", "..._GiB", "..._LBAs..." as smartctl's database names them; 0: no unit that is known */
+/* "..._32MiB", "..._GiB", "..._LBAs..." as smartctl's database names them; 0: no unit that is
+ * known */
 static uint64_t unit_of(const char *name)
 {
 	if (strstr(name, "32MiB"))
@@ -236,10 +245,13 @@ struct ata {
 
 static void take_attribute(struct json_object *health, const struct attribute *a, struct ata *s)
 {
-	static const char *const host[] = {"Host_Writes", "Total_LBAs_Written", "Lifetime_Writes_GiB", "Total_Writes_GiB"};
-	static const char *const flash[] = {"Flash_Writes", "NAND_Writes", "TLC_Writes", "SLC_Writes"};
-	static const char *const left[] = {"SSD_Life_Left", "Media_Wearout_Indicator", "Percent_Lifetime_Remain",
-					   "Wear_Leveling_Count", "Remaining_Lifetime_Perc"};
+	static const char *const host[] = { "Host_Writes", "Total_LBAs_Written",
+					    "Lifetime_Writes_GiB", "Total_Writes_GiB" };
+	static const char *const flash[] = { "Flash_Writes", "NAND_Writes", "TLC_Writes",
+					     "SLC_Writes" };
+	static const char *const left[] = { "SSD_Life_Left", "Media_Wearout_Indicator",
+					    "Percent_Lifetime_Remain", "Wear_Leveling_Count",
+					    "Remaining_Lifetime_Perc" };
 	uint64_t unit = unit_of(a->name);
 	char raw[96];
 
@@ -260,11 +272,15 @@ static void take_attribute(struct json_object *health, const struct attribute *a
 	else if (strstr(a->name, "Percent_Lifetime_Used") && a->raw <= 200 && !s->used)
 		s->used = percent_used(health, "all", (unsigned)a->raw, a->name);
 	if (is_in(a->name, left, ARRAY_SIZE(left)) && a->value <= 100 && !s->used) {
-		/* of this one the raw value is what is left in %, of the others the normalized one */
-		uint64_t percent = strstr(a->name, "Remaining_Lifetime") && a->raw <= 100 ? a->raw : a->value;
+		/* of this one the raw value is what is left in %, of the others the normalized
+		 * one */
+		uint64_t percent = strstr(a->name, "Remaining_Lifetime") && a->raw <= 100
+					   ? a->raw
+					   : a->value;
 
 		snprintf(raw, sizeof(raw), "%s %llu", a->name, (unsigned long long)percent);
-		add_used(health, "all", (double)(100 - percent) / 100 - 0.01, (double)(100 - percent) / 100, raw);
+		add_used(health, "all", (double)(100 - percent) / 100 - 0.01,
+			 (double)(100 - percent) / 100, raw);
 		s->used = true;
 	}
 }
@@ -282,8 +298,9 @@ static void keep_attribute(struct json_object *health, const struct attribute *a
 
 static bool smart_ata(struct json_object *health, struct json_object *table)
 {
-	struct ata s = {0};
-	size_t n = json_object_is_type(table, json_type_array) ? json_object_array_length(table) : 0;
+	struct ata s = { 0 };
+	size_t n = json_object_is_type(table, json_type_array) ? json_object_array_length(table)
+							       : 0;
 
 	for (size_t i = 0; i < n; i++) {
 		struct attribute a;
@@ -303,15 +320,17 @@ static bool smart_ata(struct json_object *health, struct json_object *table)
 		set_u64(e, "average", s.average);
 		set_u64(e, "least", s.least);
 		set_u64(e, "most", s.most);
-		json_object_object_add(e, "rated", s.rated ? json_object_new_uint64(s.rated) : NULL);
+		json_object_object_add(e, "rated",
+				       s.rated ? json_object_new_uint64(s.rated) : NULL);
 		json_object_object_add(health, "erase_cycles", e);
 	}
 	if (s.rated && s.average && !s.used) {
 		char raw[64];
 
-		snprintf(raw, sizeof(raw), "%llu of %llu erase cycles", (unsigned long long)s.average,
-			 (unsigned long long)s.rated);
-		add_used(health, "all", (double)s.average / (double)s.rated, (double)(s.average + 1) / (double)s.rated, raw);
+		snprintf(raw, sizeof(raw), "%llu of %llu erase cycles",
+			 (unsigned long long)s.average, (unsigned long long)s.rated);
+		add_used(health, "all", (double)s.average / (double)s.rated,
+			 (double)(s.average + 1) / (double)s.rated, raw);
 	}
 	if (s.spare) {
 		struct json_object *p = json_object_new_object();
@@ -336,7 +355,8 @@ static bool smart_nvme(struct json_object *health, struct json_object *log)
 		set_u64(health, "host_written_bytes", v * 512000);
 	if (get_u64(log, "media_errors", &v))
 		set_u64(health, "media_errors", v);
-	if (get_u64(log, "available_spare", &v) && get_u64(log, "available_spare_threshold", &threshold)) {
+	if (get_u64(log, "available_spare", &v) &&
+	    get_u64(log, "available_spare_threshold", &threshold)) {
 		set_u64(p, "percent", v);
 		set_u64(p, "threshold_percent", threshold);
 		json_object_object_add(health, "spare", json_object_get(p));
@@ -377,7 +397,7 @@ static ssize_t read_output(int fd, char *buf, size_t size_bytes)
 	size_t len = 0;
 
 	while (len + 1 < size_bytes) {
-		struct pollfd p = {.fd = fd, .events = POLLIN};
+		struct pollfd p = { .fd = fd, .events = POLLIN };
 		uint64_t now = now_ns();
 		ssize_t n;
 
@@ -408,7 +428,8 @@ static void end_program(pid_t pid, bool now)
 static ssize_t run_smartctl(const char *disk, char *buf, size_t size_bytes)
 {
 	const char *program = getenv("COWFS_SMARTCTL");
-	char *argv[] = {(char *)(program ? program : "smartctl"), (char *)"--json", (char *)"-a", (char *)disk, NULL};
+	char *argv[] = { (char *)(program ? program : "smartctl"), (char *)"--json", (char *)"-a",
+			 (char *)disk, NULL };
 	posix_spawn_file_actions_t actions;
 	int fd[2], r;
 	ssize_t n;
@@ -441,11 +462,13 @@ static void read_smart(struct json_object *health, const char *disk)
 	if (smart && health_from_smart(health, smart))
 		set_text(health, "source", "smartctl");
 	else if (n == -ENOENT)
-		set_text(health, "unknown_because", "smartctl is not installed (package smartmontools)");
+		set_text(health, "unknown_because",
+			 "smartctl is not installed (package smartmontools)");
 	else if (n == -ETIMEDOUT)
 		set_text(health, "unknown_because", "smartctl did not answer in time");
 	else
-		set_text(health, "unknown_because", "smartctl finds nothing that this device tells");
+		set_text(health, "unknown_because",
+			 "smartctl finds nothing that this device tells");
 	json_object_put(smart);
 }
 
@@ -476,7 +499,8 @@ static int open_disk(const char *device)
 		return -errno;
 	if (!S_ISBLK(st.st_mode))
 		return -ENOTBLK;
-	snprintf(path, sizeof(path), "%s/dev/block/%u:%u", sysfs ? sysfs : "/sys", major(st.st_rdev), minor(st.st_rdev));
+	snprintf(path, sizeof(path), "%s/dev/block/%u:%u", sysfs ? sysfs : "/sys",
+		 major(st.st_rdev), minor(st.st_rdev));
 	dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return -errno;
@@ -520,7 +544,8 @@ struct json_object *health_read(const char *device, bool cmd56)
 	if (!health)
 		return NULL;
 	if (dir < 0) {
-		set_text(health, "unknown_because", dir == -ENOTBLK ? "an image file" : "the device is not in sysfs");
+		set_text(health, "unknown_because",
+			 dir == -ENOTBLK ? "an image file" : "the device is not in sysfs");
 		return health;
 	}
 	name_disk(dir, disk, sizeof(disk));
@@ -530,7 +555,8 @@ struct json_object *health_read(const char *device, bool cmd56)
 	    io_read_text(dir, "device/model", text, sizeof(text)) > 0)
 		set_text(health, "model", text);
 	if (link_ends_with(dir, "device/subsystem", "mmc")) {
-		bool sd = io_read_text(dir, "device/type", text, sizeof(text)) > 0 && !strcmp(text, "SD");
+		bool sd = io_read_text(dir, "device/type", text, sizeof(text)) > 0 &&
+			  !strcmp(text, "SD");
 
 		set_text(health, "kind", sd ? "sd" : "emmc");
 		if (sd)

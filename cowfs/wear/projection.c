@@ -13,7 +13,8 @@
 enum { MAX_WINDOW_DAYS = 4000, PAUSE_DAYS = 60 };
 
 static const struct flash_kind classes[] = {
-	{"unknown", 500, 5000}, {"slc", 30000, 100000}, {"mlc", 1500, 5000}, {"tlc", 500, 3000}, {"qlc", 100, 1000},
+	{ "unknown", 500, 5000 }, { "slc", 30000, 100000 }, { "mlc", 1500, 5000 },
+	{ "tlc", 500, 3000 },	  { "qlc", 100, 1000 },
 };
 
 const struct flash_kind *projection_class(const char *name)
@@ -68,29 +69,37 @@ static struct json_object *render(const struct interval *i)
 
 static struct interval device_amplification(struct json_object *wear)
 {
-	struct json_object *health = json_object_object_get(wear, "health"), *t = json_object_object_get(wear, "totals");
-	double host = json_number(health, "host_written_bytes"), flash = json_number(health, "flash_written_bytes");
+	struct json_object *health = json_object_object_get(wear, "health"),
+			   *t = json_object_object_get(wear, "totals");
+	double host = json_number(health, "host_written_bytes"),
+	       flash = json_number(health, "flash_written_bytes");
 	double eb = json_number(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
-	double written = json_number(t, "written_bytes"), visits = json_number(t, "erase_block_visits");
+	double written = json_number(t, "written_bytes"),
+	       visits = json_number(t, "erase_block_visits");
 
 	if (host > 0 && flash > 0)
-		return (struct interval){flash / host, flash / host, "measured",
-					 "the device: written to flash by written by its host, in all its life"};
+		return (struct interval){
+			flash / host, flash / host, "measured",
+			"the device: written to flash by written by its host, in all its life"
+		};
 	if (written <= 0 || visits <= 0 || eb <= 0)
-		return (struct interval){1, NAN, "bounded", "nothing written yet"};
-	return (struct interval){1, larger(1, eb * visits / written), "bounded",
-				 "from no copying at all to one erase block copied at each visit"};
+		return (struct interval){ 1, NAN, "bounded", "nothing written yet" };
+	return (struct interval){
+		1, larger(1, eb * visits / written), "bounded",
+		"from no copying at all to one erase block copied at each visit"
+	};
 }
 
 static struct interval life_left(struct json_object *wear)
 {
-	struct json_object *used = json_object_object_get(json_object_object_get(wear, "health"), "life_used");
-	struct interval left = {1, 1, "assumed", "the card tells nothing: as if it had been new"};
+	struct json_object *used = json_object_object_get(json_object_object_get(wear, "health"),
+							  "life_used");
+	struct interval left = { 1, 1, "assumed", "the card tells nothing: as if it had been new" };
 	size_t n = used ? json_object_array_length(used) : 0;
 
 	if (!n)
 		return left;
-	left = (struct interval){1, 0, "measured", "the device's own account of its life"};
+	left = (struct interval){ 1, 0, "measured", "the device's own account of its life" };
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
 
@@ -99,25 +108,29 @@ static struct interval life_left(struct json_object *wear)
 	}
 	/* the part that is worn most decides */
 	for (size_t i = 0; i < n; i++)
-		left.high = smaller(left.high, larger(0, 1 - json_number(json_object_array_get_idx(used, i), "low")));
+		left.high = smaller(
+			left.high,
+			larger(0, 1 - json_number(json_object_array_get_idx(used, i), "low")));
 	return left;
 }
 
 static struct interval cycles(struct json_object *wear, const struct flash_kind *flash)
 {
-	struct json_object *e = json_object_object_get(json_object_object_get(wear, "health"), "erase_cycles");
+	struct json_object *e = json_object_object_get(json_object_object_get(wear, "health"),
+						       "erase_cycles");
 	double rated = json_number(e, "rated");
 
 	if (rated > 0)
-		return (struct interval){rated, rated, "measured", "the device: what it is rated for"};
-	return (struct interval){flash->cycles_low, flash->cycles_high, "assumed", flash->name};
+		return (struct interval){ rated, rated, "measured",
+					  "the device: what it is rated for" };
+	return (struct interval){ flash->cycles_low, flash->cycles_high, "assumed", flash->name };
 }
 
 /* ---- days ---- */
 
 struct days {
-	unsigned observed; /* whole days, from the first on which something was written */
-	unsigned ignored;  /* by clocks that were not set, or ahead */
+	unsigned observed;	    /* whole days, from the first on which something was written */
+	unsigned ignored;	    /* by clocks that were not set, or ahead */
 	double *written, *absorbed; /* of each */
 };
 
@@ -130,7 +143,8 @@ static int rising(const void *a, const void *b)
 
 static uint64_t day_at(struct json_object *a, size_t i)
 {
-	return json_object_get_uint64(json_object_object_get(json_object_array_get_idx(a, i), "unix_day"));
+	return json_object_get_uint64(
+		json_object_object_get(json_object_array_get_idx(a, i), "unix_day"));
 }
 
 static int days_rising(const void *a, const void *b)
@@ -140,8 +154,9 @@ static int days_rising(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The first of these days that counts: behind the last long pause. Before its clock is set for the first time, a machine
- * without one of its own takes the date of some package, years ago, for today: days without a write would dilute all others. */
+/* The first of these days that counts: behind the last long pause. Before its clock is set for the
+ * first time, a machine without one of its own takes the date of some package, years ago, for
+ * today: days without a write would dilute all others. */
 static uint64_t first_day(uint64_t *day, size_t n, uint64_t today)
 {
 	uint64_t first = today;
@@ -149,7 +164,8 @@ static uint64_t first_day(uint64_t *day, size_t n, uint64_t today)
 	if (n)
 		qsort(day, n, sizeof(*day), days_rising);
 	for (size_t i = n; i-- > 0; first = day[i])
-		if (today - day[i] > MAX_WINDOW_DAYS || (i + 1 < n && day[i + 1] - day[i] > PAUSE_DAYS))
+		if (today - day[i] > MAX_WINDOW_DAYS ||
+		    (i + 1 < n && day[i + 1] - day[i] > PAUSE_DAYS))
 			break;
 	return first;
 }
@@ -157,11 +173,12 @@ static uint64_t first_day(uint64_t *day, size_t n, uint64_t today)
 /* Today is not over: it is left out. Days without a line had no write. */
 static struct days find_days(struct json_object *wear, uint64_t now_s)
 {
-	struct json_object *a = json_object_object_get(json_object_object_get(wear, "history"), "days");
+	struct json_object *a = json_object_object_get(json_object_object_get(wear, "history"),
+						       "days");
 	uint64_t today = now_s / 86400, first;
 	size_t n = a ? json_object_array_length(a) : 0, set = 0;
 	_cleanup_free_ uint64_t *sorted = calloc(n + 1, sizeof(*sorted));
-	struct days d = {0};
+	struct days d = { 0 };
 
 	for (size_t i = 0; sorted && i < n; i++) {
 		if (!day_at(a, i) || day_at(a, i) > today)
@@ -187,8 +204,9 @@ static struct days find_days(struct json_object *wear, uint64_t now_s)
 	return d;
 }
 
-/* Median and 90th percentile (nearest rank) of n numbers, which are sorted by it; and what they are on average, which lies outside
- * of these where nearly all is written on a few days: then the percentile alone would promise a card without end. */
+/* Median and 90th percentile (nearest rank) of n numbers, which are sorted by it; and what they are
+ * on average, which lies outside of these where nearly all is written on a few days: then the
+ * percentile alone would promise a card without end. */
 static struct interval spread(double *v, unsigned n, const char *source)
 {
 	double sum = 0;
@@ -196,36 +214,46 @@ static struct interval spread(double *v, unsigned n, const char *source)
 	for (unsigned i = 0; i < n; i++)
 		sum += v[i];
 	qsort(v, n, sizeof(*v), rising);
-	return (struct interval){smaller(v[(n - 1) / 2], sum / n), larger(v[(9 * n + 9) / 10 - 1], sum / n), "measured", source};
+	return (struct interval){ smaller(v[(n - 1) / 2], sum / n),
+				  larger(v[(9 * n + 9) / 10 - 1], sum / n), "measured", source };
 }
 
 /* ---- life ---- */
 
 static struct interval life(const struct interval *p, double capacity, const struct interval *left,
-			    const struct interval *daily, const struct interval *amp, const char *basis, const char *source)
+			    const struct interval *daily, const struct interval *amp,
+			    const char *basis, const char *source)
 {
-	return (struct interval){p->low * capacity * left->low / (daily->high * amp->high) * DAY_S,
-				 p->high * capacity * left->high / (daily->low * amp->low) * DAY_S, basis, source};
+	return (struct interval){ p->low * capacity * left->low / (daily->high * amp->high) * DAY_S,
+				  p->high * capacity * left->high / (daily->low * amp->low) * DAY_S,
+				  basis, source };
 }
 
-/* Its visits came in the time since the first record, if the clock was right then; in no less than the time attached, and that
- * of the days observed. */
-static struct interval hottest_life(struct json_object *wear, const struct interval *p, const struct interval *left,
-				    const struct days *d, uint64_t now_s)
+/* Its visits came in the time since the first record, if the clock was right then; in no less than
+ * the time attached, and that of the days observed. */
+static struct interval hottest_life(struct json_object *wear, const struct interval *p,
+				    const struct interval *left, const struct days *d,
+				    uint64_t now_s)
 {
 	struct json_object *eb = json_object_object_get(wear, "erase_blocks");
 	struct json_object *hot = json_object_object_get(eb, "hottest");
 	struct json_object *t = json_object_object_get(wear, "totals");
 	double first_s = json_number(t, "first_unix_seconds"), least_s, most_s, visits;
-	double ebs = json_number(eb, "unit_bytes") / larger(1, json_number(eb, "erase_block_bytes"));
-	struct json_object *h = hot && json_object_array_length(hot) ? json_object_array_get_idx(hot, 0) : NULL;
+	double ebs = json_number(eb, "unit_bytes") /
+		     larger(1, json_number(eb, "erase_block_bytes"));
+	struct json_object *h = hot && json_object_array_length(hot)
+					? json_object_array_get_idx(hot, 0)
+					: NULL;
 
 	visits = h ? json_number(h, "visits") : NAN;
 	least_s = larger(json_number(t, "attached_seconds"), d->observed * DAY_S);
 	most_s = first_s > 0 ? larger((double)now_s - first_s, least_s) : least_s;
 	/* every visit an erasure, all of a unit's in one erase block, or evenly */
-	return (struct interval){p->low * left->low / visits * least_s, p->high * left->high * larger(1, ebs) / visits * most_s,
-				 "bounded", "no wear levelling at all: the most visited erase block, erased at each visit"};
+	return (struct interval){
+		p->low * left->low / visits * least_s,
+		p->high * left->high * larger(1, ebs) / visits * most_s, "bounded",
+		"no wear levelling at all: the most visited erase block, erased at each visit"
+	};
 }
 
 static void add_scenario(struct json_object *to, const char *name, const struct interval *i)
@@ -239,19 +267,30 @@ static void add_scenario(struct json_object *to, const char *name, const struct 
 	json_object_object_add(to, name, o);
 }
 
-static void project(struct json_object *ret, struct json_object *wear, struct days *d, struct json_object *factors,
-		    const struct interval *p, const struct interval *left, const struct interval *amp, double capacity,
+static void project(struct json_object *ret, struct json_object *wear, struct days *d,
+		    struct json_object *factors, const struct interval *p,
+		    const struct interval *left, const struct interval *amp, double capacity,
 		    uint64_t now_s)
 {
-	struct json_object *scenarios = json_object_new_object(), *t = json_object_object_get(wear, "totals");
-	struct interval daily = spread(d->written, d->observed, "median and 90th percentile of the days observed, or their average");
-	struct interval absorbed = spread(d->absorbed, d->observed, "the same of what programs wrote");
+	struct json_object *scenarios = json_object_new_object(),
+			   *t = json_object_object_get(wear, "totals");
+	struct interval daily =
+		spread(d->written, d->observed,
+		       "median and 90th percentile of the days observed, or their average");
+	struct interval absorbed = spread(d->absorbed, d->observed,
+					  "the same of what programs wrote");
 	double eb = json_number(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
-	struct interval each = {1, larger(1, eb * json_number(t, "absorbed_writes") / json_number(t, "absorbed_bytes")), "model",
-				"each write of the file system a visit of its own, or none copied"};
-	struct interval whole = life(p, capacity, left, &daily, amp, amp->basis, "the whole card shares the wear");
-	struct interval without = life(p, capacity, left, &absorbed, &each, "model",
-				       "without cowfs: everything that programs wrote goes to the card at once");
+	struct interval each = {
+		1,
+		larger(1,
+		       eb * json_number(t, "absorbed_writes") / json_number(t, "absorbed_bytes")),
+		"model", "each write of the file system a visit of its own, or none copied"
+	};
+	struct interval whole = life(p, capacity, left, &daily, amp, amp->basis,
+				     "the whole card shares the wear");
+	struct interval without =
+		life(p, capacity, left, &absorbed, &each, "model",
+		     "without cowfs: everything that programs wrote goes to the card at once");
 	struct interval hot = hottest_life(wear, p, left, d, now_s);
 
 	json_object_object_add(factors, "daily_bytes", render(&daily));
@@ -263,26 +302,30 @@ static void project(struct json_object *ret, struct json_object *wear, struct da
 	json_object_object_add(ret, "scenarios", scenarios);
 }
 
-struct json_object *projection_make(struct json_object *wear, const struct flash_kind *flash, uint64_t now_s)
+struct json_object *projection_make(struct json_object *wear, const struct flash_kind *flash,
+				    uint64_t now_s)
 {
 	struct json_object *ret = json_object_new_object(), *factors = json_object_new_object();
-	struct interval amp = device_amplification(wear), left = life_left(wear), p = cycles(wear, flash);
+	struct interval amp = device_amplification(wear), left = life_left(wear),
+			p = cycles(wear, flash);
 	double disk = json_number(json_object_object_get(wear, "health"), "disk_bytes");
-	struct interval capacity = {disk, disk, "measured", "the whole disk"};
+	struct interval capacity = { disk, disk, "measured", "the whole disk" };
 	struct days d = find_days(wear, now_s);
 	char why[96] = "";
 
 	if (disk <= 0)
-		capacity = (struct interval){json_number(wear, "device_bytes"), json_number(wear, "device_bytes"), "bounded",
-					     "the partition; the disk is at least as large"};
-	json_object_object_add(json_object_object_get(wear, "ratios"), "device_amplification", render(&amp));
+		capacity = (struct interval){ json_number(wear, "device_bytes"),
+					      json_number(wear, "device_bytes"), "bounded",
+					      "the partition; the disk is at least as large" };
+	json_object_object_add(json_object_object_get(wear, "ratios"), "device_amplification",
+			       render(&amp));
 	json_object_object_add(factors, "erase_cycles", render(&p));
 	json_object_object_add(factors, "capacity_bytes", render(&capacity));
 	json_object_object_add(factors, "life_left", render(&left));
 	json_object_object_add(factors, "device_amplification", render(&amp));
 	if (d.observed < PROJECTION_MIN_DAYS)
-		snprintf(why, sizeof(why), "not enough data: %u whole days, at least %d are needed", d.observed,
-			 PROJECTION_MIN_DAYS);
+		snprintf(why, sizeof(why), "not enough data: %u whole days, at least %d are needed",
+			 d.observed, PROJECTION_MIN_DAYS);
 	json_object_object_add(ret, "enough_data", json_object_new_boolean(!*why));
 	json_object_object_add(ret, "why_not", json_object_new_string(why));
 	json_object_object_add(ret, "observed_days", json_object_new_uint64(d.observed));
@@ -297,9 +340,11 @@ struct json_object *projection_make(struct json_object *wear, const struct flash
 	return ret;
 }
 
-void projection_share(const struct flash_kind *flash, double capacity_bytes, double erase_block_bytes, double bytes,
-		      double erase_blocks, double *ret_low, double *ret_high)
+void projection_share(const struct flash_kind *flash, double capacity_bytes,
+		      double erase_block_bytes, double bytes, double erase_blocks, double *ret_low,
+		      double *ret_high)
 {
 	*ret_low = bytes / (flash->cycles_high * capacity_bytes);
-	*ret_high = larger(bytes, erase_blocks * erase_block_bytes) / (flash->cycles_low * capacity_bytes);
+	*ret_high = larger(bytes, erase_blocks * erase_block_bytes) /
+		    (flash->cycles_low * capacity_bytes);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The page: its template (cowfs/report, one file by the Makefile), what is put into it, and the document itself. */
+/* The page: its template (cowfs/report, one file by the Makefile), what is put into it, and the
+ * document itself. */
 #include "wear/report.h"
 
 #include <stdlib.h>
@@ -38,11 +39,21 @@ void html_text(FILE *f, const char *text)
 		size_t n = utf8_bytes(text), step = n ? n : 1;
 
 		switch (*text) {
-		case '&': fputs("&amp;", f); break;
-		case '<': fputs("&lt;", f); break;
-		case '>': fputs("&gt;", f); break;
-		case '"': fputs("&quot;", f); break;
-		case '\'': fputs("&#39;", f); break;
+		case '&':
+			fputs("&amp;", f);
+			break;
+		case '<':
+			fputs("&lt;", f);
+			break;
+		case '>':
+			fputs("&gt;", f);
+			break;
+		case '"':
+			fputs("&quot;", f);
+			break;
+		case '\'':
+			fputs("&#39;", f);
+			break;
 		default:
 			if (utf8_shows(text, n))
 				fwrite(text, 1, step, f);
@@ -72,10 +83,12 @@ static char *close_text(FILE *f, char *const *text)
 	return *text;
 }
 
-/* Inside a <script>: these three can only stand in strings, where JSON has another way to write them. NULL: no memory. */
+/* Inside a <script>: these three can only stand in strings, where JSON has another way to write
+ * them. NULL: no memory. */
 static char *json_for_script(struct json_object *wear, size_t *ret_bytes)
 {
-	const char *s = json_object_to_json_string_ext(wear, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+	const char *s = json_object_to_json_string_ext(
+		wear, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
 	char *text = NULL;
 	FILE *f = s ? open_memstream(&text, ret_bytes) : NULL;
 
@@ -85,7 +98,7 @@ static char *json_for_script(struct json_object *wear, size_t *ret_bytes)
 		size_t n = utf8_bytes(s), step = n ? n : 1;
 
 		if (*s == '<' || *s == '>' || *s == '&' || !utf8_shows(s, n))
-			fputs(jsonw_escape((char[8]){0}, s, n), f);
+			fputs(jsonw_escape((char[8]){ 0 }, s, n), f);
 		else
 			fwrite(s, 1, step, f);
 		s += step;
@@ -112,7 +125,8 @@ static char *fill(struct json_object *wear, size_t *ret_bytes, size_t *ret_json_
 	while ((mark = strstr(from, marker_begin)) && (end = strstr(mark, marker_end))) {
 		fwrite(from, 1, (size_t)(mark - from), f);
 		mark += strlen(marker_begin);
-		if ((size_t)(end - mark) == strlen(json_marker) && !memcmp(mark, json_marker, strlen(json_marker)))
+		if ((size_t)(end - mark) == strlen(json_marker) &&
+		    !memcmp(mark, json_marker, strlen(json_marker)))
 			*ret_json_at = (size_t)ftell(f);
 		else
 			put_part(f, wear, mark, (size_t)(end - mark));
@@ -139,7 +153,7 @@ static void add_pairs(struct json_object *to, struct json_object *from, size_t f
 /* Half as many cells. false: there is nothing to gain. */
 static bool coarsen(struct json_object *wear)
 {
-	static const char *const keys[] = {"written_blocks", "visits"};
+	static const char *const keys[] = { "written_blocks", "visits" };
 	struct json_object *eb = json_object_object_get(wear, "erase_blocks");
 	uint64_t per = json_object_get_uint64(json_object_object_get(eb, "page_units_per_cell"));
 	uint64_t device = json_object_get_uint64(json_object_object_get(eb, "units"));
@@ -169,7 +183,8 @@ static bool coarsen(struct json_object *wear)
 char *report_page(struct json_object *wear, size_t *ret_bytes)
 {
 	size_t rest_bytes, json_bytes, json_at = 0;
-	_cleanup_free_ char *rest = fill(wear, &rest_bytes, &json_at), *json = json_for_script(wear, &json_bytes);
+	_cleanup_free_ char *rest = fill(wear, &rest_bytes, &json_at),
+			    *json = json_for_script(wear, &json_bytes);
 	char *page;
 
 	while (rest && json && rest_bytes + json_bytes > REPORT_MAX_BYTES && coarsen(wear)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What stands in the page: sentences and tables. <data> has the exact number of the document beside the rounded text, and
- * data-json the path of it.
+ * What stands in the page: sentences and tables. <data> has the exact number of the document beside
+ * the rounded text, and data-json the path of it.
  */
 #include "wear/report.h"
 
@@ -22,7 +22,8 @@ static uint64_t number_at(struct json_object *w, const char *path)
 
 static void data(FILE *f, uint64_t v, const char *path, const char *text)
 {
-	fprintf(f, "<data value=\"%llu\" data-json=\"%s\">%s</data>", (unsigned long long)v, path, text);
+	fprintf(f, "<data value=\"%llu\" data-json=\"%s\">%s</data>", (unsigned long long)v, path,
+		text);
 }
 
 static void put_bytes(FILE *f, struct json_object *w, const char *path)
@@ -42,7 +43,7 @@ static void put_span(FILE *f, struct json_object *w, const char *path)
 	fprintf(f, "<data value=\"%.10g\" data-json=\"%s\">%s</data>", s, path, SPAN(s));
 }
 
-#define LIFE(o, key) json_life(o, key, (char[24]){0})
+#define LIFE(o, key) json_life(o, key, (char[24]){ 0 })
 
 /* ---- alarms, and the verdict of them ---- */
 
@@ -73,19 +74,24 @@ static PRINTF(3, 4) void add(struct alarms *a, enum level level, const char *fmt
 
 static void find_foreign(struct alarms *a, struct json_object *w)
 {
-	uint64_t now = number_at(w, "truth.foreign_bytes"), ever = number_at(w, "totals.foreign_bytes");
+	uint64_t now = number_at(w, "truth.foreign_bytes"),
+		 ever = number_at(w, "totals.foreign_bytes");
 
 	if (now)
-		add(a, ACT, "Something else writes to this card: %s since %s, past cowfs.", FORMAT_SIZE(now),
+		add(a, ACT, "Something else writes to this card: %s since %s, past cowfs.",
+		    FORMAT_SIZE(now),
 		    format_time(number_at(w, "truth.foreign_since_unix_seconds")));
 	else if (ever)
-		add(a, WATCH, "Before this attach something else wrote %s to this card, first seen %s.", FORMAT_SIZE(ever),
+		add(a, WATCH,
+		    "Before this attach something else wrote %s to this card, first seen %s.",
+		    FORMAT_SIZE(ever),
 		    format_time(number_at(w, "totals.foreign_first_unix_seconds")));
 }
 
 static void find_health(struct alarms *a, struct json_object *w)
 {
-	struct json_object *h = json_object_object_get(w, "health"), *spare = json_object_object_get(h, "spare"), *used;
+	struct json_object *h = json_object_object_get(w, "health"),
+			   *spare = json_object_object_get(h, "spare"), *used;
 	const char *eol = json_text(h, "pre_eol");
 	size_t n;
 
@@ -94,7 +100,8 @@ static void find_health(struct alarms *a, struct json_object *w)
 	if (!strcmp(eol, "urgent"))
 		add(a, ACT, "The card itself says that 90 %% of its reserved blocks are used up.");
 	else if (!strcmp(eol, "warning"))
-		add(a, WATCH, "The card itself says that 80 %% of its reserved blocks are used up.");
+		add(a, WATCH,
+		    "The card itself says that 80 %% of its reserved blocks are used up.");
 	used = report_array(h, "life_used", &n);
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
@@ -102,45 +109,57 @@ static void find_health(struct alarms *a, struct json_object *w)
 		if (json_number(u, "low") >= 1)
 			add(a, ACT, "The card itself says that its rated life is used up.");
 		else if (json_number(u, "high") >= 0.9)
-			add(a, WATCH, "The card itself says that up to %.0f %% of its rated life is used.", json_number(u, "high") * 100);
+			add(a, WATCH,
+			    "The card itself says that up to %.0f %% of its rated life is used.",
+			    json_number(u, "high") * 100);
 	}
-	if (json_object_object_get(spare, "percent") && json_number(spare, "percent") <= json_number(spare, "threshold_percent"))
-		add(a, ACT, "The card's spare blocks (%.0f %%) are at their limit (%.0f %%).", json_number(spare, "percent"),
-		    json_number(spare, "threshold_percent"));
+	if (json_object_object_get(spare, "percent") &&
+	    json_number(spare, "percent") <= json_number(spare, "threshold_percent"))
+		add(a, ACT, "The card's spare blocks (%.0f %%) are at their limit (%.0f %%).",
+		    json_number(spare, "percent"), json_number(spare, "threshold_percent"));
 	if (json_u64(h, "media_errors"))
-		add(a, WATCH, "The card has counted %s errors of its flash.", with_commas(json_u64(h, "media_errors")));
+		add(a, WATCH, "The card has counted %s errors of its flash.",
+		    with_commas(json_u64(h, "media_errors")));
 }
 
 static void find_others(struct alarms *a, struct json_object *w)
 {
 	struct json_object *best = json_at(w, "projection.scenarios.whole_card.seconds_high");
-	uint64_t failed = number_at(w, "totals.commits_failed"), lost = number_at(w, "totals.table_losses");
+	uint64_t failed = number_at(w, "totals.commits_failed"),
+		 lost = number_at(w, "totals.table_losses");
 	uint64_t ignored = number_at(w, "projection.ignored_days");
 	const char *state = json_text(w, "log_state");
 
 	if (!strcmp(state, "broken"))
-		add(a, ACT, "cowfs's log on this card is damaged: nothing can be committed. cowctl check tells more.");
+		add(a, ACT,
+		    "cowfs's log on this card is damaged: nothing can be committed. cowctl check tells more.");
 	else if (!strcmp(state, "foreign"))
-		add(a, ACT, "This card was changed without cowfs while changes waited in its log: nothing can be committed. "
+		add(a, ACT,
+		    "This card was changed without cowfs while changes waited in its log: nothing can be committed. "
 		    "cowctl check tells more.");
 	if (best && json_object_get_double(best) < 2 * year_s)
 		add(a, json_object_get_double(best) < year_s / 2 ? ACT : WATCH,
-		    "As it is written to now, its flash is used up within %s at best.", format_life(json_object_get_double(best), (char[24]){0}));
+		    "As it is written to now, its flash is used up within %s at best.",
+		    format_life(json_object_get_double(best), (char[24]){ 0 }));
 	if (failed)
-		add(a, WATCH, "%s commit%s failed in this card's life with cowfs.", with_commas(failed), failed == 1 ? "" : "s");
+		add(a, WATCH, "%s commit%s failed in this card's life with cowfs.",
+		    with_commas(failed), failed == 1 ? "" : "s");
 	if (lost)
-		add(a, NOTE, "A part of the counters of erase blocks could not be read %s time%s, and is that of an older copy; the totals are whole.",
+		add(a, NOTE,
+		    "A part of the counters of erase blocks could not be read %s time%s, and is that of an older copy; the totals are whole.",
 		    with_commas(lost), lost == 1 ? "" : "s");
 	if (!json_true(w, "have_table"))
-		add(a, NOTE, "There are no figures of erase blocks and no history: they have not been read yet.");
+		add(a, NOTE,
+		    "There are no figures of erase blocks and no history: they have not been read yet.");
 	if (ignored)
-		add(a, NOTE, "%s line%s of the history had a clock that was not set, or ahead; the outlook leaves out what they tell.",
+		add(a, NOTE,
+		    "%s line%s of the history had a clock that was not set, or ahead; the outlook leaves out what they tell.",
 		    with_commas(ignored), ignored == 1 ? "" : "s");
 }
 
 static struct alarms find_alarms(struct json_object *w)
 {
-	struct alarms a = {0};
+	struct alarms a = { 0 };
 
 	find_foreign(&a, w);
 	find_health(&a, w);
@@ -150,8 +169,8 @@ static struct alarms find_alarms(struct json_object *w)
 
 static void put_alarms(FILE *f, struct json_object *w)
 {
-	static const char *const names[] = {[NOTE] = "Note", [WATCH] = "Watch", [ACT] = "Act"};
-	static const char *const classes[] = {[NOTE] = "note", [WATCH] = "watch", [ACT] = "act"};
+	static const char *const names[] = { [NOTE] = "Note", [WATCH] = "Watch", [ACT] = "Act" };
+	static const char *const classes[] = { [NOTE] = "note", [WATCH] = "watch", [ACT] = "act" };
 	struct alarms a = find_alarms(w);
 
 	if (!a.n) {
@@ -162,7 +181,8 @@ static void put_alarms(FILE *f, struct json_object *w)
 	for (int level = ACT; level >= NOTE; level--)
 		for (size_t i = 0; i < a.n; i++)
 			if ((int)a.alarm[i].level == level) {
-				fprintf(f, "<li><b class=\"tag %s\">%s</b> ", classes[level], names[level]);
+				fprintf(f, "<li><b class=\"tag %s\">%s</b> ", classes[level],
+					names[level]);
 				html_text(f, a.alarm[i].text);
 				fputs("</li>\n", f);
 			}
@@ -180,7 +200,8 @@ static void put_title(FILE *f, struct json_object *w)
 
 static void put_who(FILE *f, struct json_object *w)
 {
-	const char *name = json_text(w, "name"), *id = json_text(w, "card_identity"), *model = json_text(json_object_object_get(w, "health"), "model");
+	const char *name = json_text(w, "name"), *id = json_text(w, "card_identity"),
+		   *model = json_text(json_object_object_get(w, "health"), "model");
 
 	if (*name) {
 		html_name(f, name);
@@ -215,10 +236,13 @@ static void put_saving(FILE *f, struct json_object *w)
 	put_bytes(f, w, "totals.written_bytes");
 	fputs(" reached the card. ", f);
 	if (absorption >= 1.05)
-		fprintf(f, "That is <strong><data value=\"%.4g\" data-json=\"ratios.absorption\">%.1f times less</data></strong> "
-			"than without cowfs, before what the file system and the card add.", absorption, absorption);
+		fprintf(f,
+			"That is <strong><data value=\"%.4g\" data-json=\"ratios.absorption\">%.1f times less</data></strong> "
+			"than without cowfs, before what the file system and the card add.",
+			absorption, absorption);
 	else
-		fputs("That is <strong>no saving so far</strong>: little has been overwritten in RAM before it was committed.", f);
+		fputs("That is <strong>no saving so far</strong>: little has been overwritten in RAM before it was committed.",
+		      f);
 	fputs(" The card could be written to for ", f);
 	put_span(f, w, "totals.writable_seconds");
 	fputs(" of ", f);
@@ -228,11 +252,13 @@ static void put_saving(FILE *f, struct json_object *w)
 
 static void put_outlook(FILE *f, struct json_object *w)
 {
-	struct json_object *p = json_object_object_get(w, "projection"), *whole = json_at(p, "scenarios.whole_card");
+	struct json_object *p = json_object_object_get(w, "projection"),
+			   *whole = json_at(p, "scenarios.whole_card");
 
 	if (!json_true(p, "enough_data")) {
 		fputs("<p>How long it may last cannot be told yet (", f);
-		html_text(f, *json_text(p, "why_not") ? json_text(p, "why_not") : "not enough data");
+		html_text(f,
+			  *json_text(p, "why_not") ? json_text(p, "why_not") : "not enough data");
 		fputs(").</p>\n", f);
 		return;
 	}
@@ -240,7 +266,8 @@ static void put_outlook(FILE *f, struct json_object *w)
 	if (strcmp(LIFE(whole, "seconds_low"), LIFE(whole, "seconds_high")) != 0)
 		fprintf(f, " at least, %s at best", LIFE(whole, "seconds_high"));
 	fputs("</strong>, if the card spreads its wear. That is about wear only: it says nothing about a controller that fails, or "
-	      "a power cut that a card does not bear.</p>\n", f);
+	      "a power cut that a card does not bear.</p>\n",
+	      f);
 }
 
 static void put_verdict(FILE *f, struct json_object *w)
@@ -254,7 +281,8 @@ static void put_verdict(FILE *f, struct json_object *w)
 	else if (a.worst == WATCH)
 		fputs("<section class=\"verdict watch\"><h2>Keep an eye on this card</h2>\n", f);
 	else
-		fprintf(f, "<section class=\"verdict good\"><h2>%s</h2>\n", told ? "The card is fine" : "No sign of trouble");
+		fprintf(f, "<section class=\"verdict good\"><h2>%s</h2>\n",
+			told ? "The card is fine" : "No sign of trouble");
 	for (size_t i = 0; i < a.n; i++)
 		if (a.alarm[i].level == a.worst && a.worst > NOTE) {
 			fputs("<p><strong>", f);
@@ -286,12 +314,15 @@ static void put_hottest(FILE *f, struct json_object *eb)
 		return;
 	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Most visited\"><table id=\"hottest\">"
 	      "<caption>Most visited</caption><thead><tr><th scope=\"col\">Place on the disk<th scope=\"col\">Visits"
-	      "<th scope=\"col\">Written</tr></thead><tbody>\n", f);
+	      "<th scope=\"col\">Written</tr></thead><tbody>\n",
+	      f);
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *h = json_object_array_get_idx(hot, i);
 
-		fprintf(f, "<tr><td>%s%s<td>%s<td>%s\n", FORMAT_SIZE(json_u64(h, "disk_offset_bytes")),
-			json_true(h, "log_device") ? " (log device)" : "", with_commas(json_u64(h, "visits")),
+		fprintf(f, "<tr><td>%s%s<td>%s<td>%s\n",
+			FORMAT_SIZE(json_u64(h, "disk_offset_bytes")),
+			json_true(h, "log_device") ? " (log device)" : "",
+			with_commas(json_u64(h, "visits")),
 			FORMAT_SIZE(json_u64(h, "written_bytes")));
 	}
 	fputs("</tbody></table></div>\n", f);
@@ -300,10 +331,11 @@ static void put_hottest(FILE *f, struct json_object *eb)
 /* How many units have so many visits: the heat map for those who cannot see it. */
 static void put_spread(FILE *f, struct json_object *eb)
 {
-	static const uint64_t from[] = {0, 1, 10, 100, 1000, 10000, 100000};
-	uint64_t units[ARRAY_SIZE(from)] = {0}, bytes[ARRAY_SIZE(from)] = {0};
+	static const uint64_t from[] = { 0, 1, 10, 100, 1000, 10000, 100000 };
+	uint64_t units[ARRAY_SIZE(from)] = { 0 }, bytes[ARRAY_SIZE(from)] = { 0 };
 	size_t n, m;
-	struct json_object *visits = report_array(eb, "visits", &n), *blks = report_array(eb, "written_blocks", &m);
+	struct json_object *visits = report_array(eb, "visits", &n),
+			   *blks = report_array(eb, "written_blocks", &m);
 
 	for (size_t i = 0; i < n && i < m; i++) {
 		uint64_t v = json_object_get_uint64(json_object_array_get_idx(visits, i));
@@ -312,11 +344,13 @@ static void put_spread(FILE *f, struct json_object *eb)
 		while (k && v < from[k])
 			k--;
 		units[k]++;
-		bytes[k] += blk_to_bytes(json_object_get_uint64(json_object_array_get_idx(blks, i)));
+		bytes[k] +=
+			blk_to_bytes(json_object_get_uint64(json_object_array_get_idx(blks, i)));
 	}
 	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All erase blocks\"><table id=\"spread\">"
 	      "<caption>All of them</caption><thead><tr><th scope=\"col\">Visits<th scope=\"col\">Units"
-	      "<th scope=\"col\">Written</tr></thead><tbody>\n", f);
+	      "<th scope=\"col\">Written</tr></thead><tbody>\n",
+	      f);
 	for (size_t k = 0; k < ARRAY_SIZE(from); k++) {
 		if (!units[k])
 			continue;
@@ -335,7 +369,8 @@ static void put_heat(FILE *f, struct json_object *w)
 	struct json_object *eb = json_object_object_get(w, "erase_blocks");
 
 	if (!json_true(w, "have_table")) {
-		fputs("<p>Not known: the table has not been read yet, or there is no memory for it.</p>\n", f);
+		fputs("<p>Not known: the table has not been read yet, or there is no memory for it.</p>\n",
+		      f);
 		return;
 	}
 	fputs("<p>Flash is erased in blocks, of ", f);
@@ -349,9 +384,11 @@ static void put_heat(FILE *f, struct json_object *w)
 	}
 	fputs(". A visit is a move to another one: at each a card may have to erase. ", f);
 	put_count(f, w, "erase_blocks.touched_units");
-	fprintf(f, " of %s were written to, in ", with_commas(json_u64(eb, "units") + json_u64(eb, "log_device_units")));
+	fprintf(f, " of %s were written to, in ",
+		with_commas(json_u64(eb, "units") + json_u64(eb, "log_device_units")));
 	put_count(f, w, "totals.erase_block_visits");
-	fputs(" visits. Where on the flash itself a card puts them is known to the card only.</p>\n", f);
+	fputs(" visits. Where on the flash itself a card puts them is known to the card only.</p>\n",
+	      f);
 	fputs("<div id=\"heat\" class=\"js\"></div>\n<div class=\"columns\">\n", f);
 	put_hottest(f, eb);
 	put_spread(f, eb);
@@ -365,7 +402,8 @@ static const char *format_day(uint64_t unix_day, char buf[16])
 	time_t t = (time_t)(unix_day * 86400);
 	struct tm tm;
 
-	if (!unix_day || unix_day > 3000000 || !gmtime_r(&t, &tm) || !strftime(buf, 16, "%Y-%m-%d", &tm))
+	if (!unix_day || unix_day > 3000000 || !gmtime_r(&t, &tm) ||
+	    !strftime(buf, 16, "%Y-%m-%d", &tm))
 		return "clock not set";
 	return buf;
 }
@@ -381,13 +419,17 @@ static void put_days(FILE *f, struct json_object *w)
 	}
 	fputs("<div class=\"scroll tall\" tabindex=\"0\" role=\"region\" aria-label=\"Days\"><table id=\"days\"><thead><tr>"
 	      "<th scope=\"col\">Day (UTC)<th scope=\"col\">Programs wrote<th scope=\"col\">Reached the card<th scope=\"col\">Commits"
-	      "<th scope=\"col\">Visits</tr></thead><tbody>\n", f);
+	      "<th scope=\"col\">Visits</tr></thead><tbody>\n",
+	      f);
 	for (size_t i = n; i-- > 0;) {
 		struct json_object *d = json_object_array_get_idx(days, i);
 
-		fprintf(f, "<tr><td>%s<td>%s<td>%s<td>%s<td>%s\n", format_day(json_u64(d, "unix_day"), (char[16]){0}),
-			FORMAT_SIZE(json_u64(d, "absorbed_bytes")), FORMAT_SIZE(json_u64(d, "written_bytes")),
-			with_commas(json_u64(d, "commits")), with_commas(json_u64(d, "erase_block_visits")));
+		fprintf(f, "<tr><td>%s<td>%s<td>%s<td>%s<td>%s\n",
+			format_day(json_u64(d, "unix_day"), (char[16]){ 0 }),
+			FORMAT_SIZE(json_u64(d, "absorbed_bytes")),
+			FORMAT_SIZE(json_u64(d, "written_bytes")),
+			with_commas(json_u64(d, "commits")),
+			with_commas(json_u64(d, "erase_block_visits")));
 	}
 	fputs("</tbody></table></div>\n", f);
 }
@@ -395,7 +437,8 @@ static void put_days(FILE *f, struct json_object *w)
 static void put_commits(FILE *f, struct json_object *w)
 {
 	size_t n;
-	struct json_object *commits = report_array(json_object_object_get(w, "history"), "commits", &n);
+	struct json_object *commits = report_array(json_object_object_get(w, "history"), "commits",
+						   &n);
 
 	if (!n) {
 		fputs("<p>No commit yet.</p>\n", f);
@@ -403,14 +446,18 @@ static void put_commits(FILE *f, struct json_object *w)
 	}
 	fputs("<div class=\"scroll tall\" tabindex=\"0\" role=\"region\" aria-label=\"Commits\"><table id=\"commits\"><thead><tr>"
 	      "<th scope=\"col\">Number<th scope=\"col\">When<th scope=\"col\">Cause<th scope=\"col\">Programs wrote"
-	      "<th scope=\"col\">Reached the card<th scope=\"col\">Writable<th scope=\"col\">Visits</tr></thead><tbody>\n", f);
+	      "<th scope=\"col\">Reached the card<th scope=\"col\">Writable<th scope=\"col\">Visits</tr></thead><tbody>\n",
+	      f);
 	for (size_t i = n; i-- > 0;) {
 		struct json_object *c = json_object_array_get_idx(commits, i);
 
-		fprintf(f, "<tr><td>%s<td>%s<td>", with_commas(json_u64(c, "number")), format_time(json_u64(c, "unix_seconds")));
+		fprintf(f, "<tr><td>%s<td>%s<td>", with_commas(json_u64(c, "number")),
+			format_time(json_u64(c, "unix_seconds")));
 		html_text(f, json_text(c, "cause"));
-		fprintf(f, "<td>%s<td>%s<td>%.2f s<td>%s\n", FORMAT_SIZE(json_u64(c, "absorbed_bytes")),
-			FORMAT_SIZE(json_u64(c, "written_bytes")), json_number(c, "writable_seconds"),
+		fprintf(f, "<td>%s<td>%s<td>%.2f s<td>%s\n",
+			FORMAT_SIZE(json_u64(c, "absorbed_bytes")),
+			FORMAT_SIZE(json_u64(c, "written_bytes")),
+			json_number(c, "writable_seconds"),
 			with_commas(json_u64(c, "erase_block_visits")));
 	}
 	fputs("</tbody></table></div>\n", f);
@@ -423,7 +470,7 @@ static double place(struct json_object *seconds)
 {
 	static const struct {
 		double years, at;
-	} tick[] = {{0, 0}, {1 / 12.0, 20}, {1, 45}, {5, 70}, {20, 92}};
+	} tick[] = { { 0, 0 }, { 1 / 12.0, 20 }, { 1, 45 }, { 5, 70 }, { 20, 92 } };
 	double y = json_object_get_double(seconds) / year_s;
 
 	if (!seconds || !(y < 20))
@@ -432,7 +479,8 @@ static double place(struct json_object *seconds)
 		return 0;
 	for (size_t i = 1; i < ARRAY_SIZE(tick); i++)
 		if (y <= tick[i].years)
-			return tick[i - 1].at + (y - tick[i - 1].years) / (tick[i].years - tick[i - 1].years) *
+			return tick[i - 1].at + (y - tick[i - 1].years) /
+							(tick[i].years - tick[i - 1].years) *
 							(tick[i].at - tick[i - 1].at);
 	return 100;
 }
@@ -447,7 +495,8 @@ static void put_basis(FILE *f, const char *basis)
 static void put_band(FILE *f, struct json_object *scenarios, const char *name, const char *label)
 {
 	struct json_object *s = json_object_object_get(scenarios, name);
-	double low = place(json_object_object_get(s, "seconds_low")), high = place(json_object_object_get(s, "seconds_high"));
+	double low = place(json_object_object_get(s, "seconds_low")),
+	       high = place(json_object_object_get(s, "seconds_high"));
 
 	if (!s)
 		return;
@@ -455,11 +504,12 @@ static void put_band(FILE *f, struct json_object *scenarios, const char *name, c
 		high = low;
 	fprintf(f, "<li><div class=\"what\"><span>%s</span> ", label);
 	put_basis(f, json_text(s, "basis"));
-	fprintf(f, "</div><div class=\"track %s\" aria-hidden=\"true\"><i style=\"left:%.1f%%;width:%.1f%%\"></i></div>", name,
-		low > 99 ? 99 : low, high - low < 1 ? 1 : high - low);
+	fprintf(f,
+		"</div><div class=\"track %s\" aria-hidden=\"true\"><i style=\"left:%.1f%%;width:%.1f%%\"></i></div>",
+		name, low > 99 ? 99 : low, high - low < 1 ? 1 : high - low);
 	if (strcmp(LIFE(s, "seconds_low"), LIFE(s, "seconds_high")) != 0)
-		fprintf(f, "<div class=\"span\">%s at least, %s at best</div></li>\n", LIFE(s, "seconds_low"),
-			LIFE(s, "seconds_high"));
+		fprintf(f, "<div class=\"span\">%s at least, %s at best</div></li>\n",
+			LIFE(s, "seconds_low"), LIFE(s, "seconds_high"));
 	else
 		fprintf(f, "<div class=\"span\">%s</div></li>\n", LIFE(s, "seconds_low"));
 }
@@ -473,7 +523,8 @@ static void put_value(FILE *f, double v, enum unit unit)
 	else if (unit == COUNT)
 		fputs(with_commas(v > 0 && v < 9e18 ? (uint64_t)v : 0), f);
 	else
-		fprintf(f, "%.*f%s", unit == RATIO ? 2 : 0, unit == PERCENT ? v * 100 : v, unit == PERCENT ? " %" : "");
+		fprintf(f, "%.*f%s", unit == RATIO ? 2 : 0, unit == PERCENT ? v * 100 : v,
+			unit == PERCENT ? " %" : "");
 }
 
 static void put_factors(FILE *f, struct json_object *factors)
@@ -481,17 +532,18 @@ static void put_factors(FILE *f, struct json_object *factors)
 	static const struct {
 		const char *key, *label;
 		enum unit unit;
-	} factor[] = {{"daily_bytes", "Written a day", BYTES},
-		      {"device_amplification", "The card's own amplification", RATIO},
-		      {"erase_cycles", "Erase cycles of a block", COUNT},
-		      {"capacity_bytes", "Capacity", BYTES},
-		      {"life_left", "Life left", PERCENT},
-		      {"daily_bytes_without_cowfs", "Written a day by programs", BYTES},
-		      {"amplification_without_cowfs", "Amplification without cowfs", RATIO}};
+	} factor[] = { { "daily_bytes", "Written a day", BYTES },
+		       { "device_amplification", "The card's own amplification", RATIO },
+		       { "erase_cycles", "Erase cycles of a block", COUNT },
+		       { "capacity_bytes", "Capacity", BYTES },
+		       { "life_left", "Life left", PERCENT },
+		       { "daily_bytes_without_cowfs", "Written a day by programs", BYTES },
+		       { "amplification_without_cowfs", "Amplification without cowfs", RATIO } };
 
 	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"What the outlook is made of\"><table id=\"factors\">"
 	      "<caption>What it is made of</caption><thead><tr><th scope=\"col\">Factor<th scope=\"col\">From<th scope=\"col\">To"
-	      "<th scope=\"col\">Basis<th scope=\"col\" class=\"text\">Source</tr></thead><tbody>\n", f);
+	      "<th scope=\"col\">Basis<th scope=\"col\" class=\"text\">Source</tr></thead><tbody>\n",
+	      f);
 	for (size_t i = 0; i < ARRAY_SIZE(factor); i++) {
 		struct json_object *o = json_object_object_get(factors, factor[i].key);
 
@@ -507,8 +559,10 @@ static void put_factors(FILE *f, struct json_object *factors)
 		fputs("<td>", f);
 		put_basis(f, json_text(o, "basis"));
 		fputs("<td class=\"text\">", f);
-		html_text(f, !strcmp(factor[i].key, "erase_cycles") && !strcmp(json_text(o, "source"), "unknown") ?
-				     "kind of flash unknown" : json_text(o, "source"));
+		html_text(f, !strcmp(factor[i].key, "erase_cycles") &&
+					     !strcmp(json_text(o, "source"), "unknown")
+				     ? "kind of flash unknown"
+				     : json_text(o, "source"));
 		fputc('\n', f);
 	}
 	fputs("</tbody></table></div>\n", f);
@@ -516,26 +570,31 @@ static void put_factors(FILE *f, struct json_object *factors)
 
 static void put_projection(FILE *f, struct json_object *w)
 {
-	struct json_object *p = json_object_object_get(w, "projection"), *s = json_object_object_get(p, "scenarios");
+	struct json_object *p = json_object_object_get(w, "projection"),
+			   *s = json_object_object_get(p, "scenarios");
 
 	if (!json_true(p, "enough_data")) {
 		fputs("<p><strong>It cannot be told yet</strong>: ", f);
-		html_text(f, *json_text(p, "why_not") ? json_text(p, "why_not") : "not enough data");
+		html_text(f,
+			  *json_text(p, "why_not") ? json_text(p, "why_not") : "not enough data");
 		fputs(".</p>\n", f);
 	} else {
 		fputs("<p>If it goes on as in the last ", f);
 		put_count(f, w, "projection.observed_days");
 		fputs(" days. Nobody can tell more than 20 years.</p>\n<ul class=\"bands\">\n", f);
 		put_band(f, s, "whole_card", "With cowfs, if the card spreads its wear");
-		put_band(f, s, "hottest_erase_block", "With cowfs, if it does not spread it at all");
+		put_band(f, s, "hottest_erase_block",
+			 "With cowfs, if it does not spread it at all");
 		put_band(f, s, "without_cowfs", "Without cowfs");
 		fputs("<li class=\"scale\" aria-hidden=\"true\"><span style=\"left:20%\">1 month</span><span style=\"left:45%\">1 year"
-		      "</span><span style=\"left:70%\">5 years</span><span style=\"left:92%\">20</span></li>\n</ul>\n", f);
+		      "</span><span style=\"left:70%\">5 years</span><span style=\"left:92%\">20</span></li>\n</ul>\n",
+		      f);
 	}
 	put_factors(f, json_object_object_get(p, "factors"));
 	fputs("<p class=\"small\"><b class=\"basis\">measured</b> counted, or told by the card. <b class=\"basis\">bounded</b> it "
 	      "cannot be outside. <b class=\"basis\">assumed</b> nominal figures of such flash. <b class=\"basis\">model</b> "
-	      "worked out for what did not happen.</p>\n", f);
+	      "worked out for what did not happen.</p>\n",
+	      f);
 }
 
 /* ---- health ---- */
@@ -554,24 +613,28 @@ static void put_attributes(FILE *f, struct json_object *h)
 		return;
 	fputs("<details><summary>Attributes, with smartctl's names</summary><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
 	      "aria-label=\"Attributes\"><table><thead><tr><th scope=\"col\">Id<th scope=\"col\">Name<th scope=\"col\">Value"
-	      "<th scope=\"col\">Raw</tr></thead><tbody>\n", f);
+	      "<th scope=\"col\">Raw</tr></thead><tbody>\n",
+	      f);
 	for (size_t i = 0; i < n && i < 100; i++) {
 		struct json_object *o = json_object_array_get_idx(a, i);
 
 		fprintf(f, "<tr><td>%s<td class=\"text\">", with_commas(json_u64(o, "id")));
 		html_text(f, json_text(o, "name"));
-		fprintf(f, "<td>%s<td>%s\n", with_commas(json_u64(o, "value")), with_commas(json_u64(o, "raw")));
+		fprintf(f, "<td>%s<td>%s\n", with_commas(json_u64(o, "value")),
+			with_commas(json_u64(o, "raw")));
 	}
 	fputs("</tbody></table></div></details>\n", f);
 }
 
 static void put_health(FILE *f, struct json_object *w)
 {
-	struct json_object *h = json_object_object_get(w, "health"), *e = json_object_object_get(h, "erase_cycles");
+	struct json_object *h = json_object_object_get(w, "health"),
+			   *e = json_object_object_get(h, "erase_cycles");
 	struct json_object *spare = json_object_object_get(h, "spare"), *used;
 	size_t n;
 
-	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Health\"><table id=\"health\"><tbody>\n", f);
+	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Health\"><table id=\"health\"><tbody>\n",
+	      f);
 	row(f, "Who says so");
 	html_text(f, *json_text(h, "source") ? json_text(h, "source") : "nobody");
 	if (*json_text(h, "unknown_because")) {
@@ -594,7 +657,8 @@ static void put_health(FILE *f, struct json_object *w)
 		if (json_number(u, "high") > 1)
 			fprintf(f, "more than %.0f %%", json_number(u, "low") * 100);
 		else
-			fprintf(f, "%.0f to %.0f %%", json_number(u, "low") * 100, json_number(u, "high") * 100);
+			fprintf(f, "%.0f to %.0f %%", json_number(u, "low") * 100,
+				json_number(u, "high") * 100);
 		fputs(" (", f);
 		html_text(f, json_text(u, "part"));
 		fputs(": ", f);
@@ -607,9 +671,10 @@ static void put_health(FILE *f, struct json_object *w)
 	}
 	if (e) {
 		row(f, "Erase cycles");
-		fprintf(f, "%s on average, %s at most, rated for %s", with_commas(json_u64(e, "average")),
-			with_commas(json_u64(e, "most")),
-			json_object_object_get(e, "rated") ? with_commas(json_u64(e, "rated")) : "unknown");
+		fprintf(f, "%s on average, %s at most, rated for %s",
+			with_commas(json_u64(e, "average")), with_commas(json_u64(e, "most")),
+			json_object_object_get(e, "rated") ? with_commas(json_u64(e, "rated"))
+							   : "unknown");
 	}
 	if (json_object_object_get(spare, "percent")) {
 		row(f, "Spare");
@@ -643,58 +708,71 @@ static void put_details(FILE *f, struct json_object *w)
 		const char *path, *label; /* a small letter: part of the line before */
 		enum { IN_BYTES, IN_BLOCKS, AS_COUNT, AS_TIME, AS_SPAN } as;
 	} detail[] = {
-		{"totals.absorbed_bytes", "Written by programs, into RAM", IN_BYTES},
-		{"totals.absorbed_writes", "Writes of programs", AS_COUNT},
-		{"totals.punched_bytes", "Discarded in RAM", IN_BYTES},
-		{"totals.skipped_free_blocks", "Not written: free again", IN_BLOCKS},
-		{"totals.skipped_journal_blocks", "Not written: the file system's journal", IN_BLOCKS},
-		{"totals.skipped_same_blocks", "Not written: the same as on the card", IN_BLOCKS},
-		{"totals.skipped_hole_blocks", "Not written: discarded", IN_BLOCKS},
-		{"totals.direct_blocks", "Written in place", IN_BLOCKS},
-		{"totals.logged_blocks", "Written to the log", IN_BLOCKS},
-		{"totals.spilled_blocks", "of these to free blocks", IN_BLOCKS},
-		{"totals.checkpoint_blocks", "Brought home from the log", IN_BLOCKS},
-		{"totals.padded_blocks", "Padding", IN_BLOCKS},
-		{"totals.log_metadata_blocks", "The log's own", IN_BLOCKS},
-		{"totals.super_blocks", "Its super blocks", IN_BLOCKS},
-		{"totals.written_bytes", "Reached the card, in all", IN_BYTES},
-		{"totals.write_calls", "Write calls", AS_COUNT},
-		{"totals.flushes", "Flushes", AS_COUNT},
-		{"totals.erase_block_visits", "Visits to erase blocks", AS_COUNT},
-		{"totals.commits", "Commits", AS_COUNT},
-		{"totals.commits_by_cause.manual", "by hand", AS_COUNT},
-		{"totals.commits_by_cause.timer", "by timer", AS_COUNT},
-		{"totals.commits_by_cause.pressure", "by pressure on the RAM", AS_COUNT},
-		{"totals.commits_by_cause.shutdown", "at shutdown", AS_COUNT},
-		{"totals.commits_by_cause.detach", "at detach", AS_COUNT},
-		{"totals.commits_by_cause.recover", "by recovery", AS_COUNT},
-		{"totals.commits_failed", "Commits that failed", AS_COUNT},
-		{"totals.checkpoints", "Checkpoints", AS_COUNT},
-		{"totals.attaches", "Attaches that wrote", AS_COUNT},
-		{"totals.writable_seconds", "The card could be written to for", AS_SPAN},
-		{"totals.attached_seconds", "Attached to cowfs for", AS_SPAN},
-		{"totals.foreign_bytes", "Written by something else", IN_BYTES},
-		{"totals.first_unix_seconds", "First write", AS_TIME},
-		{"last_unix_seconds", "Newest record", AS_TIME},
-		{"volume_bytes", "File system", IN_BYTES},
-		{"device_bytes", "Partition", IN_BYTES},
+		{ "totals.absorbed_bytes", "Written by programs, into RAM", IN_BYTES },
+		{ "totals.absorbed_writes", "Writes of programs", AS_COUNT },
+		{ "totals.punched_bytes", "Discarded in RAM", IN_BYTES },
+		{ "totals.skipped_free_blocks", "Not written: free again", IN_BLOCKS },
+		{ "totals.skipped_journal_blocks", "Not written: the file system's journal",
+		  IN_BLOCKS },
+		{ "totals.skipped_same_blocks", "Not written: the same as on the card", IN_BLOCKS },
+		{ "totals.skipped_hole_blocks", "Not written: discarded", IN_BLOCKS },
+		{ "totals.direct_blocks", "Written in place", IN_BLOCKS },
+		{ "totals.logged_blocks", "Written to the log", IN_BLOCKS },
+		{ "totals.spilled_blocks", "of these to free blocks", IN_BLOCKS },
+		{ "totals.checkpoint_blocks", "Brought home from the log", IN_BLOCKS },
+		{ "totals.padded_blocks", "Padding", IN_BLOCKS },
+		{ "totals.log_metadata_blocks", "The log's own", IN_BLOCKS },
+		{ "totals.super_blocks", "Its super blocks", IN_BLOCKS },
+		{ "totals.written_bytes", "Reached the card, in all", IN_BYTES },
+		{ "totals.write_calls", "Write calls", AS_COUNT },
+		{ "totals.flushes", "Flushes", AS_COUNT },
+		{ "totals.erase_block_visits", "Visits to erase blocks", AS_COUNT },
+		{ "totals.commits", "Commits", AS_COUNT },
+		{ "totals.commits_by_cause.manual", "by hand", AS_COUNT },
+		{ "totals.commits_by_cause.timer", "by timer", AS_COUNT },
+		{ "totals.commits_by_cause.pressure", "by pressure on the RAM", AS_COUNT },
+		{ "totals.commits_by_cause.shutdown", "at shutdown", AS_COUNT },
+		{ "totals.commits_by_cause.detach", "at detach", AS_COUNT },
+		{ "totals.commits_by_cause.recover", "by recovery", AS_COUNT },
+		{ "totals.commits_failed", "Commits that failed", AS_COUNT },
+		{ "totals.checkpoints", "Checkpoints", AS_COUNT },
+		{ "totals.attaches", "Attaches that wrote", AS_COUNT },
+		{ "totals.writable_seconds", "The card could be written to for", AS_SPAN },
+		{ "totals.attached_seconds", "Attached to cowfs for", AS_SPAN },
+		{ "totals.foreign_bytes", "Written by something else", IN_BYTES },
+		{ "totals.first_unix_seconds", "First write", AS_TIME },
+		{ "last_unix_seconds", "Newest record", AS_TIME },
+		{ "volume_bytes", "File system", IN_BYTES },
+		{ "device_bytes", "Partition", IN_BYTES },
 	};
 
-	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All figures\"><table id=\"details\"><tbody>\n", f);
+	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All figures\"><table id=\"details\"><tbody>\n",
+	      f);
 	for (size_t i = 0; i < ARRAY_SIZE(detail); i++) {
 		const char *path = detail[i].path;
 		uint64_t v = number_at(w, path);
 
 		if (!json_at(w, path))
 			continue;
-		fprintf(f, "<tr><th scope=\"row\"%s>%s<td>", islower((unsigned char)*detail[i].label) ? " class=\"sub\"" : "",
+		fprintf(f, "<tr><th scope=\"row\"%s>%s<td>",
+			islower((unsigned char)*detail[i].label) ? " class=\"sub\"" : "",
 			detail[i].label);
 		switch (detail[i].as) {
-		case IN_BYTES: put_bytes(f, w, path); break;
-		case IN_BLOCKS: data(f, v, path, FORMAT_SIZE(blk_to_bytes(v))); break;
-		case AS_COUNT: put_count(f, w, path); break;
-		case AS_TIME: data(f, v, path, format_time(v)); break;
-		case AS_SPAN: put_span(f, w, path); break;
+		case IN_BYTES:
+			put_bytes(f, w, path);
+			break;
+		case IN_BLOCKS:
+			data(f, v, path, FORMAT_SIZE(blk_to_bytes(v)));
+			break;
+		case AS_COUNT:
+			put_count(f, w, path);
+			break;
+		case AS_TIME:
+			data(f, v, path, format_time(v));
+			break;
+		case AS_SPAN:
+			put_span(f, w, path);
+			break;
 		}
 		fputc('\n', f);
 	}
@@ -706,12 +784,18 @@ static void put_footer(FILE *f, struct json_object *w)
 	fputs("Made by cowfs ", f);
 	html_text(f, *json_text(w, "version") ? json_text(w, "version") : COWFS_VERSION);
 	fputs(" on ", f);
-	data(f, json_u64(w, "generated_unix_seconds"), "generated_unix_seconds", format_time(json_u64(w, "generated_unix_seconds")));
-	fputs(json_true(w, "attached") ? ", from the daemon that has the card." : ", from the card itself.", f);
+	data(f, json_u64(w, "generated_unix_seconds"), "generated_unix_seconds",
+	     format_time(json_u64(w, "generated_unix_seconds")));
+	fputs(json_true(w, "attached") ? ", from the daemon that has the card."
+				       : ", from the card itself.",
+	      f);
 }
 
 const struct report_part report_parts[] = {
-	{"title", put_title},	  {"who", put_who},	{"verdict", put_verdict},	{"alarms", put_alarms},
-	{"heat", put_heat},	  {"days", put_days},	{"commits", put_commits},	{"projection", put_projection},
-	{"health", put_health},	  {"details", put_details}, {"footer", put_footer},	{NULL, NULL},
+	{ "title", put_title },	    { "who", put_who },
+	{ "verdict", put_verdict }, { "alarms", put_alarms },
+	{ "heat", put_heat },	    { "days", put_days },
+	{ "commits", put_commits }, { "projection", put_projection },
+	{ "health", put_health },   { "details", put_details },
+	{ "footer", put_footer },   { NULL, NULL },
 };

@@ -137,10 +137,10 @@ static bool is_dying(pid_t pid)
 /* Returns the descriptor, or -errno. ECONNREFUSED: the daemon has died. */
 static int connect_volume(int run_fd, const char *name)
 {
-	_cleanup_close_ int dir_fd =
-		openat(run_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int dir_fd = openat(run_fd, name,
+					    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	_cleanup_close_ int fd = -1;
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
 
 	if (dir_fd < 0)
 		return -errno;
@@ -185,7 +185,7 @@ static bool match_device(void *ctx, int run_fd, const char *name)
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES])
 {
 	_cleanup_close_ int run_fd = open_run();
-	struct by_device by = {path, name};
+	struct by_device by = { path, name };
 
 	name[0] = '\0';
 	if (run_fd >= 0)
@@ -216,7 +216,7 @@ static int root_last(const void *a, const void *b)
 size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 {
 	_cleanup_close_ int run_fd = open_run();
-	struct name_list l = {names, 0};
+	struct name_list l = { names, 0 };
 
 	if (run_fd >= 0)
 		each_volume(run_fd, list_volume, &l);
@@ -233,7 +233,8 @@ static bool list_dead(void *ctx, int run_fd, const char *name)
 	char path[RUNDIR_NAME_BYTES + 16];
 
 	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
-	if (faccessat(run_fd, path, F_OK, 0) == 0 && (!worker_pid(run_fd, name) || !alive(run_fd, name)))
+	if (faccessat(run_fd, path, F_OK, 0) == 0 &&
+	    (!worker_pid(run_fd, name) || !alive(run_fd, name)))
 		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
 	return l->n == CLIENT_VOLUMES;
 }
@@ -241,7 +242,7 @@ static bool list_dead(void *ctx, int run_fd, const char *name)
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 {
 	_cleanup_close_ int run_fd = open_run();
-	struct name_list l = {names, 0};
+	struct name_list l = { names, 0 };
 
 	if (run_fd >= 0)
 		each_volume(run_fd, list_dead, &l);
@@ -276,7 +277,7 @@ static bool match_ring(void *ctx, int run_fd, const char *name)
 void client_find_twin(const char *self, const char *log_id, char name[RUNDIR_NAME_BYTES])
 {
 	_cleanup_close_ int run_fd = open_run();
-	struct by_ring by = {self, log_id, name};
+	struct by_ring by = { self, log_id, name };
 
 	name[0] = '\0';
 	/* a log that was never used has none yet */
@@ -309,7 +310,7 @@ static bool count_running(void *ctx, int run_fd, const char *name)
 static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES],
 		   struct client_error *err)
 {
-	struct running r = {0};
+	struct running r = { 0 };
 	struct stat st;
 
 	if (!which) {
@@ -353,7 +354,7 @@ static int check_peer(int fd, const char *name, struct client_error *err)
 int client_open(struct client *ret, const char *which, struct client_error *err)
 {
 	_cleanup_close_ int run_fd = open_run(), fd = -1;
-	struct client c = {.fd = -1, .pass_fd = -1, .in.max_bytes = PROTO_LINE_BYTES};
+	struct client c = { .fd = -1, .pass_fd = -1, .in.max_bytes = PROTO_LINE_BYTES };
 
 	if (run_fd == -ENOENT)
 		return fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s%s",
@@ -394,7 +395,7 @@ void client_close(struct client *c)
 /* Waits for the next line: 0; -ETIMEDOUT, -EPIPE the daemon is gone, or -errno. */
 static int next_line(struct client *c, const char **ret_line, size_t *ret_len)
 {
-	struct pollfd pfd = {.fd = c->fd, .events = POLLIN};
+	struct pollfd pfd = { .fd = c->fd, .events = POLLIN };
 
 	while (!(*ret_line = linebuf_line(&c->in, ret_len))) {
 		int n = poll(&pfd, 1, SILENCE_MS);
@@ -436,16 +437,17 @@ static int send_request(struct client *c, const struct request *rq)
 {
 	char text[512];
 	size_t len = request_render(rq, text, sizeof(text));
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec iov = {text, len};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec iov = { text, len };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
 	if (!len)
 		return -EINVAL;
 	if (c->pass_fd >= 0) {
 		m.msg_control = control;
 		m.msg_controllen = sizeof(control);
-		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET,
+						       SCM_RIGHTS };
 		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &c->pass_fd, sizeof(int));
 		c->pass_fd = -1;
 	}
@@ -487,7 +489,7 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 void client_wait_gone(struct client *c)
 {
 	uint64_t until_ns = now_ns() + GONE_MS * 1000000ull;
-	struct pollfd pfd = {.fd = c->fd, .events = POLLIN};
+	struct pollfd pfd = { .fd = c->fd, .events = POLLIN };
 	char rest[256];
 
 	while (now_ns() < until_ns) {

@@ -24,9 +24,10 @@ struct client {
 };
 
 /*
- * First of all in a program that starts before the system does: json-c seeds its hash tables from the kernel's random
- * numbers, and early in a boot its read of /dev/urandom waits until there are any, a second with HZ=250 and no
- * hardware for it. What is parsed here comes from our own daemon and from files of root, so the hash needs no seed.
+ * First of all in a program that starts before the system does: json-c seeds its hash tables from
+ * the kernel's random numbers, and early in a boot its read of /dev/urandom waits until there are
+ * any, a second with HZ=250 and no hardware for it. What is parsed here comes from our own daemon
+ * and from files of root, so the hash needs no seed.
  */
 void client_no_seed(void);
 

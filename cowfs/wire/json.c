@@ -59,7 +59,8 @@ const char *json_text(struct json_object *o, const char *key)
 
 void json_print(struct json_object *o)
 {
-	const char *s = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+	const char *s = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN |
+								  JSON_C_TO_STRING_NOSLASHESCAPE);
 
 	while (*s) {
 		size_t n = utf8_bytes(s), step = n ? n : 1;
@@ -67,7 +68,7 @@ void json_print(struct json_object *o)
 		if (utf8_shows(s, n))
 			fwrite(s, 1, step, stdout);
 		else
-			fputs(jsonw_escape((char[8]){0}, s, n), stdout);
+			fputs(jsonw_escape((char[8]){ 0 }, s, n), stdout);
 		s += step;
 	}
 	putchar('\n');

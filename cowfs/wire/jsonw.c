@@ -8,7 +8,7 @@
 
 void jsonw_init(struct jsonw *w, char *buf, size_t size_bytes)
 {
-	*w = (struct jsonw){.p = buf, .size_bytes = size_bytes, .bad = size_bytes == 0};
+	*w = (struct jsonw){ .p = buf, .size_bytes = size_bytes, .bad = size_bytes == 0 };
 }
 
 static void put(struct jsonw *w, const char *s, size_t len)
@@ -27,7 +27,8 @@ static void puts_raw(struct jsonw *w, const char *s)
 	put(w, s, strlen(s));
 }
 
-/* Whatever does not show is escaped: programs read the same text, and a terminal that it is printed to stays as it is. */
+/* Whatever does not show is escaped: programs read the same text, and a terminal that it is printed
+ * to stays as it is. */
 char *jsonw_escape(char esc[8], const char *s, size_t n)
 {
 	uint32_t c = (unsigned char)*s;
@@ -35,7 +36,8 @@ char *jsonw_escape(char esc[8], const char *s, size_t n)
 	if (n == 2)
 		c = (c & 0x1f) << 6 | ((unsigned char)s[1] & 0x3f);
 	else if (n == 3)
-		c = (c & 0x0f) << 12 | ((unsigned char)s[1] & 0x3fu) << 6 | ((unsigned char)s[2] & 0x3f);
+		c = (c & 0x0f) << 12 | ((unsigned char)s[1] & 0x3fu) << 6 |
+		    ((unsigned char)s[2] & 0x3f);
 	snprintf(esc, 8, "\\u%04x", n ? c & 0xffff : 0xfffd);
 	return esc;
 }
@@ -47,9 +49,9 @@ static void put_string(struct jsonw *w, const char *s)
 		size_t n = utf8_bytes(s);
 
 		if (*s == '"' || *s == '\\')
-			put(w, (char[]){'\\', *s}, 2);
+			put(w, (char[]){ '\\', *s }, 2);
 		else if (!utf8_shows(s, n))
-			puts_raw(w, jsonw_escape((char[8]){0}, s, n));
+			puts_raw(w, jsonw_escape((char[8]){ 0 }, s, n));
 		else
 			put(w, s, n);
 		s += n ? n : 1;

@@ -11,7 +11,7 @@
 void linebuf_free(struct linebuf *b)
 {
 	free(b->p);
-	*b = (struct linebuf){.max_bytes = b->max_bytes};
+	*b = (struct linebuf){ .max_bytes = b->max_bytes };
 }
 
 static int reserve(struct linebuf *b, size_t more)
@@ -46,7 +46,9 @@ static int reserve_line(struct linebuf *b)
 static void take_passed(struct msghdr *m, int *passed_fd)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		size_t n = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+		size_t n = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
+				   ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int)
+				   : 0;
 
 		for (size_t i = 0; i < n; i++) {
 			if (*passed_fd >= 0)
@@ -60,8 +62,11 @@ ssize_t linebuf_fill_passed(struct linebuf *b, int sock, int *passed_fd)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
 	int e = reserve_line(b);
-	struct iovec iov = {b->p + b->len, b->size_bytes - b->len};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct iovec iov = { b->p + b->len, b->size_bytes - b->len };
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = control,
+			    .msg_controllen = sizeof(control) };
 	ssize_t n;
 
 	if (e < 0)

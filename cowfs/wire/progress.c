@@ -12,7 +12,7 @@
 
 void progress_start(struct progress *p)
 {
-	*p = (struct progress){.on_terminal = isatty(STDERR_FILENO), .start_ns = now_ns()};
+	*p = (struct progress){ .on_terminal = isatty(STDERR_FILENO), .start_ns = now_ns() };
 }
 
 void progress_show(struct progress *p, const char *phase, uint64_t done_bytes, uint64_t total_bytes)

@@ -59,7 +59,7 @@ static int read_string(struct reader *r, struct value *ret)
 		return -EINVAL;
 	for (start = r->p; r->p < r->end; r->p++) {
 		if (*r->p == '"') {
-			*ret = (struct value){VALUE_STRING, start, (size_t)(r->p++ - start)};
+			*ret = (struct value){ VALUE_STRING, start, (size_t)(r->p++ - start) };
 			return 0;
 		}
 		if ((unsigned char)*r->p < 0x20)
@@ -110,7 +110,7 @@ static int read_number(struct reader *r, struct value *ret)
 		if (!digits(r))
 			return -EINVAL;
 	}
-	*ret = (struct value){VALUE_NUMBER, start, (size_t)(r->p - start)};
+	*ret = (struct value){ VALUE_NUMBER, start, (size_t)(r->p - start) };
 	return 0;
 }
 
@@ -119,14 +119,14 @@ static int read_word(struct reader *r, struct value *ret)
 	static const struct {
 		const char *word;
 		enum value_kind kind;
-	} words[] = {{"true", VALUE_BOOL}, {"false", VALUE_BOOL}, {"null", VALUE_NULL}};
+	} words[] = { { "true", VALUE_BOOL }, { "false", VALUE_BOOL }, { "null", VALUE_NULL } };
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
 		size_t len = strlen(words[i].word);
 
 		if ((size_t)(r->end - r->p) < len || memcmp(r->p, words[i].word, len))
 			continue;
-		*ret = (struct value){words[i].kind, r->p, len};
+		*ret = (struct value){ words[i].kind, r->p, len };
 		r->p += len;
 		return 0;
 	}
@@ -190,7 +190,7 @@ static int read_value(struct reader *r, struct value *ret)
 		return read_word(r, ret);
 	if (r->depth == PROTO_DEPTH)
 		return -E2BIG;
-	*ret = (struct value){.kind = c == '{' ? VALUE_OBJECT : VALUE_ARRAY, .text = r->p};
+	*ret = (struct value){ .kind = c == '{' ? VALUE_OBJECT : VALUE_ARRAY, .text = r->p };
 	r->depth++;
 	e = c == '{' ? read_object(r, NULL, NULL) : read_array(r);
 	r->depth--;
@@ -203,31 +203,27 @@ static const struct {
 	const char *name;
 	enum proto_command command;
 } commands[] = {
-	{"status", COMMAND_STATUS},
-	{"commit", COMMAND_COMMIT},
-	{"discard", COMMAND_DISCARD},
-	{"detach", COMMAND_DETACH},
-	{"hold", COMMAND_HOLD},
-	{"release", COMMAND_RELEASE},
-	{"wear", COMMAND_WEAR},
-	{"changes", COMMAND_CHANGES},
-	{"rewrites", COMMAND_REWRITES},
+	{ "status", COMMAND_STATUS },	  { "commit", COMMAND_COMMIT },
+	{ "discard", COMMAND_DISCARD },	  { "detach", COMMAND_DETACH },
+	{ "hold", COMMAND_HOLD },	  { "release", COMMAND_RELEASE },
+	{ "wear", COMMAND_WEAR },	  { "changes", COMMAND_CHANGES },
+	{ "rewrites", COMMAND_REWRITES },
 };
 
 static const struct {
 	const char *name;
 	size_t offset;
 } flags[] = {
-	{"dry_run", offsetof(struct request, dry_run)},
-	{"checkpoint", offsetof(struct request, checkpoint)},
-	{"force", offsetof(struct request, force)},
-	{"no_wait", offsetof(struct request, no_wait)},
-	{"lend", offsetof(struct request, lend)},
-	{"timer", offsetof(struct request, timer)},
-	{"shutdown", offsetof(struct request, shutdown)},
-	{"undo", offsetof(struct request, undo)},
-	{"commit", offsetof(struct request, commit)},
-	{"discard", offsetof(struct request, discard)},
+	{ "dry_run", offsetof(struct request, dry_run) },
+	{ "checkpoint", offsetof(struct request, checkpoint) },
+	{ "force", offsetof(struct request, force) },
+	{ "no_wait", offsetof(struct request, no_wait) },
+	{ "lend", offsetof(struct request, lend) },
+	{ "timer", offsetof(struct request, timer) },
+	{ "shutdown", offsetof(struct request, shutdown) },
+	{ "undo", offsetof(struct request, undo) },
+	{ "commit", offsetof(struct request, commit) },
+	{ "discard", offsetof(struct request, discard) },
 };
 
 struct parse {
@@ -312,8 +308,8 @@ static int take_field(void *ctx, const struct value *name, const struct value *v
 int request_parse(const char *line, size_t len_bytes, struct request *ret, char *why,
 		  size_t why_bytes)
 {
-	struct parse ps = {.why = why, .why_bytes = why_bytes};
-	struct reader r = {.p = line, .end = line + len_bytes, .depth = 1};
+	struct parse ps = { .why = why, .why_bytes = why_bytes };
+	struct reader r = { .p = line, .end = line + len_bytes, .depth = 1 };
 	int e;
 
 	snprintf(why, why_bytes, "%s", "");

@@ -49,9 +49,11 @@ struct request {
 	bool commit, discard;			  /* detach: what happens to uncommitted changes */
 	uint64_t seconds;			  /* hold: for so long; 0: the default */
 	bool timer;				  /* commit: not while on hold, nor without need */
-	bool shutdown; /* commit: the last one; not of what is to be dropped */
+	bool shutdown;	/* commit: the last one; not of what is to be dropped */
 	uint64_t first; /* wear, rewrites: item of the table to begin with; changes: block */
-	bool lend; /* commit: the descriptor of a file or device comes with the line, for what the log cannot hold */
+	/* commit: the descriptor of a file or device comes with the line, for what the log
+	 * cannot hold */
+	bool lend;
 };
 
 /*

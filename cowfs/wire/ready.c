@@ -63,15 +63,16 @@ void ready_wait(int fd, struct ready *ret)
 			n = 1;
 	}
 	text[len] = '\0';
-	*ret = (struct ready){
-		.exit = EXIT_FAILED, .error = -ECHILD, .why = "the daemon died while it started"};
+	*ret = (struct ready){ .exit = EXIT_FAILED,
+			       .error = -ECHILD,
+			       .why = "the daemon died while it started" };
 	o = len ? json_tokener_parse(text) : NULL;
 	if (!json_object_is_type(o, json_type_object)) {
 		json_object_put(o);
 		return;
 	}
 	if (json_object_get_boolean(json_object_object_get(o, "ok"))) {
-		*ret = (struct ready){.exit = EXIT_OK};
+		*ret = (struct ready){ .exit = EXIT_OK };
 		copy_text(o, "loop", ret->loop, sizeof(ret->loop));
 		copy_text(o, "name", ret->name, sizeof(ret->name));
 	} else {
@@ -87,7 +88,7 @@ void ready_wait(int fd, struct ready *ret)
 void ready_notify(const char *status)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	_cleanup_close_ int fd = -1;
 	char text[256];
 	socklen_t len;

@@ -112,8 +112,8 @@ void rundir_leave(struct rundir *d)
 
 void rundir_release(struct rundir *d)
 {
-	static const char *const files[] = {RUNDIR_SOCKET, RUNDIR_STATUS, RUNDIR_PID, TEMP,
-					    RUNDIR_LOCK};
+	static const char *const files[] = { RUNDIR_SOCKET, RUNDIR_STATUS, RUNDIR_PID, TEMP,
+					     RUNDIR_LOCK };
 
 	if (d->fd < 0)
 		return;

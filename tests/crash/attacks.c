@@ -64,7 +64,8 @@ static void revoked(void)
 		attack_commit_ok(&w);
 		attack_write_run(&w, 5, 2);
 		attack_commit_ok(&w);
-		attack_expect(w.bill.direct == 2, "blocks that were freed are not written in place");
+		attack_expect(w.bill.direct == 2,
+			      "blocks that were freed are not written in place");
 		if (seed % 2)
 			world_cut(&w, NULL, NULL);
 		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the checkpoint failed");
@@ -136,7 +137,8 @@ static void chain(void)
 		if (seed & 2)
 			attack_write_run(&w, 10, 1);
 		attack_commit_ok(&w);
-		attack_expect(log_newest(w.log)->epoch >> 32 > epoch >> 32, "no open record after a failed attempt");
+		attack_expect(log_newest(w.log)->epoch >> 32 > epoch >> 32,
+			      "no open record after a failed attempt");
 		world_crash(&w);
 		attack_write_run(&w, 2, 5);
 		attack_commit_ok(&w);
@@ -167,7 +169,8 @@ static void sequence(void)
 	}
 }
 
-/* The newest record is whole, but its payload is not: it is passed over, its number is not used again. */
+/* The newest record is whole, but its payload is not: it is passed over, its number is not used
+ * again. */
 static void rejected(void)
 {
 	struct world w;
@@ -182,7 +185,9 @@ static void rejected(void)
 		old = w.n;
 		attack_write_run(&w, 3, 6);
 		attack_commit_ok(&w);
-		attack_rot(&w, w.c.log, log_super(w.log)->ring_off_bytes + blk_to_bytes(log_newest(w.log)->start_lblk));
+		attack_rot(&w, w.c.log,
+			   log_super(w.log)->ring_off_bytes +
+				   blk_to_bytes(log_newest(w.log)->start_lblk));
 		w.tried[w.n_tried++] = old;
 		world_cut(&w, NULL, NULL);
 		attack_expect(w.rep.state == LOG_FELL_BACK, "damaged payload is not noticed");
@@ -197,8 +202,8 @@ static void rejected(void)
 }
 
 /*
- * One block of a resting card rots. What the newest generation wrote is read back at attach, so that there is the
- * generation before, or a broken log, or an error; never wrong content.
+ * One block of a resting card rots. What the newest generation wrote is read back at attach, so
+ * that there is the generation before, or a broken log, or an error; never wrong content.
  */
 static void rotten(void)
 {
@@ -224,7 +229,8 @@ static void rotten(void)
 		attack_commit_ok(&w);
 		attack_expect(w.bill.direct == 6, "direct blocks");
 		ring = log_super(w.log)->ring_off_bytes;
-		blks = (uint64_t)log_super(w.log)->seg_count * log_super(w.log)->seg_bytes / COW_BLK_BYTES;
+		blks = (uint64_t)log_super(w.log)->seg_count * log_super(w.log)->seg_bytes /
+		       COW_BLK_BYTES;
 		w.tried[w.n_tried++] = before;
 		w.rotten = true;
 		cards_clone(&good, &w.c);
@@ -233,7 +239,8 @@ static void rotten(void)
 
 			at.variant++;
 			cards_clone(&c, &good);
-			attack_rot(&w, c.log, i < blks ? ring + blk_to_bytes(i) : blk_to_bytes(16 + i - blks));
+			attack_rot(&w, c.log,
+				   i < blks ? ring + blk_to_bytes(i) : blk_to_bytes(16 + i - blks));
 			judge(&w, &c);
 		}
 		w.rotten = false;
@@ -257,7 +264,8 @@ static void same_after_doubt(void)
 			live_write(&w, b, w.n.content[b]);
 		attack_write_run(&w, 8, 1);
 		attack_commit_ok(&w);
-		attack_expect(w.bill.skipped_same == 0, "a block is taken for the same after a failed attempt");
+		attack_expect(w.bill.skipped_same == 0,
+			      "a block is taken for the same after a failed attempt");
 		live_write(&w, 3, w.n.content[3]);
 		attack_commit_ok(&w);
 		attack_expect(w.bill.skipped_same == 1, "an unchanged block is written");
@@ -265,7 +273,8 @@ static void same_after_doubt(void)
 	}
 }
 
-/* Zeros that are home already are not written, but never after a failure: they may be in the card's cache only. */
+/* Zeros that are home already are not written, but never after a failure: they may be in the card's
+ * cache only. */
 static void zeros_home(void)
 {
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
@@ -280,19 +289,24 @@ static void zeros_home(void)
 			if (round == 0)
 				attack_write_run(&w, 5, 1);
 			attack_commit_ok(&w);
-			attack_expect(w.bill.zero == (round ? 6 : 5) && !w.bill.skipped_same, "holes are not zero records");
+			attack_expect(w.bill.zero == (round ? 6 : 5) && !w.bill.skipped_same,
+				      "holes are not zero records");
 			before = log_ledger(w.log)->checkpoint_blks;
 			if (round == 2 && fails)
 				world_fail_at(&w, SIM_FLUSH, 2, false);
-			attack_expect((world_checkpoint(&w, RECORD_TAIL, 0) < 0) == (round == 2 && fails), "checkpoint");
+			attack_expect((world_checkpoint(&w, RECORD_TAIL, 0) < 0) ==
+					      (round == 2 && fails),
+				      "checkpoint");
 			before = log_ledger(w.log)->checkpoint_blks - before;
 			attack_expect(round == 0 ? before >= 6 : before == 2 - round,
-			       "zeros that are home are written, or others are not");
+				      "zeros that are home are written, or others are not");
 		}
 		if (fails) {
 			before = log_ledger(w.log)->checkpoint_blks;
-			attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the second checkpoint failed");
-			attack_expect(log_ledger(w.log)->checkpoint_blks - before == 6, "zeros are trusted after a failure");
+			attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0,
+				      "the second checkpoint failed");
+			attack_expect(log_ledger(w.log)->checkpoint_blks - before == 6,
+				      "zeros are trusted after a failure");
 		}
 		world_free(&w);
 	}
@@ -300,8 +314,8 @@ static void zeros_home(void)
 
 /* ---- the ring ---- */
 
-/* All is home, but no durable record says so: the ring of the old generations must stand. The ring is longer than
- * what is staged for one write, so that something is written. */
+/* All is home, but no durable record says so: the ring of the old generations must stand. The ring
+ * is longer than what is staged for one write, so that something is written. */
 static void reuse_early(void)
 {
 	static _Alignas(4096) uint8_t data[COW_BLK_BYTES];
@@ -316,7 +330,8 @@ static void reuse_early(void)
 		w.mute = true;
 		attack_fill(&w);
 		w.mute = false;
-		attack_expect(card_set_writable(w.c.log, true) == 0 && log_prepare(w.log) == 0, "prepare");
+		attack_expect(card_set_writable(w.c.log, true) == 0 && log_prepare(w.log) == 0,
+			      "prepare");
 		attack_expect(log_checkpoint(w.log, NULL, NULL, NULL, &ix) == 0, "checkpoint");
 		log_index_unref(w.index);
 		w.index = ix;
@@ -346,7 +361,8 @@ static void wrap(void)
 		s.segs_per_eb = 1 + seed % 2;
 		attack_start(&w, &s, seed);
 		for (unsigned i = 0; i < 400 && total.wraps < before + 4; i++) {
-			attack_write_run(&w, 1 + (unsigned)rnd_below(&w, 16), 1 + (unsigned)rnd_below(&w, 1 + i % 7));
+			attack_write_run(&w, 1 + (unsigned)rnd_below(&w, 16),
+					 1 + (unsigned)rnd_below(&w, 1 + i % 7));
 			attack_commit_ok(&w);
 			if (i % 50 == 49)
 				world_crash(&w);
@@ -369,7 +385,9 @@ static void too_big(void)
 	attack_write_run(&w, 0, 64);
 	w.expect = -EFBIG;
 	(void)!world_commit(&w);
-	attack_expect(w.bill.need_blks > 64 && w.bill.room_blks && w.bill.room_blks < w.bill.need_blks, "no numbers");
+	attack_expect(w.bill.need_blks > 64 && w.bill.room_blks &&
+			      w.bill.room_blks < w.bill.need_blks,
+		      "no numbers");
 	attack_expect(world_ops(&w) == ops, "a commit that is too big writes");
 	w.expect = 0;
 	world_cut(&w, NULL, NULL);
@@ -383,8 +401,9 @@ static void too_big(void)
 }
 
 /*
- * Payload in free blocks. What they hold is part of a durable generation until a durable tail record says otherwise,
- * although the file system calls them free: no commit may write them in place before, whatever failed on the way.
+ * Payload in free blocks. What they hold is part of a durable generation until a durable tail
+ * record says otherwise, although the file system calls them free: no commit may write them in
+ * place before, whatever failed on the way.
  */
 static void spill(void)
 {
@@ -426,8 +445,9 @@ static void spill(void)
 }
 
 /*
- * Payload on another card. Each cut is tried with it, without it, with what was lent to another log, and given up. What fails
- * on the way is an operation of any of the cards, the third one as well.
+ * Payload on another card. Each cut is tried with it, without it, with what was lent to another
+ * log, and given up. What fails on the way is an operation of any of the cards, the third one as
+ * well.
  */
 static void lent(void)
 {
@@ -473,18 +493,24 @@ const struct attack attacks[] = {
 	{ "rotten", "one block of a resting card rots", rotten },
 	{ "same-after-doubt", "content compared after a failed attempt", same_after_doubt },
 	{ "zeros-home", "zeros already home are not written, but after a failure", zeros_home },
-	{ "reuse-early", "ring reused before the record with the new tail is durable", reuse_early },
+	{ "reuse-early", "ring reused before the record with the new tail is durable",
+	  reuse_early },
 	{ "wrap", "ring wraps over a live generation and over records of the last lap", wrap },
 	{ "too-big", "a commit that the ring cannot hold", too_big },
 	{ "spill", "payload in free blocks, which the next commit wants for its own", spill },
 	{ "lent", "payload on another card, which is there, gone or another log's", lent },
 	{ "half-checkpoint", "checkpoint cut half way, then more commits", attack_half_checkpoint },
 	{ "begin", "checkpoint cut half way, and the newest record rots", attack_begin },
-	{ "failed-checkpoint", "checkpoint fails, the next commit lies before its remains", attack_failed_checkpoint },
-	{ "cut-checkpoints", "a hundred cuts in a row in the checkpoint of a full ring", attack_cut_checkpoints },
+	{ "failed-checkpoint", "checkpoint fails, the next commit lies before its remains",
+	  attack_failed_checkpoint },
+	{ "cut-checkpoints", "a hundred cuts in a row in the checkpoint of a full ring",
+	  attack_cut_checkpoints },
 	{ "recover", "offline recovery cut anywhere, again and again", attack_recover },
-	{ "restart", "record in the card's cache only, cowfs starts anew, then a cut", attack_restart },
+	{ "restart", "record in the card's cache only, cowfs starts anew, then a cut",
+	  attack_restart },
 	{ "swapped", "another card in the slot", attack_swapped },
-	{ "eio", "every read, write and flush of a commit and a checkpoint fails, once and for ever", attack_eio },
+	{ "eio",
+	  "every read, write and flush of a commit and a checkpoint fails, once and for ever",
+	  attack_eio },
 };
 const unsigned n_attacks = ARRAY_SIZE(attacks);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Attacks by cards: that lie about FLUSH, turn read-only, damage neighbours; and every byte of what the log wrote, flipped. */
+/* Attacks by cards: that lie about FLUSH, turn read-only, damage neighbours; and every byte of what
+ * the log wrote, flipped. */
 #include <errno.h>
 #include <string.h>
 
@@ -18,11 +19,12 @@ static void lag_commit(struct world *w, unsigned direct)
 {
 	attack_commit_ok(w);
 	if (w->bill.direct != direct)
-		fail("%llu blocks are written in place, not %u", (unsigned long long)w->bill.direct, direct);
+		fail("%llu blocks are written in place, not %u", (unsigned long long)w->bill.direct,
+		     direct);
 }
 
-/* All of it is used at home for long: what one commit frees the next may not write in place, nor the one after what the one
- * before wrote in place. */
+/* All of it is used at home for long: what one commit frees the next may not write in place, nor
+ * the one after what the one before wrote in place. */
 static void lag_session(struct world *w, unsigned blk)
 {
 	attack_write_run(w, 2, 2);
@@ -57,7 +59,12 @@ static void lag(void)
 	static const unsigned lies[] = { 1, 2, LIE_RECORDS };
 
 	for (uint64_t seed = 0; seed < 2 * ARRAY_SIZE(lies); seed++) {
-		struct shape s = { .blks = 32, .full = true, .lag = 1, .lie = lies[seed % 3], .external = seed / 3, .segs = 8 };
+		struct shape s = { .blks = 32,
+				   .full = true,
+				   .lag = 1,
+				   .lie = lies[seed % 3],
+				   .external = seed / 3,
+				   .segs = 8 };
 		struct world w;
 
 		attack_start(&w, &s, seed);
@@ -107,7 +114,8 @@ static bool readonly_one(uint64_t n, int error)
 		w.live = before;
 		world_close(&w);
 		world_open(&w);
-		attack_expect(w.rep.state <= LOG_FELL_BACK, "no generation on a card that turned read-only");
+		attack_expect(w.rep.state <= LOG_FELL_BACK,
+			      "no generation on a card that turned read-only");
 	}
 	world_disarm(&w);
 	world_free(&w);
@@ -140,13 +148,15 @@ static bool noticed(struct world *w, enum spot spot, struct card *c, uint64_t of
 	uint8_t b;
 	int r;
 
-	if (sim_peek(c, off_bytes, &b, 1) < 0 || sim_poke(c, off_bytes, &(uint8_t){ b ^ (uint8_t)(1 << off_bytes % 8) }, 1) < 0)
+	if (sim_peek(c, off_bytes, &b, 1) < 0 ||
+	    sim_poke(c, off_bytes, &(uint8_t){ b ^ (uint8_t)(1 << off_bytes % 8) }, 1) < 0)
 		fail("peek and poke");
 	r = super_read(c, blk_to_bytes(w->shape.blks), &super, &trouble);
 	if (spot == SPOT_SUPER) {
 		seen = r == 0 && trouble == SUPER_COPY_A_BAD;
 	} else if (spot == SPOT_HEAD) {
-		seen = sim_peek(c, blk_off, blk, sizeof(blk)) == 0 && codec_get_head(blk, super.ring_uuid, &head) < 0;
+		seen = sim_peek(c, blk_off, blk, sizeof(blk)) == 0 &&
+		       codec_get_head(blk, super.ring_uuid, &head) < 0;
 	} else {
 		if (r < 0 || log_open(&l, c, c, &super, 0, &rep) < 0)
 			fail("open");
@@ -188,7 +198,8 @@ static void every_byte(void)
 			at.variant = i;
 			at.cut = s;
 			total.images++;
-			attack_expect(noticed(&w, (enum spot)s, c.base, off[s] + i), "a flipped bit is not noticed");
+			attack_expect(noticed(&w, (enum spot)s, c.base, off[s] + i),
+				      "a flipped bit is not noticed");
 		}
 	cards_close(&c);
 	world_free(&w);
@@ -218,12 +229,15 @@ static void old_card(struct world *w, const struct shape *s, uint64_t seed)
 		attack_commit_ok(w);
 	}
 	if (seed % 3)
-		attack_expect(world_checkpoint(w, seed % 3 == 1 ? RECORD_TAIL : RECORD_RETIRED, RECORD_CLEAN) == 0, "checkpoint");
+		attack_expect(world_checkpoint(w, seed % 3 == 1 ? RECORD_TAIL : RECORD_RETIRED,
+					       RECORD_CLEAN) == 0,
+			      "checkpoint");
 	world_cut(w, NULL, NULL);
 	attack_expect(log_super(w->log)->incompat == 0, "the card is of the new form");
 }
 
-/* The n-th write or flush of the upgrade fails, once or from then on; the session goes on, and is cut. */
+/* The n-th write or flush of the upgrade fails, once or from then on; the session goes on, and is
+ * cut. */
 static bool upgrade_one(const struct shape *s, uint64_t seed, uint64_t n, bool forever)
 {
 	uint64_t blks, losses;
@@ -250,29 +264,40 @@ static bool upgrade_one(const struct shape *s, uint64_t seed, uint64_t n, bool f
 	}
 	w.shape.old_form = false;
 	world_cut(&w, NULL, NULL);
-	attack_expect(log_super(w.log)->incompat == LOG_INCOMPAT_ESCAPED, "the card is of the old form again");
-	attack_expect(log_ledger(w.log)->table_losses == losses && table_blks(&w) >= blks, "a part of the wear table is lost");
+	attack_expect(log_super(w.log)->incompat == LOG_INCOMPAT_ESCAPED,
+		      "the card is of the old form again");
+	attack_expect(log_ledger(w.log)->table_losses == losses && table_blks(&w) >= blks,
+		      "a part of the wear table is lost");
 	world_free(&w);
 	return hit;
 }
 
 static void upgrade(void)
 {
-	static const struct shape shapes[] = { { .blks = 24, .full = true, .old_form = true },
-					       { .blks = 24, .full = true, .old_form = true, .lag = 1, .segs = 8 },
-					       { .blks = 24, .full = true, .old_form = true, .external = true },
-					       { .blks = 24, .full = true, .old_form = true, .segs_per_eb = 2 } };
+	static const struct shape shapes[] = {
+		{ .blks = 24, .full = true, .old_form = true },
+		{ .blks = 24, .full = true, .old_form = true, .lag = 1, .segs = 8 },
+		{ .blks = 24, .full = true, .old_form = true, .external = true },
+		{ .blks = 24, .full = true, .old_form = true, .segs_per_eb = 2 }
+	};
 
 	for (uint64_t seed = 0; seed < 3 * ARRAY_SIZE(shapes); seed++)
 		for (unsigned forever = 0; forever < 2; forever++)
-			for (uint64_t n = 1; upgrade_one(&shapes[seed % ARRAY_SIZE(shapes)], seed, n, forever); n++)
+			for (uint64_t n = 1;
+			     upgrade_one(&shapes[seed % ARRAY_SIZE(shapes)], seed, n, forever); n++)
 				attack_expect(n < 200, "it never ends");
 }
 
 const struct attack card_attacks[] = {
-	{ "lag", "lag 1, and the card loses its last FLUSHes, or all since the record before the last", lag },
+	{ "lag",
+	  "lag 1, and the card loses its last FLUSHes, or all since the record before the last",
+	  lag },
 	{ "read-only", "the card refuses all writes from one operation on", readonly },
-	{ "every-byte", "a bit of each byte of head, payload, descriptor, record, direct block, super record", every_byte },
-	{ "upgrade", "a card of the old form is upgraded, and each write and flush of it fails or is cut", upgrade },
+	{ "every-byte",
+	  "a bit of each byte of head, payload, descriptor, record, direct block, super record",
+	  every_byte },
+	{ "upgrade",
+	  "a card of the old form is upgraded, and each write and flush of it fails or is cut",
+	  upgrade },
 };
 const unsigned n_card_attacks = ARRAY_SIZE(card_attacks);

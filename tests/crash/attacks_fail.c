@@ -27,7 +27,9 @@ void attack_half_checkpoint(void)
 			at.step++;
 			cards_close(&w.kept);
 			w.kept_of = 0;
-			attack_expect(world_checkpoint(&w, depth % 2 ? RECORD_TAIL : RECORD_RETIRED, 0) == 0, "checkpoint");
+			attack_expect(world_checkpoint(&w, depth % 2 ? RECORD_TAIL : RECORD_RETIRED,
+						       0) == 0,
+				      "checkpoint");
 			world_crash(&w);
 			live_write(&w, 20, 1 + (unsigned)rnd_below(&w, 500));
 			attack_write_run(&w, 4 + depth, 3);
@@ -41,7 +43,8 @@ void attack_half_checkpoint(void)
 	}
 }
 
-/* The copy of the record that begins a checkpoint lies in the next segment, the next commit in this one. */
+/* The copy of the record that begins a checkpoint lies in the next segment, the next commit in this
+ * one. */
 void attack_failed_checkpoint(void)
 {
 	struct world w;
@@ -51,7 +54,8 @@ void attack_failed_checkpoint(void)
 		attack_write_run(&w, 2, 3);
 		attack_commit_ok(&w);
 		at.step++;
-		world_fail_at(&w, seed & 1 ? SIM_FLUSH : SIM_WRITE | SIM_FLUSH, 1 + seed / 2 % 5, false);
+		world_fail_at(&w, seed & 1 ? SIM_FLUSH : SIM_WRITE | SIM_FLUSH, 1 + seed / 2 % 5,
+			      false);
 		(void)!world_checkpoint(&w, seed & 4 ? RECORD_RETIRED : RECORD_TAIL, RECORD_CLEAN);
 		attack_write_run(&w, 3, 1);
 		attack_commit_ok(&w);
@@ -75,14 +79,17 @@ void attack_cut_checkpoints(void)
 		for (unsigned i = 0; i < 100; i++) {
 			at.step++;
 			world_fail_at(&w, 0, 0, false);
-			/* in the home writes: behind the open record if there is one, before the tail record */
+			/* in the home writes: behind the open record if there is one, before the
+			 * tail record */
 			sim_cut_at(w.c.base, 4 + i % 3);
-			attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) < 0, "the checkpoint was not cut");
+			attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) < 0,
+				      "the checkpoint was not cut");
 			world_cut(&w, NULL, NULL);
 			w.mute = i % 10;
 		}
 		w.mute = false;
-		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the last checkpoint failed");
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0,
+			      "the last checkpoint failed");
 		attack_fill(&w);
 		world_free(&w);
 	}
@@ -100,8 +107,8 @@ static bool base_holds(struct world *w, const struct image *im)
 }
 
 /*
- * A checkpoint is cut after n operations, and the newest record rots. Once home is touched the generation before is
- * gone, so there must be a second copy of the record.
+ * A checkpoint is cut after n operations, and the newest record rots. Once home is touched the
+ * generation before is gone, so there must be a second copy of the record.
  */
 void attack_begin(void)
 {
@@ -154,22 +161,26 @@ void attack_recover(void)
 			at.step++;
 			cards_close(&w.kept);
 			w.kept_of = 0;
-			attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0, "recovery failed");
+			attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0,
+				      "recovery failed");
 		} while (++runs < 8 && world_crash(&w));
-		attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0, "recovery failed");
+		attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0,
+			      "recovery failed");
 		world_cut(&w, NULL, NULL);
 		attack_expect(w.rep.state == LOG_RETIRED, "not retired after a recovery");
 		world_check_base(&w);
 		ops = world_ops(&w);
-		attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0 && world_ops(&w) == ops,
-		       "a second recovery writes");
+		attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0 &&
+				      world_ops(&w) == ops,
+			      "a second recovery writes");
 		world_free(&w);
 	}
 }
 
 /* ---- cards that fail, and other cards ---- */
 
-/* The last session's flush failed and its record is only in the card's cache; the power stays, cowfs starts anew. */
+/* The last session's flush failed and its record is only in the card's cache; the power stays,
+ * cowfs starts anew. */
 void attack_restart(void)
 {
 	struct world w;
@@ -211,7 +222,8 @@ void attack_swapped(void)
 	attack_write_run(&w, 4, 3);
 	attack_commit_ok(&w);
 	for (uint64_t off = 0; off < w.c.base->geo.size_bytes; off += sizeof(blk))
-		if (sim_peek(old.base, off, blk, sizeof(blk)) < 0 || sim_poke(w.c.base, off, blk, sizeof(blk)) < 0)
+		if (sim_peek(old.base, off, blk, sizeof(blk)) < 0 ||
+		    sim_poke(w.c.base, off, blk, sizeof(blk)) < 0)
 			fail("peek and poke");
 	cards_close(&old);
 	ops = world_ops(&w);
@@ -251,7 +263,8 @@ static bool sweep_one(enum sweep kind, unsigned ops, uint64_t n, bool forever)
 	at.step++;
 	world_fail_at(&w, ops, n, forever);
 	total.faults = 0;
-	r = kind == SWEEP_CHECKPOINT ? world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN) : world_commit(&w);
+	r = kind == SWEEP_CHECKPOINT ? world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN)
+				     : world_commit(&w);
 	if (r < 0 && r != -EIO)
 		fail("the error is %s", strerror(-r));
 	attack_write_run(&w, 3, 2);
@@ -267,14 +280,16 @@ static bool sweep_one(enum sweep kind, unsigned ops, uint64_t n, bool forever)
 
 void attack_eio(void)
 {
-	static const unsigned ops[] = { SIM_READ, SIM_WRITE, SIM_FLUSH, SIM_READ | SIM_WRITE | SIM_FLUSH };
+	static const unsigned ops[] = { SIM_READ, SIM_WRITE, SIM_FLUSH,
+					SIM_READ | SIM_WRITE | SIM_FLUSH };
 	uint64_t faults = total.faults;
 
 	for (unsigned kind = 0; kind < N_SWEEPS; kind++)
 		for (unsigned k = 0; k < 2 * ARRAY_SIZE(ops); k++) {
 			uint64_t n = 0, misses = 0;
 
-			/* every second n has its log on another card, with fewer operations on each */
+			/* every second n has its log on another card, with fewer operations on
+			 * each */
 			while (misses < 2) {
 				bool hit = sweep_one((enum sweep)kind, ops[k / 2], ++n, k % 2);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The crash driver's command line: attacks first, then random workloads until the budget is used. */
+/* The crash driver's command line: attacks first, then random workloads until the budget is
+ * used. */
 #include <getopt.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -9,21 +10,22 @@
 
 static void usage(FILE *f)
 {
-	fprintf(f, "usage: crash [--seed N] [--images N | --seconds N] [--attack NAME | --list | --no-attacks]\n"
-		   "             [--replay ID] [--verbose]\n"
-		   "Commits, checkpoints and recoveries on simulated cards, the power cut at every write and flush.\n"
-		   "  --seed N      first workload (default 1)\n"
-		   "  --images N    stop after that many images of workloads (default 40000)\n"
-		   "  --seconds N   stop after that time\n"
-		   "  --attack NAME only this attack, no workloads\n"
-		   "  --thin N      only one image of a cut in N, for slow builds (part of an ID too)\n"
-		   "  --lag N, --lie N|records   of all workloads: the log's lag; FLUSHes that the card loses (part of an ID too)\n"
-		   "  --forgeries N how many of the attack of that name (default 10000)\n"
-		   "  --ext4        only workloads with a real file system\n"
-		   "  --measure     what the lies do is counted, not judged\n"
-		   "  --list        tells the attacks\n"
-		   "  --collateral ring|all   at a cut the erase block being written turns to garbage; with --measure\n"
-		   "  --replay ID   runs what a failure names again and tells what it does\n");
+	fprintf(f,
+		"usage: crash [--seed N] [--images N | --seconds N] [--attack NAME | --list | --no-attacks]\n"
+		"             [--replay ID] [--verbose]\n"
+		"Commits, checkpoints and recoveries on simulated cards, the power cut at every write and flush.\n"
+		"  --seed N      first workload (default 1)\n"
+		"  --images N    stop after that many images of workloads (default 40000)\n"
+		"  --seconds N   stop after that time\n"
+		"  --attack NAME only this attack, no workloads\n"
+		"  --thin N      only one image of a cut in N, for slow builds (part of an ID too)\n"
+		"  --lag N, --lie N|records   of all workloads: the log's lag; FLUSHes that the card loses (part of an ID too)\n"
+		"  --forgeries N how many of the attack of that name (default 10000)\n"
+		"  --ext4        only workloads with a real file system\n"
+		"  --measure     what the lies do is counted, not judged\n"
+		"  --list        tells the attacks\n"
+		"  --collateral ring|all   at a cut the erase block being written turns to garbage; with --measure\n"
+		"  --replay ID   runs what a failure names again and tells what it does\n");
 }
 
 static void report(uint64_t start_ns)
@@ -33,22 +35,26 @@ static void report(uint64_t start_ns)
 
 	printf("crash: %llu workloads, %llu attaches, %llu commits (%llu failed, %llu too big), %llu checkpoints, "
 	       "%llu recoveries, %llu spills, %llu with lent room, %llu refused without it, %llu wraps, %llu upgrades, %llu failed operations\n",
-	       (unsigned long long)t->workloads, (unsigned long long)t->attaches, (unsigned long long)t->commits,
-	       (unsigned long long)t->failed, (unsigned long long)t->too_big, (unsigned long long)t->checkpoints,
-	       (unsigned long long)t->recoveries, (unsigned long long)t->spills, (unsigned long long)t->lends,
-	       (unsigned long long)t->refused, (unsigned long long)t->wraps,
-	       (unsigned long long)t->upgrades, (unsigned long long)t->faults);
+	       (unsigned long long)t->workloads, (unsigned long long)t->attaches,
+	       (unsigned long long)t->commits, (unsigned long long)t->failed,
+	       (unsigned long long)t->too_big, (unsigned long long)t->checkpoints,
+	       (unsigned long long)t->recoveries, (unsigned long long)t->spills,
+	       (unsigned long long)t->lends, (unsigned long long)t->refused,
+	       (unsigned long long)t->wraps, (unsigned long long)t->upgrades,
+	       (unsigned long long)t->faults);
 	printf("crash: %llu cuts, %llu images: %llu held N, %llu N+1; up to %llu block writes in flight\n",
-	       (unsigned long long)t->cuts, (unsigned long long)t->images, (unsigned long long)t->is_old,
-	       (unsigned long long)t->is_new, (unsigned long long)t->max_pending);
+	       (unsigned long long)t->cuts, (unsigned long long)t->images,
+	       (unsigned long long)t->is_old, (unsigned long long)t->is_new,
+	       (unsigned long long)t->max_pending);
 	if (t->fscks)
 		printf("crash: %llu recovered ext2 and ext4 volumes: e2fsck clean, their tree that of the generation\n",
 		       (unsigned long long)t->fscks);
 	if (t->is_older)
-		printf("crash: %llu images of cards that lie held an older generation\n", (unsigned long long)t->is_older);
+		printf("crash: %llu images of cards that lie held an older generation\n",
+		       (unsigned long long)t->is_older);
 	if (measure) {
-		printf("crash: lies: %llu mixtures, %llu broken logs, by commits lost:", (unsigned long long)t->mixed,
-		       (unsigned long long)t->broken);
+		printf("crash: lies: %llu mixtures, %llu broken logs, by commits lost:",
+		       (unsigned long long)t->mixed, (unsigned long long)t->broken);
 		for (unsigned i = 1; i < ARRAY_SIZE(t->lost); i++)
 			if (t->lost[i])
 				printf(" %u: %llu", i, (unsigned long long)t->lost[i]);
@@ -63,7 +69,9 @@ static const struct attack *attack_nr(unsigned i)
 	const struct {
 		const struct attack *a;
 		unsigned n;
-	} all[] = { { attacks, n_attacks }, { card_attacks, n_card_attacks }, { forge_attacks, n_forge_attacks } };
+	} all[] = { { attacks, n_attacks },
+		    { card_attacks, n_card_attacks },
+		    { forge_attacks, n_forge_attacks } };
 
 	for (size_t k = 0; k < ARRAY_SIZE(all); i -= all[k++].n)
 		if (i < all[k].n)
@@ -92,7 +100,8 @@ static int run_attacks(const char *only)
 	return n ? 0 : -1;
 }
 
-/* NAME:SEED:STEP:CUT:VARIANT[,OPTION=VALUE...], NAME "w": a workload. *ret_name is cut out of id. */
+/* NAME:SEED:STEP:CUT:VARIANT[,OPTION=VALUE...], NAME "w": a workload. *ret_name is cut out of
+ * id. */
 static bool parse_id(char *id, char **ret_name)
 {
 	char *colon = strchr(id, ':'), *comma = strchr(id, ',');
@@ -130,7 +139,8 @@ static const char *id_options(void)
 	if (force_ext4)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, ",ext4=%d", force_ext4);
 	if (thin > 1)
-		snprintf(text + n, sizeof(text) - (size_t)n, ",thin=%llu", (unsigned long long)thin);
+		snprintf(text + n, sizeof(text) - (size_t)n, ",thin=%llu",
+			 (unsigned long long)thin);
 	return text;
 }
 
@@ -145,14 +155,22 @@ static int replay(const char *name)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "seed", 1, NULL, 's' },    { "images", 1, NULL, 'n' },
-						 { "seconds", 1, NULL, 't' }, { "attack", 1, NULL, 'a' },
-						 { "list", 0, NULL, 'l' },    { "no-attacks", 0, NULL, 'x' },
-						 { "replay", 1, NULL, 'r' },  { "verbose", 0, NULL, 'v' },
-						 { "thin", 1, NULL, 'i' },    { "lag", 1, NULL, 'l' + 256 },
-						 { "lie", 1, NULL, 'm' },     { "measure", 0, NULL, 'u' },
-						 { "collateral", 1, NULL, 'c' }, { "ext4", 0, NULL, 'e' },
-						 { "forgeries", 1, NULL, 'f' }, { "help", 0, NULL, 'h' },
+	static const struct option options[] = { { "seed", 1, NULL, 's' },
+						 { "images", 1, NULL, 'n' },
+						 { "seconds", 1, NULL, 't' },
+						 { "attack", 1, NULL, 'a' },
+						 { "list", 0, NULL, 'l' },
+						 { "no-attacks", 0, NULL, 'x' },
+						 { "replay", 1, NULL, 'r' },
+						 { "verbose", 0, NULL, 'v' },
+						 { "thin", 1, NULL, 'i' },
+						 { "lag", 1, NULL, 'l' + 256 },
+						 { "lie", 1, NULL, 'm' },
+						 { "measure", 0, NULL, 'u' },
+						 { "collateral", 1, NULL, 'c' },
+						 { "ext4", 0, NULL, 'e' },
+						 { "forgeries", 1, NULL, 'f' },
+						 { "help", 0, NULL, 'h' },
 						 { 0 } };
 	uint64_t seed = 1, images = 40000, seconds = 0, start_ns = now_ns();
 	const char *only = NULL;
@@ -227,7 +245,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	images += total.images; /* the attacks have theirs */
-	while (!only && (seconds ? now_ns() - start_ns < seconds * 1000000000ull : total.images < images))
+	while (!only &&
+	       (seconds ? now_ns() - start_ns < seconds * 1000000000ull : total.images < images))
 		workload_run(seed++);
 	report(start_ns);
 	return 0;

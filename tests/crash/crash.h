@@ -16,7 +16,8 @@
 /* The toy's bitmap: always used, and its content changes whenever the use of a block does. */
 enum { BITMAP_BLK = 0 };
 enum { MAX_BLKS = 640, TOY_BLKS = 96, MAX_TRIED = 12, CONTENTS = 512, MAX_PAST = 24 };
-/* world.lie: so many acknowledged FLUSHes are lost, or all that came after the record before the last one */
+/* world.lie: so many acknowledged FLUSHes are lost, or all that came after the record before the
+ * last one */
 enum { LIE_RECORDS = 1000 };
 
 /* One generation. A block that is not USE_USED may hold anything. Content 0 is zeroes. */
@@ -33,19 +34,20 @@ struct shape {
 	unsigned segs_per_eb; /* 0: 1 */
 	bool external;	      /* the log on a card of its own */
 	bool no_classifier;
-	bool full; /* all blocks used */
-	bool heavy; /* commits that the ring cannot hold */
-	bool lends; /* and room for them on a third card */
-	bool wide; /* more images of each cut */
-	bool deep; /* all subsets of up to 12 writes in flight, not of 6 */
+	bool full;     /* all blocks used */
+	bool heavy;    /* commits that the ring cannot hold */
+	bool lends;    /* and room for them on a third card */
+	bool wide;     /* more images of each cut */
+	bool deep;     /* all subsets of up to 12 writes in flight, not of 6 */
 	unsigned ext4; /* a real file system, of this kind; 0: the toy */
-	unsigned lag; /* as formatted */
-	unsigned lie; /* see world.lie */
+	unsigned lag;  /* as formatted */
+	unsigned lie;  /* see world.lie */
 	bool old_form; /* after each power cut the card is one of before LOG_INCOMPAT_ESCAPED */
 	unsigned plan; /* commits are planned for card number plan - 1 of source.c; 0: not */
 };
 
-/* a generation that was, or an attempt at one, and how many commits had returned when it was replaced */
+/* a generation that was, or an attempt at one, and how many commits had returned when it was
+ * replaced */
 struct past {
 	struct image image;
 	uint64_t commit;
@@ -63,8 +65,10 @@ struct world {
 	struct log *log;
 	struct log_index *index;
 	struct log_open_report rep;
-	struct wear_ledger acked; /* of the newest record that is durable for sure, if the card is honest */
-	struct wear_ledger acked_before; /* of the operation before that: a card that lies has at least this */
+	/* of the newest record that is durable for sure, if the card is honest */
+	struct wear_ledger acked;
+	/* of the operation before that: a card that lies has at least this */
+	struct wear_ledger acked_before;
 
 	struct image n;		       /* the last generation whose commit returned */
 	struct image older;	       /* the one before that */
@@ -112,9 +116,11 @@ struct position {
 };
 
 struct totals {
-	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints, recoveries, spills, fscks,
-		lends, refused, attaches, wraps, faults, workloads, max_pending, upgrades;
-	uint64_t lost[MAX_PAST + 2], mixed, broken; /* by lies: commits lost, no generation at all, none that is complete */
+	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
+		recoveries, spills, fscks, lends, refused, attaches, wraps, faults, workloads,
+		max_pending, upgrades;
+	/* by lies: commits lost, no generation at all, none that is complete */
+	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
 
 extern struct position at;
@@ -123,8 +129,8 @@ extern int verbose;
 extern uint64_t thin; /* only one image in so many is tried */
 enum { COLLATERAL_NO, COLLATERAL_RING, COLLATERAL_ALL };
 extern int collateral, force_ext4; /* 1: always, -1: never */
-extern int force_lag, force_lie; /* of all workloads; -1: as they like */
-extern bool measure; /* what lies do is counted, not judged */
+extern int force_lag, force_lie;   /* of all workloads; -1: as they like */
+extern bool measure;		   /* what lies do is counted, not judged */
 
 /* ---- world.c ---- */
 uint64_t rnd_next(uint64_t *state);
@@ -156,8 +162,10 @@ void world_disarm(struct world *w);
 void world_check_base(struct world *w); /* the base alone is n, durably */
 uint64_t world_ops(const struct world *w);
 
-/* Copies the volume as index and base show it into a static buffer. NULL: read error, if it may be. */
-const uint8_t *volume_read(const struct world *w, const struct cards *c, const struct log_index *ix);
+/* Copies the volume as index and base show it into a static buffer. NULL: read error, if it may
+ * be. */
+const uint8_t *volume_read(const struct world *w, const struct cards *c,
+			   const struct log_index *ix);
 /* First block used in the image that differs; -1: none. */
 int image_differs(const struct image *im, const uint8_t *volume, unsigned blks);
 const uint8_t *content_of(unsigned content);
@@ -165,17 +173,18 @@ const uint8_t *content_of(unsigned content);
 /* ---- source.c ---- */
 struct commit_source source_of(struct world *w);
 /* For a checkpoint, some blocks of the live image: they may have changed since they were logged. */
-const struct flash_profile *profile_of(const struct world *w); /* NULL: not planned */
+const struct flash_profile *profile_of(const struct world *w);	      /* NULL: not planned */
 int src_is_free(void *world, uint64_t blk, uint64_t blks, bool *ret); /* for commit_checkpoint */
 bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf);
 
 /* ---- lie.c ---- */
-void lie_start(struct world *w); /* new cards, or their power was cut */
+void lie_start(struct world *w);		   /* new cards, or their power was cut */
 void lie_wrote(struct world *w, const void *data); /* to the log card */
 void lie_flushed(struct world *w);
 void lie_remember(struct world *w);
 void lie_forget(struct world *w);
-/* The past image that the volume holds, and how many commits that returned are lost with it. NULL: none. */
+/* The past image that the volume holds, and how many commits that returned are lost with it. NULL:
+ * none. */
 const struct image *lie_find(const struct world *w, const uint8_t *volume, unsigned *ret_lost);
 
 /* ---- ext4.c ---- */
@@ -187,9 +196,10 @@ const uint8_t *ext4_content(unsigned id);
 void ext4_check(const struct image *im, const uint8_t *volume); /* e2fsck, and the tree */
 
 /* ---- cut.c ---- */
-void hook_cards(struct world *w);   /* from now on every write and flush of them is a cut point */
-void cut_here(struct world *w);	    /* tries images of a cut at this moment */
-void judge(struct world *w, struct cards *c); /* attaches what a cut left and asks the oracle; takes the cards */
+void hook_cards(struct world *w); /* from now on every write and flush of them is a cut point */
+void cut_here(struct world *w);	  /* tries images of a cut at this moment */
+/* attaches what a cut left and asks the oracle; takes the cards */
+void judge(struct world *w, struct cards *c);
 void cards_clone(struct cards *ret, const struct cards *c);
 void cards_close(struct cards *c);
 void cards_account_reset(struct cards *c);

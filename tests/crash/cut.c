@@ -2,9 +2,9 @@
 /*
  * Cut points and images.
  *
- * The cards' vtables are wrapped: before each write and each flush, and at the end of what a session
- * does, the cards are cloned, the power of the clones is cut, and the clones are attached. What a
- * cut leaves of the unflushed block writes is enumerated when they are few: all subsets of
+ * The cards' vtables are wrapped: before each write and each flush, and at the end of what a
+ * session does, the cards are cloned, the power of the clones is cut, and the clones are attached.
+ * What a cut leaves of the unflushed block writes is enumerated when they are few: all subsets of
  * {done, dropped}; then each one alone dropped, torn, garbage or done; then samples, in which
  * writes also overtake each other.
  */
@@ -51,7 +51,8 @@ static void account_reset(struct card *c)
 {
 	struct card_account *a = &c->account;
 
-	a->write_calls = a->written_bytes = a->read_calls = a->read_bytes = a->flushes = a->writable_ns = 0;
+	a->write_calls = a->written_bytes = a->read_calls = a->read_bytes = a->flushes =
+		a->writable_ns = 0;
 }
 
 void cards_account_reset(struct cards *c)
@@ -66,13 +67,14 @@ void ledger_check(const struct wear_ledger *old, const struct wear_ledger *new)
 
 	for (size_t i = 0; i < sizeof(*old) / sizeof(*a); i++)
 		if (b[i] < a[i])
-			fail("counter %zu of the ledger went back from %llu to %llu", i, (unsigned long long)a[i],
-			     (unsigned long long)b[i]);
+			fail("counter %zu of the ledger went back from %llu to %llu", i,
+			     (unsigned long long)a[i], (unsigned long long)b[i]);
 }
 
 /* ---- one image ---- */
 
-static void keep(struct world *w, struct cards *c, const struct image *im, const struct wear_ledger *ledger)
+static void keep(struct world *w, struct cards *c, const struct image *im,
+		 const struct wear_ledger *ledger)
 {
 	if (rnd_below(w, ++w->kept_of)) {
 		cards_close(c);
@@ -85,7 +87,8 @@ static void keep(struct world *w, struct cards *c, const struct image *im, const
 	w->kept_acked = *ledger;
 }
 
-static const struct image *find_generation(struct world *w, const uint8_t *volume, const struct log_open_report *rep)
+static const struct image *find_generation(struct world *w, const uint8_t *volume,
+					   const struct log_open_report *rep)
 {
 	const struct image *im;
 	int bad[MAX_TRIED + 1];
@@ -110,15 +113,19 @@ static const struct image *find_generation(struct world *w, const uint8_t *volum
 		return NULL;
 	}
 	fail("no generation: record %llu of type %d was chosen, block %d of N differs, block %d of N+1 (%u attempts); %s",
-	     (unsigned long long)rep->newest.seq, rep->newest.type, bad[0], w->n_tried ? bad[w->n_tried] : -1,
-	     w->n_tried, rep->why);
+	     (unsigned long long)rep->newest.seq, rep->newest.type, bad[0],
+	     w->n_tried ? bad[w->n_tried] : -1, w->n_tried, rep->why);
 }
 
-/* The lent room is not there, is another log's, or is given up: never a mixture, and without an order nothing but N or N+1. */
-static void judge_without_lent(struct world *w, const struct cards *c, const struct log_super *super)
+/* The lent room is not there, is another log's, or is given up: never a mixture, and without an
+ * order nothing but N or N+1. */
+static void judge_without_lent(struct world *w, const struct cards *c,
+			       const struct log_super *super)
 {
 	static _Alignas(4096) uint8_t blk[COW_BLK_BYTES];
-	struct log_lent_head other = { .ring_uuid = "another ring's", .epoch = super->revision, .seq = at.variant };
+	struct log_lent_head other = { .ring_uuid = "another ring's",
+				       .epoch = super->revision,
+				       .seq = at.variant };
 	uint64_t ops = sim_ops(c->base), log_ops = sim_ops(c->log);
 	struct totals was = total;
 	struct cards stale;
@@ -134,7 +141,8 @@ static void judge_without_lent(struct world *w, const struct cards *c, const str
 	if (sim_poke(stale.lent, 0, blk, sizeof(blk)) < 0)
 		fail("poke");
 	for (int i = 0; i < 3; i++) {
-		if (log_open_lent(&l, stale.base, stale.log, super, i == 2 ? LOG_NO_LENT : 0, i ? stale.lent : NULL, &rep) < 0)
+		if (log_open_lent(&l, stale.base, stale.log, super, i == 2 ? LOG_NO_LENT : 0,
+				  i ? stale.lent : NULL, &rep) < 0)
 			fail("log_open without lent room");
 		ix = log_index_of(l);
 		if (i == 0)
@@ -144,7 +152,9 @@ static void judge_without_lent(struct world *w, const struct cards *c, const str
 		if (rep.state == LOG_BROKEN && !(rep.wants_lent || i == 2))
 			fail("broken without lent room, but not for that: %s", rep.why);
 		total.refused += rep.state == LOG_BROKEN && i < 2;
-		if (rep.state != LOG_BROKEN && (i < 2 || image_differs(&w->older, volume_read(w, &stale, ix), w->shape.blks) >= 0))
+		if (rep.state != LOG_BROKEN &&
+		    (i < 2 ||
+		     image_differs(&w->older, volume_read(w, &stale, ix), w->shape.blks) >= 0))
 			find_generation(w, volume_read(w, &stale, ix), &rep);
 		log_index_unref(ix);
 		log_close(l);
@@ -166,7 +176,8 @@ void judge(struct world *w, struct cards *c)
 	const struct image *im = NULL;
 	unsigned trouble;
 	uint64_t bad = 0, ops = sim_ops(c->base), log_ops = sim_ops(c->log);
-	int r = super_read(c->log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &super, &trouble);
+	int r = super_read(c->log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &super,
+			   &trouble);
 
 	if (r < 0 && measure) {
 		total.images++;
@@ -197,7 +208,8 @@ void judge(struct world *w, struct cards *c)
 		ext4_check(im, volume);
 	if (!w->rotten && !measure)
 		ledger_check(w->lie ? &w->acked_before : &w->acked, &rep.ledger);
-	if (!w->rotten && !measure && at.variant % 8 == 0 && (log_verify(l, NULL, NULL, &bad) < 0 || bad))
+	if (!w->rotten && !measure && at.variant % 8 == 0 &&
+	    (log_verify(l, NULL, NULL, &bad) < 0 || bad))
 		fail("log_verify finds %llu bad blocks", (unsigned long long)bad);
 	if (sim_ops(c->base) != ops || sim_ops(c->log) != log_ops)
 		fail("attach wrote to the card");
@@ -252,8 +264,8 @@ static void image(struct world *w, struct fates *f)
 			f->shift = f->n - (unsigned)sim_pending(w->c.lent);
 		sim_power_cycle(c.lent, f ? fate_of : NULL, f);
 	}
-	if (at.replay && at.want.seed == at.seed && at.want.cut == at.cut && at.want.variant == at.variant &&
-	    at.want.step == at.step) {
+	if (at.replay && at.want.seed == at.seed && at.want.cut == at.cut &&
+	    at.want.variant == at.variant && at.want.step == at.step) {
 		printf("this is the image: %zu pending block writes:", sim_pending(w->c.base));
 		for (size_t i = 0; i < sim_pending(w->c.base); i++)
 			printf(" %llu%s", (unsigned long long)sim_pending_blk(w->c.base, i),
@@ -267,7 +279,9 @@ static void singles(struct world *w, struct fates *f, enum sim_fate others, enum
 {
 	for (unsigned k = 0; k < f->n && k < SINGLES_MAX; k++) {
 		/* the last ones first: a record is the last; then any */
-		unsigned i = k < SINGLES_MAX / 2 || f->n <= SINGLES_MAX ? f->n - 1 - k : (unsigned)rnd_below(w, f->n);
+		unsigned i = k < SINGLES_MAX / 2 || f->n <= SINGLES_MAX
+				     ? f->n - 1 - k
+				     : (unsigned)rnd_below(w, f->n);
 
 		memset(f->fate, others, f->n);
 		f->fate[i] = (uint8_t)one;
@@ -317,8 +331,8 @@ void cut_here(struct world *w)
 /* ---- hooks ---- */
 
 /*
- * Nothing that the committed image uses is written at home but its own content, and that only while the
- * durable log holds it too. Stronger than what a cut shows: it asks at every write.
+ * Nothing that the committed image uses is written at home but its own content, and that only while
+ * the durable log holds it too. Stronger than what a cut shows: it asks at every write.
  */
 static void check_home_write(struct world *w, uint64_t blk, const void *data)
 {
@@ -331,17 +345,19 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 		fail("block %llu, used in the committed image and not in the log, is written in place",
 		     (unsigned long long)blk);
 	if (memcmp(data, content_of(w->n.content[blk]), COW_BLK_BYTES))
-		fail("block %llu, used in the committed image, gets other content in place", (unsigned long long)blk);
+		fail("block %llu, used in the committed image, gets other content in place",
+		     (unsigned long long)blk);
 }
 
-/* The record says that all it speaks of is durable: a FLUSH came between. Recovery would mostly see through a
- * record that came too early, so that a cut does not show it. */
+/* The record says that all it speaks of is durable: a FLUSH came between. Recovery would mostly see
+ * through a record that came too early, so that a cut does not show it. */
 static void check_record_write(struct world *w, const uint8_t *data)
 {
 	enum { TYPE_AT = 32 };
 
 	if (!w->lie && !memcmp(data, "COWFSREC", 8) && data[TYPE_AT] == RECORD_COMMIT &&
-	    (sim_pending(w->c.base) || sim_pending(w->c.log) || (w->c.lent && sim_pending(w->c.lent))))
+	    (sim_pending(w->c.base) || sim_pending(w->c.log) ||
+	     (w->c.lent && sim_pending(w->c.lent))))
 		fail("a commit record is written while blocks are not flushed");
 }
 
@@ -363,7 +379,8 @@ static bool is_mending(const void *buf)
 /* A file may hold what looks like a record: at home it is none. */
 static bool is_ring(const struct card *c, uint64_t off_bytes)
 {
-	return c == current->c.log && (current->shape.external || off_bytes >= blk_to_bytes(current->shape.blks));
+	return c == current->c.log &&
+	       (current->shape.external || off_bytes >= blk_to_bytes(current->shape.blks));
 }
 
 static int hook_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
@@ -372,7 +389,8 @@ static int hook_write(struct card *c, uint64_t off_bytes, const void *buf, size_
 
 	cut_here(current);
 	for (uint64_t i = 0; c == current->c.base && i < len_bytes / COW_BLK_BYTES; i++)
-		check_home_write(current, off_bytes / COW_BLK_BYTES + i, (const uint8_t *)buf + blk_to_bytes(i));
+		check_home_write(current, off_bytes / COW_BLK_BYTES + i,
+				 (const uint8_t *)buf + blk_to_bytes(i));
 	if (is_ring(c, off_bytes))
 		check_record_write(current, buf);
 	r = real->write(c, off_bytes, buf, len_bytes);

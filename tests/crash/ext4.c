@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Worlds with a real file system: small ext2 and ext4 images, changed through libext2fs between the commits, so that each
- * generation is one that could be mounted, with its journal empty, as behind a freeze.
+ * Worlds with a real file system: small ext2 and ext4 images, changed through libext2fs between the
+ * commits, so that each generation is one that could be mounted, with its journal empty, as behind
+ * a freeze.
  *
- * The image lies in a memory file. What its blocks are used for is asked of cowfs's own map once and for all generations (that is
- * what is under test); what e2fsck and the tree say of a sample of the recovered volumes is not ours.
+ * The image lies in a memory file. What its blocks are used for is asked of cowfs's own map once
+ * and for all generations (that is what is under test); what e2fsck and the tree say of a sample of
+ * the recovered volumes is not ours.
  */
 #include <ext2fs/ext2fs.h>
 #include <fcntl.h>
@@ -94,7 +96,8 @@ struct walk {
 	uint32_t sum;
 };
 
-static int walk_entry(ext2_ino_t dir, int entry, struct ext2_dir_entry *d, int offset, int blocksize, char *buf, void *ctx)
+static int walk_entry(ext2_ino_t dir, int entry, struct ext2_dir_entry *d, int offset,
+		      int blocksize, char *buf, void *ctx)
 {
 	unsigned len = (unsigned)ext2fs_dirent_name_len(d);
 	struct walk *w = ctx;
@@ -169,7 +172,8 @@ static void take_in(struct image *im)
 void ext4_revert(struct world *w)
 {
 	for (unsigned b = 0; b < EXT_BLKS; b++)
-		if (pwrite(memory, content_of(w->live.content[b]), COW_BLK_BYTES, (off_t)blk_to_bytes(b)) != COW_BLK_BYTES)
+		if (pwrite(memory, content_of(w->live.content[b]), COW_BLK_BYTES,
+			   (off_t)blk_to_bytes(b)) != COW_BLK_BYTES)
 			fail("memory file");
 }
 
@@ -181,12 +185,14 @@ void ext4_begin(struct world *w)
 	if (memory < 0)
 		memory = memfd_create("ext4", 0);
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), memory);
-	if (memory < 0 || ftruncate(memory, 0) < 0 || ftruncate(memory, (off_t)blk_to_bytes(EXT_BLKS)) < 0)
+	if (memory < 0 || ftruncate(memory, 0) < 0 ||
+	    ftruncate(memory, (off_t)blk_to_bytes(EXT_BLKS)) < 0)
 		fail("memory file");
-	snprintf(cmd, sizeof(cmd),
-		 "E2FSPROGS_FAKE_TIME=%d mke2fs -q -F %s -U 6b0bd3a2-0000-4000-8000-00000000c0f5 -E "
-		 "hash_seed=6b0bd3a2-0000-4000-8000-00000000c0f6,nodiscard %s %uk >/dev/null 2>&1",
-		 FAKE_TIME, kinds[w->shape.ext4 - 1], path, EXT_BLKS * 4);
+	snprintf(
+		cmd, sizeof(cmd),
+		"E2FSPROGS_FAKE_TIME=%d mke2fs -q -F %s -U 6b0bd3a2-0000-4000-8000-00000000c0f5 -E "
+		"hash_seed=6b0bd3a2-0000-4000-8000-00000000c0f6,nodiscard %s %uk >/dev/null 2>&1",
+		FAKE_TIME, kinds[w->shape.ext4 - 1], path, EXT_BLKS * 4);
 	if (system(cmd))
 		fail("mke2fs failed: %s", cmd);
 	take_in(&w->n);
@@ -198,7 +204,8 @@ static void write_file(struct world *w, ext2_filsys fs, const char *name)
 {
 	static uint8_t data[48 * KIB];
 	struct ext2_inode inode = { .i_mode = LINUX_S_IFREG | 0644, .i_links_count = 1 };
-	uint64_t seed = rnd_next(&w->rnd), bytes = 1 + rnd_below(w, rnd_below(w, 4) ? 6000 : sizeof(data));
+	uint64_t seed = rnd_next(&w->rnd),
+		 bytes = 1 + rnd_below(w, rnd_below(w, 4) ? 6000 : sizeof(data));
 	unsigned put;
 	ext2_ino_t ino;
 	ext2_file_t f;
@@ -206,7 +213,8 @@ static void write_file(struct world *w, ext2_filsys fs, const char *name)
 
 	if (ext2fs_new_inode(fs, EXT2_ROOT_INO, LINUX_S_IFREG, NULL, &ino))
 		return;
-	if (ext2fs_link(fs, EXT2_ROOT_INO, name, ino, EXT2_FT_REG_FILE)) /* a full directory block */
+	/* a full directory block */
+	if (ext2fs_link(fs, EXT2_ROOT_INO, name, ino, EXT2_FT_REG_FILE))
 		return;
 	ext2fs_inode_alloc_stats2(fs, ino, 1, 0);
 	if (ext2fs_has_feature_extents(fs->super)) {
@@ -218,7 +226,8 @@ static void write_file(struct world *w, ext2_filsys fs, const char *name)
 	}
 	for (uint64_t i = 0; i < bytes; i += 8)
 		memcpy(data + i, &(uint64_t){ rnd_next(&seed) }, 8);
-	if (ext2fs_write_new_inode(fs, ino, &inode) || ext2fs_file_open(fs, ino, EXT2_FILE_WRITE, &f))
+	if (ext2fs_write_new_inode(fs, ino, &inode) ||
+	    ext2fs_file_open(fs, ino, EXT2_FILE_WRITE, &f))
 		fail("a file cannot be made");
 	e = ext2fs_file_write(f, data, (unsigned)bytes, &put); /* out of room: as far as it goes */
 	if ((e && e != EXT2_ET_BLOCK_ALLOC_FAIL) || ext2fs_file_close(f))
@@ -270,7 +279,8 @@ void ext4_change(struct world *w)
 		fail("the image cannot be written");
 	take_in(&w->live);
 	for (unsigned b = 0; b < EXT_BLKS; b++)
-		/* what was free is not on the card: using it is writing it, also with what it held */
+		/* what was free is not on the card: using it is writing it, also with what it
+		 * held */
 		if (w->live.content[b] != was.content[b] ||
 		    (w->live.use[b] == USE_USED && was.use[b] != USE_USED)) {
 			w->dirty[b] = true;
@@ -292,7 +302,8 @@ void ext4_check(const struct image *im, const uint8_t *volume)
 	snprintf(cmd, sizeof(cmd), "e2fsck -fn %s >/dev/null 2>&1", file);
 	code = system(cmd);
 	if (code)
-		fail("e2fsck -fn of a recovered volume: %d", WIFEXITED(code) ? WEXITSTATUS(code) : -1);
+		fail("e2fsck -fn of a recovered volume: %d",
+		     WIFEXITED(code) ? WEXITSTATUS(code) : -1);
 	if (tree_digest(file) != im->digest)
 		fail("the tree of a recovered volume is not that of its generation");
 	close(fd);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Forgeries: content of files that is, byte for byte, what recovery looks for in the ring, made by somebody who knows the format,
- * the ring uuid, every record, and where in the ring his content is going to lie.
+ * Forgeries: content of files that is, byte for byte, what recovery looks for in the ring, made by
+ * somebody who knows the format, the ring uuid, every record, and where in the ring his content is
+ * going to lie.
  *
- * None may be accepted: after a commit of them the newest generation is the genuine one, nothing was rejected, every block
- * reads as it was written, and the ledger is the card's own.
+ * None may be accepted: after a commit of them the newest generation is the genuine one, nothing
+ * was rejected, every block reads as it was written, and the ledger is the card's own.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,7 @@ enum kind {
 	AS_HEAD = 1 << 2,
 	AS_DESC = 1 << 3,
 	AS_WEAR = 1 << 4,
-	AS_COPY = 1 << 5, /* of what lies in this card's ring just now */
+	AS_COPY = 1 << 5,  /* of what lies in this card's ring just now */
 	AS_GROUP = 1 << 6, /* payload, descriptor and record that belong together */
 	AS_ANYTHING = (1 << 7) - 1,
 };
@@ -51,8 +52,14 @@ static uint64_t any(struct author *a, uint64_t n)
 
 static uint64_t high(struct author *a, uint64_t genuine)
 {
-	const uint64_t all[] = { genuine, genuine + 1, genuine + 2 + any(a, 5), genuine + 1000000, UINT64_MAX - 1, UINT64_MAX,
-				 genuine ? genuine - 1 : 1, ((genuine >> 32) + 1) << 32 | any(a, UINT32_MAX) };
+	const uint64_t all[] = { genuine,
+				 genuine + 1,
+				 genuine + 2 + any(a, 5),
+				 genuine + 1000000,
+				 UINT64_MAX - 1,
+				 UINT64_MAX,
+				 genuine ? genuine - 1 : 1,
+				 ((genuine >> 32) + 1) << 32 | any(a, UINT32_MAX) };
 
 	return all[any(a, ARRAY_SIZE(all))];
 }
@@ -67,7 +74,8 @@ static struct record_ptr pointer(struct author *a)
 	case 1:
 		return n->prev;
 	case 2:
-		return (struct record_ptr){ high(a, n->seq), n->epoch, a->lblk[any(a, ROUND_BLKS)] };
+		return (struct record_ptr){ high(a, n->seq), n->epoch,
+					    a->lblk[any(a, ROUND_BLKS)] };
 	default:
 		return (struct record_ptr){ n->seq, n->epoch, n->lblk };
 	}
@@ -129,8 +137,9 @@ static void put_head(struct author *a, unsigned k, uint8_t *blk)
 {
 	struct log_head h = { .epoch = high(a, a->newest->epoch),
 			      .serial = high(a, 100),
-			      .seg = (uint32_t)(any(a, 2) ? a->lblk[k] * COW_BLK_BYTES / a->super->seg_bytes :
-							    any(a, a->super->seg_count)),
+			      .seg = (uint32_t)(any(a, 2) ? a->lblk[k] * COW_BLK_BYTES /
+								    a->super->seg_bytes
+							  : any(a, a->super->seg_count)),
 			      .last = pointer(a),
 			      .fallback_seq = high(a, a->newest->seq) };
 
@@ -138,10 +147,14 @@ static void put_head(struct author *a, unsigned k, uint8_t *blk)
 	codec_put_head(blk, &h);
 }
 
-static void put_desc(struct author *a, uint64_t epoch, uint64_t seq, uint64_t lblk, uint32_t crc, uint8_t *blk)
+static void put_desc(struct author *a, uint64_t epoch, uint64_t seq, uint64_t lblk, uint32_t crc,
+		     uint8_t *blk)
 {
-	const struct desc_extent e = { .type = (enum desc_type)(lblk ? DESC_LOGGED : DESC_ZERO), .blks = 1,
-				       .blk = any(a, a->w->shape.blks), .lblk = lblk, .crc = &crc };
+	const struct desc_extent e = { .type = (enum desc_type)(lblk ? DESC_LOGGED : DESC_ZERO),
+				       .blks = 1,
+				       .blk = any(a, a->w->shape.blks),
+				       .lblk = lblk,
+				       .crc = &crc };
 	struct desc_writer w;
 
 	desc_start(&w, blk);
@@ -153,7 +166,8 @@ static void put_desc(struct author *a, uint64_t epoch, uint64_t seq, uint64_t lb
 static void put_wear(struct author *a, uint8_t *blk)
 {
 	memset(blk + WEAR_BLK_OFF, 0x7f, 64);
-	codec_put_wear(blk, a->super->ring_uuid, a->newest->epoch, high(a, a->newest->seq), (uint32_t)any(a, 3), 64);
+	codec_put_wear(blk, a->super->ring_uuid, a->newest->epoch, high(a, a->newest->seq),
+		       (uint32_t)any(a, 3), 64);
 }
 
 /* What is in the ring at the place where it will lie, or at any other. */
@@ -162,12 +176,14 @@ static void put_copy(struct author *a, unsigned k, uint8_t *blk)
 	uint64_t blks = (uint64_t)a->super->seg_bytes / COW_BLK_BYTES * a->super->seg_count;
 	uint64_t lblk = any(a, 2) ? a->lblk[k] : any(a, 4) ? a->newest->lblk : any(a, blks);
 
-	if (sim_peek(a->w->c.log, a->super->ring_off_bytes + blk_to_bytes(lblk), blk, COW_BLK_BYTES) < 0)
+	if (sim_peek(a->w->c.log, a->super->ring_off_bytes + blk_to_bytes(lblk), blk,
+		     COW_BLK_BYTES) < 0)
 		fail("peek");
 }
 
 /* Three blocks from the k-th on. */
-static void put_group(struct author *a, unsigned k, uint8_t *payload, uint8_t *desc, uint8_t *record)
+static void put_group(struct author *a, unsigned k, uint8_t *payload, uint8_t *desc,
+		      uint8_t *record)
 {
 	struct log_record r = some_record(a, k + 2);
 
@@ -195,7 +211,8 @@ static void look_ahead(struct author *a)
 		a->lblk[k] = lblk;
 }
 
-/* Each block of the volume has a few slots in turn: what the generations before hold stays as it is. */
+/* Each block of the volume has a few slots in turn: what the generations before hold stays as it
+ * is. */
 static unsigned next_slot(unsigned blk)
 {
 	static uint8_t turn[MAX_BLKS];
@@ -222,12 +239,25 @@ static unsigned write_some(struct author *a, unsigned kinds, unsigned n)
 			kind = 1u << any(a, 7);
 		while (!(kind & kinds) || (kind == AS_GROUP && k + 3 > n && kinds != AS_GROUP));
 		switch (kind) {
-		case AS_RECORD: put_record(a, k, slot[k]); break;
-		case AS_SUPER: put_super(a, k, slot[k]); break;
-		case AS_HEAD: put_head(a, k, slot[k]); break;
-		case AS_DESC: put_desc(a, high(a, a->newest->epoch), high(a, a->newest->seq), any(a, 2), 0, slot[k]); break;
-		case AS_WEAR: put_wear(a, slot[k]); break;
-		case AS_COPY: put_copy(a, k, slot[k]); break;
+		case AS_RECORD:
+			put_record(a, k, slot[k]);
+			break;
+		case AS_SUPER:
+			put_super(a, k, slot[k]);
+			break;
+		case AS_HEAD:
+			put_head(a, k, slot[k]);
+			break;
+		case AS_DESC:
+			put_desc(a, high(a, a->newest->epoch), high(a, a->newest->seq), any(a, 2),
+				 0, slot[k]);
+			break;
+		case AS_WEAR:
+			put_wear(a, slot[k]);
+			break;
+		case AS_COPY:
+			put_copy(a, k, slot[k]);
+			break;
 		default:
 			if (k + 3 > n) {
 				put_record(a, k, slot[k]);
@@ -247,11 +277,13 @@ static void check_genuine(struct world *w, const struct log_record *is)
 	const struct log_open_report *r = &w->rep;
 
 	if (r->rejected || r->state == LOG_FELL_BACK || r->state >= LOG_BROKEN)
-		fail("a forgery was looked at: %u rejected, state %d, %s", r->rejected, r->state, r->why);
-	if (r->newest.seq != is->seq || r->newest.epoch != is->epoch || r->newest.lblk != is->lblk ||
-	    r->highest_seq != is->seq)
-		fail("a forgery was accepted: record %llu of epoch %llx instead of %llu of %llx", (unsigned long long)r->newest.seq,
-		     (unsigned long long)r->newest.epoch, (unsigned long long)is->seq, (unsigned long long)is->epoch);
+		fail("a forgery was looked at: %u rejected, state %d, %s", r->rejected, r->state,
+		     r->why);
+	if (r->newest.seq != is->seq || r->newest.epoch != is->epoch ||
+	    r->newest.lblk != is->lblk || r->highest_seq != is->seq)
+		fail("a forgery was accepted: record %llu of epoch %llx instead of %llu of %llx",
+		     (unsigned long long)r->newest.seq, (unsigned long long)r->newest.epoch,
+		     (unsigned long long)is->seq, (unsigned long long)is->epoch);
 	if (memcmp(&r->ledger, &is->ledger, offsetof(struct wear_ledger, attaches)))
 		fail("the ledger is a forged one");
 	log_wear_load(w->log);
@@ -259,7 +291,8 @@ static void check_genuine(struct world *w, const struct log_record *is)
 		fail("a forgery cost a part of the wear table");
 }
 
-/* No superblock is found where both copies are gone, and one in a file could lie where a pending one is looked for. */
+/* No superblock is found where both copies are gone, and one in a file could lie where a pending
+ * one is looked for. */
 static void check_super(struct world *w)
 {
 	static const uint8_t none[COW_BLK_BYTES];
@@ -271,7 +304,8 @@ static void check_super(struct world *w)
 	for (int i = 0; i < 2; i++)
 		if (sim_poke(c.log, log_super(w->log)->copy_off_bytes[i], none, sizeof(none)) < 0)
 			fail("poke");
-	if (super_read(c.log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &s, &trouble) == 0)
+	if (super_read(c.log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &s, &trouble) ==
+	    0)
 		fail("a superblock in a file was taken for the log's");
 	cards_close(&c);
 }
@@ -307,9 +341,12 @@ static void make_ready(struct world *w, unsigned n, unsigned turn)
 		attack_expect(world_checkpoint(w, RECORD_TAIL, 0) == 0, "checkpoint");
 }
 
-static void forge_turn(struct world *w, unsigned kinds, unsigned turn, bool cuts, bool *reached, uint64_t *done)
+static void forge_turn(struct world *w, unsigned kinds, unsigned turn, bool cuts, bool *reached,
+		       uint64_t *done)
 {
-	unsigned room = (unsigned)(w->shape.heavy ? 52 : min_u64(w->shape.blks - 2, log_capacity_blks(w->log) - 4));
+	unsigned room = (unsigned)(w->shape.heavy ? 52
+						  : min_u64(w->shape.blks - 2,
+							    log_capacity_blks(w->log) - 4));
 	unsigned n = 1 + (unsigned)rnd_below(w, room);
 	struct author a = { .w = w, .super = log_super(w->log), .newest = log_newest(w->log) };
 
@@ -322,7 +359,8 @@ static void forge_turn(struct world *w, unsigned kinds, unsigned turn, bool cuts
 	if (w->bill.logged == n && !w->bill.spilled) { /* no zeroes, and none as it was */
 		if (log_newest(w->log)->start_lblk != a.lblk[0])
 			fail("the forgeries lie elsewhere than foreseen: at %llu, not %llu",
-			     (unsigned long long)log_newest(w->log)->start_lblk, (unsigned long long)a.lblk[0]);
+			     (unsigned long long)log_newest(w->log)->start_lblk,
+			     (unsigned long long)a.lblk[0]);
 		for (unsigned k = 0; k < n; k++)
 			reached[a.lblk[k]] = true;
 	}
@@ -339,7 +377,8 @@ static uint64_t missed(const struct world *w, const bool *reached)
 	return n;
 }
 
-static void forge_world(const struct shape *s, uint64_t seed, unsigned kinds, uint64_t want, bool cuts, uint64_t *done)
+static void forge_world(const struct shape *s, uint64_t seed, unsigned kinds, uint64_t want,
+			bool cuts, uint64_t *done)
 {
 	struct world w;
 	bool *reached;
@@ -352,7 +391,8 @@ static void forge_world(const struct shape *s, uint64_t seed, unsigned kinds, ui
 	for (unsigned turn = 0; *done < want || missed(&w, reached); turn++) {
 		forge_turn(&w, kinds, turn, cuts, reached, done);
 		if (turn > 5000)
-			fail("%llu places of the ring are never reached", (unsigned long long)missed(&w, reached));
+			fail("%llu places of the ring are never reached",
+			     (unsigned long long)missed(&w, reached));
 	}
 	free(reached);
 	world_free(&w);
@@ -377,12 +417,30 @@ static void forge_all(unsigned kinds, uint64_t each, bool cuts)
 	}
 }
 
-static void as_record(void) { forge_all(AS_RECORD, 300, true); }
-static void as_super(void) { forge_all(AS_SUPER, 300, true); }
-static void as_head(void) { forge_all(AS_HEAD, 300, true); }
-static void as_group(void) { forge_all(AS_GROUP | AS_DESC, 300, true); }
-static void as_wear(void) { forge_all(AS_WEAR, 300, true); }
-static void as_copy(void) { forge_all(AS_COPY, 300, true); }
+static void as_record(void)
+{
+	forge_all(AS_RECORD, 300, true);
+}
+static void as_super(void)
+{
+	forge_all(AS_SUPER, 300, true);
+}
+static void as_head(void)
+{
+	forge_all(AS_HEAD, 300, true);
+}
+static void as_group(void)
+{
+	forge_all(AS_GROUP | AS_DESC, 300, true);
+}
+static void as_wear(void)
+{
+	forge_all(AS_WEAR, 300, true);
+}
+static void as_copy(void)
+{
+	forge_all(AS_COPY, 300, true);
+}
 
 static void forgery(void)
 {

@@ -2,9 +2,9 @@
 /*
  * Cards that lie about FLUSH, and what they may be found with.
  *
- * Two kinds: the last M FLUSHes did not happen (the simulator's own), and the harder one that lag is specified for: once a
- * record's FLUSH has returned, all that was issued before the record before it was acknowledged is durable, and nothing
- * else, however many FLUSHes came between.
+ * Two kinds: the last M FLUSHes did not happen (the simulator's own), and the harder one that lag
+ * is specified for: once a record's FLUSH has returned, all that was issued before the record
+ * before it was acknowledged is durable, and nothing else, however many FLUSHes came between.
  */
 #include <limits.h>
 #include <string.h>
@@ -23,7 +23,10 @@ static void start(struct world *w, struct card *c, unsigned i)
 	sim_set_lie(c, w->lie == LIE_RECORDS ? UINT_MAX : w->lie);
 	w->acked_pending[i] = sim_pending(c);
 	if (collateral == COLLATERAL_RING)
-		sim_set_collateral(c, c == w->c.log && !w->shape.external ? blk_to_bytes(w->shape.blks) : i ? 0 : UINT64_MAX);
+		sim_set_collateral(c, c == w->c.log && !w->shape.external
+					      ? blk_to_bytes(w->shape.blks)
+				      : i ? 0
+					  : UINT64_MAX);
 	if (collateral == COLLATERAL_ALL)
 		sim_set_collateral(c, 0);
 }
@@ -79,7 +82,8 @@ void lie_forget(struct world *w)
 	w->n_past = 0;
 }
 
-/* How many commits that returned are lost if the volume is one of the past: the fewest. -1: it is none of them. */
+/* How many commits that returned are lost if the volume is one of the past: the fewest. -1: it is
+ * none of them. */
 const struct image *lie_find(const struct world *w, const uint8_t *volume, unsigned *ret_lost)
 {
 	for (unsigned i = 0; i < w->n_past; i++)

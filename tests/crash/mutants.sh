@@ -20,19 +20,22 @@ build() {
 	"${run[@]}" make -s -C "$work" build/tests/crash >"$work/make.log" 2>&1
 }
 
-# mutant NAME ATTACK FILE OLD NEW: OLD must be in FILE once. ATTACK w: random workloads; several with commas: one of them.
+# mutant NAME ATTACK FILE OLD NEW: OLD must be in FILE once, however it is broken into lines.
+# ATTACK w: random workloads; several with commas: one of them.
 mutant() {
 	local name=$1 attack file=$3 log=$work/out verdict=''
 	[ "$only" = '  ' ] || [[ $only == *" $name "* ]] || return 0
 	n=$((n + 1))
 	cp "$work/$file" "$work/saved"
 	if ! OLD=$4 NEW=$5 python3 - "$work/$file" <<'PY'; then
-import os, sys
+import os, re, sys
 path, old, new = sys.argv[1], os.environ['OLD'], os.environ['NEW']
 text = open(path).read()
-if text.count(old) != 1:
-    sys.exit(f'{text.count(old)} times in {path}: {old}')
-open(path, 'w').write(text.replace(old, new))
+indent = re.match(r'\t*', old).group()
+found = re.findall('\n' * bool(indent) + indent + r'\s*'.join(re.escape(c) for c in old if not c.isspace()), text)
+if len(found) != 1:
+    sys.exit(f'{len(found)} times in {path}: {old}')
+open(path, 'w').write(text.replace(found[0], '\n' * bool(indent) + new))
 PY
 		verdict='cannot be applied'
 	elif ! build; then

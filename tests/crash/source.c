@@ -4,7 +4,8 @@
 
 #include "crash.h"
 
-static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *ret_state)
 {
 	struct world *w = ctx;
 	uint64_t b = *blk, n = 1;
@@ -13,7 +14,8 @@ static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_
 		b++;
 	if (b >= w->shape.blks)
 		return false;
-	while (n < max_blks && b + n < w->shape.blks && w->dirty[b + n] && w->hole[b + n] == w->hole[b])
+	while (n < max_blks && b + n < w->shape.blks && w->dirty[b + n] &&
+	       w->hole[b + n] == w->hole[b])
 		n++;
 	*blk = b;
 	*ret_blks = n;
@@ -27,8 +29,10 @@ static int src_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 	for (uint64_t i = 0; i < blks; i++) {
 		if (!w->dirty[blk + i])
-			fail("commit reads block %llu, which is not dirty", (unsigned long long)(blk + i));
-		memcpy((uint8_t *)buf + blk_to_bytes(i), content_of(w->live.content[blk + i]), COW_BLK_BYTES);
+			fail("commit reads block %llu, which is not dirty",
+			     (unsigned long long)(blk + i));
+		memcpy((uint8_t *)buf + blk_to_bytes(i), content_of(w->live.content[blk + i]),
+		       COW_BLK_BYTES);
 	}
 	return 0;
 }
@@ -53,39 +57,66 @@ static int src_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
 }
 
 /* As a file system's map would answer: runs end where the use does, or at a group's end. */
-static int run_of(struct world *w, const uint8_t *use, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-		  uint64_t *ret_blks)
+static int run_of(struct world *w, const uint8_t *use, uint64_t blk, uint64_t max_blks,
+		  enum blk_use *ret, uint64_t *ret_blks)
 {
 	uint64_t n = 1;
 
-	while (n < max_blks && blk + n < w->shape.blks && use[blk + n] == use[blk] && (blk + n) % 11)
+	while (n < max_blks && blk + n < w->shape.blks && use[blk + n] == use[blk] &&
+	       (blk + n) % 11)
 		n++;
 	*ret = (enum blk_use)use[blk];
 	*ret_blks = n;
 	return 0;
 }
 
-static int src_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int src_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			  uint64_t *ret_blks)
 {
 	return run_of(ctx, ((struct world *)ctx)->live.use, blk, max_blks, ret, ret_blks);
 }
 
-static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			     uint64_t *ret_blks)
 {
 	return run_of(ctx, ((struct world *)ctx)->n.use, blk, max_blks, ret, ret_blks);
 }
 
-/* Cards with units of a few blocks, so that some of them are written whole, some over gaps, and some go to the log. */
+/* Cards with units of a few blocks, so that some of them are written whole, some over gaps, and
+ * some go to the log. */
 const struct flash_profile *profile_of(const struct world *w)
 {
-#define SPEED { .affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000 }
+#define SPEED                                                                                      \
+	{                                                                                          \
+		.affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000                    \
+	}
 	static const struct flash_profile card[] = {
-		{ .id = "closes", .has_write = true, .read = SPEED, .write = SPEED, .unit_bytes = 8 * COW_BLK_BYTES,
-		  .open_units = 1, .copy_bytes_per_s = 1000000, .absorb = 1 },
-		{ .id = "jumps", .has_write = true, .read = SPEED, .write = SPEED, .unit_bytes = 4 * COW_BLK_BYTES,
-		  .open_units = 2, .open_random = 2, .copy_bytes_per_s = 20000000, .absorb = 1 },
-		{ .id = "absorbs", .has_write = true, .read = SPEED, .write = SPEED, .unit_bytes = 16 * COW_BLK_BYTES,
-		  .open_units = 2, .open_random = 2, .copy_bytes_per_s = 5000000, .absorb = 4 },
+		{ .id = "closes",
+		  .has_write = true,
+		  .read = SPEED,
+		  .write = SPEED,
+		  .unit_bytes = 8 * COW_BLK_BYTES,
+		  .open_units = 1,
+		  .copy_bytes_per_s = 1000000,
+		  .absorb = 1 },
+		{ .id = "jumps",
+		  .has_write = true,
+		  .read = SPEED,
+		  .write = SPEED,
+		  .unit_bytes = 4 * COW_BLK_BYTES,
+		  .open_units = 2,
+		  .open_random = 2,
+		  .copy_bytes_per_s = 20000000,
+		  .absorb = 1 },
+		{ .id = "absorbs",
+		  .has_write = true,
+		  .read = SPEED,
+		  .write = SPEED,
+		  .unit_bytes = 16 * COW_BLK_BYTES,
+		  .open_units = 2,
+		  .open_random = 2,
+		  .copy_bytes_per_s = 5000000,
+		  .absorb = 4 },
 	};
 
 	return w->shape.plan ? &card[w->shape.plan - 1] : NULL;
@@ -101,7 +132,8 @@ int src_is_free(void *world, uint64_t blk, uint64_t blks, bool *ret)
 	*ret = true;
 	for (uint64_t i = 0; i < blks && *ret; i++) {
 		log_held_run(w->log, blk + i, 1, &held);
-		*ret = !held && w->n.use[blk + i] == USE_FREE && (!older || w->older.use[blk + i] == USE_FREE);
+		*ret = !held && w->n.use[blk + i] == USE_FREE &&
+		       (!older || w->older.use[blk + i] == USE_FREE);
 	}
 	log_index_unref(older);
 	return 0;
@@ -120,7 +152,8 @@ bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf)
 	return (blk + at.seed) % 5 != 0;
 }
 
-static int src_run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int src_run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			 uint64_t *ret_blks)
 {
 	return run_of(ctx, ((struct world *)ctx)->older.use, blk, max_blks, ret, ret_blks);
 }

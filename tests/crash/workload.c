@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A random workload: what a session may do, in any order, with failing operations and power cuts. */
+/* A random workload: what a session may do, in any order, with failing operations and power
+ * cuts. */
 #include <errno.h>
 #include <string.h>
 
@@ -33,8 +34,12 @@ static struct shape random_shape(struct world *w)
 		s.segs += s.segs || s.heavy ? 2 : 1 + (unsigned)rnd_below(w, 3);
 	}
 	if (force_ext4 ? force_ext4 > 0 : rnd_below(w, 10) == 0) {
-		s = (struct shape){ .ext4 = 1 + (unsigned)rnd_below(w, EXT4_KINDS), .blks = MAX_BLKS, .lag = s.lag, .lie = s.lie,
-				    .segs = 7 + (unsigned)rnd_below(w, 6), .external = s.external };
+		s = (struct shape){ .ext4 = 1 + (unsigned)rnd_below(w, EXT4_KINDS),
+				    .blks = MAX_BLKS,
+				    .lag = s.lag,
+				    .lie = s.lie,
+				    .segs = 7 + (unsigned)rnd_below(w, 6),
+				    .external = s.external };
 	}
 	s.lag = force_lag < 0 ? s.lag : (unsigned)force_lag;
 	s.lie = force_lie < 0 ? s.lie : (unsigned)force_lie;
@@ -95,13 +100,15 @@ static void change(struct world *w)
 	while (n--) {
 		change_block(w, blk);
 		/* runs, mostly */
-		blk = rnd_below(w, 4) ? (blk + 1) % w->shape.blks : (unsigned)rnd_below(w, w->shape.blks);
+		blk = rnd_below(w, 4) ? (blk + 1) % w->shape.blks
+				      : (unsigned)rnd_below(w, w->shape.blks);
 	}
 }
 
 static void arm(struct world *w)
 {
-	static const unsigned kinds[] = { SIM_WRITE, SIM_FLUSH, SIM_WRITE | SIM_FLUSH, SIM_FLUSH, SIM_READ };
+	static const unsigned kinds[] = { SIM_WRITE, SIM_FLUSH, SIM_WRITE | SIM_FLUSH, SIM_FLUSH,
+					  SIM_READ };
 	unsigned ops = kinds[rnd_below(w, ARRAY_SIZE(kinds))];
 	uint64_t n = 1 + rnd_below(w, ops == SIM_FLUSH ? 4 : 8);
 
@@ -125,11 +132,13 @@ static void commit(struct world *w)
 		live_revert(w);
 }
 
-/* Leaves and comes back, the power stays: with or without a checkpoint and the record that says so. */
+/* Leaves and comes back, the power stays: with or without a checkpoint and the record that says
+ * so. */
 static void reattach(struct world *w, bool clean)
 {
 	uint64_t ops = world_ops(w);
-	bool done = clean && world_checkpoint(w, RECORD_TAIL, RECORD_CLEAN) == 0 && world_ops(w) != ops;
+	bool done = clean && world_checkpoint(w, RECORD_TAIL, RECORD_CLEAN) == 0 &&
+		    world_ops(w) != ops;
 
 	world_close(w);
 	world_open(w);
@@ -149,7 +158,8 @@ static void recover(struct world *w)
 	total.recoveries++;
 	world_close(w);
 	world_open(w);
-	if (log_super_trouble(w->log)) { /* its mending failed, which fails nothing else: it is tried again */
+	/* its mending failed, which fails nothing else: it is tried again */
+	if (log_super_trouble(w->log)) {
 		if (world_checkpoint(w, RECORD_RETIRED, RECORD_CLEAN) < 0)
 			return;
 		world_close(w);

@@ -43,8 +43,9 @@ void fail(const char *fmt, ...)
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "\ncrash: again with: make crash REPLAY=%s:%llu:%llu:%llu:%llu%s\n", at.attack ? at.attack : "w",
-		(unsigned long long)at.seed, (unsigned long long)at.step, (unsigned long long)at.cut,
+	fprintf(stderr, "\ncrash: again with: make crash REPLAY=%s:%llu:%llu:%llu:%llu%s\n",
+		at.attack ? at.attack : "w", (unsigned long long)at.seed,
+		(unsigned long long)at.step, (unsigned long long)at.cut,
 		(unsigned long long)at.variant, at.options);
 	exit(1);
 }
@@ -53,7 +54,8 @@ void say(const char *fmt, ...)
 {
 	va_list ap;
 
-	if (!verbose && !(at.replay && at.seed == at.want.seed && at.step <= at.want.step && at.step + 3 >= at.want.step))
+	if (!verbose && !(at.replay && at.seed == at.want.seed && at.step <= at.want.step &&
+			  at.step + 3 >= at.want.step))
 		return;
 	printf("%llu:%llu  ", (unsigned long long)at.step, (unsigned long long)at.cut);
 	va_start(ap, fmt);
@@ -78,14 +80,17 @@ const uint8_t *content_of(unsigned content)
 static void format(struct world *w)
 {
 	const struct shape *s = &w->shape;
-	unsigned seg_blks = s->seg_blks ? s->seg_blks : 16, per_eb = s->segs_per_eb ? s->segs_per_eb : 1;
+	unsigned seg_blks = s->seg_blks ? s->seg_blks : 16,
+		 per_eb = s->segs_per_eb ? s->segs_per_eb : 1;
 	unsigned segs = (unsigned)max_u64(s->segs, max_u64(LOG_MIN_SEGMENTS, 5ull * per_eb));
-	struct sim_params p = { .erase_block_bytes = seg_blks * per_eb * COW_BLK_BYTES, .disk_off_bytes = 32 * KIB };
+	struct sim_params p = { .erase_block_bytes = seg_blks * per_eb * COW_BLK_BYTES,
+				.disk_off_bytes = 32 * KIB };
 	uint64_t fs_bytes = blk_to_bytes(s->blks), missing, ring_bytes;
 	struct log_super super;
 	int r;
 
-	ring_bytes = round_up_u64(blk_to_bytes((uint64_t)segs * seg_blks), p.erase_block_bytes) + p.erase_block_bytes;
+	ring_bytes = round_up_u64(blk_to_bytes((uint64_t)segs * seg_blks), p.erase_block_bytes) +
+		     p.erase_block_bytes;
 	p.size_bytes = (s->external ? 0 : fs_bytes) + ring_bytes + 2ull * p.erase_block_bytes;
 	if (sim_new(&w->c.log, &p) < 0)
 		fail("no card");
@@ -104,7 +109,8 @@ static void format(struct world *w)
 	if (s->lends && sim_new(&w->c.lent, &p) < 0)
 		fail("no card");
 	for (unsigned b = 0; b < s->blks; b++)
-		if (sim_poke(w->c.base, blk_to_bytes(b), content_of(w->n.content[b]), COW_BLK_BYTES) < 0)
+		if (sim_poke(w->c.base, blk_to_bytes(b), content_of(w->n.content[b]),
+			     COW_BLK_BYTES) < 0)
 			fail("poke");
 	if (card_set_writable(w->c.log, true) < 0 || super_write(w->c.log, &super) < 0 ||
 	    card_set_writable(w->c.log, false) < 0)
@@ -119,8 +125,10 @@ void world_new(struct world *w, const struct shape *s, uint64_t seed)
 	if (s->ext4)
 		ext4_begin(w);
 	for (unsigned b = 0; !s->ext4 && b < s->blks; b++) {
-		w->n.use[b] = b == BITMAP_BLK || s->no_classifier || s->full || rnd_below(w, 5) < (s->heavy ? 3 : 2) ?
-				      USE_USED : USE_FREE;
+		w->n.use[b] = b == BITMAP_BLK || s->no_classifier || s->full ||
+					      rnd_below(w, 5) < (s->heavy ? 3 : 2)
+				      ? USE_USED
+				      : USE_FREE;
 		if (b != BITMAP_BLK && !s->no_classifier && rnd_below(w, 20) == 0)
 			w->n.use[b] = USE_JOURNAL;
 		w->n.content[b] = (uint16_t)rnd_below(w, CONTENTS);
@@ -144,7 +152,8 @@ void world_free(struct world *w)
 
 uint64_t world_ops(const struct world *w)
 {
-	return sim_ops(w->c.base) + (w->c.log != w->c.base ? sim_ops(w->c.log) : 0) + (w->c.lent ? sim_ops(w->c.lent) : 0);
+	return sim_ops(w->c.base) + (w->c.log != w->c.base ? sim_ops(w->c.log) : 0) +
+	       (w->c.lent ? sim_ops(w->c.lent) : 0);
 }
 
 /* ---- what the volume shows ---- */
@@ -163,7 +172,8 @@ const uint8_t *volume_read(const struct world *w, const struct cards *c, const s
 int image_differs(const struct image *im, const uint8_t *v, unsigned blks)
 {
 	for (unsigned b = 0; b < blks; b++)
-		if (im->use[b] == USE_USED && memcmp(v + blk_to_bytes(b), content_of(im->content[b]), COW_BLK_BYTES))
+		if (im->use[b] == USE_USED &&
+		    memcmp(v + blk_to_bytes(b), content_of(im->content[b]), COW_BLK_BYTES))
 			return (int)b;
 	return -1;
 }
@@ -230,8 +240,8 @@ void world_open(struct world *w)
 		ledger_check(&w->acked, &w->rep.ledger);
 	say("attach: state %d, newest %llu type %d, highest %llu, rejected %u, live %llu: generation %u of %u",
 	    w->rep.state, (unsigned long long)w->rep.newest.seq, w->rep.newest.type,
-	    (unsigned long long)w->rep.highest_seq, w->rep.rejected, (unsigned long long)w->rep.live_blks, gen,
-	    w->n_tried);
+	    (unsigned long long)w->rep.highest_seq, w->rep.rejected,
+	    (unsigned long long)w->rep.live_blks, gen, w->n_tried);
 }
 
 void world_close(struct world *w)
@@ -242,14 +252,16 @@ void world_close(struct world *w)
 	w->log = NULL;
 }
 
-/* What a release before LOG_INCOMPAT_ESCAPED leaves: nothing else differs, as no content here is escaped. The power was cut. */
+/* What a release before LOG_INCOMPAT_ESCAPED leaves: nothing else differs, as no content here is
+ * escaped. The power was cut. */
 static void make_old(struct world *w)
 {
 	static _Alignas(4096) uint8_t blk[COW_BLK_BYTES];
 	struct log_super s;
 	unsigned trouble;
 
-	if (super_read(w->c.log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &s, &trouble) < 0)
+	if (super_read(w->c.log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &s,
+		       &trouble) < 0)
 		fail("super_read");
 	s.incompat = 0;
 	memset(blk, 0, sizeof(blk));
@@ -350,8 +362,8 @@ static void publish(void *ctx, struct log_index *ix)
 
 void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever)
 {
-	/* As the daemon, before its first job. A read that fails there costs a part of the table of erase blocks, and no job
-	 * is told (wear_test). */
+	/* As the daemon, before its first job. A read that fails there costs a part of the table of
+	 * erase blocks, and no job is told (wear_test). */
 	if (w->log)
 		log_wear_load(w->log);
 	w->armed = true;
@@ -384,7 +396,8 @@ static void check_outcome(struct world *w, const char *what, int r)
 		fail("%s returned 0 although an operation failed", what);
 	if (r < 0 && !w->armed && r != -EFBIG)
 		fail("%s: %s (newest %llu, room %llu)", what, strerror(-r),
-		     (unsigned long long)log_newest(w->log)->seq, (unsigned long long)log_room_blks(w->log));
+		     (unsigned long long)log_newest(w->log)->seq,
+		     (unsigned long long)log_room_blks(w->log));
 	if (r < 0 && r != -EFBIG && !w->failed)
 		fail("%s: %s, and no operation failed", what, strerror(-r));
 	if ((w->c.base->writable || w->c.log->writable) && !sim_is_dead(w->c.base))
@@ -397,9 +410,11 @@ static int lend(struct world *w)
 	static const uint8_t zero[COW_BLK_BYTES];
 	int r = w->c.lent ? log_lend(w->log, w->c.lent) : 0;
 
-	/* make_old: an upgrade has drawn another uuid since; what was found at attach did not need it */
+	/* make_old: an upgrade has drawn another uuid since; what was found at attach did not need
+	 * it */
 	if (r == -EEXIST && w->shape.old_form)
-		r = sim_poke(w->c.lent, 0, zero, sizeof(zero)) < 0 ? -EIO : log_lend(w->log, w->c.lent);
+		r = sim_poke(w->c.lent, 0, zero, sizeof(zero)) < 0 ? -EIO
+								   : log_lend(w->log, w->c.lent);
 	return r == -EBUSY ? card_set_writable(w->c.lent, true) : r; /* since it was opened */
 }
 
@@ -423,7 +438,9 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	if (w->n_tried == MAX_TRIED)
 		fail("too many attempts for this test");
 	if (!w->shape.ext4 && memcmp(w->live.use, w->n.use, sizeof(w->n.use)))
-		live_write(w, BITMAP_BLK, 1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) % (CONTENTS - 1));
+		live_write(w, BITMAP_BLK,
+			   1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) %
+					   (CONTENTS - 1));
 	w->tried[w->n_tried++] = w->live;
 	planned.profile = profile_of(w);
 	r = lend(w);
@@ -431,9 +448,10 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		r = commit_run(w->log, w->c.base, &src, &planned, publish, w, &w->bill, &ix);
 	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu, lent %llu), zero %llu, checkpoint %llu, "
 	    "newest %llu at %llu",
-	    r < 0 ? strerror(-r) : "ok", (unsigned long long)w->bill.dirty, (unsigned long long)w->bill.skipped_same,
-	    (unsigned long long)w->bill.direct, (unsigned long long)w->bill.logged,
-	    (unsigned long long)w->bill.spilled, (unsigned long long)w->bill.lent, (unsigned long long)w->bill.zero,
+	    r < 0 ? strerror(-r) : "ok", (unsigned long long)w->bill.dirty,
+	    (unsigned long long)w->bill.skipped_same, (unsigned long long)w->bill.direct,
+	    (unsigned long long)w->bill.logged, (unsigned long long)w->bill.spilled,
+	    (unsigned long long)w->bill.lent, (unsigned long long)w->bill.zero,
 	    (unsigned long long)w->bill.checkpoint, (unsigned long long)log_newest(w->log)->seq,
 	    (unsigned long long)log_newest(w->log)->lblk);
 	check_outcome(w, "commit", r);
@@ -483,7 +501,8 @@ int world_commit(struct world *w)
 int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 {
 	const struct log_content ram = { .read = content_at_hand, .ctx = w };
-	struct commit_options opt = { .cause = CAUSE_DETACH, .record_flags = flags,
+	struct commit_options opt = { .cause = CAUSE_DETACH,
+				      .record_flags = flags,
 				      .content = at.seed % 3 ? &ram : NULL,
 				      .profile = profile_of(w),
 				      .is_free = w->shape.no_classifier ? NULL : src_is_free,
@@ -492,7 +511,8 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
 
 	say("checkpoint, record type %d flags %u: %s, %llu blocks, newest %llu", type, flags,
-	    r < 0 ? strerror(-r) : "ok", (unsigned long long)blks, (unsigned long long)log_newest(w->log)->seq);
+	    r < 0 ? strerror(-r) : "ok", (unsigned long long)blks,
+	    (unsigned long long)log_newest(w->log)->seq);
 	check_outcome(w, "checkpoint", r);
 	world_disarm(w);
 	if (r == 0) {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Small btrfs images of mkfs.btrfs, made at the first call, changed by the edits of an input: the map of all blocks then looks
- * at them. Input: image u8, flags u8, then edits. Damage alone is found by checksums; FLAG_SEAL makes them right again.
+ * Small btrfs images of mkfs.btrfs, made at the first call, changed by the edits of an input: the
+ * map of all blocks then looks at them. Input: image u8, flags u8, then edits. Damage alone is
+ * found by checksums; FLAG_SEAL makes them right again.
  *
- * An edit: what u8, place u16, offset u16, value u32. what: bit 0 the superblock, else a tree block; bits 2 and 3 the width, bit 4
- * adds, bit 5 puts the address of a tree block there, bit 6 takes the offset from the head of the block.
+ * An edit: what u8, place u16, offset u16, value u32. what: bit 0 the superblock, else a tree
+ * block; bits 2 and 3 the width, bit 4 adds, bit 5 puts the address of a tree block there, bit 6
+ * takes the offset from the head of the block.
  */
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,7 +20,8 @@
 enum { FLAG_SEAL = 1, FLAG_RUNS = 2 };
 enum { SUPER = 65536, SUPER_BYTES = 4096, MAX_NODES = 1024, MAX_EDITS = 64 };
 
-static const char *const kinds[] = { "-M -b 24M", "-m single -d single -n 4096 -b 100M", "-m dup -n 16384 -b 150M" };
+static const char *const kinds[] = { "-M -b 24M", "-m single -d single -n 4096 -b 100M",
+				     "-m dup -n 16384 -b 150M" };
 
 static struct image {
 	uint8_t *was, *now;
@@ -35,8 +38,11 @@ static void image_make(struct image *im, const char *options)
 
 	if (!mkdtemp(dir))
 		abort();
-	snprintf(cmd, sizeof(cmd), "export PATH=$PATH:/sbin:/usr/sbin; cd %s && mkdir t && for i in $(seq 400); do head -c $((i * 25)) "
-		 "/dev/zero >t/a-name-that-is-long-enough-$i; done && mkfs.btrfs -q -f -r t %s image >log 2>&1", dir, options);
+	snprintf(
+		cmd, sizeof(cmd),
+		"export PATH=$PATH:/sbin:/usr/sbin; cd %s && mkdir t && for i in $(seq 400); do head -c $((i * 25)) "
+		"/dev/zero >t/a-name-that-is-long-enough-$i; done && mkfs.btrfs -q -f -r t %s image >log 2>&1",
+		dir, options);
 	snprintf(path, sizeof(path), "%s/image", dir);
 	if (system(cmd) || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 || fstat(fd, &st) < 0) {
 		fprintf(stderr, "cannot make an image: %s (%s/log)\n", options, dir);
@@ -50,8 +56,10 @@ static void image_make(struct image *im, const char *options)
 	close(fd);
 	memcpy(im->now, im->was, im->bytes);
 	im->node_bytes = (size_t)fuzz_get(im->was + SUPER + 148, 4);
-	for (size_t at = im->node_bytes; at + im->node_bytes <= im->bytes && im->n_nodes < MAX_NODES; at += 4096)
-		if (at != SUPER && at != 64 * MIB && !memcmp(im->was + at + 32, im->was + SUPER + 32, 16))
+	for (size_t at = im->node_bytes;
+	     at + im->node_bytes <= im->bytes && im->n_nodes < MAX_NODES; at += 4096)
+		if (at != SUPER && at != 64 * MIB &&
+		    !memcmp(im->was + at + 32, im->was + SUPER + 32, 16))
 			im->node[im->n_nodes++] = (uint32_t)(at / 4096);
 	if (!im->n_nodes)
 		abort();
@@ -71,7 +79,8 @@ static void seal(uint8_t *p, size_t bytes)
 static void edit_one(const struct image *im, struct fuzz_input *in, bool sealed, size_t *ret)
 {
 	unsigned what = (unsigned)fuzz_uint(in, 1), place = (unsigned)fuzz_uint(in, 2);
-	size_t off = (size_t)fuzz_uint(in, 2), width = (size_t)1 << (what >> 2 & 3), bytes = what & 1 ? SUPER_BYTES : im->node_bytes;
+	size_t off = (size_t)fuzz_uint(in, 2), width = (size_t)1 << (what >> 2 & 3),
+	       bytes = what & 1 ? SUPER_BYTES : im->node_bytes;
 	size_t base = what & 1 ? SUPER : (size_t)im->node[place % im->n_nodes] * 4096;
 	uint64_t v = fuzz_uint(in, 4);
 
@@ -92,7 +101,8 @@ static int memory_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	const struct image *im = ctx;
 
-	FUZZ_PROMISE(blks && blk < im->bytes / COW_BLK_BYTES && blks <= im->bytes / COW_BLK_BYTES - blk);
+	FUZZ_PROMISE(blks && blk < im->bytes / COW_BLK_BYTES &&
+		     blks <= im->bytes / COW_BLK_BYTES - blk);
 	memcpy(buf, im->now + blk_to_bytes(blk), blk_to_bytes(blks));
 	return 0;
 }
@@ -111,7 +121,8 @@ static void try_map(const struct blk_reader *r, bool runs, bool whole)
 		else
 			FUZZ_PROMISE(fsmap_use(m, b, &use) == 0);
 		FUZZ_PROMISE(n && n <= r->volume_blks + 2 - b);
-		FUZZ_PROMISE(use == USE_USED || (use == USE_FREE && b >= 256 && b + n <= r->volume_blks && fsmap_knows(m)));
+		FUZZ_PROMISE(use == USE_USED || (use == USE_FREE && b >= 256 &&
+						 b + n <= r->volume_blks && fsmap_knows(m)));
 		FUZZ_PROMISE(fsmap_use(m, b + n - 1, &one) == 0 && one == use);
 		free_blks += use == USE_FREE ? n : 0;
 	}
@@ -139,6 +150,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (info.kind == FS_BTRFS)
 		try_map(&r, flags & FLAG_RUNS, !n);
 	for (unsigned i = 0; i < n; i++)
-		memcpy(im->now + edited[i], im->was + edited[i], max_u64(im->node_bytes, SUPER_BYTES));
+		memcpy(im->now + edited[i], im->was + edited[i],
+		       max_u64(im->node_bytes, SUPER_BYTES));
 	return 0;
 }

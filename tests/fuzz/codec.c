@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The codecs of segment heads, records, super records, descriptors and heads of lent room. Input: kind u8 (bit 7: leave the
- * checksum alone; bit 2: lent room), then the block from its first byte behind checksum and magic on; the rest is zero. What is
- * accepted must be the same bytes when written again.
+ * The codecs of segment heads, records, super records, descriptors and heads of lent room. Input:
+ * kind u8 (bit 7: leave the checksum alone; bit 2: lent room), then the block from its first byte
+ * behind checksum and magic on; the rest is zero. What is accepted must be the same bytes when
+ * written again.
  */
 #include <errno.h>
 
@@ -35,10 +36,16 @@ static void try_super(void)
 	FUZZ_PROMISE(!memcmp(blk, out, sizeof(blk)));
 }
 
-/* Counters of a later release may follow ours, an identity is cut, and what there is of the wear table is anything. */
+/* Counters of a later release may follow ours, an identity is cut, and what there is of the wear
+ * table is anything. */
 static void try_record(void)
 {
-	enum { OFF_IDENTITY_END = 303, OFF_SPARE = 304 + sizeof(struct wear_ledger), OFF_MARKS = 816, OFF_WEAR = 1616 };
+	enum {
+		OFF_IDENTITY_END = 303,
+		OFF_SPARE = 304 + sizeof(struct wear_ledger),
+		OFF_MARKS = 816,
+		OFF_WEAR = 1616
+	};
 	struct log_record r;
 
 	if (codec_get_record(blk, uuid, &r) < 0)
@@ -85,8 +92,10 @@ static void try_lent(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	static const char magic[5][9] = { "COWFSSEG", "COWFSREC", "COWFSSUP", "COWFSDSC", "COWFSLNT" };
-	static void (*const tries[5])(void) = { try_head, try_record, try_super, try_desc, try_lent };
+	static const char magic[5][9] = { "COWFSSEG", "COWFSREC", "COWFSSUP", "COWFSDSC",
+					  "COWFSLNT" };
+	static void (*const tries[5])(void) = { try_head, try_record, try_super, try_desc,
+						try_lent };
 	unsigned kind = len ? data[0] : 0, which = kind & 4 ? 4 : kind % 4;
 	uint32_t crc;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The configuration file: any bytes; an error has a place and a sentence; what is accepted has been checked. */
+/* The configuration file: any bytes; an error has a place and a sentence; what is accepted has been
+ * checked. */
 #include <errno.h>
 
 #include "config/conf.h"
@@ -14,7 +15,8 @@ static void look_up(const struct conf *c, const char *device)
 	FUZZ_PROMISE(e == 0 || (e == -EINVAL && *why));
 	for (unsigned id = 0; e == 0 && id < VOLOPTS; id++)
 		if (o.text[id])
-			FUZZ_PROMISE(volopt_check((enum volopt)id, o.text[id], why, sizeof(why)) == 0);
+			FUZZ_PROMISE(volopt_check((enum volopt)id, o.text[id], why, sizeof(why)) ==
+				     0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whole file systems: small ext2/3/4 images of mke2fs, made at the first call, changed by the edits of an input. Input: image u8,
- * flags u8, then edits. Everything in cowfs that parses such an image then looks at it: probe, fingerprint, the map of all
- * blocks, and the walk of cowctl top. Damage alone is found by checksums; FLAG_SEAL makes them right again.
+ * Whole file systems: small ext2/3/4 images of mke2fs, made at the first call, changed by the edits
+ * of an input. Input: image u8, flags u8, then edits. Everything in cowfs that parses such an image
+ * then looks at it: probe, fingerprint, the map of all blocks, and the walk of cowctl top. Damage
+ * alone is found by checksums; FLAG_SEAL makes them right again.
  *
- * An edit: what u8, place u16, offset u16, value u32. what: the low two bits are the place's kind, bits 2 and 3 the width,
- * bit 4 adds, bit 5 puts the number of a block of the tables there (so that trees and maps point at metadata).
+ * An edit: what u8, place u16, offset u16, value u32. what: the low two bits are the place's kind,
+ * bits 2 and 3 the width, bit 4 adds, bit 5 puts the number of a block of the tables there (so that
+ * trees and maps point at metadata).
  */
 #include <errno.h>
 #include <ext2fs/ext2fs.h>
@@ -74,9 +76,11 @@ static void note_inodes(struct image *im, const char *path)
 	im->groups = fs->group_desc_count;
 	im->per_group_bytes = fs->super->s_clusters_per_group / 8;
 	im->descs_off = (1024 / fs->blocksize + 1) * (uint64_t)fs->blocksize;
-	for (ext2_ino_t ino = 1; ino <= fs->super->s_inodes_count && im->n_inodes < MAX_INODES; ino++) {
+	for (ext2_ino_t ino = 1; ino <= fs->super->s_inodes_count && im->n_inodes < MAX_INODES;
+	     ino++) {
 		uint64_t n = (ino - 1) % fs->super->s_inodes_per_group;
-		uint64_t table = ext2fs_inode_table_loc(fs, (ino - 1) / fs->super->s_inodes_per_group);
+		uint64_t table = ext2fs_inode_table_loc(fs,
+							(ino - 1) / fs->super->s_inodes_per_group);
 		struct ext2_inode inode;
 
 		if (ext2fs_read_inode(fs, ino, &inode) || !inode.i_mode)
@@ -97,10 +101,11 @@ static void image_make(struct image *im, const struct kind *k)
 
 	if (!mkdtemp(dir))
 		abort();
-	snprintf(cmd, sizeof(cmd),
-		 "export PATH=$PATH:/sbin:/usr/sbin E2FSPROGS_FAKE_TIME=1600000000; cd %s && { %s; } && mke2fs -q -F %s -d t -U "
-		 "00112233-4455-6677-8899-aabbccddeeff -E hash_seed=00112233-4455-6677-8899-aabbccddeeff image %s >log 2>&1",
-		 dir, make_tree, k->options, k->size);
+	snprintf(
+		cmd, sizeof(cmd),
+		"export PATH=$PATH:/sbin:/usr/sbin E2FSPROGS_FAKE_TIME=1600000000; cd %s && { %s; } && mke2fs -q -F %s -d t -U "
+		"00112233-4455-6677-8899-aabbccddeeff -E hash_seed=00112233-4455-6677-8899-aabbccddeeff image %s >log 2>&1",
+		dir, make_tree, k->options, k->size);
 	snprintf(path, sizeof(path), "%s/image", dir);
 	if (system(cmd) || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 || fstat(fd, &st) < 0) {
 		fprintf(stderr, "cannot make an image: %s (%s/log)\n", k->options, dir);
@@ -113,9 +118,9 @@ static void image_make(struct image *im, const struct kind *k)
 	close(fd);
 	note_inodes(im, path);
 	for (uint32_t b = 0; b < im->bytes / im->block_bytes && im->n_meta < MAX_META; b++)
-		if (im->was[b * (size_t)im->block_bytes] || memcmp(im->was + b * (size_t)im->block_bytes,
-								   im->was + b * (size_t)im->block_bytes + 1,
-								   im->block_bytes - 1))
+		if (im->was[b * (size_t)im->block_bytes] ||
+		    memcmp(im->was + b * (size_t)im->block_bytes,
+			   im->was + b * (size_t)im->block_bytes + 1, im->block_bytes - 1))
 			im->meta[im->n_meta++] = b;
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
 	if (system(cmd))
@@ -229,7 +234,8 @@ static void seal(const struct image *im)
 {
 	uint8_t *sb = now + 1024;
 	bool crc32 = fuzz_get(sb + 100, 4) & 0x400;
-	uint32_t seed = fuzz_get(sb + 96, 4) & 0x2000 ? (uint32_t)fuzz_get(sb + 624, 4) : crc(~0u, sb + 104, 16);
+	uint32_t seed = fuzz_get(sb + 96, 4) & 0x2000 ? (uint32_t)fuzz_get(sb + 624, 4)
+						      : crc(~0u, sb + 104, 16);
 
 	seal_journal(im);
 	if (crc32) {
@@ -257,7 +263,8 @@ static void edit_one(const struct image *im, struct fuzz_input *in)
 		room = 1020;
 		break;
 	case PLACE_DESC:
-		base = im->descs_off + place % im->groups % (im->block_bytes / im->desc_bytes) * (uint64_t)im->desc_bytes;
+		base = im->descs_off + place % im->groups % (im->block_bytes / im->desc_bytes) *
+					       (uint64_t)im->desc_bytes;
 		room = im->desc_bytes;
 		break;
 	case PLACE_INODE:
@@ -282,7 +289,8 @@ static int memory_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	const struct image *im = ctx;
 
-	FUZZ_PROMISE(blks && blk < im->bytes / COW_BLK_BYTES && blks <= im->bytes / COW_BLK_BYTES - blk);
+	FUZZ_PROMISE(blks && blk < im->bytes / COW_BLK_BYTES &&
+		     blks <= im->bytes / COW_BLK_BYTES - blk);
 	memcpy(buf, now + blk_to_bytes(blk), blk_to_bytes(blks));
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A file of profiles, or a trace: any bytes. What is accepted as a profile makes a model that keeps its account. */
+/* A file of profiles, or a trace: any bytes. What is accepted as a profile makes a model that keeps
+ * its account. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -54,7 +55,8 @@ static void profiles(const char *path)
 	FUZZ_PROMISE(r == 0 || (r < 0 && *why));
 	if (r < 0)
 		return;
-	own = flash_profiles_count(ps); /* those of the program come first, and are tested elsewhere */
+	/* those of the program come first, and are tested elsewhere */
+	own = flash_profiles_count(ps);
 	for (size_t i = 28; i < own && i < 40; i++)
 		use(flash_profiles_at(ps, i));
 	flash_profiles_close(ps);
@@ -72,7 +74,8 @@ static void trace(const char *path)
 	if (r < 0)
 		return;
 	while ((r = flash_trace_next(t, &rec)) == 1) {
-		FUZZ_PROMISE(rec.time_ns >= last && rec.off_bytes + rec.len_bytes <= flash_trace_volume_bytes(t));
+		FUZZ_PROMISE(rec.time_ns >= last &&
+			     rec.off_bytes + rec.len_bytes <= flash_trace_volume_bytes(t));
 		last = rec.time_ns;
 		n++;
 	}

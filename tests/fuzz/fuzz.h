@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fuzz targets. Each is one .c file with LLVMFuzzerTestOneInput: libFuzzer drives it (make fuzz), or
- * main.c, which any compiler can link (make check-fuzz). docs/TESTING.md, "Fuzzing".
+ * Fuzz targets. Each is one .c file with LLVMFuzzerTestOneInput: libFuzzer drives it (make fuzz),
+ * or main.c, which any compiler can link (make check-fuzz). docs/TESTING.md, "Fuzzing".
  */
 #ifndef COWFS_TESTS_FUZZ_H
 #define COWFS_TESTS_FUZZ_H

@@ -4,7 +4,14 @@
 
 #include "base/crc32c.h"
 
-enum { OFF_CRC = 8, DESC_EXTENTS = 52, DESC_BODY = 64, REC_DESC_LBLK = 120, REC_DESC_BLKS = 128, REC_DESC_CRC = 132 };
+enum {
+	OFF_CRC = 8,
+	DESC_EXTENTS = 52,
+	DESC_BODY = 64,
+	REC_DESC_LBLK = 120,
+	REC_DESC_BLKS = 128,
+	REC_DESC_CRC = 132
+};
 
 static void must(int r)
 {
@@ -29,7 +36,8 @@ static bool is_kind(const uint8_t *blk, const char kind[3])
 
 static bool is_meta(const uint8_t *blk)
 {
-	return is_kind(blk, "SUP") || is_kind(blk, "SEG") || is_kind(blk, "DSC") || is_kind(blk, "REC");
+	return is_kind(blk, "SUP") || is_kind(blk, "SEG") || is_kind(blk, "DSC") ||
+	       is_kind(blk, "REC");
 }
 
 /* ---- images ---- */
@@ -78,7 +86,10 @@ static uint64_t ring_blk(const struct image *im, uint64_t lblk)
 {
 	uint64_t first = im->toy.card->geo.size_bytes, eb = TOY_SEG_BLKS * COW_BLK_BYTES;
 
-	first = round_up_u64(32 * KIB + (im->toy.base == im->toy.card ? blk_to_bytes(TOY_BLKS) : 0) + COW_BLK_BYTES, eb);
+	first = round_up_u64(32 * KIB +
+				     (im->toy.base == im->toy.card ? blk_to_bytes(TOY_BLKS) : 0) +
+				     COW_BLK_BYTES,
+			     eb);
 	first = (first - 32 * KIB) / COW_BLK_BYTES;
 	return lblk < im->blks ? first + lblk : im->blks;
 }
@@ -99,14 +110,17 @@ static void fix_payload(const struct image *im, const struct toy *t, uint8_t *de
 
 	for (uint64_t n = fuzz_get(desc + DESC_EXTENTS, 4); n && pos + 24 <= COW_BLK_BYTES; n--) {
 		uint8_t type = desc[pos];
-		uint64_t blks = fuzz_get(desc + pos + 4, 4), blk = fuzz_get(desc + pos + 8, 8), at = fuzz_get(desc + pos + 16, 8);
+		uint64_t blks = fuzz_get(desc + pos + 4, 4), blk = fuzz_get(desc + pos + 8, 8),
+			 at = fuzz_get(desc + pos + 16, 8);
 
 		pos += 24;
-		for (uint64_t i = 0; type != 2 && i < blks && pos + 4 <= COW_BLK_BYTES; i++, pos += 4) {
+		for (uint64_t i = 0; type != 2 && i < blks && pos + 4 <= COW_BLK_BYTES;
+		     i++, pos += 4) {
 			if (type == 1)
 				fuzz_put(desc + pos, crc_at(t->card, ring_blk(im, at + i)), 4);
 			else
-				fuzz_put(desc + pos, crc_at(t->base, (type == 4 ? at : blk) + i), 4);
+				fuzz_put(desc + pos, crc_at(t->base, (type == 4 ? at : blk) + i),
+					 4);
 		}
 	}
 }
@@ -150,15 +164,16 @@ static void fix_all(const struct image *im, struct toy *t, unsigned fix)
 /* ---- edits ---- */
 
 /*
- * An edit is: what u8, block u16, offset u16, length u8, then that many bytes. what: the low two bits are
- * 0 put bytes, 1 add the bytes as a number, 2 copy the block that the bytes name to here, 3 zeroes;
- * bit 2: the block is any of the card, else one that begins with a magic. */
+ * An edit is: what u8, block u16, offset u16, length u8, then that many bytes. what: the low two
+ * bits are 0 put bytes, 1 add the bytes as a number, 2 copy the block that the bytes name to here,
+ * 3 zeroes; bit 2: the block is any of the card, else one that begins with a magic. */
 static uint64_t pick(const struct image *im, unsigned what, uint64_t n)
 {
 	return what & 4 || !im->n_meta ? n % im->blks : im->meta[n % im->n_meta];
 }
 
-static void edit_one(const struct image *im, struct toy *t, struct fuzz_input *in, uint64_t *ret_blk)
+static void edit_one(const struct image *im, struct toy *t, struct fuzz_input *in,
+		     uint64_t *ret_blk)
 {
 	unsigned what = (unsigned)fuzz_uint(in, 1);
 	uint64_t b = pick(im, what, fuzz_uint(in, 2)), off = fuzz_uint(in, 2) % COW_BLK_BYTES, v;
@@ -186,7 +201,8 @@ static void edit_one(const struct image *im, struct toy *t, struct fuzz_input *i
 	*ret_blk = b;
 }
 
-void image_edit(const struct image *im, struct toy *t, struct fuzz_input *in, unsigned fix, struct edits *ret)
+void image_edit(const struct image *im, struct toy *t, struct fuzz_input *in, unsigned fix,
+		struct edits *ret)
 {
 	bool seen[1024] = { false };
 

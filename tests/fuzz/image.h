@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fuzzed cards: a card with a history (toy.h), changed by the edits of an input. Damage alone is found by
- * checksums; so an input may ask that all of them are made right again, from the innermost to the outermost.
+ * Fuzzed cards: a card with a history (toy.h), changed by the edits of an input. Damage alone is
+ * found by checksums; so an input may ask that all of them are made right again, from the innermost
+ * to the outermost.
  */
 #ifndef COWFS_TESTS_FUZZ_IMAGE_H
 #define COWFS_TESTS_FUZZ_IMAGE_H
@@ -12,8 +13,8 @@
 enum { IMAGE_MAX_GENS = 64 };
 
 struct image {
-	struct toy toy; /* closed */
-	uint64_t blks;	/* of the log's card */
+	struct toy toy;	    /* closed */
+	uint64_t blks;	    /* of the log's card */
 	uint16_t meta[512]; /* its blocks that begin with a magic */
 	unsigned n_meta;
 	struct {
@@ -34,12 +35,14 @@ enum {
 };
 
 struct edits {
-	unsigned ring_blks, home_blks; /* distinct blocks of the ring and of the volume that were touched */
-	uint64_t home_blk;	       /* the last one of these */
-	bool outside;		       /* and others: super copies, unused ones */
+	/* distinct blocks of the ring and of the volume that were touched */
+	unsigned ring_blks, home_blks;
+	uint64_t home_blk; /* the last one of these */
+	bool outside;	   /* and others: super copies, unused ones */
 };
 
 /* Applies what is left of the input to the log's card. */
-void image_edit(const struct image *im, struct toy *t, struct fuzz_input *in, unsigned fix, struct edits *ret);
+void image_edit(const struct image *im, struct toy *t, struct fuzz_input *in, unsigned fix,
+		struct edits *ret);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs a fuzz target without libFuzzer: main CORPUS MUTATIONS [SEED]. First every file of the corpus,
- * then inputs made of them by a few dumb mutations, the same ones for the same seed. The input at hand
- * is kept in a file while it runs, so that a crash leaves it behind.
+ * Runs a fuzz target without libFuzzer: main CORPUS MUTATIONS [SEED]. First every file of the
+ * corpus, then inputs made of them by a few dumb mutations, the same ones for the same seed. The
+ * input at hand is kept in a file while it runs, so that a crash leaves it behind.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -57,12 +57,14 @@ static void load(const char *dir)
 
 		snprintf(path, sizeof(path), "%s/%s", dir, e[i]->d_name);
 		free(e[i]);
-		if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > MAX_BYTES || n_files == MAX_FILES)
+		if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > MAX_BYTES ||
+		    n_files == MAX_FILES)
 			continue;
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		files[n_files].len = (size_t)st.st_size;
 		files[n_files].p = malloc((size_t)st.st_size + 1);
-		if (fd < 0 || !files[n_files].p || io_pread_full(fd, files[n_files].p, files[n_files].len, 0) < 0)
+		if (fd < 0 || !files[n_files].p ||
+		    io_pread_full(fd, files[n_files].p, files[n_files].len, 0) < 0)
 			die(path);
 		close(fd);
 		n_files++;
@@ -72,7 +74,8 @@ static void load(const char *dir)
 
 static void mutate_once(uint8_t *p, size_t *len)
 {
-	static const uint8_t edge[] = { 0, 1, 0x7f, 0x80, 0xff, '0', '9', '"', '{', '[', ',', '=', ':', '%', '\n', ' ' };
+	static const uint8_t edge[] = { 0,   1,	  0x7f, 0x80, 0xff, '0', '9',  '"',
+					'{', '[', ',',	'=',  ':',  '%', '\n', ' ' };
 	const struct file *f = &files[rnd(n_files)];
 	size_t at = rnd(*len + 1), n;
 
@@ -155,8 +158,8 @@ int main(int argc, char **argv)
 	}
 	close(kept_fd);
 	unlink(kept_path);
-	printf("  ok    %s (%zu files, %llu mutations, %.1f s)\n", name, n_files, (unsigned long long)mutations,
-	       (double)(now_ns() - start_ns) / 1e9);
+	printf("  ok    %s (%zu files, %llu mutations, %.1f s)\n", name, n_files,
+	       (unsigned long long)mutations, (double)(now_ns() - start_ns) / 1e9);
 	for (size_t i = 0; i < n_files; i++)
 		free(files[i].p);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Everything that people type: sizes, shares, durations, numbers, mount -o, the kernel command line, command
- * lines. Input: kind u8, then text.
+ * Everything that people type: sizes, shares, durations, numbers, mount -o, the kernel command
+ * line, command lines. Input: kind u8, then text.
  */
 #include <errno.h>
 
@@ -66,14 +66,15 @@ static void mount_options(char *s)
 	FUZZ_PROMISE(memchr(m.rest, '\0', sizeof(m.rest)));
 	for (unsigned id = 0; id < VOLOPTS; id++)
 		if (m.vol.text[id])
-			FUZZ_PROMISE(volopt_check((enum volopt)id, m.vol.text[id], why, sizeof(why)) == 0);
+			FUZZ_PROMISE(volopt_check((enum volopt)id, m.vol.text[id], why,
+						  sizeof(why)) == 0);
 }
 
 /* One word a line. */
 static void command_line(char *s)
 {
 	enum { OPT_HELP = VOLOPTS, OPT_FORCE };
-	static const struct option_spec specs[] = { VOLOPT_SPECS { OPT_HELP, "help", NULL, "" },
+	static const struct option_spec specs[] = { VOLOPT_SPECS{ OPT_HELP, "help", NULL, "" },
 						    { OPT_FORCE, "force", NULL, "" },
 						    { 0 } };
 	struct options o = { 0 };
@@ -93,7 +94,8 @@ static void command_line(char *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	static void (*const kinds[])(char *) = { sizes, command_line_of_kernel, mount_options, command_line };
+	static void (*const kinds[])(char *) = { sizes, command_line_of_kernel, mount_options,
+						 command_line };
 	char *s;
 
 	if (!len)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests of the control protocol: any bytes, a sentence for every error, and what was read can be said again. */
+/* Requests of the control protocol: any bytes, a sentence for every error, and what was read can be
+ * said again. */
 #include <errno.h>
 
 #include "wire/proto.h"

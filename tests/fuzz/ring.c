@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Recovery of a ring image. Input: image u8, flags u8, then the edits of image.c. Whatever is on the card:
- * opening writes nothing; what is written later stays inside the ring, the super copies and the volume; all
- * errors are errors; and what was once shown is shown again after a checkpoint and after the next attach.
+ * Recovery of a ring image. Input: image u8, flags u8, then the edits of image.c. Whatever is on
+ * the card: opening writes nothing; what is written later stays inside the ring, the super copies
+ * and the volume; all errors are errors; and what was once shown is shown again after a checkpoint
+ * and after the next attach.
  *
- * If one block is damaged and no checksum made right, the generation that is found is one that was, block for
- * block, but for that block if it is at home and the newest commit did not write it there.
+ * If one block is damaged and no checksum made right, the generation that is found is one that was,
+ * block for block, but for that block if it is at home and the newest commit did not write it
+ * there.
  */
 #include <errno.h>
 
@@ -13,7 +15,8 @@
 
 enum { FLAG_FIX = 7, FLAG_ANY_BASE = 8, FLAG_COMMIT = 16, FLAG_ACCEPT = 32 };
 
-static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES], again[TOY_BLKS * COW_BLK_BYTES];
+static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES],
+	again[TOY_BLKS * COW_BLK_BYTES];
 
 /* ---- every write of the target is looked at ---- */
 
@@ -30,7 +33,8 @@ static int guarded_write(struct card *c, uint64_t off, const void *buf, size_t l
 
 	if (c == guard_toy->card) {
 		ok |= off >= s->ring_off_bytes && off + len <= ring_end;
-		ok |= len == COW_BLK_BYTES && (off == s->copy_off_bytes[0] || off == s->copy_off_bytes[1]);
+		ok |= len == COW_BLK_BYTES &&
+		      (off == s->copy_off_bytes[0] || off == s->copy_off_bytes[1]);
 	}
 	FUZZ_PROMISE(ok);
 	return real->write(c, off, buf, len);
@@ -78,21 +82,24 @@ static int attach(struct toy *t, unsigned flags)
 	if (r == 0)
 		FUZZ_PROMISE(log_verify(t->log, ignore_line, NULL, &bad) == 0);
 	if (getenv("FUZZ_VERBOSE"))
-		printf("attach: %d, state %d, newest %llu, live %llu; %s\n", r, r ? 0 : (int)t->rep.state,
-		       r ? 0 : (unsigned long long)t->rep.newest.seq, r ? 0 : (unsigned long long)t->rep.live_blks,
-		       r ? "" : t->rep.why);
+		printf("attach: %d, state %d, newest %llu, live %llu; %s\n", r,
+		       r ? 0 : (int)t->rep.state, r ? 0 : (unsigned long long)t->rep.newest.seq,
+		       r ? 0 : (unsigned long long)t->rep.live_blks, r ? "" : t->rep.why);
 	FUZZ_PROMISE(r == 0 || is_error(r));
 	FUZZ_PROMISE(ops(t) == before && !t->card->writable);
 	return r;
 }
 
-/* One damaged block: a generation that was, or none. Damage at home is seen only where the newest commit wrote. */
+/* One damaged block: a generation that was, or none. Damage at home is seen only where the newest
+ * commit wrote. */
 static void check_generation(const struct image *im, struct toy *t, const struct edits *e)
 {
-	bool checked = t->rep.newest.type == RECORD_COMMIT || t->rep.newest.type == RECORD_CHECKPOINT;
+	bool checked = t->rep.newest.type == RECORD_COMMIT ||
+		       t->rep.newest.type == RECORD_CHECKPOINT;
 	unsigned i = im->n_gens;
 
-	if (t->rep.state == LOG_BROKEN || t->rep.state == LOG_FOREIGN || e->outside || e->ring_blks + e->home_blks > 1)
+	if (t->rep.state == LOG_BROKEN || t->rep.state == LOG_FOREIGN || e->outside ||
+	    e->ring_blks + e->home_blks > 1)
 		return;
 	while (i && im->gen[i - 1].seq > t->rep.newest.seq)
 		i--;
@@ -121,8 +128,8 @@ static void go_on(struct toy *t, unsigned flags)
 	} else {
 		r = toy_checkpoint(t, RECORD_TAIL, 0);
 		FUZZ_PROMISE(r == 0 || is_error(r));
-		ok = r == 0 && shown && !(flags & (FLAG_FIX | FLAG_ACCEPT)) && t->rep.state != LOG_BROKEN &&
-		     t->rep.state != LOG_FOREIGN;
+		ok = r == 0 && shown && !(flags & (FLAG_FIX | FLAG_ACCEPT)) &&
+		     t->rep.state != LOG_BROKEN && t->rep.state != LOG_FOREIGN;
 		if (ok) {
 			FUZZ_PROMISE(toy_view(t, again) == 0);
 			FUZZ_PROMISE(!memcmp(view, again, sizeof(view)));

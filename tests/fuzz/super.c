@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Super records: both copies changed, checksums right or not, and the device larger or smaller than they say.
- * Input: flags u8 (bit 0 fix checksums, bit 1 the file system's end is unknown, bit 2 another log device),
- * size of the device u16 in blocks, then edits: copy u8 (A, B, the block before B), offset u16, length u8, bytes.
+ * Super records: both copies changed, checksums right or not, and the device larger or smaller than
+ * they say. Input: flags u8 (bit 0 fix checksums, bit 1 the file system's end is unknown, bit 2
+ * another log device), size of the device u16 in blocks, then edits: copy u8 (A, B, the block
+ * before B), offset u16, length u8, bytes.
  */
 #include <errno.h>
 
@@ -27,10 +28,13 @@ static void check_sane(const struct card *c, const struct log_super *s)
 {
 	uint64_t ring_bytes = (uint64_t)s->seg_bytes * s->seg_count;
 
-	FUZZ_PROMISE(s->version == LOG_FORMAT_VERSION && s->lag <= LOG_MAX_LAG && !(s->incompat & ~LOG_INCOMPAT_KNOWN));
-	FUZZ_PROMISE(s->seg_count >= LOG_MIN_SEGMENTS && s->seg_bytes >= LOG_MIN_SEG_BYTES && s->seg_bytes % COW_BLK_BYTES == 0);
+	FUZZ_PROMISE(s->version == LOG_FORMAT_VERSION && s->lag <= LOG_MAX_LAG &&
+		     !(s->incompat & ~LOG_INCOMPAT_KNOWN));
+	FUZZ_PROMISE(s->seg_count >= LOG_MIN_SEGMENTS && s->seg_bytes >= LOG_MIN_SEG_BYTES &&
+		     s->seg_bytes % COW_BLK_BYTES == 0);
 	FUZZ_PROMISE(s->log_bytes <= c->geo.size_bytes);
-	FUZZ_PROMISE(s->ring_off_bytes <= c->geo.size_bytes && ring_bytes <= c->geo.size_bytes - s->ring_off_bytes);
+	FUZZ_PROMISE(s->ring_off_bytes <= c->geo.size_bytes &&
+		     ring_bytes <= c->geo.size_bytes - s->ring_off_bytes);
 	FUZZ_PROMISE(s->external || s->state == SUPER_PENDING || s->ring_off_bytes >= s->fs_bytes);
 	FUZZ_PROMISE(s->copy_off_bytes[0] < s->log_bytes && s->copy_off_bytes[1] < s->log_bytes);
 	FUZZ_PROMISE(s->fs_bytes && s->fs_bytes % COW_BLK_BYTES == 0 && s->erase_block_bytes);
@@ -59,7 +63,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	unsigned flags = (unsigned)fuzz_uint(&in, 1), trouble = 0;
 	static struct toy origin;
 	uint64_t blks = 1 + fuzz_uint(&in, 2) % 2048, where[3], before;
-	struct sim_params p = { .size_bytes = blk_to_bytes(blks), .erase_block_bytes = TOY_SEG_BLKS * COW_BLK_BYTES };
+	struct sim_params p = { .size_bytes = blk_to_bytes(blks),
+				.erase_block_bytes = TOY_SEG_BLKS * COW_BLK_BYTES };
 	uint8_t blk[3][COW_BLK_BYTES];
 	struct log_super s;
 	struct card *c;
@@ -78,7 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	}
 	while (in.left) {
 		uint8_t *to = blk[fuzz_uint(&in, 1) % 3];
-		size_t off = (size_t)fuzz_uint(&in, 2) % COW_BLK_BYTES, n = (size_t)fuzz_uint(&in, 1);
+		size_t off = (size_t)fuzz_uint(&in, 2) % COW_BLK_BYTES,
+		       n = (size_t)fuzz_uint(&in, 1);
 
 		while (n-- && off < COW_BLK_BYTES)
 			to[off++] = (uint8_t)fuzz_uint(&in, 1);
@@ -91,7 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	for (int i = 2; i >= 0; i--) {
 		if (flags & 1)
 			fix(blk[i]);
-		if (where[i] < blks && (r = sim_poke(c, blk_to_bytes(where[i]), blk[i], COW_BLK_BYTES)) < 0)
+		if (where[i] < blks &&
+		    (r = sim_poke(c, blk_to_bytes(where[i]), blk[i], COW_BLK_BYTES)) < 0)
 			abort();
 	}
 	before = sim_ops(c);

@@ -238,17 +238,22 @@ static void print_table(FILE *f, const struct wear_table *t)
 		const struct wear_commit *c = &t->commit[i];
 
 		if (c->n)
-			fprintf(f, "commit %" PRIu64 " at %" PRIu64 " cause %" PRIu64 " absorbed %" PRIu64 " written %" PRIu64
-				" ms %" PRIu64 " visits %" PRIu64 "\n", c->n, c->time_s, c->cause, c->absorbed_bytes,
-				c->written_bytes, c->writable_ms, c->visits);
+			fprintf(f,
+				"commit %" PRIu64 " at %" PRIu64 " cause %" PRIu64
+				" absorbed %" PRIu64 " written %" PRIu64 " ms %" PRIu64
+				" visits %" PRIu64 "\n",
+				c->n, c->time_s, c->cause, c->absorbed_bytes, c->written_bytes,
+				c->writable_ms, c->visits);
 	}
 	for (uint32_t i = 0; i < WEAR_DAYS; i++) {
 		const struct wear_day *d = &t->day[i];
 
 		if (d->n)
-			fprintf(f, "day %" PRIu64 " %" PRIu64 " absorbed %" PRIu64 " in %" PRIu64 " written %" PRIu64
-				" commits %" PRIu64 " visits %" PRIu64 "\n", d->n, d->day, d->absorbed_bytes,
-				d->absorbed_writes, d->written_bytes, d->commits, d->visits);
+			fprintf(f,
+				"day %" PRIu64 " %" PRIu64 " absorbed %" PRIu64 " in %" PRIu64
+				" written %" PRIu64 " commits %" PRIu64 " visits %" PRIu64 "\n",
+				d->n, d->day, d->absorbed_bytes, d->absorbed_writes,
+				d->written_bytes, d->commits, d->visits);
 	}
 }
 
@@ -307,9 +312,10 @@ void golden_print_extent(FILE *f, const struct desc_extent *e)
 
 void golden_report(FILE *f, struct toy *t)
 {
-	static const char *const kinds[] = {
-		[INDEX_DATA] = "data", [INDEX_SPILL] = "spilled", [INDEX_LENT] = "lent", [INDEX_ZERO] = "zero"
-	};
+	static const char *const kinds[] = { [INDEX_DATA] = "data",
+					     [INDEX_SPILL] = "spilled",
+					     [INDEX_LENT] = "lent",
+					     [INDEX_ZERO] = "zero" };
 	const struct log_open_report *r = &t->rep;
 	uint8_t *view = io_alloc(blk_to_bytes(TOY_BLKS));
 	struct index_entry e;
@@ -337,11 +343,13 @@ void golden_report(FILE *f, struct toy *t)
 		print_table(f, log_wear(t->log));
 	fprintf(f, "index\n");
 	for (size_t i = 0; log_index_extent(t->index, i, &e); i++)
-		fprintf(f, "%s %" PRIu64 "+%" PRIu64 " at %" PRIu64 "\n", kinds[e.kind], e.blk, e.blks, e.lblk);
+		fprintf(f, "%s %" PRIu64 "+%" PRIu64 " at %" PRIu64 "\n", kinds[e.kind], e.blk,
+			e.blks, e.lblk);
 	if (!view || toy_view(t, view) < 0)
 		fprintf(f, "view unreadable\n");
 	else
 		for (unsigned b = 0; b < TOY_BLKS; b++)
-			fprintf(f, "block %u %08x\n", b, crc32c(0, view + blk_to_bytes(b), COW_BLK_BYTES));
+			fprintf(f, "block %u %08x\n", b,
+				crc32c(0, view + blk_to_bytes(b), COW_BLK_BYTES));
 	free(view);
 }

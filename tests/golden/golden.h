@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Golden images: cards as text, and what opening them must tell, as text. Written by tests/tools/mkgolden.c
- * once for each format version, read by tests/unit/golden_test.c for ever. docs/TESTING.md, "Golden image".
+ * Golden images: cards as text, and what opening them must tell, as text. Written by
+ * tests/tools/mkgolden.c once for each format version, read by tests/unit/golden_test.c for ever.
+ * docs/TESTING.md, "Golden image".
  *
- *	card SIZE ERASE_BLOCK DISK_OFFSET	a card; with two, the first is the base, the second the log's
- *	b BLOCK				a block of it that is not all zero:
- *	w WORD				16 hex digits, over and over
- *	+OFFSET HEX			or its bytes, where they are not zero
+ * 	card SIZE ERASE_BLOCK DISK_OFFSET	a card; with two, the first is the base, the second the log's
+ * 	b BLOCK				a block of it that is not all zero:
+ * 	w WORD				16 hex digits, over and over
+ * 	+OFFSET HEX			or its bytes, where they are not zero
  */
 #ifndef COWFS_TESTS_GOLDEN_H
 #define COWFS_TESTS_GOLDEN_H

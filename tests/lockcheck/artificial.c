@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One data race, one lock-order inversion that never deadlocks, one lock out of order: tsan.sh must see all three. */
+/* One data race, one lock-order inversion that never deadlocks, one lock out of order: tsan.sh must
+ * see all three. */
 #include <stdio.h>
 
 static pthread_mutex_t lock[2] = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER };

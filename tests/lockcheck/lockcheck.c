@@ -10,24 +10,19 @@
 
 #define MAX_HELD 128
 
-/* docs/DESIGN.md, "Lock order", outer first. Locks of one rank: by ascending address. A lock that is not here is a
- * leaf: only what stands behind LEAF may be taken under it. */
+/* docs/DESIGN.md, "Lock order", outer first. Locks of one rank: by ascending address. A lock that
+ * is not here is a leaf: only what stands behind LEAF may be taken under it. */
 enum rank { SEAL = 1, STRIPES, VOLUME, MONITOR, GATE, SERVER, LEAF, ALARM };
 
 static const struct {
 	enum rank rank;
 	const char *file, *what;
 } table[] = {
-	{ SEAL, "view.c", "&v->seal_lock" },
-	{ SEAL, "view_commit.c", "&v->seal_lock" },
-	{ STRIPES, "view.c", "&v->stripe[i]" },
-	{ VOLUME, "volume.c", "&v->lock" },
-	{ MONITOR, "monitor.c", "&m->lock" },
-	{ GATE, "gate.c", "&g->lock" },
-	{ SERVER, "server.c", "&s->lock" },
-	{ SERVER, "sessions.c", "&s->lock" },
-	{ SERVER, "queue.c", "&s->lock" },
-	{ ALARM, "msg.c", "&alarm_lock" },
+	{ SEAL, "view.c", "&v->seal_lock" },	{ SEAL, "view_commit.c", "&v->seal_lock" },
+	{ STRIPES, "view.c", "&v->stripe[i]" }, { VOLUME, "volume.c", "&v->lock" },
+	{ MONITOR, "monitor.c", "&m->lock" },	{ GATE, "gate.c", "&g->lock" },
+	{ SERVER, "server.c", "&s->lock" },	{ SERVER, "sessions.c", "&s->lock" },
+	{ SERVER, "queue.c", "&s->lock" },	{ ALARM, "msg.c", "&alarm_lock" },
 };
 
 static _Thread_local struct {
@@ -42,7 +37,8 @@ static enum rank rank_of(const char *file, const char *what)
 	const char *slash = strrchr(file, '/');
 
 	for (unsigned i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-		if (!strcmp(slash ? slash + 1 : file, table[i].file) && !strcmp(what, table[i].what))
+		if (!strcmp(slash ? slash + 1 : file, table[i].file) &&
+		    !strcmp(what, table[i].what))
 			return table[i].rank;
 	return LEAF;
 }
@@ -52,9 +48,11 @@ static void complain(const char *file, int line, const char *what, const char *u
 	const char *log = getenv("COWFS_LOCKCHECK_LOG");
 	int fd = log ? open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
 	char text[300];
-	int n = snprintf(text, sizeof(text), "WARNING: lockcheck: %s:%d: %s under %s\n", file, line, what, under);
+	int n = snprintf(text, sizeof(text), "WARNING: lockcheck: %s:%d: %s under %s\n", file, line,
+			 what, under);
 
-	if (write(STDERR_FILENO, text, (size_t)n) < 0 || (fd >= 0 && write(fd, text, (size_t)n) < 0))
+	if (write(STDERR_FILENO, text, (size_t)n) < 0 ||
+	    (fd >= 0 && write(fd, text, (size_t)n) < 0))
 		abort();
 	if (fd >= 0)
 		close(fd);

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock order of docs/DESIGN.md, checked at run time. Included before everything else in builds with SAN=thread, so
- * that the sources stay as they are: each lock and unlock tells which lock it is by its file and its expression.
+ * The lock order of docs/DESIGN.md, checked at run time. Included before everything else in builds
+ * with SAN=thread, so that the sources stay as they are: each lock and unlock tells which lock it
+ * is by its file and its expression.
  *
- * ThreadSanitizer reports an inversion when it has seen both orders; this reports the first lock that is taken in
- * another order than the table's, whether the other way round ever happened or not.
+ * ThreadSanitizer reports an inversion when it has seen both orders; this reports the first lock
+ * that is taken in another order than the table's, whether the other way round ever happened or
+ * not.
  */
 #ifndef COWFS_TESTS_LOCKCHECK_H
 #define COWFS_TESTS_LOCKCHECK_H
 
 #include <pthread.h>
 
-/* Says what is wrong on stderr as "WARNING: lockcheck: ..." and in the file COWFS_LOCKCHECK_LOG names, and goes on. */
+/* Says what is wrong on stderr as "WARNING: lockcheck: ..." and in the file COWFS_LOCKCHECK_LOG
+ * names, and goes on. */
 void lockcheck_take(const char *file, int line, const char *what, const void *lock);
 void lockcheck_drop(const void *lock);
 
@@ -24,7 +27,8 @@ void lockcheck_drop(const void *lock);
 #define pthread_rwlock_unlock(l) (lockcheck_drop(l), pthread_rwlock_unlock(l))
 /* Who waits with another lock in hand may wait for its owner. */
 #define pthread_cond_wait(c, m) (lockcheck_wait(__FILE__, __LINE__, m), pthread_cond_wait(c, m))
-#define pthread_cond_timedwait(c, m, t) (lockcheck_wait(__FILE__, __LINE__, m), pthread_cond_timedwait(c, m, t))
+#define pthread_cond_timedwait(c, m, t)                                                            \
+	(lockcheck_wait(__FILE__, __LINE__, m), pthread_cond_timedwait(c, m, t))
 void lockcheck_wait(const char *file, int line, const void *lock);
 
 #endif

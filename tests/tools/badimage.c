@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LD_PRELOAD library for tests: an image that libext2fs dies of. BADIMAGE_AT=N: each process dies at the N-th bitmap that it
- * looks at.
+ * LD_PRELOAD library for tests: an image that libext2fs dies of. BADIMAGE_AT=N: each process dies
+ * at the N-th bitmap that it looks at.
  */
 #include <stdlib.h>
 #include <sys/types.h>

@@ -3,19 +3,20 @@
  * LD_PRELOAD library for tests: a block device that reports errors, or is slow, when told to.
  *
  * Touches only descriptors of block devices opened O_DIRECT, which is how cowfs opens a card. The
- * file that COWFS_EIO_FILE names is looked at before each operation (make it by rename); while it is
- * not there, nothing happens. It holds one line:
+ * file that COWFS_EIO_FILE names is looked at before each operation (make it by rename); while it
+ * is not there, nothing happens. It holds one line:
  *
- *	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
- *	lock SKIP COUNT			after SKIP attempts to set it read-only, the next COUNT fail with EIO
- *	slow MS				each write takes MS milliseconds longer
- *	card MS MB_PER_S		a card that does one request at a time, read or write: MS milliseconds and
- *					the transfer at MB_PER_S (10^6 bytes)
+ * 	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
+ * 	lock SKIP COUNT			after SKIP attempts to set it read-only, the next COUNT fail with EIO
+ * 	slow MS				each write takes MS milliseconds longer
+ * 	card MS MB_PER_S		a card that does one request at a time, read or write: MS milliseconds and
+ * 					the transfer at MB_PER_S (10^6 bytes)
  *
- * With COWFS_CLOCK_BACK in the environment the wall clock is an hour behind what the kernel waits by.
+ * With COWFS_CLOCK_BACK in the environment the wall clock is an hour behind what the kernel waits
+ * by.
  *
- * Counting begins anew when the line changes. A failing write writes nothing. While the line speaks of reads (read, card),
- * io_submit says EAGAIN, which makes cowfs read by pread.
+ * Counting begins anew when the line changes. A failing write writes nothing. While the line speaks
+ * of reads (read, card), io_submit says EAGAIN, which makes cowfs read by pread.
  */
 #undef _FILE_OFFSET_BITS /* pwrite and pwrite64 are two symbols, and both are ours */
 #include <dlfcn.h>
@@ -50,7 +51,8 @@ static void *real(const char *name)
 	void *f = dlsym(RTLD_NEXT, name);
 
 	if (!f)
-		abort(); /* a shim that cannot do its work must not look like a card without errors */
+		/* a shim that cannot do its work must not look like a card without errors */
+		abort();
 	return f;
 }
 
@@ -90,7 +92,8 @@ static void look(void)
 
 static void nap(unsigned long ms)
 {
-	const struct timespec t = { .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000 };
+	const struct timespec t = { .tv_sec = (time_t)(ms / 1000),
+				    .tv_nsec = (long)(ms % 1000) * 1000000 };
 
 	nanosleep(&t, NULL);
 }
@@ -104,9 +107,11 @@ static void card_turn(unsigned long ms, unsigned long mb_per_s, size_t len_bytes
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	pthread_mutex_lock(&lock);
-	if (free_at.tv_sec < now.tv_sec || (free_at.tv_sec == now.tv_sec && free_at.tv_nsec < now.tv_nsec))
+	if (free_at.tv_sec < now.tv_sec ||
+	    (free_at.tv_sec == now.tv_sec && free_at.tv_nsec < now.tv_nsec))
 		free_at = now;
-	ns = (unsigned long long)free_at.tv_nsec + ms * 1000000ull + (mb_per_s ? len_bytes * 1000ull / mb_per_s : 0);
+	ns = (unsigned long long)free_at.tv_nsec + ms * 1000000ull +
+	     (mb_per_s ? len_bytes * 1000ull / mb_per_s : 0);
 	free_at.tv_sec += (time_t)(ns / 1000000000u);
 	free_at.tv_nsec = (long)(ns % 1000000000u);
 	until = free_at;
@@ -154,7 +159,8 @@ int clock_gettime(clockid_t clock, struct timespec *ts)
 
 int ioctl(int fd, unsigned long request, ...)
 {
-	int (*real_ioctl)(int, unsigned long, ...) = (int (*)(int, unsigned long, ...))real("ioctl");
+	int (*real_ioctl)(int, unsigned long,
+			  ...) = (int (*)(int, unsigned long, ...))real("ioctl");
 	va_list ap;
 	void *arg;
 

@@ -46,7 +46,7 @@ static int dump_info(const struct blk_reader *r, const struct fsmap *m)
 
 static int dump_map(const struct blk_reader *r, struct fsmap *m)
 {
-	static const char *const names[] = {"used", "free", "journal"};
+	static const char *const names[] = { "used", "free", "journal" };
 	enum blk_use use, run_use = USE_USED;
 	uint64_t run_start = 0;
 
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
 {
 	bool info = argc == 3 && !strcmp(argv[1], "-i");
 	struct fsmap *m;
-	struct blk_reader r = {.read = file_read};
+	struct blk_reader r = { .read = file_read };
 	off_t end;
 	int fd, err;
 

@@ -33,8 +33,8 @@
 
 enum op_kind { OP_READ, OP_WRITE, OP_SAME, OP_ZEROES, OP_DISCARD, OP_WRITE_ZEROES, OP_RUN };
 
-static const char *const op_names[] = {"read",	  "write",	  "write-same", "write-of-zeroes",
-				       "discard", "write-zeroes", "run"};
+static const char *const op_names[] = { "read",	   "write",	   "write-same", "write-of-zeroes",
+					"discard", "write-zeroes", "run" };
 
 struct op {
 	enum op_kind kind;
@@ -173,7 +173,7 @@ static int do_write(struct tester *t, const struct op *o, uint64_t n)
 /* Refused while somebody holds the device exclusively: a commit does while nothing is mounted. */
 static int do_punch(struct tester *t, const struct op *o)
 {
-	uint64_t range[2] = {o->sector << SECTOR_SHIFT, (uint64_t)o->sectors << SECTOR_SHIFT};
+	uint64_t range[2] = { o->sector << SECTOR_SHIFT, (uint64_t)o->sectors << SECTOR_SHIFT };
 	uint64_t end_ns = now_ns() + BUSY_NS;
 
 	memset(t->model + range[0], 0, range[1]);
@@ -196,7 +196,7 @@ static int do_read(struct tester *t, const struct op *o)
 
 static void choose(struct tester *t, struct op *o)
 {
-	static const uint32_t size_limit[] = {2, 8, 8, 16, 64, OP_MAX_SECTORS};
+	static const uint32_t size_limit[] = { 2, 8, 8, 16, 64, OP_MAX_SECTORS };
 	uint64_t dice = below(t, 100);
 
 	o->kind = dice < 30   ? OP_READ
@@ -284,7 +284,7 @@ static int step(struct tester *t, struct op *o, uint64_t n)
 
 static int verify(struct tester *t)
 {
-	int fds[] = {t->direct_fd, t->buffered_fd};
+	int fds[] = { t->direct_fd, t->buffered_fd };
 	_cleanup_free_ uint8_t *got = io_alloc(CHECK_BYTES);
 
 	if (!got)
@@ -375,18 +375,18 @@ enum {
 };
 
 static const struct option_spec specs[] = {
-	{OPT_SEED, "seed", "N", "of the random numbers (default 1)"},
-	{OPT_OPS, "ops", "N", "how many operations (default 10000)"},
-	{OPT_RUN, "run", "COMMAND", "run this shell command now and then"},
-	{OPT_EVERY, "every", "N", "at every N-th operation (default 500)"},
-	{OPT_BACKGROUND, "background", NULL, "go on with the operations while it runs"},
-	{OPT_MODEL, "model", "FILE", "write the expected content there at the end"},
-	{OPT_COMMITTED, "committed", "FILE", "and that of the last good COMMAND there"},
-	{OPT_VERIFY_ONLY, "verify-only", "FILE", "compare DEVICE with a model, write nothing"},
-	{OPT_SIZE, "size", "BYTES", "use only so much of DEVICE"},
-	{OPT_TRACE, "trace", NULL, "print every operation"},
-	{OPT_HELP, "help", NULL, "show this help"},
-	{0, NULL, NULL, NULL},
+	{ OPT_SEED, "seed", "N", "of the random numbers (default 1)" },
+	{ OPT_OPS, "ops", "N", "how many operations (default 10000)" },
+	{ OPT_RUN, "run", "COMMAND", "run this shell command now and then" },
+	{ OPT_EVERY, "every", "N", "at every N-th operation (default 500)" },
+	{ OPT_BACKGROUND, "background", NULL, "go on with the operations while it runs" },
+	{ OPT_MODEL, "model", "FILE", "write the expected content there at the end" },
+	{ OPT_COMMITTED, "committed", "FILE", "and that of the last good COMMAND there" },
+	{ OPT_VERIFY_ONLY, "verify-only", "FILE", "compare DEVICE with a model, write nothing" },
+	{ OPT_SIZE, "size", "BYTES", "use only so much of DEVICE" },
+	{ OPT_TRACE, "trace", NULL, "print every operation" },
+	{ OPT_HELP, "help", NULL, "show this help" },
+	{ 0, NULL, NULL, NULL },
 };
 
 static bool take_number(const struct options *o, unsigned id, uint64_t *ret)
@@ -397,7 +397,8 @@ static bool take_number(const struct options *o, unsigned id, uint64_t *ret)
 int main(int argc, char **argv)
 {
 	struct tester t = {
-		.buffered_fd = -1, .direct_fd = -1, .random = 1, .ops = 10000, .every = 500};
+		.buffered_fd = -1, .direct_fd = -1, .random = 1, .ops = 10000, .every = 500
+	};
 	uint64_t size_bytes = 0;
 	struct options o;
 	char why[256];

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What an ordinary user may do with FUSE. Run by root, which only makes a /dev/fuse for everybody (as
- * udev does) and the one mount that fusermount3 would make; everything else happens as nobody.
+ * What an ordinary user may do with FUSE. Run by root, which only makes a /dev/fuse for everybody
+ * (as udev does) and the one mount that fusermount3 would make; everything else happens as nobody.
  *
- *	fusehang mount DIR FSNAME [UID]
- *		a FUSE mount of nobody's on DIR, as fusermount3 -o fsname=FSNAME makes it (with DIR on
- *		the device of a volume). With UID it is that user's, and everybody may use it. It answers.
- *		Runs until it is unmounted. Stopped (SIGSTOP) it answers nothing, whatever is asked.
- *	fusehang hold TARGET write|writev|write32|uring|core|sendfile|read|getdents|race [SECONDS]
- *	fusehang hold TARGET threads|remap|beside|waiter [FILE]
- *		in a user namespace of its own: a call on TARGET whose other side is a file on a FUSE
- *		mount that does not answer reads, for SECONDS (default: ever). HOW race: writes that go on,
- *		slowly, until a freeze waits for one of them; that one hangs. threads: 60 writes to 60
- *		files (TARGET.N), in a process with as many mappings as one may have. remap: a write whose
- *		source is something else as soon as it hangs. beside: a write from a page of FILE, on a FUSE
- *		mount of somebody else, and one of its own. waiter: nothing hangs, a thread waits for
- *		completions of io_uring until it is killed. Ends when the call ends,
- *		with status 0 if it failed. Leaves a folder below TMPDIR behind.
+ * 	fusehang mount DIR FSNAME [UID]
+ * 		a FUSE mount of nobody's on DIR, as fusermount3 -o fsname=FSNAME makes it (with DIR on
+ * 		the device of a volume). With UID it is that user's, and everybody may use it. It answers.
+ * 		Runs until it is unmounted. Stopped (SIGSTOP) it answers nothing, whatever is asked.
+ * 	fusehang hold TARGET write|writev|write32|uring|core|sendfile|read|getdents|race [SECONDS]
+ * 	fusehang hold TARGET threads|remap|beside|waiter [FILE]
+ * 		in a user namespace of its own: a call on TARGET whose other side is a file on a FUSE
+ * 		mount that does not answer reads, for SECONDS (default: ever). HOW race: writes that go on,
+ * 		slowly, until a freeze waits for one of them; that one hangs. threads: 60 writes to 60
+ * 		files (TARGET.N), in a process with as many mappings as one may have. remap: a write whose
+ * 		source is something else as soon as it hangs. beside: a write from a page of FILE, on a FUSE
+ * 		mount of somebody else, and one of its own. waiter: nothing hangs, a thread waits for
+ * 		completions of io_uring until it is killed. Ends when the call ends,
+ * 		with status 0 if it failed. Leaves a folder below TMPDIR behind.
  *
  * Prints "ready" when it is so far; hold with the number of its FUSE connection.
  */
@@ -59,7 +59,8 @@
 
 static fuse_req_t held; /* the read that waits */
 static bool answers;	/* none waits */
-static _Atomic uint64_t *probe_ns; /* when the prober's write began that is under way; 0: none. NULL: no race */
+/* when the prober's write began that is under way; 0: none. NULL: no race */
+static _Atomic uint64_t *probe_ns;
 
 static void die(const char *what)
 {
@@ -71,7 +72,9 @@ static void die(const char *what)
 
 static bool fill_attr(fuse_ino_t ino, struct stat *ret)
 {
-	*ret = (struct stat){.st_ino = ino, .st_nlink = 1, .st_uid = getuid(), .st_gid = getgid()};
+	*ret = (struct stat){
+		.st_ino = ino, .st_nlink = 1, .st_uid = getuid(), .st_gid = getgid()
+	};
 	ret->st_mode = ino == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0644;
 	ret->st_size = ino == FUSE_ROOT_ID ? 0 : PAGE_BYTES;
 	return ino == FUSE_ROOT_ID || ino == PAGE_INO;
@@ -85,8 +88,9 @@ static void op_init(void *ctx, struct fuse_conn_info *conn)
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct fuse_entry_param e = {
-		.ino = PAGE_INO, .attr_timeout = FOREVER_S, .entry_timeout = FOREVER_S};
+	struct fuse_entry_param e = { .ino = PAGE_INO,
+				      .attr_timeout = FOREVER_S,
+				      .entry_timeout = FOREVER_S };
 
 	if (parent == FUSE_ROOT_ID && !strcmp(name, PAGE_NAME) && fill_attr(PAGE_INO, &e.attr))
 		fuse_reply_entry(req, &e);
@@ -111,7 +115,8 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fuse_reply_open(req, fi);
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
 {
 	static char zeros[1 << 20];
 
@@ -131,8 +136,11 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		held = req;
 }
 
-static const struct fuse_lowlevel_ops ops = {
-	.init = op_init, .lookup = op_lookup, .getattr = op_getattr, .open = op_open, .read = op_read};
+static const struct fuse_lowlevel_ops ops = { .init = op_init,
+					      .lookup = op_lookup,
+					      .getattr = op_getattr,
+					      .open = op_open,
+					      .read = op_read };
 
 static void on_alarm(int signal)
 {
@@ -143,7 +151,7 @@ static void on_alarm(int signal)
 
 static int serve(int fuse_fd)
 {
-	char *argv[] = {(char *)"fusehang", NULL}, path[32];
+	char *argv[] = { (char *)"fusehang", NULL }, path[32];
 	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
 	struct fuse_session *s = fuse_session_new(&args, &ops, sizeof(ops), NULL);
 
@@ -153,11 +161,13 @@ static int serve(int fuse_fd)
 	return fuse_session_loop(s) < 0;
 }
 
-static void mount_fuse(int fuse_fd, const char *fsname, const char *dir, unsigned id, const char *more)
+static void mount_fuse(int fuse_fd, const char *fsname, const char *dir, unsigned id,
+		       const char *more)
 {
 	char opts[96];
 
-	snprintf(opts, sizeof(opts), "fd=%d,rootmode=40000,user_id=%u,group_id=%u%s", fuse_fd, id, id, more);
+	snprintf(opts, sizeof(opts), "fd=%d,rootmode=40000,user_id=%u,group_id=%u%s", fuse_fd, id,
+		 id, more);
 	if (mount(fsname, dir, "fuse", MS_NOSUID | MS_NODEV, opts) < 0)
 		die("mount");
 }
@@ -205,7 +215,10 @@ static long write_as_32_bit(int fd, const void *page)
 {
 	long r;
 
-	__asm__ volatile("int $0x80" : "=a"(r) : "a"(4l), "b"((long)fd), "c"(page), "d"(4096l) : "memory", "r8", "r9", "r10", "r11");
+	__asm__ volatile("int $0x80"
+			 : "=a"(r)
+			 : "a"(4l), "b"((long)fd), "c"(page), "d"(4096l)
+			 : "memory", "r8", "r9", "r10", "r11");
 	return r;
 }
 #else
@@ -218,28 +231,33 @@ static long write_as_32_bit(int fd, const void *page)
 /* By io_uring; page NULL: only waits. */
 static long write_by_ring(int fd, const void *page)
 {
-	struct io_uring_params p = {0};
+	struct io_uring_params p = { 0 };
 	int ring_fd = (int)syscall(SYS_io_uring_setup, 2, &p);
 	struct io_uring_sqe *sqe;
 	char *ring;
 
 	if (ring_fd < 0)
 		die("io_uring");
-	ring = mmap(NULL, p.sq_off.array + p.sq_entries * 4 + 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, IORING_OFF_SQ_RING);
-	sqe = mmap(NULL, p.sq_entries * sizeof(*sqe), PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, IORING_OFF_SQES);
+	ring = mmap(NULL, p.sq_off.array + p.sq_entries * 4 + 4096, PROT_READ | PROT_WRITE,
+		    MAP_SHARED, ring_fd, IORING_OFF_SQ_RING);
+	sqe = mmap(NULL, p.sq_entries * sizeof(*sqe), PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd,
+		   IORING_OFF_SQES);
 	if (ring == MAP_FAILED || sqe == MAP_FAILED)
 		die("io_uring");
-	*sqe = (struct io_uring_sqe){.opcode = IORING_OP_WRITE, .fd = fd, .addr = (uintptr_t)page, .len = 4096};
+	*sqe = (struct io_uring_sqe){
+		.opcode = IORING_OP_WRITE, .fd = fd, .addr = (uintptr_t)page, .len = 4096
+	};
 	*(unsigned *)(ring + p.sq_off.array) = 0;
 	__atomic_store_n((unsigned *)(ring + p.sq_off.tail), 1, __ATOMIC_RELEASE);
-	(void)syscall(SYS_io_uring_enter, ring_fd, page ? 1 : 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
+	(void)syscall(SYS_io_uring_enter, ring_fd, page ? 1 : 0, 1, IORING_ENTER_GETEVENTS, NULL,
+		      0);
 	return -1;
 }
 
 /* The core file lies in the target's folder, and holds a page that does not come. */
 static void dump_core(const char *target)
 {
-	const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
 	char dir[256];
 
 	snprintf(dir, sizeof(dir), "%s", target);
@@ -276,10 +294,11 @@ static long write_all(const char *target, int page_fd, const void *page)
 
 	/* not next to each other in the file: the kernel joins none of them */
 	for (size_t i = 0; i < MAPPINGS; i++)
-		if (mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, page_fd, (off_t)(i * 2 % 65536) * 4096) == MAP_FAILED)
+		if (mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, page_fd,
+			 (off_t)(i * 2 % 65536) * 4096) == MAP_FAILED)
 			break;
 	for (unsigned i = 0; i < THREADS; i++) {
-		writers[i] = (struct writer){target, page, i};
+		writers[i] = (struct writer){ target, page, i };
 		if (pthread_create(&threads[i], NULL, write_one, &writers[i]) != 0)
 			die("thread");
 	}
@@ -291,7 +310,8 @@ static long write_all(const char *target, int page_fd, const void *page)
 static void *remap(void *page)
 {
 	usleep(200000);
-	if (mmap(page, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+	if (mmap(page, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+		 -1, 0) == MAP_FAILED)
 		die("remap");
 	return NULL;
 }
@@ -340,7 +360,7 @@ static long wait_for_completions(void)
 
 static long call(const char *how, int target_fd, int page_fd, void *page)
 {
-	const struct iovec iov = {.iov_base = page, .iov_len = 4096};
+	const struct iovec iov = { .iov_base = page, .iov_len = 4096 };
 
 	if (!strcmp(how, "writev"))
 		return writev(target_fd, &iov, 1);
@@ -369,7 +389,8 @@ static void make_dir(char *dir)
 	if (!mkdtemp(dir) || chdir(dir) < 0 || stat("/dev/fuse", &st) < 0)
 		die(dir);
 	umask(0);
-	if (mknod("fuse", S_IFCHR | 0666, st.st_rdev) < 0 || mkdir("mnt", 0777) < 0 || chmod(dir, 0755) < 0)
+	if (mknod("fuse", S_IFCHR | 0666, st.st_rdev) < 0 || mkdir("mnt", 0777) < 0 ||
+	    chmod(dir, 0755) < 0)
 		die(dir);
 }
 
@@ -442,7 +463,8 @@ static int hold(const char *target, const char *how, const char *arg)
 	close(fuse_fd);
 	page_fd = open("mnt/" PAGE_NAME, O_RDWR);
 	page = page_fd < 0 ? MAP_FAILED
-			   : mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, reads ? MAP_SHARED : MAP_PRIVATE | MAP_32BIT, page_fd, 0);
+			   : mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE,
+				  reads ? MAP_SHARED : MAP_PRIVATE | MAP_32BIT, page_fd, 0);
 	if (page == MAP_FAILED)
 		die("page");
 	printf("ready %u\n", conn_of(page_fd));
@@ -470,7 +492,8 @@ int main(int argc, char **argv)
 	if (argc >= 4 && !strcmp(argv[1], "hold"))
 		return hold(argv[2], argv[3], argc > 4 ? argv[4] : "0");
 	if ((argc != 4 && argc != 5) || strcmp(argv[1], "mount")) {
-		fprintf(stderr, "usage: fusehang mount DIR FSNAME [UID] | hold TARGET HOW [SECONDS|FILE]\n");
+		fprintf(stderr,
+			"usage: fusehang mount DIR FSNAME [UID] | hold TARGET HOW [SECONDS|FILE]\n");
 		return 2;
 	}
 	fuse_fd = open("/dev/fuse", O_RDWR);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes the golden images of the current form of the format into a directory: mkgolden DIR. Those of older forms (v1-NAME
- * without "escaped") are read only: nothing writes them any more. The code that writes is the
- * product's; random numbers and clocks are taken from it by the linker (--wrap), so that every run writes the
- * same bytes. When it may be run: docs/HACKING.md.
+ * Writes the golden images of the current form of the format into a directory: mkgolden DIR. Those
+ * of older forms (v1-NAME without "escaped") are read only: nothing writes them any more. The code
+ * that writes is the product's; random numbers and clocks are taken from it by the linker (--wrap),
+ * so that every run writes the same bytes. When it may be run: docs/HACKING.md.
  */
 #include <stdio.h>
 #include <string.h>
@@ -62,7 +62,8 @@ static FILE *create(const char *dir, const char *name, const char *suffix)
 		exit(1);
 	}
 	if (!strcmp(suffix, "image"))
-		fprintf(f, "# cowfs, format %u, golden image 'escaped-%s'; never changed after a release\n",
+		fprintf(f,
+			"# cowfs, format %u, golden image 'escaped-%s'; never changed after a release\n",
 			LOG_FORMAT_VERSION, name);
 	return f;
 }
@@ -135,27 +136,29 @@ static struct log_super some_super(void)
 static struct log_record some_record(void)
 {
 	uint64_t base = unlike();
-	struct log_record r = { .type = RECORD_CHECKPOINT,
-				.cause = CAUSE_SHUTDOWN,
-				.flags = 0x40302010,
-				.epoch = unlike(),
-				.seq = base + 9,
-				.lblk = unlike(),
-				.prev = { base + 8, unlike(), unlike() },
-				.tail_seq = base + 5,
-				.floor_seq = base + 7,
-				.fallback_seq = base + 6,
-				.start_lblk = unlike(),
-				.desc_lblk = unlike(),
-				.desc_blks = 0x11223344,
-				.desc_crc = 0x55667788,
-				.desc_epoch = unlike(),
-				.desc_seq = unlike(),
-				.direct_blks = unlike(),
-				.logged_blks = unlike(),
-				.zero_blks = unlike(),
-				.time_s = unlike(),
-				.identity = "identity of a card, which may be as long as sixty-three byte" };
+	struct log_record r = {
+		.type = RECORD_CHECKPOINT,
+		.cause = CAUSE_SHUTDOWN,
+		.flags = 0x40302010,
+		.epoch = unlike(),
+		.seq = base + 9,
+		.lblk = unlike(),
+		.prev = { base + 8, unlike(), unlike() },
+		.tail_seq = base + 5,
+		.floor_seq = base + 7,
+		.fallback_seq = base + 6,
+		.start_lblk = unlike(),
+		.desc_lblk = unlike(),
+		.desc_blks = 0x11223344,
+		.desc_crc = 0x55667788,
+		.desc_epoch = unlike(),
+		.desc_seq = unlike(),
+		.direct_blks = unlike(),
+		.logged_blks = unlike(),
+		.zero_blks = unlike(),
+		.time_s = unlike(),
+		.identity = "identity of a card, which may be as long as sixty-three byte"
+	};
 	uint64_t *counter = (uint64_t *)&r.ledger;
 
 	memcpy(r.ring_uuid, "ring uuid 123456", 16);
@@ -193,7 +196,10 @@ static struct log_record some_record(void)
 
 static void blocks(const char *dir)
 {
-	const struct log_head h = { .ring_uuid = "ring uuid 12345", .epoch = unlike(), .serial = unlike(), .seg = 0x01020304,
+	const struct log_head h = { .ring_uuid = "ring uuid 12345",
+				    .epoch = unlike(),
+				    .serial = unlike(),
+				    .seg = 0x01020304,
 				    .last = { unlike(), unlike(), unlike() },
 				    .fallback_seq = unlike() };
 	const uint32_t crc[3] = { 0x11111111, 0x22222222, 0x33333333 };
@@ -215,7 +221,8 @@ static void blocks(const char *dir)
 	codec_put_record(blk[2], &r);
 	for (unsigned i = 0; i < WEAR_BLK_ROOM; i++)
 		blk[5][WEAR_BLK_OFF + i] = (uint8_t)(255 - i);
-	codec_put_wear(blk[5], r.ring_uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334, WEAR_BLK_ROOM);
+	codec_put_wear(blk[5], r.ring_uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334,
+		       WEAR_BLK_ROOM);
 	desc_start(&w, blk[3]);
 	for (int i = 0; i < 4; i++)
 		if (desc_put(&w, &e[i]) != e[i].blks)
@@ -234,7 +241,8 @@ static void blocks(const char *dir)
 	golden_print_record(f, &r);
 	for (int i = 0; i < 4; i++)
 		golden_print_extent(f, &e[i]);
-	fprintf(f, "not understood %llx %llx\n", (unsigned long long)newer.ro_compat, (unsigned long long)newer.incompat);
+	fprintf(f, "not understood %llx %llx\n", (unsigned long long)newer.ro_compat,
+		(unsigned long long)newer.incompat);
 	finish(f);
 }
 

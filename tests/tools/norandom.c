@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LD_PRELOAD library for tests: a kernel whose random numbers are not there yet, as in the first second of a boot. What
- * would wait there for them ends the program instead; getrandom with GRND_NONBLOCK says EAGAIN.
+ * LD_PRELOAD library for tests: a kernel whose random numbers are not there yet, as in the first
+ * second of a boot. What would wait there for them ends the program instead; getrandom with
+ * GRND_NONBLOCK says EAGAIN.
  */
 #undef _FILE_OFFSET_BITS /* open and open64 are two symbols, and both are ours */
 #include <dlfcn.h>
@@ -31,24 +32,25 @@ ssize_t getrandom(void *buf, size_t bytes, unsigned flags)
 
 static int open_file(const char *symbol, const char *path, int flags, mode_t mode)
 {
-	int (*next)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, symbol);
+	int (*next)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT,
+										     symbol);
 
 	if (!strcmp(path, "/dev/random") || !strcmp(path, "/dev/urandom"))
 		refuse(path);
 	return next(path, flags, mode);
 }
 
-#define OPEN(name)                                              \
-	int name(const char *path, int flags, ...)              \
-	{                                                       \
-		mode_t mode = 0;                                \
-		va_list ap;                                     \
-                                                                \
-		va_start(ap, flags);                            \
-		if (flags & (O_CREAT | __O_TMPFILE))            \
-			mode = va_arg(ap, mode_t);              \
-		va_end(ap);                                     \
-		return open_file(#name, path, flags, mode);     \
+#define OPEN(name)                                                                                 \
+	int name(const char *path, int flags, ...)                                                 \
+	{                                                                                          \
+		mode_t mode = 0;                                                                   \
+		va_list ap;                                                                        \
+                                                                                                   \
+		va_start(ap, flags);                                                               \
+		if (flags & (O_CREAT | __O_TMPFILE))                                               \
+			mode = va_arg(ap, mode_t);                                                 \
+		va_end(ap);                                                                        \
+		return open_file(#name, path, flags, mode);                                        \
 	}
 
 OPEN(open)

@@ -172,8 +172,8 @@ static void read_card(int fd, unsigned char *buf, size_t len_bytes, uint64_t off
 		fd = rd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	}
 	for (size_t done = 0; done < len_bytes;) {
-		ssize_t n =
-			real_pread(fd, buf + done, len_bytes - done, (off64_t)(off_bytes + done));
+		ssize_t n = real_pread(fd, buf + done, len_bytes - done,
+				       (off64_t)(off_bytes + done));
 
 		if (n <= 0)
 			give_up("cannot read the old content");
@@ -190,7 +190,7 @@ static void write_card(int fd, const unsigned char *buf, size_t len_bytes, uint6
 	for (size_t done = 0; done < len_bytes; done += iov.iov_len) {
 		ssize_t n;
 
-		iov = (struct iovec){(unsigned char *)buf + done, len_bytes - done};
+		iov = (struct iovec){ (unsigned char *)buf + done, len_bytes - done };
 		n = real_pwritev2(fd, &iov, 1, (off64_t)(off_bytes + done), 0);
 		if (n <= 0)
 			give_up("cannot write");
@@ -239,7 +239,7 @@ static enum fate choose(void)
 /* current: the write under way, with its new data; NULL at a sync */
 static __attribute__((noreturn)) void cut(struct unsynced *current)
 {
-	size_t count[FATES] = {0};
+	size_t count[FATES] = { 0 };
 
 	for (size_t i = unsynced_count; i-- > 0;)
 		swap_back(&unsynced[i]);
@@ -301,7 +301,7 @@ static struct unsynced *remember(int fd, dev_t rdev, uint64_t off_bytes, size_t 
 			give_up("no memory");
 	}
 	u = &unsynced[unsynced_count++];
-	*u = (struct unsynced){.rdev = rdev, .off_bytes = off_bytes, .len_bytes = len_bytes};
+	*u = (struct unsynced){ .rdev = rdev, .off_bytes = off_bytes, .len_bytes = len_bytes };
 	/* its own descriptor: the program may close the one that it wrote with */
 	u->fd = fcntl(fd, F_DUPFD_CLOEXEC, 1000);
 	if (u->fd < 0)
@@ -329,7 +329,7 @@ static void forget(dev_t rdev)
 static void before_write(int fd, dev_t rdev, const struct iovec *iov, int iovcnt,
 			 uint64_t off_bytes)
 {
-	struct unsynced current = {.rdev = rdev, .fd = fd, .off_bytes = off_bytes};
+	struct unsynced current = { .rdev = rdev, .fd = fd, .off_bytes = off_bytes };
 	size_t at = 0;
 
 	for (int i = 0; i < iovcnt; i++)
@@ -400,7 +400,7 @@ EXPORT ssize_t pwritev64(int fd, const struct iovec *iov, int iovcnt, off64_t of
 
 EXPORT ssize_t pwrite64(int fd, const void *buf, size_t len_bytes, off64_t off)
 {
-	const struct iovec iov = {(void *)buf, len_bytes};
+	const struct iovec iov = { (void *)buf, len_bytes };
 
 	return any_write(fd, &iov, 1, off, 0);
 }
@@ -427,7 +427,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int iovcnt)
 
 EXPORT ssize_t write(int fd, const void *buf, size_t len_bytes)
 {
-	const struct iovec iov = {(void *)buf, len_bytes};
+	const struct iovec iov = { (void *)buf, len_bytes };
 	dev_t rdev;
 	int flags;
 

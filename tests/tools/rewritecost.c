@@ -2,9 +2,10 @@
 /*
  * What counting rewrites costs a write: rewritecost DEVICE [ROUNDS]
  *
- * DEVICE is the loop device of an attached volume, of which 64 MiB from 64 MiB on are overwritten. In each round the same writes,
- * all of them rewrites in random order, are made into a view in this process, once without the count and once with it, and to
- * DEVICE (O_DIRECT, one at a time). Told are medians: the difference of the first two, and which part of the third it is.
+ * DEVICE is the loop device of an attached volume, of which 64 MiB from 64 MiB on are overwritten.
+ * In each round the same writes, all of them rewrites in random order, are made into a view in this
+ * process, once without the count and once with it, and to DEVICE (O_DIRECT, one at a time). Told
+ * are medians: the difference of the first two, and which part of the third it is.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +55,8 @@ static double writes(struct view *v, int fd, size_t len, const void *buf)
 
 	for (uint64_t i = 0; i < n; i++) {
 		uint64_t off = rnd(REGION_BYTES / len) * len;
-		int r = v ? view_write(v, off, buf, len) : io_pwrite_full(fd, buf, len, REGION_BYTES + off);
+		int r = v ? view_write(v, off, buf, len)
+			  : io_pwrite_full(fd, buf, len, REGION_BYTES + off);
 
 		if (r < 0)
 			die("write", r);
@@ -81,7 +83,8 @@ static void measure(struct view *v, struct rewrites *w, int fd, size_t len, unsi
 		more[i] = with[i] - without[i];
 		path[i] = writes(NULL, fd, len, buf);
 	}
-	a = median(without, rounds), b = median(with, rounds), d = median(more, rounds), p = median(path, rounds);
+	a = median(without, rounds), b = median(with, rounds), d = median(more, rounds),
+	p = median(path, rounds);
 	printf("%3zu KiB: into the view %.0f ns without the count, %.0f ns with it (%+.0f ns, %+.2f %%); to the device %.0f ns: %.3f %%\n",
 	       len / 1024, a, b, d, 100 * d / a, p, 100 * d / p);
 }
@@ -102,8 +105,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: rewritecost DEVICE [ROUNDS]\n");
 		return 2;
 	}
-	if ((r = sim_new(&card, &params)) < 0 || (r = ram_store_open(&store, 2 * REGION_BYTES)) < 0 ||
-	    (r = view_new(&v, store, card, REGION_BYTES / COW_BLK_BYTES, ix)) < 0 || (r = rewrites_new(&w, 256 * KIB)) < 0)
+	if ((r = sim_new(&card, &params)) < 0 ||
+	    (r = ram_store_open(&store, 2 * REGION_BYTES)) < 0 ||
+	    (r = view_new(&v, store, card, REGION_BYTES / COW_BLK_BYTES, ix)) < 0 ||
+	    (r = rewrites_new(&w, 256 * KIB)) < 0)
 		die("view", r);
 	memset(buf, 2, MIB);
 	for (uint64_t off = 0; off < REGION_BYTES; off += MIB) {
@@ -113,8 +118,8 @@ int main(int argc, char **argv)
 		if (r < 0)
 			die("first writes", r);
 	}
-	printf("%u rounds of %llu MiB, all of it rewrites, in turns; medians; the last figure is the cost\n", rounds,
-	       ROUND_BYTES / MIB);
+	printf("%u rounds of %llu MiB, all of it rewrites, in turns; medians; the last figure is the cost\n",
+	       rounds, ROUND_BYTES / MIB);
 	measure(v, w, fd, 4 * KIB, rounds);
 	measure(v, w, fd, 128 * KIB, rounds);
 	view_free(v);

@@ -38,8 +38,8 @@ static struct {
 
 static void sleep_until(uint64_t at_ns)
 {
-	const struct timespec ts = {.tv_sec = (time_t)(at_ns / 1000000000u),
-				    .tv_nsec = (long)(at_ns % 1000000000u)};
+	const struct timespec ts = { .tv_sec = (time_t)(at_ns / 1000000000u),
+				     .tv_nsec = (long)(at_ns % 1000000000u) };
 
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
 		;
@@ -88,8 +88,9 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct fuse_entry_param e = {
-		.ino = CARD_INO, .attr_timeout = FOREVER_S, .entry_timeout = FOREVER_S};
+	struct fuse_entry_param e = { .ino = CARD_INO,
+				      .attr_timeout = FOREVER_S,
+				      .entry_timeout = FOREVER_S };
 
 	if (parent == FUSE_ROOT_ID && !strcmp(name, CARD_NAME) && fill_attr(CARD_INO, &e.attr))
 		fuse_reply_entry(req, &e);
@@ -168,7 +169,7 @@ static const struct fuse_lowlevel_ops ops = {
 
 int main(int argc, char **argv)
 {
-	char *args_v[] = {argv[0], NULL};
+	char *args_v[] = { argv[0], NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(1, args_v);
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 	struct fuse_session *se;

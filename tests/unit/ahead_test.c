@@ -38,7 +38,7 @@ static bool is(const uint64_t *block, uint64_t blk, uint64_t version)
 
 static int setup(void **state)
 {
-	const struct sim_params p = {.size_bytes = blk_to_bytes(BLKS)};
+	const struct sim_params p = { .size_bytes = blk_to_bytes(BLKS) };
 
 	(void)state;
 	if (sim_new(&card, &p) < 0 || ahead_new(&ahead, card, 0) < 0)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Allocation sweep: the n-th allocation of an operation fails, once or with all that follow, n = 1, 2, ... until a
- * run passes untouched.
- * Each time: an error that says so or success, the state usable, nothing lost, and the same operation good
- * when it is done again.
+ * Allocation sweep: the n-th allocation of an operation fails, once or with all that follow, n = 1,
+ * 2, ... until a run passes untouched.
+ * Each time: an error that says so or success, the state usable, nothing lost, and the same
+ * operation good when it is done again.
  *
- * The linker's --wrap takes the calls of cowfs's own code, not those inside of libraries: libext2fs 1.47 crashes
- * in two places when it gets no memory (ext2fs_create_inode_cache, ext2fs_extent_open2).
+ * The linker's --wrap takes the calls of cowfs's own code, not those inside of libraries: libext2fs
+ * 1.47 crashes in two places when it gets no memory (ext2fs_create_inode_cache,
+ * ext2fs_extent_open2).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -144,7 +145,8 @@ static void card_holds(const struct toy *t, const struct toy_image *a, const str
 
 static void test_open(void **state)
 {
-	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_CUT_CHECKPOINT, TOY_RETIRED, TOY_VIRGIN };
+	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_CUT_CHECKPOINT,
+						  TOY_RETIRED, TOY_VIRGIN };
 	uint64_t n;
 
 	(void)state;
@@ -164,7 +166,8 @@ static void test_open(void **state)
 			assert_true(r == 0 || (was_hit && r == -ENOMEM));
 			if (r == 0) {
 				shows(&t, &t.n);
-				assert_true(t.rep.state != LOG_BROKEN && t.rep.state != LOG_FOREIGN && !t.rep.rejected);
+				assert_true(t.rep.state != LOG_BROKEN &&
+					    t.rep.state != LOG_FOREIGN && !t.rep.rejected);
 			}
 			toy_close(&t);
 		}
@@ -361,7 +364,8 @@ static int day(struct model *m, int step)
 		assert_int_equal(card_set_writable(m->t.base, true), 0);
 		for (uint64_t b = 0; b < TOY_BLKS; b++) {
 			assert_int_equal(view_read_sealed(m->v, b, 1, view_now), 0);
-			assert_int_equal(card_write(m->t.base, blk_to_bytes(b), view_now, COW_BLK_BYTES), 0);
+			assert_int_equal(
+				card_write(m->t.base, blk_to_bytes(b), view_now, COW_BLK_BYTES), 0);
 		}
 		assert_int_equal(card_set_writable(m->t.base, false), 0);
 		view_release(m->v, log_index_empty());
@@ -398,7 +402,8 @@ static void test_view(void **state)
 				if (r < 0) {
 					assert_true(armed && was_hit && r == -ENOMEM);
 					model_check(&m);
-					/* a failed view_fail has ended the seal; the others are done again */
+					/* a failed view_fail has ended the seal; the others are
+					 * done again */
 					if (step != 3 && step != 6)
 						assert_int_equal(day(&m, step), 0);
 				}
@@ -523,7 +528,8 @@ static void test_fsmap(void **state)
 
 static void test_conf(void **state)
 {
-	static const char text[] = "[default]\nram = 40%\n[root]\nread-ahead = 128\n[/dev/null]\nname = x\nlog = /dev/zero\n";
+	static const char text[] =
+		"[default]\nram = 40%\n[root]\nread-ahead = 128\n[/dev/null]\nname = x\nlog = /dev/zero\n";
 	bool was_hit = true;
 	uint64_t n;
 
@@ -551,9 +557,10 @@ static void test_conf(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open),	   cmocka_unit_test(test_commit), cmocka_unit_test(test_spill),
-		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_view),	  cmocka_unit_test(test_view_new),
-		cmocka_unit_test(test_fsmap),	   cmocka_unit_test(test_conf),
+		cmocka_unit_test(test_open),  cmocka_unit_test(test_commit),
+		cmocka_unit_test(test_spill), cmocka_unit_test(test_checkpoint),
+		cmocka_unit_test(test_view),  cmocka_unit_test(test_view_new),
+		cmocka_unit_test(test_fsmap), cmocka_unit_test(test_conf),
 	};
 	int r = cmocka_run_group_tests_name("the n-th allocation fails", tests, NULL, NULL);
 

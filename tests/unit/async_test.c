@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads that nobody waits for, on a real loop device: the right bytes, each answered once, errors as errors; and the
- * read-ahead above them, with readers that wait and readers that do not mixed.
+ * Reads that nobody waits for, on a real loop device: the right bytes, each answered once, errors
+ * as errors; and the read-ahead above them, with readers that wait and readers that do not mixed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -109,7 +109,9 @@ static void test_reads(void **state)
 		for (unsigned i = 0; i < DEPTH; i++) {
 			one[i].blk = (round * 131 + i * 17) % (BLKS - 4);
 			one[i].answers = 0;
-			assert_int_equal(async_read(a, &one[i].io, blk_to_bytes(one[i].blk), one[i].buf, 4 * COW_BLK_BYTES), 0);
+			assert_int_equal(async_read(a, &one[i].io, blk_to_bytes(one[i].blk),
+						    one[i].buf, 4 * COW_BLK_BYTES),
+					 0);
 		}
 		for (unsigned i = 0; i < DEPTH; i++)
 			sem_wait(&done);
@@ -123,11 +125,15 @@ static void test_reads(void **state)
 	assert_int_equal(card->account.read_bytes, 50 * DEPTH * 4 * COW_BLK_BYTES);
 	/* refused before the device is touched */
 	assert_int_equal(async_read(a, &one[0].io, 512, one[0].buf, COW_BLK_BYTES), -EINVAL);
-	assert_int_equal(async_read(a, &one[0].io, 0, (char *)one[0].buf + 512, COW_BLK_BYTES), -EINVAL);
-	assert_int_equal(async_read(a, &one[0].io, blk_to_bytes(BLKS - 1), one[0].buf, 2 * COW_BLK_BYTES), -EINVAL);
+	assert_int_equal(async_read(a, &one[0].io, 0, (char *)one[0].buf + 512, COW_BLK_BYTES),
+			 -EINVAL);
+	assert_int_equal(
+		async_read(a, &one[0].io, blk_to_bytes(BLKS - 1), one[0].buf, 2 * COW_BLK_BYTES),
+		-EINVAL);
 	assert_int_equal(async_read(a, &one[0].io, 0, one[0].buf, 0), -EINVAL);
 	cut_image(BLKS / 2);
-	assert_int_equal(async_read(a, &one[0].io, blk_to_bytes(BLKS - 8), one[0].buf, COW_BLK_BYTES), 0);
+	assert_int_equal(
+		async_read(a, &one[0].io, blk_to_bytes(BLKS - 8), one[0].buf, COW_BLK_BYTES), 0);
 	sem_wait(&done);
 	assert_int_equal(one[0].r, -EIO);
 	async_free(a);
@@ -142,7 +148,8 @@ static void test_an_image_file_has_none(void **state)
 	struct async *a;
 
 	(void)state;
-	assert_int_equal(blockdev_open(&file, s.image, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL), 0);
+	assert_int_equal(blockdev_open(&file, s.image, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL),
+			 0);
 	assert_int_equal(async_new(&a, file, DEPTH), -ENOTSUP);
 	card_close(file);
 }
@@ -199,8 +206,8 @@ static void *read_all_over(void *arg)
 		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
 		blks = x % 64 ? 1 + x % 5 : 20;
 		pos = x % 16 ? (pos + x % 3) % (BLKS - 32) : x / 64 % (BLKS - 32);
-		r = x / 7 % 3 ? start_and_wait(rd->a, i / 1000, pos, blks, buf) :
-				ahead_read(rd->a, i / 1000, pos, blks, buf);
+		r = x / 7 % 3 ? start_and_wait(rd->a, i / 1000, pos, blks, buf)
+			      : ahead_read(rd->a, i / 1000, pos, blks, buf);
 		if (r == -EAGAIN)
 			rd->again++;
 		else if (r < 0 || !is(buf, pos, blks))

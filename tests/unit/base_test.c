@@ -17,7 +17,7 @@
 /* RFC 3720 B.4, and the check value of the CRC catalogue */
 static void test_crc_vectors(void **state)
 {
-	uint8_t up[32], down[32], zero[32] = {0}, ones[32];
+	uint8_t up[32], down[32], zero[32] = { 0 }, ones[32];
 
 	(void)state;
 	for (unsigned i = 0; i < 32; i++) {
@@ -25,7 +25,7 @@ static void test_crc_vectors(void **state)
 		down[i] = (uint8_t)(31 - i);
 		ones[i] = 0xff;
 	}
-	uint32_t (*const crc[])(uint32_t, const void *, size_t) = {crc32c, crc32c_sw};
+	uint32_t (*const crc[])(uint32_t, const void *, size_t) = { crc32c, crc32c_sw };
 
 	for (size_t i = 0; i < ARRAY_SIZE(crc); i++) {
 		assert_int_equal(crc[i](0, "", 0), 0);
@@ -56,7 +56,8 @@ static void test_crc_hw_agrees_with_sw(void **state)
 				 crc32c_sw(0, buf, sizeof(buf)));
 }
 
-/* A block that ends with the CRC32C of what stands before, as ext4's superblock and extent blocks do. */
+/* A block that ends with the CRC32C of what stands before, as ext4's superblock and extent blocks
+ * do. */
 static void test_crc_of_checksummed(void **state)
 {
 	uint8_t a[4096] = { 0 }, b[4096];
@@ -92,11 +93,11 @@ static void test_parse_size(void **state)
 		const char *text;
 		uint64_t bytes;
 	} good[] = {
-		{"0", 0},	    {"4096", 4096},	 {"0x1000", 4096},
-		{"1k", KIB},	    {"64M", 64 * MIB},	 {"64MiB", 64 * MIB},
-		{"64MB", 64 * MIB}, {"64mib", 64 * MIB}, {"1.5G", 3 * GIB / 2},
-		{"0.25K", 256},	    {"2T", 2048 * GIB},	 {"512B", 512},
-		{"010", 10}, /* no octal */
+		{ "0", 0 },	      { "4096", 4096 },	     { "0x1000", 4096 },
+		{ "1k", KIB },	      { "64M", 64 * MIB },   { "64MiB", 64 * MIB },
+		{ "64MB", 64 * MIB }, { "64mib", 64 * MIB }, { "1.5G", 3 * GIB / 2 },
+		{ "0.25K", 256 },     { "2T", 2048 * GIB },  { "512B", 512 },
+		{ "010", 10 }, /* no octal */
 	};
 	static const char *const nonsense[] = {
 		"",    " ",	"M",	 "-1",	 "+1",	 " 1",	 "1 ",	     "1 M", "1.",
@@ -123,7 +124,9 @@ static void test_parse_size(void **state)
 
 static void test_parse_percent(void **state)
 {
-	static const char *const nonsense[] = {"%", "-5%", "50%%", "5 %", "x%", "50%M", "1.%", ""};
+	static const char *const nonsense[] = {
+		"%", "-5%", "50%%", "5 %", "x%", "50%M", "1.%", ""
+	};
 	uint64_t v = 77;
 
 	(void)state;
@@ -144,8 +147,9 @@ static void test_parse_percent(void **state)
 
 static void test_parse_duration(void **state)
 {
-	static const char *const nonsense[] = {"",    "s",    "10 s", "-1s",
-					       "10d", "10ss", "1.s",  "msec"};
+	static const char *const nonsense[] = {
+		"", "s", "10 s", "-1s", "10d", "10ss", "1.s", "msec"
+	};
 	uint64_t v = 77;
 
 	(void)state;
@@ -168,7 +172,7 @@ static void test_parse_duration(void **state)
 
 static void test_parse_u64(void **state)
 {
-	static const char *const nonsense[] = {"", "-1", "+1", " 1", "1 ", "0x", "1.0", "ten"};
+	static const char *const nonsense[] = { "", "-1", "+1", " 1", "1 ", "0x", "1.0", "ten" };
 	uint64_t v = 77;
 
 	(void)state;
@@ -201,8 +205,8 @@ static void test_format_size(void **state)
 static void test_bytes_round_trip(void **state)
 {
 	uint8_t buf[20], text[5];
-	struct bytes_writer w = {.p = buf, .size_bytes = sizeof(buf)};
-	struct bytes_reader r = {.p = buf, .size_bytes = sizeof(buf)};
+	struct bytes_writer w = { .p = buf, .size_bytes = sizeof(buf) };
+	struct bytes_reader r = { .p = buf, .size_bytes = sizeof(buf) };
 
 	(void)state;
 	put_u8(&w, 0x01);
@@ -226,13 +230,13 @@ static void test_bytes_round_trip(void **state)
 /* one byte too many: nothing is touched, and it stays bad although later fields would fit */
 static void test_bytes_bounds(void **state)
 {
-	uint8_t buf[8] = {1, 2, 3, 4, 5, 6, 7, 8}, out[8];
+	uint8_t buf[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, out[8];
 
 	(void)state;
 	for (size_t width = 1; width <= 8; width *= 2) {
 		uint8_t guarded[9];
-		struct bytes_writer w = {.p = guarded, .size_bytes = width - 1};
-		struct bytes_reader r = {.p = buf, .size_bytes = width - 1};
+		struct bytes_writer w = { .p = guarded, .size_bytes = width - 1 };
+		struct bytes_reader r = { .p = buf, .size_bytes = width - 1 };
 
 		memset(guarded, 0xee, sizeof(guarded));
 		put_uint(&w, 0, width);
@@ -248,8 +252,8 @@ static void test_bytes_bounds(void **state)
 		assert_int_equal(get_uint(&r, 0), 0);
 		assert_true(r.bad);
 	}
-	struct bytes_reader r = {.p = buf, .size_bytes = 4};
-	struct bytes_writer w = {.p = out, .size_bytes = 8, .pos = 4};
+	struct bytes_reader r = { .p = buf, .size_bytes = 4 };
+	struct bytes_writer w = { .p = out, .size_bytes = 8, .pos = 4 };
 
 	put_bytes(&w, buf, SIZE_MAX - 2); /* pos + len wraps */
 	assert_true(w.bad);
@@ -261,9 +265,9 @@ static void test_bytes_bounds(void **state)
 
 static void test_bytes_zeroes(void **state)
 {
-	uint8_t buf[8] = {0, 0, 0, 9};
-	struct bytes_reader r = {.p = buf, .size_bytes = sizeof(buf)};
-	_Alignas(8) uint8_t blk[64] = {0};
+	uint8_t buf[8] = { 0, 0, 0, 9 };
+	struct bytes_reader r = { .p = buf, .size_bytes = sizeof(buf) };
+	_Alignas(8) uint8_t blk[64] = { 0 };
 
 	(void)state;
 	assert_true(get_zeroes(&r, 3));
@@ -336,13 +340,19 @@ static void test_thread_stack(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_crc_vectors),    cmocka_unit_test(test_crc_hw_agrees_with_sw),
+		cmocka_unit_test(test_crc_vectors),
+		cmocka_unit_test(test_crc_hw_agrees_with_sw),
 		cmocka_unit_test(test_crc_of_checksummed),
-		cmocka_unit_test(test_parse_size),     cmocka_unit_test(test_parse_percent),
-		cmocka_unit_test(test_parse_duration), cmocka_unit_test(test_parse_u64),
-		cmocka_unit_test(test_format_size),    cmocka_unit_test(test_bytes_round_trip),
-		cmocka_unit_test(test_bytes_bounds),   cmocka_unit_test(test_bytes_zeroes),
-		cmocka_unit_test(test_array),	       cmocka_unit_test(test_thread_stack),
+		cmocka_unit_test(test_parse_size),
+		cmocka_unit_test(test_parse_percent),
+		cmocka_unit_test(test_parse_duration),
+		cmocka_unit_test(test_parse_u64),
+		cmocka_unit_test(test_format_size),
+		cmocka_unit_test(test_bytes_round_trip),
+		cmocka_unit_test(test_bytes_bounds),
+		cmocka_unit_test(test_bytes_zeroes),
+		cmocka_unit_test(test_array),
+		cmocka_unit_test(test_thread_stack),
 	};
 
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);

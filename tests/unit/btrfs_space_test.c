@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * btrfs_space against images that mkfs.btrfs made and the kernel filled. The oracle is the list of chunks and extents that
- * `btrfs inspect-internal dump-tree` prints, compared for every unit of the image. Then damage: it makes an image, or a part of it,
- * "not known" or "used", and never "free". As root.
+ * btrfs_space against images that mkfs.btrfs made and the kernel filled. The oracle is the list of
+ * chunks and extents that `btrfs inspect-internal dump-tree` prints, compared for every unit of the
+ * image. Then damage: it makes an image, or a part of it, "not known" or "used", and never "free".
+ * As root.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,8 @@ static void sh(const char *fmt, ...)
 	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
 	va_end(ap);
 	if (system(cmd)) {
-		snprintf(cmd, sizeof(cmd), "mountpoint -q %s/m && umount %s/m; tail %s/log >&2", dir, dir, dir);
+		snprintf(cmd, sizeof(cmd), "mountpoint -q %s/m && umount %s/m; tail %s/log >&2",
+			 dir, dir, dir);
 		(void)!system(cmd);
 		fail_msg("%s", fmt);
 	}
@@ -96,7 +98,8 @@ static void compare(const char *name, unsigned node_bytes, uint64_t window)
 
 			free_units += i < n && !is;
 			if (is != (i < n && used[at + i]) && !differ++)
-				print_error("%s: unit %lu is %s\n", name, (unsigned long)(at + i), is ? "used" : "free");
+				print_error("%s: unit %lu is %s\n", name, (unsigned long)(at + i),
+					    is ? "used" : "free");
 		}
 	}
 	assert_int_equal(differ, 0);
@@ -124,15 +127,19 @@ static const struct {
 } layouts[] = {
 	{ "default", "", "noatime", "true", 16384 },
 	{ "mixed", "-M", "noatime", "true", 4096 },
-	{ "single", "-m single -d single", "compress-force=zstd", "btrfs -q subvolume delete m/t", 16384 },
+	{ "single", "-m single -d single", "compress-force=zstd", "btrfs -q subvolume delete m/t",
+	  16384 },
 	{ "dup", "-m dup -d dup", "noatime", "true", 16384 },
 	{ "node4k", "-n 4096 -s 4096", "compress=lzo", "true", 4096 },
 	{ "node64k", "-n 65536", "noatime", "true", 65536 },
 	{ "nofst", "-R ^free-space-tree", "space_cache=v1", "true", 16384 },
-	{ "old", "-O ^no-holes,^skinny-metadata,^extref -R ^free-space-tree", "nospace_cache", "true", 16384 },
+	{ "old", "-O ^no-holes,^skinny-metadata,^extref -R ^free-space-tree", "nospace_cache",
+	  "true", 16384 },
 	{ "quota", "-R quota", "noatime", "true", 16384 },
-	{ "moved", "", "noatime", "sync; rm -r m/d m/f; btrfs -q balance start --full-balance m", 16384 },
-	{ "redone", "-m single -d single", "noatime", "btrfs -q balance start -dconvert=dup m", 16384 },
+	{ "moved", "", "noatime", "sync; rm -r m/d m/f; btrfs -q balance start --full-balance m",
+	  16384 },
+	{ "redone", "-m single -d single", "noatime", "btrfs -q balance start -dconvert=dup m",
+	  16384 },
 };
 
 static void test_layouts(void **state)
@@ -140,7 +147,8 @@ static void test_layouts(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(layouts); i++) {
 		sh("rm -f i j; truncate -s 1500M i; mkfs.btrfs -q -f %s i; mount -o loop,%s i m; %s; %s; fsfreeze -f m; cp --sparse=always i j; "
-		   "fsfreeze -u m; umount m", layouts[i].mkfs, layouts[i].mount, fill, layouts[i].more);
+		   "fsfreeze -u m; umount m",
+		   layouts[i].mkfs, layouts[i].mount, fill, layouts[i].more);
 		compare("j", layouts[i].node_bytes, WINDOW); /* frozen */
 		compare("i", layouts[i].node_bytes, 4099);   /* unmounted */
 	}
@@ -191,41 +199,41 @@ static void test_superblock(void **state)
 		uint8_t value;
 		bool known;
 	} cases[] = {
-		{ 299, 'x', true },	   /* the label: nothing changed but that */
-		{ 64, 'x', false },	   /* magic */
-		{ 48 + 2, 4, false },	   /* a copy of another place */
-		{ 56 + 4, 1, false },	   /* a seed */
-		{ 56, 5, false },	   /* with errors */
-		{ 72, 0xee, false },	   /* generation of the roots */
-		{ 80 + 1, 0x55, false },   /* root tree */
-		{ 88 + 3, 0x55, false },   /* chunk tree */
-		{ 96 + 2, 1, false },	   /* log_root */
-		{ 136, 2, false },	   /* devices */
-		{ 144 + 1, 0x20, false },  /* sectors */
-		{ 148 + 1, 0, false },	   /* nodes of 0 */
-		{ 148 + 1, 8, false },	   /* of 2048 */
+		{ 299, 'x', true },	  /* the label: nothing changed but that */
+		{ 64, 'x', false },	  /* magic */
+		{ 48 + 2, 4, false },	  /* a copy of another place */
+		{ 56 + 4, 1, false },	  /* a seed */
+		{ 56, 5, false },	  /* with errors */
+		{ 72, 0xee, false },	  /* generation of the roots */
+		{ 80 + 1, 0x55, false },  /* root tree */
+		{ 88 + 3, 0x55, false },  /* chunk tree */
+		{ 96 + 2, 1, false },	  /* log_root */
+		{ 136, 2, false },	  /* devices */
+		{ 144 + 1, 0x20, false }, /* sectors */
+		{ 148 + 1, 0, false },	  /* nodes of 0 */
+		{ 148 + 1, 8, false },	  /* of 2048 */
 		{ 148 + 1, 0x30, false },
-		{ 148 + 2, 2, false },	   /* of more than 64 KiB */
-		{ 160, 0xff, false },	   /* sys_chunk_array */
+		{ 148 + 2, 2, false }, /* of more than 64 KiB */
+		{ 160, 0xff, false },  /* sys_chunk_array */
 		{ 160 + 1, 0xff, false },
-		{ 164, 0xee, false },	   /* generation of the chunk tree */
-		{ 180 + 1, 1, false },	   /* compat_ro */
+		{ 164, 0xee, false },	      /* generation of the chunk tree */
+		{ 180 + 1, 1, false },	      /* compat_ro */
 		{ 188 + 1, 0x10 | 3, false }, /* zoned */
 		{ 188 + 1, 0x20 | 3, false }, /* extent tree v2 */
 		{ 188 + 1, 0x40 | 3, false }, /* stripe tree */
 		{ 188 + 7, 0x80, false },
-		{ 196, 1, false },	   /* another checksum */
-		{ 198, 5, false },	   /* levels */
+		{ 196, 1, false }, /* another checksum */
+		{ 198, 5, false }, /* levels */
 		{ 198, 200, false },
 		{ 199, 8, false },
 		{ 199, 1, false },
-		{ 201, 7, false },	   /* device */
-		{ 209 + 4, 1, false },	   /* it is larger than the volume */
-		{ 209 + 3, 1, false },	   /* smaller than its chunks */
-		{ 217 + 2, 0x11, false },  /* what all chunks take */
-		{ 267 + 3, 0x11, false },  /* its identity */
-		{ 32 + 3, 0x11, false },   /* that of the file system */
-		{ 811 + 8, 1, false },	   /* the first key of the array */
+		{ 201, 7, false },	     /* device */
+		{ 209 + 4, 1, false },	     /* it is larger than the volume */
+		{ 209 + 3, 1, false },	     /* smaller than its chunks */
+		{ 217 + 2, 0x11, false },    /* what all chunks take */
+		{ 267 + 3, 0x11, false },    /* its identity */
+		{ 32 + 3, 0x11, false },     /* that of the file system */
+		{ 811 + 8, 1, false },	     /* the first key of the array */
 		{ 811 + 17 + 44, 3, false }, /* copies of the first chunk */
 	};
 	struct image im;
@@ -261,7 +269,9 @@ static void test_not_known(void **state)
 	(void)state;
 	sh("for c in xxhash sha256 blake2; do truncate -s 200M $c; mkfs.btrfs -q --csum $c $c; done; truncate -s 200M i; mkfs.btrfs -q -f i; "
 	   "mount -o loop,commit=300 i m; sync; echo 1 >m/a; sync m/a; cp --sparse=always i log_root; umount m");
-	for (const char *const *name = (const char *const[]){ "xxhash", "sha256", "blake2", "log_root", NULL }; *name; name++) {
+	for (const char *const *name =
+		     (const char *const[]){ "xxhash", "sha256", "blake2", "log_root", NULL };
+	     *name; name++) {
 		image_open(&im, *name);
 		assert_int_equal(try_open(&im), -EOPNOTSUPP);
 		image_close(&im);
@@ -275,7 +285,8 @@ static void test_not_known(void **state)
 
 static bool in_tree(const struct image *im, uint64_t off)
 {
-	return off != SUPER && off % (64 * MIB) != 0 && !memcmp(im->p + off + 32, im->p + SUPER + 32, 16);
+	return off != SUPER && off % (64 * MIB) != 0 &&
+	       !memcmp(im->p + off + 32, im->p + SUPER + 32, 16);
 }
 
 static void seal_node(uint8_t *p)
@@ -286,7 +297,8 @@ static void seal_node(uint8_t *p)
 		p[i] = (uint8_t)(crc >> 8 * i);
 }
 
-/* All of it: free units, or -1 if it cannot be had. Each answer is an error, or as the one of the image that is whole. */
+/* All of it: free units, or -1 if it cannot be had. Each answer is an error, or as the one of the
+ * image that is whole. */
 static long ask_all(struct image *im, const uint8_t *used, bool *ret_wrong)
 {
 	struct btrfs_space *x;
@@ -324,7 +336,8 @@ static uint32_t rng(void)
 	return rng_state >> 8;
 }
 
-/* One byte of each tree block at a time. Where nothing notices, the block is of a tree that is not asked, or no longer in use. */
+/* One byte of each tree block at a time. Where nothing notices, the block is of a tree that is not
+ * asked, or no longer in use. */
 static void test_flipped(void **state)
 {
 	bool wrong = false;
@@ -357,7 +370,8 @@ static void test_flipped(void **state)
 	image_close(&im);
 }
 
-/* Blocks that are wrong under a right checksum: who is asked for, which and how new, is in their header. */
+/* Blocks that are wrong under a right checksum: who is asked for, which and how new, is in their
+ * header. */
 static void test_crafted(void **state)
 {
 	static const uint8_t offs[] = { 32, 47, 48, 49, 80, 81, 87, 88, 95, 96, 97, 99, 100 };
@@ -393,7 +407,8 @@ static void test_crafted(void **state)
 	image_close(&im);
 }
 
-/* Anything under right checksums: pointers in circles, items out of their block. It ends, and reads a bounded amount. */
+/* Anything under right checksums: pointers in circles, items out of their block. It ends, and reads
+ * a bounded amount. */
 static void test_random(void **state)
 {
 	const unsigned rounds = 3000;
@@ -419,7 +434,8 @@ static void test_random(void **state)
 			for (unsigned edits = rng() % 6; edits; edits--) {
 				unsigned where = rng() % 3 ? 80 + rng() % 150 : rng() % 4096;
 
-				im.p[at[k] + where] = rng() % 2 ? (uint8_t)rng() : im.p[off[rng() % n] + where];
+				im.p[at[k] + where] = rng() % 2 ? (uint8_t)rng()
+								: im.p[off[rng() % n] + where];
 			}
 			if (rng() % 4 == 0) /* a pointer to itself, or above */
 				memcpy(im.p + at[k] + 101 + 17, im.p + off[rng() % n] + 48, 8);
@@ -458,7 +474,8 @@ static void test_read_errors(void **state)
 	image_close(&im);
 }
 
-/* Through the map no damage and no read error behind the superblock is an alarm, or an error: what was in doubt is used. */
+/* Through the map no damage and no read error behind the superblock is an alarm, or an error: what
+ * was in doubt is used. */
 static void map_is_calm(struct image *im, const uint8_t *used)
 {
 	struct fsmap *m;
@@ -512,9 +529,10 @@ static int make_dir(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_layouts), cmocka_unit_test(test_fragments), cmocka_unit_test(test_superblock),
-		cmocka_unit_test(test_not_known), cmocka_unit_test(test_flipped), cmocka_unit_test(test_crafted),
-		cmocka_unit_test(test_random), cmocka_unit_test(test_read_errors),
+		cmocka_unit_test(test_layouts),	   cmocka_unit_test(test_fragments),
+		cmocka_unit_test(test_superblock), cmocka_unit_test(test_not_known),
+		cmocka_unit_test(test_flipped),	   cmocka_unit_test(test_crafted),
+		cmocka_unit_test(test_random),	   cmocka_unit_test(test_read_errors),
 		cmocka_unit_test(test_map),
 	};
 

@@ -61,7 +61,7 @@ static void make_image(const char *name, uint64_t size_bytes)
 
 static void test_refusals(void **state)
 {
-	struct card_options odd = {.erase_block_bytes = 1000};
+	struct card_options odd = { .erase_block_bytes = 1000 };
 	struct card *c = NULL;
 
 	(void)state;
@@ -80,7 +80,7 @@ static void test_refusals(void **state)
 
 static void test_image_file(void **state)
 {
-	struct card_options opt = {.erase_block_bytes = 3 * MIB};
+	struct card_options opt = { .erase_block_bytes = 3 * MIB };
 	struct card_counters k;
 	struct card *c, *d;
 
@@ -208,7 +208,7 @@ static struct card_geometry geometry_of(const char *name)
 
 static void test_sysfs_mmc(void **state)
 {
-	static const char *const rubbish[] = {"0", "512", "4097000", "99999999999", "none", ""};
+	static const char *const rubbish[] = { "0", "512", "4097000", "99999999999", "none", "" };
 	struct card_geometry geo;
 
 	(void)state;
@@ -286,7 +286,8 @@ static void test_sysfs_model(void **state)
 	/* an ATA disk's model is cut at 16, its identification has all of it */
 	write_scratch("sys/device/model", "SanDisk SDCFH-00\n");
 	write_scratch("sys/device/wwid", "t10.ATA     SanDisk SDCFH-004G    serial\n");
-	assert_string_equal(model_of("sys/p1", 192), "SanDisk SDCFH-00 t10.ATA     SanDisk SDCFH-004G    serial");
+	assert_string_equal(model_of("sys/p1", 192),
+			    "SanDisk SDCFH-00 t10.ATA     SanDisk SDCFH-004G    serial");
 	assert_string_equal(model_of("sys/p1", 20), "SanDisk SDCFH-00 t1");
 	assert_string_equal(model_of("sys/p1", 10), "SanDisk S");
 	write_scratch("sys/device/wwid", "naa.5001b44a\n");
@@ -296,7 +297,7 @@ static void test_sysfs_model(void **state)
 
 static void test_sysfs_stat(void **state)
 {
-	struct card_counters k = {0};
+	struct card_counters k = { 0 };
 	int dirfd, fd;
 
 	(void)state;
@@ -336,7 +337,7 @@ struct loop {
 /* Others may take the free device first: then the next one. */
 static bool loop_new(struct loop *l, uint64_t size_bytes, uint32_t flags)
 {
-	struct loop_config config = {.info.lo_flags = LO_FLAGS_AUTOCLEAR | flags};
+	struct loop_config config = { .info.lo_flags = LO_FLAGS_AUTOCLEAR | flags };
 	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), image, n, readonly = 0;
 	bool ok = false;
 
@@ -362,13 +363,13 @@ static bool loop_new(struct loop *l, uint64_t size_bytes, uint32_t flags)
 
 static void loop_end(struct loop *l)
 {
-	(void)ioctl(l->fd, BLKROSET, &(int){0});
+	(void)ioctl(l->fd, BLKROSET, &(int){ 0 });
 	close(l->fd);
 }
 
 static struct loop loop_or_skip(uint32_t flags)
 {
-	struct loop l = {.fd = -1};
+	struct loop l = { .fd = -1 };
 
 	if (geteuid() != 0) {
 		print_message("skipped: loop devices need root\n");
@@ -586,9 +587,10 @@ static void test_loop_counters(void **state)
 static void test_loop_partition(void **state)
 {
 	struct loop l = loop_or_skip(LO_FLAGS_PARTSCAN);
-	struct blkpg_partition part = {.start = 3 * 512 * 5, .length = 5 * MIB, .pno = 1};
-	struct blkpg_ioctl_arg arg = {
-		.op = BLKPG_ADD_PARTITION, .datalen = sizeof(part), .data = &part};
+	struct blkpg_partition part = { .start = 3 * 512 * 5, .length = 5 * MIB, .pno = 1 };
+	struct blkpg_ioctl_arg arg = { .op = BLKPG_ADD_PARTITION,
+				       .datalen = sizeof(part),
+				       .data = &part };
 	const char *name = l.path + strlen("/dev/");
 	struct card_counters before, after;
 	char sysfs[128], text[32], node[128];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Leaving cgroups and finding memory limits, in trees of files that look like /proc and cgroupfs. */
+/* Leaving cgroups and finding memory limits, in trees of files that look like /proc and
+ * cgroupfs. */
 #include <setjmp.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -16,27 +16,39 @@
 static const struct {
 	const char *text, *clean;
 } table[] = {
-	{"", ""},
-	{"plain text, ~!@#$%^&*()\\\"'", "plain text, ~!@#$%^&*()\\\"'"},
-	{"x\nvol alarm", "x?vol alarm"},
-	{"\r\t\v\b\x7f\x1b[2J", "??????[2J"},
+	{ "", "" },
+	{ "plain text, ~!@#$%^&*()\\\"'", "plain text, ~!@#$%^&*()\\\"'" },
+	{ "x\nvol alarm", "x?vol alarm" },
+	{ "\r\t\v\b\x7f\x1b[2J", "??????[2J" },
 	/* two, three and four bytes that are characters */
-	{"K\xc3\xa4se \xe2\x82\xac \xf0\x9f\x90\x84", "K\xc3\xa4se \xe2\x82\xac \xf0\x9f\x90\x84"},
+	{ "K\xc3\xa4se \xe2\x82\xac \xf0\x9f\x90\x84",
+	  "K\xc3\xa4se \xe2\x82\xac \xf0\x9f\x90\x84" },
 	/* C1 as UTF-8 (U+009B begins a sequence of a terminal), and as single bytes */
-	{"a\xc2\x9b" "2Jb\xc2\x85\xc2\x80\xc2\x9f", "a??2Jb??????"},
-	{"a\xc2\xa0\x9b" "31m", "a\xc2\xa0?31m"},
+	{ "a\xc2\x9b"
+	  "2Jb\xc2\x85\xc2\x80\xc2\x9f",
+	  "a??2Jb??????" },
+	{ "a\xc2\xa0\x9b"
+	  "31m",
+	  "a\xc2\xa0?31m" },
 	/* direction of writing: override, isolate, marks */
-	{"gpj\xe2\x80\xae.exe", "gpj???.exe"},
-	{"\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\xaa\xe2\x81\xa6\xe2\x81\xa9\xd8\x9c", "?????????????????"},
+	{ "gpj\xe2\x80\xae.exe", "gpj???.exe" },
+	{ "\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\xaa\xe2\x81\xa6\xe2\x81\xa9\xd8\x9c",
+	  "?????????????????" },
 	/* separators of lines and paragraphs, byte order mark */
-	{"a\xe2\x80\xa8" "b\xe2\x80\xa9" "c\xef\xbb\xbf", "a???b???c???"},
+	{ "a\xe2\x80\xa8"
+	  "b\xe2\x80\xa9"
+	  "c\xef\xbb\xbf",
+	  "a???b???c???" },
 	/* neighbours of these that show */
-	{"\xe2\x80\x90\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa", "\xe2\x80\x90\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa"},
+	{ "\xe2\x80\x90\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa",
+	  "\xe2\x80\x90\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa" },
 	/* not UTF-8: alone, cut, overlong, surrogate, beyond the end of Unicode */
-	{"\xff\xfe" "a\x80", "??a?"},
-	{"a\xe2\x82", "a??"},
-	{"\xc0\x8a\xc1\xbf\xe0\x80\x8a\xf0\x80\x80\x8a", "???????????"},
-	{"\xed\xa0\x80\xf4\x90\x80\x80\xf5\x80\x80\x80", "???????????"},
+	{ "\xff\xfe"
+	  "a\x80",
+	  "??a?" },
+	{ "a\xe2\x82", "a??" },
+	{ "\xc0\x8a\xc1\xbf\xe0\x80\x8a\xf0\x80\x80\x8a", "???????????" },
+	{ "\xed\xa0\x80\xf4\x90\x80\x80\xf5\x80\x80\x80", "???????????" },
 };
 
 static void test_table(void **state)
@@ -54,7 +66,8 @@ static void test_table(void **state)
 	}
 }
 
-/* Every code point is either as it was, or replaced; what is left never has a byte of a control character. */
+/* Every code point is either as it was, or replaced; what is left never has a byte of a control
+ * character. */
 static void test_each_character(void **state)
 {
 	char text[8];
@@ -67,13 +80,16 @@ static void test_each_character(void **state)
 		if (c < 0x80)
 			n = (size_t)snprintf(text, sizeof(text), "%c", (int)c);
 		else if (c < 0x800)
-			n = (size_t)snprintf(text, sizeof(text), "%c%c", (int)(0xc0 | c >> 6), (int)(0x80 | (c & 0x3f)));
+			n = (size_t)snprintf(text, sizeof(text), "%c%c", (int)(0xc0 | c >> 6),
+					     (int)(0x80 | (c & 0x3f)));
 		else if (c < 0x10000)
 			n = (size_t)snprintf(text, sizeof(text), "%c%c%c", (int)(0xe0 | c >> 12),
-					     (int)(0x80 | (c >> 6 & 0x3f)), (int)(0x80 | (c & 0x3f)));
+					     (int)(0x80 | (c >> 6 & 0x3f)),
+					     (int)(0x80 | (c & 0x3f)));
 		else
 			n = (size_t)snprintf(text, sizeof(text), "%c%c%c%c", (int)(0xf0 | c >> 18),
-					     (int)(0x80 | (c >> 12 & 0x3f)), (int)(0x80 | (c >> 6 & 0x3f)),
+					     (int)(0x80 | (c >> 12 & 0x3f)),
+					     (int)(0x80 | (c >> 6 & 0x3f)),
 					     (int)(0x80 | (c & 0x3f)));
 		assert_int_equal(utf8_bytes(text), n);
 		assert_int_equal(utf8_shows(text, n), strcmp(CLEAN(text), text) == 0);
@@ -117,7 +133,8 @@ static void test_json(void **state)
 		o = json_tokener_parse(out);
 		assert_non_null(o);
 		if (valid)
-			assert_string_equal(json_object_get_string(json_object_object_get(o, "k")), text);
+			assert_string_equal(json_object_get_string(json_object_object_get(o, "k")),
+					    text);
 		json_object_put(o);
 	}
 }
@@ -147,8 +164,9 @@ static void test_msg(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table), cmocka_unit_test(test_each_character), cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_json),  cmocka_unit_test(test_msg),
+		cmocka_unit_test(test_table), cmocka_unit_test(test_each_character),
+		cmocka_unit_test(test_cut),   cmocka_unit_test(test_json),
+		cmocka_unit_test(test_msg),
 	};
 
 	return cmocka_run_group_tests_name("clean", tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tests of log/codec: what is put is got again, all damage is seen, right sums do not excuse nonsense. */
+/* Tests of log/codec: what is put is got again, all damage is seen, right sums do not excuse
+ * nonsense. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +63,9 @@ static struct log_record some_record(void)
 				.identity = "a card" };
 
 	memcpy(r.ring_uuid, UUID, 16);
-	r.fingerprint = (struct fs_fingerprint){ .kind = FS_EXT, .mtime = 1, .wtime = 2, .mnt_count = 3, .state = 4 };
+	r.fingerprint = (struct fs_fingerprint){
+		.kind = FS_EXT, .mtime = 1, .wtime = 2, .mnt_count = 3, .state = 4
+	};
 	rnd_fill(&r.ledger, sizeof(r.ledger));
 	return r;
 }
@@ -145,33 +148,91 @@ static void test_super_nonsense(void **state)
 		int want = -EUCLEAN;
 
 		switch (i) {
-		case 0: s.seg_count = 0; break;
-		case 1: s.seg_count = UINT32_MAX; break;
-		case 2: s.seg_bytes = 4096; break;
-		case 3: s.seg_bytes = 64 * KIB + 512; break;
-		case 4: s.ring_off_bytes = UINT64_MAX - 4095; break;
-		case 5: s.ring_off_bytes = 180 * MIB; break;
-		case 6: s.ring_off_bytes = 60 * MIB; break;
-		case 7: s.fs_bytes = 0; break;
-		case 8: s.fs_bytes = 300 * MIB; break;
-		case 9: s.copy_off_bytes[1] = 200 * MIB; break;
-		case 10: s.erase_block_bytes = 0; break;
-		case 11: s.external = 2; break;
-		case 12: s.version = 2; want = -EPROTONOSUPPORT; break;
-		case 13: s.incompat = LOG_INCOMPAT_KNOWN + 1; want = -EPROTONOSUPPORT; break;
-		case 14: s.ro_compat = 1; want = -EPROTONOSUPPORT; break;
-		case 15: s.state = 0; break;
-		case 16: s.state = SUPER_PENDING + 1; break;
-		case 17: s.seg_bytes = 8 * MIB; break;
-		case 18: s.erase_block_bytes = 4 * MIB + 512; break;
-		case 19: s.log_bytes = UINT64_MAX; break;
-		case 20: s.base_bytes = UINT64_MAX; break;
-		case 21: s.copy_off_bytes[0] += 512; break;
-		case 22: s.copy_off_bytes[1] -= 512; break;
-		case 23: s.copy_off_bytes[0] = 200 * MIB; break;
-		case 24: s.fs_bytes += 512; break;
-		case 25: s.ring_off_bytes += 512; break;
-		case 26: s.lag = LOG_MAX_LAG + 1; want = -EPROTONOSUPPORT; break;
+		case 0:
+			s.seg_count = 0;
+			break;
+		case 1:
+			s.seg_count = UINT32_MAX;
+			break;
+		case 2:
+			s.seg_bytes = 4096;
+			break;
+		case 3:
+			s.seg_bytes = 64 * KIB + 512;
+			break;
+		case 4:
+			s.ring_off_bytes = UINT64_MAX - 4095;
+			break;
+		case 5:
+			s.ring_off_bytes = 180 * MIB;
+			break;
+		case 6:
+			s.ring_off_bytes = 60 * MIB;
+			break;
+		case 7:
+			s.fs_bytes = 0;
+			break;
+		case 8:
+			s.fs_bytes = 300 * MIB;
+			break;
+		case 9:
+			s.copy_off_bytes[1] = 200 * MIB;
+			break;
+		case 10:
+			s.erase_block_bytes = 0;
+			break;
+		case 11:
+			s.external = 2;
+			break;
+		case 12:
+			s.version = 2;
+			want = -EPROTONOSUPPORT;
+			break;
+		case 13:
+			s.incompat = LOG_INCOMPAT_KNOWN + 1;
+			want = -EPROTONOSUPPORT;
+			break;
+		case 14:
+			s.ro_compat = 1;
+			want = -EPROTONOSUPPORT;
+			break;
+		case 15:
+			s.state = 0;
+			break;
+		case 16:
+			s.state = SUPER_PENDING + 1;
+			break;
+		case 17:
+			s.seg_bytes = 8 * MIB;
+			break;
+		case 18:
+			s.erase_block_bytes = 4 * MIB + 512;
+			break;
+		case 19:
+			s.log_bytes = UINT64_MAX;
+			break;
+		case 20:
+			s.base_bytes = UINT64_MAX;
+			break;
+		case 21:
+			s.copy_off_bytes[0] += 512;
+			break;
+		case 22:
+			s.copy_off_bytes[1] -= 512;
+			break;
+		case 23:
+			s.copy_off_bytes[0] = 200 * MIB;
+			break;
+		case 24:
+			s.fs_bytes += 512;
+			break;
+		case 25:
+			s.ring_off_bytes += 512;
+			break;
+		case 26:
+			s.lag = LOG_MAX_LAG + 1;
+			want = -EPROTONOSUPPORT;
+			break;
 		}
 		memset(blk, 0, sizeof(blk));
 		codec_put_super(blk, &s);
@@ -182,7 +243,12 @@ static void test_super_nonsense(void **state)
 static void test_head_codec(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES] = { 0 }, again[COW_BLK_BYTES] = { 0 };
-	struct log_head h = { .epoch = 1ull << 40, .serial = 12, .seg = 3, .last = { 5, 6, 7 }, .fallback_seq = 4 }, t;
+	struct log_head h = { .epoch = 1ull << 40,
+			      .serial = 12,
+			      .seg = 3,
+			      .last = { 5, 6, 7 },
+			      .fallback_seq = 4 },
+			t;
 
 	(void)state;
 	memcpy(h.ring_uuid, UUID, 16);
@@ -224,15 +290,33 @@ static void test_record_nonsense(void **state)
 		struct log_record r = some_record();
 
 		switch (i) {
-		case 0: r.type = 0; break;
-		case 1: r.type = RECORD_RETIRED + 1; break;
-		case 2: r.seq = 0; break;
-		case 3: r.prev.seq = 1000; break; /* a chain must end */
-		case 4: r.tail_seq = 1001; break;
-		case 5: r.tail_seq = 0; break;
-		case 6: r.fallback_seq = 1001; break;
-		case 7: r.floor_seq = 1001; break;
-		case 8: r.prev.seq = 1001; break;
+		case 0:
+			r.type = 0;
+			break;
+		case 1:
+			r.type = RECORD_RETIRED + 1;
+			break;
+		case 2:
+			r.seq = 0;
+			break;
+		case 3:
+			r.prev.seq = 1000;
+			break; /* a chain must end */
+		case 4:
+			r.tail_seq = 1001;
+			break;
+		case 5:
+			r.tail_seq = 0;
+			break;
+		case 6:
+			r.fallback_seq = 1001;
+			break;
+		case 7:
+			r.floor_seq = 1001;
+			break;
+		case 8:
+			r.prev.seq = 1001;
+			break;
 		}
 		memset(blk, 0, sizeof(blk));
 		codec_put_record(blk, &r);
@@ -252,7 +336,10 @@ static void test_desc_codec(void **state)
 	rnd_fill(crc, sizeof(crc));
 	desc_start(&w, blk);
 	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 3, 10, 100, crc }), 3);
-	assert_int_equal(desc_put(&w, &(struct desc_extent){ .type = DESC_ZERO, .blks = 4000000, .blk = 20 }), 4000000);
+	assert_int_equal(
+		desc_put(&w,
+			 &(struct desc_extent){ .type = DESC_ZERO, .blks = 4000000, .blk = 20 }),
+		4000000);
 	n_full = desc_put(&w, &(struct desc_extent){ DESC_DIRECT, 2000, 5, 0, crc });
 	assert_in_range(n_full, 900, 1000);
 	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_DIRECT, 1, 5, 0, crc }), 0);
@@ -272,7 +359,8 @@ static void test_desc_codec(void **state)
 	each_flip_is_detected(blk, decode_desc);
 }
 
-/* Room for an extent's head and none of its CRCs: the next block takes it, what needs no CRC still fits. */
+/* Room for an extent's head and none of its CRCs: the next block takes it, what needs no CRC still
+ * fits. */
 static void test_desc_brim(void **state)
 {
 	static struct desc_cursor c;
@@ -283,9 +371,11 @@ static void test_desc_brim(void **state)
 
 	(void)state;
 	desc_start(&w, blk);
-	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 996, 10, 100, crc }), 996);
+	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 996, 10, 100, crc }),
+			 996);
 	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 1, 5, 7, crc }), 0);
-	assert_int_equal(desc_put(&w, &(struct desc_extent){ .type = DESC_ZERO, .blks = 9, .blk = 20 }), 9);
+	assert_int_equal(
+		desc_put(&w, &(struct desc_extent){ .type = DESC_ZERO, .blks = 9, .blk = 20 }), 9);
 	desc_seal(&w, UUID, 9, 8, 7);
 	assert_int_equal(desc_open(&c, blk, UUID, 9, 8, 7), 0);
 	assert_int_equal(desc_next(&c, &e), 1);
@@ -329,7 +419,8 @@ static void test_desc_nonsense(void **state)
 
 		memset(blk, 0, sizeof(blk));
 		desc_start(&w, blk);
-		assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, n, 10, 100, many }), n);
+		assert_int_equal(
+			desc_put(&w, &(struct desc_extent){ DESC_LOGGED, n, 10, 100, many }), n);
 		w.extents++;
 		blk[w.pos] = DESC_LOGGED;
 		blk[w.pos + 4] = 1;
@@ -348,7 +439,9 @@ static void test_desc_nonsense(void **state)
 
 static void test_lent_codec(void **state)
 {
-	const struct log_lent_head h = { .ring_uuid = "lent to this one", .epoch = 3, .seq = 4, .blks = 5 };
+	const struct log_lent_head h = {
+		.ring_uuid = "lent to this one", .epoch = 3, .seq = 4, .blks = 5
+	};
 	struct log_lent_head back;
 	uint8_t blk[COW_BLK_BYTES] = { 0 };
 
@@ -367,10 +460,10 @@ static void test_lent_codec(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_super_codec), cmocka_unit_test(test_super_nonsense),
-		cmocka_unit_test(test_head_codec), cmocka_unit_test(test_record_codec),
+		cmocka_unit_test(test_super_codec),	cmocka_unit_test(test_super_nonsense),
+		cmocka_unit_test(test_head_codec),	cmocka_unit_test(test_record_codec),
 		cmocka_unit_test(test_record_nonsense), cmocka_unit_test(test_desc_codec),
-		cmocka_unit_test(test_desc_brim), cmocka_unit_test(test_desc_nonsense),
+		cmocka_unit_test(test_desc_brim),	cmocka_unit_test(test_desc_nonsense),
 		cmocka_unit_test(test_lent_codec),
 	};
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * commit_run when what it asks of others fails: the sealed and the committed image, the classifiers, the switch between
- * read-only and writable. And what it promises of its own work: prices in advance, samples, spills.
+ * commit_run when what it asks of others fails: the sealed and the committed image, the
+ * classifiers, the switch between read-only and writable. And what it promises of its own work:
+ * prices in advance, samples, spills.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -51,8 +52,8 @@ static int tick_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
 	return tick() < 0 ? -EIO : plain.use_committed(ctx, blk, ret);
 }
 
-static int run_of(int (*use)(void *ctx, uint64_t blk, enum blk_use *ret), void *ctx, uint64_t blk, uint64_t max_blks,
-		  enum blk_use *ret, uint64_t *ret_blks)
+static int run_of(int (*use)(void *ctx, uint64_t blk, enum blk_use *ret), void *ctx, uint64_t blk,
+		  uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
 {
 	enum blk_use next;
 	int r = tick() < 0 ? -EIO : use(ctx, blk, ret);
@@ -65,12 +66,14 @@ static int run_of(int (*use)(void *ctx, uint64_t blk, enum blk_use *ret), void *
 	return r;
 }
 
-static int tick_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int tick_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			   uint64_t *ret_blks)
 {
 	return run_of(plain.use_sealed, ctx, blk, max_blks, ret, ret_blks);
 }
 
-static int tick_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int tick_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			      uint64_t *ret_blks)
 {
 	return run_of(plain.use_committed, ctx, blk, max_blks, ret, ret_blks);
 }
@@ -90,7 +93,8 @@ static struct commit_source ticking(void)
 }
 
 /* As toy_commit, from this source. */
-static int commit_from(struct toy *t, const struct commit_source *src, bool dry_run, struct commit_report *bill)
+static int commit_from(struct toy *t, const struct commit_source *src, bool dry_run,
+		       struct commit_report *bill)
 {
 	const struct commit_options opt = { .cause = CAUSE_MANUAL, .dry_run = dry_run };
 	struct log_index *ix = NULL;
@@ -150,7 +154,8 @@ static void many_changes(struct toy *t)
 			toy_write(t, b, (uint16_t)(600 + b));
 }
 
-/* Each answer fails once: nothing is committed, nothing stays writable, and the same commit is good right after. */
+/* Each answer fails once: nothing is committed, nothing stays writable, and the same commit is good
+ * right after. */
 static void each_answer_fails(void (*changes)(struct toy *t))
 {
 	struct commit_report bill;
@@ -230,7 +235,8 @@ static void test_locks_stuck(void **state)
 
 	(void)state;
 	toy_new(&t, true);
-	for (int i = 0; i < 2; i++) { /* cannot be made writable: no attempt, and the other card is locked again */
+	/* cannot be made writable: no attempt, and the other card is locked again */
+	for (int i = 0; i < 2; i++) {
 		stick(&t, i ? t.card : t.base, true);
 		before = sim_ops(t.card) + sim_ops(t.base);
 		some_changes(&t);
@@ -253,7 +259,9 @@ static void test_locks_stuck(void **state)
 	assert_int_equal(toy_commit(&t), 0);
 	assert_true(t.card->writable && !t.base->writable);
 	assert_shows_n(&t);
-	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), -EACCES);
+	assert_int_equal(
+		commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks),
+		-EACCES);
 	assert_shows_n(&t);
 	/* the base stays open: the log's card does not */
 	assert_int_equal(real->set_writable(t.card, false), 0);
@@ -306,7 +314,7 @@ static void test_dry_run(void **state)
 	toy_write(&t, 5, 0);
 	assert_price(&t); /* zeroes only */
 	toy_write(&t, 6, 55);
-	assert_price(&t); /* in place only */
+	assert_price(&t);		    /* in place only */
 	for (unsigned i = 0; i < 12; i++) { /* the ring fills up: checkpoints on the way */
 		some_changes(&t);
 		for (unsigned b = 4; b < 12; b++)
@@ -322,11 +330,13 @@ static void test_dry_run(void **state)
 	toy_free(&t);
 }
 
-/* A new process on a card just formatted: nothing is known of its speed. A log with something in it: the checkpoint
- * that was asked for is in the price; a log at rest: there is none to pay. */
+/* A new process on a card just formatted: nothing is known of its speed. A log with something in
+ * it: the checkpoint that was asked for is in the price; a log at rest: there is none to pay. */
 static void test_dry_run_checkpoint(void **state)
 {
-	const struct commit_options opt = { .dry_run = true, .checkpoint_asked = true, .cause = CAUSE_MANUAL };
+	const struct commit_options opt = { .dry_run = true,
+					    .checkpoint_asked = true,
+					    .cause = CAUSE_MANUAL };
 	struct commit_report dry;
 	struct commit_source src;
 	struct log_index *ix = NULL;
@@ -346,7 +356,8 @@ static void test_dry_run_checkpoint(void **state)
 	assert_int_equal(toy_commit(&t), 0);
 	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(dry.estimate && dry.checkpoint > 0);
-	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), 0);
+	assert_int_equal(
+		commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), 0);
 	assert_int_equal(dry.checkpoint, blks);
 	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(!dry.estimate && !dry.checkpoint && !dry.written_bytes);
@@ -371,7 +382,9 @@ static void hear(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_
 
 	assert_true(phase >= h->phase && (phase > h->phase || done_blks >= h->done));
 	assert_true(phase == PHASE_CLASSIFY || done_blks <= total_blks);
-	*h = (struct heard){ .any = { h->any[0], h->any[1], h->any[2], h->any[3] }, .phase = phase, .done = done_blks,
+	*h = (struct heard){ .any = { h->any[0], h->any[1], h->any[2], h->any[3] },
+			     .phase = phase,
+			     .done = done_blks,
 			     .total = total_blks };
 	h->any[phase] = true;
 }
@@ -380,7 +393,9 @@ static void hear(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_
 static void test_progress(void **state)
 {
 	struct heard h = { 0 };
-	const struct commit_options opt = { .cause = CAUSE_MANUAL, .progress = hear, .progress_ctx = &h };
+	const struct commit_options opt = { .cause = CAUSE_MANUAL,
+					    .progress = hear,
+					    .progress_ctx = &h };
 	struct commit_report bill;
 	struct commit_source src;
 	struct log_index *ix = NULL;
@@ -394,11 +409,13 @@ static void test_progress(void **state)
 	toy_write(&t, 6, 66);
 	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &bill, &ix), 0);
 	toy_publish(&t, ix);
-	assert_true(h.any[PHASE_CLASSIFY] && h.any[PHASE_DIRECT] && h.any[PHASE_LOG] && !h.any[PHASE_CHECKPOINT]);
+	assert_true(h.any[PHASE_CLASSIFY] && h.any[PHASE_DIRECT] && h.any[PHASE_LOG] &&
+		    !h.any[PHASE_CHECKPOINT]);
 	assert_int_equal(h.total, bill.direct + bill.logged);
 	assert_int_equal(h.done, h.total);
 	h = (struct heard){ 0 };
-	assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), 0);
+	assert_int_equal(
+		commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), 0);
 	assert_true(h.any[PHASE_CHECKPOINT] && !h.any[PHASE_CLASSIFY] && blks > 0);
 	assert_int_equal(h.done, h.total);
 	toy_free(&t);
@@ -406,7 +423,8 @@ static void test_progress(void **state)
 
 /* ---- rot below a running volume ---- */
 
-/* The committed content of a block that is to be compared is damaged: nothing is written over it unseen. */
+/* The committed content of a block that is to be compared is damaged: nothing is written over it
+ * unseen. */
 static void test_rot_below(void **state)
 {
 	const struct log_super *s;
@@ -420,13 +438,16 @@ static void test_rot_below(void **state)
 	assert_int_equal(toy_commit(&t), 0);
 	s = log_super(t.log);
 	assert_true(log_index_extent(t.index, 0, &e) && e.kind == INDEX_DATA && e.blk == 4);
-	assert_int_equal(sim_poke(t.card, s->ring_off_bytes + blk_to_bytes(e.lblk) + 77, "rot", 3), 0);
+	assert_int_equal(sim_poke(t.card, s->ring_off_bytes + blk_to_bytes(e.lblk) + 77, "rot", 3),
+			 0);
 	toy_write(&t, 4, 901);
 	before = sim_ops(t.card);
 	assert_int_equal(toy_commit(&t), -EBADMSG);
 	assert_int_equal(sim_ops(t.card), before);
 	/* the card in the slot is another one: that explains it */
-	assert_int_equal(sim_poke(t.card, s->ring_off_bytes + blk_to_bytes(log_newest(t.log)->lblk), "not", 3), 0);
+	assert_int_equal(sim_poke(t.card, s->ring_off_bytes + blk_to_bytes(log_newest(t.log)->lblk),
+				  "not", 3),
+			 0);
 	assert_int_equal(toy_commit(&t), -ESTALE);
 	assert_int_equal(sim_ops(t.card), before);
 	toy_free(&t);
@@ -462,8 +483,9 @@ static void test_classifier_missing(void **state)
 	}
 }
 
-/* The committed image leaves a gap free, but was not frozen: the live file system has something there that is not in RAM any more. A
- * checkpoint in front of a commit that has no freeze either does not go on over it. */
+/* The committed image leaves a gap free, but was not frozen: the live file system has something
+ * there that is not in RAM any more. A checkpoint in front of a commit that has no freeze either
+ * does not go on over it. */
 static void test_gap_of_unfrozen(void **state)
 {
 	struct flash_profile profile;
@@ -508,13 +530,14 @@ static void test_gap_of_unfrozen(void **state)
 enum { BIG_BLKS = 12288 };
 
 struct big {
-	struct toy t; /* cards and log */
-	uint64_t first, end;	   /* dirty */
-	uint64_t same_first;	   /* from here on the sealed image is the committed one */
-	uint64_t comb_first;	   /* from here on every other block is free */
+	struct toy t;	     /* cards and log */
+	uint64_t first, end; /* dirty */
+	uint64_t same_first; /* from here on the sealed image is the committed one */
+	uint64_t comb_first; /* from here on every other block is free */
 };
 
-static bool big_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+static bool big_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *ret_state)
 {
 	const struct big *g = ctx;
 
@@ -537,7 +560,8 @@ static int big_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	const struct big *g = ctx;
 
 	for (uint64_t i = 0; i < blks; i++)
-		big_fill(blk + i, 1, blk + i >= g->same_first, (uint64_t *)((uint8_t *)buf + blk_to_bytes(i)));
+		big_fill(blk + i, 1, blk + i >= g->same_first,
+			 (uint64_t *)((uint8_t *)buf + blk_to_bytes(i)));
 	return 0;
 }
 
@@ -559,22 +583,30 @@ static int big_use(void *ctx, uint64_t blk, enum blk_use *ret)
 
 static struct commit_source big_new(struct big *g, uint64_t log_bytes)
 {
-	struct sim_params p = { .size_bytes = blk_to_bytes(BIG_BLKS) + log_bytes + 2 * MIB, .erase_block_bytes = 64 * KIB };
+	struct sim_params p = { .size_bytes = blk_to_bytes(BIG_BLKS) + log_bytes + 2 * MIB,
+				.erase_block_bytes = 64 * KIB };
 	struct log_super s;
 	uint64_t missing;
 
 	*g = (struct big){ .same_first = BIG_BLKS, .comb_first = BIG_BLKS };
 	assert_int_equal(sim_new(&g->t.card, &p), 0);
 	g->t.base = g->t.card;
-	assert_int_equal(super_plan(g->t.base, g->t.card, blk_to_bytes(BIG_BLKS), log_bytes, &s, &missing), 0);
+	assert_int_equal(
+		super_plan(g->t.base, g->t.card, blk_to_bytes(BIG_BLKS), log_bytes, &s, &missing),
+		0);
 	assert_int_equal(card_set_writable(g->t.card, true), 0);
 	assert_int_equal(super_write(g->t.card, &s), 0);
 	assert_int_equal(card_set_writable(g->t.card, false), 0);
 	assert_int_equal(log_open(&g->t.log, g->t.base, g->t.card, &s, 0, &g->t.rep), 0);
 	g->t.index = log_index_of(g->t.log);
 	compared = 0;
-	return (struct commit_source){ .ctx = g, .volume_blks = BIG_BLKS, .next = big_next, .read_sealed = big_sealed,
-				       .read_committed = big_committed, .use_sealed = big_use, .use_committed = big_use };
+	return (struct commit_source){ .ctx = g,
+				       .volume_blks = BIG_BLKS,
+				       .next = big_next,
+				       .read_sealed = big_sealed,
+				       .read_committed = big_committed,
+				       .use_sealed = big_use,
+				       .use_committed = big_use };
 }
 
 static int big_commit(struct big *g, const struct commit_source *src, struct commit_report *bill)
@@ -611,7 +643,8 @@ static void test_samples(void **state)
 	toy_free(&g.t);
 }
 
-/* The count of what differed is kept from one commit to the next: samples from the first block on, until one is the same. */
+/* The count of what differed is kept from one commit to the next: samples from the first block on,
+ * until one is the same. */
 static void test_samples_go_on(void **state)
 {
 	uint64_t differed = 0;
@@ -628,7 +661,9 @@ static void test_samples_go_on(void **state)
 		g.same_first = i < 2 ? BIG_BLKS : 0;
 		compared = 0;
 		ix = NULL;
-		assert_int_equal(commit_run(g.t.log, g.t.base, &src, &opt, toy_publish, &g.t, &bill, &ix), 0);
+		assert_int_equal(
+			commit_run(g.t.log, g.t.base, &src, &opt, toy_publish, &g.t, &bill, &ix),
+			0);
 		assert_non_null(ix);
 		toy_publish(&g.t, ix);
 		assert_int_equal(bill.logged + bill.skipped_same, 8192);
@@ -661,14 +696,17 @@ static void test_many_records(void **state)
 		assert_true(n < 1000);
 	}
 	assert_in_range(n, 150, 250);
-	assert_int_equal(commit_checkpoint(g.t.log, g.t.base, &(struct commit_options){ .cause = CAUSE_MANUAL }, toy_publish,
-					   &g.t, RECORD_TAIL, &blks), 0);
+	assert_int_equal(commit_checkpoint(g.t.log, g.t.base,
+					   &(struct commit_options){ .cause = CAUSE_MANUAL },
+					   toy_publish, &g.t, RECORD_TAIL, &blks),
+			 0);
 	assert_int_equal(blks, 1);
 	assert_false(commit_checkpoint_due(g.t.log, NULL));
 	toy_free(&g.t);
 }
 
-/* Free blocks one by one: the spill needs more descriptors than the blocks alone, and finds room for them. */
+/* Free blocks one by one: the spill needs more descriptors than the blocks alone, and finds room
+ * for them. */
 static void test_scattered_spill(void **state)
 {
 	struct commit_report bill;
@@ -707,11 +745,16 @@ static void test_scattered_spill(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_answers_fail), cmocka_unit_test(test_locks_stuck),
-		cmocka_unit_test(test_dry_run), cmocka_unit_test(test_dry_run_checkpoint),
-		cmocka_unit_test(test_progress), cmocka_unit_test(test_samples_go_on), cmocka_unit_test(test_many_records),
-			     cmocka_unit_test(test_rot_below),
-		cmocka_unit_test(test_classifier_missing), cmocka_unit_test(test_gap_of_unfrozen),
+		cmocka_unit_test(test_answers_fail),
+		cmocka_unit_test(test_locks_stuck),
+		cmocka_unit_test(test_dry_run),
+		cmocka_unit_test(test_dry_run_checkpoint),
+		cmocka_unit_test(test_progress),
+		cmocka_unit_test(test_samples_go_on),
+		cmocka_unit_test(test_many_records),
+		cmocka_unit_test(test_rot_below),
+		cmocka_unit_test(test_classifier_missing),
+		cmocka_unit_test(test_gap_of_unfrozen),
 		cmocka_unit_test(test_samples),
 		cmocka_unit_test(test_scattered_spill),
 	};

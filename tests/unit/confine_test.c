@@ -56,7 +56,7 @@ static int in_child(enum confine_role role, long (*call)(void))
 
 static long call_execve(void)
 {
-	char *argv[] = {(char *)"true", NULL};
+	char *argv[] = { (char *)"true", NULL };
 
 	return execv("/bin/true", argv);
 }
@@ -190,8 +190,8 @@ static long call_socketpair(void)
 
 static long call_capset(void)
 {
-	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {{0}};
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2] = { { 0 } };
 
 	return syscall(SYS_capset, &h, none);
 }
@@ -202,13 +202,15 @@ static long call_reboot_off(void)
 }
 
 static long (*const never[])(void) = {
-	call_execve,	  call_vfork,	      call_namespace,
-	call_inet,	  call_netlink,	      call_exec_mmap,	  call_exec_mprotect,
-	call_ptrace,	  call_mount,	      call_handle,	  call_bpf,
-	call_keyctl,	  call_userfaultfd,   call_io_uring,	  call_memory_of_others,
-	call_kill,	  call_setuid,	      call_mknod,	  call_slack,
-	call_tiocsti,	      call_blkdiscard,	  call_fork,	      call_kill_hard,
-	call_socketpair,      call_capset,
+	call_execve,	    call_vfork,	    call_namespace,
+	call_inet,	    call_netlink,   call_exec_mmap,
+	call_exec_mprotect, call_ptrace,    call_mount,
+	call_handle,	    call_bpf,	    call_keyctl,
+	call_userfaultfd,   call_io_uring,  call_memory_of_others,
+	call_kill,	    call_setuid,    call_mknod,
+	call_slack,	    call_tiocsti,   call_blkdiscard,
+	call_fork,	    call_kill_hard, call_socketpair,
+	call_capset,
 };
 
 static void test_never(void **state)
@@ -281,13 +283,13 @@ static const struct {
 	long (*call)(void);
 	unsigned roles;
 } some[] = {
-	{call_unix, 1 << CONFINE_START},
-	{call_loop_configure, 1 << CONFINE_START},
-	{call_fsopen, 1 << CONFINE_START | 1 << CONFINE_WORKER},
-	{call_freeze, 1 << CONFINE_START | 1 << CONFINE_WORKER},
-	{call_openat, 1 << CONFINE_START | 1 << CONFINE_WORKER},
-	{call_thaw, 7},
-	{call_thread, 7},
+	{ call_unix, 1 << CONFINE_START },
+	{ call_loop_configure, 1 << CONFINE_START },
+	{ call_fsopen, 1 << CONFINE_START | 1 << CONFINE_WORKER },
+	{ call_freeze, 1 << CONFINE_START | 1 << CONFINE_WORKER },
+	{ call_openat, 1 << CONFINE_START | 1 << CONFINE_WORKER },
+	{ call_thaw, 7 },
+	{ call_thread, 7 },
 };
 
 static void test_some(void **state)
@@ -363,8 +365,8 @@ static void test_kill(void **state)
 
 static uint64_t effective(void)
 {
-	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct d[2] = {0};
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[2] = { 0 };
 
 	if (syscall(SYS_capget, &h, d) < 0)
 		return 0;
@@ -400,14 +402,15 @@ static void test_capabilities(void **state)
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 		assert_int_equal(status, 0);
 	}
-	assert_true(confine_capability_mask(CONFINE_START) == confine_capability_mask(CONFINE_WORKER));
+	assert_true(confine_capability_mask(CONFINE_START) ==
+		    confine_capability_mask(CONFINE_WORKER));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_never),  cmocka_unit_test(test_some),
-		cmocka_unit_test(test_stages), cmocka_unit_test(test_kill),
+		cmocka_unit_test(test_never),	     cmocka_unit_test(test_some),
+		cmocka_unit_test(test_stages),	     cmocka_unit_test(test_kill),
 		cmocka_unit_test(test_capabilities),
 	};
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * A session that was taken over: it answers anything, at any time, and nothing of it may reach beyond an error or a wrong
- * answer. The sessions here are threads (this program has a fsproc.c of its own).
+ * A session that was taken over: it answers anything, at any time, and nothing of it may reach
+ * beyond an error or a wrong answer. The sessions here are threads (this program has a fsproc.c of
+ * its own).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -35,11 +36,11 @@ struct answer {
 /* NULL: hostile */
 static void *(*session)(void *ctx);
 
-static const uint64_t numbers[] = {0, 1, 16, 17, BLKS - 1, BLKS, 1u << 17, UINT64_MAX};
+static const uint64_t numbers[] = { 0, 1, 16, 17, BLKS - 1, BLKS, 1u << 17, UINT64_MAX };
 
 static struct answer answer(unsigned *s)
 {
-	struct answer a = {.more = rand_r(s) % 3 == 0, .err = rand_r(s) % 4 ? 0 : -117};
+	struct answer a = { .more = rand_r(s) % 3 == 0, .err = rand_r(s) % 4 ? 0 : -117 };
 
 	a.blk = numbers[(unsigned)rand_r(s) % ARRAY_SIZE(numbers)];
 	a.blks = numbers[(unsigned)rand_r(s) % ARRAY_SIZE(numbers)];
@@ -50,8 +51,13 @@ static struct answer answer(unsigned *s)
 
 static struct ext4_facts facts(unsigned *s)
 {
-	struct ext4_facts f = {.blocks = 2048, .block_shift = 10, .first_data_block = 1, .blocks_per_group = 8192,
-			       .gdt_blocks = 1, .gdt_block = {2}, .journal = {.sb_block = 100, .log_blocks = 9}};
+	struct ext4_facts f = { .blocks = 2048,
+				.block_shift = 10,
+				.first_data_block = 1,
+				.blocks_per_group = 8192,
+				.gdt_blocks = 1,
+				.gdt_block = { 2 },
+				.journal = { .sb_block = 100, .log_blocks = 9 } };
 	uint8_t *p = (uint8_t *)&f;
 
 	for (int n = rand_r(s) % 3; n; n--)
@@ -63,23 +69,32 @@ static void *hostile(void *ctx)
 {
 	unsigned s = seed;
 	bool floods = rand_r(&s) % 8 == 0;
-	uint8_t data[70000] = {0}, drain[70000];
+	uint8_t data[70000] = { 0 }, drain[70000];
 
 	(void)ctx;
 	for (int i = 0; i < 400; i++) {
 		struct answer a = answer(&s);
 		struct ext4_facts f = facts(&s);
-		size_t sizes[] = {0, sizeof(f), 1024, 64 * sizeof(struct ext4_range), 2048 * sizeof(struct ext4_range), 69999};
-		struct iovec iov[2] = {{&a, sizeof(a)}, {data, sizes[(unsigned)rand_r(&s) % ARRAY_SIZE(sizes)]}};
-		struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+		size_t sizes[] = { 0,
+				   sizeof(f),
+				   1024,
+				   64 * sizeof(struct ext4_range),
+				   2048 * sizeof(struct ext4_range),
+				   69999 };
+		struct iovec iov[2] = { { &a, sizeof(a) },
+					{ data, sizes[(unsigned)rand_r(&s) % ARRAY_SIZE(sizes)] } };
+		struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
 
 		for (size_t k = 0; k < 64; k++)
-			data[(unsigned)rand_r(&s) % 1024] = (uint8_t)(rand_r(&s) >> rand_r(&s) % 24);
+			data[(unsigned)rand_r(&s) % 1024] = (uint8_t)(rand_r(&s) >>
+								      rand_r(&s) % 24);
 		if (i == 0 || rand_r(&s) % 2)
-			a.err = 0, a.more = 0, iov[1].iov_len = sizeof(f), memcpy(data, &f, sizeof(f));
-		a.bytes = rand_r(&s) % 8 ? iov[1].iov_len : numbers[(unsigned)rand_r(&s) % ARRAY_SIZE(numbers)];
+			a.err = 0, a.more = 0, iov[1].iov_len = sizeof(f),
+			memcpy(data, &f, sizeof(f));
+		a.bytes = rand_r(&s) % 8 ? iov[1].iov_len
+					 : numbers[(unsigned)rand_r(&s) % ARRAY_SIZE(numbers)];
 		if (floods)
-			a = (struct answer){.more = 1, .blks = 16}, iov[1].iov_len = 0;
+			a = (struct answer){ .more = 1, .blks = 16 }, iov[1].iov_len = 0;
 		else if (recv(other_fd, drain, sizeof(drain), 0) <= 0)
 			break;
 		if (sendmsg(other_fd, &m, MSG_NOSIGNAL) < 0)
@@ -123,7 +138,7 @@ static void put(size_t off, uint64_t v, size_t width)
 
 static void test_hostile_session(void **state)
 {
-	const struct blk_reader r = {image_read, NULL, BLKS};
+	const struct blk_reader r = { image_read, NULL, BLKS };
 	uint64_t patience_ns = ext4_reader_patience_ns;
 	unsigned good = 0, died = 0;
 
@@ -138,7 +153,9 @@ static void test_hostile_session(void **state)
 		struct fs_fingerprint fp;
 		struct fsinfo info;
 		struct fsmap *m;
-		int e = i % 3 == 0 ? fsinfo_probe(&r, &info) : i % 3 == 1 ? fsinfo_fingerprint(&r, &fp) : fsmap_open(&m, &r);
+		int e = i % 3 == 0   ? fsinfo_probe(&r, &info)
+			: i % 3 == 1 ? fsinfo_fingerprint(&r, &fp)
+				     : fsmap_open(&m, &r);
 
 		good += !e;
 		died += e == -EOWNERDEAD;
@@ -174,8 +191,13 @@ static struct {
 
 static void *answer_once(void *ctx)
 {
-	struct ext4_facts f = {.blocks = 2048, .block_shift = 10, .first_data_block = 1, .blocks_per_group = 8192,
-			       .gdt_blocks = 1, .gdt_block = {2}, .journal = {.sb_block = 100, .log_blocks = 9}};
+	struct ext4_facts f = { .blocks = 2048,
+				.block_shift = 10,
+				.first_data_block = 1,
+				.blocks_per_group = 8192,
+				.gdt_blocks = 1,
+				.gdt_block = { 2 },
+				.journal = { .sb_block = 100, .log_blocks = 9 } };
 	uint8_t text[sizeof(plain.a) + sizeof(f)], question[64];
 	size_t n = plain.drops ? plain.drops : sizeof(text);
 
@@ -186,7 +208,8 @@ static void *answer_once(void *ctx)
 	(void)!recv(other_fd, question, sizeof(question), 0);
 	for (size_t i = 0; i < sizeof(text); i += n) {
 		usleep(plain.pause_us);
-		if (send(other_fd, text + i, n < sizeof(text) - i ? n : sizeof(text) - i, MSG_NOSIGNAL) < 0)
+		if (send(other_fd, text + i, n < sizeof(text) - i ? n : sizeof(text) - i,
+			 MSG_NOSIGNAL) < 0)
 			break;
 	}
 	close(other_fd);
@@ -195,7 +218,7 @@ static void *answer_once(void *ctx)
 
 static int ask_once(void)
 {
-	const struct blk_reader r = {image_read, NULL, BLKS};
+	const struct blk_reader r = { image_read, NULL, BLKS };
 	struct fs_fingerprint fp;
 	int e;
 
@@ -205,14 +228,15 @@ static int ask_once(void)
 	return e;
 }
 
-/* What is an error of nobody is no answer: neither a positive number, which callers take for success, nor one of ours. */
+/* What is an error of nobody is no answer: neither a positive number, which callers take for
+ * success, nor one of ours. */
 static void test_strange_errors(void **state)
 {
 	(void)state;
-	plain.a = (struct answer){0};
+	plain.a = (struct answer){ 0 };
 	assert_int_equal(ask_once(), 0);
 	for (int32_t e = -200; e < 200; e++) {
-		int32_t strange[] = {e, INT32_MAX - 200 + e, INT32_MIN + 200 + e};
+		int32_t strange[] = { e, INT32_MAX - 200 + e, INT32_MIN + 200 + e };
 
 		for (size_t i = 0; i < ARRAY_SIZE(strange); i++) {
 			int r;
@@ -251,10 +275,11 @@ static uint64_t read_blks;
 static void *reads_on(void *ctx)
 {
 	static uint8_t text[sizeof(int32_t) + 16 * COW_BLK_BYTES];
-	const struct answer a = {.more = 1, .blks = 16};
+	const struct answer a = { .more = 1, .blks = 16 };
 
 	(void)!recv(other_fd, text, sizeof(text), 0);
-	while (send(other_fd, &a, sizeof(a), MSG_NOSIGNAL) > 0 && recv(other_fd, text, sizeof(text), MSG_WAITALL) == sizeof(text))
+	while (send(other_fd, &a, sizeof(a), MSG_NOSIGNAL) > 0 &&
+	       recv(other_fd, text, sizeof(text), MSG_WAITALL) == sizeof(text))
 		read_blks += 16;
 	close(other_fd);
 	return ctx;
@@ -262,7 +287,7 @@ static void *reads_on(void *ctx)
 
 static void test_reads_on(void **state)
 {
-	const struct blk_reader r = {image_read, NULL, BLKS};
+	const struct blk_reader r = { image_read, NULL, BLKS };
 	struct fs_fingerprint fp;
 
 	(void)state;
@@ -274,7 +299,8 @@ static void test_reads_on(void **state)
 	assert_in_range(read_blks, 60000, 70000);
 }
 
-/* Groups whose bits do not fill their last byte, or fill the block: what a run says, each block says. */
+/* Groups whose bits do not fill their last byte, or fill the block: what a run says, each block
+ * says. */
 static struct ext4_facts odd;
 
 static void *answer_odd(void *ctx)
@@ -283,13 +309,18 @@ static void *answer_odd(void *ctx)
 	uint8_t question[64], bits[1024];
 
 	for (int i = 0; recv(other_fd, question, sizeof(question), 0) > 0; i++) {
-		struct answer a = {.bytes = i ? sizeof(bits) : sizeof(odd)};
-		struct iovec iov[2] = {{&a, sizeof(a)}, {i ? (void *)bits : (void *)&odd, (size_t)a.bytes}};
-		struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+		struct answer a = { .bytes = i ? sizeof(bits) : sizeof(odd) };
+		struct iovec iov[2] = { { &a, sizeof(a) },
+					{ i ? (void *)bits : (void *)&odd, (size_t)a.bytes } };
+		struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
 
-		for (size_t k = 0; k < sizeof(bits); k++) /* long runs of both, and what is between */
-			bits[k] = (uint8_t)(k / 16 % 3 == 0 ? 0 : k / 16 % 3 == 1 ? 0xff : rand_r(&s));
-		bits[sizeof(bits) - 1] = bits[sizeof(bits) - 2]; /* a run to the last bit, and no further */
+		/* long runs of both, and what is between */
+		for (size_t k = 0; k < sizeof(bits); k++)
+			bits[k] = (uint8_t)(k / 16 % 3 == 0   ? 0
+					    : k / 16 % 3 == 1 ? 0xff
+							      : rand_r(&s));
+		/* a run to the last bit, and no further */
+		bits[sizeof(bits) - 1] = bits[sizeof(bits) - 2];
 		if (sendmsg(other_fd, &m, MSG_NOSIGNAL) < 0)
 			break;
 	}
@@ -299,7 +330,7 @@ static void *answer_odd(void *ctx)
 
 static void check_runs(uint64_t volume_blks)
 {
-	const struct blk_reader r = {image_read, NULL, volume_blks};
+	const struct blk_reader r = { image_read, NULL, volume_blks };
 	struct fsmap *m;
 
 	session = answer_odd;
@@ -320,7 +351,7 @@ static void check_runs(uint64_t volume_blks)
 
 static void test_odd_groups(void **state)
 {
-	static const uint32_t per_group[] = {8, 9, 15, 16, 17, 1000, 8191, 8192};
+	static const uint32_t per_group[] = { 8, 9, 15, 16, 17, 1000, 8191, 8192 };
 
 	(void)state;
 	put(0x5c, 0, 4); /* no journal */
@@ -330,9 +361,13 @@ static void test_odd_groups(void **state)
 			for (uint32_t cut = 0; cut < 3; cut++) {
 				uint64_t volume_blks = BLKS - cut;
 
-				odd = (struct ext4_facts){.blocks = volume_blks * 4 - cut, .block_shift = 10, .first_data_block = shift == 0,
-							  .blocks_per_group = per_group[i] << shift, .cluster_shift = shift,
-							  .journal_err = -ENOENT};
+				odd = (struct ext4_facts){ .blocks = volume_blks * 4 - cut,
+							   .block_shift = 10,
+							   .first_data_block = shift == 0,
+							   .blocks_per_group = per_group[i]
+									       << shift,
+							   .cluster_shift = shift,
+							   .journal_err = -ENOENT };
 				check_runs(volume_blks);
 			}
 	put(0x5c, 4, 4);
@@ -348,7 +383,7 @@ static void *ends(void *ctx)
 /* Where each session dies, what the superblock says is known, and no block is free. */
 static void test_all_die(void **state)
 {
-	const struct blk_reader r = {image_read, NULL, BLKS};
+	const struct blk_reader r = { image_read, NULL, BLKS };
 	struct fs_fingerprint fp;
 	struct fsinfo info;
 	enum blk_use use;
@@ -377,11 +412,9 @@ static void test_all_die(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hostile_session),
-		cmocka_unit_test(test_strange_errors),
-		cmocka_unit_test(test_drops), cmocka_unit_test(test_reads_on),
-		cmocka_unit_test(test_odd_groups),
-		cmocka_unit_test(test_all_die),
+		cmocka_unit_test(test_hostile_session), cmocka_unit_test(test_strange_errors),
+		cmocka_unit_test(test_drops),		cmocka_unit_test(test_reads_on),
+		cmocka_unit_test(test_odd_groups),	cmocka_unit_test(test_all_die),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

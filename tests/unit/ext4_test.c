@@ -84,7 +84,7 @@ static void image_open(struct image *im, const char *name)
 	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
 		     im->fd, 0);
 	assert_true(im->p != MAP_FAILED);
-	im->r = (struct blk_reader){image_read, im, im->size_bytes >> COW_BLK_SHIFT};
+	im->r = (struct blk_reader){ image_read, im, im->size_bytes >> COW_BLK_SHIFT };
 }
 
 static void image_close(struct image *im)
@@ -123,8 +123,8 @@ static void oracle_header(struct oracle *o, const char *line)
 		o->ratio = v / o->block_bytes;
 }
 
-/* "  Free blocks: 4690-8192, 8200": of a bigalloc range, the first block of the last cluster (e2fsprogs
- * 1.47.0) or its last one (1.47.2) */
+/* "  Free blocks: 4690-8192, 8200": of a bigalloc range, the first block of the last cluster
+ * (e2fsprogs 1.47.0) or its last one (1.47.2) */
 static void oracle_free(struct oracle *o, char *list)
 {
 	for (char *p = strtok(list, ", \n"); p; p = strtok(NULL, ", \n")) {
@@ -207,7 +207,8 @@ static enum blk_use oracle_unit(const struct oracle *o, uint64_t blk)
 /* From many places on, with many limits: what a run says is what each of its units is. */
 static void runs_compare(struct fsmap *m, const struct image *im, const struct oracle *o)
 {
-	static const uint64_t steps[] = {1, 7, 333, UINT64_MAX}, limits[] = {1, 2, 60, UINT64_MAX};
+	static const uint64_t steps[] = { 1, 7, 333, UINT64_MAX },
+			      limits[] = { 1, 2, 60, UINT64_MAX };
 	uint64_t runs = 0, changes = 0, n;
 	enum blk_use use;
 
@@ -217,23 +218,27 @@ static void runs_compare(struct fsmap *m, const struct image *im, const struct o
 			assert_true(n >= 1 && n <= limits[i]);
 			for (uint64_t b = blk; b < blk + n && b < im->r.volume_blks; b++)
 				if (use != oracle_unit(o, b))
-					fail_msg("%s: unit %llu of run %llu+%llu is %d, e2fsprogs says %d", im->path,
-						 (unsigned long long)b, (unsigned long long)blk,
-						 (unsigned long long)n, use, oracle_unit(o, b));
+					fail_msg(
+						"%s: unit %llu of run %llu+%llu is %d, e2fsprogs says %d",
+						im->path, (unsigned long long)b,
+						(unsigned long long)blk, (unsigned long long)n, use,
+						oracle_unit(o, b));
 		}
 	for (uint64_t blk = 0; blk < im->r.volume_blks; blk += n, runs++)
 		assert_int_equal(fsmap_run(m, blk, UINT64_MAX, &use, &n), 0);
 	for (uint64_t blk = 1; blk < im->r.volume_blks; blk++)
 		changes += oracle_unit(o, blk) != oracle_unit(o, blk - 1);
-	/* and they are long: cut only at changes and at groups; units of small blocks may have several uses each */
+	/* and they are long: cut only at changes and at groups; units of small blocks may have
+	 * several uses each */
 	if (o->block_bytes == COW_BLK_BYTES && runs > 2 * changes + im->r.volume_blks / 512 + 3)
-		fail_msg("%s: %llu runs for %llu changes in %llu units", im->path, (unsigned long long)runs,
-			 (unsigned long long)changes, (unsigned long long)im->r.volume_blks);
+		fail_msg("%s: %llu runs for %llu changes in %llu units", im->path,
+			 (unsigned long long)runs, (unsigned long long)changes,
+			 (unsigned long long)im->r.volume_blks);
 }
 
 static void map_compare(struct image *im, const struct oracle *o, unsigned alarms)
 {
-	uint64_t seen[3] = {0};
+	uint64_t seen[3] = { 0 };
 	struct fsmap *m;
 	enum blk_use use;
 
@@ -250,7 +255,7 @@ static void map_compare(struct image *im, const struct oracle *o, unsigned alarm
 	assert_true(seen[USE_USED] && seen[USE_FREE]);
 	assert_true(!seen[USE_JOURNAL] == !o->journal_blocks);
 	/* far out of range */
-	static const uint64_t far[] = {1ull << 32, 1ull << 52, UINT64_MAX};
+	static const uint64_t far[] = { 1ull << 32, 1ull << 52, UINT64_MAX };
 
 	for (size_t i = 0; i < ARRAY_SIZE(far); i++) {
 		assert_int_equal(fsmap_use(m, far[i], &use), 0);
@@ -266,32 +271,32 @@ static const struct config {
 	const char *name, *size, *args;
 	bool uninit, journal, journal_meta; /* what the image must contain to be worth the test */
 } configs[] = {
-	{"ext4-4k", "64M", "-t ext4 -b 4096", false, true, false},
-	{"ext4-1k", "64M", "-t ext4 -b 1024", true, true, false},
-	{"ext4-2k-orphan", "96M", "-t ext4 -b 2048 -O orphan_file", true, true, false},
-	{"odd-end", "131069K", "-t ext4 -b 1024", true, true, false},
-	{"bigalloc-64k", "512M", "-t ext4 -b 4096 -O bigalloc -C 65536", false, true, false},
-	{"bigalloc-1k", "256M", "-t ext4 -b 1024 -O bigalloc -C 16384", false, true, false},
-	{"ext3-1k", "64M", "-t ext3 -b 1024 -O ^dir_index", false, true, true},
-	{"ext2-1k", "64M", "-t ext2 -b 1024", false, false, false},
-	{"ext2-4k", "64M", "-t ext2 -b 4096", false, false, false},
-	{"meta-bg", "256M", "-t ext4 -b 1024 -O meta_bg,^resize_inode", true, true, false},
-	{"meta-bg-ext3", "600M", "-t ext3 -b 1024 -O meta_bg,^resize_inode", false, true, true},
-	{"sparse-super2", "128M", "-t ext4 -b 1024 -O sparse_super2,^resize_inode", true, true,
-	 false},
-	{"no-64bit", "128M", "-t ext4 -b 1024 -O ^64bit", true, true, false},
-	{"uninit-bg", "128M", "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg", true, true, false},
-	{"uninit-no-flex", "128M", "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg,^flex_bg", true,
-	 true, false},
-	{"csum-seed", "128M", "-t ext4 -b 1024 -O metadata_csum_seed", true, true, false},
-	{"flex-4", "128M", "-t ext4 -b 1024 -G 4", true, true, false},
-	{"packed", "256M", "-t ext4 -b 1024 -E packed_meta_blocks=1", true, true, false},
-	{"no-resize", "2G", "-t ext4 -b 4096 -O ^resize_inode", true, true, false},
-	{"fast-commit", "128M", "-t ext4 -b 4096 -O fast_commit", false, true, false},
-	{"big-journal", "1G", "-t ext4 -b 4096 -J size=400", true, true, false},
-	{"mmp", "64M", "-t ext4 -b 4096 -O mmp", false, true, false},
-	{"block-64k", "1G", "-t ext4 -b 65536", false, true, false},
-	{"card-16g", "16G", "-t ext4 -b 4096", true, true, false},
+	{ "ext4-4k", "64M", "-t ext4 -b 4096", false, true, false },
+	{ "ext4-1k", "64M", "-t ext4 -b 1024", true, true, false },
+	{ "ext4-2k-orphan", "96M", "-t ext4 -b 2048 -O orphan_file", true, true, false },
+	{ "odd-end", "131069K", "-t ext4 -b 1024", true, true, false },
+	{ "bigalloc-64k", "512M", "-t ext4 -b 4096 -O bigalloc -C 65536", false, true, false },
+	{ "bigalloc-1k", "256M", "-t ext4 -b 1024 -O bigalloc -C 16384", false, true, false },
+	{ "ext3-1k", "64M", "-t ext3 -b 1024 -O ^dir_index", false, true, true },
+	{ "ext2-1k", "64M", "-t ext2 -b 1024", false, false, false },
+	{ "ext2-4k", "64M", "-t ext2 -b 4096", false, false, false },
+	{ "meta-bg", "256M", "-t ext4 -b 1024 -O meta_bg,^resize_inode", true, true, false },
+	{ "meta-bg-ext3", "600M", "-t ext3 -b 1024 -O meta_bg,^resize_inode", false, true, true },
+	{ "sparse-super2", "128M", "-t ext4 -b 1024 -O sparse_super2,^resize_inode", true, true,
+	  false },
+	{ "no-64bit", "128M", "-t ext4 -b 1024 -O ^64bit", true, true, false },
+	{ "uninit-bg", "128M", "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg", true, true, false },
+	{ "uninit-no-flex", "128M", "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg,^flex_bg", true,
+	  true, false },
+	{ "csum-seed", "128M", "-t ext4 -b 1024 -O metadata_csum_seed", true, true, false },
+	{ "flex-4", "128M", "-t ext4 -b 1024 -G 4", true, true, false },
+	{ "packed", "256M", "-t ext4 -b 1024 -E packed_meta_blocks=1", true, true, false },
+	{ "no-resize", "2G", "-t ext4 -b 4096 -O ^resize_inode", true, true, false },
+	{ "fast-commit", "128M", "-t ext4 -b 4096 -O fast_commit", false, true, false },
+	{ "big-journal", "1G", "-t ext4 -b 4096 -J size=400", true, true, false },
+	{ "mmp", "64M", "-t ext4 -b 4096 -O mmp", false, true, false },
+	{ "block-64k", "1G", "-t ext4 -b 65536", false, true, false },
+	{ "card-16g", "16G", "-t ext4 -b 4096", true, true, false },
 };
 
 /* Files with holes between them, in the image and in its bitmaps. */
@@ -393,7 +398,8 @@ static uint64_t left_out(const char *before, const char *name)
 	image_open(&b, name);
 	assert_int_equal(fsmap_open(&m, &b.r), 0);
 	for (uint64_t blk = 0; blk < b.r.volume_blks; blk += blks) {
-		assert_int_equal(fsmap_run_after(m, old, blk, b.r.volume_blks - blk, &use, &blks), 0);
+		assert_int_equal(fsmap_run_after(m, old, blk, b.r.volume_blks - blk, &use, &blks),
+				 0);
 		for (uint64_t i = 0; i < blks; i++) {
 			assert_int_equal(fsmap_use(m, blk + i, &one), 0);
 			assert_true(one == use || (one == USE_JOURNAL && use == USE_USED));
@@ -417,17 +423,19 @@ static void test_journal_after(void **state)
 	(void)state;
 	small_image("before", "-t ext4");
 	/* three transactions: its number goes up */
-	assert_int_equal(sh("cp before same; head -c 3000 /dev/urandom >payload; printf 'jo -c\\njw -b 30000-30002 "
-			    "payload\\njc\\n' >jw; for i in 1 2 3; do debugfs -w -f jw before; e2fsck -fy before; done; "
-			    "cp before after; tune2fs -O ^has_journal after; cp after none; tune2fs -j after"),
-			 0);
+	assert_int_equal(
+		sh("cp before same; head -c 3000 /dev/urandom >payload; printf 'jo -c\\njw -b 30000-30002 "
+		   "payload\\njc\\n' >jw; for i in 1 2 3; do debugfs -w -f jw before; e2fsck -fy before; done; "
+		   "cp before after; tune2fs -O ^has_journal after; cp after none; tune2fs -j after"),
+		0);
 	all = left_out("before", "before");
 	assert_true(all > 200);
 	assert_int_equal(left_out("same", "before"), all);
 	assert_int_equal(left_out("before", "after"), 0);
 	assert_int_equal(left_out("none", "after"), 0);
 	assert_int_equal(left_out(NULL, "before"), 0);
-	/* the card's journal is not empty, or the card has no file system at all: nothing is known of it */
+	/* the card's journal is not empty, or the card has no file system at all: nothing is known
+	 * of it */
 	assert_int_equal(sh("cp before dirty; debugfs -w -f jw dirty; truncate -s 40M blank"), 0);
 	assert_int_equal(left_out("dirty", "before"), 0);
 	assert_int_equal(left_out("blank", "before"), 0);
@@ -520,10 +528,10 @@ static void test_damage(void **state)
 		uint64_t desc_bytes;
 		bool bitmap_csum, desc_csum;
 	} kinds[] = {
-		{"-t ext4 -O ^flex_bg", 64, true, true},
-		{"-t ext4 -O ^flex_bg,^64bit", 32, true, true},
-		{"-t ext4 -O ^flex_bg,^metadata_csum,uninit_bg,^64bit", 32, false, true},
-		{"-t ext3", 32, false, false},
+		{ "-t ext4 -O ^flex_bg", 64, true, true },
+		{ "-t ext4 -O ^flex_bg,^64bit", 32, true, true },
+		{ "-t ext4 -O ^flex_bg,^metadata_csum,uninit_bg,^64bit", 32, false, true },
+		{ "-t ext3", 32, false, false },
 	};
 
 	(void)state;
@@ -565,9 +573,9 @@ static void test_edges(void **state)
 		const char *args;
 		uint64_t block_bytes, fs_blocks;
 	} kinds[] = {
-		{"-t ext2 -b 4096", 4096, 10000},
-		{"-t ext2 -b 1024", 1024, 40001},
-		{"-t ext2 -b 65536 -g 65528", 65536, 1001},
+		{ "-t ext2 -b 4096", 4096, 10000 },
+		{ "-t ext2 -b 1024", 1024, 40001 },
+		{ "-t ext2 -b 65536 -g 65528", 65536, 1001 },
 	};
 
 	(void)state;
@@ -616,20 +624,27 @@ static void test_spoiled_superblock(void **state)
 		uint8_t mask;
 		bool knows;
 		unsigned alarms;
-	} cases[] = { /* but for the first the checksum is right */
-		{1024 + 0x100, 1, true, FSMAP_BAD_CHECKSUM},   /* under the checksum only */
-		{1024 + 0x07, 0x10, true, FSMAP_BAD_CHECKSUM}, /* more blocks than the volume */
-		{1024 + 0x63, 0x40, false, 0},		       /* unknown incompat feature */
-		{1024 + 0x67, 0x40, false, 0},		       /* unknown ro_compat feature */
-		{1024 + 0x60, 0x08, false, 0},		       /* a journal's device, no file system */
-		{1024 + 0x153, 0x80, true, FSMAP_BAD_CHECKSUM}, /* blocks without end, with 64bit */
-		{1024 + 0x24, 0x04, true, FSMAP_BAD_CHECKSUM},  /* clusters of a group: not of eight */
-		{1024 + 0x25, 0x40, true, FSMAP_BAD_CHECKSUM},  /* more of them than a bitmap holds */
-		{1024 + 0x29, 0x80, true, FSMAP_BAD_CHECKSUM},  /* more inodes than a bitmap holds */
-		{1024 + 0xFE, 0x20, true, FSMAP_BAD_CHECKSUM},  /* descriptors of 96 bytes */
-		{1024 + 0xFF, 0x40, true, FSMAP_BAD_CHECKSUM},  /* descriptors larger than a block */
-		{1024 + 0x174, 0x20, true, FSMAP_BAD_CHECKSUM}, /* flex groups of 2^36 */
-		{1024 + 0x14, 0x02, true, FSMAP_BAD_CHECKSUM},  /* the first data block is 3 */
+	} cases[] = {
+		/* but for the first the checksum is right */
+		{ 1024 + 0x100, 1, true, FSMAP_BAD_CHECKSUM },	 /* under the checksum only */
+		{ 1024 + 0x07, 0x10, true, FSMAP_BAD_CHECKSUM }, /* more blocks than the volume */
+		{ 1024 + 0x63, 0x40, false, 0 },		 /* unknown incompat feature */
+		{ 1024 + 0x67, 0x40, false, 0 },		 /* unknown ro_compat feature */
+		/* a journal's device, no file system */
+		{ 1024 + 0x60, 0x08, false, 0 },
+		{ 1024 + 0x153, 0x80, true,
+		  FSMAP_BAD_CHECKSUM }, /* blocks without end, with 64bit */
+		/* clusters of a group: not of eight */
+		{ 1024 + 0x24, 0x04, true, FSMAP_BAD_CHECKSUM },
+		/* more of them than a bitmap holds */
+		{ 1024 + 0x25, 0x40, true, FSMAP_BAD_CHECKSUM },
+		/* more inodes than a bitmap holds */
+		{ 1024 + 0x29, 0x80, true, FSMAP_BAD_CHECKSUM },
+		{ 1024 + 0xFE, 0x20, true, FSMAP_BAD_CHECKSUM }, /* descriptors of 96 bytes */
+		/* descriptors larger than a block */
+		{ 1024 + 0xFF, 0x40, true, FSMAP_BAD_CHECKSUM },
+		{ 1024 + 0x174, 0x20, true, FSMAP_BAD_CHECKSUM }, /* flex groups of 2^36 */
+		{ 1024 + 0x14, 0x02, true, FSMAP_BAD_CHECKSUM },  /* the first data block is 3 */
 	};
 	struct fsmap *m;
 	struct image im;
@@ -659,10 +674,11 @@ static void test_spoiled_superblock(void **state)
 	fsmap_close(NULL);
 }
 
-/* Group 0 without a bitmap of its own: superblock, descriptors and boot sector are used all the same. */
+/* Group 0 without a bitmap of its own: superblock, descriptors and boot sector are used all the
+ * same. */
 static void test_first_group_uninit(void **state)
 {
-	static const unsigned block_bytes[] = {1024, 4096};
+	static const unsigned block_bytes[] = { 1024, 4096 };
 	struct image im;
 	struct fsmap *m;
 	enum blk_use use;
@@ -671,12 +687,16 @@ static void test_first_group_uninit(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(block_bytes); i++) {
 		uint64_t units = 8ull * block_bytes[i] * block_bytes[i] / COW_BLK_BYTES, n = 0;
 
-		assert_int_equal(sh("rm -f first; truncate -s 300M first && mke2fs -q -F -t ext4 -b %u -N 1024 first && "
-				    "printf 'set_bg 0 flags 2\\nset_bg 0 checksum calc\\n' >first.cmd && "
-				    "debugfs -w -f first.cmd first", block_bytes[i]), 0);
+		assert_int_equal(
+			sh("rm -f first; truncate -s 300M first && mke2fs -q -F -t ext4 -b %u -N 1024 first && "
+			   "printf 'set_bg 0 flags 2\\nset_bg 0 checksum calc\\n' >first.cmd && "
+			   "debugfs -w -f first.cmd first",
+			   block_bytes[i]),
+			0);
 		image_open(&im, "first");
 		assert_int_equal(fsmap_open(&m, &im.r), 0);
-		for (uint64_t blk = 0; blk < 2 + i; blk++) { /* boot sector, superblock, descriptors */
+		/* boot sector, superblock, descriptors */
+		for (uint64_t blk = 0; blk < 2 + i; blk++) {
 			assert_int_equal(fsmap_use(m, blk, &use), 0);
 			assert_int_equal(use, USE_USED);
 		}
@@ -691,7 +711,8 @@ static void test_first_group_uninit(void **state)
 	}
 }
 
-/* An inode table at the end of all numbers: nothing of it lies in the group, and it is not walked. */
+/* An inode table at the end of all numbers: nothing of it lies in the group, and it is not
+ * walked. */
 static void test_far_tables(void **state)
 {
 	struct image im;
@@ -758,7 +779,8 @@ static void expect_journal(struct image *im, bool known)
 	fsmap_close(m);
 }
 
-/* One field of the journal's superblock is strange: it is no journal then, or another kind of one. */
+/* One field of the journal's superblock is strange: it is no journal then, or another kind of
+ * one. */
 static void test_journal_superblock(void **state)
 {
 	static const struct {
@@ -766,17 +788,17 @@ static void test_journal_superblock(void **state)
 		uint32_t value;
 		bool good_csum, known;
 	} cases[] = {
-		{0x04, 3, false, true},		/* the first version */
-		{0x04, 5, false, false},	/* not a superblock */
-		{0x0c, 4096, false, false},	/* other blocks than the file system's */
-		{0x10, 1, false, false},	/* no room for a log */
-		{0x10, 39000, false, false},	/* longer than its file */
-		{0x10, 60000, false, false},	/* longer than the file system, see below */
-		{0x28, 0x08, false, false},	/* checksums of version 2: this is none */
-		{0x28, 0x10, false, false},
-		{0x28, 0x08, true, true},
-		{0x28, 0x10, true, true},
-		{0x28, 0x01, false, true},	/* revokes: no checksum */
+		{ 0x04, 3, false, true },      /* the first version */
+		{ 0x04, 5, false, false },     /* not a superblock */
+		{ 0x0c, 4096, false, false },  /* other blocks than the file system's */
+		{ 0x10, 1, false, false },     /* no room for a log */
+		{ 0x10, 39000, false, false }, /* longer than its file */
+		{ 0x10, 60000, false, false }, /* longer than the file system, see below */
+		{ 0x28, 0x08, false, false },  /* checksums of version 2: this is none */
+		{ 0x28, 0x10, false, false },
+		{ 0x28, 0x08, true, true },
+		{ 0x28, 0x10, true, true },
+		{ 0x28, 0x01, false, true }, /* revokes: no checksum */
 	};
 	struct image im;
 
@@ -803,10 +825,10 @@ static void test_journal_inode(void **state)
 	static const struct {
 		const char *args, *command;
 	} cases[] = {
-		{"-t ext4", "ssv journal_inum 99999"},	  {"-t ext4", "sif <8> mode 040755"},
-		{"-t ext4", "sif <8> links_count 0"},	  {"-t ext4", "sif <8> block[0] 0"},
-		{"-t ext3", "sif <8> block[0] 0"},	  {"-t ext3", "sif <8> block[0] 4000000"},
-		{"-t ext3", "sif <8> block[5] 0"},	  {"-t ext3", "sif <8> block[IND] 0"},
+		{ "-t ext4", "ssv journal_inum 99999" }, { "-t ext4", "sif <8> mode 040755" },
+		{ "-t ext4", "sif <8> links_count 0" },	 { "-t ext4", "sif <8> block[0] 0" },
+		{ "-t ext3", "sif <8> block[0] 0" },	 { "-t ext3", "sif <8> block[0] 4000000" },
+		{ "-t ext3", "sif <8> block[5] 0" },	 { "-t ext3", "sif <8> block[IND] 0" },
 	};
 	struct image im;
 
@@ -839,7 +861,9 @@ static void claim(const char *field, uint64_t block, bool known)
 	struct image im;
 
 	small_image("claim", "-t ext3");
-	assert_int_equal(sh("debugfs -w -R 'sif <8> block[%s] %llu' claim", field, (unsigned long long)block), 0);
+	assert_int_equal(sh("debugfs -w -R 'sif <8> block[%s] %llu' claim", field,
+			    (unsigned long long)block),
+			 0);
 	image_open(&im, "claim");
 	expect_journal(&im, known);
 	image_close(&im);
@@ -861,9 +885,9 @@ static void test_journal_claims(void **state)
 	claim("5", table, false);
 	claim("5", table + 511, false);
 	claim("5", table + 512, true);
-	claim("5", 1, false);	      /* superblock */
-	claim("5", 2, false);	      /* descriptors */
-	claim("5", 8193 + 0, false);  /* copies */
+	claim("5", 1, false);	     /* superblock */
+	claim("5", 2, false);	     /* descriptors */
+	claim("5", 8193 + 0, false); /* copies */
 	claim("5", 24578, false);
 	claim("5", 24579 + 20, false); /* room for more descriptors */
 	claim("5", 40959, true);
@@ -873,18 +897,23 @@ static void test_journal_claims(void **state)
 
 	/* a block of the tree, right but for its place */
 	for (int i = 0; i < 3; i++) {
-		const uint64_t place[] = {36000, table + 500, 36000 + (1u << 20)};
+		const uint64_t place[] = { 36000, table + 500, 36000 + (1u << 20) };
 
 		small_image("claim", "-t ext3");
 		image_open(&im, "claim");
-		for (ind = 0; ind < 40960; ind++) /* the first one lists the blocks from logical block 12 on */
-			if (!memcmp(im.p + ind * 1024, &(uint32_t){(uint32_t)journal_block("claim", 12)}, 4))
+		/* the first one lists the blocks from logical block 12 on */
+		for (ind = 0; ind < 40960; ind++)
+			if (!memcmp(im.p + ind * 1024,
+				    &(uint32_t){ (uint32_t)journal_block("claim", 12) }, 4))
 				break;
 		image_close(&im);
 		assert_true(ind < 40960);
-		assert_int_equal(sh("dd if=claim of=claim bs=1024 count=1 skip=%llu seek=%llu conv=notrunc && "
-				    "debugfs -w -R 'sif <8> block[IND] %llu' claim", (unsigned long long)ind,
-				    (unsigned long long)place[i] % 40000, (unsigned long long)place[i]), 0);
+		assert_int_equal(
+			sh("dd if=claim of=claim bs=1024 count=1 skip=%llu seek=%llu conv=notrunc && "
+			   "debugfs -w -R 'sif <8> block[IND] %llu' claim",
+			   (unsigned long long)ind, (unsigned long long)place[i] % 40000,
+			   (unsigned long long)place[i]),
+			0);
 		image_open(&im, "claim");
 		expect_journal(&im, i == 0);
 		image_close(&im);
@@ -893,13 +922,16 @@ static void test_journal_claims(void **state)
 	/* an extent that begins in a table */
 	small_image("claim", "-t ext4");
 	table = field_of("claim", 4, "Inode table");
-	assert_int_equal(sh("debugfs -w -R 'sif <8> block[5] %llu' claim", (unsigned long long)table + 100), 0);
+	assert_int_equal(
+		sh("debugfs -w -R 'sif <8> block[5] %llu' claim", (unsigned long long)table + 100),
+		0);
 	image_open(&im, "claim");
 	memcpy(im.p + (table + 100) * 1024, im.p + jsb_offset(&im), 1024);
 	expect_journal(&im, false);
 	image_close(&im);
 
-	/* not everything is known: no alarm for a group that nobody asks about, but nothing is left out */
+	/* not everything is known: no alarm for a group that nobody asks about, but nothing is left
+	 * out */
 	small_image("claim", "-t ext4");
 	image_open(&im, "claim");
 	im.p[2048 + 4 * 64 + 12] ^= 1;
@@ -982,7 +1014,7 @@ static int sweep_run(struct image *im, uint8_t *uses)
 
 static void test_read_errors(void **state)
 {
-	static const char *const args[] = {"-t ext4", "-t ext3"};
+	static const char *const args[] = { "-t ext4", "-t ext3" };
 
 	(void)state;
 	for (size_t a = 0; a < ARRAY_SIZE(args); a++) {
@@ -1036,7 +1068,9 @@ static void test_read_errors_in_runs(void **state)
 			if (err) {
 				assert_int_equal(err, -EIO);
 				errors++;
-				assert_int_equal(fsmap_run_after(m, before, blk, UINT64_MAX, &use, &blks), 0);
+				assert_int_equal(
+					fsmap_run_after(m, before, blk, UINT64_MAX, &use, &blks),
+					0);
 			}
 			for (uint64_t b = blk; b < blk + blks && b < im.r.volume_blks; b++)
 				assert_int_equal(use, good[b]);
@@ -1097,7 +1131,9 @@ static void fuzz_image(struct image *im, int rounds, uint64_t jinode, uint64_t j
 {
 	const struct {
 		uint64_t off, len;
-	} places[] = {{1024, 0x180}, {2048, 320}, {jinode, 128}, {jsb, 64}, {1024, 0x70}};
+	} places[] = {
+		{ 1024, 0x180 }, { 2048, 320 }, { jinode, 128 }, { jsb, 64 }, { 1024, 0x70 }
+	};
 
 	for (int i = 0; i < rounds; i++) {
 		uint64_t off[6];
@@ -1135,9 +1171,9 @@ static void fuzz_image(struct image *im, int rounds, uint64_t jinode, uint64_t j
 
 static void test_fuzz(void **state)
 {
-	static const char *const args[] = {"-t ext3", "-t ext4 -O ^metadata_csum,^uninit_bg",
-					   "-t ext4",
-					   "-t ext4 -O ^metadata_csum,meta_bg,^resize_inode"};
+	static const char *const args[] = { "-t ext3", "-t ext4 -O ^metadata_csum,^uninit_bg",
+					    "-t ext4",
+					    "-t ext4 -O ^metadata_csum,meta_bg,^resize_inode" };
 
 	(void)state;
 	for (size_t a = 0; a < ARRAY_SIZE(args); a++) {
@@ -1212,15 +1248,18 @@ static void expect_spoiled_journal(struct image *im)
 	assert_true(now_ns() - start < 5000000000ull);
 }
 
-/* Trees larger than any journal's: one that has 65536 empty indirect blocks, one whose 65792 blocks lie all alone. */
+/* Trees larger than any journal's: one that has 65536 empty indirect blocks, one whose 65792 blocks
+ * lie all alone. */
 static void test_endless_journal(void **state)
 {
 	struct image im;
 
 	(void)state;
 	small_image("endless", "-t ext3");
-	assert_int_equal(sh("printf 'sif <8> block[TIND] 20000\\nsif <8> size 67381248\\n' >endless.cmd; "
-			    "debugfs -w -f endless.cmd endless"), 0);
+	assert_int_equal(
+		sh("printf 'sif <8> block[TIND] 20000\\nsif <8> size 67381248\\n' >endless.cmd; "
+		   "debugfs -w -f endless.cmd endless"),
+		0);
 	image_open(&im, "endless");
 	memset(im.p + 20002 * 1024, 0, 1024);
 	for (uint32_t i = 0; i < 256; i++) {
@@ -1231,9 +1270,11 @@ static void test_endless_journal(void **state)
 	expect_spoiled_journal(&im);
 	image_close(&im);
 
-	assert_int_equal(sh("truncate -s 128M pieces && mke2fs -q -F -t ext3 -b 1024 -O ^dir_index pieces && "
-			    "printf 'sif <8> block[IND] 100300\\nsif <8> block[DIND] 100000\\nsif <8> size 67381248\\n' >pieces.cmd && "
-			    "debugfs -w -f pieces.cmd pieces"), 0);
+	assert_int_equal(
+		sh("truncate -s 128M pieces && mke2fs -q -F -t ext3 -b 1024 -O ^dir_index pieces && "
+		   "printf 'sif <8> block[IND] 100300\\nsif <8> block[DIND] 100000\\nsif <8> size 67381248\\n' >pieces.cmd && "
+		   "debugfs -w -f pieces.cmd pieces"),
+		0);
 	image_open(&im, "pieces");
 	for (uint32_t i = 0; i < 256; i++) {
 		put_le32(&im, 100300, i, 110000 - 2 * i);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The flash model: against published figures (flash_rows.h), then the rules of model.h, then profiles. */
+/* The flash model: against published figures (flash_rows.h), then the rules of model.h, then
+ * profiles. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +37,8 @@ static const struct flash_profile *profile(const char *id)
 	return p;
 }
 
-static struct flash_model *new_model(const struct flash_profile *p, uint64_t size_bytes, unsigned flags)
+static struct flash_model *new_model(const struct flash_profile *p, uint64_t size_bytes,
+				     unsigned flags)
 {
 	struct flash_model *m;
 
@@ -69,8 +71,9 @@ static void check_conservation(struct flash_model *m, uint64_t slack_units)
 	flash_model_settle(m);
 	st = stats(m);
 	if ((st.erases + slack_units) * p->unit_bytes < st.programmed_bytes)
-		fail_msg("%s: %llu erases of %llu bytes for %llu programmed", p->id, (unsigned long long)st.erases,
-			 (unsigned long long)p->unit_bytes, (unsigned long long)st.programmed_bytes);
+		fail_msg("%s: %llu erases of %llu bytes for %llu programmed", p->id,
+			 (unsigned long long)st.erases, (unsigned long long)p->unit_bytes,
+			 (unsigned long long)st.programmed_bytes);
 	assert_true(st.programmed_bytes >= st.copied_bytes);
 }
 
@@ -78,7 +81,8 @@ static void check_conservation(struct flash_model *m, uint64_t slack_units)
 
 #define TEST_BYTES (512 * MIB)
 
-/* where the experiments of the collection lie: half of the card, aligned to what any unit divides */
+/* where the experiments of the collection lie: half of the card, aligned to what any unit
+ * divides */
 static uint64_t half(const struct flash_model *m)
 {
 	return round_down_u64(flash_model_size_bytes(m) / 2, 32 * MIB);
@@ -113,10 +117,17 @@ static double iozone(const char *id, enum row_what what)
 		uint64_t any = at + next_random() % n * FOUR;
 
 		switch (what) {
-		case SYNC_WRITE: flash_model_write(m, at + i * FOUR, FOUR, FLASH_SYNC | FLASH_ALLOC); break;
-		case SYNC_REWRITE: flash_model_write(m, at + i * FOUR, FOUR, FLASH_SYNC); break;
-		case RANDOM_READ: flash_model_read(m, any, FOUR); break;
-		default: flash_model_write(m, any, FOUR, FLASH_SYNC);
+		case SYNC_WRITE:
+			flash_model_write(m, at + i * FOUR, FOUR, FLASH_SYNC | FLASH_ALLOC);
+			break;
+		case SYNC_REWRITE:
+			flash_model_write(m, at + i * FOUR, FOUR, FLASH_SYNC);
+			break;
+		case RANDOM_READ:
+			flash_model_read(m, any, FOUR);
+			break;
+		default:
+			flash_model_write(m, any, FOUR, FLASH_SYNC);
 		}
 	}
 	ns = stats(m).clock_ns;
@@ -145,7 +156,8 @@ static double mix(const char *id, unsigned percent)
 	return per_s(n, ns);
 }
 
-/* flashbench's: several units are written in turn, each block by block to its end; the second time counts */
+/* flashbench's: several units are written in turn, each block by block to its end; the second time
+ * counts */
 static double open_units(const char *id, uint64_t block, unsigned units)
 {
 	const struct flash_profile *p = profile(id);
@@ -171,7 +183,8 @@ static double random_size(const char *id, uint64_t block)
 	uint64_t n = 2000, ns;
 
 	for (uint64_t i = 0; i < n; i++)
-		flash_model_write(m, next_random() % (flash_model_size_bytes(m) / block) * block, block, 0);
+		flash_model_write(m, next_random() % (flash_model_size_bytes(m) / block) * block,
+				  block, 0);
 	ns = stats(m).clock_ns;
 	check_conservation(m, 0);
 	flash_model_free(m);
@@ -220,40 +233,57 @@ static double array(const char *id, enum row_what what)
 static double simulate(const struct row *r)
 {
 	switch (r->what) {
-	case LINEAR_WRITE: return linear(r->profile, r->at * KIB, true, 0);
-	case LINEAR_READ: return linear(r->profile, r->at * KIB, false, 0);
+	case LINEAR_WRITE:
+		return linear(r->profile, r->at * KIB, true, 0);
+	case LINEAR_READ:
+		return linear(r->profile, r->at * KIB, false, 0);
 	case SYNC_WRITE:
 	case SYNC_REWRITE:
 	case RANDOM_READ:
-	case RANDOM_SYNC: return iozone(r->profile, r->what);
-	case RANDOM_WRITE: return mix(r->profile, 100);
-	case MIX: return mix(r->profile, r->at);
-	case DISK_READ: return mix(r->profile, 0);
-	case OPEN_UNITS: return open_units(r->profile, r->at * KIB, profile(r->profile)->open_units + 1);
-	case RANDOM_SIZE: return random_size(r->profile, r->at * KIB);
-	case APPEND: return append(r->profile);
-	default: return array(r->profile, r->what);
+	case RANDOM_SYNC:
+		return iozone(r->profile, r->what);
+	case RANDOM_WRITE:
+		return mix(r->profile, 100);
+	case MIX:
+		return mix(r->profile, r->at);
+	case DISK_READ:
+		return mix(r->profile, 0);
+	case OPEN_UNITS:
+		return open_units(r->profile, r->at * KIB, profile(r->profile)->open_units + 1);
+	case RANDOM_SIZE:
+		return random_size(r->profile, r->at * KIB);
+	case APPEND:
+		return append(r->profile);
+	default:
+		return array(r->profile, r->what);
 	}
 }
 
 static const char *const what_names[] = {
-	"linear write MB/s", "linear read MB/s", "sync write /s", "sync rewrite /s", "random read /s", "random sync write /s",
-	"random write /s", "mix, % writes, /s", "random read /s", "open units + 1 MB/s", "random write MB/s", "append /s",
-	"array read, 1 thread, /s", "array read /s", "array linear write MB/s", "array linear read MB/s", "array write /s"};
+	"linear write MB/s",	    "linear read MB/s",	 "sync write /s",
+	"sync rewrite /s",	    "random read /s",	 "random sync write /s",
+	"random write /s",	    "mix, % writes, /s", "random read /s",
+	"open units + 1 MB/s",	    "random write MB/s", "append /s",
+	"array read, 1 thread, /s", "array read /s",	 "array linear write MB/s",
+	"array linear read MB/s",   "array write /s"
+};
 
 static double worst[3];
 
 static int check_row(const struct row *r)
 {
-	static const char *const kinds[] = {"calibration", "prediction", "shown"};
-	double got = simulate(r), off = (got / r->published - 1) * 100, abs_off = off < 0 ? -off : off;
+	static const char *const kinds[] = { "calibration", "prediction", "shown" };
+	double got = simulate(r), off = (got / r->published - 1) * 100,
+	       abs_off = off < 0 ? -off : off;
 	bool ok = r->kind == SHOWN || abs_off <= r->within_percent;
 
 	if (abs_off > worst[r->kind])
 		worst[r->kind] = abs_off;
 	if (!ok || r->kind != CALIBRATION)
-		print_message("%s %-11s %-24s %5u  %-25s published %8.4g  model %8.4g  %+5.1f %%  %s\n", ok ? "    " : "BAD:",
-			      kinds[r->kind], r->profile, r->at, what_names[r->what], r->published, got, off, r->why);
+		print_message(
+			"%s %-11s %-24s %5u  %-25s published %8.4g  model %8.4g  %+5.1f %%  %s\n",
+			ok ? "    " : "BAD:", kinds[r->kind], r->profile, r->at,
+			what_names[r->what], r->published, got, off, r->why);
 	return ok ? 0 : 1;
 }
 
@@ -265,8 +295,10 @@ static void test_linear(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(linear_rows); i++) {
 		for (unsigned k = 0; k < FLASH_TABLE; k++) {
 			const struct linear_rows *l = &linear_rows[i];
-			struct row w = {CALIBRATION, LINEAR_WRITE, l->profile, 4u << k, l->write[k], 10, ""};
-			struct row r = {CALIBRATION, LINEAR_READ, l->profile, 4u << k, l->read[k], 10, ""};
+			struct row w = { CALIBRATION, LINEAR_WRITE, l->profile, 4u << k,
+					 l->write[k], 10,	    "" };
+			struct row r = { CALIBRATION, LINEAR_READ, l->profile, 4u << k,
+					 l->read[k],  10,	   "" };
 
 			bad += check_row(&w) + check_row(&r);
 		}
@@ -281,7 +313,8 @@ static void test_rows(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		bad += check_row(&rows[i]);
-	print_message("worst of calibration %.1f %%, of predictions %.1f %%\n", worst[CALIBRATION], worst[PREDICTION]);
+	print_message("worst of calibration %.1f %%, of predictions %.1f %%\n", worst[CALIBRATION],
+		      worst[PREDICTION]);
 	assert_int_equal(bad, 0);
 }
 
@@ -292,26 +325,32 @@ static double read_rate(const char *id, uint64_t block)
 	uint64_t n = 4000, ns;
 
 	for (uint64_t i = 0; i < n; i++)
-		flash_model_read(m, next_random() % (flash_model_size_bytes(m) / block) * block, block);
+		flash_model_read(m, next_random() % (flash_model_size_bytes(m) / block) * block,
+				 block);
 	ns = stats(m).clock_ns;
 	flash_model_free(m);
 	return per_s(n * block, ns) / 1e6;
 }
 
-/* "The Raptor overtakes the 4 GB card only at 100 KB blocks"; "faster than the SAS disk up to 256 KB, slower from 512 KB on". */
+/* "The Raptor overtakes the 4 GB card only at 100 KB blocks"; "faster than the SAS disk up to 256
+ * KB, slower from 512 KB on". */
 static void test_crossings(void **state)
 {
 	double card, disk;
 
 	(void)state;
-	card = read_rate("fujifilm-100x-4g", 80 * KIB), disk = read_rate("hdd-raptor-76g", 80 * KIB);
+	card = read_rate("fujifilm-100x-4g", 80 * KIB),
+	disk = read_rate("hdd-raptor-76g", 80 * KIB);
 	assert_true(card > disk); /* calibration: its overhead comes from here */
-	card = read_rate("fujifilm-100x-4g", 120 * KIB), disk = read_rate("hdd-raptor-76g", 120 * KIB);
+	card = read_rate("fujifilm-100x-4g", 120 * KIB),
+	disk = read_rate("hdd-raptor-76g", 120 * KIB);
 	assert_true(card < disk);
-	card = read_rate("transcend-ts8gcf266", 256 * KIB), disk = read_rate("hdd-st936751ss-15k", 256 * KIB);
+	card = read_rate("transcend-ts8gcf266", 256 * KIB),
+	disk = read_rate("hdd-st936751ss-15k", 256 * KIB);
 	print_message("     256 KiB: CompactFlash %.1f, 15k SAS %.1f MB/s\n", card, disk);
 	assert_true(card > disk);
-	card = read_rate("transcend-ts8gcf266", 512 * KIB), disk = read_rate("hdd-st936751ss-15k", 512 * KIB);
+	card = read_rate("transcend-ts8gcf266", 512 * KIB),
+	disk = read_rate("hdd-st936751ss-15k", 512 * KIB);
 	print_message("     512 KiB: CompactFlash %.1f, 15k SAS %.1f MB/s\n", card, disk);
 	assert_true(card < disk);
 }
@@ -326,9 +365,12 @@ static void assert_near(double got, double want, double percent)
 static void test_seek_ratios(void **state)
 {
 	(void)state;
-	assert_near(read_rate("kingston-24x-1g", 512) / read_rate("hdd-maxtor-6y080l0", 512), 8.3, 3);
-	assert_near(read_rate("kingston-24x-1g", 4096) / read_rate("hdd-maxtor-6y080l0", 4096), 4.7, 3);
-	assert_true(read_rate("hdd-ibm-ddys-18g-10k", 4096) > read_rate("hdd-maxtor-6y080l0", 4096));
+	assert_near(read_rate("kingston-24x-1g", 512) / read_rate("hdd-maxtor-6y080l0", 512), 8.3,
+		    3);
+	assert_near(read_rate("kingston-24x-1g", 4096) / read_rate("hdd-maxtor-6y080l0", 4096), 4.7,
+		    3);
+	assert_true(read_rate("hdd-ibm-ddys-18g-10k", 4096) >
+		    read_rate("hdd-maxtor-6y080l0", 4096));
 }
 
 /* Log-structured writes get at least 80 % of the linear rate, and a scattered one a thousandth. */
@@ -341,15 +383,16 @@ static void test_append_share(void **state)
 }
 
 /*
- * A file in extents of 1 KiB, a cluster, against one piece: 2, 4 and 4 times slower at 32 KiB, 256 KiB and 2 MiB. What a
- * file costs besides (opening, its directory) is 3.2 times the transfer of 32 KiB, by the first of the three.
+ * A file in extents of 1 KiB, a cluster, against one piece: 2, 4 and 4 times slower at 32 KiB, 256
+ * KiB and 2 MiB. What a file costs besides (opening, its directory) is 3.2 times the transfer of 32
+ * KiB, by the first of the three.
  */
 static void test_fragments(void **state)
 {
 	static const struct {
 		uint64_t bytes;
 		double published;
-	} files[] = {{32 * KIB, 2}, {256 * KIB, 4}, {2 * MIB, 4}};
+	} files[] = { { 32 * KIB, 2 }, { 256 * KIB, 4 }, { 2 * MIB, 4 } };
 	const struct flash_profile *p = profile("kingston-24x-1g");
 	double open_ns = 3.2 * (double)(flash_read_ns(p, 32 * KIB) - flash_read_ns(p, 1));
 
@@ -364,7 +407,8 @@ static void test_fragments(void **state)
 			pieces += flash_model_read(m, (next_random() % 500000) * KIB, KIB);
 		ratio = (open_ns + (double)pieces) / (open_ns + (double)whole);
 		print_message("     %4llu KiB in pieces of 1 KiB: %.1f times, published %g\n",
-			      (unsigned long long)(files[i].bytes / KIB), ratio, files[i].published);
+			      (unsigned long long)(files[i].bytes / KIB), ratio,
+			      files[i].published);
 		assert_near(ratio, files[i].published, 30);
 		flash_model_free(m);
 	}
@@ -375,17 +419,28 @@ static void test_fragments(void **state)
 /* 1 MiB units, 1 ms for 4 KiB, 10 ms a MiB linear, 100 ms to copy one, 5 ms a close */
 static struct flash_profile toy(void)
 {
-	struct flash_profile p = {.id = "toy", .class = FLASH_CARD, .has_write = true, .capacity_bytes = 64 * MIB,
-				  .page_bytes = 4096, .unit_bytes = MIB, .open_units = 2, .open_random = 1,
-				  .copy_bytes_per_s = 10 * MIB, .merge_ns = 5000000, .absorb = 1, .members = 1,
-				  .random_read_ns = 2000000};
+	struct flash_profile p = { .id = "toy",
+				   .class = FLASH_CARD,
+				   .has_write = true,
+				   .capacity_bytes = 64 * MIB,
+				   .page_bytes = 4096,
+				   .unit_bytes = MIB,
+				   .open_units = 2,
+				   .open_random = 1,
+				   .copy_bytes_per_s = 10 * MIB,
+				   .merge_ns = 5000000,
+				   .absorb = 1,
+				   .members = 1,
+				   .random_read_ns = 2000000 };
 
-	p.write = p.read = (struct flash_speed){.affine = true, .overhead_ns = 900000, .bytes_per_s = 100 * MIB};
+	p.write = p.read = (struct flash_speed){ .affine = true,
+						 .overhead_ns = 900000,
+						 .bytes_per_s = 100 * MIB };
 	return p;
 }
 
 #define MS 1000000ull
-#define T_W(len) (900000 + (len) * 1000000000ull / (100 * MIB))
+#define T_W(len) (900000 + (len)*1000000000ull / (100 * MIB))
 #define MERGE(new) ((MIB - (new)) * 1000000000ull / (10 * MIB) + 5 * MS)
 
 static void test_merges(void **state)
@@ -397,14 +452,16 @@ static void test_merges(void **state)
 	/* two units open for nothing, a third closes the older one */
 	assert_int_equal(flash_model_write(m, 0, 64 * KIB, 0), T_W(64 * KIB));
 	assert_int_equal(flash_model_write(m, MIB, 4 * KIB, 0), T_W(4 * KIB));
-	assert_int_equal(flash_model_write(m, 64 * KIB, 64 * KIB, 0), T_W(64 * KIB)); /* and makes it the younger one */
+	/* and makes it the younger one */
+	assert_int_equal(flash_model_write(m, 64 * KIB, 64 * KIB, 0), T_W(64 * KIB));
 	assert_int_equal(flash_model_write(m, 2 * MIB, 4 * KIB, 0), T_W(4 * KIB) + MERGE(4 * KIB));
 	assert_int_equal(stats(m).partial_merges, 1);
 	assert_int_equal(stats(m).erases, 1);
 	assert_int_equal(stats(m).copied_bytes, MIB - 4 * KIB);
 	/* a jump makes unit 0 random; the next random one closes it */
 	assert_int_equal(flash_model_write(m, 512 * KIB, 4 * KIB, 0), T_W(4 * KIB));
-	assert_int_equal(flash_model_write(m, 2 * MIB + 8 * KIB, 4 * KIB, 0), T_W(4 * KIB) + MERGE(132 * KIB));
+	assert_int_equal(flash_model_write(m, 2 * MIB + 8 * KIB, 4 * KIB, 0),
+			 T_W(4 * KIB) + MERGE(132 * KIB));
 	assert_int_equal(stats(m).full_merges, 1);
 	assert_int_equal(stats(m).erases, 3);
 	/* what is written twice counts once */
@@ -442,7 +499,8 @@ static void test_switch(void **state)
 	p.open_random = 0; /* a jump closes */
 	m = new_model(&p, 0, 0);
 	flash_model_write(m, 0, 64 * KIB, 0);
-	assert_int_equal(flash_model_write(m, 512 * KIB, 4 * KIB, 0), T_W(4 * KIB) + MERGE(64 * KIB));
+	assert_int_equal(flash_model_write(m, 512 * KIB, 4 * KIB, 0),
+			 T_W(4 * KIB) + MERGE(64 * KIB));
 	flash_model_free(m);
 }
 
@@ -473,7 +531,9 @@ static void test_absorb(void **state)
 	p.absorb = 2;
 	m = new_model(&p, 0, 0);
 	for (i = 0; i < 512; i++) /* 9 blocks of units 1 to 32, 8 of the others */
-		assert_int_equal(flash_model_write(m, (1 + i % 60) * MIB + (1 + i / 60) * 8 * KIB, FOUR, 0), T_W(FOUR));
+		assert_int_equal(
+			flash_model_write(m, (1 + i % 60) * MIB + (1 + i / 60) * 8 * KIB, FOUR, 0),
+			T_W(FOUR));
 	assert_int_equal(stats(m).erases, 512 * FOUR / MIB);
 	/* full: unit 1 makes room for 9 */
 	for (; i < 512 + 10; i++)
@@ -492,7 +552,8 @@ static void test_absorb(void **state)
 	assert_int_equal(stats(m).full_merges, 9);
 	flash_model_free(m);
 
-	/* streams are told from scattered writes, several at a time: 60 KiB of each are in the log */
+	/* streams are told from scattered writes, several at a time: 60 KiB of each are in the
+	 * log */
 	m = new_model(&p, 0, 0);
 	for (i = 0; i < 256; i++)
 		for (unsigned k = 0; k < 2; k++)
@@ -500,7 +561,8 @@ static void test_absorb(void **state)
 	assert_int_equal(ns, 512 * T_W(FOUR));
 	assert_int_equal(stats(m).absorbed_writes, 30);
 	assert_int_equal(stats(m).switch_merges, 2);
-	assert_int_equal(flash_model_settle(m), 10 * MS); /* nothing in the log; two whole units are pushed out */
+	/* nothing in the log; two whole units are pushed out */
+	assert_int_equal(flash_model_settle(m), 10 * MS);
 	/* a large write is none, nor is a whole unit */
 	flash_model_write(m, 10 * MIB, 516 * KIB, 0);
 	flash_model_write(m, 20 * MIB, MIB, 0);
@@ -517,7 +579,8 @@ static void test_reads(void **state)
 	(void)state;
 	assert_int_equal(flash_model_read(m, 8 * MIB, FOUR), 2000000);
 	assert_int_equal(flash_model_read(m, 8 * MIB + FOUR, FOUR), T_W(FOUR));
-	assert_int_equal(flash_model_read(m, 8 * MIB, 64 * KIB), 2000000 + T_W(64 * KIB) - T_W(FOUR));
+	assert_int_equal(flash_model_read(m, 8 * MIB, 64 * KIB),
+			 2000000 + T_W(64 * KIB) - T_W(FOUR));
 	assert_int_equal(flash_model_read(m, 64 * MIB - FOUR, MIB), 2000000); /* cut at the end */
 	assert_int_equal(flash_model_read(m, 64 * MIB, FOUR), 0);
 	assert_int_equal(stats(m).reads, 4);
@@ -540,7 +603,8 @@ static void test_sync(void **state)
 	assert_int_equal(flash_model_flush(m), 3 * MS);
 	assert_int_equal(flash_model_flush(m), 0);
 	assert_int_equal(flash_model_write(m, FOUR, FOUR, FLASH_SYNC), T_W(FOUR) + 3 * MS);
-	assert_int_equal(flash_model_write(m, 2 * FOUR, FOUR, FLASH_SYNC | FLASH_ALLOC), T_W(FOUR) + 4 * MS);
+	assert_int_equal(flash_model_write(m, 2 * FOUR, FOUR, FLASH_SYNC | FLASH_ALLOC),
+			 T_W(FOUR) + 4 * MS);
 	assert_int_equal(flash_model_flush(m), 0);
 	assert_int_equal(stats(m).flushes, 4);
 	flash_model_wait(m, 7 * MS);
@@ -582,14 +646,15 @@ static void test_cheat_and_front(void **state)
 	(void)state;
 	p.cheat_bytes = 4 * MIB;
 	p.front_bytes = 2 * MIB;
-	p.front_write = p.front_read = (struct flash_speed){.affine = true, .bytes_per_s = MIB};
+	p.front_write = p.front_read = (struct flash_speed){ .affine = true, .bytes_per_s = MIB };
 	m = new_model(&p, 0, 0);
 	assert_int_equal(flash_model_write(m, MIB + 8 * KIB, MIB / 2, 0), 500 * MS);
 	assert_int_equal(flash_model_read(m, MIB, MIB), 1000 * MS);
 	for (unsigned i = 0; i < 4000; i++) /* until all of it is in the cache */
 		flash_model_write(m, 8 * MIB + next_random() % 900 * FOUR, FOUR, 0);
 	for (unsigned i = 0; i < 4000; i++)
-		small = max_u64(small, flash_model_write(m, 8 * MIB + next_random() % 900 * FOUR, FOUR, 0));
+		small = max_u64(
+			small, flash_model_write(m, 8 * MIB + next_random() % 900 * FOUR, FOUR, 0));
 	for (unsigned i = 0; i < 4000; i++)
 		large += flash_model_write(m, 8 * MIB + next_random() % 10000 * FOUR, FOUR, 0);
 	assert_int_equal(small, T_W(FOUR));
@@ -640,7 +705,8 @@ static void test_wear(void **state)
 
 static void test_worn_out(void **state)
 {
-	static const enum flash_wear modes[] = {FLASH_WEAR_NONE, FLASH_WEAR_ZONE, FLASH_WEAR_DYNAMIC, FLASH_WEAR_GLOBAL};
+	static const enum flash_wear modes[] = { FLASH_WEAR_NONE, FLASH_WEAR_ZONE,
+						 FLASH_WEAR_DYNAMIC, FLASH_WEAR_GLOBAL };
 
 	(void)state;
 	for (size_t k = 0; k < ARRAY_SIZE(modes); k++) {
@@ -702,7 +768,8 @@ static void test_array(void **state)
 	m = new_model(&p, 0, 0);
 	assert_int_equal(flash_model_read(m, 0, FOUR), one + 2 * MS);
 	/* four at once; and a row of three chunks is one chunk of each member */
-	assert_int_equal(flash_model_read(m, MIB + MIB / 2, 192 * KIB), one + 2 * MS + T_W(64 * KIB) - T_W(FOUR));
+	assert_int_equal(flash_model_read(m, MIB + MIB / 2, 192 * KIB),
+			 one + 2 * MS + T_W(64 * KIB) - T_W(FOUR));
 	/* old data and parity, then new data and parity */
 	assert_int_equal(flash_model_write(m, 12 * MIB, FOUR, 0), 2 * one + 2 * MS + T_W(FOUR));
 	assert_int_equal(stats(m).programmed_bytes, 2 * FOUR);
@@ -733,17 +800,18 @@ static void test_array(void **state)
 /* A clone goes on as its original; a copy for prices, too, and leaves it alone. */
 static void test_clone(void **state)
 {
-	static const char *const ids[] = {"lexar-300x-8g", "sandisk-ultra-4g", "samsung-raid5-4", "hdd-wd7500ayys",
-					  "transcend-ts8gcf266-mft"};
+	static const char *const ids[] = { "lexar-300x-8g", "sandisk-ultra-4g", "samsung-raid5-4",
+					   "hdd-wd7500ayys", "transcend-ts8gcf266-mft" };
 
 	(void)state;
 	for (size_t k = 0; k < ARRAY_SIZE(ids); k++) {
 		struct flash_model *m = new_model(profile(ids[k]), GIB, 0), *c, *p;
 		struct flash_stats before, a, b;
-		uint64_t ns[3] = {0};
+		uint64_t ns[3] = { 0 };
 
 		for (unsigned i = 0; i < 3000; i++)
-			flash_model_write(m, next_random() % (GIB / FOUR) * FOUR, FOUR * (1 + i % 5), 0);
+			flash_model_write(m, next_random() % (GIB / FOUR) * FOUR,
+					  FOUR * (1 + i % 5), 0);
 		assert_int_equal(flash_model_clone(&c, m), 0);
 		p = new_model(profile(ids[k]), GIB, FLASH_NO_WEAR);
 		assert_int_equal(flash_model_copy(p, m), 0);
@@ -753,10 +821,12 @@ static void test_clone(void **state)
 			struct flash_model *to = t == 0 ? p : t == 1 ? c : m;
 
 			if (t == 1)
-				assert_memory_equal(&before, &(struct flash_stats[]){stats(m)}[0], sizeof(before));
+				assert_memory_equal(&before, &(struct flash_stats[]){ stats(m) }[0],
+						    sizeof(before));
 			seed = 7;
 			for (unsigned i = 0; i < 3000; i++)
-				ns[t] += flash_model_write(to, next_random() % (GIB / FOUR) * FOUR, FOUR * (1 + i % 5), 0);
+				ns[t] += flash_model_write(to, next_random() % (GIB / FOUR) * FOUR,
+							   FOUR * (1 + i % 5), 0);
 			ns[t] += flash_model_settle(to);
 		}
 		assert_int_equal(ns[0], ns[1]);
@@ -780,14 +850,21 @@ static void test_conservation(void **state)
 			uint64_t at = next_random() % blks * FOUR, len = FOUR << next_random() % 12;
 
 			switch (next_random() % 16) {
-			case 0: flash_model_discard(m, at, len); break;
-			case 1: ns += flash_model_flush(m); break;
-			case 2: ns += flash_model_read(m, at, len); break;
+			case 0:
+				flash_model_discard(m, at, len);
+				break;
+			case 1:
+				ns += flash_model_flush(m);
+				break;
+			case 2:
+				ns += flash_model_read(m, at, len);
+				break;
 			case 3:
 				for (unsigned j = 0; j < 20; j++, at += len)
 					ns += flash_model_write(m, at, len, 0);
 				break;
-			default: ns += flash_model_write(m, at, len, next_random() % 4);
+			default:
+				ns += flash_model_write(m, at, len, next_random() % 4);
 			}
 		}
 		assert_int_equal(stats(m).clock_ns, ns);
@@ -805,7 +882,8 @@ static void test_table(void **state)
 	struct flash_profile p = toy();
 
 	(void)state;
-	p.write = (struct flash_speed){.table_ns = {100, 200, 300, 400, 500, 900, 700, 800, 1000}};
+	p.write = (struct flash_speed){ .table_ns = { 100, 200, 300, 400, 500, 900, 700, 800,
+						      1000 } };
 	assert_int_equal(flash_write_ns(&p, 0), 0);
 	assert_int_equal(flash_write_ns(&p, 512), 100);
 	assert_int_equal(flash_write_ns(&p, 4096), 100);
@@ -817,26 +895,32 @@ static void test_table(void **state)
 	assert_int_equal(flash_write_ns(&p, 3 * MIB), 3000);
 }
 
-/* g* in KiB, and from how many blocks of 4 KiB in a unit on it is written whole, by hand from the published tables */
+/* g* in KiB, and from how many blocks of 4 KiB in a unit on it is written whole, by hand from the
+ * published tables */
 static void test_planner_prices(void **state)
 {
 	static const struct {
 		const char *id;
 		double gap_kib, pad_blks, rewrite_blks;
 	} rows_of_plan[] = {
-		{"kingston-266x-32g", 45, 186, 2}, {"lexar-300x-8g", 24, 40, 2},
-		{"sandisk-ultra-4g", 18, 103, 45}, {"sandisk-extreme-pro-8g", 9, 205, 124},
-		{"sandisk-extreme-usb-16g-usb3", 15, 71, 59},
+		{ "kingston-266x-32g", 45, 186, 2 },
+		{ "lexar-300x-8g", 24, 40, 2 },
+		{ "sandisk-ultra-4g", 18, 103, 45 },
+		{ "sandisk-extreme-pro-8g", 9, 205, 124 },
+		{ "sandisk-extreme-usb-16g-usb3", 15, 71, 59 },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows_of_plan); i++) {
 		const struct flash_profile *p = profile(rows_of_plan[i].id);
-		double gap = (double)flash_bridge_gap_bytes(p, false) / 1024, pad = (double)flash_pad_from_bytes(p) / FOUR;
+		double gap = (double)flash_bridge_gap_bytes(p, false) / 1024,
+		       pad = (double)flash_pad_from_bytes(p) / FOUR;
 		double rewrite = (double)flash_rewrite_from_bytes(p) / FOUR;
 
-		print_message("     %-28s bridge %4.1f KiB (%g)  pad from %5.1f blocks (%g)  rewrite from %5.1f (%g)\n", p->id, gap,
-			      rows_of_plan[i].gap_kib, pad, rows_of_plan[i].pad_blks, rewrite, rows_of_plan[i].rewrite_blks);
+		print_message(
+			"     %-28s bridge %4.1f KiB (%g)  pad from %5.1f blocks (%g)  rewrite from %5.1f (%g)\n",
+			p->id, gap, rows_of_plan[i].gap_kib, pad, rows_of_plan[i].pad_blks, rewrite,
+			rows_of_plan[i].rewrite_blks);
 		assert_near(gap, rows_of_plan[i].gap_kib, 6);
 		assert_near(pad, rows_of_plan[i].pad_blks, 5);
 		assert_near(rewrite, rows_of_plan[i].rewrite_blks, 12);
@@ -850,8 +934,9 @@ static void test_planner_prices(void **state)
 }
 
 /*
- * 10,000 blocks all over 512 MiB, as they come and in order: seconds, by hand from t_W, the merge equation and the units
- * that are visited. In order, what the card still owes at the end is paid, too.
+ * 10,000 blocks all over 512 MiB, as they come and in order: seconds, by hand from t_W, the merge
+ * equation and the units that are visited. In order, what the card still owes at the end is paid,
+ * too.
  */
 static double scattered_s(const char *id, bool sorted)
 {
@@ -862,7 +947,8 @@ static double scattered_s(const char *id, bool sorted)
 	double s;
 
 	memset(used, 0, sizeof(used));
-	for (unsigned pass = 0; pass < (sorted ? 1u : 2u); pass++) { /* scattered ones meet a log in its steady state */
+	/* scattered ones meet a log in its steady state */
+	for (unsigned pass = 0; pass < (sorted ? 1u : 2u); pass++) {
 		flash_model_reset(m);
 		for (n = 0; n < N;) {
 			uint64_t blk = next_random() % ARRAY_SIZE(used);
@@ -891,17 +977,23 @@ static void test_scattered_and_sorted(void **state)
 		const char *id;
 		double scattered, sorted;
 	} plans[] = {
-		{"transcend-ts8gcf266", 213, 11.3},	{"samsung-mcaqe32g5app", 417, 11.3}, {"sandisk-sata5000-32g", 769, 10.1},
-		{"lexar-300x-8g", 421, 19.7},		{"sandisk-ultra-4g", 67, 31.8},	     {"sandisk-extreme-pro-8g", 83, 79},
-		{"sandisk-extreme-usb-16g-usb3", 18, 12.9},
+		{ "transcend-ts8gcf266", 213, 11.3 },
+		{ "samsung-mcaqe32g5app", 417, 11.3 },
+		{ "sandisk-sata5000-32g", 769, 10.1 },
+		{ "lexar-300x-8g", 421, 19.7 },
+		{ "sandisk-ultra-4g", 67, 31.8 },
+		{ "sandisk-extreme-pro-8g", 83, 79 },
+		{ "sandisk-extreme-usb-16g-usb3", 18, 12.9 },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(plans); i++) {
-		double scattered = scattered_s(plans[i].id, false), sorted = scattered_s(plans[i].id, true);
+		double scattered = scattered_s(plans[i].id, false),
+		       sorted = scattered_s(plans[i].id, true);
 
-		print_message("     %-28s 10,000 blocks: scattered %5.1f s (%g by hand), sorted %5.1f (%g)\n", plans[i].id, scattered,
-			      plans[i].scattered, sorted, plans[i].sorted);
+		print_message(
+			"     %-28s 10,000 blocks: scattered %5.1f s (%g by hand), sorted %5.1f (%g)\n",
+			plans[i].id, scattered, plans[i].scattered, sorted, plans[i].sorted);
 		assert_near(scattered, plans[i].scattered, 5);
 		assert_near(sorted, plans[i].sorted, 15);
 	}
@@ -912,13 +1004,16 @@ static bool count_sources(void *ctx, const char *key, const char *value, const c
 	unsigned *n = ctx;
 
 	assert_true(*key && *value);
-	n[!strncmp(from, "printed", 7) ? 0 : !strncmp(from, "derived: ", 9) ? 1 : !strncmp(from, "assumed: ", 9) ? 2 : 3]++;
+	n[!strncmp(from, "printed", 7)	   ? 0
+	  : !strncmp(from, "derived: ", 9) ? 1
+	  : !strncmp(from, "assumed: ", 9) ? 2
+					   : 3]++;
 	return true;
 }
 
 static void test_profiles(void **state)
 {
-	unsigned n[4] = {0};
+	unsigned n[4] = { 0 };
 
 	(void)state;
 	assert_int_equal(flash_profiles_count(profiles), 28);
@@ -931,10 +1026,11 @@ static void test_profiles(void **state)
 		assert_true(*p->title && *p->source);
 		flash_profiles_describe(profiles, i, count_sources, n);
 	}
-	print_message("     numbers printed in their source %u, derived %u, assumed %u\n", n[0], n[1], n[2]);
+	print_message("     numbers printed in their source %u, derived %u, assumed %u\n", n[0],
+		      n[1], n[2]);
 	assert_true(n[0] > 60 && n[1] > 40 && n[2] > 60);
 	assert_int_equal(n[3], 5 + 6 + 6); /* notes, members, models */
-	assert_int_equal(flash_profile_get(&(struct flash_profile){0}, "nothing"), -ENOENT);
+	assert_int_equal(flash_profile_get(&(struct flash_profile){ 0 }, "nothing"), -ENOENT);
 	assert_false(profile("kingston-24x-1g")->has_write);
 	assert_true(profile("lexar-300x-8g")->has_write);
 }
@@ -958,39 +1054,51 @@ static int open_text(const char *text, char *why, size_t why_bytes)
 	return r;
 }
 
-#define MINE(more, from)                                                                                                      \
-	"{\"mine\": {\"title\": \"t\", \"member\": \"lexar-300x-8g\"" more ", \"from\": {\"x\": \"printed\"" from "}}}"
+#define MINE(more, from)                                                                           \
+	"{\"mine\": {\"title\": \"t\", \"member\": \"lexar-300x-8g\"" more                         \
+	", \"from\": {\"x\": \"printed\"" from "}}}"
 
 static void test_own_profiles(void **state)
 {
 	static const struct {
 		const char *text, *says;
 	} bad[] = {
-		{"[]", "not a JSON object"},
-		{"{\"mine\": ", "not a JSON object"},
-		{"", "not a JSON object"},
-		{"{\"mine\": 5}", "not an object"},
-		{"{\"lexar-300x-8g\": {}}", "twice"},
-		{"{\"mine\": {\"title\": \"t\"}}", "no read_mb_s"},
-		{MINE(", \"open_units\": 4", ""), "where open_units comes from"},
-		{MINE(", \"open_units\": 4", ", \"open_units\": \"guessed\""), "where open_units comes from"},
-		{MINE(", \"open_units\": 0", ", \"open_units\": \"assumed\""), "open_units must be from"},
-		{MINE(", \"open_units\": \"4\"", ", \"open_units\": \"assumed\""), "open_units is not a number"},
-		{MINE(", \"open_unit\": 4", ", \"open_unit\": \"assumed\""), "nothing is called open_unit"},
-		{MINE(", \"read_mb_s\": [1, 2]", ", \"read_mb_s\": \"assumed\""), "read_mb_s must be"},
-		{MINE(", \"read_mb_s\": 1e400", ", \"read_mb_s\": \"assumed\""), "read_mb_s must be"},
-		{MINE(", \"wear\": \"some\"", ", \"wear\": \"assumed\""), "wear is 'some'"},
-		{MINE(", \"unit_kib\": 5", ", \"unit_kib\": \"assumed\""), "unit_kib must be a multiple"},
-		{MINE(", \"models\": \"X\"", ""), "models must be"},
-		{MINE(", \"models\": [\"X\", 5]", ""), "models must be"},
-		{MINE(", \"models\": [\"\"]", ""), "models must be"},
-		{MINE(", \"open_random\": 9", ", \"open_random\": \"assumed\""), "open_random cannot"},
+		{ "[]", "not a JSON object" },
+		{ "{\"mine\": ", "not a JSON object" },
+		{ "", "not a JSON object" },
+		{ "{\"mine\": 5}", "not an object" },
+		{ "{\"lexar-300x-8g\": {}}", "twice" },
+		{ "{\"mine\": {\"title\": \"t\"}}", "no read_mb_s" },
+		{ MINE(", \"open_units\": 4", ""), "where open_units comes from" },
+		{ MINE(", \"open_units\": 4", ", \"open_units\": \"guessed\""),
+		  "where open_units comes from" },
+		{ MINE(", \"open_units\": 0", ", \"open_units\": \"assumed\""),
+		  "open_units must be from" },
+		{ MINE(", \"open_units\": \"4\"", ", \"open_units\": \"assumed\""),
+		  "open_units is not a number" },
+		{ MINE(", \"open_unit\": 4", ", \"open_unit\": \"assumed\""),
+		  "nothing is called open_unit" },
+		{ MINE(", \"read_mb_s\": [1, 2]", ", \"read_mb_s\": \"assumed\""),
+		  "read_mb_s must be" },
+		{ MINE(", \"read_mb_s\": 1e400", ", \"read_mb_s\": \"assumed\""),
+		  "read_mb_s must be" },
+		{ MINE(", \"wear\": \"some\"", ", \"wear\": \"assumed\""), "wear is 'some'" },
+		{ MINE(", \"unit_kib\": 5", ", \"unit_kib\": \"assumed\""),
+		  "unit_kib must be a multiple" },
+		{ MINE(", \"models\": \"X\"", ""), "models must be" },
+		{ MINE(", \"models\": [\"X\", 5]", ""), "models must be" },
+		{ MINE(", \"models\": [\"\"]", ""), "models must be" },
+		{ MINE(", \"open_random\": 9", ", \"open_random\": \"assumed\""),
+		  "open_random cannot" },
 	};
 	char why[256];
 
 	(void)state;
 	assert_int_equal(open_text(MINE("", ""), why, sizeof(why)), 0);
-	assert_int_equal(open_text(MINE(", \"open_units\": 4", ", \"open_units\": \"assumed: a guess\""), why, sizeof(why)), 0);
+	assert_int_equal(
+		open_text(MINE(", \"open_units\": 4", ", \"open_units\": \"assumed: a guess\""),
+			  why, sizeof(why)),
+		0);
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		why[0] = 0;
 		assert_true(open_text(bad[i].text, why, sizeof(why)) < 0);
@@ -1003,7 +1111,7 @@ static void test_own_profiles(void **state)
 
 static struct profile_choice choose(const char *text, const char *model)
 {
-	struct profile_choice c = {.source = PROFILE_NONE};
+	struct profile_choice c = { .source = PROFILE_NONE };
 	char why[512] = "";
 
 	if (profile_choose(&c, text, model, why, sizeof(why)) < 0)
@@ -1013,7 +1121,7 @@ static struct profile_choice choose(const char *text, const char *model)
 
 static void no_choice(const char *text, int error, const char *says)
 {
-	struct profile_choice c = {.source = PROFILE_NONE};
+	struct profile_choice c = { .source = PROFILE_NONE };
 	char why[512] = "";
 
 	assert_int_equal(profile_choose(&c, text, "TS8GCF266", why, sizeof(why)), error);
@@ -1027,16 +1135,16 @@ static void test_choice(void **state)
 	static const struct {
 		const char *model, *id; /* NULL: none */
 	} named[] = {
-		{"TS8GCF266", "transcend-ts8gcf266"},
-		{"TRANSCEND ts8gcf266", "transcend-ts8gcf266"},
-		{"SanDisk SDCFH-00 t10.ATA     SanDisk SDCFH-004G     2834", "sandisk-ultra-4g"},
-		{"SA04G", "x-kingston-sa04g-4g"},
-		{"TS8GCF266X TS8GCF266", "transcend-ts8gcf266"},
-		{"TS8GCF2666", NULL},
-		{"XTS8GCF266", NULL},
-		{"TS8GCF", NULL},
-		{"Storage Device", NULL},
-		{"", NULL},
+		{ "TS8GCF266", "transcend-ts8gcf266" },
+		{ "TRANSCEND ts8gcf266", "transcend-ts8gcf266" },
+		{ "SanDisk SDCFH-00 t10.ATA     SanDisk SDCFH-004G     2834", "sandisk-ultra-4g" },
+		{ "SA04G", "x-kingston-sa04g-4g" },
+		{ "TS8GCF266X TS8GCF266", "transcend-ts8gcf266" },
+		{ "TS8GCF2666", NULL },
+		{ "XTS8GCF266", NULL },
+		{ "TS8GCF", NULL },
+		{ "Storage Device", NULL },
+		{ "", NULL },
 	};
 	char path[] = "/tmp/cowfs-profiles-XXXXXX", text[128];
 	int fd = mkstemp(path);
@@ -1059,14 +1167,16 @@ static void test_choice(void **state)
 	no_choice("/nowhere/x.json:a", -ENOENT, "/nowhere/x.json: No such file");
 
 	assert_true(fd >= 0);
-	assert_int_equal(write(fd, MINE(", \"models\": [\"X 1\"]", ""), sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1),
+	assert_int_equal(write(fd, MINE(", \"models\": [\"X 1\"]", ""),
+			       sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1),
 			 sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1);
 	assert_string_equal(choose(path, "").profile.id, "mine");
 	snprintf(text, sizeof(text), "%s:mine", path);
 	assert_string_equal(choose(text, "").profile.id, "mine");
 	assert_int_equal(choose(text, "").source, PROFILE_GIVEN);
 	snprintf(text, sizeof(text), "%s:x-slow-4g", path);
-	no_choice(text, -ENOENT, "no profile x-slow-4g in /tmp/"); /* the program's are not the file's */
+	/* the program's are not the file's */
+	no_choice(text, -ENOENT, "no profile x-slow-4g in /tmp/");
 	assert_int_equal(ftruncate(fd, 0), 0);
 	assert_int_equal(pwrite(fd, "{}", 2, 0), 2);
 	no_choice(path, -EINVAL, "has 0 profiles");

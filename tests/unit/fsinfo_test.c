@@ -66,16 +66,16 @@ static void test_kinds(void **state)
 		uint64_t journal_bytes;
 		bool can_freeze;
 	} cases[] = {
-		{"ext2", "10M", "mke2fs -q -F -t ext2 -b 1024", FS_EXT, 1024, 10 * MIB, 0, true},
-		{"ext3", "20M", "mke2fs -q -F -t ext3 -b 1024", FS_EXT, 1024, 20 * MIB, 1 * MIB,
-		 true},
-		{"ext4", "100M", "mke2fs -q -F -t ext4 -b 4096 -J size=8", FS_EXT, 4096, 100 * MIB,
-		 8 * MIB, true},
-		{"xfs", "330M", "mkfs.xfs -q -f", FS_XFS, 4096, 0, 0, true},
-		{"btrfs", "150M", "mkfs.btrfs -q -f", FS_BTRFS, 4096, 150 * MIB, 0, true},
-		{"vfat", "2M", "mkfs.vfat -F 12 -s 4", FS_VFAT, 2048, 2 * MIB, 0, false},
-		{"vfat", "40M", "mkfs.vfat -F 16 -s 4", FS_VFAT, 2048, 40 * MIB, 0, false},
-		{"vfat", "100M", "mkfs.vfat -F 32 -s 1", FS_VFAT, 512, 100 * MIB, 0, false},
+		{ "ext2", "10M", "mke2fs -q -F -t ext2 -b 1024", FS_EXT, 1024, 10 * MIB, 0, true },
+		{ "ext3", "20M", "mke2fs -q -F -t ext3 -b 1024", FS_EXT, 1024, 20 * MIB, 1 * MIB,
+		  true },
+		{ "ext4", "100M", "mke2fs -q -F -t ext4 -b 4096 -J size=8", FS_EXT, 4096, 100 * MIB,
+		  8 * MIB, true },
+		{ "xfs", "330M", "mkfs.xfs -q -f", FS_XFS, 4096, 0, 0, true },
+		{ "btrfs", "150M", "mkfs.btrfs -q -f", FS_BTRFS, 4096, 150 * MIB, 0, true },
+		{ "vfat", "2M", "mkfs.vfat -F 12 -s 4", FS_VFAT, 2048, 2 * MIB, 0, false },
+		{ "vfat", "40M", "mkfs.vfat -F 16 -s 4", FS_VFAT, 2048, 40 * MIB, 0, false },
+		{ "vfat", "100M", "mkfs.vfat -F 32 -s 1", FS_VFAT, 512, 100 * MIB, 0, false },
 	};
 
 	(void)state;
@@ -109,7 +109,8 @@ static void test_kinds(void **state)
 		assert_string_equal(sh("blkid -p -s UUID -o value i"), uuid);
 
 		assert_int_equal(fsmap_open(&m, &im.r), 0);
-		assert_int_equal(fsmap_knows(m), f.kind == FS_EXT || f.kind == FS_BTRFS || f.kind == FS_XFS);
+		assert_int_equal(fsmap_knows(m),
+				 f.kind == FS_EXT || f.kind == FS_BTRFS || f.kind == FS_XFS);
 		assert_int_equal(fsmap_use(m, im.r.volume_blks - 1, &use), 0);
 		assert_int_equal(use, fsmap_knows(m) ? USE_FREE : USE_USED);
 		assert_int_equal(fsmap_alarms(m), 0);
@@ -130,7 +131,7 @@ static void blank(struct image *im, uint64_t size_bytes)
 	im->size_bytes = size_bytes;
 	im->p = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(im->p != MAP_FAILED);
-	im->r = (struct blk_reader){image_read, im, size_bytes >> COW_BLK_SHIFT};
+	im->r = (struct blk_reader){ image_read, im, size_bytes >> COW_BLK_SHIFT };
 }
 
 static void f2fs_put(uint8_t *sb)
@@ -275,7 +276,8 @@ static void fat_put(uint8_t *sb, bool fat32)
 	put(sb + 510, 0xAA55, 2);
 }
 
-/* One field of a boot sector wrong: not what it looks like. The kinds below have no checksum to rely on. */
+/* One field of a boot sector wrong: not what it looks like. The kinds below have no checksum to
+ * rely on. */
 static void test_one_field_wrong(void **state)
 {
 	static const struct {
@@ -284,15 +286,31 @@ static void test_one_field_wrong(void **state)
 		size_t off, width;
 		uint64_t value;
 	} cases[] = {
-		{FS_VFAT, false, 0, 1, 0x33},	  {FS_VFAT, false, 11, 2, 500},	 {FS_VFAT, false, 11, 2, 8192},
-		{FS_VFAT, false, 13, 1, 0},	  {FS_VFAT, false, 13, 1, 3},	 {FS_VFAT, false, 14, 2, 0},
-		{FS_VFAT, false, 16, 1, 0},	  {FS_VFAT, false, 16, 1, 3},	 {FS_VFAT, false, 21, 1, 0xF1},
-		{FS_VFAT, false, 19, 2, 0},	  {FS_VFAT, false, 510, 2, 0},	 {FS_VFAT, true, 32, 4, 0},
-		{FS_VFAT, true, 36, 4, 0},	  {FS_EXFAT, false, 3, 1, 'e'},	 {FS_EXFAT, false, 510, 2, 0},
-		{FS_EXFAT, false, 108, 1, 8},	  {FS_EXFAT, false, 108, 1, 13}, {FS_EXFAT, false, 109, 1, 17},
-		{FS_F2FS, false, 1024 + 16, 4, 11}, {FS_F2FS, false, 1024 + 16, 4, 17}, {FS_F2FS, false, 1024, 4, 1},
-		{FS_BTRFS, false, 65536 + 0x30, 8, 0}, {FS_BTRFS, false, 65536 + 0x90, 4, 3000},
-		{FS_XFS, false, 4, 4, 0},	  {FS_XFS, false, 0, 1, 'x'},
+		{ FS_VFAT, false, 0, 1, 0x33 },
+		{ FS_VFAT, false, 11, 2, 500 },
+		{ FS_VFAT, false, 11, 2, 8192 },
+		{ FS_VFAT, false, 13, 1, 0 },
+		{ FS_VFAT, false, 13, 1, 3 },
+		{ FS_VFAT, false, 14, 2, 0 },
+		{ FS_VFAT, false, 16, 1, 0 },
+		{ FS_VFAT, false, 16, 1, 3 },
+		{ FS_VFAT, false, 21, 1, 0xF1 },
+		{ FS_VFAT, false, 19, 2, 0 },
+		{ FS_VFAT, false, 510, 2, 0 },
+		{ FS_VFAT, true, 32, 4, 0 },
+		{ FS_VFAT, true, 36, 4, 0 },
+		{ FS_EXFAT, false, 3, 1, 'e' },
+		{ FS_EXFAT, false, 510, 2, 0 },
+		{ FS_EXFAT, false, 108, 1, 8 },
+		{ FS_EXFAT, false, 108, 1, 13 },
+		{ FS_EXFAT, false, 109, 1, 17 },
+		{ FS_F2FS, false, 1024 + 16, 4, 11 },
+		{ FS_F2FS, false, 1024 + 16, 4, 17 },
+		{ FS_F2FS, false, 1024, 4, 1 },
+		{ FS_BTRFS, false, 65536 + 0x30, 8, 0 },
+		{ FS_BTRFS, false, 65536 + 0x90, 4, 3000 },
+		{ FS_XFS, false, 4, 4, 0 },
+		{ FS_XFS, false, 0, 1, 'x' },
 	};
 	struct fsinfo f;
 	struct image im;
@@ -301,10 +319,18 @@ static void test_one_field_wrong(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		blank(&im, 8 * MIB);
 		switch (cases[i].kind) {
-		case FS_VFAT: fat_put(im.p, cases[i].fat32); break;
-		case FS_EXFAT: exfat_put(im.p); break;
-		case FS_F2FS: f2fs_put(im.p + 1024); break;
-		case FS_XFS: memcpy(im.p, "XFSB\0\0\x10\0\0\0\0\0\0\0\x08\0", 16); break;
+		case FS_VFAT:
+			fat_put(im.p, cases[i].fat32);
+			break;
+		case FS_EXFAT:
+			exfat_put(im.p);
+			break;
+		case FS_F2FS:
+			f2fs_put(im.p + 1024);
+			break;
+		case FS_XFS:
+			memcpy(im.p, "XFSB\0\0\x10\0\0\0\0\0\0\0\x08\0", 16);
+			break;
 		default:
 			memcpy(im.p + 65536 + 0x40, "_BHRfS_M", 8);
 			put(im.p + 65536 + 0x30, 65536, 8);
@@ -320,7 +346,8 @@ static void test_one_field_wrong(void **state)
 	}
 }
 
-/* exFAT and FAT: what a mount changes is in the fingerprint, and places beyond the end of the volume are not asked for. */
+/* exFAT and FAT: what a mount changes is in the fingerprint, and places beyond the end of the
+ * volume are not asked for. */
 static void test_fingerprint_fat(void **state)
 {
 	struct fs_fingerprint a, b;
@@ -328,7 +355,8 @@ static void test_fingerprint_fat(void **state)
 
 	(void)state;
 	for (int kind = 0; kind < 3; kind++) {
-		uint64_t mark[] = {4096, 2048 * 512, 8 * 512}; /* first FAT: of 12 and 16, of exFAT, of 32 */
+		/* first FAT: of 12 and 16, of exFAT, of 32 */
+		uint64_t mark[] = { 4096, 2048 * 512, 8 * 512 };
 
 		blank(&im, 8 * MIB);
 		if (kind == 1)
@@ -345,7 +373,7 @@ static void test_fingerprint_fat(void **state)
 			assert_int_equal(fsinfo_fingerprint(&im.r, &b), 0);
 			assert_int_equal(b.n_marks, 1);
 			put(im.p + 72, UINT64_MAX, 8); /* and a length that overflows is none */
-			assert_int_equal(fsinfo_probe(&im.r, &(struct fsinfo){.kind = 0}), 0);
+			assert_int_equal(fsinfo_probe(&im.r, &(struct fsinfo){ .kind = 0 }), 0);
 		}
 		image_close(&im);
 	}
@@ -383,18 +411,19 @@ static int read_in_log(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static bool matches(const struct fs_fingerprint *fp, struct image *im, bool torn)
 {
-	struct blk_reader logged = {.read = read_in_log, .volume_blks = im->r.volume_blks};
+	struct blk_reader logged = { .read = read_in_log, .volume_blks = im->r.volume_blks };
 	bool match = !torn;
 
 	assert_int_equal(fsinfo_fingerprint_match(fp, &im->r, &logged, torn, &match), 0);
 	return match;
 }
 
-/* Sector by sector as it was, or as it is in the log; garbage only where a checkpoint was cut, and nobody mounted since. */
+/* Sector by sector as it was, or as it is in the log; garbage only where a checkpoint was cut, and
+ * nobody mounted since. */
 static void test_match(void **state)
 {
 	static uint8_t new[COW_BLK_BYTES];
-	struct blk_reader logged = {.read = read_in_log};
+	struct blk_reader logged = { .read = read_in_log };
 	struct fs_fingerprint fp;
 	struct image im;
 	uint64_t unit;
@@ -464,20 +493,28 @@ static void test_match(void **state)
 
 enum { MADE_BYTES = 330 * MIB };
 
-/* Volumes of one size, with the mkfs programs or by hand; and where a mount changes them (bytes, added to at_fat the start of
- * the FAT). All that is changed lies in marks. */
+/* Volumes of one size, with the mkfs programs or by hand; and where a mount changes them (bytes,
+ * added to at_fat the start of the FAT). All that is changed lies in marks. */
 static const struct made {
 	const char *name, *mkfs; /* NULL: here */
 	enum fs_kind kind;
-	uint32_t n_marks; /* at least */
-	uint64_t mounted[4]; /* 0: no more */
+	uint32_t n_marks;     /* at least */
+	uint64_t mounted[4];  /* 0: no more */
 	uint64_t fat_mounted; /* in the FAT; 0: none */
 } made[] = {
-	{ "ext4", "mke2fs -q -F -t ext4 -b 4096 -J size=8", FS_EXT, 3, { 1024 + 44, 1024 + 52 }, 0 },
-	{ "xfs", "mkfs.xfs -q -f", FS_XFS, 1, { 240, 512 + 40, 1024 + 40 }, 0 }, /* sb_lsn, AGF, AGI */
+	{ "ext4",
+	  "mke2fs -q -F -t ext4 -b 4096 -J size=8",
+	  FS_EXT,
+	  3,
+	  { 1024 + 44, 1024 + 52 },
+	  0 },
+	/* sb_lsn, AGF, AGI */
+	{ "xfs", "mkfs.xfs -q -f", FS_XFS, 1, { 240, 512 + 40, 1024 + 40 }, 0 },
 	{ "btrfs", "mkfs.btrfs -q -f", FS_BTRFS, 1, { 65536 + 0x48 }, 0 }, /* generation */
-	{ "fat16", "mkfs.vfat -F 16 -s 64", FS_VFAT, 1, { 37 }, 3 }, /* dirty, of the boot sector and of FAT[1] */
-	{ "fat32", "mkfs.vfat -F 32 -s 4", FS_VFAT, 2, { 65, 512 + 488 }, 7 }, /* and the free clusters in FSInfo */
+	/* dirty, of the boot sector and of FAT[1] */
+	{ "fat16", "mkfs.vfat -F 16 -s 64", FS_VFAT, 1, { 37 }, 3 },
+	/* and the free clusters in FSInfo */
+	{ "fat32", "mkfs.vfat -F 32 -s 4", FS_VFAT, 2, { 65, 512 + 488 }, 7 },
 	{ "f2fs", NULL, FS_F2FS, 4, { 1024 + 108, 5120 + 108, 512 * 4096, 1024 * 4096 }, 0 },
 	{ "exfat", NULL, FS_EXFAT, 2, { 106, 112 }, 7 },
 };
@@ -550,8 +587,10 @@ static void fill(uint8_t *p, size_t n, unsigned how)
 	}
 }
 
-/* Marks [first, end) as a cut leaves them; how 0: noise, 1: zeroes, 2: erased; sectors: which of each, the rest old or new. */
-static void tear(struct image *im, const struct fs_fingerprint *fp, uint32_t first, uint32_t end, unsigned how, unsigned sectors)
+/* Marks [first, end) as a cut leaves them; how 0: noise, 1: zeroes, 2: erased; sectors: which of
+ * each, the rest old or new. */
+static void tear(struct image *im, const struct fs_fingerprint *fp, uint32_t first, uint32_t end,
+		 unsigned how, unsigned sectors)
 {
 	for (uint32_t i = first; i < end; i++) {
 		uint8_t *home = im->p + blk_to_bytes(fp->mark[i].blk);
@@ -571,41 +610,49 @@ static void check_tears(const struct fs_fingerprint *fp, struct image *im)
 
 	assert_non_null(old);
 	for (uint32_t i = 0; i < fp->n_marks; i++)
-		memcpy(old + i * COW_BLK_BYTES, im->p + blk_to_bytes(fp->mark[i].blk), COW_BLK_BYTES);
+		memcpy(old + i * COW_BLK_BYTES, im->p + blk_to_bytes(fp->mark[i].blk),
+		       COW_BLK_BYTES);
 	for (uint32_t first = 0; first <= fp->n_marks; first++) /* each mark, and then all */
 		for (unsigned how = 0; how < 3; how++)
 			for (unsigned k = 0; k < 10; k++) {
 				bool all = first == fp->n_marks;
 				unsigned sectors = k < 8 ? 1u << k : k == 8 ? 0xff : 0;
 
-				tear(im, fp, all ? 0 : first, all ? first : first + 1, how, sectors);
+				tear(im, fp, all ? 0 : first, all ? first : first + 1, how,
+				     sectors);
 				assert_true(matches(fp, im, true));
-				/* and where no checkpoint was under way it is none of ours; zeroes may be old */
+				/* and where no checkpoint was under way it is none of ours; zeroes
+				 * may be old */
 				assert_true(how || !sectors || !matches(fp, im, false));
 				for (uint32_t i = 0; i < fp->n_marks; i++)
-					memcpy(im->p + blk_to_bytes(fp->mark[i].blk), old + i * COW_BLK_BYTES, COW_BLK_BYTES);
+					memcpy(im->p + blk_to_bytes(fp->mark[i].blk),
+					       old + i * COW_BLK_BYTES, COW_BLK_BYTES);
 			}
 	free(old);
 }
 
-/* A byte that every mount changes, or its mkfs: it is not taken for a cut, whatever the other marks look like. */
+/* A byte that every mount changes, or its mkfs: it is not taken for a cut, whatever the other marks
+ * look like. */
 static void check_mounted(const struct made *m, const struct fs_fingerprint *fp, struct image *im)
 {
 	for (unsigned i = 0; i < 5; i++) {
-		uint64_t off = i < 4 ? m->mounted[i] : m->fat_mounted ? fat_start(im) + m->fat_mounted : 0;
+		uint64_t off = i < 4		? m->mounted[i]
+			       : m->fat_mounted ? fat_start(im) + m->fat_mounted
+						: 0;
 
 		if (!off)
 			continue;
 		im->p[off] ^= 8;
 		if (matches(fp, im, true))
-			fail_msg("%s: a change at %llu is not seen", m->name, (unsigned long long)off);
+			fail_msg("%s: a change at %llu is not seen", m->name,
+				 (unsigned long long)off);
 		im->p[off] ^= 8;
 		assert_true(matches(fp, im, true));
 	}
 }
 
-/* Every mark waits in the log, and a checkpoint was cut: garbage there is its own, whatever kind it is; but not what a mount
- * or a mkfs leaves. */
+/* Every mark waits in the log, and a checkpoint was cut: garbage there is its own, whatever kind it
+ * is; but not what a mount or a mkfs leaves. */
 static void test_tear_or_foreign(void **state)
 {
 	(void)state;
@@ -736,8 +783,8 @@ static void test_fingerprint_ext(void **state)
 /* each read of each function, failing: its error and nothing written */
 static void test_read_errors(void **state)
 {
-	static const char *const mkfs[] = {"mke2fs -q -F -t ext4 -b 1024", "mkfs.vfat",
-					   "mkfs.btrfs -q -f"};
+	static const char *const mkfs[] = { "mke2fs -q -F -t ext4 -b 1024", "mkfs.vfat",
+					    "mkfs.btrfs -q -f" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(mkfs); i++) {

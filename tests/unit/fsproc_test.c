@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The process that reads metadata: it answers as this one does, for sound and for damaged images; its death is an error, once;
- * and it has nothing that it does not need.
+ * The process that reads metadata: it answers as this one does, for sound and for damaged images;
+ * its death is an error, once; and it has nothing that it does not need.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static struct blk_reader reader(void)
 {
-	return (struct blk_reader){image_read, NULL, im.bytes >> COW_BLK_SHIFT};
+	return (struct blk_reader){ image_read, NULL, im.bytes >> COW_BLK_SHIFT };
 }
 
 /* The C library's, with buffers as small as a machine may have them. */
@@ -64,12 +64,13 @@ static void image_make(const char *options, const char *size)
 	struct stat st;
 	int fd;
 
-	snprintf(cmd, sizeof(cmd), "cd %s && rm -f image && mke2fs -q -F %s image %s >log 2>&1", dir, options, size);
+	snprintf(cmd, sizeof(cmd), "cd %s && rm -f image && mke2fs -q -F %s image %s >log 2>&1",
+		 dir, options, size);
 	assert_int_equal(system(cmd), 0);
 	snprintf(path, sizeof(path), "%s/image", dir);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0 && fstat(fd, &st) == 0);
-	im = (struct image){.p = malloc((size_t)st.st_size), .bytes = (uint64_t)st.st_size};
+	im = (struct image){ .p = malloc((size_t)st.st_size), .bytes = (uint64_t)st.st_size };
 	assert_non_null(im.p);
 	assert_int_equal(io_pread_full(fd, im.p, im.bytes, 0), 0);
 	close(fd);
@@ -123,10 +124,12 @@ static void test_same_answers(void **state)
 	static const struct {
 		const char *options, *size;
 	} images[] = {
-		{"-t ext4 -b 1024 -J size=1", "8M"}, {"-t ext4 -b 4096", "32M"},
-		{"-t ext3 -b 1024 -J size=8", "32M"}, /* qsort asks how much memory there is */
-		{"-t ext2 -b 1024 -g 256", "4M"},
-		{"-t ext4 -b 1024 -O ^metadata_csum,uninit_bg", "16M"}, {"-t ext4 -b 4096 -O bigalloc -C 65536", "32M"},
+		{ "-t ext4 -b 1024 -J size=1", "8M" },
+		{ "-t ext4 -b 4096", "32M" },
+		{ "-t ext3 -b 1024 -J size=8", "32M" }, /* qsort asks how much memory there is */
+		{ "-t ext2 -b 1024 -g 256", "4M" },
+		{ "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg", "16M" },
+		{ "-t ext4 -b 4096 -O bigalloc -C 65536", "32M" },
 	};
 
 	(void)state;
@@ -140,7 +143,8 @@ static void test_same_answers(void **state)
 		memcpy(was, im.p, im.bytes);
 		for (int round = 0; round < 12; round++) {
 			for (int k = 0; k < 1 + round * 8; k++)
-				im.p[1024 + (unsigned)rand() % (round < 4 ? 1024 : 128 * KIB)] ^= (uint8_t)(1 << rand() % 8);
+				im.p[1024 + (unsigned)rand() % (round < 4 ? 1024 : 128 * KIB)] ^=
+					(uint8_t)(1 << rand() % 8);
 			compare();
 			memcpy(im.p, was, im.bytes);
 		}
@@ -181,7 +185,8 @@ static pid_t session_of(pid_t forker)
 	return pid;
 }
 
-/* A session that dies is one error; the next has another. So it is with the process that forks them. */
+/* A session that dies is one error; the next has another. So it is with the process that forks
+ * them. */
 static void test_death(void **state)
 {
 	struct blk_reader r;
@@ -262,8 +267,8 @@ static void test_has_nothing(void **state)
 
 static long capset_nothing(void)
 {
-	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {{0}};
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2] = { { 0 } };
 
 	return syscall(SYS_capset, &h, none);
 }
@@ -318,7 +323,8 @@ static void test_forked_again(void **state)
 	free(im.p);
 }
 
-/* A question that whoever forks had taken when it was killed is asked again; answers that come twice confuse nobody. */
+/* A question that whoever forks had taken when it was killed is asked again; answers that come
+ * twice confuse nobody. */
 static void test_killed_all_the_time(void **state)
 {
 	struct blk_reader r;
@@ -373,10 +379,12 @@ static bool lives(pid_t pid)
 	char path[64], status[8192];
 
 	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	return io_read_text(AT_FDCWD, path, status, sizeof(status)) > 0 && !strstr(status, "\nState:\tZ");
+	return io_read_text(AT_FDCWD, path, status, sizeof(status)) > 0 &&
+	       !strstr(status, "\nState:\tZ");
 }
 
-/* One that has been taken over need not notice that its socket is closed: it is killed. One that does not answer is given up. */
+/* One that has been taken over need not notice that its socket is closed: it is killed. One that
+ * does not answer is given up. */
 static void test_stopped_session(void **state)
 {
 	uint64_t patience_ns = ext4_reader_patience_ns, begin_ns;
@@ -422,12 +430,9 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_same_answers),
-		cmocka_unit_test(test_death),
-		cmocka_unit_test(test_has_nothing),
-		cmocka_unit_test(test_forked_again),
-		cmocka_unit_test(test_killed_all_the_time),
-		cmocka_unit_test(test_small_buffers),
+		cmocka_unit_test(test_same_answers),	    cmocka_unit_test(test_death),
+		cmocka_unit_test(test_has_nothing),	    cmocka_unit_test(test_forked_again),
+		cmocka_unit_test(test_killed_all_the_time), cmocka_unit_test(test_small_buffers),
 		cmocka_unit_test(test_stopped_session),
 	};
 

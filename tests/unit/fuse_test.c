@@ -94,7 +94,8 @@ static void *answer_late(void *arg)
 	return NULL;
 }
 
-int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes, struct view_read *rd)
+int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
+		    struct view_read *rd)
 {
 	static atomic_uint turn;
 	struct late *l;
@@ -190,7 +191,7 @@ static int setup(void **state)
 	(void)state;
 	alarm(60);
 	fds_before = count_fds();
-	view = (struct view){.data = io_alloc(VOLUME_BYTES)};
+	view = (struct view){ .data = io_alloc(VOLUME_BYTES) };
 	pthread_mutex_lock(&order);
 	for (size_t i = 0; i < VOLUME_BYTES / 8; i++)
 		((uint64_t *)view.data)[i] = i * 0x9E3779B97F4A7C15u;
@@ -234,9 +235,9 @@ static void test_read_write_whole(void **state)
 	static const struct {
 		uint64_t off_bytes;
 		size_t len_bytes;
-	} ranges[] = {{0, 4096},       {512, 512},	    {1536, 7168},
-		      {4096, 1 * MIB}, {3 * 4096, 3 * MIB}, {VOLUME_BYTES - 4096, 4096},
-		      {100, 1}};
+	} ranges[] = { { 0, 4096 },	  { 512, 512 },		 { 1536, 7168 },
+		       { 4096, 1 * MIB }, { 3 * 4096, 3 * MIB }, { VOLUME_BYTES - 4096, 4096 },
+		       { 100, 1 } };
 	_cleanup_free_ char *buf = io_alloc(4 * MIB);
 
 	(void)state;
@@ -255,10 +256,10 @@ static void test_read_write_whole(void **state)
 
 static void test_fallocate(void **state)
 {
-	static const int zeroing[] = {FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-				      FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
-				      FALLOC_FL_ZERO_RANGE};
-	char zero[1024] = {0};
+	static const int zeroing[] = { FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				       FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+				       FALLOC_FL_ZERO_RANGE };
+	char zero[1024] = { 0 };
 	struct stat st;
 
 	(void)state;
@@ -372,7 +373,7 @@ static void *hammer(void *arg)
 
 static void test_parallel(void **state)
 {
-	struct stripe stripes[8] = {0};
+	struct stripe stripes[8] = { 0 };
 
 	(void)state;
 	for (unsigned i = 0; i < ARRAY_SIZE(stripes); i++) {
@@ -389,7 +390,7 @@ static void test_parallel(void **state)
 static void test_with_loop(void **state)
 {
 	_cleanup_free_ char *buf = io_alloc(MIB);
-	uint64_t range[2] = {5 * MIB, MIB};
+	uint64_t range[2] = { 5 * MIB, MIB };
 	struct loop_dev d;
 
 	(void)state;

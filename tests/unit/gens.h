@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The generations of a story of toy.h, oldest first: toy_tell calls note() after each. Behind cmocka.h. */
+/* The generations of a story of toy.h, oldest first: toy_tell calls note() after each. Behind
+ * cmocka.h. */
 #ifndef COWFS_TESTS_GENS_H
 #define COWFS_TESTS_GENS_H
 

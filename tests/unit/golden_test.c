@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Golden images (tests/golden): cards that an earlier cowfs wrote are read as it meant them, and go on. A
- * difference here is a change of the format.
+ * Golden images (tests/golden): cards that an earlier cowfs wrote are read as it meant them, and go
+ * on. A difference here is a change of the format.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -59,7 +59,8 @@ static void load(const char *name, struct toy *t)
 	fclose(f);
 }
 
-static _Alignas(COW_BLK_BYTES) uint8_t before[TOY_BLKS * COW_BLK_BYTES], after[TOY_BLKS * COW_BLK_BYTES];
+static _Alignas(COW_BLK_BYTES) uint8_t before[TOY_BLKS * COW_BLK_BYTES],
+	after[TOY_BLKS * COW_BLK_BYTES];
 
 static struct wear_table *table_of(struct toy *t)
 {
@@ -75,10 +76,10 @@ static struct wear_table *table_of(struct toy *t)
 	return copy;
 }
 
-/* The first commit makes a card of the old form one of the new form, under another uuid, and the card loses nothing of what it
- * has counted. */
-static void assert_upgraded(struct toy *t, const struct log_super *was, const struct wear_ledger *ledger,
-			    const struct wear_table *table)
+/* The first commit makes a card of the old form one of the new form, under another uuid, and the
+ * card loses nothing of what it has counted. */
+static void assert_upgraded(struct toy *t, const struct log_super *was,
+			    const struct wear_ledger *ledger, const struct wear_table *table)
 {
 	const uint64_t *old = (const uint64_t *)ledger, *new = (const uint64_t *)&t->rep.ledger;
 	const struct log_super *s = log_super(t->log);
@@ -86,7 +87,8 @@ static void assert_upgraded(struct toy *t, const struct log_super *was, const st
 
 	assert_int_equal(s->incompat, LOG_INCOMPAT_ESCAPED);
 	assert_int_equal(log_super_trouble(t->log), 0);
-	assert_int_equal(memcmp(s->ring_uuid, was->ring_uuid, 16) == 0, was->incompat == LOG_INCOMPAT_ESCAPED);
+	assert_int_equal(memcmp(s->ring_uuid, was->ring_uuid, 16) == 0,
+			 was->incompat == LOG_INCOMPAT_ESCAPED);
 	for (size_t i = 0; i < sizeof(*ledger) / sizeof(*old); i++)
 		assert_true(new[i] >= old[i]);
 	assert_int_equal(t->rep.ledger.table_losses, ledger->table_losses);
@@ -97,7 +99,8 @@ static void assert_upgraded(struct toy *t, const struct log_super *was, const st
 	assert_true(now->commit_n >= table->commit_n);
 	for (uint32_t i = 0; i < WEAR_COMMITS; i++) /* the newest one's bytes may still grow */
 		if (table->commit[i].n && table->commit[i].n < table->commit_n)
-			assert_memory_equal(&now->commit[i], &table->commit[i], sizeof(table->commit[i]));
+			assert_memory_equal(&now->commit[i], &table->commit[i],
+					    sizeof(table->commit[i]));
 	free(now);
 }
 
@@ -171,8 +174,11 @@ static void check_recover(const char *name)
 /* Of the first form, without escaped payload, and of the one that is written now. */
 static void test_cards(void **state)
 {
-	static const char *const names[] = { "v1-live", "v1-chain", "v1-retired", "v1-lag", "v1-escaped-live", "v1-escaped-chain",
-					     "v1-escaped-retired", "v1-escaped-lag", "v1-escaped-payload" };
+	static const char *const names[] = {
+		"v1-live",	     "v1-chain",	 "v1-retired",	       "v1-lag",
+		"v1-escaped-live",   "v1-escaped-chain", "v1-escaped-retired", "v1-escaped-lag",
+		"v1-escaped-payload"
+	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -181,7 +187,8 @@ static void test_cards(void **state)
 	}
 }
 
-/* With lag the one before the newest is a candidate as well: it is chosen if the card has lost a part of the newest. */
+/* With lag the one before the newest is a candidate as well: it is chosen if the card has lost a
+ * part of the newest. */
 static void lost_newest(const char *name, uint64_t max_records)
 {
 	const uint8_t lost[COW_BLK_BYTES] = { 0 };
@@ -193,16 +200,21 @@ static void lost_newest(const char *name, uint64_t max_records)
 	newest = t.rep.newest;
 	assert_int_equal(log_super(t.log)->lag, 1);
 	assert_int_equal(newest.floor_seq, newest.seq - 1);
-	assert_int_equal(newest.fallback_seq, newest.seq - 2); /* what was the older one when it was written */
+	/* what was the older one when it was written */
+	assert_int_equal(newest.fallback_seq, newest.seq - 2);
 	assert_int_equal(toy_view(&t, before), 0);
-	assert_int_equal(sim_poke(t.card, log_super(t.log)->ring_off_bytes + blk_to_bytes(newest.start_lblk), lost, sizeof(lost)), 0);
+	assert_int_equal(
+		sim_poke(t.card, log_super(t.log)->ring_off_bytes + blk_to_bytes(newest.start_lblk),
+			 lost, sizeof(lost)),
+		0);
 	toy_close(&t);
 	assert_int_equal(toy_open(&t, 0), 0);
 	assert_int_equal(t.rep.state, LOG_FELL_BACK);
 	assert_int_equal(t.rep.newest.seq, newest.seq - 1);
 	assert_int_equal(toy_view(&t, after), 0);
 	assert_memory_not_equal(before, after, sizeof(before));
-	/* what a session finds may not be durable: three records of one image come before its first write */
+	/* what a session finds may not be durable: three records of one image come before its first
+	 * write */
 	toy_write(&t, 7, 777);
 	assert_int_equal(toy_commit(&t), 0);
 	toy_close(&t);
@@ -251,11 +263,14 @@ static void check_blocks(const char *name)
 	assert_int_equal(r.wear.bytes, RECORD_WEAR_ROOM);
 	memcpy(again[2] + RECORD_WEAR_OFF, blk[2] + RECORD_WEAR_OFF, RECORD_WEAR_ROOM);
 	codec_put_record(again[2], &r);
-	assert_int_equal(codec_get_wear(blk[5], uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334, &copies), 0);
+	assert_int_equal(codec_get_wear(blk[5], uuid, 0x1112131415161718, 0x2122232425262728,
+					0x31323334, &copies),
+			 0);
 	memcpy(again[4] + WEAR_BLK_OFF, blk[5] + WEAR_BLK_OFF, copies);
 	codec_put_wear(again[4], uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334, copies);
 	desc_start(&w, again[3]);
-	assert_int_equal(desc_open(&c, blk[3], uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334), 0);
+	assert_int_equal(
+		desc_open(&c, blk[3], uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334), 0);
 	while ((more = desc_next(&c, &e)) == 1) {
 		golden_print_extent(f, &e);
 		assert_int_equal(desc_put(&w, &e), e.blks);
@@ -263,7 +278,8 @@ static void check_blocks(const char *name)
 	assert_int_equal(more, 0);
 	desc_seal(&w, uuid, 0x1112131415161718, 0x2122232425262728, 0x31323334);
 	assert_int_equal(codec_get_super(blk[4], &s), -EPROTONOSUPPORT);
-	fprintf(f, "not understood %llx %llx\n", (unsigned long long)s.ro_compat, (unsigned long long)s.incompat);
+	fprintf(f, "not understood %llx %llx\n", (unsigned long long)s.ro_compat,
+		(unsigned long long)s.incompat);
 	fclose(f);
 	compare(name, text);
 	free(text);

@@ -51,7 +51,8 @@ static void image_open(struct image *im, const char *name)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0 && fstat(fd, &st) == 0);
 	im->size_bytes = (uint64_t)st.st_size;
-	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
+		     0);
 	assert_true(im->p != MAP_FAILED);
 	close(fd);
 	im->r = (struct blk_reader){ image_read, im, im->size_bytes >> COW_BLK_SHIFT };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rings of 36 MiB that were made to take all memory, or to be read for ever: every checksum is right. Each is opened in a
- * child, which counts its own memory and time.
+ * Rings of 36 MiB that were made to take all memory, or to be read for ever: every checksum is
+ * right. Each is opened in a child, which counts its own memory and time.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -48,7 +48,8 @@ static uint64_t ring_blks(void)
 
 static void put(struct card *c, uint64_t lblk, uint8_t *blk)
 {
-	assert_int_equal(sim_poke(c, super.ring_off_bytes + blk_to_bytes(lblk), blk, COW_BLK_BYTES), 0);
+	assert_int_equal(sim_poke(c, super.ring_off_bytes + blk_to_bytes(lblk), blk, COW_BLK_BYTES),
+			 0);
 }
 
 static void put_record(struct card *c, const struct log_record *rec)
@@ -73,15 +74,21 @@ static void put_heads(struct card *c)
 
 static struct log_record record_of(uint64_t seq, uint64_t lblk)
 {
-	struct log_record rec = { .type = RECORD_COMMIT, .epoch = 1ull << 32, .seq = seq, .lblk = lblk, .start_lblk = lblk };
+	struct log_record rec = { .type = RECORD_COMMIT,
+				  .epoch = 1ull << 32,
+				  .seq = seq,
+				  .lblk = lblk,
+				  .start_lblk = lblk };
 
 	memcpy(rec.ring_uuid, super.ring_uuid, 16);
 	rec.tail_seq = rec.floor_seq = seq;
 	return rec;
 }
 
-/* A descriptor block of 168 zero extents from block blk on, every other one; if `wrong`, also one that the base is not. */
-static uint32_t put_desc(struct card *c, uint64_t lblk, uint64_t seq, uint32_t index, uint64_t blk, bool wrong, uint32_t crc)
+/* A descriptor block of 168 zero extents from block blk on, every other one; if `wrong`, also one
+ * that the base is not. */
+static uint32_t put_desc(struct card *c, uint64_t lblk, uint64_t seq, uint32_t index, uint64_t blk,
+			 bool wrong, uint32_t crc)
 {
 	uint8_t buf[COW_BLK_BYTES] = { 0 };
 	const uint32_t other = 1;
@@ -114,8 +121,10 @@ static void child(struct card *c, int fd)
 		log_wear_load(log);
 	getrusage(RUSAGE_SELF, &after);
 	snprintf(line, sizeof(line), "%d %d %llu %ld %llu %s", r, r == 0 ? (int)rep.state : -1,
-		 (unsigned long long)((now_ns() - start) / 1000000), (after.ru_maxrss - before.ru_maxrss) / 1024,
-		 (unsigned long long)(c->account.read_bytes / COW_BLK_BYTES), r == 0 ? rep.why : "");
+		 (unsigned long long)((now_ns() - start) / 1000000),
+		 (after.ru_maxrss - before.ru_maxrss) / 1024,
+		 (unsigned long long)(c->account.read_bytes / COW_BLK_BYTES),
+		 r == 0 ? rep.why : "");
 	(void)!write(fd, line, strlen(line));
 	_exit(0);
 }
@@ -140,8 +149,8 @@ static void open_bounded(struct card *c, const char *what, int want_state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	if (sscanf(line, "%d %d %llu %ld %llu %199[^\n]", &r, &state, &ms, &mib, &blks, why) < 5)
 		fail_msg("%s: no answer in %d seconds", what, 10 * MAX_SECONDS);
-	print_message("%s: %llu ms, %ld MiB, %llu blocks read of a ring of %llu; state %d %s\n", what, ms, mib, blks,
-		      (unsigned long long)ring_blks(), state, why);
+	print_message("%s: %llu ms, %ld MiB, %llu blocks read of a ring of %llu; state %d %s\n",
+		      what, ms, mib, blks, (unsigned long long)ring_blks(), state, why);
 	assert_int_equal(r, 0);
 	assert_int_equal(state, want_state);
 	assert_true(ms < MAX_SECONDS * 1000);
@@ -212,7 +221,8 @@ static void test_giant(void **state)
 	rec.desc_seq = rec.seq;
 	for (; lblk < rec.lblk; lblk++)
 		if (lblk % seg_blks())
-			rec.desc_crc = put_desc(c, lblk, rec.seq, rec.desc_blks++, 0, false, rec.desc_crc);
+			rec.desc_crc = put_desc(c, lblk, rec.seq, rec.desc_blks++, 0, false,
+						rec.desc_crc);
 	put_record(c, &rec);
 	open_bounded(c, "giant descriptors", LOG_BROKEN);
 	/* and one that has them nowhere */
@@ -252,8 +262,10 @@ static void test_long_chain(void **state)
 	open_bounded(c, "a long chain", LOG_LIVE);
 }
 
-/* A block of copies that say over and over that nothing was written anywhere but in the last unit. */
-static void put_wear(struct card *c, const struct log_record *rec, uint64_t lblk, uint32_t index, uint32_t items)
+/* A block of copies that say over and over that nothing was written anywhere but in the last
+ * unit. */
+static void put_wear(struct card *c, const struct log_record *rec, uint64_t lblk, uint32_t index,
+		     uint32_t items)
 {
 	uint8_t blk[COW_BLK_BYTES] = { 0 };
 	const uint32_t run = (items - 1) << 1 | 1;
@@ -261,12 +273,15 @@ static void put_wear(struct card *c, const struct log_record *rec, uint64_t lblk
 
 	for (; n + 4 <= WEAR_BLK_ROOM; n += 4) /* from item 0 on, so many, all of them zero */
 		memcpy(blk + WEAR_BLK_OFF + n,
-		       ((uint8_t[]){ 0, (uint8_t)(run | 0x80), (uint8_t)(run >> 7 | 0x80), (uint8_t)(run >> 14) }), 4);
+		       ((uint8_t[]){ 0, (uint8_t)(run | 0x80), (uint8_t)(run >> 7 | 0x80),
+				     (uint8_t)(run >> 14) }),
+		       4);
 	codec_put_wear(blk, super.ring_uuid, rec->epoch, rec->seq, index, n);
 	put(c, lblk, blk);
 }
 
-/* A wear table of a card of 32 GiB that one item is missing from, in records of which the oldest builds on the newest. */
+/* A wear table of a card of 32 GiB that one item is missing from, in records of which the oldest
+ * builds on the newest. */
 static void test_wear(void **state)
 {
 	enum { BLKS = 64 };
@@ -286,8 +301,11 @@ static void test_wear(void **state)
 			lblk = lblk / seg_blks() * seg_blks() + seg_blks() + 1;
 		rec = record_of(++seq, lblk + BLKS);
 		first = first ? first : rec.lblk;
-		rec.wear = (struct wear_ref){ .prev = { seq - 1, rec.epoch, lblk - 1 }, .lblk = lblk, .blks = BLKS,
-					      .eb_blks = g.eb_blks, .unit_blks = g.unit_blks };
+		rec.wear = (struct wear_ref){ .prev = { seq - 1, rec.epoch, lblk - 1 },
+					      .lblk = lblk,
+					      .blks = BLKS,
+					      .eb_blks = g.eb_blks,
+					      .unit_blks = g.unit_blks };
 		memcpy(rec.wear.units, g.units, sizeof(g.units));
 		memcpy(rec.wear.first_unit, g.first_unit, sizeof(g.first_unit));
 		if (rec.wear.prev.lblk % seg_blks() == 0)
@@ -317,8 +335,13 @@ static void test_cancel(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_linked),	   cmocka_unit_test(test_wrong_for_each), cmocka_unit_test(test_giant),
-		cmocka_unit_test(test_long_chain), cmocka_unit_test(test_wear), cmocka_unit_test(test_cancel), /* the last: it stays cancelled */
+		cmocka_unit_test(test_linked),
+		cmocka_unit_test(test_wrong_for_each),
+		cmocka_unit_test(test_giant),
+		/* the last: it stays cancelled */
+		cmocka_unit_test(test_long_chain),
+		cmocka_unit_test(test_wear),
+		cmocka_unit_test(test_cancel),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

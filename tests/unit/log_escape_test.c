@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Content of files that is, byte for byte, what a scan of the ring looks for. Whoever wrote it knew every field. It is never
- * more than content: on a card of the old form, whose payload is not escaped, the same content is taken for a record.
+ * Content of files that is, byte for byte, what a scan of the ring looks for. Whoever wrote it knew
+ * every field. It is never more than content: on a card of the old form, whose payload is not
+ * escaped, the same content is taken for a record.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -19,7 +20,8 @@
 
 enum { VICTIM = 10, MINE = 20, MINE_BLKS = 3 };
 
-static _Alignas(COW_BLK_BYTES) uint8_t genuine[COW_BLK_BYTES], mine[MINE_BLKS][COW_BLK_BYTES], buf[COW_BLK_BYTES];
+static _Alignas(COW_BLK_BYTES) uint8_t genuine[COW_BLK_BYTES], mine[MINE_BLKS][COW_BLK_BYTES],
+	buf[COW_BLK_BYTES];
 
 /* ---- the two functions ---- */
 
@@ -92,7 +94,8 @@ static void commit(struct ring *r, uint64_t blk, uint64_t blks, const void *data
 	log_index_unref(ix);
 }
 
-/* Payload for the victim's block, its descriptor, and the record, as they will lie from the cursor on. */
+/* Payload for the victim's block, its descriptor, and the record, as they will lie from the cursor
+ * on. */
 static void forge(const struct log *l)
 {
 	const struct log_record *newest = log_newest(l);
@@ -119,7 +122,8 @@ static void forge(const struct log *l)
 	memcpy(mine[0], "root::0:0::/:/bin/sh\n", 21);
 	crc = crc32c_back(mine[0], COW_BLK_BYTES);
 	desc_start(&w, mine[1]);
-	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 1, VICTIM, first, &crc }), 1);
+	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 1, VICTIM, first, &crc }),
+			 1);
 	desc_seal(&w, rec.ring_uuid, rec.desc_epoch, rec.desc_seq, 0);
 	rec.desc_crc = crc32c(0, mine[1], COW_BLK_BYTES);
 	codec_put_record(mine[2], &rec);
@@ -254,7 +258,8 @@ static struct wear_table *table_of(const struct ring *r)
 	return copy;
 }
 
-/* A wear table that needs blocks of its own goes into the first group of the new life as a whole: nothing leads back to the old one. */
+/* A wear table that needs blocks of its own goes into the first group of the new life as a whole:
+ * nothing leads back to the old one. */
 static void test_upgrade_takes_the_table_along(void **state)
 {
 	enum { EB = 256 * 1024, FS_BYTES = 720 * 1024 * 1024 };
@@ -310,14 +315,16 @@ static void test_upgrade_takes_the_table_along(void **state)
 	after = table_of(&r);
 	assert_true(wear_units(&before->geo) > 2800);
 	for (uint32_t i = 0; i < wear_units(&before->geo); i++)
-		assert_true(after->unit[i].blks >= before->unit[i].blks && after->unit[i].visits >= before->unit[i].visits);
+		assert_true(after->unit[i].blks >= before->unit[i].blks &&
+			    after->unit[i].visits >= before->unit[i].visits);
 	free(before);
 	free(after);
 	log_close(r.log);
 	card_close(r.c);
 }
 
-/* What is known of an image is in each empty record that follows, of the same life and of the next one; not with the image after. */
+/* What is known of an image is in each empty record that follows, of the same life and of the next
+ * one; not with the image after. */
 static void test_flags_are_repeated(void **state)
 {
 	const uint32_t of_image = RECORD_UNFROZEN | RECORD_UNREAD;
@@ -368,9 +375,12 @@ static void test_flags_are_repeated(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_delta),	  cmocka_unit_test(test_get),
-		cmocka_unit_test(test_old_form_is_taken_in), cmocka_unit_test(test_record_in_a_file),
-		cmocka_unit_test(test_runs),	  cmocka_unit_test(test_upgrade_takes_the_table_along),
+		cmocka_unit_test(test_delta),
+		cmocka_unit_test(test_get),
+		cmocka_unit_test(test_old_form_is_taken_in),
+		cmocka_unit_test(test_record_in_a_file),
+		cmocka_unit_test(test_runs),
+		cmocka_unit_test(test_upgrade_takes_the_table_along),
 		cmocka_unit_test(test_flags_are_repeated),
 	};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The log on a card that fails: a block that cannot be read, the n-th write or flush that does not come off, and
- * calls that are not due. Whatever fails, what is shown is a generation that was; what was said to be committed
- * stays; what is not due writes nothing.
+ * The log on a card that fails: a block that cannot be read, the n-th write or flush that does not
+ * come off, and calls that are not due. Whatever fails, what is shown is a generation that was;
+ * what was said to be committed stays; what is not due writes nothing.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -99,7 +99,8 @@ static void open_with_bad_block(struct toy *t, struct seen *n)
 		if (t->rep.state != LOG_BROKEN)
 			assert_generation(t);
 		r = log_verify(t->log, count_line, &told, &found);
-		assert_true(r == 0 ? found == told + (t->rep.state == LOG_BROKEN) : r == bad.alone_err);
+		assert_true(r == 0 ? found == told + (t->rep.state == LOG_BROKEN)
+				   : r == bad.alone_err);
 		n->told += told;
 	}
 	assert_int_equal(sim_ops(t->card), before);
@@ -130,7 +131,8 @@ static struct seen each_block(enum toy_story story, int err, int alone_err)
 	return n;
 }
 
-/* In the ring it counts as a page whose programming was cut, unless a durable record says that it was written. */
+/* In the ring it counts as a page whose programming was cut, unless a durable record says that it
+ * was written. */
 static void test_bad_sector(void **state)
 {
 	struct seen n;
@@ -200,16 +202,17 @@ static int checkpoint(struct toy *t)
 	return toy_checkpoint(t, RECORD_TAIL, 0);
 }
 
-/* Commits of every kind on a ring that goes round: in place, logged, zero, spilled; checkpoints on the way. */
+/* Commits of every kind on a ring that goes round: in place, logged, zero, spilled; checkpoints on
+ * the way. */
 static void life(struct toy *t, bool lag)
 {
 	/* what the older candidate uses is not free yet: less fits */
 	unsigned some = lag ? 2 : 4, many = lag ? 12 : 60;
 
-
 	for (unsigned i = 0; i < 10; i++) {
 		for (unsigned k = 0; k < some + i % 3 * some; k++)
-			toy_write(t, 4 + (i * 7 + k) % (TOY_BLKS - 4), (uint16_t)(200 + 16 * i + k));
+			toy_write(t, 4 + (i * 7 + k) % (TOY_BLKS - 4),
+				  (uint16_t)(200 + 16 * i + k));
 		toy_write(t, 6 + i * 3, (uint16_t)(205 + 16 * i));
 		toy_write(t, 5, 0);
 		again(t, toy_commit(t), toy_commit);
@@ -389,7 +392,8 @@ static void test_set_aside(void **state)
 	assert_int_equal(card_set_writable(t.card, false), 0);
 	toy_write(&t, 4, 1234);
 	assert_true(toy_commit(&t) < 0);
-	assert_true(commit_checkpoint(t.log, t.base, &(struct commit_options){ .cause = CAUSE_MANUAL }, NULL, NULL,
+	assert_true(commit_checkpoint(t.log, t.base,
+				      &(struct commit_options){ .cause = CAUSE_MANUAL }, NULL, NULL,
 				      RECORD_TAIL, &blks) < 0);
 	assert_int_equal(sim_ops(t.card), before);
 	/* another file system altogether */
@@ -402,13 +406,17 @@ static void test_set_aside(void **state)
 	toy_free(&t);
 }
 
-/* Everything is home, and then the device became something that is no file system: it is not taken, as another file system is. */
+/* Everything is home, and then the device became something that is no file system: it is not taken,
+ * as another file system is. */
 static void test_no_file_system_any_more(void **state)
 {
 	static const struct {
 		enum toy_story story;
 		enum record_type last;
-	} all[] = { { TOY_LIVE, RECORD_TAIL }, { TOY_LIVE, RECORD_RETIRED }, { TOY_CHAIN, RECORD_TAIL }, { TOY_LAG, RECORD_TAIL },
+	} all[] = { { TOY_LIVE, RECORD_TAIL },
+		    { TOY_LIVE, RECORD_RETIRED },
+		    { TOY_CHAIN, RECORD_TAIL },
+		    { TOY_LAG, RECORD_TAIL },
 		    { TOY_LAG, RECORD_RETIRED } };
 	uint8_t blk[COW_BLK_BYTES];
 
@@ -419,7 +427,8 @@ static void test_no_file_system_any_more(void **state)
 			struct toy t;
 
 			toy_tell(&t, all[i].story, NULL, NULL);
-			/* all marks came home last: to the record before it they would be a checkpoint's garbage */
+			/* all marks came home last: to the record before it they would be a
+			 * checkpoint's garbage */
 			for (unsigned b = 0; b < 4; b++)
 				toy_write(&t, b, (uint16_t)(b < 2 ? TOY_SUPER + 50 + b : 600 + b));
 			assert_int_equal(toy_commit(&t), 0);
@@ -434,7 +443,8 @@ static void test_no_file_system_any_more(void **state)
 			assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
 			rnd_bytes(blk);
 			for (unsigned b = 1; luks && b < 20; b++)
-				assert_int_equal(sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
+				assert_int_equal(
+					sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
 			before = sim_ops(t.card);
 			assert_int_equal(toy_open(&t, 0), 0);
 			if (!luks) {
@@ -474,7 +484,8 @@ static void unmarked(struct toy *t, bool made_here)
 	assert_int_equal(log_newest(t->log)->fingerprint.n_marks, 0);
 }
 
-/* A record without marks knows no file system. One that is there nevertheless came through this log, or from elsewhere. */
+/* A record without marks knows no file system. One that is there nevertheless came through this
+ * log, or from elsewhere. */
 static void test_no_marks(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES];
@@ -497,7 +508,8 @@ static void test_no_marks(void **state)
 		}
 		toy_close(&t);
 		assert_int_equal(toy_open(&t, 0), 0);
-		/* a commit record: no checkpoint had begun, so that all of it has to be as the log has it */
+		/* a commit record: no checkpoint had begun, so that all of it has to be as the log
+		 * has it */
 		assert_int_equal(t.rep.state, done == 0 || done == 4 ? LOG_LIVE : LOG_FOREIGN);
 		toy_free(&t);
 	}
@@ -565,8 +577,8 @@ static void assert_ours(struct toy *t)
 	assert_int_equal(toy_differs(&t->n, view), -1);
 }
 
-/* Whatever a cut leaves of them, old, new, torn or garbage, in any combination: the base is known as ours, nothing that was
- * committed is lost; and so again when what was left is cut over. */
+/* Whatever a cut leaves of them, old, new, torn or garbage, in any combination: the base is known
+ * as ours, nothing that was committed is lost; and so again when what was left is cut over. */
 static void test_torn_marks(void **state)
 {
 	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_LAG };
@@ -604,7 +616,8 @@ static void test_torn_marks(void **state)
 	}
 }
 
-/* The same where no file system was before: the one that was made on the volume was on its way home. */
+/* The same where no file system was before: the one that was made on the volume was on its way
+ * home. */
 static void test_torn_first_marks(void **state)
 {
 	struct toy origin;
@@ -623,7 +636,8 @@ static void test_torn_first_marks(void **state)
 	toy_free(&origin);
 }
 
-/* Garbage where the log has nothing, or a superblock of somebody else where it has: no cut of ours. */
+/* Garbage where the log has nothing, or a superblock of somebody else where it has: no cut of
+ * ours. */
 static void test_torn_marks_foreign(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES];
@@ -642,7 +656,8 @@ static void test_torn_marks_foreign(void **state)
 		if (b < 2)
 			blk[1024 + 108]++; /* uuid */
 		if (b == 2)
-			memcpy(blk + 164, "\xfc\x0f\0\0", 4); /* checksum_offset of a checkpoint pack */
+			/* checksum_offset of a checkpoint pack */
+			memcpy(blk + 164, "\xfc\x0f\0\0", 4);
 		assert_int_equal(sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
 		assert_int_equal(toy_open(&t, 0), 0);
 		assert_int_equal(t.rep.state, LOG_FOREIGN);
@@ -704,7 +719,8 @@ static void damage(struct log_super *s)
 /* Before the first commit only the super record can tell. */
 static void test_recheck_virgin(void **state)
 {
-	static void (*const changes[])(struct log_super *) = { other_time, other_fs, other_ring, damage };
+	static void (*const changes[])(struct log_super *) = { other_time, other_fs, other_ring,
+							       damage };
 	struct toy t;
 
 	(void)state;
@@ -719,12 +735,14 @@ static void test_recheck_virgin(void **state)
 		assert_int_equal(log_recheck(t.log), 0);
 	}
 	for (int i = 0; i < 3; i++) { /* nothing there; damaged; a smaller card */
-		const uint8_t none[16] = { 0 }, rot[200] = { 'C', 'O', 'W', 'F', 'S', 'S', 'U', 'P' };
+		const uint8_t none[16] = { 0 },
+			      rot[200] = { 'C', 'O', 'W', 'F', 'S', 'S', 'U', 'P' };
 		const uint64_t size_bytes = t.card->geo.size_bytes;
 
 		for (int k = 0; k < 2 && i < 2; k++)
-			assert_int_equal(sim_poke(t.card, log_super(t.log)->copy_off_bytes[k], i ? rot : none,
-						  i ? sizeof(rot) : sizeof(none)), 0);
+			assert_int_equal(sim_poke(t.card, log_super(t.log)->copy_off_bytes[k],
+						  i ? rot : none, i ? sizeof(rot) : sizeof(none)),
+					 0);
 		t.card->geo.size_bytes -= i == 2 ? COW_BLK_BYTES : 0;
 		assert_int_equal(log_recheck(t.log), -ESTALE);
 		t.card->geo.size_bytes = size_bytes;
@@ -750,7 +768,8 @@ static void poke_record(struct toy *t, int64_t seq, uint64_t epoch)
 	rec.seq += (uint64_t)seq;
 	rec.epoch += epoch;
 	codec_put_record(blk, &rec);
-	assert_int_equal(sim_poke(t->card, s->ring_off_bytes + blk_to_bytes(rec.lblk), blk, sizeof(blk)), 0);
+	assert_int_equal(
+		sim_poke(t->card, s->ring_off_bytes + blk_to_bytes(rec.lblk), blk, sizeof(blk)), 0);
 }
 
 static void test_recheck(void **state)
@@ -776,20 +795,28 @@ static void test_recheck(void **state)
 	assert_int_equal(log_recheck(t.log), -ESTALE);
 	toy_write(&t, 4, 1235);
 	assert_int_equal(toy_commit(&t), -ESTALE);
-	assert_int_equal(log_newest(t.log)->seq, t.rep.newest.seq + 2); /* nothing behind the open record and the commit */
+	/* nothing behind the open record and the commit */
+	assert_int_equal(log_newest(t.log)->seq, t.rep.newest.seq + 2);
 	toy_free(&t);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bad_sector),     cmocka_unit_test(test_device_gone),
-		cmocka_unit_test(test_each_write_fails), cmocka_unit_test(test_each_write_fails_lag), cmocka_unit_test(test_out_of_order),
-		cmocka_unit_test(test_set_aside),      cmocka_unit_test(test_torn_marks),
-		cmocka_unit_test(test_torn_marks_foreign), cmocka_unit_test(test_index_bounds),
-		cmocka_unit_test(test_no_file_system_any_more), cmocka_unit_test(test_no_marks),
+		cmocka_unit_test(test_bad_sector),
+		cmocka_unit_test(test_device_gone),
+		cmocka_unit_test(test_each_write_fails),
+		cmocka_unit_test(test_each_write_fails_lag),
+		cmocka_unit_test(test_out_of_order),
+		cmocka_unit_test(test_set_aside),
+		cmocka_unit_test(test_torn_marks),
+		cmocka_unit_test(test_torn_marks_foreign),
+		cmocka_unit_test(test_index_bounds),
+		cmocka_unit_test(test_no_file_system_any_more),
+		cmocka_unit_test(test_no_marks),
 		cmocka_unit_test(test_torn_first_marks),
-		cmocka_unit_test(test_recheck_virgin), cmocka_unit_test(test_recheck),
+		cmocka_unit_test(test_recheck_virgin),
+		cmocka_unit_test(test_recheck),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

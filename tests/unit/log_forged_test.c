@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Recovery from rings whose checksums are right and whose words are not: records, descriptors and heads made by the
- * codec on purpose. What is refused says why, and the generation before it is the one that is found.
+ * Recovery from rings whose checksums are right and whose words are not: records, descriptors and
+ * heads made by the codec on purpose. What is refused says why, and the generation before it is the
+ * one that is found.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -99,12 +100,24 @@ static void test_record_out_of_place(void **state)
 		uint64_t lblk = rec.lblk;
 
 		switch (i) {
-		case 0: rec.lblk++; break;
-		case 1: rec.start_lblk = TOY_SEG_BLKS; break; /* a head lies there */
-		case 2: rec.start_lblk = RING_BLKS + 1; break;
-		case 3: rec.desc_lblk = 2 * TOY_SEG_BLKS; break;
-		case 4: rec.desc_lblk = UINT64_MAX; break;
-		case 5: rec.desc_blks = RING_BLKS + 1; break;
+		case 0:
+			rec.lblk++;
+			break;
+		case 1:
+			rec.start_lblk = TOY_SEG_BLKS;
+			break; /* a head lies there */
+		case 2:
+			rec.start_lblk = RING_BLKS + 1;
+			break;
+		case 3:
+			rec.desc_lblk = 2 * TOY_SEG_BLKS;
+			break;
+		case 4:
+			rec.desc_lblk = UINT64_MAX;
+			break;
+		case 5:
+			rec.desc_blks = RING_BLKS + 1;
+			break;
 		}
 		forge_at(&t, lblk, &rec);
 		assert_found(&t, 1, 0, "");
@@ -115,7 +128,8 @@ static void test_record_out_of_place(void **state)
 	toy_free(&t);
 }
 
-/* Numbers that the next record could not be above: nothing is committed that would not be found again. */
+/* Numbers that the next record could not be above: nothing is committed that would not be found
+ * again. */
 static void test_numbers_at_their_end(void **state)
 {
 	struct toy t;
@@ -129,10 +143,18 @@ static void test_numbers_at_their_end(void **state)
 		chain_new(&t);
 		rec = newest;
 		switch (i) {
-		case 0: rec.seq = UINT64_MAX; break;
-		case 1: rec.seq = INT64_MAX; break;
-		case 2: rec.epoch = UINT64_MAX; break;
-		case 3: rec.epoch = 0xffffffff00000000; break;
+		case 0:
+			rec.seq = UINT64_MAX;
+			break;
+		case 1:
+			rec.seq = INT64_MAX;
+			break;
+		case 2:
+			rec.epoch = UINT64_MAX;
+			break;
+		case 3:
+			rec.epoch = 0xffffffff00000000;
+			break;
 		case 4:
 			memcpy(h.ring_uuid, super.ring_uuid, 16);
 			codec_put_head(blk, &h);
@@ -143,7 +165,8 @@ static void test_numbers_at_their_end(void **state)
 		forge(&t, &rec);
 		assert_int_equal(toy_open(&t, 0), 0);
 		assert_int_equal(t.rep.state, LOG_BROKEN);
-		assert_string_equal(t.rep.why, "its numbers are at their end: cowfs has not written them");
+		assert_string_equal(t.rep.why,
+				    "its numbers are at their end: cowfs has not written them");
 		assert_int_equal(log_prepare(t.log), -EUCLEAN);
 		assert_int_equal(t.rep.live_blks, 0);
 		toy_close(&t);
@@ -162,19 +185,31 @@ static void test_chain_broken(void **state)
 	chain_new(&t);
 	open = record_at(&t, newest.prev.lblk);
 	assert_int_equal(open.type, RECORD_OPEN);
-	snprintf(gone, sizeof(gone), "record %d, which record %d builds on, is gone", (int)open.seq, (int)newest.seq);
+	snprintf(gone, sizeof(gone), "record %d, which record %d builds on, is gone", (int)open.seq,
+		 (int)newest.seq);
 	for (int i = 0; i < 5; i++) {
 		struct log_record rec = newest;
 
 		switch (i) {
-		case 0: rec.prev.lblk = TOY_SEG_BLKS; break;
-		case 1: rec.prev.lblk = RING_BLKS + 1; break;
-		case 2: rec.prev.lblk++; break;
-		case 3: rec.prev.epoch++; break;
-		case 4: rec.prev.seq--; break; /* such a one there is, elsewhere */
+		case 0:
+			rec.prev.lblk = TOY_SEG_BLKS;
+			break;
+		case 1:
+			rec.prev.lblk = RING_BLKS + 1;
+			break;
+		case 2:
+			rec.prev.lblk++;
+			break;
+		case 3:
+			rec.prev.epoch++;
+			break;
+		case 4:
+			rec.prev.seq--;
+			break; /* such a one there is, elsewhere */
 		}
 		if (i == 4)
-			snprintf(gone, sizeof(gone), "record %d, which record %d builds on, is gone", (int)open.seq - 1,
+			snprintf(gone, sizeof(gone),
+				 "record %d, which record %d builds on, is gone", (int)open.seq - 1,
 				 (int)newest.seq);
 		forge(&t, &rec);
 		assert_found(&t, 1, 1, gone);
@@ -183,8 +218,8 @@ static void test_chain_broken(void **state)
 	newest.seq += 10;
 	newest.tail_seq = newest.seq - 5;
 	forge(&t, &newest);
-	snprintf(misses, sizeof(misses), "the chain of record %d misses its tail %d", (int)newest.seq,
-		 (int)newest.tail_seq);
+	snprintf(misses, sizeof(misses), "the chain of record %d misses its tail %d",
+		 (int)newest.seq, (int)newest.tail_seq);
 	assert_found(&t, 1, 1, misses);
 	toy_free(&t);
 }
@@ -210,17 +245,20 @@ static void test_extents_out_of_bounds(void **state)
 {
 	static const uint32_t crc[2 * TOY_SEG_BLKS];
 	static const struct desc_extent bad[] = {
-		{ DESC_ZERO, 1, TOY_BLKS, 0, NULL },			   /* behind the volume */
-		{ DESC_ZERO, 2, TOY_BLKS - 1, 0, NULL },		   /* over its end */
-		{ DESC_DIRECT, 1, TOY_BLKS, 0, crc },			   /* the same in place */
-		{ DESC_SPILLED, 1, 4, TOY_BLKS, crc },			   /* payload behind the volume */
-		{ DESC_SPILLED, 2, 4, TOY_BLKS - 1, crc },		   /* or over its end */
-		{ DESC_LOGGED, 1, 4, TOY_SEG_BLKS, crc },		   /* where a head is */
-		{ DESC_LOGGED, 1, 4, RING_BLKS, crc },			   /* behind the ring */
-		{ DESC_LOGGED, 2, 4, 2 * TOY_SEG_BLKS - 1, crc },	   /* into the next segment */
+		{ DESC_ZERO, 1, TOY_BLKS, 0, NULL },	 /* behind the volume */
+		{ DESC_ZERO, 2, TOY_BLKS - 1, 0, NULL }, /* over its end */
+		{ DESC_DIRECT, 1, TOY_BLKS, 0, crc },	 /* the same in place */
+		/* payload behind the volume */
+		{ DESC_SPILLED, 1, 4, TOY_BLKS, crc },
+		{ DESC_SPILLED, 2, 4, TOY_BLKS - 1, crc }, /* or over its end */
+		{ DESC_LOGGED, 1, 4, TOY_SEG_BLKS, crc },  /* where a head is */
+		{ DESC_LOGGED, 1, 4, RING_BLKS, crc },	   /* behind the ring */
+		/* into the next segment */
+		{ DESC_LOGGED, 2, 4, 2 * TOY_SEG_BLKS - 1, crc },
 		{ DESC_LOGGED, TOY_SEG_BLKS, 4, TOY_SEG_BLKS + 1, crc }, /* more than one holds */
 	};
-	static const struct desc_extent twice[] = { { DESC_ZERO, 3, 10, 0, NULL }, { DESC_ZERO, 1, 12, 0, NULL } };
+	static const struct desc_extent twice[] = { { DESC_ZERO, 3, 10, 0, NULL },
+						    { DESC_ZERO, 1, 12, 0, NULL } };
 	char why[64];
 	struct toy t;
 
@@ -245,7 +283,8 @@ static uint64_t payload_of(struct toy *t, const struct log_record *rec, uint64_t
 
 	assert_int_equal(rec->desc_blks, 1);
 	peek(t, rec->desc_lblk, desc);
-	assert_int_equal(desc_open(&c, desc, super.ring_uuid, rec->desc_epoch, rec->desc_seq, 0), 0);
+	assert_int_equal(desc_open(&c, desc, super.ring_uuid, rec->desc_epoch, rec->desc_seq, 0),
+			 0);
 	while (desc_next(&c, &e) == 1)
 		if (e.type == DESC_LOGGED && e.blk <= blk && blk < e.blk + e.blks)
 			return e.lblk + (blk - e.blk);
@@ -277,8 +316,8 @@ static void has_line(void *ctx, const char *line)
 }
 
 /*
- * floor_seq: how far back payload is read at an attach. Ours is the record itself; one that reaches back makes the
- * older payload count, but for blocks that newer records have.
+ * floor_seq: how far back payload is read at an attach. Ours is the record itself; one that reaches
+ * back makes the older payload count, but for blocks that newer records have.
  */
 static void test_floor(void **state)
 {
@@ -289,7 +328,8 @@ static void test_floor(void **state)
 
 	(void)state;
 	chain_new(&t);
-	for (first = record_at(&t, newest.prev.lblk); first.type != RECORD_COMMIT || first.seq != gens[0].seq;)
+	for (first = record_at(&t, newest.prev.lblk);
+	     first.type != RECORD_COMMIT || first.seq != gens[0].seq;)
 		first = record_at(&t, first.prev.lblk);
 	old = block_of(&t, &first, true);
 	live = block_of(&t, &first, false);
@@ -304,8 +344,10 @@ static void test_floor(void **state)
 	assert_true(t.rep.rejected > 0);
 	assert_true(t.rep.newest.seq < newest.seq);
 	toy_close(&t);
-	snprintf(why, sizeof(why), "block %d: its copy in the log does not match its checksum", (int)live);
-	/* with a floor of its own the attach finds the newest one; check and readers find the rot */
+	snprintf(why, sizeof(why), "block %d: its copy in the log does not match its checksum",
+		 (int)live);
+	/* with a floor of its own the attach finds the newest one; check and readers find the
+	 * rot */
 	forge(&t, &newest);
 	assert_int_equal(toy_open(&t, 0), 0);
 	assert_int_equal(t.rep.newest.seq, newest.seq);
@@ -316,7 +358,8 @@ static void test_floor(void **state)
 	toy_free(&t);
 }
 
-/* A head that says that it is another segment's does not count: the segment is looked through all the same. */
+/* A head that says that it is another segment's does not count: the segment is looked through all
+ * the same. */
 static void test_head_of_another(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES];
@@ -337,7 +380,8 @@ static void test_head_of_another(void **state)
 	toy_free(&t);
 }
 
-/* A record that could be compared with nothing: of a retired log, or one that knows no file system. It has blocks, or home has one. */
+/* A record that could be compared with nothing: of a retired log, or one that knows no file system.
+ * It has blocks, or home has one. */
 static void test_record_for_any_base(void **state)
 {
 	struct log_record rec;
@@ -349,12 +393,14 @@ static void test_record_for_any_base(void **state)
 	rec = newest;
 	rec.type = RECORD_RETIRED;
 	forge(&t, &rec);
-	snprintf(why, sizeof(why), "record %d is retired, and blocks wait with it", (int)newest.seq);
+	snprintf(why, sizeof(why), "record %d is retired, and blocks wait with it",
+		 (int)newest.seq);
 	assert_found(&t, 1, 1, why);
 	rec = newest;
 	rec.fingerprint = (struct fs_fingerprint){ 0 };
 	forge(&t, &rec);
-	snprintf(why, sizeof(why), "the file system was changed by somebody else after record %d: it is another one",
+	snprintf(why, sizeof(why),
+		 "the file system was changed by somebody else after record %d: it is another one",
 		 (int)newest.seq);
 	assert_found(&t, 1, 1, why);
 	toy_free(&t);
@@ -363,9 +409,13 @@ static void test_record_for_any_base(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_record_out_of_place), cmocka_unit_test(test_numbers_at_their_end), cmocka_unit_test(test_chain_broken),
-		cmocka_unit_test(test_extents_out_of_bounds), cmocka_unit_test(test_floor),
-		cmocka_unit_test(test_head_of_another),	cmocka_unit_test(test_record_for_any_base),
+		cmocka_unit_test(test_record_out_of_place),
+		cmocka_unit_test(test_numbers_at_their_end),
+		cmocka_unit_test(test_chain_broken),
+		cmocka_unit_test(test_extents_out_of_bounds),
+		cmocka_unit_test(test_floor),
+		cmocka_unit_test(test_head_of_another),
+		cmocka_unit_test(test_record_for_any_base),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

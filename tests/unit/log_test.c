@@ -25,10 +25,11 @@ struct naive {
 
 static void compare_index(const struct log_index *ix, const struct naive *m)
 {
-	static const enum log_where where_of[] = {
-		[INDEX_DATA] = LOG_DATA, [INDEX_SPILL] = LOG_DATA, [INDEX_LENT] = LOG_DATA,
-		[INDEX_ZERO] = LOG_ZERO, [INDEX_HOME] = LOG_HOME
-	};
+	static const enum log_where where_of[] = { [INDEX_DATA] = LOG_DATA,
+						   [INDEX_SPILL] = LOG_DATA,
+						   [INDEX_LENT] = LOG_DATA,
+						   [INDEX_ZERO] = LOG_ZERO,
+						   [INDEX_HOME] = LOG_HOME };
 	uint64_t data = 0, spilled = 0, zero = 0, end = 0;
 	struct index_entry e;
 
@@ -120,7 +121,8 @@ static void test_index_against_model(void **state)
 
 static void test_index_overlap(void **state)
 {
-	struct index_entry e[] = { { .kind = INDEX_ZERO, .blk = 5, .blks = 3 }, { .kind = INDEX_ZERO, .blk = 7, .blks = 1 } };
+	struct index_entry e[] = { { .kind = INDEX_ZERO, .blk = 5, .blks = 3 },
+				   { .kind = INDEX_ZERO, .blk = 7, .blks = 1 } };
 	struct log_index *ix = log_index_empty(), *next;
 
 	(void)state;
@@ -169,7 +171,8 @@ static void ring_attach_again(struct ring *r)
 	assert_int_equal(log_prepare(r->log), 0);
 }
 
-/* Long runs: what room promises always fits, a checkpoint always gives all of it back, and an attach finds the newest. */
+/* Long runs: what room promises always fits, a checkpoint always gives all of it back, and an
+ * attach finds the newest. */
 static void test_ring_room(void **state)
 {
 	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
@@ -181,7 +184,9 @@ static void test_ring_room(void **state)
 
 		rnd_state = seed + 77;
 		r.c = card_of(12 * MIB, 64 * KIB, 0);
-		assert_int_equal(super_plan(r.c, r.c, 4 * MIB, (384 + 64 * round) * KIB, &r.super, &missing), 0);
+		assert_int_equal(
+			super_plan(r.c, r.c, 4 * MIB, (384 + 64 * round) * KIB, &r.super, &missing),
+			0);
 		if (round % 2) { /* two segments an erase block */
 			r.super.erase_block_bytes = 128 * KIB;
 			r.super.seg_count = max_u64(10, r.super.seg_count / 2 * 2);
@@ -191,11 +196,14 @@ static void test_ring_room(void **state)
 		assert_int_equal(r.rep.state, LOG_EMPTY);
 		assert_int_equal(log_prepare(r.log), 0);
 		for (int i = 0; i < 1500; i++) {
-			uint64_t room = log_room_blks(r.log), direct = rnd(4) ? rnd(10) : rnd(500), logged;
+			uint64_t room = log_room_blks(r.log), direct = rnd(4) ? rnd(10) : rnd(500),
+				 logged;
 
 			/* as much as fits, a little, or something */
 			for (logged = rnd(3) ? rnd(20) : room; logged; logged--)
-				if (logged + log_meta_blks(r.log, logged, direct, logged + direct) <= room)
+				if (logged +
+					    log_meta_blks(r.log, logged, direct, logged + direct) <=
+				    room)
 					break;
 			if (logged + log_meta_blks(r.log, logged, direct, logged + direct) > room) {
 				ring_checkpoint(&r);
@@ -325,11 +333,14 @@ static void test_lent_is_needed(void **state)
 	log_close(r.log);
 	assert_int_equal(super_read(r.c, 4 * MIB, &r.super, &(unsigned){ 0 }), 0);
 	for (int i = 0; i < 4; i++) {
-		static const enum log_state state_of[] = { LOG_BROKEN, LOG_LIVE, LOG_FELL_BACK, LOG_FELL_BACK };
+		static const enum log_state state_of[] = { LOG_BROKEN, LOG_LIVE, LOG_FELL_BACK,
+							   LOG_FELL_BACK };
 
 		if (i == 3)
 			damage(lent, 4 * COW_BLK_BYTES);
-		assert_int_equal(log_open_lent(&r.log, r.c, r.c, &r.super, i == 2 ? LOG_NO_LENT : 0, i % 2 ? lent : NULL, &r.rep), 0);
+		assert_int_equal(log_open_lent(&r.log, r.c, r.c, &r.super, i == 2 ? LOG_NO_LENT : 0,
+					       i % 2 ? lent : NULL, &r.rep),
+				 0);
 		assert_int_equal(r.rep.state, state_of[i]);
 		assert_int_equal(r.rep.wants_lent, i == 0);
 		assert_int_equal(r.rep.live_blks, i == 1 ? 9 : 0);
@@ -376,19 +387,24 @@ static int checkpoint_at_hand(struct at_hand *h, uint64_t end_blk)
 	assert_int_equal(log_prepare(r.log), 0);
 	assert_int_equal(log_begin(r.log), 0);
 	for (unsigned i = 0; i < 4; i++)
-		assert_int_equal(log_add_logged(r.log, i * 16, 8, h->data + blk_to_bytes(i * 16)), 0);
+		assert_int_equal(log_add_logged(r.log, i * 16, 8, h->data + blk_to_bytes(i * 16)),
+				 0);
 	assert_int_equal(log_end(r.log, CAUSE_MANUAL, 0, &ix), 0);
 	assert_int_equal(card_set_writable(r.c, true), 0);
 	memset(home, 0xee, 8 * COW_BLK_BYTES);
 	for (size_t i = 0; log_index_extent(ix, i, &e) && e.blk < end_blk; i++)
-		assert_int_equal(card_write(r.c, r.super.ring_off_bytes + blk_to_bytes(e.lblk), home, COW_BLK_BYTES), 0);
+		assert_int_equal(card_write(r.c, r.super.ring_off_bytes + blk_to_bytes(e.lblk),
+					    home, COW_BLK_BYTES),
+				 0);
 	log_index_unref(ix);
 	res = log_checkpoint(r.log, &content, NULL, NULL, &ix);
 	if (res == 0) {
 		log_index_unref(ix);
 		for (unsigned i = 0; i < 4; i++) {
-			assert_int_equal(card_read(r.c, blk_to_bytes(i * 16), home, 8 * COW_BLK_BYTES), 0);
-			assert_memory_equal(home, h->data + blk_to_bytes(i * 16), 8 * COW_BLK_BYTES);
+			assert_int_equal(
+				card_read(r.c, blk_to_bytes(i * 16), home, 8 * COW_BLK_BYTES), 0);
+			assert_memory_equal(home, h->data + blk_to_bytes(i * 16),
+					    8 * COW_BLK_BYTES);
 		}
 	}
 	log_close(r.log);
@@ -400,7 +416,9 @@ static int checkpoint_at_hand(struct at_hand *h, uint64_t end_blk)
 /* The log is read where RAM has nothing, or something else, and nowhere else. */
 static void test_checkpoint_at_hand(void **state)
 {
-	struct at_hand h = { .data = io_alloc(64 * COW_BLK_BYTES), .not_blk = 1000, .wrong_blk = 1000 };
+	struct at_hand h = { .data = io_alloc(64 * COW_BLK_BYTES),
+			     .not_blk = 1000,
+			     .wrong_blk = 1000 };
 
 	(void)state;
 	for (size_t i = 0; i < 64 * COW_BLK_BYTES; i++)
@@ -491,10 +509,14 @@ static void test_clone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_index_against_model), cmocka_unit_test(test_index_overlap),
-		cmocka_unit_test(test_ring_room), cmocka_unit_test(test_spill_is_reserved),
-		cmocka_unit_test(test_lending), cmocka_unit_test(test_lent_is_needed),
-		cmocka_unit_test(test_checkpoint_at_hand), cmocka_unit_test(test_clone),
+		cmocka_unit_test(test_index_against_model),
+		cmocka_unit_test(test_index_overlap),
+		cmocka_unit_test(test_ring_room),
+		cmocka_unit_test(test_spill_is_reserved),
+		cmocka_unit_test(test_lending),
+		cmocka_unit_test(test_lent_is_needed),
+		cmocka_unit_test(test_checkpoint_at_hand),
+		cmocka_unit_test(test_clone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

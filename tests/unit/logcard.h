@@ -23,7 +23,9 @@ static inline void rnd_fill(void *buf, size_t len)
 
 static inline struct card *card_of(uint64_t size_bytes, uint32_t eb_bytes, uint64_t disk_off_bytes)
 {
-	struct sim_params p = { .size_bytes = size_bytes, .erase_block_bytes = eb_bytes, .disk_off_bytes = disk_off_bytes };
+	struct sim_params p = { .size_bytes = size_bytes,
+				.erase_block_bytes = eb_bytes,
+				.disk_off_bytes = disk_off_bytes };
 	struct card *c;
 
 	assert_int_equal(sim_new(&c, &p), 0);
@@ -48,7 +50,8 @@ static inline struct card *resized(struct card *from, uint64_t size_bytes)
 	struct card *c = card_of(size_bytes, 64 * KIB, 0);
 	uint8_t *blk = io_alloc(COW_BLK_BYTES);
 
-	for (uint64_t off = 0; off < min_u64(size_bytes, from->geo.size_bytes); off += COW_BLK_BYTES) {
+	for (uint64_t off = 0; off < min_u64(size_bytes, from->geo.size_bytes);
+	     off += COW_BLK_BYTES) {
 		assert_int_equal(sim_peek(from, off, blk, COW_BLK_BYTES), 0);
 		assert_int_equal(sim_poke(c, off, blk, COW_BLK_BYTES), 0);
 	}

@@ -162,7 +162,7 @@ static void test_detach_gives_up(void **state)
 /* ramfs has no direct I/O: refused, and nothing stays behind. */
 static void test_no_direct_io(void **state)
 {
-	struct loop_dev d = {.fd = -7};
+	struct loop_dev d = { .fd = -7 };
 	char path[128];
 	unsigned fds;
 	int fd;
@@ -207,7 +207,7 @@ static void *attach_detach(void *arg)
 
 static void test_race_for_free_device(void **state)
 {
-	struct racer racers[4] = {0};
+	struct racer racers[4] = { 0 };
 	unsigned fds = count_fds();
 
 	(void)state;

@@ -24,7 +24,7 @@ static char why[512];
 
 static void test_table(void **state)
 {
-	static const struct option_spec specs[] = {VOLOPT_SPECS{0, NULL, NULL, NULL}};
+	static const struct option_spec specs[] = { VOLOPT_SPECS{ 0, NULL, NULL, NULL } };
 	enum volopt id = 0;
 
 	(void)state;
@@ -50,51 +50,51 @@ static void test_values(void **state)
 		bool good;
 		uint64_t value;
 	} cases[] = {
-		{VOLOPT_RAM, "64M", true, 64 * MIB},
-		{VOLOPT_RAM, "0", false, 0},
-		{VOLOPT_RAM, "0%", false, 0},
-		{VOLOPT_RAM, "", false, 0},
-		{VOLOPT_RAM, "101%", false, 0},
-		{VOLOPT_RAM, "64Q", false, 0},
-		{VOLOPT_RAM, "64 M", false, 0},
-		{VOLOPT_RAM, "-1", false, 0},
-		{VOLOPT_RAM, "4000T", false, 0},
-		{VOLOPT_ON_DETACH, "commit", true, ON_DETACH_COMMIT},
-		{VOLOPT_ON_DETACH, "discard", true, ON_DETACH_DISCARD},
-		{VOLOPT_ON_DETACH, "commit|discard", false, 0},
-		{VOLOPT_ON_DETACH, "comm", false, 0},
-		{VOLOPT_ON_DETACH, "commits", false, 0},
-		{VOLOPT_ON_DETACH, "", false, 0},
-		{VOLOPT_ON_DETACH, "|", false, 0},
-		{VOLOPT_PRESSURE, "fail", true, PRESSURE_FAIL},
-		{VOLOPT_PRESSURE, "commit", true, PRESSURE_COMMIT},
-		{VOLOPT_PRESSURE, "discard", false, 0},
-		{VOLOPT_NAME, "a.b-c_9", true, 0},
-		{VOLOPT_NAME, ".a", false, 0},
-		{VOLOPT_NAME, "a/b", false, 0},
-		{VOLOPT_NAME, "", false, 0},
-		{VOLOPT_LOG, "/dev/sdb3", true, 0},
-		{VOLOPT_LOG, "", false, 0},
-		{VOLOPT_ERASE_BLOCK, "4K", true, 4 * KIB},
-		{VOLOPT_ERASE_BLOCK, "12M", true, 12 * MIB},
-		{VOLOPT_ERASE_BLOCK, "1G", true, GIB},
-		{VOLOPT_ERASE_BLOCK, "2G", false, 0},
-		{VOLOPT_ERASE_BLOCK, "0", false, 0},
-		{VOLOPT_ERASE_BLOCK, "5000", false, 0},
-		{VOLOPT_READ_AHEAD, "0", true, 0},
-		{VOLOPT_READ_AHEAD, "65536", true, 65536},
-		{VOLOPT_READ_AHEAD, "65537", false, 0},
-		{VOLOPT_READ_AHEAD, "1K", false, 0},
-		{VOLOPT_PROFILE, "auto", true, 0},
-		{VOLOPT_PROFILE, "none", true, 0},
-		{VOLOPT_PROFILE, "x-slow-4g", true, 0},
-		{VOLOPT_PROFILE, "/etc/cowfs/cards.json", true, 0},
-		{VOLOPT_PROFILE, "/etc/cowfs/cards.json:my card", true, 0},
-		{VOLOPT_PROFILE, "cards.json:a", false, 0},
-		{VOLOPT_PROFILE, "./cards.json", false, 0},
-		{VOLOPT_PROFILE, "/", false, 0},
-		{VOLOPT_PROFILE, "a b", false, 0},
-		{VOLOPT_PROFILE, "", false, 0},
+		{ VOLOPT_RAM, "64M", true, 64 * MIB },
+		{ VOLOPT_RAM, "0", false, 0 },
+		{ VOLOPT_RAM, "0%", false, 0 },
+		{ VOLOPT_RAM, "", false, 0 },
+		{ VOLOPT_RAM, "101%", false, 0 },
+		{ VOLOPT_RAM, "64Q", false, 0 },
+		{ VOLOPT_RAM, "64 M", false, 0 },
+		{ VOLOPT_RAM, "-1", false, 0 },
+		{ VOLOPT_RAM, "4000T", false, 0 },
+		{ VOLOPT_ON_DETACH, "commit", true, ON_DETACH_COMMIT },
+		{ VOLOPT_ON_DETACH, "discard", true, ON_DETACH_DISCARD },
+		{ VOLOPT_ON_DETACH, "commit|discard", false, 0 },
+		{ VOLOPT_ON_DETACH, "comm", false, 0 },
+		{ VOLOPT_ON_DETACH, "commits", false, 0 },
+		{ VOLOPT_ON_DETACH, "", false, 0 },
+		{ VOLOPT_ON_DETACH, "|", false, 0 },
+		{ VOLOPT_PRESSURE, "fail", true, PRESSURE_FAIL },
+		{ VOLOPT_PRESSURE, "commit", true, PRESSURE_COMMIT },
+		{ VOLOPT_PRESSURE, "discard", false, 0 },
+		{ VOLOPT_NAME, "a.b-c_9", true, 0 },
+		{ VOLOPT_NAME, ".a", false, 0 },
+		{ VOLOPT_NAME, "a/b", false, 0 },
+		{ VOLOPT_NAME, "", false, 0 },
+		{ VOLOPT_LOG, "/dev/sdb3", true, 0 },
+		{ VOLOPT_LOG, "", false, 0 },
+		{ VOLOPT_ERASE_BLOCK, "4K", true, 4 * KIB },
+		{ VOLOPT_ERASE_BLOCK, "12M", true, 12 * MIB },
+		{ VOLOPT_ERASE_BLOCK, "1G", true, GIB },
+		{ VOLOPT_ERASE_BLOCK, "2G", false, 0 },
+		{ VOLOPT_ERASE_BLOCK, "0", false, 0 },
+		{ VOLOPT_ERASE_BLOCK, "5000", false, 0 },
+		{ VOLOPT_READ_AHEAD, "0", true, 0 },
+		{ VOLOPT_READ_AHEAD, "65536", true, 65536 },
+		{ VOLOPT_READ_AHEAD, "65537", false, 0 },
+		{ VOLOPT_READ_AHEAD, "1K", false, 0 },
+		{ VOLOPT_PROFILE, "auto", true, 0 },
+		{ VOLOPT_PROFILE, "none", true, 0 },
+		{ VOLOPT_PROFILE, "x-slow-4g", true, 0 },
+		{ VOLOPT_PROFILE, "/etc/cowfs/cards.json", true, 0 },
+		{ VOLOPT_PROFILE, "/etc/cowfs/cards.json:my card", true, 0 },
+		{ VOLOPT_PROFILE, "cards.json:a", false, 0 },
+		{ VOLOPT_PROFILE, "./cards.json", false, 0 },
+		{ VOLOPT_PROFILE, "/", false, 0 },
+		{ VOLOPT_PROFILE, "a b", false, 0 },
+		{ VOLOPT_PROFILE, "", false, 0 },
 	};
 
 	(void)state;
@@ -114,8 +114,8 @@ static void test_values(void **state)
 
 static void test_command(void **state)
 {
-	struct options o = {0};
-	struct volopts v = {.text[VOLOPT_NAME] = "untouched"};
+	struct options o = { 0 };
+	struct volopts v = { .text[VOLOPT_NAME] = "untouched" };
 
 	(void)state;
 	o.value[VOLOPT_RAM] = "0";
@@ -174,7 +174,7 @@ static void test_conf_good(void **state)
 			      "[/dev/zero]\n"
 			      "name = zero\n"
 			      "read-ahead = 0x10");
-	struct volopts v = {0}, given = {.text[VOLOPT_RAM] = "1M"}, zero = {0}, other = {0};
+	struct volopts v = { 0 }, given = { .text[VOLOPT_RAM] = "1M" }, zero = { 0 }, other = { 0 };
 
 	(void)state;
 	assert_int_equal(conf_volume(c, "/dev/data", &v, why, sizeof(why)), 0);
@@ -200,7 +200,7 @@ static void test_conf_good(void **state)
 static void test_conf_root(void **state)
 {
 	struct conf *c = good("[default]\nram = 25%\n[root]\nprepare = shrink\nlog = /dev/x\n");
-	struct volopts o = {0};
+	struct volopts o = { 0 };
 
 	(void)state;
 	assert_true(conf_has_root(c));
@@ -222,7 +222,8 @@ static void test_conf_root(void **state)
 	refused("[root]\nprepare = no\nprepare = no\n", "F:3: prepare is given twice");
 	refused("[default]\nenabled = no\n", "F:2: enabled belongs to [root]");
 	refused("[data]\nenabled = no\n", "F:2: enabled belongs to [root]");
-	refused("[x]\n[/dev/null]\nprepare = shrink\nname = x\n", "F:2: prepare belongs to the volume root");
+	refused("[x]\n[/dev/null]\nprepare = shrink\nname = x\n",
+		"F:2: prepare belongs to the volume root");
 }
 
 static void test_conf_errors(void **state)
@@ -265,8 +266,9 @@ static void test_conf_errors(void **state)
 /* Just as long as libinih's buffer: what fills it must not glue two lines together. */
 static void test_conf_texts(void **state)
 {
-	struct conf *c = good("[default]\ncommit-interval = 2h\n[root]\nram = 20%\nvolatile = /tmp /var/tmp\n"
-			      "[/dev/zero]\nname = kiosk\ncommit-interval = 0\n");
+	struct conf *c = good(
+		"[default]\ncommit-interval = 2h\n[root]\nram = 20%\nvolatile = /tmp /var/tmp\n"
+		"[/dev/zero]\nname = kiosk\ncommit-interval = 0\n");
 
 	(void)state;
 	assert_string_equal(conf_text(c, "root", ROOTOPT_VOLATILE), "/tmp /var/tmp");
@@ -279,12 +281,18 @@ static void test_conf_texts(void **state)
 	assert_null(conf_option(c, "kiosk", VOLOPT_RAM));
 	conf_free(c);
 	refused("[default]\nvolatile = /tmp\n", "F:2: volatile belongs to [root]");
-	refused("[root]\nvolatile = /tmp tmp\n", "F:2: volatile = /tmp tmp is not a list of plain absolute paths");
-	refused("[root]\nvolatile = /a/../b\n", "F:2: volatile = /a/../b is not a list of plain absolute paths");
-	refused("[root]\nvolatile = /a/.\n", "F:2: volatile = /a/. is not a list of plain absolute paths");
-	refused("[root]\nvolatile = /a\"b\n", "F:2: volatile = /a\"b is not a list of plain absolute paths");
-	refused("[root]\nvolatile = /\n", "F:2: volatile = / is not a list of plain absolute paths");
-	refused("[a]\ncommit-interval = 5 days\n", "F:2: commit-interval = 5 days is not a time such as 30m or 2h");
+	refused("[root]\nvolatile = /tmp tmp\n",
+		"F:2: volatile = /tmp tmp is not a list of plain absolute paths");
+	refused("[root]\nvolatile = /a/../b\n",
+		"F:2: volatile = /a/../b is not a list of plain absolute paths");
+	refused("[root]\nvolatile = /a/.\n",
+		"F:2: volatile = /a/. is not a list of plain absolute paths");
+	refused("[root]\nvolatile = /a\"b\n",
+		"F:2: volatile = /a\"b is not a list of plain absolute paths");
+	refused("[root]\nvolatile = /\n",
+		"F:2: volatile = / is not a list of plain absolute paths");
+	refused("[a]\ncommit-interval = 5 days\n",
+		"F:2: commit-interval = 5 days is not a time such as 30m or 2h");
 }
 
 static void test_conf_long_lines(void **state)
@@ -302,7 +310,7 @@ static void test_conf_long_lines(void **state)
 			assert_true(pad > 180);
 			continue;
 		}
-		v = (struct volopts){0};
+		v = (struct volopts){ 0 };
 		assert_int_equal(conf_volume(c, "/dev/a", &v, why, sizeof(why)), 0);
 		assert_string_equal(v.text[VOLOPT_RAM], "1M");
 		assert_int_equal(strlen(v.text[VOLOPT_LOG]), pad + 1);
@@ -313,7 +321,7 @@ static void test_conf_long_lines(void **state)
 static void test_conf_two_sections(void **state)
 {
 	struct conf *c = good("[/dev/zero]\nname=z\n[/proc/self/root/dev/zero]\n");
-	struct volopts v = {0};
+	struct volopts v = { 0 };
 
 	(void)state;
 	assert_int_equal(conf_volume(c, "/dev/zero", &v, why, sizeof(why)), -EINVAL);
@@ -321,7 +329,7 @@ static void test_conf_two_sections(void **state)
 		strstr(why, "F:1: [/dev/zero] is the volume of [/proc/self/root/dev/zero]"));
 	conf_free(c);
 	c = good("[/dev/zero]\nname=z\n[z]\nram=1M\n");
-	v = (struct volopts){0};
+	v = (struct volopts){ 0 };
 	assert_int_equal(conf_volume(c, "/dev/zero", &v, why, sizeof(why)), -EINVAL);
 	assert_non_null(strstr(why, "F:3: [z] is the volume of [/dev/zero] in line 1"));
 	conf_free(c);
@@ -342,12 +350,12 @@ static unsigned rnd(unsigned below)
 /* No crash, no leak (with sanitizers), and always either a configuration or a line. */
 static void test_conf_nonsense(void **state)
 {
-	static const char *const pieces[] = {"[default]", "[a]",    "[/dev/zero]", "ram",
-					     "=",	  ":",	    "64M",	   "\n",
-					     "\n",	  " ",	    "\t",	   ";",
-					     "#",	  "[",	    "]",	   "name",
-					     "on-detach", "commit", "\r",	   "\xef\xbb\xbf",
-					     "\x7f",	  "\xff",   LONG};
+	static const char *const pieces[] = { "[default]", "[a]",    "[/dev/zero]", "ram",
+					      "=",	   ":",	     "64M",	    "\n",
+					      "\n",	   " ",	     "\t",	    ";",
+					      "#",	   "[",	     "]",	    "name",
+					      "on-detach", "commit", "\r",	    "\xef\xbb\xbf",
+					      "\x7f",	   "\xff",   LONG };
 	char text[4096];
 
 	(void)state;
@@ -366,7 +374,7 @@ static void test_conf_nonsense(void **state)
 			text[rnd((unsigned)len)] = '\0';
 		e = parse(text, len, &c);
 		if (e == 0) {
-			struct volopts v = {0};
+			struct volopts v = { 0 };
 
 			(void)!conf_volume(c, "/dev/zero", &v, why, sizeof(why));
 			conf_free(c);
@@ -496,17 +504,17 @@ static void test_cmdline_errors(void **state)
 	static const struct {
 		const char *line, *message;
 	} cases[] = {
-		{"cowfs=on,maybe", "cowfs=maybe is unknown: on, off, discard, ram:SIZE"},
-		{"cowfs=ON cowfs=on", "cowfs=ON is unknown"},
-		{"cowfs=ram,on", "cowfs=ram needs a value"},
-		{"cowfs=ram:,on", "cowfs=ram: is neither a size"},
-		{"cowfs=ram:0,on", "cowfs=ram:0 leaves no memory"},
-		{"cowfs=on,ram=64M", "cowfs=ram=64M is unknown"},
-		{"cowfs=name:x,on", "cowfs=name:x cannot be given at boot"},
-		{"cowfs=log:/dev/sdb,on", "cannot be given at boot"},
-		{"cowfs=:,on", "cowfs=: is unknown"},
-		{"cowfs=on:1,on", "cowfs=on:1 is unknown"},
-		{"cowfs=on --x cowfs=bad", "cowfs=bad is unknown"},
+		{ "cowfs=on,maybe", "cowfs=maybe is unknown: on, off, discard, ram:SIZE" },
+		{ "cowfs=ON cowfs=on", "cowfs=ON is unknown" },
+		{ "cowfs=ram,on", "cowfs=ram needs a value" },
+		{ "cowfs=ram:,on", "cowfs=ram: is neither a size" },
+		{ "cowfs=ram:0,on", "cowfs=ram:0 leaves no memory" },
+		{ "cowfs=on,ram=64M", "cowfs=ram=64M is unknown" },
+		{ "cowfs=name:x,on", "cowfs=name:x cannot be given at boot" },
+		{ "cowfs=log:/dev/sdb,on", "cannot be given at boot" },
+		{ "cowfs=:,on", "cowfs=: is unknown" },
+		{ "cowfs=on:1,on", "cowfs=on:1 is unknown" },
+		{ "cowfs=on --x cowfs=bad", "cowfs=bad is unknown" },
 	};
 	char line[2000];
 
@@ -518,7 +526,9 @@ static void test_cmdline_errors(void **state)
 			fail_msg("%s: '%s' is told", cases[i].line, why);
 		assert_int_equal(c.mode, CMDLINE_ON);
 	}
-	assert_int_equal(cmdline_parse("cowfs=ram:x,discard cowfs=of,pressure:fail", &c, why, sizeof(why)), -EINVAL);
+	assert_int_equal(
+		cmdline_parse("cowfs=ram:x,discard cowfs=of,pressure:fail", &c, why, sizeof(why)),
+		-EINVAL);
 	assert_int_equal(c.mode, CMDLINE_UNSET);
 	assert_null(c.opt.text[VOLOPT_RAM]);
 	assert_string_equal(c.opt.text[VOLOPT_ON_DETACH], "discard");
@@ -535,8 +545,10 @@ static void test_cmdline_errors(void **state)
 
 static void test_cmdline_nonsense(void **state)
 {
-	static const char *const pieces[] = {"cowfs=", "on",  "off", ",", ":",	" ",	   "\"",
-					     "ram",    "64M", "--",  "=", "\n", "discard", "\xff"};
+	static const char *const pieces[] = {
+		"cowfs=", "on",	 "off", ",", ":",  " ",	      "\"",
+		"ram",	  "64M", "--",	"=", "\n", "discard", "\xff"
+	};
 	char line[1024];
 
 	(void)state;

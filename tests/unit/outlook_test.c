@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What devices tell of their health, and the projection that is made of it: from documents as text, to fields. */
+/* What devices tell of their health, and the projection that is made of it: from documents as text,
+ * to fields. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,8 +32,9 @@ static struct json_object *find(struct json_object *o, const char *path)
 		size_t n = strcspn(path, ".");
 
 		snprintf(name, sizeof(name), "%.*s", (int)n, path);
-		o = json_object_is_type(o, json_type_array) ? json_object_array_get_idx(o, strtoul(name, NULL, 10)) :
-							      json_object_object_get(o, name);
+		o = json_object_is_type(o, json_type_array)
+			    ? json_object_array_get_idx(o, strtoul(name, NULL, 10))
+			    : json_object_object_get(o, name);
 		path += n + (path[n] == '.');
 	}
 	return o;
@@ -70,7 +72,8 @@ static struct json_object *from_smart(const char *smart, bool expect)
 	return health;
 }
 
-/* Names and numbers as smartctl prints them of a CompactFlash card with a Silicon Motion controller. */
+/* Names and numbers as smartctl prints them of a CompactFlash card with a Silicon Motion
+ * controller. */
 static void test_ata(void **state)
 {
 	struct json_object *h = from_smart(
@@ -83,7 +86,8 @@ static void test_ata(void **state)
 		"{\"id\":168,\"name\":\"Max_Erase_Count_of_Spec\",\"value\":100,\"raw\":{\"value\":3000}},"
 		"{\"id\":169,\"name\":\"Remaining_Lifetime_Perc\",\"value\":100,\"raw\":{\"value\":99}},"
 		"{\"id\":241,\"name\":\"Host_Writes_32MiB\",\"value\":100,\"raw\":{\"value\":183072}},"
-		"{\"id\":245,\"name\":\"TLC_Writes_32MiB\",\"value\":100,\"raw\":{\"value\":333896}}]}}", true);
+		"{\"id\":245,\"name\":\"TLC_Writes_32MiB\",\"value\":100,\"raw\":{\"value\":333896}}]}}",
+		true);
 
 	(void)state;
 	assert_string_equal(text(h, "kind"), "ata");
@@ -99,16 +103,20 @@ static void test_ata(void **state)
 	assert_int_equal(json_object_array_length(find(h, "attributes")), 9);
 	json_object_put(h);
 	/* without a percentage, from the erase counts */
-	h = from_smart("{\"ata_smart_attributes\":{\"table\":["
-		       "{\"id\":167,\"name\":\"Average_Erase_Count\",\"value\":100,\"raw\":{\"value\":300}},"
-		       "{\"id\":168,\"name\":\"Max_Erase_Count_of_Spec\",\"value\":100,\"raw\":{\"value\":3000}}]}}", true);
+	h = from_smart(
+		"{\"ata_smart_attributes\":{\"table\":["
+		"{\"id\":167,\"name\":\"Average_Erase_Count\",\"value\":100,\"raw\":{\"value\":300}},"
+		"{\"id\":168,\"name\":\"Max_Erase_Count_of_Spec\",\"value\":100,\"raw\":{\"value\":3000}}]}}",
+		true);
 	near(num(h, "life_used.0.low"), 0.1);
 	json_object_put(h);
 	/* the same numbers with other names mean something else */
-	h = from_smart("{\"ata_smart_attributes\":{\"table\":["
-		       "{\"id\":167,\"name\":\"Write_Protect_Mode\",\"value\":100,\"raw\":{\"value\":300}},"
-		       "{\"id\":168,\"name\":\"SATA_Phy_Error_Count\",\"value\":100,\"raw\":{\"value\":3000}},"
-		       "{\"id\":241,\"name\":\"Unknown_Attribute\",\"value\":100,\"raw\":{\"value\":3000}}]}}", true);
+	h = from_smart(
+		"{\"ata_smart_attributes\":{\"table\":["
+		"{\"id\":167,\"name\":\"Write_Protect_Mode\",\"value\":100,\"raw\":{\"value\":300}},"
+		"{\"id\":168,\"name\":\"SATA_Phy_Error_Count\",\"value\":100,\"raw\":{\"value\":3000}},"
+		"{\"id\":241,\"name\":\"Unknown_Attribute\",\"value\":100,\"raw\":{\"value\":3000}}]}}",
+		true);
 	assert_int_equal(json_object_array_length(find(h, "life_used")), 0);
 	assert_null(find(h, "host_written_bytes"));
 	json_object_put(h);
@@ -116,9 +124,11 @@ static void test_ata(void **state)
 
 static void test_nvme(void **state)
 {
-	struct json_object *h = from_smart("{\"smart_status\":{\"passed\":false},\"nvme_smart_health_information_log\":{"
-					   "\"percentage_used\":7,\"available_spare\":98,\"available_spare_threshold\":10,"
-					   "\"data_units_written\":1000,\"media_errors\":3}}", true);
+	struct json_object *h = from_smart(
+		"{\"smart_status\":{\"passed\":false},\"nvme_smart_health_information_log\":{"
+		"\"percentage_used\":7,\"available_spare\":98,\"available_spare_threshold\":10,"
+		"\"data_units_written\":1000,\"media_errors\":3}}",
+		true);
 
 	(void)state;
 	assert_string_equal(text(h, "kind"), "nvme");
@@ -134,22 +144,31 @@ static void test_nvme(void **state)
 /* Whatever a program called smartctl prints. */
 static void test_smart_nonsense(void **state)
 {
-	static const char *const docs[] = { "[]", "{}", "3", "\"x\"", "{\"ata_smart_attributes\":3}", "{\"smart_status\":[]}",
+	static const char *const docs[] = { "[]",
+					    "{}",
+					    "3",
+					    "\"x\"",
+					    "{\"ata_smart_attributes\":3}",
+					    "{\"smart_status\":[]}",
 					    "{\"ata_smart_attributes\":{\"table\":{}}}",
-					    "{\"ata_smart_attributes\":{\"table\":[]}}", "{\"model_name\":{}}" };
+					    "{\"ata_smart_attributes\":{\"table\":[]}}",
+					    "{\"model_name\":{}}" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(docs); i++)
 		json_object_put(from_smart(docs[i], false));
-	json_object_put(from_smart("{\"ata_smart_attributes\":{\"table\":[1,[],{},{\"id\":\"x\"},{\"id\":1,\"name\":2,"
-				   "\"value\":3,\"raw\":[]}]}}", true));
-	json_object_put(from_smart("{\"nvme_smart_health_information_log\":{\"percentage_used\":\"x\"}}", true));
+	json_object_put(from_smart(
+		"{\"ata_smart_attributes\":{\"table\":[1,[],{},{\"id\":\"x\"},{\"id\":1,\"name\":2,"
+		"\"value\":3,\"raw\":[]}]}}",
+		true));
+	json_object_put(from_smart(
+		"{\"nvme_smart_health_information_log\":{\"percentage_used\":\"x\"}}", true));
 }
 
 static void test_cmd56(void **state)
 {
-	uint8_t sandisk[512] = "DS210101", longsys[512] = { 0x70, 0x58 }, micron[512] = "ME", swissbit[512] = "Sw",
-		noise[512];
+	uint8_t sandisk[512] = "DS210101", longsys[512] = { 0x70, 0x58 }, micron[512] = "ME",
+		swissbit[512] = "Sw", noise[512];
 	struct json_object *h = health_read("/nowhere", true);
 
 	(void)state;
@@ -178,12 +197,14 @@ static void test_cmd56(void **state)
 
 /* ---- projection ---- */
 
-/* days: so many lines, the last one today; each with what per_day says (x GiB written, 4x absorbed) */
+/* days: so many lines, the last one today; each with what per_day says (x GiB written, 4x
+ * absorbed) */
 static struct json_object *wear_of(unsigned days, double (*per_day)(unsigned i), const char *health)
 {
-	struct json_object *w = parse("{\"device_bytes\":32000000000,\"totals\":{},\"ratios\":{},\"erase_blocks\":{"
-				      "\"erase_block_bytes\":4194304,\"unit_bytes\":4194304,\"hottest\":[{\"visits\":1000}]},"
-				      "\"history\":{\"days\":[]}}");
+	struct json_object *w = parse(
+		"{\"device_bytes\":32000000000,\"totals\":{},\"ratios\":{},\"erase_blocks\":{"
+		"\"erase_block_bytes\":4194304,\"unit_bytes\":4194304,\"hottest\":[{\"visits\":1000}]},"
+		"\"history\":{\"days\":[]}}");
 	struct json_object *a = find(w, "history.days"), *t = find(w, "totals");
 	double written = 0;
 
@@ -204,8 +225,10 @@ static struct json_object *wear_of(unsigned days, double (*per_day)(unsigned i),
 	json_object_object_add(t, "absorbed_bytes", json_object_new_double(4 * written));
 	json_object_object_add(t, "absorbed_writes", json_object_new_double(4 * written / 65536));
 	/* each GiB in 1024 visits: four times its size in erase blocks */
-	json_object_object_add(t, "erase_block_visits", json_object_new_double(written / GIB * 1024));
-	json_object_object_add(t, "first_unix_seconds", json_object_new_uint64((TODAY - days + 1) * DAY));
+	json_object_object_add(t, "erase_block_visits",
+			       json_object_new_double(written / GIB * 1024));
+	json_object_object_add(t, "first_unix_seconds",
+			       json_object_new_uint64((TODAY - days + 1) * DAY));
 	json_object_object_add(w, "health", parse(health));
 	return w;
 }
@@ -239,7 +262,8 @@ static void test_not_enough(void **state)
 	for (unsigned days = 1; days <= 9; days++) {
 		w = wear_of(days, one, "{}");
 		p = project(w, "unknown");
-		assert_int_equal(json_object_get_boolean(find(p, "enough_data")), days >= 8); /* today is not over */
+		/* today is not over */
+		assert_int_equal(json_object_get_boolean(find(p, "enough_data")), days >= 8);
 		near(num(p, "observed_days"), days - 1);
 		assert_true(days >= 8 ? !!find(p, "scenarios.whole_card") : !find(p, "scenarios"));
 		json_object_put(p);
@@ -281,9 +305,11 @@ static void test_whole_card(void **state)
 /* What the device tells takes the place of what is assumed. */
 static void test_measured(void **state)
 {
-	struct json_object *w = wear_of(31, one, "{\"disk_bytes\":64000000000,\"host_written_bytes\":100,"
-						 "\"flash_written_bytes\":250,\"erase_cycles\":{\"rated\":3000},"
-						 "\"life_used\":[{\"low\":0,\"high\":0.1},{\"low\":0.4,\"high\":0.5}]}");
+	struct json_object *w =
+		wear_of(31, one,
+			"{\"disk_bytes\":64000000000,\"host_written_bytes\":100,"
+			"\"flash_written_bytes\":250,\"erase_cycles\":{\"rated\":3000},"
+			"\"life_used\":[{\"low\":0,\"high\":0.1},{\"low\":0.4,\"high\":0.5}]}");
 	struct json_object *p = project(w, "unknown");
 	double days = 64e9 / GIB;
 
@@ -324,23 +350,28 @@ static void test_clocks(void **state)
 	struct json_object *w = wear_of(31, one, "{}"), *p;
 
 	(void)state;
-	json_object_array_add(find(w, "history.days"), parse("{\"unix_day\":0,\"written_bytes\":99}"));
-	json_object_array_add(find(w, "history.days"), parse("{\"unix_day\":28000,\"written_bytes\":99}"));
+	json_object_array_add(find(w, "history.days"),
+			      parse("{\"unix_day\":0,\"written_bytes\":99}"));
+	json_object_array_add(find(w, "history.days"),
+			      parse("{\"unix_day\":28000,\"written_bytes\":99}"));
 	p = project(w, "unknown");
 	near(num(p, "observed_days"), 30);
 	near(num(p, "ignored_days"), 2);
 	near(num(p, "factors.daily_bytes.high"), (double)GIB);
 	json_object_put(p);
 	/* nor does a first boot with the date of some package, though the ledger counts from it */
-	json_object_array_add(find(w, "history.days"), parse("{\"unix_day\":19000,\"written_bytes\":99}"));
-	json_object_object_add(find(w, "totals"), "first_unix_seconds", json_object_new_uint64(19000 * DAY));
+	json_object_array_add(find(w, "history.days"),
+			      parse("{\"unix_day\":19000,\"written_bytes\":99}"));
+	json_object_object_add(find(w, "totals"), "first_unix_seconds",
+			       json_object_new_uint64(19000 * DAY));
 	p = project(w, "unknown");
 	near(num(p, "observed_days"), 30);
 	near(num(p, "factors.daily_bytes.low"), (double)GIB);
 	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 30.0 * DAY / 1000);
 	json_object_put(p);
 	/* attached for longer than the clocks say; a clock that was never set */
-	json_object_object_add(find(w, "totals"), "attached_seconds", json_object_new_double(90.0 * DAY));
+	json_object_object_add(find(w, "totals"), "attached_seconds",
+			       json_object_new_double(90.0 * DAY));
 	json_object_object_add(find(w, "totals"), "first_unix_seconds", json_object_new_uint64(0));
 	p = project(w, "unknown");
 	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 90.0 * DAY / 1000);
@@ -349,8 +380,11 @@ static void test_clocks(void **state)
 	/* a weekend machine has no pause */
 	for (unsigned day = TODAY - 30 - 50; day > 19700; day -= 50)
 		json_object_array_add(find(w, "history.days"), json_object_new_object()),
-			json_object_object_add(json_object_array_get_idx(find(w, "history.days"),
-				json_object_array_length(find(w, "history.days")) - 1), "unix_day", json_object_new_uint64(day));
+			json_object_object_add(
+				json_object_array_get_idx(
+					find(w, "history.days"),
+					json_object_array_length(find(w, "history.days")) - 1),
+				"unix_day", json_object_new_uint64(day));
 	p = project(w, "unknown");
 	near(num(p, "observed_days"), 280);
 	json_object_put(p);
@@ -375,11 +409,16 @@ static void test_share(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ata),	    cmocka_unit_test(test_nvme),
-		cmocka_unit_test(test_smart_nonsense), cmocka_unit_test(test_cmd56),
-		cmocka_unit_test(test_not_enough),  cmocka_unit_test(test_whole_card),
-		cmocka_unit_test(test_measured),    cmocka_unit_test(test_spread),
-		cmocka_unit_test(test_clocks),	    cmocka_unit_test(test_share),
+		cmocka_unit_test(test_ata),
+		cmocka_unit_test(test_nvme),
+		cmocka_unit_test(test_smart_nonsense),
+		cmocka_unit_test(test_cmd56),
+		cmocka_unit_test(test_not_enough),
+		cmocka_unit_test(test_whole_card),
+		cmocka_unit_test(test_measured),
+		cmocka_unit_test(test_spread),
+		cmocka_unit_test(test_clocks),
+		cmocka_unit_test(test_share),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Whose blocks: owners_ext against images of mke2fs, the lists of runs that it rests on, and owners_tree. The oracle is debugfs's
- * list of each file's blocks. owners_tree asks the file system that /tmp is on, and debugfs's place is taken by FIBMAP.
+ * Whose blocks: owners_ext against images of mke2fs, the lists of runs that it rests on, and
+ * owners_tree. The oracle is debugfs's list of each file's blocks. owners_tree asks the file system
+ * that /tmp is on, and debugfs's place is taken by FIBMAP.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -49,8 +50,8 @@ static void test_extents(void **state)
 	(void)state;
 	srand(1);
 	for (int round = 0; round < 200; round++) {
-		struct extents x = {0}, y = {0}, less = {0};
-		bool in_x[BITS], in_y[BITS], in_less[BITS] = {0};
+		struct extents x = { 0 }, y = { 0 }, less = { 0 };
+		bool in_x[BITS], in_y[BITS], in_less[BITS] = { 0 };
 		uint64_t start = (uint64_t)rand() % (BITS * 4096), end, sum = 0;
 
 		end = start + (uint64_t)rand() % (BITS * 4096 - start + 1);
@@ -113,7 +114,8 @@ static uint64_t oracle(const struct image *im, const char *file, const struct ex
 	f = popen(cmd, "r");
 	assert_non_null(f);
 	while (fscanf(f, "%llu", &block) == 1)
-		sum += extents_covered_bytes(x, block * im->block_bytes, (block + 1) * im->block_bytes);
+		sum += extents_covered_bytes(x, block * im->block_bytes,
+					     (block + 1) * im->block_bytes);
 	assert_int_equal(pclose(f), 0);
 	return sum;
 }
@@ -123,20 +125,27 @@ static void image_make(struct image *im, const char *options, uint64_t block_byt
 	snprintf(im->path, sizeof(im->path), "%s/image", dir);
 	im->block_bytes = block_bytes;
 	im->size_bytes = 96 * MIB;
-	assert_int_equal(sh("rm -f image && mke2fs -q -F %s -b %llu -E lazy_itable_init=0,root_owner=0:0 -d files image 96M && "
-			    "debugfs -w -f changes image",
-			    options, (unsigned long long)block_bytes),
-			 0);
+	assert_int_equal(
+		sh("rm -f image && mke2fs -q -F %s -b %llu -E lazy_itable_init=0,root_owner=0:0 -d files image 96M && "
+		   "debugfs -w -f changes image",
+		   options, (unsigned long long)block_bytes),
+		0);
 }
 
-static const char *const files[] = {"/one", "/folder/two", "/folder/deep/er/holes", "/folder/big", "/folder/many/17",
-				    "/folder/many/name with spaces", "/folder/many/long-symlink"};
-static const char *const folders[] = {"/", "/folder/", "/folder/deep/er/", "/folder/many/"};
+static const char *const files[] = { "/one",
+				     "/folder/two",
+				     "/folder/deep/er/holes",
+				     "/folder/big",
+				     "/folder/many/17",
+				     "/folder/many/name with spaces",
+				     "/folder/many/long-symlink" };
+static const char *const folders[] = { "/", "/folder/", "/folder/deep/er/", "/folder/many/" };
 
 /* Every file, against debugfs. ret: for the caller to look at, and to clear. */
-static void check_image(const struct image *im, const struct extents *all, const struct extents *fresh, struct owners *ret)
+static void check_image(const struct image *im, const struct extents *all,
+			const struct extents *fresh, struct owners *ret)
 {
-	const struct owners_query q = {.all = all, .fresh = fresh};
+	const struct owners_query q = { .all = all, .fresh = fresh };
 	uint64_t sum = 0;
 
 	assert_int_equal(owners_ext(ret, im->path, &q), 0);
@@ -156,7 +165,8 @@ static void check_image(const struct image *im, const struct extents *all, const
 	if (find_kind(ret, OWNER_DELETED)) {
 		char inode[32];
 
-		snprintf(inode, sizeof(inode), "<%llu>", (unsigned long long)find_kind(ret, OWNER_DELETED)->ino);
+		snprintf(inode, sizeof(inode), "<%llu>",
+			 (unsigned long long)find_kind(ret, OWNER_DELETED)->ino);
 		assert_int_equal(bytes_of(find_kind(ret, OWNER_DELETED)), oracle(im, inode, all));
 	}
 	assert_int_equal(bytes_of(find_kind(ret, OWNER_JOURNAL)), oracle(im, "<8>", all));
@@ -173,7 +183,8 @@ static uint64_t dumpe2fs_number(const struct image *im, const char *key)
 	char cmd[512];
 	FILE *f;
 
-	snprintf(cmd, sizeof(cmd), "dumpe2fs -h %s 2>/dev/null | sed -n 's/^%s: *//p'", im->path, key);
+	snprintf(cmd, sizeof(cmd), "dumpe2fs -h %s 2>/dev/null | sed -n 's/^%s: *//p'", im->path,
+		 key);
 	f = popen(cmd, "r");
 	assert_non_null(f);
 	assert_int_equal(fscanf(f, "%llu", &v), 1);
@@ -188,27 +199,28 @@ static void test_ext(void **state)
 		uint64_t block_bytes;
 		bool journal;
 	} images[] = {
-		{"-t ext4", 4096, true},
-		{"-t ext4", 1024, true},
-		{"-t ext4 -O ^64bit,^metadata_csum,^flex_bg -I 128", 4096, true},
-		{"-t ext4 -O meta_bg,^resize_inode", 1024, true},
-		{"-t ext4 -O bigalloc -C 16384", 4096, true},
-		{"-t ext3", 1024, true},
-		{"-t ext2", 1024, false},
-		{"-t ext2", 4096, false},
+		{ "-t ext4", 4096, true },
+		{ "-t ext4", 1024, true },
+		{ "-t ext4 -O ^64bit,^metadata_csum,^flex_bg -I 128", 4096, true },
+		{ "-t ext4 -O meta_bg,^resize_inode", 1024, true },
+		{ "-t ext4 -O bigalloc -C 16384", 4096, true },
+		{ "-t ext3", 1024, true },
+		{ "-t ext2", 1024, false },
+		{ "-t ext2", 4096, false },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(images); i++) {
-		struct extents none = {0}, all = {0}, some = {0}, fewer = {0};
-		struct owners w = {0};
+		struct extents none = { 0 }, all = { 0 }, some = { 0 }, fewer = { 0 };
+		struct owners w = { 0 };
 		struct image im;
 
 		image_make(&im, images[i].options, images[i].block_bytes);
 		assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
 		check_image(&im, &all, &none, &w);
 		assert_int_equal(find_kind(&w, OWNER_JOURNAL) != NULL, images[i].journal);
-		assert_in_range(bytes_of(find_kind(&w, OWNER_DELETED)), 20 * KIB, 21 * KIB); /* with its indirect block */
+		/* with its indirect block */
+		assert_in_range(bytes_of(find_kind(&w, OWNER_DELETED)), 20 * KIB, 21 * KIB);
 		assert_int_equal(find_path(&w, "/one")->links, 2);
 		assert_null(find_path(&w, "/folder/gone"));
 		if (!strstr(images[i].options, "bigalloc")) {
@@ -241,11 +253,12 @@ static void test_ext(void **state)
 	}
 }
 
-/* Bytes that no ext4 writes: told as an error or passed over, and nothing is read or claimed outside. */
+/* Bytes that no ext4 writes: told as an error or passed over, and nothing is read or claimed
+ * outside. */
 static void test_ext_damage(void **state)
 {
-	struct extents all = {0}, none = {0};
-	const struct owners_query q = {.all = &all, .fresh = &none};
+	struct extents all = { 0 }, none = { 0 };
+	const struct owners_query q = { .all = &all, .fresh = &none };
 	struct image im;
 	unsigned good = 0;
 	uint8_t *was;
@@ -259,7 +272,7 @@ static void test_ext_damage(void **state)
 	assert_true(fd >= 0 && was && pread(fd, was, 4 * MIB, 0) == (ssize_t)(4 * MIB));
 	srand(7);
 	for (int round = 0; round < 150; round++) {
-		struct owners w = {0};
+		struct owners w = { 0 };
 		int e;
 
 		/* the superblock only now and then: it is refused then */
@@ -270,7 +283,8 @@ static void test_ext_damage(void **state)
 			assert_int_equal(pwrite(fd, &byte, 1, at), 1);
 		}
 		e = owners_ext(&w, im.path, &q);
-		assert_true(e == 0 || e == -EUCLEAN || e == -EOPNOTSUPP || e == -EIO || e == -ENOMEM || e == -EINVAL);
+		assert_true(e == 0 || e == -EUCLEAN || e == -EOPNOTSUPP || e == -EIO ||
+			    e == -ENOMEM || e == -EINVAL);
 		good += !e;
 		for (size_t i = 0; !e && i < w.n; i++)
 			assert_true(!w.o[i].path || w.o[i].path[0] == '/');
@@ -283,7 +297,8 @@ static void test_ext_damage(void **state)
 	extents_clear(&all);
 }
 
-/* A superblock without a checksum may say anything: what the library would follow out of its own memory is refused. */
+/* A superblock without a checksum may say anything: what the library would follow out of its own
+ * memory is refused. */
 static void test_ext_geometry(void **state)
 {
 	static const struct {
@@ -291,34 +306,34 @@ static void test_ext_geometry(void **state)
 		unsigned off, width;
 		uint32_t value;
 	} fields[] = {
-		{"first data block", 20, 4, 8},
-		{"first data block", 20, 4, 0},
-		{"first data block", 20, 4, 98303},
-		{"block size", 24, 4, 2},
-		{"block size", 24, 4, 40},
-		{"cluster size", 28, 4, 4},
-		{"blocks per group", 32, 4, 8},
-		{"blocks per group", 32, 4, 8200},
-		{"blocks per group", 32, 4, 0x80002000},
-		{"clusters per group", 36, 4, 16384},
-		{"inodes per group", 40, 4, 0},
-		{"inodes per group", 40, 4, 16384},
-		{"inodes per group", 40, 4, 0x02000008},
-		{"inode count", 0, 4, 1},
-		{"inode count", 0, 4, 0xffffffff},
-		{"block count", 4, 4, 1},
-		{"block count", 4, 4, 0x7fffffff},
-		{"first inode", 84, 4, 1},
-		{"first inode", 84, 4, 0xfffffff0},
-		{"inode size", 88, 2, 0},
-		{"inode size", 88, 2, 160},
-		{"inode size", 88, 2, 2048},
-		{"reserved descriptors", 206, 2, 0xffff},
-		{"first meta group", 260, 4, 0x7fffffff},
-		{"groups per flex", 372, 1, 200},
+		{ "first data block", 20, 4, 8 },
+		{ "first data block", 20, 4, 0 },
+		{ "first data block", 20, 4, 98303 },
+		{ "block size", 24, 4, 2 },
+		{ "block size", 24, 4, 40 },
+		{ "cluster size", 28, 4, 4 },
+		{ "blocks per group", 32, 4, 8 },
+		{ "blocks per group", 32, 4, 8200 },
+		{ "blocks per group", 32, 4, 0x80002000 },
+		{ "clusters per group", 36, 4, 16384 },
+		{ "inodes per group", 40, 4, 0 },
+		{ "inodes per group", 40, 4, 16384 },
+		{ "inodes per group", 40, 4, 0x02000008 },
+		{ "inode count", 0, 4, 1 },
+		{ "inode count", 0, 4, 0xffffffff },
+		{ "block count", 4, 4, 1 },
+		{ "block count", 4, 4, 0x7fffffff },
+		{ "first inode", 84, 4, 1 },
+		{ "first inode", 84, 4, 0xfffffff0 },
+		{ "inode size", 88, 2, 0 },
+		{ "inode size", 88, 2, 160 },
+		{ "inode size", 88, 2, 2048 },
+		{ "reserved descriptors", 206, 2, 0xffff },
+		{ "first meta group", 260, 4, 0x7fffffff },
+		{ "groups per flex", 372, 1, 200 },
 	};
-	struct extents all = {0}, none = {0};
-	const struct owners_query q = {.all = &all, .fresh = &none};
+	struct extents all = { 0 }, none = { 0 };
+	const struct owners_query q = { .all = &all, .fresh = &none };
 	struct image im;
 	int fd;
 
@@ -328,13 +343,14 @@ static void test_ext_geometry(void **state)
 	fd = open(im.path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
-		struct owners w = {0};
+		struct owners w = { 0 };
 		off_t at = 1024 + fields[i].off;
 		uint32_t was;
 		int e;
 
 		assert_int_equal(pread(fd, &was, fields[i].width, at), fields[i].width);
-		assert_int_equal(pwrite(fd, &fields[i].value, fields[i].width, at), fields[i].width);
+		assert_int_equal(pwrite(fd, &fields[i].value, fields[i].width, at),
+				 fields[i].width);
 		e = owners_ext(&w, im.path, &q);
 		if (e != -EUCLEAN)
 			fail_msg("%s %u: %d", fields[i].what, fields[i].value, e);
@@ -344,18 +360,20 @@ static void test_ext_geometry(void **state)
 	extents_clear(&all);
 }
 
-/* With its descriptors where such a superblock has them, the library's bitmap of all blocks overflows. */
+/* With its descriptors where such a superblock has them, the library's bitmap of all blocks
+ * overflows. */
 static void test_ext_overflow(void **state)
 {
-	struct extents all = {0}, none = {0};
-	const struct owners_query q = {.all = &all, .fresh = &none};
-	struct owners w = {0};
+	struct extents all = { 0 }, none = { 0 };
+	const struct owners_query q = { .all = &all, .fresh = &none };
+	struct owners w = { 0 };
 	struct image im;
 
 	(void)state;
 	image_make(&im, "-t ext2", 1024);
 	assert_int_equal(sh("dd if=image of=image bs=1k skip=2 seek=9 count=4 conv=notrunc && "
-			    "printf '\\010' | dd of=image bs=1 seek=1044 conv=notrunc"), 0);
+			    "printf '\\010' | dd of=image bs=1 seek=1044 conv=notrunc"),
+			 0);
 	assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
 	assert_int_equal(owners_ext(&w, im.path, &q), -EUCLEAN);
 	extents_clear(&all);
@@ -382,26 +400,27 @@ static uint64_t debugfs_number(const struct image *im, const char *request, cons
 /* n extents, or indices of a level below, all of them to the same block; behind a header. */
 static void fill_node(uint8_t *p, unsigned n, uint16_t depth, uint32_t block)
 {
-	const uint16_t head[6] = {0xf30a, (uint16_t)n, (uint16_t)n, depth};
+	const uint16_t head[6] = { 0xf30a, (uint16_t)n, (uint16_t)n, depth };
 
 	memcpy(p, head, sizeof(head));
 	for (unsigned i = 0; i < n; i++) {
-		const uint32_t leaf[3] = {i, 1, block}, index[3] = {i, block, 0};
+		const uint32_t leaf[3] = { i, 1, block }, index[3] = { i, block, 0 };
 
 		memcpy(p + 12 + 12 * i, depth ? index : leaf, 12);
 	}
 }
 
-/* A tree of six blocks that leads 160 million times to the same one; and a directory that has it: both end. */
+/* A tree of six blocks that leads 160 million times to the same one; and a directory that has it:
+ * both end. */
 static void test_ext_endless(void **state)
 {
-	static const char *const victims[] = {"/folder/big", "/folder/many"};
-	struct extents all = {0}, none = {0};
-	const struct owners_query q = {.all = &all, .fresh = &none};
+	static const char *const victims[] = { "/folder/big", "/folder/many" };
+	struct extents all = { 0 }, none = { 0 };
+	const struct owners_query q = { .all = &all, .fresh = &none };
 
 	(void)state;
 	for (size_t v = 0; v < ARRAY_SIZE(victims); v++) {
-		struct owners w = {0};
+		struct owners w = { 0 };
 		uint8_t node[1024], inode[60];
 		uint64_t block, at;
 		char request[64];
@@ -417,7 +436,9 @@ static void test_ext_endless(void **state)
 		at += debugfs_number(&im, request, "offset ");
 		for (uint16_t depth = 0; depth < 5; depth++) {
 			fill_node(node, 84, depth, (uint32_t)(block + depth - (depth > 0)));
-			assert_int_equal(pwrite(fd, node, sizeof(node), (off_t)((block + depth) * 1024)), sizeof(node));
+			assert_int_equal(
+				pwrite(fd, node, sizeof(node), (off_t)((block + depth) * 1024)),
+				sizeof(node));
 		}
 		fill_node(inode, 4, 5, (uint32_t)block + 4);
 		assert_int_equal(pwrite(fd, inode, sizeof(inode), (off_t)at + 40), sizeof(inode));
@@ -434,9 +455,9 @@ static void test_ext_endless(void **state)
 
 static void test_ext_refusals(void **state)
 {
-	struct extents none = {0};
-	const struct owners_query q = {.all = &none, .fresh = &none};
-	struct owners w = {0};
+	struct extents none = { 0 };
+	const struct owners_query q = { .all = &none, .fresh = &none };
+	struct owners w = { 0 };
 	char path[128];
 
 	(void)state;
@@ -472,20 +493,27 @@ static void test_btrfs_map(void **state)
 	srand(5);
 	for (int round = 0; round < 2000; round++) {
 		struct btrfs_chunk_place c[8];
-		struct btrfs_chunks x = {.c = c};
-		struct places got = {0}, want = {0};
-		uint64_t at = (uint64_t)rand() % 10, start = (uint64_t)rand() % SPACE, len = (uint64_t)rand() % SPACE;
+		struct btrfs_chunks x = { .c = c };
+		struct places got = { 0 }, want = { 0 };
+		uint64_t at = (uint64_t)rand() % 10, start = (uint64_t)rand() % SPACE,
+			 len = (uint64_t)rand() % SPACE;
 
 		for (; x.n < ARRAY_SIZE(c) && at < SPACE - 20; x.n++) {
 			struct btrfs_chunk_place *p = &c[x.n];
 
-			*p = (struct btrfs_chunk_place){.logical = at, .len_bytes = 1 + (uint64_t)rand() % 20, .copies = 1 + rand() % 2u,
-							.place = {200 + 30 * x.n, 600 + 30 * x.n}};
+			*p = (struct btrfs_chunk_place){ .logical = at,
+							 .len_bytes = 1 + (uint64_t)rand() % 20,
+							 .copies = 1 + rand() % 2u,
+							 .place = { 200 + 30 * x.n,
+								    600 + 30 * x.n } };
 			at += p->len_bytes + (rand() % 3 ? 0 : (uint64_t)rand() % 9);
 		}
 		for (uint64_t b = start; b < start + len; b++)
 			for (size_t i = 0; i < x.n; i++)
-				for (unsigned k = 0; b >= c[i].logical && b - c[i].logical < c[i].len_bytes && k < c[i].copies; k++)
+				for (unsigned k = 0;
+				     b >= c[i].logical && b - c[i].logical < c[i].len_bytes &&
+				     k < c[i].copies;
+				     k++)
 					want.n[c[i].place[k] + b - c[i].logical]++;
 		btrfs_map(&x, start, len, note_place, &got);
 		assert_memory_equal(&got, &want, sizeof(got));
@@ -505,9 +533,9 @@ static int block_compare(const void *a, const void *b)
 static void test_tree(void **state)
 {
 	enum { BLKS = 64 };
-	struct extents all = {0}, none = {0};
-	const struct owners_query q = {.all = &all, .fresh = &none};
-	struct owners w = {0};
+	struct extents all = { 0 }, none = { 0 };
+	const struct owners_query q = { .all = &all, .fresh = &none };
+	struct owners w = { 0 };
 	uint64_t place[BLKS];
 	char path[128], tree[] = "/tmp/cowfs-tree-XXXXXX";
 	struct stat st;
@@ -528,7 +556,8 @@ static void test_tree(void **state)
 		int block = i;
 
 		if (st.st_blksize != 4096 || ioctl(fd, FIBMAP, &block) < 0 || block <= 0) {
-			print_message("no FIBMAP for /tmp: owners_tree is tested by top.bats only\n");
+			print_message(
+				"no FIBMAP for /tmp: owners_tree is tested by top.bats only\n");
 			goto out;
 		}
 		place[i] = (uint64_t)block;
@@ -562,22 +591,25 @@ static int setup(void **state)
 	if (workdir_new("owners") < 0)
 		return -1;
 	alarm(600);
-	/* holes: more extents than an inode has room for, and more than one block of them at 1 KiB; gone: 20 blocks of
-	 * 1 KiB or 5 of 4 KiB, and no name */
-	return sh("mkdir -p files/folder/deep/er files/folder/many && cd files && head -c 9000 /dev/urandom >one && "
-		  "head -c 70000 /dev/urandom >folder/two && head -c 9000000 /dev/urandom >folder/big && "
-		  "for i in $(seq 0 2 398); do head -c 4096 /dev/urandom | "
-		  "dd of=folder/deep/er/holes bs=4096 seek=$i conv=notrunc status=none; done && "
-		  "for i in $(seq 400); do echo $i >folder/many/$i; done && echo x >'folder/many/name with spaces' && "
-		  "ln -s $(printf %%0200d 1) folder/many/long-symlink && head -c 20480 /dev/urandom >folder/gone && cd .. && "
-		  "printf '%%s\\n' 'ln /one /second' 'sif /one links_count 2' 'sif /folder/gone links_count 0' 'unlink /folder/gone' >changes");
+	/* holes: more extents than an inode has room for, and more than one block of them at 1 KiB;
+	 * gone: 20 blocks of 1 KiB or 5 of 4 KiB, and no name */
+	return sh(
+		"mkdir -p files/folder/deep/er files/folder/many && cd files && head -c 9000 /dev/urandom >one && "
+		"head -c 70000 /dev/urandom >folder/two && head -c 9000000 /dev/urandom >folder/big && "
+		"for i in $(seq 0 2 398); do head -c 4096 /dev/urandom | "
+		"dd of=folder/deep/er/holes bs=4096 seek=$i conv=notrunc status=none; done && "
+		"for i in $(seq 400); do echo $i >folder/many/$i; done && echo x >'folder/many/name with spaces' && "
+		"ln -s $(printf %%0200d 1) folder/many/long-symlink && head -c 20480 /dev/urandom >folder/gone && cd .. && "
+		"printf '%%s\\n' 'ln /one /second' 'sif /one links_count 2' 'sif /folder/gone links_count 0' 'unlink /folder/gone' >changes");
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_extents),	     cmocka_unit_test(test_ext),  cmocka_unit_test(test_ext_damage),
-		cmocka_unit_test(test_ext_geometry), cmocka_unit_test(test_ext_overflow), cmocka_unit_test(test_ext_endless), cmocka_unit_test(test_ext_refusals), cmocka_unit_test(test_btrfs_map),
+		cmocka_unit_test(test_extents),	     cmocka_unit_test(test_ext),
+		cmocka_unit_test(test_ext_damage),   cmocka_unit_test(test_ext_geometry),
+		cmocka_unit_test(test_ext_overflow), cmocka_unit_test(test_ext_endless),
+		cmocka_unit_test(test_ext_refusals), cmocka_unit_test(test_btrfs_map),
 		cmocka_unit_test(test_tree),
 	};
 

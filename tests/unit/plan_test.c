@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The plan of a commit: its rules one by one, then random queries against what must hold for any. */
+/* The plan of a commit: its rules one by one, then random queries against what must hold for
+ * any. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +72,8 @@ static void add_all(struct extents *x, const struct run *run, size_t n)
 		assert_int_equal(extents_add(x, run[i].blk, run[i].blks), 0);
 }
 
-#define RUNS(...) (const struct run[]){__VA_ARGS__}, ARRAY_SIZE(((const struct run[]){__VA_ARGS__}))
+#define RUNS(...)                                                                                  \
+	(const struct run[]){ __VA_ARGS__ }, ARRAY_SIZE(((const struct run[]){ __VA_ARGS__ }))
 
 static void is_list(const char *what, const struct extents *x, const struct run *run, size_t n)
 {
@@ -80,24 +82,25 @@ static void is_list(const char *what, const struct extents *x, const struct run 
 	for (size_t i = 0; i < n && same; i++)
 		same = x->e[i].blk == run[i].blk && x->e[i].blks == run[i].blks;
 	for (size_t i = 0; i < x->n && !same; i++)
-		print_error("%s[%zu] = %llu + %llu\n", what, i, (unsigned long long)x->e[i].blk, (unsigned long long)x->e[i].blks);
+		print_error("%s[%zu] = %llu + %llu\n", what, i, (unsigned long long)x->e[i].blk,
+			    (unsigned long long)x->e[i].blks);
 	if (!same)
 		fail_msg("%s: %zu runs, not what is expected (%zu)", what, x->n, n);
 }
 
 static struct plan_query query(const char *id, const struct extents *direct, uint64_t log_blks)
 {
-	return (struct plan_query){.profile = profile(id),
-				   .volume_blks = BLKS,
-				   .direct = direct,
-				   .log_blks = log_blks,
-				   .is_visited = is_visited,
-				   .is_free = is_free};
+	return (struct plan_query){ .profile = profile(id),
+				    .volume_blks = BLKS,
+				    .direct = direct,
+				    .log_blks = log_blks,
+				    .is_visited = is_visited,
+				    .is_free = is_free };
 }
 
 static struct plan make(const struct plan_query *q)
 {
-	struct plan p = {0};
+	struct plan p = { 0 };
 
 	assert_int_equal(plan_make(&p, q), 0);
 	return p;
@@ -114,15 +117,15 @@ static int fresh(void **state)
 
 static void test_whole(void **state)
 {
-	struct extents d = {0};
+	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 0);
 	struct plan p;
 
 	(void)state;
-	add_all(&d, RUNS({UNIT + 10, 5}, {UNIT + 500, 5}));
+	add_all(&d, RUNS({ UNIT + 10, 5 }, { UNIT + 500, 5 }));
 	p = make(&q);
-	is_list("runs", &p.runs, RUNS({UNIT, UNIT}));
-	is_list("direct", &p.direct, RUNS({UNIT + 10, 5}, {UNIT + 500, 5}));
+	is_list("runs", &p.runs, RUNS({ UNIT, UNIT }));
+	is_list("direct", &p.direct, RUNS({ UNIT + 10, 5 }, { UNIT + 500, 5 }));
 	assert_int_equal(p.logged.n, 0);
 	assert_int_equal(p.units, 1);
 	assert_int_equal(p.ns, flash_write_ns(q.profile, 4 * MIB));
@@ -131,7 +134,7 @@ static void test_whole(void **state)
 	/* one block behind them is in use: only the gap is written over, and the unit is merged */
 	w.used[UNIT + 1000] = true;
 	p = make(&q);
-	is_list("runs", &p.runs, RUNS({UNIT + 10, 495}));
+	is_list("runs", &p.runs, RUNS({ UNIT + 10, 495 }));
 	assert_true(p.ns > flash_write_ns(q.profile, 4 * MIB));
 	plan_clear(&p);
 
@@ -139,44 +142,44 @@ static void test_whole(void **state)
 	w.used[UNIT + 1000] = false;
 	w.used[UNIT + 200] = true;
 	p = make(&q);
-	is_list("runs", &p.runs, RUNS({UNIT + 10, 5}, {UNIT + 500, 5}));
+	is_list("runs", &p.runs, RUNS({ UNIT + 10, 5 }, { UNIT + 500, 5 }));
 	plan_clear(&p);
 
 	/* nobody can tell */
 	w.used[UNIT + 200] = false;
 	q.is_free = NULL;
 	p = make(&q);
-	is_list("runs", &p.runs, RUNS({UNIT + 10, 5}, {UNIT + 500, 5}));
+	is_list("runs", &p.runs, RUNS({ UNIT + 10, 5 }, { UNIT + 500, 5 }));
 	plan_clear(&p);
 
 	/* the volume ends in the unit, or begins there: what is beside it is somebody else's */
 	q.is_free = is_free;
 	q.volume_blks = 2 * UNIT - 1;
 	p = make(&q);
-	is_list("runs", &p.runs, RUNS({UNIT + 10, 495}));
+	is_list("runs", &p.runs, RUNS({ UNIT + 10, 495 }));
 	plan_clear(&p);
 	extents_clear(&d);
-	add_all(&d, RUNS({10, 5}, {500, 5}));
+	add_all(&d, RUNS({ 10, 5 }, { 500, 5 }));
 	q = query("x-slow-4g", &d, 0);
 	q.disk_off_bytes = 8 * COW_BLK_BYTES;
 	p = make(&q);
-	is_list("runs", &p.runs, RUNS({10, 495}));
+	is_list("runs", &p.runs, RUNS({ 10, 495 }));
 	plan_clear(&p);
 	extents_clear(&d);
 }
 
 static void test_disk_offset(void **state)
 {
-	struct extents d = {0};
+	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 0);
 	struct plan p;
 
 	(void)state;
 	/* the second unit of the volume begins 24 blocks earlier on it than without the offset */
 	q.disk_off_bytes = 24 * COW_BLK_BYTES;
-	add_all(&d, RUNS({UNIT - 20, 5}, {UNIT + 500, 5}));
+	add_all(&d, RUNS({ UNIT - 20, 5 }, { UNIT + 500, 5 }));
 	p = make(&q);
-	is_list("runs", &p.runs, RUNS({UNIT - 24, UNIT}));
+	is_list("runs", &p.runs, RUNS({ UNIT - 24, UNIT }));
 	assert_int_equal(p.units, 1);
 	plan_clear(&p);
 	extents_clear(&d);
@@ -191,30 +194,32 @@ static void all_used(void)
 
 static void test_log(void **state)
 {
-	struct extents d = {0};
+	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 1000);
 	struct plan p;
 
 	(void)state;
 	all_used();
-	add_all(&d, RUNS({100, 40}, {UNIT + 100, 10}, {2 * UNIT + 100, 40}, {3 * UNIT, UNIT}));
+	add_all(&d,
+		RUNS({ 100, 40 }, { UNIT + 100, 10 }, { 2 * UNIT + 100, 40 }, { 3 * UNIT, UNIT }));
 	p = make(&q);
-	is_list("logged", &p.logged, RUNS({100, 40}, {UNIT + 100, 10}, {2 * UNIT + 100, 40}));
-	is_list("direct", &p.direct, RUNS({3 * UNIT, UNIT}));
-	is_list("runs", &p.runs, RUNS({3 * UNIT, UNIT}));
+	is_list("logged", &p.logged, RUNS({ 100, 40 }, { UNIT + 100, 10 }, { 2 * UNIT + 100, 40 }));
+	is_list("direct", &p.direct, RUNS({ 3 * UNIT, UNIT }));
+	is_list("runs", &p.runs, RUNS({ 3 * UNIT, UNIT }));
 	assert_int_equal(p.units, 1);
-	assert_int_equal(p.ns, 2 * plan_append_ns(q.profile, 40) + plan_append_ns(q.profile, 10) + flash_write_ns(q.profile, 4 * MIB));
+	assert_int_equal(p.ns, 2 * plan_append_ns(q.profile, 40) + plan_append_ns(q.profile, 10) +
+				       flash_write_ns(q.profile, 4 * MIB));
 	plan_clear(&p);
 
 	/* no room for all of them: what saves most per block goes first */
 	q.log_blks = 50;
 	p = make(&q);
-	is_list("logged", &p.logged, RUNS({100, 40}, {UNIT + 100, 10}));
+	is_list("logged", &p.logged, RUNS({ 100, 40 }, { UNIT + 100, 10 }));
 	assert_int_equal(p.units, 2);
 	plan_clear(&p);
 	q.log_blks = 49;
 	p = make(&q);
-	is_list("logged", &p.logged, RUNS({UNIT + 100, 10}));
+	is_list("logged", &p.logged, RUNS({ UNIT + 100, 10 }));
 	plan_clear(&p);
 	q.log_blks = 0;
 	p = make(&q);
@@ -227,13 +232,13 @@ static void test_log(void **state)
 /* 800 of 1024 blocks: cheaper to append once than to merge, but not twice. */
 static void test_visited(void **state)
 {
-	struct extents d = {0};
+	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 10000);
 	struct plan p;
 
 	(void)state;
 	all_used();
-	add_all(&d, RUNS({UNIT + 100, 800}));
+	add_all(&d, RUNS({ UNIT + 100, 800 }));
 	p = make(&q);
 	assert_int_equal(p.logged.n, 0);
 	plan_clear(&p);
@@ -243,7 +248,7 @@ static void test_visited(void **state)
 	plan_clear(&p);
 	w.visited[2 * UNIT - 1] = true;
 	p = make(&q);
-	is_list("logged", &p.logged, RUNS({UNIT + 100, 800}));
+	is_list("logged", &p.logged, RUNS({ UNIT + 100, 800 }));
 	assert_int_equal(p.units, 0);
 	plan_clear(&p);
 	q.is_visited = NULL;
@@ -255,18 +260,18 @@ static void test_visited(void **state)
 
 static void test_home_follows(void **state)
 {
-	struct extents d = {0};
+	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 10000);
 	struct plan p;
 
 	(void)state;
 	all_used();
-	add_all(&d, RUNS({100, 10}, {UNIT + 100, 10}));
+	add_all(&d, RUNS({ 100, 10 }, { UNIT + 100, 10 }));
 	w.visited[UNIT] = true;
 	q.home_follows = true;
 	p = make(&q);
-	is_list("logged", &p.logged, RUNS({UNIT + 100, 10}));
-	is_list("direct", &p.direct, RUNS({100, 10}));
+	is_list("logged", &p.logged, RUNS({ UNIT + 100, 10 }));
+	is_list("direct", &p.direct, RUNS({ 100, 10 }));
 	plan_clear(&p);
 	extents_clear(&d);
 }
@@ -274,16 +279,16 @@ static void test_home_follows(void **state)
 /* A long run and a few blocks far from it: the run stays. */
 static void test_largest_run_stays(void **state)
 {
-	struct extents d = {0};
+	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 10000);
 	struct plan p;
 
 	(void)state;
 	all_used();
-	add_all(&d, RUNS({UNIT + 3, 1}, {UNIT + 20, 900}, {2 * UNIT - 5, 2}));
+	add_all(&d, RUNS({ UNIT + 3, 1 }, { UNIT + 20, 900 }, { 2 * UNIT - 5, 2 }));
 	p = make(&q);
-	is_list("logged", &p.logged, RUNS({UNIT + 3, 1}, {2 * UNIT - 5, 2}));
-	is_list("runs", &p.runs, RUNS({UNIT + 20, 900}));
+	is_list("logged", &p.logged, RUNS({ UNIT + 3, 1 }, { 2 * UNIT - 5, 2 }));
+	is_list("runs", &p.runs, RUNS({ UNIT + 20, 900 }));
 	assert_int_equal(p.units, 1);
 	plan_clear(&p);
 	extents_clear(&d);
@@ -292,20 +297,21 @@ static void test_largest_run_stays(void **state)
 /* First what is scattered, then the rest of the unit, into the room that is left. */
 static void test_in_two_steps(void **state)
 {
-	struct extents d = {0};
+	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 102);
 	struct plan p;
 
 	(void)state;
 	all_used();
-	add_all(&d, RUNS({UNIT + 3, 1}, {UNIT + 200, 100}, {2 * UNIT - 5, 1}));
+	add_all(&d, RUNS({ UNIT + 3, 1 }, { UNIT + 200, 100 }, { 2 * UNIT - 5, 1 }));
 	p = make(&q);
-	is_list("logged", &p.logged, RUNS({UNIT + 3, 1}, {UNIT + 200, 100}, {2 * UNIT - 5, 1}));
+	is_list("logged", &p.logged,
+		RUNS({ UNIT + 3, 1 }, { UNIT + 200, 100 }, { 2 * UNIT - 5, 1 }));
 	plan_clear(&p);
 	q.log_blks = 101;
 	p = make(&q);
-	is_list("logged", &p.logged, RUNS({UNIT + 3, 1}, {2 * UNIT - 5, 1}));
-	is_list("runs", &p.runs, RUNS({UNIT + 200, 100}));
+	is_list("logged", &p.logged, RUNS({ UNIT + 3, 1 }, { 2 * UNIT - 5, 1 }));
+	is_list("runs", &p.runs, RUNS({ UNIT + 200, 100 }));
 	plan_clear(&p);
 	extents_clear(&d);
 }
@@ -313,14 +319,14 @@ static void test_in_two_steps(void **state)
 /* A card with a shared log: what is scattered pays for the merges, what goes on does not. */
 static void test_absorb(void **state)
 {
-	struct extents d = {0};
+	struct extents d = { 0 };
 	struct plan_query q = query("sandisk-ultra-4g", &d, 10000);
 	struct plan p;
 
 	(void)state;
 	assert_true(q.profile->absorb > 1 && q.profile->unit_bytes == 4 * MIB);
 	all_used();
-	add_all(&d, RUNS({0, UNIT}));
+	add_all(&d, RUNS({ 0, UNIT }));
 	p = make(&q);
 	assert_int_equal(p.logged.n, 0);
 	plan_clear(&p);
@@ -362,7 +368,8 @@ static void test_bridges(void **state)
 	assert_false(plan_bridges(p, 0, 101, 100, 50, 1));
 	assert_false(plan_bridges(p, 0, UNIT - 1, UNIT, 50, 1)); /* the other unit */
 	assert_false(plan_bridges(p, 0, UNIT - 1, UNIT + 1, 50, 1));
-	assert_true(plan_bridges(p, 4096, UNIT - 1, UNIT + 1, 50, 1)); /* the same one, from there on */
+	/* the same one, from there on */
+	assert_true(plan_bridges(p, 4096, UNIT - 1, UNIT + 1, 50, 1));
 	/* a unit that is nearly full: the merge that a jump costs is nothing */
 	assert_false(plan_bridges(p, 0, 100, 400, UNIT - 10, 1));
 	assert_true(plan_bridges(p, 0, 100, 400, 100, 1));
@@ -373,12 +380,12 @@ static void test_bridges(void **state)
 
 static void test_error(void **state)
 {
-	struct extents d = {0};
+	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 0);
-	struct plan p = {0};
+	struct plan p = { 0 };
 
 	(void)state;
-	add_all(&d, RUNS({10, 5}, {20, 5}));
+	add_all(&d, RUNS({ 10, 5 }, { 20, 5 }));
 	w.error = -EIO;
 	assert_int_equal(plan_make(&p, &q), -EIO);
 	plan_clear(&p);
@@ -410,8 +417,10 @@ static void mark(bool *map, const struct extents *x)
 static void check_plan(const struct plan_query *q, const struct plan *p)
 {
 	static bool asked[BLKS], direct[BLKS], logged[BLKS], runs[BLKS];
-	uint64_t unit_bytes = q->profile->unit_bytes ? q->profile->unit_bytes : MIB, units = 0, last = UINT64_MAX, n_logged = 0;
-	bool in_place[BLKS * 2 + 1] = {0}; /* units of the disk that have a block of direct, from that of block 0 on */
+	uint64_t unit_bytes = q->profile->unit_bytes ? q->profile->unit_bytes : MIB, units = 0,
+		 last = UINT64_MAX, n_logged = 0;
+	/* units of the disk that have a block of direct, from that of block 0 on */
+	bool in_place[BLKS * 2 + 1] = { 0 };
 	uint64_t first = q->disk_off_bytes / unit_bytes;
 
 	mark(asked, q->direct);
@@ -422,11 +431,13 @@ static void check_plan(const struct plan_query *q, const struct plan *p)
 		uint64_t u = (q->disk_off_bytes + blk_to_bytes(b)) / unit_bytes;
 
 		if (direct[b] + logged[b] != asked[b])
-			fail_msg("block %llu: asked %d, in place %d, to the log %d", (unsigned long long)b, asked[b], direct[b], logged[b]);
+			fail_msg("block %llu: asked %d, in place %d, to the log %d",
+				 (unsigned long long)b, asked[b], direct[b], logged[b]);
 		if (direct[b] && !runs[b])
 			fail_msg("block %llu is not written", (unsigned long long)b);
 		if (logged[b] && runs[b])
-			fail_msg("block %llu is in the log and written over", (unsigned long long)b);
+			fail_msg("block %llu is in the log and written over",
+				 (unsigned long long)b);
 		if (runs[b] && !direct[b] && (w.used[b] || !q->is_free || b >= q->volume_blks))
 			fail_msg("block %llu is used, and written over", (unsigned long long)b);
 		n_logged += logged[b];
@@ -440,13 +451,20 @@ static void check_plan(const struct plan_query *q, const struct plan *p)
 		uint64_t u = (q->disk_off_bytes + blk_to_bytes(b)) / unit_bytes;
 
 		if (runs[b] && !in_place[u - first])
-			fail_msg("block %llu: nothing in its unit is written in place", (unsigned long long)b);
+			fail_msg("block %llu: nothing in its unit is written in place",
+				 (unsigned long long)b);
 		if (logged[b] && q->home_follows) {
-			uint64_t from = u * unit_bytes > q->disk_off_bytes ? (u * unit_bytes - q->disk_off_bytes) / COW_BLK_BYTES : 0;
-			uint64_t to = min_u64(((u + 1) * unit_bytes - q->disk_off_bytes) / COW_BLK_BYTES, q->volume_blks);
+			uint64_t from = u * unit_bytes > q->disk_off_bytes
+						? (u * unit_bytes - q->disk_off_bytes) /
+							  COW_BLK_BYTES
+						: 0;
+			uint64_t to =
+				min_u64(((u + 1) * unit_bytes - q->disk_off_bytes) / COW_BLK_BYTES,
+					q->volume_blks);
 
 			if (!q->is_visited || !is_visited(NULL, from, to - from))
-				fail_msg("block %llu goes to the log, and home at once", (unsigned long long)b);
+				fail_msg("block %llu goes to the log, and home at once",
+					 (unsigned long long)b);
 		}
 	}
 	assert_true(n_logged <= q->log_blks);
@@ -480,8 +498,9 @@ static void test_any(void **state)
 	(void)state;
 	seed = 1;
 	for (unsigned round = 0; round < 1500; round++) {
-		const struct flash_profile *of = flash_profiles_at(profiles, rnd(flash_profiles_count(profiles)));
-		struct extents d = {0};
+		const struct flash_profile *of =
+			flash_profiles_at(profiles, rnd(flash_profiles_count(profiles)));
+		struct extents d = { 0 };
 		struct plan_query q;
 		struct plan p, none;
 
@@ -503,8 +522,8 @@ static void test_any(void **state)
 		none = make(&q);
 		check_plan(&q, &none);
 		if (p.ns > none.ns)
-			fail_msg("%s, round %u: %llu ns, and %llu without the log", of->id, round, (unsigned long long)p.ns,
-				 (unsigned long long)none.ns);
+			fail_msg("%s, round %u: %llu ns, and %llu without the log", of->id, round,
+				 (unsigned long long)p.ns, (unsigned long long)none.ns);
 		plan_clear(&none);
 		plan_clear(&p);
 		extents_clear(&d);
@@ -520,7 +539,7 @@ static void test_merge(void **state)
 	(void)state;
 	seed = 2;
 	for (unsigned round = 0; round < 300; round++) {
-		struct extents x = {0}, y = {0};
+		struct extents x = { 0 }, y = { 0 };
 		uint64_t none = rnd(10);
 
 		memset(want, 0, sizeof(want));

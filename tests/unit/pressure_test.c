@@ -43,7 +43,8 @@ static void test_plan(void **state)
 	assert_false(pressure_plan_exceeds(&p));
 }
 
-/* Kernels that bound only the whole system: the reserve holds what can be dirty above this volume, on top of the limit. */
+/* Kernels that bound only the whole system: the reserve holds what can be dirty above this volume,
+ * on top of the limit. */
 static void test_plan_unbounded(void **state)
 {
 	struct pressure_plan p, bounded = plan_of(64 * MIB, 8 * MIB);
@@ -77,16 +78,19 @@ static void test_plan_unbounded(void **state)
 	pressure_plan_ring(&p, 4000);
 	assert_int_equal(p.dirty_bytes, 113 * MIB);
 	assert_int_equal(p.ram_bytes.ruin, (256 + 8 + 113 + 32) * MIB);
-	assert_true(pressure_rate_unsealed(&p, &(struct pressure_use){ .used_bytes = 300 * MIB, .dirty_blks = 3599 }) <
+	assert_true(pressure_rate_unsealed(&p, &(struct pressure_use){ .used_bytes = 300 * MIB,
+								       .dirty_blks = 3599 }) <
 		    16 * MIB);
 	pressure_plan_ring(&bounded, 4000);
 	assert_true(bounded.dirty_bytes <= 4000 * COW_BLK_BYTES / 16);
 	assert_int_equal(bounded.dirty_bytes, bounded.bound_bytes);
 }
 
-static enum pressure_level at(const struct pressure_plan *p, uint64_t used_bytes, uint64_t dirty_blks, bool low)
+static enum pressure_level at(const struct pressure_plan *p, uint64_t used_bytes,
+			      uint64_t dirty_blks, bool low)
 {
-	return pressure_level(p, &(struct pressure_use){ .used_bytes = used_bytes, .dirty_blks = dirty_blks,
+	return pressure_level(p, &(struct pressure_use){ .used_bytes = used_bytes,
+							 .dirty_blks = dirty_blks,
 							 .memory_low = low });
 }
 
@@ -114,7 +118,8 @@ static void test_levels(void **state)
 	assert_true(p.dirty_bytes <= 4000 * COW_BLK_BYTES / 16);
 }
 
-/* Room in the log and in free blocks: a small one is divided like a ring, of a large one almost all may be used. */
+/* Room in the log and in free blocks: a small one is divided like a ring, of a large one almost all
+ * may be used. */
 static void test_room(void **state)
 {
 	struct pressure_plan p = plan_of(1024 * MIB, 8 * MIB), ring = p;
@@ -123,11 +128,13 @@ static void test_room(void **state)
 	pressure_plan_ring(&ring, 2000);
 	pressure_plan_room(&p, 2000);
 	assert_in_range(p.ring_blks.full, ring.ring_blks.full, ring.ring_blks.full + 200);
-	assert_true(p.ring_blks.commit < p.ring_blks.full && p.ring_blks.full < p.ring_blks.ruin && p.ring_blks.ruin < 2000);
+	assert_true(p.ring_blks.commit < p.ring_blks.full && p.ring_blks.full < p.ring_blks.ruin &&
+		    p.ring_blks.ruin < 2000);
 	assert_int_equal(p.bound_bytes, ring.bound_bytes);
 	pressure_plan_room(&p, 200000);
 	assert_in_range(p.ring_blks.commit, 110000, 200000);
-	assert_true(p.ring_blks.ruin - p.ring_blks.full >= (p.journal_bytes + p.dirty_bytes + PRESSURE_MIN_BYTES) / COW_BLK_BYTES);
+	assert_true(p.ring_blks.ruin - p.ring_blks.full >=
+		    (p.journal_bytes + p.dirty_bytes + PRESSURE_MIN_BYTES) / COW_BLK_BYTES);
 	/* more than RAM can hold: no budget, and nothing is left of the one before */
 	pressure_plan_room(&p, 1000000);
 	assert_int_equal(p.ring_blks.full, 0);
@@ -138,7 +145,8 @@ static void test_room(void **state)
 	assert_true(p.ring_blks.full > 0);
 }
 
-/* What is in flight when all replies are withheld fits into the log, with descriptors for extents of one block. */
+/* What is in flight when all replies are withheld fits into the log, with descriptors for extents
+ * of one block. */
 static void test_requests(void **state)
 {
 	(void)state;
@@ -150,14 +158,17 @@ static void test_requests(void **state)
 		pressure_plan_ring(&p, capacity);
 		assert_true(p.ring_blks.full < p.stop_blks && p.stop_blks < p.ring_blks.ruin);
 		assert_int_equal(p.ring_blks.commit, pressure_ring_commits(capacity));
-		assert_true(rq.kb >= 4 && rq.kb <= 256 && rq.kb % 4 == 0 && rq.tags >= 16 && rq.tags <= 128);
+		assert_true(rq.kb >= 4 && rq.kb <= 256 && rq.kb % 4 == 0 && rq.tags >= 16 &&
+			    rq.tags <= 128);
 		if (pressure_ring_suffices(capacity))
-			assert_true(blk_to_bytes(p.stop_blks) + (rq.tags + serving) * rq.kb * KIB <= blk_to_bytes(most));
+			assert_true(blk_to_bytes(p.stop_blks) + (rq.tags + serving) * rq.kb * KIB <=
+				    blk_to_bytes(most));
 		assert_true(capacity < 120 || most + most * 28 / 3984 + 3 <= capacity);
 	}
 	assert_false(pressure_ring_suffices(80));
 	assert_true(pressure_ring_suffices(128));
-	assert_int_equal(pressure_requests(4092).kb, 128); /* the smallest log of cards with the usual erase blocks */
+	/* the smallest log of cards with the usual erase blocks */
+	assert_int_equal(pressure_requests(4092).kb, 128);
 	assert_int_equal(pressure_requests(100000).kb, 256);
 	assert_int_equal(pressure_requests(100000).tags, 128);
 }
@@ -170,7 +181,8 @@ static void test_look(void **state)
 	(void)state;
 	pressure_plan_ring(&r, 4000);
 	for (uint64_t used = 0; used < 130 * MIB; used += 333333) {
-		struct pressure_use u = { .used_bytes = used, .dirty_blks = used / COW_BLK_BYTES / 8 };
+		struct pressure_use u = { .used_bytes = used,
+					  .dirty_blks = used / COW_BLK_BYTES / 8 };
 		uint64_t look = pressure_look_bytes(&p, &u);
 
 		assert_true(look >= 64 * KIB);
@@ -178,17 +190,23 @@ static void test_look(void **state)
 			assert_int_equal(at(&p, used + look - 1, 0, false), at(&p, used, 0, false));
 		look = pressure_look_bytes(&r, &u);
 		if (look > 64 * KIB)
-			assert_int_equal(at(&r, used + look - 1, u.dirty_blks + look / COW_BLK_BYTES - 1, false),
+			assert_int_equal(at(&r, used + look - 1,
+					    u.dirty_blks + look / COW_BLK_BYTES - 1, false),
 					 at(&r, used, u.dirty_blks, false));
 	}
-	assert_int_equal(pressure_room_bytes(&p, &(struct pressure_use){ .used_bytes = 30 * MIB }), 70 * MIB);
-	assert_int_equal(pressure_room_bytes(&p, &(struct pressure_use){ .used_bytes = 101 * MIB }), 0);
-	assert_int_equal(pressure_room_bytes(&r, &(struct pressure_use){ .dirty_blks = 2590 }), blk_to_bytes(10));
+	assert_int_equal(pressure_room_bytes(&p, &(struct pressure_use){ .used_bytes = 30 * MIB }),
+			 70 * MIB);
+	assert_int_equal(pressure_room_bytes(&p, &(struct pressure_use){ .used_bytes = 101 * MIB }),
+			 0);
+	assert_int_equal(pressure_room_bytes(&r, &(struct pressure_use){ .dirty_blks = 2590 }),
+			 blk_to_bytes(10));
 }
 
 static void test_left(void **state)
 {
-	struct pressure_commit c = { .phase = PHASE_CLASSIFY, .sealed_blks = 2560, .usual_bytes_per_s = 10 * MIB };
+	struct pressure_commit c = { .phase = PHASE_CLASSIFY,
+				     .sealed_blks = 2560,
+				     .usual_bytes_per_s = 10 * MIB };
 
 	(void)state;
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS); /* 10 MiB as fast as last time */
@@ -197,13 +215,22 @@ static void test_left(void **state)
 	c.since_seal_ns = 100 * SECOND_NS; /* overdue: not over */
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS / 10);
 	/* measured: 5 MiB/s, 5 MiB left */
-	c = (struct pressure_commit){ .phase = PHASE_DIRECT, .done_blks = 1280, .total_blks = 2560, .sealed_blks = 2560,
-				      .written_bytes = 5 * MIB, .writing_ns = SECOND_NS, .usual_bytes_per_s = 50 * MIB };
+	c = (struct pressure_commit){ .phase = PHASE_DIRECT,
+				      .done_blks = 1280,
+				      .total_blks = 2560,
+				      .sealed_blks = 2560,
+				      .written_bytes = 5 * MIB,
+				      .writing_ns = SECOND_NS,
+				      .usual_bytes_per_s = 50 * MIB };
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS);
 	c.writing_ns = 1000; /* too short to tell */
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS / 10);
-	/* a checkpoint that makes room comes before all of the writing, one after it frees no RAM */
-	c = (struct pressure_commit){ .phase = PHASE_CHECKPOINT, .done_blks = 0, .total_blks = 2560, .sealed_blks = 2560,
+	/* a checkpoint that makes room comes before all of the writing, one after it frees no
+	 * RAM */
+	c = (struct pressure_commit){ .phase = PHASE_CHECKPOINT,
+				      .done_blks = 0,
+				      .total_blks = 2560,
+				      .sealed_blks = 2560,
 				      .usual_bytes_per_s = 10 * MIB };
 	assert_int_equal(pressure_left_ns(&c), 2 * SECOND_NS);
 	c.durable = true;
@@ -232,8 +259,8 @@ static void test_rate(void **state)
 	}
 }
 
-/* What is dirty above lands below level commit, or in the reserve: also with the bound that was set a look ago, which is
- * renewed once it is off by a quarter. */
+/* What is dirty above lands below level commit, or in the reserve: also with the bound that was set
+ * a look ago, which is renewed once it is off by a quarter. */
 static void test_dirty(void **state)
 {
 	struct pressure_plan p = plan_of(300 * MIB, 8 * MIB), r = p;
@@ -241,24 +268,37 @@ static void test_dirty(void **state)
 	(void)state;
 	pressure_plan_ring(&r, 4000);
 	for (uint64_t used = 0; used < 320 * MIB; used += 333333) {
-		struct pressure_use u = { .used_bytes = used, .dirty_blks = used / COW_BLK_BYTES / 50 };
-		uint64_t look = pressure_look_bytes(&p, &u), bound = pressure_dirty_now_bytes(&p, &u, false, 0);
+		struct pressure_use u = { .used_bytes = used,
+					  .dirty_blks = used / COW_BLK_BYTES / 50 };
+		uint64_t look = pressure_look_bytes(&p, &u),
+			 bound = pressure_dirty_now_bytes(&p, &u, false, 0);
 
 		assert_true(bound >= p.dirty_bytes);
 		assert_true(bound == p.dirty_bytes || used + look + bound / 3 * 4 <= 225 * MIB);
 		look = pressure_look_bytes(&r, &u);
 		bound = pressure_dirty_now_bytes(&r, &u, false, 0);
 		assert_true(bound >= r.dirty_bytes);
-		assert_true(bound == r.dirty_bytes || blk_to_bytes(u.dirty_blks) + look + bound / 3 * 4 <= blk_to_bytes(2000));
+		assert_true(bound == r.dirty_bytes ||
+			    blk_to_bytes(u.dirty_blks) + look + bound / 3 * 4 <=
+				    blk_to_bytes(2000));
 	}
-	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ .used_bytes = 25 * MIB }, false, 0), 100 * MIB);
-	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ .memory_low = true }, false, 0), p.dirty_bytes);
+	assert_int_equal(pressure_dirty_now_bytes(
+				 &p, &(struct pressure_use){ .used_bytes = 25 * MIB }, false, 0),
+			 100 * MIB);
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ .memory_low = true },
+						  false, 0),
+			 p.dirty_bytes);
 	/* writers are held to a rate: a quarter of a second's worth */
-	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 4 * MIB), MIB);
-	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 0), 512 * KIB);
-	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 1000 * MIB), p.dirty_bytes);
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 4 * MIB),
+			 MIB);
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 0),
+			 512 * KIB);
+	assert_int_equal(
+		pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 1000 * MIB),
+		p.dirty_bytes);
 	p = plan_of(4096 * MIB, 8 * MIB);
-	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, false, 0), 256 * MIB);
+	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, false, 0),
+			 256 * MIB);
 }
 
 static void test_memory(void **state)
@@ -268,10 +308,15 @@ static void test_memory(void **state)
 	uint64_t left;
 
 	(void)state;
-	assert_true(pressure_memory_low("MemTotal:  512000 kB\nMemFree: 1 kB\nMemAvailable:   65535 kB\n", &left));
-	assert_false(pressure_memory_low("MemTotal:  512000 kB\nMemAvailable:   65536 kB\n", &left));
-	assert_true(pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   399999 kB\n", &left)); /* 5 % */
-	assert_false(pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   400000 kB\n", &left));
+	assert_true(pressure_memory_low(
+		"MemTotal:  512000 kB\nMemFree: 1 kB\nMemAvailable:   65535 kB\n", &left));
+	assert_false(
+		pressure_memory_low("MemTotal:  512000 kB\nMemAvailable:   65536 kB\n", &left));
+	/* 5 % */
+	assert_true(
+		pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   399999 kB\n", &left));
+	assert_false(
+		pressure_memory_low("MemTotal:  8000000 kB\nMemAvailable:   400000 kB\n", &left));
 	assert_false(pressure_memory_low("", &left));
 	assert_false(pressure_memory_low("MemTotal:  8000000 kB\n", &left));
 	assert_int_equal(left, 0);
@@ -298,10 +343,13 @@ static void test_due(void **state)
 	assert_int_equal(gate_due_ns(10, 1000, 100, 1, 0, true), UINT64_MAX);
 	assert_int_equal(gate_due_ns(10, 1000, 100, 1, 0, false), 1000 + GATE_LONGEST_NS);
 	/* tags come free */
-	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 0, false), 5000 + GATE_TAG_NS);
-	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD, 0, false), 1000 + GATE_LONGEST_NS);
+	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 0, false),
+			 5000 + GATE_TAG_NS);
+	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD, 0, false),
+			 1000 + GATE_LONGEST_NS);
 	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 0, true), UINT64_MAX);
-	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 100 * SECOND_NS, false), 5001);
+	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 100 * SECOND_NS, false),
+			 5001);
 }
 
 /* ---- the gate itself ---- */
@@ -458,13 +506,14 @@ static void test_gate_stop(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plan),
-		cmocka_unit_test(test_plan_unbounded),
-		cmocka_unit_test(test_levels),
-		cmocka_unit_test(test_room),    cmocka_unit_test(test_look),
-		cmocka_unit_test(test_left),	    cmocka_unit_test(test_rate),      cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_due),	    cmocka_unit_test(test_gate_budget), cmocka_unit_test(test_gate_pace),
-		cmocka_unit_test(test_gate_park), cmocka_unit_test(test_gate_stop), cmocka_unit_test(test_requests), cmocka_unit_test(test_dirty),
+		cmocka_unit_test(test_plan),	  cmocka_unit_test(test_plan_unbounded),
+		cmocka_unit_test(test_levels),	  cmocka_unit_test(test_room),
+		cmocka_unit_test(test_look),	  cmocka_unit_test(test_left),
+		cmocka_unit_test(test_rate),	  cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_due),	  cmocka_unit_test(test_gate_budget),
+		cmocka_unit_test(test_gate_pace), cmocka_unit_test(test_gate_park),
+		cmocka_unit_test(test_gate_stop), cmocka_unit_test(test_requests),
+		cmocka_unit_test(test_dirty),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

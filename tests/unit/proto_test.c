@@ -66,38 +66,38 @@ static void test_bad(void **state)
 		const char *text;
 		int error;
 	} bad[] = {
-		{"", -EINVAL},
-		{"{", -EINVAL},
-		{"{}", -EINVAL},
-		{"[]", -EINVAL},
-		{"null", -EINVAL},
-		{"status", -EINVAL},
-		{"\"status\"", -EINVAL},
-		{"{\"version\":1}", -EINVAL},
-		{"{\"command\":\"status\"}", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\"} x", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\"}{}", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\",}", -EINVAL},
-		{"{\"version\":1 \"command\":\"status\"}", -EINVAL},
-		{"{\"version\":1,\"command\":\"status}", -EINVAL},
-		{"{\"version\":1,\"command\":\"sta\\qtus\"}", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\",\"x\":\"\\u12g4\"}", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\",\"x\":\"\\u1", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\",\"x\":\"\\", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\",\"x\":01}", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\",\"x\":1.}", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\",\"x\":-}", -EINVAL},
-		{"{\"version\":1,\"command\":\"status\",\"x\":truth}", -EINVAL},
-		{"{\"version\":1,\"command\":7}", -EINVAL},
-		{"{\"version\":1,\"command\":\"commit\",\"dry_run\":\"yes\"}", -EINVAL},
-		{"{\"version\":1,\"command\":\"commit\",\"dry_run\":1}", -EINVAL},
-		{"{\"version\":2,\"command\":\"status\"}", -EPROTONOSUPPORT},
-		{"{\"version\":\"1\",\"command\":\"status\"}", -EPROTONOSUPPORT},
-		{"{\"version\":1.0,\"command\":\"status\"}", -EPROTONOSUPPORT},
-		{"{\"version\":1,\"command\":\"reboot\"}", -EOPNOTSUPP},
-		{"{\"version\":1,\"command\":\"\"}", -EOPNOTSUPP},
-		{"{\"version\":1,\"command\":\"statu\"}", -EOPNOTSUPP},
-		{"{\"version\":1,\"command\":\"status\\u0000\"}", -EOPNOTSUPP},
+		{ "", -EINVAL },
+		{ "{", -EINVAL },
+		{ "{}", -EINVAL },
+		{ "[]", -EINVAL },
+		{ "null", -EINVAL },
+		{ "status", -EINVAL },
+		{ "\"status\"", -EINVAL },
+		{ "{\"version\":1}", -EINVAL },
+		{ "{\"command\":\"status\"}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\"} x", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\"}{}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\",}", -EINVAL },
+		{ "{\"version\":1 \"command\":\"status\"}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"sta\\qtus\"}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\",\"x\":\"\\u12g4\"}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\",\"x\":\"\\u1", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\",\"x\":\"\\", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\",\"x\":01}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\",\"x\":1.}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\",\"x\":-}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"status\",\"x\":truth}", -EINVAL },
+		{ "{\"version\":1,\"command\":7}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"commit\",\"dry_run\":\"yes\"}", -EINVAL },
+		{ "{\"version\":1,\"command\":\"commit\",\"dry_run\":1}", -EINVAL },
+		{ "{\"version\":2,\"command\":\"status\"}", -EPROTONOSUPPORT },
+		{ "{\"version\":\"1\",\"command\":\"status\"}", -EPROTONOSUPPORT },
+		{ "{\"version\":1.0,\"command\":\"status\"}", -EPROTONOSUPPORT },
+		{ "{\"version\":1,\"command\":\"reboot\"}", -EOPNOTSUPP },
+		{ "{\"version\":1,\"command\":\"\"}", -EOPNOTSUPP },
+		{ "{\"version\":1,\"command\":\"statu\"}", -EOPNOTSUPP },
+		{ "{\"version\":1,\"command\":\"status\\u0000\"}", -EOPNOTSUPP },
 	};
 
 	(void)state;
@@ -192,7 +192,8 @@ static void test_mutations(void **state)
 
 static void test_render(void **state)
 {
-	const struct request all = {COMMAND_COMMIT, true, true, true, true, true, true, true, 7, true, true, 8, true};
+	const struct request all = { COMMAND_COMMIT, true, true, true, true, true, true,
+				     true,	     7,	   true, true, 8,    true };
 	char text[512];
 	size_t len = request_render(&all, text, sizeof(text));
 
@@ -201,7 +202,8 @@ static void test_render(void **state)
 	assert_int_equal(parse_bytes(text, len - 1), 0);
 	assert_int_equal(rq.command, all.command);
 	assert_true(rq.dry_run && rq.checkpoint && rq.force && rq.no_wait && rq.undo && rq.commit &&
-		    rq.discard && rq.timer && rq.shutdown && rq.seconds == 7 && rq.first == 8 && rq.lend);
+		    rq.discard && rq.timer && rq.shutdown && rq.seconds == 7 && rq.first == 8 &&
+		    rq.lend);
 	assert_int_equal(request_render(&all, text, 20), 0);
 }
 
@@ -258,7 +260,7 @@ static void test_answer(void **state)
 
 static void test_linebuf(void **state)
 {
-	struct linebuf b = {.max_bytes = 4096};
+	struct linebuf b = { .max_bytes = 4096 };
 	const char *line;
 	char big[5000];
 	size_t len;
@@ -304,18 +306,18 @@ static int parse_words(int n, const char *const *words, const struct option_spec
 static void test_options(void **state)
 {
 	static const struct option_spec specs[] = {
-		{0, "help", NULL, ""},
-		{1, "name", "NAME", ""},
-		{2, "no", NULL, ""},
-		{0, NULL, NULL, NULL},
+		{ 0, "help", NULL, "" },
+		{ 1, "name", "NAME", "" },
+		{ 2, "no", NULL, "" },
+		{ 0, NULL, NULL, NULL },
 	};
-	static const char *const good[] = {"dev", "--name", "x", "--no", "-", "--", "--name"};
-	static const char *const eq[] = {"--name=a=b"};
+	static const char *const good[] = { "dev", "--name", "x", "--no", "-", "--", "--name" };
+	static const char *const eq[] = { "--name=a=b" };
 	static const char *const bad[][3] = {
-		{"--name"},	  {"--nam", "x"}, {"--no=1"}, {"-x"},
-		{"--names", "x"}, {"--="},	  {"-name"},
+		{ "--name" },	    { "--nam", "x" }, { "--no=1" }, { "-x" },
+		{ "--names", "x" }, { "--=" },	      { "-name" },
 	};
-	struct options o = {0};
+	struct options o = { 0 };
 
 	(void)state;
 	assert_int_equal(parse_words(7, good, specs, &o), 0);

@@ -81,12 +81,12 @@ static void told(void *ctx, int mount_fd)
 
 static struct quiesce_target target(struct probe *p)
 {
-	return (struct quiesce_target){.proc_dirfd = proc_dirfd,
-				       .dev = s.loop.rdev,
-				       .loop_fd = s.loop.fd,
-				       .fuse_dirfd = fuse_dirfd,
-				       .frozen = told,
-				       .ctx = p};
+	return (struct quiesce_target){ .proc_dirfd = proc_dirfd,
+					.dev = s.loop.rdev,
+					.loop_fd = s.loop.fd,
+					.fuse_dirfd = fuse_dirfd,
+					.frozen = told,
+					.ctx = p };
 }
 
 static int setup_ext4(void **state)
@@ -119,7 +119,7 @@ static void write_file(const char *name, size_t len_bytes)
 
 static void test_freeze_seal_thaw(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	unsigned fds = count_fds();
@@ -143,7 +143,7 @@ static void test_freeze_seal_thaw(void **state)
 
 static void test_seal_error(void **state)
 {
-	struct probe p = {.result = -ENOMEM};
+	struct probe p = { .result = -ENOMEM };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
@@ -157,7 +157,7 @@ static void test_seal_error(void **state)
 
 static void test_stay_frozen(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
@@ -171,7 +171,7 @@ static void test_stay_frozen(void **state)
 static void test_frozen_by_others(void **state)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
@@ -185,7 +185,7 @@ static void test_frozen_by_others(void **state)
 
 static void test_thawed_by_others(void **state)
 {
-	struct probe p = {.thaw = true};
+	struct probe p = { .thaw = true };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
@@ -195,7 +195,7 @@ static void test_thawed_by_others(void **state)
 
 static void test_readonly_mount(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
@@ -224,7 +224,7 @@ static void test_find_mount(void **state)
 
 static void test_not_mounted(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	int fd;
@@ -244,14 +244,15 @@ static void test_not_mounted(void **state)
 /* The same where writes are withheld until the seal: whoever has the device waits for it. */
 static void test_claimed_and_stopped(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	_cleanup_close_ int fd = -1;
 
 	(void)state;
 	t.stopped = stopped;
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0); /* nothing is in the way of a freeze */
+	/* nothing is in the way of a freeze */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(rep.frozen && p.was_frozen && !rep.unfrozen && !rep.stopped);
 	assert_int_equal(umount(s.mnt), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
@@ -270,12 +271,12 @@ static void test_claimed_and_stopped(void **state)
 	assert_true(p.calls == 4 && rep.unfrozen && rep.stopped);
 }
 
-/* Something else lies over the mount point: never the wrong one is taken for it, and the right one is
- * frozen. One that was unmounted lazily is out of reach. */
+/* Something else lies over the mount point: never the wrong one is taken for it, and the right one
+ * is frozen. One that was unmounted lazily is out of reach. */
 static void test_mount_out_of_reach(void **state)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
@@ -296,7 +297,8 @@ static void test_mount_out_of_reach(void **state)
 	assert_true(rep.hidden && !rep.mounted);
 	t.type = "ext3"; /* by its features; it is mounted as ext4 */
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(p.calls == 3 && rep.hidden && rep.mounted && rep.frozen && !rep.readonly && !p.needs_recovery);
+	assert_true(p.calls == 3 && rep.hidden && rep.mounted && rep.frozen && !rep.readonly &&
+		    !p.needs_recovery);
 	assert_string_equal(rep.holder, ""); /* it is we ourselves */
 	close(fd);
 	fd = -1;
@@ -309,11 +311,11 @@ static void test_mount_out_of_reach(void **state)
 	assert_true(p.calls == 5 && rep.hidden && rep.mounted && rep.readonly && !p.needs_recovery);
 }
 
-/* Of a volume that was unmounted a bind mount of one file is left, or one of something that must never be
- * opened. */
+/* Of a volume that was unmounted a bind mount of one file is left, or one of something that must
+ * never be opened. */
 static void test_file_mount(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	char from[160], to[160];
@@ -341,7 +343,7 @@ static void test_file_mount(void **state)
 /* What only pid 1 sees: a /proc of our own making. */
 static void test_mount_of_init(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	char path[160], info[16384];
@@ -406,10 +408,11 @@ static void fake_end(const char *path, int fd)
 	rmdir(path);
 }
 
-/* Lines that are none, and one with a strange path: it is found, and only taken if it is what lies there. */
+/* Lines that are none, and one with a strange path: it is found, and only taken if it is what lies
+ * there. */
 static void test_strange_mountinfo(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	char path[160], where[256];
@@ -419,64 +422,86 @@ static void test_strange_mountinfo(void **state)
 
 	(void)state;
 	t.proc_dirfd = fake_proc(path);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), -ENOENT);
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT); /* could not look: nothing is sealed */
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL),
+			 -ENOENT);
+	/* could not look: nothing is sealed */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT);
 	fake_put(t.proc_dirfd, "self/mountinfo", "");
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), -ENOENT);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL),
+			 -ENOENT);
 	assert_int_equal(symlinkat("/", t.proc_dirfd, "self/root"), 0);
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
-	n = (size_t)snprintf(info, sizeof(info), "nothing\n1 2 %u:%u / /x rw ext4 /dev/x rw\n"
-			     "1 2 %u:%u - ext4 /dev/x rw\n1 2 %u:%u / /x rw - ext4\n1 2 seven / /x rw - ext4 /dev/x rw\n"
-			     "9 1 0:55 / /x rw - tmpfs none rw\n9 1 0:55 / /x rw - btrfs /dev/not/there rw\n"
-			     "9 1 0:55 / /x rw - btrfs /dev/null rw\n9 1 %u:%u / ",
-			     major(t.dev), minor(t.dev), major(t.dev), minor(t.dev), major(t.dev), minor(t.dev),
-			     major(t.dev), minor(t.dev));
+	n = (size_t)snprintf(
+		info, sizeof(info),
+		"nothing\n1 2 %u:%u / /x rw ext4 /dev/x rw\n"
+		"1 2 %u:%u - ext4 /dev/x rw\n1 2 %u:%u / /x rw - ext4\n1 2 seven / /x rw - ext4 /dev/x rw\n"
+		"9 1 0:55 / /x rw - tmpfs none rw\n9 1 0:55 / /x rw - btrfs /dev/not/there rw\n"
+		"9 1 0:55 / /x rw - btrfs /dev/null rw\n9 1 %u:%u / ",
+		major(t.dev), minor(t.dev), major(t.dev), minor(t.dev), major(t.dev), minor(t.dev),
+		major(t.dev), minor(t.dev));
 	memset(info + n, 'x', 20000); /* longer than any line may be */
 	n += 20000;
 	snprintf(info + n, sizeof(info) - n, " rw - ext4 /dev/x rw\n");
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
-	snprintf(info + n, sizeof(info) - n, " rw - ext4 /dev/x rw\n"
-		 "9 1 %u:%u / /a\\040b\\134c\\9\\04 rw - ext4 /dev/x root=ro\n", major(t.dev), minor(t.dev));
+	snprintf(info + n, sizeof(info) - n,
+		 " rw - ext4 /dev/x rw\n"
+		 "9 1 %u:%u / /a\\040b\\134c\\9\\04 rw - ext4 /dev/x root=ro\n",
+		 major(t.dev), minor(t.dev));
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly), 1);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly),
+			 1);
 	assert_string_equal(where, "/a b\\c\\9\\04");
 	assert_false(readonly);
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0); /* not there, but it is mounted somewhere */
+	/* not there, but it is mounted somewhere */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 1 && p.was_frozen);
 	/* another block device, and words that end within an escape */
-	snprintf(info, sizeof(info), "9 1 0:55 / /x rw - btrfs %s rw\n9 1 0:55 / /x\\!22 rw - btrfs /dev/x\\0 rw\n",
+	snprintf(info, sizeof(info),
+		 "9 1 0:55 / /x rw - btrfs %s rw\n9 1 0:55 / /x\\!22 rw - btrfs /dev/x\\0 rw\n",
 		 s.loop.path);
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, makedev(1, 250), where, sizeof(where), NULL), 0);
-	/* a source is what the user who mounts likes; so is the rest of the line, but for the device number */
-	snprintf(info, sizeof(info), "9 1 0:55 / /x rw - fuse %s rw\n9 1 0:55 / /x rw - fuse.btrfs %s rw\n"
-		 "9 1 0:55 / /x\\012 rw - fuse x\\0409\\0401\\040%u:%u\\040/\\040/\\040rw\\040-\\040ext4 rw\n", s.loop.path,
-		 s.loop.path, major(t.dev), minor(t.dev));
+	assert_int_equal(
+		quiesce_find_mount(t.proc_dirfd, makedev(1, 250), where, sizeof(where), NULL), 0);
+	/* a source is what the user who mounts likes; so is the rest of the line, but for the
+	 * device number */
+	snprintf(
+		info, sizeof(info),
+		"9 1 0:55 / /x rw - fuse %s rw\n9 1 0:55 / /x rw - fuse.btrfs %s rw\n"
+		"9 1 0:55 / /x\\012 rw - fuse x\\0409\\0401\\040%u:%u\\040/\\040/\\040rw\\040-\\040ext4 rw\n",
+		s.loop.path, s.loop.path, major(t.dev), minor(t.dev));
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
-	snprintf(info, sizeof(info), "9 1 %u:%u / / rw - ext4 /dev/x ro,noatime\n", major(t.dev), minor(t.dev));
+	snprintf(info, sizeof(info), "9 1 %u:%u / / rw - ext4 /dev/x ro,noatime\n", major(t.dev),
+		 minor(t.dev));
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly), 1);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly),
+			 1);
 	assert_true(readonly);
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE); /* something else, and it is not mounted so */
+	/* something else, and it is not mounted so */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
 	assert_int_equal(p.calls, 1);
 	fake_end(path, t.proc_dirfd);
 }
 
-/* Tasks that look almost like a writer that sleeps on the file system, and one that does but has ended. */
+/* Tasks that look almost like a writer that sleeps on the file system, and one that does but has
+ * ended. */
 static void test_bounce_nobody(void **state)
 {
 	static const char task[] = "99999999/task/99999999"; /* more than any pid */
 	static const struct {
 		const char *stat, *syscall;
 	} cases[] = {
-		{"99999999 (a) b) R 1", "275 0x3 0x0 0x3"}, {"99999999 (a S 1", "275 0x3 0x0 0x3"},
-		{"99999999 (a)S", "275 0x3 0x0 0x3"},	    {"99999999 (a) S 1", "running"},
-		{"99999999 (a) S 1", "-1 0x3 0x3"},	    {"99999999 (a) S 1", "202 0x3 0x3 0x3 0x3"},
-		{"99999999 (a) S 1", "1 0x9 0x3 0x3"},	    {"99999999 (a) S 1", "1 0x5 0x3 0x3"},
-		{"99999999 (a) S 1", "1 0x3 0x0 0x0"},
+		{ "99999999 (a) b) R 1", "275 0x3 0x0 0x3" },
+		{ "99999999 (a S 1", "275 0x3 0x0 0x3" },
+		{ "99999999 (a)S", "275 0x3 0x0 0x3" },
+		{ "99999999 (a) S 1", "running" },
+		{ "99999999 (a) S 1", "-1 0x3 0x3" },
+		{ "99999999 (a) S 1", "202 0x3 0x3 0x3 0x3" },
+		{ "99999999 (a) S 1", "1 0x9 0x3 0x3" },
+		{ "99999999 (a) S 1", "1 0x5 0x3 0x3" },
+		{ "99999999 (a) S 1", "1 0x3 0x0 0x0" },
 	};
 	char path[160], name[160], culprit[64] = "";
 	struct stat st;
@@ -498,13 +523,15 @@ static void test_bounce_nobody(void **state)
 	fake_put(fd, name, "on the file system");
 	snprintf(name, sizeof(name), "%s/fd/5", task);
 	assert_int_equal(symlinkat("/dev/null", fd, name), 0);
-	assert_int_equal(bounce_writers(fd, st.st_dev, NULL, NULL, culprit, sizeof(culprit)), 0); /* neither stat nor syscall */
+	/* neither stat nor syscall */
+	assert_int_equal(bounce_writers(fd, st.st_dev, NULL, NULL, culprit, sizeof(culprit)), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		snprintf(name, sizeof(name), "%s/stat", task);
 		fake_put(fd, name, cases[i].stat);
 		snprintf(name, sizeof(name), "%s/syscall", task);
 		fake_put(fd, name, cases[i].syscall);
-		assert_int_equal(bounce_writers(fd, st.st_dev, NULL, NULL, culprit, sizeof(culprit)), 0);
+		assert_int_equal(
+			bounce_writers(fd, st.st_dev, NULL, NULL, culprit, sizeof(culprit)), 0);
 		assert_string_equal(culprit, "");
 	}
 	fake_end(path, fd);
@@ -540,7 +567,8 @@ static pid_t idle_child(void)
 	return pid;
 }
 
-/* Tasks whose sleep does not end when they are stopped: no longer than 200 ms each, and none stays stopped. */
+/* Tasks whose sleep does not end when they are stopped: no longer than 200 ms each, and none stays
+ * stopped. */
 static void test_bounce_in_vain(void **state)
 {
 	pid_t two = idle_child(), nameless = idle_child(), other = idle_child();
@@ -573,8 +601,8 @@ static void test_bounce_in_vain(void **state)
 	fake_end(path, fd);
 }
 
-/* A process that makes whoever looks at it wait: it is named, nobody waits for it, and the next look comes when it has
- * let go of the first. */
+/* A process that makes whoever looks at it wait: it is named, nobody waits for it, and the next
+ * look comes when it has let go of the first. */
 static void test_look_left_behind(void **state)
 {
 	static const char task[] = "99999999/task/99999999";
@@ -591,7 +619,7 @@ static void test_look_left_behind(void **state)
 	snprintf(name, sizeof(name), "%s/syscall", task);
 	assert_int_equal(mkfifoat(fd, name, 0600), 0);
 	fds = count_fds();
-	*st = (struct stuck){.proc_dirfd = fd, .fuse_dirfd = -1};
+	*st = (struct stuck){ .proc_dirfd = fd, .fuse_dirfd = -1 };
 	assert_int_equal(stuck_look(st, 100000000), 0);
 	assert_true(st->n == 1 && st->suspects == 1 && st->task[0].pid == 99999999);
 	assert_null(stuck_for_long(st)); /* it is given a second */
@@ -619,7 +647,8 @@ static void test_look_left_behind(void **state)
 
 /* ---- tasks that are stuck, in a /proc and a fusectl of our own making ---- */
 
-#define FAULT "[<0>] folio_wait_bit_common+0x1/0x2\n[<0>] __handle_mm_fault+0x1/0x2\n[<0>] handle_mm_fault+0x1/0x2\n"
+#define FAULT                                                                                      \
+	"[<0>] folio_wait_bit_common+0x1/0x2\n[<0>] __handle_mm_fault+0x1/0x2\n[<0>] handle_mm_fault+0x1/0x2\n"
 #define REQUEST "[<0>] request_wait_answer+0x1/0x2\n" FAULT
 #define OWN 77 /* a FUSE connection of the user of the tasks; so is the next one */
 #define THEIRS 80
@@ -631,19 +660,20 @@ struct fake {
 	struct stuck st;
 };
 
-static void fake_task(const struct fake *f, int pid, const char *syscall, const char *wchan, const char *stack, const char *maps)
+static void fake_task(const struct fake *f, int pid, const char *syscall, const char *wchan,
+		      const char *stack, const char *maps)
 {
 	const struct {
 		const char *name, *text;
 	} files[] = {
-		{"stat", "1 (a) b) D 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711"},
-		{"syscall", syscall},
-		{"wchan", wchan},
-		{"stack", stack},
-		{"maps", maps},
-		{"comm", "a"},
-		{"fd/3", "on the file system"},
-		{"status", "Name:\ta\nUid:\t1000\t0\t0\t0\nvoluntary_ctxt_switches:\t7"},
+		{ "stat", "1 (a) b) D 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711" },
+		{ "syscall", syscall },
+		{ "wchan", wchan },
+		{ "stack", stack },
+		{ "maps", maps },
+		{ "comm", "a" },
+		{ "fd/3", "on the file system" },
+		{ "status", "Name:\ta\nUid:\t1000\t0\t0\t0\nvoluntary_ctxt_switches:\t7" },
 	};
 	char name[96];
 
@@ -684,7 +714,9 @@ static void fake_begin(struct fake *f)
 	fake_put(f->fd, "fuse/none", "");
 	f->fuse_dirfd = openat(f->fd, "fuse", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_int_equal(fstat(f->fd, &st), 0);
-	f->st = (struct stuck){.proc_dirfd = f->fd, .fuse_dirfd = f->fuse_dirfd, .st_dev = st.st_dev};
+	f->st = (struct stuck){ .proc_dirfd = f->fd,
+				.fuse_dirfd = f->fuse_dirfd,
+				.st_dev = st.st_dev };
 	for (unsigned i = 0; i < 2; i++) {
 		fake_conn(f, OWN + i, 1000);
 		fake_conn(f, THEIRS + i, 1001);
@@ -709,34 +741,44 @@ static void test_look(void **state)
 		const char *syscall, *wchan, *stack, *maps;
 		bool stuck, fuse;
 	} cases[] = {
-		{WRITE, "", NULL, MAP(10001, 4d), true, true},
-		{WRITE, "", NULL, "0fffe000-11000000 r--p 00000000 00:4d 5 /x\n", true, true},
-		{WRITE, "", NULL, MAP(10000, 4d) MAP(10002, 4d), false, false}, /* beside the source */
-		{WRITE, "", NULL, "10001000-10002000 r--p 00000000 08:01 5 /x\n", true, false},
-		{WRITE, "", NULL, "10001000-10002000 rw-p 00000000 00:00 0\n", false, false},
-		{WRITE, "", NULL, "10001000 what\n\n10001000-10002000 r--p 00000000 00:4d", true, true},
-		{WRITE, "handle_userfault", NULL, "", true, false},
-		{"1 0x4 0x10001000 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00", "", NULL, MAP(10001, 4d), false, false},
-		{"running", "", NULL, MAP(10001, 4d), false, false},
-		{WRITE, "percpu_rwsem_wait", NULL, MAP(10001, 4d), false, false},
+		{ WRITE, "", NULL, MAP(10001, 4d), true, true },
+		{ WRITE, "", NULL, "0fffe000-11000000 r--p 00000000 00:4d 5 /x\n", true, true },
+		/* beside the source */
+		{ WRITE, "", NULL, MAP(10000, 4d) MAP(10002, 4d), false, false },
+		{ WRITE, "", NULL, "10001000-10002000 r--p 00000000 08:01 5 /x\n", true, false },
+		{ WRITE, "", NULL, "10001000-10002000 rw-p 00000000 00:00 0\n", false, false },
+		{ WRITE, "", NULL, "10001000 what\n\n10001000-10002000 r--p 00000000 00:4d", true,
+		  true },
+		{ WRITE, "handle_userfault", NULL, "", true, false },
+		{ "1 0x4 0x10001000 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00", "", NULL, MAP(10001, 4d),
+		  false, false },
+		{ "running", "", NULL, MAP(10001, 4d), false, false },
+		{ WRITE, "percpu_rwsem_wait", NULL, MAP(10001, 4d), false, false },
 		/* io_uring_enter: it waits for completions, or in a call of its own */
-		{"426 0x9 0x0 0x1 0x1 0x0 0x0 0x7ffc 0x7f00", "io_cqring_wait", NULL, MAP(20000, 4d), false, false},
-		{"426 0x9 0x0 0x1 0x1 0x0 0x0 0x7ffc 0x7f00", "io_cqring_wait", REQUEST, MAP(20000, 4d), false, false},
-		{"426 0x9 0x1 0x1 0x1 0x0 0x0 0x7ffc 0x7f00", "folio_wait", NULL, MAP(20000, 4d), true, true},
-		{"426 0x9 0x1 0x1 0x1 0x0 0x0 0x7ffc 0x7f00", "folio_wait", NULL, "20000000-20001000 r--p 0 08:01 5 /x\n", false, false},
+		{ "426 0x9 0x0 0x1 0x1 0x0 0x0 0x7ffc 0x7f00", "io_cqring_wait", NULL,
+		  MAP(20000, 4d), false, false },
+		{ "426 0x9 0x0 0x1 0x1 0x0 0x0 0x7ffc 0x7f00", "io_cqring_wait", REQUEST,
+		  MAP(20000, 4d), false, false },
+		{ "426 0x9 0x1 0x1 0x1 0x0 0x0 0x7ffc 0x7f00", "folio_wait", NULL, MAP(20000, 4d),
+		  true, true },
+		{ "426 0x9 0x1 0x1 0x1 0x0 0x0 0x7ffc 0x7f00", "folio_wait", NULL,
+		  "20000000-20001000 r--p 0 08:01 5 /x\n", false, false },
 		/* the stack knows better than the mappings */
-		{WRITE, "", FAULT, MAP(10001, 4d), true, true},
-		{WRITE, "", FAULT, "", true, false},
-		{WRITE, "", REQUEST, "", true, true},
-		{WRITE, "", "[<0>] rwsem_down_write_slowpath+0x1/0x2\n", MAP(10001, 4d), false, false},
-		{WRITE, "", "[<0>] 0xffffffff81000000\n", MAP(10001, 4d), true, true}, /* no names: as without */
+		{ WRITE, "", FAULT, MAP(10001, 4d), true, true },
+		{ WRITE, "", FAULT, "", true, false },
+		{ WRITE, "", REQUEST, "", true, true },
+		{ WRITE, "", "[<0>] rwsem_down_write_slowpath+0x1/0x2\n", MAP(10001, 4d), false,
+		  false },
+		/* no names: as without */
+		{ WRITE, "", "[<0>] 0xffffffff81000000\n", MAP(10001, 4d), true, true },
 	};
 	struct fake f;
 
 	(void)state;
 	fake_begin(&f);
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		fake_task(&f, 99999999, cases[i].syscall, cases[i].wchan, cases[i].stack, cases[i].maps);
+		fake_task(&f, 99999999, cases[i].syscall, cases[i].wchan, cases[i].stack,
+			  cases[i].maps);
 		assert_int_equal(stuck_look(&f.st, 60000000000), 0);
 		if (f.st.n != cases[i].stuck || (f.st.n && f.st.task[0].fuse != cases[i].fuse))
 			fail_msg("case %zu", i);
@@ -754,7 +796,8 @@ static void look_until_long(struct fake *f, size_t n)
 	} while (!stuck_for_long(&f->st));
 }
 
-/* Connections of the user first, one step at a time; another user's only if the task waits for nothing else. */
+/* Connections of the user first, one step at a time; another user's only if the task waits for
+ * nothing else. */
 static void test_cure(void **state)
 {
 	struct fake f;
@@ -767,7 +810,8 @@ static void test_cure(void **state)
 	assert_int_equal(stuck_cure(&f.st, true), 0); /* not for long */
 	look_until_long(&f, 1);
 	assert_int_equal(stuck_cure(&f.st, false), 1);
-	assert_true(is_aborted(&f, OWN) && !is_aborted(&f, OWN + 1) && !is_aborted(&f, THEIRS) && !is_aborted(&f, ROOTS));
+	assert_true(is_aborted(&f, OWN) && !is_aborted(&f, OWN + 1) && !is_aborted(&f, THEIRS) &&
+		    !is_aborted(&f, ROOTS));
 	for (int i = 0; i < 3; i++) { /* once; the step is kept from look to look */
 		assert_int_equal(stuck_look(&f.st, 60000000000), 0);
 		assert_int_equal(stuck_cure(&f.st, false), 0);
@@ -788,22 +832,26 @@ static void test_cure(void **state)
 		*strchr(name, '/') = '\0';
 		assert_int_equal(unlinkat(f.fuse_dirfd, name, AT_REMOVEDIR), 0);
 	}
-	fake_task(&f, 99999999, "1 0x3 0x10002000 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00", "", FAULT, MAP(10002, 50));
+	fake_task(&f, 99999999, "1 0x3 0x10002000 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00", "", FAULT,
+		  MAP(10002, 50));
 	look_until_long(&f, 1);
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(stuck_cure(&f.st, true), 0); /* not in a request to FUSE */
-	fake_task(&f, 99999999, "1 0x3 0x10003000 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00", "", REQUEST, MAP(10003, 5a));
+	fake_task(&f, 99999999, "1 0x3 0x10003000 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00", "", REQUEST,
+		  MAP(10003, 5a));
 	look_until_long(&f, 1);
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(stuck_cure(&f.st, true), 0);
 	assert_true(!is_aborted(&f, THEIRS) && !is_aborted(&f, ROOTS));
-	fake_task(&f, 99999999, "1 0x3 0x10002008 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00", "", REQUEST, MAP(10002, 50));
+	fake_task(&f, 99999999, "1 0x3 0x10002008 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00", "", REQUEST,
+		  MAP(10002, 50));
 	look_until_long(&f, 1);
 	/* it was killed already, in its call before */
 	assert_int_equal(stuck_cure(&f.st, true), 0);
 	assert_int_equal(stuck_cure(&f.st, true), 1);
 	assert_int_equal(stuck_cure(&f.st, true), 0);
-	assert_true(is_aborted(&f, THEIRS) && !is_aborted(&f, THEIRS + 1) && !is_aborted(&f, ROOTS));
+	assert_true(is_aborted(&f, THEIRS) && !is_aborted(&f, THEIRS + 1) &&
+		    !is_aborted(&f, ROOTS));
 	fake_finish(&f);
 }
 
@@ -830,7 +878,8 @@ static void test_cure_kills(void **state)
 	fake_finish(&f);
 }
 
-/* The one that sleeps in a fault is to blame, not the one that waits for it; there may be more than any list of ours was long. */
+/* The one that sleeps in a fault is to blame, not the one that waits for it; there may be more than
+ * any list of ours was long. */
 static void test_many_stuck(void **state)
 {
 	const unsigned n = 600;
@@ -839,7 +888,8 @@ static void test_many_stuck(void **state)
 	(void)state;
 	fake_begin(&f);
 	for (unsigned i = 0; i < n; i++)
-		fake_task(&f, 80000000 + (int)i, WRITE, "", NULL, "10001000-10002000 r--p 00000000 08:01 5 /x\n");
+		fake_task(&f, 80000000 + (int)i, WRITE, "", NULL,
+			  "10001000-10002000 r--p 00000000 08:01 5 /x\n");
 	fake_task(&f, 99999999, WRITE, "", REQUEST, MAP(10001, 4d));
 	do
 		look_until_long(&f, n + 1);
@@ -865,7 +915,7 @@ static bool always(void *ctx)
 /* Asked after the sync, and yes. */
 static void test_needed(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
@@ -878,15 +928,16 @@ static void test_needed(void **state)
 	assert_true(p.calls == 22 && !rep.mounted);
 }
 
-/* No memory for the freezer; then none for a thread's stack, with the sync and without: nothing was frozen, nothing stays
- * open. Comes first: the C library keeps stacks of threads that have ended. */
+/* No memory for the freezer; then none for a thread's stack, with the sync and without: nothing was
+ * frozen, nothing stays open. Comes first: the C library keeps stacks of threads that have
+ * ended. */
 static void test_no_memory(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	(void)state;
 	skip(); /* they end a program without memory */
 #else
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	struct rlimit old, none;
@@ -896,7 +947,7 @@ static void test_no_memory(void **state)
 
 	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
-	none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
+	none = (struct rlimit){ .rlim_cur = 0, .rlim_max = old.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
 	while ((more = malloc(160))) {
 		*more = list;
@@ -928,7 +979,7 @@ static void test_no_memory(void **state)
 /* Asked after the sync, and no: then nothing is frozen. */
 static void test_not_needed(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
@@ -944,7 +995,7 @@ static void test_not_needed(void **state)
 /* Nobody wants to hear of descriptors, and who asked has synced already. */
 static void test_quiet(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
@@ -957,7 +1008,8 @@ static void test_quiet(void **state)
 	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(rep.readonly && p.calls == 2);
-	/* the seal fails and the file system was thawed behind our back: the seal's error is told */
+	/* the seal fails and the file system was thawed behind our back: the seal's error is
+	 * told */
 	p.thaw = true;
 	p.result = -ENOSPC;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOSPC);
@@ -1041,7 +1093,7 @@ static void assert_spliced(void)
 
 static void test_bounce(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	struct splicer sp = splicer_start();
@@ -1086,10 +1138,10 @@ static void *splice_thread(void *arg)
 /* Our own splice: never bounced, so the freeze is given up; later it thaws by itself. */
 static void test_giveup(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
-	struct splice_thread st = {0};
+	struct splice_thread st = { 0 };
 	pthread_t thread;
 	char task[32];
 	void *spliced;
@@ -1136,13 +1188,14 @@ static int count_seal(void *ctx)
 	return 0;
 }
 
-/* Writes are withheld while a freeze is awaited: it is sealed without, the freezer thaws by itself, and the next one freezes. */
+/* Writes are withheld while a freeze is awaited: it is sealed without, the freezer thaws by itself,
+ * and the next one freezes. */
 static void test_stopped(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
-	struct splice_thread st = {0};
+	struct splice_thread st = { 0 };
 	pthread_t thread, stopper;
 	char task[32];
 	int pair[2];
@@ -1187,7 +1240,7 @@ static void mount_other(const char *mkfs, const char *type, uint64_t bytes)
 
 static void test_vfat(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t;
 	struct quiesce_report rep;
 
@@ -1202,20 +1255,32 @@ static void test_vfat(void **state)
 	scratch_free(&s);
 }
 
-/* An erofs of two blocks, whose root is empty: a file system without freeze that every kernel here has. */
+/* An erofs of two blocks, whose root is empty: a file system without freeze that every kernel here
+ * has. */
 static void erofs_write(void)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(8192);
 	static const struct {
 		uint16_t off, value;
 	} fields[] = {
-		{1024, 0xe1e2}, {1026, 0xe0f5},		/* magic */
-		{1024 + 12, 12},			/* block size */
-		{1024 + 14, 36},			/* nid of the root: its inode lies at 36 * 32 */
-		{1024 + 16, 1},				/* inodes */
-		{1024 + 36, 2},				/* blocks */
-		{1152 + 4, S_IFDIR | 0755}, {1152 + 6, 2}, {1152 + 8, 27}, {1152 + 16, 1}, {1152 + 20, 1},
-		{4096, 36}, {4096 + 8, 24}, {4096 + 10, 2}, {4096 + 12, 36}, {4096 + 20, 25}, {4096 + 22, 2},
+		{ 1024, 0xe1e2 },
+		{ 1026, 0xe0f5 },  /* magic */
+		{ 1024 + 12, 12 }, /* block size */
+		/* nid of the root: its inode lies at 36 * 32 */
+		{ 1024 + 14, 36 },
+		{ 1024 + 16, 1 }, /* inodes */
+		{ 1024 + 36, 2 }, /* blocks */
+		{ 1152 + 4, S_IFDIR | 0755 },
+		{ 1152 + 6, 2 },
+		{ 1152 + 8, 27 },
+		{ 1152 + 16, 1 },
+		{ 1152 + 20, 1 },
+		{ 4096, 36 },
+		{ 4096 + 8, 24 },
+		{ 4096 + 10, 2 },
+		{ 4096 + 12, 36 },
+		{ 4096 + 20, 25 },
+		{ 4096 + 22, 2 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
@@ -1224,10 +1289,11 @@ static void erofs_write(void)
 	assert_int_equal(io_pwrite_full(s.loop.fd, buf, 8192, 0), 0);
 }
 
-/* Synced is enough where nobody can write; where somebody can, a file system without freeze is refused. */
+/* Synced is enough where nobody can write; where somebody can, a file system without freeze is
+ * refused. */
 static void test_no_freeze(void **state)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t;
 	struct quiesce_report rep;
 	char path[160], info[256];
@@ -1261,10 +1327,10 @@ static void test_no_freeze(void **state)
 static void test_anonymous_device(const char *mkfs, const char *type, uint64_t bytes,
 				  bool splice_too)
 {
-	struct probe p = {0};
+	struct probe p = { 0 };
 	struct quiesce_target t;
 	struct quiesce_report rep;
-	struct splicer sp = {0};
+	struct splicer sp = { 0 };
 	char where[256];
 
 	mount_other(mkfs, type, bytes);

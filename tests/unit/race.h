@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What tests with threads have in common: numbers for each thread, and the first thing that went wrong. */
+/* What tests with threads have in common: numbers for each thread, and the first thing that went
+ * wrong. */
 #ifndef COWFS_TESTS_RACE_H
 #define COWFS_TESTS_RACE_H
 

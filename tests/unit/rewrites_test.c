@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/* The table of rewrites against a count of everything: exact while it has room, never too high, and never without its sum. */
+/* The table of rewrites against a count of everything: exact while it has room, never too high, and
+ * never without its sum. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +49,8 @@ static void look(struct rewrites *w, const struct truth *t, struct found *ret)
 	do {
 		rewrites_take_part(w, next, &part);
 		for (uint32_t i = 0; i < part.n; i++, ret->blks++) {
-			assert_true(part.e[i].blk < BLKS && !ret->of[part.e[i].blk] && !ret->later[part.e[i].blk]);
+			assert_true(part.e[i].blk < BLKS && !ret->of[part.e[i].blk] &&
+				    !ret->later[part.e[i].blk]);
 			assert_true(part.e[i].absorbed || part.e[i].later);
 			assert_in_range(part.e[i].absorbed, 0, t->absorbed[part.e[i].blk]);
 			assert_in_range(part.e[i].later, 0, t->later[part.e[i].blk]);
@@ -62,7 +64,8 @@ static void look(struct rewrites *w, const struct truth *t, struct found *ret)
 	ret->totals = part.totals;
 	assert_in_range(ret->blks, 0, part.totals.max_blks);
 	assert_int_equal(part.totals.absorbed, t->all_absorbed);
-	assert_int_equal(part.totals.absorbed, ret->absorbed + part.totals.untracked + part.totals.discarded);
+	assert_int_equal(part.totals.absorbed,
+			 ret->absorbed + part.totals.untracked + part.totals.discarded);
 }
 
 static struct truth truth;
@@ -149,9 +152,10 @@ static void test_crowded(void **state)
 		hot_found += found.of[1000 + 7 * k];
 	}
 	assert_true(found.totals.untracked > 0);
-	print_message("40 hot blocks among 50,000, 320 places: %.1f %% of their rewrites known, %.1f %% of all\n",
-		      100.0 * (double)hot_found / (double)hot,
-		      100.0 - 100.0 * (double)found.totals.untracked / (double)found.totals.absorbed);
+	print_message(
+		"40 hot blocks among 50,000, 320 places: %.1f %% of their rewrites known, %.1f %% of all\n",
+		100.0 * (double)hot_found / (double)hot,
+		100.0 - 100.0 * (double)found.totals.untracked / (double)found.totals.absorbed);
 	assert_true(hot_found > hot * 9 / 10);
 	rewrites_free(w);
 }
@@ -191,14 +195,14 @@ static void test_forget(void **state)
 	look(w, &truth, &found);
 	assert_int_equal(found.blks, 1);
 	/* what no number of 32 bits names is in the sums */
-	rewrites_count(w, (1ull << 40) - 1, 1, &(uint64_t){1});
-	rewrites_count(w, UINT32_MAX - 1ull, 3, &(uint64_t){6});
+	rewrites_count(w, (1ull << 40) - 1, 1, &(uint64_t){ 1 });
+	rewrites_count(w, UINT32_MAX - 1ull, 3, &(uint64_t){ 6 });
 	truth.all_absorbed += 3;
 	look(w, &truth, &found);
 	assert_int_equal(found.totals.untracked, 3);
 	rewrites_free(w);
 	rewrites_free(NULL);
-	rewrites_count(NULL, 0, 1, &(uint64_t){1});
+	rewrites_count(NULL, 0, 1, &(uint64_t){ 1 });
 	rewrites_forget(NULL, 0, 1);
 }
 
@@ -237,8 +241,9 @@ static void test_tally(void **state)
 	(void)state;
 	seed = 7;
 	for (int round = 0; round < 300; round++) {
-		uint64_t count[TALLY_KINDS][N] = {0}, sum[TALLY_KINDS] = {0}, want[TALLY_KINDS] = {0}, start, end;
-		struct tally then = {0}, now = {0};
+		uint64_t count[TALLY_KINDS][N] = { 0 }, sum[TALLY_KINDS] = { 0 },
+			 want[TALLY_KINDS] = { 0 }, start, end;
+		struct tally then = { 0 }, now = { 0 };
 
 		for (uint32_t i = 0; i < N; i++) {
 			uint32_t blk = (i * 37) % N; /* in no order */
@@ -253,7 +258,8 @@ static void test_tally(void **state)
 			count[TALLY_ABSORBED][blk] = absorbed;
 			count[TALLY_LATER][blk] = rnd(5);
 			count[TALLY_NEW][blk] = absorbed > old ? absorbed - old : 0;
-			assert_int_equal(tally_add(&now, blk, absorbed, count[TALLY_LATER][blk]), 0);
+			assert_int_equal(tally_add(&now, blk, absorbed, count[TALLY_LATER][blk]),
+					 0);
 		}
 		assert_int_equal(tally_finish(&then, NULL), 0);
 		assert_int_equal(tally_finish(&now, &then), 0);
@@ -274,8 +280,9 @@ static void test_tally(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_exact),	cmocka_unit_test(test_later), cmocka_unit_test(test_crowded),
-		cmocka_unit_test(test_stream),	cmocka_unit_test(test_forget), cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_exact),	cmocka_unit_test(test_later),
+		cmocka_unit_test(test_crowded), cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_forget),	cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_tally),
 	};
 

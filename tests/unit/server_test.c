@@ -39,8 +39,9 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 		most_at_once = now;
 	last_request = *rq;
 	usleep(job_ms * 1000);
-	*ret = (struct volume_result){
-		.job = rq->job, .error = job_result, .generation_seq = ++runs};
+	*ret = (struct volume_result){ .job = rq->job,
+				       .error = job_result,
+				       .generation_seq = ++runs };
 	ret->report.need_blks = 77;
 	if (job_result)
 		snprintf(ret->why, sizeof(ret->why), "the ring cannot hold it");
@@ -51,7 +52,9 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 void volume_get_status(struct volume *v, struct volume_status *ret)
 {
 	(void)v;
-	*ret = (struct volume_status){.name = "vol", .device = "/dev/null", .loop = "/dev/loop99"};
+	*ret = (struct volume_status){ .name = "vol",
+				       .device = "/dev/null",
+				       .loop = "/dev/loop99" };
 	ret->newest_seq = runs;
 	ret->discard_armed = armed;
 }
@@ -62,13 +65,14 @@ enum { PRETENDED_BLKS = 2000 };
 void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret)
 {
 	(void)v;
-	*ret = (struct volume_changes){.newest_seq = 5};
+	*ret = (struct volume_changes){ .newest_seq = 5 };
 	for (uint64_t blk = first_blk + first_blk % 2; blk < PRETENDED_BLKS; blk += 2) {
 		if (ret->runs == VOLUME_CHANGES_RUNS) {
 			ret->next_blk = blk;
 			return;
 		}
-		ret->run[ret->runs].blk = UINT32_MAX - PRETENDED_BLKS + blk; /* as long as numbers get */
+		/* as long as numbers get */
+		ret->run[ret->runs].blk = UINT32_MAX - PRETENDED_BLKS + blk;
 		ret->run[ret->runs++].blks = UINT32_MAX;
 	}
 }
@@ -76,7 +80,8 @@ void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_chan
 void volume_get_progress(const struct volume *v, struct volume_progress *ret)
 {
 	(void)v;
-	*ret = (struct volume_progress){.job = running ? JOB_COMMIT : JOB_NONE, .phase = PHASE_LOG};
+	*ret = (struct volume_progress){ .job = running ? JOB_COMMIT : JOB_NONE,
+					 .phase = PHASE_LOG };
 }
 
 void volume_hold(struct volume *v, uint64_t ns)
@@ -99,8 +104,8 @@ int loop_in_use(const struct loop_dev *d)
 /* ---- fixture ---- */
 
 static char run_path[] = "/tmp/cowfs-server-test-XXXXXX";
-static struct rundir dir = {-1, -1, -1, ""};
-static struct loop_dev loop = {.path = "/dev/loop99"};
+static struct rundir dir = { -1, -1, -1, "" };
+static struct loop_dev loop = { .path = "/dev/loop99" };
 static struct server *server;
 static atomic_int ended, let_go_result;
 
@@ -119,7 +124,8 @@ static void on_ended(void *ctx)
 static int setup(void **state)
 {
 	const struct server_params p = {
-		.loop = &loop, .dir = &dir, .let_go = let_go, .ended = on_ended};
+		.loop = &loop, .dir = &dir, .let_go = let_go, .ended = on_ended
+	};
 
 	(void)state;
 	in_use = armed = job_result = ended = let_go_result = 0;
@@ -141,7 +147,7 @@ static int teardown(void **state)
 static struct json_object *call(enum proto_command command, struct request rq, client_event *event,
 				void *ctx)
 {
-	struct client_error err = {0};
+	struct client_error err = { 0 };
 	struct json_object *o;
 	struct client c;
 
@@ -168,7 +174,7 @@ static int code_of(struct json_object *o) /* of an answer that is put here */
 static void *commit_thread(void *arg)
 {
 	atomic_store((atomic_int *)arg,
-		     1 + code_of(call(COMMAND_COMMIT, (struct request){0}, NULL, NULL)));
+		     1 + code_of(call(COMMAND_COMMIT, (struct request){ 0 }, NULL, NULL)));
 	return NULL;
 }
 
@@ -176,13 +182,13 @@ static uint64_t status_ns(void)
 {
 	uint64_t start = now_ns();
 
-	assert_int_equal(code_of(call(COMMAND_STATUS, (struct request){0}, NULL, NULL)), 0);
+	assert_int_equal(code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL)), 0);
 	return now_ns() - start;
 }
 
 static int raw_connect(void)
 {
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "%s/vol/control", run_path);
@@ -194,7 +200,7 @@ static int raw_connect(void)
 
 static void test_status(void **state)
 {
-	struct json_object *o = call(COMMAND_STATUS, (struct request){0}, NULL, NULL);
+	struct json_object *o = call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL);
 	struct client_error err;
 	char path[128];
 	struct stat st;
@@ -202,7 +208,7 @@ static void test_status(void **state)
 	(void)state;
 	assert_string_equal(json_object_get_string(json_object_object_get(o, "name")), "vol");
 	json_object_put(o);
-	assert_int_equal(code_of(call(COMMAND_DISCARD, (struct request){0}, NULL, NULL)), 0);
+	assert_int_equal(code_of(call(COMMAND_DISCARD, (struct request){ 0 }, NULL, NULL)), 0);
 	assert_int_equal(armed, 1);
 	usleep(1300000);
 	o = client_status_file(NULL, &err); /* the change is in the file */
@@ -221,9 +227,11 @@ static void test_status(void **state)
 void volume_get_rewrites(struct volume *v, uint32_t first, struct rewrites_part *ret)
 {
 	(void)v;
-	*ret = (struct rewrites_part){.totals = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT32_MAX}, .next = UINT32_MAX - (first > 0)};
+	*ret = (struct rewrites_part){ .totals = { UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT32_MAX },
+				       .next = UINT32_MAX - (first > 0) };
 	for (ret->n = 0; ret->n < REWRITES_PART_BLKS; ret->n++)
-		ret->e[ret->n].blk = ret->e[ret->n].absorbed = ret->e[ret->n].later = UINT32_MAX - ret->n;
+		ret->e[ret->n].blk = ret->e[ret->n].absorbed = ret->e[ret->n].later = UINT32_MAX -
+										      ret->n;
 }
 
 static void count_events(void *ctx, struct json_object *event)
@@ -240,11 +248,13 @@ static void test_changes(void **state)
 
 	(void)state;
 	do {
-		struct json_object *o = call(COMMAND_CHANGES, (struct request){.first = next}, NULL, NULL);
+		struct json_object *o = call(COMMAND_CHANGES, (struct request){ .first = next },
+					     NULL, NULL);
 		struct json_object *list = json_object_object_get(o, "runs");
 
 		assert_true(json_object_get_boolean(json_object_object_get(o, "ok")));
-		assert_int_equal(json_object_get_uint64(json_object_object_get(o, "newest_generation")), 5);
+		assert_int_equal(
+			json_object_get_uint64(json_object_object_get(o, "newest_generation")), 5);
 		for (size_t i = 0; i < json_object_array_length(list); i += 2, runs_seen++)
 			assert_int_equal(json_object_get_uint64(json_object_array_get_idx(list, i)),
 					 UINT32_MAX - PRETENDED_BLKS + 2 * runs_seen);
@@ -260,14 +270,18 @@ static void test_rewrites(void **state)
 {
 	(void)state;
 	for (uint64_t first = 0; first < 2; first++) {
-		struct json_object *o = call(COMMAND_REWRITES, (struct request){.first = first}, NULL, NULL);
+		struct json_object *o = call(COMMAND_REWRITES, (struct request){ .first = first },
+					     NULL, NULL);
 		struct json_object *list = json_object_object_get(o, "blocks");
 
 		assert_true(json_object_get_boolean(json_object_object_get(o, "ok")));
-		assert_int_equal(json_object_get_uint64(json_object_object_get(o, "absorbed")), UINT64_MAX);
-		assert_int_equal(json_object_get_uint64(json_object_object_get(o, "next")), UINT32_MAX - first);
+		assert_int_equal(json_object_get_uint64(json_object_object_get(o, "absorbed")),
+				 UINT64_MAX);
+		assert_int_equal(json_object_get_uint64(json_object_object_get(o, "next")),
+				 UINT32_MAX - first);
 		assert_int_equal(json_object_array_length(list), 3 * REWRITES_PART_BLKS);
-		assert_int_equal(json_object_get_uint64(json_object_array_get_idx(list, 3 * REWRITES_PART_BLKS - 1)),
+		assert_int_equal(json_object_get_uint64(json_object_array_get_idx(
+					 list, 3 * REWRITES_PART_BLKS - 1)),
 				 UINT32_MAX - REWRITES_PART_BLKS + 1);
 		json_object_put(o);
 	}
@@ -290,7 +304,7 @@ static void test_status_during_commit(void **state)
 	}
 	assert_in_range(slow, 0, 2); /* the machine may be busy: not with our lock, though */
 	assert_int_equal(
-		code_of(call(COMMAND_COMMIT, (struct request){.no_wait = true}, NULL, NULL)),
+		code_of(call(COMMAND_COMMIT, (struct request){ .no_wait = true }, NULL, NULL)),
 		-EBUSY);
 	pthread_join(first, NULL);
 	pthread_join(second, NULL);
@@ -306,7 +320,7 @@ static void test_progress(void **state)
 
 	(void)state;
 	job_ms = 1100;
-	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){.checkpoint = true},
+	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ .checkpoint = true },
 				      count_events, &events)),
 			 0);
 	assert_true(last_request.checkpoint && last_request.job == JOB_COMMIT);
@@ -319,7 +333,7 @@ static void test_commit_error(void **state)
 
 	(void)state;
 	job_result = -EFBIG;
-	o = call(COMMAND_COMMIT, (struct request){.dry_run = true}, NULL, NULL);
+	o = call(COMMAND_COMMIT, (struct request){ .dry_run = true }, NULL, NULL);
 	assert_int_equal(last_request.job, JOB_DRY_RUN);
 	assert_string_equal(json_object_get_string(json_object_object_get(o, "error")),
 			    "the ring cannot hold it");
@@ -424,7 +438,7 @@ static void test_gone_before_its_turn(void **state)
 	close(first);  /* running: goes on */
 	usleep(900000);
 	assert_int_equal(runs, 1);
-	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){0}, NULL, NULL)), 0);
+	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ 0 }, NULL, NULL)), 0);
 }
 
 static void test_other_user(void **state)
@@ -439,7 +453,7 @@ static void test_other_user(void **state)
 	chmod(run_path, 0755);
 	pid = fork();
 	if (pid == 0) {
-		struct request rq = {.command = COMMAND_COMMIT};
+		struct request rq = { .command = COMMAND_COMMIT };
 		struct client_error err;
 		struct client c;
 		struct json_object *o = NULL;
@@ -454,7 +468,7 @@ static void test_other_user(void **state)
 	assert_int_equal(fchmodat(dir.fd, RUNDIR_SOCKET, 0600, 0), 0);
 	pid = fork();
 	if (pid == 0) {
-		struct client_error err = {0};
+		struct client_error err = { 0 };
 		struct client c;
 		bool ok = setgid(65534) == 0 && setuid(65534) == 0 &&
 			  client_open(&c, NULL, &err) < 0 && err.exit == EXIT_FAILED &&
@@ -469,7 +483,7 @@ static void test_other_user(void **state)
 
 static void test_names(void **state)
 {
-	struct rundir other = {-1, -1, -1, ""};
+	struct rundir other = { -1, -1, -1, "" };
 	struct client_error err;
 	char name[RUNDIR_NAME_BYTES];
 	struct client c;
@@ -498,9 +512,9 @@ static void test_names(void **state)
 
 static void test_several(void **state)
 {
-	const struct server_params p = {.loop = &loop, .let_go = let_go, .ended = on_ended};
+	const struct server_params p = { .loop = &loop, .let_go = let_go, .ended = on_ended };
 	struct server_params q = p;
-	struct rundir other = {-1, -1, -1, ""};
+	struct rundir other = { -1, -1, -1, "" };
 	struct client_error err;
 	struct server *second;
 	struct client c;
@@ -524,19 +538,20 @@ static void test_detach_refused(void **state)
 	(void)state;
 	in_use = 1;
 	assert_int_equal(
-		code_of(call(COMMAND_DETACH, (struct request){.discard = true}, NULL, NULL)),
+		code_of(call(COMMAND_DETACH, (struct request){ .discard = true }, NULL, NULL)),
 		-EBUSY);
 	assert_int_equal(runs, 0);
 	assert_int_equal(armed, 0);
 	in_use = 0;
 	job_result = -EIO; /* the commit fails: the discard that was not asked for stays off */
 	assert_int_equal(
-		code_of(call(COMMAND_DETACH, (struct request){.discard = true}, NULL, NULL)), -EIO);
+		code_of(call(COMMAND_DETACH, (struct request){ .discard = true }, NULL, NULL)),
+		-EIO);
 	assert_int_equal(armed, 0);
 	job_result = 0;
 	let_go_result = -EBUSY;
 	assert_int_equal(
-		code_of(call(COMMAND_DETACH, (struct request){.discard = true}, NULL, NULL)),
+		code_of(call(COMMAND_DETACH, (struct request){ .discard = true }, NULL, NULL)),
 		-EBUSY);
 	assert_int_equal(armed, 0);
 	assert_int_equal(ended, 0);
@@ -547,7 +562,7 @@ static void *detach_thread(void *arg)
 {
 	atomic_store(
 		(atomic_int *)arg,
-		1 + code_of(call(COMMAND_DETACH, (struct request){.discard = true}, NULL, NULL)));
+		1 + code_of(call(COMMAND_DETACH, (struct request){ .discard = true }, NULL, NULL)));
 	return NULL;
 }
 
@@ -587,7 +602,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_status),
-		TEST(test_changes), TEST(test_rewrites),
+		TEST(test_changes),
+		TEST(test_rewrites),
 		TEST(test_status_during_commit),
 		TEST(test_progress),
 		TEST(test_commit_error),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The atomic shrink on a simulated card: the power is cut at every single write and flush, and again while the cut is
- * being made good. Afterwards each block that the old or the new file system uses is the one that it should be.
+ * The atomic shrink on a simulated card: the power is cut at every single write and flush, and
+ * again while the cut is being made good. Afterwards each block that the old or the new file system
+ * uses is the one that it should be.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +63,8 @@ static struct blk_reader image_reader(struct image *im)
 	return (struct blk_reader){ .read = read_image, .ctx = im, .volume_blks = CARD_BLKS };
 }
 
-static bool next_run(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *state)
+static bool next_run(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *state)
 {
 	(void)ctx;
 	*ret_blks = *blk < CARD_BLKS ? min_u64(max_blks, CARD_BLKS - *blk) : 0;
@@ -87,23 +89,26 @@ static void load(struct image *im, const char *name)
 	im->fs_bytes = fs.size_bytes;
 }
 
-static void make_scene(struct scene *s, const char *mkfs, const char *files, const char *last_block, const char *size,
-		       int journal_mib)
+static void make_scene(struct scene *s, const char *mkfs, const char *files, const char *last_block,
+		       const char *size, int journal_mib)
 {
 	const struct sim_params p = { .size_bytes = CARD_BYTES, .erase_block_bytes = 64 * KIB };
 
 	sh("rm -rf %s/* && mkdir %s/src && cd %s/src && for i in %s; do mkdir -p d$i && head -c 900000 /dev/urandom >d$i/f; done",
 	   dir, dir, dir, files);
-	sh("cd %s && truncate -s 32M old && mke2fs -q -F -E nodiscard,lazy_itable_init=0 %s -d src old", dir, mkfs);
+	sh("cd %s && truncate -s 32M old && mke2fs -q -F -E nodiscard,lazy_itable_init=0 %s -d src old",
+	   dir, mkfs);
 	/* holes in front, so that what is in the tail can move there */
 	sh("cd %s && for i in 1 3 5 7 9 11; do echo rm d$i/f; done | debugfs -w old >/dev/null 2>&1; e2fsck -fp old >/dev/null",
 	   dir);
-	if (last_block) /* a file there, made by hand; the counts are wrong then, which e2fsck corrects */
+	/* a file there, made by hand; the counts are wrong then, which e2fsck corrects */
+	if (last_block)
 		sh("cd %s && printf 'write /dev/null last\nsif last block[0] %s\nsif last blocks 2\nsif last size 1024\nsetb %s\n' | "
-		   "debugfs -w old >/dev/null 2>&1; e2fsck -fp old >/dev/null; e2fsck -fn old >/dev/null 2>&1", dir, last_block,
-		   last_block);
+		   "debugfs -w old >/dev/null 2>&1; e2fsck -fp old >/dev/null; e2fsck -fn old >/dev/null 2>&1",
+		   dir, last_block, last_block);
 	sh("cd %s && cp old new && tune2fs -O ^has_journal new >/dev/null && resize2fs -f new %s >/dev/null 2>&1 && "
-	   "tune2fs -J size=%d new >/dev/null && e2fsck -fp new >/dev/null", dir, size, journal_mib);
+	   "tune2fs -J size=%d new >/dev/null && e2fsck -fp new >/dev/null",
+	   dir, size, journal_mib);
 	load(&s->old, "old");
 	load(&s->new, "new");
 	assert_true(s->new.fs_bytes < s->old.fs_bytes);
@@ -143,7 +148,9 @@ static const struct commit_options opt = { .cause = CAUSE_MANUAL };
 
 static int do_shrink(struct scene *s, struct card *c, struct shrink_report *rep)
 {
-	struct shrink_image img = { .ctx = &s->new, .fs_bytes = s->new.fs_bytes, .next = next_run, .read = read_image };
+	struct shrink_image img = {
+		.ctx = &s->new, .fs_bytes = s->new.fs_bytes, .next = next_run, .read = read_image
+	};
 
 	return shrink_commit(c, &img, &opt, rep);
 }
@@ -161,7 +168,8 @@ static int probe(struct card *c, struct log_super *super)
 	return super_find(c, c, &fs, 0, super, &trouble);
 }
 
-/* What attach and recover do after a cut. cut: and the power goes again at that operation. 1 new, 0 old */
+/* What attach and recover do after a cut. cut: and the power goes again at that operation. 1 new, 0
+ * old */
 static int go_on(struct card *c, uint64_t cut, uint64_t seed)
 {
 	struct log_super super;
@@ -230,15 +238,17 @@ static void one_cut(struct scene *s, uint64_t n, unsigned v, struct tally *t, bo
 	/* a second cut, somewhere in what goes on */
 	new = go_on(c, v == 0 || v == BY_SEED ? 0 : 1 + (n * 7 + v * 3) % 24, n + v);
 	if (rep.committed && !new)
-		fail_msg("cut %llu/%u: a commit that was reported is gone", (unsigned long long)n, v);
+		fail_msg("cut %llu/%u: a commit that was reported is gone", (unsigned long long)n,
+			 v);
 	if (!card_holds(c, new ? &s->new : &s->old))
-		fail_msg("cut %llu/%u: the %s file system is damaged", (unsigned long long)n, v, new ? "new" : "old");
+		fail_msg("cut %llu/%u: the %s file system is damaged", (unsigned long long)n, v,
+			 new ? "new" : "old");
 	if (new)
 		check_new_log(c);
 	t->cuts++;
 	*(new ? &t->news : &t->olds) += 1;
 	/* what was cut off can be done again */
-	if (!new && n % 8 == 0 && v < BY_SEED) {
+	if (!new &&n % 8 == 0 && v < BY_SEED) {
 		assert_int_equal(do_shrink(s, c, &rep), 0);
 		assert_true(card_holds(c, &s->new));
 		check_new_log(c);
@@ -268,12 +278,14 @@ static void every_cut(struct scene *s)
 			if (all_alike && v >= BY_SEED)
 				break;
 		}
-	print_message("%llu operations, %llu cuts: %llu old, %llu new; done again %llu; ring %llu KiB, %llu direct, %llu logged, "
-		      "%llu spilled, %llu zero\n", (unsigned long long)ops, (unsigned long long)t.cuts,
-		      (unsigned long long)t.olds, (unsigned long long)t.news, (unsigned long long)t.again,
-		      (unsigned long long)(whole.ring_bytes / KIB), (unsigned long long)whole.commit.direct,
-		      (unsigned long long)whole.commit.logged, (unsigned long long)whole.commit.spilled,
-		      (unsigned long long)whole.commit.zero);
+	print_message(
+		"%llu operations, %llu cuts: %llu old, %llu new; done again %llu; ring %llu KiB, %llu direct, %llu logged, "
+		"%llu spilled, %llu zero\n",
+		(unsigned long long)ops, (unsigned long long)t.cuts, (unsigned long long)t.olds,
+		(unsigned long long)t.news, (unsigned long long)t.again,
+		(unsigned long long)(whole.ring_bytes / KIB),
+		(unsigned long long)whole.commit.direct, (unsigned long long)whole.commit.logged,
+		(unsigned long long)whole.commit.spilled, (unsigned long long)whole.commit.zero);
 	assert_true(t.olds > 20 && t.news > 20);
 }
 
@@ -296,7 +308,8 @@ static struct log_super forged_super(uint64_t fs_bytes, uint64_t super_off, uint
 				   .erase_block_bytes = LOG_MIN_SEG_BYTES };
 }
 
-/* A user with knowledge of everything: the log's own code writes the super record and a ring, into blocks of his. */
+/* A user with knowledge of everything: the log's own code writes the super record and a ring, into
+ * blocks of his. */
 static void forge_pending(struct card *c, const struct log_super *s)
 {
 	_cleanup_free_ uint8_t *evil = io_alloc(COW_BLK_BYTES), *blk0 = io_alloc(COW_BLK_BYTES);
@@ -330,7 +343,8 @@ static int find(struct card *c, struct log_super *super, unsigned *trouble)
 	return super_find(c, c, &fs, 0, super, trouble);
 }
 
-/* In each place, in a used block or a free one: no file system vouches for it. And it is in nobody's way. */
+/* In each place, in a used block or a free one: no file system vouches for it. And it is in
+ * nobody's way. */
 static void test_forged_pending(void **state)
 {
 	struct log_super super, forged;
@@ -363,7 +377,8 @@ static void test_forged_pending(void **state)
 	free_scene(&s);
 }
 
-/* Other states of it, in all places of the file system: none is a log, and none is damage that stops anybody. */
+/* Other states of it, in all places of the file system: none is a log, and none is damage that
+ * stops anybody. */
 static void test_forged_others(void **state)
 {
 	struct log_super super, forged;
@@ -401,8 +416,8 @@ static void test_forged_others(void **state)
 	free_scene(&s);
 }
 
-/* A shrink is cut off with its tags in place, and the file system is mounted elsewhere: they vouch for nothing any more,
- * neither for its own log nor for one that knows this home. */
+/* A shrink is cut off with its tags in place, and the file system is mounted elsewhere: they vouch
+ * for nothing any more, neither for its own log nor for one that knows this home. */
 static void test_stale_tags(void **state)
 {
 	_cleanup_free_ uint8_t *blk0 = io_alloc(COW_BLK_BYTES);
@@ -461,7 +476,8 @@ static void test_free_tail(void **state)
 	free_scene(&s);
 }
 
-/* Blocks of 1 KiB, eight groups; files up to the end, which have to move; the last block is in use. */
+/* Blocks of 1 KiB, eight groups; files up to the end, which have to move; the last block is in
+ * use. */
 static void test_full_tail(void **state)
 {
 	struct scene s;
@@ -480,8 +496,8 @@ static void test_full_tail(void **state)
 	free_scene(&s);
 }
 
-/* A log in use whose checkpoint left garbage instead of the superblock: it is found, whatever a file has to offer. And a
- * device on which something else is now has no shrink under way. */
+/* A log in use whose checkpoint left garbage instead of the superblock: it is found, whatever a
+ * file has to offer. And a device on which something else is now has no shrink under way. */
 static void test_garbage_home(void **state)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
@@ -538,12 +554,9 @@ static int remove_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_free_tail),
-		cmocka_unit_test(test_full_tail),
-		cmocka_unit_test(test_forged_pending),
-		cmocka_unit_test(test_forged_others),
-		cmocka_unit_test(test_stale_tags),
-		cmocka_unit_test(test_garbage_home),
+		cmocka_unit_test(test_free_tail),      cmocka_unit_test(test_full_tail),
+		cmocka_unit_test(test_forged_pending), cmocka_unit_test(test_forged_others),
+		cmocka_unit_test(test_stale_tags),     cmocka_unit_test(test_garbage_home),
 	};
 
 	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);

@@ -19,7 +19,7 @@ static uint8_t *buf; /* BLKS blocks, aligned */
 
 static struct card *new_card(void)
 {
-	struct sim_params p = {.size_bytes = BLKS * COW_BLK_BYTES};
+	struct sim_params p = { .size_bytes = BLKS * COW_BLK_BYTES };
 	struct card *c;
 
 	assert_int_equal(sim_new(&c, &p), 0);
@@ -64,10 +64,10 @@ static int durable(struct card *c, uint64_t blk)
 
 static void test_params(void **state)
 {
-	struct sim_params p = {.size_bytes = 10 * MIB + 5000,
-			       .erase_block_bytes = 3 * MIB,
-			       .disk_off_bytes = 512 * 63,
-			       .identity = "cid"};
+	struct sim_params p = { .size_bytes = 10 * MIB + 5000,
+				.erase_block_bytes = 3 * MIB,
+				.disk_off_bytes = 512 * 63,
+				.identity = "cid" };
 	struct card *c;
 
 	(void)state;
@@ -79,11 +79,11 @@ static void test_params(void **state)
 	assert_false(c->writable);
 	card_close(c);
 	card_close(NULL);
-	p = (struct sim_params){.size_bytes = 4095};
+	p = (struct sim_params){ .size_bytes = 4095 };
 	assert_int_equal(sim_new(&c, &p), -EINVAL);
-	p = (struct sim_params){.size_bytes = MIB, .erase_block_bytes = 1000};
+	p = (struct sim_params){ .size_bytes = MIB, .erase_block_bytes = 1000 };
 	assert_int_equal(sim_new(&c, &p), -EINVAL);
-	p = (struct sim_params){.size_bytes = MIB};
+	p = (struct sim_params){ .size_bytes = MIB };
 	assert_int_equal(sim_new(&c, &p), 0);
 	assert_int_equal(c->geo.erase_block_bytes, 4 * MIB);
 	assert_int_equal(c->geo.eb_source, CARD_EB_GUESSED);
@@ -98,13 +98,13 @@ static void test_ranges(void **state)
 		uint64_t off;
 		size_t buf_off, len;
 	} bad[] = {
-		{512, 0, 4096},
-		{0, 512, 4096},
-		{0, 0, 512},
-		{BLKS * COW_BLK_BYTES, 0, 4096},
-		{(BLKS - 1) * COW_BLK_BYTES, 0, 8192},
-		{UINT64_MAX - 4095, 0, 4096},
-		{4096, 0, SIZE_MAX - 4095},
+		{ 512, 0, 4096 },
+		{ 0, 512, 4096 },
+		{ 0, 0, 512 },
+		{ BLKS * COW_BLK_BYTES, 0, 4096 },
+		{ (BLKS - 1) * COW_BLK_BYTES, 0, 8192 },
+		{ UINT64_MAX - 4095, 0, 4096 },
+		{ 4096, 0, SIZE_MAX - 4095 },
 	};
 	struct card *c = new_card();
 
@@ -219,8 +219,8 @@ static enum sim_fate fixed_fate(void *arg, size_t i)
 static void test_cut_at_every_operation(void **state)
 {
 	/* durable value of block 1 and 2 if the cut writes are dropped, or done */
-	static const int dropped[][2] = {{0, 0}, {0, 0}, {0, 0}, {11, 12}, {11, 12}};
-	static const int done[][2] = {{11, 0}, {11, 12}, {11, 12}, {21, 12}, {21, 12}};
+	static const int dropped[][2] = { { 0, 0 }, { 0, 0 }, { 0, 0 }, { 11, 12 }, { 11, 12 } };
+	static const int done[][2] = { { 11, 0 }, { 11, 12 }, { 11, 12 }, { 21, 12 }, { 21, 12 } };
 	struct card_counters k;
 
 	(void)state;
@@ -283,7 +283,7 @@ static enum sim_fate fate_by_blk(void *arg, size_t i)
 static void test_fates(void **state)
 {
 	struct card *c = new_card();
-	struct schedule s = {c, 0};
+	struct schedule s = { c, 0 };
 
 	(void)state;
 	for (uint64_t blk = 0; blk < 4; blk++)
@@ -307,7 +307,7 @@ static void test_fates(void **state)
 static void test_torn_sectors_are_independent(void **state)
 {
 	enum sim_fate torn = SIM_TORN;
-	unsigned seen_pairs[8] = {0};
+	unsigned seen_pairs[8] = { 0 };
 	struct card *c = new_card(), *d;
 
 	(void)state;
@@ -334,7 +334,7 @@ struct outcome {
 
 static struct outcome random_cut(const struct card *from, uint64_t seed)
 {
-	struct outcome o = {0};
+	struct outcome o = { 0 };
 	struct card *c;
 
 	assert_int_equal(sim_clone(&c, from), 0);
@@ -406,7 +406,7 @@ static void test_two_writes_of_one_block(void **state)
 		GARBAGE | FIRST,  /* only in the other */
 	};
 	struct card *c = new_card(), *d;
-	bool happened[256] = {false};
+	bool happened[256] = { false };
 
 	(void)state;
 	assert_int_equal(put(c, 7, 1), 0);
@@ -422,7 +422,7 @@ static void test_two_writes_of_one_block(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
 		assert_true(happened[wanted[i]]);
 	/* by callback, in issue order: the second is the last */
-	sim_power_cycle(c, fixed_fate, &(enum sim_fate){SIM_DONE});
+	sim_power_cycle(c, fixed_fate, &(enum sim_fate){ SIM_DONE });
 	assert_int_equal(seen(c, 7), 2);
 	card_close(c);
 }
@@ -566,7 +566,8 @@ static void test_lie(void **state)
 	}
 }
 
-/* A failing operation spares what a flush has acknowledged, lie or not; the first writes may be made durable. */
+/* A failing operation spares what a flush has acknowledged, lie or not; the first writes may be
+ * made durable. */
 static void test_lie_and_failure(void **state)
 {
 	enum sim_fate dropped = SIM_DROPPED;
@@ -592,11 +593,14 @@ static void test_lie_and_failure(void **state)
 	card_close(c);
 }
 
-/* The erase block of the last write, from some offset on; what is in flight there has its own fate. */
+/* The erase block of the last write, from some offset on; what is in flight there has its own
+ * fate. */
 static void test_collateral(void **state)
 {
-	struct sim_params p = {.size_bytes = 64 * COW_BLK_BYTES, .erase_block_bytes = 16 * COW_BLK_BYTES,
-			       .disk_off_bytes = 4 * COW_BLK_BYTES}; /* erase blocks: 0..11, 12..27, 28..43 */
+	struct sim_params p = { .size_bytes = 64 * COW_BLK_BYTES,
+				.erase_block_bytes = 16 * COW_BLK_BYTES,
+				/* erase blocks: 0..11, 12..27, 28..43 */
+				.disk_off_bytes = 4 * COW_BLK_BYTES };
 	enum sim_fate done = SIM_DONE;
 
 	(void)state;
@@ -618,7 +622,10 @@ static void test_collateral(void **state)
 		for (uint8_t b = 0; b < 64; b++) {
 			bool hit = b >= (from ? 20 : 12) && b < 28 && b != 15;
 
-			assert_int_equal(seen(c, b), hit ? RUBBISH : b == 40 ? 100 : b == 15 ? 101 : b + 1);
+			assert_int_equal(seen(c, b), hit       ? RUBBISH
+						     : b == 40 ? 100
+						     : b == 15 ? 101
+							       : b + 1);
 		}
 		card_close(c);
 	}
@@ -692,7 +699,7 @@ static void test_peek_and_poke(void **state)
 static void test_against_reference(void **state)
 {
 	struct card *c = new_card();
-	uint8_t now[BLKS] = {0}, flushed[BLKS] = {0};
+	uint8_t now[BLKS] = { 0 }, flushed[BLKS] = { 0 };
 	uint64_t x = 42;
 
 	(void)state;
@@ -705,7 +712,7 @@ static void test_against_reference(void **state)
 			assert_int_equal(card_flush(c), 0);
 			memcpy(flushed, now, sizeof(now));
 		} else if ((x >> 58) == 1) {
-			sim_power_cycle(c, fixed_fate, &(enum sim_fate){SIM_DROPPED});
+			sim_power_cycle(c, fixed_fate, &(enum sim_fate){ SIM_DROPPED });
 			assert_int_equal(card_set_writable(c, true), 0);
 			memcpy(now, flushed, sizeof(now));
 		} else if (x >> 63) {
@@ -760,9 +767,10 @@ static void test_error_words(void **state)
 {
 	static const struct {
 		int device, ours;
-	} words[] = { { -ENODATA, -EIO }, { -EREMOTEIO, -EIO }, { -EILSEQ, -EIO }, { -ETIMEDOUT, -EIO },
-		      { -ENOLINK, -EIO }, { -EIO, -EIO },	{ -ENODEV, -ENODEV }, { -ENXIO, -ENXIO },
-		      { -ENOSPC, -ENOSPC }, { -ENOMEM, -ENOMEM } };
+	} words[] = { { -ENODATA, -EIO },   { -EREMOTEIO, -EIO }, { -EILSEQ, -EIO },
+		      { -ETIMEDOUT, -EIO }, { -ENOLINK, -EIO },	  { -EIO, -EIO },
+		      { -ENODEV, -ENODEV }, { -ENXIO, -ENXIO },	  { -ENOSPC, -ENOSPC },
+		      { -ENOMEM, -ENOMEM } };
 	struct sim_params p = { .size_bytes = MIB };
 	uint8_t *block = io_alloc(COW_BLK_BYTES);
 	struct card *c;
@@ -843,7 +851,8 @@ static void test_small_cache(void **state)
 	card_close(c);
 }
 
-/* The model is told of what succeeds, a clone goes its own way, and a power cut does not turn the clock back. */
+/* The model is told of what succeeds, a clone goes its own way, and a power cut does not turn the
+ * clock back. */
 static void test_model(void **state)
 {
 	struct card *c = new_card(), *clone;
@@ -868,7 +877,8 @@ static void test_model(void **state)
 	assert_int_equal(st.reads, 1);
 	assert_int_equal(st.flushes, 1);
 	assert_int_equal(st.discards, 1);
-	assert_int_equal(st.clock_ns, flash_write_ns(&p, COW_BLK_BYTES) + flash_random_read_ns(&p, COW_BLK_BYTES));
+	assert_int_equal(st.clock_ns, flash_write_ns(&p, COW_BLK_BYTES) +
+					      flash_random_read_ns(&p, COW_BLK_BYTES));
 	assert_int_equal(sim_clone(&clone, c), 0);
 	sim_fail_at(c, SIM_WRITE | SIM_READ | SIM_FLUSH, 1, -EIO, true);
 	assert_int_equal(put(c, 1, 2), -EIO);

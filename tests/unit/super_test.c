@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tests of the super record: the geometry that is planned, its copies, damage to them, and cards that grow. */
+/* Tests of the super record: the geometry that is planned, its copies, damage to them, and cards
+ * that grow. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +16,8 @@
 
 static void test_plan_alignment(void **state)
 {
-	static const uint32_t ebs[] = { 4 * MIB, 3 * MIB, 12 * MIB, 64 * KIB, 16 * KIB, 512 * KIB, 6 * MIB };
+	static const uint32_t ebs[] = { 4 * MIB,  3 * MIB,   12 * MIB, 64 * KIB,
+					16 * KIB, 512 * KIB, 6 * MIB };
 	static const uint64_t offs[] = { 0, MIB, 32 * KIB, 4 * MIB + 12 * KIB, 8192 * 512 };
 
 	(void)state;
@@ -62,7 +64,8 @@ static void test_plan_unaligned(void **state)
 			/* what it says is enough */
 			assert_int_equal(super_plan(c, c, 190 * MIB - missing, 0, &s, &missing), 0);
 			unit = max_u64(ebs[i], s.seg_bytes);
-			assert_in_range((s.ring_off_bytes + sectors[k] * 512) % unit, 0, COW_BLK_BYTES - 1);
+			assert_in_range((s.ring_off_bytes + sectors[k] * 512) % unit, 0,
+					COW_BLK_BYTES - 1);
 			assert_int_equal(super_write(c, &s), 0);
 			assert_int_equal(super_read(c, s.fs_bytes, &found, &trouble), 0);
 			assert_int_equal(trouble, 0);
@@ -82,7 +85,8 @@ static void test_plan_limits(void **state)
 	assert_in_range(missing, 20 * MIB, 32 * MIB);
 	/* what it says is enough, and one block less is not */
 	enough = missing;
-	assert_int_equal(super_plan(c, c, 90 * MIB - enough + COW_BLK_BYTES, 0, &s, &missing), -ENOSPC);
+	assert_int_equal(super_plan(c, c, 90 * MIB - enough + COW_BLK_BYTES, 0, &s, &missing),
+			 -ENOSPC);
 	assert_int_equal(missing, COW_BLK_BYTES);
 	assert_int_equal(super_plan(c, c, 90 * MIB - enough, 0, &s, &missing), 0);
 	assert_int_equal(super_plan(c, c, 10 * MIB, 8 * MIB, &s, &missing), -EINVAL);
@@ -93,7 +97,8 @@ static void test_plan_limits(void **state)
 	card_close(log);
 }
 
-/* An erase block of which no part is a good segment; a log of more segments, or fewer erase blocks, than there may be. */
+/* An erase block of which no part is a good segment; a log of more segments, or fewer erase blocks,
+ * than there may be. */
 static void test_plan_odd(void **state)
 {
 	static const uint32_t prime = 1031 * COW_BLK_BYTES;
@@ -109,7 +114,9 @@ static void test_plan_odd(void **state)
 	assert_true(s.ring_off_bytes + (uint64_t)s.seg_bytes * s.seg_count <= s.copy_off_bytes[1]);
 	card_close(c);
 	c = card_of(100 * MIB, 64 * KIB, 0);
-	assert_int_equal(super_plan(c, c, 50 * MIB, (LOG_MAX_SEGMENTS + 1ull) * 64 * KIB, &s, &missing), -EINVAL);
+	assert_int_equal(
+		super_plan(c, c, 50 * MIB, (LOG_MAX_SEGMENTS + 1ull) * 64 * KIB, &s, &missing),
+		-EINVAL);
 	card_close(c);
 	c = card_of(100 * MIB, 16 * MIB, 0);
 	assert_int_equal(super_plan(c, c, 10 * MIB, 64 * MIB, &s, &missing), -EINVAL);
@@ -137,7 +144,8 @@ static void test_plan_external_short(void **state)
 	assert_int_equal(super_plan(log, log, 64 * KIB, 2 * MIB, &s, &missing), -ENOSPC);
 	assert_in_range(missing, MIB, MIB + 256 * KIB);
 	card_close(log);
-	/* a partition that begins in the middle of its first erase block, and is not longer than the log */
+	/* a partition that begins in the middle of its first erase block, and is not longer than
+	 * the log */
 	log = card_of(512 * KIB + 2 * COW_BLK_BYTES, 64 * KIB, 60 * KIB);
 	assert_int_equal(super_plan(log, log, 4 * KIB, 512 * KIB, &s, &missing), -ENOSPC);
 	assert_true(missing > 0);
@@ -158,7 +166,8 @@ static void test_pending_places(void **state)
 	assert_int_equal(super_pending_off(&c, 63), 0);
 }
 
-/* A file system that somebody grew over the ring owns it; one beside its log, or one that is being shrunk, does not. */
+/* A file system that somebody grew over the ring owns it; one beside its log, or one that is being
+ * shrunk, does not. */
 static void test_overgrown(void **state)
 {
 	struct log_super s = { .state = SUPER_LIVE, .fs_bytes = 64 * MIB };
@@ -197,14 +206,16 @@ static void test_super_copies(void **state)
 				want = r == -ENOENT ? -ENOENT : -EBADMSG;
 			assert_int_equal(r, want);
 			if (r == 0)
-				assert_int_equal(trouble, (mask & 1 ? SUPER_COPY_A_BAD : 0) |
-								  (mask & 2 ? SUPER_COPY_B_BAD : 0));
+				assert_int_equal(trouble,
+						 (mask & 1 ? SUPER_COPY_A_BAD : 0) |
+							 (mask & 2 ? SUPER_COPY_B_BAD : 0));
 			card_close(c);
 		}
 }
 
 /* One copy damaged, no answer about the other: not "damaged", the card may be well tomorrow. */
-/* An upgrade that was cut between its copies: a release that does not know the bit keeps away, one that does takes the newer copy. */
+/* An upgrade that was cut between its copies: a release that does not know the bit keeps away, one
+ * that does takes the newer copy. */
 static void test_super_mixed_features(void **state)
 {
 	(void)state;
@@ -297,8 +308,8 @@ static void test_super_other_sizes(void **state)
 	card_close(c);
 }
 
-/* An image, taken before its first attach, is written over a card that had it before, and whose partition was grown: copy B of that
- * life has survived at the end. */
+/* An image, taken before its first attach, is written over a card that had it before, and whose
+ * partition was grown: copy B of that life has survived at the end. */
 static void test_super_leftover(void **state)
 {
 	struct log_super virgin, old, t;
@@ -336,7 +347,8 @@ static void test_super_leftover(void **state)
 	card_close(d);
 }
 
-/* A copy of the super record that rots is written again by the next session that writes, and the ledger has it. */
+/* A copy of the super record that rots is written again by the next session that writes, and the
+ * ledger has it. */
 static void test_super_mended(void **state)
 {
 	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
@@ -351,7 +363,8 @@ static void test_super_mended(void **state)
 		damage(r.c, r.super.copy_off_bytes[copy]);
 		log_close(r.log);
 		ring_open(&r);
-		assert_int_equal(log_super_trouble(r.log), copy ? SUPER_COPY_B_BAD : SUPER_COPY_A_BAD);
+		assert_int_equal(log_super_trouble(r.log),
+				 copy ? SUPER_COPY_B_BAD : SUPER_COPY_A_BAD);
 		assert_false(log_rests(r.log, log_newest(r.log)->type, 0));
 		before = log_ledger(r.log)->super_blks;
 		assert_int_equal(log_prepare(r.log), 0);
@@ -371,7 +384,8 @@ static void test_super_mended(void **state)
 /* Both devices of an external log grow: the volume with its device. */
 static void test_grow_external(void **state)
 {
-	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(2 * MIB, 64 * KIB, 0), *grown;
+	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(2 * MIB, 64 * KIB, 0),
+		    *grown;
 	struct log_super s, t;
 	uint64_t missing;
 	unsigned trouble;
@@ -426,12 +440,20 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plan_alignment),
-		cmocka_unit_test(test_plan_unaligned), cmocka_unit_test(test_plan_limits),
-		cmocka_unit_test(test_plan_odd), cmocka_unit_test(test_plan_external_short),
-		cmocka_unit_test(test_pending_places), cmocka_unit_test(test_overgrown),
-		cmocka_unit_test(test_super_copies), cmocka_unit_test(test_super_mixed_features), cmocka_unit_test(test_super_no_answer),
-		cmocka_unit_test(test_super_newest_copy), cmocka_unit_test(test_super_other_sizes),
-		cmocka_unit_test(test_super_leftover), cmocka_unit_test(test_super_mended), cmocka_unit_test(test_grow_external),
+		cmocka_unit_test(test_plan_unaligned),
+		cmocka_unit_test(test_plan_limits),
+		cmocka_unit_test(test_plan_odd),
+		cmocka_unit_test(test_plan_external_short),
+		cmocka_unit_test(test_pending_places),
+		cmocka_unit_test(test_overgrown),
+		cmocka_unit_test(test_super_copies),
+		cmocka_unit_test(test_super_mixed_features),
+		cmocka_unit_test(test_super_no_answer),
+		cmocka_unit_test(test_super_newest_copy),
+		cmocka_unit_test(test_super_other_sizes),
+		cmocka_unit_test(test_super_leftover),
+		cmocka_unit_test(test_super_mended),
+		cmocka_unit_test(test_grow_external),
 		cmocka_unit_test(test_grow_cuts),
 	};
 

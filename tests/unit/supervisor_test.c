@@ -46,16 +46,17 @@ struct supervisor {
 	char log[1024];
 };
 
-static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd), uint64_t deadman_ns)
+static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd),
+			       uint64_t deadman_ns)
 {
-	struct supervisor k = {0};
+	struct supervisor k = { 0 };
 	int log[2], go[2];
 
 	assert_int_equal(pipe2(log, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(go, O_CLOEXEC), 0);
 	k.pid = fork();
 	if (k.pid == 0) {
-		struct supervisor_opts o = {.kmsg_fd = log[1], .deadman_ns = deadman_ns};
+		struct supervisor_opts o = { .kmsg_fd = log[1], .deadman_ns = deadman_ns };
 		struct supervisor_link l;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -100,7 +101,7 @@ static void assert_quiet(const struct supervisor *k)
 
 static void wait_go(int go_fd)
 {
-	struct pollfd p = {.fd = go_fd, .events = POLLIN};
+	struct pollfd p = { .fd = go_fd, .events = POLLIN };
 
 	poll(&p, 1, -1);
 }
@@ -266,7 +267,7 @@ struct served {
 	char data[VOLUME_BYTES];
 };
 
-static struct served *served; /* shared with the worker */
+static struct served *served;				  /* shared with the worker */
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* one server after another */
 
 uint64_t view_volume_blks(const struct view *v)
@@ -284,7 +285,8 @@ int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 	return 0;
 }
 
-int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes, struct view_read *rd)
+int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
+		    struct view_read *rd)
 {
 	(void)rd;
 	return view_read(v, off_bytes, buf, len_bytes);
@@ -366,7 +368,7 @@ static void worker_freezes_stalled(struct supervisor_link *l, int go_fd)
 }
 
 static struct supervisor start_serving(void (*worker)(struct supervisor_link *l, int go_fd),
-				   uint64_t deadman_ns)
+				       uint64_t deadman_ns)
 {
 	struct supervisor k;
 
@@ -467,8 +469,8 @@ static uint64_t status_field(const char *name, int base)
 static int hardened_child(char *argv0)
 {
 	static char lazy[64 * MIB];
-	const uint64_t ignored =
-		1u << (SIGTERM - 1) | 1u << (SIGHUP - 1) | 1u << (SIGINT - 1) | 1u << (SIGPIPE - 1);
+	const uint64_t ignored = 1u << (SIGTERM - 1) | 1u << (SIGHUP - 1) | 1u << (SIGINT - 1) |
+				 1u << (SIGPIPE - 1);
 	char text[64];
 	struct rlimit lim;
 	uint64_t locked_kib;

@@ -29,9 +29,12 @@ static void write_bytes(const char *name, uint64_t off, const void *bytes, size_
 
 static struct flash_trace_record record_of(unsigned i)
 {
-	static const uint8_t ops[] = {FLASH_TRACE_WRITE, FLASH_TRACE_WRITE, FLASH_TRACE_FLUSH, FLASH_TRACE_DISCARD,
-				      FLASH_TRACE_WRITE, FLASH_TRACE_SYNC, FLASH_TRACE_COMMIT};
-	struct flash_trace_record rec = {.time_ns = i * 1000ull, .op = ops[i % 7], .data = FLASH_TRACE_NO_DATA};
+	static const uint8_t ops[] = { FLASH_TRACE_WRITE,   FLASH_TRACE_WRITE, FLASH_TRACE_FLUSH,
+				       FLASH_TRACE_DISCARD, FLASH_TRACE_WRITE, FLASH_TRACE_SYNC,
+				       FLASH_TRACE_COMMIT };
+	struct flash_trace_record rec = { .time_ns = i * 1000ull,
+					  .op = ops[i % 7],
+					  .data = FLASH_TRACE_NO_DATA };
 
 	if (rec.op == FLASH_TRACE_WRITE || rec.op == FLASH_TRACE_DISCARD) {
 		rec.off_bytes = i % 1000 * 512;
@@ -83,7 +86,8 @@ static void test_round(void **state)
 			assert_int_equal(rec.len_bytes, want.len_bytes);
 			assert_int_equal(rec.op, want.op);
 			assert_int_equal(rec.flags, want.flags);
-			assert_int_equal(rec.data == FLASH_TRACE_NO_DATA, want.op != FLASH_TRACE_WRITE || i % 7 == 4);
+			assert_int_equal(rec.data == FLASH_TRACE_NO_DATA,
+					 want.op != FLASH_TRACE_WRITE || i % 7 == 4);
 			if (rec.op != FLASH_TRACE_WRITE)
 				continue;
 			fill(expected, i, rec.len_bytes);
@@ -105,10 +109,11 @@ static void test_without_contents(void **state)
 	unlink(data);
 	make(false);
 	assert_int_not_equal(access(data, F_OK), 0);
-	assert_int_equal(truncate(path, FLASH_TRACE_HEADER_BYTES + 2 * FLASH_TRACE_RECORD_BYTES + 31), 0);
+	assert_int_equal(
+		truncate(path, FLASH_TRACE_HEADER_BYTES + 2 * FLASH_TRACE_RECORD_BYTES + 31), 0);
 	assert_int_equal(flash_trace_open(&t, path, why, sizeof(why)), 0);
 	assert_int_equal(flash_trace_next(t, &rec), 1);
-	assert_int_equal(flash_trace_contents(t, &rec, &(uint8_t[4096]){0}), -ENODATA);
+	assert_int_equal(flash_trace_contents(t, &rec, &(uint8_t[4096]){ 0 }), -ENODATA);
 	assert_int_equal(flash_trace_next(t, &rec), 1);
 	assert_int_equal(flash_trace_next(t, &rec), 0); /* the rest is a part */
 	flash_trace_close(t);
@@ -120,7 +125,7 @@ static void test_no_trace(void **state)
 	static const struct {
 		unsigned off;
 		uint8_t byte;
-	} bad[] = {{0, 'X'}, {8, 2}, {12, 64}, {24, 1}, {63, 1}};
+	} bad[] = { { 0, 'X' }, { 8, 2 }, { 12, 64 }, { 24, 1 }, { 63, 1 } };
 	struct flash_trace *t;
 
 	(void)state;
@@ -134,23 +139,24 @@ static void test_no_trace(void **state)
 	assert_int_equal(flash_trace_open(&t, path, why, sizeof(why)), -EBADMSG);
 }
 
-/* A byte of the second record (a write of 1 KiB at 512, with FUA) or of the fourth (a discard) is changed. */
+/* A byte of the second record (a write of 1 KiB at 512, with FUA) or of the fourth (a discard) is
+ * changed. */
 static void test_bad_records(void **state)
 {
 	static const struct {
 		unsigned record, off;
 		uint8_t byte;
 	} bad[] = {
-		{1, 0, 0xff},	/* the next record is earlier */
-		{1, 8, 1},	/* no sector */
-		{1, 11, 1},	/* behind the end */
-		{1, 15, 0x80},	{1, 24, 1}, {1, 25, 0}, {1, 26, 0x80}, /* length */
-		{1, 28, 0},	{1, 28, 6}, {1, 29, 2}, {1, 30, 1}, {1, 31, 1},
-		{2, 9, 2},	/* a flush with an offset, */
-		{2, 25, 2},	/* a length, */
-		{2, 16, 0},	/* contents, */
-		{2, 29, 1},	/* FUA */
-		{3, 16, 0},
+		{ 1, 0, 0xff }, /* the next record is earlier */
+		{ 1, 8, 1 },	/* no sector */
+		{ 1, 11, 1 },	/* behind the end */
+		{ 1, 15, 0x80 }, { 1, 24, 1 }, { 1, 25, 0 }, { 1, 26, 0x80 }, /* length */
+		{ 1, 28, 0 },	 { 1, 28, 6 }, { 1, 29, 2 }, { 1, 30, 1 },
+		{ 1, 31, 1 },	 { 2, 9, 2 }, /* a flush with an offset, */
+		{ 2, 25, 2 },		      /* a length, */
+		{ 2, 16, 0 },		      /* contents, */
+		{ 2, 29, 1 },		      /* FUA */
+		{ 3, 16, 0 },
 	};
 
 	(void)state;
@@ -160,9 +166,13 @@ static void test_bad_records(void **state)
 		int r;
 
 		make(true);
-		write_bytes(path, FLASH_TRACE_HEADER_BYTES + bad[i].record * FLASH_TRACE_RECORD_BYTES + bad[i].off, &bad[i].byte, 1);
+		write_bytes(path,
+			    FLASH_TRACE_HEADER_BYTES + bad[i].record * FLASH_TRACE_RECORD_BYTES +
+				    bad[i].off,
+			    &bad[i].byte, 1);
 		if (bad[i].off == 0)
-			write_bytes(path, FLASH_TRACE_HEADER_BYTES + FLASH_TRACE_RECORD_BYTES + 2, "\xff", 1);
+			write_bytes(path, FLASH_TRACE_HEADER_BYTES + FLASH_TRACE_RECORD_BYTES + 2,
+				    "\xff", 1);
 		assert_int_equal(flash_trace_open(&t, path, why, sizeof(why)), 0);
 		while ((r = flash_trace_next(t, &rec)) == 1)
 			;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Readers against the ring: blocks are read from log segments while commits, checkpoints and new tails give those
- * segments to other commits, on a ring so small that it goes round all the time. Every second read of the card sleeps
- * between look-up and payload, longer than a commit takes. A segment that is reused too early shows as a wrong CRC
- * (-EBADMSG), an index that is freed too early as a crash (SAN=address), an old one that is used too long as a
- * version older than one seen before.
+ * Readers against the ring: blocks are read from log segments while commits, checkpoints and new
+ * tails give those segments to other commits, on a ring so small that it goes round all the time.
+ * Every second read of the card sleeps between look-up and payload, longer than a commit takes. A
+ * segment that is reused too early shows as a wrong CRC (-EBADMSG), an index that is freed too
+ * early as a crash (SAN=address), an old one that is used too long as a version older than one seen
+ * before.
  *
  * COWFS_STRESS_MS says how long to run.
  */
@@ -24,10 +25,17 @@
 #include "export/view.h"
 #include "race.h"
 
-enum { BLKS = 192, READERS = 4, READ_BLKS = 12, WORDS = COW_BLK_BYTES / 8, SEG_BYTES = 64 * 1024, SEGS = 13 };
+enum {
+	BLKS = 192,
+	READERS = 4,
+	READ_BLKS = 12,
+	WORDS = COW_BLK_BYTES / 8,
+	SEG_BYTES = 64 * 1024,
+	SEGS = 13
+};
 
-/* Two commits of this size do not fit into the ring together: the second one, right after the checkpoint that it needs,
- * writes over the first. */
+/* Two commits of this size do not fit into the ring together: the second one, right after the
+ * checkpoint that it needs, writes over the first. */
 enum { MAX_DIRTY = 110 };
 
 struct lapped {
@@ -51,7 +59,8 @@ struct reader {
 
 static void complain(struct lapped *r, const char *what, uint64_t blk, uint64_t got)
 {
-	race_fail(&r->race, "%s: block %llu, %#llx", what, (unsigned long long)blk, (unsigned long long)got);
+	race_fail(&r->race, "%s: block %llu, %#llx", what, (unsigned long long)blk,
+		  (unsigned long long)got);
 }
 
 /* ---- the card: only the readers' threads are slow ---- */
@@ -111,7 +120,8 @@ static void *reader(void *arg)
 
 	slow = rd->rnd;
 	while (!rd->r->race.stop) {
-		uint64_t blks = 1 + race_rnd(&rd->rnd, READ_BLKS), blk = race_rnd(&rd->rnd, BLKS - blks + 1);
+		uint64_t blks = 1 + race_rnd(&rd->rnd, READ_BLKS),
+			 blk = race_rnd(&rd->rnd, BLKS - blks + 1);
 		int r = view_read(rd->r->v, blk_to_bytes(blk), rd->buf, blk_to_bytes(blks));
 
 		if (r < 0)
@@ -135,7 +145,8 @@ static void *writer(void *arg)
 		int e;
 
 		/* no more than what the ring holds */
-		for (view_dirty(r->v, &active, &below); active.data_blks >= MAX_DIRTY && !r->race.stop;
+		for (view_dirty(r->v, &active, &below);
+		     active.data_blks >= MAX_DIRTY && !r->race.stop;
 		     view_dirty(r->v, &active, &below))
 			usleep(100);
 		for (unsigned i = 0; i < WORDS; i++)
@@ -152,7 +163,8 @@ static void *writer(void *arg)
 
 /* ---- the commit thread, as volume/commit_thread.c ---- */
 
-static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *ret_state)
 {
 	return view_next_sealed(((struct lapped *)ctx)->v, blk, max_blks, ret_blks, ret_state);
 }
@@ -174,7 +186,10 @@ static void publish(void *ctx, struct log_index *ix)
 
 static void commit_once(struct lapped *r)
 {
-	const struct commit_source src = { .ctx = r, .volume_blks = BLKS, .next = src_next, .read_sealed = src_sealed,
+	const struct commit_source src = { .ctx = r,
+					   .volume_blks = BLKS,
+					   .next = src_next,
+					   .read_sealed = src_sealed,
 					   .read_committed = src_committed };
 	const struct commit_options opt = { .cause = CAUSE_TIMER };
 	uint64_t at = log_newest(r->log)->lblk;
@@ -198,7 +213,8 @@ static void commit_once(struct lapped *r)
 
 static void make_card(struct lapped *r)
 {
-	const struct sim_params params = { .size_bytes = blk_to_bytes(BLKS) + (SEGS + 4) * SEG_BYTES,
+	const struct sim_params params = { .size_bytes = blk_to_bytes(BLKS) +
+							 (SEGS + 4) * SEG_BYTES,
 					   .erase_block_bytes = SEG_BYTES };
 	struct log_open_report opened;
 	struct log_super super;
@@ -207,7 +223,9 @@ static void make_card(struct lapped *r)
 	assert_int_equal(sim_new(&r->sim, &params), 0);
 	r->card.ops = &slow_ops;
 	r->card.geo = r->sim->geo;
-	assert_int_equal(super_plan(&r->card, &r->card, blk_to_bytes(BLKS), SEGS * SEG_BYTES, &super, &missing), 0);
+	assert_int_equal(super_plan(&r->card, &r->card, blk_to_bytes(BLKS), SEGS * SEG_BYTES,
+				    &super, &missing),
+			 0);
 	assert_int_equal(card_set_writable(&r->card, true), 0);
 	assert_int_equal(super_write(&r->card, &super), 0);
 	assert_int_equal(card_set_writable(&r->card, false), 0);
@@ -230,7 +248,9 @@ static void delayed_readers(void **state)
 	assert_int_equal(view_new(&r->v, r->store, &r->card, BLKS, ix), 0);
 	log_index_unref(ix);
 	for (unsigned i = 0; i < READERS; i++) {
-		rd[i] = (struct reader){ .r = r, .rnd = 0x2545f4914f6cdd1d + i, .buf = io_alloc(blk_to_bytes(READ_BLKS)) };
+		rd[i] = (struct reader){ .r = r,
+					 .rnd = 0x2545f4914f6cdd1d + i,
+					 .buf = io_alloc(blk_to_bytes(READ_BLKS)) };
 		assert_int_equal(pthread_create(&rd[i].thread, NULL, reader, &rd[i]), 0);
 	}
 	assert_int_equal(pthread_create(&w, NULL, writer, r), 0);
@@ -243,9 +263,11 @@ static void delayed_readers(void **state)
 		pthread_join(rd[i].thread, NULL);
 		free(rd[i].buf);
 	}
-	print_message("%llu writes, %llu reads (%llu pieces from the ring), %llu commits, %llu checkpoints, %llu laps\n",
-		      (unsigned long long)r->writes, (unsigned long long)r->reads, (unsigned long long)r->from_log,
-		      (unsigned long long)r->commits, (unsigned long long)r->checkpoints, (unsigned long long)r->laps);
+	print_message(
+		"%llu writes, %llu reads (%llu pieces from the ring), %llu commits, %llu checkpoints, %llu laps\n",
+		(unsigned long long)r->writes, (unsigned long long)r->reads,
+		(unsigned long long)r->from_log, (unsigned long long)r->commits,
+		(unsigned long long)r->checkpoints, (unsigned long long)r->laps);
 	assert_false(r->race.failed);
 	assert_true(r->checkpoints >= 3 && r->laps >= 1 && r->from_log >= 100);
 	view_free(r->v);

@@ -71,8 +71,8 @@ struct worker {
 
 static void complain(struct stress *s, const char *what, uint64_t unit, uint64_t got, uint64_t want)
 {
-	race_fail(&s->race, "%s: unit %llu, word %#llx, expected %#llx", what, (unsigned long long)unit,
-		  (unsigned long long)got, (unsigned long long)want);
+	race_fail(&s->race, "%s: unit %llu, word %#llx, expected %#llx", what,
+		  (unsigned long long)unit, (unsigned long long)got, (unsigned long long)want);
 }
 
 static void complain_error(struct stress *s, const char *what, int r)
@@ -183,8 +183,8 @@ static uint64_t pick_own(struct worker *w, uint64_t max_units, uint64_t *ret_uni
 		return w->me * WIDE_UNITS + at[race_rnd(&w->rnd, 3)];
 	}
 	do
-		unit = race_rnd(&w->rnd, 8) ? SHARED_FIRST + race_rnd(&w->rnd, SHARED_UNITS) :
-					 TABLE_END - 12 + race_rnd(&w->rnd, 60);
+		unit = race_rnd(&w->rnd, 8) ? SHARED_FIRST + race_rnd(&w->rnd, SHARED_UNITS)
+					    : TABLE_END - 12 + race_rnd(&w->rnd, 60);
 	while (s->owner[unit] != w->me);
 	while (unit + units < UNITS && s->owner[unit + units] == w->me && units < max)
 		units++;
@@ -198,7 +198,8 @@ static void *writer(void *arg)
 	struct stress *s = w->s;
 
 	while (!s->race.stop) {
-		uint64_t units, unit = pick_own(w, race_rnd(&w->rnd, 5) ? 8 : MAX_READ_UNITS, &units);
+		uint64_t units,
+			unit = pick_own(w, race_rnd(&w->rnd, 5) ? 8 : MAX_READ_UNITS, &units);
 
 		switch (race_rnd(&w->rnd, 200) ? race_rnd(&w->rnd, 10) : 10) {
 		case 0:
@@ -211,7 +212,7 @@ static void *writer(void *arg)
 			break;
 		case 10: /* longer than a piece */
 			(race_rnd(&w->rnd, 2) ? punch_own : write_own)(w, w->me * WIDE_UNITS,
-								  WIDE_UNITS);
+								       WIDE_UNITS);
 			break;
 		default:
 			write_own(w, unit, units);
@@ -247,7 +248,8 @@ static void *reader(void *arg)
 	struct stress *s = w->s;
 
 	while (!s->race.stop) {
-		uint64_t units = 1 + race_rnd(&w->rnd, race_rnd(&w->rnd, 4) ? 20 : MAX_READ_UNITS), unit;
+		uint64_t units = 1 + race_rnd(&w->rnd, race_rnd(&w->rnd, 4) ? 20 : MAX_READ_UNITS),
+			 unit;
 		int r;
 
 		if (race_rnd(&w->rnd, 3))

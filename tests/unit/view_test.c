@@ -52,8 +52,8 @@ struct fixture {
 	uint64_t ring_pos;
 	uint8_t *live, *sealed, *committed, *buf; /* images */
 	struct rewrites *rewrites;
-	uint64_t rewritten; /* blocks of do_write that were DATA already */
-	uint8_t *active_map, *below_map;	  /* enum blk_state of each block */
+	uint64_t rewritten;		 /* blocks of do_write that were DATA already */
+	uint8_t *active_map, *below_map; /* enum blk_state of each block */
 	bool is_sealed;
 };
 

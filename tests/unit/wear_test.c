@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The ledger against the device: random schedules with failures and power cuts, cards of 32 GB and years of commits, clocks
- * that jump, counters at their end, copies that rot. What the device saw is counted below the log, by the simulator and by
- * hooks of its own; the clock is the test's (--wrap=time).
+ * The ledger against the device: random schedules with failures and power cuts, cards of 32 GB and
+ * years of commits, clocks that jump, counters at their end, copies that rot. What the device saw
+ * is counted below the log, by the simulator and by hooks of its own; the clock is the test's
+ * (--wrap=time).
  *
- * COWFS_WEAR_SCHEDULES: how many random schedules (default 2000); COWFS_WEAR_YEARS: of hourly commits (default 1).
+ * COWFS_WEAR_SCHEDULES: how many random schedules (default 2000); COWFS_WEAR_YEARS: of hourly
+ * commits (default 1).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -48,7 +50,8 @@ struct seen {
 static struct seen seen;
 static struct card *seen_card[2]; /* base, log device or NULL */
 static uint32_t seen_units[2];
-static uint64_t seen_eb, seen_unit_bytes; /* seen_eb: of the last write, with its device; UINT64_MAX: none */
+/* seen_eb: of the last write, with its device; UINT64_MAX: none */
+static uint64_t seen_eb, seen_unit_bytes;
 static const struct card_ops *sim_real;
 static struct card_ops seeing;
 
@@ -57,8 +60,10 @@ static int see_write(struct card *c, uint64_t off, const void *buf, size_t len)
 	unsigned dev = c != seen_card[0];
 
 	for (uint64_t at = off; !sim_is_dead(c) && at < off + len; at += COW_BLK_BYTES) {
-		uint64_t disk = at + c->geo.disk_off_bytes, eb = disk / c->geo.erase_block_bytes * 2 + dev;
-		uint64_t unit = disk / seen_unit_bytes - c->geo.disk_off_bytes / seen_unit_bytes + (dev ? seen_units[0] : 0);
+		uint64_t disk = at + c->geo.disk_off_bytes,
+			 eb = disk / c->geo.erase_block_bytes * 2 + dev;
+		uint64_t unit = disk / seen_unit_bytes - c->geo.disk_off_bytes / seen_unit_bytes +
+				(dev ? seen_units[0] : 0);
 
 		seen.blks[unit]++;
 		seen.unit_visits[unit] += eb != seen_eb;
@@ -110,8 +115,12 @@ static void see(struct card *base, struct card *log, uint64_t unit_bytes)
 	seen_unit_bytes = unit_bytes;
 	seen_eb = UINT64_MAX;
 	for (int i = 0; i < 2; i++)
-		seen_units[i] = seen_card[i] ? (uint32_t)((seen_card[i]->geo.disk_off_bytes + seen_card[i]->geo.size_bytes - 1) /
-								  unit_bytes - seen_card[i]->geo.disk_off_bytes / unit_bytes + 1) : 0;
+		seen_units[i] =
+			seen_card[i] ? (uint32_t)((seen_card[i]->geo.disk_off_bytes +
+						   seen_card[i]->geo.size_bytes - 1) /
+							  unit_bytes -
+						  seen_card[i]->geo.disk_off_bytes / unit_bytes + 1)
+				     : 0;
 	assert_true(seen_units[0] + seen_units[1] <= SEEN_UNITS);
 }
 
@@ -144,12 +153,13 @@ struct life {
 	struct wear_unit unit[64];   /* the same */
 	struct wear_ledger acked;    /* of the newest record whose flush returned */
 	struct wear_unit acked_unit[64];
-	bool rest;		     /* nothing was written since then */
+	bool rest; /* nothing was written since then */
 };
 
 static uint64_t schedules, cuts, exact, in_flight, failures, records;
 
-/* From attach to now the ledger has grown as the device's count has: every byte, call, flush, every erase block. */
+/* From attach to now the ledger has grown as the device's count has: every byte, call, flush, every
+ * erase block. */
 static void check_session(struct life *l)
 {
 	struct seen now = seen_now();
@@ -162,8 +172,10 @@ static void check_session(struct life *l)
 	assert_int_equal(t.flushes - l->ledger.flushes, now.flushes - l->at_open.flushes);
 	assert_int_equal(t.visits - l->ledger.visits, now.visits - l->at_open.visits);
 	for (uint32_t i = 0; i < wear_units(&w->geo); i++) {
-		assert_int_equal(w->unit[i].blks - l->unit[i].blks, now.blks[i] - l->at_open.blks[i]);
-		assert_int_equal(w->unit[i].visits - l->unit[i].visits, now.unit_visits[i] - l->at_open.unit_visits[i]);
+		assert_int_equal(w->unit[i].blks - l->unit[i].blks,
+				 now.blks[i] - l->at_open.blks[i]);
+		assert_int_equal(w->unit[i].visits - l->unit[i].visits,
+				 now.unit_visits[i] - l->at_open.unit_visits[i]);
 	}
 }
 
@@ -186,12 +198,13 @@ static uint64_t at_seed; /* for who has to look at a failure */
 static void between(const char *what, uint64_t low, uint64_t v, uint64_t high)
 {
 	if (v < low || v > high)
-		fail_msg("schedule %llu: %s %llu is not in %llu..%llu", (unsigned long long)at_seed, what,
-			 (unsigned long long)v, (unsigned long long)low, (unsigned long long)high);
+		fail_msg("schedule %llu: %s %llu is not in %llu..%llu", (unsigned long long)at_seed,
+			 what, (unsigned long long)v, (unsigned long long)low,
+			 (unsigned long long)high);
 }
 
-/* What was found is at least what was acknowledged, at most what the device saw (less what was lost before); and exactly
- * what was acknowledged if nothing was written since. */
+/* What was found is at least what was acknowledged, at most what the device saw (less what was lost
+ * before); and exactly what was acknowledged if nothing was written since. */
 static void check_found(struct life *l, bool first, bool durable)
 {
 	struct seen now = seen_now();
@@ -205,18 +218,22 @@ static void check_found(struct life *l, bool first, bool durable)
 	assert_int_equal(f->table_losses, 0);
 	if (first)
 		l->offset = now; /* the formatting */
-	between("written_bytes", l->acked.written_bytes, f->written_bytes, now.bytes - l->offset.bytes);
+	between("written_bytes", l->acked.written_bytes, f->written_bytes,
+		now.bytes - l->offset.bytes);
 	between("write_calls", l->acked.write_calls, f->write_calls, now.calls - l->offset.calls);
 	/* a record carries its flush in advance; the cut may have come before it */
 	between("flushes", l->acked.flushes, f->flushes, now.flushes - l->offset.flushes + 2);
 	between("visits", l->acked.visits, f->visits, now.visits - l->offset.visits);
 	for (uint32_t i = 0; i < wear_units(&w->geo); i++) {
-		between("blks", l->acked_unit[i].blks, w->unit[i].blks, now.blks[i] - l->offset.blks[i]);
-		between("visits", l->acked_unit[i].visits, w->unit[i].visits, now.unit_visits[i] - l->offset.unit_visits[i]);
+		between("blks", l->acked_unit[i].blks, w->unit[i].blks,
+			now.blks[i] - l->offset.blks[i]);
+		between("visits", l->acked_unit[i].visits, w->unit[i].visits,
+			now.unit_visits[i] - l->offset.unit_visits[i]);
 	}
 	if (l->rest) {
 		assert_int_equal(f->written_bytes, l->acked.written_bytes);
-		assert_memory_equal(w->unit, l->acked_unit, wear_units(&w->geo) * sizeof(w->unit[0]));
+		assert_memory_equal(w->unit, l->acked_unit,
+				    wear_units(&w->geo) * sizeof(w->unit[0]));
 	}
 	exact += l->rest;
 	in_flight += !l->rest;
@@ -243,7 +260,8 @@ static void reset_account(struct card *c)
 {
 	struct card_account *a = &c->account;
 
-	a->write_calls = a->written_bytes = a->read_calls = a->read_bytes = a->flushes = a->writable_ns = 0;
+	a->write_calls = a->written_bytes = a->read_calls = a->read_bytes = a->flushes =
+		a->writable_ns = 0;
 }
 
 static void attach_life(struct life *l, bool first, bool durable)
@@ -302,7 +320,8 @@ static void change_life(struct life *l)
 		else
 			toy_drop(&l->t, b);
 	}
-	toy_write(&l->t, 4, (uint16_t)(1 + rnd(30000))); /* as a bitmap would: the use of blocks has changed */
+	/* as a bitmap would: the use of blocks has changed */
+	toy_write(&l->t, 4, (uint16_t)(1 + rnd(30000)));
 }
 
 static bool commit_life(struct life *l)
@@ -331,7 +350,9 @@ static void make_lag(struct toy *t)
 	struct log_super s;
 	unsigned trouble;
 
-	assert_int_equal(super_read(t->card, t->base == t->card ? blk_to_bytes(TOY_BLKS) : 0, &s, &trouble), 0);
+	assert_int_equal(
+		super_read(t->card, t->base == t->card ? blk_to_bytes(TOY_BLKS) : 0, &s, &trouble),
+		0);
 	s.lag = 1;
 	assert_int_equal(card_set_writable(t->card, true), 0);
 	assert_int_equal(super_write(t->card, &s), 0);
@@ -391,11 +412,12 @@ static void test_schedules(void **state)
 	(void)state;
 	for (uint64_t seed = 1; seed <= n; seed++)
 		run_schedule(seed * 0x9e3779b97f4a7c15u);
-	print_message("%llu schedules, %llu records, %llu power cuts, %llu commits that failed; the ledger found was the "
-		      "acknowledged one to the byte %llu times, between that and the device's count %llu times; %.1f s\n",
-		      (unsigned long long)schedules, (unsigned long long)records, (unsigned long long)cuts,
-		      (unsigned long long)failures, (unsigned long long)exact, (unsigned long long)in_flight,
-		      (double)(now_ns() - start_ns) / 1e9);
+	print_message(
+		"%llu schedules, %llu records, %llu power cuts, %llu commits that failed; the ledger found was the "
+		"acknowledged one to the byte %llu times, between that and the device's count %llu times; %.1f s\n",
+		(unsigned long long)schedules, (unsigned long long)records,
+		(unsigned long long)cuts, (unsigned long long)failures, (unsigned long long)exact,
+		(unsigned long long)in_flight, (double)(now_ns() - start_ns) / 1e9);
 	assert_true(cuts >= n && exact > n && in_flight > n / 10 && failures > n / 10);
 }
 
@@ -422,16 +444,22 @@ static void big_open(struct big *b)
 	assert_non_null(log_wear(b->log));
 }
 
-static void big_make(struct big *b, uint64_t size_bytes, uint32_t eb_bytes, uint64_t unit_bytes, uint64_t off_bytes)
+static void big_make(struct big *b, uint64_t size_bytes, uint32_t eb_bytes, uint64_t unit_bytes,
+		     uint64_t off_bytes)
 {
-	struct sim_params p = { .size_bytes = size_bytes, .erase_block_bytes = eb_bytes, .disk_off_bytes = off_bytes };
+	struct sim_params p = { .size_bytes = size_bytes,
+				.erase_block_bytes = eb_bytes,
+				.disk_off_bytes = off_bytes };
 	uint64_t missing;
 
 	*b = (struct big){ .data = io_alloc(256 * COW_BLK_BYTES) };
 	assert_int_equal(sim_new(&b->c, &p), 0);
 	see(b->c, b->c, unit_bytes);
 	assert_int_equal(card_set_writable(b->c, true), 0);
-	assert_int_equal(super_plan(b->c, b->c, round_down_u64(size_bytes - 128 * MIB, COW_BLK_BYTES), 0, &b->super, &missing), 0);
+	assert_int_equal(super_plan(b->c, b->c,
+				    round_down_u64(size_bytes - 128 * MIB, COW_BLK_BYTES), 0,
+				    &b->super, &missing),
+			 0);
 	assert_int_equal(super_write(b->c, &b->super), 0);
 	assert_int_equal(card_set_writable(b->c, false), 0);
 	see(b->c, b->c, unit_bytes);
@@ -457,10 +485,13 @@ static void big_checkpoint(struct big *b, uint32_t flags)
 	assert_int_equal(card_set_writable(b->c, false), 0);
 }
 
-/* direct and logged blocks, in so many erase blocks all over the card: few of each, so that memory lasts */
-static void big_commit(struct big *b, unsigned direct, unsigned logged, uint64_t ebs, uint64_t first_eb)
+/* direct and logged blocks, in so many erase blocks all over the card: few of each, so that memory
+ * lasts */
+static void big_commit(struct big *b, unsigned direct, unsigned logged, uint64_t ebs,
+		       uint64_t first_eb)
 {
-	uint64_t eb_blks = b->super.erase_block_bytes / COW_BLK_BYTES, all = b->super.fs_bytes / COW_BLK_BYTES / eb_blks - 4;
+	uint64_t eb_blks = b->super.erase_block_bytes / COW_BLK_BYTES,
+		 all = b->super.fs_bytes / COW_BLK_BYTES / eb_blks - 4;
 	uint64_t spread = all / max_u64(1, ebs), n;
 	struct log_index *ix;
 
@@ -470,7 +501,8 @@ static void big_commit(struct big *b, unsigned direct, unsigned logged, uint64_t
 	assert_int_equal(log_prepare(b->log), 0);
 	assert_int_equal(log_begin(b->log), 0);
 	for (unsigned i = 0; i < direct; i++) {
-		uint64_t blk = (4 + (first_eb + i % ebs * spread) % all) * eb_blks + i / ebs; /* logged ones are in the first 4 */
+		/* logged ones are in the first 4 */
+		uint64_t blk = (4 + (first_eb + i % ebs * spread) % all) * eb_blks + i / ebs;
 
 		assert_int_equal(card_write(b->c, blk_to_bytes(blk), b->data, COW_BLK_BYTES), 0);
 		assert_int_equal(log_add_direct(b->log, blk, 1, b->data), 0);
@@ -526,7 +558,8 @@ static void big_reopen(struct big *b, bool cut)
 	big_compare(b);
 }
 
-/* An hour of a machine's life. Once a day a large one, once a week more than the ring holds twice. */
+/* An hour of a machine's life. Once a day a large one, once a week more than the ring holds
+ * twice. */
 static void big_hour(struct big *b, uint64_t hour)
 {
 	fake_s += 3600;
@@ -550,7 +583,8 @@ static void big_hour(struct big *b, uint64_t hour)
 
 static void test_years(void **state)
 {
-	uint64_t hours = max_u64(1, env_number("COWFS_WEAR_YEARS", 1)) * 8766, start_ns = now_ns(), days = 0;
+	uint64_t hours = max_u64(1, env_number("COWFS_WEAR_YEARS", 1)) * 8766, start_ns = now_ns(),
+		 days = 0;
 	const struct wear_table *w;
 	struct big b;
 
@@ -567,13 +601,15 @@ static void test_years(void **state)
 	for (uint32_t i = 0; i < WEAR_DAYS; i++)
 		days += w->day[i].n != 0;
 	between("days", min_u64(WEAR_DAYS, hours / 24), days, min_u64(WEAR_DAYS, hours / 24 + 2));
-	print_message("%llu commits: %.2f wear blocks a commit, at most %llu, at most %llu of the %llu small ones; %llu blocks read "
-		      "at the last attach; %llu for the %llu blocks of the large ones; %.1f s\n",
-		      (unsigned long long)b.commits, (double)b.wear_blks / (double)b.commits, (unsigned long long)b.most,
-		      (unsigned long long)b.small_most, (unsigned long long)b.small_commits,
-		      (unsigned long long)(b.c->account.read_bytes / COW_BLK_BYTES), (unsigned long long)b.large_wear_blks,
-		      (unsigned long long)b.large_blks,
-		      (double)(now_ns() - start_ns) / 1e9);
+	print_message(
+		"%llu commits: %.2f wear blocks a commit, at most %llu, at most %llu of the %llu small ones; %llu blocks read "
+		"at the last attach; %llu for the %llu blocks of the large ones; %.1f s\n",
+		(unsigned long long)b.commits, (double)b.wear_blks / (double)b.commits,
+		(unsigned long long)b.most, (unsigned long long)b.small_most,
+		(unsigned long long)b.small_commits,
+		(unsigned long long)(b.c->account.read_bytes / COW_BLK_BYTES),
+		(unsigned long long)b.large_wear_blks, (unsigned long long)b.large_blks,
+		(double)(now_ns() - start_ns) / 1e9);
 	assert_true(b.small_most <= 1 && b.wear_blks <= b.commits);
 	assert_in_range(b.large_wear_blks, 1, b.large_blks / 100);
 	big_free(&b);
@@ -593,8 +629,8 @@ static void test_large_units(void **state)
 	big_free(&b);
 }
 
-/* Every unit has seen a lot, so that the table is as long as it gets, and commits are so large that each overwrites
- * what the one but last left in the ring. */
+/* Every unit has seen a lot, so that the table is as long as it gets, and commits are so large that
+ * each overwrites what the one but last left in the ring. */
 static void test_ring_laps(void **state)
 {
 	struct big b;
@@ -603,7 +639,8 @@ static void test_ring_laps(void **state)
 	rnd_state = 14;
 	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
 	big_commit(&b, 1, 1, 1, 0);
-	for (int round = 0; round < 300; round++) /* as if it were written to, without the content */
+	/* as if it were written to, without the content */
+	for (int round = 0; round < 300; round++)
 		for (uint64_t i = 0; i < 8192; i++) {
 			b.c->wrote(b.c->wrote_ctx, b.c, i * 4 * MIB, 4 * MIB);
 			seen.blks[i] += 1024;
@@ -630,7 +667,8 @@ static void test_ring_laps(void **state)
 	big_free(&b);
 }
 
-/* Attempts that fail take copies with them, and their writes belong to the commit that succeeds then. */
+/* Attempts that fail take copies with them, and their writes belong to the commit that succeeds
+ * then. */
 static void test_failed_attempts(void **state)
 {
 	struct log_index *ix;
@@ -650,7 +688,8 @@ static void test_failed_attempts(void **state)
 		for (uint64_t k = 0; k < 700; k++) {
 			uint64_t blk = (5 + (k * 11 + 13 * (unsigned)i) % 7000) * 1024;
 
-			assert_int_equal(card_write(b.c, blk_to_bytes(blk), b.data, COW_BLK_BYTES), 0);
+			assert_int_equal(card_write(b.c, blk_to_bytes(blk), b.data, COW_BLK_BYTES),
+					 0);
 			assert_int_equal(log_add_direct(b.log, blk, 1, b.data), 0);
 			attempted++;
 		}
@@ -677,7 +716,8 @@ static struct wear *gather_by_hand(const struct big *b, uint64_t without_off)
 	struct wear *w;
 
 	assert_int_equal(wear_new(&w, &log_wear(b->log)->geo), 0);
-	for (uint64_t off = b->super.ring_off_bytes; off < b->super.ring_off_bytes + (uint64_t)b->super.seg_bytes * b->super.seg_count;
+	for (uint64_t off = b->super.ring_off_bytes;
+	     off < b->super.ring_off_bytes + (uint64_t)b->super.seg_bytes * b->super.seg_count;
 	     off += COW_BLK_BYTES) {
 		struct log_record r;
 
@@ -692,14 +732,16 @@ static struct wear *gather_by_hand(const struct big *b, uint64_t without_off)
 			lblk += lblk % (b->super.seg_bytes / COW_BLK_BYTES) == 0; /* a head */
 			at = b->super.ring_off_bytes + blk_to_bytes(lblk);
 			assert_int_equal(sim_peek(b->c, at, copy, sizeof(copy)), 0);
-			if (at != without_off && codec_get_wear(copy, b->super.ring_uuid, r.epoch, r.seq, i, &len) == 0)
+			if (at != without_off &&
+			    codec_get_wear(copy, b->super.ring_uuid, r.epoch, r.seq, i, &len) == 0)
 				assert_true(wear_merge(w, copy + WEAR_BLK_OFF, len));
 		}
 	}
 	return w;
 }
 
-/* Opens the log, and then cannot read the block at off, so many times. Returns the losses that are told. */
+/* Opens the log, and then cannot read the block at off, so many times. Returns the losses that are
+ * told. */
 static uint64_t load_without(struct big *b, uint64_t off, unsigned times)
 {
 	struct wear_ledger before, after;
@@ -722,8 +764,9 @@ static uint64_t load_without(struct big *b, uint64_t off, unsigned times)
 	return after.table_losses - before.table_losses;
 }
 
-/* Each block of the ring that is read while the table is looked for cannot be read, twice or ever. Twice is nothing; else a
- * loss is told, and the table is all that the rest of the card has, never more than was counted, and copied anew. */
+/* Each block of the ring that is read while the table is looked for cannot be read, twice or ever.
+ * Twice is nothing; else a loss is told, and the table is all that the rest of the card has, never
+ * more than was counted, and copied anew. */
 static void test_unreadable(void **state)
 {
 	unsigned tried = 0, less = 0;
@@ -752,7 +795,8 @@ static void test_unreadable(void **state)
 			big_compare(&b);
 			assert_int_equal(load_without(&b, off[i], UINT32_MAX), 1);
 			w = log_wear(b.log);
-			assert_int_equal(wear_missing(want), 0); /* of each piece there is an older copy */
+			/* of each piece there is an older copy */
+			assert_int_equal(wear_missing(want), 0);
 			assert_memory_equal(w, wear_table_of(want), wear_table_bytes(&w->geo));
 			for (uint32_t k = 0; k < 8192; k++)
 				assert_true(w->unit[k].blks <= now.blks[k]);
@@ -768,10 +812,14 @@ static void test_unreadable(void **state)
 		for (int i = 0; i < 25; i++)
 			big_commit(&b, 40, i % 9 ? 4 : 900, 20, rnd(7000));
 	}
-	print_message("%u blocks could not be read; %u times units lack what only that one had\n", tried, less);
+	print_message("%u blocks could not be read; %u times units lack what only that one had\n",
+		      tried, less);
 	assert_true(tried > 20 && less > 0);
 	/* told once: from the next record on all of it is on the card again */
-	assert_int_equal(load_without(&b, b.super.ring_off_bytes + blk_to_bytes(log_newest(b.log)->lblk), UINT32_MAX), 1);
+	assert_int_equal(
+		load_without(&b, b.super.ring_off_bytes + blk_to_bytes(log_newest(b.log)->lblk),
+			     UINT32_MAX),
+		1);
 	for (int i = 0; i < 3; i++)
 		big_commit(&b, 40, 4, 20, rnd(7000));
 	log_close(b.log);
@@ -792,7 +840,9 @@ static void test_grown(void **state)
 	big_make(&b, 64 * GIB, 4 * MIB, 8 * MIB, 0);
 	log_close(b.log);
 	for (int i = 0; i < 2; i++) /* it is made again for half of the card */
-		assert_int_equal(sim_poke(b.c, b.super.copy_off_bytes[i], (uint8_t[COW_BLK_BYTES]){ 0 }, COW_BLK_BYTES), 0);
+		assert_int_equal(sim_poke(b.c, b.super.copy_off_bytes[i],
+					  (uint8_t[COW_BLK_BYTES]){ 0 }, COW_BLK_BYTES),
+				 0);
 	b.c->geo.size_bytes = 32 * GIB;
 	assert_int_equal(super_plan(b.c, b.c, 30 * GIB, 0, &b.super, &missing), 0);
 	assert_int_equal(card_set_writable(b.c, true), 0);
@@ -871,7 +921,8 @@ static void test_clock(void **state)
 	log_totals(b.log, &t);
 	assert_int_equal(t.first_s, start);
 	day_lines(log_wear(b.log), &lines, &bytes);
-	assert_int_equal(lines, 1 + 31 + 1); /* not set; 60 half days, which begin at 22:13; the far one */
+	/* not set; 60 half days, which begin at 22:13; the far one */
+	assert_int_equal(lines, 1 + 31 + 1);
 	assert_int_equal(bytes, t.written_bytes);
 	/* every commit on another day, for longer than there are lines, backwards */
 	for (int i = 0; i < WEAR_DAYS + 50; i++) {
@@ -942,8 +993,10 @@ static void test_overflow(void **state)
 {
 	struct wear_geometry g;
 	struct wear *w;
-	uint8_t run[] = { 3, 2 << 1, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0xff, 0xff, 0xff, 0xff, 0x0f, /* 2^32-2, 2^32-1 */
-			  0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1 };	 /* 2^64-1, 1 */
+	/* 2^32-2, 2^32-1 */
+	uint8_t run[] = { 3, 2 << 1, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0xff, 0xff, 0xff, 0xff, 0x0f,
+			  /* 2^64-1, 1 */
+			  0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1 };
 	struct big b;
 
 	(void)state;
@@ -974,9 +1027,11 @@ static void test_overflow(void **state)
 	assert_int_equal(wear_table_of(w)->unit[4].blks, UINT32_MAX);
 	assert_int_equal(wear_table_of(w)->unit[4].visits, 1 + 3);
 	wear_free(w);
-	/* a line of today with all at the end does not go round either, and a number that is none is none */
+	/* a line of today with all at the end does not go round either, and a number that is none
+	 * is none */
 	for (int i = 0; i < 2; i++) {
-		const uint64_t n = i ? UINT64_MAX - UINT64_MAX % WEAR_DAYS : WEAR_DAYS, day = 1700000000 / 86400;
+		const uint64_t n = i ? UINT64_MAX - UINT64_MAX % WEAR_DAYS : WEAR_DAYS,
+			       day = 1700000000 / 86400;
 		const struct wear_ledger more = { .written_bytes = 4096 };
 		uint8_t line[128], *p = line;
 
@@ -991,7 +1046,8 @@ static void test_overflow(void **state)
 		assert_int_equal(wear_table_of(w)->day_n, i ? 0 : n);
 		wear_note(w, &more, 1700000000, RECORD_TAIL, CAUSE_TIMER);
 		assert_int_equal(wear_table_of(w)->day_n, i ? 1 : n);
-		assert_int_equal(wear_table_of(w)->day[i].written_bytes, i ? 4096 : WEAR_COUNTER_MAX + 4096);
+		assert_int_equal(wear_table_of(w)->day[i].written_bytes,
+				 i ? 4096 : WEAR_COUNTER_MAX + 4096);
 		wear_free(w);
 	}
 }
@@ -1000,11 +1056,13 @@ static void test_overflow(void **state)
 
 static void rot(struct log_record *r, uint8_t *blk)
 {
-	uint32_t *word[] = { &r->wear.blks, &r->wear.crc, &r->wear.eb_blks, &r->wear.unit_blks, &r->wear.units[0],
-			     &r->wear.units[1], &r->wear.rotor, &r->wear.debt_blks, &r->wear.bytes };
+	uint32_t *word[] = { &r->wear.blks,	 &r->wear.crc,	     &r->wear.eb_blks,
+			     &r->wear.unit_blks, &r->wear.units[0],  &r->wear.units[1],
+			     &r->wear.rotor,	 &r->wear.debt_blks, &r->wear.bytes };
 
 	if (rnd(3) == 0)
-		*word[rnd(ARRAY_SIZE(word))] = rnd(2) ? (uint32_t)rnd(UINT32_MAX) : (uint32_t)rnd(4000);
+		*word[rnd(ARRAY_SIZE(word))] = rnd(2) ? (uint32_t)rnd(UINT32_MAX)
+						      : (uint32_t)rnd(4000);
 	if (rnd(4) == 0)
 		r->wear.lblk = rnd(2) ? rnd(UINT32_MAX) : rnd(9000);
 	if (rnd(4) == 0)
@@ -1027,11 +1085,16 @@ static void test_rot(void **state)
 		rnd_state = seed;
 		big_make(&b, GIB, 256 * KIB, 256 * KIB, 0);
 		for (int i = 0; i < 4; i++)
-			big_commit(&b, 1 + (unsigned)rnd(1500), 1 + (unsigned)rnd(50), 1 + rnd(900), 3);
+			big_commit(&b, 1 + (unsigned)rnd(1500), 1 + (unsigned)rnd(50), 1 + rnd(900),
+				   3);
 		seq = log_newest(b.log)->seq;
 		if (log_newest(b.log)->wear.blks && rnd(2)) {
 			lblk = log_newest(b.log)->wear.lblk;
-			assert_int_equal(sim_poke(b.c, b.super.ring_off_bytes + blk_to_bytes(lblk) + rnd(4000), "rotten", 6), 0);
+			assert_int_equal(
+				sim_poke(b.c,
+					 b.super.ring_off_bytes + blk_to_bytes(lblk) + rnd(4000),
+					 "rotten", 6),
+				0);
 		}
 		change_newest(&b, rot);
 		assert_int_equal(log_newest(b.log)->seq, seq);
@@ -1086,7 +1149,8 @@ static void test_encode(void **state)
 		assert_int_equal(wear_new(&w, &g), 0);
 		assert_int_equal(wear_new(&v, &g), 0);
 		for (uint64_t n = rnd(400); n; n--) {
-			wear_count(w, 0, (12 * MIB + 32 * KIB) / 4096 + rnd(3 * GIB / 4096 - 3000), 1 + rnd(3000));
+			wear_count(w, 0, (12 * MIB + 32 * KIB) / 4096 + rnd(3 * GIB / 4096 - 3000),
+				   1 + rnd(3000));
 			wear_count(w, 1, 5 * MIB / 4096 + rnd(GIB / 4096 - 30), 1 + rnd(30));
 			t.commits++;
 			t.written_bytes += rnd(1u << 30);
@@ -1110,18 +1174,12 @@ static void test_encode(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_encode),
-		cmocka_unit_test(test_merge_noise),
-		cmocka_unit_test(test_schedules),
-		cmocka_unit_test(test_years),
-		cmocka_unit_test(test_large_units),
-		cmocka_unit_test(test_ring_laps),
-		cmocka_unit_test(test_failed_attempts),
-		cmocka_unit_test(test_unreadable),
-		cmocka_unit_test(test_grown),
-		cmocka_unit_test(test_clock),
-		cmocka_unit_test(test_overflow),
-		cmocka_unit_test(test_rot),
+		cmocka_unit_test(test_encode),		cmocka_unit_test(test_merge_noise),
+		cmocka_unit_test(test_schedules),	cmocka_unit_test(test_years),
+		cmocka_unit_test(test_large_units),	cmocka_unit_test(test_ring_laps),
+		cmocka_unit_test(test_failed_attempts), cmocka_unit_test(test_unreadable),
+		cmocka_unit_test(test_grown),		cmocka_unit_test(test_clock),
+		cmocka_unit_test(test_overflow),	cmocka_unit_test(test_rot),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,8 @@ static char dir[64];
 /* 0, or -1 without one */
 static inline int workdir_new(const char *name)
 {
-	snprintf(dir, sizeof(dir), "%s/cowfs-%s-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", name);
+	snprintf(dir, sizeof(dir), "%s/cowfs-%s-XXXXXX",
+		 access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", name);
 	return mkdtemp(dir) ? 0 : -1;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Free space of XFS against images that Linux has made: mounted, filled with holes, frozen or unmounted. The oracle is
- * xfs_db's dump of the trees; and what is said to be free is overwritten, after which the file system must have all its files
- * and xfs_repair nothing to say. Then images with damage, with right and with wrong checksums. Needs root, to mount.
+ * Free space of XFS against images that Linux has made: mounted, filled with holes, frozen or
+ * unmounted. The oracle is xfs_db's dump of the trees; and what is said to be free is overwritten,
+ * after which the file system must have all its files and xfs_repair nothing to say. Then images
+ * with damage, with right and with wrong checksums. Needs root, to mount.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,9 +25,11 @@
 
 #define WINDOW 32768u
 
-/* up IMAGE MOUNT_POINT [OPTIONS]: on a loop device that goes with the mount; one that was used may still be read-only */
-static const char functions[] = "up() { l=$(losetup --show -f $1) && blockdev --setrw $l && mount -o rw$3 $l $2; r=$?; "
-				"losetup -d $l; return $r; }; ";
+/* up IMAGE MOUNT_POINT [OPTIONS]: on a loop device that goes with the mount; one that was used may
+ * still be read-only */
+static const char functions[] =
+	"up() { l=$(losetup --show -f $1) && blockdev --setrw $l && mount -o rw$3 $l $2; r=$?; "
+	"losetup -d $l; return $r; }; ";
 
 static int sh(const char *fmt, ...) PRINTF(1, 2);
 static int sh(const char *fmt, ...)
@@ -59,7 +62,7 @@ static int answer(struct image *im, uint64_t window, uint8_t *bits)
 
 			err = xfs_space_used(x, u, n, part);
 			for (uint64_t k = 0; k < n && !err; k++) {
-				bits[(u + k) / 8] &= (uint8_t)~(1u << (u + k) % 8);
+				bits[(u + k) / 8] &= (uint8_t) ~(1u << (u + k) % 8);
 				if (part[k / 8] & 1 << k % 8)
 					bits[(u + k) / 8] |= (uint8_t)(1u << (u + k) % 8);
 			}
@@ -78,8 +81,10 @@ static bool bit(const uint8_t *bits, uint64_t k)
 /* From the records of all trees as xfs_db prints them; number of free units. */
 static uint64_t oracle(const struct image *im, const char *name, uint8_t *bits)
 {
-	uint64_t bs = xfs_be(im->p, 4, 4), ag_blocks = xfs_be(im->p, 84, 4), ags = xfs_be(im->p, 88, 4), free_units = 0;
-	uint64_t blocks = xfs_be(im->p, 8, 8), per_unit = bs < COW_BLK_BYTES ? COW_BLK_BYTES / bs : 1, start, count;
+	uint64_t bs = xfs_be(im->p, 4, 4), ag_blocks = xfs_be(im->p, 84, 4),
+		 ags = xfs_be(im->p, 88, 4), free_units = 0;
+	uint64_t blocks = xfs_be(im->p, 8, 8),
+		 per_unit = bs < COW_BLK_BYTES ? COW_BLK_BYTES / bs : 1, start, count;
 	uint8_t *freed = calloc(1, blocks + per_unit);
 	char cmd[512];
 
@@ -88,9 +93,11 @@ static uint64_t oracle(const struct image *im, const char *name, uint8_t *bits)
 	for (uint64_t ag = 0; ag < ags; ag++) {
 		FILE *f;
 
-		snprintf(cmd, sizeof(cmd), "cd %s && xfs_db -r -c 'agf %d' -c 'addr bnoroot' -c btdump %s 2>>log | "
-			 "awk '/^bnobt level/ { leaf = $3 == 0 } leaf' | grep -o '\\[[0-9]*,[0-9]*\\]' | tr -d '[]'",
-			 dir, (int)ag, name);
+		snprintf(
+			cmd, sizeof(cmd),
+			"cd %s && xfs_db -r -c 'agf %d' -c 'addr bnoroot' -c btdump %s 2>>log | "
+			"awk '/^bnobt level/ { leaf = $3 == 0 } leaf' | grep -o '\\[[0-9]*,[0-9]*\\]' | tr -d '[]'",
+			dir, (int)ag, name);
 		f = popen(cmd, "r");
 		assert_non_null(f);
 		while (fscanf(f, "%lu,%lu", &start, &count) == 2)
@@ -103,7 +110,7 @@ static uint64_t oracle(const struct image *im, const char *name, uint8_t *bits)
 		for (uint64_t k = 0; k < per_unit; k++)
 			is_free &= freed[u * COW_BLK_BYTES / bs + k];
 		if (is_free)
-			bits[u / 8] &= (uint8_t)~(1u << u % 8);
+			bits[u / 8] &= (uint8_t) ~(1u << u % 8);
 		free_units += is_free;
 	}
 	free(freed);
@@ -140,7 +147,8 @@ static uint8_t *check_image(const char *name)
 	return bits;
 }
 
-/* Overwrites what is free, replays the log by a mount: all files must be there, and nothing to repair. */
+/* Overwrites what is free, replays the log by a mount: all files must be there, and nothing to
+ * repair. */
 static void overwrite_free(const char *name, const uint8_t *bits)
 {
 	uint8_t noise[COW_BLK_BYTES];
@@ -154,10 +162,14 @@ static void overwrite_free(const char *name, const uint8_t *bits)
 	assert_true(fd >= 0 && fstat(fd, &st) == 0);
 	for (uint64_t u = 0; u < (uint64_t)st.st_size / COW_BLK_BYTES; u++)
 		if (!bit(bits, u))
-			assert_int_equal(pwrite(fd, noise, sizeof(noise), (off_t)blk_to_bytes(u)), COW_BLK_BYTES);
+			assert_int_equal(pwrite(fd, noise, sizeof(noise), (off_t)blk_to_bytes(u)),
+					 COW_BLK_BYTES);
 	close(fd);
-	assert_int_equal(sh("mkdir -p m2; up %s m2 ,nouuid || exit; (cd m2 && find . -type f | sort | xargs cksum) >sums2; "
-			    "umount m2 && cmp sums sums2 && xfs_repair -n -f %s", name, name), 0);
+	assert_int_equal(
+		sh("mkdir -p m2; up %s m2 ,nouuid || exit; (cd m2 && find . -type f | sort | xargs cksum) >sums2; "
+		   "umount m2 && cmp sums sums2 && xfs_repair -n -f %s",
+		   name, name),
+		0);
 }
 
 /* ---- images ---- */
@@ -174,28 +186,35 @@ static void punch(uint64_t block_bytes, uint64_t holes)
 	assert_int_equal(fallocate(fd, 0, 0, (off_t)(2 * holes * block_bytes)), 0);
 	for (uint64_t k = 0; k < holes; k++)
 		assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-					   (off_t)(2 * k * block_bytes), (off_t)block_bytes), 0);
+					   (off_t)(2 * k * block_bytes), (off_t)block_bytes),
+				 0);
 	close(fd);
 }
 
 static void make(const char *mkfs, const char *options)
 {
-	assert_int_equal(sh("mkdir -p m; rm -f i; truncate -s 330M i && mkfs.xfs -q -f %s i && up i m %s", mkfs, options), 0);
+	assert_int_equal(
+		sh("mkdir -p m; rm -f i; truncate -s 330M i && mkfs.xfs -q -f %s i && up i m %s",
+		   mkfs, options),
+		0);
 }
 
 static void files(void)
 {
 	assert_int_equal(sh("cd m && mkdir d e && for k in $(seq 400); do echo $k >d/$k; "
 			    "head -c $((k * 50)) /dev/urandom >e/$k; done && "
-			    "rm d/*[13579] e/*[2468]; sync"), 0);
+			    "rm d/*[13579] e/*[2468]; sync"),
+			 0);
 }
 
 /* The image as a freeze has it, in the file "frozen", and the checksums of all files. */
 static void freeze(void)
 {
-	assert_int_equal(sh("(cd m && find . -type f | sort | xargs cksum) >sums; fsfreeze -f m || exit; "
-			    "cp --sparse=always i frozen; r=$?; "
-			    "fsfreeze -u m && exit $r"), 0);
+	assert_int_equal(
+		sh("(cd m && find . -type f | sort | xargs cksum) >sums; fsfreeze -f m || exit; "
+		   "cp --sparse=always i frozen; r=$?; "
+		   "fsfreeze -u m && exit $r"),
+		0);
 }
 
 static void unmount(void)
@@ -206,7 +225,8 @@ static void unmount(void)
 static int teardown(void **state)
 {
 	(void)state;
-	return sh("! mountpoint -q m2 || umount m2; ! mountpoint -q m || { fsfreeze -u m; umount m; }; :");
+	return sh(
+		"! mountpoint -q m2 || umount m2; ! mountpoint -q m || { fsfreeze -u m; umount m; }; :");
 }
 
 static void test_layouts(void **state)
@@ -215,14 +235,15 @@ static void test_layouts(void **state)
 		const char *mkfs, *options;
 		uint64_t block_bytes, holes;
 	} cases[] = {
-		{"-b size=4096 -m rmapbt=0,reflink=0,finobt=0 -d agcount=2", "", 4096, 4000},
-		{"-b size=1024 -m rmapbt=1,reflink=1 -d agcount=8", ",logbsize=256k", 1024, 20000},
-		{"-b size=2048 -d agcount=3 -m inobtcount=1,bigtime=1", "", 2048, 3000},
-		{"-s size=4096 -d agcount=4 -m rmapbt=1", ",discard", 4096, 3000},
-		{"-d agcount=2 -l su=256k", ",logbsize=256k", 4096, 2000},
-		{"-d su=64k,sw=2 -i nrext64=1,sparse=0 -l su=32k", ",wsync", 4096, 2000},
-		{"-b size=16384 -l size=16m", "", 16384, 1000},
-		{"-b size=65536", "", 65536, 500},
+		{ "-b size=4096 -m rmapbt=0,reflink=0,finobt=0 -d agcount=2", "", 4096, 4000 },
+		{ "-b size=1024 -m rmapbt=1,reflink=1 -d agcount=8", ",logbsize=256k", 1024,
+		  20000 },
+		{ "-b size=2048 -d agcount=3 -m inobtcount=1,bigtime=1", "", 2048, 3000 },
+		{ "-s size=4096 -d agcount=4 -m rmapbt=1", ",discard", 4096, 3000 },
+		{ "-d agcount=2 -l su=256k", ",logbsize=256k", 4096, 2000 },
+		{ "-d su=64k,sw=2 -i nrext64=1,sparse=0 -l su=32k", ",wsync", 4096, 2000 },
+		{ "-b size=16384 -l size=16m", "", 16384, 1000 },
+		{ "-b size=65536", "", 65536, 500 },
 	};
 	struct image im;
 	uint8_t *bits;
@@ -243,7 +264,8 @@ static void test_layouts(void **state)
 		freeze();
 		free(check_image("frozen"));
 		/* not frozen, and there is something to replay */
-		assert_int_equal(sh("cp m/e/1 m/e/2 && sync m/e/2 && cp --sparse=always i live"), 0);
+		assert_int_equal(sh("cp m/e/1 m/e/2 && sync m/e/2 && cp --sparse=always i live"),
+				 0);
 		image_open(&im, "live");
 		bits = malloc(im.r.volume_blks / 8 + 1);
 		assert_int_equal(answer(&im, WINDOW, bits), -EOPNOTSUPP);
@@ -279,10 +301,13 @@ static void test_no_mount(void **state)
 	(void)state;
 	assert_int_equal(sh("rm -f i; truncate -s 330M i && mkfs.xfs -q -f i"), 0);
 	assert_int_equal(answer_of("i"), 0);
-	assert_int_equal(sh("rm -f i; truncate -s 330M i && mkfs.xfs -q -f -b size=1024 -l su=256k -s size=1024 i"), 0);
+	assert_int_equal(
+		sh("rm -f i; truncate -s 330M i && mkfs.xfs -q -f -b size=1024 -l su=256k -s size=1024 i"),
+		0);
 	assert_int_equal(answer_of("i"), 0);
 	/* the log as it is after a repair, and after another UUID */
-	assert_int_equal(sh("mkdir -p m && up i m && cp log m/f && sync m/f && cp i live && umount m"), 0);
+	assert_int_equal(
+		sh("mkdir -p m && up i m && cp log m/f && sync m/f && cp i live && umount m"), 0);
 	assert_int_equal(answer_of("live"), -EOPNOTSUPP);
 	assert_int_equal(sh("xfs_repair -L -f live"), 0);
 	assert_int_equal(answer_of("live"), 0);
@@ -301,7 +326,8 @@ static void test_no_mount(void **state)
 	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
 }
 
-/* A small log that is written several times over, frozen in between; files that are deleted and open. */
+/* A small log that is written several times over, frozen in between; files that are deleted and
+ * open. */
 static void test_wraps(void **state)
 {
 	struct image im;
@@ -311,10 +337,12 @@ static void test_wraps(void **state)
 	make("-l size=6m -m reflink=1", "");
 	for (int k = 0; k < 40; k++) {
 		/* what is frozen is between nothing at all and most of the log */
-		assert_int_equal(sh("cd m && rm -rf x*; mkdir $(seq -f x%%g %d); for i in x*; do echo $i >$i/z; done; sync x*; "
-				    "cp -r --reflink=always x1 x_%d; cat x1/z >>x_%d/z; exec 7>o; rm o; echo %d >&7; "
-				    "cd ..; fsfreeze -f m; cp --sparse=always i frozen; r=$?; fsfreeze -u m && exit $r",
-				    k % 8 * 100 + 1, k, k, k), 0);
+		assert_int_equal(
+			sh("cd m && rm -rf x*; mkdir $(seq -f x%%g %d); for i in x*; do echo $i >$i/z; done; sync x*; "
+			   "cp -r --reflink=always x1 x_%d; cat x1/z >>x_%d/z; exec 7>o; rm o; echo %d >&7; "
+			   "cd ..; fsfreeze -f m; cp --sparse=always i frozen; r=$?; fsfreeze -u m && exit $r",
+			   k % 8 * 100 + 1, k, k, k),
+			0);
 		if (answer_of("frozen"))
 			fail_msg("freeze %d", k);
 	}
@@ -337,7 +365,7 @@ enum { BAD_ROUNDS = 1500 };
 /* An image of two AGs, with trees of two levels. */
 struct bad {
 	struct image im;
-	uint8_t *right, *bits; /* what is used */
+	uint8_t *right, *bits;	      /* what is used */
 	uint64_t ag_bytes, log, last; /* bytes; the last record before the head */
 };
 
@@ -388,7 +416,8 @@ static void bad_open(struct bad *b)
 	shift = xfs_be(b->im.p, 124, 1);
 	logstart = xfs_be(b->im.p, 48, 8);
 	b->log = (logstart >> shift) * b->ag_bytes + (logstart & ((1ull << shift) - 1)) * 4096;
-	for (uint64_t off = b->log; xfs_be(b->im.p + off, 0, 4) == 0xfeedbabe && xfs_be(b->im.p + off, 12, 4);
+	for (uint64_t off = b->log;
+	     xfs_be(b->im.p + off, 0, 4) == 0xfeedbabe && xfs_be(b->im.p + off, 12, 4);
 	     off += 512 + (xfs_be(b->im.p + off, 12, 4) + 511) / 512 * 512)
 		b->last = off;
 	assert_true(b->last > b->log + 20 * 512);
@@ -422,7 +451,8 @@ static void check_flips(struct bad *b)
 	unsigned seed = 1, noticed = 0;
 
 	for (int k = 0; k < BAD_ROUNDS; k++) {
-		uint8_t *p = b->im.p + blk_to_bytes(touched_unit(b, &seed)) + (unsigned)rand_r(&seed) % COW_BLK_BYTES;
+		uint8_t *p = b->im.p + blk_to_bytes(touched_unit(b, &seed)) +
+			     (unsigned)rand_r(&seed) % COW_BLK_BYTES;
 		uint8_t was = *p;
 		int err;
 
@@ -442,12 +472,14 @@ static void check_flips(struct bad *b)
 /* Anything, with right checksums: it ends, and has not read much. */
 static void check_forged(struct bad *b)
 {
-	static const uint64_t values[] = {0, 1, 2, 5, 255, 4096, 65535, 0x7fffffff, 0x80000000, 0xffffffff};
+	static const uint64_t values[] = { 0,	 1,	2,	    5,		255,
+					   4096, 65535, 0x7fffffff, 0x80000000, 0xffffffff };
 	unsigned seed = 2;
 	uint8_t was[COW_BLK_BYTES * 2];
 
 	for (int k = 0; k < BAD_ROUNDS; k++) {
-		uint64_t off = k % 4 == 0 ? b->last : blk_to_bytes(touched_unit(b, &seed)), in_log = off == b->last;
+		uint64_t off = k % 4 == 0 ? b->last : blk_to_bytes(touched_unit(b, &seed)),
+			 in_log = off == b->last;
 		uint8_t *p = b->im.p + off;
 		int err;
 
@@ -460,7 +492,8 @@ static void check_forged(struct bad *b)
 
 			if (!off || (off % b->ag_bytes == 0 && rand_r(&seed) % 2))
 				at = off ? 512 + at % 200 : at;
-			put(p + at, rand_r(&seed) % 3 ? v : xfs_be(p, at, width) + v % 3 - 1, width);
+			put(p + at, rand_r(&seed) % 3 ? v : xfs_be(p, at, width) + v % 3 - 1,
+			    width);
 		}
 		if (in_log)
 			seal_record(p);
@@ -486,43 +519,77 @@ static void check_fields(struct bad *b)
 		int where, off, width, expected;
 		uint64_t v;
 	} cases[] = {
-		{SUPER, 100, 2, -EOPNOTSUPP, xfs_be(b->im.p, 100, 2) - 1}, /* version 4 */
-		{SUPER, 216, 4, -EOPNOTSUPP, xfs_be(b->im.p, 216, 4) | 0x10}, /* needs repair */
-		{SUPER, 216, 4, -EOPNOTSUPP, xfs_be(b->im.p, 216, 4) | 0x100},
-		{SUPER, 212, 4, -EOPNOTSUPP, 0x10}, {SUPER, 220, 4, -EOPNOTSUPP, 1}, {SUPER, 126, 1, -EOPNOTSUPP, 1},
-		{SUPER, 48, 8, -EOPNOTSUPP, 0}, {SUPER, 16, 8, -EOPNOTSUPP, 1}, {SUPER, 4, 4, -EOPNOTSUPP, 131072},
-		{SUPER, 8, 8, -EOPNOTSUPP, 1ull << 40}, {SUPER, 88, 4, -EOPNOTSUPP, 3}, {SUPER, 84, 4, -EOPNOTSUPP, 0},
-		{SUPER, 96, 4, -EOPNOTSUPP, 0}, {SUPER, 124, 1, -EOPNOTSUPP, 64}, {SUPER, 32, 4, -EOPNOTSUPP, 0},
+		{ SUPER, 100, 2, -EOPNOTSUPP, xfs_be(b->im.p, 100, 2) - 1 },	/* version 4 */
+		{ SUPER, 216, 4, -EOPNOTSUPP, xfs_be(b->im.p, 216, 4) | 0x10 }, /* needs repair */
+		{ SUPER, 216, 4, -EOPNOTSUPP, xfs_be(b->im.p, 216, 4) | 0x100 },
+		{ SUPER, 212, 4, -EOPNOTSUPP, 0x10 },
+		{ SUPER, 220, 4, -EOPNOTSUPP, 1 },
+		{ SUPER, 126, 1, -EOPNOTSUPP, 1 },
+		{ SUPER, 48, 8, -EOPNOTSUPP, 0 },
+		{ SUPER, 16, 8, -EOPNOTSUPP, 1 },
+		{ SUPER, 4, 4, -EOPNOTSUPP, 131072 },
+		{ SUPER, 8, 8, -EOPNOTSUPP, 1ull << 40 },
+		{ SUPER, 88, 4, -EOPNOTSUPP, 3 },
+		{ SUPER, 84, 4, -EOPNOTSUPP, 0 },
+		{ SUPER, 96, 4, -EOPNOTSUPP, 0 },
+		{ SUPER, 124, 1, -EOPNOTSUPP, 64 },
+		{ SUPER, 32, 4, -EOPNOTSUPP, 0 },
 		/* the log says that it is there with a higher number */
-		{SUPER, 240, 8, -EOPNOTSUPP, 1}, {AGF, 208, 8, -EOPNOTSUPP, 1},
-		{NODE, 24, 8, -EOPNOTSUPP, 1}, {LEAF, 24, 8, -EOPNOTSUPP, 1},
-		{AGF, 0, 4, -EOPNOTSUPP, 1}, {AGF, 4, 4, -EUCLEAN, 2}, {AGF, 8, 4, -EUCLEAN, 1}, {AGF, 12, 4, -EUCLEAN, 4096},
-		{AGF, 28, 4, -EUCLEAN, 0}, {AGF, 28, 4, -EUCLEAN, 1}, {AGF, 28, 4, -EUCLEAN, 10}, {AGF, 16, 4, -EUCLEAN, 0},
-		{AGF, 16, 4, -EUCLEAN, 0xffffffff},
+		{ SUPER, 240, 8, -EOPNOTSUPP, 1 },
+		{ AGF, 208, 8, -EOPNOTSUPP, 1 },
+		{ NODE, 24, 8, -EOPNOTSUPP, 1 },
+		{ LEAF, 24, 8, -EOPNOTSUPP, 1 },
+		{ AGF, 0, 4, -EOPNOTSUPP, 1 },
+		{ AGF, 4, 4, -EUCLEAN, 2 },
+		{ AGF, 8, 4, -EUCLEAN, 1 },
+		{ AGF, 12, 4, -EUCLEAN, 4096 },
+		{ AGF, 28, 4, -EUCLEAN, 0 },
+		{ AGF, 28, 4, -EUCLEAN, 1 },
+		{ AGF, 28, 4, -EUCLEAN, 10 },
+		{ AGF, 16, 4, -EUCLEAN, 0 },
+		{ AGF, 16, 4, -EUCLEAN, 0xffffffff },
 		/* in a ring; to nowhere; the same leaf twice; keys that do not ascend */
-		{NODE, 56 + 336 * 8, 4, -EUCLEAN, root_nr}, {NODE, 56 + 336 * 8, 4, -EUCLEAN, 0xfffffff0},
-		{NODE, 56 + 336 * 8 + 4, 4, -EUCLEAN, xfs_be(root, 56 + 336 * 8, 4)}, {NODE, 64, 4, -EUCLEAN, 1},
-		{NODE, 6, 2, -EUCLEAN, 0}, {NODE, 6, 2, -EUCLEAN, 1000},
-		{NODE, 4, 2, -EUCLEAN, 2}, {NODE, 0, 4, -EUCLEAN, 0x41423343},
-		{LEAF, 6, 2, -EUCLEAN, 0}, {LEAF, 6, 2, -EUCLEAN, 508}, {LEAF, 16, 8, -EUCLEAN, 9}, {LEAF, 48, 4, -EUCLEAN, 1},
-		{LEAF, 32, 4, -EOPNOTSUPP, 0}, {LEAF, 56, 4, -EUCLEAN, 0},
-		{LEAF, 60, 4, -EUCLEAN, 0}, {LEAF, 60, 4, -EUCLEAN, 0x7fffffff},
-		{LEAF, 64, 4, -EUCLEAN, xfs_be(leaf, 56, 4)},
-		{LOG, 8, 4, -EOPNOTSUPP, 1}, {LOG, 12, 4, -EOPNOTSUPP, 1024},
-		{LOG, 16, 8, -EOPNOTSUPP, 1}, {LOG, 24, 8, -EOPNOTSUPP, 1},
-		{LOG, 24, 8, -EOPNOTSUPP, 1ull << 32 | 1}, {LOG, 40, 4, -EOPNOTSUPP, 6}, {LOG, 40, 4, -EOPNOTSUPP, 1000},
-		{LOG, 300, 4, -EOPNOTSUPP, 2}, {LOG, 304, 4, -EOPNOTSUPP, 0},
-		{LOG, 320, 4, -EOPNOTSUPP, 65536}, {LOG, 320, 4, -EOPNOTSUPP, 0},
-		{LOG, 512 + 8, 2, -EOPNOTSUPP, 0xaa01}, {LOG, 512 + 8, 2, -EOPNOTSUPP, 0x6903},
-		{LOG, 512 + 4, 4, -EOPNOTSUPP, 4096},
+		{ NODE, 56 + 336 * 8, 4, -EUCLEAN, root_nr },
+		{ NODE, 56 + 336 * 8, 4, -EUCLEAN, 0xfffffff0 },
+		{ NODE, 56 + 336 * 8 + 4, 4, -EUCLEAN, xfs_be(root, 56 + 336 * 8, 4) },
+		{ NODE, 64, 4, -EUCLEAN, 1 },
+		{ NODE, 6, 2, -EUCLEAN, 0 },
+		{ NODE, 6, 2, -EUCLEAN, 1000 },
+		{ NODE, 4, 2, -EUCLEAN, 2 },
+		{ NODE, 0, 4, -EUCLEAN, 0x41423343 },
+		{ LEAF, 6, 2, -EUCLEAN, 0 },
+		{ LEAF, 6, 2, -EUCLEAN, 508 },
+		{ LEAF, 16, 8, -EUCLEAN, 9 },
+		{ LEAF, 48, 4, -EUCLEAN, 1 },
+		{ LEAF, 32, 4, -EOPNOTSUPP, 0 },
+		{ LEAF, 56, 4, -EUCLEAN, 0 },
+		{ LEAF, 60, 4, -EUCLEAN, 0 },
+		{ LEAF, 60, 4, -EUCLEAN, 0x7fffffff },
+		{ LEAF, 64, 4, -EUCLEAN, xfs_be(leaf, 56, 4) },
+		{ LOG, 8, 4, -EOPNOTSUPP, 1 },
+		{ LOG, 12, 4, -EOPNOTSUPP, 1024 },
+		{ LOG, 16, 8, -EOPNOTSUPP, 1 },
+		{ LOG, 24, 8, -EOPNOTSUPP, 1 },
+		{ LOG, 24, 8, -EOPNOTSUPP, 1ull << 32 | 1 },
+		{ LOG, 40, 4, -EOPNOTSUPP, 6 },
+		{ LOG, 40, 4, -EOPNOTSUPP, 1000 },
+		{ LOG, 300, 4, -EOPNOTSUPP, 2 },
+		{ LOG, 304, 4, -EOPNOTSUPP, 0 },
+		{ LOG, 320, 4, -EOPNOTSUPP, 65536 },
+		{ LOG, 320, 4, -EOPNOTSUPP, 0 },
+		{ LOG, 512 + 8, 2, -EOPNOTSUPP, 0xaa01 },
+		{ LOG, 512 + 8, 2, -EOPNOTSUPP, 0x6903 },
+		{ LOG, 512 + 4, 4, -EOPNOTSUPP, 4096 },
 		/* the transaction's header; then the item, its address */
-		{LOG, 512 + 24, 4, -EOPNOTSUPP, 0}, {LOG, 512 + 24 + 16 + 12, 2, -EOPNOTSUPP, 0xff12},
-		{LOG, 512 + 24 + 16 + 20, 8, -EOPNOTSUPP, 0x1000000000000},
+		{ LOG, 512 + 24, 4, -EOPNOTSUPP, 0 },
+		{ LOG, 512 + 24 + 16 + 12, 2, -EOPNOTSUPP, 0xff12 },
+		{ LOG, 512 + 24 + 16 + 20, 8, -EOPNOTSUPP, 0x1000000000000 },
 	};
 
 	assert_int_equal(xfs_be(leaf, 4, 2), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		uint8_t *const places[] = {b->im.p, agf, root, leaf, rec}, *p = places[cases[i].where];
+		uint8_t *const places[] = { b->im.p, agf, root, leaf, rec },
+			       *p = places[cases[i].where];
 		uint8_t was[4096];
 		int err;
 
@@ -579,7 +646,8 @@ int main(void)
 		printf("SKIP: xfs_space_test: needs root\n");
 		return 0;
 	}
-	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || workdir_new("xfs-space") < 0)
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    workdir_new("xfs-space") < 0)
 		return 1;
 	/* mkfs.xfs makes small logs for its own tests only */
 	setenv("QA_CHECK_FS", "1", 1);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace on cowfs: the volume's blocks in RAM, and at commit points the very code of the daemon's commit thread (volume/commit_thread.c) on
- * the priced card: log_open, commit_run with the maps of both file systems, a checkpoint if one is due, and at the end
- * that of a detach. What volume/commit_thread.c does there is done here in the same order; what is left out is what is not on the card: the
- * freeze (it is in the trace), view, FUSE, memory pressure.
+ * The trace on cowfs: the volume's blocks in RAM, and at commit points the very code of the
+ * daemon's commit thread (volume/commit_thread.c) on the priced card: log_open, commit_run with the
+ * maps of both file systems, a checkpoint if one is due, and at the end that of a detach. What
+ * volume/commit_thread.c does there is done here in the same order; what is left out is what is not
+ * on the card: the freeze (it is in the trace), view, FUSE, memory pressure.
  *
- * The log is not new: the heads of its segments, which the first commit of its life writes, are written before the clock starts.
+ * The log is not new: the heads of its segments, which the first commit of its life writes, are
+ * written before the clock starts.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +50,8 @@ static void check(int r, const char *what)
 
 /* ---- what commit_run asks ---- */
 
-static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks, enum blk_state *ret_state)
+static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		     enum blk_state *ret_state)
 {
 	struct run *w = ctx;
 	uint64_t n, h, hn;
@@ -88,19 +91,22 @@ static int read_older(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return log_index_read_volume(w->older_index, w->card, blk, blks, buf);
 }
 
-static int run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		      uint64_t *ret_blks)
 {
 	struct run *w = ctx;
 
 	return fsmap_run_after(w->sealed, w->committed, blk, max_blks, ret, ret_blks);
 }
 
-static int run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			 uint64_t *ret_blks)
 {
 	return fsmap_run(((struct run *)ctx)->committed, blk, max_blks, ret, ret_blks);
 }
 
-static int run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		     uint64_t *ret_blks)
 {
 	return fsmap_run(((struct run *)ctx)->older, blk, max_blks, ret, ret_blks);
 }
@@ -141,7 +147,8 @@ static void bound_unit_ends(struct run *w, struct bound *b)
 	b->unit_new_bytes = 0;
 }
 
-/* All dirty blocks that the sealed file system uses. Those that hold what the card has are counted, too: few. */
+/* All dirty blocks that the sealed file system uses. Those that hold what the card has are counted,
+ * too: few. */
 static void count_payload(struct run *w)
 {
 	uint64_t blk = 0, n;
@@ -154,7 +161,8 @@ static void count_payload(struct run *w)
 		if (use != USE_USED)
 			continue;
 		w->res->payload_bytes += blk_to_bytes(n);
-		for (uint64_t off = blk_to_bytes(blk), end = off + blk_to_bytes(n), m; off < end; off += m) {
+		for (uint64_t off = blk_to_bytes(blk), end = off + blk_to_bytes(n), m; off < end;
+		     off += m) {
 			m = min_u64(end - off, w->p->unit_bytes - off % w->p->unit_bytes);
 			if (off / w->p->unit_bytes != b.unit)
 				bound_unit_ends(w, &b);
@@ -227,8 +235,13 @@ static int is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
 static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_cause cause)
 {
 	const struct log_content ram = { .read = peek_sealed, .ctx = w };
-	struct commit_options opt = { .cause = cause, .record_flags = flags, .content = sealed ? &ram : NULL, .profile = w->p };
-	struct blk_reader r = { .read = sealed ? read_sealed : read_committed, .ctx = w, .volume_blks = w->blks };
+	struct commit_options opt = { .cause = cause,
+				      .record_flags = flags,
+				      .content = sealed ? &ram : NULL,
+				      .profile = w->p };
+	struct blk_reader r = { .read = sealed ? read_sealed : read_committed,
+				.ctx = w,
+				.volume_blks = w->blks };
 	uint64_t blks;
 
 	check(fsmap_open(&w->committed, &r), "map of the committed file system");
@@ -240,7 +253,8 @@ static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_c
 		opt.is_free = is_free;
 		opt.is_free_ctx = w;
 	}
-	check(commit_checkpoint(w->log, w->card, &opt, publish, w, RECORD_TAIL, &blks), "checkpoint");
+	check(commit_checkpoint(w->log, w->card, &opt, publish, w, RECORD_TAIL, &blks),
+	      "checkpoint");
 	close_maps(w);
 	w->res->checkpoint_blks += blks;
 }
@@ -288,11 +302,13 @@ static void commit(struct run *w, enum commit_cause cause)
 	w->res->meta_blks += rep.meta;
 	w->res->checkpoint_blks += rep.checkpoint;
 	if (w->opt->verbose)
-		fprintf(stderr, "commit %llu: dirty %llu, direct %llu in %llu, logged %llu in %llu, same %llu, free %llu, %.3f s\n",
-			(unsigned long long)w->res->commits, (unsigned long long)rep.dirty, (unsigned long long)rep.direct,
-			(unsigned long long)rep.direct_extents, (unsigned long long)rep.logged,
-			(unsigned long long)rep.logged_extents, (unsigned long long)rep.skipped_same,
-			(unsigned long long)rep.skipped_free, (double)(clock_of(w) - start_ns) / 1e9);
+		fprintf(stderr,
+			"commit %llu: dirty %llu, direct %llu in %llu, logged %llu in %llu, same %llu, free %llu, %.3f s\n",
+			(unsigned long long)w->res->commits, (unsigned long long)rep.dirty,
+			(unsigned long long)rep.direct, (unsigned long long)rep.direct_extents,
+			(unsigned long long)rep.logged, (unsigned long long)rep.logged_extents,
+			(unsigned long long)rep.skipped_same, (unsigned long long)rep.skipped_free,
+			(double)(clock_of(w) - start_ns) / 1e9);
 	if (commit_checkpoint_due(w->log, &opt)) {
 		checkpoint(w, true, 0, cause);
 		log_index_unref(ix);
@@ -311,7 +327,8 @@ static void commit(struct run *w, enum commit_cause cause)
 static void format(struct run *w, struct log_super *super)
 {
 	uint64_t missing;
-	int r = super_plan(w->card, w->card, w->t->volume_bytes, w->opt->log_bytes, super, &missing);
+	int r = super_plan(w->card, w->card, w->t->volume_bytes, w->opt->log_bytes, super,
+			   &missing);
 
 	if (r < 0)
 		die("super_plan: %s, %llu bytes short", strerror(-r), (unsigned long long)missing);
@@ -324,7 +341,8 @@ uint64_t cowfs_card_bytes(const struct flash_profile *p, uint64_t volume_bytes, 
 {
 	uint64_t log = log_bytes ? log_bytes : max_u64(32 * MIB, 8 * p->unit_bytes);
 
-	return round_up_u64(volume_bytes, p->unit_bytes) + round_up_u64(log, p->unit_bytes) + 2 * max_u64(p->unit_bytes, 4 * MIB);
+	return round_up_u64(volume_bytes, p->unit_bytes) + round_up_u64(log, p->unit_bytes) +
+	       2 * max_u64(p->unit_bytes, 4 * MIB);
 }
 
 /* What the trace starts from, in RAM as the live volume and on the card. */
@@ -337,8 +355,10 @@ static void load(struct run *w)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		die("%s: %s", path, strerror(errno));
-	w->live = mmap(NULL, w->t->volume_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-	w->before = mmap(NULL, w->t->volume_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	w->live = mmap(NULL, w->t->volume_bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	w->before = mmap(NULL, w->t->volume_bytes, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_NORESERVE, fd, 0);
 	if (w->live == MAP_FAILED || w->before == MAP_FAILED)
 		die("mmap: %s", strerror(errno));
 	close(fd);
@@ -349,7 +369,8 @@ static void load(struct run *w)
 
 static void set_up(struct run *w)
 {
-	struct sim_params params = { .size_bytes = cowfs_card_bytes(w->p, w->t->volume_bytes, w->opt->log_bytes),
+	struct sim_params params = { .size_bytes = cowfs_card_bytes(w->p, w->t->volume_bytes,
+								    w->opt->log_bytes),
 				     .erase_block_bytes = (uint32_t)w->p->unit_bytes,
 				     .identity = w->p->id };
 	struct log_open_report rep;
@@ -393,7 +414,8 @@ static void apply(struct run *w, const struct flash_trace_record *r)
 				      round_up_u64(r->off_bytes, COW_BLK_BYTES));
 }
 
-/* Every block that the file system uses is on the card as programs wrote it: at home, or where the log says. */
+/* Every block that the file system uses is on the card as programs wrote it: at home, or where the
+ * log says. */
 static void verify(struct run *w, bool home)
 {
 	static _Alignas(COW_BLK_BYTES) uint8_t blk[COW_BLK_BYTES];
@@ -404,11 +426,12 @@ static void verify(struct run *w, bool home)
 	for (uint64_t b = 0, n; b < w->blks; b += n) {
 		check(fsmap_run(w->sealed, b, w->blks - b, &use, &n), "map");
 		for (uint64_t i = b; i < b + n && use == USE_USED; i++) {
-			check(home ? card_read(w->card, blk_to_bytes(i), blk, sizeof(blk)) : read_committed(w, i, 1, blk),
+			check(home ? card_read(w->card, blk_to_bytes(i), blk, sizeof(blk))
+				   : read_committed(w, i, 1, blk),
 			      "read");
 			if (memcmp(blk, w->live + blk_to_bytes(i), sizeof(blk)))
-				die("%s on %s: block %llu of the card is not what was written", w->t->name, w->p->id,
-				    (unsigned long long)i);
+				die("%s on %s: block %llu of the card is not what was written",
+				    w->t->name, w->p->id, (unsigned long long)i);
 		}
 	}
 	fsmap_close(w->sealed);
@@ -429,8 +452,8 @@ static void take_stats(struct run *w, bool home, struct result *ret)
 	flash_model_free(now);
 }
 
-void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each, const struct cowfs_options *opt,
-		  struct result *ret, struct result *ret_home)
+void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each,
+		  const struct cowfs_options *opt, struct result *ret, struct result *ret_home)
 {
 	struct result res = { 0 };
 	struct run w = { .t = t, .p = p, .opt = opt, .res = &res };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Power cuts within a replay: behind every so many-th write of cowfs the card is copied, its power cut (each block that was not flushed
- * is there, or not, or torn, or garbage, by a seed), and what an attach would find compared with the two images that may be there: all
- * blocks that the file system uses, before the commit or with it. The replay itself, and its clock, see nothing of that.
+ * Power cuts within a replay: behind every so many-th write of cowfs the card is copied, its power
+ * cut (each block that was not flushed is there, or not, or torn, or garbage, by a seed), and what
+ * an attach would find compared with the two images that may be there: all blocks that the file
+ * system uses, before the commit or with it. The replay itself, and its clock, see nothing of that.
  */
 #include <string.h>
 
@@ -25,7 +26,8 @@ struct cuts {
 	struct image before, after;
 	uint8_t *buf;
 	struct cuts_counts counts;
-	void (*wrote)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes); /* the card's own */
+	/* the card's own */
+	void (*wrote)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
 	void *wrote_ctx;
 };
 
@@ -37,7 +39,9 @@ static int read_image(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static struct image image_open(const struct cuts *c, const uint8_t *bytes)
 {
-	struct blk_reader r = { .read = read_image, .ctx = (void *)bytes, .volume_blks = c->volume_blks };
+	struct blk_reader r = { .read = read_image,
+				.ctx = (void *)bytes,
+				.volume_blks = c->volume_blks };
 	struct image im = { .bytes = bytes };
 
 	if (fsmap_open(&im.map, &r) < 0 || !fsmap_knows(im.map))
@@ -45,8 +49,10 @@ static struct image image_open(const struct cuts *c, const uint8_t *bytes)
 	return im;
 }
 
-/* First block that the image uses and that reads otherwise; the number of blocks if there is none. */
-static uint64_t differs(struct cuts *c, const struct image *im, const struct log_index *ix, struct card *card)
+/* First block that the image uses and that reads otherwise; the number of blocks if there is
+ * none. */
+static uint64_t differs(struct cuts *c, const struct image *im, const struct log_index *ix,
+			struct card *card)
 {
 	for (uint64_t b = 0, n; b < c->volume_blks; b += n) {
 		enum blk_use use;
@@ -58,7 +64,8 @@ static uint64_t differs(struct cuts *c, const struct image *im, const struct log
 		if (log_index_read_volume(ix, card, b, n, c->buf) < 0)
 			return b;
 		for (uint64_t i = 0; i < n; i++)
-			if (memcmp(c->buf + blk_to_bytes(i), im->bytes + blk_to_bytes(b + i), COW_BLK_BYTES))
+			if (memcmp(c->buf + blk_to_bytes(i), im->bytes + blk_to_bytes(b + i),
+				   COW_BLK_BYTES))
 				return b + i;
 	}
 	return c->volume_blks;
@@ -73,7 +80,8 @@ static void judge(struct cuts *c, struct card *card)
 	struct log *log;
 	uint64_t a, b;
 
-	if (super_read(card, 0, &super, &trouble) < 0 || log_open(&log, card, card, &super, 0, &rep) < 0)
+	if (super_read(card, 0, &super, &trouble) < 0 ||
+	    log_open(&log, card, card, &super, 0, &rep) < 0)
 		die("cut %llu: the log cannot be opened", (unsigned long long)c->writes);
 	ix = log_index_of(log);
 	a = rep.state == LOG_BROKEN ? 0 : differs(c, &c->before, ix, card);
@@ -81,7 +89,8 @@ static void judge(struct cuts *c, struct card *card)
 	if (a < c->volume_blks && b < c->volume_blks)
 		die("cut behind write %llu: neither the state before nor the one after: state %d, block %llu is not the old one, block "
 		    "%llu not the new one",
-		    (unsigned long long)c->writes, rep.state, (unsigned long long)a, (unsigned long long)b);
+		    (unsigned long long)c->writes, rep.state, (unsigned long long)a,
+		    (unsigned long long)b);
 	c->counts.cuts++;
 	c->counts.found_new += b == c->volume_blks;
 	log_index_unref(ix);

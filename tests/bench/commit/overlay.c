@@ -2,14 +2,16 @@
 /*
  * Overlays of others, between two commit points, and how they are merged.
  *
- * Block order: all dirty blocks, ascending, in place, runs as long as a request may be, a flush at the end. cowloop's cowmerge goes so
- * through its bitmap.
+ * Block order: all dirty blocks, ascending, in place, runs as long as a request may be, a flush at
+ * the end. cowloop's cowmerge goes so through its bitmap.
  *
- * dm-snapshot (Linux, drivers/md: dm-snap.c, dm-snap-persistent.c, dm-kcopyd.c): the exception store takes chunks in the order of their
- * first write. Its exceptions lie in areas of chunk_size / 16. persistent_prepare_merge() begins with the last exception of the last
- * area and goes back as long as the one before it is for the chunk before, in the same area; snapshot_merge_next_chunks() copies this
- * run in one job, of which kcopyd makes pieces of 512 KiB; merge_callback() flushes the origin (since 5.12) before the exceptions are
- * dropped, and then comes the next run. Whole chunks are copied.
+ * dm-snapshot (Linux, drivers/md: dm-snap.c, dm-snap-persistent.c, dm-kcopyd.c): the exception
+ * store takes chunks in the order of their first write. Its exceptions lie in areas of chunk_size /
+ * 16. persistent_prepare_merge() begins with the last exception of the last area and goes back as
+ *     long as the one before it is for the chunk before, in the same area;
+ *     snapshot_merge_next_chunks() copies this run in one job, of which kcopyd makes pieces of 512
+ *     KiB; merge_callback() flushes the origin (since 5.12) before the exceptions are dropped, and
+ *     then comes the next run. Whole chunks are copied.
  */
 #include <string.h>
 
@@ -56,7 +58,8 @@ void overlay_free(struct overlay *o)
 
 void overlay_write(struct overlay *o, uint64_t off_bytes, uint64_t len_bytes)
 {
-	uint64_t blk = off_bytes >> COW_BLK_SHIFT, end = (off_bytes + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT;
+	uint64_t blk = off_bytes >> COW_BLK_SHIFT,
+		 end = (off_bytes + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT;
 
 	for (; blk < end && blk < o->blks; blk++) {
 		uint64_t chunk = blk / o->chunk_blks;
@@ -94,7 +97,8 @@ bool overlay_next(const struct overlay *o, uint64_t *blk, uint64_t *ret_blks)
 	return true;
 }
 
-static void write_run(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes, uint64_t piece_bytes)
+static void write_run(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes,
+		      uint64_t piece_bytes)
 {
 	for (uint64_t n; len_bytes; off_bytes += n, len_bytes -= n) {
 		n = min_u64(len_bytes, piece_bytes);
@@ -113,7 +117,8 @@ void merge_block_order(const struct overlay *o, struct flash_model *m)
 
 void merge_dm_snapshot(const struct overlay *o, struct flash_model *m)
 {
-	uint64_t chunk_bytes = blk_to_bytes(o->chunk_blks), per_area = chunk_bytes / EXCEPTION_BYTES, last = o->n_order;
+	uint64_t chunk_bytes = blk_to_bytes(o->chunk_blks),
+		 per_area = chunk_bytes / EXCEPTION_BYTES, last = o->n_order;
 
 	while (last) {
 		uint64_t first = last - 1, area = first / per_area * per_area, off, n;

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Records what reaches a card: a file on a FUSE mount, for a loop device or a virtual machine on top of it.
+ * Records what reaches a card: a file on a FUSE mount, for a loop device or a virtual machine on
+ * top of it.
  *
- *	recorder IMAGE MOUNTPOINT TRACE [no-contents]
+ * 	recorder IMAGE MOUNTPOINT TRACE [no-contents]
  *
- * MOUNTPOINT/card is IMAGE; writes, flushes and discards of it go to TRACE.trace and TRACE.data (sim/trace.h) in the order in which they are
- * answered. MOUNTPOINT/mark takes words, one for each write(2):
+ * MOUNTPOINT/card is IMAGE; writes, flushes and discards of it go to TRACE.trace and TRACE.data
+ * (sim/trace.h) in the order in which they are answered. MOUNTPOINT/mark takes words, one for each
+ * write(2):
  *
- *	on	what comes from now on is recorded
- *	off	no more
- *	clock NS	virtual time stands at NS; before the first of these it is the real one since the first "on"
- *	commit, sync	a commit point or a sync point
+ * 	on	what comes from now on is recorded
+ * 	off	no more
+ * 	clock NS	virtual time stands at NS; before the first of these it is the real one since the first "on"
+ * 	commit, sync	a commit point or a sync point
  *
- * A mark is answered when everything that was answered before has been recorded. With no-contents there is no TRACE.data: for what is
- * only priced. Runs until it is unmounted.
+ * A mark is answered when everything that was answered before has been recorded. With no-contents
+ * there is no TRACE.data: for what is only priced. Runs until it is unmounted.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +47,8 @@ static struct {
 
 static void put(enum flash_trace_op op, uint64_t off_bytes, uint64_t len_bytes, const void *buf)
 {
-	struct flash_trace_record r = { .time_ns = rec.clock_set ? rec.clock_ns : now_ns() - rec.start_ns,
+	struct flash_trace_record r = { .time_ns = rec.clock_set ? rec.clock_ns
+								 : now_ns() - rec.start_ns,
 					.off_bytes = off_bytes,
 					.len_bytes = (uint32_t)len_bytes,
 					.op = (uint8_t)op };
@@ -128,7 +131,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 }
 
 /* a shell truncates what it writes to */
-static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+		       struct fuse_file_info *fi)
 {
 	(void)attr;
 	if (ino == MARK_INO && to_set & FUSE_SET_ATTR_SIZE)
@@ -146,7 +150,8 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_open(req, fi);
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
 {
 	static char buf[MAX_BYTES];
 	int r;
@@ -163,9 +168,11 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		fuse_reply_buf(req, buf, size);
 }
 
-static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+		     struct fuse_file_info *fi)
 {
-	int r = ino == MARK_INO ? mark(buf, size) : io_pwrite_full(rec.fd, buf, size, (uint64_t)off);
+	int r = ino == MARK_INO ? mark(buf, size)
+				: io_pwrite_full(rec.fd, buf, size, (uint64_t)off);
 
 	(void)fi;
 	if (r == 0 && ino == CARD_INO)
@@ -184,7 +191,8 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 	fuse_reply_err(req, 0);
 }
 
-static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
+			 struct fuse_file_info *fi)
 {
 	uint64_t at = (uint64_t)off, end = at + (uint64_t)len;
 
@@ -254,6 +262,7 @@ int main(int argc, char **argv)
 	if (!rec.failed)
 		rec.failed = flash_trace_finish(rec.trace);
 	if (rec.failed)
-		fprintf(stderr, "recorder: %s: not all was recorded: %s\n", argv[3], strerror(-rec.failed));
+		fprintf(stderr, "recorder: %s: not all was recorded: %s\n", argv[3],
+			strerror(-rec.failed));
 	return r || rec.failed ? 1 : 0;
 }

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prices a trace: what one system makes of it, on the models of cards. One line of JSON for each card.
+ * Prices a trace: what one system makes of it, on the models of cards. One line of JSON for each
+ * card.
  *
- *	replay [OPTIONS] SYSTEM TRACE
+ * 	replay [OPTIONS] SYSTEM TRACE
  *
- *	plain		the trace as it is: what a file system on the card writes
- *	merge		the same, and each commit point ends a merge in place (rsync, qemu-img commit)
- *	order		an overlay merged in block order, as cowloop's
- *	dm-snapshot	an overlay merged as dm-snapshot does; --chunk KIB (default 16, as the kernel's)
- *	cowfs		two lines: what a shutdown leaves, with blocks in the log, and ("home") what it comes to when these are home, too
- *	dirty		no card: the dirty runs of each commit point as lines "OFFSET LENGTH", a line "commit" behind
+ * 	plain		the trace as it is: what a file system on the card writes
+ * 	merge		the same, and each commit point ends a merge in place (rsync, qemu-img commit)
+ * 	order		an overlay merged in block order, as cowloop's
+ * 	dm-snapshot	an overlay merged as dm-snapshot does; --chunk KIB (default 16, as the kernel's)
+ * 	cowfs		two lines: what a shutdown leaves, with blocks in the log, and ("home") what it comes to when these are home, too
+ * 	dirty		no card: the dirty runs of each commit point as lines "OFFSET LENGTH", a line "commit" behind
  *
- *	--each		commits at each commit point of the trace; else at the last
- *	--profile ID	one of the cards; default: all that have figures for writing, without arrays and layers of the host
- *	--log MIB	of cowfs's log; default: as cowctl format chooses
- *	--verify	the card is compared at the end with what was written (cowfs)
- *	--cuts N	the power is cut behind each N-th write of cowfs, in a copy, and what is found compared (cuts.c)
- *	--verbose	each commit on stderr
+ * 	--each		commits at each commit point of the trace; else at the last
+ * 	--profile ID	one of the cards; default: all that have figures for writing, without arrays and layers of the host
+ * 	--log MIB	of cowfs's log; default: as cowctl format chooses
+ * 	--verify	the card is compared at the end with what was written (cowfs)
+ * 	--cuts N	the power is cut behind each N-th write of cowfs, in a copy, and what is found compared (cuts.c)
+ * 	--verbose	each commit on stderr
  *
- * "risk_seconds" is for how long a power cut would leave neither the state before nor the one after. plain: 0 if the trace's file system
- * has a journal; with --no-journal from the first write behind a sync or commit point to the last one before the next, in the trace's time
- * or the card's, whichever is longer. merge, order, dm-snapshot: from the first write of a merge to the flush behind the last; the copy
- * in RAM is gone with the power. cowfs: 0, which --cuts, tests/crash and tests/replay try to refute.
+ * "risk_seconds" is for how long a power cut would leave neither the state before nor the one
+ * after. plain: 0 if the trace's file system has a journal; with --no-journal from the first write
+ * behind a sync or commit point to the last one before the next, in the trace's time or the card's,
+ * whichever is longer. merge, order, dm-snapshot: from the first write of a merge to the flush
+ * behind the last; the copy in RAM is gone with the power. cowfs: 0, which --cuts, tests/crash and
+ * tests/replay try to refute.
  */
 #include <getopt.h>
 #include <stdarg.h>
@@ -74,10 +77,12 @@ bool trace_next(struct trace *t, struct flash_trace_record *ret)
 	int r = flash_trace_next(t->t, ret);
 
 	if (r < 0)
-		die("%s.trace: record %llu: %s", t->name, (unsigned long long)t->next, strerror(-r));
+		die("%s.trace: record %llu: %s", t->name, (unsigned long long)t->next,
+		    strerror(-r));
 	t->next += (uint64_t)r;
 	if (r && trace_at_end(t) && ret->op != FLASH_TRACE_COMMIT)
-		die("%s.trace does not end with a commit point: was it recorded to its end?", t->name);
+		die("%s.trace does not end with a commit point: was it recorded to its end?",
+		    t->name);
 	return r;
 }
 
@@ -100,7 +105,9 @@ struct window {
 static void window_write(struct window *w, uint64_t time_ns, uint64_t clock_ns)
 {
 	if (!w->open)
-		*w = (struct window){ .open = true, .first_ns = time_ns, .first_clock_ns = clock_ns };
+		*w = (struct window){ .open = true,
+				      .first_ns = time_ns,
+				      .first_clock_ns = clock_ns };
 	w->last_ns = time_ns;
 }
 
@@ -159,7 +166,8 @@ static void print_dirty(const struct overlay *o)
 	uint64_t blk = 0, n;
 
 	for (; overlay_next(o, &blk, &n); blk += n)
-		printf("%llu %llu\n", (unsigned long long)blk_to_bytes(blk), (unsigned long long)blk_to_bytes(n));
+		printf("%llu %llu\n", (unsigned long long)blk_to_bytes(blk),
+		       (unsigned long long)blk_to_bytes(n));
 	puts("commit");
 }
 
@@ -198,7 +206,8 @@ static void replay_model(struct trace *t, const struct flash_profile *p, struct 
 {
 	struct flash_model *m;
 
-	if (flash_model_new(&m, p, cowfs_card_bytes(p, t->volume_bytes, opt.cowfs.log_bytes), 0) < 0)
+	if (flash_model_new(&m, p, cowfs_card_bytes(p, t->volume_bytes, opt.cowfs.log_bytes), 0) <
+	    0)
 		die("%s: no model", p->id);
 	if (!strcmp(opt.system, "order") || !strcmp(opt.system, "dm-snapshot"))
 		replay_overlay(t, m, ret);
@@ -224,20 +233,24 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 	printf("{\"profile\":\"%s\",\"unit_bytes\":%llu,\"absorb\":%u,\"seconds\":%.6f,\"bytes\":%llu,\"writes\":%llu,\"flushes\":%llu,"
 	       "\"reads\":%llu,\"read_bytes\":%llu,\"programmed_bytes\":%llu,\"erases\":%llu,\"hottest_unit\":%llu,"
 	       "\"hottest_erases\":%llu,\"longest_seconds\":%.6f,\"risk_seconds\":%.6f,\"commits\":%llu,\"linear_bytes_per_s\":%.0f",
-	       p->id, (unsigned long long)p->unit_bytes, p->absorb, seconds(s->clock_ns), (unsigned long long)s->written_bytes,
-	       (unsigned long long)s->writes, (unsigned long long)s->flushes, (unsigned long long)s->reads,
-	       (unsigned long long)s->read_bytes, (unsigned long long)s->programmed_bytes, (unsigned long long)s->erases,
-	       (unsigned long long)s->hottest_unit, (unsigned long long)s->hottest_erases, seconds(s->longest_ns),
-	       seconds(r->risk_ns), (unsigned long long)r->commits, 1 / linear_s);
+	       p->id, (unsigned long long)p->unit_bytes, p->absorb, seconds(s->clock_ns),
+	       (unsigned long long)s->written_bytes, (unsigned long long)s->writes,
+	       (unsigned long long)s->flushes, (unsigned long long)s->reads,
+	       (unsigned long long)s->read_bytes, (unsigned long long)s->programmed_bytes,
+	       (unsigned long long)s->erases, (unsigned long long)s->hottest_unit,
+	       (unsigned long long)s->hottest_erases, seconds(s->longest_ns), seconds(r->risk_ns),
+	       (unsigned long long)r->commits, 1 / linear_s);
 	if (cowfs)
 		printf(",\"home\":%s,\"payload_bytes\":%llu,\"commit_seconds\":%.6f,\"commit_bytes\":%llu,\"linear_seconds\":%.6f,"
 		       "\"home_units\":%llu,\"bound_seconds\":%.6f,\"logged_blks\":%llu,\"direct_blks\":%llu,\"checkpoint_blks\":%llu,"
 		       "\"meta_blks\":%llu,\"cuts\":%llu,\"cuts_new\":%llu",
-		       home ? "true" : "false", (unsigned long long)r->payload_bytes, seconds(r->commit_ns), (unsigned long long)r->commit_bytes,
-		       (double)r->payload_bytes * linear_s, (unsigned long long)r->home_units, seconds(r->bound_ns),
-		       (unsigned long long)r->logged_blks, (unsigned long long)r->direct_blks,
-		       (unsigned long long)r->checkpoint_blks, (unsigned long long)r->meta_blks,
-		       (unsigned long long)r->cuts.cuts, (unsigned long long)r->cuts.found_new);
+		       home ? "true" : "false", (unsigned long long)r->payload_bytes,
+		       seconds(r->commit_ns), (unsigned long long)r->commit_bytes,
+		       (double)r->payload_bytes * linear_s, (unsigned long long)r->home_units,
+		       seconds(r->bound_ns), (unsigned long long)r->logged_blks,
+		       (unsigned long long)r->direct_blks, (unsigned long long)r->checkpoint_blks,
+		       (unsigned long long)r->meta_blks, (unsigned long long)r->cuts.cuts,
+		       (unsigned long long)r->cuts.found_new);
 	puts("}");
 	fflush(stdout);
 }
@@ -261,27 +274,48 @@ static uint64_t number(const char *s)
 
 static void options(int argc, char **argv)
 {
-	static const struct option names[] = { { "each", 0, NULL, 'e' },    { "profile", 1, NULL, 'p' },
-					       { "chunk", 1, NULL, 'c' },   { "log", 1, NULL, 'l' },
-					       { "verify", 0, NULL, 'v' },  { "no-journal", 0, NULL, 'n' },
-					       { "cuts", 1, NULL, 'C' },
-					       { "verbose", 0, NULL, 'V' }, { "help", 0, NULL, 'h' },
-					       { 0 } };
-	static const char *const systems[] = { "plain", "merge", "order", "dm-snapshot", "cowfs", "dirty" };
+	static const struct option names[] = {
+		{ "each", 0, NULL, 'e' },   { "profile", 1, NULL, 'p' },
+		{ "chunk", 1, NULL, 'c' },  { "log", 1, NULL, 'l' },
+		{ "verify", 0, NULL, 'v' }, { "no-journal", 0, NULL, 'n' },
+		{ "cuts", 1, NULL, 'C' },   { "verbose", 0, NULL, 'V' },
+		{ "help", 0, NULL, 'h' },   { 0 }
+	};
+	static const char *const systems[] = { "plain",	      "merge", "order",
+					       "dm-snapshot", "cowfs", "dirty" };
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		switch (c) {
-		case 'e': opt.each = true; break;
-		case 'p': opt.profile = optarg; break;
-		case 'c': opt.chunk_blks = (unsigned)(number(optarg) / 4); break;
-		case 'l': opt.cowfs.log_bytes = number(optarg) * MIB; break;
-		case 'C': opt.cowfs.cuts_every = number(optarg); break;
-		case 'v': opt.cowfs.verify = true; break;
-		case 'n': opt.no_journal = true; break;
-		case 'V': opt.cowfs.verbose = true; break;
-		case 'h': usage(stdout); break;
-		default: usage(stderr);
+		case 'e':
+			opt.each = true;
+			break;
+		case 'p':
+			opt.profile = optarg;
+			break;
+		case 'c':
+			opt.chunk_blks = (unsigned)(number(optarg) / 4);
+			break;
+		case 'l':
+			opt.cowfs.log_bytes = number(optarg) * MIB;
+			break;
+		case 'C':
+			opt.cowfs.cuts_every = number(optarg);
+			break;
+		case 'v':
+			opt.cowfs.verify = true;
+			break;
+		case 'n':
+			opt.no_journal = true;
+			break;
+		case 'V':
+			opt.cowfs.verbose = true;
+			break;
+		case 'h':
+			usage(stdout);
+			break;
+		default:
+			usage(stderr);
 		}
 	}
 	if (argc - optind != 2 || !opt.chunk_blks)
@@ -313,7 +347,9 @@ int main(int argc, char **argv)
 		const struct flash_profile *p = flash_profiles_at(ps, i);
 		struct result r = { 0 }, home = { 0 };
 
-		if (opt.profile ? strcmp(p->id, opt.profile) != 0 : p->class != FLASH_CARD || !p->has_write || p->members > 1 || p->append_bytes)
+		if (opt.profile ? strcmp(p->id, opt.profile) != 0
+				: p->class != FLASH_CARD || !p->has_write || p->members > 1 ||
+					  p->append_bytes)
 			continue;
 		found = true;
 		trace_rewind(&t);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A trace replayed by several systems on a card that exists as a model of its time and wear (sim/model.h).
+ * A trace replayed by several systems on a card that exists as a model of its time and wear
+ * (sim/model.h).
  *
- *	overlay.c	what an overlay in RAM holds between two commit points, and what systems of others make of it
- *	cowfs.c		the same with libcowfs: classify, plan, log, checkpoint
- *	cuts.c		power cuts on the way
- *	replay.c	the program: profiles, systems, one line of JSON each
+ * 	overlay.c	what an overlay in RAM holds between two commit points, and what systems of others make of it
+ * 	cowfs.c		the same with libcowfs: classify, plan, log, checkpoint
+ * 	cuts.c		power cuts on the way
+ * 	replay.c	the program: profiles, systems, one line of JSON each
  */
 #ifndef COWFS_TESTS_BENCH_REPLAY_H
 #define COWFS_TESTS_BENCH_REPLAY_H
@@ -42,7 +43,8 @@ struct cuts_counts {
 
 /* A simulated card, and every so many-th of its writes. */
 struct cuts *cuts_new(struct card *card, uint64_t volume_bytes, uint64_t every);
-/* From now on one of these two images must be there (the same: it must); they stay the caller's, and as they are until cuts_end. */
+/* From now on one of these two images must be there (the same: it must); they stay the caller's,
+ * and as they are until cuts_end. */
 void cuts_begin(struct cuts *c, const uint8_t *before, const uint8_t *after);
 void cuts_end(struct cuts *c);
 struct cuts_counts cuts_free(struct cuts *c);
@@ -50,15 +52,21 @@ struct cuts_counts cuts_free(struct cuts *c);
 /* ---- results ---- */
 
 struct result {
-	struct flash_stats stats; /* since the start, settled at the end; the settling is no request, so longest_ns is without */
-	uint64_t read_ns;	  /* of its clock */
-	uint64_t risk_ns;	  /* in which a cut leaves neither the old nor the new state */
+	/* since the start, settled at the end; the settling is no request, so longest_ns is
+	 * without */
+	struct flash_stats stats;
+	uint64_t read_ns; /* of its clock */
+	uint64_t risk_ns; /* in which a cut leaves neither the old nor the new state */
 	uint64_t commits;
-	uint64_t payload_bytes; /* blocks that differ at commit points and are used, of all commits; 0: not known */
-	uint64_t commit_ns;	/* cowfs: without checkpoints that follow a commit */
+	/* blocks that differ at commit points and are used, of all commits; 0: not known */
+	uint64_t payload_bytes;
+	uint64_t commit_ns; /* cowfs: without checkpoints that follow a commit */
 	uint64_t commit_bytes;
-	uint64_t home_units;	/* units that the blocks of all commits live in, counted once for each commit */
-	uint64_t bound_ns;	/* what bringing them home takes at least: linear, and a merge for each of them that is not whole */
+	/* units that the blocks of all commits live in, counted once for each commit */
+	uint64_t home_units;
+	/* what bringing them home takes at least: linear, and a merge for each of them that is
+	 * not whole */
+	uint64_t bound_ns;
 	uint64_t logged_blks, direct_blks, checkpoint_blks, meta_blks;
 	struct cuts_counts cuts;
 };
@@ -68,7 +76,8 @@ void result_settle(struct result *r, struct flash_model *m);
 
 /* ---- overlay.c ---- */
 
-/* Blocks of 4 KiB that were written since the last commit point, and the order in which chunks were first touched. */
+/* Blocks of 4 KiB that were written since the last commit point, and the order in which chunks were
+ * first touched. */
 struct overlay {
 	uint64_t blks;
 	uint64_t *dirty;
@@ -100,10 +109,11 @@ struct cowfs_options {
 	uint64_t cuts_every; /* 0: no power cuts */
 };
 
-/* each: a commit at each commit point; else one at the last. Card and model are new. *ret is what a shutdown leaves, with the log
- * holding what is not home; *ret_home what it comes to when all is brought home, as by a detach. */
-void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each, const struct cowfs_options *opt,
-		  struct result *ret, struct result *ret_home);
+/* each: a commit at each commit point; else one at the last. Card and model are new. *ret is what a
+ * shutdown leaves, with the log holding what is not home; *ret_home what it comes to when all is
+ * brought home, as by a detach. */
+void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each,
+		  const struct cowfs_options *opt, struct result *ret, struct result *ret_home);
 uint64_t cowfs_card_bytes(const struct flash_profile *p, uint64_t volume_bytes, uint64_t log_bytes);
 
 #endif
