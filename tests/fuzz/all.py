@@ -9,6 +9,7 @@ a promise. Ends with a table: CPU minutes, executions, edges covered, inputs kep
 """
 import glob
 import json
+import math
 import os
 import re
 import subprocess
@@ -38,10 +39,10 @@ def findings(target="*"):
             for p in glob.glob(f"{out}/{target}-{kind}-*")]
 
 
-def run_slice(target):
+def run_slice(target, seconds):
     os.makedirs(f"{out}/{target}", exist_ok=True)
     with open(f"{out}/{target}.log", "w", encoding="ascii") as log:
-        p = subprocess.Popen([prefix + target, f"-max_total_time={SLICE_S}", "-timeout=20", "-max_len=4096",
+        p = subprocess.Popen([prefix + target, f"-max_total_time={seconds}", "-timeout=20", "-max_len=4096",
                               "-use_value_profile=1", "-print_final_stats=1", f"-artifact_prefix={out}/{target}-", f"{out}/{target}",
                               f"{corpus}/{target}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     usage = os.wait4(p.pid, 0)[2]
@@ -61,7 +62,8 @@ def worker():
                 return
             target = min(left, key=lambda t: had[t]["seconds"] / wanted_s(t))
             busy.add(target)
-        seconds, executed, edges = run_slice(target)
+            missing = wanted_s(target) - had[target]["seconds"]
+        seconds, executed, edges = run_slice(target, max(1, min(SLICE_S, math.ceil(missing))))
         with lock:
             busy.discard(target)
             had[target]["seconds"] += seconds
