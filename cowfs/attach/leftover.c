@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A loop device is detached, or its file system thawed, only if it has the label of this volume and
+ * A disk is detached, or its file system thawed, only if it has the label of this volume and
  * a read of it fails: another volume may have its number by now. If the daemon and its parent were
  * killed in the moment of a freeze, writers wait until somebody thaws.
  *
@@ -18,27 +18,15 @@
 #include <sys/sysmacros.h>
 
 #include <linux/fs.h>
-#include <linux/loop.h>
 
 #include "base/io.h"
 #include "base/mounts.h"
 #include "base/msg.h"
 #include "export/bdi.h"
+#include "export/transport.h"
 
 #define DYING_NS (5 * 1000000000ull)
 #define DYING_POLL_US 20000
-
-/* Of "/dev/loopN", by its backing file in sysfs. */
-static bool loop_is_bound(const char *loop)
-{
-	char path[64];
-
-	if (strncmp(loop, "/dev/loop", 9) || strspn(loop + 9, "0123456789") != strlen(loop + 9) ||
-	    !loop[9])
-		return false;
-	snprintf(path, sizeof(path), "/sys/block/%.20s/loop", loop + strlen("/dev/"));
-	return access(path, F_OK) == 0;
-}
 
 static bool is_readonly(const char *device)
 {
@@ -50,47 +38,6 @@ static bool is_readonly(const char *device)
 	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/ro", major(st.st_rdev),
 		 minor(st.st_rdev));
 	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 && text[0] == '1';
-}
-
-static bool gives_errors(int loop_fd)
-{
-	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
-
-	return buf && pread(loop_fd, buf, COW_BLK_BYTES, 0) < 0;
-}
-
-/* 0; -ESRCH: it is another volume's; -errno. */
-static int check_loop(int fd, const char *name)
-{
-	char label[RUNDIR_NAME_BYTES + 8];
-	struct loop_info64 info;
-
-	snprintf(label, sizeof(label), "cowfs:%s", name);
-	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
-		return -errno;
-	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) ||
-			       !gives_errors(fd)
-		       ? -ESRCH
-		       : 0;
-}
-
-/* As check_loop; -EBUSY: in use. */
-static int detach_loop(const char *loop, const char *name)
-{
-	_cleanup_close_ int fd = open(loop, O_RDONLY | O_EXCL | O_DIRECT | O_CLOEXEC);
-	int r = fd < 0 ? -errno : check_loop(fd, name);
-
-	return r == 0 && ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : r;
-}
-
-/* One that is mounted: the kernel detaches it when nobody has it any more. A volume with its name
- * makes it forgotten. */
-static void detach_in_the_end(const char *loop, const char *name)
-{
-	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
-
-	if (fd >= 0 && check_loop(fd, name) == 0 && ioctl(fd, LOOP_CLR_FD) < 0)
-		msg(MSG_WARN, "%s: stays until losetup -d: %s", loop, strerror(errno));
 }
 
 struct thaw {
@@ -111,19 +58,28 @@ static int thaw_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 }
 
 /* Where we or pid 1 see it mounted. */
-static bool thaw(const char *loop, const char *name)
+static bool thaw(const char *loop, const char *label)
 {
 	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct thaw t = { .proc_dirfd = proc_dirfd };
 	struct stat st;
 
-	if (fd < 0 || proc_dirfd < 0 || check_loop(fd, name) < 0 || fstat(fd, &st) < 0)
+	if (fd < 0 || proc_dirfd < 0 || transport_left_check(fd, label) < 0 || fstat(fd, &st) < 0)
 		return false;
 	t.dev = st.st_rdev;
 	return (mounts_each(proc_dirfd, "self", thaw_mount, &t) == 1 ||
 		mounts_each(proc_dirfd, "1", thaw_mount, &t) == 1) &&
 	       t.thawed;
+}
+
+/* It goes with its last user; a volume with its name makes it forgotten. */
+static void detach_later(const char *loop, const char *label)
+{
+	int r = transport_left_detach(loop, label, true);
+
+	if (r < 0 && r != -ESRCH)
+		msg(MSG_WARN, "%s: stays until losetup -d: %s", loop, strerrordesc_np(-r));
 }
 
 /* Of a loop device that nobody has: its bound would hold up whoever has it next. */
@@ -163,11 +119,11 @@ static void describe(struct leftover_volume *d, const char *device, const char *
 		add(d, "; its file system was frozen, and is thawed now");
 	if (detached)
 		add(d, "; %s is detached now", loop);
-	else if (loop_is_bound(loop) && mounts_device_is_on(NULL, loop, where))
+	else if (transport_left(loop) && mounts_device_is_on(NULL, loop, where))
 		add(d,
 		    "; %s gives errors and is still mounted on %.200s: unmount it, then run cowctl status",
 		    loop, where);
-	else if (loop_is_bound(loop))
+	else if (transport_left(loop))
 		add(d, "; %s gives errors: run cowctl status as root when nothing uses it any more",
 		    loop);
 	if (is_readonly(device))
@@ -200,26 +156,28 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *status = client_left_status(names[i]);
 		const char *loop = text_of(status, "loop");
+		char label[RUNDIR_NAME_BYTES + 8];
 		struct rundir dir;
 		bool detached = false, thawed = false, left;
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
 		list[i] = (struct leftover_volume){ 0 };
+		snprintf(label, sizeof(label), "cowfs:%s", names[i]);
 		snprintf(list[i].name, sizeof(list[i].name), "%s", names[i]);
 		/* with the lock, so that no daemon starts with this name meanwhile */
 		if (e == 0) {
-			left = loop_is_bound(loop);
+			left = transport_left(loop);
 			if (left) {
 				int r;
 
-				thawed = thaw(loop, names[i]);
-				r = detach_loop(loop, names[i]);
+				thawed = thaw(loop, label);
+				r = transport_left_detach(loop, label, false);
 				detached = r == 0;
 				left = r < 0 && r != -ESRCH && r != -ENXIO;
 				if (r == -EBUSY && attaching)
-					detach_in_the_end(loop, names[i]);
+					detach_later(loop, label);
 			}
-			if (!loop_is_bound(loop))
+			if (!transport_left(loop))
 				forget_bound(loop);
 			if (left)
 				rundir_leave(&dir);

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -306,4 +307,15 @@ bool mounts_device_on(const char *dir, char ret_device[PATH_MAX])
 	name[strcspn(name, "\n")] = '\0';
 	snprintf(ret_device, PATH_MAX, "/dev/%s", name + strlen("DEVNAME="));
 	return true;
+}
+
+int mounts_open_fusectl(void)
+{
+	_cleanup_close_ int fs_fd = fsopen("fusectl", FSOPEN_CLOEXEC);
+	int fd;
+
+	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return -errno;
+	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, 0);
+	return fd < 0 ? -errno : fd;
 }

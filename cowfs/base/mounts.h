@@ -54,6 +54,10 @@ bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir);
  * block device. */
 bool mounts_device_on(const char *dir, char ret_device[PATH_MAX]);
 
+/* The root of fusectl, in a mount that is attached to no tree: a folder for each FUSE connection of
+ * this machine, named after the minor number of its device. Or -errno. */
+int mounts_open_fusectl(void);
+
 /* "\040" and its like to what they mean, in place. */
 void mounts_unescape(char *s);
 

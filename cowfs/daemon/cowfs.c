@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 
 #include "base/clean.h"
+#include "base/mounts.h"
 #include "base/msg.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
@@ -32,8 +33,7 @@
 #include "wire/ready.h"
 #include "daemon/server.h"
 #include "config/volopt.h"
-#include "export/fuse.h"
-#include "export/fuse_mount.h"
+#include "export/transport.h"
 
 #define READ_AHEAD_KB 128
 
@@ -62,9 +62,8 @@ struct daemon {
 	struct supervisor_link link;
 	struct volume *volume;
 	struct rundir dir;
-	struct fuse_export *export;
-	struct loop_dev loop;
-	bool have_loop, started;
+	struct transport *transport;
+	bool started;
 	struct server *server;
 	sem_t ended;
 };
@@ -389,33 +388,27 @@ static unsigned read_ahead_kb(const struct daemon *d)
 
 static int export_volume(struct daemon *d)
 {
-	char label[RUNDIR_NAME_BYTES + 8];
-	struct pressure_requests rq;
-	_cleanup_close_ int file_fd = -1;
-	int e = fuse_export_start(&d->export, volume_view(d->volume), d->link.fuse_fd, &file_fd);
+	const struct pressure_requests rq = volume_requests(d->volume);
+	char label[RUNDIR_NAME_BYTES + 8], why[256] = "";
+	const struct transport_params p = {
+		.kernel_fd = d->link.kernel_fd,
+		.view = volume_view(d->volume),
+		.gate = volume_gate(d->volume),
+		.label = label,
+		.read_ahead_kb = read_ahead_kb(d),
+		.max_kb = rq.kb,
+		.tags = rq.tags,
+	};
+	const struct transport_disk *disk;
+	int e;
 
-	if (e == 0)
-		e = fuse_export_set_gate(d->export, volume_gate(d->volume));
-	if (e == -ETIMEDOUT)
-		return fail(
-			d, EXIT_FAILED, e,
-			"the volume cannot be exported: FUSE took no reply for 10 s. The kernel log may say "
-			"that a system call was refused (audit: type=1326)");
-	if (e < 0)
-		return fail(d, EXIT_FAILED, e, "the volume cannot be exported through FUSE: %s",
-			    strerrordesc_np(-e));
-	d->link.abort_fd = fuse_export_abort_fd(d->export);
 	snprintf(label, sizeof(label), "cowfs:%s", d->name);
-	e = loop_attach(&d->loop, file_fd, read_ahead_kb(d), label);
+	e = transport_start(&d->transport, &p, why, sizeof(why));
 	if (e < 0)
-		return fail(d, EXIT_FAILED, e, "no loop device: %s", strerrordesc_np(-e));
-	d->have_loop = true;
-	rq = volume_requests(d->volume);
-	e = loop_limit_requests(&d->loop, rq.kb, rq.tags);
-	if (e < 0)
-		return fail(d, EXIT_FAILED, e, "the requests of %s cannot be limited: %s",
-			    d->loop.path, strerrordesc_np(-e));
-	e = volume_start(d->volume, d->loop.fd, d->loop.rdev, d->loop.path);
+		return fail(d, EXIT_FAILED, e, "%s", why);
+	d->link.abort_fd = transport_abort_fd(d->transport);
+	disk = transport_disk(d->transport);
+	e = volume_start(d->volume, disk->fd, disk->rdev, disk->path);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no commit thread: %s", strerrordesc_np(-e));
 	d->started = true;
@@ -425,12 +418,10 @@ static int export_volume(struct daemon *d)
 static int let_go(void *ctx)
 {
 	struct daemon *d = ctx;
-	int e = loop_detach(&d->loop);
+	int e = transport_detach(d->transport);
 
-	if (e == 0)
-		d->have_loop = false;
-	else
-		volume_set_loop_fd(d->volume, d->loop.fd);
+	if (e < 0)
+		volume_set_loop_fd(d->volume, transport_disk(d->transport)->fd);
 	return e;
 }
 
@@ -445,7 +436,7 @@ static int serve_clients(struct daemon *d)
 {
 	const struct server_params p = {
 		.volume = d->volume,
-		.loop = &d->loop,
+		.transport = d->transport,
 		.proc_dirfd = d->proc_dirfd,
 		.dir = &d->dir,
 		.let_go = let_go,
@@ -481,9 +472,9 @@ static void say_ready(struct daemon *d, unsigned *missing)
 	struct ready r = { .exit = EXIT_OK };
 	char status[256];
 
-	snprintf(r.loop, sizeof(r.loop), "%s", d->loop.path);
+	snprintf(r.loop, sizeof(r.loop), "%s", transport_disk(d->transport)->path);
 	snprintf(r.name, sizeof(r.name), "%s", d->name);
-	snprintf(status, sizeof(status), "volume %s on %s", d->name, d->loop.path);
+	snprintf(status, sizeof(status), "volume %s on %s", d->name, r.loop);
 	ready_notify(status);
 	leave_terminal(d);
 	*missing |= harden_confine(HARDEN_CALLS, CONFINE_WORKER);
@@ -499,10 +490,10 @@ static int undo(struct daemon *d)
 
 	if (d->server)
 		server_stop(d->server);
-	if (d->have_loop)
-		e = loop_detach(&d->loop);
-	if (e == 0 && d->export)
-		fuse_export_stop(d->export);
+	if (d->transport)
+		e = transport_detach(d->transport);
+	if (e == 0)
+		transport_stop(d->transport);
 	if (d->started)
 		volume_stop(d->volume);
 	if (e == 0 && d->volume)
@@ -543,7 +534,7 @@ static int worker(struct daemon *d)
 	}
 	missing = harden(d); /* first: to lock what is mapped fills it, and the presence map is to
 				stay sparse */
-	d->fuse_dirfd = fuse_mount_open_ctl();
+	d->fuse_dirfd = mounts_open_fusectl();
 	exit = check_cgroup(d, missing);
 	/* before anything of the card is read, and before there is a second thread */
 	missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_START);

@@ -67,10 +67,10 @@ static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char 
 static int run_detach(struct server *s, const struct request *rq, struct volume_result *ret)
 {
 	const struct volume_request vr = { .job = JOB_DETACH, .cause = CAUSE_DETACH };
-	const char *loop = s->p.loop->path;
+	const char *loop = transport_disk(s->p.transport)->path;
 	struct volume_status st;
 	char holder[64] = "something";
-	int e = loop_in_use(s->p.loop);
+	int e = transport_in_use(s->p.transport);
 
 	volume_get_status(s->p.volume, &st);
 	if (e < 0)
@@ -80,7 +80,8 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 		return refuse(ret, -EBUSY, "%s is mounted on %s: unmount it first", loop,
 			      st.mountpoint);
 	if (e) {
-		(void)!holder_find(s->p.proc_dirfd, s->p.loop->rdev, holder, sizeof(holder));
+		(void)!holder_find(s->p.proc_dirfd, transport_disk(s->p.transport)->rdev, holder,
+				   sizeof(holder));
 		return refuse(ret, -EBUSY, "%s is in use by %s: end what uses it first", loop,
 			      holder);
 	}

@@ -7,17 +7,17 @@
 #define COWFS_DAEMON_SERVER_H
 
 #include "wire/rundir.h"
-#include "export/loop.h"
+#include "export/transport.h"
 #include "volume/volume.h"
 
 struct server;
 
 struct server_params {
 	struct volume *volume;
-	const struct loop_dev *loop;
+	struct transport *transport;
 	int proc_dirfd;
 	const struct rundir *dir; /* claimed; outlives the server */
-	/* Called by the job thread once everything is on the card: takes the loop device away.
+	/* Called by the job thread once everything is on the card: takes the disk away.
 	 * -EBUSY: somebody was faster and uses it; the daemon goes on. */
 	int (*let_go)(void *ctx);
 	/* After that: the program may end (and has to call server_stop). */

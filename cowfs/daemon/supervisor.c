@@ -47,6 +47,7 @@
 #include "base/proclist.h"
 #include "base/thread.h"
 #include "daemon/cgroup.h"
+#include "export/transport.h"
 
 #define DEADMAN_NS (10 * 1000000000ull)
 #define SLICE_NS 250000000ull
@@ -70,7 +71,7 @@ struct thawer {
 struct parent {
 	struct supervisor_opts opts;
 	pid_t worker;
-	int worker_pidfd, worker_status_fd, sock_fd, fuse_fd, null_fd;
+	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, null_fd;
 	int abort_fd; /* ends the FUSE connection, whoever holds /dev/fuse; -1 */
 	bool serving;
 	unsigned dying; /* slices */
@@ -289,8 +290,8 @@ static void let_go(struct parent *p)
 {
 	if (p->abort_fd >= 0 && write(p->abort_fd, "1", 1) < 0)
 		msg(MSG_ERR, "the FUSE connection cannot be aborted: %s", strerror(errno));
-	if (p->fuse_fd >= 0)
-		close(steal_fd(&p->fuse_fd));
+	if (p->kernel_fd >= 0)
+		close(steal_fd(&p->kernel_fd));
 }
 
 static void look(struct parent *p)
@@ -405,14 +406,14 @@ static int open_link(int pair[2])
 
 int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret)
 {
-	_cleanup_close_ int fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), null_fd = -1;
+	_cleanup_close_ int kernel_fd = transport_open(), null_fd = -1;
 	struct parent p = { .opts = *o, .mount_fd = -1, .abort_fd = -1 };
 	bool from_ram = harden_started_from_ram();
 	char path[32];
 	int pair[2], r;
 
-	if (fuse_fd < 0)
-		return -errno;
+	if (kernel_fd < 0)
+		return kernel_fd;
 	r = open_link(pair);
 	if (r < 0)
 		return r;
@@ -431,7 +432,7 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	if (p.worker == 0) {
 		close(pair[0]);
 		*ret = (struct supervisor_link){ .sock_fd = pair[1],
-						 .fuse_fd = steal_fd(&fuse_fd),
+						 .kernel_fd = steal_fd(&kernel_fd),
 						 .kmsg_fd = p.opts.kmsg_fd,
 						 .abort_fd = -1,
 						 .from_ram = from_ram };
@@ -442,7 +443,7 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	snprintf(path, sizeof(path), "/proc/%d/status", p.worker);
 	p.worker_status_fd = open(path, O_RDONLY | O_CLOEXEC);
 	p.sock_fd = pair[0];
-	p.fuse_fd = fuse_fd;
+	p.kernel_fd = kernel_fd;
 	p.null_fd = null_fd;
 	p.opts.running_root &= from_ram;
 	p.opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;

@@ -27,10 +27,10 @@ struct supervisor_opts {
 
 /* What the worker gets; all descriptors are its own. */
 struct supervisor_link {
-	int sock_fd; /* to the parent */
-	int fuse_fd; /* for fuse_export_start */
-	int kmsg_fd; /* for msg_to_kmsg; -1: none */
-	/* Set it to fuse_export_abort_fd before supervisor_serving (which duplicates it): a worker
+	int sock_fd;   /* to the parent */
+	int kernel_fd; /* of transport_open */
+	int kmsg_fd;   /* for msg_to_kmsg; -1: none */
+	/* Set it to transport_abort_fd before supervisor_serving (which duplicates it): a worker
 	 * that is killed while it syncs or freezes its own volume cannot die without it. Else
 	 * -1. */
 	int abort_fd;
@@ -38,10 +38,10 @@ struct supervisor_link {
 };
 
 /*
- * Opens /dev/fuse and forks. Returns 0 in the child, which is the worker and hardens itself; the
+ * Calls transport_open and forks. Returns 0 in the child, which is the worker and hardens itself; the
  * parent does not return: it ends with the worker's exit status, or 128 + the signal that killed
- * it. Call it before there are threads. Errors (in the one process that there is then): -ENOENT no
- * /dev/fuse, -ENODEV no FUSE in the kernel, -EAGAIN, ...
+ * it. Call it before there are threads. Errors (in the one process that there is then): those of
+ * transport_open, -EAGAIN, ...
  */
 int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret) MUST_CHECK;
 

@@ -7,6 +7,8 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "base/mounts.h"
+
 int fuse_mount(int fuse_fd, int *ret_mount_fd)
 {
 	_cleanup_close_ int fs_fd = fsopen("fuse", FSOPEN_CLOEXEC);
@@ -31,23 +33,11 @@ int fuse_mount(int fuse_fd, int *ret_mount_fd)
 	return 0;
 }
 
-/* Not attached to the tree either. */
-int fuse_mount_open_ctl(void)
-{
-	_cleanup_close_ int fs_fd = fsopen("fusectl", FSOPEN_CLOEXEC);
-	int fd;
-
-	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		return -errno;
-	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, 0);
-	return fd < 0 ? -errno : fd;
-}
-
 /* The switch lies in a file system of its own (fusectl), named after the connection's device
  * number. */
 int fuse_mount_open_abort(int mount_fd)
 {
-	_cleanup_close_ int ctl_fd = fuse_mount_open_ctl();
+	_cleanup_close_ int ctl_fd = mounts_open_fusectl();
 	struct statx st;
 	char path[32];
 	int fd;

@@ -11,8 +11,5 @@ int fuse_mount(int fuse_fd, int *ret_mount_fd) MUST_CHECK;
 /* A descriptor of the abort switch of the connection of the mount; sends no request; writing "1" to
  * it ends that. Or -errno. */
 int fuse_mount_open_abort(int mount_fd) MUST_CHECK;
-/* The root of fusectl: a folder for each FUSE connection of this machine, named after the minor
- * number of its device. Or -errno. */
-int fuse_mount_open_ctl(void) MUST_CHECK;
 
 #endif

@@ -20,6 +20,7 @@
 #include "fs/bounce.h"
 #include "fs/quiesce.h"
 #include "fs/stuck.h"
+#include "base/mounts.h"
 #include "export/fuse_mount.h"
 #include "scratch.h"
 
@@ -1403,6 +1404,6 @@ int main(void)
 	if (scratch_not_root("quiesce_test"))
 		return 0;
 	proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	fuse_dirfd = fuse_mount_open_ctl();
+	fuse_dirfd = mounts_open_fusectl();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,17 +95,24 @@ void volume_arm_discard(struct volume *v, bool on)
 	armed = on;
 }
 
-int loop_in_use(const struct loop_dev *d)
+int transport_in_use(const struct transport *t)
 {
-	(void)d;
+	(void)t;
 	return in_use;
+}
+
+const struct transport_disk *transport_disk(const struct transport *t)
+{
+	static const struct transport_disk disk = { .path = "/dev/loop99" };
+
+	(void)t;
+	return &disk;
 }
 
 /* ---- fixture ---- */
 
 static char run_path[] = "/tmp/cowfs-server-test-XXXXXX";
 static struct rundir dir = { -1, -1, -1, "" };
-static struct loop_dev loop = { .path = "/dev/loop99" };
 static struct server *server;
 static atomic_int ended, let_go_result;
 
@@ -123,9 +130,7 @@ static void on_ended(void *ctx)
 
 static int setup(void **state)
 {
-	const struct server_params p = {
-		.loop = &loop, .dir = &dir, .let_go = let_go, .ended = on_ended
-	};
+	const struct server_params p = { .dir = &dir, .let_go = let_go, .ended = on_ended };
 
 	(void)state;
 	in_use = armed = job_result = ended = let_go_result = 0;
@@ -512,7 +517,7 @@ static void test_names(void **state)
 
 static void test_several(void **state)
 {
-	const struct server_params p = { .loop = &loop, .let_go = let_go, .ended = on_ended };
+	const struct server_params p = { .let_go = let_go, .ended = on_ended };
 	struct server_params q = p;
 	struct rundir other = { -1, -1, -1, "" };
 	struct client_error err;

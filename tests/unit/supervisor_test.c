@@ -325,7 +325,7 @@ static void serve_volume(struct supervisor_link *l)
 	int file_fd;
 
 	served->worker = getpid();
-	served->failed = fuse_export_start(&e, NULL, l->fuse_fd, &file_fd) < 0 ||
+	served->failed = fuse_export_start(&e, NULL, l->kernel_fd, &file_fd) < 0 ||
 			 loop_attach(&served->loop, file_fd, 128, s.label) < 0;
 	if (!served->failed) {
 		l->abort_fd = fuse_export_abort_fd(e);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* The transport for every kernel: the view is a FUSE file, and a loop device stands on that. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <linux/loop.h>
+
+#include "base/io.h"
+#include "export/fuse.h"
+#include "export/loop.h"
+#include "export/transport_private.h"
+
+struct fuse_loop {
+	struct transport transport; /* first */
+	struct fuse_export *fuse;
+	struct loop_dev loop;
+	bool have_loop;
+};
+
+static struct fuse_loop *of(struct transport *t)
+{
+	return (struct fuse_loop *)t;
+}
+
+static PRINTF(4, 5) int fail(char *why, size_t n, int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, n, fmt, ap);
+	va_end(ap);
+	return error;
+}
+
+int transport_open(void)
+{
+	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static void show_loop(struct fuse_loop *t)
+{
+	t->transport.disk.fd = t->loop.fd;
+	t->transport.disk.rdev = t->loop.rdev;
+	memcpy(t->transport.disk.path, t->loop.path, sizeof(t->loop.path));
+}
+
+static int start_loop(struct fuse_loop *t, int file_fd, const struct transport_params *p, char *why,
+		      size_t n)
+{
+	int e = loop_attach(&t->loop, file_fd, p->read_ahead_kb, p->label);
+
+	if (e < 0)
+		return fail(why, n, e, "no loop device: %s", strerrordesc_np(-e));
+	t->have_loop = true;
+	show_loop(t);
+	if (p->max_kb)
+		e = loop_limit_requests(&t->loop, p->max_kb, p->tags);
+	if (e < 0)
+		return fail(why, n, e, "the requests of %s cannot be limited: %s", t->loop.path,
+			    strerrordesc_np(-e));
+	return 0;
+}
+
+static int start(struct transport **ret, const struct transport_params *p, char *why, size_t n)
+{
+	struct fuse_loop *t = calloc(1, sizeof(*t));
+	_cleanup_close_ int file_fd = -1;
+	int e;
+
+	*ret = NULL;
+	if (!t)
+		return fail(why, n, -ENOMEM, "no memory");
+	t->transport.ops = &transport_fuse_loop;
+	*ret = &t->transport;
+	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, &file_fd);
+	if (e == 0 && p->gate)
+		e = fuse_export_set_gate(t->fuse, p->gate);
+	if (e == -ETIMEDOUT)
+		return fail(
+			why, n, e,
+			"the volume cannot be exported: FUSE took no reply for 10 s. The kernel log may say "
+			"that a system call was refused (audit: type=1326)");
+	if (e < 0)
+		return fail(why, n, e, "the volume cannot be exported through FUSE: %s",
+			    strerrordesc_np(-e));
+	return start_loop(t, file_fd, p, why, n);
+}
+
+static int abort_fd(const struct transport *t)
+{
+	return fuse_export_abort_fd(((const struct fuse_loop *)t)->fuse);
+}
+
+static int in_use(const struct transport *t)
+{
+	return loop_in_use(&((const struct fuse_loop *)t)->loop);
+}
+
+static int detach(struct transport *transport)
+{
+	struct fuse_loop *t = of(transport);
+	int e = t->have_loop ? loop_detach(&t->loop) : 0;
+
+	if (e == 0)
+		t->have_loop = false;
+	else
+		show_loop(t);
+	return e;
+}
+
+static void stop(struct transport *transport)
+{
+	struct fuse_loop *t = of(transport);
+
+	if (t->fuse)
+		fuse_export_stop(t->fuse);
+	free(t);
+}
+
+const struct transport_ops transport_fuse_loop = {
+	.start = start,
+	.abort_fd = abort_fd,
+	.in_use = in_use,
+	.detach = detach,
+	.stop = stop,
+};
+
+/* ---- a loop device whose FUSE connection is gone ---- */
+
+bool transport_left(const char *path)
+{
+	char sysfs[64];
+
+	if (strncmp(path, "/dev/loop", 9) || strspn(path + 9, "0123456789") != strlen(path + 9) ||
+	    !path[9])
+		return false;
+	snprintf(sysfs, sizeof(sysfs), "/sys/block/%.20s/loop", path + strlen("/dev/"));
+	return access(sysfs, F_OK) == 0;
+}
+
+int transport_left_check(int fd, const char *label)
+{
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+	struct loop_info64 info;
+
+	if (!buf)
+		return -ENOMEM;
+	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
+		return -errno;
+	if (strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1))
+		return -ESRCH;
+	return pread(fd, buf, COW_BLK_BYTES, 0) < 0 ? 0 : -ESRCH;
+}
+
+int transport_left_detach(const char *path, const char *label, bool later)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | (later ? 0 : O_EXCL) | O_DIRECT | O_CLOEXEC);
+	int r = fd < 0 ? -errno : transport_left_check(fd, label);
+
+	return r == 0 && ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : r;
+}
