@@ -7,30 +7,6 @@
 #include "base/array.h"
 #include "sim/sim_private.h"
 
-static void pending_add(struct sim *s, uint64_t blk, const void *buf)
-{
-	struct sim_block *b = sim_block_new();
-
-	memcpy(b->bytes, buf, COW_BLK_BYTES);
-	s->pending = array_grow(s->pending, &s->pending_room, s->n_pending + 1,
-				sizeof(*s->pending));
-	if (!s->pending)
-		abort(); /* as sim_store.h says */
-	s->pending[s->n_pending++] = (struct sim_pending){ blk, s->state.epoch, b };
-	sim_store_set(&s->view, blk, b);
-}
-
-/* A flush that answered well: the last `lie` epochs stay in the cache. */
-static void pending_retire(struct sim *s)
-{
-	size_t n = 0;
-
-	s->state.epoch++;
-	while (n < s->n_pending && s->pending[n].epoch + s->state.lie < s->state.epoch)
-		n++;
-	sim_settle_pending(s, n);
-}
-
 /* ---- operations ---- */
 
 /* Counts the operation and returns its fate: 0, or an error with the faults of it applied. */
@@ -80,7 +56,7 @@ static int sim_write(struct card *c, uint64_t off_bytes, const void *buf, size_t
 
 	if (!s->state.dead) {
 		for (size_t n = len_bytes >> COW_BLK_SHIFT; n; n--, from += COW_BLK_BYTES)
-			pending_add(s, blk++, from);
+			sim_cache_add(s, blk++, from);
 		s->state.seen.write_ios++;
 		s->state.seen.written_bytes += len_bytes;
 		r = op_issue(s, SIM_WRITE);
@@ -102,7 +78,7 @@ static int sim_flush(struct card *c)
 		s->state.seen.flushes++;
 		r = op_issue(s, SIM_FLUSH);
 		if (r == 0)
-			pending_retire(s);
+			sim_cache_flush(s);
 		if (s->model && r == 0)
 			flash_model_flush(s->model);
 	}
@@ -112,8 +88,12 @@ static int sim_flush(struct card *c)
 
 static int sim_set_writable(struct card *c, bool writable)
 {
+	struct sim *s = sim_lock(c);
+	int r = s->state.dead ? -EIO : 0;
+
 	(void)writable;
-	return sim_is_dead(c) ? -EIO : 0;
+	sim_unlock(s);
+	return r;
 }
 
 static int sim_counters(struct card *c, struct card_counters *ret)
@@ -125,12 +105,6 @@ static int sim_counters(struct card *c, struct card_counters *ret)
 		*ret = s->state.seen;
 	sim_unlock(s);
 	return r;
-}
-
-void sim_forget_pending(struct sim *s)
-{
-	while (s->n_pending)
-		sim_block_unref(s->pending[--s->n_pending].block);
 }
 
 static void sim_close(struct card *c)

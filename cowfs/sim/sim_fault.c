@@ -7,95 +7,6 @@
 
 #define SECTOR_BYTES 512u
 
-/* splitmix64, https://prng.di.unimi.it/splitmix64.c (public domain) */
-static uint64_t random_next(struct sim *s)
-{
-	uint64_t z = (s->state.random += 0x9e3779b97f4a7c15u);
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
-/*
- * One of n kinds of fate; the favourite is drawn once per event, with its strength. Were all
- * fates always equally likely, a cut with forty pending writes would never leave all of them
- * done but one, the schedule that finds most bugs.
- */
-struct bias {
-	unsigned favourite, in_64;
-};
-
-static struct bias random_bias(struct sim *s, unsigned n)
-{
-	static const unsigned strength[] = { 0, 0, 32, 56, 63 };
-	uint64_t r = random_next(s);
-
-	return (struct bias){ (unsigned)(r >> 32) % n,
-			      strength[(uint32_t)r % ARRAY_SIZE(strength)] };
-}
-
-static unsigned random_fate(struct sim *s, unsigned n, struct bias bias)
-{
-	uint64_t r = random_next(s);
-
-	return r % 64 < bias.in_64 ? bias.favourite : (unsigned)(r >> 32) % n;
-}
-
-/* ---- failing operations ---- */
-
-/* Restores I1 after writes were taken out of pending or durable was changed: old and n_old
- * are blocks that may differ now. */
-static void view_refresh(struct sim *s, const struct sim_pending *old, size_t n_old)
-{
-	for (size_t i = 0; i < n_old; i++)
-		sim_store_set(&s->view, old[i].blk, sim_store_get(&s->durable, old[i].blk));
-	for (size_t i = 0; i < s->n_pending; i++)
-		sim_store_set(&s->view, s->pending[i].blk, s->pending[i].block);
-}
-
-/* After a failed write or flush each pending write is durable, pending or lost; what a flush that
- * lied spoke of stays. */
-void sim_scramble_pending(struct sim *s)
-{
-	enum { DURABLE, PENDING, LOST, KINDS };
-	struct bias bias = random_bias(s, KINDS);
-	size_t n_old = s->n_pending, kept = 0;
-	struct sim_pending *old = malloc((n_old + 1) * sizeof(*old));
-
-	if (!old)
-		abort();
-	for (size_t i = 0; i < n_old; i++) {
-		struct sim_pending *p = &s->pending[i];
-
-		old[i] = *p;
-		switch (p->epoch < s->state.epoch ? PENDING : random_fate(s, KINDS, bias)) {
-		case PENDING:
-			s->pending[kept++] = *p;
-			continue;
-		case DURABLE:
-			sim_store_set(&s->durable, p->blk, p->block);
-			break;
-		}
-		sim_block_unref(p->block);
-	}
-	s->n_pending = kept;
-	view_refresh(s, old, n_old);
-	free(old);
-}
-
-void sim_settle_pending(struct sim *s, size_t n)
-{
-	n = min_u64(n, s->n_pending);
-	for (size_t i = 0; i < n; i++) {
-		sim_store_set(&s->durable, s->pending[i].blk, s->pending[i].block);
-		sim_block_unref(s->pending[i].block);
-	}
-	s->n_pending -= n;
-	if (s->n_pending && n)
-		memmove(s->pending, s->pending + n, s->n_pending * sizeof(*s->pending));
-}
-
 /* ---- switches ---- */
 
 void sim_settle(struct card *c, size_t n)
@@ -210,7 +121,7 @@ bool sim_is_dead(const struct card *c)
 static void pending_shuffle(struct sim *s)
 {
 	for (size_t i = s->n_pending; i > 1; i--) {
-		size_t k = (size_t)(random_next(s) % i);
+		size_t k = (size_t)(sim_random(s) % i);
 		struct sim_pending p = s->pending[i - 1];
 
 		s->pending[i - 1] = s->pending[k];
@@ -222,7 +133,7 @@ static struct sim_block *tear(struct sim *s, const struct sim_block *old,
 			      const struct sim_block *new)
 {
 	struct sim_block *b = sim_block_copy(old);
-	uint64_t sectors = random_next(s);
+	uint64_t sectors = sim_random(s);
 
 	for (size_t off = 0; off < COW_BLK_BYTES; off += SECTOR_BYTES, sectors >>= 1)
 		if (sectors & 1)
@@ -235,7 +146,7 @@ static struct sim_block *garble(struct sim *s)
 	struct sim_block *b = sim_block_new();
 
 	for (size_t off = 0; off < COW_BLK_BYTES; off += sizeof(uint64_t))
-		memcpy(b->bytes + off, &(uint64_t){ random_next(s) }, sizeof(uint64_t));
+		memcpy(b->bytes + off, &(uint64_t){ sim_random(s) }, sizeof(uint64_t));
 	return b;
 }
 
@@ -295,7 +206,7 @@ static void collateral(struct sim *s, uint64_t last_blk)
 void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg)
 {
 	struct sim *s = sim_lock(c);
-	struct bias bias = random_bias(s, SIM_GARBAGE + 1);
+	struct sim_bias bias = sim_random_bias(s, SIM_GARBAGE + 1);
 
 	s->state.dead = true;
 	if (s->n_pending && s->state.collateral_from != UINT64_MAX)
@@ -305,7 +216,7 @@ void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i),
 	sim_unlock(s);
 	for (size_t i = 0; i < s->n_pending; i++)
 		pending_settle(s, &s->pending[i],
-			       fate ? fate(arg, i) : random_fate(s, SIM_GARBAGE + 1, bias));
+			       fate ? fate(arg, i) : sim_random_fate(s, SIM_GARBAGE + 1, bias));
 	sim_lock(c);
 	for (size_t i = 0; i < s->n_pending; i++)
 		sim_store_set(&s->view, s->pending[i].blk,
@@ -405,7 +316,7 @@ int sim_poke(struct card *c, uint64_t off_bytes, const void *buf, size_t len_byt
 		memcpy(at.block->bytes + to, from, len);
 		sim_store_set(&s->durable, at.blk, at.block);
 		sim_block_unref(at.block);
-		view_refresh(s, &at, 1);
+		sim_view_refresh(s, &at, 1);
 		from += len, off_bytes += len, len_bytes -= len;
 	}
 	sim_unlock(s);

@@ -67,6 +67,25 @@ static inline void sim_unlock(struct sim *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* ---- sim_cache.c ---- */
+
+/*
+ * One of n kinds of fate; the favourite is drawn once per event, with its strength. Were all
+ * fates always equally likely, a cut with forty pending writes would never leave all of them
+ * done but one, the schedule that finds most bugs.
+ */
+struct sim_bias {
+	unsigned favourite, in_64;
+};
+
+uint64_t sim_random(struct sim *s);
+struct sim_bias sim_random_bias(struct sim *s, unsigned n);
+unsigned sim_random_fate(struct sim *s, unsigned n, struct sim_bias bias);
+void sim_cache_add(struct sim *s, uint64_t blk, const void *buf);
+/* A flush that answered well: the last `lie` epochs stay in the cache. */
+void sim_cache_flush(struct sim *s);
+/* Makes I1 true again after a change of durable or pending: old may differ now. */
+void sim_view_refresh(struct sim *s, const struct sim_pending *old, size_t n_old);
 void sim_forget_pending(struct sim *s);
 void sim_settle_pending(struct sim *s, size_t n); /* the first n are durable */
 /* After a failed write or flush: each pending write becomes durable, stays, or is lost. */

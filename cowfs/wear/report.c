@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The page: its template (cowfs/report, one file by the Makefile), what is put into it, and the
+/* The page: its template (page/, one file by the Makefile), what is put into it, and the
  * document itself. */
 #include "wear/report.h"
 
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clean.h"
+#include "wire/json.h"
 #include "wire/jsonw.h"
 
 /* The template is in the program: a page can be made wherever cowctl runs. */
@@ -20,56 +21,6 @@ __asm__(".pushsection .rodata\n"
 extern const char report_template[] __attribute__((visibility("hidden")));
 
 static const char marker_begin[] = "<!--{", marker_end[] = "}-->", json_marker[] = "json";
-
-struct json_object *report_array(struct json_object *o, const char *key, size_t *ret_n)
-{
-	struct json_object *a = json_object_object_get(o, key);
-
-	if (!json_object_is_type(a, json_type_array)) {
-		*ret_n = 0;
-		return NULL;
-	}
-	*ret_n = json_object_array_length(a);
-	return a;
-}
-
-void html_text(FILE *f, const char *text)
-{
-	while (*text) {
-		size_t n = utf8_bytes(text), step = n ? n : 1;
-
-		switch (*text) {
-		case '&':
-			fputs("&amp;", f);
-			break;
-		case '<':
-			fputs("&lt;", f);
-			break;
-		case '>':
-			fputs("&gt;", f);
-			break;
-		case '"':
-			fputs("&quot;", f);
-			break;
-		case '\'':
-			fputs("&#39;", f);
-			break;
-		default:
-			if (utf8_shows(text, n))
-				fwrite(text, 1, step, f);
-			else
-				fputs("\xef\xbf\xbd", f); /* U+FFFD */
-		}
-		text += step;
-	}
-}
-
-void html_name(FILE *f, const char *name)
-{
-	fputs("<bdi>", f);
-	html_text(f, name);
-	fputs("</bdi>", f);
-}
 
 /* Ends a memory stream. NULL: there was no memory, and the text is freed. */
 static char *close_text(FILE *f, char *const *text)
@@ -165,7 +116,7 @@ static bool coarsen(struct json_object *wear)
 		struct json_object *to = json_object_new_array(), *from;
 		size_t n, split;
 
-		from = report_array(eb, keys[k], &n);
+		from = json_array(eb, keys[k], &n);
 		split = device < n ? (size_t)device : n;
 		add_pairs(to, from, 0, split);
 		add_pairs(to, from, split, n);

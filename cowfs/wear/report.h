@@ -23,12 +23,6 @@ char *report_page(struct json_object *wear, size_t *ret_bytes) MUST_CHECK;
 
 /* ---- what report.c and report_parts.c share ---- */
 
-/* An array or NULL, and its length; what is of another type is not there. */
-struct json_object *report_array(struct json_object *o, const char *key, size_t *ret_n);
-/* Text with what means something in HTML escaped; a name that is not ours also in <bdi>. */
-void html_text(FILE *f, const char *text);
-void html_name(FILE *f, const char *name);
-
 /* A part of the page, by the name of its marker <!--{name}-->. */
 struct report_part {
 	const char *name;

@@ -11,6 +11,7 @@
 
 #include "base/parse.h"
 #include "base/numbers.h"
+#include "wear/html.h"
 #include "wire/json.h"
 
 static const double year_s = 365.25 * 86400;
@@ -102,7 +103,7 @@ static void find_health(struct alarms *a, struct json_object *w)
 	else if (!strcmp(eol, "warning"))
 		add(a, WATCH,
 		    "The card itself says that 80 %% of its reserved blocks are used up.");
-	used = report_array(h, "life_used", &n);
+	used = json_array(h, "life_used", &n);
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
 
@@ -308,7 +309,7 @@ static void put_verdict(FILE *f, struct json_object *w)
 static void put_hottest(FILE *f, struct json_object *eb)
 {
 	size_t n;
-	struct json_object *hot = report_array(eb, "hottest", &n);
+	struct json_object *hot = json_array(eb, "hottest", &n);
 
 	if (!n)
 		return;
@@ -334,8 +335,8 @@ static void put_spread(FILE *f, struct json_object *eb)
 	static const uint64_t from[] = { 0, 1, 10, 100, 1000, 10000, 100000 };
 	uint64_t units[ARRAY_SIZE(from)] = { 0 }, bytes[ARRAY_SIZE(from)] = { 0 };
 	size_t n, m;
-	struct json_object *visits = report_array(eb, "visits", &n),
-			   *blks = report_array(eb, "written_blocks", &m);
+	struct json_object *visits = json_array(eb, "visits", &n),
+			   *blks = json_array(eb, "written_blocks", &m);
 
 	for (size_t i = 0; i < n && i < m; i++) {
 		uint64_t v = json_object_get_uint64(json_object_array_get_idx(visits, i));
@@ -411,7 +412,7 @@ static const char *format_day(uint64_t unix_day, char buf[16])
 static void put_days(FILE *f, struct json_object *w)
 {
 	size_t n;
-	struct json_object *days = report_array(json_object_object_get(w, "history"), "days", &n);
+	struct json_object *days = json_array(json_object_object_get(w, "history"), "days", &n);
 
 	if (!n) {
 		fputs("<p>No day yet.</p>\n", f);
@@ -437,8 +438,8 @@ static void put_days(FILE *f, struct json_object *w)
 static void put_commits(FILE *f, struct json_object *w)
 {
 	size_t n;
-	struct json_object *commits = report_array(json_object_object_get(w, "history"), "commits",
-						   &n);
+	struct json_object *commits = json_array(json_object_object_get(w, "history"), "commits",
+						 &n);
 
 	if (!n) {
 		fputs("<p>No commit yet.</p>\n", f);
@@ -607,7 +608,7 @@ static void row(FILE *f, const char *label)
 static void put_attributes(FILE *f, struct json_object *h)
 {
 	size_t n;
-	struct json_object *a = report_array(h, "attributes", &n);
+	struct json_object *a = json_array(h, "attributes", &n);
 
 	if (!n)
 		return;
@@ -649,7 +650,7 @@ static void put_health(FILE *f, struct json_object *w)
 		fputs(", ", f);
 		put_bytes(f, w, "health.disk_bytes");
 	}
-	used = report_array(h, "life_used", &n);
+	used = json_array(h, "life_used", &n);
 	for (size_t i = 0; i < n && i < 8; i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
 

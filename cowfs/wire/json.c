@@ -33,6 +33,18 @@ struct json_object *json_at(struct json_object *o, const char *path)
 	return o;
 }
 
+struct json_object *json_array(struct json_object *o, const char *key, size_t *ret_n)
+{
+	struct json_object *a = json_object_object_get(o, key);
+
+	if (!json_object_is_type(a, json_type_array)) {
+		*ret_n = 0;
+		return NULL;
+	}
+	*ret_n = json_object_array_length(a);
+	return a;
+}
+
 bool json_true(struct json_object *o, const char *key)
 {
 	return json_object_get_boolean(json_object_object_get(o, key));

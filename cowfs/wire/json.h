@@ -12,6 +12,8 @@ double json_number(struct json_object *o, const char *key);
 bool json_true(struct json_object *o, const char *key);
 /* By names with dots between them, of objects within objects; NULL if it is not there. */
 struct json_object *json_at(struct json_object *o, const char *path);
+/* An array or NULL, and its length; a member of another type counts as missing. */
+struct json_object *json_array(struct json_object *o, const char *key, size_t *ret_n);
 /* The text as it is, for a program. */
 const char *json_raw(struct json_object *o, const char *key);
 /* The same for people: what does not show (base/clean.h) is replaced, in the object as well. */
