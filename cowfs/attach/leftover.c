@@ -10,12 +10,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 
 #include <linux/fs.h>
 
@@ -27,6 +31,7 @@
 
 #define DYING_NS (5 * 1000000000ull)
 #define DYING_POLL_US 20000
+#define ANSWER_MS 10000
 
 static bool is_readonly(const char *device)
 {
@@ -38,6 +43,36 @@ static bool is_readonly(const char *device)
 	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/ro", major(st.st_rdev),
 		 minor(st.st_rdev));
 	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 && text[0] == '1';
+}
+
+/*
+ * Does no read of it ever end? Something still has the connection then, or the parent is stopped.
+ * Such a read cannot be killed, so a child does it, without any other descriptor: it may be left
+ * behind.
+ */
+static bool hangs(const char *loop, const char *label)
+{
+	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC), pidfd = -1;
+	struct pollfd pfd = { .events = POLLIN };
+	pid_t pid = fd < 0 || transport_left_label(fd, label) < 0 ? -1 : fork();
+	bool ended;
+
+	if (pid < 0)
+		return false;
+	if (pid == 0) {
+		dup2(fd, 0);
+		close_range(1, ~0u, 0);
+		(void)!transport_left_check(0, label);
+		_exit(0);
+	}
+	pidfd = pidfd_open(pid, 0);
+	pfd.fd = pidfd;
+	ended = pidfd < 0 || poll(&pfd, 1, ANSWER_MS) != 0;
+	if (!ended)
+		kill(pid, SIGKILL);
+	else
+		waitpid(pid, NULL, 0);
+	return !ended;
 }
 
 struct thaw {
@@ -104,12 +139,19 @@ static void add(struct leftover_volume *d, const char *fmt, ...)
 }
 
 static void describe(struct leftover_volume *d, const char *device, const char *loop, bool detached,
-		     bool thawed, bool sleeps)
+		     bool thawed)
 {
+	pid_t stopped = client_stopped(d->name);
 	char where[PATH_MAX];
 
 	add(d, "its daemon has died: what was not committed is lost");
-	if (sleeps) {
+	if (stopped) {
+		add(d,
+		    "; its parent, process %d, is stopped, and I/O on %s waits for it: kill -CONT %d",
+		    stopped, loop, stopped);
+		return;
+	}
+	if (d->hangs) {
 		add(d,
 		    "; a part of it cannot end, and %s may hang: see cowfs(8), \"When the daemon is killed\"",
 		    loop);
@@ -163,7 +205,14 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 
 		list[i] = (struct leftover_volume){ 0 };
 		snprintf(label, sizeof(label), "cowfs:%s", names[i]);
-		snprintf(list[i].name, sizeof(list[i].name), "%s", names[i]);
+		memcpy(list[i].name, names[i], sizeof(list[i].name));
+		snprintf(list[i].loop, sizeof(list[i].loop), "%.63s", loop);
+		if (e == 0 && transport_left(loop) &&
+		    (client_stopped(names[i]) || hangs(loop, label))) {
+			rundir_leave(&dir);
+			e = -EBUSY;
+		}
+		list[i].hangs = e == -EBUSY;
 		/* with the lock, so that no daemon starts with this name meanwhile */
 		if (e == 0) {
 			left = transport_left(loop);
@@ -184,7 +233,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 			else
 				rundir_release(&dir);
 		}
-		describe(&list[i], text_of(status, "device"), loop, detached, thawed, e == -EBUSY);
+		describe(&list[i], text_of(status, "device"), loop, detached, thawed);
 		json_object_put(status);
 	}
 	return n;

@@ -8,6 +8,8 @@
 
 struct leftover_volume {
 	char name[RUNDIR_NAME_BYTES];
+	char loop[64];	/* its loop device, or what has that number now */
+	bool hangs;	/* that one, as far as it was looked at: nothing was cleared */
 	char text[512]; /* for people: what is lost, what is left, what to do */
 };
 

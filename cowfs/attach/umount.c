@@ -250,6 +250,7 @@ int main(int argc, char **argv)
 {
 	static struct helper h = { .flags = "-" };
 	static struct leftover_volume dead[CLIENT_VOLUMES];
+	size_t n = 0;
 	int exit;
 
 	if (helper_begin("umount.cowfs", argc, argv, help))
@@ -258,7 +259,12 @@ int main(int argc, char **argv)
 	if (exit == EXIT_OK)
 		exit = find_mount(&h);
 	if (exit == EXIT_OK && !*h.name)
-		leftover_clear(dead); /* what is frozen can be unmounted, but keeps its device */
+		/* what is frozen can be unmounted, but keeps its device */
+		n = leftover_clear(dead);
+	for (size_t i = 0; i < n && exit == EXIT_OK; i++)
+		/* and so would umount, unkillable */
+		if (dead[i].hangs && !strcmp(dead[i].loop, h.loop))
+			exit = helper_fail(EXIT_MOUNT, "volume %s: %s", dead[i].name, dead[i].text);
 	if (exit == EXIT_OK)
 		exit = do_umount(&h);
 	if (exit == EXIT_OK)

@@ -146,18 +146,21 @@ bool transport_left(const char *path)
 	return access(sysfs, F_OK) == 0;
 }
 
+int transport_left_label(int fd, const char *label)
+{
+	struct loop_info64 info;
+
+	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
+		return -errno;
+	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) ? -ESRCH : 0;
+}
+
 int transport_left_check(int fd, const char *label)
 {
 	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
-	struct loop_info64 info;
+	int r = buf ? transport_left_label(fd, label) : -ENOMEM;
 
-	if (!buf)
-		return -ENOMEM;
-	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
-		return -errno;
-	if (strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1))
-		return -ESRCH;
-	return pread(fd, buf, COW_BLK_BYTES, 0) < 0 ? 0 : -ESRCH;
+	return r == 0 && pread(fd, buf, COW_BLK_BYTES, 0) >= 0 ? -ESRCH : r;
 }
 
 int transport_left_detach(const char *path, const char *label, bool later)

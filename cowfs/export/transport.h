@@ -56,8 +56,9 @@ void transport_stop(struct transport *t);
 
 /* Is there still one at this path? */
 bool transport_left(const char *path);
-/* fd is open on it. 0: it has this label, and a read of it fails. -ESRCH: it belongs to something
- * else, or lives. */
+/* fd is open on it. 0: it has this label. -ESRCH: it belongs to something else. Reads nothing. */
+int transport_left_label(int fd, const char *label) MUST_CHECK;
+/* The same, and a read of it fails; -ESRCH also if it lives. Waits for that read. */
 int transport_left_check(int fd, const char *label) MUST_CHECK;
 /* Takes it away if transport_left_check says 0. -EBUSY: in use, and then it stays; later: it goes
  * with its last user. */

@@ -21,9 +21,9 @@
 #include "base/proclist.h"
 
 #define STATUS_BYTES (64 * KIB)
-#define SILENCE_MS                                                                                 \
-	30000 /* the daemon sends progress five times a second while we wait for a job             \
-	       */
+#define SILENCE_MS 10000 /* the daemon sends progress five times a second while we wait for a job */
+/* so often, unless it is stopped: a busy machine is no reason to give up */
+#define SILENCES 3
 #define GONE_MS 30000
 
 static PRINTF(4, 5) int fail(struct client_error *err, enum exit_code exit, int error,
@@ -132,6 +132,51 @@ static bool is_dying(pid_t pid)
 	snprintf(path, sizeof(path), "/proc/%d/status", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd >= 0 && proclist_is_dying(fd);
+}
+
+/* The letter of its state in /proc, 0 if it is gone, and its parent. */
+static char state_of(pid_t pid, pid_t *ret_parent)
+{
+	char path[32], text[256], state = 0;
+	const char *end;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	if (io_read_text(AT_FDCWD, path, text, sizeof(text)) <= 0)
+		return 0;
+	end = strrchr(text, ')'); /* of the name, which may be anything */
+	if (!end || sscanf(end + 1, " %c %d", &state, ret_parent) != 2)
+		return 0;
+	return state;
+}
+
+static pid_t stopped_pid(int run_fd, const char *name)
+{
+	pid_t pid = pid_of(run_fd, name), parent = 0, none;
+	char state = pid ? state_of(pid, &parent) : 0;
+
+	if (state == 'Z') { /* its parent would have waited for it */
+		pid = parent;
+		state = state_of(pid, &none);
+	}
+	return state == 'T' || state == 't' ? pid : 0;
+}
+
+pid_t client_stopped(const char *name)
+{
+	_cleanup_close_ int run_fd = open_run();
+
+	return run_fd < 0 ? 0 : stopped_pid(run_fd, name);
+}
+
+/* For a daemon that does not answer: " (process P is stopped)", or "". */
+static const char *why_silent(const char *name, char text[64])
+{
+	pid_t pid = client_stopped(name);
+
+	text[0] = '\0';
+	if (pid)
+		snprintf(text, 64, " (process %d is stopped: kill -CONT %d)", pid, pid);
+	return text;
 }
 
 /* Returns the descriptor, or -errno. ECONNREFUSED: the daemon has died. */
@@ -355,6 +400,7 @@ int client_open(struct client *ret, const char *which, struct client_error *err)
 {
 	_cleanup_close_ int run_fd = open_run(), fd = -1;
 	struct client c = { .fd = -1, .pass_fd = -1, .in.max_bytes = PROTO_LINE_BYTES };
+	char silent[64];
 
 	if (run_fd == -ENOENT)
 		return fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s%s",
@@ -372,8 +418,8 @@ int client_open(struct client *ret, const char *which, struct client_error *err)
 		return fail(err, EXIT_FAILED, fd,
 			    "permission denied: only root may control volume %s", c.name);
 	if (fd == -EAGAIN)
-		return fail(err, EXIT_FAILED, fd, "the daemon of volume %s does not answer",
-			    c.name);
+		return fail(err, EXIT_FAILED, fd, "the daemon of volume %s does not answer%s",
+			    c.name, why_silent(c.name, silent));
 	if (fd < 0)
 		return fail(err, EXIT_FAILED, fd, "volume %s: %s", c.name, strerrordesc_np(-fd));
 	if (check_peer(fd, c.name, err) < 0)
@@ -396,12 +442,15 @@ void client_close(struct client *c)
 static int next_line(struct client *c, const char **ret_line, size_t *ret_len)
 {
 	struct pollfd pfd = { .fd = c->fd, .events = POLLIN };
+	unsigned silences = 0;
 
 	while (!(*ret_line = linebuf_line(&c->in, ret_len))) {
 		int n = poll(&pfd, 1, SILENCE_MS);
 		ssize_t got;
 
 		if (n < 0 && errno == EINTR)
+			continue;
+		if (n == 0 && ++silences < SILENCES && !client_stopped(c->name))
 			continue;
 		if (n <= 0)
 			return n ? -errno : -ETIMEDOUT;
@@ -462,6 +511,7 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 {
 	int e = send_request(c, rq);
 	const char *line;
+	char silent[64];
 	size_t len;
 
 	while (e == 0 && (e = next_line(c, &line, &len)) == 0) {
@@ -477,7 +527,8 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 		json_object_put(o);
 	}
 	if (e == -ETIMEDOUT)
-		fail(err, EXIT_FAILED, e, "the daemon of volume %s does not answer", c->name);
+		fail(err, EXIT_FAILED, e, "the daemon of volume %s does not answer%s", c->name,
+		     why_silent(c->name, silent));
 	else if (e == -EPIPE)
 		fail(err, EXIT_NOT_RUNNING, e,
 		     "the daemon of volume %s went away before it answered", c->name);

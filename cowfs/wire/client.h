@@ -63,6 +63,9 @@ struct json_object *client_left_status(const char *name);
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES]);
 /* The pid of a volume's daemon, its worker; 0: it does not run. */
 pid_t client_worker(const char *name);
+/* Of its worker, or of the parent of a worker that has died, the one that is stopped (SIGSTOP); 0:
+ * none. */
+pid_t client_stopped(const char *name);
 /* Another running volume than `self` with this log_id: a copy of the same card. "" if none. */
 void client_find_twin(const char *self, const char *log_id, char name[RUNDIR_NAME_BYTES]);
 /* The same path, or another name of the same block device or file. */

@@ -253,6 +253,85 @@ ends_umount() {
 
 lock_is_held() { ! flock -n "$COWFS_RUNDIR/vol/lock" true; }
 
+# Of a command of ours that may hang, unkillable: exit status and stderr in $status and $stderr.
+bounded() { # SECONDS COMMAND...
+	local limit=$1
+	shift
+	background "$@" >/dev/null 2>"$T/bounded"
+	wait_for "$limit" ended "$BG" || { echo "hangs: $*"; return 1; }
+	status=0
+	wait "$BG" || status=$?
+	stderr=$(cat "$T/bounded")
+}
+
+@test "kills: the parent is stopped while its worker is killed: commands say so and end" {
+	local parent command
+	card_make ext4 200 300 -J size=8
+	cow format "$CARD"
+	attach_in_group
+	mount_volume
+	parent=$(awk '$1 == "PPid:" { print $2 }' "/proc/$(worker_pid)/status")
+	kill -STOP "$parent"
+	kill -9 "$(worker_pid)"
+	for command in status commit detach "events --once"; do
+		# shellcheck disable=SC2086
+		bounded 20 "$COWFS_BUILD/cowctl" $command
+		[ "$command" = "events --once" ] || [ $status = 4 ]
+		[ "$command" != status ] || [[ $stderr == *"volume vol: its daemon has died"*"its parent, process $parent, is stopped, and I/O on $DEV waits for it: kill -CONT $parent"* ]]
+	done
+	bounded 20 "$COWFS_BUILD/umount.cowfs" "$MNT"
+	[ $status = 32 ]
+	[[ $stderr == *"process $parent, is stopped"* ]]
+	kill -CONT "$parent"
+	wait_for 10 no_daemons
+	clear_up
+}
+
+@test "kills: a worker that is stopped: commands say so and end; it goes on afterwards" {
+	card_make ext4 200 300 -J size=8
+	cow format "$CARD"
+	attach_in_group
+	mount_volume
+	echo one >"$MNT/one"
+	kill -STOP "$(worker_pid)"
+	bounded 20 "$COWFS_BUILD/cowctl" commit vol
+	[ $status = 1 ]
+	[[ $stderr == *"the daemon of volume vol does not answer (process $(worker_pid) is stopped: kill -CONT $(worker_pid))"* ]]
+	kill -CONT "$(worker_pid)"
+	[ "$(cow status vol --json | jq -r .alarm)" = "" ]
+	detach
+}
+
+# Holds the FUSE descriptor of its argument, a pid, until it is killed.
+hold_fuse() {
+	exec python3 - "$1" <<-'END'
+		import ctypes, os, signal, sys
+		pid = int(sys.argv[1])
+		at = "/proc/%d/fd/" % pid
+		held = [ctypes.CDLL(None).syscall(438, os.pidfd_open(pid), int(fd), 0)
+		        for fd in os.listdir(at) if os.readlink(at + fd) == "/dev/fuse"]
+		print(held, file=sys.stderr, flush=True)
+		signal.pause()
+	END
+}
+
+@test "kills: the FUSE connection outlives the daemon: commands say that its device hangs, and end" {
+	local holder
+	card_make ext4 200 300 -J size=8
+	cow format "$CARD"
+	attach_in_group
+	background hold_fuse "$(awk '$1 == "PPid:" { print $2 }' "/proc/$(worker_pid)/status")" 2>"$T/held"
+	holder=$BG
+	wait_for 10 grep -q '\[[0-9]' "$T/held"
+	kill_everything
+	wait_for 20 no_daemons
+	bounded 30 "$COWFS_BUILD/cowctl" status
+	[ $status = 4 ]
+	[[ $stderr == *"its daemon has died"*"a part of it cannot end, and $DEV may hang"* ]]
+	kill -9 "$holder"
+	clear_up
+}
+
 @test "kills: a daemon keeps its mount namespace until the detach" {
 	local other
 	truncate -s 50M "$T/other.img"
