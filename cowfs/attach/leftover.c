@@ -204,7 +204,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
 		list[i] = (struct leftover_volume){ 0 };
-		snprintf(label, sizeof(label), "cowfs:%s", names[i]);
+		snprintf(label, sizeof(label), "cowfs:%.*s", RUNDIR_NAME_BYTES - 1, names[i]);
 		memcpy(list[i].name, names[i], sizeof(list[i].name));
 		snprintf(list[i].loop, sizeof(list[i].loop), "%.63s", loop);
 		if (e == 0 && transport_left(loop) &&

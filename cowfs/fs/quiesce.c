@@ -485,6 +485,15 @@ static int call_stoppable(const struct quiesce_target *t, int fd, enum call call
 	return r;
 }
 
+/* What a file system that met write errors answers from then on: jbd2 checkpoints no more, and a
+ * freeze has to (EIO); an ext4 that made itself read-only neither syncs nor freezes (EROFS, since
+ * Linux 6.14). */
+static bool has_failed(int error, const struct quiesce_target *t, struct quiesce_report *rep)
+{
+	rep->failed = error == -EIO || error == -EROFS;
+	return rep->failed && t->unfrozen_failed;
+}
+
 /* Owns mount_fd. */
 static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal)(void *ctx),
 			void *seal_ctx, struct quiesce_report *rep)
@@ -495,6 +504,8 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 					     : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
+	if (has_failed(r, t, rep))
+		rep->failed = r = 0; /* maybe long ago: the freeze tells */
 	if (!r && t->needed && !t->needed(seal_ctx))
 		r = -ENODATA;
 	if (!r && t->stopped)
@@ -529,6 +540,8 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 		r = seal_frozen(f, t, seal, seal_ctx, rep);
 	else if (r == -EOPNOTSUPP && rep->readonly)
 		r = seal(seal_ctx); /* vfat, exfat: synced, and nobody writes */
+	else if (has_failed(r, t, rep))
+		r = seal_unfrozen(seal, seal_ctx, rep);
 	freezer_free(f);
 	return r;
 }
@@ -599,6 +612,8 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 	if (excl_fd < 0)
 		return -errno;
 	r = call_stoppable(t, t->loop_fd, CALL_FSYNC, seal_ctx);
+	if (r == -EIO) /* told once, of a write that failed at any time: its file system knows */
+		r = call_stoppable(t, t->loop_fd, CALL_FSYNC, seal_ctx);
 	if (r == -ECANCELED)
 		return seal_stopped(seal, seal_ctx, rep);
 	if (r < 0)

@@ -45,12 +45,16 @@ struct quiesce_target {
 	bool cure;
 	/* seal all the same if it cannot be frozen: the image is what a power cut leaves */
 	bool unfrozen;
+	/* the same, but only if its sync or freeze fails with -EIO or -EROFS: it met errors, and
+	 * only an unmount ends that */
+	bool unfrozen_failed;
 };
 
 struct quiesce_report {
 	bool mounted, readonly, frozen;
 	bool unfrozen;	    /* sealed while it was in use and not frozen */
 	bool stopped;	    /* because writes were withheld, or who uses it is not seen */
+	bool failed;	    /* sync or freeze: -EIO or -EROFS */
 	bool hidden;	    /* mounted or claimed where nobody can look; the latter is -ESTALE */
 	char holder[64];    /* of what is hidden: "comm[pid]" of a process, if one was found */
 	uint64_t sync_ns;   /* syncfs before the freeze */

@@ -133,6 +133,13 @@ static int explain(struct volume_result *res, int error)
 	res->error = error;
 	if (!error || w[0])
 		return error;
+	if (q->failed && !q->frozen && !q->unfrozen) {
+		snprintf(
+			w, n,
+			"the file system met I/O errors and cannot be frozen any more: unmount it, then commit; everything "
+			"stays in RAM");
+		return error;
+	}
 	switch (error) {
 	case -EFBIG:
 		snprintf(
@@ -220,9 +227,17 @@ static bool something_changed(void *ctx)
 	return view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
 }
 
-/* May it be sealed as it is when it cannot be frozen? Its journal makes a power cut harmless, and
- * this is one. Not for a person, who can end what is in the way; not at a dry run. */
-static bool may_stay_thawed(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause)
+/* Is it worth to be sealed as it is when it cannot be frozen? Not for a person, who can end what is
+ * in the way. */
+static bool may_stay_thawed(struct volume *v, enum commit_cause cause)
+{
+	return cause == CAUSE_SHUTDOWN || cause == CAUSE_PRESSURE ||
+	       (cause == CAUSE_TIMER && v->thawed_times >= UNFROZEN_TIMES &&
+		now_ns() >= v->thawed_since_ns + v->unfrozen_ns);
+}
+
+/* May it be? Its journal makes a power cut harmless, and this is one. */
+static bool bears_power_cut(struct volume *v)
 {
 	struct images im = { .v = v };
 	struct blk_reader live = { .read = img_read_live,
@@ -230,10 +245,6 @@ static bool may_stay_thawed(struct volume *v, int (*fn)(void *ctx), enum commit_
 				   .volume_blks = v->volume_blks };
 	struct fsinfo fs;
 
-	if (fn != seal || !(cause == CAUSE_SHUTDOWN || cause == CAUSE_PRESSURE ||
-			    (cause == CAUSE_TIMER && v->thawed_times >= UNFROZEN_TIMES &&
-			     now_ns() >= v->thawed_since_ns + v->unfrozen_ns)))
-		return false;
 	return fsinfo_probe(&live, &fs) == 0 && ((fs.kind == FS_EXT && fs.has_journal &&
 						  !fs.external_journal && fs.needs_recovery) ||
 						 volume_may_seal_unfrozen(fs.kind));
@@ -276,14 +287,16 @@ static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
 static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res)
 {
-	bool stops = may_stop(v);
+	/* fn: not at a dry run */
+	bool stops = may_stop(v), unfrozen = fn == seal && bears_power_cut(v);
 	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
 				    .dev = v->loop_rdev,
 				    .loop_fd = v->loop_fd,
 				    .type = v->fs.type,
 				    .fuse_dirfd = v->fuse_dirfd,
 				    .cure = v->cure,
-				    .unfrozen = !v->cure && may_stay_thawed(v, fn, cause),
+				    .unfrozen = unfrozen && !v->cure && may_stay_thawed(v, cause),
+				    .unfrozen_failed = unfrozen,
 				    .frozen = v->frozen,
 				    .ctx = v->frozen_ctx,
 				    .needed = cause == CAUSE_TIMER ? something_changed : NULL,
@@ -713,7 +726,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 {
 	int r = commit_rounds(v, rq, res);
 
-	if (r != -EFBIG || !res->quiesce.unfrozen || res->quiesce.stopped)
+	if (r != -EFBIG || !res->quiesce.unfrozen || res->quiesce.stopped || res->quiesce.failed)
 		return r;
 	msg(MSG_WARN,
 	    "%s: the log cannot hold a commit without a freeze: ending what is in the way of one",
@@ -860,6 +873,12 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 			res->why, sizeof(res->why),
 			"sealed without a freeze, as a power cut would leave it: the log can hold no "
 			"more, and the file system is still writing");
+	else if (r == 0 && res->quiesce.unfrozen && res->quiesce.failed && !res->why[0])
+		snprintf(
+			res->why, sizeof(res->why),
+			"sealed without a freeze, as a power cut would leave it: the file system met I/O "
+			"errors and cannot be frozen any more: unmount it and mount it again (if it is the "
+			"root: reboot)");
 	else if (r == 0 && res->quiesce.unfrozen && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "sealed without a freeze, as a power cut would leave it: %s is stuck in a "

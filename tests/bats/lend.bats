@@ -277,6 +277,87 @@ in_checkpoint() {
 	home_is "$SUM"
 }
 
+# Writes FILE over from MIB on, each MiB synced, until a write fails; prints the checksum of each that did not.
+write_until_error() { # FILE MIB
+	python3 - "$1" "$2" <<-'END'
+		import hashlib, os, sys
+		fd, at = os.open(sys.argv[1], os.O_WRONLY), int(sys.argv[2])
+		try:
+		    while at < os.fstat(fd).st_size >> 20:
+		        data = os.urandom(1 << 20)
+		        os.pwrite(fd, data, at << 20)
+		        os.fsync(fd)
+		        print(at, hashlib.sha256(data).hexdigest(), flush=True)
+		        at += 1
+		except OSError as e:
+		    print(e, file=sys.stderr)
+	END
+}
+
+# More than the log holds is dirty, and RAM is full: what a program writes after that fails. Then COMMAND, then room is lent.
+lend_when_full() { # MOUNT_OPTIONS COMMAND...
+	local mib at sum force=()
+	card_make ext4 160 220 -b 4096 -J size=4
+	cow format "$CARD" --log-size 8M --erase-block 1M
+	attach --ram 64M
+	mount_volume -o "noatime,$1"
+	shift
+	random_file "$MNT/big" 140
+	cow commit --checkpoint
+	overwrite 40
+	cp "$MNT/big" "$T/big"
+	fails 1 'With [0-9]+ MiB on another device' commit
+	wait_for 30 jq -e .pressure.gave_up "$COWFS_RUNDIR/vol/status.json"
+	write_until_error "$MNT/big" 60 >"$T/written" 2>"$T/error"
+	grep -q 'Errno' "$T/error"
+	[ "$(status_of .pressure.level)" = full ]
+	[[ "$(status_of .alarm)" == *"--lend DEVICE|FILE; writes fail while RAM is full" ]]
+	[ "$(wc -l <"$T/written")" -gt 4 ]
+	"$@" || :
+	# reads go on, of what is in RAM and of what is on the card
+	cmp -n $((60 << 20)) "$T/big" "$MNT/big"
+	run -1 cow commit
+	[[ $output != *"found errors in itself"* ]] || force=(--force)
+	run -1 cow commit "${force[@]}"
+	echo "$output"
+	mib=$(grep -o 'With [0-9]* MiB' <<<"$output" | tr -dc 0-9)
+	lent_file "$mib"
+	cow commit --lend "$LENT" "${force[@]}"
+	[ "$(status_of .pressure.gave_up)" = false ]
+	UNFROZEN=$(status_of .last.quiesce.unfrozen) ALARM=$(status_of .alarm)
+	detach "${force[@]}"
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	cmp -n $((60 << 20)) "$T/big" "$MNT/big"
+	while read -r at sum; do
+		[ "$(dd if="$MNT/big" bs=1M skip="$at" count=1 status=none | sha256sum | cut -d' ' -f1)" = "$sum" ]
+	done <"$T/written"
+	umount "$MNT"
+}
+
+@test "lend: writers went on until RAM was full; all that was accepted is committed" {
+	lend_when_full errors=continue true
+}
+
+# Its metadata: jbd2 ends checkpoints for good after that, so a freeze fails.
+flush_device() { blockdev --flushbufs "$DEV"; }
+
+@test "lend: RAM was full when the file system wrote its metadata home" {
+	lend_when_full errors=continue flush_device
+	[ "$UNFROZEN" = true ]
+	[[ $ALARM == *"sealed without a freeze"*"unmount it and mount it again"* ]]
+}
+
+# Or at another time: it has made itself read-only.
+write_journal() {
+	touch "$MNT/new"
+	sync -f "$MNT"
+}
+
+@test "lend: RAM was full when the file system wrote its journal" {
+	lend_when_full errors=remount-ro write_journal
+}
+
 # Without a classifier all goes to the log, and on xfs nothing is spilled.
 @test "lend: xfs, and btrfs with other checksums, with a log smaller than the commit" {
 	local fs
