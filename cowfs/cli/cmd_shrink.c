@@ -167,6 +167,8 @@ static int start_session(struct session *s)
 	if (e == 0)
 		e = loop_attach(&s->loop, file_fd, 1024, "cowfs:shrink");
 	s->have_loop = e == 0;
+	if (e == 0) /* should this process be killed */
+		e = loop_set_autoclear(&s->loop);
 	if (e < 0)
 		return cmd_fail(s->o, EXIT_FAILED, e, "%s cannot be shown as a loop device: %s",
 				s->o->operand[0], strerrordesc_np(-e));

@@ -24,7 +24,9 @@
  *   ends them.
  * - A process that was killed closes its descriptors from the last one down. That of the loop
  *   device writes what is dirty in its cache, through us, and would wait for ever if /dev/fuse were
- *   still open then. So ours has the highest number.
+ *   still open then. So ours has the highest number. A FLUSH of the file is asked for before any of
+ *   them is released, and would wait for ever whatever its number: FOPEN_NOFLUSH (kernel >= 5.16),
+ *   until a close before that was answered ENOSYS.
  */
 #include "export/fuse.h"
 
@@ -166,7 +168,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct fuse_open_out out = { .open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES };
+	struct fuse_open_out out = { .open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES |
+						   FOPEN_NOFLUSH };
 
 	(void)fi;
 	if (ino == VOLUME_INO)

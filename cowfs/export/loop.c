@@ -206,6 +206,16 @@ int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const
 	return 0;
 }
 
+int loop_set_autoclear(const struct loop_dev *d)
+{
+	struct loop_info64 info;
+
+	if (ioctl(d->fd, LOOP_GET_STATUS64, &info) < 0)
+		return -errno;
+	info.lo_flags |= LO_FLAGS_AUTOCLEAR;
+	return ioctl(d->fd, LOOP_SET_STATUS64, &info) < 0 ? -errno : 0;
+}
+
 int loop_in_use(const struct loop_dev *d)
 {
 	int fd = open_again(d, O_RDONLY | O_EXCL);

@@ -34,6 +34,8 @@ int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags
  * 5 s). Returns when the kernel has let go of the file; d is closed then, and the queue has the
  * limits again that it had before, if this process has attached it. */
 int loop_detach(struct loop_dev *d) MUST_CHECK;
+/* Detached by the kernel when nobody has it open any more, this process among them. */
+int loop_set_autoclear(const struct loop_dev *d) MUST_CHECK;
 /* Is it mounted, swapped on or otherwise claimed? 1, 0, -errno. */
 int loop_in_use(const struct loop_dev *d);
 

@@ -504,8 +504,10 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 					     : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
-	if (has_failed(r, t, rep))
-		rep->failed = r = 0; /* maybe long ago: the freeze tells */
+	if (has_failed(r, t, rep)) {
+		rep->failed = false; /* maybe long ago: the freeze tells */
+		r = 0;
+	}
 	if (!r && t->needed && !t->needed(seal_ctx))
 		r = -ENODATA;
 	if (!r && t->stopped)

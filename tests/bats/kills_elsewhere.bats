@@ -1,0 +1,361 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status and stderr
+# Commands other than commit are killed at random moments, alone or with all processes of the daemon: I/O ends, the
+# next commands clear up, and the card has what was committed before or what the command was about to commit.
+#	COUNT=60 bats tests/bats/kills_elsewhere.bats	so many kills of each kind (make check-kills)
+#	SEED=N						other moments
+# bats file_tags=commands,kills
+
+load lib
+
+COUNT=${COUNT:-4}
+SEED=${SEED:-1}
+export BATS_TEST_TIMEOUT=$((60 + COUNT * 30))
+
+setup() {
+	local dir
+	for dir in "${TMPDIR:-/tmp}" /var/tmp; do # what is lent must not lie in RAM
+		case $(stat -f -c %T "$dir") in
+		tmpfs | ramfs | overlayfs) ;;
+		*) break ;;
+		esac
+	done
+	TMPDIR=$dir cow_setup
+	GROUP=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)/cowfs-elsewhere.$$
+	mkdir "$GROUP" 2>/dev/null || skip "no cgroup of version 2 can be made here"
+	[ -e "$GROUP/cgroup.kill" ] || skip "no cgroup.kill: a kernel before 5.14"
+	RANDOM=$SEED DONE=0 CUT=0
+}
+
+teardown() {
+	local bad=0
+	[ ! -e "$GROUP/cgroup.kill" ] || echo 1 >"$GROUP/cgroup.kill"
+	cow_teardown || bad=1
+	[ ! -d "$GROUP" ] || wait_for 20 rmdir "$GROUP" || bad=1
+	return $bad
+}
+
+ended() { ! kill -0 "$1" 2>/dev/null; }
+
+# COMMAND..., in the cgroup, in the background
+in_group() {
+	# shellcheck disable=SC2016
+	background bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$GROUP" "$@" >"$T/out" 2>"$T/err"
+}
+
+# How long the command takes when nothing kills it: sets TAKES, in us.
+measure() {
+	local begin=${EPOCHREALTIME/./}
+	"$@" >"$T/out" 2>"$T/err" || { cat "$T/err"; return 1; }
+	TAKES=$((${EPOCHREALTIME/./} - begin))
+}
+
+# Begins the command and kills it (alone) or all (everything), somewhere in the time that it takes, or soon after.
+killed() { # alone|everything COMMAND...
+	local how=$1 pid us=$(((RANDOM * 32768 + RANDOM) % (TAKES * 11 / 10 + 1)))
+	shift
+	in_group "$@"
+	pid=$BG
+	sleep "$(printf '%d.%06d' $((us / 1000000)) $((us % 1000000)))"
+	if [ "$how" = alone ]; then
+		kill -9 "$pid" 2>/dev/null || :
+	else
+		echo 1 >"$GROUP/cgroup.kill"
+		# those that have left it
+		for _ in 1 2; do
+			# shellcheck disable=SC2046
+			kill -9 $(daemons) 2>/dev/null || :
+		done
+	fi
+	wait_for 10 ended "$pid" || { echo "cannot be killed:"; cat "/proc/$pid/stack"; return 1; }
+	STATUS=0
+	wait "$pid" || STATUS=$?
+	DONE=$((DONE + 1))
+	[ "$STATUS" != 137 ] || CUT=$((CUT + 1))
+	WHERE="kill $DONE, $how, after $us of $TAKES us, exit $STATUS: $*"
+}
+
+# Of one that may hang, unkillable. 0 to 4 are exit codes of ours.
+ends() { # COMMAND...
+	local pid code=0
+	background "$@" >"$T/out" 2>"$T/err"
+	pid=$BG
+	wait_for 10 ended "$pid" || { echo "hangs: $* ($WHERE)"; cat "/proc/$pid/stack"; return 1; }
+	wait "$pid" || code=$?
+	return $code
+}
+
+# After a kill: reads end, what is mounted can be unmounted, and nothing of a dead volume is left after a status. A
+# volume that lives is detached, in the end. Nothing may hang.
+settle() {
+	local code=0 dev left
+	if [ -n "$DEV" ]; then
+		ends dd if="$DEV" of=/dev/null bs=4096 count=1 iflag=direct || [ $? -lt 128 ] || return 1
+	fi
+	[ "$1" = alone ] || wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
+	! grep -qF " $MNT " /proc/self/mounts || wait_for 20 timeout 30 umount "$MNT" || { echo "$WHERE"; return 1; }
+	wait_for 15 no_volume "$1" || { echo "$WHERE"; cat "$T/err"; return 1; }
+	left=$(ls "$COWFS_RUNDIR" 2>/dev/null)
+	[ -z "$left" ] || { echo "left over: $left ($WHERE)"; return 1; }
+	wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
+	for dev in $(losetup -l -n -O NAME,BACK-FILE | awk '$2 == "/cowfs-volume" { print $1 }'); do
+		[ "$dev" != "$DEV" ] || { echo "left over: $dev ($WHERE)"; return 1; }
+	done
+	rm -f "$T/volumes"
+	DEV=''
+}
+
+# False: not yet. After a status, and a detach if it lives.
+no_volume() {
+	local code=0
+	ends "$COWFS_BUILD/cowctl" status || code=$?
+	[ $code != 4 ] || { no_daemons && return 0; return 1; } # one may be about to start
+	[ $code = 0 ] || [ $code = 3 ] || return 1
+	[ "$1" = alone ] || return 1
+	DEV=$(jq -r .loop "$COWFS_RUNDIR/vol/status.json" 2>/dev/null || :)
+	ends "$COWFS_BUILD/cowctl" detach vol "${DETACH[@]}"
+}
+
+# SUM...: one of these is what the file system has.
+card_has_one_of() {
+	local is
+	fsck ext4 >"$T/fsck" 2>&1 || { cat "$T/fsck"; echo "$WHERE"; return 1; }
+	mount -o ro "$CARD" "$MNT" || return
+	is=$(tree_sum "$MNT")
+	umount "$MNT"
+	[[ " $* " == *" $is "* ]] || { echo "another content: $WHERE"; return 1; }
+	SUM=$is
+}
+
+recovers() {
+	ends "$COWFS_BUILD/cowctl" check "$CARD" || [ $? -le 3 ] || { cat "$T/err"; echo "$WHERE"; return 1; }
+	ends "$COWFS_BUILD/cowctl" recover "$CARD" "$@" || { cat "$T/err"; echo "$WHERE"; return 1; }
+}
+
+# 64 MiB of ext4 with files, SUM
+card() { # CARD_MIB
+	DEV='' DETACH=()
+	card_make ext4 64 "$1" -b 4096 -J size=4
+	mount "$CARD" "$MNT"
+	random_file "$MNT/big" 30
+	echo 0 >"$MNT/small"
+	SUM=$(tree_sum "$MNT")
+	umount "$MNT"
+}
+
+format() { cow format "$CARD" --log-size 8M --erase-block 1M "$@"; }
+
+# Something new, in place and not: sets NEW
+change() {
+	dd if=/dev/urandom of="$MNT/big" bs=64K count=$((RANDOM % 40 + 1)) seek=$((RANDOM % 300)) conv=notrunc status=none
+	random_file "$MNT/new" $((RANDOM % 5 + 1))
+	echo $RANDOM >"$MNT/small"
+	NEW=$(tree_sum "$MNT")
+}
+
+tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $((TAKES / 1000)) ms)"; }
+
+@test "kills elsewhere: attach" {
+	local i how
+	card 100
+	format
+	attach
+	detach
+	measure cow attach "$CARD" --name vol
+	detach
+	for ((i = 0; i < COUNT; i++)); do
+		for how in alone everything; do
+			# blocks that wait in the log
+			attach
+			mount_volume
+			change
+			cow commit
+			power_cut
+			DEV=''
+			killed $how "$COWFS_BUILD/cowctl" attach "$CARD" --name vol
+			settle $how
+			recovers
+			card_has_one_of "$NEW"
+		done
+	done
+	tell
+}
+
+@test "kills elsewhere: detach" {
+	local i how
+	card 100
+	format
+	attach
+	mount_volume
+	change
+	umount_volume
+	measure cow detach vol
+	SUM=$NEW
+	for ((i = 0; i < COUNT; i++)); do
+		for how in alone everything; do
+			attach
+			mount_volume
+			change
+			umount_volume
+			killed $how "$COWFS_BUILD/cowctl" detach vol
+			settle $how
+			recovers
+			if [ $how = alone ]; then card_has_one_of "$NEW"; else card_has_one_of "$SUM" "$NEW"; fi
+		done
+	done
+	tell
+}
+
+@test "kills elsewhere: recover" {
+	local i
+	card 100
+	format
+	for ((i = 0; i <= COUNT; i++)); do
+		attach
+		mount_volume
+		change
+		cow commit
+		power_cut
+		DEV=''
+		if [ "$i" = 0 ]; then
+			measure cow recover "$CARD"
+			continue
+		fi
+		killed everything "$COWFS_BUILD/cowctl" recover "$CARD"
+		settle everything
+		recovers
+		card_has_one_of "$NEW"
+	done
+	tell
+}
+
+@test "kills elsewhere: format" {
+	local i force=()
+	card 100
+	measure format
+	for ((i = 0; i < COUNT; i++)); do
+		[ $((i % 2)) = 0 ] || dd if=/dev/zero of="$CARD" bs=1M seek=64 status=none conv=fsync 2>/dev/null || :
+		force=()
+		! cow check "$CARD" >/dev/null 2>&1 || force=(--force)
+		killed everything "$COWFS_BUILD/cowctl" format "$CARD" --log-size 8M --erase-block 1M "${force[@]}"
+		card_has_one_of "$SUM"
+		ends "$COWFS_BUILD/cowctl" check "$CARD" || [ $? -le 4 ]
+		# either there is a log now, or it says what to do
+		ends "$COWFS_BUILD/cowctl" format "$CARD" --log-size 8M --erase-block 1M ||
+			{ grep -q -- '--force' "$T/err" && format --force; } || { cat "$T/err"; echo "$WHERE"; return 1; }
+		attach
+		mount_volume
+		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		detach
+		DEV=''
+	done
+	tell
+}
+
+@test "kills elsewhere: commit --lend" {
+	local i how lent=$T/lent
+	card 100
+	format
+	DETACH=(--discard)
+	for ((i = 0; i <= COUNT; i++)); do
+		for how in alone everything; do
+			attach
+			mount_volume
+			cow commit --checkpoint
+			SUM=$(tree_sum "$MNT")
+			cow discard
+			dd if=/dev/urandom of="$MNT/big" bs=1M count=24 conv=notrunc status=none
+			echo "$i $how" >"$MNT/small"
+			sync -f "$MNT"
+			cow discard --undo
+			NEW=$(tree_sum "$MNT")
+			rm -f "$lent"
+			truncate -s 64M "$lent"
+			if [ "$i" = 0 ]; then
+				measure cow commit --lend "$lent" vol
+				umount_volume
+				detach
+				DEV=''
+				continue
+			fi
+			killed $how "$COWFS_BUILD/cowctl" commit --lend "$lent" vol
+			[ $how = everything ] || wait_for 20 idle
+			settle $how
+			if ends "$COWFS_BUILD/cowctl" recover "$CARD"; then
+				card_has_one_of "$SUM" "$NEW"
+			else
+				grep -q 'was committed with lent room' "$T/err" || { cat "$T/err"; echo "$WHERE"; return 1; }
+				recovers --lend "$lent"
+				card_has_one_of "$NEW"
+			fi
+		done
+	done
+	tell
+}
+
+idle() { [ "$(status_of .progress.phase)" = idle ] || [ "$(status_of .progress)" = null ]; }
+
+# IMG is made from this one each time.
+prepare() { # CARD_MIB_OF_THE_FS
+	IMG=''
+	DEV='' DETACH=()
+	card_make ext4 "$1" "$1" -b 4096
+	mount "$CARD" "$MNT"
+	for i in {0..19}; do random_file "$MNT/f$i" 1; done
+	rm "$MNT"/f{3,5,7}
+	SUM=$(tree_sum "$MNT")
+	umount "$MNT"
+	loop_down "$CARD"
+	cp --sparse=always "$IMG" "$T/kept.img"
+}
+
+again() {
+	[ -z "$CARD" ] || loop_down "$CARD"
+	cp --sparse=always "$T/kept.img" "$IMG"
+	loop_up "$IMG"
+	CARD=$LOOP
+}
+
+@test "kills elsewhere: shrink" {
+	local i shrink=(--shrink --log-size 8M --erase-block 1M --journal-size 4M)
+	prepare 96
+	CARD=''
+	again
+	measure cow format "${shrink[@]}" "$CARD"
+	for ((i = 0; i < COUNT; i++)); do
+		again
+		killed everything "$COWFS_BUILD/cowctl" format "${shrink[@]}" "$CARD"
+		ends "$COWFS_BUILD/cowctl" check "$CARD" || [ $? -le 4 ]
+		ends "$COWFS_BUILD/cowctl" format "${shrink[@]}" "$CARD" || grep -q 'cowfs log already' "$T/err" ||
+			{ cat "$T/err"; echo "$WHERE"; return 1; }
+		card_has_one_of "$SUM"
+		attach
+		mount_volume
+		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		detach
+		DEV=''
+	done
+	tell
+}
+
+@test "kills elsewhere: grow" {
+	local i
+	card 100
+	format
+	loop_down "$CARD"
+	cp --sparse=always "$IMG" "$T/kept.img"
+	truncate -s 120M "$T/kept.img"
+	CARD=''
+	again
+	measure cow grow "$CARD"
+	for ((i = 0; i < COUNT; i++)); do
+		again
+		killed everything "$COWFS_BUILD/cowctl" grow "$CARD"
+		ends "$COWFS_BUILD/cowctl" grow "$CARD" || { cat "$T/err"; echo "$WHERE"; return 1; }
+		cow check --json "$CARD" | jq -e '.device_grown == false'
+		recovers
+		card_has_one_of "$SUM"
+	done
+	tell
+}
