@@ -139,7 +139,7 @@ static void add(struct leftover_volume *d, const char *fmt, ...)
 }
 
 static void describe(struct leftover_volume *d, const char *device, const char *loop, bool detached,
-		     bool thawed)
+		     bool thawed, bool left)
 {
 	pid_t stopped = client_stopped(d->name);
 	char where[PATH_MAX];
@@ -161,11 +161,11 @@ static void describe(struct leftover_volume *d, const char *device, const char *
 		add(d, "; its file system was frozen, and is thawed now");
 	if (detached)
 		add(d, "; %s is detached now", loop);
-	else if (transport_left(loop) && mounts_device_is_on(NULL, loop, where))
+	else if (left && mounts_device_is_on(NULL, loop, where))
 		add(d,
 		    "; %s gives errors and is still mounted on %.200s: unmount it, then run cowctl status",
 		    loop, where);
-	else if (transport_left(loop))
+	else if (left)
 		add(d, "; %s gives errors: run cowctl status as root when nothing uses it any more",
 		    loop);
 	if (is_readonly(device))
@@ -200,22 +200,20 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 		const char *loop = text_of(status, "loop");
 		char label[RUNDIR_NAME_BYTES + 8];
 		struct rundir dir;
-		bool detached = false, thawed = false, left;
+		bool detached = false, thawed = false, left = transport_left(loop);
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
 		list[i] = (struct leftover_volume){ 0 };
 		snprintf(label, sizeof(label), "cowfs:%.*s", RUNDIR_NAME_BYTES - 1, names[i]);
 		memcpy(list[i].name, names[i], sizeof(list[i].name));
 		snprintf(list[i].loop, sizeof(list[i].loop), "%.63s", loop);
-		if (e == 0 && transport_left(loop) &&
-		    (client_stopped(names[i]) || hangs(loop, label))) {
+		if (e == 0 && left && (client_stopped(names[i]) || hangs(loop, label))) {
 			rundir_leave(&dir);
 			e = -EBUSY;
 		}
 		list[i].hangs = e == -EBUSY;
 		/* with the lock, so that no daemon starts with this name meanwhile */
 		if (e == 0) {
-			left = transport_left(loop);
 			if (left) {
 				int r;
 
@@ -233,7 +231,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 			else
 				rundir_release(&dir);
 		}
-		describe(&list[i], text_of(status, "device"), loop, detached, thawed);
+		describe(&list[i], text_of(status, "device"), loop, detached, thawed, left);
 		json_object_put(status);
 	}
 	return n;

@@ -165,8 +165,13 @@ int transport_left_check(int fd, const char *label)
 
 int transport_left_detach(const char *path, const char *label, bool later)
 {
-	_cleanup_close_ int fd = open(path, O_RDONLY | (later ? 0 : O_EXCL) | O_DIRECT | O_CLOEXEC);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC), excl_fd = -1;
+	/* first: what has the number now may be in use */
 	int r = fd < 0 ? -errno : transport_left_check(fd, label);
 
+	if (r == 0 && !later) {
+		excl_fd = open(path, O_RDONLY | O_EXCL | O_DIRECT | O_CLOEXEC);
+		r = excl_fd < 0 ? -errno : 0;
+	}
 	return r == 0 && ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : r;
 }

@@ -332,6 +332,26 @@ hold_fuse() {
 	clear_up
 }
 
+@test "kills: a mounted image has the number of the dead volume's loop device: it is left alone" {
+	truncate -s 20M "$T/other.img"
+	mke2fs -q -F "$T/other.img"
+	card_make ext4 200 300
+	cow format "$CARD"
+	attach_in_group
+	kill_everything
+	wait_for 10 no_daemons
+	wait_for 10 losetup -d "$DEV"
+	wait_for 10 losetup "$DEV" "$T/other.img"
+	mount "$DEV" "$MNT"
+	run -4 --separate-stderr cow status
+	[[ $stderr == *"volume vol: its daemon has died: what was not committed is lost"* ]]
+	[[ $stderr != *"gives errors"* ]]
+	[ -z "$(ls "$COWFS_RUNDIR")" ]
+	umount "$MNT"
+	loop_down "$DEV"
+	rm "$T/volumes"
+}
+
 @test "kills: a daemon keeps its mount namespace until the detach" {
 	local other
 	truncate -s 50M "$T/other.img"
