@@ -115,7 +115,7 @@ help:
 	@echo "  make check-unit | check-crash | check-fuzz | check-bats | check-tsan | check-soak   the parts of it"
 	@echo "  make crash REPLAY=ID   one schedule of check-crash again; make check-mutants: each rule switched off is noticed"
 	@echo "  make check-replay   power cuts from a recording by QEMU, 2,000 points (as root)"
-	@echo "  make check-kills   all processes of a daemon killed 200 times in the middle of commits (10 minutes; as root)"
+	@echo "  make check-kills   all processes of a daemon killed 200 times in commits, and 60 times in each other command (30 minutes; as root)"
 	@echo "  make check-report   the page of cowctl report in chromium (fetches axe-core with npm; as root)"
 	@echo "  make check-layouts   file systems of many mkfs options, killed in a commit (LAYOUTS=REGEX; as root)"
 	@echo "  make check-xfstests | check-pjdfstest   on cowfs against plain loop devices (cloned and built, or XFSTESTS=DIR, PJDFSTEST=DIR; FS=, TESTS=; as root)"
@@ -345,6 +345,9 @@ check-kills: all
 	@echo "check-kills: 100 kills of all processes of a daemon in the middle of commits, twice (as root)"
 	$(Q)COUNT=100 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
 		bats --print-output-on-failure --timing tests/bats/kills.bats
+	@echo "check-kills: 60 kills of each other command (as root)"
+	$(Q)COUNT=60 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
+		bats --print-output-on-failure --timing tests/bats/kills_elsewhere.bats
 
 # The page of cowctl report in a browser: light, dark, phone, desktop, keyboard, contrast. Not part of check: chromium is large, and
 # axe-core comes from npm (both are for this test only). The screenshots are for looking at.

@@ -89,28 +89,34 @@ ends() { # COMMAND...
 # After a kill: reads end, what is mounted can be unmounted, and nothing of a dead volume is left after a status. A
 # volume that lives is detached, in the end. Nothing may hang.
 settle() {
-	local code=0 dev left
+	local left
 	if [ -n "$DEV" ]; then
 		ends dd if="$DEV" of=/dev/null bs=4096 count=1 iflag=direct || [ $? -lt 128 ] || return 1
 	fi
+	# a child that lives on either ends, or leaves the cgroup as a daemon
+	wait_for 20 group_is_empty || { echo "left over: $(cat "$GROUP/cgroup.procs") ($WHERE)"; return 1; }
 	[ "$1" = alone ] || wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
 	! grep -qF " $MNT " /proc/self/mounts || wait_for 20 timeout 30 umount "$MNT" || { echo "$WHERE"; return 1; }
 	wait_for 15 no_volume "$1" || { echo "$WHERE"; cat "$T/err"; return 1; }
-	left=$(ls "$COWFS_RUNDIR" 2>/dev/null)
+	# a start that is cut leaves a name and its lock, which the next start takes
+	left=$(find "$COWFS_RUNDIR" -mindepth 2 ! -name lock 2>/dev/null)
 	[ -z "$left" ] || { echo "left over: $left ($WHERE)"; return 1; }
 	wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
-	for dev in $(losetup -l -n -O NAME,BACK-FILE | awk '$2 == "/cowfs-volume" { print $1 }'); do
-		[ "$dev" != "$DEV" ] || { echo "left over: $dev ($WHERE)"; return 1; }
-	done
+	[ -z "$DEV" ] || wait_for 20 volume_gone "$DEV" || { echo "left over: $DEV ($WHERE)"; return 1; }
 	rm -f "$T/volumes"
 	DEV=''
 }
+
+group_is_empty() { grep -q 'populated 0' "$GROUP/cgroup.events"; }
 
 # False: not yet. After a status, and a detach if it lives.
 no_volume() {
 	local code=0
 	ends "$COWFS_BUILD/cowctl" status || code=$?
-	[ $code != 4 ] || { no_daemons && return 0; return 1; } # one may be about to start
+	if [ $code = 4 ]; then # a start that forks meanwhile is not seen at once
+		no_daemons && sleep 0.2 && no_daemons
+		return
+	fi
 	[ $code = 0 ] || [ $code = 3 ] || return 1
 	[ "$1" = alone ] || return 1
 	DEV=$(jq -r .loop "$COWFS_RUNDIR/vol/status.json" 2>/dev/null || :)
