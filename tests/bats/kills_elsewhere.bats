@@ -38,6 +38,17 @@ teardown() {
 
 ended() { ! kill -0 "$1" 2>/dev/null; }
 
+# As in lib.bash, and those that a cowctl has forked and are about to become one.
+daemons() {
+	local p comm
+	for p in /proc/[0-9]*; do
+		read -r comm 2>/dev/null <"$p/comm" || continue
+		[[ $comm == cow* && -e $p/exe ]] || continue
+		grep -qzxF "COWFS_RUNDIR=$COWFS_RUNDIR" "$p/environ" 2>/dev/null && echo "${p#/proc/}"
+	done
+	return 0
+}
+
 # COMMAND..., in the cgroup, in the background
 in_group() {
 	# shellcheck disable=SC2016
@@ -98,8 +109,8 @@ settle() {
 	[ "$1" = alone ] || wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
 	! grep -qF " $MNT " /proc/self/mounts || wait_for 20 timeout 30 umount "$MNT" || { echo "$WHERE"; return 1; }
 	wait_for 15 no_volume "$1" || { echo "$WHERE"; cat "$T/err"; return 1; }
-	# a start that is cut leaves a name and its lock, which the next start takes
-	left=$(find "$COWFS_RUNDIR" -mindepth 2 ! -name lock 2>/dev/null)
+	# a start that is cut leaves a name with its lock and maybe pid, which the next start takes
+	left=$(find "$COWFS_RUNDIR" -mindepth 2 ! -name lock ! -name pid 2>/dev/null)
 	[ -z "$left" ] || { echo "left over: $left ($WHERE)"; return 1; }
 	wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
 	[ -z "$DEV" ] || wait_for 20 volume_gone "$DEV" || { echo "left over: $DEV ($WHERE)"; return 1; }
@@ -114,7 +125,7 @@ no_volume() {
 	local code=0
 	ends "$COWFS_BUILD/cowctl" status || code=$?
 	if [ $code = 4 ]; then # a start that forks meanwhile is not seen at once
-		no_daemons && sleep 0.2 && no_daemons
+		no_daemons && sleep 0.5 && no_daemons
 		return
 	fi
 	[ $code = 0 ] || [ $code = 3 ] || return 1
