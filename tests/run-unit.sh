@@ -1,23 +1,48 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Runs each unit test program once, for COWFS_UNIT_SECONDS (300) at most; shows the whole output of one that fails. Counts what was skipped.
+# Runs each unit test program once, COWFS_UNIT_JOBS (as many as CPUs) at a time, for COWFS_UNIT_SECONDS (300) each at most: run-unit.sh
+# PROGRAM... Prints what each took, counts what was skipped, and shows at the end the whole output of each that failed.
 set -u
-export COWFS_SECCOMP=kill # a system call that the filter of a daemon's process refuses ends it
-passed=0 failed=0 skipped=0
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
-for t in "$@"; do
-	if timeout "${COWFS_UNIT_SECONDS:-300}" "$t" >"$out" 2>&1; then
-		n=$(grep -c '^\[       OK' "$out")
-		s=$(grep -c '^\[  SKIPPED' "$out")
-		[ "$s" -gt 0 ] && s=$((s / 2)) && grep -i 'skip' "$out" | head -5
-		passed=$((passed + n)) skipped=$((skipped + s))
-		echo "  ok    $(basename "$t") ($n tests)"
-	else
-		failed=$((failed + 1))
-		echo "  FAIL  $(basename "$t")"
-		cat "$out"
+
+# one PROGRAM FOLDER: its output goes to FOLDER/NAME.out, its counts to FOLDER/NAME.ok, or its output to FOLDER/NAME.failed
+one() {
+	name=$(basename "$1") out=$2/$(basename "$1") start=$(date +%s%N)
+	timeout "${COWFS_UNIT_SECONDS:-300}" "$1" >"$out.out" 2>&1
+	code=$?
+	took=$((($(date +%s%N) - start) / 100000000))
+	took=$((took / 10)).$((took % 10))
+	if [ "$code" != 0 ]; then
+		mv "$out.out" "$out.failed"
+		echo "  FAIL  $name (exit $code, $took s)"
+		return
 	fi
+	passed=$(grep -c '^\[       OK' "$out.out")
+	skipped=$(($(grep -c '^\[  SKIPPED' "$out.out") / 2)) # each is named twice
+	echo "$passed $skipped" >"$out.ok"
+	why=$([ "$skipped" = 0 ] || grep -i skip "$out.out" | head -5)
+	echo "${why:+$why
+}  ok    $name ($passed tests, $took s)"
+}
+
+if [ "$1" = --one ]; then
+	one "$3" "$2"
+	exit 0
+fi
+
+export COWFS_SECCOMP=kill # a system call that the filter of a daemon's process refuses ends it
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+printf '%s\0' "$@" | xargs -0 -n 1 -P "${COWFS_UNIT_JOBS:-$(nproc)}" "$0" --one "$dir"
+failed=0
+for f in "$dir"/*.failed; do
+	[ -e "$f" ] || continue
+	failed=$((failed + 1))
+	echo "---- $(basename "$f" .failed) ----"
+	cat "$f"
 done
-echo "unit: $passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+cat "$dir"/*.ok 2>/dev/null | awk -v failed=$failed -v programs=$# -v ok="$(find "$dir" -name '*.ok' | wc -l)" '
+	{ passed += $1; skipped += $2 }
+	END {
+		printf "unit: %d passed, %d failed, %d skipped\n", passed, failed, skipped
+		exit failed > 0 || ok != programs
+	}'

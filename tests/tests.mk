@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: MIT
+# What tests cowfs: programs, checks, fuzzing, coverage, measurements. A part of the Makefile.
+
+UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
+UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
+CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
+SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c norandom.c badimage.c)
+SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
+TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
+TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
+FUZZ_SRC := $(filter-out tests/fuzz/main.c tests/fuzz/image.c,$(sort $(wildcard tests/fuzz/*.c)))
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz_%)
+# the same with libFuzzer's main: see fuzz
+LIBFUZZER := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/libfuzzer_%)
+# recorder and replayer of the benchmark of commits
+REPLAY_SRC := $(filter-out tests/bench/commit/recorder.c,$(sort $(wildcard tests/bench/commit/*.c)))
+TEST_BIN := $(UNIT_BIN) $(TOOL_BIN) $(FUZZ_BIN) $(addprefix $(B)/tests/,crash recorder replay)
+TEST_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(filter-out $(SHIM_SRC),$(wildcard tests/*.c $(patsubst %,tests/%/*.c,unit crash tools fuzz golden bench/commit))))
+LINKED   += $(TEST_BIN)
+OBJECTS  += $(TEST_OBJ)
+# the same for every program of the tests
+TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
+	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
+
+.PHONY: demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all \
+	fuzz-all-run golden check-bats check-kills check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
+	check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
+	check-vm-short image run-image bench bench-boot bench-commit check-bench-commit lint lint-objects format
+
+# ---- programs: the rules of the Makefile compile and link them ----
+
+$(TEST_OBJ): tests/tests.mk
+$(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o
+$(UNIT_BIN): LIBS := -lcmocka
+$(TOOL_BIN): $(B)/tests/%: $(B)/obj/tests/tools/%.o
+$(FUZZ_BIN): $(B)/tests/fuzz_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/main.o
+$(LIBFUZZER): $(B)/tests/libfuzzer_%: $(B)/obj/tests/fuzz/%.o
+$(LIBFUZZER): LIBS := -fsanitize=fuzzer
+$(FUZZ_BIN) $(LIBFUZZER): $(B)/obj/tests/fuzz/image.o
+$(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/obj/%.o)
+$(B)/tests/recorder: $(B)/obj/tests/bench/commit/recorder.o
+$(B)/tests/replay: $(REPLAY_SRC:%.c=$(B)/obj/%.o)
+$(B)/tests/golden_test $(B)/tests/mkgolden: $(B)/obj/tests/golden/golden.o
+# programs that tell stories of a toy card (tests/toy.h)
+TOY := $(addprefix $(B)/tests/,golden_test mkgolden alloc_test log_fault_test log_forged_test commit_fault_test wear_test) \
+	$(FUZZ_BIN) $(LIBFUZZER)
+$(TOY): $(B)/obj/tests/toy.o
+# $(call wrap,FUNCTIONS): the program has these of its own
+wrap = $(addprefix -Wl$(comma)--wrap=,$1)
+$(B)/tests/mkgolden: LIBS := $(call wrap,getrandom time clock_gettime)
+# the allocator of cowfs's own code, not of the libraries
+$(B)/tests/alloc_test: LIBS += $(call wrap,malloc calloc realloc aligned_alloc posix_memalign strdup)
+$(B)/tests/wear_test: LIBS += $(call wrap,time)
+$(B)/tests/powercut_test: | $(SHIM)
+
+# preloaded into other programs: no sanitizer, no library of ours
+$(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu17 $(WARN) -D_GNU_SOURCE -O2 -g -fPIC -shared -pthread -o $@ $< -ldl
+
+# ---- tests: they install nothing, `make deps` does ----
+
+CHECKS := all lint check-unit check-crash-short check-fuzz check-fuzz-san check-bats check-layouts-short check-demo \
+	check-bench-commit check-vm-short check-replay-short check-tsan check-soak
+
+check:
+	$(Q)tests/check.sh "$(MAKE)" $(CHECKS)
+
+check-unit: $(UNIT_BIN)
+	@echo "check-unit: $(words $^) programs"
+	$(Q)tests/run-unit.sh $^
+
+check-crash-short: $(B)/tests/crash
+	@echo "check-crash-short: simulated card, power cuts, named attacks"
+	$(Q)$< --images 40000
+	$(Q)$< --images 20000 --thin 8
+
+# With --thin the histories are others: they go on from images that the full runs seldom keep.
+check-crash: $(B)/tests/crash
+	$(Q)$< --images 1000000 --forgeries 100000
+	$(Q)for n in 2 3 5 8; do $< --images 200000 --thin $$n --seed $${n}0000 || exit 1; done
+
+# Each rule switched off in a copy of the source: the attack that aims at it must fail. Five minutes or more; not part of check.
+check-mutants:
+	$(Q)tests/crash/mutants.sh
+
+# What a failure of check-crash named: make crash REPLAY=w:7:3:12:5
+crash: $(B)/tests/crash
+	@test -n "$(REPLAY)" || { echo "make crash REPLAY=ID, as a failure tells it" >&2; exit 2; }
+	$(Q)$< --replay "$(REPLAY)"
+
+# Writes tests/golden anew: only before the first release of a format version, see docs/HACKING.md.
+golden: $(B)/tests/mkgolden
+	$(Q)$< tests/golden && git -C tests/golden --no-pager diff --stat .
+
+# Mutations for each target: what fits into half a minute.
+FUZZ_RUNS ?= btrfs=2000 codec=30000 conf=50000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000
+
+check-fuzz-san:
+	$(Q)$(MAKE) --no-print-directory SAN=address,undefined check-fuzz
+
+check-fuzz: $(FUZZ_BIN)
+	@echo "check-fuzz: corpus and mutations"
+	$(Q)for t in $(FUZZ_RUNS); do $(B)/tests/fuzz_$${t%=*} tests/fuzz/corpus/$${t%=*} $${t#*=} || exit 1; done
+
+# Branches of log/ and commit/ as gcc counts them (docs/TESTING.md, "Coverage"). A part that fails fails the whole, but
+# only when all figures have been shown. Only what is counted is built with --coverage.
+COVERED := cowfs/log/ cowfs/commit/
+COVERAGE_IMAGES ?= 20000
+COVERAGE_MAKE = $(MAKE) --no-print-directory COV=1
+coverage: DEPS += gcovr
+coverage: deps
+	@echo "coverage: branches of $(COVERED) taken by unit tests, $(COVERAGE_IMAGES) images of the crash driver, fuzz corpora$(if $(COWFS_COVERAGE_BATS),$(comma) bats tests)"
+	$(Q)$(COVERAGE_MAKE) all
+	$(Q)find build-cov -name '*.gcda' -delete
+	$(Q)failed=; COWFS_UNIT_SECONDS=1200 $(COVERAGE_MAKE) check-unit || failed=1; \
+	build-cov/tests/crash --images $(COVERAGE_IMAGES) --thin 64 || failed=1; \
+	$(COVERAGE_MAKE) FUZZ_RUNS='$(foreach t,$(FUZZ_RUNS),$(firstword $(subst =, ,$(t)))=100)' check-fuzz || failed=1; \
+	[ -z "$(COWFS_COVERAGE_BATS)" ] || $(COVERAGE_MAKE) check-bats || failed=1; \
+	$(COVERAGE_MAKE) coverage-report || failed=1; \
+	[ -z "$$failed" ] || { echo "coverage: something failed, see above" >&2; exit 1; }
+# what the last run of coverage has counted, each folder with its total
+coverage-report:
+	$(Q)for d in $(COVERED); do \
+		gcovr -r . --object-directory build-cov --filter "$$d" --exclude-unreachable-branches --branches build-cov || exit 1; \
+	done
+
+# Needs clang and its runtime (Debian: clang, libclang-rt-dev or libclang-rt-14-dev). What it finds lies in
+# build-...-fuzz/TARGET; a crash goes to tests/fuzz/corpus/TARGET with its fix.
+fuzz:
+	@test -n "$(TARGET)" || { echo "make fuzz TARGET=one of: $(FUZZ_SRC:tests/fuzz/%.c=%) [SECONDS=60]" >&2; exit 2; }
+	$(Q)$(MAKE) --no-print-directory CC=clang SAN=address,undefined FUZZ=1 fuzz-run
+fuzz-run: $(B)/tests/libfuzzer_$(TARGET)
+	@mkdir -p $(B)/$(TARGET)
+	$(Q)$< -max_total_time=$(or $(SECONDS),60) -timeout=20 -max_len=4096 -print_final_stats=1 \
+		-artifact_prefix=$(B)/$(TARGET)- $(B)/$(TARGET) tests/fuzz/corpus/$(TARGET)
+
+# Every target until it has had MINUTES of CPU time, twice that for ring and extfs; goes on where it was stopped, and prints a
+# table of figures (tests/fuzz/all.py).
+fuzz-all:
+	$(Q)$(MAKE) --no-print-directory CC=clang SAN=address,undefined FUZZ=1 fuzz-all-run
+fuzz-all-run: $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/libfuzzer_%)
+	$(Q)nice -n 19 tests/fuzz/all.py $(B) tests/fuzz/corpus $(B)/all $(or $(MINUTES),30)
+
+check-bats: all
+	@echo "check-bats: the programs on loop devices (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
+		bats --print-output-on-failure --timing tests/bats
+
+check-kills: all
+	@echo "check-kills: 100 kills of all processes of a daemon in the middle of commits, twice (as root)"
+	$(Q)COUNT=100 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
+		bats --print-output-on-failure --timing tests/bats/kills.bats
+	@echo "check-kills: 60 kills of each other command (as root)"
+	$(Q)COUNT=60 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
+		bats --print-output-on-failure --timing tests/bats/kills_elsewhere.bats
+
+# The page of cowctl report in a browser: light, dark, phone, desktop, keyboard, contrast. Not part of check: chromium is large, and
+# axe-core comes from npm (both are for this test only). The screenshots are for looking at.
+AXE := axe-core@4.14.1
+check-report: DEPS += chromium fonts-dejavu-core $(shell command -v npm >/dev/null || echo npm)
+check-report: deps
+	$(Q)$(MAKE) --no-print-directory $(B)/cowctl
+	$(Q)[ -s $(B)/report/axe.js ] || { echo "check-report: fetching $(AXE) with npm"; mkdir -p $(B)/report && cd $(B)/report && \
+		npm pack --silent $(AXE) >/dev/null && tar -xOf axe-core-*.tgz package/axe.min.js >axe.new && mv axe.new axe.js; }
+	$(Q)tests/report/check.py $(B)/cowctl $(B)/report/axe.js $(B)/report $(CASES)
+
+# File systems of many mkfs options, killed in a commit.
+check-layouts-short: all
+	@echo "check-layouts-short: a kill in a commit on each of a few layouts (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/layouts.sh --short
+
+check-layouts: all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/layouts.sh $(LAYOUTS)
+
+# Test suites of other projects: each script clones and builds its own, unless it is told where it is.
+check-xfstests check-pjdfstest: DEPS += git automake autoconf
+check-xfstests: DEPS += acl attr bc gawk quota gettext libtool-bin libacl1-dev libattr1-dev libaio-dev libgdbm-dev uuid-dev xfslibs-dev
+check-pjdfstest: DEPS += perl
+check-xfstests check-pjdfstest: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/suites/$(@:check-%=%).sh
+
+# The demo's story without apt: a card changed, committed, and its power cut.
+check-demo: all
+	@echo "check-demo: the demo without packages (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh --quick
+
+# The daemon under ThreadSanitizer and with its lock order checked: a build of its own, of what is needed.
+check-tsan:
+	@echo "check-tsan: the daemon under ThreadSanitizer (as root)"
+	$(Q)$(MAKE) --no-print-directory SAN=thread O=1 build-thread/cowfs build-thread/cowctl build-thread/tests/eioshim.so
+	$(Q)COWFS_BUILD=$(CURDIR)/build-thread tests/tsan.sh
+
+# Virtual machines. The short form is one life of each kind of guest; the guests are kept in build/vm.
+check-vm-short: all
+	@echo "check-vm-short: boot, commit, reboot, verify in virtual machines (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix --short $(CASES)
+
+check-vm: all
+	$(Q)$(MAKE) --no-print-directory image
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/image.py $(IMAGES:%=$(B)/cowfs-%.img)
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix $(CASES)
+
+IMAGES := debian12 busybox
+image: all
+	$(Q)for i in $(or $(IMAGE),$(IMAGES)); do COWFS_BUILD=$(CURDIR)/$(B) image/build $$i $(B)/cowfs-$$i.img || exit 1; done
+
+run-image:
+	$(Q)image/run $(B)/cowfs-$(or $(IMAGE),debian12).img
+
+soak: all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) COWFS_SOAK_SECONDS=$${COWFS_SOAK_SECONDS:-1800} tests/soak.sh
+
+check-soak:
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) COWFS_SOAK_SECONDS=$${COWFS_SOAK_SECONDS:-120} tests/soak.sh
+
+# Power cuts on real ext4: all that reaches the card is recorded by QEMU, and replayed to so many points.
+check-replay-short: all
+	@echo "check-replay-short: power cuts from a recording by QEMU (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/replay.sh --points 40 --rounds 8
+
+check-replay: all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/replay.sh --points 1000 --log 2
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/replay.sh --points 1000 --log 8
+
+check-docs:
+	@echo "check-docs: man pages, options in help and manual"
+	$(Q)for m in $(MAN); do mandoc -T lint -W warning $$m || exit 1; done
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/help.sh
+
+demo: all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh
+
+# pairs of boots in virtual machines
+bench-boot: all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/bench-boot $(PAIRS)
+
+bench: DEPS += $(BENCH_DEPS)
+bench: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit.sh
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/path.sh
+
+# Recorded traces of real programs, priced on every card of the flash model for cowfs and for others: docs/bench-commit.
+bench-commit: DEPS += $(BENCH_DEPS)
+bench-commit: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/bench.py $(B)/traces --out docs/bench-commit
+
+# One small trace, three cards, seconds; a power cut behind each write.
+check-bench-commit: all
+	@echo "check-bench-commit: a trace priced for cowfs and for others, power cuts (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/bench.py --short
+
+# The layout of C files, with one version of clang-format, because each lays out a little differently. Lines longer than 100
+# columns: only tables in comments and texts for users, which stay in one piece to be found.
+CLANG_FORMAT := clang-format-14
+FORMATTED := $(sort $(wildcard cowfs/*/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/bench/commit/*.[ch]))
+format:
+	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
+
+INITRAMFS := initramfs/cowfs.sh $(sort $(filter-out %.service,$(wildcard initramfs/*/*)))
+SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg) \
+	    cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
+	    image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot .ci/run)
+# The objects once more, by both compilers: clang without optimization, because its warnings do not need it.
+lint:
+	$(Q)$(MAKE) --no-print-directory B=build/lint-gcc WERROR=1 lint-objects
+	$(Q)if command -v clang >/dev/null; then $(MAKE) --no-print-directory B=build/lint-clang CC=clang O=0 WERROR=1 lint-objects; \
+	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
+	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
+	$(Q)tests/includes.py
+	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then $(CLANG_FORMAT) --dry-run --Werror $(FORMATTED); \
+	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi
+	$(Q)git ls-files -z -- ':!tests/fuzz/corpus' ':!tests/golden' ':!cowfs/wear/page/uPlot*' | xargs -0 codespell -L $(WORDS)
+	$(Q)$(MAKE) --no-print-directory check-docs
+# what codespell takes for a slip: man page requests, a completed prefix, variables
+WORDS := nd,fo,tread,failer
+lint-objects: $(OBJECTS) $(SHIM)
