@@ -12,6 +12,7 @@
 #include "sim/sim.h"
 #include "commit/commit.h"
 #include "log/log.h"
+#include "rnd.h"
 
 /* The toy's bitmap: always used, and its content changes whenever the use of a block does. */
 enum { BITMAP_BLK = 0 };
@@ -133,7 +134,6 @@ extern int force_lag, force_lie;   /* of all workloads; -1: as they like */
 extern bool measure;		   /* what lies do is counted, not judged */
 
 /* ---- world.c ---- */
-uint64_t rnd_next(uint64_t *state);
 uint64_t rnd_below(struct world *w, uint64_t n);
 void fail(const char *fmt, ...) PRINTF(1, 2) __attribute__((noreturn));
 void say(const char *fmt, ...) PRINTF(1, 2);

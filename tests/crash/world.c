@@ -19,16 +19,6 @@ bool measure;
 
 static _Alignas(4096) uint8_t contents[CONTENTS][COW_BLK_BYTES], volume[MAX_BLKS * COW_BLK_BYTES];
 
-/* splitmix64, https://prng.di.unimi.it/splitmix64.c (public domain) */
-uint64_t rnd_next(uint64_t *state)
-{
-	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
 uint64_t rnd_below(struct world *w, uint64_t n)
 {
 	return rnd_next(&w->rnd) % n;

@@ -10,6 +10,7 @@
 
 #include "base/io.h"
 #include "fuzz.h"
+#include "rnd.h"
 
 enum { MAX_FILES = 2048, MAX_BYTES = 64 * 1024, MAX_SECONDS = 30 };
 
@@ -20,17 +21,6 @@ static struct file {
 static size_t n_files;
 static char kept_path[4096];
 static int kept_fd;
-static uint64_t rnd_state;
-
-/* splitmix64, https://prng.di.unimi.it/splitmix64.c (public domain) */
-static uint64_t rnd(uint64_t below)
-{
-	uint64_t z = (rnd_state += 0x9e3779b97f4a7c15u);
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return (z ^ (z >> 31)) % below;
-}
 
 static void die(const char *what)
 {

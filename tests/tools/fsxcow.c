@@ -22,6 +22,7 @@
 #include "base/io.h"
 #include "base/parse.h"
 #include "config/options.h"
+#include "rnd.h"
 
 #define SECTOR_BYTES 512u
 #define SECTOR_SHIFT 9
@@ -144,12 +145,8 @@ static void fill(const struct tester *t, const struct op *o, uint64_t n)
 
 		word[0] = n + 1;
 		word[1] = o->sector + s;
-		for (size_t i = 2; i < ARRAY_SIZE(word); i++) {
-			x ^= x << 13;
-			x ^= x >> 7;
-			x ^= x << 17;
-			word[i] = x;
-		}
+		for (size_t i = 2; i < ARRAY_SIZE(word); i++)
+			word[i] = rnd_next(&x);
 		memcpy(t->buf + (s << SECTOR_SHIFT), word, sizeof(word));
 	}
 }

@@ -16,6 +16,7 @@
 #include "base/io.h"
 #include "sim/sim.h"
 #include "export/view.h"
+#include "rnd.h"
 
 #define REGION_BYTES (64 * MIB)
 #define ROUND_BYTES (16 * MIB)
@@ -25,14 +26,6 @@ static void die(const char *what, int r)
 {
 	fprintf(stderr, "rewritecost: %s: %s\n", what, strerror(-r));
 	exit(1);
-}
-
-static uint64_t rnd_state = 1;
-
-static uint64_t rnd(uint64_t n)
-{
-	rnd_state = rnd_state * 6364136223846793005u + 1442695040888963407u;
-	return (rnd_state >> 33) % n;
 }
 
 static int ascending(const void *a, const void *b)

@@ -12,6 +12,7 @@
 #include "base/io.h"
 #include "sim/sim.h"
 #include "export/ahead.h"
+#include "rnd.h"
 
 enum { BLKS = 4099, READERS = 4, READS = 20000 };
 
@@ -92,11 +93,11 @@ static void the_end_of_the_card(void **state)
 
 static void random_reads_bring_nothing_along(void **state)
 {
-	uint64_t x = 88172645463325252u;
+	uint64_t x;
 
 	(void)state;
 	for (unsigned i = 0; i < 32; i++) {
-		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+		x = rnd_next(&rnd_state);
 		check(1, i * 128 + x % 32, 1, 0);
 	}
 	assert_int_equal(card->account.read_bytes, 32 * COW_BLK_BYTES);
@@ -140,13 +141,13 @@ static void an_error_ahead_is_no_error(void **state)
 
 static void *reader(void *arg)
 {
-	uint64_t x = 12345 + (uintptr_t)arg, blk = 0, bad = 0;
+	uint64_t x, state = (uintptr_t)arg, blk = 0, bad = 0;
 	_cleanup_free_ uint64_t *buf = io_alloc(4 * COW_BLK_BYTES);
 
 	for (unsigned i = 0; i < READS; i++) {
 		uint64_t blks;
 
-		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+		x = rnd_next(&state);
 		blk = x % 16 ? blk + x / 16 % 4 : x / 16 % BLKS; /* streams that meet */
 		blk = min_u64(blk, BLKS - 4);
 		blks = 1 + x / 1024 % 4;

@@ -17,6 +17,7 @@
 #include "card/blockdev.h"
 #include "export/ahead.h"
 #include "scratch.h"
+#include "rnd.h"
 
 enum { BLKS = 2048, DEPTH = 16, READERS = 3, READS = 6000 };
 
@@ -197,13 +198,13 @@ static void *read_all_over(void *arg)
 {
 	struct reader *rd = arg;
 	uint64_t *buf = io_alloc(32 * COW_BLK_BYTES), pos = rd->seed * 400;
-	uint64_t x = 88172645463325252u + rd->seed;
+	uint64_t x, state = rd->seed;
 
 	for (unsigned i = 0; i < READS; i++) {
 		uint64_t blks;
 		int r;
 
-		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+		x = rnd_next(&state);
 		blks = x % 64 ? 1 + x % 5 : 20;
 		pos = x % 16 ? (pos + x % 3) % (BLKS - 32) : x / 64 % (BLKS - 32);
 		r = x / 7 % 3 ? start_and_wait(rd->a, i / 1000, pos, blks, buf)

@@ -19,21 +19,22 @@
 #include "base/io.h"
 #include "fs/btrfs_space.h"
 #include "image.h"
+#include "rnd.h"
 
 #define SUPER 65536
 #define WINDOW 32768 /* units */
 
-static void sh(const char *fmt, ...) PRINTF(1, 2);
-static void sh(const char *fmt, ...)
+static void make_sure(const char *fmt, ...) PRINTF(1, 2);
+static void make_sure(const char *fmt, ...)
 {
-	char cmd[4096];
+	char cmd[512];
 	va_list ap;
-	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec >>log 2>&1 && set -e; ", dir);
+	int r;
 
 	va_start(ap, fmt);
-	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
+	r = vsh("set -e; ", fmt, ap);
 	va_end(ap);
-	if (system(cmd)) {
+	if (r) {
 		snprintf(cmd, sizeof(cmd), "mountpoint -q %s/m && umount %s/m; tail %s/log >&2",
 			 dir, dir, dir);
 		(void)!system(cmd);
@@ -65,7 +66,7 @@ static uint8_t *oracle_read(const struct image *im, const char *name, unsigned n
 	FILE *f;
 
 	assert_non_null(used);
-	sh(oracle, name, name, node_bytes);
+	make_sure(oracle, name, name, node_bytes);
 	snprintf(path, sizeof(path), "%s/oracle", dir);
 	f = fopen(path, "re");
 	assert_non_null(f);
@@ -146,9 +147,10 @@ static void test_layouts(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(layouts); i++) {
-		sh("rm -f i j; truncate -s 1500M i; mkfs.btrfs -q -f %s i; mount -o loop,%s i m; %s; %s; fsfreeze -f m; cp --sparse=always i j; "
-		   "fsfreeze -u m; umount m",
-		   layouts[i].mkfs, layouts[i].mount, fill, layouts[i].more);
+		make_sure(
+			"rm -f i j; truncate -s 1500M i; mkfs.btrfs -q -f %s i; mount -o loop,%s i m; %s; %s; fsfreeze -f m; cp --sparse=always i j; "
+			"fsfreeze -u m; umount m",
+			layouts[i].mkfs, layouts[i].mount, fill, layouts[i].more);
 		compare("j", layouts[i].node_bytes, WINDOW); /* frozen */
 		compare("i", layouts[i].node_bytes, 4099);   /* unmounted */
 	}
@@ -158,9 +160,10 @@ static void test_layouts(void **state)
 static void test_fragments(void **state)
 {
 	(void)state;
-	sh("rm -f i; truncate -s 400M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop,max_inline=0 i m; mkdir m/d; cd m/d; "
-	   "head -c 60M /dev/urandom | split -b 4096 -a 4 -; cp --reflink=always xaaaa one; for i in $(seq 400); do "
-	   "cp --reflink=always one two$i; done; cd ../..; sync; rm m/d/x*[aceg]; umount m");
+	make_sure(
+		"rm -f i; truncate -s 400M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop,max_inline=0 i m; mkdir m/d; cd m/d; "
+		"head -c 60M /dev/urandom | split -b 4096 -a 4 -; cp --reflink=always xaaaa one; for i in $(seq 400); do "
+		"cp --reflink=always one two$i; done; cd ../..; sync; rm m/d/x*[aceg]; umount m");
 	compare("i", 4096, WINDOW);
 	compare("i", 4096, 7);
 }
@@ -188,8 +191,9 @@ static int try_open(struct image *im)
 
 static void make_small(void)
 {
-	sh("[ ! -e small ] || exit 0; truncate -s 200M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop i m; mkdir m/d; "
-	   "for i in $(seq 800); do head -c $((i * 7)) /dev/urandom >m/d/$i; done; sync; rm m/d/*3; umount m; mv i small");
+	make_sure(
+		"[ ! -e small ] || exit 0; truncate -s 200M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop i m; mkdir m/d; "
+		"for i in $(seq 800); do head -c $((i * 7)) /dev/urandom >m/d/$i; done; sync; rm m/d/*3; umount m; mv i small");
 }
 
 static void test_superblock(void **state)
@@ -267,8 +271,9 @@ static void test_not_known(void **state)
 	struct image im;
 
 	(void)state;
-	sh("for c in xxhash sha256 blake2; do truncate -s 200M $c; mkfs.btrfs -q --csum $c $c; done; truncate -s 200M i; mkfs.btrfs -q -f i; "
-	   "mount -o loop,commit=300 i m; sync; echo 1 >m/a; sync m/a; cp --sparse=always i log_root; umount m");
+	make_sure(
+		"for c in xxhash sha256 blake2; do truncate -s 200M $c; mkfs.btrfs -q --csum $c $c; done; truncate -s 200M i; mkfs.btrfs -q -f i; "
+		"mount -o loop,commit=300 i m; sync; echo 1 >m/a; sync m/a; cp --sparse=always i log_root; umount m");
 	for (const char *const *name =
 		     (const char *const[]){ "xxhash", "sha256", "blake2", "log_root", NULL };
 	     *name; name++) {
@@ -328,14 +333,6 @@ static long ask_all(struct image *im, const uint8_t *used, bool *ret_wrong)
 	return sum;
 }
 
-static uint32_t rng_state = 1;
-
-static uint32_t rng(void)
-{
-	rng_state = rng_state * 1664525 + 1013904223;
-	return rng_state >> 8;
-}
-
 /* One byte of each tree block at a time. Where nothing notices, the block is of a tree that is not
  * asked, or no longer in use. */
 static void test_flipped(void **state)
@@ -353,7 +350,7 @@ static void test_flipped(void **state)
 	all = ask_all(&im, used, &wrong);
 	assert_true(all > 0 && !wrong);
 	for (uint64_t off = 4096; off < im.size_bytes; off += 4096) {
-		uint8_t *p = im.p + off + rng() % 4096;
+		uint8_t *p = im.p + off + rnd(4096);
 
 		if (!in_tree(&im, off))
 			continue;
@@ -393,7 +390,7 @@ static void test_crafted(void **state)
 			continue;
 		memcpy(was, im.p + off, sizeof(was));
 		for (size_t i = 0; i < ARRAY_SIZE(offs); i++) {
-			im.p[off + offs[i]] ^= (uint8_t)(1u << rng() % 8);
+			im.p[off + offs[i]] ^= (uint8_t)(1u << rnd(8));
 			seal_node(im.p + off);
 			noticed[i] += ask_all(&im, used, &wrong) != all;
 			memcpy(im.p + off, was, sizeof(was));
@@ -429,16 +426,16 @@ static void test_random(void **state)
 		uint64_t at[4];
 
 		for (int k = 0; k < 4; k++) {
-			at[k] = off[rng() % n];
+			at[k] = off[rnd(n)];
 			memcpy(was[k], im.p + at[k], 4096);
-			for (unsigned edits = rng() % 6; edits; edits--) {
-				unsigned where = rng() % 3 ? 80 + rng() % 150 : rng() % 4096;
+			for (unsigned edits = rnd(6); edits; edits--) {
+				unsigned where = rnd(3) ? 80 + rnd(150) : rnd(4096);
 
-				im.p[at[k] + where] = rng() % 2 ? (uint8_t)rng()
-								: im.p[off[rng() % n] + where];
+				im.p[at[k] + where] = rnd(2) ? (uint8_t)rnd(256)
+							     : im.p[off[rnd(n)] + where];
 			}
-			if (rng() % 4 == 0) /* a pointer to itself, or above */
-				memcpy(im.p + at[k] + 101 + 17, im.p + off[rng() % n] + 48, 8);
+			if (rnd(4) == 0) /* a pointer to itself, or above */
+				memcpy(im.p + at[k] + 101 + 17, im.p + off[rnd(n)] + 48, 8);
 			seal_node(im.p + at[k]);
 		}
 		im.calls = 0;
@@ -522,7 +519,7 @@ static int make_dir(void **state)
 	(void)state;
 	if (workdir_new("btrfs"))
 		return -1;
-	sh("mkdir m");
+	make_sure("mkdir m");
 	return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "fs/ext4_reader.h"
 #include "fs/fsproc.h"
+#include "rnd.h"
 
 #define BLKS 512
 #define ROUNDS 3000
@@ -38,18 +39,18 @@ static void *(*session)(void *ctx);
 
 static const uint64_t numbers[] = { 0, 1, 16, 17, BLKS - 1, BLKS, 1u << 17, UINT64_MAX };
 
-static struct answer answer(unsigned *s)
+static struct answer answer(uint64_t *s)
 {
-	struct answer a = { .more = rand_r(s) % 3 == 0, .err = rand_r(s) % 4 ? 0 : -117 };
+	struct answer a = { .more = rnd_of(s, 3) == 0, .err = rnd_of(s, 4) ? 0 : -117 };
 
-	a.blk = numbers[(unsigned)rand_r(s) % ARRAY_SIZE(numbers)];
-	a.blks = numbers[(unsigned)rand_r(s) % ARRAY_SIZE(numbers)];
-	if (rand_r(s) % 2)
+	a.blk = numbers[rnd_of(s, ARRAY_SIZE(numbers))];
+	a.blks = numbers[rnd_of(s, ARRAY_SIZE(numbers))];
+	if (rnd_of(s, 2))
 		a.blk = 0, a.blks = 16;
 	return a;
 }
 
-static struct ext4_facts facts(unsigned *s)
+static struct ext4_facts facts(uint64_t *s)
 {
 	struct ext4_facts f = { .blocks = 2048,
 				.block_shift = 10,
@@ -60,15 +61,15 @@ static struct ext4_facts facts(unsigned *s)
 				.journal = { .sb_block = 100, .log_blocks = 9 } };
 	uint8_t *p = (uint8_t *)&f;
 
-	for (int n = rand_r(s) % 3; n; n--)
-		p[(unsigned)rand_r(s) % 64] = (uint8_t)rand_r(s);
+	for (int n = rnd_of(s, 3); n; n--)
+		p[rnd_of(s, 64)] = (uint8_t)rnd_of(s, 256);
 	return f;
 }
 
 static void *hostile(void *ctx)
 {
-	unsigned s = seed;
-	bool floods = rand_r(&s) % 8 == 0;
+	uint64_t s = seed;
+	bool floods = rnd_of(&s, 8) == 0;
 	uint8_t data[70000] = { 0 }, drain[70000];
 
 	(void)ctx;
@@ -82,17 +83,15 @@ static void *hostile(void *ctx)
 				   2048 * sizeof(struct ext4_range),
 				   69999 };
 		struct iovec iov[2] = { { &a, sizeof(a) },
-					{ data, sizes[(unsigned)rand_r(&s) % ARRAY_SIZE(sizes)] } };
+					{ data, sizes[rnd_of(&s, ARRAY_SIZE(sizes))] } };
 		struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
 
 		for (size_t k = 0; k < 64; k++)
-			data[(unsigned)rand_r(&s) % 1024] = (uint8_t)(rand_r(&s) >>
-								      rand_r(&s) % 24);
-		if (i == 0 || rand_r(&s) % 2)
+			data[rnd_of(&s, 1024)] = (uint8_t)rnd_of(&s, 256);
+		if (i == 0 || rnd_of(&s, 2))
 			a.err = 0, a.more = 0, iov[1].iov_len = sizeof(f),
 			memcpy(data, &f, sizeof(f));
-		a.bytes = rand_r(&s) % 8 ? iov[1].iov_len
-					 : numbers[(unsigned)rand_r(&s) % ARRAY_SIZE(numbers)];
+		a.bytes = rnd_of(&s, 8) ? iov[1].iov_len : numbers[rnd_of(&s, ARRAY_SIZE(numbers))];
 		if (floods)
 			a = (struct answer){ .more = 1, .blks = 16 }, iov[1].iov_len = 0;
 		else if (recv(other_fd, drain, sizeof(drain), 0) <= 0)
@@ -305,7 +304,7 @@ static struct ext4_facts odd;
 
 static void *answer_odd(void *ctx)
 {
-	unsigned s = odd.blocks_per_group + odd.cluster_shift;
+	uint64_t s = odd.blocks_per_group + odd.cluster_shift;
 	uint8_t question[64], bits[1024];
 
 	for (int i = 0; recv(other_fd, question, sizeof(question), 0) > 0; i++) {
@@ -318,7 +317,7 @@ static void *answer_odd(void *ctx)
 		for (size_t k = 0; k < sizeof(bits); k++)
 			bits[k] = (uint8_t)(k / 16 % 3 == 0   ? 0
 					    : k / 16 % 3 == 1 ? 0xff
-							      : rand_r(&s));
+							      : rnd_of(&s, 256));
 		/* a run to the last bit, and no further */
 		bits[sizeof(bits) - 1] = bits[sizeof(bits) - 2];
 		if (sendmsg(other_fd, &m, MSG_NOSIGNAL) < 0)

@@ -17,81 +17,8 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "fs/fsinfo.h"
-#include "workdir.h"
-
-/* An image file in memory (private mapping: changes stay here) that can fail at the n-th call. */
-struct image {
-	char path[128];
-	int fd;
-	uint8_t *p;
-	uint64_t size_bytes, calls, units, fail_at; /* fail_at 0: never */
-	struct blk_reader r;
-};
-
-static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	struct image *im = ctx;
-
-	im->calls++;
-	im->units += blks;
-	assert_int_equal((uintptr_t)buf % COW_BLK_BYTES, 0);
-	assert_true(blks && blk + blks <= im->r.volume_blks);
-	if (im->calls == im->fail_at)
-		return -EIO;
-	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
-	return 0;
-}
-
-static int sh(const char *fmt, ...) PRINTF(1, 2);
-static int sh(const char *fmt, ...)
-{
-	char cmd[1024];
-	va_list ap;
-	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec >>log 2>&1; ", dir);
-
-	va_start(ap, fmt);
-	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
-	va_end(ap);
-	return system(cmd);
-}
-
-static FILE *sh_read(const char *fmt, ...) PRINTF(1, 2);
-static FILE *sh_read(const char *fmt, ...)
-{
-	char cmd[1024];
-	va_list ap;
-	int n = snprintf(cmd, sizeof(cmd), "cd %s && ", dir);
-	FILE *f;
-
-	va_start(ap, fmt);
-	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
-	va_end(ap);
-	f = popen(cmd, "r");
-	assert_non_null(f);
-	return f;
-}
-
-static void image_open(struct image *im, const char *name)
-{
-	struct stat st;
-
-	memset(im, 0, sizeof(*im));
-	snprintf(im->path, sizeof(im->path), "%s/%s", dir, name);
-	im->fd = open(im->path, O_RDONLY | O_CLOEXEC);
-	assert_true(im->fd >= 0);
-	assert_int_equal(fstat(im->fd, &st), 0);
-	im->size_bytes = (uint64_t)st.st_size;
-	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
-		     im->fd, 0);
-	assert_true(im->p != MAP_FAILED);
-	im->r = (struct blk_reader){ image_read, im, im->size_bytes >> COW_BLK_SHIFT };
-}
-
-static void image_close(struct image *im)
-{
-	munmap(im->p, im->size_bytes);
-	close(im->fd);
-}
+#include "image.h"
+#include "rnd.h"
 
 /* of the jbd2 superblock, in an image of 1 KiB blocks */
 static uint64_t jsb_offset(const struct image *im)
@@ -1092,16 +1019,6 @@ static void test_read_errors_in_runs(void **state)
 
 /* ---- hostile images ---- */
 
-static uint64_t rng_state = 88172645463325252ull;
-
-static uint64_t rng(void)
-{
-	rng_state ^= rng_state << 13;
-	rng_state ^= rng_state >> 7;
-	rng_state ^= rng_state << 17;
-	return rng_state;
-}
-
 /* whatever the answers are: they come, soon, and without a crash */
 static void poke(struct image *im)
 {
@@ -1119,7 +1036,7 @@ static void poke(struct image *im)
 	if (err)
 		return;
 	for (int i = 0; i < 40; i++) {
-		err = fsmap_use(m, rng() % (im->r.volume_blks + 20), &use);
+		err = fsmap_use(m, rnd(im->r.volume_blks + 20), &use);
 		assert_true(err == 0 || err == -ENOMEM);
 	}
 	assert_int_equal(fsmap_use(m, 0, &use), 0);
@@ -1138,24 +1055,24 @@ static void fuzz_image(struct image *im, int rounds, uint64_t jinode, uint64_t j
 	for (int i = 0; i < rounds; i++) {
 		uint64_t off[6];
 		uint8_t old[6];
-		int n = 1 + (int)(rng() % 6);
+		int n = 1 + (int)(rnd(6));
 
 		for (int k = 0; k < n; k++) {
-			size_t at = rng() % ARRAY_SIZE(places);
+			size_t at = rnd(ARRAY_SIZE(places));
 			uint8_t *p;
 
-			off[k] = places[at].off + rng() % places[at].len;
+			off[k] = places[at].off + rnd(places[at].len);
 			p = im->p + off[k];
 			old[k] = *p;
-			switch (rng() % 4) {
+			switch (rnd(4)) {
 			case 0:
-				*p = (uint8_t)rng();
+				*p = (uint8_t)rnd(256);
 				break;
 			case 1:
-				*p ^= (uint8_t)(1 << rng() % 8);
+				*p ^= (uint8_t)(1 << rnd(8));
 				break;
 			default:
-				*p = rng() % 2 ? 0xff : 0;
+				*p = rnd(2) ? 0xff : 0;
 			}
 		}
 		uint32_t crc = ~crc32c(0, im->p + 1024, 1020), old_crc;
@@ -1195,7 +1112,7 @@ static void test_fuzz(void **state)
 		im.r.volume_blks = im.size_bytes >> COW_BLK_SHIFT;
 		for (int i = 0; i < 300; i++) {
 			for (int k = 0; k < 1024; k++)
-				im.p[1024 + k] = rng() % 3 ? 0 : (uint8_t)rng();
+				im.p[1024 + k] = rnd(3) ? 0 : (uint8_t)rnd(256);
 			memcpy(im.p + 1024 + 0x38, "\x53\xef", 2);
 			if (i % 2) /* past the first checks of the library */
 				memcpy(im.p + 1024 + 0x14, "\1\0\0\0\0\0\0\0\0\0\0\0", 12);

@@ -13,20 +13,11 @@
 #include "sim/model.h"
 #include "volume/card_profile.h"
 #include "flash_rows.h"
+#include "rnd.h"
 
 #define FOUR 4096u
 
 static struct flash_profiles *profiles;
-static uint64_t seed;
-
-static uint64_t next_random(void) /* splitmix64 */
-{
-	uint64_t z = (seed += 0x9e3779b97f4a7c15u);
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
 
 static const struct flash_profile *profile(const char *id)
 {
@@ -42,7 +33,7 @@ static struct flash_model *new_model(const struct flash_profile *p, uint64_t siz
 {
 	struct flash_model *m;
 
-	seed = 1;
+	rnd_state = 1;
 	assert_int_equal(flash_model_new(&m, p, size_bytes, flags), 0);
 	return m;
 }
@@ -114,7 +105,7 @@ static double iozone(const char *id, enum row_what what)
 		flash_model_write(m, at + i * FOUR, FOUR, 0);
 	flash_model_reset(m);
 	for (uint64_t i = 0; i < n; i++) {
-		uint64_t any = at + next_random() % n * FOUR;
+		uint64_t any = at + rnd(n) * FOUR;
 
 		switch (what) {
 		case SYNC_WRITE:
@@ -143,7 +134,7 @@ static double mix(const char *id, unsigned percent)
 	uint64_t n = 20000, blks = flash_model_size_bytes(m) / FOUR, ns;
 
 	for (uint64_t i = 0; i < n; i++) {
-		uint64_t any = next_random() % blks * FOUR;
+		uint64_t any = rnd(blks) * FOUR;
 
 		if (i * percent / 100 != (i + 1) * percent / 100)
 			flash_model_write(m, any, FOUR, 0);
@@ -183,8 +174,7 @@ static double random_size(const char *id, uint64_t block)
 	uint64_t n = 2000, ns;
 
 	for (uint64_t i = 0; i < n; i++)
-		flash_model_write(m, next_random() % (flash_model_size_bytes(m) / block) * block,
-				  block, 0);
+		flash_model_write(m, rnd(flash_model_size_bytes(m) / block) * block, block, 0);
 	ns = stats(m).clock_ns;
 	check_conservation(m, 0);
 	flash_model_free(m);
@@ -197,7 +187,7 @@ static double append(const char *id)
 	uint64_t n = 300000, blks = flash_model_size_bytes(m) / FOUR, ns;
 
 	for (uint64_t i = 0; i < n; i++)
-		flash_model_write(m, next_random() % blks * FOUR, FOUR, 0);
+		flash_model_write(m, rnd(blks) * FOUR, FOUR, 0);
 	flash_model_flush(m);
 	ns = stats(m).busy_ns;
 	check_conservation(m, 0);
@@ -217,7 +207,7 @@ static double array(const char *id, enum row_what what)
 		block = (p->members - 1) * p->chunk_bytes * 8;
 	}
 	for (uint64_t i = 0; i < n; i++) {
-		uint64_t at = is_linear ? i * block : next_random() % blks * FOUR;
+		uint64_t at = is_linear ? i * block : rnd(blks) * FOUR;
 
 		if (what == ARRAY_LINEAR || what == ARRAY_WRITE)
 			flash_model_write(m, at, block, 0);
@@ -325,8 +315,7 @@ static double read_rate(const char *id, uint64_t block)
 	uint64_t n = 4000, ns;
 
 	for (uint64_t i = 0; i < n; i++)
-		flash_model_read(m, next_random() % (flash_model_size_bytes(m) / block) * block,
-				 block);
+		flash_model_read(m, rnd(flash_model_size_bytes(m) / block) * block, block);
 	ns = stats(m).clock_ns;
 	flash_model_free(m);
 	return per_s(n * block, ns) / 1e6;
@@ -404,7 +393,7 @@ static void test_fragments(void **state)
 
 		whole = flash_model_read(m, 0, files[i].bytes);
 		for (uint64_t k = 0; k < files[i].bytes / KIB; k++)
-			pieces += flash_model_read(m, (next_random() % 500000) * KIB, KIB);
+			pieces += flash_model_read(m, rnd(500000) * KIB, KIB);
 		ratio = (open_ns + (double)pieces) / (open_ns + (double)whole);
 		print_message("     %4llu KiB in pieces of 1 KiB: %.1f times, published %g\n",
 			      (unsigned long long)(files[i].bytes / KIB), ratio,
@@ -651,12 +640,11 @@ static void test_cheat_and_front(void **state)
 	assert_int_equal(flash_model_write(m, MIB + 8 * KIB, MIB / 2, 0), 500 * MS);
 	assert_int_equal(flash_model_read(m, MIB, MIB), 1000 * MS);
 	for (unsigned i = 0; i < 4000; i++) /* until all of it is in the cache */
-		flash_model_write(m, 8 * MIB + next_random() % 900 * FOUR, FOUR, 0);
+		flash_model_write(m, 8 * MIB + rnd(900) * FOUR, FOUR, 0);
 	for (unsigned i = 0; i < 4000; i++)
-		small = max_u64(
-			small, flash_model_write(m, 8 * MIB + next_random() % 900 * FOUR, FOUR, 0));
+		small = max_u64(small, flash_model_write(m, 8 * MIB + rnd(900) * FOUR, FOUR, 0));
 	for (unsigned i = 0; i < 4000; i++)
-		large += flash_model_write(m, 8 * MIB + next_random() % 10000 * FOUR, FOUR, 0);
+		large += flash_model_write(m, 8 * MIB + rnd(10000) * FOUR, FOUR, 0);
 	assert_int_equal(small, T_W(FOUR));
 	assert_true(large / 4000 > MERGE(FOUR) / 2);
 	check_conservation(m, 1);
@@ -741,7 +729,7 @@ static void test_disk(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 20000; i++)
-		ns += flash_model_read(m, next_random() % blks * FOUR, FOUR);
+		ns += flash_model_read(m, rnd(blks) * FOUR, FOUR);
 	assert_near((double)ns / 20000 / 1e6, 8.9 + 4.2, 2);
 	/* the next track, the other end, and no seek at all; rates at both edges */
 	flash_model_read(m, 0, FOUR);
@@ -810,8 +798,7 @@ static void test_clone(void **state)
 		uint64_t ns[3] = { 0 };
 
 		for (unsigned i = 0; i < 3000; i++)
-			flash_model_write(m, next_random() % (GIB / FOUR) * FOUR,
-					  FOUR * (1 + i % 5), 0);
+			flash_model_write(m, rnd(GIB / FOUR) * FOUR, FOUR * (1 + i % 5), 0);
 		assert_int_equal(flash_model_clone(&c, m), 0);
 		p = new_model(profile(ids[k]), GIB, FLASH_NO_WEAR);
 		assert_int_equal(flash_model_copy(p, m), 0);
@@ -823,9 +810,9 @@ static void test_clone(void **state)
 			if (t == 1)
 				assert_memory_equal(&before, &(struct flash_stats[]){ stats(m) }[0],
 						    sizeof(before));
-			seed = 7;
+			rnd_state = 7;
 			for (unsigned i = 0; i < 3000; i++)
-				ns[t] += flash_model_write(to, next_random() % (GIB / FOUR) * FOUR,
+				ns[t] += flash_model_write(to, rnd(GIB / FOUR) * FOUR,
 							   FOUR * (1 + i % 5), 0);
 			ns[t] += flash_model_settle(to);
 		}
@@ -847,9 +834,9 @@ static void test_conservation(void **state)
 		uint64_t blks = flash_model_size_bytes(m) / FOUR, ns = 0;
 
 		for (unsigned i = 0; i < 20000; i++) {
-			uint64_t at = next_random() % blks * FOUR, len = FOUR << next_random() % 12;
+			uint64_t at = rnd(blks) * FOUR, len = FOUR << rnd(12);
 
-			switch (next_random() % 16) {
+			switch (rnd(16)) {
 			case 0:
 				flash_model_discard(m, at, len);
 				break;
@@ -864,7 +851,7 @@ static void test_conservation(void **state)
 					ns += flash_model_write(m, at, len, 0);
 				break;
 			default:
-				ns += flash_model_write(m, at, len, next_random() % 4);
+				ns += flash_model_write(m, at, len, rnd(4));
 			}
 		}
 		assert_int_equal(stats(m).clock_ns, ns);
@@ -951,7 +938,7 @@ static double scattered_s(const char *id, bool sorted)
 	for (unsigned pass = 0; pass < (sorted ? 1u : 2u); pass++) {
 		flash_model_reset(m);
 		for (n = 0; n < N;) {
-			uint64_t blk = next_random() % ARRAY_SIZE(used);
+			uint64_t blk = rnd(ARRAY_SIZE(used));
 
 			n += !used[blk];
 			if (!sorted && !used[blk])

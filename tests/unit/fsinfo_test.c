@@ -19,20 +19,18 @@
 #include "image.h"
 
 /* the first line that the command prints, in dir; "" if none */
-static const char *sh(const char *fmt, ...) PRINTF(1, 2);
-static const char *sh(const char *fmt, ...)
+static const char *line_of(const char *fmt, ...) PRINTF(1, 2);
+static const char *line_of(const char *fmt, ...)
 {
 	static char line[512];
 	char cmd[1024];
 	va_list ap;
-	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec 2>>log; ", dir);
 	FILE *f;
 
 	va_start(ap, fmt);
-	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
+	vsnprintf(cmd, sizeof(cmd), fmt, ap);
 	va_end(ap);
-	f = popen(cmd, "r");
-	assert_non_null(f);
+	f = sh_read("%s", cmd);
 	if (!fgets(line, sizeof(line), f))
 		line[0] = 0;
 	while (fgetc(f) != EOF)
@@ -87,13 +85,14 @@ static void test_kinds(void **state)
 		struct fsmap *m;
 		enum blk_use use;
 
-		sh("rm -f i; truncate -s %s i && %s i >>log", cases[i].size, cases[i].mkfs);
-		assert_string_equal(sh("blkid -p -s TYPE -o value i"), cases[i].name);
+		line_of("rm -f i; truncate -s %s i && %s i >>log", cases[i].size, cases[i].mkfs);
+		assert_string_equal(line_of("blkid -p -s TYPE -o value i"), cases[i].name);
 		if (!size_bytes)
 			size_bytes =
 				4096 *
-				strtoull(sh("xfs_db -r -c 'sb 0' -c 'p dblocks' i | tr -dc 0-9"),
-					 NULL, 10);
+				strtoull(
+					line_of("xfs_db -r -c 'sb 0' -c 'p dblocks' i | tr -dc 0-9"),
+					NULL, 10);
 		image_open(&im, "i");
 		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 		assert_int_equal(f.kind, cases[i].kind);
@@ -106,7 +105,7 @@ static void test_kinds(void **state)
 		assert_int_equal(f.clean, f.kind == FS_EXT);
 		assert_true(!f.external_journal && !f.mmp && !f.needs_recovery && !f.error_flag);
 		uuid_text(&f, uuid, sizeof(uuid));
-		assert_string_equal(sh("blkid -p -s UUID -o value i"), uuid);
+		assert_string_equal(line_of("blkid -p -s UUID -o value i"), uuid);
 
 		assert_int_equal(fsmap_open(&m, &im.r), 0);
 		assert_int_equal(fsmap_knows(m),
@@ -430,7 +429,7 @@ static void test_match(void **state)
 	bool match;
 
 	(void)state;
-	sh("rm -f i; truncate -s 40M i && mke2fs -q -F -t ext4 -b 1024 i");
+	line_of("rm -f i; truncate -s 40M i && mke2fs -q -F -t ext4 -b 1024 i");
 	image_open(&im, "i");
 	assert_int_equal(fsinfo_fingerprint(&im.r, &fp), 0);
 	assert_true(fp.n_marks >= 2 && fp.mark[0].blk == 0);
@@ -567,9 +566,10 @@ static void make(const struct made *m, uint8_t life)
 	if (!m->mkfs)
 		make_here(m->kind, life);
 	else if (m->kind == FS_VFAT)
-		assert_string_equal(sh("%s -i 1234%04x i >>log && echo ok", m->mkfs, life), "ok");
+		assert_string_equal(line_of("%s -i 1234%04x i >>log && echo ok", m->mkfs, life),
+				    "ok");
 	else
-		assert_string_equal(sh("%s i >>log && echo ok", m->mkfs), "ok");
+		assert_string_equal(line_of("%s i >>log && echo ok", m->mkfs), "ok");
 }
 
 static uint64_t fat_start(const struct image *im)
@@ -660,9 +660,9 @@ static void test_tear_or_foreign(void **state)
 		struct fs_fingerprint fp;
 		struct image im, new;
 
-		sh("rm -f i; truncate -s %llu i", (unsigned long long)MADE_BYTES);
+		line_of("rm -f i; truncate -s %llu i", (unsigned long long)MADE_BYTES);
 		make(&made[a], 1);
-		sh("cp --sparse=always i before");
+		line_of("cp --sparse=always i before");
 		image_open(&im, "i");
 		image_open(&new, "before");
 		assert_int_equal(fsinfo_fingerprint(&im.r, &fp), 0);
@@ -677,7 +677,7 @@ static void test_tear_or_foreign(void **state)
 		check_mounted(&made[a], &fp, &im);
 		image_close(&im);
 		for (size_t b = 0; b < ARRAY_SIZE(made); b++) {
-			sh("cp --sparse=always before i");
+			line_of("cp --sparse=always before i");
 			make(&made[b], 2);
 			image_open(&im, "i");
 			if (matches(&fp, &im, true))
@@ -730,8 +730,8 @@ static void fingerprint_file(struct fs_fingerprint *fp)
 
 static uint64_t dumpe2fs_time(const char *field)
 {
-	return strtoull(sh("date +%%s -d \"$(dumpe2fs -h i | sed -n 's/^%s: *//p')\"", field), NULL,
-			10);
+	return strtoull(line_of("date +%%s -d \"$(dumpe2fs -h i | sed -n 's/^%s: *//p')\"", field),
+			NULL, 10);
 }
 
 static void test_fingerprint_ext(void **state)
@@ -742,12 +742,12 @@ static void test_fingerprint_ext(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(uuid); i++)
 		uuid[i] = (uint8_t)(0x11 * i);
-	sh("rm -f i; truncate -s 40M i && mke2fs -q -F -t ext4 -b 1024 -U "
-	   "00112233-4455-6677-8899-aabbccddeeff i; debugfs -w -R 'ssv mnt_count 7' i; debugfs -w "
-	   "-R "
-	   "'ssv mtime 20260102030405' i; debugfs -w -R 'ssv kbytes_written 123456789012' i; "
-	   "printf "
-	   "'jo\\njw -b 30000 /dev/null\\njc\\n' >c; debugfs -w -f c i");
+	line_of("rm -f i; truncate -s 40M i && mke2fs -q -F -t ext4 -b 1024 -U "
+		"00112233-4455-6677-8899-aabbccddeeff i; debugfs -w -R 'ssv mnt_count 7' i; debugfs -w "
+		"-R "
+		"'ssv mtime 20260102030405' i; debugfs -w -R 'ssv kbytes_written 123456789012' i; "
+		"printf "
+		"'jo\\njw -b 30000 /dev/null\\njc\\n' >c; debugfs -w -f c i");
 	fingerprint_file(&a);
 	assert_int_equal(a.kind, FS_EXT);
 	assert_memory_equal(a.uuid, uuid, 16);
@@ -758,23 +758,23 @@ static void test_fingerprint_ext(void **state)
 	assert_int_equal(a.state, 1);
 	assert_int_equal(
 		a.journal_seq,
-		strtoul(sh("dumpe2fs -h i | sed -n 's/^Journal sequence: *//p'"), NULL, 16));
+		strtoul(line_of("dumpe2fs -h i | sed -n 's/^Journal sequence: *//p'"), NULL, 16));
 	assert_true(a.journal_seq && a.gdt_crc);
 	fingerprint_file(&b);
 	assert_memory_equal(&a, &b, sizeof(a));
 
 	/* a label alone: the superblock's CRC, which must not be the constant of data and its CRC
 	 */
-	sh("tune2fs -L other i");
+	line_of("tune2fs -L other i");
 	fingerprint_file(&b);
 	assert_int_not_equal(a.sb_crc, b.sb_crc);
 	assert_int_equal(a.gdt_crc, b.gdt_crc);
 	/* a descriptor alone */
-	sh("debugfs -w -R 'set_bg 1 itable_unused 5' i");
+	line_of("debugfs -w -R 'set_bg 1 itable_unused 5' i");
 	fingerprint_file(&a);
 	assert_int_not_equal(a.gdt_crc, b.gdt_crc);
 	/* e2fsck */
-	sh("e2fsck -fy i");
+	line_of("e2fsck -fy i");
 	fingerprint_file(&b);
 	assert_memory_not_equal(&a, &b, sizeof(a));
 	assert_int_equal(b.state & 1, 1);
@@ -793,7 +793,7 @@ static void test_read_errors(void **state)
 		struct image im;
 		bool done = false;
 
-		sh("rm -f i; truncate -s 150M i && %s i >>log", mkfs[i]);
+		line_of("rm -f i; truncate -s 150M i && %s i >>log", mkfs[i]);
 		image_open(&im, "i");
 		memset(&f0, 0x77, sizeof(f0));
 		memset(&fp0, 0x77, sizeof(fp0));
@@ -833,7 +833,7 @@ static void test_file_as_btrfs(void **state)
 	struct image im;
 
 	(void)state;
-	sh("rm -f i; truncate -s 40M i && mkfs.vfat -F 16 -s 4 i >>log");
+	line_of("rm -f i; truncate -s 40M i && mkfs.vfat -F 16 -s 4 i >>log");
 	image_open(&im, "i");
 	btrfs_put(im.p + 65536, 10 * GIB);
 	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
@@ -847,7 +847,7 @@ static void test_file_as_btrfs(void **state)
 	assert_int_equal(f.kind, FS_EXFAT);
 	image_close(&im);
 	/* a btrfs that was made over either is one */
-	sh("rm -f i; truncate -s 150M i && mkfs.vfat -F 16 i >>log && mkfs.btrfs -q -f i");
+	line_of("rm -f i; truncate -s 150M i && mkfs.vfat -F 16 i >>log && mkfs.btrfs -q -f i");
 	image_open(&im, "i");
 	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 	assert_int_equal(f.kind, FS_BTRFS);

@@ -23,6 +23,7 @@
 #include "fs/fsinfo.h"
 #include "fs/fsproc.h"
 #include "workdir.h"
+#include "rnd.h"
 
 static struct image {
 	uint8_t *p;
@@ -133,7 +134,7 @@ static void test_same_answers(void **state)
 	};
 
 	(void)state;
-	srand(3);
+	rnd_state = 3;
 	for (size_t i = 0; i < ARRAY_SIZE(images); i++) {
 		uint8_t *was;
 
@@ -143,8 +144,8 @@ static void test_same_answers(void **state)
 		memcpy(was, im.p, im.bytes);
 		for (int round = 0; round < 12; round++) {
 			for (int k = 0; k < 1 + round * 8; k++)
-				im.p[1024 + (unsigned)rand() % (round < 4 ? 1024 : 128 * KIB)] ^=
-					(uint8_t)(1 << rand() % 8);
+				im.p[1024 + rnd(round < 4 ? 1024 : 128 * KIB)] ^=
+					(uint8_t)(1 << rnd(8));
 			compare();
 			memcpy(im.p, was, im.bytes);
 		}

@@ -17,6 +17,7 @@
 #include "workdir.h"
 
 struct image {
+	char path[128];
 	uint8_t *p;
 	uint64_t size_bytes;
 	struct blk_reader r;
@@ -25,7 +26,7 @@ struct image {
 	uint8_t *touched;      /* NULL, or a bit for each unit that was read */
 };
 
-static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+static inline int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct image *im = ctx;
 
@@ -40,15 +41,14 @@ static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return 0;
 }
 
-static void image_open(struct image *im, const char *name)
+static inline void image_open(struct image *im, const char *name)
 {
-	char path[128];
 	struct stat st;
 	int fd;
 
 	memset(im, 0, sizeof(*im));
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(im->path, sizeof(im->path), "%s/%s", dir, name);
+	fd = open(im->path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0 && fstat(fd, &st) == 0);
 	im->size_bytes = (uint64_t)st.st_size;
 	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
@@ -58,7 +58,7 @@ static void image_open(struct image *im, const char *name)
 	im->r = (struct blk_reader){ image_read, im, im->size_bytes >> COW_BLK_SHIFT };
 }
 
-static void image_close(struct image *im)
+static inline void image_close(struct image *im)
 {
 	munmap(im->p, im->size_bytes);
 }

@@ -16,6 +16,7 @@
 #include "base/io.h"
 #include "log/codec.h"
 #include "gens.h"
+#include "rnd.h"
 
 static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
 
@@ -356,16 +357,6 @@ static void test_out_of_order(void **state)
 	toy_free(&t);
 }
 
-static void rnd_bytes(uint8_t blk[COW_BLK_BYTES])
-{
-	static uint64_t state = 1;
-
-	for (size_t i = 0; i < COW_BLK_BYTES; i++) {
-		state = state * 6364136223846793005u + 1442695040888963407u;
-		blk[i] = (uint8_t)(state >> 56);
-	}
-}
-
 /* A log that is set aside: nothing at all is written until somebody says whose word counts. */
 static void test_set_aside(void **state)
 {
@@ -437,11 +428,11 @@ static void test_no_file_system_any_more(void **state)
 			toy_content(TOY_SUPER + 99, blk);
 			blk[1024 + 108]++; /* uuid */
 			if (luks) {
-				rnd_bytes(blk);
+				rnd_fill(blk, COW_BLK_BYTES);
 				memcpy(blk, "LUKS\xba\xbe", 6);
 			}
 			assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
-			rnd_bytes(blk);
+			rnd_fill(blk, COW_BLK_BYTES);
 			for (unsigned b = 1; luks && b < 20; b++)
 				assert_int_equal(
 					sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);

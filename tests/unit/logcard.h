@@ -1,25 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* For tests of log/: random bytes, and a simulated card with a log on it. Behind cmocka.h. */
+/* For tests of log/: a simulated card with a log on it. Behind cmocka.h. */
 #ifndef COWFS_TESTS_LOGCARD_H
 #define COWFS_TESTS_LOGCARD_H
 
 #include "base/io.h"
 #include "sim/sim.h"
 #include "log/log.h"
-
-static uint64_t rnd_state = 1;
-
-static inline uint64_t rnd(uint64_t below)
-{
-	rnd_state = rnd_state * 6364136223846793005u + 1442695040888963407u;
-	return (rnd_state >> 33) % below;
-}
-
-static inline void rnd_fill(void *buf, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		((uint8_t *)buf)[i] = (uint8_t)rnd(256);
-}
+#include "rnd.h"
 
 static inline struct card *card_of(uint64_t size_bytes, uint32_t eb_bytes, uint64_t disk_off_bytes)
 {

@@ -17,6 +17,7 @@
 #include "config/conf.h"
 #include "config/mntopts.h"
 #include "config/volopt.h"
+#include "rnd.h"
 
 static char why[512];
 
@@ -335,16 +336,6 @@ static void test_conf_two_sections(void **state)
 	conf_free(c);
 }
 
-static unsigned rnd(unsigned below)
-{
-	static uint64_t x = 88172645463325252ull;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	return (unsigned)(x % below);
-}
-
 #define LONG "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
 /* No crash, no leak (with sanitizers), and always either a configuration or a line. */
@@ -371,7 +362,7 @@ static void test_conf_nonsense(void **state)
 			len += strlen(p);
 		}
 		if (!rnd(20))
-			text[rnd((unsigned)len)] = '\0';
+			text[rnd(len)] = '\0';
 		e = parse(text, len, &c);
 		if (e == 0) {
 			struct volopts v = { 0 };

@@ -18,19 +18,7 @@
 #include "fs/btrfs.h"
 #include "fs/owners.h"
 #include "workdir.h"
-
-static int sh(const char *fmt, ...) PRINTF(1, 2);
-static int sh(const char *fmt, ...)
-{
-	char cmd[2048];
-	va_list ap;
-	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec >>log 2>&1; ", dir);
-
-	va_start(ap, fmt);
-	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
-	va_end(ap);
-	return system(cmd);
-}
+#include "rnd.h"
 
 /* ---- lists of runs ---- */
 
@@ -39,7 +27,7 @@ enum { BITS = 200 };
 static void fill(struct extents *x, bool *bit)
 {
 	for (unsigned i = 0; i < BITS; i++) {
-		bit[i] = rand() % 3 == 0;
+		bit[i] = rnd(3) == 0;
 		if (bit[i])
 			assert_int_equal(extents_add(x, i, 1), 0);
 	}
@@ -48,13 +36,13 @@ static void fill(struct extents *x, bool *bit)
 static void test_extents(void **state)
 {
 	(void)state;
-	srand(1);
+	rnd_state = 1;
 	for (int round = 0; round < 200; round++) {
 		struct extents x = { 0 }, y = { 0 }, less = { 0 };
 		bool in_x[BITS], in_y[BITS], in_less[BITS] = { 0 };
-		uint64_t start = (uint64_t)rand() % (BITS * 4096), end, sum = 0;
+		uint64_t start = rnd(BITS * 4096), end, sum = 0;
 
-		end = start + (uint64_t)rand() % (BITS * 4096 - start + 1);
+		end = start + rnd(BITS * 4096 - start + 1);
 		fill(&x, in_x);
 		fill(&y, in_y);
 		if (round == 0)
@@ -107,12 +95,9 @@ static uint64_t oracle(const struct image *im, const char *file, const struct ex
 {
 	unsigned long long block;
 	uint64_t sum = 0;
-	char cmd[512];
 	FILE *f;
 
-	snprintf(cmd, sizeof(cmd), "debugfs -R 'blocks %s' %s 2>/dev/null", file, im->path);
-	f = popen(cmd, "r");
-	assert_non_null(f);
+	f = sh_read("debugfs -R 'blocks %s' %s", file, im->path);
 	while (fscanf(f, "%llu", &block) == 1)
 		sum += extents_covered_bytes(x, block * im->block_bytes,
 					     (block + 1) * im->block_bytes);
@@ -180,13 +165,9 @@ static void check_image(const struct image *im, const struct extents *all,
 static uint64_t dumpe2fs_number(const struct image *im, const char *key)
 {
 	unsigned long long v = 0;
-	char cmd[512];
 	FILE *f;
 
-	snprintf(cmd, sizeof(cmd), "dumpe2fs -h %s 2>/dev/null | sed -n 's/^%s: *//p'", im->path,
-		 key);
-	f = popen(cmd, "r");
-	assert_non_null(f);
+	f = sh_read("dumpe2fs -h %s | sed -n 's/^%s: *//p'", im->path, key);
 	assert_int_equal(fscanf(f, "%llu", &v), 1);
 	pclose(f);
 	return v;
@@ -234,12 +215,12 @@ static void test_ext(void **state)
 					 dumpe2fs_number(&im, "Inode size"));
 		owners_clear(&w);
 
-		srand((unsigned)i);
+		rnd_state = i;
 		for (uint64_t b = 0; b < im.size_bytes / COW_BLK_BYTES; b++) {
-			if (rand() % 3)
+			if (rnd(3))
 				continue;
 			assert_int_equal(extents_add(&some, b, 1), 0);
-			if (rand() % 2)
+			if (rnd(2))
 				assert_int_equal(extents_add(&fewer, b, 1), 0);
 		}
 		check_image(&im, &some, &fewer, &w);
@@ -270,15 +251,15 @@ static void test_ext_damage(void **state)
 	fd = open(im.path, O_RDWR | O_CLOEXEC);
 	was = malloc(4 * MIB);
 	assert_true(fd >= 0 && was && pread(fd, was, 4 * MIB, 0) == (ssize_t)(4 * MIB));
-	srand(7);
+	rnd_state = 7;
 	for (int round = 0; round < 150; round++) {
 		struct owners w = { 0 };
 		int e;
 
 		/* the superblock only now and then: it is refused then */
 		for (int i = 0; i < 400; i++) {
-			off_t at = (round % 10 ? 2048 : 1024) + rand() % (int)(4 * MIB - 2048);
-			uint8_t byte = (uint8_t)rand();
+			off_t at = (round % 10 ? 2048 : 1024) + (off_t)rnd(4 * MIB - 2048);
+			uint8_t byte = (uint8_t)rnd(256);
 
 			assert_int_equal(pwrite(fd, &byte, 1, at), 1);
 		}
@@ -382,13 +363,11 @@ static void test_ext_overflow(void **state)
 /* The number behind a text in what debugfs says. */
 static uint64_t debugfs_number(const struct image *im, const char *request, const char *behind)
 {
-	char line[512], cmd[512];
+	char line[512];
 	uint64_t v = UINT64_MAX;
 	FILE *f;
 
-	snprintf(cmd, sizeof(cmd), "debugfs -R '%s' %s 2>/dev/null", request, im->path);
-	f = popen(cmd, "r");
-	assert_non_null(f);
+	f = sh_read("debugfs -R '%s' %s", request, im->path);
 	while (fgets(line, sizeof(line), f))
 		if (strstr(line, behind))
 			v = strtoull(strstr(line, behind) + strlen(behind), NULL, 0);
@@ -490,23 +469,22 @@ static void note_place(void *ctx, uint64_t start, uint64_t end)
 static void test_btrfs_map(void **state)
 {
 	(void)state;
-	srand(5);
+	rnd_state = 5;
 	for (int round = 0; round < 2000; round++) {
 		struct btrfs_chunk_place c[8];
 		struct btrfs_chunks x = { .c = c };
 		struct places got = { 0 }, want = { 0 };
-		uint64_t at = (uint64_t)rand() % 10, start = (uint64_t)rand() % SPACE,
-			 len = (uint64_t)rand() % SPACE;
+		uint64_t at = rnd(10), start = rnd(SPACE), len = rnd(SPACE);
 
 		for (; x.n < ARRAY_SIZE(c) && at < SPACE - 20; x.n++) {
 			struct btrfs_chunk_place *p = &c[x.n];
 
 			*p = (struct btrfs_chunk_place){ .logical = at,
-							 .len_bytes = 1 + (uint64_t)rand() % 20,
-							 .copies = 1 + rand() % 2u,
+							 .len_bytes = 1 + rnd(20),
+							 .copies = 1 + rnd(2),
 							 .place = { 200 + 30 * x.n,
 								    600 + 30 * x.n } };
-			at += p->len_bytes + (rand() % 3 ? 0 : (uint64_t)rand() % 9);
+			at += p->len_bytes + (rnd(3) ? 0 : rnd(9));
 		}
 		for (uint64_t b = start; b < start + len; b++)
 			for (size_t i = 0; i < x.n; i++)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What tests with threads have in common: numbers for each thread, and the first thing that went
- * wrong. */
+/* What tests with threads have in common: the first thing that went wrong. */
 #ifndef COWFS_TESTS_RACE_H
 #define COWFS_TESTS_RACE_H
 
@@ -9,15 +8,6 @@
 #include <stdio.h>
 
 #include "base/msg.h"
-
-/* xorshift; the state is the caller's own and not 0 */
-static inline uint64_t race_rnd(uint64_t *state, uint64_t below)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return (*state >> 11) % below;
-}
 
 struct race {
 	_Atomic bool stop, failed;

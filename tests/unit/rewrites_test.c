@@ -10,6 +10,7 @@
 
 #include "fs/tally.h"
 #include "ram/rewrites.h"
+#include "rnd.h"
 
 enum { BLKS = 50000 };
 
@@ -17,14 +18,6 @@ struct truth {
 	uint32_t absorbed[BLKS], later[BLKS];
 	uint64_t all_absorbed;
 };
-
-static uint64_t seed;
-
-static uint32_t rnd(uint32_t n)
-{
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)((seed >> 33) % n);
-}
 
 static void one(struct rewrites *w, struct truth *t, uint32_t blk, uint64_t was_data)
 {
@@ -76,7 +69,7 @@ static struct rewrites *fresh(size_t bytes)
 	struct rewrites *w;
 
 	memset(&truth, 0, sizeof(truth));
-	seed = 42;
+	rnd_state = 42;
 	assert_int_equal(rewrites_new(&w, bytes), 0);
 	return w;
 }
@@ -239,7 +232,7 @@ static void test_tally(void **state)
 	enum { N = 60 };
 
 	(void)state;
-	seed = 7;
+	rnd_state = 7;
 	for (int round = 0; round < 300; round++) {
 		uint64_t count[TALLY_KINDS][N] = { 0 }, sum[TALLY_KINDS] = { 0 },
 			 want[TALLY_KINDS] = { 0 }, start, end;

@@ -21,11 +21,10 @@
 #include "fs/shrink_mark.h"
 #include "log/codec.h"
 #include "commit/shrink.h"
+#include "workdir.h"
 
 #define CARD_BYTES (32 * MIB)
 #define CARD_BLKS (CARD_BYTES / COW_BLK_BYTES)
-
-static char dir[] = "/tmp/cowfs-shrink.XXXXXX";
 
 struct image {
 	uint8_t *data;
@@ -36,19 +35,6 @@ struct scene {
 	struct card *card; /* with the old image on it */
 	struct image old, new;
 };
-
-static void sh(const char *fmt, ...) PRINTF(1, 2);
-static void sh(const char *fmt, ...)
-{
-	char cmd[1024];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(cmd, sizeof(cmd), fmt, ap);
-	va_end(ap);
-	if (system(cmd) != 0)
-		fail_msg("%s", cmd);
-}
 
 /* ---- images ---- */
 
@@ -76,7 +62,7 @@ static void load(struct image *im, const char *name)
 {
 	struct blk_reader r = image_reader(im);
 	struct fsinfo fs;
-	char path[64];
+	char path[128];
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -94,21 +80,30 @@ static void make_scene(struct scene *s, const char *mkfs, const char *files, con
 {
 	const struct sim_params p = { .size_bytes = CARD_BYTES, .erase_block_bytes = 64 * KIB };
 
-	sh("rm -rf %s/* && mkdir %s/src && cd %s/src && for i in %s; do mkdir -p d$i && head -c 900000 /dev/urandom >d$i/f; done",
-	   dir, dir, dir, files);
-	sh("cd %s && truncate -s 32M old && mke2fs -q -F -E nodiscard,lazy_itable_init=0 %s -d src old",
-	   dir, mkfs);
+	assert_int_equal(
+		sh("rm -rf src old new; mkdir src && cd src && for i in %s; do mkdir -p d$i && "
+		   "head -c 900000 /dev/urandom >d$i/f; done",
+		   files),
+		0);
+	assert_int_equal(
+		sh("truncate -s 32M old && mke2fs -q -F -E nodiscard,lazy_itable_init=0 %s -d src old",
+		   mkfs),
+		0);
 	/* holes in front, so that what is in the tail can move there */
-	sh("cd %s && for i in 1 3 5 7 9 11; do echo rm d$i/f; done | debugfs -w old >/dev/null 2>&1; e2fsck -fp old >/dev/null",
-	   dir);
+	assert_int_equal(
+		sh("for i in 1 3 5 7 9 11; do echo rm d$i/f; done | debugfs -w old; e2fsck -fp old"),
+		0);
 	/* a file there, made by hand; the counts are wrong then, which e2fsck corrects */
 	if (last_block)
-		sh("cd %s && printf 'write /dev/null last\nsif last block[0] %s\nsif last blocks 2\nsif last size 1024\nsetb %s\n' | "
-		   "debugfs -w old >/dev/null 2>&1; e2fsck -fp old >/dev/null; e2fsck -fn old >/dev/null 2>&1",
-		   dir, last_block, last_block);
-	sh("cd %s && cp old new && tune2fs -O ^has_journal new >/dev/null && resize2fs -f new %s >/dev/null 2>&1 && "
-	   "tune2fs -J size=%d new >/dev/null && e2fsck -fp new >/dev/null",
-	   dir, size, journal_mib);
+		assert_int_equal(
+			sh("printf 'write /dev/null last\nsif last block[0] %s\nsif last blocks 2\nsif last size 1024\nsetb %s\n' | "
+			   "debugfs -w old; e2fsck -fp old; e2fsck -fn old",
+			   last_block, last_block),
+			0);
+	assert_int_equal(sh("cp old new && tune2fs -O ^has_journal new && resize2fs -f new %s && "
+			    "tune2fs -J size=%d new && e2fsck -fp new",
+			    size, journal_mib),
+			 0);
 	load(&s->old, "old");
 	load(&s->new, "new");
 	assert_true(s->new.fs_bytes < s->old.fs_bytes);
@@ -541,14 +536,7 @@ static void test_garbage_home(void **state)
 static int mkdir_all(void **state)
 {
 	(void)state;
-	return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_all(void **state)
-{
-	(void)state;
-	sh("rm -rf %s", dir);
-	return 0;
+	return workdir_new("shrink");
 }
 
 int main(void)
@@ -560,5 +548,5 @@ int main(void)
 	};
 
 	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
-	return cmocka_run_group_tests(tests, mkdir_all, remove_all);
+	return cmocka_run_group_tests(tests, mkdir_all, workdir_remove);
 }

@@ -11,6 +11,7 @@
 
 #include "base/io.h"
 #include "sim/sim.h"
+#include "rnd.h"
 
 #define BLKS 64
 #define SECTOR 512
@@ -700,14 +701,11 @@ static void test_against_reference(void **state)
 {
 	struct card *c = new_card();
 	uint8_t now[BLKS] = { 0 }, flushed[BLKS] = { 0 };
-	uint64_t x = 42;
 
 	(void)state;
 	for (int round = 0; round < 20000; round++) {
-		uint64_t blk;
+		uint64_t x = rnd_next(&rnd_state), blk = x % BLKS;
 
-		x = x * 6364136223846793005u + 1442695040888963407u;
-		blk = (x >> 33) % BLKS;
 		if ((x >> 58) == 0) {
 			assert_int_equal(card_flush(c), 0);
 			memcpy(flushed, now, sizeof(now));

@@ -24,6 +24,7 @@
 #include "commit/commit.h"
 #include "export/view.h"
 #include "race.h"
+#include "rnd.h"
 
 enum {
 	BLKS = 192,
@@ -73,8 +74,8 @@ static int slow_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_b
 
 	if (slow && off_bytes >= blk_to_bytes(BLKS))
 		r->from_log++;
-	if (slow && race_rnd(&slow, 2))
-		usleep((useconds_t)race_rnd(&slow, 4000));
+	if (slow && rnd_of(&slow, 2))
+		usleep((useconds_t)rnd_of(&slow, 4000));
 	return card_read(r->sim, off_bytes, buf, len_bytes);
 }
 
@@ -120,8 +121,8 @@ static void *reader(void *arg)
 
 	slow = rd->rnd;
 	while (!rd->r->race.stop) {
-		uint64_t blks = 1 + race_rnd(&rd->rnd, READ_BLKS),
-			 blk = race_rnd(&rd->rnd, BLKS - blks + 1);
+		uint64_t blks = 1 + rnd_of(&rd->rnd, READ_BLKS),
+			 blk = rnd_of(&rd->rnd, BLKS - blks + 1);
 		int r = view_read(rd->r->v, blk_to_bytes(blk), rd->buf, blk_to_bytes(blks));
 
 		if (r < 0)
@@ -141,7 +142,7 @@ static void *writer(void *arg)
 	/* one writer: versions only grow */
 	for (uint32_t version = 1; !r->race.stop; version++) {
 		struct generation_stats active, below;
-		uint64_t blk = race_rnd(&x, BLKS);
+		uint64_t blk = rnd_of(&x, BLKS);
 		int e;
 
 		/* no more than what the ring holds */

@@ -29,6 +29,7 @@
 #include "sim/sim.h"
 #include "export/view.h"
 #include "race.h"
+#include "rnd.h"
 
 enum {
 	UNIT_BYTES = 512,
@@ -93,9 +94,9 @@ static void dawdle(unsigned one_in)
 
 	if (!x)
 		x = 88172645463325252u ^ (uintptr_t)&x;
-	if (race_rnd(&x, one_in) == 0)
-		usleep((useconds_t)race_rnd(&x, 300));
-	else if (race_rnd(&x, one_in) < 2)
+	if (rnd_of(&x, one_in) == 0)
+		usleep((useconds_t)rnd_of(&x, 300));
+	else if (rnd_of(&x, one_in) < 2)
 		sched_yield();
 }
 
@@ -127,7 +128,7 @@ static void check_own(struct worker *w, uint64_t unit, uint64_t units)
 {
 	struct stress *s = w->s;
 	/* begin and end inside units as well */
-	size_t skip = race_rnd(&w->rnd, 2) * race_rnd(&w->rnd, UNIT_BYTES / 8) * 8;
+	size_t skip = rnd_of(&w->rnd, 2) * rnd_of(&w->rnd, UNIT_BYTES / 8) * 8;
 	int r = view_read(s->v, unit * UNIT_BYTES + skip, (char *)w->buf + skip,
 			  units * UNIT_BYTES - skip);
 
@@ -174,17 +175,17 @@ static void punch_own(struct worker *w, uint64_t unit, uint64_t units)
 static uint64_t pick_own(struct worker *w, uint64_t max_units, uint64_t *ret_units)
 {
 	struct stress *s = w->s;
-	uint64_t unit, units = 1, max = 1 + race_rnd(&w->rnd, max_units);
+	uint64_t unit, units = 1, max = 1 + rnd_of(&w->rnd, max_units);
 
-	if (race_rnd(&w->rnd, 4) == 0) {
-		const uint64_t at[] = { 0, race_rnd(&w->rnd, WIDE_UNITS - max), WIDE_UNITS - max };
+	if (rnd_of(&w->rnd, 4) == 0) {
+		const uint64_t at[] = { 0, rnd_of(&w->rnd, WIDE_UNITS - max), WIDE_UNITS - max };
 
 		*ret_units = max;
-		return w->me * WIDE_UNITS + at[race_rnd(&w->rnd, 3)];
+		return w->me * WIDE_UNITS + at[rnd_of(&w->rnd, 3)];
 	}
 	do
-		unit = race_rnd(&w->rnd, 8) ? SHARED_FIRST + race_rnd(&w->rnd, SHARED_UNITS)
-					    : TABLE_END - 12 + race_rnd(&w->rnd, 60);
+		unit = rnd_of(&w->rnd, 8) ? SHARED_FIRST + rnd_of(&w->rnd, SHARED_UNITS)
+					  : TABLE_END - 12 + rnd_of(&w->rnd, 60);
 	while (s->owner[unit] != w->me);
 	while (unit + units < UNITS && s->owner[unit + units] == w->me && units < max)
 		units++;
@@ -198,10 +199,9 @@ static void *writer(void *arg)
 	struct stress *s = w->s;
 
 	while (!s->race.stop) {
-		uint64_t units,
-			unit = pick_own(w, race_rnd(&w->rnd, 5) ? 8 : MAX_READ_UNITS, &units);
+		uint64_t units, unit = pick_own(w, rnd_of(&w->rnd, 5) ? 8 : MAX_READ_UNITS, &units);
 
-		switch (race_rnd(&w->rnd, 200) ? race_rnd(&w->rnd, 10) : 10) {
+		switch (rnd_of(&w->rnd, 200) ? rnd_of(&w->rnd, 10) : 10) {
 		case 0:
 		case 1:
 			punch_own(w, unit, units);
@@ -211,12 +211,12 @@ static void *writer(void *arg)
 			check_own(w, unit, units);
 			break;
 		case 10: /* longer than a piece */
-			(race_rnd(&w->rnd, 2) ? punch_own : write_own)(w, w->me * WIDE_UNITS,
-								       WIDE_UNITS);
+			(rnd_of(&w->rnd, 2) ? punch_own : write_own)(w, w->me * WIDE_UNITS,
+								     WIDE_UNITS);
 			break;
 		default:
 			write_own(w, unit, units);
-			if (race_rnd(&w->rnd, 2))
+			if (rnd_of(&w->rnd, 2))
 				check_own(w, unit, units);
 		}
 	}
@@ -248,14 +248,14 @@ static void *reader(void *arg)
 	struct stress *s = w->s;
 
 	while (!s->race.stop) {
-		uint64_t units = 1 + race_rnd(&w->rnd, race_rnd(&w->rnd, 4) ? 20 : MAX_READ_UNITS),
+		uint64_t units = 1 + rnd_of(&w->rnd, rnd_of(&w->rnd, 4) ? 20 : MAX_READ_UNITS),
 			 unit;
 		int r;
 
-		if (race_rnd(&w->rnd, 3))
-			unit = SHARED_FIRST - 10 + race_rnd(&w->rnd, SHARED_UNITS - units + 10);
+		if (rnd_of(&w->rnd, 3))
+			unit = SHARED_FIRST - 10 + rnd_of(&w->rnd, SHARED_UNITS - units + 10);
 		else
-			unit = race_rnd(&w->rnd, UNITS - units);
+			unit = rnd_of(&w->rnd, UNITS - units);
 		r = view_read(s->v, unit * UNIT_BYTES, w->buf, units * UNIT_BYTES);
 		if (r < 0)
 			complain_error(s, "read", r);
@@ -315,9 +315,9 @@ static void *committer(void *arg)
 	struct stress *s = w->s;
 
 	while (!s->race.stop) {
-		usleep((useconds_t)race_rnd(&w->rnd, 1500));
-		commit_once(s, (uint8_t *)w->buf, race_rnd(&w->rnd, 3) == 0);
-		if (race_rnd(&w->rnd, 10) == 0)
+		usleep((useconds_t)rnd_of(&w->rnd, 1500));
+		commit_once(s, (uint8_t *)w->buf, rnd_of(&w->rnd, 3) == 0);
+		if (rnd_of(&w->rnd, 10) == 0)
 			view_set_index(s->v, log_index_empty());
 	}
 	return NULL;
@@ -341,8 +341,8 @@ static void assign_owners(struct stress *s)
 		memset(s->owner + w * WIDE_UNITS, (int)w, WIDE_UNITS);
 	for (uint64_t u = SHARED_FIRST; u < UNITS;) {
 		/* mostly 1 KiB, some longer than a block */
-		uint64_t units = race_rnd(&x, 8) ? 2 : 1 + race_rnd(&x, 30);
-		uint8_t who = (uint8_t)race_rnd(&x, WRITERS);
+		uint64_t units = rnd_of(&x, 8) ? 2 : 1 + rnd_of(&x, 30);
+		uint8_t who = (uint8_t)rnd_of(&x, WRITERS);
 
 		for (; units && u < UNITS; units--)
 			s->owner[u++] = who;

@@ -20,6 +20,7 @@
 #include "export/pin.h"
 #include "export/view.h"
 #include "log/index_build.h"
+#include "rnd.h"
 
 enum {
 	BLKS = 2503,
@@ -27,22 +28,6 @@ enum {
 	RING_OFF = 2560 * COW_BLK_BYTES, /* a region of the same card plays the log's ring */
 	RING_BLKS = 4096,
 };
-
-static uint64_t rnd_state;
-
-static uint64_t rnd(uint64_t below)
-{
-	rnd_state ^= rnd_state << 13;
-	rnd_state ^= rnd_state >> 7;
-	rnd_state ^= rnd_state << 17;
-	return rnd_state % below;
-}
-
-static void fill_random(uint8_t *p, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		p[i] = (uint8_t)rnd(256);
-}
 
 struct fixture {
 	struct card *card;
@@ -78,7 +63,7 @@ static void setup(struct fixture *f, uint64_t limit_bytes)
 	f->active_map = calloc(1, BLKS);
 	f->below_map = calloc(1, BLKS);
 	assert_int_equal(sim_new(&f->card, &params), 0);
-	fill_random(f->committed, BYTES);
+	rnd_fill(f->committed, BYTES);
 	memcpy(f->live, f->committed, BYTES);
 	home_write(f, 0, BLKS, f->committed);
 	assert_int_equal(ram_store_open(&f->store, limit_bytes), 0);
@@ -117,7 +102,7 @@ static void teardown(struct fixture *f)
 
 static void do_write(struct fixture *f, uint64_t off, size_t len)
 {
-	fill_random(f->live + off, len);
+	rnd_fill(f->live + off, len);
 	assert_int_equal(view_write(f->v, off, f->live + off, len), 0);
 	for (uint64_t b = off / COW_BLK_BYTES; len && b <= (off + len - 1) / COW_BLK_BYTES; b++) {
 		f->rewritten += f->active_map[b] == BLK_DATA;
@@ -409,7 +394,7 @@ static void errors_from_below_change_nothing(void **state)
 	do_write(&f, COW_BLK_BYTES, COW_BLK_BYTES); /* a whole block asks nobody */
 	check_live(&f, COW_BLK_BYTES, COW_BLK_BYTES);
 	/* the whole blocks before the tail that cannot be filled are written, the tail is not */
-	fill_random(f.live, COW_BLK_BYTES * 2);
+	rnd_fill(f.live, COW_BLK_BYTES * 2);
 	assert_int_equal(view_write(f.v, 0, f.live, COW_BLK_BYTES * 2 + 10), -EIO);
 	f.active_map[0] = f.active_map[1] = BLK_DATA;
 	sim_fail_at(f.card, 0, 0, 0, false);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* A folder of a test's own for image files: in memory if there is some (mke2fs syncs a lot). */
+/* A folder of a test's own for image files: in memory if there is some (mke2fs syncs a lot),
+ * and shell commands that run there. */
 #ifndef COWFS_TESTS_WORKDIR_H
 #define COWFS_TESTS_WORKDIR_H
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "base/msg.h"
 
 static char dir[64];
 
@@ -25,6 +29,52 @@ static inline int workdir_remove(void **state)
 	(void)state;
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
 	return system(cmd);
+}
+
+static inline void workdir_command(char cmd[4096], const char *before, const char *fmt, va_list ap)
+{
+	int n = snprintf(cmd, 4096, "cd %s && %s", dir, before);
+
+	vsnprintf(cmd + n, 4096 - (size_t)n, fmt, ap);
+}
+
+/* The status of a command whose output goes to dir/log. before: shell text in front of it. */
+static inline int vsh(const char *before, const char *fmt, va_list ap)
+{
+	char cmd[4096], all[256];
+
+	snprintf(all, sizeof(all), "exec >>log 2>&1; %s", before);
+	workdir_command(cmd, all, fmt, ap);
+	return system(cmd);
+}
+
+static inline int sh(const char *fmt, ...) PRINTF(1, 2);
+static inline int sh(const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = vsh("", fmt, ap);
+	va_end(ap);
+	return r;
+}
+
+/* What a command prints: for pclose(); its errors go to dir/log. Aborts without memory. */
+static inline FILE *sh_read(const char *fmt, ...) PRINTF(1, 2);
+static inline FILE *sh_read(const char *fmt, ...)
+{
+	char cmd[4096];
+	va_list ap;
+	FILE *f;
+
+	va_start(ap, fmt);
+	workdir_command(cmd, "exec 2>>log; ", fmt, ap);
+	va_end(ap);
+	f = popen(cmd, "r");
+	if (!f)
+		abort();
+	return f;
 }
 
 #endif

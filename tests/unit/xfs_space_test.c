@@ -22,26 +22,26 @@
 #include "fs/xfs_image.h"
 #include "fs/xfs_space.h"
 #include "image.h"
+#include "rnd.h"
 
 #define WINDOW 32768u
 
 /* up IMAGE MOUNT_POINT [OPTIONS]: on a loop device that goes with the mount; one that was used may
  * still be read-only */
 static const char functions[] =
-	"up() { l=$(losetup --show -f $1) && blockdev --setrw $l && mount -o rw$3 $l $2; r=$?; "
+	"set -x; up() { l=$(losetup --show -f $1) && blockdev --setrw $l && mount -o rw$3 $l $2; r=$?; "
 	"losetup -d $l; return $r; }; ";
 
-static int sh(const char *fmt, ...) PRINTF(1, 2);
-static int sh(const char *fmt, ...)
+static int sh_up(const char *fmt, ...) PRINTF(1, 2);
+static int sh_up(const char *fmt, ...)
 {
-	char cmd[1024];
 	va_list ap;
-	int n = snprintf(cmd, sizeof(cmd), "cd %s && exec >>log 2>&1; set -x; %s", dir, functions);
+	int r;
 
 	va_start(ap, fmt);
-	vsnprintf(cmd + n, sizeof(cmd) - (size_t)n, fmt, ap);
+	r = vsh(functions, fmt, ap);
 	va_end(ap);
-	return system(cmd);
+	return r;
 }
 
 /* ---- the answer, and the oracle's ---- */
@@ -86,20 +86,16 @@ static uint64_t oracle(const struct image *im, const char *name, uint8_t *bits)
 	uint64_t blocks = xfs_be(im->p, 8, 8),
 		 per_unit = bs < COW_BLK_BYTES ? COW_BLK_BYTES / bs : 1, start, count;
 	uint8_t *freed = calloc(1, blocks + per_unit);
-	char cmd[512];
 
 	assert_non_null(freed);
 	memset(bits, 0xff, im->r.volume_blks / 8 + 1);
 	for (uint64_t ag = 0; ag < ags; ag++) {
 		FILE *f;
 
-		snprintf(
-			cmd, sizeof(cmd),
-			"cd %s && xfs_db -r -c 'agf %d' -c 'addr bnoroot' -c btdump %s 2>>log | "
+		f = sh_read(
+			"xfs_db -r -c 'agf %d' -c 'addr bnoroot' -c btdump %s | "
 			"awk '/^bnobt level/ { leaf = $3 == 0 } leaf' | grep -o '\\[[0-9]*,[0-9]*\\]' | tr -d '[]'",
-			dir, (int)ag, name);
-		f = popen(cmd, "r");
-		assert_non_null(f);
+			(int)ag, name);
 		while (fscanf(f, "%lu,%lu", &start, &count) == 2)
 			memset(freed + ag * ag_blocks + start, 1, count);
 		pclose(f);
@@ -166,9 +162,9 @@ static void overwrite_free(const char *name, const uint8_t *bits)
 					 COW_BLK_BYTES);
 	close(fd);
 	assert_int_equal(
-		sh("mkdir -p m2; up %s m2 ,nouuid || exit; (cd m2 && find . -type f | sort | xargs cksum) >sums2; "
-		   "umount m2 && cmp sums sums2 && xfs_repair -n -f %s",
-		   name, name),
+		sh_up("mkdir -p m2; up %s m2 ,nouuid || exit; (cd m2 && find . -type f | sort | xargs cksum) >sums2; "
+		      "umount m2 && cmp sums sums2 && xfs_repair -n -f %s",
+		      name, name),
 		0);
 }
 
@@ -194,16 +190,16 @@ static void punch(uint64_t block_bytes, uint64_t holes)
 static void make(const char *mkfs, const char *options)
 {
 	assert_int_equal(
-		sh("mkdir -p m; rm -f i; truncate -s 330M i && mkfs.xfs -q -f %s i && up i m %s",
-		   mkfs, options),
+		sh_up("mkdir -p m; rm -f i; truncate -s 330M i && mkfs.xfs -q -f %s i && up i m %s",
+		      mkfs, options),
 		0);
 }
 
 static void files(void)
 {
-	assert_int_equal(sh("cd m && mkdir d e && for k in $(seq 400); do echo $k >d/$k; "
-			    "head -c $((k * 50)) /dev/urandom >e/$k; done && "
-			    "rm d/*[13579] e/*[2468]; sync"),
+	assert_int_equal(sh_up("cd m && mkdir d e && for k in $(seq 400); do echo $k >d/$k; "
+			       "head -c $((k * 50)) /dev/urandom >e/$k; done && "
+			       "rm d/*[13579] e/*[2468]; sync"),
 			 0);
 }
 
@@ -211,21 +207,21 @@ static void files(void)
 static void freeze(void)
 {
 	assert_int_equal(
-		sh("(cd m && find . -type f | sort | xargs cksum) >sums; fsfreeze -f m || exit; "
-		   "cp --sparse=always i frozen; r=$?; "
-		   "fsfreeze -u m && exit $r"),
+		sh_up("(cd m && find . -type f | sort | xargs cksum) >sums; fsfreeze -f m || exit; "
+		      "cp --sparse=always i frozen; r=$?; "
+		      "fsfreeze -u m && exit $r"),
 		0);
 }
 
 static void unmount(void)
 {
-	assert_int_equal(sh("(cd m && find . -type f | sort | xargs cksum) >sums; umount m"), 0);
+	assert_int_equal(sh_up("(cd m && find . -type f | sort | xargs cksum) >sums; umount m"), 0);
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	return sh(
+	return sh_up(
 		"! mountpoint -q m2 || umount m2; ! mountpoint -q m || { fsfreeze -u m; umount m; }; :");
 }
 
@@ -264,7 +260,7 @@ static void test_layouts(void **state)
 		freeze();
 		free(check_image("frozen"));
 		/* not frozen, and there is something to replay */
-		assert_int_equal(sh("cp m/e/1 m/e/2 && sync m/e/2 && cp --sparse=always i live"),
+		assert_int_equal(sh_up("cp m/e/1 m/e/2 && sync m/e/2 && cp --sparse=always i live"),
 				 0);
 		image_open(&im, "live");
 		bits = malloc(im.r.volume_blks / 8 + 1);
@@ -299,30 +295,31 @@ static int answer_of(const char *name)
 static void test_no_mount(void **state)
 {
 	(void)state;
-	assert_int_equal(sh("rm -f i; truncate -s 330M i && mkfs.xfs -q -f i"), 0);
+	assert_int_equal(sh_up("rm -f i; truncate -s 330M i && mkfs.xfs -q -f i"), 0);
 	assert_int_equal(answer_of("i"), 0);
 	assert_int_equal(
-		sh("rm -f i; truncate -s 330M i && mkfs.xfs -q -f -b size=1024 -l su=256k -s size=1024 i"),
+		sh_up("rm -f i; truncate -s 330M i && mkfs.xfs -q -f -b size=1024 -l su=256k -s size=1024 i"),
 		0);
 	assert_int_equal(answer_of("i"), 0);
 	/* the log as it is after a repair, and after another UUID */
 	assert_int_equal(
-		sh("mkdir -p m && up i m && cp log m/f && sync m/f && cp i live && umount m"), 0);
+		sh_up("mkdir -p m && up i m && cp log m/f && sync m/f && cp i live && umount m"),
+		0);
 	assert_int_equal(answer_of("live"), -EOPNOTSUPP);
-	assert_int_equal(sh("xfs_repair -L -f live"), 0);
+	assert_int_equal(sh_up("xfs_repair -L -f live"), 0);
 	assert_int_equal(answer_of("live"), 0);
-	assert_int_equal(sh("xfs_admin -f -U generate live"), 0);
+	assert_int_equal(sh_up("xfs_admin -f -U generate live"), 0);
 	assert_int_equal(answer_of("live"), 0);
-	assert_int_equal(sh("up live m && cp log m/g && umount m"), 0);
+	assert_int_equal(sh_up("up live m && cp log m/g && umount m"), 0);
 	assert_int_equal(answer_of("live"), 0);
 	/* not known: no checksums; an external log; a realtime section */
-	assert_int_equal(sh("mkfs.xfs -q -f -m crc=0 i"), 0);
+	assert_int_equal(sh_up("mkfs.xfs -q -f -m crc=0 i"), 0);
 	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
-	assert_int_equal(sh("truncate -s 70M j; mkfs.xfs -q -f -l logdev=j,size=64m i"), 0);
+	assert_int_equal(sh_up("truncate -s 70M j; mkfs.xfs -q -f -l logdev=j,size=64m i"), 0);
 	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
-	assert_int_equal(sh("mkfs.xfs -q -f -r rtdev=j i"), 0);
+	assert_int_equal(sh_up("mkfs.xfs -q -f -r rtdev=j i"), 0);
 	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
-	assert_int_equal(sh("mke2fs -q -F i"), 0);
+	assert_int_equal(sh_up("mke2fs -q -F i"), 0);
 	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
 }
 
@@ -338,10 +335,10 @@ static void test_wraps(void **state)
 	for (int k = 0; k < 40; k++) {
 		/* what is frozen is between nothing at all and most of the log */
 		assert_int_equal(
-			sh("cd m && rm -rf x*; mkdir $(seq -f x%%g %d); for i in x*; do echo $i >$i/z; done; sync x*; "
-			   "cp -r --reflink=always x1 x_%d; cat x1/z >>x_%d/z; exec 7>o; rm o; echo %d >&7; "
-			   "cd ..; fsfreeze -f m; cp --sparse=always i frozen; r=$?; fsfreeze -u m && exit $r",
-			   k % 8 * 100 + 1, k, k, k),
+			sh_up("cd m && rm -rf x*; mkdir $(seq -f x%%g %d); for i in x*; do echo $i >$i/z; done; sync x*; "
+			      "cp -r --reflink=always x1 x_%d; cat x1/z >>x_%d/z; exec 7>o; rm o; echo %d >&7; "
+			      "cd ..; fsfreeze -f m; cp --sparse=always i frozen; r=$?; fsfreeze -u m && exit $r",
+			      k % 8 * 100 + 1, k, k, k),
 			0);
 		if (answer_of("frozen"))
 			fail_msg("freeze %d", k);
@@ -435,12 +432,12 @@ static void bad_close(struct bad *b)
 	free(b->bits);
 }
 
-static uint64_t touched_unit(const struct bad *b, unsigned *seed)
+static uint64_t touched_unit(const struct bad *b, uint64_t *seed)
 {
 	uint64_t u;
 
 	do
-		u = (uint64_t)rand_r(seed) % b->im.r.volume_blks;
+		u = rnd_of(seed, b->im.r.volume_blks);
 	while (!bit(b->im.touched, u));
 	return u;
 }
@@ -448,15 +445,16 @@ static uint64_t touched_unit(const struct bad *b, unsigned *seed)
 /* A bit that is wrong anywhere is noticed, or it does not matter. */
 static void check_flips(struct bad *b)
 {
-	unsigned seed = 1, noticed = 0;
+	unsigned noticed = 0;
+	uint64_t seed = 1;
 
 	for (int k = 0; k < BAD_ROUNDS; k++) {
 		uint8_t *p = b->im.p + blk_to_bytes(touched_unit(b, &seed)) +
-			     (unsigned)rand_r(&seed) % COW_BLK_BYTES;
+			     rnd_of(&seed, COW_BLK_BYTES);
 		uint8_t was = *p;
 		int err;
 
-		*p ^= (uint8_t)(1u << rand_r(&seed) % 8);
+		*p ^= (uint8_t)(1u << rnd_of(&seed, 8));
 		err = answer(&b->im, WINDOW, b->bits);
 		if (!err)
 			assert_same(b->bits, b->right, b->im.r.volume_blks);
@@ -474,7 +472,7 @@ static void check_forged(struct bad *b)
 {
 	static const uint64_t values[] = { 0,	 1,	2,	    5,		255,
 					   4096, 65535, 0x7fffffff, 0x80000000, 0xffffffff };
-	unsigned seed = 2;
+	uint64_t seed = 2;
 	uint8_t was[COW_BLK_BYTES * 2];
 
 	for (int k = 0; k < BAD_ROUNDS; k++) {
@@ -485,15 +483,14 @@ static void check_forged(struct bad *b)
 
 		memcpy(was, p, sizeof(was));
 		b->im.units = 0;
-		for (int n = rand_r(&seed) % 3; n >= 0; n--) {
-			size_t width = 1u << rand_r(&seed) % 4;
-			size_t at = (size_t)rand_r(&seed) % (in_log ? 700 : 300) & ~(width - 1);
-			uint64_t v = values[(unsigned)rand_r(&seed) % ARRAY_SIZE(values)];
+		for (int n = rnd_of(&seed, 3); n >= 0; n--) {
+			size_t width = 1u << rnd_of(&seed, 4);
+			size_t at = rnd_of(&seed, in_log ? 700 : 300) & ~(width - 1);
+			uint64_t v = values[rnd_of(&seed, ARRAY_SIZE(values))];
 
-			if (!off || (off % b->ag_bytes == 0 && rand_r(&seed) % 2))
+			if (!off || (off % b->ag_bytes == 0 && rnd_of(&seed, 2)))
 				at = off ? 512 + at % 200 : at;
-			put(p + at, rand_r(&seed) % 3 ? v : xfs_be(p, at, width) + v % 3 - 1,
-			    width);
+			put(p + at, rnd_of(&seed, 3) ? v : xfs_be(p, at, width) + v % 3 - 1, width);
 		}
 		if (in_log)
 			seal_record(p);
