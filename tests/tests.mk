@@ -42,15 +42,16 @@ $(B)/tests/recorder: $(B)/obj/tests/bench/commit/recorder.o
 $(B)/tests/replay: $(REPLAY_SRC:%.c=$(B)/obj/%.o)
 $(B)/tests/golden_test $(B)/tests/mkgolden: $(B)/obj/tests/golden/golden.o
 # programs that tell stories of a toy card (tests/toy.h)
-TOY := $(addprefix $(B)/tests/,golden_test mkgolden alloc_test log_fault_test log_forged_test commit_fault_test wear_test) \
-	$(FUZZ_BIN) $(LIBFUZZER)
+WEAR := $(addprefix $(B)/tests/,wear_test wear_schedule_test wear_years_test)
+TOY := $(addprefix $(B)/tests/,golden_test mkgolden alloc_test log_fault_test log_foreign_test log_forged_test commit_fault_test \
+	commit_large_test) $(WEAR) $(FUZZ_BIN) $(LIBFUZZER)
 $(TOY): $(B)/obj/tests/toy.o
 # $(call wrap,FUNCTIONS): the program has these of its own
 wrap = $(addprefix -Wl$(comma)--wrap=,$1)
 $(B)/tests/mkgolden: LIBS := $(call wrap,getrandom time clock_gettime)
 # the allocator of cowfs's own code, not of the libraries
 $(B)/tests/alloc_test: LIBS += $(call wrap,malloc calloc realloc aligned_alloc posix_memalign strdup)
-$(B)/tests/wear_test: LIBS += $(call wrap,time)
+$(WEAR): LIBS += $(call wrap,time)
 $(B)/tests/powercut_test: | $(SHIM)
 
 # preloaded into other programs: no sanitizer, no library of ours

@@ -14,7 +14,7 @@ static struct {
 } gens[MAX_GENS];
 static unsigned n_gens;
 
-static void note(struct toy *t, void *ctx)
+static inline void note(struct toy *t, void *ctx)
 {
 	(void)ctx;
 	assert_true(n_gens < MAX_GENS);

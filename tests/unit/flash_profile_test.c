@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT
+/* Profiles of flash: prices for the planner, files of the user, the choice for a device. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "sim/model.h"
+#include "volume/card_profile.h"
+#include "flash_rows.h"
+#include "rnd.h"
+#include "flash_model.h"
+
+/* ---- prices and profiles ---- */
+
+static void test_table(void **state)
+{
+	struct flash_profile p = toy();
+
+	(void)state;
+	p.write = (struct flash_speed){ .table_ns = { 100, 200, 300, 400, 500, 900, 700, 800,
+						      1000 } };
+	assert_int_equal(flash_write_ns(&p, 0), 0);
+	assert_int_equal(flash_write_ns(&p, 512), 100);
+	assert_int_equal(flash_write_ns(&p, 4096), 100);
+	assert_int_equal(flash_write_ns(&p, 6144), 150);
+	assert_int_equal(flash_write_ns(&p, 8192), 200);
+	assert_int_equal(flash_write_ns(&p, 128 * KIB), 900);
+	assert_int_equal(flash_write_ns(&p, 192 * KIB), 800); /* falls */
+	assert_int_equal(flash_write_ns(&p, MIB), 1000);
+	assert_int_equal(flash_write_ns(&p, 3 * MIB), 3000);
+}
+
+/* g* in KiB, and from how many blocks of 4 KiB in a unit on it is written whole, by hand from the
+ * published tables */
+static void test_planner_prices(void **state)
+{
+	static const struct {
+		const char *id;
+		double gap_kib, pad_blks, rewrite_blks;
+	} rows_of_plan[] = {
+		{ "kingston-266x-32g", 45, 186, 2 },
+		{ "lexar-300x-8g", 24, 40, 2 },
+		{ "sandisk-ultra-4g", 18, 103, 45 },
+		{ "sandisk-extreme-pro-8g", 9, 205, 124 },
+		{ "sandisk-extreme-usb-16g-usb3", 15, 71, 59 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows_of_plan); i++) {
+		const struct flash_profile *p = profile(rows_of_plan[i].id);
+		double gap = (double)flash_bridge_gap_bytes(p, false) / 1024,
+		       pad = (double)flash_pad_from_bytes(p) / FOUR;
+		double rewrite = (double)flash_rewrite_from_bytes(p) / FOUR;
+
+		print_message(
+			"     %-28s bridge %4.1f KiB (%g)  pad from %5.1f blocks (%g)  rewrite from %5.1f (%g)\n",
+			p->id, gap, rows_of_plan[i].gap_kib, pad, rows_of_plan[i].pad_blks, rewrite,
+			rows_of_plan[i].rewrite_blks);
+		assert_near(gap, rows_of_plan[i].gap_kib, 6);
+		assert_near(pad, rows_of_plan[i].pad_blks, 5);
+		assert_near(rewrite, rows_of_plan[i].rewrite_blks, 12);
+		assert_true(flash_bridge_gap_bytes(p, true) > flash_bridge_gap_bytes(p, false));
+	}
+	assert_int_equal(flash_pad_from_bytes(profile("transcend-ts8gcf266")), FLASH_NEVER);
+	assert_int_equal(flash_rewrite_from_bytes(profile("transcend-ts8gcf266")), 3 * FOUR);
+	assert_int_equal(flash_merge_ns(profile("hdd-wd7500ayys"), 0), 0);
+	assert_int_equal(flash_sync_ns(profile("sandisk-extreme-pro-8g")), 0);
+	assert_near((double)flash_sync_ns(profile("lexar-300x-8g")) / 1e6, 15.1, 1);
+}
+
+/*
+ * 10,000 blocks all over 512 MiB, as they come and in order: seconds, by hand from t_W, the merge
+ * equation and the units that are visited. In order, what the card still owes at the end is paid,
+ * too.
+ */
+static double scattered_s(const char *id, bool sorted)
+{
+	enum { N = 10000 };
+	static uint8_t used[512 * MIB / FOUR];
+	struct flash_model *m = new_model(profile(id), 0, 0);
+	uint64_t n = 0, at = 0;
+	double s;
+
+	memset(used, 0, sizeof(used));
+	/* scattered ones meet a log in its steady state */
+	for (unsigned pass = 0; pass < (sorted ? 1u : 2u); pass++) {
+		flash_model_reset(m);
+		for (n = 0; n < N;) {
+			uint64_t blk = rnd(ARRAY_SIZE(used));
+
+			n += !used[blk];
+			if (!sorted && !used[blk])
+				flash_model_write(m, GIB + blk * FOUR, FOUR, 0);
+			used[blk] = 1;
+		}
+		if (!sorted)
+			memset(used, 0, sizeof(used));
+	}
+	for (; sorted && at < ARRAY_SIZE(used); at++)
+		if (used[at])
+			flash_model_write(m, GIB + at * FOUR, FOUR, 0);
+	if (sorted)
+		flash_model_settle(m);
+	s = (double)stats(m).clock_ns / 1e9;
+	flash_model_free(m);
+	return s;
+}
+
+static void test_scattered_and_sorted(void **state)
+{
+	static const struct {
+		const char *id;
+		double scattered, sorted;
+	} plans[] = {
+		{ "transcend-ts8gcf266", 213, 11.3 },
+		{ "samsung-mcaqe32g5app", 417, 11.3 },
+		{ "sandisk-sata5000-32g", 769, 10.1 },
+		{ "lexar-300x-8g", 421, 19.7 },
+		{ "sandisk-ultra-4g", 67, 31.8 },
+		{ "sandisk-extreme-pro-8g", 83, 79 },
+		{ "sandisk-extreme-usb-16g-usb3", 18, 12.9 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(plans); i++) {
+		double scattered = scattered_s(plans[i].id, false),
+		       sorted = scattered_s(plans[i].id, true);
+
+		print_message(
+			"     %-28s 10,000 blocks: scattered %5.1f s (%g by hand), sorted %5.1f (%g)\n",
+			plans[i].id, scattered, plans[i].scattered, sorted, plans[i].sorted);
+		assert_near(scattered, plans[i].scattered, 5);
+		assert_near(sorted, plans[i].sorted, 15);
+	}
+}
+
+static bool count_sources(void *ctx, const char *key, const char *value, const char *from)
+{
+	unsigned *n = ctx;
+
+	assert_true(*key && *value);
+	n[!strncmp(from, "printed", 7)	   ? 0
+	  : !strncmp(from, "derived: ", 9) ? 1
+	  : !strncmp(from, "assumed: ", 9) ? 2
+					   : 3]++;
+	return true;
+}
+
+static void test_profiles(void **state)
+{
+	unsigned n[4] = { 0 };
+
+	(void)state;
+	assert_int_equal(flash_profiles_count(profiles), 28);
+	for (size_t i = 0; i < flash_profiles_count(profiles); i++) {
+		const struct flash_profile *p = flash_profiles_at(profiles, i);
+		struct flash_profile q;
+
+		assert_int_equal(flash_profile_get(&q, p->id), 0);
+		assert_memory_equal(&q, p, sizeof(q));
+		assert_true(*p->title && *p->source);
+		flash_profiles_describe(profiles, i, count_sources, n);
+	}
+	print_message("     numbers printed in their source %u, derived %u, assumed %u\n", n[0],
+		      n[1], n[2]);
+	assert_true(n[0] > 60 && n[1] > 40 && n[2] > 60);
+	assert_int_equal(n[3], 5 + 6 + 6); /* notes, members, models */
+	assert_int_equal(flash_profile_get(&(struct flash_profile){ 0 }, "nothing"), -ENOENT);
+	assert_false(profile("kingston-24x-1g")->has_write);
+	assert_true(profile("lexar-300x-8g")->has_write);
+}
+
+static int open_text(const char *text, char *why, size_t why_bytes)
+{
+	char path[] = "/tmp/cowfs-profiles-XXXXXX";
+	struct flash_profiles *ps;
+	int fd = mkstemp(path), r;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	r = flash_profiles_open(&ps, path, why, why_bytes);
+	unlink(path);
+	if (!r) {
+		assert_non_null(flash_profiles_find(ps, "mine"));
+		assert_non_null(flash_profiles_find(ps, "lexar-300x-8g"));
+		flash_profiles_close(ps);
+	}
+	return r;
+}
+
+#define MINE(more, from)                                                                           \
+	"{\"mine\": {\"title\": \"t\", \"member\": \"lexar-300x-8g\"" more                         \
+	", \"from\": {\"x\": \"printed\"" from "}}}"
+
+static void test_own_profiles(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{ "[]", "not a JSON object" },
+		{ "{\"mine\": ", "not a JSON object" },
+		{ "", "not a JSON object" },
+		{ "{\"mine\": 5}", "not an object" },
+		{ "{\"lexar-300x-8g\": {}}", "twice" },
+		{ "{\"mine\": {\"title\": \"t\"}}", "no read_mb_s" },
+		{ MINE(", \"open_units\": 4", ""), "where open_units comes from" },
+		{ MINE(", \"open_units\": 4", ", \"open_units\": \"guessed\""),
+		  "where open_units comes from" },
+		{ MINE(", \"open_units\": 0", ", \"open_units\": \"assumed\""),
+		  "open_units must be from" },
+		{ MINE(", \"open_units\": \"4\"", ", \"open_units\": \"assumed\""),
+		  "open_units is not a number" },
+		{ MINE(", \"open_unit\": 4", ", \"open_unit\": \"assumed\""),
+		  "nothing is called open_unit" },
+		{ MINE(", \"read_mb_s\": [1, 2]", ", \"read_mb_s\": \"assumed\""),
+		  "read_mb_s must be" },
+		{ MINE(", \"read_mb_s\": 1e400", ", \"read_mb_s\": \"assumed\""),
+		  "read_mb_s must be" },
+		{ MINE(", \"wear\": \"some\"", ", \"wear\": \"assumed\""), "wear is 'some'" },
+		{ MINE(", \"unit_kib\": 5", ", \"unit_kib\": \"assumed\""),
+		  "unit_kib must be a multiple" },
+		{ MINE(", \"models\": \"X\"", ""), "models must be" },
+		{ MINE(", \"models\": [\"X\", 5]", ""), "models must be" },
+		{ MINE(", \"models\": [\"\"]", ""), "models must be" },
+		{ MINE(", \"open_random\": 9", ", \"open_random\": \"assumed\""),
+		  "open_random cannot" },
+	};
+	char why[256];
+
+	(void)state;
+	assert_int_equal(open_text(MINE("", ""), why, sizeof(why)), 0);
+	assert_int_equal(
+		open_text(MINE(", \"open_units\": 4", ", \"open_units\": \"assumed: a guess\""),
+			  why, sizeof(why)),
+		0);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		why[0] = 0;
+		assert_true(open_text(bad[i].text, why, sizeof(why)) < 0);
+		if (!strstr(why, bad[i].says))
+			fail_msg("'%s': says '%s', not '%s'", bad[i].text, why, bad[i].says);
+	}
+}
+
+/* ---- which one is a device's ---- */
+
+static struct profile_choice choose(const char *text, const char *model)
+{
+	struct profile_choice c = { .source = PROFILE_NONE };
+	char why[512] = "";
+
+	if (profile_choose(&c, text, model, why, sizeof(why)) < 0)
+		fail_msg("%s, %s: %s", text, model, why);
+	return c;
+}
+
+static void no_choice(const char *text, int error, const char *says)
+{
+	struct profile_choice c = { .source = PROFILE_NONE };
+	char why[512] = "";
+
+	assert_int_equal(profile_choose(&c, text, "TS8GCF266", why, sizeof(why)), error);
+	assert_int_equal(c.source, PROFILE_NONE);
+	if (!strstr(why, says))
+		fail_msg("%s: says '%s', not '%s'", text, why, says);
+}
+
+static void test_choice(void **state)
+{
+	static const struct {
+		const char *model, *id; /* NULL: none */
+	} named[] = {
+		{ "TS8GCF266", "transcend-ts8gcf266" },
+		{ "TRANSCEND ts8gcf266", "transcend-ts8gcf266" },
+		{ "SanDisk SDCFH-00 t10.ATA     SanDisk SDCFH-004G     2834", "sandisk-ultra-4g" },
+		{ "SA04G", "x-kingston-sa04g-4g" },
+		{ "TS8GCF266X TS8GCF266", "transcend-ts8gcf266" },
+		{ "TS8GCF2666", NULL },
+		{ "XTS8GCF266", NULL },
+		{ "TS8GCF", NULL },
+		{ "Storage Device", NULL },
+		{ "", NULL },
+	};
+	char path[] = "/tmp/cowfs-profiles-XXXXXX", text[128];
+	int fd = mkstemp(path);
+	struct flash_profile p;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(named); i++) {
+		struct profile_choice c = choose("auto", named[i].model);
+
+		if (c.source != (named[i].id ? PROFILE_MATCHED : PROFILE_GUESSED))
+			fail_msg("'%s': %d", named[i].model, c.source);
+		assert_string_equal(c.profile.id, named[i].id ? named[i].id : "");
+	}
+	assert_int_equal(choose("none", "TS8GCF266").source, PROFILE_NONE);
+	assert_int_equal(choose("x-slow-4g", "TS8GCF266").source, PROFILE_GIVEN);
+	assert_string_equal(choose("x-slow-4g", "TS8GCF266").profile.id, "x-slow-4g");
+	no_choice("x-slow", -ENOENT, "no profile x-slow:");
+	no_choice("samsung-raid5-4", -EINVAL, "is an array");
+	no_choice("transcend-ts8gcf266-mft", -EINVAL, "is an array");
+	no_choice("/nowhere/x.json:a", -ENOENT, "/nowhere/x.json: No such file");
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, MINE(", \"models\": [\"X 1\"]", ""),
+			       sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1),
+			 sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1);
+	assert_string_equal(choose(path, "").profile.id, "mine");
+	snprintf(text, sizeof(text), "%s:mine", path);
+	assert_string_equal(choose(text, "").profile.id, "mine");
+	assert_int_equal(choose(text, "").source, PROFILE_GIVEN);
+	snprintf(text, sizeof(text), "%s:x-slow-4g", path);
+	/* the program's are not the file's */
+	no_choice(text, -ENOENT, "no profile x-slow-4g in /tmp/");
+	assert_int_equal(ftruncate(fd, 0), 0);
+	assert_int_equal(pwrite(fd, "{}", 2, 0), 2);
+	no_choice(path, -EINVAL, "has 0 profiles");
+	assert_int_equal(pwrite(fd, "{]", 2, 0), 2);
+	no_choice(path, -EINVAL, "not a JSON object");
+	close(fd);
+	unlink(path);
+
+	flash_profile_guess(&p, 8 * MIB, GIB);
+	assert_true(p.guessed);
+	assert_int_equal(p.unit_bytes, 8 * MIB);
+	assert_int_equal(flash_write_ns(&p, 4096), 1000000 + 409600);
+	assert_int_equal(flash_random_read_ns(&p, 4096), 1000000 + 204800);
+}
+
+static void test_bad_models(void **state)
+{
+	struct flash_model *m = NULL;
+	struct flash_profile p = toy();
+
+	(void)state;
+	assert_int_equal(flash_model_new(&m, &p, 100, 0), -EINVAL);
+	p.unit_bytes = 5000;
+	assert_int_equal(flash_model_new(&m, &p, 0, 0), -EINVAL);
+	p = toy(), p.open_units = 0;
+	assert_int_equal(flash_model_new(&m, &p, 0, 0), -EINVAL);
+	p = toy(), p.members = 2, p.raid_level = 5, p.chunk_bytes = 64 * KIB;
+	assert_int_equal(flash_model_new(&m, &p, 0, 0), -EINVAL);
+	p.members = 3, p.raid_level = 10;
+	assert_int_equal(flash_model_new(&m, &p, 0, 0), -EINVAL);
+	assert_null(m);
+	flash_model_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_planner_prices),
+		cmocka_unit_test(test_scattered_and_sorted),
+		cmocka_unit_test(test_profiles),
+		cmocka_unit_test(test_own_profiles),
+		cmocka_unit_test(test_choice),
+		cmocka_unit_test(test_bad_models),
+	};
+
+	return cmocka_run_group_tests_name("flash_profile", tests, open_profiles, close_profiles);
+}

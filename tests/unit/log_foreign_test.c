@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT
+/* The log and its base: is it still the same card and file system? */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "log/codec.h"
+#include "gens.h"
+#include "rnd.h"
+#include "log_toy.h"
+
+/* ---- calls that are not due ---- */
+
+/* Everything is home, and then the device became something that is no file system: it is not taken,
+ * as another file system is. */
+static void test_no_file_system_any_more(void **state)
+{
+	static const struct {
+		enum toy_story story;
+		enum record_type last;
+	} all[] = { { TOY_LIVE, RECORD_TAIL },
+		    { TOY_LIVE, RECORD_RETIRED },
+		    { TOY_CHAIN, RECORD_TAIL },
+		    { TOY_LAG, RECORD_TAIL },
+		    { TOY_LAG, RECORD_RETIRED } };
+	uint8_t blk[COW_BLK_BYTES];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		for (int luks = 0; luks < 2; luks++) {
+			uint64_t before;
+			struct toy t;
+
+			toy_tell(&t, all[i].story, NULL, NULL);
+			/* all marks came home last: to the record before it they would be a
+			 * checkpoint's garbage */
+			for (unsigned b = 0; b < 4; b++)
+				toy_write(&t, b, (uint16_t)(b < 2 ? TOY_SUPER + 50 + b : 600 + b));
+			assert_int_equal(toy_commit(&t), 0);
+			assert_int_equal(toy_checkpoint(&t, all[i].last, RECORD_CLEAN), 0);
+			toy_close(&t);
+			toy_content(TOY_SUPER + 99, blk);
+			blk[1024 + 108]++; /* uuid */
+			if (luks) {
+				rnd_fill(blk, COW_BLK_BYTES);
+				memcpy(blk, "LUKS\xba\xbe", 6);
+			}
+			assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
+			rnd_fill(blk, COW_BLK_BYTES);
+			for (unsigned b = 1; luks && b < 20; b++)
+				assert_int_equal(
+					sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
+			before = sim_ops(t.card);
+			assert_int_equal(toy_open(&t, 0), 0);
+			if (!luks) {
+				assert_true(t.rep.state != LOG_FOREIGN);
+				toy_free(&t);
+				continue;
+			}
+			assert_int_equal(t.rep.state, LOG_FOREIGN);
+			assert_non_null(strstr(t.rep.why, "no file system that cowfs knows"));
+			assert_int_equal(card_set_writable(t.card, true), 0);
+			assert_int_equal(log_prepare(t.log), -EUCLEAN);
+			assert_int_equal(card_set_writable(t.card, false), 0);
+			assert_int_equal(sim_ops(t.card), before);
+			toy_free(&t);
+		}
+}
+
+/* A volume without a file system: its records know no marks. */
+static void unmarked(struct toy *t, bool made_here)
+{
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+
+	toy_format(t, false);
+	for (unsigned b = 0; b < 4; b++)
+		assert_int_equal(sim_poke(t->base, blk_to_bytes(b), blk, sizeof(blk)), 0);
+	t->n.content[0] = t->n.content[1] = t->n.content[2] = t->n.content[3] = 0;
+	t->live = t->n;
+	assert_int_equal(toy_open(t, 0), 0);
+	toy_write(t, 10, 1234);
+	assert_int_equal(toy_commit(t), 0);
+	assert_int_equal(log_newest(t->log)->fingerprint.n_marks, 0);
+	if (!made_here)
+		return;
+	for (unsigned b = 0; b < 4; b++)
+		toy_write(t, b, (uint16_t)(b < 1 ? TOY_SUPER : 500 + b));
+	assert_int_equal(toy_commit(t), 0);
+	assert_int_equal(log_newest(t->log)->fingerprint.n_marks, 0);
+}
+
+/* A record without marks knows no file system. One that is there nevertheless came through this
+ * log, or from elsewhere. */
+static void test_no_marks(void **state)
+{
+	uint8_t blk[COW_BLK_BYTES];
+	struct toy t;
+
+	(void)state;
+	unmarked(&t, false);
+	toy_content(TOY_SUPER, blk);
+	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
+	assert_int_equal(log_recheck(t.log), -ESTALE);
+	toy_close(&t);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.state, LOG_FOREIGN);
+	toy_free(&t);
+	for (unsigned done = 0; done <= 4; done++) {
+		unmarked(&t, true);
+		for (unsigned b = 0; b < done; b++) {
+			toy_content(t.n.content[b], blk);
+			assert_int_equal(sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
+		}
+		toy_close(&t);
+		assert_int_equal(toy_open(&t, 0), 0);
+		/* a commit record: no checkpoint had begun, so that all of it has to be as the log
+		 * has it */
+		assert_int_equal(t.rep.state, done == 0 || done == 4 ? LOG_LIVE : LOG_FOREIGN);
+		toy_free(&t);
+	}
+}
+
+/* ---- a checkpoint that is cut while it writes the marks of the base ---- */
+
+enum { TOY_MARKS = 4 }; /* both superblocks and both checkpoint packs */
+
+struct cut {
+	const struct card *card;
+	unsigned fates; /* two bits for each mark; other blocks come home */
+};
+
+static enum sim_fate fate_of_mark(void *arg, size_t i)
+{
+	const struct cut *cut = arg;
+	uint64_t blk = sim_pending_blk(cut->card, i);
+
+	return blk < TOY_MARKS ? (enum sim_fate)(cut->fates >> 2 * blk & 3) : SIM_DONE;
+}
+
+static int stop_before_flush(void *ctx, uint64_t done, uint64_t total)
+{
+	(void)ctx;
+	return done == total;
+}
+
+static void commit_marks(struct toy *t, unsigned which, uint16_t i)
+{
+	for (unsigned b = 0; b < TOY_MARKS; b++)
+		if (which & 1u << b)
+			toy_write(t, b, (uint16_t)((b < 2 ? TOY_SUPER : 0) + 5000 + 8 * i + b));
+	toy_write(t, 10, (uint16_t)(5000 + 8 * i + 4));
+	assert_int_equal(toy_commit(t), 0);
+}
+
+/* All home writes are in flight. */
+static void begin_checkpoint(struct toy *t)
+{
+	struct log_index *ix;
+
+	assert_int_equal(card_set_writable(t->card, true), 0);
+	assert_int_equal(card_set_writable(t->base, true), 0);
+	assert_int_equal(log_prepare(t->log), 0);
+	assert_int_equal(log_checkpoint(t->log, NULL, stop_before_flush, NULL, &ix), -ECANCELED);
+	assert_true(sim_pending(t->base) > 0);
+}
+
+static void cut_checkpoint(struct toy *t, unsigned fates)
+{
+	toy_close(t);
+	sim_seed(t->base, fates);
+	sim_power_cycle(t->base, fate_of_mark, &(struct cut){ .card = t->base, .fates = fates });
+	if (t->card != t->base)
+		sim_power_cycle(t->card, NULL, NULL);
+}
+
+static void assert_ours(struct toy *t)
+{
+	assert_int_equal(toy_open(t, 0), 0);
+	assert_false(t->rep.base_changed);
+	assert_true(t->rep.state == LOG_LIVE || t->rep.state == LOG_FELL_BACK);
+	assert_int_equal(toy_view(t, view), 0);
+	assert_int_equal(toy_differs(&t->n, view), -1);
+}
+
+/* Whatever a cut leaves of them, old, new, torn or garbage, in any combination: the base is known
+ * as ours, nothing that was committed is lost; and so again when what was left is cut over. */
+static void test_torn_marks(void **state)
+{
+	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_LAG };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(stories); i++) {
+		struct toy origin;
+
+		toy_tell(&origin, stories[i], NULL, NULL);
+		commit_marks(&origin, 0xf, 1);
+		assert_int_equal(toy_checkpoint(&origin, RECORD_TAIL, 0), 0);
+		commit_marks(&origin, 0xf, 2);
+		begin_checkpoint(&origin);
+		for (unsigned fates = 0; fates < 1u << 2 * TOY_MARKS; fates++) {
+			struct toy t;
+
+			toy_clone(&t, &origin);
+			cut_checkpoint(&t, fates);
+			assert_ours(&t);
+			begin_checkpoint(&t);
+			cut_checkpoint(&t, fates * 37 % 256);
+			assert_ours(&t);
+			commit_marks(&t, 1 + fates % 15, 3);
+			toy_close(&t);
+			assert_ours(&t);
+			begin_checkpoint(&t);
+			cut_checkpoint(&t, fates * 101 % 256);
+			assert_ours(&t);
+			assert_int_equal(toy_checkpoint(&t, RECORD_RETIRED, RECORD_CLEAN), 0);
+			assert_int_equal(card_read(t.base, 0, view, sizeof(view)), 0);
+			assert_int_equal(toy_differs(&t.n, view), -1);
+			toy_free(&t);
+		}
+		toy_free(&origin);
+	}
+}
+
+/* The same where no file system was before: the one that was made on the volume was on its way
+ * home. */
+static void test_torn_first_marks(void **state)
+{
+	struct toy origin;
+
+	(void)state;
+	unmarked(&origin, true);
+	begin_checkpoint(&origin);
+	for (unsigned fates = 0; fates < 1u << 2 * TOY_MARKS; fates++) {
+		struct toy t;
+
+		toy_clone(&t, &origin);
+		cut_checkpoint(&t, fates);
+		assert_ours(&t);
+		toy_free(&t);
+	}
+	toy_free(&origin);
+}
+
+/* Garbage where the log has nothing, or a superblock of somebody else where it has: no cut of
+ * ours. */
+static void test_torn_marks_foreign(void **state)
+{
+	uint8_t blk[COW_BLK_BYTES];
+	struct toy origin, t;
+
+	(void)state;
+	toy_tell(&origin, TOY_LIVE, NULL, NULL);
+	commit_marks(&origin, 0xf, 1);
+	assert_int_equal(toy_checkpoint(&origin, RECORD_TAIL, 0), 0);
+	commit_marks(&origin, 0x7, 2);
+	begin_checkpoint(&origin);
+	for (unsigned b = 0; b < TOY_MARKS; b++) {
+		toy_clone(&t, &origin);
+		cut_checkpoint(&t, 0xff); /* all is garbage */
+		toy_content((uint16_t)(b < 2 ? TOY_SUPER : 4711), blk);
+		if (b < 2)
+			blk[1024 + 108]++; /* uuid */
+		if (b == 2)
+			/* checksum_offset of a checkpoint pack */
+			memcpy(blk + 164, "\xfc\x0f\0\0", 4);
+		assert_int_equal(sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.state, LOG_FOREIGN);
+		assert_true(t.rep.base_changed);
+		toy_free(&t);
+	}
+	toy_free(&origin);
+}
+
+/* ---- is it still our card? ---- */
+
+static void other_time(struct log_super *s)
+{
+	s->created_s++;
+}
+
+static void other_fs(struct log_super *s)
+{
+	s->fs_uuid[3] ^= 1;
+}
+
+static void other_ring(struct log_super *s)
+{
+	s->state = SUPER_LIVE;
+	s->ring_uuid[3] ^= 1;
+}
+
+static void nothing(struct log_super *s)
+{
+	(void)s;
+}
+
+static void damage(struct log_super *s)
+{
+	s->version = 0;
+}
+
+/* Before the first commit only the super record can tell. */
+static void test_recheck_virgin(void **state)
+{
+	static void (*const changes[])(struct log_super *) = { other_time, other_fs, other_ring,
+							       damage };
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
+		poke_super(&t, 2, changes[i]);
+		assert_int_equal(log_recheck(t.log), -ESTALE);
+		toy_write(&t, 4, 1234);
+		assert_int_equal(toy_commit(&t), -ESTALE);
+		poke_super(&t, 2, nothing);
+		assert_int_equal(log_recheck(t.log), 0);
+	}
+	for (int i = 0; i < 3; i++) { /* nothing there; damaged; a smaller card */
+		const uint8_t none[16] = { 0 },
+			      rot[200] = { 'C', 'O', 'W', 'F', 'S', 'S', 'U', 'P' };
+		const uint64_t size_bytes = t.card->geo.size_bytes;
+
+		for (int k = 0; k < 2 && i < 2; k++)
+			assert_int_equal(sim_poke(t.card, log_super(t.log)->copy_off_bytes[k],
+						  i ? rot : none, i ? sizeof(rot) : sizeof(none)),
+					 0);
+		t.card->geo.size_bytes -= i == 2 ? COW_BLK_BYTES : 0;
+		assert_int_equal(log_recheck(t.log), -ESTALE);
+		t.card->geo.size_bytes = size_bytes;
+		poke_super(&t, 2, nothing);
+		assert_int_equal(log_recheck(t.log), 0);
+	}
+	sim_fail_at(t.card, SIM_READ, 1, -EIO, true);
+	assert_int_equal(log_recheck(t.log), -EIO); /* that says nothing about the card */
+	sim_fail_at(t.card, SIM_READ, 1, -ENXIO, true);
+	assert_int_equal(log_recheck(t.log), -ENXIO);
+	sim_fail_at(t.card, 0, 0, 0, false);
+	assert_int_equal(toy_commit(&t), 0);
+	toy_free(&t);
+}
+
+static void poke_record(struct toy *t, int64_t seq, uint64_t epoch)
+{
+	const struct log_super *s = log_super(t->log);
+	struct log_record rec = *log_newest(t->log);
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+
+	memcpy(rec.ring_uuid, s->ring_uuid, 16);
+	rec.seq += (uint64_t)seq;
+	rec.epoch += epoch;
+	codec_put_record(blk, &rec);
+	assert_int_equal(
+		sim_poke(t->card, s->ring_off_bytes + blk_to_bytes(rec.lblk), blk, sizeof(blk)), 0);
+}
+
+static void test_recheck(void **state)
+{
+	uint8_t blk[COW_BLK_BYTES];
+	struct toy t;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	toy_write(&t, 4, 1234);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_int_equal(log_recheck(t.log), 0);
+	poke_record(&t, 1, 0);
+	assert_int_equal(log_recheck(t.log), -ESTALE);
+	poke_record(&t, 0, 1);
+	assert_int_equal(log_recheck(t.log), -ESTALE);
+	poke_record(&t, 0, 0);
+	assert_int_equal(log_recheck(t.log), 0);
+	/* ours, but somebody mounted the file system meanwhile */
+	toy_content(TOY_SUPER + 99, blk);
+	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
+	assert_int_equal(log_recheck(t.log), -ESTALE);
+	toy_write(&t, 4, 1235);
+	assert_int_equal(toy_commit(&t), -ESTALE);
+	/* nothing behind the open record and the commit */
+	assert_int_equal(log_newest(t.log)->seq, t.rep.newest.seq + 2);
+	toy_free(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_torn_marks),
+		cmocka_unit_test(test_torn_marks_foreign),
+		cmocka_unit_test(test_no_file_system_any_more),
+		cmocka_unit_test(test_no_marks),
+		cmocka_unit_test(test_torn_first_marks),
+		cmocka_unit_test(test_recheck_virgin),
+		cmocka_unit_test(test_recheck),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/* A scratch ext4 to freeze, and what its seal has seen. Behind cmocka.h. */
+#ifndef COWFS_TESTS_QUIESCE_H
+#define COWFS_TESTS_QUIESCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include "base/io.h"
+#include "fs/bounce.h"
+#include "fs/quiesce.h"
+#include "fs/stuck.h"
+#include "export/fuse_mount.h"
+#include "scratch.h"
+
+#define EXT4 "mkfs.ext4 -q -F"
+#define EXT4_BYTES (32 * MIB)
+
+static struct scratch s;
+static int proc_dirfd = -1, fuse_dirfd = -1;
+
+struct probe {
+	unsigned calls;
+	int result;	     /* what the seal returns */
+	bool thaw;	     /* somebody thaws meanwhile */
+	bool was_frozen;     /* FIFREEZE said EBUSY */
+	bool needs_recovery; /* as the device tells it */
+	char told[8];	     /* callback: 'F' and 'T' */
+	atomic_bool stopped; /* writes are withheld until the seal */
+};
+
+static inline bool is_frozen(void)
+{
+	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat mnt, dir;
+
+	/* not what the folder lies on */
+	if (fd < 0 || fstat(fd, &mnt) < 0 || stat(s.dir, &dir) < 0 || mnt.st_dev == dir.st_dev)
+		return false;
+	if (ioctl(fd, FIFREEZE, 0) < 0)
+		return errno == EBUSY;
+	ioctl(fd, FITHAW, 0);
+	return false;
+}
+
+static inline int seal(void *ctx)
+{
+	struct probe *p = ctx;
+
+	p->calls++;
+	p->was_frozen = is_frozen();
+	p->needs_recovery = scratch_needs_recovery(&s);
+	if (p->thaw)
+		scratch_thaw(&s);
+	return p->result;
+}
+
+static inline bool stopped(void *ctx)
+{
+	return ((struct probe *)ctx)->stopped;
+}
+
+static inline void told(void *ctx, int mount_fd)
+{
+	struct probe *p = ctx;
+	size_t n = strlen(p->told);
+
+	if (n + 1 < sizeof(p->told))
+		p->told[n] = mount_fd >= 0 ? 'F' : 'T';
+}
+
+static inline struct quiesce_target target(struct probe *p)
+{
+	return (struct quiesce_target){ .proc_dirfd = proc_dirfd,
+					.dev = s.loop.rdev,
+					.loop_fd = s.loop.fd,
+					.fuse_dirfd = fuse_dirfd,
+					.frozen = told,
+					.ctx = p };
+}
+
+static inline int setup_ext4(void **state)
+{
+	(void)state;
+	return scratch_new(&s, EXT4, EXT4_BYTES) && scratch_mount(&s, "ext4", 0) == 0 ? 0 : -1;
+}
+
+static inline int teardown(void **state)
+{
+	(void)state;
+	scratch_thaw(&s);
+	scratch_free(&s);
+	return 0;
+}
+
+/* ---- a /proc of our own making ---- */
+
+/* Writes a file in it, with the folders that lead there. */
+static inline void fake_put(int dirfd, const char *path, const char *text)
+{
+	char part[128];
+	int fd;
+
+	for (const char *p = strchr(path, '/'); p; p = strchr(p + 1, '/')) {
+		snprintf(part, sizeof(part), "%.*s", (int)(p - path), path);
+		assert_true(mkdirat(dirfd, part, 0700) == 0 || errno == EEXIST);
+	}
+	fd = openat(dirfd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(io_write_full(fd, text, strlen(text)), 0);
+	close(fd);
+}
+
+static inline int fake_proc(char path[160])
+{
+	int fd;
+
+	snprintf(path, 160, "%s/proc", s.dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(mount("none", path, "tmpfs", 0, NULL), 0);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static inline void fake_end(const char *path, int fd)
+{
+	close(fd);
+	assert_int_equal(umount(path), 0);
+	rmdir(path);
+}
+
+#endif
