@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Private to commit/: which 4 KiB units of its device a btrfs uses, by its extent tree.
+ * Private to fs/: which 4 KiB units of its device a btrfs uses, by its extent tree.
  *
  * Known is a btrfs on one device, with CRC32C, sectors of 4 KiB, the profiles single and dup, and
  * no feature but those listed in btrfs_space.c. Used is what the extent tree of the superblock's

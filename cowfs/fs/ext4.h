@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Private to commit/: an ext2/3/4 image opened read-only through libext2fs. What cowfs asks about
- * one: ext4_reader.h. */
+/* Private to fs/: an ext2/3/4 image opened read-only through libext2fs. What cowfs asks about
+ * one: reader.h. */
 #ifndef COWFS_FS_EXT4_H
 #define COWFS_FS_EXT4_H
 
 #include <ext2fs/ext2fs.h>
 
-#include "fs/ext4_reader.h"
+#include "fs/reader.h"
 
 struct ext4_image {
 	ext2_filsys fs;
@@ -42,8 +42,8 @@ int ext4_desc_load(struct ext4_image *e, dgrp_t group) MUST_CHECK;
  * extents. */
 bool ext4_tree_ok(const struct ext2_inode *inode);
 
-/* ext4_group.c: ext4_reader_log for j of ext4_journal. */
-int ext4_log_ranges(struct ext4_image *e, const struct ext4_journal *j, struct ext4_range **ret,
+/* ext4_group.c: reader_log for j of ext4_journal. */
+int ext4_log_ranges(struct ext4_image *e, const struct reader_journal *j, struct reader_range **ret,
 		    size_t *ret_n) MUST_CHECK;
 
 /* ext4_group.c: the block bitmap of a group, one bit per cluster, into blocksize bytes.
@@ -52,7 +52,7 @@ int ext4_log_ranges(struct ext4_image *e, const struct ext4_journal *j, struct e
 int ext4_group_bits(struct ext4_image *e, dgrp_t group, uint8_t *ret) MUST_CHECK;
 
 /* -ENOENT: no internal journal; -EUCLEAN: damaged inode or journal superblock. */
-int ext4_journal(struct ext4_image *e, struct ext4_journal *ret) MUST_CHECK;
+int ext4_journal(struct ext4_image *e, struct reader_journal *ret) MUST_CHECK;
 
 /* CRC32C of the group descriptor blocks, at most 64 KiB of them; each() gets the number of each. */
 int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block),

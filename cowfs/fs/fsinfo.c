@@ -15,7 +15,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "fs/ext4_reader.h"
+#include "fs/reader.h"
 #include "fs/fsinfo.h"
 
 /* units 0 and 1 hold every superblock but that of btrfs, which is in unit 16 */
@@ -301,17 +301,17 @@ static bool is_damage(int err)
 int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 {
 	struct fsinfo f;
-	struct ext4_reader *e;
-	struct ext4_facts facts;
+	struct reader *e;
+	struct reader_facts facts;
 	int err = fsinfo_probe_super(r, &f);
 
 	if (err)
 		return err;
 	if (f.has_journal && !f.external_journal) {
-		err = ext4_reader_open(&e, r, EXT4_ASK_JOURNAL, &facts);
+		err = reader_open(&e, r, READER_ASK_JOURNAL, &facts);
 		if (!err) {
 			err = facts.journal_err;
-			ext4_reader_close(e);
+			reader_close(e);
 		}
 		if (err && !is_damage(err) && err != -EOWNERDEAD)
 			return err;
@@ -334,7 +334,7 @@ static void mark_unit(struct fs_fingerprint *fp, uint64_t blk)
 }
 
 /* of a larger block, what matters is in its first unit */
-static void mark_block(struct fs_fingerprint *fp, const struct ext4_facts *f, uint64_t block)
+static void mark_block(struct fs_fingerprint *fp, const struct reader_facts *f, uint64_t block)
 {
 	mark_unit(fp, block << f->block_shift >> COW_BLK_SHIFT);
 }
@@ -528,13 +528,13 @@ static void fingerprint_ext_super(const uint8_t *sb, struct fs_fingerprint *fp)
 
 static int fingerprint_ext(const struct blk_reader *r, struct fs_fingerprint *fp)
 {
-	struct ext4_reader *e;
-	struct ext4_facts f;
-	int err = ext4_reader_open(&e, r, EXT4_ASK_GDT | EXT4_ASK_JOURNAL, &f);
+	struct reader *e;
+	struct reader_facts f;
+	int err = reader_open(&e, r, READER_ASK_GDT | READER_ASK_JOURNAL, &f);
 
 	if (err)
 		return is_damage(err) ? 0 : err;
-	ext4_reader_close(e);
+	reader_close(e);
 	fp->gdt_crc = f.gdt_crc;
 	for (uint32_t i = 0; i < f.gdt_blocks; i++)
 		mark_block(fp, &f, f.gdt_block[i]);

@@ -2,7 +2,7 @@
 /*
  * What lies on the volume: kind, size, identity, and for ext2/3/4, btrfs and xfs which blocks are
  * in use. All file-system knowledge of cowfs is in fsinfo.c (superblocks of the common ones),
- * ext4.c and ext4_map.c (through libext2fs), btrfs_space.c and xfs_space.c.
+ * ext4.c and fsmap.c (through libext2fs), btrfs_space.c and xfs_space.c.
  */
 #ifndef COWFS_FS_FSINFO_H
 #define COWFS_FS_FSINFO_H

@@ -11,7 +11,7 @@
 #include "base/util.h"
 
 /*
- * From now on ext4_reader.h asks that process. Call it before there are threads, and before
+ * From now on reader.h asks that process. Call it before there are threads, and before
  * capabilities are dropped. prepare (may be NULL) is called in it while it still has all
  * privileges. keep_root: sessions keep user 0, without capabilities, because systemd ends the
  * processes of other users when it leaves an initramfs, '@' or not; else they get one that no other

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Private to commit/: which 4 KiB units of an XFS image are used. Pure code over a blk_reader, for
+ * Private to fs/: which 4 KiB units of an XFS image are used. Pure code over a blk_reader, for
  * a process without privileges: reads, memory and time are bounded whatever the image says.
  * Allocates; not for concurrent use.
  *

@@ -19,7 +19,7 @@
 #include "base/io.h"
 #include "fs/btrfs_space.h"
 #include "fs/ext4.h"
-#include "fs/ext4_reader.h"
+#include "fs/reader.h"
 #include "fs/fsproc.h"
 #include "fs/xfs_space.h"
 
@@ -56,7 +56,7 @@ struct image {
 	uint32_t groups, bitmap_bytes;
 };
 
-struct ext4_reader {
+struct reader {
 	struct image here; /* unless it is at the other end of fd */
 	int fd, pid_fd;
 	bool dead;			/* has no answer any more */
@@ -66,11 +66,11 @@ struct ext4_reader {
 	struct blk_reader r;
 	uint32_t block_bytes;
 	uint64_t blocks;
-	struct ext4_journal journal;
+	struct reader_journal journal;
 	uint8_t *buf; /* READ_UNITS */
 };
 
-uint64_t ext4_reader_patience_ns = 60 * 1000000000ull;
+uint64_t reader_patience_ns = 60 * 1000000000ull;
 
 static void iov_skip(struct iovec **iov, size_t *n, size_t bytes)
 {
@@ -86,28 +86,28 @@ static void iov_skip(struct iovec **iov, size_t *n, size_t bytes)
 
 static void note_block(void *ctx, uint64_t block)
 {
-	struct ext4_facts *f = ctx;
+	struct reader_facts *f = ctx;
 
-	if (f->gdt_blocks < EXT4_GDT_MARKS)
+	if (f->gdt_blocks < READER_GDT_MARKS)
 		f->gdt_block[f->gdt_blocks++] = block;
 }
 
-static int facts_of_ext(struct ext4_image *e, unsigned ask, struct ext4_facts *f)
+static int facts_of_ext(struct ext4_image *e, unsigned ask, struct reader_facts *f)
 {
 	const struct ext2_super_block *sb = e->fs->super;
 
-	*f = (struct ext4_facts){
+	*f = (struct reader_facts){
 		.blocks = ext2fs_blocks_count(e->fs->super),
 		.block_shift = (uint32_t)EXT2_BLOCK_SIZE_BITS(sb),
 		.first_data_block = sb->s_first_data_block,
 		.blocks_per_group = sb->s_blocks_per_group,
 		.cluster_shift = (uint32_t)e->fs->cluster_ratio_bits,
 	};
-	if (ask & EXT4_ASK_GDT)
+	if (ask & READER_ASK_GDT)
 		f->gdt_err = ext4_gdt_crc(e, &f->gdt_crc, note_block, f);
 	if (f->gdt_err && f->gdt_err != -EUCLEAN)
 		return f->gdt_err;
-	if (ask & EXT4_ASK_JOURNAL)
+	if (ask & READER_ASK_JOURNAL)
 		f->journal_err = ext4_journal(e, &f->journal);
 	return f->journal_err && f->journal_err != -EUCLEAN && f->journal_err != -ENOENT
 		       ? f->journal_err
@@ -115,7 +115,7 @@ static int facts_of_ext(struct ext4_image *e, unsigned ask, struct ext4_facts *f
 }
 
 static int image_open(struct image *im, const struct blk_reader *r, unsigned ask,
-		      struct ext4_facts *f)
+		      struct reader_facts *f)
 {
 	uint64_t units = 0;
 	int err;
@@ -129,10 +129,10 @@ static int image_open(struct image *im, const struct blk_reader *r, unsigned ask
 	if (!err && im->ext)
 		err = facts_of_ext(im->ext, ask, f);
 	else if (!err)
-		*f = (struct ext4_facts){ .blocks = min_u64(units, r->volume_blks),
-					  .block_shift = COW_BLK_SHIFT,
-					  .blocks_per_group = GROUP_UNITS,
-					  .journal_err = -ENOENT };
+		*f = (struct reader_facts){ .blocks = min_u64(units, r->volume_blks),
+					    .block_shift = COW_BLK_SHIFT,
+					    .blocks_per_group = GROUP_UNITS,
+					    .journal_err = -ENOENT };
 	if (err)
 		return err;
 	im->blocks = f->blocks;
@@ -157,7 +157,7 @@ static int image_group(struct image *im, uint64_t nr, uint8_t *bits)
 	return btrfs_space_used(im->btrfs, first, min_u64(GROUP_UNITS, im->blocks - first), bits);
 }
 
-static int image_log(struct image *im, const struct ext4_journal *j, struct ext4_range **ret,
+static int image_log(struct image *im, const struct reader_journal *j, struct reader_range **ret,
 		     size_t *ret_n)
 {
 	return im->ext ? ext4_log_ranges(im->ext, j, ret, ret_n) : -EINVAL;
@@ -175,8 +175,8 @@ static void image_close(struct image *im)
 struct served {
 	int fd;
 	struct image im;
-	struct ext4_facts facts;
-	struct ext4_range *ranges;
+	struct reader_facts facts;
+	struct reader_range *ranges;
 	size_t n;
 	uint8_t *bits;
 };
@@ -243,7 +243,7 @@ static bool serve_group(struct served *s, const struct question *q)
 		     s->im.bitmap_bytes);
 }
 
-void ext4_serve(int fd)
+void reader_serve(int fd)
 {
 	struct served s = { .fd = fd };
 	struct question q;
@@ -265,7 +265,7 @@ void ext4_serve(int fd)
 /* ---- the side that asks ---- */
 
 /* A session cannot prolong a commit by answering slowly: the wait counts, not the pause. */
-static bool wait_for(struct ext4_reader *x, short events)
+static bool wait_for(struct reader *x, short events)
 {
 	struct pollfd p = { .fd = x->fd, .events = events };
 	uint64_t begin_ns = now_ns();
@@ -276,7 +276,7 @@ static bool wait_for(struct ext4_reader *x, short events)
 }
 
 /* All of iov, in or out, or -EOWNERDEAD for good. */
-static int exchange(struct ext4_reader *x, bool in, struct iovec *iov, size_t n)
+static int exchange(struct reader *x, bool in, struct iovec *iov, size_t n)
 {
 	while (n && !x->dead) {
 		struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
@@ -292,7 +292,7 @@ static int exchange(struct ext4_reader *x, bool in, struct iovec *iov, size_t n)
 	return x->dead ? -EOWNERDEAD : 0;
 }
 
-static int send_blocks(struct ext4_reader *x, const struct answer *want)
+static int send_blocks(struct reader *x, const struct answer *want)
 {
 	int32_t err = 0;
 	struct iovec iov[2] = { { &err, sizeof(err) }, { x->buf, 0 } };
@@ -310,19 +310,19 @@ static int send_blocks(struct ext4_reader *x, const struct answer *want)
 }
 
 /* An error that an honest session may answer: of the image, or that of a read it was told. */
-static bool may_answer(const struct ext4_reader *x, int err)
+static bool may_answer(const struct reader *x, int err)
 {
 	return err == -EUCLEAN || err == -EOPNOTSUPP || err == -ENOMEM || err == -EINVAL ||
 	       err == -ENOENT || err == -EIO || (err < 0 && err == x->read_err);
 }
 
 /* The last answer to a question. */
-static int ask_answer(struct ext4_reader *x, const struct question *q, struct answer *ret)
+static int ask_answer(struct reader *x, const struct question *q, struct answer *ret)
 {
 	struct iovec out = { (void *)q, sizeof(*q) };
 	int err = exchange(x, false, &out, 1);
 
-	x->patience_ns += ext4_reader_patience_ns / QUESTIONS_PER_PATIENCE;
+	x->patience_ns += reader_patience_ns / QUESTIONS_PER_PATIENCE;
 	x->reads_blks += x->more_blks;
 	while (!err) {
 		struct iovec in = { ret, sizeof(*ret) };
@@ -336,7 +336,7 @@ static int ask_answer(struct ext4_reader *x, const struct question *q, struct an
 }
 
 /* The answer's data into data, at most max bytes; *ret_bytes of them. ret_n may be NULL. */
-static int ask(struct ext4_reader *x, const struct question *q, void *data, size_t max,
+static int ask(struct reader *x, const struct question *q, void *data, size_t max,
 	       size_t *ret_bytes, uint64_t *ret_n)
 {
 	struct answer a;
@@ -358,13 +358,13 @@ static int ask(struct ext4_reader *x, const struct question *q, void *data, size
 	return 0;
 }
 
-static bool part_err_sane(const struct ext4_reader *x, int err)
+static bool part_err_sane(const struct reader *x, int err)
 {
 	return !err || may_answer(x, err);
 }
 
 /* What the map calculates with. */
-static bool facts_sane(const struct ext4_reader *x, const struct ext4_facts *f)
+static bool facts_sane(const struct reader *x, const struct reader_facts *f)
 {
 	uint64_t all;
 
@@ -375,7 +375,7 @@ static bool facts_sane(const struct ext4_reader *x, const struct ext4_facts *f)
 	if (f->first_data_block > 1 || f->blocks <= f->first_data_block ||
 	    f->blocks_per_group < 8 || f->blocks_per_group & ((1u << f->cluster_shift) - 1) ||
 	    f->blocks_per_group >> f->cluster_shift > 8u << f->block_shift ||
-	    f->gdt_blocks > EXT4_GDT_MARKS)
+	    f->gdt_blocks > READER_GDT_MARKS)
 		return false;
 	if (!part_err_sane(x, f->gdt_err) || !part_err_sane(x, f->journal_err))
 		return false;
@@ -386,7 +386,7 @@ static bool facts_sane(const struct ext4_reader *x, const struct ext4_facts *f)
 	       (f->journal.sb_block < all && f->journal.size_bytes >> f->block_shift <= f->blocks);
 }
 
-static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *f)
+static int open_there(struct reader *x, unsigned asked, struct reader_facts *f)
 {
 	const struct question q = { .what = ASK_OPEN, .ask = asked, .number = x->r.volume_blks };
 	size_t bytes;
@@ -396,7 +396,7 @@ static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *
 	x->dead = x->fd < 0;
 	if (x->fd < 0)
 		return x->fd;
-	x->patience_ns = ext4_reader_patience_ns;
+	x->patience_ns = reader_patience_ns;
 	x->reads_blks = READS_SESSION_BLKS;
 	x->more_blks = asked & (ASK_BTRFS | ASK_XFS) ? READS_TREES_BLKS : READS_QUESTION_BLKS;
 	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
@@ -408,11 +408,11 @@ static int open_there(struct ext4_reader *x, unsigned asked, struct ext4_facts *
 	return bytes == sizeof(*f) && facts_sane(x, f) ? 0 : -EOWNERDEAD;
 }
 
-int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsigned asked,
-		     struct ext4_facts *ret_facts)
+int reader_open(struct reader **ret, const struct blk_reader *r, unsigned asked,
+		struct reader_facts *ret_facts)
 {
-	struct ext4_reader *x = calloc(1, sizeof(*x));
-	struct ext4_facts f = { 0 };
+	struct reader *x = calloc(1, sizeof(*x));
+	struct reader_facts f = { 0 };
 	int err;
 
 	if (!x)
@@ -421,7 +421,7 @@ int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsig
 	x->r = *r;
 	err = fsproc_on() ? open_there(x, asked, &f) : image_open(&x->here, r, asked, &f);
 	if (err) {
-		ext4_reader_close(x);
+		reader_close(x);
 		return err;
 	}
 	x->block_bytes = 1u << f.block_shift;
@@ -432,7 +432,7 @@ int ext4_reader_open(struct ext4_reader **ret, const struct blk_reader *r, unsig
 	return 0;
 }
 
-void ext4_reader_close(struct ext4_reader *x)
+void reader_close(struct reader *x)
 {
 	if (!x)
 		return;
@@ -448,7 +448,7 @@ void ext4_reader_close(struct ext4_reader *x)
 	free(x);
 }
 
-static bool ranges_sane(const struct ext4_reader *x, const struct ext4_range *ranges, size_t n)
+static bool ranges_sane(const struct reader *x, const struct reader_range *ranges, size_t n)
 {
 	uint64_t end = 0;
 
@@ -461,14 +461,14 @@ static bool ranges_sane(const struct ext4_reader *x, const struct ext4_range *ra
 	return true;
 }
 
-static int log_there(struct ext4_reader *x, struct ext4_range **ret, size_t *ret_n)
+static int log_there(struct reader *x, struct reader_range **ret, size_t *ret_n)
 {
-	_cleanup_free_ struct ext4_range *all = NULL;
+	_cleanup_free_ struct reader_range *all = NULL;
 	uint64_t n = 0, done = 0;
 	size_t bytes;
 
 	do {
-		struct ext4_range some[RANGES_PER_ANSWER];
+		struct reader_range some[RANGES_PER_ANSWER];
 		const struct question q = { .what = ASK_LOG, .number = done };
 		uint64_t was = n;
 		int err = ask(x, &q, some, sizeof(some), &bytes, &n);
@@ -493,12 +493,12 @@ static int log_there(struct ext4_reader *x, struct ext4_range **ret, size_t *ret
 	return 0;
 }
 
-int ext4_reader_log(struct ext4_reader *x, struct ext4_range **ret, size_t *ret_n)
+int reader_log(struct reader *x, struct reader_range **ret, size_t *ret_n)
 {
 	return x->fd < 0 ? image_log(&x->here, &x->journal, ret, ret_n) : log_there(x, ret, ret_n);
 }
 
-int ext4_reader_group(struct ext4_reader *x, uint32_t nr, uint8_t *bits)
+int reader_group(struct reader *x, uint32_t nr, uint8_t *bits)
 {
 	const struct question q = { .what = ASK_GROUP, .number = nr };
 	size_t bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Which 4 KiB units of an image are used, free, or jbd2 log: the fsmap of fsinfo.h. Bitmaps and the
- * blocks of the journal come from ext4_group.c, which may run in another process (ext4_reader.h);
+ * blocks of the journal come from ext4_group.c, which may run in another process (reader.h);
  * what they mean is decided here. The bitmaps of other kinds (btrfs_space.c, xfs_space.c) are of
  * windows of the device; what these say is only ever "free", never an alarm.
  *
@@ -23,7 +23,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "fs/ext4_reader.h"
+#include "fs/reader.h"
 
 #define LRU_GROUPS 16 /* a commit asks in ascending order */
 
@@ -35,20 +35,20 @@ struct group {
 };
 
 struct fsmap {
-	struct ext4_reader *e; /* NULL: every unit is used */
-	struct ext4_facts f;
+	struct reader *e; /* NULL: every unit is used */
+	struct reader_facts f;
 	bool knows, ext;
 	bool doubt; /* I5 */
 	unsigned alarms;
 	uint64_t volume_blks, clock;
-	struct ext4_range *log;
+	struct reader_range *log;
 	size_t log_ranges;
 	uint32_t log_sequence; /* of the next transaction, if the log is empty */
 	struct group *last, groups[LRU_GROUPS];
 };
 
-static const struct ext4_range *range_find(const struct ext4_range *ranges, size_t n,
-					   uint64_t block)
+static const struct reader_range *range_find(const struct reader_range *ranges, size_t n,
+					     uint64_t block)
 {
 	size_t low = 0;
 
@@ -91,7 +91,7 @@ static int group_get(struct fsmap *m, uint32_t nr, const struct group **ret)
 			g->bits = malloc(1u << m->f.block_shift);
 		if (!g->bits)
 			return -ENOMEM;
-		err = m->doubt ? -EUCLEAN : ext4_reader_group(m->e, nr, g->bits);
+		err = m->doubt ? -EUCLEAN : reader_group(m->e, nr, g->bits);
 		if (err && err != -EUCLEAN && m->ext)
 			return err;
 		g->bad = err;
@@ -291,13 +291,13 @@ static int log_load(struct fsmap *m)
 	if (m->f.journal.start)
 		m->alarms |= FSMAP_NEEDS_RECOVERY;
 	m->log_sequence = m->f.journal.sequence;
-	return ext4_reader_log(m->e, &m->log, &m->log_ranges);
+	return reader_log(m->e, &m->log, &m->log_ranges);
 }
 
 static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f)
 {
 	bool log = f->has_journal && !f->external_journal;
-	int err = ext4_reader_open(&m->e, r, log ? EXT4_ASK_JOURNAL : 0, &m->f);
+	int err = reader_open(&m->e, r, log ? READER_ASK_JOURNAL : 0, &m->f);
 
 	if (err == -EUCLEAN)
 		m->alarms |= FSMAP_BAD_CHECKSUM;
@@ -319,7 +319,7 @@ static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struc
  * reason. */
 static void map_open_trees(struct fsmap *m, const struct blk_reader *r, unsigned ask)
 {
-	m->knows = ext4_reader_open(&m->e, r, ask, &m->f) == 0;
+	m->knows = reader_open(&m->e, r, ask, &m->f) == 0;
 }
 
 static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
@@ -369,7 +369,7 @@ void fsmap_close(struct fsmap *m)
 	for (size_t i = 0; i < LRU_GROUPS; i++)
 		free(m->groups[i].bits);
 	free(m->log);
-	ext4_reader_close(m->e);
+	reader_close(m->e);
 	free(m);
 }
 
