@@ -2,7 +2,7 @@
 /*
  * Cursor codec for on-card bytes: little-endian, field by field. A cursor that
  * would leave its buffer sets `bad` and touches nothing; the caller looks at
- * `bad` once at the end.
+ * `bad` once at the end. And single fields of a superblock whose size is known.
  */
 #ifndef COWFS_BASE_BYTES_H
 #define COWFS_BASE_BYTES_H
@@ -120,6 +120,25 @@ static inline bool get_zeroes(struct bytes_reader *r, size_t len)
 			return false;
 	r->pos += len;
 	return true;
+}
+
+/* One field of other formats, at p + off. */
+static inline uint64_t le_at(const uint8_t *p, size_t off, size_t width)
+{
+	uint64_t v = 0;
+
+	for (size_t i = width; i; i--)
+		v = v << 8 | p[off + i - 1];
+	return v;
+}
+
+static inline uint64_t be_at(const uint8_t *p, size_t off, size_t width)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < width; i++)
+		v = v << 8 | p[off + i];
+	return v;
 }
 
 /* whole-buffer zero test, 8 bytes at a time; p need not be aligned, len is a multiple of 8 */

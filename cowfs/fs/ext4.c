@@ -379,7 +379,7 @@ static bool jsb_csum_ok(uint8_t *jsb)
 	return ~crc32c(0, jsb, JSB_BYTES) == want;
 }
 
-static int jsb_parse(struct ext4_image *e, uint8_t *jsb, struct reader_journal *j)
+static int jsb_parse(struct ext4_image *e, uint8_t *jsb, struct fsimage_journal *j)
 {
 	uint32_t type = jsb_get(jsb, JSB_TYPE);
 
@@ -398,11 +398,11 @@ static int jsb_parse(struct ext4_image *e, uint8_t *jsb, struct reader_journal *
 	return 0;
 }
 
-int ext4_journal(struct ext4_image *e, struct reader_journal *ret)
+int ext4_journal(struct ext4_image *e, struct fsimage_journal *ret)
 {
 	ext2_filsys fs = e->fs;
 	_cleanup_free_ uint8_t *jsb = malloc(fs->blocksize);
-	struct reader_journal j = { .ino = fs->super->s_journal_inum };
+	struct fsimage_journal j = { .ino = fs->super->s_journal_inum };
 	struct ext2_inode inode;
 	blk64_t phys = 0;
 	int err;

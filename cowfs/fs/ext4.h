@@ -6,7 +6,7 @@
 
 #include <ext2fs/ext2fs.h>
 
-#include "fs/reader.h"
+#include "fs/fsimage.h"
 
 struct ext4_image {
 	ext2_filsys fs;
@@ -43,8 +43,8 @@ int ext4_desc_load(struct ext4_image *e, dgrp_t group) MUST_CHECK;
 bool ext4_tree_ok(const struct ext2_inode *inode);
 
 /* ext4_group.c: reader_log for j of ext4_journal. */
-int ext4_log_ranges(struct ext4_image *e, const struct reader_journal *j, struct reader_range **ret,
-		    size_t *ret_n) MUST_CHECK;
+int ext4_log_ranges(struct ext4_image *e, const struct fsimage_journal *j,
+		    struct fsimage_range **ret, size_t *ret_n) MUST_CHECK;
 
 /* ext4_group.c: the block bitmap of a group, one bit per cluster, into blocksize bytes.
  * BLOCK_UNINIT groups are computed. -EUCLEAN: a checksum is wrong, or the bitmap does not cover the
@@ -52,7 +52,7 @@ int ext4_log_ranges(struct ext4_image *e, const struct reader_journal *j, struct
 int ext4_group_bits(struct ext4_image *e, dgrp_t group, uint8_t *ret) MUST_CHECK;
 
 /* -ENOENT: no internal journal; -EUCLEAN: damaged inode or journal superblock. */
-int ext4_journal(struct ext4_image *e, struct reader_journal *ret) MUST_CHECK;
+int ext4_journal(struct ext4_image *e, struct fsimage_journal *ret) MUST_CHECK;
 
 /* CRC32C of the group descriptor blocks, at most 64 KiB of them; each() gets the number of each. */
 int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block),

@@ -27,17 +27,17 @@ struct group {
 #define META_RANGES 4
 
 /* The bitmaps and the inode table of a group whose descriptor is loaded. How many. */
-static size_t tables_of(ext2_filsys fs, dgrp_t nr, struct reader_range ret[META_RANGES])
+static size_t tables_of(ext2_filsys fs, dgrp_t nr, struct fsimage_range ret[META_RANGES])
 {
-	ret[0] = (struct reader_range){ ext2fs_block_bitmap_loc(fs, nr), 1 };
-	ret[1] = (struct reader_range){ ext2fs_inode_bitmap_loc(fs, nr), 1 };
-	ret[2] = (struct reader_range){ ext2fs_inode_table_loc(fs, nr),
-					fs->inode_blocks_per_group };
+	ret[0] = (struct fsimage_range){ ext2fs_block_bitmap_loc(fs, nr), 1 };
+	ret[1] = (struct fsimage_range){ ext2fs_inode_bitmap_loc(fs, nr), 1 };
+	ret[2] = (struct fsimage_range){ ext2fs_inode_table_loc(fs, nr),
+					 fs->inode_blocks_per_group };
 	return 3;
 }
 
 /* The copies of superblock and descriptors in a group, with the room for more of them. How many. */
-static size_t supers_of(ext2_filsys fs, dgrp_t nr, struct reader_range ret[META_RANGES])
+static size_t supers_of(ext2_filsys fs, dgrp_t nr, struct fsimage_range ret[META_RANGES])
 {
 	uint64_t old_descs = ext2fs_has_feature_meta_bg(fs->super)
 				     ? fs->super->s_first_meta_bg
@@ -48,20 +48,20 @@ static size_t supers_of(ext2_filsys fs, dgrp_t nr, struct reader_range ret[META_
 
 	ext2fs_super_and_bgd_loc2(fs, nr, &super, &old_desc, &new_desc, &used);
 	if (super || !nr)
-		ret[n++] = (struct reader_range){ super, 1 };
+		ret[n++] = (struct fsimage_range){ super, 1 };
 	if (!nr) /* the boot sector, where it is not in the superblock's block */
-		ret[n++] = (struct reader_range){ 0, 1 };
+		ret[n++] = (struct fsimage_range){ 0, 1 };
 	if (old_desc)
-		ret[n++] = (struct reader_range){ old_desc, old_descs };
+		ret[n++] = (struct fsimage_range){ old_desc, old_descs };
 	if (new_desc)
-		ret[n++] = (struct reader_range){ new_desc, 1 };
+		ret[n++] = (struct fsimage_range){ new_desc, 1 };
 	return n;
 }
 
 /* ---- journal ---- */
 
 struct log_walk {
-	struct reader_range *ranges;
+	struct fsimage_range *ranges;
 	size_t n, cap;
 	uint64_t meta[JOURNAL_MAX_META], metas, log_blocks, data;
 	int err;
@@ -69,7 +69,7 @@ struct log_walk {
 
 static int log_add(struct log_walk *w, uint64_t block)
 {
-	struct reader_range *last = w->n ? &w->ranges[w->n - 1] : NULL;
+	struct fsimage_range *last = w->n ? &w->ranges[w->n - 1] : NULL;
 	void *bigger;
 
 	if (last && last->first + last->count == block) {
@@ -82,7 +82,7 @@ static int log_add(struct log_walk *w, uint64_t block)
 	if (!bigger)
 		return -ENOMEM;
 	w->ranges = bigger;
-	w->ranges[w->n++] = (struct reader_range){ block, 1 };
+	w->ranges[w->n++] = (struct fsimage_range){ block, 1 };
 	return 0;
 }
 
@@ -110,14 +110,14 @@ static int log_visit(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_
 
 static int range_compare(const void *a, const void *b)
 {
-	const struct reader_range *x = a, *y = b;
+	const struct fsimage_range *x = a, *y = b;
 
 	return x->first < y->first ? -1 : x->first > y->first;
 }
 
 /* Does one of the ranges, sorted and apart, meet another one? */
-static bool ranges_meet(const struct reader_range *ranges, size_t n,
-			const struct reader_range *other)
+static bool ranges_meet(const struct fsimage_range *ranges, size_t n,
+			const struct fsimage_range *other)
 {
 	size_t low = 0, high = n;
 	uint64_t end;
@@ -136,7 +136,7 @@ static bool ranges_meet(const struct reader_range *ranges, size_t n,
 }
 
 /* -EUCLEAN: something of the file system's own lies in them. *sure false: it cannot be told. */
-static int ranges_are_content(struct ext4_image *e, const struct reader_range *ranges, size_t n,
+static int ranges_are_content(struct ext4_image *e, const struct fsimage_range *ranges, size_t n,
 			      bool *sure)
 {
 	ext2_filsys fs = e->fs;
@@ -146,7 +146,7 @@ static int ranges_are_content(struct ext4_image *e, const struct reader_range *r
 	if (!*sure)
 		return 0;
 	for (dgrp_t nr = 0; nr < fs->group_desc_count; nr++) {
-		struct reader_range own[2 * META_RANGES];
+		struct fsimage_range own[2 * META_RANGES];
 		size_t owns;
 
 		err = ext4_desc_load(e, nr);
@@ -165,7 +165,7 @@ static int ranges_are_content(struct ext4_image *e, const struct reader_range *r
 /* I4. -EUCLEAN: the inode maps what cannot be a journal. */
 static int log_check(struct ext4_image *e, const struct log_walk *w, uint64_t sb_block, bool *sure)
 {
-	_cleanup_free_ struct reader_range *all = NULL;
+	_cleanup_free_ struct fsimage_range *all = NULL;
 	size_t n = w->n + w->metas + 1;
 
 	/* logical block 0 is the one that is not in the ranges; all others must be mapped */
@@ -176,8 +176,8 @@ static int log_check(struct ext4_image *e, const struct log_walk *w, uint64_t sb
 		return -ENOMEM;
 	memcpy(all, w->ranges, w->n * sizeof(*all));
 	for (size_t i = 0; i < w->metas; i++)
-		all[w->n + i] = (struct reader_range){ w->meta[i], 1 };
-	all[n - 1] = (struct reader_range){ sb_block, 1 };
+		all[w->n + i] = (struct fsimage_range){ w->meta[i], 1 };
+	all[n - 1] = (struct fsimage_range){ sb_block, 1 };
 	qsort(all, n, sizeof(*all), range_compare);
 	for (size_t i = 1; i < n; i++)
 		if (all[i].first < all[i - 1].first + all[i - 1].count)
@@ -187,8 +187,8 @@ static int log_check(struct ext4_image *e, const struct log_walk *w, uint64_t sb
 	return ranges_are_content(e, all, n, sure);
 }
 
-int ext4_log_ranges(struct ext4_image *e, const struct reader_journal *j, struct reader_range **ret,
-		    size_t *ret_n)
+int ext4_log_ranges(struct ext4_image *e, const struct fsimage_journal *j,
+		    struct fsimage_range **ret, size_t *ret_n)
 {
 	_cleanup_free_ struct log_walk *w = calloc(1, sizeof(*w));
 	bool sure = false;
@@ -247,7 +247,7 @@ static bool group_covers(ext2_filsys fs, struct group *g, uint64_t first, uint64
 /* The bitmaps and the inode table of group owner, as far as they lie in g; own or not. */
 static bool tables_cover(ext2_filsys fs, struct group *g, dgrp_t owner, bool set)
 {
-	struct reader_range tables[META_RANGES];
+	struct fsimage_range tables[META_RANGES];
 	size_t n = tables_of(fs, owner, tables);
 
 	for (size_t i = 0; i < n; i++)
@@ -258,7 +258,7 @@ static bool tables_cover(ext2_filsys fs, struct group *g, dgrp_t owner, bool set
 
 static void supers_mark(ext2_filsys fs, struct group *g)
 {
-	struct reader_range supers[META_RANGES];
+	struct fsimage_range supers[META_RANGES];
 	size_t n = supers_of(fs, g->nr, supers);
 
 	for (size_t i = 0; i < n; i++)

@@ -302,13 +302,13 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 {
 	struct fsinfo f;
 	struct reader *e;
-	struct reader_facts facts;
+	struct fsimage_facts facts;
 	int err = fsinfo_probe_super(r, &f);
 
 	if (err)
 		return err;
 	if (f.has_journal && !f.external_journal) {
-		err = reader_open(&e, r, READER_ASK_JOURNAL, &facts);
+		err = reader_open(&e, r, FSIMAGE_ASK_JOURNAL, &facts);
 		if (!err) {
 			err = facts.journal_err;
 			reader_close(e);
@@ -334,7 +334,7 @@ static void mark_unit(struct fs_fingerprint *fp, uint64_t blk)
 }
 
 /* of a larger block, what matters is in its first unit */
-static void mark_block(struct fs_fingerprint *fp, const struct reader_facts *f, uint64_t block)
+static void mark_block(struct fs_fingerprint *fp, const struct fsimage_facts *f, uint64_t block)
 {
 	mark_unit(fp, block << f->block_shift >> COW_BLK_SHIFT);
 }
@@ -529,8 +529,8 @@ static void fingerprint_ext_super(const uint8_t *sb, struct fs_fingerprint *fp)
 static int fingerprint_ext(const struct blk_reader *r, struct fs_fingerprint *fp)
 {
 	struct reader *e;
-	struct reader_facts f;
-	int err = reader_open(&e, r, READER_ASK_GDT | READER_ASK_JOURNAL, &f);
+	struct fsimage_facts f;
+	int err = reader_open(&e, r, FSIMAGE_ASK_GDT | FSIMAGE_ASK_JOURNAL, &f);
 
 	if (err)
 		return is_damage(err) ? 0 : err;

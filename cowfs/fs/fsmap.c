@@ -36,19 +36,19 @@ struct group {
 
 struct fsmap {
 	struct reader *e; /* NULL: every unit is used */
-	struct reader_facts f;
+	struct fsimage_facts f;
 	bool knows, ext;
 	bool doubt; /* I5 */
 	unsigned alarms;
 	uint64_t volume_blks, clock;
-	struct reader_range *log;
+	struct fsimage_range *log;
 	size_t log_ranges;
 	uint32_t log_sequence; /* of the next transaction, if the log is empty */
 	struct group *last, groups[LRU_GROUPS];
 };
 
-static const struct reader_range *range_find(const struct reader_range *ranges, size_t n,
-					     uint64_t block)
+static const struct fsimage_range *range_find(const struct fsimage_range *ranges, size_t n,
+					      uint64_t block)
 {
 	size_t low = 0;
 
@@ -297,7 +297,7 @@ static int log_load(struct fsmap *m)
 static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f)
 {
 	bool log = f->has_journal && !f->external_journal;
-	int err = reader_open(&m->e, r, log ? READER_ASK_JOURNAL : 0, &m->f);
+	int err = reader_open(&m->e, r, log ? FSIMAGE_ASK_JOURNAL : 0, &m->f);
 
 	if (err == -EUCLEAN)
 		m->alarms |= FSMAP_BAD_CHECKSUM;

@@ -31,7 +31,7 @@
 
 #include "base/io.h"
 #include "base/sandbox.h"
-#include "fs/reader.h"
+#include "fs/answer.h"
 
 /* Of no other process: who shares a user may kill. Above what accounts, containers and user
  * namespaces are given. */
@@ -82,7 +82,7 @@ static void limit_session(void)
 
 /*
  * The socket, memory, and the end. Anything else is an error and no death, because a C library asks
- * what it can do without (qsort: how much memory there is). No flags but those of reader.c:
+ * what it can do without (qsort: how much memory there is). No flags but those of answer.c:
  * urgent data of stream sockets was a way into kernels.
  */
 static int session_calls(scmp_filter_ctx filter, void *nothing)
@@ -135,7 +135,7 @@ static __attribute__((noreturn)) void session_main(int fd)
 	/* a kernel without filters goes on without one */
 	if (r < 0 && r != -ENOSYS && r != -EINVAL)
 		_exit(1);
-	reader_serve(SOCKET_FD);
+	answer_serve(SOCKET_FD);
 	_exit(0);
 }
 
@@ -347,7 +347,7 @@ int fsproc_session(int *ret_pid_fd)
 	if (r == 0 && send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
 		r = -EOWNERDEAD;
 	for (int i = 0; i < ASK_TRIES && r == 0; i++) {
-		r = receive(&answer, fd, (int)(reader_patience_ns / 1000000));
+		r = receive(&answer, fd, (int)(answer_patience_ns / 1000000));
 		if (r == 0 && answer.what == FORKED_AGAIN &&
 		    send(own.fd, &ask, sizeof(ask), MSG_NOSIGNAL) < 0)
 			r = -EOWNERDEAD;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Processes in which libext2fs reads what a card says (docs/DESIGN.md, "Who reads metadata").
+ * Processes that read what a card says (docs/DESIGN.md, "Who reads metadata").
  * fsproc_start forks a small process that forks one for each session: without capabilities, files
  * and system calls, but for a socket and memory. What such a process does can end a question, not
  * the caller. Not for concurrent use.
@@ -11,7 +11,7 @@
 #include "base/util.h"
 
 /*
- * From now on reader.h asks that process. Call it before there are threads, and before
+ * From now on reader.h asks such a process. Call it before there are threads, and before
  * capabilities are dropped. prepare (may be NULL) is called in it while it still has all
  * privileges. keep_root: sessions keep user 0, without capabilities, because systemd ends the
  * processes of other users when it leaves an initramfs, '@' or not; else they get one that no other

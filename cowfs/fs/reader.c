@@ -1,14 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * Questions about an image, here or in another process.
- *
- * On the socket (a stream: where a buffer is small, messages of 64 KiB go in pieces) one question
- * is open at a time. The asking side sends a struct question; the other one sends struct answers,
- * each with its data: one that wants blocks is answered by an error number and these, until one is
- * the last. What a bitmap or a range says cannot be checked here, and need not be: whoever controls
- * the other side controls the image, which may say the same. That it stays inside of the volume and
- * of our memory is checked.
- */
+/* The side that asks: an image in this process, or questions to another one (answer.h). */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -17,47 +8,21 @@
 #include <sys/syscall.h>
 
 #include "base/io.h"
-#include "fs/btrfs_space.h"
-#include "fs/ext4.h"
-#include "fs/reader.h"
+#include "fs/answer.h"
 #include "fs/fsproc.h"
-#include "fs/xfs_space.h"
+#include "fs/reader.h"
 
 #define READ_UNITS 16
 /* each question has a part of it more: many groups take long where the CPU is busy */
 #define QUESTIONS_PER_PATIENCE 600
-#define RANGES_PER_ANSWER 2048
 #define MAX_RANGES (1u << 17)
 /* 256 MiB: what an honest side never needs for descriptors and the map of a journal */
 #define READS_SESSION_BLKS 65536u
 #define READS_QUESTION_BLKS 64u /* more for each question */
 #define READS_TREES_BLKS 4096u	/* the same where the answer is in trees, not in a bitmap */
 
-enum { ASK_OPEN, ASK_LOG, ASK_GROUP };
-
-struct question {
-	uint32_t what, ask;
-	uint64_t number; /* volume_blks; the first range; the group */
-};
-
-struct answer {
-	uint32_t more; /* 1: blocks are wanted first */
-	int32_t err;
-	uint64_t bytes;	    /* of data behind it */
-	uint64_t blk, blks; /* or blks: how many ranges there are */
-};
-
-/* One of these. */
-struct image {
-	struct ext4_image *ext;
-	struct btrfs_space *btrfs;
-	struct xfs_space *xfs;
-	uint64_t blocks;
-	uint32_t groups, bitmap_bytes;
-};
-
 struct reader {
-	struct image here; /* unless it is at the other end of fd */
+	struct fsimage here; /* unless it is at the other end of fd */
 	int fd, pid_fd;
 	bool dead;			/* has no answer any more */
 	uint64_t patience_ns;		/* left */
@@ -66,203 +31,9 @@ struct reader {
 	struct blk_reader r;
 	uint32_t block_bytes;
 	uint64_t blocks;
-	struct reader_journal journal;
+	struct fsimage_journal journal;
 	uint8_t *buf; /* READ_UNITS */
 };
-
-uint64_t reader_patience_ns = 60 * 1000000000ull;
-
-static void iov_skip(struct iovec **iov, size_t *n, size_t bytes)
-{
-	for (; *n && bytes >= (*iov)->iov_len; (*iov)++, (*n)--)
-		bytes -= (*iov)->iov_len;
-	if (*n) {
-		(*iov)->iov_base = (char *)(*iov)->iov_base + bytes;
-		(*iov)->iov_len -= bytes;
-	}
-}
-
-/* ---- what knows an image ---- */
-
-static void note_block(void *ctx, uint64_t block)
-{
-	struct reader_facts *f = ctx;
-
-	if (f->gdt_blocks < READER_GDT_MARKS)
-		f->gdt_block[f->gdt_blocks++] = block;
-}
-
-static int facts_of_ext(struct ext4_image *e, unsigned ask, struct reader_facts *f)
-{
-	const struct ext2_super_block *sb = e->fs->super;
-
-	*f = (struct reader_facts){
-		.blocks = ext2fs_blocks_count(e->fs->super),
-		.block_shift = (uint32_t)EXT2_BLOCK_SIZE_BITS(sb),
-		.first_data_block = sb->s_first_data_block,
-		.blocks_per_group = sb->s_blocks_per_group,
-		.cluster_shift = (uint32_t)e->fs->cluster_ratio_bits,
-	};
-	if (ask & READER_ASK_GDT)
-		f->gdt_err = ext4_gdt_crc(e, &f->gdt_crc, note_block, f);
-	if (f->gdt_err && f->gdt_err != -EUCLEAN)
-		return f->gdt_err;
-	if (ask & READER_ASK_JOURNAL)
-		f->journal_err = ext4_journal(e, &f->journal);
-	return f->journal_err && f->journal_err != -EUCLEAN && f->journal_err != -ENOENT
-		       ? f->journal_err
-		       : 0;
-}
-
-static int image_open(struct image *im, const struct blk_reader *r, unsigned ask,
-		      struct reader_facts *f)
-{
-	uint64_t units = 0;
-	int err;
-
-	if (ask & ASK_BTRFS)
-		err = btrfs_space_open(&im->btrfs, r, &units);
-	else if (ask & ASK_XFS)
-		err = xfs_space_open(&im->xfs, r, &units);
-	else
-		err = ext4_open(&im->ext, r);
-	if (!err && im->ext)
-		err = facts_of_ext(im->ext, ask, f);
-	else if (!err)
-		*f = (struct reader_facts){ .blocks = min_u64(units, r->volume_blks),
-					    .block_shift = COW_BLK_SHIFT,
-					    .blocks_per_group = GROUP_UNITS,
-					    .journal_err = -ENOENT };
-	if (err)
-		return err;
-	im->blocks = f->blocks;
-	im->bitmap_bytes = 1u << f->block_shift;
-	im->groups = im->ext ? im->ext->fs->group_desc_count
-			     : (uint32_t)((f->blocks + GROUP_UNITS - 1) / GROUP_UNITS);
-	return 0;
-}
-
-static int image_group(struct image *im, uint64_t nr, uint8_t *bits)
-{
-	uint64_t first = nr * GROUP_UNITS;
-
-	if (nr >= im->groups)
-		return -EINVAL;
-	if (im->ext)
-		return ext4_group_bits(im->ext, (dgrp_t)nr, bits);
-	memset(bits, 0, im->bitmap_bytes);
-	if (im->xfs)
-		return xfs_space_used(im->xfs, first, min_u64(GROUP_UNITS, im->blocks - first),
-				      bits);
-	return btrfs_space_used(im->btrfs, first, min_u64(GROUP_UNITS, im->blocks - first), bits);
-}
-
-static int image_log(struct image *im, const struct reader_journal *j, struct reader_range **ret,
-		     size_t *ret_n)
-{
-	return im->ext ? ext4_log_ranges(im->ext, j, ret, ret_n) : -EINVAL;
-}
-
-static void image_close(struct image *im)
-{
-	ext4_close(im->ext);
-	btrfs_space_close(im->btrfs);
-	xfs_space_close(im->xfs);
-}
-
-/* ---- the side that answers ---- */
-
-struct served {
-	int fd;
-	struct image im;
-	struct reader_facts facts;
-	struct reader_range *ranges;
-	size_t n;
-	uint8_t *bits;
-};
-
-/* All of iov, in or out; blocks. */
-static bool pass(int fd, bool in, struct iovec *iov, size_t n)
-{
-	while (n) {
-		struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
-		ssize_t done = in ? recvmsg(fd, &m, 0) : sendmsg(fd, &m, MSG_NOSIGNAL);
-
-		if (done <= 0)
-			return false;
-		iov_skip(&iov, &n, (size_t)done);
-	}
-	return true;
-}
-
-static bool reply(int fd, int err, uint64_t n, const void *data, size_t bytes)
-{
-	struct answer a = { .err = err, .bytes = err ? 0 : bytes, .blks = n };
-	struct iovec iov[2] = { { &a, sizeof(a) }, { (void *)data, (size_t)a.bytes } };
-
-	return pass(fd, false, iov, a.bytes ? 2 : 1);
-}
-
-static int read_there(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	struct answer want = { .more = 1, .blk = blk, .blks = blks };
-	struct iovec out = { &want, sizeof(want) };
-	int32_t err;
-	struct iovec in[2] = { { &err, sizeof(err) }, { buf, blk_to_bytes(blks) } };
-	int fd = *(int *)ctx;
-
-	if (!pass(fd, false, &out, 1) || !pass(fd, true, &in[0], 1))
-		return -EIO;
-	return err ? err : pass(fd, true, &in[1], 1) ? 0 : -EIO;
-}
-
-static bool serve_open(struct served *s, const struct question *q)
-{
-	struct blk_reader r = { read_there, &s->fd, q->number };
-	int err = s->bits ? -EINVAL : image_open(&s->im, &r, q->ask, &s->facts);
-
-	if (!err)
-		s->bits = malloc(s->im.bitmap_bytes);
-	if (!err && !s->bits)
-		err = -ENOMEM;
-	return reply(s->fd, err, 0, &s->facts, sizeof(s->facts));
-}
-
-static bool serve_log(struct served *s, const struct question *q)
-{
-	int err = s->ranges ? 0 : image_log(&s->im, &s->facts.journal, &s->ranges, &s->n);
-	size_t first = (size_t)min_u64(q->number, s->n);
-
-	return reply(s->fd, err, s->n, s->ranges ? s->ranges + first : NULL,
-		     min_u64(RANGES_PER_ANSWER, s->n - first) * sizeof(*s->ranges));
-}
-
-static bool serve_group(struct served *s, const struct question *q)
-{
-	return reply(s->fd, image_group(&s->im, q->number, s->bits), 0, s->bits,
-		     s->im.bitmap_bytes);
-}
-
-void reader_serve(int fd)
-{
-	struct served s = { .fd = fd };
-	struct question q;
-	bool ok = true;
-
-	while (ok) {
-		struct iovec iov = { &q, sizeof(q) };
-
-		if (!pass(fd, true, &iov, 1))
-			return;
-		if (q.what == ASK_OPEN)
-			ok = serve_open(&s, &q);
-		else
-			ok = s.bits &&
-			     (q.what == ASK_LOG ? serve_log(&s, &q) : serve_group(&s, &q));
-	}
-}
-
-/* ---- the side that asks ---- */
 
 /* A session cannot prolong a commit by answering slowly: the wait counts, not the pause. */
 static bool wait_for(struct reader *x, short events)
@@ -284,7 +55,7 @@ static int exchange(struct reader *x, bool in, struct iovec *iov, size_t n)
 				  : sendmsg(x->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (done > 0)
-			iov_skip(&iov, &n, (size_t)done);
+			answer_skip(&iov, &n, (size_t)done);
 		else
 			x->dead = done == 0 || (errno != EAGAIN && errno != EINTR) ||
 				  !wait_for(x, in ? POLLIN : POLLOUT);
@@ -322,7 +93,7 @@ static int ask_answer(struct reader *x, const struct question *q, struct answer 
 	struct iovec out = { (void *)q, sizeof(*q) };
 	int err = exchange(x, false, &out, 1);
 
-	x->patience_ns += reader_patience_ns / QUESTIONS_PER_PATIENCE;
+	x->patience_ns += answer_patience_ns / QUESTIONS_PER_PATIENCE;
 	x->reads_blks += x->more_blks;
 	while (!err) {
 		struct iovec in = { ret, sizeof(*ret) };
@@ -364,7 +135,7 @@ static bool part_err_sane(const struct reader *x, int err)
 }
 
 /* What the map calculates with. */
-static bool facts_sane(const struct reader *x, const struct reader_facts *f)
+static bool facts_sane(const struct reader *x, const struct fsimage_facts *f)
 {
 	uint64_t all;
 
@@ -375,7 +146,7 @@ static bool facts_sane(const struct reader *x, const struct reader_facts *f)
 	if (f->first_data_block > 1 || f->blocks <= f->first_data_block ||
 	    f->blocks_per_group < 8 || f->blocks_per_group & ((1u << f->cluster_shift) - 1) ||
 	    f->blocks_per_group >> f->cluster_shift > 8u << f->block_shift ||
-	    f->gdt_blocks > READER_GDT_MARKS)
+	    f->gdt_blocks > FSIMAGE_GDT_MARKS)
 		return false;
 	if (!part_err_sane(x, f->gdt_err) || !part_err_sane(x, f->journal_err))
 		return false;
@@ -386,7 +157,7 @@ static bool facts_sane(const struct reader *x, const struct reader_facts *f)
 	       (f->journal.sb_block < all && f->journal.size_bytes >> f->block_shift <= f->blocks);
 }
 
-static int open_there(struct reader *x, unsigned asked, struct reader_facts *f)
+static int open_there(struct reader *x, unsigned asked, struct fsimage_facts *f)
 {
 	const struct question q = { .what = ASK_OPEN, .ask = asked, .number = x->r.volume_blks };
 	size_t bytes;
@@ -396,7 +167,7 @@ static int open_there(struct reader *x, unsigned asked, struct reader_facts *f)
 	x->dead = x->fd < 0;
 	if (x->fd < 0)
 		return x->fd;
-	x->patience_ns = reader_patience_ns;
+	x->patience_ns = answer_patience_ns;
 	x->reads_blks = READS_SESSION_BLKS;
 	x->more_blks = asked & (ASK_BTRFS | ASK_XFS) ? READS_TREES_BLKS : READS_QUESTION_BLKS;
 	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
@@ -409,17 +180,17 @@ static int open_there(struct reader *x, unsigned asked, struct reader_facts *f)
 }
 
 int reader_open(struct reader **ret, const struct blk_reader *r, unsigned asked,
-		struct reader_facts *ret_facts)
+		struct fsimage_facts *ret_facts)
 {
 	struct reader *x = calloc(1, sizeof(*x));
-	struct reader_facts f = { 0 };
+	struct fsimage_facts f = { 0 };
 	int err;
 
 	if (!x)
 		return -ENOMEM;
 	x->fd = x->pid_fd = -1;
 	x->r = *r;
-	err = fsproc_on() ? open_there(x, asked, &f) : image_open(&x->here, r, asked, &f);
+	err = fsproc_on() ? open_there(x, asked, &f) : fsimage_open(&x->here, r, asked, &f);
 	if (err) {
 		reader_close(x);
 		return err;
@@ -443,12 +214,12 @@ void reader_close(struct reader *x)
 		syscall(SYS_pidfd_send_signal, x->pid_fd, SIGKILL, NULL, 0);
 		close(x->pid_fd);
 	}
-	image_close(&x->here);
+	fsimage_close(&x->here);
 	free(x->buf);
 	free(x);
 }
 
-static bool ranges_sane(const struct reader *x, const struct reader_range *ranges, size_t n)
+static bool ranges_sane(const struct reader *x, const struct fsimage_range *ranges, size_t n)
 {
 	uint64_t end = 0;
 
@@ -461,14 +232,14 @@ static bool ranges_sane(const struct reader *x, const struct reader_range *range
 	return true;
 }
 
-static int log_there(struct reader *x, struct reader_range **ret, size_t *ret_n)
+static int log_there(struct reader *x, struct fsimage_range **ret, size_t *ret_n)
 {
-	_cleanup_free_ struct reader_range *all = NULL;
+	_cleanup_free_ struct fsimage_range *all = NULL;
 	uint64_t n = 0, done = 0;
 	size_t bytes;
 
 	do {
-		struct reader_range some[RANGES_PER_ANSWER];
+		struct fsimage_range some[RANGES_PER_ANSWER];
 		const struct question q = { .what = ASK_LOG, .number = done };
 		uint64_t was = n;
 		int err = ask(x, &q, some, sizeof(some), &bytes, &n);
@@ -493,9 +264,10 @@ static int log_there(struct reader *x, struct reader_range **ret, size_t *ret_n)
 	return 0;
 }
 
-int reader_log(struct reader *x, struct reader_range **ret, size_t *ret_n)
+int reader_log(struct reader *x, struct fsimage_range **ret, size_t *ret_n)
 {
-	return x->fd < 0 ? image_log(&x->here, &x->journal, ret, ret_n) : log_there(x, ret, ret_n);
+	return x->fd < 0 ? fsimage_log(&x->here, &x->journal, ret, ret_n)
+			 : log_there(x, ret, ret_n);
 }
 
 int reader_group(struct reader *x, uint32_t nr, uint8_t *bits)
@@ -505,7 +277,7 @@ int reader_group(struct reader *x, uint32_t nr, uint8_t *bits)
 	int err;
 
 	if (x->fd < 0)
-		return image_group(&x->here, nr, bits);
+		return fsimage_group(&x->here, nr, bits);
 	err = ask(x, &q, bits, x->block_bytes, &bytes, NULL);
 	return err ? err : bytes == x->block_bytes ? 0 : -EOWNERDEAD;
 }

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* What xfs_space.c and xfs_log.c share: an XFS image, its superblock checked. */
+/* What xfs_space.c and xfs_log.c share: an XFS image, its superblock checked. All on disk but the
+ * items of the log is big-endian. */
 #ifndef COWFS_FS_XFS_IMAGE_H
 #define COWFS_FS_XFS_IMAGE_H
 
+#include "base/bytes.h"
 #include "fs/fsinfo.h"
 
 /* the "basic block": addresses in the log and in buffers count these */
 #define XFS_BB_BYTES 512u
 #define XFS_MAX_BLOCK_BYTES 65536u
 #define XFS_UUID_BYTES 16
+#define XFS_READ_UNITS 16u
 
 struct xfs_image {
 	struct blk_reader r;
@@ -20,35 +23,12 @@ struct xfs_image {
 	uint32_t log_blocks;
 	uint8_t uuid[XFS_UUID_BYTES];	   /* as mounted, and in the log */
 	uint8_t meta_uuid[XFS_UUID_BYTES]; /* in all other metadata */
-	uint8_t *buf;			   /* of one read */
+	uint8_t *buf;			   /* of one read: XFS_READ_UNITS */
 };
-
-/* All on disk but the items of the log is big-endian. */
-static inline uint64_t xfs_be(const uint8_t *p, size_t off, size_t width)
-{
-	uint64_t v = 0;
-
-	for (size_t i = 0; i < width; i++)
-		v = v << 8 | p[off + i];
-	return v;
-}
-
-static inline uint64_t xfs_le(const uint8_t *p, size_t off, size_t width)
-{
-	uint64_t v = 0;
-
-	for (size_t i = width; i; i--)
-		v = v << 8 | p[off + i - 1];
-	return v;
-}
 
 /* Any bytes of the image. -EUCLEAN: outside of the volume, or too much has been read. */
 int xfs_read(struct xfs_image *x, uint64_t off_bytes, size_t len_bytes, uint8_t *buf) MUST_CHECK;
 /* Is the CRC32C at crc_off of these bytes right? */
 bool xfs_crc_ok(const uint8_t *p, size_t len_bytes, size_t crc_off);
-
-/* 0: nothing that a mount would replay changes which blocks are free. -EOPNOTSUPP: it may. -ENOMEM,
- * or a read's error. */
-int xfs_log_clean(struct xfs_image *x) MUST_CHECK;
 
 #endif

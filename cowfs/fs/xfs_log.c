@@ -32,7 +32,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "fs/xfs_image.h"
+#include "fs/xfs_log.h"
 
 #define XLOG_HEADER_MAGIC_NUM 0xfeedbabeu
 #define XLOG_VERSION_2 2u
@@ -143,9 +143,9 @@ static int log_read(struct xlog *l, uint32_t blk, uint32_t n, uint8_t *buf)
 
 static uint32_t cycle_of(const uint8_t *bb)
 {
-	uint32_t word = (uint32_t)xfs_be(bb, 0, 4);
+	uint32_t word = (uint32_t)be_at(bb, 0, 4);
 
-	return word == XLOG_HEADER_MAGIC_NUM ? (uint32_t)xfs_be(bb, H_CYCLE, 4) : word;
+	return word == XLOG_HEADER_MAGIC_NUM ? (uint32_t)be_at(bb, H_CYCLE, 4) : word;
 }
 
 static int cycle_read(struct xlog *l, uint32_t blk, uint32_t *ret)
@@ -235,7 +235,7 @@ static bool crc_ok(const struct record *r, size_t header_bytes)
 	crc = crc32c(crc, h + H_CRC + 4, header_bytes - H_CRC - 4);
 	for (uint32_t k = 1; k < (r->data_bbs + XLOG_CYCLE_DATA_BBS - 1) / XLOG_CYCLE_DATA_BBS; k++)
 		crc = crc32c(crc, h + (size_t)k * XFS_BB_BYTES, XH_BYTES);
-	return crc32c(crc, r->data, r->len_bytes) == xfs_le(h, H_CRC, 4);
+	return crc32c(crc, r->data, r->len_bytes) == le_at(h, H_CRC, 4);
 }
 
 /* The blocks from distance before the head up to it, in order. */
@@ -261,14 +261,13 @@ static int blocks_load(struct xlog *l, uint32_t distance)
 static bool record_parse(const struct xlog *l, uint32_t at, struct record *r)
 {
 	uint8_t *h = l->buf + (size_t)at * XFS_BB_BYTES;
-	uint64_t len = xfs_be(h, H_LEN, 4), size = xfs_be(h, H_SIZE, 4),
+	uint64_t len = be_at(h, H_LEN, 4), size = be_at(h, H_SIZE, 4),
 		 blk = (l->first + at) % l->bbs;
 	uint64_t cycle = l->cycle - (blk >= l->head);
 
-	if (xfs_be(h, H_MAGICNO, 4) != XLOG_HEADER_MAGIC_NUM ||
-	    xfs_be(h, H_VERSION, 4) != XLOG_VERSION_2 ||
-	    xfs_be(h, H_LSN, 8) != (cycle << 32 | blk) || xfs_be(h, H_CYCLE, 4) != cycle ||
-	    xfs_be(h, H_FMT, 4) != XLOG_FMT_LINUX_LE ||
+	if (be_at(h, H_MAGICNO, 4) != XLOG_HEADER_MAGIC_NUM ||
+	    be_at(h, H_VERSION, 4) != XLOG_VERSION_2 || be_at(h, H_LSN, 8) != (cycle << 32 | blk) ||
+	    be_at(h, H_CYCLE, 4) != cycle || be_at(h, H_FMT, 4) != XLOG_FMT_LINUX_LE ||
 	    memcmp(h + H_FS_UUID, l->i->uuid, XFS_UUID_BYTES) || !len ||
 	    len > XLOG_MAX_RECORD_BBS * XFS_BB_BYTES || !size ||
 	    size > XLOG_MAX_RECORD_BBS * XFS_BB_BYTES)
@@ -280,7 +279,7 @@ static bool record_parse(const struct xlog *l, uint32_t at, struct record *r)
 			      .header_bbs =
 				      (uint32_t)((size + XLOG_CYCLE_DATA_BBS * XFS_BB_BYTES - 1) /
 						 (XLOG_CYCLE_DATA_BBS * XFS_BB_BYTES)),
-			      .ops = (uint32_t)xfs_be(h, H_NUM_LOGOPS, 4) };
+			      .ops = (uint32_t)be_at(h, H_NUM_LOGOPS, 4) };
 	r->data = h + (size_t)r->header_bbs * XFS_BB_BYTES;
 	return r->header_bbs + r->data_bbs <= l->in_buf - at &&
 	       r->data_bbs <= r->header_bbs * XLOG_CYCLE_DATA_BBS;
@@ -303,8 +302,8 @@ static void record_unpack(struct record *r)
 
 static bool item_region(struct replay *y, struct trans *t, const uint8_t *p, uint32_t len)
 {
-	uint64_t type = len < LI_BYTES ? 0 : xfs_le(p, LI_TYPE, 2),
-		 size = len < LI_BYTES ? 0 : xfs_le(p, LI_SIZE, 2);
+	uint64_t type = len < LI_BYTES ? 0 : le_at(p, LI_TYPE, 2),
+		 size = len < LI_BYTES ? 0 : le_at(p, LI_SIZE, 2);
 	uint64_t flags;
 
 	if (!size || type < XFS_LI_EFI || type > XFS_LI_XMD)
@@ -314,11 +313,11 @@ static bool item_region(struct replay *y, struct trans *t, const uint8_t *p, uin
 		return true;
 	if (len < BLF_BYTES || y->n == MAX_LOGGED)
 		return false;
-	flags = xfs_le(p, BLF_FLAGS, 2);
-	y->logged[y->n++] = (struct logged){ .daddr = xfs_le(p, BLF_BLKNO, 8),
+	flags = le_at(p, BLF_FLAGS, 2);
+	y->logged[y->n++] = (struct logged){ .daddr = le_at(p, BLF_BLKNO, 8),
 					     .trans = (uint32_t)(t - y->trans),
 					     .kind = (uint32_t)flags >> XFS_BLFT_SHIFT,
-					     .bbs = (uint32_t)xfs_le(p, BLF_LEN, 2),
+					     .bbs = (uint32_t)le_at(p, BLF_LEN, 2),
 					     .cancel = flags & XFS_BLF_CANCEL };
 	return true;
 }
@@ -326,8 +325,8 @@ static bool item_region(struct replay *y, struct trans *t, const uint8_t *p, uin
 static bool trans_region(struct replay *y, struct trans *t, const uint8_t *p, uint32_t len)
 {
 	if (!t->has_header) {
-		t->has_header = len == TH_BYTES && xfs_le(p, TH_MAGIC, 4) == XFS_TRANS_HEADER_MAGIC;
-		t->all_regions = len == TH_BYTES ? xfs_le(p, TH_NUM_ITEMS, 4) : 0;
+		t->has_header = len == TH_BYTES && le_at(p, TH_MAGIC, 4) == XFS_TRANS_HEADER_MAGIC;
+		t->all_regions = len == TH_BYTES ? le_at(p, TH_NUM_ITEMS, 4) : 0;
 		return t->has_header;
 	}
 	if (!t->all_regions--)
@@ -350,7 +349,7 @@ static struct trans *trans_find(const struct replay *y, uint32_t tid)
 
 static bool trans_op(struct replay *y, uint64_t lsn, const uint8_t *op, uint32_t len)
 {
-	uint32_t tid = (uint32_t)xfs_be(op, OH_TID, 4), flags = op[OH_FLAGS];
+	uint32_t tid = (uint32_t)be_at(op, OH_TID, 4), flags = op[OH_FLAGS];
 	struct trans *t = trans_find(y, tid);
 
 	if (op[OH_CLIENTID] != XFS_TRANSACTION)
@@ -378,7 +377,7 @@ static bool trans_op(struct replay *y, uint64_t lsn, const uint8_t *op, uint32_t
 
 static bool record_ops(const struct record *r, struct replay *y)
 {
-	uint64_t lsn = xfs_be(r->header, H_LSN, 8);
+	uint64_t lsn = be_at(r->header, H_LSN, 8);
 	uint32_t at = 0;
 
 	for (uint32_t k = 0; k < r->ops; k++) {
@@ -387,7 +386,7 @@ static bool record_ops(const struct record *r, struct replay *y)
 
 		if (r->len_bytes - at < OH_BYTES)
 			return false;
-		len = xfs_be(op, OH_LEN, 4);
+		len = be_at(op, OH_LEN, 4);
 		if (len > r->len_bytes - at - OH_BYTES || !trans_op(y, lsn, op, (uint32_t)len))
 			return false;
 		at += OH_BYTES + (uint32_t)len;
@@ -430,8 +429,8 @@ static int home_check(struct xfs_image *x, const struct logged *b, uint64_t lsn)
 		return err == -EUCLEAN ? -EOPNOTSUPP : err;
 	at = lsn_place(head, &uuid);
 	expected = memcmp(head, "XFSB", 4) ? x->meta_uuid : x->uuid;
-	return at && !memcmp(head + uuid, expected, XFS_UUID_BYTES) && xfs_be(head, at, 8) >= lsn &&
-			       xfs_be(head, at, 8) != UINT64_MAX
+	return at && !memcmp(head + uuid, expected, XFS_UUID_BYTES) && be_at(head, at, 8) >= lsn &&
+			       be_at(head, at, 8) != UINT64_MAX
 		       ? 0
 		       : -EOPNOTSUPP;
 }
@@ -472,7 +471,7 @@ static bool is_unmount(const struct record *r)
 	    op[OH_FLAGS] != XLOG_UNMOUNT_TRANS)
 		return false;
 	memcpy(type, op + OH_BYTES, sizeof(type));
-	return xfs_le(type, 0, 2) == XLOG_UNMOUNT_TYPE;
+	return le_at(type, 0, 2) == XLOG_UNMOUNT_TYPE;
 }
 
 /* ---- from the tail to the head ---- */
@@ -486,8 +485,7 @@ static int last_record(struct xlog *l, struct record *ret)
 
 	if (err)
 		return err;
-	while (at &&
-	       xfs_be(l->buf + (size_t)(at - 1) * XFS_BB_BYTES, 0, 4) != XLOG_HEADER_MAGIC_NUM)
+	while (at && be_at(l->buf + (size_t)(at - 1) * XFS_BB_BYTES, 0, 4) != XLOG_HEADER_MAGIC_NUM)
 		at--;
 	if (!at || !record_parse(l, at - 1, ret) ||
 	    at - 1 + ret->header_bbs + ret->data_bbs != l->in_buf)
@@ -546,11 +544,11 @@ int xfs_log_clean(struct xfs_image *x)
 		err = last_record(&l, &r);
 	if (err)
 		return err;
-	tail_lsn = xfs_be(r.header, H_TAIL_LSN, 8);
+	tail_lsn = be_at(r.header, H_TAIL_LSN, 8);
 	crc = crc_ok(&r, H_BYTES) || crc_ok(&r, H_BYTES_I386);
 	/* that of mkfs.xfs and xfs_repair has no checksum, and Linux asks for none in a record of
 	 * this kind */
-	if (!crc && xfs_le(r.header, H_CRC, 4))
+	if (!crc && le_at(r.header, H_CRC, 4))
 		return -EOPNOTSUPP;
 	record_unpack(&r);
 	if (is_unmount(&r))

@@ -25,12 +25,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/crc32c.h"
 #include "base/io.h"
 #include "fs/xfs_image.h"
+#include "fs/xfs_log.h"
 #include "fs/xfs_space.h"
 
-#define READ_UNITS 16u
 /* for the log: 4 MiB, and a block for each tree block that is in it */
 #define OPEN_READS_BLKS 16384u
 /* for a question: 128 MiB of blocks of 1 KiB, each second one free, have 1,100 tree blocks */
@@ -117,38 +116,6 @@ struct query {
 	uint8_t *bits;
 };
 
-int xfs_read(struct xfs_image *x, uint64_t off_bytes, size_t len_bytes, uint8_t *buf)
-{
-	while (len_bytes) {
-		uint64_t blk = off_bytes >> COW_BLK_SHIFT, skip = off_bytes % COW_BLK_BYTES;
-		uint64_t blks = min_u64(READ_UNITS,
-					(skip + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT);
-		size_t part = (size_t)min_u64(len_bytes, blk_to_bytes(blks) - skip);
-		int err;
-
-		if (blk >= x->r.volume_blks || blks > x->r.volume_blks - blk ||
-		    blks > x->reads_blks)
-			return -EUCLEAN;
-		x->reads_blks -= blks;
-		err = x->r.read(x->r.ctx, blk, blks, x->buf);
-		if (err)
-			return err;
-		memcpy(buf, x->buf + skip, part);
-		buf += part;
-		off_bytes += part;
-		len_bytes -= part;
-	}
-	return 0;
-}
-
-bool xfs_crc_ok(const uint8_t *p, size_t len_bytes, size_t crc_off)
-{
-	static const uint8_t zero[4];
-	uint32_t crc = crc32c(crc32c(0, p, crc_off), zero, sizeof(zero));
-
-	return crc32c(crc, p + crc_off + 4, len_bytes - crc_off - 4) == xfs_le(p, crc_off, 4);
-}
-
 static bool pow2_between(uint64_t v, uint64_t low, uint64_t high)
 {
 	return v >= low && v <= high && !(v & (v - 1));
@@ -158,12 +125,12 @@ static bool pow2_between(uint64_t v, uint64_t low, uint64_t high)
 
 static bool features_known(const uint8_t *sb)
 {
-	return (xfs_be(sb, SB_VERSIONNUM, 2) & VERSION_NUMBITS) == VERSION_5 &&
-	       !xfs_be(sb, SB_INPROGRESS, 1) &&
-	       !(xfs_be(sb, SB_FEATURES_INCOMPAT, 4) & ~(uint64_t)INCOMPAT_KNOWN) &&
-	       !(xfs_be(sb, SB_FEATURES_RO_COMPAT, 4) & ~(uint64_t)RO_COMPAT_KNOWN) &&
-	       !xfs_be(sb, SB_FEATURES_LOG_INCOMPAT, 4) && !xfs_be(sb, SB_RBLOCKS, 8) &&
-	       !xfs_be(sb, SB_REXTENTS, 8);
+	return (be_at(sb, SB_VERSIONNUM, 2) & VERSION_NUMBITS) == VERSION_5 &&
+	       !be_at(sb, SB_INPROGRESS, 1) &&
+	       !(be_at(sb, SB_FEATURES_INCOMPAT, 4) & ~(uint64_t)INCOMPAT_KNOWN) &&
+	       !(be_at(sb, SB_FEATURES_RO_COMPAT, 4) & ~(uint64_t)RO_COMPAT_KNOWN) &&
+	       !be_at(sb, SB_FEATURES_LOG_INCOMPAT, 4) && !be_at(sb, SB_RBLOCKS, 8) &&
+	       !be_at(sb, SB_REXTENTS, 8);
 }
 
 static uint32_t ag_length(const struct xfs_image *x, uint32_t ag)
@@ -189,11 +156,11 @@ static bool log_place(struct xfs_image *x, uint64_t logstart, uint64_t agblklog)
 
 static bool geometry_take(struct xfs_image *x, const uint8_t *sb)
 {
-	x->block_bytes = (uint32_t)xfs_be(sb, SB_BLOCKSIZE, 4);
-	x->blocks = xfs_be(sb, SB_DBLOCKS, 8);
-	x->ag_blocks = (uint32_t)xfs_be(sb, SB_AGBLOCKS, 4);
-	x->ags = (uint32_t)xfs_be(sb, SB_AGCOUNT, 4);
-	x->log_blocks = (uint32_t)xfs_be(sb, SB_LOGBLOCKS, 4);
+	x->block_bytes = (uint32_t)be_at(sb, SB_BLOCKSIZE, 4);
+	x->blocks = be_at(sb, SB_DBLOCKS, 8);
+	x->ag_blocks = (uint32_t)be_at(sb, SB_AGBLOCKS, 4);
+	x->ags = (uint32_t)be_at(sb, SB_AGCOUNT, 4);
+	x->log_blocks = (uint32_t)be_at(sb, SB_LOGBLOCKS, 4);
 	if (!pow2_between(x->block_bytes, 512, XFS_MAX_BLOCK_BYTES) ||
 	    x->sector_bytes > x->block_bytes ||
 	    x->blocks > blk_to_bytes(x->r.volume_blks) / x->block_bytes ||
@@ -204,7 +171,7 @@ static bool geometry_take(struct xfs_image *x, const uint8_t *sb)
 	    (uint64_t)ag_length(x, x->ags - 1) * x->block_bytes <=
 		    AG_HEADER_SECTORS * x->sector_bytes)
 		return false;
-	return log_place(x, xfs_be(sb, SB_LOGSTART, 8), xfs_be(sb, SB_AGBLKLOG, 1));
+	return log_place(x, be_at(sb, SB_LOGSTART, 8), be_at(sb, SB_AGBLKLOG, 1));
 }
 
 static int super_load(struct xfs_image *x)
@@ -216,7 +183,7 @@ static int super_load(struct xfs_image *x)
 
 	if (err)
 		return err == -EUCLEAN ? -EOPNOTSUPP : err;
-	x->sector_bytes = (uint32_t)xfs_be(head, SB_SECTSIZE, 2);
+	x->sector_bytes = (uint32_t)be_at(head, SB_SECTSIZE, 2);
 	if (memcmp(head + SB_MAGICNUM, "XFSB", 4) || !pow2_between(x->sector_bytes, 512, 32768))
 		return -EOPNOTSUPP;
 	sb = malloc(x->sector_bytes);
@@ -228,7 +195,7 @@ static int super_load(struct xfs_image *x)
 	if (!features_known(sb) || !xfs_crc_ok(sb, x->sector_bytes, SB_CRC) ||
 	    !geometry_take(x, sb))
 		return -EOPNOTSUPP;
-	other = xfs_be(sb, SB_FEATURES_INCOMPAT, 4) & INCOMPAT_META_UUID;
+	other = be_at(sb, SB_FEATURES_INCOMPAT, 4) & INCOMPAT_META_UUID;
 	memcpy(x->uuid, sb + SB_UUID, XFS_UUID_BYTES);
 	memcpy(x->meta_uuid, sb + (other ? SB_META_UUID : SB_UUID), XFS_UUID_BYTES);
 	return 0;
@@ -240,13 +207,13 @@ static bool node_ok(const struct query *q, const uint8_t *p, uint32_t block, uns
 {
 	const struct xfs_image *i = &q->x->i;
 	uint64_t daddr = ((uint64_t)q->ag * i->ag_blocks + block) * (i->block_bytes / XFS_BB_BYTES);
-	uint64_t n = xfs_be(p, BB_NUMRECS, 2);
+	uint64_t n = be_at(p, BB_NUMRECS, 2);
 	uint64_t max = (i->block_bytes - BB_HEADER) / (level ? REC_BYTES + PTR_BYTES : REC_BYTES);
 
-	return !memcmp(p + BB_MAGIC, "AB3B", 4) && xfs_be(p, BB_LEVEL, 2) == level && n <= max &&
-	       xfs_be(p, BB_BLKNO, 8) == daddr &&
+	return !memcmp(p + BB_MAGIC, "AB3B", 4) && be_at(p, BB_LEVEL, 2) == level && n <= max &&
+	       be_at(p, BB_BLKNO, 8) == daddr &&
 	       !memcmp(p + BB_UUID, i->meta_uuid, XFS_UUID_BYTES) &&
-	       xfs_be(p, BB_OWNER, 4) == q->ag && xfs_crc_ok(p, i->block_bytes, BB_CRC);
+	       be_at(p, BB_OWNER, 4) == q->ag && xfs_crc_ok(p, i->block_bytes, BB_CRC);
 }
 
 /* The block at this place of the tree, checked; it stays until another one of its level is
@@ -297,11 +264,11 @@ static void mark_free(const struct query *q, uint64_t start, uint64_t end)
 static int leaf_walk(struct query *q, const uint8_t *p, uint64_t limit)
 {
 	const struct xfs_image *i = &q->x->i;
-	const uint64_t base = (uint64_t)q->ag * i->ag_blocks, n = xfs_be(p, BB_NUMRECS, 2);
+	const uint64_t base = (uint64_t)q->ag * i->ag_blocks, n = be_at(p, BB_NUMRECS, 2);
 
 	for (uint64_t k = 0; k < n; k++) {
 		const uint8_t *rec = p + BB_HEADER + k * REC_BYTES;
-		uint64_t start = xfs_be(rec, 0, 4), count = xfs_be(rec, 4, 4), end = start + count;
+		uint64_t start = be_at(rec, 0, 4), count = be_at(rec, 4, 4), end = start + count;
 
 		if (!count || start < q->end || end > limit ||
 		    start * i->block_bytes < AG_HEADER_SECTORS * i->sector_bytes ||
@@ -326,22 +293,22 @@ static int tree_walk(struct query *q, uint32_t block, unsigned level, uint64_t k
 
 	if (err)
 		return err;
-	n = xfs_be(p, BB_NUMRECS, 2);
+	n = be_at(p, BB_NUMRECS, 2);
 	if (!n)
 		return root && !level ? 0 : -EUCLEAN;
-	if (!root && xfs_be(p, BB_HEADER, 4) != key)
+	if (!root && be_at(p, BB_HEADER, 4) != key)
 		return -EUCLEAN;
 	if (!level)
 		return leaf_walk(q, p, limit);
 	for (uint64_t k = 0; k < n && !err; k++) {
-		first = xfs_be(p, BB_HEADER + k * REC_BYTES, 4);
-		next = k + 1 < n ? xfs_be(p, BB_HEADER + (k + 1) * REC_BYTES, 4) : limit;
+		first = be_at(p, BB_HEADER + k * REC_BYTES, 4);
+		next = k + 1 < n ? be_at(p, BB_HEADER + (k + 1) * REC_BYTES, 4) : limit;
 		if (first >= next || next > limit)
 			return -EUCLEAN;
 		if (first < q->high && next > q->low)
 			err = tree_walk(
 				q,
-				(uint32_t)xfs_be(p, BB_HEADER + max * REC_BYTES + k * PTR_BYTES, 4),
+				(uint32_t)be_at(p, BB_HEADER + max * REC_BYTES + k * PTR_BYTES, 4),
 				level - 1, first, next);
 	}
 	return err;
@@ -360,13 +327,13 @@ static int ag_walk(struct query *q)
 		       i->sector_bytes, agf);
 	if (err)
 		return err;
-	level = xfs_be(agf, AGF_BNO_LEVEL, 4);
-	if (memcmp(agf + AGF_MAGICNUM, "XAGF", 4) || xfs_be(agf, AGF_VERSIONNUM, 4) != 1 ||
-	    xfs_be(agf, AGF_SEQNO, 4) != q->ag || xfs_be(agf, AGF_LENGTH, 4) != q->ag_len ||
-	    !level || level > MAX_LEVELS || memcmp(agf + AGF_UUID, i->meta_uuid, XFS_UUID_BYTES) ||
+	level = be_at(agf, AGF_BNO_LEVEL, 4);
+	if (memcmp(agf + AGF_MAGICNUM, "XAGF", 4) || be_at(agf, AGF_VERSIONNUM, 4) != 1 ||
+	    be_at(agf, AGF_SEQNO, 4) != q->ag || be_at(agf, AGF_LENGTH, 4) != q->ag_len || !level ||
+	    level > MAX_LEVELS || memcmp(agf + AGF_UUID, i->meta_uuid, XFS_UUID_BYTES) ||
 	    !xfs_crc_ok(agf, i->sector_bytes, AGF_CRC))
 		return -EUCLEAN;
-	return tree_walk(q, (uint32_t)xfs_be(agf, AGF_BNO_ROOT, 4), (unsigned)level - 1, UINT64_MAX,
+	return tree_walk(q, (uint32_t)be_at(agf, AGF_BNO_ROOT, 4), (unsigned)level - 1, UINT64_MAX,
 			 q->ag_len);
 }
 
@@ -410,7 +377,7 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, uint64_t 
 		return -ENOMEM;
 	x->i.r = *r;
 	x->i.reads_blks = OPEN_READS_BLKS;
-	x->i.buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
+	x->i.buf = io_alloc(XFS_READ_UNITS * COW_BLK_BYTES);
 	err = x->i.buf ? super_load(&x->i) : -ENOMEM;
 	if (!err)
 		err = xfs_log_clean(&x->i);

@@ -19,9 +19,10 @@
 #include <linux/capability.h>
 
 #include "base/io.h"
-#include "fs/reader.h"
+#include "fs/answer.h"
 #include "fs/fsinfo.h"
 #include "fs/fsproc.h"
+#include "fs/reader.h"
 #include "workdir.h"
 #include "rnd.h"
 
@@ -388,7 +389,7 @@ static bool lives(pid_t pid)
  * does not answer is given up. */
 static void test_stopped_session(void **state)
 {
-	uint64_t patience_ns = reader_patience_ns, begin_ns;
+	uint64_t patience_ns = answer_patience_ns, begin_ns;
 	struct blk_reader r;
 	enum blk_use use;
 	struct fsmap *m;
@@ -406,7 +407,7 @@ static void test_stopped_session(void **state)
 		usleep(5000);
 	assert_false(lives(pid));
 
-	reader_patience_ns = 500000000;
+	answer_patience_ns = 500000000;
 	assert_int_equal(fsmap_open(&m, &r), 0);
 	kill(session_of(forker_after(0)), SIGSTOP);
 	begin_ns = now_ns();
@@ -417,7 +418,7 @@ static void test_stopped_session(void **state)
 		assert_int_equal(fsmap_use(m, 10 + b % 5000, &use), -EOWNERDEAD);
 	assert_true(now_ns() - begin_ns < 10000000000ull);
 	fsmap_close(m);
-	reader_patience_ns = patience_ns;
+	answer_patience_ns = patience_ns;
 	fsproc_stop();
 	free(im.p);
 }

@@ -15,8 +15,9 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "fs/reader.h"
+#include "fs/answer.h"
 #include "fs/fsproc.h"
+#include "fs/reader.h"
 #include "rnd.h"
 
 #define BLKS 512
@@ -26,13 +27,6 @@ static uint8_t image[BLKS * COW_BLK_BYTES];
 static unsigned seed;
 static pthread_t thread;
 static int other_fd;
-
-/* the messages of reader.c */
-struct answer {
-	uint32_t more;
-	int32_t err;
-	uint64_t bytes, blk, blks;
-};
 
 /* NULL: hostile */
 static void *(*session)(void *ctx);
@@ -50,15 +44,15 @@ static struct answer answer(uint64_t *s)
 	return a;
 }
 
-static struct reader_facts facts(uint64_t *s)
+static struct fsimage_facts facts(uint64_t *s)
 {
-	struct reader_facts f = { .blocks = 2048,
-				  .block_shift = 10,
-				  .first_data_block = 1,
-				  .blocks_per_group = 8192,
-				  .gdt_blocks = 1,
-				  .gdt_block = { 2 },
-				  .journal = { .sb_block = 100, .log_blocks = 9 } };
+	struct fsimage_facts f = { .blocks = 2048,
+				   .block_shift = 10,
+				   .first_data_block = 1,
+				   .blocks_per_group = 8192,
+				   .gdt_blocks = 1,
+				   .gdt_block = { 2 },
+				   .journal = { .sb_block = 100, .log_blocks = 9 } };
 	uint8_t *p = (uint8_t *)&f;
 
 	for (int n = rnd_of(s, 3); n; n--)
@@ -75,12 +69,12 @@ static void *hostile(void *ctx)
 	(void)ctx;
 	for (int i = 0; i < 400; i++) {
 		struct answer a = answer(&s);
-		struct reader_facts f = facts(&s);
+		struct fsimage_facts f = facts(&s);
 		size_t sizes[] = { 0,
 				   sizeof(f),
 				   1024,
-				   64 * sizeof(struct reader_range),
-				   2048 * sizeof(struct reader_range),
+				   64 * sizeof(struct fsimage_range),
+				   2048 * sizeof(struct fsimage_range),
 				   69999 };
 		struct iovec iov[2] = { { &a, sizeof(a) },
 					{ data, sizes[rnd_of(&s, ARRAY_SIZE(sizes))] } };
@@ -138,7 +132,7 @@ static void put(size_t off, uint64_t v, size_t width)
 static void test_hostile_session(void **state)
 {
 	const struct blk_reader r = { image_read, NULL, BLKS };
-	uint64_t patience_ns = reader_patience_ns;
+	uint64_t patience_ns = answer_patience_ns;
 	unsigned good = 0, died = 0;
 
 	(void)state;
@@ -147,7 +141,7 @@ static void test_hostile_session(void **state)
 	put(0xe0, 8, 4);
 	put(4, 2048, 4);
 	alarm(300);
-	reader_patience_ns = 30000000; /* some wait for the rest of what will not come */
+	answer_patience_ns = 30000000; /* some wait for the rest of what will not come */
 	for (int i = 0; i < ROUNDS; i++) {
 		struct fs_fingerprint fp;
 		struct fsinfo info;
@@ -173,7 +167,7 @@ static void test_hostile_session(void **state)
 		fsmap_close(m);
 	}
 	alarm(0);
-	reader_patience_ns = patience_ns;
+	answer_patience_ns = patience_ns;
 	pthread_join(thread, NULL);
 	thread = 0;
 	assert_true(good > 100 && died > 100);
@@ -190,13 +184,13 @@ static struct {
 
 static void *answer_once(void *ctx)
 {
-	struct reader_facts f = { .blocks = 2048,
-				  .block_shift = 10,
-				  .first_data_block = 1,
-				  .blocks_per_group = 8192,
-				  .gdt_blocks = 1,
-				  .gdt_block = { 2 },
-				  .journal = { .sb_block = 100, .log_blocks = 9 } };
+	struct fsimage_facts f = { .blocks = 2048,
+				   .block_shift = 10,
+				   .first_data_block = 1,
+				   .blocks_per_group = 8192,
+				   .gdt_blocks = 1,
+				   .gdt_block = { 2 },
+				   .journal = { .sb_block = 100, .log_blocks = 9 } };
 	uint8_t text[sizeof(plain.a) + sizeof(f)], question[64];
 	size_t n = plain.drops ? plain.drops : sizeof(text);
 
@@ -253,18 +247,18 @@ static void test_strange_errors(void **state)
 /* Each of its bytes comes in time, and all of them do not. */
 static void test_drops(void **state)
 {
-	uint64_t patience_ns = reader_patience_ns, begin_ns, took_ns;
+	uint64_t patience_ns = answer_patience_ns, begin_ns, took_ns;
 
 	(void)state;
 	plain.drops = 1;
 	assert_int_equal(ask_once(), 0);
 	plain.pause_us = 20000; /* a byte; all of it takes 10 s */
-	reader_patience_ns = 300000000;
+	answer_patience_ns = 300000000;
 	begin_ns = now_ns();
 	assert_int_equal(ask_once(), -EOWNERDEAD);
 	took_ns = now_ns() - begin_ns;
 	assert_in_range(took_ns, 250000000, 5000000000); /* of waiting; the rest is the machine's */
-	reader_patience_ns = patience_ns;
+	answer_patience_ns = patience_ns;
 	plain.drops = plain.pause_us = 0;
 }
 
@@ -300,7 +294,7 @@ static void test_reads_on(void **state)
 
 /* Groups whose bits do not fill their last byte, or fill the block: what a run says, each block
  * says. */
-static struct reader_facts odd;
+static struct fsimage_facts odd;
 
 static void *answer_odd(void *ctx)
 {
@@ -360,13 +354,13 @@ static void test_odd_groups(void **state)
 			for (uint32_t cut = 0; cut < 3; cut++) {
 				uint64_t volume_blks = BLKS - cut;
 
-				odd = (struct reader_facts){ .blocks = volume_blks * 4 - cut,
-							     .block_shift = 10,
-							     .first_data_block = shift == 0,
-							     .blocks_per_group = per_group[i]
-										 << shift,
-							     .cluster_shift = shift,
-							     .journal_err = -ENOENT };
+				odd = (struct fsimage_facts){ .blocks = volume_blks * 4 - cut,
+							      .block_shift = 10,
+							      .first_data_block = shift == 0,
+							      .blocks_per_group = per_group[i]
+										  << shift,
+							      .cluster_shift = shift,
+							      .journal_err = -ENOENT };
 				check_runs(volume_blks);
 			}
 	put(0x5c, 4, 4);

@@ -81,9 +81,9 @@ static bool bit(const uint8_t *bits, uint64_t k)
 /* From the records of all trees as xfs_db prints them; number of free units. */
 static uint64_t oracle(const struct image *im, const char *name, uint8_t *bits)
 {
-	uint64_t bs = xfs_be(im->p, 4, 4), ag_blocks = xfs_be(im->p, 84, 4),
-		 ags = xfs_be(im->p, 88, 4), free_units = 0;
-	uint64_t blocks = xfs_be(im->p, 8, 8),
+	uint64_t bs = be_at(im->p, 4, 4), ag_blocks = be_at(im->p, 84, 4),
+		 ags = be_at(im->p, 88, 4), free_units = 0;
+	uint64_t blocks = be_at(im->p, 8, 8),
 		 per_unit = bs < COW_BLK_BYTES ? COW_BLK_BYTES / bs : 1, start, count;
 	uint8_t *freed = calloc(1, blocks + per_unit);
 
@@ -346,8 +346,8 @@ static void test_wraps(void **state)
 	image_open(&im, "frozen");
 	/* the log's first block has the number of rounds */
 	for (uint64_t off = 0; off < im.size_bytes && !rounds; off += 512)
-		if (xfs_be(im.p + off, 0, 4) == 0xfeedbabe)
-			rounds = (uint32_t)xfs_be(im.p + off, 4, 4);
+		if (be_at(im.p + off, 0, 4) == 0xfeedbabe)
+			rounds = (uint32_t)be_at(im.p + off, 4, 4);
 	image_close(&im);
 	print_message("rounds: %u\n", rounds);
 	assert_true(rounds > 2);
@@ -389,7 +389,7 @@ static void seal_record(uint8_t *h)
 	uint32_t crc;
 
 	memset(h + 32, 0, 4);
-	crc = crc32c(crc32c(0, h, 328), h + 512, min_u64(xfs_be(h, 12, 4), 4096));
+	crc = crc32c(crc32c(0, h, 328), h + 512, min_u64(be_at(h, 12, 4), 4096));
 	for (size_t i = 0; i < 4; i++)
 		h[32 + i] = (uint8_t)(crc >> 8 * i);
 }
@@ -409,13 +409,13 @@ static void bad_open(struct bad *b)
 	b->bits = malloc(b->im.r.volume_blks / 8 + 1);
 	b->im.touched = calloc(1, b->im.r.volume_blks / 8 + 1);
 	assert_true(b->right && b->bits && b->im.touched);
-	b->ag_bytes = xfs_be(b->im.p, 84, 4) * 4096;
-	shift = xfs_be(b->im.p, 124, 1);
-	logstart = xfs_be(b->im.p, 48, 8);
+	b->ag_bytes = be_at(b->im.p, 84, 4) * 4096;
+	shift = be_at(b->im.p, 124, 1);
+	logstart = be_at(b->im.p, 48, 8);
 	b->log = (logstart >> shift) * b->ag_bytes + (logstart & ((1ull << shift) - 1)) * 4096;
 	for (uint64_t off = b->log;
-	     xfs_be(b->im.p + off, 0, 4) == 0xfeedbabe && xfs_be(b->im.p + off, 12, 4);
-	     off += 512 + (xfs_be(b->im.p + off, 12, 4) + 511) / 512 * 512)
+	     be_at(b->im.p + off, 0, 4) == 0xfeedbabe && be_at(b->im.p + off, 12, 4);
+	     off += 512 + (be_at(b->im.p + off, 12, 4) + 511) / 512 * 512)
 		b->last = off;
 	assert_true(b->last > b->log + 20 * 512);
 	/* all that was done since mkfs.xfs would be replayed, and is home */
@@ -490,7 +490,7 @@ static void check_forged(struct bad *b)
 
 			if (!off || (off % b->ag_bytes == 0 && rnd_of(&seed, 2)))
 				at = off ? 512 + at % 200 : at;
-			put(p + at, rnd_of(&seed, 3) ? v : xfs_be(p, at, width) + v % 3 - 1, width);
+			put(p + at, rnd_of(&seed, 3) ? v : be_at(p, at, width) + v % 3 - 1, width);
 		}
 		if (in_log)
 			seal_record(p);
@@ -508,17 +508,17 @@ static void check_forged(struct bad *b)
 /* One field after the other. */
 static void check_fields(struct bad *b)
 {
-	uint8_t *agf = b->im.p + 512, *root = b->im.p + xfs_be(agf, 16, 4) * 4096;
-	uint8_t *leaf = b->im.p + xfs_be(root, 56 + 336 * 8, 4) * 4096, *rec = b->im.p + b->last;
-	uint64_t root_nr = xfs_be(agf, 16, 4);
+	uint8_t *agf = b->im.p + 512, *root = b->im.p + be_at(agf, 16, 4) * 4096;
+	uint8_t *leaf = b->im.p + be_at(root, 56 + 336 * 8, 4) * 4096, *rec = b->im.p + b->last;
+	uint64_t root_nr = be_at(agf, 16, 4);
 	enum { SUPER, AGF, NODE, LEAF, LOG };
 	const struct {
 		int where, off, width, expected;
 		uint64_t v;
 	} cases[] = {
-		{ SUPER, 100, 2, -EOPNOTSUPP, xfs_be(b->im.p, 100, 2) - 1 },	/* version 4 */
-		{ SUPER, 216, 4, -EOPNOTSUPP, xfs_be(b->im.p, 216, 4) | 0x10 }, /* needs repair */
-		{ SUPER, 216, 4, -EOPNOTSUPP, xfs_be(b->im.p, 216, 4) | 0x100 },
+		{ SUPER, 100, 2, -EOPNOTSUPP, be_at(b->im.p, 100, 2) - 1 },    /* version 4 */
+		{ SUPER, 216, 4, -EOPNOTSUPP, be_at(b->im.p, 216, 4) | 0x10 }, /* needs repair */
+		{ SUPER, 216, 4, -EOPNOTSUPP, be_at(b->im.p, 216, 4) | 0x100 },
 		{ SUPER, 212, 4, -EOPNOTSUPP, 0x10 },
 		{ SUPER, 220, 4, -EOPNOTSUPP, 1 },
 		{ SUPER, 126, 1, -EOPNOTSUPP, 1 },
@@ -548,7 +548,7 @@ static void check_fields(struct bad *b)
 		/* in a ring; to nowhere; the same leaf twice; keys that do not ascend */
 		{ NODE, 56 + 336 * 8, 4, -EUCLEAN, root_nr },
 		{ NODE, 56 + 336 * 8, 4, -EUCLEAN, 0xfffffff0 },
-		{ NODE, 56 + 336 * 8 + 4, 4, -EUCLEAN, xfs_be(root, 56 + 336 * 8, 4) },
+		{ NODE, 56 + 336 * 8 + 4, 4, -EUCLEAN, be_at(root, 56 + 336 * 8, 4) },
 		{ NODE, 64, 4, -EUCLEAN, 1 },
 		{ NODE, 6, 2, -EUCLEAN, 0 },
 		{ NODE, 6, 2, -EUCLEAN, 1000 },
@@ -562,7 +562,7 @@ static void check_fields(struct bad *b)
 		{ LEAF, 56, 4, -EUCLEAN, 0 },
 		{ LEAF, 60, 4, -EUCLEAN, 0 },
 		{ LEAF, 60, 4, -EUCLEAN, 0x7fffffff },
-		{ LEAF, 64, 4, -EUCLEAN, xfs_be(leaf, 56, 4) },
+		{ LEAF, 64, 4, -EUCLEAN, be_at(leaf, 56, 4) },
 		{ LOG, 8, 4, -EOPNOTSUPP, 1 },
 		{ LOG, 12, 4, -EOPNOTSUPP, 1024 },
 		{ LOG, 16, 8, -EOPNOTSUPP, 1 },
@@ -583,7 +583,7 @@ static void check_fields(struct bad *b)
 		{ LOG, 512 + 24 + 16 + 20, 8, -EOPNOTSUPP, 0x1000000000000 },
 	};
 
-	assert_int_equal(xfs_be(leaf, 4, 2), 0);
+	assert_int_equal(be_at(leaf, 4, 2), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		uint8_t *const places[] = { b->im.p, agf, root, leaf, rec },
 			       *p = places[cases[i].where];

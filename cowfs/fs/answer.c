@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include "fs/answer.h"
+
+#include <errno.h>
+#include <string.h>
+
+uint64_t answer_patience_ns = 60 * 1000000000ull;
+
+void answer_skip(struct iovec **iov, size_t *n, size_t bytes)
+{
+	for (; *n && bytes >= (*iov)->iov_len; (*iov)++, (*n)--)
+		bytes -= (*iov)->iov_len;
+	if (*n) {
+		(*iov)->iov_base = (char *)(*iov)->iov_base + bytes;
+		(*iov)->iov_len -= bytes;
+	}
+}
+
+struct served {
+	int fd;
+	struct fsimage im;
+	struct fsimage_facts facts;
+	struct fsimage_range *ranges;
+	size_t n;
+	uint8_t *bits;
+};
+
+/* All of iov, in or out; blocks. */
+static bool pass(int fd, bool in, struct iovec *iov, size_t n)
+{
+	while (n) {
+		struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
+		ssize_t done = in ? recvmsg(fd, &m, 0) : sendmsg(fd, &m, MSG_NOSIGNAL);
+
+		if (done <= 0)
+			return false;
+		answer_skip(&iov, &n, (size_t)done);
+	}
+	return true;
+}
+
+static bool reply(int fd, int err, uint64_t n, const void *data, size_t bytes)
+{
+	struct answer a = { .err = err, .bytes = err ? 0 : bytes, .blks = n };
+	struct iovec iov[2] = { { &a, sizeof(a) }, { (void *)data, (size_t)a.bytes } };
+
+	return pass(fd, false, iov, a.bytes ? 2 : 1);
+}
+
+static int read_there(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct answer want = { .more = 1, .blk = blk, .blks = blks };
+	struct iovec out = { &want, sizeof(want) };
+	int32_t err;
+	struct iovec in[2] = { { &err, sizeof(err) }, { buf, blk_to_bytes(blks) } };
+	int fd = *(int *)ctx;
+
+	if (!pass(fd, false, &out, 1) || !pass(fd, true, &in[0], 1))
+		return -EIO;
+	return err ? err : pass(fd, true, &in[1], 1) ? 0 : -EIO;
+}
+
+static bool serve_open(struct served *s, const struct question *q)
+{
+	struct blk_reader r = { read_there, &s->fd, q->number };
+	int err = s->bits ? -EINVAL : fsimage_open(&s->im, &r, q->ask, &s->facts);
+
+	if (!err)
+		s->bits = malloc(s->im.bitmap_bytes);
+	if (!err && !s->bits)
+		err = -ENOMEM;
+	return reply(s->fd, err, 0, &s->facts, sizeof(s->facts));
+}
+
+static bool serve_log(struct served *s, const struct question *q)
+{
+	int err = s->ranges ? 0 : fsimage_log(&s->im, &s->facts.journal, &s->ranges, &s->n);
+	size_t first = (size_t)min_u64(q->number, s->n);
+
+	return reply(s->fd, err, s->n, s->ranges ? s->ranges + first : NULL,
+		     min_u64(RANGES_PER_ANSWER, s->n - first) * sizeof(*s->ranges));
+}
+
+static bool serve_group(struct served *s, const struct question *q)
+{
+	return reply(s->fd, fsimage_group(&s->im, q->number, s->bits), 0, s->bits,
+		     s->im.bitmap_bytes);
+}
+
+void answer_serve(int fd)
+{
+	struct served s = { .fd = fd };
+	struct question q;
+	bool ok = true;
+
+	while (ok) {
+		struct iovec iov = { &q, sizeof(q) };
+
+		if (!pass(fd, true, &iov, 1))
+			return;
+		if (q.what == ASK_OPEN)
+			ok = serve_open(&s, &q);
+		else
+			ok = s.bits &&
+			     (q.what == ASK_LOG ? serve_log(&s, &q) : serve_group(&s, &q));
+	}
+}
