@@ -21,7 +21,7 @@
 enum { ASK_OPEN, ASK_LOG, ASK_GROUP };
 
 struct question {
-	uint32_t what, ask;
+	uint32_t what, kind, ask, reserved;
 	uint64_t number; /* volume_blks; the first range; the group */
 };
 

@@ -6,6 +6,9 @@
 #ifndef COWFS_FS_FSIMAGE_H
 #define COWFS_FS_FSIMAGE_H
 
+#include <errno.h>
+#include <string.h>
+
 #include "fs/fsinfo.h"
 
 struct fsimage_range {
@@ -23,11 +26,7 @@ struct fsimage_journal {
 
 #define FSIMAGE_GDT_MARKS 64
 
-/* One of ASK_BTRFS, ...: no ext, but an image of that kind, cut into groups of GROUP_UNITS units of
- * 4 KiB; nothing else is known of it. */
-enum { FSIMAGE_ASK_GDT = 1, FSIMAGE_ASK_JOURNAL = 2, ASK_BTRFS = 4, ASK_XFS = 8 };
-
-#define GROUP_UNITS (8 * COW_BLK_BYTES)
+enum { FSIMAGE_ASK_GDT = 1, FSIMAGE_ASK_JOURNAL = 2 };
 
 struct fsimage_facts {
 	uint64_t blocks;
@@ -44,16 +43,58 @@ struct fsimage_facts {
 	struct fsimage_journal journal;
 };
 
-struct fsimage {
-	struct ext4_image *ext;
-	struct btrfs_space *btrfs;
-	struct xfs_space *xfs;
-	uint64_t blocks;
-	uint32_t groups, bitmap_bytes;
+/* Of one kind: reads the metadata that say which blocks are in use. */
+struct fsimage_ops {
+	/* Errors as of ext4_open (ext4.h), btrfs_space_open, xfs_space_open. */
+	int (*open)(void **ret, const struct blk_reader *r, unsigned ask, struct fsimage_facts *f);
+	/* The block bitmap of group nr into a block's bytes; blocks: of the facts. -EINVAL: no such
+	 * group; -EUCLEAN: not to be believed. */
+	int (*group)(void *image, uint64_t nr, uint64_t blocks, uint8_t *bits);
+	/* as reader_log; NULL: has no journal */
+	int (*log)(void *image, const struct fsimage_journal *j, struct fsimage_range **ret,
+		   size_t *ret_n);
+	void (*close)(void *image);
+	/* Damage is an alarm, and an error an error. False: what cannot be read is used, whatever
+	 * the reason. */
+	bool alarms;
+	uint32_t reads_blks; /* that a question needs at most, of an honest image */
 };
 
-/* Errors as of ext4_open (ext4.h), btrfs_space_open, xfs_space_open. */
-int fsimage_open(struct fsimage *im, const struct blk_reader *r, unsigned ask,
+/* ---- for kinds whose answer is in trees: windows of the device instead of groups ---- */
+
+#define GROUP_UNITS (8 * COW_BLK_BYTES)
+#define FSIMAGE_READS_TREES_BLKS 4096u
+
+static inline struct fsimage_facts fsimage_windows(const struct blk_reader *r, uint64_t units)
+{
+	return (struct fsimage_facts){ .blocks = min_u64(units, r->volume_blks),
+				       .block_shift = COW_BLK_SHIFT,
+				       .blocks_per_group = GROUP_UNITS,
+				       .journal_err = -ENOENT };
+}
+
+/* Clears the bits of window nr; how many units it has, from *ret_first on. 0: there is none. */
+static inline uint64_t fsimage_window(uint64_t nr, uint64_t units, uint64_t *ret_first,
+				      uint8_t *bits)
+{
+	if (nr > units / GROUP_UNITS)
+		return 0;
+	memset(bits, 0, COW_BLK_BYTES);
+	*ret_first = nr * GROUP_UNITS;
+	return min_u64(GROUP_UNITS, units - *ret_first);
+}
+
+/* ---- an open one ---- */
+
+struct fsimage {
+	const struct fsimage_ops *ops; /* NULL: not open */
+	void *image;
+	uint64_t blocks;
+	uint32_t bitmap_bytes;
+};
+
+/* -EOPNOTSUPP: nothing reads this kind */
+int fsimage_open(struct fsimage *im, const struct blk_reader *r, enum fs_kind kind, unsigned ask,
 		 struct fsimage_facts *f) MUST_CHECK;
 void fsimage_close(struct fsimage *im); /* one that was never opened, too */
 /* The block bitmap of group nr into bitmap_bytes. -EUCLEAN: not to be believed. */

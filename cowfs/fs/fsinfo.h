@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What lies on the volume: kind, size, identity, and for ext2/3/4, btrfs and xfs which blocks are
- * in use. All file-system knowledge of cowfs is in fsinfo.c (superblocks of the common ones),
- * ext4.c and fsmap.c (through libext2fs), btrfs_space.c and xfs_space.c.
+ * in use. What differs between kinds is in their entries (fs_ops.h).
  */
 #ifndef COWFS_FS_FSINFO_H
 #define COWFS_FS_FSINFO_H
@@ -16,15 +15,18 @@ struct blk_reader {
 	uint64_t volume_blks; /* reads beyond are -EINVAL */
 };
 
-enum fs_kind {
-	FS_UNKNOWN = 0,
-	FS_EXT = 1,
-	FS_XFS = 2,
-	FS_BTRFS = 3,
-	FS_F2FS = 4,
-	FS_VFAT = 5,
-	FS_EXFAT = 6
-};
+/* Each kind: its number on the card, which never changes, and its entry (fs_ops.h). In the order of
+ * the probes, which fsinfo.c explains. */
+#define FS_KINDS(X)                                                                                \
+	X(FS_EXT, 1, ext_ops)                                                                      \
+	X(FS_XFS, 2, xfs_ops)                                                                      \
+	X(FS_EXFAT, 6, exfat_ops)                                                                  \
+	X(FS_VFAT, 5, vfat_ops)                                                                    \
+	X(FS_BTRFS, 3, btrfs_ops)                                                                  \
+	X(FS_F2FS, 4, f2fs_ops)
+
+#define FS_KIND_NUMBER(kind, number, ops) kind = (number),
+enum fs_kind { FS_UNKNOWN = 0, FS_KINDS(FS_KIND_NUMBER) };
 
 struct fsinfo {
 	enum fs_kind kind;
@@ -47,10 +49,15 @@ struct fsinfo {
 	uint8_t metadata_uuid[16];
 	/* state of the file system that is not on this device */
 	bool external_log, realtime; /* xfs */
+	/* units of its superblocks, which each thaw writes */
+	uint64_t thaw_blk[2];
+	unsigned thaw_blks;
 	/* btrfs, f2fs: of the file system, this one included; else 1 */
 	uint64_t devices;
 };
 
+/* Does a thaw alone make this unit dirty? */
+bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk);
 /* Why a commit of this device alone cannot keep the file system: NULL, or the rest of a sentence
  * that begins with the name of the device and a colon, with what to do. Static. Such a file system
  * is refused at format, attach and commit. */

@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "fs/fs_ops.h"
 #include "fs/reader.h"
 
 #define LRU_GROUPS 16 /* a commit asks in ascending order */
@@ -37,8 +38,8 @@ struct group {
 struct fsmap {
 	struct reader *e; /* NULL: every unit is used */
 	struct fsimage_facts f;
-	bool knows, ext;
-	bool doubt; /* I5 */
+	bool knows, alarming; /* struct fsimage_ops */
+	bool doubt;	      /* I5 */
 	unsigned alarms;
 	uint64_t volume_blks, clock;
 	struct fsimage_range *log;
@@ -92,12 +93,12 @@ static int group_get(struct fsmap *m, uint32_t nr, const struct group **ret)
 		if (!g->bits)
 			return -ENOMEM;
 		err = m->doubt ? -EUCLEAN : reader_group(m->e, nr, g->bits);
-		if (err && err != -EUCLEAN && m->ext)
+		if (err && err != -EUCLEAN && m->alarming)
 			return err;
 		g->bad = err;
 		g->valid = true;
-		m->doubt = g->bad && !m->ext;
-		if (g->bad && m->ext)
+		m->doubt = g->bad && !m->alarming;
+		if (g->bad && m->alarming)
 			m->alarms |= FSMAP_BAD_CHECKSUM;
 	}
 	g->used_at = ++m->clock;
@@ -294,10 +295,10 @@ static int log_load(struct fsmap *m)
 	return reader_log(m->e, &m->log, &m->log_ranges);
 }
 
-static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f)
+static int map_open_alarming(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f)
 {
 	bool log = f->has_journal && !f->external_journal;
-	int err = reader_open(&m->e, r, log ? FSIMAGE_ASK_JOURNAL : 0, &m->f);
+	int err = reader_open(&m->e, r, f->kind, log ? FSIMAGE_ASK_JOURNAL : 0, &m->f);
 
 	if (err == -EUCLEAN)
 		m->alarms |= FSMAP_BAD_CHECKSUM;
@@ -317,15 +318,15 @@ static int map_open_ext(struct fsmap *m, const struct blk_reader *r, const struc
 
 /* What its trees say, or nothing: all that differs goes through the log then, whatever the
  * reason. */
-static void map_open_trees(struct fsmap *m, const struct blk_reader *r, unsigned ask)
+static void map_open_other(struct fsmap *m, const struct blk_reader *r, enum fs_kind kind)
 {
-	m->knows = reader_open(&m->e, r, ask, &m->f) == 0;
+	m->knows = reader_open(&m->e, r, kind, 0, &m->f) == 0;
 }
 
 static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 {
 	struct fsinfo f;
-	unsigned trees;
+	const struct fsimage_ops *image;
 	struct fsmap *m;
 	int err = fsinfo_probe_super(r, &f);
 
@@ -334,16 +335,16 @@ static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	m->ext = f.kind == FS_EXT;
-	m->knows = m->ext && !unread;
-	trees = f.kind == FS_BTRFS ? ASK_BTRFS : f.kind == FS_XFS ? ASK_XFS : 0;
+	image = fs_ops(f.kind)->image;
+	m->alarming = image && image->alarms;
+	m->knows = m->alarming && !unread;
 	m->volume_blks = r->volume_blks;
 	m->alarms = (f.error_flag ? FSMAP_ERROR_FLAG : 0) |
 		    (f.needs_recovery ? FSMAP_NEEDS_RECOVERY : 0);
 	if (m->knows)
-		err = map_open_ext(m, r, &f);
-	else if (trees && !unread)
-		map_open_trees(m, r, trees);
+		err = map_open_alarming(m, r, &f);
+	else if (image && !m->alarming && !unread)
+		map_open_other(m, r, f.kind);
 	if (err) {
 		fsmap_close(m);
 		return err;

@@ -30,6 +30,7 @@
  * - The parent hears of the descriptor before FIFREEZE, or our death right after it would freeze
  *   for ever.
  */
+#include "fs/fs_ops.h"
 #include "fs/quiesce.h"
 
 #include <errno.h>
@@ -585,10 +586,10 @@ static int mount_again(const struct quiesce_target *t, const char *type, bool re
  * all (a checker has it) is busy whatever the name. */
 static int mount_hidden(const struct quiesce_target *t, void *seal_ctx, bool *ret_readonly)
 {
-	const char *const types[] = { t->type ? t->type : "", "ext4", "ext3", "ext2" };
-	size_t n = strncmp(types[0], "ext", 3) ? 1 : ARRAY_SIZE(types);
+	const struct fs_ops *ops = fs_ops_named(t->type ? t->type : "");
+	const char *const *types = ops->names;
 
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < ARRAY_SIZE(ops->names) && types[i]; i++)
 		for (int readonly = 0; readonly < 2; readonly++) {
 			int fd = mount_again(t, types[i], readonly, seal_ctx);
 

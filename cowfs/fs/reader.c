@@ -9,6 +9,7 @@
 
 #include "base/io.h"
 #include "fs/answer.h"
+#include "fs/fs_ops.h"
 #include "fs/fsproc.h"
 #include "fs/reader.h"
 
@@ -18,8 +19,6 @@
 #define MAX_RANGES (1u << 17)
 /* 256 MiB: what an honest side never needs for descriptors and the map of a journal */
 #define READS_SESSION_BLKS 65536u
-#define READS_QUESTION_BLKS 64u /* more for each question */
-#define READS_TREES_BLKS 4096u	/* the same where the answer is in trees, not in a bitmap */
 
 struct reader {
 	struct fsimage here; /* unless it is at the other end of fd */
@@ -157,9 +156,11 @@ static bool facts_sane(const struct reader *x, const struct fsimage_facts *f)
 	       (f->journal.sb_block < all && f->journal.size_bytes >> f->block_shift <= f->blocks);
 }
 
-static int open_there(struct reader *x, unsigned asked, struct fsimage_facts *f)
+static int open_there(struct reader *x, enum fs_kind kind, unsigned asked, struct fsimage_facts *f)
 {
-	const struct question q = { .what = ASK_OPEN, .ask = asked, .number = x->r.volume_blks };
+	const struct question q = {
+		.what = ASK_OPEN, .kind = kind, .ask = asked, .number = x->r.volume_blks
+	};
 	size_t bytes;
 	int err;
 
@@ -169,7 +170,7 @@ static int open_there(struct reader *x, unsigned asked, struct fsimage_facts *f)
 		return x->fd;
 	x->patience_ns = answer_patience_ns;
 	x->reads_blks = READS_SESSION_BLKS;
-	x->more_blks = asked & (ASK_BTRFS | ASK_XFS) ? READS_TREES_BLKS : READS_QUESTION_BLKS;
+	x->more_blks = fs_ops(kind)->image->reads_blks;
 	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
 	if (!x->buf)
 		return -ENOMEM;
@@ -179,7 +180,7 @@ static int open_there(struct reader *x, unsigned asked, struct fsimage_facts *f)
 	return bytes == sizeof(*f) && facts_sane(x, f) ? 0 : -EOWNERDEAD;
 }
 
-int reader_open(struct reader **ret, const struct blk_reader *r, unsigned asked,
+int reader_open(struct reader **ret, const struct blk_reader *r, enum fs_kind kind, unsigned asked,
 		struct fsimage_facts *ret_facts)
 {
 	struct reader *x = calloc(1, sizeof(*x));
@@ -190,7 +191,12 @@ int reader_open(struct reader **ret, const struct blk_reader *r, unsigned asked,
 		return -ENOMEM;
 	x->fd = x->pid_fd = -1;
 	x->r = *r;
-	err = fsproc_on() ? open_there(x, asked, &f) : fsimage_open(&x->here, r, asked, &f);
+	if (!fs_ops(kind)->image)
+		err = -EOPNOTSUPP;
+	else if (fsproc_on())
+		err = open_there(x, kind, asked, &f);
+	else
+		err = fsimage_open(&x->here, r, kind, asked, &f);
 	if (err) {
 		reader_close(x);
 		return err;

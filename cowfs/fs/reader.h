@@ -12,8 +12,8 @@
 
 struct reader;
 
-/* Errors as of ext4_open (ext4.h), btrfs_space_open, xfs_space_open. r is copied. */
-int reader_open(struct reader **ret, const struct blk_reader *r, unsigned ask,
+/* Errors as of the open of fsimage.h. r is copied. */
+int reader_open(struct reader **ret, const struct blk_reader *r, enum fs_kind kind, unsigned ask,
 		struct fsimage_facts *facts) MUST_CHECK;
 void reader_close(struct reader *x); /* NULL allowed */
 /* After a journal was found: its blocks but that of its superblock, ascending; NULL if it cannot be

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+/* The entry of btrfs. */
+#include <errno.h>
+#include <string.h>
+
+#include "fs/btrfs_space.h"
+#include "fs/fs_ops.h"
+
+static bool probe_btrfs(const struct supers *s, struct fsinfo *f)
+{
+	const uint8_t *sb = s->at64k;
+
+	if (memcmp(sb + 0x40, "_BHRfS_M", 8) || le_at(sb, 0x30, 8) != 65536 ||
+	    !pow2_between(le_at(sb, 0x90, 4), 512, 65536))
+		return false;
+	f->block_bytes = (uint32_t)le_at(sb, 0x90, 4);
+	f->size_bytes = le_at(sb, 0xd1, 8); /* dev_item.total_bytes: of this device, not of all */
+	memcpy(f->uuid, sb + 0x20, sizeof(f->uuid));
+	f->devices = le_at(sb, 0x88, 8);
+	return true;
+}
+
+static size_t units_btrfs(const struct supers *s, uint64_t units[FS_UNITS])
+{
+	(void)s;
+	units[0] = BTRFS_UNIT;
+	return 1;
+}
+
+static const char *refusal_btrfs(const struct fsinfo *f)
+{
+	return f->devices == 1
+		       ? NULL
+		       : "its btrfs has several devices, and each would be committed on its own. Remove the others "
+			 "with btrfs device remove";
+}
+
+static int open_btrfs(void **ret, const struct blk_reader *r, unsigned ask, struct fsimage_facts *f)
+{
+	struct btrfs_space *x;
+	uint64_t units;
+	int err = btrfs_space_open(&x, r, &units);
+
+	(void)ask;
+	if (err)
+		return err;
+	*f = fsimage_windows(r, units);
+	*ret = x;
+	return 0;
+}
+
+static int group_btrfs(void *image, uint64_t nr, uint64_t blocks, uint8_t *bits)
+{
+	uint64_t first, units = fsimage_window(nr, blocks, &first, bits);
+
+	return units ? btrfs_space_used(image, first, units, bits) : -EINVAL;
+}
+
+static void close_btrfs(void *image)
+{
+	btrfs_space_close(image);
+}
+
+static const struct fsimage_ops image = {
+	.open = open_btrfs,
+	.group = group_btrfs,
+	.close = close_btrfs,
+	.reads_blks = FSIMAGE_READS_TREES_BLKS,
+};
+
+const struct fs_ops btrfs_ops = {
+	.names = { "btrfs" },
+	.probe = probe_btrfs,
+	.units = units_btrfs,
+	.refusal = refusal_btrfs,
+	.image = &image,
+	.freezes = true,
+	.crash_safe = true,
+	.reads_lost_transaction = true,
+	.own_dirty_limits = true,
+	.readonly_options = "ro",
+	.checker = "btrfs check",
+	.owners = OWNERS_TREE,
+};

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#include "fs/fs_ops.h"
+
+#include <string.h>
+
+#define DECLARE(kind, number, ops) extern const struct fs_ops ops;
+#define ENTRY(kind, number, ops) [number] = &(ops),
+FS_KINDS(DECLARE)
+
+/* whoever makes or repairs a file system is no worse off than on any other disk */
+static const struct fs_ops unknown_ops = {
+	.names = { "unknown" },
+	.freezes = true,
+	.crash_safe = true,
+	.readonly_options = "ro",
+	.owners = OWNERS_TREE,
+};
+
+static const struct fs_ops *const table[] = { [FS_UNKNOWN] = &unknown_ops, FS_KINDS(ENTRY) };
+
+const struct fs_ops *fs_ops(enum fs_kind kind)
+{
+	return (size_t)kind < ARRAY_SIZE(table) && table[kind] ? table[kind] : &unknown_ops;
+}
+
+bool fs_has_name(const struct fs_ops *ops, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(ops->names) && ops->names[i]; i++)
+		if (!strcmp(ops->names[i], name))
+			return true;
+	return false;
+}
+
+const struct fs_ops *fs_ops_named(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		if (table[i] && fs_has_name(table[i], name))
+			return table[i];
+	return &unknown_ops;
+}
