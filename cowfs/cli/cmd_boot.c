@@ -30,6 +30,7 @@
 #include "base/msg.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
+#include "fs/fs_ops.h"
 #include "fs/shrink_mark.h"
 #include "config/cmdline.h"
 #include "config/conf.h"
@@ -119,14 +120,7 @@ static const char *readonly_options(const char *device)
 			fs.kind = FS_UNKNOWN;
 		card_close(card);
 	}
-	switch (fs.kind) {
-	case FS_EXT:
-		return "ro,noload";
-	case FS_XFS:
-		return "ro,norecovery";
-	default:
-		return "ro";
-	}
+	return fs_ops(fs.kind)->readonly_options;
 }
 
 static enum boot_exit failed(struct boot *b, const char *reason)
@@ -353,7 +347,7 @@ static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 	/* over one that the file system has grown over: there is no other */
 	b->offline.value[OPT_FORCE] = FORCE_OLD_LOG;
 	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
-	if (fs->kind == FS_EXT && (fs->needs_recovery || !fs->clean) &&
+	if (fs_ops(fs->kind)->can_shrink && (fs->needs_recovery || !fs->clean) &&
 	    run_offline(b, repair) != EXIT_OK) {
 		*why = "the file system has errors that e2fsck -p does not correct";
 		return false;

@@ -11,6 +11,7 @@
 #include "wire/render.h"
 #include "offline/signature.h"
 #include "commit/shrink.h"
+#include "fs/fs_ops.h"
 
 #define DEFAULT_JOURNAL_BYTES (16 * MIB)
 /* Of a file system all of whose changes may go through the log: requests have full size then. */
@@ -127,7 +128,7 @@ static int explain_no_room(const struct options *o, const struct offline *f, uin
 		return cmd_fail(o, EXIT_FAILED, -ENOSPC,
 				"%s (%s) is too small for a log of this size", device,
 				FORMAT_SIZE(f->base->geo.size_bytes));
-	if (f->fs.kind == FS_EXT)
+	if (fs_ops(f->fs.kind)->can_shrink)
 		return cmd_fail(
 			o, EXIT_FAILED, -ENOSPC,
 			"no room for the log: the file system on %s takes %s of %s, %s are "
@@ -258,7 +259,7 @@ static void report_whole(const struct offline *f, const struct log_super *s)
 	uint64_t capacity = super_capacity_blks(s);
 	unsigned kb = pressure_requests(capacity).kb;
 
-	if (f->fs.kind == FS_EXT)
+	if (fs_ops(f->fs.kind)->counts_on_free)
 		return;
 	if (!f->fs.can_freeze) {
 		printf("warning: all that is written to the %s between two unmounts has to fit into the log, %s\n",
@@ -346,7 +347,7 @@ static uint64_t default_log_bytes(const struct offline *f)
 		 short_bytes;
 	struct log_super s;
 
-	if (f->fs.kind == FS_EXT ||
+	if (fs_ops(f->fs.kind)->counts_on_free ||
 	    super_plan(f->base, f->log_card, fs_bytes, 0, &s, &short_bytes) < 0)
 		return 0;
 	least = (uint64_t)s.seg_bytes * s.seg_count;

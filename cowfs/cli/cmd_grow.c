@@ -8,6 +8,7 @@
 
 #include "base/parse.h"
 #include "card/blockdev.h"
+#include "fs/fs_ops.h"
 
 static bool is_grown(const struct offline *f)
 {
@@ -76,7 +77,7 @@ static void report(const struct options *o, const struct offline *f, uint64_t ol
 	printf("  the file system keeps its size (%s): the log lies right behind it and does not "
 	       "move.\n",
 	       FORMAT_SIZE(f->super.fs_bytes));
-	if (f->fs.kind == FS_EXT && room > f->super.fs_bytes)
+	if (fs_ops(f->fs.kind)->can_shrink && room > f->super.fs_bytes)
 		printf("  To give it the new room, leave cowfs for a moment:\n"
 		       "    cowctl recover %s\n"
 		       "    mount %s DIR && resize2fs %s %lluM && umount DIR    (the kernel's "

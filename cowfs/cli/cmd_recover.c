@@ -11,6 +11,7 @@
 #include "card/blockdev.h"
 #include "wire/render.h"
 #include "commit/shrink.h"
+#include "fs/fs_ops.h"
 
 static void on_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
 {
@@ -33,13 +34,9 @@ static bool gives_up(const struct options *o, const struct offline *f)
  * NULL, or the program that finds out whether it fits. */
 static const char *checker(const struct options *o, const struct offline *f, uint64_t home_blks)
 {
-	static const char *const programs[] = {
-		[FS_EXT] = "e2fsck -f",	    [FS_XFS] = "xfs_repair", [FS_BTRFS] = "btrfs check",
-		[FS_F2FS] = "fsck.f2fs -f", [FS_VFAT] = "fsck.vfat", [FS_EXFAT] = "fsck.exfat",
-	};
-
-	return gives_up(o, f) || (home_blks && has_option(o, OPT_ACCEPT_LOG)) ? programs[f->fs.kind]
-									      : NULL;
+	return gives_up(o, f) || (home_blks && has_option(o, OPT_ACCEPT_LOG))
+		       ? fs_ops(f->fs.kind)->checker
+		       : NULL;
 }
 
 static int report(const struct options *o, const struct offline *f, uint64_t home_blks,

@@ -23,6 +23,7 @@
 #include "export/loop.h"
 #include "export/view.h"
 #include "commit/shrink.h"
+#include "fs/fs_ops.h"
 
 #define SHOWN_BYTES 1500 /* of what a program said */
 
@@ -272,7 +273,7 @@ static int check_fs(const struct options *o, const struct offline *f, uint64_t f
 {
 	const char *device = o->operand[0];
 
-	if (f->fs.kind != FS_EXT)
+	if (!fs_ops(f->fs.kind)->can_shrink)
 		return cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP,
 				"only ext2, ext3 and ext4 can be shrunk; on %s is %s", device,
 				f->fs.type);

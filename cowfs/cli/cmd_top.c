@@ -16,6 +16,7 @@
 
 #include "base/parse.h"
 #include "fs/btrfs.h"
+#include "fs/fs_ops.h"
 
 enum { ROWS_DEFAULT = 20 };
 #define TREE_FILES_MAX 1000000u
@@ -45,17 +46,17 @@ static int find_owners(struct picture *p, const struct owners_query *q)
 {
 	const char *loop = json_raw(p->now->status, "loop"),
 		   *mount = json_raw(p->now->status, "mountpoint");
-	const char *type = json_text(p->now->status, "fs_type");
+	enum fs_owners how = fs_ops_named(json_raw(p->now->status, "fs_type"))->owners;
 	int e = -EOPNOTSUPP;
 
 	p->unmapped = "";
-	if (!strncmp(type, "ext", 3))
+	if (how == OWNERS_EXT)
 		e = owners_ext(&p->owners, loop, q);
 	if (!e || e == -ENOMEM)
 		return e;
 	if (!mounted_here(mount, loop))
 		p->unmapped = "the volume is not mounted where this command can see it";
-	else
+	else if (how != OWNERS_NONE)
 		e = owners_tree(&p->owners, mount, TREE_FILES_MAX, TREE_NS_MAX, q);
 	if (!e || e == -ENOMEM)
 		return e;

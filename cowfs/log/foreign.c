@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/io.h"
+#include "fs/fs_ops.h"
 #include "fs/shrink_mark.h"
 #include "log/ring.h"
 
@@ -111,6 +112,7 @@ int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,
 	size_t len;
 	struct tm tm;
 	time_t mtime;
+	bool tells_mounts;
 	int r = ring_base_fingerprint(l, &now);
 
 	if (r < 0)
@@ -119,14 +121,15 @@ int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,
 			       "the file system was changed by somebody else after record %llu",
 			       (unsigned long long)rec->seq);
 	mtime = now.mtime;
+	tells_mounts = fs_ops((enum fs_kind)now.kind)->tells_mounts;
 	if (now.kind == FS_UNKNOWN && then->kind != FS_UNKNOWN)
 		snprintf(why + len, n - len, ": there is no file system that cowfs knows any more");
 	else if (now.kind != then->kind || memcmp(now.uuid, then->uuid, sizeof(now.uuid)))
 		snprintf(why + len, n - len, ": it is another one");
-	else if (now.kind == FS_EXT && now.mtime != then->mtime && gmtime_r(&mtime, &tm) &&
+	else if (tells_mounts && now.mtime != then->mtime && gmtime_r(&mtime, &tm) &&
 		 strftime(when, sizeof(when), "%F %T UTC", &tm))
 		snprintf(why + len, n - len, ": it was mounted, last on %s", when);
-	else if (now.kind == FS_EXT)
+	else if (tells_mounts)
 		snprintf(why + len, n - len, ": it was checked, or a tool wrote to it");
 	return -EBADMSG;
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/clean.h"
+#include "fs/fs_ops.h"
 
 static const struct {
 	const char *type, *text, *advice;
@@ -35,7 +36,7 @@ static const struct {
 
 static bool is_fs_type(const struct fsinfo *fs, const char *type)
 {
-	return fs->kind == FS_EXT ? !strncmp(type, "ext", 3) : !strcmp(type, fs->type);
+	return fs_has_name(fs_ops(fs->kind), type) || !strcmp(type, fs->type);
 }
 
 /* 0 if there are none, or if it cannot be told. */

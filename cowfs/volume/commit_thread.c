@@ -13,6 +13,7 @@
 
 #include "base/msg.h"
 #include "base/parse.h"
+#include "fs/fs_ops.h"
 #include "volume/private.h"
 
 #define ROUNDS_MAX 1000	 /* of a commit, against a writer that never ends */
@@ -212,19 +213,18 @@ static int explain(struct volume_result *res, int error)
 	return error;
 }
 
-/* Is there more than what every thaw writes, the superblock? */
+/* Is there more than what every thaw writes? */
 static bool something_changed(void *ctx)
 {
 	struct volume *v = ctx;
-	uint64_t blk = 0, blks;
 	enum blk_state state;
 
-	if (!view_next_live(v->view, &blk, v->volume_blks, &blks, &state))
-		return false;
-	if (blk || blks > 1 || v->fs.kind != FS_EXT)
-		return true;
-	blk = 1;
-	return view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
+	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
+	     blk += blks)
+		for (uint64_t i = 0; i < blks; i++)
+			if (!fsinfo_thaw_writes(&v->fs, blk + i))
+				return true;
+	return false;
 }
 
 /* Is it worth to be sealed as it is when it cannot be frozen? Not for a person, who can end what is
@@ -245,9 +245,9 @@ static bool bears_power_cut(struct volume *v)
 				   .volume_blks = v->volume_blks };
 	struct fsinfo fs;
 
-	return fsinfo_probe(&live, &fs) == 0 && ((fs.kind == FS_EXT && fs.has_journal &&
-						  !fs.external_journal && fs.needs_recovery) ||
-						 volume_may_seal_unfrozen(fs.kind));
+	return fsinfo_probe(&live, &fs) == 0 &&
+	       ((fs.has_journal && !fs.external_journal && fs.needs_recovery) ||
+		fs_ops(fs.kind)->crash_safe);
 }
 
 /* May all writes be withheld before the seal? Not of an ext file system whose commits count on its
@@ -262,9 +262,8 @@ static bool may_stop(struct volume *v)
 
 	if (fsinfo_probe_super(&live, &fs) < 0)
 		return false;
-	return volume_may_seal_unfrozen(fs.kind) ||
-	       (fs.has_journal && !fs.external_journal &&
-		v->committed_room_blks <= log_capacity_blks(v->log));
+	return fs_ops(fs.kind)->crash_safe || (fs.has_journal && !fs.external_journal &&
+					       v->committed_room_blks <= log_capacity_blks(v->log));
 }
 
 static bool is_stopped(void *ctx)
@@ -364,11 +363,11 @@ static bool tells_truth(struct fsmap *m)
 	return m && fsmap_knows(m) && !(fsmap_alarms(m) & FSMAP_NEEDS_RECOVERY);
 }
 
-/* A btrfs that had an error is read-only, and still reads what a transaction wrote that will never
- * end. */
+/* Then it reads blocks that no tree on the device has. */
 static bool gave_up(const struct images *im, const struct volume_result *res)
 {
-	return im->fs.kind == FS_BTRFS && res->quiesce.mounted && res->quiesce.readonly;
+	return fs_ops(im->fs.kind)->reads_lost_transaction && res->quiesce.mounted &&
+	       res->quiesce.readonly;
 }
 
 static int open_older(struct images *im)
@@ -445,7 +444,8 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	}
 	if (r == 0)
 		r = commit_run(v->log, v->base, &src, &opt, on_publish, v, &res->report, ret_index);
-	if (r == 0 && !dry && (v->fs.kind == FS_EXT || im.fs.kind == FS_EXT))
+	if (r == 0 && !dry &&
+	    (fs_ops(v->fs.kind)->counts_on_free || fs_ops(im.fs.kind)->counts_on_free))
 		note_room(v, &im.fs);
 	if (r == -EBADMSG && log_recheck(v->log) == -ESTALE)
 		r = -ESTALE; /* another card in the slot has other content where the log was */

@@ -101,10 +101,6 @@ void volume_publish_log(struct volume *v);
 uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes);
 uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs);
 
-/* May an image of it be sealed while it is mounted and not frozen, because its commits go to the
- * log as a whole? */
-bool volume_may_seal_unfrozen(enum fs_kind kind);
-
 /* account.c: what cowfs did to the card, and what others say of that */
 void account_card_status(struct volume *v, struct volume_status *s);
 void account_foreign_text(const struct volume_status *s, char *buf, size_t size_bytes);

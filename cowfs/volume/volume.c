@@ -17,6 +17,7 @@
 #include "card/blockdev.h"
 #include "volume/private.h"
 #include "commit/shrink.h"
+#include "fs/fs_ops.h"
 
 static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...) PRINTF(4, 5);
 static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...)
@@ -192,10 +193,9 @@ static int check_fs(struct volume *v, char *why, size_t n)
 		       : 0;
 }
 
-/* btrfs has dirty limits of its own, the others those of the loop device. */
 static bool dirty_can_be_bounded(const struct volume *v)
 {
-	return strcmp(v->fs.type, "btrfs") != 0 && bdi_can_limit();
+	return !fs_ops(v->fs.kind)->own_dirty_limits && bdi_can_limit();
 }
 
 uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes)
@@ -216,17 +216,10 @@ uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
 
 struct pressure_requests volume_requests(const struct volume *v)
 {
-	return v->fs.kind == FS_EXT ? (struct pressure_requests){ .kb = PRESSURE_REQUEST_KB,
-								  .tags = PRESSURE_TAGS }
-				    : pressure_requests(log_capacity_blks(v->log));
-}
-
-/* btrfs, f2fs and xfs: a power cut at any moment does no harm to them, so what was answered at one
- * moment is a valid image. A tool that makes or repairs a file system is no worse off than on any
- * other disk. */
-bool volume_may_seal_unfrozen(enum fs_kind kind)
-{
-	return kind == FS_XFS || kind == FS_BTRFS || kind == FS_F2FS || kind == FS_UNKNOWN;
+	return fs_ops(v->fs.kind)->counts_on_free
+		       ? (struct pressure_requests){ .kb = PRESSURE_REQUEST_KB,
+						     .tags = PRESSURE_TAGS }
+		       : pressure_requests(log_capacity_blks(v->log));
 }
 
 static int open_monitor(struct volume *v, const struct volume_params *p, uint64_t ram_bytes,
@@ -234,7 +227,7 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 {
 	struct monitor_params mp = { .fail = p->pressure_fails,
 				     .bound_dirty = dirty_can_be_bounded(v),
-				     .stops = volume_may_seal_unfrozen(v->fs.kind),
+				     .stops = fs_ops(v->fs.kind)->crash_safe,
 				     .log_blks = log_capacity_blks(v->log),
 				     .retry_ns = p->full_ns };
 	uint64_t volume_bytes = blk_to_bytes(v->volume_blks), need;
@@ -258,7 +251,7 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 		    "bounds what is dirty above it",
 		    v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
 	v->committed_room_blks = volume_room_blks(v, &v->fs);
-	if (v->fs.kind != FS_EXT)
+	if (!fs_ops(v->fs.kind)->counts_on_free)
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
 	else
 		pressure_plan_room(&mp.plan, mp.room_blks = v->committed_room_blks);
