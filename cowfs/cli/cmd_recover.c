@@ -30,25 +30,25 @@ static bool gives_up(const struct options *o, const struct offline *f)
 	return has_option(o, OPT_ACCEPT_BASE) && f->report.state == LOG_BROKEN;
 }
 
-/* What others changed in other places than the log's blocks has stayed, or a part of a commit:
- * NULL, or the program that finds out whether it fits. */
-static const char *checker(const struct options *o, const struct offline *f, uint64_t home_blks)
+/* What others changed in other places than the log's blocks has stayed, or a part of a commit: does
+ * it fit? */
+static bool needs_check(const struct options *o, const struct offline *f, uint64_t home_blks)
 {
-	return gives_up(o, f) || (home_blks && has_option(o, OPT_ACCEPT_LOG))
-		       ? fs_ops(f->fs.kind)->checker
-		       : NULL;
+	return f->fs.kind != FS_UNKNOWN &&
+	       (gives_up(o, f) || (home_blks && has_option(o, OPT_ACCEPT_LOG)));
 }
 
 static int report(const struct options *o, const struct offline *f, uint64_t home_blks,
 		  bool nothing)
 {
-	const char *check = checker(o, f, home_blks);
+	const char *checker = fs_ops(f->fs.kind)->checker;
+	bool check = needs_check(o, f, home_blks);
 	int exit = check ? EXIT_DEGRADED : EXIT_OK;
 	char text[2048], command[512] = "";
 	struct jsonw w;
 
-	if (check)
-		snprintf(command, sizeof(command), "%s %s", check, f->base->geo.path);
+	if (check && checker)
+		snprintf(command, sizeof(command), "%s %s", checker, f->base->geo.path);
 	if (has_option(o, OPT_JSON)) {
 		jsonw_init(&w, text, sizeof(text));
 		answer_ok(&w);
@@ -80,10 +80,12 @@ static int report(const struct options *o, const struct offline *f, uint64_t hom
 	printf("  %s blocks (%s) went home, %s written in all\n", with_commas(home_blks),
 	       FORMAT_SIZE(blk_to_bytes(home_blks)), FORMAT_SIZE(written_bytes(f)));
 	if (check)
-		printf("  %s: check the file system before it is mounted, with\n  %s\n",
+		printf("  %s: %s%s%s\n",
 		       gives_up(o, f) ? "it may be a mixture of generations"
 				      : "what was changed without cowfs may not fit",
-		       CLEAN(command));
+		       checker ? "check the file system before it is mounted, with"
+			       : "no program checks this file system, so compare its files with a backup",
+		       checker ? "\n  " : "", CLEAN(command));
 	return exit;
 }
 

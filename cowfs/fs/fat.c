@@ -40,6 +40,13 @@ static bool probe_vfat(const struct supers *s, struct fsinfo *f)
 	return true;
 }
 
+uint64_t fat_reserved_bytes(const struct supers *s)
+{
+	struct fsinfo f;
+
+	return probe_vfat(s, &f) ? le_at(s->head, 14, 2) * le_at(s->head, 11, 2) : 0;
+}
+
 static size_t units_exfat(const struct supers *s, uint64_t units[FS_UNITS])
 {
 	const uint8_t *sb = s->head;

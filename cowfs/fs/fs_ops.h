@@ -89,6 +89,10 @@ static inline uint64_t size_of_blocks(uint64_t blocks, uint64_t block_bytes)
 	return __builtin_mul_overflow(blocks, block_bytes, &bytes) ? 0 : bytes;
 }
 
+/* Of a FAT, how many bytes lie before its table, where no file decides what is there; 0: no FAT.
+ * In fat.c. */
+uint64_t fat_reserved_bytes(const struct supers *s);
+
 /* Once, while there is room. */
 static inline void fs_mark_unit(struct fs_fingerprint *fp, uint64_t blk)
 {

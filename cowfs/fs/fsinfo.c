@@ -7,7 +7,7 @@
  * their documented offsets. The order of the probes decides when an old superblock survived a mkfs: the
  * place that the newer mkfs surely wrote is asked first. And no file may decide it: in FAT and
  * exFAT a file can have the block where btrfs has its superblock, and mkfs.btrfs clears their boot
- * sector.
+ * sector. mkfs.nilfs2 keeps that, and theirs clear its superblock, so NILFS2 is asked before them.
  */
 #include <errno.h>
 #include <string.h>

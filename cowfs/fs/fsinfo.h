@@ -20,6 +20,7 @@ struct blk_reader {
 #define FS_KINDS(X)                                                                                \
 	X(FS_EXT, 1, ext_ops)                                                                      \
 	X(FS_XFS, 2, xfs_ops)                                                                      \
+	X(FS_NILFS2, 7, nilfs2_ops)                                                                \
 	X(FS_EXFAT, 6, exfat_ops)                                                                  \
 	X(FS_VFAT, 5, vfat_ops)                                                                    \
 	X(FS_BTRFS, 3, btrfs_ops)                                                                  \
@@ -80,8 +81,9 @@ struct fs_mark {
  * of the superblock, of the group descriptors (first 64 KiB) and of the journal's superblock.
  * ext: the fields below from the superblock and CRC32C of the group descriptor blocks (first
  * 64 KiB of them), sb_crc up to s_checksum; others: CRC32C of the superblock locations (f2fs: and
- * checkpoint packs, FAT: and start of the FAT) in sb_crc, the rest 0. xfs changes it even when it
- * is mounted read-only.
+ * checkpoint packs, FAT: and start of the FAT) in sb_crc, the rest 0; NILFS2 has times, count, state
+ * and uuid, too. xfs changes it even when it
+ * is mounted read-only. NILFS2: both superblocks; and the times, count, state and uuid of the first.
  */
 struct fs_fingerprint {
 	uint32_t kind;	       /* enum fs_kind */

@@ -605,3 +605,54 @@ detach_one() { cow detach "$NAME"; }
 		loop_down "$CARD"
 	done
 }
+
+# Writes a byte of the bare card.
+poke() { printf '%b' "\\x$2" | dd of="$CARD" bs=1 seek="$1" conv=notrunc,fsync status=none; }
+
+peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
+
+# The kernel may have no nilfs2: what its mount would change is written here.
+@test "nilfs2: s_mtime of the superblock, or the second superblock, was changed elsewhere" {
+	local mtime=$((1024 + 0x60)) second=$((64 * 1024 * 1024 - 4096 + 0x38)) before off
+	card_make nilfs2 64 128
+	cow format "$CARD"
+	attach
+	head -c 2M /dev/urandom >"$T/noise"
+	dd if="$T/noise" of="$DEV" bs=1M seek=32 conv=fsync status=none
+	run -0 cow status --json
+	jq -e '.fs_type == "nilfs2"' <<<"$output"
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+	[ "$(state_of)" = live ]
+	for off in "$mtime" "$second"; do
+		before=$(peek "$off")
+		poke "$off" a5
+		is_set_aside
+		[ "$off" = "$second" ] || [[ $(cow check "$CARD") == *"it was mounted, last on"* ]]
+		poke "$off" "$before"
+		[ "$(state_of)" = live ]
+	done
+	poke "$mtime" a5
+	run -3 cow recover --accept-log "$CARD"
+	[[ $output == *"is at home and the log is retired"*"no program checks this file system"* ]]
+	cmp "$T/noise" <(dd if="$CARD" bs=1M skip=32 count=2 status=none)
+}
+
+@test "nilfs2: what was committed comes back, and a detach brings it home" {
+	card_make nilfs2 64 128
+	cow format "$CARD"
+	attach
+	head -c 2M /dev/urandom >"$T/noise"
+	dd if="$T/noise" of="$DEV" bs=1M seek=32 conv=fsync status=none
+	cow commit
+	dd if=/dev/zero of="$DEV" bs=1M seek=32 count=2 conv=fsync status=none
+	power_cut
+	blockdev --setrw "$CARD"
+	attach
+	cmp "$T/noise" <(dd if="$DEV" bs=1M skip=32 count=2 status=none)
+	detach
+	[ "$(state_of)" = clean ]
+	cmp "$T/noise" <(dd if="$CARD" bs=1M skip=32 count=2 status=none)
+	[ "$(blkid -p -s TYPE -o value "$CARD")" = nilfs2 ]
+}

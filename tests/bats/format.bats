@@ -80,9 +80,9 @@ fs_sum() {
 	jq -e '.verdict == "good" and .log_bytes == 16777216' <<<"$output"
 }
 
-@test "format: xfs, btrfs and vfat" {
+@test "format: xfs, btrfs, nilfs2 and vfat" {
 	local fs
-	for fs in "xfs 310 360" "btrfs 120 170" "vfat 60 110"; do
+	for fs in "xfs 310 360" "btrfs 120 170" "nilfs2 64 128" "vfat 60 110"; do
 		# shellcheck disable=SC2086
 		card_make $fs
 		run -0 cow format "$CARD"

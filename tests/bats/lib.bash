@@ -13,7 +13,7 @@
 #
 # Cards
 #	card_make FS FS_MIB CARD_MIB [MKFS_OPTION]...	image with a file system smaller than it, on a loop device
-#			FS: ext2 ext3 ext4 xfs btrfs vfat none. Sets IMG and CARD. More cards: set IMG first.
+#			FS: ext2 ext3 ext4 xfs btrfs nilfs2 vfat none. Sets IMG and CARD. More cards: set IMG first.
 #	loop_up FILE [LOSETUP_OPTION]...	sets LOOP; loop_down DEVICE
 #	card_written [DEVICE]	bytes written to it ever, by the kernel's count (default: CARD)
 #	image_sum [FILE]	checksum of the image (default: IMG), pending writes included
@@ -221,6 +221,8 @@ card_make() {
 	ext*) mke2fs -q -F -t "$fs" -E nodiscard,lazy_itable_init=0 "$@" "$IMG" "${fs_mib}M" ;;
 	xfs) mkfs.xfs -q -f -K -d "size=${fs_mib}m" "$@" "$IMG" ;;
 	btrfs) mkfs.btrfs -q -f -K -b "${fs_mib}M" "$@" "$IMG" ;;
+	# no size to ask for: that of the file
+	nilfs2) truncate -s "${fs_mib}M" "$IMG" && mkfs.nilfs2 -q -K -B 256 "$@" "$IMG" && truncate -s "${card_mib}M" "$IMG" ;;
 	vfat) mkfs.vfat "$@" "$IMG" "$((fs_mib * 1024))" >/dev/null ;;
 	*) echo "card_make: no file system $fs" >&2; return 1 ;;
 	esac || return

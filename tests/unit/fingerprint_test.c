@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* Fingerprints: is it the file system that it was, torn by a cut, or changed elsewhere? */
+/*
+ * Whose base is it: what changes a fingerprint, and what passes as a checkpoint of ours that was
+ * cut. Images of the mkfs programs, f2fs and exfat as superblocks of fsmade.h.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -13,8 +16,7 @@
 
 #include "base/io.h"
 #include "fs/fsinfo.h"
-#include "image.h"
-#include "fs_samples.h"
+#include "fsmade.h"
 
 /* exFAT and FAT: what a mount changes is in the fingerprint, and places beyond the end of the
  * volume are not asked for. */
@@ -161,6 +163,8 @@ static void test_match(void **state)
 
 /* ---- a cut, or somebody else? ---- */
 
+enum { MADE_BYTES = 330 * MIB };
+
 /* Volumes of one size, with the mkfs programs or by hand; and where a mount changes them (bytes,
  * added to at_fat the start of the FAT). All that is changed lies in marks. */
 static const struct made {
@@ -179,6 +183,13 @@ static const struct made {
 	/* sb_lsn, AGF, AGI */
 	{ "xfs", "mkfs.xfs -q -f", FS_XFS, 1, { 240, 512 + 40, 1024 + 40 }, 0 },
 	{ "btrfs", "mkfs.btrfs -q -f", FS_BTRFS, 1, { 65536 + 0x48 }, 0 }, /* generation */
+	/* s_mtime of both superblocks */
+	{ "nilfs2",
+	  "mkfs.nilfs2 -q -f -K",
+	  FS_NILFS2,
+	  2,
+	  { 1024 + 0x60, MADE_BYTES - 4096 + 0x60 },
+	  0 },
 	/* dirty, of the boot sector and of FAT[1] */
 	{ "fat16", "mkfs.vfat -F 16 -s 64", FS_VFAT, 1, { 37 }, 3 },
 	/* and the free clusters in FSInfo */

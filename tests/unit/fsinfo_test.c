@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * fsinfo against images of the mkfs programs, with blkid, dumpe2fs and xfs_db as oracles; f2fs and
- * exfat, whose mkfs is not a dependency, as superblocks written here by their specifications.
+ * What is on a volume: fsinfo against images of the mkfs programs, with blkid, dumpe2fs and xfs_db
+ * as oracles; f2fs and exfat as superblocks of fsmade.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +16,7 @@
 
 #include "base/io.h"
 #include "fs/fsinfo.h"
-#include "image.h"
-#include "fs_samples.h"
+#include "fsmade.h"
 
 /* uuid as blkid prints it: with dashes; of FAT and exFAT the four bytes of the serial number */
 static void uuid_text(const struct fsinfo *f, char *buf, size_t size_bytes)
@@ -50,6 +49,10 @@ static void test_kinds(void **state)
 		  8 * MIB, true },
 		{ "xfs", "330M", "mkfs.xfs -q -f", FS_XFS, 4096, 0, 0, true },
 		{ "btrfs", "150M", "mkfs.btrfs -q -f", FS_BTRFS, 4096, 150 * MIB, 0, true },
+		/* not a whole number of units */
+		{ "nilfs2", "34604544", "mkfs.nilfs2 -q -B 256 -b 1024", FS_NILFS2, 1024, 33 * MIB,
+		  0, true },
+		{ "nilfs2", "130M", "mkfs.nilfs2 -q", FS_NILFS2, 4096, 130 * MIB, 0, true },
 		{ "vfat", "2M", "mkfs.vfat -F 12 -s 4", FS_VFAT, 2048, 2 * MIB, 0, false },
 		{ "vfat", "40M", "mkfs.vfat -F 16 -s 4", FS_VFAT, 2048, 40 * MIB, 0, false },
 		{ "vfat", "100M", "mkfs.vfat -F 32 -s 1", FS_VFAT, 512, 100 * MIB, 0, false },
@@ -80,6 +83,11 @@ static void test_kinds(void **state)
 		assert_int_equal(f.block_bytes, cases[i].block_bytes);
 		assert_int_equal(f.journal_bytes, cases[i].journal_bytes);
 		assert_int_equal(f.can_freeze, cases[i].can_freeze);
+		/* superblocks that a thaw writes */
+		assert_int_equal(fsinfo_thaw_writes(&f, 0),
+				 f.kind == FS_EXT || f.kind == FS_NILFS2);
+		assert_int_equal(fsinfo_thaw_writes(&f, im.r.volume_blks - 1), f.kind == FS_NILFS2);
+		assert_false(fsinfo_thaw_writes(&f, 1));
 		assert_int_equal(f.has_journal, f.journal_bytes != 0);
 		assert_int_equal(f.clean, f.kind == FS_EXT);
 		assert_true(!f.external_journal && !f.mmp && !f.needs_recovery && !f.error_flag);
@@ -95,15 +103,6 @@ static void test_kinds(void **state)
 		fsmap_close(m);
 		image_close(&im);
 	}
-}
-
-static void btrfs_put(uint8_t *sb, uint64_t size_bytes)
-{
-	memcpy(sb + 0x40, "_BHRfS_M", 8);
-	put(sb + 0x30, 65536, 8);
-	put(sb + 0x88, 1, 8);
-	put(sb + 0x90, 4096, 4);
-	put(sb + 0xd1, size_bytes, 8);
 }
 
 static void test_written_here(void **state)
@@ -230,6 +229,13 @@ static void test_one_field_wrong(void **state)
 		{ FS_F2FS, false, 1024, 4, 1 },
 		{ FS_BTRFS, false, 65536 + 0x30, 8, 0 },
 		{ FS_BTRFS, false, 65536 + 0x90, 4, 3000 },
+		{ FS_NILFS2, false, 1024 + 6, 2, 0x3435 },
+		{ FS_NILFS2, false, 1024, 4, 3 },
+		{ FS_NILFS2, false, 1024 + 8, 2, 0x98 },
+		{ FS_NILFS2, false, 1024 + 8, 2, 1025 },
+		{ FS_NILFS2, false, 1024 + 0x14, 4, 7 },
+		{ FS_NILFS2, false, 1024 + 0x20, 8, 8191 },
+		{ FS_NILFS2, false, 1024 + 0x30, 4, 15 },
 		{ FS_XFS, false, 4, 4, 0 },
 		{ FS_XFS, false, 0, 1, 'x' },
 	};
@@ -249,6 +255,9 @@ static void test_one_field_wrong(void **state)
 		case FS_F2FS:
 			f2fs_put(im.p + 1024);
 			break;
+		case FS_NILFS2:
+			nilfs2_put(im.p + 1024, 8 * MIB);
+			break;
 		case FS_XFS:
 			memcpy(im.p, "XFSB\0\0\x10\0\0\0\0\0\0\0\x08\0", 16);
 			break;
@@ -266,8 +275,6 @@ static void test_one_field_wrong(void **state)
 		image_close(&im);
 	}
 }
-
-/* ---- a cut, or somebody else? ---- */
 
 /* each read of each function, failing: its error and nothing written */
 static void test_read_errors(void **state)
@@ -328,6 +335,17 @@ static void test_file_as_btrfs(void **state)
 	btrfs_put(im.p + 65536, 10 * GIB);
 	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 	assert_int_equal(f.kind, FS_EXFAT);
+	image_close(&im);
+	/* the table of a FAT is made by files, its reserved sectors are not */
+	blank(&im, MIB);
+	fat_put(im.p, false);
+	nilfs2_put(im.p + 1024, MIB);
+	put(im.p + 14, 1, 2);
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_VFAT);
+	put(im.p + 14, 4, 2);
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_NILFS2);
 	image_close(&im);
 	/* a btrfs that was made over either is one */
 	line_of("rm -f i; truncate -s 150M i && mkfs.vfat -F 16 i >>log && mkfs.btrfs -q -f i");

@@ -14,6 +14,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/io.h"
+#include "base/mounts.h"
 #include "fs/bounce.h"
 #include "fs/quiesce.h"
 #include "fs/stuck.h"
@@ -655,6 +656,6 @@ int main(void)
 	if (scratch_not_root("stuck_test"))
 		return 0;
 	proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	fuse_dirfd = fuse_mount_open_ctl();
+	fuse_dirfd = mounts_open_fusectl();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
