@@ -11,16 +11,9 @@
 
 #define ASK_AGAIN_US 100000
 
-static void take_refusal(struct json_object *answer, struct client_error *err)
-{
-	err->exit = EXIT_FAILED;
-	err->error = strcmp(json_text(answer, "code"), "EBUSY") ? -EIO : -EBUSY;
-	snprintf(err->why, sizeof(err->why), "%s", json_text(answer, "error"));
-}
-
 /* Once. */
 static enum exit_code ask(const char *name, const struct request *rq, struct progress *progress,
-			  struct client_error *err)
+			  struct failure *err)
 {
 	struct json_object *answer;
 	struct client c;
@@ -33,14 +26,16 @@ static enum exit_code ask(const char *name, const struct request *rq, struct pro
 	if (ok)
 		client_wait_gone(&c);
 	else if (answer)
-		take_refusal(answer, err);
+		failure_set(err, EXIT_FAILED,
+			    strcmp(json_text(answer, "code"), "EBUSY") ? -EIO : -EBUSY, "%s",
+			    json_text(answer, "error"));
 	json_object_put(answer);
 	client_close(&c);
 	return ok ? EXIT_OK : err->exit;
 }
 
 enum exit_code detach_volume(const char *name, bool discard, unsigned patience_ms,
-			     struct client_error *err)
+			     struct failure *err)
 {
 	const struct request rq = { .command = COMMAND_DETACH, .discard = discard };
 	uint64_t until_ns = now_ns() + patience_ms * 1000000ull;

@@ -11,6 +11,6 @@
  * again for patience_ms: the last user may be about to leave. EXIT_OK, or *err (-EBUSY in use).
  */
 enum exit_code detach_volume(const char *name, bool discard, unsigned patience_ms,
-			     struct client_error *err) MUST_CHECK;
+			     struct failure *err) MUST_CHECK;
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "base/clean.h"
 #include "base/io.h"
 #include "wire/client.h"
 #include "config/conf.h"
@@ -244,7 +245,7 @@ static void read_error(const struct arguments *a, char *buf, size_t buf_bytes)
 
 static void tell_started(const struct arguments *a, struct ready *ret)
 {
-	struct client_error err;
+	struct failure err;
 	struct json_object *status = client_status_file(a->name, &err), *loop;
 	const char *text;
 
@@ -255,7 +256,7 @@ static void tell_started(const struct arguments *a, struct ready *ret)
 	snprintf(ret->name, sizeof(ret->name), "%s", a->name);
 	snprintf(ret->loop, sizeof(ret->loop), "%s", text ? text : "");
 	if (!status)
-		snprintf(ret->why, sizeof(ret->why), "%s", err.why);
+		clean_copy(ret->why, sizeof(ret->why), err.why);
 	json_object_put(status);
 }
 

@@ -182,7 +182,7 @@ static int already_mounted(struct helper *h)
 
 static int take_attached(struct helper *h)
 {
-	struct client_error err;
+	struct failure err;
 	struct json_object *status = client_status_file(h->name, &err);
 	const char *text = json_object_get_string(json_object_object_get(status, "loop"));
 	const char *log = json_object_get_string(json_object_object_get(status, "log_device"));
@@ -234,7 +234,7 @@ static int attach(struct helper *h)
 /* The mount that failed may have written (a journal was replayed, an error was noted): into RAM. */
 static void undo(struct helper *h)
 {
-	struct client_error err;
+	struct failure err;
 
 	if (h->attached_by_us && detach_volume(h->name, true, HELPER_PATIENCE_MS, &err) != EXIT_OK)
 		helper_fail(0, "volume %s stays attached: %s", h->name, err.why);

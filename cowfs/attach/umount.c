@@ -86,7 +86,7 @@ static int take_arguments(struct helper *h, int argc, char **argv)
 /* The loop device of an attached volume, "" if it does not answer. */
 static void find_loop(struct helper *h)
 {
-	struct client_error err;
+	struct failure err;
 	struct json_object *status = client_status_file(h->name, &err);
 	const char *text = json_object_get_string(json_object_object_get(status, "loop"));
 
@@ -221,7 +221,7 @@ static int do_umount(const struct helper *h)
 static int detach(const struct helper *h)
 {
 	char dir[PATH_MAX];
-	struct client_error err;
+	struct failure err;
 
 	if (!*h->name)
 		return helper_fail(

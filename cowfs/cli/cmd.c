@@ -11,34 +11,48 @@
 #include <unistd.h>
 
 #include "base/clean.h"
-#include "base/msg.h"
+#include "wire/render.h"
 
-static char last_failure[1024];
-
-const char *cmd_last_failure(void)
+void cmd_show_said(const struct failure *f)
 {
-	return last_failure;
+	char text[sizeof(f->said)], *save = NULL;
+
+	strcpy(text, f->said);
+	for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save))
+		fprintf(stderr, "    %s\n", clean_text(line));
+}
+
+int cmd_failed(const struct options *o, const struct failure *f)
+{
+	char text[4096];
+	struct jsonw w;
+
+	if (!has_option(o, OPT_JSON)) {
+		fprintf(stderr, "cowctl: %s\n", f->why);
+		cmd_show_said(f);
+		return f->exit;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_error(&w, f->error, f->exit, f->why);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+	return f->exit;
 }
 
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
 {
-	char *why = last_failure, text[4096];
-	struct jsonw w;
+	struct failure f;
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(why, sizeof(last_failure), fmt, ap);
+	failure_vset(&f, exit, error, fmt, ap);
 	va_end(ap);
-	clean_text(why);
-	if (!has_option(o, OPT_JSON)) {
-		fprintf(stderr, "cowctl: %s\n", why);
-		return exit;
-	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_error(&w, error, exit, why);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
-	return exit;
+	return cmd_failed(o, &f);
+}
+
+void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
+{
+	progress_show(ctx, phase_name(phase), blk_to_bytes(done_blks), blk_to_bytes(total_blks));
 }
 
 int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len)

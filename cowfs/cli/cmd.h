@@ -8,6 +8,7 @@
 #include "base/numbers.h"
 #include "commit/commit.h"
 #include "wire/client.h"
+#include "wire/failure.h"
 #include "wire/json.h"
 #include "wire/progress.h"
 #include "config/options.h"
@@ -85,17 +86,18 @@ static inline bool has_option(const struct options *o, enum cmd_option id)
 	return o->value[id] != NULL;
 }
 
-/* A value of OPT_FORCE, for cmd_format: over an old log, but over nothing else. */
-#define FORCE_OLD_LOG "old log"
-
 /* ---- cmd.c ---- */
 
 /* One sentence on stderr, or as JSON on stdout with --json. Returns exit. error: -errno, for the
  * JSON. */
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
 	PRINTF(4, 5);
-/* The sentence of the last failure in this process, "" if there was none. */
-const char *cmd_last_failure(void);
+/* The same of an operation; what a program said goes with it, without --json. */
+int cmd_failed(const struct options *o, const struct failure *f);
+/* That output alone, indented. */
+void cmd_show_said(const struct failure *f);
+/* A commit_progress; ctx is a struct progress. */
+void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
 /* Who reads the file meanwhile sees the old or the new text; it is readable for all. EXIT_OK, or
  * what cmd_fail returned. */
 int cmd_write_file(const struct options *o, const char *path, const char *text,
@@ -121,46 +123,11 @@ int wear_gather(const struct options *o, const char *which, struct json_object *
 /* ---- wear_print.c ---- */
 
 void print_wear(struct json_object *wear);
-/* ---- card_and_log.c: card and log of a volume that no daemon serves ---- */
-
-struct offline {
-	struct card *base, *log_card; /* the same unless --log */
-	struct fsinfo fs;
-	struct log_super super;
-	unsigned trouble;
-	struct log *log;
-	unsigned log_flags; /* for log_open; set before offline_open_log, and so: */
-	struct card *lent;  /* for log_open_lent; NULL: none */
-	struct log_open_report report;
-	char attached[RUNDIR_NAME_BYTES]; /* of the daemon that has it, "" if none */
-};
-
-/* Opens the operand and --log, and looks which file system is there. flags of blockdev.h. EXIT_OK,
- * or what cmd_fail returned; offline_close in both cases. */
-int offline_open(struct offline *f, const struct options *o, unsigned flags,
-		 uint32_t erase_block_bytes) MUST_CHECK;
-/* super_find, and log_open if there is one. EXIT_OK or the code of an explained failure. */
-int offline_open_log(struct offline *f, const struct options *o) MUST_CHECK;
-void offline_close(struct offline *f);
-struct blk_reader offline_reader(struct card *c);
-/* Largest file system that leaves room for the log on the device, 0 if there is none. */
-uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes);
-
 /* ---- lend_target.c ---- */
 
 /* Opens what --lend names, a device that nothing uses or a file, for writing. c: a connection to
  * the volume that it is for, whose log it must be good for; NULL: no daemon, and it is looked at no
  * further. EXIT_OK, or what cmd_fail returned. */
 int lend_open(const struct options *o, struct client *c, int *ret_fd) MUST_CHECK;
-
-/* ---- cmd_shrink.c ---- */
-
-struct shrink_report;
-
-/* Makes the file system fs_bytes large and its journal at most journal_bytes, and writes an empty
- * log behind it, all in one atomic step. EXIT_OK, or what cmd_fail returned. */
-uint8_t format_lag(const struct options *o); /* --lag, checked before */
-int shrink_run(const struct options *o, struct offline *f, uint64_t fs_bytes,
-	       uint64_t journal_bytes, struct shrink_report *rep) MUST_CHECK;
 
 #endif

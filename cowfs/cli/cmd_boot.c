@@ -13,7 +13,6 @@
  * - No section of the root, but a log in use: somebody lost the configuration, so it is protected.
  * - A bad configuration is a failure: nobody knows what it said about the root.
  */
-#include "base/program.h"
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -29,6 +28,7 @@
 #include "base/io.h"
 #include "base/msg.h"
 #include "base/parse.h"
+#include "base/program.h"
 #include "card/blockdev.h"
 #include "fs/fs_ops.h"
 #include "fs/shrink_mark.h"
@@ -36,6 +36,7 @@
 #include "config/conf.h"
 #include "attach/launch.h"
 #include "attach/rootstate.h"
+#include "offline/offline.h"
 
 #define LOG_DEVICE_WAIT_NS (10 * 1000000000ull)
 #define LOG_DEVICE_LOOK_US 50000
@@ -55,7 +56,7 @@ struct boot {
 	struct cmdline cmdline;
 	struct conf *conf;
 	struct volopts opt;	   /* command line before configuration */
-	struct options offline;	   /* for the commands that work without a daemon */
+	struct failure fail;	   /* of an operation */
 	const char *mount_options; /* of a root that failed */
 };
 
@@ -151,7 +152,7 @@ static enum boot_exit unconfigured(const struct boot *b)
  * files of the future. */
 static void set_clock_floor(void)
 {
-	struct client_error err;
+	struct failure err;
 	struct json_object *status = client_status_file(ROOT_NAME, &err);
 	struct timespec floor = { .tv_sec = (time_t)json_u64(status, "generation_unix_seconds") };
 
@@ -277,17 +278,24 @@ static bool in_use(const struct found *f)
 	return f->has_log && !f->pending && f->state != LOG_EMPTY && f->state != LOG_RETIRED;
 }
 
-/* A command prints its result, and here that goes to the console. */
-static int run_offline(const struct boot *b, int (*command)(const struct options *o))
+/* Writes what is in the log to its place, or finishes a shrink. -errno: b->fail tells why. */
+static int recover(struct boot *b)
 {
-	_cleanup_close_ int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-	int exit;
+	struct progress progress;
+	const struct recover_options opt = { .device = b->device,
+					     .log_device = b->opt.text[VOLOPT_LOG],
+					     .progress = cmd_progress,
+					     .progress_ctx = &progress };
+	struct recover_report rep;
+	int e;
 
-	if (out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
-		return EXIT_FAILED;
-	exit = command(&b->offline);
-	fflush(stdout);
-	return dup2(out, STDOUT_FILENO) < 0 ? EXIT_FAILED : exit;
+	progress_start(&progress);
+	e = offline_recover(&opt, &rep, &b->fail);
+	progress_end(&progress);
+	if (e == 0)
+		say(MSG_NOTICE, "%s: generation %s is at home, %s blocks were written there",
+		    b->device, with_commas(rep.log.newest.seq), with_commas(rep.home_blks));
+	return e;
 }
 
 /*
@@ -295,7 +303,7 @@ static int run_offline(const struct boot *b, int (*command)(const struct options
  * log that cannot be read may hold a newer state; a partition of which nobody ever said that it has
  * a log gets the benefit of the doubt. Without a section of the root, nothing is written.
  */
-static bool come_home(const struct boot *b, const char **why)
+static bool come_home(struct boot *b, const char **why)
 {
 	bool known = !b->conf || conf_has_root(b->conf);
 	struct found f;
@@ -323,39 +331,55 @@ static bool come_home(const struct boot *b, const char **why)
 	say(MSG_WARN,
 	    "bringing home what is in the log of %s, because it is going to be used without cowfs",
 	    b->device);
-	if (run_offline(b, cmd_recover) == EXIT_OK)
-		return true;
-	*why = cmd_last_failure();
-	return false;
+	*why = b->fail.why;
+	return recover(b) == 0;
 }
 
 /* ---- before the start ---- */
 
 /* Journals of an unclean shutdown are replayed, as the initramfs would do it before it mounts. */
-static int repair(const struct options *o)
+static bool repair(const struct boot *b)
 {
-	const char *const argv[] = { "e2fsck", "-p", o->operand[0], NULL };
-	int exit = program_run(argv, -1);
+	const char *const argv[] = { "e2fsck", "-p", b->device, NULL };
+	int exit = program_run(argv, STDERR_FILENO);
 
-	return exit == 0 || exit == 1 ? EXIT_OK : EXIT_FAILED;
+	return exit == 0 || exit == 1;
+}
+
+/* Over a log that the file system has grown over: there is no other. */
+static int shrink(struct boot *b)
+{
+	struct progress progress;
+	const struct format_options opt = { .device = b->device,
+					    .log_device = b->opt.text[VOLOPT_LOG],
+					    .over = FORMAT_OVER_OLD_LOG,
+					    .shrink = true,
+					    .progress = cmd_progress,
+					    .progress_ctx = &progress };
+	struct format_report rep;
+	int e;
+
+	progress_start(&progress);
+	e = offline_format(&opt, &rep, &b->fail);
+	progress_end(&progress);
+	if (e < 0)
+		cmd_show_said(&b->fail);
+	else
+		say(MSG_NOTICE, "%s: the file system has %s, it was %s; an empty log was written",
+		    b->device, FORMAT_SIZE(rep.super.fs_bytes), FORMAT_SIZE(rep.fs.size_bytes));
+	return e;
 }
 
 /* No log is there, or a shrink is to be finished. False: *why tells. */
 static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 {
-	b->offline.value[OPT_SHRINK] = "";
-	/* over one that the file system has grown over: there is no other */
-	b->offline.value[OPT_FORCE] = FORCE_OLD_LOG;
 	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
-	if (fs_ops(fs->kind)->can_shrink && (fs->needs_recovery || !fs->clean) &&
-	    run_offline(b, repair) != EXIT_OK) {
+	if (fs_ops(fs->kind)->can_shrink && (fs->needs_recovery || !fs->clean) && !repair(b)) {
 		*why = "the file system has errors that e2fsck -p does not correct";
 		return false;
 	}
-	if (run_offline(b, cmd_format) == EXIT_OK)
-		return true;
-	*why = cmd_last_failure();
-	return false;
+	*why = b->fail.why;
+	return shrink(b) == 0;
 }
 
 /* A second call in the same boot finds what the first one started. */
@@ -363,7 +387,7 @@ static bool find_running(const struct boot *b, char loop[32])
 {
 	char name[RUNDIR_NAME_BYTES];
 	struct json_object *status;
-	struct client_error err;
+	struct failure err;
 
 	client_find_device(b->device, name);
 	if (strcmp(name, ROOT_NAME) || !(status = client_status_file(ROOT_NAME, &err)))
@@ -430,8 +454,6 @@ static enum boot_exit decide(struct boot *b)
 		conf_root_options(b->conf, &b->opt);
 	else if (!off)
 		return failed(b, why);
-	if (b->opt.text[VOLOPT_LOG])
-		b->offline.value[OPT_LOG] = b->opt.text[VOLOPT_LOG];
 	if (off)
 		return leave(b, bypassed);
 	return is_wanted(b) ? start(b) : leave(b, unconfigured);
@@ -490,8 +512,6 @@ static int take_arguments(struct boot *b, const struct options *o)
 				"no root= on the kernel command line, and no --device");
 	if (!realpath(device, b->device))
 		snprintf(b->device, sizeof(b->device), "%s", device);
-	b->offline.operand[0] = b->device;
-	b->offline.operands = 1;
 	if (cmdline_parse(b->text, &b->cmdline, why, sizeof(why)) < 0)
 		say(MSG_ERR, "kernel command line: %s; this word is left out", why);
 	b->opt = b->cmdline.opt;

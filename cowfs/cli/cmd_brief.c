@@ -40,7 +40,7 @@ int status_brief(void)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	bool bad = brief_root();
-	struct client_error err;
+	struct failure err;
 
 	for (size_t i = 0, n = client_volumes(names); i < n; i++) {
 		struct json_object *s = client_status_file(names[i], &err);

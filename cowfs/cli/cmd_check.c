@@ -2,32 +2,12 @@
 /* cowctl check: what is on the card, in plain words; reads only, works beside a running daemon. */
 #include "cli/cmd.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clean.h"
 #include "base/parse.h"
-#include "card/blockdev.h"
+#include "offline/offline.h"
 #include "wire/render.h"
-
-#define FINDINGS 32
-
-enum verdict { GOOD, REPAIRABLE, BROKEN };
-
-struct findings {
-	unsigned count; /* may be more than are kept */
-	char line[FINDINGS][200];
-};
-
-static void keep(void *ctx, const char *line)
-{
-	struct findings *fs = ctx;
-
-	if (fs->count < FINDINGS)
-		clean_copy(fs->line[fs->count], sizeof(fs->line[0]), line);
-	fs->count++;
-}
 
 static const char *state_words(enum log_state state, bool wants_lent)
 {
@@ -72,48 +52,32 @@ static const char *record_words(enum record_type type)
 	return "none";
 }
 
-/* NULL, or that a shrink was cut off */
-static const char *shrink_state(const struct offline *f)
-{
-	return f->super.state == SUPER_PENDING && f->report.state < LOG_BROKEN ? "committed" : NULL;
-}
-
-static enum verdict judge(const struct offline *f, uint64_t bad)
-{
-	if (bad || f->report.state >= LOG_BROKEN)
-		return BROKEN;
-	if (shrink_state(f) || f->report.state == LOG_FELL_BACK || (f->trouble & SUPER_COPIES_BAD))
-		return REPAIRABLE;
-	return GOOD;
-}
-
 static const char *const verdict_names[] = { "good", "repairable", "broken" };
 
-static void print_json(const struct offline *f, const struct findings *fs, uint64_t bad,
-		       enum verdict v)
+static void print_json(const struct check_report *c)
 {
 	static char text[16 * KIB];
-	const struct log_open_report *r = &f->report;
+	const struct log_open_report *r = &c->log;
 	struct jsonw w;
 
 	jsonw_init(&w, text, sizeof(text));
 	jsonw_object(&w, NULL);
-	jsonw_bool(&w, "ok", v == GOOD);
-	jsonw_str(&w, "verdict", verdict_names[v]);
-	jsonw_str(&w, "device", f->base->geo.path);
-	jsonw_str(&w, "log_device", f->log_card->geo.path);
-	jsonw_str(&w, "attached_as", f->attached);
-	jsonw_str(&w, "fs_type", f->fs.type);
-	jsonw_u64(&w, "volume_bytes", f->super.fs_bytes);
-	jsonw_u64(&w, "format_version", f->super.version);
-	jsonw_uuid(&w, "ring_uuid", f->super.ring_uuid);
-	jsonw_u64(&w, "log_offset_bytes", f->super.ring_off_bytes);
-	jsonw_u64(&w, "log_bytes", (uint64_t)f->super.seg_bytes * f->super.seg_count);
-	jsonw_u64(&w, "lag", f->super.lag);
-	jsonw_bool(&w, "super_copy_a_bad", f->trouble & SUPER_COPY_A_BAD);
-	jsonw_bool(&w, "super_copy_b_bad", f->trouble & SUPER_COPY_B_BAD);
-	jsonw_bool(&w, "device_grown", f->trouble & SUPER_GROWN);
-	jsonw_str(&w, "shrink", shrink_state(f) ? shrink_state(f) : "");
+	jsonw_bool(&w, "ok", c->verdict == CHECK_GOOD);
+	jsonw_str(&w, "verdict", verdict_names[c->verdict]);
+	jsonw_str(&w, "device", c->device);
+	jsonw_str(&w, "log_device", c->log_device);
+	jsonw_str(&w, "attached_as", c->attached);
+	jsonw_str(&w, "fs_type", c->fs.type);
+	jsonw_u64(&w, "volume_bytes", c->super.fs_bytes);
+	jsonw_u64(&w, "format_version", c->super.version);
+	jsonw_uuid(&w, "ring_uuid", c->super.ring_uuid);
+	jsonw_u64(&w, "log_offset_bytes", c->super.ring_off_bytes);
+	jsonw_u64(&w, "log_bytes", (uint64_t)c->super.seg_bytes * c->super.seg_count);
+	jsonw_u64(&w, "lag", c->super.lag);
+	jsonw_bool(&w, "super_copy_a_bad", c->trouble & SUPER_COPY_A_BAD);
+	jsonw_bool(&w, "super_copy_b_bad", c->trouble & SUPER_COPY_B_BAD);
+	jsonw_bool(&w, "device_grown", c->trouble & SUPER_GROWN);
+	jsonw_str(&w, "shrink", c->shrink_committed ? "committed" : "");
 	jsonw_str(&w, "log_state", log_state_name(r->state));
 	jsonw_bool(&w, "wants_lent", r->wants_lent);
 	jsonw_u64(&w, "generation", r->newest.seq);
@@ -128,10 +92,10 @@ static void print_json(const struct offline *f, const struct findings *fs, uint6
 	jsonw_bool(&w, "clone", r->clone);
 	jsonw_u64(&w, "rejected_records", r->rejected);
 	jsonw_str(&w, "rejected_why", r->why);
-	jsonw_u64(&w, "bad_blocks", bad);
+	jsonw_u64(&w, "bad_blocks", c->bad_blks);
 	jsonw_array(&w, "findings");
-	for (unsigned i = 0; i < fs->count && i < FINDINGS; i++)
-		jsonw_str(&w, NULL, fs->line[i]);
+	for (unsigned i = 0; i < c->findings && i < CHECK_FINDINGS; i++)
+		jsonw_str(&w, NULL, c->finding[i]);
 	jsonw_end(&w);
 	jsonw_object(&w, "lifetime");
 	render_ledger(&w, &r->ledger);
@@ -140,56 +104,54 @@ static void print_json(const struct offline *f, const struct findings *fs, uint6
 		fputs(text, stdout);
 }
 
-static void print_super(const struct offline *f)
+static void print_super(const struct check_report *c)
 {
-	const char *copies = f->trouble & SUPER_COPY_A_BAD   ? "copy A is DAMAGED, copy B is good"
-			     : f->trouble & SUPER_COPY_B_BAD ? "copy B is DAMAGED, copy A is good"
+	const char *copies = c->trouble & SUPER_COPY_A_BAD   ? "copy A is DAMAGED, copy B is good"
+			     : c->trouble & SUPER_COPY_B_BAD ? "copy B is DAMAGED, copy A is good"
 							     : "both copies good";
 
 	printf("  %-14s %s%s\n", "super record", copies,
-	       f->trouble & SUPER_GROWN ? "; the device is larger than when the log was made" : "");
+	       c->trouble & SUPER_GROWN ? "; the device is larger than when the log was made" : "");
 	printf("  %-14s %s at %s of %s, %u segments of %s, made %s\n", "log",
-	       FORMAT_SIZE((uint64_t)f->super.seg_bytes * f->super.seg_count),
-	       FORMAT_SIZE(f->super.ring_off_bytes), CLEAN(f->log_card->geo.path),
-	       f->super.seg_count, FORMAT_SIZE(f->super.seg_bytes),
-	       format_time(f->super.created_s));
-	if (f->super.lag)
-		printf("  %-14s %u: the commit before the newest is kept\n", "lag", f->super.lag);
+	       FORMAT_SIZE((uint64_t)c->super.seg_bytes * c->super.seg_count),
+	       FORMAT_SIZE(c->super.ring_off_bytes), CLEAN(c->log_device), c->super.seg_count,
+	       FORMAT_SIZE(c->super.seg_bytes), format_time(c->super.created_s));
+	if (c->super.lag)
+		printf("  %-14s %u: the commit before the newest is kept\n", "lag", c->super.lag);
 }
 
-static const char *verdict_words(const struct offline *f, enum verdict v, uint64_t bad)
+static const char *verdict_words(const struct check_report *c)
 {
-	if (v == GOOD)
+	if (c->verdict == CHECK_GOOD)
 		return "good";
-	if (shrink_state(f))
+	if (c->shrink_committed)
 		return "usable";
-	if (v == REPAIRABLE)
-		return f->report.state == LOG_FELL_BACK ? "usable: an attach or 'cowctl recover' "
-							  "goes on from the generation above"
-							: "usable: one copy of the super record is "
-							  "left; 'cowctl grow' makes two again";
-	if (bad)
+	if (c->verdict == CHECK_REPAIRABLE)
+		return c->log.state == LOG_FELL_BACK ? "usable: an attach or 'cowctl recover' "
+						       "goes on from the generation above"
+						     : "usable: one copy of the super record is "
+						       "left; 'cowctl grow' makes two again";
+	if (c->bad_blks)
 		return "DAMAGED: blocks of committed data do not have the content that was written";
-	if (f->report.wants_lent)
+	if (c->log.wants_lent)
 		return "WAITS: do not mount the file system before, it may be a mixture of generations";
-	if (f->report.state == LOG_FOREIGN)
+	if (c->log.state == LOG_FOREIGN)
 		return "SET ASIDE: the file system is as the card holds it, without the log";
 	return "BROKEN: the file system is as the card holds it, without the log";
 }
 
-static void print_text(const struct offline *f, const struct findings *fs, uint64_t bad,
-		       enum verdict v)
+static void print_text(const struct check_report *c)
 {
-	const struct log_open_report *r = &f->report;
+	const struct log_open_report *r = &c->log;
 	uint64_t blocks = r->live_blks + r->zero_blks;
 
-	printf("%s: %s of %s with a cowfs log of format %u\n", CLEAN(f->base->geo.path), f->fs.type,
-	       FORMAT_SIZE(f->super.fs_bytes), f->super.version);
-	if (*f->attached)
+	printf("%s: %s of %s with a cowfs log of format %u\n", CLEAN(c->device), c->fs.type,
+	       FORMAT_SIZE(c->super.fs_bytes), c->super.version);
+	if (*c->attached)
 		printf("  %-14s attached as volume %s: the log may change while it is read\n",
-		       "note", f->attached);
-	print_super(f);
-	if (shrink_state(f))
+		       "note", c->attached);
+	print_super(c);
+	if (c->shrink_committed)
 		printf("  %-14s a shrink was cut off after its commit: the smaller file system "
 		       "stands, attach or 'cowctl recover' finishes it\n",
 		       "state");
@@ -223,43 +185,25 @@ static void print_text(const struct offline *f, const struct findings *fs, uint6
 	if (blocks)
 		printf("  %-14s do not mount it without cowfs before that: it is a mixture of generations\n",
 		       "warning");
-	for (unsigned i = 0; i < fs->count && i < FINDINGS; i++)
-		printf("  %-14s %s\n", "finding", fs->line[i]);
-	if (fs->count > FINDINGS)
-		printf("  %-14s and %u more\n", "", fs->count - FINDINGS);
-	printf("verdict: %s\n", verdict_words(f, v, bad));
-}
-
-static int check(struct offline *f, const struct options *o)
-{
-	static struct findings fs;
-	uint64_t bad = 0;
-	enum verdict v;
-	int e, exit = offline_open(f, o, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, 0);
-
-	if (exit == EXIT_OK)
-		exit = offline_open_log(f, o);
-	if (exit != EXIT_OK)
-		return exit;
-	if (f->report.state < LOG_BROKEN) {
-		e = log_verify(f->log, keep, &fs, &bad);
-		if (e < 0)
-			return cmd_fail(o, EXIT_FAILED, e, "the log on %s cannot be read: %s",
-					f->log_card->geo.path, strerrordesc_np(-e));
-	}
-	v = judge(f, bad);
-	if (has_option(o, OPT_JSON))
-		print_json(f, &fs, bad, v);
-	else
-		print_text(f, &fs, bad, v);
-	return v == GOOD ? EXIT_OK : v == REPAIRABLE ? EXIT_DEGRADED : EXIT_FAILED;
+	for (unsigned i = 0; i < c->findings && i < CHECK_FINDINGS; i++)
+		printf("  %-14s %s\n", "finding", c->finding[i]);
+	if (c->findings > CHECK_FINDINGS)
+		printf("  %-14s and %u more\n", "", c->findings - CHECK_FINDINGS);
+	printf("verdict: %s\n", verdict_words(c));
 }
 
 int cmd_check(const struct options *o)
 {
-	struct offline f = { 0 };
-	int exit = check(&f, o);
+	struct check_report c;
+	struct failure fail;
 
-	offline_close(&f);
-	return exit;
+	if (offline_check(o->operand[0], o->value[OPT_LOG], &c, &fail) < 0)
+		return cmd_failed(o, &fail);
+	if (has_option(o, OPT_JSON))
+		print_json(&c);
+	else
+		print_text(&c);
+	return c.verdict == CHECK_GOOD	       ? EXIT_OK
+	       : c.verdict == CHECK_REPAIRABLE ? EXIT_DEGRADED
+					       : EXIT_FAILED;
 }

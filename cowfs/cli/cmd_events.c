@@ -115,7 +115,7 @@ static void look(struct watch *w)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = client_volumes(names);
-	struct client_error err;
+	struct failure err;
 
 	for (size_t i = 0; i < w->n; i++)
 		w->seen[i].here = false;

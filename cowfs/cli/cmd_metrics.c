@@ -255,17 +255,17 @@ static int gather(struct metrics *m, const struct options *o, const char *which)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
 	struct volume_json *v = &m->volume[m->n];
-	struct client_error err;
+	struct failure err;
 	struct client c;
 	int exit;
 
 	if (client_open(&c, which, &err) < 0)
-		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		return cmd_failed(o, &err);
 	snprintf(v->name, sizeof(v->name), "%s", c.name);
 	v->status = client_call(&c, &rq, NULL, NULL, &err);
 	client_close(&c);
 	if (!v->status)
-		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		return cmd_failed(o, &err);
 	exit = wear_gather(o, v->name, &v->wear);
 	if (exit == EXIT_OK)
 		m->n++;

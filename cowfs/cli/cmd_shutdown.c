@@ -82,7 +82,7 @@ static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
 static struct json_object *call(struct client *c, const struct request *rq)
 {
 	struct last_commit l = { .name = c->name, .next_line_ns = now_ns() + LINE_EVERY_NS };
-	struct client_error err;
+	struct failure err;
 	struct json_object *answer = client_call(c, rq, on_event, &l, &err);
 
 	if (!answer)
@@ -130,7 +130,7 @@ static int last_commit(const char *which, uint64_t within_ns, bool json)
 	const struct request ask = { .command = COMMAND_STATUS };
 	struct request rq = { .command = COMMAND_COMMIT, .shutdown = true };
 	struct json_object *status, *answer;
-	struct client_error err;
+	struct failure err;
 	struct client c;
 	int exit = EXIT_FAILED;
 

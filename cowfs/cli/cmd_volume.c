@@ -36,14 +36,14 @@ static int explain(const struct options *o, struct json_object *answer)
 static int ask(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret)
 {
-	struct client_error err;
+	struct failure err;
 	_cleanup_close_ int lent_fd = -1;
 	struct progress progress;
 	struct json_object *answer;
 	int exit;
 
 	if (client_open(c, which(o), &err) < 0)
-		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		return cmd_failed(o, &err);
 	exit = rq->lend ? lend_open(o, c, &lent_fd) : EXIT_OK;
 	if (exit != EXIT_OK) {
 		client_close(c);
@@ -55,7 +55,7 @@ static int ask(struct client *c, const struct options *o, const struct request *
 	progress_end(&progress);
 	if (!answer) {
 		client_close(c);
-		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		return cmd_failed(o, &err);
 	}
 	if (json_true(answer, "ok")) {
 		*ret = answer;
@@ -71,7 +71,7 @@ static int ask(struct client *c, const struct options *o, const struct request *
 static int get_status(const struct options *o, struct json_object **ret)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
-	struct client_error err;
+	struct failure err;
 	struct client c;
 	int exit;
 
@@ -100,7 +100,7 @@ static bool root_is_bare(const struct options *o, char *why, size_t why_bytes)
 int cmd_status(const struct options *o)
 {
 	struct json_object *answer;
-	struct client_error err;
+	struct failure err;
 	struct client c;
 	struct leftover_volume dead[CLIENT_VOLUMES];
 	char why[600];
@@ -151,7 +151,7 @@ static void add_life_share(struct client *c, struct json_object *answer,
 	struct json_object *r = json_object_object_get(answer, "report"),
 			   *o = json_object_new_object(), *wear;
 	double low, high, capacity, eb_bytes;
-	struct client_error err;
+	struct failure err;
 	char text[32];
 
 	wear = client_call(c, &rq, NULL, NULL, &err);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "card/blockdev.h"
+#include "offline/offline.h"
 #include "wear/health.h"
 #include "wear/projection.h"
 #include "wire/render.h"
@@ -43,7 +44,7 @@ static void add_part(struct json_object *to, struct json_object *part)
 }
 
 /* All parts of one stamp; NULL with *err, or without it when a commit came in between. */
-static struct json_object *ask_parts(struct client *c, struct client_error *err, bool *ret_again)
+static struct json_object *ask_parts(struct client *c, struct failure *err, bool *ret_again)
 {
 	struct request rq = { .command = COMMAND_WEAR };
 	struct json_object *all = NULL, *part;
@@ -74,20 +75,20 @@ static struct json_object *ask_parts(struct client *c, struct client_error *err,
 
 static int ask_daemon(const struct options *o, const char *which, struct json_object **ret)
 {
-	struct client_error err;
+	struct failure err;
 	struct client c;
 	struct json_object *all = NULL;
 	bool again = true;
 
 	if (client_open(&c, which, &err) < 0)
-		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		return cmd_failed(o, &err);
 	for (int i = 0; again && i < TRIES; i++) {
 		json_object_put(all);
 		all = ask_parts(&c, &err, &again);
 	}
 	client_close(&c);
 	if (!all)
-		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		return cmd_failed(o, &err);
 	if (again || !json_true(all, "ok")) {
 		int exit = cmd_fail(o, EXIT_FAILED, -EBUSY, "%s",
 				    again ? "commits come too fast to read the table"
@@ -149,20 +150,22 @@ static struct json_object *from_card(struct offline *f)
 
 static int read_card(const struct options *o, struct json_object **ret)
 {
-	struct offline f = { 0 };
-	int exit = offline_open(&f, o, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, 0);
+	struct offline f;
+	struct failure fail;
+	int e = offline_open(&f, o->operand[0], o->value[OPT_LOG],
+			     BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, 0, &fail);
 
-	if (exit == EXIT_OK)
-		exit = offline_open_log(&f, o);
-	if (exit == EXIT_OK) {
+	if (e == 0)
+		e = offline_open_log(&f, &fail);
+	if (e == 0) {
 		*ret = from_card(&f);
 		if (*ret)
 			json_object_object_add(*ret, "attached", json_object_new_boolean(false));
 		else
-			exit = cmd_fail(o, EXIT_FAILED, -ENOMEM, "no memory");
+			e = failure_set(&fail, EXIT_FAILED, -ENOMEM, "no memory");
 	}
 	offline_close(&f);
-	return exit;
+	return e < 0 ? cmd_failed(o, &fail) : EXIT_OK;
 }
 
 /* ---- what is derived ---- */

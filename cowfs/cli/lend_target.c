@@ -67,7 +67,7 @@ static void find_volume_below(int fd, char ret_name[RUNDIR_NAME_BYTES])
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &sx) < 0 || proc_fd < 0)
 		return;
 	for (size_t i = 0; i < n && !*ret_name; i++) {
-		struct client_error err;
+		struct failure err;
 		struct json_object *status = client_status_file(names[i], &err);
 		struct shown s = { .proc_fd = proc_fd, .mount_id = sx.stx_mnt_id };
 		struct stat st;

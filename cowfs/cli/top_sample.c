@@ -41,7 +41,7 @@ static int add_runs(struct extents *x, struct json_object *part)
 static int ask_runs(const struct options *o, struct client *c, struct sample *s, bool *ret_again)
 {
 	struct request rq = { .command = COMMAND_CHANGES };
-	struct client_error err;
+	struct failure err;
 
 	*ret_again = false;
 	s->runs.n = 0;
@@ -52,7 +52,7 @@ static int ask_runs(const struct options *o, struct client *c, struct sample *s,
 		int exit = EXIT_OK, e;
 
 		if (!part)
-			return cmd_fail(o, err.exit, err.error, "%s", err.why);
+			return cmd_failed(o, &err);
 		e = json_true(part, "ok") ? add_runs(&s->runs, part) : 0;
 		if (!json_true(part, "ok"))
 			exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP, "%s",
@@ -102,7 +102,7 @@ static int ask_rewrites(const struct options *o, struct client *c, struct sample
 			const struct tally *since)
 {
 	struct request rq = { .command = COMMAND_REWRITES };
-	struct client_error err;
+	struct failure err;
 	int e = 0;
 
 	do {
@@ -110,7 +110,7 @@ static int ask_rewrites(const struct options *o, struct client *c, struct sample
 		uint64_t next = json_u64(part, "next");
 
 		if (!part)
-			return cmd_fail(o, err.exit, err.error, "%s", err.why);
+			return cmd_failed(o, &err);
 		if (json_true(part, "ok"))
 			e = next && next <= rq.first ? -EPROTO : add_rewrites(s, part);
 		json_object_put(part);
@@ -127,16 +127,16 @@ int top_sample_take(const struct options *o, struct sample *ret, const struct ta
 {
 	const struct request rq = { .command = COMMAND_STATUS };
 	struct sample s = { 0 };
-	struct client_error err;
+	struct failure err;
 	struct client c;
 	bool again = true;
 	int exit = EXIT_OK;
 
 	if (client_open(&c, o->operands ? o->operand[0] : NULL, &err) < 0)
-		return cmd_fail(o, err.exit, err.error, "%s", err.why);
+		return cmd_failed(o, &err);
 	s.status = client_call(&c, &rq, NULL, NULL, &err);
 	if (!s.status)
-		exit = cmd_fail(o, err.exit, err.error, "%s", err.why);
+		exit = cmd_failed(o, &err);
 	s.time_ns = now_ns();
 	/* a commit in between: the last try is taken as it is */
 	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)

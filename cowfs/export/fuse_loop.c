@@ -55,7 +55,7 @@ static void show_loop(struct fuse_loop *t)
 static int start_loop(struct fuse_loop *t, int file_fd, const struct transport_params *p, char *why,
 		      size_t n)
 {
-	int e = loop_attach(&t->loop, file_fd, p->read_ahead_kb, p->label);
+	int e = loop_attach(&t->loop, file_fd, p->read_ahead_kb, p->label, p->temporary);
 
 	if (e < 0)
 		return fail(why, n, e, "no loop device: %s", strerrordesc_np(-e));

@@ -171,11 +171,13 @@ static int verify(const struct loop_dev *d)
 	return buf ? io_pread_full(fd, buf, COW_BLK_BYTES, 0) : -ENOMEM;
 }
 
-int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label)
+int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label,
+		bool temporary)
 {
 	struct loop_config config = { .fd = (uint32_t)file_fd,
 				      .block_size = 512,
-				      .info.lo_flags = LO_FLAGS_DIRECT_IO };
+				      .info.lo_flags = LO_FLAGS_DIRECT_IO |
+						       (temporary ? LO_FLAGS_AUTOCLEAR : 0) };
 	struct loop_dev d = { .fd = -1, .queue_dirfd = -1 };
 	_cleanup_close_ int dev_dirfd = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_close_ int ctl_fd = -1;
@@ -204,16 +206,6 @@ int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const
 	steal_fd(&dev_dirfd);
 	*ret = d;
 	return 0;
-}
-
-int loop_set_autoclear(const struct loop_dev *d)
-{
-	struct loop_info64 info;
-
-	if (ioctl(d->fd, LOOP_GET_STATUS64, &info) < 0)
-		return -errno;
-	info.lo_flags |= LO_FLAGS_AUTOCLEAR;
-	return ioctl(d->fd, LOOP_SET_STATUS64, &info) < 0 ? -errno : 0;
 }
 
 int loop_in_use(const struct loop_dev *d)

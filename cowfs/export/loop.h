@@ -24,18 +24,17 @@ struct loop_dev {
  * direct I/O, then sets its queue: max_sectors_kb <= 256, discard_max_bytes <= 64 MiB, as many
  * requests as the driver has, read_ahead_kb. Verifies that direct I/O is really on and that a first
  * block can be read: on return the device answers. On error nothing stays.
+ * temporary: it goes with its last user, should this process be killed.
  * label: what LOOP_GET_STATUS64 tells as file name ("cowfs:root"; cut at 63 bytes).
  */
-int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb,
-		const char *label) MUST_CHECK;
+int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label,
+		bool temporary) MUST_CHECK;
 /* Makes its requests smaller and fewer. Right after loop_attach: the queue is frozen for it. */
 int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags) MUST_CHECK;
 /* -EBUSY while it is mounted or held, and then it stays attached (held by a plain open: said after
  * 5 s). Returns when the kernel has let go of the file; d is closed then, and the queue has the
  * limits again that it had before, if this process has attached it. */
 int loop_detach(struct loop_dev *d) MUST_CHECK;
-/* Detached by the kernel when nobody has it open any more, this process among them. */
-int loop_set_autoclear(const struct loop_dev *d) MUST_CHECK;
 /* Is it mounted, swapped on or otherwise claimed? 1, 0, -errno. */
 int loop_in_use(const struct loop_dev *d);
 

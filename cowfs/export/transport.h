@@ -28,6 +28,7 @@ struct transport_params {
 	const char *label; /* "cowfs:root": tells whose disk it is; cut at 63 bytes */
 	unsigned read_ahead_kb;
 	unsigned max_kb, tags; /* of its requests; 0: what the kernel allows */
+	bool temporary;	       /* it goes with its last user, should this process be killed */
 };
 
 /*

@@ -341,7 +341,7 @@ static int attach_loop(const struct start *s)
 	}
 	fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
 	snprintf(label, sizeof(label), "cardsim:%s", s->profile);
-	r = fd < 0 ? -errno : loop_attach(&d, fd, READ_AHEAD_KB, label);
+	r = fd < 0 ? -errno : loop_attach(&d, fd, READ_AHEAD_KB, label, false);
 	if (r < 0)
 		return complain(EXIT_FAILED, "a loop device for %s: %s", path, strerror(-r));
 	puts(d.path);

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,19 +24,6 @@
 /* so often, unless it is stopped: a busy machine is no reason to give up */
 #define SILENCES 3
 #define GONE_MS 30000
-
-static PRINTF(4, 5) int fail(struct client_error *err, enum exit_code exit, int error,
-			     const char *fmt, ...)
-{
-	va_list ap;
-
-	err->exit = exit;
-	err->error = error;
-	va_start(ap, fmt);
-	vsnprintf(err->why, sizeof(err->why), fmt, ap);
-	va_end(ap);
-	return -1;
-}
 
 static int open_run(void)
 {
@@ -351,9 +337,8 @@ static bool count_running(void *ctx, int run_fd, const char *name)
 	return false;
 }
 
-/* which to a name. 0, or -1 with *err. */
-static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES],
-		   struct client_error *err)
+/* which to a name. */
+static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES], struct failure *err)
 {
 	struct running r = { 0 };
 	struct stat st;
@@ -361,11 +346,12 @@ static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES],
 	if (!which) {
 		each_volume(run_fd, count_running, &r);
 		if (r.live > 1)
-			return fail(err, EXIT_USAGE, -EINVAL,
-				    "several volumes are attached: say which one of %s", r.list);
+			return failure_set(err, EXIT_USAGE, -EINVAL,
+					   "several volumes are attached: say which one of %s",
+					   r.list);
 		if (r.live == 0)
-			return fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s",
-				    r.dead ? " (a daemon has died and left its files)" : "");
+			return failure_set(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s",
+					   r.dead ? " (a daemon has died and left its files)" : "");
 		snprintf(name, RUNDIR_NAME_BYTES, "%s", r.first);
 		return 0;
 	}
@@ -375,55 +361,62 @@ static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES],
 	}
 	client_find_device(which, name);
 	if (!*name)
-		return fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached as %s", which);
+		return failure_set(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached as %s",
+				   which);
 	return 0;
 }
 
 /* ---- connecting ---- */
 
-static int check_peer(int fd, const char *name, struct client_error *err)
+static int check_peer(int fd, const char *name, struct failure *err)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
-		return fail(err, EXIT_FAILED, -errno, "cannot find out who serves volume %s", name);
+		return failure_set(err, EXIT_FAILED, -errno, "cannot find out who serves volume %s",
+				   name);
 	if (peer.uid != 0 && peer.uid != geteuid())
-		return fail(
+		return failure_set(
 			err, EXIT_FAILED, -EPERM,
 			"the control socket of volume %s belongs to user %u, not to root: not used",
 			name, (unsigned)peer.uid);
 	return 0;
 }
 
-int client_open(struct client *ret, const char *which, struct client_error *err)
+int client_open(struct client *ret, const char *which, struct failure *err)
 {
 	_cleanup_close_ int run_fd = open_run(), fd = -1;
 	struct client c = { .fd = -1, .pass_fd = -1, .in.max_bytes = PROTO_LINE_BYTES };
 	char silent[64];
+	int e;
 
 	if (run_fd == -ENOENT)
-		return fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s%s",
-			    which ? " as " : "", which ? which : "");
+		return failure_set(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s%s",
+				   which ? " as " : "", which ? which : "");
 	if (run_fd < 0)
-		return fail(err, EXIT_FAILED, run_fd, "%s: %s", rundir_path(),
-			    strerrordesc_np(-run_fd));
-	if (resolve(run_fd, which, c.name, err) < 0)
-		return -1;
+		return failure_set(err, EXIT_FAILED, run_fd, "%s: %s", rundir_path(),
+				   strerrordesc_np(-run_fd));
+	e = resolve(run_fd, which, c.name, err);
+	if (e < 0)
+		return e;
 	fd = connect_volume(run_fd, c.name);
 	if (is_dead(fd))
-		return fail(err, EXIT_NOT_RUNNING, -ESRCH,
-			    "volume %s is not running: its daemon has died", c.name);
+		return failure_set(err, EXIT_NOT_RUNNING, -ESRCH,
+				   "volume %s is not running: its daemon has died", c.name);
 	if (fd == -EACCES || fd == -EPERM)
-		return fail(err, EXIT_FAILED, fd,
-			    "permission denied: only root may control volume %s", c.name);
+		return failure_set(err, EXIT_FAILED, fd,
+				   "permission denied: only root may control volume %s", c.name);
 	if (fd == -EAGAIN)
-		return fail(err, EXIT_FAILED, fd, "the daemon of volume %s does not answer%s",
-			    c.name, why_silent(c.name, silent));
+		return failure_set(err, EXIT_FAILED, fd,
+				   "the daemon of volume %s does not answer%s", c.name,
+				   why_silent(c.name, silent));
 	if (fd < 0)
-		return fail(err, EXIT_FAILED, fd, "volume %s: %s", c.name, strerrordesc_np(-fd));
-	if (check_peer(fd, c.name, err) < 0)
-		return -1;
+		return failure_set(err, EXIT_FAILED, fd, "volume %s: %s", c.name,
+				   strerrordesc_np(-fd));
+	e = check_peer(fd, c.name, err);
+	if (e < 0)
+		return e;
 	c.fd = steal_fd(&fd);
 	*ret = c;
 	return 0;
@@ -507,7 +500,7 @@ static int send_request(struct client *c, const struct request *rq)
 }
 
 struct json_object *client_call(struct client *c, const struct request *rq, client_event *event,
-				void *ctx, struct client_error *err)
+				void *ctx, struct failure *err)
 {
 	int e = send_request(c, rq);
 	const char *line;
@@ -527,13 +520,13 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 		json_object_put(o);
 	}
 	if (e == -ETIMEDOUT)
-		fail(err, EXIT_FAILED, e, "the daemon of volume %s does not answer%s", c->name,
-		     why_silent(c->name, silent));
+		failure_set(err, EXIT_FAILED, e, "the daemon of volume %s does not answer%s",
+			    c->name, why_silent(c->name, silent));
 	else if (e == -EPIPE)
-		fail(err, EXIT_NOT_RUNNING, e,
-		     "the daemon of volume %s went away before it answered", c->name);
+		failure_set(err, EXIT_NOT_RUNNING, e,
+			    "the daemon of volume %s went away before it answered", c->name);
 	else
-		fail(err, EXIT_FAILED, e, "volume %s: %s", c->name, strerrordesc_np(-e));
+		failure_set(err, EXIT_FAILED, e, "volume %s: %s", c->name, strerrordesc_np(-e));
 	return NULL;
 }
 
@@ -564,21 +557,21 @@ pid_t client_worker(const char *name)
 	return run_fd < 0 ? 0 : worker_pid(run_fd, name);
 }
 
-struct json_object *client_status_file(const char *which, struct client_error *err)
+struct json_object *client_status_file(const char *which, struct failure *err)
 {
 	_cleanup_close_ int run_fd = open_run();
 	char name[RUNDIR_NAME_BYTES];
 	struct json_object *o;
 
 	if (run_fd < 0) {
-		fail(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
+		failure_set(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
 		return NULL;
 	}
 	if (resolve(run_fd, which, name, err) < 0)
 		return NULL;
 	o = worker_pid(run_fd, name) ? read_status(run_fd, name) : NULL;
 	if (!o)
-		fail(err, EXIT_NOT_RUNNING, -ESRCH, "volume %s is not running: its daemon has died",
-		     name);
+		failure_set(err, EXIT_NOT_RUNNING, -ESRCH,
+			    "volume %s is not running: its daemon has died", name);
 	return o;
 }

@@ -5,16 +5,10 @@
 
 #include <json-c/json.h>
 
+#include "wire/failure.h"
 #include "wire/linebuf.h"
 #include "wire/proto.h"
 #include "wire/rundir.h"
-
-/* Why not, for people, and the code to exit with. */
-struct client_error {
-	int error; /* -errno */
-	enum exit_code exit;
-	char why[512];
-};
 
 struct client {
 	int fd;
@@ -32,11 +26,11 @@ struct client {
 void client_no_seed(void);
 
 /*
- * which: a volume's name, its device or its /dev/loopN; NULL: the only one that runs. 0 or -1 with
- * *err: EXIT_NOT_RUNNING nobody is there (or died), EXIT_USAGE several to choose from,
+ * which: a volume's name, its device or its /dev/loopN; NULL: the only one that runs. 0, or -errno
+ * with *err: EXIT_NOT_RUNNING nobody is there (or died), EXIT_USAGE several to choose from,
  * EXIT_FAILED no permission, or a socket that is neither root's nor ours.
  */
-int client_open(struct client *ret, const char *which, struct client_error *err) MUST_CHECK;
+int client_open(struct client *ret, const char *which, struct failure *err) MUST_CHECK;
 void client_close(struct client *c);
 
 /* One call for each event line. */
@@ -45,12 +39,12 @@ typedef void client_event(void *ctx, struct json_object *event);
 /* The final answer, also when it is {"ok":false}; the caller puts it. NULL with *err: the daemon
  * went away or does not answer. event may be NULL. */
 struct json_object *client_call(struct client *c, const struct request *rq, client_event *event,
-				void *ctx, struct client_error *err);
+				void *ctx, struct failure *err);
 /* Waits until the daemon has closed the connection: it is gone, and has let go of its devices. */
 void client_wait_gone(struct client *c);
 
 /* What the daemon keeps in /run: readable for every user, at most a second old. NULL with *err. */
-struct json_object *client_status_file(const char *which, struct client_error *err);
+struct json_object *client_status_file(const char *which, struct failure *err);
 #define CLIENT_VOLUMES 32
 /* The names of all running volumes, root last: shutdown wants it so. How many, at most
  * CLIENT_VOLUMES. */

@@ -394,7 +394,7 @@ static void test_with_loop(void **state)
 	struct loop_dev d;
 
 	(void)state;
-	assert_int_equal(loop_attach(&d, file_fd, 128, "cowfs-test:fuse"), 0);
+	assert_int_equal(loop_attach(&d, file_fd, 128, "cowfs-test:fuse", false), 0);
 	close(steal_fd(&file_fd));
 	memset(buf, 0x77, MIB);
 	assert_int_equal(io_pwrite_full(d.fd, buf, MIB, 4 * MIB), 0);

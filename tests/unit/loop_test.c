@@ -93,7 +93,7 @@ static void test_limits_of_another(void **state)
 		close(s.loop.fd);
 		close(s.loop.dev_dirfd);
 		close(s.loop.queue_dirfd);
-		assert_int_equal(loop_attach(&s.loop, fd, 128, s.label), 0);
+		assert_int_equal(loop_attach(&s.loop, fd, 128, s.label, false), 0);
 	} while (s.loop.number != number);
 	assert_int_equal(queue_value("max_sectors_kb"), 256);
 	assert_int_equal(queue_value("nr_requests"), 128);
@@ -101,7 +101,7 @@ static void test_limits_of_another(void **state)
 	assert_int_equal(loop_detach(&s.loop), 0);
 	assert_int_equal(queue_value("max_sectors_kb"), 64);
 	assert_int_equal(queue_value("nr_requests"), 16);
-	assert_int_equal(loop_attach(&s.loop, fd, 128, s.label), 0);
+	assert_int_equal(loop_attach(&s.loop, fd, 128, s.label, false), 0);
 	close(fd);
 }
 
@@ -174,7 +174,7 @@ static void test_no_direct_io(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, IMAGE_BYTES), 0);
 	fds = count_fds();
-	assert_int_equal(loop_attach(&d, fd, 128, "cowfs-test:ramfs"), -EOPNOTSUPP);
+	assert_int_equal(loop_attach(&d, fd, 128, "cowfs-test:ramfs", false), -EOPNOTSUPP);
 	assert_int_equal(d.fd, -7);
 	assert_int_equal(count_fds(), fds);
 	close(fd);
@@ -197,7 +197,7 @@ static void *attach_detach(void *arg)
 	for (int i = 0; i < 20 && !racer->result; i++) {
 		struct loop_dev d;
 
-		racer->result = loop_attach(&d, fd, 128, s.label);
+		racer->result = loop_attach(&d, fd, 128, s.label, false);
 		if (!racer->result)
 			racer->result = loop_detach(&d);
 	}

@@ -152,7 +152,7 @@ static int teardown(void **state)
 static struct json_object *call(enum proto_command command, struct request rq, client_event *event,
 				void *ctx)
 {
-	struct client_error err = { 0 };
+	struct failure err = { 0 };
 	struct json_object *o;
 	struct client c;
 
@@ -206,7 +206,7 @@ static int raw_connect(void)
 static void test_status(void **state)
 {
 	struct json_object *o = call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL);
-	struct client_error err;
+	struct failure err;
 	char path[128];
 	struct stat st;
 
@@ -459,7 +459,7 @@ static void test_other_user(void **state)
 	pid = fork();
 	if (pid == 0) {
 		struct request rq = { .command = COMMAND_COMMIT };
-		struct client_error err;
+		struct failure err;
 		struct client c;
 		struct json_object *o = NULL;
 
@@ -473,7 +473,7 @@ static void test_other_user(void **state)
 	assert_int_equal(fchmodat(dir.fd, RUNDIR_SOCKET, 0600, 0), 0);
 	pid = fork();
 	if (pid == 0) {
-		struct client_error err = { 0 };
+		struct failure err = { 0 };
 		struct client c;
 		bool ok = setgid(65534) == 0 && setuid(65534) == 0 &&
 			  client_open(&c, NULL, &err) < 0 && err.exit == EXIT_FAILED &&
@@ -489,7 +489,7 @@ static void test_other_user(void **state)
 static void test_names(void **state)
 {
 	struct rundir other = { -1, -1, -1, "" };
-	struct client_error err;
+	struct failure err;
 	char name[RUNDIR_NAME_BYTES];
 	struct client c;
 
@@ -503,13 +503,13 @@ static void test_names(void **state)
 	client_close(&c);
 	client_find_device("/dev/null", name);
 	assert_string_equal(name, "vol");
-	assert_int_equal(client_open(&c, "nobody", &err), -1);
+	assert_int_equal(client_open(&c, "nobody", &err), -ESRCH);
 	assert_int_equal(err.exit, EXIT_NOT_RUNNING);
 	/* one that has died is not counted, and says so when it is meant */
 	assert_int_equal(rundir_claim(&other, "dead"), 0);
 	assert_int_equal(client_open(&c, NULL, &err), 0);
 	client_close(&c);
-	assert_int_equal(client_open(&c, "dead", &err), -1);
+	assert_int_equal(client_open(&c, "dead", &err), -ESRCH);
 	assert_int_equal(err.exit, EXIT_NOT_RUNNING);
 	assert_non_null(strstr(err.why, "died"));
 	rundir_release(&other);
@@ -520,7 +520,7 @@ static void test_several(void **state)
 	const struct server_params p = { .let_go = let_go, .ended = on_ended };
 	struct server_params q = p;
 	struct rundir other = { -1, -1, -1, "" };
-	struct client_error err;
+	struct failure err;
 	struct server *second;
 	struct client c;
 
@@ -528,7 +528,7 @@ static void test_several(void **state)
 	assert_int_equal(rundir_claim(&other, "other"), 0);
 	q.dir = &other;
 	assert_int_equal(server_start(&second, &q), 0);
-	assert_int_equal(client_open(&c, NULL, &err), -1);
+	assert_int_equal(client_open(&c, NULL, &err), -EINVAL);
 	assert_int_equal(err.exit, EXIT_USAGE);
 	assert_true(strstr(err.why, "other") && strstr(err.why, "vol"));
 	server_stop(second);

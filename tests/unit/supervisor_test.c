@@ -326,7 +326,7 @@ static void serve_volume(struct supervisor_link *l)
 
 	served->worker = getpid();
 	served->failed = fuse_export_start(&e, NULL, l->kernel_fd, &file_fd) < 0 ||
-			 loop_attach(&served->loop, file_fd, 128, s.label) < 0;
+			 loop_attach(&served->loop, file_fd, 128, s.label, false) < 0;
 	if (!served->failed) {
 		l->abort_fd = fuse_export_abort_fd(e);
 		snprintf(command, sizeof(command), "PATH=$PATH:/sbin:/usr/sbin; mkfs.ext4 -q -F %s",

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: MIT */
+/* An empty log in the room behind the file system, or on another device. */
+#include "offline/offline.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/numbers.h"
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "fs/fs_ops.h"
+#include "offline/shrink_tools.h"
+#include "offline/signature.h"
+
+#define WHOLE_LOG_SHARE 16u /* of the file system */
+
+/* What else is there? On a device that holds two things one is a leftover, or it is a part of
+ * something larger. */
+static int check_alone(const struct format_options *opt, const struct offline *f,
+		       struct failure *fail)
+{
+	const char *device = f->device;
+	struct signatures s;
+	int e;
+
+	if (f->fs.kind != FS_UNKNOWN && opt->over == FORMAT_OVER_ALL)
+		return 0;
+	e = signatures_find(device, &f->fs, &s);
+	if (e < 0)
+		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", device,
+				   strerrordesc_np(-e));
+	if (!s.n)
+		return 0;
+	if (f->fs.kind == FS_UNKNOWN)
+		return failure_set(fail, EXIT_FAILED, -EMEDIUMTYPE,
+				   "%s: holds %s, and not a file system that cowfs protects%s%s",
+				   device, s.text, *s.advice ? ": " : "", s.advice);
+	return failure_set(
+		fail, EXIT_FAILED, -EEXIST,
+		"%s: holds %s and a file system (%s). One of them is a leftover, or the file system is a part of "
+		"something larger: 'wipefs %s' shows both, --force takes the file system",
+		device, s.text, f->fs.type, device);
+}
+
+static int check_fs(const struct format_options *opt, const struct offline *f, struct failure *fail)
+{
+	const char *device = f->device;
+	uint64_t room = offline_room_for_fs(f, opt->log_bytes);
+	bool external = f->log_card != f->base;
+	int e = check_alone(opt, f, fail);
+
+	if (e < 0)
+		return e;
+	if (f->fs.kind == FS_UNKNOWN || (!f->fs.size_bytes && !external))
+		return failure_set(
+			fail, EXIT_FAILED, -EMEDIUMTYPE,
+			"no file system that I know on %s; make one first, of at most %s: "
+			"the log needs the rest "
+			"of the device's %s",
+			device, FORMAT_SIZE(room), FORMAT_SIZE(f->base->geo.size_bytes));
+	if (fsinfo_refusal(&f->fs))
+		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", device,
+				   fsinfo_refusal(&f->fs));
+	return 0;
+}
+
+/* A log on another device begins at its first block: whatever lies there would be gone. */
+static int check_log_device(const struct format_options *opt, const struct offline *f,
+			    struct failure *fail)
+{
+	const struct fsinfo none = { .kind = FS_UNKNOWN };
+	struct signatures s;
+	int e;
+
+	if (f->log_card == f->base || opt->over)
+		return 0;
+	e = signatures_find(f->log_card->geo.path, &none, &s);
+	if (e < 0)
+		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s",
+				   f->log_card->geo.path, strerrordesc_np(-e));
+	if (!s.n)
+		return 0;
+	return failure_set(fail, EXIT_FAILED, -EEXIST,
+			   "%s: holds %s, which the log would destroy: --force if that is meant",
+			   f->log_card->geo.path, s.text);
+}
+
+static int explain_no_room(const struct offline *f, uint64_t log_bytes, uint64_t short_bytes,
+			   struct failure *fail)
+{
+	const char *device = f->device;
+	uint64_t room = offline_room_for_fs(f, log_bytes);
+
+	if (f->log_card != f->base)
+		return failure_set(fail, EXIT_FAILED, -ENOSPC,
+				   "%s is too small for the log: %s are missing",
+				   f->log_card->geo.path, FORMAT_SIZE(short_bytes));
+	if (!room)
+		return failure_set(fail, EXIT_FAILED, -ENOSPC,
+				   "%s (%s) is too small for a log of this size", device,
+				   FORMAT_SIZE(f->base->geo.size_bytes));
+	if (fs_ops(f->fs.kind)->can_shrink)
+		return failure_set(
+			fail, EXIT_FAILED, -ENOSPC,
+			"no room for the log: the file system on %s takes %s of %s, %s are "
+			"missing. Make it smaller while it is not mounted: cowctl format --shrink "
+			"%s (a power cut does no harm), or e2fsck -f %s && resize2fs %s %lluM",
+			device, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->base->geo.size_bytes),
+			FORMAT_SIZE(short_bytes), device, device, device,
+			(unsigned long long)(room / MIB));
+	return failure_set(fail, EXIT_FAILED, -ENOSPC,
+			   "no room for the log: the file system on %s (%s) takes %s of %s, %s are "
+			   "missing. Make a new one "
+			   "of at most %llu MiB, or put the log on another device with --log",
+			   device, f->fs.type, FORMAT_SIZE(f->fs.size_bytes),
+			   FORMAT_SIZE(f->base->geo.size_bytes), FORMAT_SIZE(short_bytes),
+			   (unsigned long long)(room / MIB));
+}
+
+/* A log that holds the only copy of committed blocks is never overwritten. */
+static int check_live(struct offline *f, struct failure *fail)
+{
+	uint64_t blocks;
+	int e = f->super.external == (f->log_card != f->base)
+			? log_open(&f->log, f->base, f->log_card, &f->super, LOG_ANY_BASE,
+				   &f->report)
+			: -EINVAL;
+
+	if (e < 0) /* of another device, or unreadable: --force has been given */
+		return 0;
+	blocks = f->report.live_blks + f->report.zero_blks;
+	if (f->report.state == LOG_BROKEN || !blocks)
+		return 0;
+	return failure_set(fail, EXIT_FAILED, -ENOTEMPTY,
+			   "the log on %s holds %s committed blocks that are not at home yet: run "
+			   "'cowctl recover %s%s%s' first (--force does not drop them)",
+			   f->log_card->geo.path, with_commas(blocks), f->device,
+			   f->log_card == f->base ? "" : " --log ",
+			   f->log_card == f->base ? "" : f->log_card->geo.path);
+}
+
+/* A shrink that was cut off. */
+static int finish_shrink(const struct format_options *opt, struct offline *f,
+			 struct format_report *ret, struct failure *fail)
+{
+	const struct commit_options co = { .cause = CAUSE_RECOVER,
+					   .progress = opt->progress,
+					   .progress_ctx = opt->progress_ctx };
+	int e = shrink_finish(f->base, &f->super, 0, &co, &ret->shrink);
+
+	if (e < 0)
+		return failure_set(fail, EXIT_FAILED, e,
+				   "a shrink of %s was cut off after its commit and cannot go on "
+				   "(%s): see cowctl check",
+				   f->device, ret->shrink.why);
+	ret->shrunk = true;
+	return 0;
+}
+
+static int check_old_log(const struct format_options *opt, struct offline *f,
+			 struct format_report *ret, struct failure *fail)
+{
+	const char *path = f->log_card->geo.path;
+	int e = super_find(f->base, f->log_card, &f->fs, 0, &f->super, &f->trouble);
+
+	/* a log that the file system lies over is its own now: there is nothing to lose */
+	if (e == -ENOENT || e == -ESTALE)
+		return 0;
+	if (e == 0 && f->super.state == SUPER_PENDING)
+		return finish_shrink(opt, f, ret, fail);
+	if (e == 0 && opt->over)
+		return check_live(f, fail);
+	if (e == 0)
+		return failure_set(fail, EXIT_FAILED, -EEXIST,
+				   "%s has a cowfs log already, made %s: --force makes a new one",
+				   path, format_time(f->super.created_s));
+	if (e != -EBADMSG && e != -EPROTONOSUPPORT && e != -ERANGE)
+		return failure_set(fail, EXIT_FAILED, e, "%s cannot be read: %s", path,
+				   strerrordesc_np(-e));
+	if (opt->over)
+		return 0;
+	return failure_set(
+		fail, EXIT_FAILED, e,
+		"%s has a cowfs log %s: --force makes a new one and gives up what it holds", path,
+		e == -EBADMSG  ? "whose super record is damaged"
+		: e == -ERANGE ? "that was made for a larger device"
+			       : "of a newer format");
+}
+
+/*
+ * Of ext the log holds what changes in place, of the others it may be all that changes: the larger
+ * it is, the larger commits and requests may be. A share of the file system, if there is so much
+ * room. 0: the general default.
+ */
+static uint64_t default_log_bytes(const struct offline *f)
+{
+	bool external = f->log_card != f->base;
+	uint64_t fs_bytes = external ? f->base->geo.size_bytes : f->fs.size_bytes, least,
+		 short_bytes;
+	struct log_super s;
+
+	if (fs_ops(f->fs.kind)->counts_on_free ||
+	    super_plan(f->base, f->log_card, fs_bytes, 0, &s, &short_bytes) < 0)
+		return 0;
+	least = (uint64_t)s.seg_bytes * s.seg_count;
+	for (uint64_t n = min_u64(fs_bytes / WHOLE_LOG_SHARE, FORMAT_WHOLE_LOG_BYTES); n > least;
+	     n -= min_u64(n, 4 * MIB))
+		if (super_plan(f->base, f->log_card, fs_bytes, n, &s, &short_bytes) == 0)
+			return n;
+	return 0;
+}
+
+static int plan(const struct format_options *opt, const struct offline *f, struct log_super *ret,
+		struct failure *fail)
+{
+	bool external = f->log_card != f->base;
+	uint64_t log_bytes = opt->log_bytes ? opt->log_bytes : default_log_bytes(f),
+		 short_bytes = 0;
+	int e = super_plan(f->base, f->log_card,
+			   external ? f->base->geo.size_bytes : f->fs.size_bytes, log_bytes, ret,
+			   &short_bytes);
+
+	if (e == -ENOSPC)
+		return explain_no_room(f, log_bytes, short_bytes, fail);
+	if (e == -EINVAL)
+		return failure_set(
+			fail, EXIT_USAGE, e,
+			"a log of %s is too small or too large for erase blocks of %s: at "
+			"least 8 of them are good",
+			opt->log_bytes ? FORMAT_SIZE(opt->log_bytes) : "the default size",
+			FORMAT_SIZE(f->log_card->geo.erase_block_bytes));
+	if (e < 0)
+		return failure_set(fail, EXIT_FAILED, e, "cannot lay out the log: %s",
+				   strerrordesc_np(-e));
+	memcpy(ret->fs_uuid, f->fs.uuid, sizeof(ret->fs_uuid));
+	ret->lag = opt->lag;
+	return 0;
+}
+
+static int write_log(struct offline *f, struct log_super *s, struct failure *fail)
+{
+	int e = card_set_writable(f->log_card, true), off;
+
+	if (e == 0)
+		e = super_write(f->log_card, s);
+	off = card_set_writable(f->log_card, false);
+	if (e == 0)
+		e = off;
+	if (e < 0)
+		return failure_set(fail, EXIT_FAILED, e, "%s cannot be written: %s",
+				   f->log_card->geo.path, strerrordesc_np(-e));
+	return 0;
+}
+
+/* Is there room behind the file system as it is? */
+static bool has_room(const struct offline *f, uint64_t log_bytes)
+{
+	uint64_t short_bytes;
+	struct log_super s;
+
+	return super_plan(f->base, f->base, f->fs.size_bytes, log_bytes, &s, &short_bytes) !=
+	       -ENOSPC;
+}
+
+static int look(const struct format_options *opt, struct offline *f, struct format_report *ret,
+		struct failure *fail)
+{
+	int e = offline_open(f, opt->device, opt->log_device, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE,
+			     opt->erase_block_bytes, fail);
+
+	if (e == 0)
+		e = check_log_device(opt, f, fail);
+	/* before the file system is looked at: a shrink that was cut off may have left it without a
+	 * superblock */
+	if (e == 0)
+		e = check_old_log(opt, f, ret, fail);
+	if (e == 0 && !ret->shrunk)
+		e = check_fs(opt, f, fail);
+	return e;
+}
+
+static int format(const struct format_options *opt, struct offline *f, struct format_report *ret,
+		  struct failure *fail)
+{
+	int e = look(opt, f, ret, fail);
+
+	if (e == 0 && opt->shrink && !ret->shrunk && !has_room(f, opt->log_bytes)) {
+		e = shrink_with_tools(f, opt, &ret->shrink, fail);
+		ret->shrunk = e == 0;
+	}
+	if (e < 0)
+		return e;
+	if (ret->shrunk) {
+		ret->super = ret->shrink.super;
+	} else {
+		e = plan(opt, f, &ret->super, fail);
+		if (e == 0)
+			e = write_log(f, &ret->super, fail);
+	}
+	ret->fs = f->fs;
+	ret->written_bytes = offline_written_bytes(f);
+	return e;
+}
+
+int offline_format(const struct format_options *opt, struct format_report *ret,
+		   struct failure *fail)
+{
+	struct offline f;
+	int e;
+
+	if (opt->shrink && opt->log_device)
+		return failure_set(fail, EXIT_USAGE, -EINVAL,
+				   "--shrink makes room on DEVICE itself, --log needs none there");
+	*ret = (struct format_report){ 0 };
+	e = format(opt, &f, ret, fail);
+	offline_close(&f);
+	return e;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+#include "offline/offline.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "card/blockdev.h"
+#include "fs/fs_ops.h"
+
+static int explain_broken(const struct offline *f, struct failure *fail)
+{
+	if (f->report.wants_lent)
+		return failure_set(
+			fail, EXIT_FAILED, -ENOMEDIUM,
+			"%s: %s%s: nothing was written. Plug it in, and name it with --lend. If it is lost for ever: --lend "
+			"none takes the commit before, if no block of the newer one is in place yet; else --accept-base "
+			"takes the file system as it is, a mixture of both, for its own checker",
+			f->log_card->geo.path, f->report.why,
+			f->lent ? " (--lend names something else)" : "");
+	return failure_set(
+		fail, EXIT_FAILED, -EUCLEAN,
+		"the log on %s is broken (%s): no complete generation is left in it, so "
+		"nothing was written. The file system is as the card holds it: look at it "
+		"with its own checker, then 'cowctl recover --accept-base' takes it as it is",
+		f->log_card->geo.path, f->report.why[0] ? f->report.why : "no record");
+}
+
+static int explain_foreign(const struct offline *f, struct failure *fail)
+{
+	return failure_set(fail, EXIT_FAILED, -ESTALE,
+			   "%s: %s, and blocks of it wait in the log: nothing was written. Decide: "
+			   "--accept-base drops them (the file system is right as it is now), "
+			   "--accept-log writes them over what was changed",
+			   f->base->geo.path, f->report.why);
+}
+
+static struct commit_options commit_options(const struct recover_options *opt)
+{
+	return (struct commit_options){ .cause = CAUSE_RECOVER,
+					.progress = opt->progress,
+					.progress_ctx = opt->progress_ctx };
+}
+
+static int bring_home(struct offline *f, const struct recover_options *opt,
+		      struct recover_report *rep, struct failure *fail)
+{
+	const struct commit_options co = commit_options(opt);
+	int e = commit_checkpoint(f->log, f->base, &co, NULL, NULL, RECORD_RETIRED,
+				  &rep->home_blks);
+
+	if (e < 0)
+		return failure_set(fail, EXIT_FAILED, e,
+				   "%s: %s. The log still holds everything: run it again when the "
+				   "card is well",
+				   f->base->geo.path, strerrordesc_np(-e));
+	rep->lent_dirty = log_unlend(f->log) < 0;
+	return 0;
+}
+
+static int forget_shrink(struct offline *f, struct failure *fail)
+{
+	int e = shrink_forget(f->base, &f->super);
+
+	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s cannot be written: %s",
+				   f->base->geo.path, strerrordesc_np(-e))
+		     : 0;
+}
+
+/* A shrink was cut off after its commit: the rest is done now. */
+static int finish_shrink(struct offline *f, const struct recover_options *opt,
+			 struct recover_report *rep, struct failure *fail)
+{
+	const struct commit_options co = commit_options(opt);
+	struct shrink_report shrink;
+	int e = shrink_finish(f->base, &f->super, f->log_flags, &co, &shrink);
+
+	if (e < 0)
+		return failure_set(fail, EXIT_FAILED, e,
+				   "%s: %s. Run it again when the card is well", f->base->geo.path,
+				   shrink.why);
+	rep->home_blks = shrink.home_blks;
+	rep->shrink_finished = true;
+	return 0;
+}
+
+static int recover(struct offline *f, const struct recover_options *opt, struct recover_report *rep,
+		   struct failure *fail)
+{
+	enum log_state state = f->report.state;
+
+	if (opt->accept == RECOVER_ACCEPT_BASE && state >= LOG_BROKEN) {
+		rep->dropped = state == LOG_BROKEN;
+		if (f->super.state == SUPER_PENDING)
+			return forget_shrink(f, fail);
+		log_accept_base(f->log); /* the record that retires it drops what waits */
+		return bring_home(f, opt, rep, fail);
+	}
+	if (state == LOG_BROKEN)
+		return explain_broken(f, fail);
+	if (state == LOG_FOREIGN)
+		return explain_foreign(f, fail);
+	if (f->super.state == SUPER_PENDING)
+		return finish_shrink(f, opt, rep, fail);
+	/* older generations are in the base already: only the newest is what was asked for */
+	if (opt->accept == RECOVER_ACCEPT_LOG && state == LOG_FELL_BACK)
+		return failure_set(
+			fail, EXIT_FAILED, -ESTALE,
+			"%s: the newest generation cannot be had back (%s): what was changed lies "
+			"over blocks of it. Nothing was written; --accept-base is what is left",
+			f->base->geo.path, f->report.why);
+	/* of a retired log only a bad copy of the super record is mended */
+	rep->nothing_to_do = state == LOG_EMPTY ||
+			     (state == LOG_RETIRED && !(f->trouble & SUPER_COPIES_BAD));
+	return rep->nothing_to_do ? 0 : bring_home(f, opt, rep, fail);
+}
+
+static int run(struct offline *f, const struct recover_options *opt, struct recover_report *rep,
+	       struct failure *fail)
+{
+	int e = offline_open(f, opt->device, opt->log_device, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE,
+			     0, fail);
+
+	f->lent = opt->lent;
+	f->log_flags = (opt->accept == RECOVER_ACCEPT_LOG ? LOG_ANY_BASE : 0) |
+		       (opt->no_lent ? LOG_NO_LENT : 0);
+	if (e == 0)
+		e = offline_open_log(f, fail);
+	if (e < 0)
+		return e;
+	e = recover(f, opt, rep, fail);
+	rep->log = f->report;
+	rep->written_bytes = offline_written_bytes(f);
+	/* a part of a commit has stayed, or what was changed in other places than the log's blocks */
+	rep->unsure = f->fs.kind != FS_UNKNOWN &&
+		      (rep->dropped || (rep->home_blks && opt->accept == RECOVER_ACCEPT_LOG));
+	if (rep->unsure)
+		rep->check_with = fs_ops(f->fs.kind)->checker;
+	return e;
+}
+
+int offline_recover(const struct recover_options *opt, struct recover_report *ret,
+		    struct failure *fail)
+{
+	struct offline f;
+	int e;
+
+	*ret = (struct recover_report){ 0 };
+	e = run(&f, opt, ret, fail);
+	offline_close(&f);
+	return e;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* Why something could not be done: a sentence for people, the errno and the exit code. Functions
+ * that explain their errors fill one and print nothing; only a program's main part prints. */
+#ifndef COWFS_WIRE_FAILURE_H
+#define COWFS_WIRE_FAILURE_H
+
+#include <stdarg.h>
+
+#include "wire/proto.h"
+
+struct failure {
+	enum exit_code exit;
+	int error;	 /* -errno */
+	char why[1024];	 /* one line, cleaned */
+	char said[1501]; /* last output of a program that failed, as it came; "": none */
+};
+
+/* Fills all of *f; said is "". Returns error. */
+int failure_set(struct failure *f, enum exit_code exit, int error, const char *fmt, ...)
+	PRINTF(4, 5);
+int failure_vset(struct failure *f, enum exit_code exit, int error, const char *fmt, va_list ap)
+	PRINTF(4, 0);
+
+#endif

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: MIT */
+/* The operations without a daemon, on image files: what they return, and that they print nothing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <cmocka.h>
+
+#include "workdir.h"
+
+#include "base/io.h"
+#include "card/blockdev.h"
+#include "offline/offline.h"
+
+#define FS_BYTES (40 * MIB)
+#define CARD_BYTES (64 * MIB)
+#define LOG_BYTES (8 * MIB)
+#define A_BLK 9000u /* a free one of the file system */
+
+static char card[80], other[80];
+static struct failure fail;
+
+static void must(const char *fmt, ...) PRINTF(1, 2);
+static void must(const char *fmt, ...)
+{
+	char cmd[512] = "PATH=$PATH:/usr/sbin:/sbin; ";
+	size_t n = strlen(cmd);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(cmd + n, sizeof(cmd) - n, fmt, ap);
+	va_end(ap);
+	if (system(cmd) != 0)
+		fail_msg("%s", cmd);
+}
+
+static int new_card(void **state)
+{
+	(void)state;
+	must("rm -f %s %s; truncate -s %llu %s; mke2fs -q -t ext4 -F -E nodiscard %s %lluk >/dev/null 2>&1",
+	   card, other, CARD_BYTES, card, card, FS_BYTES / KIB);
+	fail = (struct failure){ 0 };
+	return 0;
+}
+
+static struct format_options usual(void)
+{
+	return (struct format_options){ .device = card,
+					.log_bytes = LOG_BYTES,
+					.erase_block_bytes = 64 * KIB };
+}
+
+static void format(void)
+{
+	const struct format_options opt = usual();
+	struct format_report rep;
+
+	assert_int_equal(offline_format(&opt, &rep, &fail), 0);
+}
+
+static struct check_report check(void)
+{
+	struct check_report rep;
+
+	assert_int_equal(offline_check(card, NULL, &rep, &fail), 0);
+	return rep;
+}
+
+static void peek(uint64_t off, void *buf, size_t len)
+{
+	_cleanup_close_ int fd = open(card, O_RDONLY | O_CLOEXEC);
+
+	assert_int_equal(io_pread_full(fd, buf, len, off), 0);
+}
+
+static void poke(const char *path, uint64_t off, const void *buf, size_t len)
+{
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	assert_int_equal(pwrite(fd, buf, len, (off_t)off), (ssize_t)len);
+}
+
+/* A block full of fill is committed and waits in the log. */
+static void commit_block(uint64_t blk, uint8_t fill)
+{
+	_cleanup_free_ uint8_t *data = io_alloc(COW_BLK_BYTES);
+	struct log_index *ix;
+	struct offline f;
+
+	memset(data, fill, COW_BLK_BYTES);
+	assert_int_equal(
+		offline_open(&f, card, NULL, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, 0, &fail), 0);
+	assert_int_equal(offline_open_log(&f, &fail), 0);
+	assert_int_equal(card_set_writable(f.base, true), 0);
+	assert_int_equal(log_prepare(f.log), 0);
+	assert_int_equal(log_begin(f.log), 0);
+	assert_int_equal(log_add_logged(f.log, blk, 1, data), 0);
+	assert_int_equal(log_end(f.log, CAUSE_MANUAL, 0, &ix), 0);
+	log_index_unref(ix);
+	assert_int_equal(card_set_writable(f.base, false), 0);
+	offline_close(&f);
+}
+
+static void assert_home(uint8_t fill)
+{
+	uint8_t buf[COW_BLK_BYTES], want[COW_BLK_BYTES];
+
+	memset(want, fill, sizeof(want));
+	peek(blk_to_bytes(A_BLK), buf, sizeof(buf));
+	assert_memory_equal(buf, want, sizeof(buf));
+}
+
+static int recover(enum recover_accept accept, struct recover_report *ret)
+{
+	const struct recover_options opt = { .device = card, .accept = accept };
+
+	return offline_recover(&opt, ret, &fail);
+}
+
+#define assert_fails(call, error_, exit_, text)                                                    \
+	do {                                                                                       \
+		assert_int_equal(call, error_);                                                    \
+		assert_int_equal(fail.error, error_);                                              \
+		assert_int_equal(fail.exit, exit_);                                                \
+		assert_non_null(strstr(fail.why, text));                                           \
+	} while (0)
+
+/* ---- format ---- */
+
+static void test_format(void **state)
+{
+	struct format_options opt = usual();
+	struct format_report rep;
+
+	(void)state;
+	opt.lag = 1;
+	assert_int_equal(offline_format(&opt, &rep, &fail), 0);
+	assert_int_equal(rep.super.fs_bytes, FS_BYTES);
+	assert_int_equal((uint64_t)rep.super.seg_bytes * rep.super.seg_count, LOG_BYTES);
+	assert_int_equal(rep.super.lag, 1);
+	assert_int_equal(rep.fs.kind, FS_EXT);
+	assert_false(rep.shrunk);
+	assert_int_equal(rep.written_bytes, 2 * COW_BLK_BYTES); /* two copies of the superblock */
+	assert_int_equal(check().super.lag, 1);
+	assert_fails(offline_format(&opt, &rep, &fail), -EEXIST, EXIT_FAILED,
+		     "has a cowfs log already");
+	opt.over = FORMAT_OVER_OLD_LOG;
+	opt.lag = 0;
+	assert_int_equal(offline_format(&opt, &rep, &fail), 0);
+	assert_int_equal(check().super.lag, 0);
+}
+
+static void test_format_bad(void **state)
+{
+	struct format_options opt = usual();
+	struct format_report rep;
+
+	(void)state;
+	opt.log_bytes = 4 * KIB;
+	assert_fails(offline_format(&opt, &rep, &fail), -EINVAL, EXIT_USAGE,
+		     "too small or too large");
+	opt.log_bytes = 30 * MIB;
+	assert_fails(offline_format(&opt, &rep, &fail), -ENOSPC, EXIT_FAILED,
+		     "no room for the log");
+	opt.log_bytes = 0;
+	opt.log_device = card;
+	assert_fails(offline_format(&opt, &rep, &fail), -EINVAL, EXIT_USAGE, "another device");
+	opt.log_device = other;
+	opt.shrink = true;
+	assert_fails(offline_format(&opt, &rep, &fail), -EINVAL, EXIT_USAGE, "--shrink makes room");
+	opt.shrink = false;
+	assert_fails(offline_format(&opt, &rep, &fail), -ENOENT, EXIT_FAILED, other);
+	opt.log_device = NULL;
+	opt.device = dir;
+	assert_fails(offline_format(&opt, &rep, &fail), -ENOTBLK, EXIT_FAILED,
+		     "is not a block device");
+	opt.device = card;
+	must("truncate -s 0 %s; truncate -s %llu %s", card, CARD_BYTES, card);
+	assert_fails(offline_format(&opt, &rep, &fail), -EMEDIUMTYPE, EXIT_FAILED,
+		     "no file system that I know");
+	assert_false(strchr(fail.why, '\n') || fail.said[0]);
+}
+
+/* What lies on a log device is destroyed only if that is meant. */
+static void test_format_log_device(void **state)
+{
+	struct format_options opt = { .device = card,
+				      .log_device = other,
+				      .erase_block_bytes = 64 * KIB };
+	struct format_report rep;
+
+	(void)state;
+	must("truncate -s 16M %s; mkswap %s >/dev/null 2>&1", other, other);
+	opt.log_bytes = LOG_BYTES;
+	assert_fails(offline_format(&opt, &rep, &fail), -EEXIST, EXIT_FAILED,
+		     "which the log would destroy");
+	opt.over = FORMAT_OVER_ALL;
+	assert_int_equal(offline_format(&opt, &rep, &fail), 0);
+	assert_true(rep.super.external);
+	assert_int_equal(rep.super.fs_bytes, CARD_BYTES);
+}
+
+/* ---- check ---- */
+
+static void test_check(void **state)
+{
+	struct check_report rep;
+
+	(void)state;
+	assert_fails(offline_check(card, NULL, &rep, &fail), -ENOENT, EXIT_FAILED,
+		     "there is no cowfs log");
+	format();
+	rep = check();
+	assert_int_equal(rep.verdict, CHECK_GOOD);
+	assert_int_equal(rep.log.state, LOG_EMPTY);
+	assert_string_equal(rep.device, card);
+	assert_string_equal(rep.log_device, card);
+	commit_block(A_BLK, 7);
+	rep = check();
+	assert_int_equal(rep.verdict, CHECK_GOOD);
+	assert_int_equal(rep.log.state, LOG_LIVE);
+	assert_int_equal(rep.log.live_blks, 1);
+	poke(card, rep.super.copy_off_bytes[0] + 100, "rot", 3);
+	rep = check();
+	assert_int_equal(rep.verdict, CHECK_REPAIRABLE);
+	assert_int_equal(rep.trouble, SUPER_COPY_A_BAD);
+	poke(card, rep.super.copy_off_bytes[1] + 100, "rot", 3);
+	assert_fails(offline_check(card, NULL, &rep, &fail), -EBADMSG, EXIT_FAILED,
+		     "both copies of the super record");
+}
+
+/* The content of a committed block is rotten: found, and named. */
+static void test_check_finds(void **state)
+{
+	uint8_t buf[COW_BLK_BYTES], want[COW_BLK_BYTES];
+	struct check_report rep;
+	uint64_t off, hits = 0;
+
+	(void)state;
+	format();
+	commit_block(A_BLK, 7);
+	commit_block(A_BLK + 1, 8);
+	rep = check();
+	memset(want, 7, sizeof(want));
+	for (off = rep.super.ring_off_bytes; off < rep.super.copy_off_bytes[1];
+	     off += COW_BLK_BYTES) {
+		peek(off, buf, sizeof(buf));
+		if (memcmp(buf, want, sizeof(buf)))
+			continue;
+		poke(card, off, "rot", 3);
+		hits++;
+	}
+	assert_int_equal(hits, 1);
+	rep = check();
+	assert_int_equal(rep.verdict, CHECK_BROKEN);
+	assert_int_equal(rep.log.state, LOG_LIVE);
+	assert_int_equal(rep.bad_blks, 1);
+	assert_int_equal(rep.findings, 1);
+	assert_non_null(strstr(rep.finding[0], "9000"));
+}
+
+/* ---- recover ---- */
+
+static void test_recover(void **state)
+{
+	struct format_options over = usual();
+	struct format_report formatted;
+	struct recover_report rep;
+
+	(void)state;
+	format();
+	assert_int_equal(recover(RECOVER_ACCEPT_NOTHING, &rep), 0);
+	assert_true(rep.nothing_to_do && !rep.written_bytes);
+	commit_block(A_BLK, 7);
+	over.over = FORMAT_OVER_ALL;
+	assert_fails(offline_format(&over, &formatted, &fail), -ENOTEMPTY, EXIT_FAILED,
+		     "holds 1 committed blocks");
+	assert_int_equal(recover(RECOVER_ACCEPT_NOTHING, &rep), 0);
+	assert_int_equal(rep.log.state, LOG_LIVE);
+	assert_int_equal(rep.home_blks, 1);
+	assert_true(rep.written_bytes >= COW_BLK_BYTES);
+	assert_false(rep.nothing_to_do || rep.dropped || rep.check_with);
+	assert_home(7);
+	assert_int_equal(check().log.state, LOG_RETIRED);
+	assert_int_equal(recover(RECOVER_ACCEPT_NOTHING, &rep), 0);
+	assert_true(rep.nothing_to_do && !rep.written_bytes);
+}
+
+/* The file system was changed without cowfs: somebody has to decide. */
+static void test_recover_foreign(void **state)
+{
+	struct recover_report rep;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		new_card(NULL);
+		format();
+		commit_block(A_BLK, 7);
+		must("tune2fs -L elsewhere %s >/dev/null", card);
+		assert_int_equal(check().verdict, CHECK_BROKEN);
+		assert_int_equal(check().log.state, LOG_FOREIGN);
+		assert_fails(recover(RECOVER_ACCEPT_NOTHING, &rep), -ESTALE, EXIT_FAILED,
+			     "Decide: --accept-base");
+		assert_home(0);
+		if (i) {
+			assert_int_equal(recover(RECOVER_ACCEPT_BASE, &rep), 0);
+			assert_null(rep.check_with);
+			assert_home(0);
+		} else {
+			assert_int_equal(recover(RECOVER_ACCEPT_LOG, &rep), 0);
+			assert_string_equal(rep.check_with, "e2fsck -f");
+			assert_home(7);
+		}
+		assert_int_equal(check().log.state, LOG_RETIRED);
+	}
+}
+
+/* ---- grow ---- */
+
+static void test_grow(void **state)
+{
+	struct grow_report rep;
+
+	(void)state;
+	format();
+	assert_int_equal(offline_grow(card, NULL, &rep, &fail), 0);
+	assert_true(rep.nothing_to_do);
+	must("truncate -s %llu %s", 2 * CARD_BYTES, card);
+	assert_int_equal(check().trouble, SUPER_GROWN);
+	assert_int_equal(offline_grow(card, NULL, &rep, &fail), 0);
+	assert_false(rep.nothing_to_do);
+	assert_int_equal(rep.old_bytes, CARD_BYTES);
+	assert_int_equal(rep.bytes, 2 * CARD_BYTES);
+	assert_int_equal(check().trouble, 0);
+}
+
+/* ---- all of them ---- */
+
+static void test_silent(void **state)
+{
+	int said = memfd_create("said", MFD_CLOEXEC), out = dup(STDOUT_FILENO),
+	    err = dup(STDERR_FILENO);
+	struct check_report checked;
+	struct recover_report recovered;
+	struct grow_report grown;
+	int e[4];
+
+	(void)state;
+	fflush(stdout);
+	dup2(said, STDOUT_FILENO);
+	dup2(said, STDERR_FILENO);
+	e[0] = offline_check(card, NULL, &checked, &fail);
+	format();
+	e[1] = offline_check(card, NULL, &checked, &fail);
+	commit_block(A_BLK, 7);
+	e[2] = recover(RECOVER_ACCEPT_NOTHING, &recovered);
+	e[3] = offline_grow(card, NULL, &grown, &fail);
+	fflush(stdout);
+	dup2(out, STDOUT_FILENO);
+	dup2(err, STDERR_FILENO);
+	assert_int_equal(e[0], -ENOENT);
+	assert_int_equal(e[1] | e[2] | e[3], 0);
+	assert_int_equal(lseek(said, 0, SEEK_END), 0);
+	close(said);
+	close(out);
+	close(err);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_format, new_card),
+		cmocka_unit_test_setup(test_format_bad, new_card),
+		cmocka_unit_test_setup(test_format_log_device, new_card),
+		cmocka_unit_test_setup(test_check, new_card),
+		cmocka_unit_test_setup(test_check_finds, new_card),
+		cmocka_unit_test_setup(test_recover, new_card),
+		cmocka_unit_test_setup(test_recover_foreign, new_card),
+		cmocka_unit_test_setup(test_grow, new_card),
+		cmocka_unit_test_setup(test_silent, new_card),
+	};
+
+	if (workdir_new("offline") < 0)
+		return 1;
+	snprintf(card, sizeof(card), "%s/card", dir);
+	snprintf(other, sizeof(other), "%s/other", dir);
+	return cmocka_run_group_tests(tests, NULL, workdir_remove);
+}
