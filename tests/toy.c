@@ -230,15 +230,21 @@ static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return log_index_read_volume(t->index, t->base, blk, blks, buf);
 }
 
-static int src_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
+static int src_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			  uint64_t *ret_blks)
 {
+	(void)max_blks;
 	*ret = (enum blk_use)((struct toy *)ctx)->live.use[blk];
+	*ret_blks = 1;
 	return 0;
 }
 
-static int src_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
+static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			     uint64_t *ret_blks)
 {
+	(void)max_blks;
 	*ret = (enum blk_use)((struct toy *)ctx)->n.use[blk];
+	*ret_blks = 1;
 	return 0;
 }
 
@@ -257,8 +263,8 @@ struct commit_source toy_source(struct toy *t)
 				       .next = src_next,
 				       .read_sealed = src_read_sealed,
 				       .read_committed = read_committed,
-				       .use_sealed = src_use_sealed,
-				       .use_committed = src_use_committed };
+				       .run_sealed = src_run_sealed,
+				       .run_committed = src_run_committed };
 }
 
 int toy_commit(struct toy *t)

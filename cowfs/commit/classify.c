@@ -10,19 +10,18 @@
 #define COMPARE_EVERY 16u
 #define CLASSIFY_BLKS (64 * KIB) /* looked at in one go */
 
-typedef int use_fn(void *ctx, uint64_t blk, enum blk_use *ret);
 typedef int run_fn(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 		   uint64_t *ret_blks);
 
 /* Use of blk, and of how many blocks from it on: all that are asked for without a classifier. */
-static int use_run(const struct commit_source *s, use_fn *use, run_fn *run, uint64_t blk,
-		   uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+static int use_run(const struct commit_source *s, run_fn *run, uint64_t blk, uint64_t max_blks,
+		   enum blk_use *ret, uint64_t *ret_blks)
 {
 	if (run)
 		return run(s->ctx, blk, max_blks, ret, ret_blks);
 	*ret = USE_USED;
-	*ret_blks = use ? 1 : max_blks;
-	return use ? use(s->ctx, blk, ret) : 0;
+	*ret_blks = max_blks;
+	return 0;
 }
 
 /* Does no generation that recovery may choose use these blocks? USE_USED if one does. */
@@ -31,14 +30,36 @@ int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk
 {
 	const struct commit_source *s = j->src;
 	bool held = false;
-	int r = use_run(s, s->use_committed, s->run_committed, blk, max_blks, ret, ret_blks);
+	int r = use_run(s, s->run_committed, blk, max_blks, ret, ret_blks);
 
 	if (r == 0 && *ret == USE_FREE && j->older)
-		r = use_run(s, NULL, s->run_older, blk, *ret_blks, ret, ret_blks);
+		r = use_run(s, s->run_older, blk, *ret_blks, ret, ret_blks);
 	if (r == 0 && *ret == USE_FREE)
 		*ret_blks = log_held_run(j->log, blk, *ret_blks, &held);
 	if (held)
 		*ret = USE_USED;
+	return r;
+}
+
+int classify_all(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		 uint64_t *ret_blks)
+{
+	int r = classify_candidates(j, blk, max_blks, ret, ret_blks);
+
+	return r == 0 && *ret == USE_FREE && j->sealed
+		       ? use_run(j->src, j->src->run_sealed, blk, *ret_blks, ret, ret_blks)
+		       : r;
+}
+
+int classify_is_free(void *job, uint64_t blk, uint64_t blks, bool *ret)
+{
+	enum blk_use use = USE_FREE;
+	uint64_t n;
+	int r = 0;
+
+	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE; i += n)
+		r = classify_all(job, blk + i, blks - i, &use, &n);
+	*ret = use == USE_FREE;
 	return r;
 }
 
@@ -78,7 +99,7 @@ static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hol
 	const struct commit_source *s = j->src;
 	enum blk_use use, old;
 	uint64_t n;
-	int r = use_run(s, s->use_sealed, s->run_sealed, blk, max_blks, &use, &n);
+	int r = use_run(s, s->run_sealed, blk, max_blks, &use, &n);
 
 	if (r < 0)
 		return r;
@@ -150,11 +171,4 @@ int classify_content(struct job *j)
 	if (j->opt->differed)
 		*j->opt->differed = differed;
 	return 0;
-}
-
-int classify_sealed(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-		    uint64_t *ret_blks)
-{
-	return use_run(j->src, j->src->use_sealed, j->src->run_sealed, blk, max_blks, ret,
-		       ret_blks);
 }

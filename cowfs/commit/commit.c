@@ -169,8 +169,7 @@ static int home_progress(void *ctx, uint64_t done, uint64_t total)
 }
 
 struct gaps {
-	const struct commit_options *opt;
-	uint64_t disk_off_bytes;
+	struct job *j;
 	int error;
 };
 
@@ -180,33 +179,34 @@ static bool bridge(void *ctx, uint64_t end_blk, uint64_t next_blk, uint64_t writ
 	struct gaps *g = ctx;
 	bool free = false;
 
-	if (g->error || !plan_bridges(g->opt->profile, g->disk_off_bytes, end_blk, next_blk,
-				      written_blks, next_blks))
+	if (g->error || !plan_bridges(g->j->opt->profile, g->j->base->geo.disk_off_bytes, end_blk,
+				      next_blk, written_blks, next_blks))
 		return false;
-	g->error = g->opt->is_free(g->opt->is_free_ctx, end_blk, next_blk - end_blk, &free);
+	g->error = classify_is_free(g->j, end_blk, next_blk - end_blk, &free);
 	/* a gap that cannot be looked at is none; what is wrong there shows where it matters */
 	return !g->error && free;
 }
 
 /* Log home, readers moved off the old index, then the record that carries the new tail. */
-static int checkpoint(struct log *log, struct card *base, const struct commit_options *opt,
-		      const struct log_content *content,
+static int checkpoint(struct job *j, const struct log_content *content,
 		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
-		      enum record_type type, uint32_t flags, uint64_t *ret_blks)
+		      enum record_type type, uint32_t flags)
 {
+	const struct commit_options *opt = j->opt;
+	struct log *log = j->log;
 	struct home_progress hp = { .fn = opt->progress, .ctx = opt->progress_ctx };
-	struct gaps gaps = { .opt = opt, .disk_off_bytes = base->geo.disk_off_bytes };
+	struct gaps gaps = { .j = j };
 	struct log_content cheap = content ? *content : (struct log_content){ 0 };
 	uint64_t before = log_ledger(log)->checkpoint_blks;
 	struct log_index *ix;
 	int r;
 
 	/* payload that was spilled waits in free blocks */
-	cheap.bridge = opt->profile && opt->is_free && !log_spilled(log) ? bridge : NULL;
+	cheap.bridge = opt->profile && j->src && !log_spilled(log) ? bridge : NULL;
 	cheap.bridge_ctx = &gaps;
 	r = log_checkpoint(log, &cheap, home_progress, &hp, &ix);
 
-	*ret_blks += log_ledger(log)->checkpoint_blks - before;
+	j->rep.checkpoint += log_ledger(log)->checkpoint_blks - before;
 	if (r < 0)
 		return r;
 	if (publish)
@@ -229,14 +229,13 @@ static void count_skips(struct job *j, bool add)
 
 /* The form stays the old one where the log cannot be emptied: payload that has rotted never comes
  * home. */
-static int upgrade(struct job *j, const struct commit_options *opt,
-		   void (*publish)(void *ctx, struct log_index *index), void *publish_ctx)
+static int upgrade(struct job *j, void (*publish)(void *ctx, struct log_index *index),
+		   void *publish_ctx)
 {
 	int r = log_upgrade(j->log);
 
 	if (r == -EBUSY) {
-		r = checkpoint(j->log, j->base, opt, NULL, publish, publish_ctx, RECORD_TAIL, 0,
-			       &j->rep.checkpoint);
+		r = checkpoint(j, NULL, publish, publish_ctx, RECORD_TAIL, 0);
 		if (r == 0)
 			r = log_upgrade(j->log);
 	}
@@ -247,18 +246,14 @@ static int upgrade(struct job *j, const struct commit_options *opt,
 static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index),
 		     void *publish_ctx, struct log_index **ret_index)
 {
-	struct commit_options opt = *j->opt; /* of a checkpoint before it */
 	int r = log_recheck(j->log);
 
-	opt.is_free = decide_is_free;
-	opt.is_free_ctx = j;
 	if (r == 0)
 		r = log_prepare(j->log);
 	if (r == 0 && log_wants_upgrade(j->log))
-		r = upgrade(j, &opt, publish, publish_ctx);
+		r = upgrade(j, publish, publish_ctx);
 	if (r == 0 && (log_spilled(j->log) || j->rep.need_blks > log_room_blks(j->log)))
-		r = checkpoint(j->log, j->base, &opt, NULL, publish, publish_ctx, RECORD_TAIL, 0,
-			       &j->rep.checkpoint);
+		r = checkpoint(j, NULL, publish, publish_ctx, RECORD_TAIL, 0);
 	if (r < 0)
 		return r;
 	j->rep.room_blks = log_room_blks(j->log);
@@ -348,17 +343,27 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	return r;
 }
 
+static bool has_older(const struct log *log)
+{
+	struct log_index *older = log_older_index(log);
+
+	log_index_unref(older);
+	return older;
+}
+
 int commit_run(struct log *log, struct card *base, const struct commit_source *src,
 	       const struct commit_options *opt,
 	       void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 	       struct commit_report *ret_report, struct log_index **ret_index)
 {
-	struct job j = { .log = log, .base = base, .src = src, .opt = opt };
-	struct log_index *older = log_older_index(log);
+	struct job j = { .log = log,
+			 .base = base,
+			 .src = src,
+			 .opt = opt,
+			 .older = has_older(log),
+			 .sealed = true };
 	int r;
 
-	j.older = older;
-	log_index_unref(older);
 	j.buf = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
 	j.old = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
 	r = j.buf && j.old ? run(&j, publish, publish_ctx, ret_index) : -ENOMEM;
@@ -379,6 +384,9 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 		      enum record_type tail_type, uint64_t *ret_blks)
 {
+	struct job j = {
+		.log = log, .base = base, .src = opt->uses, .opt = opt, .older = has_older(log)
+	};
 	int r, off;
 
 	*ret_blks = 0;
@@ -391,8 +399,9 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	if (r == 0)
 		r = log_prepare(log);
 	if (r == 0)
-		r = checkpoint(log, base, opt, opt->content, publish, publish_ctx, tail_type,
-			       opt->record_flags, ret_blks);
+		r = checkpoint(&j, opt->content, publish, publish_ctx, tail_type,
+			       opt->record_flags);
+	*ret_blks = j.rep.checkpoint;
 	off = set_writable(log, base, false);
 	return r < 0 ? r : off;
 }

@@ -21,11 +21,8 @@ struct commit_source {
 		     enum blk_state *ret_state);
 	int (*read_sealed)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
 	int (*read_committed)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
-	/* use of a block in the sealed and in the committed file system; NULL: all used (no
-	 * classifier) */
-	int (*use_sealed)(void *ctx, uint64_t blk, enum blk_use *ret);
-	int (*use_committed)(void *ctx, uint64_t blk, enum blk_use *ret);
-	/* NULL, or the same by runs, as fsmap_run: the blocks of a discarded card are millions */
+	/* use of blocks in the sealed and in the committed file system, as fsmap_run; NULL: all
+	 * used (no classifier) */
 	int (*run_sealed)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			  uint64_t *ret_blks);
 	int (*run_committed)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
@@ -51,10 +48,9 @@ struct commit_options {
 	uint32_t record_flags;
 	/* for commit_checkpoint, may be NULL; its bridge is not looked at */
 	const struct log_content *content;
-	/* for commit_checkpoint with a profile, may be NULL: does no generation that recovery may
-	 * choose use these blocks? */
-	int (*is_free)(void *ctx, uint64_t blk, uint64_t blks, bool *ret);
-	void *is_free_ctx;
+	/* for commit_checkpoint with a profile, may be NULL: its run_committed and run_older tell
+	 * over which gaps it may write */
+	const struct commit_source *uses;
 	/* NULL, or kept from one commit to the next (0 at first): blocks in a row that differed
 	 * from what was committed; many: samples are compared only */
 	uint64_t *differed;

@@ -8,33 +8,6 @@
 /* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
 #define SPILL_EXTENTS_PER_BLK 100u
 
-/* No image that recovery may choose before this commit is durable uses one of these blocks. */
-static int in_no_candidate(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
-{
-	enum blk_use use = USE_FREE;
-	uint64_t n;
-	int r = 0;
-
-	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE; i += n)
-		r = classify_candidates(ctx, blk + i, blks - i, &use, &n);
-	*ret = use == USE_FREE;
-	return r;
-}
-
-/* Nor does the sealed one: if the newest candidate was not frozen, the live file system may have
- * something there. */
-int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
-{
-	enum blk_use use = USE_FREE;
-	uint64_t n;
-	int r = in_no_candidate(ctx, blk, blks, ret);
-
-	for (uint64_t i = 0; i < blks && r == 0 && *ret && use == USE_FREE; i += n)
-		r = classify_sealed(ctx, blk + i, blks - i, &use, &n);
-	*ret = *ret && use == USE_FREE;
-	return r;
-}
-
 static bool goes_home_anyway(void *ctx, uint64_t blk, uint64_t blks)
 {
 	struct job *j = ctx;
@@ -93,7 +66,7 @@ static int plan_direct(struct job *j)
 				.is_visited = goes_home_anyway,
 				/* what RAM has for a gap may be metadata (commit.h,
 				 * metadata_uuid) */
-				.is_free = j->src->metadata_uuid ? NULL : decide_is_free,
+				.is_free = j->src->metadata_uuid ? NULL : classify_is_free,
 				.ctx = j };
 	struct plan p = { 0 };
 	int r;
@@ -168,8 +141,7 @@ static int find_spill(struct job *j, uint64_t max_blks)
 {
 	const struct commit_source *s = j->src;
 
-	if (j->spill_known || !(s->use_sealed || s->run_sealed) ||
-	    !(s->use_committed || s->run_committed))
+	if (j->spill_known || !s->run_sealed || !s->run_committed)
 		return 0;
 	j->spill_known = true;
 	/* what of it is metadata must not stay in free blocks if this commit is cut (commit.h) */
@@ -177,12 +149,10 @@ static int find_spill(struct job *j, uint64_t max_blks)
 		return 0;
 	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks;
 	     blk += n) {
-		enum blk_use a, b = USE_USED;
-		int r = classify_candidates(j, blk, s->volume_blks - blk, &a, &n);
+		enum blk_use use;
+		int r = classify_all(j, blk, s->volume_blks - blk, &use, &n);
 
-		if (r == 0 && a == USE_FREE)
-			r = classify_sealed(j, blk, n, &b, &n);
-		if (r == 0 && b == USE_FREE)
+		if (r == 0 && use == USE_FREE)
 			r = extents_add(&j->spill, blk, n);
 		if (r < 0)
 			return r;

@@ -15,7 +15,8 @@ struct job {
 	const struct commit_source *src;
 	const struct commit_options *opt;
 	struct commit_report rep;
-	bool older; /* recovery may choose another image than the committed one (lag) */
+	bool older;  /* recovery may choose another image than the committed one (lag) */
+	bool sealed; /* there is a sealed image: not in a checkpoint alone */
 	struct extents direct, in_use, logged, zero, punched;
 	struct extents runs;  /* direct, and gaps between them that are written, too (plan.h) */
 	struct extents spill; /* where payload goes that the ring cannot hold; once spill_known */
@@ -35,9 +36,12 @@ int classify_content(struct job *j) MUST_CHECK;
  * USE_USED if one does. For how many blocks from blk on, at most max_blks. */
 int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			uint64_t *ret_blks) MUST_CHECK;
-/* The same of the sealed image alone. */
-int classify_sealed(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-		    uint64_t *ret_blks) MUST_CHECK;
+/* Nor the sealed image: if the newest of those generations was not frozen, the live file system may
+ * have something there. */
+int classify_all(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		 uint64_t *ret_blks) MUST_CHECK;
+/* The same of all blocks of a range; job is a struct job. */
+int classify_is_free(void *job, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
 
 /* ---- estimate.c ---- */
 
@@ -59,8 +63,5 @@ int decide_direct(struct job *j) MUST_CHECK;
 /* The ring is too small: as much payload there as it holds, the rest to free blocks, or else to
  * lent room. -EFBIG: not enough. */
 int decide_spill(struct job *j) MUST_CHECK;
-/* Neither the sealed image nor one that recovery may choose uses one of these blocks; ctx is the
- * job. */
-int decide_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
 
 #endif

@@ -74,21 +74,21 @@ static int img_read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 /* The journal was made anew and counts its transactions from 1: what the old one left in those
  * blocks could pass for its continuation, so they are written, too. */
-static int use_new(void *ctx, uint64_t blk, enum blk_use *ret)
+static int run_new(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		   uint64_t *ret_blks)
 {
-	int r = fsmap_use(((struct shrink *)ctx)->new, blk, ret);
-
-	if (r == 0 && *ret == USE_JOURNAL)
-		*ret = USE_USED;
-	return r;
+	return fsmap_run_after(((struct shrink *)ctx)->new, NULL, blk, max_blks, ret, ret_blks);
 }
 
 /* The short log's blocks count as used: nothing is spilled there. */
-static int use_old(void *ctx, uint64_t blk, enum blk_use *ret)
+static int run_old(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		   uint64_t *ret_blks)
 {
 	struct shrink *s = ctx;
-	int r = fsmap_use(s->old, blk, ret);
+	int r = fsmap_run(s->old, blk, max_blks, ret, ret_blks);
 
+	if (r == 0 && *ret == USE_FREE)
+		*ret_blks = 1; /* the short log may begin behind it */
 	if (blk == s->super_blk || blk - s->ring_blk < s->ring_blks)
 		*ret = USE_USED;
 	return r;
@@ -327,8 +327,8 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 				     .next = img_next,
 				     .read_sealed = img_read,
 				     .read_committed = img_read_base,
-				     .use_sealed = use_new,
-				     .use_committed = use_old };
+				     .run_sealed = run_new,
+				     .run_committed = run_old };
 	struct log_super final, pending;
 	struct log_open_report opened;
 	struct log_index *ix = NULL;

@@ -500,25 +500,6 @@ static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return view_peek_sealed(((struct volume *)ctx)->view, blk, blks, buf) == 0;
 }
 
-static int img_is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
-{
-	struct images *im = ctx;
-	enum blk_use use = USE_FREE;
-	bool held = false;
-	uint64_t n;
-	int r = 0;
-
-	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE && !held; i += n) {
-		r = fsmap_run(im->committed, blk + i, blks - i, &use, &n);
-		if (r == 0 && use == USE_FREE && im->older)
-			r = fsmap_run(im->older, blk + i, n, &use, &n);
-		if (r == 0 && use == USE_FREE)
-			n = log_held_run(im->v->log, blk + i, n, &held);
-	}
-	*ret = use == USE_FREE && !held;
-	return r;
-}
-
 /* What the file system of the newest commit leaves free, so that gaps may be written over. Without
  * that it is only slower. Not if it was not frozen: then a gap may hold what its next transaction
  * wrote, which the live file system will read. */
@@ -539,6 +520,9 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 {
 	const struct log_content ram = { .read = peek_sealed, .ctx = v };
 	struct images im = { .v = v };
+	const struct commit_source uses = { .ctx = &im,
+					    .run_committed = img_run_committed,
+					    .run_older = img_run_older };
 	struct commit_options opt = { .cause = cause,
 				      .record_flags = flags,
 				      .content = sealed ? &ram : NULL,
@@ -549,10 +533,8 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 	uint64_t blks;
 	int r;
 
-	if (v->profile && open_free(&im, sealed)) {
-		opt.is_free = img_is_free;
-		opt.is_free_ctx = &im;
-	}
+	if (v->profile && open_free(&im, sealed))
+		opt.uses = &uses;
 	log_totals(v->log, &before);
 	r = commit_checkpoint(v->log, v->base, &opt, on_publish, v, RECORD_TAIL, &blks);
 	res->report.checkpoint += blks;

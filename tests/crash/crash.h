@@ -173,8 +173,7 @@ const uint8_t *content_of(unsigned content);
 /* ---- source.c ---- */
 struct commit_source source_of(struct world *w);
 /* For a checkpoint, some blocks of the live image: they may have changed since they were logged. */
-const struct flash_profile *profile_of(const struct world *w);	      /* NULL: not planned */
-int src_is_free(void *world, uint64_t blk, uint64_t blks, bool *ret); /* for commit_checkpoint */
+const struct flash_profile *profile_of(const struct world *w); /* NULL: not planned */
 bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf);
 
 /* ---- lie.c ---- */

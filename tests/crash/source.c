@@ -44,25 +44,14 @@ static int src_read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return log_index_read_volume(w->index, w->c.base, blk, blks, buf);
 }
 
-static int src_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
-{
-	*ret = (enum blk_use)((struct world *)ctx)->live.use[blk];
-	return 0;
-}
-
-static int src_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
-{
-	*ret = (enum blk_use)((struct world *)ctx)->n.use[blk];
-	return 0;
-}
-
-/* As a file system's map would answer: runs end where the use does, or at a group's end. */
+/* As a file system's map would answer: runs end where the use does, or at a group's end. In every
+ * second world each block is a run. */
 static int run_of(struct world *w, const uint8_t *use, uint64_t blk, uint64_t max_blks,
 		  enum blk_use *ret, uint64_t *ret_blks)
 {
 	uint64_t n = 1;
 
-	while (n < max_blks && blk + n < w->shape.blks && use[blk + n] == use[blk] &&
+	while (at.seed % 2 && n < max_blks && blk + n < w->shape.blks && use[blk + n] == use[blk] &&
 	       (blk + n) % 11)
 		n++;
 	*ret = (enum blk_use)use[blk];
@@ -122,23 +111,6 @@ const struct flash_profile *profile_of(const struct world *w)
 	return w->shape.plan ? &card[w->shape.plan - 1] : NULL;
 }
 
-/* Nothing that may be recovered uses it: the newest generation, and with lag the one before. */
-int src_is_free(void *world, uint64_t blk, uint64_t blks, bool *ret)
-{
-	const struct world *w = world;
-	struct log_index *older = log_older_index(w->log);
-	bool held = false;
-
-	*ret = true;
-	for (uint64_t i = 0; i < blks && *ret; i++) {
-		log_held_run(w->log, blk + i, 1, &held);
-		*ret = !held && w->n.use[blk + i] == USE_FREE &&
-		       (!older || w->older.use[blk + i] == USE_FREE);
-	}
-	log_index_unref(older);
-	return 0;
-}
-
 bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf)
 {
 	const struct world *w = world;
@@ -158,19 +130,16 @@ static int src_run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_us
 	return run_of(ctx, ((struct world *)ctx)->older.use, blk, max_blks, ret, ret_blks);
 }
 
-/* Every second world asks by runs. */
 struct commit_source source_of(struct world *w)
 {
-	bool classify = !w->shape.no_classifier, runs = classify && at.seed % 2;
+	bool classify = !w->shape.no_classifier;
 
 	return (struct commit_source){ .ctx = w,
 				       .volume_blks = w->shape.blks,
 				       .next = src_next,
 				       .read_sealed = src_read_sealed,
 				       .read_committed = src_read_committed,
-				       .use_sealed = classify ? src_use_sealed : NULL,
-				       .use_committed = classify ? src_use_committed : NULL,
-				       .run_older = classify ? src_run_older : NULL,
-				       .run_sealed = runs ? src_run_sealed : NULL,
-				       .run_committed = runs ? src_run_committed : NULL };
+				       .run_sealed = classify ? src_run_sealed : NULL,
+				       .run_committed = classify ? src_run_committed : NULL,
+				       .run_older = classify ? src_run_older : NULL };
 }

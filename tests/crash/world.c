@@ -491,12 +491,12 @@ int world_commit(struct world *w)
 int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 {
 	const struct log_content ram = { .read = content_at_hand, .ctx = w };
+	const struct commit_source src = source_of(w);
 	struct commit_options opt = { .cause = CAUSE_DETACH,
 				      .record_flags = flags,
 				      .content = at.seed % 3 ? &ram : NULL,
 				      .profile = profile_of(w),
-				      .is_free = w->shape.no_classifier ? NULL : src_is_free,
-				      .is_free_ctx = w };
+				      .uses = &src };
 	uint64_t blks, ops = world_ops(w);
 	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
 

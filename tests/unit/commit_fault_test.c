@@ -42,40 +42,36 @@ static int tick_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return tick() < 0 ? -EIO : plain.read_committed(ctx, blk, blks, buf);
 }
 
-static int tick_use_sealed(void *ctx, uint64_t blk, enum blk_use *ret)
-{
-	return tick() < 0 ? -EIO : plain.use_sealed(ctx, blk, ret);
-}
+typedef int run_fn(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		   uint64_t *ret_blks);
 
-static int tick_use_committed(void *ctx, uint64_t blk, enum blk_use *ret)
-{
-	return tick() < 0 ? -EIO : plain.use_committed(ctx, blk, ret);
-}
-
-static int run_of(int (*use)(void *ctx, uint64_t blk, enum blk_use *ret), void *ctx, uint64_t blk,
-		  uint64_t max_blks, enum blk_use *ret, uint64_t *ret_blks)
+/* one_by_one answers for one block at a time */
+static int run_of(run_fn *one_by_one, void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		  uint64_t *ret_blks)
 {
 	enum blk_use next;
-	int r = tick() < 0 ? -EIO : use(ctx, blk, ret);
+	uint64_t n = 1, one;
+	int r = tick() < 0 ? -EIO : one_by_one(ctx, blk, 1, ret, &one);
 
-	for (*ret_blks = 1; r == 0 && *ret_blks < max_blks; ++*ret_blks) {
-		r = use(ctx, blk + *ret_blks, &next);
+	for (; by_runs && r == 0 && n < max_blks; n++) {
+		r = one_by_one(ctx, blk + n, 1, &next, &one);
 		if (next != *ret)
 			break;
 	}
+	*ret_blks = n;
 	return r;
 }
 
 static int tick_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			   uint64_t *ret_blks)
 {
-	return run_of(plain.use_sealed, ctx, blk, max_blks, ret, ret_blks);
+	return run_of(plain.run_sealed, ctx, blk, max_blks, ret, ret_blks);
 }
 
 static int tick_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			      uint64_t *ret_blks)
 {
-	return run_of(plain.use_committed, ctx, blk, max_blks, ret, ret_blks);
+	return run_of(plain.run_committed, ctx, blk, max_blks, ret, ret_blks);
 }
 
 static struct commit_source ticking(void)
@@ -84,10 +80,8 @@ static struct commit_source ticking(void)
 
 	s.read_sealed = tick_sealed;
 	s.read_committed = tick_committed;
-	s.use_sealed = by_runs ? NULL : tick_use_sealed;
-	s.use_committed = by_runs ? NULL : tick_use_committed;
-	s.run_sealed = by_runs ? tick_run_sealed : NULL;
-	s.run_committed = by_runs ? tick_run_committed : NULL;
+	s.run_sealed = tick_run_sealed;
+	s.run_committed = tick_run_committed;
 	asked = 0;
 	return s;
 }
@@ -470,9 +464,9 @@ static void test_classifier_missing(void **state)
 		many_changes(&t);
 		src = plain;
 		if (i != 1)
-			src.use_sealed = NULL;
+			src.run_sealed = NULL;
 		if (i != 0)
-			src.use_committed = NULL;
+			src.run_committed = NULL;
 		before = sim_ops(t.card);
 		assert_int_equal(commit_from(&t, &src, false, &bill), -EFBIG);
 		assert_int_equal(sim_ops(t.card), before);
@@ -514,7 +508,6 @@ static void test_gap_of_unfrozen(void **state)
 	for (unsigned b = 41; b < 60; b++)
 		if (t.n.use[b] == USE_USED)
 			toy_write(&t, b, (uint16_t)(600 + b));
-	src.use_sealed = NULL;
 	src.run_sealed = NULL;
 	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &bill, &ix), 0);
 	assert_true(bill.checkpoint > 0);

@@ -63,10 +63,13 @@ static int big_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return 0;
 }
 
-static int big_use(void *ctx, uint64_t blk, enum blk_use *ret)
+static int big_run(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		   uint64_t *ret_blks)
 {
 	const struct big *g = ctx;
 
+	(void)max_blks;
+	*ret_blks = 1;
 	*ret = blk >= g->comb_first && blk % 2 ? USE_FREE : USE_USED;
 	return 0;
 }
@@ -95,8 +98,8 @@ static struct commit_source big_new(struct big *g, uint64_t log_bytes)
 				       .next = big_next,
 				       .read_sealed = big_sealed,
 				       .read_committed = big_committed,
-				       .use_sealed = big_use,
-				       .use_committed = big_use };
+				       .run_sealed = big_run,
+				       .run_committed = big_run };
 }
 
 static int big_commit(struct big *g, const struct commit_source *src, struct commit_report *bill)

@@ -213,28 +213,12 @@ static void close_maps(struct run *w)
 	w->older_index = NULL;
 }
 
-static int is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
-{
-	struct run *w = ctx;
-	enum blk_use use = USE_FREE;
-	bool held = false;
-	uint64_t n;
-	int r = 0;
-
-	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE && !held; i += n) {
-		r = fsmap_run(w->committed, blk + i, blks - i, &use, &n);
-		if (r == 0 && use == USE_FREE && w->older)
-			r = fsmap_run(w->older, blk + i, n, &use, &n);
-		if (r == 0 && use == USE_FREE)
-			n = log_held_run(w->log, blk + i, n, &held);
-	}
-	*ret = use == USE_FREE && !held;
-	return r;
-}
-
 static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_cause cause)
 {
 	const struct log_content ram = { .read = peek_sealed, .ctx = w };
+	const struct commit_source uses = { .ctx = w,
+					    .run_committed = run_committed,
+					    .run_older = run_older };
 	struct commit_options opt = { .cause = cause,
 				      .record_flags = flags,
 				      .content = sealed ? &ram : NULL,
@@ -249,10 +233,8 @@ static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_c
 	r.read = read_older;
 	if (w->older_index)
 		check(fsmap_open(&w->older, &r), "map of the older file system");
-	if (tells_truth(w->committed) && (!w->older || tells_truth(w->older))) {
-		opt.is_free = is_free;
-		opt.is_free_ctx = w;
-	}
+	if (tells_truth(w->committed) && (!w->older || tells_truth(w->older)))
+		opt.uses = &uses;
 	check(commit_checkpoint(w->log, w->card, &opt, publish, w, RECORD_TAIL, &blks),
 	      "checkpoint");
 	close_maps(w);
