@@ -302,10 +302,8 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 
 	if (r == 0)
 		r = classify_content(j);
-	if (r == -EBADMSG && log_recheck(j->log) == -ESTALE)
-		r = -ESTALE; /* another card in the slot has other content where the log was */
 	if (r < 0)
-		return r;
+		return log_read_error(j->log, r);
 	price(j);
 	r = decide_direct(j);
 	if (r < 0)

@@ -292,5 +292,8 @@ int log_put_tail(struct log *l, enum record_type type, uint32_t flags,
 /* Is the newest record on the card still ours, and the base what it was? -ESTALE if not (card
  * swapped, foreign writer). Reads a few blocks. */
 int log_recheck(struct log *l) MUST_CHECK;
+/* error, of a read through the log, or -ESTALE if it is -EBADMSG because the card was swapped: then
+ * there is other content where the log was. */
+int log_read_error(struct log *l, int error) MUST_CHECK;
 
 #endif

@@ -410,3 +410,8 @@ int log_recheck(struct log *l)
 		r = ring_base_matches(l, &l->newest, l->index, &match);
 	return r < 0 || match ? r : -ESTALE;
 }
+
+int log_read_error(struct log *l, int error)
+{
+	return error == -EBADMSG && log_recheck(l) == -ESTALE ? -ESTALE : error;
+}

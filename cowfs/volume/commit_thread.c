@@ -447,8 +447,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	if (r == 0 && !dry &&
 	    (fs_ops(v->fs.kind)->counts_on_free || fs_ops(im.fs.kind)->counts_on_free))
 		note_room(v, &im.fs);
-	if (r == -EBADMSG && log_recheck(v->log) == -ESTALE)
-		r = -ESTALE; /* another card in the slot has other content where the log was */
+	r = log_read_error(v->log, r);
 	if (r == -EUCLEAN && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "a checksum of the file system is wrong: not committed (commit --force "

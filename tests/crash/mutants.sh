@@ -97,7 +97,7 @@ mutant R9-reuse reuse-early cowfs/log/checkpoint.c '	l->home_done = true;
 	log_index_unref'
 mutant R9-ring-end reuse-early,wrap cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
 # R10 spilled payload lies in blocks that neither image uses
-mutant R10-spill spill,w cowfs/commit/decide.c 'if (r == 0 && a == USE_FREE)' 'if (r == 0)'
+mutant R10-spill spill,w cowfs/commit/classify.c 'return r == 0 && *ret == USE_FREE && j->sealed' 'return r == 0 && j->sealed'
 # order of writes
 mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append.c '		r = record_flush(l);
 	if (r < 0)
@@ -109,22 +109,14 @@ mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c 'r = put_checkpo
 # a checkpoint that takes from RAM
 mutant ram-content w,half-checkpoint cowfs/log/checkpoint.c 'crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same]' '1'
 # what may be written in place
-mutant direct-used revoke,chain,w cowfs/commit/classify.c 'return extents_add(old == USE_FREE ? &j->direct' \
-	'return extents_add(old != USE_JOURNAL ? &j->direct'
-mutant direct-journal w cowfs/commit/classify.c 'return extents_add(old == USE_FREE ? &j->direct' \
-	'return extents_add(1 ? &j->direct'
+mutant direct-used revoke,chain,w cowfs/commit/classify.c 'return old == USE_FREE ? add_direct' \
+	'return old != USE_JOURNAL ? add_direct'
+mutant direct-journal w cowfs/commit/classify.c 'return old == USE_FREE ? add_direct' \
+	'return 1 ? add_direct'
 mutant bridging w,half-checkpoint cowfs/commit/commit.c 'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));' \
 	'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks + (c.blks < CHUNK_BLKS && c.blk + c.blks < j->src->volume_blks)));'
 # gaps that a plan writes over
-mutant gap-used w cowfs/commit/decide.c '	*ret = use == USE_FREE;
-	return r;
-}
-
-/* Nor' '	*ret = true;
-	return r;
-}
-
-/* Nor'
+mutant gap-used w cowfs/commit/classify.c '	*ret = use == USE_FREE;' '	*ret = true;'
 mutant gap-spilled w cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? bridge'
 # a record needs its segment's head
 mutant head-flush chain@8 cowfs/log/record.c '(lag_on(l) || l->max_serial != serial)' 'lag_on(l)'
