@@ -116,7 +116,7 @@ static const char *readonly_options(const char *device)
 	struct card *card;
 
 	if (blockdev_open(&card, device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL) == 0) {
-		r = offline_reader(card);
+		r = super_reader(card);
 		if (fsinfo_probe(&r, &fs) < 0)
 			fs.kind = FS_UNKNOWN;
 		card_close(card);
@@ -201,7 +201,7 @@ static bool is_enabled(const struct boot *b)
 static int belongs_to_other(const struct boot *b, struct card *card, const struct fsinfo *fs,
 			    bool *ret)
 {
-	struct blk_reader r = offline_reader(card);
+	struct blk_reader r = super_reader(card);
 
 	*ret = false;
 	return fs->kind != FS_UNKNOWN || is_enabled(b) ? 0 : shrink_mark_signature(&r, ret);
@@ -261,7 +261,7 @@ static int look(const struct boot *b, enum depth depth, struct found *ret)
 	e = blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
 	if (e < 0)
 		return e;
-	r = offline_reader(card);
+	r = super_reader(card);
 	e = fsinfo_probe(&r, &ret->fs);
 	wait_for_log_device(log_path);
 	if (e == 0 && log_path)

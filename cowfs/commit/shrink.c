@@ -35,18 +35,6 @@ struct shrink {
 	uint64_t copy_a_blk; /* where the super record of the log that stays comes */
 };
 
-static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
-}
-
-static struct blk_reader base_reader(struct card *base)
-{
-	return (struct blk_reader){ .read = read_base,
-				    .ctx = base,
-				    .volume_blks = base->geo.size_bytes / COW_BLK_BYTES };
-}
-
 /* ---- what commit_run asks ---- */
 
 static bool img_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
@@ -69,7 +57,8 @@ static int img_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static int img_read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	return read_base(((const struct shrink *)ctx)->base, blk, blks, buf);
+	return card_read(((const struct shrink *)ctx)->base, blk_to_bytes(blk), buf,
+			 blk_to_bytes(blks));
 }
 
 /* The journal was made anew and counts its transactions from 1: what the old one left in those
@@ -309,7 +298,7 @@ static int check_maps(struct shrink *s, struct shrink_report *rep)
 
 static int open_maps(struct shrink *s, struct shrink_report *rep)
 {
-	struct blk_reader base = base_reader(s->base);
+	struct blk_reader base = super_reader(s->base);
 	struct blk_reader img = { .read = img_read, .ctx = s, .volume_blks = s->new_blks };
 	int r = fsmap_open(&s->old, &base);
 
@@ -332,7 +321,7 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 	struct log_super final, pending;
 	struct log_open_report opened;
 	struct log_index *ix = NULL;
-	struct blk_reader base = base_reader(s->base);
+	struct blk_reader base = super_reader(s->base);
 	struct fsinfo fs;
 	struct log *log;
 	int r = fsinfo_probe(&base, &fs);

@@ -41,6 +41,8 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
  */
 int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags,
 	       struct log_super *ret, unsigned *ret_trouble) MUST_CHECK;
+/* The card as what fsinfo.h reads, as large as it is. */
+struct blk_reader super_reader(struct card *base);
 enum {
 	SUPER_ANY_HOME = 1 << 0, /* a pending one counts in any case: recover --accept-log */
 };

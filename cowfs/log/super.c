@@ -201,7 +201,7 @@ static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 }
 
-static struct blk_reader base_reader(struct card *base)
+struct blk_reader super_reader(struct card *base)
 {
 	return (struct blk_reader){ .read = read_base,
 				    .ctx = base,
@@ -211,7 +211,7 @@ static struct blk_reader base_reader(struct card *base)
 /* A device for a log only: a file system that is on it as well owns its last block, too. */
 static int find_external(struct card *logcard, struct log_super *ret, unsigned *ret_trouble)
 {
-	struct blk_reader r = base_reader(logcard);
+	struct blk_reader r = super_reader(logcard);
 	struct fsinfo fs;
 	int e = super_read(logcard, 0, ret, ret_trouble);
 
@@ -230,7 +230,7 @@ struct home {
 
 static int look_home(struct card *base, const struct fsinfo *fs, struct home *h)
 {
-	struct blk_reader r = base_reader(base);
+	struct blk_reader r = super_reader(base);
 	bool other = true;
 	int e;
 

@@ -53,18 +53,6 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 	}
 }
 
-static int read_card(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
-}
-
-struct blk_reader offline_reader(struct card *c)
-{
-	return (struct blk_reader){ .read = read_card,
-				    .ctx = c,
-				    .volume_blks = c->geo.size_bytes >> COW_BLK_SHIFT };
-}
-
 uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes)
 {
 	uint64_t size = round_down_u64(f->base->geo.size_bytes, COW_BLK_BYTES), short_bytes = 0;
@@ -111,7 +99,7 @@ int offline_open(struct offline *f, const char *device, const char *log_device, 
 		if (e < 0)
 			return e;
 	}
-	r = offline_reader(f->base);
+	r = super_reader(f->base);
 	e = fsinfo_probe(&r, &f->fs);
 	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s cannot be read: %s", device,
 				   strerrordesc_np(-e))

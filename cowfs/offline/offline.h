@@ -34,7 +34,6 @@ int offline_open(struct offline *f, const char *device, const char *log_device, 
 /* super_find, and log_open if there is a log. */
 int offline_open_log(struct offline *f, struct failure *fail) MUST_CHECK;
 void offline_close(struct offline *f);
-struct blk_reader offline_reader(struct card *c);
 /* Written to both cards since they were opened. */
 uint64_t offline_written_bytes(const struct offline *f);
 /* Largest file system that leaves room for the log on the device, 0 if there is none. */

@@ -52,11 +52,6 @@ static int open_device(struct card **ret, const char *path, uint32_t eb_bytes, c
 	return 0;
 }
 
-static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
-}
-
 static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	return view_read_committed(ctx, blk, blks, buf);
@@ -87,9 +82,7 @@ static int finish_shrink(struct volume *v, struct log_super *super, unsigned *tr
 
 static int open_log(struct volume *v, char *why, size_t n)
 {
-	struct blk_reader home = { .read = read_base,
-				   .ctx = v->base,
-				   .volume_blks = v->base->geo.size_bytes / COW_BLK_BYTES };
+	struct blk_reader home = super_reader(v->base);
 	const char *where = v->log_card == v->base ? v->device : v->log_device;
 	const char *p_log = v->log_card == v->base ? NULL : v->log_device;
 	struct log_super super;
