@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The entry of F2FS, which never writes its superblock: mounts write one of two checkpoint packs. */
+/* The entry of F2FS. Mounts write one of its two checkpoint packs, never the superblock. */
 #include <string.h>
 
 #include "fs/fs_ops.h"

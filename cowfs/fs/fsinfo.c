@@ -4,8 +4,8 @@
  * common to all kinds. The rest is in their entries (fs_ops.h).
  *
  * libblkid cannot read through a blk_reader, so each probe reads the few fields that are needed, at
- * their documented offsets. The order of the probes decides when an old superblock survived a mkfs: the
- * place that the newer mkfs surely wrote is asked first. And no file may decide it: in FAT and
+ * their documented offsets. The order of the probes decides when an old superblock survived a mkfs:
+ * the place that the newer mkfs surely wrote is asked first. And no file may decide it: in FAT and
  * exFAT a file can have the block where btrfs has its superblock, and mkfs.btrfs clears their boot
  * sector. mkfs.nilfs2 keeps that, and theirs clear its superblock, so NILFS2 is asked before them.
  */

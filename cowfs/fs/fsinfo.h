@@ -81,9 +81,8 @@ struct fs_mark {
  * of the superblock, of the group descriptors (first 64 KiB) and of the journal's superblock.
  * ext: the fields below from the superblock and CRC32C of the group descriptor blocks (first
  * 64 KiB of them), sb_crc up to s_checksum; others: CRC32C of the superblock locations (f2fs: and
- * checkpoint packs, FAT: and start of the FAT) in sb_crc, the rest 0; NILFS2 has times, count, state
- * and uuid, too. xfs changes it even when it
- * is mounted read-only. NILFS2: both superblocks; and the times, count, state and uuid of the first.
+ * checkpoint packs, FAT: and start of the FAT) in sb_crc, the rest 0, but NILFS2 has times, count,
+ * state and uuid of its first superblock. xfs changes it even when it is mounted read-only.
  */
 struct fs_fingerprint {
 	uint32_t kind;	       /* enum fs_kind */
