@@ -32,6 +32,8 @@ static inline int workdir_remove(void **state)
 }
 
 static inline void workdir_command(char cmd[4096], const char *before, const char *fmt, va_list ap)
+	PRINTF(3, 0);
+static inline void workdir_command(char cmd[4096], const char *before, const char *fmt, va_list ap)
 {
 	int n = snprintf(cmd, 4096, "cd %s && %s", dir, before);
 
@@ -39,6 +41,7 @@ static inline void workdir_command(char cmd[4096], const char *before, const cha
 }
 
 /* The status of a command whose output goes to dir/log. before: shell text in front of it. */
+static inline int vsh(const char *before, const char *fmt, va_list ap) PRINTF(2, 0);
 static inline int vsh(const char *before, const char *fmt, va_list ap)
 {
 	char cmd[4096], all[256];
