@@ -277,6 +277,6 @@ lint:
 	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi
 	$(Q)git ls-files -z -- ':!tests/fuzz/corpus' ':!tests/golden' ':!cowfs/wear/page/uPlot*' | xargs -0 codespell -L $(WORDS)
 	$(Q)$(MAKE) --no-print-directory check-docs
-# what codespell takes for a slip: man page requests, a completed prefix, variables
-WORDS := nd,fo,tread,failer
+# what codespell takes for a slip: man page requests, a completed prefix, variables, allocation groups
+WORDS := nd,fo,tread,failer,ags,copyin,statu
 lint-objects: $(OBJECTS) $(SHIM)
