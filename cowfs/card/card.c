@@ -9,6 +9,8 @@
 
 #include <errno.h>
 
+#include "base/invariant.h"
+
 static void account_add(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
@@ -60,8 +62,11 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 		return -EINVAL;
 	if (!c->writable)
 		return -EROFS;
+	if (invariant_broken())
+		return -ENOTRECOVERABLE;
 	if (!len_bytes)
 		return 0;
+	c->writes++;
 	account_add(&c->account.write_calls, 1);
 	account_add(&c->account.written_bytes, len_bytes);
 	if (c->wrote)
@@ -71,8 +76,13 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 
 int card_flush(struct card *c)
 {
+	int r;
+
 	account_add(&c->account.flushes, 1);
-	return card_error(c->ops->flush(c));
+	r = card_error(c->ops->flush(c));
+	if (r == 0)
+		c->durable_writes = c->writes;
+	return r;
 }
 
 /* A failure leaves the state as it was: a card that could not be locked again still counts. */
@@ -82,6 +92,8 @@ int card_set_writable(struct card *c, bool writable)
 
 	if (c->writable == writable)
 		return 0;
+	if (writable && invariant_broken())
+		return -ENOTRECOVERABLE;
 	r = c->ops->set_writable(c, writable);
 	if (r < 0)
 		return r;

@@ -10,7 +10,8 @@
  * writes belongs to one thread (the commit thread). All calls may block; none
  * allocates. Errors are -errno, -EIO for all that a medium can suffer (the
  * kernel has -ENODATA, -EREMOTEIO and others for it); after a failed write or flush nothing is
- * known about any write since the last good flush (see commit/).
+ * known about any write since the last good flush (see commit/). Once a rule is broken
+ * (base/invariant.h) nothing is written any more: -ENOTRECOVERABLE.
  */
 #ifndef COWFS_CARD_CARD_H
 #define COWFS_CARD_CARD_H
@@ -69,6 +70,8 @@ struct card {
 	struct card_account account;
 	bool writable;
 	uint64_t writable_since_ns;
+	/* Of the writing thread: writes issued; how many of them a good FLUSH followed. */
+	uint64_t writes, durable_writes;
 	/* NULL, or told of each write when it is accounted for, and with len_bytes 0 that the card
 	 * has been set writable */
 	void (*wrote)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
@@ -82,6 +85,11 @@ int card_flush(struct card *c) MUST_CHECK;
 int card_set_writable(struct card *c, bool writable) MUST_CHECK;
 int card_counters(struct card *c, struct card_counters *ret) MUST_CHECK;
 void card_close(struct card *c); /* NULL allowed */
+/* Did a good FLUSH follow all that was written until c->writes was `mark`? */
+static inline bool card_is_durable(const struct card *c, uint64_t mark)
+{
+	return c->durable_writes >= mark;
+}
 
 /* ---- for card/async.c */
 /* the card's, for direct reads; -ENOTSUP: it has none */

@@ -51,6 +51,18 @@ int classify_all(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *r
 		       : r;
 }
 
+int classify_in_no_candidate(struct job *j, uint64_t blk, uint64_t blks, bool *ret)
+{
+	enum blk_use use = USE_FREE;
+	uint64_t n;
+	int r = 0;
+
+	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE; i += n)
+		r = classify_candidates(j, blk + i, blks - i, &use, &n);
+	*ret = use == USE_FREE;
+	return r;
+}
+
 int classify_is_free(void *job, uint64_t blk, uint64_t blks, bool *ret)
 {
 	enum blk_use use = USE_FREE;

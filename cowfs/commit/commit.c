@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/invariant.h"
 #include "base/io.h"
 #include "commit/job.h"
 #include "commit/plan.h"
@@ -50,6 +51,17 @@ static int set_writable(struct log *log, struct card *base, bool on)
 		off = card_set_writable(base, false);
 	(void)off; /* it shows in the next attempt */
 	return r < 0 ? r : rl;
+}
+
+/* I1, asked again in front of the write. */
+static int check_in_place(struct job *j, uint64_t blk, uint64_t blks)
+{
+	bool free = false;
+	int r = classify_in_no_candidate(j, blk, blks, &free);
+
+	if (r == 0 && !INVARIANT("I1 in place", free))
+		r = -ENOTRECOVERABLE;
+	return r == 0 ? log_may_write(j->log, blk, blks) : r;
 }
 
 /* The blocks of j->direct in this chunk of j->runs, from the sealed image; what is between them is
@@ -86,6 +98,8 @@ static int write_direct(struct job *j)
 		int r = read_direct(j, &c, &i);
 
 		if (r == 0)
+			r = check_in_place(j, c.blk, c.blks);
+		if (r == 0)
 			r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));
 		for (size_t k = first; k <= i && k < j->direct.n && r == 0; k++) {
 			const struct extent_run *e = &j->direct.e[k];
@@ -103,7 +117,7 @@ static int write_direct(struct job *j)
 		done += direct;
 		job_progress(j, PHASE_DIRECT, done, j->rep.direct + j->rep.logged);
 	}
-	return 0;
+	return INVARIANT("commit sums", done == j->rep.direct) ? 0 : -ENOTRECOVERABLE;
 }
 
 /* A chunk of payload, first to the ring while that has room, then to the spill blocks or to lent
@@ -117,10 +131,14 @@ static int write_payload(struct job *j, const struct extents_chunk *c, struct ex
 	if (j->rep.lent && n < c->blks && r == 0)
 		return log_add_lent(j->log, c->blk + n, c->blks - n, j->buf + blk_to_bytes(n));
 	while (n < c->blks && r == 0) {
-		if (!extents_next_chunk(&j->spill, to, c->blks - n))
-			return -EFBIG; /* not reached: decide_spill counted them */
-		r = log_add_spilled(j->log, c->blk + n, to->blks, to->blk,
-				    j->buf + blk_to_bytes(n));
+		bool more = extents_next_chunk(&j->spill, to, c->blks - n);
+
+		if (!INVARIANT("spill room", more)) /* decide_spill counted them */
+			return -ENOTRECOVERABLE;
+		r = check_in_place(j, to->blk, to->blks);
+		if (r == 0)
+			r = log_add_spilled(j->log, c->blk + n, to->blks, to->blk,
+					    j->buf + blk_to_bytes(n));
 		n += to->blks;
 	}
 	return r;
@@ -150,6 +168,8 @@ static int write_logged(struct job *j)
 		done += c.blks;
 		job_progress(j, PHASE_LOG, done, j->rep.direct + j->rep.logged);
 	}
+	if (!INVARIANT("commit sums", done == j->rep.direct + j->rep.logged))
+		return -ENOTRECOVERABLE;
 	r = write_zeros(j, &j->zero);
 	return r < 0 ? r : write_zeros(j, &j->punched);
 }
@@ -279,6 +299,13 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	return r;
 }
 
+/* Each block that RAM has goes one way. */
+static bool sums_hold(const struct commit_report *r)
+{
+	return r->dirty + r->holes == r->skipped_free + r->skipped_journal + r->skipped_holes +
+					      r->skipped_same + r->direct + r->logged + r->zero;
+}
+
 void commit_bill(struct commit_report *rep, const struct log *log, const struct wear_ledger *before)
 {
 	struct wear_ledger now;
@@ -306,6 +333,8 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 		return log_read_error(j->log, r);
 	price(j);
 	r = decide_direct(j);
+	if (r == 0 && !INVARIANT("commit sums", sums_hold(&j->rep)))
+		r = -ENOTRECOVERABLE;
 	if (r < 0)
 		return r;
 	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero;

@@ -42,6 +42,8 @@ int classify_all(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *r
 		 uint64_t *ret_blks) MUST_CHECK;
 /* The same of all blocks of a range; job is a struct job. */
 int classify_is_free(void *job, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
+/* No image that recovery may choose before this commit is durable uses one of these blocks. */
+int classify_in_no_candidate(struct job *j, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
 
 /* ---- estimate.c ---- */
 

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 
 #include "base/clean.h"
+#include "base/invariant.h"
 #include "base/mounts.h"
 #include "base/msg.h"
 #include "base/parse.h"
@@ -579,6 +580,7 @@ int main(int argc, char **argv)
 	int exit;
 
 	msg_set_prog("cowfs");
+	invariant_survive(); /* it has the RAM */
 	d.argv0 = argv[0];
 	if (options_parse(argc - 1, argv + 1, specs, &o, why, sizeof(why)) < 0)
 		return fail(&d, EXIT_USAGE, -EINVAL, "%s (try 'cowfs --help')", why);

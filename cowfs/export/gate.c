@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/invariant.h"
 #include "base/thread.h"
 
 #define HELD_MAX 256u
@@ -84,6 +85,7 @@ void gate_free(struct gate *g)
 {
 	if (!g)
 		return;
+	(void)INVARIANT("gate count", !g->n && !g->held_now && !g->started);
 	pthread_cond_destroy(&g->changed);
 	pthread_mutex_destroy(&g->lock);
 	free(g);
@@ -113,6 +115,7 @@ static void let_go(struct gate *g)
 	struct held h = g->held[g->first];
 	uint64_t now = now_ns();
 
+	(void)INVARIANT("gate count", g->n && g->n <= HELD_MAX);
 	g->first = (g->first + 1) % HELD_MAX;
 	g->held_now = --g->n;
 	g->longest_ns = max_u64(g->longest_ns, now - h.since_ns);

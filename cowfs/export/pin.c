@@ -15,6 +15,8 @@
  */
 #include "export/pin.h"
 
+#include "base/invariant.h"
+
 #define POLL_MIN_NS 20000
 #define POLL_MAX_NS 1000000
 
@@ -40,7 +42,9 @@ struct pin pins_enter(struct pins *p)
 
 void pins_leave(struct pin pin)
 {
-	atomic_fetch_sub_explicit(pin.held, 1, memory_order_release);
+	unsigned held = atomic_fetch_sub_explicit(pin.held, 1, memory_order_release);
+
+	(void)INVARIANT("pin count", held);
 }
 
 static void wait_for_phase(struct pins *p, unsigned phase)
@@ -52,6 +56,15 @@ static void wait_for_phase(struct pins *p, unsigned phase)
 			nanosleep(&ts, NULL);
 			ts.tv_nsec = (long)min_u64(2 * (uint64_t)ts.tv_nsec, POLL_MAX_NS);
 		}
+}
+
+bool pins_none(const struct pins *p)
+{
+	unsigned held = 0;
+
+	for (unsigned i = 0; i < PIN_SLOTS; i++)
+		held |= p->slot[i].held[0] | p->slot[i].held[1];
+	return !held;
 }
 
 void pins_synchronize(struct pins *p)

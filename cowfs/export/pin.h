@@ -36,6 +36,7 @@ struct pin {
 
 struct pin pins_enter(struct pins *p);
 void pins_leave(struct pin pin);
+bool pins_none(const struct pins *p); /* is no pin held? */
 
 /*
  * Waits until every pin that was entered before this call has been left. A pin that it need not

@@ -88,6 +88,9 @@ void view_dirty(struct view *v, struct generation_stats *ret_active,
  * the sealed one and belongs to it from now on. -EBUSY: already sealed; -ENOMEM: nothing
  * changed. */
 int view_seal(struct view *v) MUST_CHECK;
+/* After a seal: is RAM what it is counted as? -ENOTRECOVERABLE: a rule is broken (base/invariant.h), and it must not be
+ * committed. */
+int view_check_sealed(const struct view *v) MUST_CHECK;
 /* The commit succeeded: publishes index (takes the caller's reference), then drops the sealed and
  * the failed generation and the old index once no pin needs them. */
 void view_release(struct view *v, struct log_index *index);

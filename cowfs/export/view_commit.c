@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/invariant.h"
 #include "base/io.h"
 #include "export/view_private.h"
 
@@ -91,6 +92,7 @@ void view_free(struct view *v)
 	if (!v)
 		return;
 	l = view_layers(v);
+	(void)INVARIANT("pins at close", pins_none(&v->pins));
 	for (unsigned i = 0; i < l->n; i++)
 		generation_free(l->gen[i]);
 	log_index_unref(l->index);
@@ -123,6 +125,7 @@ static struct layers *next_layers(struct view *v, unsigned n)
 	next->epoch = now->epoch + 1;
 	next->index = now->index;
 	next->n = n;
+	(void)INVARIANT("layers", n <= next->room && n <= now->n);
 	memcpy(next->gen, now->gen, n * sizeof(next->gen[0]));
 	return next;
 }
@@ -176,6 +179,16 @@ int view_seal(struct view *v)
 	return 0;
 }
 
+int view_check_sealed(const struct view *v)
+{
+	const struct layers *l = view_layers(v);
+
+	for (unsigned i = LAYER_SEALED; i < l->n; i++)
+		if (!generation_check(l->gen[i]))
+			return -ENOTRECOVERABLE;
+	return INVARIANT("layers", v->sealed && l->n > LAYER_SEALED) ? 0 : -ENOTRECOVERABLE;
+}
+
 void view_set_index(struct view *v, struct log_index *index)
 {
 	struct layers *old;
@@ -194,6 +207,7 @@ void view_release(struct view *v, struct log_index *index)
 		view_set_index(v, index);
 		return;
 	}
+	(void)INVARIANT("layers", view_layers(v)->n > LAYER_SEALED);
 	next_layers(v, 1)->index = index;
 	old = publish_spare(v);
 	v->sealed = false;

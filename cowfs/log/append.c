@@ -14,7 +14,7 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "log/escape.h"
-#include "log/ring.h"
+#include "log/rules.h"
 
 static int desc_block(struct attempt *a)
 {
@@ -87,8 +87,7 @@ int log_begin(struct log *l)
 {
 	if (l->broken)
 		return -EUCLEAN;
-	if (l->need_open || l->super_due || l->at.active)
-		return -EINVAL;
+	RULE("attempt begin", !l->need_open && !l->super_due && !l->at.active);
 	attempt_clear(&l->at);
 	l->stage_blks = 0;
 	l->at.active = true;
@@ -129,8 +128,7 @@ int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	struct attempt *a = &l->at;
 	uint32_t crc[STAGE_BLKS];
 
-	if (!a->active || blks > STAGE_BLKS)
-		return -EINVAL;
+	RULE("attempt", a->active && blks <= STAGE_BLKS);
 	crc_blocks(data, blks, crc);
 	for (uint64_t i = 0; i < blks;) {
 		uint64_t n;
@@ -155,8 +153,7 @@ int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 
 int log_add_zero(struct log *l, uint64_t blk, uint64_t blks)
 {
-	if (!l->at.active)
-		return -EINVAL;
+	RULE("attempt", l->at.active);
 	l->at.zero_blks += blks;
 	return note(l, DESC_ZERO, blk, blks, 0, NULL);
 }
@@ -168,10 +165,11 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 
 	/* one spill at a time: the blocks of an older one must not be a target of anything before
 	 * its tail (R10) */
-	if (!l->at.active || blks > STAGE_BLKS || l->spilled)
-		return -EINVAL;
+	RULE("attempt", l->at.active && blks <= STAGE_BLKS);
+	r = log_may_write(l, to_blk, blks);
 	crc_blocks(data, blks, crc);
-	r = card_write(l->base, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
+	if (r == 0)
+		r = card_write(l->base, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
 	if (r < 0)
 		return r;
 	l->at.logged_blks += blks;
@@ -185,9 +183,9 @@ int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	uint32_t crc[STAGE_BLKS];
 	int r;
 
-	if (!l->at.active || blks > STAGE_BLKS || l->spilled ||
-	    blks > log_lent_blks(l) - l->at.lent_blks)
-		return -EINVAL;
+	RULE("attempt", l->at.active && blks <= STAGE_BLKS);
+	RULE("R10 lent", !l->spilled);
+	RULE("lent bounds", blks <= log_lent_blks(l) - l->at.lent_blks);
 	crc_blocks(data, blks, crc);
 	r = card_write(l->lent, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
 	l->lent_failed |= r < 0;
@@ -201,8 +199,7 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 {
 	uint32_t crc[STAGE_BLKS];
 
-	if (!l->at.active || blks > STAGE_BLKS)
-		return -EINVAL;
+	RULE("attempt", l->at.active && blks <= STAGE_BLKS);
 	crc_blocks(data, blks, crc);
 	l->at.direct_blks += blks;
 	return note(l, DESC_DIRECT, blk, blks, 0, crc);
@@ -255,8 +252,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	struct log_index *ix = NULL, *direct = NULL;
 	int r;
 
-	if (!a->active || cause < CAUSE_MANUAL || cause > CAUSE_RECOVER)
-		return -EINVAL;
+	RULE("attempt", a->active && cause >= CAUSE_MANUAL && cause <= CAUSE_RECOVER);
 	r = put_descriptors(l, &rec);
 	if (r == 0)
 		r = wearlog_put_blocks(l, &rec, &a->head_lblk);

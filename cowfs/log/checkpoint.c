@@ -15,7 +15,7 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "fs/shrink_mark.h"
-#include "log/ring.h"
+#include "log/rules.h"
 
 /* R: a second copy of the newest commit in another segment, before the first home write: a
  * checkpoint cut half way must not hang on one block. */
@@ -49,10 +49,11 @@ struct home {
 
 static int home_write(struct home *h)
 {
-	int r = h->blks ? card_write(h->l->base, blk_to_bytes(h->blk), h->buf,
-				     blk_to_bytes(h->blks))
-			: 0;
+	int r = h->blks ? rules_home_write(h->l, h->blk, h->blks) : 0;
 
+	if (r == 0 && h->blks)
+		r = card_write(h->l->base, blk_to_bytes(h->blk), h->buf, blk_to_bytes(h->blks));
+	rules_home_written(h->l);
 	if (r == 0) {
 		h->l->ledger.checkpoint_blks += h->own_blks;
 		h->l->ledger.padded_blks += h->blks - h->own_blks;
@@ -211,10 +212,10 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 	struct index_entry e;
 	int r = buf && empty ? 0 : -ENOMEM;
 
-	if (l->broken)
+	if (r == 0 && l->broken)
 		r = -EUCLEAN;
-	if (l->need_open || l->at.active)
-		r = r ? r : -EINVAL;
+	if (r == 0 && !INVARIANT("checkpoint begin", !l->need_open && !l->at.active))
+		r = -ENOTRECOVERABLE;
 	if (r == 0 && log_index_extent(l->index, 0, &e)) {
 		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */
@@ -250,8 +251,11 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 
 static int put_block0(struct log *l, const uint8_t *blk0)
 {
-	int r = card_write(l->base, 0, blk0, COW_BLK_BYTES);
+	int r = rules_home_write(l, 0, 1);
 
+	if (r == 0)
+		r = card_write(l->base, 0, blk0, COW_BLK_BYTES);
+	rules_home_written(l);
 	if (r == 0)
 		l->ledger.checkpoint_blks++;
 	return r < 0 ? r : card_flush(l->base);
@@ -307,8 +311,9 @@ int log_checkpoint_shrink(struct log *l,
 	struct index_entry e;
 	int r = buf && new0 ? 0 : -ENOMEM;
 
-	if (r == 0 && (l->need_open || l->at.active || l->super.state != SUPER_PENDING))
-		r = -EINVAL;
+	if (r == 0 && !INVARIANT("checkpoint begin",
+				 !l->need_open && !l->at.active && l->super.state == SUPER_PENDING))
+		r = -ENOTRECOVERABLE;
 	/* a smaller file system has another superblock, so the log has it */
 	if (r == 0 &&
 	    (l->broken || !log_index_extent(l->index, 0, &e) || e.blk || e.kind == INDEX_ZERO))

@@ -12,6 +12,7 @@
 
 #include "base/array.h"
 #include "base/crc32c.h"
+#include "base/invariant.h"
 #include "log/escape.h"
 #include "log/index_build.h"
 
@@ -51,7 +52,9 @@ struct log_index *log_index_ref(struct log_index *ix)
 
 void log_index_unref(struct log_index *ix)
 {
-	if (!ix || atomic_fetch_sub(&ix->refs, 1) != 1)
+	unsigned refs = ix ? atomic_fetch_sub(&ix->refs, 1) : 0;
+
+	if (!ix || !INVARIANT("index references", refs) || refs > 1)
 		return;
 	free(ix->ext);
 	free(ix->crcs);

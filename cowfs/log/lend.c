@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "log/ring.h"
+#include "log/rules.h"
 
 static int read_head(struct card *lent, struct log_lent_head *ret)
 {
@@ -116,6 +116,7 @@ int log_unlend(struct log *l)
 		return 0;
 	if (log_lent_needed(l))
 		return -EBUSY;
+	RULE("B2 wipe", !l->spilled || !l->lent_used);
 	l->lent = NULL;
 	if (!l->lent_used)
 		return 0;

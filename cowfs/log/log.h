@@ -212,14 +212,14 @@ uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direc
 		       uint64_t extents);
 
 /* A commit: begin, any number of adds, then end. Any error of these poisons the attempt: call
- * log_abort. */
+ * log_abort. What is called out of turn breaks a rule: -ENOTRECOVERABLE. */
 int log_begin(struct log *l) MUST_CHECK;
 /* Appends payload of consecutive blocks. data aligned; at most 1 MiB. */
 int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
 int log_add_zero(struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
 /* Payload that the ring cannot hold goes to blocks [to_blk, to_blk + blks) of the volume, which are
- * free in the committed and in the sealed file system and no direct target. -EINVAL while there is
- * a spill already: a checkpoint and its tail record come first. */
+ * free in the committed and in the sealed file system and no direct target. Not while there is a
+ * spill already: a checkpoint and its tail record come first. */
 int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 		    const void *data) MUST_CHECK;
 /*
@@ -232,8 +232,7 @@ int log_lend(struct log *l, struct card *lent) MUST_CHECK;
 uint64_t log_lent_blks(const struct log *l); /* of payload that it holds; 0: no room is lent */
 /* the newest room that was lent: it was an error of its own */
 bool log_lent_failed(const struct log *l);
-/* Appends to it, as log_add_logged to the ring. -EINVAL also if it is full, or while there is a
- * spill. */
+/* Appends to it, as log_add_logged to the ring. Not if it is full, or while there is a spill. */
 int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
 bool log_lent_needed(const struct log *l); /* by the newest generation */
 /* No room is lent any more, and what was in it is void. -EBUSY: a generation that recovery may
@@ -243,6 +242,9 @@ int log_unlend(struct log *l) MUST_CHECK;
  * until a tail record that is durable says that it is home: nothing may be written in place before
  * (R10). */
 bool log_spilled(const struct log *l);
+/* Before blocks are written in place, or as a spill: do the log's rules allow it? -ENOTRECOVERABLE: no
+ * (base/invariant.h), and they must not be written. */
+int log_may_write(const struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
 /* Notes blocks that the caller has written (or will write before log_end) in place. */
 int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
 /* Descriptor blocks; FLUSH of base and log; record; FLUSH. On 0 the generation is durable and

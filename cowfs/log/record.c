@@ -8,7 +8,7 @@
 #include <sys/random.h>
 
 #include "base/io.h"
-#include "log/ring.h"
+#include "log/rules.h"
 
 /* ---- records ---- */
 
@@ -64,7 +64,10 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	wear_stop(&rec->ledger);
 	wearlog_fill_record(l, rec, blk);
 	codec_put_record(blk, rec);
-	r = card_write(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
+	r = rules_record(l, rec);
+	if (r == 0)
+		r = card_write(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
+	rules_record_written(l);
 	if (r == 0) /* a card that loses FLUSHes loses as many of base and log */
 		r = lag_on(l) ? record_flush(l) : card_flush(l->card);
 	if (r == 0)
@@ -78,6 +81,7 @@ void record_accept(struct log *l, const struct log_record *rec)
 {
 	lag_accept(l, rec);
 	l->newest = *rec;
+	l->order.pads_due -= l->order.pads_due > 0;
 	l->cursor = (rec->lblk + 1) % l->ring_blks;
 }
 
@@ -131,10 +135,10 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 static int void_ring(struct log *l)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
-	int r;
+	int r = blk ? rules_void_ring(l) : -ENOMEM;
 
-	if (!blk)
-		return -ENOMEM;
+	if (r < 0)
+		return r;
 	if (getrandom(l->super.ring_uuid, 16, 0) != 16)
 		return -EIO;
 	for (uint32_t i = 0; i < l->super.seg_count; i++) {
@@ -169,8 +173,10 @@ static int write_copies(struct log *l)
 static int write_super(struct log *l)
 {
 	enum super_state was = l->super.state;
-	int r;
+	int r = rules_super(l);
 
+	if (r < 0)
+		return r;
 	if (was == SUPER_VIRGIN)
 		l->super.state = SUPER_LIVE;
 	r = write_copies(l);
@@ -318,8 +324,7 @@ int log_upgrade(struct log *l)
 	struct lag lag;
 	int r;
 
-	if (l->broken || l->need_open || l->super_due || l->at.active)
-		return -EINVAL;
+	RULE("upgrade begin", !l->broken && !l->need_open && !l->super_due && !l->at.active);
 	/* the copies of the wear table have to find room as well (wearlog.c) */
 	if (!l->home_done || !ring_fresh_is_free(l) ||
 	    ring_free_segments(l, cursor) <= RING_RESERVE_EBS * l->segs_per_eb)
@@ -354,8 +359,7 @@ int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum comm
 
 	if (l->broken)
 		return -EUCLEAN;
-	if (l->need_open || l->at.active || !l->home_done)
-		return -EINVAL;
+	RULE("tail begin", !l->need_open && !l->at.active && l->home_done);
 	rec.tail_seq = lag_tail_seq(l);
 	r = record_put_empty(l, &rec, false);
 	return r < 0 ? r : lag_repeat_tail(l, &l->newest);

@@ -6,7 +6,7 @@
  * Reserve: three erase blocks' worth of segments are never filled by payload, so that an open
  * record (R3), a checkpoint-begin and a tail record always find a fresh segment.
  */
-#include "log/ring.h"
+#include "log/rules.h"
 
 #include <errno.h>
 #include <ext2fs/ext2fs.h>
@@ -109,10 +109,17 @@ uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direc
 int ring_stage_flush(struct log *l)
 {
 	unsigned n = l->stage_blks;
+	int r;
 
 	l->stage_blks = 0;
-	return n ? card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n))
-		 : 0;
+	if (!n)
+		return 0;
+	r = rules_ring_write(l, l->stage_lblk, n);
+	if (r == 0)
+		r = card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage,
+			       blk_to_bytes(n));
+	rules_ring_written(l, l->stage_lblk, n);
+	return r;
 }
 
 int ring_stage_put(struct log *l, uint64_t lblk, const void *data, uint64_t blks)

@@ -52,6 +52,13 @@ struct lag {
 	struct log_index *direct[3]; /* sets: what the newest three wrote in place; NULL: nothing */
 };
 
+/* rules.c: what was written when, as card->writes */
+struct order {
+	uint64_t head_mark, record_mark; /* card: the newest segment head, and record */
+	uint64_t home_mark;		 /* base: what a checkpoint wrote last */
+	unsigned pads_due;		 /* records that L4 wants behind that */
+};
+
 struct log {
 	struct card *base, *card;
 	struct opening *opening; /* NULL: it is open */
@@ -82,6 +89,7 @@ struct log {
 	bool lent_failed;	  /* a write to it, since it was lent */
 	bool no_lent;		  /* LOG_NO_LENT */
 	struct lag lag;
+	struct order order;
 	uint64_t tail_lblk; /* start of the oldest group still needed, by any candidate */
 	uint64_t highest_seq, max_serial, epoch;
 	/* next free lblk; a multiple of seg_blks: the next segment must be opened */

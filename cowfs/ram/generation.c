@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/invariant.h"
 #include "base/io.h"
 #include "ram/store.h"
 
@@ -296,6 +297,24 @@ int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_
 	atomic_fetch_add_explicit(&g->hole_blks, (state == BLK_HOLE ? marked : 0) - was_hole,
 				  memory_order_relaxed);
 	return 0;
+}
+
+bool generation_check(const struct generation *g)
+{
+	uint64_t data = 0, hole = 0, both = 0;
+	struct stat st;
+
+	for (uint64_t leaf = next_leaf(g, 0); leaf < g->leaves; leaf = next_leaf(g, leaf + 1))
+		for (uint64_t i = 0; i < LEAF_BYTES / 8; i++) {
+			uint64_t word = g->words[leaf * (LEAF_BYTES / 8) + i];
+
+			data += (uint64_t)__builtin_popcountll(word & LOW_BITS);
+			hole += (uint64_t)__builtin_popcountll(word >> 1 & LOW_BITS);
+			both |= word & word >> 1 & LOW_BITS;
+		}
+	return INVARIANT("M3 counts", !both && data == g->data_blks && hole == g->hole_blks) &&
+	       (fstat(g->store_fd, &st) < 0 ||
+		INVARIANT("M4 store", (uint64_t)st.st_blocks * 512 >= blk_to_bytes(data)));
 }
 
 static void free_pages(struct generation *g, uint64_t blk, uint64_t blks)

@@ -70,6 +70,10 @@ int generation_punch(struct generation *g, uint64_t blk, uint64_t blks) MUST_CHE
  * before its mark, or a mark ABSENT, left in the store. Under the block's lock, like a write. */
 void generation_drop(struct generation *g, uint64_t blk, uint64_t blks);
 
+/* Is the map as it is counted, and are the blocks that it shows in the store? Else a rule is broken. Of a generation
+ * that nobody changes. */
+bool generation_check(const struct generation *g);
+
 /* The memory that the presence map takes now, in bytes (RSS of the memfd). */
 uint64_t generation_map_bytes(const struct generation *g);
 

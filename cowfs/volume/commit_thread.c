@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/invariant.h"
 #include "base/msg.h"
 #include "base/parse.h"
 #include "fs/fs_ops.h"
@@ -202,6 +203,13 @@ static int explain(struct volume_result *res, int error)
 			"%s; everything stays in RAM. If the next commit fails like this: check the file system, or commit "
 			"--force, which goes on without",
 			FSINFO_DIED);
+		break;
+	case -ENOTRECOVERABLE:
+		snprintf(
+			w, n,
+			"internal error: rule %s is broken; nothing is written to the card any more, everything stays in RAM: "
+			"copy what is needed to another place, then detach with --discard",
+			invariant_broken() ? invariant_broken() : "of the kernel");
 		break;
 	case -EIO:
 		snprintf(w, n,
@@ -621,6 +629,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 			 "else: nothing can be committed");
 		return -ESTALE;
 	}
+	if (invariant_broken())
+		return -ENOTRECOVERABLE;
 	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
 		return 0; /* armed since it was asked for */
 	if (rq->cause != CAUSE_PRESSURE)
@@ -643,6 +653,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	count_absorbed(v);
 	/* an error after the seal: somebody thawed early, so this is no consistent image */
 	monitor_stage(v->monitor, STAGE_SEALED);
+	if (r == 0)
+		r = view_check_sealed(v->view);
 	if (r == 0)
 		r = run_with_retries(v, rq, res, &ix);
 	v->sealed = false;

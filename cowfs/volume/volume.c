@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/sysinfo.h>
 
+#include "base/invariant.h"
 #include "base/msg.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
@@ -661,6 +662,12 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->failed_blks = committing && !v->last.error ? 0 : below.data_blks;
 	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
 	pthread_mutex_unlock(&v->lock);
+	if (invariant_broken())
+		snprintf(
+			ret->alarm, sizeof(ret->alarm),
+			"internal error: rule %s is broken; nothing is written to the card any more, and what is not "
+			"committed is in RAM only",
+			invariant_broken());
 	if (ret->pressure.gate.full_errors && !ret->alarm[0])
 		snprintf(ret->alarm, sizeof(ret->alarm),
 			 "%llu writes failed: no room in RAM, and no commit was possible",

@@ -15,6 +15,7 @@
 
 #include "base/io.h"
 #include "log/codec.h"
+#include "breaks.h"
 #include "gens.h"
 #include "rnd.h"
 #include "log_toy.h"
@@ -291,18 +292,18 @@ static void assert_no_attempt(struct toy *t, void *data)
 {
 	struct log_index *ix;
 
-	assert_int_equal(log_add_logged(t->log, 4, 1, data), -EINVAL);
-	assert_int_equal(log_add_zero(t->log, 4, 1), -EINVAL);
-	assert_int_equal(log_add_direct(t->log, 6, 1, data), -EINVAL);
-	assert_int_equal(log_add_spilled(t->log, 4, 1, 6, data), -EINVAL);
-	assert_int_equal(log_end(t->log, CAUSE_MANUAL, 0, &ix), -EINVAL);
+	assert_breaks("attempt", log_add_logged(t->log, 4, 1, data));
+	assert_breaks("attempt", log_add_zero(t->log, 4, 1));
+	assert_breaks("attempt", log_add_direct(t->log, 6, 1, data));
+	assert_breaks("attempt", log_add_spilled(t->log, 4, 1, 6, data));
+	assert_breaks("attempt", log_end(t->log, CAUSE_MANUAL, 0, &ix));
 }
 
 static void assert_too_much(struct toy *t, void *data)
 {
-	assert_int_equal(log_add_logged(t->log, 4, 257, data), -EINVAL);
-	assert_int_equal(log_add_direct(t->log, 6, 257, data), -EINVAL);
-	assert_int_equal(log_add_spilled(t->log, 4, 257, 6, data), -EINVAL);
+	assert_breaks("attempt", log_add_logged(t->log, 4, 257, data));
+	assert_breaks("attempt", log_add_direct(t->log, 6, 257, data));
+	assert_breaks("attempt", log_add_spilled(t->log, 4, 257, 6, data));
 }
 
 static void test_out_of_order(void **state)
@@ -318,9 +319,9 @@ static void test_out_of_order(void **state)
 	assert_int_equal(card_set_writable(t.card, true), 0);
 	before = sim_ops(t.card);
 	/* no epoch is open */
-	assert_int_equal(log_begin(t.log), -EINVAL);
-	assert_int_equal(log_checkpoint(t.log, NULL, NULL, NULL, &ix), -EINVAL);
-	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EINVAL);
+	assert_breaks("attempt begin", log_begin(t.log));
+	assert_breaks("checkpoint begin", log_checkpoint(t.log, NULL, NULL, NULL, &ix));
+	assert_breaks("tail begin", log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL));
 	assert_no_attempt(&t, data);
 	assert_int_equal(sim_ops(t.card), before);
 	/* one is, and a commit is under way */
@@ -328,9 +329,9 @@ static void test_out_of_order(void **state)
 	assert_no_attempt(&t, data);
 	before = sim_ops(t.card);
 	assert_int_equal(log_begin(t.log), 0);
-	assert_int_equal(log_begin(t.log), -EINVAL);
-	assert_int_equal(log_checkpoint(t.log, NULL, NULL, NULL, &ix), -EINVAL);
-	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EINVAL);
+	assert_breaks("attempt begin", log_begin(t.log));
+	assert_breaks("checkpoint begin", log_checkpoint(t.log, NULL, NULL, NULL, &ix));
+	assert_breaks("tail begin", log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL));
 	assert_too_much(&t, data);
 	assert_int_equal(sim_ops(t.card), before);
 	log_abort(t.log);
@@ -339,8 +340,53 @@ static void test_out_of_order(void **state)
 	toy_write(&t, 4, 1234);
 	assert_int_equal(toy_commit(&t), 0);
 	before = sim_ops(t.card);
-	assert_int_equal(log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL), -EINVAL);
+	assert_breaks("tail begin", log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL));
 	assert_int_equal(sim_ops(t.card), before);
+	toy_free(&t);
+}
+
+/* What a program does that survives a broken rule: its process is this one's child. */
+static int after_broken_rule(struct toy *t)
+{
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+	struct toy_image before = t->n;
+	uint64_t ops;
+
+	invariant_survive();
+	if (card_set_writable(t->card, true) < 0 || log_prepare(t->log) < 0)
+		return 1;
+	ops = sim_ops(t->card);
+	if (log_put_tail(t->log, RECORD_TAIL, 0, CAUSE_MANUAL) != -ENOTRECOVERABLE)
+		return 2;
+	if (card_write(t->card, 0, buf, COW_BLK_BYTES) != -ENOTRECOVERABLE ||
+	    log_begin(t->log) < 0 || log_add_zero(t->log, 4, 1) < 0)
+		return 3;
+	log_abort(t->log);
+	if (card_set_writable(t->card, false) < 0)
+		return 4;
+	toy_write(t, 5, 4321);
+	if (toy_commit(t) != -ENOTRECOVERABLE || t->card->writable)
+		return 5;
+	/* what is committed reads as before */
+	return sim_ops(t->card) == ops && !memcmp(&before, &t->n, sizeof(before)) ? 0 : 6;
+}
+
+static void test_broken_rule_stops_writes(void **state)
+{
+	struct toy t;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	toy_write(&t, 4, 1234);
+	assert_int_equal(toy_commit(&t), 0);
+	pid = fork();
+	if (!pid)
+		_exit(after_broken_rule(&t));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
 	toy_free(&t);
 }
 
@@ -415,6 +461,7 @@ int main(void)
 		cmocka_unit_test(test_each_write_fails),
 		cmocka_unit_test(test_each_write_fails_lag),
 		cmocka_unit_test(test_out_of_order),
+		cmocka_unit_test(test_broken_rule_stops_writes),
 		cmocka_unit_test(test_set_aside),
 		cmocka_unit_test(test_index_bounds),
 	};

@@ -43,7 +43,7 @@ static int new_card(void **state)
 {
 	(void)state;
 	must("rm -f %s %s; truncate -s %llu %s; mke2fs -q -t ext4 -F -E nodiscard %s %lluk >/dev/null 2>&1",
-	   card, other, CARD_BYTES, card, card, FS_BYTES / KIB);
+	     card, other, CARD_BYTES, card, card, FS_BYTES / KIB);
 	fail = (struct failure){ 0 };
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "ram/generation.h"
+#include "breaks.h"
 
 #define LEAF_BLKS 16384u /* what a leaf of the map stands for: 64 MiB */
 
@@ -128,6 +129,30 @@ static void bounds_are_checked(void **state)
 	assert_int_equal(blk, 100);
 	generation_free(g);
 	ram_store_close(s);
+}
+
+/* A block that the map shows as data, and the store does not have, would be committed as zeroes. */
+static int check_map(bool in_store)
+{
+	struct ram_store *s = open_store(MIB);
+	struct generation *g = new_generation(s, 100);
+	uint8_t data[COW_BLK_BYTES] = { 1 };
+	bool good;
+
+	assert_int_equal(generation_write(g, 7 * COW_BLK_BYTES, data, sizeof(data)), 0);
+	assert_int_equal(generation_mark(g, 7, in_store ? 1 : 2, BLK_DATA), 0);
+	assert_int_equal(generation_mark(g, 9, 2, BLK_HOLE), 0);
+	good = generation_check(g);
+	generation_free(g);
+	ram_store_close(s);
+	return good ? 0 : -ENOTRECOVERABLE;
+}
+
+static void map_is_checked(void **state)
+{
+	(void)state;
+	assert_int_equal(check_map(true), 0);
+	assert_breaks("M4 store", check_map(false));
 }
 
 /* Every state and run that the generation tells is the model's. */
@@ -355,6 +380,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(store_is_bounded_and_invisible),
 		cmocka_unit_test(bounds_are_checked),
+		cmocka_unit_test(map_is_checked),
 		cmocka_unit_test(map_follows_a_model),
 		cmocka_unit_test(map_costs_what_is_dirty),
 		cmocka_unit_test(mark_without_memory_changes_nothing),

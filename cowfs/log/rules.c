@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The rules of docs/FORMAT.md that can be checked in front of each write, as invariants. They look at what the cards
+ * were really asked for (struct card, writes and durable_writes), not at what the rest of log/ believes.
+ */
+#include "log/rules.h"
+
+static bool all_durable(const struct card *c)
+{
+	return card_is_durable(c, c->writes);
+}
+
+static bool newest_is_durable(const struct log *l)
+{
+	return card_is_durable(l->card, l->order.record_mark);
+}
+
+/* From the cursor to the tail's segment; 0: none, or nothing is known to be busy. */
+static bool is_free(const struct log *l, uint64_t lblk, uint64_t blks)
+{
+	uint64_t tail = l->keep_lblk ? l->keep_lblk : l->tail_lblk,
+		 end = round_down_u64(tail, l->seg_blks) + l->ring_blks - l->cursor;
+
+	if (!l->newest.seq && !l->keep_lblk)
+		return true;
+	return (lblk + l->ring_blks - l->cursor) % l->ring_blks + blks <= end % l->ring_blks;
+}
+
+int rules_ring_write(const struct log *l, uint64_t lblk, uint64_t blks)
+{
+	RULE("ring bounds", lblk < l->ring_blks && blks <= l->ring_blks - lblk);
+	RULE("R9 ring", is_free(l, lblk, blks));
+	return 0;
+}
+
+void rules_ring_written(struct log *l, uint64_t lblk, uint64_t blks)
+{
+	if (round_up_u64(lblk, l->seg_blks) < lblk + blks)
+		l->order.head_mark = l->card->writes;
+}
+
+int rules_void_ring(const struct log *l)
+{
+	RULE("new life", l->home_done || !l->newest.seq);
+	RULE("new life", !log_index_data_blks(l->index) && !log_index_zero_blks(l->index));
+	return 0;
+}
+
+/* Does its tail go on? That of a checkpoint record may be itself, but it is a copy. */
+static bool passes(const struct log *l, const struct log_record *rec)
+{
+	return l->newest.seq && rec->tail_seq > l->newest.tail_seq &&
+	       rec->type != RECORD_CHECKPOINT;
+}
+
+static int check_numbers(const struct log *l, const struct log_record *rec)
+{
+	const struct log_record *n = &l->newest;
+
+	RULE("R2 seq", rec->seq == l->highest_seq && rec->seq > n->seq);
+	RULE("R3 open", rec->type == RECORD_OPEN || !l->need_open);
+	RULE("R3 epoch", rec->epoch >> 32 >= n->epoch >> 32);
+	RULE("R3 chain", rec->type == RECORD_OPEN || rec->seq == n->seq + 1 || !n->seq);
+	RULE("tail order", rec->tail_seq <= rec->seq && rec->tail_seq >= n->tail_seq);
+	RULE("floor order", rec->fallback_seq <= rec->floor_seq && rec->floor_seq <= rec->seq);
+	RULE("R7 fallback", rec->fallback_seq >= n->fallback_seq);
+	return 0;
+}
+
+static int check_lag(const struct log *l, const struct log_record *rec)
+{
+	if (!lag_on(l) || !l->newest.seq)
+		return 0;
+	RULE("L-fallback", !l->lag.older_seq || rec->fallback_seq <= l->lag.older_seq);
+	if (l->lag.alone)
+		return 0;
+	RULE("L1 floor", rec->floor_seq <= l->newest.seq);
+	RULE("L4 tail", !passes(l, rec) || !l->order.pads_due);
+	return 0;
+}
+
+int rules_record(const struct log *l, const struct log_record *rec)
+{
+	int r = check_numbers(l, rec);
+
+	if (r == 0)
+		r = check_lag(l, rec);
+	if (r < 0)
+		return r;
+	RULE("ring bounds", ring_valid(l, rec->lblk));
+	RULE("R9 ring", is_free(l, rec->lblk, 1));
+	RULE("settled", l->base->account.flushes && l->card->account.flushes);
+	RULE("order head", card_is_durable(l->card, l->order.head_mark));
+	RULE("order payload", (rec->type != RECORD_COMMIT && !lag_on(l)) ||
+				      (all_durable(l->card) && all_durable(l->base)));
+	RULE("B1 lent", !l->at.lent_blks || all_durable(l->lent));
+	RULE("R9 tail", !passes(l, rec) || l->home_done);
+	RULE("R9 home", !passes(l, rec) || card_is_durable(l->base, l->order.home_mark));
+	return 0;
+}
+
+void rules_record_written(struct log *l)
+{
+	l->order.record_mark = l->card->writes;
+}
+
+int rules_super(const struct log *l)
+{
+	RULE("order super", l->newest.seq && !l->need_open && newest_is_durable(l));
+	return 0;
+}
+
+int log_may_write(const struct log *l, uint64_t blk, uint64_t blks)
+{
+	uint64_t volume_blks = l->super.fs_bytes / COW_BLK_BYTES, n, ring_blk, end_blk;
+	bool held = false;
+
+	RULE("direct attempt", l->at.active);
+	RULE("order record", newest_is_durable(l));
+	RULE("direct bounds", blk && blk <= volume_blks && blks <= volume_blks - blk);
+	ring_blk = l->super.ring_off_bytes / COW_BLK_BYTES;
+	end_blk = ring_blk + l->ring_blks;
+	RULE("direct log", l->super.external || blk >= end_blk || blk + blks <= ring_blk);
+	RULE("R10 spill", !l->spilled);
+	for (uint64_t i = 0; i < blks; i += n) {
+		n = log_held_run(l, blk + i, blks - i, &held);
+		RULE("L3 held", !held);
+	}
+	return 0;
+}
+
+int rules_home_write(const struct log *l, uint64_t blk, uint64_t blks)
+{
+	uint64_t volume_blks = l->super.fs_bytes / COW_BLK_BYTES;
+
+	RULE("home attempt", !l->at.active && !l->need_open);
+	RULE("home bounds", blk <= volume_blks && blks <= volume_blks - blk);
+	RULE("order checkpoint", l->newest.type != RECORD_COMMIT);
+	RULE("order record", newest_is_durable(l));
+	RULE("L4 candidates", !lag_on(l) || l->lag.alone || !l->lag.older_seq || l->lag.same >= 2);
+	return 0;
+}
+
+void rules_home_written(struct log *l)
+{
+	l->order.home_mark = l->base->writes;
+	l->order.pads_due = 2;
+}
