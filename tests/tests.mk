@@ -4,7 +4,7 @@
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
-SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c norandom.c badimage.c)
+SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c norandom.c badimage.c nopages.c)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
@@ -85,6 +85,7 @@ check-crash: $(B)/tests/crash
 # Each rule switched off in a copy of the source: the attack that aims at it must fail. Five minutes or more; not part of check.
 check-mutants:
 	$(Q)tests/crash/mutants.sh
+	$(Q)tests/crash/invariants.sh
 
 # What a failure of check-crash named: make crash REPLAY=w:7:3:12:5
 crash: $(B)/tests/crash
@@ -273,6 +274,7 @@ lint:
 	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
 	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
 	$(Q)tests/includes.py
+	$(Q)tests/crash/mutants.sh --apply
 	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then $(CLANG_FORMAT) --dry-run --Werror $(FORMATTED); \
 	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi
 	$(Q)git ls-files -z -- ':!tests/fuzz/corpus' ':!tests/golden' ':!cowfs/wear/page/uPlot*' | xargs -0 codespell -L $(WORDS)

@@ -71,6 +71,8 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	if (r == 0) /* a card that loses FLUSHes loses as many of base and log */
 		r = lag_on(l) ? record_flush(l) : card_flush(l->card);
 	if (r == 0)
+		r = rules_record_durable(l);
+	if (r == 0)
 		l->ledger.meta_blks++;
 	wearlog_settled(l, r == 0 ? rec : NULL);
 	return r;

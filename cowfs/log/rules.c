@@ -104,6 +104,12 @@ void rules_record_written(struct log *l)
 	l->order.record_mark = l->card->writes;
 }
 
+int rules_record_durable(const struct log *l)
+{
+	RULE("order record", newest_is_durable(l));
+	return 0;
+}
+
 int rules_super(const struct log *l)
 {
 	RULE("order super", l->newest.seq && !l->need_open && newest_is_durable(l));

@@ -25,6 +25,7 @@ int rules_void_ring(const struct log *l) MUST_CHECK;
 /* Before a record is written, with all that it says; after it was written, before its FLUSH. */
 int rules_record(const struct log *l, const struct log_record *rec) MUST_CHECK;
 void rules_record_written(struct log *l);
+int rules_record_durable(const struct log *l) MUST_CHECK; /* before it counts */
 /* Before the superblock tells a new life of the ring. */
 int rules_super(const struct log *l) MUST_CHECK;
 /* Before a checkpoint writes blocks of the volume, and after it (log_may_write: an attempt). */

@@ -199,6 +199,8 @@ static void commit_once(struct lapped *r)
 	int e = view_seal(r->v);
 
 	if (e == 0)
+		e = view_check_sealed(r->v);
+	if (e == 0)
 		e = commit_run(r->log, &r->card, &src, &opt, publish, r, &rep, &ix);
 	if (e < 0) {
 		complain(r, "commit", 0, (uint64_t)-e);

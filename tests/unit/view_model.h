@@ -176,6 +176,7 @@ static inline void check_all(struct fixture *f)
 static inline void do_seal(struct fixture *f)
 {
 	assert_int_equal(view_seal(f->v), 0);
+	assert_int_equal(view_check_sealed(f->v), 0);
 	assert_int_equal(view_seal(f->v), -EBUSY);
 	for (uint64_t b = 0; b < BLKS; b++)
 		if (f->active_map[b])

@@ -1,0 +1,64 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# A rule of cowfs that is broken while it runs (base/invariant.h): nothing of it reaches the card. tests/tools/nopages.c breaks one.
+# bats file_tags=commands
+
+load lib
+
+setup() {
+	cow_setup
+	card_make ext4 100 150
+	cow format "$CARD"
+}
+
+teardown() { cow_teardown; }
+
+attach_broken() {
+	export LD_PRELOAD=$COWFS_BUILD/tests/nopages.so
+	attach
+	unset LD_PRELOAD
+	mount_volume
+}
+
+@test "a broken rule: the daemon lives, RAM stays, the card is not written, status and events tell" {
+	local sum
+	attach
+	mount_volume
+	random_file "$MNT/old" 3
+	cow commit
+	umount_volume
+	cow detach
+	sum=$(image_sum)
+	unset COWFS_INVARIANT
+	attach_broken
+	random_file "$MNT/new" 3
+	tree_sum "$MNT" >"$T/sum"
+	fails 1 'rule M4 store .*nothing is written to the card any more, everything stays in RAM' commit
+	[[ $(status_of .alarm) == *"rule M4 store (cowfs/ram/generation.c:"*"nothing is written to the card"* ]]
+	[ "$(status_of .degraded)" = true ]
+	cow events --once >"$T/events"
+	grep '^vol alarm internal error: rule M4 store' "$T/events"
+	# again, and with a checkpoint
+	fails 1 'rule M4 store' commit --checkpoint
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	random_file "$MNT/newer" 1 # writes go on
+	umount_volume
+	fails 1 'rule M4 store' detach
+	[ "$(blockdev --getro "$CARD")" = 1 ]
+	cow detach --discard
+	wait_for 20 no_daemons
+	[ "$(image_sum)" = "$sum" ]
+	fsck ext4
+}
+
+@test "COWFS_INVARIANT=abort: a broken rule ends the daemon" {
+	attach_broken
+	random_file "$MNT/new" 3
+	run cow commit
+	[ "$status" != 0 ]
+	wait_for 20 no_daemons
+	timeout 60 umount "$MNT" # of a device without a daemon
+	volume_gone "$DEV" || losetup -d "$DEV"
+	wait_for 20 volume_gone "$DEV"
+}
