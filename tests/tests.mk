@@ -49,6 +49,7 @@ $(TOY): $(B)/obj/tests/toy.o
 # $(call wrap,FUNCTIONS): the program has these of its own
 wrap = $(addprefix -Wl$(comma)--wrap=,$1)
 $(B)/tests/mkgolden: LIBS := $(call wrap,getrandom time clock_gettime)
+$(B)/tests/rulecost: LIBS := $(call wrap,ram_store_open ram_store_file)
 # the allocator of cowfs's own code, not of the libraries
 $(B)/tests/alloc_test: LIBS += $(call wrap,malloc calloc realloc aligned_alloc posix_memalign strdup)
 $(WEAR): LIBS += $(call wrap,time)

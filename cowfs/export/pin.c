@@ -42,9 +42,10 @@ struct pin pins_enter(struct pins *p)
 
 void pins_leave(struct pin pin)
 {
-	unsigned held = atomic_fetch_sub_explicit(pin.held, 1, memory_order_release);
+	/* signed: the flags of the subtraction answer it */
+	int left = (int)(atomic_fetch_sub_explicit(pin.held, 1, memory_order_release) - 1);
 
-	(void)INVARIANT("pin count", held);
+	(void)INVARIANT("pin count", left >= 0);
 }
 
 static void wait_for_phase(struct pins *p, unsigned phase)

@@ -85,12 +85,12 @@ static void attempt_clear(struct attempt *a)
 
 int log_begin(struct log *l)
 {
-	if (l->broken)
+	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
-	RULE("attempt begin", !l->need_open && !l->super_due && !l->at.active);
+	RULE("attempt begin", l->state == EPOCH_OPEN && !l->super_due);
 	attempt_clear(&l->at);
 	l->stage_blks = 0;
-	l->at.active = true;
+	epoch_set(l, EPOCH_ATTEMPT);
 	l->at.seq = ++l->highest_seq; /* R2: counted even if it fails */
 	l->at.head_lblk = l->cursor;
 	return 0;
@@ -128,7 +128,7 @@ int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	struct attempt *a = &l->at;
 	uint32_t crc[STAGE_BLKS];
 
-	RULE("attempt", a->active && blks <= STAGE_BLKS);
+	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	crc_blocks(data, blks, crc);
 	for (uint64_t i = 0; i < blks;) {
 		uint64_t n;
@@ -153,7 +153,7 @@ int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 
 int log_add_zero(struct log *l, uint64_t blk, uint64_t blks)
 {
-	RULE("attempt", l->at.active);
+	RULE("attempt", l->state == EPOCH_ATTEMPT);
 	l->at.zero_blks += blks;
 	return note(l, DESC_ZERO, blk, blks, 0, NULL);
 }
@@ -165,7 +165,7 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 
 	/* one spill at a time: the blocks of an older one must not be a target of anything before
 	 * its tail (R10) */
-	RULE("attempt", l->at.active && blks <= STAGE_BLKS);
+	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	r = log_may_write(l, to_blk, blks);
 	crc_blocks(data, blks, crc);
 	if (r == 0)
@@ -183,7 +183,7 @@ int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	uint32_t crc[STAGE_BLKS];
 	int r;
 
-	RULE("attempt", l->at.active && blks <= STAGE_BLKS);
+	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	RULE("R10 lent", !l->spilled);
 	RULE("lent bounds", blks <= log_lent_blks(l) - l->at.lent_blks);
 	crc_blocks(data, blks, crc);
@@ -199,7 +199,7 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 {
 	uint32_t crc[STAGE_BLKS];
 
-	RULE("attempt", l->at.active && blks <= STAGE_BLKS);
+	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	crc_blocks(data, blks, crc);
 	l->at.direct_blks += blks;
 	return note(l, DESC_DIRECT, blk, blks, 0, crc);
@@ -252,7 +252,8 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	struct log_index *ix = NULL, *direct = NULL;
 	int r;
 
-	RULE("attempt", a->active && cause >= CAUSE_MANUAL && cause <= CAUSE_RECOVER);
+	RULE("attempt",
+	     l->state == EPOCH_ATTEMPT && cause >= CAUSE_MANUAL && cause <= CAUSE_RECOVER);
 	r = put_descriptors(l, &rec);
 	if (r == 0)
 		r = wearlog_put_blocks(l, &rec, &a->head_lblk);
@@ -299,6 +300,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		l->ledger.spilled_blks -= a->spilled_blks;
 		goto fail;
 	}
+	epoch_set(l, EPOCH_OPEN);
 	record_accept(l, &rec);
 	lag_note_direct(l, direct);
 	l->lent_used |= a->lent_blks > 0;
@@ -327,7 +329,7 @@ void log_abort(struct log *l)
 	attempt_clear(&l->at);
 	wearlog_settled(l, NULL);
 	l->stage_blks = 0;
-	l->need_open = true;
+	epoch_set(l, EPOCH_DUE);
 	l->doubt = l->suspect = l->lag.cold = true;
 }
 

@@ -212,9 +212,9 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 	struct index_entry e;
 	int r = buf && empty ? 0 : -ENOMEM;
 
-	if (r == 0 && l->broken)
+	if (r == 0 && l->state == EPOCH_BROKEN)
 		r = -EUCLEAN;
-	if (r == 0 && !INVARIANT("checkpoint begin", !l->need_open && !l->at.active))
+	if (r == 0 && !INVARIANT("checkpoint begin", epoch_is_open(l)))
 		r = -ENOTRECOVERABLE;
 	if (r == 0 && log_index_extent(l->index, 0, &e)) {
 		r = put_checkpoint_begin(l);
@@ -311,12 +311,12 @@ int log_checkpoint_shrink(struct log *l,
 	struct index_entry e;
 	int r = buf && new0 ? 0 : -ENOMEM;
 
-	if (r == 0 && !INVARIANT("checkpoint begin",
-				 !l->need_open && !l->at.active && l->super.state == SUPER_PENDING))
+	if (r == 0 &&
+	    !INVARIANT("checkpoint begin", epoch_is_open(l) && l->super.state == SUPER_PENDING))
 		r = -ENOTRECOVERABLE;
 	/* a smaller file system has another superblock, so the log has it */
-	if (r == 0 &&
-	    (l->broken || !log_index_extent(l->index, 0, &e) || e.blk || e.kind == INDEX_ZERO))
+	if (r == 0 && (l->state == EPOCH_BROKEN || !log_index_extent(l->index, 0, &e) || e.blk ||
+		       e.kind == INDEX_ZERO))
 		r = -EUCLEAN;
 	if (r == 0)
 		r = log_index_read(l->index, 0, 1, new0);

@@ -83,7 +83,7 @@ static bool at_their_end(const struct log *l, const struct log_open_report *rep,
 static void set_state(struct log *l, struct log_open_report *rep, int found)
 {
 	if (found < 0) {
-		l->broken = true;
+		epoch_set(l, EPOCH_BROKEN);
 		rep->state = rep->base_changed ? LOG_FOREIGN : LOG_BROKEN;
 		if (!rep->why[0])
 			snprintf(rep->why, sizeof(rep->why), "no complete generation was found");
@@ -132,7 +132,6 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 				 ? 1
 				 : (uint32_t)max_u64(1,
 						     super->erase_block_bytes / super->seg_bytes);
-	l->need_open = true;
 	l->lag.cold = lag_on(l);
 	l->any_base = flags & LOG_ANY_BASE;
 	l->stage = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
@@ -191,8 +190,9 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 	l->ledger.attaches++;
 	if (l->newest.seq) {
 		l->cursor = (l->newest.lblk + 1) % l->ring_blks;
-		l->need_open = rep.rejected || rep.base_changed || rep.clone ||
-			       !(l->newest.flags & RECORD_CLEAN);
+		if (!rep.rejected && !rep.base_changed && !rep.clone &&
+		    (l->newest.flags & RECORD_CLEAN))
+			epoch_set(l, EPOCH_OPEN);
 		l->doubt = rep.rejected;
 		l->spilled = l->lag.spilled = log_index_spilled_blks(l->index);
 		l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);

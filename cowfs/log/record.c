@@ -10,6 +10,21 @@
 #include "base/io.h"
 #include "log/rules.h"
 
+void epoch_set(struct log *l, enum epoch_state to)
+{
+	static const unsigned may[] = {
+		[EPOCH_DUE] = 1 << EPOCH_DUE | 1 << EPOCH_OPEN | 1 << EPOCH_WAIVED |
+			      1 << EPOCH_BROKEN,
+		[EPOCH_OPEN] = 1 << EPOCH_ATTEMPT | 1 << EPOCH_DUE,
+		[EPOCH_WAIVED] = 1 << EPOCH_OPEN | 1 << EPOCH_DUE,
+		[EPOCH_ATTEMPT] = 1 << EPOCH_OPEN | 1 << EPOCH_DUE,
+		[EPOCH_BROKEN] = 1 << EPOCH_DUE,
+	};
+
+	if (INVARIANT("epoch state", may[l->state] >> to & 1))
+		l->state = to;
+}
+
 /* ---- records ---- */
 
 int record_flush(struct log *l)
@@ -83,6 +98,8 @@ void record_accept(struct log *l, const struct log_record *rec)
 {
 	lag_accept(l, rec);
 	l->newest = *rec;
+	if (l->state == EPOCH_WAIVED)
+		epoch_set(l, EPOCH_OPEN);
 	l->order.pads_due -= l->order.pads_due > 0;
 	l->cursor = (rec->lblk + 1) % l->ring_blks;
 }
@@ -114,7 +131,8 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 		r = record_flush(l);
 	if (r < 0) {
 		wearlog_settled(l, NULL);
-		l->need_open = l->lag.cold = true;
+		epoch_set(l, EPOCH_DUE);
+		l->lag.cold = true;
 		return r;
 	}
 	if (rec->type != RECORD_CHECKPOINT)
@@ -122,11 +140,12 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (!rec->tail_seq)
 		rec->tail_seq = rec->seq;
 	r = record_write(l, rec, lblk);
-	if (r == 0)
+	if (r == 0) {
 		record_accept(l, rec);
-	else
-		/* R3: it may be on the card, ahead of the next */
-		l->need_open = l->suspect = l->lag.cold = true;
+	} else { /* R3: it may be on the card, ahead of the next */
+		epoch_set(l, EPOCH_DUE);
+		l->suspect = l->lag.cold = true;
+	}
 	return r;
 }
 
@@ -253,7 +272,7 @@ static int open_epoch(struct log *l, bool fresh)
 	if (r == 0)
 		r = lag_settle(l);
 	if (r == 0)
-		l->need_open = false;
+		epoch_set(l, EPOCH_OPEN);
 	return r;
 }
 
@@ -262,7 +281,7 @@ int log_prepare(struct log *l)
 	bool fresh = !l->newest.seq || ring_fresh_is_free(l);
 	int r = 0;
 
-	if (l->broken)
+	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
 	log_wear_load(l);
 	/* The record that was chosen may be in the card's cache only: the last session's flush
@@ -277,20 +296,22 @@ int log_prepare(struct log *l)
 		if (r < 0)
 			return r;
 	}
-	if (!l->need_open && !l->super_due)
+	if (l->state != EPOCH_DUE && !l->super_due)
 		return lag_settle(l);
 	/* A full ring, and power cut after power cut within its checkpoint: each took a fresh
 	 * segment, now they go on in the last one. Its last block is the tail record's: without a
 	 * known failure an open record is a wish only. */
-	if (l->need_open && !fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
-		l->need_open = l->doubt;
-		return l->doubt ? -ENOSPC : 0;
+	if (l->state == EPOCH_DUE && !fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
+		if (l->doubt)
+			return -ENOSPC;
+		epoch_set(l, EPOCH_WAIVED);
+		return 0;
 	}
 	/* not again once there is a record: a superblock that failed half way may already tell this
 	 * uuid */
 	if (l->super.state != SUPER_LIVE && !l->newest.seq)
 		r = begin_life(l);
-	if (r == 0 && l->need_open)
+	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);
 	if (r == 0 && l->super_due)
 		r = write_super(l);
@@ -316,7 +337,7 @@ static void resume(struct log *l, const struct log *was)
 	l->wear.last = was->wear.last;
 	l->super_due = false;
 	l->keep_lblk = 0;
-	l->need_open = true;
+	epoch_set(l, EPOCH_DUE);
 }
 
 int log_upgrade(struct log *l)
@@ -326,7 +347,7 @@ int log_upgrade(struct log *l)
 	struct lag lag;
 	int r;
 
-	RULE("upgrade begin", !l->broken && !l->need_open && !l->super_due && !l->at.active);
+	RULE("upgrade begin", l->state == EPOCH_OPEN && !l->super_due);
 	/* the copies of the wear table have to find room as well (wearlog.c) */
 	if (!l->home_done || !ring_fresh_is_free(l) ||
 	    ring_free_segments(l, cursor) <= RING_RESERVE_EBS * l->segs_per_eb)
@@ -338,7 +359,8 @@ int log_upgrade(struct log *l)
 	r = void_ring(l);
 	if (r == 0) {
 		l->super.incompat |= LOG_INCOMPAT_ESCAPED;
-		l->super_due = l->need_open = true;
+		l->super_due = true;
+		epoch_set(l, EPOCH_DUE);
 		/* no record of the new life leads to the copies of the old one */
 		l->wear.last = (struct record_ptr){ 0 };
 		l->wear.full = true;
@@ -359,9 +381,9 @@ int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum comm
 	struct log_record rec = { .type = type, .flags = flags, .cause = cause };
 	int r;
 
-	if (l->broken)
+	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
-	RULE("tail begin", !l->need_open && !l->at.active && l->home_done);
+	RULE("tail begin", epoch_is_open(l) && l->home_done);
 	rec.tail_seq = lag_tail_seq(l);
 	r = record_put_empty(l, &rec, false);
 	return r < 0 ? r : lag_repeat_tail(l, &l->newest);
@@ -369,8 +391,8 @@ int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum comm
 
 void log_accept_base(struct log *l)
 {
-	l->broken = false;
-	l->need_open = l->home_done = true;
+	epoch_set(l, EPOCH_DUE);
+	l->home_done = true;
 	l->newest = (struct log_record){ 0 };
 	if (l->wear.table) /* no record leads to the copies that there are */
 		wear_change_all(l->wear.table);

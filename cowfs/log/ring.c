@@ -40,7 +40,7 @@ bool ring_fresh_is_free(const struct log *l)
 
 static uint64_t cursor_if_open(const struct log *l)
 {
-	return l->need_open && l->newest.seq && ring_fresh_is_free(l)
+	return epoch_is_due(l) && l->newest.seq && ring_fresh_is_free(l)
 		       ? ring_fresh_segment(l) * l->seg_blks
 		       : l->cursor;
 }
@@ -204,7 +204,7 @@ struct wear_ledger *log_ledger(struct log *l)
 
 bool log_wants_open(const struct log *l)
 {
-	return l->need_open || (lag_is_cold(l) && l->lag.same < 3);
+	return epoch_is_due(l) || (lag_is_cold(l) && l->lag.same < 3);
 }
 
 bool log_shrink_committed(const struct log *l)
@@ -214,7 +214,7 @@ bool log_shrink_committed(const struct log *l)
 
 bool log_rests(const struct log *l, enum record_type type, uint32_t flags)
 {
-	return !l->need_open && l->newest.type == type && (l->newest.flags & flags) == flags &&
+	return !epoch_is_due(l) && l->newest.type == type && (l->newest.flags & flags) == flags &&
 	       !(l->super_trouble & SUPER_COPIES_BAD);
 }
 

@@ -24,9 +24,31 @@ struct opening {
 	uint64_t ring_blks, base_blks;
 };
 
+/*
+ * What may be written to the log now: one state, changed by epoch_set alone.
+ *
+ *	DUE	-> OPEN		the open record is durable; at open: the newest record is clean
+ *	DUE	-> WAIVED	log_prepare finds a ring that is full: its last block is the tail record's
+ *	DUE	-> BROKEN	at open: no generation is complete
+ *	OPEN	-> ATTEMPT	log_begin
+ *	OPEN	-> DUE		a record failed, or a new life begins (log_upgrade)
+ *	WAIVED	-> OPEN		that record is durable
+ *	WAIVED	-> DUE		it failed
+ *	ATTEMPT	-> OPEN		log_end
+ *	ATTEMPT	-> DUE		log_abort
+ *	BROKEN	-> DUE		log_accept_base
+ *	DUE	-> DUE		another failure, or a new life in it
+ */
+enum epoch_state {
+	EPOCH_DUE,     /* R3: an open record comes before any other write */
+	EPOCH_OPEN,    /* records may follow */
+	EPOCH_WAIVED,  /* the same, without an open record, for which there is no room */
+	EPOCH_ATTEMPT, /* a commit is under way, and nothing else may be written */
+	EPOCH_BROKEN,  /* nothing may be written */
+};
+
 /* what the attempt under way has gathered */
 struct attempt {
-	bool active;
 	uint64_t seq, start_lblk;
 	uint64_t head_lblk; /* next block to fill, behind the staged ones */
 	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
@@ -40,9 +62,10 @@ struct attempt {
 /* lag.c: what recovery may choose beside the newest record, on a card that loses what it
  * acknowledged last */
 struct lag {
-	/* what was found, or an attempt that failed, may be in the card's cache: lag_settle */
+	/* What was found, or an attempt that failed, may be in the card's cache: until lag_settle. */
 	bool cold;
-	bool alone;		 /* the next record is its own floor */
+	/* The next record is its own floor: until that. A warm log is alone, too, if the ring is full (lag_pad). */
+	bool alone;
 	uint64_t older_seq;	 /* the older candidate; 0: none */
 	struct log_index *index; /* its index; NULL: as the newest's */
 	/* what tail_lblk will be when the newest is the older candidate; so below */
@@ -67,27 +90,32 @@ struct log {
 	uint64_t seg_blks, ring_blks;
 	uint32_t segs_per_eb;
 
-	bool broken;
+	enum epoch_state state;
 	bool any_base;	   /* LOG_ANY_BASE */
 	bool needs_reader; /* log_need_reader */
 	/* of a pending super record that was on the card at open */
 	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home;
-	bool settled;	/* what was read at open is durable: a FLUSH came since */
-	bool need_open; /* rule 3: an open record comes before any other write */
-	bool doubt;	/* an attempt failed since the last good commit: rule 8 */
-	/* something failed since the log was opened: what home reads may not be durable */
+	/*
+	 * Facts that hold or not in any of these states, and whatever the others are:
+	 */
+	/* What was read at open is durable: a FLUSH came since. An empty record needs that as a commit does. */
+	bool settled;
+	/* R8, an attempt failed since the last good commit: ends with that, which suspect outlives. */
+	bool doubt;
+	/* Something failed since the log was opened, an empty record, say: what home reads may not be durable. */
 	bool suspect;
-	/* payload lies in free blocks or lent room, and no durable tail has passed it (R10) */
+	/* R10, payload lies in free blocks or lent room, and no durable tail has passed it: also when it is home. */
 	bool spilled;
-	bool super_due; /* the superblock does not tell this life of the ring yet */
+	bool super_due; /* The superblock does not tell this life of the ring yet: before and after its open record. */
 	/* and tells an older one, whose tail is here: it stays whole; 0: none */
 	uint64_t keep_lblk;
-	bool home_done; /* all of the index is home and flushed; the tail may pass newest */
+	/* All of the index is home and flushed, so the tail may pass newest: failures do not change that. */
+	bool home_done;
 	struct log_record newest; /* seq 0: none yet */
 	struct card *lent;	  /* NULL: no room is lent */
-	bool lent_used;		  /* by the newest generation */
-	bool lent_failed;	  /* a write to it, since it was lent */
-	bool no_lent;		  /* LOG_NO_LENT */
+	bool lent_used;		  /* by the newest generation; lent is not NULL */
+	bool lent_failed; /* a write to it, since it was lent: known when it is given back */
+	bool no_lent;	  /* LOG_NO_LENT */
 	struct lag lag;
 	struct order order;
 	uint64_t tail_lblk; /* start of the oldest group still needed, by any candidate */
@@ -118,6 +146,17 @@ struct log {
 	unsigned stage_blks;
 	struct attempt at;
 };
+
+static inline bool epoch_is_due(const struct log *l)
+{
+	return l->state == EPOCH_DUE || l->state == EPOCH_BROKEN;
+}
+
+/* May an empty record be written, or blocks home? */
+static inline bool epoch_is_open(const struct log *l)
+{
+	return l->state == EPOCH_OPEN || l->state == EPOCH_WAIVED;
+}
 
 static inline uint64_t ring_seg(const struct log *l, uint64_t lblk)
 {
@@ -192,7 +231,8 @@ int lend_seal(struct log *l) MUST_CHECK;
 int lend_check(struct log *l, uint64_t epoch, uint64_t seq) MUST_CHECK;
 
 /* record.c */
-int record_flush(struct log *l) MUST_CHECK; /* FLUSH of base and log */
+void epoch_set(struct log *l, enum epoch_state to); /* by the table above */
+int record_flush(struct log *l) MUST_CHECK;	    /* FLUSH of base and log */
 /* Fills what every record has in common, writes it to lblk, FLUSH. The stage is empty. */
 int record_write(struct log *l, struct log_record *rec, uint64_t lblk) MUST_CHECK;
 void record_accept(struct log *l, const struct log_record *rec); /* it is durable: it is N now */

@@ -58,9 +58,10 @@ static int check_numbers(const struct log *l, const struct log_record *rec)
 	const struct log_record *n = &l->newest;
 
 	RULE("R2 seq", rec->seq == l->highest_seq && rec->seq > n->seq);
-	RULE("R3 open", rec->type == RECORD_OPEN || !l->need_open);
+	RULE("R3 open", rec->type == RECORD_OPEN || !epoch_is_due(l));
 	RULE("R3 epoch", rec->epoch >> 32 >= n->epoch >> 32);
-	RULE("R3 chain", rec->type == RECORD_OPEN || rec->seq == n->seq + 1 || !n->seq);
+	RULE("R3 chain", rec->type == RECORD_OPEN || rec->seq == n->seq + 1 || !n->seq ||
+				 l->state == EPOCH_WAIVED);
 	RULE("tail order", rec->tail_seq <= rec->seq && rec->tail_seq >= n->tail_seq);
 	RULE("floor order", rec->fallback_seq <= rec->floor_seq && rec->floor_seq <= rec->seq);
 	RULE("R7 fallback", rec->fallback_seq >= n->fallback_seq);
@@ -112,7 +113,7 @@ int rules_record_durable(const struct log *l)
 
 int rules_super(const struct log *l)
 {
-	RULE("order super", l->newest.seq && !l->need_open && newest_is_durable(l));
+	RULE("order super", l->newest.seq && !epoch_is_due(l) && newest_is_durable(l));
 	return 0;
 }
 
@@ -121,7 +122,7 @@ int log_may_write(const struct log *l, uint64_t blk, uint64_t blks)
 	uint64_t volume_blks = l->super.fs_bytes / COW_BLK_BYTES, n, ring_blk, end_blk;
 	bool held = false;
 
-	RULE("direct attempt", l->at.active);
+	RULE("direct attempt", l->state == EPOCH_ATTEMPT);
 	RULE("order record", newest_is_durable(l));
 	RULE("direct bounds", blk && blk <= volume_blks && blks <= volume_blks - blk);
 	ring_blk = l->super.ring_off_bytes / COW_BLK_BYTES;
@@ -139,7 +140,7 @@ int rules_home_write(const struct log *l, uint64_t blk, uint64_t blks)
 {
 	uint64_t volume_blks = l->super.fs_bytes / COW_BLK_BYTES;
 
-	RULE("home attempt", !l->at.active && !l->need_open);
+	RULE("home attempt", epoch_is_open(l));
 	RULE("home bounds", blk <= volume_blks && blks <= volume_blks - blk);
 	RULE("order checkpoint", l->newest.type != RECORD_COMMIT);
 	RULE("order record", newest_is_durable(l));

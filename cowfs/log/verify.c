@@ -248,7 +248,7 @@ int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ct
 
 	if (!buf)
 		return -ENOMEM;
-	if (l->broken)
+	if (l->state == EPOCH_BROKEN)
 		bad++;
 	for (size_t i = 0; log_index_extent(l->index, i, &e); i++)
 		for (uint64_t k = 0; e.kind != INDEX_ZERO && k < e.blks; k++) {

@@ -574,7 +574,9 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq,
 				r == -EOWNERDEAD ? FSINFO_DIED : strerror(-r));
 		r = run_commit(v, rq, goes_on_unread(rq), res, ret_index);
 	}
-	return r == -EOWNERDEAD && said && !v->stop ? run_commit(v, rq, true, res, ret_index) : r;
+	return r == -EOWNERDEAD && said && v->life == VOLUME_RUNNING
+		       ? run_commit(v, rq, true, res, ret_index)
+		       : r;
 }
 
 /* Room that the log may use from now on, until no generation needs it (return_lent). */

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/invariant.h"
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/thread.h"
@@ -415,6 +416,20 @@ static void note_seal(struct monitor *m, uint64_t now)
 	card_account(m->v, &m->write_calls, &m->written_bytes);
 }
 
+static bool may_follow(enum commit_stage from, enum commit_stage to)
+{
+	static const unsigned may[] = {
+		[STAGE_IDLE] = 1 << STAGE_IDLE | 1 << STAGE_QUIESCE,
+		[STAGE_QUIESCE] = 1 << STAGE_QUIESCE | 1 << STAGE_SEALED | 1 << STAGE_IDLE,
+		[STAGE_SEALED] = 1 << STAGE_DURABLE | 1 << STAGE_RELEASED | 1 << STAGE_QUIESCE |
+				 1 << STAGE_IDLE,
+		[STAGE_DURABLE] = 1 << STAGE_RELEASED,
+		[STAGE_RELEASED] = 1 << STAGE_QUIESCE | 1 << STAGE_IDLE,
+	};
+
+	return may[from] >> to & 1;
+}
+
 void monitor_stage(struct monitor *m, enum commit_stage stage)
 {
 	uint64_t now = now_ns();
@@ -427,6 +442,7 @@ void monitor_stage(struct monitor *m, enum commit_stage stage)
 		m->usual_bytes_per_s = max_u64((uint64_t)((double)blk_to_bytes(m->sealed_blks) /
 							  (double)(now - m->sealed_ns + 1) * 1e9),
 					       1);
+	(void)INVARIANT("commit stage", may_follow(m->stage, stage));
 	m->stage = stage;
 	look_at_use(m, &u);
 	set_gate(m, &u, now);
@@ -460,12 +476,12 @@ bool monitor_retry(struct monitor *m, int error)
 	}
 	end_ns = min_u64(end_ns, m->failing_since_ns + m->p.retry_ns);
 	pthread_mutex_unlock(&m->lock);
-	while (now_ns() < end_ns && !m->v->stop) {
+	while (now_ns() < end_ns && m->v->life == VOLUME_RUNNING) {
 		const struct timespec nap = { .tv_nsec = (long)NAP_NS };
 
 		nanosleep(&nap, NULL);
 	}
-	return !m->v->stop && now_ns() < m->failing_since_ns + m->p.retry_ns;
+	return m->v->life == VOLUME_RUNNING && now_ns() < m->failing_since_ns + m->p.retry_ns;
 }
 
 void monitor_result(struct monitor *m, int error)

@@ -14,7 +14,18 @@
 struct volume;
 struct monitor;
 
-/* Where the commit thread is. Replies may be withheld from the seal on, never before. */
+/*
+ * Where the commit thread is: the state of its job, changed by monitor_stage alone. Replies may be withheld from the
+ * seal on, never before.
+ *
+ *	IDLE		-> QUIESCE
+ *	QUIESCE		-> SEALED	or -> IDLE	not frozen, or a dry run; -> QUIESCE	nothing was to be done
+ *	SEALED		-> DURABLE, -> RELEASED	committed; the first if a checkpoint follows
+ *			-> QUIESCE, -> IDLE	failed: what is sealed stays; the first if it is tried with a freeze
+ *	DURABLE		-> RELEASED
+ *	RELEASED	-> QUIESCE	more was dirty than one commit takes
+ *			-> IDLE
+ */
 enum commit_stage {
 	STAGE_IDLE,
 	STAGE_QUIESCE,

@@ -17,6 +17,15 @@ struct ticket {
 	struct ticket *next;
 };
 
+/* Of a volume: from one to the next, by volume_start and volume_stop, and never back. One that cannot be started, or
+ * was never, is closed as it is. */
+enum volume_life {
+	VOLUME_OPENED,
+	VOLUME_RUNNING,
+	VOLUME_STOPPING, /* no new jobs; those that are queued are done */
+	VOLUME_STOPPED,	 /* the commit thread has ended */
+};
+
 struct volume {
 	/* fixed after volume_open */
 	struct card *base, *log_card; /* may be the same */
@@ -42,14 +51,13 @@ struct volume {
 	bool have_kernel;
 
 	pthread_t thread;
-	bool started;
+	_Atomic enum volume_life life;
 
 	/* lock: the queue and everything below it. Held for moments, never across I/O. */
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	struct ticket *queue;
-	bool busy;
-	_Atomic bool stop;
+	bool busy; /* with a job: in RUNNING and STOPPING, see enum commit_stage */
 	struct {
 		struct ticket t; /* queued while not done */
 		struct volume_request rq;
@@ -75,7 +83,7 @@ struct volume {
 	} progress;
 
 	/* commit thread only */
-	bool sealed;		      /* between seal and release or fail */
+	bool sealed; /* from within the freeze on, before the stage is: so a freeze that failed after it is known */
 	struct card *lent;	      /* room that the log is lent; NULL: none */
 	struct view_counters counted; /* already in the ledger */
 	uint64_t foreign_counted;     /* the same */

@@ -405,6 +405,12 @@ struct gate *volume_gate(struct volume *v)
 
 /* ---- the commit thread ---- */
 
+static void set_life(struct volume *v, enum volume_life to)
+{
+	if (INVARIANT("volume life", to == v->life + 1))
+		v->life = to;
+}
+
 static void *commit_thread(void *arg)
 {
 	struct volume *v = arg;
@@ -416,7 +422,7 @@ static void *commit_thread(void *arg)
 	for (;;) {
 		struct ticket *t;
 
-		while (!v->queue && !v->stop)
+		while (!v->queue && v->life != VOLUME_STOPPING)
 			pthread_cond_wait(&v->work, &v->lock);
 		if (!v->queue)
 			break;
@@ -454,7 +460,8 @@ int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loo
 	v->loop_rdev = loop_rdev;
 	snprintf(v->loop_path, sizeof(v->loop_path), "%s", loop_path);
 	r = -pthread_create(&v->thread, NULL, commit_thread, v);
-	v->started = r == 0;
+	if (r == 0)
+		set_life(v, VOLUME_RUNNING);
 	return r < 0 ? r : monitor_start(v->monitor, loop_rdev);
 }
 
@@ -465,15 +472,15 @@ void volume_set_loop_fd(struct volume *v, int loop_fd)
 
 void volume_stop(struct volume *v)
 {
-	if (!v->started)
+	if (v->life != VOLUME_RUNNING)
 		return;
 	monitor_stop(v->monitor);
 	pthread_mutex_lock(&v->lock);
-	v->stop = true;
+	set_life(v, VOLUME_STOPPING);
 	pthread_cond_signal(&v->work);
 	pthread_mutex_unlock(&v->lock);
 	pthread_join(v->thread, NULL);
-	v->started = false;
+	set_life(v, VOLUME_STOPPED);
 }
 
 /* lock held */
@@ -490,7 +497,7 @@ static void enqueue(struct volume *v, struct ticket *t)
 /* lock held. 0, or why a job is not even queued. */
 static int refuse(struct volume *v, const struct volume_request *rq, char *why, size_t n)
 {
-	if (v->stop)
+	if (v->life >= VOLUME_STOPPING)
 		return fail(why, n, -ESHUTDOWN, "the volume is being detached");
 	if (rq->no_wait && (v->busy || v->queue))
 		return fail(why, n, -EBUSY, "another commit is under way");
@@ -520,7 +527,7 @@ bool volume_ask_commit(struct volume *v, enum commit_cause cause)
 	bool free;
 
 	pthread_mutex_lock(&v->lock);
-	free = !v->stop && !v->busy && !v->queue;
+	free = v->life < VOLUME_STOPPING && !v->busy && !v->queue;
 	if (free) {
 		v->own.rq = (struct volume_request){ .job = JOB_COMMIT, .cause = cause };
 		v->own.res = (struct volume_result){ .job = JOB_COMMIT };

@@ -61,12 +61,12 @@ int log_checkpoint(' '	return r;
 }
 
 int log_checkpoint('
-broken 'order super' 'crash --attack upgrade' cowfs/log/record.c '	if (r == 0 && l->need_open)
+broken 'order super' 'crash --attack upgrade' cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);
 	if (r == 0 && l->super_due)
 		r = write_super(l);' '	if (r == 0 && l->super_due)
 		r = write_super(l);
-	if (r == 0 && l->need_open)
+	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);'
 broken 'B1 lent' 'crash --attack lent' cowfs/log/lend.c '	if (r == 0)
 		r = card_flush(l->lent);
@@ -80,8 +80,9 @@ broken 'L3 held' 'crash --attack lag' cowfs/commit/classify.c '	if (held)
 # numbers
 broken 'R2 seq' 'crash --attack sequence' cowfs/log/append.c '	l->ledger.commits_failed++;' '	l->ledger.commits_failed++;
 	l->highest_seq = l->newest.seq - 1;'
-broken 'R3 chain' 'crash --attack chain' cowfs/log/append.c '	l->need_open = true;
-	l->doubt' '	l->doubt'
+broken 'R3 chain' 'crash --attack chain' cowfs/log/append.c '	epoch_set(l, EPOCH_DUE);
+	l->doubt' '	epoch_set(l, EPOCH_OPEN);
+	l->doubt'
 broken 'L1 floor' 'crash --attack lag' cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'
 broken 'L4 tail' 'crash --attack lag' cowfs/log/checkpoint.c '		if (r == 0) /* L4 */
 			r = lag_pad(l, 2);' ''

@@ -75,10 +75,13 @@ mutant R2-failed sequence cowfs/log/append.c '	l->ledger.commits_failed++;' '	l-
 	l->highest_seq = l->newest.seq;'
 mutant R2-rejected rejected cowfs/log/open.c 'l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);' 'l->highest_seq = l->newest.seq;'
 # R3 an open record after a failed attempt
-mutant R3-open chain cowfs/log/append.c 'l->need_open = true;
-	l->doubt' 'l->doubt'
-mutant R3-open-checkpoint failed-checkpoint cowfs/log/record.c '		/* R3: it may be on the card, ahead of the next */
-		l->need_open = l->suspect = l->lag.cold = true;' '		l->suspect = true;'
+mutant R3-open chain cowfs/log/append.c 'epoch_set(l, EPOCH_DUE);
+	l->doubt' 'epoch_set(l, EPOCH_OPEN);
+	l->doubt'
+mutant R3-open-checkpoint failed-checkpoint cowfs/log/record.c '{ /* R3: it may be on the card, ahead of the next */
+		epoch_set(l, EPOCH_DUE);
+		l->suspect = l->lag.cold = true;' '{
+		l->suspect = true;'
 mutant R3-settled restart cowfs/log/record.c 'if (!l->settled)' 'if (0)'
 # R4 every CRC
 mutant R4-payload rejected,rotten,every-byte cowfs/log/verify.c 'if (!content_ok(e, buf + blk_to_bytes(k), e->crc[i + k])) {' 'if (0) {'
@@ -135,12 +138,12 @@ mutant escape-back file-record cowfs/log/escape.c '	memcpy(blk, LOG_MAGIC_PREFIX
 # a card of the old form
 mutant upgrade-resume upgrade cowfs/log/record.c '	if (!l->newest.seq)
 		resume(l, &was);' ''
-mutant upgrade-order upgrade cowfs/log/record.c '	if (r == 0 && l->need_open)
+mutant upgrade-order upgrade cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);
 	if (r == 0 && l->super_due)
 		r = write_super(l);' '	if (r == 0 && l->super_due)
 		r = write_super(l);
-	if (r == 0 && l->need_open)
+	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);'
 # errors
 mutant eio-write eio,read-only cowfs/log/ring.c 'r = card_write(l->card, ring_off_bytes(l, l->stage_lblk), l->stage, blk_to_bytes(n));' \
