@@ -347,7 +347,7 @@ int log_upgrade(struct log *l)
 	struct lag lag;
 	int r;
 
-	RULE("upgrade begin", l->state == EPOCH_OPEN && !l->super_due);
+	RULE("upgrade begin", epoch_is_open(l) && !l->super_due);
 	/* the copies of the wear table have to find room as well (wearlog.c) */
 	if (!l->home_done || !ring_fresh_is_free(l) ||
 	    ring_free_segments(l, cursor) <= RING_RESERVE_EBS * l->segs_per_eb)
