@@ -88,8 +88,14 @@ void attack_cut_checkpoints(void)
 			w.mute = i % 10;
 		}
 		w.mute = false;
-		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0,
-			      "the last checkpoint failed");
+		/* no open record comes then, so what failed leaves a gap in the sequence numbers */
+		for (unsigned n = 1;; n++) {
+			world_fail_at(&w, SIM_WRITE | SIM_FLUSH, n, false);
+			if (world_checkpoint(&w, RECORD_TAIL, 0) == 0)
+				break;
+			attack_expect(n < 100, "the last checkpoint failed");
+		}
+		world_fail_at(&w, 0, 0, false);
 		attack_fill(&w);
 		world_free(&w);
 	}
