@@ -74,6 +74,8 @@ static int home_place(struct home *h, uint64_t blk, uint64_t max_blks, uint8_t *
 		      c->bridge(c->bridge_ctx, end, blk, h->written_blks, max_blks);
 	int r = 0;
 
+	if (bridge && !INVARIANT("R10 gap", !h->l->spilled))
+		return -ENOTRECOVERABLE;
 	while (bridge && r == 0 && h->blk + h->blks < blk) {
 		uint64_t n = min_u64(STAGE_BLKS - h->blks, blk - h->blk - h->blks);
 

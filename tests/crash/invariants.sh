@@ -77,6 +77,7 @@ broken 'R9 ring' 'crash --attack reuse-early' cowfs/log/ring.c 'if (l->newest.se
 broken 'I1 in place' 'crash --attack revoke' cowfs/commit/classify.c 'return old == USE_FREE ? add_direct' 'return old != USE_JOURNAL ? add_direct'
 broken 'L3 held' 'crash --attack lag' cowfs/commit/classify.c '	if (held)
 		*ret = USE_USED;' ''
+broken 'R10 gap' 'crash --no-attacks --seconds 60' cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? bridge'
 # numbers
 broken 'R2 seq' 'crash --attack sequence' cowfs/log/append.c '	l->ledger.commits_failed++;' '	l->ledger.commits_failed++;
 	l->highest_seq = l->newest.seq - 1;'
