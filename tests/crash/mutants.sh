@@ -128,7 +128,9 @@ mutant direct-journal w cowfs/commit/classify.c 'return old == USE_FREE ? add_di
 mutant bridging w,half-checkpoint cowfs/commit/commit.c 'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));' \
 	'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks + (c.blks < CHUNK_BLKS && c.blk + c.blks < j->src->volume_blks)));'
 # gaps that a plan writes over
-mutant gap-used w cowfs/commit/classify.c '	*ret = use == USE_FREE;' '	*ret = true;'
+mutant gap-used w cowfs/commit/classify.c '		r = classify_all(job, blk + i, blks - i, &use, &n);
+	*ret = use == USE_FREE;' '		r = classify_all(job, blk + i, blks - i, &use, &n);
+	*ret = true;'
 mutant gap-spilled w cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? bridge'
 # a record needs its segment's head
 mutant head-flush chain@8 cowfs/log/record.c '(lag_on(l) || l->max_serial != serial)' 'lag_on(l)'
