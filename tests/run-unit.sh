@@ -7,7 +7,8 @@ set -u
 # one PROGRAM FOLDER: its output goes to FOLDER/NAME.out, its counts to FOLDER/NAME.ok, or its output to FOLDER/NAME.failed
 one() {
 	name=$(basename "$1") out=$2/$(basename "$1") start=$(date +%s%N)
-	timeout "${COWFS_UNIT_SECONDS:-300}" "$1" >"$out.out" 2>&1
+	# shellcheck disable=SC2086 # words
+	timeout "${COWFS_UNIT_SECONDS:-300}" ${COWFS_UNIT_ALONE-} "$1" >"$out.out" 2>&1
 	code=$?
 	took=$((($(date +%s%N) - start) / 100000000))
 	took=$((took / 10)).$((took % 10))
@@ -30,6 +31,10 @@ if [ "$1" = --one ]; then
 fi
 
 export COWFS_SECCOMP=kill # a system call that the filter of a daemon's process refuses ends it
+# the mount namespaces that one program makes hold no mount of another, which would outlive its unmount
+alone='unshare --mount --propagation private'
+$alone true 2>/dev/null || alone=
+export COWFS_UNIT_ALONE="$alone"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 printf '%s\0' "$@" | xargs -0 -n 1 -P "${COWFS_UNIT_JOBS:-$(nproc)}" "$0" --one "$dir"
