@@ -183,7 +183,7 @@ static void test_ring_room(void **state)
 		unsigned full = 0;
 		uint64_t seed = round, missing;
 
-		rnd_state = seed + 1000;
+		rnd_state = seed + 77;
 		r.c = card_of(12 * MIB, 64 * KIB, 0);
 		assert_int_equal(
 			super_plan(r.c, r.c, 4 * MIB, (384 + 64 * round) * KIB, &r.super, &missing),
@@ -212,7 +212,10 @@ static void test_ring_room(void **state)
 				continue;
 			}
 			ring_commit(&r, logged, direct);
-			assert_true(log_room_blks(r.log) <= room);
+			/* it may have freed the segment of the record before, if nothing else was
+			 * left in that */
+			assert_true(log_room_blks(r.log) <
+				    room + r.super.seg_bytes / COW_BLK_BYTES);
 			if (rnd(20) == 0)
 				ring_attach_again(&r);
 		}
