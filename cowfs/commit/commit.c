@@ -30,12 +30,6 @@
 #include "commit/job.h"
 #include "commit/plan.h"
 
-void job_progress(const struct job *j, enum commit_phase phase, uint64_t done, uint64_t total)
-{
-	if (j->opt->progress)
-		j->opt->progress(j->opt->progress_ctx, phase, done, total);
-}
-
 /* ---- write ---- */
 
 /* Both cards or none; on the way back each for itself. */

@@ -25,7 +25,12 @@ struct job {
 	uint8_t *buf, *old;	    /* CHUNK_BLKS blocks each */
 };
 
-void job_progress(const struct job *j, enum commit_phase phase, uint64_t done, uint64_t total);
+static inline void job_progress(const struct job *j, enum commit_phase phase, uint64_t done,
+				uint64_t total)
+{
+	if (j->opt->progress)
+		j->opt->progress(j->opt->progress_ctx, phase, done, total);
+}
 
 /* ---- classify.c: fills direct, logged, zero and punched, and what is skipped ---- */
 

@@ -97,17 +97,8 @@ struct volume {
 
 /* commit_thread.c, all in the commit thread */
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
-/* Asks for a commit without waiting for it; false if there is a job already. Any thread. */
-bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 /* Copies what the status shows of the log. */
 void volume_publish_log(struct volume *v);
-
-/* What a commit over this committed file system has room for: the log, and blocks that are free in
- * it. Each dirty block takes at most one of these, because a newly allocated one is written in
- * place. */
-/* Of so many free bytes, the blocks that a spill can have. */
-uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes);
-uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs);
 
 /* account.c: what cowfs did to the card, and what others say of that */
 void account_card_status(struct volume *v, struct volume_status *s);
@@ -117,7 +108,19 @@ void account_check(struct volume *v);
 /* commit thread, lock held: the table, for those who ask */
 void account_copy_wear(struct volume *v);
 
+/* ---- state.c, any thread ---- */
+
+/* Lock held. */
+void volume_enqueue(struct volume *v, struct ticket *t);
+/* Asks for a commit without waiting for it; false if there is a job already. */
+bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 /* Sets the newest alarm ("" takes it away) and says it. */
 void volume_alarm(struct volume *v, const char *fmt, ...) PRINTF(2, 3);
+/* Of so many free bytes, the blocks that a spill can have. */
+uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes);
+/* What a commit over this committed file system has room for: the log, and blocks that are free in
+ * it. Each dirty block takes at most one of these, because a newly allocated one is written in
+ * place. */
+uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs);
 
 #endif

@@ -192,22 +192,6 @@ static bool dirty_can_be_bounded(const struct volume *v)
 	return !fs_ops(v->fs.kind)->own_dirty_limits && bdi_can_limit();
 }
 
-uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes)
-{
-	uint64_t free_blks = free_bytes / COW_BLK_BYTES;
-
-	/* small blocks: a spill takes units of 4 KiB of which all is free */
-	return fs->block_bytes < COW_BLK_BYTES ? free_blks / 2 : free_blks;
-}
-
-uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
-{
-	/* the bitmaps of an image whose journal is not empty are not believed, so nothing is
-	 * spilled */
-	return log_capacity_blks(v->log) +
-	       (fs->needs_recovery ? 0 : volume_free_blks(fs, fs->free_bytes));
-}
-
 struct pressure_requests volume_requests(const struct volume *v)
 {
 	return fs_ops(v->fs.kind)->counts_on_free
@@ -483,17 +467,6 @@ void volume_stop(struct volume *v)
 	set_life(v, VOLUME_STOPPED);
 }
 
-/* lock held */
-static void enqueue(struct volume *v, struct ticket *t)
-{
-	struct ticket **p;
-
-	for (p = &v->queue; *p; p = &(*p)->next)
-		;
-	*p = t;
-	pthread_cond_signal(&v->work);
-}
-
 /* lock held. 0, or why a job is not even queued. */
 static int refuse(struct volume *v, const struct volume_request *rq, char *why, size_t n)
 {
@@ -514,28 +487,12 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 	pthread_mutex_lock(&v->lock);
 	ret->error = refuse(v, rq, ret->why, sizeof(ret->why));
 	if (!ret->error) {
-		enqueue(v, &t);
+		volume_enqueue(v, &t);
 		while (!t.done)
 			pthread_cond_wait(&v->done, &v->lock);
 	}
 	pthread_mutex_unlock(&v->lock);
 	return ret->error;
-}
-
-bool volume_ask_commit(struct volume *v, enum commit_cause cause)
-{
-	bool free;
-
-	pthread_mutex_lock(&v->lock);
-	free = v->life < VOLUME_STOPPING && !v->busy && !v->queue;
-	if (free) {
-		v->own.rq = (struct volume_request){ .job = JOB_COMMIT, .cause = cause };
-		v->own.res = (struct volume_result){ .job = JOB_COMMIT };
-		v->own.t = (struct ticket){ .rq = &v->own.rq, .res = &v->own.res };
-		enqueue(v, &v->own.t);
-	}
-	pthread_mutex_unlock(&v->lock);
-	return free;
 }
 
 void volume_hold(struct volume *v, uint64_t ns)
@@ -550,21 +507,6 @@ void volume_arm_discard(struct volume *v, bool armed)
 }
 
 /* ---- status ---- */
-
-void volume_alarm(struct volume *v, const char *fmt, ...)
-{
-	char text[sizeof(v->alarm)];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	if (text[0])
-		msg(MSG_ERR, "%s: %s", v->name, text);
-	pthread_mutex_lock(&v->lock);
-	memcpy(v->alarm, text, sizeof(text));
-	pthread_mutex_unlock(&v->lock);
-}
 
 void volume_publish_log(struct volume *v)
 {
@@ -584,15 +526,6 @@ void volume_publish_log(struct volume *v)
 	v->capacity_blks = log_capacity_blks(v->log);
 	pthread_mutex_unlock(&v->lock);
 	log_index_unref(ix);
-}
-
-void volume_get_progress(const struct volume *v, struct volume_progress *ret)
-{
-	ret->job = (enum volume_job)v->progress.job;
-	ret->phase = (enum commit_phase)v->progress.phase;
-	ret->done_blks = v->progress.done_blks;
-	ret->total_blks = v->progress.total_blks;
-	ret->elapsed_ns = ret->job == JOB_NONE ? 0 : now_ns() - v->progress.start_ns;
 }
 
 /* Returns whether the layers below the active one are being committed just now. */

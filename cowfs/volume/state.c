@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* What the threads of a volume share: the queue of jobs, the alarm, progress and room. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/msg.h"
+#include "volume/private.h"
+
+void volume_enqueue(struct volume *v, struct ticket *t)
+{
+	struct ticket **p;
+
+	for (p = &v->queue; *p; p = &(*p)->next)
+		;
+	*p = t;
+	pthread_cond_signal(&v->work);
+}
+
+bool volume_ask_commit(struct volume *v, enum commit_cause cause)
+{
+	bool free;
+
+	pthread_mutex_lock(&v->lock);
+	free = v->life < VOLUME_STOPPING && !v->busy && !v->queue;
+	if (free) {
+		v->own.rq = (struct volume_request){ .job = JOB_COMMIT, .cause = cause };
+		v->own.res = (struct volume_result){ .job = JOB_COMMIT };
+		v->own.t = (struct ticket){ .rq = &v->own.rq, .res = &v->own.res };
+		volume_enqueue(v, &v->own.t);
+	}
+	pthread_mutex_unlock(&v->lock);
+	return free;
+}
+
+void volume_alarm(struct volume *v, const char *fmt, ...)
+{
+	char text[sizeof(v->alarm)];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (text[0])
+		msg(MSG_ERR, "%s: %s", v->name, text);
+	pthread_mutex_lock(&v->lock);
+	memcpy(v->alarm, text, sizeof(text));
+	pthread_mutex_unlock(&v->lock);
+}
+
+void volume_get_progress(const struct volume *v, struct volume_progress *ret)
+{
+	ret->job = (enum volume_job)v->progress.job;
+	ret->phase = (enum commit_phase)v->progress.phase;
+	ret->done_blks = v->progress.done_blks;
+	ret->total_blks = v->progress.total_blks;
+	ret->elapsed_ns = ret->job == JOB_NONE ? 0 : now_ns() - v->progress.start_ns;
+}
+
+uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes)
+{
+	uint64_t free_blks = free_bytes / COW_BLK_BYTES;
+
+	/* small blocks: a spill takes units of 4 KiB of which all is free */
+	return fs->block_bytes < COW_BLK_BYTES ? free_blks / 2 : free_blks;
+}
+
+uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
+{
+	/* the bitmaps of an image whose journal is not empty are not believed, so nothing is
+	 * spilled */
+	return log_capacity_blks(v->log) +
+	       (fs->needs_recovery ? 0 : volume_free_blks(fs, fs->free_bytes));
+}
