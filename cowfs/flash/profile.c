@@ -341,11 +341,54 @@ static void check_card(struct reader *r, const struct flash_profile *p)
 		say(r, "zone_kib must be at least unit_kib");
 }
 
+static void read_units(struct reader *r, struct flash_profile *p)
+{
+	static const char *const wears[] = { "none", "dynamic", "zone", "global" };
+	uint64_t v;
+	int w;
+
+	v = p->page_bytes;
+	take(r, "page_kib", 0.5, 1024, 1024, &v);
+	p->page_bytes = (uint32_t)v;
+	take(r, "unit_kib", 4, 1 << 20, 1024, &p->unit_bytes);
+	take_unsigned(r, "open_units", 1, 1024, &p->open_units);
+	take_unsigned(r, "open_random", 0, 1024, &p->open_random);
+	take_unsigned(r, "absorb", 1, 1e6, &p->absorb);
+	take(r, "copy_mb_s", 0.001, 1e5, 1e6, &p->copy_bytes_per_s);
+	take(r, "merge_ms", 0, 10000, 1e6, &p->merge_ns);
+	w = take_word(r, "wear", wears, ARRAY_SIZE(wears));
+	if (w >= 0)
+		p->wear = (enum flash_wear)w;
+	take(r, "zone_kib", 4, 1 << 30, 1024, &p->zone_bytes);
+	v = p->spare_ppm;
+	take(r, "spare_percent", 0, 100, 10000, &v);
+	p->spare_ppm = (uint32_t)v;
+	v = p->erase_limit;
+	take(r, "erase_limit", 0, 1e9, 1, &v);
+	p->erase_limit = (uint32_t)v;
+}
+
+/* Of disks, arrays, and the layer that appends. */
+static void read_disks(struct reader *r, struct flash_profile *p)
+{
+	take(r, "track_ms", 0, 1000, 1e6, &p->track_ns);
+	take(r, "seek_ms", 0, 1000, 1e6, &p->seek_ns);
+	take(r, "full_ms", 0, 1000, 1e6, &p->full_ns);
+	take(r, "latency_ms", 0, 1000, 1e6, &p->latency_ns);
+	take(r, "inner_mb_s", 0.001, 1e5, 1e6, &p->inner_bytes_per_s);
+	take_unsigned(r, "members", 1, 64, &p->members);
+	take_unsigned(r, "raid", 0, 10, &p->raid_level);
+	take(r, "chunk_kib", 4, 1 << 20, 1024, &p->chunk_bytes);
+	take(r, "bridge_us", 0, 1e6, 1e3, &p->bridge_ns);
+	take(r, "bus_mb_s", 0.001, 1e5, 1e6, &p->bus_bytes_per_s);
+	take(r, "append_kib", 4, 1 << 20, 1024, &p->append_bytes);
+	p->append_bytes = round_down_u64(p->append_bytes, COW_BLK_BYTES);
+	take_unsigned(r, "append_map_every", 1, 1 << 20, &p->append_map_every);
+}
+
 static void read_one(struct reader *r, struct flash_profile *p)
 {
 	static const char *const classes[] = { "card", "disk" };
-	static const char *const wears[] = { "none", "dynamic", "zone", "global" };
-	uint64_t v;
 	int w;
 
 	take_text(r, "title", p->title, sizeof(p->title));
@@ -368,38 +411,8 @@ static void read_one(struct reader *r, struct flash_profile *p)
 	take_speed(r, "front_read_mb_s", "-", &p->front_read);
 	take_speed(r, "front_write_mb_s", "-", &p->front_write);
 	take(r, "cheat_mib", 0, 65536, (double)MIB, &p->cheat_bytes);
-	v = p->page_bytes;
-	take(r, "page_kib", 0.5, 1024, 1024, &v);
-	p->page_bytes = (uint32_t)v;
-	take(r, "unit_kib", 4, 1 << 20, 1024, &p->unit_bytes);
-	take_unsigned(r, "open_units", 1, 1024, &p->open_units);
-	take_unsigned(r, "open_random", 0, 1024, &p->open_random);
-	take_unsigned(r, "absorb", 1, 1e6, &p->absorb);
-	take(r, "copy_mb_s", 0.001, 1e5, 1e6, &p->copy_bytes_per_s);
-	take(r, "merge_ms", 0, 10000, 1e6, &p->merge_ns);
-	w = take_word(r, "wear", wears, ARRAY_SIZE(wears));
-	if (w >= 0)
-		p->wear = (enum flash_wear)w;
-	take(r, "zone_kib", 4, 1 << 30, 1024, &p->zone_bytes);
-	v = p->spare_ppm;
-	take(r, "spare_percent", 0, 100, 10000, &v);
-	p->spare_ppm = (uint32_t)v;
-	v = p->erase_limit;
-	take(r, "erase_limit", 0, 1e9, 1, &v);
-	p->erase_limit = (uint32_t)v;
-	take(r, "track_ms", 0, 1000, 1e6, &p->track_ns);
-	take(r, "seek_ms", 0, 1000, 1e6, &p->seek_ns);
-	take(r, "full_ms", 0, 1000, 1e6, &p->full_ns);
-	take(r, "latency_ms", 0, 1000, 1e6, &p->latency_ns);
-	take(r, "inner_mb_s", 0.001, 1e5, 1e6, &p->inner_bytes_per_s);
-	take_unsigned(r, "members", 1, 64, &p->members);
-	take_unsigned(r, "raid", 0, 10, &p->raid_level);
-	take(r, "chunk_kib", 4, 1 << 20, 1024, &p->chunk_bytes);
-	take(r, "bridge_us", 0, 1e6, 1e3, &p->bridge_ns);
-	take(r, "bus_mb_s", 0.001, 1e5, 1e6, &p->bus_bytes_per_s);
-	take(r, "append_kib", 4, 1 << 20, 1024, &p->append_bytes);
-	p->append_bytes = round_down_u64(p->append_bytes, COW_BLK_BYTES);
-	take_unsigned(r, "append_map_every", 1, 1 << 20, &p->append_map_every);
+	read_units(r, p);
+	read_disks(r, p);
 	if (!p->read.affine && !p->read.table_ns[0])
 		say(r, "there is no read_mb_s");
 	else if (!p->write.affine && !p->write.table_ns[0])

@@ -243,6 +243,27 @@ static int put_descriptors(struct log *l, struct log_record *rec)
 	return 0;
 }
 
+static void count_commit(struct wear_ledger *w, const struct attempt *a, enum commit_cause cause)
+{
+	w->commits++;
+	w->cause_commits[cause - 1]++;
+	w->direct_blks += a->direct_blks;
+	w->logged_blks += a->logged_blks;
+	w->zero_blks += a->zero_blks;
+	w->spilled_blks += a->spilled_blks;
+}
+
+/* The record failed: log_abort counts the blocks. What the write of the record counted stays. */
+static void uncount_commit(struct wear_ledger *w, const struct wear_ledger *before)
+{
+	w->commits = before->commits;
+	memcpy(w->cause_commits, before->cause_commits, sizeof(w->cause_commits));
+	w->direct_blks = before->direct_blks;
+	w->logged_blks = before->logged_blks;
+	w->zero_blks = before->zero_blks;
+	w->spilled_blks = before->spilled_blks;
+}
+
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_index **ret_index)
 {
 	struct attempt *a = &l->at;
@@ -250,6 +271,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		.type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = a->seq
 	};
 	struct log_index *ix = NULL, *direct = NULL;
+	struct wear_ledger before;
 	int r;
 
 	RULE("attempt",
@@ -284,20 +306,11 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	rec.direct_blks = a->direct_blks;
 	rec.logged_blks = a->logged_blks + a->lent_blks;
 	rec.zero_blks = a->zero_blks;
-	l->ledger.commits++;
-	l->ledger.cause_commits[cause - 1]++;
-	l->ledger.direct_blks += a->direct_blks;
-	l->ledger.logged_blks += a->logged_blks;
-	l->ledger.zero_blks += a->zero_blks;
-	l->ledger.spilled_blks += a->spilled_blks;
+	before = l->ledger;
+	count_commit(&l->ledger, a, cause);
 	r = record_write(l, &rec, a->head_lblk);
 	if (r < 0) {
-		l->ledger.commits--; /* log_abort counts the blocks */
-		l->ledger.cause_commits[cause - 1]--;
-		l->ledger.direct_blks -= a->direct_blks;
-		l->ledger.logged_blks -= a->logged_blks;
-		l->ledger.zero_blks -= a->zero_blks;
-		l->ledger.spilled_blks -= a->spilled_blks;
+		uncount_commit(&l->ledger, &before);
 		goto fail;
 	}
 	epoch_set(l, EPOCH_OPEN);

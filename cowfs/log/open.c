@@ -104,19 +104,13 @@ int log_open(struct log **ret, struct card *base, struct card *logcard,
 	return log_open_lent(ret, base, logcard, super, flags, NULL, ret_report);
 }
 
-int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
-		  const struct log_super *super, unsigned flags, struct card *lent,
-		  struct log_open_report *ret_report)
+static struct log *log_new(struct card *base, struct card *logcard, const struct log_super *super,
+			   unsigned flags, struct card *lent)
 {
-	struct log_open_report rep = { 0 };
 	struct log *l = calloc(1, sizeof(*l));
-	struct scan s = { .l = l, .rep = &rep };
-	struct opening opening;
-	uint64_t before = logcard->account.read_bytes;
-	int r;
 
 	if (!l)
-		return -ENOMEM;
+		return NULL;
 	l->base = base;
 	l->card = logcard;
 	l->lent = lent;
@@ -124,9 +118,6 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 	l->super = *super;
 	l->seg_blks = super->seg_bytes / COW_BLK_BYTES;
 	l->ring_blks = l->seg_blks * super->seg_count;
-	opening.ring_blks = SCAN_LAPS * max_u64(l->ring_blks, SCAN_LAP_MIN_BLKS);
-	opening.base_blks = SCAN_LAPS * (base->geo.size_bytes / COW_BLK_BYTES);
-	l->opening = &opening;
 	/* a pending ring is short, and used once: it knows no erase blocks */
 	l->segs_per_eb = super->state == SUPER_PENDING
 				 ? 1
@@ -137,41 +128,81 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 	l->stage = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
 	l->index = log_index_empty();
 	l->opened_ns = now_ns();
-	s.buf = l->stage;
-	r = l->stage && l->index ? 0 : -ENOMEM;
-	if (r == 0 && super->state == SUPER_PENDING && !(flags & LOG_FRESH))
+	if (l->stage && l->index)
+		return l;
+	log_close(l);
+	return NULL;
+}
+
+/* -EUCLEAN: no generation can be shown, and rep->why says why. */
+static int find_generation(struct log *l, struct scan *s, unsigned flags)
+{
+	struct opening opening = {
+		.ring_blks = SCAN_LAPS * max_u64(l->ring_blks, SCAN_LAP_MIN_BLKS),
+		.base_blks = SCAN_LAPS * (l->base->geo.size_bytes / COW_BLK_BYTES),
+	};
+	struct log_open_report *rep = s->rep;
+	int r = 0;
+
+	l->opening = &opening;
+	if (l->super.state == SUPER_PENDING && !(flags & LOG_FRESH))
 		r = ring_look_home(l);
-	if (r == 0 && super->state != SUPER_VIRGIN && !(flags & LOG_FRESH))
-		r = scan_find_newest(&s);
-	if (r == -E2BIG) {
+	if (r == 0 && l->super.state != SUPER_VIRGIN && !(flags & LOG_FRESH))
+		r = scan_find_newest(s);
+	l->opening = NULL;
+	if (r == -E2BIG)
 		snprintf(
-			rep.why, sizeof(rep.why),
+			rep->why, sizeof(rep->why),
 			"its records refer to each other in a way that takes more reading than any ring "
 			"that cowfs writes: no generation was chosen");
-		s.foreign.seq = 0;
+	rep->wants_lent = r == -ENOMEDIUM;
+	if (r == -E2BIG || r == -ENOMEDIUM) {
+		s->foreign.seq = 0;
 		r = -EUCLEAN;
 	}
-	if (r == -ENOMEDIUM) {
-		rep.wants_lent = true;
-		s.foreign.seq = 0;
-		r = -EUCLEAN;
-	}
-	l->opening = NULL;
-	if (r >= 0 && at_their_end(l, &rep, &s)) {
-		snprintf(rep.why, sizeof(rep.why),
+	if (r >= 0 && at_their_end(l, rep, s)) {
+		snprintf(rep->why, sizeof(rep->why),
 			 "its numbers are at their end: cowfs has not written them");
 		log_index_unref(l->index);
 		l->index = log_index_empty();
 		l->newest = (struct log_record){ 0 };
-		s.foreign.seq = 0;
+		s->foreign.seq = 0;
 		r = l->index ? -EUCLEAN : -ENOMEM;
 	}
-	if (r == -EUCLEAN && s.foreign.seq) {
-		rep.base_changed = true;
-		strcpy(rep.why, s.foreign_why);
-		if (!s.foreign_blks)
-			r = accept_changed_base(l, &s);
+	if (r == -EUCLEAN && s->foreign.seq) {
+		rep->base_changed = true;
+		strcpy(rep->why, s->foreign_why);
+		if (!s->foreign_blks)
+			r = accept_changed_base(l, s);
 	}
+	return r;
+}
+
+/* Where the ring goes on behind the newest record. */
+static void go_on(struct log *l, const struct log_open_report *rep)
+{
+	l->cursor = (l->newest.lblk + 1) % l->ring_blks;
+	if (!rep->rejected && !rep->base_changed && !rep->clone && (l->newest.flags & RECORD_CLEAN))
+		epoch_set(l, EPOCH_OPEN);
+	l->doubt = rep->rejected;
+	l->spilled = l->lag.spilled = log_index_spilled_blks(l->index);
+	l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
+}
+
+int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
+		  const struct log_super *super, unsigned flags, struct card *lent,
+		  struct log_open_report *ret_report)
+{
+	struct log_open_report rep = { 0 };
+	struct log *l = log_new(base, logcard, super, flags, lent);
+	struct scan s = { .l = l, .rep = &rep };
+	uint64_t before = logcard->account.read_bytes;
+	int r;
+
+	if (!l)
+		return -ENOMEM;
+	s.buf = l->stage;
+	r = find_generation(l, &s, flags);
 	free(s.cand);
 	if (r < 0 && r != -EUCLEAN) {
 		log_close(l);
@@ -188,15 +219,8 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 	wear_stop(&rep.ledger);
 	l->ledger = rep.ledger;
 	l->ledger.attaches++;
-	if (l->newest.seq) {
-		l->cursor = (l->newest.lblk + 1) % l->ring_blks;
-		if (!rep.rejected && !rep.base_changed && !rep.clone &&
-		    (l->newest.flags & RECORD_CLEAN))
-			epoch_set(l, EPOCH_OPEN);
-		l->doubt = rep.rejected;
-		l->spilled = l->lag.spilled = log_index_spilled_blks(l->index);
-		l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
-	}
+	if (l->newest.seq)
+		go_on(l, &rep);
 	rep.newest = l->newest;
 	rep.chain_records = l->chain_records;
 	rep.live_blks = log_index_data_blks(l->index);

@@ -439,104 +439,115 @@ static int launch(struct start *s)
 	return s->foreground ? wait_for(s, pid) : EXIT_OK;
 }
 
-static int start(int argc, char **argv)
-{
-	enum {
-		LOOP = 256,
-		IMAGE,
-		PROFILES,
-		FRESH,
-		CACHE,
-		NO_DISCARD,
-		WEAR,
-		LIMIT,
-		TRACE,
-		CONTENTS,
-		REAL_TIME,
-		SEED,
-		FOREGROUND,
-		HELP,
-		VERSION
-	};
-	static const struct option options[] = { { "loop", 0, NULL, LOOP },
-						 { "image", 1, NULL, IMAGE },
-						 { "profiles", 1, NULL, PROFILES },
-						 { "fresh", 0, NULL, FRESH },
-						 { "cache", 1, NULL, CACHE },
-						 { "no-discard", 0, NULL, NO_DISCARD },
-						 { "wear", 1, NULL, WEAR },
-						 { "erase-limit", 1, NULL, LIMIT },
-						 { "trace", 1, NULL, TRACE },
-						 { "trace-contents", 0, NULL, CONTENTS },
-						 { "real-time", 0, NULL, REAL_TIME },
-						 { "seed", 1, NULL, SEED },
-						 { "foreground", 0, NULL, FOREGROUND },
-						 { "help", 0, NULL, HELP },
-						 { "version", 0, NULL, VERSION },
-						 { 0 } };
-	struct start s = { .cache_bytes = CACHE_BYTES, .seed = 1, .ready_fd = -1 };
-	int o;
+enum { DONE = -1 };
 
-	while ((o = getopt_long(argc, argv, "+", options, NULL)) >= 0) {
-		switch (o) {
-		case LOOP:
-			s.loop = true;
-			break;
-		case IMAGE:
-			s.image = optarg;
-			break;
-		case PROFILES:
-			s.profiles = optarg;
-			break;
-		case FRESH:
-			s.fresh = true;
-			break;
-		case NO_DISCARD:
-			s.no_discard = true;
-			break;
-		case WEAR:
-			s.wear = optarg;
-			break;
-		case TRACE:
-			s.trace = optarg;
-			break;
-		case CONTENTS:
-			s.contents = true;
-			break;
-		case REAL_TIME:
-			s.real_time = true;
-			break;
-		case FOREGROUND:
-			s.foreground = true;
-			break;
-		case CACHE:
-			if (parse_size(optarg, &s.cache_bytes) < 0 ||
-			    (s.cache_bytes && s.cache_bytes < 2 * COW_BLK_BYTES))
-				return complain(EXIT_USAGE,
-						"--cache is 0 or a size from 8K on, not '%s'",
-						optarg);
-			break;
-		case LIMIT:
-			if (parse_u64(optarg, &s.erase_limit) < 0 || !s.erase_limit ||
-			    s.erase_limit > 1000000000)
-				return complain(
-					EXIT_USAGE,
+enum {
+	LOOP = 256,
+	IMAGE,
+	PROFILES,
+	FRESH,
+	CACHE,
+	NO_DISCARD,
+	WEAR,
+	LIMIT,
+	TRACE,
+	CONTENTS,
+	REAL_TIME,
+	SEED,
+	FOREGROUND,
+	HELP,
+	VERSION
+};
+
+static const struct option start_options[] = { { "loop", 0, NULL, LOOP },
+					       { "image", 1, NULL, IMAGE },
+					       { "profiles", 1, NULL, PROFILES },
+					       { "fresh", 0, NULL, FRESH },
+					       { "cache", 1, NULL, CACHE },
+					       { "no-discard", 0, NULL, NO_DISCARD },
+					       { "wear", 1, NULL, WEAR },
+					       { "erase-limit", 1, NULL, LIMIT },
+					       { "trace", 1, NULL, TRACE },
+					       { "trace-contents", 0, NULL, CONTENTS },
+					       { "real-time", 0, NULL, REAL_TIME },
+					       { "seed", 1, NULL, SEED },
+					       { "foreground", 0, NULL, FOREGROUND },
+					       { "help", 0, NULL, HELP },
+					       { "version", 0, NULL, VERSION },
+					       { 0 } };
+
+/* EXIT_OK, DONE if that was all, or another exit code. */
+static int take_option(struct start *s, int o)
+{
+	switch (o) {
+	case LOOP:
+		s->loop = true;
+		break;
+	case IMAGE:
+		s->image = optarg;
+		break;
+	case PROFILES:
+		s->profiles = optarg;
+		break;
+	case FRESH:
+		s->fresh = true;
+		break;
+	case NO_DISCARD:
+		s->no_discard = true;
+		break;
+	case WEAR:
+		s->wear = optarg;
+		break;
+	case TRACE:
+		s->trace = optarg;
+		break;
+	case CONTENTS:
+		s->contents = true;
+		break;
+	case REAL_TIME:
+		s->real_time = true;
+		break;
+	case FOREGROUND:
+		s->foreground = true;
+		break;
+	case CACHE:
+		if (parse_size(optarg, &s->cache_bytes) < 0 ||
+		    (s->cache_bytes && s->cache_bytes < 2 * COW_BLK_BYTES))
+			return complain(EXIT_USAGE, "--cache is 0 or a size from 8K on, not '%s'",
+					optarg);
+		break;
+	case LIMIT:
+		if (parse_u64(optarg, &s->erase_limit) < 0 || !s->erase_limit ||
+		    s->erase_limit > 1000000000)
+			return complain(EXIT_USAGE,
 					"--erase-limit is a number from 1 to 1000000000, not '%s'",
 					optarg);
-			break;
-		case SEED:
-			if (parse_u64(optarg, &s.seed) < 0)
-				return complain(EXIT_USAGE, "--seed is a number, not '%s'", optarg);
-			break;
-		case HELP:
-			help();
-			return EXIT_OK;
-		case VERSION:
-			puts("cowfs-cardsim " COWFS_VERSION);
-			return EXIT_OK;
-		default:
-			return EXIT_USAGE;
-		}
+		break;
+	case SEED:
+		if (parse_u64(optarg, &s->seed) < 0)
+			return complain(EXIT_USAGE, "--seed is a number, not '%s'", optarg);
+		break;
+	case HELP:
+		help();
+		return DONE;
+	case VERSION:
+		puts("cowfs-cardsim " COWFS_VERSION);
+		return DONE;
+	default:
+		return EXIT_USAGE;
+	}
+	return EXIT_OK;
+}
+
+static int start(int argc, char **argv)
+{
+	struct start s = { .cache_bytes = CACHE_BYTES, .seed = 1, .ready_fd = -1 };
+	int o, exit;
+
+	while ((o = getopt_long(argc, argv, "+", start_options, NULL)) >= 0) {
+		exit = take_option(&s, o);
+		if (exit != EXIT_OK)
+			return exit == DONE ? EXIT_OK : exit;
 	}
 	if (argc - optind != 3)
 		return complain(EXIT_USAGE,

@@ -125,6 +125,41 @@ static int no_seal(void *ctx)
 	return 0;
 }
 
+static const char UNFREEZABLE[] =
+	"the file system met I/O errors and cannot be frozen any more: unmount it, then commit; everything "
+	"stays in RAM";
+
+static void explain_room(const struct commit_report *rep, char *w, size_t n)
+{
+	snprintf(
+		w, n,
+		"the log is too small for this commit: %s needed, %s there (free blocks of the file system "
+		"included); everything stays in RAM",
+		FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
+		FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
+	if (rep->lend_blks) /* and an eighth for what is written meanwhile */
+		snprintf(w + strlen(w), n - strlen(w),
+			 ". With %llu MiB on another device or in a file there it can be "
+			 "committed: cowctl commit --lend DEVICE|FILE",
+			 (unsigned long long)(blk_to_bytes(rep->lend_blks + rep->lend_blks / 8) /
+						      MIB +
+					      1));
+}
+
+static void explain_stale(const struct quiesce_report *q, char *w, size_t n)
+{
+	if (q->hidden)
+		snprintf(
+			w, n,
+			"the device is in use by %s, which has not mounted it, so it cannot be frozen (a checker "
+			"runs on it, say); nothing was written",
+			q->holder[0] ? q->holder : "something else");
+	else
+		snprintf(w, n,
+			 "the card is not the one that was attached, or somebody else wrote to it; "
+			 "nothing was written");
+}
+
 static int explain(struct volume_result *res, int error)
 {
 	const struct commit_report *rep = &res->report;
@@ -136,41 +171,15 @@ static int explain(struct volume_result *res, int error)
 	if (!error || w[0])
 		return error;
 	if (q->failed && !q->frozen && !q->unfrozen) {
-		snprintf(
-			w, n,
-			"the file system met I/O errors and cannot be frozen any more: unmount it, then commit; everything "
-			"stays in RAM");
+		snprintf(w, n, "%s", UNFREEZABLE);
 		return error;
 	}
 	switch (error) {
 	case -EFBIG:
-		snprintf(
-			w, n,
-			"the log is too small for this commit: %s needed, %s there (free blocks of the file system "
-			"included); everything stays in RAM",
-			FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
-			FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
-		if (rep->lend_blks) /* and an eighth for what is written meanwhile */
-			snprintf(w + strlen(w), n - strlen(w),
-				 ". With %llu MiB on another device or in a file there it can be "
-				 "committed: cowctl commit --lend DEVICE|FILE",
-				 (unsigned long long)(blk_to_bytes(rep->lend_blks +
-								   rep->lend_blks / 8) /
-							      MIB +
-						      1));
+		explain_room(rep, w, n);
 		break;
 	case -ESTALE:
-		if (q->hidden)
-			snprintf(
-				w, n,
-				"the device is in use by %s, which has not mounted it, so it cannot be frozen (a checker "
-				"runs on it, say); nothing was written",
-				q->holder[0] ? q->holder : "something else");
-		else
-			snprintf(
-				w, n,
-				"the card is not the one that was attached, or somebody else wrote to it; "
-				"nothing was written");
+		explain_stale(q, w, n);
 		break;
 	case -EDEADLK:
 		snprintf(
@@ -618,13 +627,10 @@ static void return_lent(struct volume *v)
 	v->lent = NULL;
 }
 
-static int commit_once(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+/* 1: there is nothing to do, and that is no failure. */
+static int commit_is_idle(struct volume *v, const struct volume_request *rq,
+			  struct volume_result *res)
 {
-	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
-	struct log_index *ix = NULL;
-	bool must_go_home;
-	int r;
-
 	if (v->opened.state == LOG_FOREIGN) {
 		snprintf(res->why, sizeof(res->why),
 			 "the log is set aside because the file system was changed by somebody "
@@ -634,14 +640,26 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (invariant_broken())
 		return -ENOTRECOVERABLE;
 	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
-		return 0; /* armed since it was asked for */
+		return 1; /* armed since it was asked for */
 	if (rq->cause != CAUSE_PRESSURE)
 		v->differed = 0;
 	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
 		snprintf(res->why, sizeof(res->why),
 			 "not committed: what is in RAM is to be dropped");
-		return 0;
+		return 1;
 	}
+	return 0;
+}
+
+static int commit_once(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
+	struct log_index *ix = NULL;
+	bool must_go_home;
+	int r = commit_is_idle(v, rq, res);
+
+	if (r)
+		return r < 0 ? r : 0;
 	r = take_lent(v, rq, res);
 	if (r < 0)
 		return r;

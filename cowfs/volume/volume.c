@@ -81,6 +81,42 @@ static int finish_shrink(struct volume *v, struct log_super *super, unsigned *tr
 	return super_read(v->base, rep.super.fs_bytes, super, trouble);
 }
 
+/* r: what super_find returned. */
+static int explain_super(const struct volume *v, const struct log_super *super,
+			 const struct fsinfo *fs, unsigned trouble, int r, char *why, size_t n)
+{
+	const char *where = v->log_card == v->base ? v->device : v->log_device;
+
+	if (r == -ENOENT && (trouble & SUPER_CUT_OFF))
+		return fail(
+			why, n, r,
+			"%s has no cowfs log. If a shrink was begun: it was cut off before its commit, the file "
+			"system is as it was; run cowctl format --shrink %s again",
+			where, v->device);
+	if (r == -ESTALE)
+		return fail(
+			why, n, r,
+			"the file system on %s was made larger without cowfs (%s, it was %s) and lies over "
+			"its log, which is void now: run cowctl format --shrink %s",
+			v->device, FORMAT_SIZE(fs->size_bytes), FORMAT_SIZE(super->fs_bytes),
+			v->device);
+	if (r == -ENOENT)
+		return fail(why, n, r, "%s has no cowfs log: run cowctl format %s first", where,
+			    v->device);
+	if (r == -EBADMSG || r == -EUCLEAN)
+		return fail(why, n, -EBADMSG, "%s: both copies of the super record are damaged",
+			    where);
+	if (r == -EPROTONOSUPPORT)
+		return fail(why, n, r,
+			    "%s: the log was made by a newer cowfs (format %u, features %llx/%llx)",
+			    where, super->version, (unsigned long long)super->ro_compat,
+			    (unsigned long long)super->incompat);
+	if (r == -ERANGE)
+		return fail(why, n, r, "%s is smaller than its log says: %llu bytes", where,
+			    (unsigned long long)v->log_card->geo.size_bytes);
+	return fail(why, n, r, "%s: super record: %s", where, strerror(-r));
+}
+
 static int open_log(struct volume *v, char *why, size_t n)
 {
 	struct blk_reader home = super_reader(v->base);
@@ -94,35 +130,8 @@ static int open_log(struct volume *v, char *why, size_t n)
 	if (r < 0)
 		return fail(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
 	r = super_find(v->base, v->log_card, &fs, 0, &super, &trouble);
-	if (r == -ENOENT && trouble & SUPER_CUT_OFF)
-		return fail(
-			why, n, r,
-			"%s has no cowfs log. If a shrink was begun: it was cut off before its commit, the file "
-			"system is as it was; run cowctl format --shrink %s again",
-			where, v->device);
-	if (r == -ESTALE)
-		return fail(
-			why, n, r,
-			"the file system on %s was made larger without cowfs (%s, it was %s) and lies over "
-			"its log, which is void now: run cowctl format --shrink %s",
-			v->device, FORMAT_SIZE(fs.size_bytes), FORMAT_SIZE(super.fs_bytes),
-			v->device);
-	if (r == -ENOENT)
-		return fail(why, n, r, "%s has no cowfs log: run cowctl format %s first", where,
-			    v->device);
-	if (r == -EBADMSG || r == -EUCLEAN)
-		return fail(why, n, -EBADMSG, "%s: both copies of the super record are damaged",
-			    where);
-	if (r == -EPROTONOSUPPORT)
-		return fail(why, n, r,
-			    "%s: the log was made by a newer cowfs (format %u, features %llx/%llx)",
-			    where, super.version, (unsigned long long)super.ro_compat,
-			    (unsigned long long)super.incompat);
-	if (r == -ERANGE)
-		return fail(why, n, r, "%s is smaller than its log says: %llu bytes", where,
-			    (unsigned long long)v->log_card->geo.size_bytes);
 	if (r < 0)
-		return fail(why, n, r, "%s: super record: %s", where, strerror(-r));
+		return explain_super(v, &super, &fs, trouble, r, why, n);
 	if (super.state == SUPER_PENDING && v->log_card == v->base) {
 		r = finish_shrink(v, &super, &trouble, why, n);
 		if (r < 0)

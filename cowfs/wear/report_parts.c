@@ -627,12 +627,33 @@ static void put_attributes(FILE *f, struct json_object *h)
 	fputs("</tbody></table></div></details>\n", f);
 }
 
+static void put_life_used(FILE *f, struct json_object *h)
+{
+	size_t n;
+	struct json_object *used = json_array(h, "life_used", &n);
+
+	for (size_t i = 0; i < n && i < 8; i++) {
+		struct json_object *u = json_object_array_get_idx(used, i);
+
+		row(f, "Life used");
+		if (json_number(u, "high") > 1)
+			fprintf(f, "more than %.0f %%", json_number(u, "low") * 100);
+		else
+			fprintf(f, "%.0f to %.0f %%", json_number(u, "low") * 100,
+				json_number(u, "high") * 100);
+		fputs(" (", f);
+		html_text(f, json_text(u, "part"));
+		fputs(": ", f);
+		html_text(f, json_text(u, "raw"));
+		fputs(")", f);
+	}
+}
+
 static void put_health(FILE *f, struct json_object *w)
 {
 	struct json_object *h = json_object_object_get(w, "health"),
 			   *e = json_object_object_get(h, "erase_cycles");
-	struct json_object *spare = json_object_object_get(h, "spare"), *used;
-	size_t n;
+	struct json_object *spare = json_object_object_get(h, "spare");
 
 	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Health\"><table id=\"health\"><tbody>\n",
 	      f);
@@ -650,22 +671,7 @@ static void put_health(FILE *f, struct json_object *w)
 		fputs(", ", f);
 		put_bytes(f, w, "health.disk_bytes");
 	}
-	used = json_array(h, "life_used", &n);
-	for (size_t i = 0; i < n && i < 8; i++) {
-		struct json_object *u = json_object_array_get_idx(used, i);
-
-		row(f, "Life used");
-		if (json_number(u, "high") > 1)
-			fprintf(f, "more than %.0f %%", json_number(u, "low") * 100);
-		else
-			fprintf(f, "%.0f to %.0f %%", json_number(u, "low") * 100,
-				json_number(u, "high") * 100);
-		fputs(" (", f);
-		html_text(f, json_text(u, "part"));
-		fputs(": ", f);
-		html_text(f, json_text(u, "raw"));
-		fputs(")", f);
-	}
+	put_life_used(f, h);
 	if (*json_text(h, "pre_eol") && strcmp(json_text(h, "pre_eol"), "unknown") != 0) {
 		row(f, "Reserved blocks");
 		html_text(f, json_text(h, "pre_eol"));
@@ -703,50 +709,49 @@ static void put_health(FILE *f, struct json_object *w)
 
 /* ---- all figures ---- */
 
+static const struct {
+	const char *path, *label; /* a small letter: part of the line before */
+	enum { IN_BYTES, IN_BLOCKS, AS_COUNT, AS_TIME, AS_SPAN } as;
+} detail[] = {
+	{ "totals.absorbed_bytes", "Written by programs, into RAM", IN_BYTES },
+	{ "totals.absorbed_writes", "Writes of programs", AS_COUNT },
+	{ "totals.punched_bytes", "Discarded in RAM", IN_BYTES },
+	{ "totals.skipped_free_blocks", "Not written: free again", IN_BLOCKS },
+	{ "totals.skipped_journal_blocks", "Not written: the file system's journal", IN_BLOCKS },
+	{ "totals.skipped_same_blocks", "Not written: the same as on the card", IN_BLOCKS },
+	{ "totals.skipped_hole_blocks", "Not written: discarded", IN_BLOCKS },
+	{ "totals.direct_blocks", "Written in place", IN_BLOCKS },
+	{ "totals.logged_blocks", "Written to the log", IN_BLOCKS },
+	{ "totals.spilled_blocks", "of these to free blocks", IN_BLOCKS },
+	{ "totals.checkpoint_blocks", "Brought home from the log", IN_BLOCKS },
+	{ "totals.padded_blocks", "Padding", IN_BLOCKS },
+	{ "totals.log_metadata_blocks", "The log's own", IN_BLOCKS },
+	{ "totals.super_blocks", "Its super blocks", IN_BLOCKS },
+	{ "totals.written_bytes", "Reached the card, in all", IN_BYTES },
+	{ "totals.write_calls", "Write calls", AS_COUNT },
+	{ "totals.flushes", "Flushes", AS_COUNT },
+	{ "totals.erase_block_visits", "Visits to erase blocks", AS_COUNT },
+	{ "totals.commits", "Commits", AS_COUNT },
+	{ "totals.commits_by_cause.manual", "by hand", AS_COUNT },
+	{ "totals.commits_by_cause.timer", "by timer", AS_COUNT },
+	{ "totals.commits_by_cause.pressure", "by pressure on the RAM", AS_COUNT },
+	{ "totals.commits_by_cause.shutdown", "at shutdown", AS_COUNT },
+	{ "totals.commits_by_cause.detach", "at detach", AS_COUNT },
+	{ "totals.commits_by_cause.recover", "by recovery", AS_COUNT },
+	{ "totals.commits_failed", "Commits that failed", AS_COUNT },
+	{ "totals.checkpoints", "Checkpoints", AS_COUNT },
+	{ "totals.attaches", "Attaches that wrote", AS_COUNT },
+	{ "totals.writable_seconds", "The card could be written to for", AS_SPAN },
+	{ "totals.attached_seconds", "Attached to cowfs for", AS_SPAN },
+	{ "totals.foreign_bytes", "Written by something else", IN_BYTES },
+	{ "totals.first_unix_seconds", "First write", AS_TIME },
+	{ "last_unix_seconds", "Newest record", AS_TIME },
+	{ "volume_bytes", "File system", IN_BYTES },
+	{ "device_bytes", "Partition", IN_BYTES },
+};
+
 static void put_details(FILE *f, struct json_object *w)
 {
-	static const struct {
-		const char *path, *label; /* a small letter: part of the line before */
-		enum { IN_BYTES, IN_BLOCKS, AS_COUNT, AS_TIME, AS_SPAN } as;
-	} detail[] = {
-		{ "totals.absorbed_bytes", "Written by programs, into RAM", IN_BYTES },
-		{ "totals.absorbed_writes", "Writes of programs", AS_COUNT },
-		{ "totals.punched_bytes", "Discarded in RAM", IN_BYTES },
-		{ "totals.skipped_free_blocks", "Not written: free again", IN_BLOCKS },
-		{ "totals.skipped_journal_blocks", "Not written: the file system's journal",
-		  IN_BLOCKS },
-		{ "totals.skipped_same_blocks", "Not written: the same as on the card", IN_BLOCKS },
-		{ "totals.skipped_hole_blocks", "Not written: discarded", IN_BLOCKS },
-		{ "totals.direct_blocks", "Written in place", IN_BLOCKS },
-		{ "totals.logged_blocks", "Written to the log", IN_BLOCKS },
-		{ "totals.spilled_blocks", "of these to free blocks", IN_BLOCKS },
-		{ "totals.checkpoint_blocks", "Brought home from the log", IN_BLOCKS },
-		{ "totals.padded_blocks", "Padding", IN_BLOCKS },
-		{ "totals.log_metadata_blocks", "The log's own", IN_BLOCKS },
-		{ "totals.super_blocks", "Its super blocks", IN_BLOCKS },
-		{ "totals.written_bytes", "Reached the card, in all", IN_BYTES },
-		{ "totals.write_calls", "Write calls", AS_COUNT },
-		{ "totals.flushes", "Flushes", AS_COUNT },
-		{ "totals.erase_block_visits", "Visits to erase blocks", AS_COUNT },
-		{ "totals.commits", "Commits", AS_COUNT },
-		{ "totals.commits_by_cause.manual", "by hand", AS_COUNT },
-		{ "totals.commits_by_cause.timer", "by timer", AS_COUNT },
-		{ "totals.commits_by_cause.pressure", "by pressure on the RAM", AS_COUNT },
-		{ "totals.commits_by_cause.shutdown", "at shutdown", AS_COUNT },
-		{ "totals.commits_by_cause.detach", "at detach", AS_COUNT },
-		{ "totals.commits_by_cause.recover", "by recovery", AS_COUNT },
-		{ "totals.commits_failed", "Commits that failed", AS_COUNT },
-		{ "totals.checkpoints", "Checkpoints", AS_COUNT },
-		{ "totals.attaches", "Attaches that wrote", AS_COUNT },
-		{ "totals.writable_seconds", "The card could be written to for", AS_SPAN },
-		{ "totals.attached_seconds", "Attached to cowfs for", AS_SPAN },
-		{ "totals.foreign_bytes", "Written by something else", IN_BYTES },
-		{ "totals.first_unix_seconds", "First write", AS_TIME },
-		{ "last_unix_seconds", "Newest record", AS_TIME },
-		{ "volume_bytes", "File system", IN_BYTES },
-		{ "device_bytes", "Partition", IN_BYTES },
-	};
-
 	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All figures\"><table id=\"details\"><tbody>\n",
 	      f);
 	for (size_t i = 0; i < ARRAY_SIZE(detail); i++) {
