@@ -265,14 +265,16 @@ bounded() { # SECONDS COMMAND...
 }
 
 @test "kills: the parent is stopped while its worker is killed: commands say so and end" {
-	local parent command
+	local parent worker command
 	card_make ext4 200 300 -J size=8
 	cow format "$CARD"
 	attach_in_group
 	mount_volume
-	parent=$(awk '$1 == "PPid:" { print $2 }' "/proc/$(worker_pid)/status")
+	worker=$(worker_pid)
+	parent=$(awk '$1 == "PPid:" { print $2 }' "/proc/$worker/status")
 	kill -STOP "$parent"
-	kill -9 "$(worker_pid)"
+	kill -9 "$worker"
+	wait_for 10 grep -q "^State:.*zombie" "/proc/$worker/status" # it answers until then
 	for command in status commit detach "events --once"; do
 		# shellcheck disable=SC2086
 		bounded 20 "$COWFS_BUILD/cowctl" $command
