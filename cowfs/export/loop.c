@@ -26,6 +26,7 @@
 #include <linux/loop.h>
 
 #include "base/io.h"
+#include "base/thread.h"
 
 #define ATTACH_TRIES 64
 #define MAX_SECTORS_KB 256u /* max_write of fuse.c */
@@ -154,10 +155,17 @@ static int set_queue(struct loop_dev *d, unsigned read_ahead_kb)
 	return r;
 }
 
+static int read_first(int fd)
+{
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+
+	return buf ? io_pread_full(fd, buf, COW_BLK_BYTES, 0) : -ENOMEM;
+}
+
+/* This process answers the read: without its other descriptors, so that a kill ends it. */
 static int verify(const struct loop_dev *d)
 {
 	_cleanup_close_ int fd = -1;
-	_cleanup_free_ void *buf = NULL;
 	struct loop_info64 info;
 
 	if (ioctl(d->fd, LOOP_GET_STATUS64, &info) < 0)
@@ -165,10 +173,7 @@ static int verify(const struct loop_dev *d)
 	if (!(info.lo_flags & LO_FLAGS_DIRECT_IO))
 		return -EOPNOTSUPP;
 	fd = open_again(d, O_RDONLY | O_DIRECT);
-	if (fd < 0)
-		return fd;
-	buf = io_alloc(COW_BLK_BYTES);
-	return buf ? io_pread_full(fd, buf, COW_BLK_BYTES, 0) : -ENOMEM;
+	return fd < 0 ? fd : thread_call_alone("cowfs-verify", fd, read_first);
 }
 
 int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label,
