@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: MIT */
-/* On-card bytes to structs and back: private to log/. Byte tables: docs/FORMAT.md. */
+/* Converts between on-card bytes and structs: private to log/. Byte tables: docs/FORMAT.md. */
 #ifndef COWFS_LOG_CODEC_H
 #define COWFS_LOG_CODEC_H
 
 #include "log/format.h"
 
-/* Each encodes into one zeroed 4 KiB block. */
+/* Each function encodes into one zeroed 4 KiB block. */
 void codec_put_super(uint8_t blk[COW_BLK_BYTES], const struct log_super *s);
 void codec_put_head(uint8_t blk[COW_BLK_BYTES], const struct log_head *h);
 void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *r);
 
-/* Copies of the wear table in a record: r->wear.bytes of them are put here before
+/* Copies of the wear table in a record. The caller puts r->wear.bytes of them here before
  * codec_put_record. */
 enum { RECORD_WEAR_OFF = 1704, RECORD_WEAR_ROOM = COW_BLK_BYTES - RECORD_WEAR_OFF };
 /* A block of such copies. */
 enum { WEAR_BLK_OFF = 64, WEAR_BLK_ROOM = COW_BLK_BYTES - WEAR_BLK_OFF };
 void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch,
 		    uint64_t seq, uint32_t index, size_t len_bytes);
-/* How many bytes of copies are in it; -ENOENT, -EBADMSG, -EUCLEAN. */
+/* Returns the number of bytes of copies in the block; -ENOENT, -EBADMSG, -EUCLEAN. */
 int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch,
 		   uint64_t seq, uint32_t index, size_t *ret_len_bytes) MUST_CHECK;
 
-/* -ENOENT another magic; -EBADMSG damaged; -EPROTONOSUPPORT unknown version or feature (super only:
- * then ret->version and the masks are valid); -EUCLEAN fields that contradict each other. */
+/* -ENOENT another magic; -EBADMSG damaged; -EPROTONOSUPPORT unknown version or feature
+ * (superblock only: ret->version and the masks are then valid); -EUCLEAN contradictory fields. */
 int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret) MUST_CHECK;
-/* The ring uuid is compared as well: blocks of another life are -ENOENT. A record is never refused
- * for what it has of the wear table. */
+/* These compare the ring uuid as well: a block of another life is -ENOENT. The wear table part
+ * of a record never makes the record invalid. */
 int codec_get_head(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
 		   struct log_head *ret) MUST_CHECK;
 int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
 		     struct log_record *ret) MUST_CHECK;
 
 void codec_put_lent(uint8_t blk[COW_BLK_BYTES], const struct log_lent_head *h);
-/* Of any log: -ENOENT, -EBADMSG. */
+/* Accepts a header of any log: -ENOENT, -EBADMSG. */
 int codec_get_lent(const uint8_t blk[COW_BLK_BYTES], struct log_lent_head *ret) MUST_CHECK;
 
 /* ---- descriptor blocks ---- */
@@ -47,8 +47,7 @@ struct desc_writer {
 #define DESC_EXTENT_BYTES 24u
 
 void desc_start(struct desc_writer *w, uint8_t *blk);
-/* Puts as much of the extent as fits (blks of it); returns how many blocks, 0 when the block is
- * full. */
+/* Puts as much of the extent as fits and returns the number of blocks put; 0: the block is full. */
 uint32_t desc_put(struct desc_writer *w, const struct desc_extent *e);
 void desc_seal(struct desc_writer *w, const uint8_t uuid[16], uint64_t epoch, uint64_t seq,
 	       uint32_t index);
@@ -57,13 +56,13 @@ struct desc_cursor {
 	const uint8_t *blk;
 	size_t pos;
 	uint32_t left;
-	uint32_t crcs[COW_BLK_BYTES / 4]; /* of the extent at hand */
+	uint32_t crcs[COW_BLK_BYTES / 4]; /* of the current extent */
 };
 
 /* Checks header and CRC; -EBADMSG. */
 int desc_open(struct desc_cursor *c, const uint8_t *blk, const uint8_t uuid[16], uint64_t epoch,
 	      uint64_t seq, uint32_t index) MUST_CHECK;
-/* 1 an extent (crc points into the cursor), 0 end, -EUCLEAN nonsense. */
+/* 1 an extent (crc points into the cursor), 0 end, -EUCLEAN invalid data. */
 int desc_next(struct desc_cursor *c, struct desc_extent *ret) MUST_CHECK;
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is on the card besides the file system: super record, segment heads, descriptor
- * blocks and records. The byte tables are in docs/FORMAT.md; the codec (codec.c) is the
- * only place that knows offsets. In memory these are plain structs in host order.
+ * The structures of cowfs on the card: superblock of the log, segment heads, descriptor blocks
+ * and records. docs/FORMAT.md has the byte tables. The codec (codec.c) is the only code that
+ * knows offsets. In memory these are plain structs in host order.
  *
- * Every block but payload is 4 KiB: magic, CRC32C over the block with the CRC field zero,
- * ring uuid, fields, zeros. Reserved bytes are zero and checked.
+ * Every block but payload is 4 KiB: magic, CRC32C over the block with the CRC field zero, ring
+ * uuid, fields, zeros. Reserved bytes are zero and checked.
  */
 #ifndef COWFS_LOG_FORMAT_H
 #define COWFS_LOG_FORMAT_H
@@ -20,16 +20,18 @@
 #define LOG_MAX_SEG_BYTES (4 * MIB)
 #define LOG_MAX_LAG 1u
 
-/* Features. compat: ignore if unknown; ro_compat: unknown = attach refused, check and recover too
- * would lose it, so refused; incompat: unknown = nothing at all is done with this ring. */
+/* Features. An unknown compat feature is ignored. An unknown ro_compat feature makes attach
+ * refuse; check and recover would lose it, so they refuse as well. With an unknown incompat
+ * feature the ring is not touched at all. */
 #define LOG_INCOMPAT_ESCAPED 1ull /* payload in the ring is escaped (escape.h); all new logs */
 #define LOG_INCOMPAT_KNOWN LOG_INCOMPAT_ESCAPED
 #define LOG_RO_COMPAT_KNOWN 0ull
 
 enum super_state {
 	SUPER_VIRGIN = 1, /* formatted, never attached: the ring is void, its uuid a placeholder */
-	SUPER_LIVE = 2,	  /* attached at least once; uuid is final */
-	/* the ring of a shrink under way: in blocks free before and after it, for its one commit */
+	SUPER_LIVE = 2,	  /* attached at least once; the uuid is final */
+	/* ring of a shrink under way, for its only commit: it lies in blocks free before and
+	 * after it */
 	SUPER_PENDING = 3,
 };
 
@@ -42,33 +44,35 @@ struct log_super {
 	uint64_t fs_bytes;	    /* exported size of the volume */
 	uint64_t base_bytes;	    /* size of the base device when written */
 	uint64_t log_bytes;	    /* size of the log device when written */
-	uint64_t copy_off_bytes[2]; /* A, B on the log device */
+	uint64_t copy_off_bytes[2]; /* copies A and B, on the log device */
 	uint64_t ring_off_bytes;    /* on the log device */
 	uint32_t seg_bytes, seg_count;
 	uint32_t erase_block_bytes, eb_source;
 	uint64_t disk_off_bytes; /* start of the log device on its disk, for alignment */
 	uint8_t external;	 /* 1: ring on another device than the volume */
-	uint8_t lag;		 /* commits that the card may lose after acknowledging them */
+	uint8_t lag;		 /* acknowledged commits that the card may lose */
 	uint64_t created_s;	 /* CLOCK_REALTIME seconds */
-	uint8_t fs_uuid[16];	 /* of the file system when formatted, to tell cards apart */
+	uint8_t fs_uuid[16];	 /* of the file system when formatted; distinguishes cards */
 };
 
 enum record_type {
 	RECORD_COMMIT = 1,
-	RECORD_OPEN = 2, /* empty; first of an epoch, in a fresh segment */
+	RECORD_OPEN = 2, /* empty; first record of an epoch, in a fresh segment */
 	/* second copy of the newest commit record, before the first home write */
 	RECORD_CHECKPOINT = 3,
 	RECORD_TAIL = 4,    /* empty; carries a new tail */
-	RECORD_RETIRED = 5, /* empty; cowfs has left this card, the base is free to change */
+	RECORD_RETIRED = 5, /* empty; cowfs has left this card and the base may change */
 };
 
 enum {
-	RECORD_CLEAN = 1 << 0, /* everything is home, nothing was in flight: written at detach */
-	/* of a commit: the file system was mounted and not frozen; its journal is to be replayed */
+	/* everything is checkpointed, nothing was in flight: written at detach */
+	RECORD_CLEAN = 1 << 0,
+	/* of a commit: the file system was mounted and not frozen, so its journal must be
+	 * replayed */
 	RECORD_UNFROZEN = 1 << 1,
-	/* of a commit: nothing could read its metadata, so they were not checked */
+	/* of a commit: no process could read its metadata, so they were not checked */
 	RECORD_UNREAD = 1 << 2,
-	/* what later records of the same image repeat */
+	/* flags that later records of the same image repeat */
 	RECORD_OF_IMAGE = RECORD_UNFROZEN | RECORD_UNREAD,
 };
 
@@ -81,11 +85,11 @@ enum commit_cause {
 	CAUSE_RECOVER = 6
 };
 
-/* For the life of the card with cowfs; every record carries the totals at the moment it was
- * written, itself included (as planned: a record that is read back was written). Units in the
- * names. */
+/* Totals over the life of the card with cowfs. Every record carries the totals at the moment of
+ * its write, its own write included (as planned: a record that is read back was written). The
+ * names have the units. */
 struct wear_ledger {
-	uint64_t absorbed_bytes, absorbed_writes; /* what programs wrote, into RAM */
+	uint64_t absorbed_bytes, absorbed_writes; /* written by programs, into RAM */
 	uint64_t punched_bytes;
 	uint64_t free_blks, journal_blks, same_blks;  /* dirty blocks not written, by reason */
 	uint64_t direct_blks, logged_blks, zero_blks; /* zero: logged without payload */
@@ -96,29 +100,31 @@ struct wear_ledger {
 	uint64_t flushes;
 	uint64_t commits, commits_failed, checkpoints, attaches;
 	uint64_t writable_ns;
-	/* those of logged_blks whose payload went to free blocks of the volume */
+	/* part of logged_blks: payload written to free blocks of the volume */
 	uint64_t spilled_blks;
-	uint64_t hole_blks;   /* discarded blocks that are free or in the journal: nothing to do */
-	uint64_t padded_blks; /* written only to bridge a gap between two others */
+	uint64_t hole_blks;   /* discarded blocks that are free or in the journal: never written */
+	uint64_t padded_blks; /* written only to bridge a gap between two other blocks */
 	uint64_t cause_commits[CAUSE_RECOVER]; /* commits by cause: [cause - 1] */
-	uint64_t visits;		       /* moves to another erase block (wear.h) */
-	uint64_t attached_ns;		       /* time under cowfs's protection */
-	uint64_t first_s; /* clock at the first record whose clock was set; stays */
-	/* written to the card by something else, and when that was first seen */
+	/* writes that move to another erase block (wear.h) */
+	uint64_t visits;
+	uint64_t attached_ns; /* time under the protection of cowfs */
+	/* time of the first record written with a clock that was set; never changes */
+	uint64_t first_s;
+	/* foreign writes to the card, and the time when cowfs first saw them */
 	uint64_t foreign_bytes, foreign_first_s;
-	uint64_t table_losses; /* how often a part of the wear table was not found at attach */
+	uint64_t table_losses; /* number of attaches that did not find a part of the wear table */
 };
 
-#define WEAR_COUNTER_MAX ((uint64_t)INT64_MAX) /* where counters stop: they never go round */
+#define WEAR_COUNTER_MAX ((uint64_t)INT64_MAX) /* counters stop here and never wrap */
 
 struct record_ptr {
 	uint64_t seq, epoch, lblk;
 };
 
-/* What a record has of the wear table (wear.h): `bytes` of copies behind its marks, and whole
- * blocks of them in its group. Nothing depends on it. unit_blks 0: none. */
+/* The part of the wear table (wear.h) that a record carries: `bytes` of copies behind its marks,
+ * and whole blocks of copies in its group. Nothing depends on it. unit_blks 0: none. */
 struct wear_ref {
-	/* the record written before, whatever this one builds on; seq 0: none */
+	/* the record written before this one, even if this one builds on another; seq 0: none */
 	struct record_ptr prev;
 	uint64_t lblk;
 	uint32_t blks, crc; /* CRC32C over those blocks */
@@ -132,17 +138,17 @@ struct log_record {
 	enum record_type type;
 	uint32_t flags;
 	uint8_t ring_uuid[16];
-	uint64_t epoch, seq, lblk; /* lblk: where this block lies, checked when read */
+	uint64_t epoch, seq, lblk; /* lblk: where this block lies, checked at read */
 	struct record_ptr prev;	   /* seq 0: none */
 	uint64_t tail_seq;	   /* oldest record whose log entries replay still needs */
-	/* oldest candidate once this record is durable: manifests are checked from here */
+	/* oldest candidate once this record is durable: recovery checks manifests from here on */
 	uint64_t floor_seq;
-	/* oldest candidate when it was written: recovery never goes below the highest */
+	/* oldest candidate at the time of writing: recovery never goes below the highest of them */
 	uint64_t fallback_seq;
 	uint64_t start_lblk;	      /* first ring block of this group */
-	uint64_t desc_lblk;	      /* first descriptor block; its followers by log_next_lblk */
+	uint64_t desc_lblk;	      /* first descriptor block; log_next_lblk finds the others */
 	uint32_t desc_blks, desc_crc; /* CRC32C over all descriptor blocks */
-	/* whose descriptors: its own, or those of the record that it copies */
+	/* owner of the descriptors: this record, or the record that it copies */
 	uint64_t desc_epoch, desc_seq;
 	uint64_t direct_blks, logged_blks, zero_blks;
 	enum commit_cause cause;
@@ -158,11 +164,11 @@ struct log_head {
 	uint64_t epoch;
 	uint64_t serial;	/* grows with every segment opened */
 	uint32_t seg;		/* index of this segment, checked */
-	struct record_ptr last; /* newest durable record when it was opened */
-	uint64_t fallback_seq;	/* oldest candidate then */
+	struct record_ptr last; /* newest durable record when the segment was opened */
+	uint64_t fallback_seq;	/* oldest candidate at that time */
 };
 
-/* First block of lent room: which attempt its payload, behind it, belongs to. */
+/* First block of lent room: identifies the attempt that owns the payload behind it. */
 struct log_lent_head {
 	uint8_t ring_uuid[16];
 	uint64_t epoch, seq; /* as in the descriptors */
@@ -171,13 +177,13 @@ struct log_lent_head {
 
 enum desc_type { DESC_LOGGED = 1, DESC_ZERO = 2, DESC_DIRECT = 3, DESC_SPILLED = 4, DESC_LENT = 5 };
 
-/* One extent of a descriptor. crc has `blks` entries, none for ZERO. */
+/* One extent of a descriptor. crc has `blks` entries, and none for ZERO. */
 struct desc_extent {
 	enum desc_type type;
 	uint32_t blks;
 	uint64_t blk;
-	/* LOGGED: where in the ring the payload starts; SPILLED: in which block of the volume;
-	 * LENT: of the lent room */
+	/* LOGGED: first ring block of the payload; SPILLED: first block of the payload in the
+	 * volume; LENT: in the lent room */
 	uint64_t lblk;
 	const uint32_t *crc;
 };

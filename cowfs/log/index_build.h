@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Making log indexes: private to log/. */
+/* Builds log indexes: private to log/. */
 #ifndef COWFS_LOG_INDEX_BUILD_H
 #define COWFS_LOG_INDEX_BUILD_H
 
@@ -12,27 +12,29 @@ enum index_kind { INDEX_DATA, INDEX_SPILL, INDEX_LENT, INDEX_ZERO, INDEX_HOME };
 struct index_entry {
 	enum index_kind kind;
 	uint64_t blk, blks;
-	/* INDEX_DATA: in the ring; INDEX_SPILL: block of the volume; INDEX_LENT: of the lent
-	 * room */
+	/* INDEX_DATA: in the ring; INDEX_SPILL: block of the volume; INDEX_LENT: block of the
+	 * lent room */
 	uint64_t lblk;
 	const uint32_t *crc;
-	size_t crc_pos; /* of an index_list: where crc will point, set by index_list_overlay */
+	/* of an index_list: position that crc will point to, set by index_list_overlay */
+	size_t crc_pos;
 };
 
 /*
- * A new index: `old` with the entries laid over it (INDEX_HOME takes blocks out). Entries are
- * sorted by blk here and must not overlap each other (-EINVAL). base is where spilled payload lies,
- * ring_off_bytes where lblk 0 lies on card.
+ * A new index: `old` with the entries laid over it (INDEX_HOME removes blocks). This call sorts
+ * the entries by blk. They must not overlap each other (-EINVAL). Spilled payload lies on base,
+ * and ring_off_bytes is the offset of lblk 0 on card.
  */
 int log_index_overlay(struct log_index **ret, const struct log_index *old,
 		      struct index_entry *entries, size_t n, struct card *base, struct card *card,
 		      uint64_t ring_off_bytes) MUST_CHECK;
 
-/* Where INDEX_LENT lies: right after it was made. One that is laid over it has the same. */
+/* Sets the card of INDEX_LENT payload; call it right after the index is made. An index laid over
+ * this one inherits it. */
 void log_index_set_lent(struct log_index *ix, struct card *lent);
 
-/* A growing list of entries with their CRCs; neighbours of one kind are joined as they come.
- * Zero-initialise. */
+/* A growing list of entries with their CRCs. Neighbours of one kind are joined as they are
+ * added. Zero-initialise. */
 struct index_list {
 	struct index_entry *e;
 	size_t n, cap;
@@ -46,8 +48,8 @@ int index_list_overlay(struct log_index **ret, const struct log_index *old, stru
 		       struct card *base, struct card *card, uint64_t ring_off_bytes) MUST_CHECK;
 void index_list_clear(struct index_list *l);
 
-/* i-th extent, in block order; false behind the last. crc may be NULL in the result (zero
- * extents). */
+/* The i-th extent, in block order; false past the last one. crc in the result is NULL for zero
+ * extents. */
 bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *ret);
 
 #endif
