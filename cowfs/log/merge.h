@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The index of a chain of records, in n log n steps: the lists of single records are merged
- * pairwise, the newer one over the older one, lists of about one length at a time. Private to log/.
+ * Builds the index of a chain of records in n log n steps. It merges the lists of single records
+ * pairwise, the newer over the older, lists of about equal length at a time. Private to log/.
  */
 #ifndef COWFS_LOG_MERGE_H
 #define COWFS_LOG_MERGE_H
@@ -9,21 +9,22 @@
 #include "log/index_build.h"
 
 struct merge_list {
-	struct index_entry *e; /* by block, apart; INDEX_HOME takes blocks out of older lists */
+	/* sorted by block, disjoint; INDEX_HOME removes blocks of older lists */
+	struct index_entry *e;
 	size_t n;
 };
 
 /* Zero-initialise. */
 struct merge {
-	struct merge_list list[64]; /* oldest first; each more than twice as long as the next */
+	struct merge_list list[64]; /* oldest first; each is more than twice as long as the next */
 	unsigned n;
-	uint32_t **crcs; /* of all records: the entries point into them */
+	uint32_t **crcs; /* of all records; the entries point into them */
 	size_t n_crcs, cap_crcs;
-	uint64_t bytes; /* of the entries and CRCs that were added */
+	uint64_t bytes; /* of the entries and CRCs added */
 };
 
-/* What the next newer record says. Takes the list's content, also when it fails. -EINVAL: its
- * extents overlap. */
+/* Adds the list of the next newer record. Takes the content of the list, also on error. -EINVAL:
+ * its extents overlap. */
 int merge_add(struct merge *m, struct index_list *l) MUST_CHECK;
 int merge_finish(struct merge *m, struct card *base, struct card *card, uint64_t ring_off_bytes,
 		 struct log_index **ret) MUST_CHECK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What has to hold when a card is written to, by docs/FORMAT.md: private to log/. Each returns 0, or
- * -ENOTRECOVERABLE if a rule is broken (base/invariant.h), and nothing of the write must happen then. They neither
- * block nor allocate.
+ * Checks the rules of docs/FORMAT.md for writes to a card: private to log/. Each function
+ * returns 0, or -ENOTRECOVERABLE if a rule is broken (base/invariant.h). In that case no part of
+ * the write may happen. They neither block nor allocate.
  */
 #ifndef COWFS_LOG_RULES_H
 #define COWFS_LOG_RULES_H
@@ -18,17 +18,19 @@
 			return -ENOTRECOVERABLE;                                                   \
 	} while (0)
 
-/* Before blocks of the ring are written; not for a record (rules_record) and not for a new life (rules_void_ring). */
+/* Call before blocks of the ring are written. Not for a record (rules_record) and not for a new
+ * life (rules_void_ring). */
 int rules_ring_write(const struct log *l, uint64_t lblk, uint64_t blks) MUST_CHECK;
-void rules_ring_written(struct log *l, uint64_t lblk, uint64_t blks); /* after it */
+void rules_ring_written(struct log *l, uint64_t lblk, uint64_t blks); /* call after it */
 int rules_void_ring(const struct log *l) MUST_CHECK;
-/* Before a record is written, with all that it says; after it was written, before its FLUSH. */
+/* Call before a record is written, with all its fields; then after its write, before its FLUSH. */
 int rules_record(const struct log *l, const struct log_record *rec) MUST_CHECK;
 void rules_record_written(struct log *l);
-int rules_record_durable(const struct log *l) MUST_CHECK; /* before it counts */
-/* Before the superblock tells a new life of the ring. */
+int rules_record_durable(const struct log *l) MUST_CHECK; /* call before it counts */
+/* Call before the superblock gets a new life of the ring. */
 int rules_super(const struct log *l) MUST_CHECK;
-/* Before a checkpoint writes blocks of the volume, and after it (log_may_write: an attempt). */
+/* Call before and after a checkpoint writes blocks of the volume. (An attempt calls
+ * log_may_write.) */
 int rules_home_write(const struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
 void rules_home_written(struct log *l);
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Opening a log, in three steps that share struct scan: scan.c finds the records, chain.c chooses
- * one of them, verify.c holds what it needs against its checksums. Private to log/; open.c begins
- * it.
+ * Opening a log, in three steps that share struct scan: scan.c finds the records, chain.c
+ * chooses one of them, verify.c checks the blocks that it needs against their checksums. Private
+ * to log/; open.c starts it.
  *
- * The ring may have been made by somebody who wants all memory, or to be read for ever. So
+ * The ring may be crafted to take all memory or endless reads. Therefore the limits are:
  *
- * - memory: at most 2 * SCAN_KEPT candidates of 32 bytes, 56 bytes a record of the chain at hand
- *   (CHAIN_MAX), and for its descriptors SCAN_INDEX_BYTES and 1/16 of the ring, a few times (lists,
- *   their merge, the index): 64 MiB with a ring of 32 MiB, whatever is in it. Descriptors are read
- *   in pieces of 256 KiB.
- * - time: SCAN_LAPS times the blocks of the ring are read, and as often those of the base
- *   (manifests). An honest ring needs less than three laps for a candidate, and has few that are
- *   rejected: those behind the newest durable record.
- * - log_cancel_open ends it at the next read.
+ * - memory: at most 2 * SCAN_KEPT candidates of 32 bytes, 56 bytes for each record of the
+ *   current chain (CHAIN_MAX), and for its descriptors SCAN_INDEX_BYTES and 1/16 of the ring, a
+ *   few times (lists, their merge, the index). That is 64 MiB with a ring of 32 MiB, for any
+ *   content. Descriptors are read in pieces of 256 KiB.
+ * - time: at most SCAN_LAPS times the blocks of the ring are read, and as many blocks of the
+ *   base (manifests). A ring written by cowfs needs less than three laps for a candidate. It has
+ *   few rejected candidates: only those behind the newest durable record.
+ * - log_cancel_open ends the opening at the next read.
  */
 #ifndef COWFS_LOG_SCAN_H
 #define COWFS_LOG_SCAN_H
@@ -21,11 +21,12 @@
 #include "log/ring.h"
 
 enum {
-	SCAN_KEPT = 1024, /* candidates; the oldest go first */
+	SCAN_KEPT = 1024, /* candidates; the oldest are evicted first */
 	SCAN_LAPS = 16,
 	SCAN_LAP_MIN_BLKS = 1024,
-	CHAIN_MAX = 65536, /* a checkpoint is due after 200; each power cut in one adds a few */
-	CHAIN_CHECKED_MAX = 64, /* whose content is read back: two, with lag three */
+	/* a checkpoint is due after 200 records; each power cut in one adds a few */
+	CHAIN_MAX = 65536,
+	CHAIN_CHECKED_MAX = 64, /* records whose content is read back: two, with lag three */
 	SCAN_INDEX_BYTES = 14 * MIB,
 };
 
@@ -40,20 +41,20 @@ struct scan {
 	uint8_t *buf; /* STAGE_BLKS blocks */
 	struct candidate *cand;
 	size_t n, cap;
-	/* the candidate at hand is not the one */
+	/* why the current candidate is rejected */
 	char why[sizeof(((struct log_open_report *)0)->why)];
-	uint64_t fallback_floor; /* highest fallback_seq seen */
-	/* a head knows of it: nothing older is chosen before all segments are scanned */
+	uint64_t fallback_floor; /* highest fallback_seq found */
+	/* known from a head: nothing older is chosen before all segments are scanned */
 	uint64_t newest_seq;
-	bool all; /* they are */
-	/* the newest record that is complete but does not know this base; seq 0: none */
+	bool all; /* all segments are scanned */
+	/* the newest record that is complete but does not match this base; seq 0: none */
 	struct log_record foreign;
-	uint64_t foreign_blks; /* that wait in the log with it */
-	bool gone;	       /* it knew a file system, and none is known there now */
+	uint64_t foreign_blks; /* blocks that wait in the log with it */
+	bool gone;	       /* it knew a file system, and the base has no known one now */
 	char foreign_why[sizeof(((struct log_open_report *)0)->why)];
 };
 
-/* Of a record what its chain is followed and its descriptors are found by. */
+/* The fields of a record that are needed to follow its chain and find its descriptors. */
 struct chain_rec {
 	uint64_t seq, start_lblk;
 	enum record_type type;
@@ -61,30 +62,33 @@ struct chain_rec {
 	uint64_t desc_lblk, desc_epoch, desc_seq;
 };
 
-/* a record and those that it builds on, back to its tail */
+/* a record and the records that it builds on, back to its tail */
 struct chain {
 	struct log_record head;
-	struct chain_rec *rec; /* newest first, with the head */
+	struct chain_rec *rec; /* newest first, including the head */
 	size_t n, cap;
 };
 
-/* ring_each_extent of one of them */
+/* ring_each_extent for one record of a chain */
 int chain_each_extent(struct log *l, const struct chain_rec *c,
 		      int (*each)(void *ctx, const struct desc_extent *e), void *ctx) MUST_CHECK;
 
-/* scan.c: all that recovery may choose from, newest segments first. 1 chosen; -EUCLEAN: there is
- * none, and s->foreign and the report tell more; else an error that ends the opening. */
+/* scan.c: scans everything that recovery may choose from, newest segments first. 1 chosen;
+ * -EUCLEAN: no record qualifies, and s->foreign and the report say more; else an error that ends
+ * the opening. */
 int scan_find_newest(struct scan *s) MUST_CHECK;
 
-/* chain.c: the newest candidate that nobody has tried and that is complete becomes the log's
- * newest, with its index. 1 chosen, 0 none yet, -errno */
+/* chain.c: the newest candidate that is untried and complete becomes the newest record of the
+ * log, with its index. 1 chosen, 0 none yet, -errno */
 int chain_choose(struct scan *s) MUST_CHECK;
-void chain_sort(struct scan *s); /* the newest candidate first */
+void chain_sort(struct scan *s); /* newest candidate first */
 
 /* verify.c */
-/* A record that lies elsewhere than it says is a stray copy; its group lies inside the ring. */
+/* Checks the place of a record and that its group lies inside the ring. A record that lies
+ * elsewhere than it says is a stray copy. */
 bool verify_record_place(const struct log *l, const struct log_record *rec, uint64_t lblk);
-/* R4, R5: content of the records from the newest's floor. -EBADMSG: s->why says which */
+/* R4, R5: checks the content of the records from the floor of the newest on. -EBADMSG: s->why
+ * has the reason */
 int verify_chain(struct scan *s, const struct chain *ch) MUST_CHECK;
 
 #endif
