@@ -91,7 +91,7 @@ int log_begin(struct log *l)
 	attempt_clear(&l->at);
 	l->stage_blks = 0;
 	epoch_set(l, EPOCH_ATTEMPT);
-	l->at.seq = ++l->highest_seq; /* R2: counted even if it fails */
+	l->at.seq = ++l->highest_seq; /* R2: counted even if the attempt fails */
 	l->at.head_lblk = l->cursor;
 	return 0;
 }
@@ -102,7 +102,7 @@ static void crc_blocks(const void *data, uint64_t blks, uint32_t *crc)
 		crc[i] = crc32c_back((const uint8_t *)data + blk_to_bytes(i), COW_BLK_BYTES);
 }
 
-/* No content goes to the ring that a scan could take for a block of the log. */
+/* Escapes: no content enters the ring that a scan could take for a block of the log. */
 static int put_payload(struct log *l, uint64_t lblk, const uint8_t *data, uint64_t blks)
 {
 	uint8_t escaped[COW_BLK_BYTES];
@@ -163,8 +163,8 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 	uint32_t crc[STAGE_BLKS];
 	int r;
 
-	/* one spill at a time: the blocks of an older one must not be a target of anything before
-	 * its tail (R10) */
+	/* one spill at a time: before its tail, nothing may target the blocks of an older one
+	 * (R10) */
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	r = log_may_write(l, to_blk, blks);
 	crc_blocks(data, blks, crc);
@@ -205,7 +205,7 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	return note(l, DESC_DIRECT, blk, blks, 0, crc);
 }
 
-/* Puts one block of log metadata behind the group. */
+/* Puts one block of log metadata after the group. */
 static int put_meta(struct log *l, const void *blk, uint64_t *ret_lblk)
 {
 	struct attempt *a = &l->at;
@@ -253,7 +253,8 @@ static void count_commit(struct wear_ledger *w, const struct attempt *a, enum co
 	w->spilled_blks += a->spilled_blks;
 }
 
-/* The record failed: log_abort counts the blocks. What the write of the record counted stays. */
+/* The record failed: undoes the commit's counters, because log_abort counts the blocks. What the
+ * write of the record counted stays. */
 static void uncount_commit(struct wear_ledger *w, const struct wear_ledger *before)
 {
 	w->commits = before->commits;
@@ -285,7 +286,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		r = ring_enter(l, &a->head_lblk);
 	if (r == 0)
 		r = ring_stage_flush(l);
-	if (r == 0) /* memory before the point of no return */
+	if (r == 0) /* allocate before the point of no return */
 		r = index_list_overlay(&ix, l->index, &a->list, l->base, l->card,
 				       l->super.ring_off_bytes);
 	if (r == 0)
@@ -334,7 +335,7 @@ fail:
 
 void log_abort(struct log *l)
 {
-	/* its direct and log writes reached the card and count, whatever became of them */
+	/* the direct and log writes of the attempt reached the card, so they count */
 	l->ledger.direct_blks += l->at.direct_blks;
 	l->ledger.logged_blks += l->at.logged_blks;
 	l->ledger.spilled_blks += l->at.spilled_blks;

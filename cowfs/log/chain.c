@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Opening a log: judging a candidate, and choosing one. Only reads.
+ * Opening a log: judges candidates and chooses one. Only reads.
  *
  * Rules (docs/FORMAT.md): R1 the newest valid record whose chain along prev back to its tail is
- * complete; R6 a manifest entry takes older log entries of its block out; R7 never below the
- * highest fallback seen: then the log is broken, nothing is replayed; R12 the index is the replay.
- * And the base must be the one that the record knew (docs/FORMAT.md, "Whose base is it?").
+ * complete; R6 a manifest entry removes older log entries of its block; R7 never below the
+ * highest fallback found: in that case the log is broken and nothing is replayed; R12 the index
+ * is the replay. Besides, the base must be the one that the record knew (docs/FORMAT.md, "Whose
+ * base is it?").
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,8 +21,8 @@
 struct gather {
 	struct merge m;
 	struct log *l;
-	const struct chain_rec *rec; /* the record at hand */
-	struct index_list list;	     /* of it */
+	const struct chain_rec *rec; /* the current record */
+	struct index_list list;	     /* of the current record */
 	uint64_t max_bytes;
 };
 
@@ -51,7 +52,7 @@ int chain_each_extent(struct log *l, const struct chain_rec *c,
 	return ring_each_extent(l, &rec, each, ctx);
 }
 
-/* R6, R12: oldest first, every record laid over what was before */
+/* R6, R12: oldest first, each record is laid over the older ones */
 static int build_index(struct log *l, const struct chain *ch, struct log_index **ret)
 {
 	struct gather g = { .l = l,
@@ -59,7 +60,7 @@ static int build_index(struct log *l, const struct chain *ch, struct log_index *
 	int r = 0;
 
 	for (size_t i = ch->n; i-- > 0 && r == 0;) {
-		/* a tail at its own record says: everything before and in it is home */
+		/* tail_seq == seq: everything up to and including this record is checkpointed */
 		g.rec = &ch->rec[i];
 		r = chain_each_extent(l, &ch->rec[i], gather_extent, &g);
 		if (r == 0)
@@ -105,7 +106,7 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 			return e;
 		if (r.seq <= head->tail_seq)
 			break;
-		/* such a chain may go round */
+		/* such a chain may be a cycle */
 		if (ch->n == CHAIN_MAX || r.prev.seq >= r.seq) {
 			snprintf(s->why, sizeof(s->why),
 				 "the chain of record %llu does not lead back to its tail",
@@ -131,8 +132,8 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 	return 0;
 }
 
-/* A retired record leaves the base to anybody: with it nothing waits. Only a file system must be
- * there if one was. */
+/* A retired record leaves the base free to change, so nothing waits in the log. Only a file
+ * system must be present if there was one. */
 static int match_retired(struct scan *s, const struct log_record *rec, const struct log_index *ix,
 			 bool *ret)
 {
@@ -149,8 +150,8 @@ static int match_retired(struct scan *s, const struct log_record *rec, const str
 	return r;
 }
 
-/* An older record could only take what is there for the garbage of a cut checkpoint. But the newer
- * one, complete, came after that. */
+/* An older record could only take the content of the base for garbage of a cut checkpoint. But
+ * the newer record is complete and came after that checkpoint. */
 static int note_gone(struct scan *s, const struct log_record *rec)
 {
 	struct fs_fingerprint now;
@@ -185,7 +186,8 @@ static int check_base(struct scan *s, const struct log_record *rec, const struct
 	return r;
 }
 
-/* With lag the one before the chosen one may be all that the card keeps: what it needs stays. */
+/* With lag the card may keep only the record before the chosen one: the blocks that it needs
+ * stay. */
 static int note_candidates(struct scan *s, const struct chain *ch)
 {
 	uint64_t tail_lblk = ch->rec[ch->n - 1].start_lblk, older_lblk = tail_lblk;
@@ -215,7 +217,7 @@ static int note_candidates(struct scan *s, const struct chain *ch)
 	return 0;
 }
 
-/* 0 chosen, -EBADMSG not this one, else an error that ends the scan */
+/* 0 chosen, -EBADMSG candidate rejected, else an error that ends the scan */
 static int try_candidate(struct scan *s, const struct log_record *rec)
 {
 	struct log *l = s->l;
@@ -261,7 +263,7 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 
 /* ---- which one ---- */
 
-/* newest epoch first, then newest sequence: an epoch counts up in its upper half (log_prepare) */
+/* newest epoch first, then newest sequence: the upper half of an epoch counts up (log_prepare) */
 static int newest_first(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
@@ -277,7 +279,7 @@ void chain_sort(struct scan *s)
 		qsort(s->cand, s->n, sizeof(*s->cand), newest_first);
 }
 
-/* It was read before, but only its place was kept. */
+/* The record was read before, but only its place was kept. */
 static int try_place(struct scan *s, const struct candidate *c)
 {
 	struct log_record rec;
@@ -288,8 +290,8 @@ static int try_place(struct scan *s, const struct candidate *c)
 	return r < 0 ? r : try_candidate(s, &rec);
 }
 
-/* A record below the floor is never chosen, but better ones may be in segments that are still to be
- * scanned: an attempt that was cut leaves a new head over records of the lap before. */
+/* A record below the floor is never chosen. Segments that are not scanned yet may have better
+ * ones: an attempt that was cut leaves a new head over records of the previous lap. */
 int chain_choose(struct scan *s)
 {
 	chain_sort(s);

@@ -17,8 +17,8 @@
 #include "fs/shrink_mark.h"
 #include "log/rules.h"
 
-/* R: a second copy of the newest commit in another segment, before the first home write: a
- * checkpoint cut half way must not hang on one block. */
+/* Writes a second copy of the newest commit record to another segment, before the first home
+ * write: a checkpoint that is cut must not depend on one block. */
 static int put_checkpoint_begin(struct log *l)
 {
 	struct log_record rec = l->newest;
@@ -28,23 +28,24 @@ static int put_checkpoint_begin(struct log *l)
 	rec.type = RECORD_CHECKPOINT;
 	rec.flags = 0;
 	if (rec.tail_seq == rec.seq)
-		rec.tail_seq = 0; /* itself */
+		rec.tail_seq = 0; /* this record itself */
 	return record_put_empty(l, &rec, ring_seg(l, l->cursor) == ring_seg(l, l->newest.lblk));
 }
 
-/* Blocks on their way home, gathered to long writes. */
+/* Blocks on their way to their home location, gathered into long writes. */
 struct home {
 	struct log *l;
 	const struct log_content *content; /* may be NULL */
 	uint8_t *buf;			   /* STAGE_BLKS: [blk, blk + blks) */
-	uint8_t *old;			   /* the same, for a look at what is home */
+	uint8_t *old;			   /* the same size, for reading the home blocks */
 	uint64_t blk, blks;
-	uint64_t own_blks;     /* of them those that the log has; the others fill gaps */
-	uint64_t written_blks; /* in a row until here, with those in buf */
+	uint64_t own_blks; /* blocks of these that are in the log; the others fill gaps */
+	/* length of the current run of consecutive blocks, including those in buf */
+	uint64_t written_blks;
 	int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks);
 	void *ctx;
 	uint64_t done, total;
-	bool skip_first; /* block 0 has a way of its own (log_checkpoint_shrink) */
+	bool skip_first; /* block 0 is written separately (log_checkpoint_shrink) */
 };
 
 static int home_write(struct home *h)
@@ -63,8 +64,8 @@ static int home_write(struct home *h)
 	return r;
 }
 
-/* Where max_blks from blk on go, or as many as there is room for; the gap before them is written as
- * well if that pays. */
+/* Buffer place for max_blks from blk on, or for as many as there is room for. The gap before
+ * them is written as well if that pays. */
 static int home_place(struct home *h, uint64_t blk, uint64_t max_blks, uint8_t **ret,
 		      uint64_t *ret_blks)
 {
@@ -120,9 +121,9 @@ static int home_zeros(struct home *h, uint64_t blk, uint64_t blks)
 }
 
 /*
- * Zeros that are home already are not written: lazy inode tables and discards are mostly that.
- * Never after a failure (R8): what a read shows may then be a write that the card has forgotten by
- * the next power cut.
+ * Zeros that are on the base already are not written: most come from lazy inode tables and
+ * discards. Never after a failure (R8): a read may then show a write that the card loses at the
+ * next power cut.
  */
 static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 {
@@ -144,14 +145,14 @@ static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 	return r;
 }
 
-/* n blocks of a data extent, from its i-th on. */
+/* Reads n blocks of a data extent, from its i-th on. */
 static int read_logged(struct log *l, const struct log_content *c, const struct index_entry *e,
 		       uint64_t i, uint64_t n, uint8_t *buf)
 {
 	uint64_t same = 0;
 
-	/* it may be older or newer than what was logged: of a block that the commit left out
-	 * because it was free */
+	/* RAM may have an older or newer version than the log, of a block that the commit left
+	 * out because it was free */
 	if (c && c->read && c->read(c->ctx, e->blk + i, n, buf))
 		while (same < n &&
 		       crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
@@ -186,7 +187,7 @@ static int write_home(struct home *h, const struct index_entry *e)
 	return 0;
 }
 
-/* Every block that the log has, in order; FLUSH. */
+/* Writes every block of the log home, in order; FLUSH. */
 static int write_all_home(struct home *h)
 {
 	struct log *l = h->l;
@@ -222,14 +223,14 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */
 			r = lag_same_image(l);
-		/* a reader without the lent room rejects both candidates: no record that speaks of
-		 * an older one may be the newest */
+		/* a reader without the lent room rejects both candidates: the newest record must
+		 * not refer to an older one */
 		if (r == 0 && l->lent_used)
 			r = lag_pad(l, 2);
 		if (r == 0)
 			r = write_all_home(&h);
-		/* the record on the card is about the base before; without the index nothing else
-		 * could tell that this one is ours, should the tail record fail */
+		/* the record on the card has the fingerprint of the previous base. If the tail
+		 * record fails, only the index can prove that this base is the right one */
 		if (r == 0)
 			r = ring_base_fingerprint(l, &l->newest.fingerprint);
 		if (r == 0) /* L4 */
@@ -264,10 +265,11 @@ static int put_block0(struct log *l, const uint8_t *blk0)
 }
 
 /*
- * Block 0 at home becomes the log's, but for the tags. First the old superblock gets tags: that is
- * one sector, so it has them or it has not. The new one follows by itself; its two sectors may be
- * torn, and each of the tags knows one of the first. Garbage of either write can be of this block
- * only. It stays garbage until the tags are there: the sector with the magic comes last.
+ * Gives block 0 on the base the content of the log, but with tags. First the old superblock gets
+ * the tags. That is one sector, so the write is done or not. The new superblock follows in a
+ * write of its own. Its two sectors may be torn, and each of the tags matches one version of the
+ * first. Garbage from either write can only be in this block. It stays garbage until the tags
+ * are there: the sector with the magic comes last.
  */
 static int tag_home(struct log *l, const uint8_t *new0, uint8_t *blk0)
 {
@@ -316,7 +318,7 @@ int log_checkpoint_shrink(struct log *l,
 	if (r == 0 &&
 	    !INVARIANT("checkpoint begin", epoch_is_open(l) && l->super.state == SUPER_PENDING))
 		r = -ENOTRECOVERABLE;
-	/* a smaller file system has another superblock, so the log has it */
+	/* a smaller file system has another superblock, so block 0 is in the log */
 	if (r == 0 && (l->state == EPOCH_BROKEN || !log_index_extent(l->index, 0, &e) || e.blk ||
 		       e.kind == INDEX_ZERO))
 		r = -EUCLEAN;

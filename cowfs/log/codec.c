@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The codec of the on-card blocks. Order of every decoder: magic, checksum, identity, then fields,
- * then bounds; nothing is used before it is checked. docs/FORMAT.md has the tables; a change here
- * is a change of the format.
+ * The codec of the on-card blocks. Every decoder checks in this order: magic, checksum,
+ * identity, fields, bounds. It uses nothing before it is checked. docs/FORMAT.md has the tables;
+ * a change here is a change of the format.
  */
 #include "log/codec.h"
 
@@ -13,8 +13,8 @@
 #include "base/crc32c.h"
 #include "log/escape.h"
 
-/* One prefix for all: payload that begins with it is escaped (escape.h), so that no content is ever
- * one of these blocks. */
+/* One prefix for all magics. Payload that begins with it is escaped (escape.h), so content is
+ * never one of these blocks. */
 #define MAGIC(kind) LOG_MAGIC_PREFIX kind
 
 static const char MAGIC_SUPER[8] = MAGIC("SUP"), MAGIC_HEAD[8] = MAGIC("SEG"),
@@ -413,7 +413,7 @@ int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
 	ledger_fields(&rec.ledger, f, &n);
 	for (size_t i = 0; i < n; i++)
 		*f[i] = get_u64(&r);
-	/* the rest of the ledger's room may hold counters of a later release: not checked */
+	/* not checked: the rest of the room of the ledger may hold counters of a later release */
 	r.pos += (LEDGER_ROOM - n) * 8;
 	get_marks(&r, &rec.fingerprint);
 	if (!get_zeroes(&r, OFF_WEAR - r.pos) || r.bad)
@@ -487,7 +487,7 @@ int codec_get_lent(const uint8_t blk[COW_BLK_BYTES], struct log_lent_head *ret)
 	return 0;
 }
 
-/* Does its lblk mean anything? */
+/* Does this type use lblk? */
 static bool has_place(enum desc_type type)
 {
 	return type == DESC_LOGGED || type == DESC_SPILLED || type == DESC_LENT;

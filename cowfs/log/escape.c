@@ -2,10 +2,9 @@
 /*
  * Escaped payload.
  *
- * A CRC is linear: changing the same bytes of a block in the same way changes its CRC by the same
- * constant, whatever the rest of the block is. So a stored block is content with the expected CRC,
- * or escaped content whose CRC differs by that constant, and never both. Nothing on the card has to
- * say which.
+ * A CRC is linear: the same change of the same bytes changes the CRC of any block by the same
+ * constant. So a stored block is either content with the expected CRC, or escaped content whose
+ * CRC differs by that constant, and never both. No flag on the card is needed.
  */
 #include "log/escape.h"
 
@@ -25,7 +24,8 @@ void escape_put(uint8_t blk[COW_BLK_BYTES])
 	memset(blk, 0, LOG_MAGIC_PREFIX_BYTES);
 }
 
-/* The content CRC ends with the first byte of a block, so the prefix alone gives the constant. */
+/* The content CRC ends with the first byte of a block, so the prefix alone determines the
+ * constant. */
 uint32_t escape_delta(void)
 {
 	return crc32c_back(NONE, sizeof(NONE)) ^

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whose base is it (docs/FORMAT.md)? What a record knows of the base, against what is there. Only
+/* Whose base is it (docs/FORMAT.md)? Compares the fingerprint of a record with the base. Only
  * reads. */
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static int read_home(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 			 blk_to_bytes(blks));
 }
 
-/* One block, only as the log has it. */
+/* Reads one block, from the log only. */
 static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct images *im = ctx;
@@ -37,8 +37,8 @@ static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return 0;
 }
 
-/* Block 0 of a shrink's home has tags, or is garbage: the log's content stands for it (FORMAT.md,
- * "Shrink"). */
+/* Block 0 on the base of a shrink has tags, or is garbage: the content of the log replaces it
+ * (FORMAT.md, "Shrink"). */
 static int read_vouched(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	int r = read_home(ctx, blk, blks, buf);
@@ -48,7 +48,7 @@ static int read_vouched(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return r == -ENODATA ? 0 : r;
 }
 
-/* All of it: until a shrink is home, the file system there is larger than the volume. */
+/* The whole base: until a shrink is written home, its file system is larger than the volume. */
 static uint64_t base_blks(const struct log *l)
 {
 	return l->base->geo.size_bytes / COW_BLK_BYTES;
@@ -87,8 +87,8 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 	}
 	if (l->home == HOME_VOUCHES)
 		home.read = read_vouched;
-	/* a checkpoint begins behind a record of its own, or behind an open record; with lag that
-	 * may be lost */
+	/* a checkpoint begins after a record of its own or after an open record; with lag that
+	 * record may be lost */
 	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged,
 					rec->type != RECORD_COMMIT || lag_on(l), ret);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The log index: a sorted array of extents and one array of CRCs, never changed once built.
- * A commit builds the next index in one linear pass over the old one and its own entries;
- * the ring bounds both.
+ * The log index: a sorted array of extents and one array of CRCs, immutable once built. A commit
+ * builds the next index in one linear pass over the old one and its own entries. The size of the
+ * ring bounds both.
  */
 #include "log/index.h"
 
@@ -18,9 +18,11 @@
 
 struct extent {
 	uint64_t blk, blks;
-	uint64_t lblk;	/* of a data extent */
-	uint8_t kind;	/* of a data extent: INDEX_DATA, INDEX_SPILL or INDEX_LENT, where lblk is */
-	size_t crc_pos; /* into crcs; NO_CRC: a zero extent */
+	uint64_t lblk; /* of a data extent */
+	/* of a data extent: INDEX_DATA, INDEX_SPILL or INDEX_LENT, which says what lblk refers
+	 * to */
+	uint8_t kind;
+	size_t crc_pos; /* position in crcs; NO_CRC: a zero extent */
 };
 
 #define NO_CRC SIZE_MAX
@@ -81,7 +83,7 @@ static bool has_crc(enum index_kind kind)
 	return kind == INDEX_DATA || kind == INDEX_SPILL || kind == INDEX_LENT;
 }
 
-/* first extent whose end is behind blk */
+/* first extent that ends after blk */
 static size_t lookup(const struct log_index *ix, uint64_t blk)
 {
 	size_t lo = 0, hi = ix->n;
@@ -255,8 +257,8 @@ int log_index_overlay(struct log_index **ret, const struct log_index *old,
 			append(ix, &entries[j], 0, entries[j].blks);
 			j++;
 		}
-		/* entries that overlap this extent: keep what stands before, between and behind
-		 * them */
+		/* for the entries that overlap this extent: keep the parts before, between and
+		 * after them */
 		for (size_t k = j; k < n && entries[k].blk < e.blk + e.blks; k++) {
 			if (entries[k].blk > e.blk + pos) {
 				append(ix, &e, pos, entries[k].blk - (e.blk + pos));
@@ -310,7 +312,8 @@ int index_list_overlay(struct log_index **ret, const struct log_index *old, stru
 		       struct card *base, struct card *card, uint64_t ring_off_bytes)
 {
 	for (size_t i = 0; i < l->n; i++)
-		l->e[i].crc = l->crcs ? l->crcs + l->e[i].crc_pos : NULL; /* none: only zeroes */
+		/* NULL: only zero extents */
+		l->e[i].crc = l->crcs ? l->crcs + l->e[i].crc_pos : NULL;
 	return log_index_overlay(ret, old, l->e, l->n, base, card, ring_off_bytes);
 }
 

@@ -27,7 +27,8 @@
 
 #include "log/ring.h"
 
-enum { SETTLED = 3 }; /* records: both candidates and what the older one reads back */
+/* number of records: both candidates, and the one that the older candidate reads back */
+enum { SETTLED = 3 };
 
 bool lag_on(const struct log *l)
 {
@@ -62,7 +63,7 @@ uint64_t lag_tail_seq(const struct log *l)
 		return 0;
 	if (!l->home_done)
 		return l->newest.tail_seq;
-	/* a checkpoint's copy still names what is home now */
+	/* the copy in a checkpoint record still names blocks that are checkpointed now */
 	return lag_on(l) && !l->lag.alone && l->newest.type != RECORD_CHECKPOINT ? l->newest.seq
 										 : 0;
 }
@@ -82,7 +83,7 @@ uint64_t lag_oldest_seq(const struct log *l)
 	return lag_on(l) && l->lag.older_seq ? l->lag.older_seq : l->newest.seq;
 }
 
-/* ---- a record became durable, or is said to be ---- */
+/* ---- a record became durable, or counts as durable ---- */
 
 static uint64_t own_tail_lblk(const struct log *l, const struct log_record *rec)
 {
@@ -104,7 +105,8 @@ void lag_accept(struct log *l, const struct log_record *rec)
 		l->chain_records = !self;
 	l->chain_records++;
 	g->tail_lblk = own_tail_lblk(l, rec);
-	if (moves && rec->type != RECORD_CHECKPOINT) /* a copy still needs what it copies */
+	/* a copy still needs the record that it copies */
+	if (moves && rec->type != RECORD_CHECKPOINT)
 		g->spilled = false;
 	l->tail_lblk = alone ? g->tail_lblk : tail_lblk;
 	l->spilled = g->spilled || (!alone && spilled);
@@ -196,8 +198,8 @@ void lag_end_life(struct log *l, struct lag *was, bool resume)
 
 /* ---- empty records ---- */
 
-/* For one more, and for what frees the ring: the record that carries the tail, its repetition, an
- * open record between. */
+/* Room for one more record, and for those that free the ring: the record that carries the tail,
+ * its repetition, and an open record between them. */
 static bool has_room(const struct log *l, uint64_t spare)
 {
 	uint64_t in_seg = l->cursor % l->seg_blks, here = in_seg ? l->seg_blks - in_seg : 0;
@@ -253,7 +255,7 @@ int lag_repeat_tail(struct log *l, const struct log_record *tail)
 
 	if (!lag_on(l) || !l->lag.older_seq)
 		return 0;
-	if (!has_room(l, 0)) { /* as with lag 0: the ring is free from now on */
+	if (!has_room(l, 0)) { /* as with lag 0: the ring is free from here on */
 		lag_begin_anew(l);
 		l->lag.tail_lblk = l->tail_lblk = own_tail_lblk(l, &l->newest);
 		l->spilled = false;
@@ -263,7 +265,7 @@ int lag_repeat_tail(struct log *l, const struct log_record *tail)
 	return record_put_empty(l, &rec, false);
 }
 
-/* ---- what a commit asks ---- */
+/* ---- queries of a commit ---- */
 
 struct log_index *log_older_index(const struct log *l)
 {

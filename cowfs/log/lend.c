@@ -37,7 +37,8 @@ int log_lend(struct log *l, struct card *lent)
 	if (lent->geo.size_bytes <= blk_to_bytes(LENT_HEAD_BLKS))
 		return -ENOSPC;
 	r = read_head(lent, &head);
-	/* one of this log is of an attempt that failed, or is home: else it would be lent still */
+	/* a header of this log belongs to a failed or checkpointed attempt: otherwise the room
+	 * would still be lent */
 	if (r == 0 && memcmp(head.ring_uuid, l->super.ring_uuid, 16))
 		return -EEXIST;
 	if (r < 0 && r != -ENOENT && r != -EBADMSG && r != -EUCLEAN)

@@ -18,7 +18,7 @@ static uint64_t end_of(const struct index_entry *e)
 	return e->blk + e->blks;
 }
 
-/* The part of e from blk on, up to end. */
+/* Adds the part of e from blk up to end. */
 static void put(struct merge_list *to, const struct index_entry *e, uint64_t blk, uint64_t end)
 {
 	struct index_entry *p;
@@ -33,10 +33,10 @@ static void put(struct merge_list *to, const struct index_entry *e, uint64_t blk
 	p->crc = e->crc ? e->crc + (blk - e->blk) : NULL;
 }
 
-/* `newer` over `older`, into *ret; both are freed. */
+/* Merges `newer` over `older` into *ret and frees both. */
 static int overlay(struct merge_list *older, struct merge_list *newer, struct merge_list *ret)
 {
-	/* an entry of the newer list splits one of the older at most once */
+	/* an entry of the newer list splits at most one of the older list */
 	struct merge_list to = { .e = malloc((older->n + 2 * newer->n + 1) * sizeof(*to.e)) };
 	size_t j = 0;
 
@@ -50,7 +50,7 @@ static int overlay(struct merge_list *older, struct merge_list *newer, struct me
 			put(&to, o, pos, newer->e[j].blk);
 			pos = max_u64(pos, end_of(&newer->e[j]));
 			if (end_of(&newer->e[j]) > end_of(o))
-				break; /* it covers some of the next one, too */
+				break; /* it also covers a part of the next one */
 			to.e[to.n++] = newer->e[j];
 		}
 		put(&to, o, pos, end_of(o));

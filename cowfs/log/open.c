@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A log's life in memory: from its super record and what a scan of the ring finds, to its end. */
+/* The life of a log in memory: from its superblock and the result of a scan of the ring to its
+ * end. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,8 +32,8 @@ int ring_spend(struct log *l, enum ring_place where, uint64_t blks)
 	return 0;
 }
 
-/* Is it known, and none of the two that the log knows? A uuid that was changed in the volume is in
- * the records. */
+/* Is the uuid known, and neither of the two that the log knows? If the uuid was changed inside
+ * the volume, the records have it. */
 static bool is_another(const struct log_super *s, const struct fs_fingerprint *then,
 		       const uint8_t uuid[16])
 {
@@ -46,9 +47,9 @@ bool log_of_another(const struct log *l, const struct log_open_report *rep, cons
 	       is_another(&l->super, &l->newest.fingerprint, fs->uuid);
 }
 
-/* Nobody else's change hurts a log in which nothing waits: the base is complete, the epoch is new.
- * But where a file system was and none is known now, the device belongs to something else (LUKS,
- * LVM, a swap area): -EUCLEAN, nothing is ever written there. */
+/* A foreign change does not harm a log in which nothing waits: the base is complete, and the
+ * epoch is new. But if the base had a file system and has no known one now, something else owns
+ * the device (LUKS, LVM, a swap area): -EUCLEAN, and nothing is written there. */
 static int accept_changed_base(struct log *l, struct scan *s)
 {
 	struct fs_fingerprint fp;
@@ -58,7 +59,7 @@ static int accept_changed_base(struct log *l, struct scan *s)
 		r = -EUCLEAN;
 	if (r < 0)
 		return r;
-	/* of a log beside it nobody knows that it is this base's */
+	/* nothing proves that an external log belongs to this base */
 	if (is_another(&l->super, &s->foreign.fingerprint, fp.uuid))
 		return -EUCLEAN;
 	l->newest = s->foreign;
@@ -71,8 +72,8 @@ static int accept_changed_base(struct log *l, struct scan *s)
 	return 1;
 }
 
-/* Numbers that only count up, and are nowhere near their end: what is written next has to be above
- * them. */
+/* Checks that the numbers that only count up are far from their limit: the next writes must use
+ * higher ones. */
 static bool at_their_end(const struct log *l, const struct log_open_report *rep,
 			 const struct scan *s)
 {
@@ -118,7 +119,7 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 	l->super = *super;
 	l->seg_blks = super->seg_bytes / COW_BLK_BYTES;
 	l->ring_blks = l->seg_blks * super->seg_count;
-	/* a pending ring is short, and used once: it knows no erase blocks */
+	/* a pending ring is short and used once: it ignores erase blocks */
 	l->segs_per_eb = super->state == SUPER_PENDING
 				 ? 1
 				 : (uint32_t)max_u64(1,
@@ -134,7 +135,7 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 	return NULL;
 }
 
-/* -EUCLEAN: no generation can be shown, and rep->why says why. */
+/* -EUCLEAN: no generation is usable, and rep->why has the reason. */
 static int find_generation(struct log *l, struct scan *s, unsigned flags)
 {
 	struct opening opening = {
@@ -178,7 +179,7 @@ static int find_generation(struct log *l, struct scan *s, unsigned flags)
 	return r;
 }
 
-/* Where the ring goes on behind the newest record. */
+/* Sets the position after the newest record where the ring continues. */
 static void go_on(struct log *l, const struct log_open_report *rep)
 {
 	l->cursor = (l->newest.lblk + 1) % l->ring_blks;

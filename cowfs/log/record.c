@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Records: the one block that makes a group count. Also the empty ones: open (the first of an
+ * Records: the one block that makes a group count, and the empty ones: open (the first of an
  * epoch), tail, retired.
  */
 #include <errno.h>
@@ -54,7 +54,7 @@ void log_totals(const struct log *l, struct wear_ledger *t)
 		t->visits += wear_visits(l->wear.table);
 }
 
-/* Fills what every record has in common, writes it to lblk, FLUSH. The stage is empty. */
+/* Fills the fields common to all records, writes the record to lblk, FLUSH. The stage is empty. */
 int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
@@ -72,7 +72,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	memcpy(rec->identity, l->base->geo.identity, sizeof(rec->identity));
 	wearlog_plan_record(l, lblk);
 	log_totals(l, &rec->ledger);
-	rec->ledger.meta_blks++; /* the record's own write and flush are in it */
+	rec->ledger.meta_blks++; /* includes the write and flush of the record itself */
 	rec->ledger.write_calls++;
 	rec->ledger.written_bytes += COW_BLK_BYTES;
 	rec->ledger.flushes += lag_on(l) && l->base != l->card ? 2 : 1;
@@ -83,7 +83,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	if (r == 0)
 		r = card_write(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
 	rules_record_written(l);
-	if (r == 0) /* a card that loses FLUSHes loses as many of base and log */
+	if (r == 0) /* a card that loses FLUSHes loses as many on the base as on the log */
 		r = lag_on(l) ? record_flush(l) : card_flush(l->card);
 	if (r == 0)
 		r = rules_record_durable(l);
@@ -104,7 +104,7 @@ void record_accept(struct log *l, const struct log_record *rec)
 	l->cursor = (rec->lblk + 1) % l->ring_blks;
 }
 
-/* An empty record at the cursor, or in a fresh segment. */
+/* Writes an empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 {
 	uint64_t lblk = fresh && l->newest.seq ? ring_fresh_segment(l) * l->seg_blks : l->cursor,
@@ -114,7 +114,8 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	if (r < 0)
 		return r;
 	rec->seq = ++l->highest_seq;
-	if (rec->type != RECORD_RETIRED) /* with that one it is no image of ours any more */
+	/* with a retired record the base is no longer an image of this log */
+	if (rec->type != RECORD_RETIRED)
 		rec->flags |= l->newest.flags & RECORD_OF_IMAGE;
 	if (rec->type != RECORD_CHECKPOINT) {
 		rec->start_lblk = lblk;
@@ -124,9 +125,10 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	}
 	if (r == 0)
 		r = ring_stage_flush(l);
-	/* With lag: two FLUSHes a record, as a commit has. Behind a new head: a record that is on
-	 * the card without it is not seen at attach, which goes on from the one before; the head
-	 * that is then written shows it, newer than what was gone on from. */
+	/* With lag every record gets two FLUSHes, like a commit. So does a record behind a new
+	 * head. If the record were on the card without the head, attach would not see it and
+	 * would continue from the record before. The head written next would then reveal it,
+	 * newer than the record that attach continued from. */
 	if (r == 0 && (lag_on(l) || l->max_serial != serial))
 		r = record_flush(l);
 	if (r < 0) {
@@ -151,8 +153,8 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 
 /* ---- first write of a life ---- */
 
-/* A new ring uuid makes every older block of the ring a stranger; void heads say that nothing is in
- * it. */
+/* A new ring uuid invalidates every older block of the ring. Void heads say that the ring is
+ * empty. */
 static int void_ring(struct log *l)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
@@ -176,7 +178,7 @@ static int void_ring(struct log *l)
 	return card_flush(l->card);
 }
 
-/* A card that loses what it acknowledged last may not have both copies in its cache. */
+/* A card that loses its last acknowledged writes must not have both copies in its cache. */
 static int write_copies(struct log *l)
 {
 	int r;
@@ -190,7 +192,7 @@ static int write_copies(struct log *l)
 	return r < 0 ? r : super_write_copy(l->card, &l->super, 1);
 }
 
-/* Last in a new life: a live superblock promises that there is a record. */
+/* Written last in a new life: a live superblock promises that there is a record. */
 static int write_super(struct log *l)
 {
 	enum super_state was = l->super.state;
@@ -203,7 +205,7 @@ static int write_super(struct log *l)
 	r = write_copies(l);
 	if (r < 0) {
 		l->super.state = was;
-		l->settled = false; /* the next attempt may not have both copies in flight */
+		l->settled = false; /* the next attempt must not have both copies in flight */
 		return r;
 	}
 	l->ledger.super_blks += was == SUPER_PENDING ? 1 : 2;
@@ -223,9 +225,8 @@ unsigned log_super_trouble(const struct log *l)
 	return l->super_trouble;
 }
 
-/* A copy that was cut off or has rotted is written again from the one that was read. Nothing
- * depends on it: a block that refuses the write stays bad, and told; but a flush that fails is
- * everybody's. */
+/* Rewrites a torn or rotten copy from the one that was read. Nothing depends on it: a block that
+ * refuses the write stays bad and is reported. But a failed flush is an error of the caller. */
 static int mend_super(struct log *l)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -252,7 +253,7 @@ static int begin_life(struct log *l)
 	l->newest = (struct log_record){ 0 };
 	l->cursor = l->highest_seq = l->max_serial = 0;
 	l->super_due = true;
-	if (l->super.state == SUPER_VIRGIN) /* as old as it may be */
+	if (l->super.state == SUPER_VIRGIN) /* as old as possible */
 		l->super.incompat |= LOG_INCOMPAT_ESCAPED;
 	return 0;
 }
@@ -266,7 +267,8 @@ static int open_epoch(struct log *l, bool fresh)
 	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
 		return -EIO;
 	l->epoch = ((l->epoch >> 32) + 1) << 32 | salt;
-	/* nothing of the log is needed if all is home; then the tail may move at once */
+	/* if everything is checkpointed, nothing of the log is needed and the tail may move at
+	 * once */
 	rec.tail_seq = lag_tail_seq(l);
 	r = record_put_empty(l, &rec, fresh);
 	if (r == 0)
@@ -284,8 +286,8 @@ int log_prepare(struct log *l)
 	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
 	log_wear_load(l);
-	/* The record that was chosen may be in the card's cache only: the last session's flush
-	 * failed, and the power stayed. Heads and records to come say that it is durable. */
+	/* The chosen record may be only in the cache of the card: the flush of the last session
+	 * failed, and the power stayed on. The next heads and records declare it durable. */
 	if (!l->settled)
 		r = record_flush(l);
 	if (r < 0)
@@ -298,17 +300,17 @@ int log_prepare(struct log *l)
 	}
 	if (l->state != EPOCH_DUE && !l->super_due)
 		return lag_settle(l);
-	/* A full ring, and power cut after power cut within its checkpoint: each took a fresh
-	 * segment, now they go on in the last one. Its last block is the tail record's: without a
-	 * known failure an open record is a wish only. */
+	/* The ring may be full after repeated power cuts within its checkpoint. Each cut took a
+	 * fresh segment; the last one is now used further. Its last block is reserved for the
+	 * tail record. Without a known failure an open record is only desirable. */
 	if (l->state == EPOCH_DUE && !fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
 		if (l->doubt)
 			return -ENOSPC;
 		epoch_set(l, EPOCH_WAIVED);
 		return 0;
 	}
-	/* not again once there is a record: a superblock that failed half way may already tell this
-	 * uuid */
+	/* not again once there is a record: a superblock that failed half way may already have
+	 * this uuid */
 	if (l->super.state != SUPER_LIVE && !l->newest.seq)
 		r = begin_life(l);
 	if (r == 0 && l->state == EPOCH_DUE)
@@ -326,7 +328,7 @@ bool log_wants_upgrade(const struct log *l)
 	       l->wear.table;
 }
 
-/* The old life goes on behind its newest record. */
+/* Continues the old life after its newest record. */
 static void resume(struct log *l, const struct log *was)
 {
 	l->super = was->super;
@@ -348,7 +350,7 @@ int log_upgrade(struct log *l)
 	int r;
 
 	RULE("upgrade begin", epoch_is_open(l) && !l->super_due);
-	/* the copies of the wear table have to find room as well (wearlog.c) */
+	/* the copies of the wear table need room as well (wearlog.c) */
 	if (!l->home_done || !ring_fresh_is_free(l) ||
 	    ring_free_segments(l, cursor) <= RING_RESERVE_EBS * l->segs_per_eb)
 		return -EBUSY;
@@ -367,7 +369,7 @@ int log_upgrade(struct log *l)
 		wear_change_all(l->wear.table);
 		r = log_prepare(l);
 	}
-	/* with a record, the card may have the superblock of the new life already */
+	/* with a record, the card may already have the superblock of the new life */
 	lag_end_life(l, &lag, !l->newest.seq);
 	if (!l->newest.seq)
 		resume(l, &was);
@@ -394,7 +396,7 @@ void log_accept_base(struct log *l)
 	epoch_set(l, EPOCH_DUE);
 	l->home_done = true;
 	l->newest = (struct log_record){ 0 };
-	if (l->wear.table) /* no record leads to the copies that there are */
+	if (l->wear.table) /* no record leads to the existing copies */
 		wear_change_all(l->wear.table);
 	l->wear.full = true;
 	l->tail_lblk = l->cursor = 0;
@@ -420,7 +422,7 @@ int log_recheck(struct log *l)
 			       &trouble);
 		if (r == -ENOENT || r == -EBADMSG || r == -ERANGE || r == -EPROTONOSUPPORT)
 			return -ESTALE;
-		/* a first write that failed has drawn a uuid which the card does not know yet */
+		/* a failed first write has drawn a uuid that is not on the card yet */
 		if (r == 0 && ((super.state == SUPER_LIVE &&
 				memcmp(super.ring_uuid, l->super.ring_uuid, 16)) ||
 			       super.created_s != l->super.created_s ||
@@ -433,7 +435,7 @@ int log_recheck(struct log *l)
 		return -ESTALE;
 	if (r == 0 && (rec.seq != l->newest.seq || rec.epoch != l->newest.epoch))
 		return -ESTALE;
-	/* after a retired record the base is anybody's until the next record */
+	/* after a retired record the base may change until the next record */
 	if (r == 0 && l->newest.type != RECORD_RETIRED && !l->any_base)
 		r = ring_base_matches(l, &l->newest, l->index, &match);
 	return r < 0 || match ? r : -ESTALE;

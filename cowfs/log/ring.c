@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The ring's arithmetic: room, segments, and the stage that gathers consecutive blocks to large
- * writes.
+ * The arithmetic of the ring: room, segments, and the stage that gathers consecutive blocks into
+ * large writes.
  *
- * Reserve: three erase blocks' worth of segments are never filled by payload, so that an open
- * record (R3), a checkpoint-begin and a tail record always find a fresh segment.
+ * Reserve: payload never fills the segments of the last three erase blocks, so that an open
+ * record (R3), a checkpoint-begin record and a tail record always find a fresh segment.
  */
 #include "log/rules.h"
 
@@ -28,7 +28,7 @@ uint64_t ring_fresh_segment(const struct log *l)
 	return round_up_u64(seg, l->segs_per_eb) % l->super.seg_count;
 }
 
-/* The way to the next erase block may skip segments; all of them must be free. */
+/* Reaching the next erase block may skip segments; all of them must be free. */
 bool ring_fresh_is_free(const struct log *l)
 {
 	uint64_t next = ring_seg(l, l->newest.lblk) + 1,
@@ -45,8 +45,7 @@ static uint64_t cursor_if_open(const struct log *l)
 		       : l->cursor;
 }
 
-/* Segments that are wholly free when the cursor is at `cursor`; one that begins at the cursor
- * counts. */
+/* Number of wholly free segments for this cursor; a segment that begins at the cursor counts. */
 uint64_t ring_free_segments(const struct log *l, uint64_t cursor)
 {
 	uint64_t n = l->super.seg_count, first, tail;
@@ -55,8 +54,8 @@ uint64_t ring_free_segments(const struct log *l, uint64_t cursor)
 		return n - ring_seg(l, cursor);
 	first = cursor % l->seg_blks ? ring_seg(l, cursor) + 1 : ring_seg(l, cursor);
 	tail = ring_seg(l, l->keep_lblk ? l->keep_lblk : l->tail_lblk);
-	/* the cursor never stands in front of the tail in the tail's own segment, so equal means
-	 * full circle only when the segment at hand is busy */
+	/* the cursor never stands before the tail in the segment of the tail, so equal means a
+	 * full circle only if the current segment is busy */
 	return (tail + n - first % n) % n;
 }
 
@@ -77,7 +76,7 @@ uint64_t log_room_blks(const struct log *l)
 
 static uint64_t capacity_blks(const struct log_super *s, uint64_t segs_per_eb, bool lag)
 {
-	/* one segment holds the newest record; with lag the one before may be in another */
+	/* one segment holds the newest record; with lag another one may hold the record before */
 	uint64_t kept = 1 + lag + RING_RESERVE_EBS * segs_per_eb;
 
 	return (s->seg_count - min_u64(kept, s->seg_count)) * (s->seg_bytes / COW_BLK_BYTES - 1);
@@ -96,7 +95,8 @@ uint64_t super_capacity_blks(const struct log_super *s)
 uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks,
 		       uint64_t extents)
 {
-	/* an extent is split where payload leaves a segment and where a descriptor block is full */
+	/* an extent is split where payload leaves a segment, and where a descriptor block is
+	 * full */
 	uint64_t splits = logged_blks / (l->seg_blks - 1) + 1;
 	uint64_t bytes = (logged_blks + direct_blks) * 4 + (extents + splits) * DESC_EXTENT_BYTES;
 	uint64_t per_blk = COW_BLK_BYTES - DESC_HEADER_BYTES - 2 * DESC_EXTENT_BYTES;
@@ -104,7 +104,7 @@ uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direc
 	return bytes / per_blk + 1 + 1;
 }
 
-/* ---- the stage: consecutive ring blocks gathered to large writes ---- */
+/* ---- the stage: gathers consecutive ring blocks into large writes ---- */
 
 int ring_stage_flush(struct log *l)
 {
@@ -148,12 +148,12 @@ int ring_stage_put(struct log *l, uint64_t lblk, const void *data, uint64_t blks
 
 void log_relax(struct log *l)
 {
-	/* Linux before 5.18 refuses */
+	/* Linux before 5.18 refuses this */
 	madvise(l->stage, STAGE_BLKS * COW_BLK_BYTES, MADV_DONTNEED_LOCKED);
 }
 
-/* The position for the next block of a group at or behind *lblk: opens the segment if it stands at
- * one's start. */
+/* Finds the place of the next block of a group at or after *lblk. Opens the segment if *lblk is
+ * its start. */
 int ring_enter(struct log *l, uint64_t *lblk)
 {
 	uint8_t *blk;
@@ -186,7 +186,7 @@ const struct log_super *log_super(const struct log *l)
 	return &l->super;
 }
 
-/* Random bytes need no key or salt. */
+/* The input is random, so the hash needs no key or salt. */
 void log_public_id(const struct log *l, uint8_t ret[16])
 {
 	static const uint8_t none[16];

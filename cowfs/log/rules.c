@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The rules of docs/FORMAT.md that can be checked in front of each write, as invariants. They look at what the cards
- * were really asked for (struct card, writes and durable_writes), not at what the rest of log/ believes.
+ * Checks rules of docs/FORMAT.md before each write, as invariants. They use what the cards were
+ * really asked to write (struct card, writes and durable_writes), not what the rest of log/
+ * assumes.
  */
 #include "log/rules.h"
 
@@ -15,7 +16,8 @@ static bool newest_is_durable(const struct log *l)
 	return card_is_durable(l->card, l->order.record_mark);
 }
 
-/* From the cursor to the tail's segment; 0: none, or nothing is known to be busy. */
+/* Does the range lie between the cursor and the segment of the tail? True as well if no block is
+ * known to be busy. */
 static bool is_free(const struct log *l, uint64_t lblk, uint64_t blks)
 {
 	uint64_t tail = l->keep_lblk ? l->keep_lblk : l->tail_lblk,
@@ -46,7 +48,8 @@ int rules_void_ring(const struct log *l)
 	return 0;
 }
 
-/* Does its tail go on? That of a checkpoint record may be itself, but it is a copy. */
+/* Does this record move the tail? A checkpoint record may have itself as its tail, but it is a
+ * copy. */
 static bool passes(const struct log *l, const struct log_record *rec)
 {
 	return l->newest.seq && rec->tail_seq > l->newest.tail_seq &&
@@ -64,7 +67,7 @@ static int check_numbers(const struct log *l, const struct log_record *rec)
 				 l->state == EPOCH_WAIVED);
 	RULE("tail order", rec->tail_seq <= rec->seq && rec->tail_seq >= n->tail_seq);
 	RULE("floor order", rec->fallback_seq <= rec->floor_seq && rec->floor_seq <= rec->seq);
-	/* of a card that was tampered with, n may have any that is not above its seq */
+	/* on a card that was tampered with, n may have any fallback that is not above its seq */
 	RULE("R7 fallback", rec->fallback_seq >= min_u64(n->fallback_seq, n->floor_seq));
 	return 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Opening a log: finding the records. Only reads.
+ * Opening a log: finds the records. Only reads.
  *
- * All heads first, then the segments of which no head can be read, then the others from the newest
- * serial down, until a generation is chosen.
+ * It reads all heads first, then the segments whose heads are unreadable, then the others from
+ * the newest serial down, until a generation is chosen.
  */
 #include <errno.h>
 #include <string.h>
@@ -37,8 +37,8 @@ static int add_candidate(struct scan *s, const struct log_record *rec)
 }
 
 /*
- * A page whose programming was cut may stay unreadable for ever, so a block that fails twice counts
- * as garbage, and is told. Behind a valid record everything was flushed: an error there ends the
+ * A page whose programming was cut may stay unreadable, so a block that fails twice counts as
+ * garbage and is reported. Everything behind a valid record was flushed: an error there ends the
  * attach instead (chain.c).
  */
 static int read_tolerant(struct scan *s, uint64_t lblk, uint64_t blks)
@@ -68,7 +68,7 @@ static int scan_segment(struct scan *s, uint32_t seg)
 	struct log *l = s->l;
 	uint64_t first = (uint64_t)seg * l->seg_blks;
 
-	/* behind the head, which was read */
+	/* start after the head, which was read */
 	for (uint64_t i = 1; i < l->seg_blks; i += STAGE_BLKS) {
 		uint64_t n = min_u64(STAGE_BLKS, l->seg_blks - i);
 		int r = read_tolerant(s, first + i, n);
@@ -135,10 +135,10 @@ int scan_find_newest(struct scan *s)
 	r = 0;
 	for (uint32_t i = 0; i < n && r == 0; i++) {
 		/* A card that loses FLUSHes may have kept a record and lost the head of its
-		 * segment, which the next head there would show: with lag all of the ring is looked
-		 * at, so that what is chosen now is chosen again. */
+		 * segment. The next head there would reveal that record. With lag the whole ring
+		 * is scanned, so that a later scan makes the same choice. */
 		if (order[i].valid && !order[i].serial && !lag_on(l))
-			break; /* void from here on */
+			break; /* the rest is void */
 		r = scan_segment(s, order[i].seg);
 		if (r == 0 && order[i].valid && !lag_on(l))
 			r = chain_choose(s);
@@ -146,7 +146,7 @@ int scan_find_newest(struct scan *s)
 	s->all = true;
 	if (r == 0)
 		r = chain_choose(s);
-	/* a live ring was given its first record before its super record (log_prepare): none at all
-	 * is damage */
+	/* a live ring gets its first record before its superblock (log_prepare): no record at
+	 * all means damage */
 	return r == 0 ? -EUCLEAN : r;
 }

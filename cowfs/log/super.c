@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The super record: where the ring lies. Two copies, A right behind the file system (so that a
- * grown partition still finds it), B in the last block of the device (so that a new file system
- * over the old one does not hide that there was a log). Written by format, first attach and grow
- * only.
+ * The superblock of the log: it says where the ring lies. There are two copies. A lies right
+ * behind the file system, so that a grown partition still finds it. B is the last block of the
+ * device, so that a new file system over the old one does not hide that there was a log. Only
+ * format, the first attach and grow write it.
  *
- * No copy is believed where a file of the file system at home could lie: its content is somebody's
- * (super_find).
+ * No copy counts where a file of the file system on the base could lie, because a user controls
+ * that content (super_find).
  */
 #include <errno.h>
 #include <string.h>
@@ -17,10 +17,10 @@
 #include "log/log.h"
 
 #define DEFAULT_LOG_BYTES (32 * MIB)
-#define MIN_ERASE_BLOCKS 5u /* three stay in reserve, see ring.c */
+#define MIN_ERASE_BLOCKS 5u /* three are the reserve, see ring.c */
 
-/* A segment is an erase block, or the largest whole part of one that is not above
- * LOG_MAX_SEG_BYTES, or as many erase blocks as make LOG_MIN_SEG_BYTES. */
+/* A segment is one erase block, or the largest whole part of one up to LOG_MAX_SEG_BYTES, or as
+ * many erase blocks as needed for LOG_MIN_SEG_BYTES. */
 static uint32_t segment_bytes(uint32_t eb_bytes)
 {
 	if (eb_bytes < LOG_MIN_SEG_BYTES)
@@ -32,7 +32,7 @@ static uint32_t segment_bytes(uint32_t eb_bytes)
 	return LOG_MAX_SEG_BYTES;
 }
 
-/* By how much the file system has to be smaller, or the device larger: enough for either. */
+/* By how much the file system must shrink or the device must grow; enough for either. */
 static uint64_t short_bytes(const struct card_geometry *g, const struct log_super *s,
 			    uint64_t ring_bytes, uint64_t unit)
 {
@@ -44,8 +44,8 @@ static uint64_t short_bytes(const struct card_geometry *g, const struct log_supe
 		short_of = max_u64(short_of, s->fs_bytes - s->base_bytes);
 	if (s->external || g->size_bytes < ring_bytes + COW_BLK_BYTES)
 		return short_of;
-	/* the last place where the ring may start, and copy A before it; the ring of an unaligned
-	 * partition starts up to a block later (ring_start) */
+	/* the last possible start of the ring, with copy A before it; in an unaligned partition
+	 * the ring starts up to a block later (ring_start) */
 	last = g->disk_off_bytes + g->size_bytes - COW_BLK_BYTES - ring_bytes;
 	last = round_down_u64(last - (g->disk_off_bytes % COW_BLK_BYTES ? COW_BLK_BYTES : 0), unit);
 	if (last >= g->disk_off_bytes + COW_BLK_BYTES)
@@ -55,9 +55,9 @@ static uint64_t short_bytes(const struct card_geometry *g, const struct log_supe
 	return short_of;
 }
 
-/* Aligned to the erase blocks of the disk. A partition that does not start at a multiple of 4 KiB
- * has no block at such a place: then the first block behind it, because the format counts in blocks
- * of the partition. */
+/* Aligned to the erase blocks of the disk. A partition that does not start at a multiple of 4
+ * KiB has no block at such a place. Then this is the first block behind it, because the format
+ * counts in blocks of the partition. */
 static uint64_t ring_start(const struct card_geometry *g, uint64_t from_bytes, uint64_t unit)
 {
 	uint64_t on_disk = round_up_u64(g->disk_off_bytes + from_bytes, unit);
@@ -104,8 +104,8 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 	return 0;
 }
 
-/* One copy: 0, -ENOENT nothing there, or why not. What lies before end_bytes belongs to the file
- * system at home. */
+/* Reads one copy: 0, -ENOENT no copy there, or another error. Everything before end_bytes
+ * belongs to the file system on the base. */
 static int read_copy(struct card *c, uint64_t off_bytes, uint64_t end_bytes, unsigned i,
 		     uint8_t *blk, struct log_super *ret)
 {
@@ -122,8 +122,8 @@ static int read_copy(struct card *c, uint64_t off_bytes, uint64_t end_bytes, uns
 		*ret = s;
 	if (r < 0)
 		return r;
-	/* a log beside a file system lies on a device of its own, and A of any other right behind
-	 * the file system */
+	/* next to a file system, an external log lies on a device of its own, and copy A of any
+	 * other log lies right behind the file system */
 	if (s.state == SUPER_PENDING || s.copy_off_bytes[i] != off_bytes ||
 	    (s.external && end_bytes) || s.copy_off_bytes[0] != (s.external ? 0 : s.fs_bytes))
 		return -ENOENT;
@@ -138,7 +138,7 @@ uint64_t super_pending_off(const struct card *c, unsigned i)
 	return back && back < c->geo.size_bytes ? c->geo.size_bytes - back : 0;
 }
 
-/* Else the device did not answer: nothing is known of the copy. */
+/* Otherwise the device did not answer, and the copy is unknown. */
 static bool is_damage(int r)
 {
 	return r == -ENOENT || r == -EBADMSG || r == -EUCLEAN;
@@ -159,7 +159,8 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 	end = round_up_u64(fs_bytes, COW_BLK_BYTES);
 	rb = read_copy(c, last, end, 1, blk, &b);
 	ra = read_copy(c, rb == 0 ? b.copy_off_bytes[0] : end, end, 0, blk, &a);
-	/* from before an image was written over it: what grow has moved is of the same life */
+	/* left from before an image was written over it: a copy that grow moved is of the same
+	 * life */
 	if (ra == 0 && rb == 0 && a.copy_off_bytes[1] != last &&
 	    (a.state != b.state || memcmp(a.ring_uuid, b.ring_uuid, sizeof(a.ring_uuid))))
 		rb = -ENOENT;
@@ -194,7 +195,7 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 	return 0;
 }
 
-/* ---- finding it on a device that a file system is on ---- */
+/* ---- finding it on a device with a file system ---- */
 
 static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
@@ -208,7 +209,7 @@ struct blk_reader super_reader(struct card *base)
 				    .volume_blks = base->geo.size_bytes / COW_BLK_BYTES };
 }
 
-/* A device for a log only: a file system that is on it as well owns its last block, too. */
+/* A device for a log only: if it has a file system as well, that owns the last block, too. */
 static int find_external(struct card *logcard, struct log_super *ret, unsigned *ret_trouble)
 {
 	struct blk_reader r = super_reader(logcard);
@@ -221,11 +222,11 @@ static int find_external(struct card *logcard, struct log_super *ret, unsigned *
 	return e < 0 ? e : fs.kind == FS_UNKNOWN ? 0 : -ENOENT;
 }
 
-/* What the home of a shrink says about its super record. */
+/* What the base of a shrink says about its superblock. */
 struct home {
 	uint8_t *blk0;
-	uint64_t end_bytes; /* of its file system; 0: not known */
-	bool gone;	    /* its superblock is garbage, and nothing else is there */
+	uint64_t end_bytes; /* of its file system; 0: unknown */
+	bool gone;	    /* its superblock is garbage, and nothing else was found there */
 };
 
 static int look_home(struct card *base, const struct fsinfo *fs, struct home *h)
@@ -246,9 +247,9 @@ static int look_home(struct card *base, const struct fsinfo *fs, struct home *h)
 }
 
 /*
- * All places where a pending super record may lie can be blocks of a file, so the home decides. 0:
- * it vouches for this one. -ENOENT: for none. Then *ret_n says how many there are, and *ret is the
- * first of them.
+ * Every possible place of a pending superblock can be a block of a file, so the base decides. 0:
+ * the base vouches for this one. -ENOENT: it vouches for none; *ret_n is their number, and *ret
+ * is the first of them.
  */
 static int find_pending(struct card *c, const struct home *h, struct log_super *ret,
 			unsigned *ret_n)
@@ -275,7 +276,7 @@ static int find_pending(struct card *c, const struct home *h, struct log_super *
 	return -ENOENT;
 }
 
-/* A file system that was grown over the log: for the sake of a good message. */
+/* Was a file system grown over the log? Only for a good message. */
 static bool is_void(struct card *c, uint64_t end_bytes, struct log_super *ret)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
@@ -291,8 +292,8 @@ static int find_internal(struct card *c, const struct home *h, unsigned flags,
 	struct log_super pending;
 	unsigned n;
 	int r = find_pending(c, h, &pending, &n), e;
-	/* a shrink had begun: nobody else leaves tags, and if the superblock is gone there is but
-	 * this one to ask */
+	/* a shrink had begun: no other program leaves tags. If the superblock is destroyed, only
+	 * this pending one can say */
 	bool begun = n && ((flags & SUPER_ANY_HOME) || (h->gone && n == 1) ||
 			   shrink_mark_look(h->blk0, pending.ring_uuid) == SHRINK_MARK_STALE);
 
@@ -302,8 +303,8 @@ static int find_internal(struct card *c, const struct home *h, unsigned flags,
 	if (r != -ENOENT)
 		return r;
 	r = super_read(c, h->end_bytes, ret, ret_trouble);
-	/* a log that was never used writes nothing home: it is the one that the shrink leaves, and
-	 * the shrink comes first */
+	/* a log that was never used writes nothing home: it is the one that the shrink leaves,
+	 * so the shrink comes first */
 	if (begun && (is_damage(r) || (r == 0 && h->gone && ret->state == SUPER_VIRGIN))) {
 		*ret_trouble = 0;
 		*ret = pending;
@@ -354,7 +355,7 @@ int super_write_copy(struct card *c, const struct log_super *s, unsigned i)
 int super_write(struct card *c, struct log_super *s)
 {
 	s->revision++;
-	/* where copy A will be, the file system that is being shrunk has something else */
+	/* at the future place of copy A, the file system that is being shrunk has other content */
 	if (s->state != SUPER_PENDING) {
 		int r = super_write_copy(c, s, 0);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What was read from the ring is checked before it is used: a record's place, a descriptor's
- * bounds, every CRC.
+ * Checks what was read from the ring before it is used: the place of a record, the bounds of a
+ * descriptor, every CRC.
  *
- * Rules (docs/FORMAT.md): R4 every CRC must match, record, descriptor, payload, manifest; R5
+ * Rules (docs/FORMAT.md): R4 every CRC must match: record, descriptor, payload, manifest; R5
  * payload and manifests are read back over [floor .. N] only, superseded blocks skipped.
  */
 #include <errno.h>
@@ -35,14 +35,14 @@ int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_reco
 	return r == 0 && verify_record_place(l, ret, lblk) ? 0 : -EBADMSG;
 }
 
-/* Payload may not leave its segment; nothing may leave the volume. */
+/* Payload must not leave its segment; nothing must leave the volume. */
 static bool extent_sane(const struct log *l, const struct desc_extent *e)
 {
 	uint64_t volume_blks = l->super.fs_bytes / COW_BLK_BYTES;
 
 	if (e->blk >= volume_blks || e->blks > volume_blks - e->blk)
 		return false;
-	if (e->type == DESC_LENT) /* its end: lend_check, card_read */
+	if (e->type == DESC_LENT) /* lend_check and card_read check its end */
 		return e->lblk >= LENT_HEAD_BLKS;
 	if (e->type == DESC_SPILLED)
 		return e->lblk < volume_blks && e->blks <= volume_blks - e->lblk;
@@ -53,8 +53,8 @@ static bool extent_sane(const struct log *l, const struct desc_extent *e)
 
 enum { DESC_CHUNK_BLKS = 64 };
 
-/* The next blocks of a record's descriptors, at most a chunk of them, from the i-th on. *lblk moves
- * behind them. */
+/* Reads the next descriptor blocks of a record, at most a chunk of them, from the i-th on. Moves
+ * *lblk past them. */
 static int read_descs(struct log *l, const struct log_record *rec, uint32_t i, uint64_t *lblk,
 		      uint8_t *buf, uint32_t *ret_n)
 {
@@ -96,8 +96,8 @@ static int each_of_block(struct log *l, const struct log_record *rec, uint32_t i
 	return r == -EUCLEAN ? -EBADMSG : r;
 }
 
-/* A record may claim that its descriptors fill the ring: they are read twice, a chunk at a time.
- * One chunk is read once. */
+/* A record may claim that its descriptors fill the ring, so they are read twice, a chunk at a
+ * time. A single chunk is read once. */
 int ring_each_extent(struct log *l, const struct log_record *rec,
 		     int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
 {
@@ -165,8 +165,8 @@ int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_
 
 struct verify {
 	struct log *l;
-	const struct log_index *dom; /* blocks that newer records speak of */
-	struct index_list own;	     /* and this record */
+	const struct log_index *dom; /* blocks that newer records name */
+	struct index_list own;	     /* those of this record */
 	bool check;
 	char *why;
 	size_t why_bytes;

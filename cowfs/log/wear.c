@@ -18,12 +18,12 @@ enum { FIELDS = 7, UNIT_FIELDS = 2, ZERO_RUN = 4, VARINT_BYTES = 10, DAY_S = 864
 
 struct wear {
 	uint32_t items, rotor, missing;
-	/* one byte an item would do as well as one bit: they are few */
+	/* one byte per item is good enough: there are few */
 	uint8_t *changed, *flying, *found;
 	uint64_t last_eb; /* with the device in bit 63; UINT64_MAX: none */
 	uint64_t visits;
-	struct wear_ledger day_noted, commit_noted; /* what the lines know */
-	struct wear_table t;			    /* the last: its units follow */
+	struct wear_ledger day_noted, commit_noted; /* totals that the lines include already */
+	struct wear_table t;			    /* last member: its units follow */
 };
 
 /* ---- geometry ---- */
@@ -72,7 +72,7 @@ uint64_t wear_unit_off_bytes(const struct wear_geometry *g, uint32_t i, unsigned
 	return (g->first_unit[dev] + i - (dev ? g->units[0] : 0)) * blk_to_bytes(g->unit_blks);
 }
 
-/* Commits and days come oldest first. */
+/* Puts commits and days oldest first. */
 void wear_take_part(const struct wear_table *t, uint32_t first, struct wear_part *ret)
 {
 	const uint32_t units = wear_units(&t->geo), days_at = units + WEAR_COMMITS,
@@ -208,7 +208,7 @@ void wear_count(struct wear *w, unsigned dev, uint64_t disk_blk, uint64_t blks)
 		w->last_eb = eb_of(w, dev, disk_blk);
 		w->visits += visit;
 		if (unit >= g->units[dev])
-			continue; /* the device has grown: in the totals only */
+			continue; /* the device has grown: the write counts in the totals only */
 		w->t.unit[i].blks = add_u32(w->t.unit[i].blks, n);
 		w->t.unit[i].visits = add_u32(w->t.unit[i].visits, visit);
 		w->changed[i] = 1;
@@ -225,13 +225,13 @@ void wear_since(struct wear *w, const struct wear_ledger *totals)
 	w->day_noted = w->commit_noted = *totals;
 }
 
-/* What has been planned for a record that was then not written is not counted twice. */
+/* A planned count for a record that was then not written is not counted twice. */
 static uint64_t grown(uint64_t now, uint64_t then)
 {
 	return now > then ? now - then : 0;
 }
 
-/* The line of a day, also when the clock came back to it. */
+/* The line of a day, also when the clock has returned to it. */
 static struct wear_day *day_of(struct wear *w, uint64_t time_s)
 {
 	uint64_t day = time_s < CLOCK_IS_SET_S ? 0 : time_s / DAY_S;
@@ -259,7 +259,7 @@ static void note_day(struct wear *w, const struct wear_ledger *t, uint64_t time_
 	w->day_noted = *t;
 }
 
-/* The line of a commit; a second attempt at it goes on with the line of the first. */
+/* The line of a commit; a second attempt at it continues the line of the first. */
 static struct wear_commit *begin_commit(struct wear *w, uint64_t n, uint64_t time_s,
 					enum commit_cause cause)
 {
@@ -324,11 +324,11 @@ static unsigned load_item(const struct wear *w, uint32_t i, uint64_t v[FIELDS])
 
 static uint64_t *raise(uint64_t *have, uint64_t v)
 {
-	*have = max_u64(*have, min_u64(v, WEAR_COUNTER_MAX)); /* adding to it does not go round */
+	*have = max_u64(*have, min_u64(v, WEAR_COUNTER_MAX)); /* adding to it does not wrap */
 	return have;
 }
 
-/* By maximum; of two entries of a ring the later one. */
+/* Merges by maximum; of two entries of a ring the later one wins. */
 static void merge_item(struct wear *w, uint32_t i, const uint64_t v[FIELDS])
 {
 	uint32_t units = wear_units(&w->t.geo);
@@ -444,8 +444,8 @@ static size_t run_header(uint8_t *p, uint32_t first, uint32_t items, bool zero)
 	return n + put_varint(p + n, (uint64_t)items << 1 | zero);
 }
 
-/* One run of items [i, end) as far as the room goes; p NULL: only counted. Returns the items, 0: no
- * room. */
+/* Encodes one run of items [i, end) as far as there is room; p NULL: only counts. Returns the
+ * number of items; 0: no room. */
 static uint32_t put_run(const struct wear *w, uint8_t *p, size_t room, uint32_t i, uint32_t end,
 			size_t *ret_bytes)
 {
@@ -455,8 +455,7 @@ static uint32_t put_run(const struct wear *w, uint8_t *p, size_t room, uint32_t 
 	bool zero = n >= ZERO_RUN || (n && i + n == end);
 
 	if (!zero) {
-		/* up to the next long run of zeros. The header is counted for the longest that it
-		 * could be. */
+		/* up to the next long run of zeros; counts the header at its maximum length */
 		size_t most = varint_bytes(i) + varint_bytes((uint64_t)(end - i) << 1);
 
 		for (n = 0; i + n < end; n++) {
@@ -574,7 +573,7 @@ void wear_change_all(struct wear *w)
 bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes)
 {
 	const uint8_t *p = buf, *end = buf + len_bytes;
-	/* what has changed, and once round: a few bytes may stand for all items */
+	/* changed items, and one round: a few bytes may stand for all items */
 	uint64_t left = 2ull * w->items;
 
 	while (p < end) {

@@ -28,17 +28,18 @@
 
 enum {
 	PERIOD_EBS = 2,
-	ITEM_BYTES = 10, /* of a unit that has seen a lot */
-	/* the table is at most so small a part of what is written to the ring in a period */
+	ITEM_BYTES = 10, /* of a unit with high counters */
+	/* the table is at most this part (1/SHARE) of what is written to the ring in a period */
 	SHARE = 16,
-	BLKS_PER_WEAR = 128, /* one more block of copies for so many that were written */
-	/* what a record still has to tell of its own group: ring units, day, commit */
+	BLKS_PER_WEAR = 128, /* one more block of copies for this many blocks written */
+	/* room for what a record has yet to add about its own group: ring units, day, commit */
 	RECORD_SPARE = 256,
 	WALK_MAX = 1024,
 	READ_TRIES = 3,
-	MAX_BLKS = 64, /* all of a table is less */
+	MAX_BLKS = 64, /* more than a whole table */
 	SEARCH_PERIODS = 4,
-	/* of what is searched: so much is read one by one, whatever the records refer to */
+	/* limit of the search: this many laps are read block by block, whatever the records
+	 * refer to */
 	LOAD_LAPS = 4,
 };
 
@@ -102,7 +103,7 @@ static uint64_t search_blks(const struct log *l)
 	return min_u64(SEARCH_PERIODS * period_blks(l), l->ring_blks);
 }
 
-/* What failed once may be there the next time. */
+/* A read that failed once may succeed the second time. */
 static int read_block(struct log *l, uint64_t lblk, uint8_t *buf)
 {
 	int r = -EIO;
@@ -129,7 +130,7 @@ static bool of_table(const struct log_record *rec, const struct wear *w)
 	return same_geometry(&geo, &wear_table_of(w)->geo);
 }
 
-/* false: some of it could not be read, or made no sense */
+/* false: some copy was unreadable or invalid */
 static bool merge_record(struct log *l, struct wear *w, const struct log_record *rec,
 			 const uint8_t *blk, uint8_t *buf)
 {
@@ -140,7 +141,7 @@ static bool merge_record(struct log *l, struct wear *w, const struct log_record 
 	     i++, lblk = ring_next(l, lblk)) {
 		size_t len;
 
-		/* a block of another attempt at this place is none of ours */
+		/* a block of another attempt at this place does not belong to this record */
 		if (read_block(l, lblk, buf) < 0 ||
 		    codec_get_wear(buf, l->super.ring_uuid, rec->epoch, rec->seq, i, &len) < 0 ||
 		    !wear_merge(w, buf + WEAR_BLK_OFF, len))
@@ -149,8 +150,8 @@ static bool merge_record(struct log *l, struct wear *w, const struct log_record 
 	return whole;
 }
 
-/* From record `rec` back, newest first, until every item was found. false: something on the way was
- * not there, and an item may have had a later copy in it. */
+/* Walks back from record `rec`, newest first, until every item is found. false: something on the
+ * way was missing, and it may have had a later copy of an item. */
 static bool walk(struct log *l, struct wear *w, const struct log_record *rec, uint8_t *buf)
 {
 	struct record_ptr at = { rec->seq, rec->epoch, rec->lblk };
@@ -170,14 +171,16 @@ static bool walk(struct log *l, struct wear *w, const struct log_record *rec, ui
 	return whole && !wear_missing(w);
 }
 
-/* Not of another card whose ring this is a copy of, nor of a ledger that was begun anew. */
+/* Is neither of another card whose ring was copied to this one, nor of a ledger that started
+ * from zero. */
 static bool same_ledger(const struct log_record *a, const struct log_record *b)
 {
 	return !strcmp(a->identity, b->identity) &&
 	       (!a->ledger.first_s || !b->ledger.first_s || a->ledger.first_s == b->ledger.first_s);
 }
 
-/* Every record from lblk back, as far as the turn has gone through the table a few times. */
+/* Merges every record from lblk back, over the distance of a few rounds of the rotor through the
+ * table. */
 static void search(struct log *l, struct wear *w, uint64_t lblk, uint8_t *buf)
 {
 	uint64_t left = search_blks(l), end = lblk + 1;
@@ -202,8 +205,8 @@ static void search(struct log *l, struct wear *w, uint64_t lblk, uint8_t *buf)
 	}
 }
 
-/* All that the card still has of a table of this geometry. false: a part was not read, or is not
- * there. */
+/* Gathers everything that the card still has of a table of this geometry. false: a part was not
+ * read, or is missing. */
 static bool gather(struct log *l, struct wear *w, uint8_t *buf)
 {
 	const struct log_record *head = &l->wear.head;
@@ -230,7 +233,7 @@ static bool find(struct log *l, struct wear *w, uint8_t *buf)
 
 	if (of_table(&l->wear.head, w))
 		return gather(l, w, buf);
-	/* another geometry: the device or its partition has been changed since */
+	/* another geometry: the device or its partition was changed */
 	if (!sane(&geo) || wear_new(&old, &geo) < 0)
 		return false;
 	whole = gather(l, old, buf);
@@ -298,7 +301,7 @@ static uint64_t written_bytes(const struct log *l)
 	       (l->base != l->card ? l->base->account.written_bytes : 0);
 }
 
-/* The cursor has come to lblk: what the rotor owes. */
+/* The debt of the rotor once the cursor has come to lblk. */
 static uint64_t debt_at(const struct log *l, uint64_t lblk)
 {
 	return l->wear.debt_blks + (lblk + l->ring_blks - l->wear.lblk) % l->ring_blks;
@@ -326,12 +329,12 @@ static uint64_t blocks_wanted(const struct log *l, uint64_t debt_blks)
 
 	if (bytes + RECORD_SPARE <= RECORD_WEAR_ROOM)
 		return 0;
-	/* a run that does not fit any more leaves a few bytes of a block unused */
+	/* a run that does not fit leaves a few bytes of a block unused */
 	n = (bytes + RECORD_SPARE - RECORD_WEAR_ROOM + WEAR_BLK_ROOM - 65) / (WEAR_BLK_ROOM - 64);
 	return l->wear.full ? n : min_u64(n, 1 + written / BLKS_PER_WEAR);
 }
 
-/* One more block, and the record still has its place, and the reserve is whole. */
+/* After one more block, is there still room for the record, and is the reserve whole? */
 static bool has_room(const struct log *l, uint64_t lblk)
 {
 	uint64_t in_seg = lblk % l->seg_blks, reserve = RING_RESERVE_EBS * l->segs_per_eb;
@@ -348,7 +351,7 @@ int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk)
 	int r = 0;
 
 	rec->wear.lblk = rec->wear.blks = rec->wear.crc = 0;
-	/* the ring of a shrink is for one commit, and goes with it */
+	/* the ring of a shrink serves one commit and disappears with it */
 	if (!w || l->super.state == SUPER_PENDING)
 		return 0;
 	debt = debt_at(l, *lblk);
@@ -391,7 +394,8 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 		rec->wear = (struct wear_ref){ 0 };
 		return;
 	}
-	if (rec->type == RECORD_CHECKPOINT) /* a copy of a commit's, whose blocks are not its own */
+	/* it copies a commit record, whose blocks are not its own */
+	if (rec->type == RECORD_CHECKPOINT)
 		rec->wear.lblk = rec->wear.blks = rec->wear.crc = 0;
 	wear_note(w, &rec->ledger, rec->time_s, rec->type, rec->cause);
 	debt = debt_at(l, rec->lblk);
