@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Read-ahead of the base across files: small reads that keep close to each other are served from a
- * few windows that were read in one request. A fixed 512 KiB for a volume, locked like all our
- * memory: the base is not cached a second time.
+ * Read-ahead of the base across files. Small reads that stay close to each other are served from a
+ * few windows, each filled by one request. The windows take a fixed 512 KiB per volume, locked like
+ * all memory of the daemon. The base is not cached a second time.
  */
 #ifndef COWFS_EXPORT_AHEAD_H
 #define COWFS_EXPORT_AHEAD_H
@@ -13,9 +13,9 @@
 
 struct ahead;
 
-/* A read that nobody waits for. The caller's memory; his to use again from the call of done on. */
+/* An asynchronous read. Caller-owned; reusable once done() is called. */
 struct ahead_read {
-	/* from another thread, maybe before ahead_start returns */
+	/* from another thread, possibly before ahead_start returns */
 	void (*done)(struct ahead_read *rd, int r);
 	/* private */
 	struct ahead *ahead;
@@ -26,20 +26,21 @@ struct ahead_read {
 	struct async_read io;
 };
 
-/* depth: reads in flight at most, of ahead_start; 0: ahead_start always says -EAGAIN */
+/* depth: maximum number of reads in flight of ahead_start. With 0 ahead_start always returns
+ * -EAGAIN. */
 int ahead_new(struct ahead **ret, struct card *base, unsigned depth) MUST_CHECK;
-void ahead_free(struct ahead *a); /* NULL allowed; nobody reads any more */
+void ahead_free(struct ahead *a); /* NULL allowed; no reads in flight */
 
 /*
- * Blocks of the base, as card_read; any number of threads. epoch names the layer stack that the
- * caller has pinned: while one is published, no block that it shows from the base and that its file
- * system uses changes there, and a window that was read under one epoch is never used under
- * another.
+ * Reads blocks of the base, like card_read. Any number of threads. epoch names the layer stack that
+ * the caller has pinned. While a stack is published, no block changes in the base that the stack
+ * shows from there and that its file system uses. A window that was read under one epoch is never
+ * used under another.
  */
 int ahead_read(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 
-/* The same without waiting. 0: buf is filled. AHEAD_PENDING: done will be called, and the stack
- * stays pinned until then. -EAGAIN: not without waiting; nothing was done. */
+/* The same without blocking. 0: buf is filled. AHEAD_PENDING: done will be called, and the stack
+ * stays pinned until then. -EAGAIN: the read would block; nothing was done. */
 #define AHEAD_PENDING 1
 int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf,
 		struct ahead_read *rd) MUST_CHECK;

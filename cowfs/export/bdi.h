@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Bounds what a block device may have dirty in the page cache, through /sys/class/bdi (kernel >=
+/* Bounds the dirty pages of a block device in the page cache, through /sys/class/bdi (kernel >=
  * 6.2). */
 #ifndef COWFS_EXPORT_BDI_H
 #define COWFS_EXPORT_BDI_H
@@ -14,18 +14,19 @@ struct bdi_limit {
 
 #define BDI_LIMIT_CLOSED ((struct bdi_limit){ -1, -1, -1, -1 })
 
-/* Does this kernel know it? By path: before start only, like bdi_limit_open. */
+/* Does this kernel support the limit? Uses a path, so call it before start only, like
+ * bdi_limit_open. */
 bool bdi_can_limit(void);
 int bdi_limit_open(struct bdi_limit *ret, dev_t rdev) MUST_CHECK;
-/* The kernel keeps it as a share of its own limit, which follows the free memory: to be set again
- * from time to time. All of it is the device's at once: alone the maximum would have the kernel
- * begin with a hundredth of its own limit for a device that has not written lately, and hold
- * writers for up to 200 ms each time. */
+/* Set it again from time to time: the kernel stores it as a share of its own limit, which follows
+ * the free memory. The minimum is set to the same value. With the maximum alone, the kernel starts
+ * a device that has not written lately with a hundredth of its own limit, and holds writers for up
+ * to 200 ms each time. */
 int bdi_limit_set(const struct bdi_limit *b, uint64_t bytes) MUST_CHECK;
-/* Gives the device its defaults back: its number outlives the volume. */
+/* Restores the defaults of the device, because its number outlives the volume. */
 void bdi_limit_close(struct bdi_limit *b);
 
-/* What the whole system may have dirty now; UINT64_MAX if it cannot be told. */
+/* Dirty limit of the whole system now; UINT64_MAX if unknown. */
 uint64_t global_dirty_bytes(void);
 
 #endif

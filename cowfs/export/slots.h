@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Slots: what a read needs that was started and is answered later. A fixed number, with locked
- * buffers, made before the first request: most reads are small, so there are many small ones and a
- * few large ones.
+ * Slots: the state of a read that was started and is answered later. Their number is fixed, and
+ * their buffers are locked and allocated before the first request. Most reads are small, so there
+ * are many small slots and a few large ones.
  */
 #ifndef COWFS_EXPORT_SLOTS_H
 #define COWFS_EXPORT_SLOTS_H
@@ -18,7 +18,7 @@ struct slots;
 
 struct slot {
 	struct view_read rd;
-	void *req; /* of FUSE; the user's, as the two below */
+	void *req; /* of FUSE; belongs to the user, like the next two */
 	size_t len_bytes;
 	uint64_t since_ns;
 	char *buf; /* aligned for direct I/O */
@@ -29,9 +29,9 @@ struct slot {
 };
 
 int slots_new(struct slots **ret, size_t large_bytes) MUST_CHECK;
-void slots_free(struct slots *s); /* NULL allowed; none in use */
-/* One whose buffer holds len_bytes (<= large_bytes); NULL: all of that size are in use. Any thread,
- * also to give back. */
+void slots_free(struct slots *s); /* NULL allowed; no slot in use */
+/* A slot whose buffer holds len_bytes (<= large_bytes). NULL: all slots of that size are in use.
+ * Any thread, also for slot_put. */
 struct slot *slot_get(struct slots *s, size_t len_bytes);
 void slot_put(struct slot *slot);
 unsigned slots_used(const struct slots *s);

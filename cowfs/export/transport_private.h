@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a transport implements: private to export/. The functions are those of transport.h. */
+/* The interface that a transport implements; private to export/. The functions are those of
+ * transport.h. */
 #ifndef COWFS_EXPORT_TRANSPORT_PRIVATE_H
 #define COWFS_EXPORT_TRANSPORT_PRIVATE_H
 

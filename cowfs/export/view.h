@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The merged view: for each 4 KiB block the newest of
- *	1 active generation	RAM
- *	2 sealed generation	RAM, while a commit is under way
- *	3 failed generation	RAM, what a failed commit left behind
- *	4 log			card, through the log index
- *	5 base			card, at home
+ * The merged view. For each 4 KiB block it shows the newest of
+ * 	1 active generation	RAM
+ * 	2 sealed generation	RAM, while a commit is under way
+ * 	3 failed generation	RAM, left by a failed commit
+ * 	4 log			card, through the log index
+ * 	5 base			card, at the home location
  *
- * I1  A request pins the layer stack from look-up to the end of its copying. A layer is freed
- *     and ring space reused only after every pin older than its removal is gone (view_synchronize).
- * I2  Every write or punch holds the seal lock shared from its look-up to its mark; the seal takes
+ * I1  A request pins the layer stack from look-up to the end of its copying. A layer is freed, and
+ *     ring space is reused, only after every pin older than the removal is gone (view_synchronize).
+ * I2  Every write or punch holds the seal lock shared from its look-up to its mark. The seal takes
  *     it exclusively, for microseconds.
- * I3  Writers of one block are serialised by a striped lock: first touch of a part of a block
- *     fills it from below, once.
+ * I3  A striped lock serialises the writers of one block. The first write to a part of a block
+ *     fills the rest from below, once.
  * I4  view_read, view_write and view_punch never wait for a commit.
  */
 #ifndef COWFS_EXPORT_VIEW_H
@@ -28,7 +28,7 @@
 
 struct view;
 
-/* Cumulative, any thread may read. What programs asked for, before any merging. */
+/* Cumulative; any thread may read them. They count what programs asked for, before any merging. */
 struct view_counters {
 	uint64_t read_calls, read_bytes;
 	uint64_t write_calls, written_bytes; /* absorbed in RAM */
@@ -36,9 +36,9 @@ struct view_counters {
 	uint64_t read_errors, write_errors;
 };
 
-/* A read that was started. The caller's memory; his to use again from the call of done on. */
+/* A read that was started. Caller-owned; reusable once done() is called. */
 struct view_read {
-	/* from another thread, maybe before view_start_read returns */
+	/* from another thread, possibly before view_start_read returns */
 	void (*done)(struct view_read *rd, int r);
 	/* private */
 	struct view *view;
@@ -47,78 +47,77 @@ struct view_read {
 	struct ahead_read ahead;
 };
 
-#define VIEW_READS 40u /* in flight at most; more are told -EAGAIN */
+#define VIEW_READS 40u /* maximum in flight; further reads get -EAGAIN */
 
-/* Takes a reference of its own to index, the caller keeps his. store and base stay the caller's and
- * outlive the view. volume_blks * 4096 <= base size. */
+/* Takes its own reference to index; the caller keeps its own. The caller keeps ownership of store
+ * and base, which must outlive the view. volume_blks * 4096 <= base size. */
 int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
 	     struct log_index *index) MUST_CHECK;
 void view_free(struct view *v); /* no request in flight */
-/* Counts in w which blocks are written again, from now on; before the first request. w stays the
- * caller's, and outlives the view. */
+/* From now on w counts which blocks are written again. Call it before the first request. The caller
+ * keeps ownership of w, which must outlive the view. */
 void view_set_rewrites(struct view *v, struct rewrites *w);
 uint64_t view_volume_blks(const struct view *v);
 void view_counters(const struct view *v, struct view_counters *ret);
 
 /* ---- serving threads: any alignment down to 1 byte, whole range or an error (-EINVAL outside the
- * volume, -EIO and -EBADMSG from below, -ENOSPC hard limit of the store). A failed write changes
- * no block that it did not complete. */
+ * volume, -EIO and -EBADMSG from below, -ENOSPC hard limit of the store). A failed write changes no
+ * block that it did not complete. */
 int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
-/* reads zero after */
+/* the range reads zero afterwards */
 int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK;
 
-/* view_read without waiting for the card: 0 or the error at once; VIEW_PENDING: done will be
- * called; -EAGAIN: not without waiting, nothing is counted, buf may be changed. The view is not
- * freed meanwhile. */
+/* view_read without blocking on the card. 0 or the error: at once. VIEW_PENDING: done will be
+ * called. -EAGAIN: the read would block; nothing is counted, buf may be changed. The view must not
+ * be freed meanwhile. */
 #define VIEW_PENDING AHEAD_PENDING
 int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
 		    struct view_read *rd) MUST_CHECK;
-/* Would this write have to read from the card first? A guess that the next moment may make
- * wrong. */
+/* Would this write first have to read from the card? Only a hint: the answer can change at any
+ * moment. */
 bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes);
 
 /* ---- commit thread only ---- */
 
-/* What is in the active generation now, and what in the sealed and failed ones. */
+/* Statistics of the active generation, and of the sealed and failed ones together. */
 void view_dirty(struct view *v, struct generation_stats *ret_active,
 		struct generation_stats *ret_below);
 
-/* Active becomes sealed, a new empty generation becomes active. An older failed layer stays below
- * the sealed one and belongs to it from now on. -EBUSY: already sealed; -ENOMEM: nothing
- * changed. */
+/* The active generation becomes the sealed one, and a new empty generation becomes active. An older
+ * failed layer stays below the sealed one and belongs to it from now on. -EBUSY: already sealed.
+ * -ENOMEM: nothing changed. */
 int view_seal(struct view *v) MUST_CHECK;
-/* After a seal: is RAM what it is counted as? -ENOTRECOVERABLE: a rule is broken (base/invariant.h), and it must not be
- * committed. */
+/* After a seal: does RAM match its counters? -ENOTRECOVERABLE: a rule is broken (base/invariant.h),
+ * and the generation must not be committed. */
 int view_check_sealed(const struct view *v) MUST_CHECK;
-/* The commit succeeded: publishes index (takes the caller's reference), then drops the sealed and
+/* The commit succeeded. Publishes index (takes the caller's reference). Then frees the sealed and
  * the failed generation and the old index once no pin needs them. */
 void view_release(struct view *v, struct log_index *index);
-/* The commit failed: what was sealed becomes the failed layer. With an older failed layer the two
- * are made one, block by block, in bounded extra memory; active and reads go on meanwhile.
- * -ENOSPC, -ENOMEM: nothing is lost, they only stay separate layers (there may be many) until the
- * next view_fail or view_release. -EINVAL: not sealed. */
+/* The commit failed: the sealed generation becomes the failed layer. An older failed layer is
+ * merged with it, block by block, in bounded extra memory. Writes to the active generation and
+ * reads continue meanwhile. -ENOSPC, -ENOMEM: nothing is lost. The layers only stay separate (there
+ * may be many) until the next view_fail or view_release. -EINVAL: not sealed. */
 int view_fail(struct view *v) MUST_CHECK;
-/* After a checkpoint: publishes an index alone. Returns when nobody can use the old one any
- * more. */
+/* After a checkpoint: publishes a new index only. Returns once nothing can use the old index. */
 void view_set_index(struct view *v, struct log_index *index);
 /* Waits until every request that pinned the stack before this call has ended. */
 void view_synchronize(struct view *v);
 
-/* Immutable images for the commit, 4 KiB blocks, aligned buffers. */
+/* Immutable images for the commit. 4 KiB blocks, aligned buffers. */
 /* committed: log over base. Allowed at any time. */
 int view_read_committed(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 /* sealed (and failed) over committed. Between view_seal and view_release/view_fail. */
 int view_read_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
-/* The same, but only if RAM has all of it as data: -ENODATA else. */
+/* The same, but only if RAM has the whole range as data; otherwise -ENODATA. */
 int view_peek_sealed(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
-/* Of the live image; any thread. */
+/* The same for the live image; any thread. */
 int view_peek_live(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 /* Next present run of the sealed pair at or after *blk, as generation_next. */
 bool view_next_sealed(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		      enum blk_state *ret_state);
-/* The live image and its runs (all RAM layers merged), for dry runs: a moving target, and said
- * so. */
+/* The live image and its runs (all RAM layers merged), for dry runs. They change while they are
+ * read. */
 int view_read_live(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 bool view_next_live(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		    enum blk_state *ret_state);

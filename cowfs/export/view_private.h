@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The view's inside, shared by the serving side (view.c) and the commit side (view_commit.c).
+ * Internals of the view, shared by the serving side (view.c) and the commit side (view_commit.c).
  *
  * Lock order: seal_lock, then stripes by ascending index, then pin. The commit thread takes
- * seal_lock for one pointer store and waits for pins (view_synchronize) holding nothing; who
- * holds a pin waits for nothing but the card.
+ * seal_lock for one pointer store. It waits for pins (view_synchronize) without holding anything. A
+ * holder of a pin waits for nothing but the card.
  */
 #ifndef COWFS_EXPORT_VIEW_PRIVATE_H
 #define COWFS_EXPORT_VIEW_PRIVATE_H
@@ -15,8 +15,9 @@
 #include "export/pin.h"
 #include "export/view.h"
 
-/* Stripes are dealt out to the volume in order, again and again. A change is done in pieces that
- * end at multiples of VIEW_PIECE_BYTES, so one piece never needs both ends of the table. */
+/* Stripes are assigned to the volume in order, wrapping around at the end of the table. A change is
+ * done in pieces that end at multiples of VIEW_PIECE_BYTES, so one piece never needs both ends of
+ * the table. */
 #define VIEW_STRIPES 256
 #define VIEW_STRIPE_BYTES (64 * KIB)
 #define VIEW_PIECE_BYTES (2 * MIB)
@@ -29,14 +30,14 @@ _Static_assert(VIEW_PIECE_BYTES / COW_BLK_BYTES == REWRITES_MAX_CALL_BLKS,
 struct view {
 	struct ram_store *store;
 	struct ahead *ahead;
-	struct rewrites *rewrites; /* the caller's; may be NULL */
+	struct rewrites *rewrites; /* caller-owned; may be NULL */
 	uint64_t volume_blks;
 	_Atomic(struct layers *) layers; /* stored by the commit thread, loaded under a pin */
 
-	/* the commit thread's; sealed is read by others */
+	/* belongs to the commit thread; others read sealed */
 	_Atomic bool sealed;
-	struct layers *spare;	/* private; room for all that is in `layers` */
-	struct layers *retired; /* free at the next synchronize */
+	struct layers *spare;	/* private; room for all layers of `layers` */
+	struct layers *retired; /* freed at the next synchronize */
 
 	pthread_rwlock_t seal_lock;
 	pthread_mutex_t stripe[VIEW_STRIPES];
