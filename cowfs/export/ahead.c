@@ -3,26 +3,28 @@
  * Read-ahead of the base.
  *
  * Notes on the design
- * - The kernel reads ahead inside of a file. Whoever reads many small files, or walks a tree, asks
- *   for single blocks that lie close together on the card (inode tables, directories, files written
- *   one after another), several such streams at a time. A card takes a millisecond for
- *   each request, whatever its size, and on a fast one the request costs more than the bytes.
- * - A stream is a place near which the last requests were. Its window grows while what it brings is
- *   used, and shrinks to nothing when less than a quarter is. Random reads match no stream and
- *   cost a search in a small table; the worst there is, blocks just beyond each window, 9 %.
- * - Sizes by replaying the requests of a cold read of 9,000 files and of a tree walk, at 1 ms a
- *   request and 20 MB/s: with windows of 64 KiB both take 0.7 of the time, of 32 KiB 0.75; of
- *   128 KiB, more of them, or aligned ones hardly better. A window pays from a fifth used.
+ * - The kernel reads ahead inside a file. A program that reads many small files, or walks a tree,
+ *   asks for single blocks that lie close together on the card (inode tables, directories, files
+ *   written one after another). Several such streams run at a time. A card takes a millisecond for
+ *   each request, whatever its size. On a fast card the request costs more than the bytes.
+ * - A stream is a place near which the last requests were. Its window grows while its content is
+ *   used, and shrinks to nothing when less than a quarter is used. Random reads match no stream and
+ *   cost a search in a small table. The worst case, blocks just beyond each window, costs 9 %.
+ * - Sizes come from a replay of the requests of a cold read of 9,000 files and of a tree walk, at 1
+ *   ms a request and 20 MB/s. With windows of 64 KiB both take 0.7 of the time, with 32 KiB 0.75.
+ *   Windows of 128 KiB, more windows, or aligned ones are hardly better. A window pays off once a
+ *   fifth of it is used.
  *
- * I1  A window is used only under the epoch under which its reading began. What a stack shows from
- *     the base does not change there while the stack is published or pinned; all that the commit
- *     writes in place, checkpoints included, is covered by a newer layer in every stack of that
- *     time. A window may hold garbage for covered blocks, and nobody asks for those. Gaps that a
- *     plan writes over (commit/plan.h) do change: free blocks, whose content means nothing until
- *     somebody has written them above.
- * I2  A window's buffer is written only while it is `filling`, which only an idle one becomes.
- * I3  Who waits, waits for the card alone: a window is filled without any lock held. A read that
- *     was only started stands in the window's list and is answered by who fills it.
+ * I1  A window is used only under the epoch under which its read began. The blocks that a stack
+ *     shows from the base do not change there while the stack is published or pinned. A newer layer
+ *     in every stack of that time covers all blocks that the commit writes in place, checkpoints
+ *     included. A window may hold garbage for covered blocks, but no request reads those. Gaps that
+ *     a plan writes over (commit/plan.h) do change: they are free blocks, whose content is
+ *     undefined until the file system writes them.
+ * I2  A window's buffer is written only while it is `filling`. Only an idle window becomes
+ *     `filling`.
+ * I3  Readers wait for the card alone: a window is filled without any lock held. A read that was
+ *     only started is queued in the window's list, and the thread that fills the window answers it.
  */
 #include "export/ahead.h"
 
@@ -36,18 +38,18 @@
 #define STREAMS 16
 #define WINDOW_MAX_BLKS 16u
 #define WINDOW_MIN_BLKS 4u
-#define NEAR_BLKS 32u /* so far from the last request belongs to the stream */
-#define PAUSE 4	      /* requests, after a window that was not worth it */
+#define NEAR_BLKS 32u /* a request within this distance of the last one belongs to the stream */
+#define PAUSE 4	      /* requests without a window after one that did not pay off */
 #define NOWHERE (UINT64_MAX / 2)
 
 struct window {
 	uint64_t epoch, blk;
-	unsigned blks; /* 0: nothing in it */
+	unsigned blks; /* 0: empty */
 	bool filling;
-	struct ahead_read *waiting; /* while filling */
-	struct async_read io;	    /* that fills it */
+	struct ahead_read *waiting; /* used while filling */
+	struct async_read io;	    /* the read that fills it */
 	struct ahead *ahead;
-	_Atomic unsigned users; /* copying from it, or filling it */
+	_Atomic unsigned users; /* threads that copy from it or fill it */
 	unsigned stream;
 	uint64_t used_at;
 	char *buf;
@@ -55,14 +57,14 @@ struct window {
 
 struct stream {
 	uint64_t last_blk, used_at;
-	unsigned window_blks; /* of the last window; 0: none */
-	unsigned used_blks;   /* what it was good for */
-	unsigned pause;	      /* so many requests without a window */
+	unsigned window_blks; /* size of the last window; 0: none */
+	unsigned used_blks;   /* how much of it was used */
+	unsigned pause;	      /* requests left without a window */
 };
 
 struct ahead {
 	struct card *base;
-	struct async *async; /* NULL: this card has none */
+	struct async *async; /* NULL: not available for this card */
 	uint64_t base_blks;
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
@@ -134,7 +136,7 @@ static struct window *idle_window(struct ahead *a)
 	return oldest;
 }
 
-/* The stream near which blk lies; or the one that was idle for longest, begun anew. */
+/* The stream near which blk lies. If there is none, restarts the stream that was idle longest. */
 static struct stream *find_stream(struct ahead *a, uint64_t blk)
 {
 	struct stream *oldest = a->stream;
@@ -149,7 +151,7 @@ static struct stream *find_stream(struct ahead *a, uint64_t blk)
 	return oldest;
 }
 
-/* How much to read for a request that no window has; 0: the request alone. */
+/* How much to read for a request that no window covers. 0: the request alone. */
 static unsigned plan(struct stream *s)
 {
 	if (s->last_blk == NOWHERE)
@@ -178,7 +180,7 @@ static void note(struct ahead *a, struct stream *s, uint64_t blk, uint64_t blks)
 	s->used_at = ++a->clock;
 }
 
-/* A window for this request, ready to be filled; NULL: none is wanted, or to be had. */
+/* A window for this request, ready to be filled. NULL: none is wanted, or none is available. */
 static struct window *begin_window(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks)
 {
 	struct stream *s = find_stream(a, blk);
@@ -215,7 +217,7 @@ static void leave(struct window *w)
 	atomic_fetch_sub_explicit(&w->users, 1, memory_order_release);
 }
 
-/* Under the lock: what has found w uses it. */
+/* Under the lock: registers a user of w. */
 static void enter(struct ahead *a, struct window *w, uint64_t blk, uint64_t blks)
 {
 	struct stream *s = &a->stream[w->stream];
@@ -243,7 +245,7 @@ static int start_own(struct ahead *a, struct ahead_read *rd)
 		       : -EAGAIN;
 }
 
-/* From who filled the window; the error that he met may be that of a block that rd does not
+/* Called by the thread that filled the window. Its error may belong to a block that rd does not
  * want. */
 static void answer(struct ahead_read *rd, bool ok)
 {
@@ -260,7 +262,7 @@ static void answer(struct ahead_read *rd, bool ok)
 	rd->done(rd, r < 0 ? read_card(rd->ahead, rd->blk, rd->blks, rd->buf) : 0);
 }
 
-/* Ends the filling, and answers who waits for it; the caller still uses w. */
+/* Ends the filling, and answers the reads that wait for it. The caller still uses w. */
 static void filled(struct ahead *a, struct window *w, int r)
 {
 	struct ahead_read *rd, *next;
@@ -284,7 +286,7 @@ int ahead_read(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, voi
 	bool to_fill = false, ok;
 	struct window *w;
 
-	if (blks >= WINDOW_MAX_BLKS) /* worth a request of its own */
+	if (blks >= WINDOW_MAX_BLKS) /* large enough for a request of its own */
 		return read_card(a, blk, blks, buf);
 	pthread_mutex_lock(&a->lock);
 	while ((w = find_window(a, epoch, blk, blks)) && w->filling)
@@ -305,7 +307,7 @@ int ahead_read(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, voi
 		copy_out(w, blk, blks, buf);
 	if (w)
 		leave(w);
-	/* an error may be that of a block that nobody wants */
+	/* the error may belong to a block that this read does not want */
 	return ok ? 0 : read_card(a, blk, blks, buf);
 }
 
@@ -317,7 +319,7 @@ static void window_done(struct async_read *io, int r)
 	leave(w);
 }
 
-/* Fills w, in which somebody waits, one way or the other. */
+/* Fills w, which has waiting reads, asynchronously or not. */
 static void start_fill(struct ahead *a, struct window *w)
 {
 	w->io.done = window_done;
@@ -345,7 +347,7 @@ int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, vo
 		enter(a, w, blk, blks);
 		hit = !w->filling;
 	} else if ((w = begin_window(a, epoch, blk, blks))) {
-		/* rd, beside the filling */
+		/* for rd, besides the filling */
 		atomic_fetch_add_explicit(&w->users, 1, memory_order_relaxed);
 		to_fill = true;
 	}

@@ -73,10 +73,10 @@ int bdi_limit_set(const struct bdi_limit *b, uint64_t bytes)
 
 	if (b->max_bytes_fd < 0)
 		return -EBADF;
-	/* the maximum may not be below the minimum. The minima of all devices together may be too
-	 * much: then without */
+	/* The maximum must not be below the minimum. The minima of all devices together may be too
+	 * much; then there is no minimum. */
 	(void)!write_number(b->min_bytes_fd, 0);
-	/* -EINVAL: more than the whole system may have dirty now */
+	/* -EINVAL: more than the dirty limit of the whole system */
 	while ((r = write_number(b->max_bytes_fd, bytes)) == -EINVAL && bytes > MIB)
 		bytes /= 2;
 	(void)!write_number(b->min_bytes_fd, bytes / 64 * 63);

@@ -19,9 +19,9 @@ struct bdi_limit {
 bool bdi_can_limit(void);
 int bdi_limit_open(struct bdi_limit *ret, dev_t rdev) MUST_CHECK;
 /* Set it again from time to time: the kernel stores it as a share of its own limit, which follows
- * the free memory. The minimum is set to the same value. With the maximum alone, the kernel starts
- * a device that has not written lately with a hundredth of its own limit, and holds writers for up
- * to 200 ms each time. */
+ * the free memory. The minimum is set to almost the same value. With the maximum alone, the kernel
+ * starts a device that has not written lately with a hundredth of its own limit, and holds writers
+ * for up to 200 ms each time. */
 int bdi_limit_set(const struct bdi_limit *b, uint64_t bytes) MUST_CHECK;
 /* Restores the defaults of the device, because its number outlives the volume. */
 void bdi_limit_close(struct bdi_limit *b);

@@ -3,30 +3,31 @@
  * FUSE session: turns the kernel's requests on one file into calls of the view.
  *
  * Notes on the design
- * - The only file that includes FUSE headers.
- * - The serving threads are ours, not libfuse's loop (serve.h). The leader serves what RAM has, and
- *   starts reads of the card without waiting for them: each has a slot with a buffer of its own,
- *   and is answered by the thread that takes the card's answers. What neither can do (a range in
- *   several places on the card, the log, parts of blocks, large punches, no slot left) is done
- *   after handing over, in the thread's own buffer: the payload of a read is put behind its first
- *   page (the request has been decoded by then), aligned for direct I/O on the card.
- * - A fast card's small reads the leader does by itself while there is nothing else to do:
+ * - Only this file includes FUSE headers.
+ * - The serving threads are our own, not libfuse's loop (serve.h). The leader serves reads from
+ *   RAM, and starts reads of the card without blocking. Each started read has a slot with its own
+ *   buffer. The thread that takes the card's answers replies to it. Some requests cannot be served
+ *   this way: a range in several places on the card, the log, parts of blocks, large punches, no
+ *   free slot. The leader hands over before it serves them in its own buffer. The payload of such a
+ *   read goes behind the buffer's first page (the request is already decoded by then), aligned for
+ *   direct I/O on the card.
+ * - While the leader has nothing else to do, it reads small ranges of a fast card by itself:
  *   read_alone.
  * - FOPEN_DIRECT_IO with FOPEN_PARALLEL_DIRECT_WRITES (kernel >= 6.2; older ones ignore the bit):
- *   without them each write is submitted under the inode's exclusive lock and through the page
- *   cache's invalidation. libfuse before 3.15 has no field for the second, hence the raw reply to
- *   OPEN.
- * - FSYNC is answered ENOSYS once: the kernel never asks again. A flush costs nothing because "in
- *   RAM" is all that fsync promises above cowfs.
+ *   without them each write takes the inode's exclusive lock and invalidates the page cache.
+ *   libfuse before 3.15 has no field for the second flag, hence the raw reply to OPEN.
+ * - FSYNC is answered ENOSYS once, and the kernel never asks again. A flush costs nothing, because
+ *   above cowfs fsync promises only "in RAM".
  * - A reply is whole or an error, never short: the loop driver takes a short write for success.
- * - The mount is never attached to the tree. It lives as long as the descriptor of its file (that
- *   the loop device holds): the last close aborts the connection and the threads read ENODEV, which
- *   ends them.
- * - A process that was killed closes its descriptors from the last one down. That of the loop
- *   device writes what is dirty in its cache, through us, and would wait for ever if /dev/fuse were
- *   still open then. So ours has the highest number. A FLUSH of the file is asked for before any of
- *   them is released, and would wait for ever whatever its number: FOPEN_NOFLUSH (kernel >= 5.16),
- *   until a close before that was answered ENOSYS.
+ * - The mount is never attached to the tree. It lives as long as the descriptor of its file, which
+ *   the loop device holds. The last close aborts the connection. The threads then read ENODEV and
+ *   end.
+ * - A killed process closes its descriptors from the highest one down. The close of the loop
+ *   device's descriptor writes its dirty cache through us. That would block forever if /dev/fuse
+ *   were still open, so our /dev/fuse has the highest number. The kernel asks for a FLUSH of the
+ *   file before it releases any descriptor, which would block forever whatever the number.
+ *   FOPEN_NOFLUSH (kernel >= 5.16) prevents the FLUSH, and so does an earlier close that was
+ *   answered ENOSYS.
  */
 #include "export/fuse.h"
 
@@ -53,17 +54,19 @@
 #define FOREVER_S 1e9
 
 #define SERVERS 4
-#define MAX_WRITE_BYTES (256u * KIB) /* locked once per server; 1 MiB is no faster on a card */
-#define HEADER_BYTES COW_BLK_BYTES   /* request headers, and what aligns the payload of a read */
+/* locked once per server; a size of 1 MiB is no faster on a card */
+#define MAX_WRITE_BYTES (256u * KIB)
+#define HEADER_BYTES COW_BLK_BYTES /* request headers; aligns the payload of a read */
 #define BUF_BYTES (HEADER_BYTES + MAX_WRITE_BYTES)
-#define FAST_READ_NS 150000	    /* a card whose small reads take less is fast, */
-#define FAST_READ_BYTES (16u * KIB) /* and these are small */
+#define FAST_READ_NS 150000	    /* a card is fast if its small reads take less than this, */
+#define FAST_READ_BYTES (16u * KIB) /* and reads up to this size are small */
 #define MAX_BACKGROUND                                                                             \
-	128 /* the loop device has 128 tags: none ever waits in FUSE's background queue */
+	128 /* the loop device has 128 tags, so no request waits in FUSE's background queue */
 #define START_TIMEOUT_S 10
 #define WATCH_STACK_BYTES (64 * KIB)
-#define LAST_FD 1000		     /* above all others */
-#define PUNCH_PIECE_BYTES (64 * MIB) /* of WRITE_ZEROES with its up to 4 GiB: locks */
+#define LAST_FD 1000 /* higher than all others */
+/* bounds the lock time of WRITE_ZEROES, which may span 4 GiB */
+#define PUNCH_PIECE_BYTES (64 * MIB)
 
 struct fuse_export {
 	struct view *view;
@@ -76,12 +79,12 @@ struct fuse_export {
 	struct serve *serve;
 
 	struct slots *slots;
-	_Atomic uint64_t read_ns; /* what a small read of the card takes: a moving average */
+	_Atomic uint64_t read_ns; /* duration of a small read of the card: a moving average */
 };
 
 static __thread char *read_buf; /* MAX_WRITE_BYTES of the serving thread that handles a request */
 
-/* The one place where an error becomes what the kernel sees. */
+/* The only place that maps an error to the one that the kernel sees. */
 static void reply_error(fuse_req_t req, int r)
 {
 	int e;
@@ -95,7 +98,7 @@ static void reply_error(fuse_req_t req, int r)
 	case -EINVAL:
 		e = -r;
 		break;
-	default: /* EBADMSG, ENOMEM, EROFS, ...: to a block device all the same */
+	default: /* EBADMSG, ENOMEM, EROFS, ...: all EIO for a block device */
 		e = EIO;
 	}
 	fuse_reply_err(req, e);
@@ -196,7 +199,7 @@ static void note_read(struct fuse_export *e, size_t len_bytes, uint64_t since_ns
 {
 	uint64_t before = atomic_load_explicit(&e->read_ns, memory_order_relaxed);
 
-	if (len_bytes <= FAST_READ_BYTES) /* a lost update is no loss */
+	if (len_bytes <= FAST_READ_BYTES) /* a lost update does no harm */
 		atomic_store_explicit(&e->read_ns, (3 * before + (now_ns() - since_ns)) / 4,
 				      memory_order_relaxed);
 }
@@ -210,15 +213,15 @@ static void slot_done(struct view_read *rd, int r)
 	slot_put(s);
 }
 
-/* Another thread for the answer costs some microseconds. Where the card takes hardly longer and
- * nobody else waits for anything, the leader reads by itself. */
+/* Answering from another thread costs some microseconds. If the card hardly takes longer and no
+ * other request waits, the leader reads by itself. */
 static bool read_alone(struct fuse_export *e, size_t len_bytes)
 {
 	return len_bytes <= FAST_READ_BYTES && !slots_used(e->slots) && serve_waited() &&
 	       atomic_load_explicit(&e->read_ns, memory_order_relaxed) < FAST_READ_NS;
 }
 
-/* False: this read has to be waited for. */
+/* False: this read must block. */
 static bool start_read(fuse_req_t req, uint64_t off_bytes, size_t len_bytes)
 {
 	struct fuse_export *e = req_export(req);
@@ -278,7 +281,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 		r = view_write(req_view(req), (uint64_t)off, buf, size);
 	if (r == -ENOSPC && gate) {
 		gate_store_full(gate);
-		r = -EIO; /* ENOSPC is what file systems do not expect of a disk */
+		r = -EIO; /* file systems do not expect ENOSPC from a disk */
 	}
 	if (gate && off < COW_BLK_BYTES)
 		gate_look(gate); /* the superblock */
@@ -310,8 +313,8 @@ static int punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 	return r;
 }
 
-/* DISCARD and WRITE_ZEROES of the loop driver. Other modes reserve space, which means nothing here.
- */
+/* DISCARD and WRITE_ZEROES of the loop driver. Other modes reserve space, which has no meaning
+ * here. */
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
 			 struct fuse_file_info *fi)
 {
@@ -336,7 +339,7 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 	reply_error(req, -ENOSYS);
 }
 
-/* Asked for by the loop driver: f_bsize becomes its discard granularity. */
+/* The loop driver asks for it, and uses f_bsize as its discard granularity. */
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct statvfs st = { .f_bsize = COW_BLK_BYTES,
@@ -349,7 +352,8 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	fuse_reply_statfs(req, &st);
 }
 
-/* What is not here (FLUSH, xattrs, locks, ...) libfuse answers with ENOSYS: never asked again. */
+/* libfuse answers all other operations (FLUSH, xattrs, locks, ...) with ENOSYS, and the kernel
+ * never asks again. */
 static const struct fuse_lowlevel_ops ops = {
 	.init = op_init,
 	.lookup = op_lookup,
@@ -370,7 +374,7 @@ static ssize_t receive(void *ctx, void *buf)
 
 	if (n > 0)
 		return n;
-	/* ENOENT: the request was taken back while it was handed out */
+	/* ENOENT: the request was cancelled while it was delivered */
 	if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT))
 		return -EAGAIN;
 	if (n == 0)
@@ -454,9 +458,9 @@ static void *watch_first(void *arg)
 	return NULL;
 }
 
-/* A reply to INIT that the kernel did not take (a filter refused the call, say) leaves every
- * request waiting, for ever and whatever happens to this process: op_init only knows that a reply
- * was made. */
+/* If the kernel did not accept the reply to INIT (a filter refused the call, for example), every
+ * request waits forever, whatever happens to this process. op_init only knows that a reply was
+ * sent. */
 static int open_file(struct fuse_export *e, int mount_fd)
 {
 	struct first w = { .abort_fd = e->abort_fd };
@@ -537,7 +541,7 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 		r = file_fd = open_file(e, mount_fd);
 	if (r < 0) {
 		if (mount_fd >= 0)
-			close(steal_fd(&mount_fd)); /* the last one: wakes the threads */
+			close(steal_fd(&mount_fd)); /* the last close: wakes the threads */
 		fuse_export_stop(e);
 		return r;
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The transport for every kernel: the view is a FUSE file, and a loop device stands on that. */
+/* The transport that works with every kernel: the view is a FUSE file, and a loop device uses that
+ * file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@
 #include "export/transport_private.h"
 
 struct fuse_loop {
-	struct transport transport; /* first */
+	struct transport transport; /* must be first */
 	struct fuse_export *fuse;
 	struct loop_dev loop;
 	bool have_loop;
@@ -166,7 +167,7 @@ int transport_left_check(int fd, const char *label)
 int transport_left_detach(const char *path, const char *label, bool later)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC), excl_fd = -1;
-	/* first: what has the number now may be in use */
+	/* check first: another device with this number may be in use */
 	int r = fd < 0 ? -errno : transport_left_check(fd, label);
 
 	if (r == 0 && !later) {

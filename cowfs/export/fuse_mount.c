@@ -33,8 +33,8 @@ int fuse_mount(int fuse_fd, int *ret_mount_fd)
 	return 0;
 }
 
-/* The switch lies in a file system of its own (fusectl), named after the connection's device
- * number. */
+/* The switch is a file in a file system of its own (fusectl), named after the device number of the
+ * connection. */
 int fuse_mount_open_abort(int mount_fd)
 {
 	_cleanup_close_ int ctl_fd = mounts_open_fusectl();
@@ -44,10 +44,10 @@ int fuse_mount_open_abort(int mount_fd)
 
 	if (ctl_fd < 0)
 		return ctl_fd;
-	/* without a request: the connection may not answer any */
+	/* sends no request, because the connection may no longer answer */
 	if (statx(mount_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &st) < 0)
 		return -errno;
-	snprintf(path, sizeof(path), "%u/abort", st.stx_dev_minor); /* major: 0 */
+	snprintf(path, sizeof(path), "%u/abort", st.stx_dev_minor); /* the major number is 0 */
 	fd = openat(ctl_fd, path, O_WRONLY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The gate's thread sleeps until the oldest held reply is due; a change of the rate wakes it.
+ * The throttle's thread sleeps until the oldest held reply is due. A change of the rate wakes it.
  *
- * The list holds one reply for each tag of the loop device and some more; should it be full, a
- * write is answered at once.
+ * The list has room for one reply per tag of the loop device and some more. If it is full, a write
+ * is answered at once.
  */
 #include "export/gate.h"
 
@@ -32,11 +32,11 @@ struct gate {
 
 	_Atomic int64_t budget_bytes;
 	_Atomic int refuse;
-	_Atomic bool holding; /* rate is not GATE_OPEN: what serving threads look at */
+	_Atomic bool holding; /* rate is not GATE_OPEN; serving threads read only this */
 	_Atomic uint64_t refused, full_errors;
 	_Atomic uint64_t admitted_bytes, stop_bytes;
 
-	/* lock: all below; moments, never across a reply */
+	/* lock: everything below. Held for moments, never across a reply. */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	uint64_t rate;
@@ -109,7 +109,7 @@ static uint64_t due_ns(const struct gate *g)
 			   g->stop ? GATE_OPEN : g->rate, g->shut);
 }
 
-/* lock held, and released meanwhile */
+/* Called with the lock held; releases it meanwhile. */
 static void let_go(struct gate *g)
 {
 	struct held h = g->held[g->first];
@@ -180,7 +180,7 @@ int gate_admit(struct gate *g, size_t bytes)
 
 	if ((before >= 0 && before < (int64_t)bytes) ||
 	    (admitted < stop && stop - admitted <= bytes))
-		g->look(g->ctx); /* whose write took the last of it */
+		g->look(g->ctx); /* called by the thread whose write used the last of the budget */
 	r = atomic_load_explicit(&g->refuse, memory_order_relaxed);
 	if (r < 0)
 		g->refused++;

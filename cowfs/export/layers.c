@@ -17,8 +17,8 @@ struct layers *layers_alloc(unsigned room)
 	return l;
 }
 
-/* The newest generation that has blk, or NULL; *ret_blks blocks from blk on are in it with the same
- * state, or (NULL) are in none. */
+/* The newest generation that has blk: *ret_blks blocks from blk on are in it with the same state.
+ * NULL: *ret_blks blocks are in no generation. */
 static const struct generation *find_generation(const struct layers *l, unsigned first,
 						uint64_t blk, uint64_t max_blks, uint64_t *ret_blks,
 						enum blk_state *ret_state)
@@ -60,14 +60,14 @@ static int read_blocks(const struct layers *l, unsigned first, enum place place,
 {
 	if (place == PLACE_LOG)
 		return log_index_read(l->index, blk, blks, buf);
-	/* the commit reads the card itself */
+	/* the commit reads the card directly */
 	if (first == LAYER_ACTIVE && l->ahead)
 		return ahead_read(l->ahead, l->epoch, blk, blks, buf);
 	return card_read(l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 }
 
-/* The card wants whole blocks and aligned buffers: as much as possible goes straight to the
- * caller's, the rest through one block on the stack. */
+/* The card needs whole blocks and aligned buffers. As much as possible goes straight to the
+ * caller's buffer, the rest through one block on the stack. */
 static int read_card(const struct layers *l, unsigned first, enum place place, uint64_t off_bytes,
 		     uint8_t *buf, size_t len_bytes)
 {
@@ -97,10 +97,10 @@ static int read_card(const struct layers *l, unsigned first, enum place place, u
 	return 0;
 }
 
-/* What answers for the first bytes of a range: n of them, from block blk on. */
+/* The source of the first bytes of a range: n bytes, from block blk on. */
 struct piece {
 	enum place place;
-	const struct generation *gen; /* of PLACE_RAM */
+	const struct generation *gen; /* for PLACE_RAM */
 	uint64_t blk, blks;
 	size_t n;
 };
@@ -122,7 +122,7 @@ static bool on_card(const struct piece *p)
 	return p->place == PLACE_LOG || p->place == PLACE_BASE;
 }
 
-/* not for what is on the card */
+/* Not for data on the card. */
 static int copy_piece(const struct piece *p, uint64_t off_bytes, void *to)
 {
 	if (p->place == PLACE_RAM)
@@ -150,7 +150,7 @@ int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void
 	return 0;
 }
 
-/* One run of the base, whole blocks to an aligned place, and nothing behind it? */
+/* Is it one run of the base, whole blocks to an aligned buffer, with nothing behind it? */
 static bool can_start(const struct layers *l, const struct piece *p, const void *to,
 		      size_t len_bytes)
 {
@@ -158,8 +158,8 @@ static bool can_start(const struct layers *l, const struct piece *p, const void 
 	       (uintptr_t)to % COW_BLK_BYTES == 0 && l->ahead;
 }
 
-/* What RAM has is copied; one run of the base behind it is started. That is nearly all there is:
- * files lie in runs. */
+/* Copies the part in RAM, and starts one run of the base behind it. This covers nearly all reads,
+ * because files lie in runs. */
 int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t len_bytes,
 		 struct ahead_read *rd)
 {
@@ -218,7 +218,7 @@ bool layers_next(const struct layers *l, unsigned first, uint64_t *blk, uint64_t
 			*ret_state = state;
 			return true;
 		}
-		/* absent for so long at least; now without the cut at max_blks */
+		/* absent for at least this long; now without the cut at max_blks */
 		if (!find_generation(l, first, pos, volume_blks - pos, &blks, &state))
 			pos += blks;
 	}

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loop device: attach with direct I/O, queue limits, detach that really waits.
+ * Loop device: attach with direct I/O, queue limits, detach that waits until the device is free.
  *
  * Notes on the design
- * - LOOP_CLR_FD is a request, not a deed: with another opener (udev's probe, a status tool) the
- *   device is only marked AUTOCLEAR and lives on. So detach claims the device first (O_EXCL: no
- *   mount can come in between), asks, closes, and then looks until the device no longer stands on
- *   our file.
- * - max_sectors_kb: a request above FUSE's max_write would be cut in two behind the loop driver's
- *   back. discard_max_bytes: the default of 4 GiB is one fallocate under the inode's lock.
- * - The limits of the queue outlive LOOP_CLR_FD. What a daemon that was killed has left there is no
- *   limit for this one; and whoever gets the number next must not be slowed by ours.
+ * - LOOP_CLR_FD is only a request. With another opener (udev's probe, a status tool) the device is
+ *   marked AUTOCLEAR and lives on. So detach first claims the device (O_EXCL: no mount can come in
+ *   between), then requests, closes, and polls until the device no longer uses our file.
+ * - max_sectors_kb: the kernel would split a request above FUSE's max_write behind the loop
+ *   driver's back. discard_max_bytes: the default of 4 GiB is one fallocate under the inode's lock.
+ * - The limits of the queue outlive LOOP_CLR_FD. Limits left by a killed daemon must not apply to
+ *   this one, and ours must not slow the next user of the device number.
  */
 #include "export/loop.h"
 
@@ -31,7 +30,7 @@
 #define ATTACH_TRIES 64
 #define MAX_SECTORS_KB 256u /* max_write of fuse.c */
 #define DISCARD_MAX_BYTES (64 * MIB)
-#define DRIVER_REQUESTS 128u /* hw_queue_depth of the loop driver, unless it was told another */
+#define DRIVER_REQUESTS 128u /* hw_queue_depth of the loop driver, unless configured otherwise */
 #define DETACH_WAIT_NS (5 * 1000000000ull)
 #define DETACH_POLL_NS 2000000
 #define LIMIT_WAIT_NS (1 * 1000000000ull)
@@ -44,7 +43,7 @@ static int open_again(const struct loop_dev *d, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* One try: -EBUSY when another process configured the same free device first. */
+/* One attempt. -EBUSY: another process configured the same free device first. */
 static int take_free(struct loop_dev *d, int ctl_fd, const struct loop_config *config)
 {
 	int n = ioctl(ctl_fd, LOOP_CTL_GET_FREE), fd, r;
@@ -76,7 +75,8 @@ static const char *const limit_name[LOOP_LIMITS] = {
 	[READ_AHEAD] = "read_ahead_kb",
 };
 
-/* Busy for a moment where somebody else changes the same queue: nr_requests only tries its lock. */
+/* -EBUSY for a moment while another process changes the same queue: nr_requests only tries its
+ * lock. */
 static int set_limit(const struct loop_dev *d, unsigned which, uint64_t value)
 {
 	const struct timespec nap = { .tv_nsec = LIMIT_POLL_NS };
@@ -124,8 +124,8 @@ static void restore_queue(struct loop_dev *d)
 {
 	if (d->queue_dirfd < 0)
 		return;
-	/* a discard size of 0 is what the file could not do; written there it would be a limit that
-	 * Linux never takes back */
+	/* a discard size of 0 means that the file could not discard; written back it would be a
+	 * limit that Linux never lifts */
 	for (unsigned i = 0; i < LOOP_LIMITS; i++)
 		if (d->found[i])
 			(void)set_limit(d, i, d->found[i]);
@@ -145,11 +145,11 @@ static int set_queue(struct loop_dev *d, unsigned read_ahead_kb)
 	if (!r)
 		r = lower_limit(d, DISCARD_MAX, DISCARD_MAX_BYTES);
 	if (!r)
-		/* refused if the driver was told to have fewer */
+		/* refused if the driver is configured with fewer */
 		(void)set_limit(d, NR_REQUESTS, DRIVER_REQUESTS);
 	if (!r && ioctl(d->fd, BLKRASET, read_ahead_kb * 2ul) < 0)
 		r = -errno;
-	/* whoever had this number before may have set it read-only, which outlives LOOP_CLR_FD */
+	/* an earlier user of this number may have set it read-only, which outlives LOOP_CLR_FD */
 	if (!r && ioctl(d->fd, BLKROSET, &writable) < 0)
 		r = -errno;
 	return r;
@@ -223,16 +223,18 @@ int loop_in_use(const struct loop_dev *d)
 	return 0;
 }
 
-/* Does the device still stand on the file that info tells? 1, 0 or -errno; the new descriptor in
- * *ret_fd if 1. */
+/* Does the device still use the file in info? 1, 0 or -errno; the new descriptor in *ret_fd if
+ * 1. */
 static int still_attached(const struct loop_dev *d, const struct loop_info64 *info, int *ret_fd)
 {
 	int fd = open_again(
 		d,
-		O_RDONLY); /* closing a writable one wakes udev, whose probe we would then meet */
+		/* closing a writable descriptor wakes udev, whose probe would then hold the
+		 * device */
+		O_RDONLY);
 	struct loop_info64 now;
 
-	if (fd == -ENXIO || fd == -ENOENT) /* already on its way out, or removed */
+	if (fd == -ENXIO || fd == -ENOENT) /* already being removed, or gone */
 		return 0;
 	if (fd < 0)
 		return fd;
@@ -269,7 +271,7 @@ int loop_detach(struct loop_dev *d)
 		if (r == 0)
 			break;
 		if (now_ns() > until_ns) {
-			/* somebody else has it open: take AUTOCLEAR back and stay attached */
+			/* another process has it open: take AUTOCLEAR back and stay attached */
 			info.lo_flags &= ~(uint32_t)LO_FLAGS_AUTOCLEAR;
 			ioctl(d->fd, LOOP_SET_STATUS64, &info);
 			return -EBUSY;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Why pins_synchronize is right. Let a reader enter: E1 ++held[phase], E2 load grace; and the
- * commit thread synchronise: S1 ++grace, S2 wait for 0 in every slot, both phases. All four are
- * sequentially consistent. In their one total order either E2 is before S1: then E1 is before S2,
- * whichever phase the reader took, and S2 waits for it. Or S1 is before E2: then E2 reads what S1
- * wrote and the reader sees all that was done before the call. Nothing here leans on the phase.
+ * Why pins_synchronize is correct. A reader enters: E1 ++held[phase], E2 load grace. The commit
+ * thread synchronises: S1 ++grace, S2 wait for 0 in every slot, both phases. All four are
+ * sequentially consistent, so they have one total order. Either E2 is before S1: then E1 is before
+ * S2, whichever phase the reader took, and S2 waits for the reader. Or S1 is before E2: then E2
+ * reads the value that S1 wrote, and the reader sees everything done before the call. This argument
+ * does not depend on the phase.
  *
- * The phase is there only so that the wait ends although new readers keep coming: while one phase
- * is waited for, they come in by the other. A reader that has loaded the old phase and comes late
- * delays the wait, no more.
+ * The phase only makes the wait end although new readers keep coming: while the commit thread waits
+ * for one phase, new readers use the other. A reader that loaded the old phase and arrives late
+ * only delays the wait.
  *
- * Leaving is a release, and every change of the counter is a read-modify-write: the 0 that is seen
- * carries what all readers of this slot did.
+ * Leaving is a release, and every change of the counter is a read-modify-write. So the 0 that the
+ * wait reads carries the effects of all readers of this slot.
  */
 #include "export/pin.h"
 
@@ -23,7 +24,7 @@
 static unsigned my_slot(void)
 {
 	static _Atomic unsigned next;
-	static _Thread_local unsigned mine; /* 0: not yet given */
+	static _Thread_local unsigned mine; /* 0: not yet assigned */
 
 	if (!mine)
 		mine = 1 + atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % PIN_SLOTS;
@@ -42,7 +43,7 @@ struct pin pins_enter(struct pins *p)
 
 void pins_leave(struct pin pin)
 {
-	/* signed: the flags of the subtraction answer it */
+	/* signed: the flags of the subtraction give the answer */
 	int left = (int)(atomic_fetch_sub_explicit(pin.held, 1, memory_order_release) - 1);
 
 	(void)INVARIANT("pin count", left >= 0);

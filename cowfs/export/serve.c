@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - Why one thread receives: the kernel wakes those who wait in read in turn, wherever they last
- *   ran. A chain of small requests, each sent after the answer to the one before, then wanders over
- *   the CPUs, and where those are busy it waits for a time slice at each step (docs/BENCHMARKS.md).
- * - The follower that stopped last is woken first: its stack and buffer are still in the cache.
- * - Two threads that receive at the same time are not wrong, only slower. So the check whether a
- *   thread still leads needs no lock: a leader that was replaced in this moment serves one request
- *   more.
- * - The watch looks every SERVE_STUCK_MS / 2 while requests come, and sleeps when none came since
- *   it last looked. A leader that begins a request while it sleeps wakes it: turn and asleep are
- *   written by one and read by the other in opposite order, all sequentially consistent, so one of
- *   the two sees the other.
+ * - Why one thread receives: the kernel wakes the threads that wait in read in turn, wherever they
+ *   last ran. A chain of small requests, each sent after the previous answer, then wanders over the
+ *   CPUs. Where those are busy, it waits for a time slice at each step (docs/BENCHMARKS.md).
+ * - The follower that stopped last is woken first, because its stack and buffer are still in the
+ *   cache.
+ * - Two threads that receive at the same time are correct, only slower. So the check whether a
+ *   thread still leads needs no lock: a leader that was replaced at this moment serves one more
+ *   request.
+ * - The watch looks every SERVE_STUCK_MS / 2 while requests come. It sleeps when none came since
+ *   its last look. A leader that begins a request while the watch sleeps wakes it. One thread
+ *   writes turn and asleep and the other reads them in opposite order, all sequentially consistent,
+ *   so one of the two sees the other.
  */
 #include "export/serve.h"
 
@@ -25,23 +26,23 @@
 #define STACK_BYTES (256 * KIB)
 #define STACK_TOUCH_BYTES (64 * KIB)
 #define WATCH_STACK_BYTES (64 * KIB)
-#define WAITED_NS 3000 /* more than it takes to receive what is there */
+#define WAITED_NS 3000 /* longer than receiving a request that is already queued */
 
 struct server {
 	struct serve *serve;
 	pthread_t thread;
-	sem_t wake;	       /* of a follower: it leads, or all ends */
-	_Atomic unsigned turn; /* odd: in a request */
+	sem_t wake;	       /* of a follower: it leads, or all threads end */
+	_Atomic unsigned turn; /* odd: inside a request */
 	void *buf;
-	bool waited; /* for the last request */
+	bool waited; /* it had to wait for the last request */
 };
 
 struct serve {
 	struct serve_ops ops;
 	void *ctx;
-	_Atomic(struct server *) leader; /* written under lock; NULL: the next that has time */
+	_Atomic(struct server *) leader; /* written under lock; NULL: the next idle thread leads */
 	_Atomic bool ended;
-	pthread_mutex_t lock; /* moments: leader, idle */
+	pthread_mutex_t lock; /* held for moments; protects leader and idle */
 	unsigned n_idle;
 	struct server **idle; /* a stack */
 
@@ -56,7 +57,7 @@ struct serve {
 
 static __thread struct server *self;
 
-/* lock held */
+/* Lock held. */
 static void lead_next(struct serve *s)
 {
 	struct server *next = s->n_idle ? s->idle[--s->n_idle] : NULL;
@@ -85,7 +86,7 @@ static void sleep_on(sem_t *sem)
 		; /* EINTR */
 }
 
-/* Returns when this thread leads, or all has ended. */
+/* Returns when this thread leads, or all threads end. */
 static void follow(struct serve *s, struct server *me)
 {
 	bool wait;
@@ -101,7 +102,7 @@ static void follow(struct serve *s, struct server *me)
 		sleep_on(&me->wake);
 }
 
-/* Everybody wakes and finds that it is over. */
+/* Wakes all threads so that they see the end. */
 static void end(struct serve *s)
 {
 	s->ended = true;
@@ -200,7 +201,7 @@ static void *watch_thread(void *arg)
 			if (again.leader == now.leader && again.turn == now.turn) {
 				sleep_on(&s->watch_wake);
 			} else if (!atomic_exchange(&s->asleep, false)) {
-				sleep_on(&s->watch_wake); /* its post is on the way */
+				sleep_on(&s->watch_wake); /* its post is under way */
 			}
 		}
 		before = now;

@@ -8,9 +8,9 @@
 #include "base/io.h"
 
 struct slots {
-	pthread_mutex_t lock; /* moments: all below */
+	pthread_mutex_t lock; /* held for moments; protects all fields below */
 	pthread_cond_t all_free;
-	struct slot *small, *large; /* free ones */
+	struct slot *small, *large; /* free slots */
 	_Atomic unsigned used;	    /* written under lock */
 	struct slot slot[SLOTS_SMALL + SLOTS_LARGE];
 };

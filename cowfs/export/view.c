@@ -2,15 +2,15 @@
 /*
  * The serving side of the view: read, write, punch. The commit side is view_commit.c.
  *
- * A write takes the seal lock before it loads the layer stack: so it goes to the newest active
- * generation, and its mark is there before the seal. A read takes whatever stack it pins: if a
- * seal overtakes it, what was active is sealed and still the newest of its time.
+ * A write takes the seal lock before it loads the layer stack. So it goes to the newest active
+ * generation, and its mark is there before the seal. A read uses whatever stack it pins. If a seal
+ * overtakes it, its active generation is sealed and still the newest of its time.
  *
- * What readers may meet while a block changes, and why it is right: DATA is marked after its bytes
- * are complete, so the mark shows whole blocks. Overwriting DATA in place may be read torn, as
- * on a disk. A punch marks HOLE, then frees: a reader that saw DATA before reads the freed
- * pages, zero, which is the new content. All changes of one block are serialised by its
- * stripe, so a partial write finds the bytes that it leaves alone.
+ * What readers may see while a block changes, and why it is correct: DATA is marked after its bytes
+ * are complete, so the mark shows whole blocks. A read during an overwrite of DATA in place may be
+ * torn, as on a disk. A punch marks HOLE, then frees. A reader that saw DATA before reads the freed
+ * pages as zeroes, which is the new content. The stripe of a block serialises all its changes, so a
+ * partial write finds the bytes that it leaves alone.
  */
 #include <errno.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static void change_end(struct change *c)
 
 /* ---- changing blocks, all locks held ---- */
 
-/* Bit i: block blk + i is there as data. */
+/* Bit i: block blk + i is present as data. */
 struct was_data {
 	uint64_t word[REWRITES_MAX_CALL_BLKS / 64];
 };
@@ -72,7 +72,8 @@ static void look_before(const struct generation *g, uint64_t blk, uint64_t blks,
 	}
 }
 
-/* Whole blocks. On error they are what they were, but for DATA that the store overwrote already. */
+/* Whole blocks. On error they keep their content, except DATA that the store has already
+ * overwritten. */
 static int put_blocks(const struct change *c, uint64_t blk, uint64_t blks, const void *buf)
 {
 	struct generation *g = c->l->gen[LAYER_ACTIVE];
@@ -100,7 +101,7 @@ static int put_hole(const struct change *c, uint64_t blk, uint64_t blks)
 	return r;
 }
 
-/* Into a block that is there. */
+/* Writes into a block that is present. */
 static int put_into(const struct change *c, uint64_t off_bytes, const void *from, size_t len_bytes)
 {
 	static const uint64_t was_data = 1;
@@ -111,7 +112,7 @@ static int put_into(const struct change *c, uint64_t off_bytes, const void *from
 	return r;
 }
 
-/* A part of one block; from NULL: zeroes. First touch brings the rest up from below. */
+/* A part of one block; from NULL: zeroes. The first write fills the rest from below. */
 static int put_part(const struct change *c, uint64_t off_bytes, const void *from, size_t len_bytes)
 {
 	alignas(COW_BLK_BYTES) uint8_t block[COW_BLK_BYTES];
@@ -146,7 +147,7 @@ static int put_part(const struct change *c, uint64_t off_bytes, const void *from
 	return put_blocks(c, blk, 1, block);
 }
 
-/* Head and tail by put_part, whole blocks between at once; from NULL: zeroes. */
+/* Head and tail by put_part, the whole blocks between in one go; from NULL: zeroes. */
 static int put_range(const struct change *c, uint64_t off_bytes, const uint8_t *from,
 		     uint64_t len_bytes)
 {
@@ -171,7 +172,7 @@ static int put_range(const struct change *c, uint64_t off_bytes, const uint8_t *
 	return 0;
 }
 
-/* Piece by piece: a punch of gigabytes keeps no other writer waiting for long. */
+/* Piece by piece, so that a punch of gigabytes delays no other writer for long. */
 static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes)
 {
 	while (len_bytes) {
@@ -251,7 +252,8 @@ int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_by
 	return r == -EAGAIN ? r : count_read(v, len_bytes, r);
 }
 
-/* A part of a block that the active generation does not have is filled from below. */
+/* A write to a part of a block that the active generation does not have fills the rest from
+ * below. */
 bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
 {
 	uint64_t end_bytes = off_bytes + len_bytes;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The commit side of the view: seal, release, fail, and the images that the commit reads. One
- * thread. Every change of the layers is a new stack: built aside, published by one store, and what
- * it replaced is given back after view_synchronize.
+ * The commit side of the view: seal, release, fail, and the images that the commit reads. Runs in
+ * one thread. Every change of the layers makes a new stack. It is built aside and published by one
+ * store. The objects that it replaced are freed after view_synchronize.
  *
- * view_release and view_set_index cannot fail, so the stack that they publish is allocated before:
- * `spare` has room for all layers at any time, and the stack that a publication replaces becomes
- * the next spare. Only a seal makes the stack longer, and may say -ENOMEM.
+ * view_release and view_set_index cannot fail, so the stack that they publish is allocated in
+ * advance. `spare` has room for all layers at any time, and the stack that a publication replaces
+ * becomes the next spare. Only a seal makes the stack longer, and may return -ENOMEM.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,13 +17,13 @@
 
 #define MERGE_BATCH_BLKS 256
 
-/* ---- birth and death ---- */
+/* ---- construction and destruction ---- */
 
 static void init_locks(struct view *v)
 {
 	pthread_rwlockattr_t attr;
 
-	/* A stream of writers must not keep the seal waiting. Nobody takes it twice. */
+	/* A stream of writers must not delay the seal. No thread takes this lock twice. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&v->seal_lock, &attr);
@@ -114,7 +114,7 @@ void view_synchronize(struct view *v)
 	free_retired(v);
 }
 
-/* The spare, ready to be changed into the next stack: same base and index, first n generations. */
+/* The spare, prepared as the next stack: same base and index, first n generations. */
 static struct layers *next_layers(struct view *v, unsigned n)
 {
 	const struct layers *now = view_layers(v);
@@ -130,8 +130,8 @@ static struct layers *next_layers(struct view *v, unsigned n)
 	return next;
 }
 
-/* Publishes the spare. On return nobody uses the stack before it, which is the new spare and still
- * says what it held. */
+/* Publishes the spare. On return nothing uses the previous stack. It is the new spare and still
+ * lists its layers. */
 static struct layers *publish_spare(struct view *v)
 {
 	struct layers *old = view_layers(v);
@@ -170,7 +170,8 @@ int view_seal(struct view *v)
 	atomic_store_explicit(&v->layers, steal_ptr(next), memory_order_release);
 	pthread_rwlock_unlock(&v->seal_lock);
 
-	/* No waiting here, the file system is frozen: readers may still use the old stack. */
+	/* no waiting here, because the file system is frozen: readers may still use the old
+	 * stack */
 	now->retired = v->retired;
 	v->retired = now;
 	free(v->spare);
@@ -202,7 +203,7 @@ void view_release(struct view *v, struct log_index *index)
 {
 	struct layers *old;
 
-	/* nothing was committed: then nothing in RAM may go */
+	/* nothing was committed, so nothing in RAM may be freed */
 	if (!v->sealed) {
 		view_set_index(v, index);
 		return;
@@ -219,11 +220,11 @@ void view_release(struct view *v, struct log_index *index)
 /* ---- a commit that failed ---- */
 
 /*
- * The layers below the active one become one. First what an upper layer covers is dropped from the
- * lower ones; then no block is in two of them, and what is in a lower one is copied up and taken
- * away below. Readers look at upper first all the time. Between copy and removal they find the
- * same bytes in both; the removal waits for readers that looked at upper before the copy was marked
- * there.
+ * Merges the layers below the active one into one. First, blocks that an upper layer covers are
+ * dropped from the lower ones. After that no block is in two layers. Then the blocks of a lower
+ * layer are copied up and removed below. Readers always look at the upper layer first. Between copy
+ * and removal they find the same bytes in both. The removal waits for readers that looked at the
+ * upper layer before the copy was marked there.
  */
 static int copy_run(struct generation *upper, const struct generation *lower, uint64_t blk,
 		    uint64_t blks, enum blk_state state, void *buf)
@@ -249,7 +250,7 @@ static void take_away(struct generation *lower, uint64_t blk, uint64_t blks)
 		generation_drop(lower, blk, blks);
 }
 
-/* This also makes the room that the copying may need. */
+/* This also makes room that the copying may need. */
 static void drop_covered(const struct generation *upper, struct generation *lower)
 {
 	uint64_t blk = 0, blks;
@@ -264,7 +265,7 @@ static void drop_covered(const struct generation *upper, struct generation *lowe
 	}
 }
 
-/* Copies up from *blk on until a batch is full; *blk is then how far all is copied. */
+/* Copies up from *blk on until a batch is full. On return *blk is the end of the copied range. */
 static int copy_batch(struct generation *upper, struct generation *lower, uint64_t *blk, void *buf)
 {
 	uint64_t room_blks = MERGE_BATCH_BLKS, n;
@@ -273,7 +274,8 @@ static int copy_batch(struct generation *upper, struct generation *lower, uint64
 	while (room_blks && generation_next(lower, blk, room_blks, &n, &state)) {
 		int r = copy_run(upper, lower, *blk, n, state, buf);
 
-		/* nearly full: what little fits makes room for the next batch */
+		/* nearly full: copy the little that fits, so that its removal makes room for the
+		 * next batch */
 		while (r == -ENOSPC && n > 1) {
 			n /= 2;
 			r = copy_run(upper, lower, *blk, n, state, buf);
@@ -296,7 +298,8 @@ static int merge(struct view *v, struct generation *upper, struct generation *lo
 	while (from < volume_blks) {
 		int r = copy_batch(upper, lower, &to, buf);
 
-		/* what was copied before the error is taken away all the same, and makes room */
+		/* the blocks copied before the error are removed below all the same, which makes
+		 * room */
 		if (r < 0 && to == from)
 			return r;
 		view_synchronize(v);
@@ -310,7 +313,8 @@ static void drop_all_covered(struct view *v)
 {
 	const struct layers *l = view_layers(v);
 
-	view_synchronize(v); /* who looked at the upper layer before a block was written there */
+	/* waits for readers that looked at the upper layer before a block was written there */
+	view_synchronize(v);
 	for (unsigned lower = LAYER_SEALED + 1; lower < l->n; lower++)
 		for (unsigned upper = LAYER_SEALED; upper < lower; upper++)
 			drop_covered(l->gen[upper], l->gen[lower]);
