@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The profile that a volume's commits are planned and priced by: option `profile`. */
+/* Option `profile`: the profile that is used to plan a volume's commits and to estimate their
+ * duration. */
 #ifndef COWFS_VOLUME_CARD_PROFILE_H
 #define COWFS_VOLUME_CARD_PROFILE_H
 
@@ -8,8 +9,8 @@
 enum profile_source {
 	PROFILE_NONE,
 	PROFILE_GIVEN,	 /* by id, or from a file */
-	PROFILE_MATCHED, /* by what the device calls itself */
-	PROFILE_GUESSED, /* nothing matches: volume_open makes one of the card's geometry */
+	PROFILE_MATCHED, /* by the device's own name */
+	PROFILE_GUESSED, /* no profile matches: volume_open makes one from the card's geometry */
 };
 
 struct profile_choice {
@@ -19,9 +20,9 @@ struct profile_choice {
 
 /*
  * text: "auto", "none", the id of a profile of the program, "/FILE:ID", or "/FILE" with only one
- * profile in it. model: see blockdev_model. Nothing is read for "none", nor for "auto" if the
- * device has no name. Allocates, and gives all of it back. -ENOENT no such profile, -EINVAL a file
- * that is none or a profile of more than a single device, -ENOMEM, what reading gives; why gets a
+ * profile in it. model: see blockdev_model. Reads nothing for "none", nor for "auto" if the device
+ * has no name. Allocates memory and frees all of it. -ENOENT no such profile, -EINVAL not a profile
+ * file or a profile of more than a single device, -ENOMEM, errors of reading. On error why gets a
  * sentence.
  */
 int profile_choose(struct profile_choice *ret, const char *text, const char *model, char *why,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The monitor thread: watches RAM and ring, asks for commits, and sets the gate. Private to
- * volume/. Woken by a write that uses up the gate's budget, by the commit thread, and once a
- * second.
+ * The monitor thread: watches RAM and ring, asks for commits, and sets the throttle (gate). Private
+ * to volume/. It wakes up when a write uses up the throttle's budget, when the commit thread wakes
+ * it, and once a second.
  */
 #ifndef COWFS_VOLUME_MONITOR_H
 #define COWFS_VOLUME_MONITOR_H
@@ -15,29 +15,33 @@ struct volume;
 struct monitor;
 
 /*
- * Where the commit thread is: the state of its job, changed by monitor_stage alone. Replies may be withheld from the
- * seal on, never before.
+ * Stage of the commit thread: the state of its job. Only monitor_stage changes it. Replies may be
+ * withheld from the seal on, never before.
  *
- *	IDLE		-> QUIESCE
- *	QUIESCE		-> SEALED	or -> IDLE	not frozen, or a dry run; -> QUIESCE	nothing was to be done
- *	SEALED		-> DURABLE, -> RELEASED	committed; the first if a checkpoint follows
- *			-> QUIESCE, -> IDLE	failed: what is sealed stays; the first if it is tried with a freeze
- *	DURABLE		-> RELEASED
- *	RELEASED	-> QUIESCE	more was dirty than one commit takes
- *			-> IDLE
+ * 	IDLE		-> QUIESCE
+ * 	QUIESCE		-> SEALED
+ * 			-> IDLE		not frozen, or a dry run
+ * 			-> QUIESCE	there was nothing to do
+ * 	SEALED		-> DURABLE	committed, and a checkpoint follows
+ * 			-> RELEASED	committed, without a checkpoint
+ * 			-> QUIESCE	failed, the sealed data stays; next attempt with a freeze
+ * 			-> IDLE		failed, the sealed data stays
+ * 	DURABLE		-> RELEASED
+ * 	RELEASED	-> QUIESCE	more was dirty than one commit takes
+ * 			-> IDLE
  */
 enum commit_stage {
 	STAGE_IDLE,
 	STAGE_QUIESCE,
 	STAGE_SEALED,
-	STAGE_DURABLE, /* a checkpoint takes from what was sealed */
+	STAGE_DURABLE, /* a checkpoint reads from the sealed generation */
 	STAGE_RELEASED
 };
 
 struct monitor_params {
 	struct pressure_plan plan;
 	bool fail;	    /* pressure=fail: no commit, writes fail at the limit */
-	bool bound_dirty;   /* the plan counts on it */
+	bool bound_dirty;   /* the plan relies on it */
 	bool stops;	    /* see monitor_set_stops */
 	uint64_t log_blks;  /* capacity of the log */
 	uint64_t room_blks; /* see monitor_set_room; 0: the plan has no such budget */
@@ -48,11 +52,12 @@ struct monitor_status {
 	enum pressure_level level;
 	struct pressure_plan plan;
 	bool fail;
-	uint64_t rate_bytes_per_s; /* GATE_OPEN: not paced */
+	uint64_t rate_bytes_per_s; /* GATE_OPEN: no limit */
 	struct gate_stats gate;
-	uint64_t commits; /* that pressure asked for */
+	uint64_t commits; /* commits that pressure asked for */
 	bool gave_up;
-	/* what lies under the active generation is on its way, and has not failed */
+	/* the layers below the active generation are being committed, and the commit has not
+	 * failed */
 	bool committing;
 	uint64_t hold_left_ns;
 };
@@ -60,7 +65,7 @@ struct monitor_status {
 int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_params *p) MUST_CHECK;
 /* Bounds the dirty pages of the loop device and starts the thread. */
 int monitor_start(struct monitor *m, dev_t loop_rdev) MUST_CHECK;
-void monitor_stop(struct monitor *m); /* joins; the gate stays open */
+void monitor_stop(struct monitor *m); /* joins; the throttle stays open */
 void monitor_free(struct monitor *m); /* NULL allowed; stopped */
 struct gate *monitor_gate(struct monitor *m);
 void monitor_status(struct monitor *m, struct monitor_status *ret);
@@ -70,22 +75,24 @@ void monitor_hold(struct monitor *m, uint64_t ns); /* 0: release */
 uint64_t monitor_hold_left_ns(const struct monitor *m);
 
 /* ---- commit thread */
-/* The gate follows before this returns. */
+/* Sets the throttle before it returns. */
 void monitor_stage(struct monitor *m, enum commit_stage stage);
-/* Freeze without a sync before it? The dirty pages are few, and writers are shut out at once. */
+/* Freeze without a sync before it? If so, the dirty pages are few, and writers are blocked at
+ * once. */
 bool monitor_hurries(const struct monitor *m);
-/* A sealed commit failed. Waits, and says whether to try again: while there is pressure, until the
- * time is over. */
+/* A sealed commit failed. Waits, and returns whether to try again: while there is pressure, until
+ * the time is over. */
 bool monitor_retry(struct monitor *m, int error);
 void monitor_result(struct monitor *m, int error); /* of the commit as a whole */
-/* What the next commit has room for, in the log and in free blocks (pressure_plan_room). Less if
- * less is free now. */
+/* The room of the next commit, in the log and in free blocks (pressure_plan_room). The monitor uses
+ * less if less is free now. */
 void monitor_set_room(struct monitor *m, uint64_t room_blks);
 bool monitor_gave_up(const struct monitor *m);
-/* The next commit may seal without a freeze if it has to: so all replies may be withheld before the
+/* The next commit may seal without a freeze if necessary. So all replies may be withheld before the
  * seal, at stop_blks. */
 void monitor_set_stops(struct monitor *m, bool stops);
-/* Is it there? Then no freeze will come, because its writes are withheld. Any thread. */
+/* Are all replies withheld at stop_blks? Then a freeze cannot succeed, because its writes are
+ * withheld, too. Any thread. */
 bool monitor_stopped(struct monitor *m);
 
 #endif

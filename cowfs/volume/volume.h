@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A protected volume: card, log, merged view, and the commit thread that moves generations between
- * them. Ties the modules together for the daemon; knows neither FUSE nor the control protocol.
+ * them. Ties the modules together for the daemon. It does not depend on FUSE or on the control
+ * protocol.
  *
  * Threads: serving threads use volume_view(). Any thread may ask for a status or a commit. Lock
  * order: docs/DESIGN.md.
@@ -21,44 +22,43 @@
 struct volume;
 
 struct volume_params {
-	const char *device;	/* of the protected partition */
+	const char *device;	/* device of the protected partition */
 	const char *log_device; /* NULL: the ring is on the device itself */
 	const char *name;
 	uint64_t ram_bytes;  /* limit of the RAM layer; 0: half of the memory */
-	bool pressure_fails; /* at the limit writes fail, instead of a commit */
-	/* how long a commit that fails is tried while RAM is full; 0: 60 s */
+	bool pressure_fails; /* at the limit, writes fail instead of waiting for a commit */
+	/* how long a failed commit is retried while RAM is full; 0: 60 s */
 	uint64_t full_ns;
 	uint32_t erase_block_bytes;	      /* 0: as formatted */
 	const struct profile_choice *profile; /* NULL: none; copied */
 	int proc_dirfd;			      /* /proc */
 	int fuse_dirfd;			      /* the root of fusectl; -1: none */
-	/* how long a file system cannot be frozen before a timer's commit goes on without; 0: 5
-	 * min */
+	/* how long freezing may fail before a timer's commit proceeds without a freeze; 0: 5 min */
 	uint64_t unfrozen_ns;
 	void (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
 	void *frozen_ctx;
 };
 
 /*
- * Opens card and log (read-only: writes nothing), builds the view. why gets a sentence for people
- * on error. -ENOTBLK, -EBUSY, -ENOENT no log, -EBADMSG damaged super record, -EPROTONOSUPPORT newer
- * format, -ERANGE card smaller than the log says, -EINVAL RAM limit, -EOPNOTSUPP external journal
- * or MMP, -ENOSPC the RAM limit cannot hold the journal and what may be dirty above,
+ * Opens card and log (read-only: writes nothing), builds the view. On error why gets a sentence for
+ * people. -ENOTBLK, -EBUSY, -ENOENT no log, -EBADMSG damaged superblock, -EPROTONOSUPPORT newer
+ * format, -ERANGE card smaller than recorded in the log, -EINVAL RAM limit, -EOPNOTSUPP external
+ * journal or MMP, -ENOSPC the RAM limit cannot hold the journal and the possible dirty data above,
  * -EUCLEAN broken log (opened only with check/recover).
  */
 int volume_open(struct volume **ret, const struct volume_params *p, char *why,
 		size_t why_bytes) MUST_CHECK;
-/* No request in flight, commit thread stopped. What is uncommitted is gone. */
+/* No request in flight, commit thread stopped. Uncommitted changes are lost. */
 void volume_close(struct volume *v);
 
 struct view *volume_view(struct volume *v);
-/* Every write has to pass it. Stopped by the export before volume_close. */
+/* Every write must pass this throttle (gate). The export stops it before volume_close. */
 struct gate *volume_gate(struct volume *v);
-/* What requests its loop device may have. */
+/* Limits of the requests of the volume's loop device. */
 struct pressure_requests volume_requests(const struct volume *v);
-/* After the loop device is there: what to freeze. Starts the commit thread. */
+/* Call once the loop device exists; it is the device to freeze. Starts the commit thread. */
 int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loop_path) MUST_CHECK;
-/* The loop device stays, but its owner had to open it again; no job is running. */
+/* The loop device stays, but its owner had to reopen it. No job is running. */
 void volume_set_loop_fd(struct volume *v, int loop_fd);
 void volume_stop(struct volume *v); /* joins the commit thread; waits for a commit under way */
 
@@ -72,27 +72,27 @@ enum volume_job {
 
 struct volume_request {
 	enum volume_job job;
-	bool checkpoint; /* after the commit, everything home */
-	/* commit although the image has an alarm (ext4 error flag, bad checksum), or nothing can
-	 * read it */
+	bool checkpoint; /* after the commit, checkpoint everything */
+	/* commit although the image has an alarm (ext4 error flag, bad checksum) or cannot be
+	 * read */
 	bool force;
 	bool no_wait; /* -EBUSY instead of waiting for a job under way */
-	/* NULL, or room for what the log cannot hold; NULL in it: none. It is NULL afterwards if
-	 * the volume took it */
+	/* NULL, or points to the room for blocks that the log cannot hold. *lent NULL: no room. Set
+	 * to NULL if the volume took it. */
 	struct card **lent;
 	enum commit_cause cause;
 };
 
-/* Result of a job; kept as "last" for the status as well. */
+/* Result of a job. The status also keeps it as "last". */
 struct volume_result {
 	int error;     /* 0 or -errno */
-	char why[320]; /* sentence for people when error, or a remark */
+	char why[320]; /* on error a sentence for people, or a remark */
 	enum volume_job job;
 	uint64_t generation_seq;
 	uint64_t time_s;
 	struct commit_report report;
 	struct quiesce_report quiesce;
-	bool unread; /* what reads metadata died: nothing was checked, free blocks were not known */
+	bool unread; /* the metadata reader died: nothing was checked, free blocks were not known */
 };
 
 struct volume_progress {
@@ -103,24 +103,25 @@ struct volume_progress {
 };
 
 /* Runs a job in the commit thread and waits for its end. Requests are served one after another.
- * Returns ret->error. JOB_DETACH: commit and checkpoint everything and write the clean record (or
- * drop all if discard is armed); the caller has made sure that nothing is mounted. */
+ * Returns ret->error. JOB_DETACH: commits and checkpoints everything and writes the clean record
+ * (or discards the uncommitted changes if discard is armed). The caller has made sure that nothing
+ * is mounted. */
 int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret);
 void volume_get_progress(const struct volume *v, struct volume_progress *ret); /* lock-free */
-/* No commit of CAUSE_TIMER for so long (at most HOLD_MAX_S); 0 ends it. Pressure commits all the
- * same. */
+/* No commit of CAUSE_TIMER for this time (at most HOLD_MAX_S); 0 releases the hold. Pressure still
+ * commits. */
 void volume_hold(struct volume *v, uint64_t ns);
-void volume_arm_discard(struct volume *v, bool armed); /* at the next detach nothing is committed */
+void volume_arm_discard(struct volume *v, bool armed); /* the next detach commits nothing */
 
 /* volume/pressure.h */
 struct volume_pressure {
 	enum pressure_level level;
 	bool fails;   /* pressure=fail */
-	bool gave_up; /* commits fail: so do writes while RAM is full */
+	bool gave_up; /* commits fail, and so do writes while RAM is full */
 	uint64_t hard_bytes, journal_bytes, dirty_bytes, slack_bytes;
 	uint64_t rate_bytes_per_s; /* for writes now; GATE_OPEN: not paced */
 	struct gate_stats gate;
-	uint64_t commits; /* because of it */
+	uint64_t commits; /* caused by pressure */
 	uint64_t hold_left_ns;
 };
 
@@ -131,12 +132,12 @@ struct volume_status {
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
 	uint64_t ram_limit_bytes, ram_used_bytes;
 	struct volume_pressure pressure;
-	/* Not durable on the card. A block that was changed again since a commit that failed or is
-	 * under way counts twice. */
+	/* Not committed. A block that was changed again since a failed or unfinished commit counts
+	 * twice. */
 	uint64_t dirty_blks, hole_blks;
-	uint64_t failed_blks; /* of dirty_blks: kept from a failed commit */
+	uint64_t failed_blks; /* part of dirty_blks: left by a failed commit */
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
-	/* newest_s: when it was committed, by the clock of that time */
+	/* newest_s: commit time, by the clock at that time */
 	uint64_t newest_seq, newest_s;
 	enum log_state log_state_at_attach;
 	bool base_changed, clone; /* found at attach, see log.h */
@@ -145,25 +146,25 @@ struct volume_status {
 	unsigned lag;
 	char profile[FLASH_ID_BYTES]; /* "none" */
 	bool profile_guessed;
-	bool profile_plans; /* else a dry run is priced by it, no more */
+	bool profile_plans; /* false: it is only used to estimate a dry run */
 	uint64_t attached_s;
 	struct view_counters counters;
-	struct wear_ledger ledger; /* totals, committed and since */
-	/* of the card since attach: what cowfs issued, what the kernel counted */
+	struct wear_ledger ledger; /* totals: committed and since */
+	/* of the card since attach: I/O issued by cowfs, and the kernel's counters */
 	uint64_t our_write_calls, our_written_bytes, our_flushes, our_writable_ns;
 	bool have_kernel_counters;
 	struct card_counters kernel;
-	uint64_t foreign_bytes; /* kernel minus ours: not 0 is an alarm */
-	/* when kernel and account agreed last before the first of them, and when it was seen; 0:
-	 * never */
+	uint64_t foreign_bytes; /* kernel minus ours; a value other than 0 is an alarm */
+	/* last agreement of kernel and account before the first foreign change, and when that was
+	 * noticed; 0: never */
 	uint64_t foreign_since_s, foreign_noticed_s;
-	uint64_t agreed_s;	   /* when they were compared last and agreed */
+	uint64_t agreed_s;	   /* last comparison that agreed */
 	struct volume_result last; /* last commit; job JOB_NONE if none yet */
 	struct volume_progress progress;
 	char alarm[400]; /* newest alarm, "" if none */
 };
 
-/* What the card has seen in its life with cowfs, as of the last job. */
+/* Wear of the card during its life with cowfs, as of the last job. */
 struct volume_wear {
 	char name[64], device[128], log_device[128], identity[64];
 	uint64_t volume_bytes, device_bytes;
@@ -171,8 +172,8 @@ struct volume_wear {
 	enum log_state log_state; /* at attach */
 	uint64_t last_s;	  /* clock of the newest record, 0: none */
 	struct wear_ledger ledger;
-	bool have_table; /* false: not read yet, or no memory for it */
-	uint64_t stamp;	 /* changes with the table: parts of one stamp belong together */
+	bool have_table; /* false: not read yet, or out of memory */
+	uint64_t stamp;	 /* changes with the table; parts with the same stamp belong together */
 	struct wear_geometry geo;
 	struct wear_part part;
 	bool have_kernel_counters;
@@ -180,14 +181,14 @@ struct volume_wear {
 	uint64_t foreign_bytes, foreign_since_s, foreign_noticed_s, agreed_s;
 };
 
-/* first: the item that its part of the table begins with. Does not block on a commit. */
+/* first: the item at which the returned part of the table begins. Does not block on a commit. */
 void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret);
 
 /* A part of the list of uncommitted blocks: runs of blocks that RAM has as data, ascending.
- * Discarded blocks are not among them. */
+ * Discarded blocks are not included. */
 #define VOLUME_CHANGES_RUNS 512
 struct volume_changes {
-	uint64_t newest_seq; /* committed; parts of different ones do not belong together */
+	uint64_t newest_seq; /* committed; parts with different values do not belong together */
 	uint64_t next_blk;   /* where the next part begins; 0: this is the last one */
 	uint32_t runs;
 	struct {
@@ -195,15 +196,15 @@ struct volume_changes {
 	} run[VOLUME_CHANGES_RUNS];
 };
 
-/* From first_blk on. Bounded work, and blocks neither writers nor a commit for longer than a look
- * at one run; so it is a moving target: each run was there when it was looked at. */
+/* Returns the part from first_blk on. The work is bounded. It blocks writers and commits only while
+ * it looks at one run, so the list changes meanwhile: each run was present when it was read. */
 void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret);
 
 /* A part of the table of blocks that were written again since the attach, from item first on.
- * Blocks nobody for longer than a copy of it takes. */
+ * Blocks other threads only while it copies the part. */
 void volume_get_rewrites(struct volume *v, uint32_t first, struct rewrites_part *ret);
 
-/* Never blocks on a commit: copies what is known. */
+/* Never blocks on a commit: copies the known state. */
 void volume_get_status(struct volume *v, struct volume_status *ret);
 
 #endif
