@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What cowfs did to the card, beside what the kernel counted there: bytes that are only in the
- * kernel's count were written by something else. And the wear table for those who ask.
+ * The account of what cowfs did to the card, compared with the kernel's counters. Bytes that only
+ * the kernel counted are a foreign change. Also the wear table for other threads.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static bool add_kernel(struct volume_status *s, struct card *c, const struct car
 {
 	struct card_counters now;
 
-	/* those of 32 bits begin anew at 2 TiB: nothing is known then */
+	/* 32-bit counters wrap at 2 TiB; then nothing is known */
 	if (card_counters(c, &now) < 0 || now.written_bytes < then->written_bytes)
 		return false;
 	s->kernel.write_ios += now.write_ios - then->write_ios;
@@ -32,8 +32,8 @@ static bool add_kernel(struct volume_status *s, struct card *c, const struct car
 	return true;
 }
 
-/* lock held. What is seen of others, and since when: the last time that both agreed. Returns true
- * if it is news. */
+/* Lock held. Notes foreign changes and since when they exist, which is the last time that account
+ * and kernel agreed. Returns true if the change is new. */
 static bool note_foreign(struct volume *v, uint64_t bytes)
 {
 	uint64_t now_s = (uint64_t)time(NULL);
@@ -80,7 +80,7 @@ void account_card_status(struct volume *v, struct volume_status *s)
 {
 	bool steady, news = false;
 
-	/* the two counters are read one after the other: only a card at rest can be compared */
+	/* the two counters are read one after the other, so only a card at rest can be compared */
 	pthread_mutex_lock(&v->lock);
 	steady = !v->busy;
 	pthread_mutex_unlock(&v->lock);

@@ -9,7 +9,7 @@
 
 static int choose(struct profile_choice *ret, const struct flash_profile *p, char *why, size_t n)
 {
-	/* its prices would be those of one member, and of writes that its layer never makes */
+	/* its estimates would be those of one member, and of writes that its layer never makes */
 	if (p->members > 1 || p->append_bytes) {
 		snprintf(
 			why, n,
@@ -99,7 +99,7 @@ int profile_choose(struct profile_choice *ret, const char *text, const char *mod
 		r = from_file(&c, text, why, why_bytes);
 	else if (strcmp(text, "none") != 0)
 		r = from_program(&c, text, "", why, why_bytes);
-	malloc_trim(0); /* what a daemon has when it locks its memory it has for good */
+	malloc_trim(0); /* a daemon that locks its memory never returns it otherwise */
 	if (r == 0)
 		*ret = c;
 	return r;

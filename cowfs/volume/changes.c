@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The lists of uncommitted blocks, and of those written again, in parts of bounded size and cost,
+/* The lists of uncommitted blocks and of blocks written again, in parts of bounded size and cost,
  * for `cowctl top`. */
 #include "volume/private.h"
 
-#define STEPS 4096 /* discarded runs are stepped over */
+#define STEPS 4096 /* discarded runs are skipped */
 
 static bool add_run(struct volume_changes *c, uint64_t blk, uint64_t blks)
 {
@@ -25,7 +25,7 @@ void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_chan
 
 	ret->runs = 0;
 	ret->next_blk = 0;
-	/* before the runs: a commit that ends in between shows in the next part */
+	/* before the runs, so that a commit in between shows in the next part */
 	pthread_mutex_lock(&v->lock);
 	ret->newest_seq = v->newest_seq;
 	pthread_mutex_unlock(&v->lock);

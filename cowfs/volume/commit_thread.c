@@ -2,10 +2,11 @@
 /*
  * The jobs of the commit thread.
  *
- * 	quiesce (freeze) -> seal -> thaw -> classify, write, record -> checkpoint if due -> release the RAM
+ * 	quiesce (freeze) -> seal -> thaw -> classify, write, record
+ * 	-> checkpoint if due -> release the RAM
  *
- * Nothing but the seal happens while the file system is frozen. Whatever fails after the seal, what
- * was sealed stays as a layer under the active one, and the next commit writes all of it again.
+ * Only the seal happens while the file system is frozen. On any failure after the seal, the sealed
+ * generation stays as a layer below the active one, and the next commit writes all of it again.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,25 +18,25 @@
 #include "fs/fs_ops.h"
 #include "volume/private.h"
 
-#define ROUNDS_MAX 1000	 /* of a commit, against a writer that never ends */
-#define UNFROZEN_TIMES 3 /* commits by timer in a row that could not freeze */
+#define ROUNDS_MAX 1000	 /* of one commit, because a writer may never stop */
+#define UNFROZEN_TIMES 3 /* consecutive commits by timer that could not freeze */
 
-/* What is not asked any more, because it kills whoever reads it. */
+/* Images that are no longer read, because reading them kills the reader process. */
 enum unread { UNREAD_NOTHING, UNREAD_SEALED, UNREAD_ALL };
 
 struct images {
 	struct volume *v;
 	struct fsmap *sealed, *committed;
-	/* with lag: what recovery may choose beside the committed image; NULL: nothing else */
+	/* with lag: another image that recovery may choose besides the committed one; NULL: none */
 	struct fsmap *older;
 	struct log_index *older_index;
-	struct fsinfo fs; /* sealed */
+	struct fsinfo fs; /* of the sealed image */
 	bool force, dry;
 	enum unread unread;
-	bool unfrozen; /* the sealed image is what a power cut leaves */
+	bool unfrozen; /* the sealed image is in the state that a power cut leaves */
 };
 
-/* ---- what commit_run asks ---- */
+/* ---- callbacks of commit_run ---- */
 
 static int img_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
@@ -70,7 +71,7 @@ static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_u
 	struct images *im = ctx;
 	int r = fsmap_run_after(im->sealed, im->committed, blk, max_blks, ret, ret_blks);
 
-	/* a damaged bitmap in what is about to be committed: not without being told to */
+	/* a damaged bitmap in the image to be committed: only with force */
 	return r == 0 && !im->force && (fsmap_alarms(im->sealed) & FSMAP_BAD_CHECKSUM) ? -EUCLEAN
 										       : r;
 }
@@ -137,7 +138,7 @@ static void explain_room(const struct commit_report *rep, char *w, size_t n)
 		"included); everything stays in RAM",
 		FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
 		FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
-	if (rep->lend_blks) /* and an eighth for what is written meanwhile */
+	if (rep->lend_blks) /* plus an eighth for the writes in the meantime */
 		snprintf(w + strlen(w), n - strlen(w),
 			 ". With %llu MiB on another device or in a file there it can be "
 			 "committed: cowctl commit --lend DEVICE|FILE",
@@ -230,7 +231,7 @@ static int explain(struct volume_result *res, int error)
 	return error;
 }
 
-/* Is there more than what every thaw writes? */
+/* Is there more than the changes that every thaw makes? */
 static bool something_changed(void *ctx)
 {
 	struct volume *v = ctx;
@@ -244,8 +245,8 @@ static bool something_changed(void *ctx)
 	return false;
 }
 
-/* Is it worth to be sealed as it is when it cannot be frozen? Not for a person, who can end what is
- * in the way. */
+/* If it cannot be frozen, should it be sealed without a freeze? Not for a commit by a user, because
+ * a user can end whatever blocks the freeze. */
 static bool may_stay_thawed(struct volume *v, enum commit_cause cause)
 {
 	return cause == CAUSE_SHUTDOWN || cause == CAUSE_PRESSURE ||
@@ -253,7 +254,8 @@ static bool may_stay_thawed(struct volume *v, enum commit_cause cause)
 		now_ns() >= v->thawed_since_ns + v->unfrozen_ns);
 }
 
-/* May it be? Its journal makes a power cut harmless, and this is one. */
+/* Is a seal without a freeze allowed? Such a seal equals a power cut, so the file system needs a
+ * journal that makes power cuts harmless. */
 static bool bears_power_cut(struct volume *v)
 {
 	struct images im = { .v = v };
@@ -267,8 +269,8 @@ static bool bears_power_cut(struct volume *v)
 		fs_ops(fs.kind)->crash_safe);
 }
 
-/* May all writes be withheld before the seal? Not of an ext file system whose commits count on its
- * bitmaps: they are the truth only when it is frozen. */
+/* May all writes be withheld before the seal? Not for an ext file system whose commits rely on its
+ * bitmaps, because they are only valid while it is frozen. */
 static bool may_stop(struct volume *v)
 {
 	struct images im = { .v = v };
@@ -303,7 +305,7 @@ static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
 static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res)
 {
-	/* fn: not at a dry run */
+	/* fn: not for a dry run */
 	bool stops = may_stop(v), unfrozen = fn == seal && bears_power_cut(v);
 	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
 				    .dev = v->loop_rdev,
@@ -334,9 +336,9 @@ static int open_map(struct fsmap **ret, const struct blk_reader *r, bool unread)
 	return unread ? fsmap_open_unread(ret, r) : fsmap_open(ret, r);
 }
 
-/* Opens the block maps of both images and looks for what forbids a commit. An image that was not
- * frozen has its truth in the journal: what lies at home may be half of a change, checksums
- * included. */
+/* Opens the block maps of both images and checks for anything that forbids a commit. In an image
+ * that was not frozen, the journal holds the valid state. The home locations may hold half of a
+ * change, checksums included. */
 static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_reader *committed,
 		     struct volume_result *res)
 {
@@ -349,7 +351,7 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 		r = fsinfo_probe_super(sealed, &im->fs);
 	if (r < 0)
 		return r;
-	/* since the attach: a device was added, say */
+	/* changed since the attach: a device was added, for example */
 	if (fsinfo_refusal(&im->fs)) {
 		snprintf(res->why, sizeof(res->why), "%s: %s", im->v->device,
 			 fsinfo_refusal(&im->fs));
@@ -374,13 +376,13 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 	return 0;
 }
 
-/* Bitmaps are only the truth while the journal is empty. */
+/* Bitmaps are only valid while the journal is empty. */
 static bool tells_truth(struct fsmap *m)
 {
 	return m && fsmap_knows(m) && !(fsmap_alarms(m) & FSMAP_NEEDS_RECOVERY);
 }
 
-/* Then it reads blocks that no tree on the device has. */
+/* After such a failure it reads blocks that no tree on the device contains. */
 static bool gave_up(const struct images *im, const struct volume_result *res)
 {
 	return fs_ops(im->fs.kind)->reads_lost_transaction && res->quiesce.mounted &&
@@ -397,13 +399,14 @@ static int open_older(struct images *im)
 	return im->older_index ? open_map(&im->older, &older, im->unread >= UNREAD_ALL) : 0;
 }
 
-/* Writes wait, and a commit begins, before the next one cannot hold what is dirty. */
+/* Sets the room that lets the monitor hold writes and start a commit before the next commit cannot
+ * hold the dirty blocks. */
 static void note_room(struct volume *v, const struct fsinfo *committed)
 {
 	uint64_t room = volume_room_blks(v, committed), older = v->committed_room_blks;
 
 	v->committed_room_blks = room;
-	/* with lag a spill takes what is free in both */
+	/* with lag a spill takes blocks that are free in both */
 	monitor_set_room(v->monitor, log_super(v->log)->lag ? min_u64(room, older) : room);
 }
 
@@ -413,7 +416,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	bool dry = rq->job == JOB_DRY_RUN;
 	struct images im = { .v = v,
 			     .dry = dry,
-			     /* a live image races with its own checksums */
+			     /* a live image changes while its checksums are verified */
 			     .force = rq->force || dry,
 			     .unread = unread,
 			     .unfrozen = res->quiesce.unfrozen };
@@ -448,8 +451,8 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 			 "the journal is not empty although the file system was frozen");
 		r = -EUCLEAN;
 	}
-	/* what the committed image leaves free may be written in place whatever the sealed one
-	 * is */
+	/* blocks that are free in the committed image may be written in place, whatever the sealed
+	 * image is */
 	if (r == 0) {
 		src.run_sealed = !im.unfrozen && !unread && !gave_up(&im, res) &&
 						 tells_truth(im.sealed)
@@ -476,14 +479,15 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	return r;
 }
 
-/* Who asks for it knows, or there is no next time: then all that is in RAM would be lost. */
+/* Commit an unread image only on an explicit request, or if there is no later chance and all
+ * changes in RAM would be lost. */
 static bool goes_on_unread(const struct volume_request *rq)
 {
 	return rq->force || rq->cause == CAUSE_SHUTDOWN || rq->cause == CAUSE_DETACH;
 }
 
-/* What nothing can read is committed like a file system that cowfs does not know: all that differs
- * goes to the log. */
+/* An image that cannot be read is committed like a file system that cowfs does not know: all blocks
+ * that differ go to the log. */
 static int run_commit(struct volume *v, const struct volume_request *rq, bool goes_on,
 		      struct volume_result *res, struct log_index **ret_index)
 {
@@ -498,7 +502,7 @@ static int run_commit(struct volume *v, const struct volume_request *rq, bool go
 	return r;
 }
 
-/* what programs wrote so far, into the totals that the record will carry */
+/* adds the writes of programs so far to the totals that the record will carry */
 static void count_absorbed(struct volume *v)
 {
 	struct wear_ledger *l = log_ledger(v->log);
@@ -516,9 +520,9 @@ static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return view_peek_sealed(((struct volume *)ctx)->view, blk, blks, buf) == 0;
 }
 
-/* What the file system of the newest commit leaves free, so that gaps may be written over. Without
- * that it is only slower. Not if it was not frozen: then a gap may hold what its next transaction
- * wrote, which the live file system will read. */
+/* Opens the map of free blocks of the newest commit, so that gaps may be written over. Without the
+ * map the checkpoint is only slower. Not used if the file system was not frozen: a gap may then
+ * hold data of its next transaction, which the live file system will read. */
 static bool open_free(struct images *im, bool sealed)
 {
 	struct blk_reader r = { .read = sealed ? img_read_sealed : img_read_committed,
@@ -530,7 +534,7 @@ static bool open_free(struct images *im, bool sealed)
 	       open_older(im) == 0 && (!im->older || tells_truth(im->older));
 }
 
-/* sealed: what the newest commit wrote is still in RAM. */
+/* sealed: the blocks of the newest commit are still in RAM. */
 static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t flags, bool sealed,
 			 struct volume_result *res)
 {
@@ -561,14 +565,15 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 	return r;
 }
 
-/* Then it is not the card, and trying again is up to who lent it. */
+/* In this case the card did not fail, and the user who lent the room decides whether to try
+ * again. */
 static bool lent_failed(const struct volume *v)
 {
 	return v->lent && log_lent_failed(v->log);
 }
 
-/* Under pressure there is no use in another seal before this one is on the card. In the end, writes
- * would fail: then what nothing can read is committed all the same. */
+/* Under pressure another seal is useless before this one is committed. In the end, writes would
+ * fail, so an unreadable image is committed all the same. */
 static int run_with_retries(struct volume *v, const struct volume_request *rq,
 			    struct volume_result *res, struct log_index **ret_index)
 {
@@ -588,7 +593,7 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq,
 		       : r;
 }
 
-/* Room that the log may use from now on, until no generation needs it (return_lent). */
+/* Lends room to the log, which uses it from now on until no generation needs it (return_lent). */
 static int take_lent(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct card *lent = rq->lent ? *rq->lent : NULL;
@@ -617,7 +622,7 @@ static void return_lent(struct volume *v)
 {
 	int r = v->lent ? log_unlend(v->log) : -EBUSY;
 
-	if (r == -EBUSY) /* still needed, or none */
+	if (r == -EBUSY) /* still needed, or there is none */
 		return;
 	if (r < 0)
 		msg(MSG_WARN,
@@ -627,7 +632,7 @@ static void return_lent(struct volume *v)
 	v->lent = NULL;
 }
 
-/* 1: there is nothing to do, and that is no failure. */
+/* 1: there is nothing to do, which is not an error. */
 static int commit_is_idle(struct volume *v, const struct volume_request *rq,
 			  struct volume_result *res)
 {
@@ -640,7 +645,7 @@ static int commit_is_idle(struct volume *v, const struct volume_request *rq,
 	if (invariant_broken())
 		return -ENOTRECOVERABLE;
 	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
-		return 1; /* armed since it was asked for */
+		return 1; /* discard was armed after the commit was requested */
 	if (rq->cause != CAUSE_PRESSURE)
 		v->differed = 0;
 	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
@@ -671,7 +676,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (!v->sealed)
 		return r;
 	count_absorbed(v);
-	/* an error after the seal: somebody thawed early, so this is no consistent image */
+	/* an error after the seal: a foreign thaw came too early, so this image is not
+	 * consistent */
 	monitor_stage(v->monitor, STAGE_SEALED);
 	if (r == 0)
 		r = view_check_sealed(v->view);
@@ -694,7 +700,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	res->generation_seq = log_newest(v->log)->seq;
 	must_go_home = rq->checkpoint || res->report.lent;
 	if (must_go_home || commit_checkpoint_due(v->log, &due)) {
-		/* what is in RAM is written home from there, and released then */
+		/* the checkpoint reads the blocks from RAM; they are released afterwards */
 		monitor_stage(v->monitor, STAGE_DURABLE);
 		r = do_checkpoint(v, rq->cause, 0, true, res);
 		log_index_unref(ix);
@@ -709,15 +715,15 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 			"checkpointed (%s): leave it in place, and run cowctl commit --checkpoint",
 			(unsigned long long)res->generation_seq, strerror(-r));
 	if (r < 0 && !must_go_home) {
-		/* the commit itself stands */
+		/* the commit itself is valid */
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
 		r = 0;
 	}
 	return r;
 }
 
-/* More was dirty than one commit can hold: it goes to the card in several, all but the last as a
- * power cut would leave it. */
+/* More was dirty than one commit can hold. It is committed in several rounds. All but the last are
+ * in the state that a power cut leaves. */
 static int commit_rounds(struct volume *v, const struct volume_request *rq,
 			 struct volume_result *res)
 {
@@ -728,13 +734,13 @@ static int commit_rounds(struct volume *v, const struct volume_request *rq,
 		*res = (struct volume_result){ .job = res->job };
 		r = commit_once(v, rq, res);
 		if (r == 0)
-			res->why[0] = '\0'; /* that nothing was left for it, say */
+			res->why[0] = '\0'; /* for example, that there was nothing left to commit */
 	}
 	return r;
 }
 
-/* What was not frozen has no bitmaps to tell what need not go to the log. If it is too much for
- * that, nothing is left but to end what is in the way of a freeze. */
+/* An image that was not frozen has no valid bitmaps, so nothing can be kept out of the log. If the
+ * log cannot hold that, the only way left is to end whatever blocks the freeze. */
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	int r = commit_rounds(v, rq, res);
@@ -771,16 +777,16 @@ static uint64_t waiting_blks(const struct volume *v)
 	return blks;
 }
 
-/* A session that committed nothing writes nothing: neither records, nor copies of the superblock.
- * Blocks that an earlier one left in the log go home all the same, but not where a mount failed and
- * its changes are dropped. */
+/* A session without commits writes nothing: neither records, nor copies of the superblock. Blocks
+ * that an earlier session left in the log are still written home, except where a mount failed and
+ * its changes are discarded. */
 static bool leaves_no_trace(const struct volume *v)
 {
 	return log_newest(v->log)->seq == v->opened.newest.seq &&
 	       (v->discard_armed || !waiting_blks(v));
 }
 
-/* The file system at home is a mixture then. */
+/* With blocks only in the log, the file system at the home locations is a mixture. */
 static void tell_waiting(const struct volume *v, struct volume_result *res)
 {
 	uint64_t blks = waiting_blks(v);
@@ -792,8 +798,8 @@ static void tell_waiting(const struct volume *v, struct volume_result *res)
 			 (unsigned long long)blks);
 }
 
-/* Nothing is mounted: commit all (unless it is to be dropped), everything home, the clean
- * record. */
+/* Nothing is mounted: commits everything (unless it is to be discarded), checkpoints everything,
+ * writes the clean record. */
 static int do_detach(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct generation_stats active, below;
@@ -808,8 +814,8 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 		r = do_commit(v, &commit, res);
 	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v))
 		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, false, res);
-	/* RAM was given up anyway, and what is committed is in the log: a card that is gone keeps
-	 * nobody here */
+	/* the changes in RAM were to be discarded anyway, and the committed ones are in the log: a
+	 * missing card must not block the detach */
 	if (r < 0 && v->discard_armed) {
 		snprintf(res->why, sizeof(res->why),
 			 "what was committed before may still be in the log only (%s): see "
@@ -823,8 +829,8 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	return r;
 }
 
-/* The cards are written to by a commit only. One that could not be set read-only after it is tried
- * again after each job. */
+/* Cards are writable only during a commit. If a card cannot be set read-only afterwards, this is
+ * tried again after each job. */
 static void lock_cards(struct volume *v)
 {
 	struct card *cards[] = { v->base, v->log_card };
@@ -841,7 +847,7 @@ static void lock_cards(struct volume *v)
 	}
 }
 
-/* Whatever the job was about. */
+/* Applies to every kind of job. */
 static void tell_lent(const struct volume *v, struct volume_result *res)
 {
 	size_t n = strlen(res->why);

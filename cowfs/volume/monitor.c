@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - What may be done depends on where the commit thread is. Before the seal the freeze flushes
- *   dirty pages through the gate: nothing is ever withheld then, only slowed, to a rate at which
- *   the freeze is done soon; the reserve of the store takes what comes. What no log could hold is
- *   withheld all the same where a seal needs no freeze (monitor_set_stops): the seal comes first
- *   then, and lets go of it. From the seal on replies are held so that the room lasts until the
- *   commit is done: dirty throttling then slows the writers.
- * - `lock` makes "look at the stage, set the gate" one step. monitor_stage waits for it for
+ * - The permitted actions depend on the stage of the commit thread. Before the seal, the freeze
+ *   flushes dirty pages through the throttle (gate). Writes are then never withheld, only slowed,
+ *   to a rate at which the freeze is done soon. The reserve of the store takes them. There is one
+ *   exception: where a seal needs no freeze (monitor_set_stops), writes that no log could hold are
+ *   withheld. The seal then comes first and releases them. From the seal on, replies are held so
+ *   that the room lasts until the commit is done. Dirty throttling of the kernel then slows the
+ *   writers.
+ * - `lock` makes "look at the stage, set the throttle" one step. monitor_stage waits for it for
  *   moments.
- * - A commit that fails after its seal keeps what it sealed, and is tried again with it: no second
- *   freeze, so writers can stay parked meanwhile.
- * - A commit that fails before its seal is asked for again after a while. Until then writes go on,
- *   into the reserve at last; then they fail.
+ * - A commit that fails after its seal keeps the sealed generation and is tried again with it.
+ *   There is no second freeze, so writers can stay parked meanwhile.
+ * - A commit that fails before its seal is requested again after a while. Until then writes
+ *   continue, at last into the reserve. Then they fail.
  */
 #include "volume/monitor.h"
 
@@ -35,21 +36,21 @@
 #define BUSY_MS 100 /* while replies are held or a commit is under way */
 #define BOUND_EVERY_NS (5 * SECOND_NS)
 #define SAY_EVERY_NS (60 * SECOND_NS)
-#define AGAIN_NS (5 * SECOND_NS) /* after an attempt that failed */
+#define AGAIN_NS (5 * SECOND_NS) /* after a failed attempt */
 #define AGAIN_FULL_NS (2 * SECOND_NS)
-#define AGAIN_CANNOT_NS (60 * SECOND_NS) /* vfat has no freeze: only once it is unmounted */
+#define AGAIN_CANNOT_NS (60 * SECOND_NS) /* vfat has no freeze: it must be unmounted first */
 #define AGAIN_GIVEN_UP_NS (10 * SECOND_NS)
 #define MEMORY_LOW_LOOK_NS (SECOND_NS / 20)
-#define MEMORY_AGAIN_NS (10 * SECOND_NS) /* commits for the sake of other programs' memory */
+#define MEMORY_AGAIN_NS (10 * SECOND_NS) /* between commits that free memory for other programs */
 #define MEMORY_WORTH_BYTES (4 * MIB)
-#define MEMORY_OURS_BYTES (16 * MIB) /* so much is ours to free, at once */
+#define MEMORY_OURS_BYTES (16 * MIB) /* commit at once if this much of the memory is ours to free */
 #define RETRY_PAUSE_NS SECOND_NS
 #define NAP_NS 50000000ull
 #define FREE_AGAIN_NS (SECOND_NS / 10)
 #define FREE_LITTLE_AGAIN_NS (SECOND_NS / 100)
 #define FREE_LOOK_BYTES (64 * KIB)
-#define FREE_LITTLE 5	     /* times the log, which is one of them */
-#define SHUT_BYTES (2 * MIB) /* below the hard size nothing trickles any more */
+#define FREE_LITTLE 5	     /* times the size of the log, which is itself one of them */
+#define SHUT_BYTES (2 * MIB) /* this close to the hard size, no held reply leaves */
 #define STACK_BYTES (256 * KIB)
 
 struct monitor {
@@ -68,17 +69,19 @@ struct monitor {
 	_Atomic uint64_t rate, commits, memory_bytes;
 	_Atomic bool gave_up, memory_low;
 
-	/* lock: below; moments */
+	/* lock: everything below. Held for moments. */
 	pthread_mutex_t lock;
 	enum commit_stage stage;
-	uint64_t sealed_ns, sealed_blks;		     /* when, how many */
+	/* time and number of blocks of the seal */
+	uint64_t sealed_ns, sealed_blks;
 	uint64_t first_write_ns, write_calls, written_bytes; /* of the card, at the seal */
 	uint64_t usual_bytes_per_s;
-	uint64_t not_before_ns;	 /* the next request for a commit */
-	uint64_t admitted_bytes; /* by the gate, when it was looked at last */
+	uint64_t not_before_ns;	 /* earliest time of the next request for a commit */
+	uint64_t admitted_bytes; /* total of the throttle at the last look */
 	bool stops;
-	struct pressure_plan asking;  /* as if nothing were free: while that is asked for */
-	uint64_t free_admitted_bytes; /* admitted_bytes at that question */
+	/* the plan without any free blocks, while the query for them runs */
+	struct pressure_plan asking;
+	uint64_t free_admitted_bytes; /* admitted_bytes at that query */
 	uint8_t super[COW_BLK_BYTES];
 	uint64_t failing_since_ns;
 
@@ -87,7 +90,7 @@ struct monitor {
 		said_ns[LEVEL_FULL + 1];
 };
 
-/* ---- sampling; lock held where use is looked at ---- */
+/* ---- sampling; lock held where it looks at use ---- */
 
 static void look_at_memory(struct monitor *m, uint64_t now)
 {
@@ -106,13 +109,13 @@ static void look_at_memory(struct monitor *m, uint64_t now)
 	m->memory_low = low;
 }
 
-/* lock held */
+/* Lock held. */
 static bool is_committing(const struct monitor *m)
 {
 	return m->stage >= STAGE_SEALED && !m->failing_since_ns;
 }
 
-/* lock held */
+/* Lock held. */
 static bool is_durable(const struct monitor *m)
 {
 	return m->stage >= STAGE_DURABLE;
@@ -128,13 +131,14 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	struct generation_stats active, below;
 	struct ram_usage ram;
 
-	m->admitted_bytes = gate_admitted(m->gate); /* before what it has made dirty is counted */
+	/* read before the dirty data that it caused is counted */
+	m->admitted_bytes = gate_admitted(m->gate);
 	ram_store_usage(m->v->store, &ram);
 	view_dirty(m->v->view, &active, &below);
 	*ret = (struct pressure_use){
 		.used_bytes = ram.used_bytes,
-		/* what is being committed is a burden for the next commit should this one fail;
-		 * what no commit will see is none */
+		/* blocks under commit count, because the next commit must hold them if this one
+		 * fails; blocks that are never committed do not count */
 		.dirty_blks = commits_nothing(m)
 				      ? 0
 				      : active.data_blks + (is_durable(m) ? 0 : below.data_blks),
@@ -143,21 +147,21 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	};
 }
 
-/* ---- what is free; lock held ---- */
+/* ---- free blocks; lock held ---- */
 
-/* Are blocks that are free a part of the budget, and is that less than RAM? */
+/* Are free blocks a part of the budget, and is the budget smaller than RAM? */
 static bool is_room_limit(const struct monitor *m)
 {
 	return m->free_space && !m->p.fail && m->p.room_blks && m->p.plan.ring_blks.full;
 }
 
-/* So little that a program can have it preallocated in a moment. */
+/* So few that a program can preallocate all of them in a moment. */
 static bool is_little_free(const struct monitor *m)
 {
 	return is_room_limit(m) && m->p.room_blks < FREE_LITTLE * m->p.log_blks;
 }
 
-/* When what is free is worth asking for again. */
+/* Time at which the free blocks should be queried again. */
 static uint64_t free_stale_ns(const struct monitor *m)
 {
 	return free_space_asked_ns(m->free_space) +
@@ -169,17 +173,17 @@ static const struct pressure_plan *plan_now(const struct monitor *m)
 	return is_room_limit(m) && free_space_asking(m->free_space) ? &m->asking : &m->p.plan;
 }
 
-/* Another kind of file system was made since the last commit: nothing tells what is free in it. The
- * RAM has its superblock. */
+/* A different kind of file system was created since the last commit, so the number of its free
+ * blocks is unknown. RAM has its superblock. */
 static bool is_made_anew(struct monitor *m)
 {
 	return view_peek_live(m->v->view, 0, 1, m->super) == 0 && !shrink_mark_is_ext(m->super);
 }
 
 /*
- * A commit spills to blocks that are free in both images, so what was allocated since the last one,
- * and not written, has to be counted. It may be gone at any time: what is free is asked for again
- * when something was written.
+ * A commit spills to blocks that are free in both images. So blocks that were allocated since the
+ * last commit and not written count, too. Free blocks may be taken at any time, so their number is
+ * queried again after writes.
  */
 static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
@@ -199,13 +203,14 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 	free_space_ask(m->free_space);
 }
 
-/* By which plan pages may be dirty above: a freeze has to flush them, whatever is free by then. */
+/* The plan that bounds the dirty pages above. A freeze must flush them, however few blocks are free
+ * by then. */
 static const struct pressure_plan *plan_of_dirty(const struct monitor *m)
 {
 	return is_little_free(m) ? &m->asking : &m->p.plan;
 }
 
-/* ---- the gate; lock held ---- */
+/* ---- the throttle; lock held ---- */
 
 static void card_account(const struct volume *v, uint64_t *ret_calls, uint64_t *ret_bytes)
 {
@@ -238,7 +243,7 @@ static uint64_t rate_now(struct monitor *m, const struct pressure_use *u, uint64
 	c.writing_ns = now - m->first_write_ns;
 	c.written_bytes = bytes - m->written_bytes;
 	left_ns = pressure_left_ns(&c);
-	if (m->failing_since_ns) /* nobody knows; the time that is left until writes fail */
+	if (m->failing_since_ns) /* unknown; use at least the time left until writes fail */
 		left_ns = max_u64(left_ns, m->p.retry_ns);
 	return pressure_rate(pressure_room_bytes(&m->p.plan, u), left_ns);
 }
@@ -248,7 +253,7 @@ static bool never_commits(const struct monitor *m)
 	return m->p.fail || commits_nothing(m);
 }
 
-/* How much may have been admitted before the log could not hold it any more. */
+/* Total of admitted bytes from which on the log could no longer hold the dirty blocks. */
 static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 {
 	uint64_t stop_blks = m->p.plan.stop_blks;
@@ -272,18 +277,19 @@ static void set_gate(struct monitor *m, const struct pressure_use *u, uint64_t n
 	if (level >= LEVEL_COMMIT && !m->gave_up && (sealed || !never_commits(m)))
 		rate = sealed ? rate_now(m, u, now) : pressure_rate_unsealed(plan_now(m), u);
 
-	/* what a commit flushes may have the reserve: it may be the way out */
+	/* the writes that a commit flushes may use the reserve, because the commit may be the way
+	 * out */
 	gate_refuse(m->gate, refuse && m->stage != STAGE_QUIESCE ? -EIO : 0);
 	look_bytes = pressure_look_bytes(plan_now(m), u);
 	if (is_little_free(m) || (is_room_limit(m) && now >= free_stale_ns(m)))
-		look_bytes = FREE_LOOK_BYTES; /* what was free may be gone */
+		look_bytes = FREE_LOOK_BYTES; /* the free blocks may be taken meanwhile */
 	gate_set_budget(m->gate, look_bytes);
 	gate_set_stop(m->gate, stop_at(m, u));
 	gate_set_rate(m->gate, rate, u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan));
 	m->rate = rate;
 }
 
-/* ---- what is to be done, monitor thread ---- */
+/* ---- actions; monitor thread ---- */
 
 static void say_level(struct monitor *m, enum pressure_level level, const struct pressure_use *u,
 		      uint64_t now)
@@ -300,14 +306,14 @@ static void say_level(struct monitor *m, enum pressure_level level, const struct
 	    u->memory_low ? ", the machine is short of memory" : "");
 }
 
-/* lock held */
+/* Lock held. */
 static bool commit_is_due(struct monitor *m, enum pressure_level level,
 			  const struct pressure_use *u, uint64_t now)
 {
 	if (level < LEVEL_COMMIT || m->stage != STAGE_IDLE || never_commits(m) ||
 	    now < m->not_before_ns)
 		return false;
-	/* what other programs took is not ours to free by committing again and again */
+	/* repeated commits cannot free memory that other programs took */
 	if (u->memory_low &&
 	    pressure_level(&m->p.plan, &(struct pressure_use){ .used_bytes = u->used_bytes,
 							       .dirty_blks = u->dirty_blks }) <
@@ -331,7 +337,7 @@ static void ask_commit(struct monitor *m)
 
 static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
 {
-	/* down: at once, the room that it counts on is going */
+	/* a lower bound takes effect at once, because the room that it relies on shrinks */
 	if (!m->p.bound_dirty || (now < m->bounded_ns + BOUND_EVERY_NS &&
 				  bytes <= m->bound_bytes * 2 && bytes >= m->bound_bytes / 4 * 3))
 		return;
@@ -384,7 +390,7 @@ static void *monitor_thread(void *arg)
 
 		look(m);
 		if (poll(&pfd, 1, nap_ms(m)) > 0 && read(m->event_fd, &count, sizeof(count)) < 0)
-			continue; /* somebody else's wake-up: there is none */
+			continue; /* spurious wake-up: the counter is empty */
 	}
 	return NULL;
 }
@@ -394,7 +400,7 @@ void monitor_wake(struct monitor *m)
 	uint64_t one = 1;
 
 	if (write(m->event_fd, &one, sizeof(one)) < 0)
-		return; /* the counter is full: it wakes up anyway */
+		return; /* the counter is full, so the thread wakes up anyway */
 }
 
 static void on_look(void *ctx)
@@ -404,7 +410,7 @@ static void on_look(void *ctx)
 
 /* ---- the commit thread's side ---- */
 
-/* lock held */
+/* Lock held. */
 static void note_seal(struct monitor *m, uint64_t now)
 {
 	struct generation_stats active, below;
@@ -455,7 +461,7 @@ bool monitor_hurries(const struct monitor *m)
 	return m->p.bound_dirty && m->level >= LEVEL_COMMIT;
 }
 
-/* What the next attempt may find changed. */
+/* Errors that the next attempt may not meet again. */
 static bool may_pass(int error)
 {
 	return error == -EIO || error == -ENOMEM || error == -EAGAIN || error == -EBUSY ||
@@ -492,7 +498,7 @@ void monitor_result(struct monitor *m, int error)
 	if (!error)
 		m->gave_up = false;
 	else if (m->stage == STAGE_SEALED && m->level >= LEVEL_COMMIT)
-		m->gave_up = true; /* tried as long as it made sense, with all that was sealed */
+		m->gave_up = true; /* all useful attempts were made, with everything sealed */
 	m->failing_since_ns = 0;
 	m->not_before_ns = !error		    ? 0
 			   : error == -EOPNOTSUPP   ? now + AGAIN_CANNOT_NS
@@ -548,7 +554,7 @@ uint64_t monitor_hold_left_ns(const struct monitor *m)
 	return hold_left_ns(m->hold_until_ns, now_ns());
 }
 
-/* ---- birth, status, end ---- */
+/* ---- construction, status, end ---- */
 
 int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_params *p)
 {
@@ -579,7 +585,7 @@ int monitor_start(struct monitor *m, dev_t loop_rdev)
 {
 	int r = m->p.bound_dirty ? bdi_limit_open(&m->bdi, loop_rdev) : 0;
 
-	pthread_mutex_lock(&m->lock); /* the commit thread is there already */
+	pthread_mutex_lock(&m->lock); /* the commit thread already runs */
 	if (r == 0 && m->p.room_blks)
 		r = free_space_new(&m->free_space, m->v->proc_dirfd, loop_rdev, m->event_fd);
 	pthread_mutex_unlock(&m->lock);

@@ -9,34 +9,35 @@
 #define COMMIT_PERCENT 75u
 #define RING_WARN_PERCENT 40u
 #define RING_COMMIT_PERCENT 50u
-#define RING_FULL_PERCENT 65u /* the rest: what a freeze brings */
-#define RING_STOP_PERCENT 70u /* what comes now was in flight */
+#define RING_FULL_PERCENT 65u /* the rest: data that a freeze flushes */
+#define RING_STOP_PERCENT 70u /* later writes were in flight */
 #define RING_RUIN_PERCENT 90u /* the rest: descriptors */
 #define RING_FIT_PERCENT 96u  /* the rest: descriptors, of extents of one block each */
 #define RING_DIRTY_SHARE 16u
 #define REQUEST_LEAST_KB 4u
-#define REQUEST_GOOD_KB 128u /* smaller ones make a card slow */
+#define REQUEST_GOOD_KB 128u /* smaller requests make a card slow */
 #define TAGS_LEAST 16u
-#define IN_HAND 8u /* requests that serving threads may have, beside those in flight */
+#define IN_HAND 8u /* requests that serving threads may hold, besides those in flight */
 #define ROOM_DESCRIPTOR_PERCENT 2u /* the worst case has extents of one block */
 #define ROOM_DESCRIPTOR_BLKS 64u
-/* DIRTY_PACED_BYTES twice, what is in flight, and slack: a freeze flushes them however small the
- * room is */
+/* twice DIRTY_PACED_BYTES, the requests in flight, and slack: a freeze flushes them however small
+ * the room is */
 #define ROOM_FREEZE_BLKS 512u
 #define DIRTY_SHARE 24u
 #define DIRTY_MAX_BYTES (16 * MIB)
 #define DIRTY_MIN_BYTES (1 * MIB)
 #define DIRTY_PACED_BYTES (512 * KIB)
-#define DIRTY_WIDE_BYTES (256 * MIB) /* a sync is not to take seconds for it */
+/* limits the time that this adds to a sync to less than seconds */
+#define DIRTY_WIDE_BYTES (256 * MIB)
 #define SLACK_SHARE 8u
 #define LOOK_MIN_BYTES (64 * KIB)
 
-#define UNKNOWN_BYTES_PER_S (8 * MIB)	/* a slow card */
-#define MEASURE_NS 200000000ull		/* shorter ones tell nothing */
+#define UNKNOWN_BYTES_PER_S (8 * MIB)	/* speed of a slow card */
+#define MEASURE_NS 200000000ull		/* shorter measurements are useless */
 #define LEFT_MIN_NS 20000000ull		/* flushes and the record */
-#define UNSEALED_NS 500000000ull	/* the way to ruin takes at least so long */
-#define UNSEALED_LEAST_BYTES (16 * MIB) /* a second */
-/* a second, where the end of the log is near: it cannot give way as RAM does */
+#define UNSEALED_NS 500000000ull	/* the way to ruin takes at least this long */
+#define UNSEALED_LEAST_BYTES (16 * MIB) /* per second */
+/* per second, near the end of the log, which cannot give way as RAM does */
 #define UNSEALED_RING_BYTES (2 * MIB)
 #define SECOND_NS 1000000000ull
 
@@ -60,7 +61,7 @@ uint64_t pressure_unbounded_bytes(uint64_t system_bytes, uint64_t volume_bytes)
 	return max_u64(min_u64(system_bytes, volume_bytes), DIRTY_MIN_BYTES);
 }
 
-/* The least limit that holds the journal, bounded dirty pages and slack. */
+/* The smallest limit that holds the journal, bounded dirty pages and slack. */
 static uint64_t need_bytes(uint64_t journal_bytes)
 {
 	uint64_t fixed = journal_bytes + PRESSURE_MIN_BYTES;
@@ -99,7 +100,8 @@ static void bound_by_log(struct pressure_plan *p, uint64_t blks)
 				 max_u64(blk_to_bytes(blks) / RING_DIRTY_SHARE, DIRTY_PACED_BYTES));
 }
 
-/* As far from the end as descriptors and a freeze need, but a small room is divided like a ring. */
+/* Keeps the distance from the end that descriptors and a freeze need. A small room is divided like
+ * a ring. */
 void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
 {
 	uint64_t freeze_blks = (p->journal_bytes + p->dirty_bytes + PRESSURE_MIN_BYTES) /
@@ -108,7 +110,7 @@ void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
 				   ROOM_DESCRIPTOR_BLKS;
 	struct pressure_steps s;
 
-	room_blks = max_u64(room_blks, 16); /* 0 would be none */
+	room_blks = max_u64(room_blks, 16); /* 0 would mean no room limit */
 	s.ruin = room_blks -
 		 min_u64(descriptor_blks, room_blks - percent_of(room_blks, RING_RUIN_PERCENT));
 	s.full = s.ruin -
@@ -194,7 +196,7 @@ static uint64_t missing(uint64_t n, uint64_t to)
 	return n < to ? to - n : 0;
 }
 
-/* To the next step up. */
+/* Distance to the next step up. */
 static uint64_t to_next(uint64_t n, const struct pressure_steps *s)
 {
 	return missing(n, n < s->warn ? s->warn : n < s->commit ? s->commit : s->full);
@@ -210,7 +212,7 @@ enum pressure_level pressure_level(const struct pressure_plan *p, const struct p
 	return u->memory_low && a < LEVEL_COMMIT ? LEVEL_COMMIT : a;
 }
 
-/* What is written takes memory twice: the page cache of the writer, and ours. */
+/* Written data takes memory twice: in the page cache of the writer, and in the store. */
 static uint64_t in_memory(const struct pressure_use *u, uint64_t bytes)
 {
 	return u->memory_low ? min_u64(bytes, u->memory_bytes / 2) : bytes;
@@ -234,7 +236,7 @@ static uint64_t to_ruin_bytes(const struct pressure_plan *p, const struct pressu
 		       : bytes;
 }
 
-/* Room to level commit. */
+/* Room up to level commit. */
 static uint64_t to_commit_bytes(const struct pressure_plan *p, const struct pressure_use *u)
 {
 	uint64_t bytes = u->memory_low ? 0 : missing(u->used_bytes, p->ram_bytes.commit);
@@ -252,7 +254,7 @@ uint64_t pressure_look_bytes(const struct pressure_plan *p, const struct pressur
 		bytes = min_u64(bytes, blk_to_bytes(to_next(u->dirty_blks, &p->ring_blks)));
 	if (pressure_level(p, u) >= LEVEL_COMMIT)
 		bytes = min_u64(bytes, to_ruin_bytes(p, u) / 8);
-	else if (wide / 2 > p->bound_bytes) /* the bound follows it */
+	else if (wide / 2 > p->bound_bytes) /* the bound follows the room */
 		bytes = min_u64(bytes, wide / 4);
 	return max_u64(bytes, LOOK_MIN_BYTES);
 }
@@ -267,7 +269,7 @@ const char *pressure_level_name(enum pressure_level level)
 	return (size_t)level < ARRAY_SIZE(names) ? names[level] : "unknown";
 }
 
-/* ---- pace ---- */
+/* ---- rates ---- */
 
 static uint64_t time_for_ns(uint64_t bytes, uint64_t bytes_per_s)
 {
@@ -281,14 +283,15 @@ uint64_t pressure_left_ns(const struct pressure_commit *c)
 	uint64_t left_blks = missing(c->done_blks, c->total_blks);
 
 	if (!c->durable && c->phase == PHASE_CLASSIFY) {
-		/* how much of it will be written is not known yet */
+		/* the amount to be written is not known yet */
 		left_ns = time_for_ns(blk_to_bytes(c->sealed_blks), usual);
 		return max_u64(missing(c->since_seal_ns, left_ns), left_ns / 10);
 	}
 	if (c->writing_ns >= MEASURE_NS && c->written_bytes)
 		speed = (uint64_t)((double)c->written_bytes / (double)c->writing_ns * 1e9);
 	if (!c->durable && c->phase == PHASE_CHECKPOINT)
-		left_blks += c->sealed_blks; /* it makes room for them */
+		/* the checkpoint makes room for the sealed blocks, which follow it */
+		left_blks += c->sealed_blks;
 	return max_u64(time_for_ns(blk_to_bytes(left_blks), speed), LEFT_MIN_NS);
 }
 

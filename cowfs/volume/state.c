@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the threads of a volume share: the queue of jobs, the alarm, progress and room. */
+/* State that the threads of a volume share: the queue of jobs, the alarm, progress and room. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,13 +61,13 @@ uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes)
 {
 	uint64_t free_blks = free_bytes / COW_BLK_BYTES;
 
-	/* small blocks: a spill takes units of 4 KiB of which all is free */
+	/* small blocks: a spill takes units of 4 KiB that are entirely free */
 	return fs->block_bytes < COW_BLK_BYTES ? free_blks / 2 : free_blks;
 }
 
 uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
 {
-	/* the bitmaps of an image whose journal is not empty are not believed, so nothing is
+	/* the bitmaps of an image with a non-empty journal are not trusted, so nothing is
 	 * spilled */
 	return log_capacity_blks(v->log) +
 	       (fs->needs_recovery ? 0 : volume_free_blks(fs, fs->free_bytes));

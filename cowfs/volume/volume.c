@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A volume's life: open, commit thread, status, close. Jobs run one after another in the commit
- * thread, in the order in which they were asked for (commit_thread.c); callers wait on `done`.
+ * Life cycle of a volume: open, commit thread, status, close. The commit thread runs jobs one after
+ * another, in the order of their requests (commit_thread.c). Callers wait on `done`.
  */
 #include "volume/volume.h"
 
@@ -63,8 +63,8 @@ static const char *explain(int error)
 	return error == -EOWNERDEAD ? FSINFO_DIED : strerror(-error);
 }
 
-/* A shrink that was cut off after its commit is finished before anything else: the one case in
- * which an attach writes. */
+/* Finishes a shrink that was interrupted after its commit, before anything else. This is the only
+ * case in which an attach writes. */
 static int finish_shrink(struct volume *v, struct log_super *super, unsigned *trouble, char *why,
 			 size_t n)
 {
@@ -81,7 +81,7 @@ static int finish_shrink(struct volume *v, struct log_super *super, unsigned *tr
 	return super_read(v->base, rep.super.fs_bytes, super, trouble);
 }
 
-/* r: what super_find returned. */
+/* r: return value of super_find. */
 static int explain_super(const struct volume *v, const struct log_super *super,
 			 const struct fsinfo *fs, unsigned trouble, int r, char *why, size_t n)
 {
@@ -136,7 +136,7 @@ static int open_log(struct volume *v, char *why, size_t n)
 		r = finish_shrink(v, &super, &trouble, why, n);
 		if (r < 0)
 			return r;
-		r = fsinfo_probe(&home, &fs); /* it is smaller now */
+		r = fsinfo_probe(&home, &fs); /* the file system is smaller now */
 		if (r < 0)
 			return fail(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
 	}
@@ -181,7 +181,7 @@ static uint64_t memory_bytes(void)
 	return sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit : 0;
 }
 
-/* What the committed file system needs of us. */
+/* Requirements of the committed file system. */
 static int check_fs(struct volume *v, char *why, size_t n)
 {
 	struct blk_reader r = { .read = read_committed,
@@ -250,7 +250,7 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	return r < 0 ? fail(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
 }
 
-/* By guesses a dry run is priced, but nothing is planned. */
+/* A guessed profile is used to estimate a dry run, but not to plan. */
 static void take_profile(struct volume *v, const struct profile_choice *choice)
 {
 	if (choice)
@@ -264,8 +264,7 @@ static void take_profile(struct volume *v, const struct profile_choice *choice)
 	v->profile = v->choice.source == PROFILE_GUESSED ? NULL : &v->choice.profile;
 }
 
-/* Of the memory that the changes may take, for counting rewrites: at most 20,480 blocks are known,
- * with 256 MiB. */
+/* Share of the RAM limit used to count rewrites: with 256 MiB, at most 20,480 blocks are known. */
 #define REWRITES_SHARE 1024
 #define REWRITES_MAX_BYTES (256 * KIB)
 
@@ -426,11 +425,11 @@ static void *commit_thread(void *arg)
 		v->progress.start_ns = now_ns();
 		v->progress.done_blks = v->progress.total_blks = 0;
 		v->progress.job = (int)t->rq->job;
-		account_check(v); /* what came since the last job goes into this one's records */
+		account_check(v); /* I/O since the last job goes into the records of this job */
 		volume_do(v, t->rq, t->res);
 		account_check(v);
 		volume_publish_log(v);
-		/* what a large commit needed is locked memory until it is given back */
+		/* memory of a large commit stays locked until it is returned */
 		malloc_trim(0);
 		log_relax(v->log);
 		v->progress.job = JOB_NONE;
@@ -476,7 +475,7 @@ void volume_stop(struct volume *v)
 	set_life(v, VOLUME_STOPPED);
 }
 
-/* lock held. 0, or why a job is not even queued. */
+/* Lock held. 0, or the reason why a job is not even queued. */
 static int refuse(struct volume *v, const struct volume_request *rq, char *why, size_t n)
 {
 	if (v->life >= VOLUME_STOPPING)
@@ -525,8 +524,9 @@ void volume_publish_log(struct volume *v)
 	log_totals(v->log, &totals);
 	pthread_mutex_lock(&v->lock);
 	v->totals = totals;
-	account_copy_wear(v); /* with the totals, so that who asks gets both of one moment */
-	log_public_id(v->log, v->log_id); /* the uuid is drawn at the first commit */
+	/* together with the totals, so that a reader gets both of one moment */
+	account_copy_wear(v);
+	log_public_id(v->log, v->log_id); /* the first commit chooses the uuid */
 	v->newest_seq = log_newest(v->log)->seq;
 	v->newest_s = log_newest(v->log)->time_s;
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
@@ -537,7 +537,7 @@ void volume_publish_log(struct volume *v)
 	log_index_unref(ix);
 }
 
-/* Returns whether the layers below the active one are being committed just now. */
+/* Returns whether the layers below the active one are being committed now. */
 static bool pressure_status(struct volume *v, struct volume_status *s)
 {
 	struct monitor_status m;
@@ -607,7 +607,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->newest_s = v->newest_s;
 	ret->ledger = v->totals;
 	ret->last = v->last;
-	/* also while they are tried again */
+	/* also while the commit is retried */
 	ret->failed_blks = committing && !v->last.error ? 0 : below.data_blks;
 	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
 	pthread_mutex_unlock(&v->lock);
