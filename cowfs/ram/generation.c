@@ -2,18 +2,18 @@
 /*
  * A generation: store file and presence map.
  *
- * Map: one memory file, mapped shared, of two parts. `top` has a bit for each leaf, `words` are
- * the leaves at identity offsets: block b has the two bits 2*(b%32) of words[b/32], and a leaf of
- * 4 KiB stands for 64 MiB of the volume.
+ * The map is one memory file, mapped shared, with two parts. `top` has a bit for each leaf. `words`
+ * holds the leaves at identity offsets: block b has the two bits 2*(b%32) of words[b/32], and a
+ * leaf of 4 KiB stands for 64 MiB of the volume.
  *
- * M1  A leaf whose top bit is clear is never touched, not even read: a read through the mapping
- *     would allocate the page. Its blocks are all BLK_ABSENT.
- * M2  The page of a leaf is there (fallocate) before its top bit is set, so that marking cannot
- *     fail half way and no memory shortage comes as SIGBUS. A top bit is never cleared.
- * M3  Words change by compare-and-swap or exchange only, and the counters by the difference of
- *     the words really exchanged: exact however the marks interleave.
- * M4  A page of the store under a block that is not BLK_DATA is garbage that may be dropped at any
- *     time by who holds the block's lock; whole blocks are written before the mark.
+ * M1  A leaf whose top bit is clear is never accessed, not even read, because a read through the
+ *     mapping would allocate the page. All its blocks are BLK_ABSENT.
+ * M2  The page of a leaf is allocated (fallocate) before its top bit is set. So marking cannot fail
+ *     half way, and no memory shortage arrives as SIGBUS. A top bit is never cleared.
+ * M3  Words change by compare-and-swap or exchange only, and the counters by the difference of the
+ *     words that were exchanged. So the counters are exact however the marks interleave.
+ * M4  A page of the store under a block that is not BLK_DATA is garbage. The holder of the block's
+ *     lock may drop it at any time. Whole blocks are written before the mark.
  */
 #include "ram/generation.h"
 
@@ -43,12 +43,12 @@ struct generation {
 	uint64_t volume_blks, leaves;
 	size_t top_bytes, map_bytes;
 	_Atomic uint64_t *top, *words;
-	/* apart from what every look-up reads */
+	/* on another cache line than the fields that every look-up reads */
 	alignas(CACHE_LINE_BYTES) _Atomic uint64_t data_blks;
 	_Atomic uint64_t hole_blks;
 };
 
-/* ---- making and freeing ---- */
+/* ---- construction and destruction ---- */
 
 static int fallocate_full(int fd, int mode, uint64_t off_bytes, uint64_t len_bytes)
 {
@@ -66,7 +66,7 @@ static int map_create(struct generation *g)
 	g->top_bytes = round_up_u64((g->leaves + 7) / 8, LEAF_BYTES);
 	g->map_bytes = g->top_bytes + g->leaves * LEAF_BYTES;
 	g->map_fd = memfd_create("cowfs-map", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
-	if (g->map_fd < 0 && errno == EINVAL) /* before 6.3 */
+	if (g->map_fd < 0 && errno == EINVAL) /* kernels before 6.3 */
 		g->map_fd = memfd_create("cowfs-map", MFD_CLOEXEC);
 	if (g->map_fd < 0)
 		return -errno;
@@ -77,7 +77,8 @@ static int map_create(struct generation *g)
 	p = mmap(NULL, g->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, g->map_fd, 0);
 	if (p == MAP_FAILED)
 		return -errno;
-	/* shared, so a child could change it: the one that reads metadata may be forked again */
+	/* the mapping is shared, so a child could change it: the metadata reader may be forked
+	 * again */
 	(void)madvise(p, g->map_bytes, MADV_DONTFORK);
 	g->top = p;
 	g->words = (_Atomic uint64_t *)((char *)p + g->top_bytes);
@@ -146,7 +147,7 @@ static bool leaf_is_there(const struct generation *g, uint64_t leaf)
 	return atomic_load_explicit(&g->top[leaf / 64], memory_order_acquire) >> leaf % 64 & 1;
 }
 
-/* first leaf at or after this one that is there; g->leaves if none */
+/* first present leaf at or after this one; g->leaves if none */
 static uint64_t next_leaf(const struct generation *g, uint64_t leaf)
 {
 	while (leaf < g->leaves) {
@@ -160,7 +161,7 @@ static uint64_t next_leaf(const struct generation *g, uint64_t leaf)
 	return g->leaves;
 }
 
-/* how many blocks of word from this one on have the state, up to the word's end */
+/* number of blocks of word from this one on that have the state, up to the end of the word */
 static unsigned run_in_word(uint64_t word, unsigned first, enum blk_state state)
 {
 	uint64_t diff = word ^ state * LOW_BITS;
@@ -191,7 +192,7 @@ uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_b
 			pos = next_leaf(g, pos / LEAF_BLKS + 1) * LEAF_BLKS;
 			continue;
 		}
-		/* one load gives state and run: both hold at the same moment */
+		/* one load gives state and run, so both hold at the same moment */
 		word = atomic_load_explicit(&g->words[pos / WORD_BLKS], memory_order_acquire);
 		if (pos == blk)
 			state = word >> 2 * first & 3;
@@ -219,7 +220,7 @@ bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blk
 			*ret_state = state;
 			return true;
 		}
-		/* absent for so long at least; now without the cut at max_blks */
+		/* absent for at least this long; now without the cut at max_blks */
 		n = generation_run(g, pos, g->volume_blks - pos, &state);
 		if (state == BLK_ABSENT)
 			pos += n;
@@ -247,7 +248,7 @@ static int reserve_leaves(struct generation *g, uint64_t first, uint64_t last)
 	return 0;
 }
 
-/* Puts the state into the blocks of mask; returns what was in the word. */
+/* Puts the state into the blocks of mask; returns the previous word. */
 static uint64_t exchange_word(_Atomic uint64_t *word, uint64_t mask, uint64_t pattern)
 {
 	uint64_t old;
@@ -291,7 +292,7 @@ int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_
 		marked += n;
 		pos += n;
 	}
-	/* unsigned wrap-around is subtraction */
+	/* unsigned wrap-around works as subtraction */
 	atomic_fetch_add_explicit(&g->data_blks, (state == BLK_DATA ? marked : 0) - was_data,
 				  memory_order_relaxed);
 	atomic_fetch_add_explicit(&g->hole_blks, (state == BLK_HOLE ? marked : 0) - was_hole,
@@ -319,7 +320,7 @@ bool generation_check(const struct generation *g)
 
 static void free_pages(struct generation *g, uint64_t blk, uint64_t blks)
 {
-	/* An error leaves garbage in RAM that no mark points to (M4): nothing to tell anybody. */
+	/* an error leaves garbage in RAM that no mark points to (M4), so it is not reported */
 	(void)fallocate_full(g->store_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			     blk_to_bytes(blk), blk_to_bytes(blks));
 }

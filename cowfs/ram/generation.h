@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One generation of changes in RAM: a sparse file on a private tmpfs that holds
- * block b at offset b * 4096, and a two-level presence map with two bits a block.
+ * One generation of changes in RAM: a sparse file on a private tmpfs that holds block b at offset b
+ * * 4096, and a two-level presence map with two bits a block.
  *
- * Readers and writers of one generation may run in parallel. The caller provides:
- * a block's lock (view.c) around [look at state, fill, write, mark] of writers, and
- * freedom from use before generation_free. Order inside: data first, then the mark
- * (release); a reader that sees BLK_DATA (acquire) reads complete data.
+ * Readers and writers of one generation may run in parallel. The caller provides two things: a
+ * block's lock (view.c) around [look at state, fill, write, mark] of writers, and freedom from use
+ * before generation_free. Order inside: data first, then the mark (release). A reader that sees
+ * BLK_DATA (acquire) reads complete data.
  */
 #ifndef COWFS_RAM_GENERATION_H
 #define COWFS_RAM_GENERATION_H
@@ -19,9 +19,9 @@ struct ram_usage {
 	uint64_t limit_bytes, used_bytes;
 };
 
-/* -EINVAL limit 0, -ENOMEM, or what fsopen/fsmount say. */
+/* -EINVAL limit 0, -ENOMEM, or errors of fsopen/fsmount. */
 int ram_store_open(struct ram_store **ret, uint64_t limit_bytes) MUST_CHECK;
-/* The hard limit, at any time. -EINVAL: less than is used. */
+/* Changes the hard limit, at any time. -EINVAL: lower than the usage. */
 int ram_store_resize(struct ram_store *s, uint64_t limit_bytes) MUST_CHECK;
 void ram_store_close(struct ram_store *s); /* NULL allowed; all generations freed before */
 void ram_store_usage(const struct ram_store *s, struct ram_usage *ret); /* cheap: fstatfs */
@@ -39,13 +39,13 @@ struct generation_stats {
 };
 
 int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume_blks) MUST_CHECK;
-void generation_free(struct generation *g); /* NULL allowed; gives the RAM back */
+void generation_free(struct generation *g); /* NULL allowed; returns the RAM to the store */
 uint64_t generation_volume_blks(const struct generation *g);
 void generation_stats(const struct generation *g, struct generation_stats *ret);
 
-/* State of blk, and how many blocks from it on (at most max_blks, at least 1) are in the same
- * state. Cost grows with what is present, not with max_blks: whole absent leaves are skipped at
- * once. */
+/* State of blk. Returns how many blocks from it on (at most max_blks, at least 1) are in the same
+ * state. The cost grows with the number of present blocks, not with max_blks, because whole absent
+ * leaves are skipped at once. */
 uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_blks,
 			enum blk_state *ret_state);
 /* Next present (DATA or HOLE) run at or after *blk; false when there is none. *ret_blks is the
@@ -56,25 +56,26 @@ bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blk
 /* Bytes of blocks whose state is BLK_DATA. Any alignment. 0 or -errno. */
 int generation_read(const struct generation *g, uint64_t off_bytes, void *buf,
 		    size_t len_bytes) MUST_CHECK;
-/* Puts bytes into the store, any alignment, without marking. -ENOSPC: hard limit reached. */
+/* Writes bytes to the store, any alignment, without marking. -ENOSPC: hard limit reached. */
 int generation_write(struct generation *g, uint64_t off_bytes, const void *buf,
 		     size_t len_bytes) MUST_CHECK;
 /* Marks [blk, blk+blks): DATA, HOLE or ABSENT. Atomic per 64-bit word, O(blks/32). Reserving the
  * map's memory may fail: -ENOMEM before anything was marked. */
 int generation_mark(struct generation *g, uint64_t blk, uint64_t blks,
 		    enum blk_state state) MUST_CHECK;
-/* Marks HOLE, then gives the pages of these blocks back to the store. */
+/* Marks HOLE, then returns the pages of these blocks to the store. */
 int generation_punch(struct generation *g, uint64_t blk, uint64_t blks) MUST_CHECK;
 
-/* Gives back the pages of those blocks in the range that are not DATA: what a write that failed
- * before its mark, or a mark ABSENT, left in the store. Under the block's lock, like a write. */
+/* Returns the pages of those blocks in the range that are not DATA to the store. A write that
+ * failed before its mark, or a mark ABSENT, left them there. Under the block's lock, like a
+ * write. */
 void generation_drop(struct generation *g, uint64_t blk, uint64_t blks);
 
-/* Is the map as it is counted, and are the blocks that it shows in the store? Else a rule is broken. Of a generation
- * that nobody changes. */
+/* Does the map match its counters, and are the blocks that it shows in the store? If not, a rule is
+ * broken. Only for a generation that does not change meanwhile. */
 bool generation_check(const struct generation *g);
 
-/* The memory that the presence map takes now, in bytes (RSS of the memfd). */
+/* Current memory of the presence map, in bytes (RSS of the memfd). */
 uint64_t generation_map_bytes(const struct generation *g);
 
 #endif

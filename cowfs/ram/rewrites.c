@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A set for each cache line: five blocks with their counters. A block belongs to one set.
+ * Each cache line is a set: five blocks with their counters. A block belongs to one set.
  *
- * Who has no rewrites only waits in his place, and gives it to the next one. If all of a set have
- * some, a rewrite of a block that is not there takes one from the block with the fewest, until that
- * one has none left: so what is written again and again stays, and gets in. What is lost that way
- * is counted (untracked), so that nobody has more than he was written.
+ * Entries without rewrites are evicted first. If all entries of a set have rewrites, a rewrite of a
+ * block that is not in the set takes one from the block with the fewest, until that block has none
+ * left. So blocks that are written again and again get in and stay. Rewrites that are lost this way
+ * are counted (untracked), so no block gets more rewrites than it had.
  */
 #include "ram/rewrites.h"
 
@@ -24,7 +24,7 @@ struct entry {
 
 struct set {
 	struct entry e[WAYS];
-	uint32_t hand; /* whose place goes next */
+	uint32_t hand; /* entry to evict next */
 };
 _Static_assert(sizeof(struct set) == LINE_BYTES, "a set is a cache line");
 
@@ -71,8 +71,8 @@ void rewrites_free(struct rewrites *w)
 	free(w);
 }
 
-/* Runs of neighbours are dealt out evenly, and neighbours go to neighbours: the processor fetches
- * these by itself. */
+/* Runs of neighbours are distributed evenly, and neighbours go to neighbouring sets, which the
+ * processor prefetches. */
 static struct set *set_of(const struct rewrites *w, uint32_t blk)
 {
 	uint64_t start = (uint64_t)(blk / RUN_BLKS * 0x9e3779b1u) >> w->shift;
@@ -151,7 +151,7 @@ void rewrites_count(struct rewrites *w, uint64_t blk, uint64_t blks, const uint6
 
 		if (blk + i < NOBODY) {
 			count_blk(w, (uint32_t)(blk + i), again);
-		} else { /* above 16 TiB */
+		} else { /* blocks above 16 TiB */
 			w->t.absorbed += again;
 			w->t.untracked += again;
 		}

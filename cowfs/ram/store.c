@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The RAM store: a tmpfs of our own that is never attached to the tree, so that no
- * path leads to it and nobody can unmount it. Its size= is the hard limit.
+ * The RAM store: a private tmpfs that is never attached to the tree. So no path leads to it and
+ * nothing can unmount it. Its size= is the hard limit.
  */
 #include "ram/store.h"
 
@@ -39,8 +39,8 @@ static int configure(int fs_fd, uint64_t limit_bytes)
 	    (r = set_string(fs_fd, "nr_inodes", STORE_INODES)) < 0 ||
 	    (r = set_string(fs_fd, "mode", "0700")) < 0)
 		return r;
-	/* Kernels without huge pages do not know the first, those before 6.4 not the second:
-	 * both are then as we want them, or cannot be had. */
+	/* Kernels without huge pages reject the first option, those before 6.4 the second. Then the
+	 * setting already has the wanted value, or is not available. */
 	(void)set_string(fs_fd, "huge", "never");
 	(void)fsconfig(fs_fd, FSCONFIG_SET_FLAG, "noswap", NULL, 0);
 	return fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ? -errno : 0;
@@ -97,7 +97,7 @@ void ram_store_usage(const struct ram_store *s, struct ram_usage *ret)
 {
 	struct statfs st = { 0 };
 
-	/* cannot fail on a descriptor that is open */
+	/* cannot fail on an open descriptor */
 	(void)fstatfs(s->mnt_fd, &st);
 	ret->limit_bytes = (uint64_t)st.f_blocks * (uint64_t)st.f_bsize;
 	ret->used_bytes = (uint64_t)(st.f_blocks - st.f_bfree) * (uint64_t)st.f_bsize;
