@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - Linux AIO and not io_uring: it is in every kernel that has the rest of what the daemon needs,
- *   nothing switches it off, it makes no threads of its own, and for direct reads of a block device
- *   it does all that is needed here.
- * - All of the kernel's memory for it comes with io_setup, but for the request itself, which is
- *   allocated under the I/O flusher flag of the submitting thread like every other.
- * - The thread sleeps in io_getevents; an eventfd that it polls by the same means ends it.
+ * - Linux AIO and not io_uring: it is in every kernel that meets the daemon's other requirements,
+ *   no setting disables it, and it creates no threads of its own. For direct reads of a block
+ *   device it does everything needed here.
+ * - io_setup allocates all of the kernel's memory for it, except the request itself. The request is
+ *   allocated under the I/O flusher flag of the submitting thread, like every other request.
+ * - The thread sleeps in io_getevents. An eventfd, polled through the same AIO context, ends it.
  */
 #include "card/async.h"
 
@@ -16,12 +16,12 @@
 
 #include "base/thread.h"
 
-#define STACK_BYTES (128 * KIB) /* done may copy and reply */
+#define STACK_BYTES (128 * KIB) /* done may copy data and reply */
 #define BATCH 16
 
 struct async {
 	struct card *card;
-	int fd; /* the card's */
+	int fd; /* the card's descriptor */
 	int stop_fd;
 	io_context_t ctx;
 	struct iocb stop;
@@ -53,12 +53,13 @@ static void *answers(void *arg)
 				stop = true;
 				continue;
 			}
-			/* what the submitter wrote before it, and TSan cannot know */
+			/* acquires the submitter's earlier writes, which TSan cannot see
+			 * otherwise */
 			(void)atomic_load_explicit(&io->armed, memory_order_acquire);
 			io->done(io, result(&ev[i], io));
 		}
 		if (n < 0 && n != -EINTR)
-			break; /* the context is gone: nothing can be in flight */
+			break; /* the context is gone, so nothing can be in flight */
 	}
 	return NULL;
 }
@@ -95,7 +96,7 @@ fail:
 	if (a->stop_fd >= 0)
 		close(a->stop_fd);
 	free(a);
-	/* no AIO in this kernel, no poll by it, or its system-wide limit is used up */
+	/* this kernel has no AIO or no poll in it, or its system-wide limit is used up */
 	return r == -ENOSYS || r == -EINVAL || r == -EAGAIN ? -ENOTSUP : r;
 }
 

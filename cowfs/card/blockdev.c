@@ -2,16 +2,16 @@
 /*
  * The card as a block device of the kernel, or an image file.
  *
- * An exclusive open holds two descriptors: `claim` (O_RDONLY|O_EXCL), which nobody can share,
- * and `fd` (O_RDWR), which does everything else. The claim comes first, because some kernels
- * refuse O_RDWR on a device that is read-only, and a device left so by a run that crashed must
- * be made writable to be opened; under the claim nobody can mount it meanwhile. (The claim
- * itself could not be opened a second time for writing: the kernel takes one holder per open.)
+ * An exclusive open holds two descriptors: `claim` (O_RDONLY|O_EXCL), which cannot be shared, and
+ * `fd` (O_RDWR), which does everything else. The claim comes first. Some kernels refuse O_RDWR on a
+ * read-only device, so a device that a crashed run left read-only must be made writable before the
+ * open. Under the claim no other process can mount it meanwhile. (The claim itself could not be
+ * opened a second time for writing, because the kernel accepts one holder per open.)
  *
- * Left read-only by a crash and protected by hardware look the same, until BLKROSET 0: after
- * it a protected device is still read-only.
+ * A device left read-only by a crash and one protected by hardware look the same until BLKROSET 0.
+ * After that, a protected device is still read-only.
  *
- * Nothing is looked up by path after blockdev_open: udev may be gone by then, or the root.
+ * No path is looked up after blockdev_open: udev may be gone by then, or the root.
  */
 #include "card/blockdev.h"
 
@@ -29,11 +29,11 @@
 #include "card/sysfs.h"
 
 struct blockdev {
-	struct card card; /* the first: see blockdev_of */
+	struct card card; /* must be first: see blockdev_of */
 	int fd, claim;	  /* claim -1: not exclusive */
 	int stat_fd;	  /* -1: no counters */
 	bool rdonly;	  /* BLOCKDEV_RDONLY */
-	bool locked;	  /* BLKROSET is ours: on at open, off in commits, taken away on close */
+	bool locked;	  /* we own BLKROSET: on at open, off in commits, cleared on close */
 };
 
 static struct blockdev *blockdev_of(struct card *c)
@@ -85,7 +85,8 @@ static int blockdev_set_writable(struct card *c, bool writable)
 	r = set_readonly(b->fd, !writable);
 	if (r < 0 || !writable)
 		return r;
-	/* the slider of the card, or the whole disk, may have been set meanwhile */
+	/* the card's write-protect switch, or the setting of the whole disk, may have changed
+	 * meanwhile */
 	r = get_readonly(b->fd);
 	if (r == 0)
 		return 0;
@@ -115,7 +116,7 @@ static void blockdev_close(struct card *c)
 	free(b);
 }
 
-/* Not for image files: there a submission does the whole read. */
+/* Not for image files, because there a submission does the whole read. */
 static int blockdev_async_fd(struct card *c)
 {
 	struct blockdev *b = blockdev_of(c);
@@ -139,7 +140,7 @@ static const struct card_ops blockdev_ops = {
 
 /* ---- opening ---- */
 
-/* path is looked up twice, by stat and by open: want says what it was the first time. */
+/* stat and open look path up separately: want is the result of the first look-up. */
 static int open_same(const char *path, int flags, const struct stat *want)
 {
 	_cleanup_close_ int fd = open(path, flags | O_DIRECT | O_CLOEXEC);
@@ -169,7 +170,7 @@ static int open_file(struct blockdev *b, const char *path, unsigned flags, const
 	return 0;
 }
 
-/* Under the claim: a device left read-only by an earlier run becomes writable again. */
+/* Under the claim: makes a device writable again that an earlier run left read-only. */
 static int unlock_leftover(int claim)
 {
 	int r = get_readonly(claim);
@@ -195,7 +196,7 @@ static int open_exclusive(struct blockdev *b, const char *path, const struct sta
 	if (b->rdonly) {
 		b->fd = b->claim, b->claim = -1;
 		r = get_readonly(b->fd);
-		if (r != 0) /* read-only: not ours to take away on close */
+		if (r != 0) /* read-only: not ours, so close must not clear it */
 			return r < 0 ? r : 0;
 	} else {
 		r = unlock_leftover(b->claim);

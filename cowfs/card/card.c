@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The wrappers of a card: what every implementation would have to check, and the account.
+ * The wrappers of a card: the checks common to all implementations, and the account.
  *
- * The account counts what was attempted, before the device answers: the kernel counts failed
- * requests too, and a write that the account does not know of is an alarm.
+ * The account counts attempted I/O before the device answers. The kernel counts failed requests,
+ * too, and a write missing from the account is an alarm.
  */
 #include "card/card.h"
 
@@ -24,8 +24,8 @@ static bool range_is_valid(const struct card *c, uint64_t off_bytes, const void 
 	return off_bytes <= c->geo.size_bytes && len_bytes <= c->geo.size_bytes - off_bytes;
 }
 
-/* What the kernel tells of a medium or its line in many words: a block that could not be read or
- * written. A device that is gone, or no memory, is something else. */
+/* Maps the kernel's various errors of a medium or its bus to one: a block could not be read or
+ * written. A missing device, or lack of memory, keeps its own error. */
 int card_error(int r)
 {
 	return r == -ENODATA || r == -EREMOTEIO || r == -EILSEQ || r == -ETIMEDOUT || r == -ENOLINK
@@ -85,7 +85,8 @@ int card_flush(struct card *c)
 	return r;
 }
 
-/* A failure leaves the state as it was: a card that could not be locked again still counts. */
+/* A failure leaves the state unchanged: a card that could not be locked again still counts as
+ * writable. */
 int card_set_writable(struct card *c, bool writable)
 {
 	int r;

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-/* linux/mmc/core.h, which is not among the headers for programs: response R1, and a command with
- * data */
+/* from linux/mmc/core.h, which is not a userspace header: response R1, and a command with data */
 enum {
 	RSP_PRESENT = 1 << 0,
 	RSP_CRC = 1 << 2,

@@ -15,7 +15,7 @@
 #define SECTOR_BYTES 512u
 #define EB_GUESS_BYTES ((uint32_t)(4 * MIB))
 
-/* An SD card's smallest allocation unit is 16 KiB; sysfs also says 512 where it means "unknown". */
+/* The smallest allocation unit of an SD card is 16 KiB. sysfs also reports 512 for "unknown". */
 static bool eb_is_plausible(uint64_t bytes)
 {
 	return bytes >= 16 * KIB && bytes <= GIB && bytes % COW_BLK_BYTES == 0;
@@ -34,7 +34,8 @@ static bool is_mmc(int diskdir)
 	return !strcmp(base ? base + 1 : target, "mmc");
 }
 
-/* Only mmc knows: elsewhere discard_granularity is a page of some mapping, not an erase block. */
+/* Only mmc reports it: elsewhere discard_granularity is a page of some mapping, not an erase
+ * block. */
 static void find_erase_block(int diskdir, struct card_geometry *geo)
 {
 	static const char *const hints[] = { "device/preferred_erase_size",
@@ -54,8 +55,8 @@ static void find_erase_block(int diskdir, struct card_geometry *geo)
 	}
 }
 
-/* The serial number of an ATA disk stands at the end of its wwid: too long a name is cut, but
- * stays unique by its CRC. */
+/* The serial number of an ATA disk is at the end of its wwid. A name that is too long is cut, but
+ * its CRC keeps it unique. */
 static void find_identity(int diskdir, struct card_geometry *geo)
 {
 	static const char *const names[] = { "device/cid",  "device/serial", "serial",
@@ -79,7 +80,7 @@ static void find_identity(int diskdir, struct card_geometry *geo)
 			 crc32c(0, text, len));
 }
 
-/* -errno: none */
+/* -errno: no disk */
 static int open_disk(int devdir, bool is_partition)
 {
 	int fd = openat(devdir, is_partition ? ".." : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -103,7 +104,7 @@ void sysfs_model(int devdir, char *ret, size_t size_bytes)
 	for (size_t i = 0; i < ARRAY_SIZE(names) && diskdir >= 0; i++) {
 		if (io_read_text(diskdir, names[i], text, sizeof(text)) <= 0)
 			continue;
-		/* other kinds are numbers */
+		/* wwids of other kinds are numbers */
 		if (!strcmp(names[i], "device/wwid") && strncmp(text, "t10.ATA", 7))
 			continue;
 		len += (size_t)snprintf(ret + len, size_bytes - len, "%s%s", len ? " " : "", text);
