@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What requests cost by a profile alone. */
+/* Estimated cost of requests, from a profile alone. */
 #include "flash/price.h"
 
 #define TABLE_MIN 4096u
@@ -25,7 +25,7 @@ uint64_t flash_speed_ns(const struct flash_speed *s, uint64_t len_bytes)
 				  TABLE_MAX);
 	for (i = 0; len_bytes > (uint64_t)TABLE_MIN << (i + 1); i++)
 		;
-	/* may fall: there are cards that are slower at 128 KiB than at 256 */
+	/* the difference may be negative: some cards are slower at 128 KiB than at 256 */
 	return (uint64_t)((int64_t)s->table_ns[i] +
 			  ((int64_t)s->table_ns[i + 1] - (int64_t)s->table_ns[i]) *
 				  (int64_t)(len_bytes - ((uint64_t)TABLE_MIN << i)) /
@@ -85,9 +85,9 @@ uint64_t flash_sync_ns(const struct flash_profile *p)
 	return p->sync_ns > 0 ? (uint64_t)p->sync_ns : 0;
 }
 
-/* ---- what a planner asks ---- */
+/* ---- questions of a planner ---- */
 
-/* Picoseconds a byte at the rate of 1 MiB */
+/* Picoseconds per byte at the rate of 1 MiB */
 static uint64_t byte_ps(const struct flash_speed *s)
 {
 	return s->affine ? flash_rate_ns(1000, s->bytes_per_s)
@@ -99,7 +99,7 @@ uint64_t flash_bridge_gap_bytes(const struct flash_profile *p, bool gap_is_at_ha
 	uint64_t w_ps = byte_ps(&p->write), r_ps = gap_is_at_hand ? 0 : byte_ps(&p->read);
 	uint64_t one_ps = flash_write_ns(p, COW_BLK_BYTES) * 1000, linear_ps = w_ps * COW_BLK_BYTES;
 
-	/* the head passes the gap anyway; what it saves is less than half a turn */
+	/* the head passes the gap anyway; bridging it saves less than half a turn */
 	if (p->class == FLASH_DISK)
 		one_ps = linear_ps + p->latency_ns * 1000;
 	return one_ps > linear_ps && w_ps + r_ps ? (one_ps - linear_ps) / (w_ps + r_ps) : 0;
@@ -109,7 +109,7 @@ uint64_t flash_pad_from_bytes(const struct flash_profile *p)
 {
 	int64_t w_ps = (int64_t)byte_ps(&p->write), r_ps = (int64_t)byte_ps(&p->read);
 	int64_t c_ps = (int64_t)flash_rate_ns(1000, p->copy_bytes_per_s);
-	/* a byte that padding writes and sorting leaves to the card */
+	/* per byte that padding writes, and that sorting leaves to the card */
 	int64_t rest_ps = r_ps + w_ps - c_ps;
 	int64_t blk_ps = (int64_t)flash_write_ns(p, COW_BLK_BYTES) * 1000 +
 			 (r_ps - c_ps) * COW_BLK_BYTES;

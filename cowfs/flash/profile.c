@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Profiles from JSON: what each key means, and what is derived from it. */
+/* Profiles from JSON: the meaning of each key, and the values derived from them. */
 #include "flash/profile.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@
 #define FILE_MAX_BYTES (4 * MIB)
 #define PROFILES_MAX 256
 
-/* The published ones are in the program. */
+/* The published profiles are part of the program. */
 __asm__(".pushsection .rodata\n"
 	".global flash_profiles_json\n"
 	".hidden flash_profiles_json\n"
@@ -30,13 +30,13 @@ extern const char flash_profiles_json[] __attribute__((visibility("hidden")));
 struct flash_profiles {
 	size_t n, first_own;
 	struct flash_profile *profile;
-	struct json_object **json; /* of each, borrowed from the files */
+	struct json_object **json; /* of each profile, borrowed from the files */
 	struct json_object *file[2];
 };
 
 /* ---- one profile ---- */
 
-/* What is being read; bad is what is wrong with it. */
+/* State of reading one profile; bad: it is invalid, and why has the reason. */
 struct reader {
 	struct json_object *json, *from;
 	char *why;
@@ -86,7 +86,7 @@ static double one_number(struct reader *r, const char *key, struct json_object *
 	return d;
 }
 
-/* The number times unit, into *ret, if it is there. */
+/* Reads the number times unit into *ret, if the key is there. */
 static void take(struct reader *r, const char *key, double min, double max, double unit,
 		 uint64_t *ret)
 {
@@ -104,7 +104,7 @@ static void take_unsigned(struct reader *r, const char *key, double min, double 
 	*ret = (unsigned)v;
 }
 
-/* 1/x seconds in nanoseconds; 0: not there */
+/* 1/x seconds in nanoseconds; 0: no such key */
 static uint64_t take_per_s(struct reader *r, const char *key)
 {
 	struct json_object *v;
@@ -153,7 +153,7 @@ static void take_speed(struct reader *r, const char *rate_key, const char *overh
 	}
 }
 
-/* One of the words, by its number; -1: another. */
+/* Index of the word in the list; -1: unknown word. */
 static int take_word(struct reader *r, const char *key, const char *const *word, size_t words)
 {
 	struct json_object *v;
@@ -169,7 +169,7 @@ static int take_word(struct reader *r, const char *key, const char *const *word,
 	return -1;
 }
 
-/* Keys that are no claims about a device, and need no source. */
+/* Keys that state nothing about a device, and need no source. */
 static bool is_text_key(const char *key)
 {
 	return !strcmp(key, "title") || !strcmp(key, "source") || !strcmp(key, "note") ||
@@ -253,7 +253,7 @@ static void check_keys(struct reader *r)
 	}
 }
 
-/* Names that a disk gives to itself. */
+/* Names that a disk reports. */
 static void check_models(struct reader *r)
 {
 	struct json_object *v;
@@ -278,7 +278,7 @@ static uint64_t at_least(int64_t v, uint64_t min)
 	return v < (int64_t)min ? min : (uint64_t)v;
 }
 
-/* f and the cost of growth, from rows of an iozone table; then what a scattered write costs more,
+/* f and the cost of growth, from rows of an iozone table. Then the extra cost of a scattered write,
  * G, and from that the copy rate. */
 static void derive_card(struct reader *r, struct flash_profile *p)
 {
@@ -368,7 +368,7 @@ static void read_units(struct reader *r, struct flash_profile *p)
 	p->erase_limit = (uint32_t)v;
 }
 
-/* Of disks, arrays, and the layer that appends. */
+/* Keys of disks, arrays, and the appending layer. */
 static void read_disks(struct reader *r, struct flash_profile *p)
 {
 	take(r, "track_ms", 0, 1000, 1e6, &p->track_ns);
