@@ -49,7 +49,7 @@
 #define FREE_AGAIN_NS (SECOND_NS / 10)
 #define FREE_LITTLE_AGAIN_NS (SECOND_NS / 100)
 #define FREE_LOOK_BYTES (64 * KIB)
-#define FREE_LITTLE 5	     /* times the size of the log, which is itself one of them */
+#define FREE_LITTLE 5	     /* times the log; the room includes the log itself */
 #define SHUT_BYTES (2 * MIB) /* this close to the hard size, no held reply leaves */
 #define STACK_BYTES (256 * KIB)
 
