@@ -38,7 +38,7 @@ struct gate_stats {
 int gate_new(struct gate **ret, void (*look)(void *ctx), void *ctx) MUST_CHECK;
 void gate_free(struct gate *g); /* NULL allowed; stopped */
 
-/* ---- export: reply(req, bytes) ends a held write; from the gate's thread */
+/* ---- export: reply(req, bytes) ends a held write; from the throttle's thread */
 int gate_start(struct gate *g, void (*reply)(void *req, size_t bytes)) MUST_CHECK;
 void gate_stop(struct gate *g); /* answers all held writes, joins the thread */
 

@@ -27,7 +27,7 @@
 #define DIRTY_MAX_BYTES (16 * MIB)
 #define DIRTY_MIN_BYTES (1 * MIB)
 #define DIRTY_PACED_BYTES (512 * KIB)
-/* limits the time that this adds to a sync to less than seconds */
+/* keeps a sync from taking seconds for these pages */
 #define DIRTY_WIDE_BYTES (256 * MIB)
 #define SLACK_SHARE 8u
 #define LOOK_MIN_BYTES (64 * KIB)
