@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - Where a hierarchy is mounted is read, not assumed: v2 alone, v1 alone and both at once exist.
+ * - The mount point of a hierarchy is read, not assumed: v2 alone, v1 alone and both at once
+ *   exist.
  * - Without a cgroup namespace, a container sees its own cgroup as the root of the mount, but its
- *   path from the true root. What is not below the mount is therefore taken for the mount's root.
- * - memory.high counts as a limit: whoever is above it is put to sleep, and so are all who wait
- *   for it.
+ *   path starts at the true root. A path that is not below the mount is therefore taken for the
+ *   mount's root.
+ * - memory.high counts as a limit: a process above it is put to sleep, and so is every process
+ *   that waits for it.
  */
 #include "daemon/cgroup.h"
 
@@ -34,7 +36,7 @@ static const struct kind {
 
 struct place {
 	int mount_fd;
-	char path[PATH_MAX]; /* below it, without the first '/'; "": its root */
+	char path[PATH_MAX]; /* below the mount, without the first '/'; "": its root */
 };
 
 /* "ID:CONTROLLER,...:/PATH" */
@@ -68,7 +70,7 @@ static bool find_path(int proc_dirfd, const struct kind *k, char *buf)
 	return true;
 }
 
-/* The descriptor of where it is mounted, or -1. */
+/* The descriptor of the mount point, or -1. */
 static int open_mount(int proc_dirfd, const struct kind *k)
 {
 	int list_fd = openat(proc_dirfd, "self/mounts", O_RDONLY | O_CLOEXEC), fd = -1;
@@ -104,14 +106,14 @@ static void read_limit(const struct place *p, const char *file, struct cgroup_li
 	uint64_t bytes;
 
 	snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", file);
-	/* "max" is no number */
+	/* "max" is not a number */
 	if (io_read_u64(p->mount_fd, path, &bytes) < 0 || bytes >= tightest->bytes)
 		return;
 	tightest->bytes = bytes;
 	snprintf(tightest->path, sizeof(tightest->path), "/%.*s", PATH_MAX - 2, p->path);
 }
 
-/* From the place up to the root. */
+/* From the cgroup up to the root. */
 static void take_limits(struct place *p, const struct kind *k, struct cgroup_limit *tightest)
 {
 	char *slash;
@@ -126,7 +128,7 @@ static void take_limits(struct place *p, const struct kind *k, struct cgroup_lim
 	}
 }
 
-/* What v1 calls no limit is a number, larger than any memory. */
+/* v1 expresses "no limit" as a number larger than any memory. */
 static uint64_t machine_bytes(void)
 {
 	struct sysinfo info;

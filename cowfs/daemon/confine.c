@@ -3,21 +3,22 @@
  * Capabilities and system calls of the worker and of its parent.
  *
  * Notes on the design
- * - A refused call fails with EPERM. To kill the process instead would turn each call that the
- *   table forgot, and each new call of a later libc, into the loss of a root and of all that is
- *   uncommitted. An attacker gains nothing from the difference: the call is not made. The kernel
- *   logs refused calls (audit: type=1326). Tests run with COWFS_SECCOMP=kill, so a call that the
- *   table forgot ends the worker there.
- * - Capabilities and the bounding set belong to a thread. They are given up before the worker has
- *   a second one. The filter reaches all threads at once (TSYNC).
+ * - A refused call fails with EPERM. Killing the process instead would turn each call that the
+ *   table lacks, and each new call of a later libc, into the loss of a root and of all uncommitted
+ *   changes. An attacker gains nothing from the difference: the call is not made. The kernel logs
+ *   refused calls (audit: type=1326). Tests run with COWFS_SECCOMP=kill, so that a call that the
+ *   table lacks ends the worker there.
+ * - Capabilities and the bounding set belong to a thread. The worker gives them up before it has a
+ *   second thread. The filter reaches all threads at once (TSYNC).
  * - The worker gets two filters, one on top of the other: the first before it reads anything from
- *   the card, the second when its devices are there. It never starts a program.
- * - clone3 keeps its flags in memory, where no filter can see them: ENOSYS, upon which libc calls
- *   clone. That refusal has a filter of its own, so that it is not logged with each new thread.
+ *   the card, the second once its devices exist. It never starts a program.
+ * - clone3 keeps its flags in memory, where no filter can see them. It returns ENOSYS, and libc
+ *   then calls clone. That refusal has its own filter, so that the kernel does not log it for each
+ *   new thread.
  * - Names that this libseccomp or this architecture does not know are skipped, so the table holds
- *   those of all of them (32-bit and time64 variants).
- * - The kernel answers calls that are allowed whatever their arguments from a bitmap (since 5.11).
- *   Before, the filter is searched: the calls of the data path have the highest priority.
+ *   the names of all of them (32-bit and time64 variants).
+ * - The kernel answers calls that are allowed with any arguments from a bitmap (since 5.11). Older
+ *   kernels search the filter, so the calls of the data path have the highest priority.
  */
 #include "daemon/confine.h"
 
@@ -51,13 +52,15 @@ enum {
 static const struct {
 	unsigned number, roles;
 } capabilities[] = {
-	/* FIFREEZE, FITHAW, BLKROSET around each commit; /proc/PID/stack; fsopen and fsmount at the
-	 * start, and for a mount that cannot be opened */
+	/*
+	 * FIFREEZE, FITHAW, BLKROSET around each commit; /proc/PID/stack; fsopen and fsmount at
+	 * the start, and for a mount that cannot be opened
+	 */
 	{ CAP_SYS_ADMIN, SWP },
 	/* mappings beyond RLIMIT_MEMLOCK while MCL_FUTURE is in force: stacks, maps of
 	 * generations */
 	{ CAP_IPC_LOCK, SWP },
-	/* stops and continues what holds up a freeze, whoever owns it */
+	/* stops and continues tasks of any user that block a freeze */
 	{ CAP_KILL, SW },
 	/* /proc/PID/{syscall,stack,maps,fd,root,ns} of other users, and of root processes with more
 	 * capabilities */
@@ -66,7 +69,7 @@ static const struct {
 	{ CAP_DAC_OVERRIDE, SW },
 	/* priority of the control thread */
 	{ CAP_SYS_NICE, SW },
-	/* reboots if the worker of the running root has died */
+	/* reboots if the worker of the running root dies */
 	{ CAP_SYS_BOOT, P },
 };
 
@@ -80,7 +83,10 @@ uint64_t confine_capability_mask(enum confine_role role)
 	return mask;
 }
 
-/* Needs CAP_SETPCAP for each one that is there. EINVAL: the kernel knows no more. */
+/*
+ * Needs CAP_SETPCAP for each capability that is present. EINVAL: past the last capability that the
+ * kernel knows.
+ */
 static int drop_bounding(uint64_t keep)
 {
 	int r = 0;
@@ -120,12 +126,12 @@ int confine_calls(enum confine_role role)
 
 #define HOT 255
 
-/* Allowed whatever the arguments. */
+/* Allowed with any arguments. */
 static const struct {
 	const char *name;
 	unsigned char roles, priority;
 } calls[] = {
-	/* the data path; FUSE, store, card */
+	/* data path: FUSE, store, card */
 	{ "read", SWP, HOT },
 	{ "writev", SW, HOT },
 	{ "pread64", SWP, HOT },
@@ -153,7 +159,7 @@ static const struct {
 	{ "io_setup", S, 0 },
 	{ "io_destroy", SW, 0 },
 	{ "eventfd2", SW, 0 },
-	/* files: below descriptors that are kept, /proc, and the mount that is frozen */
+	/* files: below descriptors that are kept open, /proc, and the mount that is frozen */
 	{ "open", SW, 0 },
 	{ "openat", SW, 0 },
 	{ "openat2", SW, 0 },
@@ -197,12 +203,14 @@ static const struct {
 	{ "unlink", SW, 0 },
 	{ "unlinkat", SW, 0 },
 	{ "rmdir", SW, 0 },
-	/* libblkid's, on a copy in memory */
+	/* used by libblkid, on a copy in memory */
 	{ "fadvise64", SW, 0 },
 	{ "fadvise64_64", SW, 0 },
 	{ "arm_fadvise64_64", SW, 0 },
-	/* mounts that are never attached: FUSE, the store; later that of a volume whose mount
-	 * points cannot be opened */
+	/*
+	 * mounts that are never attached: FUSE, the store, and later that of a volume whose mount
+	 * points cannot be opened
+	 */
 	{ "fsopen", SW, 0 },
 	{ "fsconfig", SW, 0 },
 	{ "fsmount", SW, 0 },
@@ -238,10 +246,10 @@ static const struct {
 	{ "getegid", SWP, 0 },
 	{ "getegid32", SWP, 0 },
 	{ "setpriority", SW, 0 },
-	/* what holds up a freeze */
+	/* tasks that block a freeze */
 	{ "pidfd_open", SW, 0 },
 	{ "pidfd_send_signal", SW, 0 },
-	/* time, randomness, what the machine has */
+	/* time, randomness, properties of the machine */
 	{ "clock_gettime", SWP, 0 },
 	{ "clock_gettime64", SWP, 0 },
 	{ "clock_getres", SWP, 0 },
@@ -254,14 +262,14 @@ static const struct {
 	{ "getrandom", SWP, 0 },
 	{ "sysinfo", SW, 0 },
 	{ "uname", SW, 0 },
-	/* arm, riscv: part of how libc maps memory or keeps caches coherent */
+	/* arm, riscv: libc needs them to map memory or keep caches coherent */
 	{ "cacheflush", SWP, 0 },
 	{ "riscv_flush_icache", SWP, 0 },
 	{ "riscv_hwprobe", SWP, 0 },
 	{ "set_tls", SWP, 0 },
 	{ "getrlimit", SW, 0 },
 	{ "ugetrlimit", SW, 0 },
-	/* clients and parent: on sockets that exist */
+	/* clients and parent, on existing sockets */
 	/* the starting worker asks the daemon that holds its card for its name */
 	{ "connect", S, 0 },
 	{ "bind", S, 0 },
@@ -276,7 +284,7 @@ static const struct {
 	{ "recvmsg", SWP, 0 },
 	{ "getsockopt", SW, 0 },
 	{ "shutdown", SW, 0 },
-	/* the parent, of its worker */
+	/* the parent waits for its worker */
 	{ "wait4", P, 0 },
 	{ "waitid", P, 0 },
 	/* the second filter of the worker */
@@ -295,7 +303,7 @@ static const struct {
 #define CLONE_FLAGS_ARG 0
 #endif
 
-/* Allowed if one argument is right. */
+/* Allowed with one suitable argument. */
 static const struct {
 	const char *name;
 	unsigned roles;
@@ -315,13 +323,13 @@ static const struct {
 	{ "ioctl", S, ONLY(1, LOOP_CTL_GET_FREE) },
 	{ "ioctl", S, ONLY(1, LOOP_CONFIGURE) },
 	{ "ioctl", S, ONLY(1, BLKRASET) },
-	/* is it a terminal? asked of what is standard error in the foreground */
+	/* tests whether it is a terminal; called on standard error in the foreground */
 	{ "ioctl", SW, ONLY(1, TCGETS) },
-	/* TCGETS2, of newer libraries; its type needs kernel headers */
+	/* TCGETS2 of newer libraries; its type needs kernel headers */
 	{ "ioctl", SW, ONLY(1, 0x802c542a) },
-	/* threads, no processes */
+	/* threads, not processes */
 	{ "clone", SWP, WITH(CLONE_FLAGS_ARG, CLONE_THREAD) },
-	/* data, no code */
+	/* data, not code */
 	{ "mprotect", SWP, WITHOUT(2, PROT_EXEC) },
 #if defined(__s390__) /* the arguments are in memory */
 	{ "mmap", SWP, WITHOUT(5, 0) },
@@ -334,7 +342,7 @@ static const struct {
 	{ "prctl", SWP, ONLY(0, PR_SET_NAME) },
 	{ "prctl", SWP, ONLY(0, PR_SET_NO_NEW_PRIVS) },
 	{ "prctl", S, ONLY(0, PR_GET_SECCOMP) },
-	/* is the daemon that holds the card alive? */
+	/* checks whether the daemon that holds the card is alive */
 	{ "kill", S, ONLY(1, 0) },
 	/* the control socket, the message to the service manager */
 	{ "socket", S, ONLY(0, AF_UNIX) },
@@ -347,7 +355,7 @@ static uint32_t refusal(void)
 	return text && !strcmp(text, "kill") ? SCMP_ACT_KILL_PROCESS : SCMP_ACT_ERRNO(EPERM);
 }
 
-/* Not known here, or not there on this architecture: then libc does not call it either. */
+/* Not known here, or missing on this architecture: libc does not call it there either. */
 static int add_rule(scmp_filter_ctx ctx, uint32_t action, const char *name,
 		    const struct scmp_arg_cmp *arg)
 {
@@ -359,7 +367,7 @@ static int add_rule(scmp_filter_ctx ctx, uint32_t action, const char *name,
 	return r == -EDOM || r == -EEXIST ? 0 : r;
 }
 
-/* raise() and abort() of the own threads */
+/* raise() and abort() in our own threads */
 static int add_own_signals(scmp_filter_ctx ctx)
 {
 	struct scmp_arg_cmp own = ONLY(0, getpid());
@@ -395,7 +403,7 @@ static int refuse_clone3(scmp_filter_ctx ctx, void *nothing)
 
 int confine_calls(enum confine_role role)
 {
-	/* the worker has it from its start */
+	/* the worker has this filter since its start */
 	int r = role == CONFINE_WORKER ? 0
 				       : sandbox_filter(SCMP_ACT_ALLOW, false, refuse_clone3, NULL);
 	unsigned bit = 1u << role;

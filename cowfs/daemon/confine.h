@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a process of the daemon may still ask of the kernel: its capabilities and its system calls.
- * The tables and the reason of each entry are in confine.c.
+ * Restricts what a process of the daemon may ask of the kernel: its capabilities and its system
+ * calls. The tables and the reason of each entry are in confine.c.
  */
 #ifndef COWFS_DAEMON_CONFINE_H
 #define COWFS_DAEMON_CONFINE_H
@@ -9,24 +9,25 @@
 #include "base/util.h"
 
 enum confine_role {
-	CONFINE_START,	/* the worker while it opens the card and makes its devices */
-	CONFINE_WORKER, /* the worker when it serves: after CONFINE_START, and narrower */
+	CONFINE_START,	/* the worker while it opens the card and creates its devices */
+	CONFINE_WORKER, /* the worker while it serves; narrower, applied after CONFINE_START */
 	CONFINE_PARENT,
 	CONFINE_ROLES
 };
 
 /*
- * Gives up all capabilities that the role does not need, for good (bounding set, no new
- * privileges). CONFINE_START and CONFINE_WORKER need the same. Of the calling thread only, and of
- * those that it starts afterwards. -errno: some or all are still there.
+ * Permanently gives up all capabilities that the role does not need (bounding set, no new
+ * privileges). CONFINE_START and CONFINE_WORKER need the same capabilities. Affects only the
+ * calling thread and the threads that it starts afterwards. -errno: some or all capabilities
+ * remain.
  */
 int confine_capabilities(enum confine_role role) MUST_CHECK;
 
 /*
- * Allows the system calls of the role and no others, in all threads of the process. May be called
- * again for a narrower role. A refused call fails with EPERM and is logged by the kernel;
- * with COWFS_SECCOMP=kill in the environment it ends the process (for tests). Allocates.
- * -errno: no filter is in force. -ENOTSUP: not in this build (sanitizers).
+ * Allows only the system calls of the role, in all threads of the process. May be called again for
+ * a narrower role. A refused call fails with EPERM and is logged by the kernel. With
+ * COWFS_SECCOMP=kill in the environment it ends the process (for tests). Allocates. -errno: no
+ * filter is in force. -ENOTSUP: not in this build (sanitizers).
  */
 int confine_calls(enum confine_role role) MUST_CHECK;
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The daemon: arguments, start in order, end in order. Three processes take part in a start:
- *
- * 	starter	the one that was called; waits for the line of ready.h and shows it, then exits
- * 	supervisor	its child: the small parent of daemon/supervisor.h
- * 	worker	the supervisor's child: everything else
+ *	starter     the process that was called; waits for the line of ready.h, shows it, and exits
+ *	supervisor  child of the starter: the small parent of daemon/supervisor.h
+ *	worker      child of the supervisor: everything else
  *
  * With --foreground the starter waits for the supervisor and ends with its status, because the
- * supervisor leaves the cgroup in which a service manager kills its main process. What fails before
- * the line was sent is undone and told through it; after it, messages go to the kernel log.
+ * supervisor leaves the cgroup in which a service manager kills its main process. A failure before
+ * the line was sent is undone and reported through the line. Afterwards messages go to the kernel
+ * log.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,8 +57,8 @@ struct daemon {
 	struct volopts opt;
 	struct profile_choice profile;
 	bool running_root, foreground;
-	int ready_fd; /* -1: the worker talks to the terminal itself */
-	/* what has been started; undone from the end */
+	int ready_fd; /* -1: the worker writes to the terminal itself */
+	/* what has been started; undone in reverse order */
 	int proc_dirfd, fuse_dirfd;
 	struct supervisor_link link;
 	struct volume *volume;
@@ -69,7 +69,7 @@ struct daemon {
 	sem_t ended;
 };
 
-/* ---- telling how it went ---- */
+/* ---- reporting the start ---- */
 
 static int report(const struct daemon *d, const struct ready *r)
 {
@@ -99,7 +99,7 @@ static PRINTF(4, 5) int fail(const struct daemon *d, enum exit_code exit, int er
 
 static void absolute(const char *path, char *buf)
 {
-	if (!realpath(path, buf)) /* opening it will tell why */
+	if (!realpath(path, buf)) /* opening it reports the reason */
 		snprintf(buf, PATH_MAX, "%s", path);
 }
 
@@ -128,7 +128,7 @@ static int take_ready_fd(struct daemon *d, const char *text)
 	return EXIT_OK;
 }
 
-/* 0 if it was not given */
+/* 0 if the option was not given */
 static uint64_t value_of(const struct daemon *d, enum volopt id)
 {
 	return d->opt.text[id] ? volopt_value(id, d->opt.text[id]) : 0;
@@ -156,8 +156,10 @@ static int take_arguments(struct daemon *d, const struct options *o)
 
 /* ---- becoming a daemon ---- */
 
-/* Whatever we inherited: a test runner's or a shell's pipe must not stay open as long as the
- * volume. */
+/*
+ * Closes inherited descriptors: a pipe of a test runner or a shell must not stay open as long as
+ * the volume.
+ */
 static void close_inherited(int keep_fd)
 {
 	if (keep_fd > 3)
@@ -193,7 +195,8 @@ static int go_background(struct daemon *d)
 		return fail(d, EXIT_FAILED, -errno, "no process: %s", strerror(errno));
 	if (pid > 0) {
 		if (!own_pipe)
-			_exit(EXIT_OK); /* who gave us the descriptor waits for the line */
+			/* the process that gave us the descriptor waits for the line */
+			_exit(EXIT_OK);
 		close(fds[1]);
 		starter(fds[0]);
 	}
@@ -217,7 +220,7 @@ static int stay_foreground(struct daemon *d)
 	if (pid == 0)
 		return EXIT_OK;
 	if (d->ready_fd >= 0)
-		close(d->ready_fd); /* its end would not be seen */
+		close(d->ready_fd); /* otherwise the reader would not see the end of the pipe */
 	(void)!harden_process(HARDEN_OOM | HARDEN_SIGNALS | HARDEN_DIR, d->argv0);
 	(void)!harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_PARENT);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -291,8 +294,10 @@ static void on_signal(int sig)
 	log_cancel_open();
 }
 
-/* The look at a large or damaged log takes a while, and nothing depends on it yet. Once the volume
- * serves, signals are ignored. */
+/*
+ * Opening a large or damaged log takes a while, and nothing depends on it yet. Once the volume
+ * serves, signals are ignored.
+ */
 static void cancel_by_signals(bool on)
 {
 	static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
@@ -337,8 +342,10 @@ static int open_volume(struct daemon *d)
 	return EXIT_OK;
 }
 
-/* What could not be had: said when the volume serves, so that a failed start tells only why it
- * failed. */
+/*
+ * What failed is reported once the volume serves, so that a failed start reports only its own
+ * reason.
+ */
 static unsigned harden(const struct daemon *d)
 {
 	return harden_process(HARDEN_ALL & ~(d->link.from_ram ? 0u : (unsigned)HARDEN_MARK),
@@ -363,8 +370,8 @@ static void tell_missing(const struct daemon *d, unsigned missing)
 }
 
 /*
- * Memory that it allocates for a client's write may be charged to a cgroup that is full of pages
- * which only it can write back. Only an I/O flusher does not wait for them.
+ * Memory that the daemon allocates for a client's write may be charged to a cgroup full of pages
+ * that only the daemon can write back. Only an I/O flusher does not wait for them.
  */
 static int check_cgroup(const struct daemon *d, unsigned missing)
 {
@@ -484,7 +491,7 @@ static void say_ready(struct daemon *d, unsigned *missing)
 		close(steal_fd(&d->ready_fd));
 }
 
-/* Undoes what was started, in reverse; what is left of a volume that is in use stays as it is. */
+/* Undoes what was started, in reverse order. The rest of a volume that is in use stays in place. */
 static int undo(struct daemon *d)
 {
 	int e = 0;
@@ -510,7 +517,7 @@ static void prepare_reader(void *ctx)
 	const unsigned flags = HARDEN_IO_FLUSHER | HARDEN_MEMLOCK | HARDEN_OOM | HARDEN_SIGNALS |
 			       HARDEN_DIR;
 
-	/* what is missing here is missing in the worker, which says so */
+	/* what fails here also fails in the worker, which reports it */
 	(void)!harden_process(flags | (d->link.from_ram ? (unsigned)HARDEN_MARK : 0u), d->argv0);
 }
 
@@ -520,7 +527,7 @@ static int worker(struct daemon *d)
 	int exit, e;
 
 	sem_init(&d->ended, 0, 0);
-	/* first: there are no threads and no locked memory yet */
+	/* first, while there are no threads and no locked memory */
 	e = fsproc_start(prepare_reader, d, d->link.from_ram);
 	if (e < 0) {
 		exit = fail(d, EXIT_FAILED, e, "no process to read metadata: %s",
@@ -533,11 +540,11 @@ static int worker(struct daemon *d)
 		server_farewell(d->server, 0, NULL);
 		return exit;
 	}
-	missing = harden(d); /* first: to lock what is mapped fills it, and the presence map is to
-				stay sparse */
+	/* first: locking fills what is mapped, and the presence map must stay sparse */
+	missing = harden(d);
 	d->fuse_dirfd = mounts_open_fusectl();
 	exit = check_cgroup(d, missing);
-	/* before anything of the card is read, and before there is a second thread */
+	/* before anything is read from the card, and before there is a second thread */
 	missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_START);
 	if (exit == EXIT_OK)
 		exit = open_volume(d);
@@ -580,7 +587,7 @@ int main(int argc, char **argv)
 	int exit;
 
 	msg_set_prog("cowfs");
-	invariant_survive(); /* it has the RAM */
+	invariant_survive(); /* the worker holds the RAM */
 	d.argv0 = argv[0];
 	if (options_parse(argc - 1, argv + 1, specs, &o, why, sizeof(why)) < 0)
 		return fail(&d, EXIT_USAGE, -EINVAL, "%s (try 'cowfs --help')", why);

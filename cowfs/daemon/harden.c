@@ -25,9 +25,9 @@
 #define LARGE_BYTES (64 * KIB)
 
 /*
- * What malloc keeps is locked, too, and cannot be given back but from the end of the heap: one heap
- * for all threads (in the I/O path only libfuse allocates, from the thread's cache), and what is
- * large never in it. By default the threshold grows with what is freed.
+ * malloc's memory is locked as well, and only the end of the heap can be given back. So all
+ * threads share one heap (in the I/O path only libfuse allocates, from the thread's cache), and
+ * large blocks are never in it. By default the threshold grows with the size of freed blocks.
  */
 static void frugal_malloc(void)
 {
@@ -36,9 +36,9 @@ static void frugal_malloc(void)
 }
 
 /*
- * Two calls: the first brings in all text and data there is, so that no page of the program is ever
- * read from a disk that it serves; the second makes what comes later (sparse presence maps, stacks)
- * locked on first touch instead of allocated in full.
+ * Two calls. The first loads all text and data, so that no page of the program is ever read from a
+ * disk that it serves. The second makes later mappings (sparse presence maps, stacks) locked on
+ * first touch instead of allocated in full.
  */
 static bool lock_memory(char *argv0)
 {
@@ -97,9 +97,9 @@ static bool raise_nofile(char *argv0)
 }
 
 /*
- * A core would be written to the file system that has just lost its worker, or by a program that
- * has to be read from it, and the parent would wait for that. 1 ends a dump to a program as well;
- * 0 ends only one to a file.
+ * A core dump would go to the file system that has just lost its worker, or to a program that must
+ * be read from it, and the parent would wait for that. A limit of 1 also prevents a dump to a
+ * program; 0 prevents only a dump to a file.
  */
 static bool no_core(char *argv0)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The job thread of the server, and the queue to it, which lies in the clients' slots. */
+/* The job thread of the server, and its queue, which is stored in the clients' slots. */
 #include "base/holder.h"
 #include "daemon/server_private.h"
 
@@ -15,10 +15,10 @@ void server_kick(struct server *s)
 	uint64_t one = 1;
 
 	if (write(s->event_fd, &one, sizeof(one)) < 0)
-		return; /* the counter is full: it wakes up anyway */
+		return; /* the counter is full: the thread wakes up anyway */
 }
 
-/* The descriptor that came along is room for what the log cannot hold. */
+/* The passed descriptor is lent room for what the log cannot hold. */
 static int adopt_lent(int *passed_fd, struct card **ret_lent, struct volume_result *ret)
 {
 	int e = *passed_fd >= 0 ? blockdev_adopt(ret_lent, *passed_fd) : -EBADF;
@@ -49,7 +49,7 @@ static int run_commit(struct server *s, const struct request *rq, int *passed_fd
 
 	if (e == 0)
 		e = volume_run(s->p.volume, &vr, ret);
-	card_close(lent); /* the volume did not take it */
+	card_close(lent); /* the volume did not take ownership */
 	return e;
 }
 
@@ -93,7 +93,7 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 		return e;
 	}
 	e = s->p.let_go(s->p.ctx);
-	if (e < 0) { /* somebody was faster: what is in RAM is still there */
+	if (e < 0) { /* another user was faster: the changes are still in RAM */
 		volume_arm_discard(s->p.volume, st.discard_armed);
 		return refuse(ret, e, "%s cannot be let go (%s): the volume goes on", loop,
 			      strerrordesc_np(-e));

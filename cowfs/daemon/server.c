@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Two threads.
- *
- * - The control thread polls the listening socket, the clients and an eventfd. It never waits for
- *   anything else: reads and writes do not block, what a client does not fetch is kept up to a
- * limit and then the client is dropped.
+ * - The control thread polls the listening socket, the clients and an eventfd. It waits for
+ *   nothing else, and its reads and writes do not block. It buffers unread output of a client up
+ *   to a limit, then drops the client.
  * - The job thread takes requests that may take long from the clients' slots, oldest first, and
- * calls the volume. It touches only the fields of a slot below "lock", and no socket.
+ *   calls the volume. It touches only the fields of a slot below "lock", and no socket.
  *
- * A slot whose client has gone while its job runs stays taken until the job is done. A job that was
- * asked for by somebody who has gone and that has not begun is not begun.
+ * If a client disconnects while its job runs, its slot stays taken until the job is done. A queued
+ * job of a client that has disconnected is not started.
  */
 #include "daemon/server_private.h"
 
@@ -54,7 +53,7 @@ static void send_progress(struct server *s, const struct volume_progress *p)
 		enum work work = server_work_of(s, c);
 		struct jsonw w = server_writer(s);
 
-		/* a client that is behind gets its answer, not the steps to it */
+		/* a client that is behind gets its answer, but no progress events */
 		if (c->fd < 0 || c->out.len || (work != WORK_RUNNING && work != WORK_QUEUED))
 			continue;
 		jsonw_object(&w, NULL);
@@ -64,7 +63,7 @@ static void send_progress(struct server *s, const struct volume_progress *p)
 	}
 }
 
-/* What is done by time. Returns how long the poll may sleep. */
+/* Runs the periodic work. Returns how long the poll may sleep. */
 static int tick(struct server *s)
 {
 	uint64_t now = now_ns();
@@ -110,8 +109,7 @@ static void *control_thread(void *arg)
 	struct pollfd fds[CLIENTS + 2];
 	uint64_t count;
 
-	/* little work, but its answers are waited for while everything else is busy; may be refused
-	 */
+	/* Raise the priority so that status stays responsive under load; best effort. */
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), CONTROL_NICE);
 	while (!stopping(s)) {
 		int timeout_ms = tick(s);
@@ -123,7 +121,7 @@ static void *control_thread(void *arg)
 			fds[i + 2] = (struct pollfd){ .fd = s->clients[i].fd,
 						      .events = wanted(s, &s->clients[i]) };
 		if (poll(fds, ARRAY_SIZE(fds), timeout_ms) < 0)
-			continue; /* EINTR, ENOMEM: the ticks bound how fast this turns */
+			continue; /* EINTR, ENOMEM: the ticks limit the rate of this loop */
 		if (fds[0].revents && read(s->event_fd, &count, sizeof(count)) < 0)
 			continue;
 		for (size_t i = 0; i < CLIENTS; i++)
@@ -137,7 +135,9 @@ static void *control_thread(void *arg)
 
 /* ---- start and end ---- */
 
-/* Bound through the directory's descriptor: a long path fits, and nobody can exchange a part of it.
+/*
+ * Binds through the descriptor of the directory: a long path fits, and no part of it can be
+ * exchanged.
  */
 static int open_socket(const struct rundir *dir)
 {
@@ -147,7 +147,7 @@ static int open_socket(const struct rundir *dir)
 	if (fd < 0)
 		return -errno;
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir->fd, RUNDIR_SOCKET);
-	if (fchmod(fd, 0600) < 0) /* the mode that bind gives to the file */
+	if (fchmod(fd, 0600) < 0) /* bind gives this mode to the file */
 		return -errno;
 	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, CLIENTS) < 0)
 		return -errno;
@@ -201,7 +201,7 @@ int server_start(struct server **ret, const struct server_params *p)
 	s->listen_fd = s->event_fd < 0 ? -errno : open_socket(p->dir);
 	e = s->listen_fd < 0 ? s->listen_fd : 0;
 	if (e == 0) {
-		publish(s); /* who finds the socket finds the status as well */
+		publish(s); /* a client that finds the socket also finds the status */
 		e = rundir_publish(p->dir, RUNDIR_PID, pid,
 				   (size_t)snprintf(pid, sizeof(pid), "%d\n", (int)getpid()));
 	}
@@ -230,7 +230,7 @@ void server_stop(struct server *s)
 			server_drop(s, c);
 }
 
-/* Both threads are gone: no lock, and waiting is allowed. */
+/* Both threads have ended: no lock is needed, and waiting is allowed. */
 void server_farewell(struct server *s, int error, const char *why)
 {
 	struct session *c;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The control thread of the daemon: answers clients on the socket and keeps status.json fresh; and
- * the job thread, which runs what may take long, so that a status is answered meanwhile.
+ * Two threads of the daemon. The control thread answers clients on the socket and keeps
+ * status.json current. The job thread runs requests that may take long, so that status stays
+ * responsive.
  */
 #ifndef COWFS_DAEMON_SERVER_H
 #define COWFS_DAEMON_SERVER_H
@@ -17,20 +18,26 @@ struct server_params {
 	struct transport *transport;
 	int proc_dirfd;
 	const struct rundir *dir; /* claimed; outlives the server */
-	/* Called by the job thread once everything is on the card: takes the disk away.
-	 * -EBUSY: somebody was faster and uses it; the daemon goes on. */
+	/*
+	 * Called by the job thread once all changes are committed; removes the disk. -EBUSY:
+	 * another user has opened it meanwhile, and the daemon continues.
+	 */
 	int (*let_go)(void *ctx);
-	/* After that: the program may end (and has to call server_stop). */
+	/* Called after let_go: the program may end, and must call server_stop. */
 	void (*ended)(void *ctx);
 	void *ctx;
 };
 
 int server_start(struct server **ret, const struct server_params *p) MUST_CHECK;
-/* Waits for a job under way, joins the threads, drops the clients but the one that asked for the
- * end. */
+/*
+ * Waits for a running job, joins the threads, and drops all clients except the one that requested
+ * the end.
+ */
 void server_stop(struct server *s);
-/* When everything is let go: tells that client how it went (error: -errno), and frees. NULL
- * allowed. */
+/*
+ * Call it once everything is released. Reports the result to that client (error: -errno), and
+ * frees. NULL allowed.
+ */
 void server_farewell(struct server *s, int error, const char *why);
 
 #endif

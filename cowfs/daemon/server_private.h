@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the three files of the server share: server.c (start, poll, end), sessions.c, queue.c. */
+/* Shared by the three files of the server: server.c (start, poll, end), sessions.c, queue.c. */
 #ifndef COWFS_DAEMON_SERVER_PRIVATE_H
 #define COWFS_DAEMON_SERVER_PRIVATE_H
 
@@ -10,22 +10,22 @@
 #include "daemon/server.h"
 
 #define CLIENTS 32
-#define OUT_BYTES (128 * KIB) /* what a client may leave unread */
+#define OUT_BYTES (128 * KIB) /* limit of unread output for a client */
 #define TEXT_BYTES (16 * KIB) /* longest answer */
 #define STACK_BYTES (256 * KIB)
 
 enum work { WORK_NONE, WORK_QUEUED, WORK_RUNNING, WORK_DONE };
 
 struct session {
-	int fd;		   /* -1: gone */
-	bool eof, closing; /* nothing more to read; close when all is written */
+	int fd;		   /* -1: disconnected */
+	bool eof, closing; /* nothing more to read; close once everything is written */
 	struct linebuf in, out;
 	uint64_t active_ns;
 	/* under the server's lock while work != WORK_NONE */
 	enum work work;
-	uint64_t ticket; /* order of the queue */
+	uint64_t ticket; /* position in the queue */
 	struct request rq;
-	int passed_fd; /* came with the request; -1: none */
+	int passed_fd; /* received with the request; -1: none */
 	struct volume_result result;
 };
 
@@ -35,8 +35,8 @@ struct server {
 	int listen_fd, event_fd;
 	pthread_mutex_t lock;
 	pthread_cond_t wake; /* for the job thread */
-	bool stop;	     /* under lock, as is: */
-	bool detached;	     /* the farewell is owed to `last` */
+	bool stop;	     /* protected by lock, like the next two: */
+	bool detached;	     /* `last` still awaits the farewell */
 	struct session *last;
 	uint64_t tickets;
 	/* control thread only */
@@ -57,17 +57,17 @@ enum work server_work_of(struct server *s, const struct session *c);
 /* Is a job queued or running? */
 bool server_any_work(struct server *s);
 void server_queue_job(struct server *s, struct session *c, const struct request *rq);
-/* Takes the result of a job that is done: true once. */
+/* Takes the result of a finished job: true once. */
 bool server_take_result(struct server *s, struct session *c, struct volume_result *ret);
 void server_kick(struct server *s); /* wakes the control thread */
 
 /* sessions.c: control thread only */
 struct jsonw server_writer(struct server *s);
-/* What was written with w goes to the client. One that does not fetch its answers is dropped. */
+/* Sends to the client what was written with w. Drops a client that does not read its answers. */
 void server_send(struct server *s, struct session *c, struct jsonw *w);
 void server_send_result(struct server *s, struct session *c, const struct volume_result *r);
 void server_drop(struct server *s, struct session *c);
-/* revents of one client, then whatever its buffers allow */
+/* Handles revents of one client, then does whatever its buffers allow. */
 void server_serve_client(struct server *s, struct session *c, short revents);
 void server_accept(struct server *s);
 

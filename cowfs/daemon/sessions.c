@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The clients of the control thread: reading requests, sending answers, letting in and dropping. */
+/* The clients of the control thread: accept, read requests, send answers, drop. */
 #include "daemon/server_private.h"
 
 #include <errno.h>
@@ -206,7 +206,7 @@ void server_serve_client(struct server *s, struct session *c, short revents)
 	if (c->fd < 0)
 		return;
 	if (revents &
-	    (POLLHUP | POLLERR)) { /* both directions are closed: nobody reads an answer */
+	    (POLLHUP | POLLERR)) { /* both directions are closed: an answer would not be read */
 		server_drop(s, c);
 		return;
 	}
@@ -225,7 +225,10 @@ void server_serve_client(struct server *s, struct session *c, short revents)
 		server_drop(s, c);
 }
 
-/* A free slot, else that of the client that has been silent longest and waits for nothing. */
+/*
+ * A free slot, otherwise that of the client that has been silent longest and has no pending
+ * request.
+ */
 static struct session *slot(struct server *s)
 {
 	struct session *oldest = NULL;
@@ -243,7 +246,7 @@ static struct session *slot(struct server *s)
 	return oldest;
 }
 
-/* For one that gets no slot: one line into the empty socket buffer, if it fits. */
+/* For a client without a slot: one line into the empty socket buffer, if it fits. */
 static void turn_away(int fd, int error, const char *why)
 {
 	char text[256];
@@ -254,7 +257,7 @@ static void turn_away(int fd, int error, const char *why)
 	answer_error(&w, error, EXIT_FAILED, why);
 	len = jsonw_finish(&w);
 	if (send(fd, text, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		return; /* it did not want to know */
+		return; /* the client did not ask for progress */
 }
 
 void server_accept(struct server *s)
@@ -265,7 +268,7 @@ void server_accept(struct server *s)
 	struct session *c;
 
 	if (fd < 0) {
-		/* out of descriptors or memory: look again at the next tick, do not spin */
+		/* out of descriptors or memory: try again at the next tick instead of spinning */
 		s->accept_pause = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
 		return;
 	}

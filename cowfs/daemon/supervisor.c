@@ -3,23 +3,23 @@
  * Parent and worker.
  *
  * Notes on the design
- * - The link is a SOCK_SEQPACKET pair. Messages of one byte: 'F' with a descriptor of the mount: a
- *   freeze is asked for, or has come (restarts the timer); 'T' thawed; 'S' serving. Each is
- *   answered by the same byte.
- * - The dead-man counts time in slices: a stop of all processes (systemd's killing spree, suspend)
- *   lets at most one slice pass, so the worker gets its time after it as well.
- * - FITHAW writes the superblock, through the worker. If that one hangs, so does the thaw:
- *   therefore it is done by a helper thread, and the parent stays able to see the worker's death
- *   and to let go of the FUSE descriptor, which ends the hanging. After a death the descriptor goes
- *   first for the same reason.
- * - A killed worker is not dead while one of its threads sleeps unkillably in I/O on its own volume
- *   (syncfs, FIFREEZE). That thread has no descriptors (thread_call_alone), so the link ends with
- *   the other threads, and the I/O ends when the parent lets go of FUSE. A thread that sleeps so
- *   elsewhere keeps the FUSE descriptor open that nobody reads from any more, and the link. So the
- *   parent also looks at the worker's state, and aborts the connection through fusectl, of which it
- *   got a descriptor from the worker.
- * - What the worker had frozen only another process can thaw. A unit's processes are killed
- *   together, so the parent leaves the cgroup.
+ * - The link is a SOCK_SEQPACKET pair. A message is one byte. 'F' with a descriptor of the mount:
+ *   a freeze is requested, or has happened (restarts the timer). 'T': thawed. 'S': serving. Each
+ *   message is answered by the same byte.
+ * - The dead-man timer counts slices. A stop of all processes (systemd before it kills them,
+ *   suspend) lets at most one slice pass, so the worker gets its time after it as well.
+ * - FITHAW writes the superblock through the worker. If the worker hangs, so does the thaw. So a
+ *   helper thread thaws, and the parent can still see the worker's death and close the FUSE
+ *   descriptor, which ends the hang. For the same reason the parent closes the descriptor first
+ *   after a death.
+ * - A killed worker is not dead while one of its threads sleeps unkillably in I/O on its own
+ *   volume (syncfs, FIFREEZE). That thread has no descriptors (thread_call_alone), so the link
+ *   ends with the other threads, and the I/O ends when the parent closes the FUSE descriptor. A
+ *   thread that sleeps elsewhere keeps the link and the FUSE descriptor open, although no thread
+ *   reads from it any more. So the parent also checks the worker's state, and aborts the
+ *   connection through a descriptor of fusectl that it got from the worker.
+ * - Only another process can thaw what a killed worker had frozen. All processes of a unit are
+ *   killed together, so the parent leaves the cgroup.
  * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
  */
 #include "daemon/supervisor.h"
@@ -52,30 +52,30 @@
 #define DEADMAN_NS (10 * 1000000000ull)
 #define SLICE_NS 250000000ull
 #define SLICE_MS 250
-#define LOOK_MS 2000   /* how often a worker is looked at while all is quiet */
-#define DYING_SLICES 4 /* so long may a death take by itself, */
-#define ENDED_SLICES 1 /* and so long if nothing is left but threads without descriptors */
+#define LOOK_MS 2000   /* interval of looks at the worker while all is quiet */
+#define DYING_SLICES 4 /* time that a death may take by itself */
+#define ENDED_SLICES 1 /* the same if only threads without descriptors are left */
 #define THAW_TRIES 20  /* slices */
 #define ANSWER_WAIT_S 1
 #define THAW_STACK_BYTES (256 * KIB)
 
-/* Thaws in a thread of its own; one job at a time. */
+/* Thaws in its own thread, one job at a time. */
 struct thawer {
 	int event_fd;
 	int job_fd;   /* owned by the thread while busy */
-	bool started; /* a job for the freeze that is watched now; older ones do not count */
+	bool started; /* a job for the current freeze; earlier jobs do not count */
 	atomic_bool busy;
-	atomic_bool thawed; /* the last job was a success */
+	atomic_bool thawed; /* the last job succeeded */
 };
 
 struct parent {
 	struct supervisor_opts opts;
 	pid_t worker;
 	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, null_fd;
-	int abort_fd; /* ends the FUSE connection, whoever holds /dev/fuse; -1 */
+	int abort_fd; /* ends the FUSE connection even if others hold /dev/fuse; -1: none */
 	bool serving;
 	unsigned dying; /* slices */
-	int mount_fd;	/* of what may be frozen; -1 */
+	int mount_fd;	/* of the mount that may be frozen; -1: none */
 	uint64_t armed_ns;
 	struct thawer thawer;
 };
@@ -105,7 +105,7 @@ static int send_message(int sock_fd, char what, int fd)
 	return sendmsg(sock_fd, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
 }
 
-/* 1 a message, 0 end of file or nothing in time, -errno; *ret_fd: -1 if none came */
+/* 1 a message; 0 end of file, or no message in time; -errno. *ret_fd: -1 if none was passed */
 static int receive_message(int sock_fd, char *what, int *ret_fd)
 {
 	union {
@@ -127,7 +127,7 @@ static int receive_message(int sock_fd, char *what, int *ret_fd)
 	return n < 0 ? -errno : (int)n;
 }
 
-/* To the parent, and its answer. */
+/* Sends to the parent and waits for its answer. */
 static int tell_parent(struct supervisor_link *l, char what, int fd)
 {
 	int r = send_message(l->sock_fd, what, fd), none;
@@ -135,7 +135,7 @@ static int tell_parent(struct supervisor_link *l, char what, int fd)
 
 	if (r < 0)
 		return r;
-	/* an answer that came too late last time may still be in the queue */
+	/* an answer that was late last time may still be in the queue */
 	while ((r = receive_message(l->sock_fd, &answer, &none)) == 1 && answer != what)
 		;
 	return r == 1 ? 0 : r < 0 ? r : -EPIPE;
@@ -161,7 +161,7 @@ static int call_thaw(int fd)
 	return ioctl(fd, FITHAW, 0);
 }
 
-/* Ours may not hold /dev/fuse open either while a thaw sleeps. */
+/* This process must not keep /dev/fuse open while a thaw sleeps either. */
 static void *thawer_main(void *arg)
 {
 	struct thawer *t = arg;
@@ -192,7 +192,7 @@ static int thawer_start(struct thawer *t)
 	return r;
 }
 
-/* Has it thawed what is frozen? Waits at most wait_ns for the answer; to be asked again if not. */
+/* Is the file system thawed? Waits at most wait_ns for the answer; call again if not. */
 static bool thaw(struct thawer *t, int mount_fd, uint64_t wait_ns)
 {
 	const struct timespec nap = { .tv_nsec = 1000000 };
@@ -217,7 +217,7 @@ static bool thaw(struct thawer *t, int mount_fd, uint64_t wait_ns)
 	return false;
 }
 
-/* ---- the parent's life ---- */
+/* ---- main loop of the parent ---- */
 
 static void drop_mount(struct parent *p)
 {
@@ -234,7 +234,7 @@ static void detach_stdio(struct parent *p)
 			dup2(p->null_fd, fd);
 }
 
-/* False: the worker's end is closed. */
+/* False: the worker has closed its end. */
 static bool serve_link(struct parent *p)
 {
 	char what;
@@ -264,7 +264,9 @@ static void deadman(struct parent *p, uint64_t passed_ns)
 	if (p->mount_fd < 0)
 		return;
 	p->armed_ns += min_u64(passed_ns, 2 * SLICE_NS);
-	/* tried again at each slice: a freeze may still be on its way (EINVAL until it has come) */
+	/*
+	 * repeated at each slice: a freeze may still be in progress (EINVAL until it is complete)
+	 */
 	if (p->armed_ns < p->opts.deadman_ns || !thaw(&p->thawer, p->mount_fd, SLICE_NS))
 		return;
 	msg(MSG_ERR, "the worker left the file system frozen for %llu ms: thawed",
@@ -307,7 +309,7 @@ static void look(struct parent *p)
 	let_go(p);
 }
 
-/* Until the worker is dead. */
+/* Returns when the worker is dead. */
 static void watch(struct parent *p)
 {
 	struct pollfd fds[2] = { { .fd = p->worker_pidfd, .events = POLLIN },
@@ -331,7 +333,7 @@ static void watch(struct parent *p)
 			fds[1].fd = -1;
 			p->dying = max_u64(p->dying, DYING_SLICES - 1 - ENDED_SLICES);
 		} else if (fds[0].revents && !fds[1].revents) {
-			return; /* after what it still had to say */
+			return; /* after the worker's last messages */
 		}
 	}
 }
@@ -346,7 +348,7 @@ static void report_death(const struct parent *p, int status)
 	if (WIFSIGNALED(status))
 		msg(MSG_ERR, "worker %d was killed by signal %d: %s", p->worker, WTERMSIG(status),
 		    what_next(p));
-	else if (p->serving) /* else a start that failed: the worker has said why */
+	else if (p->serving) /* otherwise a failed start: the worker has reported the reason */
 		msg(MSG_ERR, "worker %d ended with status %d: %s", p->worker, WEXITSTATUS(status),
 		    what_next(p));
 }
