@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A volume is found by its directory below the run directory, or through the status files there,
- * which tell device and loop device. Whether its daemon lives, only connecting tells.
+ * which name device and loop device. Only a connection shows whether its daemon lives.
  */
 #include "wire/client.h"
 
@@ -20,8 +20,11 @@
 #include "base/proclist.h"
 
 #define STATUS_BYTES (64 * KIB)
-#define SILENCE_MS 10000 /* the daemon sends progress five times a second while we wait for a job */
-/* so often, unless it is stopped: a busy machine is no reason to give up */
+#define SILENCE_MS 10000 /* the daemon sends progress five times a second while a job runs */
+/*
+ * number of silent periods before giving up, unless the daemon is stopped: a busy machine is not a
+ * failure
+ */
 #define SILENCES 3
 #define GONE_MS 30000
 
@@ -32,9 +35,9 @@ static int open_run(void)
 	return fd < 0 ? -errno : fd;
 }
 
-/* ---- what is there ---- */
+/* ---- listing volumes ---- */
 
-/* Calls each(ctx, name) for the volumes' directories until it returns true. */
+/* Calls each(ctx, name) for the directory of each volume until it returns true. */
 static bool each_volume(int run_fd, bool (*each)(void *ctx, int run_fd, const char *name),
 			void *ctx)
 {
@@ -99,7 +102,7 @@ struct by_device {
 	char *name;
 };
 
-/* As its daemon has written it; 0: none. */
+/* As written by the daemon; 0: none. */
 static pid_t pid_of(int run_fd, const char *name)
 {
 	char path[RUNDIR_NAME_BYTES + 8];
@@ -109,7 +112,7 @@ static pid_t pid_of(int run_fd, const char *name)
 	return io_read_u64(run_fd, path, &pid) < 0 ? 0 : (pid_t)pid;
 }
 
-/* Its socket still takes connections, but nobody will answer. */
+/* The process is dying: its socket still takes connections, but gets no answers. */
 static bool is_dying(pid_t pid)
 {
 	_cleanup_close_ int fd = -1;
@@ -120,7 +123,7 @@ static bool is_dying(pid_t pid)
 	return fd >= 0 && proclist_is_dying(fd);
 }
 
-/* The letter of its state in /proc, 0 if it is gone, and its parent. */
+/* The state letter of a process in /proc, 0 if it has ended, and its parent. */
 static char state_of(pid_t pid, pid_t *ret_parent)
 {
 	char path[32], text[256], state = 0;
@@ -129,7 +132,7 @@ static char state_of(pid_t pid, pid_t *ret_parent)
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	if (io_read_text(AT_FDCWD, path, text, sizeof(text)) <= 0)
 		return 0;
-	end = strrchr(text, ')'); /* of the name, which may be anything */
+	end = strrchr(text, ')'); /* ends the name, which may contain any character */
 	if (!end || sscanf(end + 1, " %c %d", &state, ret_parent) != 2)
 		return 0;
 	return state;
@@ -140,7 +143,7 @@ static pid_t stopped_pid(int run_fd, const char *name)
 	pid_t pid = pid_of(run_fd, name), parent = 0, none;
 	char state = pid ? state_of(pid, &parent) : 0;
 
-	if (state == 'Z') { /* its parent would have waited for it */
+	if (state == 'Z') { /* a living parent would have reaped it */
 		pid = parent;
 		state = state_of(pid, &none);
 	}
@@ -257,7 +260,7 @@ size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 
 static pid_t worker_pid(int run_fd, const char *name);
 
-/* Who may not connect believes the pid. */
+/* A process that may not connect relies on the pid. */
 static bool list_dead(void *ctx, int run_fd, const char *name)
 {
 	struct name_list *l = ctx;
@@ -311,7 +314,7 @@ void client_find_twin(const char *self, const char *log_id, char name[RUNDIR_NAM
 	struct by_ring by = { self, log_id, name };
 
 	name[0] = '\0';
-	/* a log that was never used has none yet */
+	/* a log that was never used has no id yet */
 	if (run_fd >= 0 && log_id[strspn(log_id, "0-")])
 		each_volume(run_fd, match_ring, &by);
 }
@@ -337,7 +340,7 @@ static bool count_running(void *ctx, int run_fd, const char *name)
 	return false;
 }
 
-/* which to a name. */
+/* Turns `which` into a name. */
 static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES], struct failure *err)
 {
 	struct running r = { 0 };
@@ -429,9 +432,9 @@ void client_close(struct client *c)
 	linebuf_free(&c->in);
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
-/* Waits for the next line: 0; -ETIMEDOUT, -EPIPE the daemon is gone, or -errno. */
+/* Waits for the next line: 0; -ETIMEDOUT; -EPIPE the daemon has ended; or -errno. */
 static int next_line(struct client *c, const char **ret_line, size_t *ret_len)
 {
 	struct pollfd pfd = { .fd = c->fd, .events = POLLIN };
@@ -493,7 +496,7 @@ static int send_request(struct client *c, const struct request *rq)
 		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &c->pass_fd, sizeof(int));
 		c->pass_fd = -1;
 	}
-	/* one that turned us away has closed already: its answer can still be read */
+	/* a daemon that rejected us has already closed: its answer can still be read */
 	if (sendmsg(c->fd, &m, MSG_NOSIGNAL) < 0 && errno != EPIPE)
 		return -errno;
 	return 0;
@@ -542,7 +545,7 @@ void client_wait_gone(struct client *c)
 	}
 }
 
-/* A daemon that runs has its pid there; kill(0) tells without any permission. 0: there is none. */
+/* A running daemon has its pid there; kill(0) tests it without any permission. 0: none runs. */
 static pid_t worker_pid(int run_fd, const char *name)
 {
 	pid_t pid = pid_of(run_fd, name);

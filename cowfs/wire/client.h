@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The client's side of the control protocol: finds a volume, asks it, waits for the answer. */
+/*
+ * The client's side of the control protocol: finds a volume, sends a request, waits for the
+ * answer.
+ */
 #ifndef COWFS_WIRE_CLIENT_H
 #define COWFS_WIRE_CLIENT_H
 
@@ -14,55 +17,64 @@ struct client {
 	int fd;
 	char name[RUNDIR_NAME_BYTES];
 	struct linebuf in;
-	int pass_fd; /* goes along with the next request; -1: none */
+	int pass_fd; /* sent with the next request; -1: none */
 };
 
 /*
- * First of all in a program that starts before the system does: json-c seeds its hash tables from
- * the kernel's random numbers, and early in a boot its read of /dev/urandom waits until there are
- * any, a second with HZ=250 and no hardware for it. What is parsed here comes from our own daemon
- * and from files of root, so the hash needs no seed.
+ * Call it first in a program that starts early in a boot. json-c seeds its hash tables from the
+ * kernel's random numbers, and its read of /dev/urandom waits until there are any: a second with
+ * HZ=250 and no hardware source. The input here comes from our own daemon and from files of root,
+ * so the hash needs no seed.
  */
 void client_no_seed(void);
 
 /*
- * which: a volume's name, its device or its /dev/loopN; NULL: the only one that runs. 0, or -errno
- * with *err: EXIT_NOT_RUNNING nobody is there (or died), EXIT_USAGE several to choose from,
- * EXIT_FAILED no permission, or a socket that is neither root's nor ours.
+ * which: a volume's name, its device or its /dev/loopN; NULL: the only running volume. 0, or
+ * -errno with *err: EXIT_NOT_RUNNING no daemon runs (or it died), EXIT_USAGE several to choose
+ * from, EXIT_FAILED no permission, or a socket that is neither root's nor ours.
  */
 int client_open(struct client *ret, const char *which, struct failure *err) MUST_CHECK;
 void client_close(struct client *c);
 
-/* One call for each event line. */
+/* Called for each event line. */
 typedef void client_event(void *ctx, struct json_object *event);
 
-/* The final answer, also when it is {"ok":false}; the caller puts it. NULL with *err: the daemon
- * went away or does not answer. event may be NULL. */
+/*
+ * Returns the final answer, also if it is {"ok":false}; the caller puts it. NULL with *err: the
+ * daemon has ended or does not answer. event may be NULL.
+ */
 struct json_object *client_call(struct client *c, const struct request *rq, client_event *event,
 				void *ctx, struct failure *err);
-/* Waits until the daemon has closed the connection: it is gone, and has let go of its devices. */
+/* Waits until the daemon has closed the connection: it has ended, and has released its devices. */
 void client_wait_gone(struct client *c);
 
-/* What the daemon keeps in /run: readable for every user, at most a second old. NULL with *err. */
+/*
+ * The status file of the daemon in /run: readable for every user, at most a second old. NULL with
+ * *err.
+ */
 struct json_object *client_status_file(const char *which, struct failure *err);
 #define CLIENT_VOLUMES 32
-/* The names of all running volumes, root last: shutdown wants it so. How many, at most
- * CLIENT_VOLUMES. */
+/*
+ * The names of all running volumes, root last, as shutdown needs them. Returns their number, at
+ * most CLIENT_VOLUMES.
+ */
 size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
-/* The names of volumes whose daemon has died and left its files. */
+/* The names of volumes whose daemon has died without removing its files. */
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
-/* The last status of one of those; NULL: none. */
+/* The last status of such a volume; NULL: none. */
 struct json_object *client_left_status(const char *name);
 /* The name of the running volume on this device or loop device, "" if none. */
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES]);
-/* The pid of a volume's daemon, its worker; 0: it does not run. */
+/* The pid of a volume's worker; 0: it does not run. */
 pid_t client_worker(const char *name);
-/* Of its worker, or of the parent of a worker that has died, the one that is stopped (SIGSTOP); 0:
- * none. */
+/*
+ * The stopped process (SIGSTOP) of the volume: its worker, or the parent of a dead worker; 0:
+ * none.
+ */
 pid_t client_stopped(const char *name);
-/* Another running volume than `self` with this log_id: a copy of the same card. "" if none. */
+/* Another running volume than `self` with this log_id, on a copy of the same card. "" if none. */
 void client_find_twin(const char *self, const char *log_id, char name[RUNDIR_NAME_BYTES]);
-/* The same path, or another name of the same block device or file. */
+/* True for the same path, or another name of the same block device or file. */
 bool client_same_device(const char *a, const char *b);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Why something could not be done: a sentence for people, the errno and the exit code. Functions
- * that explain their errors fill one and print nothing; only a program's main part prints. */
+/*
+ * Why an operation failed: a sentence for people, the errno and the exit code. Functions that
+ * explain their errors fill a struct failure and print nothing; only a program's main part prints.
+ */
 #ifndef COWFS_WIRE_FAILURE_H
 #define COWFS_WIRE_FAILURE_H
 
@@ -12,7 +14,7 @@ struct failure {
 	enum exit_code exit;
 	int error;	 /* -errno */
 	char why[1024];	 /* one line, cleaned */
-	char said[1501]; /* last output of a program that failed, as it came; "": none */
+	char said[1501]; /* last output of a program that failed, unchanged; "": none */
 };
 
 /* Fills all of *f; said is "". Returns error. */

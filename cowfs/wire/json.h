@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading what a daemon answered. A member that is not there reads as 0, false or "". */
+/* Reads the answers of a daemon. A missing member reads as 0, false or "". */
 #ifndef COWFS_WIRE_JSON_H
 #define COWFS_WIRE_JSON_H
 
@@ -10,17 +10,17 @@
 uint64_t json_u64(struct json_object *o, const char *key);
 double json_number(struct json_object *o, const char *key);
 bool json_true(struct json_object *o, const char *key);
-/* By names with dots between them, of objects within objects; NULL if it is not there. */
+/* path: member names joined by dots, for objects within objects. NULL if the member is missing. */
 struct json_object *json_at(struct json_object *o, const char *path);
-/* An array or NULL, and its length; a member of another type counts as missing. */
+/* An array and its length, or NULL; a member of another type counts as missing. */
 struct json_object *json_array(struct json_object *o, const char *key, size_t *ret_n);
-/* The text as it is, for a program. */
+/* The unchanged text, for a program. */
 const char *json_raw(struct json_object *o, const char *key);
-/* The same for people: what does not show (base/clean.h) is replaced, in the object as well. */
+/* The same for people: invisible characters (base/clean.h) are replaced, in the object as well. */
 const char *json_text(struct json_object *o, const char *key);
 /* Seconds as format_life shows them; "more than 20 years" also for null. */
 const char *json_life(struct json_object *o, const char *key, char buf[24]);
-/* A line of JSON on stdout, in which everything shows. */
+/* Prints a line of JSON on stdout, with invisible characters escaped. */
 void json_print(struct json_object *o);
 
 #endif

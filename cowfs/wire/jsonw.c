@@ -27,8 +27,10 @@ static void puts_raw(struct jsonw *w, const char *s)
 	put(w, s, strlen(s));
 }
 
-/* Whatever does not show is escaped: programs read the same text, and a terminal that it is printed
- * to stays as it is. */
+/*
+ * Invisible characters are escaped: programs read the same text, and a terminal that shows it is
+ * not affected.
+ */
 char *jsonw_escape(char esc[8], const char *s, size_t n)
 {
 	uint32_t c = (unsigned char)*s;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes JSON into a buffer of fixed size: allocates nothing, so that the daemon can answer and
- * refresh its status file when memory is short. Text that would not fit sets `bad`.
+ * Writes JSON into a buffer of fixed size. Allocates nothing, so that the daemon can answer and
+ * refresh its status file when memory is short. Text that does not fit sets `bad`.
  */
 #ifndef COWFS_WIRE_JSONW_H
 #define COWFS_WIRE_JSONW_H
@@ -13,18 +13,21 @@ struct jsonw {
 	size_t size_bytes, pos;
 	bool bad, comma;
 	unsigned depth;
-	uint32_t arrays; /* bit d: what is open at depth d is an array */
+	uint32_t arrays; /* bit d: an array is open at depth d */
 };
 
 void jsonw_init(struct jsonw *w, char *buf, size_t size_bytes);
-/* Closes everything, ends the line; the length, or 0 if it did not fit. Terminated. */
+/*
+ * Closes everything and ends the line. Returns the length, or 0 if the text did not fit.
+ * Terminated.
+ */
 size_t jsonw_finish(struct jsonw *w);
 
 /* key NULL: an element of an array, or the outermost value */
 void jsonw_object(struct jsonw *w, const char *key);
 void jsonw_array(struct jsonw *w, const char *key);
 void jsonw_end(struct jsonw *w);
-/* Bytes that are not UTF-8 become U+FFFD; what does not show (base/clean.h) is escaped. */
+/* Bytes that are not UTF-8 become U+FFFD; invisible characters (base/clean.h) are escaped. */
 void jsonw_str(struct jsonw *w, const char *key, const char *s);
 /* \uXXXX for the character at s, utf8_bytes() of it n (at most 3; 0: U+FFFD). Returns esc. */
 char *jsonw_escape(char esc[8], const char *s, size_t n);

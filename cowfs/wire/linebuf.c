@@ -42,7 +42,7 @@ static int reserve_line(struct linebuf *b)
 	return e == -ENOBUFS ? -E2BIG : e;
 }
 
-/* Of several only the last one is kept. */
+/* Keeps only the last of several descriptors. */
 static void take_passed(struct msghdr *m, int *passed_fd)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {

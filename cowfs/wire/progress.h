@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One line on stderr, if that is a terminal, about work that takes longer than a second. */
+/* Shows one line on stderr, if that is a terminal, for work that takes longer than a second. */
 #ifndef COWFS_WIRE_PROGRESS_H
 #define COWFS_WIRE_PROGRESS_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The request parser is a plain recursive-descent reader of JSON that remembers the few top-level
- * fields it knows and checks the rest for form. The daemon reads requests with it and not with a
- * library, because a library allocates and may abort when it cannot.
+ * fields it knows and checks the form of the rest. The daemon uses it instead of a library,
+ * because a library allocates and may abort when it cannot.
  */
 #include "wire/proto.h"
 
@@ -19,7 +19,7 @@ enum value_kind { VALUE_NULL, VALUE_BOOL, VALUE_NUMBER, VALUE_STRING, VALUE_OBJE
 
 struct value {
 	enum value_kind kind;
-	const char *text; /* as written; of a string without the quotes */
+	const char *text; /* as written; a string without its quotes */
 	size_t len;
 };
 

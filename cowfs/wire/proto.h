@@ -47,26 +47,29 @@ struct request {
 	bool dry_run, checkpoint, force, no_wait; /* commit */
 	bool undo;				  /* discard */
 	bool commit, discard;			  /* detach: what happens to uncommitted changes */
-	uint64_t seconds;			  /* hold: for so long; 0: the default */
-	bool timer;				  /* commit: not while on hold, nor without need */
-	bool shutdown;	/* commit: the last one; not of what is to be dropped */
-	uint64_t first; /* wear, rewrites: item of the table to begin with; changes: block */
-	/* commit: the descriptor of a file or device comes with the line, for what the log
-	 * cannot hold */
+	uint64_t seconds;			  /* hold: duration; 0: the default */
+	/* commit: skip it during a hold, or without need */
+	bool timer;
+	bool shutdown;	/* commit: the last one; skip changes that are to be discarded */
+	uint64_t first; /* wear, rewrites: first item of the table; changes: first block */
+	/*
+	 * commit: the descriptor of a file or device is passed with the line, for what the log
+	 * cannot hold
+	 */
 	bool lend;
 };
 
 /*
- * Bytes to a request: pure, allocates nothing, any bytes allowed. len_bytes without the line end.
- * -EINVAL not JSON, wrong type or no command; -E2BIG too deep or too long; -EPROTONOSUPPORT another
- * version; -EOPNOTSUPP unknown command. why gets a sentence. Names are compared as they are
+ * Parses a request. Pure, allocates nothing, accepts any bytes. len_bytes is without the line end.
+ * -EINVAL not JSON, wrong type or no command; -E2BIG too deep or too long; -EPROTONOSUPPORT
+ * another version; -EOPNOTSUPP unknown command. why gets a sentence. Names are compared as
  * written: a name in \u escapes is another name.
  */
 int request_parse(const char *line, size_t len_bytes, struct request *ret, char *why,
 		  size_t why_bytes) MUST_CHECK;
-/* The line that asks for it; its length, 0 if buf is too small. */
+/* Writes the line of a request. Returns its length, 0 if buf is too small. */
 size_t request_render(const struct request *rq, char *buf, size_t size_bytes);
-/* Opens the answer; the caller adds fields and finishes. error is -errno. */
+/* Opens the answer. The caller adds fields and finishes it. error is -errno. */
 void answer_ok(struct jsonw *w);
 void answer_error(struct jsonw *w, int error, enum exit_code exit, const char *why);
 

@@ -27,7 +27,7 @@ void ready_send(int fd, const struct ready *r)
 	}
 	len = jsonw_finish(&w);
 	if (io_write_full(fd, text, len) < 0)
-		return; /* who started us has gone */
+		return; /* the process that started us has ended */
 }
 
 static void copy_text(struct json_object *o, const char *key, char *buf, size_t size_bytes)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The structs of a volume as JSON fields of the object that is open in w: the only place that
- * names them, for the socket, for the file in /run and for `cowctl --json`. Units are in the names.
+ * Writes the structs of a volume as JSON fields of the object that is open in w. Only this file
+ * names them, for the socket, for the file in /run and for `cowctl --json`. Units are part of the
+ * names.
  */
 #ifndef COWFS_WIRE_RENDER_H
 #define COWFS_WIRE_RENDER_H
@@ -13,13 +14,13 @@ void render_status(struct jsonw *w, const struct volume_status *s);
 void render_result(struct jsonw *w, const struct volume_result *r);
 void render_report(struct jsonw *w, const struct commit_report *r);
 void render_progress(struct jsonw *w, const struct volume_progress *p);
-/* One part of it; `cowctl wear` puts the parts together. */
+/* One part of the wear; `cowctl wear` joins the parts. */
 void render_wear(struct jsonw *w, const struct volume_wear *v);
-/* One part of it: block numbers and lengths in turn. */
+/* One part of the changes: block numbers and lengths in turn. */
 void render_changes(struct jsonw *w, const struct volume_changes *v);
 void render_rewrites(struct jsonw *w, const struct rewrites_part *p);
 void render_ledger(struct jsonw *w, const struct wear_ledger *l);
-/* Something that a person should look at: `cowctl status` exits with 3. */
+/* The state needs attention: `cowctl status` exits with 3. */
 bool status_degraded(const struct volume_status *s);
 
 const char *job_name(enum volume_job job);

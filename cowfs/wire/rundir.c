@@ -28,7 +28,7 @@ bool rundir_name_valid(const char *name)
 		       len;
 }
 
-/* mkdir that does not mind an old one; a new one is readable for all, whatever the umask */
+/* mkdir that accepts an existing directory; a new one is readable for all, whatever the umask */
 static int open_dir(int at, const char *name)
 {
 	_cleanup_close_ int fd = -1;
@@ -42,7 +42,7 @@ static int open_dir(int at, const char *name)
 	return steal_fd(&fd);
 }
 
-/* Opens NAME and takes its lock; -EAGAIN if the one before removed it meanwhile. */
+/* Opens NAME and takes its lock; -EAGAIN if its previous owner removed it meanwhile. */
 static int lock_dir(int parent_fd, const char *name, int *ret_fd, int *ret_lock_fd)
 {
 	_cleanup_close_ int fd = open_dir(parent_fd, name), lock_fd = -1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * /run/cowfs/NAME of a running daemon: control (socket, 0600), status.json and pid (0644), lock
- * (0600). The daemon holds the lock for life: a second one of the same name is refused, and what a
- * dead one left is taken over. After the claim everything goes through the kept descriptors.
+ * (0600). The daemon holds the lock for life: a second daemon of the same name is refused, and the
+ * files of a dead one are taken over. After the claim all access goes through the kept
+ * descriptors.
  */
 #ifndef COWFS_WIRE_RUNDIR_H
 #define COWFS_WIRE_RUNDIR_H
@@ -28,13 +29,16 @@ struct rundir {
 	char name[RUNDIR_NAME_BYTES];
 };
 
-/* Takes the name. -EBUSY another daemon has it; -EINVAL bad name; else what the system says. */
+/*
+ * Claims the name. -EBUSY another daemon has it; -EINVAL bad name; otherwise the error of the
+ * system.
+ */
 int rundir_claim(struct rundir *ret, const char *name) MUST_CHECK;
-/* Replaces a file: readers see the old or the new one. */
+/* Replaces a file atomically: readers see the old or the new content. */
 int rundir_publish(const struct rundir *d, const char *file, const char *text,
 		   size_t len_bytes) MUST_CHECK;
-/* Closes, and leaves all as it is. */
+/* Closes the descriptors and leaves the files in place. */
 void rundir_leave(struct rundir *d);
-/* Takes the files and the directory away and closes. */
+/* Removes the files and the directory, and closes. */
 void rundir_release(struct rundir *d);
 #endif
