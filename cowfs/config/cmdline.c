@@ -10,7 +10,7 @@
 struct parser {
 	struct cmdline c;
 	size_t used; /* of c.buf */
-	int error;   /* of the first bad item */
+	int error;   /* error of the first bad item */
 	char *why;
 	size_t why_bytes;
 };
@@ -44,7 +44,7 @@ static void take_item(struct parser *p, char *item)
 		p->c.opt.text[id] = value + 1;
 }
 
-/* The items between commas. */
+/* Handles the items between commas. */
 static void take_word(struct parser *p, const char *text, size_t len)
 {
 	if (len >= sizeof(p->c.buf) - p->used) {
@@ -67,7 +67,7 @@ static void take_word(struct parser *p, const char *text, size_t len)
 	}
 }
 
-/* Up to the next space outside of quotes. */
+/* The length up to the next space outside of quotes. */
 static size_t word_length(const char *s)
 {
 	bool quoted = false;

@@ -8,8 +8,8 @@
 enum cmdline_mode { CMDLINE_UNSET, CMDLINE_OFF, CMDLINE_ON };
 
 struct cmdline {
-	enum cmdline_mode mode; /* UNSET: nothing was said, or only options */
-	struct volopts opt;	/* texts are in buf */
+	enum cmdline_mode mode; /* UNSET: no mode was given, or only options */
+	struct volopts opt;	/* its texts are in buf */
 	char buf[512];
 };
 
@@ -17,9 +17,9 @@ struct cmdline {
  * line: what /proc/cmdline holds. All words cowfs=ITEM[,ITEM]... count, later ones win; ITEM is
  *	on | off | discard		discard: short for on-detach:discard
  *	NAME:VALUE			an option of volopt.h allowed at boot, as in ram:256M
- * What stands in "quotes" or behind " -- " belongs to others. Pure. -EINVAL with a sentence in why
- * about the first bad item: *ret then holds the good ones, as a kernel goes on without a parameter
- * that it does not know.
+ * Text in "quotes" or behind " -- " is not for cowfs. Pure. -EINVAL with a sentence in why about
+ * the first bad item. *ret then holds the valid items, just as a kernel ignores a parameter that
+ * it does not know.
  */
 int cmdline_parse(const char *line, struct cmdline *ret, char *why, size_t why_bytes) MUST_CHECK;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libinih reads the lines, but it does not tell their numbers, cuts section names at 50 bytes and
- * sees neither an empty section nor the same one twice. So the reader that feeds it counts lines
- * and takes the headings. It also strips indentation, which to libinih continues the line before.
+ * libinih reads the lines, but it does not report their numbers and cuts section names at 50
+ * bytes. It sees neither an empty section nor a repeated one. So the reader that feeds it counts
+ * lines and handles the headings. It also strips indentation, because libinih treats an indented
+ * line as a continuation.
  */
 #include "config/conf.h"
 
@@ -39,7 +40,7 @@ struct parser {
 	unsigned line;
 	char *buf;
 	size_t buf_bytes;
-	int error; /* the first one; what follows is not looked at */
+	int error; /* the first error; the rest is not checked */
 	char *why;
 	size_t why_bytes;
 };
@@ -95,7 +96,7 @@ static PRINTF(2, 3) void bad(struct parser *p, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(p->why + n, p->why_bytes - (size_t)n, fmt, ap);
 	va_end(ap);
-	for (char *c = p->why + n; *c; c++) /* what stands there may be anything */
+	for (char *c = p->why + n; *c; c++) /* the text may contain any character */
 		if (*c < ' ' || *c > '~')
 			*c = '?';
 }
@@ -139,7 +140,7 @@ static bool is_comment(char c)
 	return !c || c == ';' || c == '#';
 }
 
-/* "[NAME]", perhaps with a comment behind it */
+/* "[NAME]", optionally followed by a comment */
 static void take_heading(struct parser *p, char *line)
 {
 	char *end = strchr(line, ']');
@@ -155,8 +156,10 @@ static void take_heading(struct parser *p, char *line)
 
 /* ---- lines ---- */
 
-/* The ini_reader: one line, without indentation and line end. One that fills str would be taken for
- * the first part of a longer one. */
+/*
+ * The ini_reader: one line, without indentation and line end. libinih would take a line that fills
+ * str for the first part of a longer one.
+ */
 static char *next_line(char *str, int size, void *ctx)
 {
 	struct parser *p = ctx;
@@ -207,7 +210,7 @@ static void take_option(struct parser *p, enum volopt id, const char *value)
 		p->error = -ENOMEM;
 }
 
-/* Absolute, in a normal form, and nothing that a shell or a unit file would take for more. */
+/* True for an absolute, normalized path that a shell or a unit file takes literally. */
 static bool plain_path(const char *path, size_t len)
 {
 	static const char allowed[] =
@@ -222,7 +225,7 @@ static bool plain_path(const char *path, size_t len)
 	       !strstr(text, "/../");
 }
 
-/* NULL: it is good. Else what it should be. */
+/* NULL: the value is valid. Otherwise what it should be. */
 static const char *check_rootopt(const struct rootopt_entry *e, const char *value)
 {
 	uint64_t ns;
@@ -259,7 +262,7 @@ static void take_root_option(struct parser *p, enum rootopt id, const char *valu
 		p->error = -ENOMEM;
 }
 
-/* The ini_handler. Always content: errors are kept by bad(), with their line. */
+/* The ini_handler. Always reports success: bad() keeps errors with their line. */
 static int take_pair(void *ctx, const char *section, const char *key, const char *value)
 {
 	struct parser *p = ctx;
@@ -286,7 +289,7 @@ static bool is_root(const struct section *s)
 	return !strcmp(s->name, ROOT_NAME) || (name && !strcmp(name, ROOT_NAME));
 }
 
-/* Behind a path it shows only at the end whose section it is. */
+/* A section headed by a path shows only at its end which volume it belongs to. */
 static void check_root_keys(struct parser *p, const struct section *s)
 {
 	for (size_t id = 0; id < ROOTOPTS; id++)
@@ -379,7 +382,7 @@ static void fill(struct volopts *o, const struct section *s)
 	volopts_fill(o, &below);
 }
 
-/* The next section from s on that is headed by the device. */
+/* The next section headed by the device, starting at s. */
 static const struct section *of_device(const struct section *s, const char *device)
 {
 	while (s && !(s->name[0] == '/' && client_same_device(s->name, device)))
@@ -439,7 +442,10 @@ void conf_root_options(const struct conf *c, struct volopts *o)
 
 /* ---- by name ---- */
 
-/* Headed by the name, or by the path of a device and named so, or after its device. */
+/*
+ * The volume name of a section: its heading, or, if headed by a device path, its name key or the
+ * name of the device.
+ */
 static const char *volume_of(const struct section *s)
 {
 	const char *slash = strrchr(s->name, '/');

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The configuration file: [default], and one section per volume, headed by the volume's name or by
- * the path of its device; keys are the options of volopt.h. All of it is checked, also what is of
- * no interest now: a file with an error configures nothing.
+ * the path of its device. Keys are the options of volopt.h. The whole file is checked, including
+ * the parts that are not needed now: a file with an error configures nothing.
  */
 #ifndef COWFS_CONFIG_CONF_H
 #define COWFS_CONFIG_CONF_H
@@ -13,7 +13,7 @@
 struct conf;
 
 /*
- * Keys that are no options of the daemon, but for the system around a volume: id, name, values,
+ * Keys that are not options of the daemon, but of the system around a volume: id, name, values,
  * type, where, default, help.
  */
 #define ROOTOPT_TABLE(X)                                                                           \
@@ -30,35 +30,38 @@ enum rootopt { ROOTOPT_TABLE(ROOTOPT_AS_ID) ROOTOPTS };
 
 /* /etc/cowfs/cowfs.conf, or COWFS_CONF of the environment in tests (not when set-uid) */
 const char *conf_path(void);
-/* -EINVAL with "PATH:LINE: ..." in why, -ENOMEM, or what reading said. No file is an empty one. */
+/*
+ * -EINVAL with "PATH:LINE: ..." in why, -ENOMEM, or the error of reading. A missing file counts as
+ * empty.
+ */
 int conf_load(struct conf **ret, char *why, size_t why_bytes) MUST_CHECK;
-/* The same of an open file; path for messages. */
+/* The same for an open file; path is for messages. */
 int conf_parse(FILE *f, const char *path, struct conf **ret, char *why,
 	       size_t why_bytes) MUST_CHECK;
 void conf_free(struct conf *c);
 
 /*
- * Fills in what *o has not: from the section of the volume, then from [default]. Which section:
- * the one of the device (also under another name of it), or the one of o's name, else the
- * device's last part. Texts point into c. -EINVAL: two sections are of this volume.
+ * Fills in what is missing in *o: from the section of the volume, then from [default]. The section
+ * is that of the device (also under another name of it), or that of o's name, or that of the last
+ * part of the device path. Texts point into c. -EINVAL: two sections belong to this volume.
  */
 int conf_volume(const struct conf *c, const char *device, struct volopts *o, char *why,
 		size_t why_bytes) MUST_CHECK;
 
 /* Is there a section of the root: [root], or one headed by a path with name = root? */
 bool conf_has_root(const struct conf *c);
-/* The text of a key of it, or the default. */
+/* The text of a key of the root's section, or the default. */
 const char *conf_root_text(const struct conf *c, enum rootopt id);
-/* Options of the root's section and of [default], without asking which device it is on. */
+/* The options of the root's section and of [default], whatever device the section is for. */
 void conf_root_options(const struct conf *c, struct volopts *o);
 
-/* The same for the volume of this name, for those who ask (cowctl config). */
+/* The same for the volume of this name, for queries (cowctl config). */
 bool conf_has_volume(const struct conf *c, const char *volume);
-/* Their names, in no order. */
+/* Calls each for their names, in no particular order. */
 void conf_each_volume(const struct conf *c, void (*each)(void *ctx, const char *name), void *ctx);
-/* From its section, [default] or the default: never NULL. */
+/* From the volume's section, [default] or the built-in default: never NULL. */
 const char *conf_text(const struct conf *c, const char *volume, enum rootopt id);
-/* What the file says about an option of the daemon, NULL: nothing. */
+/* The value of a daemon option in the file, NULL: not set. */
 const char *conf_option(const struct conf *c, const char *volume, enum volopt id);
 enum rootopt rootopt_find(const char *name); /* ROOTOPTS: none */
 const char *rootopt_name(enum rootopt id);

@@ -9,7 +9,7 @@ static bool is(const char *text, size_t len, const char *word)
 	return strlen(word) == len && !memcmp(text, word, len);
 }
 
-/* For systemd, for the mount(8) that called us, or ours to say. */
+/* Options for systemd or for the mount(8) that called us, or options that cowfs sets itself. */
 static bool not_passed(const char *text, size_t len)
 {
 	static const char *const prefixes[] = { "x-systemd.", "x-initrd.", "x-mount.",
@@ -39,7 +39,7 @@ int mntopts_pass(struct mntopts *m, const char *option)
 	return pass(m, option, strlen(option));
 }
 
-/* Behind the '=' of an option of ours; NULL: it has none */
+/* value: the text after the '=' of a cowfs option; NULL: it has none */
 static int take_own(struct mntopts *m, enum volopt id, const char *value, size_t len, char *why,
 		    size_t why_bytes)
 {
@@ -89,7 +89,7 @@ static int take(struct mntopts *m, const char *text, size_t len, char *why, size
 	return pass(m, text, len);
 }
 
-/* Up to the next comma outside of quotes: context="system_u:object_r:tmp_t:s0:c127,c456" */
+/* Length up to the next comma outside of quotes: context="system_u:object_r:tmp_t:s0:c127,c456" */
 static size_t option_length(const char *s)
 {
 	bool quoted = false;

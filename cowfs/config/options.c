@@ -14,7 +14,7 @@ static const struct option_spec *find(const struct option_spec *specs, const cha
 	return NULL;
 }
 
-/* One option at argv[0]. Returns how many words it took, or -EINVAL. */
+/* Handles one option at argv[0]. Returns the number of words used, or -EINVAL. */
 static int take_option(int argc, char *const *argv, const struct option_spec *specs,
 		       struct options *ret, char *why, size_t why_bytes)
 {

@@ -111,7 +111,7 @@ static const char *check_choice(const struct entry *e, const char *text, char *b
 	return buf;
 }
 
-/* Whether there is such a profile the daemon tells, which reads them. */
+/* Checks only the form. The daemon reads the profiles and reports an unknown one. */
 static const char *check_profile(const char *text)
 {
 	static const char allowed[] =

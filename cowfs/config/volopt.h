@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The options of a volume: one table for the command lines of cowfs and cowctl, for mount -o, for
- * the configuration file and for the kernel command line. Help texts come from it, and
- * tests/help.sh holds the manuals against it.
+ * the configuration file and for the kernel command line. The help texts come from it, and
+ * tests/help.sh checks the manuals against it.
  */
 #ifndef COWFS_CONFIG_VOLOPT_H
 #define COWFS_CONFIG_VOLOPT_H
@@ -12,19 +12,19 @@
 #include "config/options.h"
 
 enum volopt_type {
-	VOLOPT_T_RAM,	 /* a size or a share of the memory; not 0, not more than there is */
+	VOLOPT_T_RAM,	 /* a size or a share of the memory; not 0, not more than the machine has */
 	VOLOPT_T_SIZE,	 /* min to max, a multiple of min */
 	VOLOPT_T_NUMBER, /* min to max */
 	VOLOPT_T_DEVICE, /* a path */
-	VOLOPT_T_NAME,	 /* as rundir_name_valid */
-	/* a word, or a path and perhaps a word behind a colon; volume/card_profile.h */
+	VOLOPT_T_NAME,	 /* as rundir_name_valid requires */
+	/* a word, or a path, optionally with a colon and a word; volume/card_profile.h */
 	VOLOPT_T_PROFILE,
 	VOLOPT_T_CHOICE, /* one of the words of arg; the first one is the default */
 };
 
-/* Where an option may stand besides command line, mount -o and a volume's section of the file. */
+/* Where an option may be set besides command line, mount -o and a volume's section of the file. */
 enum {
-	VOLOPT_DEFAULT = 1 << 0, /* [default] of the file: makes sense for more than one volume */
+	VOLOPT_DEFAULT = 1 << 0, /* [default] of the file: useful for more than one volume */
 	VOLOPT_BOOT = 1 << 1,	 /* cowfs= of the kernel command line */
 };
 
@@ -48,12 +48,15 @@ enum {
 #define VOLOPT_AS_ID(id, ...) VOLOPT_##id,
 enum volopt { VOLOPT_TABLE(VOLOPT_AS_ID) VOLOPTS };
 
-/* Entries for a table of struct option_spec: the ids are those above, own ids follow VOLOPTS. */
+/*
+ * Entries for a table of struct option_spec. The ids are those above; a program's own ids follow
+ * VOLOPTS.
+ */
 #define VOLOPT_AS_SPEC(id, name, arg, type, min, max, where, def, help)                            \
 	{ VOLOPT_##id, name, arg, help " (default: " def ")" },
 #define VOLOPT_SPECS VOLOPT_TABLE(VOLOPT_AS_SPEC)
 
-/* Texts that volopt_check has accepted; NULL: not given. They belong to somebody else. */
+/* Texts that volopt_check has accepted; NULL: not given. Not owned. */
 struct volopts {
 	const char *text[VOLOPTS];
 };
@@ -61,24 +64,24 @@ struct volopts {
 const char *volopt_name(enum volopt id);
 enum volopt_type volopt_type(enum volopt id);
 bool volopt_allowed(enum volopt id, unsigned where);
-/* The option of this name, or VOLOPTS. */
+/* The option of this name, or VOLOPTS if there is none. */
 enum volopt volopt_find(const char *name, size_t len);
 /* 0, or -EINVAL with the end of a sentence that begins with option and text ("is no name ..."). */
 int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes) MUST_CHECK;
 
-/* Which of the words "a|b|c" it is, -1 none. */
+/* The index of text among the words "a|b|c", -1 if it is none of them. */
 int volopt_choice(const char *words, const char *text);
-/* Values of accepted texts: bytes, number, or which of the choices (0 the default one). */
+/* Value of an accepted text: bytes, number, or index of the choice (0 is the default). */
 uint64_t volopt_value(enum volopt id, const char *text);
 enum { ON_DETACH_COMMIT, ON_DETACH_DISCARD };
 enum { PRESSURE_COMMIT, PRESSURE_FAIL };
 
-/* What *o has not, from below. */
+/* Fills in from below what is missing in *o. */
 void volopts_fill(struct volopts *o, const struct volopts *below);
-/* Checks what stands on a command line whose table has VOLOPT_SPECS. -EINVAL with a sentence. */
+/* Checks the options of a command line whose table has VOLOPT_SPECS. -EINVAL with a sentence. */
 int volopts_of_command(const struct options *o, struct volopts *ret, char *why,
 		       size_t why_bytes) MUST_CHECK;
-/* The help of mount.cowfs. */
+/* Prints the help of mount.cowfs. */
 void volopts_help(FILE *f);
 
 #endif
