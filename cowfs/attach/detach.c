@@ -11,7 +11,7 @@
 
 #define ASK_AGAIN_US 100000
 
-/* Once. */
+/* Sends the request once. */
 static enum exit_code ask(const char *name, const struct request *rq, struct progress *progress,
 			  struct failure *err)
 {

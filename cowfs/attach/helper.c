@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The mount helpers' common part. */
+/* Common part of the mount helpers. */
 #include "attach/helper.h"
 
 #include <limits.h>

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* What mount.cowfs and umount.cowfs have in common: who speaks, and how they end. */
+/*
+ * Shared by mount.cowfs and umount.cowfs: program name, standard options, error messages and exit.
+ */
 #ifndef COWFS_ATTACH_HELPER_H
 #define COWFS_ATTACH_HELPER_H
 
 #include "base/util.h"
 
-#define EXIT_MOUNT 32 /* of mount(8) and umount(8): it failed */
+#define EXIT_MOUNT 32 /* of mount(8) and umount(8): failure */
 #define HELPER_PATIENCE_MS 5000
 
-/* First of all; prog is not copied. True: -h, --help, -V or --version was all that was asked for,
- * and has been answered; help prints. */
+/*
+ * Call it first; prog is not copied. True: the command line asked only for -h, --help, -V or
+ * --version, and the answer is printed. help prints the help.
+ */
 bool helper_begin(const char *prog, int argc, char **argv, void (*help)(void));
 
-/* A line on stderr, behind the program's name. Returns exit. */
+/* Prints a line on stderr after the program's name. Returns exit. */
 int helper_fail(int exit, const char *fmt, ...) PRINTF(2, 3);
 
 #endif

@@ -19,7 +19,7 @@
 
 #define END_WAIT_MS 20000
 #define ARGS_MAX (VOLOPTS + 8)
-/* what passes through systemd's splitting of words as it is */
+/* systemd's word splitting leaves these characters unchanged */
 #define PLAIN_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-=:@+,%"
 
 /* The arguments of the daemon, "--name=value" each. */
@@ -74,7 +74,7 @@ static int make_arguments(struct arguments *a, const char *device, const struct 
 	const char *name = o->text[VOLOPT_NAME], *slash;
 	int e = add_options(a, o);
 
-	if (!realpath(device, a->device)) /* the daemon tells why */
+	if (!realpath(device, a->device)) /* the daemon reports the reason */
 		snprintf(a->device, sizeof(a->device), "%s", device);
 	slash = strrchr(a->device, '/');
 	name = name ? name : slash ? slash + 1 : a->device;
@@ -93,9 +93,9 @@ static void free_arguments(struct arguments *a)
 		free(a->word[--a->words]);
 }
 
-/* ---- a daemon of ours ---- */
+/* ---- a daemon without a service ---- */
 
-/* The daemon that belongs to this program lies beside it. */
+/* The daemon that belongs to this program is installed beside it. */
 static void exec_daemon(char **argv)
 {
 	char path[PATH_MAX];
@@ -126,8 +126,10 @@ static __attribute__((noreturn)) void child(const struct arguments *a, int ready
 	_exit(EXIT_FAILED);
 }
 
-/* A daemon that could not start undoes what it began after it has told so: until its last process
- * has ended the card is in its hands. */
+/*
+ * A daemon that could not start reports that before it undoes its work. It holds the card until
+ * its last process has ended.
+ */
 static void wait_end(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -166,13 +168,13 @@ static void start_child(const struct arguments *a, struct ready *ret)
 
 /* ---- a service ---- */
 
-/* /run/cowfs/.NAME.args for the unit, .NAME.error from it */
+/* /run/cowfs/.NAME.args is written for the unit, .NAME.error by it */
 static void unit_file(const struct arguments *a, const char *what, char buf[PATH_MAX])
 {
 	snprintf(buf, PATH_MAX, "%s/.%s.%s", rundir_path(), a->name, what);
 }
 
-/* Under systemd, and nothing says that this is a test. */
+/* True under systemd, unless this is a test. */
 static bool service_possible(const struct arguments *a)
 {
 	if (strcmp(rundir_path(), "/run/cowfs") || access("/run/systemd/system", F_OK) < 0 ||
@@ -206,7 +208,9 @@ static int write_arguments(const struct arguments *a)
 	return fclose(f) == 0 ? e : -errno;
 }
 
-/* The exit status of systemctl start: it returns when the daemon has said that it is ready. */
+/*
+ * The exit status of systemctl start, which returns once the daemon has reported that it is ready.
+ */
 static int systemctl_start(const char *name)
 {
 	char unit[RUNDIR_NAME_BYTES + 32];
@@ -218,7 +222,8 @@ static int systemctl_start(const char *name)
 	if (pid == 0) {
 		null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 		for (int fd = 0; fd < 3; fd++)
-			dup2(null_fd, fd); /* it says to look into the journal; we know more */
+			/* it only refers to the journal; our message says more */
+			dup2(null_fd, fd);
 		execlp("systemctl", "systemctl", "--no-ask-password", "start", unit, (char *)NULL);
 		_exit(127);
 	}
@@ -227,7 +232,7 @@ static int systemctl_start(const char *name)
 	return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* What the daemon said on its standard error: "cowfs: why". */
+/* Reads what the daemon wrote on its standard error: "cowfs: why". */
 static void read_error(const struct arguments *a, char *buf, size_t buf_bytes)
 {
 	static const char prefix[] = "cowfs: ";
@@ -260,7 +265,7 @@ static void tell_started(const struct arguments *a, struct ready *ret)
 	json_object_put(status);
 }
 
-/* False: no service could be tried. */
+/* False: a service could not be tried. */
 static bool start_service(const struct arguments *a, struct ready *ret)
 {
 	char attached[RUNDIR_NAME_BYTES], path[PATH_MAX], why[512];
@@ -269,7 +274,7 @@ static bool start_service(const struct arguments *a, struct ready *ret)
 	if (!service_possible(a) || write_arguments(a) < 0)
 		return false;
 	client_find_device(a->device, attached);
-	if (*attached) { /* systemctl would be content with a service that runs */
+	if (*attached) { /* systemctl would accept a service that already runs */
 		tell(ret, EXIT_FAILED, -EBUSY, "%s is already attached as volume %s", a->device,
 		     attached);
 		return true;
@@ -289,13 +294,13 @@ static bool start_service(const struct arguments *a, struct ready *ret)
 	else if (*why)
 		tell(ret, EXIT_FAILED, -EIO, "%s", why);
 	else
-		return false; /* no such unit, no systemd to talk to */
+		return false; /* no such unit, or systemd cannot be reached */
 	return true;
 }
 
 /* ---- both ---- */
 
-/* udev looked at both before there was a status that tells what they are. */
+/* udev examined both devices before the status could identify them. */
 static void tell_udev(const char *device)
 {
 	const char *slash = strrchr(device, '/');

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A disk is detached, or its file system thawed, only if it has the label of this volume and
- * a read of it fails: another volume may have its number by now. If the daemon and its parent were
- * killed in the moment of a freeze, writers wait until somebody thaws.
+ * A disk is detached, or its file system thawed, only if it has the label of this volume and a
+ * read of it fails, because another volume may have its number by now. If the daemon and its
+ * parent were killed during a freeze, writers wait for a thaw.
  *
- * The card stays read-only: its log may hold blocks that were not written home yet.
+ * The card stays read-only: its log may hold blocks that are not checkpointed.
  */
 #include "attach/leftover.h"
 
@@ -46,9 +46,9 @@ static bool is_readonly(const char *device)
 }
 
 /*
- * Does no read of it ever end? Something still has the connection then, or the parent is stopped.
- * Such a read cannot be killed, so a child does it, without any other descriptor: it may be left
- * behind.
+ * Does a read of the loop device hang? Then a process still holds the connection, or the parent is
+ * stopped. Such a read cannot be killed. So a child without any other descriptor does it, and may
+ * be left behind.
  */
 static bool hangs(const char *loop, const char *label)
 {
@@ -92,7 +92,7 @@ static int thaw_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 	return fd >= 0;
 }
 
-/* Where we or pid 1 see it mounted. */
+/* Thaws the file system where this process or pid 1 sees it mounted. */
 static bool thaw(const char *loop, const char *label)
 {
 	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -108,7 +108,10 @@ static bool thaw(const char *loop, const char *label)
 	       t.thawed;
 }
 
-/* It goes with its last user; a volume with its name makes it forgotten. */
+/*
+ * The device is detached with its last user. A new volume of the same name makes cowfs forget the
+ * device.
+ */
 static void detach_later(const char *loop, const char *label)
 {
 	int r = transport_left_detach(loop, label, true);
@@ -117,7 +120,7 @@ static void detach_later(const char *loop, const char *label)
 		msg(MSG_WARN, "%s: stays until losetup -d: %s", loop, strerrordesc_np(-r));
 }
 
-/* Of a loop device that nobody has: its bound would hold up whoever has it next. */
+/* For a loop device that is no longer in use: its limit would slow down the next user. */
 static void forget_bound(const char *loop)
 {
 	struct bdi_limit b;
@@ -179,7 +182,7 @@ static const char *text_of(struct json_object *o, const char *key)
 	return s ? s : "";
 }
 
-/* A daemon that was killed takes a moment to end. */
+/* A killed daemon takes a moment to end. */
 static int claim(struct rundir *ret, const char *name)
 {
 	uint64_t until_ns = now_ns() + DYING_NS;
@@ -212,7 +215,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 			e = -EBUSY;
 		}
 		list[i].hangs = e == -EBUSY;
-		/* with the lock, so that no daemon starts with this name meanwhile */
+		/* holds the lock, so that no daemon starts with this name meanwhile */
 		if (e == 0) {
 			if (left) {
 				int r;

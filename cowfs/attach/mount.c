@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mount.cowfs: what mount(8) calls for `mount -t cowfs`. Starts the daemon, finds out which file
- * system the volume holds, and lets mount(8) mount that from the loop device. helper=cowfs in
- * utab makes a plain umount(8) call umount.cowfs.
+ * mount.cowfs: called by mount(8) for `mount -t cowfs`. Starts the daemon, detects the file system
+ * of the volume, and lets mount(8) mount that from the loop device. helper=cowfs in utab makes a
+ * plain umount(8) call umount.cowfs.
  */
 #include <blkid.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ struct helper {
 	char dir[PATH_MAX];
 	struct mntopts opt;
 	bool fake, no_mtab, sloppy, verbose;
-	/* what there is */
+	/* the volume as found */
 	char name[RUNDIR_NAME_BYTES], loop[32], fs_type[64];
 	bool attached_by_us, nothing_to_do;
 };
@@ -71,7 +71,7 @@ static int take_operand(struct helper *h, const char *text)
 	return EXIT_OK;
 }
 
-/* The letters of one word. *i is the last word that was used. */
+/* Handles the letters of one word. *i is the last word used. */
 static int take_flags(struct helper *h, int argc, char **argv, int *i)
 {
 	for (const char *c = argv[*i] + 1; *c; c++) {
@@ -96,7 +96,7 @@ static int take_flags(struct helper *h, int argc, char **argv, int *i)
 				return EXIT_USAGE;
 			break;
 		case 'o':
-		case 't': /* tells nothing that we do not know */
+		case 't': /* adds nothing to what is known */
 			*i += !c[1];
 			return *c == 'o' ? take_options(h, arg) : EXIT_OK;
 		default:
@@ -122,7 +122,7 @@ static int take_arguments(struct helper *h, int argc, char **argv)
 	return exit;
 }
 
-/* ---- before anything is started ---- */
+/* ---- checks before the start ---- */
 
 static int check_dir(struct helper *h)
 {
@@ -168,8 +168,10 @@ static bool options_given(const struct helper *h)
 	return false;
 }
 
-/* mount -a looks for the device of fstab among the mounts, finds the loop device instead, and calls
- * us again: no error, if what is asked for is there. */
+/*
+ * mount -a looks for the device of fstab among the mounts, finds the loop device instead, and
+ * calls this helper again. This is not an error if the requested mount exists.
+ */
 static int already_mounted(struct helper *h)
 {
 	struct statvfs st;
@@ -231,7 +233,7 @@ static int attach(struct helper *h)
 	return EXIT_OK;
 }
 
-/* The mount that failed may have written (a journal was replayed, an error was noted): into RAM. */
+/* The failed mount may have written (replayed a journal, recorded an error): into RAM only. */
 static void undo(struct helper *h)
 {
 	struct failure err;
@@ -266,8 +268,10 @@ static int probe(struct helper *h)
 
 /* ---- the mount ---- */
 
-/* Without discard a deleted file would keep its RAM until the next commit. Only for ext4:
- * others do it by default, or it is a question of taste. */
+/*
+ * Without discard a deleted file would keep its RAM until the next commit. Added only for ext4:
+ * other file systems discard by default, or the choice is left to the user.
+ */
 static int add_options(struct helper *h)
 {
 	char device[PATH_MAX + 32];
@@ -301,7 +305,7 @@ static int do_mount(struct helper *h)
 	if (!exit)
 		return EXIT_OK;
 	if (!h->opt.remount && mounts_device_is_on(h->dir, h->loop, NULL)) {
-		/* no place for utab: /run is read-only */
+		/* utab cannot be written: /run is read-only */
 		fputs("mount.cowfs: it is mounted, but umount will not detach it: 'cowctl "
 		      "detach'\n",
 		      stderr);

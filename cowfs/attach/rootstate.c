@@ -25,7 +25,7 @@ static const char *path_of(const char *what, char buf[PATH_MAX])
 	return buf;
 }
 
-/* Readers see the old file or the new one. */
+/* Replaces a file atomically: readers see the old or the new content. */
 static int write_file(const char *what, const char *text)
 {
 	char path[PATH_MAX], temp[PATH_MAX + 8];
@@ -61,7 +61,10 @@ int rootstate_write(enum root_state s, const char *device, const char *mount_opt
 		if (old != s && unlink(path_of(words[old], path)) < 0 && errno != ENOENT)
 			return -errno;
 	if (has_reason(s)) {
-		/* a line each, whatever is in them: the initramfs mounts with the third one */
+		/*
+		 * one line each, whatever the texts contain: the initramfs mounts with the third
+		 * line
+		 */
 		snprintf(text, sizeof(text), "%s\ndevice=%s\n%s%s%s", CLEAN(reason), CLEAN(device),
 			 mount_options ? "mount_options=" : "", mount_options ? mount_options : "",
 			 mount_options ? "\n" : "");

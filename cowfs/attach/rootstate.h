@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the boot went, in files of /run/cowfs that outlive the initramfs: root.state holds one word;
- * root.failed or root.bypassed a sentence, then lines KEY=value (device=, mount_options=).
+ * The result of the boot, in files of /run/cowfs that outlive the initramfs. root.state holds one
+ * word. root.failed or root.bypassed holds a sentence, then lines KEY=value (device=,
+ * mount_options=).
  */
 #ifndef COWFS_ATTACH_ROOTSTATE_H
 #define COWFS_ATTACH_ROOTSTATE_H
@@ -18,12 +19,14 @@ enum root_state {
 };
 
 const char *rootstate_word(enum root_state s);
-/* Replaces what was there. mount_options and reason may be NULL. */
+/* Replaces the previous state. mount_options and reason may be NULL. */
 int rootstate_write(enum root_state s, const char *device, const char *mount_options,
 		    const char *reason) MUST_CHECK;
-/* why: the sentence of a root that failed or was bypassed, else "". */
+/* why: the sentence of a root that failed or was bypassed, otherwise "". */
 enum root_state rootstate_read(char *why, size_t why_bytes);
-/* /dev/cowfs/root, to a loop device; COWFS_DEVDIR of the environment replaces /dev in tests. */
+/*
+ * Links /dev/cowfs/root to a loop device; COWFS_DEVDIR of the environment replaces /dev in tests.
+ */
 int rootstate_link(const char *loop) MUST_CHECK;
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * umount.cowfs: what umount(8) calls for a volume that mount.cowfs has mounted. Unmounts, then
- * detaches; what is in RAM is committed or dropped as the volume's on-detach says.
+ * umount.cowfs: called by umount(8) for a volume that mount.cowfs has mounted. Unmounts, then
+ * detaches. Uncommitted changes are committed or discarded as the volume's on-detach option says.
  */
 #include <errno.h>
 #include <limits.h>
@@ -20,8 +20,8 @@
 
 #define LAZY_PATIENCE_MS 500
 #define AGAIN_US 10000
-#define UNSEEN_NS 200000000ull /* how long nobody may be seen who keeps it busy, */
-/* and how often, because on a busy machine a look takes longer than that */
+#define UNSEEN_NS 200000000ull /* give up when no user of a busy mount is visible for this long, */
+/* and in this many looks, because on a busy machine one look takes longer than that */
 #define UNSEEN_LOOKS 4
 
 struct helper {
@@ -29,7 +29,7 @@ struct helper {
 	bool verbose, lazy;
 	char flags[16]; /* for umount(8), "-..." */
 	char dir[PATH_MAX], loop[PATH_MAX];
-	char name[RUNDIR_NAME_BYTES]; /* "": its daemon is gone */
+	char name[RUNDIR_NAME_BYTES]; /* "": its daemon has ended */
 };
 
 static void help(void)
@@ -51,7 +51,7 @@ static int take_flags(struct helper *h, int argc, char **argv, int *i)
 	size_t n = strlen(h->flags);
 
 	for (const char *c = argv[*i] + 1; *c; c++) {
-		if (*c == 't') { /* the type, with its argument */
+		if (*c == 't') { /* the type option, with its argument */
 			*i += !c[1] && *i + 1 < argc;
 			return EXIT_OK;
 		}
@@ -94,8 +94,7 @@ static void find_loop(struct helper *h)
 	json_object_put(status);
 }
 
-/* The volume that runs or did run, and whose loop device is what was mounted last on the
- * directory. */
+/* Finds the volume, running or dead, whose loop device is the topmost mount on the directory. */
 static bool find_volume_on(struct helper *h)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
@@ -132,7 +131,7 @@ static int find_mount(struct helper *h)
 			find_loop(h);
 		found = *h->loop && mounts_device_is_on(NULL, h->loop, h->dir);
 	} else {
-		if (!realpath(h->what, h->dir)) /* a file system in trouble */
+		if (!realpath(h->what, h->dir)) /* a file system with errors */
 			snprintf(h->dir, sizeof(h->dir), "%s", h->what);
 		found = find_volume_on(h) || mounts_device_on(h->dir, h->loop);
 	}
@@ -141,7 +140,7 @@ static int find_mount(struct helper *h)
 
 /* ---- umount(8) ---- */
 
-/* What it says goes to out_fd, if that is not -1. */
+/* Its output goes to out_fd, unless that is -1. */
 static int call_umount(const struct helper *h, const char *flags, int out_fd)
 {
 	const char *argv[] = { "umount", "-i", h->dir, NULL, NULL };
@@ -164,8 +163,10 @@ static void show(int from_fd, FILE *to)
 		}
 }
 
-/* Is it the volume's own commit that keeps the mount busy? It may also let go between umount's look
- * and ours, so somebody has to be seen only now and then. */
+/*
+ * Is it the volume's own commit that keeps the mount busy? The commit may also release the mount
+ * between umount's check and this one, so it must be visible only now and then.
+ */
 static bool is_own_commit(const struct helper *h, uint64_t *seen_ns, unsigned *unseen,
 			  struct mount_users *u)
 {
@@ -180,8 +181,8 @@ static bool is_own_commit(const struct helper *h, uint64_t *seen_ns, unsigned *u
 }
 
 /*
- * A commit that freezes needs a descriptor of the mount for a moment. -r is for the last try:
- * busy for a moment is no reason to make it read-only.
+ * A commit that freezes needs a descriptor of the mount for a moment. Only the last try uses -r: a
+ * mount that is busy for a moment should not become read-only.
  */
 static int do_umount(const struct helper *h)
 {
@@ -194,7 +195,7 @@ static int do_umount(const struct helper *h)
 	snprintf(flags, sizeof(flags), "%s", h->flags);
 	for (char *c = flags; *c; c++)
 		if (*c == 'r')
-			*c = 'i'; /* given anyway */
+			*c = 'i'; /* passed in any case */
 	for (;;) {
 		_cleanup_close_ int out_fd = memfd_create("umount", MFD_CLOEXEC);
 
@@ -216,7 +217,7 @@ static int do_umount(const struct helper *h)
 	return exit;
 }
 
-/* ---- all of it ---- */
+/* ---- main ---- */
 
 static int detach(const struct helper *h)
 {
@@ -259,10 +260,10 @@ int main(int argc, char **argv)
 	if (exit == EXIT_OK)
 		exit = find_mount(&h);
 	if (exit == EXIT_OK && !*h.name)
-		/* what is frozen can be unmounted, but keeps its device */
+		/* a frozen file system can be unmounted, but keeps its device */
 		n = leftover_clear(dead);
 	for (size_t i = 0; i < n && exit == EXIT_OK; i++)
-		/* and so would umount, unkillable */
+		/* umount would hang as well, and could not be killed */
 		if (dead[i].hangs && !strcmp(dead[i].loop, h.loop))
 			exit = helper_fail(EXIT_MOUNT, "volume %s: %s", dead[i].name, dead[i].text);
 	if (exit == EXIT_OK)

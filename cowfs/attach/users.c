@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Mounts are told apart by their id, not by the device: the same file system on another directory,
- * or in another namespace, keeps nobody from unmounting this one.
+ * Mounts are distinguished by their id, not by the device: the same file system on another
+ * directory, or in another namespace, does not keep this mount busy.
  */
 #include "attach/users.h"
 
@@ -16,7 +16,10 @@
 #include "base/mounts.h"
 #include "base/proclist.h"
 
-/* 0 if it cannot be told. Asks no file system: one in trouble might not answer. */
+/*
+ * 0 if the id is unknown. Sends no request to a file system, because a damaged one might not
+ * answer.
+ */
 static uint64_t mount_id(int dirfd, const char *path)
 {
 	struct statx st;
@@ -60,7 +63,7 @@ static pid_t parent_of(int proc_dirfd, pid_t pid)
 	snprintf(name, sizeof(name), "%d/stat", (int)pid);
 	if (!pid || io_read_text(proc_dirfd, name, text, sizeof(text)) < 0)
 		return 0;
-	p = strrchr(text, ')'); /* the name before it may hold anything */
+	p = strrchr(text, ')'); /* the name before it may contain any character */
 	return p && sscanf(p, ") %*c %d", &parent) == 1 && parent > 1 ? parent : 0;
 }
 
@@ -70,7 +73,7 @@ static void note_process(int proc_dirfd, int pid, struct mount_users *u)
 
 	snprintf(name, sizeof(name), "%d/comm", pid);
 	if (io_read_text(proc_dirfd, name, comm, sizeof(comm)) < 0)
-		return; /* gone */
+		return; /* the process has ended */
 	snprintf(u->other, sizeof(u->other), "%s[%d]", clean_text(comm), pid);
 }
 
@@ -114,7 +117,7 @@ int mount_users_find(const char *dir, pid_t worker, struct mount_users *ret)
 			note_process(proc_dirfd, pid, &u);
 	}
 	closedir(list);
-	if (!*u.other) /* what cannot be looked at is not below */
+	if (!*u.other) /* a mount that cannot be examined is not below */
 		(void)!mounts_each(proc_dirfd, "self", is_below, &(struct below){ id, &u });
 	*ret = u;
 	return 0;
