@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Card and log for the operations that work without a daemon. */
+/* Opens card and log for the operations that work without a daemon. */
 #include "offline/offline.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes)
 	uint64_t size = round_down_u64(f->base->geo.size_bytes, COW_BLK_BYTES), short_bytes = 0;
 	struct log_super s;
 
-	/* alignment makes "short" depend on where the file system ends: a few steps settle it */
+	/* alignment makes "short" depend on the end of the file system: a few steps converge */
 	for (int i = 0; i < 8; i++) {
 		int e = super_plan(f->base, f->base, size, log_bytes, &s, &short_bytes);
 
@@ -88,7 +88,7 @@ int offline_open(struct offline *f, const char *device, const char *log_device, 
 		return failure_set(fail, EXIT_USAGE, -EINVAL, "--log is for another device than %s",
 				   device);
 	client_find_device(device, f->attached);
-	/* what --erase-block tells is the card that the log lies on */
+	/* --erase-block describes the card that holds the log */
 	e = open_card(&f->base, device, flags, log_device ? 0 : erase_block_bytes, fail);
 	if (e < 0)
 		return e;

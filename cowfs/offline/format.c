@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An empty log in the room behind the file system, or on another device. */
+/* Creates an empty log in the room behind the file system, or on another device. */
 #include "offline/offline.h"
 
 #include <errno.h>
@@ -14,8 +14,10 @@
 
 #define WHOLE_LOG_SHARE 16u /* of the file system */
 
-/* What else is there? On a device that holds two things one is a leftover, or it is a part of
- * something larger. */
+/*
+ * Checks for other content. If a device holds two things, one is a leftover, or the device is a
+ * part of something larger.
+ */
 static int check_alone(const struct format_options *opt, const struct offline *f,
 		       struct failure *fail)
 {
@@ -64,7 +66,7 @@ static int check_fs(const struct format_options *opt, const struct offline *f, s
 	return 0;
 }
 
-/* A log on another device begins at its first block: whatever lies there would be gone. */
+/* A log on another device begins at its first block and would destroy what lies there. */
 static int check_log_device(const struct format_options *opt, const struct offline *f,
 			    struct failure *fail)
 {
@@ -126,7 +128,7 @@ static int check_live(struct offline *f, struct failure *fail)
 				   &f->report)
 			: -EINVAL;
 
-	if (e < 0) /* of another device, or unreadable: --force has been given */
+	if (e < 0) /* log of another device, or unreadable: --force was given */
 		return 0;
 	blocks = f->report.live_blks + f->report.zero_blks;
 	if (f->report.state == LOG_BROKEN || !blocks)
@@ -139,7 +141,7 @@ static int check_live(struct offline *f, struct failure *fail)
 			   f->log_card == f->base ? "" : f->log_card->geo.path);
 }
 
-/* A shrink that was cut off. */
+/* Completes an interrupted shrink. */
 static int finish_shrink(const struct format_options *opt, struct offline *f,
 			 struct format_report *ret, struct failure *fail)
 {
@@ -163,7 +165,7 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 	const char *path = f->log_card->geo.path;
 	int e = super_find(f->base, f->log_card, &f->fs, 0, &f->super, &f->trouble);
 
-	/* a log that the file system lies over is its own now: there is nothing to lose */
+	/* the file system covers the old log and owns its blocks: nothing can be lost */
 	if (e == -ENOENT || e == -ESTALE)
 		return 0;
 	if (e == 0 && f->super.state == SUPER_PENDING)
@@ -188,9 +190,9 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 }
 
 /*
- * Of ext the log holds what changes in place, of the others it may be all that changes: the larger
- * it is, the larger commits and requests may be. A share of the file system, if there is so much
- * room. 0: the general default.
+ * For ext the log holds the blocks that change in place; for other file systems it may hold all
+ * changes. A larger log allows larger commits and requests. The result is a share of the file
+ * system, if there is enough room. 0: the general default.
  */
 static uint64_t default_log_bytes(const struct offline *f)
 {
@@ -252,7 +254,7 @@ static int write_log(struct offline *f, struct log_super *s, struct failure *fai
 	return 0;
 }
 
-/* Is there room behind the file system as it is? */
+/* Is there room behind the file system at its present size? */
 static bool has_room(const struct offline *f, uint64_t log_bytes)
 {
 	uint64_t short_bytes;
@@ -270,8 +272,10 @@ static int look(const struct format_options *opt, struct offline *f, struct form
 
 	if (e == 0)
 		e = check_log_device(opt, f, fail);
-	/* before the file system is looked at: a shrink that was cut off may have left it without a
-	 * superblock */
+	/*
+	 * before the file system is examined: an interrupted shrink may have left it without a
+	 * superblock
+	 */
 	if (e == 0)
 		e = check_old_log(opt, f, ret, fail);
 	if (e == 0 && !ret->shrunk)

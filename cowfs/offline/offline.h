@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Operations on a card that no daemon serves. All of them block, and none prints: they return 0, or
- * -errno with *fail filled; *ret says nothing after an error. log_device NULL: the log lies on
+ * Operations on a card that no daemon serves. All of them block, and none prints. They return 0,
+ * or -errno with *fail filled; after an error *ret is undefined. log_device NULL: the log lies on
  * device itself.
  */
 #ifndef COWFS_OFFLINE_OFFLINE_H
@@ -12,42 +12,44 @@
 #include "wire/failure.h"
 #include "wire/rundir.h"
 
-/* ---- card_and_log.c: what the operations begin with ---- */
+/* ---- card_and_log.c: the first steps of every operation ---- */
 
 struct offline {
-	const char *device, *log_device; /* the caller's */
-	struct card *base, *log_card;	 /* the same without a log device */
+	const char *device, *log_device; /* caller-owned */
+	struct card *base, *log_card;	 /* the same card without a log device */
 	struct fsinfo fs;
 	struct log_super super;
 	unsigned trouble;
 	struct log *log;
-	unsigned log_flags; /* for log_open; set before offline_open_log, and so: */
-	struct card *lent;  /* for log_open_lent, the caller's; NULL: none */
+	unsigned log_flags; /* for log_open; set these before offline_open_log: */
+	struct card *lent;  /* for log_open_lent, caller-owned; NULL: none */
 	struct log_open_report report;
-	char attached[RUNDIR_NAME_BYTES]; /* of the daemon that has it, "" if none */
+	char attached[RUNDIR_NAME_BYTES]; /* name of the daemon that uses it, "" if none */
 };
 
-/* Opens the cards, and looks which file system is there. flags of blockdev.h; erase_block_bytes of
- * the card that the log lies on, 0: what it reports. offline_close also after an error. */
+/*
+ * Opens the cards, and detects the file system. flags of blockdev.h. erase_block_bytes is that of
+ * the card that holds the log; 0: as the card reports. Call offline_close also after an error.
+ */
 int offline_open(struct offline *f, const char *device, const char *log_device, unsigned flags,
 		 uint32_t erase_block_bytes, struct failure *fail) MUST_CHECK;
-/* super_find, and log_open if there is a log. */
+/* super_find, then log_open if there is a log. */
 int offline_open_log(struct offline *f, struct failure *fail) MUST_CHECK;
 void offline_close(struct offline *f);
-/* Written to both cards since they were opened. */
+/* Bytes written to both cards since they were opened. */
 uint64_t offline_written_bytes(const struct offline *f);
 /* Largest file system that leaves room for the log on the device, 0 if there is none. */
 uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes);
 
 /* ---- format.c: an empty log ---- */
 
-/* Good for a file system all of whose changes may go through the log: requests have full size. */
+/* Enough for a file system all of whose changes may go through the log: requests have full size. */
 #define FORMAT_WHOLE_LOG_BYTES (160 * MIB)
 
 enum format_over {
 	FORMAT_OVER_NOTHING,
-	FORMAT_OVER_OLD_LOG, /* that holds nothing which is only there */
-	FORMAT_OVER_ALL,     /* and over signatures of other formats */
+	FORMAT_OVER_OLD_LOG, /* without the only copy of any block */
+	FORMAT_OVER_ALL,     /* also over signatures of other formats */
 };
 
 struct format_options {
@@ -56,10 +58,13 @@ struct format_options {
 	uint32_t erase_block_bytes; /* 0: what the card reports */
 	uint8_t lag;
 	enum format_over over;
-	/* make the file system smaller if there is no room; only ext2/3/4, only without a log device.
-	 * Signals and PATH: see shrink_tools.h */
+	/*
+	 * Make the file system smaller if there is no room; only ext2/3/4, only without a log
+	 * device. Signals and PATH: see shrink_tools.h
+	 */
 	bool shrink;
-	uint64_t journal_bytes;	   /* most for the journal of a smaller file system; 0: 16 MiB */
+	/* upper limit of the journal of a smaller file system; 0: 16 MiB */
+	uint64_t journal_bytes;
 	commit_progress *progress; /* of a shrink; NULL: none */
 	void *progress_ctx;
 };
@@ -67,81 +72,84 @@ struct format_options {
 struct format_report {
 	struct log_super super; /* as written */
 	struct fsinfo fs;	/* as found */
-	bool shrunk; /* the file system was made smaller, or a shrink that was cut off is finished */
-	struct shrink_report shrink; /* if so */
+	bool shrunk; /* the file system was made smaller, or an interrupted shrink was completed */
+	struct shrink_report shrink; /* valid if shrunk */
 	uint64_t written_bytes;
 };
 
 int offline_format(const struct format_options *opt, struct format_report *ret,
 		   struct failure *fail) MUST_CHECK;
 
-/* ---- recover.c: brings home what is in the log, and retires it ---- */
+/* ---- recover.c: checkpoints the log, and retires it ---- */
 
 enum recover_accept {
 	RECOVER_ACCEPT_NOTHING,
-	RECOVER_ACCEPT_BASE, /* of a log that is broken or set aside: drop what waits in it */
-	RECOVER_ACCEPT_LOG,  /* of one that is set aside: write over what was changed */
+	RECOVER_ACCEPT_BASE, /* for a log that is broken or set aside: discard its content */
+	RECOVER_ACCEPT_LOG,  /* for a log that is set aside: overwrite the foreign changes */
 };
 
 struct recover_options {
 	const char *device, *log_device;
 	enum recover_accept accept;
-	struct card *lent;	   /* the room that a commit was lent, the caller's; NULL: none */
-	bool no_lent;		   /* it is lost for good */
+	/* the room that was lent to a commit, caller-owned; NULL: none */
+	struct card *lent;
+	bool no_lent;		   /* the lent room is lost for good */
 	commit_progress *progress; /* NULL: none */
 	void *progress_ctx;
 };
 
 struct recover_report {
 	struct log_open_report log; /* as found */
-	bool nothing_to_do;	    /* and nothing was written */
-	bool dropped;		    /* what waited in the log */
-	bool shrink_finished;	    /* one that was cut off; there is an empty log now */
-	bool lent_dirty;	    /* the header of the lent room could not be wiped: no harm */
+	bool nothing_to_do;	    /* nothing was written */
+	bool dropped;		    /* the content of the log was discarded */
+	/* an interrupted shrink was completed; there is an empty log now */
+	bool shrink_finished;
+	bool lent_dirty; /* the header of the lent room could not be wiped: harmless */
 	uint64_t home_blks, written_bytes;
 	bool unsure; /* the file system may not be consistent */
-	/* if so: the command that checks it, without the device; NULL: there is none */
+	/* valid if unsure: the command that checks it, without the device; NULL: there is none */
 	const char *check_with;
 };
 
 int offline_recover(const struct recover_options *opt, struct recover_report *ret,
 		    struct failure *fail) MUST_CHECK;
 
-/* ---- check.c: reads only, also beside a running daemon ---- */
+/* ---- check.c: reads only; also works beside a running daemon ---- */
 
 #define CHECK_FINDINGS 32
 
 enum check_verdict { CHECK_GOOD, CHECK_REPAIRABLE, CHECK_BROKEN };
 
 struct check_report {
-	const char *device, *log_device; /* the caller's; the same without a log device */
+	const char *device, *log_device; /* caller-owned; equal without a log device */
 	enum check_verdict verdict;
-	char attached[RUNDIR_NAME_BYTES]; /* by this volume: the log may change while it is read */
+	/* name of the volume that uses it: the log may change while it is read */
+	char attached[RUNDIR_NAME_BYTES];
 	struct fsinfo fs;
 	struct log_super super;
 	unsigned trouble;      /* enum super_trouble */
-	bool shrink_committed; /* a shrink was cut off after its commit */
+	bool shrink_committed; /* a shrink was interrupted after its commit */
 	struct log_open_report log;
-	uint64_t bad_blks; /* whose content is not what was written */
-	unsigned findings; /* may be more than are kept */
+	uint64_t bad_blks; /* blocks whose content differs from what was written */
+	unsigned findings; /* number of findings; may exceed those kept */
 	char finding[CHECK_FINDINGS][200];
 };
 
-/* 0 also for a log that is broken: the verdict says so. */
+/* Returns 0 also for a broken log: the verdict reports it. */
 int offline_check(const char *device, const char *log_device, struct check_report *ret,
 		  struct failure *fail) MUST_CHECK;
 
 /* ---- grow.c: the partition has grown ---- */
 
 struct grow_report {
-	bool nothing_to_do; /* and nothing was written */
+	bool nothing_to_do; /* nothing was written */
 	struct log_super super;
 	struct fsinfo fs;
-	uint64_t old_bytes, bytes; /* of the device that the log lies on */
+	uint64_t old_bytes, bytes; /* of the device that holds the log */
 	uint64_t room_bytes;	   /* largest file system beside a log of this size */
 };
 
-/* Writes copy B of the super record to the new end, then copy A. */
+/* Writes copy B of the superblock of the log to the new end, then copy A. */
 int offline_grow(const char *device, const char *log_device, struct grow_report *ret,
 		 struct failure *fail) MUST_CHECK;
 

@@ -66,7 +66,7 @@ static int forget_shrink(struct offline *f, struct failure *fail)
 		     : 0;
 }
 
-/* A shrink was cut off after its commit: the rest is done now. */
+/* Completes a shrink that was interrupted after its commit. */
 static int finish_shrink(struct offline *f, const struct recover_options *opt,
 			 struct recover_report *rep, struct failure *fail)
 {
@@ -92,7 +92,7 @@ static int recover(struct offline *f, const struct recover_options *opt, struct 
 		rep->dropped = state == LOG_BROKEN;
 		if (f->super.state == SUPER_PENDING)
 			return forget_shrink(f, fail);
-		log_accept_base(f->log); /* the record that retires it drops what waits */
+		log_accept_base(f->log); /* the record that retires the log discards its content */
 		return bring_home(f, opt, rep, fail);
 	}
 	if (state == LOG_BROKEN)
@@ -101,14 +101,14 @@ static int recover(struct offline *f, const struct recover_options *opt, struct 
 		return explain_foreign(f, fail);
 	if (f->super.state == SUPER_PENDING)
 		return finish_shrink(f, opt, rep, fail);
-	/* older generations are in the base already: only the newest is what was asked for */
+	/* the base already holds older generations: only the newest one was requested */
 	if (opt->accept == RECOVER_ACCEPT_LOG && state == LOG_FELL_BACK)
 		return failure_set(
 			fail, EXIT_FAILED, -ESTALE,
 			"%s: the newest generation cannot be had back (%s): what was changed lies "
 			"over blocks of it. Nothing was written; --accept-base is what is left",
 			f->base->geo.path, f->report.why);
-	/* of a retired log only a bad copy of the super record is mended */
+	/* for a retired log, only a bad copy of its superblock is repaired */
 	rep->nothing_to_do = state == LOG_EMPTY ||
 			     (state == LOG_RETIRED && !(f->trouble & SUPER_COPIES_BAD));
 	return rep->nothing_to_do ? 0 : bring_home(f, opt, rep, fail);
@@ -130,7 +130,7 @@ static int run(struct offline *f, const struct recover_options *opt, struct reco
 	e = recover(f, opt, rep, fail);
 	rep->log = f->report;
 	rep->written_bytes = offline_written_bytes(f);
-	/* a part of a commit has stayed, or what was changed in other places than the log's blocks */
+	/* the base may hold a part of a commit, or foreign changes outside the log's blocks */
 	rep->unsure = f->fs.kind != FS_UNKNOWN &&
 		      (rep->dropped || (rep->home_blks && opt->accept == RECOVER_ACCEPT_LOG));
 	if (rep->unsure)

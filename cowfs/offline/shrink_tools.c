@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * format --shrink: e2fsck, resize2fs and tune2fs work on a loop device whose writes stay in
- * RAM; what they made of the file system then goes to the card as one commit (commit/shrink.h).
+ * format --shrink: e2fsck, resize2fs and tune2fs work on a loop device whose writes stay in RAM.
+ * The resulting file system then goes to the card as one commit (commit/shrink.h).
  */
 #include "offline/shrink_tools.h"
 
@@ -31,7 +31,8 @@ struct session {
 	struct ram_store *store;
 	struct view *view;
 	struct transport *transport;
-	bool held;   /* by another program: it stays, and answers with errors once we are gone */
+	/* held by another program: it stays, and returns errors once this process has ended */
+	bool held;
 	int said_fd; /* output of the programs */
 };
 
@@ -46,7 +47,7 @@ static void keep_output(const struct session *s)
 	s->fail->said[n > 0 ? n : 0] = '\0';
 }
 
-/* Exit code of the program, or -errno. */
+/* Returns the exit code of the program, or -errno. */
 static int spawn(struct session *s, char *const *argv)
 {
 	posix_spawn_file_actions_t files;
@@ -75,7 +76,7 @@ static int spawn(struct session *s, char *const *argv)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -EINTR;
 }
 
-/* Runs a program of e2fsprogs on the loop device; its last argument, if any, comes behind that. */
+/* Runs a program of e2fsprogs on the loop device. The last argument, if any, follows the device. */
 static int tool(struct session *s, const char *what, const char *name, const char *option,
 		char *last)
 {
@@ -173,7 +174,7 @@ static int start_session(struct session *s)
 	return 0;
 }
 
-/* What the programs wrote is in the view then, and nobody can change it any more. */
+/* Afterwards the view holds everything that the programs wrote, and can no longer change. */
 static int stop_session(struct session *s, struct failure *fail)
 {
 	int e = 0;
@@ -283,7 +284,7 @@ static void ignore_signals(void)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };
 
-	/* a program that is interrupted fails, and then we end in order */
+	/* an interrupted program fails, and this process then ends in order */
 	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
 		(void)signal(signals[i], SIG_IGN);
 	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
@@ -294,7 +295,7 @@ int shrink_with_tools(struct offline *f, const struct format_options *opt,
 {
 	struct session s = { .opt = opt, .f = f, .fail = fail, .said_fd = -1 };
 	uint64_t fs_bytes = offline_room_for_fs(f, opt->log_bytes);
-	struct failure second; /* the first one is the reason */
+	struct failure second; /* the first failure is the reason */
 	int e = check_fs(f, fs_bytes, fail), stopped;
 
 	if (e < 0)

@@ -6,9 +6,10 @@
 #include "offline/offline.h"
 
 /*
- * So that there is room for a log of opt->log_bytes behind it, with the journal that opt wants; an
- * empty log is there afterwards. Needs root, /dev/fuse and a loop device. The process ignores
- * SIGINT, SIGTERM, SIGHUP and SIGPIPE from then on, and PATH has the system's folders only.
+ * Makes room for a log of opt->log_bytes behind the file system, with the journal that opt
+ * specifies, and leaves an empty log there. Needs root, /dev/fuse and a loop device. From then on
+ * the process ignores SIGINT, SIGTERM, SIGHUP and SIGPIPE, and PATH has only the system's
+ * directories.
  */
 int shrink_with_tools(struct offline *f, const struct format_options *opt,
 		      struct shrink_report *ret, struct failure *fail) MUST_CHECK;

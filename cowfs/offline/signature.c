@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - libblkid knows what lies where, and what only looks like it (a FAT's boot sector is no
- *   partition table). All that it finds counts, one by one as for wipefs(8): a first match would
- *   hide a second one.
- * - Where cowfs knows the file system, its first 4 KiB and what lies behind its end say whether it
+ * - libblkid knows the formats and their look-alikes (a FAT's boot sector is not a partition
+ *   table). Everything it finds counts, one by one as for wipefs(8): a first match would hide a
+ *   second one.
+ * - Where cowfs knows the file system, its first 4 KiB and the area behind its end show whether it
  *   is a leftover, or a part of something larger (a member of a RAID array has its superblock at
- *   the end). What is between belongs to files.
- * - A backup GPT without a primary one is counted only where the device is to be overwritten from
- *   its first block on: mkfs leaves it on a disk that had partitions once.
+ *   the end). The blocks between belong to files.
+ * - A backup GPT without a primary one counts only where the device is to be overwritten from its
+ *   first block on: mkfs leaves it on a disk that once had partitions.
  */
 #include "offline/signature.h"
 
@@ -39,7 +39,7 @@ static bool is_fs_type(const struct fsinfo *fs, const char *type)
 	return fs_has_name(fs_ops(fs->kind), type) || !strcmp(type, fs->type);
 }
 
-/* 0 if there are none, or if it cannot be told. */
+/* 0 if there are none, or if the number is unknown. */
 static int count_partitions(const char *path)
 {
 	blkid_probe pr = blkid_new_probe_from_filename(path);
@@ -72,7 +72,7 @@ static void add_table(struct signatures *s, const struct fsinfo *fs, const char 
 	int n = count_partitions(path);
 	char text[96];
 
-	/* boot code has the signature of an MBR, too */
+	/* boot code has the signature of an MBR as well */
 	if (!n && fs->kind != FS_UNKNOWN && !strcmp(type, "dos"))
 		return;
 	snprintf(text, sizeof(text), "a %s partition table with %d partition%s",
@@ -103,7 +103,7 @@ static void add_superblock(struct signatures *s, blkid_probe pr, const char *typ
 	add(s, text, "");
 }
 
-/* In blocks that the file system gives to files. */
+/* True in blocks that the file system gives to files. */
 static bool is_content(blkid_probe pr, const struct fsinfo *fs, const char *key)
 {
 	const char *text;
