@@ -64,7 +64,7 @@ int cmd_write_file(const struct options *o, const char *path, const char *text, 
 
 	if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
 		return cmd_fail(o, EXIT_USAGE, -ENAMETOOLONG, "--output %s is too long", path);
-	/* nobody means to have /dev/null replaced by a file */
+	/* /dev/null and other special files must not be replaced by a file */
 	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
 		return cmd_fail(o, EXIT_FAILED, -EINVAL,
 				"%s cannot be written: it is no regular file", path);

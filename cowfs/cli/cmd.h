@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the commands of cowctl share. A command prints its result and returns the exit code. */
+/* Shared by the commands of cowctl. A command prints its result and returns the exit code. */
 #ifndef COWFS_CLI_CMD_H
 #define COWFS_CLI_CMD_H
 
@@ -88,36 +88,42 @@ static inline bool has_option(const struct options *o, enum cmd_option id)
 
 /* ---- cmd.c ---- */
 
-/* One sentence on stderr, or as JSON on stdout with --json. Returns exit. error: -errno, for the
- * JSON. */
+/*
+ * Prints one sentence on stderr, or JSON on stdout with --json. Returns exit. error: -errno, for
+ * the JSON.
+ */
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
 	PRINTF(4, 5);
-/* The same of an operation; what a program said goes with it, without --json. */
+/* The same for a failed operation; without --json it includes the output of a failed program. */
 int cmd_failed(const struct options *o, const struct failure *f);
-/* That output alone, indented. */
+/* Prints that output alone, indented. */
 void cmd_show_said(const struct failure *f);
 /* A commit_progress; ctx is a struct progress. */
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
-/* Who reads the file meanwhile sees the old or the new text; it is readable for all. EXIT_OK, or
- * what cmd_fail returned. */
+/*
+ * Replaces a file atomically: concurrent readers see the old or the new text. The file is readable
+ * for all. EXIT_OK, or the return value of cmd_fail.
+ */
 int cmd_write_file(const struct options *o, const char *path, const char *text,
 		   size_t len) MUST_CHECK;
 
-/* ---- cmd_brief.c: status --brief. The exit code. ---- */
+/* ---- cmd_brief.c: status --brief. Returns the exit code. ---- */
 
 int status_brief(void);
 
 /* ---- print.c: answers of a daemon for people ---- */
 
 void print_status(struct json_object *status);
-/* the bill of a commit: {"report":{},"quiesce":{}} */
+/* prints what a commit wrote: {"report":{},"quiesce":{}} */
 void print_bill(struct json_object *result);
 
 /* ---- cmd_wear.c ---- */
 
-/* What a card has seen in its life with cowfs, as documented in WEAR.md: of a running volume (which
- * may be NULL), or of a device that no daemon has, *ret for the caller to put. EXIT_OK, or what
- * cmd_fail returned. */
+/*
+ * The history of a card with cowfs, as documented in WEAR.md: of a running volume (which may be
+ * NULL), or of a device without a daemon. The caller puts *ret. EXIT_OK, or the return value of
+ * cmd_fail.
+ */
 int wear_gather(const struct options *o, const char *which, struct json_object **ret) MUST_CHECK;
 
 /* ---- wear_print.c ---- */
@@ -125,9 +131,11 @@ int wear_gather(const struct options *o, const char *which, struct json_object *
 void print_wear(struct json_object *wear);
 /* ---- lend_target.c ---- */
 
-/* Opens what --lend names, a device that nothing uses or a file, for writing. c: a connection to
- * the volume that it is for, whose log it must be good for; NULL: no daemon, and it is looked at no
- * further. EXIT_OK, or what cmd_fail returned. */
+/*
+ * Opens the target of --lend for writing: a device that nothing uses, or a file. c: a connection
+ * to the volume whose log the target must suit; NULL: no daemon, and fewer checks. EXIT_OK, or the
+ * return value of cmd_fail.
+ */
 int lend_open(const struct options *o, struct client *c, int *ret_fd) MUST_CHECK;
 
 #endif

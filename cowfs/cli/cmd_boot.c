@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl boot: the root, before it is mounted. Every initramfs calls it with the partition that is
- * to become the root and mounts what it prints.
+ * cowctl boot: handles the root before it is mounted. Every initramfs calls it with the partition
+ * that is to become the root, and mounts what it prints.
  *
  * Notes on the design
- * - Never silently off: a root that is configured and cannot be started is set read-only in the
- * kernel. What is told (exit status, state, reason) is only for those who mount it, and for the
- * system that comes up.
- * - Whoever mounts the partition itself must find the newest state there, and a log that knows that
- * it is out of use. So every way that leads to it, but that of a failure, first brings home what
- * waits and retires the log (come_home). A card that never was in use is not written.
- * - No section of the root, but a log in use: somebody lost the configuration, so it is protected.
- * - A bad configuration is a failure: nobody knows what it said about the root.
+ * - Protection is never silently off: a root that is configured and cannot be started is set
+ *   read-only in the kernel. The exit status, the state and the reason serve only the initramfs
+ *   that mounts the root, and the system that boots from it.
+ * - If the partition itself is mounted, it must hold the newest state, and the log must be marked
+ *   as out of use. So every path that leads to this, except that of a failure, first checkpoints
+ *   the log and retires it (come_home). A card that was never in use is not written.
+ * - No section of the root, but a log in use: the configuration was lost, so the root is
+ *   protected.
+ * - A bad configuration is a failure: its settings for the root are unknown.
  */
 #include "cli/cmd.h"
 
@@ -55,14 +56,14 @@ struct boot {
 	char text[4096]; /* kernel command line */
 	struct cmdline cmdline;
 	struct conf *conf;
-	struct volopts opt;	   /* command line before configuration */
-	struct failure fail;	   /* of an operation */
+	struct volopts opt;	   /* the command line overrides the configuration */
+	struct failure fail;	   /* of a failed operation */
 	const char *mount_options; /* of a root that failed */
 };
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
-/* To the console, and to the kernel's log, where the journal finds it. */
+/* Writes to the console and to the kernel log, from which the journal takes it. */
 static PRINTF(2, 3) void say(enum msg_level level, const char *fmt, ...)
 {
 	_cleanup_close_ int fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
@@ -82,7 +83,9 @@ static PRINTF(2, 3) void say(enum msg_level level, const char *fmt, ...)
 	msg_set_prog("cowctl");
 }
 
-/* For the system that comes up, and, on stdout, for the initramfs: what to mount. */
+/*
+ * Reports to the system that boots from the root, and, on stdout, to the initramfs: what to mount.
+ */
 static enum boot_exit tell(const struct boot *b, enum root_state state, const char *mount,
 			   const char *reason, enum boot_exit exit)
 {
@@ -107,8 +110,10 @@ static enum boot_exit tell(const struct boot *b, enum root_state state, const ch
 	return exit;
 }
 
-/* All options of a read-only mount; it leaves the journal alone, for the log may hold what that
- * speaks of. */
+/*
+ * All options of a read-only mount. They prevent a journal replay, because the log may hold the
+ * blocks that the journal refers to.
+ */
 static const char *readonly_options(const char *device)
 {
 	struct fsinfo fs = { 0 };
@@ -148,8 +153,10 @@ static enum boot_exit unconfigured(const struct boot *b)
 	return tell(b, ROOT_UNCONFIGURED, b->device, NULL, BOOT_UNCONFIGURED);
 }
 
-/* A clock without a battery must not run behind the last commit: fsck and make would stumble over
- * files of the future. */
+/*
+ * A clock without a battery must not fall behind the last commit: fsck and make mishandle files
+ * with future dates.
+ */
 static void set_clock_floor(void)
 {
 	struct failure err;
@@ -177,13 +184,13 @@ static enum boot_exit started(const struct boot *b, const char *loop)
 	return tell(b, ROOT_ON, loop, NULL, BOOT_ON);
 }
 
-/* ---- what the card holds ---- */
+/* ---- content of the card ---- */
 
 struct found {
 	struct fsinfo fs;
 	bool has_log;
-	bool pending; /* a shrink was cut off after its commit; the state says nothing then */
-	enum log_state state; /* if the log was asked for */
+	bool pending; /* a shrink was interrupted after its commit; state is undefined then */
+	enum log_state state; /* valid if the log was requested */
 };
 
 enum depth { SUPER, LOG };
@@ -195,9 +202,11 @@ static bool is_enabled(const struct boot *b)
 		!strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes"));
 }
 
-/* Where cowfs does not know the file system, it does not know its end either: what looks like a log
- * in the last block may be in a file. If libblkid knows what is there (so that it is not the
- * garbage of a cut), somebody must have asked for cowfs. */
+/*
+ * If cowfs does not know the file system, it does not know its end either: an apparent log in the
+ * last block may be part of a file. If libblkid recognizes the content (so it is not the garbage
+ * of a power cut), the use of cowfs must have been configured.
+ */
 static int belongs_to_other(const struct boot *b, struct card *card, const struct fsinfo *fs,
 			    bool *ret)
 {
@@ -218,7 +227,8 @@ static int look_at_super(const struct boot *b, struct card *card, struct card *l
 	int e = super_find(card, log_card, &f->fs, 0, &super, &trouble), other_e;
 
 	if (e == -ENOENT || e == -ESTALE)
-		return 0; /* the file system lies over it: what is there now belongs to that */
+		/* the file system covers the log: the blocks belong to the file system now */
+		return 0;
 	other_e = belongs_to_other(b, card, &f->fs, &other);
 	if (other_e < 0)
 		return other_e;
@@ -248,8 +258,10 @@ static void wait_for_log_device(const char *path)
 		usleep(LOG_DEVICE_LOOK_US);
 }
 
-/* Reads only; the log itself, which takes a card a while, only for those who ask for its state.
- * *ret holds what was found also if that ended in an error. */
+/*
+ * Reads only. Opening the log takes a card a while, so it is done only if its state is requested.
+ * *ret holds what was found, even after an error.
+ */
 static int look(const struct boot *b, enum depth depth, struct found *ret)
 {
 	const char *log_path = b->opt.text[VOLOPT_LOG];
@@ -278,7 +290,7 @@ static bool in_use(const struct found *f)
 	return f->has_log && !f->pending && f->state != LOG_EMPTY && f->state != LOG_RETIRED;
 }
 
-/* Writes what is in the log to its place, or finishes a shrink. -errno: b->fail tells why. */
+/* Checkpoints the log, or completes a shrink. -errno: b->fail has the reason. */
 static int recover(struct boot *b)
 {
 	struct progress progress;
@@ -299,9 +311,9 @@ static int recover(struct boot *b)
 }
 
 /*
- * The partition is going to be used without cowfs. False if it is not fit for that: *why tells. A
- * log that cannot be read may hold a newer state; a partition of which nobody ever said that it has
- * a log gets the benefit of the doubt. Without a section of the root, nothing is written.
+ * Prepares the partition for use without cowfs. False if it is not fit for that: *why has the
+ * reason. A log that cannot be read may hold a newer state. A partition that nothing declares to
+ * have a log is assumed to have none. Without a section of the root, nothing is written.
  */
 static bool come_home(struct boot *b, const char **why)
 {
@@ -337,7 +349,7 @@ static bool come_home(struct boot *b, const char **why)
 
 /* ---- before the start ---- */
 
-/* Journals of an unclean shutdown are replayed, as the initramfs would do it before it mounts. */
+/* Replays the journal of an unclean shutdown, as the initramfs would do before it mounts. */
 static bool repair(const struct boot *b)
 {
 	const char *const argv[] = { "e2fsck", "-p", b->device, NULL };
@@ -346,7 +358,7 @@ static bool repair(const struct boot *b)
 	return exit == 0 || exit == 1;
 }
 
-/* Over a log that the file system has grown over: there is no other. */
+/* May overwrite an old log: only one that the file system has grown over can be there. */
 static int shrink(struct boot *b)
 {
 	struct progress progress;
@@ -370,7 +382,7 @@ static int shrink(struct boot *b)
 	return e;
 }
 
-/* No log is there, or a shrink is to be finished. False: *why tells. */
+/* There is no log, or a shrink must be completed. False: *why has the reason. */
 static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 {
 	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
@@ -382,7 +394,7 @@ static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 	return shrink(b) == 0;
 }
 
-/* A second call in the same boot finds what the first one started. */
+/* A second call in the same boot finds the volume that the first call started. */
 static bool find_running(const struct boot *b, char loop[32])
 {
 	char name[RUNDIR_NAME_BYTES];
@@ -397,7 +409,7 @@ static bool find_running(const struct boot *b, char loop[32])
 	return *loop;
 }
 
-/* Room for a log has been ordered, or somebody has begun to make it. */
+/* Room for a log was requested, or a shrink for it has begun. */
 static bool wants_prepare(const struct boot *b, const struct found *f)
 {
 	return f->pending ||
@@ -428,7 +440,7 @@ static enum boot_exit leave(struct boot *b, enum boot_exit (*how)(const struct b
 	return come_home(b, &why) ? how(b) : failed(b, why);
 }
 
-/* ---- what is wanted ---- */
+/* ---- requested mode ---- */
 
 static bool is_wanted(const struct boot *b)
 {
@@ -525,7 +537,7 @@ int cmd_boot(const struct options *o)
 
 	if (exit != EXIT_OK)
 		return BOOT_USAGE;
-	/* of an initramfs, which may have none */
+	/* the environment of an initramfs may have no PATH */
 	setenv("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
 	b.json = has_option(o, OPT_JSON);
 	exit = decide(&b);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl status --brief: a line per volume, for a login. What is not on the card yet, and loud
- * about a root that should be protected and is not: that state is in files of the initramfs.
+ * cowctl status --brief: one line per volume, for a login. Shows uncommitted changes, and a
+ * prominent warning about a root that should be protected and is not. That state is in files of
+ * the initramfs.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl check: what is on the card, in plain words; reads only, works beside a running daemon. */
+/*
+ * cowctl check: reports in plain words what is on the card. Reads only; works beside a running
+ * daemon.
+ */
 #include "cli/cmd.h"
 
 #include <stdio.h>

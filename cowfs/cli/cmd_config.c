@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What cowfs.conf says about a volume: for scripts, so that nobody else parses that file. */
+/*
+ * Prints the settings of a volume in cowfs.conf for scripts, so that no other program parses that
+ * file.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +58,7 @@ static void print_json(const struct conf *c, const char *volume)
 		fputs(text, stdout);
 }
 
-/* --key: a key, or with --list several, with commas between them. */
+/* --key: a key, or with --list several keys separated by commas. */
 struct keys {
 	const struct conf *c;
 	char text[256];
@@ -83,7 +86,10 @@ static int take_keys(const struct options *o, struct keys *k)
 	return EXIT_OK;
 }
 
-/* A line for each key; of the defaults if there are no keys there is nothing to print. */
+/*
+ * Prints a line for each key, or only the name if there are no keys. The defaults then print
+ * nothing.
+ */
 static void print_volume(void *ctx, const char *name)
 {
 	const struct keys *k = ctx;
@@ -96,7 +102,7 @@ static void print_volume(void *ctx, const char *name)
 
 static void print_list(struct keys *k)
 {
-	/* no volume is called so, and none has a section of this name: what holds for every one */
+	/* no volume and no section has this name: print the settings that apply to every volume */
 	for (size_t i = 0; i < k->n; i++)
 		printf("- %s %s\n", k->key[i], value_of(k->c, "-", k->key[i]));
 	conf_each_volume(k->c, print_volume, k);

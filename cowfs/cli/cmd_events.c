@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What changes for the worse or the better, one line each: the daemons keep status.json fresh, and
- * this watches these files. It asks no daemon anything, so it runs without privileges.
+ * Prints each change for the worse or the better as one line. The daemons keep status.json
+ * current, and this command watches these files. It sends no request to a daemon, so it runs
+ * without privileges.
  */
 #include <errno.h>
 #include <poll.h>
@@ -94,7 +95,7 @@ static struct seen *find(struct watch *w, const char *name)
 	return &w->seen[w->n++];
 }
 
-/* One that is dead when the watch begins is news as well. */
+/* A volume that is dead when the watch begins is reported as well. */
 static void look_at_dead(struct watch *w)
 {
 	struct leftover_volume list[CLIENT_VOLUMES];
@@ -142,7 +143,7 @@ static void look(struct watch *w)
 	fflush(stdout);
 }
 
-/* Watches what is there now; watching twice is watching once. */
+/* Watches the present files; a repeated call does not add a second watch. */
 static void add_watches(int fd)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], path[512];

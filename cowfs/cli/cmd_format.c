@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl format: an empty log in the room behind the file system, or on another device. */
+/* cowctl format: creates an empty log in the room behind the file system, or on another device. */
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ static const char *log_device(const struct format_options *opt)
 	return opt->log_device ? opt->log_device : opt->device;
 }
 
-/* What a log as small as this one means where all changes may have to go through it. */
+/* Explains a small log where all changes may have to go through it. */
 static void print_whole(const struct format_report *r)
 {
 	uint64_t capacity = super_capacity_blks(&r->super);

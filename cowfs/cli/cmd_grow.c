@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl grow: after the partition grew, copy B of the super record goes to its new end. */
+/*
+ * cowctl grow: after the partition grew, writes copy B of the superblock of the log to its new
+ * end.
+ */
 #include "cli/cmd.h"
 
 #include <stdio.h>

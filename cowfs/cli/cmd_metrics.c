@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl metrics: the same figures as cowctl wear and status in Prometheus' text format, for
- * node_exporter's textfile collector or anything that reads it. Base units; what only grows ends in
- * _total. The names: docs/WEAR.md.
+ * cowctl metrics: the figures of cowctl wear and status in Prometheus' text format, for
+ * node_exporter's textfile collector or any other reader. Base units; the names of counters that
+ * only grow end in _total. The names: docs/WEAR.md.
  */
 #include "cli/cmd.h"
 
@@ -44,7 +44,9 @@ static void label(FILE *f, const char *name, const char *value)
 	fputc('"', f);
 }
 
-/* Pairs of label and value, ended by NULL. value: a number of the documents; NULL: no sample. */
+/*
+ * Pairs of label and value, terminated by NULL. value: a number of the documents; NULL: no sample.
+ */
 static void sample(struct metrics *m, const char *name, const struct volume_json *v,
 		   struct json_object *value, double scale, ...)
 {
@@ -70,14 +72,14 @@ static void sample(struct metrics *m, const char *name, const struct volume_json
 		fprintf(m->f, "} %.10g\n", json_object_get_double(value) * scale);
 }
 
-/* ---- families of one sample a volume, or one for each value of a label ---- */
+/* ---- families with one sample per volume, or one per value of a label ---- */
 
 static const struct plain {
 	const char *name, *type, *help;
-	bool status; /* of the status, not of the wear */
+	bool status; /* from the status, not from the wear */
 	const char *path;
 	double scale;
-	const char *label, *value; /* NULL: none. Rows of one name follow each other. */
+	const char *label, *value; /* NULL: none. Rows of the same name are adjacent. */
 } plain[] = {
 	{ "cowfs_absorbed_bytes_total", "counter", "Bytes that programs wrote, into RAM.", 0,
 	  "totals.absorbed_bytes", 1, 0, 0 },
@@ -187,7 +189,7 @@ static void put_plain(struct metrics *m)
 	}
 }
 
-/* ---- the others ---- */
+/* ---- other families ---- */
 
 static void put_hottest(struct metrics *m)
 {

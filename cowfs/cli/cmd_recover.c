@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl recover: brings home what is in the log and retires it, without a daemon. */
+/* cowctl recover: checkpoints the log and retires it, without a daemon. */
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -93,7 +93,7 @@ static int take_lent(const struct options *o, struct recover_options *opt)
 	e = blockdev_adopt(&opt->lent, fd);
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
-	(void)steal_fd(&fd); /* the card's now */
+	(void)steal_fd(&fd); /* the card owns it now */
 	return EXIT_OK;
 }
 

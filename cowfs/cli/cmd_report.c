@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl report: what `cowctl wear --json` tells, as a page to look at. */
+/* cowctl report: writes an HTML report with charts from the data of `cowctl wear --json`. */
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 enum { SCHEMA = 1 };
 
-/* A document that was written elsewhere or earlier. */
+/* Reads a document that was written elsewhere or earlier. */
 static int read_document(const struct options *o, const char *path, struct json_object **ret)
 {
 	bool std = !strcmp(path, "-");

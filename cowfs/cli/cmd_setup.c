@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* setup, enable, disable: a shell script does them, beside the programs in ../lib/cowfs. What it
- * needs most are other programs. */
+/*
+ * setup, enable, disable: run by a shell script, installed beside the programs in ../lib/cowfs,
+ * because they mostly call other programs.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The last commit before the power goes: for units, hooks and rcK. Plain lines, because nobody
- * types there; every volume gets one that tells how it ended, whatever happens.
+ * The last commit before power-off: for units, hooks and rcK. The output is plain lines, because
+ * it is not interactive. Every volume gets one line that reports its result, whatever happens.
  */
 #include <errno.h>
 #include <signal.h>
@@ -14,9 +14,9 @@
 #include "cli/cmd.h"
 
 #define LINE_EVERY_NS 3000000000ull
-/* Of a card that has not shown yet how fast it is. */
+/* For a card whose speed is not measured yet. */
 #define SLOW_CARD_BYTES_PER_S (2 * MIB)
-#define TELLING_BYTES (4 * MIB) /* what a commit must have written to tell a speed */
+#define TELLING_BYTES (4 * MIB) /* minimum written by a commit that measures a speed */
 
 struct last_commit {
 	const char *name;
@@ -63,7 +63,7 @@ static void set_alarm(uint64_t ns)
 	setitimer(ITIMER_REAL, &t, NULL);
 }
 
-/* What waits in the log and in RAM is read and written once more to bring it home. */
+/* A checkpoint reads and writes once more what is in the log and in RAM. */
 static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
 {
 	struct json_object *report = json_object_object_get(json_object_object_get(status, "last"),
@@ -113,7 +113,7 @@ static int tell(const char *name, struct json_object *answer)
 	return EXIT_OK;
 }
 
-/* There was no time for a checkpoint. */
+/* There was no time for a checkpoint: report what remains in the log. */
 static void tell_waiting(struct client *c)
 {
 	const struct request ask = { .command = COMMAND_STATUS };

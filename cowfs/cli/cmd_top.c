@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl top: whose blocks are uncommitted, and whose are written again and again. The daemon hands
- * out the lists of its blocks in parts, and knows nothing of files; which file a block belongs to
- * is found here (fs/owners.h), beside the daemon and without holding anything still.
+ * cowctl top: shows which files own the uncommitted blocks, and which are rewritten again and
+ * again. The daemon returns its lists of blocks in parts, and knows nothing of files. This command
+ * finds the file of a block itself (fs/owners.h), beside the daemon and without freezing anything.
  *
- * With --interval each sample is compared with the one before: what is new are blocks that were not
+ * With --interval each sample is compared with the previous one: new are blocks that were not
  * uncommitted then, and rewrites since then.
  */
 #include "cli/top.h"
@@ -24,24 +24,24 @@ enum { ROWS_DEFAULT = 20 };
 #define INTERVAL_MIN_NS 100000000ull
 #define INTERVAL_MAX_NS (24 * 3600 * 1000000000ull)
 
-/* ---- whose they are ---- */
+/* ---- owners ---- */
 
 static void show_progress(void *ctx, const char *phase, uint64_t done, uint64_t total)
 {
 	progress_show(ctx, phase, done, total);
 }
 
-/* The tree that we see there is the volume's. */
+/* True if the tree mounted there, as this process sees it, is that of the volume. */
 static bool mounted_here(const char *mountpoint, const char *loop)
 {
 	struct stat dir, dev;
 
-	/* btrfs has numbers of its own */
+	/* btrfs has its own device numbers */
 	return *mountpoint && !stat(mountpoint, &dir) && !stat(loop, &dev) &&
 	       (dir.st_dev == dev.st_rdev || btrfs_lies_on(mountpoint, dev.st_rdev));
 }
 
-/* 0 with p->unmapped if nobody can tell; -ENOMEM */
+/* 0 with p->unmapped if the owners cannot be found; -ENOMEM */
 static int find_owners(struct picture *p, const struct owners_query *q)
 {
 	const char *loop = json_raw(p->now->status, "loop"),
@@ -76,7 +76,7 @@ static int find_fresh(struct picture *p)
 
 	if (!p->before)
 		return 0;
-	/* after a commit all that is uncommitted is new */
+	/* after a commit every uncommitted block is new */
 	return extents_without(&p->fresh, &p->now->runs, same ? &p->before->runs : &none);
 }
 
@@ -114,7 +114,7 @@ static int by_path(const void *a, const void *b)
 	return c ? c : x->path_bytes < y->path_bytes ? -1 : x->path_bytes > y->path_bytes;
 }
 
-/* Rows of the same directory become one; they are sorted. How many are left. */
+/* Merges rows of the same directory; rows are sorted. Returns the remaining number. */
 static size_t merge_directories(struct row *row, size_t n)
 {
 	size_t to = 0;
@@ -130,7 +130,7 @@ static size_t merge_directories(struct row *row, size_t n)
 			row[to++] = row[i];
 		}
 	}
-	/* what is below a directory follows it */
+	/* the content of a directory follows it */
 	for (size_t i = 0; i < to; i++)
 		for (size_t k = i; k < to && row[k].path_bytes >= row[i].path_bytes &&
 				   !memcmp(row[k].path, row[i].path, row[i].path_bytes);
@@ -152,7 +152,7 @@ static int make_table(struct picture *p)
 	t->row = calloc(p->owners.n + 1, sizeof(*t->row));
 	if (!t->row)
 		return -ENOMEM;
-	for (int pass = 0; pass < 2; pass++) { /* those with a path first */
+	for (int pass = 0; pass < 2; pass++) { /* rows with a path come first */
 		for (size_t i = 0; i < p->owners.n; i++) {
 			const struct owner *o = &p->owners.o[i];
 			bool in_directory = p->t->by_directory && o->path;
@@ -191,7 +191,7 @@ static int make_table(struct picture *p)
 	return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- main loop ---- */
 
 static int show(const struct options *o, const struct top_options *t, const struct sample *now,
 		const struct sample *before)
@@ -268,7 +268,7 @@ int cmd_top(const struct options *o)
 	if (exit == EXIT_OK && t.by_rewrites && !now.counted)
 		exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP,
 				"the daemon of this volume does not count rewrites");
-	/* the one that is asked for is the difference */
+	/* with --once only the difference to this sample is shown */
 	if (exit == EXIT_OK && !has_option(o, OPT_ONCE))
 		exit = show(o, &t, &now, NULL);
 	while (more && exit == EXIT_OK && !fflush(stdout)) {

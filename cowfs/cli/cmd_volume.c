@@ -20,7 +20,7 @@ static const char *which(const struct options *o)
 	return o->operands ? o->operand[0] : NULL;
 }
 
-/* An answer that is {"ok":false}: says so, returns its exit code. */
+/* Reports an answer that is {"ok":false}, and returns its exit code. */
 static int explain(const struct options *o, struct json_object *answer)
 {
 	uint64_t exit = json_u64(answer, "exit");
@@ -32,7 +32,10 @@ static int explain(const struct options *o, struct json_object *answer)
 	return exit >= EXIT_FAILED && exit <= EXIT_NOT_RUNNING ? (int)exit : EXIT_FAILED;
 }
 
-/* Opens, asks, explains a failure. EXIT_OK with the answer, which the caller puts. c stays open. */
+/*
+ * Opens, sends the request, reports a failure. EXIT_OK with the answer, which the caller puts. c
+ * stays open.
+ */
 static int ask(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret)
 {
@@ -67,7 +70,7 @@ static int ask(struct client *c, const struct options *o, const struct request *
 	return exit;
 }
 
-/* From the daemon, or, for those who may not ask it, from the file that it keeps for everybody. */
+/* From the daemon, or, for users without that permission, from its world-readable file. */
 static int get_status(const struct options *o, struct json_object **ret)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
@@ -83,8 +86,10 @@ static int get_status(const struct options *o, struct json_object **ret)
 	return exit;
 }
 
-/* A root that was to be protected and is not; asked for by its name, or by none. False:
- * nothing of the kind. */
+/*
+ * True for a root that should be protected and is not, if it is requested by its name or by none.
+ * False: no such root.
+ */
 static bool root_is_bare(const struct options *o, char *why, size_t why_bytes)
 {
 	char reason[512];
@@ -142,8 +147,10 @@ static bool wrote_nothing(struct json_object *answer)
 	       !json_u64(r, "written_bytes");
 }
 
-/* What it would take of the card's life, as an interval: from no copying to every erase block
- * copied. */
+/*
+ * Adds the share of the card's life that this would use, as an interval: from no copying to every
+ * erase block copied.
+ */
 static void add_life_share(struct client *c, struct json_object *answer,
 			   const struct flash_kind *flash)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl wear: what a card has seen in its life with cowfs. The ledger comes from the daemon in
- * parts, or from the card itself; everything that is derived from it is added here, so that the
- * text, the JSON and the metrics tell the same. The fields: docs/WEAR.md.
+ * cowctl wear: the history of a card with cowfs. The ledger comes from the daemon in parts, or
+ * from the card itself. All derived values are added here, so that the text, the JSON and the
+ * metrics agree. The fields: docs/WEAR.md.
  */
 #include "cli/cmd.h"
 
@@ -25,7 +25,7 @@ static struct json_object *at(struct json_object *o, const char *outer, const ch
 	return json_object_object_get(json_object_object_get(o, outer), inner);
 }
 
-/* The elements of an array move behind those of the same array of the first part. */
+/* Moves the elements of an array behind those of the same array of the first part. */
 static void append(struct json_object *to, struct json_object *from, const char *outer,
 		   const char *inner)
 {
@@ -43,7 +43,7 @@ static void add_part(struct json_object *to, struct json_object *part)
 	append(to, part, "history", "days");
 }
 
-/* All parts of one stamp; NULL with *err, or without it when a commit came in between. */
+/* All parts of one stamp. NULL with *err, or without it when a commit came in between. */
 static struct json_object *ask_parts(struct client *c, struct failure *err, bool *ret_again)
 {
 	struct request rq = { .command = COMMAND_WEAR };
@@ -131,7 +131,7 @@ static struct json_object *from_card(struct offline *f)
 	v.log_state = f->report.state;
 	v.last_s = f->report.newest.time_s;
 	v.ledger = f->report.ledger;
-	v.ledger.table_losses = log_ledger(f->log)->table_losses; /* this time included */
+	v.ledger.table_losses = log_ledger(f->log)->table_losses; /* includes this time */
 	v.have_table = t;
 	if (!t)
 		return render_part(&v);
@@ -168,7 +168,7 @@ static int read_card(const struct options *o, struct json_object **ret)
 	return e < 0 ? cmd_failed(o, &fail) : EXIT_OK;
 }
 
-/* ---- what is derived ---- */
+/* ---- derived values ---- */
 
 static struct json_object *number(double v)
 {
@@ -178,7 +178,7 @@ static struct json_object *number(double v)
 	return json_object_new_double_s(v, text);
 }
 
-/* a / b, null if b says nothing */
+/* a / b, null if b is not usable */
 static struct json_object *ratio(double a, double b)
 {
 	return b > 0 ? number(a / b) : NULL;

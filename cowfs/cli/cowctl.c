@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The tool: one table of commands, their options and their help. What they do is in
- * cmd_*.c. */
+/* The tool: one table of commands, their options and their help. The commands are in cmd_*.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -153,7 +152,7 @@ static int cmd_help(const struct options *o);
 static int cmd_version(const struct options *o);
 
 static const struct command {
-	const char *name, *operand; /* NULL: none; "[N]" may be left out */
+	const char *name, *operand; /* NULL: none; "[N]" is optional */
 	const char *summary, *more;
 	int (*run)(const struct options *o);
 	const struct option_spec *options;

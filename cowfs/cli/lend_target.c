@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What --lend names: is it good for payload that must survive a power cut?
+ * Checks the target of --lend: can it hold payload that must survive a power cut?
  *
- * The descriptor goes to the daemon, which looks nothing up by path. A device is claimed with
- * O_EXCL, a file is locked: both hold as long as one of the two has the descriptor.
+ * The descriptor goes to the daemon, which opens nothing by path. A device is claimed with O_EXCL,
+ * a file is locked. Both hold as long as one of the two processes has the descriptor.
  *
- * A file is root's alone: all that is committed may be read in it, and recovery believes what it
- * holds. The CRCs of the log tell accidents, no forgeries.
+ * A file must be accessible to root only: it exposes all committed data to its readers, and
+ * recovery trusts its content. The CRCs of the log detect accidents, not forgeries.
  */
 #include "cli/cmd.h"
 
@@ -25,14 +25,14 @@
 #include "base/mounts.h"
 #include "offline/signature.h"
 
-#define LOOPS_MAX 8 /* loop devices on each other */
+#define LOOPS_MAX 8 /* loop devices stacked on each other */
 
 static bool is_in_ram(int fd, const struct stat *st)
 {
 	char link[64], target[PATH_MAX] = "";
 	struct statfs fs;
 
-	if (S_ISREG(st->st_mode)) /* the upper layer of an overlay may be anything */
+	if (S_ISREG(st->st_mode)) /* the upper layer of an overlay may be on any file system */
 		return fstatfs(fd, &fs) == 0 &&
 		       (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC ||
 			fs.f_type == OVERLAYFS_SUPER_MAGIC);
@@ -55,7 +55,9 @@ static int shows_loop(void *ctx, int root_fd, struct mount_entry *m)
 	return m->id == s->mount_id && mounts_shows(s->proc_fd, root_fd, m, s->loop);
 }
 
-/* The volume that the file lies on, whose content is in RAM until it is committed; "" if none. */
+/*
+ * The volume that holds the file, so that its content is in RAM until it is committed; "" if none.
+ */
 static void find_volume_below(int fd, char ret_name[RUNDIR_NAME_BYTES])
 {
 	_cleanup_close_ int proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -81,10 +83,11 @@ static void find_volume_below(int fd, char ret_name[RUNDIR_NAME_BYTES])
 	}
 }
 
-/* The file below a loop device, or below the one that a file lies on; "" if none. */
+/* The file below a loop device, or below the loop device that holds a file; "" if none. */
 static void find_backing_file(const struct stat *st, char ret_path[PATH_MAX])
 {
-	static const char *const where[] = { "", "../" }; /* of a whole device, of a partition */
+	/* of a whole device, and of a partition */
+	static const char *const where[] = { "", "../" };
 	dev_t dev = S_ISBLK(st->st_mode) ? st->st_rdev : st->st_dev;
 	char attr[80];
 
@@ -97,7 +100,7 @@ static void find_backing_file(const struct stat *st, char ret_path[PATH_MAX])
 	}
 }
 
-/* Does it outlive a power cut, and can it be written while the volume waits for that? */
+/* Does the target survive a power cut, and can it be written while the volume waits for it? */
 static int check_place(const struct options *o, const char *path, int fd, const struct stat *st,
 		       unsigned depth)
 {
@@ -142,7 +145,7 @@ static int check_owner(const struct options *o, const char *path, int fd, const 
 		path);
 }
 
-/* Nothing that anybody may need is overwritten. */
+/* Refuses a target with content that may still be needed. */
 static int check_content(const struct options *o, const char *path, int fd, const struct stat *st)
 {
 	const struct fsinfo none = { .kind = FS_UNKNOWN };
@@ -152,8 +155,9 @@ static int check_content(const struct options *o, const char *path, int fd, cons
 	int e = io_pread_full(fd, first, sizeof(first), 0);
 
 	if (e == 0 && !memcmp(first, "COWFSLNT", 8))
-		return EXIT_OK; /* of this volume, or the daemon refuses it */
-	snprintf(same, sizeof(same), "/proc/self/fd/%d", fd); /* whatever lies at the path now */
+		return EXIT_OK; /* of this volume; otherwise the daemon refuses it */
+	/* independent of what lies at the path now */
+	snprintf(same, sizeof(same), "/proc/self/fd/%d", fd);
 	if (e == 0)
 		e = signatures_find(same, &none, &s);
 	if (e < 0)
@@ -173,7 +177,7 @@ static int check_content(const struct options *o, const char *path, int fd, cons
 	return EXIT_OK;
 }
 
-/* For a commit: something else than what it protects from loss. */
+/* For a commit: the target must be separate from what it protects against loss. */
 static int check_for_commit(const struct options *o, struct client *c, const char *path, int fd,
 			    const struct stat *st)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a daemon answered, as aligned text for people. Blocks are 4 KiB. */
+/* Prints the answers of a daemon as aligned text for people. Blocks are 4 KiB. */
 #include "cli/cmd.h"
 
 #include <stdarg.h>
@@ -182,7 +182,7 @@ void print_status(struct json_object *s)
 	row("alarm", "%s", *alarm ? alarm : "none");
 }
 
-/* ---- the bill ---- */
+/* ---- what a commit wrote ---- */
 
 static void item(const char *label, uint64_t blocks, const char *note)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of cowctl top: what the daemon tells (top_sample.c), whose it is (cmd_top.c), how it is
- * shown (top_print.c). */
+/*
+ * The parts of cowctl top: what the daemon reports (top_sample.c), the owners of the blocks
+ * (cmd_top.c), the output (top_print.c).
+ */
 #ifndef COWFS_CLI_TOP_H
 #define COWFS_CLI_TOP_H
 
@@ -12,7 +14,7 @@ struct top_options {
 	bool by_directory, by_rewrites;
 };
 
-/* What the daemon told at one time. */
+/* What the daemon reported at one time. */
 struct sample {
 	struct json_object *status;
 	struct extents runs;
@@ -42,17 +44,19 @@ struct picture {
 	struct extents fresh;
 	struct owners owners;
 	struct table table;
-	const char *unmapped; /* why no files are known, "" if they are */
+	const char *unmapped; /* why no files are known, "" if they are known */
 	uint64_t gather_ns;
 };
 
-/* Asks the daemon of the volume in o; since: rewrites of the sample before, or NULL. Returns the
- * exit code of a failure that was told. */
+/*
+ * Asks the daemon of the volume in o. since: rewrites of the previous sample, or NULL. Returns the
+ * exit code of a failure that it has reported.
+ */
 int top_sample_take(const struct options *o, struct sample *ret,
 		    const struct tally *since) MUST_CHECK;
 void top_sample_clear(struct sample *s);
 
 void top_print_text(const struct picture *p);
-int top_print_json(const struct picture *p) MUST_CHECK; /* a line; -ENOMEM */
+int top_print_json(const struct picture *p) MUST_CHECK; /* prints a line; -ENOMEM */
 
 #endif

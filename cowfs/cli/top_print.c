@@ -31,13 +31,13 @@ static const char *const kind_texts[OWNER_KINDS] = {
 	[OWNER_OTHER] = "(other)",
 };
 
-/* Less than before: it was attached anew. */
+/* A smaller value than before means that the volume was attached again. */
 static uint64_t written_since(const struct picture *p)
 {
 	return p->now->written_bytes - min_u64(p->before->written_bytes, p->now->written_bytes);
 }
 
-/* Blocks that are shared have a share of the rewrites. */
+/* Shared blocks count with their share of the rewrites. */
 static uint64_t rewrites_of(const struct row *r, enum tally_kind kind)
 {
 	return (r->rewritten_bytes[kind] + COW_BLK_BYTES / 2) / COW_BLK_BYTES;
@@ -45,7 +45,7 @@ static uint64_t rewrites_of(const struct row *r, enum tally_kind kind)
 
 /* ---- text ---- */
 
-/* A path for people: below the mount point, its end if it is too long. */
+/* A path for people: relative to the mount point, only its end if it is too long. */
 static void print_path(const char *mount, const char *path, size_t path_bytes, const char *more,
 		       size_t columns)
 {
@@ -59,7 +59,7 @@ static void print_path(const char *mount, const char *path, size_t path_bytes, c
 	if (strlen(more) + 6 > columns)
 		more = "";
 	columns -= strlen(more);
-	if (width > columns) { /* whole characters */
+	if (width > columns) { /* only whole characters */
 		for (; width > columns - 3 || (text[from] & 0xc0) == 0x80; from++)
 			width -= (text[from] & 0xc0) != 0x80;
 		fputs("...", stdout);
@@ -74,7 +74,7 @@ static const char *mount_prefix(const struct picture *p)
 	return strcmp(mount, "/") ? mount : "";
 }
 
-/* What has no path; in a word if there is no room for more. */
+/* Names what has no path; uses one word if there is no room for more. */
 static void print_kind(const struct picture *p, const struct owner *o, size_t columns)
 {
 	char text[64];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What the daemon tells for cowctl top: its status, and its two lists of blocks, which come in
- * parts. */
+/*
+ * What the daemon reports for cowctl top: its status, and its two lists of blocks, which come in
+ * parts.
+ */
 #include "cli/top.h"
 
 #include <errno.h>
@@ -16,7 +18,7 @@ void top_sample_clear(struct sample *s)
 	*s = (struct sample){ 0 };
 }
 
-/* -EPROTO: not what a list of blocks looks like. */
+/* -EPROTO: not a valid list of blocks. */
 static int add_runs(struct extents *x, struct json_object *part)
 {
 	struct json_object *runs = json_object_object_get(part, "runs");
@@ -37,7 +39,7 @@ static int add_runs(struct extents *x, struct json_object *part)
 	return 0;
 }
 
-/* All parts; 0, or the exit code of a failure that was told. */
+/* Asks for all parts. 0, or the exit code of a failure that it has reported. */
 static int ask_runs(const struct options *o, struct client *c, struct sample *s, bool *ret_again)
 {
 	struct request rq = { .command = COMMAND_CHANGES };
@@ -97,7 +99,7 @@ static int add_rewrites(struct sample *s, struct json_object *part)
 	return 0;
 }
 
-/* A daemon that is older than this command does not know the request: then nothing was counted. */
+/* A daemon older than this command does not know the request: then nothing was counted. */
 static int ask_rewrites(const struct options *o, struct client *c, struct sample *s,
 			const struct tally *since)
 {
@@ -138,7 +140,7 @@ int top_sample_take(const struct options *o, struct sample *ret, const struct ta
 	if (!s.status)
 		exit = cmd_failed(o, &err);
 	s.time_ns = now_ns();
-	/* a commit in between: the last try is taken as it is */
+	/* repeat if a commit comes in between; the last try is used as it is */
 	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)
 		exit = ask_runs(o, &c, &s, &again);
 	if (exit == EXIT_OK)

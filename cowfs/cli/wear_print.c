@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl wear as text: first what it means, then the figures. At most 80 columns. */
+/* cowctl wear as text: the meaning first, then the figures. At most 80 columns. */
 #include "cli/cmd.h"
 
 #include <stdarg.h>
@@ -20,7 +20,7 @@ static PRINTF(2, 3) void row(const char *label, const char *fmt, ...)
 	printf("  %-21s %s\n", label, clean_text(text));
 }
 
-/* Lines of whole words, at most 80 columns. */
+/* Wraps at word boundaries, at most 80 columns. */
 static PRINTF(1, 2) void say(const char *fmt, ...)
 {
 	char text[1024], *word, *save = NULL;
