@@ -56,7 +56,7 @@ static const char *get_text(struct json_object *o, const char *key)
 	return v && json_object_is_type(v, json_type_string) ? json_object_get_string(v) : "";
 }
 
-/* A share of the rated life, as an interval: what is told comes in steps. */
+/* A share of the rated life, as an interval: devices report it in steps. */
 static void add_used(struct json_object *health, const char *part, double low, double high,
 		     const char *raw)
 {
@@ -95,7 +95,7 @@ static struct json_object *empty(void)
 
 /* ---- eMMC: JEDEC EXT_CSD by sysfs ---- */
 
-/* "0x01 0x02": part A and B in steps of a tenth, 0x0b beyond. 0x00: not defined. */
+/* "0x01 0x02": part A and B in steps of a tenth, 0x0b beyond the rated life. 0x00: not defined. */
 static bool emmc_life(struct json_object *health, const char *text)
 {
 	unsigned v[2] = { 0 };
@@ -109,7 +109,7 @@ static bool emmc_life(struct json_object *health, const char *text)
 		if (!v[i] || v[i] > 11)
 			continue;
 		snprintf(raw, sizeof(raw), "0x%02x", v[i]);
-		/* beyond the rated life there is no upper step */
+		/* beyond the rated life the step has no upper limit */
 		add_used(health, i ? "b" : "a", (v[i] - 1) / 10.0, v[i] > 10 ? 2 : v[i] / 10.0,
 			 raw);
 		any = true;
@@ -219,8 +219,7 @@ static bool get_attribute(struct json_object *o, struct attribute *ret)
 	       get_u64(json_object_object_get(o, "raw"), "value", &ret->raw);
 }
 
-/* "..._32MiB", "..._GiB", "..._LBAs..." as smartctl's database names them; 0: no unit that is
- * known */
+/* "..._32MiB", "..._GiB", "..._LBAs..." as smartctl's database names them; 0: unknown unit */
 static uint64_t unit_of(const char *name)
 {
 	if (strstr(name, "32MiB"))
@@ -272,8 +271,10 @@ static void take_attribute(struct json_object *health, const struct attribute *a
 	else if (strstr(a->name, "Percent_Lifetime_Used") && a->raw <= 200 && !s->used)
 		s->used = percent_used(health, "all", (unsigned)a->raw, a->name);
 	if (is_in(a->name, left, ARRAY_SIZE(left)) && a->value <= 100 && !s->used) {
-		/* of this one the raw value is what is left in %, of the others the normalized
-		 * one */
+		/*
+		 * for this attribute the raw value is the remaining life in %; for the others the
+		 * normalized value is
+		 */
 		uint64_t percent = strstr(a->name, "Remaining_Lifetime") && a->raw <= 100
 					   ? a->raw
 					   : a->value;
@@ -390,7 +391,7 @@ bool health_from_smart(struct json_object *health, struct json_object *smart)
 	return any;
 }
 
-/* All that it says within the time; its length, or -errno. */
+/* Reads the output of the program within the time. Returns its length, or -errno. */
 static ssize_t read_output(int fd, char *buf, size_t size_bytes)
 {
 	uint64_t end_ns = now_ns() + SMART_TIMEOUT_MS * 1000000ull;
@@ -414,7 +415,7 @@ static ssize_t read_output(int fd, char *buf, size_t size_bytes)
 	return (ssize_t)len;
 }
 
-/* One that hangs in a command to a dying disk cannot be ended, and is not waited for. */
+/* A program that hangs in a command to a dying disk cannot be ended, so nothing waits for it. */
 static void end_program(pid_t pid, bool now)
 {
 	uint64_t end_ns = now_ns() + END_TIMEOUT_MS * 1000000ull;
@@ -472,7 +473,7 @@ static void read_smart(struct json_object *health, const char *disk)
 	json_object_put(smart);
 }
 
-/* ---- which ---- */
+/* ---- choice of the source ---- */
 
 static bool link_ends_with(int dir, const char *path, const char *name)
 {

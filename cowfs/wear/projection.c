@@ -25,7 +25,7 @@ const struct flash_kind *projection_class(const char *name)
 	return NULL;
 }
 
-/* not fmin and fmax: for them alone the programs, and each initramfs with them, would need libm */
+/* instead of fmin and fmax, which alone would make the programs, and each initramfs, need libm */
 static double smaller(double a, double b)
 {
 	return a < b ? a : b;
@@ -106,7 +106,7 @@ static struct interval life_left(struct json_object *wear)
 		left.low = smaller(left.low, larger(0, 1 - json_number(u, "high")));
 		left.high = larger(left.high, larger(0, 1 - json_number(u, "low")));
 	}
-	/* the part that is worn most decides */
+	/* the most worn part decides */
 	for (size_t i = 0; i < n; i++)
 		left.high = smaller(
 			left.high,
@@ -129,9 +129,9 @@ static struct interval cycles(struct json_object *wear, const struct flash_kind 
 /* ---- days ---- */
 
 struct days {
-	unsigned observed;	    /* whole days, from the first on which something was written */
-	unsigned ignored;	    /* by clocks that were not set, or ahead */
-	double *written, *absorbed; /* of each */
+	unsigned observed;	    /* whole days, starting with the first day with a write */
+	unsigned ignored;	    /* days whose clock was not set, or ahead */
+	double *written, *absorbed; /* per day */
 };
 
 static int rising(const void *a, const void *b)
@@ -154,9 +154,11 @@ static int days_rising(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The first of these days that counts: behind the last long pause. Before its clock is set for the
- * first time, a machine without one of its own takes the date of some package, years ago, for
- * today: days without a write would dilute all others. */
+/*
+ * The first of these days that counts: after the last long pause. A machine without a
+ * battery-backed clock uses the date of some package, years ago, until its clock is first set.
+ * Days without a write would then dilute all others.
+ */
 static uint64_t first_day(uint64_t *day, size_t n, uint64_t today)
 {
 	uint64_t first = today;
@@ -170,7 +172,7 @@ static uint64_t first_day(uint64_t *day, size_t n, uint64_t today)
 	return first;
 }
 
-/* Today is not over: it is left out. Days without a line had no write. */
+/* Excludes today, which is not over. Days without a line had no write. */
 static struct days find_days(struct json_object *wear, uint64_t now_s)
 {
 	struct json_object *a = json_object_object_get(json_object_object_get(wear, "history"),
@@ -204,9 +206,11 @@ static struct days find_days(struct json_object *wear, uint64_t now_s)
 	return d;
 }
 
-/* Median and 90th percentile (nearest rank) of n numbers, which are sorted by it; and what they are
- * on average, which lies outside of these where nearly all is written on a few days: then the
- * percentile alone would promise a card without end. */
+/*
+ * Median and 90th percentile (nearest rank) of n numbers, which this function sorts, and their
+ * average. The average lies outside of the two if nearly all data is written on a few days. The
+ * percentile alone would then predict an endless life.
+ */
 static struct interval spread(double *v, unsigned n, const char *source)
 {
 	double sum = 0;
@@ -229,8 +233,10 @@ static struct interval life(const struct interval *p, double capacity, const str
 				  basis, source };
 }
 
-/* Its visits came in the time since the first record, if the clock was right then; in no less than
- * the time attached, and that of the days observed. */
+/*
+ * The visits of the hottest block happened in the time since the first record, if the clock was
+ * right then. That time is at least the time attached, and at least the days observed.
+ */
 static struct interval hottest_life(struct json_object *wear, const struct interval *p,
 				    const struct interval *left, const struct days *d,
 				    uint64_t now_s)
@@ -248,7 +254,7 @@ static struct interval hottest_life(struct json_object *wear, const struct inter
 	visits = h ? json_number(h, "visits") : NAN;
 	least_s = larger(json_number(t, "attached_seconds"), d->observed * DAY_S);
 	most_s = first_s > 0 ? larger((double)now_s - first_s, least_s) : least_s;
-	/* every visit an erasure, all of a unit's in one erase block, or evenly */
+	/* every visit erases; low: all visits of a unit hit one erase block; high: evenly spread */
 	return (struct interval){
 		p->low * left->low / visits * least_s,
 		p->high * left->high * larger(1, ebs) / visits * most_s, "bounded",

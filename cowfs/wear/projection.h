@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long a card may last: always an interval, each factor with where it comes from. Pure
- * arithmetic on what `cowctl wear` has gathered; the fields: docs/WEAR.md.
+ * Estimates how long a card may last: always an interval, and each factor with its source. Pure
+ * arithmetic on the data of `cowctl wear`; the fields: docs/WEAR.md.
  *
- * 	life = erase cycles * capacity * life left / (bytes a day * the device's amplification)
+ *	life = erase cycles * capacity * life left / (bytes a day * the device's amplification)
  */
 #ifndef COWFS_WEAR_PROJECTION_H
 #define COWFS_WEAR_PROJECTION_H
@@ -14,8 +14,7 @@
 
 enum { PROJECTION_MIN_DAYS = 7 };
 
-/* Erase cycles that a kind of flash is sold with: nominal figures, assumed unless the device
- * tells. */
+/* Nominal erase cycles of a kind of flash; assumed unless the device reports its own. */
 struct flash_kind {
 	const char *name;
 	double cycles_low, cycles_high;
@@ -24,12 +23,17 @@ struct flash_kind {
 /* "slc", "mlc", "tlc", "qlc", "unknown"; NULL: no such kind */
 const struct flash_kind *projection_class(const char *name);
 
-/* The object "projection", and wear's "ratios.device_amplification", of which it makes use. wear
- * has totals, erase_blocks, history and health. */
+/*
+ * Makes the object "projection", and wear's "ratios.device_amplification", which it uses. wear has
+ * totals, erase_blocks, history and health.
+ */
 struct json_object *projection_make(struct json_object *wear, const struct flash_kind *flash,
 				    uint64_t now_s);
 
-/* What so many bytes in so many erase blocks take of a card's life, as an interval of shares. */
+/*
+ * The share of a card's life that writing `bytes` in `erase_blocks` erase blocks takes, as an
+ * interval.
+ */
 void projection_share(const struct flash_kind *flash, double capacity_bytes,
 		      double erase_block_bytes, double bytes, double erase_blocks, double *ret_low,
 		      double *ret_high);

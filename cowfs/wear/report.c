@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The page: its template (page/, one file by the Makefile), what is put into it, and the
- * document itself. */
+/*
+ * The page: its template (page/, joined into one file by the Makefile), its parts, and the
+ * document itself.
+ */
 #include "wear/report.h"
 
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 #include "wire/json.h"
 #include "wire/jsonw.h"
 
-/* The template is in the program: a page can be made wherever cowctl runs. */
+/* The template is part of the program: any machine with cowctl can make a page. */
 __asm__(".pushsection .rodata\n"
 	".global report_template\n"
 	".hidden report_template\n"
@@ -22,7 +24,7 @@ extern const char report_template[] __attribute__((visibility("hidden")));
 
 static const char marker_begin[] = "<!--{", marker_end[] = "}-->", json_marker[] = "json";
 
-/* Ends a memory stream. NULL: there was no memory, and the text is freed. */
+/* Closes a memory stream. NULL: out of memory, and the text is freed. */
 static char *close_text(FILE *f, char *const *text)
 {
 	bool failed = ferror(f);
@@ -34,8 +36,10 @@ static char *close_text(FILE *f, char *const *text)
 	return *text;
 }
 
-/* Inside a <script>: these three can only stand in strings, where JSON has another way to write
- * them. NULL: no memory. */
+/*
+ * Escapes three characters for use inside a <script>. They can occur only in strings, where JSON
+ * has an alternative form. NULL: no memory.
+ */
 static char *json_for_script(struct json_object *wear, size_t *ret_bytes)
 {
 	const char *s = json_object_to_json_string_ext(
@@ -64,7 +68,7 @@ static void put_part(FILE *f, struct json_object *wear, const char *name, size_t
 			p->put(f, wear);
 }
 
-/* The page without the document, and where that belongs. */
+/* The page without the document, and the position of the document. */
 static char *fill(struct json_object *wear, size_t *ret_bytes, size_t *ret_json_at)
 {
 	const char *from = report_template, *mark, *end;
@@ -89,7 +93,7 @@ static char *fill(struct json_object *wear, size_t *ret_bytes, size_t *ret_json_
 
 /* ---- too many erase blocks for a page ---- */
 
-/* Pairs of n numbers from `first` on, added up behind those of `to`. */
+/* Appends to `to` the sums of adjacent pairs of the numbers from `first` up to n. */
 static void add_pairs(struct json_object *to, struct json_object *from, size_t first, size_t n)
 {
 	for (size_t i = first; i < n; i += 2) {
@@ -101,7 +105,7 @@ static void add_pairs(struct json_object *to, struct json_object *from, size_t f
 	}
 }
 
-/* Half as many cells. false: there is nothing to gain. */
+/* Halves the number of cells. false: no further reduction is possible. */
 static bool coarsen(struct json_object *wear)
 {
 	static const char *const keys[] = { "written_blocks", "visits" };
@@ -111,7 +115,7 @@ static bool coarsen(struct json_object *wear)
 	bool shorter = false;
 
 	per = per ? per : 1;
-	device = device / per + (device % per != 0); /* cells of the device, now */
+	device = device / per + (device % per != 0); /* cells of the device after the reduction */
 	for (size_t k = 0; k < ARRAY_SIZE(keys); k++) {
 		struct json_object *to = json_object_new_array(), *from;
 		size_t n, split;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What stands in the page: sentences and tables. <data> has the exact number of the document beside
- * the rounded text, and data-json the path of it.
+ * The content of the page: sentences and tables. <data> has the exact number of the document
+ * beside the rounded text, and data-json has its path.
  */
 #include "wear/report.h"
 
@@ -46,7 +46,7 @@ static void put_span(FILE *f, struct json_object *w, const char *path)
 
 #define LIFE(o, key) json_life(o, key, (char[24]){ 0 })
 
-/* ---- alarms, and the verdict of them ---- */
+/* ---- alarms, and the verdict based on them ---- */
 
 enum level { NOTE, WATCH, ACT };
 
@@ -190,7 +190,7 @@ static void put_alarms(FILE *f, struct json_object *w)
 	fputs("</ul>\n", f);
 }
 
-/* ---- first, for everybody ---- */
+/* ---- summary for every reader ---- */
 
 static void put_title(FILE *f, struct json_object *w)
 {
@@ -329,7 +329,10 @@ static void put_hottest(FILE *f, struct json_object *eb)
 	fputs("</tbody></table></div>\n", f);
 }
 
-/* How many units have so many visits: the heat map for those who cannot see it. */
+/*
+ * Number of units for each range of visits: the heat map as a table, for readers who cannot see
+ * it.
+ */
 static void put_spread(FILE *f, struct json_object *eb)
 {
 	static const uint64_t from[] = { 0, 1, 10, 100, 1000, 10000, 100000 };
@@ -466,7 +469,10 @@ static void put_commits(FILE *f, struct json_object *w)
 
 /* ---- projection ---- */
 
-/* Where a life stands on the scale, in per cent: linear between its ticks. NULL: beyond its end. */
+/*
+ * Position of a life on the scale, in per cent: linear between its ticks. NULL: beyond the end of
+ * the scale.
+ */
 static double place(struct json_object *seconds)
 {
 	static const struct {
@@ -710,7 +716,7 @@ static void put_health(FILE *f, struct json_object *w)
 /* ---- all figures ---- */
 
 static const struct {
-	const char *path, *label; /* a small letter: part of the line before */
+	const char *path, *label; /* lower case: belongs to the previous line */
 	enum { IN_BYTES, IN_BLOCKS, AS_COUNT, AS_TIME, AS_SPAN } as;
 } detail[] = {
 	{ "totals.absorbed_bytes", "Written by programs, into RAM", IN_BYTES },
