@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A simulated card as files. One thread: a card does one thing at a time, and its clock is one. */
+/*
+ * A simulated card as files. Single-threaded: a card does one thing at a time, and has one clock.
+ */
 #include "sim/cardfs.h"
 
 #include <errno.h>
@@ -31,10 +33,10 @@ static const struct {
 		     [INO_JSON] = { "stat.json", 0444 },
 		     [INO_CONTROL] = { "control", 0200 } };
 
-/* The one session of this program */
+/* The only session of this program */
 static struct {
 	struct cardfs *f;
-	uint8_t *buf; /* of whole blocks around any request */
+	uint8_t *buf; /* holds the whole blocks around any request */
 } serving;
 
 /* ---- contents ---- */
@@ -82,7 +84,7 @@ static bool in_range(uint64_t off_bytes, uint64_t len_bytes)
 	return off_bytes <= size && len_bytes <= size - off_bytes;
 }
 
-/* The data are at serving.buf + off % 4 KiB then. */
+/* Places the data at serving.buf + off % 4 KiB. */
 static int read_card(uint64_t off_bytes, size_t len_bytes)
 {
 	uint64_t from = round_down_u64(off_bytes, COW_BLK_BYTES), since = clock_ns(serving.f->card);
@@ -135,7 +137,7 @@ static int flush_card(void)
 	return r;
 }
 
-/* Whole blocks are discarded, parts of blocks written. */
+/* Discards whole blocks, and writes zeroes to parts of blocks. */
 static int punch_card(uint64_t off_bytes, uint64_t len_bytes)
 {
 	uint64_t end = off_bytes + len_bytes, first = round_up_u64(off_bytes, COW_BLK_BYTES),
@@ -384,7 +386,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		fuse_reply_err(req, ENOENT);
 }
 
-/* Truncated on opening, as a shell does: like a block device it stays as it is. */
+/* A shell truncates the file when it opens it; like a block device it keeps its content. */
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		       struct fuse_file_info *fi)
 {
@@ -421,7 +423,7 @@ static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	fuse_reply_buf(req, buf, n);
 }
 
-/* What stat tells is the moment of its opening. */
+/* stat shows the state at the time of its opening. */
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	fi->direct_io = 1;
@@ -571,8 +573,10 @@ int cardfs_serve(struct cardfs *f, const char *dir, void (*ready)(void *ctx), vo
 	if (!r) {
 		ready(ctx);
 		r = fuse_session_loop(se);
-		/* or the number of a signal; an unmount that comes while the kernel has a request
-		 * for us ends like an abort */
+		/*
+		 * or the number of a signal; an unmount while the kernel has a request for this
+		 * process ends like an abort
+		 */
 		r = r < 0 && r != -ECONNABORTED ? r : 0;
 		fuse_session_unmount(se);
 	}

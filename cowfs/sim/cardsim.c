@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowfs-cardsim: a simulated flash card that any file system runs on, and what is known of real
- * ones. */
+/* cowfs-cardsim: a simulated flash card for any file system, and the profiles of real cards. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -80,7 +79,7 @@ static void help(void)
 	     "  stop DIR            detaches its loop device, unmounts, and waits until image and trace are written");
 }
 
-/* ---- what stat tells ---- */
+/* ---- output of stat ---- */
 
 static double mib(uint64_t bytes)
 {
@@ -151,7 +150,7 @@ static size_t stat_json(const struct card *c, char *buf, size_t size_bytes)
 	jsonw_u64(&w, "written_bytes", st.written_bytes);
 	jsonw_u64(&w, "flushes", st.flushes);
 	jsonw_u64(&w, "cached_blocks", sim_pending(c));
-	/* writes and flushes since it was made: what cut counts */
+	/* writes and flushes since the card was made, as counted by cut */
 	jsonw_u64(&w, "operations", sim_ops(c));
 	jsonw_u64(&w, "discards", st.discards);
 	jsonw_u64(&w, "discarded_bytes", st.discarded_bytes);
@@ -167,7 +166,7 @@ static size_t stat_json(const struct card *c, char *buf, size_t size_bytes)
 	jsonw_u64(&w, "absorbed_writes", st.absorbed_writes);
 	jsonw_u64(&w, "spare_units", st.spares_left);
 	jsonw_u64(&w, "bad_units", st.bad_units);
-	/* thousandths, so that it stays an integer; 0 while nothing was written */
+	/* in thousandths, to keep it an integer; 0 before the first write */
 	jsonw_u64(&w, "write_amplification_permille",
 		  st.written_bytes ? (uint64_t)((unsigned __int128)st.programmed_bytes * 1000 /
 						st.written_bytes)
@@ -189,7 +188,7 @@ struct start {
 	char dir_path[PATH_MAX], image_path[PATH_MAX];
 	struct card *card;
 	struct cardfs fs;
-	uint64_t saved_changes; /* that the image has */
+	uint64_t saved_changes; /* the value of changes saved in the image */
 	int ready_fd;
 };
 
@@ -265,7 +264,7 @@ static int make_card(struct start *s)
 	return r < 0 ? complain(EXIT_FAILED, "%s: %s", s->trace, strerror(-r)) : EXIT_OK;
 }
 
-/* The pipe tells the starter that the card is there. */
+/* Reports through the pipe to the starter that the card is ready. */
 static void ready(void *ctx)
 {
 	struct start *s = ctx;
@@ -276,11 +275,11 @@ static void ready(void *ctx)
 		(void)ignored;
 		close(steal_fd(&s->ready_fd));
 	}
-	if (!s->foreground) /* a pipe would never end */
+	if (!s->foreground) /* otherwise the reader of the pipe would never see its end */
 		dup2(STDOUT_FILENO, STDERR_FILENO);
 }
 
-/* Asked for by stop, which can tell of an error, and at the end. */
+/* Called for stop, which can report an error, and at the end. */
 static int finish(struct cardfs *f)
 {
 	struct start *s = container_of(f, struct start, fs);
@@ -314,7 +313,7 @@ static int serve(struct start *s)
 	return code;
 }
 
-/* A path that still holds when the directory is another. */
+/* Makes a path that stays valid after a change of directory. */
 static int absolute(const char *path, char ret[PATH_MAX])
 {
 	char cwd[PATH_MAX];
@@ -326,7 +325,7 @@ static int absolute(const char *path, char ret[PATH_MAX])
 	return snprintf(ret, PATH_MAX, "%s/%s", cwd, path) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/* Runs in the starter, because the loop device asks the server. */
+/* Runs in the starter, because the loop device sends requests to the server. */
 static int attach_loop(const struct start *s)
 {
 	char path[PATH_MAX + 8], label[64];
@@ -361,7 +360,7 @@ static void on_signal(int sig)
 	asked_to_stop = 1;
 }
 
-/* In the foreground: as long as the card is there; a signal stops it. */
+/* In the foreground: waits as long as the card is mounted; a signal stops it. */
 static int wait_for(const struct start *s, pid_t pid)
 {
 	struct sigaction sa = { .sa_handler = on_signal };
@@ -392,7 +391,7 @@ static void to_background(void)
 		complain(0, "/: %s", strerror(errno));
 }
 
-/* The server has what it needs, the starter not any more. */
+/* Frees the starter's copies; the server has its own. */
 static void forget_card(struct start *s)
 {
 	int ignored = flash_trace_finish(s->fs.trace);
@@ -414,7 +413,7 @@ static int launch(struct start *s)
 	if (!code && pid == 0) {
 		close(pipe_fd[0]);
 		s->ready_fd = pipe_fd[1];
-		setsid(); /* a terminal's ^C is for the starter */
+		setsid(); /* a terminal's ^C goes to the starter */
 		to_background();
 		exit(serve(s));
 	}
@@ -426,7 +425,7 @@ static int launch(struct start *s)
 		int status;
 
 		waitpid(pid, &status, 0);
-		return EXIT_FAILED; /* it has said why */
+		return EXIT_FAILED; /* it has reported the reason */
 	}
 	close(pipe_fd[0]);
 	code = attach_loop(s);
@@ -476,7 +475,7 @@ static const struct option start_options[] = { { "loop", 0, NULL, LOOP },
 					       { "version", 0, NULL, VERSION },
 					       { 0 } };
 
-/* EXIT_OK, DONE if that was all, or another exit code. */
+/* EXIT_OK, DONE if nothing else is to be done, or another exit code. */
 static int take_option(struct start *s, int o)
 {
 	switch (o) {
@@ -617,7 +616,7 @@ static int tell_card(const char *dir, const char *what)
 	return complain(EXIT_FAILED, "%s: %s", what, strerror(errno));
 }
 
-/* The words after DIR, behind the command */
+/* Sends the command followed by the words after DIR */
 static int send(const char *command, char **argv)
 {
 	char line[PATH_MAX + 16], path[PATH_MAX];
@@ -649,7 +648,7 @@ static int show_stat(const char *dir, bool json)
 	return EXIT_OK;
 }
 
-/* The loop devices that stand on this file. */
+/* Detaches the loop devices on this file. */
 static int detach_loops(const char *card)
 {
 	int code = EXIT_OK;

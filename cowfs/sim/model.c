@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The model as a whole: its clock and account, and the layer that appends. */
+/* The model as a whole: its clock and counters, and the appending layer. */
 #include "sim/model.h"
 
 #include <errno.h>
@@ -251,7 +251,7 @@ static uint64_t append_out(struct flash_model *m, uint64_t len_bytes)
 	return device_write(m, off, len_bytes, 0);
 }
 
-/* What is written waits until there is a segment of it, with its share of the map. */
+/* Written data waits until it fills a segment, together with its share of the map. */
 static uint64_t append(struct flash_model *m, uint64_t len_bytes)
 {
 	uint64_t ns = 0, map = len_bytes + m->s.append_rest;
@@ -290,7 +290,7 @@ uint64_t flash_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t l
 	}
 	if (!(flags & FLASH_SYNC))
 		m->s.dirty = true;
-	else if (!is_array(m)) /* its members have paid */
+	else if (!is_array(m)) /* the members have counted it */
 		ns += m->p.sync_ns + (flags & FLASH_ALLOC ? m->p.alloc_ns : 0);
 	return pass(m, ns > 0 ? (uint64_t)ns : 0);
 }
@@ -323,7 +323,7 @@ void flash_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len
 	m->st.discards++;
 	m->st.discarded_bytes += len_bytes;
 	if (m->p.append_bytes)
-		return; /* not the places that the host speaks of */
+		return; /* the appending layer uses other positions than the host */
 	if (is_array(m))
 		array_model_discard(m, off_bytes, len_bytes);
 	else if (is_card(m))
@@ -346,7 +346,7 @@ uint64_t flash_model_settle(struct flash_model *m)
 	return pass(m, ns + slowest);
 }
 
-/* ---- account ---- */
+/* ---- counters ---- */
 
 static void add_member(struct flash_stats *to, const struct flash_model *d)
 {

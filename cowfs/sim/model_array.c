@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An array: members work at the same time. Chunks that follow each other on a member are one
- * request to it. RAID-5 rotates its parity, left-symmetric; RAID-10 has pairs, which take turns in
- * reading.
+ * An array: members work at the same time. Adjacent chunks on a member are one request to it.
+ * RAID-5 rotates its parity, left-symmetric. RAID-10 has pairs, which take turns in reading.
  */
 #include "sim/model_private.h"
 
-/* Requests of one phase: what a member was last asked for, and what all of its requests take. */
+/* Requests of one phase: the last request to each member, and the total time of its requests. */
 struct phase {
 	struct flash_model *m;
 	bool write;
@@ -43,7 +42,7 @@ static void ask(struct phase *ph, unsigned i, uint64_t off_bytes, uint64_t len_b
 	ph->member[i].len_bytes = len_bytes;
 }
 
-/* The slowest member */
+/* The time of the slowest member */
 static uint64_t finish(struct phase *ph)
 {
 	uint64_t ns = 0;
@@ -72,7 +71,7 @@ static unsigned parity_of(const struct flash_profile *p, uint64_t row)
 	return p->members - 1 - (unsigned)(row % p->members);
 }
 
-/* Where the chunk lies: the member, of a pair the first. */
+/* The member that holds the chunk; of a pair the first. */
 static unsigned member_of(const struct flash_profile *p, uint64_t row, unsigned k)
 {
 	if (p->raid_level == 5)
@@ -107,7 +106,7 @@ uint64_t array_model_read(struct flash_model *m, uint64_t off_bytes, uint64_t le
 	return bus_ns(m, len_bytes, finish(&ph));
 }
 
-/* Part of a row: the old data and the old parity are read, new data and parity written. */
+/* Part of a row: reads the old data and the old parity, writes the new data and parity. */
 static void write_part(const struct flash_profile *p, struct phase *old, struct phase *new,
 		       uint64_t from, uint64_t to)
 {
@@ -171,7 +170,7 @@ uint64_t array_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t l
 	return bus_ns(m, len_bytes, finish(&ph));
 }
 
-/* Of whole rows; what of parity remains is no loss to a model. */
+/* Discards whole rows; leftover parity does not matter to a model. */
 void array_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
 	uint64_t row_bytes = data_members(&m->p) * m->p.chunk_bytes;

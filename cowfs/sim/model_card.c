@@ -49,7 +49,7 @@ static struct open_unit *find_open(struct flash_model *m, uint64_t unit)
 	return NULL;
 }
 
-/* All but the unit's number and its time of use anew. */
+/* Resets everything except the unit's number and its time of use. */
 static void restart(struct flash_model *m, struct open_unit *o, uint64_t from_bytes)
 {
 	memset(bits_of(m, o), 0, m->bits_bytes);
@@ -60,13 +60,13 @@ static void restart(struct flash_model *m, struct open_unit *o, uint64_t from_by
 	o->random = o->full = false;
 }
 
-/* What closing takes; the slot is to be used again, or given up by drop. */
+/* Returns the time of closing. The caller reuses the slot, or releases it with drop. */
 static uint64_t close_unit(struct flash_model *m, const struct open_unit *o)
 {
 	uint64_t copy = m->p.unit_bytes - blk_to_bytes(o->new_blks), ns;
 
 	if (o->full)
-		return m->p.merge_ns; /* the switch itself is accounted for */
+		return m->p.merge_ns; /* the switch itself is already counted */
 	if (!o->written_bytes)
 		return 0;
 	if (!holds(m, o->unit))
@@ -102,8 +102,10 @@ static struct open_unit *oldest(struct flash_model *m, bool random_only)
 	return o;
 }
 
-/* A slot for a stream that comes to from_bytes: the one that it has just filled the unit before
- * with costs nothing. */
+/*
+ * Finds a slot for a stream that arrives at from_bytes. The slot with which the stream has just
+ * filled the previous unit costs nothing.
+ */
 static struct open_unit *open_unit(struct flash_model *m, uint64_t unit, uint64_t from_bytes,
 				   uint64_t *ns)
 {
@@ -123,7 +125,7 @@ static struct open_unit *open_unit(struct flash_model *m, uint64_t unit, uint64_
 	return o;
 }
 
-/* The write does not go on where the last one ended. */
+/* Handles a write that does not continue where the last one ended. */
 static void jump(struct flash_model *m, struct open_unit *o, uint64_t from_bytes, uint64_t *ns)
 {
 	unsigned n = 0;
@@ -174,10 +176,9 @@ static void use_log(struct flash_model *m, uint64_t unit, uint64_t len_bytes, ui
 	}
 }
 
-/* ---- the shared log: blocks of many units; the unit with the oldest one is merged when it is full
- * ---- */
+/* ---- log shared by many units: when full, merges the unit with the oldest block ---- */
 
-/* What is in it is of no use any more, or is taken along by another merge. */
+/* Forgets the log blocks of a unit: they are obsolete, or another merge includes them. */
 static void log_forget(struct flash_model *m, uint64_t unit)
 {
 	uint32_t i = 0;
@@ -218,7 +219,7 @@ static uint64_t absorb(struct flash_model *m, uint64_t unit, uint64_t len_bytes)
 	return ns;
 }
 
-/* Scattered: neither a long run nor a large part of the log. */
+/* Scattered: neither part of a long run nor a large part of the log. */
 static bool is_scattered(const struct flash_model *m, const struct run *run, uint64_t from_bytes,
 			 uint64_t len_bytes)
 {
@@ -228,7 +229,7 @@ static bool is_scattered(const struct flash_model *m, const struct run *run, uin
 	return run->start_bytes == from_bytes || run->end_bytes - run->start_bytes < STREAM_BYTES;
 }
 
-/* The part of a write that lies in one unit. */
+/* Writes the part of a request that lies in one unit. */
 static uint64_t write_piece(struct flash_model *m, uint64_t from_bytes, uint64_t to_bytes,
 			    struct run *run)
 {
@@ -241,7 +242,8 @@ static uint64_t write_piece(struct flash_model *m, uint64_t from_bytes, uint64_t
 		return absorb(m, unit, len);
 	}
 	if (!o) {
-		if (run->absorbed) /* its beginning is in the log, and no older than what follows */
+		/* the beginning of the run is in the log, and is not older than the rest */
+		if (run->absorbed)
 			new_from = max_u64(run->start_bytes, unit_start(m, unit));
 		log_forget(m, unit);
 		o = open_unit(m, unit, new_from, &ns);
@@ -252,7 +254,8 @@ static uint64_t write_piece(struct flash_model *m, uint64_t from_bytes, uint64_t
 		o = find_open(m, unit);
 	}
 	run->absorbed = false;
-	if (o->written_bytes + len > m->p.unit_bytes) { /* rewritten until its log was full */
+	/* rewritten until the log of the unit was full */
+	if (o->written_bytes + len > m->p.unit_bytes) {
 		ns += close_unit(m, o);
 		restart(m, o, from_bytes);
 	}
@@ -274,7 +277,7 @@ static uint64_t write_piece(struct flash_model *m, uint64_t from_bytes, uint64_t
 	return ns + wear_model_erase(m, unit, 1);
 }
 
-/* The run that this write goes on with, or a new one. */
+/* The run that this write continues, or a new one. */
 static struct run *find_run(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
 	struct run *r = &m->s.run[0];
@@ -296,7 +299,7 @@ static struct run *find_run(struct flash_model *m, uint64_t off_bytes, uint64_t 
 	return r;
 }
 
-/* Were all chunks of it in the cache? They are now. */
+/* Were all its chunks in the cache? Afterwards they are. */
 static bool cheat(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
 	uint64_t first = off_bytes / m->cheat_chunk_bytes,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A disk: one head. */
+/* A disk with one head. */
 #include "sim/model_private.h"
 
-#define Q 16 /* fractions of the span have so many bits behind the point */
+#define Q 16 /* number of fraction bits of a share of the span */
 
 static uint64_t square_root(uint64_t v)
 {

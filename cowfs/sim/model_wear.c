@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Which physical units are erased, how often, and when they are worn out. */
+/* Selects the physical units to erase, counts their erases, and retires worn-out units. */
 #include <errno.h>
 #include <string.h>
 
 #include "sim/model_private.h"
 
-#define COLD_GAP 32   /* erases that a unit may lead before cold data is moved onto it */
-#define COLD_EVERY 32 /* erases between two looks for cold data */
+#define COLD_GAP 32   /* erases by which a spare unit may lead before cold data is moved onto it */
+#define COLD_EVERY 32 /* erases between two searches for cold data */
 
 static uint64_t zone_of(const struct flash_model *m, uint64_t unit)
 {
@@ -87,8 +87,10 @@ uint64_t wear_model_spares(const struct flash_model *m)
 	return n;
 }
 
-/* 3/4 to 5/4 of the nominal limit, the same for a physical unit in every run. splitmix64's
- * mixer. */
+/*
+ * The limit is 3/4 to 5/4 of the nominal one, and the same for a physical unit in every run.
+ * splitmix64's mixer.
+ */
 static bool is_worn(const struct flash_model *m, uint32_t phys)
 {
 	uint64_t z = (phys + 1) * 0x9e3779b97f4a7c15u, limit = m->p.erase_limit;
@@ -100,7 +102,7 @@ static bool is_worn(const struct flash_model *m, uint32_t phys)
 	return m->wear.count[phys] > limit * 3 / 4 + (z ^ (z >> 31)) % (limit / 2 + 1);
 }
 
-/* One erase of a physical unit: does it live on? */
+/* Erases a physical unit once. False: it is worn out. */
 static bool erase_one(struct flash_model *m, uint32_t phys)
 {
 	if (++m->wear.count[phys] > m->st.worst_erases)
@@ -111,7 +113,7 @@ static bool erase_one(struct flash_model *m, uint32_t phys)
 	return false;
 }
 
-/* The least worn spare, of several the lowest: its place in the list. */
+/* The index of the least worn spare; of equal ones the lowest unit. */
 static uint32_t best_spare(const struct flash_model *m, uint64_t zone)
 {
 	const uint32_t *spare = spares_of(m, zone);
@@ -135,8 +137,10 @@ static void lose_spare(struct flash_model *m, uint64_t zone, uint32_t i)
 		m->s.read_only = true;
 }
 
-/* The unit goes on in a spare one, or stays where it is (FLASH_WEAR_NONE) until that is worn
- * out. */
+/*
+ * Moves the unit to a spare one. With FLASH_WEAR_NONE it stays where it is until its physical unit
+ * is worn out.
+ */
 static void move_home(struct flash_model *m, uint64_t unit, uint64_t zone)
 {
 	uint32_t old = m->wear.home[unit], i = best_spare(m, zone);
@@ -154,8 +158,10 @@ static void move_home(struct flash_model *m, uint64_t unit, uint64_t zone)
 		lose_spare(m, zone, i);
 }
 
-/* Static levelling: what has not moved for long goes to the most worn spare, and its own unit is
- * spare from then on. */
+/*
+ * Static levelling: moves the data in the least erased unit to the most worn spare. Its old
+ * physical unit becomes a spare.
+ */
 static uint64_t move_cold(struct flash_model *m)
 {
 	struct wear *w = &m->wear;
@@ -196,7 +202,7 @@ uint64_t wear_model_erase(struct flash_model *m, uint64_t unit, unsigned n)
 	for (unsigned k = 0; k < n && !m->s.read_only; k++) {
 		if (k == 0 || m->p.wear == FLASH_WEAR_NONE) {
 			move_home(m, unit, zone);
-		} else { /* the log that was merged: a spare as well */
+		} else { /* the merged log is a spare unit as well */
 			uint32_t i = best_spare(m, zone);
 
 			if (!erase_one(m, spares_of(m, zone)[i]))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The simulated card as a card: operations, its cache, making and cloning. */
+/* The card interface of the simulated card: operations, its cache, creation and cloning. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* ---- operations ---- */
 
-/* Counts the operation and returns its fate: 0, or an error with the faults of it applied. */
+/* Counts the operation and returns its result: 0, or an error after applying the faults. */
 static int op_issue(struct sim *s, enum sim_op op)
 {
 	if (op != SIM_READ) {

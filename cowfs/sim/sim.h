@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A simulated card in memory, for the tests: a volatile write cache, power cuts
- * at any write or flush, and failing operations. Deterministic for a seed.
+ * A simulated card in memory, for the tests: a volatile write cache, power cuts at any write or
+ * flush, and failing operations. Deterministic for a seed.
  *
- * Persistence model: a write goes to the cache; a good flush makes every cached
- * write durable. At a cut each 4 KiB block of each unflushed write is, by the
- * chosen schedule: done, dropped, torn (each 512-byte sector by itself old or
- * new), or garbage. Writes of one flush epoch reorder freely; of two unflushed
- * writes to one block either may be the last. After a cut every operation
- * returns -EIO (the device is dead), so that the code above unwinds normally;
- * sim_power_cycle() gives the card back with only what is durable.
+ * Persistence model: a write goes to the cache; a successful flush makes every cached write
+ * durable. At a cut each 4 KiB block of each unflushed write is, by the chosen schedule: done,
+ * dropped, torn (each 512-byte sector independently old or new), or garbage. Writes of one flush
+ * epoch reorder freely; of two unflushed writes to one block either may be the last. After a cut
+ * every operation returns -EIO (the device is dead), so that the code above unwinds normally.
+ * sim_power_cycle() restores the card with only its durable content.
  *
- * A writer that cowfs does not know of is c->ops->write() itself: the device counts it, the
- * account does not. Only in tests: without memory it aborts.
+ * c->ops->write() itself acts as a writer unknown to cowfs: the device counts it, the account does
+ * not. Only for tests: aborts without memory.
  */
 #ifndef COWFS_SIM_SIM_H
 #define COWFS_SIM_SIM_H
@@ -33,56 +32,79 @@ enum sim_fate { SIM_DONE, SIM_DROPPED, SIM_TORN, SIM_GARBAGE };
 
 int sim_new(struct card **ret, const struct sim_params *p) MUST_CHECK;
 
-/* Cuts the power when the n-th (1-based, counted from now) write or flush is issued: that
- * operation itself does not return good. 0 disarms. */
+/*
+ * Cuts the power when the n-th (1-based, counted from now) write or flush is issued; that
+ * operation itself fails. 0 disarms.
+ */
 void sim_cut_at(struct card *c, uint64_t n);
-/* The n-th (1-based, from now) operation of the kinds in `ops` fails with err (-EIO, -EROFS, ...),
- * once or for ever. A failed write or flush leaves each unflushed write durable, pending or lost,
- * by the seed. n = 0 disarms. */
+/*
+ * Makes the n-th (1-based, from now) operation of the kinds in `ops` fail with err (-EIO, -EROFS,
+ * ...), once or forever. A failed write or flush leaves each unflushed write durable, pending or
+ * lost, by the seed. n = 0 disarms.
+ */
 void sim_fail_at(struct card *c, unsigned ops, uint64_t n, int err, bool forever);
-/* Flushes answer well but the writes of the last `lie` flush epochs stay volatile: lost at a power
- * cut, not by a failing operation. 0: honest. */
+/*
+ * Flushes succeed, but the writes of the last `lie` flush epochs stay volatile: a power cut loses
+ * them, a failing operation does not. 0: honest.
+ */
 void sim_set_lie(struct card *c, unsigned lie);
-/* At a power cut the erase block of the newest unflushed write turns to garbage, all of it but what
- * was being written, if it lies at or behind from_bytes (UINT64_MAX: never). */
+/*
+ * At a power cut the erase block of the newest unflushed write turns to garbage, except for the
+ * blocks that were being written, if it lies at or behind from_bytes (UINT64_MAX: never).
+ */
 void sim_set_collateral(struct card *c, uint64_t from_bytes);
-/* The first n pending block writes become durable: for lies of other shapes. */
+/* Makes the first n pending block writes durable, for other kinds of lies. */
 void sim_settle(struct card *c, size_t n);
 void sim_seed(struct card *c, uint64_t seed);
 
-/* From now on m is told of all reads, writes, flushes and discards that succeed: their time by its
- * clock, and what they do to the medium. Nobody waits for that time. It belongs to the card, which
- * frees it; NULL: none. A clone has a clone of it. */
+/*
+ * From now on m records all reads, writes, flushes and discards that succeed: their time by its
+ * clock, and their effect on the medium. No caller waits for that time. The card owns m and frees
+ * it; NULL: none. A clone gets a clone of m.
+ */
 void sim_set_model(struct card *c, struct flash_model *m);
-/* Borrowed, NULL if there is none; only while no other thread uses the card. */
+/* Borrowed, NULL if there is none. Use it only while no other thread uses the card. */
 struct flash_model *sim_model(const struct card *c);
-/* The cache holds so many block writes: when it is full the older half becomes durable. 0: no
- * limit. */
+/*
+ * Limits the cache to this number of block writes: when it is full, the older half becomes
+ * durable. 0: no limit.
+ */
 void sim_set_cache(struct card *c, size_t blks);
-/* Whole blocks that read zero from now on, whether the power is cut or not; what was pending in
- * them is forgotten. Not counted as an operation. -EIO while dead, -EINVAL. */
+/*
+ * Discards whole blocks: they read zero from now on, whether the power is cut or not, and their
+ * pending writes are dropped. Not counted as an operation. -EIO while dead, -EINVAL.
+ */
 int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK;
 
 uint64_t sim_ops(const struct card *c);	  /* writes + flushes issued since sim_new */
 size_t sim_pending(const struct card *c); /* unflushed 4 KiB block writes now, in issue order */
-/* block number on the card and fate chooser for exhaustive enumeration */
+/*
+ * block number on the card of the i-th pending write, for exhaustive enumeration with a fate
+ * chooser
+ */
 uint64_t sim_pending_blk(const struct card *c, size_t i);
 
-/* Ends the power: decides each pending block write with fate(arg, i) (NULL: by the seed, all
- * four fates, in random order), forgets the cache, and powers on again: not writable. Disarms
- * sim_cut_at and sim_fail_at; the lie stays. fate is asked in issue order. */
+/*
+ * Cuts the power, decides each pending block write with fate(arg, i) (NULL: by the seed, all four
+ * fates, in random order), clears the cache, and powers on again: not writable. Disarms sim_cut_at
+ * and sim_fail_at; the lie stays. fate is called in issue order.
+ */
 void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg);
 bool sim_is_dead(const struct card *c);
 
-/* Copy of the durable state and of the cache, of seed, armed faults, counts and the writable
- * flag, for trying many cuts from one point. Costs what the card uses, not its size; a copy may
- * live in another thread. */
+/*
+ * Copies the durable state, the cache, the seed, armed faults, counts and the writable flag, for
+ * trying many cuts from one point. The cost depends on the used part of the card, not on its size.
+ * A copy may belong to another thread.
+ */
 int sim_clone(struct card **ret, const struct card *from) MUST_CHECK;
 
-/* Straight access to what is durable, at any byte and also while dead, for oracles and for
- * damage (bit rot, foreign writers). Not counted. */
+/*
+ * Direct access to the durable content, at any byte and also while dead, for oracles and for
+ * damage (bit rot, foreign writers). Not counted.
+ */
 int sim_peek(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
-/* What a read would give, at any byte, also while dead; not counted. */
+/* Returns what a read would return, at any byte, also while dead. Not counted. */
 int sim_look(const struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 int sim_poke(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The volatile cache of the simulated card, and the fate of what is in it. Notes in sim_private.h. */
+/* The volatile cache of the simulated card, and the fate of its content. Notes in sim_private.h. */
 #include <string.h>
 
 #include "base/array.h"
@@ -33,8 +33,10 @@ unsigned sim_random_fate(struct sim *s, unsigned n, struct sim_bias bias)
 
 /* ---- losing and settling ---- */
 
-/* Restores I1 after writes were taken out of pending or durable was changed: old and n_old
- * are blocks that may differ now. */
+/*
+ * Restores I1 after pending or durable has changed: the blocks of old (n_old entries) may differ
+ * now.
+ */
 void sim_view_refresh(struct sim *s, const struct sim_pending *old, size_t n_old)
 {
 	for (size_t i = 0; i < n_old; i++)
@@ -43,8 +45,10 @@ void sim_view_refresh(struct sim *s, const struct sim_pending *old, size_t n_old
 		sim_store_set(&s->view, s->pending[i].blk, s->pending[i].block);
 }
 
-/* After a failed write or flush each pending write is durable, pending or lost; what a flush that
- * lied spoke of stays. */
+/*
+ * After a failed write or flush each pending write is durable, pending or lost. Writes that a
+ * lying flush covered stay pending.
+ */
 void sim_scramble_pending(struct sim *s)
 {
 	enum { DURABLE, PENDING, LOST, KINDS };
@@ -106,7 +110,7 @@ void sim_cache_add(struct sim *s, uint64_t blk, const void *buf)
 	sim_store_set(&s->view, blk, b);
 }
 
-/* A flush that answered well: the last `lie` epochs stay in the cache. */
+/* Handles a successful flush: the last `lie` epochs stay in the cache. */
 void sim_cache_flush(struct sim *s)
 {
 	size_t n = 0;

@@ -179,7 +179,7 @@ static bool is_pending(const struct sim *s, uint64_t blk)
 	return false;
 }
 
-/* The erase block of the last write, without what is in flight itself. */
+/* Damages the erase block of the last write, except for the blocks in flight. */
 static void collateral(struct sim *s, uint64_t last_blk)
 {
 	const struct card_geometry *g = &s->card.geo;
@@ -201,8 +201,10 @@ static void collateral(struct sim *s, uint64_t last_blk)
 	}
 }
 
-/* Dead first: then nothing changes pending while fate() is asked, without the lock, so that it
- * may ask sim_pending_blk(). */
+/*
+ * Marks the card dead first. Then nothing changes pending while fate() is called without the lock,
+ * so that it may call sim_pending_blk().
+ */
 void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg)
 {
 	struct sim *s = sim_lock(c);
@@ -230,7 +232,7 @@ void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i),
 	sim_unlock(s);
 }
 
-/* ---- straight access ---- */
+/* ---- direct access ---- */
 
 static bool span_is_valid(const struct card *c, uint64_t off_bytes, size_t len_bytes)
 {

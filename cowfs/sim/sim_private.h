@@ -20,15 +20,15 @@ struct sim_pending {
 	struct sim_block *block;
 };
 
-/* the plain part, which a clone copies whole */
+/* members without pointers; a clone copies them whole */
 struct sim_state {
-	uint64_t epoch; /* good flushes, lies included */
+	uint64_t epoch; /* successful flushes, lies included */
 	unsigned lie;
 	uint64_t collateral_from; /* UINT64_MAX: off */
 	uint64_t random;
 	size_t cache_blks; /* 0: no limit */
 	uint64_t ops;
-	uint64_t cut_countdown; /* 0: disarmed; so below */
+	uint64_t cut_countdown; /* 0: disarmed, as for the next ones */
 	struct {
 		unsigned ops;
 		uint64_t countdown;
@@ -40,8 +40,8 @@ struct sim_state {
 };
 
 struct sim {
-	struct card card;     /* the first: see sim_of */
-	pthread_mutex_t lock; /* all below */
+	struct card card;     /* must be first: see sim_of */
+	pthread_mutex_t lock; /* protects everything below */
 	struct sim_state state;
 	struct sim_store durable, view;
 	struct sim_pending *pending;
@@ -70,9 +70,9 @@ static inline void sim_unlock(struct sim *s)
 /* ---- sim_cache.c ---- */
 
 /*
- * One of n kinds of fate; the favourite is drawn once per event, with its strength. Were all
- * fates always equally likely, a cut with forty pending writes would never leave all of them
- * done but one, the schedule that finds most bugs.
+ * Chooses among n fates. The favourite and its strength are drawn once per event. If all fates
+ * were always equally likely, a cut with forty pending writes would never leave all but one of
+ * them done, the schedule that finds most bugs.
  */
 struct sim_bias {
 	unsigned favourite, in_64;
@@ -82,12 +82,12 @@ uint64_t sim_random(struct sim *s);
 struct sim_bias sim_random_bias(struct sim *s, unsigned n);
 unsigned sim_random_fate(struct sim *s, unsigned n, struct sim_bias bias);
 void sim_cache_add(struct sim *s, uint64_t blk, const void *buf);
-/* A flush that answered well: the last `lie` epochs stay in the cache. */
+/* Handles a successful flush: the last `lie` epochs stay in the cache. */
 void sim_cache_flush(struct sim *s);
-/* Makes I1 true again after a change of durable or pending: old may differ now. */
+/* Restores I1 after a change of durable or pending; the blocks of old may differ now. */
 void sim_view_refresh(struct sim *s, const struct sim_pending *old, size_t n_old);
 void sim_forget_pending(struct sim *s);
-void sim_settle_pending(struct sim *s, size_t n); /* the first n are durable */
+void sim_settle_pending(struct sim *s, size_t n); /* makes the first n durable */
 /* After a failed write or flush: each pending write becomes durable, stays, or is lost. */
 void sim_scramble_pending(struct sim *s);
 

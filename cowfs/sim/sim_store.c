@@ -10,7 +10,7 @@ static void ref(_Atomic uint32_t *refs)
 	atomic_fetch_add_explicit(refs, 1, memory_order_relaxed);
 }
 
-/* true: that was the last one */
+/* true: that was the last reference */
 static bool unref(_Atomic uint32_t *refs)
 {
 	return atomic_fetch_sub_explicit(refs, 1, memory_order_acq_rel) == 1;
@@ -74,7 +74,7 @@ static void leaf_unref(struct sim_leaf *l)
 	free(l);
 }
 
-/* Gives *slot a leaf that no other store sees. */
+/* Makes the leaf in *slot private to this store. */
 static struct sim_leaf *leaf_own(struct sim_leaf **slot)
 {
 	struct sim_leaf *old = *slot, *l;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The memory of a simulated card: a sparse table of 4 KiB blocks, shared copy-on-write between
- * clones, so that a clone costs a pointer per leaf and a write one leaf and one block.
- * Reference counts are atomic: clones may live in different threads; one store belongs to one.
+ * clones. A clone costs a pointer per leaf, and a write one leaf and one block. Reference counts
+ * are atomic: clones may belong to different threads, but one store belongs to one thread.
  *
- * Without memory these functions abort: a simulator that lost a block has no answer to give.
- * It is part of no daemon.
+ * These functions abort without memory, because a simulator that lost a block cannot give a
+ * correct answer. No daemon contains this code.
  */
 #ifndef COWFS_SIM_SIM_STORE_H
 #define COWFS_SIM_SIM_STORE_H
@@ -16,7 +16,7 @@
 
 struct sim_block {
 	_Atomic uint32_t refs;
-	_Alignas(16) uint8_t bytes[COW_BLK_BYTES]; /* not changed any more once it is shared */
+	_Alignas(16) uint8_t bytes[COW_BLK_BYTES]; /* immutable once shared */
 };
 
 #define SIM_LEAF_BLKS 32
@@ -41,8 +41,9 @@ int sim_store_init(struct sim_store *s, uint64_t blks) MUST_CHECK; /* -ENOMEM fo
 int sim_store_clone(struct sim_store *s, const struct sim_store *from) MUST_CHECK;
 void sim_store_free(struct sim_store *s);
 
-/* Borrowed until the next set of this block. NULL: zeroes. */
+/* Borrowed until this block is set again. NULL: zeroes. */
 struct sim_block *sim_store_get(const struct sim_store *s, uint64_t blk);
-void sim_store_set(struct sim_store *s, uint64_t blk, struct sim_block *b); /* takes its own ref */
+/* takes its own reference */
+void sim_store_set(struct sim_store *s, uint64_t blk, struct sim_block *b);
 
 #endif

@@ -15,7 +15,7 @@
 #define MAGIC "COWTRACE"
 #define MAGIC_BYTES 8
 #define SECTOR 512u
-#define BATCH 2048 /* records read or written at once */
+#define BATCH 2048 /* number of records read or written at once */
 
 struct flash_trace {
 	int fd, data_fd;
@@ -31,7 +31,7 @@ struct flash_trace_writer {
 	uint8_t batch[BATCH * FLASH_TRACE_RECORD_BYTES];
 };
 
-/* NAME.trace, or any other name: NAME.data */
+/* The path of the data: NAME.trace, or any other NAME, gives NAME.data */
 static int data_path(const char *path, char ret[PATH_MAX])
 {
 	size_t n = strlen(path);
