@@ -121,7 +121,7 @@ static __attribute__((noreturn)) void child(const struct arguments *a, int ready
 		argv[2 + i] = a->word[i];
 	snprintf(fd_text, sizeof(fd_text), "--ready-fd=%d", ready_fd);
 	exec_daemon(argv);
-	tell(&r, EXIT_FAILED, -errno, "the daemon 'cowfs' cannot be started: %s", strerror(errno));
+	tell(&r, EXIT_FAILED, -errno, "cannot start the daemon 'cowfs': %s", strerror(errno));
 	ready_send(ready_fd, &r);
 	_exit(EXIT_FAILED);
 }

@@ -147,7 +147,7 @@ static void describe(struct leftover_volume *d, const char *device, const char *
 	pid_t stopped = client_stopped(d->name);
 	char where[PATH_MAX];
 
-	add(d, "its daemon has died: what was not committed is lost");
+	add(d, "its daemon died: uncommitted changes are lost");
 	if (stopped) {
 		add(d,
 		    "; its parent, process %d, is stopped, and I/O on %s waits for it: kill -CONT %d",
@@ -156,20 +156,22 @@ static void describe(struct leftover_volume *d, const char *device, const char *
 	}
 	if (d->hangs) {
 		add(d,
-		    "; a part of it cannot end, and %s may hang: see cowfs(8), \"When the daemon is killed\"",
+		    "; a process of it cannot end, and %s may hang: see cowfs(8), \"When the "
+		    "daemon is killed\"",
 		    loop);
 		return;
 	}
 	if (thawed)
-		add(d, "; its file system was frozen, and is thawed now");
+		add(d, "; its file system was frozen and has been thawed");
 	if (detached)
 		add(d, "; %s is detached now", loop);
 	else if (left && mounts_device_is_on(NULL, loop, where))
 		add(d,
-		    "; %s gives errors and is still mounted on %.200s: unmount it, then run cowctl status",
+		    "; %s returns I/O errors and is still mounted on %.200s: unmount it, then "
+		    "run cowctl status",
 		    loop, where);
 	else if (left)
-		add(d, "; %s gives errors: run cowctl status as root when nothing uses it any more",
+		add(d, "; %s returns I/O errors: once nothing uses it, run cowctl status as root",
 		    loop);
 	if (is_readonly(device))
 		add(d, "; %s is still read-only: cowctl attach, or blockdev --setrw", device);

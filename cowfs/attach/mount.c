@@ -40,13 +40,10 @@ static void help(void)
 	     "cowfs'.\n\n"
 	     "Options behind -o, others are passed on to the file system:");
 	volopts_help(stdout);
-	puts("\n  -f  only check, neither attach nor mount\n"
-	     "  -n  do not write to utab: umount will not detach then\n"
-	     "  -s  tolerate unknown options of the file system\n"
-	     "  -v  tell what is done\n"
-	     "  -h  show this help\n"
-	     "  -V  show the version\n\n"
-	     "Exit codes: 0 ok, 1 failed, 2 usage or configuration; else that of mount(8).");
+	puts("\n  -f  only check, neither attach nor mount\n  -n  do not write to utab: umount "
+	     "will not detach then\n  -s  tolerate unknown options of the file system\n  -v  "
+	     "print what is done\n  -h  show this help\n  -V  show the version\n\nExit codes: 0 "
+	     "ok, 1 failed, 2 usage or configuration; else that of mount(8).");
 }
 
 /* ---- arguments ---- */
@@ -207,7 +204,8 @@ static int take_attached(struct helper *h)
 		return already_mounted(h);
 	if (options_given(h) || h->verbose)
 		fprintf(stderr,
-			"mount.cowfs: %s is attached already, as volume %s: its own options stay\n",
+			"mount.cowfs: %s: already attached as volume %s, which keeps its "
+			"options\n",
 			h->device, h->name);
 	return EXIT_OK;
 }
@@ -259,10 +257,11 @@ static int probe(struct helper *h)
 	}
 	if (r == -2)
 		return helper_fail(EXIT_MOUNT,
-				   "%s looks like several file systems at once: wipefs(8)",
+				   "%s: has the signatures of several file systems: remove the "
+				   "old ones with wipefs(8)",
 				   h->device);
 	if (!*h->fs_type)
-		return helper_fail(EXIT_MOUNT, "there is no file system on %s", h->device);
+		return helper_fail(EXIT_MOUNT, "%s: no file system found", h->device);
 	return EXIT_OK;
 }
 
@@ -306,12 +305,11 @@ static int do_mount(struct helper *h)
 		return EXIT_OK;
 	if (!h->opt.remount && mounts_device_is_on(h->dir, h->loop, NULL)) {
 		/* utab cannot be written: /run is read-only */
-		fputs("mount.cowfs: it is mounted, but umount will not detach it: 'cowctl "
-		      "detach'\n",
+		fputs("mount.cowfs: mounted, but umount will not detach it: run 'cowctl detach'\n",
 		      stderr);
 		return EXIT_OK;
 	}
-	return helper_fail(exit, "%s on %s cannot be mounted on %s as %s with -o %s", h->device,
+	return helper_fail(exit, "%s on %s: mount on %s failed (type %s, options %s)", h->device,
 			   h->loop, h->dir, h->fs_type, h->opt.rest);
 }
 

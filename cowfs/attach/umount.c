@@ -34,16 +34,12 @@ struct helper {
 
 static void help(void)
 {
-	puts("usage: umount.cowfs DIR|DEVICE [-flnrvhV]\n"
-	     "Unmounts a volume that 'mount -t cowfs' has mounted, and detaches it. Called by "
-	     "umount(8).\n\n"
-	     "  -f  force, -n no utab, -r read-only if busy: as umount(8)\n"
-	     "  -l  lazily: the volume stays attached if it is still in use\n"
-	     "  -v  tell what is done\n"
-	     "  -h  show this help\n"
-	     "  -V  show the version\n\n"
-	     "Exit codes: 0 ok, 1 failed (unmounted, but still attached), 2 usage; else that of "
-	     "umount(8).");
+	puts("usage: umount.cowfs DIR|DEVICE [-flnrvhV]\nUnmounts a volume that 'mount -t cowfs' "
+	     "has mounted, and detaches it. Called by umount(8).\n\n  -f  force, -n no utab, -r "
+	     "read-only if busy: as umount(8)\n  -l  lazily: the volume stays attached if it is "
+	     "still in use\n  -v  print what is done\n  -h  show this help\n  -V  show the "
+	     "version\n\nExit codes: 0 ok, 1 failed (unmounted, but still attached), 2 usage; "
+	     "else that of umount(8).");
 }
 
 static int take_flags(struct helper *h, int argc, char **argv, int *i)
@@ -227,8 +223,8 @@ static int detach(const struct helper *h)
 	if (!*h->name)
 		return helper_fail(
 			EXIT_FAILED,
-			"%s is unmounted, but nobody serves %s any more: what was not committed "
-			"is lost",
+			"%s is unmounted, but the daemon of %s is gone: uncommitted changes are "
+			"lost",
 			h->dir, h->loop);
 	if (mounts_device_is_on(NULL, h->loop, dir)) {
 		fprintf(stderr, "umount.cowfs: volume %s stays attached: it is mounted on %s\n",
@@ -242,8 +238,8 @@ static int detach(const struct helper *h)
 		return EXIT_OK;
 	return helper_fail(
 		EXIT_FAILED,
-		"%s is unmounted, but volume %s stays attached, with its changes in RAM: %s. "
-		"Later: cowctl detach %s",
+		"%s is unmounted, but volume %s stays attached with its changes in RAM: %s. Then "
+		"run cowctl detach %s",
 		h->dir, h->name, err.why, h->name);
 }
 

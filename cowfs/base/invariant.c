@@ -14,8 +14,8 @@ static _Atomic(const char *) broken;
 
 bool invariant_fail(const char *rule, const char *file, int line)
 {
-	msg(MSG_ERR, "internal error: rule \"%s\" is broken at %s:%d%s", rule, file, line,
-	    survive ? "; nothing is written to the card any more" : "");
+	msg(MSG_ERR, "internal error: rule \"%s\" violated at %s:%d%s", rule, file, line,
+	    survive ? "; no more writes to the card" : "");
 	if (!survive)
 		abort();
 	if (!atomic_flag_test_and_set(&taken)) {

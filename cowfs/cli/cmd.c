@@ -67,7 +67,7 @@ int cmd_write_file(const struct options *o, const char *path, const char *text, 
 	/* /dev/null and other special files must not be replaced by a file */
 	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
 		return cmd_fail(o, EXIT_FAILED, -EINVAL,
-				"%s cannot be written: it is no regular file", path);
+				"%s cannot be written: it is not a regular file", path);
 	fd = mkostemp(temp, O_CLOEXEC);
 	if (fd < 0)
 		return cmd_fail(o, EXIT_FAILED, -errno, "%s cannot be written: %s", path,

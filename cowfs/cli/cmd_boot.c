@@ -167,10 +167,10 @@ static void set_clock_floor(void)
 	if (time(NULL) >= floor.tv_sec)
 		return;
 	if (clock_settime(CLOCK_REALTIME, &floor) < 0)
-		say(MSG_WARN, "the clock is behind the last commit and cannot be set: %s",
+		say(MSG_WARN, "the clock is behind the last commit but cannot be set: %s",
 		    strerrordesc_np(errno));
 	else
-		say(MSG_NOTICE, "the clock was behind the last commit: set to the time of that");
+		say(MSG_NOTICE, "the clock was behind the last commit: set to its time");
 }
 
 static enum boot_exit started(const struct boot *b, const char *loop)
@@ -233,8 +233,7 @@ static int look_at_super(const struct boot *b, struct card *card, struct card *l
 	if (other_e < 0)
 		return other_e;
 	if (other) {
-		say(MSG_WARN,
-		    "what looks like a log on %s is left alone: cowfs does not know the file system there",
+		say(MSG_WARN, "%s: has something like a log but no known file system: left alone",
 		    b->device);
 		return 0;
 	}
@@ -305,8 +304,8 @@ static int recover(struct boot *b)
 	e = offline_recover(&opt, &rep, &b->fail);
 	progress_end(&progress);
 	if (e == 0)
-		say(MSG_NOTICE, "%s: generation %s is at home, %s blocks were written there",
-		    b->device, with_commas(rep.log.newest.seq), with_commas(rep.home_blks));
+		say(MSG_NOTICE, "%s: generation %s is checkpointed, %s blocks written", b->device,
+		    with_commas(rep.log.newest.seq), with_commas(rep.home_blks));
 	return e;
 }
 
@@ -322,26 +321,25 @@ static bool come_home(struct boot *b, const char **why)
 	int e = look(b, LOG, &f);
 
 	if (e < 0 && (known || f.has_log)) {
-		say(MSG_ERR, "the log of %s cannot be read: %s", b->device, strerrordesc_np(-e));
-		*why = "its log cannot be read, and may hold what is newer: see cowctl check";
+		say(MSG_ERR, "%s: cannot read its log: %s", b->device, strerrordesc_np(-e));
+		*why = "its log cannot be read and may hold newer changes: see cowctl check";
 		return !known;
 	}
 	if (e < 0 || (!f.pending && !in_use(&f)))
 		return true;
 	if (f.state == LOG_FOREIGN) {
 		say(MSG_ERR,
-		    "%s was changed without cowfs while blocks waited in its log: they stay there, "
-		    "see cowctl check",
+		    "%s: has foreign changes, and its log holds blocks that are not "
+		    "checkpointed: they stay there, see cowctl check",
 		    b->device);
 		return true;
 	}
 	if (!known && b->cmdline.mode != CMDLINE_OFF) {
-		*why = "a shrink of it was cut off, and there is no [" ROOT_NAME
-		       "] that allows writing here: run cowctl recover";
+		*why = "a shrink of it was interrupted, and no [" ROOT_NAME
+		       "] section allows writing here: run cowctl recover";
 		return false;
 	}
-	say(MSG_WARN,
-	    "bringing home what is in the log of %s, because it is going to be used without cowfs",
+	say(MSG_WARN, "%s: checkpointing its log, because it is going to be used without cowfs",
 	    b->device);
 	*why = b->fail.why;
 	return recover(b) == 0;
@@ -377,7 +375,7 @@ static int shrink(struct boot *b)
 	if (e < 0)
 		cmd_show_said(&b->fail);
 	else
-		say(MSG_NOTICE, "%s: the file system has %s, it was %s; an empty log was written",
+		say(MSG_NOTICE, "%s: the file system now has %s, was %s; an empty log was written",
 		    b->device, FORMAT_SIZE(rep.super.fs_bytes), FORMAT_SIZE(rep.fs.size_bytes));
 	return e;
 }
@@ -385,9 +383,9 @@ static int shrink(struct boot *b)
 /* There is no log, or a shrink must be completed. False: *why has the reason. */
 static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 {
-	say(MSG_NOTICE, "making room for a log on %s; a power cut does no harm", b->device);
+	say(MSG_NOTICE, "%s: making space for a log; safe against power cuts", b->device);
 	if (fs_ops(fs->kind)->can_shrink && (fs->needs_recovery || !fs->clean) && !repair(b)) {
-		*why = "the file system has errors that e2fsck -p does not correct";
+		*why = "the file system has errors that e2fsck -p cannot correct";
 		return false;
 	}
 	*why = b->fail.why;
@@ -451,7 +449,7 @@ static bool is_wanted(const struct boot *b)
 	if (look(b, LOG, &f) < 0 || !in_use(&f))
 		return false;
 	say(MSG_WARN,
-	    "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with what is usual",
+	    "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with the defaults",
 	    conf_path(), b->device);
 	return true;
 }
@@ -525,7 +523,7 @@ static int take_arguments(struct boot *b, const struct options *o)
 	if (!realpath(device, b->device))
 		snprintf(b->device, sizeof(b->device), "%s", device);
 	if (cmdline_parse(b->text, &b->cmdline, why, sizeof(why)) < 0)
-		say(MSG_ERR, "kernel command line: %s; this word is left out", why);
+		say(MSG_ERR, "kernel command line: %s; this word is ignored", why);
 	b->opt = b->cmdline.opt;
 	return EXIT_OK;
 }

@@ -18,7 +18,7 @@ static bool brief_volume(struct json_object *s)
 	printf("cowfs: %s: %s not on the card yet, last commit %s%s\n", json_text(s, "name"),
 	       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))),
 	       format_time(json_u64(s, "generation_unix_seconds")),
-	       json_true(s, "discard_armed") ? ", to be DROPPED at shutdown" : "");
+	       json_true(s, "discard_armed") ? ", to be DISCARDED at shutdown" : "");
 	if (json_true(s, "degraded"))
 		printf("cowfs: %s: NEEDS ATTENTION: %s\n", json_text(s, "name"),
 		       *alarm ? alarm : "see cowctl status");

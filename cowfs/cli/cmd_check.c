@@ -16,24 +16,27 @@ static const char *state_words(enum log_state state, bool wants_lent)
 {
 	switch (state) {
 	case LOG_EMPTY:
-		return "empty: nothing was ever committed";
+		return "empty: no commit yet";
 	case LOG_CLEAN:
-		return "clean: everything is at home, detached in order";
+		return "clean: everything is checkpointed, detached in order";
 	case LOG_LIVE:
 		return "live: the newest generation is complete";
 	case LOG_FELL_BACK:
-		return "fell back: a newer commit is not complete, the one before it is";
+		return "fell back: the newest commit is incomplete, the previous generation is "
+		       "used";
 	case LOG_RETIRED:
-		return "retired: cowfs has left this card, everything is at home";
+		return "retired: cowfs has left this card, everything is checkpointed";
 	case LOG_BROKEN:
 		return wants_lent
-			       ? "WAITS FOR LENT ROOM: the newest commit is complete only with the device or file "
-				 "that was lent to it; cowctl recover --lend DEVICE|FILE brings it home"
+			       ? "NEEDS LENT SPACE: the newest commit is complete only with the "
+				 "device or file that was lent to it; cowctl recover --lend "
+				 "DEVICE|FILE checkpoints it"
 			       : "BROKEN: no complete generation is left; nothing will be replayed or "
 				 "written";
 	case LOG_FOREIGN:
-		return "SET ASIDE: the file system was changed by somebody else while blocks "
-		       "waited in the log; cowctl recover --accept-base or --accept-log decides";
+		return "SET ASIDE: foreign changes to the file system while the log held blocks "
+		       "that are not checkpointed; cowctl recover --accept-base or --accept-log "
+		       "decides";
 	}
 	return "?";
 }
@@ -44,7 +47,7 @@ static const char *record_words(enum record_type type)
 	case RECORD_COMMIT:
 		return "commit";
 	case RECORD_OPEN:
-		return "opening of an epoch";
+		return "start of an epoch";
 	case RECORD_CHECKPOINT:
 		return "begin of a checkpoint";
 	case RECORD_TAIL:
@@ -114,13 +117,13 @@ static void print_super(const struct check_report *c)
 							     : "both copies good";
 
 	printf("  %-14s %s%s\n", "super record", copies,
-	       c->trouble & SUPER_GROWN ? "; the device is larger than when the log was made" : "");
+	       c->trouble & SUPER_GROWN ? "; the device has grown since the log was made" : "");
 	printf("  %-14s %s at %s of %s, %u segments of %s, made %s\n", "log",
 	       FORMAT_SIZE((uint64_t)c->super.seg_bytes * c->super.seg_count),
 	       FORMAT_SIZE(c->super.ring_off_bytes), CLEAN(c->log_device), c->super.seg_count,
 	       FORMAT_SIZE(c->super.seg_bytes), format_time(c->super.created_s));
 	if (c->super.lag)
-		printf("  %-14s %u: the commit before the newest is kept\n", "lag", c->super.lag);
+		printf("  %-14s %u: the previous commit is kept\n", "lag", c->super.lag);
 }
 
 static const char *verdict_words(const struct check_report *c)
@@ -131,13 +134,15 @@ static const char *verdict_words(const struct check_report *c)
 		return "usable";
 	if (c->verdict == CHECK_REPAIRABLE)
 		return c->log.state == LOG_FELL_BACK ? "usable: an attach or 'cowctl recover' "
-						       "goes on from the generation above"
-						     : "usable: one copy of the super record is "
-						       "left; 'cowctl grow' makes two again";
+						       "continues from the generation above"
+						     : "usable: one superblock of the log is "
+						       "left; 'cowctl grow' writes the second "
+						       "one again";
 	if (c->bad_blks)
-		return "DAMAGED: blocks of committed data do not have the content that was written";
+		return "DAMAGED: blocks of committed data differ from what was written";
 	if (c->log.wants_lent)
-		return "WAITS: do not mount the file system before, it may be a mixture of generations";
+		return "WAITS: do not mount the file system before that, it may be a mixture of "
+		       "generations";
 	if (c->log.state == LOG_FOREIGN)
 		return "SET ASIDE: the file system is as the card holds it, without the log";
 	return "BROKEN: the file system is as the card holds it, without the log";
@@ -155,19 +160,18 @@ static void print_text(const struct check_report *c)
 		       "note", c->attached);
 	print_super(c);
 	if (c->shrink_committed)
-		printf("  %-14s a shrink was cut off after its commit: the smaller file system "
-		       "stands, attach or 'cowctl recover' finishes it\n",
+		printf("  %-14s a shrink was interrupted after its commit and is valid: attach "
+		       "or 'cowctl recover' finishes it\n",
 		       "state");
 	else
 		printf("  %-14s %s\n", "state", state_words(r->state, r->wants_lent));
 	if (r->state >= LOG_BROKEN)
 		printf("  %-14s %s\n", "", CLEAN(r->why));
 	if (r->rejected)
-		printf("  %-14s %u newer record(s) not chosen: %s\n", "", r->rejected,
-		       CLEAN(r->why));
+		printf("  %-14s %u newer records not chosen: %s\n", "", r->rejected, CLEAN(r->why));
 	if (r->base_changed && r->state < LOG_BROKEN)
-		printf("  %-14s the file system was changed without cowfs since; nothing waited in "
-		       "the log, so that is no trouble\n",
+		printf("  %-14s the file system was changed without cowfs since; the log was "
+		       "empty, so this is harmless\n",
 		       "note");
 	if (r->clone)
 		printf("  %-14s the log was written on another card\n", "note");
@@ -179,14 +183,15 @@ static void print_text(const struct check_report *c)
 		printf("  %-14s sealed without a freeze: as a power cut would leave it, with a journal to be replayed\n",
 		       "");
 	if (r->newest.flags & RECORD_UNREAD)
-		printf("  %-14s its metadata were not checked: %s\n", "", FSINFO_DIED);
+		printf("  %-14s its metadata was not checked: %s\n", "", FSINFO_DIED);
 	if (r->newest.seq)
 		printf("  %-14s %s blocks%s\n", "not home yet", with_commas(blocks),
-		       blocks ? " are in the log only: an attach serves them, 'cowctl recover' "
-				"brings them home"
+		       blocks ? " exist in the log only: an attach serves them, 'cowctl recover' "
+				"checkpoints them"
 			      : "");
 	if (blocks)
-		printf("  %-14s do not mount it without cowfs before that: it is a mixture of generations\n",
+		printf("  %-14s do not mount it without cowfs before: it is a mixture of "
+		       "generations\n",
 		       "warning");
 	for (unsigned i = 0; i < c->findings && i < CHECK_FINDINGS; i++)
 		printf("  %-14s %s\n", "finding", c->finding[i]);

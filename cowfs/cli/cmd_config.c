@@ -28,8 +28,7 @@ static const char *value_of(const struct conf *c, const char *volume, const char
 
 static void print_all(const struct conf *c, const char *volume)
 {
-	printf("%s[%s]\n", conf_has_volume(c, volume) ? "" : "# there is no section ",
-	       CLEAN(volume));
+	printf("%s[%s]\n", conf_has_volume(c, volume) ? "" : "# no section ", CLEAN(volume));
 	for (enum volopt id = 0; id < VOLOPTS; id++) {
 		const char *value = conf_option(c, volume, id);
 
@@ -76,11 +75,10 @@ static int take_keys(const struct options *o, struct keys *k)
 	strcpy(k->text, text);
 	while ((key = strsep(&rest, has_option(o, OPT_LIST) ? "," : ""))) {
 		if (!is_key(key))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s is no key of cowfs.conf",
-					key);
-		if (k->n == ARRAY_SIZE(k->key))
 			return cmd_fail(o, EXIT_USAGE, -EINVAL,
-					"--key %s: more keys than there are", text);
+					"--key %s is not a key of cowfs.conf", key);
+		if (k->n == ARRAY_SIZE(k->key))
+			return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s: too many keys", text);
 		k->key[k->n++] = key;
 	}
 	return EXIT_OK;

@@ -18,7 +18,7 @@ static int parse_journal_size(const struct options *o, uint64_t *ret)
 	const char *text = o->value[OPT_JOURNAL_SIZE];
 
 	if (text && !has_option(o, OPT_SHRINK))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--journal-size goes with --shrink");
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--journal-size needs --shrink");
 	if (text && (parse_size(text, ret) < 0 || *ret < 4 * MIB || *ret > GIB || *ret % MIB))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"--journal-size %s is not a whole number of MiB, at least 4M",
@@ -62,18 +62,20 @@ static void print_whole(const struct format_report *r)
 	if (fs_ops(r->fs.kind)->counts_on_free)
 		return;
 	if (!r->fs.can_freeze) {
-		printf("warning: all that is written to the %s between two unmounts has to fit into the log, %s\n",
+		printf("warning: everything written to the %s between two unmounts must fit in "
+		       "the log (%s)\n",
 		       r->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_fits(capacity))));
 		return;
 	}
-	printf("  %-14s all changes of %s may have to go through the log: it commits by itself from %s on\n",
+	printf("  %-14s all changes of %s may have to pass through the log: it commits on its "
+	       "own from %s on\n",
 	       "commits", r->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_commits(capacity))));
 	if (!pressure_ring_suffices(capacity))
-		printf("warning: the log is so small that a burst of writes can make a commit impossible: at least 16 MiB are "
-		       "good\n");
+		printf("warning: the log is so small that a burst of writes can make a commit "
+		       "impossible: use at least 16 MiB\n");
 	else if (kb < SMALL_REQUEST_KB)
-		printf("warning: with so small a log writes go in pieces of %u KiB, and commits are frequent; a log of %s "
-		       "has neither\n",
+		printf("warning: with so small a log, writes are split into %u KiB and commits "
+		       "are frequent; a log of %s avoids both\n",
 		       kb, FORMAT_SIZE(FORMAT_WHOLE_LOG_BYTES));
 }
 
@@ -88,16 +90,16 @@ static void print_log(const struct format_options *opt, const struct format_repo
 	       FORMAT_SIZE((uint64_t)s->seg_bytes * s->seg_count), FORMAT_SIZE(s->ring_off_bytes),
 	       s->seg_count, FORMAT_SIZE(s->seg_bytes));
 	printf("  %-14s %s%s\n", "erase block", FORMAT_SIZE(s->erase_block_bytes),
-	       s->eb_source == CARD_EB_GUESSED	  ? " (guessed; --erase-block if you know better)"
-	       : s->eb_source == CARD_EB_REPORTED ? " (as the card says)"
+	       s->eb_source == CARD_EB_GUESSED	  ? " (assumed; set --erase-block if you know it)"
+	       : s->eb_source == CARD_EB_REPORTED ? " (reported by the card)"
 						  : "");
 	if (s->lag)
-		printf("  %-14s %u: the commit before the newest is kept, in case the card loses "
-		       "that\n",
+		printf("  %-14s %u: the previous commit is kept in case the card loses the "
+		       "newest one\n",
 		       "lag", s->lag);
 	print_whole(r);
 	if (!r->fs.can_freeze)
-		printf("  %s cannot be frozen: it commits only while it is not mounted\n",
+		printf("  %s cannot be frozen: it is committed only while not mounted\n",
 		       r->fs.type);
 	if (r->fs.inline_data)
 		printf("warning: the ext4 has the feature inline_data. Linux 6.18 can deadlock with it "
@@ -112,7 +114,7 @@ static void print_text(const struct format_options *opt, const struct format_rep
 	const struct commit_report *c = &r->shrink.commit;
 
 	if (r->shrunk) {
-		printf("%s: the file system was made smaller: %s, it was %s\n", opt->device,
+		printf("%s: the file system was shrunk to %s, was %s\n", opt->device,
 		       FORMAT_SIZE(r->super.fs_bytes), FORMAT_SIZE(r->fs.size_bytes));
 		printf("  %-14s %s blocks in place, %s through a log of %s; %s written in all\n",
 		       "commit", with_commas(c->direct), with_commas(c->logged + c->zero),

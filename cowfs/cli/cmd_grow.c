@@ -32,26 +32,24 @@ static void print_text(const char *device, const char *log_device, const struct 
 	const struct log_super *s = &rep->super;
 
 	if (rep->nothing_to_do) {
-		printf("%s: nothing to do, its log knows that it has %s; nothing was written\n",
+		printf("%s: nothing to do, its log already covers %s; nothing was written\n",
 		       log_device, FORMAT_SIZE(rep->old_bytes));
 		return;
 	}
-	printf("%s: the log knows now that it has %s, it was %s\n", log_device,
-	       FORMAT_SIZE(rep->bytes), FORMAT_SIZE(rep->old_bytes));
+	printf("%s: the log now covers %s, was %s\n", log_device, FORMAT_SIZE(rep->bytes),
+	       FORMAT_SIZE(rep->old_bytes));
 	if (s->external) {
-		printf("  the volume has %s: attach it, and make the file system in it larger\n",
+		printf("  the volume has %s: attach it and enlarge its file system\n",
 		       FORMAT_SIZE(s->fs_bytes));
 		return;
 	}
-	printf("  the file system keeps its size (%s): the log lies right behind it and does not "
+	printf("  the file system keeps its size (%s): the log is right behind it and does not "
 	       "move.\n",
 	       FORMAT_SIZE(s->fs_bytes));
 	if (fs_ops(rep->fs.kind)->can_shrink && rep->room_bytes > s->fs_bytes)
-		printf("  To give it the new room, leave cowfs for a moment:\n"
-		       "    cowctl recover %s\n"
-		       "    mount %s DIR && resize2fs %s %lluM && umount DIR    (the kernel's "
-		       "journal covers it)\n"
-		       "    cowctl format --force %s\n",
+		printf("  To give it the new space, leave cowfs for a moment:\n    cowctl "
+		       "recover %s\n    mount %s DIR && resize2fs %s %lluM && umount DIR    (the "
+		       "kernel's journal covers it)\n    cowctl format --force %s\n",
 		       device, device, device, (unsigned long long)(rep->room_bytes / MIB), device);
 }
 

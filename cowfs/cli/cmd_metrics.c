@@ -81,15 +81,14 @@ static const struct plain {
 	double scale;
 	const char *label, *value; /* NULL: none. Rows of the same name are adjacent. */
 } plain[] = {
-	{ "cowfs_absorbed_bytes_total", "counter", "Bytes that programs wrote, into RAM.", 0,
+	{ "cowfs_absorbed_bytes_total", "counter", "Bytes that programs wrote into RAM.", 0,
 	  "totals.absorbed_bytes", 1, 0, 0 },
 	{ "cowfs_absorbed_writes_total", "counter", "Writes of programs.", 0,
 	  "totals.absorbed_writes", 1, 0, 0 },
 	{ "cowfs_discarded_bytes_total", "counter", "Bytes that were discarded in RAM.", 0,
 	  "totals.punched_bytes", 1, 0, 0 },
-	{ "cowfs_skipped_bytes_total", "counter",
-	  "Dirty bytes that commits did not write, by reason.", 0, "totals.skipped_free_blocks",
-	  4096, "reason", "free" },
+	{ "cowfs_skipped_bytes_total", "counter", "Dirty bytes that commits skipped, by reason.", 0,
+	  "totals.skipped_free_blocks", 4096, "reason", "free" },
 	{ "cowfs_skipped_bytes_total", 0, 0, 0, "totals.skipped_journal_blocks", 4096, "reason",
 	  "journal" },
 	{ "cowfs_skipped_bytes_total", 0, 0, 0, "totals.skipped_same_blocks", 4096, "reason",
@@ -97,7 +96,7 @@ static const struct plain {
 	{ "cowfs_skipped_bytes_total", 0, 0, 0, "totals.skipped_hole_blocks", 4096, "reason",
 	  "hole" },
 	{ "cowfs_committed_bytes_total", "counter",
-	  "Bytes of commits and checkpoints, by where they went.", 0, "totals.direct_blocks", 4096,
+	  "Bytes of commits and checkpoints, by destination.", 0, "totals.direct_blocks", 4096,
 	  "how", "direct" },
 	{ "cowfs_committed_bytes_total", 0, 0, 0, "totals.logged_blocks", 4096, "how", "logged" },
 	{ "cowfs_committed_bytes_total", 0, 0, 0, "totals.checkpoint_blocks", 4096, "how",
@@ -115,10 +114,10 @@ static const struct plain {
 	{ "cowfs_card_erase_block_visits_total", "counter", "Moves to another erase block.", 0,
 	  "totals.erase_block_visits", 1, 0, 0 },
 	{ "cowfs_card_writable_seconds_total", "counter",
-	  "Time in which the card could be written to.", 0, "totals.writable_seconds", 1, 0, 0 },
-	{ "cowfs_attached_seconds_total", "counter", "Time in which cowfs had the card.", 0,
-	  "totals.attached_seconds", 1, 0, 0 },
-	{ "cowfs_commits_total", "counter", "Commits, by what asked for them.", 0,
+	  "Time during which the card was writable.", 0, "totals.writable_seconds", 1, 0, 0 },
+	{ "cowfs_attached_seconds_total", "counter",
+	  "Time during which cowfs had the card attached.", 0, "totals.attached_seconds", 1, 0, 0 },
+	{ "cowfs_commits_total", "counter", "Commits, by cause.", 0,
 	  "totals.commits_by_cause.manual", 1, "cause", "manual" },
 	{ "cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.timer", 1, "cause", "timer" },
 	{ "cowfs_commits_total", 0, 0, 0, "totals.commits_by_cause.pressure", 1, "cause",
@@ -130,24 +129,24 @@ static const struct plain {
 	  "recover" },
 	{ "cowfs_commit_failures_total", "counter", "Commits that failed.", 0,
 	  "totals.commits_failed", 1, 0, 0 },
-	{ "cowfs_checkpoints_total", "counter", "Times that the log was brought home.", 0,
-	  "totals.checkpoints", 1, 0, 0 },
+	{ "cowfs_checkpoints_total", "counter", "Checkpoints of the log.", 0, "totals.checkpoints",
+	  1, 0, 0 },
 	{ "cowfs_attaches_total", "counter", "Attaches that wrote.", 0, "totals.attaches", 1, 0,
 	  0 },
 	{ "cowfs_foreign_written_bytes_total", "counter",
 	  "Bytes on the card that cowfs did not write.", 0, "totals.foreign_bytes", 1, 0, 0 },
 	{ "cowfs_wear_table_losses_total", "counter",
-	  "Attaches that could not read a part of the wear table.", 0, "totals.table_losses", 1, 0,
+	  "Attaches that could not read part of the wear table.", 0, "totals.table_losses", 1, 0,
 	  0 },
 	{ "cowfs_erase_block_units_touched", "gauge", "Units of erase blocks that were written to.",
 	  0, "erase_blocks.touched_units", 1, 0, 0 },
 	{ "cowfs_absorption_ratio", "gauge",
-	  "Bytes of programs for each byte on the card, since the first attach.", 0,
+	  "Bytes that programs wrote per byte that reached the card, since the first attach.", 0,
 	  "ratios.absorption", 1, 0, 0 },
-	{ "cowfs_amplification_ratio", "gauge", "Bytes on the card for each byte of changes.", 0,
-	  "ratios.cowfs_amplification", 1, 0, 0 },
+	{ "cowfs_amplification_ratio", "gauge", "Bytes that reached the card per byte of changes.",
+	  0, "ratios.cowfs_amplification", 1, 0, 0 },
 	{ "cowfs_device_amplification_ratio", "gauge",
-	  "Bytes on the flash for each byte written to the card.", 0,
+	  "Bytes written to the flash per byte that reached the card.", 0,
 	  "ratios.device_amplification.low", 1, "bound", "low" },
 	{ "cowfs_device_amplification_ratio", 0, 0, 0, "ratios.device_amplification.high", 1,
 	  "bound", "high" },
@@ -155,12 +154,11 @@ static const struct plain {
 	  0, "projection.scenarios.whole_card.seconds_low", 1, "bound", "low" },
 	{ "cowfs_projected_life_seconds", 0, 0, 0, "projection.scenarios.whole_card.seconds_high",
 	  1, "bound", "high" },
-	{ "cowfs_ram_used_bytes", "gauge", "RAM that holds what is not on the card.", 1,
+	{ "cowfs_ram_used_bytes", "gauge", "RAM that holds uncommitted changes.", 1,
 	  "ram_used_bytes", 1, 0, 0 },
 	{ "cowfs_ram_limit_bytes", "gauge", "Limit of that.", 1, "ram_limit_bytes", 1, 0, 0 },
-	{ "cowfs_dirty_bytes", "gauge", "Changes that are not on the card.", 1, "dirty_blocks",
-	  4096, 0, 0 },
-	{ "cowfs_log_live_bytes", "gauge", "Committed changes that are in the log only.", 1,
+	{ "cowfs_dirty_bytes", "gauge", "Uncommitted changes.", 1, "dirty_blocks", 4096, 0, 0 },
+	{ "cowfs_log_live_bytes", "gauge", "Committed changes that exist in the log only.", 1,
 	  "log_live_blocks", 4096, 0, 0 },
 	{ "cowfs_last_commit_timestamp_seconds", "gauge",
 	  "When the newest generation was committed.", 1, "generation_unix_seconds", 1, 0, 0 },
@@ -195,7 +193,7 @@ static void put_hottest(struct metrics *m)
 {
 	static const char name[] = "cowfs_hottest_erase_block_visits";
 
-	family(m, name, "gauge", "Visits of the unit of erase blocks that has most.");
+	family(m, name, "gauge", "Visits of the most visited unit of erase blocks.");
 	for (size_t k = 0; k < m->n; k++) {
 		struct json_object *hot = json_at(m->volume[k].wear, "erase_blocks.hottest");
 
@@ -211,7 +209,7 @@ static void put_health(struct metrics *m)
 	static const char used[] = "cowfs_device_life_used_ratio",
 			  eol[] = "cowfs_device_pre_eol_info";
 
-	family(m, used, "gauge", "Life that the device says is used, from low to high.");
+	family(m, used, "gauge", "Used life that the device reports, from low to high.");
 	for (size_t k = 0; k < m->n; k++) {
 		struct json_object *a = json_at(m->volume[k].wear, "health.life_used");
 
@@ -224,7 +222,7 @@ static void put_health(struct metrics *m)
 			       json_text(u, "part"), "bound", "high", NULL);
 		}
 	}
-	family(m, eol, "gauge", "1 for the state of the reserved blocks that the device tells.");
+	family(m, eol, "gauge", "1 for the state of the reserved blocks that the device reports.");
 	for (size_t k = 0; k < m->n; k++) {
 		struct json_object *yes = json_object_new_boolean(true);
 
@@ -240,7 +238,7 @@ static void put_info(struct metrics *m)
 
 	family(m, "cowfs_build_info", "gauge", "Version of cowctl.");
 	fprintf(m->f, "cowfs_build_info{version=\"%s\"} 1\n", COWFS_VERSION);
-	family(m, "cowfs_volumes", "gauge", "Volumes that are attached.");
+	family(m, "cowfs_volumes", "gauge", "Attached volumes.");
 	fprintf(m->f, "cowfs_volumes %zu\n", m->n);
 	family(m, "cowfs_volume_info", "gauge", "Device, card and file system of a volume.");
 	for (size_t k = 0; k < m->n; k++)
@@ -286,7 +284,7 @@ int cmd_metrics(const struct options *o)
 
 	if (has_option(o, OPT_JSON))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"metrics have a format of their own; wear --json tells the same");
+				"metrics have their own format; use wear --json");
 	for (size_t i = 0; i < n; i++) {
 		int e = gather(&m, o, o->operands ? o->operand[0] : names[i]);
 

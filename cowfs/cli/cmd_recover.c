@@ -35,23 +35,25 @@ static void print_text(const char *device, const struct recover_report *rep, con
 {
 	if (rep->nothing_to_do) {
 		printf("%s: nothing to do, %s; nothing was written\n", device,
-		       rep->log.state == LOG_EMPTY ? "the log is empty" : "everything is at home");
+		       rep->log.state == LOG_EMPTY ? "the log is empty"
+						   : "everything is checkpointed");
 		return;
 	}
 	if (rep->log.state == LOG_FELL_BACK)
-		printf("%s: a newer commit was not complete (%s): the one before it was taken\n",
+		printf("%s: the newest commit was incomplete (%s): the previous generation was "
+		       "taken\n",
 		       device, CLEAN(rep->log.why));
 	if (rep->dropped)
-		printf("%s: the log is retired, and what waited in it is dropped\n", device);
+		printf("%s: the log is retired, and the blocks in it are discarded\n", device);
 	else
-		printf("%s: generation %s is at home and the log is retired\n", device,
+		printf("%s: generation %s is checkpointed and the log is retired\n", device,
 		       with_commas(rep->log.newest.seq));
-	printf("  %s blocks (%s) went home, %s written in all\n", with_commas(rep->home_blks),
+	printf("  %s blocks (%s) checkpointed, %s written in total\n", with_commas(rep->home_blks),
 	       FORMAT_SIZE(blk_to_bytes(rep->home_blks)), FORMAT_SIZE(rep->written_bytes));
 	if (rep->unsure)
 		printf("  %s: %s%s%s\n",
 		       rep->dropped ? "it may be a mixture of generations"
-				    : "what was changed without cowfs may not fit",
+				    : "the foreign changes may not fit",
 		       *command
 			       ? "check the file system before it is mounted, with"
 			       : "no program checks this file system, so compare its files with a backup",
@@ -67,7 +69,7 @@ static int report(const struct options *o, const struct recover_report *rep)
 
 	if (rep->lent_dirty)
 		fprintf(stderr,
-			"cowctl: the header of %s could not be wiped; it is not needed any more\n",
+			"cowctl: the header of %s could not be wiped; it is no longer needed\n",
 			CLEAN(o->value[OPT_LEND]));
 	if (rep->check_with)
 		snprintf(command, sizeof(command), "%s %s", rep->check_with, device);

@@ -40,9 +40,8 @@ static int gather(const struct options *o, struct json_object **ret)
 		return wear_gather(o, o->operands ? o->operand[0] : NULL, ret);
 	if (o->operands || has_option(o, OPT_LOG) || has_option(o, OPT_FLASH) ||
 	    has_option(o, OPT_CMD56))
-		return cmd_fail(
-			o, EXIT_USAGE, -EINVAL,
-			"--from FILE has everything: no volume, --log, --flash or --cmd56 with it");
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--from FILE needs no volume, --log, --flash or --cmd56");
 	return read_document(o, from, ret);
 }
 
@@ -57,10 +56,10 @@ int cmd_report(const struct options *o)
 
 	if (has_option(o, OPT_JSON))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"report makes a page; wear --json tells the same to programs");
+				"report makes a page; use wear --json in programs");
 	if (std && isatty(STDOUT_FILENO))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"report prints a page of HTML: say where to, with --output FILE");
+				"report prints a page of HTML: name a file with --output FILE");
 	exit = gather(o, &wear);
 	if (exit != EXIT_OK)
 		return exit;

@@ -45,8 +45,8 @@ static void on_event(void *ctx, struct json_object *event)
 
 static void too_late(int sig)
 {
-	static const char text[] = "cowfs: NOT everything is on the card: no time is left. The "
-				   "card holds the last complete commit.\n";
+	static const char text[] = "cowfs: NOT everything is on the card: out of time. The card "
+				   "holds the last complete commit.\n";
 
 	(void)sig;
 	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
@@ -121,7 +121,8 @@ static void tell_waiting(struct client *c)
 
 	if (json_u64(status, "log_live_blocks"))
 		say(c->name,
-		    "a part is in the log only: do not mount the card without cowfs before 'cowctl recover'");
+		    "part of it exists in the log only: run 'cowctl recover' before you mount "
+		    "the card without cowfs");
 	json_object_put(status);
 }
 
@@ -162,7 +163,8 @@ int cmd_shutdown(const struct options *o)
 	int exit = EXIT_OK, e;
 
 	if (text && (parse_duration_ns(text, &within_ns) < 0 || !within_ns))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--within %s is no time such as 80s", text);
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--within %s is not a time such as 80s",
+				text);
 	if (within_ns)
 		set_alarm(within_ns);
 	if (o->operands)

@@ -63,7 +63,8 @@ static int find_owners(struct picture *p, const struct owners_query *q)
 	if (!*p->unmapped)
 		p->unmapped =
 			e == -EOPNOTSUPP
-				? "this file system does not tell where on the device its files lie"
+				? "this file system does not report where its files lie on the "
+				  "device"
 				: strerrordesc_np(-e);
 	p->owners.complete = false;
 	return owners_add_rest(&p->owners, q);
@@ -241,7 +242,7 @@ static int take_options(const struct options *o, struct top_options *t)
 				   .by_rewrites = !strcmp(by, "rewrites") };
 	if (!t->by_directory && !t->by_rewrites && strcmp(by, "file"))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--by %s is none of file, directory, rewrites", by);
+				"--by %s is not file, directory or rewrites", by);
 	if (has_option(o, OPT_ROWS) && parse_u64(o->value[OPT_ROWS], &t->rows) < 0)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "-n %s is not a number of rows",
 				o->value[OPT_ROWS]);

@@ -113,7 +113,8 @@ int cmd_status(const struct options *o)
 	int exit;
 
 	if (has_option(o, OPT_BRIEF) && has_option(o, OPT_JSON))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--brief and --json exclude each other");
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--brief and --json are mutually exclusive");
 	if (has_option(o, OPT_BRIEF))
 		return status_brief();
 	if (bare && client_open(&c, which(o), &err) < 0)
@@ -189,7 +190,8 @@ static void print_life_share(struct json_object *answer)
 	struct json_object *s = json_object_object_get(answer, "life_share");
 
 	if (s)
-		printf("  life: %.1g to %.1g %% of what the flash bears, if that is %s erase cycles\n",
+		printf("  life: %.1g to %.1g %% of the flash's endurance, if that is %s erase "
+		       "cycles\n",
 		       json_number(s, "low") * 100, json_number(s, "high") * 100,
 		       json_text(s, "assumed_erase_cycles"));
 }
@@ -201,7 +203,7 @@ static void print_commit(const struct client *c, const struct options *o,
 	const char *remark = json_text(answer, "remark");
 
 	if (wrote_nothing(answer))
-		printf("%s: nothing to commit, generation %s stands\n", c->name,
+		printf("%s: nothing to commit, generation %s is current\n", c->name,
 		       with_commas(json_u64(answer, "generation")));
 	else if (has_option(o, OPT_DRY_RUN))
 		printf("%s: a commit now would write, on top of generation %s:\n", c->name,
@@ -237,11 +239,12 @@ int cmd_commit(const struct options *o)
 	if (!flash || (has_option(o, OPT_FLASH) && !rq.dry_run))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s: %s", o->value[OPT_FLASH],
 				flash ? "only with --dry-run"
-				      : "none of slc, mlc, tlc, qlc, unknown");
+				      : "not one of slc, mlc, tlc, qlc, unknown");
 	if (rq.lend && rq.dry_run)
 		return cmd_fail(
 			o, EXIT_USAGE, -EINVAL,
-			"--lend and --dry-run exclude each other: --dry-run alone tells how much room must be lent");
+			"--lend and --dry-run are mutually exclusive: --dry-run alone prints how "
+			"much space to lend");
 	exit = ask(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;
@@ -270,7 +273,8 @@ int cmd_discard(const struct options *o)
 	else if (rq.undo)
 		printf("%s: changes will be committed at the next detach or shutdown\n", c.name);
 	else
-		printf("%s: what is in RAM will be dropped at the next detach or shutdown\n",
+		printf("%s: uncommitted changes will be discarded at the next detach or "
+		       "shutdown\n",
 		       c.name);
 	json_object_put(answer);
 	client_close(&c);
@@ -288,10 +292,10 @@ static int hold(const struct options *o, const struct request *rq)
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
 	else if (rq->command == COMMAND_HOLD)
-		printf("%s: no commits by timer for %s s\n", c.name,
+		printf("%s: no timer commits for %s s\n", c.name,
 		       with_commas(json_u64(answer, "hold_seconds")));
 	else
-		printf("%s: commits by timer go on\n", c.name);
+		printf("%s: timer commits resumed\n", c.name);
 	json_object_put(answer);
 	client_close(&c);
 	return EXIT_OK;
@@ -304,7 +308,7 @@ int cmd_hold(const struct options *o)
 	struct request rq = { .command = COMMAND_HOLD };
 
 	if (text && (parse_duration_ns(text, &ns) < 0 || !ns))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is no time such as 10m or 2h",
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is not a time such as 10m or 2h",
 				text);
 	if (ns > HOLD_MAX_S * 1000000000ull)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
@@ -348,7 +352,7 @@ int cmd_detach(const struct options *o)
 
 	if (rq.commit && rq.discard)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--commit and --discard exclude each other");
+				"--commit and --discard are mutually exclusive");
 	exit = ask(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;

@@ -91,7 +91,7 @@ static int ask_daemon(const struct options *o, const char *which, struct json_ob
 		return cmd_failed(o, &err);
 	if (again || !json_true(all, "ok")) {
 		int exit = cmd_fail(o, EXIT_FAILED, -EBUSY, "%s",
-				    again ? "commits come too fast to read the table"
+				    again ? "commits are too frequent to read the table"
 					  : json_text(all, "error"));
 
 		json_object_put(all);
@@ -281,7 +281,7 @@ int wear_gather(const struct options *o, const char *which, struct json_object *
 
 	if (has_option(o, OPT_FLASH) && !projection_class(o->value[OPT_FLASH]))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--flash %s is none of slc, mlc, tlc, qlc, unknown",
+				"--flash %s is not one of slc, mlc, tlc, qlc, unknown",
 				o->value[OPT_FLASH]);
 
 	if (which && strchr(which, '/'))

@@ -17,7 +17,7 @@
 	}
 #define LOG_OPTION                                                                                 \
 	{                                                                                          \
-		OPT_LOG, "log", "DEVICE", "the log is on this device, not on DEVICE itself"        \
+		OPT_LOG, "log", "DEVICE", "the device that holds the log, if not DEVICE itself"    \
 	}
 
 #define FLASH_OPTION                                                                               \
@@ -27,106 +27,106 @@
 	}
 static const struct option_spec format_options[] = {
 	{ OPT_LOG_SIZE, "log-size", "SIZE",
-	  "size of the log (default: 32M, or 8 erase blocks if that is more; not ext: a 16th of the file system, at most 160M)" },
+	  "size of the log (default: 32M, or 8 erase blocks if more; other than ext: a 16th of "
+	  "the file system, at most 160M)" },
 	LOG_OPTION,
 	{ OPT_ERASE_BLOCK, "erase-block", "SIZE",
-	  "erase block of the card (default: what the card says, or 4M)" },
+	  "erase block of the card (default: as the card reports, or 4M)" },
 	{ OPT_LAG, "lag", "N",
-	  "1: for a card that may lose what it acknowledged last: keep the commit before the newest (default: 0)" },
-	{ OPT_SHRINK, "shrink", NULL, "make room first: make an ext2/3/4 smaller, atomically" },
+	  "1: also keep the previous commit, for a card that may lose acknowledged writes "
+	  "(default: 0)" },
+	{ OPT_SHRINK, "shrink", NULL, "make space first: shrink the ext2/3/4, atomically" },
 	{ OPT_JOURNAL_SIZE, "journal-size", "SIZE",
-	  "with --shrink: size of the journal, if it is larger (default: 16M)" },
-	{ OPT_FORCE, "force", NULL, "write over an old log that holds nothing uncommitted" },
+	  "with --shrink: largest size of the journal (default: 16M)" },
+	{ OPT_FORCE, "force", NULL, "overwrite an old log that holds nothing uncommitted" },
 	COMMON
 };
 static const struct option_spec attach_options[] = { VOLOPT_SPECS COMMON };
 static const struct option_spec detach_options[] = {
-	{ OPT_COMMIT, "commit", NULL,
-	  "commit what is in RAM first (default, unless a discard is armed)" },
-	{ OPT_DISCARD, "discard", NULL, "drop what is in RAM" },
+	{ OPT_COMMIT, "commit", NULL, "commit first (default, unless a discard is armed)" },
+	{ OPT_DISCARD, "discard", NULL, "discard uncommitted changes" },
 	COMMON
 };
 static const struct option_spec commit_options[] = {
 	{ OPT_DRY_RUN, "dry-run", NULL,
-	  "only tell what a commit would write, and what that takes of the card's life" },
+	  "only print what a commit would write, and how much of the card's life it takes" },
 	FLASH_OPTION,
 	{ OPT_CHECKPOINT, "checkpoint", NULL,
-	  "bring everything home at once: the card is a plain file system then" },
+	  "checkpoint everything at once, so that the card is a plain file system" },
 	{ OPT_FORCE, "force", NULL,
 	  "commit although the file system has an error flag or a bad checksum" },
 	{ OPT_LEND, "lend", "DEVICE|FILE",
-	  "keep there what the log cannot hold, until it is checkpointed; it is overwritten" },
+	  "put there what the log cannot hold, until the next checkpoint; overwrites it" },
 	{ OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way" },
 	{ OPT_TIMER, "timer", NULL,
-	  "for timers: fails while the volume is on hold, writes nothing without need" },
+	  "for timers: fails while the volume is on hold, skips needless writes" },
 	COMMON
 };
 static const struct option_spec discard_options[] = { { OPT_UNDO, "undo", NULL, "take it back" },
 						      COMMON };
 static const struct option_spec hold_options[] = {
-	{ OPT_FOR, "for", "TIME", "for so long, such as 90s, 10m, 2h (default: 10m; at most 24h)" },
+	{ OPT_FOR, "for", "TIME", "duration, such as 90s, 10m, 2h (default: 10m; at most 24h)" },
 	COMMON
 };
 static const struct option_spec offline_options[] = { LOG_OPTION, COMMON };
 static const struct option_spec wear_options[] = {
 	FLASH_OPTION,
 	{ OPT_CMD56, "cmd56", NULL,
-	  "ask an SD card for its health by a vendor's command; it may hang for some seconds" },
+	  "read an SD card's health with a vendor's command, which may hang for some seconds" },
 	LOG_OPTION,
 	COMMON
 };
 static const struct option_spec top_options[] = {
-	{ OPT_ROWS, "n", "ROWS", "print that many rows, 0 for all (default: 20)" },
+	{ OPT_ROWS, "n", "ROWS", "number of rows, 0 for all (default: 20)" },
 	{ OPT_BY, "by", "file|directory|rewrites",
-	  "a row for each file or directory; files by rewrites (default: file)" },
+	  "a row for each file or directory, or files by rewrites (default: file)" },
 	{ OPT_INTERVAL, "interval", "TIME",
-	  "go on, and tell after each such time, as 5s, what is new" },
-	{ OPT_ONCE, "once", NULL, "with --interval: end after one such time" },
+	  "repeat at this interval, such as 5s, and show what is new" },
+	{ OPT_ONCE, "once", NULL, "with --interval: end after one interval" },
 	COMMON
 };
 static const struct option_spec report_options[] = {
-	{ OPT_OUTPUT, "o", "FILE", "the same as --output FILE" },
+	{ OPT_OUTPUT, "o", "FILE", "short for --output FILE" },
 	{ OPT_OUTPUT, "output", "FILE", "write the page to FILE, -: standard output, the default" },
 	{ OPT_FROM, "from", "FILE",
-	  "of what 'cowctl wear --json' has printed to FILE (-: standard input), no volume needed" },
+	  "use FILE written by 'cowctl wear --json' (-: standard input) instead of a volume" },
 	FLASH_OPTION,
 	{ OPT_CMD56, "cmd56", NULL,
-	  "ask an SD card for its health by a vendor's command; it may hang for some seconds" },
+	  "read an SD card's health with a vendor's command, which may hang for some seconds" },
 	LOG_OPTION,
 	COMMON
 };
 static const struct option_spec metrics_options[] = {
-	{ OPT_OUTPUT, "output", "FILE",
-	  "write them to FILE, which is replaced at once, instead of printing them" },
+	{ OPT_OUTPUT, "output", "FILE", "replace FILE atomically instead of printing" },
 	FLASH_OPTION,
 	COMMON
 };
 static const struct option_spec recover_options[] = {
 	LOG_OPTION,
 	{ OPT_LEND, "lend", "DEVICE|FILE",
-	  "what the newest commit was lent; none: it is lost, take the commit before if that is still whole" },
+	  "what was lent to the newest commit; none: it is lost, take the previous generation if "
+	  "that is still complete" },
 	{ OPT_ACCEPT_BASE, "accept-base", NULL,
-	  "the file system as it is now is right: drop what waits in the log" },
-	{ OPT_ACCEPT_LOG, "accept-log", NULL,
-	  "the log is right: write it over the file system, whoever changed that" },
+	  "keep the file system as it is: discard the blocks in the log" },
+	{ OPT_ACCEPT_LOG, "accept-log", NULL, "keep the log: write it over the foreign changes" },
 	COMMON
 };
 static const struct option_spec status_options[] = {
 	{ OPT_BRIEF, "brief", NULL, "a line per volume, for a login" }, COMMON
 };
 static const struct option_spec shutdown_options[] = {
-	{ OPT_WITHIN, "within", "TIME", "give up after this time, such as 80s (default: none)" },
+	{ OPT_WITHIN, "within", "TIME", "give up after this time, such as 80s (default: never)" },
 	COMMON
 };
 static const struct option_spec events_options[] = {
-	{ OPT_ONCE, "once", NULL, "tell what needs attention now, and end" }, COMMON
+	{ OPT_ONCE, "once", NULL, "print what needs attention now, and exit" }, COMMON
 };
 #define SETUP_OPTIONS                                                                              \
-	{ OPT_DRY_RUN, "dry-run", NULL, "only check, and tell what would be done" },               \
-		{ OPT_YES, "yes", NULL, "do not ask, also on a terminal" },                        \
+	{ OPT_DRY_RUN, "dry-run", NULL, "only check, and print what would be done" },              \
+		{ OPT_YES, "yes", NULL, "do not ask, even on a terminal" },                        \
 	{                                                                                          \
 		OPT_ROOT, "root", "DIR",                                                           \
-			"look at the system below DIR, for tests; implies --dry-run"               \
+			"examine the system below DIR, for tests; implies --dry-run"               \
 	}
 static const struct option_spec setup_options[] = { SETUP_OPTIONS,
 						    { OPT_SWAP_OFF, "swap-off", NULL,
@@ -134,15 +134,16 @@ static const struct option_spec setup_options[] = { SETUP_OPTIONS,
 						    COMMON };
 static const struct option_spec enable_options[] = { SETUP_OPTIONS, COMMON };
 static const struct option_spec config_options[] = {
-	{ OPT_LIST, "list", NULL, "print the names of the volumes that have a section" },
+	{ OPT_LIST, "list", NULL, "print the names of the configured volumes" },
 	{ OPT_KEY, "key", "KEY",
-	  "print the value of this key only; with --list KEY may be several, K,K: a line NAME KEY VALUE for each volume and key" },
+	  "print only the value of this key; with --list also K,K: one line NAME KEY VALUE per "
+	  "volume and key" },
 	COMMON
 };
 static const struct option_spec boot_options[] = {
 	{ OPT_DEVICE, "device", "DEVICE",
 	  "the partition (default: root= of the kernel command line)" },
-	{ OPT_CMDLINE, "cmdline", "TEXT", "instead of what /proc/cmdline holds" },
+	{ OPT_CMDLINE, "cmdline", "TEXT", "instead of the content of /proc/cmdline" },
 	{ OPT_CONF, "conf", "FILE", "instead of /etc/cowfs/cowfs.conf" },
 	COMMON
 };
@@ -157,13 +158,13 @@ static const struct command {
 	int (*run)(const struct options *o);
 	const struct option_spec *options;
 } commands[] = {
-	{ "format", "DEVICE", "write an empty log into the room behind the file system",
-	  "The file system is not touched, but with --shrink. DEVICE must not be mounted.",
+	{ "format", "DEVICE", "write an empty log into the space behind the file system",
+	  "Without --shrink the file system is not touched. DEVICE must not be mounted.",
 	  cmd_format, format_options },
-	{ "grow", "DEVICE", "after the partition grew: tell the log where its end is now",
+	{ "grow", "DEVICE", "after the partition grew: record its new size in the log",
 	  "DEVICE must not be mounted or attached.", cmd_grow, offline_options },
 	{ "attach", "DEVICE", "protect a volume; prints the loop device to mount",
-	  "From now on nothing is written to DEVICE but commits.", cmd_attach, attach_options },
+	  "From now on only commits write to DEVICE.", cmd_attach, attach_options },
 	{ "detach", "[N]", "end the protection of a volume",
 	  "Its loop device must not be in use. Afterwards DEVICE is a plain file system.",
 	  cmd_detach, detach_options },
@@ -173,34 +174,33 @@ static const struct command {
 	  commit_options },
 	{ "top", "[N]", "show which files fill the RAM, and which are often rewritten",
 	  "What lies in RAM is not on the card yet.", cmd_top, top_options },
-	{ "wear", "[N]", "show what the card has been through, and what may lie ahead of it",
+	{ "wear", "[N]", "show the wear of the card and how long it may last",
 	  "N may also be a device that is not attached.", cmd_wear, wear_options },
-	{ "report", "[N]", "the same as a page to look at: one HTML file, that needs no network",
+	{ "report", "[N]",
+	  "write the same as an HTML page with charts, one file that needs no network",
 	  "N may also be a device that is not attached.", cmd_report, report_options },
 	{ "metrics", "[N]", "print the figures of all volumes, or of one, for Prometheus",
-	  "No volume is no error.", cmd_metrics, metrics_options },
-	{ "discard", "[N]", "drop what is in RAM at the next detach or shutdown", NULL, cmd_discard,
-	  discard_options },
-	{ "hold", "[N]", "no commits by timer for some time",
-	  "Pressure on the RAM commits all the same.", cmd_hold, hold_options },
+	  "No attached volume is not an error.", cmd_metrics, metrics_options },
+	{ "discard", "[N]", "discard uncommitted changes at the next detach or shutdown", NULL,
+	  cmd_discard, discard_options },
+	{ "hold", "[N]", "suspend timer commits for some time", "RAM pressure still commits.",
+	  cmd_hold, hold_options },
 	{ "release", "[N]", "end a hold", NULL, cmd_release, common_options },
 	{ "check", "DEVICE", "verify the log and the last generations; reads only",
-	  "The exit code is 3 if the trouble is repairable, 1 if not.", cmd_check,
-	  offline_options },
-	{ "recover", "DEVICE", "bring everything home and retire the log, without a daemon",
+	  "Exit code 3: repairable damage, 1: not repairable.", cmd_check, offline_options },
+	{ "recover", "DEVICE", "checkpoint everything and retire the log, without a daemon",
 	  "A second run writes nothing.", cmd_recover, recover_options },
 	{ "shutdown", "[N]", "commit all volumes for the last time: for shutdown hooks",
-	  "A line per volume tells how it ended.", cmd_shutdown, shutdown_options },
-	{ "events", NULL, "print what happens to all volumes, a line each, until stopped",
+	  "Prints a line per volume with its result.", cmd_shutdown, shutdown_options },
+	{ "events", NULL, "print the events of all volumes, a line each, until stopped",
 	  "NAME EVENT DETAIL; events are pressure, alarm, alarm-over, degraded, healthy, commit, attached, gone.",
 	  cmd_events, events_options },
 	{ "setup", NULL, "protect the root of this system, from the next boot on",
-	  "Checks everything first. --dry-run tells what it would do.", cmd_setup, setup_options },
+	  "Checks everything first. --dry-run prints what it would do.", cmd_setup, setup_options },
 	{ "enable", NULL, "protect the root again, from the next boot on", NULL, cmd_enable,
 	  enable_options },
-	{ "disable", NULL,
-	  "no protection of the root from the next boot on; takes away what setup did", NULL,
-	  cmd_disable, enable_options },
+	{ "disable", NULL, "end the protection of the root from the next boot on; undoes setup",
+	  NULL, cmd_disable, enable_options },
 	{ "config", "[N]", "show what cowfs.conf says about a volume (default: root)", NULL,
 	  cmd_config, config_options },
 	{ "boot", NULL,
@@ -230,10 +230,9 @@ static void usage(FILE *f)
 
 		fprintf(f, "%*s%s\n", n < 22 ? 22 - n : 1, "", commands[i].summary);
 	}
-	fputs("\nN is the name of a volume, its device or its loop device; it may be left out when "
-	      "only one is\n"
-	      "attached. 'cowctl COMMAND --help' tells the options.\n"
-	      "Exit codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running.\n",
+	fputs("\nN is the name of a volume, its device or its loop device; it may be omitted "
+	      "when only one is\nattached. 'cowctl COMMAND --help' lists the options.\nExit "
+	      "codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running.\n",
 	      f);
 }
 
@@ -333,7 +332,7 @@ int main(int argc, char **argv)
 	}
 	exit = run(c, argc - 2, argv + 2);
 	if (fflush(stdout) == EOF || ferror(stdout)) {
-		fprintf(stderr, "cowctl: the result cannot be written\n");
+		fprintf(stderr, "cowctl: cannot write the result\n");
 		return EXIT_FAILED;
 	}
 	return exit;

@@ -111,14 +111,15 @@ static int check_place(const struct options *o, const char *path, int fd, const 
 	if (is_in_ram(fd, st))
 		return cmd_fail(
 			o, EXIT_FAILED, -EINVAL,
-			"%s: lies in RAM, or may do so: a power cut would lose it. Lend a device, or a file on one",
+			"%s: is or may be in RAM, which a power cut would lose: lend a device, "
+			"or a file on one",
 			path);
 	find_volume_below(fd, name);
 	if (*name)
-		return cmd_fail(
-			o, EXIT_FAILED, -EINVAL,
-			"%s: lies on volume %s, which keeps it in RAM until a commit: lend a device, or a file on one that is not protected",
-			path, name);
+		return cmd_fail(o, EXIT_FAILED, -EINVAL,
+				"%s: is on volume %s, which keeps it in RAM until a commit: lend a "
+				"device, or a file on one that is not protected",
+				path, name);
 	find_backing_file(st, below);
 	below_fd = *below && depth < LOOPS_MAX ? open(below, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
 					       : -1;
@@ -140,8 +141,8 @@ static int check_owner(const struct options *o, const char *path, int fd, const 
 		return EXIT_OK;
 	return cmd_fail(
 		o, EXIT_FAILED, -EPERM,
-		"%s: others could read or change what is committed there: lend a new file of root that only root may read "
-		"(chmod 600; FAT: mount it with -o umask=077), or a device",
+		"%s: other users could read or change it: lend a new file of root with mode 600 "
+		"(FAT: mount it with -o umask=077), or a device",
 		path);
 }
 
@@ -166,13 +167,15 @@ static int check_content(const struct options *o, const char *path, int fd, cons
 	if (s.n)
 		return cmd_fail(
 			o, EXIT_FAILED, -EEXIST,
-			"%s: holds %s, which would be overwritten. If that is not needed: wipefs -a %s",
+			"%s: holds %s, which would be overwritten. If it is not needed: wipefs "
+			"-a %s",
 			path, s.text, path);
 	if (!memcmp(first, "COWFS", 5) ||
 	    (S_ISREG(st->st_mode) && !bytes_all_zero(first, sizeof(first))))
 		return cmd_fail(
 			o, EXIT_FAILED, -EEXIST,
-			"%s: holds something, which would be overwritten: lend an empty file, made with truncate -s SIZE FILE",
+			"%s: is not empty and would be overwritten: lend an empty file, made "
+			"with truncate -s SIZE FILE",
 			path);
 	return EXIT_OK;
 }
@@ -188,8 +191,8 @@ static int check_for_commit(const struct options *o, struct client *c, const cha
 	if (st->st_size < 2 * (off_t)COW_BLK_BYTES && S_ISREG(st->st_mode))
 		return cmd_fail(
 			o, EXIT_FAILED, -ENOSPC,
-			"%s: is too small: make it as large as 'cowctl commit --dry-run %s' says, with "
-			"truncate -s SIZE FILE",
+			"%s: is too small: make it the size that 'cowctl commit --dry-run %s' "
+			"prints, with truncate -s SIZE FILE",
 			path, c->name);
 	exit = check_content(o, path, fd, st);
 	return exit == EXIT_OK ? check_owner(o, path, fd, st) : exit;
@@ -219,8 +222,7 @@ int lend_open(const struct options *o, struct client *c, int *ret_fd)
 	if (fd < 0 || fstat(fd, &now) < 0)
 		return cmd_fail(o, EXIT_FAILED, -errno, "%s: %s", path, strerrordesc_np(errno));
 	if (now.st_mode != st.st_mode || now.st_rdev != st.st_rdev || now.st_ino != st.st_ino)
-		return cmd_fail(o, EXIT_FAILED, -ESTALE,
-				"%s: was replaced by something else just now", path);
+		return cmd_fail(o, EXIT_FAILED, -ESTALE, "%s: was replaced just now", path);
 	if (S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return cmd_fail(o, EXIT_FAILED, -EBUSY, "%s: is in use by something else", path);
 	if (c)

@@ -35,7 +35,7 @@ static void print_volume(struct json_object *s)
 	const char *mount = json_text(s, "mountpoint"), *log = json_text(s, "log_device");
 
 	row("volume", "%s%s", json_text(s, "name"),
-	    json_true(s, "readonly") ? ": log is broken, nothing will be committed" : "");
+	    json_true(s, "readonly") ? ": log is damaged, nothing will be committed" : "");
 	row("device", "%s, %s, %s%s%s", json_text(s, "device"), json_text(s, "fs_type"),
 	    FORMAT_SIZE(json_u64(s, "volume_bytes")),
 	    *json_text(s, "card_identity") ? ", card " : "", json_text(s, "card_identity"));
@@ -44,7 +44,7 @@ static void print_volume(struct json_object *s)
 	row("use", "%s%s%s", json_text(s, "loop"), *mount ? " on " : ", not mounted", mount);
 	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
 	row("profile", "%s%s", json_text(s, "profile"),
-	    json_true(s, "profile_guessed") ? ": nothing is known of the card" : "");
+	    json_true(s, "profile_guessed") ? ": unknown card" : "");
 }
 
 static void print_ram(struct json_object *s)
@@ -61,7 +61,8 @@ static void print_ram(struct json_object *s)
 	if (failed)
 		row("", "%s of them kept from a commit that failed", with_commas(failed));
 	if (json_true(s, "discard_armed"))
-		row("discard", "armed: what is in RAM is dropped at the next detach or shutdown");
+		row("discard", "armed: uncommitted changes are discarded at the next detach or "
+			       "shutdown");
 }
 
 static void print_pressure(struct json_object *s)
@@ -79,7 +80,7 @@ static void print_pressure(struct json_object *s)
 	if (json_true(p, "gave_up"))
 		row("", "commits fail: writes fail while RAM is full");
 	if (hold_s > 0)
-		row("hold", "no commits by timer for another %.0f s", hold_s);
+		row("hold", "no timer commits for another %.0f s", hold_s);
 }
 
 static void print_last(struct json_object *last)
@@ -114,33 +115,33 @@ static void print_log(struct json_object *s)
 
 	row("generation", "%s", with_commas(json_u64(s, "generation")));
 	print_last(json_object_object_get(s, "last"));
-	row("log", "%s blocks (%s) not home yet, room for %s, for %s after a checkpoint",
+	row("log", "%s blocks (%s) not checkpointed, space for %s, for %s after a checkpoint",
 	    with_commas(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),
 	    size_of(json_u64(s, "log_capacity_blocks")));
 	if (live)
-		row("", "not to be mounted without cowfs: %s empties the log",
+		row("", "do not mount the card without cowfs: %s empties the log",
 		    json_u64(s, "lag") ? "a detach" : "'cowctl commit --checkpoint' or a detach");
 	if (json_u64(s, "lag"))
 		row("",
-		    "lag %llu: the commit before the newest is kept, in case the card loses that",
+		    "lag %llu: the previous commit is kept in case the card loses the newest one",
 		    (unsigned long long)json_u64(s, "lag"));
 	if (json_true(s, "super_copy_a_bad") || json_true(s, "super_copy_b_bad"))
-		row("", "copy %s of the super record is damaged",
+		row("", "superblock %s of the log is damaged",
 		    json_true(s, "super_copy_a_bad") ? "A" : "B");
 	if (json_true(s, "device_grown"))
-		row("", "the device is larger than when the log was made");
+		row("", "the device has grown since the log was made");
 	if (!strcmp(json_text(s, "log_state_at_attach"), "fell-back"))
-		row("", "at attach an older generation was chosen: a newer one was not complete");
+		row("", "at attach the previous generation was used: the newest was incomplete");
 	if (json_true(s, "base_changed") && !json_true(s, "readonly"))
-		row("", "before the attach the file system was changed without cowfs; nothing "
-			"waited in the log, it was taken as it was");
+		row("", "before the attach the file system was changed without cowfs; the log "
+			"was empty, so the change was accepted");
 	if (json_true(s, "clone"))
-		row("", "the log was written on another card: its account starts anew");
+		row("", "the log was written on another card: its wear account restarts");
 	client_find_twin(json_text(s, "name"), json_text(s, "log_id"), twin);
 	if (*twin)
 		row("",
-		    "volume %s has the same log: two copies of one card, each is served from its "
-		    "own device",
+		    "volume %s has the same log: it is a copy of this card; each serves its own "
+		    "device",
 		    twin);
 }
 
@@ -159,7 +160,7 @@ static void print_card(struct json_object *s)
 		row("", "counted by the kernel: %s written",
 		    FORMAT_SIZE(json_u64(c, "kernel_written_bytes")));
 	if (foreign)
-		row("", "%s were written by SOMEBODY ELSE", FORMAT_SIZE(foreign));
+		row("", "FOREIGN WRITES: %s", FORMAT_SIZE(foreign));
 	row("lifetime", "%s absorbed, %s written to the card, %s commits",
 	    FORMAT_SIZE(json_u64(l, "absorbed_bytes")), FORMAT_SIZE(json_u64(l, "written_bytes")),
 	    with_commas(json_u64(l, "commits")));
@@ -236,9 +237,10 @@ void print_bill(struct json_object *result)
 	else
 		printf("writable for %s%.3f s\n", about, json_number(r, "writable_seconds"));
 	if (*json_text(r, "profile"))
-		printf("  model: %.3f s by profile %s%s, checkpoint apart; %s units of it written in place\n",
+		printf("  estimated %.3f s without the checkpoint, by profile %s%s; %s units "
+		       "written in place\n",
 		       json_number(r, "model_seconds"), json_text(r, "profile"),
-		       json_true(r, "profile_guessed") ? " (nothing is known of the card)" : "",
+		       json_true(r, "profile_guessed") ? " (unknown card)" : "",
 		       with_commas(json_u64(r, "profile_units")));
 	if (json_true(q, "frozen"))
 		printf("  file system frozen for %.1f ms (sync before it %.3f s, freeze call %.1f "
@@ -246,10 +248,9 @@ void print_bill(struct json_object *result)
 		       json_number(q, "frozen_seconds") * 1e3, json_number(q, "sync_seconds"),
 		       json_number(q, "freeze_seconds") * 1e3);
 	if (json_true(q, "hidden"))
-		printf("  it is mounted where only others see it, kept by %s\n",
-		       *json_text(q, "holder") ? json_text(q, "holder")
-					       : "a process that was not found");
+		printf("  mounted in a mount namespace that is not visible here, kept by %s\n",
+		       *json_text(q, "holder") ? json_text(q, "holder") : "an unknown process");
 	if (json_u64(q, "bounced_tasks"))
-		printf("  %s task(s) hindered the freeze, first %s\n",
+		printf("  %s tasks blocked the freeze, first %s\n",
 		       with_commas(json_u64(q, "bounced_tasks")), json_text(q, "culprit"));
 }

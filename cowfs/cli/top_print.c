@@ -121,13 +121,13 @@ static void print_rewrites(const struct picture *p)
 {
 	const struct sample *s = p->now;
 
-	printf("%s rewrites of blocks in RAM since the attach: these cost the card nothing.\n",
+	printf("%s rewrites of blocks in RAM since the attach, at no cost to the card.\n",
 	       with_commas(s->absorbed));
 	if (s->discarded)
-		printf("%s of them were of blocks that are deleted by now.\n",
+		printf("%s of them were of blocks that have been deleted since.\n",
 		       with_commas(s->discarded));
 	if (s->untracked)
-		printf("%s of them are in no row: so many a row may have too few.\n",
+		printf("%s of them belong to no row, so rows may show too few.\n",
 		       with_commas(s->untracked));
 }
 
@@ -145,7 +145,7 @@ static void print_head(const struct picture *p)
 		 with_commas(t->files), t->files == 1 ? "" : "s");
 	printf("%c%s\n", used + 1 + (int)strlen(amount) > COLUMNS ? '\n' : ' ', amount);
 	if (p->before)
-		printf("%.1f s: %s written, %s of it in blocks that were not changed before\n",
+		printf("%.1f s: %s written, %s of it to blocks that were clean before\n",
 		       (double)(p->now->time_ns - p->before->time_ns) / 1e9,
 		       FORMAT_SIZE(written_since(p)), FORMAT_SIZE(blk_to_bytes(p->fresh.blks)));
 	if (p->t->by_rewrites)
@@ -153,7 +153,7 @@ static void print_head(const struct picture *p)
 	if (*p->unmapped)
 		printf("No files: %s.\n", p->unmapped);
 	else if (!p->owners.complete)
-		printf("Not all files were looked at: there are more than %s.\n",
+		printf("Not all files were examined: there are more than %s.\n",
 		       with_commas(p->owners.looked_at));
 	putchar('\n');
 	printf("%11s %10s%s%s%s%s  %s\n", "UNCOMMITTED", "BLOCKS",

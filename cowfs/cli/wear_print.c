@@ -52,18 +52,18 @@ static void print_outlook(struct json_object *w)
 	struct json_object *whole = json_object_object_get(s, "whole_card"), *hot, *without;
 
 	if (!json_true(p, "enough_data")) {
-		say("How long it may last: %s.", json_text(p, "why_not"));
+		say("Projected life: %s.", json_text(p, "why_not"));
 		return;
 	}
 	hot = json_object_object_get(s, "hottest_erase_block");
 	without = json_object_object_get(s, "without_cowfs");
-	say("If it goes on like in the last %s days, its flash lasts %s at least, and %s at best, if the card spreads its "
-	    "wear; %s at least if it does not. Without cowfs (a model): %s at least, %s at best.",
+	say("At the rate of the last %s days its flash lasts %s to %s if the card levels wear, "
+	    "and at least %s if it does not. Without cowfs (a model): %s to %s.",
 	    with_commas(json_u64(p, "observed_days")), LIFE(whole, "seconds_low"),
 	    LIFE(whole, "seconds_high"), LIFE(hot, "seconds_low"), LIFE(without, "seconds_low"),
 	    LIFE(without, "seconds_high"));
-	say("That is about wear only: it says nothing about a controller that fails or a power cut that a card does "
-	    "not bear.");
+	say("This is about wear only, not about a controller that fails or a card that does not "
+	    "survive a power cut.");
 }
 
 static void print_summary(struct json_object *w)
@@ -75,10 +75,11 @@ static void print_summary(struct json_object *w)
 	double absorption = json_number(json_object_object_get(w, "ratios"), "absorption");
 
 	if (!strcmp(json_text(w, "log_state"), "broken"))
-		say("ATTENTION: the log is damaged (see cowctl check); what follows is what can still be read of it.");
+		say("ATTENTION: the log is damaged (see cowctl check); the following could still "
+		    "be read.");
 	if (!strcmp(json_text(w, "log_state"), "foreign"))
-		say("ATTENTION: the card was changed without cowfs while changes waited in its log: nothing can be committed "
-		    "(see cowctl check).");
+		say("ATTENTION: foreign changes to the card while its log held blocks that are "
+		    "not checkpointed: nothing can be committed (see cowctl check).");
 	if (!written) {
 		say("cowfs has not written to this card yet.");
 	} else {
@@ -86,24 +87,24 @@ static void print_summary(struct json_object *w)
 		    FORMAT_SIZE(absorbed), FORMAT_SIZE(written), with_commas(commits),
 		    commits == 1 ? "" : "s");
 		if (absorption >= 1.05)
-			say("That is %.1f times less than without cowfs's layer in RAM, before what the file system and "
-			    "the card add.",
+			say("That is %.1f times less than without the layer in RAM, before write "
+			    "amplification by the file system and the card.",
 			    absorption);
 		else
-			say("That is no saving so far: little has been overwritten in RAM before it was committed.");
-		say("The card could be written to for %s of %s.",
-		    SPAN(json_number(t, "writable_seconds")),
+			say("This saves nothing so far: little was overwritten in RAM before a "
+			    "commit.");
+		say("The card was writable for %s of %s.", SPAN(json_number(t, "writable_seconds")),
 		    SPAN(json_number(t, "attached_seconds")));
 	}
 	if (json_u64(truth, "foreign_bytes"))
-		say("ATTENTION: %s were written to it by SOMETHING ELSE since %s.",
+		say("ATTENTION: FOREIGN WRITES to it: %s since %s.",
 		    FORMAT_SIZE(json_u64(truth, "foreign_bytes")),
 		    format_time(json_u64(truth, "foreign_since_unix_seconds")));
 	else if (foreign)
-		say("Before this attach, something else wrote %s to it, first seen %s.",
-		    FORMAT_SIZE(foreign), format_time(json_u64(t, "foreign_first_unix_seconds")));
+		say("Foreign writes before this attach: %s, first seen %s.", FORMAT_SIZE(foreign),
+		    format_time(json_u64(t, "foreign_first_unix_seconds")));
 	else if (json_true(truth, "have_kernel_counters"))
-		say("Nothing else has written to it while cowfs looked.");
+		say("No foreign writes were seen.");
 	print_outlook(w);
 }
 
@@ -126,7 +127,7 @@ static void print_totals(struct json_object *t)
 	blocks("not written: same", json_u64(t, "skipped_same_blocks"), "as on the card");
 	blocks("written in place", json_u64(t, "direct_blocks"), "");
 	blocks("written to the log", json_u64(t, "logged_blocks"), "");
-	blocks("brought home from it", json_u64(t, "checkpoint_blocks"), "");
+	blocks("checkpointed from it", json_u64(t, "checkpoint_blocks"), "");
 	blocks("padding", json_u64(t, "padded_blocks"), "");
 	blocks("log's own", json_u64(t, "log_metadata_blocks") + json_u64(t, "super_blocks"), "");
 	row("write calls", "%14s", with_commas(json_u64(t, "write_calls")));
@@ -197,7 +198,7 @@ static void print_health(struct json_object *w)
 			   *spare = json_object_object_get(h, "spare");
 	const char *why = json_text(h, "unknown_because");
 
-	printf("\nHealth, as the device tells it");
+	printf("\nHealth reported by the device");
 	if (*json_text(h, "source"))
 		printf(" (%s)", json_text(h, "source"));
 	putchar('\n');
@@ -230,7 +231,7 @@ static void print_health(struct json_object *w)
 	else if (spare)
 		row("spare blocks", "%s", with_commas(json_u64(spare, "blocks")));
 	if (json_object_object_get(h, "passed") && !json_true(h, "passed"))
-		say("ATTENTION: the device says that it FAILS.");
+		say("ATTENTION: the device reports that it is FAILING.");
 }
 
 static void print_factors(struct json_object *w)
@@ -238,7 +239,7 @@ static void print_factors(struct json_object *w)
 	struct json_object *f = json_object_object_get(json_object_object_get(w, "projection"),
 						       "factors");
 
-	puts("\nWhat the outlook is made of");
+	puts("\nWhat the projection is based on");
 	print_interval("written a day", json_object_object_get(f, "daily_bytes"), BYTES);
 	print_interval("without cowfs", json_object_object_get(f, "daily_bytes_without_cowfs"),
 		       BYTES);
@@ -260,7 +261,7 @@ static void print_units(struct json_object *w)
 		printf(", counted in units of %s", FORMAT_SIZE(json_u64(eb, "unit_bytes")));
 	putchar('\n');
 	if (!json_true(w, "have_table")) {
-		say("Not known: the table has not been read yet, or there is no memory for it.");
+		say("Unknown: the table has not been read yet, or memory ran out.");
 		return;
 	}
 	row("written to", "%s of %s", with_commas(json_u64(eb, "touched_units")),

@@ -136,17 +136,16 @@ static int place(struct shrink *s, struct shrink_report *rep)
 
 	if (r == -ENOSPC)
 		snprintf(rep->why, sizeof(rep->why),
-			 "the end of the device is full of files: not one of the blocks where the "
-			 "record of the shrink may lie is free");
+			 "files fill the end of the device: none of the blocks that may hold the "
+			 "record of the shrink is free");
 	if (r < 0)
 		return r;
 	r = place_ring(s);
 	if (r == -ENOSPC)
-		snprintf(
-			rep->why, sizeof(rep->why),
-			"the free space is too scattered: the longest run of free blocks has %s, at "
-			"least %s are needed for the commit",
-			FORMAT_SIZE(blk_to_bytes(s->ring_blks)), FORMAT_SIZE(MIN_RING_BYTES));
+		snprintf(rep->why, sizeof(rep->why),
+			 "the free space is too fragmented: the longest free extent has %s, the "
+			 "commit needs at least %s",
+			 FORMAT_SIZE(blk_to_bytes(s->ring_blks)), FORMAT_SIZE(MIN_RING_BYTES));
 	return r;
 }
 
@@ -291,8 +290,7 @@ static int check_maps(struct shrink *s, struct shrink_report *rep)
 	if (fsmap_knows(s->old) && fsmap_knows(s->new) && !fsmap_alarms(s->old) &&
 	    !fsmap_alarms(s->new))
 		return 0;
-	snprintf(rep->why, sizeof(rep->why),
-		 "the file system is not one that cowfs understands, or not clean");
+	snprintf(rep->why, sizeof(rep->why), "the file system is of an unknown kind, or not clean");
 	return -EUCLEAN;
 }
 
@@ -357,11 +355,11 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 static int explain(struct shrink_report *rep, int error)
 {
 	if (error && !rep->why[0] && error == -EFBIG)
-		snprintf(
-			rep->why, sizeof(rep->why),
-			"too much would have to move: the commit needs %s in free blocks, %s are there",
-			FORMAT_SIZE(blk_to_bytes(rep->commit.need_blks)),
-			FORMAT_SIZE(blk_to_bytes(rep->commit.room_blks)));
+		snprintf(rep->why, sizeof(rep->why),
+			 "too much would have to move: the commit needs %s of free blocks, and %s "
+			 "are free",
+			 FORMAT_SIZE(blk_to_bytes(rep->commit.need_blks)),
+			 FORMAT_SIZE(blk_to_bytes(rep->commit.room_blks)));
 	else if (error && !rep->why[0])
 		snprintf(rep->why, sizeof(rep->why), "%s", strerror(-error));
 	return error;

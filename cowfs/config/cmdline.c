@@ -33,11 +33,11 @@ static void take_item(struct parser *p, char *item)
 	else if (!strcmp(item, "discard"))
 		p->c.opt.text[VOLOPT_ON_DETACH] = item;
 	else if (id == VOLOPTS)
-		refuse(p, item, "is unknown: on, off, discard, ram:SIZE");
+		refuse(p, item, "is unknown: use on, off, discard or ram:SIZE");
 	else if (!value)
 		refuse(p, item, "needs a value behind a ':'");
 	else if (!volopt_allowed(id, VOLOPT_BOOT))
-		refuse(p, item, "cannot be given at boot");
+		refuse(p, item, "is not allowed at boot");
 	else if (volopt_check(id, value + 1, why, sizeof(why)) < 0)
 		refuse(p, item, why);
 	else

@@ -117,7 +117,7 @@ static void add_section(struct parser *p, const char *name)
 	struct section *s = find_section(p->conf, name);
 
 	if (s) {
-		bad(p, "section [%s] is in line %u already", name, s->line);
+		bad(p, "section [%s] is already in line %u", name, s->line);
 		return;
 	}
 	if (name[0] != '/' && !rundir_name_valid(name)) {
@@ -173,7 +173,7 @@ static char *next_line(char *str, int size, void *ctx)
 	}
 	p->line++;
 	if (strlen(p->buf) != (size_t)n) {
-		bad(p, "a zero byte: this is no text");
+		bad(p, "a zero byte: not a text file");
 		return NULL;
 	}
 	while (n && strchr(" \t\r\n", p->buf[n - 1]))
@@ -272,7 +272,7 @@ static int take_pair(void *ctx, const char *section, const char *key, const char
 	if (p->error)
 		return 1;
 	if (!p->section)
-		bad(p, "%s stands before the first [section]", key);
+		bad(p, "%s must follow a [section]", key);
 	else if (id == VOLOPTS && rootopt_find(key) < ROOTOPTS)
 		take_root_option(p, rootopt_find(key), value);
 	else if (id == VOLOPTS)
@@ -405,7 +405,7 @@ int conf_volume(const struct conf *c, const char *device, struct volopts *o, cha
 		fill(o, other);
 	if (by_device && other) {
 		snprintf(why, why_bytes,
-			 "%s:%u: [%s] is the volume of [%s] in line %u: make them one", c->path,
+			 "%s:%u: [%s] is the same volume as [%s] in line %u: merge them", c->path,
 			 other->line, other->name, by_device->name, by_device->line);
 		return -EINVAL;
 	}

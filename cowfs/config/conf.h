@@ -19,11 +19,11 @@ struct conf;
 #define ROOTOPT_TABLE(X)                                                                           \
 	X(ENABLED, "enabled", "yes|no", CHOICE, ROOT, "yes", "protect the root at boot")           \
 	X(PREPARE, "prepare", "no|shrink", CHOICE, ROOT, "no",                                     \
-	  "make room for a log at boot, if there is none")                                         \
+	  "create a log at boot, if there is none")                                                \
 	X(VOLATILE, "volatile", "PATH...", PATHS, ROOT, "",                                        \
-	  "directories that begin empty at each boot and never reach the card")                    \
+	  "directories that are empty at each boot and never reach the card")                      \
 	X(COMMIT_INTERVAL, "commit-interval", "TIME", TIME, ANY, "1h",                             \
-	  "commit so often by timer, 0: never")
+	  "interval of timer commits, 0: never")
 
 #define ROOTOPT_AS_ID(id, ...) ROOTOPT_##id,
 enum rootopt { ROOTOPT_TABLE(ROOTOPT_AS_ID) ROOTOPTS };

@@ -69,12 +69,12 @@ static const char *check_ram(const char *text, char *buf, size_t buf_bytes)
 	uint64_t total = memory_bytes(), bytes;
 
 	if (parse_size_or_percent(text, total, &bytes) < 0)
-		return "is neither a size such as 512M nor a share such as 40%";
+		return "is not a size such as 512M or a share such as 40%";
 	if (!bytes)
 		return "leaves no memory for changes";
 	if (bytes <= total)
 		return NULL;
-	snprintf(buf, buf_bytes, "is more than the memory of this machine, %s", FORMAT_SIZE(total));
+	snprintf(buf, buf_bytes, "exceeds the memory of this machine, %s", FORMAT_SIZE(total));
 	return buf;
 }
 
@@ -83,10 +83,10 @@ static const char *check_size(const struct entry *e, const char *text, char *buf
 	uint64_t bytes;
 
 	if (parse_size(text, &bytes) < 0)
-		return "is no size such as 4M";
+		return "is not a size such as 4M";
 	if (bytes >= e->min && bytes <= e->max && bytes % e->min == 0)
 		return NULL;
-	snprintf(buf, buf_bytes, "is no multiple of %s up to %s", FORMAT_SIZE(e->min),
+	snprintf(buf, buf_bytes, "is not a multiple of %s up to %s", FORMAT_SIZE(e->min),
 		 FORMAT_SIZE(e->max));
 	return buf;
 }
@@ -119,7 +119,7 @@ static const char *check_profile(const char *text)
 
 	if (text[0] == '/' ? text[1] : *text && strspn(text, allowed) == strlen(text))
 		return NULL;
-	return "is neither auto, none, the id of a profile, nor a file such as /etc/cowfs/cards.json:ID";
+	return "is not auto, none, the id of a profile or a file such as /etc/cowfs/cards.json:ID";
 }
 
 int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes)

@@ -39,7 +39,7 @@ enum {
 	X(LOG, "log", "DEVICE", DEVICE, 0, 0, 0, "DEVICE itself", "the log is on this device")     \
 	X(NAME, "name", "NAME", NAME, 0, 0, 0, "name of the device", "name of the volume")         \
 	X(ERASE_BLOCK, "erase-block", "SIZE", SIZE, 4 * KIB, GIB, VOLOPT_DEFAULT,                  \
-	  "what the card says, or as formatted", "erase block of the card")                        \
+	  "reported by the card, or as formatted", "erase block of the card")                      \
 	X(READ_AHEAD, "read-ahead", "KB", NUMBER, 0, 65536, VOLOPT_DEFAULT | VOLOPT_BOOT, "128",   \
 	  "read-ahead of the loop device")                                                         \
 	X(PROFILE, "profile", "PROFILE", PROFILE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "auto",      \

@@ -44,7 +44,7 @@ static const struct option_spec specs[] = {
 	VOLOPT_SPECS{ OPT_RUNNING_ROOT, "running-root", NULL,
 		      "the volume becomes the root: reboot if the daemon dies" },
 	{ OPT_FOREGROUND, "foreground", NULL, "do not go to the background" },
-	{ OPT_READY_FD, "ready-fd", "FD", "report the start as a line of JSON to this descriptor" },
+	{ OPT_READY_FD, "ready-fd", "FD", "write a line of JSON to this descriptor once started" },
 	{ OPT_HELP, "help", NULL, "show this help" },
 	{ OPT_VERSION, "version", NULL, "show the version" },
 	{ 0, NULL, NULL, NULL },
@@ -241,7 +241,7 @@ static int start_supervisor(struct daemon *d)
 
 	if (e == -ENOENT || e == -ENODEV || e == -ENXIO)
 		return fail(d, EXIT_FAILED, e,
-			    "the kernel has no FUSE here (/dev/fuse): modprobe fuse");
+			    "the kernel has no FUSE (/dev/fuse): run modprobe fuse");
 	if (e == -EACCES || e == -EPERM)
 		return fail(d, EXIT_FAILED, e, "permission denied: only root may attach a volume");
 	if (e < 0)
@@ -366,7 +366,8 @@ static void tell_missing(const struct daemon *d, unsigned missing)
 		msg(MSG_WARN, "goes on without: %s", list);
 	cgroup_limit(d->proc_dirfd, &l);
 	if (l.bytes)
-		msg(MSG_WARN, "cgroup %s limits its memory to %llu MiB", l.path, l.bytes / MIB);
+		msg(MSG_WARN, "cgroup %s limits the daemon's memory to %llu MiB", l.path,
+		    l.bytes / MIB);
 }
 
 /*
@@ -380,9 +381,9 @@ static int check_cgroup(const struct daemon *d, unsigned missing)
 	cgroup_limit(d->proc_dirfd, &l);
 	if (l.bytes && (missing & HARDEN_IO_FLUSHER))
 		return fail(d, EXIT_FAILED, -EPERM,
-			    "the memory of cgroup %s is limited to %llu MiB, and a daemon in it "
-			    "that may not be an I/O flusher (no CAP_SYS_RESOURCE) would wait for "
-			    "itself: start it outside",
+			    "cgroup %s limits memory to %llu MiB, and a daemon that may not be "
+			    "an I/O flusher (no CAP_SYS_RESOURCE) would deadlock in it: start it "
+			    "outside",
 			    l.path, l.bytes / MIB);
 	return EXIT_OK;
 }
@@ -530,7 +531,7 @@ static int worker(struct daemon *d)
 	/* first, while there are no threads and no locked memory */
 	e = fsproc_start(prepare_reader, d, d->link.from_ram);
 	if (e < 0) {
-		exit = fail(d, EXIT_FAILED, e, "no process to read metadata: %s",
+		exit = fail(d, EXIT_FAILED, e, "cannot start the process that reads metadata: %s",
 			    strerrordesc_np(-e));
 		server_farewell(d->server, 0, NULL);
 		return exit;

@@ -26,7 +26,7 @@ static int adopt_lent(int *passed_fd, struct card **ret_lent, struct volume_resu
 	if (e == 0)
 		*passed_fd = -1;
 	else
-		snprintf(ret->why, sizeof(ret->why), "the lent room cannot be used: %s",
+		snprintf(ret->why, sizeof(ret->why), "cannot use the lent space: %s",
 			 strerrordesc_np(-e));
 	return ret->error = e;
 }
@@ -74,7 +74,7 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 
 	volume_get_status(s->p.volume, &st);
 	if (e < 0)
-		return refuse(ret, e, "cannot find out whether %s is in use: %s", loop,
+		return refuse(ret, e, "%s: cannot find out whether it is in use: %s", loop,
 			      strerrordesc_np(-e));
 	if (e && st.mountpoint[0])
 		return refuse(ret, -EBUSY, "%s is mounted on %s: unmount it first", loop,
@@ -82,8 +82,7 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	if (e) {
 		(void)!holder_find(s->p.proc_dirfd, transport_disk(s->p.transport)->rdev, holder,
 				   sizeof(holder));
-		return refuse(ret, -EBUSY, "%s is in use by %s: end what uses it first", loop,
-			      holder);
+		return refuse(ret, -EBUSY, "%s is in use by %s: stop that first", loop, holder);
 	}
 	if (rq->discard || rq->commit)
 		volume_arm_discard(s->p.volume, rq->discard);
@@ -95,11 +94,12 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	e = s->p.let_go(s->p.ctx);
 	if (e < 0) { /* another user was faster: the changes are still in RAM */
 		volume_arm_discard(s->p.volume, st.discard_armed);
-		return refuse(ret, e, "%s cannot be let go (%s): the volume goes on", loop,
-			      strerrordesc_np(-e));
+		return refuse(ret, e,
+			      "%s: cannot detach the loop device (%s): the volume stays attached",
+			      loop, strerrordesc_np(-e));
 	}
 	if (!ret->why[0] && (rq->discard || (st.discard_armed && !rq->commit)))
-		snprintf(ret->why, sizeof(ret->why), "what was in RAM was dropped");
+		snprintf(ret->why, sizeof(ret->why), "uncommitted changes were discarded");
 	return 0;
 }
 

@@ -151,7 +151,7 @@ void supervisor_frozen(void *link, int mount_fd)
 	int r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', mount_fd);
 
 	if (r < 0)
-		msg(MSG_WARN, "parent process does not answer: %s", strerror(-r));
+		msg(MSG_WARN, "the parent process does not answer: %s", strerror(-r));
 }
 
 /* ---- thawing ---- */
@@ -285,13 +285,13 @@ static void reboot_if_root(const struct parent *p)
 
 static const char *what_next(const struct parent *p)
 {
-	return p->opts.running_root && p->serving ? "rebooting" : "its I/O fails from now on";
+	return p->opts.running_root && p->serving ? "rebooting" : "its I/O now fails";
 }
 
 static void let_go(struct parent *p)
 {
 	if (p->abort_fd >= 0 && write(p->abort_fd, "1", 1) < 0)
-		msg(MSG_ERR, "the FUSE connection cannot be aborted: %s", strerror(errno));
+		msg(MSG_ERR, "cannot abort the FUSE connection: %s", strerror(errno));
 	if (p->kernel_fd >= 0)
 		close(steal_fd(&p->kernel_fd));
 }
@@ -304,7 +304,8 @@ static void look(struct parent *p)
 	}
 	if (++p->dying != DYING_SLICES)
 		return;
-	msg(MSG_ERR, "worker %d cannot die, it waits for itself: %s", p->worker, what_next(p));
+	msg(MSG_ERR, "worker %d cannot end, it waits for its own device: %s", p->worker,
+	    what_next(p));
 	reboot_if_root(p);
 	let_go(p);
 }
@@ -366,7 +367,7 @@ static __attribute__((noreturn)) void bury(struct parent *p)
 	let_go(p);
 	for (int i = 0; i < THAW_TRIES && p->mount_fd >= 0; i++)
 		if (thaw(&p->thawer, p->mount_fd, SLICE_NS)) {
-			msg(MSG_ERR, "thawed what the worker had frozen");
+			msg(MSG_ERR, "thawed the file system that the worker had frozen");
 			break;
 		}
 	_exit(status_of(status));

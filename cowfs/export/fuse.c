@@ -380,7 +380,7 @@ static ssize_t receive(void *ctx, void *buf)
 	if (n == 0)
 		errno = EIO;
 	if (errno != ENODEV && errno != ECONNABORTED)
-		msg(MSG_ERR, "FUSE's requests cannot be received: %m");
+		msg(MSG_ERR, "cannot receive FUSE requests: %m");
 	return -errno;
 }
 
@@ -452,7 +452,7 @@ static void *watch_first(void *arg)
 			continue;
 		w->too_late = true;
 		if (write(w->abort_fd, "1", 1) < 0)
-			msg(MSG_ERR, "FUSE: the connection cannot be aborted: %m");
+			msg(MSG_ERR, "cannot abort the FUSE connection: %m");
 		break;
 	}
 	return NULL;
@@ -531,7 +531,7 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 	if (!r) {
 		e->abort_fd = fuse_mount_open_abort(mount_fd);
 		if (e->abort_fd < 0)
-			msg(MSG_WARN, "no abort switch for FUSE (fusectl): %s",
+			msg(MSG_WARN, "cannot abort FUSE connections later (fusectl): %s",
 			    strerror(-e->abort_fd));
 		r = serve_start(e->serve);
 	}

@@ -65,7 +65,7 @@ static int start_loop(struct fuse_loop *t, int file_fd, const struct transport_p
 	if (p->max_kb)
 		e = loop_limit_requests(&t->loop, p->max_kb, p->tags);
 	if (e < 0)
-		return fail(why, n, e, "the requests of %s cannot be limited: %s", t->loop.path,
+		return fail(why, n, e, "%s: cannot limit the size of requests: %s", t->loop.path,
 			    strerrordesc_np(-e));
 	return 0;
 }
@@ -87,10 +87,10 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 	if (e == -ETIMEDOUT)
 		return fail(
 			why, n, e,
-			"the volume cannot be exported: FUSE took no reply for 10 s. The kernel log may say "
-			"that a system call was refused (audit: type=1326)");
+			"cannot export the volume: FUSE accepted no reply for 10 s. Look in the "
+			"kernel log for a refused system call (audit: type=1326)");
 	if (e < 0)
-		return fail(why, n, e, "the volume cannot be exported through FUSE: %s",
+		return fail(why, n, e, "cannot export the volume through FUSE: %s",
 			    strerrordesc_np(-e));
 	return start_loop(t, file_fd, p, why, n);
 }

@@ -248,8 +248,7 @@ static void check_keys(struct reader *r)
 			say(r, "nothing is called %s", key);
 		else if (!is_text_key(key) && !starts(from, "printed") &&
 			 !starts(from, "derived") && !starts(from, "assumed"))
-			say(r, "where %s comes from is not told (printed, derived or assumed)",
-			    key);
+			say(r, "the origin of %s is missing (printed, derived or assumed)", key);
 	}
 }
 
@@ -334,7 +333,7 @@ static void check_card(struct reader *r, const struct flash_profile *p)
 	if (!p->unit_bytes || p->unit_bytes % COW_BLK_BYTES)
 		say(r, "unit_kib must be a multiple of 4");
 	else if (!p->copy_bytes_per_s)
-		say(r, "there is no copy_mb_s, and no random_write_per_s to derive it from");
+		say(r, "copy_mb_s is missing, and so is random_write_per_s to derive it from");
 	else if (p->open_random > p->open_units)
 		say(r, "open_random cannot be more than open_units");
 	else if (p->wear == FLASH_WEAR_ZONE && p->zone_bytes < p->unit_bytes)
@@ -414,11 +413,11 @@ static void read_one(struct reader *r, struct flash_profile *p)
 	read_units(r, p);
 	read_disks(r, p);
 	if (!p->read.affine && !p->read.table_ns[0])
-		say(r, "there is no read_mb_s");
+		say(r, "read_mb_s is missing");
 	else if (!p->write.affine && !p->write.table_ns[0])
-		say(r, "there is no write_mb_s");
+		say(r, "write_mb_s is missing");
 	else if (!p->capacity_bytes)
-		say(r, "there is no capacity_gb");
+		say(r, "capacity_gb is missing");
 	if (r->bad)
 		return;
 	if (p->class == FLASH_DISK) {
@@ -448,7 +447,8 @@ static int profile_read(struct flash_profiles *ps, const char *id, struct json_o
 		if (m)
 			p = *m;
 		else
-			say(&r, "its member '%s' is not known above it", member ? member : "null");
+			say(&r, "its member '%s' is not defined above it",
+			    member ? member : "null");
 	}
 	snprintf(p.id, sizeof(p.id), "%s", id);
 	check_keys(&r);
@@ -531,7 +531,8 @@ static int add_all(struct flash_profiles *ps, struct json_object *file, char *wh
 		}
 		if (flash_profiles_find(ps, id)) {
 			snprintf(why, why_bytes,
-				 "profile '%s' is there twice, or one of the program's", id);
+				 "profile '%s' is defined twice, or has the id of a built-in one",
+				 id);
 			return -EEXIST;
 		}
 		r = profile_read(ps, id, json, why, why_bytes);

@@ -111,7 +111,8 @@ static const char *refusal_ext(const struct fsinfo *f)
 		return "the journal of its file system is on another device, which cannot be committed together "
 		       "with this one. Use an internal journal: tune2fs -O ^has_journal, then tune2fs -j";
 	if (f->mmp)
-		return "its file system has multiple-mount protection, which writes all the time: run tune2fs -O ^mmp";
+		return "its file system has multiple-mount protection, which writes every few "
+		       "seconds: run tune2fs -O ^mmp";
 	return NULL;
 }
 

@@ -101,7 +101,7 @@ struct fs_fingerprint {
  * -EOWNERDEAD means that it died, or took too long; the next question goes to another one.
  * fsinfo_probe then knows what the superblock says.
  */
-#define FSINFO_DIED "the process that reads the metadata of the file system died"
+#define FSINFO_DIED "the process that reads the file system's metadata died"
 
 /* 0 (kind FS_UNKNOWN if nothing known), or a read error. */
 int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;

@@ -305,7 +305,7 @@ static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quie
 	}
 	for (size_t i = 0; i < s.n; i++)
 		if (s.task[i].suspect)
-			msg(MSG_WARN, "%s cannot be looked at: it may be in the way of a freeze",
+			msg(MSG_WARN, "%s cannot be inspected: it may block a freeze",
 			    s.task[i].name);
 	stuck_free(&s);
 	return certain ? -EDEADLK : 0;

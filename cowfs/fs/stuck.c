@@ -834,7 +834,8 @@ static unsigned abort_conn(struct stuck *s, const struct stuck_task *t, unsigned
 	if (fd < 0 || write(fd, "1", 1) != 1)
 		return 0;
 	s->aborted = conn;
-	msg(MSG_ERR, "FUSE connection %u aborted for %s, which a freeze waits for", conn, t->name);
+	msg(MSG_ERR, "FUSE connection %u aborted: %s waited for it and blocked the freeze", conn,
+	    t->name);
 	return 1;
 }
 
@@ -860,7 +861,7 @@ static void kill_process(const struct stuck *s, const struct stuck_task *t)
 	/* what has the pid now also had it when the pidfd was opened */
 	if (pidfd >= 0 && start_of(pid_dirfd) == t->start &&
 	    pidfd_send_signal(pidfd, SIGKILL, NULL, 0) == 0)
-		msg(MSG_ERR, "%s killed: it holds the freeze", t->name);
+		msg(MSG_ERR, "%s killed: it blocked the freeze", t->name);
 }
 
 static unsigned cure(struct stuck *s, struct stuck_task *t, bool kill)

@@ -141,7 +141,8 @@ static int match_retired(struct scan *s, const struct log_record *rec, const str
 	int r;
 
 	if (log_index_data_blks(ix) || log_index_zero_blks(ix)) {
-		snprintf(s->why, sizeof(s->why), "record %llu is retired, and blocks wait with it",
+		snprintf(s->why, sizeof(s->why),
+			 "record %llu is retired, but blocks wait for their checkpoint",
 			 (unsigned long long)rec->seq);
 		return -EBADMSG;
 	}
@@ -230,17 +231,16 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 			 (unsigned long long)rec->seq);
 		r = build_index(l, &ch, &ix);
 		if (r == -EFBIG) {
-			snprintf(
-				s->why, sizeof(s->why),
-				"the descriptors of record %llu have more extents than a ring of this "
-				"size may have",
-				(unsigned long long)rec->seq);
+			snprintf(s->why, sizeof(s->why),
+				 "the descriptors of record %llu have more extents than a ring of "
+				 "this size can have",
+				 (unsigned long long)rec->seq);
 			r = -EBADMSG;
 		}
 	}
 	if (r == -ENOMEDIUM) {
 		snprintf(s->why, sizeof(s->why),
-			 "generation %llu was committed with lent room, and that is not here",
+			 "generation %llu was committed with lent space, which is missing",
 			 (unsigned long long)rec->seq);
 		r = l->no_lent ? -EBADMSG : r;
 	}

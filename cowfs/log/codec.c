@@ -240,7 +240,7 @@ static void ledger_fields(struct wear_ledger *l, uint64_t *f[LEDGER_ROOM], size_
 				  &l->attached_ns,	&l->first_s,	      &l->foreign_bytes,
 				  &l->foreign_first_s,	&l->table_losses };
 
-	_Static_assert(ARRAY_SIZE(all) <= LEDGER_ROOM, "ledger too long for its room");
+	_Static_assert(ARRAY_SIZE(all) <= LEDGER_ROOM, "ledger too long for its space");
 	_Static_assert(sizeof(all) / sizeof(all[0]) * 8 == sizeof(struct wear_ledger),
 		       "a counter is missing here");
 	*n = ARRAY_SIZE(all);

@@ -118,14 +118,14 @@ int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,
 	if (r < 0)
 		return r;
 	len = (size_t)snprintf(why, n,
-			       "the file system was changed by somebody else after record %llu",
+			       "the file system was changed without cowfs after record %llu",
 			       (unsigned long long)rec->seq);
 	mtime = now.mtime;
 	tells_mounts = fs_ops((enum fs_kind)now.kind)->tells_mounts;
 	if (now.kind == FS_UNKNOWN && then->kind != FS_UNKNOWN)
-		snprintf(why + len, n - len, ": there is no file system that cowfs knows any more");
+		snprintf(why + len, n - len, ": no known file system is left");
 	else if (now.kind != then->kind || memcmp(now.uuid, then->uuid, sizeof(now.uuid)))
-		snprintf(why + len, n - len, ": it is another one");
+		snprintf(why + len, n - len, ": it is a different one");
 	else if (tells_mounts && now.mtime != then->mtime && gmtime_r(&mtime, &tm) &&
 		 strftime(when, sizeof(when), "%F %T UTC", &tm))
 		snprintf(why + len, n - len, ": it was mounted, last on %s", when);

@@ -152,10 +152,9 @@ static int find_generation(struct log *l, struct scan *s, unsigned flags)
 		r = scan_find_newest(s);
 	l->opening = NULL;
 	if (r == -E2BIG)
-		snprintf(
-			rep->why, sizeof(rep->why),
-			"its records refer to each other in a way that takes more reading than any ring "
-			"that cowfs writes: no generation was chosen");
+		snprintf(rep->why, sizeof(rep->why),
+			 "its records need more reading than any log that cowfs writes: no "
+			 "generation was chosen");
 	rep->wants_lent = r == -ENOMEDIUM;
 	if (r == -E2BIG || r == -ENOMEDIUM) {
 		s->foreign.seq = 0;
@@ -163,7 +162,7 @@ static int find_generation(struct log *l, struct scan *s, unsigned flags)
 	}
 	if (r >= 0 && at_their_end(l, rep, s)) {
 		snprintf(rep->why, sizeof(rep->why),
-			 "its numbers are at their end: cowfs has not written them");
+			 "its sequence numbers are exhausted: cowfs did not write them");
 		log_index_unref(l->index);
 		l->index = log_index_empty();
 		l->newest = (struct log_record){ 0 };

@@ -217,8 +217,7 @@ int verify_chain(struct scan *s, const struct chain *ch)
 		if (!v.check)
 			break;
 		if (i == CHAIN_CHECKED_MAX) {
-			snprintf(s->why, sizeof(s->why),
-				 "record %llu wants too many others to be read back",
+			snprintf(s->why, sizeof(s->why), "record %llu needs too many other records",
 				 (unsigned long long)ch->head.seq);
 			r = -EBADMSG;
 			break;

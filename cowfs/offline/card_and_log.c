@@ -43,11 +43,11 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 		return explain_busy(fail, path);
 	case -ENOTBLK:
 		return failure_set(fail, EXIT_FAILED, e,
-				   "%s is not a block device (nor an image file)", path);
+				   "%s is neither a block device nor an image file", path);
 	case -EROFS:
 		return failure_set(fail, EXIT_FAILED, e, "%s is write-protected", path);
 	case -ENXIO:
-		return failure_set(fail, EXIT_FAILED, e, "%s: there is no card in it", path);
+		return failure_set(fail, EXIT_FAILED, e, "%s: no card in the reader", path);
 	default:
 		return failure_set(fail, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
 	}
@@ -85,8 +85,8 @@ int offline_open(struct offline *f, const char *device, const char *log_device, 
 
 	*f = (struct offline){ .device = device, .log_device = log_device };
 	if (log_device && client_same_device(device, log_device))
-		return failure_set(fail, EXIT_USAGE, -EINVAL, "--log is for another device than %s",
-				   device);
+		return failure_set(fail, EXIT_USAGE, -EINVAL,
+				   "--log must name another device than %s", device);
 	client_find_device(device, f->attached);
 	/* --erase-block describes the card that holds the log */
 	e = open_card(&f->base, device, flags, log_device ? 0 : erase_block_bytes, fail);
@@ -114,44 +114,41 @@ static int explain_super(const struct offline *f, int e, struct failure *fail)
 	case -ESTALE:
 		return failure_set(
 			fail, EXIT_FAILED, e,
-			"the file system on %s was made larger without cowfs (%s, it was "
-			"%s) and lies over its log, which is void now. For a new one: "
-			"cowctl format --shrink %s",
+			"%s: the file system was enlarged without cowfs (%s, was %s) and has "
+			"overwritten its log. For a new log: cowctl format --shrink %s",
 			path, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->super.fs_bytes), path);
 	case -ENOENT:
 		if (f->trouble & SUPER_CUT_OFF)
 			return failure_set(
 				fail, EXIT_FAILED, e,
-				"there is no cowfs log on %s. If a shrink was begun: it was "
-				"cut off before its commit, the file system is as it was; "
-				"run cowctl format --shrink %s again",
+				"%s: no cowfs log. If you started a shrink, it was interrupted "
+				"before its commit and changed nothing: run cowctl format "
+				"--shrink %s again",
 				path, path);
-		return failure_set(
-			fail, EXIT_FAILED, e, "there is no cowfs log on %s%s", path,
-			f->log_device ? "" : " (is it on another device? then say --log DEVICE)");
+		return failure_set(fail, EXIT_FAILED, e, "%s: no cowfs log%s", path,
+				   f->log_device ? ""
+						 : " (if it is on another device: --log DEVICE)");
 	case -EBADMSG:
 		return failure_set(
 			fail, EXIT_FAILED, e,
-			"both copies of the super record on %s are damaged: where the log "
-			"lies is not known, "
+			"%s: both superblocks of the log are damaged, so its place is unknown; "
 			"nothing was changed",
 			path);
 	case -EPROTONOSUPPORT:
 		return failure_set(
 			fail, EXIT_FAILED, e,
-			"the log on %s has format %u or features that this version does not know: "
-			"use a newer cowfs",
+			"%s: the log has format %u or features that this version does not "
+			"support: use a newer cowfs",
 			path, f->super.version);
 	case -ERANGE:
 		return failure_set(
 			fail, EXIT_FAILED, e,
-			"%s is smaller (%s) than its log says: it was copied from a larger "
-			"card, and a part is "
-			"missing",
+			"%s: smaller (%s) than its log says: it is a truncated copy of a larger "
+			"card",
 			path, FORMAT_SIZE(f->log_card->geo.size_bytes));
 	default:
 		return failure_set(fail, EXIT_FAILED, e,
-				   "the super record on %s cannot be read: %s", path,
+				   "%s: cannot read the superblock of the log: %s", path,
 				   strerrordesc_np(-e));
 	}
 }
@@ -166,28 +163,26 @@ int offline_open_log(struct offline *f, struct failure *fail)
 	if (f->super.external && !f->log_device)
 		return failure_set(
 			fail, EXIT_USAGE, -EINVAL,
-			"%s holds the log of another device: give that one, and this one "
+			"%s: holds the log of another device: name that device, and this one "
 			"with --log",
 			f->device);
 	if (!f->super.external && f->log_device)
-		return failure_set(
-			fail, EXIT_USAGE, -EINVAL,
-			"%s is no log device: the log on it belongs to its own file system",
-			f->log_card->geo.path);
+		return failure_set(fail, EXIT_USAGE, -EINVAL,
+				   "%s: keeps its log internally: omit --log",
+				   f->log_card->geo.path);
 	if (f->super.fs_bytes > f->base->geo.size_bytes)
 		return failure_set(fail, EXIT_FAILED, -ERANGE,
-				   "%s is smaller than the volume that its log belongs to",
-				   f->device);
+				   "%s: smaller than the volume of this log", f->device);
 	e = log_open_lent(&f->log, f->base, f->log_card, &f->super, f->log_flags, f->lent,
 			  &f->report);
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "the log on %s cannot be read: %s",
+		return failure_set(fail, EXIT_FAILED, e, "%s: cannot read the log: %s",
 				   f->log_card->geo.path, strerrordesc_np(-e));
 	if (log_of_another(f->log, &f->report, &f->fs))
 		return failure_set(
 			fail, EXIT_FAILED, -ESTALE,
-			"the log on %s was made for another file system than the one on "
-			"%s: if this one is meant, run cowctl format --force %s --log %s",
+			"%s: this log belongs to another file system than the one on %s. To use "
+			"it for this one: cowctl format --force %s --log %s",
 			f->log_card->geo.path, f->device, f->device, f->log_card->geo.path);
 	log_mend_super(f->log, f->trouble);
 	return 0;

@@ -41,7 +41,7 @@ static int check(struct offline *f, struct check_report *ret, struct failure *fa
 	if (f->report.state < LOG_BROKEN)
 		e = log_verify(f->log, keep, ret, &ret->bad_blks);
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "the log on %s cannot be read: %s",
+		return failure_set(fail, EXIT_FAILED, e, "%s: cannot read the log: %s",
 				   f->log_card->geo.path, strerrordesc_np(-e));
 	ret->verdict = judge(ret);
 	return 0;

@@ -56,9 +56,8 @@ static int check_fs(const struct format_options *opt, const struct offline *f, s
 	if (f->fs.kind == FS_UNKNOWN || (!f->fs.size_bytes && !external))
 		return failure_set(
 			fail, EXIT_FAILED, -EMEDIUMTYPE,
-			"no file system that I know on %s; make one first, of at most %s: "
-			"the log needs the rest "
-			"of the device's %s",
+			"%s: no known file system. Make one of at most %s first: the log needs "
+			"the rest of the device's %s",
 			device, FORMAT_SIZE(room), FORMAT_SIZE(f->base->geo.size_bytes));
 	if (fsinfo_refusal(&f->fs))
 		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", device,
@@ -83,7 +82,7 @@ static int check_log_device(const struct format_options *opt, const struct offli
 	if (!s.n)
 		return 0;
 	return failure_set(fail, EXIT_FAILED, -EEXIST,
-			   "%s: holds %s, which the log would destroy: --force if that is meant",
+			   "%s: holds %s, which the log would overwrite: --force does it",
 			   f->log_card->geo.path, s.text);
 }
 
@@ -95,25 +94,25 @@ static int explain_no_room(const struct offline *f, uint64_t log_bytes, uint64_t
 
 	if (f->log_card != f->base)
 		return failure_set(fail, EXIT_FAILED, -ENOSPC,
-				   "%s is too small for the log: %s are missing",
+				   "%s: too small for the log: %s are missing",
 				   f->log_card->geo.path, FORMAT_SIZE(short_bytes));
 	if (!room)
 		return failure_set(fail, EXIT_FAILED, -ENOSPC,
-				   "%s (%s) is too small for a log of this size", device,
+				   "%s: too small (%s) for a log of this size", device,
 				   FORMAT_SIZE(f->base->geo.size_bytes));
 	if (fs_ops(f->fs.kind)->can_shrink)
 		return failure_set(
 			fail, EXIT_FAILED, -ENOSPC,
-			"no room for the log: the file system on %s takes %s of %s, %s are "
-			"missing. Make it smaller while it is not mounted: cowctl format --shrink "
-			"%s (a power cut does no harm), or e2fsck -f %s && resize2fs %s %lluM",
+			"%s: no space for the log: the file system takes %s of %s, %s are "
+			"missing. Shrink it while it is not mounted: cowctl format --shrink %s "
+			"(safe against power cuts), or e2fsck -f %s && resize2fs %s %lluM",
 			device, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->base->geo.size_bytes),
 			FORMAT_SIZE(short_bytes), device, device, device,
 			(unsigned long long)(room / MIB));
 	return failure_set(fail, EXIT_FAILED, -ENOSPC,
-			   "no room for the log: the file system on %s (%s) takes %s of %s, %s are "
-			   "missing. Make a new one "
-			   "of at most %llu MiB, or put the log on another device with --log",
+			   "%s: no space for the log: the file system (%s) takes %s of %s, %s "
+			   "are missing. Make a new one of at most %llu MiB, or put the log on "
+			   "another device with --log",
 			   device, f->fs.type, FORMAT_SIZE(f->fs.size_bytes),
 			   FORMAT_SIZE(f->base->geo.size_bytes), FORMAT_SIZE(short_bytes),
 			   (unsigned long long)(room / MIB));
@@ -134,8 +133,8 @@ static int check_live(struct offline *f, struct failure *fail)
 	if (f->report.state == LOG_BROKEN || !blocks)
 		return 0;
 	return failure_set(fail, EXIT_FAILED, -ENOTEMPTY,
-			   "the log on %s holds %s committed blocks that are not at home yet: run "
-			   "'cowctl recover %s%s%s' first (--force does not drop them)",
+			   "%s: the log holds %s committed blocks that are not checkpointed: run "
+			   "'cowctl recover %s%s%s' first (--force does not discard them)",
 			   f->log_card->geo.path, with_commas(blocks), f->device,
 			   f->log_card == f->base ? "" : " --log ",
 			   f->log_card == f->base ? "" : f->log_card->geo.path);
@@ -152,8 +151,8 @@ static int finish_shrink(const struct format_options *opt, struct offline *f,
 
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e,
-				   "a shrink of %s was cut off after its commit and cannot go on "
-				   "(%s): see cowctl check",
+				   "%s: a shrink was interrupted after its commit and cannot be "
+				   "finished (%s): see cowctl check",
 				   f->device, ret->shrink.why);
 	ret->shrunk = true;
 	return 0;
@@ -174,7 +173,7 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 		return check_live(f, fail);
 	if (e == 0)
 		return failure_set(fail, EXIT_FAILED, -EEXIST,
-				   "%s has a cowfs log already, made %s: --force makes a new one",
+				   "%s: already has a cowfs log, made %s: --force makes a new one",
 				   path, format_time(f->super.created_s));
 	if (e != -EBADMSG && e != -EPROTONOSUPPORT && e != -ERANGE)
 		return failure_set(fail, EXIT_FAILED, e, "%s cannot be read: %s", path,
@@ -183,8 +182,8 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 		return 0;
 	return failure_set(
 		fail, EXIT_FAILED, e,
-		"%s has a cowfs log %s: --force makes a new one and gives up what it holds", path,
-		e == -EBADMSG  ? "whose super record is damaged"
+		"%s: has a cowfs log %s: --force makes a new one and discards its content", path,
+		e == -EBADMSG  ? "whose superblock is damaged"
 		: e == -ERANGE ? "that was made for a larger device"
 			       : "of a newer format");
 }
@@ -227,8 +226,8 @@ static int plan(const struct format_options *opt, const struct offline *f, struc
 	if (e == -EINVAL)
 		return failure_set(
 			fail, EXIT_USAGE, e,
-			"a log of %s is too small or too large for erase blocks of %s: at "
-			"least 8 of them are good",
+			"a log of %s is too small or too large for erase blocks of %s: use at "
+			"least 8 erase blocks",
 			opt->log_bytes ? FORMAT_SIZE(opt->log_bytes) : "the default size",
 			FORMAT_SIZE(f->log_card->geo.erase_block_bytes));
 	if (e < 0)
@@ -314,7 +313,7 @@ int offline_format(const struct format_options *opt, struct format_report *ret,
 
 	if (opt->shrink && opt->log_device)
 		return failure_set(fail, EXIT_USAGE, -EINVAL,
-				   "--shrink makes room on DEVICE itself, --log needs none there");
+				   "--shrink is for a log on DEVICE itself: omit --log");
 	*ret = (struct format_report){ 0 };
 	e = format(opt, &f, ret, fail);
 	offline_close(&f);

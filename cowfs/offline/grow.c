@@ -20,7 +20,7 @@ static int write_supers(struct offline *f, struct failure *fail)
 		e = super_grow(f->log_card, &f->super, f->base->geo.size_bytes);
 	off = card_set_writable(f->log_card, false);
 	e = e < 0 ? e : off;
-	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s cannot be written: %s. Run it again",
+	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: cannot be written: %s. Run it again",
 				   f->log_card->geo.path, strerrordesc_np(-e))
 		     : 0;
 }
@@ -32,7 +32,7 @@ static int grow(struct offline *f, struct grow_report *ret, struct failure *fail
 	if (f->super.state == SUPER_PENDING)
 		return failure_set(
 			fail, EXIT_FAILED, -EBUSY,
-			"a shrink of %s was cut off: run cowctl format --shrink %s again first",
+			"%s: a shrink was interrupted: run cowctl format --shrink %s again first",
 			f->device, f->device);
 	ret->old_bytes = f->super.log_bytes;
 	ret->nothing_to_do = !is_grown(f);

@@ -12,25 +12,27 @@ static int explain_broken(const struct offline *f, struct failure *fail)
 	if (f->report.wants_lent)
 		return failure_set(
 			fail, EXIT_FAILED, -ENOMEDIUM,
-			"%s: %s%s: nothing was written. Plug it in, and name it with --lend. If it is lost for ever: --lend "
-			"none takes the commit before, if no block of the newer one is in place yet; else --accept-base "
-			"takes the file system as it is, a mixture of both, for its own checker",
+			"%s: %s%s: nothing was written. Plug it in and name it with --lend. If "
+			"it is lost: --lend none takes the previous generation, if no block of "
+			"the newer one is checkpointed; else --accept-base takes the file system "
+			"as it is, a mixture of both, for its own checker",
 			f->log_card->geo.path, f->report.why,
-			f->lent ? " (--lend names something else)" : "");
+			f->lent ? " (--lend names another one)" : "");
 	return failure_set(
 		fail, EXIT_FAILED, -EUCLEAN,
-		"the log on %s is broken (%s): no complete generation is left in it, so "
-		"nothing was written. The file system is as the card holds it: look at it "
-		"with its own checker, then 'cowctl recover --accept-base' takes it as it is",
+		"%s: the log is damaged (%s) and holds no complete generation; nothing was "
+		"written. Check the file system with its own checker, then 'cowctl recover "
+		"--accept-base' takes it as it is",
 		f->log_card->geo.path, f->report.why[0] ? f->report.why : "no record");
 }
 
 static int explain_foreign(const struct offline *f, struct failure *fail)
 {
 	return failure_set(fail, EXIT_FAILED, -ESTALE,
-			   "%s: %s, and blocks of it wait in the log: nothing was written. Decide: "
-			   "--accept-base drops them (the file system is right as it is now), "
-			   "--accept-log writes them over what was changed",
+			   "%s: %s, and its log holds blocks that are not checkpointed; nothing "
+			   "was written. Decide: --accept-base discards these blocks and keeps "
+			   "the file system as it is, --accept-log writes them over the foreign "
+			   "changes",
 			   f->base->geo.path, f->report.why);
 }
 
@@ -50,8 +52,8 @@ static int bring_home(struct offline *f, const struct recover_options *opt,
 
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: %s. The log still holds everything: run it again when the "
-				   "card is well",
+				   "%s: %s. The log still holds everything: run it again once "
+				   "the card works",
 				   f->base->geo.path, strerrordesc_np(-e));
 	rep->lent_dirty = log_unlend(f->log) < 0;
 	return 0;
@@ -75,9 +77,8 @@ static int finish_shrink(struct offline *f, const struct recover_options *opt,
 	int e = shrink_finish(f->base, &f->super, f->log_flags, &co, &shrink);
 
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: %s. Run it again when the card is well", f->base->geo.path,
-				   shrink.why);
+		return failure_set(fail, EXIT_FAILED, e, "%s: %s. Run it again once the card works",
+				   f->base->geo.path, shrink.why);
 	rep->home_blks = shrink.home_blks;
 	rep->shrink_finished = true;
 	return 0;
@@ -105,8 +106,9 @@ static int recover(struct offline *f, const struct recover_options *opt, struct 
 	if (opt->accept == RECOVER_ACCEPT_LOG && state == LOG_FELL_BACK)
 		return failure_set(
 			fail, EXIT_FAILED, -ESTALE,
-			"%s: the newest generation cannot be had back (%s): what was changed lies "
-			"over blocks of it. Nothing was written; --accept-base is what is left",
+			"%s: the newest generation cannot be restored (%s): foreign changes have "
+			"overwritten blocks of it. Nothing was written; only --accept-base is "
+			"left",
 			f->base->geo.path, f->report.why);
 	/* for a retired log, only a bad copy of its superblock is repaired */
 	rep->nothing_to_do = state == LOG_EMPTY ||

@@ -90,10 +90,10 @@ static int tool(struct session *s, const char *what, const char *name, const cha
 	if (e == 0)
 		return 0;
 	if (e == -ENOENT)
-		return failure_set(s->fail, EXIT_FAILED, e, "%s is not there: install e2fsprogs",
+		return failure_set(s->fail, EXIT_FAILED, e, "%s is missing: install e2fsprogs",
 				   name);
 	if (e < 0)
-		return failure_set(s->fail, EXIT_FAILED, e, "%s did not end well: %s", name,
+		return failure_set(s->fail, EXIT_FAILED, e, "%s failed: %s", name,
 				   strerrordesc_np(-e));
 	e = failure_set(s->fail, EXIT_FAILED, -EUCLEAN,
 			"%s; nothing was written to %s (%s ended with %d)", what, s->f->device,
@@ -108,16 +108,13 @@ static int run_tools(struct session *s, uint64_t fs_bytes)
 						       : DEFAULT_JOURNAL_BYTES;
 	bool small_journal = s->f->fs.journal_bytes > journal_bytes;
 	char size[32], journal[64], what[256];
-	int e = tool(s,
-		     "the file system has errors, which e2fsck would correct: e2fsck -f it first",
-		     "e2fsck", "-fp", NULL);
+	int e = tool(s, "the file system has errors: run e2fsck -f first", "e2fsck", "-fp", NULL);
 
 	snprintf(size, sizeof(size), "%lluK", (unsigned long long)(fs_bytes / KIB));
 	snprintf(journal, sizeof(journal), "-Jsize=%llu",
 		 (unsigned long long)(journal_bytes / MIB));
 	snprintf(what, sizeof(what),
-		 "the file system cannot be made as small as %s: it holds too much, or a smaller "
-		 "--log-size is needed",
+		 "the file system cannot shrink to %s: delete files, or use a smaller --log-size",
 		 FORMAT_SIZE(fs_bytes));
 	if (e == 0 && small_journal)
 		e = tool(s, "the journal cannot be removed", "tune2fs", "-O^has_journal", NULL);
@@ -125,12 +122,11 @@ static int run_tools(struct session *s, uint64_t fs_bytes)
 		e = tool(s, what, "resize2fs", "-f", size);
 	if (e == 0 && small_journal)
 		e = tool(s,
-			 "the file system is too full for a new journal, which wants twice its "
-			 "size free: a smaller "
-			 "--journal-size may do",
+			 "the file system is too full for a new journal, which needs twice its "
+			 "size free: try a smaller --journal-size",
 			 "tune2fs", journal, NULL);
 	if (e == 0)
-		e = tool(s, "the smaller file system has errors", "e2fsck", "-fp", NULL);
+		e = tool(s, "the shrunk file system has errors", "e2fsck", "-fp", NULL);
 	return e;
 }
 
@@ -147,7 +143,7 @@ static int start_session(struct session *s)
 
 	if (kernel_fd < 0) {
 		log_index_unref(ix);
-		return failure_set(s->fail, EXIT_FAILED, kernel_fd, "no FUSE here (/dev/fuse): %s",
+		return failure_set(s->fail, EXIT_FAILED, kernel_fd, "no FUSE (/dev/fuse): %s",
 				   strerrordesc_np(-kernel_fd));
 	}
 	s->said_fd = memfd_create("output", MFD_CLOEXEC);
@@ -191,7 +187,7 @@ static int stop_session(struct session *s, struct failure *fail)
 	transport_stop(s->transport);
 	s->transport = NULL;
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "the changes could not be kept in RAM: %s",
+		return failure_set(fail, EXIT_FAILED, e, "the changes did not fit in RAM: %s",
 				   strerrordesc_np(-e));
 	return 0;
 }
@@ -225,11 +221,10 @@ static int explain(const struct session *s, int e, const struct shrink_report *r
 {
 	if (rep->committed)
 		return failure_set(s->fail, EXIT_FAILED, e,
-				   "%s: %s. The smaller file system is committed: run it again, or "
-				   "'cowctl recover', to "
-				   "finish",
+				   "%s: %s. The shrink is committed: run it again, or 'cowctl "
+				   "recover', to finish it",
 				   s->f->device, rep->why);
-	return failure_set(s->fail, EXIT_FAILED, e, "%s: %s. The file system is as it was",
+	return failure_set(s->fail, EXIT_FAILED, e, "%s: %s. The file system is unchanged",
 			   s->f->device, rep->why);
 }
 
@@ -262,11 +257,11 @@ static int check_fs(const struct offline *f, uint64_t fs_bytes, struct failure *
 
 	if (!fs_ops(f->fs.kind)->can_shrink)
 		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP,
-				   "only ext2, ext3 and ext4 can be shrunk; on %s is %s", device,
+				   "%s: only ext2, ext3 and ext4 can be shrunk, this is %s", device,
 				   f->fs.type);
 	if (!fs_bytes)
 		return failure_set(fail, EXIT_FAILED, -ENOSPC,
-				   "%s (%s) is too small for a log of this size", device,
+				   "%s: too small (%s) for a log of this size", device,
 				   FORMAT_SIZE(f->base->geo.size_bytes));
 	if (f->fs.size_bytes > f->base->geo.size_bytes)
 		return failure_set(fail, EXIT_FAILED, -ERANGE, "%s is smaller than its file system",
@@ -274,8 +269,8 @@ static int check_fs(const struct offline *f, uint64_t fs_bytes, struct failure *
 	if (f->fs.needs_recovery || !f->fs.clean || f->fs.error_flag)
 		return failure_set(
 			fail, EXIT_FAILED, -EUCLEAN,
-			"the file system on %s was not unmounted cleanly, or has errors: "
-			"e2fsck -f %s first",
+			"%s: the file system was not unmounted cleanly or has errors: run e2fsck "
+			"-f %s first",
 			device, device);
 	return 0;
 }

@@ -27,7 +27,7 @@ static const struct {
 	{ "swsuspend", "a hibernated system", "" },
 	{ "LVM2_member", "an LVM physical volume", "name a logical volume instead" },
 	{ "LVM1_member", "an LVM physical volume", "name a logical volume instead" },
-	{ "crypto_LUKS", "a LUKS device", "open it, and name what it is opened as instead" },
+	{ "crypto_LUKS", "a LUKS device", "open it and name the opened device instead" },
 	{ "linux_raid_member", "a member of a RAID array", "name the array instead" },
 	{ "zfs_member", "a member of a ZFS pool", "" },
 	{ "bcache", "a bcache device", "name the bcache instead" },

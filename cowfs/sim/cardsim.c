@@ -203,7 +203,7 @@ static int open_profiles(struct flash_profiles **ret, const char *path)
 
 static int no_profile(const char *id)
 {
-	return complain(EXIT_USAGE, "there is no profile '%s' (see 'cowfs-cardsim list')", id);
+	return complain(EXIT_USAGE, "unknown profile '%s' (see 'cowfs-cardsim list')", id);
 }
 
 static int find_profile(const struct start *s, struct flash_profile *ret)
@@ -231,7 +231,8 @@ static int find_profile(const struct start *s, struct flash_profile *ret)
 			ret->zone_bytes = max_u64(ret->zone_bytes, ret->unit_bytes);
 			return EXIT_OK;
 		}
-	return complain(EXIT_USAGE, "--wear is none, dynamic, zone or global, not '%s'", s->wear);
+	return complain(EXIT_USAGE, "--wear must be none, dynamic, zone or global, not '%s'",
+			s->wear);
 }
 
 static int make_card(struct start *s)
@@ -248,7 +249,8 @@ static int make_card(struct start *s)
 	if (!r)
 		r = flash_model_new(&m, &p, s->card->geo.size_bytes, s->fresh ? FLASH_FRESH : 0);
 	if (r < 0)
-		return complain(EXIT_FAILED, "a card of this size: %s", strerror(-r));
+		return complain(EXIT_FAILED, "cannot simulate a card of this size: %s",
+				strerror(-r));
 	sim_set_model(s->card, m);
 	sim_seed(s->card, s->seed);
 	sim_set_cache(s->card, s->cache_bytes / COW_BLK_BYTES);
@@ -583,8 +585,7 @@ static int open_in(const char *dir, const char *name, int flags)
 static int no_card(const char *dir, int r)
 {
 	return complain(EXIT_FAILED, "%s: %s", dir,
-			r == -ENOENT || r == -ENOTDIR ? "there is no simulated card"
-						      : strerror(-r));
+			r == -ENOENT || r == -ENOTDIR ? "no simulated card" : strerror(-r));
 }
 
 static int read_in(const char *dir, const char *name, char *buf, size_t size_bytes)
@@ -612,7 +613,7 @@ static int tell_card(const char *dir, const char *what)
 	if (errno == EINVAL)
 		return complain(EXIT_USAGE, "not a command: '%s' (try --help)", what);
 	if (errno == ENODATA)
-		return complain(EXIT_FAILED, "it was started without --trace");
+		return complain(EXIT_FAILED, "it runs without --trace");
 	return complain(EXIT_FAILED, "%s: %s", what, strerror(errno));
 }
 

@@ -53,8 +53,8 @@ static bool note_foreign(struct volume *v, uint64_t bytes)
 
 static void say_foreign(const struct volume *v, uint64_t bytes)
 {
-	msg(MSG_ERR, "%s: %llu bytes were written to the card by something else since the attach",
-	    v->name, (unsigned long long)bytes);
+	msg(MSG_ERR, "%s: foreign writes to the card since the attach: %llu bytes", v->name,
+	    (unsigned long long)bytes);
 }
 
 static bool compare(struct volume *v, struct volume_status *s)
@@ -105,7 +105,7 @@ void account_foreign_text(const struct volume_status *s, char *buf, size_t size_
 
 	if (gmtime_r(&t, &tm))
 		strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S UTC", &tm);
-	snprintf(buf, size_bytes, "%llu bytes were written to the card by something else, since %s",
+	snprintf(buf, size_bytes, "foreign writes to the card: %llu bytes since %s",
 		 (unsigned long long)s->foreign_bytes, since);
 }
 

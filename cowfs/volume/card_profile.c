@@ -11,10 +11,10 @@ static int choose(struct profile_choice *ret, const struct flash_profile *p, cha
 {
 	/* its estimates would be those of one member, and of writes that its layer never makes */
 	if (p->members > 1 || p->append_bytes) {
-		snprintf(
-			why, n,
-			"profile %s is an array or a translation layer, not one card: nothing can be planned by it",
-			p->id);
+		snprintf(why, n,
+			 "profile %s describes an array or a translation layer, not a card: it "
+			 "cannot be used for planning",
+			 p->id);
 		return -EINVAL;
 	}
 	*ret = (struct profile_choice){ .source = PROFILE_GIVEN, .profile = *p };
@@ -23,8 +23,7 @@ static int choose(struct profile_choice *ret, const struct flash_profile *p, cha
 
 static int no_profile(const char *id, const char *where, char *why, size_t n)
 {
-	snprintf(why, n,
-		 "there is no profile %s%s%s: 'cowfs-cardsim list' shows those of the program", id,
+	snprintf(why, n, "unknown profile %s%s%s: 'cowfs-cardsim list' shows the built-in ones", id,
 		 *where ? " in " : "", where);
 	return -ENOENT;
 }
@@ -55,7 +54,7 @@ static int from_file(struct profile_choice *ret, const char *text, char *why, si
 		if (!id || !strcmp(flash_profiles_at(ps, i)->id, id))
 			p = flash_profiles_at(ps, i);
 	if (!id && flash_profiles_count(ps) != first + 1) {
-		snprintf(why, n, "%s has %zu profiles: say which one, %s:ID", path,
+		snprintf(why, n, "%s has %zu profiles: name one, %s:ID", path,
 			 flash_profiles_count(ps) - first, path);
 		r = -EINVAL;
 	} else {

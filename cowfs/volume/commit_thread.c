@@ -127,21 +127,20 @@ static int no_seal(void *ctx)
 }
 
 static const char UNFREEZABLE[] =
-	"the file system met I/O errors and cannot be frozen any more: unmount it, then commit; everything "
-	"stays in RAM";
+	"the file system has seen I/O errors and can no longer be frozen: unmount it, then "
+	"commit; everything stays in RAM";
 
 static void explain_room(const struct commit_report *rep, char *w, size_t n)
 {
-	snprintf(
-		w, n,
-		"the log is too small for this commit: %s needed, %s there (free blocks of the file system "
-		"included); everything stays in RAM",
-		FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
-		FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
+	snprintf(w, n,
+		 "the log is too small for this commit: %s needed, %s available (with the free "
+		 "blocks of the file system); everything stays in RAM",
+		 FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
+		 FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
 	if (rep->lend_blks) /* plus an eighth for the writes in the meantime */
 		snprintf(w + strlen(w), n - strlen(w),
-			 ". With %llu MiB on another device or in a file there it can be "
-			 "committed: cowctl commit --lend DEVICE|FILE",
+			 ". Lend it %llu MiB on another device, or in a file there: cowctl "
+			 "commit --lend DEVICE|FILE",
 			 (unsigned long long)(blk_to_bytes(rep->lend_blks + rep->lend_blks / 8) /
 						      MIB +
 					      1));
@@ -150,15 +149,12 @@ static void explain_room(const struct commit_report *rep, char *w, size_t n)
 static void explain_stale(const struct quiesce_report *q, char *w, size_t n)
 {
 	if (q->hidden)
-		snprintf(
-			w, n,
-			"the device is in use by %s, which has not mounted it, so it cannot be frozen (a checker "
-			"runs on it, say); nothing was written",
-			q->holder[0] ? q->holder : "something else");
-	else
 		snprintf(w, n,
-			 "the card is not the one that was attached, or somebody else wrote to it; "
-			 "nothing was written");
+			 "the device is used without a mount by %s (a checker, for example), so "
+			 "it cannot be frozen; nothing was written",
+			 q->holder[0] ? q->holder : "something else");
+	else
+		snprintf(w, n, "the card was swapped, or has foreign changes; nothing was written");
 }
 
 static int explain(struct volume_result *res, int error)
@@ -183,11 +179,10 @@ static int explain(struct volume_result *res, int error)
 		explain_stale(q, w, n);
 		break;
 	case -EDEADLK:
-		snprintf(
-			w, n,
-			"not frozen, because %s is stuck in a write to the file system and a freeze would not end: end it, "
-			"then commit; nothing was written",
-			q->culprit);
+		snprintf(w, n,
+			 "not frozen: %s is stuck in a write to the file system, so a freeze "
+			 "would hang. End it, then commit; nothing was written",
+			 q->culprit);
 		break;
 	case -EALREADY:
 		snprintf(
@@ -205,21 +200,20 @@ static int explain(struct volume_result *res, int error)
 			"read-only, then commit");
 		break;
 	case -EBUSY:
-		snprintf(w, n, "somebody else has frozen the file system");
+		snprintf(w, n, "another program has frozen the file system");
 		break;
 	case -EOWNERDEAD:
-		snprintf(
-			w, n,
-			"%s; everything stays in RAM. If the next commit fails like this: check the file system, or commit "
-			"--force, which goes on without",
-			FSINFO_DIED);
+		snprintf(w, n,
+			 "%s; everything stays in RAM. If the next commit fails too: check the "
+			 "file system, or commit --force, which skips this test",
+			 FSINFO_DIED);
 		break;
 	case -ENOTRECOVERABLE:
-		snprintf(
-			w, n,
-			"internal error: rule %s is broken; nothing is written to the card any more, everything stays in RAM: "
-			"copy what is needed to another place, then detach with --discard",
-			invariant_broken() ? invariant_broken() : "of the kernel");
+		snprintf(w, n,
+			 "internal error: rule %s violated; no more writes to the card, "
+			 "everything stays in RAM: copy what you need to another place, then "
+			 "detach with --discard",
+			 invariant_broken() ? invariant_broken() : "of the kernel");
 		break;
 	case -EIO:
 		snprintf(w, n,
@@ -363,8 +357,8 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 	b = fsmap_alarms(im->committed);
 	if (!im->force && (a & FSMAP_ERROR_FLAG) && !(b & FSMAP_ERROR_FLAG)) {
 		snprintf(res->why, sizeof(res->why),
-			 "the file system has found errors in itself: not committed "
-			 "(commit --force overrides)");
+			 "the file system has recorded errors: not committed (commit --force "
+			 "overrides)");
 		return -EUCLEAN;
 	}
 	if (!im->force && !im->unfrozen && (a & FSMAP_BAD_CHECKSUM)) {
@@ -448,7 +442,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 		r = open_older(&im);
 	if (r == 0 && (fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY) && res->quiesce.frozen) {
 		snprintf(res->why, sizeof(res->why),
-			 "the journal is not empty although the file system was frozen");
+			 "the journal is not empty although the file system is frozen");
 		r = -EUCLEAN;
 	}
 	/* blocks that are free in the committed image may be written in place, whatever the sealed
@@ -584,7 +578,8 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq,
 		if (!said)
 			volume_alarm(
 				v,
-				"commit fails (%s), and RAM is getting full: trying again, writers wait",
+				"a commit failed (%s) and RAM is filling up: retrying, writers "
+				"wait",
 				r == -EOWNERDEAD ? FSINFO_DIED : strerror(-r));
 		r = run_commit(v, rq, goes_on_unread(rq), res, ret_index);
 	}
@@ -600,16 +595,15 @@ static int take_lent(struct volume *v, const struct volume_request *rq, struct v
 	int r = lent ? log_lend(v->log, lent) : 0;
 
 	if (r == -EBUSY)
-		snprintf(
-			res->why, sizeof(res->why),
-			"room that was lent before is still in use: run cowctl commit --checkpoint first");
+		snprintf(res->why, sizeof(res->why),
+			 "space lent before is still in use: run cowctl commit --checkpoint first");
 	else if (r == -EEXIST)
-		snprintf(
-			res->why, sizeof(res->why),
-			"what is to be lent holds blocks of a commit of another volume: cowctl recover --lend brings "
-			"them home. If they are not needed: wipe its first 4 KiB");
+		snprintf(res->why, sizeof(res->why),
+			 "the space to lend holds committed blocks of another volume: checkpoint "
+			 "them with cowctl recover --lend. If they are not needed, wipe its first "
+			 "4 KiB");
 	else if (r < 0)
-		snprintf(res->why, sizeof(res->why), "the lent room cannot be used: %s",
+		snprintf(res->why, sizeof(res->why), "cannot use the lent space: %s",
 			 r == -ENOSPC ? "it is smaller than 8 KiB" : strerror(-r));
 	if (r == 0 && lent) {
 		v->lent = lent;
@@ -626,7 +620,8 @@ static void return_lent(struct volume *v)
 		return;
 	if (r < 0)
 		msg(MSG_WARN,
-		    "%s: the lent room is not needed any more, but its header could not be wiped: %s",
+		    "%s: the lent space is no longer needed, but its header could not be wiped: "
+		    "%s",
 		    v->name, strerror(-r));
 	card_close(v->lent);
 	v->lent = NULL;
@@ -638,8 +633,8 @@ static int commit_is_idle(struct volume *v, const struct volume_request *rq,
 {
 	if (v->opened.state == LOG_FOREIGN) {
 		snprintf(res->why, sizeof(res->why),
-			 "the log is set aside because the file system was changed by somebody "
-			 "else: nothing can be committed");
+			 "the log is set aside because of foreign changes to the file system: "
+			 "nothing can be committed");
 		return -ESTALE;
 	}
 	if (invariant_broken())
@@ -650,7 +645,7 @@ static int commit_is_idle(struct volume *v, const struct volume_request *rq,
 		v->differed = 0;
 	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
 		snprintf(res->why, sizeof(res->why),
-			 "not committed: what is in RAM is to be dropped");
+			 "not committed: the changes are to be discarded");
 		return 1;
 	}
 	return 0;
@@ -688,13 +683,13 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		int e = view_fail(v->view);
 
 		if (e < 0)
-			msg(MSG_WARN, "%s: RAM layers stay apart: %s", v->name, strerror(-e));
+			msg(MSG_WARN, "%s: cannot merge the layers in RAM: %s", v->name,
+			    strerror(-e));
 		if (lent_failed(v))
-			snprintf(
-				res->why, sizeof(res->why),
-				"the lent room cannot be written (%s); nothing was committed, everything stays in "
-				"RAM: lend another device or file",
-				strerror(-r));
+			snprintf(res->why, sizeof(res->why),
+				 "cannot write to the lent space (%s); nothing was committed, "
+				 "everything stays in RAM: lend another device or file",
+				 strerror(-r));
 		return r;
 	}
 	res->generation_seq = log_newest(v->log)->seq;
@@ -709,11 +704,11 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	view_release(v->view, ix);
 	monitor_stage(v->monitor, STAGE_RELEASED);
 	if (r < 0 && res->report.lent)
-		snprintf(
-			res->why, sizeof(res->why),
-			"generation %llu is committed, but the lent room holds blocks of it that could not be "
-			"checkpointed (%s): leave it in place, and run cowctl commit --checkpoint",
-			(unsigned long long)res->generation_seq, strerror(-r));
+		snprintf(res->why, sizeof(res->why),
+			 "generation %llu is committed, but the lent space holds blocks of it "
+			 "that could not be checkpointed (%s): leave it in place and run cowctl "
+			 "commit --checkpoint",
+			 (unsigned long long)res->generation_seq, strerror(-r));
 	if (r < 0 && !must_go_home) {
 		/* the commit itself is valid */
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
@@ -748,7 +743,8 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 	if (r != -EFBIG || !res->quiesce.unfrozen || res->quiesce.stopped || res->quiesce.failed)
 		return r;
 	msg(MSG_WARN,
-	    "%s: the log cannot hold a commit without a freeze: ending what is in the way of one",
+	    "%s: the log cannot hold a commit without a freeze: ending the processes that block "
+	    "one",
 	    v->name);
 	*res = (struct volume_result){ .job = res->job };
 	v->cure = true;
@@ -793,8 +789,8 @@ static void tell_waiting(const struct volume *v, struct volume_result *res)
 
 	if (blks && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
-			 "but %llu committed blocks are in the log only: do not mount the card "
-			 "without cowfs before 'cowctl recover'",
+			 "but %llu committed blocks exist in the log only: run 'cowctl recover' "
+			 "before you mount the card without cowfs",
 			 (unsigned long long)blks);
 }
 
@@ -818,8 +814,7 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	 * missing card must not block the detach */
 	if (r < 0 && v->discard_armed) {
 		snprintf(res->why, sizeof(res->why),
-			 "what was committed before may still be in the log only (%s): see "
-			 "cowctl check",
+			 "earlier commits may exist in the log only (%s): see cowctl check",
 			 strerror(-r));
 		msg(MSG_WARN, "%s: %s", v->name, res->why);
 		r = 0;
@@ -841,8 +836,8 @@ static void lock_cards(struct volume *v)
 		if (r < 0)
 			volume_alarm(
 				v,
-				"%s stays writable after a commit: it cannot be set read-only (%s); tried again after the "
-				"next commit",
+				"%s: cannot be set read-only after a commit (%s); retried after "
+				"the next one",
 				cards[i]->geo.path, strerror(-r));
 	}
 }
@@ -853,11 +848,10 @@ static void tell_lent(const struct volume *v, struct volume_result *res)
 	size_t n = strlen(res->why);
 
 	if (log_lent_needed(v->log) && !strstr(res->why, "lent room"))
-		snprintf(
-			res->why + n, sizeof(res->why) - n,
-			"%sthe lent room holds committed blocks: leave it in place, and run cowctl commit "
-			"--checkpoint",
-			n ? ". And " : "");
+		snprintf(res->why + n, sizeof(res->why) - n,
+			 "%sthe lent space holds committed blocks: leave it in place and run "
+			 "cowctl commit --checkpoint",
+			 n ? ". And " : "");
 }
 
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -888,27 +882,24 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	explain(res, r);
 	tell_lent(v, res);
 	if (r == 0 && res->quiesce.stopped && !res->why[0])
-		snprintf(
-			res->why, sizeof(res->why),
-			"sealed without a freeze, as a power cut would leave it: the log can hold no "
-			"more, and the file system is still writing");
+		snprintf(res->why, sizeof(res->why),
+			 "sealed without a freeze, as a power cut would leave it: the log is full "
+			 "and the file system still writes");
 	else if (r == 0 && res->quiesce.unfrozen && res->quiesce.failed && !res->why[0])
-		snprintf(
-			res->why, sizeof(res->why),
-			"sealed without a freeze, as a power cut would leave it: the file system met I/O "
-			"errors and cannot be frozen any more: unmount it and mount it again (if it is the "
-			"root: reboot)");
+		snprintf(res->why, sizeof(res->why),
+			 "sealed without a freeze, as a power cut would leave it: the file system "
+			 "has seen I/O errors and can no longer be frozen: unmount it and mount "
+			 "it again (if it is the root: reboot)");
 	else if (r == 0 && res->quiesce.unfrozen && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "sealed without a freeze, as a power cut would leave it: %s is stuck in a "
 			 "write to the file system",
 			 res->quiesce.culprit[0] ? res->quiesce.culprit : "a task");
 	if (r == 0 && res->unread && !res->why[0])
-		snprintf(
-			res->why, sizeof(res->why),
-			"committed, but its metadata were not checked, because %s: check the file system "
-			"(e2fsck)",
-			FSINFO_DIED);
+		snprintf(res->why, sizeof(res->why),
+			 "committed, but the metadata was not checked (%s): check the file system "
+			 "(e2fsck)",
+			 FSINFO_DIED);
 	if (rq->job == JOB_DRY_RUN) {
 		monitor_stage(v->monitor, STAGE_IDLE);
 	} else {

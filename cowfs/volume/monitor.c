@@ -332,7 +332,7 @@ static void ask_commit(struct monitor *m)
 		return;
 	m->commits++;
 	if (monitor_hold_left_ns(m))
-		msg(MSG_WARN, "%s: RAM pressure: commits although it is on hold", m->v->name);
+		msg(MSG_WARN, "%s: RAM pressure: committing despite a hold", m->v->name);
 }
 
 static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
@@ -343,8 +343,7 @@ static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
 		return;
 	m->bound_bytes = bytes;
 	if (bdi_limit_set(&m->bdi, bytes) < 0 && !m->bounded_ns)
-		msg(MSG_WARN, "%s: the dirty pages of the loop device cannot be bounded",
-		    m->v->name);
+		msg(MSG_WARN, "%s: cannot limit the dirty pages of the loop device", m->v->name);
 	m->bounded_ns = now;
 }
 

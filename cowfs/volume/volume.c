@@ -73,11 +73,11 @@ static int finish_shrink(struct volume *v, struct log_super *super, unsigned *tr
 	int r = shrink_finish(v->base, super, 0, &opt, &rep);
 
 	if (r < 0)
-		return fail(
-			why, n, r,
-			"%s: a shrink was cut off after its commit and cannot go on (%s): see cowctl check",
-			v->device, rep.why);
-	msg(MSG_NOTICE, "%s: a shrink that was cut off is finished", v->device);
+		return fail(why, n, r,
+			    "%s: a shrink was interrupted after its commit and cannot be finished "
+			    "(%s): see cowctl check",
+			    v->device, rep.why);
+	msg(MSG_NOTICE, "%s: an interrupted shrink is finished", v->device);
 	return super_read(v->base, rep.super.fs_bytes, super, trouble);
 }
 
@@ -88,31 +88,28 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 	const char *where = v->log_card == v->base ? v->device : v->log_device;
 
 	if (r == -ENOENT && (trouble & SUPER_CUT_OFF))
-		return fail(
-			why, n, r,
-			"%s has no cowfs log. If a shrink was begun: it was cut off before its commit, the file "
-			"system is as it was; run cowctl format --shrink %s again",
-			where, v->device);
+		return fail(why, n, r,
+			    "%s: no cowfs log. If you started a shrink, it was interrupted before "
+			    "its commit and changed nothing: run cowctl format --shrink %s again",
+			    where, v->device);
 	if (r == -ESTALE)
-		return fail(
-			why, n, r,
-			"the file system on %s was made larger without cowfs (%s, it was %s) and lies over "
-			"its log, which is void now: run cowctl format --shrink %s",
-			v->device, FORMAT_SIZE(fs->size_bytes), FORMAT_SIZE(super->fs_bytes),
-			v->device);
+		return fail(why, n, r,
+			    "%s: the file system was enlarged without cowfs (%s, was %s) and has "
+			    "overwritten its log: run cowctl format --shrink %s",
+			    v->device, FORMAT_SIZE(fs->size_bytes), FORMAT_SIZE(super->fs_bytes),
+			    v->device);
 	if (r == -ENOENT)
-		return fail(why, n, r, "%s has no cowfs log: run cowctl format %s first", where,
+		return fail(why, n, r, "%s: no cowfs log: run cowctl format %s first", where,
 			    v->device);
 	if (r == -EBADMSG || r == -EUCLEAN)
-		return fail(why, n, -EBADMSG, "%s: both copies of the super record are damaged",
-			    where);
+		return fail(why, n, -EBADMSG, "%s: both superblocks of the log are damaged", where);
 	if (r == -EPROTONOSUPPORT)
 		return fail(why, n, r,
 			    "%s: the log was made by a newer cowfs (format %u, features %llx/%llx)",
 			    where, super->version, (unsigned long long)super->ro_compat,
 			    (unsigned long long)super->incompat);
 	if (r == -ERANGE)
-		return fail(why, n, r, "%s is smaller than its log says: %llu bytes", where,
+		return fail(why, n, r, "%s: smaller than its log says: %llu bytes", where,
 			    (unsigned long long)v->log_card->geo.size_bytes);
 	return fail(why, n, r, "%s: super record: %s", where, strerror(-r));
 }
@@ -143,19 +140,19 @@ static int open_log(struct volume *v, char *why, size_t n)
 	if (super.external != (v->log_card != v->base))
 		return fail(why, n, -EINVAL,
 			    super.external
-				    ? "%s keeps its log on another device: name it with --log"
-				    : "%s is no log device: its log is its own",
+				    ? "%s: keeps its log on another device: name it with --log"
+				    : "%s: keeps its log internally: omit --log",
 			    where);
 	if (super.base_bytes > v->base->geo.size_bytes)
-		return fail(why, n, -ERANGE, "%s is smaller than its log says", v->device);
+		return fail(why, n, -ERANGE, "%s: smaller than its log says", v->device);
 	r = log_open(&v->log, v->base, v->log_card, &super, 0, &v->opened);
 	if (r < 0)
-		return fail(why, n, r, "%s: the log cannot be read: %s", where, explain(r));
+		return fail(why, n, r, "%s: cannot read the log: %s", where, explain(r));
 	if (log_of_another(v->log, &v->opened, &fs))
 		return fail(
 			why, n, -ESTALE,
-			"the log on %s was made for another file system than the one on %s: if this one is meant, "
-			"run cowctl format --force %s --log %s",
+			"%s: this log belongs to another file system than the one on %s. To use "
+			"it for this one: cowctl format --force %s --log %s",
 			where, v->device, v->device, where);
 	log_mend_super(v->log, trouble);
 	if (v->opened.wants_lent)
@@ -225,8 +222,8 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	if (r < 0)
 		return fail(
 			why, n, r,
-			"the RAM limit of %s cannot hold the journal of %s (%s), what the kernel keeps dirty above it "
-			"(%s) and some slack: at least %s are needed%s",
+			"the RAM limit of %s cannot hold the journal of %s (%s), the kernel's "
+			"dirty pages (%s) and some slack: at least %s are needed%s",
 			FORMAT_SIZE(ram_bytes), v->device, FORMAT_SIZE(v->fs.journal_bytes),
 			FORMAT_SIZE(pressure_dirty_bytes(ram_bytes)), FORMAT_SIZE(need),
 			v->fs.journal_bytes > 16 * MIB
@@ -234,8 +231,8 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 				: "");
 	if (pressure_plan_exceeds(&mp.plan))
 		msg(MSG_NOTICE,
-		    "%s: up to %s above the RAM limit of %s may be needed while a commit begins: only vm.dirty_bytes "
-		    "bounds what is dirty above it",
+		    "%s: the start of a commit may need up to %s above the RAM limit of %s: only "
+		    "vm.dirty_bytes limits the kernel's dirty pages",
 		    v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
 	v->committed_room_blks = volume_room_blks(v, &v->fs);
 	if (!fs_ops(v->fs.kind)->counts_on_free)
@@ -276,7 +273,7 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 
 	if (memory && ram > memory)
 		return fail(why, n, -EINVAL,
-			    "the RAM limit of %s is more than the memory of this machine (%s)",
+			    "the RAM limit of %s exceeds the memory of this machine (%s)",
 			    FORMAT_SIZE(ram), FORMAT_SIZE(memory));
 	if (ram < PRESSURE_MIN_BYTES)
 		return fail(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s",
@@ -300,12 +297,12 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	take_profile(v, p->profile);
 	r = ram_store_open(&v->store, ram);
 	if (r < 0)
-		return fail(why, n, r, "the RAM store cannot be made: %s", strerror(-r));
+		return fail(why, n, r, "cannot create the RAM store: %s", strerror(-r));
 	ix = log_index_of(v->log);
 	r = view_new(&v->view, v->store, v->base, v->volume_blks, ix);
 	log_index_unref(ix);
 	if (r < 0)
-		return fail(why, n, r, "the merged view cannot be made: %s", strerror(-r));
+		return fail(why, n, r, "cannot create the merged view: %s", strerror(-r));
 	if (rewrites_new(&v->rewrites, (size_t)min_u64(ram / REWRITES_SHARE, REWRITES_MAX_BYTES)) ==
 	    0)
 		view_set_rewrites(v->view, v->rewrites);
@@ -340,25 +337,25 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	}
 	volume_publish_log(v);
 	if (v->super_trouble & SUPER_COPIES_BAD)
-		volume_alarm(v, "one copy of the super record is damaged");
+		volume_alarm(v, "one superblock of the log is damaged");
 	if (v->super_trouble & SUPER_GROWN)
 		msg(MSG_NOTICE, "%s has grown since it was formatted", v->device);
 	if (v->opened.state == LOG_FOREIGN)
-		volume_alarm(
-			v,
-			"%s; its log is set aside, nothing will be committed: detach, then cowctl recover "
-			"--accept-base or --accept-log",
-			v->opened.why);
+		volume_alarm(v,
+			     "%s; its log is set aside and nothing will be committed: detach, then "
+			     "decide with cowctl recover --accept-base or --accept-log",
+			     v->opened.why);
 	else if (v->opened.base_changed)
 		msg(MSG_NOTICE,
-		    "%s was changed without cowfs; nothing waited in its log, it is taken as it is",
+		    "%s: was changed without cowfs; its log was empty, so the change is accepted",
 		    v->device);
 	if (v->opened.clone)
 		msg(MSG_NOTICE,
-		    "%s is another card than its log was written on: its ledger starts anew",
+		    "%s: this log was written on another card: its wear ledger restarts",
 		    v->device);
 	if (v->opened.state == LOG_FELL_BACK)
-		msg(MSG_NOTICE, "%s: the newest commit was cut off (%s); the one before it is used",
+		msg(MSG_NOTICE,
+		    "%s: the newest commit is incomplete (%s); the previous generation is used",
 		    v->name, v->opened.why);
 	*ret = v;
 	return 0;
@@ -483,7 +480,7 @@ static int refuse(struct volume *v, const struct volume_request *rq, char *why, 
 	if (rq->no_wait && (v->busy || v->queue))
 		return fail(why, n, -EBUSY, "another commit is under way");
 	if (rq->cause == CAUSE_TIMER && monitor_hold_left_ns(v->monitor))
-		return fail(why, n, -EBUSY, "commits by timer are on hold");
+		return fail(why, n, -EBUSY, "timer commits are on hold");
 	return 0;
 }
 
@@ -612,14 +609,13 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
 	pthread_mutex_unlock(&v->lock);
 	if (invariant_broken())
-		snprintf(
-			ret->alarm, sizeof(ret->alarm),
-			"internal error: rule %s is broken; nothing is written to the card any more, and what is not "
-			"committed is in RAM only",
-			invariant_broken());
+		snprintf(ret->alarm, sizeof(ret->alarm),
+			 "internal error: rule %s violated; no more writes to the card, and "
+			 "uncommitted changes exist in RAM only",
+			 invariant_broken());
 	if (ret->pressure.gate.full_errors && !ret->alarm[0])
 		snprintf(ret->alarm, sizeof(ret->alarm),
-			 "%llu writes failed: no room in RAM, and no commit was possible",
+			 "%llu writes failed: RAM was full and no commit was possible",
 			 (unsigned long long)ret->pressure.gate.full_errors);
 	if (ret->foreign_bytes && !ret->alarm[0])
 		account_foreign_text(ret, ret->alarm, sizeof(ret->alarm));

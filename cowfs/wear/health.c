@@ -139,7 +139,7 @@ static void read_emmc(struct json_object *health, int dir)
 		set_text(health, "source", "sysfs: life_time, pre_eol_info");
 	else
 		set_text(health, "unknown_because",
-			 "the eMMC does not tell (older than version 5.0, or not defined)");
+			 "the eMMC does not report it (older than version 5.0, or not defined)");
 }
 
 /* ---- SD: vendors' answers to CMD56 ---- */
@@ -186,7 +186,7 @@ static void read_sd(struct json_object *health, const char *disk, bool cmd56)
 
 	if (!cmd56) {
 		set_text(health, "unknown_because",
-			 "SD cards have no standard for it; --cmd56 asks by a vendor's command");
+			 "SD cards have no standard for it; --cmd56 uses a vendor's command");
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(args); i++) {
@@ -200,8 +200,7 @@ static void read_sd(struct json_object *health, const char *disk, bool cmd56)
 		snprintf(text, sizeof(text), "the card does not answer CMD56: %s",
 			 strerrordesc_np(-r));
 	else
-		snprintf(text, sizeof(text),
-			 "the card's answer to CMD56 is in no format that is known here");
+		snprintf(text, sizeof(text), "the card's answer to CMD56 has an unknown format");
 	set_text(health, "unknown_because", text);
 }
 
@@ -468,8 +467,7 @@ static void read_smart(struct json_object *health, const char *disk)
 	else if (n == -ETIMEDOUT)
 		set_text(health, "unknown_because", "smartctl did not answer in time");
 	else
-		set_text(health, "unknown_because",
-			 "smartctl finds nothing that this device tells");
+		set_text(health, "unknown_because", "smartctl finds no health data on this device");
 	json_object_put(smart);
 }
 
@@ -567,7 +565,8 @@ struct json_object *health_read(const char *device, bool cmd56)
 	} else if (faccessat(dir, "device", F_OK, 0) == 0 && *disk) {
 		read_smart(health, disk);
 	} else {
-		set_text(health, "unknown_because", "not a device of its own (a loop device, say)");
+		set_text(health, "unknown_because",
+			 "not a physical device (a loop device, for example)");
 	}
 	return health;
 }

@@ -80,26 +80,25 @@ static struct interval device_amplification(struct json_object *wear)
 	if (host > 0 && flash > 0)
 		return (struct interval){
 			flash / host, flash / host, "measured",
-			"the device: written to flash by written by its host, in all its life"
+			"the device: bytes written to flash per byte written by the host, over "
+			"its life"
 		};
 	if (written <= 0 || visits <= 0 || eb <= 0)
 		return (struct interval){ 1, NAN, "bounded", "nothing written yet" };
-	return (struct interval){
-		1, larger(1, eb * visits / written), "bounded",
-		"from no copying at all to one erase block copied at each visit"
-	};
+	return (struct interval){ 1, larger(1, eb * visits / written), "bounded",
+				  "from no copying to one erase block copied per visit" };
 }
 
 static struct interval life_left(struct json_object *wear)
 {
 	struct json_object *used = json_object_object_get(json_object_object_get(wear, "health"),
 							  "life_used");
-	struct interval left = { 1, 1, "assumed", "the card tells nothing: as if it had been new" };
+	struct interval left = { 1, 1, "assumed", "the card reports nothing: assumed to be new" };
 	size_t n = used ? json_object_array_length(used) : 0;
 
 	if (!n)
 		return left;
-	left = (struct interval){ 1, 0, "measured", "the device's own account of its life" };
+	left = (struct interval){ 1, 0, "measured", "reported by the device" };
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
 
@@ -121,8 +120,7 @@ static struct interval cycles(struct json_object *wear, const struct flash_kind 
 	double rated = json_number(e, "rated");
 
 	if (rated > 0)
-		return (struct interval){ rated, rated, "measured",
-					  "the device: what it is rated for" };
+		return (struct interval){ rated, rated, "measured", "the device's rating" };
 	return (struct interval){ flash->cycles_low, flash->cycles_high, "assumed", flash->name };
 }
 
@@ -258,7 +256,7 @@ static struct interval hottest_life(struct json_object *wear, const struct inter
 	return (struct interval){
 		p->low * left->low / visits * least_s,
 		p->high * left->high * larger(1, ebs) / visits * most_s, "bounded",
-		"no wear levelling at all: the most visited erase block, erased at each visit"
+		"no wear levelling: the most visited erase block, erased at each visit"
 	};
 }
 
@@ -284,19 +282,18 @@ static void project(struct json_object *ret, struct json_object *wear, struct da
 		spread(d->written, d->observed,
 		       "median and 90th percentile of the days observed, or their average");
 	struct interval absorbed = spread(d->absorbed, d->observed,
-					  "the same of what programs wrote");
+					  "the same for what programs wrote");
 	double eb = json_number(json_object_object_get(wear, "erase_blocks"), "erase_block_bytes");
-	struct interval each = {
-		1,
-		larger(1,
-		       eb * json_number(t, "absorbed_writes") / json_number(t, "absorbed_bytes")),
-		"model", "each write of the file system a visit of its own, or none copied"
-	};
+	struct interval each = { 1,
+				 larger(1, eb * json_number(t, "absorbed_writes") /
+						   json_number(t, "absorbed_bytes")),
+				 "model",
+				 "from one visit per write of the file system to no copying" };
 	struct interval whole = life(p, capacity, left, &daily, amp, amp->basis,
-				     "the whole card shares the wear");
+				     "the wear is spread over the whole card");
 	struct interval without =
 		life(p, capacity, left, &absorbed, &each, "model",
-		     "without cowfs: everything that programs wrote goes to the card at once");
+		     "without cowfs: all writes of programs go straight to the card");
 	struct interval hot = hottest_life(wear, p, left, d, now_s);
 
 	json_object_object_add(factors, "daily_bytes", render(&daily));

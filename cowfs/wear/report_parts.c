@@ -79,12 +79,10 @@ static void find_foreign(struct alarms *a, struct json_object *w)
 		 ever = number_at(w, "totals.foreign_bytes");
 
 	if (now)
-		add(a, ACT, "Something else writes to this card: %s since %s, past cowfs.",
-		    FORMAT_SIZE(now),
+		add(a, ACT, "Foreign writes to this card: %s since %s.", FORMAT_SIZE(now),
 		    format_time(number_at(w, "truth.foreign_since_unix_seconds")));
 	else if (ever)
-		add(a, WATCH,
-		    "Before this attach something else wrote %s to this card, first seen %s.",
+		add(a, WATCH, "Foreign writes to this card before this attach: %s, first seen %s.",
 		    FORMAT_SIZE(ever),
 		    format_time(number_at(w, "totals.foreign_first_unix_seconds")));
 }
@@ -97,21 +95,20 @@ static void find_health(struct alarms *a, struct json_object *w)
 	size_t n;
 
 	if (json_object_object_get(h, "passed") && !json_true(h, "passed"))
-		add(a, ACT, "The card itself says that it is failing.");
+		add(a, ACT, "The card reports that it is failing.");
 	if (!strcmp(eol, "urgent"))
-		add(a, ACT, "The card itself says that 90 %% of its reserved blocks are used up.");
+		add(a, ACT, "The card reports that 90 %% of its reserved blocks are used up.");
 	else if (!strcmp(eol, "warning"))
-		add(a, WATCH,
-		    "The card itself says that 80 %% of its reserved blocks are used up.");
+		add(a, WATCH, "The card reports that 80 %% of its reserved blocks are used up.");
 	used = json_array(h, "life_used", &n);
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
 
 		if (json_number(u, "low") >= 1)
-			add(a, ACT, "The card itself says that its rated life is used up.");
+			add(a, ACT, "The card reports that its rated life is used up.");
 		else if (json_number(u, "high") >= 0.9)
 			add(a, WATCH,
-			    "The card itself says that up to %.0f %% of its rated life is used.",
+			    "The card reports that up to %.0f %% of its rated life is used.",
 			    json_number(u, "high") * 100);
 	}
 	if (json_object_object_get(spare, "percent") &&
@@ -133,28 +130,29 @@ static void find_others(struct alarms *a, struct json_object *w)
 
 	if (!strcmp(state, "broken"))
 		add(a, ACT,
-		    "cowfs's log on this card is damaged: nothing can be committed. cowctl check tells more.");
+		    "The cowfs log on this card is damaged: nothing can be committed. See cowctl "
+		    "check.");
 	else if (!strcmp(state, "foreign"))
 		add(a, ACT,
-		    "This card was changed without cowfs while changes waited in its log: nothing can be committed. "
-		    "cowctl check tells more.");
+		    "Foreign changes to this card while its log held blocks that are not "
+		    "checkpointed: nothing can be committed. See cowctl check.");
 	if (best && json_object_get_double(best) < 2 * year_s)
 		add(a, json_object_get_double(best) < year_s / 2 ? ACT : WATCH,
-		    "As it is written to now, its flash is used up within %s at best.",
+		    "At the present rate its flash is used up within %s at best.",
 		    format_life(json_object_get_double(best), (char[24]){ 0 }));
 	if (failed)
-		add(a, WATCH, "%s commit%s failed in this card's life with cowfs.",
-		    with_commas(failed), failed == 1 ? "" : "s");
+		add(a, WATCH, "%s commit%s failed on this card.", with_commas(failed),
+		    failed == 1 ? "" : "s");
 	if (lost)
 		add(a, NOTE,
-		    "A part of the counters of erase blocks could not be read %s time%s, and is that of an older copy; the totals are whole.",
+		    "Some counters of erase blocks could not be read %s time%s and come from an "
+		    "older copy; the totals are complete.",
 		    with_commas(lost), lost == 1 ? "" : "s");
 	if (!json_true(w, "have_table"))
-		add(a, NOTE,
-		    "There are no figures of erase blocks and no history: they have not been read yet.");
+		add(a, NOTE, "Erase block counters and history have not been read yet.");
 	if (ignored)
 		add(a, NOTE,
-		    "%s line%s of the history had a clock that was not set, or ahead; the outlook leaves out what they tell.",
+		    "%s line%s of the history had a wrong clock; the projection ignores them.",
 		    with_commas(ignored), ignored == 1 ? "" : "s");
 }
 
@@ -238,13 +236,16 @@ static void put_saving(FILE *f, struct json_object *w)
 	fputs(" reached the card. ", f);
 	if (absorption >= 1.05)
 		fprintf(f,
-			"That is <strong><data value=\"%.4g\" data-json=\"ratios.absorption\">%.1f times less</data></strong> "
-			"than without cowfs, before what the file system and the card add.",
+			"That is <strong><data value=\"%.4g\" "
+			"data-json=\"ratios.absorption\">%.1f times less</data></strong> than "
+			"without cowfs, before write amplification by the file system and the "
+			"card.",
 			absorption, absorption);
 	else
-		fputs("That is <strong>no saving so far</strong>: little has been overwritten in RAM before it was committed.",
+		fputs("This saves <strong>nothing so far</strong>: little was overwritten in RAM "
+		      "before a commit.",
 		      f);
-	fputs(" The card could be written to for ", f);
+	fputs(" The card was writable for ", f);
 	put_span(f, w, "totals.writable_seconds");
 	fputs(" of ", f);
 	put_span(f, w, "totals.attached_seconds");
@@ -257,7 +258,7 @@ static void put_outlook(FILE *f, struct json_object *w)
 			   *whole = json_at(p, "scenarios.whole_card");
 
 	if (!json_true(p, "enough_data")) {
-		fputs("<p>How long it may last cannot be told yet (", f);
+		fputs("<p>Its life cannot be projected yet (", f);
 		html_text(f,
 			  *json_text(p, "why_not") ? json_text(p, "why_not") : "not enough data");
 		fputs(").</p>\n", f);
@@ -266,8 +267,8 @@ static void put_outlook(FILE *f, struct json_object *w)
 	fprintf(f, "<p>As it is used now, its flash lasts <strong>%s", LIFE(whole, "seconds_low"));
 	if (strcmp(LIFE(whole, "seconds_low"), LIFE(whole, "seconds_high")) != 0)
 		fprintf(f, " at least, %s at best", LIFE(whole, "seconds_high"));
-	fputs("</strong>, if the card spreads its wear. That is about wear only: it says nothing about a controller that fails, or "
-	      "a power cut that a card does not bear.</p>\n",
+	fputs("</strong> if the card levels wear. This is about wear only, not about a "
+	      "controller that fails or a card that does not survive a power cut.</p>\n",
 	      f);
 }
 
@@ -293,13 +294,13 @@ static void put_verdict(FILE *f, struct json_object *w)
 	put_saving(f, w);
 	put_outlook(f, w);
 	if (!told) {
-		fputs("<p>The card itself tells nothing of its health", f);
+		fputs("<p>The card reports nothing about its health", f);
 		if (*json_text(h, "unknown_because")) {
 			fputs(" (", f);
 			html_text(f, json_text(h, "unknown_because"));
 			fputs(")", f);
 		}
-		fputs(": this rests on what cowfs has counted.</p>\n", f);
+		fputs(": this is based on what cowfs has counted.</p>\n", f);
 	}
 	fputs("</section>\n", f);
 }
@@ -373,8 +374,7 @@ static void put_heat(FILE *f, struct json_object *w)
 	struct json_object *eb = json_object_object_get(w, "erase_blocks");
 
 	if (!json_true(w, "have_table")) {
-		fputs("<p>Not known: the table has not been read yet, or there is no memory for it.</p>\n",
-		      f);
+		fputs("<p>Unknown: the table has not been read yet, or memory ran out.</p>\n", f);
 		return;
 	}
 	fputs("<p>Flash is erased in blocks, of ", f);
@@ -386,13 +386,12 @@ static void put_heat(FILE *f, struct json_object *w)
 		fputs(", counted in units of ", f);
 		put_bytes(f, w, "erase_blocks.unit_bytes");
 	}
-	fputs(". A visit is a move to another one: at each a card may have to erase. ", f);
+	fputs(". A visit is a move to another erase block, which may cost an erase. ", f);
 	put_count(f, w, "erase_blocks.touched_units");
 	fprintf(f, " of %s were written to, in ",
 		with_commas(json_u64(eb, "units") + json_u64(eb, "log_device_units")));
 	put_count(f, w, "totals.erase_block_visits");
-	fputs(" visits. Where on the flash itself a card puts them is known to the card only.</p>\n",
-	      f);
+	fputs(" visits. Only the card knows where it puts them on its flash.</p>\n", f);
 	fputs("<div id=\"heat\" class=\"js\"></div>\n<div class=\"columns\">\n", f);
 	put_hottest(f, eb);
 	put_spread(f, eb);
@@ -540,16 +539,18 @@ static void put_factors(FILE *f, struct json_object *factors)
 		const char *key, *label;
 		enum unit unit;
 	} factor[] = { { "daily_bytes", "Written a day", BYTES },
-		       { "device_amplification", "The card's own amplification", RATIO },
+		       { "device_amplification", "Write amplification of the card", RATIO },
 		       { "erase_cycles", "Erase cycles of a block", COUNT },
 		       { "capacity_bytes", "Capacity", BYTES },
 		       { "life_left", "Life left", PERCENT },
 		       { "daily_bytes_without_cowfs", "Written a day by programs", BYTES },
 		       { "amplification_without_cowfs", "Amplification without cowfs", RATIO } };
 
-	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"What the outlook is made of\"><table id=\"factors\">"
-	      "<caption>What it is made of</caption><thead><tr><th scope=\"col\">Factor<th scope=\"col\">From<th scope=\"col\">To"
-	      "<th scope=\"col\">Basis<th scope=\"col\" class=\"text\">Source</tr></thead><tbody>\n",
+	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"What the "
+	      "projection is based on\"><table id=\"factors\"><caption>What it is based "
+	      "on</caption><thead><tr><th scope=\"col\">Factor<th scope=\"col\">From<th "
+	      "scope=\"col\">To<th scope=\"col\">Basis<th scope=\"col\" "
+	      "class=\"text\">Source</tr></thead><tbody>\n",
 	      f);
 	for (size_t i = 0; i < ARRAY_SIZE(factor); i++) {
 		struct json_object *o = json_object_object_get(factors, factor[i].key);
@@ -581,26 +582,26 @@ static void put_projection(FILE *f, struct json_object *w)
 			   *s = json_object_object_get(p, "scenarios");
 
 	if (!json_true(p, "enough_data")) {
-		fputs("<p><strong>It cannot be told yet</strong>: ", f);
+		fputs("<p><strong>Cannot be projected yet</strong>: ", f);
 		html_text(f,
 			  *json_text(p, "why_not") ? json_text(p, "why_not") : "not enough data");
 		fputs(".</p>\n", f);
 	} else {
-		fputs("<p>If it goes on as in the last ", f);
+		fputs("<p>At the rate of the last ", f);
 		put_count(f, w, "projection.observed_days");
-		fputs(" days. Nobody can tell more than 20 years.</p>\n<ul class=\"bands\">\n", f);
-		put_band(f, s, "whole_card", "With cowfs, if the card spreads its wear");
-		put_band(f, s, "hottest_erase_block",
-			 "With cowfs, if it does not spread it at all");
+		fputs(" days. No projection goes beyond 20 years.</p>\n<ul class=\"bands\">\n", f);
+		put_band(f, s, "whole_card", "With cowfs, if the card levels wear");
+		put_band(f, s, "hottest_erase_block", "With cowfs, if it does not");
 		put_band(f, s, "without_cowfs", "Without cowfs");
 		fputs("<li class=\"scale\" aria-hidden=\"true\"><span style=\"left:20%\">1 month</span><span style=\"left:45%\">1 year"
 		      "</span><span style=\"left:70%\">5 years</span><span style=\"left:92%\">20</span></li>\n</ul>\n",
 		      f);
 	}
 	put_factors(f, json_object_object_get(p, "factors"));
-	fputs("<p class=\"small\"><b class=\"basis\">measured</b> counted, or told by the card. <b class=\"basis\">bounded</b> it "
-	      "cannot be outside. <b class=\"basis\">assumed</b> nominal figures of such flash. <b class=\"basis\">model</b> "
-	      "worked out for what did not happen.</p>\n",
+	fputs("<p class=\"small\"><b class=\"basis\">measured</b> counted, or reported by the "
+	      "card. <b class=\"basis\">bounded</b> certainly within these limits. <b "
+	      "class=\"basis\">assumed</b> nominal figures of such flash. <b "
+	      "class=\"basis\">model</b> computed for a case that did not happen.</p>\n",
 	      f);
 }
 
@@ -729,27 +730,27 @@ static const struct {
 	{ "totals.direct_blocks", "Written in place", IN_BLOCKS },
 	{ "totals.logged_blocks", "Written to the log", IN_BLOCKS },
 	{ "totals.spilled_blocks", "of these to free blocks", IN_BLOCKS },
-	{ "totals.checkpoint_blocks", "Brought home from the log", IN_BLOCKS },
+	{ "totals.checkpoint_blocks", "Checkpointed from the log", IN_BLOCKS },
 	{ "totals.padded_blocks", "Padding", IN_BLOCKS },
 	{ "totals.log_metadata_blocks", "The log's own", IN_BLOCKS },
 	{ "totals.super_blocks", "Its super blocks", IN_BLOCKS },
-	{ "totals.written_bytes", "Reached the card, in all", IN_BYTES },
+	{ "totals.written_bytes", "Reached the card, in total", IN_BYTES },
 	{ "totals.write_calls", "Write calls", AS_COUNT },
 	{ "totals.flushes", "Flushes", AS_COUNT },
 	{ "totals.erase_block_visits", "Visits to erase blocks", AS_COUNT },
 	{ "totals.commits", "Commits", AS_COUNT },
 	{ "totals.commits_by_cause.manual", "by hand", AS_COUNT },
 	{ "totals.commits_by_cause.timer", "by timer", AS_COUNT },
-	{ "totals.commits_by_cause.pressure", "by pressure on the RAM", AS_COUNT },
+	{ "totals.commits_by_cause.pressure", "by RAM pressure", AS_COUNT },
 	{ "totals.commits_by_cause.shutdown", "at shutdown", AS_COUNT },
 	{ "totals.commits_by_cause.detach", "at detach", AS_COUNT },
 	{ "totals.commits_by_cause.recover", "by recovery", AS_COUNT },
 	{ "totals.commits_failed", "Commits that failed", AS_COUNT },
 	{ "totals.checkpoints", "Checkpoints", AS_COUNT },
 	{ "totals.attaches", "Attaches that wrote", AS_COUNT },
-	{ "totals.writable_seconds", "The card could be written to for", AS_SPAN },
+	{ "totals.writable_seconds", "The card was writable for", AS_SPAN },
 	{ "totals.attached_seconds", "Attached to cowfs for", AS_SPAN },
-	{ "totals.foreign_bytes", "Written by something else", IN_BYTES },
+	{ "totals.foreign_bytes", "Foreign writes", IN_BYTES },
 	{ "totals.first_unix_seconds", "First write", AS_TIME },
 	{ "last_unix_seconds", "Newest record", AS_TIME },
 	{ "volume_bytes", "File system", IN_BYTES },
@@ -798,7 +799,7 @@ static void put_footer(FILE *f, struct json_object *w)
 	fputs(" on ", f);
 	data(f, json_u64(w, "generated_unix_seconds"), "generated_unix_seconds",
 	     format_time(json_u64(w, "generated_unix_seconds")));
-	fputs(json_true(w, "attached") ? ", from the daemon that has the card."
+	fputs(json_true(w, "attached") ? ", from the daemon of the volume."
 				       : ", from the card itself.",
 	      f);
 }

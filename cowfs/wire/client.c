@@ -350,11 +350,10 @@ static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES], 
 		each_volume(run_fd, count_running, &r);
 		if (r.live > 1)
 			return failure_set(err, EXIT_USAGE, -EINVAL,
-					   "several volumes are attached: say which one of %s",
-					   r.list);
+					   "several volumes are attached: name one of %s", r.list);
 		if (r.live == 0)
 			return failure_set(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s",
-					   r.dead ? " (a daemon has died and left its files)" : "");
+					   r.dead ? " (a daemon died and left its files)" : "");
 		snprintf(name, RUNDIR_NAME_BYTES, "%s", r.first);
 		return 0;
 	}
@@ -377,8 +376,8 @@ static int check_peer(int fd, const char *name, struct failure *err)
 	socklen_t len = sizeof(peer);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
-		return failure_set(err, EXIT_FAILED, -errno, "cannot find out who serves volume %s",
-				   name);
+		return failure_set(err, EXIT_FAILED, -errno,
+				   "cannot identify the daemon of volume %s", name);
 	if (peer.uid != 0 && peer.uid != geteuid())
 		return failure_set(
 			err, EXIT_FAILED, -EPERM,
@@ -406,7 +405,7 @@ int client_open(struct client *ret, const char *which, struct failure *err)
 	fd = connect_volume(run_fd, c.name);
 	if (is_dead(fd))
 		return failure_set(err, EXIT_NOT_RUNNING, -ESRCH,
-				   "volume %s is not running: its daemon has died", c.name);
+				   "volume %s is not running: its daemon died", c.name);
 	if (fd == -EACCES || fd == -EPERM)
 		return failure_set(err, EXIT_FAILED, fd,
 				   "permission denied: only root may control volume %s", c.name);
@@ -527,7 +526,7 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 			    c->name, why_silent(c->name, silent));
 	else if (e == -EPIPE)
 		failure_set(err, EXIT_NOT_RUNNING, e,
-			    "the daemon of volume %s went away before it answered", c->name);
+			    "the daemon of volume %s ended before it answered", c->name);
 	else
 		failure_set(err, EXIT_FAILED, e, "volume %s: %s", c->name, strerrordesc_np(-e));
 	return NULL;
@@ -575,6 +574,6 @@ struct json_object *client_status_file(const char *which, struct failure *err)
 	o = worker_pid(run_fd, name) ? read_status(run_fd, name) : NULL;
 	if (!o)
 		failure_set(err, EXIT_NOT_RUNNING, -ESRCH,
-			    "volume %s is not running: its daemon has died", name);
+			    "volume %s is not running: its daemon died", name);
 	return o;
 }

@@ -103,6 +103,6 @@ void ready_notify(const char *status)
 	n = snprintf(text, sizeof(text), "READY=1\nSTATUS=%s", status);
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && sendto(fd, text, (size_t)n, MSG_NOSIGNAL, (struct sockaddr *)&a, len) < 0)
-		fprintf(stderr, "cowfs: the service manager cannot be told: %s\n", strerror(errno));
+		fprintf(stderr, "cowfs: cannot notify the service manager: %s\n", strerror(errno));
 	unsetenv("NOTIFY_SOCKET");
 }

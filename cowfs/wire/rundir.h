@@ -22,7 +22,8 @@ const char *rundir_path(void);
 /* [A-Za-z0-9._-]+, no leading dot, at most 63 */
 bool rundir_name_valid(const char *name);
 #define RUNDIR_NO_NAME                                                                             \
-	"is no name for a volume: letters, digits, '.', '_' and '-', at most 63, no leading dot"
+	"is not a valid volume name: letters, digits, '.', '_' and '-', at most 63, "              \
+	"no leading dot"
 
 struct rundir {
 	int parent_fd, fd, lock_fd;

@@ -48,7 +48,7 @@ checks() {
 @test "check: a fresh log" {
 	card_make ext4 100 150
 	cow format "$CARD"
-	checks 0 'state +empty: nothing was ever committed' empty good
+	checks 0 'state +empty: no commit yet' empty good
 	cow check "$CARD" | grep -Eq 'super record +both copies good'
 }
 
@@ -56,7 +56,7 @@ checks() {
 	cut_card
 	attach
 	detach
-	checks 0 'state +clean: everything is at home, detached in order' clean good
+	checks 0 'state +clean: everything is checkpointed, detached in order' clean good
 	cow check "$CARD" | grep -Eq 'newest record +generation [0-9]+, .*\(detach\)'
 	cow check "$CARD" | grep -Eq 'not home yet +0 blocks'
 	loop_down "$CARD"
@@ -91,7 +91,7 @@ checks() {
 @test "check: fell back to the generation before; attach and recover take that one" {
 	cut_card
 	logedit damage 1
-	checks 3 'state +fell back: a newer commit is not complete, the one before it is' fell-back repairable
+	checks 3 'state +fell back: the newest commit is incomplete, the previous generation is used' fell-back repairable
 	run -3 cow check "$CARD"
 	[[ $output =~ "1 newer record(s) not chosen: "[a-z] ]]
 	cp "$IMG" "$T/copy"
@@ -144,7 +144,7 @@ checks() {
 	[[ $output == *"is at home and the log is retired"* && $output == *"blocks ("*") went home"* ]]
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum2")" ]
-	checks 0 'state +retired: cowfs has left this card, everything is at home' retired good
+	checks 0 'state +retired: cowfs has left this card, everything is checkpointed' retired good
 	before=$(card_written) sum=$(image_sum)
 	run -0 cow recover "$CARD"
 	[[ $output == *"nothing to do"*"nothing was written"* ]]
@@ -243,7 +243,7 @@ checks() {
 	loop_up "$IMG"
 	CARD=$LOOP
 	run cow check "$CARD"
-	[[ $output == *"the device is larger than when the log was made"* ]]
+	[[ $output == *"the device has grown since the log was made"* ]]
 	attach
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum2")" ]

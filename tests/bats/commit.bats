@@ -102,7 +102,7 @@ kill_readers() {
 		run cow commit
 		[ "$status" = 0 ] && continue
 		[ "$status" = 1 ]
-		[[ $output == *"the process that reads the metadata of the file system died; everything stays in RAM"* ]]
+		[[ $output == *"the process that reads the file system's metadata died; everything stays in RAM"* ]]
 		failed=1
 		break
 	done

@@ -34,7 +34,7 @@ bare() {
 	[ ! -e "$COWFS_RUNDIR/vol" ]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
 	run -0 cow check "$CARD"
-	[[ $output == *"clean: everything is at home, detached in order"* && $output == *"(detach)"* ]]
+	[[ $output == *"clean: everything is checkpointed, detached in order"* && $output == *"(detach)"* ]]
 	[[ $output == *"verdict: good"* ]]
 	fsck ext4
 	[ "$(bare tree_sum "$MNT")" = "$(cat "$T/sum")" ]
@@ -54,7 +54,7 @@ bare() {
 	sync -f "$MNT"
 	# no time for a checkpoint of so much
 	run -0 cow shutdown --within 20s
-	[[ $output == *"vol: a part is in the log only: do not mount the card without cowfs before 'cowctl recover'"* ]]
+	[[ $output == *"vol: part of it exists in the log only: run 'cowctl recover' before you mount the card without cowfs"* ]]
 	run -0 cow status
 	[[ $output == *"not to be mounted without cowfs: 'cowctl commit --checkpoint' or a detach empties the log"* ]]
 	power_cut

@@ -375,7 +375,7 @@ golden_card() {
 	power_cut
 	blockdev --setrw "$CARD"
 	run -0 cow check "$CARD"
-	[[ $output == *"the device is larger than when the log was made"* ]]
+	[[ $output == *"the device has grown since the log was made"* ]]
 	attach
 	run -0 cow status
 	[[ $output == *"the device is larger"* ]]

@@ -60,7 +60,7 @@ fs_sum() {
 	[ "$(fs_sum 100M)" = "$before" ]
 	[ "$(logedit copies)" = "104857600 $((150 * 1024 * 1024 - 4096))" ]
 	run -0 cow check "$CARD"
-	[[ $output == *"empty: nothing was ever committed"* ]]
+	[[ $output == *"empty: no commit yet"* ]]
 }
 
 @test "format: writes two blocks and nothing else" {

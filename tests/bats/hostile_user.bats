@@ -453,7 +453,7 @@ waits_for_completions() { cat /proc/"$HELD"/task/*/wchan | grep -q io_cqring; }
 	kill -9 "$(worker_pid)"
 	wait_for 20 no_daemons
 	run -0 cow events --once
-	[[ $output == "vol died its daemon has died: what was not committed is lost; $DEV gives errors and is still mounted on $MNT"* ]]
+	[[ $output == "vol died its daemon died: uncommitted changes are lost; $DEV gives errors and is still mounted on $MNT"* ]]
 	run -0 setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" events --once
 	[[ $output == "vol died "* ]]
 	# it is in use: nothing is touched

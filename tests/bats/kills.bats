@@ -346,7 +346,7 @@ hold_fuse() {
 	wait_for 10 losetup "$DEV" "$T/other.img"
 	mount "$DEV" "$MNT"
 	run -4 --separate-stderr cow status
-	[[ $stderr == *"volume vol: its daemon has died: what was not committed is lost"* ]]
+	[[ $stderr == *"volume vol: its daemon died: uncommitted changes are lost"* ]]
 	[[ $stderr != *"gives errors"* ]]
 	[ -z "$(ls "$COWFS_RUNDIR")" ]
 	umount "$MNT"

@@ -104,7 +104,7 @@ refuses() {
 	on_card one
 	on_card two
 	run -0 cow check "$CARD"
-	[[ $output == *"clean: everything is at home"* ]]
+	[[ $output == *"clean: everything is checkpointed"* ]]
 	# and again; by the other name of the device this time
 	ns mount -t cowfs -o name=vol "$CARD" "$MNT"
 	ns test -e "$MNT/two"

@@ -159,7 +159,7 @@ spread() {
 	mount_volume
 	small_files b
 	run -0 cow commit --dry-run
-	[[ $output == *"by profile guessed (nothing is known of the card)"* ]]
+	[[ $output == *"by profile guessed (unknown card)"* ]]
 	cow commit --dry-run --json | jq -e '.report | .profile == "guessed" and .profile_guessed and .model_seconds > 0 and
 		.profile_units > 0 and .moved_blocks == 0 and .padded_blocks == 0'
 	cow commit --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0'

@@ -53,7 +53,7 @@ protect() {
 	run -0 cow commit --timer
 	[[ $output == *"is to be dropped"* ]]
 	run -0 cow shutdown
-	[[ $output == *"vol: not committed: what is in RAM is to be dropped"* ]]
+	[[ $output == *"vol: not committed: the changes are to be discarded"* ]]
 	[ "$(card_written)" = "$written" ]
 	detach
 	[ "$(card_written)" = "$written" ]

@@ -74,14 +74,14 @@ health = {"kind": "sd", "disk": "mmcblk0", "model": "SD32G", "disk_bytes": 32010
           "unknown_because": "SD cards have no standard for it; some answer --cmd56", "life_used": [], "pre_eol": "unknown",
           "host_written_bytes": None, "flash_written_bytes": None, "erase_cycles": None, "spare": None, "media_errors": None,
           "passed": None, "attributes": []}
-left = interval(1, 1, "assumed", "the card tells nothing: as if it had been new")
+left = interval(1, 1, "assumed", "the card reports nothing: assumed to be new")
 if opt["health"] != "none":
     bad = opt["health"] == "urgent"
     health |= {"kind": "emmc", "model": "DF4032", "source": "sysfs: life_time, pre_eol_info", "unknown_because": "",
                "pre_eol": "urgent" if bad else "normal",
                "life_used": [{"part": "a", "low": 0.9 if bad else 0.0, "high": 1.0 if bad else 0.1, "raw": "0x0a" if bad else "0x01"},
                              {"part": "b", "low": 0.1, "high": 0.2, "raw": "0x02"}]}
-    left = interval(0 if bad else 0.8, 0.1 if bad else 0.9, "measured", "the device's own account of its life")
+    left = interval(0 if bad else 0.8, 0.1 if bad else 0.9, "measured", "reported by the device")
 if hostile:
     health |= {"model": name, "unknown_because": name}
 
@@ -89,9 +89,9 @@ whole_days = sorted(d["written_bytes"] for d in days) or [1]
 all_days = sorted([0] * (opt["days"] - len(days)) + whole_days)
 daily = interval(all_days[(len(all_days) - 1) // 2], all_days[(9 * len(all_days) + 9) // 10 - 1], "measured",
                  "median and 90th percentile of the days observed")
-daily_abs = interval(780 * MIB, 1300 * MIB, "measured", "the same of what programs wrote")
-amp = interval(1, round(max(1, EB * total_visits / max(1, written)), 4), "bounded", "from no copying at all to one erase block copied at each visit")
-each = interval(1, 420.5, "model", "each write of the file system a visit of its own, or none copied")
+daily_abs = interval(780 * MIB, 1300 * MIB, "measured", "the same for what programs wrote")
+amp = interval(1, round(max(1, EB * total_visits / max(1, written)), 4), "bounded", "from no copying to one erase block copied per visit")
+each = interval(1, 420.5, "model", "from one visit per write of the file system to no copying")
 cycles = interval(500, 5000, "assumed", "unknown")
 capacity = interval(health["disk_bytes"], health["disk_bytes"], "measured", "the whole disk")
 factors = {"erase_cycles": cycles, "capacity_bytes": capacity, "life_left": left, "device_amplification": amp}
@@ -108,10 +108,10 @@ scenarios = None
 if enough:
     factors |= {"daily_bytes": daily, "daily_bytes_without_cowfs": daily_abs, "amplification_without_cowfs": each}
     rate = (max(visits) or 1) / (opt["days"] * 86400)
-    scenarios = {"whole_card": life(daily, amp, "bounded", "the whole card shares the wear"),
-                 "hottest_erase_block": {"basis": "bounded", "source": "no wear levelling at all: the most visited erase block, erased at each visit",
+    scenarios = {"whole_card": life(daily, amp, "bounded", "the wear is spread over the whole card"),
+                 "hottest_erase_block": {"basis": "bounded", "source": "no wear levelling: the most visited erase block, erased at each visit",
                                          "seconds_low": 500 * left["low"] / rate, "seconds_high": 5000 * left["high"] / rate},
-                 "without_cowfs": life(daily_abs, each, "model", "without cowfs: everything that programs wrote goes to the card at once")}
+                 "without_cowfs": life(daily_abs, each, "model", "without cowfs: all writes of programs go straight to the card")}
 
 causes = {"manual": 31, "timer": 1201, "pressure": 9, "shutdown": 28, "detach": 3, "recover": 2}
 json.dump({

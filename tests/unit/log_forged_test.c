@@ -166,7 +166,7 @@ static void test_numbers_at_their_end(void **state)
 		assert_int_equal(toy_open(&t, 0), 0);
 		assert_int_equal(t.rep.state, LOG_BROKEN);
 		assert_string_equal(t.rep.why,
-				    "its numbers are at their end: cowfs has not written them");
+				    "its sequence numbers are exhausted: cowfs did not write them");
 		assert_int_equal(log_prepare(t.log), -EUCLEAN);
 		assert_int_equal(t.rep.live_blks, 0);
 		toy_close(&t);
@@ -399,9 +399,10 @@ static void test_record_for_any_base(void **state)
 	rec = newest;
 	rec.fingerprint = (struct fs_fingerprint){ 0 };
 	forge(&t, &rec);
-	snprintf(why, sizeof(why),
-		 "the file system was changed by somebody else after record %d: it is another one",
-		 (int)newest.seq);
+	snprintf(
+		why, sizeof(why),
+		"the file system was changed by somebody else after record %d: it is a different one",
+		(int)newest.seq);
 	assert_found(&t, 1, 1, why);
 	toy_free(&t);
 }

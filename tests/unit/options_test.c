@@ -495,14 +495,14 @@ static void test_cmdline_errors(void **state)
 	static const struct {
 		const char *line, *message;
 	} cases[] = {
-		{ "cowfs=on,maybe", "cowfs=maybe is unknown: on, off, discard, ram:SIZE" },
+		{ "cowfs=on,maybe", "cowfs=maybe is unknown: use on, off, discard or ram:SIZE" },
 		{ "cowfs=ON cowfs=on", "cowfs=ON is unknown" },
 		{ "cowfs=ram,on", "cowfs=ram needs a value" },
 		{ "cowfs=ram:,on", "cowfs=ram: is neither a size" },
 		{ "cowfs=ram:0,on", "cowfs=ram:0 leaves no memory" },
 		{ "cowfs=on,ram=64M", "cowfs=ram=64M is unknown" },
-		{ "cowfs=name:x,on", "cowfs=name:x cannot be given at boot" },
-		{ "cowfs=log:/dev/sdb,on", "cannot be given at boot" },
+		{ "cowfs=name:x,on", "cowfs=name:x is not allowed at boot" },
+		{ "cowfs=log:/dev/sdb,on", "is not allowed at boot" },
 		{ "cowfs=:,on", "cowfs=: is unknown" },
 		{ "cowfs=on:1,on", "cowfs=on:1 is unknown" },
 		{ "cowfs=on --x cowfs=bad", "cowfs=bad is unknown" },

@@ -211,7 +211,7 @@ static void test_death_while_frozen(void **state)
 	assert_true(wait_frozen(true, 2000));
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_false(is_frozen());
-	assert_non_null(strstr(k.log, "thawed what the worker had frozen"));
+	assert_non_null(strstr(k.log, "thawed the file system that the worker had frozen"));
 }
 
 static void test_deadman(void **state)
@@ -408,7 +408,7 @@ static void test_death_of_serving_worker(void **state)
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_true(now_ns() - begin_ns < 3000000000u);
 	assert_non_null(strstr(k.log, "killed by signal 9"));
-	assert_non_null(strstr(k.log, "thawed what the worker had frozen"));
+	assert_non_null(strstr(k.log, "thawed the file system that the worker had frozen"));
 	end_serving();
 }
 
@@ -425,7 +425,7 @@ static void test_death_of_stopped_worker(void **state)
 	assert_int_equal(kill(served->worker, SIGKILL), 0);
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_true(now_ns() - begin_ns < 3000000000u);
-	assert_non_null(strstr(k.log, "thawed what the worker had frozen"));
+	assert_non_null(strstr(k.log, "thawed the file system that the worker had frozen"));
 	end_serving();
 }
 
