@@ -116,7 +116,7 @@ static void print_super(const struct check_report *c)
 			     : c->trouble & SUPER_COPY_B_BAD ? "copy B is DAMAGED, copy A is good"
 							     : "both copies good";
 
-	printf("  %-14s %s%s\n", "super record", copies,
+	printf("  %-14s %s%s\n", "superblock", copies,
 	       c->trouble & SUPER_GROWN ? "; the device has grown since the log was made" : "");
 	printf("  %-14s %s at %s of %s, %u segments of %s, made %s\n", "log",
 	       FORMAT_SIZE((uint64_t)c->super.seg_bytes * c->super.seg_count),
@@ -168,7 +168,8 @@ static void print_text(const struct check_report *c)
 	if (r->state >= LOG_BROKEN)
 		printf("  %-14s %s\n", "", CLEAN(r->why));
 	if (r->rejected)
-		printf("  %-14s %u newer records not chosen: %s\n", "", r->rejected, CLEAN(r->why));
+		printf("  %-14s %u newer record%s not chosen: %s\n", "", r->rejected,
+		       r->rejected == 1 ? "" : "s", CLEAN(r->why));
 	if (r->base_changed && r->state < LOG_BROKEN)
 		printf("  %-14s the file system was changed without cowfs since; the log was "
 		       "empty, so this is harmless\n",
@@ -185,7 +186,7 @@ static void print_text(const struct check_report *c)
 	if (r->newest.flags & RECORD_UNREAD)
 		printf("  %-14s its metadata was not checked: %s\n", "", FSINFO_DIED);
 	if (r->newest.seq)
-		printf("  %-14s %s blocks%s\n", "not home yet", with_commas(blocks),
+		printf("  %-14s %s blocks%s\n", "not checkpointed", with_commas(blocks),
 		       blocks ? " exist in the log only: an attach serves them, 'cowctl recover' "
 				"checkpoints them"
 			      : "");

@@ -59,7 +59,7 @@ static void print_text(const char *device, const struct recover_report *rep, con
 			       : "no program checks this file system, so compare its files with a backup",
 		       *command ? "\n  " : "", CLEAN(command));
 	if (rep->shrink_finished)
-		puts("  the shrink that was cut off is finished: there is an empty log now");
+		puts("  the interrupted shrink is finished: the log is empty now");
 }
 
 static int report(const struct options *o, const struct recover_report *rep)

@@ -73,8 +73,9 @@ static void print_pressure(struct json_object *s)
 	double hold_s = json_number(s, "hold_left_seconds");
 
 	if (strcmp(level, "ok") || commits)
-		row("pressure", "%s, %s commits because of it, longest delay of a write %.2f s",
-		    level, with_commas(commits), json_number(p, "longest_delay_seconds"));
+		row("pressure", "%s, %s commit%s because of it, longest delay of a write %.2f s",
+		    level, with_commas(commits), commits == 1 ? "" : "s",
+		    json_number(p, "longest_delay_seconds"));
 	if (json_true(p, "pacing"))
 		row("", "writers get %s/s", FORMAT_SIZE(json_u64(p, "rate_bytes_per_second")));
 	if (json_true(p, "gave_up"))
@@ -161,9 +162,9 @@ static void print_card(struct json_object *s)
 		    FORMAT_SIZE(json_u64(c, "kernel_written_bytes")));
 	if (foreign)
 		row("", "FOREIGN WRITES: %s", FORMAT_SIZE(foreign));
-	row("lifetime", "%s absorbed, %s written to the card, %s commits",
+	row("lifetime", "%s absorbed, %s written to the card, %s commit%s",
 	    FORMAT_SIZE(json_u64(l, "absorbed_bytes")), FORMAT_SIZE(json_u64(l, "written_bytes")),
-	    with_commas(json_u64(l, "commits")));
+	    with_commas(json_u64(l, "commits")), json_u64(l, "commits") == 1 ? "" : "s");
 }
 
 void print_status(struct json_object *s)
@@ -251,6 +252,7 @@ void print_bill(struct json_object *result)
 		printf("  mounted in a mount namespace that is not visible here, kept by %s\n",
 		       *json_text(q, "holder") ? json_text(q, "holder") : "an unknown process");
 	if (json_u64(q, "bounced_tasks"))
-		printf("  %s tasks blocked the freeze, first %s\n",
-		       with_commas(json_u64(q, "bounced_tasks")), json_text(q, "culprit"));
+		printf("  %s task%s blocked the freeze, first %s\n",
+		       with_commas(json_u64(q, "bounced_tasks")),
+		       json_u64(q, "bounced_tasks") == 1 ? "" : "s", json_text(q, "culprit"));
 }

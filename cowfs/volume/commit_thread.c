@@ -842,12 +842,12 @@ static void lock_cards(struct volume *v)
 	}
 }
 
-/* Applies to every kind of job. */
-static void tell_lent(const struct volume *v, struct volume_result *res)
+/* Applies to every kind of job.  A failed commit that was lent space has said so already. */
+static void tell_lent(const struct volume *v, int r, struct volume_result *res)
 {
 	size_t n = strlen(res->why);
 
-	if (log_lent_needed(v->log) && !strstr(res->why, "lent room"))
+	if (log_lent_needed(v->log) && !(r < 0 && res->report.lent))
 		snprintf(res->why + n, sizeof(res->why) - n,
 			 "%sthe lent space holds committed blocks: leave it in place and run "
 			 "cowctl commit --checkpoint",
@@ -880,7 +880,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->time_s = (uint64_t)time(NULL);
 	res->generation_seq = log_newest(v->log)->seq;
 	explain(res, r);
-	tell_lent(v, res);
+	tell_lent(v, r, res);
 	if (r == 0 && res->quiesce.stopped && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "sealed without a freeze, as a power cut would leave it: the log is full "

@@ -111,7 +111,7 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 	if (r == -ERANGE)
 		return fail(why, n, r, "%s: smaller than its log says: %llu bytes", where,
 			    (unsigned long long)v->log_card->geo.size_bytes);
-	return fail(why, n, r, "%s: super record: %s", where, strerror(-r));
+	return fail(why, n, r, "%s: superblock of the log: %s", where, strerror(-r));
 }
 
 static int open_log(struct volume *v, char *why, size_t n)

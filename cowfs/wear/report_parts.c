@@ -665,7 +665,7 @@ static void put_health(FILE *f, struct json_object *w)
 	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Health\"><table id=\"health\"><tbody>\n",
 	      f);
 	row(f, "Who says so");
-	html_text(f, *json_text(h, "source") ? json_text(h, "source") : "nobody");
+	html_text(f, *json_text(h, "source") ? json_text(h, "source") : "unknown");
 	if (*json_text(h, "unknown_because")) {
 		row(f, "Why not");
 		html_text(f, json_text(h, "unknown_because"));
