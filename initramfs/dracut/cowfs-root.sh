@@ -14,7 +14,7 @@ drop_in() { # unit, then lines
 what=$(systemctl show -P What sysroot.mount)
 options=$(systemctl show -P Options sysroot.mount)
 [ -b "$what" ] || {
-	printf '%s\n' "cowfs: the root is no block device: $what" >&2
+	printf '%s\n' "cowfs: the root is not a block device: $what" >&2
 	exit 0
 }
 cowfs_start "$what"

@@ -69,8 +69,8 @@ tells() {
 	tells "ok /boot is ext4 on /dev/fakecard1, apart from the root"
 	tells "would [root] of $R/etc/cowfs/cowfs.conf: enabled = yes"
 	tells "prepare = shrink"
-	tells "would makes the initramfs"
-	tells "would /boot becomes read-only"
+	tells "would rebuild the initramfs"
+	tells "would make /boot read-only"
 	tells "Nothing was done."
 	run ! grep -q "STOP" <<<"$output"
 	[ "$(tree_sum "$R")" = "$before" ]
@@ -79,14 +79,14 @@ tells() {
 	run -0 setup_it enable
 	run -0 setup_it disable
 	tells "would [root] of $R/etc/cowfs/cowfs.conf: enabled = no"
-	tells "then the next boot brings home"
+	tells "then the next boot checkpoints"
 	[ "$(tree_sum "$R")" = "$before" ]
 }
 
 @test "setup: what stops it, each alone" {
 	debian
 	image 60
-	stops "MiB free; the log and some air need"
+	stops "MiB free; the log and some reserve need"
 	image 400 -O mmp
 	stops "multiple mount protection"
 	image 400
@@ -96,7 +96,7 @@ tells() {
 	put proc/swaps 'Filename Type Size Used Priority' '/var/swap file 102396 0 -2'
 	stops "swap files on the root would swap RAM to RAM: /var/swap"
 	run -0 setup_it setup --swap-off
-	tells "would switches off swap on /var/swap"
+	tells "would switch off swap on /var/swap"
 	debian
 	put proc/meminfo 'MemTotal:  100000 kB'
 	stops "97 MiB of memory"
@@ -107,12 +107,12 @@ tells() {
 	stops "neither initramfs-tools nor dracut"
 	debian
 	put lib/modules/6.1.0-1/modules.dep 'kernel/fs/fuse/fuse.ko:'
-	stops "kernel 6.1.0-1, which runs, has no loop"
+	stops "the running kernel 6.1.0-1 has no loop"
 	put lib/modules/6.1.0-1/modules.builtin 'kernel/drivers/block/loop.ko'
 	run -0 setup_it setup
 	debian
 	put proc/self/mountinfo '22 1 0:30 / / rw,relatime shared:1 - overlay overlay rw'
-	stops "no block device"
+	stops "not a block device"
 	put proc/self/mountinfo '22 1 8:2 / / rw,relatime shared:1 - xfs /dev/root rw'
 	stops "xfs cannot be made smaller"
 	debian
@@ -245,7 +245,7 @@ only() { # FOLDER FILE...
 		printf '#!/bin/sh\ncase $1 in END*) exec %s "$@" ;; esac\n%s\n' "$awk" "$tool" >"$T/fail/awk"
 		chmod +x "$T/fail/awk"
 		PATH=$T/fail:$PATH run -1 edit 'fstab_swap_off /swap'
-		[[ $output == *"fstab"*"not changed"* || $output == *"table could not be edited: it was not changed"* ]]
+		[[ $output == *"fstab"*"nothing was changed"* || $output == *"table could not be edited; nothing was changed"* ]]
 		survives "$tool"
 	done
 	rm "$T/fail/awk"
@@ -254,7 +254,7 @@ only() { # FOLDER FILE...
 	cp -a "$T/fstab" "$R/elsewhere/table"
 	mount -o remount,ro "$R/elsewhere"
 	run -1 edit 'fstab_swap_off /swap'
-	[[ $output == *"cannot be written: it was not changed"* ]]
+	[[ $output == *"cannot be written; nothing was changed"* ]]
 	survives "read-only"
 	umount "$R/elsewhere"
 	rm "$R/etc/fstab"
@@ -268,7 +268,7 @@ only() { # FOLDER FILE...
 	# as dumpe2fs prints a label, or the folder that it was last mounted on
 	printf '#!/bin/sh\ncat <<"END"\nFilesystem volume name:   x\nFree blocks: a[$(touch %s/got)0]\nEND\n/usr/sbin/dumpe2fs -h %s/image\n' \
 		"$T" "$T" >"$T/bin/dumpe2fs"
-	stops "tells no plain number as its 'Free blocks'"
+	stops "has no plain number as its 'Free blocks'"
 	[ ! -e "$T/got" ]
 	sed "1s|.*|#!/bin/bash|" "$SRC/setup" >"$T/setup"
 	chmod +x "$T/setup"
@@ -284,5 +284,5 @@ only() { # FOLDER FILE...
 	run -1 setup_it setup --json
 	jq -e '.lines | any(.text | contains("/sw?[2Jap\\040\"x"))' <<<"$output"
 	run -0 setup_it setup --swap-off
-	[[ $output == *'switches off swap on /sw?[2Jap\040"x'* && $output != *$'\e'* ]]
+	[[ $output == *'switch off swap on /sw?[2Jap\040"x'* && $output != *$'\e'* ]]
 }

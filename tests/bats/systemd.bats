@@ -218,7 +218,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[ ! -e "$T/dev/watchdog1" ]
 	echo 1 >"$T/code"
 	run -1 "$SRC/cowfs.shutdown" reboot
-	[[ $output == *"THE LAST COMMIT DID NOT COME TO ITS END"* ]]
+	[[ $output == *"THE LAST COMMIT DID NOT FINISH"* ]]
 	run_file root.state failed
 	run_file root.failed 'no fuse here'
 	run -0 "$SRC/cowfs.shutdown" reboot
