@@ -6,9 +6,9 @@
 #include "base/util.h"
 
 /*
- * Room for need items in all: items itself if it has that, else where it lies now, *cap raised (at
- * least doubled, at least 16). What is new is not initialised. NULL: no memory; items and *cap are
- * as they were.
+ * Makes room for need items in total. Returns items unchanged if the room is enough. Otherwise it
+ * returns the new place of the array and raises *cap (at least doubled, at least 16). New items are
+ * not initialised. NULL: out of memory; items and *cap are unchanged.
  *
  * 	void *p = array_grow(x->item, &x->cap, x->n + 1, sizeof(*x->item));
  *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cursor codec for on-card bytes: little-endian, field by field. A cursor that
- * would leave its buffer sets `bad` and touches nothing; the caller looks at
- * `bad` once at the end. And single fields of a superblock whose size is known.
+ * Cursor codec for on-card bytes: little-endian, field by field. A cursor that would leave its
+ * buffer sets `bad` and touches nothing; the caller checks `bad` once at the end. Also reads single
+ * fields of a superblock of known size.
  */
 #ifndef COWFS_BASE_BYTES_H
 #define COWFS_BASE_BYTES_H
@@ -108,7 +108,7 @@ static inline void get_bytes(struct bytes_reader *r, void *dst, size_t len)
 	r->pos += len;
 }
 
-/* true if the next len bytes exist and are all zero: reserved fields are checked */
+/* true if the next len bytes exist and are all zero: for checks of reserved fields */
 static inline bool get_zeroes(struct bytes_reader *r, size_t len)
 {
 	if (r->bad || r->size_bytes - r->pos < len) {
@@ -122,7 +122,7 @@ static inline bool get_zeroes(struct bytes_reader *r, size_t len)
 	return true;
 }
 
-/* One field of other formats, at p + off. */
+/* One field of another format, at p + off. */
 static inline uint64_t le_at(const uint8_t *p, size_t off, size_t width)
 {
 	uint64_t v = 0;
@@ -141,7 +141,7 @@ static inline uint64_t be_at(const uint8_t *p, size_t off, size_t width)
 	return v;
 }
 
-/* whole-buffer zero test, 8 bytes at a time; p need not be aligned, len is a multiple of 8 */
+/* true if the whole buffer is zero; reads 8 bytes at a time; p need not be aligned, len % 8 == 0 */
 static inline bool bytes_all_zero(const void *p, size_t len)
 {
 	for (size_t i = 0; i < len; i += 8) {

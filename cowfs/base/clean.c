@@ -33,7 +33,7 @@ static uint32_t code_point(const char *s, size_t n)
 
 bool utf8_shows(const char *s, size_t n)
 {
-	/* the marks of direction are those of Unicode's Bidi_Control */
+	/* includes the direction marks of Unicode's Bidi_Control */
 	static const struct {
 		uint32_t first, last;
 	} hidden[] = {
@@ -62,7 +62,7 @@ char *clean_text(char *text)
 
 char *clean_copy(char *buf, size_t size_bytes, const char *text)
 {
-	/* a character that is cut at the end of the buffer is no longer UTF-8 */
+	/* a character cut at the end of the buffer is not valid UTF-8 */
 	snprintf(buf, size_bytes, "%s", text);
 	return clean_text(buf);
 }

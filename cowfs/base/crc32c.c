@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Slicing-by-8 tables, and the CPU's own instruction where there is one (SSE4.2,
- * ARMv8 CRC). Both are checked against each other in tests/unit.
+ * Slicing-by-8 tables, and the CPU's own instruction if it has one (SSE4.2, ARMv8 CRC). tests/unit
+ * compares the two.
  */
 #include "base/crc32c.h"
 

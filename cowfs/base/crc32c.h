@@ -9,14 +9,14 @@
 /* crc32c(0, "123456789", 9) == 0xE3069283; chains: crc32c(crc32c(0, a), b). */
 uint32_t crc32c(uint32_t crc, const void *buf, size_t len_bytes);
 /*
- * For what somebody else has written: CRC32C of the bytes from the last to the first.
+ * CRC32C of the bytes from the last to the first, for blocks that other programs wrote.
  *
- * ext4 ends its superblock and its extent blocks with a CRC32C of what stands before it. With a
- * plain CRC32C over the block all contents of such a block have the same value: a CRC is linear,
- * and one that follows its data cancels it.
+ * ext4 ends its superblock and its extent blocks with a CRC32C of the bytes before it. A plain
+ * CRC32C over such a block has the same value for all contents: a CRC is linear, and a CRC that
+ * follows its data cancels it.
  */
 uint32_t crc32c_back(const void *buf, size_t len_bytes);
-/* The same from tables only, whatever the CPU can: for the test that compares the two. */
+/* The same from tables only, whatever the CPU supports: for the test that compares the two. */
 uint32_t crc32c_sw(uint32_t crc, const void *buf, size_t len_bytes);
 uint32_t crc32c_back_sw(const void *buf, size_t len_bytes);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Most processes share a few mount namespaces: each of these is read once. */
+/* Most processes share a few mount namespaces: the search reads each of these once. */
 #include "base/holder.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 struct search {
 	int proc_dirfd;
 	dev_t dev;
-	uint64_t seen[NAMESPACES]; /* inodes of mount namespaces, the last ones */
+	uint64_t seen[NAMESPACES]; /* inodes of the last mount namespaces that were read */
 	unsigned n_seen;
 };
 

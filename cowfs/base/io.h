@@ -8,18 +8,23 @@
 
 #include "base/util.h"
 
-/* 0 or -errno; end of file inside the range is -EIO. EINTR is retried. */
+/* 0 or -errno; end of file inside the range is -EIO. These functions retry on EINTR. */
 int io_pread_full(int fd, void *buf, size_t len_bytes, uint64_t off_bytes) MUST_CHECK;
 int io_pwrite_full(int fd, const void *buf, size_t len_bytes, uint64_t off_bytes) MUST_CHECK;
 int io_write_full(int fd, const void *buf, size_t len_bytes) MUST_CHECK;
 
-/* Reads a small text file below dirfd (AT_FDCWD allowed), cuts trailing white
- * space, always terminates buf. Returns the length or -errno. */
+/*
+ * Reads a small text file below dirfd (AT_FDCWD allowed), cuts trailing white space, always
+ * terminates buf. Returns the length or -errno.
+ */
 int io_read_text(int dirfd, const char *path, char *buf, size_t size_bytes) MUST_CHECK;
 int io_read_u64(int dirfd, const char *path, uint64_t *ret) MUST_CHECK;
 int io_write_text(int dirfd, const char *path, const char *text) MUST_CHECK;
 
-/* Memory for direct I/O: 4 KiB aligned, zeroed; NULL without memory. free() it. */
+/*
+ * Memory for direct I/O: 4 KiB aligned, zeroed; NULL: out of memory. The caller frees it with
+ * free().
+ */
 void *io_alloc(size_t len_bytes);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - The kernel escapes space, tab, newline and backslash in every field, so fields end at a space
+ * - The kernel escapes space, tab, newline and backslash in every field. So fields end at a space
  *   and lines at a newline, whatever names users choose.
- * - A mount point is opened below the root of the process whose mountinfo it is from, with O_PATH
- *   first: that neither waits for a fifo nor touches a device. Then the id is compared. Only a
- *   directory or a regular file is opened for real, through /proc.
- * - The way to a mount point may lead through a FUSE mount of some user, which need not answer. So
- *   the kernel may use only what it has cached: it keeps every folder on the way to a mount point
- *   in its cache, and only a file system that wants to be asked again makes that fail.
- * - A line that does not fit is dropped whole.
+ * - A mount point is opened below the root of the process that mountinfo belongs to, with O_PATH
+ *   first: this neither waits for a fifo nor touches a device. Then the id is compared. Only a
+ *   directory or a regular file is opened for reading, through /proc.
+ * - The path to a mount point may lead through a FUSE mount of a user, which may not answer. So the
+ *   kernel may use only its cache. It keeps every folder on the path to a mount point there, so the
+ *   lookup fails only for a file system that demands revalidation.
+ * - A line that does not fit is dropped as a whole.
  */
 #include "base/mounts.h"
 
@@ -28,16 +28,16 @@
 
 #include "base/io.h"
 
-#define BTRFS_IDS 1024 /* more devices than that nobody has; ids are not used again at once */
+#define BTRFS_IDS 1024 /* more than any real file system has; btrfs does not reuse ids at once */
 
 struct lines {
 	int fd;
 	size_t len, pos;
-	bool cut; /* the line that begins at pos has lost its head */
+	bool cut; /* the line that begins at pos has lost its beginning */
 	char buf[16384];
 };
 
-/* NULL at the end. What follows the last newline is no line. */
+/* NULL at the end. Text after the last newline is not a line. */
 static char *next_line(struct lines *l)
 {
 	for (;;) {
@@ -189,7 +189,7 @@ int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m)
 		return -ENOMEM;
 	mounts_unescape(path);
 	path_fd = open_in_root(root_dirfd, path, RESOLVE_CACHED);
-	if (path_fd == -EINVAL) /* before 5.12 */
+	if (path_fd == -EINVAL) /* Linux before 5.12 */
 		path_fd = open_in_root(root_dirfd, path, 0);
 	if (path_fd < 0)
 		return path_fd;
@@ -240,7 +240,7 @@ bool mounts_shows(int proc_dirfd, int root_dirfd, const struct mount_entry *m, d
 
 	if (m->dev == dev)
 		return true;
-	/* the type is the kernel's word: FUSE says "fuse" or "fuse.SUBTYPE" */
+	/* the kernel chooses the type: for FUSE it is "fuse" or "fuse.SUBTYPE" */
 	if (major(m->dev) != 0 || strcmp(m->type, "btrfs"))
 		return false;
 	fd = mounts_open(proc_dirfd, root_dirfd, m);
@@ -252,7 +252,7 @@ struct wanted {
 	const char *dir; /* NULL: anywhere */
 	bool by_device;
 	dev_t dev;
-	/* of the last mount on dir, or the last one that shows the device */
+	/* about the last mount on dir, or the last one that shows the device */
 	bool found;
 	dev_t found_dev;
 	char *ret_dir;

@@ -56,7 +56,7 @@ void msg(enum msg_level level, const char *fmt, ...)
 	}
 	line[n++] = '\n';
 	if (write(kmsg_fd >= 0 ? kmsg_fd : STDERR_FILENO, line, (size_t)n) < 0)
-		return; /* nowhere left to say it */
+		return; /* no other way to report it */
 }
 
 void msg_last_alarm(char *buf, size_t size_bytes)

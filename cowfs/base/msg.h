@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages of the programs. Library code returns errors; it calls these only
- * for what the caller cannot say (which copy was damaged, which task hangs).
- * Lines go to stderr, or, in the daemon after start, to /dev/kmsg through a
- * descriptor that is kept open: no path look-up, no allocation, no syslog.
- * A message is one line, whatever its arguments hold (base/clean.h).
+ * Messages of the programs. Library code returns errors; it calls these functions only for details
+ * that the caller does not know (which copy was damaged, which task hangs). Lines go to stderr. In
+ * the daemon after its start they go to /dev/kmsg through a descriptor that stays open: no path
+ * look-up, no allocation, no syslog. A message is one line, whatever its arguments hold
+ * (base/clean.h).
  */
 #ifndef COWFS_BASE_MSG_H
 #define COWFS_BASE_MSG_H
@@ -13,13 +13,13 @@
 
 enum msg_level { MSG_ERR = 3, MSG_WARN = 4, MSG_NOTICE = 5, MSG_INFO = 6, MSG_DEBUG = 7 };
 
-void msg_set_prog(const char *name);	/* shown before each line; not copied */
+void msg_set_prog(const char *name);	/* printed before each line; not copied */
 void msg_set_level(enum msg_level max); /* default MSG_NOTICE */
-/* from now on to this descriptor (kept, not owned); -1: stderr */
+/* sends later messages to this descriptor (kept, not owned); -1: stderr */
 void msg_to_kmsg(int fd);
 void msg(enum msg_level level, const char *fmt, ...) PRINTF(2, 3);
 
-/* Keeps the newest error and warning text of this process for the status: copies into buf. */
+/* Copies the newest error or warning text of this process into buf, for the status. */
 void msg_last_alarm(char *buf, size_t size_bytes);
 
 #endif

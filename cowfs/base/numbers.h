@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers as people read them. */
+/* Formats numbers for people. */
 #ifndef COWFS_BASE_NUMBERS_H
 #define COWFS_BASE_NUMBERS_H
 
 #include "base/util.h"
 
-/* "1,234,567" into one of a few static buffers */
+/* "1,234,567" in one of a few static buffers */
 const char *with_commas(uint64_t v);
 /* Local time as 2024-01-31 12:30:00 in a static buffer; "never" for 0. */
 const char *format_time(uint64_t unix_s);
 /* "3 s", "12 min", "5.2 h", "34 days", "2.1 years" */
 const char *format_span(double s, char buf[24]);
 #define SPAN(s) format_span((s), (char[24]){ 0 })
-/* A life with one significant digit: "3 months", "1 year"; "more than 20 years" from there on. */
+/*
+ * A lifetime with one significant digit: "3 months", "1 year"; above 20 years "more than 20 years".
+ */
 const char *format_life(double s, char buf[24]);
 
 #endif

@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Digits with at most one '.': value scaled by 10^6, so that no floating point locale matters. */
+/*
+ * Digits with at most one '.': the value scaled by 10^6, so that the floating-point locale has no
+ * effect.
+ */
 static int parse_decimal(const char **s, uint64_t *ret_micro)
 {
 	uint64_t whole = 0, micro = 0, place = 100000;

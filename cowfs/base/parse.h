@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers as people write them. Whole string or error: -EINVAL nonsense, -ERANGE out of bounds. */
+/*
+ * Parses numbers that people write. The whole string must be valid: -EINVAL: not a number, -ERANGE:
+ * out of bounds.
+ */
 #ifndef COWFS_BASE_PARSE_H
 #define COWFS_BASE_PARSE_H
 
@@ -7,12 +10,12 @@
 
 /* "64M", "1.5GiB", "4096", "0x1000": binary multiples K M G T with optional "iB" or "B". */
 int parse_size(const char *s, uint64_t *ret_bytes) MUST_CHECK;
-/* A size, or a share of total_bytes as "40%". */
+/* A size, or a share of total_bytes such as "40%". */
 int parse_size_or_percent(const char *s, uint64_t total_bytes, uint64_t *ret_bytes) MUST_CHECK;
 /* "90", "90s", "10m", "2h", "500ms" */
 int parse_duration_ns(const char *s, uint64_t *ret_ns) MUST_CHECK;
 int parse_u64(const char *s, uint64_t *ret) MUST_CHECK;
-/* "12.3 MiB" into buf, which is returned; one decimal, binary units */
+/* Writes "12.3 MiB" to buf and returns buf; one decimal, binary units */
 char *format_size(uint64_t bytes, char *buf, size_t size_bytes);
 #define FORMAT_SIZE(bytes) format_size((bytes), (char[24]){ 0 }, 24)
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What /proc tells of processes: directories whose entries are numbers (processes, tasks,
- * descriptors), and who is dying. */
+/*
+ * Reads /proc: directories whose entries are numbers (processes, tasks, descriptors), and whether a
+ * process is dying.
+ */
 #ifndef COWFS_BASE_PROCLIST_H
 #define COWFS_BASE_PROCLIST_H
 
@@ -8,14 +10,14 @@
 
 #include "base/util.h"
 
-/* NULL: errno tells why. closedir() it. */
+/* NULL: errno has the reason. The caller closes it with closedir(). */
 DIR *proclist_open(int dirfd, const char *name);
-/* The next number, or -1: there is none any more. */
+/* The next number, or -1 at the end. */
 int proclist_next(DIR *dir);
 
 /*
- * status_fd: of /proc/PID/status. Has it been killed, or has its first thread ended? A thread that
- * sleeps unkillably keeps such a process, and its descriptors.
+ * status_fd: of /proc/PID/status. Was the process killed, or has its first thread ended? A thread
+ * in an uninterruptible sleep keeps such a process and its descriptors.
  */
 bool proclist_is_dying(int status_fd);
 

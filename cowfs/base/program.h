@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Other programs. */
+/* Runs other programs. */
 #ifndef COWFS_BASE_PROGRAM_H
 #define COWFS_BASE_PROGRAM_H
 
 #include "base/util.h"
 
 /*
- * Runs a program and waits. out_fd gets its output and its errors; -1: they go to where ours go.
- * Its exit status; 127: it cannot be run; 128 + n: ended by signal n.
+ * Runs a program and waits for its end. out_fd gets its output and its errors; -1: they go to the
+ * same place as those of this process. Returns the exit status; 127: the program cannot be run; 128
+ * + n: signal n ended it.
  */
 int program_run(const char *const argv[], int out_fd) MUST_CHECK;
 

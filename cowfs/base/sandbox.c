@@ -33,9 +33,12 @@ int sandbox_filter(uint32_t others, bool log, int (*rules)(scmp_filter_ctx filte
 	if (!r)
 		r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
 	(void)seccomp_attr_set(filter, SCMP_FLTATR_API_SYSRAWRC, 1); /* the kernel's own error */
-	/* before 5.16 a filter also slows the process down, for those that run code of others */
+	/*
+	 * before 5.16 a filter also enables a mitigation for processes that run foreign code, and
+	 * slows them
+	 */
 	(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
-	if (log) /* before 4.14 there is none */
+	if (log) /* Linux before 4.14 cannot log */
 		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_LOG, 1);
 	if (!r)
 		r = rules(filter, ctx);

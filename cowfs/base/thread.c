@@ -20,12 +20,12 @@ int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*m
 	r = -pthread_attr_init(&attr);
 	if (r < 0)
 		return r;
-	/* 128 KiB on arm64 */
+	/* the minimum is 128 KiB on arm64 */
 	r = -pthread_attr_setstacksize(
 		&attr, max_u64(stack_bytes, (uint64_t)sysconf(_SC_THREAD_STACK_MIN)));
 	if (r == 0) {
 		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited */
+		pthread_sigmask(SIG_SETMASK, &all, &old); /* the new thread inherits the mask */
 		r = -pthread_create(ret, &attr, main, arg);
 		pthread_sigmask(SIG_SETMASK, &old, NULL);
 	}
@@ -45,16 +45,18 @@ static void *call_main(void *arg)
 {
 	struct call *c = arg;
 
-	prctl(PR_SET_NAME, c->name); /* by itself: to name another thread takes a file of /proc */
-	/* the first one gives this thread a table of its own */
+	prctl(PR_SET_NAME, c->name); /* naming another thread needs a file of /proc */
+	/* the first call gives this thread a descriptor table of its own */
 	if (close_range((unsigned)c->fd + 1, UINT_MAX, CLOSE_RANGE_UNSHARE) < 0 ||
 	    (c->fd > 3 && close_range(3, (unsigned)c->fd - 1, 0) < 0)) {
 		c->result = -errno;
 		return NULL;
 	}
 	c->result = c->make(c->fd) < 0 ? -errno : 0;
-	/* the thread is gone a moment later than its end is seen; ThreadSanitizer takes a close()
-	 * for one of the shared table */
+	/*
+	 * the thread exits a moment after its end is visible; ThreadSanitizer mistakes a close()
+	 * for one of the shared table
+	 */
 	(void)!close_range((unsigned)c->fd, (unsigned)c->fd, 0);
 	return NULL;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads as the daemon wants them: no signal is ever taken by one, and the stack is no larger than
- * needed (it is locked). */
+/*
+ * Threads for the daemon: they take no signals, and their stacks are no larger than needed (a stack
+ * is locked memory).
+ */
 #ifndef COWFS_BASE_THREAD_H
 #define COWFS_BASE_THREAD_H
 
@@ -9,21 +11,25 @@
 
 #include "base/util.h"
 
-/* name: at most 15 characters, as `ps -L` shows it; NULL: that of the caller. 0 or -errno. */
+/* name: at most 15 characters, as `ps -L` shows it; NULL: the name of the caller. 0 or -errno. */
 int thread_start(pthread_t *ret, const char *name, size_t stack_bytes, void *(*main)(void *arg),
 		 void *arg) MUST_CHECK;
 
 /*
- * call(fd) in a thread that has no other open descriptor, for a call that sleeps unkillably in I/O
- * which this process answers. A killed process keeps the descriptors of a thread that sleeps so:
- * with /dev/fuse among them it would wait for itself, and with it everybody who uses the volume.
- * Returns when the call does: 0, -errno of the call, or of what it takes to begin it.
+ * Runs call(fd) in a thread that has no other open descriptor. For a call that sleeps
+ * uninterruptibly in I/O which this process answers. A killed process keeps the descriptors of a
+ * thread in such a sleep: with /dev/fuse among them it would wait for itself, and so would all
+ * users of the volume. Returns when the call does: 0, -errno of the call, or -errno of the steps
+ * before it.
  */
 int thread_call_alone(const char *name, int fd, int (*call)(int fd)) MUST_CHECK;
 
-/* A condition for thread_cond_wait_until. */
+/* Initialises a condition for thread_cond_wait_until. */
 void thread_cond_init(pthread_cond_t *c);
-/* Until it is signalled, or now_ns() is at_ns, or for no reason. Under lock. */
+/*
+ * Waits until the condition is signalled, or now_ns() is at_ns, or a spurious wakeup. The caller
+ * holds lock.
+ */
 void thread_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t at_ns);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Small things that every module uses: sizes, rounding, cleanup attributes. */
+/* Small helpers for every module: sizes, rounding, cleanup attributes. */
 #ifndef COWFS_BASE_UTIL_H
 #define COWFS_BASE_UTIL_H
 
@@ -11,11 +11,10 @@
 #include <unistd.h>
 
 /*
- * The unit of copy-on-write, of the log and of every block number in this
- * program: 4 KiB. A variable that ends in _blk is a block number of the
- * protected volume, _lblk a block number inside the log's ring, _blks a count
- * of blocks, _bytes a byte count, off_bytes a byte offset on a device, _ns
- * nanoseconds, _seq a sequence number of the log.
+ * The unit of copy-on-write, of the log and of every block number in this program: 4 KiB. A
+ * variable that ends in _blk is a block number of the protected volume, _lblk a block number inside
+ * the log's ring, _blks a count of blocks, _bytes a byte count, off_bytes a byte offset on a
+ * device, _ns nanoseconds, _seq a sequence number of the log.
  */
 #define COW_BLK_SHIFT 12
 #define COW_BLK_BYTES 4096u
@@ -39,7 +38,7 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* to is any number but 0; not only powers of two (erase blocks of 3 and 12 MiB exist) */
+/* to is any number except 0, not only a power of two (erase blocks of 3 and 12 MiB exist) */
 static inline uint64_t round_up_u64(uint64_t v, uint64_t to)
 {
 	return (v + to - 1) / to * to;
@@ -55,7 +54,7 @@ static inline uint64_t blk_to_bytes(uint64_t blk)
 	return blk << COW_BLK_SHIFT;
 }
 
-#define CLOCK_IS_SET_S 1577836800ull /* 2020-01-01: a clock before that is not set */
+#define CLOCK_IS_SET_S 1577836800ull /* 2020-01-01: an earlier clock is not set */
 
 /* CLOCK_MONOTONIC */
 static inline uint64_t now_ns(void)
@@ -80,7 +79,7 @@ static inline void cleanup_closep(int *fd)
 #define _cleanup_free_ __attribute__((cleanup(cleanup_freep)))
 #define _cleanup_close_ __attribute__((cleanup(cleanup_closep)))
 
-/* takes the descriptor or pointer out of a cleanup variable */
+/* takes the descriptor or pointer out of a cleanup variable, so that it stays open or allocated */
 static inline int steal_fd(int *fd)
 {
 	int r = *fd;
