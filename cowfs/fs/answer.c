@@ -25,7 +25,7 @@ struct served {
 	uint8_t *bits;
 };
 
-/* All of iov, in or out; blocks. */
+/* Passes all of iov, in or out; blocks. */
 static bool pass(int fd, bool in, struct iovec *iov, size_t n)
 {
 	while (n) {

@@ -2,12 +2,13 @@
 /*
  * Private to fs/: the side that answers questions about an image, in a process of its own.
  *
- * On the socket (a stream: where a buffer is small, messages of 64 KiB go in pieces) one question
- * is open at a time. The asking side sends a struct question; the other one sends struct answers,
- * each with its data: one that wants blocks is answered by an error number and these, until one is
- * the last. What a bitmap or a range says cannot be checked here, and need not be: whoever controls
- * the other side controls the image, which may say the same. That it stays inside of the volume and
- * of our memory is checked.
+ * The socket is a stream: with a small buffer, messages of 64 KiB go in pieces. One question is
+ * open at a time. The asking side sends a struct question. The other side sends struct answers,
+ * each with its data. An answer that wants blocks gets an error number and the blocks; this repeats
+ * until an answer is the last one. The content of a bitmap or a range cannot be checked here, and
+ * needs no check: an attacker who controls the other side also controls the image, which may say
+ * the same. The asking side does check that the content stays inside the volume and inside its own
+ * memory.
  */
 #ifndef COWFS_FS_ANSWER_H
 #define COWFS_FS_ANSWER_H
@@ -26,19 +27,20 @@ struct question {
 };
 
 struct answer {
-	uint32_t more; /* 1: blocks are wanted first */
+	uint32_t more; /* 1: this side first wants blocks */
 	int32_t err;
-	uint64_t bytes;	    /* of data behind it */
-	uint64_t blk, blks; /* or blks: how many ranges there are */
+	uint64_t bytes;	    /* of the data that follow */
+	uint64_t blk, blks; /* or blks: the number of ranges */
 };
 
-/* How long a session is waited for in all, with a 600th of it for each question. 60 s; tests are
- * less patient. */
+/*
+ * The time limit for a whole session, to which each question adds a 600th. 60 s; shorter in tests.
+ */
 extern uint64_t answer_patience_ns;
 
-/* Answers on a socket until it is closed. */
+/* Answers questions on a socket until it is closed. */
 void answer_serve(int fd);
-/* Of what a call shall pass, the first bytes have been. */
+/* Advances *iov and *n past the first bytes, which a call has already passed. */
 void answer_skip(struct iovec **iov, size_t *n, size_t bytes);
 
 #endif

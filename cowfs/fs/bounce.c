@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The hunt through /proc for what keeps a freeze waiting.
+ * Searches /proc for the tasks that keep a freeze waiting.
  *
  * Notes on the design
- * - do_splice() and its kin hold the file system's write count while they wait for pipe data;
- *   FIFREEZE waits for that count, uninterruptibly. Any stop signal makes the call unwind; after
+ * - do_splice() and similar calls hold the file system's write count while they wait for pipe data.
+ *   FIFREEZE waits for that count, uninterruptibly. Any stop signal makes the call unwind. After
  *   SIGCONT it restarts by itself and then waits at the freeze barrier, where it belongs.
- * - Only tasks in an interruptible sleep are touched: one in D does not see a signal, one that runs
- *   will come to an end. A stopped one (T) is somebody's wish.
+ * - Only tasks in an interruptible sleep are touched: a task in D does not see a signal, and a task
+ *   that runs will end its call. A stopped task (T) was stopped on purpose.
  * - statx with AT_STATX_DONT_SYNC: the descriptor may belong to a dead network file system.
  * - Not found: a splice done by an io_uring worker, and tasks of a foreign (32-bit) system call
  *   table.
@@ -33,7 +33,7 @@
 
 static const struct {
 	long number;
-	unsigned fd_arg; /* which argument is the descriptor written to */
+	unsigned fd_arg; /* the argument with the descriptor that is written to */
 } writing_calls[] = {
 	{ SYS_splice, 2 },     { SYS_sendfile, 0 }, { SYS_copy_file_range, 2 },
 	{ SYS_write, 0 },      { SYS_writev, 0 },   { SYS_pwrite64, 0 },
@@ -52,15 +52,17 @@ static int written_fd(int task_dirfd)
 
 	if (io_read_text(task_dirfd, "syscall", text, sizeof(text)) < 0 ||
 	    sscanf(text, "%ld %llx %llx %llx", &number, &arg[0], &arg[1], &arg[2]) != 4)
-		return -1; /* gone, or "running" */
+		return -1; /* the task is gone, or "running" */
 	for (size_t i = 0; i < ARRAY_SIZE(writing_calls); i++)
 		if (number == writing_calls[i].number)
 			return (int)arg[writing_calls[i].fd_arg];
 	return -1;
 }
 
-/* The letter after the last ')' of stat: the name before it may hold anything. 0 if the task is
- * gone. */
+/*
+ * The letter after the last ')' of stat: the name before it may contain any character. 0 if the
+ * task is gone.
+ */
 static char task_state(int task_dirfd)
 {
 	char text[512];
@@ -89,7 +91,7 @@ static bool holds_freeze(int task_dirfd, dev_t st_dev)
 	return makedev(st.stx_dev_major, st.stx_dev_minor) == st_dev;
 }
 
-/* SIGCONT only when the sleep is really over: sent at once it would take the stop back. */
+/* Sends SIGCONT only after the sleep has ended: an earlier SIGCONT would cancel the stop. */
 static void bounce(int pidfd, int task_dirfd)
 {
 	const struct timespec nap = { .tv_nsec = STOP_POLL_NS };
@@ -128,8 +130,10 @@ static unsigned bounce_process(int proc_dirfd, int pid, dev_t st_dev, char *culp
 		task_dirfd = open_dir_at(dirfd(tasks), name);
 		if (task_dirfd < 0 || !holds_freeze(task_dirfd, st_dev))
 			continue;
-		/* the directory is of this very process; so is the pidfd, if it still answers
-		 * afterwards */
+		/*
+		 * the directory belongs to this very process; the pidfd does too, if the directory
+		 * still answers afterwards
+		 */
 		if (pidfd < 0)
 			pidfd = pidfd_open(pid, 0);
 		if (pidfd < 0 || !task_state(task_dirfd))

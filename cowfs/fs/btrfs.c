@@ -62,7 +62,7 @@ static int add_chunk(struct btrfs_chunks *x, uint64_t logical, const struct btrf
 	return 0;
 }
 
-/* All items of one answer; *ret_next: where the next search begins. */
+/* Adds all items of one answer; *ret_next: where the next search begins. */
 static int add_items(struct btrfs_chunks *x, const struct btrfs_ioctl_search_args *a,
 		     uint64_t *ret_next)
 {
@@ -137,7 +137,7 @@ void btrfs_map(const struct btrfs_chunks *x, uint64_t logical, uint64_t len_byte
 {
 	size_t low = 0, n = x->n;
 
-	while (low < n) { /* to the last one that begins at or before logical, and one more */
+	while (low < n) { /* find the chunk after the last one that begins at or before logical */
 		size_t mid = low + (n - low) / 2;
 
 		if (x->c[mid].logical <= logical)
@@ -150,7 +150,7 @@ void btrfs_map(const struct btrfs_chunks *x, uint64_t logical, uint64_t len_byte
 		uint64_t gap = c->logical > logical ? min_u64(len_bytes, c->logical - logical) : 0,
 			 in, here;
 
-		logical += gap; /* nothing is there */
+		logical += gap; /* no chunk is there */
 		len_bytes -= gap;
 		in = logical - c->logical;
 		if (!len_bytes || in >= c->len_bytes)

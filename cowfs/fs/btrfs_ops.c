@@ -14,7 +14,7 @@ static bool probe_btrfs(const struct supers *s, struct fsinfo *f)
 	    !pow2_between(le_at(sb, 0x90, 4), 512, 65536))
 		return false;
 	f->block_bytes = (uint32_t)le_at(sb, 0x90, 4);
-	f->size_bytes = le_at(sb, 0xd1, 8); /* dev_item.total_bytes: of this device, not of all */
+	f->size_bytes = le_at(sb, 0xd1, 8); /* dev_item.total_bytes: of this device only */
 	memcpy(f->uuid, sb + 0x20, sizeof(f->uuid));
 	f->devices = le_at(sb, 0x88, 8);
 	return true;

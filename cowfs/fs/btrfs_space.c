@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
 /*
- * The trees of a btrfs, as far as its free space needs them: superblock -> chunk tree (where what
- * is logically somewhere lies on the device) and root tree -> extent tree (what is in use,
- * logically).
+ * The trees of a btrfs, as far as its free space needs them. The superblock leads to the chunk tree
+ * (which maps logical addresses to the device) and to the root tree. The root tree leads to the
+ * extent tree (which logical addresses are in use).
  *
  * "Free" is the claim that loses data when it is wrong. Invariants:
- * B1 a tree block is believed only if its checksum, file system, place, level, owner and generation
+ * B1 a tree block is trusted only if its checksum, file system, place, level, owner and generation
  *    are what the pointer to it says, its first key is the pointer's, and its keys ascend;
- * B2 the chunks lie inside of the device and overlap nowhere, and together are as large as the
+ * B2 the chunks lie inside the device and do not overlap, and together they are as large as the
  *    superblock says that chunks are: none is missing;
- * B3 extents lie inside of their chunk and do not overlap. An item that is not known in the extent
- *    tree is doubt.
+ * B3 extents lie inside their chunk and do not overlap. An unknown item in the extent tree means
+ *    doubt.
  *
- * Nothing is walked as a whole but the chunk tree. Of each level the last block is kept, and keys
- * are asked for in ascending order. Levels descend, so pointers that run in a circle end; blocks
+ * Only the chunk tree is walked as a whole. Of each level the last block is kept, and callers ask
+ * for keys in ascending order. Levels descend, so a circle of pointers ends. The blocks that are
  * read for a question are counted.
  */
 #include "fs/btrfs_space.h"
@@ -30,14 +30,14 @@
 #define LEVELS 8
 #define MAX_PIECES (1u << 16)
 #define READS_OPEN_BLKS 16384u
-/* the extents of 32768 blocks are in a third of that, each one alone, in half-full leaves */
+/* the extents of 32768 blocks, if each one is alone, fill a third of that in half-full leaves */
 #define READS_USED_BLKS 4000u
 
 #define SUPER_BLK 16
 #define SUPER_STRIPE_BLKS (64 * KIB / COW_BLK_BYTES)
 #define RESERVED_BLKS (MIB / COW_BLK_BYTES) /* the kernel's BTRFS_DEVICE_RANGE_RESERVED */
 
-/* of the superblock; the kernel has no header for programs that says so */
+/* of the superblock; no kernel header for programs has these */
 enum {
 	SUPER_FSID = 32,
 	SUPER_BYTENR = 48,
@@ -96,12 +96,12 @@ struct key {
 	uint64_t offset;
 };
 
-/* What is to be found at a place. */
+/* What the block at a place must contain. */
 struct pointer {
 	uint64_t bytenr, generation, owner;
 	unsigned level;
 	struct key first;
-	bool has_first; /* a root's is not known */
+	bool has_first; /* false for a root, whose first key is not known */
 };
 
 /* One copy of a chunk. */
@@ -115,7 +115,7 @@ struct pieces {
 };
 
 struct node {
-	uint64_t bytenr; /* 0: nothing is kept */
+	uint64_t bytenr; /* 0: no block is kept */
 	uint8_t *p;
 };
 
@@ -130,11 +130,11 @@ struct btrfs_space {
 	struct node node[LEVELS];
 };
 
-/* Where a search ended: the first item that is not below the key, if slot < n. */
+/* Where a search ended: at the first item that is not below the key, if slot < n. */
 struct leaf {
 	const uint8_t *p;
 	uint32_t slot, n;
-	struct key next; /* of the leaf behind it */
+	struct key next; /* of the next leaf */
 	bool has_next;
 };
 
@@ -176,7 +176,7 @@ static bool checksum_ok(const uint8_t *p, size_t bytes)
 
 /* ---- tree blocks ---- */
 
-/* Where the first copy of these bytes is. */
+/* Finds the first copy of these bytes. */
 static bool place_of(const struct btrfs_space *x, uint64_t logical, uint64_t bytes, uint64_t *ret)
 {
 	for (size_t i = 0; i < x->pieces.n; i++) {
@@ -210,7 +210,7 @@ static struct key entry_key(const uint8_t *p, uint32_t slot)
 	return key_at(entry_at(p, slot));
 }
 
-/* What does not depend on who points at it. */
+/* Checks what does not depend on the pointer to the block. */
 static bool node_ok(const struct btrfs_space *x, const uint8_t *p)
 {
 	uint32_t n = count_of(p), room = x->node_bytes - NODE_HEADER;
@@ -280,7 +280,7 @@ static int node_get(struct btrfs_space *x, const struct pointer *at, const uint8
 	return 0;
 }
 
-/* The first slot whose key is not below this one. */
+/* The first slot whose key is not below this key. */
 static uint32_t lower_bound(const uint8_t *p, const struct key *key)
 {
 	uint32_t low = 0, n = count_of(p);
@@ -312,7 +312,7 @@ static int step_down(const uint8_t *p, uint32_t slot, struct pointer *at)
 	return 0;
 }
 
-/* before: to the last item below the key instead; slot == n then: there is none. */
+/* before: finds the last item below the key instead; slot == n: there is none. */
 static int search(struct btrfs_space *x, const struct pointer *root, const struct key *key,
 		  bool before, struct leaf *ret)
 {
@@ -355,7 +355,7 @@ static void item_get(const struct leaf *l, uint32_t slot, struct item *ret)
 	ret->bytes = (uint32_t)le(entry, KEY_BYTES + 4, 4);
 }
 
-/* To where a search goes on when this leaf is done with. */
+/* Sets the key where a search continues after this leaf. */
 static bool go_on(const struct leaf *l, struct key *key)
 {
 	if (l->has_next && key_compare(&l->next, key) > 0)
@@ -377,7 +377,7 @@ static int add_piece(struct pieces *all, uint64_t place, uint64_t logical, uint6
 	return 0;
 }
 
-/* *ret_bytes: of the item. */
+/* *ret_bytes: the length of the item. */
 static int add_chunk(const struct btrfs_space *x, struct pieces *all, uint64_t logical,
 		     const uint8_t *p, size_t max_bytes, size_t *ret_bytes)
 {
@@ -434,7 +434,10 @@ static int by_place(const void *a, const void *b)
 	return (x->place > y->place) - (x->place < y->place);
 }
 
-/* B2. Keys ascend, so copies of one chunk are neighbours, and the next one begins behind them. */
+/*
+ * B2. Keys ascend, so copies of one chunk are neighbours, and the next chunk begins after their
+ * end.
+ */
 static int take_pieces(struct btrfs_space *x, struct pieces *all, uint64_t used_bytes)
 {
 	const struct piece *p = all->p;
@@ -613,7 +616,7 @@ void btrfs_space_close(struct btrfs_space *x)
 
 /* ---- extents ---- */
 
-/* Part of a piece, and where the bit of its first unit is. */
+/* Part of a piece, and the place of its first unit's bit. */
 struct part {
 	const struct piece *piece;
 	uint64_t from, to; /* logical */
@@ -650,14 +653,14 @@ static int extent_bytes(const struct btrfs_space *x, const struct piece *c, cons
 	return 0;
 }
 
-/* at: from where on; then behind the extent. */
+/* at: where to begin; on return the end of the extent. */
 static int note_item(const struct btrfs_space *x, const struct part *part, const struct item *it,
 		     struct key *at)
 {
 	uint64_t bytes, from, to;
 	int r;
 
-	/* references of an extent that was seen; a block group */
+	/* a reference of an extent that was already seen, or a block group */
 	if (key_compare(&it->key, at) < 0 || it->key.type == BTRFS_BLOCK_GROUP_ITEM_KEY)
 		return 0;
 	r = extent_bytes(x, part->piece, it, &bytes);
@@ -679,7 +682,7 @@ static int extents_of(struct btrfs_space *x, const struct part *part)
 	struct item it;
 	int r = search(x, &x->extents, &at, true, &l);
 
-	/* an extent that begins before may reach into it */
+	/* an extent that begins earlier may reach into the part */
 	if (!r && l.slot < l.n) {
 		item_get(&l, l.slot, &it);
 		if (it.key.objectid >= part->piece->logical)
@@ -699,7 +702,7 @@ static int extents_of(struct btrfs_space *x, const struct part *part)
 	return r;
 }
 
-/* Whatever chunks say. */
+/* Marks the reserved places as used, whatever the chunks say. */
 static void set_reserved(uint64_t first_unit, uint64_t units, uint8_t *bits)
 {
 	const struct {

@@ -2,16 +2,16 @@
 /*
  * ext2/3/4 through libext2fs: opens an image behind a blk_reader, its descriptors and its journal.
  *
- * Cost follows the groups asked about, not the size of the card. So the library opens the
- * superblock only. Its own lazy descriptors are no help: they live in one static buffer of the
- * process and a read error there is a NULL that the accessors follow. Instead fs->group_desc is a
- * zeroed array of the full size (address space, not memory, until touched) that ext4_desc_load
- * fills
- * block by block; every accessor and checksum of the library then works on it as it is.
+ * The cost depends on the groups in question, not on the size of the card. So the library opens the
+ * superblock only. Its own lazy descriptors do not help: they lie in one static buffer of the
+ * process, and after a read error there they are a NULL that the accessors follow. Instead
+ * fs->group_desc is a zeroed array of the full size (address space, not memory, until touched).
+ * ext4_desc_load fills it block by block; every accessor and checksum of the library then works on
+ * it unchanged.
  *
- * Failures have two origins that the library's error codes mix: the reader failed (kept in
- * io.err, handed to the caller, nothing is remembered), or the image contradicts itself
- * (-EUCLEAN: whatever depends on it counts as used and an alarm is set).
+ * Failures have two origins, which the library's error codes mix. Either the reader failed: the
+ * error is kept in ext4_image.err and handed to the caller, and nothing is cached. Or the image
+ * contradicts itself (-EUCLEAN): everything that depends on it counts as used, and an alarm is set.
  */
 #include <endian.h>
 #include <errno.h>
@@ -24,9 +24,9 @@
 
 #define BOUNCE_UNITS 16
 #define GDT_CRC_BYTES 65536
-#define MIN_GROUP_BLOCKS 256 /* of mke2fs; smaller ones only make a card slow */
+#define MIN_GROUP_BLOCKS 256 /* of mke2fs; smaller groups only make a card slow */
 
-/* the jbd2 superblock: big-endian, 1 KiB; no header for it is installed */
+/* the jbd2 superblock: big-endian, 1 KiB; its header is not installed */
 #define JSB_BYTES 1024
 #define JSB_MAGIC 0x00
 #define JSB_TYPE 0x04
@@ -43,7 +43,7 @@
 
 /* ---- io manager ---- */
 
-/* the library passes its open function a name only */
+/* the library passes only a name to its open function */
 static _Thread_local struct ext4_image *opening;
 
 static errcode_t image_open(const char *name, int flags, io_channel *ret);
@@ -60,7 +60,7 @@ static errcode_t image_set_blksize(io_channel ch, int blksize)
 	return 0;
 }
 
-/* count < 0: that many bytes */
+/* count < 0: the number of bytes */
 static errcode_t image_read64(io_channel ch, unsigned long long block, int count, void *data)
 {
 	struct ext4_image *e = ch->private_data;
@@ -185,7 +185,9 @@ static bool groups_ok(const ext2_filsys fs)
 	       sb->s_blocks_per_group >= MIN_GROUP_BLOCKS;
 }
 
-/* What the library or the code below takes for granted and 1.46 to 1.47 do not all check. */
+/*
+ * Checks what the library or the code below relies on, and versions 1.46 to 1.47 do not all check.
+ */
 static bool geometry_ok(const struct ext4_image *e)
 {
 	const ext2_filsys fs = e->fs;
@@ -194,7 +196,7 @@ static bool geometry_ok(const struct ext4_image *e)
 
 	if (__builtin_mul_overflow(ext2fs_blocks_count(sb), (uint64_t)fs->blocksize, &end_bytes))
 		return false;
-	/* the last unit may be cut off: the part of it that exists is never asked for */
+	/* the last unit may be cut off: no caller asks for the part of it that exists */
 	if (end_bytes >= blk_to_bytes(e->r.volume_blks + 1) || !fs->group_desc_count)
 		return false;
 	if (desc_bytes < EXT2_MIN_DESC_SIZE || desc_bytes & (desc_bytes - 1) ||
@@ -206,20 +208,23 @@ static bool geometry_ok(const struct ext4_image *e)
 	       inode_tables_ok(fs);
 }
 
-/* The kernel mounts read-write only what it knows wholly; so a feature unknown here may have
- * changed what a bitmap means. (MMP is not among the library's own, but changes no bitmap.) */
+/*
+ * The kernel mounts a file system read-write only if it knows all features. So a feature unknown
+ * here may have changed the meaning of a bitmap. (MMP is not among the library's own features, but
+ * changes no bitmap.)
+ */
 static bool features_known(const struct ext2_super_block *sb)
 {
 	const uint32_t incompat = EXT2_LIB_FEATURE_INCOMPAT_SUPP | EXT4_FEATURE_INCOMPAT_MMP;
 
 	return !(sb->s_feature_incompat & ~incompat) &&
 	       !(sb->s_feature_ro_compat & ~EXT2_LIB_FEATURE_RO_COMPAT_SUPP) &&
-	       BYTE_ORDER == LITTLE_ENDIAN; /* descriptors are used as they are on the card */
+	       BYTE_ORDER == LITTLE_ENDIAN; /* descriptors are used unchanged */
 }
 
 static int image_setup(struct ext4_image *e)
 {
-	/* FORCE: unknown features are told apart from damage here, not by the library */
+	/* FORCE: this code, not the library, distinguishes unknown features from damage */
 	const int flags = EXT2_FLAG_SUPER_ONLY | EXT2_FLAG_64BITS | EXT2_FLAG_FORCE |
 			  (e->live ? EXT2_FLAG_IGNORE_CSUM_ERRORS : 0);
 	errcode_t rc;
@@ -290,14 +295,16 @@ static uint64_t desc_block_loc(const struct ext4_image *e, uint64_t i)
 {
 	const ext2_filsys fs = e->fs;
 
-	/* the library is wrong by one for i > 0 with 1 KiB blocks and bigalloc */
+	/* the library is off by one for i > 0 with 1 KiB blocks and bigalloc */
 	if (!ext2fs_has_feature_meta_bg(fs->super) || i < fs->super->s_first_meta_bg)
 		return SUPERBLOCK_OFFSET / fs->blocksize + 1 + i;
 	return ext2fs_descriptor_block_loc2(fs, fs->super->s_first_data_block, (dgrp_t)i);
 }
 
-/* Block i of the descriptors, and those behind it that lie behind it, as far as they fit into one
- * read. */
+/*
+ * Reads block i of the descriptors, and the following ones that are adjacent on the card, as far as
+ * they fit into one read.
+ */
 static int descs_read(struct ext4_image *e, uint64_t i)
 {
 	ext2_filsys fs = e->fs;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Private to fs/: an ext2/3/4 image opened read-only through libext2fs. What cowfs asks about
- * one: reader.h. */
+/*
+ * Private to fs/: an ext2/3/4 image opened read-only through libext2fs. reader.h has the questions
+ * that cowfs asks about it.
+ */
 #ifndef COWFS_FS_EXT4_H
 #define COWFS_FS_EXT4_H
 
@@ -12,49 +14,54 @@ struct ext4_image {
 	ext2_filsys fs;
 	struct blk_reader r;
 	uint8_t *bounce;
-	int err; /* the reader's, until ext4_result takes it */
+	int err; /* the reader's error, until ext4_result takes it */
 	bool live;
 	bool *desc_loaded;
 };
 
-#define EXT4_MAX_DEPTH 5 /* of a tree of extents; the kernel's bound */
+#define EXT4_MAX_DEPTH 5 /* of an extent tree; the kernel's limit */
 
 /*
- * The only place of cowfs that opens a file system through libext2fs. Reads the superblock only,
- * and lets nothing through that the library would follow out of its own memory. -EUCLEAN: damaged
- * superblock (checksum or geometry); -EOPNOTSUPP: no ext2/3/4, or features that this libext2fs does
- * not know; or the reader's error. r is copied.
+ * The only place in cowfs that opens a file system through libext2fs. Reads the superblock only,
+ * and rejects every value that would lead the library outside its own memory. -EUCLEAN: damaged
+ * superblock (checksum or geometry); -EOPNOTSUPP: not ext2/3/4, or features that this libext2fs
+ * does not know; or the reader's error. r is copied.
  */
 int ext4_open(struct ext4_image **ret, const struct blk_reader *r) MUST_CHECK;
-/* The same for an image that changes while it is read (a mounted one): no checksum is looked at,
- * here and later. */
+/*
+ * The same for an image that changes during the read (a mounted one): checks no checksum, here and
+ * later.
+ */
 int ext4_open_live(struct ext4_image **ret, const struct blk_reader *r) MUST_CHECK;
 void ext4_close(struct ext4_image *e); /* NULL allowed */
 
-/* 0 or -errno for what a call of the library returned; the reader's own error goes first. Anything
- * else but memory is -EUCLEAN. */
+/*
+ * Converts the return value of a library call to 0 or -errno. The reader's own error has priority.
+ * All errors except lack of memory become -EUCLEAN.
+ */
 int ext4_result(struct ext4_image *e, errcode_t rc) MUST_CHECK;
 
 /* Makes the descriptor of group usable for the library; -EUCLEAN: its checksum is wrong. */
 int ext4_desc_load(struct ext4_image *e, dgrp_t group) MUST_CHECK;
 
-/* Is the root of the inode's tree of extents one that the library may walk? True without
- * extents. */
+/* Is the root of the inode's extent tree one that the library may walk? True without extents. */
 bool ext4_tree_ok(const struct ext2_inode *inode);
 
 /* ext4_group.c: reader_log for j of ext4_journal. */
 int ext4_log_ranges(struct ext4_image *e, const struct fsimage_journal *j,
 		    struct fsimage_range **ret, size_t *ret_n) MUST_CHECK;
 
-/* ext4_group.c: the block bitmap of a group, one bit per cluster, into blocksize bytes.
- * BLOCK_UNINIT groups are computed. -EUCLEAN: a checksum is wrong, or the bitmap does not cover the
- * group's own tables. */
+/*
+ * ext4_group.c: copies the block bitmap of a group, one bit per cluster, into blocksize bytes.
+ * Computes BLOCK_UNINIT groups. -EUCLEAN: a checksum is wrong, or the bitmap does not cover the
+ * group's own tables.
+ */
 int ext4_group_bits(struct ext4_image *e, dgrp_t group, uint8_t *ret) MUST_CHECK;
 
 /* -ENOENT: no internal journal; -EUCLEAN: damaged inode or journal superblock. */
 int ext4_journal(struct ext4_image *e, struct fsimage_journal *ret) MUST_CHECK;
 
-/* CRC32C of the group descriptor blocks, at most 64 KiB of them; each() gets the number of each. */
+/* CRC32C of the group descriptor blocks, at most 64 KiB; each() gets the number of each block. */
 int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block),
 		 void *ctx) MUST_CHECK;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What the map of fsmap.c asks libext2fs: the ranges of the journal, and the bitmap of a group,
- * each checked against what else the file system says. The invariants I1 to I4 are those of
+ * The answers of libext2fs for the map of fsmap.c: the ranges of the journal, and the bitmap of a
+ * group, each checked against the rest of the file system. The invariants I1 to I4 are those of
  * fsmap.c.
  */
 #include <errno.h>
@@ -10,23 +10,25 @@
 #include "base/array.h"
 #include "fs/ext4.h"
 
-/* every member is looked at for each group; larger ones count as used */
+/* each group needs a look at every member of its flex group; larger ones count as used */
 #define FLEX_MAX_GROUPS 16384
 #define JOURNAL_MAX_META 65536 /* a 4 GiB log in 1 KiB indirect blocks has 16 K of them */
 #define JOURNAL_MAX_RANGES 65536
-#define JOURNAL_MAX_GDT_BYTES (16 * MIB) /* 32 TiB in 4 KiB blocks: more is not looked through */
+#define JOURNAL_MAX_GDT_BYTES (16 * MIB) /* 32 TiB in 4 KiB blocks: more is not searched */
 
-/* Where a group's bits go. */
+/* Where the bits of a group go. */
 struct group {
 	dgrp_t nr;
 	uint8_t *bits; /* one per cluster, as on the card */
 };
 
-/* ---- what is nobody's but the file system's ---- */
+/* ---- the file system's own blocks ---- */
 
 #define META_RANGES 4
 
-/* The bitmaps and the inode table of a group whose descriptor is loaded. How many. */
+/*
+ * Gets the bitmaps and the inode table of a group whose descriptor is loaded. Returns their number.
+ */
 static size_t tables_of(ext2_filsys fs, dgrp_t nr, struct fsimage_range ret[META_RANGES])
 {
 	ret[0] = (struct fsimage_range){ ext2fs_block_bitmap_loc(fs, nr), 1 };
@@ -36,7 +38,10 @@ static size_t tables_of(ext2_filsys fs, dgrp_t nr, struct fsimage_range ret[META
 	return 3;
 }
 
-/* The copies of superblock and descriptors in a group, with the room for more of them. How many. */
+/*
+ * Gets the copies of superblock and descriptors in a group, with the reserved room for more
+ * descriptors. Returns their number.
+ */
 static size_t supers_of(ext2_filsys fs, dgrp_t nr, struct fsimage_range ret[META_RANGES])
 {
 	uint64_t old_descs = ext2fs_has_feature_meta_bg(fs->super)
@@ -49,7 +54,7 @@ static size_t supers_of(ext2_filsys fs, dgrp_t nr, struct fsimage_range ret[META
 	ext2fs_super_and_bgd_loc2(fs, nr, &super, &old_desc, &new_desc, &used);
 	if (super || !nr)
 		ret[n++] = (struct fsimage_range){ super, 1 };
-	if (!nr) /* the boot sector, where it is not in the superblock's block */
+	if (!nr) /* the boot sector, unless it is in the superblock's block */
 		ret[n++] = (struct fsimage_range){ 0, 1 };
 	if (old_desc)
 		ret[n++] = (struct fsimage_range){ old_desc, old_descs };
@@ -86,7 +91,7 @@ static int log_add(struct log_walk *w, uint64_t block)
 	return 0;
 }
 
-/* the counts bound the time that a hostile tree of blocks can take */
+/* the counts limit the time that a hostile tree of blocks can take */
 static int log_visit(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_t ref_blk,
 		     int ref_offset, void *ctx)
 {
@@ -99,7 +104,7 @@ static int log_visit(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, blk64_
 		else
 			w->err = -EUCLEAN;
 	} else if ((uint64_t)logical >= w->log_blocks) {
-		return BLOCK_ABORT; /* past s_maxlen: not log; comes in ascending order */
+		return BLOCK_ABORT; /* past s_maxlen: not log; blocks come in ascending order */
 	} else if (++w->data > w->log_blocks) {
 		w->err = -EUCLEAN;
 	} else if (logical) {
@@ -115,7 +120,7 @@ static int range_compare(const void *a, const void *b)
 	return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Does one of the ranges, sorted and apart, meet another one? */
+/* Does one of the ranges, which are sorted and disjoint, overlap another one? */
 static bool ranges_meet(const struct fsimage_range *ranges, size_t n,
 			const struct fsimage_range *other)
 {
@@ -124,7 +129,7 @@ static bool ranges_meet(const struct fsimage_range *ranges, size_t n,
 
 	if (__builtin_add_overflow(other->first, other->count, &end))
 		end = UINT64_MAX;
-	while (low < high) { /* to the first one that ends behind the start of the other */
+	while (low < high) { /* find the first one that ends after the start of the other */
 		size_t mid = low + (high - low) / 2;
 
 		if (ranges[mid].first + ranges[mid].count > other->first)
@@ -135,7 +140,10 @@ static bool ranges_meet(const struct fsimage_range *ranges, size_t n,
 	return low < n && ranges[low].first < end;
 }
 
-/* -EUCLEAN: something of the file system's own lies in them. *sure false: it cannot be told. */
+/*
+ * -EUCLEAN: the ranges contain some of the file system's own blocks. *sure false: cannot be
+ * determined.
+ */
 static int ranges_are_content(struct ext4_image *e, const struct fsimage_range *ranges, size_t n,
 			      bool *sure)
 {
@@ -162,13 +170,13 @@ static int ranges_are_content(struct ext4_image *e, const struct fsimage_range *
 	return 0;
 }
 
-/* I4. -EUCLEAN: the inode maps what cannot be a journal. */
+/* I4. -EUCLEAN: what the inode maps cannot be a journal. */
 static int log_check(struct ext4_image *e, const struct log_walk *w, uint64_t sb_block, bool *sure)
 {
 	_cleanup_free_ struct fsimage_range *all = NULL;
 	size_t n = w->n + w->metas + 1;
 
-	/* logical block 0 is the one that is not in the ranges; all others must be mapped */
+	/* only logical block 0 is not in the ranges; all others must be mapped */
 	if (w->data != w->log_blocks)
 		return -EUCLEAN;
 	all = malloc(n * sizeof(*all));
@@ -224,7 +232,7 @@ static uint64_t group_first(ext2_filsys fs, dgrp_t nr)
 	return ext2fs_group_first_block2(fs, nr);
 }
 
-/* Calls for the bits of those clusters of [first, first + count) that lie in group nr. */
+/* Sets or checks the bits of those clusters of [first, first + count) that lie in group nr. */
 static bool group_covers(ext2_filsys fs, struct group *g, uint64_t first, uint64_t count, bool set)
 {
 	uint64_t start = group_first(fs, g->nr), end;
@@ -244,7 +252,10 @@ static bool group_covers(ext2_filsys fs, struct group *g, uint64_t first, uint64
 	return true;
 }
 
-/* The bitmaps and the inode table of group owner, as far as they lie in g; own or not. */
+/*
+ * The same for the bitmaps and the inode table of group owner, as far as they lie in g; owner may
+ * be another group.
+ */
 static bool tables_cover(ext2_filsys fs, struct group *g, dgrp_t owner, bool set)
 {
 	struct fsimage_range tables[META_RANGES];
@@ -305,7 +316,7 @@ static int group_read(struct ext4_image *e, struct group *g)
 	    !ext2fs_block_bitmap_csum_verify(fs, g->nr, (char *)g->bits,
 					     (int)(fs->super->s_clusters_per_group / 8)))
 		return -EUCLEAN;
-	/* a bitmap without checksum that is zeroed or not a bitmap shows here */
+	/* this detects a bitmap without checksum that is zeroed or is not a bitmap */
 	ext2fs_super_and_bgd_loc2(fs, g->nr, &super, NULL, NULL, NULL);
 	if ((super && !group_covers(fs, g, super, 1, false)) || !tables_cover(fs, g, g->nr, false))
 		return -EUCLEAN;

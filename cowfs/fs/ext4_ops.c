@@ -13,7 +13,7 @@
 	le_at(sb, offsetof(struct ext2_super_block, field),                                        \
 	      sizeof(((struct ext2_super_block *)0)->field))
 
-/* the rule of libblkid: anything that the ext3 driver did not know makes it ext4 */
+/* the rule of libblkid: any feature that the ext3 driver did not know makes it ext4 */
 static const char *ext_type(uint64_t compat, uint64_t incompat, uint64_t ro_compat)
 {
 	const uint64_t old_incompat = EXT2_FEATURE_INCOMPAT_FILETYPE |
@@ -51,7 +51,7 @@ static bool probe_ext(const struct supers *s, struct fsinfo *f)
 	f->block_bytes = 1024u << log_size;
 	f->size_bytes = size_of_blocks(blocks, f->block_bytes);
 	f->free_bytes = min_u64(free_blocks, blocks) * f->block_bytes;
-	/* a block in use anywhere in a cluster makes all of it used */
+	/* one used block makes its whole cluster used */
 	if (SB_GET(sb, s_feature_ro_compat) & EXT4_FEATURE_RO_COMPAT_BIGALLOC &&
 	    log_cluster > log_size)
 		f->free_bytes >>= min_u64(log_cluster - log_size, 63);
@@ -83,12 +83,12 @@ static void fields_ext(const struct supers *s, struct fs_fingerprint *fp)
 	fp->mnt_count = (uint16_t)SB_GET(sb, s_mnt_count);
 	fp->state = (uint16_t)SB_GET(sb, s_state);
 	fp->kbytes_written = SB_GET(sb, s_kbytes_written);
-	/* not over s_checksum, which comes last: a CRC over data and its CRC is a constant */
+	/* not over s_checksum, which comes last: a CRC over data and their CRC is a constant */
 	fp->sb_crc = crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum));
 	memcpy(fp->uuid, sb + offsetof(struct ext2_super_block, s_uuid), sizeof(fp->uuid));
 }
 
-/* of a larger block, what matters is in its first unit */
+/* of a larger block, the important content is in its first unit */
 static void mark_block(struct fs_fingerprint *fp, const struct fsimage_facts *f, uint64_t block)
 {
 	fs_mark_unit(fp, block << f->block_shift >> COW_BLK_SHIFT);

@@ -40,7 +40,7 @@ uint64_t extents_covered_bytes(const struct extents *x, uint64_t start_bytes, ui
 	size_t low = 0, n = x->n;
 	uint64_t sum = 0;
 
-	while (low < n) { /* to the first one that ends after start_bytes */
+	while (low < n) { /* find the first one that ends after start_bytes */
 		size_t mid = low + (n - low) / 2;
 
 		if (blk_to_bytes(x->e[mid].blk + x->e[mid].blks) > start_bytes)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-/* The entry of F2FS. Mounts write one of its two checkpoint packs, never the superblock. */
+/* The entry of F2FS. A mount writes one of its two checkpoint packs, never the superblock. */
 #include <string.h>
 
 #include "fs/fs_ops.h"
 
 #define F2FS_SB 1024
 
-/* the first of the two copies that carries the magic; NULL if none does */
+/* the first of the two copies that has the magic number; NULL if none has */
 static const uint8_t *f2fs_super(const struct supers *s)
 {
 	for (size_t i = 0; i < HEAD_UNITS; i++) {
@@ -28,7 +28,7 @@ static bool probe_f2fs(const struct supers *s, struct fsinfo *f)
 	f->block_bytes = 1u << le_at(sb, 16, 4);
 	f->size_bytes = size_of_blocks(le_at(sb, 36, 8), f->block_bytes);
 	memcpy(f->uuid, sb + 108, sizeof(f->uuid));
-	/* devs[]: a path and a segment count each; empty where there is one device */
+	/* devs[]: a path and a segment count each; empty if there is one device */
 	for (size_t i = 1; i < 8; i++)
 		f->devices += sb[2201 + i * 68] != 0;
 	return true;
@@ -47,7 +47,7 @@ static size_t units_f2fs(const struct supers *s, uint64_t units[FS_UNITS])
 	return 4;
 }
 
-/* checkpoint_ver comes first, so each pack changes this sector; checksum_offset */
+/* checkpoint_ver comes first, so each pack changes this sector; the code checks checksum_offset */
 static bool looks_written_f2fs(const uint8_t *sector, unsigned k)
 {
 	uint64_t sum_off = le_at(sector, 164, 4);

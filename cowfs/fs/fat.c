@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* The entries of FAT and exFAT, which Linux cannot freeze: they are committed unmounted. Mounts
- * write the FSInfo sector and the first entries of the FAT. */
+/*
+ * The entries of FAT and exFAT. Linux cannot freeze these, so they are committed unmounted. A mount
+ * writes the FSInfo sector and the first entries of the FAT.
+ */
 #include <string.h>
 
 #include "fs/fs_ops.h"
@@ -19,7 +21,10 @@ static bool probe_exfat(const struct supers *s, struct fsinfo *f)
 	return true;
 }
 
-/* A FAT has no magic: a BPB that no MBR, no NTFS and no garbage carries by chance. */
+/*
+ * A FAT has no magic number: the code checks for a BPB that no MBR, no NTFS and no garbage has by
+ * chance.
+ */
 static bool probe_vfat(const struct supers *s, struct fsinfo *f)
 {
 	const uint8_t *sb = s->head;
@@ -67,7 +72,7 @@ static size_t units_vfat(const struct supers *s, uint64_t units[FS_UNITS])
 	return 3;
 }
 
-/* the media descriptor as the FAT's first entry; 0xFF is what erased flash has */
+/* the media descriptor as the FAT's first entry; 0xFF is the content of erased flash */
 static bool looks_written_exfat(const uint8_t *sector, unsigned k)
 {
 	(void)k;

@@ -19,7 +19,7 @@
 struct free_space {
 	int proc_dirfd, wake_fd;
 	dev_t dev;
-	atomic_uint refs; /* of the owner and of the thread */
+	atomic_uint refs; /* one for the owner, one for the thread */
 	atomic_bool asking;
 	_Atomic uint64_t bytes, asked_ns;
 };
@@ -32,7 +32,7 @@ static void unref(struct free_space *l)
 	free(l);
 }
 
-/* -EAGAIN: the way there is not cached, if only for this moment. */
+/* Tries again: -EAGAIN means that the path is not cached, perhaps only for this moment. */
 static int open_mount(const struct free_space *l)
 {
 	int fd = quiesce_open_mount(l->proc_dirfd, l->dev);
@@ -48,7 +48,7 @@ static void *ask_main(void *arg)
 {
 	struct free_space *l = arg;
 	int mount_fd = open_mount(l);
-	/* what is mounted where it cannot be asked may have nothing left */
+	/* a file system that is mounted but cannot be asked may have no space left */
 	uint64_t one = 1, bytes = mount_fd == -ENOENT ? UINT64_MAX : 0;
 	struct statfs st;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How much is free in the file system as it is mounted now: its superblock on the device tells that
- * only when it is frozen.
+ * The free space of the file system while it is mounted: its superblock on the device has this only
+ * when it is frozen.
  *
- * statfs by a thread that lives for one question, because the way to the mount point may lead over
- * a file system that does not answer. All functions from one thread.
+ * A thread that lives for one question calls statfs, because the path to the mount point may lead
+ * through a file system that does not answer. Call all functions from one thread.
  */
 #ifndef COWFS_FS_FREE_SPACE_H
 #define COWFS_FS_FREE_SPACE_H
@@ -18,7 +18,7 @@ struct free_space;
 /* dev: as in quiesce.h. wake_fd: an eventfd that gets a 1 after each answer; duplicated. */
 int free_space_new(struct free_space **ret, int proc_dirfd, dev_t dev, int wake_fd) MUST_CHECK;
 void free_space_free(struct free_space *l); /* NULL allowed; does not wait */
-void free_space_ask(struct free_space *l);  /* nothing if a question is open */
+void free_space_ask(struct free_space *l);  /* does nothing if a question is open */
 bool free_space_asking(const struct free_space *l);
 /* newest answer; UINT64_MAX: not mounted, or none yet */
 uint64_t free_space_bytes(const struct free_space *l);

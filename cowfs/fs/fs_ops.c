@@ -7,7 +7,7 @@
 #define ENTRY(kind, number, ops) [number] = &(ops),
 FS_KINDS(DECLARE)
 
-/* whoever makes or repairs a file system is no worse off than on any other disk */
+/* making or repairing a file system is no less safe here than on any other disk */
 static const struct fs_ops unknown_ops = {
 	.names = { "unknown" },
 	.freezes = true,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Private to fs/: an image whose metadata this process reads. Asked by reader.h, for which this
+ * Private to fs/: an image whose metadata this process reads. reader.h asks it; for that, this
  * process may be one without privileges.
  */
 #ifndef COWFS_FS_FSIMAGE_H
@@ -15,7 +15,7 @@ struct fsimage_range {
 	uint64_t first, count; /* blocks of the file system, not units */
 };
 
-/* The internal journal as its inode and its jbd2 superblock describe it. */
+/* The internal journal according to its inode and its jbd2 superblock. */
 struct fsimage_journal {
 	uint32_t ino;
 	uint32_t log_blocks;	  /* s_maxlen: the superblock is logical block 0 */
@@ -32,8 +32,10 @@ struct fsimage_facts {
 	uint64_t blocks;
 	/* blocks per cluster */
 	uint32_t block_shift, first_data_block, blocks_per_group, cluster_shift;
-	/* FSIMAGE_ASK_GDT: CRC32C of the descriptor blocks, at most 64 KiB, and where these are.
-	 * -EUCLEAN: no CRC. */
+	/*
+	 * FSIMAGE_ASK_GDT: CRC32C of the descriptor blocks, at most 64 KiB, and their places.
+	 * -EUCLEAN: no CRC.
+	 */
 	int gdt_err;
 	uint32_t gdt_crc, gdt_blocks;
 	uint64_t gdt_block[FSIMAGE_GDT_MARKS];
@@ -43,24 +45,30 @@ struct fsimage_facts {
 	struct fsimage_journal journal;
 };
 
-/* Of one kind: reads the metadata that say which blocks are in use. */
+/* The operations of one kind: they read the metadata that say which blocks are in use. */
 struct fsimage_ops {
-	/* Errors as of ext4_open (ext4.h), btrfs_space_open, xfs_space_open. */
+	/* Errors as for ext4_open (ext4.h), btrfs_space_open, xfs_space_open. */
 	int (*open)(void **ret, const struct blk_reader *r, unsigned ask, struct fsimage_facts *f);
-	/* The block bitmap of group nr into a block's bytes; blocks: of the facts. -EINVAL: no such
-	 * group; -EUCLEAN: not to be believed. */
+	/*
+	 * Reads the block bitmap of group nr into a buffer of one block; blocks: from the facts.
+	 * -EINVAL: no such group; -EUCLEAN: not to be trusted.
+	 */
 	int (*group)(void *image, uint64_t nr, uint64_t blocks, uint8_t *bits);
-	/* as reader_log; NULL: has no journal */
+	/* as reader_log; NULL: this kind has no journal */
 	int (*log)(void *image, const struct fsimage_journal *j, struct fsimage_range **ret,
 		   size_t *ret_n);
 	void (*close)(void *image);
-	/* Damage is an alarm, and an error an error. False: what cannot be read is used, whatever
-	 * the reason. */
+	/*
+	 * True: damage is an alarm, and an error is an error. False: what cannot be read counts as
+	 * used, whatever the reason.
+	 */
 	bool alarms;
-	uint32_t reads_blks; /* that a question needs at most, of an honest image */
+	uint32_t reads_blks; /* the most that a question about an honest image needs */
 };
 
-/* ---- for kinds whose answer is in trees: windows of the device instead of groups ---- */
+/*
+ * ---- for kinds that keep their free space in trees: windows of the device instead of groups ----
+ */
 
 #define GROUP_UNITS (8 * COW_BLK_BYTES)
 #define FSIMAGE_READS_TREES_BLKS 4096u
@@ -73,7 +81,9 @@ static inline struct fsimage_facts fsimage_windows(const struct blk_reader *r, u
 				       .journal_err = -ENOENT };
 }
 
-/* Clears the bits of window nr; how many units it has, from *ret_first on. 0: there is none. */
+/*
+ * Clears the bits of window nr. Returns its number of units, from *ret_first on; 0: no such window.
+ */
 static inline uint64_t fsimage_window(uint64_t nr, uint64_t units, uint64_t *ret_first,
 				      uint8_t *bits)
 {
@@ -84,7 +94,7 @@ static inline uint64_t fsimage_window(uint64_t nr, uint64_t units, uint64_t *ret
 	return min_u64(GROUP_UNITS, units - *ret_first);
 }
 
-/* ---- an open one ---- */
+/* ---- an open image ---- */
 
 struct fsimage {
 	const struct fsimage_ops *ops; /* NULL: not open */
@@ -93,11 +103,11 @@ struct fsimage {
 	uint32_t bitmap_bytes;
 };
 
-/* -EOPNOTSUPP: nothing reads this kind */
+/* -EOPNOTSUPP: this kind has no reader */
 int fsimage_open(struct fsimage *im, const struct blk_reader *r, enum fs_kind kind, unsigned ask,
 		 struct fsimage_facts *f) MUST_CHECK;
-void fsimage_close(struct fsimage *im); /* one that was never opened, too */
-/* The block bitmap of group nr into bitmap_bytes. -EUCLEAN: not to be believed. */
+void fsimage_close(struct fsimage *im); /* allowed for an image that was never opened */
+/* Reads the block bitmap of group nr into bitmap_bytes. -EUCLEAN: not to be trusted. */
 int fsimage_group(struct fsimage *im, uint64_t nr, uint8_t *bits) MUST_CHECK;
 /* As reader_log. */
 int fsimage_log(struct fsimage *im, const struct fsimage_journal *j, struct fsimage_range **ret,
