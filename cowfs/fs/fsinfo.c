@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * Recognises the file system on a volume from its superblock and takes its fingerprint: what is
- * common to all kinds. The rest is in their entries (fs_ops.h).
+ * Recognises the file system on a volume from its superblock and takes its fingerprint: the part
+ * that all kinds share. The rest is in their entries (fs_ops.h).
  *
- * libblkid cannot read through a blk_reader, so each probe reads the few fields that are needed, at
+ * libblkid cannot read through a blk_reader, so each probe reads the few fields that it needs, at
  * their documented offsets. The order of the probes decides when an old superblock survived a mkfs:
- * the place that the newer mkfs surely wrote is asked first. And no file may decide it: in FAT and
- * exFAT a file can have the block where btrfs has its superblock, and mkfs.btrfs clears their boot
- * sector. mkfs.nilfs2 keeps that, and theirs clear its superblock, so NILFS2 is asked before them.
+ * the place that the newer mkfs always writes is probed first. No file may decide the result: in
+ * FAT and exFAT a file can have the block where btrfs has its superblock, and mkfs.btrfs clears the
+ * boot sector of FAT and exFAT. mkfs.nilfs2 keeps that sector, and the mkfs of FAT and exFAT clears
+ * the superblock of NILFS2, so NILFS2 is probed before them.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #include "fs/fs_ops.h"
 #include "fs/reader.h"
 
-/* s is zeroed; what the volume is too short for stays so */
+/* s is zeroed; what lies beyond the end of a short volume stays zero */
 static int supers_read(const struct blk_reader *r, struct supers *s)
 {
 	uint64_t head_blks = min_u64(r->volume_blks, HEAD_UNITS);
@@ -89,7 +90,7 @@ int fsinfo_probe_super(const struct blk_reader *r, struct fsinfo *ret)
 	return 0;
 }
 
-/* what a damaged file system cannot say is left unsaid; a read error is an error */
+/* a damaged file system leaves fields empty; a read error is an error */
 static bool is_damage(int err)
 {
 	return err == -EUCLEAN || err == -EOPNOTSUPP || err == -ENOENT;
@@ -143,8 +144,10 @@ static int read_marks(const struct blk_reader *r, struct fs_fingerprint *fp)
 	return 0;
 }
 
-/* *ret_bad: bit k for each sector that is neither as it was nor as it is in the log; *ret_in_log:
- * the log has it */
+/*
+ * *ret_bad: bit k for each sector that equals neither its earlier content nor its version in the
+ * log; *ret_in_log: the log has the block
+ */
 static int match_mark(const struct fs_mark *m, const struct blk_reader *home,
 		      const struct blk_reader *logged, void *buf, uint8_t *ret_bad,
 		      bool *ret_in_log)
@@ -180,10 +183,11 @@ static uint8_t *supers_unit(struct supers *s, uint64_t blk)
 }
 
 /*
- * Where the log has blocks, home has sectors that are neither old nor new, those of bad[]: did a
- * cut of our own leave them? It leaves garbage; who mounts, repairs or makes a file system leaves a
- * superblock, or what else looks_written. One that is found outside of the marks counts too, unless
- * one that is known is found before it: it may be older than us.
+ * Home has sectors, in blocks that the log has too, that are neither old nor new: those of bad[].
+ * Did a power cut during a checkpoint of cowfs leave them? A cut leaves garbage. A program that
+ * mounts, repairs or makes a file system leaves a superblock, or other content that looks_written
+ * recognises. A superblock outside the marks counts too, unless the probe finds a known one before
+ * it: it may be older than cowfs on this volume.
  */
 static int is_our_tear(const struct fs_fingerprint *fp, const struct blk_reader *home,
 		       const uint8_t *bad, void *buf, bool *ret)
@@ -217,8 +221,11 @@ static int is_our_tear(const struct fs_fingerprint *fp, const struct blk_reader 
 	return 0;
 }
 
-/* Where no file system was, one that is there now is somebody's, unless its marks are as the log
- * has them: it was made on the volume, and a checkpoint of ours was writing it home. */
+/*
+ * Where there was no file system, a file system that is there now is a foreign change, unless its
+ * marks are as in the log. In that case it was made on the volume, and a checkpoint of cowfs was
+ * writing it home.
+ */
 static int match_unmarked(const struct blk_reader *home, const struct blk_reader *logged, bool torn,
 			  bool *ret_match)
 {
@@ -233,7 +240,7 @@ static int match_unmarked(const struct blk_reader *home, const struct blk_reader
 	if (!now.n_marks)
 		return 0;
 	for (uint32_t i = 0; i < now.n_marks; i++)
-		for (unsigned k = 0; k < 8; k++) /* not as it was: nobody knows how it was */
+		for (unsigned k = 0; k < 8; k++) /* never equal: the earlier content is not known */
 			now.mark[i].sector_crc[k] = ~now.mark[i].sector_crc[k];
 	return fsinfo_fingerprint_match(&now, home, logged, torn, ret_match);
 }
@@ -264,7 +271,7 @@ int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_r
 	return any ? is_our_tear(fp, home, bad, buf, ret_match) : 0;
 }
 
-/* What needs more than the superblock, where it can be had. */
+/* Adds the facts that need more than the superblock, if they are available. */
 static int fingerprint_facts(const struct blk_reader *r, struct fs_fingerprint *fp)
 {
 	const struct fs_ops *ops = fs_ops((enum fs_kind)fp->kind);
@@ -318,7 +325,7 @@ static int fingerprint(const struct blk_reader *r, bool super_only, struct fs_fi
 	if (err)
 		return err;
 	supers_probe(s, &f);
-	memset(&fp, 0, sizeof(fp)); /* padding too: callers may compare bytes */
+	memset(&fp, 0, sizeof(fp)); /* clears padding too: callers may compare bytes */
 	fp.kind = f.kind;
 	err = fingerprint_units(r, s, &fp);
 	if (!err && !super_only)

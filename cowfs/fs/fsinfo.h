@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What lies on the volume: kind, size, identity, and for ext2/3/4, btrfs and xfs which blocks are
- * in use. What differs between kinds is in their entries (fs_ops.h).
+ * What is on the volume: kind, size, identity, and for ext2/3/4, btrfs and xfs which blocks are in
+ * use. The differences between kinds are in their entries (fs_ops.h).
  */
 #ifndef COWFS_FS_FSINFO_H
 #define COWFS_FS_FSINFO_H
 
 #include "base/util.h"
 
-/* Reads whole 4 KiB blocks of some image of the volume into an aligned buffer: 0 or -errno. */
+/* Reads whole 4 KiB blocks of an image of the volume into an aligned buffer: 0 or -errno. */
 struct blk_reader {
 	int (*read)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
 	void *ctx;
 	uint64_t volume_blks; /* reads beyond are -EINVAL */
 };
 
-/* Each kind: its number on the card, which never changes, and its entry (fs_ops.h). In the order of
- * the probes, which fsinfo.c explains. */
+/*
+ * Each kind: its number on the card, which never changes, and its entry (fs_ops.h). The order is
+ * that of the probes, which fsinfo.c explains.
+ */
 #define FS_KINDS(X)                                                                                \
 	X(FS_EXT, 1, ext_ops)                                                                      \
 	X(FS_XFS, 2, xfs_ops)                                                                      \
@@ -36,36 +38,42 @@ struct fsinfo {
 	uint32_t block_bytes;
 	uint8_t uuid[16];
 	uint64_t journal_bytes; /* internal journal; 0 if none */
-	/* ext, by its superblock, exact when frozen or unmounted; for policy only. Else 0 */
+	/* ext, from its superblock, exact when frozen or unmounted; for policy only. Otherwise 0 */
 	uint64_t free_bytes;
 	bool can_freeze; /* false for vfat and exfat */
-	/* ext only; needs_recovery: by the superblock or by s_start of an internal log */
+	/* ext only; needs_recovery: from the superblock or from s_start of an internal log */
 	bool external_journal, mmp, has_journal, needs_recovery, error_flag, clean;
 	bool inline_data; /* Linux 6.18 deadlocks with it and a small journal */
-	/* xfs with checksums: each block of metadata has it, beside the number of the log record
-	 * that changed it last. The replay of a log leaves a block alone that has a higher number,
-	 * without asking which block it was. So metadata of a commit that was cut must not stay in
-	 * blocks that are free. */
+	/*
+	 * xfs with checksums: each metadata block has this UUID, next to the number of the log
+	 * record that changed the block last. The replay of a log skips a block with a higher
+	 * number, whatever the block was. So metadata of a commit that was cut must not stay in
+	 * free blocks.
+	 */
 	bool has_metadata_uuid;
 	uint8_t metadata_uuid[16];
-	/* state of the file system that is not on this device */
+	/* the file system has state that is not on this device */
 	bool external_log, realtime; /* xfs */
 	/* units of its superblocks, which each thaw writes */
 	uint64_t thaw_blk[2];
 	unsigned thaw_blks;
-	/* btrfs, f2fs: of the file system, this one included; else 1 */
+	/* btrfs, f2fs: devices of the file system, including this one; otherwise 1 */
 	uint64_t devices;
 };
 
 /* Does a thaw alone make this unit dirty? */
 bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk);
-/* Why a commit of this device alone cannot keep the file system: NULL, or the rest of a sentence
- * that begins with the name of the device and a colon, with what to do. Static. Such a file system
- * is refused at format, attach and commit. */
+/*
+ * The reason why a commit of this device alone cannot keep the file system consistent: NULL, or the
+ * rest of a sentence that begins with the name of the device and a colon, with what to do. Static.
+ * Format, attach and commit refuse such a file system.
+ */
 const char *fsinfo_refusal(const struct fsinfo *f);
 
-/* One 4 KiB unit of the base whose content tells whether somebody else wrote: CRC32C of each
- * sector. */
+/*
+ * One 4 KiB unit of the base whose content shows whether another program wrote there: CRC32C of
+ * each sector.
+ */
 struct fs_mark {
 	uint64_t blk;
 	uint32_t sector_crc[8];
@@ -74,15 +82,16 @@ struct fs_mark {
 #define FS_MARKS 20u
 
 /*
- * Identity of the file system as it is at home now, kept in every log record: any read-write
- * mount or e2fsck elsewhere changes it, cowfs itself changes it only by its own checkpoints.
- * The first fields tell people what changed; the marks decide (fsinfo_fingerprint_match): by
- * sectors, so that a checkpoint of our own that was cut is recognised as old or new. ext: the units
- * of the superblock, of the group descriptors (first 64 KiB) and of the journal's superblock.
- * ext: the fields below from the superblock and CRC32C of the group descriptor blocks (first
- * 64 KiB of them), sb_crc up to s_checksum; others: CRC32C of the superblock locations (f2fs: and
- * checkpoint packs, FAT: and start of the FAT) in sb_crc, the rest 0, but NILFS2 has times, count,
- * state and uuid of its first superblock. xfs changes it even when it is mounted read-only.
+ * Identity of the file system in its present state at home, kept in every log record. Any
+ * read-write mount or e2fsck elsewhere changes it; cowfs itself changes it only by its own
+ * checkpoints. The first fields show people what changed. The marks decide
+ * (fsinfo_fingerprint_match), by sectors, so that an interrupted checkpoint of cowfs is recognised
+ * as old or new. ext: the units of the superblock, of the group descriptors (first 64 KiB) and of
+ * the journal's superblock. ext: the fields below from the superblock and CRC32C of the group
+ * descriptor blocks (first 64 KiB of them), sb_crc up to s_checksum. Others: CRC32C of the
+ * superblock locations (f2fs: and checkpoint packs, FAT: and start of the FAT) in sb_crc, the rest
+ * 0, but NILFS2 has times, count, state and uuid of its first superblock. xfs changes it even when
+ * it is mounted read-only.
  */
 struct fs_fingerprint {
 	uint32_t kind;	       /* enum fs_kind */
@@ -97,24 +106,26 @@ struct fs_fingerprint {
 };
 
 /*
- * ext2/3/4 is read by a process without privileges if there is one (fsproc.h). In what follows
- * -EOWNERDEAD means that it died, or took too long; the next question goes to another one.
- * fsinfo_probe then knows what the superblock says.
+ * A process without privileges, if there is one (fsproc.h), reads the metadata of ext2/3/4, btrfs
+ * and xfs. In the functions below -EOWNERDEAD means that it died, or took too long; the next
+ * question goes to a new process. fsinfo_probe then has only what is in the superblock.
  */
 #define FSINFO_DIED "the process that reads the file system's metadata died"
 
-/* 0 (kind FS_UNKNOWN if nothing known), or a read error. */
+/* 0 (kind FS_UNKNOWN if nothing is recognised), or a read error. */
 int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
-/* The same without what needs more than the superblock (ext: the journal's size and state). */
+/* The same, only from the superblock (ext: without the journal's size and state). */
 int fsinfo_probe_super(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
 int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
-/* The same without what needs more than the superblock: ext has only this one as a mark. */
+/* The same, only from the superblock: ext then has only the superblock as a mark. */
 int fsinfo_fingerprint_super(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
-/* Is home what it was, but for what a checkpoint of ours may have written? Each sector is as it was
- * or as it is in the log (a read of a block that is not there is -ENODATA). torn: a checkpoint may
- * have been cut, and what it was writing may be garbage. That passes in blocks that the log has,
- * unless it looks written: a superblock, or what else a mount changes (docs/FORMAT.md, "Whose base
- * is it?"). */
+/*
+ * Is home unchanged, except for what a checkpoint of cowfs may have written? Each sector has its
+ * earlier content or that of the log (a read of a block that is not in the log is -ENODATA). torn:
+ * a checkpoint may have been cut, and the blocks that it was writing may be garbage. Garbage is
+ * accepted in blocks that the log has, unless it looks written: a superblock, or other content that
+ * a mount changes (docs/FORMAT.md, "Whose base is it?").
+ */
 int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_reader *home,
 			     const struct blk_reader *logged, bool torn,
 			     bool *ret_match) MUST_CHECK;
@@ -124,8 +135,10 @@ int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_r
 enum blk_use {
 	USE_USED = 0, /* or not known to be free: out of range, block 0, doubt */
 	USE_FREE = 1, /* every file-system block in this 4 KiB unit is free */
-	/* inside the internal jbd2 log, except its superblock (and the unit that holds it). None
-	 * while the log is not empty: then it is content, USE_USED. */
+	/*
+	 * inside the internal jbd2 log, except its superblock (and the unit that holds it). No
+	 * block has this use while the log is not empty: the log is content then, USE_USED.
+	 */
 	USE_JOURNAL = 2,
 };
 
@@ -140,35 +153,45 @@ enum {
 };
 
 /*
- * Opens the image behind r (copied; its ctx must outlive the map). FS_EXT: bitmaps are read group
- * by group when asked for; BLOCK_UNINIT groups are computed; memory is bounded by an LRU of groups.
- * FS_BTRFS, FS_XFS: the same from its trees; there is no alarm and no error of theirs, what cannot
- * be read is USE_USED. Any other kind: every block is USE_USED. Not for concurrent use.
+ * Opens the image behind r (copied; its ctx must outlive the map). FS_EXT: reads bitmaps group by
+ * group on demand; computes BLOCK_UNINIT groups; an LRU of groups bounds the memory. FS_BTRFS,
+ * FS_XFS: the same from their trees, without alarms or errors: what cannot be read is USE_USED. Any
+ * other kind: every block is USE_USED. Not for concurrent use.
  */
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
-/* The same if nothing can read it: its superblock has alarms, every block is USE_USED, fsmap_knows
- * is false. */
+/*
+ * The same for an image that nothing can read: it has the alarms of its superblock, every block is
+ * USE_USED, fsmap_knows is false.
+ */
 int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
 void fsmap_close(struct fsmap *m); /* NULL allowed */
-/* For a price, never for a commit: the image is live, and its journal will be empty when it is
- * frozen. */
+/*
+ * For an estimate, never for a commit: the image is live, and its journal will be empty when it is
+ * frozen.
+ */
 void fsmap_assume_empty_journal(struct fsmap *m);
-/* True if there is a classifier for this image: ext, unless it has a feature that libext2fs does
- * not know; btrfs and xfs as in btrfs_space.h, xfs_space.h. */
+/*
+ * True if this image has a classifier: ext, unless it has a feature that libext2fs does not know;
+ * btrfs and xfs with the limits in btrfs_space.h, xfs_space.h.
+ */
 bool fsmap_knows(const struct fsmap *m);
-/* Use of one 4 KiB unit. A read error is an error; a wrong checksum is USE_USED for the whole group
- * and sets FSMAP_BAD_CHECKSUM. */
+/*
+ * Use of one 4 KiB unit. A read error is an error; a wrong checksum makes the whole group USE_USED
+ * and sets FSMAP_BAD_CHECKSUM.
+ */
 int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret) MUST_CHECK;
-/* The same, and for how many units from blk on (at most max_blks, at least 1) it holds: long runs
- * cost little. A run ends at its group's end, or earlier in doubt: the next one may have the same
- * use. */
+/*
+ * The same, and the number of units from blk on (at most max_blks, at least 1) with this use: long
+ * runs cost little. A run ends at the end of its group, or earlier in doubt: the next run may have
+ * the same use.
+ */
 int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 	      uint64_t *ret_blks) MUST_CHECK;
 /*
  * The same for an image that is to replace `before` (NULL: unknown). Blocks of a journal that was
- * made anew, or moved, are USE_USED: it counts its transactions from 1, and what the card has there
- * from an older journal could pass for their continuation at a crash. A journal that goes on has
- * numbers above all that it ever wrote.
+ * newly made, or moved, are USE_USED. Such a journal counts its transactions from 1, and old
+ * journal blocks in that place on the card could pass for their continuation after a crash. A
+ * journal that continues has numbers above all that it wrote earlier.
  */
 int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks,
 		    enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT
 /*
  * Which 4 KiB units of an image are used, free, or jbd2 log: the fsmap of fsinfo.h. Bitmaps and the
- * blocks of the journal come from ext4_group.c, which may run in another process (reader.h);
- * what they mean is decided here. The bitmaps of other kinds (btrfs_space.c, xfs_space.c) are of
- * windows of the device; what these say is only ever "free", never an alarm.
+ * blocks of the journal come from ext4_group.c, which may run in another process (reader.h); this
+ * file decides what they mean. The bitmaps of other kinds (btrfs_space.c, xfs_space.c) are of
+ * windows of the device. These only report "free", never an alarm.
  *
  * "Free" is the claim that loses data when it is wrong. Invariants:
  * I1 a block is free only by a clear bit of a group whose descriptor and bitmap checksums match
  *    (where the file system has them) and whose bitmap covers its own superblock copy and tables;
- * I2 a BLOCK_UNINIT group is computed as the kernel's ext4_init_block_bitmap does, plus the
- *    tables that other members of its flex group may have here; a damaged descriptor among them
- *    spoils the group;
- * I3 a journal block is one that the inode maps between the journal's superblock and its s_maxlen,
- *    that the bitmap says is used, and that belongs to an empty log: a full one is content;
- * I4 and the inode is believed only if all that it maps, blocks of its tree included, lies inside
- *    of the file system, once each, and nowhere in superblocks, descriptors, bitmaps and inode
- *    tables. If these are not all known (a damaged descriptor), no block is a journal block;
- * I5 of other kinds, once a group could not be had, whatever the reason, each one that is asked for
- *    after it counts as used: how much may be read is bounded, so a second answer could differ from
- *    the first.
+ * I2 a BLOCK_UNINIT group is computed as in the kernel's ext4_init_block_bitmap, plus the tables
+ *    that other members of its flex group may have here; a damaged descriptor among them spoils the
+ *    group;
+ * I3 a journal block is a block that the inode maps between the journal's superblock and its
+ *    s_maxlen, that is used according to the bitmap, and that belongs to an empty log: a full log
+ *    is content;
+ * I4 and the inode is trusted only if everything that it maps, including the blocks of its tree,
+ *    lies inside the file system, once each, and never in superblocks, descriptors, bitmaps and
+ *    inode tables. If these are not all known (a damaged descriptor), no block is a journal block;
+ * I5 for other kinds, once a group could not be read, whatever the reason, each group that is
+ *    requested after it counts as used. The amount of reads is bounded, so a second answer could
+ *    differ from the first.
  */
 #include <errno.h>
 #include <string.h>
@@ -29,7 +30,7 @@
 #define LRU_GROUPS 16 /* a commit asks in ascending order */
 
 struct group {
-	bool valid, bad; /* bad: every block of it counts as used */
+	bool valid, bad; /* bad: every block of the group counts as used */
 	uint32_t nr;
 	uint64_t used_at;
 	uint8_t *bits; /* one per cluster, as on the card */
@@ -53,7 +54,7 @@ static const struct fsimage_range *range_find(const struct fsimage_range *ranges
 {
 	size_t low = 0;
 
-	while (low < n) { /* to the first one that starts after block */
+	while (low < n) { /* find the first one that starts after block */
 		size_t mid = low + (n - low) / 2;
 
 		if (ranges[mid].first > block)
@@ -159,7 +160,7 @@ int fsmap_use(struct fsmap *m, uint64_t blk, enum blk_use *ret)
 	return err;
 }
 
-/* How many bits from this one on, below end, are like it. */
+/* The number of bits, from this one on and below end, that are equal to it. */
 static uint64_t bits_alike(const uint8_t *bits, uint64_t bit, uint64_t end)
 {
 	const bool set = bits[bit / 8] & 1 << bit % 8;
@@ -176,12 +177,12 @@ static uint64_t bits_alike(const uint8_t *bits, uint64_t bit, uint64_t end)
 	return pos - bit;
 }
 
-/* The first place behind block where the journal begins or ends. */
+/* The first place after block where the journal begins or ends. */
 static uint64_t log_edge(const struct fsmap *m, uint64_t block)
 {
 	size_t low = 0, n = m->log_ranges;
 
-	while (low < n) { /* to the first one that ends after block */
+	while (low < n) { /* find the first one that ends after block */
 		size_t mid = low + (n - low) / 2;
 
 		if (m->log[mid].first + m->log[mid].count > block)
@@ -195,7 +196,7 @@ static uint64_t log_edge(const struct fsmap *m, uint64_t block)
 					 : m->log[low].first + m->log[low].count;
 }
 
-/* How many blocks from this one of the last group on have the same use, for certain. */
+/* The number of blocks, from this one of the last group on, that have the same use for certain. */
 static uint64_t blocks_alike(const struct fsmap *m, uint64_t block)
 {
 	uint64_t start = group_first(m, m->last->nr), end, bit, clusters;
@@ -222,7 +223,7 @@ int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *re
 	if (!err && max_blks > 1 && !m->e) {
 		n = max_blks - 1;
 	} else if (!err && max_blks > 1 && blk < m->volume_blks) {
-		/* a unit may be made of blocks of several uses: the run is of those behind it */
+		/* one unit may have blocks of several uses: the run is of the blocks after it */
 		shift = m->f.block_shift;
 		block = blk_to_bytes(blk + 1) >> shift;
 		if (shift <= COW_BLK_SHIFT && m->last && block < m->f.blocks) {
@@ -239,7 +240,7 @@ int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *re
 	return 0;
 }
 
-/* Is all of the unit in the log? */
+/* Is the whole unit in the log? */
 static bool unit_in_log(const struct fsmap *m, uint64_t blk)
 {
 	unsigned shift = m->f.block_shift;
@@ -316,8 +317,7 @@ static int map_open_alarming(struct fsmap *m, const struct blk_reader *r, const 
 	return err;
 }
 
-/* What its trees say, or nothing: all that differs goes through the log then, whatever the
- * reason. */
+/* Reads the trees; if that fails, whatever the reason, all differing blocks go through the log. */
 static void map_open_other(struct fsmap *m, const struct blk_reader *r, enum fs_kind kind)
 {
 	m->knows = reader_open(&m->e, r, kind, 0, &m->f) == 0;

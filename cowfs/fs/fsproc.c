@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 /*
  * Notes on the design
- * - Three generations. The first one waits for the second and forks it again if somebody kills it:
- *   the worker cannot, because it has neither the system calls nor the capabilities any more. The
- *   second forks the sessions. Neither of the two ever sees a byte of an image, so each session
- *   starts from a clean state, and what takes over one session has nothing of another.
- * - The first is forked before the worker has threads, locked memory and descriptors.
- * - The first and the second share their end of one socket. A request that the second had taken
- *   when it was killed is lost: the first one says so, and it is made again. Requests are numbered,
- *   so that an answer that comes twice is known.
- * - A session may need memory while writers are parked, so it must not wait for I/O on the volume:
- *   the I/O flusher flag is inherited, and prepare locks the program's text, which sessions share.
+ * - There are three levels of processes. The first process waits for the second and forks it again
+ *   if it was killed. The worker cannot do that: it no longer has the system calls and the
+ *   capabilities. The second process forks the sessions. Neither of the two reads a byte of an
+ *   image. So each session starts from a clean state, and an attacker who takes over one session
+ *   gets nothing of another.
+ * - The first process is forked before the worker has threads, locked memory and descriptors.
+ * - The first and the second process share their end of one socket. If the second process is
+ *   killed, the request that it had taken is lost: the first process reports this, and the request
+ *   is made again. Requests are numbered, so that a duplicate answer is recognised.
+ * - A session may need memory while writers are parked, so it must not wait for I/O on the volume.
+ *   It inherits the I/O flusher flag, and prepare locks the program's text, which sessions share.
  */
 #include "fs/fsproc.h"
 
@@ -33,14 +34,16 @@
 #include "base/sandbox.h"
 #include "fs/answer.h"
 
-/* Of no other process: who shares a user may kill. Above what accounts, containers and user
- * namespaces are given. */
+/*
+ * A user id that no other process has: a process of the same user may send signals. Above the ids
+ * that accounts, containers and user namespaces get.
+ */
 #define SESSION_ID 0x7ffffffeu
 #define SOCKET_FD 3
 #define PROC_FD 4
-#define SESSION_MEMORY_BYTES (1024 * MIB) /* address space, the program's own included */
+#define SESSION_MEMORY_BYTES (1024 * MIB) /* address space, including the program's own */
 #define SESSION_CPU_S 60
-#define ASK_TRIES 8 /* answers to earlier requests, and deaths, while one is waited for */
+#define ASK_TRIES 8 /* answers to earlier requests, and deaths, during the wait for one answer */
 
 enum { SESSION = 'S', NO_SESSION = 'E', FORKED_AGAIN = 'R' };
 
@@ -60,10 +63,10 @@ struct message {
 #endif
 
 static struct {
-	int fd; /* to those who fork */
+	int fd; /* to the processes that fork */
 	pid_t pid;
 	bool on, keep_root;
-	uint8_t request; /* the last one's number */
+	uint8_t request; /* the number of the last request */
 } own = { .fd = -1 };
 
 /* ---- the other processes ---- */
@@ -81,9 +84,9 @@ static void limit_session(void)
 }
 
 /*
- * The socket, memory, and the end. Anything else is an error and no death, because a C library asks
- * what it can do without (qsort: how much memory there is). No flags but those of answer.c:
- * urgent data of stream sockets was a way into kernels.
+ * Allows the socket, memory, and exit. Any other call returns an error and does not kill: a C
+ * library also makes calls that it can do without (qsort: how much memory there is). No flags
+ * except those of answer.c: urgent data of stream sockets was a way into kernels.
  */
 static int session_calls(scmp_filter_ctx filter, void *nothing)
 {
@@ -106,8 +109,10 @@ static int session_calls(scmp_filter_ctx filter, void *nothing)
 	return r;
 }
 
-/* What is read for a crafted card is no reason to end other programs: with the memory of this one
- * the kernel can help itself. */
+/*
+ * Reading a crafted card is not a reason to end other programs: the kernel can take the memory of
+ * this process instead.
+ */
 static void end_protection(void)
 {
 	(void)!io_write_text(PROC_FD, "self/oom_score_adj", "0");
@@ -123,8 +128,10 @@ static __attribute__((noreturn)) void session_main(int fd)
 	(void)!mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
 	if (dup2(fd, SOCKET_FD) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0)
 		_exit(1);
-	/* a user namespace may have no such user; without capabilities and system calls the other
-	 * user is no more */
+	/*
+	 * a user namespace may lack this user, so a failure is ignored: without capabilities and
+	 * system calls, a separate user is only an extra
+	 */
 	if (geteuid() == 0 && !own.keep_root && setgroups(0, NULL) == 0 &&
 	    setresgid(SESSION_ID, SESSION_ID, SESSION_ID) == 0)
 		(void)!setresuid(SESSION_ID, SESSION_ID, SESSION_ID);
@@ -132,14 +139,14 @@ static __attribute__((noreturn)) void session_main(int fd)
 		_exit(1);
 	limit_session();
 	r = SANITIZED ? 0 : sandbox_filter(SCMP_ACT_ERRNO(EPERM), false, session_calls, NULL);
-	/* a kernel without filters goes on without one */
+	/* on a kernel without filters the session continues without one */
 	if (r < 0 && r != -ENOSYS && r != -EINVAL)
 		_exit(1);
 	answer_serve(SOCKET_FD);
 	_exit(0);
 }
 
-/* A session's socket, and its pidfd if the kernel has that (5.3). */
+/* Sends a session's socket, and its pidfd if the kernel has pidfds (5.3). */
 static int send_session(uint8_t request, const int fd[2])
 {
 	union {
@@ -200,14 +207,14 @@ static __attribute__((noreturn)) void forker_main(void)
 	_exit(0);
 }
 
-/* All that a session needs from others, and what it takes to give up the rest. */
+/* Keeps what a session needs, and drops everything else. */
 static void keep_little(int fd, void (*prepare)(void *ctx), void *ctx)
 {
 	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC),
 	    proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-	/* what a library prints must not reach the socket */
+	/* output of a library must not reach the socket */
 	for (int i = 0; i < SOCKET_FD; i++)
 		if (i != fd && null_fd >= 0)
 			dup2(null_fd, i);
@@ -244,12 +251,12 @@ static __attribute__((noreturn)) void first_main(int fd, void (*prepare)(void *c
 		if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status))
 			_exit(0);
 		(void)!send(SOCKET_FD, &again, sizeof(again), MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (pid < 0 && poll(&p, 1, 1000) > 0) /* no memory; or nobody asks any more */
+		if (pid < 0 && poll(&p, 1, 1000) > 0) /* no memory, or the other end is closed */
 			_exit(0);
 	}
 }
 
-/* ---- this one ---- */
+/* ---- this process ---- */
 
 static int fork_first(void (*prepare)(void *ctx), void *ctx)
 {
@@ -292,7 +299,7 @@ bool fsproc_on(void)
 	return own.on;
 }
 
-/* One message, and what descriptors came with it, else -1. */
+/* Receives one message with its descriptors; -1 for a missing descriptor. */
 static int receive(struct message *ret, int ret_fd[2], int timeout_ms)
 {
 	union {
@@ -326,8 +333,10 @@ static void close_both(const int fd[2])
 			close(fd[k]);
 }
 
-/* What came since the last session: that the second one was killed, maybe many times, or a session
- * that nobody waits for. */
+/*
+ * Drops the messages since the last session: that the second process was killed, maybe many times,
+ * or a session that is no longer needed.
+ */
 static void forget_old(void)
 {
 	struct message old;
@@ -353,7 +362,7 @@ int fsproc_session(int *ret_pid_fd)
 			r = -EOWNERDEAD;
 		if (r == 0 && answer.what != FORKED_AGAIN && answer.request == ask.request) {
 			*ret_pid_fd = fd[1];
-			/* no memory, or no process, for one more */
+			/* no memory, or no process, for another session */
 			return fd[0] < 0 ? -EAGAIN : fd[0];
 		}
 		if (r == 0)
@@ -368,6 +377,6 @@ void fsproc_stop(void)
 	if (own.fd < 0)
 		return;
 	close(steal_fd(&own.fd));
-	kill(own.pid, SIGKILL); /* the second one may be stopped */
+	kill(own.pid, SIGKILL); /* the second process may be stopped */
 	waitpid(own.pid, NULL, 0);
 }

@@ -3,11 +3,11 @@
  * The entry of NILFS2: a file system that is a log itself, with a superblock at byte 1024 and a
  * second one in the last 4 KiB of the device.
  *
- * Linux writes both at each mount read-write (s_mtime, s_mnt_count, s_state), at a freeze or a
- * thaw (s_state), and one of them in turn now and then (s_last_cno). A mount read-only of one that
- * was not unmounted cleanly writes, too, unless it is told norecovery. What a crash leaves is
- * rolled forward from the last checkpoint, so any image is valid. Nothing here knows which segments
- * are free: all changes go through the log.
+ * Linux writes both superblocks at each read-write mount (s_mtime, s_mnt_count, s_state) and at a
+ * freeze or a thaw (s_state), and it writes one of them in turn from time to time (s_last_cno). A
+ * read-only mount after an unclean unmount writes, too, unless the option norecovery is set. After
+ * a crash NILFS2 rolls forward from the last checkpoint, so any image is valid. This code does not
+ * know which segments are free: all changes go through the log.
  */
 #include <linux/nilfs2_ondisk.h>
 #include <string.h>
@@ -44,13 +44,15 @@ static bool probe_nilfs2(const struct supers *s, struct fsinfo *f)
 	const uint8_t *sb = s->head + NILFS_SB_OFFSET_BYTES;
 	uint64_t units[FS_UNITS], fat_bytes = fat_reserved_bytes(s);
 
-	/* mkfs.nilfs2 keeps a boot sector; but in the table of a FAT, files decide what is there */
+	/* mkfs.nilfs2 keeps a boot sector; but in the table of a FAT, files decide the content */
 	if (!is_super(sb) ||
 	    (fat_bytes && fat_bytes < NILFS_SB_OFFSET_BYTES + sizeof(struct nilfs_super_block)))
 		return false;
 	f->block_bytes = 1024u << SB_GET(sb, s_log_block_size);
-	/* nothing lies behind the last whole unit, and the kernel finds the second superblock by
-	 * the size of the device, so a volume must not be rounded up */
+	/*
+	 * nothing lies behind the last whole unit, and the kernel finds the second superblock by
+	 * the size of the device, so a volume must not be rounded up
+	 */
 	f->size_bytes = SB_GET(sb, s_dev_size) & ~(uint64_t)(COW_BLK_BYTES - 1);
 	memcpy(f->uuid, sb + offsetof(struct nilfs_super_block, s_uuid), sizeof(f->uuid));
 	f->thaw_blks = (unsigned)units_nilfs2(s, units);
@@ -69,7 +71,7 @@ static void fields_nilfs2(const struct supers *s, struct fs_fingerprint *fp)
 	memcpy(fp->uuid, sb + offsetof(struct nilfs_super_block, s_uuid), sizeof(fp->uuid));
 }
 
-/* the second superblock, which supers does not have */
+/* the second superblock, which is not in struct supers */
 static bool looks_written_nilfs2(const uint8_t *sector, unsigned k)
 {
 	return k == 0 && is_super(sector);

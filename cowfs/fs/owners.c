@@ -47,7 +47,7 @@ int owners_add_rest(struct owners *w, const struct owners_query *q)
 		for (unsigned kind = 0; kind < TALLY_KINDS; kind++)
 			left[kind] -= min_u64(left[kind], w->o[i].rewritten_bytes[kind]);
 	}
-	/* what two files share is in both of them */
+	/* blocks that two files share count for both */
 	rest.bytes = blk_to_bytes(q->all->blks) - min_u64(bytes, blk_to_bytes(q->all->blks));
 	rest.fresh_bytes = min_u64(rest.bytes,
 				   blk_to_bytes(q->fresh->blks) -

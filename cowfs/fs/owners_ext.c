@@ -2,20 +2,21 @@
 /*
  * owners.h for ext2/3/4 through libext2fs.
  *
- * One pass over the inode tables claims blocks for each inode, against the sorted runs; what claims
- * none is forgotten but for a bit and, of directories, a number. One pass over the directories then
- * finds the names of those that are left, and of all directories, from which paths are put
- * together. If only tables were written there is no second pass.
+ * One pass over the inode tables claims blocks for each inode, against the sorted runs. An inode
+ * that claims none is forgotten, except for a bit and, for directories, a number. One pass over the
+ * directories then finds the names of the remaining inodes and of all directories, and builds paths
+ * from them. If only tables were written there is no second pass.
  *
  * The file system may be mounted and busy. Its metadata is read through the page cache of the
- * device, where ext4 changes it: what lies there is newer than what the journal has brought home.
- * But nothing holds it still, so checksums are not looked at, every number is taken with doubt, and
- * an inode that does not parse is counted and passed over.
+ * device, where ext4 changes it: the content there is newer than what the journal has checkpointed.
+ * But nothing holds it still. So this code checks no checksums, doubts every number, and counts and
+ * skips an inode that does not parse.
  *
- * Whoever made the card may have chosen every byte. Inode tables, directories and bitmaps are read
- * here, because the library's own walks of them trust what they read; of the library remain the
- * walk of one inode's blocks and accessors. Blocks that are mapped again and again could keep these
- * busy for years: one budget of steps, which follows from the size, bounds them all.
+ * The maker of the card may have chosen every byte. This code reads inode tables, directories and
+ * bitmaps itself, because the library's own walks of them trust what they read. It uses the library
+ * only for accessors and to walk the blocks of one inode. Blocks that are mapped repeatedly could
+ * keep these walks busy for years: one budget of steps, which follows from the size, limits them
+ * all.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,12 +30,12 @@
 
 #define SCAN_BLOCKS 64
 #define PROGRESS_INODES 8192
-#define STEPS_PER_BLOCK 4 /* a directory's block takes two */
+#define STEPS_PER_BLOCK 4 /* a block of a directory takes two */
 #define STEPS_MIN (1u << 20)
 #define NO_NAME UINT64_MAX
 #define XATTR_SYSTEM 7
 
-/* A name: where it stands, and in which directory. */
+/* A name: its place in the pool, and its directory. */
 struct name {
 	ext2_ino_t ino, parent;
 	uint64_t text; /* offset into the pool, NO_NAME */
@@ -48,7 +49,7 @@ struct names {
 struct scan {
 	struct ext4_image *e;
 	ext2_filsys fs;
-	uint64_t steps; /* how many are left */
+	uint64_t steps; /* number of steps left */
 	const struct owners_query *q;
 	struct owners *w;
 	struct owner own[OWNER_KINDS]; /* the file system's own rows */
@@ -57,7 +58,7 @@ struct scan {
 	size_t wanted_bytes;
 	char *pool;
 	size_t pool_bytes, pool_cap;
-	blk64_t *xattr; /* changed blocks of extended attributes, with repetitions */
+	blk64_t *xattr; /* changed blocks of extended attributes, with duplicates */
 	size_t xattrs, xattr_cap;
 	int err;
 };
@@ -85,7 +86,7 @@ static void claim(const struct scan *s, struct owner *o, uint64_t block, uint64_
 	uint64_t end = block + count;
 
 	if (end < block || end > ext2fs_blocks_count(s->fs->super))
-		return; /* nonsense of an inode in motion */
+		return; /* an invalid value, from an inode that is changing */
 	owner_claim(o, s->q, to_bytes(s, block), to_bytes(s, end));
 }
 
@@ -176,7 +177,7 @@ static int claim_inode(struct scan *s, struct owner *o, ext2_ino_t ino, struct e
 	struct visit v = { s, o };
 
 	if (!ext2fs_inode_has_valid_blocks2(s->fs, inode))
-		return 0; /* a device, a short symlink, a file inside of its inode */
+		return 0; /* a device, a short symlink, a file inside its inode */
 	if (!ext4_tree_ok(inode))
 		return -EUCLEAN;
 	if (!(inode->i_flags & EXT4_EXTENTS_FL))
@@ -213,7 +214,7 @@ static int block_compare(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* Files may share one. */
+/* Files may share a block of extended attributes. */
 static void claim_xattrs(struct scan *s)
 {
 	if (s->xattrs)
@@ -234,7 +235,7 @@ static bool is_own(const struct scan *s, ext2_ino_t ino)
 static int take_own(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 {
 	if (ino == EXT2_RESIZE_INO)
-		return 0; /* the room for descriptors */
+		return 0; /* the reserved room for descriptors */
 	return claim_inode(
 		s, &s->own[ino == s->fs->super->s_journal_inum ? OWNER_JOURNAL : OWNER_OTHER], ino,
 		inode);
@@ -258,7 +259,7 @@ static int take_named(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 	};
 	int err = 0;
 
-	/* all that was deleted has no blocks */
+	/* none of the deleted inodes owns blocks */
 	if (ext2fs_get_stat_i_blocks(s->fs, inode)) {
 		int bad = claim_inode(s, &o, ino, inode);
 
@@ -287,7 +288,7 @@ static int take_inode(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 	return 0;
 }
 
-/* How many inodes of a group have been in use. */
+/* The number of inodes of a group that were used at some time. */
 static uint64_t inodes_of(ext2_filsys fs, dgrp_t nr)
 {
 	uint64_t all = fs->super->s_inodes_per_group;
@@ -336,7 +337,7 @@ static int scan_inodes(struct scan *s)
 	_cleanup_free_ uint8_t *buf = malloc((size_t)SCAN_BLOCKS * s->fs->blocksize);
 	int err = buf ? 0 : -ENOMEM;
 
-	/* the library looks at the descriptors of any group */
+	/* the library reads the descriptors of any group */
 	for (dgrp_t nr = 0; nr < s->fs->group_desc_count && !err; nr++)
 		err = ext4_desc_load(s->e, nr);
 	for (dgrp_t nr = 0; nr < s->fs->group_desc_count && !err; nr++)
@@ -344,7 +345,7 @@ static int scan_inodes(struct scan *s)
 	return err;
 }
 
-/* ---- what is nobody's ---- */
+/* ---- blocks without an inode ---- */
 
 static void claim_group(struct scan *s, dgrp_t nr)
 {
@@ -360,7 +361,7 @@ static void claim_group(struct scan *s, dgrp_t nr)
 	if (copy || !nr)
 		claim(s, super, copy, 1);
 	if (copy && !nr)
-		claim(s, super, 0, 1); /* the boot sector, where blocks have 1 KiB */
+		claim(s, super, 0, 1); /* the boot sector, if blocks have 1 KiB */
 	if (old_desc)
 		claim(s, super, old_desc, old_descs);
 	if (new_desc)
@@ -469,12 +470,12 @@ static int take_entry(struct scan *s, ext2_ino_t dir, const struct ext2_dir_entr
 	if (!n)
 		n = names_find(&s->dirs, ino);
 	if (!n || n->text != NO_NAME)
-		return 0; /* the first of its names is enough */
+		return 0; /* one of its names is enough */
 	n->parent = dir;
 	return pool_add(s, d->name, len, &n->text);
 }
 
-/* No name of one component. */
+/* Is this not a valid name of one component? */
 static bool name_lies(const char *name, size_t len)
 {
 	return !len || memchr(name, '/', len) || memchr(name, '\0', len);
@@ -485,8 +486,10 @@ static bool is_dots(const char *name, size_t len)
 	return name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.'));
 }
 
-/* The entries of a block, or of an inode that has them inside. buf: aligned to 4 bytes.
- * -EUCLEAN. */
+/*
+ * Takes the entries of a block, or of an inode that has its entries inside. buf: aligned to 4
+ * bytes. -EUCLEAN.
+ */
 static int take_entries(struct scan *s, ext2_ino_t dir, uint8_t *buf, size_t bytes)
 {
 	size_t off = 0;
@@ -534,8 +537,10 @@ static int take_dir_block(ext2_filsys fs, blk64_t *block, e2_blkcnt_t logical, b
 	return w->s->err ? BLOCK_ABORT : 0;
 }
 
-/* The attribute system.data inside of the inode: what has no room in i_block. Its bytes, 0:
- * none. */
+/*
+ * The attribute system.data inside the inode: the data that do not fit into i_block. Returns their
+ * bytes, 0: none.
+ */
 static size_t inline_rest(uint8_t *inode, size_t size, uint8_t **ret)
 {
 	const struct ext2_inode_large *l = (const void *)inode;
@@ -569,7 +574,7 @@ static size_t inline_rest(uint8_t *inode, size_t size, uint8_t **ret)
 	return 0;
 }
 
-/* i_block begins with the number of the parent. */
+/* i_block begins with the inode number of the parent. */
 static int take_inline(struct scan *s, ext2_ino_t dir, uint8_t *inode, size_t size)
 {
 	uint8_t *rest, *block = inode + offsetof(struct ext2_inode, i_block);
@@ -617,12 +622,15 @@ static int scan_directories(struct scan *s)
 	return 0;
 }
 
-/* How long the path to ino is; into buf's end if there is one. 0: there is none. */
+/*
+ * The length of the path to ino; writes the path before end, unless end is NULL. 0: there is no
+ * path.
+ */
 static size_t path_of(const struct scan *s, const struct name *n, char *end)
 {
 	size_t len = 0;
 
-	/* directories may be in a circle */
+	/* directories may form a circle */
 	while (len < PATH_MAX && n && n->text != NO_NAME) {
 		const char *text = s->pool + n->text;
 		size_t text_bytes = strlen(text);
@@ -678,7 +686,7 @@ static int name_owners(struct scan *s)
 	return err;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole scan ---- */
 
 static int scan_all(struct scan *s)
 {

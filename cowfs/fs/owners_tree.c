@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * owners.h for file systems that nobody but the kernel reads: every file of the mounted tree is
- * asked for its extents. No metadata (but that of btrfs), and no files without a name: these are in
- * the rest. Nothing is synced, so that asking writes nothing.
+ * owners.h for file systems that only the kernel can read: asks every file of the mounted tree for
+ * its extents. No metadata (except that of btrfs), and no files without a name: these are in the
+ * rest. Syncs nothing, so that a question causes no write.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ struct walk {
 	struct btrfs_chunks chunks;
 	uint64_t seen_bytes, used_bytes; /* for the progress */
 	struct {
-		uint64_t *ino; /* open addressing, 0 is free; of files with several names */
+		uint64_t *ino; /* open addressing, 0: empty; of files with several names */
 		size_t n, cap;
 	} seen;
 	union {
@@ -42,7 +42,7 @@ struct walk {
 	} f;
 };
 
-/* 1: it was there already */
+/* 1: it was already there */
 static int seen_before(struct walk *k, uint64_t ino)
 {
 	if (2 * (k->seen.n + 1) > k->seen.cap) {
@@ -92,7 +92,7 @@ static void claim_extent(struct walk *k, int fd, struct owner *o, const struct f
 	uint64_t len_bytes = e->fe_length;
 
 	if (k->is_btrfs && (e->fe_flags & NOT_PLACED) == FIEMAP_EXTENT_ENCODED)
-		/* compressed: shorter than what is in it */
+		/* compressed: shorter than its content */
 		len_bytes = btrfs_extent_bytes(fd, e->fe_physical);
 	else if (e->fe_flags & NOT_PLACED)
 		return;
@@ -125,7 +125,7 @@ static int claim_file(struct walk *k, int fd, struct owner *o)
 	}
 }
 
-/* -ESTALE: another file has the name by now. */
+/* -ESTALE: another file has this name now. */
 static int open_file(const FTSENT *e)
 {
 	_cleanup_close_ int fd = open(e->fts_accpath,
@@ -192,7 +192,7 @@ static int walk_tree(struct walk *k, FTS *fts, uint64_t max_files, uint64_t max_
 	return err;
 }
 
-/* ---- what btrfs has beside files ---- */
+/* ---- what btrfs has besides files ---- */
 
 static int start_btrfs(struct walk *k, const char *dir)
 {

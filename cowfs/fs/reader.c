@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The side that asks: an image in this process, or questions to another one (answer.h). */
+/* The asking side: reads an image in this process, or sends questions to another one (answer.h). */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,19 +14,19 @@
 #include "fs/reader.h"
 
 #define READ_UNITS 16
-/* each question has a part of it more: many groups take long where the CPU is busy */
+/* each question adds a part of the patience: many groups take long on a busy CPU */
 #define QUESTIONS_PER_PATIENCE 600
 #define MAX_RANGES (1u << 17)
-/* 256 MiB: what an honest side never needs for descriptors and the map of a journal */
+/* 256 MiB: more than an honest side needs for descriptors and the map of a journal */
 #define READS_SESSION_BLKS 65536u
 
 struct reader {
-	struct fsimage here; /* unless it is at the other end of fd */
+	struct fsimage here; /* unless the image is at the other end of fd */
 	int fd, pid_fd;
-	bool dead;			/* has no answer any more */
+	bool dead;			/* will not answer again */
 	uint64_t patience_ns;		/* left */
-	uint64_t reads_blks, more_blks; /* left, and more for each question */
-	int read_err;			/* what a read of a block returned last */
+	uint64_t reads_blks, more_blks; /* left, and added by each question */
+	int read_err;			/* the result of the last failed read of a block */
 	struct blk_reader r;
 	uint32_t block_bytes;
 	uint64_t blocks;
@@ -34,7 +34,10 @@ struct reader {
 	uint8_t *buf; /* READ_UNITS */
 };
 
-/* A session cannot prolong a commit by answering slowly: the wait counts, not the pause. */
+/*
+ * A session cannot prolong a commit by slow answers: the limit is on the sum of all waits, not on
+ * each pause.
+ */
 static bool wait_for(struct reader *x, short events)
 {
 	struct pollfd p = { .fd = x->fd, .events = events };
@@ -45,7 +48,7 @@ static bool wait_for(struct reader *x, short events)
 	return r > 0 || (r < 0 && errno == EINTR);
 }
 
-/* All of iov, in or out, or -EOWNERDEAD for good. */
+/* Passes all of iov, in or out; else -EOWNERDEAD, permanently. */
 static int exchange(struct reader *x, bool in, struct iovec *iov, size_t n)
 {
 	while (n && !x->dead) {
@@ -79,14 +82,17 @@ static int send_blocks(struct reader *x, const struct answer *want)
 	return exchange(x, false, iov, err ? 1 : 2);
 }
 
-/* An error that an honest session may answer: of the image, or that of a read it was told. */
+/*
+ * Is this an error that an honest session may return: an error of the image, or the error of a read
+ * that the session received?
+ */
 static bool may_answer(const struct reader *x, int err)
 {
 	return err == -EUCLEAN || err == -EOPNOTSUPP || err == -ENOMEM || err == -EINVAL ||
 	       err == -ENOENT || err == -EIO || (err < 0 && err == x->read_err);
 }
 
-/* The last answer to a question. */
+/* Gets the last answer to a question. */
 static int ask_answer(struct reader *x, const struct question *q, struct answer *ret)
 {
 	struct iovec out = { (void *)q, sizeof(*q) };
@@ -105,7 +111,10 @@ static int ask_answer(struct reader *x, const struct question *q, struct answer 
 	return err;
 }
 
-/* The answer's data into data, at most max bytes; *ret_bytes of them. ret_n may be NULL. */
+/*
+ * Copies the answer's data to data, at most max bytes; *ret_bytes is their number. ret_n may be
+ * NULL.
+ */
 static int ask(struct reader *x, const struct question *q, void *data, size_t max,
 	       size_t *ret_bytes, uint64_t *ret_n)
 {
@@ -133,7 +142,7 @@ static bool part_err_sane(const struct reader *x, int err)
 	return !err || may_answer(x, err);
 }
 
-/* What the map calculates with. */
+/* Checks the values that the map uses in its calculations. */
 static bool facts_sane(const struct reader *x, const struct fsimage_facts *f)
 {
 	uint64_t all;
@@ -215,7 +224,7 @@ void reader_close(struct reader *x)
 		return;
 	if (x->fd >= 0)
 		close(x->fd);
-	/* one that has been taken over does not end by itself */
+	/* a session that an attacker has taken over does not end by itself */
 	if (x->pid_fd >= 0) {
 		syscall(SYS_pidfd_send_signal, x->pid_fd, SIGKILL, NULL, 0);
 		close(x->pid_fd);

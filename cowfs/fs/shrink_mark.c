@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See shrink_mark.h. Why two tags: the superblock has two sectors, and a cut may leave either of
- * them old or new. The tags are in the second one and speak of the first one, so each of the four
+ * See shrink_mark.h. Why two tags: the superblock has two sectors, and a power cut may leave either
+ * of them old or new. The tags are in the second sector and describe the first, so each of the four
  * mixtures is recognised.
  */
 #include "fs/shrink_mark.h"
@@ -97,7 +97,7 @@ int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes)
 	*ret_bytes = 0;
 	if (!blk)
 		return -ENOMEM;
-	/* the second group begins behind as many blocks as a bitmap block has bits */
+	/* the second group begins after as many blocks as a bitmap block has bits */
 	for (unsigned log = 0; log <= 6; log++) {
 		uint64_t block_bytes = 1024ull << log, off = (8 * block_bytes + !log) * block_bytes,
 			 blocks, end;
@@ -126,7 +126,10 @@ int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes)
 	return 0;
 }
 
-/* libblkid wants a descriptor: a sparse file of the device's size that has both of its ends. */
+/*
+ * Fills fd for libblkid, which needs a descriptor: a sparse file of the device's size that has both
+ * ends of the device.
+ */
 static int copy_ends(const struct blk_reader *r, int fd)
 {
 	_cleanup_free_ void *buf = io_alloc(LOOK_BYTES);
@@ -160,8 +163,10 @@ int shrink_mark_signature(const struct blk_reader *r, bool *ret)
 	if (e == 0) {
 		blkid_probe_enable_superblocks(pr, 1);
 		blkid_probe_enable_partitions(pr, 1);
-		/* 0 found, 1 nothing; several things at once (-2), or an error: something is
-		 * there */
+		/*
+		 * 0: found, 1: nothing found; with several results (-2) or an error, something is
+		 * there
+		 */
 		*ret = blkid_do_safeprobe(pr) != 1;
 	}
 	blkid_free_probe(pr);

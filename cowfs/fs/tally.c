@@ -25,7 +25,7 @@ static int ascending(const void *a, const void *b)
 	return x->blk < y->blk ? -1 : x->blk > y->blk;
 }
 
-/* The first block at or after blk; n: none. */
+/* The first block at or after blk; n: there is none. */
 static size_t at_or_after(const struct tally *t, uint64_t blk)
 {
 	size_t low = 0, n = t->n;
@@ -76,7 +76,7 @@ void tally_covered_bytes(const struct tally *t, uint64_t start_bytes, uint64_t e
 		ret[kind] += (t->before[to].of[kind] - t->before[from].of[kind]) * COW_BLK_BYTES;
 	if (from == to)
 		return;
-	/* less what of the first and the last block lies outside */
+	/* subtract the parts of the first and the last block that lie outside */
 	for (unsigned kind = 0; kind < TALLY_KINDS; kind++) {
 		const struct tally_blk *first = &t->b[from], *last = &t->b[to - 1];
 

@@ -6,9 +6,9 @@
 #include "base/util.h"
 
 enum tally_kind {
-	TALLY_ABSORBED, /* written again while it was in RAM */
-	TALLY_LATER,	/* written again after a commit */
-	TALLY_NEW,	/* of the first: since another tally */
+	TALLY_ABSORBED, /* rewritten while in RAM */
+	TALLY_LATER,	/* rewritten after a commit */
+	TALLY_NEW,	/* the part of TALLY_ABSORBED that came after another tally */
 	TALLY_KINDS
 };
 
@@ -24,12 +24,17 @@ struct tally {
 	} * before; /* of the first i blocks, n + 1 of them; tally_finish */
 };
 
-/* In any order, each block once; TALLY_NEW is for tally_finish. -ENOMEM. */
+/* Adds a block; blocks in any order, each once. tally_finish sets TALLY_NEW. -ENOMEM. */
 int tally_add(struct tally *t, uint64_t blk, uint64_t absorbed, uint64_t later) MUST_CHECK;
-/* Sorts, and adds up. since: a finished one, for TALLY_NEW; NULL: none of it is new. -ENOMEM. */
+/*
+ * Sorts, and computes the sums. since: a finished tally, for TALLY_NEW; NULL: TALLY_NEW is 0.
+ * -ENOMEM.
+ */
 int tally_finish(struct tally *t, const struct tally *since) MUST_CHECK;
-/* Adds counts times bytes of those blocks in [start_bytes, end_bytes) to ret. Finished, or
- * empty. */
+/*
+ * Adds counts times bytes of those blocks in [start_bytes, end_bytes) to ret. t is finished or
+ * empty.
+ */
 void tally_covered_bytes(const struct tally *t, uint64_t start_bytes, uint64_t end_bytes,
 			 uint64_t ret[TALLY_KINDS]);
 void tally_clear(struct tally *t);

@@ -31,7 +31,7 @@ static size_t units_xfs(const struct supers *s, uint64_t units[FS_UNITS])
 	return 1;
 }
 
-/* the first group's free space, inodes and free list */
+/* the free space, inodes and free list of the first group */
 static bool looks_written_xfs(const uint8_t *sector, unsigned k)
 {
 	(void)k;
