@@ -12,7 +12,7 @@
  * B3 extents lie inside their chunk and do not overlap. An unknown item in the extent tree means
  *    doubt.
  *
- * Only the chunk tree is walked as a whole. Of each level the last block is kept, and callers ask
+ * Only the chunk tree is walked as a whole. The last block of each level is kept, and callers ask
  * for keys in ascending order. Levels descend, so a circle of pointers ends. The blocks that are
  * read for a question are counted.
  */

@@ -2,11 +2,11 @@
 /*
  * Private to fs/: which 4 KiB units of its device a btrfs uses, by its extent tree.
  *
- * Supported is a btrfs on one device, with CRC32C, sectors of 4 KiB, the profiles single and dup,
- * and only the features listed in btrfs_space.c. Used are all units, in all copies, that are in the
- * extent tree of the superblock's transaction. Used are also, whatever the chunk tree says, the
- * first MiB and the 64 KiB around each copy of the superblock. All other units are free. Why this
- * is safe:
+ * This code supports a btrfs on one device, with CRC32C, sectors of 4 KiB, the profiles single and
+ * dup, and only the features listed in btrfs_space.c. A unit is used if the extent tree of the
+ * superblock's transaction has it, in any copy. The first MiB and the 64 KiB around each copy of
+ * the superblock are used, too, whatever the chunk tree says. All other units are free. Why this is
+ * safe:
  *
  * - Copy on write. The kernel itself overwrites what the trees of transaction N leave free, in
  *   chunks and between them, while it prepares N + 1 and the superblock still names N. So a mount

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Find the mount, sync, freeze, seal, thaw.
+ * Finds the mount, syncs, freezes, seals, thaws.
  *
  * Notes on the design
- * - After switch_root our own "/" is the emptied initramfs below the mounts that we serve: nothing
- *   can be found from it. So the mount is looked for in mountinfo below the kept /proc, ours and
- *   pid 1's, opened below the same process' root, and accepted only if its mount id is the one of
- *   the line.
+ * - After switch_root the daemon's own "/" is the emptied initramfs below the mounts that it
+ *   serves: no path lookup works from there. So this code searches for the mount in mountinfo below
+ *   the kept /proc, first that of this process, then that of pid 1. It opens the mount below the
+ *   same process' root, and accepts it only if its mount id is that of the line.
  * - A mount point may be a regular file (a bind mount that was left over): its descriptor freezes
- *   as well. One that is covered, or none of these, does not hinder a commit: any user may mount a
- *   FUSE file system over a folder of his own, and the root of a volume can be one. Then the file
- *   system is mounted once more, unseen. So it is if no mount of it is in sight, but something
- *   holds it: any user keeps a copy of the mount in a mount namespace of his own.
- * - FIFREEZE sleeps uninterruptibly, cannot be taken back (FITHAW wants a complete freeze), and all
- *   writers wait behind it. So it is not asked for while a task is stuck in a write (stuck.h). What
- *   gets into one between that look and the freeze is cured while the freeze waits: bounced first,
- *   then the FUSE connection that it waits for is aborted, at last it is killed.
- * - FIFREEZE has a thread of its own that can be left behind. One that was left behind owns its
- *   descriptor and thaws by itself; until then no further freeze is tried.
- * - Calls that flush (syncfs, FIFREEZE, FITHAW, fsync) sleep unkillably in I/O that this process
- *   serves. Each is made by a thread that has no descriptor of /dev/fuse (thread_call_alone). If
- *   all processes are killed at once, the kernel then ends the FUSE connection, and with it this
- *   I/O.
- * - A sync and a freeze flush all that is dirty. Where that may be more than a commit can hold,
- *   writes are withheld at some point, and neither ends before the seal. So both have a thread that
- *   can be left behind.
- * - The descriptor on the mount is closed at once: it would keep the file system from being
- *   unmounted.
- * - The parent hears of the descriptor before FIFREEZE, or our death right after it would freeze
- *   for ever.
+ *   as well. A covered mount point, or one that is neither a file nor a directory, does not prevent
+ *   a commit: any user may mount a FUSE file system over a folder that the user owns, and the root
+ *   of a volume can be one. In this case the daemon mounts the file system once more, unattached.
+ *   It does the same if no mount of the file system is visible, but the device is in use: any user
+ *   can keep a copy of the mount in a private mount namespace.
+ * - FIFREEZE sleeps uninterruptibly, cannot be cancelled (FITHAW needs a complete freeze), and all
+ *   writers wait behind it. So no freeze is started while a task is stuck in a write (stuck.h). A
+ *   task that gets stuck between that check and the freeze is handled while the freeze waits: it is
+ *   bounced first, then the FUSE connection that it waits for is aborted, at last it is killed.
+ * - FIFREEZE has a thread of its own that can be left behind. An abandoned thread owns its
+ *   descriptor and thaws by itself; until then no other freeze is tried.
+ * - Calls that flush (syncfs, FIFREEZE, FITHAW, fsync) sleep uninterruptibly in I/O that this
+ *   process serves. Each is made by a thread that has no descriptor of /dev/fuse
+ *   (thread_call_alone). If all processes are killed at once, the kernel then ends the FUSE
+ *   connection, and with it this I/O.
+ * - A sync and a freeze flush everything that is dirty. If that may be more than a commit can hold,
+ *   writes are withheld at some point, and neither call ends before the seal. So both have a thread
+ *   that can be left behind.
+ * - The descriptor on the mount is closed at once: it would prevent an unmount of the file system.
+ * - The supervisor gets the descriptor before FIFREEZE. Otherwise the death of this process right
+ *   after FIFREEZE would leave the file system frozen forever.
  */
 #include "fs/fs_ops.h"
 #include "fs/quiesce.h"
@@ -55,15 +55,15 @@
 
 #define BOUNCE_NS 500000000ull
 #define GIVEUP_NS (30 * 1000000000ull)
-#define ABORT_NS (2 * 1000000000ull) /* of a pending freeze, which keeps writers waiting */
+#define ABORT_NS (2 * 1000000000ull) /* age of a pending freeze, which keeps writers waiting */
 #define KILL_NS (10 * 1000000000ull)
-#define LOOK_NS 1000000000ull /* so long may a look at one process take */
+#define LOOK_NS 1000000000ull /* time limit for a look at one process */
 #define LOOK_AGAIN_MS 100
-#define CHECK_NS 4000000000ull /* longer than it takes stuck_for_long to be sure */
+#define CHECK_NS 4000000000ull /* longer than stuck_for_long needs to be sure */
 #define STOPPED_LOOK_NS 10000000ull
 #define CURE_NS 10000000000ull
-#define CHECK_ROUNDS 6 /* at least: as many as a cure has steps, however long a look takes */
-#define ENOUGH_NS 1500000000ull /* for what an abort would end */
+#define CHECK_ROUNDS 6 /* the minimum: a cure has this many steps, however long a look takes */
+#define ENOUGH_NS 1500000000ull /* for tasks that an abort would end */
 #define FREEZER_STACK_BYTES (256 * KIB)
 
 /* ---- the mount ---- */
@@ -71,7 +71,7 @@
 struct search {
 	int proc_dirfd;
 	dev_t dev;
-	bool open; /* an open descriptor is wanted, not only the line */
+	bool open; /* the caller needs an open descriptor, not only the line */
 	char *where;
 	size_t where_bytes;
 	int mount_fd, failed;
@@ -98,7 +98,7 @@ static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 	return 1;
 }
 
-/* 1 found, 0 not, -errno: could not look, or found and could not open */
+/* 1: found, 0: not found, -errno: no look was possible, or the mount was found and not opened */
 static int search_as(const char *who, struct search *s)
 {
 	int r;
@@ -112,7 +112,7 @@ static int search_mount(struct search *s)
 {
 	int own = search_as("self", s);
 
-	/* what pid 1 hides from us is found out by seal_unmounted */
+	/* seal_unmounted detects mounts that pid 1 hides from this process */
 	return own == 1 || search_as("1", s) == 1 ? 1 : own;
 }
 
@@ -149,8 +149,8 @@ struct freezer {
 	int mount_fd;
 	void (*frozen)(void *ctx, int mount_fd);
 	void *ctx;
-	bool done, abandoned; /* under lock */
-	int result;	      /* once done */
+	bool done, abandoned; /* protected by lock */
+	int result;	      /* valid once done */
 };
 
 static int call_freeze(int fd)
@@ -177,13 +177,13 @@ static int thaw(int mount_fd)
 {
 	int r = thread_call_alone("cowfs-thaw", mount_fd, call_thaw);
 
-	if (r < 0 && r != -EINVAL) /* no thread could be had: nothing may stay frozen for that */
+	if (r < 0 && r != -EINVAL) /* no thread: nothing may stay frozen for that reason */
 		r = call_thaw(mount_fd) < 0 ? -errno : 0;
 	return r;
 }
 
 static atomic_bool hanging; /* an abandoned freezer is still in FIFREEZE */
-static atomic_bool syncing; /* the same of a sync */
+static atomic_bool syncing; /* the same for a sync */
 
 static void tell(const struct freezer *f, int mount_fd)
 {
@@ -242,9 +242,9 @@ static int freezer_start(struct freezer *f)
 	return thread_start(&f->thread, "cowfs-freezer", FREEZER_STACK_BYTES, freezer_main, f);
 }
 
-/* ---- what would keep a freeze waiting ---- */
+/* ---- tasks that would keep a freeze waiting ---- */
 
-/* What mountinfo says of the mount of an open file; 0: it is in none that we see. */
+/* The device of an open file's mount in mountinfo; 0: that mount is not visible. */
 static dev_t device_of_mount(int proc_dirfd, int mount_fd)
 {
 	struct statx st;
@@ -276,9 +276,11 @@ static void note_culprit(struct quiesce_report *rep, const char *name)
 		snprintf(rep->culprit, sizeof(rep->culprit), "%s", name);
 }
 
-/* 0, or -EDEADLK and the name of a task: the freeze would not end. Looks again while that is
- * undecided. A process that cannot be looked at is treated like one if a cure is allowed; else
- * there is nothing against it. */
+/*
+ * 0, or -EDEADLK and the name of a task: the freeze would not end. Looks again until the result is
+ * certain. If a cure is allowed, a process that cannot be examined is treated like a stuck one;
+ * otherwise it does not prevent the freeze.
+ */
 static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quiesce_report *rep)
 {
 	uint64_t begin_ns = now_ns(), limit_ns = t->cure ? CURE_NS : CHECK_NS;
@@ -294,8 +296,10 @@ static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quie
 		certain = task && !task->suspect;
 		if (certain)
 			note_culprit(rep, task->name);
-		/* without memory for a look there is none for a freeze; and a task that makes
-		 * progress ends its call */
+		/*
+		 * a lack of memory for a look means a lack of memory for a freeze; and a task that
+		 * makes progress ends its call
+		 */
 		if ((r < 0 && r != -ETIMEDOUT) || s.n == (t->cure ? 0 : s.suspects) ||
 		    (certain && !t->cure) || (took_ns >= limit_ns && round >= CHECK_ROUNDS))
 			break;
@@ -311,7 +315,7 @@ static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quie
 	return certain ? -EDEADLK : 0;
 }
 
-/* Once more, while a freeze has been pending for so long. */
+/* Looks once more; a freeze has been pending for pending_ns. */
 static void cure_stuck(struct stuck *s, uint64_t pending_ns, struct quiesce_report *rep)
 {
 	const struct stuck_task *task;
@@ -330,7 +334,7 @@ static void cure_stuck(struct stuck *s, uint64_t pending_ns, struct quiesce_repo
 		rep->aborted += stuck_cure(s, pending_ns >= KILL_NS);
 }
 
-/* lock held, and released. f now belongs to its thread. */
+/* The caller holds lock; releases it. f now belongs to its thread. */
 static int abandon(struct freezer *f, int error)
 {
 	atomic_store(f->call == CALL_FREEZE ? &hanging : &syncing, true);
@@ -340,7 +344,7 @@ static int abandon(struct freezer *f, int error)
 	return error;
 }
 
-/* lock held; released while it asks */
+/* The caller holds lock; releases it during the question. */
 static bool is_stopped(struct freezer *f, const struct quiesce_target *t, void *seal_ctx)
 {
 	bool stopped;
@@ -353,7 +357,7 @@ static bool is_stopped(struct freezer *f, const struct quiesce_target *t, void *
 	return stopped && !f->done;
 }
 
-/* -ECANCELED: writes are withheld, so it would not end; f now belongs to its thread. */
+/* -ECANCELED: writes are withheld, so the sync would not end; f now belongs to its thread. */
 static int sync_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx)
 {
 	pthread_mutex_lock(&f->lock);
@@ -367,8 +371,10 @@ static int sync_wait(struct freezer *f, const struct quiesce_target *t, void *se
 	return f->result;
 }
 
-/* Waits for FIFREEZE, cures what it hangs behind. -ETIMEDOUT, -ECANCELED (writes are withheld): f
- * belongs to its thread then. */
+/*
+ * Waits for FIFREEZE, and cures the tasks that it hangs behind. -ETIMEDOUT, -ECANCELED (writes are
+ * withheld): f now belongs to its thread.
+ */
 static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx,
 			struct quiesce_report *rep)
 {
@@ -415,7 +421,7 @@ static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*
 	r = seal(seal_ctx);
 	if (t->stay_frozen && !r)
 		return 0;
-	/* EINVAL: not frozen any more; the seal may have caught a moving image */
+	/* EINVAL: no longer frozen; the seal may have caught a changing image */
 	thawed = thaw(f->mount_fd);
 	if (thawed < 0 && !r)
 		r = thawed == -EINVAL ? -ECANCELED : thawed;
@@ -441,7 +447,7 @@ static int seal_stopped(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_r
 	return seal_unfrozen(seal, seal_ctx, rep);
 }
 
-/* Waits until a call that was left behind is over. -EALREADY: not in time; -ECANCELED: stopped. */
+/* Waits for the end of a call that was left behind. -EALREADY: not in time; -ECANCELED: stopped. */
 static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, void *seal_ctx)
 {
 	uint64_t end_ns = now_ns() + (t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
@@ -456,8 +462,10 @@ static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, void
 	return 0;
 }
 
-/* What waits for writes, if only for those of an unmount. -ECANCELED: stopped, and the call left
- * behind. */
+/*
+ * Makes a call that waits for writes, if only for those of an unmount. -ECANCELED: stopped, and the
+ * call was left behind.
+ */
 static int call_stoppable(const struct quiesce_target *t, int fd, enum call call, void *seal_ctx)
 {
 	struct freezer *f;
@@ -486,16 +494,18 @@ static int call_stoppable(const struct quiesce_target *t, int fd, enum call call
 	return r;
 }
 
-/* What a file system that met write errors answers from then on: jbd2 checkpoints no more, and a
- * freeze has to (EIO); an ext4 that made itself read-only neither syncs nor freezes (EROFS, since
- * Linux 6.14). */
+/*
+ * After write errors a file system fails with one of these. jbd2 no longer checkpoints, and a
+ * freeze must checkpoint (EIO). An ext4 that made itself read-only neither syncs nor freezes
+ * (EROFS, since Linux 6.14).
+ */
 static bool has_failed(int error, const struct quiesce_target *t, struct quiesce_report *rep)
 {
 	rep->failed = error == -EIO || error == -EROFS;
 	return rep->failed && t->unfrozen_failed;
 }
 
-/* Owns mount_fd. */
+/* Takes ownership of mount_fd. */
 static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal)(void *ctx),
 			void *seal_ctx, struct quiesce_report *rep)
 {
@@ -506,7 +516,7 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 
 	rep->sync_ns = now_ns() - begin_ns;
 	if (has_failed(r, t, rep)) {
-		rep->failed = false; /* maybe long ago: the freeze tells */
+		rep->failed = false; /* the error may be old: the freeze shows */
 		r = 0;
 	}
 	if (!r && t->needed && !t->needed(seal_ctx))
@@ -542,16 +552,18 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 	if (!r)
 		r = seal_frozen(f, t, seal, seal_ctx, rep);
 	else if (r == -EOPNOTSUPP && rep->readonly)
-		r = seal(seal_ctx); /* vfat, exfat: synced, and nobody writes */
+		r = seal(seal_ctx); /* vfat, exfat: synced, and nothing writes */
 	else if (has_failed(r, t, rep))
 		r = seal_unfrozen(seal, seal_ctx, rep);
 	freezer_free(f);
 	return r;
 }
 
-/* Another mount of the same file system, which is never attached: for one whose mount points cannot
- * be opened. If it was unmounted just now this mounts it for a moment, into RAM like any mount; it
- * waits for an unmount that is under way. -ECANCELED: stopped. */
+/*
+ * Makes another mount of the same file system, never attached: for a file system whose mount points
+ * cannot be opened. If it was unmounted just now, this mounts it for a moment, into RAM like any
+ * mount; it waits for an unmount in progress. -ECANCELED: stopped.
+ */
 static int mount_again(const struct quiesce_target *t, const char *type, bool readonly,
 		       void *seal_ctx)
 {
@@ -581,9 +593,11 @@ static int mount_again(const struct quiesce_target *t, const char *type, bool re
 	return -ESTALE;
 }
 
-/* For one that is mounted where nobody can look: in another mount namespace, or unmounted lazily.
- * What mounts it again has to name the same driver, and read-only if it is; what is not mounted at
- * all (a checker has it) is busy whatever the name. */
+/*
+ * For a file system that is mounted where this process cannot see it: in another mount namespace,
+ * or unmounted lazily. A second mount must name the same driver, and be read-only if the first one
+ * is. A device that is not mounted at all (a checker has it) is busy whatever the name.
+ */
 static int mount_hidden(const struct quiesce_target *t, void *seal_ctx, bool *ret_readonly)
 {
 	const struct fs_ops *ops = fs_ops_named(t->type ? t->type : "");
@@ -600,8 +614,10 @@ static int mount_hidden(const struct quiesce_target *t, void *seal_ctx, bool *re
 	return -ESTALE;
 }
 
-/* Nothing in sight is mounted: then nobody may hold the device, or the image is moving unseen.
- * *ret_held: somebody does. */
+/*
+ * No mount is visible. In this case nothing else may hold the device, or the image changes unseen.
+ * *ret_held: something else holds it.
+ */
 static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 			  struct quiesce_report *rep, bool *ret_held)
 {
@@ -615,7 +631,7 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 	if (excl_fd < 0)
 		return -errno;
 	r = call_stoppable(t, t->loop_fd, CALL_FSYNC, seal_ctx);
-	if (r == -EIO) /* told once, of a write that failed at any time: its file system knows */
+	if (r == -EIO) /* reported once, for any earlier failed write: the file system knows */
 		r = call_stoppable(t, t->loop_fd, CALL_FSYNC, seal_ctx);
 	if (r == -ECANCELED)
 		return seal_stopped(seal, seal_ctx, rep);
@@ -624,7 +640,7 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 	return t->needed && !t->needed(seal_ctx) ? -ENODATA : seal(seal_ctx);
 }
 
-/* It is mounted where its mount points cannot be seen, or not opened. */
+/* The file system is mounted, but its mount points are not visible or cannot be opened. */
 static int seal_hidden(const struct quiesce_target *t, int mount_fd, int (*seal)(void *ctx),
 		       void *seal_ctx, struct quiesce_report *rep)
 {
@@ -677,7 +693,7 @@ int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 {
 	int r = run(t, seal, seal_ctx, ret);
 
-	/* whatever is in the way of a freeze: who waits for the seal cannot take it away */
+	/* whatever blocks the freeze: the program that waits for the seal cannot remove it */
 	if (r < 0 && r != -ENODATA && t->stopped && !ret->frozen && !ret->unfrozen &&
 	    ((ret->hidden && t->unfrozen) || t->stopped(seal_ctx)))
 		r = seal_stopped(seal, seal_ctx, ret);

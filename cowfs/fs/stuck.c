@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - A task is looked at only if it sleeps (S or D) in a call that writes to a regular file of the
- *   file system, or that may hold the lock of a file or folder of it while it copies out to memory.
- *   It is one of these if it sleeps in a page fault there (its kernel stack tells), or if its data
- *   come from a descriptor of a file on FUSE. A task that waits for this very file system (for the
- *   journal, for dirty throttling) or for a lock does neither: it is never taken for one, however
- *   long it waits.
- * - The stack tells also where the arguments do not (writev, io_uring, AIO, a core dump, which
- *   holds the write count from its first page to its last), and when another thread has mapped
- *   something else in place of the source. On a kernel without stacks the mappings of the source
- *   decide, and where the arguments do not tell the source, any mapping of a file on FUSE. Memory
- *   is never read: to read it might wait as they do.
- * - Mappings tell which FUSE connections to abort. There can be 65,000 of them: they are read once
- *   per process, for a task that is one of these.
- * - System calls have other numbers for 32-bit programs, and a 64-bit one can use those as well.
- *   Which table it is cannot be seen, so both are tried.
+ * - The code examines a task only if it sleeps (S or D) in one of two kinds of call: a call that
+ *   writes to a regular file of the file system, or a call that may hold the lock of a file or
+ *   folder of it while it copies out to memory. The task is stuck if it sleeps in a page fault
+ *   there (its kernel stack shows this), or if its data come from a descriptor of a file on FUSE. A
+ *   task that waits for this very file system (for the journal, for dirty throttling) or for a lock
+ *   does neither: it is never mistaken for a stuck one, however long it waits.
+ * - The stack also helps if the arguments do not (writev, io_uring, AIO, a core dump, which holds
+ *   the write count from its first page to its last), and if another thread has replaced the
+ *   mapping of the source. On a kernel without stacks the mappings of the source decide. If the
+ *   arguments do not show the source, any mapping of a file on FUSE decides. This code never reads
+ *   the memory of a task: such a read might wait as the task does.
+ * - Mappings show which FUSE connections to abort. There can be 65,000 of them: they are read once
+ *   per process, and only for a task that is stuck.
+ * - System calls have other numbers for 32-bit programs, and a 64-bit program can use those as
+ *   well. The table in use is not visible, so both are tried.
  * - A task that waits at the barrier of a freeze (percpu rwsem) holds nothing.
  * - A slow source is legitimate: a task counts only after it has been in one call, without a
- *   wake-up, for FUSE_NS, or OTHER_NS if the source is not known to be FUSE. A read that is
- *   answered ends the sleep.
+ *   wake-up, for FUSE_NS, or OTHER_NS if the source is not known to be FUSE. An answered read ends
+ *   the sleep.
  * - The device number of a mapping is that of the FUSE connection in fusectl, whatever user
- *   namespace it belongs to. The owner of its folder there is the user who mounted it, which the
- *   mount can only say of itself. Somebody else's connection may be mapped beside one's own, so it
- *   is aborted only if the task sleeps in a request to FUSE, has been killed in vain, and maps no
- *   other.
- * - syscall, stack and maps below /proc/PID are behind locks that the process can hold as long as
- *   it likes. So a thread looks that can be left behind, and the next one leaves that process out.
- *   The time is measured within one process: a busy machine, or many processes, are no reason to
- *   suspect any.
+ *   namespace it belongs to. The owner of its folder there is the user who mounted it; the mount's
+ *   own statement of its user is only a claim. A task may also map the connection of another user.
+ *   So such a connection is aborted only if the task sleeps in a request to FUSE, was killed
+ *   without effect, and maps no other connection.
+ * - syscall, stack and maps below /proc/PID are behind locks that the process can hold without
+ *   limit. So a thread makes each look and can be left behind; the next thread skips that process.
+ *   The time is measured within one process: a busy machine, or many processes, make no process
+ *   suspect.
  */
 #include "fs/stuck.h"
 
@@ -55,17 +55,17 @@
 #define FUSE_NS 400000000ull
 #define OTHER_NS 3000000000ull
 #define SUSPECT_NS 1000000000ull
-#define WORK_NS 1000000000ull /* CPU time for one process; no honest one takes a tenth */
+#define WORK_NS 1000000000ull /* CPU time for one process; an honest one needs less than a tenth */
 #define ALL_WORK_NS 5000000000ull
-/* from then on no mappings are read where the stack tells enough */
+/* CPU time after which no mappings are read if the stack is sufficient */
 #define MAPS_WORK_NS 1000000000ull
 #define LEFT_BEHIND 8
 #define STACK_BYTES (256 * KIB)
-#define FLAG_IO_WORKER 0x10u /* PF_IO_WORKER in the flags of stat: of io_uring */
+#define FLAG_IO_WORKER 0x10u /* PF_IO_WORKER in the flags of stat: a worker of io_uring */
 #define X32_BIT 0x40000000l
 
 enum source {
-	SOURCE_MEMORY, /* argument `source`, its length in the one behind it */
+	SOURCE_MEMORY, /* argument `source`; its length is in the next argument */
 	SOURCE_FD,     /* argument `source` */
 	SOURCE_ANY,    /* not in the arguments */
 };
@@ -75,7 +75,7 @@ static const struct call {
 	unsigned target; /* argument with the descriptor; NO_FD: not in the arguments */
 	enum source kind;
 	unsigned source;
-	bool reads, folder; /* folder: of a folder, not of a regular file */
+	bool reads, folder; /* folder: the target is a folder, not a regular file */
 } calls[] = {
 #define NO_FD 6
 	{ SYS_write, 0, SOURCE_MEMORY, 1, false, false },
@@ -89,7 +89,7 @@ static const struct call {
 	{ SYS_ioctl, 0, SOURCE_ANY, 0, false, false },
 	{ SYS_io_submit, NO_FD, SOURCE_ANY, 0, false, false },
 	{ SYS_io_uring_enter, NO_FD, SOURCE_ANY, 0, false, false },
-	/* they write nothing, but hold a lock that writers wait for */
+	/* these write nothing, but hold a lock that writers wait for */
 	{ SYS_read, 0, SOURCE_MEMORY, 1, true, false },
 	{ SYS_pread64, 0, SOURCE_MEMORY, 1, true, false },
 	{ SYS_readv, 0, SOURCE_ANY, 0, true, false },
@@ -133,7 +133,7 @@ static const struct call {
 static const struct call core_dump = { -1, NO_FD, SOURCE_ANY, 0, false, false };
 static const struct call io_worker = { -1, NO_FD, SOURCE_ANY, 0, false, false };
 
-/* Of a cure: what has been done to a task. */
+/* The steps of a cure that a task has been through. */
 enum step {
 	STEP_NONE,
 	STEP_ABORTED, /* the connections of its user that it waits for */
@@ -148,18 +148,20 @@ struct look {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool done;		       /* under lock */
-	_Atomic int slot;	       /* of left[]; -1: somebody waits for it */
-	_Atomic int pid;	       /* which it looks at */
-	_Atomic uint64_t start, at_ns; /* of that process; when it came to it */
-	uint64_t work_ns;	       /* CPU time when it came to it */
-	uint64_t most_ns;	       /* that one process has taken */
+	_Atomic int slot;	       /* of left[]; -1: the caller still waits for this look */
+	_Atomic int pid;	       /* the process under examination */
+	_Atomic uint64_t start, at_ns; /* of that process; when the look came to it */
+	uint64_t work_ns;	       /* CPU time when the look came to it */
+	uint64_t most_ns;	       /* the most that one process took */
 	int most_pid;
 	struct stuck now, before;
 	size_t at; /* in before */
 };
 
-/* A process at which a look hangs. Written by whoever waits for looks, of which there is one;
- * cleared by the look. */
+/*
+ * A process at which a look hangs. Written by the thread that waits for looks, of which there is
+ * one; cleared by the look.
+ */
 static struct {
 	_Atomic int pid; /* 0: none */
 	uint64_t start;
@@ -173,7 +175,7 @@ static bool is_left_behind(int pid)
 	return false;
 }
 
-/* There is room. */
+/* The caller ensures that there is room. */
 static void leave_behind(struct look *l)
 {
 	int i = 0;
@@ -193,7 +195,7 @@ static uint64_t cpu_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Has this process taken more than any honest one does, or does nobody wait any more? */
+/* Has this process taken more time than an honest one does, or was this look left behind? */
 static bool takes_long(const struct look *l)
 {
 	return l->slot >= 0 || cpu_ns() - l->work_ns > WORK_NS;
@@ -211,7 +213,7 @@ struct process {
 	uint64_t start;
 	bool dumps_core;
 	bool has_map;
-	struct mapping *map; /* of files elsewhere, once read */
+	struct mapping *map; /* files on other file systems, once read */
 	size_t n_map;
 };
 
@@ -223,7 +225,7 @@ static int open_dir_at(int dirfd, int nr)
 	return openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* What lies behind the name in stat, which may hold anything; NULL: gone. */
+/* The text after the name in stat, which may contain any character; NULL: the process is gone. */
 static const char *read_stat(int dirfd, char *text, size_t size_bytes)
 {
 	const char *p = io_read_text(dirfd, "stat", text, size_bytes) < 0 ? NULL
@@ -232,7 +234,7 @@ static const char *read_stat(int dirfd, char *text, size_t size_bytes)
 	return p && p[1] == ' ' ? p + 2 : NULL;
 }
 
-/* When the process was started, in ticks; 0: gone. */
+/* The start time of the process, in ticks; 0: the process is gone. */
 static uint64_t start_of(int pid_dirfd)
 {
 	unsigned long long start = 0;
@@ -246,7 +248,7 @@ static uint64_t start_of(int pid_dirfd)
 	return p && sscanf(p, "%llu", &start) == 1 ? start : 0;
 }
 
-/* Asleep? Its flags. */
+/* Is the task asleep? Also gets its flags. */
 static bool sleeps(int task_dirfd, unsigned *ret_flags)
 {
 	char text[1024], state;
@@ -282,7 +284,7 @@ static uint64_t hash(uint64_t h, const char *text)
 	return h;
 }
 
-/* Whose it is, and what changes whenever the task is woken up. */
+/* Reads the owner of the task, and a value that changes whenever the task wakes up. */
 static void read_status(int task_dirfd, const char *syscall_text, struct stuck_task *t)
 {
 	char text[8192];
@@ -296,7 +298,7 @@ static void read_status(int task_dirfd, const char *syscall_text, struct stuck_t
 	t->mark = hash(hash(0xcbf29ce484222325u, syscall_text), switches ? switches : "");
 }
 
-/* ---- where its data come from ---- */
+/* ---- where the data come from ---- */
 
 static bool is_fuse(const struct look *l, dev_t dev)
 {
@@ -319,7 +321,7 @@ static void add_conn(struct stuck_task *t, unsigned conn)
 		t->more_conns = true;
 }
 
-/* Device of an open file; asks no file system. */
+/* Device of an open file; sends no request to a file system. */
 static bool fd_device(int task_dirfd, int fd, unsigned *ret_type, dev_t *ret)
 {
 	struct statx st;
@@ -333,7 +335,10 @@ static bool fd_device(int task_dirfd, int fd, unsigned *ret_type, dev_t *ret)
 	return true;
 }
 
-/* Neighbours of one device are one. Without memory some are missing, and the rest is cured. */
+/*
+ * Merges neighbours of one device. If memory is short some mappings are missing, and the others are
+ * cured.
+ */
 static void add_mapping(struct process *pr, uint64_t begin, uint64_t end, int conn)
 {
 	struct mapping *last = pr->n_map ? &pr->map[pr->n_map - 1] : NULL, *map;
@@ -351,12 +356,12 @@ static void add_mapping(struct process *pr, uint64_t begin, uint64_t end, int co
 	pr->map[pr->n_map++] = (struct mapping){ begin, end, conn };
 }
 
-/* Files elsewhere that the process maps. */
+/* Reads the mappings of files on other file systems. */
 static void read_maps(const struct look *l, int task_dirfd, struct process *pr)
 {
 	int fd = openat(task_dirfd, "maps", O_RDONLY | O_CLOEXEC), conn = -1;
 	FILE *f = fd < 0 ? NULL : fdopen(fd, "re");
-	dev_t known = 0; /* what conn is of */
+	dev_t known = 0; /* the device that conn belongs to */
 	char *line = NULL;
 	size_t size = 0;
 
@@ -386,8 +391,11 @@ static void read_maps(const struct look *l, int task_dirfd, struct process *pr)
 		close(fd);
 }
 
-/* Notes the FUSE connections behind [begin, end). Is a file of another device there? If that is not
- * needed, it is left out where there is too much to read: the later steps of a cure do without. */
+/*
+ * Notes the FUSE connections behind [begin, end). Is a file of another device there? If that is not
+ * needed and there is too much to read, the function skips it: the later steps of a cure work
+ * without it.
+ */
 static bool note_source(const struct look *l, int task_dirfd, struct process *pr, uint64_t begin,
 			uint64_t end, bool needed, struct stuck_task *t)
 {
@@ -415,7 +423,7 @@ static bool note_source(const struct look *l, int task_dirfd, struct process *pr
 	return found;
 }
 
-/* Does it sleep in a page fault? 1, 0 or -1: this kernel does not tell. */
+/* Does the task sleep in a page fault? 1, 0 or -1: this kernel does not show it. */
 static int faults(int task_dirfd, struct stuck_task *t)
 {
 	char text[8192];
@@ -436,7 +444,7 @@ static bool source_is_foreign(const struct look *l, int task_dirfd, struct proce
 	dev_t dev;
 	int fault;
 
-	if (c->kind == SOURCE_FD) { /* of pipes and sockets bounce.c takes care */
+	if (c->kind == SOURCE_FD) { /* bounce.c handles pipes and sockets */
 		if (!fd_device(task_dirfd, (int)arg[c->source], &type, &dev) || type != S_IFREG ||
 		    !is_fuse(l, dev))
 			return false;
@@ -454,15 +462,17 @@ static bool source_is_foreign(const struct look *l, int task_dirfd, struct proce
 	return fault > 0 || (foreign && (c->kind == SOURCE_MEMORY || t->conns));
 }
 
-/* A subvolume of btrfs has a st_dev of its own; the mount that the file was opened through
- * tells. */
+/*
+ * A subvolume of btrfs has a st_dev of its own; the mount through which the file was opened
+ * identifies the file system.
+ */
 static bool is_other_subvolume(const struct look *l, int pid, const struct statx *st)
 {
 	char who[16];
 	dev_t dev;
 
 	snprintf(who, sizeof(who), "%d", pid);
-	/* its mount may be of the namespace that the process has left */
+	/* its mount may belong to a namespace that the process has left */
 	return l->now.sb_dev && !st->stx_dev_major && (st->stx_mask & STATX_MNT_ID) &&
 	       (mounts_find(l->now.proc_dirfd, "self", st->stx_mnt_id, &dev) ||
 		mounts_find(l->now.proc_dirfd, "1", st->stx_mnt_id, &dev) ||
@@ -486,8 +496,10 @@ static bool target_is_ours(const struct look *l, int pid, int task_dirfd, const 
 		is_other_subvolume(l, pid, &st));
 }
 
-/* Does it wait without holding anything: for completions of io_uring, as its idle worker, or at the
- * barrier of a freeze? */
+/*
+ * Does it wait without holding anything: for completions of io_uring, as an idle worker of it, or
+ * at the barrier of a freeze?
+ */
 static bool holds_nothing(const char *wchan, const struct call *c)
 {
 	return strstr(wchan, "percpu_rwsem") || strstr(wchan, "percpu_down_read") ||
@@ -539,7 +551,7 @@ static bool holds_freeze(const struct look *l, int task_dirfd, struct process *p
 
 /* ---- one look ---- */
 
-/* Takes over what was found out before. Both lists are in the order of /proc, or nearly. */
+/* Takes over the results of the previous look. Both lists are in the order of /proc, or nearly. */
 static void recall(struct look *l, struct stuck_task *t)
 {
 	const struct stuck *before = &l->before;
@@ -625,7 +637,7 @@ static void look_at_process(struct look *l, int pid)
 		add_suspect(l, pid, pr.start);
 }
 
-/* Comes to a process, if it is not one to be left out. */
+/* Starts with a process, unless it is to be skipped. */
 static bool come_to(void *ctx, int pid)
 {
 	struct look *l = ctx;
@@ -652,7 +664,7 @@ static void look_at_all(struct look *l)
 			l->most_ns = cpu_ns() - l->work_ns;
 			l->most_pid = pid;
 		}
-		/* so many that take long but not too long: the worst of them stands for all */
+		/* many processes that are slow but within the limit: the slowest stands for all */
 		if (cpu_ns() > ALL_WORK_NS) {
 			_cleanup_close_ int pid_dirfd = open_dir_at(l->now.proc_dirfd, l->most_pid);
 
@@ -697,7 +709,7 @@ static void *look_main(void *arg)
 	return NULL;
 }
 
-/* What it has found goes to s. */
+/* Moves the results to s. */
 static void look_take(struct look *l, struct stuck *s)
 {
 	free(s->task);
@@ -729,7 +741,10 @@ static struct look *look_new(const struct stuck *s)
 	return l;
 }
 
-/* Until it is done (1), or has hung at one process for so long (0). Under its lock. */
+/*
+ * Waits until the look is done (1), or has hung at one process for hang_ns (0). The caller holds
+ * its lock.
+ */
 static int look_wait(struct look *l, uint64_t hang_ns)
 {
 	for (;;) {
@@ -743,7 +758,7 @@ static int look_wait(struct look *l, uint64_t hang_ns)
 	}
 }
 
-/* 0; 1: one more process hangs. */
+/* 0; 1: another process hangs. */
 static int look_once(struct stuck *s, uint64_t hang_ns)
 {
 	struct look *l = look_new(s);
@@ -752,7 +767,7 @@ static int look_once(struct stuck *s, uint64_t hang_ns)
 
 	if (!l)
 		return -ENOMEM;
-	if (!is_left_behind(0)) { /* no room for one more */
+	if (!is_left_behind(0)) { /* no room for another one */
 		add_suspects(l);
 		look_take(l, s);
 		return -ETIMEDOUT;
@@ -802,7 +817,7 @@ static bool is_long(const struct stuck_task *t)
 	return now_ns() >= t->since_ns + after_ns;
 }
 
-/* The larger, the more certain that a freeze waits for it. */
+/* A higher rank means more certainty that a freeze waits for the task. */
 static int rank(const struct stuck_task *t)
 {
 	return t->suspect ? 0 : (t->reads ? 1 : 3) + t->fuse;
@@ -818,8 +833,10 @@ const struct stuck_task *stuck_for_long(const struct stuck *s)
 	return found;
 }
 
-/* Its folder is opened first: the number may be another connection's later. any: also of another
- * user, but not of root. */
+/*
+ * Opens the connection's folder first: its number may belong to another connection later. any:
+ * aborts also connections of another user, but not of root.
+ */
 static unsigned abort_conn(struct stuck *s, const struct stuck_task *t, unsigned conn, bool any)
 {
 	_cleanup_close_ int conn_dirfd = s->fuse_dirfd < 0 ? -1
@@ -839,7 +856,10 @@ static unsigned abort_conn(struct stuck *s, const struct stuck_task *t, unsigned
 	return 1;
 }
 
-/* An overlay over FUSE hides which one it is. Never root's: the daemon's own is one of them. */
+/*
+ * An overlay over FUSE hides its connection. Never aborts connections of root: the daemon's own is
+ * one of them.
+ */
 static unsigned abort_all_of_user(struct stuck *s, const struct stuck_task *t)
 {
 	DIR *list = s->fuse_dirfd < 0 || !t->uid ? NULL : proclist_open(s->fuse_dirfd, ".");
@@ -858,7 +878,7 @@ static void kill_process(const struct stuck *s, const struct stuck_task *t)
 	_cleanup_close_ int pidfd = pidfd_open(t->pid, 0),
 			    pid_dirfd = open_dir_at(s->proc_dirfd, t->pid);
 
-	/* what has the pid now also had it when the pidfd was opened */
+	/* the process that has the pid now also had it when the pidfd was opened */
 	if (pidfd >= 0 && start_of(pid_dirfd) == t->start &&
 	    pidfd_send_signal(pidfd, SIGKILL, NULL, 0) == 0)
 		msg(MSG_ERR, "%s killed: it blocked the freeze", t->name);

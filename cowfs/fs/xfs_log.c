@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: MIT
 /*
- * Is the log of an XFS clean, so that its free-space trees are what a mount finds after the replay
- * of its log?
+ * Is the log of an XFS clean, so that a mount finds the same free-space trees after the replay of
+ * its log?
  *
- * The log is a ring of basic blocks of 512 bytes. The first four bytes of each are the number of
- * the round (cycle) in which it was written, or the magic number of a record's header, with the
- * cycle behind it. The head, where the next record goes, is where the cycle falls by one. The last
- * record before the head says where the tail is, from which a mount replays.
+ * The log is a ring of basic blocks of 512 bytes. The first four bytes of each block are the number
+ * of the round (cycle) in which it was written, or the magic number of a record's header, with the
+ * cycle after it. The head, where the next record goes, is where the cycle falls by one. The last
+ * record before the head contains the tail, from which a mount replays.
  *
- * What is left there (fs/xfs/xfs_log.c): an unmount writes a record that says so, and mkfs.xfs and
- * xfs_repair do. A freeze (xfs_log_quiesce) forces the log, writes all metadata home, logs the
- * superblock, and writes that home. Linux 5.12 and later may do the last twice (xfs_log_cover),
- * after which tail and head enclose superblocks alone. Where little was written since the last time
- * they do it once, and the tail is at the last record before, whose content is home too.
+ * What XFS leaves there (fs/xfs/xfs_log.c): an unmount writes a record of its own type, and so do
+ * mkfs.xfs and xfs_repair. A freeze (xfs_log_quiesce) forces the log, writes all metadata home,
+ * logs the superblock, and writes that home. Linux 5.12 and later may do the last step twice
+ * (xfs_log_cover); after that tail and head enclose only superblocks. If little was written since
+ * the last time, these kernels do it once, and the tail is at the previous record, whose content is
+ * home too.
  *
- * So what a mount would replay must be home already. A replay leaves a buffer alone that has the
- * LSN of the transaction or a higher one (xlog_recover_buf_commit_pass2). Invariants:
- * L1 the head is searched as Linux does it (xlog_find_head: bisection, then a look at all blocks
- *    that may be incomplete), which reads little. Where Linux would correct what it finds, because
- *    a write was torn, the log is not clean, so the two never disagree about the head;
- * L2 every record from the tail to the head has the right checksum, UUID and place, and each
- *    operation in it is understood;
+ * So everything that a mount would replay must already be home. A replay skips a buffer that has
+ * the LSN of the transaction or a higher one (xlog_recover_buf_commit_pass2). Invariants:
+ * L1 the head is searched as in Linux (xlog_find_head: bisection, then a look at all blocks that
+ *    may be incomplete), which reads little. If Linux would correct the result, because a write was
+ *    torn, the log is not clean, so the two never disagree about the head;
+ * L2 every record from the tail to the head has the right checksum, UUID and place, and this code
+ *    understands each operation in it;
  * L3 each logged superblock, AGF and tree block is home with an LSN that makes the replay skip it,
  *    unless the replay itself skips it: its transaction has no end, or a later one cancels the
  *    buffer. Buffers of other kinds, inodes and quotas are not where the trees are. Intents whose
- *    end is not in the log are carried out after the replay, as any transaction of a mounted file
- *    system is. An image that was sealed without a freeze may pass. Then it is right for a mount of
- *    it, not for the file system that goes on.
+ *    end is not in the log are carried out after the replay, like any transaction of a mounted file
+ *    system. An image that was sealed without a freeze may pass. In this case it is right for a
+ *    mount of it, not for the live file system that continues.
  */
 #include <errno.h>
 #include <string.h>
@@ -37,12 +38,12 @@
 #define XLOG_HEADER_MAGIC_NUM 0xfeedbabeu
 #define XLOG_VERSION_2 2u
 #define XLOG_FMT_LINUX_LE 1u
-#define XLOG_CYCLE_DATA_BBS 64u /* of which one header keeps the first words: 32 KiB */
+#define XLOG_CYCLE_DATA_BBS 64u /* blocks whose first words one header keeps: 32 KiB */
 #define XLOG_MAX_RECORD_BBS 512u
 #define XLOG_MAX_HEADER_BBS 8u
-/* XLOG_MAX_ICLOGS (8) of 256 KiB: what may be incomplete before the head */
+/* XLOG_MAX_ICLOGS (8) of 256 KiB: blocks before the head that may be incomplete */
 #define XLOG_TOTAL_REC_BBS 4096u
-/* 1 MiB. What a freeze leaves are two or three records of at most 256 KiB. */
+/* 1 MiB. A freeze leaves two or three records of at most 256 KiB. */
 #define MAX_REPLAY_BBS 2048u
 
 /* struct xlog_rec_header and xlog_rec_ext_header */
@@ -77,12 +78,14 @@ enum { OH_TID = 0, OH_LEN = 4, OH_CLIENTID = 8, OH_FLAGS = 9, OH_BYTES = 12 };
 #define XLOG_UNMOUNT_TRANS 0x20u
 #define XLOG_UNMOUNT_TYPE 0x556eu
 
-/* struct xfs_trans_header, and what items begin with, as the CPU that wrote them has its numbers:
- * XLOG_FMT_LINUX_LE */
+/*
+ * struct xfs_trans_header, and the beginning of items, in the byte order of the CPU that wrote
+ * them: XLOG_FMT_LINUX_LE
+ */
 enum { TH_MAGIC = 0, TH_NUM_ITEMS = 12, TH_BYTES = 16 };
 #define XFS_TRANS_HEADER_MAGIC 0x5452414eu
 enum { LI_TYPE = 0, LI_SIZE = 2, LI_BYTES = 4 };
-#define XFS_LI_EFI 0x1236u /* the first, and the last that is known: XFS_LI_XMD */
+#define XFS_LI_EFI 0x1236u /* the first and the last known type: XFS_LI_XMD */
 #define XFS_LI_XMD 0x1249u
 #define XFS_LI_BUF 0x123cu
 
@@ -96,14 +99,14 @@ struct xlog {
 	struct xfs_image *i;
 	uint32_t bbs;
 	uint32_t head;	 /* 1 .. bbs */
-	uint32_t cycle;	 /* of the blocks before head; those from it on have cycle - 1 */
-	uint8_t *buf;	 /* the blocks that are looked at, MAX_REPLAY_BBS at most */
-	uint32_t first;	 /* block of the log that is at buf */
-	uint32_t in_buf; /* how many are there, up to the head */
+	uint32_t cycle;	 /* of the blocks before head; blocks from head on have cycle - 1 */
+	uint8_t *buf;	 /* the loaded blocks, MAX_REPLAY_BBS at most */
+	uint32_t first;	 /* the log block that is at buf */
+	uint32_t in_buf; /* the number of blocks at buf, up to the head */
 };
 
 struct trans {
-	/* end: transactions are replayed in this order; 0: not ended, and not replayed */
+	/* end: transactions are replayed in this order; 0: without end, and not replayed */
 	uint32_t tid, end;
 	uint64_t lsn;
 	bool has_header;
@@ -111,14 +114,14 @@ struct trans {
 	uint64_t regions;     /* of the item, still to come */
 };
 
-/* A buffer, changed by a transaction. */
+/* A buffer that a transaction changed. */
 struct logged {
 	uint64_t daddr;
 	uint32_t trans, kind, bbs;
 	bool cancel;
 };
 
-/* What would be replayed. */
+/* What a mount would replay. */
 struct replay {
 	struct trans *trans;
 	struct logged *logged;
@@ -160,7 +163,7 @@ static int cycle_read(struct xlog *l, uint32_t blk, uint32_t *ret)
 
 /* ---- the head ---- */
 
-/* xlog_find_cycle_start: the first block of the given cycle, which the last one has. */
+/* xlog_find_cycle_start: the first block of the given cycle; the last block has this cycle. */
 static int bisect(struct xlog *l, uint32_t cycle, uint32_t *ret)
 {
 	uint32_t low = 0, high = l->bbs - 1, mid, c;
@@ -179,7 +182,7 @@ static int bisect(struct xlog *l, uint32_t cycle, uint32_t *ret)
 	return 0;
 }
 
-/* Do these blocks have that cycle? -EOPNOTSUPP if not. */
+/* Do all these blocks have that cycle? -EOPNOTSUPP if not. */
 static int cycles_check(struct xlog *l, uint32_t blk, uint32_t n, uint32_t cycle)
 {
 	uint32_t part;
@@ -207,7 +210,7 @@ static int head_find(struct xlog *l)
 		err = cycle_read(l, l->bbs - 1, &last);
 	if (err)
 		return err;
-	/* the round before the first was never written: cycle 0 */
+	/* blocks that no round has written have cycle 0 */
 	if (!first || (last != first && last != first - 1))
 		return -EOPNOTSUPP;
 	l->cycle = first;
@@ -238,7 +241,7 @@ static bool crc_ok(const struct record *r, size_t header_bytes)
 	return crc32c(crc, r->data, r->len_bytes) == le_at(h, H_CRC, 4);
 }
 
-/* The blocks from distance before the head up to it, in order. */
+/* Loads the blocks from distance before the head up to the head, in order. */
 static int blocks_load(struct xlog *l, uint32_t distance)
 {
 	uint32_t wrapped = distance > l->head ? distance - l->head : 0;
@@ -256,8 +259,10 @@ static int blocks_load(struct xlog *l, uint32_t distance)
 	return err;
 }
 
-/* The record at index at of what is loaded: its header must fit its place, and it ends before the
- * head or at it. */
+/*
+ * The record at index `at` of the loaded blocks: its header must fit its place, and it must end
+ * before or at the head.
+ */
 static bool record_parse(const struct xlog *l, uint32_t at, struct record *r)
 {
 	uint8_t *h = l->buf + (size_t)at * XFS_BB_BYTES;
@@ -285,7 +290,7 @@ static bool record_parse(const struct xlog *l, uint32_t at, struct record *r)
 	       r->data_bbs <= r->header_bbs * XLOG_CYCLE_DATA_BBS;
 }
 
-/* The first word of each block is in the headers, because the cycle has its place. */
+/* The first word of each block is in the headers, because the cycle takes its place. */
 static void record_unpack(struct record *r)
 {
 	for (uint32_t k = 0; k < r->data_bbs; k++) {
@@ -338,7 +343,7 @@ static bool trans_region(struct replay *y, struct trans *t, const uint8_t *p, ui
 	return item_region(y, t, p, len);
 }
 
-/* The one of that number that has begun and not ended. */
+/* The transaction of this number that has begun and not ended. */
 static struct trans *trans_find(const struct replay *y, uint32_t tid)
 {
 	for (uint32_t k = y->transes; k; k--)
@@ -360,15 +365,17 @@ static bool trans_op(struct replay *y, uint64_t lsn, const uint8_t *op, uint32_t
 		y->trans[y->transes++] = (struct trans){ .tid = tid, .lsn = lsn };
 		return true;
 	}
-	/* it began before the tail: a replay skips it */
+	/* the transaction began before the tail: a replay skips it */
 	if (!t)
 		return !(flags & (XLOG_START_TRANS | XLOG_UNMOUNT_TRANS));
 	if (flags == XLOG_COMMIT_TRANS) {
 		t->end = ++y->ends;
 		return t->has_header && !t->all_regions && !t->regions && !len;
 	}
-	/* a region that goes on in the next record: its first part has what is looked at, or it is
-	 * too short */
+	/*
+	 * a region that continues in the next record: its first part has the fields that are read
+	 * here, or it is too short
+	 */
 	if (flags & XLOG_WAS_CONT_TRANS)
 		return t->has_header &&
 		       !(flags & ~(XLOG_WAS_CONT_TRANS | XLOG_CONTINUE_TRANS | XLOG_END_TRANS));
@@ -394,7 +401,10 @@ static bool record_ops(const struct record *r, struct replay *y)
 	return true;
 }
 
-/* Where the kinds of L3 have their LSN and UUID, by what is home: 0 if that is none of them. */
+/*
+ * The offsets of LSN and UUID for the kinds of L3, from the content at home: 0 if it is none of
+ * these kinds.
+ */
 static size_t lsn_place(const uint8_t *p, size_t *ret_uuid)
 {
 	static const struct {
@@ -414,7 +424,7 @@ static size_t lsn_place(const uint8_t *p, size_t *ret_uuid)
 	return 0;
 }
 
-/* L3 for one buffer. -EOPNOTSUPP: it would be replayed. */
+/* L3 for one buffer. -EOPNOTSUPP: a mount would replay it. */
 static int home_check(struct xfs_image *x, const struct logged *b, uint64_t lsn)
 {
 	uint8_t head[XFS_BB_BYTES];
@@ -476,7 +486,9 @@ static bool is_unmount(const struct record *r)
 
 /* ---- from the tail to the head ---- */
 
-/* The record that ends at the head; what is loaded ends there too. -EOPNOTSUPP: none does. */
+/*
+ * The record that ends at the head; the loaded blocks end there too. -EOPNOTSUPP: no record does.
+ */
 static int last_record(struct xlog *l, struct record *ret)
 {
 	uint32_t most = (uint32_t)min_u64(XLOG_MAX_RECORD_BBS + XLOG_MAX_HEADER_BBS, l->bbs);
@@ -546,8 +558,10 @@ int xfs_log_clean(struct xfs_image *x)
 		return err;
 	tail_lsn = be_at(r.header, H_TAIL_LSN, 8);
 	crc = crc_ok(&r, H_BYTES) || crc_ok(&r, H_BYTES_I386);
-	/* that of mkfs.xfs and xfs_repair has no checksum, and Linux asks for none in a record of
-	 * this kind */
+	/*
+	 * the record of mkfs.xfs and xfs_repair has no checksum, and Linux requires none in a
+	 * record of this kind
+	 */
 	if (!crc && le_at(r.header, H_CRC, 4))
 		return -EOPNOTSUPP;
 	record_unpack(&r);

@@ -5,8 +5,10 @@
 
 #include "fs/xfs_image.h"
 
-/* 0: nothing that a mount would replay changes which blocks are free. -EOPNOTSUPP: it may. -ENOMEM,
- * or a read's error. */
+/*
+ * 0: a replay at mount changes nothing about which blocks are free. -EOPNOTSUPP: it may. -ENOMEM,
+ * or the error of a read.
+ */
 int xfs_log_clean(struct xfs_image *x) MUST_CHECK;
 
 #endif

@@ -3,24 +3,24 @@
  * Free space of XFS: the by-block B+tree (bnobt) of each allocation group (AG).
  *
  * "Free" is the claim that loses data when it is wrong. Invariants:
- * I1 a unit is free only if all of it lies in one record of a bnobt. Used is everything else,
- *    without a list of what that is: the AG's headers, blocks of the trees, the AG's free list
+ * I1 a unit is free only if all of it lies in one record of a bnobt. Everything else is used,
+ *    without a list of what it is: the AG's headers, blocks of the trees, the AG's free list
  *    (AGFL), the log, inodes, data, preallocation, copy-on-write staging, the end of the volume;
- * I2 a record is believed only if superblock, AGF and every tree block from the root to its leaf
+ * I2 a record is trusted only if superblock, AGF and every tree block from the root to its leaf
  *    have the right checksum, UUID, address, owner and level, the records ascend without overlap,
  *    each tree block starts with the key that its parent has for it, and no record touches the AG's
  *    headers or the log;
- * I3 the trees are believed only if the log has nothing to replay that could change them
+ * I3 the trees are trusted only if the log has nothing to replay that could change them
  *    (xfs_log.c). What XFS does later than in the trees is in the log until it is in the trees:
- *    deferred frees (intents), and an extent that is freed enters the tree in the transaction that
- *    frees it. What it does earlier: an online discard of a free extent changes nothing that is
- *    used. Counters in the superblock may be behind (lazy counters); nothing here reads them;
- * I4 after a clean log nothing reads a free block before it is written: new metadata is made in
- *    memory and logged as a whole. Unlinked inodes that were open, and copy-on-write staging, are
- *    freed by the mount, and count as used here.
+ *    deferred frees (intents). An extent that is freed enters the tree in the transaction that
+ *    frees it. What XFS does earlier: an online discard of a free extent changes nothing that is
+ *    used. Counters in the superblock may be behind (lazy counters); this code does not read them;
+ * I4 after a clean log no free block is read before it is written: new metadata is made in memory
+ *    and logged as a whole. Unlinked inodes that were open, and copy-on-write staging, are freed by
+ *    the mount, and count as used here.
  *
- * A crafted image costs bounded work: a tree block is visited only for a key range of its own that
- * is not empty, one block per level is kept, and reads are counted.
+ * A crafted image causes only bounded work: a tree block is visited only for a key range of its own
+ * that is not empty, one block per level is kept, and reads are counted.
  */
 #include <errno.h>
 #include <string.h>
@@ -30,11 +30,11 @@
 #include "fs/xfs_log.h"
 #include "fs/xfs_space.h"
 
-/* for the log: 4 MiB, and a block for each tree block that is in it */
+/* for the log: 4 MiB, and a block for each tree block in the log */
 #define OPEN_READS_BLKS 16384u
-/* for a question: 128 MiB of blocks of 1 KiB, each second one free, have 1,100 tree blocks */
+/* for a question: 128 MiB of blocks of 1 KiB, every second one free, have 1,100 tree blocks */
 #define USED_READS_BLKS 4096u
-#define MIN_AG_BYTES MIB /* mkfs.xfs: 16 MiB; bounds the AGs of one question */
+#define MIN_AG_BYTES MIB /* mkfs.xfs: 16 MiB; limits the AGs of one question */
 #define MAX_LEVELS 9u	 /* XFS_BTREE_MAXLEVELS */
 
 /* the superblock: struct xfs_dsb */
@@ -62,8 +62,10 @@ enum {
 };
 #define VERSION_NUMBITS 0xfu
 #define VERSION_5 5u
-/* FTYPE, SPINODES, META_UUID, BIGTIME, NREXT64, EXCHRANGE, PARENT. Not NEEDSREPAIR (0x10); METADIR,
- * ZONED: not known */
+/*
+ * FTYPE, SPINODES, META_UUID, BIGTIME, NREXT64, EXCHRANGE, PARENT. NEEDSREPAIR (0x10) is excluded;
+ * METADIR, ZONED: not supported
+ */
 #define INCOMPAT_META_UUID 0x4u
 #define INCOMPAT_KNOWN 0xefu
 #define RO_COMPAT_KNOWN 0xfu /* FINOBT, RMAPBT, REFLINK, INOBTCNT */
@@ -96,7 +98,7 @@ enum {
 #define PTR_BYTES 4u
 
 struct node {
-	uint8_t *p; /* a block; NULL: not yet used */
+	uint8_t *p; /* a block; NULL: not used yet */
 	bool valid; /* and checked */
 	uint32_t ag, block;
 };
@@ -106,7 +108,7 @@ struct xfs_space {
 	struct node path[MAX_LEVELS]; /* the last tree block of each level */
 };
 
-/* What of one AG is asked, and where the answer goes. */
+/* The question about one AG, and the place of the answer. */
 struct query {
 	struct xfs_space *x;
 	uint32_t ag, ag_len;
@@ -138,7 +140,7 @@ static uint32_t ag_length(const struct xfs_image *x, uint32_t ag)
 	return (uint32_t)min_u64(x->ag_blocks, x->blocks - (uint64_t)ag * x->ag_blocks);
 }
 
-/* sb_logstart has the AG above sb_agblklog bits, the block of the AG below. */
+/* sb_logstart has the AG above sb_agblklog bits, and the block of the AG below. */
 static bool log_place(struct xfs_image *x, uint64_t logstart, uint64_t agblklog)
 {
 	uint64_t ag, block;
@@ -166,7 +168,7 @@ static bool geometry_take(struct xfs_image *x, const uint8_t *sb)
 	    x->blocks > blk_to_bytes(x->r.volume_blks) / x->block_bytes ||
 	    x->ag_blocks > 1u << 31 || (uint64_t)x->ag_blocks * x->block_bytes < MIN_AG_BYTES)
 		return false;
-	/* the last AG may be shorter, and has its headers */
+	/* the last AG may be shorter, but has its headers */
 	if (!x->blocks || x->ags != (x->blocks - 1) / x->ag_blocks + 1 ||
 	    (uint64_t)ag_length(x, x->ags - 1) * x->block_bytes <=
 		    AG_HEADER_SECTORS * x->sector_bytes)
@@ -216,8 +218,10 @@ static bool node_ok(const struct query *q, const uint8_t *p, uint32_t block, uns
 	       be_at(p, BB_OWNER, 4) == q->ag && xfs_crc_ok(p, i->block_bytes, BB_CRC);
 }
 
-/* The block at this place of the tree, checked; it stays until another one of its level is
- * wanted. */
+/*
+ * Gets the block at this place of the tree, checked; it stays valid until the next call for another
+ * block of its level.
+ */
 static int node_get(const struct query *q, uint32_t block, unsigned level, const uint8_t **ret)
 {
 	struct xfs_image *i = &q->x->i;
@@ -281,8 +285,10 @@ static int leaf_walk(struct query *q, const uint8_t *p, uint64_t limit)
 	return 0;
 }
 
-/* What of [low, high) lies below a block whose records start at key and end at limit. key
- * UINT64_MAX: the root's. */
+/*
+ * Walks the part of [low, high) below a block whose records start at key and end at limit. key
+ * UINT64_MAX: the root.
+ */
 static int tree_walk(struct query *q, uint32_t block, unsigned level, uint64_t key, uint64_t limit)
 {
 	const uint64_t max = (q->x->i.block_bytes - BB_HEADER) / (REC_BYTES + PTR_BYTES);
