@@ -191,7 +191,7 @@ int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *re
  * The same for an image that is to replace `before` (NULL: unknown). Blocks of a journal that was
  * newly made, or moved, are USE_USED. Such a journal counts its transactions from 1, and old
  * journal blocks in that place on the card could pass for their continuation after a crash. A
- * journal that continues has numbers above all that it wrote earlier.
+ * journal that continues has higher numbers than all its earlier ones.
  */
 int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks,
 		    enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;
