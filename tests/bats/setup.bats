@@ -64,7 +64,7 @@ tells() {
 	before=$(tree_sum "$R")
 	run -0 setup_it setup
 	tells "ok / is ext4 on /dev/fakecard2"
-	tells "ok room for the log: 36 MiB of"
+	tells "ok space for the log: 36 MiB of"
 	tells "ok kernel 6.1.0-1 has fuse and loop"
 	tells "ok /boot is ext4 on /dev/fakecard1, apart from the root"
 	tells "would [root] of $R/etc/cowfs/cowfs.conf: enabled = yes"
@@ -88,7 +88,7 @@ tells() {
 	image 60
 	stops "MiB free; the log and some reserve need"
 	image 400 -O mmp
-	stops "multiple mount protection"
+	stops "multiple-mount protection"
 	image 400
 	debugfs -w -R 'ssv state 3' "$T/image" 2>/dev/null
 	stops "has errors"
@@ -102,7 +102,7 @@ tells() {
 	stops "97 MiB of memory"
 	debian
 	rm "$R/usr/share/initramfs-tools/hooks/cowfs"
-	stops "hooks/cowfs is not there"
+	stops "hooks/cowfs is missing"
 	rm "$R/usr/share/initramfs-tools/hook-functions"
 	stops "neither initramfs-tools nor dracut"
 	debian
@@ -114,7 +114,7 @@ tells() {
 	put proc/self/mountinfo '22 1 0:30 / / rw,relatime shared:1 - overlay overlay rw'
 	stops "not a block device"
 	put proc/self/mountinfo '22 1 8:2 / / rw,relatime shared:1 - xfs /dev/root rw'
-	stops "xfs cannot be made smaller"
+	stops "xfs cannot be shrunk"
 	debian
 	put etc/cowfs/cowfs.conf '[root]' 'nonsense = 1'
 	stops "unknown key nonsense"
@@ -138,7 +138,7 @@ tells() {
 	rm -r "$R/run/systemd"
 	run -0 setup_it setup
 	tells "/boot is inside the root"
-	tells "/home is a file system of its own"
+	tells "/home is a separate file system"
 	tells "ok swap on /dev/zram0"
 	tells "note swap on /dev/fakecard5"
 	tells "hibernation is refused"
