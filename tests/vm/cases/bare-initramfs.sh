@@ -20,7 +20,7 @@ bare() {
 	esac
 	is state "$(cat /run/cowfs/root.state)" failed
 	case $(head -n 1 /run/cowfs/root.failed) in
-	*"initramfs"*"no cowfs in it"*) ;;
+	*"initramfs"*"lacks cowfs"*) ;;
 	*) fail "the reason is '$(head -n 1 /run/cowfs/root.failed)'" ;;
 	esac
 	is "the device" "$(sed -n 's/^device=//p' /run/cowfs/root.failed)" "/dev/$(root_part)"
