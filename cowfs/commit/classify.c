@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Which way each dirty block goes: the table in commit.c. */
+/* Chooses the way of each dirty block: the table in commit.c. */
 #include <string.h>
 
 #include "base/bytes.h"
 #include "commit/job.h"
 
-/* after 16 MiB without an equal block only every 16th chunk is compared, until one is found */
+/* after 16 MiB without an equal block, only every 16th chunk is compared, until one is found */
 #define COMPARE_BLKS 4096u
 #define COMPARE_EVERY 16u
-#define CLASSIFY_BLKS (64 * KIB) /* looked at in one go */
+#define CLASSIFY_BLKS (64 * KIB) /* classified per step */
 
 typedef int run_fn(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 		   uint64_t *ret_blks);
 
-/* Use of blk, and of how many blocks from it on: all that are asked for without a classifier. */
+/* Use of blk, and the number of blocks from it on with this use. Without a classifier: all used. */
 static int use_run(const struct commit_source *s, run_fn *run, uint64_t blk, uint64_t max_blks,
 		   enum blk_use *ret, uint64_t *ret_blks)
 {
@@ -24,7 +24,7 @@ static int use_run(const struct commit_source *s, run_fn *run, uint64_t blk, uin
 	return 0;
 }
 
-/* Does no generation that recovery may choose use these blocks? USE_USED if one does. */
+/* As in job.h: USE_USED if a generation that recovery may choose uses these blocks. */
 int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			uint64_t *ret_blks)
 {
@@ -83,8 +83,8 @@ static bool is_metadata(const uint8_t *p, const uint8_t *uuid)
 	return false;
 }
 
-/* Free in the committed image: to be written in place, but for metadata that must not be left there
- * by a commit that is cut. */
+/* Free in the committed image: write in place, except metadata. A commit that is cut must not leave
+ * metadata there. */
 static int add_direct(struct job *j, uint64_t blk, uint64_t blks)
 {
 	const uint8_t *uuid = j->src->metadata_uuid;
@@ -104,7 +104,7 @@ static int add_direct(struct job *j, uint64_t blk, uint64_t blks)
 	return r;
 }
 
-/* How many blocks from blk on go the same way, and which. */
+/* Classifies the blocks from blk on that go the same way; *ret_blks: their number. */
 static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hole,
 			uint64_t *ret_blks)
 {
@@ -149,16 +149,16 @@ int classify_use(struct job *j)
 	return 0;
 }
 
-/* What is used in both images is compared by content, and zeros are found. */
+/* As in job.h. */
 int classify_content(struct job *j)
 {
 	struct extents_chunk c = { 0 };
-	/* blocks in a row, of those compared */
+	/* consecutive compared blocks that differed */
 	uint64_t differed = j->opt->differed ? *j->opt->differed : 0;
 
 	for (uint64_t n = 0; extents_next_chunk(&j->in_use, &c, CHUNK_BLKS); n++) {
-		/* a file overwritten with other content: its old content is not read for nothing,
-		 * but for a sample */
+		/* for a file overwritten with other content, reading the old content is useless,
+		 * except for a sample */
 		bool compare = !log_doubt(j->log) &&
 			       (differed < COMPARE_BLKS || n % COMPARE_EVERY == 0);
 		int r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);

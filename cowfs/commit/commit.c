@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One commit. Every dirty block of the sealed image goes one of these ways, first match wins:
+ * One commit. Every dirty block of the sealed image goes one of these ways; the first match wins:
  *
- * 	free in the sealed file system			nothing is written
- * 	inside its jbd2 log (empty when sealed, and going on from the committed one)	nothing is written
- * 	discarded (a hole)				zero record, unread: the checkpoint looks whether home is zero
- * 	free in the committed file system		direct: in place, before the record (with lag: and in the one before,
- * 							and no candidate reads it back)
- * 	as in the committed image			nothing is written
- * 	all zero					zero record
- * 	else						logged: to the ring, or, if that cannot hold it, spilled to
- * 							blocks that are free in both images, or to lent room
+ *	free in the sealed file system		not written
+ *	inside its jbd2 log, which is empty	not written
+ *	  when sealed and continues the
+ *	  committed one
+ *	discarded (a hole)			zero record, unread: the checkpoint checks whether
+ *						home is zero
+ *	free in the committed file system,	direct: in place, before the record (with lag: also
+ *	  and no metadata (metadata_uuid)	free in the previous generation, and read back by no
+ *						candidate)
+ *	same as in the committed image		not written
+ *	all zero				zero record
+ *	anything else				logged: to the ring. If the ring cannot hold it, it
+ *						is spilled to blocks that are free in both images,
+ *						or goes to lent room
  *
- * I1  Before the record is durable nothing is written that the committed generation uses: direct
- *     targets are free in it, the rest goes to the ring.
- * I2  "Same" is asked only of blocks that the committed file system uses (no attempt ever writes
- *     those in place) and never after a failed attempt (R8).
- * I3  Payload that is spilled or in lent room is home, and the tail record that says so durable,
- *     before anything else is written (R10): so no direct block and no checkpoint of a later commit
- *     can hit it.
+ * I1  Before the record is durable, no write touches a block that the committed generation uses:
+ *     direct targets are free in it, everything else goes to the ring.
+ * I2  "Same" is tested only for blocks that the committed file system uses (no attempt writes those
+ *     in place), and never after a failed attempt (R8).
+ * I3  Spilled or lent payload is checkpointed, and the tail record that says so durable, before
+ *     anything else is written (R10): so no direct block and no checkpoint of a later commit can
+ *     overwrite it.
  */
 #include "commit/commit.h"
 
@@ -32,7 +37,7 @@
 
 /* ---- write ---- */
 
-/* Both cards or none; on the way back each for itself. */
+/* On: both cards or none. Off: each card on its own. */
 static int set_writable(struct log *log, struct card *base, bool on)
 {
 	struct card *lc = log_card(log);
@@ -43,11 +48,11 @@ static int set_writable(struct log *log, struct card *base, bool on)
 	rl = card_set_writable(lc, on);
 	if (rl < 0 && on)
 		off = card_set_writable(base, false);
-	(void)off; /* it shows in the next attempt */
+	(void)off; /* the next attempt shows it */
 	return r < 0 ? r : rl;
 }
 
-/* I1, asked again in front of the write. */
+/* Checks I1 again directly before the write. */
 static int check_in_place(struct job *j, uint64_t blk, uint64_t blks)
 {
 	bool free = false;
@@ -58,8 +63,8 @@ static int check_in_place(struct job *j, uint64_t blk, uint64_t blks)
 	return r == 0 ? log_may_write(j->log, blk, blks) : r;
 }
 
-/* The blocks of j->direct in this chunk of j->runs, from the sealed image; what is between them is
- * zero. *i: the first run of j->direct that may reach into it. */
+/* Reads the blocks of j->direct in this chunk of j->runs from the sealed image; the gaps between
+ * them become zero. *i: the first run of j->direct that may reach into the chunk. */
 static int read_direct(struct job *j, const struct extents_chunk *c, size_t *i)
 {
 	uint64_t end = c->blk + c->blks;
@@ -114,7 +119,7 @@ static int write_direct(struct job *j)
 	return INVARIANT("commit sums", done == j->rep.direct) ? 0 : -ENOTRECOVERABLE;
 }
 
-/* A chunk of payload, first to the ring while that has room, then to the spill blocks or to lent
+/* Writes a chunk of payload: to the ring while it has room, then to the spill blocks or to lent
  * room. */
 static int write_payload(struct job *j, const struct extents_chunk *c, struct extents_chunk *to)
 {
@@ -197,11 +202,12 @@ static bool bridge(void *ctx, uint64_t end_blk, uint64_t next_blk, uint64_t writ
 				      next_blk, written_blks, next_blks))
 		return false;
 	g->error = classify_is_free(g->j, end_blk, next_blk - end_blk, &free);
-	/* a gap that cannot be looked at is none; what is wrong there shows where it matters */
+	/* a gap whose use is unknown is not bridged; an error there shows up where it matters */
 	return !g->error && free;
 }
 
-/* Log home, readers moved off the old index, then the record that carries the new tail. */
+/* Writes the log home, moves readers off the old index, then writes the record with the new
+ * tail. */
 static int checkpoint(struct job *j, const struct log_content *content,
 		      void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 		      enum record_type type, uint32_t flags)
@@ -215,7 +221,7 @@ static int checkpoint(struct job *j, const struct log_content *content,
 	struct log_index *ix;
 	int r;
 
-	/* payload that was spilled waits in free blocks */
+	/* spilled payload waits in free blocks */
 	cheap.bridge = opt->profile && j->src && !log_spilled(log) ? bridge : NULL;
 	cheap.bridge_ctx = &gaps;
 	r = log_checkpoint(log, &cheap, home_progress, &hp, &ix);
@@ -241,8 +247,8 @@ static void count_skips(struct job *j, bool add)
 	l->hole_blks += sign * j->rep.skipped_holes;
 }
 
-/* The form stays the old one where the log cannot be emptied: payload that has rotted never comes
- * home. */
+/* The form stays the old one if the log cannot be emptied: rotten payload can never be
+ * checkpointed. */
 static int upgrade(struct job *j, void (*publish)(void *ctx, struct log_index *index),
 		   void *publish_ctx)
 {
@@ -293,7 +299,7 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	return r;
 }
 
-/* Each block that RAM has goes one way. */
+/* Each block in RAM goes exactly one way. */
 static bool sums_hold(const struct commit_report *r)
 {
 	return r->dirty + r->holes == r->skipped_free + r->skipped_journal + r->skipped_holes +
@@ -333,7 +339,7 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 		return r;
 	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero;
 	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {
-		/* said before anything is written; planned again when the room is known */
+		/* report this before anything is written; planned again when the room is known */
 		j->rep.room_blks = log_capacity_blks(j->log);
 		r = decide_spill(j);
 		if (r < 0)
@@ -345,7 +351,7 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 		return 0;
 	}
 	if (nothing) {
-		/* no used block differs: the committed state is this state */
+		/* no used block differs: the committed state is already this state */
 		j->rep.meta = j->rep.erase_blocks = 0;
 		count_skips(j, true);
 		*ret_index = log_index_of(j->log);
@@ -356,9 +362,9 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	if (r < 0)
 		return r;
 	r = write_all(j, publish, publish_ctx, ret_index);
-	/* the outcome stands; the caller sees a card that stays writable */
+	/* the result stands; the caller sees a card that stays writable */
 	(void)!set_writable(j->log, j->base, false);
-	j->rep.meta = 0; /* it was an estimate */
+	j->rep.meta = 0; /* the estimate */
 	commit_bill(&j->rep, j->log, &before);
 	j->rep.duration_ns = now_ns() - start_ns;
 	return r;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the blocks of a commit go, as far as there is a choice. */
+/* Chooses the places of the blocks of a commit where there is a choice. */
 #include <errno.h>
 
 #include "commit/job.h"
 #include "commit/plan.h"
 
-/* of 24 bytes: what a descriptor block holds for certain beside the CRCs */
+/* extents of 24 bytes: a descriptor block always holds this number, in addition to the CRCs */
 #define SPILL_EXTENTS_PER_BLK 100u
 
 static bool goes_home_anyway(void *ctx, uint64_t blk, uint64_t blks)
@@ -25,10 +25,11 @@ static bool goes_home_anyway(void *ctx, uint64_t blk, uint64_t blks)
 }
 
 /*
- * What may be moved to the log, and whether a checkpoint will follow this commit. It does where
- * what must go to the log makes one due; then all of the ring can be used. Else what is moved
- * should not be what makes it due: to go a little beyond that is better than a merge for each of a
- * few blocks, to bring everything home right behind this commit for their sake is not.
+ * How much may be moved to the log, and whether a checkpoint follows this commit. One follows if
+ * it is asked for, or if the blocks that must go to the log make it due; then the whole ring can
+ * be used. Otherwise the moved blocks should not make one due. To exceed the limit a little is
+ * better than a merge for each of a few blocks. To write everything home directly after this
+ * commit for them is not.
  */
 static uint64_t log_room(struct job *j, bool *ret_home_follows)
 {
@@ -40,7 +41,7 @@ static uint64_t log_room(struct job *j, bool *ret_home_follows)
 	data = log_index_data_blks(ix);
 	log_index_unref(ix);
 	if (need > room) { /* a checkpoint comes first */
-		/* if that is not enough, payload is spilled: to free blocks, after the gaps were
+		/* if that is not enough, payload is spilled to free blocks, after the gaps were
 		 * written */
 		room = capacity;
 		data = 0;
@@ -53,7 +54,7 @@ static uint64_t log_room(struct job *j, bool *ret_home_follows)
 	else
 		limit = capacity / 16;
 	room = room > need ? room - need : 0;
-	/* each moved run takes some room in a descriptor as well */
+	/* each moved run also takes some room in a descriptor */
 	return min_u64(limit, room - min_u64(room, room / 8 + 16));
 }
 
@@ -64,7 +65,7 @@ static int plan_direct(struct job *j)
 				.volume_blks = j->src->volume_blks,
 				.direct = &j->direct,
 				.is_visited = goes_home_anyway,
-				/* what RAM has for a gap may be metadata (commit.h,
+				/* the content of a gap in RAM may be metadata (commit.h,
 				 * metadata_uuid) */
 				.is_free = j->src->metadata_uuid ? NULL : classify_is_free,
 				.ctx = j };
@@ -92,7 +93,7 @@ static int plan_direct(struct job *j)
 	return r;
 }
 
-/* What nothing was moved of, and no gap bridged. */
+/* Estimates the direct blocks without a plan: no block moved, no gap bridged. */
 static int price_direct(struct job *j)
 {
 	struct plan_query q = { .profile = j->rep.profile,
@@ -124,10 +125,10 @@ int decide_direct(struct job *j)
 	if (planned)
 		price(j);
 	else if (r == 0 ||
-		 r == -ENOMEM) /* a commit under pressure must not fail for want of a plan */
+		 r == -ENOMEM) /* a commit under pressure must not fail for lack of a plan */
 		r = extents_merge(&j->runs, &j->direct);
 	if (r == 0 && !planned && rep->profile && price_direct(j) < 0)
-		rep->profile = NULL; /* no price */
+		rep->profile = NULL; /* no estimate */
 	/* records and payload are appended, in two steps */
 	if (r == 0 && rep->profile && (rep->direct || rep->logged || rep->zero))
 		rep->model_ns += plan_append_ns(rep->profile,
@@ -136,7 +137,7 @@ int decide_direct(struct job *j)
 	return r;
 }
 
-/* Blocks that neither image uses, about max_blks of them. */
+/* Collects blocks that neither image uses, about max_blks of them. */
 static int find_spill(struct job *j, uint64_t max_blks)
 {
 	const struct commit_source *s = j->src;
@@ -144,7 +145,8 @@ static int find_spill(struct job *j, uint64_t max_blks)
 	if (j->spill_known || !s->run_sealed || !s->run_committed)
 		return 0;
 	j->spill_known = true;
-	/* what of it is metadata must not stay in free blocks if this commit is cut (commit.h) */
+	/* metadata among the payload must not stay in free blocks if this commit is cut
+	 * (commit.h) */
 	if (s->metadata_uuid)
 		return 0;
 	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks;
@@ -160,7 +162,7 @@ static int find_spill(struct job *j, uint64_t max_blks)
 	return 0;
 }
 
-/* How many of the spill runs hold `blks` blocks. */
+/* Number of spill runs that together hold `blks` blocks. */
 static size_t spill_runs(const struct job *j, uint64_t blks)
 {
 	size_t n = 0;
@@ -170,8 +172,8 @@ static size_t spill_runs(const struct job *j, uint64_t blks)
 	return n;
 }
 
-/* Lent room takes all that the ring does not hold: it is one run, so a descriptor block more is
- * enough. */
+/* Lent room takes everything that the ring cannot hold. This is one run, so one more descriptor
+ * block is enough. */
 static int decide_lend(struct job *j)
 {
 	struct commit_report *rep = &j->rep;
@@ -185,12 +187,12 @@ static int decide_lend(struct job *j)
 		rep->lent = lent;
 		return 0;
 	}
-	rep->lend_blks = lent + 1; /* and its header */
+	rep->lend_blks = lent + 1; /* and the header of the room */
 	return -EFBIG;
 }
 
-/* The ring is too small: as much payload there as it holds, the rest to free blocks. Their extents
- * need descriptors, which need room in the ring. */
+/* Puts as much payload into the ring as it holds, and the rest into free blocks. Their extents need
+ * descriptors, which need room in the ring. */
 int decide_spill(struct job *j)
 {
 	struct commit_report *rep = &j->rep;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What a commit will write, and when a checkpoint is due. */
+/* Computes what a commit will write, and when a checkpoint is due. */
 #include "commit/job.h"
 
-/* a start-up reads every record of the chain: more make it slow on a card */
+/* a start reads every record of the chain; more records make it slow on a card */
 #define MAX_CHAIN_RECORDS 200u
 
-/* Erase blocks that a run touches beside `last`, the last one of the run before. */
+/* Erase blocks that a run touches, except `last`, the last one of the previous run. */
 static uint64_t run_erase_blocks(const struct card_geometry *g, uint64_t blk, uint64_t blks,
 				 uint64_t *last)
 {
@@ -66,7 +66,8 @@ void price(struct job *j)
 	count_erase_blocks(j);
 }
 
-/* Half of the log. By a profile no checkpoint holds up a shutdown that did not ask for it. */
+/* Half of the log. With a profile, a checkpoint that was not asked for delays a shutdown only if
+ * the log is nearly full. */
 uint64_t price_due_blks(struct log *log, const struct commit_options *opt)
 {
 	uint64_t capacity = log_capacity_blks(log);
@@ -111,7 +112,7 @@ static void estimate_home(struct commit_report *r, uint64_t blks, uint64_t exten
 	r->write_calls += 2 + blks / CHUNK_BLKS + extents;
 }
 
-/* What the index will not have any more once these blocks have a newer version. */
+/* Subtracts from *data and *zero the blocks of x in the index: a newer version replaces them. */
 static void take_out(const struct log_index *ix, const struct extents *x, uint64_t *data,
 		     uint64_t *zero)
 {
@@ -126,7 +127,7 @@ static void take_out(const struct log_index *ix, const struct extents *x, uint64
 	}
 }
 
-/* One before the commit if the ring is short (write_all), and one behind it if that is due or asked
+/* One before the commit if the ring is short (write_all), and one after it if it is due or asked
  * for. */
 static void estimate_checkpoints(struct job *j, bool nothing)
 {
@@ -144,13 +145,13 @@ static void estimate_checkpoints(struct job *j, bool nothing)
 
 		for (size_t i = 0; i < ARRAY_SIZE(newer); i++)
 			take_out(ix, newer[i], &data, &zero);
-		if (data || zero) /* what is newer in this commit may be among them */
+		if (data || zero) /* blocks with a newer version in this commit may be among them */
 			home_ebs = index_erase_blocks(j, ix);
 	}
 	log_index_unref(ix);
 	if (!nothing && r->need_blks > capacity)
 		r->spilled = r->need_blks - capacity;
-	/* a log at rest has nothing to bring home */
+	/* a log at rest has nothing to write home */
 	if (price_is_due(j->log, j->opt, data + r->logged, records + !nothing) ||
 	    (j->opt->checkpoint_asked && (data || zero || r->logged || r->zero)))
 		estimate_home(r, data + zero + r->logged + r->zero, r->logged_extents,
@@ -180,7 +181,7 @@ void price_estimate(struct job *j)
 	r->estimate = !nothing || r->checkpoint;
 	r->written_bytes =
 		blk_to_bytes(r->direct + r->padded + r->logged + r->meta + r->checkpoint);
-	/* at the speed that this card had in its life so far */
+	/* at the average speed of this card so far */
 	log_totals(j->log, &life);
 	if (life.written_bytes)
 		r->writable_ns = (uint64_t)((__uint128_t)r->written_bytes * life.writable_ns /

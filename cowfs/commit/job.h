@@ -15,13 +15,13 @@ struct job {
 	const struct commit_source *src;
 	const struct commit_options *opt;
 	struct commit_report rep;
-	bool older;  /* recovery may choose another image than the committed one (lag) */
-	bool sealed; /* there is a sealed image: not in a checkpoint alone */
+	bool older;  /* recovery may choose an image other than the committed one (lag) */
+	bool sealed; /* there is a sealed image; false for a checkpoint alone */
 	struct extents direct, in_use, logged, zero, punched;
-	struct extents runs;  /* direct, and gaps between them that are written, too (plan.h) */
-	struct extents spill; /* where payload goes that the ring cannot hold; once spill_known */
+	struct extents runs;  /* direct, and the gaps between them that are also written (plan.h) */
+	struct extents spill; /* for payload that the ring cannot hold; valid once spill_known */
 	bool spill_known;
-	uint64_t ring_payload_blks; /* what it can */
+	uint64_t ring_payload_blks; /* payload that the ring can hold */
 	uint8_t *buf, *old;	    /* CHUNK_BLKS blocks each */
 };
 
@@ -32,43 +32,45 @@ static inline void job_progress(const struct job *j, enum commit_phase phase, ui
 		j->opt->progress(j->opt->progress_ctx, phase, done, total);
 }
 
-/* ---- classify.c: fills direct, logged, zero and punched, and what is skipped ---- */
+/* ---- classify.c: fills direct, logged, zero and punched, and the skip counters ---- */
 
 int classify_use(struct job *j) MUST_CHECK;
-/* What is used in both images is compared by content, and zeros are found. */
+/* Compares the content of blocks that are used in both images, and finds zeros. */
 int classify_content(struct job *j) MUST_CHECK;
-/* Does no generation that recovery may choose before this commit is durable use these blocks?
- * USE_USED if one does. For how many blocks from blk on, at most max_blks. */
+/* Are these blocks free in every generation that recovery may choose before this commit is durable?
+ * USE_USED if one uses them. *ret_blks: number of blocks from blk on with this answer, at most
+ * max_blks. */
 int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			uint64_t *ret_blks) MUST_CHECK;
-/* Nor the sealed image: if the newest of those generations was not frozen, the live file system may
- * have something there. */
+/* The same, and free in the sealed image, too: if the newest of those generations was not frozen,
+ * the live file system may have content there. */
 int classify_all(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 		 uint64_t *ret_blks) MUST_CHECK;
-/* The same of all blocks of a range; job is a struct job. */
+/* The answer of classify_all for all blocks of a range; job is a struct job. */
 int classify_is_free(void *job, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
-/* No image that recovery may choose before this commit is durable uses one of these blocks. */
+/* *ret: no image that recovery may choose before this commit is durable uses one of these
+ * blocks. */
 int classify_in_no_candidate(struct job *j, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
 
 /* ---- estimate.c ---- */
 
-/* The bill as far as it follows from the lists. */
+/* Fills the parts of the report that follow from the lists. */
 void price(struct job *j);
-/* What a dry run says. */
+/* Fills the report of a dry run. */
 void price_estimate(struct job *j);
-/* Would the log be due for a checkpoint with so many blocks and records in it? opt may be NULL. */
+/* Would a checkpoint be due if the log held this number of blocks and records? opt may be NULL. */
 bool price_is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks,
 		  uint64_t records);
-/* From so many blocks on. */
+/* A checkpoint is due above this number of blocks. */
 uint64_t price_due_blks(struct log *log, const struct commit_options *opt);
 
-/* ---- decide.c: where the blocks go ---- */
+/* ---- decide.c: the places of the blocks ---- */
 
-/* By the profile of the card, if there is one (plan.h): moves some of direct to logged. Fills runs,
- * and what the bill has of the plan. */
+/* With a profile of the card (plan.h), moves some blocks of direct to logged. Fills runs, and the
+ * figures of the plan in the report. */
 int decide_direct(struct job *j) MUST_CHECK;
-/* The ring is too small: as much payload there as it holds, the rest to free blocks, or else to
- * lent room. -EFBIG: not enough. */
+/* For a ring that is too small: it gets as much payload as it can hold. The rest goes to free
+ * blocks, or else to lent room. -EFBIG: not enough room. */
 int decide_spill(struct job *j) MUST_CHECK;
 
 #endif

@@ -8,36 +8,36 @@
 
 #define REQUEST_BLKS (MIB / COW_BLK_BYTES)
 
-/* One unit of the card, and the blocks of it that are to be written. */
+/* One unit of the card, and its blocks that are to be written. */
 struct unit {
-	uint64_t first_blk, blks; /* of the volume */
+	uint64_t first_blk, blks; /* on the volume */
 	size_t piece, n_pieces;
 	uint64_t new_blks;
-	uint64_t ns;		     /* in place */
-	bool whole;		     /* filled, gaps and all */
-	bool visited;		     /* by a checkpoint, in any case */
-	size_t main_piece;	     /* the first one of its largest run */
-	uint64_t main_blks, main_ns; /* of that run, gaps not counted; in place, if it is alone */
+	uint64_t ns;		     /* cost in place */
+	bool whole;		     /* filled, including gaps */
+	bool visited;		     /* by a checkpoint in any case */
+	size_t main_piece;	     /* first piece of its largest run */
+	uint64_t main_blks, main_ns; /* of that run: without gaps; cost in place if alone */
 	enum { IN_PLACE, MAIN_IN_PLACE, IN_LOG } way;
 };
 
-/* A way to save time by the log. */
+/* A way to save time with the log. */
 struct saving {
 	size_t unit;
-	uint64_t ns, blks; /* that it saves, and takes of the log */
-	bool all;	   /* of the unit; else all but its largest run */
+	uint64_t ns, blks; /* saved time, and blocks needed in the log */
+	bool all;	   /* the whole unit; otherwise all but its largest run */
 };
 
 struct planner {
 	const struct plan_query *q;
 	struct extent_run *piece; /* direct, cut at the edges of units */
-	bool *bridge;		  /* the gap behind this piece is written, too */
+	bool *bridge;		  /* the gap after this piece is also written */
 	size_t n_pieces, pieces_cap;
 	struct unit *unit;
 	size_t n_units, units_cap;
 };
 
-/* ---- prices ---- */
+/* ---- costs ---- */
 
 uint64_t plan_append_ns(const struct flash_profile *p, uint64_t blks)
 {
@@ -49,8 +49,8 @@ static uint64_t write_ns(const struct flash_profile *p, uint64_t blks)
 	return flash_write_ns(p, blk_to_bytes(blks));
 }
 
-/* Of closing a unit. What it takes of the card's life, the bytes that it programs, weighs as much
- * as to write them. */
+/* Cost of closing a unit. The wear of the bytes that it programs counts as much as the time to
+ * write them. */
 static uint64_t merge_ns(const struct flash_profile *p, uint64_t new_blks)
 {
 	uint64_t unit_blks = p->unit_bytes / COW_BLK_BYTES;
@@ -60,10 +60,10 @@ static uint64_t merge_ns(const struct flash_profile *p, uint64_t new_blks)
 }
 
 /*
- * What it costs not to go on where the last write ended, but to begin a run of run_blks elsewhere
- * in the unit. new_blks: what the unit has got since it was opened. On a card with a shared log a
- * request that goes on from nowhere is scattered as a whole (flash_random_write_ns), those that
- * follow it are not.
+ * Cost of a jump: a run of run_blks begins elsewhere in the unit instead of where the last write
+ * ended. new_blks: blocks written to the unit since it was opened. On a card with a shared log, a
+ * request that does not continue a write is scattered as a whole (flash_random_write_ns); the
+ * requests that follow it are not.
  */
 static uint64_t jump_ns(const struct flash_profile *p, uint64_t new_blks, uint64_t run_blks)
 {
@@ -79,7 +79,7 @@ static uint64_t jump_ns(const struct flash_profile *p, uint64_t new_blks, uint64
 	return overhead + (p->open_random ? 0 : merge_ns(p, new_blks));
 }
 
-/* A disk has no units; what is close together is planned together. */
+/* A disk has no units; blocks that are close together are planned together. */
 static uint64_t unit_bytes(const struct flash_profile *p)
 {
 	return p->unit_bytes ? p->unit_bytes : MIB;
@@ -163,7 +163,7 @@ static int is_free(const struct planner *pl, uint64_t from, uint64_t to, bool *r
 	return pl->q->is_free ? pl->q->is_free(pl->q->ctx, from, to - from, ret) : 0;
 }
 
-/* Can all of the unit be written, and is that the cheapest? */
+/* Can the whole unit be written, and is that the cheapest way? */
 static int try_whole(struct planner *pl, struct unit *u)
 {
 	uint64_t at = u->first_blk, ns = write_ns(pl->q->profile, u->blks);
@@ -185,7 +185,7 @@ static int try_whole(struct planner *pl, struct unit *u)
 	return r;
 }
 
-/* Which gaps between the pieces are written over. */
+/* Chooses the gaps between the pieces that are written over. */
 static int bridge_unit(struct planner *pl, struct unit *u)
 {
 	uint64_t written = 0;
@@ -207,8 +207,8 @@ static int bridge_unit(struct planner *pl, struct unit *u)
 	return r;
 }
 
-/* The run of pieces without a jump from piece i on: how many blocks, and how many of them gaps;
- * returns the piece behind it. */
+/* The run of pieces without a jump that begins with piece i. Gives its blocks, and how many of them
+ * are gaps; returns the piece after it. */
 static size_t next_run(const struct planner *pl, const struct unit *u, size_t i, uint64_t *ret_blks,
 		       uint64_t *ret_gap_blks)
 {
@@ -222,8 +222,8 @@ static size_t next_run(const struct planner *pl, const struct unit *u, size_t i,
 	return i + 1;
 }
 
-/* In place, all runs or (main_only) only the largest one; the stream comes from somewhere else
- * unless goes_on. */
+/* Cost in place of all runs, or (main_only) of only the largest one. The stream comes from
+ * somewhere else unless goes_on. */
 static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, bool main_only)
 {
 	const struct flash_profile *p = pl->q->profile;
@@ -277,7 +277,7 @@ static int price_unit(struct planner *pl, struct unit *u)
 	return try_whole(pl, u);
 }
 
-/* ---- which go to the log ---- */
+/* ---- blocks that go to the log ---- */
 
 /* Most saved per block first. */
 static int by_saving(const void *a, const void *b)
@@ -288,7 +288,7 @@ static int by_saving(const void *a, const void *b)
 	return sx > sy ? -1 : sx < sy;
 }
 
-/* To append and, later, to bring home must be cheaper together than what is saved. */
+/* Appending now and writing home later must together cost less than what is saved. */
 static bool pays(const struct planner *pl, const struct unit *u, uint64_t blks, uint64_t saved_ns)
 {
 	unsigned times = u->visited ? 1 : 2;
@@ -324,7 +324,7 @@ static int choose_log(struct planner *pl)
 	for (size_t i = 0; i < n; i++) {
 		struct unit *u = &pl->unit[s[i].unit];
 
-		/* all of it after all but one run: what is left of that only if it pays by
+		/* the whole unit after all but one run: the remaining run joins only if it pays by
 		 * itself */
 		if (u->way == MAIN_IN_PLACE && s[i].all) {
 			s[i].blks = u->main_blks;
@@ -342,7 +342,7 @@ static int choose_log(struct planner *pl)
 
 /* ---- the lists ---- */
 
-/* Is the piece, of a run that begins with piece `run`, written in place? */
+/* Is the piece, in a run that begins with piece `run`, written in place? */
 static bool stays(const struct unit *u, size_t run)
 {
 	return u->way == IN_PLACE || (u->way == MAIN_IN_PLACE && run == u->main_piece);

@@ -2,17 +2,19 @@
 /*
  * The one commit that makes a file system smaller.
  *
- * 	void heads, open record | FLUSH | pending super record | FLUSH | the commit | checkpoint record | FLUSH
- * 	superblock with tags: of the old one | FLUSH | of the new one | FLUSH | all other home writes | FLUSH
- * 	super record A | FLUSH | superblock without tags | FLUSH | super record B | FLUSH
+ *	void heads | FLUSH | open record | FLUSH | pending superblock of the log | FLUSH
+ *	the commit | checkpoint record | FLUSH
+ *	block 0 with tags: as it is | FLUSH | as in the log | FLUSH | all other home writes | FLUSH
+ *	superblock A of the log that stays | FLUSH | block 0 without tags | FLUSH
+ *	superblock B | FLUSH | a pending one that lies elsewhere is zeroed | FLUSH
  *
- * I1  The short ring and the pending super record lie in blocks that are free in the old file
- *     system, and free in or behind the new one: until the tags are durable nothing of the old one
- *     is touched, and no home write or direct block hits them.
- * I2  The log that stays is another ring. Copy A of its super record is written when all but the
- *     tags is home, and no block of the short ring lies there.
- * I3  The pending super record counts only while the superblock at home has the tags (super_find):
- *     every block of I1 may have been, or be, a block of a file.
+ * I1  The short ring and the pending superblock lie in blocks that are free in the old file system,
+ *     and free in or behind the new one: until the tags are durable nothing of the old one is
+ *     touched, and no home write or direct block overwrites them.
+ * I2  The log that stays is another ring. Copy A of its superblock is written when everything but
+ *     the tags is checkpointed, and no block of the short ring lies there.
+ * I3  The pending superblock counts only while the superblock of the file system on the card has
+ *     the tags (super_find): every block of I1 may have been, or be, a block of a file.
  */
 #include "commit/shrink.h"
 
@@ -32,10 +34,10 @@ struct shrink {
 	struct fsmap *old, *new;
 	uint64_t new_blks, old_blks;		 /* sizes of the file systems */
 	uint64_t ring_blk, ring_blks, super_blk; /* where the short log lies */
-	uint64_t copy_a_blk; /* where the super record of the log that stays comes */
+	uint64_t copy_a_blk;			 /* place of the superblock of the log that stays */
 };
 
-/* ---- what commit_run asks ---- */
+/* ---- callbacks of commit_run ---- */
 
 static bool img_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		     enum blk_state *state)
@@ -61,15 +63,15 @@ static int img_read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 			 blk_to_bytes(blks));
 }
 
-/* The journal was made anew and counts its transactions from 1: what the old one left in those
- * blocks could pass for its continuation, so they are written, too. */
+/* The new journal counts its transactions from 1. Old transactions in those blocks could pass for
+ * its continuation, so the journal's blocks are written, too. */
 static int run_new(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 		   uint64_t *ret_blks)
 {
 	return fsmap_run_after(((struct shrink *)ctx)->new, NULL, blk, max_blks, ret, ret_blks);
 }
 
-/* The short log's blocks count as used: nothing is spilled there. */
+/* The blocks of the short log count as used: nothing is spilled there. */
 static int run_old(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 		   uint64_t *ret_blks)
 {
@@ -77,15 +79,15 @@ static int run_old(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret
 	int r = fsmap_run(s->old, blk, max_blks, ret, ret_blks);
 
 	if (r == 0 && *ret == USE_FREE)
-		*ret_blks = 1; /* the short log may begin behind it */
+		*ret_blks = 1; /* the short log may begin after it */
 	if (blk == s->super_blk || blk - s->ring_blk < s->ring_blks)
 		*ret = USE_USED;
 	return r;
 }
 
-/* ---- where the short log lies ---- */
+/* ---- place of the short log ---- */
 
-/* 1 free in the old file system and not needed by the new one, 0 not, -errno */
+/* 1: free in the old file system and unused in the new one; 0: not; -errno */
 static int is_spare(struct shrink *s, uint64_t blk)
 {
 	enum blk_use a = USE_FREE, b = USE_FREE;
@@ -110,7 +112,7 @@ static int place_super(struct shrink *s)
 	return -ENOSPC;
 }
 
-/* The longest spare run, and of long ones the last. */
+/* The longest spare run; if several are long enough, the last one. */
 static int place_ring(struct shrink *s)
 {
 	uint64_t end = s->base->geo.size_bytes / COW_BLK_BYTES, run = 0,
@@ -193,8 +195,8 @@ struct last_step {
 	struct log_super *final;
 };
 
-/* All is home but for the tags. Where copy B will be, the old file system may have left what looks
- * like one. */
+/* Everything but the tags is checkpointed. The old file system may have left something at the place
+ * of copy B that looks like a copy. */
 static int write_copy_a(void *ctx)
 {
 	struct last_step *l = ctx;
@@ -333,7 +335,7 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 		r = open_maps(s, rep);
 	if (r == 0)
 		r = place(s, rep);
-	if (r == 0) /* all bitmaps have been read by now */
+	if (r == 0) /* all bitmaps have been read by this point */
 		r = check_maps(s, rep);
 	if (r < 0)
 		return r;
