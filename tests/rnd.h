@@ -21,7 +21,7 @@ static inline uint64_t rnd_of(uint64_t *state, uint64_t below)
 	return rnd_next(state) % below;
 }
 
-/* the sequence of the main thread; a test sets it to be the same whatever ran before it */
+/* the sequence of the main thread; a test sets it, to be independent of the tests before it */
 static uint64_t rnd_state = 1;
 
 static inline uint64_t rnd(uint64_t below)

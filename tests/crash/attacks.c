@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attacks with a name: each aims at one rule of the log (docs/FORMAT.md) and fails when the rule is
- * switched off. Here those on records, the ring and spilled payload. The cuts and the oracle are
+ * Named attacks: each aims at one rule of the log (docs/FORMAT.md), and fails when that rule is
+ * switched off. This file has those on records, the ring and spilled payload. Cuts and oracle are
  * those of the workloads.
  */
 #include <errno.h>
@@ -49,7 +49,7 @@ void attack_fill(struct world *w)
 	}
 }
 
-/* ---- what the records promise ---- */
+/* ---- the promises of records ---- */
 
 static void revoked(void)
 {
@@ -108,7 +108,7 @@ void attack_rot(struct world *w, struct card *c, uint64_t off_bytes)
 		fail("poke");
 }
 
-/* A commit of which the n-th flush fails. */
+/* A commit whose n-th flush fails. */
 void attack_failing_commit(struct world *w, unsigned flush)
 {
 	at.step++;
@@ -169,7 +169,7 @@ static void sequence(void)
 	}
 }
 
-/* The newest record is whole, but its payload is not: it is passed over, its number is not used
+/* The newest record is whole, but its payload is not: recovery skips it, and its number is not used
  * again. */
 static void rejected(void)
 {
@@ -202,8 +202,8 @@ static void rejected(void)
 }
 
 /*
- * One block of a resting card rots. What the newest generation wrote is read back at attach, so
- * that there is the generation before, or a broken log, or an error; never wrong content.
+ * One block of a resting card rots. An attach reads back the payload of the newest generation. The
+ * result is the previous generation, or a broken log, or an error; never wrong content.
  */
 static void rotten(void)
 {
@@ -259,7 +259,7 @@ static void same_after_doubt(void)
 		attack_commit_ok(&w);
 		attack_write_run(&w, 2, 4);
 		attack_failing_commit(&w, 1 + seed % 2);
-		/* back to what the last good commit holds */
+		/* back to the content of the last good commit */
 		for (unsigned b = 2; b < 6; b++)
 			live_write(&w, b, w.n.content[b]);
 		attack_write_run(&w, 8, 1);
@@ -273,8 +273,8 @@ static void same_after_doubt(void)
 	}
 }
 
-/* Zeros that are home already are not written, but never after a failure: they may be in the card's
- * cache only. */
+/* Zeros that are already home are not written, except after a failure: they may be only in the
+ * card's cache. */
 static void zeros_home(void)
 {
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
@@ -314,8 +314,8 @@ static void zeros_home(void)
 
 /* ---- the ring ---- */
 
-/* All is home, but no durable record says so: the ring of the old generations must stand. The ring
- * is longer than what is staged for one write, so that something is written. */
+/* Everything is checkpointed, but no durable record says so: the ring of the old generations must
+ * stay. The ring is longer than the buffer for one write, so that something is written. */
 static void reuse_early(void)
 {
 	static _Alignas(4096) uint8_t data[COW_BLK_BYTES];
@@ -391,7 +391,7 @@ static void too_big(void)
 	attack_expect(world_ops(&w) == ops, "a commit that is too big writes");
 	w.expect = 0;
 	world_cut(&w, NULL, NULL);
-	/* as large as it may be, twice: a checkpoint on the way */
+	/* as large as possible, twice: a checkpoint comes in between */
 	for (unsigned i = 0; i < 3; i++) {
 		attack_write_run(&w, 2 * i, (unsigned)log_capacity_blks(w.log) - 2);
 		attack_commit_ok(&w);
@@ -401,9 +401,9 @@ static void too_big(void)
 }
 
 /*
- * Payload in free blocks. What they hold is part of a durable generation until a durable tail
- * record says otherwise, although the file system calls them free: no commit may write them in
- * place before, whatever failed on the way.
+ * Payload in free blocks belongs to a durable generation until a durable tail record releases it,
+ * although the file system calls these blocks free. Before that, no commit may write them in place,
+ * whatever fails.
  */
 static void spill(void)
 {
@@ -426,14 +426,15 @@ static void spill(void)
 		attack_expect(w.bill.spilled > 0, "nothing is spilled");
 		w.mute = false;
 		if (kind) {
-			/* all home, and then the record that says so fails: or earlier, or later */
+			/* everything is home, then the record that says so fails: or an earlier or
+			 * later operation */
 			at.step++;
 			world_fail_at(&w, kind, 1 + seed / 8, false);
 			(void)!world_checkpoint(&w, RECORD_TAIL, 0);
 		} else if (seed % 3) {
 			world_crash(&w);
 		}
-		/* what was free is used now, and written in place */
+		/* the free blocks become used, and are written in place */
 		attack_write_run(&w, 44, 64 - 44);
 		attack_commit_ok(&w);
 		world_crash(&w);
@@ -445,9 +446,9 @@ static void spill(void)
 }
 
 /*
- * Payload on another card. Each cut is tried with it, without it, with what was lent to another
- * log, and given up. What fails on the way is an operation of any of the cards, the third one as
- * well.
+ * Payload on another card. Each cut is tried with the lent room, without it, with the room of
+ * another log, and with the room given up. Operations of all cards can fail, including the third
+ * one.
  */
 static void lent(void)
 {
@@ -473,7 +474,7 @@ static void lent(void)
 		} else if (seed % 3) {
 			world_crash(&w);
 		}
-		/* once more, over what the room held */
+		/* again, over the content of the room */
 		w.mute = seed >= 16;
 		attack_write_run(&w, 1, 79);
 		attack_commit_ok(&w);

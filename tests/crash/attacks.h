@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the attacks share. */
+/* Shared parts of the attacks. */
 #ifndef COWFS_TESTS_ATTACKS_H
 #define COWFS_TESTS_ATTACKS_H
 
@@ -16,7 +16,7 @@ void attack_commit_ok(struct world *w);
 void attack_write_run(struct world *w, unsigned blk, unsigned n);
 /* Fills the ring until the next commit of one block would need a checkpoint. */
 void attack_fill(struct world *w);
-/* A commit of which the n-th flush fails. */
+/* A commit whose n-th flush fails. */
 void attack_failing_commit(struct world *w, unsigned flush);
 /* Damages a byte near the start of a block. */
 void attack_rot(struct world *w, struct card *c, uint64_t off_bytes);

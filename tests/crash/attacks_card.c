@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Attacks by cards: that lie about FLUSH, turn read-only, damage neighbours; and every byte of what
- * the log wrote, flipped. */
+/* Attacks by cards that lie about FLUSH, turn read-only or damage neighbours; and flips of every
+ * byte that the log wrote. */
 #include <errno.h>
 #include <string.h>
 
 #include "attacks.h"
 #include "log/codec.h"
 
-/* ---- a card that loses what it acknowledged last ---- */
+/* ---- a card that loses the last writes that it acknowledged ---- */
 
 static void free_run(struct world *w, unsigned blk, unsigned n)
 {
@@ -23,8 +23,9 @@ static void lag_commit(struct world *w, unsigned direct)
 		     direct);
 }
 
-/* All of it is used at home for long: what one commit frees the next may not write in place, nor
- * the one after what the one before wrote in place. */
+/* All of it stays in use at home for a long time. The commit after the one that frees a block must
+ * not write it in place. If the commit before the free wrote it in place, the second commit after
+ * must not, either. */
 static void lag_session(struct world *w, unsigned blk)
 {
 	attack_write_run(w, 2, 2);
@@ -47,7 +48,7 @@ static void lag_session(struct world *w, unsigned blk)
 	lag_commit(w, 1);
 	at.step++;
 	attack_expect(world_checkpoint(w, RECORD_TAIL, 0) == 0, "checkpoint");
-	/* the ring that was freed is used again */
+	/* the freed ring is used again */
 	for (unsigned i = 0; i < 4; i++) {
 		attack_write_run(w, 2 + i, 9);
 		lag_commit(w, 0);
@@ -69,7 +70,7 @@ static void lag(void)
 
 		attack_start(&w, &s, seed);
 		lag_session(&w, 16);
-		world_close(&w); /* the power stays: what it finds may be in the card's cache */
+		world_close(&w); /* power stays on: the next session reads the cache, too */
 		world_open(&w);
 		live_revert(&w);
 		attack_write_run(&w, 5, 3);
@@ -84,7 +85,7 @@ static void lag(void)
 
 /* ---- read-only from some operation on ---- */
 
-/* The n-th write and all after it are refused, and reads are good. */
+/* From the n-th write on all writes are refused; reads succeed. */
 static bool readonly_one(uint64_t n, int error)
 {
 	struct shape s = PLAIN;
@@ -110,7 +111,7 @@ static bool readonly_one(uint64_t n, int error)
 		w.armed = true;
 		attack_expect(world_commit(&w) == error, "a commit on a read-only card");
 		sim_fail_at(w.c.base, SIM_WRITE | SIM_FLUSH, 1, error, true);
-		/* the next attach reads only */
+		/* the next attach only reads */
 		w.live = before;
 		world_close(&w);
 		world_open(&w);
@@ -134,7 +135,7 @@ static void readonly(void)
 
 enum spot { SPOT_HEAD, SPOT_PAYLOAD, SPOT_DESC, SPOT_RECORD, SPOT_DIRECT, SPOT_SUPER };
 
-/* Is the flipped byte noticed? It is put back. */
+/* Is the flipped byte noticed? Restores it. */
 static bool noticed(struct world *w, enum spot spot, struct card *c, uint64_t off_bytes)
 {
 	static _Alignas(4096) uint8_t blk[COW_BLK_BYTES];
@@ -219,7 +220,7 @@ static uint64_t table_blks(struct world *w)
 	return n;
 }
 
-/* A card with a history, whose upgrade is to come with the next commit. */
+/* A card with a history; the next commit upgrades it. */
 static void old_card(struct world *w, const struct shape *s, uint64_t seed)
 {
 	attack_start(w, s, seed);
@@ -236,7 +237,7 @@ static void old_card(struct world *w, const struct shape *s, uint64_t seed)
 	attack_expect(log_super(w->log)->incompat == 0, "the card is of the new form");
 }
 
-/* The n-th write or flush of the upgrade fails, once or from then on; the session goes on, and is
+/* The n-th write or flush of the upgrade fails, once or from then on; the session continues, and is
  * cut. */
 static bool upgrade_one(const struct shape *s, uint64_t seed, uint64_t n, bool forever)
 {
@@ -245,7 +246,7 @@ static bool upgrade_one(const struct shape *s, uint64_t seed, uint64_t n, bool f
 	bool hit;
 
 	old_card(&w, s, seed);
-	w.mute = forever || n % 4; /* cuts at all of it, in some runs */
+	w.mute = forever || n % 4; /* in some runs, cuts at all of it */
 	blks = table_blks(&w);
 	losses = log_ledger(w.log)->table_losses;
 	attack_write_run(&w, 5, 2);

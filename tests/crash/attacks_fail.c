@@ -64,7 +64,8 @@ void attack_failed_checkpoint(void)
 	}
 }
 
-/* Power cut after power cut in the checkpoint of a full ring: the log must not use itself up. */
+/* One power cut after the other in the checkpoint of a full ring: the log must not use up its own
+ * room. */
 void attack_cut_checkpoints(void)
 {
 	struct world w;
@@ -79,7 +80,7 @@ void attack_cut_checkpoints(void)
 		for (unsigned i = 0; i < 100; i++) {
 			at.step++;
 			world_fail_at(&w, 0, 0, false);
-			/* in the home writes: behind the open record if there is one, before the
+			/* in the home writes: after the open record if there is one, before the
 			 * tail record */
 			sim_cut_at(w.c.base, 4 + i % 3);
 			attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) < 0,
@@ -88,7 +89,7 @@ void attack_cut_checkpoints(void)
 			w.mute = i % 10;
 		}
 		w.mute = false;
-		/* no open record comes then, so what failed leaves a gap in the sequence numbers */
+		/* no open record follows, so the failure leaves a gap in the sequence numbers */
 		for (unsigned n = 1;; n++) {
 			world_fail_at(&w, SIM_WRITE | SIM_FLUSH, n, false);
 			if (world_checkpoint(&w, RECORD_TAIL, 0) == 0)
@@ -113,8 +114,8 @@ static bool base_holds(struct world *w, const struct image *im)
 }
 
 /*
- * A checkpoint is cut after n operations, and the newest record rots. Once home is touched the
- * generation before is gone, so there must be a second copy of the record.
+ * A checkpoint is cut after n operations, and the newest record rots. After the first home write
+ * the previous generation is gone, so a second copy of the record must exist.
  */
 void attack_begin(void)
 {
@@ -139,7 +140,7 @@ void attack_begin(void)
 		sim_power_cycle(w.c.base, all_done, NULL);
 		if (!base_holds(&w, &old)) {
 			attack_rot(&w, w.c.log, record);
-			w.acked = (struct wear_ledger){ 0 }; /* it was in that record */
+			w.acked = (struct wear_ledger){ 0 }; /* the ledger was in that record */
 			world_cut(&w, NULL, NULL);
 			attack_write_run(&w, 4, 2);
 			attack_commit_ok(&w);
@@ -185,8 +186,8 @@ void attack_recover(void)
 
 /* ---- cards that fail, and other cards ---- */
 
-/* The last session's flush failed and its record is only in the card's cache; the power stays,
- * cowfs starts anew. */
+/* The flush of the last session failed, and its record is only in the card's cache. The power stays
+ * on, and cowfs starts again. */
 void attack_restart(void)
 {
 	struct world w;
@@ -244,7 +245,7 @@ void attack_swapped(void)
 
 enum sweep { SWEEP_VIRGIN, SWEEP_COMMIT, SWEEP_FULL, SWEEP_CHECKPOINT, N_SWEEPS };
 
-/* The n-th operation of these kinds fails. false: there is none. */
+/* The n-th operation of these kinds fails. false: there is no such operation. */
 static bool sweep_one(enum sweep kind, unsigned ops, uint64_t n, bool forever)
 {
 	struct shape s = PLAIN;

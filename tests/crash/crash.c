@@ -79,7 +79,7 @@ static const struct attack *attack_nr(unsigned i)
 	return NULL;
 }
 
-/* at is as the attack wants it, but for what was asked for */
+/* at is as the attack sets it, except for values from the command line */
 static int run_attacks(const char *only)
 {
 	struct position p = at;
@@ -100,8 +100,7 @@ static int run_attacks(const char *only)
 	return n ? 0 : -1;
 }
 
-/* NAME:SEED:STEP:CUT:VARIANT[,OPTION=VALUE...], NAME "w": a workload. *ret_name is cut out of
- * id. */
+/* NAME:SEED:STEP:CUT:VARIANT[,OPTION=VALUE...], NAME "w": a workload. *ret_name points into id. */
 static bool parse_id(char *id, char **ret_name)
 {
 	char *colon = strchr(id, ':'), *comma = strchr(id, ',');
@@ -126,7 +125,7 @@ static bool parse_id(char *id, char **ret_name)
 	return true;
 }
 
-/* What of the command line makes a run what it is. */
+/* The command line options that define a run. */
 static const char *id_options(void)
 {
 	static char text[80];
@@ -234,7 +233,7 @@ int main(int argc, char **argv)
 			usage(o == 'h' ? stdout : stderr);
 			return o == 'h' ? 0 : 2;
 		}
-	/* every attach allocates a megabyte: keep it */
+	/* every attach allocates a megabyte: keep the memory */
 	mallopt(M_MMAP_THRESHOLD, 1 << 28);
 	mallopt(M_TRIM_THRESHOLD, 1 << 29);
 	at.options = id_options();
@@ -244,7 +243,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "crash: no attack %s, see --list\n", only);
 		return 2;
 	}
-	images += total.images; /* the attacks have theirs */
+	images += total.images; /* the attacks count their own */
 	while (!only &&
 	       (seconds ? now_ns() - start_ns < seconds * 1000000000ull : total.images < images))
 		workload_run(seed++);

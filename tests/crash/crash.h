@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The crash driver: log and commit on simulated cards, power cuts everywhere, and an oracle
- * that knows what every generation holds.
+ * that knows the content of every generation.
  *
  * A world is one card (or a card and a log card), the log on it, and a toy file system: an array
  * of blocks, each used, free or journal, with one of a few hundred contents. One world at a time.
@@ -17,8 +17,8 @@
 /* The toy's bitmap: always used, and its content changes whenever the use of a block does. */
 enum { BITMAP_BLK = 0 };
 enum { MAX_BLKS = 640, TOY_BLKS = 96, MAX_TRIED = 12, CONTENTS = 512, MAX_PAST = 24 };
-/* world.lie: so many acknowledged FLUSHes are lost, or all that came after the record before the
- * last one */
+/* world.lie: number of acknowledged FLUSHes that are lost; this value: everything after the record
+ * before the last one is lost */
 enum { LIE_RECORDS = 1000 };
 
 /* One generation. A block that is not USE_USED may hold anything. Content 0 is zeroes. */
@@ -31,23 +31,23 @@ struct image {
 struct shape {
 	unsigned blks;
 	unsigned seg_blks;    /* 0: 16 */
-	unsigned segs;	      /* 0: as few as are allowed */
+	unsigned segs;	      /* 0: the allowed minimum */
 	unsigned segs_per_eb; /* 0: 1 */
 	bool external;	      /* the log on a card of its own */
 	bool no_classifier;
 	bool full;     /* all blocks used */
 	bool heavy;    /* commits that the ring cannot hold */
-	bool lends;    /* and room for them on a third card */
+	bool lends;    /* and lent room for them on a third card */
 	bool wide;     /* more images of each cut */
-	bool deep;     /* all subsets of up to 12 writes in flight, not of 6 */
+	bool deep;     /* all subsets of up to 12 writes in flight, instead of 6 */
 	unsigned ext4; /* a real file system, of this kind; 0: the toy */
 	unsigned lag;  /* as formatted */
 	unsigned lie;  /* see world.lie */
-	bool old_form; /* after each power cut the card is one of before LOG_INCOMPAT_ESCAPED */
-	unsigned plan; /* commits are planned for card number plan - 1 of source.c; 0: not */
+	bool old_form; /* after each power cut the card has the form before LOG_INCOMPAT_ESCAPED */
+	unsigned plan; /* commits are planned for card plan - 1 of source.c; 0: not planned */
 };
 
-/* a generation that was, or an attempt at one, and how many commits had returned when it was
+/* a past generation, or an attempt at one, and the number of commits that had returned when it was
  * replaced */
 struct past {
 	struct image image;
@@ -66,14 +66,14 @@ struct world {
 	struct log *log;
 	struct log_index *index;
 	struct log_open_report rep;
-	/* of the newest record that is durable for sure, if the card is honest */
+	/* of the newest record that is certainly durable, if the card is honest */
 	struct wear_ledger acked;
-	/* of the operation before that: a card that lies has at least this */
+	/* of the operation before that: even a card that lies has at least this */
 	struct wear_ledger acked_before;
 
 	struct image n;		       /* the last generation whose commit returned */
-	struct image older;	       /* the one before that */
-	struct image tried[MAX_TRIED]; /* those that were attempted since */
+	struct image older;	       /* the previous generation */
+	struct image tried[MAX_TRIED]; /* attempts since */
 	unsigned n_tried;
 	struct image live;
 	bool dirty[MAX_BLKS], hole[MAX_BLKS];
@@ -85,27 +85,27 @@ struct world {
 	size_t acked_pending[2];
 	struct past past[MAX_PAST]; /* newest first */
 	unsigned n_past;
-	uint64_t commits; /* that returned */
+	uint64_t commits; /* commits that returned */
 
-	bool rotten; /* images may be broken, or answer with an error, but not wrongly */
+	bool rotten; /* images may be broken, or answer with an error, but must not be wrong */
 
 	/* cuts */
 	bool mute;     /* no cuts now */
-	bool armed;    /* an operation is made to fail */
-	bool failed;   /* and did */
-	bool fault;    /* so that what was under way must fail */
+	bool armed;    /* an operation will fail */
+	bool failed;   /* it did */
+	bool fault;    /* so the operation under way must fail */
 	int expect;    /* an error that must come although nothing failed */
-	uint64_t last; /* operations of the cards when it was last cut */
+	uint64_t last; /* number of card operations at the last cut */
 	uint64_t rnd;
 
-	/* one of the images seen, drawn evenly, to go on from */
+	/* one of the images seen, drawn evenly, from which the run continues */
 	struct cards kept;
-	struct image kept_n, kept_older; /* what it holds, and the one before */
+	struct image kept_n, kept_older; /* its content, and the previous generation */
 	struct wear_ledger kept_acked;
 	uint64_t kept_of;
 };
 
-/* where the run is: a failure prints it as its id */
+/* position of the run: a failure prints it as its id */
 struct position {
 	const char *attack; /* NULL: a random workload */
 	uint64_t seed, step, cut, variant;
@@ -120,18 +120,18 @@ struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fscks, lends, refused, attaches, wraps, faults, workloads,
 		max_pending, upgrades;
-	/* by lies: commits lost, no generation at all, none that is complete */
+	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
 
 extern struct position at;
 extern struct totals total;
 extern int verbose;
-extern uint64_t thin; /* only one image in so many is tried */
+extern uint64_t thin; /* only one image of this number is tried */
 enum { COLLATERAL_NO, COLLATERAL_RING, COLLATERAL_ALL };
 extern int collateral, force_ext4; /* 1: always, -1: never */
-extern int force_lag, force_lie;   /* of all workloads; -1: as they like */
-extern bool measure;		   /* what lies do is counted, not judged */
+extern int force_lag, force_lie;   /* for all workloads; -1: chosen by the workload */
+extern bool measure;		   /* effects of lies are counted, not judged */
 
 /* ---- world.c ---- */
 uint64_t rnd_below(struct world *w, uint64_t n);
@@ -142,9 +142,9 @@ void world_new(struct world *w, const struct shape *s, uint64_t seed);
 void world_free(struct world *w);
 void world_open(struct world *w); /* attach: must find n or one of the tried, which becomes n */
 void world_close(struct world *w);
-/* Continues from the image that was kept by the cuts since the last call. false: there is none. */
+/* Continues from the image that the cuts kept since the last call. false: there is none. */
 bool world_crash(struct world *w);
-/* Ends the power now; fate as in sim_power_cycle. Then attach. */
+/* Cuts the power now; fate as in sim_power_cycle. Then attaches. */
 void world_cut(struct world *w, enum sim_fate (*fate)(void *arg, size_t i), void *arg);
 
 /* changes of the live image */
@@ -153,17 +153,17 @@ void live_punch(struct world *w, unsigned blk); /* zeroes without content */
 void live_free(struct world *w, unsigned blk);
 void live_revert(struct world *w);
 
-/* Commits the live image; checks the outcome and all cuts on the way. The errors of commit_run. */
+/* Commits the live image; checks the outcome and all cuts within it. Errors of commit_run. */
 int world_commit(struct world *w);
 int world_commit_as(struct world *w, const struct commit_options *opt);
 int world_checkpoint(struct world *w, enum record_type type, uint32_t flags);
 void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever);
 void world_disarm(struct world *w);
-void world_check_base(struct world *w); /* the base alone is n, durably */
+void world_check_base(struct world *w); /* the base alone holds n, durably */
 uint64_t world_ops(const struct world *w);
 
-/* Copies the volume as index and base show it into a static buffer. NULL: read error, if it may
- * be. */
+/* Copies the volume as index and base show it into a static buffer. NULL: a read error, where that
+ * is allowed. */
 const uint8_t *volume_read(const struct world *w, const struct cards *c,
 			   const struct log_index *ix);
 /* First block used in the image that differs; -1: none. */
@@ -172,18 +172,18 @@ const uint8_t *content_of(unsigned content);
 
 /* ---- source.c ---- */
 struct commit_source source_of(struct world *w);
-/* For a checkpoint, some blocks of the live image: they may have changed since they were logged. */
 const struct flash_profile *profile_of(const struct world *w); /* NULL: not planned */
+/* For a checkpoint, some blocks of the live image: they may have changed since they were logged. */
 bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf);
 
 /* ---- lie.c ---- */
-void lie_start(struct world *w);		   /* new cards, or their power was cut */
+void lie_start(struct world *w);		   /* new cards, or cards after a power cut */
 void lie_wrote(struct world *w, const void *data); /* to the log card */
 void lie_flushed(struct world *w);
 void lie_remember(struct world *w);
 void lie_forget(struct world *w);
-/* The past image that the volume holds, and how many commits that returned are lost with it. NULL:
- * none. */
+/* The past image that the volume holds, and the number of returned commits that are lost with it.
+ * NULL: none. */
 const struct image *lie_find(const struct world *w, const uint8_t *volume, unsigned *ret_lost);
 
 /* ---- ext4.c ---- */
@@ -196,8 +196,8 @@ void ext4_check(const struct image *im, const uint8_t *volume); /* e2fsck, and t
 
 /* ---- cut.c ---- */
 void hook_cards(struct world *w); /* from now on every write and flush of them is a cut point */
-void cut_here(struct world *w);	  /* tries images of a cut at this moment */
-/* attaches what a cut left and asks the oracle; takes the cards */
+void cut_here(struct world *w);	  /* tries images of a cut at this point */
+/* attaches the result of a cut and asks the oracle; takes over the cards */
 void judge(struct world *w, struct cards *c);
 void cards_clone(struct cards *ret, const struct cards *c);
 void cards_close(struct cards *c);
@@ -215,7 +215,7 @@ struct attack {
 /* attacks.c, attacks_card.c, forge.c */
 extern const struct attack attacks[], card_attacks[], forge_attacks[];
 extern const unsigned n_attacks, n_card_attacks, n_forge_attacks;
-extern uint64_t forgeries; /* how many of them */
+extern uint64_t forgeries; /* their number */
 /* Contents from FORGED on are those of forge.c. */
 enum { FORGED = 61000 };
 const uint8_t *forged_content(unsigned n);

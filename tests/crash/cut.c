@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cut points and images.
+ * Cut points and images. The cards' vtables are wrapped: before each write and each flush, and at
+ * the end of each operation of a session, the cards are cloned, the power of the clones is cut, and
+ * the clones are attached.
  *
- * The cards' vtables are wrapped: before each write and each flush, and at the end of what a
- * session does, the cards are cloned, the power of the clones is cut, and the clones are attached.
- * What a cut leaves of the unflushed block writes is enumerated when they are few: all subsets of
- * {done, dropped}; then each one alone dropped, torn, garbage or done; then samples, in which
+ * The results of a cut for the unflushed block writes are enumerated when they are few: all subsets
+ * of {done, dropped}; then each one alone dropped, torn, garbage or done; then samples, in which
  * writes also overtake each other.
  */
 #include <errno.h>
@@ -94,7 +94,7 @@ static const struct image *find_generation(struct world *w, const uint8_t *volum
 	int bad[MAX_TRIED + 1];
 	unsigned lost;
 
-	/* the one that was attempted last first: most images hold it or n */
+	/* the last attempt first: most images hold it or n */
 	for (unsigned gen = w->n_tried + 1; gen-- > 0;) {
 		bad[gen] = image_differs(gen ? &w->tried[gen - 1] : &w->n, volume, w->shape.blks);
 		if (bad[gen] >= 0)
@@ -117,8 +117,8 @@ static const struct image *find_generation(struct world *w, const uint8_t *volum
 	     w->n_tried ? bad[w->n_tried] : -1, w->n_tried, rep->why);
 }
 
-/* The lent room is not there, is another log's, or is given up: never a mixture, and without an
- * order nothing but N or N+1. */
+/* The lent room is missing, belongs to another log, or is given up: never a mixture, and without an
+ * explicit order only N or N+1. */
 static void judge_without_lent(struct world *w, const struct cards *c,
 			       const struct log_super *super)
 {
@@ -226,7 +226,7 @@ void judge(struct world *w, struct cards *c)
 struct fates {
 	unsigned n;
 	uint8_t fate[8 * MAX_BLKS + 512];
-	unsigned shift; /* index of the first block write of the card at hand */
+	unsigned shift; /* index of the first block write of this card */
 };
 
 static enum sim_fate fate_of(void *arg, size_t i)
@@ -236,7 +236,7 @@ static enum sim_fate fate_of(void *arg, size_t i)
 	return (enum sim_fate)f->fate[f->shift + i];
 }
 
-/* f NULL: by a seed */
+/* f NULL: fates from a seed */
 static void image(struct world *w, struct fates *f)
 {
 	struct cards c;
@@ -331,8 +331,9 @@ void cut_here(struct world *w)
 /* ---- hooks ---- */
 
 /*
- * Nothing that the committed image uses is written at home but its own content, and that only while
- * the durable log holds it too. Stronger than what a cut shows: it asks at every write.
+ * A home write to a block that the committed image uses may only contain that image's content, and
+ * only while the durable log also holds it. This check is stricter than a cut: it applies to every
+ * write.
  */
 static void check_home_write(struct world *w, uint64_t blk, const void *data)
 {
@@ -349,8 +350,8 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 		     (unsigned long long)blk);
 }
 
-/* The record says that all it speaks of is durable: a FLUSH came between. Recovery would mostly see
- * through a record that came too early, so that a cut does not show it. */
+/* Everything that the record refers to is durable: a FLUSH came in between. Recovery would mostly
+ * detect a record that came too early, so a cut would not reveal it. */
 static void check_record_write(struct world *w, const uint8_t *data)
 {
 	enum { TYPE_AT = 32 };
@@ -370,13 +371,14 @@ static void note_fault(int r, bool must_fail)
 	say("an operation failed");
 }
 
-/* A bad copy of the super record is mended on the way, and that may fail: it is tried again. */
+/* A bad copy of the superblock is mended during other work, and that may fail: it is tried
+ * again. */
 static bool is_mending(const void *buf)
 {
 	return current->log && log_super_trouble(current->log) && !memcmp(buf, "COWFSSUP", 8);
 }
 
-/* A file may hold what looks like a record: at home it is none. */
+/* A file may hold something that looks like a record: at home it does not count as one. */
 static bool is_ring(const struct card *c, uint64_t off_bytes)
 {
 	return c == current->c.log &&
@@ -416,7 +418,7 @@ static int hook_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_b
 {
 	int r = real->read(c, off_bytes, buf, len_bytes);
 
-	/* while there is no record, the super record is looked at, of which one copy is enough */
+	/* while there is no record, the superblock is read, and one copy of it is enough */
 	note_fault(r, current->log && log_newest(current->log)->seq);
 	return r;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Worlds with a real file system: small ext2 and ext4 images, changed through libext2fs between the
- * commits, so that each generation is one that could be mounted, with its journal empty, as behind
- * a freeze.
+ * commits. So each generation could be mounted, with its journal empty, as after a freeze.
  *
- * The image lies in a memory file. What its blocks are used for is asked of cowfs's own map once
- * and for all generations (that is what is under test); what e2fsck and the tree say of a sample of
- * the recovered volumes is not ours.
+ * The image lies in a memory file. The use of its blocks comes from cowfs's own map, once for all
+ * generations (that map is under test). The verdict on a sample of the recovered volumes comes from
+ * e2fsck and the tree, which are independent of cowfs.
  */
 #include <ext2fs/ext2fs.h>
 #include <fcntl.h>
@@ -229,7 +228,7 @@ static void write_file(struct world *w, ext2_filsys fs, const char *name)
 	if (ext2fs_write_new_inode(fs, ino, &inode) ||
 	    ext2fs_file_open(fs, ino, EXT2_FILE_WRITE, &f))
 		fail("a file cannot be made");
-	e = ext2fs_file_write(f, data, (unsigned)bytes, &put); /* out of room: as far as it goes */
+	e = ext2fs_file_write(f, data, (unsigned)bytes, &put); /* no room left: a part is enough */
 	if ((e && e != EXT2_ET_BLOCK_ALLOC_FAIL) || ext2fs_file_close(f))
 		fail("a file cannot be written: %ld", (long)e);
 }
@@ -252,7 +251,7 @@ static bool remove_file(ext2_filsys fs, const char *name)
 	return true;
 }
 
-/* What the kernel leaves in free blocks and in the journal's log is nothing that anybody reads. */
+/* Nothing reads the content that the kernel leaves in free blocks and in the journal's log. */
 static void noise(struct world *w)
 {
 	for (unsigned b = 0; b < EXT_BLKS; b++)
@@ -279,8 +278,8 @@ void ext4_change(struct world *w)
 		fail("the image cannot be written");
 	take_in(&w->live);
 	for (unsigned b = 0; b < EXT_BLKS; b++)
-		/* what was free is not on the card: using it is writing it, also with what it
-		 * held */
+		/* free blocks are not on the card: a block that becomes used is written, even with
+		 * its old content */
 		if (w->live.content[b] != was.content[b] ||
 		    (w->live.use[b] == USE_USED && was.use[b] != USE_USED)) {
 			w->dirty[b] = true;
@@ -289,7 +288,7 @@ void ext4_change(struct world *w)
 	noise(w);
 }
 
-/* ---- the oracles that are not ours ---- */
+/* ---- the independent oracles ---- */
 
 void ext4_check(const struct image *im, const uint8_t *volume)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Forgeries: content of files that is, byte for byte, what recovery looks for in the ring, made by
- * somebody who knows the format, the ring uuid, every record, and where in the ring his content is
- * going to lie.
+ * Forgeries: content of files that is, byte for byte, what recovery searches for in the ring. Its
+ * author knows the format, the ring uuid, every record, and the place in the ring where the content
+ * will lie.
  *
  * None may be accepted: after a commit of them the newest generation is the genuine one, nothing
  * was rejected, every block reads as it was written, and the ledger is the card's own.
@@ -23,7 +23,7 @@ enum kind {
 	AS_HEAD = 1 << 2,
 	AS_DESC = 1 << 3,
 	AS_WEAR = 1 << 4,
-	AS_COPY = 1 << 5,  /* of what lies in this card's ring just now */
+	AS_COPY = 1 << 5,  /* of a block that lies in this card's ring at present */
 	AS_GROUP = 1 << 6, /* payload, descriptor and record that belong together */
 	AS_ANYTHING = (1 << 7) - 1,
 };
@@ -37,12 +37,12 @@ const uint8_t *forged_content(unsigned n)
 	return forged[n];
 }
 
-/* what the author of a file knows */
+/* knowledge of the author of a file */
 struct author {
 	struct world *w;
 	const struct log_super *super;
 	const struct log_record *newest;
-	uint64_t lblk[ROUND_BLKS]; /* where the k-th block will lie */
+	uint64_t lblk[ROUND_BLKS]; /* place of the k-th block */
 };
 
 static uint64_t any(struct author *a, uint64_t n)
@@ -84,7 +84,7 @@ static struct record_ptr pointer(struct author *a)
 static struct log_record some_record(struct author *a, unsigned k)
 {
 	const struct log_record *n = a->newest;
-	struct log_record r = *n; /* identity, marks and ledger are right, mostly */
+	struct log_record r = *n; /* identity, marks and ledger are mostly right */
 
 	r.type = (enum record_type)(RECORD_COMMIT + any(a, 5));
 	r.flags = (uint32_t)any(a, 2);
@@ -170,7 +170,7 @@ static void put_wear(struct author *a, uint8_t *blk)
 		       (uint32_t)any(a, 3), 64);
 }
 
-/* What is in the ring at the place where it will lie, or at any other. */
+/* The content of the ring at the place where this block will lie, or at any other. */
 static void put_copy(struct author *a, unsigned k, uint8_t *blk)
 {
 	uint64_t blks = (uint64_t)a->super->seg_bytes / COW_BLK_BYTES * a->super->seg_count;
@@ -201,7 +201,7 @@ static void put_group(struct author *a, unsigned k, uint8_t *payload, uint8_t *d
 
 /* ---- a commit of them ---- */
 
-/* The k-th block of the next commit will lie where the cursor then is: nothing comes before it. */
+/* The k-th block of the next commit will lie at the cursor: nothing comes before it. */
 static void look_ahead(struct author *a)
 {
 	const struct log *l = a->w->log;
@@ -211,8 +211,8 @@ static void look_ahead(struct author *a)
 		a->lblk[k] = lblk;
 }
 
-/* Each block of the volume has a few slots in turn: what the generations before hold stays as it
- * is. */
+/* Each block of the volume has a few slots in turn: the content of older generations stays
+ * unchanged. */
 static unsigned next_slot(unsigned blk)
 {
 	static uint8_t turn[MAX_BLKS];
@@ -270,7 +270,7 @@ static unsigned write_some(struct author *a, unsigned kinds, unsigned n)
 	return n;
 }
 
-/* ---- is one of them believed? ---- */
+/* ---- is one of them accepted? ---- */
 
 static void check_genuine(struct world *w, const struct log_record *is)
 {
@@ -291,8 +291,8 @@ static void check_genuine(struct world *w, const struct log_record *is)
 		fail("a forgery cost a part of the wear table");
 }
 
-/* No superblock is found where both copies are gone, and one in a file could lie where a pending
- * one is looked for. */
+/* No superblock is found if both copies are gone, and a forged one in a file could lie where
+ * recovery searches for a pending one. */
 static void check_super(struct world *w)
 {
 	static const uint8_t none[COW_BLK_BYTES];
@@ -329,7 +329,7 @@ static void check_now(struct world *w, unsigned how)
 	check_super(w);
 }
 
-/* Room for it, and no epoch to open: then its place is known. */
+/* Room for the commit, and no epoch to open: then its place is known. */
 static void make_ready(struct world *w, unsigned n, unsigned turn)
 {
 	w->mute = true;
@@ -356,7 +356,7 @@ static void forge_turn(struct world *w, unsigned kinds, unsigned turn, bool cuts
 	w->mute = !cuts || turn % 8;
 	attack_commit_ok(w);
 	w->mute = true;
-	if (w->bill.logged == n && !w->bill.spilled) { /* no zeroes, and none as it was */
+	if (w->bill.logged == n && !w->bill.spilled) { /* no zeroes, and none unchanged */
 		if (log_newest(w->log)->start_lblk != a.lblk[0])
 			fail("the forgeries lie elsewhere than foreseen: at %llu, not %llu",
 			     (unsigned long long)log_newest(w->log)->start_lblk,
@@ -367,7 +367,7 @@ static void forge_turn(struct world *w, unsigned kinds, unsigned turn, bool cuts
 	check_now(w, turn % 4);
 }
 
-/* Places of the ring where no forgery has lain. */
+/* Counts places of the ring where no forgery has lain. */
 static uint64_t missed(const struct world *w, const bool *reached)
 {
 	uint64_t seg_blks = log_super(w->log)->seg_bytes / COW_BLK_BYTES, n = 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cards that lie about FLUSH, and what they may be found with.
+ * Cards that lie about FLUSH, and the generations that recovery may find on them.
  *
- * Two kinds: the last M FLUSHes did not happen (the simulator's own), and the harder one that lag
- * is specified for: once a record's FLUSH has returned, all that was issued before the record
- * before it was acknowledged is durable, and nothing else, however many FLUSHes came between.
+ * Two kinds. In the first, the last M FLUSHes did not happen (built into the simulator). The second
+ * is harder, and lag is specified for it: once a record's FLUSH has returned, everything issued
+ * before the acknowledgement of the previous record is durable, and nothing else, however many
+ * FLUSHes came in between.
  */
 #include <limits.h>
 #include <string.h>
@@ -56,7 +57,7 @@ void lie_flushed(struct world *w)
 	w->record_written = false;
 }
 
-/* ---- what was ---- */
+/* ---- the past ---- */
 
 static void remember_one(struct world *w, const struct image *im)
 {
@@ -66,7 +67,7 @@ static void remember_one(struct world *w, const struct image *im)
 		w->n_past++;
 }
 
-/* n is about to be replaced by a commit that returned. */
+/* Called before a commit that returned replaces n. */
 void lie_remember(struct world *w)
 {
 	w->commits++;
@@ -82,8 +83,8 @@ void lie_forget(struct world *w)
 	w->n_past = 0;
 }
 
-/* How many commits that returned are lost if the volume is one of the past: the fewest. -1: it is
- * none of them. */
+/* The newest past image that the volume holds; *ret_lost: number of returned commits that are lost
+ * with it. NULL: none. */
 const struct image *lie_find(const struct world *w, const uint8_t *volume, unsigned *ret_lost)
 {
 	for (unsigned i = 0; i < w->n_past; i++)

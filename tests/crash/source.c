@@ -44,8 +44,8 @@ static int src_read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return log_index_read_volume(w->index, w->c.base, blk, blks, buf);
 }
 
-/* As a file system's map would answer: runs end where the use does, or at a group's end. In every
- * second world each block is a run. */
+/* As a file system's map would answer: runs end where the use changes, or at the end of a group. In
+ * every second world each block is a run. */
 static int run_of(struct world *w, const uint8_t *use, uint64_t blk, uint64_t max_blks,
 		  enum blk_use *ret, uint64_t *ret_blks)
 {
@@ -71,8 +71,8 @@ static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum bl
 	return run_of(ctx, ((struct world *)ctx)->n.use, blk, max_blks, ret, ret_blks);
 }
 
-/* Cards with units of a few blocks, so that some of them are written whole, some over gaps, and
- * some go to the log. */
+/* Cards with units of a few blocks, so that some units are written whole, some gaps are written
+ * over, and some blocks go to the log. */
 const struct flash_profile *profile_of(const struct world *w)
 {
 #define SPEED                                                                                      \
@@ -119,7 +119,7 @@ bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf)
 		uint8_t *to = (uint8_t *)buf + blk_to_bytes(i);
 
 		memcpy(to, content_of(w->live.content[blk + i]), COW_BLK_BYTES);
-		to[0] ^= (blk + i + at.seed) % 7 == 3; /* of another time */
+		to[0] ^= (blk + i + at.seed) % 7 == 3; /* changed since it was logged */
 	}
 	return (blk + at.seed) % 5 != 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A random workload: what a session may do, in any order, with failing operations and power
+/* A random workload: all operations of a session, in any order, with failing operations and power
  * cuts. */
 #include <errno.h>
 #include <string.h>
@@ -51,10 +51,10 @@ static struct shape random_shape(struct world *w)
 static void change_block(struct world *w, unsigned blk)
 {
 	switch (blk == BITMAP_BLK ? 3 : rnd_below(w, 12)) {
-	case 0: /* allocated, or overwritten, with what it holds already */
+	case 0: /* allocated, or overwritten, with its present content */
 		live_write(w, blk, w->live.content[blk]);
 		break;
-	case 1: /* back to what is committed */
+	case 1: /* back to the committed content */
 		live_write(w, blk, w->n.content[blk]);
 		break;
 	case 2: /* discarded and used */
@@ -64,14 +64,14 @@ static void change_block(struct world *w, unsigned blk)
 		live_write(w, blk, 0);
 		break;
 	case 4:
-	case 5: /* freed, with and without a trace */
+	case 5: /* freed, with or without a trace */
 		if (w->shape.no_classifier)
 			break;
 		live_free(w, blk);
 		if (rnd_below(w, 2))
 			w->dirty[blk] = true;
 		break;
-	case 6: /* the journal is written all the time, and moves once in a while */
+	case 6: /* the journal is written all the time, and sometimes moves */
 		if (w->shape.no_classifier || (w->live.use[blk] != USE_JOURNAL && rnd_below(w, 6)))
 			break;
 		live_write(w, blk, (unsigned)rnd_below(w, CONTENTS));
@@ -88,7 +88,7 @@ static void change(struct world *w)
 	uint64_t n = 1 + rnd_below(w, sizes[rnd_below(w, ARRAY_SIZE(sizes))]);
 	unsigned blk = (unsigned)rnd_below(w, w->shape.blks), b = MAX_BLKS;
 
-	/* all that is used gets new content: more than a small ring holds */
+	/* all used blocks get new content: more than a small ring holds */
 	if (w->shape.heavy && !rnd_below(w, w->shape.lends ? 2 : 3))
 		b = 0;
 	for (; b < w->shape.blks; b++)
@@ -132,8 +132,8 @@ static void commit(struct world *w)
 		live_revert(w);
 }
 
-/* Leaves and comes back, the power stays: with or without a checkpoint and the record that says
- * so. */
+/* Closes and attaches again, with the power on: with or without a checkpoint and the record that
+ * says so. */
 static void reattach(struct world *w, bool clean)
 {
 	uint64_t ops = world_ops(w);
@@ -158,7 +158,7 @@ static void recover(struct world *w)
 	total.recoveries++;
 	world_close(w);
 	world_open(w);
-	/* its mending failed, which fails nothing else: it is tried again */
+	/* its mending failed, which makes nothing else fail: it is tried again */
 	if (log_super_trouble(w->log)) {
 		if (world_checkpoint(w, RECORD_RETIRED, RECORD_CLEAN) < 0)
 			return;
@@ -205,7 +205,7 @@ void workload_run(uint64_t seed)
 	struct shape s = random_shape(&w);
 
 	s.plan = seed % 4;
-	/* all that is used gets new content now and then, and little is free */
+	/* all used blocks sometimes get new content, and few are free */
 	if (!s.ext4 && seed % 3 == 0) {
 		s.lends = s.heavy = true;
 		s.blks = TOY_BLKS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The toy file system, its generations, and what a session does with the log: the oracle's side. */
+/* The toy file system, its generations, and the log operations of a session: the oracle's side. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -146,7 +146,7 @@ uint64_t world_ops(const struct world *w)
 	       (w->c.lent ? sim_ops(w->c.lent) : 0);
 }
 
-/* ---- what the volume shows ---- */
+/* ---- the visible volume ---- */
 
 const uint8_t *volume_read(const struct world *w, const struct cards *c, const struct log_index *ix)
 {
@@ -219,7 +219,7 @@ void world_open(struct world *w)
 	if (gen > w->n_tried)
 		fail("attach: no generation");
 	if (gen) {
-		/* not known to be durable before the next good flush */
+		/* not certainly durable before the next good flush */
 		struct image old = w->n;
 
 		w->n = w->tried[gen - 1];
@@ -242,8 +242,8 @@ void world_close(struct world *w)
 	w->log = NULL;
 }
 
-/* What a release before LOG_INCOMPAT_ESCAPED leaves: nothing else differs, as no content here is
- * escaped. The power was cut. */
+/* Makes the card of a release before LOG_INCOMPAT_ESCAPED. Nothing else differs, as no content here
+ * is escaped. The power was cut. */
 static void make_old(struct world *w)
 {
 	static _Alignas(4096) uint8_t blk[COW_BLK_BYTES];
@@ -262,7 +262,7 @@ static void make_old(struct world *w)
 	say("the card is one of the old form");
 }
 
-/* After a cut all of RAM is gone, and what was found is durable. */
+/* After a cut RAM is lost, and everything found on the card is durable. */
 static void after_cut(struct world *w)
 {
 	w->mute = w->armed = w->failed = w->fault = false;
@@ -270,7 +270,7 @@ static void after_cut(struct world *w)
 		make_old(w);
 	hook_cards(w);
 	world_open(w);
-	/* a record that was rejected is seen only until its place is used again */
+	/* a rejected record is visible only until its place is used again */
 	w->acked = w->acked_before = w->lie ? w->rep.newest.ledger : w->rep.ledger;
 	w->n_tried = 0;
 	lie_forget(w);
@@ -338,7 +338,7 @@ void live_revert(struct world *w)
 		ext4_revert(w);
 }
 
-/* ---- what a session does ---- */
+/* ---- operations of a session ---- */
 
 static void publish(void *ctx, struct log_index *ix)
 {
@@ -352,8 +352,8 @@ static void publish(void *ctx, struct log_index *ix)
 
 void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever)
 {
-	/* As the daemon, before its first job. A read that fails there costs a part of the table of
-	 * erase blocks, and no job is told (wear_test). */
+	/* As the daemon does, before its first job. A read that fails there costs a part of the
+	 * table of erase blocks, and no job fails (wear_test). */
 	if (w->log)
 		log_wear_load(w->log);
 	w->armed = true;
@@ -394,18 +394,18 @@ static void check_outcome(struct world *w, const char *what, int r)
 		fail("%s left the card writable", what);
 }
 
-/* As a volume does: room that is lent stays so until no generation needs it. */
+/* As a volume does: lent room stays lent until no generation needs it. */
 static int lend(struct world *w)
 {
 	static const uint8_t zero[COW_BLK_BYTES];
 	int r = w->c.lent ? log_lend(w->log, w->c.lent) : 0;
 
-	/* make_old: an upgrade has drawn another uuid since; what was found at attach did not need
-	 * it */
+	/* make_old: an upgrade has drawn another uuid since; the state at attach did not need the
+	 * room */
 	if (r == -EEXIST && w->shape.old_form)
 		r = sim_poke(w->c.lent, 0, zero, sizeof(zero)) < 0 ? -EIO
 								   : log_lend(w->log, w->c.lent);
-	return r == -EBUSY ? card_set_writable(w->c.lent, true) : r; /* since it was opened */
+	return r == -EBUSY ? card_set_writable(w->c.lent, true) : r; /* lent since the open */
 }
 
 static void unlend(struct world *w)
@@ -512,7 +512,7 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 		if (world_ops(w) != ops) {
 			w->acked_before = w->acked;
 			w->acked = log_newest(w->log)->ledger;
-			w->n_tried = 0; /* its record is newer than theirs: they are dead */
+			w->n_tried = 0; /* its record is newer than theirs: they cannot win */
 		}
 		w->last = 0;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Small btrfs images of mkfs.btrfs, made at the first call, changed by the edits of an input: the
- * map of all blocks then looks at them. Input: image u8, flags u8, then edits. Damage alone is
- * found by checksums; FLAG_SEAL makes them right again.
+ * Small btrfs images of mkfs.btrfs, made at the first call and changed by the edits of an input.
+ * The map of all blocks then reads them. Input: image u8, flags u8, then edits. Checksums detect
+ * simple damage; FLAG_SEAL makes them right again.
  *
  * An edit: what u8, place u16, offset u16, value u32. what: bit 0 the superblock, else a tree
  * block; bits 2 and 3 the width, bit 4 adds, bit 5 puts the address of a tree block there, bit 6
@@ -75,7 +75,7 @@ static void seal(uint8_t *p, size_t bytes)
 	fuzz_put(p, crc32c(0, p + 32, bytes - 32), 4);
 }
 
-/* *ret: where the block is. */
+/* *ret: place of the block. */
 static void edit_one(const struct image *im, struct fuzz_input *in, bool sealed, size_t *ret)
 {
 	unsigned what = (unsigned)fuzz_uint(in, 1), place = (unsigned)fuzz_uint(in, 2);
@@ -95,7 +95,7 @@ static void edit_one(const struct image *im, struct fuzz_input *in, bool sealed,
 	*ret = base;
 }
 
-/* ---- what looks at it ---- */
+/* ---- the code under test ---- */
 
 static int memory_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {

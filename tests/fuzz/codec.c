@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The codecs of segment heads, records, super records, descriptors and heads of lent room. Input:
- * kind u8 (bit 7: leave the checksum alone; bit 2: lent room), then the block from its first byte
- * behind checksum and magic on; the rest is zero. What is accepted must be the same bytes when
- * written again.
+ * The codecs of segment heads, records, superblocks, descriptors and heads of lent room. Input:
+ * kind u8 (bit 7: leave the checksum alone; bit 2: lent room), then the block after checksum and
+ * magic; the rest is zero. An accepted block must give the same bytes when it is written again.
  */
 #include <errno.h>
 
@@ -36,8 +35,8 @@ static void try_super(void)
 	FUZZ_PROMISE(!memcmp(blk, out, sizeof(blk)));
 }
 
-/* Counters of a later release may follow ours, an identity is cut, and what there is of the wear
- * table is anything. */
+/* Counters of a later release may follow, an identity is cut off, and the part of the wear table
+ * has arbitrary content. */
 static void try_record(void)
 {
 	enum {

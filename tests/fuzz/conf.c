@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The configuration file: any bytes; an error has a place and a sentence; what is accepted has been
+/* The configuration file: any bytes. An error has a place and a sentence; an accepted file has been
  * checked. */
 #include <errno.h>
 

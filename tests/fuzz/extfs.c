@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whole file systems: small ext2/3/4 images of mke2fs, made at the first call, changed by the edits
- * of an input. Input: image u8, flags u8, then edits. Everything in cowfs that parses such an image
- * then looks at it: probe, fingerprint, the map of all blocks, and the walk of cowctl top. Damage
- * alone is found by checksums; FLAG_SEAL makes them right again.
+ * Whole file systems: small ext2/3/4 images of mke2fs, made at the first call and changed by the
+ * edits of an input. Input: image u8, flags u8, then edits. All code in cowfs that parses such an
+ * image then reads it: probe, fingerprint, the map of all blocks, and the walk of cowctl top.
+ * Checksums detect simple damage; FLAG_SEAL makes them right again.
  *
  * An edit: what u8, place u16, offset u16, value u32. what: the low two bits are the place's kind,
  * bits 2 and 3 the width, bit 4 adds, bit 5 puts the number of a block of the tables there (so that
@@ -145,7 +145,7 @@ static void images_make(void)
 
 /* ---- checksums made right ---- */
 
-/* as ext4 has it: neither inverted before nor after */
+/* as in ext4: not inverted before or after */
 static uint32_t crc(uint32_t seed, const void *p, size_t n)
 {
 	return ~crc32c(~seed, p, n);
@@ -177,7 +177,7 @@ static void seal_inode(const struct image *im, uint32_t seed, uint32_t ino, uint
 		fuzz_put(p + 130, v >> 16, 2);
 }
 
-/* Blocks of trees belong to the journal: of others no checksum is looked at. */
+/* Blocks of trees belong to the journal: no code checks the checksums of others. */
 static void seal_trees(const struct image *im, uint32_t seed)
 {
 	uint8_t head[8] = { JOURNAL_INO };
@@ -283,7 +283,7 @@ static void edit_one(const struct image *im, struct fuzz_input *in)
 	fuzz_put(now + base + off, v, width);
 }
 
-/* ---- what looks at it ---- */
+/* ---- the code under test ---- */
 
 static int memory_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A file of profiles, or a trace: any bytes. What is accepted as a profile makes a model that keeps
- * its account. */
+/* A file of profiles, or a trace: any bytes. An accepted profile makes a model that keeps its
+ * account. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -55,7 +55,7 @@ static void profiles(const char *path)
 	FUZZ_PROMISE(r == 0 || (r < 0 && *why));
 	if (r < 0)
 		return;
-	/* those of the program come first, and are tested elsewhere */
+	/* the program's own come first; other tests cover them */
 	own = flash_profiles_count(ps);
 	for (size_t i = 28; i < own && i < 40; i++)
 		use(flash_profiles_at(ps, i));

@@ -39,7 +39,7 @@ static inline void fuzz_put(uint8_t *p, uint64_t v, size_t width)
 		p[i] = (uint8_t)(v >> 8 * i);
 }
 
-/* Takes the input apart, front to back; past its end everything is zero. */
+/* Splits the input from front to back; after its end every value is zero. */
 struct fuzz_input {
 	const uint8_t *p;
 	size_t left;
@@ -54,7 +54,8 @@ static inline uint64_t fuzz_uint(struct fuzz_input *in, size_t width)
 	return v;
 }
 
-/* A zero-terminated copy of its own size, so that a sanitizer sees one byte too many. */
+/* A zero-terminated copy of its own size, so that a sanitizer detects an access one byte beyond
+ * it. */
 static inline char *fuzz_text(const uint8_t *data, size_t len)
 {
 	char *s = malloc(len + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The offsets here are those of docs/FORMAT.md, on purpose not taken from the codec. */
+/* The offsets here are those of docs/FORMAT.md, intentionally not taken from the codec. */
 #include "image.h"
 
 #include "base/crc32c.h"
@@ -81,7 +81,7 @@ static void fix_block(struct toy *t, uint64_t b, uint8_t *blk)
 	poke(t, b, blk);
 }
 
-/* Where lblk lies on the card; beyond its end: not there. */
+/* Place of lblk on the card; after the end of the ring: none. */
 static uint64_t ring_blk(const struct image *im, uint64_t lblk)
 {
 	uint64_t first = im->toy.card->geo.size_bytes, eb = TOY_SEG_BLKS * COW_BLK_BYTES;

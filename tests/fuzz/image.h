@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fuzzed cards: a card with a history (toy.h), changed by the edits of an input. Damage alone is
- * found by checksums; so an input may ask that all of them are made right again, from the innermost
- * to the outermost.
+ * Fuzzed cards: a card with a history (toy.h), changed by the edits of an input. Checksums detect
+ * simple damage. So an input may ask for all of them to be made right again, from the innermost to
+ * the outermost.
  */
 #ifndef COWFS_TESTS_FUZZ_IMAGE_H
 #define COWFS_TESTS_FUZZ_IMAGE_H
@@ -30,18 +30,18 @@ const struct image *image_get(unsigned n);
 
 enum {
 	EDIT_FIX_BLOCKS = 1 << 0,  /* the checksum of every block with a magic */
-	EDIT_FIX_GROUPS = 1 << 1,  /* and of descriptors, in the records that point at them */
+	EDIT_FIX_GROUPS = 1 << 1,  /* and of descriptors, in the records that point to them */
 	EDIT_FIX_PAYLOAD = 1 << 2, /* and of payload, in the descriptors */
 };
 
 struct edits {
-	/* distinct blocks of the ring and of the volume that were touched */
+	/* number of distinct blocks of the ring and of the volume that were touched */
 	unsigned ring_blks, home_blks;
 	uint64_t home_blk; /* the last one of these */
-	bool outside;	   /* and others: super copies, unused ones */
+	bool outside;	   /* others were touched: superblock copies, unused blocks */
 };
 
-/* Applies what is left of the input to the log's card. */
+/* Applies the rest of the input to the log's card. */
 void image_edit(const struct image *im, struct toy *t, struct fuzz_input *in, unsigned fix,
 		struct edits *ret);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs a fuzz target without libFuzzer: main CORPUS MUTATIONS [SEED]. First every file of the
- * corpus, then inputs made of them by a few dumb mutations, the same ones for the same seed. The
- * input at hand is kept in a file while it runs, so that a crash leaves it behind.
+ * Runs a fuzz target without libFuzzer: main CORPUS MUTATIONS [SEED]. First it runs every file of
+ * the corpus, then inputs made from them by simple mutations, which are the same for the same seed.
+ * The present input is kept in a file while it runs, so that a crash leaves it behind.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -79,13 +79,13 @@ static void mutate_once(uint8_t *p, size_t *len)
 		if (at < *len)
 			p[at] = edge[rnd(sizeof(edge))];
 		break;
-	case 3: /* a piece goes */
+	case 3: /* removes a piece */
 		n = rnd(1 + min_u64(*len - at, 64));
 		memmove(p + at, p + at + n, *len - at - n);
 		*len -= n;
 		break;
-	case 4: /* a piece comes again */
-	case 5: /* or from another input */
+	case 4: /* repeats a piece */
+	case 5: /* takes a piece of another input */
 		n = rnd(1 + min_u64(f->len, 64));
 		if (*len + n > MAX_BYTES)
 			break;

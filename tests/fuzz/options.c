@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Everything that people type: sizes, shares, durations, numbers, mount -o, the kernel command
- * line, command lines. Input: kind u8, then text.
+ * All text that users type: sizes, shares, durations, numbers, mount -o, the kernel command line,
+ * command lines. Input: kind u8, then text.
  */
 #include <errno.h>
 
@@ -70,7 +70,7 @@ static void mount_options(char *s)
 						  sizeof(why)) == 0);
 }
 
-/* One word a line. */
+/* One word per line. */
 static void command_line(char *s)
 {
 	enum { OPT_HELP = VOLOPTS, OPT_FORCE };

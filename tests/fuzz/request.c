@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests of the control protocol: any bytes, a sentence for every error, and what was read can be
- * said again. */
+/* Requests of the control protocol: any bytes. Every error has a sentence, and an accepted request
+ * can be written again. */
 #include <errno.h>
 
 #include "wire/proto.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Recovery of a ring image. Input: image u8, flags u8, then the edits of image.c. Whatever is on
- * the card: opening writes nothing; what is written later stays inside the ring, the super copies
- * and the volume; all errors are errors; and what was once shown is shown again after a checkpoint
- * and after the next attach.
+ * Recovery of a ring image. Input: image u8, flags u8, then the edits of image.c. For any content
+ * of the card: opening writes nothing; later writes stay inside the ring, the superblock copies and
+ * the volume; all errors are valid error codes; and content that was shown once is shown again
+ * after a checkpoint and after the next attach.
  *
- * If one block is damaged and no checksum made right, the generation that is found is one that was,
- * block for block, but for that block if it is at home and the newest commit did not write it
- * there.
+ * If one block is damaged and no checksum is made right, recovery finds a real generation, block
+ * for block. The exception is the damaged block, if it is at home and the newest commit did not
+ * write it there.
  */
 #include <errno.h>
 
@@ -18,7 +18,7 @@ enum { FLAG_FIX = 7, FLAG_ANY_BASE = 8, FLAG_COMMIT = 16, FLAG_ACCEPT = 32 };
 static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES],
 	again[TOY_BLKS * COW_BLK_BYTES];
 
-/* ---- every write of the target is looked at ---- */
+/* ---- checks every write of the target ---- */
 
 static const struct card_ops *real;
 static struct card_ops guarded;
@@ -69,7 +69,7 @@ static bool is_error(int r)
 	return r < 0 && r > -4096;
 }
 
-/* Opens; the cards must not notice. */
+/* Opens; the cards must not change. */
 static int attach(struct toy *t, unsigned flags)
 {
 	uint64_t before = ops(t), bad;
@@ -90,8 +90,8 @@ static int attach(struct toy *t, unsigned flags)
 	return r;
 }
 
-/* One damaged block: a generation that was, or none. Damage at home is seen only where the newest
- * commit wrote. */
+/* One damaged block: recovery finds a real generation, or none. Damage at home is detected only
+ * where the newest commit wrote. */
 static void check_generation(const struct image *im, struct toy *t, const struct edits *e)
 {
 	bool checked = t->rep.newest.type == RECORD_COMMIT ||
@@ -140,7 +140,7 @@ static void go_on(struct toy *t, unsigned flags)
 	if (flags & FLAG_FIX || !ok)
 		return;
 	FUZZ_PROMISE(r == 0 && t->rep.state != LOG_BROKEN);
-	if (!shown) /* older payload is rotten: said when it is read */
+	if (!shown) /* older payload is rotten: reported when it is read */
 		return;
 	FUZZ_PROMISE(toy_view(t, again) == 0);
 	if (flags & FLAG_COMMIT) {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Super records: both copies changed, checksums right or not, and the device larger or smaller than
- * they say. Input: flags u8 (bit 0 fix checksums, bit 1 the file system's end is unknown, bit 2
- * another log device), size of the device u16 in blocks, then edits: copy u8 (A, B, the block
- * before B), offset u16, length u8, bytes.
+ * Superblocks of the log: both copies changed, checksums right or not, and a device larger or
+ * smaller than they say.
+ *
+ * Input: flags u8 (bit 0 fix checksums, bit 1 the file system's end is unknown, bit 2 another log
+ * device), size of the device u16 in blocks, then edits: copy u8 (A, B, the block before B), offset
+ * u16, length u8, bytes.
  */
 #include <errno.h>
 
@@ -23,7 +25,7 @@ static void fix(uint8_t *blk)
 		blk[8 + i] = (uint8_t)(crc >> 8 * i);
 }
 
-/* What a super record that was accepted promises to all code above. */
+/* What an accepted superblock guarantees to all code above. */
 static void check_sane(const struct card *c, const struct log_super *s)
 {
 	uint64_t ring_bytes = (uint64_t)s->seg_bytes * s->seg_count;
