@@ -19,7 +19,7 @@ enum { BLKS = 4099, READERS = 4, READS = 20000 };
 static struct card *card;
 static struct ahead *ahead;
 
-/* each block says which it is, and how often it was written */
+/* each block contains its number and how often it was written */
 static void put(uint64_t blk, uint64_t version)
 {
 	uint64_t block[COW_BLK_BYTES / 8];
@@ -103,7 +103,7 @@ static void random_reads_bring_nothing_along(void **state)
 	assert_int_equal(card->account.read_bytes, 32 * COW_BLK_BYTES);
 }
 
-/* Steps that jump over the window: it shrinks until it is not worth having. */
+/* Steps that jump over the window: it shrinks until it is useless. */
 static void what_is_not_used_is_not_read(void **state)
 {
 	(void)state;

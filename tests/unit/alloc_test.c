@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Allocation sweep: the n-th allocation of an operation fails, once or with all that follow, n = 1,
- * 2, ... until a run passes untouched.
- * Each time: an error that says so or success, the state usable, nothing lost, and the same
- * operation good when it is done again.
+ * Allocation sweep: the n-th allocation of an operation fails, once or with all that follow,
+ * n = 1, 2, ... until a run has no failure. Each time: success, or an error that says so; the state
+ * usable, nothing lost, and the same operation succeeds when it is repeated.
  *
- * The linker's --wrap takes the calls of cowfs's own code, not those inside of libraries: libext2fs
+ * The linker's --wrap takes the calls of cowfs's own code, not those inside libraries: libext2fs
  * 1.47 crashes in two places when it gets no memory (ext2fs_create_inode_cache,
  * ext2fs_extent_open2).
  */
@@ -28,8 +27,8 @@
 
 /* ---- the allocator ---- */
 
-/* volatile: the compiler takes malloc for a leaf, which changes nothing here */
-static volatile uint64_t countdown; /* 0: all is well */
+/* volatile: the compiler assumes that malloc changes nothing here */
+static volatile uint64_t countdown; /* 0: none fails */
 static volatile bool hit, for_ever; /* or only once */
 static volatile int paused;
 
@@ -90,7 +89,7 @@ char *__wrap_strdup(const char *s)
 	return denied() ? NULL : __real_strdup(s);
 }
 
-/* The simulator has no answer without memory. */
+/* The simulator cannot handle a lack of memory. */
 static void pause_around(bool on)
 {
 	paused = paused + (on ? 1 : -1);
@@ -109,7 +108,7 @@ static bool disarm(void)
 	return hit;
 }
 
-/* Of every sweep: it must have found something to deny, and come to an end. */
+/* For every sweep: some allocation must have been denied, and the sweep must end. */
 enum { MAX_ALLOCS = 5000 };
 
 static void swept(const char *what, uint64_t n)
@@ -128,7 +127,7 @@ static void shows(struct toy *t, const struct toy_image *im)
 	assert_int_equal(toy_differs(im, view_now), -1);
 }
 
-/* What a reader of the card finds, after a power cut now: one of the two images. */
+/* A reader of the card finds one of the two images after a power cut now. */
 static void card_holds(const struct toy *t, const struct toy_image *a, const struct toy_image *b)
 {
 	struct toy c;
@@ -185,7 +184,7 @@ static void few(struct toy *t)
 	toy_drop(t, 20);
 }
 
-/* More than the ring holds, whatever is in it: checkpoint and spill. */
+/* More than the ring can hold, whatever it contains: checkpoint and spill. */
 static void many(struct toy *t)
 {
 	for (unsigned b = 4, todo = 51; b < TOY_BLKS && todo; b++)
@@ -219,7 +218,7 @@ static void sweep_commit(const char *name, enum toy_story story, void (*change)(
 		assert_false(t.card->writable || t.base->writable);
 		card_holds(&t, r == 0 ? &t.n : &old, &t.live);
 		shows(&t, r == 0 ? &t.live : &old);
-		if (r < 0) { /* in the same session, with what is still in RAM */
+		if (r < 0) { /* in the same session, with the content of RAM */
 			assert_int_equal(toy_commit(&t), 0);
 			shows(&t, &t.live);
 			card_holds(&t, &t.live, &t.live);
@@ -338,7 +337,7 @@ static void model_free(struct model *m)
 	free(m->image);
 }
 
-/* A day of a view: write, seal, write, the commit fails, seal again, the commit is good. */
+/* One cycle of a view: write, seal, write, the commit fails, seal again, the commit succeeds. */
 static int day(struct model *m, int step)
 {
 	switch (step) {
@@ -355,12 +354,12 @@ static int day(struct model *m, int step)
 		memset(m->image + 51 * COW_BLK_BYTES, 0, COW_BLK_BYTES);
 		return view_punch(m->v, 51 * COW_BLK_BYTES, COW_BLK_BYTES);
 	case 3:
-	case 6: /* with an older failed layer: the two are made one */
+	case 6: /* with an older failed layer: the two are merged */
 		return view_fail(m->v);
 	case 5:
 		model_write(m, 5 * COW_BLK_BYTES, 100, 4);
 		return 0;
-	case 8: /* in place of a commit: as if it had put everything home */
+	case 8: /* instead of a commit: as if it had written everything home */
 		assert_int_equal(card_set_writable(m->t.base, true), 0);
 		for (uint64_t b = 0; b < TOY_BLKS; b++) {
 			assert_int_equal(view_read_sealed(m->v, b, 1, view_now), 0);
@@ -389,7 +388,7 @@ static void test_view(void **state)
 
 			model_new(&m);
 			for (int step = 0; r <= 0; step++) {
-				/* the index of step 8 is the commit's, made before */
+				/* the commit made the index of step 8 before */
 				bool armed = step == at && step != 8;
 
 				arm(armed ? n : 0);
@@ -402,8 +401,8 @@ static void test_view(void **state)
 				if (r < 0) {
 					assert_true(armed && was_hit && r == -ENOMEM);
 					model_check(&m);
-					/* a failed view_fail has ended the seal; the others are
-					 * done again */
+					/* a failed view_fail has ended the seal; the other steps
+					 * are repeated */
 					if (step != 3 && step != 6)
 						assert_int_equal(day(&m, step), 0);
 				}
@@ -498,7 +497,7 @@ static void test_fsmap(void **state)
 		e = map_all(&r, &got_free, &alarms);
 		was_hit = disarm();
 		assert_true(e == 0 || (was_hit && e == -ENOMEM));
-		if (e == 0) /* it may have done without a cache, but not say anything else */
+		if (e == 0) /* without a cache, perhaps, but with the same answer */
 			assert_true(got_free == want_free && !alarms);
 	}
 	swept("fsmap", n);

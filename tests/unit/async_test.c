@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads that nobody waits for, on a real loop device: the right bytes, each answered once, errors
- * as errors; and the read-ahead above them, with readers that wait and readers that do not mixed.
+ * Reads that no thread waits for, on a real loop device: the right bytes, each answered once,
+ * errors as errors; and the read-ahead above them, with a mix of waiting and other readers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +68,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* What lies beyond the end of the backing file cannot be read: a medium's error. */
+/* Blocks beyond the end of the backing file cannot be read: a medium's error. */
 static void cut_image(uint64_t blks)
 {
 	assert_int_equal(truncate(s.image, (off_t)blk_to_bytes(blks)), 0);
@@ -171,7 +171,7 @@ static void ahead_done(struct ahead_read *rd, int r)
 	sem_post(&o->done);
 }
 
-/* by ahead_start, and waits then; buf is garbage before */
+/* reads with ahead_start, then waits; buf is garbage before */
 static int start_and_wait(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct ahead_one o = { .rd.done = ahead_done };
@@ -241,7 +241,7 @@ static void test_ahead_mixed(void **state)
 	ahead_free(a);
 }
 
-/* Two that wait for one window: one request, both answered. */
+/* Two readers wait for one window: one request, both answered. */
 static void test_ahead_shares_a_window(void **state)
 {
 	uint64_t *buf = io_alloc(4 * COW_BLK_BYTES);
@@ -260,7 +260,7 @@ static void test_ahead_shares_a_window(void **state)
 	free(buf);
 }
 
-/* A window that cannot be read in whole is no error for those who want a part that can. */
+/* A window that cannot be read completely is no error for readers of a part that can. */
 static void test_ahead_errors(void **state)
 {
 	uint64_t *buf = io_alloc(4 * COW_BLK_BYTES);

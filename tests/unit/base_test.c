@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tests of base/: CRC vectors and both implementations, numbers as people write them, cursors. */
+/* Tests of base/: CRC vectors and both implementations, numbers as users write them, cursors. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +56,7 @@ static void test_crc_hw_agrees_with_sw(void **state)
 				 crc32c_sw(0, buf, sizeof(buf)));
 }
 
-/* A block that ends with the CRC32C of what stands before, as ext4's superblock and extent blocks
+/* A block that ends with the CRC32C of its preceding bytes, as ext4's superblock and extent blocks
  * do. */
 static void test_crc_of_checksummed(void **state)
 {
@@ -227,7 +227,8 @@ static void test_bytes_round_trip(void **state)
 	assert_false(r.bad);
 }
 
-/* one byte too many: nothing is touched, and it stays bad although later fields would fit */
+/* one byte too many: nothing is changed, and the cursor stays bad although later fields would
+ * fit */
 static void test_bytes_bounds(void **state)
 {
 	uint8_t buf[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, out[8];
@@ -260,7 +261,7 @@ static void test_bytes_bounds(void **state)
 	memset(out, 0xee, sizeof(out));
 	get_bytes(&r, out, 5);
 	assert_true(r.bad);
-	assert_memory_equal(out, "\0\0\0\0\0\xee\xee\xee", 8); /* no stale memory for the caller */
+	assert_memory_equal(out, "\0\0\0\0\0\xee\xee\xee", 8); /* the caller gets no stale memory */
 }
 
 static void test_bytes_zeroes(void **state)
@@ -304,13 +305,13 @@ static void test_array(void **state)
 	assert_true(moves < 20);
 	for (uint32_t n = 0; n < 100000; n++)
 		assert_int_equal(a[n], n);
-	/* much at once; what is there already; nothing at all */
+	/* much at once; existing content; nothing at all */
 	a = array_grow(a, &cap, 1000000, sizeof(*a));
 	assert_non_null(a);
 	assert_int_equal(cap, 1000000);
 	assert_int_equal(a[99999], 99999);
 	assert_ptr_equal(array_grow(a, &cap, 1, sizeof(*a)), a);
-	/* more than a size can say: what was there stays */
+	/* more than a size can express: the old content stays */
 	assert_null(array_grow(a, &cap, SIZE_MAX / 2, sizeof(*a)));
 	assert_int_equal(cap, 1000000);
 	assert_int_equal(a[99999], 99999);
@@ -326,7 +327,7 @@ static void *same(void *arg)
 	return arg;
 }
 
-/* What is enough for us may be less than the machine needs for any thread. */
+/* A stack that is enough for cowfs may be less than the machine needs for any thread. */
 static void test_thread_stack(void **state)
 {
 	pthread_t thread;

@@ -9,7 +9,7 @@
 
 #include "base/invariant.h"
 
-/* In a child that survives it: the call answers -ENOTRECOVERABLE, because of this rule. */
+/* In a child that survives it: the call returns -ENOTRECOVERABLE, because of this rule. */
 #define assert_breaks(rule, call)                                                                  \
 	do {                                                                                       \
 		int breaks_status_;                                                                \

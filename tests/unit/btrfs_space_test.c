@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * btrfs_space against images that mkfs.btrfs made and the kernel filled. The oracle is the list of
- * chunks and extents that `btrfs inspect-internal dump-tree` prints, compared for every unit of the
- * image. Then damage: it makes an image, or a part of it, "not known" or "used", and never "free".
- * As root.
+ * btrfs_space against images that mkfs.btrfs made and the kernel filled.
+ *
+ * The oracle is the list of chunks and extents that `btrfs inspect-internal dump-tree` prints,
+ * compared for every unit of the image. Then damage: it makes an image, or a part of it, "not
+ * known" or "used", and never "free". As root.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +58,7 @@ static const char oracle[] =
 	"	if (!done) exit 1 }"
 	"END { if (c < 3) exit 1; print \"0 256\"; print \"16384 16\" }' >oracle";
 
-/* A byte for each unit. */
+/* One byte per unit. */
 static uint8_t *oracle_read(const struct image *im, const char *name, unsigned node_bytes)
 {
 	uint8_t *used = calloc(im->r.volume_blks + WINDOW, 1);
@@ -77,7 +78,7 @@ static uint8_t *oracle_read(const struct image *im, const char *name, unsigned n
 	return used;
 }
 
-/* One unit a question, in windows of odd sizes, or as the map asks. */
+/* One unit per question, in windows of odd sizes, or as the map asks. */
 static void compare(const char *name, unsigned node_bytes, uint64_t window)
 {
 	uint64_t units, differ = 0, free_units = 0;
@@ -110,7 +111,7 @@ static void compare(const char *name, unsigned node_bytes, uint64_t window)
 	free(used);
 }
 
-/* ---- what is compared ---- */
+/* ---- comparisons ---- */
 
 static const char fill[] =
 	"mkdir -p m/d m/e && for i in $(seq 300); do head -c $((i * 97 % 30000)) /dev/urandom >m/d/$i; done && sync && "
@@ -156,7 +157,7 @@ static void test_layouts(void **state)
 	}
 }
 
-/* A window all of whose units are extents of their own, with references that fill leaves. */
+/* A window in which each unit is an extent of its own, with references that fill leaves. */
 static void test_fragments(void **state)
 {
 	(void)state;
@@ -168,7 +169,7 @@ static void test_fragments(void **state)
 	compare("i", 4096, 7);
 }
 
-/* ---- what is not known ---- */
+/* ---- unknown features ---- */
 
 static void seal_super(struct image *im)
 {
@@ -203,7 +204,7 @@ static void test_superblock(void **state)
 		uint8_t value;
 		bool known;
 	} cases[] = {
-		{ 299, 'x', true },	  /* the label: nothing changed but that */
+		{ 299, 'x', true },	  /* the label: only that has changed */
 		{ 64, 'x', false },	  /* magic */
 		{ 48 + 2, 4, false },	  /* a copy of another place */
 		{ 56 + 4, 1, false },	  /* a seed */
@@ -232,7 +233,7 @@ static void test_superblock(void **state)
 		{ 199, 8, false },
 		{ 199, 1, false },
 		{ 201, 7, false },	     /* device */
-		{ 209 + 4, 1, false },	     /* it is larger than the volume */
+		{ 209 + 4, 1, false },	     /* larger than the volume */
 		{ 209 + 3, 1, false },	     /* smaller than its chunks */
 		{ 217 + 2, 0x11, false },    /* what all chunks take */
 		{ 267 + 3, 0x11, false },    /* its identity */
@@ -258,7 +259,7 @@ static void test_superblock(void **state)
 		seal_super(&im);
 	}
 	assert_int_equal(try_open(&im), 0);
-	im.r.volume_blks--; /* its end is cut off */
+	im.r.volume_blks--; /* cuts off its end */
 	assert_int_equal(try_open(&im), -EOPNOTSUPP);
 	im.r.volume_blks = 16;
 	assert_int_equal(try_open(&im), -EOPNOTSUPP);
@@ -302,8 +303,8 @@ static void seal_node(uint8_t *p)
 		p[i] = (uint8_t)(crc >> 8 * i);
 }
 
-/* All of it: free units, or -1 if it cannot be had. Each answer is an error, or as the one of the
- * image that is whole. */
+/* Asks for everything: free units, or -1 if the answer is an error. Each answer is an error, or the
+ * one of the intact image. */
 static long ask_all(struct image *im, const uint8_t *used, bool *ret_wrong)
 {
 	struct btrfs_space *x;
@@ -333,8 +334,8 @@ static long ask_all(struct image *im, const uint8_t *used, bool *ret_wrong)
 	return sum;
 }
 
-/* One byte of each tree block at a time. Where nothing notices, the block is of a tree that is not
- * asked, or no longer in use. */
+/* One byte of each tree block at a time. If no answer changes, the block belongs to a tree that is
+ * not read, or is no longer in use. */
 static void test_flipped(void **state)
 {
 	bool wrong = false;
@@ -367,8 +368,8 @@ static void test_flipped(void **state)
 	image_close(&im);
 }
 
-/* Blocks that are wrong under a right checksum: who is asked for, which and how new, is in their
- * header. */
+/* Blocks that are wrong under a right checksum: their header says which block it is, and how
+ * new. */
 static void test_crafted(void **state)
 {
 	static const uint8_t offs[] = { 32, 47, 48, 49, 80, 81, 87, 88, 95, 96, 97, 99, 100 };
@@ -404,8 +405,8 @@ static void test_crafted(void **state)
 	image_close(&im);
 }
 
-/* Anything under right checksums: pointers in circles, items out of their block. It ends, and reads
- * a bounded amount. */
+/* Anything under right checksums: pointers in circles, items outside their block. The code ends,
+ * and reads a bounded amount. */
 static void test_random(void **state)
 {
 	const unsigned rounds = 3000;
@@ -471,8 +472,8 @@ static void test_read_errors(void **state)
 	image_close(&im);
 }
 
-/* Through the map no damage and no read error behind the superblock is an alarm, or an error: what
- * was in doubt is used. */
+/* Through the map, no damage and no read error after the superblock is an alarm or an error:
+ * doubtful blocks are used. */
 static void map_is_calm(struct image *im, const uint8_t *used)
 {
 	struct fsmap *m;

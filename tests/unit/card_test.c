@@ -120,7 +120,7 @@ static void test_image_file(void **state)
 	card_close(c);
 }
 
-/* the file shrank under us: an error, never a short read */
+/* the file shrank while open: an error, never a short read */
 static void test_image_truncated(void **state)
 {
 	struct card *c;
@@ -174,9 +174,9 @@ static void test_many_readers(void **state)
 	card_close(c);
 }
 
-/* ---- sysfs, on a tree of our own ---- */
+/* ---- sysfs, on a tree made by the test ---- */
 
-/* A disk in dir/sys with a partition p1; subsystem NULL: it has no device. */
+/* Makes a disk in dir/sys with a partition p1; subsystem NULL: it has no device. */
 static void make_sysfs(const char *subsystem)
 {
 	assert_true(mkdir(scratch("sys"), 0700) == 0 || errno == EEXIST);
@@ -244,7 +244,7 @@ static void test_sysfs_other(void **state)
 	assert_int_equal(geo.erase_block_bytes, 4 * MIB);
 	assert_int_equal(geo.eb_source, CARD_EB_GUESSED);
 	assert_string_equal(geo.identity, "t10.ATA_  some disk");
-	/* too long by its middle: still different by its end */
+	/* the middle makes it too long: it still differs by its end */
 	write_scratch("sys/device/wwid", "t10.ATA                                             "
 					 "                    serial 1");
 	geo = geometry_of("sys");
@@ -283,7 +283,7 @@ static void test_sysfs_model(void **state)
 	assert_string_equal(model_of("sys/p1", 192), "SA04G");
 	assert_string_equal(model_of("sys", 192), "SA04G");
 	assert_int_equal(unlink(scratch("sys/device/name")), 0);
-	/* an ATA disk's model is cut at 16, its identification has all of it */
+	/* the model of an ATA disk is cut at 16, its identification is complete */
 	write_scratch("sys/device/model", "SanDisk SDCFH-00\n");
 	write_scratch("sys/device/wwid", "t10.ATA     SanDisk SDCFH-004G    serial\n");
 	assert_string_equal(model_of("sys/p1", 192),
@@ -334,7 +334,7 @@ struct loop {
 	char path[32];
 };
 
-/* Others may take the free device first: then the next one. */
+/* Another program may take the free device first: then the next one. */
 static bool loop_new(struct loop *l, uint64_t size_bytes, uint32_t flags)
 {
 	struct loop_config config = { .info.lo_flags = LO_FLAGS_AUTOCLEAR | flags };
@@ -352,7 +352,7 @@ static bool loop_new(struct loop *l, uint64_t size_bytes, uint32_t flags)
 			continue;
 		ok = ioctl(l->fd, LOOP_CONFIGURE, &config) == 0;
 		if (!ok)
-			close(l->fd); /* somebody was faster */
+			close(l->fd); /* another program was faster */
 	}
 	if (ok)
 		(void)ioctl(l->fd, BLKROSET, &readonly);
@@ -398,7 +398,7 @@ static void set_readonly(const char *path, int on)
 	close(fd);
 }
 
-/* 0 or the errno of a write by somebody else */
+/* 0 or the errno of a write by another program */
 static int foreign_write(const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
@@ -437,7 +437,7 @@ static void test_loop_life(void **state)
 
 	memset(buf, 0xaa, COW_BLK_BYTES);
 	assert_int_equal(card_write(c, 0, buf, COW_BLK_BYTES), -EROFS);
-	assert_int_not_equal(c->ops->write(c, 0, buf, COW_BLK_BYTES), 0); /* the kernel says no */
+	assert_int_not_equal(c->ops->write(c, 0, buf, COW_BLK_BYTES), 0); /* the kernel refuses */
 	assert_int_equal(card_set_writable(c, true), 0);
 	assert_false(is_readonly(l.path));
 	assert_int_equal(card_write(c, 0, buf, COW_BLK_BYTES), 0);
@@ -465,7 +465,7 @@ static void test_loop_without_excl(void **state)
 	assert_int_equal(card_set_writable(c, true), 0);
 	assert_int_equal(card_write(c, 0, buf, COW_BLK_BYTES), 0);
 	card_close(c);
-	/* beside the daemon: to look is allowed, and changes nothing */
+	/* beside the daemon: opening to inspect is allowed, and changes nothing */
 	assert_int_equal(blockdev_open(&holder, l.path, BLOCKDEV_EXCL, NULL), 0);
 	assert_int_equal(blockdev_open(&c, l.path, 0, NULL), -EROFS);
 	assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_RDONLY, NULL), 0);
@@ -512,7 +512,7 @@ static void test_loop_left_readonly_by_a_crash(void **state)
 	assert_true(is_readonly(l.path));
 	assert_int_equal(card_set_writable(c, true), 0);
 	assert_int_equal(card_write(c, 0, buf, COW_BLK_BYTES), 0);
-	card_close(c); /* while writable, too */
+	card_close(c); /* also while writable */
 	assert_false(is_readonly(l.path));
 	loop_end(&l);
 }
@@ -533,7 +533,7 @@ static void test_loop_write_protected(void **state)
 	loop_end(&l);
 }
 
-/* a device of a number far above those in use, made for us alone and bound to nothing */
+/* a device with a number far above those in use, made for this test alone and bound to nothing */
 static void test_loop_without_medium(void **state)
 {
 	struct loop l = loop_or_skip(0);
@@ -551,8 +551,8 @@ static void test_loop_without_medium(void **state)
 	loop_end(&l);
 }
 
-/* Bytes and flushes that the kernel counted are those of the account; nothing is looked up by
- * path after the open. */
+/* The kernel's counts of bytes and flushes equal those of the account; nothing is opened by path
+ * after the open. */
 static void test_loop_counters(void **state)
 {
 	struct loop l = loop_or_skip(0);
@@ -575,7 +575,7 @@ static void test_loop_counters(void **state)
 	assert_int_equal(after.written_bytes - before.written_bytes, 15 * COW_BLK_BYTES);
 	assert_in_range(after.write_ios - before.write_ios, 5, 7); /* kernels count flushes, too */
 	assert_int_equal(after.flushes - before.flushes, 2);
-	assert_int_equal(foreign_write(l.path), 0); /* the card is writable just now */
+	assert_int_equal(foreign_write(l.path), 0); /* the card is writable now */
 	assert_int_equal(card_counters(c, &after), 0);
 	assert_int_equal(after.written_bytes - before.written_bytes,
 			 c->account.written_bytes + COW_BLK_BYTES);
@@ -583,7 +583,7 @@ static void test_loop_counters(void **state)
 	loop_end(&l);
 }
 
-/* read-only is the partition alone, and its counters are its own */
+/* only the partition is read-only, and it has its own counters */
 static void test_loop_partition(void **state)
 {
 	struct loop l = loop_or_skip(LO_FLAGS_PARTSCAN);
@@ -620,7 +620,7 @@ static void test_loop_partition(void **state)
 	card_close(c);
 	assert_false(is_readonly(node));
 
-	/* the whole disk set read-only covers it, like a card's slider: not ours to undo */
+	/* the whole disk set read-only covers it, like a card's slider: cowfs must not undo that */
 	set_readonly(l.path, 1);
 	assert_int_equal(blockdev_open(&c, node, BLOCKDEV_EXCL, NULL), -EROFS);
 	set_readonly(l.path, 0);

@@ -22,7 +22,7 @@
 static char top[] = "/tmp/cowfs-cgroup-XXXXXX";
 static int top_fd, proc_fd;
 
-/* Makes the folders on the way. */
+/* Makes the missing folders, too. */
 static void put(const char *path, const char *text)
 {
 	char dir[256];
@@ -96,7 +96,7 @@ static void test_v2(void **state)
 	close(proc_fd);
 }
 
-/* v2 is left in any case: who started us may be ended by it. */
+/* v2 is left in any case: the end of the program that started the daemon may kill this cgroup. */
 static void test_v2_unlimited(void **state)
 {
 	(void)state;
@@ -156,7 +156,7 @@ static void test_v1_and_v2(void **state)
 	close(proc_fd);
 }
 
-/* A container without a namespace: its path is not below what it sees mounted. */
+/* A container without a namespace: its path is not below its visible mount. */
 static void test_foreign_path(void **state)
 {
 	(void)state;

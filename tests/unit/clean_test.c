@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Text from outside in one line of a terminal, a log, JSON: what is replaced, what stays. */
+/* Text from outside in one line of a terminal, a log, JSON: replaced and unchanged characters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static const struct {
 	  "b\xe2\x80\xa9"
 	  "c\xef\xbb\xbf",
 	  "a???b???c???" },
-	/* neighbours of these that show */
+	/* their visible neighbours */
 	{ "\xe2\x80\x90\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa",
 	  "\xe2\x80\x90\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa" },
 	/* not UTF-8: alone, cut, overlong, surrogate, beyond the end of Unicode */
@@ -66,7 +66,7 @@ static void test_table(void **state)
 	}
 }
 
-/* Every code point is either as it was, or replaced; what is left never has a byte of a control
+/* Every code point is either unchanged or replaced; the result never has a byte of a control
  * character. */
 static void test_each_character(void **state)
 {
@@ -104,12 +104,12 @@ static void test_cut(void **state)
 
 	(void)state;
 	assert_string_equal(clean_copy(buf, sizeof(buf), "abcdefg"), "abcd");
-	/* a character that does not fit leaves no half behind */
+	/* a character that does not fit leaves no half of it */
 	assert_string_equal(clean_copy(buf, sizeof(buf), "ab\xe2\x82\xac"), "ab??");
 	assert_int_equal(clean_columns("a\xc3\xa4\xe2\x82\xac?"), 4);
 }
 
-/* Programs get back what was put in; whoever sees the JSON in a terminal sees only what shows. */
+/* Programs get back the original text; JSON in a terminal shows only visible characters. */
 static void test_json(void **state)
 {
 	char out[512], shown[512];
@@ -139,7 +139,7 @@ static void test_json(void **state)
 	}
 }
 
-/* A message is one line, whatever is in it. */
+/* A message is one line, whatever it contains. */
 static void test_msg(void **state)
 {
 	char text[512], alarm[256];

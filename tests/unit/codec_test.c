@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tests of log/codec: what is put is got again, all damage is seen, right sums do not excuse
- * nonsense. */
+/* Tests of log/codec: reading returns what was written, all damage is detected, and right checksums
+ * do not excuse invalid content. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -104,7 +104,7 @@ static int decode_desc(const uint8_t *blk)
 	return r;
 }
 
-/* Each byte, one bit and all bits of it. */
+/* Flips one bit, and all bits, of each byte. */
 static void each_flip_is_detected(uint8_t *blk, decode *f)
 {
 	assert_int_equal(f(blk), 0);
@@ -136,7 +136,7 @@ static void test_super_codec(void **state)
 	each_flip_is_detected(blk, decode_super);
 }
 
-/* Sums that are right, fields that are not. */
+/* Checksums that are right, fields that are not. */
 static void test_super_nonsense(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES];
@@ -359,8 +359,8 @@ static void test_desc_codec(void **state)
 	each_flip_is_detected(blk, decode_desc);
 }
 
-/* Room for an extent's head and none of its CRCs: the next block takes it, what needs no CRC still
- * fits. */
+/* Room for the head of an extent and none of its CRCs: the next block takes it. An extent without
+ * CRCs still fits. */
 static void test_desc_brim(void **state)
 {
 	static struct desc_cursor c;
@@ -384,7 +384,7 @@ static void test_desc_brim(void **state)
 	assert_int_equal(desc_next(&c, &e), 0);
 }
 
-/* Sums that are right, extents that are not. */
+/* Checksums that are right, extents that are not. */
 static void test_desc_nonsense(void **state)
 {
 	static const uint32_t crc[4];
@@ -406,14 +406,14 @@ static void test_desc_nonsense(void **state)
 		desc_seal(&w, UUID, 9, 8, 7);
 		assert_int_equal(decode_desc(blk), -EUCLEAN);
 	}
-	/* more CRCs than a block could hold */
+	/* more CRCs than fit into a block */
 	memset(blk, 0, sizeof(blk));
 	desc_start(&w, blk);
 	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 1, 1, 1, crc }), 1);
 	blk[DESC_HEADER_BYTES + 5] = 0x10;
 	desc_seal(&w, UUID, 9, 8, 7);
 	assert_int_equal(decode_desc(blk), -EUCLEAN);
-	/* an extent over the end of the block, its head or its CRCs */
+	/* the head or the CRCs of an extent extend beyond the block */
 	for (uint32_t n = 996; n <= 997; n++) {
 		static const uint32_t many[1000];
 
@@ -427,7 +427,7 @@ static void test_desc_nonsense(void **state)
 		desc_seal(&w, UUID, 9, 8, 7);
 		assert_int_equal(decode_desc(blk), -EUCLEAN);
 	}
-	/* more extents than the block holds */
+	/* more extents than fit into the block */
 	memset(blk, 0, sizeof(blk));
 	desc_start(&w, blk);
 	while (desc_put(&w, &(struct desc_extent){ .type = DESC_ZERO, .blks = 1, .blk = 5 }))

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * commit_run when what it asks of others fails: the sealed and the committed image, the
- * classifiers, the switch between read-only and writable. And what it promises of its own work:
- * prices in advance, samples, spills.
+ * commit_run when its callees fail: the sealed and the committed image, the classifiers, the switch
+ * between read-only and writable. Also its promises about its own work: estimates, samples, spills.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -19,9 +18,9 @@
 
 static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
 
-/* ---- a source whose n-th answer is an error ---- */
+/* ---- a source that fails at its n-th answer ---- */
 
-static struct commit_source plain; /* what it asks */
+static struct commit_source plain; /* the callbacks behind it */
 static uint64_t asked, fail_at;
 static bool by_runs;
 static uint64_t compared; /* blocks read of the committed image */
@@ -136,7 +135,7 @@ static void some_changes(struct toy *t)
 	toy_drop(t, 46);
 }
 
-/* A part of the volume free, and then more than the ring holds. */
+/* A part of the volume free, and then more than the ring can hold. */
 static void many_changes(struct toy *t)
 {
 	for (unsigned b = 76; b < TOY_BLKS; b++)
@@ -148,8 +147,8 @@ static void many_changes(struct toy *t)
 			toy_write(t, b, (uint16_t)(600 + b));
 }
 
-/* Each answer fails once: nothing is committed, nothing stays writable, and the same commit is good
- * right after. */
+/* Each answer fails once: nothing is committed, nothing stays writable, and the same commit
+ * succeeds directly after. */
 static void each_answer_fails(void (*changes)(struct toy *t))
 {
 	struct commit_report bill;
@@ -229,7 +228,7 @@ static void test_locks_stuck(void **state)
 
 	(void)state;
 	toy_new(&t, true);
-	/* cannot be made writable: no attempt, and the other card is locked again */
+	/* cannot be made writable: no attempt, and the other card is read-only again */
 	for (int i = 0; i < 2; i++) {
 		stick(&t, i ? t.card : t.base, true);
 		before = sim_ops(t.card) + sim_ops(t.base);
@@ -247,7 +246,7 @@ static void test_locks_stuck(void **state)
 		assert_locked(&t);
 		assert_int_equal(sim_ops(t.card) + sim_ops(t.base), before);
 	}
-	/* cannot be locked again: what was committed is committed, a checkpoint says it */
+	/* cannot be made read-only again: the commit stands, and a checkpoint reports the error */
 	stick(&t, t.card, false);
 	toy_write(&t, 4, 777);
 	assert_int_equal(toy_commit(&t), 0);
@@ -257,7 +256,7 @@ static void test_locks_stuck(void **state)
 		commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks),
 		-EACCES);
 	assert_shows_n(&t);
-	/* the base stays open: the log's card does not */
+	/* the base stays writable: the log's card does not */
 	assert_int_equal(real->set_writable(t.card, false), 0);
 	t.card->writable = false;
 	stick(&t, t.base, false);
@@ -268,9 +267,9 @@ static void test_locks_stuck(void **state)
 	toy_free(&t);
 }
 
-/* ---- prices ---- */
+/* ---- estimates ---- */
 
-/* What a dry run says is what the commit then does; it writes nothing. */
+/* The commit does what the dry run estimates; the dry run writes nothing. */
 static void assert_price(struct toy *t)
 {
 	uint64_t before = sim_ops(t->card);
@@ -288,7 +287,7 @@ static void assert_price(struct toy *t)
 	assert_int_equal(dry.skipped_free, bill.skipped_free);
 	assert_int_equal(dry.erase_blocks, bill.erase_blocks);
 	assert_int_equal(dry.estimate, bill.written_bytes > 0);
-	/* an estimate; of what is large it is close */
+	/* an estimate; for large amounts it is close */
 	assert_true(dry.written_bytes + 8 * COW_BLK_BYTES >= bill.written_bytes);
 	assert_true(dry.written_bytes <= bill.written_bytes * 2 + 8 * COW_BLK_BYTES);
 	assert_true(dry.checkpoint >= bill.checkpoint || bill.checkpoint < 8);
@@ -309,7 +308,7 @@ static void test_dry_run(void **state)
 	assert_price(&t); /* zeroes only */
 	toy_write(&t, 6, 55);
 	assert_price(&t);		    /* in place only */
-	for (unsigned i = 0; i < 12; i++) { /* the ring fills up: checkpoints on the way */
+	for (unsigned i = 0; i < 12; i++) { /* the ring fills up: checkpoints in between */
 		some_changes(&t);
 		for (unsigned b = 4; b < 12; b++)
 			toy_write(&t, b, (uint16_t)(500 + 32 * i + b));
@@ -324,8 +323,10 @@ static void test_dry_run(void **state)
 	toy_free(&t);
 }
 
-/* A new process on a card just formatted: nothing is known of its speed. A log with something in
- * it: the checkpoint that was asked for is in the price; a log at rest: there is none to pay. */
+/*
+ * A new process on a card just formatted: its speed is unknown. A log with content: the estimate
+ * includes the checkpoint that was asked for. A log at rest: there is none to pay for.
+ */
 static void test_dry_run_checkpoint(void **state)
 {
 	const struct commit_options opt = { .dry_run = true,
@@ -344,7 +345,7 @@ static void test_dry_run_checkpoint(void **state)
 	toy_write(&t, 4, 33);
 	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(dry.written_bytes > 0 && !dry.writable_ns);
-	assert_int_equal(dry.checkpoint, 1); /* what the commit itself would put there */
+	assert_int_equal(dry.checkpoint, 1); /* from the commit itself */
 	some_changes(&t);
 	toy_write(&t, 5, 0);
 	assert_int_equal(toy_commit(&t), 0);
@@ -355,7 +356,7 @@ static void test_dry_run_checkpoint(void **state)
 	assert_int_equal(dry.checkpoint, blks);
 	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(!dry.estimate && !dry.checkpoint && !dry.written_bytes);
-	toy_write(&t, 5, t.n.content[5]); /* the same as it was: nothing to bring home either */
+	toy_write(&t, 5, t.n.content[5]); /* unchanged content: nothing to write home, either */
 	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(!dry.estimate && dry.skipped_same == 1);
 	assert_null(ix);
@@ -367,7 +368,7 @@ static void test_dry_run_checkpoint(void **state)
 struct heard {
 	bool any[PHASE_CHECKPOINT + 1];
 	enum commit_phase phase;
-	uint64_t done, total; /* of the phase that was heard last */
+	uint64_t done, total; /* of the latest reported phase */
 };
 
 static void hear(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
@@ -383,7 +384,8 @@ static void hear(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_
 	h->any[phase] = true;
 }
 
-/* Phases in their order, each counts upwards, the last word is that all is done. */
+/* Phases come in their order, each counts upwards, and the last report says that everything is
+ * done. */
 static void test_progress(void **state)
 {
 	struct heard h = { 0 };
@@ -417,8 +419,8 @@ static void test_progress(void **state)
 
 /* ---- rot below a running volume ---- */
 
-/* The committed content of a block that is to be compared is damaged: nothing is written over it
- * unseen. */
+/* The committed content of a block that is to be compared is damaged: it is not overwritten
+ * silently. */
 static void test_rot_below(void **state)
 {
 	const struct log_super *s;
@@ -438,7 +440,7 @@ static void test_rot_below(void **state)
 	before = sim_ops(t.card);
 	assert_int_equal(toy_commit(&t), -EBADMSG);
 	assert_int_equal(sim_ops(t.card), before);
-	/* the card in the slot is another one: that explains it */
+	/* the card in the slot is a different one: that explains it */
 	assert_int_equal(sim_poke(t.card, s->ring_off_bytes + blk_to_bytes(log_newest(t.log)->lblk),
 				  "not", 3),
 			 0);
@@ -449,7 +451,7 @@ static void test_rot_below(void **state)
 
 /* ---- without a classifier ---- */
 
-/* One that is missing makes all used: nothing in place, nothing to spill to. */
+/* A missing one makes all blocks used: nothing in place, no room to spill to. */
 static void test_classifier_missing(void **state)
 {
 	struct commit_report bill;
@@ -477,9 +479,11 @@ static void test_classifier_missing(void **state)
 	}
 }
 
-/* The committed image leaves a gap free, but was not frozen: the live file system has something
- * there that is not in RAM any more. A checkpoint in front of a commit that has no freeze either
- * does not go on over it. */
+/*
+ * The committed image leaves a gap free, but was not frozen: the live file system has content there
+ * that is no longer in RAM. A checkpoint before a commit that has no freeze either does not write
+ * over the gap.
+ */
 static void test_gap_of_unfrozen(void **state)
 {
 	struct flash_profile profile;

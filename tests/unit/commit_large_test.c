@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Commits of a larger volume, of which the content is a function of the block. */
+/* Commits of a larger volume whose content is a function of the block. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include "log/index_build.h"
 #include "toy.h"
 
-/* ---- a larger volume, of which the content is a function of the block ---- */
+/* ---- a larger volume whose content is a function of the block ---- */
 
 static uint64_t compared; /* blocks read of the committed image */
 
@@ -22,7 +22,7 @@ enum { BIG_BLKS = 12288 };
 struct big {
 	struct toy t;	     /* cards and log */
 	uint64_t first, end; /* dirty */
-	uint64_t same_first; /* from here on the sealed image is the committed one */
+	uint64_t same_first; /* from here on the sealed image equals the committed one */
 	uint64_t comb_first; /* from here on every other block is free */
 };
 
@@ -113,7 +113,8 @@ static int big_commit(struct big *g, const struct commit_source *src, struct com
 	return r;
 }
 
-/* What differs all along is compared by samples; where something is the same again, all of it. */
+/* Content that keeps differing is compared by samples; where something is equal again, everything
+ * is compared. */
 static void test_samples(void **state)
 {
 	struct commit_report bill;
@@ -136,8 +137,8 @@ static void test_samples(void **state)
 	toy_free(&g.t);
 }
 
-/* The count of what differed is kept from one commit to the next: samples from the first block on,
- * until one is the same. */
+/* The count of differing blocks is kept from one commit to the next: samples from the first block
+ * on, until one is equal. */
 static void test_samples_go_on(void **state)
 {
 	uint64_t differed = 0;
@@ -172,7 +173,7 @@ static void test_samples_go_on(void **state)
 	toy_free(&g.t);
 }
 
-/* Small commits: it is their number that makes the log long. */
+/* Small commits: their number makes the log long. */
 static void test_many_records(void **state)
 {
 	struct commit_report bill;
@@ -198,8 +199,8 @@ static void test_many_records(void **state)
 	toy_free(&g.t);
 }
 
-/* Free blocks one by one: the spill needs more descriptors than the blocks alone, and finds room
- * for them. */
+/* Single free blocks: the spill needs more descriptors than the blocks alone, and finds room for
+ * them. */
 static void test_scattered_spill(void **state)
 {
 	struct commit_report bill;
@@ -226,7 +227,7 @@ static void test_scattered_spill(void **state)
 	g.comb_first = BIG_BLKS - 64;
 	assert_int_equal(big_commit(&g, &src, &bill), -EFBIG);
 	assert_true(bill.need_blks > bill.room_blks);
-	/* free blocks enough, but no room for so many extents */
+	/* enough free blocks, but no room for this number of extents */
 	g.comb_first = 4096;
 	g.end = 4090;
 	assert_int_equal(big_commit(&g, &src, &bill), -EFBIG);

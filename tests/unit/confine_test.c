@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the tables of confine.c refuse and allow. Each try is a process of its own that is confined
- * first. That they allow enough is shown by all tests of the daemon, which run under them.
+ * first. All tests of the daemon run under these tables, and so show that they allow enough.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@
 
 #include "daemon/confine.h"
 
-/* What a confined child says of a call: 0 done, else errno. */
+/* Result of a call in a confined child: 0 done, else errno. */
 enum { KILLED = 1000, NO_FILTER = 250 };
 
 static int in_child(enum confine_role role, long (*call)(void))
@@ -175,7 +175,7 @@ static long call_blkdiscard(void)
 	return ioctl(0, BLKDISCARD, NULL);
 }
 
-/* of nobody */
+/* the pid of no process */
 static long call_kill_hard(void)
 {
 	return kill(INT32_MAX, SIGKILL);
@@ -235,7 +235,7 @@ static long call_unix(void)
 	return socket(AF_UNIX, SOCK_STREAM, 0);
 }
 
-/* on no descriptor: the kernel's answer, not the filter's */
+/* on no descriptor: the kernel answers, not the filter */
 static long call_loop_configure(void)
 {
 	return ioctl(-1, LOOP_CONFIGURE, NULL) < 0 && errno == EBADF ? 0 : -1;
@@ -305,13 +305,13 @@ static void test_some(void **state)
 				print_error("call %zu of some[], role %d: %d\n", i, role, r);
 			assert_int_equal(r, some[i].roles & 1u << role ? 0 : EPERM);
 		}
-	/* with wrong magic numbers: harmless where it is allowed */
+	/* with wrong magic numbers: harmless if allowed */
 	assert_int_equal(in_child(CONFINE_PARENT, call_reboot_off), EINVAL);
 	assert_int_equal(in_child(CONFINE_WORKER, call_reboot_off), EPERM);
 	assert_int_equal(in_child(CONFINE_WORKER, call_abort), -SIGABRT);
 }
 
-/* A second filter on top of the first; both for threads that ran before. */
+/* A second filter on top of the first; both apply to threads that ran before. */
 static sem_t go;
 
 static void *thread_waits(void *arg)
@@ -348,7 +348,7 @@ static void test_stages(void **state)
 	if (r == NO_FILTER)
 		skip();
 	assert_int_equal(r, 0);
-	/* not the other way round */
+	/* not in the opposite direction */
 	assert_int_not_equal(in_child(CONFINE_WORKER, call_stages), 0);
 }
 
@@ -414,6 +414,6 @@ int main(void)
 		cmocka_unit_test(test_capabilities),
 	};
 
-	unsetenv("COWFS_SECCOMP"); /* what is refused is looked at here */
+	unsetenv("COWFS_SECCOMP"); /* the test examines the refused calls here */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

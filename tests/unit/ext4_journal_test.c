@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* fsmap of ext2/3/4: the journal, wherever it lies, claims to lie or is damaged. */
+/* fsmap of ext2/3/4: the journal, wherever it lies or claims to lie, intact or damaged. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 
 /* ---- configurations ---- */
 
-/* A journal made late lies in many pieces: an extent tree with blocks of its own. */
+/* A journal made late lies in many pieces: an extent tree with its own blocks. */
 static void test_fragmented_journal(void **state)
 {
 	struct oracle o;
@@ -74,14 +74,14 @@ static uint64_t left_out(const char *before, const char *name)
 	return n;
 }
 
-/* Made anew, moved or larger: what the card has in its blocks is not its own past. */
+/* Made again, moved or enlarged: the content of its blocks on the card is not its own past. */
 static void test_journal_after(void **state)
 {
 	uint64_t all, part;
 
 	(void)state;
 	small_image("before", "-t ext4");
-	/* three transactions: its number goes up */
+	/* three transactions: its number grows */
 	assert_int_equal(
 		sh("cp before same; head -c 3000 /dev/urandom >payload; printf 'jo -c\\njw -b 30000-30002 "
 		   "payload\\njc\\n' >jw; for i in 1 2 3; do debugfs -w -f jw before; e2fsck -fy before; done; "
@@ -93,12 +93,12 @@ static void test_journal_after(void **state)
 	assert_int_equal(left_out("before", "after"), 0);
 	assert_int_equal(left_out("none", "after"), 0);
 	assert_int_equal(left_out(NULL, "before"), 0);
-	/* the card's journal is not empty, or the card has no file system at all: nothing is known
-	 * of it */
+	/* the card's journal is not empty, or the card has no file system: nothing is known about
+	 * it */
 	assert_int_equal(sh("cp before dirty; debugfs -w -f jw dirty; truncate -s 40M blank"), 0);
 	assert_int_equal(left_out("dirty", "before"), 0);
 	assert_int_equal(left_out("blank", "before"), 0);
-	/* one of another size: what both have */
+	/* one of another size: the common part */
 	assert_int_equal(sh("tune2fs -O ^has_journal same; tune2fs -j same; cp same larger; "
 			    "tune2fs -O ^has_journal larger; tune2fs -J size=8 larger"),
 			 0);
@@ -153,7 +153,7 @@ static void expect_journal(struct image *im, bool known)
 	fsmap_close(m);
 }
 
-/* One field of the journal's superblock is strange: it is no journal then, or another kind of
+/* One field of the journal's superblock is invalid: then it is no journal, or another kind of
  * one. */
 static void test_journal_superblock(void **state)
 {
@@ -193,7 +193,7 @@ static void test_journal_superblock(void **state)
 	}
 }
 
-/* The inode that should be the journal's is none, or leads nowhere. */
+/* The inode of the journal is not one, or leads nowhere. */
 static void test_journal_inode(void **state)
 {
 	static const struct {
@@ -229,7 +229,7 @@ static uint64_t journal_block(const char *name, unsigned logical)
 	return v;
 }
 
-/* All is mapped, and looks like a journal. What is mapped decides. */
+/* Everything is mapped, and looks like a journal. The mapped blocks decide. */
 static void claim(const char *field, uint64_t block, bool known)
 {
 	struct image im;
@@ -253,7 +253,7 @@ static void test_journal_claims(void **state)
 	small_image("claim", "-t ext3");
 	table = field_of("claim", 4, "Inode table");
 	assert_int_equal(field_of("claim", 3, "Inode table"), 24740);
-	claim("5", 35000, true); /* of no file: the map cannot know */
+	claim("5", 35000, true); /* in no file: the map cannot know */
 	claim("5", field_of("claim", 4, "Block bitmap"), false);
 	claim("5", field_of("claim", 1, "Inode bitmap"), false);
 	claim("5", table, false);
@@ -269,7 +269,7 @@ static void test_journal_claims(void **state)
 	claim("5", journal_block("claim", 4), false);
 	claim("5", journal_block("claim", 0), false);
 
-	/* a block of the tree, right but for its place */
+	/* a block of the tree, right except for its place */
 	for (int i = 0; i < 3; i++) {
 		const uint64_t place[] = { 36000, table + 500, 36000 + (1u << 20) };
 
@@ -304,7 +304,7 @@ static void test_journal_claims(void **state)
 	expect_journal(&im, false);
 	image_close(&im);
 
-	/* not everything is known: no alarm for a group that nobody asks about, but nothing is left
+	/* not everything is known: no alarm for a group that is not read, but no block is left
 	 * out */
 	small_image("claim", "-t ext4");
 	image_open(&im, "claim");
@@ -362,8 +362,8 @@ static void expect_spoiled_journal(struct image *im)
 	assert_true(now_ns() - start < 5000000000ull);
 }
 
-/* Trees larger than any journal's: one that has 65536 empty indirect blocks, one whose 65792 blocks
- * lie all alone. */
+/* Trees larger than any journal's: one with 65536 empty indirect blocks, one whose 65792 blocks are
+ * all isolated. */
 static void test_endless_journal(void **state)
 {
 	struct image im;

@@ -25,7 +25,7 @@
 
 static const struct config {
 	const char *name, *size, *args;
-	bool uninit, journal, journal_meta; /* what the image must contain to be worth the test */
+	bool uninit, journal, journal_meta; /* required content of the image */
 } configs[] = {
 	{ "ext4-4k", "64M", "-t ext4 -b 4096", false, true, false },
 	{ "ext4-1k", "64M", "-t ext4 -b 1024", true, true, false },
@@ -77,7 +77,7 @@ static void test_configurations(void **state)
 			continue;
 		}
 		oracle_read(&o, c->name);
-		/* which groups stay uninitialised depends on the version of mke2fs: some must */
+		/* the version of mke2fs decides which groups stay uninitialised: some must */
 		uninit += !!o.uninit_groups;
 		expected += c->uninit;
 		if (c->journal != !!o.journal_blocks || c->journal_meta != !!o.journal_meta ||
@@ -129,7 +129,7 @@ static void test_alarms(void **state)
 	image_close(&im);
 }
 
-/* Damage spoils its group and no other; group g of the 1K images is blocks 1 + 8192 g onwards. */
+/* Damage affects its group and no other; group g of the 1K images is blocks 1 + 8192 g onwards. */
 static void expect_bad_group(struct image *im, uint64_t group)
 {
 	struct fsmap *m;
@@ -148,7 +148,7 @@ static void expect_bad_group(struct image *im, uint64_t group)
 	}
 	assert_true(others);
 	assert_int_equal(fsmap_alarms(m), FSMAP_BAD_CHECKSUM);
-	/* one run, up to the last unit that is wholly in the group */
+	/* one run, up to the last unit that lies completely in the group */
 	assert_int_equal(fsmap_run(m, group * 2048 + 10, UINT64_MAX, &use, &blks), 0);
 	assert_int_equal(use, USE_USED);
 	assert_in_range(blks, 2048 - 12, 2048 - 9);
@@ -199,8 +199,8 @@ static void test_damage(void **state)
 	}
 }
 
-/* A bitmap that calls everything free that is not in the file system, nor block 0: volumes that are
- * longer, and both ends of the bitmap. */
+/* A bitmap that marks as free everything outside the file system, and block 0: longer volumes, and
+ * both ends of the bitmap. */
 static void test_edges(void **state)
 {
 	static const struct {
@@ -250,7 +250,8 @@ static void test_edges(void **state)
 	}
 }
 
-/* A damaged superblock, journal or an unknown feature: nothing free, and which alarm. */
+/* A damaged superblock, damaged journal or unknown feature: no block is free, and the expected
+ * alarm. */
 static void test_spoiled_superblock(void **state)
 {
 	static const struct {
@@ -259,16 +260,16 @@ static void test_spoiled_superblock(void **state)
 		bool knows;
 		unsigned alarms;
 	} cases[] = {
-		/* but for the first the checksum is right */
+		/* except for the first one the checksum is right */
 		{ 1024 + 0x100, 1, true, FSMAP_BAD_CHECKSUM },	 /* under the checksum only */
 		{ 1024 + 0x07, 0x10, true, FSMAP_BAD_CHECKSUM }, /* more blocks than the volume */
 		{ 1024 + 0x63, 0x40, false, 0 },		 /* unknown incompat feature */
 		{ 1024 + 0x67, 0x40, false, 0 },		 /* unknown ro_compat feature */
-		/* a journal's device, no file system */
+		/* a journal's device, not a file system */
 		{ 1024 + 0x60, 0x08, false, 0 },
 		{ 1024 + 0x153, 0x80, true,
-		  FSMAP_BAD_CHECKSUM }, /* blocks without end, with 64bit */
-		/* clusters of a group: not of eight */
+		  FSMAP_BAD_CHECKSUM }, /* a huge number of blocks, with 64bit */
+		/* clusters of a group: not a multiple of eight */
 		{ 1024 + 0x24, 0x04, true, FSMAP_BAD_CHECKSUM },
 		/* more of them than a bitmap holds */
 		{ 1024 + 0x25, 0x40, true, FSMAP_BAD_CHECKSUM },
@@ -299,7 +300,7 @@ static void test_spoiled_superblock(void **state)
 		assert_int_equal(fsmap_knows(m), cases[i].knows);
 		assert_int_equal(fsmap_alarms(m), cases[i].alarms);
 		assert_int_equal(units_of(m, &im, USE_USED), im.r.volume_blks);
-		/* one run for all */
+		/* a single run */
 		assert_int_equal(fsmap_run(m, 5, 1000, &use, &blks), 0);
 		assert_true(use == USE_USED && blks == 1000);
 		fsmap_close(m);
@@ -308,8 +309,8 @@ static void test_spoiled_superblock(void **state)
 	fsmap_close(NULL);
 }
 
-/* Group 0 without a bitmap of its own: superblock, descriptors and boot sector are used all the
- * same. */
+/* Group 0 without a bitmap of its own: superblock, descriptors and boot sector still count as
+ * used. */
 static void test_first_group_uninit(void **state)
 {
 	static const unsigned block_bytes[] = { 1024, 4096 };
@@ -345,8 +346,7 @@ static void test_first_group_uninit(void **state)
 	}
 }
 
-/* An inode table at the end of all numbers: nothing of it lies in the group, and it is not
- * walked. */
+/* An inode table at the highest numbers: no part of it lies in the group, and it is not walked. */
 static void test_far_tables(void **state)
 {
 	struct image im;
@@ -368,7 +368,7 @@ static void test_far_tables(void **state)
 	image_close(&im);
 }
 
-/* Blocks read to open a map and to ask one block of each of n far groups. */
+/* Blocks read to open a map and to ask for one block of each of n far groups. */
 static void test_cost(void **state)
 {
 	struct fsmap *m;
@@ -426,7 +426,7 @@ static int sweep_run(struct image *im, uint8_t *uses)
 		return err;
 	for (uint64_t blk = 0; blk < im->r.volume_blks; blk++) {
 		err = fsmap_use(m, blk, &use);
-		if (err) { /* a failure is not remembered: the same question again is answered */
+		if (err) { /* a failure is not kept: the same question succeeds later */
 			again = err;
 			assert_int_equal(fsmap_use(m, blk, &use), 0);
 		}
@@ -467,7 +467,7 @@ static void test_read_errors(void **state)
 	}
 }
 
-/* The same of runs: the error is told, and what comes after it is right. */
+/* The same for runs: the error is returned, and answers after it are right. */
 static void test_read_errors_in_runs(void **state)
 {
 	_cleanup_free_ uint8_t *good = NULL;
@@ -517,7 +517,7 @@ static void test_read_errors_in_runs(void **state)
 
 /* ---- hostile images ---- */
 
-/* whatever the answers are: they come, soon, and without a crash */
+/* for any image: the answers come, soon, and without a crash */
 static void poke(struct image *im)
 {
 	struct fs_fingerprint fp;

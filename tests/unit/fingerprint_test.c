@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Whose base is it: what changes a fingerprint, and what passes as a checkpoint of ours that was
- * cut. Images of the mkfs programs, f2fs and exfat as superblocks of fsmade.h.
+ * Whose base is it: changes that affect a fingerprint, and changes that pass as a cut checkpoint of
+ * cowfs. Images of the mkfs programs, f2fs and exfat as superblocks of fsmade.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +18,8 @@
 #include "fs/fsinfo.h"
 #include "fsmade.h"
 
-/* exFAT and FAT: what a mount changes is in the fingerprint, and places beyond the end of the
- * volume are not asked for. */
+/* exFAT and FAT: the fingerprint contains what a mount changes, and no place beyond the end of the
+ * volume is read. */
 static void test_fingerprint_fat(void **state)
 {
 	struct fs_fingerprint a, b;
@@ -44,12 +44,12 @@ static void test_fingerprint_fat(void **state)
 			put(im.p + 80, UINT32_MAX, 4);
 			assert_int_equal(fsinfo_fingerprint(&im.r, &b), 0);
 			assert_int_equal(b.n_marks, 1);
-			put(im.p + 72, UINT64_MAX, 8); /* and a length that overflows is none */
+			put(im.p + 72, UINT64_MAX, 8); /* an overflowing length is ignored */
 			assert_int_equal(fsinfo_probe(&im.r, &(struct fsinfo){ .kind = 0 }), 0);
 		}
 		image_close(&im);
 	}
-	/* f2fs: a segment size that cannot be is left out */
+	/* f2fs: an impossible segment size is left out */
 	blank(&im, 8 * MIB);
 	f2fs_put(im.p + 1024);
 	put(im.p + 1024 + 20, 32, 4);
@@ -58,12 +58,12 @@ static void test_fingerprint_fat(void **state)
 	image_close(&im);
 }
 
-/* ---- is it what it was? ---- */
+/* ---- is it unchanged? ---- */
 
 static struct fs_mark in_log; /* blk 0: the log has nothing */
 static int log_err;
 static const uint8_t *log_blk;
-static const struct image *log_all; /* all of a volume is in the log */
+static const struct image *log_all; /* the log holds a whole volume */
 
 static int read_in_log(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
@@ -90,8 +90,8 @@ static bool matches(const struct fs_fingerprint *fp, struct image *im, bool torn
 	return match;
 }
 
-/* Sector by sector as it was, or as it is in the log; garbage only where a checkpoint was cut, and
- * nobody mounted since. */
+/* Each sector is unchanged, or as it is in the log. Garbage is allowed only where a checkpoint was
+ * cut, and only without a mount since. */
 static void test_match(void **state)
 {
 	static uint8_t new[COW_BLK_BYTES];
@@ -113,7 +113,7 @@ static void test_match(void **state)
 		new[k * 512 + 300] ^= 0x55;
 	log_blk = new;
 	in_log.blk = unit;
-	/* half of what the log has is home */
+	/* half of the content of the log is home */
 	memcpy(im.p + unit * 4096, new, 2048);
 	assert_true(matches(&fp, &im, false));
 	/* a sector that is neither */
@@ -124,7 +124,7 @@ static void test_match(void **state)
 	log_blk = NULL;
 	assert_false(matches(&fp, &im, true));
 	log_blk = new;
-	/* and when somebody has mounted it meanwhile: the superblock's first sector is neither */
+	/* and after a foreign mount: the superblock's first sector is neither */
 	in_log.blk = 0;
 	memcpy(new, im.p, sizeof(new));
 	image_close(&im);
@@ -133,13 +133,13 @@ static void test_match(void **state)
 	im.p[1024 + 0x175] ^= 1;
 	assert_false(matches(&fp, &im, false));
 	assert_false(matches(&fp, &im, true));
-	/* what was being written there is no file system any more: our own tear */
+	/* the block under write is no file system any more: damage by the cut checkpoint */
 	memset(im.p + 1024, 0xA5, 1024);
 	assert_true(matches(&fp, &im, true));
-	/* another one has come */
+	/* another file system appears */
 	fat_put(im.p, false);
 	assert_false(matches(&fp, &im, true));
-	/* errors are errors, of either side */
+	/* errors of either side are returned */
 	log_err = -EIO;
 	logged.volume_blks = im.r.volume_blks;
 	assert_int_equal(fsinfo_fingerprint_match(&fp, &im.r, &logged, true, &match), -EIO);
@@ -148,7 +148,7 @@ static void test_match(void **state)
 	im.fail_at = 1;
 	assert_int_equal(fsinfo_fingerprint_match(&fp, &im.r, &logged, true, &match), -EIO);
 	im.calls = 0;
-	im.fail_at = fp.n_marks + 1; /* while looking what is there now */
+	im.fail_at = fp.n_marks + 1; /* while reading the present content */
 	memcpy(im.p + 1024, new + 1024, 1024);
 	im.p[1024 + 600] ^= 1;
 	assert_int_equal(fsinfo_fingerprint_match(&fp, &im.r, &logged, true, &match), -EIO);
@@ -161,17 +161,17 @@ static void test_match(void **state)
 	log_blk = NULL;
 }
 
-/* ---- a cut, or somebody else? ---- */
+/* ---- a cut, or a foreign change? ---- */
 
 enum { MADE_BYTES = 330 * MIB };
 
-/* Volumes of one size, with the mkfs programs or by hand; and where a mount changes them (bytes,
- * added to at_fat the start of the FAT). All that is changed lies in marks. */
+/* Volumes of one size, made with the mkfs programs or by hand; and the places that a mount changes
+ * (bytes, plus at_fat the start of the FAT). All these places lie in marks. */
 static const struct made {
-	const char *name, *mkfs; /* NULL: here */
+	const char *name, *mkfs; /* NULL: made here */
 	enum fs_kind kind;
 	uint32_t n_marks;     /* at least */
-	uint64_t mounted[4];  /* 0: no more */
+	uint64_t mounted[4];  /* 0: end of the list */
 	uint64_t fat_mounted; /* in the FAT; 0: none */
 } made[] = {
 	{ "ext4",
@@ -203,7 +203,7 @@ static void write_at(int fd, uint64_t off, const void *p, size_t n)
 	assert_int_equal(pwrite(fd, p, n, (off_t)off), n);
 }
 
-/* What mkfs.f2fs and mkfs.exfat leave, as far as it is looked at. life: another uuid. */
+/* What mkfs.f2fs and mkfs.exfat write, as far as cowfs reads it. life: another uuid. */
 static void make_here(enum fs_kind kind, uint8_t life)
 {
 	static uint8_t zero[128 * KIB];
@@ -240,7 +240,7 @@ static void make_here(enum fs_kind kind, uint8_t life)
 	close(fd);
 }
 
-/* Over what is there. */
+/* Over the present content. */
 static void make(const struct made *m, uint8_t life)
 {
 	if (!m->mkfs)
@@ -267,8 +267,8 @@ static void fill(uint8_t *p, size_t n, unsigned how)
 	}
 }
 
-/* Marks [first, end) as a cut leaves them; how 0: noise, 1: zeroes, 2: erased; sectors: which of
- * each, the rest old or new. */
+/* Marks [first, end) as a cut leaves them; how 0: noise, 1: zeroes, 2: erased; sectors: the
+ * affected ones, the others are old or new. */
 static void tear(struct image *im, const struct fs_fingerprint *fp, uint32_t first, uint32_t end,
 		 unsigned how, unsigned sectors)
 {
@@ -292,7 +292,7 @@ static void check_tears(const struct fs_fingerprint *fp, struct image *im)
 	for (uint32_t i = 0; i < fp->n_marks; i++)
 		memcpy(old + i * COW_BLK_BYTES, im->p + blk_to_bytes(fp->mark[i].blk),
 		       COW_BLK_BYTES);
-	for (uint32_t first = 0; first <= fp->n_marks; first++) /* each mark, and then all */
+	for (uint32_t first = 0; first <= fp->n_marks; first++) /* each mark, then all */
 		for (unsigned how = 0; how < 3; how++)
 			for (unsigned k = 0; k < 10; k++) {
 				bool all = first == fp->n_marks;
@@ -301,8 +301,8 @@ static void check_tears(const struct fs_fingerprint *fp, struct image *im)
 				tear(im, fp, all ? 0 : first, all ? first : first + 1, how,
 				     sectors);
 				assert_true(matches(fp, im, true));
-				/* and where no checkpoint was under way it is none of ours; zeroes
-				 * may be old */
+				/* without a checkpoint under way it is a foreign change; zeroes may
+				 * be old */
 				assert_true(how || !sectors || !matches(fp, im, false));
 				for (uint32_t i = 0; i < fp->n_marks; i++)
 					memcpy(im->p + blk_to_bytes(fp->mark[i].blk),
@@ -311,8 +311,8 @@ static void check_tears(const struct fs_fingerprint *fp, struct image *im)
 	free(old);
 }
 
-/* A byte that every mount changes, or its mkfs: it is not taken for a cut, whatever the other marks
- * look like. */
+/* A byte that every mount changes, or a new mkfs: it does not count as a cut, whatever the other
+ * marks are. */
 static void check_mounted(const struct made *m, const struct fs_fingerprint *fp, struct image *im)
 {
 	for (unsigned i = 0; i < 5; i++) {
@@ -331,8 +331,8 @@ static void check_mounted(const struct made *m, const struct fs_fingerprint *fp,
 	}
 }
 
-/* Every mark waits in the log, and a checkpoint was cut: garbage there is its own, whatever kind it
- * is; but not what a mount or a mkfs leaves. */
+/* Every mark waits in the log, and a checkpoint was cut: garbage there counts as its own, whatever
+ * its kind. The result of a mount or a mkfs does not. */
 static void test_tear_or_foreign(void **state)
 {
 	(void)state;
@@ -369,7 +369,7 @@ static void test_tear_or_foreign(void **state)
 	}
 }
 
-/* The superblock of an older life behind one that is known, of which a cut hit the rest. */
+/* The superblock of an older life after a known one whose other blocks were hit by a cut. */
 static void test_tear_old_superblock(void **state)
 {
 	struct fs_fingerprint fp;
@@ -388,7 +388,7 @@ static void test_tear_old_superblock(void **state)
 	log_all = &new;
 	fill(im.p + 512, 512, 0);
 	assert_true(matches(&fp, &im, true));
-	/* but when nothing else is found any more, it may be a new one */
+	/* but if nothing else is found, it may be a new one */
 	fill(im.p, 512, 0);
 	assert_true(fsinfo_probe(&im.r, &f) == 0 && f.kind == FS_BTRFS);
 	assert_false(matches(&fp, &im, true));
@@ -449,7 +449,7 @@ static void test_fingerprint_ext(void **state)
 	fingerprint_file(&b);
 	assert_int_not_equal(a.sb_crc, b.sb_crc);
 	assert_int_equal(a.gdt_crc, b.gdt_crc);
-	/* a descriptor alone */
+	/* only a descriptor */
 	line_of("debugfs -w -R 'set_bg 1 itable_unused 5' i");
 	fingerprint_file(&a);
 	assert_int_not_equal(a.gdt_crc, b.gdt_crc);

@@ -50,7 +50,7 @@ static inline double per_s(uint64_t n, uint64_t ns)
 	return (double)n * 1e9 / (double)ns;
 }
 
-/* Whatever was done, once all is closed each programmed byte was erased before. */
+/* After any operations, once everything is closed, each programmed byte was erased before. */
 static inline void check_conservation(struct flash_model *m, uint64_t slack_units)
 {
 	const struct flash_profile *p = flash_model_profile(m);
@@ -69,8 +69,8 @@ static inline void check_conservation(struct flash_model *m, uint64_t slack_unit
 
 /* ---- the published experiments ---- */
 
-/* flashbench's: several units are written in turn, each block by block to its end; the second time
- * counts */
+/* flashbench's experiment: several units are written in turn, each block by block to its end; the
+ * second pass counts */
 static inline double open_units(const char *id, uint64_t block, unsigned units)
 {
 	const struct flash_profile *p = profile(id);
@@ -146,7 +146,7 @@ static inline struct flash_profile toy(void)
 	return p;
 }
 
-/* ---- which one is a device's ---- */
+/* ---- the profile of a device ---- */
 
 static inline int open_profiles(void **state)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Profiles of flash: prices for the planner, files of the user, the choice for a device. */
+/* Profiles of flash: estimates for the planner, files of the user, the choice for a device. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "rnd.h"
 #include "flash_model.h"
 
-/* ---- prices and profiles ---- */
+/* ---- estimates and profiles ---- */
 
 static void test_table(void **state)
 {
@@ -30,13 +30,13 @@ static void test_table(void **state)
 	assert_int_equal(flash_write_ns(&p, 6144), 150);
 	assert_int_equal(flash_write_ns(&p, 8192), 200);
 	assert_int_equal(flash_write_ns(&p, 128 * KIB), 900);
-	assert_int_equal(flash_write_ns(&p, 192 * KIB), 800); /* falls */
+	assert_int_equal(flash_write_ns(&p, 192 * KIB), 800); /* decreases */
 	assert_int_equal(flash_write_ns(&p, MIB), 1000);
 	assert_int_equal(flash_write_ns(&p, 3 * MIB), 3000);
 }
 
-/* g* in KiB, and from how many blocks of 4 KiB in a unit on it is written whole, by hand from the
- * published tables */
+/* g* in KiB, and the number of 4 KiB blocks in a unit from which it is written whole, by hand from
+ * the published tables */
 static void test_planner_prices(void **state)
 {
 	static const struct {
@@ -74,9 +74,9 @@ static void test_planner_prices(void **state)
 }
 
 /*
- * 10,000 blocks all over 512 MiB, as they come and in order: seconds, by hand from t_W, the merge
- * equation and the units that are visited. In order, what the card still owes at the end is paid,
- * too.
+ * 10,000 blocks all over 512 MiB, in random order and in ascending order: seconds, by hand from
+ * t_W, the merge equation and the visited units. In ascending order, the remaining merges at the
+ * end count, too.
  */
 static double scattered_s(const char *id, bool sorted)
 {
@@ -87,7 +87,7 @@ static double scattered_s(const char *id, bool sorted)
 	double s;
 
 	memset(used, 0, sizeof(used));
-	/* scattered ones meet a log in its steady state */
+	/* scattered writes meet a log in its steady state */
 	for (unsigned pass = 0; pass < (sorted ? 1u : 2u); pass++) {
 		flash_model_reset(m);
 		for (n = 0; n < N;) {
@@ -247,7 +247,7 @@ static void test_own_profiles(void **state)
 	}
 }
 
-/* ---- which one is a device's ---- */
+/* ---- the choice for a device ---- */
 
 static struct profile_choice choose(const char *text, const char *model)
 {
@@ -315,7 +315,7 @@ static void test_choice(void **state)
 	assert_string_equal(choose(text, "").profile.id, "mine");
 	assert_int_equal(choose(text, "").source, PROFILE_GIVEN);
 	snprintf(text, sizeof(text), "%s:x-slow-4g", path);
-	/* the program's are not the file's */
+	/* profiles of the program are not in the file */
 	no_choice(text, -ENOENT, "no profile x-slow-4g in /tmp/");
 	assert_int_equal(ftruncate(fd, 0), 0);
 	assert_int_equal(pwrite(fd, "{}", 2, 0), 2);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What was published of real devices, and how near the model has to come. Typed from the sources,
- * not from cowfs/flash/profiles.json, so that a slip in either shows. CALIBRATION: the profile was
- * made from this number; PREDICTION: it was not; SHOWN: printed, not tested (see why).
+ * Published figures of real devices, and the required accuracy of the model. Typed from the
+ * sources, not from cowfs/flash/profiles.json, so that an error in either shows. CALIBRATION: the
+ * profile was made from this number; PREDICTION: it was not; SHOWN: printed, not tested (see why).
  */
 #ifndef TESTS_UNIT_FLASH_ROWS_H
 #define TESTS_UNIT_FLASH_ROWS_H
@@ -14,16 +14,16 @@ enum row_kind { CALIBRATION, PREDICTION, SHOWN };
 enum row_what {
 	LINEAR_WRITE, /* at: request in KiB; MB/s */
 	LINEAR_READ,  /* the same */
-	SYNC_WRITE,   /* a new file of 512 MiB, 4 KiB each on the card; per second */
+	SYNC_WRITE,   /* a new file of 512 MiB, each 4 KiB synced to the card; per second */
 	SYNC_REWRITE,
 	RANDOM_READ,  /* 4 KiB over 512 MiB; per second */
-	RANDOM_SYNC,  /* writes of 4 KiB over 512 MiB, each on the card; per second */
-	RANDOM_WRITE, /* writes of 4 KiB over all; per second */
-	MIX,	      /* at: writes in percent, 4 KiB over all; per second */
-	DISK_READ,    /* random reads of 4 KiB over all; per second */
+	RANDOM_SYNC,  /* writes of 4 KiB over 512 MiB, each synced to the card; per second */
+	RANDOM_WRITE, /* writes of 4 KiB over the whole device; per second */
+	MIX,	      /* at: writes in percent, 4 KiB over the whole device; per second */
+	DISK_READ,    /* random reads of 4 KiB over the whole device; per second */
 	/* at: block in KiB; the profile's open_units + 1 are written in turn; MB/s */
 	OPEN_UNITS,
-	RANDOM_SIZE, /* at: KiB of a write, over all, aligned to its size; MB/s */
+	RANDOM_SIZE, /* at: KiB of a write, over the whole device, aligned to its size; MB/s */
 	/* at: 1; writes of 4 KiB anywhere, appended by the host; per second, no caller waits for
 	 * another */
 	APPEND,

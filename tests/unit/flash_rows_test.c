@@ -19,8 +19,8 @@
 
 #define TEST_BYTES (512 * MIB)
 
-/* where the experiments of the collection lie: half of the card, aligned to what any unit
- * divides */
+/* place of the experiments in the collection: half of the card, aligned to a multiple of all
+ * units */
 static uint64_t half(const struct flash_model *m)
 {
 	return round_down_u64(flash_model_size_bytes(m) / 2, 32 * MIB);
@@ -48,7 +48,7 @@ static double iozone(const char *id, enum row_what what)
 	struct flash_model *m = new_model(profile(id), 0, 0);
 	uint64_t at = half(m), n = TEST_BYTES / FOUR, ns;
 
-	for (uint64_t i = 0; i < n; i++) /* the file as it is rewritten */
+	for (uint64_t i = 0; i < n; i++) /* the file, then its rewrite */
 		flash_model_write(m, at + i * FOUR, FOUR, 0);
 	flash_model_reset(m);
 	for (uint64_t i = 0; i < n; i++) {
@@ -69,7 +69,7 @@ static double iozone(const char *id, enum row_what what)
 		}
 	}
 	ns = stats(m).clock_ns;
-	check_conservation(m, 2 + profile(id)->open_units); /* what was open when counting began */
+	check_conservation(m, 2 + profile(id)->open_units); /* units open when the count began */
 	flash_model_free(m);
 	return per_s(n, ns);
 }
@@ -231,7 +231,7 @@ static void test_crossings(void **state)
 	(void)state;
 	card = read_rate("fujifilm-100x-4g", 80 * KIB),
 	disk = read_rate("hdd-raptor-76g", 80 * KIB);
-	assert_true(card > disk); /* calibration: its overhead comes from here */
+	assert_true(card > disk); /* calibration: its overhead comes from this figure */
 	card = read_rate("fujifilm-100x-4g", 120 * KIB),
 	disk = read_rate("hdd-raptor-76g", 120 * KIB);
 	assert_true(card < disk);
@@ -268,8 +268,8 @@ static void test_append_share(void **state)
 
 /*
  * A file in extents of 1 KiB, a cluster, against one piece: 2, 4 and 4 times slower at 32 KiB, 256
- * KiB and 2 MiB. What a file costs besides (opening, its directory) is 3.2 times the transfer of 32
- * KiB, by the first of the three.
+ * KiB and 2 MiB. The other costs of a file (opening, its directory) are 3.2 times the transfer of
+ * 32 KiB, by the first of the three.
  */
 static void test_fragments(void **state)
 {

@@ -28,10 +28,10 @@ static void test_merges(void **state)
 	struct flash_model *m = new_model(&p, 0, 0);
 
 	(void)state;
-	/* two units open for nothing, a third closes the older one */
+	/* two units stay open at no cost, a third closes the older one */
 	assert_int_equal(flash_model_write(m, 0, 64 * KIB, 0), T_W(64 * KIB));
 	assert_int_equal(flash_model_write(m, MIB, 4 * KIB, 0), T_W(4 * KIB));
-	/* and makes it the younger one */
+	/* and the next write makes unit 0 the younger one */
 	assert_int_equal(flash_model_write(m, 64 * KIB, 64 * KIB, 0), T_W(64 * KIB));
 	assert_int_equal(flash_model_write(m, 2 * MIB, 4 * KIB, 0), T_W(4 * KIB) + MERGE(4 * KIB));
 	assert_int_equal(stats(m).partial_merges, 1);
@@ -43,7 +43,7 @@ static void test_merges(void **state)
 			 T_W(4 * KIB) + MERGE(132 * KIB));
 	assert_int_equal(stats(m).full_merges, 1);
 	assert_int_equal(stats(m).erases, 3);
-	/* what is written twice counts once */
+	/* a block written twice counts once */
 	assert_int_equal(flash_model_write(m, 2 * MIB + 8 * KIB, 4 * KIB, 0), T_W(4 * KIB));
 	assert_int_equal(flash_model_settle(m), MERGE(8 * KIB));
 	assert_int_equal(stats(m).programmed_bytes, stats(m).written_bytes + stats(m).copied_bytes);
@@ -63,7 +63,7 @@ static void test_switch(void **state)
 	assert_int_equal(stats(m).switch_merges, 4);
 	assert_int_equal(stats(m).erases, 4);
 	assert_int_equal(stats(m).copied_bytes, 0);
-	/* pushed out by units that it does not go on into */
+	/* pushed out by units that it does not continue into */
 	assert_int_equal(flash_model_write(m, 10 * MIB, 4 * KIB, 0), T_W(4 * KIB));
 	assert_int_equal(flash_model_write(m, 20 * MIB, 4 * KIB, 0), T_W(4 * KIB) + 5 * MS);
 	flash_model_free(m);
@@ -121,18 +121,18 @@ static void test_absorb(void **state)
 	assert_int_equal(stats(m).absorbed_writes, 522);
 	assert_int_equal(stats(m).full_merges, 2);
 	assert_int_equal(stats(m).erases, 4);
-	/* what holds nothing any more takes no room, and nothing to merge */
+	/* blocks without content take no room, and need no merge */
 	flash_model_discard(m, 0, 64 * MIB);
 	assert_int_equal(flash_model_settle(m), 0);
-	/* one that keeps to a unit pays each time that it has filled the log */
+	/* a stream that stays in one unit pays each time that it has filled the log */
 	flash_model_reset(m);
 	for (i = 0; i < 5120; i++)
 		flash_model_write(m, 5 * MIB + (i * 37 % 128) * 8 * KIB, FOUR, 0);
 	assert_int_equal(stats(m).full_merges, 9);
 	flash_model_free(m);
 
-	/* streams are told from scattered writes, several at a time: 60 KiB of each are in the
-	 * log */
+	/* streams are distinguished from scattered writes, several at a time: 60 KiB of each are in
+	 * the log */
 	m = new_model(&p, 0, 0);
 	for (i = 0; i < 256; i++)
 		for (unsigned k = 0; k < 2; k++)
@@ -142,7 +142,7 @@ static void test_absorb(void **state)
 	assert_int_equal(stats(m).switch_merges, 2);
 	/* nothing in the log; two whole units are pushed out */
 	assert_int_equal(flash_model_settle(m), 10 * MS);
-	/* a large write is none, nor is a whole unit */
+	/* a large write is not scattered, nor is a whole unit */
 	flash_model_write(m, 10 * MIB, 516 * KIB, 0);
 	flash_model_write(m, 20 * MIB, MIB, 0);
 	assert_int_equal(stats(m).absorbed_writes, 30);
@@ -200,10 +200,10 @@ static void test_fresh_and_discard(void **state)
 	(void)state;
 	p.open_units = 1;
 	flash_model_write(m, 0, FOUR, 0);
-	assert_int_equal(flash_model_settle(m), 5 * MS); /* there is nothing to copy */
+	assert_int_equal(flash_model_settle(m), 5 * MS); /* nothing to copy */
 	flash_model_write(m, FOUR, FOUR, 0);
 	assert_int_equal(flash_model_settle(m), MERGE(FOUR));
-	flash_model_discard(m, 0, MIB - 1); /* not all of it */
+	flash_model_discard(m, 0, MIB - 1); /* not the whole unit */
 	flash_model_write(m, FOUR, FOUR, 0);
 	assert_int_equal(flash_model_settle(m), MERGE(FOUR));
 	flash_model_write(m, FOUR, FOUR, 0);
@@ -334,12 +334,12 @@ static void test_disk(void **state)
 	flash_model_free(m);
 }
 
-/* Four toys: what one request takes, and what all of them take side by side */
+/* Four toys: the time of one request, and the time of all of them side by side */
 static void test_array(void **state)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m;
-	uint64_t one = MS / 10; /* of the bridge, and what a member takes comes on top */
+	uint64_t one = MS / 10; /* of the bridge; the time of a member is added */
 
 	(void)state;
 	p.members = 4, p.chunk_bytes = 64 * KIB, p.bridge_ns = one, p.raid_level = 5;
@@ -375,7 +375,8 @@ static void test_array(void **state)
 	flash_model_free(m);
 }
 
-/* A clone goes on as its original; a copy for prices, too, and leaves it alone. */
+/* A clone continues as its original; so does a copy for estimates, and it leaves the original
+ * alone. */
 static void test_clone(void **state)
 {
 	static const char *const ids[] = { "lexar-300x-8g", "sandisk-ultra-4g", "samsung-raid5-4",
@@ -414,7 +415,7 @@ static void test_clone(void **state)
 	}
 }
 
-/* Random requests of all kinds to each profile: nothing is lost from the account. */
+/* Random requests of all kinds to each profile: the account stays complete. */
 static void test_conservation(void **state)
 {
 	(void)state;

@@ -54,13 +54,13 @@ static void test_consistent(void **state)
 		if (o->image)
 			assert_true(o->image->open && o->image->group && o->image->close &&
 				    o->image->reads_blks);
-		/* what is counted on has to be told when it is wrong */
+		/* a file system that cowfs relies on must report when it is damaged */
 		assert_true(!o->counts_on_free || (o->image && o->image->alarms));
 		assert_true(!o->facts || o->image);
 		assert_true(!o->reads_lost_transaction || o->image);
 		/* the times come from the superblock */
 		assert_true(!o->tells_mounts || o->fields);
-		/* sealed without a freeze is for those that have one */
+		/* a seal without a freeze is for file systems that have one */
 		assert_true(!o->crash_safe || o->freezes);
 		/* by the same programs */
 		assert_true(!o->can_shrink || (o->checker && o->counts_on_free));

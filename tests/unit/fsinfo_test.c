@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What is on a volume: fsinfo against images of the mkfs programs, with blkid, dumpe2fs and xfs_db
- * as oracles; f2fs and exfat as superblocks of fsmade.h.
+ * The content of a volume: fsinfo against images of the mkfs programs, with blkid, dumpe2fs and
+ * xfs_db as oracles; f2fs and exfat as superblocks of fsmade.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -121,7 +121,7 @@ static void test_written_here(void **state)
 	assert_int_equal(f.size_bytes, 25000 * 4096);
 	assert_int_equal(f.uuid[15], 0xA5);
 	assert_true(f.can_freeze);
-	memset(im.p + 1024, 0, 1024); /* the second copy will do */
+	memset(im.p + 1024, 0, 1024); /* the second copy is enough */
 	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 	assert_int_equal(f.size_bytes, 25000 * 4096);
 	for (uint64_t pack = 512; pack <= 1024; pack += 512) { /* each checkpoint pack counts */
@@ -144,7 +144,7 @@ static void test_written_here(void **state)
 	image_close(&im);
 }
 
-/* Nothing there, an MBR, noise: unknown. Sizes that overflow: no size. */
+/* An empty volume, an MBR, noise: unknown. Sizes that overflow: no size. */
 static void test_unknown(void **state)
 {
 	struct fs_fingerprint fp;
@@ -196,8 +196,7 @@ static void test_unknown(void **state)
 	image_close(&im);
 }
 
-/* One field of a boot sector wrong: not what it looks like. The kinds below have no checksum to
- * rely on. */
+/* One field of a boot sector wrong: not what it looks like. The kinds below have no checksum. */
 static void test_one_field_wrong(void **state)
 {
 	static const struct {
@@ -276,7 +275,7 @@ static void test_one_field_wrong(void **state)
 	}
 }
 
-/* each read of each function, failing: its error and nothing written */
+/* each read of each function fails: its error is returned, and nothing written */
 static void test_read_errors(void **state)
 {
 	static const char *const mkfs[] = { "mke2fs -q -F -t ext4 -b 1024", "mkfs.vfat",
@@ -347,7 +346,7 @@ static void test_file_as_btrfs(void **state)
 	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 	assert_int_equal(f.kind, FS_NILFS2);
 	image_close(&im);
-	/* a btrfs that was made over either is one */
+	/* a btrfs made over either is a btrfs */
 	line_of("rm -f i; truncate -s 150M i && mkfs.vfat -F 16 i >>log && mkfs.btrfs -q -f i");
 	image_open(&im, "i");
 	assert_int_equal(fsinfo_probe(&im.r, &f), 0);

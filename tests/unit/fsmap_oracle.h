@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What e2fsprogs says of an image, compared with fsmap. Behind cmocka.h. */
+/* e2fsprogs' view of an image, compared with fsmap. Behind cmocka.h. */
 #ifndef COWFS_TESTS_FSMAP_ORACLE_H
 #define COWFS_TESTS_FSMAP_ORACLE_H
 
@@ -127,7 +127,7 @@ static inline enum blk_use oracle_unit(const struct oracle *o, uint64_t blk)
 	return (enum blk_use)o->use[first];
 }
 
-/* From many places on, with many limits: what a run says is what each of its units is. */
+/* From many places, with many limits: the answer of a run is the answer of each of its units. */
 static inline void runs_compare(struct fsmap *m, const struct image *im, const struct oracle *o)
 {
 	static const uint64_t steps[] = { 1, 7, 333, UINT64_MAX },
@@ -151,7 +151,7 @@ static inline void runs_compare(struct fsmap *m, const struct image *im, const s
 		assert_int_equal(fsmap_run(m, blk, UINT64_MAX, &use, &n), 0);
 	for (uint64_t blk = 1; blk < im->r.volume_blks; blk++)
 		changes += oracle_unit(o, blk) != oracle_unit(o, blk - 1);
-	/* and they are long: cut only at changes and at groups; units of small blocks may have
+	/* and runs are long: cut only at changes and at groups; units of small blocks may have
 	 * several uses each */
 	if (o->block_bytes == COW_BLK_BYTES && runs > 2 * changes + im->r.volume_blks / 512 + 3)
 		fail_msg("%s: %llu runs for %llu changes in %llu units", im->path,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The process that reads metadata: it answers as this one does, for sound and for damaged images;
- * its death is an error, once; and it has nothing that it does not need.
+ * its death is one error, once; and it holds nothing that it does not need.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +48,7 @@ static struct blk_reader reader(void)
 	return (struct blk_reader){ image_read, NULL, im.bytes >> COW_BLK_SHIFT };
 }
 
-/* The C library's, with buffers as small as a machine may have them. */
+/* Replaces the C library's function, with buffers as small as a machine may have them. */
 static int send_buffer;
 
 int socketpair(int domain, int type, int protocol, int pair[2])
@@ -113,7 +113,7 @@ static void compare(void)
 {
 	static struct seen here, there;
 
-	/* there first: what a library found out once, a fork would know */
+	/* comes first: a fork inherits what a library has already found out */
 	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
 	see(&there);
 	fsproc_stop();
@@ -128,7 +128,7 @@ static void test_same_answers(void **state)
 	} images[] = {
 		{ "-t ext4 -b 1024 -J size=1", "8M" },
 		{ "-t ext4 -b 4096", "32M" },
-		{ "-t ext3 -b 1024 -J size=8", "32M" }, /* qsort asks how much memory there is */
+		{ "-t ext3 -b 1024 -J size=8", "32M" }, /* qsort asks for the amount of memory */
 		{ "-t ext2 -b 1024 -g 256", "4M" },
 		{ "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg", "16M" },
 		{ "-t ext4 -b 4096 -O bigalloc -C 65536", "32M" },
@@ -166,7 +166,7 @@ static pid_t child_of(pid_t pid)
 	return (pid_t)strtol(strrchr(text, ' ') ? strrchr(text, ' ') : text, NULL, 10);
 }
 
-/* Who forks sessions: when there is one other than pid. */
+/* The process that forks sessions, when one other than pid exists. */
 static pid_t forker_after(pid_t pid)
 {
 	pid_t now = 0;
@@ -187,8 +187,8 @@ static pid_t session_of(pid_t forker)
 	return pid;
 }
 
-/* A session that dies is one error; the next has another. So it is with the process that forks
- * them. */
+/* The death of a session is one error; the next question has another session. The same holds for
+ * the process that forks them. */
 static void test_death(void **state)
 {
 	struct blk_reader r;
@@ -216,13 +216,13 @@ static void test_death(void **state)
 
 	assert_int_equal(fsmap_open(&m, &r), 0);
 	kill(forker, SIGKILL);
-	assert_int_equal(fsmap_use(m, 1000, &use), 0); /* goes on without it */
+	assert_int_equal(fsmap_use(m, 1000, &use), 0); /* continues without it */
 	assert_int_equal(fsinfo_probe(&r, &info), 0);
 	assert_int_equal(info.journal_bytes, MIB);
 	forker_after(forker);
 	fsmap_close(m);
 
-	im.fail = -EIO; /* that is no death */
+	im.fail = -EIO; /* that is not a death */
 	assert_int_equal(fsinfo_probe(&r, &info), -EIO);
 	fsproc_stop();
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
@@ -275,7 +275,8 @@ static long capset_nothing(void)
 	return syscall(SYS_capset, &h, none);
 }
 
-/* What is left of a daemon by then cannot make another one. */
+/* A daemon without capabilities cannot start such a process again: the first process replaces a
+ * killed one. */
 static int after_the_worker_dropped_all(void)
 {
 	struct blk_reader r = reader();
@@ -325,8 +326,8 @@ static void test_forked_again(void **state)
 	free(im.p);
 }
 
-/* A question that whoever forks had taken when it was killed is asked again; answers that come
- * twice confuse nobody. */
+/* A question that the forking process had taken when it was killed is asked again; duplicate
+ * answers do no harm. */
 static void test_killed_all_the_time(void **state)
 {
 	struct blk_reader r;
@@ -352,7 +353,7 @@ static void test_killed_all_the_time(void **state)
 	while (waitpid(killer, &status, WNOHANG) == 0) {
 		int e = fsinfo_probe(&r, &info);
 
-		assert_true(e == 0 || e == -EOWNERDEAD); /* killed again and again while it waits */
+		assert_true(e == 0 || e == -EOWNERDEAD); /* killed repeatedly while it waits */
 		assert_true(e || info.journal_bytes == MIB);
 	}
 	assert_int_equal(status, 0);
@@ -362,11 +363,11 @@ static void test_killed_all_the_time(void **state)
 	free(im.p);
 }
 
-/* net.core.wmem_default may be smaller than what is sent in one go. */
+/* net.core.wmem_default may be smaller than one message. */
 static void test_small_buffers(void **state)
 {
 	(void)state;
-	send_buffer = 1; /* the kernel makes 4608 of it */
+	send_buffer = 1; /* the kernel turns this into 4608 */
 	image_make("-t ext4 -b 4096", "32M");
 	compare();
 	free(im.p);
@@ -385,7 +386,7 @@ static bool lives(pid_t pid)
 	       !strstr(status, "\nState:\tZ");
 }
 
-/* One that has been taken over need not notice that its socket is closed: it is killed. One that
+/* A compromised session need not notice that its socket is closed: it is killed. A session that
  * does not answer is given up. */
 static void test_stopped_session(void **state)
 {
@@ -414,7 +415,7 @@ static void test_stopped_session(void **state)
 	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
 	assert_true(now_ns() - begin_ns >= 300000000);
 	begin_ns = now_ns();
-	for (uint64_t b = 0; b < 8192; b++) /* of each group: not once more */
+	for (uint64_t b = 0; b < 8192; b++) /* of each group: not again */
 		assert_int_equal(fsmap_use(m, 10 + b % 5000, &use), -EOWNERDEAD);
 	assert_true(now_ns() - begin_ns < 10000000000ull);
 	fsmap_close(m);

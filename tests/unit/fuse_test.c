@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The FUSE file against the real kernel, over a view of this test's own making: memory, and errors
- * when asked for. What the kernel sees must be whole or an error, zero after a punch, and gone
- * after the stop.
+ * The FUSE file against the real kernel, over a view made by this test: memory, and errors on
+ * request. The kernel must see whole content or an error, zeroes after a punch, and nothing after
+ * the stop.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ struct view {
 };
 
 static struct view view;
-/* What a server did in the kernel's name happened before the answer: said so to the thread
+/* Work that a server did for the kernel happened before the answer: this shows it to the thread
  * sanitizer. */
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 static int janitor_fd = -1;
@@ -39,7 +39,7 @@ static struct fuse_export *export;
 static int fuse_fd = -1, file_fd = -1;
 static unsigned fds_before;
 
-/* The C library's, which a filter of system calls may refuse. */
+/* Replaces the C library's function, which a filter of system calls may refuse. */
 static atomic_bool refuse_replies;
 
 ssize_t writev(int fd, const struct iovec *iov, int n)
@@ -75,7 +75,7 @@ int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 	return 0;
 }
 
-/* A read in turn: is not started, is answered at once, and by another thread later. */
+/* Reads in turn: one is not started, one is answered at once, one later by another thread. */
 struct late {
 	struct view *view;
 	uint64_t off_bytes;
@@ -141,7 +141,7 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 	return 0;
 }
 
-/* The volume's content as the servers left it. */
+/* The volume's content after the servers' work. */
 static char *content(void)
 {
 	pthread_mutex_lock(&order);
@@ -159,8 +159,8 @@ static char byte_at(uint64_t off_bytes)
 	return c;
 }
 
-/* Client and server in one process: killed in the middle it waits for itself. The janitor ends
- * that. */
+/* Client and server in one process: if it is killed in between, it waits for itself. The janitor
+ * ends that. */
 static void start_janitor(void)
 {
 	int abort_fd = fuse_export_abort_fd(export), pair[2];
@@ -172,7 +172,7 @@ static void start_janitor(void)
 		setsid();
 		pair[0] = fcntl(pair[0], F_DUPFD, 100);
 		abort_fd = fcntl(abort_fd, F_DUPFD, 100);
-		close_range(3, 99, 0); /* above all /dev/fuse */
+		close_range(3, 99, 0); /* especially /dev/fuse */
 		_exit(read(pair[0], &c, 1) == 0 && write(abort_fd, "1", 1) < 0);
 	}
 	close(pair[0]);
@@ -251,7 +251,7 @@ static void test_read_write_whole(void **state)
 		assert_int_equal(pwrite(file_fd, buf, len, (off_t)off), len);
 		assert_memory_equal(buf, content() + off, len);
 	}
-	assert_true(view.max_bytes == 256 * KIB); /* big requests do come */
+	assert_true(view.max_bytes == 256 * KIB); /* large requests do come */
 }
 
 static void test_fallocate(void **state)
@@ -310,7 +310,7 @@ static void test_errors(void **state)
 	assert_all_fail(-EIO, EIO);
 	assert_all_fail(-EBADMSG, EIO);
 	assert_all_fail(-ENOMEM, EIO);
-	/* a mode that the view refuses must not switch the kernel's fallocate off for ever */
+	/* a mode that the view refuses must not switch off the kernel's fallocate permanently */
 	assert_int_equal(fallocate(file_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
 			 0);
 }
@@ -386,7 +386,7 @@ static void test_parallel(void **state)
 	}
 }
 
-/* With the loop device on top, and the order of an orderly end. */
+/* With the loop device on top, and the order of a regular end. */
 static void test_with_loop(void **state)
 {
 	_cleanup_free_ char *buf = io_alloc(MIB);
@@ -425,7 +425,7 @@ static void test_bad_descriptor(void **state)
 	close(null_fd);
 }
 
-/* The reply to INIT is refused: no request is ever answered, and the start ends all the same. */
+/* The reply to INIT is refused: no request is answered, and the start ends nevertheless. */
 static void test_refused_replies(void **state)
 {
 	unsigned fds = count_fds();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Golden images (tests/golden): cards that an earlier cowfs wrote are read as it meant them, and go
- * on. A difference here is a change of the format.
+ * Golden images (tests/golden): cards that an earlier cowfs wrote are read as they were meant, and
+ * can be continued. A difference here is a change of the format.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -77,7 +77,7 @@ static struct wear_table *table_of(struct toy *t)
 }
 
 /* The first commit makes a card of the old form one of the new form, under another uuid, and the
- * card loses nothing of what it has counted. */
+ * card keeps all its counters. */
 static void assert_upgraded(struct toy *t, const struct log_super *was,
 			    const struct wear_ledger *ledger, const struct wear_table *table)
 {
@@ -97,14 +97,15 @@ static void assert_upgraded(struct toy *t, const struct log_super *was,
 		assert_true(now->unit[i].visits >= table->unit[i].visits);
 	}
 	assert_true(now->commit_n >= table->commit_n);
-	for (uint32_t i = 0; i < WEAR_COMMITS; i++) /* the newest one's bytes may still grow */
+	for (uint32_t i = 0; i < WEAR_COMMITS; i++) /* bytes of the newest one may still grow */
 		if (table->commit[i].n && table->commit[i].n < table->commit_n)
 			assert_memory_equal(&now->commit[i], &table->commit[i],
 					    sizeof(table->commit[i]));
 	free(now);
 }
 
-/* A commit, everything home, and another attach: nothing else changes. All blocks count as used. */
+/* A commit, a full checkpoint, and another attach: nothing else changes. All blocks count as
+ * used. */
 static void go_on(struct toy *t)
 {
 	const struct log_super was = *log_super(t->log);
@@ -171,7 +172,7 @@ static void check_recover(const char *name)
 	toy_free(&t);
 }
 
-/* Of the first form, without escaped payload, and of the one that is written now. */
+/* Cards of the first form, without escaped payload, and of the present form. */
 static void test_cards(void **state)
 {
 	static const char *const names[] = {
@@ -187,8 +188,8 @@ static void test_cards(void **state)
 	}
 }
 
-/* With lag the one before the newest is a candidate as well: it is chosen if the card has lost a
- * part of the newest. */
+/* With lag the previous generation is a candidate as well: it is chosen if the card has lost a part
+ * of the newest. */
 static void lost_newest(const char *name, uint64_t max_records)
 {
 	const uint8_t lost[COW_BLK_BYTES] = { 0 };
@@ -200,7 +201,7 @@ static void lost_newest(const char *name, uint64_t max_records)
 	newest = t.rep.newest;
 	assert_int_equal(log_super(t.log)->lag, 1);
 	assert_int_equal(newest.floor_seq, newest.seq - 1);
-	/* what was the older one when it was written */
+	/* the older candidate when it was written */
 	assert_int_equal(newest.fallback_seq, newest.seq - 2);
 	assert_int_equal(toy_view(&t, before), 0);
 	assert_int_equal(
@@ -213,8 +214,8 @@ static void lost_newest(const char *name, uint64_t max_records)
 	assert_int_equal(t.rep.newest.seq, newest.seq - 1);
 	assert_int_equal(toy_view(&t, after), 0);
 	assert_memory_not_equal(before, after, sizeof(before));
-	/* what a session finds may not be durable: three records of one image come before its first
-	 * write */
+	/* a generation found by a session may not be durable: three records of one image come
+	 * before its first write */
 	toy_write(&t, 7, 777);
 	assert_int_equal(toy_commit(&t), 0);
 	toy_close(&t);

@@ -22,7 +22,7 @@ struct image {
 	uint64_t size_bytes;
 	struct blk_reader r;
 	uint64_t calls, units; /* of r */
-	uint64_t fail_at;      /* that call is -EIO; 0: none */
+	uint64_t fail_at;      /* this call returns -EIO; 0: none */
 	uint8_t *touched;      /* NULL, or a bit for each unit that was read */
 };
 

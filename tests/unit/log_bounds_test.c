@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rings of 36 MiB that were made to take all memory, or to be read for ever: every checksum is
+ * Rings of 36 MiB that were made to use up all memory, or to be read forever: every checksum is
  * right. Each is opened in a child, which counts its own memory and time.
  */
 #include <errno.h>
@@ -23,7 +23,7 @@ enum { MAX_SECONDS = 20, MAX_MIB = 64 };
 static struct log_super super;
 static uint64_t card_bytes = 64 * MIB;
 
-/* A card with a live log and a ring of 9 segments of 4 MiB in which nothing is. */
+/* A card with a live log and an empty ring of 9 segments of 4 MiB. */
 static struct card *ring_new(void)
 {
 	struct card *c = card_of(card_bytes, 4 * MIB, 0);
@@ -85,8 +85,8 @@ static struct log_record record_of(uint64_t seq, uint64_t lblk)
 	return rec;
 }
 
-/* A descriptor block of 168 zero extents from block blk on, every other one; if `wrong`, also one
- * that the base is not. */
+/* A descriptor block of 168 zero extents on every other block from blk on; if `wrong`, one of them
+ * does not match the base. */
 static uint32_t put_desc(struct card *c, uint64_t lblk, uint64_t seq, uint32_t index, uint64_t blk,
 			 bool wrong, uint32_t crc)
 {
@@ -158,7 +158,7 @@ static void open_bounded(struct card *c, const char *what, int want_state)
 	card_close(c);
 }
 
-/* Every block is a record that builds on the one before it, back to one that is not there. */
+/* Every block is a record that builds on the previous one, back to one that does not exist. */
 static void test_linked(void **state)
 {
 	struct card *c = ring_new();
@@ -180,7 +180,7 @@ static void test_linked(void **state)
 	open_bounded(c, "linked records", LOG_BROKEN);
 }
 
-/* All records have one long chain, and a base that is wrong for each. */
+/* All records share one long chain, and the base matches none of them. */
 static void test_wrong_for_each(void **state)
 {
 	struct card *c = ring_new();
@@ -207,7 +207,7 @@ static void test_wrong_for_each(void **state)
 	open_bounded(c, "wrong for each", LOG_BROKEN);
 }
 
-/* One record whose descriptors are all of the ring. */
+/* One record whose descriptors fill the whole ring. */
 static void test_giant(void **state)
 {
 	struct card *c = ring_new();
@@ -225,7 +225,7 @@ static void test_giant(void **state)
 						rec.desc_crc);
 	put_record(c, &rec);
 	open_bounded(c, "giant descriptors", LOG_BROKEN);
-	/* and one that has them nowhere */
+	/* and one with descriptors that lie nowhere */
 	c = ring_new();
 	put_heads(c);
 	rec = record_of(1, ring_blks() - 1);
@@ -235,7 +235,7 @@ static void test_giant(void **state)
 	open_bounded(c, "giant claim", LOG_BROKEN);
 }
 
-/* Honest: a long chain whose records say something about other blocks each. */
+/* Valid: a long chain whose records each describe other blocks. */
 static void test_long_chain(void **state)
 {
 	struct card *c = ring_new();
@@ -262,8 +262,7 @@ static void test_long_chain(void **state)
 	open_bounded(c, "a long chain", LOG_LIVE);
 }
 
-/* A block of copies that say over and over that nothing was written anywhere but in the last
- * unit. */
+/* A block of copies that say repeatedly that only the last unit was written. */
 static void put_wear(struct card *c, const struct log_record *rec, uint64_t lblk, uint32_t index,
 		     uint32_t items)
 {
@@ -271,7 +270,7 @@ static void put_wear(struct card *c, const struct log_record *rec, uint64_t lblk
 	const uint32_t run = (items - 1) << 1 | 1;
 	size_t n = 0;
 
-	for (; n + 4 <= WEAR_BLK_ROOM; n += 4) /* from item 0 on, so many, all of them zero */
+	for (; n + 4 <= WEAR_BLK_ROOM; n += 4) /* this number of items from item 0 on, all zero */
 		memcpy(blk + WEAR_BLK_OFF + n,
 		       ((uint8_t[]){ 0, (uint8_t)(run | 0x80), (uint8_t)(run >> 7 | 0x80),
 				     (uint8_t)(run >> 14) }),
@@ -280,8 +279,8 @@ static void put_wear(struct card *c, const struct log_record *rec, uint64_t lblk
 	put(c, lblk, blk);
 }
 
-/* A wear table of a card of 32 GiB that one item is missing from, in records of which the oldest
- * builds on the newest. */
+/* A wear table of a card of 32 GiB without one item, in records of which the oldest builds on the
+ * newest. */
 static void test_wear(void **state)
 {
 	enum { BLKS = 64 };
@@ -309,7 +308,7 @@ static void test_wear(void **state)
 		memcpy(rec.wear.units, g.units, sizeof(g.units));
 		memcpy(rec.wear.first_unit, g.first_unit, sizeof(g.first_unit));
 		if (rec.wear.prev.lblk % seg_blks() == 0)
-			rec.wear.prev.lblk -= BLKS + 1; /* about */
+			rec.wear.prev.lblk -= BLKS + 1; /* approximately */
 		for (uint32_t i = 0; i < BLKS; i++)
 			put_wear(c, &rec, lblk + i, i, wear_units(&g) + WEAR_COMMITS + WEAR_DAYS);
 		put_record(c, &rec);
@@ -338,7 +337,7 @@ int main(void)
 		cmocka_unit_test(test_linked),
 		cmocka_unit_test(test_wrong_for_each),
 		cmocka_unit_test(test_giant),
-		/* the last: it stays cancelled */
+		/* comes last: it stays cancelled */
 		cmocka_unit_test(test_long_chain),
 		cmocka_unit_test(test_wear),
 		cmocka_unit_test(test_cancel),

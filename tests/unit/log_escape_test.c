@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Content of files that is, byte for byte, what a scan of the ring looks for. Whoever wrote it knew
- * every field. It is never more than content: on a card of the old form, whose payload is not
- * escaped, the same content is taken for a record.
+ * Content of files that is, byte for byte, what a scan of the ring searches for. Its author knows
+ * every field. It always stays content: on a card of the old form, whose payload is not escaped,
+ * the same content is accepted as a record.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -56,12 +56,13 @@ static void test_get(void **state)
 	assert_false(escape_needed(is));
 	assert_true(escape_get(is, crc));
 	assert_memory_equal(is, blk, sizeof(is));
-	/* content that is what another content looks like when escaped is itself */
+	/* content equal to the escaped form of another content is itself escaped */
 	escape_put(is);
 	memcpy(blk, is, sizeof(is));
 	assert_true(escape_get(is, crc32c_back(is, sizeof(is))));
 	assert_memory_equal(is, blk, sizeof(is));
-	/* the right difference is not enough without the zeros, nor are the zeros without it */
+	/* the right difference is not enough without the zeros, and the zeros are not enough
+	 * without it */
 	is[3] = 1;
 	memcpy(blk, is, sizeof(is));
 	assert_false(escape_get(is, crc32c_back(is, sizeof(is)) ^ escape_delta()));
@@ -69,7 +70,7 @@ static void test_get(void **state)
 	assert_false(escape_get(is, crc ^ 1));
 	is[100] ^= 1;
 	assert_false(escape_get(is, crc));
-	/* a prefix and nothing more is not enough either */
+	/* only a prefix is not enough, either */
 	memcpy(blk, "COWF", 5);
 	assert_false(escape_needed(blk));
 }
@@ -145,7 +146,7 @@ static void start(struct ring *r, uint64_t incompat)
 	commit(r, VICTIM, 1, genuine);
 	if (incompat == LOG_INCOMPAT_ESCAPED)
 		return;
-	/* what an older release wrote differs in this only */
+	/* the only difference to a card that an older release wrote */
 	r->super = *log_super(r->log);
 	r->super.incompat = incompat;
 	assert_int_equal(super_write(r->c, &r->super), 0);
@@ -163,7 +164,7 @@ static void attack(struct ring *r, uint64_t incompat)
 	ring_open(r);
 }
 
-/* The attack is a real one: without the escape the content of one file is that of another. */
+/* The attack is real: without the escape the content of one file becomes that of another. */
 static void test_old_form_is_taken_in(void **state)
 {
 	struct ring r;
@@ -196,7 +197,7 @@ static void test_record_in_a_file(void **state)
 	}
 	assert_int_equal(log_verify(r.log, NULL, NULL, &bad), 0);
 	assert_int_equal(bad, 0);
-	/* home it is what was written, in full */
+	/* home it is the original content, in full */
 	assert_int_equal(log_prepare(r.log), 0);
 	assert_int_equal(log_checkpoint(r.log, NULL, NULL, NULL, &ix), 0);
 	log_index_unref(ix);
@@ -212,7 +213,8 @@ static void test_record_in_a_file(void **state)
 	card_close(r.c);
 }
 
-/* A mebibyte of it in one call, and single blocks of it between others, over the ring's end. */
+/* A mebibyte of it in one call, and single blocks of it between others, across the end of the
+ * ring. */
 static void test_runs(void **state)
 {
 	uint8_t *data = io_alloc(64 * COW_BLK_BYTES), *back = io_alloc(64 * COW_BLK_BYTES);
@@ -258,8 +260,8 @@ static struct wear_table *table_of(const struct ring *r)
 	return copy;
 }
 
-/* A wear table that needs blocks of its own goes into the first group of the new life as a whole:
- * nothing leads back to the old one. */
+/* A wear table that needs blocks of its own goes completely into the first group of the new life:
+ * nothing refers to the old one. */
 static void test_upgrade_takes_the_table_along(void **state)
 {
 	enum { EB = 256 * 1024, FS_BYTES = 720 * 1024 * 1024 };
@@ -282,7 +284,7 @@ static void test_upgrade_takes_the_table_along(void **state)
 			assert_int_equal(card_write(r.c, off, genuine, COW_BLK_BYTES), 0);
 		commit(&r, VICTIM, 1, genuine);
 	}
-	/* the first use gave it the bit */
+	/* the first use set the bit */
 	s = *log_super(r.log);
 	assert_int_equal(s.incompat, LOG_INCOMPAT_ESCAPED);
 	s.incompat = 0;
@@ -323,8 +325,8 @@ static void test_upgrade_takes_the_table_along(void **state)
 	card_close(r.c);
 }
 
-/* What is known of an image is in each empty record that follows, of the same life and of the next
- * one; not with the image after. */
+/* The flags of an image are repeated in each empty record that follows, of the same life and of the
+ * next one; not in the records of the next image. */
 static void test_flags_are_repeated(void **state)
 {
 	const uint32_t of_image = RECORD_UNFROZEN | RECORD_UNREAD;

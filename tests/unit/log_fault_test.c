@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The log on a card that fails: a block that cannot be read, the n-th write or flush that does not
- * come off, and calls that are not due. Whatever fails, what is shown is a generation that was;
- * what was said to be committed stays; what is not due writes nothing.
+ * The log on a card that fails: a block that cannot be read, the n-th write or flush that fails,
+ * and calls in the wrong state. After any failure the log shows a real generation, committed
+ * content stays, and a call in the wrong state writes nothing.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -27,8 +27,8 @@ static struct card_ops bad_ops;
 static struct {
 	const struct card *card; /* NULL: none */
 	uint64_t off_bytes;
-	int err, alone_err; /* what reads of it answer, and those of it alone */
-	int eio;	    /* how the device says -EIO */
+	int err, alone_err; /* result of reads of it, and of reads of it alone */
+	int eio;	    /* the device's error code for -EIO */
 } bad = { .eio = -EIO };
 
 static int bad_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
@@ -57,7 +57,7 @@ static void bad_block(struct toy *t, const struct card *c, uint64_t blk, int err
 
 /* ---- generations of a story ---- */
 
-/* What is shown is the generation that the report names, if all of it can be read. */
+/* The log shows the generation that the report names, if all of it can be read. */
 static void assert_generation(struct toy *t)
 {
 	unsigned i = n_gens;
@@ -95,7 +95,7 @@ static void open_with_bad_block(struct toy *t, struct seen *n)
 		n->unreadable += t->rep.unreadable_blks > 0;
 		n->broken += t->rep.state == LOG_BROKEN;
 		assert_true(t->rep.unreadable_blks <= 1);
-		/* nobody changed anything */
+		/* no other program changed anything */
 		assert_true(t->rep.state != LOG_FOREIGN && !t->rep.base_changed);
 		if (t->rep.state != LOG_BROKEN)
 			assert_generation(t);
@@ -108,7 +108,7 @@ static void open_with_bad_block(struct toy *t, struct seen *n)
 	toy_close(t);
 }
 
-/* Every block of the cards, one after the other, is one that cannot be read. */
+/* Each block of the cards in turn cannot be read. */
 static struct seen each_block(enum toy_story story, int err, int alone_err)
 {
 	struct seen n = { 0 };
@@ -142,11 +142,11 @@ static void test_bad_sector(void **state)
 	for (int i = 0; i < 2 * TOY_STORIES; i++) {
 		int story = i / 2;
 
-		bad.eio = i % 2 ? -ENODATA : -EIO; /* USB sticks say the former */
+		bad.eio = i % 2 ? -ENODATA : -EIO; /* USB sticks return the former */
 		n = each_block((enum toy_story)story, -EIO, -EIO);
 		assert_true(n.opened > n.refused);
 		assert_true(story == TOY_VIRGIN || n.unreadable > 0);
-		if (story == TOY_LIVE) /* what the newest record speaks of was durable before it */
+		if (story == TOY_LIVE) /* the content of the newest record was durable before it */
 			assert_true(n.refused > 0);
 		if (story == TOY_CHAIN) /* older payload is not read at an attach */
 			assert_true(n.told > 0);
@@ -154,7 +154,7 @@ static void test_bad_sector(void **state)
 	bad.eio = -EIO;
 }
 
-/* A device that goes away says so; nothing is concluded from that. */
+/* A device that disappears returns an error; nothing is concluded from it. */
 static void test_device_gone(void **state)
 {
 	struct seen n;
@@ -173,7 +173,7 @@ static void test_device_gone(void **state)
 
 static unsigned failed;
 
-/* It must fail as a whole and leave what was, and be good when it is done again. */
+/* It must fail as a whole and keep the old state, and succeed when it is repeated. */
 static void again(struct toy *t, int r, int (*op)(struct toy *t))
 {
 	if (r == 0)
@@ -191,11 +191,11 @@ static int checkpoint(struct toy *t)
 	return toy_checkpoint(t, RECORD_TAIL, 0);
 }
 
-/* Commits of every kind on a ring that goes round: in place, logged, zero, spilled; checkpoints on
- * the way. */
+/* Commits of every kind on a ring that wraps: in place, logged, zero, spilled; checkpoints in
+ * between. */
 static void life(struct toy *t, bool lag)
 {
-	/* what the older candidate uses is not free yet: less fits */
+	/* blocks that the older candidate uses are not free yet: less fits */
 	unsigned some = lag ? 2 : 4, many = lag ? 12 : 60;
 
 	for (unsigned i = 0; i < 10; i++) {
@@ -274,7 +274,7 @@ static void test_each_write_fails(void **state)
 	assert_true(failed > 150);
 }
 
-/* The same with lag 1, which writes empty records around all this. */
+/* The same with lag 1, which writes additional empty records. */
 static void test_each_write_fails_lag(void **state)
 {
 	(void)state;
@@ -286,7 +286,7 @@ static void test_each_write_fails_lag(void **state)
 	assert_true(failed > 200);
 }
 
-/* ---- calls that are not due ---- */
+/* ---- calls in the wrong state ---- */
 
 static void assert_no_attempt(struct toy *t, void *data)
 {
@@ -324,7 +324,7 @@ static void test_out_of_order(void **state)
 	assert_breaks("tail begin", log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL));
 	assert_no_attempt(&t, data);
 	assert_int_equal(sim_ops(t.card), before);
-	/* one is, and a commit is under way */
+	/* an epoch is open, and a commit is under way */
 	assert_int_equal(log_prepare(t.log), 0);
 	assert_no_attempt(&t, data);
 	before = sim_ops(t.card);
@@ -345,7 +345,7 @@ static void test_out_of_order(void **state)
 	toy_free(&t);
 }
 
-/* What a program does that survives a broken rule: its process is this one's child. */
+/* A program that survives a broken rule: its process is a child of this one. */
 static int after_broken_rule(struct toy *t)
 {
 	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
@@ -367,7 +367,7 @@ static int after_broken_rule(struct toy *t)
 	toy_write(t, 5, 4321);
 	if (toy_commit(t) != -ENOTRECOVERABLE || t->card->writable)
 		return 5;
-	/* what is committed reads as before */
+	/* committed content reads as before */
 	return sim_ops(t->card) == ops && !memcmp(&before, &t->n, sizeof(before)) ? 0 : 6;
 }
 
@@ -390,7 +390,7 @@ static void test_broken_rule_stops_writes(void **state)
 	toy_free(&t);
 }
 
-/* A log that is set aside: nothing at all is written until somebody says whose word counts. */
+/* A log that is set aside: nothing is written until a user decides. */
 static void test_set_aside(void **state)
 {
 	struct log_index *ix;
@@ -401,7 +401,7 @@ static void test_set_aside(void **state)
 	(void)state;
 	toy_tell(&t, TOY_LIVE, NULL, NULL);
 	toy_close(&t);
-	toy_content(TOY_SUPER + 99, blk); /* somebody else's mount */
+	toy_content(TOY_SUPER + 99, blk); /* a foreign mount */
 	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
 	assert_int_equal(toy_open(&t, 0), 0);
 	assert_int_equal(t.rep.state, LOG_FOREIGN);
@@ -420,7 +420,7 @@ static void test_set_aside(void **state)
 				      &(struct commit_options){ .cause = CAUSE_MANUAL }, NULL, NULL,
 				      RECORD_TAIL, &blks) < 0);
 	assert_int_equal(sim_ops(t.card), before);
-	/* another file system altogether */
+	/* a completely different file system */
 	toy_close(&t);
 	memset(blk, 0, sizeof(blk));
 	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
@@ -432,7 +432,7 @@ static void test_set_aside(void **state)
 
 /* ---- a checkpoint that is cut while it writes the marks of the base ---- */
 
-/* The index answers only for what it has, and for one extent at a time. */
+/* The index answers only for its own blocks, and for one extent at a time. */
 static void test_index_bounds(void **state)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(8 * COW_BLK_BYTES);
@@ -447,9 +447,9 @@ static void test_index_bounds(void **state)
 	assert_int_equal(toy_commit(&t), 0);
 	assert_int_equal(log_index_read(t.index, 10, 2, buf), 0);
 	assert_int_equal(log_index_read(t.index, 4, 1, buf), -EINVAL);	/* zeroes have no payload */
-	assert_int_equal(log_index_read(t.index, 9, 1, buf), -EINVAL);	/* in front of an extent */
-	assert_int_equal(log_index_read(t.index, 11, 2, buf), -EINVAL); /* over its end */
-	assert_int_equal(log_index_read(t.index, 12, 1, buf), -EINVAL); /* behind the last */
+	assert_int_equal(log_index_read(t.index, 9, 1, buf), -EINVAL);	/* before an extent */
+	assert_int_equal(log_index_read(t.index, 11, 2, buf), -EINVAL); /* beyond its end */
+	assert_int_equal(log_index_read(t.index, 12, 1, buf), -EINVAL); /* after the last */
 	toy_free(&t);
 }
 

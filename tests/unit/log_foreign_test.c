@@ -15,10 +15,10 @@
 #include "rnd.h"
 #include "log_toy.h"
 
-/* ---- calls that are not due ---- */
+/* ---- calls in the wrong state ---- */
 
-/* Everything is home, and then the device became something that is no file system: it is not taken,
- * as another file system is. */
+/* Everything is checkpointed, and then the device no longer has a file system: it is refused, as
+ * another file system is. */
 static void test_no_file_system_any_more(void **state)
 {
 	static const struct {
@@ -38,8 +38,8 @@ static void test_no_file_system_any_more(void **state)
 			struct toy t;
 
 			toy_tell(&t, all[i].story, NULL, NULL);
-			/* all marks came home last: to the record before it they would be a
-			 * checkpoint's garbage */
+			/* all marks were written home last: to the previous record they would be
+			 * garbage of a checkpoint */
 			for (unsigned b = 0; b < 4; b++)
 				toy_write(&t, b, (uint16_t)(b < 2 ? TOY_SUPER + 50 + b : 600 + b));
 			assert_int_equal(toy_commit(&t), 0);
@@ -95,8 +95,8 @@ static void unmarked(struct toy *t, bool made_here)
 	assert_int_equal(log_newest(t->log)->fingerprint.n_marks, 0);
 }
 
-/* A record without marks knows no file system. One that is there nevertheless came through this
- * log, or from elsewhere. */
+/* A record without marks knows no file system. One that exists nevertheless came through this log,
+ * or is foreign. */
 static void test_no_marks(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES];
@@ -119,8 +119,7 @@ static void test_no_marks(void **state)
 		}
 		toy_close(&t);
 		assert_int_equal(toy_open(&t, 0), 0);
-		/* a commit record: no checkpoint had begun, so that all of it has to be as the log
-		 * has it */
+		/* a commit record: no checkpoint had begun, so everything must be as in the log */
 		assert_int_equal(t.rep.state, done == 0 || done == 4 ? LOG_LIVE : LOG_FOREIGN);
 		toy_free(&t);
 	}
@@ -132,7 +131,7 @@ enum { TOY_MARKS = 4 }; /* both superblocks and both checkpoint packs */
 
 struct cut {
 	const struct card *card;
-	unsigned fates; /* two bits for each mark; other blocks come home */
+	unsigned fates; /* two bits for each mark; other blocks are written home */
 };
 
 static enum sim_fate fate_of_mark(void *arg, size_t i)
@@ -188,8 +187,8 @@ static void assert_ours(struct toy *t)
 	assert_int_equal(toy_differs(&t->n, view), -1);
 }
 
-/* Whatever a cut leaves of them, old, new, torn or garbage, in any combination: the base is known
- * as ours, nothing that was committed is lost; and so again when what was left is cut over. */
+/* Results of a cut in any combination, old, new, torn or garbage: the base is recognised, and
+ * nothing committed is lost. The same holds when a cut follows on the result. */
 static void test_torn_marks(void **state)
 {
 	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_LAG };
@@ -227,8 +226,7 @@ static void test_torn_marks(void **state)
 	}
 }
 
-/* The same where no file system was before: the one that was made on the volume was on its way
- * home. */
+/* The same without an earlier file system: the new one was being written home. */
 static void test_torn_first_marks(void **state)
 {
 	struct toy origin;
@@ -247,8 +245,8 @@ static void test_torn_first_marks(void **state)
 	toy_free(&origin);
 }
 
-/* Garbage where the log has nothing, or a superblock of somebody else where it has: no cut of
- * ours. */
+/* Garbage in blocks that the log does not have, or a foreign superblock in a block that it has: not
+ * a cut of cowfs. */
 static void test_torn_marks_foreign(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES];
@@ -262,7 +260,7 @@ static void test_torn_marks_foreign(void **state)
 	begin_checkpoint(&origin);
 	for (unsigned b = 0; b < TOY_MARKS; b++) {
 		toy_clone(&t, &origin);
-		cut_checkpoint(&t, 0xff); /* all is garbage */
+		cut_checkpoint(&t, 0xff); /* everything is garbage */
 		toy_content((uint16_t)(b < 2 ? TOY_SUPER : 4711), blk);
 		if (b < 2)
 			blk[1024 + 108]++; /* uuid */
@@ -278,7 +276,7 @@ static void test_torn_marks_foreign(void **state)
 	toy_free(&origin);
 }
 
-/* ---- is it still our card? ---- */
+/* ---- is it the same card? ---- */
 
 static void other_time(struct log_super *s)
 {
@@ -306,7 +304,7 @@ static void damage(struct log_super *s)
 	s->version = 0;
 }
 
-/* Before the first commit only the super record can tell. */
+/* Before the first commit only the superblock can show it. */
 static void test_recheck_virgin(void **state)
 {
 	static void (*const changes[])(struct log_super *) = { other_time, other_fs, other_ring,
@@ -324,7 +322,7 @@ static void test_recheck_virgin(void **state)
 		poke_super(&t, 2, nothing);
 		assert_int_equal(log_recheck(t.log), 0);
 	}
-	for (int i = 0; i < 3; i++) { /* nothing there; damaged; a smaller card */
+	for (int i = 0; i < 3; i++) { /* absent; damaged; a smaller card */
 		const uint8_t none[16] = { 0 },
 			      rot[200] = { 'C', 'O', 'W', 'F', 'S', 'S', 'U', 'P' };
 		const uint64_t size_bytes = t.card->geo.size_bytes;
@@ -340,7 +338,7 @@ static void test_recheck_virgin(void **state)
 		assert_int_equal(log_recheck(t.log), 0);
 	}
 	sim_fail_at(t.card, SIM_READ, 1, -EIO, true);
-	assert_int_equal(log_recheck(t.log), -EIO); /* that says nothing about the card */
+	assert_int_equal(log_recheck(t.log), -EIO); /* this proves nothing about the card */
 	sim_fail_at(t.card, SIM_READ, 1, -ENXIO, true);
 	assert_int_equal(log_recheck(t.log), -ENXIO);
 	sim_fail_at(t.card, 0, 0, 0, false);
@@ -379,13 +377,13 @@ static void test_recheck(void **state)
 	assert_int_equal(log_recheck(t.log), -ESTALE);
 	poke_record(&t, 0, 0);
 	assert_int_equal(log_recheck(t.log), 0);
-	/* ours, but somebody mounted the file system meanwhile */
+	/* the same card, but mounted elsewhere in between */
 	toy_content(TOY_SUPER + 99, blk);
 	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
 	assert_int_equal(log_recheck(t.log), -ESTALE);
 	toy_write(&t, 4, 1235);
 	assert_int_equal(toy_commit(&t), -ESTALE);
-	/* nothing behind the open record and the commit */
+	/* nothing after the open record and the commit */
 	assert_int_equal(log_newest(t.log)->seq, t.rep.newest.seq + 2);
 	toy_free(&t);
 }

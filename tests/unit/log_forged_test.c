@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Recovery from rings whose checksums are right and whose words are not: records, descriptors and
- * heads made by the codec on purpose. What is refused says why, and the generation before it is the
- * one that is found.
+ * Recovery from rings whose checksums are right and whose content is wrong: records, descriptors
+ * and heads made by the codec on purpose. A refusal has a reason, and recovery finds the previous
+ * generation.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@ static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
 static struct log_super super;
 static struct log_record newest;
 
-/* A card with a log of its own: three commits in two epochs, nothing home. Closed. */
+/* A card with a log of its own: three commits in two epochs, nothing checkpointed. Closed. */
 static void chain_new(struct toy *t)
 {
 	n_gens = 0;
@@ -74,7 +74,8 @@ static void forge(struct toy *t, const struct log_record *rec)
 	forge_at(t, rec->lblk, rec);
 }
 
-/* Opening finds generation `gen` (of gens), all of it, and says `why` about what it refused. */
+/* Opening finds generation `gen` (of gens) completely, and gives `why` as the reason of the
+ * refusal. */
 static void assert_found(struct toy *t, unsigned gen, unsigned rejected, const char *why)
 {
 	assert_int_equal(toy_open(t, 0), 0);
@@ -87,7 +88,7 @@ static void assert_found(struct toy *t, unsigned gen, unsigned rejected, const c
 	toy_close(t);
 }
 
-/* The newest record is no record: as if it had not been written. */
+/* The newest record is not valid: as if it had not been written. */
 static void test_record_out_of_place(void **state)
 {
 	struct toy t;
@@ -128,7 +129,7 @@ static void test_record_out_of_place(void **state)
 	toy_free(&t);
 }
 
-/* Numbers that the next record could not be above: nothing is committed that would not be found
+/* Numbers that the next record could not exceed: nothing is committed that would not be found
  * again. */
 static void test_numbers_at_their_end(void **state)
 {
@@ -174,7 +175,7 @@ static void test_numbers_at_their_end(void **state)
 	}
 }
 
-/* The newest record is whole, what it builds on is not. */
+/* The newest record is whole, its predecessor is not. */
 static void test_chain_broken(void **state)
 {
 	struct log_record open;
@@ -205,7 +206,7 @@ static void test_chain_broken(void **state)
 			break;
 		case 4:
 			rec.prev.seq--;
-			break; /* such a one there is, elsewhere */
+			break; /* such a record exists elsewhere */
 		}
 		if (i == 4)
 			snprintf(gone, sizeof(gone),
@@ -214,7 +215,7 @@ static void test_chain_broken(void **state)
 		forge(&t, &rec);
 		assert_found(&t, 1, 1, gone);
 	}
-	/* the chain jumps over the tail that it promises */
+	/* the chain jumps over the tail that the record names */
 	newest.seq += 10;
 	newest.tail_seq = newest.seq - 5;
 	forge(&t, &newest);
@@ -245,14 +246,14 @@ static void test_extents_out_of_bounds(void **state)
 {
 	static const uint32_t crc[2 * TOY_SEG_BLKS];
 	static const struct desc_extent bad[] = {
-		{ DESC_ZERO, 1, TOY_BLKS, 0, NULL },	 /* behind the volume */
-		{ DESC_ZERO, 2, TOY_BLKS - 1, 0, NULL }, /* over its end */
+		{ DESC_ZERO, 1, TOY_BLKS, 0, NULL },	 /* after the volume */
+		{ DESC_ZERO, 2, TOY_BLKS - 1, 0, NULL }, /* beyond its end */
 		{ DESC_DIRECT, 1, TOY_BLKS, 0, crc },	 /* the same in place */
-		/* payload behind the volume */
+		/* payload after the volume */
 		{ DESC_SPILLED, 1, 4, TOY_BLKS, crc },
-		{ DESC_SPILLED, 2, 4, TOY_BLKS - 1, crc }, /* or over its end */
-		{ DESC_LOGGED, 1, 4, TOY_SEG_BLKS, crc },  /* where a head is */
-		{ DESC_LOGGED, 1, 4, RING_BLKS, crc },	   /* behind the ring */
+		{ DESC_SPILLED, 2, 4, TOY_BLKS - 1, crc }, /* or beyond its end */
+		{ DESC_LOGGED, 1, 4, TOY_SEG_BLKS, crc },  /* at a head */
+		{ DESC_LOGGED, 1, 4, RING_BLKS, crc },	   /* after the ring */
 		/* into the next segment */
 		{ DESC_LOGGED, 2, 4, 2 * TOY_SEG_BLKS - 1, crc },
 		{ DESC_LOGGED, TOY_SEG_BLKS, 4, TOY_SEG_BLKS + 1, crc }, /* more than one holds */
@@ -300,7 +301,7 @@ static void rot(struct toy *t, uint64_t lblk)
 	poke(t, lblk, blk);
 }
 
-/* A block whose payload `rec` has; and one that the newest record has as well, or has not. */
+/* A block whose payload `rec` has; and one that the newest record also has, or does not have. */
 static uint64_t block_of(struct toy *t, const struct log_record *rec, bool superseded)
 {
 	for (uint64_t b = 0; b < TOY_BLKS; b++)
@@ -316,8 +317,8 @@ static void has_line(void *ctx, const char *line)
 }
 
 /*
- * floor_seq: how far back payload is read at an attach. Ours is the record itself; one that reaches
- * back makes the older payload count, but for blocks that newer records have.
+ * floor_seq: the oldest record whose payload an attach reads. Normally this is the record itself.
+ * An older floor makes the older payload count, except for blocks that newer records have.
  */
 static void test_floor(void **state)
 {
@@ -337,7 +338,7 @@ static void test_floor(void **state)
 	rec.floor_seq = rec.tail_seq;
 	forge(&t, &rec);
 	assert_found(&t, 2, 0, "");
-	rot(&t, payload_of(&t, &first, old)); /* nobody will read that again */
+	rot(&t, payload_of(&t, &first, old)); /* it is not read again */
 	assert_found(&t, 2, 0, "");
 	rot(&t, payload_of(&t, &first, live));
 	assert_int_equal(toy_open(&t, 0), 0);
@@ -346,8 +347,7 @@ static void test_floor(void **state)
 	toy_close(&t);
 	snprintf(why, sizeof(why), "block %d: its copy in the log does not match its checksum",
 		 (int)live);
-	/* with a floor of its own the attach finds the newest one; check and readers find the
-	 * rot */
+	/* with its own floor the attach finds the newest one; check and readers find the rot */
 	forge(&t, &newest);
 	assert_int_equal(toy_open(&t, 0), 0);
 	assert_int_equal(t.rep.newest.seq, newest.seq);
@@ -358,8 +358,7 @@ static void test_floor(void **state)
 	toy_free(&t);
 }
 
-/* A head that says that it is another segment's does not count: the segment is looked through all
- * the same. */
+/* A head that names another segment does not count: the segment is searched nevertheless. */
 static void test_head_of_another(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES];
@@ -380,8 +379,8 @@ static void test_head_of_another(void **state)
 	toy_free(&t);
 }
 
-/* A record that could be compared with nothing: of a retired log, or one that knows no file system.
- * It has blocks, or home has one. */
+/* A record that cannot be compared with anything: of a retired log, or one that knows no file
+ * system. It has blocks, or home has one. */
 static void test_record_for_any_base(void **state)
 {
 	struct log_record rec;

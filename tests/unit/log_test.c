@@ -133,7 +133,7 @@ static void test_index_overlap(void **state)
 
 /* ---- the ring's arithmetic ---- */
 
-/* One commit of exactly this shape; it must fit where room says so. */
+/* One commit of exactly this shape; it must fit where room is reported. */
 static void ring_commit(struct ring *r, uint64_t logged, uint64_t direct)
 {
 	struct log_index *ix;
@@ -172,8 +172,8 @@ static void ring_attach_again(struct ring *r)
 	assert_int_equal(log_prepare(r->log), 0);
 }
 
-/* Long runs: what room promises always fits, a checkpoint always gives all of it back, and an
- * attach finds the newest. */
+/* Long runs: the reported room always fits, a checkpoint always returns all of it, and an attach
+ * finds the newest. */
 static void test_ring_room(void **state)
 {
 	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
@@ -200,7 +200,7 @@ static void test_ring_room(void **state)
 			uint64_t room = log_room_blks(r.log), direct = rnd(4) ? rnd(10) : rnd(500),
 				 logged;
 
-			/* as much as fits, a little, or something */
+			/* as much as fits, a little, or a random amount */
 			for (logged = rnd(3) ? rnd(20) : room; logged; logged--)
 				if (logged +
 					    log_meta_blks(r.log, logged, direct, logged + direct) <=
@@ -212,8 +212,8 @@ static void test_ring_room(void **state)
 				continue;
 			}
 			ring_commit(&r, logged, direct);
-			/* it may have freed the segment of the record before, if nothing else was
-			 * left in that */
+			/* it may have freed the segment of the previous record, if that held
+			 * nothing else */
 			assert_true(log_room_blks(r.log) <
 				    room + r.super.seg_bytes / COW_BLK_BYTES);
 			if (rnd(20) == 0)
@@ -226,7 +226,7 @@ static void test_ring_room(void **state)
 	free(r.data);
 }
 
-/* R10: what was spilled stays reserved until the tail record, not only until the checkpoint. */
+/* R10: spilled blocks stay reserved until the tail record, not only until the checkpoint. */
 static void test_spill_is_reserved(void **state)
 {
 	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
@@ -302,7 +302,7 @@ static void test_lending(void **state)
 	assert_int_equal(r.data[0], 7);
 	log_index_unref(ix);
 	assert_int_equal(log_newest(r.log)->logged_blks, 63);
-	assert_int_equal(log_ledger(r.log)->logged_blks, 0); /* the card has not seen it */
+	assert_int_equal(log_ledger(r.log)->logged_blks, 0); /* the card did not get it */
 	assert_int_equal(log_unlend(r.log), -EBUSY);
 	assert_int_equal(log_checkpoint(r.log, NULL, NULL, NULL, &ix), 0);
 	log_index_unref(ix);
@@ -317,7 +317,7 @@ static void test_lending(void **state)
 	free(r.data);
 }
 
-/* The generation needs what it was lent, whole, and nothing else will do. */
+/* The generation needs its lent room, complete, and no other content is accepted. */
 static void test_lent_is_needed(void **state)
 {
 	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
@@ -362,7 +362,7 @@ static void test_lent_is_needed(void **state)
 struct at_hand {
 	uint8_t *data;
 	unsigned calls;
-	uint64_t not_blk, wrong_blk; /* refused; something else than what was logged */
+	uint64_t not_blk, wrong_blk; /* refused; content other than the logged one */
 };
 
 static bool read_at_hand(void *ctx, uint64_t blk, uint64_t blks, void *buf)
@@ -417,7 +417,7 @@ static int checkpoint_at_hand(struct at_hand *h, uint64_t end_blk)
 	return res;
 }
 
-/* The log is read where RAM has nothing, or something else, and nowhere else. */
+/* The log is read where RAM has no content or other content, and nowhere else. */
 static void test_checkpoint_at_hand(void **state)
 {
 	struct at_hand h = { .data = io_alloc(64 * COW_BLK_BYTES),
@@ -466,7 +466,7 @@ static struct log *reopen(struct card *c, struct log_open_report *rep)
 	return l;
 }
 
-/* A card that was copied to another one: the generations are its own, the ledger starts anew. */
+/* A card that was copied to another one: the generations stay, the ledger starts again. */
 static void test_clone(void **state)
 {
 	struct log_super s;
@@ -495,13 +495,13 @@ static void test_clone(void **state)
 	assert_int_equal(card_set_writable(d, true), 0);
 	commit_block(l, 9, 3);
 	log_close(l);
-	/* its own from now on */
+	/* its own log from now on */
 	l = reopen(d, &rep);
 	assert_false(rep.clone);
 	assert_int_equal(rep.live_blks, 3);
 	assert_int_equal(rep.ledger.commits, 1);
 	log_close(l);
-	/* a card that tells no identity is never called a clone */
+	/* a card without an identity is never called a clone */
 	d->geo.identity[0] = '\0';
 	l = reopen(d, &rep);
 	assert_false(rep.clone);

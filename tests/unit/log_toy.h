@@ -18,7 +18,7 @@ static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
 
 /* ---- generations of a story ---- */
 
-/* The super record changed behind everybody's back, with a right checksum. */
+/* Changes the superblock from outside, with a right checksum. */
 static inline void poke_super(struct toy *t, int copies, void (*change)(struct log_super *s))
 {
 	uint8_t blk[COW_BLK_BYTES] = { 0 };

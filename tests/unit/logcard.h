@@ -31,7 +31,7 @@ static inline struct card *formatted(struct log_super *s)
 	return c;
 }
 
-/* Copies a card to one of another size, as a partition that was resized. */
+/* Copies a card to one of another size, as after a resize of its partition. */
 static inline struct card *resized(struct card *from, uint64_t size_bytes)
 {
 	struct card *c = card_of(size_bytes, 64 * KIB, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The loop device over an image file: what attach promises, and a detach that knows when it is
+/* The loop device over an image file: the promises of attach, and a detach that knows when it is
  * done. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +78,8 @@ static void test_attach(void **state)
 	assert_memory_equal(in, out, 8192);
 }
 
-/* A daemon that was killed leaves its limits on the device; one that ends takes them with it. */
+/* A daemon that was killed leaves its limits on the device; one that ends restores the earlier
+ * ones. */
 static void test_limits_of_another(void **state)
 {
 	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC);
@@ -159,7 +160,7 @@ static void test_detach_gives_up(void **state)
 	assert_false(attached());
 }
 
-/* ramfs has no direct I/O: refused, and nothing stays behind. */
+/* ramfs has no direct I/O: refused, and nothing is left. */
 static void test_no_direct_io(void **state)
 {
 	struct loop_dev d = { .fd = -7 };
@@ -178,7 +179,7 @@ static void test_no_direct_io(void **state)
 	assert_int_equal(d.fd, -7);
 	assert_int_equal(count_fds(), fds);
 	close(fd);
-	/* the file is free again: the device that was taken lets it go */
+	/* the file is free again: the device was released */
 	assert_int_equal(umount(s.mnt), 0);
 }
 
