@@ -89,7 +89,7 @@ load lib
 	card_make ext4 100 150
 	cow format "$CARD"
 	for n in .hidden a/b 'a b' '' "$(printf 'x%.0s' {1..64})" ..; do
-		fails 2 'is no name for a volume' attach "$CARD" --name "$n"
+		fails 2 'is not a valid volume name' attach "$CARD" --name "$n"
 	done
 	[ ! -e "$T/b" ]
 	attach --name "$(printf 'x%.0s' {1..63})"
@@ -127,7 +127,7 @@ load lib
 	card_make ext4 60 100
 	cow format "$CARD"
 	attach --name two
-	fails 2 'several volumes are attached: say which one of (one, two|two, one)' status
+	fails 2 'several volumes are attached: name one of (one, two|two, one)' status
 	fails 2 'several volumes' commit
 	fails 2 'several volumes' detach
 	for NAME in one "$dev1" "$card1"; do
@@ -174,7 +174,7 @@ load lib
 	card_make ext4 100 100
 	base=$CARD
 	cow format "$base" --log "$log"
-	fails 1 "there is no cowfs log on $base.*--log" check "$base"
+	fails 1 "$base: no cowfs log \(if it is on another device: --log DEVICE\)" check "$base"
 	run -0 cow check "$base" --log "$log"
 	[[ $output == *"at 4.0 MiB of $log"* ]]
 	fails 1 'no cowfs log' attach "$base"
@@ -231,17 +231,17 @@ load lib
 	CARD=$base
 	cow format "$base" --log "$log"
 	# never used, and used with everything at home
-	fails 1 "the log on $log was made for another file system" attach "$other" --log "$log"
+	fails 1 "$log: this log belongs to another file system than the one on $other" attach "$other" --log "$log"
 	attach --log "$log"
 	mount_volume
 	echo one >"$MNT/file"
 	detach --commit
 	run -1 cow check "$other" --log "$log"
-	[[ $output == *"SET ASIDE"*"it is another one"* ]]
-	fails 1 "it is another one" recover "$other" --log "$log"
+	[[ $output == *"SET ASIDE"*"it is a different one"* ]]
+	fails 1 "it is a different one" recover "$other" --log "$log"
 	cow recover "$base" --log "$log"
-	fails 1 "the log on $log was made for another file system" attach "$other" --log "$log"
-	fails 1 "the log on $log was made for another file system" recover "$other" --log "$log"
+	fails 1 "$log: this log belongs to another file system than the one on $other" attach "$other" --log "$log"
+	fails 1 "$log: this log belongs to another file system than the one on $other" recover "$other" --log "$log"
 	# a uuid that was changed in the volume is known, before and after it is at home
 	attach --log "$log"
 	e2fsck -fp "$DEV"

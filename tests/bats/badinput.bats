@@ -77,8 +77,8 @@ all_refuse() {
 	card_make ext4 100 150
 	SUM=$(image_sum)
 	fails 1 "no cowfs log.*cowctl format $CARD" attach "$CARD"
-	fails 1 "no cowfs log on $CARD" check "$CARD"
-	fails 1 "no cowfs log on $CARD" recover "$CARD"
+	fails 1 "$CARD: no cowfs log" check "$CARD"
+	fails 1 "$CARD: no cowfs log" recover "$CARD"
 	unchanged
 	cow format "$CARD"
 	logedit wipe
@@ -126,8 +126,8 @@ all_refuse() {
 	cow commit
 	power_cut
 	logedit break AB
-	all_refuse 'both copies of the super record'
-	fails 1 'super record is damaged: --force' format "$CARD"
+	all_refuse 'both superblocks of the log are damaged'
+	fails 1 'superblock is damaged: --force' format "$CARD"
 	unchanged
 }
 
@@ -171,7 +171,7 @@ all_refuse() {
 	IMG=$T/own.img
 	card_make ext4 60 110
 	cow format "$CARD"
-	fails 1 'no log device' attach "$log" --log "$CARD"
+	fails 1 'keeps its log internally: omit --log' attach "$log" --log "$CARD"
 }
 
 # ---- RAM ----
@@ -184,8 +184,8 @@ all_refuse() {
 	for ram in 0 0% 0M nonsense 12Q -1 -5% '' 5M5 1e999 99999999999999999999 101% 1000%; do
 		fails 2 '--ram' attach "$CARD" --ram "$ram"
 	done
-	fails 2 'is more than the memory of this machine, [0-9.]+ [KMGT]iB' attach "$CARD" --ram 16T
-	fails 2 'more than the memory' attach "$CARD" --ram 16T --json
+	fails 2 'exceeds the memory of this machine, [0-9.]+ [KMGT]iB' attach "$CARD" --ram 16T
+	fails 2 'exceeds the memory' attach "$CARD" --ram 16T --json
 	fails 1 'too small: at least 8.0 MiB' attach "$CARD" --ram 64K
 	unchanged
 	no_daemons
@@ -296,12 +296,12 @@ all_refuse() {
 	umount_volume
 	debugfs -w -R 'ssv state 3' "$DEV"
 	before=$(card_written)
-	fails 1 'has found errors in itself: not committed \(commit --force overrides\)' commit
+	fails 1 'has recorded errors: not committed \(commit --force overrides\)' commit
 	[ "$(card_written)" -eq "$before" ]
 	run -3 cow status
-	[[ $output == *"errors in itself"* ]]
+	[[ $output == *"has recorded errors"* ]]
 	# nor by a detach
-	fails 1 'has found errors in itself' detach
+	fails 1 'has recorded errors' detach
 	[ "$(card_written)" -eq "$before" ]
 	# mended above the card, it goes without force
 	e2fsck -fy "$DEV" || [ $? = 1 ]
@@ -309,7 +309,7 @@ all_refuse() {
 	cow status
 	# or forced
 	debugfs -w -R 'ssv state 3' "$DEV"
-	fails 1 'has found errors' commit
+	fails 1 'has recorded errors' commit
 	cow commit --force
 	[ "$(card_written)" -gt "$before" ]
 	cow status
@@ -403,13 +403,13 @@ all_refuse() {
 	at=$(($(logedit newest) + 60))
 	logedit flip $at
 	echo two >"$MNT/two"
-	fails 1 'not the one that was attached, or somebody else wrote to it; nothing was written' commit
+	fails 1 'the card was swapped, or has foreign changes; nothing was written' commit
 	[ "$(card_written)" -eq "$before" ]
 	run -3 cow status
 	[ "$(cat "$MNT/two")" = two ]
 	# nor by a detach, unless what is in RAM may be dropped
 	umount_volume
-	fails 1 'not the one that was attached' detach
+	fails 1 'the card was swapped, or has foreign changes' detach
 	mount_volume
 	logedit flip $at # as it was
 	cow commit

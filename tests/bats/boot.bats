@@ -193,7 +193,7 @@ on_card() {
 	blockdev --setrw "$CARD"
 	boots 4 card cowfs=off
 	[ "$(on_card)" = two ]
-	[[ $stderr == *"bringing home"* ]]
+	[[ $stderr == *"checkpointing its log"* ]]
 	fsck ext4
 	sum=$(image_sum)
 	boots 4 card cowfs=off
@@ -270,7 +270,7 @@ on_card() {
 	grep -q 'cowctl format' "$COWFS_RUNDIR/root.failed"
 	echo 'prepare = shrink' >>"$CONF"
 	boots 0 loop
-	[[ $stderr == *"making room"* ]]
+	[[ $stderr == *"making space"* ]]
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$sum" ]
 	umount_volume
@@ -278,7 +278,7 @@ on_card() {
 	wait_for 20 no_daemons
 	# nothing more to prepare
 	boots 0 loop
-	[[ $stderr != *"making room"* ]]
+	[[ $stderr != *"making space"* ]]
 	cow detach root
 }
 
@@ -393,7 +393,7 @@ cut_boot() {
 	sum=$(image_sum)
 	: >"$T/empty.conf"
 	CONF=$T/empty.conf boots 3 card
-	grep -q 'shrink of it was cut off.*cowctl recover' "$COWFS_RUNDIR/root.failed"
+	grep -q 'shrink of it was interrupted.*cowctl recover' "$COWFS_RUNDIR/root.failed"
 	readonly_card
 	[ "$(image_sum)" = "$sum" ]
 	blockdev --setrw "$CARD"

@@ -100,14 +100,14 @@ all_outside() {
 	if may_flush; then
 		background limited "$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/out" 2>"$T/err"
 		wait_for 20 test -s "$T/out"
-		dmesg | grep -q "cowfs: cgroup /.*cowfs-bats.$$ limits its memory to 300 MiB" || grep "limits its memory" "$T/err"
+		dmesg | grep -q "cowfs: cgroup /.*cowfs-bats.$$ limits the daemon.s memory to 300 MiB" || grep "limits the daemon.s memory" "$T/err"
 		cow detach vol
 		wait_for 20 no_daemons
 	fi
 	run -1 --separate-stderr limited timeout -s KILL 20 setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource \
 		"$COWFS_BUILD/cowfs" --foreground --name vol "$CARD"
 	# shellcheck disable=SC2154
-	[[ $stderr == *"cgroup /"*"limited to 300 MiB"*"start it outside"* ]]
+	[[ $stderr == *"cgroup /"*"limits memory to 300 MiB"*"start it outside"* ]]
 	[ ! -e "$COWFS_RUNDIR/vol" ]
 	no_daemons
 }
@@ -117,9 +117,9 @@ all_outside() {
 	card_make ext4 100 150
 	cow format "$CARD"
 	run -1 --separate-stderr captive "$COWFS_BUILD/cowctl" attach --json --name vol "$CARD"
-	jq -e '.exit == 1 and (.error | test("limited to 300 MiB.*start it outside"))' <<<"$output"
+	jq -e '.exit == 1 and (.error | test("limits memory to 300 MiB.*start it outside"))' <<<"$output"
 	run -1 --separate-stderr captive "$COWFS_BUILD/cowfs" --name vol "$CARD"
-	[[ $stderr == *"limited to 300 MiB"* ]]
+	[[ $stderr == *"limits memory to 300 MiB"* ]]
 	[ ! -e "$COWFS_RUNDIR/vol" ]
 	no_daemons
 	# and not because of the rest of it

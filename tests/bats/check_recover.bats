@@ -93,13 +93,13 @@ checks() {
 	logedit damage 1
 	checks 3 'state +fell back: the newest commit is incomplete, the previous generation is used' fell-back repairable
 	run -3 cow check "$CARD"
-	[[ $output =~ "1 newer record(s) not chosen: "[a-z] ]]
+	[[ $output =~ "1 newer records not chosen: "[a-z] ]]
 	cp "$IMG" "$T/copy"
 	attach
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum1")" ]
 	[ "$(status_of .log_state_at_attach)" = fell-back ]
-	cow status | grep -q 'an older generation was chosen'
+	cow status | grep -q 'the previous generation was used'
 	# the next commit goes on from there
 	echo four >"$MNT/four"
 	cow commit
@@ -116,7 +116,7 @@ checks() {
 	loop_up "$IMG"
 	CARD=$LOOP
 	run -0 cow recover "$CARD"
-	[[ $output == *"the one before it was taken"* ]]
+	[[ $output == *"the previous generation was taken"* ]]
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum1")" ]
 }
@@ -129,8 +129,8 @@ checks() {
 	checks 1 'state +BROKEN' broken broken
 	sum=$(image_sum)
 	fails 1 'the log is damaged.*cowctl check' attach "$CARD"
-	fails 1 'is broken.*nothing was written' recover "$CARD"
-	fails 1 'is broken' recover --json "$CARD"
+	fails 1 'the log is damaged .*nothing was written' recover "$CARD"
+	fails 1 'the log is damaged' recover --json "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	# whoever gives it up gets a new log
 	cow format --force "$CARD"
@@ -141,7 +141,7 @@ checks() {
 	local before sum
 	cut_card
 	run -0 --separate-stderr cow recover "$CARD"
-	[[ $output == *"is at home and the log is retired"* && $output == *"blocks ("*") went home"* ]]
+	[[ $output == *"is checkpointed and the log is retired"* && $output == *"blocks ("*") checkpointed, "* ]]
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum2")" ]
 	checks 0 'state +retired: cowfs has left this card, everything is checkpointed' retired good
@@ -214,7 +214,7 @@ checks() {
 		mount_volume
 		[ "$(tree_sum "$MNT")" = "$(cat "$T/sum2")" ]
 		run -3 cow status
-		[[ $output == *"copy $copy of the super record is damaged"* && $output == *"alarm"*"super record"* ]]
+		[[ $output == *"superblock $copy of the log is damaged"* && $output == *"alarm"*"one superblock of the log is damaged"* ]]
 		run -3 cow status --json
 		jq -e --arg c "$copy" '.degraded and .alarm != "" and .["super_copy_\($c | ascii_downcase)_bad"]' <<<"$output"
 		echo more >"$MNT/more"

@@ -60,7 +60,7 @@ protect() {
 	[ "$(cat "$MNT/x")" = x ]
 	umount_volume
 	checker
-	fails 1 "in use by python3\\[$BG\\], which has not mounted it.*nothing was written" commit
+	fails 1 "used without a mount by python3\\[$BG\\] .*nothing was written" commit
 	kill "$BG"
 	wait "$BG" || true
 	cow commit
@@ -166,9 +166,9 @@ kill_readers() {
 	run -0 cow commit --dry-run --flash slc --json
 	jq -e '.life_share.assumed_erase_cycles == "30000 to 100000"' <<<"$output"
 	run -0 cow commit --dry-run
-	[[ $output == *"life: "*"% of what the flash bears"* ]]
+	[[ $output == *"life: "*"% of the flash's endurance"* ]]
 	fails 2 'only with --dry-run' commit --flash slc
-	fails 2 'none of slc' commit --dry-run --flash plc
+	fails 2 'is not one of slc' commit --dry-run --flash plc
 	[ "$(card_written)" -eq "$before" ]
 	[ "$(status_of .generation)" = "$gen" ]
 	[ "$(status_of .card.foreign_bytes)" = 0 ]

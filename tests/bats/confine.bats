@@ -162,7 +162,7 @@ no_reader() {
 	no_reader
 	random_file "$MNT/b" 4
 	rm "$MNT/a"
-	fails 1 "process that reads the metadata .* died; everything stays in RAM.*--force" commit "$NAME"
+	fails 1 "process that reads the file system's metadata died; everything stays in RAM.*--force" commit "$NAME"
 	cow status "$NAME" | grep -q 'FAILED'
 	cow commit --json --force "$NAME" | jq -e '.ok and .unread'
 	[ "$(status_of .last.unread)" = true ]
@@ -217,13 +217,13 @@ no_reader() {
 		mount_volume
 		random_file "$MNT/a$at" 4
 		random_file "$MNT/b$at" 4
-		fails 1 "process that reads the metadata .* died; everything stays in RAM.*--force" commit "$NAME"
+		fails 1 "process that reads the file system's metadata died; everything stays in RAM.*--force" commit "$NAME"
 		cow commit --json --force "$NAME" | jq -se '.[-1] | .ok and .unread and .report.direct_blocks == 0'
 		rm "$MNT/a$at"
 		random_file "$MNT/c$at" 2
 		cow commit --json --force --checkpoint "$NAME" | jq -se '.[-1] | .ok and .unread'
 		random_file "$MNT/d$at" 2
-		fails 1 "process that reads the metadata" commit "$NAME"
+		fails 1 "process that reads the file system's metadata" commit "$NAME"
 		sum=$(tree_sum "$MNT")
 		cow shutdown
 		power_cut

@@ -56,14 +56,14 @@ bare() {
 	run -0 cow shutdown --within 20s
 	[[ $output == *"vol: part of it exists in the log only: run 'cowctl recover' before you mount the card without cowfs"* ]]
 	run -0 cow status
-	[[ $output == *"not to be mounted without cowfs: 'cowctl commit --checkpoint' or a detach empties the log"* ]]
+	[[ $output == *"do not mount the card without cowfs: 'cowctl commit --checkpoint' or a detach empties the log"* ]]
 	power_cut
 	run -0 cow check "$CARD"
-	[[ $output == *"do not mount it without cowfs before that: it is a mixture of generations"* ]]
+	[[ $output == *"do not mount it without cowfs before: it is a mixture of generations"* ]]
 	image=$(image_sum)
 	attach
 	run -0 cow detach --discard
-	[[ $output == *"detached, but "*" committed blocks are in the log only: do not mount the card without cowfs before 'cowctl recover'"* ]]
+	[[ $output == *"detached, but "*" committed blocks exist in the log only: run 'cowctl recover' before you mount the card without cowfs"* ]]
 	wait_for 20 no_daemons
 	[ "$(image_sum)" = "$image" ]
 	attach
@@ -113,7 +113,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	# shellcheck disable=SC2016
 	background bash -c 'exec 5<"$0"; touch "$1"; exec sleep 1000' "$DEV" "$T/open"
 	wait_for 20 test -e "$T/open"
-	fails 1 'cannot be let go|in use' detach
+	fails 1 'cannot detach the loop device|in use' detach
 	mount_volume
 	[ "$(cat "$MNT/x")" = x ]
 	echo y >"$MNT/y"
@@ -157,7 +157,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	cow commit
 	echo two >"$MNT/two"
 	run -0 cow discard
-	[[ $output == *"dropped at the next detach"* ]]
+	[[ $output == *"discarded at the next detach"* ]]
 	[ "$(status_of .discard_armed)" = true ]
 	run -0 cow status
 	[[ $output == *"discard     armed"* ]]

@@ -42,10 +42,10 @@ is_set_aside() {
 	sum=$(image_sum)
 	run -1 cow check "$CARD"
 	echo "$output"
-	[[ $output == *"SET ASIDE"*"changed by somebody else"*"--accept-base or --accept-log"* ]]
+	[[ $output == *"SET ASIDE: foreign changes"*"--accept-base or --accept-log"* ]]
 	run -1 cow check --json "$CARD"
 	jq -e '.log_state == "foreign" and .verdict == "broken" and .base_changed and .ok == false' <<<"$output"
-	fails 1 "changed by somebody else.*nothing was written. Decide: --accept-base" recover "$CARD"
+	fails 1 "changed without cowfs.*nothing was written. Decide: --accept-base" recover "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 }
 
@@ -61,7 +61,7 @@ serves_base() {
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$1" ]
 	echo more >"$MNT/more"
-	fails 1 "set aside because the file system was changed.*nothing can be committed" commit
+	fails 1 "set aside because of foreign changes.*nothing can be committed" commit
 	cat "$MNT/more"
 	umount_volume
 	fails 1 "set aside" detach "$NAME"
@@ -112,7 +112,7 @@ touch_elsewhere() {
 	waiting_card
 	edit_elsewhere
 	sum=$(bare_sum) image=$(image_sum)
-	fails 1 "newest generation cannot be had back.*Nothing was written; --accept-base" recover --accept-log "$CARD"
+	fails 1 "newest generation cannot be restored.*Nothing was written; only --accept-base" recover --accept-log "$CARD"
 	[ "$(image_sum)" = "$image" ]
 	is_set_aside
 	cow recover --accept-base "$CARD"
@@ -125,7 +125,7 @@ touch_elsewhere() {
 	touch_elsewhere
 	is_set_aside
 	run -3 cow recover --accept-log "$CARD"
-	[[ $output == *"is at home and the log is retired"*"check the file system before it is mounted"*"e2fsck -f $CARD" ]]
+	[[ $output == *"is checkpointed and the log is retired"*"check the file system before it is mounted"*"e2fsck -f $CARD" ]]
 	[ "$(state_of)" = retired ]
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
@@ -208,12 +208,12 @@ touch_elsewhere() {
 		cp "$T/random" "$MNT/new"
 		umount "$MNT"
 		sum=$(image_sum)
-		fails 1 "made larger without cowfs .150.0 MiB, it was 100.0 MiB. and lies over its log.*format --shrink" \
+		fails 1 "enlarged without cowfs .150.0 MiB, was 100.0 MiB. and has overwritten its log.*format --shrink" \
 			attach "$CARD"
-		fails 1 "lies over its log, which is void" check "$CARD"
-		fails 1 "lies over its log, which is void" recover "$CARD"
-		fails 1 "lies over its log, which is void" recover --accept-base "$CARD"
-		fails 1 "lies over its log, which is void" grow "$CARD"
+		fails 1 "has overwritten its log" check "$CARD"
+		fails 1 "has overwritten its log" recover "$CARD"
+		fails 1 "has overwritten its log" recover --accept-base "$CARD"
+		fails 1 "has overwritten its log" grow "$CARD"
 		[ "$(image_sum)" = "$sum" ]
 		cow format --shrink "$CARD"
 		fsck ext4
@@ -255,7 +255,7 @@ flash() {
 	old=$(cow check --json "$CARD" | jq -r .ring_uuid)
 	flash "$T/factory.img"
 	run -0 cow check "$CARD"
-	[[ $output == *"nothing was ever committed"* ]]
+	[[ $output == *"no commit yet"* ]]
 	attach
 	mount_volume
 	[ "$(cat "$MNT/factory")" = factory ]
@@ -330,10 +330,10 @@ golden_card() {
 	detach
 	edit_elsewhere
 	run -0 cow check "$CARD"
-	[[ $output == *"changed without cowfs since; nothing waited in the log"*"verdict: good"* ]]
+	[[ $output == *"changed without cowfs since; the log was empty"*"verdict: good"* ]]
 	attach
 	run -0 cow status
-	[[ $output == *"changed without cowfs; nothing waited in the log, it was taken as it was"* ]]
+	[[ $output == *"changed without cowfs; the log was empty, so the change was accepted"* ]]
 	[ "$(status_of .base_changed)" = true ]
 	mount_volume
 	[ -e "$MNT/foreign" ] && [ -e "$MNT/one" ]
@@ -378,7 +378,7 @@ golden_card() {
 	[[ $output == *"the device has grown since the log was made"* ]]
 	attach
 	run -0 cow status
-	[[ $output == *"the device is larger"* ]]
+	[[ $output == *"the device has grown"* ]]
 	fails 1 "attached as volume vol" grow "$CARD"
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
@@ -473,7 +473,7 @@ golden_card() {
 	echo other >"$MNT/which"
 	cow commit other
 	run -0 cow status other
-	[[ $output == *"volume vol has the same log: two copies of one card"* ]]
+	[[ $output == *"volume vol has the same log: it is a copy of this card"* ]]
 	run -0 cow status vol
 	[[ $output == *"volume other has the same log"* ]]
 	umount_volume
@@ -515,12 +515,12 @@ detach_one() { cow detach "$NAME"; }
 	dd if="$T/other.img" of="$IMG" bs=1M conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
 	sum=$(image_sum)
-	fails 1 "not the one that was attached, or somebody else wrote to it; nothing was written" commit
+	fails 1 "the card was swapped, or has foreign changes; nothing was written" commit
 	[ "$(image_sum)" = "$sum" ]
 	[ "$(cat "$MNT/two")" = two ]
 	[ "$(status_of '.failed_blocks > 0')" = true ]
 	run -3 cow status
-	[[ $output == *"not the one that was attached"* ]]
+	[[ $output == *"the card was swapped, or has foreign changes"* ]]
 	# the right card is back
 	dd if="$T/mine.img" of="$IMG" bs=1M conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
@@ -540,7 +540,7 @@ detach_one() { cow detach "$NAME"; }
 	# one field that any mount changes: s_mtime
 	printf '\1\2\3\4' | dd of="$IMG" bs=1 seek=$((1024 + 44)) conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
-	fails 1 "somebody else wrote to it; nothing was written" commit
+	fails 1 "the card was swapped, or has foreign changes; nothing was written" commit
 	[ "$(cat "$MNT/two")" = two ]
 	detach --discard
 	is_set_aside
@@ -635,7 +635,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 	done
 	poke "$mtime" a5
 	run -3 cow recover --accept-log "$CARD"
-	[[ $output == *"is at home and the log is retired"*"no program checks this file system"* ]]
+	[[ $output == *"is checkpointed and the log is retired"*"no program checks this file system"* ]]
 	cmp "$T/noise" <(dd if="$CARD" bs=1M skip=32 count=2 status=none)
 }
 

@@ -43,7 +43,7 @@ fs_sum() {
 	fails 2 'name' attach /dev/null --name
 	fails 2 'dry-run' commit --dry-run=yes
 	fails 2 'usage' version extra
-	fails 2 'exclude each other' detach --commit --discard
+	fails 2 'are mutually exclusive' detach --commit --discard
 	run -2 "$COWFS_BUILD/cowfs"
 	run -2 "$COWFS_BUILD/cowfs" --ready-fd 99 /dev/null
 	run -2 "$COWFS_BUILD/cowfs" --read-ahead lots /dev/null
@@ -113,7 +113,7 @@ fs_sum() {
 	before=$(image_sum)
 	fails 1 "100.0 MiB of 100.0 MiB, .* are missing.*resize2fs $CARD [0-9]+M" format "$CARD"
 	fails 1 'missing' format --json "$CARD"
-	fails 1 'too small for a log of this size' format --log-size 500M "$CARD"
+	fails 1 'too small \(.*\) for a log of this size' format --log-size 500M "$CARD"
 	[ "$(image_sum)" = "$before" ]
 	# what the message says is true
 	e2fsck -fy "$CARD" >/dev/null
@@ -127,10 +127,10 @@ fs_sum() {
 @test "format: no file system, an unknown one" {
 	local before
 	card_make none 0 100
-	fails 1 'no file system that I know' format "$CARD"
+	fails 1 'no known file system' format "$CARD"
 	dd if=/dev/urandom of="$IMG" bs=1M count=4 conv=notrunc status=none
 	before=$(image_sum)
-	fails 1 'no file system that I know' format "$CARD"
+	fails 1 'no known file system' format "$CARD"
 	[ "$(image_sum)" = "$before" ]
 }
 
@@ -195,7 +195,7 @@ plant() { # WHAT FILE
 	while read -r what want; do
 		holds "$what"
 		before=$(image_sum "$T/other.img")
-		fails 1 "^cowctl: $OTHER: holds $want, which the log would destroy: --force" format "$base" --log "$OTHER"
+		fails 1 "^cowctl: $OTHER: holds $want, which the log would overwrite: --force" format "$base" --log "$OTHER"
 		fails 1 "^$OTHER: holds $want" format "$base" --log "$OTHER" --json
 		[ "$(image_sum "$T/other.img")" = "$before" ]
 	done <<-END
@@ -217,7 +217,7 @@ plant() { # WHAT FILE
 	fails 1 'holds .*(swap area and a LUKS|LUKS device and a swap).*, which' format "$base" --log "$OTHER"
 	cow format "$base" --log "$OTHER" --force
 	# a log of cowfs is none of these, and nothing is nothing
-	fails 1 'has a cowfs log already' format "$base" --log "$OTHER"
+	fails 1 'already has a cowfs log' format "$base" --log "$OTHER"
 	holds nothing
 	cow format "$base" --log "$OTHER"
 }
@@ -230,7 +230,7 @@ plant() { # WHAT FILE
 		for force in '' --force --shrink; do
 			# shellcheck disable=SC2086
 			fails 1 "^cowctl: $OTHER: holds $want" format "$OTHER" $force
-			run ! grep -q 'make one first' <<<"$stderr"
+			run ! grep -q 'Make one of at most' <<<"$stderr"
 		done
 		[ "$(image_sum "$T/other.img")" = "$before" ]
 	done <<-END
@@ -293,7 +293,7 @@ plant() { # WHAT FILE
 	card_make ext4 100 150 -L $'a\e[31mb\nc'
 	cow format "$CARD" >"$T/out" 2>&1
 	cow check "$CARD" >>"$T/out" 2>&1
-	fails 1 'has a cowfs log already' format "$CARD"
+	fails 1 'already has a cowfs log' format "$CARD"
 	run ! grep -q $'\e' "$T/out"
 }
 
@@ -312,7 +312,7 @@ plant() { # WHAT FILE
 	card_make ext4 100 150
 	cow format "$CARD"
 	before=$(image_sum)
-	fails 1 'has a cowfs log already.*--force' format "$CARD"
+	fails 1 'already has a cowfs log.*--force' format "$CARD"
 	[ "$(image_sum)" = "$before" ]
 	cow format --force "$CARD"
 	attach
@@ -322,7 +322,7 @@ plant() { # WHAT FILE
 	power_cut
 	# the log holds the only copy of something: no force is enough
 	before=$(image_sum)
-	fails 1 "not at home yet: run 'cowctl recover $CARD'" format --force "$CARD"
+	fails 1 "not checkpointed: run 'cowctl recover $CARD'" format --force "$CARD"
 	[ "$(image_sum)" = "$before" ]
 	cow recover "$CARD"
 	cow format --force "$CARD"

@@ -90,7 +90,7 @@ all_ignore() {
 	fails 1 "${1:-no cowfs log}" recover --accept-base "$CARD"
 	fails 1 "${1:-no cowfs log}" attach "$CARD"
 	fails 1 "${1:-no cowfs log}" grow "$CARD"
-	fails 1 "no room for the log" format "$CARD"
+	fails 1 "no space for the log" format "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	[ "$(passwd)" = "root:x:0:0:" ]
 }
@@ -140,7 +140,7 @@ all_ignore() {
 		[ "$PLACE" = 25599 ]
 		forge --state "$state"
 		umount "$MNT"
-		all_ignore "no cowfs log|lies over its log, which is void"
+		all_ignore "no cowfs log|has overwritten its log"
 		loop_down "$CARD"
 	done
 }
@@ -157,7 +157,7 @@ all_ignore() {
 		read -r conf code cmdline state <<<"$line"
 		run "-$code" --separate-stderr cow boot --device "$CARD" --conf "$conf" --cmdline "$cmdline"
 		[ "$output" = "$CARD" ]
-		[[ $stderr == *"is left alone"* ]]
+		[[ $stderr == *"no known file system: left alone"* ]]
 		[ "$(cat "$COWFS_RUNDIR/root.state")" = "$state" ]
 		[ "$(image_sum)" = "$sum" ]
 	done
@@ -165,7 +165,7 @@ all_ignore() {
 	cp "$IMG" "$T/good.img"
 	printf x | dd of="$CARD" bs=1 seek=$((104857600 - 100)) conv=notrunc,fsync status=none
 	run -1 --separate-stderr cow boot --device "$CARD" --conf "$T/off.conf" --cmdline ro
-	[[ $stderr == *"is left alone"* ]]
+	[[ $stderr == *"no known file system: left alone"* ]]
 	# where nothing is known, a cut may have left garbage of a file system: what waits comes home
 	dd if="$T/good.img" of="$CARD" bs=1M conv=fsync status=none
 	dd if=/dev/zero of="$CARD" bs=4096 count=1 conv=fsync status=none

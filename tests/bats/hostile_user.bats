@@ -156,7 +156,7 @@ power_cut_left() {
 		umount_volume
 		run -0 --separate-stderr cow shutdown --json
 		jq -e '.ok and .quiesce.frozen and .quiesce.hidden' <<<"$output"
-		fails 1 "is in use by .*: end what uses it first" detach
+		fails 1 "is in use by .*: stop that first" detach
 		[ "$fs" = btrfs ] || [[ $stderr == *"by sleep[$keeper]:"* ]]
 		kill "$keeper"
 		wait "$keeper" || true
@@ -453,12 +453,12 @@ waits_for_completions() { cat /proc/"$HELD"/task/*/wchan | grep -q io_cqring; }
 	kill -9 "$(worker_pid)"
 	wait_for 20 no_daemons
 	run -0 cow events --once
-	[[ $output == "vol died its daemon died: uncommitted changes are lost; $DEV gives errors and is still mounted on $MNT"* ]]
+	[[ $output == "vol died its daemon died: uncommitted changes are lost; $DEV returns I/O errors and is still mounted on $MNT"* ]]
 	run -0 setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" events --once
 	[[ $output == "vol died "* ]]
 	# it is in use: nothing is touched
 	run -4 --separate-stderr cow status vol
-	[[ $stderr == *"$DEV gives errors and is still mounted on $MNT: unmount it"* ]]
+	[[ $stderr == *"$DEV returns I/O errors and is still mounted on $MNT: unmount it"* ]]
 	[ -d "$COWFS_RUNDIR/vol" ]
 	timeout 60 umount "$MNT"
 	run -4 --separate-stderr cow status
@@ -472,7 +472,7 @@ waits_for_completions() { cat /proc/"$HELD"/task/*/wchan | grep -q io_cqring; }
 	kill -9 "$(worker_pid)"
 	wait_for 20 no_daemons
 	run -0 --separate-stderr cow attach "$CARD" --name again
-	[[ $stderr == *"volume vol: its daemon has died"*"$DEV is detached now"* ]]
+	[[ $stderr == *"volume vol: its daemon died"*"$DEV is detached now"* ]]
 	DEV=$output NAME=again
 	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
 	[ ! -e "$COWFS_RUNDIR/vol" ]
@@ -488,9 +488,9 @@ waits_for_completions() { cat /proc/"$HELD"/task/*/wchan | grep -q io_cqring; }
 	eio lock 0 1000
 	run -0 cow commit
 	run -3 cow status
-	[[ $output == *"$CARD stays writable after a commit"* ]]
+	[[ $output == *"$CARD: cannot be set read-only after a commit"* ]]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
-	alarmed() { cow events --once | grep -q "^vol alarm $CARD stays writable"; }
+	alarmed() { cow events --once | grep -q "^vol alarm $CARD: cannot be set read-only"; }
 	wait_for 5 alarmed
 	eio off
 	echo two >"$MNT/two"

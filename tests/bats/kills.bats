@@ -90,7 +90,7 @@ clear_up() {
 	# not mountpoint(1): a file system that has shut down does not answer it
 	! grep -qF " $MNT " /proc/self/mounts || wait_for 20 timeout 60 umount "$MNT" || return
 	run -4 --separate-stderr cow status
-	[[ $stderr == *"volume vol: its daemon has died"*"$DEV is detached now"* ]] || { echo "$stderr"; return 1; }
+	[[ $stderr == *"volume vol: its daemon died"*"$DEV is detached now"* ]] || { echo "$stderr"; return 1; }
 	wait_for 20 volume_gone "$DEV" || return
 	left=$(ls "$COWFS_RUNDIR")
 	[ -z "$left" ] || { echo "left over: $left"; return 1; }
@@ -168,7 +168,7 @@ sleeps() { [ "$(awk '$1 == "State:" { print $2 }' "/proc/$1/status")" = D ]; }
 		wait_for 20 sleeps "$pid"
 		if [ $how = status ]; then
 			run -4 --separate-stderr cow status
-			[[ $stderr == *"its file system was frozen, and is thawed now; $DEV gives errors and is still mounted on $MNT"* ]]
+			[[ $stderr == *"its file system was frozen and has been thawed; $DEV returns I/O errors and is still mounted on $MNT"* ]]
 			wait_for 10 ended "$pid"
 		else
 			wait_for 10 ends_umount
@@ -180,7 +180,7 @@ sleeps() { [ "$(awk '$1 == "State:" { print $2 }' "/proc/$1/status")" = D ]; }
 # Busy until the task above has its error.
 ends_umount() {
 	run "$COWFS_BUILD/umount.cowfs" "$MNT"
-	[[ $output == *"nobody serves $DEV any more"* ]]
+	[[ $output == *"the daemon of $DEV is gone"* ]]
 }
 
 @test "kills: everything, nothing mounted, dirty pages of the loop device" {
@@ -193,7 +193,7 @@ ends_umount() {
 	ends dd if="$DEV" of=/dev/null bs=4096 count=1 iflag=direct
 	wait_for 10 no_daemons
 	run -4 --separate-stderr cow status
-	[[ $stderr == *"volume vol: its daemon has died"*"$DEV is detached now"* ]]
+	[[ $stderr == *"volume vol: its daemon died"*"$DEV is detached now"* ]]
 }
 
 @test "kills: starter and parent, one after the other: the volume goes on" {
@@ -244,7 +244,7 @@ ends_umount() {
 	wait_for 10 lock_is_held
 	begin=$SECONDS
 	run -4 --separate-stderr cow status
-	[[ $stderr == *"a part of it cannot end, and $DEV may hang"* ]]
+	[[ $stderr == *"a process of it cannot end, and $DEV may hang"* ]]
 	[ $((SECONDS - begin)) -lt 20 ]
 	kill "$BG"
 	clear_jobs || :
@@ -279,7 +279,7 @@ bounded() { # SECONDS COMMAND...
 		# shellcheck disable=SC2086
 		bounded 20 "$COWFS_BUILD/cowctl" $command
 		[ "$command" = "events --once" ] || [ $status = 4 ]
-		[ "$command" != status ] || [[ $stderr == *"volume vol: its daemon has died"*"its parent, process $parent, is stopped, and I/O on $DEV waits for it: kill -CONT $parent"* ]]
+		[ "$command" != status ] || [[ $stderr == *"volume vol: its daemon died"*"its parent, process $parent, is stopped, and I/O on $DEV waits for it: kill -CONT $parent"* ]]
 	done
 	bounded 20 "$COWFS_BUILD/umount.cowfs" "$MNT"
 	[ $status = 32 ]
@@ -329,7 +329,7 @@ hold_fuse() {
 	wait_for 20 no_daemons
 	bounded 30 "$COWFS_BUILD/cowctl" status
 	[ $status = 4 ]
-	[[ $stderr == *"its daemon has died"*"a part of it cannot end, and $DEV may hang"* ]]
+	[[ $stderr == *"its daemon died"*"a process of it cannot end, and $DEV may hang"* ]]
 	kill -9 "$holder"
 	clear_up
 }
@@ -347,7 +347,7 @@ hold_fuse() {
 	mount "$DEV" "$MNT"
 	run -4 --separate-stderr cow status
 	[[ $stderr == *"volume vol: its daemon died: uncommitted changes are lost"* ]]
-	[[ $stderr != *"gives errors"* ]]
+	[[ $stderr != *"returns I/O errors"* ]]
 	[ -z "$(ls "$COWFS_RUNDIR")" ]
 	umount "$MNT"
 	loop_down "$DEV"

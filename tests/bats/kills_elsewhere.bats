@@ -302,7 +302,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 			if ends "$COWFS_BUILD/cowctl" recover "$CARD"; then
 				card_has_one_of "$SUM" "$NEW"
 			else
-				grep -q 'was committed with lent room' "$T/err" || { cat "$T/err"; echo "$WHERE"; return 1; }
+				grep -q 'was committed with lent space' "$T/err" || { cat "$T/err"; echo "$WHERE"; return 1; }
 				recovers --lend "$lent"
 				card_has_one_of "$NEW"
 			fi

@@ -8,7 +8,7 @@ load lib
 
 @test "format --lag 1: commits that free and use blocks in turns, a kill, a recovery, a clean detach" {
 	card_make ext4 100 150
-	cow format --lag 1 "$CARD" | grep -Eq 'lag +1: the commit before'
+	cow format --lag 1 "$CARD" | grep -Eq 'lag +1: the previous commit'
 	attach
 	[ "$(status_of .lag)" = 1 ]
 	mount_volume

@@ -113,19 +113,19 @@ in_checkpoint() {
 	cut_checkpoint
 	sum=$(image_sum)
 	cp "$LENT" "$T/keep"
-	fails 1 'was committed with lent room.*cowctl recover --lend DEVICE\|FILE' attach "$CARD"
-	fails 1 'was committed with lent room.*nothing was written.*--lend none' recover "$CARD"
+	fails 1 'was committed with lent space.*cowctl recover --lend DEVICE\|FILE' attach "$CARD"
+	fails 1 'was committed with lent space.*nothing was written.*--lend none' recover "$CARD"
 	run -1 cow check "$CARD"
-	[[ $output == *"WAITS FOR LENT ROOM"*"verdict: WAITS: do not mount"* ]]
+	[[ $output == *"NEEDS LENT SPACE"*"verdict: WAITS: do not mount"* ]]
 	run -1 cow check --json "$CARD"
 	jq -e '.wants_lent and .verdict == "broken"' <<<"$output"
 	# blocks are in place already: there is no way back
 	fails 1 'no complete generation' recover --lend none "$CARD"
 	# not what was lent to this commit
 	dd if=/dev/urandom of="$LENT" bs=4096 count=1 conv=notrunc status=none
-	fails 1 'names something else' recover --lend "$LENT" "$CARD"
+	fails 1 'names another one' recover --lend "$LENT" "$CARD"
 	printf 'COWFSLNT' | dd of="$LENT" bs=1 conv=notrunc status=none
-	fails 1 'names something else' recover --lend "$LENT" "$CARD"
+	fails 1 'names another one' recover --lend "$LENT" "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	cow recover --lend "$T/keep" "$CARD"
 	cmp -n 4096 "$T/keep" /dev/zero
@@ -142,7 +142,7 @@ in_checkpoint() {
 	fails 1 'broken' recover --lend "$LENT" "$CARD"
 	# given up: whose part of it is in place has to be found out
 	run -3 cow recover --accept-base "$CARD"
-	[[ $output == *"what waited in it is dropped"*"mixture of generations: check"*"e2fsck -f $CARD" ]]
+	[[ $output == *"the blocks in it are discarded"*"mixture of generations: check"*"e2fsck -f $CARD" ]]
 	blockdev --setrw "$CARD"
 	e2fsck -fy "$CARD" || [ $? = 1 ]
 	run -0 cow check "$CARD"
@@ -156,15 +156,15 @@ in_checkpoint() {
 	for ((n = 4; n < 60; n++)); do
 		eio write "$n" 100000
 		run -1 cow commit --lend "$LENT"
-		[[ $output != *"is committed, but the lent room holds"* ]] || break
+		[[ $output != *"is committed, but the lent space holds"* ]] || break
 	done
 	power_cut
 	eio off
 	cp "$IMG" "$T/copy"
 	cp "$LENT" "$T/copy.lent"
-	fails 1 'was committed with lent room' recover "$CARD"
+	fails 1 'was committed with lent space' recover "$CARD"
 	run -0 cow recover --lend none "$CARD"
-	[[ $output == *"the one before it was taken"* ]]
+	[[ $output == *"the previous generation was taken"* ]]
 	home_is "$OLD"
 	# the newer one was whole, too
 	loop_down "$CARD"
@@ -179,9 +179,9 @@ in_checkpoint() {
 	with_shim stuck_volume
 	lent_file 60
 	eio write 40 100000
-	fails 1 'lent room holds blocks of it.*leave it in place.*commit --checkpoint' commit --lend "$LENT"
+	fails 1 'lent space holds blocks of it.*leave it in place.*commit --checkpoint' commit --lend "$LENT"
 	# whatever fails next is no reason to take it away
-	fails 1 'the lent room holds committed blocks: leave it in place' commit
+	fails 1 'the lent space holds committed blocks: leave it in place' commit
 	[[ "$(status_of .alarm)" == *"leave it in place"* ]]
 	eio off
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
@@ -204,20 +204,20 @@ in_checkpoint() {
 	mount -t tmpfs none "$T/ram"
 	truncate -s 60M "$T/ram/file" "$MNT/file" "$T/file" "$T/tiny.img"
 	fails 1 'lies in RAM' commit --lend "$T/ram/file"
-	fails 1 'lies on volume vol' commit --lend "$MNT/file"
+	fails 1 'is on volume vol' commit --lend "$MNT/file"
 	fails 1 'belongs to volume vol' commit --lend "$CARD"
 	fails 1 'belongs to volume vol' commit --lend "$DEV"
 	fails 1 'No such file' commit --lend "$T/none"
 	fails 1 'neither a block device nor a file' commit --lend "$T"
 	fails 1 'neither a block device nor a file' commit --lend /dev/null
-	fails 2 'exclude each other' commit --lend "$T/file" --dry-run
+	fails 2 'are mutually exclusive' commit --lend "$T/file" --dry-run
 	truncate -s 4096 "$T/tiny.img"
 	fails 1 'too small' commit --lend "$T/tiny.img"
 	truncate -s 10M "$T/tiny.img"
 	fails 1 'too small for this commit.*With [0-9]+ MiB' commit --lend "$T/tiny.img"
 	# a text, a file system, a log of cowfs, a device that is mounted
 	echo "not empty" | dd of="$T/file" conv=notrunc status=none
-	fails 1 'holds something, which would be overwritten' commit --lend "$T/file"
+	fails 1 'is not empty and would be overwritten' commit --lend "$T/file"
 	mkfs.ext4 -q -F "$T/file"
 	fails 1 'holds a file system \(ext4\), which would be overwritten' commit --lend "$T/file"
 	loop_up "$T/file"
@@ -245,16 +245,16 @@ in_checkpoint() {
 	umount "$T/mnt2"
 	loop_down "$LOOP"
 	loop_up "$MNT/file"
-	fails 1 'lies on volume vol' commit --lend "$LOOP"
+	fails 1 'is on volume vol' commit --lend "$LOOP"
 	loop_down "$LOOP"
 	umount "$T/ram"
 	rm "$MNT/file"
 	# who may write there could make recovery believe anything, and who may read sees all that is committed
 	chown 65534 "$T/file"
-	fails 1 'others could read or change' commit --lend "$T/file"
+	fails 1 'other users could read or change' commit --lend "$T/file"
 	chown 0 "$T/file"
 	chmod 662 "$T/file"
-	fails 1 'others could read or change' commit --lend "$T/file"
+	fails 1 'other users could read or change' commit --lend "$T/file"
 	chmod 644 "$T/file"
 	cow commit --lend "$T/file"
 	[ "$(stat -c %a "$T/file")" = 600 ]
@@ -268,7 +268,7 @@ in_checkpoint() {
 	loop_up "$T/disk"
 	mount "$LOOP" "$T/mnt2"
 	truncate -s 60M "$T/mnt2/file"
-	fails 1 'the lent room cannot be written \(No space left on device\); nothing was committed' commit --lend "$T/mnt2/file"
+	fails 1 'cannot write to the lent space \(No space left on device\); nothing was committed' commit --lend "$T/mnt2/file"
 	umount "$T/mnt2"
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	lent_file 60
@@ -317,7 +317,7 @@ lend_when_full() { # MOUNT_OPTIONS COMMAND...
 	# reads go on, of what is in RAM and of what is on the card
 	cmp -n $((60 << 20)) "$T/big" "$MNT/big"
 	run -1 cow commit
-	[[ $output != *"found errors in itself"* ]] || force=(--force)
+	[[ $output != *"has recorded errors"* ]] || force=(--force)
 	run -1 cow commit "${force[@]}"
 	echo "$output"
 	mib=$(grep -o 'With [0-9]* MiB' <<<"$output" | tr -dc 0-9)

@@ -166,7 +166,7 @@ refuses() {
 	[[ $output == *"$DEV, not mounted"* ]]
 	# its own options stay
 	run -0 --separate-stderr ns mount -t cowfs -o ram=32M,name=other "$CARD" "$MNT"
-	[[ $stderr == *"$CARD is attached already, as volume vol: its own options stay"* ]]
+	[[ $stderr == *"$CARD: already attached as volume vol, which keeps its options"* ]]
 	ns test -e "$MNT/one"
 	ns umount "$MNT"
 	all_gone
@@ -174,7 +174,7 @@ refuses() {
 	# no utab
 	ns mount -o remount,ro /run/mount
 	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
-	[[ $stderr == *"it is mounted, but umount will not detach it"* ]]
+	[[ $stderr == *"mounted, but umount will not detach it"* ]]
 	ns touch "$MNT/two"
 	ns umount "$MNT"
 	run ! mounted
@@ -260,7 +260,7 @@ ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
 	attached
 	ns touch "$MNT/two"
 	run -1 --separate-stderr ns umount -l "$MNT"
-	[[ $stderr == *"$MNT is unmounted, but volume vol stays attached, with its changes in RAM: "* ]]
+	[[ $stderr == *"$MNT is unmounted, but volume vol stays attached with its changes in RAM: "* ]]
 	[[ $stderr == *"cowctl detach vol"* ]]
 	run ! mounted
 	attached
@@ -364,7 +364,7 @@ being_held() {
 	kill -9 "$(worker_pid)"
 	wait_for 20 no_daemons
 	run -1 --separate-stderr ns umount "$MNT"
-	[[ $stderr == *"is unmounted, but nobody serves $DEV any more"* ]]
+	[[ $stderr == *"is unmounted, but the daemon of $DEV is gone"* ]]
 	run ! mounted
 	losetup -d "$DEV"
 	wait_for 20 volume_gone "$DEV"
@@ -401,12 +401,12 @@ being_held() {
 	local sum
 	protect noatime
 	sum=$(image_sum)
-	refuses 2 'ram=64Q is neither a size' ns mount -t cowfs -o ram=64Q "$CARD" "$MNT"
+	refuses 2 'ram=64Q is not a size' ns mount -t cowfs -o ram=64Q "$CARD" "$MNT"
 	refuses 2 'ram=0 leaves no memory' ns mount -t cowfs -o noatime,ram=0 "$CARD" "$MNT"
 	refuses 2 'ram needs a value' ns mount -t cowfs -o ram "$CARD" "$MNT"
 	refuses 2 'on-detach=never is not one of commit.discard' ns mount -t cowfs -o on-detach=never "$CARD" "$MNT"
 	refuses 2 'pressure=x is not one of' ns mount -t cowfs -o pressure=x "$CARD" "$MNT"
-	refuses 2 'name=a b is no name' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o 'name=a b'
+	refuses 2 'name=a b is not a valid volume name' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o 'name=a b'
 	refuses 2 'needs an argument' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o
 	refuses 2 'unknown option -x' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -x
 	refuses 2 'too many arguments at c' ns "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" c
@@ -419,7 +419,7 @@ being_held() {
 	refuses 1 'is not a block device' ns mount -t cowfs /dev/null "$MNT"
 	refuses 1 '/nowhere: No such file' ns "$COWFS_BUILD/mount.cowfs" /nowhere "$MNT"
 	# one that nobody knows: told by mount(8), with what was passed on
-	refuses 32 "cannot be mounted on $MNT as ext4 with -o rw,ramm=1G," ns mount -t cowfs -o name=vol,ramm=1G "$CARD" "$MNT"
+	refuses 32 "$CARD on /dev/loop[0-9]+: mount on $MNT failed \(type ext4, options rw,ramm=1G," ns mount -t cowfs -o name=vol,ramm=1G "$CARD" "$MNT"
 	# only looked at
 	refuses 2 'ram=0 leaves' ns mount -f -t cowfs -o ram=0 "$CARD" "$MNT"
 	ns mount -f -T "$FSTAB" "$MNT"
@@ -439,7 +439,7 @@ being_held() {
 	IMG=$T/second.img
 	protect noatime
 	wipefs -qa "$CARD"
-	refuses 32 "there is no file system on $CARD" ns mount -T "$FSTAB" "$MNT"
+	refuses 32 "$CARD: no file system found" ns mount -T "$FSTAB" "$MNT"
 }
 
 @test "a mount that fails after it has written: the card does not see it" {
@@ -451,7 +451,7 @@ being_held() {
 	printf '#!/bin/sh\nshift $(($# - 2))\ndd if=/dev/urandom of="$1" bs=1M count=1 conv=fsync status=none && touch %s\nexit 32\n' \
 		"$T/written" >"$T/bin/mount"
 	chmod 755 "$T/bin/mount"
-	refuses 32 'cannot be mounted on' ns env PATH="$T/bin:$PATH" "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
+	refuses 32 "mount on $MNT failed" ns env PATH="$T/bin:$PATH" "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
 	[ -e "$T/written" ]
 	[ "$(image_sum)" = "$sum" ]
 }
@@ -509,7 +509,7 @@ being_held() {
 	detach
 	# two sections of one volume
 	printf '[%s]\nname = vol\n' "$CARD" >>"$COWFS_CONF"
-	fails 2 "$COWFS_CONF:4: .vol. is the volume of .$CARD. in line 6" attach "$CARD"
+	fails 2 "$COWFS_CONF:4: .vol. is the same volume as .$CARD. in line 6" attach "$CARD"
 	all_gone
 }
 

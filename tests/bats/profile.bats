@@ -65,27 +65,27 @@ attach_and_see() {
 	card_make ext4 60 100 -J size=4
 	cow format "$CARD"
 	sum=$(image_sum)
-	fails 2 'there is no profile x-slow: ' attach "$CARD" --profile x-slow
-	fails 2 'there is no profile x-slow: ' attach "$CARD" --profile x-slow --json
-	fails 2 'is neither auto, none, the id of a profile, nor a file' attach "$CARD" --profile 'a b'
-	fails 2 'is neither auto, none, the id of a profile, nor a file' attach "$CARD" --profile cards.json:a
+	fails 2 'unknown profile x-slow: ' attach "$CARD" --profile x-slow
+	fails 2 'unknown profile x-slow: ' attach "$CARD" --profile x-slow --json
+	fails 2 'is not auto, none, the id of a profile or a file' attach "$CARD" --profile 'a b'
+	fails 2 'is not auto, none, the id of a profile or a file' attach "$CARD" --profile cards.json:a
 	fails 2 "$T/none.json: No such file" attach "$CARD" --profile "$T/none.json:a"
-	fails 2 'samsung-raid5-4 is an array' attach "$CARD" --profile samsung-raid5-4
+	fails 2 'samsung-raid5-4 describes an array' attach "$CARD" --profile samsung-raid5-4
 	echo '{"a": {"title": "t", "member": "lexar-300x-8g"}, "b": {"title": "t", "member": "a"}}' >"$T/two.json"
-	fails 2 "$T/two.json has 2 profiles: say which one" attach "$CARD" --profile "$T/two.json"
-	fails 2 "no profile c in $T/two.json" attach "$CARD" --profile "$T/two.json:c"
+	fails 2 "$T/two.json has 2 profiles: name one" attach "$CARD" --profile "$T/two.json"
+	fails 2 "unknown profile c in $T/two.json" attach "$CARD" --profile "$T/two.json:c"
 	echo '{"a": {"title": "t", "unit": 1}}' >"$T/bad.json"
 	fails 2 "$T/bad.json: profile 'a': nothing is called unit" attach "$CARD" --profile "$T/bad.json"
 	printf '[default]\nprofile = no-such\n' >"$COWFS_CONF"
-	fails 2 'there is no profile no-such: ' attach "$CARD"
+	fails 2 'unknown profile no-such: ' attach "$CARD"
 	printf '[default]\nprofile = no/such\n' >"$COWFS_CONF"
-	fails 2 "$COWFS_CONF:2: profile = no/such is neither" attach "$CARD"
+	fails 2 "$COWFS_CONF:2: profile = no/such is not auto" attach "$CARD"
 	rm "$COWFS_CONF"
 	run -2 "$COWFS_BUILD/cowfs" --profile x-slow "$CARD"
-	[[ $output == *"there is no profile x-slow"* ]]
+	[[ $output == *"unknown profile x-slow"* ]]
 	run "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o profile=x-slow
 	[ "$status" -ne 0 ]
-	[[ $output == *"there is no profile x-slow"* ]]
+	[[ $output == *"unknown profile x-slow"* ]]
 	no_daemons
 	[ "$(image_sum)" = "$sum" ]
 }
@@ -120,8 +120,8 @@ spread() {
 			sync -f "$MNT"
 		fi
 		run -0 cow commit --dry-run
-		[[ $output == *" by profile x-slow-4g, checkpoint apart; "* ]]
-		[[ $output != *"nothing is known"* ]]
+		[[ $output == *" without the checkpoint, by profile x-slow-4g; "* ]]
+		[[ $output != *"unknown card"* ]]
 		dry=$(cow commit --dry-run --json | jq -c .report)
 		did=$(cow commit --json | jq -c .report)
 		say "$f: direct, moved, padded, units, s: $(jq -c '[.direct_blocks, .moved_blocks, .padded_blocks, .profile_units, .model_seconds]' <<<"$did")"

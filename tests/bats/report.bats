@@ -152,10 +152,10 @@ figures_are_right() { # FILE
 	[ "$(ls "$T/out")" = page.html ]
 	[ "$(stat -c %a "$T/out/page.html")" = 644 ]
 	fails 1 'nowhere/page.html cannot be written: No such file' report --from "$T/wear.json" -o "$T/nowhere/page.html"
-	fails 1 'cannot be written: it is no regular file' report --from "$T/wear.json" -o "$T/out"
-	fails 1 'cannot be written: it is no regular file' report --from "$T/wear.json" -o /dev/null
+	fails 1 'cannot be written: it is not a regular file' report --from "$T/wear.json" -o "$T/out"
+	fails 1 'cannot be written: it is not a regular file' report --from "$T/wear.json" -o /dev/null
 	[ -c /dev/null ]
-	fails 1 'cannot be written: it is no regular file' metrics --output /dev/null
+	fails 1 'cannot be written: it is not a regular file' metrics --output /dev/null
 	# a full disk: the old page stays, and nothing beside it
 	mkdir "$T/full"
 	mount -t tmpfs -o size=64k none "$T/full"
@@ -167,17 +167,17 @@ figures_are_right() { # FILE
 	if [ -c /dev/full ]; then
 		to_full() { cow report --from "$T/wear.json" >/dev/full; }
 		run -1 to_full
-		[[ $output == *"the result cannot be written"* ]]
+		[[ $output == *"cannot write the result"* ]]
 	fi
 	fails 1 'nosuchfile cannot be read: No such file' report --from "$T/nosuchfile"
 	fails 4 'no volume|not running' report nobody
-	fails 2 'has everything' report vol --from "$T/wear.json"
-	fails 2 'has everything' report --flash mlc --from "$T/wear.json"
-	fails 2 'wear --json tells the same' report --json
+	fails 2 'FILE needs no volume' report vol --from "$T/wear.json"
+	fails 2 'FILE needs no volume' report --flash mlc --from "$T/wear.json"
+	fails 2 'use wear --json in programs' report --json
 	fails 2 'unknown option -o' wear -o x
 	fails 2 'needs an argument: FILE' report -o
 	fails 2 'usage' report a b
 	# a terminal is no place for it
 	run script -qec "'$COWFS_BUILD/cowctl' report --from '$T/wear.json'" /dev/null
-	[[ $output == *"say where to, with --output FILE"* ]]
+	[[ $output == *"name a file with --output FILE"* ]]
 }

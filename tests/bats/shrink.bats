@@ -36,7 +36,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	fill 400
 	run -0 cow format --shrink "$CARD"
 	echo "$output"
-	[[ $output == *"made smaller: 987.0 MiB, it was 1.0 GiB"*"an empty log was written"* ]]
+	[[ $output == *"was shrunk to 987.0 MiB, was 1.0 GiB"*"an empty log was written"* ]]
 	no_loop_left
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
@@ -52,7 +52,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	cow recover "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
-	fails 1 "cowfs log already" format --shrink "$CARD"
+	fails 1 "already has a cowfs log" format --shrink "$CARD"
 }
 
 @test "shrink: other sizes, block sizes and kinds; an image file; --json" {
@@ -95,33 +95,33 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 @test "shrink: refused, with reasons, and nothing is written" {
 	local sum
 	card_make ext4 128 128
-	fails 2 "journal-size goes with --shrink" format --journal-size 8M "$CARD"
+	fails 2 "journal-size needs --shrink" format --journal-size 8M "$CARD"
 	fails 2 "not a whole number of MiB" format --shrink --journal-size 1K "$CARD"
-	fails 2 "--log needs none there" format --shrink --log /dev/null "$CARD"
-	fails 1 "too small for a log" format --shrink --log-size 1G "$CARD"
+	fails 2 "a log on DEVICE itself: omit --log" format --shrink --log /dev/null "$CARD"
+	fails 1 "too small \(.*\) for a log" format --shrink --log-size 1G "$CARD"
 	mount "$CARD" "$MNT"
 	fails 1 "is mounted on $MNT" format --shrink "$CARD"
 	# as full as it gets
 	dd if=/dev/zero of="$MNT/full" bs=1M 2>/dev/null || true
 	umount "$MNT"
 	sum=$(image_sum)
-	fails 1 "(cannot be made as small as 9[0-9].0 MiB: it holds too much|too full for a new journal).*nothing was written to $CARD" \
+	fails 1 "(cannot shrink to 9[0-9].0 MiB: delete files|too full for a new journal).*nothing was written to $CARD" \
 		format --shrink "$CARD"
 	no_loop_left
 	[ "$(image_sum)" = "$sum" ]
 	# errors, which e2fsck would have to correct
 	debugfs -w -R 'sif full links_count 7' "$CARD"
 	sum=$(image_sum)
-	fails 1 "has errors, which e2fsck would correct.*nothing was written" format --shrink "$CARD"
+	fails 1 "has errors: run e2fsck -f first.*nothing was written" format --shrink "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	debugfs -w -R 'ssv state 0' "$CARD"
 	sum=$(image_sum)
-	fails 1 "not unmounted cleanly, or has errors: e2fsck -f $CARD first" format --shrink "$CARD"
+	fails 1 "not unmounted cleanly or has errors: run e2fsck -f $CARD first" format --shrink "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	loop_down "$CARD"
 	IMG=$T/xfs.img
 	card_make xfs 350 350
-	fails 1 "only ext2, ext3 and ext4 can be shrunk; on $CARD is xfs" format --shrink "$CARD"
+	fails 1 "$CARD: only ext2, ext3 and ext4 can be shrunk, this is xfs" format --shrink "$CARD"
 	fails 1 "only ext2, ext3 and ext4" format --shrink --json "$CARD"
 }
 
@@ -151,7 +151,7 @@ cut_shrink() {
 				fails 1 "no cowfs log" attach "$CARD"
 				fails 1 "no cowfs log" recover "$CARD"
 				[ "$n" != 33 ] || # there is a pending super record
-					fails 1 "cut off before its commit, the file system is as it was; run cowctl format" attach "$CARD"
+					fails 1 "interrupted before its commit and changed nothing: run cowctl format" attach "$CARD"
 				olds=$((olds + 1))
 				fsck ext4
 				[ "$(fs_mib)" = 128 ]
@@ -160,7 +160,7 @@ cut_shrink() {
 		committed)
 			[ "$status" = 3 ]
 			run cow check "$CARD"
-			[[ $output == *"cut off after its commit: the smaller file system stands"* ]]
+			[[ $output == *"a shrink was interrupted after its commit and is valid"* ]]
 			case $((n % 3)) in
 			0) run -0 cow recover "$CARD"; [[ $output == *"shrink that was cut off is finished"* ]] ;;
 			1) cow format --shrink "$CARD" ;;
@@ -217,8 +217,8 @@ cut_shrink() {
 	run -1 cow check "$CARD"
 	[[ $output == *"SET ASIDE"* ]]
 	fails 1 "Decide: --accept-base" recover "$CARD"
-	fails 1 "cannot go on" attach "$CARD"
-	fails 1 "cannot go on" format --shrink "$CARD"
+	fails 1 "a shrink was interrupted after its commit and cannot be finished" attach "$CARD"
+	fails 1 "a shrink was interrupted after its commit and cannot be finished" format --shrink "$CARD"
 	cp --sparse=always "$IMG" "$T/copy"
 	cow recover --accept-base "$CARD"
 	fsck ext4

@@ -51,7 +51,7 @@ protect() {
 	written=$(card_written)
 	random_file "$MNT/a" 5
 	run -0 cow commit --timer
-	[[ $output == *"is to be dropped"* ]]
+	[[ $output == *"not committed: the changes are to be discarded"* ]]
 	run -0 cow shutdown
 	[[ $output == *"vol: not committed: the changes are to be discarded"* ]]
 	[ "$(card_written)" = "$written" ]
@@ -73,7 +73,7 @@ protect() {
 	mount -o remount,ro "$MNT"
 	run -0 cow shutdown --within 80s
 	mount -o remount,rw "$MNT"
-	fails 2 'no time such as' shutdown --within soon
+	fails 2 'is not a time such as' shutdown --within soon
 	run -4 cow shutdown nobody
 	[[ $output == "cowfs: nobody: "* ]]
 	detach
@@ -106,7 +106,7 @@ protect() {
 	eio slow 2000
 	run -1 cow shutdown --within 1s
 	echo "$output"
-	[[ $output == *"NOT everything is on the card: no time is left"* ]]
+	[[ $output == *"NOT everything is on the card: out of time"* ]]
 	eio off
 	cow commit
 	detach
@@ -129,7 +129,7 @@ protect() {
 	wait_for 10 grep -q '^vol attached' "$T/events"
 	run -0 cow status --brief
 	[[ $output == "cowfs: vol: "*" not on the card yet, last commit 20"* ]]
-	fails 2 'exclude each other' status --brief --json
+	fails 2 'are mutually exclusive' status --brief --json
 	mkdir -p "$COWFS_RUNDIR"
 	printf 'failed\n' >"$COWFS_RUNDIR/root.state"
 	printf 'no memory\nKEY=x\n' >"$COWFS_RUNDIR/root.failed"
@@ -156,9 +156,9 @@ protect() {
 	# what it prints is a configuration
 	cow config >"$T/conf2"
 	COWFS_CONF=$T/conf2 cow config | cmp - "$T/conf2"
-	fails 2 'no key of cowfs.conf' config --key nonsense
-	fails 2 'no key of cowfs.conf' config --key ram,volatile
-	fails 2 'no key of cowfs.conf' config --list --key ram,,volatile
+	fails 2 'is not a key of cowfs.conf' config --key nonsense
+	fails 2 'is not a key of cowfs.conf' config --key ram,volatile
+	fails 2 'is not a key of cowfs.conf' config --list --key ram,,volatile
 	[ "$(cow config --list --key ram,volatile)" = $'- ram \n- volatile \nroot ram 10%\nroot volatile /tmp' ]
 	[ "$(cow config --list)" = root ]
 	echo nonsense >>"$COWFS_CONF"

@@ -290,8 +290,8 @@ attach_ext4() {
 @test "format: what a log means where everything goes through it" {
 	card_make xfs 300 400
 	run -0 cow format "$CARD" --log-size 8M --erase-block 1M
-	[[ $output == *"commits by itself from "*" MiB on"* ]]
-	[[ $output == *"warning: with so small a log writes go in pieces of 44 KiB"* ]]
+	[[ $output == *"commits on its own from "*" MiB on"* ]]
+	[[ $output == *"warning: with so small a log, writes are split into 44 KiB"* ]]
 	run -0 cow format --force "$CARD" --log-size 512K --erase-block 64K
 	[[ $output == *"warning: the log is so small that a burst of writes can make a commit impossible"* ]]
 	IMG='' # card_make looks at it
@@ -302,9 +302,9 @@ attach_ext4() {
 	IMG='' # card_make looks at it
 	card_make vfat 64 128
 	run -0 cow format "$CARD"
-	[[ $output == *"warning: all that is written to the vfat between two unmounts has to fit into the log, "*" MiB"* ]]
+	[[ $output == *"warning: everything written to the vfat between two unmounts must fit in the log ("*" MiB)"* ]]
 	IMG='' # card_make looks at it
 	card_make ext4 64 128
 	run -0 cow format "$CARD"
-	[[ $output != *"commits by itself"* && $output != *warning* ]]
+	[[ $output != *"commits on its own"* && $output != *warning* ]]
 }

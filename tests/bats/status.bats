@@ -227,9 +227,9 @@ is_status() {
 	kill -9 "$(worker_pid)"
 	wait_for 20 no_daemons
 	[ -S "$COWFS_RUNDIR/vol/control" ]
-	fails 4 'volume vol is not running: its daemon has died' status vol
-	fails 4 'its daemon has died' commit vol --json
-	fails 4 'a daemon has died and left its files' detach
+	fails 4 'volume vol is not running: its daemon died' status vol
+	fails 4 'its daemon died' commit vol --json
+	fails 4 'a daemon died and left its files' detach
 	timeout 60 umount "$MNT"
 	losetup -d "$DEV"
 	wait_for 20 volume_gone "$DEV"

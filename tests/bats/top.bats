@@ -312,7 +312,7 @@ rewrites_add_up() {
 	write_files
 	[ "$(top_of '[.complete, .rows[0].kind, (.rows | length)] | @csv')" = 'false,"other",1' ]
 	run -0 cow top
-	[[ $output == *"this file system does not tell"* ]]
+	[[ $output == *"this file system does not report where"* ]]
 }
 
 @test "top: ext4 that is attached and not mounted" {
@@ -353,7 +353,7 @@ rewrites_add_up() {
 @test "top: bad input" {
 	fails 4 'no volume|not running' top nobody
 	fails 4 'no volume|not running' top --json nobody
-	fails 2 'none of file, directory, rewrites' top --by inode
+	fails 2 'is not file, directory or rewrites' top --by inode
 	fails 2 'not a number of rows' top -n many
 	fails 2 'not a number of rows' top -n -1
 	fails 2 'needs an argument: ROWS' top -n

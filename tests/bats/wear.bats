@@ -97,7 +97,7 @@ is_exact() { # N
 	done
 	run -0 --separate-stderr cow wear
 	[ "$(wc -L <<<"$output")" -le 80 ]
-	[[ $output == *"Programs wrote"*"times less"*"Nothing else has"* ]]
+	[[ $output == *"Programs wrote"*"times less"*"No foreign writes were seen"* ]]
 }
 
 @test "wear: bad input" {
@@ -254,12 +254,12 @@ offline_card() {
 	blockdev --setrw "$CARD"
 	dd if=/dev/urandom of="$CARD" bs=4096 seek=$((339 * 256)) count=3 oflag=direct conv=notrunc status=none
 	run -3 cow status
-	[[ $output == *"12288 bytes were written to the card by something else, since 20"* ]]
+	[[ $output == *"foreign writes to the card: 12288 bytes since 20"* ]]
 	run -3 cow status --json
 	jq -e --argjson s "$since" '.card.foreign_bytes == 12288 and .card.foreign_since_unix_seconds >= $s and
 		.card.foreign_noticed_unix_seconds >= .card.foreign_since_unix_seconds' <<<"$output"
 	run -0 cow wear
-	[[ $output == *ATTENTION*"12.0 KiB"*"SOMETHING ELSE"* ]]
+	[[ $output == *ATTENTION*"FOREIGN WRITES"*"12.0 KiB"* ]]
 	cow metrics | grep -qx 'cowfs_degraded{volume="vol"} 1'
 	change b 1
 	cow commit || true

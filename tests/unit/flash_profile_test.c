@@ -208,10 +208,10 @@ static void test_own_profiles(void **state)
 		{ "", "not a JSON object" },
 		{ "{\"mine\": 5}", "not an object" },
 		{ "{\"lexar-300x-8g\": {}}", "twice" },
-		{ "{\"mine\": {\"title\": \"t\"}}", "no read_mb_s" },
-		{ MINE(", \"open_units\": 4", ""), "where open_units comes from" },
+		{ "{\"mine\": {\"title\": \"t\"}}", "read_mb_s is missing" },
+		{ MINE(", \"open_units\": 4", ""), "the origin of open_units is missing" },
 		{ MINE(", \"open_units\": 4", ", \"open_units\": \"guessed\""),
-		  "where open_units comes from" },
+		  "the origin of open_units is missing" },
 		{ MINE(", \"open_units\": 0", ", \"open_units\": \"assumed\""),
 		  "open_units must be from" },
 		{ MINE(", \"open_units\": \"4\"", ", \"open_units\": \"assumed\""),
@@ -301,9 +301,9 @@ static void test_choice(void **state)
 	assert_int_equal(choose("none", "TS8GCF266").source, PROFILE_NONE);
 	assert_int_equal(choose("x-slow-4g", "TS8GCF266").source, PROFILE_GIVEN);
 	assert_string_equal(choose("x-slow-4g", "TS8GCF266").profile.id, "x-slow-4g");
-	no_choice("x-slow", -ENOENT, "no profile x-slow:");
-	no_choice("samsung-raid5-4", -EINVAL, "is an array");
-	no_choice("transcend-ts8gcf266-mft", -EINVAL, "is an array");
+	no_choice("x-slow", -ENOENT, "unknown profile x-slow:");
+	no_choice("samsung-raid5-4", -EINVAL, "describes an array");
+	no_choice("transcend-ts8gcf266-mft", -EINVAL, "describes an array");
 	no_choice("/nowhere/x.json:a", -ENOENT, "/nowhere/x.json: No such file");
 
 	assert_true(fd >= 0);

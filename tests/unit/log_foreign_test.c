@@ -64,7 +64,7 @@ static void test_no_file_system_any_more(void **state)
 				continue;
 			}
 			assert_int_equal(t.rep.state, LOG_FOREIGN);
-			assert_non_null(strstr(t.rep.why, "no file system that cowfs knows"));
+			assert_non_null(strstr(t.rep.why, "no known file system"));
 			assert_int_equal(card_set_writable(t.card, true), 0);
 			assert_int_equal(log_prepare(t.log), -EUCLEAN);
 			assert_int_equal(card_set_writable(t.card, false), 0);

@@ -392,7 +392,7 @@ static void test_record_for_any_base(void **state)
 	rec = newest;
 	rec.type = RECORD_RETIRED;
 	forge(&t, &rec);
-	snprintf(why, sizeof(why), "record %d is retired, and blocks wait with it",
+	snprintf(why, sizeof(why), "record %d is retired, but blocks wait for their checkpoint",
 		 (int)newest.seq);
 	assert_found(&t, 1, 1, why);
 	rec = newest;
@@ -400,7 +400,7 @@ static void test_record_for_any_base(void **state)
 	forge(&t, &rec);
 	snprintf(
 		why, sizeof(why),
-		"the file system was changed by somebody else after record %d: it is a different one",
+		"the file system was changed without cowfs after record %d: it is a different one",
 		(int)newest.seq);
 	assert_found(&t, 1, 1, why);
 	toy_free(&t);

@@ -148,7 +148,7 @@ static void test_format(void **state)
 	assert_int_equal(rep.written_bytes, 2 * COW_BLK_BYTES); /* two copies of the superblock */
 	assert_int_equal(check().super.lag, 1);
 	assert_fails(offline_format(&opt, &rep, &fail), -EEXIST, EXIT_FAILED,
-		     "has a cowfs log already");
+		     "already has a cowfs log");
 	opt.over = FORMAT_OVER_OLD_LOG;
 	opt.lag = 0;
 	assert_int_equal(offline_format(&opt, &rep, &fail), 0);
@@ -166,13 +166,13 @@ static void test_format_bad(void **state)
 		     "too small or too large");
 	opt.log_bytes = 30 * MIB;
 	assert_fails(offline_format(&opt, &rep, &fail), -ENOSPC, EXIT_FAILED,
-		     "no room for the log");
+		     "no space for the log");
 	opt.log_bytes = 0;
 	opt.log_device = card;
 	assert_fails(offline_format(&opt, &rep, &fail), -EINVAL, EXIT_USAGE, "another device");
 	opt.log_device = other;
 	opt.shrink = true;
-	assert_fails(offline_format(&opt, &rep, &fail), -EINVAL, EXIT_USAGE, "--shrink makes room");
+	assert_fails(offline_format(&opt, &rep, &fail), -EINVAL, EXIT_USAGE, "omit --log");
 	opt.shrink = false;
 	assert_fails(offline_format(&opt, &rep, &fail), -ENOENT, EXIT_FAILED, other);
 	opt.log_device = NULL;
@@ -182,7 +182,7 @@ static void test_format_bad(void **state)
 	opt.device = card;
 	must("truncate -s 0 %s; truncate -s %llu %s", card, CARD_BYTES, card);
 	assert_fails(offline_format(&opt, &rep, &fail), -EMEDIUMTYPE, EXIT_FAILED,
-		     "no file system that I know");
+		     "no known file system");
 	assert_false(strchr(fail.why, '\n') || fail.said[0]);
 }
 
@@ -198,7 +198,7 @@ static void test_format_log_device(void **state)
 	must("truncate -s 16M %s; mkswap %s >/dev/null 2>&1", other, other);
 	opt.log_bytes = LOG_BYTES;
 	assert_fails(offline_format(&opt, &rep, &fail), -EEXIST, EXIT_FAILED,
-		     "which the log would destroy");
+		     "which the log would overwrite");
 	opt.over = FORMAT_OVER_ALL;
 	assert_int_equal(offline_format(&opt, &rep, &fail), 0);
 	assert_true(rep.super.external);
@@ -213,7 +213,7 @@ static void test_check(void **state)
 
 	(void)state;
 	assert_fails(offline_check(card, NULL, &rep, &fail), -ENOENT, EXIT_FAILED,
-		     "there is no cowfs log");
+		     "no cowfs log");
 	format();
 	rep = check();
 	assert_int_equal(rep.verdict, CHECK_GOOD);
@@ -231,7 +231,7 @@ static void test_check(void **state)
 	assert_int_equal(rep.trouble, SUPER_COPY_A_BAD);
 	poke(card, rep.super.copy_off_bytes[1] + 100, "rot", 3);
 	assert_fails(offline_check(card, NULL, &rep, &fail), -EBADMSG, EXIT_FAILED,
-		     "both copies of the super record");
+		     "both superblocks of the log are damaged");
 }
 
 /* The content of a committed block is rotten: found, and named. */

@@ -232,17 +232,17 @@ static void test_conf_errors(void **state)
 	char line[1000];
 
 	(void)state;
-	refused("ram = 64M\n", "F:1: ram stands before the first [section]");
+	refused("ram = 64M\n", "F:1: ram must follow a [section]");
 	refused("[default]\n\nrom = 64M\n", "F:3: unknown key rom");
 	refused("[default]\nram = 64M\nram = 32M\n", "F:3: ram is given twice in [default]");
-	refused("[default]\nram = 64Q\n[x]\nnonsense\n", "F:2: ram = 64Q is neither a size");
-	refused("[default]\nram =\n", "F:2: ram =  is neither");
-	refused("[default]\nram = 64M # no\n", "F:2: ram = 64M # no is neither");
+	refused("[default]\nram = 64Q\n[x]\nnonsense\n", "F:2: ram = 64Q is not a size");
+	refused("[default]\nram =\n", "F:2: ram =  is not a size");
+	refused("[default]\nram = 64M # no\n", "F:2: ram = 64M # no is not a size");
 	refused("[default]\nnonsense\n[x]\nram = 0\n", "F:2: neither [SECTION] nor KEY = VALUE");
 	refused("[default]\nname = x\n", "F:2: name belongs to one volume");
 	refused("[default]\nlog = /dev/null\n", "F:2: log belongs to one volume");
-	refused("[a]\n[b]\nram=1M\n[a]\n", "F:4: section [a] is in line 1 already");
-	refused("[default]\n[default]\n", "F:2: section [default] is in line 1 already");
+	refused("[a]\n[b]\nram=1M\n[a]\n", "F:4: section [a] is already in line 1");
+	refused("[default]\n[default]\n", "F:2: section [default] is already in line 1");
 	refused("[a]\nname = b\n", "F:2: [a] is named by its heading already");
 	refused("[a]\nlog = sdb3\n", "F:2: log = sdb3 does not begin with /");
 	refused("[a]\non-detach = drop\n", "F:2: on-detach = drop is not one of commit|discard");
@@ -327,12 +327,12 @@ static void test_conf_two_sections(void **state)
 	(void)state;
 	assert_int_equal(conf_volume(c, "/dev/zero", &v, why, sizeof(why)), -EINVAL);
 	assert_non_null(
-		strstr(why, "F:1: [/dev/zero] is the volume of [/proc/self/root/dev/zero]"));
+		strstr(why, "F:1: [/dev/zero] is the same volume as [/proc/self/root/dev/zero]"));
 	conf_free(c);
 	c = good("[/dev/zero]\nname=z\n[z]\nram=1M\n");
 	v = (struct volopts){ 0 };
 	assert_int_equal(conf_volume(c, "/dev/zero", &v, why, sizeof(why)), -EINVAL);
-	assert_non_null(strstr(why, "F:3: [z] is the volume of [/dev/zero] in line 1"));
+	assert_non_null(strstr(why, "F:3: [z] is the same volume as [/dev/zero] in line 1"));
 	conf_free(c);
 }
 
@@ -421,7 +421,7 @@ static void test_mntopts(void **state)
 	assert_string_equal(why, "ram needs a value: ram=...");
 	assert_int_equal(mntopts_add(&m, "noatime,ram=", why, sizeof(why)), -EINVAL);
 	assert_int_equal(mntopts_add(&m, "name=a b", why, sizeof(why)), -EINVAL);
-	assert_non_null(strstr(why, "name=a b is no name for a volume"));
+	assert_non_null(strstr(why, "name=a b is not a valid volume name"));
 	assert_string_equal(m.vol.text[VOLOPT_RAM], "32M");
 }
 
@@ -498,7 +498,7 @@ static void test_cmdline_errors(void **state)
 		{ "cowfs=on,maybe", "cowfs=maybe is unknown: use on, off, discard or ram:SIZE" },
 		{ "cowfs=ON cowfs=on", "cowfs=ON is unknown" },
 		{ "cowfs=ram,on", "cowfs=ram needs a value" },
-		{ "cowfs=ram:,on", "cowfs=ram: is neither a size" },
+		{ "cowfs=ram:,on", "cowfs=ram: is not a size" },
 		{ "cowfs=ram:0,on", "cowfs=ram:0 leaves no memory" },
 		{ "cowfs=on,ram=64M", "cowfs=ram=64M is unknown" },
 		{ "cowfs=name:x,on", "cowfs=name:x is not allowed at boot" },
