@@ -184,7 +184,7 @@ touch_elsewhere() {
 	mke2fs -q -F -t ext4 -E nodiscard "$CARD" 100M
 	sum=$(bare_sum)
 	is_set_aside
-	[[ $(cow check "$CARD") == *"it is another one"* ]]
+	[[ $(cow check "$CARD") == *"it is a different one"* ]]
 	serves_base "$sum"
 	cow recover --accept-base "$CARD"
 	fsck ext4

@@ -78,7 +78,7 @@ in_checkpoint() {
 @test "lend: a commit says how much room it needs, and goes with a file of that size" {
 	local mib
 	stuck_volume
-	fails 1 'everything stays in RAM\. With [0-9]+ MiB on another device.*cowctl commit --lend DEVICE\|FILE' commit
+	fails 1 'everything stays in RAM\. Lend it [0-9]+ MiB on another device.*cowctl commit --lend DEVICE\|FILE' commit
 	fails 1 'With [0-9]+ MiB on another device' commit --dry-run
 	run -1 cow commit --json
 	jq -e '.code == "EFBIG" and .report.lend_need_blocks > 7000' <<<"$output"
@@ -214,7 +214,7 @@ in_checkpoint() {
 	truncate -s 4096 "$T/tiny.img"
 	fails 1 'too small' commit --lend "$T/tiny.img"
 	truncate -s 10M "$T/tiny.img"
-	fails 1 'too small for this commit.*With [0-9]+ MiB' commit --lend "$T/tiny.img"
+	fails 1 'too small for this commit.*Lend it [0-9]+ MiB' commit --lend "$T/tiny.img"
 	# a text, a file system, a log of cowfs, a device that is mounted
 	echo "not empty" | dd of="$T/file" conv=notrunc status=none
 	fails 1 'is not empty and would be overwritten' commit --lend "$T/file"

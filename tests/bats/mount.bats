@@ -133,7 +133,7 @@ refuses() {
 	touch "$MNT/one"
 	umount_volume
 	run -0 cow detach vol
-	[[ $output == *"dropped"* ]]
+	[[ $output == *"uncommitted changes were discarded"* ]]
 	wait_for 20 no_daemons
 	attach --on-detach discard
 	mount_volume

@@ -153,7 +153,7 @@ spread() {
 	small_files a
 	cow commit --dry-run --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0'
 	run -0 cow commit --dry-run
-	[[ $output != *"model:"* ]]
+	[[ $output != *"estimated"* ]]
 	detach
 	attach
 	mount_volume

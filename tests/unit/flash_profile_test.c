@@ -316,7 +316,7 @@ static void test_choice(void **state)
 	assert_int_equal(choose(text, "").source, PROFILE_GIVEN);
 	snprintf(text, sizeof(text), "%s:x-slow-4g", path);
 	/* profiles of the program are not in the file */
-	no_choice(text, -ENOENT, "no profile x-slow-4g in /tmp/");
+	no_choice(text, -ENOENT, "unknown profile x-slow-4g in /tmp/");
 	assert_int_equal(ftruncate(fd, 0), 0);
 	assert_int_equal(pwrite(fd, "{}", 2, 0), 2);
 	no_choice(path, -EINVAL, "has 0 profiles");
