@@ -339,7 +339,7 @@ all_refuse() {
 	cow discard --undo
 	echo new >"$MNT/small"
 	sum=$(tree_sum "$MNT")
-	fails 1 'too small for this commit: [0-9.]+ MiB needed, [0-9.]+ [KM]iB there.*; everything stays in RAM' commit
+	fails 1 'too small for this commit: [0-9.]+ MiB needed, [0-9.]+ [KM]iB available.*; everything stays in RAM' commit
 	run -1 cow commit --json
 	jq -e '.ok == false and .code == "EFBIG" and .exit == 1 and
 		.report.log_need_blocks > .report.log_room_blocks and .report.log_room_blocks > 0' <<<"$output"

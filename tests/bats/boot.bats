@@ -232,7 +232,7 @@ on_card() {
 @test "boot: words of the kernel command line" {
 	formatted
 	boots 0 loop "cowfs=discard,ram:lots"
-	[[ $stderr == *"cowfs=ram:lots is neither"* ]]
+	[[ $stderr == *"cowfs=ram:lots is not a size"* ]]
 	[ "$(status_of .discard_armed)" = true ] || status_of .
 	mount_volume
 	echo x >"$MNT/file"
