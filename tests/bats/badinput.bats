@@ -34,10 +34,10 @@ all_refuse() {
 @test "not a block device: a character device, a folder, nothing, a regular file" {
 	local c
 	for c in attach check recover; do
-		fails 1 'not a block device' $c /dev/null
-		fails 1 'not a block device' $c "$T"
+		fails 1 '(not|neither) a block device' $c /dev/null
+		fails 1 '(not|neither) a block device' $c "$T"
 		fails 1 'No such file' $c "$T/missing"
-		fails 1 'not a block device|No such file' $c --log /dev/null "$T/missing"
+		fails 1 '(not|neither) a block device|No such file' $c --log /dev/null "$T/missing"
 	done
 	# an image file will do for the offline commands, but not for the daemon
 	card_make ext4 100 150

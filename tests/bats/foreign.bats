@@ -386,9 +386,9 @@ golden_card() {
 	blockdev --setrw "$CARD"
 	run -0 cow grow "$CARD"
 	echo "$output"
-	[[ $output == *"has 200.0 MiB, it was 150.0 MiB"*"cowctl recover"*"resize2fs"*"cowctl format --force"* ]]
+	[[ $output == *"the log now covers 200.0 MiB, was 150.0 MiB"*"cowctl recover"*"resize2fs"*"cowctl format --force"* ]]
 	run -0 cow check "$CARD"
-	[[ $output != *larger* && $output == *"both copies good"* && $output == *live* ]]
+	[[ $output != *"has grown"* && $output == *"both copies good"* && $output == *live* ]]
 	sum=$(image_sum) before=$(card_written)
 	run -0 cow grow --json "$CARD"
 	jq -e '.ok and .nothing_to_do and .device_bytes == 209715200' <<<"$output"

@@ -350,12 +350,12 @@ plant() { # WHAT FILE
 	fails 1 'multiple-mount protection.*tune2fs -O \^mmp' format "$CARD"
 	[ "$(image_sum)" = "$before" ]
 	# a journal device itself
-	fails 1 'no file system|journal' format "$journal"
+	fails 1 'no known file system|journal' format "$journal"
 }
 
 @test "format: not a block device" {
-	fails 1 'not a block device' format /dev/null
-	fails 1 'not a block device' format "$T"
+	fails 1 'neither a block device nor an image file' format /dev/null
+	fails 1 'neither a block device nor an image file' format "$T"
 	fails 1 'No such file' format "$T/missing"
 	fails 1 'No such file' format --json "$T/missing"
 }

@@ -79,7 +79,7 @@ in_checkpoint() {
 	local mib
 	stuck_volume
 	fails 1 'everything stays in RAM\. Lend it [0-9]+ MiB on another device.*cowctl commit --lend DEVICE\|FILE' commit
-	fails 1 'With [0-9]+ MiB on another device' commit --dry-run
+	fails 1 'Lend it [0-9]+ MiB on another device' commit --dry-run
 	run -1 cow commit --json
 	jq -e '.code == "EFBIG" and .report.lend_need_blocks > 7000' <<<"$output"
 	mib=$(jq -r .error <<<"$output" | grep -o 'With [0-9]* MiB' | tr -dc 0-9)
@@ -139,7 +139,7 @@ in_checkpoint() {
 @test "lend: the file goes bad before it is recovered: no mixture" {
 	cut_checkpoint
 	dd if=/dev/urandom of="$LENT" bs=4096 seek=3000 count=2 conv=notrunc status=none
-	fails 1 'broken' recover --lend "$LENT" "$CARD"
+	fails 1 'the log is damaged' recover --lend "$LENT" "$CARD"
 	# given up: whose part of it is in place has to be found out
 	run -3 cow recover --accept-base "$CARD"
 	[[ $output == *"the blocks in it are discarded"*"mixture of generations: check"*"e2fsck -f $CARD" ]]
@@ -306,7 +306,7 @@ lend_when_full() { # MOUNT_OPTIONS COMMAND...
 	cow commit --checkpoint
 	overwrite 40
 	cp "$MNT/big" "$T/big"
-	fails 1 'With [0-9]+ MiB on another device' commit
+	fails 1 'Lend it [0-9]+ MiB on another device' commit
 	wait_for 30 jq -e .pressure.gave_up "$COWFS_RUNDIR/vol/status.json"
 	write_until_error "$MNT/big" 60 >"$T/written" 2>"$T/error"
 	grep -q 'Errno' "$T/error"

@@ -178,7 +178,7 @@ static void test_format_bad(void **state)
 	opt.log_device = NULL;
 	opt.device = dir;
 	assert_fails(offline_format(&opt, &rep, &fail), -ENOTBLK, EXIT_FAILED,
-		     "is not a block device");
+		     "neither a block device nor an image file");
 	opt.device = card;
 	must("truncate -s 0 %s; truncate -s %llu %s", card, CARD_BYTES, card);
 	assert_fails(offline_format(&opt, &rep, &fail), -EMEDIUMTYPE, EXIT_FAILED,
