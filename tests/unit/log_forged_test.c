@@ -398,10 +398,9 @@ static void test_record_for_any_base(void **state)
 	rec = newest;
 	rec.fingerprint = (struct fs_fingerprint){ 0 };
 	forge(&t, &rec);
-	snprintf(
-		why, sizeof(why),
-		"the file system was changed without cowfs after record %d: it is a different one",
-		(int)newest.seq);
+	snprintf(why, sizeof(why),
+		 "the file system was changed without cowfs after record %d: it is a different one",
+		 (int)newest.seq);
 	assert_found(&t, 1, 1, why);
 	toy_free(&t);
 }

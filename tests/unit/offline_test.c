@@ -212,8 +212,7 @@ static void test_check(void **state)
 	struct check_report rep;
 
 	(void)state;
-	assert_fails(offline_check(card, NULL, &rep, &fail), -ENOENT, EXIT_FAILED,
-		     "no cowfs log");
+	assert_fails(offline_check(card, NULL, &rep, &fail), -ENOENT, EXIT_FAILED, "no cowfs log");
 	format();
 	rep = check();
 	assert_int_equal(rep.verdict, CHECK_GOOD);
