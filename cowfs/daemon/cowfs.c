@@ -402,7 +402,7 @@ static int export_volume(struct daemon *d)
 	const struct transport_params p = {
 		.kernel_fd = d->link.kernel_fd,
 		.view = volume_view(d->volume),
-		.gate = volume_gate(d->volume),
+		.throttle = volume_throttle(d->volume),
 		.label = label,
 		.read_ahead_kb = read_ahead_kb(d),
 		.max_kb = rq.kb,

@@ -70,7 +70,7 @@
 
 struct fuse_export {
 	struct view *view;
-	struct gate *gate; /* may be NULL */
+	struct throttle *throttle; /* may be NULL */
 	struct fuse_session *session;
 	int fuse_fd; /* the session's own duplicate; fuse_session_destroy closes it */
 	int abort_fd;
@@ -267,10 +267,10 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 		     struct fuse_file_info *fi)
 {
 	struct fuse_export *e = req_export(req);
-	struct gate *gate = e->gate;
+	struct throttle *throttle = e->throttle;
 	size_t covered = size + (size_t)(off & (COW_BLK_BYTES - 1)),
 	       whole = round_up_u64(covered, COW_BLK_BYTES);
-	int r = gate ? gate_admit(gate, whole) : 0;
+	int r = throttle ? throttle_admit(throttle, whole) : 0;
 
 	(void)fi;
 	if (ino != VOLUME_INO || off < 0)
@@ -279,13 +279,13 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 		serve_hand_over(e->serve);
 	if (!r)
 		r = view_write(req_view(req), (uint64_t)off, buf, size);
-	if (r == -ENOSPC && gate) {
-		gate_store_full(gate);
+	if (r == -ENOSPC && throttle) {
+		throttle_store_full(throttle);
 		r = -EIO; /* file systems do not expect ENOSPC from a disk */
 	}
-	if (gate && off < COW_BLK_BYTES)
-		gate_look(gate); /* the superblock */
-	if (!r && gate && gate_hold(gate, req, size))
+	if (throttle && off < COW_BLK_BYTES)
+		throttle_look(throttle); /* the superblock */
+	if (!r && throttle && throttle_hold(throttle, req, size))
 		return; /* reply_held answers */
 	if (r < 0)
 		reply_error(req, r);
@@ -550,12 +550,12 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 	return 0;
 }
 
-int fuse_export_set_gate(struct fuse_export *e, struct gate *gate)
+int fuse_export_set_throttle(struct fuse_export *e, struct throttle *throttle)
 {
-	int r = gate_start(gate, reply_held);
+	int r = throttle_start(throttle, reply_held);
 
 	if (r == 0)
-		e->gate = gate;
+		e->throttle = throttle;
 	return r;
 }
 
@@ -568,7 +568,7 @@ void fuse_export_stop(struct fuse_export *e)
 {
 	serve_free(e->serve);
 	slots_wait(e->slots);
-	if (e->gate)
-		gate_stop(e->gate);
+	if (e->throttle)
+		throttle_stop(e->throttle);
 	free_export(e);
 }

@@ -7,7 +7,7 @@
 #define COWFS_EXPORT_FUSE_H
 
 #include "base/util.h"
-#include "export/gate.h"
+#include "export/throttle.h"
 #include "export/view.h"
 
 struct fuse_export;
@@ -22,9 +22,9 @@ struct fuse_export;
  */
 int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd,
 		      int *ret_file_fd) MUST_CHECK;
-/* From now on writes pass this throttle (gate). It is started here and stopped by fuse_export_stop.
+/* From now on writes pass this throttle. It is started here and stopped by fuse_export_stop.
  * Call before the loop device exists. */
-int fuse_export_set_gate(struct fuse_export *e, struct gate *gate) MUST_CHECK;
+int fuse_export_set_throttle(struct fuse_export *e, struct throttle *throttle) MUST_CHECK;
 /* A descriptor of the connection's abort switch, owned by e, or -1 if the kernel has none. Any byte
  * written to it ends all I/O with errors at once, even if another process holds /dev/fuse open. For
  * the parent process. */

@@ -82,8 +82,8 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 	t->transport.ops = &transport_fuse_loop;
 	*ret = &t->transport;
 	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, &file_fd);
-	if (e == 0 && p->gate)
-		e = fuse_export_set_gate(t->fuse, p->gate);
+	if (e == 0 && p->throttle)
+		e = fuse_export_set_throttle(t->fuse, p->throttle);
 	if (e == -ETIMEDOUT)
 		return fail(
 			why, n, e,

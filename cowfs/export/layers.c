@@ -61,8 +61,8 @@ static int read_blocks(const struct layers *l, unsigned first, enum place place,
 	if (place == PLACE_LOG)
 		return log_index_read(l->index, blk, blks, buf);
 	/* the commit reads the card directly */
-	if (first == LAYER_ACTIVE && l->ahead)
-		return ahead_read(l->ahead, l->epoch, blk, blks, buf);
+	if (first == LAYER_ACTIVE && l->readahead)
+		return readahead_read(l->readahead, l->epoch, blk, blks, buf);
 	return card_read(l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 }
 
@@ -155,13 +155,13 @@ static bool can_start(const struct layers *l, const struct piece *p, const void 
 		      size_t len_bytes)
 {
 	return p->place == PLACE_BASE && p->n == len_bytes && p->n == blk_to_bytes(p->blks) &&
-	       (uintptr_t)to % COW_BLK_BYTES == 0 && l->ahead;
+	       (uintptr_t)to % COW_BLK_BYTES == 0 && l->readahead;
 }
 
 /* Copies the part in RAM, and starts one run of the base behind it. This covers nearly all reads,
  * because files lie in runs. */
 int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t len_bytes,
-		 struct ahead_read *rd)
+		 struct readahead_read *rd)
 {
 	uint8_t *to = buf;
 
@@ -171,7 +171,8 @@ int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t l
 
 		if (on_card(&p))
 			return can_start(l, &p, to, len_bytes)
-				       ? ahead_start(l->ahead, l->epoch, p.blk, p.blks, to, rd)
+				       ? readahead_start(l->readahead, l->epoch, p.blk, p.blks, to,
+							 rd)
 				       : -EAGAIN;
 		r = copy_piece(&p, off_bytes, to);
 		if (r < 0)

@@ -8,14 +8,14 @@
 #define COWFS_EXPORT_LAYERS_H
 
 #include "card/card.h"
-#include "export/ahead.h"
+#include "export/readahead.h"
 #include "log/index.h"
 #include "ram/generation.h"
 
 struct layers {
 	struct card *base;
-	struct ahead *ahead; /* for reads of the whole stack; NULL: none */
-	uint64_t epoch;	     /* differs from the epochs of all earlier stacks */
+	struct readahead *readahead; /* for reads of the whole stack; NULL: none */
+	uint64_t epoch;		     /* differs from the epochs of all earlier stacks */
 	struct log_index *index;
 	unsigned n, room; /* number of generations; capacity */
 	/* list of stacks that only old pins use; belongs to the commit thread */
@@ -34,9 +34,9 @@ struct layers *layers_alloc(unsigned room); /* free() it; NULL: out of memory */
 int layers_read(const struct layers *l, unsigned first, uint64_t off_bytes, void *buf,
 		size_t len_bytes) MUST_CHECK;
 /* The same from LAYER_ACTIVE down, without blocking on the card. The stack is pinned. 0 or
- * AHEAD_PENDING, as ahead_start. -EAGAIN: the read would block; buf may be changed. */
+ * READAHEAD_PENDING, as readahead_start. -EAGAIN: the read would block; buf may be changed. */
 int layers_start(const struct layers *l, uint64_t off_bytes, void *buf, size_t len_bytes,
-		 struct ahead_read *rd) MUST_CHECK;
+		 struct readahead_read *rd) MUST_CHECK;
 /* Whole blocks, if the generations from `first` down have all of them as data; otherwise
  * -ENODATA. */
 int layers_peek(const struct layers *l, unsigned first, uint64_t blk, uint64_t blks,

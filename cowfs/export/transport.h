@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-#include "export/gate.h"
+#include "export/throttle.h"
 #include "export/view.h"
 
 struct transport;
@@ -23,7 +23,7 @@ struct transport_disk {
 struct transport_params {
 	int kernel_fd; /* from transport_open; not closed */
 	struct view *view;
-	struct gate *gate; /* NULL: no throttle. Started here, stopped by transport_stop. */
+	struct throttle *throttle; /* NULL: no throttle. Started here, stopped by transport_stop. */
 	const char *label; /* "cowfs:root": identifies the owner of the disk; cut at 63 bytes */
 	unsigned read_ahead_kb;
 	unsigned max_kb, tags; /* limits of its requests; 0: what the kernel allows */

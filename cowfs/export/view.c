@@ -224,9 +224,9 @@ int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 	return count_read(v, len_bytes, r);
 }
 
-static void read_done(struct ahead_read *ahead, int r)
+static void read_done(struct readahead_read *readahead, int r)
 {
-	struct view_read *rd = container_of(ahead, struct view_read, ahead);
+	struct view_read *rd = container_of(readahead, struct view_read, readahead);
 
 	pins_leave(rd->pin);
 	rd->done(rd, count_read(rd->view, rd->len_bytes, r));
@@ -244,8 +244,8 @@ int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_by
 	rd->view = v;
 	rd->pin = pin;
 	rd->len_bytes = len_bytes;
-	rd->ahead.done = read_done;
-	r = layers_start(view_layers(v), off_bytes, buf, len_bytes, &rd->ahead);
+	rd->readahead.done = read_done;
+	r = layers_start(view_layers(v), off_bytes, buf, len_bytes, &rd->readahead);
 	if (r == VIEW_PENDING)
 		return r; /* rd may be gone */
 	pins_leave(pin);

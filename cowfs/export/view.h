@@ -20,7 +20,7 @@
 
 #include "base/util.h"
 #include "card/card.h"
-#include "export/ahead.h"
+#include "export/readahead.h"
 #include "export/pin.h"
 #include "log/index.h"
 #include "ram/generation.h"
@@ -44,7 +44,7 @@ struct view_read {
 	struct view *view;
 	struct pin pin;
 	size_t len_bytes;
-	struct ahead_read ahead;
+	struct readahead_read readahead;
 };
 
 #define VIEW_READS 40u /* maximum in flight; further reads get -EAGAIN */
@@ -71,7 +71,7 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHEC
 /* view_read without blocking on the card. 0 or the error: at once. VIEW_PENDING: done will be
  * called. -EAGAIN: the read would block; nothing is counted, buf may be changed. The view must not
  * be freed meanwhile. */
-#define VIEW_PENDING AHEAD_PENDING
+#define VIEW_PENDING READAHEAD_PENDING
 int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
 		    struct view_read *rd) MUST_CHECK;
 /* Would this write first have to read from the card? Only a hint: the answer can change at any

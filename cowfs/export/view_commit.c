@@ -37,7 +37,7 @@ int view_new(struct view **ret, struct ram_store *store, struct card *base, uint
 {
 	_cleanup_free_ struct layers *l = NULL, *spare = NULL;
 	_cleanup_free_ struct view *v = NULL;
-	struct ahead *ahead;
+	struct readahead *readahead;
 	int r;
 
 	if (!volume_blks || volume_blks > base->geo.size_bytes / COW_BLK_BYTES)
@@ -47,21 +47,21 @@ int view_new(struct view **ret, struct ram_store *store, struct card *base, uint
 	spare = layers_alloc(1);
 	if (!v || !l || !spare)
 		return -ENOMEM;
-	r = ahead_new(&ahead, base, VIEW_READS);
+	r = readahead_new(&readahead, base, VIEW_READS);
 	if (r < 0)
 		return r;
 	r = generation_new(&l->gen[LAYER_ACTIVE], store, volume_blks);
 	if (r < 0) {
-		ahead_free(ahead);
+		readahead_free(readahead);
 		return r;
 	}
 	l->n = 1;
-	l->ahead = ahead;
+	l->readahead = readahead;
 	l->base = base;
 	l->index = log_index_ref(index);
 	memset(v, 0, sizeof(*v));
 	v->store = store;
-	v->ahead = ahead;
+	v->readahead = readahead;
 	v->volume_blks = volume_blks;
 	v->spare = steal_ptr(spare);
 	atomic_init(&v->layers, steal_ptr(l));
@@ -96,7 +96,7 @@ void view_free(struct view *v)
 	for (unsigned i = 0; i < l->n; i++)
 		generation_free(l->gen[i]);
 	log_index_unref(l->index);
-	ahead_free(v->ahead);
+	readahead_free(v->readahead);
 	free(l);
 	free(v->spare);
 	free_retired(v);
@@ -121,7 +121,7 @@ static struct layers *next_layers(struct view *v, unsigned n)
 	struct layers *next = v->spare;
 
 	next->base = now->base;
-	next->ahead = now->ahead;
+	next->readahead = now->readahead;
 	next->epoch = now->epoch + 1;
 	next->index = now->index;
 	next->n = n;
@@ -159,7 +159,7 @@ int view_seal(struct view *v)
 	if (r < 0)
 		return r;
 	next->base = now->base;
-	next->ahead = now->ahead;
+	next->readahead = now->readahead;
 	next->epoch = now->epoch + 1;
 	next->index = now->index;
 	next->n = now->n + 1;

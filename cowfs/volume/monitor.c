@@ -2,7 +2,7 @@
 /*
  * Notes on the design
  * - The permitted actions depend on the stage of the commit thread. Before the seal, the freeze
- *   flushes dirty pages through the throttle (gate). Writes are then never withheld, only slowed,
+ *   flushes dirty pages through the throttle. Writes are then never withheld, only slowed,
  *   to a rate at which the freeze is done soon. The reserve of the store takes them. There is one
  *   exception: where a seal needs no freeze (monitor_set_stops), writes that no log could hold are
  *   withheld. The seal then comes first and releases them. From the seal on, replies are held so
@@ -56,7 +56,7 @@
 struct monitor {
 	struct volume *v;
 	struct monitor_params p;
-	struct gate *gate;
+	struct throttle *throttle;
 	struct bdi_limit bdi;
 	struct free_space *free_space; /* NULL: not started */
 	int event_fd, meminfo_fd;
@@ -132,7 +132,7 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	struct ram_usage ram;
 
 	/* read before the dirty data that it caused is counted */
-	m->admitted_bytes = gate_admitted(m->gate);
+	m->admitted_bytes = throttle_admitted(m->throttle);
 	ram_store_usage(m->v->store, &ram);
 	view_dirty(m->v->view, &active, &below);
 	*ret = (struct pressure_use){
@@ -264,7 +264,7 @@ static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 	       blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
 }
 
-static void set_gate(struct monitor *m, const struct pressure_use *u, uint64_t now)
+static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
 	enum pressure_level level = pressure_level(plan_now(m), u);
 	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL, sealed = m->stage >= STAGE_SEALED;
@@ -272,20 +272,21 @@ static void set_gate(struct monitor *m, const struct pressure_use *u, uint64_t n
 				       &(struct pressure_use){ .used_bytes = u->used_bytes }) ==
 			LEVEL_FULL;
 	bool refuse = (full && never_commits(m)) || (ram_full && m->gave_up);
-	uint64_t rate = GATE_OPEN, look_bytes;
+	uint64_t rate = THROTTLE_OPEN, look_bytes;
 
 	if (level >= LEVEL_COMMIT && !m->gave_up && (sealed || !never_commits(m)))
 		rate = sealed ? rate_now(m, u, now) : pressure_rate_unsealed(plan_now(m), u);
 
 	/* the writes that a commit flushes may use the reserve, because the commit may be the way
 	 * out */
-	gate_refuse(m->gate, refuse && m->stage != STAGE_QUIESCE ? -EIO : 0);
+	throttle_refuse(m->throttle, refuse && m->stage != STAGE_QUIESCE ? -EIO : 0);
 	look_bytes = pressure_look_bytes(plan_now(m), u);
 	if (is_little_free(m) || (is_room_limit(m) && now >= free_stale_ns(m)))
 		look_bytes = FREE_LOOK_BYTES; /* the free blocks may be taken meanwhile */
-	gate_set_budget(m->gate, look_bytes);
-	gate_set_stop(m->gate, stop_at(m, u));
-	gate_set_rate(m->gate, rate, u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan));
+	throttle_set_budget(m->throttle, look_bytes);
+	throttle_set_stop(m->throttle, stop_at(m, u));
+	throttle_set_rate(m->throttle, rate,
+			  u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan));
 	m->rate = rate;
 }
 
@@ -359,9 +360,10 @@ static void look(struct monitor *m)
 	look_at_use(m, &u);
 	look_at_free(m, &u, now);
 	level = pressure_level(&m->p.plan, &u);
-	set_gate(m, &u, now);
+	set_throttle(m, &u, now);
 	due = commit_is_due(m, level, &u, now);
-	dirty_bytes = pressure_dirty_now_bytes(plan_of_dirty(m), &u, m->rate != GATE_OPEN, m->rate);
+	dirty_bytes = pressure_dirty_now_bytes(plan_of_dirty(m), &u, m->rate != THROTTLE_OPEN,
+					       m->rate);
 	pthread_mutex_unlock(&m->lock);
 	say_level(m, level, &u, now);
 	if (due)
@@ -450,7 +452,7 @@ void monitor_stage(struct monitor *m, enum commit_stage stage)
 	(void)INVARIANT("commit stage", may_follow(m->stage, stage));
 	m->stage = stage;
 	look_at_use(m, &u);
-	set_gate(m, &u, now);
+	set_throttle(m, &u, now);
 	pthread_mutex_unlock(&m->lock);
 	monitor_wake(m);
 }
@@ -567,11 +569,11 @@ int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_par
 	m->stops = p->stops;
 	m->p.retry_ns = p->retry_ns ? p->retry_ns : PRESSURE_RETRY_NS;
 	m->bdi = BDI_LIMIT_CLOSED;
-	m->rate = GATE_OPEN;
+	m->rate = THROTTLE_OPEN;
 	m->meminfo_fd = openat(v->proc_dirfd, "meminfo", O_RDONLY | O_CLOEXEC);
 	m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&m->lock, NULL);
-	r = m->event_fd < 0 ? -errno : gate_new(&m->gate, on_look, m);
+	r = m->event_fd < 0 ? -errno : throttle_new(&m->throttle, on_look, m);
 	if (r < 0) {
 		monitor_free(m);
 		return r;
@@ -603,8 +605,8 @@ void monitor_stop(struct monitor *m)
 	monitor_wake(m);
 	pthread_join(m->thread, NULL);
 	m->started = false;
-	gate_set_rate(m->gate, GATE_OPEN, false);
-	gate_set_stop(m->gate, UINT64_MAX);
+	throttle_set_rate(m->throttle, THROTTLE_OPEN, false);
+	throttle_set_stop(m->throttle, UINT64_MAX);
 	bdi_limit_close(&m->bdi);
 }
 
@@ -612,7 +614,7 @@ void monitor_free(struct monitor *m)
 {
 	if (!m)
 		return;
-	gate_free(m->gate);
+	throttle_free(m->throttle);
 	free_space_free(m->free_space);
 	if (m->event_fd >= 0)
 		close(m->event_fd);
@@ -622,9 +624,9 @@ void monitor_free(struct monitor *m)
 	free(m);
 }
 
-struct gate *monitor_gate(struct monitor *m)
+struct throttle *monitor_throttle(struct monitor *m)
 {
-	return m->gate;
+	return m->throttle;
 }
 
 void monitor_status(struct monitor *m, struct monitor_status *ret)
@@ -641,5 +643,5 @@ void monitor_status(struct monitor *m, struct monitor_status *ret)
 	};
 	ret->committing = is_committing(m);
 	pthread_mutex_unlock(&m->lock);
-	gate_stats(m->gate, &ret->gate);
+	throttle_stats(m->throttle, &ret->throttle);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The monitor thread: watches RAM and ring, asks for commits, and sets the throttle (gate). Private
+ * The monitor thread: watches RAM and ring, asks for commits, and sets the throttle. Private
  * to volume/. It wakes up when a write uses up the throttle's budget, when the commit thread wakes
  * it, and once a second.
  */
@@ -8,7 +8,7 @@
 #define COWFS_VOLUME_MONITOR_H
 
 #include "export/bdi.h"
-#include "export/gate.h"
+#include "export/throttle.h"
 #include "volume/pressure.h"
 
 struct volume;
@@ -52,8 +52,8 @@ struct monitor_status {
 	enum pressure_level level;
 	struct pressure_plan plan;
 	bool fail;
-	uint64_t rate_bytes_per_s; /* GATE_OPEN: no limit */
-	struct gate_stats gate;
+	uint64_t rate_bytes_per_s; /* THROTTLE_OPEN: no limit */
+	struct throttle_stats throttle;
 	uint64_t commits; /* commits that pressure asked for */
 	bool gave_up;
 	/* the layers below the active generation are being committed, and the commit has not
@@ -67,7 +67,7 @@ int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_par
 int monitor_start(struct monitor *m, dev_t loop_rdev) MUST_CHECK;
 void monitor_stop(struct monitor *m); /* joins; the throttle stays open */
 void monitor_free(struct monitor *m); /* NULL allowed; stopped */
-struct gate *monitor_gate(struct monitor *m);
+struct throttle *monitor_throttle(struct monitor *m);
 void monitor_status(struct monitor *m, struct monitor_status *ret);
 void monitor_wake(struct monitor *m); /* something has changed: look at once */
 

@@ -243,7 +243,7 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	if (r == 0)
 		r = monitor_new(&v->monitor, v, &mp);
 	if (r == 0)
-		gate_set_tags(monitor_gate(v->monitor), volume_requests(v).tags);
+		throttle_set_tags(monitor_throttle(v->monitor), volume_requests(v).tags);
 	return r < 0 ? fail(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
 }
 
@@ -387,9 +387,9 @@ struct view *volume_view(struct volume *v)
 	return v->view;
 }
 
-struct gate *volume_gate(struct volume *v)
+struct throttle *volume_throttle(struct volume *v)
 {
-	return monitor_gate(v->monitor);
+	return monitor_throttle(v->monitor);
 }
 
 /* ---- the commit thread ---- */
@@ -550,7 +550,7 @@ static bool pressure_status(struct volume *v, struct volume_status *s)
 		.dirty_bytes = m.plan.dirty_bytes,
 		.slack_bytes = m.plan.slack_bytes,
 		.rate_bytes_per_s = m.rate_bytes_per_s,
-		.gate = m.gate,
+		.throttle = m.throttle,
 		.commits = m.commits,
 		.hold_left_ns = m.hold_left_ns,
 	};
@@ -591,7 +591,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->profile_plans = v->profile != NULL;
 	ret->attached_s = v->attached_s;
 	view_counters(v->view, &ret->counters);
-	ret->counters.write_errors += ret->pressure.gate.refused;
+	ret->counters.write_errors += ret->pressure.throttle.refused;
 	account_card_status(v, ret);
 	volume_get_progress(v, &ret->progress);
 	pthread_mutex_lock(&v->lock);
@@ -613,10 +613,10 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 			 "internal error: rule %s violated; no more writes to the card, and "
 			 "uncommitted changes exist in RAM only",
 			 invariant_broken());
-	if (ret->pressure.gate.full_errors && !ret->alarm[0])
+	if (ret->pressure.throttle.full_errors && !ret->alarm[0])
 		snprintf(ret->alarm, sizeof(ret->alarm),
 			 "%llu writes failed: RAM was full and no commit was possible",
-			 (unsigned long long)ret->pressure.gate.full_errors);
+			 (unsigned long long)ret->pressure.throttle.full_errors);
 	if (ret->foreign_bytes && !ret->alarm[0])
 		account_foreign_text(ret, ret->alarm, sizeof(ret->alarm));
 }

@@ -14,7 +14,7 @@
 
 #include "commit/commit.h"
 #include "fs/quiesce.h"
-#include "export/gate.h"
+#include "export/throttle.h"
 #include "export/view.h"
 #include "volume/card_profile.h"
 #include "volume/pressure.h"
@@ -52,8 +52,8 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why,
 void volume_close(struct volume *v);
 
 struct view *volume_view(struct volume *v);
-/* Every write must pass this throttle (gate). The export stops it before volume_close. */
-struct gate *volume_gate(struct volume *v);
+/* Every write must pass this throttle. The export stops it before volume_close. */
+struct throttle *volume_throttle(struct volume *v);
 /* Limits of the requests of the volume's loop device. */
 struct pressure_requests volume_requests(const struct volume *v);
 /* Call once the loop device exists; it is the device to freeze. Starts the commit thread. */
@@ -119,8 +119,8 @@ struct volume_pressure {
 	bool fails;   /* pressure=fail */
 	bool gave_up; /* commits fail, and so do writes while RAM is full */
 	uint64_t hard_bytes, journal_bytes, dirty_bytes, slack_bytes;
-	uint64_t rate_bytes_per_s; /* for writes now; GATE_OPEN: not paced */
-	struct gate_stats gate;
+	uint64_t rate_bytes_per_s; /* for writes now; THROTTLE_OPEN: not paced */
+	struct throttle_stats throttle;
 	uint64_t commits; /* caused by pressure */
 	uint64_t hold_left_ns;
 };

@@ -280,7 +280,7 @@ bool status_degraded(const struct volume_status *s)
 
 static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
 {
-	bool paced = p->rate_bytes_per_s != GATE_OPEN;
+	bool paced = p->rate_bytes_per_s != THROTTLE_OPEN;
 
 	jsonw_str(w, "level", pressure_level_name(p->level));
 	jsonw_str(w, "policy", p->fails ? "fail" : "commit");
@@ -291,11 +291,11 @@ static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
 	jsonw_u64(w, "reserve_slack_bytes", p->slack_bytes);
 	jsonw_bool(w, "pacing", paced);
 	jsonw_u64(w, "rate_bytes_per_second", paced ? p->rate_bytes_per_s : 0);
-	jsonw_u64(w, "parked_writes", paced && !p->rate_bytes_per_s ? p->gate.held : 0);
-	jsonw_u64(w, "held_writes", p->gate.held);
-	jsonw_u64(w, "delayed_writes", p->gate.paced);
-	jsonw_seconds(w, "longest_delay_seconds", p->gate.longest_ns);
-	jsonw_u64(w, "full_errors", p->gate.full_errors);
+	jsonw_u64(w, "parked_writes", paced && !p->rate_bytes_per_s ? p->throttle.held : 0);
+	jsonw_u64(w, "held_writes", p->throttle.held);
+	jsonw_u64(w, "delayed_writes", p->throttle.paced);
+	jsonw_seconds(w, "longest_delay_seconds", p->throttle.longest_ns);
+	jsonw_u64(w, "full_errors", p->throttle.full_errors);
 	jsonw_u64(w, "commits", p->commits);
 }
 

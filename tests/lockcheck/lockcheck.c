@@ -21,7 +21,7 @@ static const struct {
 	{ SEAL, "view.c", "&v->seal_lock" },	{ SEAL, "view_commit.c", "&v->seal_lock" },
 	{ STRIPES, "view.c", "&v->stripe[i]" }, { VOLUME, "volume.c", "&v->lock" },
 	{ VOLUME, "state.c", "&v->lock" },	{ MONITOR, "monitor.c", "&m->lock" },
-	{ GATE, "gate.c", "&g->lock" },		{ SERVER, "server.c", "&s->lock" },
+	{ GATE, "throttle.c", "&g->lock" },	{ SERVER, "server.c", "&s->lock" },
 	{ SERVER, "sessions.c", "&s->lock" },	{ SERVER, "queue.c", "&s->lock" },
 	{ ALARM, "msg.c", "&alarm_lock" },
 };

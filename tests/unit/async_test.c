@@ -15,7 +15,7 @@
 
 #include "card/async.h"
 #include "card/blockdev.h"
-#include "export/ahead.h"
+#include "export/readahead.h"
 #include "scratch.h"
 #include "rnd.h"
 
@@ -157,30 +157,31 @@ static void test_an_image_file_has_none(void **state)
 
 /* ---- read-ahead ---- */
 
-struct ahead_one {
-	struct ahead_read rd;
+struct readahead_one {
+	struct readahead_read rd;
 	sem_t done;
 	int r;
 };
 
-static void ahead_done(struct ahead_read *rd, int r)
+static void readahead_done(struct readahead_read *rd, int r)
 {
-	struct ahead_one *o = container_of(rd, struct ahead_one, rd);
+	struct readahead_one *o = container_of(rd, struct readahead_one, rd);
 
 	o->r = r;
 	sem_post(&o->done);
 }
 
-/* reads with ahead_start, then waits; buf is garbage before */
-static int start_and_wait(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf)
+/* reads with readahead_start, then waits; buf is garbage before */
+static int start_and_wait(struct readahead *a, uint64_t epoch, uint64_t blk, uint64_t blks,
+			  void *buf)
 {
-	struct ahead_one o = { .rd.done = ahead_done };
+	struct readahead_one o = { .rd.done = readahead_done };
 	int r;
 
 	memset(buf, 0xaa, blk_to_bytes(blks));
 	sem_init(&o.done, 0, 0);
-	r = ahead_start(a, epoch, blk, blks, buf, &o.rd);
-	if (r == AHEAD_PENDING) {
+	r = readahead_start(a, epoch, blk, blks, buf, &o.rd);
+	if (r == READAHEAD_PENDING) {
 		sem_wait(&o.done);
 		r = o.r;
 	}
@@ -189,7 +190,7 @@ static int start_and_wait(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_
 }
 
 struct reader {
-	struct ahead *a;
+	struct readahead *a;
 	unsigned seed;
 	atomic_uint bad, again;
 };
@@ -208,7 +209,7 @@ static void *read_all_over(void *arg)
 		blks = x % 64 ? 1 + x % 5 : 20;
 		pos = x % 16 ? (pos + x % 3) % (BLKS - 32) : x / 64 % (BLKS - 32);
 		r = x / 7 % 3 ? start_and_wait(rd->a, i / 1000, pos, blks, buf)
-			      : ahead_read(rd->a, i / 1000, pos, blks, buf);
+			      : readahead_read(rd->a, i / 1000, pos, blks, buf);
 		if (r == -EAGAIN)
 			rd->again++;
 		else if (r < 0 || !is(buf, pos, blks))
@@ -223,10 +224,10 @@ static void test_ahead_mixed(void **state)
 {
 	struct reader rd[READERS] = { 0 };
 	pthread_t thread[READERS];
-	struct ahead *a;
+	struct readahead *a;
 
 	(void)state;
-	assert_int_equal(ahead_new(&a, card, DEPTH), 0);
+	assert_int_equal(readahead_new(&a, card, DEPTH), 0);
 	for (unsigned i = 0; i < READERS; i++) {
 		rd[i].a = a;
 		rd[i].seed = i + 1;
@@ -238,25 +239,25 @@ static void test_ahead_mixed(void **state)
 		assert_int_equal(rd[i].again, 0);
 	}
 	assert_true(card->account.read_calls < READERS * READS * 9 / 10); /* windows were used */
-	ahead_free(a);
+	readahead_free(a);
 }
 
 /* Two readers wait for one window: one request, both answered. */
 static void test_ahead_shares_a_window(void **state)
 {
 	uint64_t *buf = io_alloc(4 * COW_BLK_BYTES);
-	struct ahead *a;
+	struct readahead *a;
 	uint64_t calls;
 
 	(void)state;
-	assert_int_equal(ahead_new(&a, card, DEPTH), 0);
+	assert_int_equal(readahead_new(&a, card, DEPTH), 0);
 	for (uint64_t blk = 100; blk < 400; blk++) {
 		assert_int_equal(start_and_wait(a, 1, blk, 1, buf), 0);
 		assert_true(is(buf, blk, 1));
 	}
 	calls = card->account.read_calls;
 	assert_in_range(calls, 15, 30);
-	ahead_free(a);
+	readahead_free(a);
 	free(buf);
 }
 
@@ -264,11 +265,11 @@ static void test_ahead_shares_a_window(void **state)
 static void test_ahead_errors(void **state)
 {
 	uint64_t *buf = io_alloc(4 * COW_BLK_BYTES);
-	struct ahead *a;
+	struct readahead *a;
 
 	(void)state;
 	cut_image(1000);
-	assert_int_equal(ahead_new(&a, card, DEPTH), 0);
+	assert_int_equal(readahead_new(&a, card, DEPTH), 0);
 	for (uint64_t blk = 960; blk < 1000; blk++) {
 		assert_int_equal(start_and_wait(a, 1, blk, 1, buf), 0);
 		assert_true(is(buf, blk, 1));
@@ -277,7 +278,7 @@ static void test_ahead_errors(void **state)
 	assert_int_equal(start_and_wait(a, 1, 1010, 1, buf), -EIO);
 	assert_int_equal(start_and_wait(a, 1, 1500, 4, buf), -EIO);
 	assert_int_equal(start_and_wait(a, 1, 3, 1, buf), 0);
-	ahead_free(a);
+	readahead_free(a);
 	free(buf);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The arithmetic of RAM pressure, and the gate with a clock of its own. */
+/* The arithmetic of RAM pressure, and the throttle with a clock of its own. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "export/gate.h"
+#include "export/throttle.h"
 #include "volume/pressure.h"
 
 #define SECOND_NS 1000000000ull
@@ -247,7 +247,7 @@ static void test_rate(void **state)
 	(void)state;
 	assert_int_equal(pressure_rate(10 * MIB, 2 * SECOND_NS), 5 * MIB);
 	assert_int_equal(pressure_rate(0, SECOND_NS), 0);
-	assert_true(pressure_rate(UINT64_MAX, 0) < GATE_OPEN);
+	assert_true(pressure_rate(UINT64_MAX, 0) < THROTTLE_OPEN);
 	/* before the seal: slower the nearer, but never so slow that a freeze takes long */
 	for (uint64_t used = 0; used < hard + 10 * MIB; used += MIB) {
 		struct pressure_use u = { .used_bytes = used };
@@ -336,23 +336,25 @@ static void test_due(void **state)
 {
 	(void)state;
 	/* behind the one before it, or its own arrival */
-	assert_int_equal(gate_due_ns(1000, 10, 100, 1, SECOND_NS, false), 1100);
-	assert_int_equal(gate_due_ns(10, 1000, 100, 1, SECOND_NS, false), 1100);
-	assert_int_equal(gate_due_ns(10, 1000, 100, 1, GATE_OPEN, false), 1000);
+	assert_int_equal(throttle_due_ns(1000, 10, 100, 1, SECOND_NS, false), 1100);
+	assert_int_equal(throttle_due_ns(10, 1000, 100, 1, SECOND_NS, false), 1100);
+	assert_int_equal(throttle_due_ns(10, 1000, 100, 1, THROTTLE_OPEN, false), 1000);
 	/* parked: until something changes, or nobody may take the device for dead */
-	assert_int_equal(gate_due_ns(10, 1000, 100, 1, 0, true), UINT64_MAX);
-	assert_int_equal(gate_due_ns(10, 1000, 100, 1, 0, false), 1000 + GATE_LONGEST_NS);
+	assert_int_equal(throttle_due_ns(10, 1000, 100, 1, 0, true), UINT64_MAX);
+	assert_int_equal(throttle_due_ns(10, 1000, 100, 1, 0, false), 1000 + THROTTLE_LONGEST_NS);
 	/* tags come free */
-	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 0, false),
-			 5000 + GATE_TAG_NS);
-	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD, 0, false),
-			 1000 + GATE_LONGEST_NS);
-	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 0, true), UINT64_MAX);
-	assert_int_equal(gate_due_ns(5000, 1000, 100, GATE_TAGS_HELD + 1, 100 * SECOND_NS, false),
-			 5001);
+	assert_int_equal(throttle_due_ns(5000, 1000, 100, THROTTLE_TAGS_HELD + 1, 0, false),
+			 5000 + THROTTLE_TAG_NS);
+	assert_int_equal(throttle_due_ns(5000, 1000, 100, THROTTLE_TAGS_HELD, 0, false),
+			 1000 + THROTTLE_LONGEST_NS);
+	assert_int_equal(throttle_due_ns(5000, 1000, 100, THROTTLE_TAGS_HELD + 1, 0, true),
+			 UINT64_MAX);
+	assert_int_equal(
+		throttle_due_ns(5000, 1000, 100, THROTTLE_TAGS_HELD + 1, 100 * SECOND_NS, false),
+		5001);
 }
 
-/* ---- the gate itself ---- */
+/* ---- the throttle itself ---- */
 
 static atomic_uint looks, replies, out_of_order;
 static uint64_t replied_ns[300];
@@ -372,13 +374,13 @@ static void on_reply(void *req, size_t bytes)
 	replies++;
 }
 
-static struct gate *gate_up(void)
+static struct throttle *throttle_up(void)
 {
-	struct gate *g;
+	struct throttle *g;
 
 	looks = replies = out_of_order = 0;
-	assert_int_equal(gate_new(&g, on_look, NULL), 0);
-	assert_int_equal(gate_start(g, on_reply), 0);
+	assert_int_equal(throttle_new(&g, on_look, NULL), 0);
+	assert_int_equal(throttle_start(g, on_reply), 0);
 	return g;
 }
 
@@ -389,40 +391,40 @@ static void nap_ms(unsigned ms)
 
 static void test_gate_budget(void **state)
 {
-	struct gate *g = gate_up();
-	struct gate_stats st;
+	struct throttle *g = throttle_up();
+	struct throttle_stats st;
 
 	(void)state;
-	gate_set_budget(g, 10000);
-	assert_int_equal(gate_admit(g, 4096), 0);
-	assert_int_equal(gate_admit(g, 4096), 0);
+	throttle_set_budget(g, 10000);
+	assert_int_equal(throttle_admit(g, 4096), 0);
+	assert_int_equal(throttle_admit(g, 4096), 0);
 	assert_int_equal(looks, 0);
-	assert_int_equal(gate_admit(g, 4096), 0);
+	assert_int_equal(throttle_admit(g, 4096), 0);
 	assert_int_equal(looks, 1);
-	assert_int_equal(gate_admit(g, 4096), 0); /* told once */
+	assert_int_equal(throttle_admit(g, 4096), 0); /* told once */
 	assert_int_equal(looks, 1);
-	gate_refuse(g, -EIO);
-	assert_int_equal(gate_admit(g, 1), -EIO);
-	gate_stats(g, &st);
+	throttle_refuse(g, -EIO);
+	assert_int_equal(throttle_admit(g, 1), -EIO);
+	throttle_stats(g, &st);
 	assert_int_equal(st.refused, 1);
-	gate_refuse(g, 0);
-	assert_int_equal(gate_admit(g, 1), 0);
-	assert_false(gate_hold(g, NULL, 1)); /* open */
-	gate_stop(g);
-	gate_free(g);
+	throttle_refuse(g, 0);
+	assert_int_equal(throttle_admit(g, 1), 0);
+	assert_false(throttle_hold(g, NULL, 1)); /* open */
+	throttle_stop(g);
+	throttle_free(g);
 }
 
 static void test_gate_pace(void **state)
 {
-	struct gate *g = gate_up();
+	struct throttle *g = throttle_up();
 	uint64_t start = now_ns();
-	struct gate_stats st;
+	struct throttle_stats st;
 
 	(void)state;
-	gate_set_rate(g, 1000000, false);
+	throttle_set_rate(g, 1000000, false);
 	for (uintptr_t i = 0; i < 20; i++)
-		assert_true(gate_hold(g, (void *)i, 10000)); /* 10 ms each */
-	gate_stats(g, &st);
+		assert_true(throttle_hold(g, (void *)i, 10000)); /* 10 ms each */
+	throttle_stats(g, &st);
 	assert_true(st.held >= 1 && st.paced == 20);
 	while (replies < 20)
 		nap_ms(1);
@@ -430,77 +432,77 @@ static void test_gate_pace(void **state)
 	assert_int_equal(out_of_order, 0);
 	for (unsigned i = 1; i < 20; i++)
 		assert_true(replied_ns[i] - replied_ns[i - 1] >= 9000000);
-	gate_stats(g, &st);
+	throttle_stats(g, &st);
 	assert_true(st.held == 0 && st.longest_ns >= 190000000);
-	gate_stop(g);
-	gate_free(g);
+	throttle_stop(g);
+	throttle_free(g);
 }
 
 static void test_gate_park(void **state)
 {
-	struct gate *g = gate_up();
+	struct throttle *g = throttle_up();
 
 	(void)state;
-	gate_set_rate(g, 0, true);
+	throttle_set_rate(g, 0, true);
 	for (uintptr_t i = 0; i < 100; i++)
-		assert_true(gate_hold(g, (void *)i, 4096));
+		assert_true(throttle_hold(g, (void *)i, 4096));
 	nap_ms(100);
 	assert_int_equal(replies, 0);
-	gate_set_rate(g, 0, false); /* not shut: tags come free down to the limit */
-	while (replies < 100 - GATE_TAGS_HELD)
+	throttle_set_rate(g, 0, false); /* not shut: tags come free down to the limit */
+	while (replies < 100 - THROTTLE_TAGS_HELD)
 		nap_ms(1);
 	nap_ms(50);
-	assert_int_equal(replies, 100 - GATE_TAGS_HELD);
-	gate_set_rate(g, GATE_OPEN, false);
+	assert_int_equal(replies, 100 - THROTTLE_TAGS_HELD);
+	throttle_set_rate(g, THROTTLE_OPEN, false);
 	while (replies < 100)
 		nap_ms(1);
-	assert_false(gate_hold(g, NULL, 1));
+	assert_false(throttle_hold(g, NULL, 1));
 	/* the end answers what is held, and holds nothing more */
-	gate_set_rate(g, 0, true);
-	assert_true(gate_hold(g, (void *)100, 1));
-	gate_stop(g);
+	throttle_set_rate(g, 0, true);
+	assert_true(throttle_hold(g, (void *)100, 1));
+	throttle_stop(g);
 	assert_int_equal(replies, 101);
 	assert_int_equal(out_of_order, 0);
-	assert_false(gate_hold(g, NULL, 1));
-	gate_free(g);
+	assert_false(throttle_hold(g, NULL, 1));
+	throttle_free(g);
 }
 
 /* Replies are held once so much was admitted, whatever the rate, until it is more. */
 static void test_gate_stop(void **state)
 {
-	struct gate *g = gate_up();
+	struct throttle *g = throttle_up();
 
 	(void)state;
-	gate_set_tags(g, 16);
-	gate_set_stop(g, gate_admitted(g) + 10000);
+	throttle_set_tags(g, 16);
+	throttle_set_stop(g, throttle_admitted(g) + 10000);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(gate_admit(g, 4096), 0);
-		assert_false(gate_hold(g, NULL, 4096));
+		assert_int_equal(throttle_admit(g, 4096), 0);
+		assert_false(throttle_hold(g, NULL, 4096));
 	}
 	assert_int_equal(looks, 0);
 	for (uintptr_t i = 0; i < 16; i++) {
-		assert_int_equal(gate_admit(g, 4096), 0);
-		assert_true(gate_hold(g, (void *)i, 4096));
+		assert_int_equal(throttle_admit(g, 4096), 0);
+		assert_true(throttle_hold(g, (void *)i, 4096));
 	}
 	assert_int_equal(looks, 1);
 	nap_ms(100);
 	assert_int_equal(replies, 0); /* not one, for a tag, either */
-	gate_set_stop(g, UINT64_MAX);
+	throttle_set_stop(g, UINT64_MAX);
 	while (replies < 16)
 		nap_ms(1);
 	/* of fewer tags half may be held */
-	gate_set_rate(g, 0, false);
+	throttle_set_rate(g, 0, false);
 	for (uintptr_t i = 16; i < 32; i++)
-		assert_true(gate_hold(g, (void *)i, 4096));
+		assert_true(throttle_hold(g, (void *)i, 4096));
 	while (replies < 24)
 		nap_ms(1);
 	nap_ms(100);
 	assert_int_equal(replies, 24);
-	gate_set_stop(g, gate_admitted(g));
-	gate_stop(g); /* answers what is held */
+	throttle_set_stop(g, throttle_admitted(g));
+	throttle_stop(g); /* answers what is held */
 	assert_int_equal(replies, 32);
 	assert_int_equal(out_of_order, 0);
-	gate_free(g);
+	throttle_free(g);
 }
 
 int main(void)

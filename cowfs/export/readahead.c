@@ -26,7 +26,7 @@
  * I3  Readers wait for the card alone: a window is filled without any lock held. A read that was
  *     only started is queued in the window's list, and the thread that fills the window answers it.
  */
-#include "export/ahead.h"
+#include "export/readahead.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -46,9 +46,9 @@ struct window {
 	uint64_t epoch, blk;
 	unsigned blks; /* 0: empty */
 	bool filling;
-	struct ahead_read *waiting; /* used while filling */
-	struct async_read io;	    /* the read that fills it */
-	struct ahead *ahead;
+	struct readahead_read *waiting; /* used while filling */
+	struct async_read io;		/* the read that fills it */
+	struct readahead *readahead;
 	_Atomic unsigned users; /* threads that copy from it or fill it */
 	unsigned stream;
 	uint64_t used_at;
@@ -62,7 +62,7 @@ struct stream {
 	unsigned pause;	      /* requests left without a window */
 };
 
-struct ahead {
+struct readahead {
 	struct card *base;
 	struct async *async; /* NULL: not available for this card */
 	uint64_t base_blks;
@@ -73,9 +73,9 @@ struct ahead {
 	struct window window[WINDOWS];
 };
 
-int ahead_new(struct ahead **ret, struct card *base, unsigned depth)
+int readahead_new(struct readahead **ret, struct card *base, unsigned depth)
 {
-	struct ahead *a = calloc(1, sizeof(*a));
+	struct readahead *a = calloc(1, sizeof(*a));
 	int r;
 
 	if (!a)
@@ -87,23 +87,23 @@ int ahead_new(struct ahead **ret, struct card *base, unsigned depth)
 	for (unsigned i = 0; i < STREAMS; i++)
 		a->stream[i].last_blk = NOWHERE;
 	for (unsigned i = 0; i < WINDOWS; i++) {
-		a->window[i].ahead = a;
+		a->window[i].readahead = a;
 		a->window[i].buf = io_alloc(blk_to_bytes(WINDOW_MAX_BLKS));
 		if (!a->window[i].buf) {
-			ahead_free(a);
+			readahead_free(a);
 			return -ENOMEM;
 		}
 	}
 	r = depth ? async_new(&a->async, base, depth + WINDOWS) : 0;
 	if (r < 0 && r != -ENOTSUP) {
-		ahead_free(a);
+		readahead_free(a);
 		return r;
 	}
 	*ret = a;
 	return 0;
 }
 
-void ahead_free(struct ahead *a)
+void readahead_free(struct readahead *a)
 {
 	if (!a)
 		return;
@@ -117,7 +117,7 @@ void ahead_free(struct ahead *a)
 
 /* ---- under the lock ---- */
 
-static struct window *find_window(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks)
+static struct window *find_window(struct readahead *a, uint64_t epoch, uint64_t blk, uint64_t blks)
 {
 	for (struct window *w = a->window; w < a->window + WINDOWS; w++)
 		if (w->blks && w->epoch == epoch && blk >= w->blk && blk + blks <= w->blk + w->blks)
@@ -125,7 +125,7 @@ static struct window *find_window(struct ahead *a, uint64_t epoch, uint64_t blk,
 	return NULL;
 }
 
-static struct window *idle_window(struct ahead *a)
+static struct window *idle_window(struct readahead *a)
 {
 	struct window *oldest = NULL;
 
@@ -137,7 +137,7 @@ static struct window *idle_window(struct ahead *a)
 }
 
 /* The stream near which blk lies. If there is none, restarts the stream that was idle longest. */
-static struct stream *find_stream(struct ahead *a, uint64_t blk)
+static struct stream *find_stream(struct readahead *a, uint64_t blk)
 {
 	struct stream *oldest = a->stream;
 
@@ -174,14 +174,14 @@ static unsigned plan(struct stream *s)
 	return s->window_blks;
 }
 
-static void note(struct ahead *a, struct stream *s, uint64_t blk, uint64_t blks)
+static void note(struct readahead *a, struct stream *s, uint64_t blk, uint64_t blks)
 {
 	s->last_blk = blk + blks;
 	s->used_at = ++a->clock;
 }
 
 /* A window for this request, ready to be filled. NULL: none is wanted, or none is available. */
-static struct window *begin_window(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks)
+static struct window *begin_window(struct readahead *a, uint64_t epoch, uint64_t blk, uint64_t blks)
 {
 	struct stream *s = find_stream(a, blk);
 	unsigned n = plan(s);
@@ -202,7 +202,7 @@ static struct window *begin_window(struct ahead *a, uint64_t epoch, uint64_t blk
 
 /* ---- */
 
-static int read_card(struct ahead *a, uint64_t blk, uint64_t blks, void *buf)
+static int read_card(struct readahead *a, uint64_t blk, uint64_t blks, void *buf)
 {
 	return card_read(a->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 }
@@ -218,7 +218,7 @@ static void leave(struct window *w)
 }
 
 /* Under the lock: registers a user of w. */
-static void enter(struct ahead *a, struct window *w, uint64_t blk, uint64_t blks)
+static void enter(struct readahead *a, struct window *w, uint64_t blk, uint64_t blks)
 {
 	struct stream *s = &a->stream[w->stream];
 
@@ -230,24 +230,24 @@ static void enter(struct ahead *a, struct window *w, uint64_t blk, uint64_t blks
 
 static void own_done(struct async_read *io, int r)
 {
-	struct ahead_read *rd = container_of(io, struct ahead_read, io);
+	struct readahead_read *rd = container_of(io, struct readahead_read, io);
 
 	rd->done(rd, r);
 }
 
 /* Reads the range of rd and nothing else. */
-static int start_own(struct ahead *a, struct ahead_read *rd)
+static int start_own(struct readahead *a, struct readahead_read *rd)
 {
 	rd->io.done = own_done;
 	return async_read(a->async, &rd->io, blk_to_bytes(rd->blk), rd->buf,
 			  blk_to_bytes(rd->blks)) == 0
-		       ? AHEAD_PENDING
+		       ? READAHEAD_PENDING
 		       : -EAGAIN;
 }
 
 /* Called by the thread that filled the window. Its error may belong to a block that rd does not
  * want. */
-static void answer(struct ahead_read *rd, bool ok)
+static void answer(struct readahead_read *rd, bool ok)
 {
 	struct window *w = rd->window;
 	int r = 0;
@@ -256,16 +256,16 @@ static void answer(struct ahead_read *rd, bool ok)
 		copy_out(w, rd->blk, rd->blks, rd->buf);
 	leave(w);
 	if (!ok)
-		r = start_own(rd->ahead, rd);
-	if (r == AHEAD_PENDING)
+		r = start_own(rd->readahead, rd);
+	if (r == READAHEAD_PENDING)
 		return;
-	rd->done(rd, r < 0 ? read_card(rd->ahead, rd->blk, rd->blks, rd->buf) : 0);
+	rd->done(rd, r < 0 ? read_card(rd->readahead, rd->blk, rd->blks, rd->buf) : 0);
 }
 
 /* Ends the filling, and answers the reads that wait for it. The caller still uses w. */
-static void filled(struct ahead *a, struct window *w, int r)
+static void filled(struct readahead *a, struct window *w, int r)
 {
-	struct ahead_read *rd, *next;
+	struct readahead_read *rd, *next;
 
 	pthread_mutex_lock(&a->lock);
 	if (r < 0)
@@ -281,7 +281,7 @@ static void filled(struct ahead *a, struct window *w, int r)
 	}
 }
 
-int ahead_read(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf)
+int readahead_read(struct readahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf)
 {
 	bool to_fill = false, ok;
 	struct window *w;
@@ -315,27 +315,27 @@ static void window_done(struct async_read *io, int r)
 {
 	struct window *w = container_of(io, struct window, io);
 
-	filled(w->ahead, w, r);
+	filled(w->readahead, w, r);
 	leave(w);
 }
 
 /* Fills w, which has waiting reads, asynchronously or not. */
-static void start_fill(struct ahead *a, struct window *w)
+static void start_fill(struct readahead *a, struct window *w)
 {
 	w->io.done = window_done;
 	if (async_read(a->async, &w->io, blk_to_bytes(w->blk), w->buf, blk_to_bytes(w->blks)) < 0)
 		window_done(&w->io, read_card(a, w->blk, w->blks, w->buf));
 }
 
-int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf,
-		struct ahead_read *rd)
+int readahead_start(struct readahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, void *buf,
+		    struct readahead_read *rd)
 {
 	bool hit = false, to_fill = false;
 	struct window *w;
 
 	if (!a->async)
 		return -EAGAIN;
-	rd->ahead = a;
+	rd->readahead = a;
 	rd->blk = blk;
 	rd->blks = blks;
 	rd->buf = buf;
@@ -364,5 +364,5 @@ int ahead_start(struct ahead *a, uint64_t epoch, uint64_t blk, uint64_t blks, vo
 	}
 	if (to_fill)
 		start_fill(a, w);
-	return w ? AHEAD_PENDING : start_own(a, rd);
+	return w ? READAHEAD_PENDING : start_own(a, rd);
 }

@@ -5,7 +5,7 @@
  * The list has room for one reply per tag of the loop device and some more. If it is full, a write
  * is answered at once.
  */
-#include "export/gate.h"
+#include "export/throttle.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ struct held {
 	uint64_t since_ns;
 };
 
-struct gate {
+struct throttle {
 	void (*look)(void *ctx);
 	void *ctx;
 	void (*reply)(void *req, size_t bytes);
@@ -32,7 +32,7 @@ struct gate {
 
 	_Atomic int64_t budget_bytes;
 	_Atomic int refuse;
-	_Atomic bool holding; /* rate is not GATE_OPEN; serving threads read only this */
+	_Atomic bool holding; /* rate is not THROTTLE_OPEN; serving threads read only this */
 	_Atomic uint64_t refused, full_errors;
 	_Atomic uint64_t admitted_bytes, stop_bytes;
 
@@ -47,75 +47,75 @@ struct gate {
 	_Atomic uint64_t held_now, longest_ns, paced; /* written under lock */
 };
 
-uint64_t gate_due_ns(uint64_t last_ns, uint64_t since_ns, size_t bytes, unsigned held,
-		     uint64_t bytes_per_s, bool shut)
+uint64_t throttle_due_ns(uint64_t last_ns, uint64_t since_ns, size_t bytes, unsigned held,
+			 uint64_t bytes_per_s, bool shut)
 {
 	uint64_t from_ns = max_u64(last_ns, since_ns), due_ns = UINT64_MAX;
 
-	if (bytes_per_s == GATE_OPEN)
+	if (bytes_per_s == THROTTLE_OPEN)
 		return from_ns;
 	if (bytes_per_s)
 		due_ns = from_ns + (uint64_t)bytes * 1000000000u / bytes_per_s;
 	if (!shut)
-		due_ns = min_u64(due_ns, since_ns + GATE_LONGEST_NS);
-	if (held > GATE_TAGS_HELD && !shut)
-		due_ns = min_u64(due_ns, last_ns + GATE_TAG_NS);
+		due_ns = min_u64(due_ns, since_ns + THROTTLE_LONGEST_NS);
+	if (held > THROTTLE_TAGS_HELD && !shut)
+		due_ns = min_u64(due_ns, last_ns + THROTTLE_TAG_NS);
 	return due_ns;
 }
 
-int gate_new(struct gate **ret, void (*look)(void *ctx), void *ctx)
+int throttle_new(struct throttle **ret, void (*look)(void *ctx), void *ctx)
 {
-	struct gate *g = calloc(1, sizeof(*g));
+	struct throttle *g = calloc(1, sizeof(*g));
 
 	if (!g)
 		return -ENOMEM;
 	g->look = look;
 	g->ctx = ctx;
-	g->rate = GATE_OPEN;
+	g->rate = THROTTLE_OPEN;
 	g->budget_bytes = INT64_MAX;
 	g->stop_bytes = UINT64_MAX;
-	g->tags_held = GATE_TAGS_HELD;
+	g->tags_held = THROTTLE_TAGS_HELD;
 	pthread_mutex_init(&g->lock, NULL);
 	thread_cond_init(&g->changed);
 	*ret = g;
 	return 0;
 }
 
-void gate_free(struct gate *g)
+void throttle_free(struct throttle *g)
 {
 	if (!g)
 		return;
-	(void)INVARIANT("gate count", !g->n && !g->held_now && !g->started);
+	(void)INVARIANT("throttle count", !g->n && !g->held_now && !g->started);
 	pthread_cond_destroy(&g->changed);
 	pthread_mutex_destroy(&g->lock);
 	free(g);
 }
 
-static bool is_stopped(const struct gate *g)
+static bool is_stopped(const struct throttle *g)
 {
 	return g->admitted_bytes >= g->stop_bytes;
 }
 
 /* ---- the thread ---- */
 
-static uint64_t due_ns(const struct gate *g)
+static uint64_t due_ns(const struct throttle *g)
 {
 	const struct held *h = &g->held[g->first];
 
 	if (is_stopped(g) && !g->stop)
 		return UINT64_MAX;
-	return gate_due_ns(g->last_ns, h->since_ns, h->bytes,
-			   g->n > g->tags_held ? GATE_TAGS_HELD + 1 : 0,
-			   g->stop ? GATE_OPEN : g->rate, g->shut);
+	return throttle_due_ns(g->last_ns, h->since_ns, h->bytes,
+			       g->n > g->tags_held ? THROTTLE_TAGS_HELD + 1 : 0,
+			       g->stop ? THROTTLE_OPEN : g->rate, g->shut);
 }
 
 /* Called with the lock held; releases it meanwhile. */
-static void let_go(struct gate *g)
+static void let_go(struct throttle *g)
 {
 	struct held h = g->held[g->first];
 	uint64_t now = now_ns();
 
-	(void)INVARIANT("gate count", g->n && g->n <= HELD_MAX);
+	(void)INVARIANT("throttle count", g->n && g->n <= HELD_MAX);
 	g->first = (g->first + 1) % HELD_MAX;
 	g->held_now = --g->n;
 	g->longest_ns = max_u64(g->longest_ns, now - h.since_ns);
@@ -125,9 +125,9 @@ static void let_go(struct gate *g)
 	pthread_mutex_lock(&g->lock);
 }
 
-static void *gate_thread(void *arg)
+static void *throttle_thread(void *arg)
 {
-	struct gate *g = arg;
+	struct throttle *g = arg;
 
 	pthread_mutex_lock(&g->lock);
 	while (g->n || !g->stop) {
@@ -145,17 +145,17 @@ static void *gate_thread(void *arg)
 	return NULL;
 }
 
-int gate_start(struct gate *g, void (*reply)(void *req, size_t bytes))
+int throttle_start(struct throttle *g, void (*reply)(void *req, size_t bytes))
 {
 	int r;
 
 	g->reply = reply;
-	r = thread_start(&g->thread, "cowfs-gate", STACK_BYTES, gate_thread, g);
+	r = thread_start(&g->thread, "cowfs-throttle", STACK_BYTES, throttle_thread, g);
 	g->started = r == 0;
 	return r;
 }
 
-void gate_stop(struct gate *g)
+void throttle_stop(struct throttle *g)
 {
 	if (!g->started)
 		return;
@@ -169,7 +169,7 @@ void gate_stop(struct gate *g)
 
 /* ---- serving threads ---- */
 
-int gate_admit(struct gate *g, size_t bytes)
+int throttle_admit(struct throttle *g, size_t bytes)
 {
 	int64_t before = atomic_fetch_sub_explicit(&g->budget_bytes, (int64_t)bytes,
 						   memory_order_relaxed);
@@ -187,14 +187,15 @@ int gate_admit(struct gate *g, size_t bytes)
 	return r;
 }
 
-bool gate_hold(struct gate *g, void *req, size_t bytes)
+bool throttle_hold(struct throttle *g, void *req, size_t bytes)
 {
 	bool held = false;
 
 	if (!atomic_load_explicit(&g->holding, memory_order_relaxed) && !is_stopped(g))
 		return false;
 	pthread_mutex_lock(&g->lock);
-	if ((g->rate != GATE_OPEN || is_stopped(g)) && !g->stop && g->started && g->n < HELD_MAX) {
+	if ((g->rate != THROTTLE_OPEN || is_stopped(g)) && !g->stop && g->started &&
+	    g->n < HELD_MAX) {
 		g->held[(g->first + g->n) % HELD_MAX] =
 			(struct held){ .req = req, .bytes = bytes, .since_ns = now_ns() };
 		g->held_now = ++g->n;
@@ -206,47 +207,47 @@ bool gate_hold(struct gate *g, void *req, size_t bytes)
 	return held;
 }
 
-void gate_store_full(struct gate *g)
+void throttle_store_full(struct throttle *g)
 {
 	g->full_errors++;
 	g->look(g->ctx);
 }
 
-void gate_look(struct gate *g)
+void throttle_look(struct throttle *g)
 {
 	g->look(g->ctx);
 }
 
 /* ---- policy ---- */
 
-void gate_set_budget(struct gate *g, uint64_t bytes)
+void throttle_set_budget(struct throttle *g, uint64_t bytes)
 {
 	g->budget_bytes = (int64_t)min_u64(bytes, INT64_MAX);
 }
 
-void gate_set_rate(struct gate *g, uint64_t bytes_per_s, bool shut)
+void throttle_set_rate(struct throttle *g, uint64_t bytes_per_s, bool shut)
 {
 	pthread_mutex_lock(&g->lock);
 	if (g->rate != bytes_per_s || g->shut != shut) {
 		g->rate = bytes_per_s;
 		g->shut = shut;
-		g->holding = bytes_per_s != GATE_OPEN;
+		g->holding = bytes_per_s != THROTTLE_OPEN;
 		pthread_cond_signal(&g->changed);
 	}
 	pthread_mutex_unlock(&g->lock);
 }
 
-void gate_set_tags(struct gate *g, unsigned tags)
+void throttle_set_tags(struct throttle *g, unsigned tags)
 {
 	g->tags_held = tags / 2;
 }
 
-uint64_t gate_admitted(const struct gate *g)
+uint64_t throttle_admitted(const struct throttle *g)
 {
 	return g->admitted_bytes;
 }
 
-void gate_set_stop(struct gate *g, uint64_t admitted_bytes)
+void throttle_set_stop(struct throttle *g, uint64_t admitted_bytes)
 {
 	pthread_mutex_lock(&g->lock);
 	g->stop_bytes = admitted_bytes;
@@ -254,12 +255,12 @@ void gate_set_stop(struct gate *g, uint64_t admitted_bytes)
 	pthread_mutex_unlock(&g->lock);
 }
 
-void gate_refuse(struct gate *g, int error)
+void throttle_refuse(struct throttle *g, int error)
 {
 	g->refuse = error;
 }
 
-void gate_stats(const struct gate *g, struct gate_stats *ret)
+void throttle_stats(const struct throttle *g, struct throttle_stats *ret)
 {
 	ret->held = g->held_now;
 	ret->longest_ns = g->longest_ns;

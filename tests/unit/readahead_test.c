@@ -11,13 +11,13 @@
 
 #include "base/io.h"
 #include "sim/sim.h"
-#include "export/ahead.h"
+#include "export/readahead.h"
 #include "rnd.h"
 
 enum { BLKS = 4099, READERS = 4, READS = 20000 };
 
 static struct card *card;
-static struct ahead *ahead;
+static struct readahead *readahead;
 
 /* each block contains its number and how often it was written */
 static void put(uint64_t blk, uint64_t version)
@@ -42,7 +42,7 @@ static int setup(void **state)
 	const struct sim_params p = { .size_bytes = blk_to_bytes(BLKS) };
 
 	(void)state;
-	if (sim_new(&card, &p) < 0 || ahead_new(&ahead, card, 0) < 0)
+	if (sim_new(&card, &p) < 0 || readahead_new(&readahead, card, 0) < 0)
 		return -1;
 	for (uint64_t i = 0; i < BLKS; i++)
 		put(i, 0);
@@ -52,7 +52,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	ahead_free(ahead);
+	readahead_free(readahead);
 	card_close(card);
 	return 0;
 }
@@ -62,7 +62,7 @@ static void check(uint64_t epoch, uint64_t blk, uint64_t blks, uint64_t version)
 	_cleanup_free_ uint64_t *buf = io_alloc(blk_to_bytes(blks));
 
 	assert_non_null(buf);
-	assert_int_equal(ahead_read(ahead, epoch, blk, blks, buf), 0);
+	assert_int_equal(readahead_read(readahead, epoch, blk, blks, buf), 0);
 	for (uint64_t i = 0; i < blks; i++)
 		assert_true(is(buf + i * COW_BLK_BYTES / 8, blk + i, version));
 }
@@ -133,8 +133,8 @@ static void an_error_ahead_is_no_error(void **state)
 	check(1, 11, 1, 0);
 	check(1, 12, 1, 0);
 	sim_fail_at(card, SIM_READ, 1, -EIO, true);
-	assert_int_equal(ahead_read(ahead, 1, 900, 1, block), -EIO);
-	assert_int_equal(ahead_read(ahead, 1, 901, 1, block), -EIO);
+	assert_int_equal(readahead_read(readahead, 1, 900, 1, block), -EIO);
+	assert_int_equal(readahead_read(readahead, 1, 901, 1, block), -EIO);
 	sim_fail_at(card, 0, 0, 0, false);
 	check(1, 900, 2, 0);
 }
@@ -151,7 +151,7 @@ static void *reader(void *arg)
 		blk = x % 16 ? blk + x / 16 % 4 : x / 16 % BLKS; /* streams that meet */
 		blk = min_u64(blk, BLKS - 4);
 		blks = 1 + x / 1024 % 4;
-		bad += ahead_read(ahead, x / 4096 % 2, blk, blks, buf) < 0;
+		bad += readahead_read(readahead, x / 4096 % 2, blk, blks, buf) < 0;
 		for (uint64_t k = 0; k < blks; k++)
 			bad += !is(buf + k * COW_BLK_BYTES / 8, blk + k, 0);
 	}
