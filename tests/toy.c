@@ -15,7 +15,7 @@ static void must(int r, const char *what)
 	}
 }
 
-/* One word over and over: a golden image of it is short. */
+/* Repeats one word: the golden image of such a block is short. */
 void toy_content(uint16_t content, uint8_t buf[COW_BLK_BYTES])
 {
 	uint64_t word = content ? content * 0x9e3779b97f4a7c15u | 1 : 0;
@@ -182,7 +182,7 @@ void toy_pause(struct toy *t, void (*pause)(bool on))
 	t->card->ops = t->base->ops = &paused_ops;
 }
 
-/* ---- the live image, and what a commit asks of it ---- */
+/* ---- the live image, and callbacks of a commit for it ---- */
 
 void toy_write(struct toy *t, unsigned blk, uint16_t content)
 {
@@ -319,8 +319,7 @@ static void told(struct toy *t, void (*each)(struct toy *t, void *ctx), void *ct
 		each(t, ctx);
 }
 
-/* The i-th commit of a long life: some used blocks, one that was free, one freed, checkpoint
- * packs. */
+/* The i-th commit of a long life: some used blocks, one free block, one freed, checkpoint packs. */
 static void change(struct toy *t, unsigned i)
 {
 	uint16_t c = (uint16_t)(200 + 16 * i);
@@ -349,7 +348,7 @@ static int stop_half_way(void *ctx, uint64_t done, uint64_t total)
 	return done >= total / 2;
 }
 
-/* More than the ring holds, so that payload is spilled; and zeroes, and direct blocks. */
+/* More than the ring can hold, so that payload is spilled; and zeroes, and direct blocks. */
 static void heavy(struct toy *t, void (*each)(struct toy *t, void *ctx), void *ctx)
 {
 	unsigned todo = 51;
@@ -378,7 +377,7 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 	format(t, story == TOY_CHAIN, story == TOY_LAG);
 	must(toy_open(t, 0), "open");
 	switch (story) {
-	case TOY_LIVE: /* wrapped, and the last commit is not home */
+	case TOY_LIVE: /* wrapped, and the last commit is not checkpointed */
 		commits(t, 0, 14, each, ctx);
 		heavy(t, each, ctx);
 		break;
@@ -396,7 +395,7 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 		must(card_set_writable(t->card, false), "read-only");
 		told(t, each, ctx);
 		break;
-	case TOY_CHAIN: /* with a log device of its own, and a second attach */
+	case TOY_CHAIN: /* with a separate log device, and a second attach */
 		commits(t, 5, 2, each, ctx);
 		toy_close(t);
 		must(toy_open(t, 0), "open");
@@ -405,7 +404,8 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 	case TOY_VIRGIN:
 		told(t, each, ctx);
 		break;
-	/* content that looks like a record waits in the ring, and one has come home */
+	/* content that looks like a record waits in the ring, and one such block was written
+	 * home */
 	case TOY_ESCAPED:
 		commits(t, 2, 2, each, ctx);
 		toy_write(t, 8, TOY_MAGIC + 1);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace on cowfs: the volume's blocks in RAM, and at commit points the very code of the
- * daemon's commit thread (volume/commit_thread.c) on the priced card: log_open, commit_run with the
- * maps of both file systems, a checkpoint if one is due, and at the end that of a detach. What
- * volume/commit_thread.c does there is done here in the same order; what is left out is what is not
- * on the card: the freeze (it is in the trace), view, FUSE, memory pressure.
+ * The trace on cowfs: the volume's blocks are in RAM. At commit points the code of the daemon's
+ * commit thread (volume/commit_thread.c) runs on the modelled card: log_open, commit_run with the
+ * maps of both file systems, a checkpoint if one is due, and at the end that of a detach. The steps
+ * of volume/commit_thread.c come in the same order. Steps that do not touch the card are left out:
+ * the freeze (it is in the trace), view, FUSE, memory pressure.
  *
  * The log is not new: the heads of its segments, which the first commit of its life writes, are
  * written before the clock starts.
@@ -27,7 +27,7 @@ struct run {
 	struct trace *t;
 	const struct flash_profile *p;
 	const struct cowfs_options *opt;
-	struct flash_model *model; /* the card's */
+	struct flash_model *model; /* of the card */
 	struct card *card;
 	struct log *log;
 	struct log_index *index;
@@ -39,7 +39,7 @@ struct run {
 	struct log_index *older_index;
 	struct result *res;
 	struct cuts *cuts; /* NULL: none */
-	uint8_t *before;   /* with cuts: the volume as it was committed last */
+	uint8_t *before;   /* with cuts: the volume at the last commit */
 };
 
 static void check(int r, const char *what)
@@ -48,7 +48,7 @@ static void check(int r, const char *what)
 		die("%s: %s", what, strerror(-r));
 }
 
-/* ---- what commit_run asks ---- */
+/* ---- callbacks of commit_run ---- */
 
 static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		     enum blk_state *ret_state)
@@ -119,7 +119,7 @@ static void publish(void *ctx, struct log_index *ix)
 	w->index = ix;
 }
 
-/* What of the sealed generation is still in RAM. */
+/* The part of the sealed generation that is still in RAM. */
 static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct run *w = ctx;
@@ -130,7 +130,7 @@ static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return read_sealed(ctx, blk, blks, buf) == 0;
 }
 
-/* ---- what the blocks of a commit cost at least ---- */
+/* ---- minimum cost of the blocks of a commit ---- */
 
 struct bound {
 	uint64_t unit, unit_new_bytes;
@@ -147,8 +147,8 @@ static void bound_unit_ends(struct run *w, struct bound *b)
 	b->unit_new_bytes = 0;
 }
 
-/* All dirty blocks that the sealed file system uses. Those that hold what the card has are counted,
- * too: few. */
+/* All dirty blocks that the sealed file system uses. This includes the few with the same content as
+ * on the card. */
 static void count_payload(struct run *w)
 {
 	uint64_t blk = 0, n;
@@ -241,7 +241,7 @@ static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_c
 	w->res->checkpoint_blks += blks;
 }
 
-/* The image that a cut may find from now on is the live one, if it was another before. */
+/* From now on a cut may find only the live image, even if it could find another one before. */
 static void cuts_settle(struct run *w)
 {
 	uint64_t blk = 0, n;
@@ -327,7 +327,7 @@ uint64_t cowfs_card_bytes(const struct flash_profile *p, uint64_t volume_bytes, 
 	       2 * max_u64(p->unit_bytes, 4 * MIB);
 }
 
-/* What the trace starts from, in RAM as the live volume and on the card. */
+/* The initial content of the trace, in RAM as the live volume and on the card. */
 static void load(struct run *w)
 {
 	char path[4096];
@@ -396,8 +396,8 @@ static void apply(struct run *w, const struct flash_trace_record *r)
 				      round_up_u64(r->off_bytes, COW_BLK_BYTES));
 }
 
-/* Every block that the file system uses is on the card as programs wrote it: at home, or where the
- * log says. */
+/* Every block that the file system uses is on the card with the content that programs wrote: at
+ * home, or in the log. */
 static void verify(struct run *w, bool home)
 {
 	static _Alignas(COW_BLK_BYTES) uint8_t blk[COW_BLK_BYTES];
@@ -420,7 +420,7 @@ static void verify(struct run *w, bool home)
 	w->sealed = NULL;
 }
 
-/* The result if nothing more was done. The card goes on as if nobody had asked. */
+/* The result without further operations. The card continues unaffected. */
 static void take_stats(struct run *w, bool home, struct result *ret)
 {
 	struct flash_model *now;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Power cuts within a replay: behind every so many-th write of cowfs the card is copied, its power
- * cut (each block that was not flushed is there, or not, or torn, or garbage, by a seed), and what
- * an attach would find compared with the two images that may be there: all blocks that the file
- * system uses, before the commit or with it. The replay itself, and its clock, see nothing of that.
+ * Power cuts within a replay: after every N-th write of cowfs the card is copied, and the power of
+ * the copy is cut (each block that was not flushed is there, or not, or torn, or garbage, by a
+ * seed). The state that an attach finds is compared with the two allowed images: all blocks that
+ * the file system uses, before the commit or with it. The replay itself, and its clock, are not
+ * affected.
  */
 #include <string.h>
 
@@ -26,7 +27,7 @@ struct cuts {
 	struct image before, after;
 	uint8_t *buf;
 	struct cuts_counts counts;
-	/* the card's own */
+	/* the card's own callback */
 	void (*wrote)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
 	void *wrote_ctx;
 };
@@ -49,7 +50,7 @@ static struct image image_open(const struct cuts *c, const uint8_t *bytes)
 	return im;
 }
 
-/* First block that the image uses and that reads otherwise; the number of blocks if there is
+/* First block that the image uses and that reads differently; the number of blocks if there is
  * none. */
 static uint64_t differs(struct cuts *c, const struct image *im, const struct log_index *ix,
 			struct card *card)

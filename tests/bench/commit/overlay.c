@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Overlays of others, between two commit points, and how they are merged.
+ * Overlays of other systems, between two commit points, and how they are merged.
  *
- * Block order: all dirty blocks, ascending, in place, runs as long as a request may be, a flush at
- * the end. cowloop's cowmerge goes so through its bitmap.
+ * Block order: all dirty blocks, ascending, in place, in runs of at most one request, a flush at
+ * the end. cowloop's cowmerge goes through its bitmap in this way.
  *
  * dm-snapshot (Linux, drivers/md: dm-snap.c, dm-snap-persistent.c, dm-kcopyd.c): the exception
- * store takes chunks in the order of their first write. Its exceptions lie in areas of chunk_size /
- * 16. persistent_prepare_merge() begins with the last exception of the last area and goes back as
- *     long as the one before it is for the chunk before, in the same area;
- *     snapshot_merge_next_chunks() copies this run in one job, of which kcopyd makes pieces of 512
- *     KiB; merge_callback() flushes the origin (since 5.12) before the exceptions are dropped, and
- *     then comes the next run. Whole chunks are copied.
+ * store takes chunks in the order of their first write. Its exceptions lie in areas of
+ * chunk_size / 16. persistent_prepare_merge() begins with the last exception of the last area. It
+ * goes back while the previous one is for the previous chunk, in the same area.
+ * snapshot_merge_next_chunks() copies this run in one job, which kcopyd splits into pieces of
+ * 512 KiB. merge_callback() flushes the origin (since 5.12) before the exceptions are dropped, and
+ * then comes the next run. Whole chunks are copied.
  */
 #include <string.h>
 

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Records what reaches a card: a file on a FUSE mount, for a loop device or a virtual machine on
+ * Records the requests to a card: a file on a FUSE mount, for a loop device or a virtual machine on
  * top of it.
  *
- * 	recorder IMAGE MOUNTPOINT TRACE [no-contents]
+ *	recorder IMAGE MOUNTPOINT TRACE [no-contents]
  *
- * MOUNTPOINT/card is IMAGE; writes, flushes and discards of it go to TRACE.trace and TRACE.data
- * (sim/trace.h) in the order in which they are answered. MOUNTPOINT/mark takes words, one for each
- * write(2):
+ * MOUNTPOINT/card is IMAGE; its writes, flushes and discards go to TRACE.trace and TRACE.data
+ * (sim/trace.h) in the order of their answers. MOUNTPOINT/mark takes words, one per write(2):
  *
- * 	on	what comes from now on is recorded
- * 	off	no more
- * 	clock NS	virtual time stands at NS; before the first of these it is the real one since the first "on"
- * 	commit, sync	a commit point or a sync point
+ *	on		starts recording
+ *	off		stops recording
+ *	clock NS	sets virtual time to NS; before the first of these, time is the real time
+ *			since the first "on"
+ *	commit, sync	a commit point or a sync point
  *
- * A mark is answered when everything that was answered before has been recorded. With no-contents
- * there is no TRACE.data: for what is only priced. Runs until it is unmounted.
+ * A mark is answered when all earlier answers have been recorded. With no-contents there is no
+ * TRACE.data: for traces that are only estimated. Runs until it is unmounted.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +81,7 @@ static int mark(const char *buf, size_t size)
 	} else {
 		return -EINVAL;
 	}
-	/* what reads the trace next finds all of it */
+	/* the next reader of the trace finds all of it */
 	if (!rec.failed)
 		rec.failed = flash_trace_flush(rec.trace);
 	return rec.failed;
@@ -130,7 +130,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		fuse_reply_err(req, ENOENT);
 }
 
-/* a shell truncates what it writes to */
+/* a shell truncates its output file */
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		       struct fuse_file_info *fi)
 {
@@ -197,7 +197,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	uint64_t at = (uint64_t)off, end = at + (uint64_t)len;
 
 	(void)fi;
-	/* zeroes that are asked for are written, as on a card that knows no other way */
+	/* requested zeroes are written, as on a card without another way */
 	if (ino != CARD_INO || mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) {
 		fuse_reply_err(req, EOPNOTSUPP);
 		return;

@@ -1,29 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prices a trace: what one system makes of it, on the models of cards. One line of JSON for each
+ * Estimates a trace: what one system makes of it, on the models of cards. One line of JSON per
  * card.
  *
- * 	replay [OPTIONS] SYSTEM TRACE
+ *	replay [OPTIONS] SYSTEM TRACE
  *
- * 	plain		the trace as it is: what a file system on the card writes
- * 	merge		the same, and each commit point ends a merge in place (rsync, qemu-img commit)
- * 	order		an overlay merged in block order, as cowloop's
- * 	dm-snapshot	an overlay merged as dm-snapshot does; --chunk KIB (default 16, as the kernel's)
- * 	cowfs		two lines: what a shutdown leaves, with blocks in the log, and ("home") what it comes to when these are home, too
- * 	dirty		no card: the dirty runs of each commit point as lines "OFFSET LENGTH", a line "commit" behind
+ *	plain		the trace as it is: the writes of a file system on the card
+ *	merge		the same, and each commit point ends a merge in place (rsync, qemu-img
+ *			commit)
+ *	order		an overlay merged in block order, as cowloop's
+ *	dm-snapshot	an overlay merged as dm-snapshot does; --chunk KIB (default 16, as the
+ *			kernel's)
+ *	cowfs		two lines: the result of a shutdown, with blocks in the log, and ("home")
+ *			the result with these blocks written home, too
+ *	dirty		no card: the dirty runs of each commit point as lines "OFFSET LENGTH",
+ *			followed by a line "commit"
  *
- * 	--each		commits at each commit point of the trace; else at the last
- * 	--profile ID	one of the cards; default: all that have figures for writing, without arrays and layers of the host
- * 	--log MIB	of cowfs's log; default: as cowctl format chooses
- * 	--verify	the card is compared at the end with what was written (cowfs)
- * 	--cuts N	the power is cut behind each N-th write of cowfs, in a copy, and what is found compared (cuts.c)
- * 	--verbose	each commit on stderr
+ *	--each		commits at each commit point of the trace; otherwise at the last
+ *	--profile ID	one of the cards; default: all that have figures for writing, without arrays
+ *			and layers of the host
+ *	--log MIB	size of cowfs's log; default: as cowctl format chooses
+ *	--verify	compares the card at the end with what was written (cowfs)
+ *	--cuts N	cuts the power after each N-th write of cowfs, in a copy, and compares the
+ *			state found (cuts.c)
+ *	--verbose	each commit on stderr
  *
- * "risk_seconds" is for how long a power cut would leave neither the state before nor the one
- * after. plain: 0 if the trace's file system has a journal; with --no-journal from the first write
- * behind a sync or commit point to the last one before the next, in the trace's time or the card's,
+ * "risk_seconds" is the time in which a power cut would leave neither the old nor the new state.
+ * plain: 0 if the trace's file system has a journal; with --no-journal from the first write after a
+ * sync or commit point to the last one before the next, in the trace's time or the card's,
  * whichever is longer. merge, order, dm-snapshot: from the first write of a merge to the flush
- * behind the last; the copy in RAM is gone with the power. cowfs: 0, which --cuts, tests/crash and
+ * after the last; a power cut loses the copy in RAM. cowfs: 0, which --cuts, tests/crash and
  * tests/replay try to refute.
  */
 #include <getopt.h>

@@ -3,10 +3,11 @@
  * A trace replayed by several systems on a card that exists as a model of its time and wear
  * (sim/model.h).
  *
- * 	overlay.c	what an overlay in RAM holds between two commit points, and what systems of others make of it
- * 	cowfs.c		the same with libcowfs: classify, plan, log, checkpoint
- * 	cuts.c		power cuts on the way
- * 	replay.c	the program: profiles, systems, one line of JSON each
+ *	overlay.c	the content of an overlay in RAM between two commit points, and its merge by
+ *			other systems
+ *	cowfs.c		the same with libcowfs: classify, plan, log, checkpoint
+ *	cuts.c		power cuts within a replay
+ *	replay.c	the program: profiles, systems, one line of JSON each
  */
 #ifndef COWFS_TESTS_BENCH_REPLAY_H
 #define COWFS_TESTS_BENCH_REPLAY_H
@@ -15,7 +16,7 @@
 #include "sim/model.h"
 #include "sim/trace.h"
 
-#define REQUEST_BYTES (1u * MIB) /* as recordings have them: the largest that a host sends */
+#define REQUEST_BYTES (1u * MIB) /* as in recordings: the largest that a host sends */
 
 /* ---- replay.c ---- */
 
@@ -25,9 +26,9 @@ struct trace {
 	uint64_t volume_bytes, records, next;
 };
 
-/* The next record; false at the end. What is wrong with the trace ends the program. */
+/* The next record; false at the end. An error in the trace ends the program. */
 bool trace_next(struct trace *t, struct flash_trace_record *ret);
-/* The record that trace_next gave was the last one. */
+/* True if trace_next has returned the last record. */
 static inline bool trace_at_end(const struct trace *t)
 {
 	return t->next == t->records;
@@ -41,10 +42,10 @@ struct cuts_counts {
 	uint64_t cuts, found_new;
 };
 
-/* A simulated card, and every so many-th of its writes. */
+/* For a simulated card; cuts after every N-th of its writes (every). */
 struct cuts *cuts_new(struct card *card, uint64_t volume_bytes, uint64_t every);
-/* From now on one of these two images must be there (the same: it must); they stay the caller's,
- * and as they are until cuts_end. */
+/* From now on a cut must find one of these two images (or the one, if they are the same). They stay
+ * caller-owned, and must not change until cuts_end. */
 void cuts_begin(struct cuts *c, const uint8_t *before, const uint8_t *after);
 void cuts_end(struct cuts *c);
 struct cuts_counts cuts_free(struct cuts *c);
@@ -52,20 +53,19 @@ struct cuts_counts cuts_free(struct cuts *c);
 /* ---- results ---- */
 
 struct result {
-	/* since the start, settled at the end; the settling is no request, so longest_ns is
-	 * without */
+	/* since the start, settled at the end; settling is not a request, so longest_ns is without
+	 * it */
 	struct flash_stats stats;
-	uint64_t read_ns; /* of its clock */
-	uint64_t risk_ns; /* in which a cut leaves neither the old nor the new state */
+	uint64_t read_ns; /* on its clock */
+	uint64_t risk_ns; /* time in which a cut leaves neither the old nor the new state */
 	uint64_t commits;
-	/* blocks that differ at commit points and are used, of all commits; 0: not known */
+	/* blocks that differ at commit points and are used, over all commits; 0: unknown */
 	uint64_t payload_bytes;
 	uint64_t commit_ns; /* cowfs: without checkpoints that follow a commit */
 	uint64_t commit_bytes;
-	/* units that the blocks of all commits live in, counted once for each commit */
+	/* units that contain the blocks of all commits, counted once per commit */
 	uint64_t home_units;
-	/* what bringing them home takes at least: linear, and a merge for each of them that is
-	 * not whole */
+	/* minimum time to write them home: linear, and a merge for each unit that is not whole */
 	uint64_t bound_ns;
 	uint64_t logged_blks, direct_blks, checkpoint_blks, meta_blks;
 	struct cuts_counts cuts;
@@ -76,8 +76,8 @@ void result_settle(struct result *r, struct flash_model *m);
 
 /* ---- overlay.c ---- */
 
-/* Blocks of 4 KiB that were written since the last commit point, and the order in which chunks were
- * first touched. */
+/* Blocks of 4 KiB that were written since the last commit point, and the order of the first writes
+ * to chunks. */
 struct overlay {
 	uint64_t blks;
 	uint64_t *dirty;
@@ -109,9 +109,9 @@ struct cowfs_options {
 	uint64_t cuts_every; /* 0: no power cuts */
 };
 
-/* each: a commit at each commit point; else one at the last. Card and model are new. *ret is what a
- * shutdown leaves, with the log holding what is not home; *ret_home what it comes to when all is
- * brought home, as by a detach. */
+/* each: a commit at each commit point; otherwise one at the last. Card and model are new. *ret:
+ * result of a shutdown, when blocks that are not home are in the log; *ret_home: result when
+ * everything is written home, as by a detach. */
 void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each,
 		  const struct cowfs_options *opt, struct result *ret, struct result *ret_home);
 uint64_t cowfs_card_bytes(const struct flash_profile *p, uint64_t volume_bytes, uint64_t log_bytes);
