@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The operations without a daemon, on image files: what they return, and that they print nothing. */
+/* The operations without a daemon, on image files: their results, and that they print nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -186,7 +186,7 @@ static void test_format_bad(void **state)
 	assert_false(strchr(fail.why, '\n') || fail.said[0]);
 }
 
-/* What lies on a log device is destroyed only if that is meant. */
+/* Content of a log device is destroyed only on request. */
 static void test_format_log_device(void **state)
 {
 	struct format_options opt = { .device = card,
@@ -233,7 +233,7 @@ static void test_check(void **state)
 		     "both superblocks of the log are damaged");
 }
 
-/* The content of a committed block is rotten: found, and named. */
+/* The content of a committed block is rotten: found and reported. */
 static void test_check_finds(void **state)
 {
 	uint8_t buf[COW_BLK_BYTES], want[COW_BLK_BYTES];
@@ -290,7 +290,7 @@ static void test_recover(void **state)
 	assert_true(rep.nothing_to_do && !rep.written_bytes);
 }
 
-/* The file system was changed without cowfs: somebody has to decide. */
+/* The file system was changed without cowfs: a user must decide. */
 static void test_recover_foreign(void **state)
 {
 	struct recover_report rep;

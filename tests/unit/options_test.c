@@ -264,7 +264,7 @@ static void test_conf_errors(void **state)
 	conf_free(good(""));
 }
 
-/* Just as long as libinih's buffer: what fills it must not glue two lines together. */
+/* A line just as long as libinih's buffer: a full buffer must not join two lines. */
 static void test_conf_texts(void **state)
 {
 	struct conf *c = good(
@@ -338,7 +338,7 @@ static void test_conf_two_sections(void **state)
 
 #define LONG "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
-/* No crash, no leak (with sanitizers), and always either a configuration or a line. */
+/* No crash, no leak (with sanitizers), and always either a configuration or an error line. */
 static void test_conf_nonsense(void **state)
 {
 	static const char *const pieces[] = { "[default]", "[a]",    "[/dev/zero]", "ram",
@@ -479,7 +479,7 @@ static void test_cmdline(void **state)
 	assert_int_equal(cmdline_parse("cowfs=ram:64M cowfs=ram:10%,,", &c, why, sizeof(why)), 0);
 	assert_string_equal(c.opt.text[VOLOPT_RAM], "10%");
 	assert_null(c.opt.text[VOLOPT_ON_DETACH]);
-	/* not ours */
+	/* not for cowfs */
 	assert_int_equal(
 		cmdline_parse("mycowfs=off xcowfs=on \"cowfs=off\" a=\"b cowfs=off c\" cowfs "
 			      "cowfs. cowfs= -- cowfs=off",

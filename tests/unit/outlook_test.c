@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What devices tell of their health, and the projection that is made of it: from documents as text,
- * to fields. */
+/* Health reports of devices, and the projection made from them: from documents as text, to
+ * fields. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -110,7 +110,7 @@ static void test_ata(void **state)
 		true);
 	near(num(h, "life_used.0.low"), 0.1);
 	json_object_put(h);
-	/* the same numbers with other names mean something else */
+	/* the same numbers with other names have another meaning */
 	h = from_smart(
 		"{\"ata_smart_attributes\":{\"table\":["
 		"{\"id\":167,\"name\":\"Write_Protect_Mode\",\"value\":100,\"raw\":{\"value\":300}},"
@@ -141,7 +141,7 @@ static void test_nvme(void **state)
 	json_object_put(h);
 }
 
-/* Whatever a program called smartctl prints. */
+/* Any output of a program called smartctl. */
 static void test_smart_nonsense(void **state)
 {
 	static const char *const docs[] = { "[]",
@@ -197,7 +197,7 @@ static void test_cmd56(void **state)
 
 /* ---- projection ---- */
 
-/* days: so many lines, the last one today; each with what per_day says (x GiB written, 4x
+/* days: number of lines, the last one is today; each as per_day returns (x GiB written, 4x
  * absorbed) */
 static struct json_object *wear_of(unsigned days, double (*per_day)(unsigned i), const char *health)
 {
@@ -302,7 +302,7 @@ static void test_whole_card(void **state)
 	json_object_put(w);
 }
 
-/* What the device tells takes the place of what is assumed. */
+/* A figure from the device replaces the assumed one. */
 static void test_measured(void **state)
 {
 	struct json_object *w =
@@ -333,7 +333,7 @@ static void test_spread(void **state)
 	near(num(p, "factors.daily_bytes.high"), 9.0 * GIB);
 	json_object_put(p);
 	json_object_put(w);
-	/* one write in a month: the median is nothing, and no upper end is told; a lower one is */
+	/* one write in a month: the median is zero, and no upper end is given; a lower one is */
 	w = wear_of(31, nothing, "{}");
 	p = project(w, "unknown");
 	assert_true(json_object_get_boolean(find(p, "enough_data")));
@@ -344,7 +344,7 @@ static void test_spread(void **state)
 	json_object_put(w);
 }
 
-/* Lines of a clock that was not set or ahead do not stretch the time. */
+/* Lines of a clock that was not set, or is ahead, do not stretch the time. */
 static void test_clocks(void **state)
 {
 	struct json_object *w = wear_of(31, one, "{}"), *p;
@@ -359,7 +359,8 @@ static void test_clocks(void **state)
 	near(num(p, "ignored_days"), 2);
 	near(num(p, "factors.daily_bytes.high"), (double)GIB);
 	json_object_put(p);
-	/* nor does a first boot with the date of some package, though the ledger counts from it */
+	/* nor does a first boot with the date of some package, although the ledger counts from
+	 * it */
 	json_object_array_add(find(w, "history.days"),
 			      parse("{\"unix_day\":19000,\"written_bytes\":99}"));
 	json_object_object_add(find(w, "totals"), "first_unix_seconds",
@@ -369,7 +370,7 @@ static void test_clocks(void **state)
 	near(num(p, "factors.daily_bytes.low"), (double)GIB);
 	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 30.0 * DAY / 1000);
 	json_object_put(p);
-	/* attached for longer than the clocks say; a clock that was never set */
+	/* attached for longer than the clocks show; a clock that was never set */
 	json_object_object_add(find(w, "totals"), "attached_seconds",
 			       json_object_new_double(90.0 * DAY));
 	json_object_object_add(find(w, "totals"), "first_unix_seconds", json_object_new_uint64(0));
@@ -388,7 +389,7 @@ static void test_clocks(void **state)
 	p = project(w, "unknown");
 	near(num(p, "observed_days"), 280);
 	json_object_put(p);
-	/* now is 1970: nothing is known */
+	/* the clock shows 1970: nothing is known */
 	p = projection_make(w, projection_class("unknown"), 3600);
 	assert_false(json_object_get_boolean(find(p, "enough_data")));
 	json_object_put(p);

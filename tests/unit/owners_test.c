@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Whose blocks: owners_ext against images of mke2fs, the lists of runs that it rests on, and
- * owners_tree. The oracle is debugfs's list of each file's blocks. owners_tree asks the file system
- * that /tmp is on, and debugfs's place is taken by FIBMAP.
+ * Whose blocks: owners_ext against images of mke2fs, its lists of runs, and owners_tree. The oracle
+ * is debugfs's list of each file's blocks. owners_tree asks the file system of /tmp, and FIBMAP
+ * replaces debugfs.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -90,7 +90,7 @@ static uint64_t bytes_of(const struct owner *o)
 	return o ? o->bytes : 0;
 }
 
-/* What debugfs says of a file (a path, or <inode>), within a list of runs. */
+/* debugfs's answer for a file (a path, or <inode>), within a list of runs. */
 static uint64_t oracle(const struct image *im, const char *file, const struct extents *x)
 {
 	unsigned long long block;
@@ -126,7 +126,7 @@ static const char *const files[] = { "/one",
 				     "/folder/many/long-symlink" };
 static const char *const folders[] = { "/", "/folder/", "/folder/deep/er/", "/folder/many/" };
 
-/* Every file, against debugfs. ret: for the caller to look at, and to clear. */
+/* Compares every file with debugfs. ret: for the caller, who clears it. */
 static void check_image(const struct image *im, const struct extents *all,
 			const struct extents *fresh, struct owners *ret)
 {
@@ -234,8 +234,8 @@ static void test_ext(void **state)
 	}
 }
 
-/* Bytes that no ext4 writes: told as an error or passed over, and nothing is read or claimed
- * outside. */
+/* Bytes that no ext4 writes: returned as an error or skipped, and nothing outside is read or
+ * claimed. */
 static void test_ext_damage(void **state)
 {
 	struct extents all = { 0 }, none = { 0 };
@@ -256,7 +256,7 @@ static void test_ext_damage(void **state)
 		struct owners w = { 0 };
 		int e;
 
-		/* the superblock only now and then: it is refused then */
+		/* the superblock only sometimes: then it is refused */
 		for (int i = 0; i < 400; i++) {
 			off_t at = (round % 10 ? 2048 : 1024) + (off_t)rnd(4 * MIB - 2048);
 			uint8_t byte = (uint8_t)rnd(256);
@@ -278,8 +278,8 @@ static void test_ext_damage(void **state)
 	extents_clear(&all);
 }
 
-/* A superblock without a checksum may say anything: what the library would follow out of its own
- * memory is refused. */
+/* A superblock without a checksum may contain anything: a value that would lead the library out of
+ * its own memory is refused. */
 static void test_ext_geometry(void **state)
 {
 	static const struct {
@@ -341,7 +341,7 @@ static void test_ext_geometry(void **state)
 	extents_clear(&all);
 }
 
-/* With its descriptors where such a superblock has them, the library's bitmap of all blocks
+/* With its descriptors at the place in such a superblock, the library's bitmap of all blocks
  * overflows. */
 static void test_ext_overflow(void **state)
 {
@@ -360,7 +360,7 @@ static void test_ext_overflow(void **state)
 	extents_clear(&all);
 }
 
-/* The number behind a text in what debugfs says. */
+/* The number after a text in debugfs's output. */
 static uint64_t debugfs_number(const struct image *im, const char *request, const char *behind)
 {
 	char line[512];
@@ -376,7 +376,7 @@ static uint64_t debugfs_number(const struct image *im, const char *request, cons
 	return v;
 }
 
-/* n extents, or indices of a level below, all of them to the same block; behind a header. */
+/* n extents, or indices of a lower level, all to the same block; after a header. */
 static void fill_node(uint8_t *p, unsigned n, uint16_t depth, uint32_t block)
 {
 	const uint16_t head[6] = { 0xf30a, (uint16_t)n, (uint16_t)n, depth };
@@ -389,8 +389,8 @@ static void fill_node(uint8_t *p, unsigned n, uint16_t depth, uint32_t block)
 	}
 }
 
-/* A tree of six blocks that leads 160 million times to the same one; and a directory that has it:
- * both end. */
+/* A tree of six blocks that leads 160 million times to the same one; and a directory that contains
+ * it: both end. */
 static void test_ext_endless(void **state)
 {
 	static const char *const victims[] = { "/folder/big", "/folder/many" };
@@ -507,7 +507,7 @@ static int block_compare(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* The first 4 KiB blocks of a file, by FIBMAP, every other one of which is in the list. */
+/* The first 4 KiB blocks of a file, by FIBMAP; every other one is in the list. */
 static void test_tree(void **state)
 {
 	enum { BLKS = 64 };
@@ -570,7 +570,7 @@ static int setup(void **state)
 		return -1;
 	alarm(600);
 	/* holes: more extents than an inode has room for, and more than one block of them at 1 KiB;
-	 * gone: 20 blocks of 1 KiB or 5 of 4 KiB, and no name */
+	 * gone: 20 blocks of 1 KiB or 5 of 4 KiB, without a name */
 	return sh(
 		"mkdir -p files/folder/deep/er files/folder/many && cd files && head -c 9000 /dev/urandom >one && "
 		"head -c 70000 /dev/urandom >folder/two && head -c 9000000 /dev/urandom >folder/big && "

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The plan of a commit: its rules one by one, then random queries against what must hold for
- * any. */
+/* The plan of a commit: its rules one by one, then random queries against general conditions. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +11,7 @@
 
 enum { BLKS = 16384, UNIT = 1024 /* of most profiles here */ };
 
-/* What the callbacks of a query tell, block by block. */
+/* The answers of a query's callbacks, block by block. */
 struct world {
 	bool used[BLKS], visited[BLKS];
 	unsigned asked;
@@ -131,7 +130,7 @@ static void test_whole(void **state)
 	assert_int_equal(p.ns, flash_write_ns(q.profile, 4 * MIB));
 	plan_clear(&p);
 
-	/* one block behind them is in use: only the gap is written over, and the unit is merged */
+	/* one block after them is in use: only the gap is written over, and the unit is merged */
 	w.used[UNIT + 1000] = true;
 	p = make(&q);
 	is_list("runs", &p.runs, RUNS({ UNIT + 10, 495 }));
@@ -145,14 +144,14 @@ static void test_whole(void **state)
 	is_list("runs", &p.runs, RUNS({ UNIT + 10, 5 }, { UNIT + 500, 5 }));
 	plan_clear(&p);
 
-	/* nobody can tell */
+	/* unknown use */
 	w.used[UNIT + 200] = false;
 	q.is_free = NULL;
 	p = make(&q);
 	is_list("runs", &p.runs, RUNS({ UNIT + 10, 5 }, { UNIT + 500, 5 }));
 	plan_clear(&p);
 
-	/* the volume ends in the unit, or begins there: what is beside it is somebody else's */
+	/* the volume ends or begins in the unit: the rest of the unit is not part of it */
 	q.is_free = is_free;
 	q.volume_blks = 2 * UNIT - 1;
 	p = make(&q);
@@ -211,7 +210,7 @@ static void test_log(void **state)
 				       flash_write_ns(q.profile, 4 * MIB));
 	plan_clear(&p);
 
-	/* no room for all of them: what saves most per block goes first */
+	/* not enough room for all of them: units that save most per block come first */
 	q.log_blks = 50;
 	p = make(&q);
 	is_list("logged", &p.logged, RUNS({ 100, 40 }, { UNIT + 100, 10 }));
@@ -294,7 +293,7 @@ static void test_largest_run_stays(void **state)
 	extents_clear(&d);
 }
 
-/* First what is scattered, then the rest of the unit, into the room that is left. */
+/* First the scattered blocks, then the rest of the unit, into the remaining room. */
 static void test_in_two_steps(void **state)
 {
 	struct extents d = { 0 };
@@ -316,7 +315,7 @@ static void test_in_two_steps(void **state)
 	extents_clear(&d);
 }
 
-/* A card with a shared log: what is scattered pays for the merges, what goes on does not. */
+/* A card with a shared log: scattered writes pay for the merges, continuing ones do not. */
 static void test_absorb(void **state)
 {
 	struct extents d = { 0 };
@@ -337,7 +336,7 @@ static void test_absorb(void **state)
 	assert_int_equal(extents_blks(&p.logged), 10);
 	assert_int_equal(p.ns, plan_append_ns(q.profile, 10));
 	plan_clear(&p);
-	/* a long run behind the gap pays for a whole merge, a block for its share */
+	/* a long run after the gap pays for a whole merge, a block for its share */
 	assert_true(plan_bridges(q.profile, 0, 10, 300, 10, 300));
 	assert_false(plan_bridges(q.profile, 0, 10, 300, 10, 1));
 	extents_clear(&d);
@@ -352,7 +351,7 @@ static void test_disk(void **state)
 	assert_true(most > 10 && most < 200);
 	assert_true(plan_bridges(p, 0, 10, 10 + most, 10, 1));
 	assert_false(plan_bridges(p, 0, 10, 10 + most + 2, 10, 1));
-	/* what a disk writes is not merged */
+	/* writes to a disk are not merged */
 	assert_int_equal(flash_merge_ns(p, 0), 0);
 }
 
@@ -368,12 +367,12 @@ static void test_bridges(void **state)
 	assert_false(plan_bridges(p, 0, 101, 100, 50, 1));
 	assert_false(plan_bridges(p, 0, UNIT - 1, UNIT, 50, 1)); /* the other unit */
 	assert_false(plan_bridges(p, 0, UNIT - 1, UNIT + 1, 50, 1));
-	/* the same one, from there on */
+	/* the same one, after it */
 	assert_true(plan_bridges(p, 4096, UNIT - 1, UNIT + 1, 50, 1));
-	/* a unit that is nearly full: the merge that a jump costs is nothing */
+	/* a unit that is nearly full: the merge of a jump costs nothing */
 	assert_false(plan_bridges(p, 0, 100, 400, UNIT - 10, 1));
 	assert_true(plan_bridges(p, 0, 100, 400, 100, 1));
-	/* where units may be written out of order only the overhead counts */
+	/* where units may be written out of order, only the overhead counts */
 	p = profile("x-flashbench-readme");
 	assert_false(plan_bridges(p, 0, 100, 400, 100, 1));
 }
@@ -419,7 +418,7 @@ static void check_plan(const struct plan_query *q, const struct plan *p)
 	static bool asked[BLKS], direct[BLKS], logged[BLKS], runs[BLKS];
 	uint64_t unit_bytes = q->profile->unit_bytes ? q->profile->unit_bytes : MIB, units = 0,
 		 last = UINT64_MAX, n_logged = 0;
-	/* units of the disk that have a block of direct, from that of block 0 on */
+	/* units of the disk that have a block of direct, from the unit of block 0 on */
 	bool in_place[BLKS * 2 + 1] = { 0 };
 	uint64_t first = q->disk_off_bytes / unit_bytes;
 
@@ -528,7 +527,7 @@ static void test_any(void **state)
 		plan_clear(&p);
 		extents_clear(&d);
 	}
-	/* all ways were taken */
+	/* all ways occurred */
 	assert_true(moved > 10000 && stayed > 10000 && padded > 10000);
 }
 
@@ -547,7 +546,7 @@ static void test_merge(void **state)
 			uint64_t kind = rnd(3);
 
 			n = min_u64(1 + rnd(40), BLKS - b);
-			/* neighbours, too; sometimes one of the lists is empty */
+			/* also for neighbours; sometimes one of the lists is empty */
 			if (kind == 2 || kind == none)
 				continue;
 			assert_int_equal(extents_add(kind ? &x : &y, b, n), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The shim of tests/tools/powercut.c really cuts: this program runs itself again, under the shim,
- * as the victim that writes to a loop device, and looks at what is left there.
+ * The shim of tests/tools/powercut.c really cuts: this program runs itself again under the shim, as
+ * the victim that writes to a loop device, and inspects the remaining content.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +62,8 @@ static int victim(const char *device, const char *arm)
 	return fdatasync(fd) < 0 ? 4 : 0;
 }
 
-/* Runs it on a device full of 'o'; its wait status. The device's content is in image then. */
+/* Runs it on a device full of 'o'; returns its wait status. The device's content is in image
+ * then. */
 static int run_victim(const char *after, const char *arm, unsigned seed)
 {
 	_cleanup_free_ unsigned char *buf = io_alloc(IMAGE_BYTES);
@@ -98,7 +99,7 @@ static void assert_killed(int status)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* ---- what is left ---- */
+/* ---- the remaining content ---- */
 
 /* The letter that fills the sector; '?' for anything else. */
 static char sector_is(unsigned sector)
@@ -154,13 +155,13 @@ static void test_at_write(void **state)
 	for (unsigned seed = 1; seed <= 8; seed++) {
 		assert_killed(run_victim(after, "", seed));
 		check_limits();
-		/* some of 16 unsynced writes are kept, lost and noise: by these seeds, so for ever
-		 */
+		/* some of 16 unsynced writes are kept, lost and noise: the fixed seeds make this
+		 * stable */
 		assert_true(some_is(SYNCED_BLKS, END_B_BLK, 'B') ||
 			    some_is(FIRST_B_BLK, SYNCED_BLKS, 'B'));
 		assert_true(some_is(SYNCED_BLKS, END_B_BLK, 'o') ||
 			    some_is(FIRST_B_BLK, SYNCED_BLKS, 'A'));
-		/* the one under way: old and new sectors, nothing else */
+		/* the write under way: old and new sectors, nothing else */
 		assert_true(all_are(END_B_BLK, END_B_BLK + LAST_BLKS, "oC"));
 		assert_true(some_is(END_B_BLK, END_B_BLK + LAST_BLKS, 'o'));
 		assert_true(some_is(END_B_BLK, END_B_BLK + LAST_BLKS, 'C'));
@@ -195,7 +196,7 @@ static void test_first_operation(void **state)
 	assert_true(all_are(1, IMAGE_SECTORS / 8, "o"));
 }
 
-/* Armed when the victim has done its first sync: counts from there. */
+/* Armed when the victim has done its first sync: counts from that point. */
 static void test_armed_later(void **state)
 {
 	(void)state;

@@ -35,7 +35,7 @@ static void test_plan(void **state)
 	assert_int_equal(pressure_hard_bytes(&p), (96 + 8 + 4 + 12) * MIB);
 	p = plan_of(4096 * MIB, 64 * MIB);
 	assert_int_equal(p.dirty_bytes, 16 * MIB);
-	/* refused, with a figure that is then enough, and the least that is */
+	/* refused, with a figure that is then enough, and is the minimum */
 	assert_int_equal(pressure_plan(&p, 64 * MIB, 64 * MIB, 0, &least), -ENOSPC);
 	assert_true(least > 72 * MIB && least < 80 * MIB);
 	assert_int_equal(pressure_plan(&p, least, 64 * MIB, 0, &need), 0);
@@ -43,8 +43,8 @@ static void test_plan(void **state)
 	assert_false(pressure_plan_exceeds(&p));
 }
 
-/* Kernels that bound only the whole system: the reserve holds what can be dirty above this volume,
- * on top of the limit. */
+/* Kernels that bound only the whole system: the reserve holds everything that can be dirty above
+ * this volume, on top of the limit. */
 static void test_plan_unbounded(void **state)
 {
 	struct pressure_plan p, bounded = plan_of(64 * MIB, 8 * MIB);
@@ -57,14 +57,14 @@ static void test_plan_unbounded(void **state)
 	assert_int_equal(pressure_unbounded_bytes(UINT64_MAX, 100 * MIB), 100 * MIB);
 	assert_true(pressure_unbounded_bytes(0, 100 * MIB) > 0); /* 0 would mean: bounded */
 
-	/* all of it has room, and the limit is not refused for it */
+	/* all of it has room, and the limit is not refused because of it */
 	assert_int_equal(pressure_plan(&p, 64 * MIB, 8 * MIB, 113 * MIB, &need), 0);
 	assert_int_equal(p.dirty_bytes, 113 * MIB);
 	assert_int_equal(pressure_hard_bytes(&p), (64 + 8 + 113 + 8) * MIB);
 	assert_true(pressure_plan_exceeds(&p));
 	assert_int_equal(p.ram_bytes.commit, bounded.ram_bytes.commit);
 	assert_int_equal(p.ram_bytes.full, bounded.ram_bytes.full);
-	/* what a freeze flushes at the least rate in a second still finds room */
+	/* the amount that a freeze flushes in a second at the lowest rate still finds room */
 	u.used_bytes = p.ram_bytes.commit;
 	assert_true(pressure_rate_unsealed(&p, &u) >= 8 * MIB + 113 * MIB);
 	assert_true(pressure_hard_bytes(&p) - u.used_bytes >= 8 * MIB + 113 * MIB);
@@ -74,7 +74,7 @@ static void test_plan_unbounded(void **state)
 	assert_int_equal(pressure_plan(&p, 256 * MIB, 8 * MIB, 113 * MIB, &need), 0);
 	assert_false(pressure_plan_exceeds(&p));
 
-	/* a log as the second budget: rates count on little, but nothing bounds what comes */
+	/* a log as the second budget: rates assume little, but nothing bounds the amount */
 	pressure_plan_ring(&p, 4000);
 	assert_int_equal(p.dirty_bytes, 113 * MIB);
 	assert_int_equal(p.ram_bytes.ruin, (256 + 8 + 113 + 32) * MIB);
@@ -114,12 +114,12 @@ static void test_levels(void **state)
 	assert_int_equal(at(&p, 0, 2000, false), LEVEL_COMMIT);
 	assert_int_equal(at(&p, 0, 2600, false), LEVEL_FULL);
 	assert_int_equal(at(&p, 80 * MIB, 0, false), LEVEL_COMMIT);
-	/* what is dirty above must not fill the log by itself */
+	/* dirty data above must not fill the log alone */
 	assert_true(p.dirty_bytes <= 4000 * COW_BLK_BYTES / 16);
 }
 
-/* Room in the log and in free blocks: a small one is divided like a ring, of a large one almost all
- * may be used. */
+/* Room in the log and in free blocks: a small room is divided like a ring; of a large one almost
+ * everything may be used. */
 static void test_room(void **state)
 {
 	struct pressure_plan p = plan_of(1024 * MIB, 8 * MIB), ring = p;
@@ -135,17 +135,17 @@ static void test_room(void **state)
 	assert_in_range(p.ring_blks.commit, 110000, 200000);
 	assert_true(p.ring_blks.ruin - p.ring_blks.full >=
 		    (p.journal_bytes + p.dirty_bytes + PRESSURE_MIN_BYTES) / COW_BLK_BYTES);
-	/* more than RAM can hold: no budget, and nothing is left of the one before */
+	/* more than RAM can hold: no budget, and no trace of the previous one */
 	pressure_plan_room(&p, 1000000);
 	assert_int_equal(p.ring_blks.full, 0);
 	assert_int_equal(p.bound_bytes, p.dirty_bytes);
 	assert_int_equal(at(&p, 0, 999999, false), LEVEL_OK);
-	/* hardly any is not the same as none */
+	/* very little room is not the same as none */
 	pressure_plan_room(&p, 0);
 	assert_true(p.ring_blks.full > 0);
 }
 
-/* What is in flight when all replies are withheld fits into the log, with descriptors for extents
+/* Requests in flight while all replies are withheld fit into the log, with descriptors for extents
  * of one block. */
 static void test_requests(void **state)
 {
@@ -173,7 +173,7 @@ static void test_requests(void **state)
 	assert_int_equal(pressure_requests(100000).tags, 128);
 }
 
-/* Whoever writes what look allows meets the next level not before. */
+/* A writer of the amount that look allows does not reach the next level earlier. */
 static void test_look(void **state)
 {
 	struct pressure_plan p = plan_of(100 * MIB, 0), r = p;
@@ -212,7 +212,7 @@ static void test_left(void **state)
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS); /* 10 MiB as fast as last time */
 	c.since_seal_ns = SECOND_NS / 2;
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS / 2);
-	c.since_seal_ns = 100 * SECOND_NS; /* overdue: not over */
+	c.since_seal_ns = 100 * SECOND_NS; /* overdue: not finished */
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS / 10);
 	/* measured: 5 MiB/s, 5 MiB left */
 	c = (struct pressure_commit){ .phase = PHASE_DIRECT,
@@ -223,10 +223,9 @@ static void test_left(void **state)
 				      .writing_ns = SECOND_NS,
 				      .usual_bytes_per_s = 50 * MIB };
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS);
-	c.writing_ns = 1000; /* too short to tell */
+	c.writing_ns = 1000; /* too short for a rate */
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS / 10);
-	/* a checkpoint that makes room comes before all of the writing, one after it frees no
-	 * RAM */
+	/* a checkpoint that makes room comes before all writing; one after it frees no RAM */
 	c = (struct pressure_commit){ .phase = PHASE_CHECKPOINT,
 				      .done_blks = 0,
 				      .total_blks = 2560,
@@ -259,8 +258,10 @@ static void test_rate(void **state)
 	}
 }
 
-/* What is dirty above lands below level commit, or in the reserve: also with the bound that was set
- * a look ago, which is renewed once it is off by a quarter. */
+/*
+ * Dirty data above lands below level commit, or in the reserve. This also holds with the bound of
+ * the last look; the bound is renewed once it is wrong by a quarter.
+ */
 static void test_dirty(void **state)
 {
 	struct pressure_plan p = plan_of(300 * MIB, 8 * MIB), r = p;
@@ -288,7 +289,7 @@ static void test_dirty(void **state)
 	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ .memory_low = true },
 						  false, 0),
 			 p.dirty_bytes);
-	/* writers are held to a rate: a quarter of a second's worth */
+	/* writers have a rate: the amount of a quarter of a second */
 	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 4 * MIB),
 			 MIB);
 	assert_int_equal(pressure_dirty_now_bytes(&p, &(struct pressure_use){ 0 }, true, 0),
@@ -322,7 +323,7 @@ static void test_memory(void **state)
 	assert_int_equal(left, 0);
 	assert_true(pressure_memory_low("MemTotal:  512000 kB\nMemAvailable:   1024 kB\n", &left));
 	assert_int_equal(left, MIB);
-	/* the limit is no room if the machine has not so much left */
+	/* the limit is not available if the machine has less memory left */
 	assert_int_equal(pressure_room_bytes(&p, &u), 390 * MIB);
 	u.memory_low = true;
 	assert_int_equal(pressure_room_bytes(&p, &u), 20 * MIB);
@@ -467,7 +468,7 @@ static void test_gate_park(void **state)
 	throttle_free(g);
 }
 
-/* Replies are held once so much was admitted, whatever the rate, until it is more. */
+/* Replies are held once this amount was admitted, at any rate, until the stop is raised. */
 static void test_gate_stop(void **state)
 {
 	struct throttle *g = throttle_up();

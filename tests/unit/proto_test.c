@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The request parser against nonsense, and against json-c; the JSON writer; the line buffer. */
+/* The request parser against invalid input, and against json-c; the JSON writer; the line
+ * buffer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +20,7 @@
 static struct request rq;
 static char why[200];
 
-/* In a block of its own size, so that a sanitizer sees one byte too many. */
+/* In a block of its own size, so that a sanitizer detects an access one byte beyond it. */
 static int parse_bytes(const char *bytes, size_t len)
 {
 	char *exact = malloc(len ? len : 1);
@@ -51,7 +52,7 @@ static void test_good(void **state)
 	assert_int_equal(rq.command, COMMAND_COMMIT);
 	assert_true(rq.dry_run);
 	assert_false(rq.force);
-	/* unknown fields of any kind are nothing */
+	/* unknown fields of any kind are ignored */
 	assert_int_equal(
 		parse("{\"x\":[1,{\"command\":3},-0.5e+7,null,\"\\u00e4\\n\"],\"version\":1,"
 		      "\"command\":\"detach\",\"discard\":true,\"y\":{}}"),
@@ -138,7 +139,8 @@ static uint32_t draw(uint32_t below)
 	return (seed >> 8) % below;
 }
 
-/* What we accept, json-c accepts, and reads the same. (It is more lenient, so not the reverse.) */
+/* json-c accepts everything that the parser accepts, with the same result. (It is more lenient, so
+ * not the reverse.) */
 static void compare(const char *text, size_t len)
 {
 	struct json_tokener *tok;
@@ -233,7 +235,7 @@ static void test_writer(void **state)
 	assert_string_equal(json_object_to_json_string(json_object_object_get(o, "t")), "1.250000");
 	assert_int_equal(json_object_array_length(json_object_object_get(o, "a")), 2);
 	json_object_put(o);
-	for (size_t size = 0; size < 64; size++) { /* never beyond its buffer, and it says so */
+	for (size_t size = 0; size < 64; size++) { /* never beyond its buffer, and reports it */
 		char *small = malloc(size + 1);
 
 		small[size] = 'x';

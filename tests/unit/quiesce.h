@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A scratch ext4 to freeze, and what its seal has seen. Behind cmocka.h. */
+/* A scratch ext4 to freeze, and the observations of its seal. Behind cmocka.h. */
 #ifndef COWFS_TESTS_QUIESCE_H
 #define COWFS_TESTS_QUIESCE_H
 
@@ -27,10 +27,10 @@ static int proc_dirfd = -1, fuse_dirfd = -1;
 
 struct probe {
 	unsigned calls;
-	int result;	     /* what the seal returns */
-	bool thaw;	     /* somebody thaws meanwhile */
-	bool was_frozen;     /* FIFREEZE said EBUSY */
-	bool needs_recovery; /* as the device tells it */
+	int result;	     /* result of the seal */
+	bool thaw;	     /* another program thaws in between */
+	bool was_frozen;     /* FIFREEZE returned EBUSY */
+	bool needs_recovery; /* as the device shows it */
 	char told[8];	     /* callback: 'F' and 'T' */
 	atomic_bool stopped; /* writes are withheld until the seal */
 };
@@ -40,7 +40,7 @@ static inline bool is_frozen(void)
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct stat mnt, dir;
 
-	/* not what the folder lies on */
+	/* not the file system that contains the folder */
 	if (fd < 0 || fstat(fd, &mnt) < 0 || stat(s.dir, &dir) < 0 || mnt.st_dev == dir.st_dev)
 		return false;
 	if (ioctl(fd, FIFREEZE, 0) < 0)
@@ -99,9 +99,9 @@ static inline int teardown(void **state)
 	return 0;
 }
 
-/* ---- a /proc of our own making ---- */
+/* ---- a /proc made by the test ---- */
 
-/* Writes a file in it, with the folders that lead there. */
+/* Writes a file in it, and the folders of its path. */
 static inline void fake_put(int dirfd, const char *path, const char *text)
 {
 	char part[128];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Quiesce on scratch file systems of the real kernel: what is frozen is clean, what hangs is
- * bounced and unharmed, what cannot be frozen says so, and nothing stays frozen.
+ * Quiesce on scratch file systems of the real kernel: a frozen one is clean, a hanging task is
+ * bounced and unharmed, one that cannot be frozen is reported, and nothing stays frozen.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -163,7 +163,8 @@ static void test_not_mounted(void **state)
 	close(fd);
 }
 
-/* The same where writes are withheld until the seal: whoever has the device waits for it. */
+/* The same where writes are withheld until the seal: a program that has claimed the device waits
+ * for it. */
 static void test_claimed_and_stopped(void **state)
 {
 	struct probe p = { 0 };
@@ -173,7 +174,7 @@ static void test_claimed_and_stopped(void **state)
 
 	(void)state;
 	t.stopped = stopped;
-	/* nothing is in the way of a freeze */
+	/* no obstacle to a freeze */
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(rep.frozen && p.was_frozen && !rep.unfrozen && !rep.stopped);
 	assert_int_equal(umount(s.mnt), 0);
@@ -186,15 +187,15 @@ static void test_claimed_and_stopped(void **state)
 	p.stopped = true;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 3 && rep.unfrozen && rep.stopped && !rep.hidden);
-	/* a commit that may do without a freeze does not wait for that */
+	/* a commit that may be sealed without a freeze does not wait for it */
 	p.stopped = false;
 	t.unfrozen = true;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 4 && rep.unfrozen && rep.stopped);
 }
 
-/* Something else lies over the mount point: never the wrong one is taken for it, and the right one
- * is frozen. One that was unmounted lazily is out of reach. */
+/* Another file system covers the mount point: the wrong one is never used instead, and the right
+ * one is frozen. A lazily unmounted one is out of reach. */
 static void test_mount_out_of_reach(void **state)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -221,10 +222,10 @@ static void test_mount_out_of_reach(void **state)
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 3 && rep.hidden && rep.mounted && rep.frozen && !rep.readonly &&
 		    !p.needs_recovery);
-	assert_string_equal(rep.holder, ""); /* it is we ourselves */
+	assert_string_equal(rep.holder, ""); /* it is this process */
 	close(fd);
 	fd = -1;
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0); /* that was the last one */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0); /* the last one */
 	assert_true(p.calls == 4 && !rep.hidden && !rep.mounted);
 	assert_int_equal(scratch_mount(&s, "ext4", MS_RDONLY), 0);
 	fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -233,7 +234,7 @@ static void test_mount_out_of_reach(void **state)
 	assert_true(p.calls == 5 && rep.hidden && rep.mounted && rep.readonly && !p.needs_recovery);
 }
 
-/* Of a volume that was unmounted a bind mount of one file is left, or one of something that must
+/* A bind mount of one file is left of an unmounted volume, or a bind mount of something that must
  * never be opened. */
 static void test_file_mount(void **state)
 {
@@ -262,7 +263,7 @@ static void test_file_mount(void **state)
 	}
 }
 
-/* What only pid 1 sees: a /proc of our own making. */
+/* Mounts that only pid 1 sees: a /proc made by the test. */
 static void test_mount_of_init(void **state)
 {
 	struct probe p = { 0 };
@@ -384,7 +385,7 @@ static void test_bounce(void **state)
 	assert_true(rep.freeze_ns >= t.bounce_ns && rep.freeze_ns < 3000000000u);
 	printf("           freeze behind a splice %.1f ms, frozen %.3f ms\n",
 	       (double)rep.freeze_ns / 1e6, (double)rep.frozen_ns / 1e6);
-	/* unharmed: it goes on sleeping, and its data arrive */
+	/* unharmed: it continues to sleep, and its data arrive */
 	usleep(20000);
 	assert_int_equal(waitpid(sp.pid, &status, WNOHANG | WUNTRACED), 0);
 	assert_int_equal(state_of(sp.pid), 'S');
@@ -408,7 +409,8 @@ static void *splice_thread(void *arg)
 	return (void *)(intptr_t)do_splice(st->pipe_fd);
 }
 
-/* Our own splice: never bounced, so the freeze is given up; later it thaws by itself. */
+/* A splice of this process: never bounced, so the freeze is given up; later it thaws
+ * automatically. */
 static void test_giveup(void **state)
 {
 	struct probe p = { 0 };
@@ -454,15 +456,15 @@ static void *stop_later(void *arg)
 	return NULL;
 }
 
-/* seal() would ask for a freeze itself, behind the one that is pending. */
+/* seal() would request a freeze itself, after the pending one. */
 static int count_seal(void *ctx)
 {
 	((struct probe *)ctx)->calls++;
 	return 0;
 }
 
-/* Writes are withheld while a freeze is awaited: it is sealed without, the freezer thaws by itself,
- * and the next one freezes. */
+/* Writes are withheld while a freeze is pending: the seal goes without it, the freezer thaws
+ * automatically, and the next one freezes. */
 static void test_stopped(void **state)
 {
 	struct probe p = { 0 };
@@ -528,7 +530,7 @@ static void test_vfat(void **state)
 	scratch_free(&s);
 }
 
-/* An erofs of two blocks, whose root is empty: a file system without freeze that every kernel here
+/* An erofs of two blocks with an empty root: a file system without freeze that every kernel here
  * has. */
 static void erofs_write(void)
 {
@@ -562,8 +564,7 @@ static void erofs_write(void)
 	assert_int_equal(io_pwrite_full(s.loop.fd, buf, 8192, 0), 0);
 }
 
-/* Synced is enough where nobody can write; where somebody can, a file system without freeze is
- * refused. */
+/* A sync is enough if no program can write; otherwise a file system without freeze is refused. */
 static void test_no_freeze(void **state)
 {
 	struct probe p = { 0 };

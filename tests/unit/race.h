@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What tests with threads have in common: the first thing that went wrong. */
+/* Shared by tests with threads: the first error. */
 #ifndef COWFS_TESTS_RACE_H
 #define COWFS_TESTS_RACE_H
 
@@ -14,7 +14,7 @@ struct race {
 };
 
 static inline void race_fail(struct race *r, const char *fmt, ...) PRINTF(2, 3);
-/* Ends the race. The first one is told; asserting is for the main thread. */
+/* Ends the race. Only the first error is reported; assertions are for the main thread. */
 static inline void race_fail(struct race *r, const char *fmt, ...)
 {
 	char text[200];

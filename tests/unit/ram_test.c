@@ -15,7 +15,7 @@
 #include "ram/generation.h"
 #include "breaks.h"
 
-#define LEAF_BLKS 16384u /* what a leaf of the map stands for: 64 MiB */
+#define LEAF_BLKS 16384u /* covered by one leaf of the map: 64 MiB */
 
 static uint64_t rnd_state = 88172645463325252u;
 
@@ -27,7 +27,7 @@ static uint64_t rnd(uint64_t below)
 	return rnd_state % below;
 }
 
-/* Stands in front of the C library's: lets the n-th plain allocation fail. */
+/* Replaces the C library's function: makes the n-th plain allocation fail. */
 static unsigned fail_allocation_in;
 
 int fallocate(int fd, int mode, off_t off, off_t len)
@@ -93,7 +93,7 @@ static void store_is_bounded_and_invisible(void **state)
 	assert_int_equal(used_bytes(s), MIB);
 	assert_int_equal(generation_write(g, MIB, data, COW_BLK_BYTES), -ENOSPC);
 	assert_int_equal(generation_mark(g, 0, 64, BLK_DATA), 0);
-	generation_drop(g, 0, 256); /* what is not marked goes */
+	generation_drop(g, 0, 256); /* unmarked blocks are dropped */
 	assert_int_equal(used_bytes(s), sizeof(data));
 	assert_int_equal(generation_punch(g, 0, 32), 0);
 	assert_int_equal(used_bytes(s), sizeof(data) / 2);
@@ -131,7 +131,7 @@ static void bounds_are_checked(void **state)
 	ram_store_close(s);
 }
 
-/* A block that the map shows as data, and the store does not have, would be committed as zeroes. */
+/* A block that is data in the map but missing in the store would be committed as zeroes. */
 static int check_map(bool in_store)
 {
 	struct ram_store *s = open_store(MIB);
@@ -155,7 +155,7 @@ static void map_is_checked(void **state)
 	assert_breaks("M4 store", check_map(false));
 }
 
-/* Every state and run that the generation tells is the model's. */
+/* Every state and run of the generation is the model's. */
 static void check_model(const struct generation *g, const uint8_t *model, uint64_t blks)
 {
 	struct generation_stats stats, want = { 0 };
@@ -248,7 +248,7 @@ static void map_costs_what_is_dirty(void **state)
 	generation_drop(g, 0, blks);
 	for (uint64_t b = 0; b < blks; b += LEAF_BLKS / 2)
 		generation_run(g, b, 1, &st);
-	assert_int_equal(generation_map_bytes(g), empty); /* looking allocates nothing */
+	assert_int_equal(generation_map_bytes(g), empty); /* a query allocates nothing */
 
 	assert_int_equal(generation_mark(g, blks - 3, 3, BLK_DATA), 0);
 	assert_int_equal(generation_mark(g, blks / 2, 2, BLK_HOLE), 0);
@@ -314,8 +314,8 @@ static void content_at_any_alignment(void **state)
 	ram_store_close(s);
 }
 
-/* Threads mark blocks of the same words; each owns every fourth block, so that what they leave
- * behind is known. */
+/* Threads mark blocks of the same words; each owns every fourth block, so that the result is
+ * known. */
 enum { MARKERS = 4, SHARED_BLKS = 2 * LEAF_BLKS };
 
 struct marker {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * A session that was taken over: it answers anything, at any time, and nothing of it may reach
- * beyond an error or a wrong answer. The sessions here are threads (this program has a fsproc.c of
- * its own).
+ * A session that an attacker has taken over: it may answer anything, at any time, and its effect
+ * must not go beyond an error or a wrong answer. The sessions here are threads (this program has a
+ * fsproc.c of its own).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -136,12 +136,12 @@ static void test_hostile_session(void **state)
 	unsigned good = 0, died = 0;
 
 	(void)state;
-	put(0x38, 0xef53, 2); /* an ext3 with a journal, as far as fsinfo.c looks */
+	put(0x38, 0xef53, 2); /* an ext3 with a journal, as far as fsinfo.c reads it */
 	put(0x5c, 4, 4);
 	put(0xe0, 8, 4);
 	put(4, 2048, 4);
 	alarm(300);
-	answer_patience_ns = 30000000; /* some wait for the rest of what will not come */
+	answer_patience_ns = 30000000; /* some wait for the missing rest */
 	for (int i = 0; i < ROUNDS; i++) {
 		struct fs_fingerprint fp;
 		struct fsinfo info;
@@ -173,9 +173,9 @@ static void test_hostile_session(void **state)
 	assert_true(good > 100 && died > 100);
 }
 
-/* ---- one thing each ---- */
+/* ---- single properties ---- */
 
-/* Answers the first question; drops: so many bytes at a time, with a pause before each. */
+/* Answers the first question; drops: number of bytes at a time, with a pause before each. */
 static struct {
 	struct answer a;
 	size_t drops;
@@ -221,8 +221,8 @@ static int ask_once(void)
 	return e;
 }
 
-/* What is an error of nobody is no answer: neither a positive number, which callers take for
- * success, nor one of ours. */
+/* An error code that does not exist is not an answer: neither a positive number, which callers take
+ * for success, nor a code of cowfs itself. */
 static void test_strange_errors(void **state)
 {
 	(void)state;
@@ -244,7 +244,7 @@ static void test_strange_errors(void **state)
 	plain.a.err = 0;
 }
 
-/* Each of its bytes comes in time, and all of them do not. */
+/* Each single byte comes in time, but all of them together do not. */
 static void test_drops(void **state)
 {
 	uint64_t patience_ns = answer_patience_ns, begin_ns, took_ns;
@@ -257,12 +257,12 @@ static void test_drops(void **state)
 	begin_ns = now_ns();
 	assert_int_equal(ask_once(), -EOWNERDEAD);
 	took_ns = now_ns() - begin_ns;
-	assert_in_range(took_ns, 250000000, 5000000000); /* of waiting; the rest is the machine's */
+	assert_in_range(took_ns, 250000000, 5000000000); /* of waiting; the machine adds the rest */
 	answer_patience_ns = patience_ns;
 	plain.drops = plain.pause_us = 0;
 }
 
-/* Reads for ever: it ends with what an honest session could need. */
+/* Reads forever: it is ended at the limit that an honest session could need. */
 static uint64_t read_blks;
 
 static void *reads_on(void *ctx)
@@ -292,8 +292,8 @@ static void test_reads_on(void **state)
 	assert_in_range(read_blks, 60000, 70000);
 }
 
-/* Groups whose bits do not fill their last byte, or fill the block: what a run says, each block
- * says. */
+/* Groups whose bits do not fill their last byte, or fill the block: the answer of a run is the
+ * answer of each block. */
 static struct fsimage_facts odd;
 
 static void *answer_odd(void *ctx)
@@ -307,7 +307,7 @@ static void *answer_odd(void *ctx)
 					{ i ? (void *)bits : (void *)&odd, (size_t)a.bytes } };
 		struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
 
-		/* long runs of both, and what is between */
+		/* long runs of both, and of the part in between */
 		for (size_t k = 0; k < sizeof(bits); k++)
 			bits[k] = (uint8_t)(k / 16 % 3 == 0   ? 0
 					    : k / 16 % 3 == 1 ? 0xff
@@ -373,7 +373,7 @@ static void *ends(void *ctx)
 	return ctx;
 }
 
-/* Where each session dies, what the superblock says is known, and no block is free. */
+/* If each session dies, only the superblock is known, and no block is free. */
 static void test_all_die(void **state)
 {
 	const struct blk_reader r = { image_read, NULL, BLKS };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/* The table of rewrites against a count of everything: exact while it has room, never too high, and
- * never without its sum. */
+/* The table of rewrites against a complete count: exact while it has room, never too high, and
+ * always with its sum. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ struct found {
 	uint32_t of[BLKS], later[BLKS];
 };
 
-/* What it tells is no more than the truth, and its sum is the truth. */
+/* Its counts are no more than the true ones, and its sum is the true sum. */
 static void look(struct rewrites *w, const struct truth *t, struct found *ret)
 {
 	struct rewrites_part part;
@@ -74,7 +74,7 @@ static struct rewrites *fresh(size_t bytes)
 	return w;
 }
 
-/* Files that lie in runs: exact, and in one call as in many. */
+/* Files that lie in runs: exact, in one call as in many. */
 static void test_exact(void **state)
 {
 	struct rewrites *w = fresh(256 * KIB);
@@ -105,7 +105,7 @@ static void test_exact(void **state)
 	rewrites_free(w);
 }
 
-/* A block that each generation writes once is known by its second. */
+/* A block that each generation writes once is counted from its second write on. */
 static void test_later(void **state)
 {
 	struct rewrites *w = fresh(16 * KIB);
@@ -122,7 +122,7 @@ static void test_later(void **state)
 	rewrites_free(w);
 }
 
-/* Far more blocks than places, some of them hot: sums hold, and the hot ones stay. */
+/* Far more blocks than entries, some of them hot: sums are exact, and the hot ones stay. */
 static void test_crowded(void **state)
 {
 	struct rewrites *w = fresh(4 * KIB); /* 320 blocks */
@@ -135,7 +135,7 @@ static void test_crowded(void **state)
 		if (i % 4 == 0)
 			one(w, &truth, 1000 + 7 * rnd(40), 1);
 		else
-			one(w, &truth, rnd(BLKS), rnd(2)); /* nobody twice soon */
+			one(w, &truth, rnd(BLKS), rnd(2)); /* hardly any block twice soon */
 		if (i % 50000 == 0)
 			look(w, &truth, &found);
 	}
@@ -153,7 +153,7 @@ static void test_crowded(void **state)
 	rewrites_free(w);
 }
 
-/* A file of any size that is written once costs nobody anything. */
+/* A file of any size that is written once takes no entry from another block. */
 static void test_stream(void **state)
 {
 	struct rewrites *w = fresh(KIB);
@@ -184,10 +184,10 @@ static void test_forget(void **state)
 	assert_int_equal(found.totals.discarded, 8);
 	assert_int_equal(found.of[10], 4);
 	assert_int_equal(found.blks, 1);
-	one(w, &truth, 11, 0); /* somebody else's */
+	one(w, &truth, 11, 0); /* of another block */
 	look(w, &truth, &found);
 	assert_int_equal(found.blks, 1);
-	/* what no number of 32 bits names is in the sums */
+	/* blocks beyond 32-bit numbers are in the sums */
 	rewrites_count(w, (1ull << 40) - 1, 1, &(uint64_t){ 1 });
 	rewrites_count(w, UINT32_MAX - 1ull, 3, &(uint64_t){ 6 });
 	truth.all_absorbed += 3;

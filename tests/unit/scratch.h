@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A scratch file system on a loop device over an image file, mounted in a private mount namespace
- * below a private directory. A janitor process tidies up (thaws, unmounts, detaches, removes) if
- * the test dies.
+ * below a private directory. If the test dies, a janitor process cleans up (thaws, unmounts,
+ * detaches, removes).
  */
 #ifndef COWFS_TESTS_SCRATCH_H
 #define COWFS_TESTS_SCRATCH_H
@@ -31,7 +31,7 @@ struct scratch {
 	pid_t janitor;
 };
 
-/* True, and says so, if this is not root: the caller returns 0 (cmocka's exit status for nothing
+/* True, with a message, if this is not root: the caller returns 0 (cmocka's exit status for nothing
  * failed). */
 static inline bool scratch_not_root(const char *test)
 {
@@ -51,7 +51,7 @@ static inline void scratch_thaw(const struct scratch *s)
 	close(fd);
 }
 
-/* Only ever what carries our label. */
+/* Clears only a device with the label of this test. */
 static inline void scratch_clear_loop(const struct scratch *s)
 {
 	struct loop_info64 info;
@@ -69,7 +69,7 @@ static inline void scratch_tidy(const struct scratch *s)
 {
 	struct stat dir, mnt;
 
-	/* whatever lies on the mount point, and never anything else */
+	/* everything mounted on the mount point, and never anything else */
 	while (stat(s->dir, &dir) == 0 && stat(s->mnt, &mnt) == 0 && mnt.st_dev != dir.st_dev) {
 		scratch_thaw(s);
 		if (umount2(s->mnt, MNT_DETACH) < 0)
@@ -149,8 +149,8 @@ static inline void scratch_free(struct scratch *s)
 	alarm(0);
 }
 
-/* ext4's flag as it stands on the device: set while mounted read-write, clear while frozen.
- * Disturbs nothing. */
+/* ext4's flag on the device: set while mounted read-write, clear while frozen. Has no side
+ * effects. */
 static inline bool scratch_needs_recovery(const struct scratch *s)
 {
 	_cleanup_close_ int fd = open(s->loop.path, O_RDONLY | O_DIRECT | O_CLOEXEC);

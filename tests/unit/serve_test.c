@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Leader and followers over a queue of this test's own making. */
+/* Leader and followers over a queue made by this test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,9 +23,9 @@ struct queue {
 	enum kind kind[4096];
 	unsigned first, n;
 	bool end;
-	sem_t release; /* what HAND_OVER and STUCK wait for */
+	sem_t release; /* HAND_OVER and STUCK wait for this */
 	atomic_uint by_waited, quick, waiting, receivers, most_receivers;
-	pthread_t by[4096]; /* who served the quick ones */
+	pthread_t by[4096]; /* threads that served the quick ones */
 };
 
 static struct queue q;
@@ -74,7 +74,7 @@ static void handle(void *ctx, void *buf, size_t len_bytes)
 		break;
 	case HAND_OVER:
 		serve_hand_over(q.serve);
-		serve_hand_over(q.serve); /* once is enough, twice does no harm */
+		serve_hand_over(q.serve); /* once is enough, twice is harmless */
 		wait_released();
 		break;
 	case STUCK:
@@ -92,7 +92,7 @@ static void put(enum kind kind)
 	pthread_mutex_unlock(&q.lock);
 }
 
-/* until *what is n, or 10 s are over */
+/* until *what is n, or after 10 s */
 static void wait_for(atomic_uint *what, unsigned n)
 {
 	uint64_t until = now_ns() + 10000000000u;
@@ -120,7 +120,7 @@ static int teardown(void **state)
 	pthread_cond_broadcast(&q.changed);
 	pthread_mutex_unlock(&q.lock);
 	for (unsigned i = 0; i < ARRAY_SIZE(q.kind); i++)
-		sem_post(&q.release); /* who still waits after a failure */
+		sem_post(&q.release); /* threads that still wait after a failure */
 	serve_free(q.serve);
 	sem_destroy(&q.release);
 	pthread_cond_destroy(&q.changed);
@@ -140,7 +140,7 @@ static void test_one_receives(void **state)
 		assert_true(pthread_equal(q.by[i], q.by[0]));
 }
 
-/* two of three wait, the third serves all the rest */
+/* two of three wait, the third serves everything else */
 static void test_hand_over(void **state)
 {
 	(void)state;
@@ -150,12 +150,12 @@ static void test_hand_over(void **state)
 	for (unsigned i = 0; i < 100; i++)
 		put(QUICK);
 	wait_for(&q.quick, 100);
-	put(HAND_OVER); /* now nobody is left */
+	put(HAND_OVER); /* now no thread is left */
 	wait_for(&q.waiting, 3);
 	put(QUICK);
 	usleep(20000);
 	assert_int_equal(q.quick, 100);
-	sem_post(&q.release); /* the first that has time goes on */
+	sem_post(&q.release); /* the first free thread continues */
 	wait_for(&q.quick, 101);
 	sem_post(&q.release);
 	sem_post(&q.release);
@@ -164,7 +164,7 @@ static void test_hand_over(void **state)
 	wait_for(&q.quick, 102);
 }
 
-/* no hand-over: found out by the watch */
+/* no hand-over: the watch detects it */
 static void test_stuck(void **state)
 {
 	(void)state;
@@ -179,7 +179,7 @@ static void test_stuck(void **state)
 		sem_post(&q.release);
 		wait_for(&q.waiting, 0);
 		if (round % 2)
-			usleep(5 * SERVE_STUCK_MS * 1000); /* the watch sleeps meanwhile */
+			usleep(5 * SERVE_STUCK_MS * 1000); /* meanwhile the watch sleeps */
 	}
 }
 
@@ -198,7 +198,7 @@ static void test_all_stuck(void **state)
 	wait_for(&q.waiting, 0);
 }
 
-/* a lone request was waited for, those behind others were not */
+/* a lone request was waited for, later ones in a queue were not */
 static void test_waited(void **state)
 {
 	(void)state;
@@ -214,7 +214,7 @@ static void test_waited(void **state)
 		put(QUICK);
 	sem_post(&q.release);
 	wait_for(&q.quick, 1050);
-	assert_in_range(q.by_waited, 50, 150); /* a receiver may be put to sleep in between */
+	assert_in_range(q.by_waited, 50, 150); /* a receiver may sleep in between */
 }
 
 int main(void)

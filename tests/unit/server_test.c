@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Server and client over a real socket, with a volume that only pretends. */
+/* Server and client over a real socket, with a simulated volume. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@
 
 #define MS 1000000ull
 
-/* ---- the pretended volume ---- */
+/* ---- the simulated volume ---- */
 
 static atomic_int in_use, armed, running, job_result;
 static atomic_uint job_ms, runs, most_at_once;
@@ -59,7 +59,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->discard_armed = armed;
 }
 
-/* as if every other block of so many were uncommitted */
+/* as if every other block of this number were uncommitted */
 enum { PRETENDED_BLKS = 2000 };
 
 void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret)
@@ -71,7 +71,7 @@ void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_chan
 			ret->next_blk = blk;
 			return;
 		}
-		/* as long as numbers get */
+		/* with the longest numbers */
 		ret->run[ret->runs].blk = UINT32_MAX - PRETENDED_BLKS + blk;
 		ret->run[ret->runs++].blks = UINT32_MAX;
 	}
@@ -166,7 +166,7 @@ static struct json_object *call(enum proto_command command, struct request rq, c
 	return o;
 }
 
-static int code_of(struct json_object *o) /* of an answer that is put here */
+static int code_of(struct json_object *o) /* of an answer, which it releases */
 {
 	bool ok = json_object_get_boolean(json_object_object_get(o, "ok"));
 	const char *code = json_object_get_string(json_object_object_get(o, "code"));
@@ -228,7 +228,7 @@ static void test_status(void **state)
 	assert_int_equal(st.st_mode & 0777, 0644);
 }
 
-/* a table without end, in full parts of numbers as long as they get */
+/* a table of unlimited length, in full parts with the longest numbers */
 void volume_get_rewrites(struct volume *v, uint32_t first, struct rewrites_part *ret)
 {
 	(void)v;
@@ -307,7 +307,7 @@ static void test_status_during_commit(void **state)
 		slow += status_ns() > 50 * MS;
 		usleep(20000);
 	}
-	assert_in_range(slow, 0, 2); /* the machine may be busy: not with our lock, though */
+	assert_in_range(slow, 0, 2); /* the machine may be busy, the lock is free */
 	assert_int_equal(
 		code_of(call(COMMAND_COMMIT, (struct request){ .no_wait = true }, NULL, NULL)),
 		-EBUSY);
@@ -356,10 +356,10 @@ static void test_silent_clients(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
 		fds[i] = raw_connect();
-		usleep(200); /* the backlog is only so long */
+		usleep(200); /* the backlog is limited */
 	}
 	assert_true(status_ns() < 500 * MS);
-	assert_int_equal(recv(fds[0], &c, 1, MSG_DONTWAIT), 0); /* the oldest had to go */
+	assert_int_equal(recv(fds[0], &c, 1, MSG_DONTWAIT), 0); /* the oldest was dropped */
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
 		close(fds[i]);
 	assert_true(status_ns() < 500 * MS);
@@ -403,7 +403,7 @@ static void test_long_line(void **state)
 	assert_true(n > 0);
 	answer[n] = '\0';
 	assert_non_null(strstr(answer, "E2BIG"));
-	assert_true(read(fd, answer, sizeof(answer)) <= 0); /* and out */
+	assert_true(read(fd, answer, sizeof(answer)) <= 0); /* and closed */
 	close(fd);
 }
 
@@ -424,7 +424,7 @@ static void test_half_closed(void **state)
 		len += (size_t)n;
 	answer[len] = '\0';
 	assert_non_null(strstr(answer, "\"generation\":1,"));
-	assert_non_null(strstr(answer, "\"ram_limit_bytes\"")); /* the second one was served, too */
+	assert_non_null(strstr(answer, "\"ram_limit_bytes\"")); /* the second one was also served */
 	close(fd);
 }
 
@@ -439,8 +439,8 @@ static void test_gone_before_its_turn(void **state)
 	usleep(100000);
 	assert_int_equal(write(second, rq, sizeof(rq) - 1), sizeof(rq) - 1);
 	usleep(100000);
-	close(second); /* waiting: not begun */
-	close(first);  /* running: goes on */
+	close(second); /* waiting: not started */
+	close(first);  /* running: continues */
 	usleep(900000);
 	assert_int_equal(runs, 1);
 	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ 0 }, NULL, NULL)), 0);
@@ -505,7 +505,7 @@ static void test_names(void **state)
 	assert_string_equal(name, "vol");
 	assert_int_equal(client_open(&c, "nobody", &err), -ESRCH);
 	assert_int_equal(err.exit, EXIT_NOT_RUNNING);
-	/* one that has died is not counted, and says so when it is meant */
+	/* a volume whose daemon has died is not counted, and is reported if it is addressed */
 	assert_int_equal(rundir_claim(&other, "dead"), 0);
 	assert_int_equal(client_open(&c, NULL, &err), 0);
 	client_close(&c);
@@ -548,7 +548,7 @@ static void test_detach_refused(void **state)
 	assert_int_equal(runs, 0);
 	assert_int_equal(armed, 0);
 	in_use = 0;
-	job_result = -EIO; /* the commit fails: the discard that was not asked for stays off */
+	job_result = -EIO; /* the commit fails: the discard that was not asked for stays disabled */
 	assert_int_equal(
 		code_of(call(COMMAND_DETACH, (struct request){ .discard = true }, NULL, NULL)),
 		-EIO);
@@ -582,7 +582,7 @@ static void test_detach(void **state)
 	assert_int_equal(armed, 1);
 	assert_int_equal(last_request.job, JOB_DETACH);
 	usleep(100000);
-	assert_int_equal(result, 5); /* not before everything is let go */
+	assert_int_equal(result, 5); /* not before everything is released */
 	teardown(state);
 	pthread_join(thread, NULL);
 	assert_int_equal(result, 1);
@@ -598,7 +598,7 @@ static int make_run_path(void **state)
 static int remove_run_path(void **state)
 {
 	(void)state;
-	return rmdir(run_path); /* nothing was left behind */
+	return rmdir(run_path); /* nothing is left */
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The atomic shrink on a simulated card: the power is cut at every single write and flush, and
- * again while the cut is being made good. Afterwards each block that the old or the new file system
- * uses is the one that it should be.
+ * again while the shrink is completed. Afterwards each block that the old or the new file system
+ * uses must have the content of that file system.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -89,11 +89,11 @@ static void make_scene(struct scene *s, const char *mkfs, const char *files, con
 		sh("truncate -s 32M old && mke2fs -q -F -E nodiscard,lazy_itable_init=0 %s -d src old",
 		   mkfs),
 		0);
-	/* holes in front, so that what is in the tail can move there */
+	/* holes in front, so that the content of the tail can move there */
 	assert_int_equal(
 		sh("for i in 1 3 5 7 9 11; do echo rm d$i/f; done | debugfs -w old; e2fsck -fp old"),
 		0);
-	/* a file there, made by hand; the counts are wrong then, which e2fsck corrects */
+	/* a file there, made by hand; its counts are wrong, and e2fsck corrects them */
 	if (last_block)
 		assert_int_equal(
 			sh("printf 'write /dev/null last\nsif last block[0] %s\nsif last blocks 2\nsif last size 1024\nsetb %s\n' | "
@@ -118,7 +118,7 @@ static void free_scene(struct scene *s)
 	free(s->new.data);
 }
 
-/* Every block that the image uses is on the card as it is in the image. */
+/* Every block that the image uses has the image's content on the card. */
 static bool card_holds(struct card *c, struct image *im)
 {
 	struct blk_reader r = image_reader(im);
@@ -163,8 +163,8 @@ static int probe(struct card *c, struct log_super *super)
 	return super_find(c, c, &fs, 0, super, &trouble);
 }
 
-/* What attach and recover do after a cut. cut: and the power goes again at that operation. 1 new, 0
- * old */
+/* The steps of attach and recover after a cut. cut: the power is cut again at that operation. 1
+ * new, 0 old */
 static int go_on(struct card *c, uint64_t cut, uint64_t seed)
 {
 	struct log_super super;
@@ -202,7 +202,8 @@ static void check_new_log(struct card *c)
 	log_close(log);
 }
 
-/* What becomes of the unflushed writes: the first ones by the seed, the others all alike. */
+/* Fate of the unflushed writes: by the seed in the first variants, the same for all writes in the
+ * others. */
 enum { BY_SEED = 3, ALIKE = 3, TORN = 3, VARIANTS = BY_SEED + ALIKE + TORN };
 
 static enum sim_fate alike(void *arg, size_t i)
@@ -230,7 +231,7 @@ static void one_cut(struct scene *s, uint64_t n, unsigned v, struct tally *t, bo
 	*ret_all_alike = !sim_pending(c);
 	sim_seed(c, n * 16 + v + 1);
 	sim_power_cycle(c, v < BY_SEED ? NULL : alike, &v);
-	/* a second cut, somewhere in what goes on */
+	/* a second cut, somewhere in the completion */
 	new = go_on(c, v == 0 || v == BY_SEED ? 0 : 1 + (n * 7 + v * 3) % 24, n + v);
 	if (rep.committed && !new)
 		fail_msg("cut %llu/%u: a commit that was reported is gone", (unsigned long long)n,
@@ -242,7 +243,7 @@ static void one_cut(struct scene *s, uint64_t n, unsigned v, struct tally *t, bo
 		check_new_log(c);
 	t->cuts++;
 	*(new ? &t->news : &t->olds) += 1;
-	/* what was cut off can be done again */
+	/* the cut shrink can be repeated */
 	if (!new &&n % 8 == 0 && v < BY_SEED) {
 		assert_int_equal(do_shrink(s, c, &rep), 0);
 		assert_true(card_holds(c, &s->new));
@@ -284,7 +285,7 @@ static void every_cut(struct scene *s)
 	assert_true(t.olds > 20 && t.news > 20);
 }
 
-/* ---- what a file may hold ---- */
+/* ---- content that a file may hold ---- */
 
 enum { FORGED_RING_BLKS = LOG_MIN_SEGMENTS * LOG_MIN_SEG_BYTES / COW_BLK_BYTES, VICTIM_BLK = 3000 };
 
@@ -303,8 +304,8 @@ static struct log_super forged_super(uint64_t fs_bytes, uint64_t super_off, uint
 				   .erase_block_bytes = LOG_MIN_SEG_BYTES };
 }
 
-/* A user with knowledge of everything: the log's own code writes the super record and a ring, into
- * blocks of his. */
+/* A user who knows everything: the log's own code writes the superblock and a ring into blocks of
+ * this user. */
 static void forge_pending(struct card *c, const struct log_super *s)
 {
 	_cleanup_free_ uint8_t *evil = io_alloc(COW_BLK_BYTES), *blk0 = io_alloc(COW_BLK_BYTES);
@@ -338,8 +339,8 @@ static int find(struct card *c, struct log_super *super, unsigned *trouble)
 	return super_find(c, c, &fs, 0, super, trouble);
 }
 
-/* In each place, in a used block or a free one: no file system vouches for it. And it is in
- * nobody's way. */
+/* In each place, in a used block or a free one: no file system vouches for it, and it blocks
+ * nothing. */
 static void test_forged_pending(void **state)
 {
 	struct log_super super, forged;
@@ -372,8 +373,8 @@ static void test_forged_pending(void **state)
 	free_scene(&s);
 }
 
-/* Other states of it, in all places of the file system: none is a log, and none is damage that
- * stops anybody. */
+/* Other states of it, in all places of the file system: none is accepted as a log, and none counts
+ * as damage that blocks anything. */
 static void test_forged_others(void **state)
 {
 	struct log_super super, forged;
@@ -404,15 +405,17 @@ static void test_forged_others(void **state)
 			assert_int_equal(sim_clone(&c, s.card), 0);
 			assert_int_equal(sim_poke(c, off, blk, COW_BLK_BYTES), 0);
 			r = find(c, &super, &trouble);
-			/* at the end of the device, it may say that it is void: which is true */
+			/* at the end of the device, it may say that it is void, which is true */
 			assert_true(r == -ENOENT || (r == -ESTALE && i == 0));
 			card_close(c);
 		}
 	free_scene(&s);
 }
 
-/* A shrink is cut off with its tags in place, and the file system is mounted elsewhere: they vouch
- * for nothing any more, neither for its own log nor for one that knows this home. */
+/*
+ * A shrink is cut off with its tags in place, and the file system is mounted elsewhere: then the
+ * tags vouch for nothing, neither for its own log nor for one that knows the present home content.
+ */
 static void test_stale_tags(void **state)
 {
 	_cleanup_free_ uint8_t *blk0 = io_alloc(COW_BLK_BYTES);
@@ -437,7 +440,7 @@ static void test_stale_tags(void **state)
 	assert_int_equal(super.state, SUPER_PENDING);
 	assert_int_equal(sim_peek(c, 0, blk0, COW_BLK_BYTES), 0);
 	assert_int_equal(shrink_mark_look(blk0, super.ring_uuid), SHRINK_MARK_MATCH);
-	/* s_mtime, and the checksum that belongs to it */
+	/* s_mtime, and its checksum */
 	tags = shrink_mark_get(blk0);
 	blk0[1024 + 0x2c] ^= 1;
 	shrink_mark_put(blk0, &tags);
@@ -471,8 +474,7 @@ static void test_free_tail(void **state)
 	free_scene(&s);
 }
 
-/* Blocks of 1 KiB, eight groups; files up to the end, which have to move; the last block is in
- * use. */
+/* Blocks of 1 KiB, eight groups; files up to the end, which must move; the last block is in use. */
 static void test_full_tail(void **state)
 {
 	struct scene s;
@@ -491,8 +493,10 @@ static void test_full_tail(void **state)
 	free_scene(&s);
 }
 
-/* A log in use whose checkpoint left garbage instead of the superblock: it is found, whatever a
- * file has to offer. And a device on which something else is now has no shrink under way. */
+/*
+ * A log in use whose checkpoint left garbage instead of the superblock: it is found, whatever a
+ * file contains. A device that now has other content has no shrink under way.
+ */
 static void test_garbage_home(void **state)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A simulated card and what its blocks hold. Behind cmocka.h. */
+/* A simulated card and the content of its blocks. Behind cmocka.h. */
 #ifndef COWFS_TESTS_SIM_CARD_H
 #define COWFS_TESTS_SIM_CARD_H
 
@@ -28,7 +28,8 @@ static inline struct card *new_card(void)
 	return c;
 }
 
-/* A block filled with `value`; the same everywhere, so that a sector tells whose it is. */
+/* Writes a block filled with `value`; it is the same everywhere, so that a sector shows which write
+ * it comes from. */
 static inline int put(struct card *c, uint64_t blk, uint8_t value)
 {
 	memset(buf, value, COW_BLK_BYTES);

@@ -16,7 +16,7 @@
 
 /* ---- cuts ---- */
 
-/* write, write, flush, write, flush; returns how many operations were good */
+/* write, write, flush, write, flush; returns the number of successful operations */
 static unsigned scenario(struct card *c)
 {
 	unsigned good = 0;
@@ -116,7 +116,7 @@ static void test_fates(void **state)
 	card_close(c);
 }
 
-/* Every sector by itself: over seeds each is seen old and new next to each neighbour. */
+/* Every sector on its own: over the seeds each is old and new next to each neighbour. */
 static void test_torn_sectors_are_independent(void **state)
 {
 	enum sim_fate torn = SIM_TORN;
@@ -139,7 +139,7 @@ static void test_torn_sectors_are_independent(void **state)
 	card_close(c);
 }
 
-/* what each block of a 40-block write became at a random cut: counts by kind, and a digest */
+/* results of a random cut for each block of a 40-block write: counts by kind, and a digest */
 struct outcome {
 	unsigned old, done, torn, garbage;
 	uint64_t digest;
@@ -288,8 +288,9 @@ static void test_fail_once_and_forever(void **state)
 }
 
 /*
- * After a failed flush: each write is durable, pending or lost; all three happen, sometimes all
- * to one kind; reads show what a good flush would then make durable; nothing older is hurt.
+ * After a failed flush: each write is durable, pending or lost; all three occur, sometimes all to
+ * one kind; reads show the content that a good flush would then make durable; older content is
+ * undamaged.
  */
 static void check_after_failure(const struct card *from, bool by_write, unsigned *kinds)
 {
@@ -367,7 +368,7 @@ static void test_lie(void **state)
 		for (unsigned epoch = 1; epoch <= 6; epoch++)
 			assert_int_equal(seen(c, epoch), epoch + lie <= 6 ? epoch : 0);
 		assert_int_equal(seen(c, 7), 0);
-		/* the lie stays over the cut; honest again, one flush empties the cache */
+		/* the lie survives the cut; on an honest card one flush empties the cache */
 		assert_int_equal(card_set_writable(c, true), 0);
 		assert_int_equal(put(c, 8, 8), 0);
 		assert_int_equal(card_flush(c), 0);
@@ -379,8 +380,8 @@ static void test_lie(void **state)
 	}
 }
 
-/* A failing operation spares what a flush has acknowledged, lie or not; the first writes may be
- * made durable. */
+/* A failing operation does not affect writes that a flush has acknowledged, lie or not; the first
+ * writes may be made durable. */
 static void test_lie_and_failure(void **state)
 {
 	enum sim_fate dropped = SIM_DROPPED;
@@ -406,7 +407,7 @@ static void test_lie_and_failure(void **state)
 	card_close(c);
 }
 
-/* The erase block of the last write, from some offset on; what is in flight there has its own
+/* The erase block of the last write, from some offset on; writes in flight there have their own
  * fate. */
 static void test_collateral(void **state)
 {

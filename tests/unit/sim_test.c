@@ -83,7 +83,7 @@ static void test_writable(void **state)
 
 	(void)state;
 	usleep(2000);
-	assert_int_equal(card_set_writable(c, true), 0); /* again: the clock runs on */
+	assert_int_equal(card_set_writable(c, true), 0); /* again: the clock is not reset */
 	assert_int_equal(card_set_writable(c, false), 0);
 	assert_true(c->account.writable_ns >= 2000000);
 	assert_true(c->account.writable_ns <= now_ns() - before + 1000000);
@@ -138,7 +138,7 @@ static void test_account_and_counters(void **state)
 	assert_int_equal(k.written_bytes, 6 * COW_BLK_BYTES);
 	assert_int_equal(k.flushes, 1);
 	assert_int_equal(k.discarded_bytes, 0);
-	/* a foreign writer is seen by the device alone; a poke by nobody */
+	/* a foreign write shows only in the device's counters; a poke shows nowhere */
 	assert_int_equal(c->ops->write(c, 0, buf, COW_BLK_BYTES), 0);
 	assert_int_equal(sim_poke(c, 0, buf, COW_BLK_BYTES), 0);
 	assert_int_equal(card_counters(c, &k), 0);
@@ -147,7 +147,7 @@ static void test_account_and_counters(void **state)
 	card_close(c);
 }
 
-/* ---- copies and straight access ---- */
+/* ---- copies and direct access ---- */
 
 static void test_clone_is_apart(void **state)
 {
@@ -168,7 +168,7 @@ static void test_clone_is_apart(void **state)
 	assert_int_equal(sim_ops(d), 4);
 	assert_int_equal(sim_pending(d), 2);
 	assert_int_equal(put(d, 1, 7), 0);
-	assert_int_equal(card_flush(d), -EIO); /* the armed cut came along */
+	assert_int_equal(card_flush(d), -EIO); /* the armed cut was copied, too */
 	assert_false(sim_is_dead(c));
 	sim_power_cycle(d, fixed_fate, &done);
 	sim_power_cycle(e, fixed_fate, &dropped);
@@ -198,7 +198,7 @@ static void test_peek_and_poke(void **state)
 	assert_int_equal(text[0], 0);
 	assert_int_equal(card_read(c, COW_BLK_BYTES, buf, 2 * COW_BLK_BYTES), 0);
 	assert_memory_equal(buf + COW_BLK_BYTES - 4, "straddle", 8);
-	/* under a cached write it is not seen, and the write wins at the flush */
+	/* under a cached write it is not visible, and the write wins at the flush */
 	assert_int_equal(put(c, 2, 9), 0);
 	assert_int_equal(sim_poke(c, blk_to_bytes(2), "rot", 3), 0);
 	assert_int_equal(seen(c, 2), 9);
@@ -210,7 +210,7 @@ static void test_peek_and_poke(void **state)
 	card_close(c);
 }
 
-/* ---- against a plain array, and by many threads ---- */
+/* ---- against a plain array, and with many threads ---- */
 
 static void test_against_reference(void **state)
 {
@@ -275,7 +275,7 @@ static void test_readers_beside_the_writer(void **state)
 	card_close(c);
 }
 
-/* Many words for a medium that failed, one for us; a device that is gone stays that. */
+/* Many error codes for a failed medium become one; a missing device keeps its own. */
 static void test_error_words(void **state)
 {
 	static const struct {
@@ -343,11 +343,11 @@ static void test_discard_and_look(void **state)
 	assert_int_equal(card_set_writable(c, true), 0);
 	assert_int_equal(put(c, 1, 9), -EIO);
 	assert_int_equal(sim_discard(c, 0, COW_BLK_BYTES), -EIO);
-	assert_int_equal(shown(c, 1), 9); /* what it was about to write */
+	assert_int_equal(shown(c, 1), 9); /* the content that it was about to write */
 	card_close(c);
 }
 
-/* What no longer fits into the cache is durable, the oldest first. */
+/* Writes that no longer fit into the cache are durable, the oldest first. */
 static void test_small_cache(void **state)
 {
 	struct card *c = new_card();
@@ -364,8 +364,8 @@ static void test_small_cache(void **state)
 	card_close(c);
 }
 
-/* The model is told of what succeeds, a clone goes its own way, and a power cut does not turn the
- * clock back. */
+/* The model gets each successful operation, a clone has a model of its own, and a power cut does
+ * not turn the clock back. */
 static void test_model(void **state)
 {
 	struct card *c = new_card(), *clone;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Tasks and FUSE connections that hinder a freeze, in a /proc and a fusectl of the test. */
+/* Tasks and FUSE connections that block a freeze, in a /proc and a fusectl made by the test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,10 +22,10 @@
 #include "scratch.h"
 #include "quiesce.h"
 
-/* ---- a /proc of our own making ---- */
+/* ---- a /proc made by the test ---- */
 
-/* Lines that are none, and one with a strange path: it is found, and only taken if it is what lies
- * there. */
+/* Invalid lines, and one with a strange path: it is found, and used only if the file system there
+ * is the right one. */
 static void test_strange_mountinfo(void **state)
 {
 	struct probe p = { 0 };
@@ -40,7 +40,7 @@ static void test_strange_mountinfo(void **state)
 	t.proc_dirfd = fake_proc(path);
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL),
 			 -ENOENT);
-	/* could not look: nothing is sealed */
+	/* could not check: nothing is sealed */
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT);
 	fake_put(t.proc_dirfd, "self/mountinfo", "");
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL),
@@ -55,7 +55,7 @@ static void test_strange_mountinfo(void **state)
 		"9 1 0:55 / /x rw - btrfs /dev/null rw\n9 1 %u:%u / ",
 		major(t.dev), minor(t.dev), major(t.dev), minor(t.dev), major(t.dev), minor(t.dev),
 		major(t.dev), minor(t.dev));
-	memset(info + n, 'x', 20000); /* longer than any line may be */
+	memset(info + n, 'x', 20000); /* longer than any line is allowed to be */
 	n += 20000;
 	snprintf(info + n, sizeof(info) - n, " rw - ext4 /dev/x rw\n");
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
@@ -69,7 +69,7 @@ static void test_strange_mountinfo(void **state)
 			 1);
 	assert_string_equal(where, "/a b\\c\\9\\04");
 	assert_false(readonly);
-	/* not there, but it is mounted somewhere */
+	/* not there, but mounted elsewhere */
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 1 && p.was_frozen);
 	/* another block device, and words that end within an escape */
@@ -80,8 +80,8 @@ static void test_strange_mountinfo(void **state)
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
 	assert_int_equal(
 		quiesce_find_mount(t.proc_dirfd, makedev(1, 250), where, sizeof(where), NULL), 0);
-	/* a source is what the user who mounts likes; so is the rest of the line, but for the
-	 * device number */
+	/* the user who mounts chooses the source and the rest of the line, except the device
+	 * number */
 	snprintf(
 		info, sizeof(info),
 		"9 1 0:55 / /x rw - fuse %s rw\n9 1 0:55 / /x rw - fuse.btrfs %s rw\n"
@@ -95,17 +95,17 @@ static void test_strange_mountinfo(void **state)
 	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly),
 			 1);
 	assert_true(readonly);
-	/* something else, and it is not mounted so */
+	/* something else, and it is not mounted there */
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
 	assert_int_equal(p.calls, 1);
 	fake_end(path, t.proc_dirfd);
 }
 
-/* Tasks that look almost like a writer that sleeps on the file system, and one that does but has
- * ended. */
+/* Tasks that almost look like a writer that sleeps on the file system, and one that is such a
+ * writer but has ended. */
 static void test_bounce_nobody(void **state)
 {
-	static const char task[] = "99999999/task/99999999"; /* more than any pid */
+	static const char task[] = "99999999/task/99999999"; /* higher than any pid */
 	static const struct {
 		const char *stat, *syscall;
 	} cases[] = {
@@ -153,7 +153,7 @@ static void test_bounce_nobody(void **state)
 	fake_end(path, fd);
 }
 
-/* A task of a /proc of our own making that sleeps in write(3, ...), whatever happens to it. */
+/* A task in a /proc made by the test that always sleeps in write(3, ...). */
 static void fake_sleeper(int dirfd, pid_t pid, int tid, const char *comm)
 {
 	char task[64], name[96];
@@ -183,7 +183,7 @@ static pid_t idle_child(void)
 	return pid;
 }
 
-/* Tasks whose sleep does not end when they are stopped: no longer than 200 ms each, and none stays
+/* Tasks whose sleep does not end when they are stopped: at most 200 ms each, and none stays
  * stopped. */
 static void test_bounce_in_vain(void **state)
 {
@@ -205,7 +205,7 @@ static void test_bounce_in_vain(void **state)
 	start_ns = now_ns();
 	assert_int_equal(bounce_writers(fd, st.st_dev, NULL, NULL, culprit, sizeof(culprit)), 4);
 	assert_true(now_ns() - start_ns >= 4 * 200000000ull);
-	/* the first that has a name, in the order of the folder */
+	/* the first one that has a name, in the order of the folder */
 	assert_true(!strcmp(culprit, want[0]) || !strcmp(culprit, want[1]));
 	for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
 		assert_int_equal(waitpid(pids[i], &status, WUNTRACED | WCONTINUED), pids[i]);
@@ -217,8 +217,8 @@ static void test_bounce_in_vain(void **state)
 	fake_end(path, fd);
 }
 
-/* A process that makes whoever looks at it wait: it is named, nobody waits for it, and the next
- * look comes when it has let go of the first. */
+/* A process that blocks readers of its files: it is named, no thread waits for it, and the next
+ * look comes when the first one has returned. */
 static void test_look_left_behind(void **state)
 {
 	static const char task[] = "99999999/task/99999999";
@@ -238,7 +238,7 @@ static void test_look_left_behind(void **state)
 	*st = (struct stuck){ .proc_dirfd = fd, .fuse_dirfd = -1 };
 	assert_int_equal(stuck_look(st, 100000000), 0);
 	assert_true(st->n == 1 && st->suspects == 1 && st->task[0].pid == 99999999);
-	assert_null(stuck_for_long(st)); /* it is given a second */
+	assert_null(stuck_for_long(st)); /* it gets a second */
 	assert_string_equal(st->task[0].name, "process 99999999");
 	assert_int_equal(stuck_look(st, 100000000000), 0); /* at once */
 	assert_true(now_ns() - start_ns < 5000000000);
@@ -261,7 +261,7 @@ static void test_look_left_behind(void **state)
 	fake_end(path, fd);
 }
 
-/* ---- tasks that are stuck, in a /proc and a fusectl of our own making ---- */
+/* ---- tasks that are stuck, in a /proc and a fusectl made by the test ---- */
 
 #define FAULT                                                                                      \
 	"[<0>] folio_wait_bit_common+0x1/0x2\n[<0>] __handle_mm_fault+0x1/0x2\n[<0>] handle_mm_fault+0x1/0x2\n"
@@ -350,7 +350,7 @@ static void fake_finish(struct fake *f)
 #define WRITE "1 0x3 0x10001000 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00"
 #define MAP(at, minor) #at "000-" #at "fff r--p 00000000 00:" #minor " 5 /x\n"
 
-/* Which of them are found: with the stack, and as older kernels show them, without. */
+/* Which of them are found: with the stack, and without it as on older kernels. */
 static void test_look(void **state)
 {
 	static const struct {
@@ -379,13 +379,13 @@ static void test_look(void **state)
 		  true, true },
 		{ "426 0x9 0x1 0x1 0x1 0x0 0x0 0x7ffc 0x7f00", "folio_wait", NULL,
 		  "20000000-20001000 r--p 0 08:01 5 /x\n", false, false },
-		/* the stack knows better than the mappings */
+		/* the stack takes precedence over the mappings */
 		{ WRITE, "", FAULT, MAP(10001, 4d), true, true },
 		{ WRITE, "", FAULT, "", true, false },
 		{ WRITE, "", REQUEST, "", true, true },
 		{ WRITE, "", "[<0>] rwsem_down_write_slowpath+0x1/0x2\n", MAP(10001, 4d), false,
 		  false },
-		/* no names: as without */
+		/* no names: as without a stack */
 		{ WRITE, "", "[<0>] 0xffffffff81000000\n", MAP(10001, 4d), true, true },
 	};
 	struct fake f;
@@ -423,7 +423,7 @@ static void test_cure(void **state)
 	fake_task(&f, 99999999, "1 0x3 0x10000000 0x9000 0x0 0x0 0x0 0x7ffc 0x7f00", "", REQUEST,
 		  MAP(10001, 4d) MAP(10002, 50) MAP(10003, 5a));
 	assert_int_equal(stuck_look(&f.st, 60000000000), 0);
-	assert_int_equal(stuck_cure(&f.st, true), 0); /* not for long */
+	assert_int_equal(stuck_cure(&f.st, true), 0); /* not stuck for long */
 	look_until_long(&f, 1);
 	assert_int_equal(stuck_cure(&f.st, false), 1);
 	assert_true(is_aborted(&f, OWN) && !is_aborted(&f, OWN + 1) && !is_aborted(&f, THEIRS) &&
@@ -439,7 +439,7 @@ static void test_cure(void **state)
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(stuck_cure(&f.st, true), 0);
 	assert_true(!is_aborted(&f, THEIRS) && !is_aborted(&f, ROOTS));
-	/* it maps nothing else, and its user has none */
+	/* it maps nothing else, and its user has no connection */
 	for (unsigned i = 0; i < 2; i++) {
 		char name[32];
 
@@ -462,7 +462,7 @@ static void test_cure(void **state)
 	fake_task(&f, 99999999, "1 0x3 0x10002008 0x1000 0x0 0x0 0x0 0x7ffc 0x7f00", "", REQUEST,
 		  MAP(10002, 50));
 	look_until_long(&f, 1);
-	/* it was killed already, in its call before */
+	/* it was killed before, in its previous call */
 	assert_int_equal(stuck_cure(&f.st, true), 0);
 	assert_int_equal(stuck_cure(&f.st, true), 1);
 	assert_int_equal(stuck_cure(&f.st, true), 0);
@@ -471,7 +471,7 @@ static void test_cure(void **state)
 	fake_finish(&f);
 }
 
-/* Who has the pid by now is not killed. */
+/* A new process with the same pid is not killed. */
 static void test_cure_kills(void **state)
 {
 	pid_t pid = idle_child();
@@ -494,8 +494,8 @@ static void test_cure_kills(void **state)
 	fake_finish(&f);
 }
 
-/* The one that sleeps in a fault is to blame, not the one that waits for it; there may be more than
- * any list of ours was long. */
+/* The task that sleeps in a fault is the cause, not the one that waits for it; there may be any
+ * number of them. */
 static void test_many_stuck(void **state)
 {
 	const unsigned n = 600;
@@ -528,7 +528,7 @@ static bool always(void *ctx)
 	return true;
 }
 
-/* Asked after the sync, and yes. */
+/* The callback comes after the sync, and returns yes. */
 static void test_needed(void **state)
 {
 	struct probe p = { 0 };
@@ -544,9 +544,10 @@ static void test_needed(void **state)
 	assert_true(p.calls == 22 && !rep.mounted);
 }
 
-/* No memory for the freezer; then none for a thread's stack, with the sync and without: nothing was
- * frozen, nothing stays open. Comes first: the C library keeps stacks of threads that have
- * ended. */
+/*
+ * No memory for the freezer; then none for a thread's stack, with the sync and without: nothing was
+ * frozen, nothing stays open. Comes first: the C library keeps stacks of threads that have ended.
+ */
 static void test_no_memory(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -592,7 +593,7 @@ static void test_no_memory(void **state)
 #endif
 }
 
-/* Asked after the sync, and no: then nothing is frozen. */
+/* The callback comes after the sync, and returns no: then nothing is frozen. */
 static void test_not_needed(void **state)
 {
 	struct probe p = { 0 };
@@ -608,7 +609,7 @@ static void test_not_needed(void **state)
 	assert_int_equal(p.calls, 200);
 }
 
-/* Nobody wants to hear of descriptors, and who asked has synced already. */
+/* No callback for descriptors, and the caller has already synced. */
 static void test_quiet(void **state)
 {
 	struct probe p = { 0 };
@@ -624,12 +625,12 @@ static void test_quiet(void **state)
 	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(rep.readonly && p.calls == 2);
-	/* the seal fails and the file system was thawed behind our back: the seal's error is
-	 * told */
+	/* the seal fails and another program has thawed the file system: the seal's error is
+	 * returned */
 	p.thaw = true;
 	p.result = -ENOSPC;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOSPC);
-	/* not mounted, and no device to ask who holds it */
+	/* not mounted, and no device to find its holder */
 	assert_int_equal(umount(s.mnt), 0);
 	t.loop_fd = -1;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT);

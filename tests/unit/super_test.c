@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tests of the super record: the geometry that is planned, its copies, damage to them, and cards
- * that grow. */
+/* Tests of the log's superblock: its planned geometry, its copies, damage to them, and cards that
+ * grow. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +46,7 @@ static void test_plan_alignment(void **state)
 		}
 }
 
-/* Partitions that old tools made start at sector 63, or at any other one. */
+/* Partitions that old tools made start at sector 63, or at any other. */
 static void test_plan_unaligned(void **state)
 {
 	static const uint32_t ebs[] = { 4 * MIB, 3 * MIB, 64 * KIB, 16 * KIB };
@@ -61,7 +61,7 @@ static void test_plan_unaligned(void **state)
 			unsigned trouble;
 
 			assert_int_equal(super_plan(c, c, 190 * MIB, 0, &s, &missing), -ENOSPC);
-			/* what it says is enough */
+			/* its figure is enough */
 			assert_int_equal(super_plan(c, c, 190 * MIB - missing, 0, &s, &missing), 0);
 			unit = max_u64(ebs[i], s.seg_bytes);
 			assert_in_range((s.ring_off_bytes + sectors[k] * 512) % unit, 0,
@@ -83,7 +83,7 @@ static void test_plan_limits(void **state)
 	(void)state;
 	assert_int_equal(super_plan(c, c, 90 * MIB, 0, &s, &missing), -ENOSPC);
 	assert_in_range(missing, 20 * MIB, 32 * MIB);
-	/* what it says is enough, and one block less is not */
+	/* its figure is enough, and one block less is not */
 	enough = missing;
 	assert_int_equal(super_plan(c, c, 90 * MIB - enough + COW_BLK_BYTES, 0, &s, &missing),
 			 -ENOSPC);
@@ -97,8 +97,8 @@ static void test_plan_limits(void **state)
 	card_close(log);
 }
 
-/* An erase block of which no part is a good segment; a log of more segments, or fewer erase blocks,
- * than there may be. */
+/* An erase block of which no part is a good segment; a log with more segments or fewer erase blocks
+ * than allowed. */
 static void test_plan_odd(void **state)
 {
 	static const uint32_t prime = 1031 * COW_BLK_BYTES;
@@ -123,7 +123,7 @@ static void test_plan_odd(void **state)
 	card_close(c);
 }
 
-/* What is missing where it is the volume that is too small, or the log's device by itself. */
+/* The missing amount if the volume is too small, or if the log device is. */
 static void test_plan_external_short(void **state)
 {
 	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(MIB, 64 * KIB, 0);
@@ -144,8 +144,7 @@ static void test_plan_external_short(void **state)
 	assert_int_equal(super_plan(log, log, 64 * KIB, 2 * MIB, &s, &missing), -ENOSPC);
 	assert_in_range(missing, MIB, MIB + 256 * KIB);
 	card_close(log);
-	/* a partition that begins in the middle of its first erase block, and is not longer than
-	 * the log */
+	/* a partition that begins inside its first erase block, and is not longer than the log */
 	log = card_of(512 * KIB + 2 * COW_BLK_BYTES, 64 * KIB, 60 * KIB);
 	assert_int_equal(super_plan(log, log, 4 * KIB, 512 * KIB, &s, &missing), -ENOSPC);
 	assert_true(missing > 0);
@@ -166,7 +165,7 @@ static void test_pending_places(void **state)
 	assert_int_equal(super_pending_off(&c, 63), 0);
 }
 
-/* A file system that somebody grew over the ring owns it; one beside its log, or one that is being
+/* A file system that a user grew over the ring owns it; one beside its log, or one that is being
  * shrunk, does not. */
 static void test_overgrown(void **state)
 {
@@ -213,9 +212,8 @@ static void test_super_copies(void **state)
 		}
 }
 
-/* One copy damaged, no answer about the other: not "damaged", the card may be well tomorrow. */
-/* An upgrade that was cut between its copies: a release that does not know the bit keeps away, one
- * that does takes the newer copy. */
+/* An upgrade that was cut between its copies: a release that does not know the bit refuses, one
+ * that knows it takes the newer copy. */
 static void test_super_mixed_features(void **state)
 {
 	(void)state;
@@ -242,6 +240,8 @@ static void test_super_mixed_features(void **state)
 	}
 }
 
+/* One copy damaged, the other unreadable: the result is the read error and not "damaged", because
+ * the card may work again later. */
 static void test_super_no_answer(void **state)
 {
 	struct log_super s, t;
@@ -308,8 +308,10 @@ static void test_super_other_sizes(void **state)
 	card_close(c);
 }
 
-/* An image, taken before its first attach, is written over a card that had it before, and whose
- * partition was grown: copy B of that life has survived at the end. */
+/*
+ * An image, taken before its first attach, is written over a card that had it before, and whose
+ * partition was grown: copy B of that life is still at the end.
+ */
 static void test_super_leftover(void **state)
 {
 	struct log_super virgin, old, t;
@@ -347,8 +349,8 @@ static void test_super_leftover(void **state)
 	card_close(d);
 }
 
-/* A copy of the super record that rots is written again by the next session that writes, and the
- * ledger has it. */
+/* The next session that writes rewrites a rotten copy of the superblock, and the ledger counts
+ * it. */
 static void test_super_mended(void **state)
 {
 	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
@@ -381,7 +383,7 @@ static void test_super_mended(void **state)
 
 /* ---- growing ---- */
 
-/* Both devices of an external log grow: the volume with its device. */
+/* Both devices of an external log grow: the volume and its log device. */
 static void test_grow_external(void **state)
 {
 	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(2 * MIB, 64 * KIB, 0),
@@ -405,7 +407,7 @@ static void test_grow_external(void **state)
 	card_close(c);
 }
 
-/* Grow, cut at each write and flush: a good super record with the right ring is always found. */
+/* Grow, cut at each write and flush: a good superblock with the right ring is always found. */
 static void test_grow_cuts(void **state)
 {
 	struct log_super s, t;
@@ -424,7 +426,7 @@ static void test_grow_cuts(void **state)
 			sim_power_cycle(e, NULL, NULL);
 			assert_int_equal(super_read(e, 4 * MIB, &t, &trouble), 0);
 			assert_int_equal(t.ring_off_bytes, s.ring_off_bytes);
-			/* again, to its end */
+			/* again, to the end */
 			assert_int_equal(card_set_writable(e, true), 0);
 			assert_int_equal(super_grow(e, &t, e->geo.size_bytes), 0);
 			assert_int_equal(super_read(e, 4 * MIB, &t, &trouble), 0);

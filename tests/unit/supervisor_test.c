@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parent process: what it does when its worker ends, dies or leaves a scratch file system
- * frozen, and that the hardening really is in force. No test sets running_root: that one reboots.
+ * The parent process: its actions when its worker ends, dies or leaves a scratch file system
+ * frozen; and that the hardening is really in force. No test sets running_root: that would reboot.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,11 +38,11 @@
 
 static struct scratch s;
 
-/* ---- a keeper with a worker of the test ---- */
+/* ---- a supervisor with a worker of the test ---- */
 
 struct supervisor {
 	pid_t pid;
-	int log_fd, go_fd; /* what it says; the worker goes on when this is closed or written */
+	int log_fd, go_fd; /* its messages; the worker continues when this is closed or written */
 	char log[1024];
 };
 
@@ -77,7 +77,7 @@ static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_
 	return k;
 }
 
-/* Waits for the end of the parent: its exit status, and all it said in k->log. */
+/* Waits for the end of the parent: returns its exit status; its messages are in k->log. */
 static int finish(struct supervisor *k)
 {
 	int status;
@@ -92,7 +92,7 @@ static int finish(struct supervisor *k)
 	return WEXITSTATUS(status);
 }
 
-/* Nothing but what this machine does not permit. */
+/* No message, except about something that this machine does not permit. */
 static void assert_quiet(const struct supervisor *k)
 {
 	assert_null(strstr(k->log, "worker"));
@@ -165,7 +165,7 @@ static void worker_hangs_frozen(struct supervisor_link *l, int go_fd)
 	int fd = freeze(l);
 
 	wait_go(go_fd);
-	/* what quiesce sees then */
+	/* the view of quiesce then */
 	_exit(ioctl(fd, FITHAW, 0) < 0 && errno == EINVAL ? 0 : 1);
 }
 
@@ -229,7 +229,8 @@ static void test_deadman(void **state)
 	assert_null(strstr(k.log, "killed"));
 }
 
-/* A stop of parent and worker (the killing spree of a shutdown) is no hanging worker. */
+/* A stop of parent and worker (when a shutdown kills all processes) does not count as a hanging
+ * worker. */
 static void test_stopped_processes_do_not_alarm(void **state)
 {
 	struct supervisor k = start(worker_hangs_frozen, 2000000000);
@@ -348,7 +349,7 @@ static void worker_serves_frozen(struct supervisor_link *l, int go_fd)
 	raise(SIGKILL);
 }
 
-/* FIFREEZE that waits, unkillable, for writes which this very process does not answer. */
+/* FIFREEZE that waits, unkillable, for writes that this same process does not answer. */
 static void worker_freezes_stalled(struct supervisor_link *l, int go_fd)
 {
 	char path[160];
@@ -390,7 +391,7 @@ static void end_serving(void)
 	of_worker.loop = served->loop;
 	assert_int_equal(umount(s.mnt), 0);
 	scratch_clear_loop(&of_worker);
-	/* a frozen file system would hold it for ever */
+	/* a frozen file system would block it forever */
 	fd = open(served->loop.path, O_RDONLY | O_EXCL | O_CLOEXEC);
 	assert_true(fd >= 0 || errno != EBUSY);
 	if (fd >= 0)
@@ -398,7 +399,7 @@ static void end_serving(void)
 	munmap(served, sizeof(*served));
 }
 
-/* FITHAW writes a superblock that nobody serves: the FUSE descriptor must go first. */
+/* FITHAW writes a superblock that no process serves: the FUSE descriptor must be closed first. */
 static void test_death_of_serving_worker(void **state)
 {
 	struct supervisor k = start_serving(worker_serves_frozen, 0);
@@ -412,7 +413,8 @@ static void test_death_of_serving_worker(void **state)
 	end_serving();
 }
 
-/* The dead-man's thaw hangs with a worker that is stopped altogether; the parent does not. */
+/* The thaw of the dead-man timer hangs with a worker that is stopped completely; the parent itself
+ * does not. */
 static void test_death_of_stopped_worker(void **state)
 {
 	struct supervisor k = start_serving(worker_serves_frozen, 300000000);
@@ -429,7 +431,8 @@ static void test_death_of_stopped_worker(void **state)
 	end_serving();
 }
 
-/* Its descriptors stay open as long as its freeze hangs, and the freeze as long as they do. */
+/* The worker's descriptors stay open while its freeze hangs, and the freeze hangs while they are
+ * open. */
 static void test_death_in_freeze(void **state)
 {
 	struct supervisor k = start_serving(worker_freezes_stalled, 0);
@@ -453,7 +456,7 @@ static int setup_bare(void **state)
 
 /* ---- hardening ---- */
 
-/* What fails for want of CAP_SYS_RESOURCE (containers): the rest is tested all the same. */
+/* Failures for lack of CAP_SYS_RESOURCE (containers): everything else is tested nevertheless. */
 static unsigned not_permitted;
 
 static uint64_t status_field(const char *name, int base)
@@ -490,7 +493,7 @@ static int hardened_child(char *argv0)
 		return 5;
 	if (!getcwd(text, sizeof(text)) || strcmp(text, "/"))
 		return 6;
-	/* later memory is locked, but only what is touched */
+	/* later memory is locked, but only touched pages */
 	locked_kib = status_field("VmLck:", 10);
 	later = malloc(32 * MIB);
 	if (!SANITIZED &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Traces: what is written is read again, and nothing else passes for a trace. */
+/* Traces: reading returns what was written, and nothing else passes for a trace. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -149,7 +149,7 @@ static void test_bad_records(void **state)
 	} bad[] = {
 		{ 1, 0, 0xff }, /* the next record is earlier */
 		{ 1, 8, 1 },	/* no sector */
-		{ 1, 11, 1 },	/* behind the end */
+		{ 1, 11, 1 },	/* after the end */
 		{ 1, 15, 0x80 }, { 1, 24, 1 }, { 1, 25, 0 }, { 1, 26, 0x80 }, /* length */
 		{ 1, 28, 0 },	 { 1, 28, 6 }, { 1, 29, 2 }, { 1, 30, 1 },
 		{ 1, 31, 1 },	 { 2, 9, 2 }, /* a flush with an offset, */

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Readers against the ring: blocks are read from log segments while commits, checkpoints and new
- * tails give those segments to other commits, on a ring so small that it goes round all the time.
+ * tails give those segments to other commits, on a ring so small that it wraps all the time.
+ *
  * Every second read of the card sleeps between look-up and payload, longer than a commit takes. A
  * segment that is reused too early shows as a wrong CRC (-EBADMSG), an index that is freed too
- * early as a crash (SAN=address), an old one that is used too long as a version older than one seen
- * before.
- *
- * COWFS_STRESS_MS says how long to run.
+ * early as a crash (SAN=address), an old one that is used too long as a version older than an
+ * earlier result. COWFS_STRESS_MS: run time.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -35,8 +34,8 @@ enum {
 	SEGS = 13
 };
 
-/* Two commits of this size do not fit into the ring together: the second one, right after the
- * checkpoint that it needs, writes over the first. */
+/* Two commits of this size do not fit into the ring together: the second one, directly after the
+ * checkpoint that it needs, overwrites the first. */
 enum { MAX_DIRTY = 110 };
 
 struct lapped {
@@ -145,7 +144,7 @@ static void *writer(void *arg)
 		uint64_t blk = rnd_of(&x, BLKS);
 		int e;
 
-		/* no more than what the ring holds */
+		/* no more than the ring can hold */
 		for (view_dirty(r->v, &active, &below);
 		     active.data_blks >= MAX_DIRTY && !r->race.stop;
 		     view_dirty(r->v, &active, &below))

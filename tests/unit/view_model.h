@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A view, and a model of what it must show. Behind cmocka.h. */
+/* A view, and a model of its expected content. Behind cmocka.h. */
 #ifndef COWFS_TESTS_VIEW_MODEL_H
 #define COWFS_TESTS_VIEW_MODEL_H
 
@@ -24,7 +24,7 @@
 enum {
 	BLKS = 2503,
 	BYTES = BLKS * COW_BLK_BYTES,
-	RING_OFF = 2560 * COW_BLK_BYTES, /* a region of the same card plays the log's ring */
+	RING_OFF = 2560 * COW_BLK_BYTES, /* a region of the same card serves as the log's ring */
 	RING_BLKS = 4096,
 };
 
@@ -115,7 +115,7 @@ static inline void check_live(struct fixture *f, uint64_t off, size_t len)
 	assert_memory_equal(f->buf, f->live + off, len);
 }
 
-/* Runs as the view tells them are those of the two maps, upper over lower. */
+/* The view's runs are those of the two maps, upper over lower. */
 static inline void check_runs(struct fixture *f, const uint8_t *upper, const uint8_t *lower,
 			      bool (*next)(struct view *v, uint64_t *blk, uint64_t max_blks,
 					   uint64_t *ret_blks, enum blk_state *ret_state))
@@ -193,17 +193,18 @@ static inline void do_fail(struct fixture *f)
 	f->is_sealed = false;
 }
 
-/* ---- a reader that sleeps between its look-up and its copying ---- */
+/* ---- a reader that sleeps between look-up and copy ---- */
 
-/* A card in front of the card, whose reads wait: so a request holds its pin as long as we like. */
+/* A card in front of the card, whose reads wait: so a request holds its pin as long as the test
+ * needs. */
 struct gate {
 	struct card card;
 	struct card *inner;
 	sem_t arrived, go;
 };
 
-/* Stands in front of the C library's: threads that ask for it stop before they copy from the store.
- */
+/* Replaces the C library's function: threads that ask for it stop before they copy from the
+ * store. */
 static _Thread_local struct gate *my_gate;
 
 ssize_t pread(int fd, void *buf, size_t len, off_t off)

@@ -23,7 +23,7 @@
 #include "rnd.h"
 #include "view_model.h"
 
-/* ---- a reader that sleeps between its look-up and its copying ---- */
+/* ---- a reader that sleeps between look-up and copy ---- */
 
 static int gate_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
@@ -91,8 +91,7 @@ static void pinned_generation_is_not_freed(void **state)
 
 	do_seal(&f);
 	memcpy(f.buf, f.live + COW_BLK_BYTES, COW_BLK_BYTES);
-	memset(f.live + COW_BLK_BYTES, 0x11,
-	       COW_BLK_BYTES); /* something newer than what it pinned */
+	memset(f.live + COW_BLK_BYTES, 0x11, COW_BLK_BYTES); /* newer content than in its pin */
 	assert_int_equal(view_write(f.v, COW_BLK_BYTES, f.live + COW_BLK_BYTES, COW_BLK_BYTES), 0);
 	rel.v = f.v;
 	rel.index = log_index_empty();
@@ -100,13 +99,13 @@ static void pinned_generation_is_not_freed(void **state)
 	usleep(50000);
 	assert_false(rel.done);
 	assert_int_equal(used_blks(&f), 2);
-	/* a request that comes later neither waits nor is waited for */
+	/* a later request does not wait, and no thread waits for it */
 	assert_int_equal(view_read(f.v, COW_BLK_BYTES, f.buf + COW_BLK_BYTES, COW_BLK_BYTES), 0);
 	assert_memory_equal(f.buf + COW_BLK_BYTES, f.live + COW_BLK_BYTES, COW_BLK_BYTES);
 	assert_false(rel.done);
 
 	sem_post(&gate.go);
-	sem_wait(&gate.arrived); /* block 2: it is through with the sealed block, and still pins */
+	sem_wait(&gate.arrived); /* block 2: the sealed block is read, the pin remains */
 	usleep(20000);
 	assert_false(rel.done);
 	sem_post(&gate.go);
@@ -192,7 +191,7 @@ static void merged_layer_outlives_its_readers(void **state)
 	teardown(&f);
 }
 
-/* One pin after the other, each entered before the last is left: the count never falls to 0. */
+/* One pin after the other, each entered before the last is left: the count never becomes 0. */
 struct relay {
 	struct pins *pins;
 	_Atomic bool stop, running;
@@ -245,7 +244,7 @@ static void *synchronize(void *arg)
 	return NULL;
 }
 
-/* A reader may load the phase, sleep, and enter when it is no longer the current one. */
+/* A reader may load the phase, sleep, and enter when that phase is no longer current. */
 static void late_pins_are_waited_for(void **state)
 {
 	struct pins *pins = aligned_alloc(alignof(struct pins), sizeof(*pins));

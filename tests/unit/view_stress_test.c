@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The view under threads: writers of shared blocks, readers, and a commit thread that seals,
- * copies the sealed blocks home, releases, or fails.
+ * The view under threads: writers of shared blocks, readers, and a commit thread that seals, writes
+ * the sealed blocks home, releases, or fails.
  *
- * The volume is made of units of 512 bytes. A unit belongs to one writer, which alone changes it
- * and so knows its content: 64 words of (unit + 1, version), or zero. Neighbouring units belong to
- * different writers, so blocks are shared and nearly every write there is a partial one. Versions
- * only grow, so readers can tell a lost or resurrected write, whatever they overtake.
+ * The volume is made of units of 512 bytes. A unit belongs to one writer. Only this writer changes
+ * it, and so knows its content: 64 words of (unit + 1, version), or zero. Neighbouring units belong
+ * to different writers, so blocks are shared and nearly every write there is a partial one.
+ * Versions only grow, so readers can detect a lost or resurrected write, even if they overtake
+ * others.
  *
- * Reads of the card, and reads and writes of the store, sleep now and then: that stretches the
+ * Reads of the card, and reads and writes of the store, sleep now and then. That stretches the
  * windows between look-up and copy and between look-up and mark, far enough that a missing lock or
- * pin is found within a second (COWFS_STRESS_MS says how long to run, COWFS_STRESS_SEED from
- * where).
+ * pin is found within a second (COWFS_STRESS_MS: run time, COWFS_STRESS_SEED: first seed).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -36,9 +36,11 @@ enum {
 	UNIT_WORDS = UNIT_BYTES / 8,
 	WRITERS = 4,
 	READERS = 2,
-	/* each writer's own large range, that shares but the blocks at its ends; then one that is
+	/*
+	 * each writer's own large range, which shares only the blocks at its ends; then one that is
 	 * never written; then the shared one, which lies across the point where the table of block
-	 * locks (16 MiB) begins again, and a piece of a long request ends */
+	 * locks (16 MiB) begins again, and a piece of a long request ends
+	 */
 	WIDE_UNITS = 5117,
 	TABLE_END = 16 * 2048,
 	SHARED_FIRST = TABLE_END - 512,
@@ -55,7 +57,7 @@ struct stress {
 	struct view *v;
 	struct race race;
 	uint64_t seed;
-	uint8_t owner[UNITS];	 /* writer, or WRITERS: nobody */
+	uint8_t owner[UNITS];	 /* writer, or WRITERS: none */
 	uint32_t version[UNITS]; /* 0: zero. Each writer's own units only */
 	_Atomic uint64_t writes, punches, reads, seals, releases, fails;
 };
@@ -86,7 +88,7 @@ static uint64_t word_of(uint64_t unit, uint32_t version)
 	return version ? (unit + 1) << 32 | version : 0;
 }
 
-/* ---- the slow card, and the slow store: these stand in front of the C library's ---- */
+/* ---- the slow card, and the slow store: these replace functions of the C library ---- */
 
 static void dawdle(unsigned one_in)
 {
@@ -127,7 +129,7 @@ ssize_t pwrite(int fd, const void *buf, size_t len, off_t off)
 static void check_own(struct worker *w, uint64_t unit, uint64_t units)
 {
 	struct stress *s = w->s;
-	/* begin and end inside units as well */
+	/* begin and end also inside units */
 	size_t skip = rnd_of(&w->rnd, 2) * rnd_of(&w->rnd, UNIT_BYTES / 8) * 8;
 	int r = view_read(s->v, unit * UNIT_BYTES + skip, (char *)w->buf + skip,
 			  units * UNIT_BYTES - skip);
@@ -171,7 +173,7 @@ static void punch_own(struct worker *w, uint64_t unit, uint64_t units)
 	s->punches++;
 }
 
-/* a range of own units: mostly among the shared blocks, else in the large one */
+/* a range of own units: mostly among the shared blocks, otherwise in the large one */
 static uint64_t pick_own(struct worker *w, uint64_t max_units, uint64_t *ret_units)
 {
 	struct stress *s = w->s;
@@ -223,7 +225,7 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-/* ---- readers: every word is its unit's, and no older than one seen before ---- */
+/* ---- readers: every word belongs to its unit, and is no older than an earlier result ---- */
 
 static void check_unit(struct worker *w, uint64_t unit, const uint64_t *words)
 {

@@ -45,7 +45,7 @@ static void do_punch(struct fixture *f, uint64_t off, uint64_t len)
 	}
 }
 
-/* ---- a commit as the test does it: some blocks home, some to the log ---- */
+/* ---- a commit made by the test: some blocks home, some to the log ---- */
 
 static void checkpoint(struct fixture *f)
 {
@@ -205,7 +205,7 @@ static void holes_take_no_ram(void **state)
 	assert_int_equal(used_blks(&f), 1);
 	check_all(&f);
 	do_seal(&f);
-	do_punch(&f, COW_BLK_BYTES, 100); /* part of what is zero then: a hole */
+	do_punch(&f, COW_BLK_BYTES, 100); /* part of a zero block: a hole */
 	assert_int_equal(f.active_map[1], BLK_HOLE);
 	check_all(&f);
 	teardown(&f);
@@ -223,9 +223,9 @@ static void errors_from_below_change_nothing(void **state)
 	assert_int_equal(view_write(f.v, 5, &byte, 1), -EIO);
 	assert_int_equal(view_punch(f.v, 5, 1), -EIO);
 	assert_int_equal(used_blks(&f), 0);
-	do_write(&f, COW_BLK_BYTES, COW_BLK_BYTES); /* a whole block asks nobody */
+	do_write(&f, COW_BLK_BYTES, COW_BLK_BYTES); /* a whole block needs no read */
 	check_live(&f, COW_BLK_BYTES, COW_BLK_BYTES);
-	/* the whole blocks before the tail that cannot be filled are written, the tail is not */
+	/* the whole blocks before the unfillable tail are written, the tail is not */
 	rnd_fill(f.live, COW_BLK_BYTES * 2);
 	assert_int_equal(view_write(f.v, 0, f.live, COW_BLK_BYTES * 2 + 10), -EIO);
 	f.active_map[0] = f.active_map[1] = BLK_DATA;
@@ -260,7 +260,7 @@ static void full_store_fails_cleanly(void **state)
 	do_write(&f, 300 * COW_BLK_BYTES, 10 * COW_BLK_BYTES);
 	assert_int_equal(view_write(f.v, 1000 * COW_BLK_BYTES + 1, f.committed, 7), -ENOSPC);
 	assert_int_equal(view_write(f.v, 500 * COW_BLK_BYTES + 1, f.committed, 7), -ENOSPC);
-	do_write(&f, 77, 80 * COW_BLK_BYTES); /* what is there can be overwritten */
+	do_write(&f, 77, 80 * COW_BLK_BYTES); /* present blocks can be overwritten */
 	check_all(&f);
 	do_punch(&f, 0, 20 * COW_BLK_BYTES);
 	do_write(&f, 1000 * COW_BLK_BYTES + 1, 7);
@@ -282,7 +282,7 @@ static void failed_layers_without_room(void **state)
 	do_seal(&f);
 	do_write(&f, 200 * COW_BLK_BYTES, 10 * COW_BLK_BYTES);
 	assert_int_equal(used_blks(&f), 100);
-	do_fail(&f); /* what upper covers makes room enough */
+	do_fail(&f); /* the blocks that the upper layer covers make enough room */
 	assert_int_equal(used_blks(&f), 90);
 	check_all(&f);
 
@@ -299,7 +299,7 @@ static void failed_layers_without_room(void **state)
 	check_all(&f);
 	do_punch(&f, 0, 80 * COW_BLK_BYTES); /* covers much of the oldest */
 	do_seal(&f);
-	do_fail(&f); /* all four are one again */
+	do_fail(&f); /* all four are one layer again */
 	check_all(&f);
 	do_seal(&f);
 	do_release(&f);

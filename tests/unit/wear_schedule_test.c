@@ -22,17 +22,17 @@ struct life {
 	struct toy t;
 	struct toy_image tried[TRIED];
 	unsigned n_tried;
-	struct seen at_open, offset; /* offset: what the ledger has lost for good, or saw before */
+	struct seen at_open, offset; /* offset: permanent losses, and earlier counts */
 	struct wear_ledger ledger;   /* at attach */
 	struct wear_unit unit[64];   /* the same */
 	struct wear_ledger acked;    /* of the newest record whose flush returned */
 	struct wear_unit acked_unit[64];
-	bool rest; /* nothing was written since then */
+	bool rest; /* nothing was written since */
 };
 
 static uint64_t schedules, cuts, exact, in_flight, failures, records;
 
-/* From attach to now the ledger has grown as the device's count has: every byte, call, flush, every
+/* From attach to now the ledger has grown by the device's count: every byte, call, flush, every
  * erase block. */
 static void check_session(struct life *l)
 {
@@ -57,7 +57,7 @@ static void acknowledge(struct life *l)
 {
 	const struct wear_table *w = log_wear(l->t.log);
 
-	/* before the first super record nobody looks for records */
+	/* before the first superblock no code searches for records */
 	if (!log_newest(l->t.log)->seq || log_super(l->t.log)->state != SUPER_LIVE ||
 	    l->acked.written_bytes == log_newest(l->t.log)->ledger.written_bytes)
 		return;
@@ -67,8 +67,10 @@ static void acknowledge(struct life *l)
 	records++;
 }
 
-/* What was found is at least what was acknowledged, at most what the device saw (less what was lost
- * before); and exactly what was acknowledged if nothing was written since. */
+/*
+ * The found ledger is at least the acknowledged one, and at most what the device saw (less earlier
+ * losses). It is exactly the acknowledged one if nothing was written since.
+ */
 static void check_found(struct life *l, bool first, bool durable)
 {
 	struct seen now = seen_now();
@@ -85,7 +87,7 @@ static void check_found(struct life *l, bool first, bool durable)
 	between("written_bytes", l->acked.written_bytes, f->written_bytes,
 		now.bytes - l->offset.bytes);
 	between("write_calls", l->acked.write_calls, f->write_calls, now.calls - l->offset.calls);
-	/* a record carries its flush in advance; the cut may have come before it */
+	/* a record counts its flush in advance; the cut may have come before it */
 	between("flushes", l->acked.flushes, f->flushes, now.flushes - l->offset.flushes + 2);
 	between("visits", l->acked.visits, f->visits, now.visits - l->offset.visits);
 	for (uint32_t i = 0; i < wear_units(&w->geo); i++) {
@@ -138,14 +140,14 @@ static void attach_life(struct life *l, bool first, bool durable)
 	assert_int_equal(toy_differs(&l->t.n, view), -1);
 	l->t.live = l->t.n;
 	memset(l->t.dirty, 0, sizeof(l->t.dirty));
-	/* without a power cut what was found may be in the card's cache only */
+	/* without a power cut the found ledger may be only in the card's cache */
 	if (durable)
 		l->n_tried = 0;
 	else if (i)
 		l->tried[i - 1] = old;
 }
 
-/* A session ends: with a power cut, or the process alone. */
+/* A session ends: with a power cut, or only the process. */
 static void end_session(struct life *l, bool cut)
 {
 	if (!sim_is_dead(l->t.base) && !sim_is_dead(l->t.card))

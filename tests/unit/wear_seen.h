@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the device sees, counted apart from everything that is tested, and a large card with a log.
+/* The device's view, counted separately from all code under test, and a large card with a log.
  * Behind cmocka.h. */
 #ifndef COWFS_TESTS_WEAR_SEEN_H
 #define COWFS_TESTS_WEAR_SEEN_H
@@ -31,7 +31,7 @@ static inline uint64_t env_number(const char *name, uint64_t otherwise)
 	return s ? strtoull(s, NULL, 10) : otherwise;
 }
 
-/* ---- what the device sees, counted apart from everything that is tested ---- */
+/* ---- the device's view, counted separately from all code under test ---- */
 
 enum { SEEN_UNITS = 8200 };
 
@@ -66,7 +66,7 @@ static inline int see_write(struct card *c, uint64_t off, const void *buf, size_
 	return sim_real->write(c, off, buf, len);
 }
 
-/* Reads are noted, and one block may be unreadable: for ever, or so many times. */
+/* Reads are recorded, and one block may be unreadable: permanently, or a number of times. */
 enum { NOTED_READS = 4096 };
 static uint64_t noted_off[NOTED_READS], bad_off = UINT64_MAX;
 static unsigned noted_reads, bad_times = UINT32_MAX;
@@ -91,7 +91,7 @@ static inline int see_writable(struct card *c, bool on)
 	return r;
 }
 
-/* From now on; the card has one erase block a unit unless told otherwise. */
+/* From now on; the card has one erase block per unit by default. */
 static inline void see(struct card *base, struct card *log, uint64_t unit_bytes)
 {
 	memset(&seen, 0, sizeof(seen));
@@ -135,7 +135,7 @@ static inline struct seen seen_now(void)
 
 /* ---- random schedules on the toy card ---- */
 
-static uint64_t at_seed; /* for who has to look at a failure */
+static uint64_t at_seed; /* for the analysis of a failure */
 
 static inline void between(const char *what, uint64_t low, uint64_t v, uint64_t high)
 {
@@ -145,7 +145,7 @@ static inline void between(const char *what, uint64_t low, uint64_t v, uint64_t 
 			 (unsigned long long)high);
 }
 
-/* As a daemon opens its devices anew. */
+/* As a daemon opens its devices again. */
 static inline void reset_account(struct card *c)
 {
 	struct card_account *a = &c->account;
@@ -218,8 +218,8 @@ static inline void big_checkpoint(struct big *b, uint32_t flags)
 	assert_int_equal(card_set_writable(b->c, false), 0);
 }
 
-/* direct and logged blocks, in so many erase blocks all over the card: few of each, so that memory
- * lasts */
+/* direct and logged blocks, in this number of erase blocks all over the card: few in each, to save
+ * memory */
 static inline void big_commit(struct big *b, unsigned direct, unsigned logged, uint64_t ebs,
 			      uint64_t first_eb)
 {

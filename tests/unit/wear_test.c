@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The ledger against the device: random schedules with failures and power cuts, cards of 32 GB and
- * years of commits, clocks that jump, counters at their end, copies that rot. What the device saw
- * is counted below the log, by the simulator and by hooks of its own; the clock is the test's
- * (--wrap=time).
+ * years of commits, clocks that jump, counters at their maximum, copies that rot.
  *
- * COWFS_WEAR_SCHEDULES: how many random schedules (default 2000); COWFS_WEAR_YEARS: of hourly
- * commits (default 1).
+ * The device's view is counted below the log, by the simulator and by separate hooks; the clock is
+ * the test's (--wrap=time). COWFS_WEAR_SCHEDULES: number of random schedules (default 2000);
+ * COWFS_WEAR_YEARS: years of hourly commits (default 1).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -68,7 +67,7 @@ static void test_clock(void **state)
 	/* not set; 60 half days, which begin at 22:13; the far one */
 	assert_int_equal(lines, 1 + 31 + 1);
 	assert_int_equal(bytes, t.written_bytes);
-	/* every commit on another day, for longer than there are lines, backwards */
+	/* every commit on another day, for more days than there are lines, backwards */
 	for (int i = 0; i < WEAR_DAYS + 50; i++) {
 		fake_s = start - (i + 1) * 86400;
 		big_commit(&b, 1, 1, 1, 3);
@@ -81,7 +80,7 @@ static void test_clock(void **state)
 	big_free(&b);
 }
 
-/* ---- counters at their end ---- */
+/* ---- counters at their maximum ---- */
 
 static void change_newest(struct big *b, void (*change)(struct log_record *r, uint8_t *blk))
 {
@@ -171,8 +170,8 @@ static void test_overflow(void **state)
 	assert_int_equal(wear_table_of(w)->unit[4].blks, UINT32_MAX);
 	assert_int_equal(wear_table_of(w)->unit[4].visits, 1 + 3);
 	wear_free(w);
-	/* a line of today with all at the end does not go round either, and a number that is none
-	 * is none */
+	/* a line of today with all counters at their maximum does not wrap, either, and an invalid
+	 * number is ignored */
 	for (int i = 0; i < 2; i++) {
 		const uint64_t n = i ? UINT64_MAX - UINT64_MAX % WEAR_DAYS : WEAR_DAYS,
 			       day = 1700000000 / 86400;
@@ -216,7 +215,7 @@ static void rot(struct log_record *r, uint8_t *blk)
 			blk[RECORD_WEAR_OFF + rnd(RECORD_WEAR_ROOM)] = (uint8_t)rnd(256);
 }
 
-/* Checksums are good, what they cover is not: the log is the same, and goes on. */
+/* Checksums are right, their content is not: the log is unaffected, and continues. */
 static void test_rot(void **state)
 {
 	uint64_t losses = 0;
@@ -277,7 +276,7 @@ static void test_merge_noise(void **state)
 	wear_free(w);
 }
 
-/* What is encoded, in pieces of any size, is what is merged. */
+/* Encoded items, in pieces of any size, are the merged ones. */
 static void test_encode(void **state)
 {
 	struct wear_geometry g;

@@ -16,8 +16,7 @@
 
 /* ---- a large card over years ---- */
 
-/* An hour of a machine's life. Once a day a large one, once a week more than the ring holds
- * twice. */
+/* An hour of a machine's life. Once a day a large commit, once a week more than twice the ring. */
 static void big_hour(struct big *b, uint64_t hour)
 {
 	fake_s += 3600;
@@ -87,8 +86,8 @@ static void test_large_units(void **state)
 	big_free(&b);
 }
 
-/* Every unit has seen a lot, so that the table is as long as it gets, and commits are so large that
- * each overwrites what the one but last left in the ring. */
+/* Every unit has many writes, so that the table has its maximum length. Commits are so large that
+ * each overwrites the blocks of the last but one in the ring. */
 static void test_ring_laps(void **state)
 {
 	struct big b;
@@ -97,14 +96,14 @@ static void test_ring_laps(void **state)
 	rnd_state = 14;
 	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
 	big_commit(&b, 1, 1, 1, 0);
-	/* as if it were written to, without the content */
+	/* as if it were written, without the content */
 	for (int round = 0; round < 300; round++)
 		for (uint64_t i = 0; i < 8192; i++) {
 			b.c->wrote(b.c->wrote_ctx, b.c, i * 4 * MIB, 4 * MIB);
 			seen.blks[i] += 1024;
 			seen.unit_visits[i] += 1;
 		}
-	seen_eb = UINT64_MAX - 1; /* none that comes */
+	seen_eb = UINT64_MAX - 1; /* no such block */
 	for (int i = 0; i < 60; i++) {
 		const struct wear_table *w;
 
@@ -125,8 +124,7 @@ static void test_ring_laps(void **state)
 	big_free(&b);
 }
 
-/* Attempts that fail take copies with them, and their writes belong to the commit that succeeds
- * then. */
+/* Failed attempts lose their copies, and their writes belong to the next commit that succeeds. */
 static void test_failed_attempts(void **state)
 {
 	struct log_index *ix;
@@ -167,7 +165,7 @@ static void test_failed_attempts(void **state)
 	big_free(&b);
 }
 
-/* What the card has of the table but for one block: every record of the ring, in any order. */
+/* The table on the card without one block: every record of the ring, in any order. */
 static struct wear *gather_by_hand(const struct big *b, uint64_t without_off)
 {
 	uint8_t blk[COW_BLK_BYTES], copy[COW_BLK_BYTES];
@@ -198,8 +196,8 @@ static struct wear *gather_by_hand(const struct big *b, uint64_t without_off)
 	return w;
 }
 
-/* Opens the log, and then cannot read the block at off, so many times. Returns the losses that are
- * told. */
+/* Opens the log, and then cannot read the block at off, this number of times. Returns the reported
+ * losses. */
 static uint64_t load_without(struct big *b, uint64_t off, unsigned times)
 {
 	struct wear_ledger before, after;
@@ -222,9 +220,11 @@ static uint64_t load_without(struct big *b, uint64_t off, unsigned times)
 	return after.table_losses - before.table_losses;
 }
 
-/* Each block of the ring that is read while the table is looked for cannot be read, twice or ever.
- * Twice is nothing; else a loss is told, and the table is all that the rest of the card has, never
- * more than was counted, and copied anew. */
+/*
+ * Each block of the ring that is read during the search for the table cannot be read, twice or
+ * permanently. Twice has no effect. Otherwise a loss is reported. The table then contains
+ * everything on the rest of the card, never more than was counted, and is copied again.
+ */
 static void test_unreadable(void **state)
 {
 	unsigned tried = 0, less = 0;
@@ -253,7 +253,7 @@ static void test_unreadable(void **state)
 			big_compare(&b);
 			assert_int_equal(load_without(&b, off[i], UINT32_MAX), 1);
 			w = log_wear(b.log);
-			/* of each piece there is an older copy */
+			/* each piece has an older copy */
 			assert_int_equal(wear_missing(want), 0);
 			assert_memory_equal(w, wear_table_of(want), wear_table_bytes(&w->geo));
 			for (uint32_t k = 0; k < 8192; k++)
@@ -265,7 +265,7 @@ static void test_unreadable(void **state)
 				}
 			wear_free(want);
 		}
-		/* another place of the turn, commits of all sizes */
+		/* another place of the cycle, commits of all sizes */
 		assert_int_equal(load_without(&b, UINT64_MAX, 0), 0);
 		for (int i = 0; i < 25; i++)
 			big_commit(&b, 40, i % 9 ? 4 : 900, 20, rnd(7000));
@@ -273,7 +273,7 @@ static void test_unreadable(void **state)
 	print_message("%u blocks could not be read; %u times units lack what only that one had\n",
 		      tried, less);
 	assert_true(tried > 20 && less > 0);
-	/* told once: from the next record on all of it is on the card again */
+	/* reported once: from the next record on, the whole table is on the card again */
 	assert_int_equal(
 		load_without(&b, b.super.ring_off_bytes + blk_to_bytes(log_newest(b.log)->lblk),
 			     UINT32_MAX),
@@ -287,7 +287,7 @@ static void test_unreadable(void **state)
 	big_free(&b);
 }
 
-/* The partition has grown: units are twice as large, and what was counted is in them. */
+/* The partition has grown: units are twice as large, and contain the earlier counts. */
 static void test_grown(void **state)
 {
 	uint64_t blks[2] = { 0 }, visits[2] = { 0 }, missing;
@@ -297,7 +297,7 @@ static void test_grown(void **state)
 	rnd_state = 9;
 	big_make(&b, 64 * GIB, 4 * MIB, 8 * MIB, 0);
 	log_close(b.log);
-	for (int i = 0; i < 2; i++) /* it is made again for half of the card */
+	for (int i = 0; i < 2; i++) /* it is created again for half of the card */
 		assert_int_equal(sim_poke(b.c, b.super.copy_off_bytes[i],
 					  (uint8_t[COW_BLK_BYTES]){ 0 }, COW_BLK_BYTES),
 				 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A folder of a test's own for image files: in memory if there is some (mke2fs syncs a lot),
- * and shell commands that run there. */
+/* A folder of a test for image files: in memory if possible (mke2fs syncs a lot), and shell
+ * commands that run there. */
 #ifndef COWFS_TESTS_WORKDIR_H
 #define COWFS_TESTS_WORKDIR_H
 
@@ -13,7 +13,7 @@
 
 static char dir[64];
 
-/* 0, or -1 without one */
+/* 0, or -1 without a folder */
 static inline int workdir_new(const char *name)
 {
 	snprintf(dir, sizeof(dir), "%s/cowfs-%s-XXXXXX",
@@ -63,7 +63,7 @@ static inline int sh(const char *fmt, ...)
 	return r;
 }
 
-/* What a command prints: for pclose(); its errors go to dir/log. Aborts without memory. */
+/* The output of a command: for pclose(); its errors go to dir/log. Aborts without memory. */
 static inline FILE *sh_read(const char *fmt, ...) PRINTF(1, 2);
 static inline FILE *sh_read(const char *fmt, ...)
 {

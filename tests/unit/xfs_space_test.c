@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
  * Free space of XFS against images that Linux has made: mounted, filled with holes, frozen or
- * unmounted. The oracle is xfs_db's dump of the trees; and what is said to be free is overwritten,
- * after which the file system must have all its files and xfs_repair nothing to say. Then images
- * with damage, with right and with wrong checksums. Needs root, to mount.
+ * unmounted.
+ *
+ * The oracle is xfs_db's dump of the trees. Also, all space reported as free is overwritten, after
+ * which the file system must have all its files and xfs_repair must find nothing. Then images with
+ * damage, with right and with wrong checksums. Needs root, to mount.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +28,8 @@
 
 #define WINDOW 32768u
 
-/* up IMAGE MOUNT_POINT [OPTIONS]: on a loop device that goes with the mount; one that was used may
- * still be read-only */
+/* up IMAGE MOUNT_POINT [OPTIONS]: on a loop device that disappears with the mount; a device used
+ * before may still be read-only */
 static const char functions[] =
 	"set -x; up() { l=$(losetup --show -f $1) && blockdev --setrw $l && mount -o rw$3 $l $2; r=$?; "
 	"losetup -d $l; return $r; }; ";
@@ -46,7 +48,7 @@ static int sh_up(const char *fmt, ...)
 
 /* ---- the answer, and the oracle's ---- */
 
-/* All units, in windows of that many. bits: one for each unit of the volume. */
+/* All units, in windows of this size. bits: one for each unit of the volume. */
 static int answer(struct image *im, uint64_t window, uint8_t *bits)
 {
 	uint64_t units = 0, all = im->r.volume_blks;
@@ -143,8 +145,8 @@ static uint8_t *check_image(const char *name)
 	return bits;
 }
 
-/* Overwrites what is free, replays the log by a mount: all files must be there, and nothing to
- * repair. */
+/* Overwrites the free space, replays the log by a mount: all files must exist, and there must be
+ * nothing to repair. */
 static void overwrite_free(const char *name, const uint8_t *bits)
 {
 	uint8_t noise[COW_BLK_BYTES];
@@ -170,7 +172,7 @@ static void overwrite_free(const char *name, const uint8_t *bits)
 
 /* ---- images ---- */
 
-/* A file with a hole behind every block, and room behind it. */
+/* A file with a hole after every block, and room after it. */
 static void punch(uint64_t block_bytes, uint64_t holes)
 {
 	char path[128];
@@ -203,7 +205,7 @@ static void files(void)
 			 0);
 }
 
-/* The image as a freeze has it, in the file "frozen", and the checksums of all files. */
+/* The image in its frozen state, in the file "frozen", and the checksums of all files. */
 static void freeze(void)
 {
 	assert_int_equal(
@@ -253,13 +255,13 @@ static void test_layouts(void **state)
 		files();
 		punch(cases[i].block_bytes, cases[i].holes);
 		freeze();
-		/* a second one, with little or nothing in between */
+		/* a second one, after few or no changes */
 		bits = check_image("frozen");
 		overwrite_free("frozen", bits);
 		free(bits);
 		freeze();
 		free(check_image("frozen"));
-		/* not frozen, and there is something to replay */
+		/* not frozen, with something to replay */
 		assert_int_equal(sh_up("cp m/e/1 m/e/2 && sync m/e/2 && cp --sparse=always i live"),
 				 0);
 		image_open(&im, "live");
@@ -301,7 +303,7 @@ static void test_no_mount(void **state)
 		sh_up("rm -f i; truncate -s 330M i && mkfs.xfs -q -f -b size=1024 -l su=256k -s size=1024 i"),
 		0);
 	assert_int_equal(answer_of("i"), 0);
-	/* the log as it is after a repair, and after another UUID */
+	/* the log after a repair, and after a change of the UUID */
 	assert_int_equal(
 		sh_up("mkdir -p m && up i m && cp log m/f && sync m/f && cp i live && umount m"),
 		0);
@@ -312,7 +314,7 @@ static void test_no_mount(void **state)
 	assert_int_equal(answer_of("live"), 0);
 	assert_int_equal(sh_up("up live m && cp log m/g && umount m"), 0);
 	assert_int_equal(answer_of("live"), 0);
-	/* not known: no checksums; an external log; a realtime section */
+	/* unknown: no checksums; an external log; a realtime section */
 	assert_int_equal(sh_up("mkfs.xfs -q -f -m crc=0 i"), 0);
 	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
 	assert_int_equal(sh_up("truncate -s 70M j; mkfs.xfs -q -f -l logdev=j,size=64m i"), 0);
@@ -323,7 +325,7 @@ static void test_no_mount(void **state)
 	assert_int_equal(answer_of("i"), -EOPNOTSUPP);
 }
 
-/* A small log that is written several times over, frozen in between; files that are deleted and
+/* A small log that wraps several times, with freezes in between; files that are deleted and
  * open. */
 static void test_wraps(void **state)
 {
@@ -333,7 +335,7 @@ static void test_wraps(void **state)
 	(void)state;
 	make("-l size=6m -m reflink=1", "");
 	for (int k = 0; k < 40; k++) {
-		/* what is frozen is between nothing at all and most of the log */
+		/* the frozen part is between nothing and most of the log */
 		assert_int_equal(
 			sh_up("cd m && rm -rf x*; mkdir $(seq -f x%%g %d); for i in x*; do echo $i >$i/z; done; sync x*; "
 			      "cp -r --reflink=always x1 x_%d; cat x1/z >>x_%d/z; exec 7>o; rm o; echo %d >&7; "
@@ -362,7 +364,7 @@ enum { BAD_ROUNDS = 1500 };
 /* An image of two AGs, with trees of two levels. */
 struct bad {
 	struct image im;
-	uint8_t *right, *bits;	      /* what is used */
+	uint8_t *right, *bits;	      /* the used blocks */
 	uint64_t ag_bytes, log, last; /* bytes; the last record before the head */
 };
 
@@ -418,7 +420,7 @@ static void bad_open(struct bad *b)
 	     off += 512 + (be_at(b->im.p + off, 12, 4) + 511) / 512 * 512)
 		b->last = off;
 	assert_true(b->last > b->log + 20 * 512);
-	/* all that was done since mkfs.xfs would be replayed, and is home */
+	/* everything since mkfs.xfs would be replayed, and is home */
 	put(b->im.p + b->last + 24, 1ull << 32 | 2, 8);
 	seal_record(b->im.p + b->last);
 	assert_int_equal(answer(&b->im, WINDOW, b->right), 0);
@@ -442,7 +444,7 @@ static uint64_t touched_unit(const struct bad *b, uint64_t *seed)
 	return u;
 }
 
-/* A bit that is wrong anywhere is noticed, or it does not matter. */
+/* A wrong bit anywhere is detected, or has no effect. */
 static void check_flips(struct bad *b)
 {
 	unsigned noticed = 0;
@@ -467,7 +469,7 @@ static void check_flips(struct bad *b)
 	assert_true(noticed > 20);
 }
 
-/* Anything, with right checksums: it ends, and has not read much. */
+/* Any content, with right checksums: the code ends, and reads little. */
 static void check_forged(struct bad *b)
 {
 	static const uint64_t values[] = { 0,	 1,	2,	    5,		255,
@@ -531,7 +533,7 @@ static void check_fields(struct bad *b)
 		{ SUPER, 96, 4, -EOPNOTSUPP, 0 },
 		{ SUPER, 124, 1, -EOPNOTSUPP, 64 },
 		{ SUPER, 32, 4, -EOPNOTSUPP, 0 },
-		/* the log says that it is there with a higher number */
+		/* the log says that the block is home with a higher number */
 		{ SUPER, 240, 8, -EOPNOTSUPP, 1 },
 		{ AGF, 208, 8, -EOPNOTSUPP, 1 },
 		{ NODE, 24, 8, -EOPNOTSUPP, 1 },
