@@ -383,7 +383,7 @@ static void test_super_mended(void **state)
 
 /* ---- growing ---- */
 
-/* Both devices of an external log grow: the volume and its log device. */
+/* Both devices of an external log grow; the volume grows with its device. */
 static void test_grow_external(void **state)
 {
 	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(2 * MIB, 64 * KIB, 0),
