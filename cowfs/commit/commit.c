@@ -19,8 +19,8 @@
  *
  * I1  Before the record is durable, no write touches a block that the committed generation uses:
  *     direct targets are free in it, everything else goes to the ring.
- * I2  "Same" is tested only for blocks that the committed file system uses (no attempt writes those
- *     in place), and never after a failed attempt (R8).
+ * I2  "Same" is tested only for blocks that no attempt writes in place: those that the committed file
+ *     system uses, and metadata (metadata_uuid). It is never tested after a failed attempt (R8).
  * I3  Spilled or lent payload is checkpointed, and the tail record that says so durable, before
  *     anything else is written (R10): so no direct block and no checkpoint of a later commit can
  *     overwrite it.
