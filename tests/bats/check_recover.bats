@@ -68,7 +68,7 @@ checks() {
 	cut_card
 	checks 0 'state +live: the newest generation is complete' live good
 	cow check "$CARD" | grep -Eq "newest record +generation [0-9]+, commit, .*\(manual\)"
-	cow check "$CARD" | grep -Eq "not home yet +[1-9][0-9]* blocks are in the log only: .*'cowctl recover'"
+	cow check "$CARD" | grep -Eq "not home yet +[1-9][0-9]* blocks exist in the log only: .*'cowctl recover'"
 	cow check "$CARD" --json | jq -e '.log_live_blocks > 0 and .cause == "manual" and .time_unix_seconds > 1600000000'
 }
 
