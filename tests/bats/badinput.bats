@@ -120,7 +120,7 @@ all_refuse() {
 	[ -e "$MNT/x" ]
 }
 
-@test "super record: both copies damaged" {
+@test "superblock: both copies damaged" {
 	protect
 	echo x >"$MNT/x"
 	cow commit

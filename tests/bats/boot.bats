@@ -108,7 +108,7 @@ on_card() {
 	cow status root >/dev/null
 }
 
-@test "boot: a log in use protects without configuration, and comes home if it is switched off" {
+@test "boot: a log in use protects without configuration, and is checkpointed if it is switched off" {
 	formatted
 	with_commit
 	: >"$CONF"
@@ -215,7 +215,7 @@ on_card() {
 	cow detach root
 }
 
-@test "boot: bypassed, and what waits cannot come home" {
+@test "boot: bypassed, and the log cannot be checkpointed" {
 	formatted
 	with_commit
 	eio write 0 1000000
@@ -259,7 +259,7 @@ on_card() {
 	cow detach root
 }
 
-@test "boot: makes room for the log first" {
+@test "boot: makes space for the log first" {
 	card_make ext4 200 200
 	mount "$CARD" "$MNT"
 	random_file "$MNT/file" 20
@@ -282,7 +282,7 @@ on_card() {
 	cow detach root
 }
 
-@test "boot: makes room after an unclean shutdown; not if it is too full" {
+@test "boot: makes space after an unclean shutdown; not if the file system is too full" {
 	card_make ext4 200 200
 	mount "$CARD" "$MNT"
 	random_file "$MNT/file" 5
@@ -343,7 +343,7 @@ cut_boot() {
 	return $code
 }
 
-@test "boot: the power is cut while room is made: the next boot goes on, protected or bypassed" {
+@test "boot: the power is cut while space is made: the next boot continues, protected or bypassed" {
 	local n sum cuts=0
 	card_make ext4 128 128 -J size=8
 	mount "$CARD" "$MNT"
@@ -379,7 +379,7 @@ cut_boot() {
 	[ $cuts -gt 4 ]
 }
 
-@test "boot: a shrink was cut off after its commit, and no section of the root: nothing is written" {
+@test "boot: a shrink was interrupted after its commit, without a [root] section: nothing is written" {
 	local n sum
 	card_make ext4 128 128 -J size=8
 	cp --sparse=always "$IMG" "$T/copy"

@@ -137,7 +137,7 @@ checks() {
 	checks 0 'state +empty' empty good
 }
 
-@test "recover: everything home, once; the second run writes nothing" {
+@test "recover: checkpoints everything; the second run writes nothing" {
 	local before sum
 	cut_card
 	run -0 --separate-stderr cow recover "$CARD"
@@ -203,7 +203,7 @@ checks() {
 	[ "$(bare_sum)" = "$(cat "$T/sum2")" ]
 }
 
-@test "damaged super record, one copy: runs on, says so, and the next commit or recover mends it" {
+@test "one damaged superblock: keeps running, reports it, and the next commit or recover repairs it" {
 	local copy
 	for copy in A B; do
 		IMG=$T/$copy.img

@@ -144,7 +144,7 @@ kill_readers() {
 	[ "$(card_written)" -eq "$before" ]
 }
 
-@test "commit --dry-run: writes nothing, and tells what the commit then does" {
+@test "commit --dry-run: writes nothing, and prints what the commit then does" {
 	local before gen told did blocks
 	protect
 	random_file "$MNT/a" 20
@@ -379,7 +379,7 @@ data = open(sys.argv[1], "rb").read()
 print(sum(data[i:i + 4] == b"\xc0\x3b\x39\x98" for i in range(0, len(data), 1024)))' "$T/journal"
 }
 
-@test "commit: of a journal that was made anew nothing older stays on the card" {
+@test "commit: a new journal leaves nothing of the old one on the card" {
 	local i
 	card_make ext4 200 250 -J size=8
 	mount "$CARD" "$MNT"

@@ -20,7 +20,7 @@ bare() {
 	umount "$MNT"
 }
 
-@test "detach: commits, brings everything home, the card is a plain file system" {
+@test "detach: commits and checkpoints everything, the card is a plain file system" {
 	protect
 	random_file "$MNT/a" 5
 	cow commit
@@ -85,7 +85,7 @@ bare() {
 	bare test -e "$MNT/x"
 }
 
-@test "detach while mounted: refused, and the volume goes on" {
+@test "detach while mounted: refused, and the volume stays attached" {
 	protect
 	echo x >"$MNT/x"
 	fails 1 "$DEV is mounted on $MNT: unmount it first" detach
@@ -98,7 +98,7 @@ bare() {
 	bare test -e "$MNT/y"
 }
 
-@test "detach while something else uses the loop device: refused, and the volume goes on" {
+@test "detach while something else uses the loop device: refused, and the volume stays attached" {
 	protect
 	echo x >"$MNT/x"
 	umount_volume
@@ -124,7 +124,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	bare test -e "$MNT/y"
 }
 
-@test "detach --discard: drops what is in RAM, keeps what was committed" {
+@test "detach --discard: discards uncommitted changes, keeps committed ones" {
 	protect
 	echo one >"$MNT/one"
 	cow commit

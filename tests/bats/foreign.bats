@@ -192,7 +192,7 @@ touch_elsewhere() {
 	goes_on
 }
 
-@test "grown over its log elsewhere: the log is void, nothing is written to what is the file system's now" {
+@test "enlarged over its log elsewhere: the log is void, nothing is written over the file system" {
 	local sum kind
 	for kind in waiting clean; do
 		IMG=$T/$kind.img
@@ -321,7 +321,7 @@ golden_card() {
 	goes_on
 }
 
-@test "changed while everything was home: taken as it is, and said" {
+@test "changed while everything was checkpointed: accepted and reported" {
 	card_make ext4 100 150
 	cow format "$CARD"
 	attach
@@ -411,7 +411,7 @@ golden_card() {
 	detach
 }
 
-@test "grow: cut at each write, one good copy of the super record is always found" {
+@test "grow: cut at each write, one good superblock is always found" {
 	local n done=0
 	waiting_card
 	truncate -s 200M "$IMG"
@@ -455,7 +455,7 @@ golden_card() {
 	fsck ext4
 }
 
-@test "two copies of one card at once: each is served from its own path, and status tells" {
+@test "two copies of one card at once: each is served from its own path, and status reports it" {
 	local first second=$T/copy.img dev
 	waiting_card
 	cp "$IMG" "$second"
@@ -532,7 +532,7 @@ detach_one() { cow detach "$NAME"; }
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
-@test "changed by somebody else between two commits: refused" {
+@test "foreign changes between two commits: refused" {
 	waiting_card
 	attach
 	mount_volume
@@ -639,7 +639,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 	cmp "$T/noise" <(dd if="$CARD" bs=1M skip=32 count=2 status=none)
 }
 
-@test "nilfs2: what was committed comes back, and a detach brings it home" {
+@test "nilfs2: committed changes are restored, and a detach checkpoints them" {
 	card_make nilfs2 64 128
 	cow format "$CARD"
 	attach

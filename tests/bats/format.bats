@@ -33,7 +33,7 @@ fs_sum() {
 	run -0 "$COWFS_BUILD/cowfs" --version
 }
 
-@test "wrong usage: exit code 2 and what is wrong" {
+@test "wrong usage: exit code 2 and the reason" {
 	run -2 cow
 	fails 2 'unknown command frobnicate' frobnicate
 	fails 2 'unknown command frobnicate' help frobnicate
@@ -107,7 +107,7 @@ fs_sum() {
 	[ "$(image_sum)" = "$before" ]
 }
 
-@test "format: no room, with numbers and the command that makes room" {
+@test "format: no space, with numbers and the command that makes space" {
 	local before
 	card_make ext4 100 100
 	before=$(image_sum)

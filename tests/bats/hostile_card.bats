@@ -95,7 +95,7 @@ all_ignore() {
 	[ "$(passwd)" = "root:x:0:0:" ]
 }
 
-@test "hostile: a file of a user has a pending super record and its ring" {
+@test "hostile: a file of a user has a pending superblock and its ring" {
 	victim_card 3
 	forge
 	umount "$MNT"

@@ -447,7 +447,7 @@ waits_for_completions() { cat /proc/"$HELD"/task/*/wchan | grep -q io_cqring; }
 
 # ---- what is left ----
 
-@test "a daemon that died: status clears away what is left, events tells it" {
+@test "a daemon that died: status cleans up after it, events reports it" {
 	protect
 	echo one >"$MNT/one"
 	kill -9 "$(worker_pid)"

@@ -196,7 +196,7 @@ ends_umount() {
 	[[ $stderr == *"volume vol: its daemon died"*"$DEV is detached now"* ]]
 }
 
-@test "kills: starter and parent, one after the other: the volume goes on" {
+@test "kills: starter and parent, one after the other: the volume stays attached" {
 	local pid
 	card_make ext4 200 300 -J size=8
 	cow format "$CARD"

@@ -75,7 +75,7 @@ in_checkpoint() {
 	[ "$(status_of .progress.phase)" = checkpoint ] && [ "$(status_of '.progress.done_blocks > 1000')" = true ]
 }
 
-@test "lend: a commit says how much room it needs, and goes with a file of that size" {
+@test "lend: a commit says how much space it needs, and works with a file of that size" {
 	local mib
 	stuck_volume
 	fails 1 'everything stays in RAM\. Lend it [0-9]+ MiB on another device.*cowctl commit --lend DEVICE\|FILE' commit
@@ -148,7 +148,7 @@ in_checkpoint() {
 	run -0 cow check "$CARD"
 }
 
-@test "lend: cut before the checkpoint; --lend none takes the commit before" {
+@test "lend: cut before the checkpoint; --lend none takes the previous generation" {
 	local n
 	with_shim stuck_volume
 	lent_file 60
@@ -175,7 +175,7 @@ in_checkpoint() {
 	home_is "$SUM"
 }
 
-@test "lend: the checkpoint fails; the room stays in use until one succeeds" {
+@test "lend: the checkpoint fails; the space stays in use until one succeeds" {
 	with_shim stuck_volume
 	lent_file 60
 	eio write 40 100000
@@ -198,7 +198,7 @@ in_checkpoint() {
 	home_is "$SUM"
 }
 
-@test "lend: what is not fit for it is refused, and nothing of it is touched" {
+@test "lend: an unsuitable target is refused and not touched" {
 	stuck_volume
 	mkdir "$T/ram"
 	mount -t tmpfs none "$T/ram"

@@ -112,7 +112,7 @@ refuses() {
 	all_gone
 }
 
-@test "on-detach=discard: umount drops what was not committed" {
+@test "on-detach=discard: umount discards uncommitted changes" {
 	protect on-detach=discard
 	fstab_mount
 	[ "$(status_of .discard_armed)" = true ]

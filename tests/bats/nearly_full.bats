@@ -58,7 +58,7 @@ full_card() { # MIB [ATTACH_OPTION]...
 	cow commit
 }
 
-@test "nearly full: what is to be dropped has no such limit" {
+@test "nearly full: no such limit if the changes are to be discarded" {
 	local before
 	full_card 44
 	before=$(status_of .pressure.commits)

@@ -161,7 +161,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	fsck ext4
 }
 
-@test "discard armed: pressure does not commit what is to be dropped" {
+@test "discard armed: pressure does not commit" {
 	local before
 	volume 320
 	cow discard

@@ -110,7 +110,7 @@ spread() {
 	mount_volume
 }
 
-@test "profile: the dry run tells what the commit does, and a cut loses nothing" {
+@test "profile: the dry run prints what the commit does, and a cut loses nothing" {
 	local dry did sum f padded=0 n=0
 	spread --profile x-slow-4g
 	for f in a b c; do

@@ -84,7 +84,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	detach
 }
 
-@test "shrink: there is room already: the file system stays as it is" {
+@test "shrink: there is already space: the file system is unchanged" {
 	card_make ext4 100 150
 	fill 5
 	cow format --shrink "$CARD"
@@ -186,7 +186,7 @@ cut_shrink() {
 	[ $olds -gt 2 ] && [ $news -gt 2 ] && [ $finished -gt 0 ]
 }
 
-@test "shrink: cut off, and the old file system was used since" {
+@test "shrink: interrupted, and the old file system was used since" {
 	card_make ext4 128 128 -J size=8
 	fill 60
 	run cut_shrink 30 1
@@ -202,7 +202,7 @@ cut_shrink() {
 	[ "$(fs_mib)" -lt 125 ]
 }
 
-@test "shrink: committed, cut off, and then mounted elsewhere: set aside until somebody decides" {
+@test "shrink: committed, interrupted, and then mounted elsewhere: set aside until the user decides" {
 	local n
 	card_make ext4 128 128 -J size=8
 	fill 60

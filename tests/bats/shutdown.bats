@@ -45,7 +45,7 @@ protect() {
 	fsck ext4
 }
 
-@test "timer and shutdown do not commit what is to be dropped" {
+@test "timer and shutdown do not commit if a discard is armed" {
 	local written
 	protect --on-detach discard
 	written=$(card_written)

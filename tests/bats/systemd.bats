@@ -201,7 +201,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[ "$(cat "$COWFS_RUNDIR/root.failed")" = reason ]
 }
 
-@test "shutdown hook: commits, feeds a watchdog that is armed, tells when it could not" {
+@test "shutdown hook: commits, feeds a watchdog that is armed, reports a failure" {
 	stub_cowctl
 	export COWFS_SYS=$T/sys COWFS_DEVDIR=$T/dev COWFS_PAUSE=0 COWFS_CONSOLE=/dev/stderr
 	mkdir -p "$T/sys/class/watchdog/watchdog"{0,1} "$T/dev"

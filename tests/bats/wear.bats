@@ -243,7 +243,7 @@ offline_card() {
 
 # ---- others who write ----
 
-@test "wear: writes of somebody else raise an alarm with amount and time, and stay in the ledger" {
+@test "wear: foreign writes raise an alarm with amount and time, and stay in the ledger" {
 	local since
 	protect
 	change a 2
