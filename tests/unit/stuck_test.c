@@ -585,7 +585,8 @@ static void test_no_memory(void **state)
 	assert_int_equal(r[1], -EAGAIN);
 	assert_int_equal(r[2], -EAGAIN);
 	assert_int_equal(p.calls, 0);
-	assert_string_equal(p.told, "FT");
+	/* the first one ends before or after its freeze begins, by what the heap has in small pieces */
+	assert_true(!strcmp(p.told, "FT") || !strcmp(p.told, "FTFT"));
 	assert_false(is_frozen());
 	assert_int_equal(count_fds(), fds);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
