@@ -1,27 +1,59 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Makes each target in turn and prints how long each took: check.sh MAKE TARGET...
-# Stops at the first that fails; under make -k it goes on. Ends with 1 if one has failed.
+# Makes targets one after another and prints how long each took: check.sh MAKE TARGET... [-- TARGET...]
+# Those behind -- run beside the others once the first target is made; their output follows at the end.
+# Stops at the first failure; under make -k it goes on. Ends with 1 if a target failed.
 set -u
 make=$1
 shift
-go_on='' failed='' times='' start=$(date +%s)
+targets=''
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+	targets="$targets $1"
+	shift
+done
+[ $# = 0 ] || shift
+go_on='' failed='' times='' beside='' log='' start=$(date +%s)
 # the first word holds the flags of one letter, if there are any
-case ${MAKEFLAGS%% *} in
+flags=${MAKEFLAGS-}
+case ${flags%% *} in
 -* | *=*) ;;
 *k*) go_on=1 ;;
 esac
-case " ${MAKEFLAGS-} " in
+case " $flags " in
 *" -j"* | *" --jobserver"*) jobs='' ;;
 *) jobs=-j$(nproc) ;;
 esac
-for target; do
+
+# $1: TERM to end them; else they are waited for
+end_beside() {
+	[ -n "$beside" ] || return 0
+	[ -z "${1-}" ] || kill -s "$1" -- "-$beside" 2>/dev/null
+	wait "$beside" || failed="$failed (beside)"
+	cat "$log"
+	rm -f "$log"
+	beside=''
+}
+trap 'end_beside TERM; exit 1' HUP INT TERM
+
+for target in $targets; do
 	from=$(date +%s)
 	$make --no-print-directory ${jobs:+"$jobs"} "$target" || failed="$failed $target"
 	times="$times$(printf '%6d s  %s' $(($(date +%s) - from)) "$target")
 "
 	[ -z "$failed" ] || [ -n "$go_on" ] || break
+	if [ $# -gt 0 ]; then
+		echo "check: beside the following: $*"
+		log=$(mktemp) || exit
+		setsid "$0" "$make" "$@" >"$log" 2>&1 &
+		beside=$!
+		shift $#
+	fi
 done
+if [ -z "$failed" ] || [ -n "$go_on" ]; then
+	end_beside
+else
+	end_beside TERM
+fi
 echo "check: where the time went"
 printf '%s' "$times" | sort -n
 printf '%6d s  in all\n' $(($(date +%s) - start))

@@ -63,11 +63,12 @@ $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 
 # ---- tests: they install nothing, `make deps` does ----
 
-CHECKS := all lint check-unit check-crash-short check-fuzz check-fuzz-san check-bats check-layouts-short check-demo \
-	check-bench-commit check-vm-short check-replay-short check-tsan check-soak
+CHECKS := all check-unit check-bats check-layouts-short check-demo check-bench-commit check-replay-short check-tsan check-soak
+# they use the processor and neither loop devices nor mounts of this machine
+CHECKS_BESIDE := lint check-crash-short check-fuzz check-fuzz-san check-vm-short
 
 check:
-	$(Q)tests/check.sh "$(MAKE)" $(CHECKS)
+	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE)
 
 check-unit: $(UNIT_BIN)
 	@echo "check-unit: $(words $^) programs"
