@@ -37,7 +37,7 @@ START_US=${EPOCHREALTIME/[.,]/}
 export LC_ALL=C.UTF-8
 PATH=$BUILD:$PATH:/usr/sbin:/sbin
 
-LOG_MIB=48 # room behind the file system: a log of the default 32 MiB, aligned, and its super records
+LOG_MIB=48 # room behind the file system: a log of the default 32 MiB, aligned, and its superblocks
 CARD='' PART='' LOOP='' DAEMON_PID='' STEP=0
 
 # ---- telling ----

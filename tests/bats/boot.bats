@@ -186,7 +186,7 @@ on_card() {
 	boots 4 card cowfs=off
 	[ "$(state)" = bypassed ]
 	run ! readonly_card
-	[ "$(image_sum)" = "$sum" ] # an empty log: nothing to bring home
+	[ "$(image_sum)" = "$sum" ] # an empty log: nothing to checkpoint
 	fails 3 'NOT PROTECTED: cowfs=off' status
 	with_commit
 	[ "$(on_card)" = one ]
@@ -314,7 +314,7 @@ on_card() {
 	e2fsck -fp "$CARD"
 	resize2fs "$CARD"
 	mount "$CARD" "$MNT"
-	# over the ring, not over the copy of the super record at the end
+	# over the ring, not over the copy of the superblock of the log at the end
 	dd if=/dev/urandom of="$MNT/fill" bs=1M count=100 status=none || true
 	umount "$MNT"
 	boots 1 card

@@ -49,7 +49,7 @@ checks() {
 	card_make ext4 100 150
 	cow format "$CARD"
 	checks 0 'state +empty: no commit yet' empty good
-	cow check "$CARD" | grep -Eq 'super record +both copies good'
+	cow check "$CARD" | grep -Eq 'superblock +both copies good'
 }
 
 @test "check: clean after a detach; it works on the image file too" {
@@ -58,7 +58,7 @@ checks() {
 	detach
 	checks 0 'state +clean: everything is checkpointed, detached in order' clean good
 	cow check "$CARD" | grep -Eq 'newest record +generation [0-9]+, .*\(detach\)'
-	cow check "$CARD" | grep -Eq 'not home yet +0 blocks'
+	cow check "$CARD" | grep -Eq 'not checkpointed +0 blocks'
 	loop_down "$CARD"
 	CARD=$IMG
 	checks 0 'state +clean' clean good
@@ -68,7 +68,7 @@ checks() {
 	cut_card
 	checks 0 'state +live: the newest generation is complete' live good
 	cow check "$CARD" | grep -Eq "newest record +generation [0-9]+, commit, .*\(manual\)"
-	cow check "$CARD" | grep -Eq "not home yet +[1-9][0-9]* blocks exist in the log only: .*'cowctl recover'"
+	cow check "$CARD" | grep -Eq "not checkpointed +[1-9][0-9]* blocks exist in the log only: .*'cowctl recover'"
 	cow check "$CARD" --json | jq -e '.log_live_blocks > 0 and .cause == "manual" and .time_unix_seconds > 1600000000'
 }
 
@@ -209,7 +209,7 @@ checks() {
 		IMG=$T/$copy.img
 		cut_card
 		logedit break $copy
-		checks 3 "super record +copy $copy is DAMAGED" live repairable
+		checks 3 "superblock +copy $copy is DAMAGED" live repairable
 		attach
 		mount_volume
 		[ "$(tree_sum "$MNT")" = "$(cat "$T/sum2")" ]
@@ -223,14 +223,14 @@ checks() {
 		cow status
 		[ "$(status_of .degraded)" = false ]
 		power_cut
-		cow check "$CARD" | grep -Eq 'super record +both copies good'
+		cow check "$CARD" | grep -Eq 'superblock +both copies good'
 		cow recover "$CARD"
 		fsck ext4
 		# also on a card that rests: but for that nothing is left to do
 		logedit break $copy
 		run -3 cow check "$CARD"
 		cow recover "$CARD"
-		cow check "$CARD" | grep -Eq 'super record +both copies good'
+		cow check "$CARD" | grep -Eq 'superblock +both copies good'
 		[[ $(cow recover "$CARD") == *"nothing was written"* ]]
 		loop_down "$CARD"
 	done

@@ -272,7 +272,7 @@ flash() {
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
-# A golden image of a card in use, detached in order; then the card's life goes on: a commit that is brought home, and one
+# A golden image of a card in use, detached in order; then the card's life goes on: a commit that is checkpointed, and one
 # that waits in the log.
 golden_card() {
 	card_make ext4 100 150

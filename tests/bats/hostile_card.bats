@@ -28,7 +28,7 @@ file_block() {
 as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 
 # An ext4 that fills its partition and that cowfs never touched. A user's file has all the room in it, and so one of the blocks
-# where the super record of a shrink may lie; $1: the first of them to try.
+# where the superblock of the log of a shrink may lie; $1: the first of them to try.
 victim_card() {
 	card_make ext4 100 100 -m 0 -b 4096
 	mount "$CARD" "$MNT"
@@ -54,7 +54,7 @@ victim_card() {
 	[ -n "$RING" ]
 }
 
-# The user writes a super record and a ring that put his content over passwd; $@: more for forgepending. Then the machine is
+# The user writes a superblock of the log and a ring that put his content over passwd; $@: more for forgepending. Then the machine is
 # shut down.
 forge() {
 	truncate -s 100M "$T/forged"

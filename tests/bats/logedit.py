@@ -60,7 +60,7 @@ def super_copies(image):
         a, b = u64(image, at + 96), u64(image, at + 104)
         if at in (a, b) and image[b:b + 8] == b"COWFSSUP":
             return [a, b]
-    sys.exit("no super record")
+    sys.exit("no superblock of the log")
 
 
 def records(image):

@@ -167,7 +167,7 @@ spread() {
 	[ "$(cow wear --json "$CARD" | jq .totals.padded_blocks)" = 0 ]
 }
 
-# erases that some commits, and to bring everything home, cost on the simulated card with `--profile $1`
+# erases that some commits, and to checkpoint everything, cost on the simulated card with `--profile $1`
 erases_with() {
 	local round
 	CARD=$(SIM --loop x-slow-4g 300M "$C")

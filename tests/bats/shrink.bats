@@ -150,7 +150,7 @@ cut_shrink() {
 			if [ "$status" = 1 ]; then # else it was finished, or only copy B is missing
 				fails 1 "no cowfs log" attach "$CARD"
 				fails 1 "no cowfs log" recover "$CARD"
-				[ "$n" != 33 ] || # there is a pending super record
+				[ "$n" != 33 ] || # there is a pending superblock of the log
 					fails 1 "interrupted before its commit and changed nothing: run cowctl format" attach "$CARD"
 				olds=$((olds + 1))
 				fsck ext4

@@ -295,7 +295,7 @@ const struct attack card_attacks[] = {
 	  lag },
 	{ "read-only", "the card refuses all writes from one operation on", readonly },
 	{ "every-byte",
-	  "a bit of each byte of head, payload, descriptor, record, direct block, super record",
+	  "a bit of each byte of head, payload, descriptor, record, direct block, superblock of the log",
 	  every_byte },
 	{ "upgrade",
 	  "a card of the old form is upgraded, and each write and flush of it fails or is cut",

@@ -21,7 +21,7 @@ bool golden_load(FILE *f, struct card **ret_base, struct card **ret_card) MUST_C
 void golden_save(FILE *f, struct card *c);
 void golden_save_block(FILE *f, uint64_t blk, const uint8_t p[COW_BLK_BYTES]);
 
-/* What recovery finds: super record, generation, ledger, index, content. The toy is open. */
+/* What recovery finds: superblock of the log, generation, ledger, index, content. The toy is open. */
 void golden_report(FILE *f, struct toy *t);
 void golden_print_super(FILE *f, const struct log_super *s);
 void golden_print_head(FILE *f, const struct log_head *h);

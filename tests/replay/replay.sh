@@ -186,7 +186,7 @@ session_start() {
 	churn_start
 }
 
-# Rounds up to the $1-th; every fifth commit brings home what is in the log.
+# Rounds up to the $1-th; every fifth commit also checkpoints.
 session_rounds() {
 	while [ "$round" -lt "$1" ]; do
 		round=$((round + 1))

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * For tests: what a user would write into a file of his to have one block of another file
- * overwritten. Makes a pending super record and a ring with one whole commit, by the log's own
- * code, in a sparse file of the device's size:
+ * overwritten. Makes a pending superblock of the log and a ring with one whole commit, by the
+ * log's own code, in a sparse file of the device's size:
  *
  * 	forgepending FILE FS_BYTES SUPER_OFF RING_OFF BLOCK <CONTENT
  *
  * CONTENT is put over BLOCK of the volume. With --state LIVE | VIRGIN | EXTERNAL as first argument,
- * the same super record with another state.
+ * the same superblock of the log with another state.
  */
 #include <errno.h>
 #include <stdio.h>

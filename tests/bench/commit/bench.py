@@ -287,8 +287,8 @@ def write_docs(rows, cuts, folder):
         if not lost:
             continue
         out += ["", f"Where another system is better than {SYSTEMS[ours]}. Bounds: all blocks of all commits written once, linearly, as to a "
-                "log; and all brought home, each commit by itself: on block-mapped cards one erase for each unit that a commit touches, and "
-                "the copy of what it does not write.", "",
+                "log; and each commit written in place by itself: on block-mapped cards one erase for each unit that it touches, and a "
+                "copy of the rest of that unit.", "",
                 "| trace | card | what | cowfs | best other | × | bound, linear | bound, home |", "| --- " * 8 + "|", *lost]
     markdown(table, out)
     with open(f"{folder}/README.md", "w") as f:

@@ -29,7 +29,7 @@ everybody_is_told() { # console
 host_before() {
 	[ "$1" = 2 ] || return 0
 	card_extract "$WORK/part"
-	# both copies of the super record, and what is between them
+	# both copies of the superblock of the log, and what is between them
 	size=$(stat -c %s "$WORK/part")
 	dd if=/dev/urandom of="$WORK/part" bs=1M seek=$((size / 1048576 - LOG_MIB + 1)) count=$((LOG_MIB - 1)) conv=notrunc status=none
 	card_put "$WORK/part"
