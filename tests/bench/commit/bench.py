@@ -175,7 +175,7 @@ def aims(table, cuts):
             lines.append(("— of the best merged overlay / of cowfs, worst block-mapped card", ">= 20",
                           f"{gain[low]:.1f} ({low}); {sum(v >= 20 for v in gain.values())} of {len(gain)} cards", gain[low] >= 20))
     total = sum(len(p) for p in table.values())
-    for ours, text in ("cowfs", ""), ("cowfs-home", ", all home at the end"):
+    for ours, text in ("cowfs", ""), ("cowfs-home", ", all written home at the end"):
         lost = list(losses(table, ours))
         lines.append((f"trace and card where another system takes less time, or less erases{text}", "0",
                       f"time {sum(l[2] == 'seconds' for l in lost)}, erases {sum(l[2] == 'erases' for l in lost)} of {total}", not lost))
@@ -190,7 +190,7 @@ def per_card(table):
     apt, day = table.get(("apt-install", False), {}), table.get(("gps-day", True), {})
     if not apt or not day:
         return []
-    out = ["", "Those by card. In brackets, apt: if all went home, each unit once; the day: what no way of committing the same blocks could "
+    out = ["", "Those by card. In brackets, apt: if everything is written in place, each unit once; the day: what no way of committing the same blocks could "
            "surpass, with all of them written once, linearly.", "",
            "| card | apt: share of linear | day: erases of ext4 / of cowfs | of the best merged overlay / of cowfs |", "| --- " * 4 + "|"]
     for p in sorted(day):
@@ -277,7 +277,7 @@ def write_docs(rows, cuts, folder):
     table = cells(rows)
     os.makedirs(folder, exist_ok=True)
     write_csv(rows, f"{folder}/results.csv")
-    out = ["# Commits, priced", "", "Made by `make bench-commit`; how is told in [BENCHMARKS.md](../BENCHMARKS.md), \"Commits on every card\". All figures, bytes and "
+    out = ["# Commits, priced", "", "Made by `make bench-commit`; the method is in [BENCHMARKS.md](../BENCHMARKS.md), \"Commits on every card\". All figures, bytes and "
            "hottest units and seconds at risk too, are in [results.csv](results.csv).", "",
            "| figure | aim | measured | kept? |", "| --- | --- | --- | --- |"]
     out += [f"| {a} | {b} | {c} | {'kept' if k else 'missed'} |" for a, b, c, k in aims(table, cuts)]
