@@ -118,7 +118,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[ "$(readlink "$T/out/e/hibernate.target")" = /dev/null ]
 	# volatile directories: one of the three
 	[ "$(find "$T/out/n" -name '*.mount' -type f | wc -l)" = 1 ]
-	grep -q "this word is ignored" "$T/kmsg"
+	grep -q "left out" "$T/kmsg"
 	run -0 cat "$T/out/n/"*b.mount
 	[[ $output == *"Where=$T/vol/b"*"size=10%,nosuid,nodev,mode=1777,uid=0,gid=0" ]]
 	# its /boot is inside of it or not
