@@ -40,18 +40,6 @@ static int gather_extent(void *ctx, const struct desc_extent *e)
 	return index_list_add(&g->list, ring_index_kind(e->type), e->blk, e->blks, e->lblk, e->crc);
 }
 
-int chain_each_extent(struct log *l, const struct chain_rec *c,
-		      int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
-{
-	const struct log_record rec = { .desc_lblk = c->desc_lblk,
-					.desc_blks = c->desc_blks,
-					.desc_crc = c->desc_crc,
-					.desc_epoch = c->desc_epoch,
-					.desc_seq = c->desc_seq };
-
-	return ring_each_extent(l, &rec, each, ctx);
-}
-
 /* R6, R12: oldest first, each record is laid over the older ones */
 static int build_index(struct log *l, const struct chain *ch, struct log_index **ret)
 {

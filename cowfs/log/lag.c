@@ -27,9 +27,6 @@
 
 #include "log/ring.h"
 
-/* number of records: both candidates, and the one that the older candidate reads back */
-enum { SETTLED = 3 };
-
 bool lag_on(const struct log *l)
 {
 	return l->super.lag && l->super.state != SUPER_PENDING;
@@ -196,73 +193,16 @@ void lag_end_life(struct log *l, struct lag *was, bool resume)
 	forget_older(&ended);
 }
 
-/* ---- empty records ---- */
-
-/* Room for one more record, and for those that free the ring: the record that carries the tail,
- * its repetition, and an open record between them. */
-static bool has_room(const struct log *l, uint64_t spare)
-{
-	uint64_t in_seg = l->cursor % l->seg_blks, here = in_seg ? l->seg_blks - in_seg : 0;
-
-	return here + ring_free_segments(l, l->cursor) * (l->seg_blks - 1) > spare;
-}
-
-static int put_empty(struct log *l)
-{
-	struct log_record rec = { .type = RECORD_OPEN, .tail_seq = lag_tail_seq(l) };
-
-	return record_put_empty(l, &rec, false);
-}
-
-int lag_pad(struct log *l, unsigned n)
-{
-	int r = 0;
-
-	while (lag_on(l) && n-- && r == 0) {
-		if (!has_room(l, 3)) {
-			l->lag.alone = true;
-			break;
-		}
-		r = put_empty(l);
-	}
-	return r;
-}
-
-int lag_settle(struct log *l)
-{
-	int r = 0;
-
-	while (lag_on(l) && l->lag.cold && l->lag.same < SETTLED && has_room(l, 3) && r == 0)
-		r = put_empty(l);
-	if (r == 0)
-		l->lag.cold = false;
-	return r;
-}
-
-int lag_same_image(struct log *l)
-{
-	return lag_on(l) && l->lag.same < 2 ? lag_pad(l, 2 - l->lag.same) : 0;
-}
-
 bool lag_is_cold(const struct log *l)
 {
 	return lag_on(l) && l->lag.cold;
 }
 
-int lag_repeat_tail(struct log *l, const struct log_record *tail)
+void lag_forget_tail(struct log *l)
 {
-	struct log_record rec = { .type = tail->type, .flags = tail->flags, .cause = tail->cause };
-
-	if (!lag_on(l) || !l->lag.older_seq)
-		return 0;
-	if (!has_room(l, 0)) { /* as with lag 0: the ring is free from here on */
-		lag_begin_anew(l);
-		l->lag.tail_lblk = l->tail_lblk = own_tail_lblk(l, &l->newest);
-		l->spilled = false;
-		return 0;
-	}
-	rec.tail_seq = lag_tail_seq(l);
-	return record_put_empty(l, &rec, false);
+	lag_begin_anew(l);
+	l->lag.tail_lblk = l->tail_lblk = own_tail_lblk(l, &l->newest);
+	l->spilled = false;
 }
 
 /* ---- queries of a commit ---- */

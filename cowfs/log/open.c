@@ -2,35 +2,12 @@
 /* The life of a log in memory: from its superblock and the result of a scan of the ring to its
  * end. */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "base/io.h"
 #include "log/scan.h"
-
-static volatile sig_atomic_t cancelled;
-
-void log_cancel_open(void)
-{
-	cancelled = 1;
-}
-
-int ring_spend(struct log *l, enum ring_place where, uint64_t blks)
-{
-	uint64_t *left;
-
-	if (!l->opening)
-		return 0;
-	if (cancelled)
-		return -EINTR;
-	left = where == IN_RING ? &l->opening->ring_blks : &l->opening->base_blks;
-	if (blks > *left)
-		return -E2BIG;
-	*left -= blks;
-	return 0;
-}
 
 /* Is the uuid known, and neither of the two that the log knows? If the uuid was changed inside
  * the volume, the records have it. */

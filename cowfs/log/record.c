@@ -10,6 +10,9 @@
 #include "base/io.h"
 #include "log/rules.h"
 
+/* with lag: both candidates, and the record that the older candidate reads back */
+enum { SETTLED = 3 };
+
 void epoch_set(struct log *l, enum epoch_state to)
 {
 	static const unsigned may[] = {
@@ -149,6 +152,68 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 		l->suspect = l->lag.cold = true;
 	}
 	return r;
+}
+
+/* ---- empty records, with lag ---- */
+
+/* Room for one more record, and for those that free the ring: the record that carries the tail,
+ * its repetition, and an open record between them. */
+static bool has_room(const struct log *l, uint64_t spare)
+{
+	uint64_t in_seg = l->cursor % l->seg_blks, here = in_seg ? l->seg_blks - in_seg : 0;
+
+	return here + ring_free_segments(l, l->cursor) * (l->seg_blks - 1) > spare;
+}
+
+static int put_empty(struct log *l)
+{
+	struct log_record rec = { .type = RECORD_OPEN, .tail_seq = lag_tail_seq(l) };
+
+	return record_put_empty(l, &rec, false);
+}
+
+int lag_pad(struct log *l, unsigned n)
+{
+	int r = 0;
+
+	while (lag_on(l) && n-- && r == 0) {
+		if (!has_room(l, 3)) {
+			l->lag.alone = true;
+			break;
+		}
+		r = put_empty(l);
+	}
+	return r;
+}
+
+int lag_settle(struct log *l)
+{
+	int r = 0;
+
+	while (lag_on(l) && l->lag.cold && l->lag.same < SETTLED && has_room(l, 3) && r == 0)
+		r = put_empty(l);
+	if (r == 0)
+		l->lag.cold = false;
+	return r;
+}
+
+int lag_same_image(struct log *l)
+{
+	return lag_on(l) && l->lag.same < 2 ? lag_pad(l, 2 - l->lag.same) : 0;
+}
+
+int lag_repeat_tail(struct log *l, const struct log_record *tail)
+{
+	struct log_record rec = { .type = tail->type, .flags = tail->flags, .cause = tail->cause };
+
+	if (!lag_on(l) || !l->lag.older_seq)
+		return 0;
+	if (!has_room(l, 0)) { /* as with lag 0: the ring is free from here on */
+		lag_forget_tail(l);
+		return 0;
+	}
+	rec.tail_seq = lag_tail_seq(l);
+	return record_put_empty(l, &rec, false);
 }
 
 /* ---- first write of a life ---- */

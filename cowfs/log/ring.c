@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <ext2fs/ext2fs.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -241,4 +242,28 @@ struct log_index *log_index_of(struct log *l)
 uint64_t log_chain_records(const struct log *l)
 {
 	return l->chain_records;
+}
+
+/* ---- reads while the log is opened ---- */
+
+static volatile sig_atomic_t cancelled;
+
+void log_cancel_open(void)
+{
+	cancelled = 1;
+}
+
+int ring_spend(struct log *l, enum ring_place where, uint64_t blks)
+{
+	uint64_t *left;
+
+	if (!l->opening)
+		return 0;
+	if (cancelled)
+		return -EINTR;
+	left = where == IN_RING ? &l->opening->ring_blks : &l->opening->base_blks;
+	if (blks > *left)
+		return -E2BIG;
+	*left -= blks;
+	return 0;
 }

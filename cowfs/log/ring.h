@@ -271,6 +271,9 @@ void lag_new_life(struct log *l, struct lag *ret_was);
 void lag_end_life(struct log *l, struct lag *was, bool resume);
 void lag_close(struct log *l);
 bool lag_is_cold(const struct log *l);
+void lag_forget_tail(struct log *l); /* as with lag 0: the ring is free from here on */
+
+/* record.c, with lag */
 /* writes empty records until what was found is durable */
 int lag_settle(struct log *l) MUST_CHECK;
 /* writes empty records until both candidates have one image */
@@ -292,7 +295,7 @@ int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,
 			 size_t n) MUST_CHECK;
 
 enum ring_place { IN_RING, IN_BASE };
-/* open.c: call before blks blocks are read. Returns 0; while the log is opened also -EINTR
+/* ring.c: call before blks blocks are read. Returns 0; while the log is opened also -EINTR
  * (log_cancel_open), or -E2BIG if the ring needs more reads than any ring of cowfs. */
 int ring_spend(struct log *l, enum ring_place where, uint64_t blks) MUST_CHECK;
 

@@ -69,7 +69,7 @@ struct chain {
 	size_t n, cap;
 };
 
-/* ring_each_extent for one record of a chain */
+/* verify.c: ring_each_extent for one record of a chain */
 int chain_each_extent(struct log *l, const struct chain_rec *c,
 		      int (*each)(void *ctx, const struct desc_extent *e), void *ctx) MUST_CHECK;
 

@@ -202,6 +202,18 @@ static int verify_extent(void *ctx, const struct desc_extent *e)
 	return index_list_add(&v->own, INDEX_ZERO, e->blk, e->blks, 0, NULL);
 }
 
+int chain_each_extent(struct log *l, const struct chain_rec *c,
+		      int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
+{
+	const struct log_record rec = { .desc_lblk = c->desc_lblk,
+					.desc_blks = c->desc_blks,
+					.desc_crc = c->desc_crc,
+					.desc_epoch = c->desc_epoch,
+					.desc_seq = c->desc_seq };
+
+	return ring_each_extent(l, &rec, each, ctx);
+}
+
 int verify_chain(struct scan *s, const struct chain *ch)
 {
 	struct log_index *dom = log_index_empty(), *next;

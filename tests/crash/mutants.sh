@@ -163,7 +163,7 @@ mutant swapped swapped cowfs/log/record.c '	if (!l->newest.seq && l->super.state
 mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {' '	if (0) {'
 # lag
 mutant L1-floor lag cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'
-mutant L2-ring lag cowfs/log/lag.c '	if (!has_room(l, 0)) {' '	if (1) {'
+mutant L2-ring lag cowfs/log/record.c '	if (!has_room(l, 0)) {' '	if (1) {'
 mutant L3-older lag cowfs/commit/classify.c '*ret == USE_FREE && j->older)' '*ret == USE_FREE && 0)'
 mutant L3-held lag cowfs/commit/classify.c '	if (held)
 		*ret = USE_USED;' ''
@@ -172,7 +172,7 @@ mutant L4-candidates lag cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
 			r = lag_same_image(l);' '		r = 0;'
 mutant L4-home lag cowfs/log/checkpoint.c '		if (r == 0) /* L4 */
 			r = lag_pad(l, 2);' ''
-mutant L5-cold lag cowfs/log/lag.c 'l->lag.cold && l->lag.same < SETTLED && has_room(l, 3)' 'l->lag.cold && 0'
+mutant L5-cold lag cowfs/log/record.c 'l->lag.cold && l->lag.same < SETTLED && has_room(l, 3)' 'l->lag.cold && 0'
 mutant L-fallback lag cowfs/log/lag.c 'l->lag.older_seq ? l->lag.older_seq : l->newest.seq' 'l->lag.older_seq ? l->newest.seq : l->newest.seq'
 mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);
 	return r < 0 ? r : super_write_copy' '		r = 0;
