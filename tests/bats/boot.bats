@@ -416,5 +416,5 @@ cut_boot() {
 	blockdev --setrw "$CARD"
 	: >"$CONF" # of this one nobody has said that it has a log
 	boots 1 card
-	[[ $stderr == *"cannot be read"* ]]
+	[[ $stderr == *"cannot read its log"* ]]
 }

@@ -93,7 +93,7 @@ checks() {
 	logedit damage 1
 	checks 3 'state +fell back: the newest commit is incomplete, the previous generation is used' fell-back repairable
 	run -3 cow check "$CARD"
-	[[ $output =~ "1 newer records not chosen: "[a-z] ]]
+	[[ $output =~ "1 newer record not chosen: "[a-z] ]]
 	cp "$IMG" "$T/copy"
 	attach
 	mount_volume

@@ -292,7 +292,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	for m in sbin/cowfs$ cowctl cowfs.sh fuse.ko loop.ko; do
 		grep -v "$m" "$T/initrd.img-6" >"$T/initrd.img-7"
 		run -1 sh "$T/check" "$T/initrd.img-7"
-		[[ $output == *"initrd.img-7 has no "* ]]
+		[[ $output == *"initrd.img-7 lacks "* ]]
 	done
 }
 
@@ -305,7 +305,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	sync
 	export COWFS_CTL=$COWFS_BUILD/cowctl
 	run -0 "$SRC/90-cowfs.motd"
-	[[ $output == "cowfs: root: "*"not on the card yet"*"a power cut loses it"* ]]
+	[[ $output == "cowfs: root: "*"not on the card yet"*"a power cut loses this"* ]]
 	[ "$("$SRC/which-device" "${CARD#/dev/}")" = base ]
 	[ "$("$SRC/which-device" "${DEV#/dev/}")" = volume ]
 	run -1 "$SRC/which-device" sda

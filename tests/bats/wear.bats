@@ -177,7 +177,7 @@ offline_card() {
 		"$CARD")" = '"smartctl",false,1.5,"measured"' ]
 	[ "$(cat "$T/args")" = "--json -a /dev/fakedisk" ]
 	run -0 cow wear "$CARD"
-	[[ $output == *"life used"*"9 to 10 %"*"FAILS"* ]]
+	[[ $output == *"life used"*"9 to 10 %"*"FAILING"* ]]
 	for text in "" "nonsense" "[]" "{}"; do
 		echo "$text" >"$T/smart.json"
 		[[ $(wear_of .health.unknown_because "$CARD") == "smartctl finds no health data on this device" ]]
