@@ -162,7 +162,7 @@ cut_shrink() {
 			run cow check "$CARD"
 			[[ $output == *"a shrink was interrupted after its commit and is valid"* ]]
 			case $((n % 3)) in
-			0) run -0 cow recover "$CARD"; [[ $output == *"shrink that was cut off is finished"* ]] ;;
+			0) run -0 cow recover "$CARD"; [[ $output == *"interrupted shrink is finished"* ]] ;;
 			1) cow format --shrink "$CARD" ;;
 			2) attach; detach ;;
 			esac
