@@ -82,7 +82,7 @@ in_checkpoint() {
 	fails 1 'Lend it [0-9]+ MiB on another device' commit --dry-run
 	run -1 cow commit --json
 	jq -e '.code == "EFBIG" and .report.lend_need_blocks > 7000' <<<"$output"
-	mib=$(jq -r .error <<<"$output" | grep -o 'With [0-9]* MiB' | tr -dc 0-9)
+	mib=$(jq -r .error <<<"$output" | grep -o 'Lend it [0-9]* MiB' | tr -dc 0-9)
 	lent_file "$mib"
 	run -0 cow commit --lend "$LENT"
 	[[ $output == *"on the lent device"* ]]
@@ -320,7 +320,7 @@ lend_when_full() { # MOUNT_OPTIONS COMMAND...
 	[[ $output != *"has recorded errors"* ]] || force=(--force)
 	run -1 cow commit "${force[@]}"
 	echo "$output"
-	mib=$(grep -o 'With [0-9]* MiB' <<<"$output" | tr -dc 0-9)
+	mib=$(grep -o 'Lend it [0-9]* MiB' <<<"$output" | tr -dc 0-9)
 	lent_file "$mib"
 	cow commit --lend "$LENT" "${force[@]}"
 	[ "$(status_of .pressure.gave_up)" = false ]
