@@ -344,7 +344,7 @@ again() {
 		again
 		killed everything "$COWFS_BUILD/cowctl" format "${shrink[@]}" "$CARD"
 		ends "$COWFS_BUILD/cowctl" check "$CARD" || [ $? -le 4 ]
-		ends "$COWFS_BUILD/cowctl" format "${shrink[@]}" "$CARD" || grep -q 'cowfs log already' "$T/err" ||
+		ends "$COWFS_BUILD/cowctl" format "${shrink[@]}" "$CARD" || grep -q 'already has a cowfs log' "$T/err" ||
 			{ cat "$T/err"; echo "$WHERE"; return 1; }
 		card_has_one_of "$SUM"
 		attach
