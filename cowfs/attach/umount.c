@@ -238,8 +238,8 @@ static int detach(const struct helper *h)
 		return EXIT_OK;
 	return helper_fail(
 		EXIT_FAILED,
-		"%s is unmounted, but volume %s stays attached with its changes in RAM: %s. Then "
-		"run cowctl detach %s",
+		"%s is unmounted, but volume %s stays attached with its changes in RAM: %s. To "
+		"retry: cowctl detach %s",
 		h->dir, h->name, err.why, h->name);
 }
 

@@ -237,9 +237,9 @@ int cmd_commit(const struct options *o)
 	int exit;
 
 	if (!flash || (has_option(o, OPT_FLASH) && !rq.dry_run))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s: %s", o->value[OPT_FLASH],
-				flash ? "only with --dry-run"
-				      : "not one of slc, mlc, tlc, qlc, unknown");
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s %s", o->value[OPT_FLASH],
+				flash ? "needs --dry-run"
+				      : "is not one of slc, mlc, tlc, qlc, unknown");
 	if (rq.lend && rq.dry_run)
 		return cmd_fail(
 			o, EXIT_USAGE, -EINVAL,

@@ -168,7 +168,7 @@ int offline_open_log(struct offline *f, struct failure *fail)
 			f->device);
 	if (!f->super.external && f->log_device)
 		return failure_set(fail, EXIT_USAGE, -EINVAL,
-				   "%s: keeps its log internally: omit --log",
+				   "%s: its log belongs to its own file system",
 				   f->log_card->geo.path);
 	if (f->super.fs_bytes > f->base->geo.size_bytes)
 		return failure_set(fail, EXIT_FAILED, -ERANGE,

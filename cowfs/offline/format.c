@@ -82,7 +82,7 @@ static int check_log_device(const struct format_options *opt, const struct offli
 	if (!s.n)
 		return 0;
 	return failure_set(fail, EXIT_FAILED, -EEXIST,
-			   "%s: holds %s, which the log would overwrite: --force does it",
+			   "%s: holds %s, which the log would overwrite: --force overwrites it",
 			   f->log_card->geo.path, s.text);
 }
 

@@ -139,8 +139,8 @@ static void explain_room(const struct commit_report *rep, char *w, size_t n)
 		 FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
 	if (rep->lend_blks) /* plus an eighth for the writes in the meantime */
 		snprintf(w + strlen(w), n - strlen(w),
-			 ". Lend it %llu MiB on another device, or in a file there: cowctl "
-			 "commit --lend DEVICE|FILE",
+			 ". To commit it, lend %llu MiB on another device, or in a file there: "
+			 "cowctl commit --lend DEVICE|FILE",
 			 (unsigned long long)(blk_to_bytes(rep->lend_blks + rep->lend_blks / 8) /
 						      MIB +
 					      1));

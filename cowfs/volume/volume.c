@@ -141,7 +141,7 @@ static int open_log(struct volume *v, char *why, size_t n)
 		return fail(why, n, -EINVAL,
 			    super.external
 				    ? "%s: keeps its log on another device: name it with --log"
-				    : "%s: keeps its log internally: omit --log",
+				    : "%s: its log belongs to its own file system",
 			    where);
 	if (super.base_bytes > v->base->geo.size_bytes)
 		return fail(why, n, -ERANGE, "%s: smaller than its log says", v->device);

@@ -171,7 +171,7 @@ all_refuse() {
 	IMG=$T/own.img
 	card_make ext4 60 110
 	cow format "$CARD"
-	fails 1 'keeps its log internally: omit --log' attach "$log" --log "$CARD"
+	fails 1 'its log belongs to its own file system' attach "$log" --log "$CARD"
 }
 
 # ---- RAM ----

@@ -167,8 +167,8 @@ kill_readers() {
 	jq -e '.life_share.assumed_erase_cycles == "30000 to 100000"' <<<"$output"
 	run -0 cow commit --dry-run
 	[[ $output == *"life: "*"% of the flash's endurance"* ]]
-	fails 2 'only with --dry-run' commit --flash slc
-	fails 2 'not one of slc' commit --dry-run --flash plc
+	fails 2 '--flash slc needs --dry-run' commit --flash slc
+	fails 2 'is not one of slc' commit --dry-run --flash plc
 	[ "$(card_written)" -eq "$before" ]
 	[ "$(status_of .generation)" = "$gen" ]
 	[ "$(status_of .card.foreign_bytes)" = 0 ]

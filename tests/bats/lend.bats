@@ -78,11 +78,11 @@ in_checkpoint() {
 @test "lend: a commit says how much space it needs, and works with a file of that size" {
 	local mib
 	stuck_volume
-	fails 1 'everything stays in RAM\. Lend it [0-9]+ MiB on another device.*cowctl commit --lend DEVICE\|FILE' commit
-	fails 1 'Lend it [0-9]+ MiB on another device' commit --dry-run
+	fails 1 'everything stays in RAM\. To commit it, lend [0-9]+ MiB on another device.*cowctl commit --lend DEVICE\|FILE' commit
+	fails 1 'To commit it, lend [0-9]+ MiB on another device' commit --dry-run
 	run -1 cow commit --json
 	jq -e '.code == "EFBIG" and .report.lend_need_blocks > 7000' <<<"$output"
-	mib=$(jq -r .error <<<"$output" | grep -o 'Lend it [0-9]* MiB' | tr -dc 0-9)
+	mib=$(jq -r .error <<<"$output" | grep -o 'lend [0-9]* MiB' | tr -dc 0-9)
 	lent_file "$mib"
 	run -0 cow commit --lend "$LENT"
 	[[ $output == *"on the lent device"* ]]
@@ -214,7 +214,7 @@ in_checkpoint() {
 	truncate -s 4096 "$T/tiny.img"
 	fails 1 'too small' commit --lend "$T/tiny.img"
 	truncate -s 10M "$T/tiny.img"
-	fails 1 'too small for this commit.*Lend it [0-9]+ MiB' commit --lend "$T/tiny.img"
+	fails 1 'too small for this commit.*To commit it, lend [0-9]+ MiB' commit --lend "$T/tiny.img"
 	# a text, a file system, a log of cowfs, a device that is mounted
 	echo "not empty" | dd of="$T/file" conv=notrunc status=none
 	fails 1 'is not empty and would be overwritten' commit --lend "$T/file"
@@ -306,7 +306,7 @@ lend_when_full() { # MOUNT_OPTIONS COMMAND...
 	cow commit --checkpoint
 	overwrite 40
 	cp "$MNT/big" "$T/big"
-	fails 1 'Lend it [0-9]+ MiB on another device' commit
+	fails 1 'To commit it, lend [0-9]+ MiB on another device' commit
 	wait_for 30 jq -e .pressure.gave_up "$COWFS_RUNDIR/vol/status.json"
 	write_until_error "$MNT/big" 60 >"$T/written" 2>"$T/error"
 	grep -q 'Errno' "$T/error"
@@ -320,7 +320,7 @@ lend_when_full() { # MOUNT_OPTIONS COMMAND...
 	[[ $output != *"has recorded errors"* ]] || force=(--force)
 	run -1 cow commit "${force[@]}"
 	echo "$output"
-	mib=$(grep -o 'Lend it [0-9]* MiB' <<<"$output" | tr -dc 0-9)
+	mib=$(grep -o 'lend [0-9]* MiB' <<<"$output" | tr -dc 0-9)
 	lent_file "$mib"
 	cow commit --lend "$LENT" "${force[@]}"
 	[ "$(status_of .pressure.gave_up)" = false ]
