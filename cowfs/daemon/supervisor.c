@@ -177,18 +177,15 @@ static void *thawer_main(void *arg)
 
 static int thawer_start(struct thawer *t)
 {
-	pthread_attr_t attr;
 	pthread_t thread;
 	int r;
 
 	t->event_fd = eventfd(0, EFD_CLOEXEC);
 	if (t->event_fd < 0)
 		return -errno;
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, THAW_STACK_BYTES);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	r = -pthread_create(&thread, &attr, thawer_main, t);
-	pthread_attr_destroy(&attr);
+	r = thread_start(&thread, NULL, THAW_STACK_BYTES, thawer_main, t);
+	if (r == 0)
+		pthread_detach(thread);
 	return r;
 }
 
