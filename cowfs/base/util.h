@@ -49,6 +49,12 @@ static inline uint64_t round_down_u64(uint64_t v, uint64_t to)
 	return v / to * to;
 }
 
+/*
+ * v * by / of, rounded down, although v * by may not fit: 32-bit machines have no 128-bit integers.
+ * UINT64_MAX if the result does not fit; of is not 0.
+ */
+uint64_t mul_div_u64(uint64_t v, uint64_t by, uint64_t of);
+
 static inline uint64_t blk_to_bytes(uint64_t blk)
 {
 	return blk << COW_BLK_SHIFT;

@@ -7,7 +7,7 @@
 
 uint64_t flash_rate_ns(uint64_t bytes, uint64_t bytes_per_s)
 {
-	return bytes_per_s ? (uint64_t)((unsigned __int128)bytes * 1000000000u / bytes_per_s) : 0;
+	return bytes_per_s ? mul_div_u64(bytes, 1000000000u, bytes_per_s) : 0;
 }
 
 uint64_t flash_speed_ns(const struct flash_speed *s, uint64_t len_bytes)
@@ -21,8 +21,7 @@ uint64_t flash_speed_ns(const struct flash_speed *s, uint64_t len_bytes)
 	if (len_bytes <= TABLE_MIN)
 		return s->table_ns[0];
 	if (len_bytes >= TABLE_MAX)
-		return (uint64_t)((unsigned __int128)s->table_ns[FLASH_TABLE - 1] * len_bytes /
-				  TABLE_MAX);
+		return mul_div_u64(s->table_ns[FLASH_TABLE - 1], len_bytes, TABLE_MAX);
 	for (i = 0; len_bytes > (uint64_t)TABLE_MIN << (i + 1); i++)
 		;
 	/* the difference may be negative: some cards are slower at 128 KiB than at 256 */
@@ -119,7 +118,7 @@ uint64_t flash_pad_from_bytes(const struct flash_profile *p)
 		return FLASH_NEVER;
 	if (rest_ps <= 0)
 		return COW_BLK_BYTES;
-	blks = (uint64_t)((__int128)p->unit_bytes * rest_ps / blk_ps) + 1;
+	blks = mul_div_u64(p->unit_bytes, (uint64_t)rest_ps, (uint64_t)blk_ps) + 1;
 	return blks * COW_BLK_BYTES <= p->unit_bytes ? blks * COW_BLK_BYTES : FLASH_NEVER;
 }
 

@@ -308,8 +308,7 @@ static void derive_card(struct reader *r, struct flash_profile *p)
 		return;
 	}
 	seen = p->unit_bytes - (p->absorb > 1 ? 0 : COW_BLK_BYTES);
-	p->copy_bytes_per_s =
-		at_least((int64_t)((unsigned __int128)seen * 1000000000u / (uint64_t)extra), 1);
+	p->copy_bytes_per_s = at_least((int64_t)mul_div_u64(seen, 1000000000u, (uint64_t)extra), 1);
 }
 
 static void derive_disk(struct reader *r, struct flash_profile *p)

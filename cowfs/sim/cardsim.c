@@ -168,9 +168,7 @@ static size_t stat_json(const struct card *c, char *buf, size_t size_bytes)
 	jsonw_u64(&w, "bad_units", st.bad_units);
 	/* in thousandths, to keep it an integer; 0 before the first write */
 	jsonw_u64(&w, "write_amplification_permille",
-		  st.written_bytes ? (uint64_t)((unsigned __int128)st.programmed_bytes * 1000 /
-						st.written_bytes)
-				   : 0);
+		  st.written_bytes ? mul_div_u64(st.programmed_bytes, 1000, st.written_bytes) : 0);
 	return jsonw_finish(&w);
 }
 

@@ -26,7 +26,7 @@ static uint64_t square_root(uint64_t v)
 static uint64_t seek_ns(const struct flash_model *m, uint64_t distance_bytes)
 {
 	const struct flash_profile *p = &m->p;
-	uint64_t x = (uint64_t)(((unsigned __int128)distance_bytes << Q) / m->size_bytes);
+	uint64_t x = mul_div_u64(distance_bytes, 1u << Q, m->size_bytes);
 	int64_t mean = (int64_t)p->seek_ns - (int64_t)p->track_ns,
 		full = (int64_t)p->full_ns - (int64_t)p->track_ns;
 	int64_t a = 5 * (mean - full / 3), b = full - a;
@@ -46,8 +46,7 @@ uint64_t disk_model_io(struct flash_model *m, const struct flash_speed *speed, u
 	else
 		ns = speed->overhead_ns +
 		     flash_rate_ns(len_bytes,
-				   outer - (uint64_t)((unsigned __int128)(outer - inner) *
-						      off_bytes / m->size_bytes));
+				   outer - mul_div_u64(outer - inner, off_bytes, m->size_bytes));
 	if (off_bytes != m->s.head_bytes)
 		ns += m->p.latency_ns + seek_ns(m, off_bytes > m->s.head_bytes
 							   ? off_bytes - m->s.head_bytes

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests of base/: CRC vectors and both implementations, numbers as users write them, cursors. */
+#include <endian.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include "base/io.h"
 #include "base/parse.h"
 #include "base/thread.h"
+#include "rnd.h"
 
 /* RFC 3720 B.4, and the check value of the CRC catalogue */
 static void test_crc_vectors(void **state)
@@ -69,9 +71,9 @@ static void test_crc_of_checksummed(void **state)
 
 		memcpy(b, a, sizeof(b));
 		a[1024 + i * 3] = (uint8_t)(i + 1);
-		x = ~crc32c(0, a + 1024, len - 1024);
+		x = htole32(~crc32c(0, a + 1024, len - 1024));
 		memcpy(a + len, &x, 4);
-		x = ~crc32c(0, b + 1024, len - 1024);
+		x = htole32(~crc32c(0, b + 1024, len - 1024));
 		memcpy(b + len, &x, 4);
 		assert_int_equal(crc32c(0, a, sizeof(a)), crc32c(0, b, sizeof(b))); /* the trap */
 		assert_int_not_equal(crc32c_back(a, sizeof(a)), crc32c_back(b, sizeof(b)));
@@ -286,6 +288,52 @@ static void test_bytes_zeroes(void **state)
 	}
 }
 
+/* the results are those of Python's integers */
+static void test_mul_div(void **state)
+{
+	static const struct {
+		uint64_t v, by, of, result;
+	} rows[] = {
+		{ 0, 0, 1, 0 },
+		{ 0, UINT64_MAX, UINT64_MAX, 0 },
+		{ 1, UINT64_MAX, UINT64_MAX, 1 },
+		{ UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX },
+		{ UINT64_MAX, UINT64_MAX, 0xfffffffffffffffe, UINT64_MAX },
+		{ UINT64_MAX, 1, 1, UINT64_MAX },
+		{ UINT64_MAX, UINT64_MAX, 1, UINT64_MAX },
+		{ 0x8000000000000000, 2, 1, UINT64_MAX },
+		{ 0x8000000000000000, 2, 2, 0x8000000000000000 },
+		{ 0x8000000000000000, 0x8000000000000000, 0x4000000000000000, UINT64_MAX },
+		{ 0x8000000000000000, 0x8000000000000000, 0x7fffffffffffffff, 0x8000000000000001 },
+		{ 0x8000000000000000, 0x8000000000000000, 0x8000000000000001, 0x7fffffffffffffff },
+		{ 0x100000000, 0x100000000, 1, UINT64_MAX },
+		{ 0x100000000, 0x100000000, 2, 0x8000000000000000 },
+		{ 0xffffffff, 0x100000001, 3, 0x5555555555555555 },
+		{ UINT64_MAX, 0xfffffffffffffffe, UINT64_MAX, 0xfffffffffffffffe },
+		{ 0xfffffffffffffffe, 0xfffffffffffffffe, UINT64_MAX, 0xfffffffffffffffd },
+		{ UINT64_MAX, 3, 4, 0xbfffffffffffffff },
+		{ 0x10000000000, 0x3b9aca00, 0xbc614e, 0x5100006f6f2c },
+		{ 0x4a817c800, 0x3b9aca00, 0x1036641, 0x111eb1b7cf7 },
+		{ 0xfedcba9876543210, 0x123456789abcdef, 0xfedcba98765432, UINT64_MAX },
+		{ 0x8000000000000001, 0xffffffff00000001, UINT64_MAX, 0x7fffffff80000001 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		assert_int_equal(mul_div_u64(rows[i].v, rows[i].by, rows[i].of), rows[i].result);
+		assert_int_equal(mul_div_u64(rows[i].by, rows[i].v, rows[i].of), rows[i].result);
+	}
+	rnd_state = 1;
+	for (unsigned i = 0; i < 1000000; i++) {
+		uint64_t v = rnd_next(&rnd_state), by = rnd_next(&rnd_state) >> rnd(64) | 1;
+
+		assert_int_equal(mul_div_u64(v, by, by), v);
+		/* by - by / (v + 1), and the last is less than 1 */
+		if (by <= v && v < UINT64_MAX)
+			assert_int_equal(mul_div_u64(v, by, v + 1), by - 1);
+	}
+}
+
 static void test_array(void **state)
 {
 	uint32_t *a = NULL;
@@ -352,6 +400,7 @@ int main(void)
 		cmocka_unit_test(test_bytes_round_trip),
 		cmocka_unit_test(test_bytes_bounds),
 		cmocka_unit_test(test_bytes_zeroes),
+		cmocka_unit_test(test_mul_div),
 		cmocka_unit_test(test_array),
 		cmocka_unit_test(test_thread_stack),
 	};
