@@ -67,8 +67,7 @@ static int parse_hex_size(const char *s, uint64_t *ret_bytes)
 int parse_size(const char *s, uint64_t *ret_bytes)
 {
 	static const char units[] = "KMGTP";
-	uint64_t micro, mult = 1;
-	__uint128_t v;
+	uint64_t micro, mult = 1, v;
 	const char *u;
 	int r;
 
@@ -87,10 +86,10 @@ int parse_size(const char *s, uint64_t *ret_bytes)
 		s++;
 	if (*s)
 		return -EINVAL;
-	v = (__uint128_t)micro * mult / 1000000;
+	v = mul_div_u64(micro, mult, 1000000);
 	if (v > INT64_MAX)
 		return -ERANGE;
-	*ret_bytes = (uint64_t)v;
+	*ret_bytes = v;
 	return 0;
 }
 
@@ -109,14 +108,13 @@ int parse_size_or_percent(const char *s, uint64_t total_bytes, uint64_t *ret_byt
 		return -EINVAL;
 	if (micro > 100ull * 1000000)
 		return -ERANGE;
-	*ret_bytes = (uint64_t)((__uint128_t)total_bytes * micro / (100ull * 1000000));
+	*ret_bytes = mul_div_u64(total_bytes, micro, 100ull * 1000000);
 	return 0;
 }
 
 int parse_duration_ns(const char *s, uint64_t *ret_ns)
 {
-	uint64_t micro, ns_per_unit;
-	__uint128_t v;
+	uint64_t micro, ns_per_unit, v;
 	int r = parse_decimal(&s, &micro);
 
 	if (r < 0)
@@ -131,10 +129,10 @@ int parse_duration_ns(const char *s, uint64_t *ret_ns)
 		ns_per_unit = 3600ull * 1000000000;
 	else
 		return -EINVAL;
-	v = (__uint128_t)micro * ns_per_unit / 1000000;
+	v = mul_div_u64(micro, ns_per_unit, 1000000);
 	if (v > INT64_MAX)
 		return -ERANGE;
-	*ret_ns = (uint64_t)v;
+	*ret_ns = v;
 	return 0;
 }
 
@@ -150,7 +148,8 @@ char *format_size(uint64_t bytes, char *buf, size_t size_bytes)
 		snprintf(buf, size_bytes, "%llu B", (unsigned long long)bytes);
 		return buf;
 	}
-	tenths = (uint64_t)(((__uint128_t)bytes * 10 + (1ull << (10 * u - 1))) >> (10 * u));
+	/* twentieths, and these rounded */
+	tenths = (mul_div_u64(bytes, 20, 1ull << (10 * u)) + 1) / 2;
 	snprintf(buf, size_bytes, "%llu.%llu %s", (unsigned long long)(tenths / 10),
 		 (unsigned long long)(tenths % 10), units[u]);
 	return buf;

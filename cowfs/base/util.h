@@ -49,8 +49,11 @@ static inline uint64_t round_down_u64(uint64_t v, uint64_t to)
 	return v / to * to;
 }
 
+/* v * by: the upper 64 bits, and the lower ones. 32-bit machines have no 128-bit integers. */
+uint64_t mul_u64(uint64_t v, uint64_t by, uint64_t *ret_low);
+
 /*
- * v * by / of, rounded down, although v * by may not fit: 32-bit machines have no 128-bit integers.
+ * v * by / of, rounded down, although v * by may not fit into 64 bits.
  * UINT64_MAX if the result does not fit; of is not 0.
  */
 uint64_t mul_div_u64(uint64_t v, uint64_t by, uint64_t of);

@@ -34,8 +34,8 @@ static bool is_in_ram(int fd, const struct stat *st)
 
 	if (S_ISREG(st->st_mode)) /* the upper layer of an overlay may be on any file system */
 		return fstatfs(fd, &fs) == 0 &&
-		       (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC ||
-			fs.f_type == OVERLAYFS_SUPER_MAGIC);
+		       ((uint32_t)fs.f_type == TMPFS_MAGIC || (uint32_t)fs.f_type == RAMFS_MAGIC ||
+			(uint32_t)fs.f_type == OVERLAYFS_SUPER_MAGIC);
 	snprintf(link, sizeof(link), "/sys/dev/block/%u:%u", major(st->st_rdev),
 		 minor(st->st_rdev));
 	return readlink(link, target, sizeof(target) - 1) > 0 &&

@@ -184,6 +184,6 @@ void price_estimate(struct job *j)
 	/* at the average speed of this card so far */
 	log_totals(j->log, &life);
 	if (life.written_bytes)
-		r->writable_ns = (uint64_t)((__uint128_t)r->written_bytes * life.writable_ns /
-					    life.written_bytes);
+		r->writable_ns = mul_div_u64(r->written_bytes, life.writable_ns,
+					     life.written_bytes);
 }

@@ -283,9 +283,12 @@ static int price_unit(struct planner *pl, struct unit *u)
 static int by_saving(const void *a, const void *b)
 {
 	const struct saving *x = a, *y = b;
-	__uint128_t sx = (__uint128_t)x->ns * y->blks, sy = (__uint128_t)y->ns * x->blks;
+	uint64_t x_low, y_low;
+	uint64_t x_high = mul_u64(x->ns, y->blks, &x_low), y_high = mul_u64(y->ns, x->blks, &y_low);
 
-	return sx > sy ? -1 : sx < sy;
+	if (x_high != y_high)
+		return x_high > y_high ? -1 : 1;
+	return x_low > y_low ? -1 : x_low < y_low;
 }
 
 /* Appending now and writing home later must together cost less than what is saved. */

@@ -161,5 +161,6 @@ bool harden_started_from_ram(void)
 {
 	struct statfs st;
 
-	return statfs("/", &st) == 0 && (st.f_type == RAMFS_MAGIC || st.f_type == TMPFS_MAGIC);
+	return statfs("/", &st) == 0 &&
+	       ((uint32_t)st.f_type == RAMFS_MAGIC || (uint32_t)st.f_type == TMPFS_MAGIC);
 }

@@ -245,7 +245,7 @@ int owners_tree(struct owners *ret, const char *dir, uint64_t max_files, uint64_
 		return -ENOMEM;
 	*k = (struct walk){ .q = q, .w = &w, .prefix_bytes = strcmp(dir, "/") ? strlen(dir) : 0 };
 	k->used_bytes = (uint64_t)(vfs.f_blocks - vfs.f_bfree) * vfs.f_frsize;
-	k->is_btrfs = fs.f_type == BTRFS_SUPER_MAGIC;
+	k->is_btrfs = (uint32_t)fs.f_type == BTRFS_SUPER_MAGIC;
 	err = k->is_btrfs ? start_btrfs(k, dir) : 0;
 	if (err)
 		return err;

@@ -317,12 +317,17 @@ static void test_mul_div(void **state)
 		{ 0xfedcba9876543210, 0x123456789abcdef, 0xfedcba98765432, UINT64_MAX },
 		{ 0x8000000000000001, 0xffffffff00000001, UINT64_MAX, 0x7fffffff80000001 },
 	};
+	uint64_t low;
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		assert_int_equal(mul_div_u64(rows[i].v, rows[i].by, rows[i].of), rows[i].result);
 		assert_int_equal(mul_div_u64(rows[i].by, rows[i].v, rows[i].of), rows[i].result);
 	}
+	assert_int_equal(mul_u64(UINT64_MAX, UINT64_MAX, &low), UINT64_MAX - 1);
+	assert_int_equal(low, 1);
+	assert_int_equal(mul_u64(0xfedcba9876543210, 0x0123456789abcdef, &low), 0x121fa00ad77d742);
+	assert_int_equal(low, 0x2236d88fe5618cf0);
 	rnd_state = 1;
 	for (unsigned i = 0; i < 1000000; i++) {
 		uint64_t v = rnd_next(&rnd_state), by = rnd_next(&rnd_state) >> rnd(64) | 1;

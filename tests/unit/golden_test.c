@@ -131,7 +131,8 @@ static void go_on(struct toy *t)
 
 static void check_image(const char *name)
 {
-	uint64_t ops, bad, len;
+	uint64_t ops, bad;
+	size_t len;
 	char *text = NULL;
 	struct toy t;
 	FILE *f;

@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,7 +99,7 @@ static uint64_t oracle(const struct image *im, const char *name, uint8_t *bits)
 			"xfs_db -r -c 'agf %d' -c 'addr bnoroot' -c btdump %s | "
 			"awk '/^bnobt level/ { leaf = $3 == 0 } leaf' | grep -o '\\[[0-9]*,[0-9]*\\]' | tr -d '[]'",
 			(int)ag, name);
-		while (fscanf(f, "%lu,%lu", &start, &count) == 2)
+		while (fscanf(f, "%" SCNu64 ",%" SCNu64, &start, &count) == 2)
 			memset(freed + ag * ag_blocks + start, 1, count);
 		pclose(f);
 	}
