@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # cowfs: one Makefile, not recursive; tests/tests.mk has the tests. `make help` lists the targets.
 #   V=1 shows commands, SAN=address,undefined or SAN=thread builds with sanitizers,
-#   CC=clang, O=2, CFLAGS=, LDFLAGS=, DESTDIR= and prefix= as usual. Programs are installed without symbols, because they go
+#   CC=clang, O=2, CPPFLAGS=, CFLAGS=, LDFLAGS=, DESTDIR= and prefix= as usual. Programs are installed without symbols, because they go
 #   into the initramfs; STRIP= keeps the symbols.
 
 VERSION := 0.1.0
@@ -39,7 +39,7 @@ WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpoi
 PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell $(PKG_CONFIG) --cflags $(PKGS)))$(PKG_CFLAGS)
 PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) --libs $(PKGS)))$(PKG_LIBS)
 ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
-	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CFLAGS) $(TEST_CFLAGS) \
+	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) \
 	     $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
 	     $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
@@ -91,7 +91,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 	qemu-system-x86 qemu-system-common qemu-utils grub-common grub-pc-bin busybox-static cpio kmod f2fs-tools nilfs-tools rsync
 DEPS_IF_THERE := clang-format-14
 
-.PHONY: help deps all install uninstall clean
+.PHONY: help deps all programs install uninstall deb clean
 .DEFAULT_GOAL := help
 
 help:
@@ -116,6 +116,7 @@ help:
 	@echo "  make bench-commit   what commits cost on every card of the flash model, for cowfs and others (as root)"
 	@echo "  make lint       warnings of gcc and clang as errors, layout and includes of C files, shellcheck, manuals, spelling"
 	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away"
+	@echo "  make deb        Debian packages in build/deb (ARCH=arm64: for another architecture)"
 	@echo "  make clean"
 	@echo "  V=1  SAN=address,undefined | SAN=thread  CC=clang  STRIP= (install with symbols)"
 
@@ -169,7 +170,10 @@ $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 
 # ---- install ----
 
-install: $(PROGS) $(HELPERS) $(CARDSIM)
+# what is installed, without the tests
+programs: $(PROGS) $(HELPERS) $(CARDSIM)
+
+install: programs
 	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(bindir) $(DESTDIR)$(mountdir) $(patsubst %,$(DESTDIR)$(mandir)/man%,1 5 7 8) \
 		$(DESTDIR)$(docdir) $(DESTDIR)$(unitdir) $(DESTDIR)$(bashdir) $(DESTDIR)/etc/cowfs
 	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
@@ -194,6 +198,19 @@ uninstall:
 		$(UNITS:systemd/%=$(DESTDIR)$(unitdir)/%) \
 		$(foreach f,$(SHIP),$(DESTDIR)$(word 2,$(subst :, ,$f)))
 	-rmdir $(DESTDIR)$(docdir) $(DESTDIR)$(libdir) $(DESTDIR)$(dracutdir) $(DESTDIR)$(busyboxdir) $(DESTDIR)$(prefix)/share/cowfs $(DESTDIR)/etc/cowfs 2>/dev/null
+
+# ---- Debian packages ----
+
+# An ordinary build in a copy of the tree; dpkg-buildpackage names packages that are missing. ARCH=arm64 builds for
+# another architecture, without tests. The options of this make are not those of that build.
+DEB := build/deb
+DEB_COPY := $(DEB)/cowfs-$(VERSION)
+deb:
+	$(Q)rm -rf $(DEB) && mkdir -p $(DEB_COPY) && tar -cf - --exclude-vcs --exclude='./build' --exclude='./build-*' . | \
+		tar -xf - -C $(DEB_COPY)
+	$(Q)cd $(DEB_COPY) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(if $(ARCH),DEB_BUILD_OPTIONS="nocheck $$DEB_BUILD_OPTIONS") \
+		dpkg-buildpackage -b -us -uc -J $(if $(ARCH),-a$(ARCH) -Pcross$(comma)nocheck)
+	@ls -1 $(DEB)/*.deb
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 
