@@ -73,7 +73,7 @@ SHIP = initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 \
 	systemd/cowfs-generator:$(prefix)/lib/systemd/system-generators/cowfs-generator:755 \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
 	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755 \
-	systemd/journald.conf:$(prefix)/lib/systemd/journald.conf.d/cowfs.conf:644 \
+	systemd/journald.conf:$(libdir)/journald.conf:644 \
 	systemd/61-cowfs.rules:$(prefix)/lib/udev/rules.d/61-cowfs.rules:644 \
 	systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
 	systemd/dpkg.cfg:/etc/dpkg/dpkg.cfg.d/cowfs:644 \

@@ -69,7 +69,7 @@ generate() {
 	mkdir -p "$T/etc/cowfs" "$T/proc" "$COWFS_RUNDIR"
 	touch "$T/proc/cmdline" "$T/etc/fstab"
 	COWFS_CTL=$COWFS_BUILD/cowctl COWFS_CONF=$T/etc/cowfs/cowfs.conf COWFS_ETC=$T/etc COWFS_PROC=$T/proc \
-		COWFS_KMSG=$T/kmsg "$SRC/cowfs-generator" "$T/out/n" "$T/out/e" "$T/out/l"
+		COWFS_JOURNALD=$T/journald COWFS_KMSG=$T/kmsg "$SRC/cowfs-generator" "$T/out/n" "$T/out/e" "$T/out/l"
 }
 
 conf() {
@@ -82,6 +82,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 @test "generator: nothing configured, nothing done" {
 	generate
 	[ ! -e "$T/out" ]
+	[ ! -e "$T/journald" ]
 	[ ! -e "$T/kmsg" ]
 }
 
@@ -116,6 +117,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[[ $(drop_in cowfs-commit@root.timer) == *OnActiveSec=2h* ]]
 	[[ $(drop_in systemd-random-seed.service) == *CREDIT=no ]]
 	[ "$(readlink "$T/out/e/hibernate.target")" = /dev/null ]
+	[ "$(readlink "$T/journald/cowfs.conf")" = /usr/lib/cowfs/journald.conf ]
 	# volatile directories: one of the three
 	[ "$(find "$T/out/n" -name '*.mount' -type f | wc -l)" = 1 ]
 	grep -q "left out" "$T/kmsg"
@@ -167,8 +169,14 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[ "$(cat "$COWFS_RUNDIR/root.state")" = failed ]
 	grep -q '<3>cowfs: root: NOT PROTECTED' "$T/kmsg"
 	[ ! -e "$T/out/n/sysinit.target.wants" ]
-	# cowfs=off was meant
+	# enabled in this boot, then a daemon-reload
 	rm "$T/blockdev" "$COWFS_RUNDIR"/root.*
+	run_file .enabled
+	PATH=$T/bin:$PATH generate
+	[ ! -e "$T/blockdev" ]
+	[ ! -e "$COWFS_RUNDIR/root.state" ]
+	rm "$COWFS_RUNDIR/.enabled"
+	# cowfs=off was meant
 	echo 'root=/dev/card ro cowfs=ram:1M,off quiet' >"$T/proc/cmdline"
 	PATH=$T/bin:$PATH generate
 	[ ! -e "$T/blockdev" ]
