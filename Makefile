@@ -70,6 +70,7 @@ SHIP = initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 \
 	initramfs/dracut/cowfs-root.service:$(dracutdir)/cowfs-root.service:644 \
 	$(foreach f,init rcS rcK mkinitramfs,initramfs/busybox/$f:$(busyboxdir)/$f:755) \
 	$(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
+	systemd/setup-checks:$(libdir)/setup-checks:644 \
 	systemd/cowfs-generator:$(prefix)/lib/systemd/system-generators/cowfs-generator:755 \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
 	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755 \

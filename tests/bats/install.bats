@@ -18,7 +18,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		etc/initramfs-tools/{hooks,scripts/local-premount}/cowfs
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.sh,cowfs-pre-mount.sh}
 		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs}
-		usr/local/lib/cowfs/{setup,check-initramfs,dpkg-hook,grub-probe,identity,events,root-options,which-device}
+		usr/local/lib/cowfs/{setup,setup-checks,check-initramfs,dpkg-hook,grub-probe,identity,events,root-options,which-device}
 		usr/local/lib/systemd/system/cowfs-{shutdown,options,identity,events,leave}.service
 		usr/local/lib/systemd/system/cowfs-commit@.{service,timer}
 		usr/local/lib/systemd/system-generators/cowfs-generator usr/lib/systemd/system-{shutdown,sleep}/cowfs

@@ -272,6 +272,7 @@ only() { # FOLDER FILE...
 	[ ! -e "$T/got" ]
 	sed "1s|.*|#!/bin/bash|" "$SRC/setup" >"$T/setup"
 	chmod +x "$T/setup"
+	cp "$SRC/setup-checks" "$T"
 	PATH=$T/bin:$PATH COWFS_CTL=$COWFS_BUILD/cowctl run -1 "$T/setup" setup --root "$R"
 	[ ! -e "$T/got" ]
 }
