@@ -126,6 +126,24 @@ tells() {
 	stops "this is a container"
 }
 
+@test "setup: zram with a file or a device behind it is no swap in RAM" {
+	debian
+	put proc/swaps 'Filename Type Size Used Priority' '/dev/zram0 partition 1 0 5'
+	put sys/block/zram0/backing_dev none
+	run -0 setup_it setup
+	tells "ok swap on /dev/zram0"
+	put sys/block/zram0/backing_dev /dev/fakecard3
+	stops "swap on /dev/zram0 writes back to /dev/fakecard3: configure it without a backing device and reboot"
+	put etc/rpi/swap.conf '[Main]' '#Mechanism=auto'
+	put sys/block/zram0/backing_dev /dev/loop0
+	stops "swap on /dev/zram0 writes back to /dev/loop0: write the lines [Main] and Mechanism=zram to \
+/etc/rpi/swap.conf.d/80-cowfs.conf and reboot"
+	# a swap file of rpi-swap comes back at each boot
+	put proc/swaps 'Filename Type Size Used Priority' '/var/swap file 102396 0 -2'
+	stops "rpi-swap makes the swap file /var/swap at each boot: write the lines [Main] and Mechanism=zram to"
+	run -1 setup_it setup --swap-off
+}
+
 @test "setup: notes" {
 	debian
 	put proc/self/mountinfo '22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/root rw' \
