@@ -32,6 +32,35 @@ debian() {
 	put run/systemd/system/x
 	put etc/fstab 'UUID=x / ext4 errors=remount-ro 0 1' 'UUID=y /boot ext4 defaults 0 2'
 	image 400
+	room 100000
+}
+
+room() { # KIB: what df says is free
+	printf '#!/bin/sh\nprintf "Filesystem 1024-blocks Used Available Capacity Mounted on\\nx 1 1 %s 1%%%% /\\n"\n' "$1" >"$T/bin/df"
+	chmod +x "$T/bin/df"
+}
+
+# Raspberry Pi OS 13 on a Pi 4: two flavours of the kernel, /boot in the root, the firmware's partition apart.
+raspios() {
+	local v
+	debian
+	rm -r "$R/lib"
+	put proc/self/mountinfo '22 1 8:2 / / rw,noatime shared:1 - ext4 /dev/root rw' \
+		'30 22 8:1 / /boot/firmware rw,relatime shared:9 - vfat /dev/fakecard1 rw,errors=remount-ro'
+	put proc/cmdline 'console=tty1 root=PARTUUID=1234abcd-02 rootfstype=ext4 fsck.repair=yes rootwait'
+	put proc/sys/kernel/osrelease 6.12.47+rpt-rpi-v8
+	for v in 6.12.47+rpt-rpi-v8 6.12.47+rpt-rpi-2712; do
+		put "lib/modules/$v/modules.dep" 'kernel/fs/fuse/fuse.ko:' 'kernel/drivers/block/loop.ko:'
+		put "boot/vmlinuz-$v" x
+		put "boot/initrd.img-$v" x
+	done
+	put boot/firmware/kernel8.img x
+	put boot/firmware/kernel_2712.img x
+	put boot/firmware/initramfs8 x
+	put boot/firmware/initramfs_2712 x
+	put boot/firmware/config.txt '# For more options' 'camera_auto_detect=1' 'auto_initramfs=1' '[all]'
+	put boot/firmware/cmdline.txt 'console=tty1 root=PARTUUID=1234abcd-02 rootfstype=ext4 fsck.repair=yes rootwait'
+	put etc/fstab 'PARTUUID=1234abcd-01 /boot/firmware vfat defaults 0 2' 'PARTUUID=1234abcd-02 / ext4 defaults,noatime 0 1'
 }
 
 image() { # MIB OPTION...
@@ -124,6 +153,48 @@ tells() {
 	mkdir "$R/proc/1"
 	mv "$R/proc/1-environ" "$R/proc/1/environ"
 	stops "this is a container"
+}
+
+@test "setup: Raspberry Pi OS, and the ways to load an initramfs" {
+	raspios
+	run -0 setup_it setup
+	tells "ok kernel 6.12.47+rpt-rpi-2712 has fuse and loop"
+	tells "ok /boot/firmware is vfat on /dev/fakecard1, apart from the root"
+	tells "would make /boot read-only"
+	run ! grep -qE "STOP|/boot is inside" <<<"$output"
+	# no line, one that is a comment, one with a name
+	put boot/firmware/config.txt '#auto_initramfs=1' 'initramfs=x'
+	stops "/boot/firmware/config.txt: the firmware loads no initramfs: add the line auto_initramfs=1"
+	put boot/firmware/config.txt 'initramfs initramfs8 followkernel'
+	run -0 setup_it setup
+	# the flavour that runs has none
+	raspios
+	rm "$R/boot/firmware/initramfs8"
+	stops "/boot/firmware/initramfs8 is missing: run update-initramfs -c -k 6.12.47+rpt-rpi-v8"
+	# before Pi OS 12: /boot is the firmware's
+	raspios
+	put proc/self/mountinfo '22 1 8:2 / / rw,noatime shared:1 - ext4 /dev/root rw' \
+		'30 22 8:1 / /boot rw,relatime shared:9 - vfat /dev/fakecard1 rw'
+	mv "$R"/boot/firmware/* "$R/boot"
+	rmdir "$R/boot/firmware"
+	put boot/config.txt ''
+	stops "/boot/config.txt: the firmware loads no initramfs"
+}
+
+@test "setup: a /boot that is read-only or full" {
+	raspios
+	head -c 12000000 /dev/zero >"$R/boot/firmware/initramfs_2712"
+	room 12741
+	stops "/boot/firmware: 12 MiB free; to rebuild the initramfs takes 13 MiB: remove old kernels"
+	room 12742
+	run -0 setup_it setup
+	for options in 'ro,relatime shared:9 - vfat /dev/fakecard1 rw' 'rw,relatime shared:9 - vfat /dev/fakecard1 ro,errors=remount-ro'; do
+		put proc/self/mountinfo '22 1 8:2 / / rw,noatime shared:1 - ext4 /dev/root rw' "30 22 8:1 / /boot/firmware $options"
+		stops "/boot/firmware is mounted read-only: run mount -o remount,rw /boot/firmware"
+	done
+	# read-only by setup itself: it makes it writable
+	put etc/fstab 'PARTUUID=1234abcd-01 /boot/firmware vfat defaults,ro,x-cowfs 0 2'
+	run -0 setup_it setup
 }
 
 @test "setup: zram with a file or a device behind it is no swap in RAM" {
@@ -226,6 +297,23 @@ only() { # FOLDER FILE...
 	edit fstab_as_before
 	printf 'UUID=y /boot ext4 defaults\r\n/swap none swap\tsw\r\n\r\nUUID=z /boot/firmware vfat rw 0 0\n' | cmp - "$R/etc/fstab"
 	only "$R/etc" fstab
+}
+
+@test "setup: dphys-swapfile is off until leave" {
+	R=$T/edit
+	mkdir -p "$T/bin" "$R/etc/cowfs"
+	printf '#!/bin/sh\necho "$*" >>%s/calls\n' "$T" >"$T/bin/systemctl"
+	chmod +x "$T/bin/systemctl"
+	: >"$T/calls"
+	PATH=$T/bin:$PATH edit 'dphys_off; dphys_on'
+	[ ! -s "$T/calls" ]
+	put etc/dphys-swapfile ''
+	PATH=$T/bin:$PATH edit dphys_on
+	[ ! -s "$T/calls" ]
+	PATH=$T/bin:$PATH edit dphys_off
+	PATH=$T/bin:$PATH edit 'dphys_on; dphys_on'
+	[ "$(cat "$T/calls")" = $'disable dphys-swapfile\nenable dphys-swapfile' ]
+	only "$R/etc/cowfs"
 }
 
 @test "setup: an fstab keeps owner, mode and place, and survives each failure" {

@@ -294,14 +294,34 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	printf '#!/bin/sh\ncat "$1"\n' >"$T/bin/lsinitramfs"
 	chmod +x "$T/bin/lsinitramfs"
 	sed "s|^PATH=|PATH=$T/bin:|" "$SRC/check-initramfs" >"$T/check"
+	export COWFS_BOOT=$T/boot COWFS_MODULES=$T/modules
+	mkdir -p "$T/boot/firmware" "$T/modules/6"
 	printf '%s\n' usr/sbin/cowfs usr/sbin/cowctl usr/lib/cowfs/cowfs.sh usr/lib/modules/6/kernel/fs/fuse/fuse.ko \
-		usr/lib/modules/6/kernel/drivers/block/loop.ko.xz >"$T/initrd.img-6"
-	run -0 sh "$T/check" "$T/initrd.img-6"
+		usr/lib/modules/6/kernel/drivers/block/loop.ko.xz >"$T/boot/initrd.img-6"
+	run -0 sh "$T/check" "$T/boot/initrd.img-6"
 	for m in sbin/cowfs$ cowctl cowfs.sh fuse.ko loop.ko; do
-		grep -v "$m" "$T/initrd.img-6" >"$T/initrd.img-7"
-		run -1 sh "$T/check" "$T/initrd.img-7"
+		grep -v "$m" "$T/boot/initrd.img-6" >"$T/boot/initrd.img-7"
+		run -1 sh "$T/check" "$T/boot/initrd.img-7"
 		[[ $output == *"initrd.img-7 lacks "* ]]
 	done
+	# in the kernel, whatever the name of the image is
+	grep -v fuse.ko "$T/boot/initrd.img-6" >"$T/boot/x"
+	echo kernel/fs/fuse/fuse.ko >"$T/modules/6/modules.builtin"
+	run -0 sh "$T/check" "$T/boot/x"
+	# all: the kernel's, and what the firmware of a Raspberry Pi loads
+	run -0 sh "$T/check"
+	echo x >"$T/boot/firmware/initramfs8"
+	run -0 sh "$T/check"
+	touch "$T/boot/firmware/kernel8.img"
+	run -1 sh "$T/check"
+	[[ $output == *"firmware/initramfs8 lacks sbin/cowctl"* && $output != *initrd.img* ]]
+	cp "$T/boot/initrd.img-6" "$T/boot/firmware/initramfs8"
+	run -0 sh "$T/check"
+	echo x >"$T/boot/firmware/initrd.img-6"
+	run -1 sh "$T/check"
+	rm -r "$T/boot/"*
+	run -1 sh "$T/check"
+	[[ $output == *"no initramfs found in $T/boot"* ]]
 }
 
 @test "banner, udev's question, events and grub-probe, with a volume" {
