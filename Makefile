@@ -80,7 +80,8 @@ SHIP = initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 \
 	systemd/dpkg.cfg:/etc/dpkg/dpkg.cfg.d/cowfs:644 \
 	systemd/grub.cfg:/etc/default/grub.d/cowfs.cfg:644 \
 	systemd/kernel-hook:/etc/kernel/postinst.d/x-cowfs:755 \
-	systemd/kernel-hook:/etc/initramfs/post-update.d/cowfs:755
+	systemd/kernel-hook:/etc/initramfs/post-update.d/cowfs:755 \
+	$(foreach d,kernel/postinst.d kernel/postrm.d initramfs/post-update.d,systemd/kernel-hook:/etc/$d/zzz-cowfs:755)
 HOOKS := setup check-initramfs dpkg-hook grub-probe identity events root-options which-device
 PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;s|/usr/share/cowfs|$(prefix)/share/cowfs|g
 

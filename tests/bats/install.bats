@@ -24,7 +24,8 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		usr/local/lib/systemd/system-generators/cowfs-generator usr/lib/systemd/system-{shutdown,sleep}/cowfs
 		usr/local/lib/cowfs/journald.conf usr/local/lib/udev/rules.d/61-cowfs.rules
 		etc/{update-motd.d/90-cowfs,dpkg/dpkg.cfg.d/cowfs,default/grub.d/cowfs.cfg}
-		etc/kernel/postinst.d/x-cowfs etc/initramfs/post-update.d/cowfs)
+		etc/kernel/postinst.d/{x-cowfs,zzz-cowfs} etc/kernel/postrm.d/zzz-cowfs
+		etc/initramfs/post-update.d/{cowfs,zzz-cowfs})
 	# no more than what is built already
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
 	for f in "${files[@]}"; do

@@ -288,6 +288,64 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	run ! grep -q commit "$T/calls"
 }
 
+@test "kernel hook: silent on stdout, one commit a kernel, one more behind the menu of a /boot inside the root" {
+	local hooks=$T/kernel/postinst.d images=$T/initramfs/post-update.d
+	export COWFS_CHECK=true COWFS_BOOT=$T/boot COWFS_MODULES=$T/modules COWFS_FSTAB=/dev/null
+	mkdir -p "$hooks" "$images" "$T/boot" "$T/modules/6" "$T/bin"
+	cp "$SRC/kernel-hook" "$hooks/x-cowfs"
+	cp "$SRC/kernel-hook" "$hooks/zzz-cowfs"
+	cp "$SRC/kernel-hook" "$images/cowfs"
+	printf '#!/bin/sh\ncase "$*" in *--key*) echo yes ;; config) echo "[root]" ;; *) echo "$*" >>%s/calls ;; esac\n' "$T" >"$T/cowctl"
+	printf '#!/bin/sh\n[ "$2" = "$(cat %s/mounted)" ]\n' "$T" >"$T/bin/mountpoint"
+	chmod +x "$T/cowctl" "$T/bin/mountpoint"
+	export COWFS_CTL=$T/cowctl PATH=$T/bin:$PATH
+	run_file root.state on
+	: >"$T/calls"
+	: >"$T/mounted"
+	touch "$T/modules/6/modules.dep" "$T/boot/initrd.img-6"
+	kernel() {
+		out=$(DPKG_MAINTSCRIPT_PACKAGE=linux-image-6 "$images/cowfs" 6 "$T/boot/initrd.img-6" 2>>"$T/stderr")
+		[ -z "$out" ]
+		out=$(DPKG_MAINTSCRIPT_PACKAGE=linux-image-6 "$hooks/x-cowfs" 6 2>>"$T/stderr")
+		[ -z "$out" ]
+	}
+	commits() { [ "$(cat "$T/calls")" = "$(yes 'commit root --checkpoint' | head -n "$1")" ]; }
+	kernel
+	grep -q "committing the root" "$T/stderr"
+	commits 1
+	# the next kernel of the same version, or only its initramfs
+	sleep 0.01
+	touch "$T/modules/6/modules.dep"
+	kernel
+	commits 2
+	sleep 0.01
+	touch "$T/boot/initrd.img-6"
+	kernel
+	commits 3
+	# another that no initramfs hook ran for
+	mkdir "$T/modules/7"
+	touch "$T/modules/7/modules.dep"
+	"$hooks/x-cowfs" 7
+	commits 4
+	# the menu: at the end of dpkg, or at once without dpkg
+	DPKG_MAINTSCRIPT_PACKAGE=x "$hooks/zzz-cowfs" 7
+	commits 4
+	"$SRC/dpkg-hook" post
+	commits 5
+	"$SRC/dpkg-hook" post
+	commits 5
+	"$hooks/zzz-cowfs" 7
+	commits 6
+	# it is elsewhere
+	for dir in boot boot/firmware; do
+		echo "$T/$dir" >"$T/mounted"
+		DPKG_MAINTSCRIPT_PACKAGE=x "$hooks/zzz-cowfs" 7
+		"$SRC/dpkg-hook" post
+		"$hooks/zzz-cowfs" 7
+		commits 6
+	done
+}
+
 @test "check-initramfs: what has to be in it" {
 	local m
 	mkdir "$T/bin"
