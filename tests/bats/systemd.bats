@@ -158,6 +158,35 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	grep -q 'a heading is' "$T/kmsg"
 }
 
+@test "generator: a boot loader that reads the root needs checkpoints" {
+	local file line
+	conf '[root]'
+	run_file root.state on
+	checkpoints() { # after each commit?
+		rm -rf "$T/out"
+		generate
+		[ -e "$T/out/n/cowfs-commit@root.service.d" ]
+	}
+	mkdir -p "$T/boot/firmware" "$T/boot/efi" "$T/etc"
+	run ! checkpoints # nothing in it: a mount point
+	for file in extlinux/extlinux.conf boot.scr uInitrd armbianEnv.txt vmlinuz-6 grub/grub.cfg; do
+		mkdir -p "$(dirname "$T/boot/$file")"
+		touch "$T/boot/$file"
+		: >"$T/etc/fstab"
+		checkpoints
+		echo '#UUID=x /boot ext4 defaults 0 2' >"$T/etc/fstab"
+		checkpoints
+		for line in 'UUID=x /boot ext4 defaults 0 2' 'LABEL=RASPIFIRM /boot/firmware vfat rw 0 2' $'UUID=x\t/boot/\text4'; do
+			echo "$line" >"$T/etc/fstab"
+			run ! checkpoints
+		done
+		# of EFI's partition the boot loader reads itself, not the kernel
+		echo 'UUID=x /boot/efi vfat defaults 0 2' >"$T/etc/fstab"
+		checkpoints
+		rm -rf "$T/boot/${file%%/*}"
+	done
+}
+
 @test "generator: an initramfs without cowfs makes the root read-only, and says so" {
 	mkdir "$T/bin"
 	printf '#!/bin/sh\necho /dev/card\n' >"$T/bin/findmnt"
