@@ -197,6 +197,88 @@ tells() {
 	run -0 setup_it setup
 }
 
+@test "setup: the first boot has to grow the root before" {
+	local word
+	for word in init=/usr/lib/raspi-config/init_resize.sh init=/usr/lib/raspberrypi-sys-mods/firstboot resize \
+		systemd.run=/boot/firmware/firstrun.sh; do
+		raspios
+		put boot/firmware/cmdline.txt "console=tty1 root=PARTUUID=1234abcd-02 rootwait $word"
+		stops "the first boot has not finished ($word): reboot and run cowctl setup again"
+	done
+	raspios
+	put proc/cmdline 'root=PARTUUID=1234abcd-02 fsck.repair=yes,resize noresize init=/sbin/init'
+	run -0 setup_it setup
+	put etc/init.d/resize2fs_once x
+	stops "has not finished (/etc/init.d/resize2fs_once)"
+	rm "$R/etc/init.d/resize2fs_once"
+	for word in rpi-resize armbian-resize-filesystem; do
+		put usr/lib/systemd/system/$word.service x
+		run -0 setup_it setup
+		mkdir -p "$R/etc/systemd/system/basic.target.wants"
+		ln -s /usr/lib/systemd/system/$word.service "$R/etc/systemd/system/basic.target.wants"
+		stops "has not finished ($word.service)"
+		rm "$R/etc/systemd/system/basic.target.wants/"*
+	done
+}
+
+@test "setup: others that keep changes in RAM" {
+	local word
+	for word in overlayroot=tmpfs boot=overlay overlayroot=tmpfs:swap=1,recurse=0; do
+		raspios
+		put boot/firmware/cmdline.txt "$word console=tty1 root=PARTUUID=1234abcd-02 rootwait"
+		stops "the overlay file system is on ($word): every change is lost at a reboot. Remove $word from \
+/boot/firmware/cmdline.txt, reboot"
+		put usr/bin/raspi-config x
+		stops "the overlay file system of raspi-config is on ($word): every change is lost at a reboot. Run \
+raspi-config nonint do_overlayfs 1, reboot, and run cowctl setup again"
+		rm "$R/usr/bin/raspi-config"
+	done
+	raspios
+	put boot/firmware/cmdline.txt 'overlayroot=disabled root=PARTUUID=1234abcd-02'
+	put etc/overlayroot.conf '# overlayroot="tmpfs"' 'overlayroot_cfgdisk="disabled"' 'overlayroot=""'
+	run -0 setup_it setup
+	put etc/overlayroot.conf 'overlayroot="tmpfs"'
+	run -0 setup_it setup # the command line counts
+	raspios
+	stops "the overlay file system is on (overlayroot=\"tmpfs\"): every change is lost at a reboot. Remove \
+overlayroot=\"tmpfs\" from /etc/overlayroot.conf"
+	rm "$R/etc/overlayroot.conf"
+	debian
+	rm -r "$R/boot"
+	put proc/cmdline 'root=x overlayroot=tmpfs'
+	stops "Remove overlayroot=tmpfs from the kernel command line"
+	raspios
+	put etc/default/armbian-ramlog 'ENABLED=false'
+	put etc/log2ram.conf 'SIZE=128M'
+	put sbin/fake-hwclock x
+	run -0 setup_it setup
+	tells "ok fake-hwclock: its file is committed like any other; after a power cut the clock starts at the last commit"
+	run ! grep -qE 'ramlog|log2ram' <<<"$output"
+	put etc/default/armbian-ramlog '# x' 'ENABLED=true'
+	mkdir -p "$R/etc/systemd/system/sysinit.target.wants"
+	ln -s /etc/systemd/system/log2ram.service "$R/etc/systemd/system/sysinit.target.wants"
+	run -0 setup_it setup
+	tells "note armbian-ramlog keeps /var/log in RAM a second time: set ENABLED=false in /etc/default/armbian-ramlog"
+	tells "note log2ram keeps /var/log in RAM a second time: run systemctl disable log2ram"
+}
+
+@test "setup: a kernel that is too old" {
+	debian
+	put proc/sys/kernel/osrelease 5.7.19-rpi
+	put lib/modules/5.7.19-rpi/modules.dep 'kernel/fs/fuse/fuse.ko:' 'kernel/drivers/block/loop.ko:'
+	stops "the running kernel 5.7.19-rpi is older than 5.8, the oldest that cowfs runs on: install a newer one and reboot"
+	debian
+	run -0 setup_it setup
+	tells "note kernel 5.7.19-rpi is older than 5.8: it would boot with a read-only root"
+	for version in 5.8.0 5.10.0-35-arm64 6.1.21-v8+; do
+		debian
+		rm -r "$R/lib"
+		put proc/sys/kernel/osrelease "$version"
+		put "lib/modules/$version/modules.dep" 'kernel/fs/fuse/fuse.ko:' 'kernel/drivers/block/loop.ko:'
+		run -0 setup_it setup
+	done
+}
+
 @test "setup: zram with a file or a device behind it is no swap in RAM" {
 	debian
 	put proc/swaps 'Filename Type Size Used Priority' '/dev/zram0 partition 1 0 5'
