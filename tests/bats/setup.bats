@@ -197,6 +197,81 @@ tells() {
 	run -0 setup_it setup
 }
 
+# Debian 13 on a Pi 4: its raspi-firmware writes cmdline.txt anew with each kernel.
+raspi_debian() {
+	raspios
+	rm "$R"/boot/firmware/kernel* "$R"/boot/firmware/initramfs*
+	put boot/firmware/config.txt 'arm_64bit=1' 'kernel=vmlinuz-6.12.48+deb13-arm64' 'initramfs initrd.img-6.12.48+deb13-arm64'
+	put etc/kernel/postinst.d/z50-raspi-firmware 'if [ -z "$ROOTPART" ] ; then' \
+		'ROOTPART="$(root_info source)" || ROOTPART=/dev/mmcblk0p2' fi
+	put etc/default/raspi-firmware '#ROOTPART=/dev/mmcblk0p2' '#KERNEL="auto"'
+}
+
+@test "setup: Debian's raspi-firmware gets the root that it cannot find" {
+	local word
+	raspi_debian
+	run -0 setup_it setup
+	tells 'would ROOTPART="PARTUUID=1234abcd-02" in /etc/default/raspi-firmware'
+	# the loop device of a protected root is what that hook found before
+	put boot/firmware/cmdline.txt 'console=tty0 root=/dev/loop0 rw'
+	put proc/cmdline 'root=LABEL=RASPIROOT rootflags=subvol=@ rw'
+	run -0 setup_it setup
+	tells 'would ROOTPART="LABEL=RASPIROOT rootflags=subvol=@" in'
+	put proc/cmdline 'rw'
+	stops "the root of the next boot is unknown: set ROOTPART= in /etc/default/raspi-firmware"
+	put proc/cmdline 'root=UUID=$(reboot)'
+	stops "the root of the next boot is unknown"
+	put etc/default/raspi-firmware 'ROOTPART="LABEL=mine"'
+	run -0 setup_it setup
+	run ! grep -q ROOTPART <<<"$output"
+	raspios
+	run -0 setup_it setup
+	run ! grep -q ROOTPART <<<"$output"
+}
+
+@test "setup: how it edits /etc/default/raspi-firmware" {
+	raspi_debian
+	cp "$R/etc/default/raspi-firmware" "$T/before"
+	edit 'rootpart="UUID=x rootflags=subvol=/a&b"; rootpart_set; rootpart_set'
+	[ "$(. "$R/etc/default/raspi-firmware" && echo "$ROOTPART")" = 'UUID=x rootflags=subvol=/a&b' ]
+	[ "$(grep -c cowfs "$R/etc/default/raspi-firmware")" = 1 ]
+	edit rootpart_as_before
+	cmp "$R/etc/default/raspi-firmware" "$T/before"
+	edit rootpart_as_before
+	rm "$R/etc/default/raspi-firmware"
+	edit 'rootpart=x; rootpart_set'
+	grep -qx 'ROOTPART="x" # cowfs' "$R/etc/default/raspi-firmware"
+	only "$R/etc/default" raspi-firmware
+	edit 'rm "$R/etc/default/raspi-firmware"; rootpart_as_before'
+	only "$R/etc/default"
+}
+
+@test "setup: an initramfs that cannot be made takes everything back" {
+	local -a stubs=('build_initramfs() { echo "build $(grep enabled "$conf" || echo none)" >>"$R/calls"; [ -e "$R/works" ]; }'
+		'writable_boot() { echo "boot $1" >>"$R/calls"; }; swapon() { :; }; systemctl() { :; }'
+		'why=x state=none')
+	raspi_debian
+	put etc/fstab '/swap none swap sw 0 0'
+	put works ''
+	edit "${stubs[*]/%/;} remember; conf_set enabled yes; rootpart=x; rootpart_set; fstab_swap_off /swap; building=1; refuse 'update-initramfs failed'" \
+		>"$T/out" 2>&1 && return 1
+	grep -qx 'update-initramfs failed; the changes were taken back' "$T/out"
+	[ ! -e "$R/etc/cowfs/cowfs.conf" ]
+	[ "$(cat "$R/etc/fstab")" = '/swap none swap sw 0 0' ]
+	run ! grep -q cowfs "$R/etc/default/raspi-firmware"
+	[ "$(xargs <"$R/calls")" = 'build none boot off' ]
+	# that fails, too; what was enabled before stays so
+	rm "$R/works"
+	put etc/cowfs/cowfs.conf '[root]' 'enabled = yes'
+	: >"$R/calls"
+	edit "${stubs[*]/%/;} remember; rootpart=x; rootpart_set; conf_set prepare shrink; building=1; refuse 'update-initramfs failed'" >"$T/out" 2>&1 && return 1
+	grep -qx 'update-initramfs failed; the changes were taken back, except in the initramfs: correct this and run cowctl setup again' "$T/out"
+	[ "$(cat "$R/etc/cowfs/cowfs.conf")" = $'[root]\nenabled = yes' ]
+	grep -q '# cowfs' "$R/etc/default/raspi-firmware"
+	[ "$(xargs <"$R/calls")" = 'build enabled = yes boot off' ]
+	only "$R/etc/cowfs" cowfs.conf
+}
+
 @test "setup: the first boot has to grow the root before" {
 	local word
 	for word in init=/usr/lib/raspi-config/init_resize.sh init=/usr/lib/raspberrypi-sys-mods/firstboot resize \
@@ -324,7 +399,7 @@ overlayroot=\"tmpfs\" from /etc/overlayroot.conf"
 
 # the functions that change files, from the script itself
 edit() {
-	sh -c "set -eu; R=\$1 conf=\$1/etc/cowfs/cowfs.conf; finish() { printf '%s\n' \"\$2\" >&2; exit \"\$1\"; }
+	sh -c "set -eu; R=\$1 conf=\$1/etc/cowfs/cowfs.conf; command=setup raspi_defaults=/etc/default/raspi-firmware; finish() { printf '%s\n' \"\$2\" >&2; exit \"\$1\"; }
 		$(sed -n '/^# ---- changes/,/^make_dracut()/{/^make_dracut()/!p}' "$SRC/setup"); $1" sh "$R"
 }
 
