@@ -272,6 +272,60 @@ raspi_debian() {
 	only "$R/etc/cowfs" cowfs.conf
 }
 
+@test "setup: which boot loader, and how it gets cowfs=off" {
+	loader() { # TEXT
+		run -0 setup_it setup
+		tells "boot loader: $1"
+	}
+	debian
+	run -0 setup_it setup
+	tells "note the boot loader is unknown: cowfs=off must come from what sets the kernel command line. cowctl disable works \
+without it"
+	put boot/grub/grub.cfg x
+	loader "GRUB. To boot without cowfs once: press e in its menu, append cowfs=off to the line that begins with linux"
+	# both are there: what EFI says
+	put boot/efi/loader/loader.conf x
+	loader GRUB
+	put sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f x
+	printf '\6\0\0\0s\0y\0s\0t\0e\0m\0d\0-\0b\0o\0o\0t\0 \0002\0' \
+		>"$R/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
+	loader "systemd-boot. To boot without cowfs once: press e on its entry, append cowfs=off"
+	rm -r "$R/sys/firmware"
+	rm -r "$R/boot/grub"
+	for file in boot/efi/loader/loader.conf efi/loader/loader.conf boot/loader/loader.conf; do
+		rm -rf "$R/boot/efi" "$R/efi"
+		put "$file" x
+		loader systemd-boot
+	done
+	# without EFI, U-Boot takes the first that it finds
+	debian
+	put boot/grub/grub.cfg x
+	put boot/boot.scr x
+	loader "U-Boot with /boot/boot.scr. To boot without cowfs: run setenv bootargs cowfs=off and boot at the prompt"
+	put boot/armbianEnv.txt 'verbosity=1'
+	loader "U-Boot with /boot/armbianEnv.txt. To boot without cowfs: add the line extraargs=cowfs=off to /boot/armbianEnv.txt"
+	put boot/armbianEnv.txt 'extraargs=quiet'
+	loader "U-Boot with /boot/armbianEnv.txt. To boot without cowfs: append cowfs=off to extraargs= in /boot/armbianEnv.txt"
+	put boot/extlinux/extlinux.conf x
+	loader "U-Boot with /boot/extlinux/extlinux.conf. To boot without cowfs: append cowfs=off to its append line"
+	mkdir -p "$R/sys/firmware/efi"
+	loader GRUB
+	# the firmware itself, or U-Boot after it
+	rm -r "$R/boot"
+	raspios
+	put etc/kernel/postinst.d/z50-raspi-firmware 'cp "$2" /boot/firmware/initramfs8'
+	loader "the firmware of a Raspberry Pi. To boot without cowfs: append cowfs=off to the line in /boot/firmware/cmdline.txt"
+	run ! grep -q 'which the next' <<<"$output"
+	raspi_debian
+	loader "the firmware of a Raspberry Pi. To boot without cowfs: append cowfs=off to the line in /boot/firmware/cmdline.txt, \
+which the next kernel writes anew"
+	rm -r "$R/etc/kernel"
+	put boot/firmware/config.txt 'kernel=u-boot_rpi_arm64.bin'
+	put boot/firmware/boot.scr x
+	rm -r "$R/sys/firmware"
+	loader "U-Boot with /boot/firmware/boot.scr."
+}
+
 @test "setup: the first boot has to grow the root before" {
 	local word
 	for word in init=/usr/lib/raspi-config/init_resize.sh init=/usr/lib/raspberrypi-sys-mods/firstboot resize \
@@ -377,6 +431,7 @@ overlayroot=\"tmpfs\" from /etc/overlayroot.conf"
 	put proc/self/mountinfo '22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/root rw' \
 		'31 22 8:3 / /home rw - ext4 /dev/fakecard3 rw'
 	put boot/vmlinuz x
+	put boot/extlinux/extlinux.conf x
 	put etc/fstab "UUID=x / ext4 errors=remount-ro 0 1"
 	put proc/swaps 'Filename Type Size Used Priority' '/dev/zram0 partition 1 0 5' '/dev/fakecard5 partition 1 0 5'
 	put proc/cmdline 'root=x resume=UUID=y'
@@ -384,6 +439,7 @@ overlayroot=\"tmpfs\" from /etc/overlayroot.conf"
 	rm -r "$R/run/systemd"
 	run -0 setup_it setup
 	tells "/boot is inside the root"
+	tells "To boot without cowfs: append cowfs=off to its append line, and run cowctl commit root --checkpoint"
 	tells "/home is a separate file system"
 	tells "ok swap on /dev/zram0"
 	tells "note swap on /dev/fakecard5"
