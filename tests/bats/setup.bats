@@ -326,6 +326,22 @@ which the next kernel writes anew"
 	loader "U-Boot with /boot/firmware/boot.scr."
 }
 
+@test "setup: a file that cannot be edited takes back those before it" {
+	raspi_debian
+	put etc/fstab '/swap none swap sw 0 0'
+	mount -t tmpfs tmpfs "$R/etc/default"
+	mount -o remount,ro "$R/etc/default"
+	run -1 edit 'swapon() { :; }; remember; conf_set enabled yes; rootpart=x; rootpart_set'
+	[ "$output" = "$R/etc/default/raspi-firmware cannot be made; the changes were taken back" ]
+	only "$R/etc/cowfs"
+	umount "$R/etc/default"
+	rm -r "$R/etc/cowfs"
+	: >"$R/etc/cowfs"
+	run -1 edit 'conf_set enabled yes'
+	[[ $output == *"$R/etc/cowfs/cowfs.conf cannot be made; nothing was changed" ]]
+	only "$R/etc" cowfs default fstab kernel
+}
+
 @test "setup: the first boot has to grow the root before" {
 	local word
 	for word in init=/usr/lib/raspi-config/init_resize.sh init=/usr/lib/raspberrypi-sys-mods/firstboot resize \
