@@ -235,15 +235,20 @@ raspi_debian() {
 	edit 'rootpart="UUID=x rootflags=subvol=/a&b"; rootpart_set; rootpart_set'
 	[ "$(. "$R/etc/default/raspi-firmware" && echo "$ROOTPART")" = 'UUID=x rootflags=subvol=/a&b' ]
 	[ "$(grep -c cowfs "$R/etc/default/raspi-firmware")" = 1 ]
+	# the first boot after a disable
+	put etc/cowfs/dphys-swapfile ''
+	PATH=$T/bin:$PATH COWFS_CTL=$COWFS_BUILD/cowctl run -0 "$SRC/setup" leave --root "$R"
+	tells "would remove ROOTPART= from /etc/default/raspi-firmware"
+	tells "would enable dphys-swapfile"
 	edit rootpart_as_before
 	cmp "$R/etc/default/raspi-firmware" "$T/before"
-	edit rootpart_as_before
+	rm -r "$R/etc/cowfs"
+	PATH=$T/bin:$PATH COWFS_CTL=$COWFS_BUILD/cowctl run -0 "$SRC/setup" leave --root "$R"
+	run ! grep -qE 'ROOTPART|dphys' <<<"$output"
 	rm "$R/etc/default/raspi-firmware"
 	edit 'rootpart=x; rootpart_set'
 	grep -qx 'ROOTPART="x" # cowfs' "$R/etc/default/raspi-firmware"
 	only "$R/etc/default" raspi-firmware
-	edit 'rm "$R/etc/default/raspi-firmware"; rootpart_as_before'
-	only "$R/etc/default"
 }
 
 @test "setup: an initramfs that cannot be made takes everything back" {
