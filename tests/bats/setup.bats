@@ -185,7 +185,7 @@ tells() {
 	raspios
 	head -c 12000000 /dev/zero >"$R/boot/firmware/initramfs_2712"
 	room 12741
-	stops "/boot/firmware: 12 MiB free; to rebuild the initramfs takes 13 MiB: remove old kernels"
+	stops "/boot/firmware: 12 MiB free; rebuilding the initramfs needs 13 MiB: remove old kernels"
 	room 12742
 	run -0 setup_it setup
 	for options in 'ro,relatime shared:9 - vfat /dev/fakecard1 rw' 'rw,relatime shared:9 - vfat /dev/fakecard1 ro,errors=remount-ro'; do
