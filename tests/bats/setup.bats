@@ -192,6 +192,10 @@ tells() {
 		put proc/self/mountinfo '22 1 8:2 / / rw,noatime shared:1 - ext4 /dev/root rw' "30 22 8:1 / /boot/firmware $options"
 		stops "/boot/firmware is mounted read-only: run mount -o remount,rw /boot/firmware"
 	done
+	# one that is not there gets no initramfs
+	put proc/self/mountinfo '22 1 8:2 / / rw,noatime shared:1 - ext4 /dev/root rw'
+	stops "/boot/firmware is not mounted: run mount /boot/firmware"
+	put proc/self/mountinfo '22 1 8:2 / / rw,noatime shared:1 - ext4 /dev/root rw' "30 22 8:1 / /boot/firmware $options"
 	# read-only by setup itself: it makes it writable
 	put etc/fstab 'PARTUUID=1234abcd-01 /boot/firmware vfat defaults,ro,x-cowfs 0 2'
 	run -0 setup_it setup

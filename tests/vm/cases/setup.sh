@@ -1,7 +1,7 @@
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh disable=SC2016,SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # `cowctl setup` on an ordinary system that boots from its own boot loader: protected after the next boot, with room made for
-# the log; `cowctl disable` puts it back.
+# the log; `cowctl disable` puts it back. An initramfs that cannot be built leaves everything as it was.
 # guests: debian12-plain debian13-plain
 LOADER=1 LIMIT=1800 STEP_LIMIT=1500
 
@@ -16,7 +16,22 @@ step_1() {
 	must cowctl setup --dry-run
 	sed 's/^/# /' /run/cowfs-test/out >>"$LOG"
 	is "dry run has installed" "$(ls /etc/cowfs)" ""
+	broken_initramfs
 	must cowctl setup --yes
+}
+
+# A hook fails for the new configuration only.
+broken_initramfs() {
+	hook=/etc/initramfs-tools/hooks/broken
+	[ -d "${hook%/*}" ] || return 0
+	printf '#!/bin/sh\n[ "$1" = prereqs ] || ! grep -q enabled /etc/cowfs/cowfs.conf\n' >$hook
+	chmod +x $hook
+	before=$(sha256sum /etc/fstab)
+	cowctl setup --yes >/run/cowfs-test/out 2>&1 && fail "setup has not noticed the initramfs"
+	grep -q 'update-initramfs failed.*; the changes were taken back$' /run/cowfs-test/out || fail "$(tail -n 2 /run/cowfs-test/out)"
+	is "after a failure" "$(ls /etc/cowfs)$(ls -d /run/cowfs-setup-* 2>/dev/null)" ""
+	is "fstab" "$(sha256sum /etc/fstab)" "$before"
+	rm $hook
 }
 
 step_2() {
