@@ -25,7 +25,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 .PHONY: demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all \
 	fuzz-all-run golden check-bats check-kills check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
-	check-vm-short image run-image bench bench-boot bench-commit check-bench-commit lint lint-objects format
+	check-vm-short check-deb image run-image bench bench-boot bench-commit check-bench-commit lint lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
 
@@ -207,6 +207,14 @@ check-vm: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/image.py $(IMAGES:%=$(B)/cowfs-%.img)
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix $(CASES)
 
+# The packages of make deb. Not part of check: what it needs is large. VM= leaves out the guest.
+VM ?= package:debian$(shell . /etc/os-release && echo $$VERSION_ID)-plain
+check-deb: DEPS += debhelper lintian piuparts
+check-deb: deps
+	$(Q)$(MAKE) --no-print-directory deb
+	$(Q)tests/deb.sh
+	$(Q)$(if $(VM),$(MAKE) --no-print-directory all && COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix $(VM))
+
 IMAGES := debian12 busybox
 image: all
 	$(Q)for i in $(or $(IMAGE),$(IMAGES)); do COWFS_BUILD=$(CURDIR)/$(B) image/build $$i $(B)/cowfs-$$i.img || exit 1; done
@@ -268,7 +276,7 @@ format:
 INITRAMFS := initramfs/cowfs.sh $(sort $(filter-out %.service,$(wildcard initramfs/*/*)))
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup-checks cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg) \
 	    cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
-	    image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot .ci/run)
+	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot .ci/run)
 # The objects once more, by both compilers: clang without optimization, because its warnings do not need it.
 lint:
 	$(Q)$(MAKE) --no-print-directory B=build/lint-gcc WERROR=1 lint-objects
