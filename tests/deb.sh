@@ -59,7 +59,11 @@ must() {
 
 step "lintian"
 is "the version in debian/changelog" "${version%-*}" "$(sed -n 's/^VERSION := //p' "$TOP/Makefile")"
-lintian --allow-root --fail-on error,warning,info,pedantic -I --pedantic "$DEB"/cowfs_*.changes
+# What one release's lintian does not know cannot be overridden in the package: a missing script of init.d, because cowctl setup
+# protects a root under systemd only, other systems commit by the scripts in /usr/share/cowfs/busybox (cowfs-boot(7)), and no
+# script of init.d comes after everything; instructions that read as a misspelt word, in some builds.
+unknown=$(lintian-explain-tags --list-tags | grep -xE 'package-supports-alternative-init-.*|spelling-error-in-binary' | paste -sd,)
+lintian --allow-root --fail-on error,warning,info,pedantic -I --pedantic --suppress-tags "$unknown" "$DEB"/cowfs_*.changes
 
 step "a second build: another folder, umask, time zone and language"
 mkdir "$WORK/second"
