@@ -212,7 +212,7 @@ deb:
 	$(Q)rm -rf $(DEB) && mkdir -p $(DEB_COPY) && tar -cf - --exclude-vcs --exclude='./build' --exclude='./build-*' . | \
 		tar -xf - -C $(DEB_COPY)
 	$(Q)cd $(DEB_COPY) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(if $(ARCH),DEB_BUILD_OPTIONS="nocheck $$DEB_BUILD_OPTIONS") \
-		dpkg-buildpackage -b -us -uc -J $(if $(ARCH),-a$(ARCH) -Pcross$(comma)nocheck)
+		dpkg-buildpackage -b -us -uc -Jauto $(if $(ARCH),-a$(ARCH) -Pcross$(comma)nocheck)
 	@ls -1 $(DEB)/*.deb
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -71,7 +71,7 @@ cp -r "$DEB/cowfs-${version%-*}" "$WORK/second/elsewhere"
 (
 	cd "$WORK/second/elsewhere"
 	umask 077
-	TZ=Pacific/Kiritimati LC_ALL=C.UTF-8 DEB_BUILD_OPTIONS=nocheck dpkg-buildpackage -b -us -uc -J >"$WORK/log" 2>&1
+	TZ=Pacific/Kiritimati LC_ALL=C.UTF-8 DEB_BUILD_OPTIONS=nocheck dpkg-buildpackage -b -us -uc -Jauto >"$WORK/log" 2>&1
 ) || { tail -20 "$WORK/log" >&2; die "the second build failed"; }
 for file in "$DEB"/*.deb; do
 	cmp "$file" "$WORK/second/${file##*/}" || die "${file##*/} differs: the build is not reproducible"
