@@ -5,6 +5,7 @@
 #
 #	busybox_tree TREE OVERLAY...	TREE and TREE.boot, as debian_tree does
 #	IMAGE_PROGRAMS		programs of IMAGE_PACKAGES that it gets as well
+#	IMAGE_KERNEL		the Debian suite that the kernel comes from, if not Debian 12
 
 # What a virtual machine, a PC and most small boards need to see a card, and cowfs to serve it.
 BUSYBOX_MODULES="virtio_pci virtio_blk virtio_rng ahci ata_piix sd_mod usb-storage uas xhci-pci ehci-pci sdhci-pci sdhci-acpi \
@@ -16,6 +17,7 @@ busybox_tree() {
 	debian_fetch debian12
 	rm -rf "$tree" "$tree.boot" "$source"
 	rootfs_unpack "$(debian_tar debian12)" "$source"
+	[ -z "${IMAGE_KERNEL-}" ] || busybox_kernel "$source" "$IMAGE_KERNEL"
 	version=$(find "$source/lib/modules" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -V | tail -1)
 	mkdir -p "$tree"/{bin,sbin,usr/bin,usr/sbin,usr/lib,lib,lib64,dev,proc,sys,run,tmp,var/log,root,mnt,etc/init.d,boot} "$tree.boot"
 	ln -s ../run "$tree/var/run"
@@ -32,6 +34,24 @@ busybox_tree() {
 	busybox_initramfs "$source" "$version" "$tree.boot/initrd.img" "$tree"
 	grub_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
 	rm -rf "$source" "$tree.cowfs"
+}
+
+# Another kernel instead of the one that is there. Its place depends on the age of the package.
+busybox_kernel() {
+	local source=$1 kernel=$1.kernel tar modules image version
+	tar=$(kernel_tar "$2")
+	rootfs_unpack "$tar" "$kernel"
+	for modules in "$kernel"/{,usr/}lib/modules/*; do
+		[ ! -d "$modules" ] || break
+	done
+	version=${modules##*/}
+	rm -rf "$source"/boot/* "$source"/usr/lib/modules/*
+	for image in "$kernel/boot/vmlinuz-$version" "$modules/vmlinuz"; do
+		[ ! -e "$image" ] || mv "$image" "$source/boot/vmlinuz-$version"
+	done
+	mv "$modules" "$source/usr/lib/modules/"
+	rm -rf "$kernel"
+	depmod -b "$source" "$version"
 }
 
 busybox_programs() {

@@ -5,6 +5,7 @@
 # boot loader installed by its own tool: file systems are filled by mke2fs -d, GRUB's parts are put at their places.
 #
 #	rootfs_tar SUITE FILE PACKAGE...	a Debian, kept as FILE; made once
+#	kernel_tar SUITE		prints a FILE with the kernel of virtual machines of that suite; made once
 #	chroot_run DIR COMMAND...	with /proc, /sys and a small /dev of its own, nothing left behind
 #	cowfs_tree SUITE DEST		make install DESTDIR=DEST, of a build that runs in that Debian
 #	disk_make FILE TREE		see there
@@ -40,7 +41,7 @@ suite_of() {
 
 # The mirror that this machine uses, so that a proxy or a copy in the house is used here, too.
 apt_sources() {
-	local suite=$1 main security
+	local suite=${1%-backports} main security
 	# shellcheck disable=SC2016 # apt's variables
 	main=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
 		awk '$3 == "main" && $2 ~ /^(bookworm|trixie)$/ { print $1; exit }')
@@ -51,6 +52,7 @@ apt_sources() {
 	echo "deb $main $suite main"
 	echo "deb $main $suite-updates main"
 	[ -z "$security" ] || echo "deb $security $suite-security main"
+	[ "$suite" = "$1" ] || echo "deb $main $1 main"
 }
 
 rootfs_tar() {
@@ -61,14 +63,21 @@ rootfs_tar() {
 	work=$(mktemp -d "$CACHE/rootfs.XXXXXX")
 	mapfile -t options < <(apt-config dump | sed -n 's/^Acquire::.*\(Proxy\|Check-Valid-Until\) ".*/--aptopt=&/p')
 	apt_sources "$suite" >"$work/sources"
-	mmdebstrap -q --variant=minbase --format=tar "${options[@]}" --include="$(printf '%s,' "$@" | sed 's/,$//')" \
+	mmdebstrap -q --variant="${VARIANT-minbase}" --format=tar "${options[@]}" --include="$(printf '%s,' "$@" | sed 's/,$//')" \
 		--aptopt='APT::Install-Recommends "false"' \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
-		"$suite" "$work/tar" "$work/sources" >"$work/log" 2>&1 ||
+		"${suite%-backports}" "$work/tar" "$work/sources" >"$work/log" 2>&1 ||
 		{ tail -20 "$work/log" >&2; rm -rf "$work"; die "mmdebstrap $suite failed"; }
 	mv "$work/tar" "$file"
 	rm -rf "$work"
+}
+
+# Unpacked, not installed: no script of a package runs, so the suite may be older or newer than the tree.
+kernel_tar() {
+	local file=$CACHE/kernel-$1.tar
+	VARIANT=extract rootfs_tar "$1" "$file" "linux-image-cloud-amd64/$1"
+	echo "$file"
 }
 
 rootfs_unpack() {
