@@ -45,7 +45,7 @@ busybox_kernel() {
 		[ ! -d "$modules" ] || break
 	done
 	version=${modules##*/}
-	rm -rf "$source"/boot/* "$source"/usr/lib/modules/*
+	rm -rf "${source:?}"/{boot,usr/lib/modules}/*
 	for image in "$kernel/boot/vmlinuz-$version" "$modules/vmlinuz"; do
 		[ ! -e "$image" ] || mv "$image" "$source/boot/vmlinuz-$version"
 	done

@@ -13,6 +13,7 @@
 
 #include "base/clean.h"
 #include "base/io.h"
+#include "base/kernel.h"
 #include "wire/client.h"
 #include "config/conf.h"
 #include "attach/leftover.h"
@@ -333,7 +334,13 @@ void launch_volume(const char *device, const struct volopts *o, unsigned flags, 
 	struct arguments a = { 0 };
 	struct volopts all = *o;
 	struct conf *c;
+	char why[128];
+	int e = kernel_check(NULL, why, sizeof(why));
 
+	if (e < 0) {
+		tell(ret, EXIT_FAILED, e, "%s", why);
+		return;
+	}
 	if (launch_configure(device, &all, &c, ret) != EXIT_OK)
 		return;
 	if (!(flags & LAUNCH_BOOT))

@@ -27,6 +27,7 @@
 
 #include "base/clean.h"
 #include "base/io.h"
+#include "base/kernel.h"
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/program.h"
@@ -417,11 +418,14 @@ static bool wants_prepare(const struct boot *b, const struct found *f)
 static enum boot_exit start(struct boot *b)
 {
 	const char *why = "";
+	char old[128];
 	struct found f;
 	struct ready r;
 
 	if (find_running(b, r.loop))
 		return started(b, r.loop);
+	if (kernel_check(NULL, old, sizeof(old)) < 0) /* before prepare writes to the card */
+		return failed(b, old);
 	if (look(b, SUPER, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
 		return failed(b, why);
 	b->opt.text[VOLOPT_NAME] = ROOT_NAME;

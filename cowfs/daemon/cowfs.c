@@ -22,6 +22,7 @@
 
 #include "base/clean.h"
 #include "base/invariant.h"
+#include "base/kernel.h"
 #include "base/mounts.h"
 #include "base/msg.h"
 #include "base/parse.h"
@@ -154,6 +155,17 @@ static int take_arguments(struct daemon *d, const struct options *o)
 	return take_name(d);
 }
 
+/* Before anything starts: a kernel that cannot do it is refused with one sentence. */
+static int check_kernel(const struct daemon *d)
+{
+	char why[256];
+	int e = kernel_check(NULL, why, sizeof(why));
+
+	if (e == 0)
+		e = transport_check(why, sizeof(why));
+	return e < 0 ? fail(d, EXIT_FAILED, e, "%s", why) : EXIT_OK;
+}
+
 /* ---- becoming a daemon ---- */
 
 /*
@@ -239,9 +251,6 @@ static int start_supervisor(struct daemon *d)
 	};
 	int e = supervisor_start(&opts, &d->link);
 
-	if (e == -ENOENT || e == -ENODEV || e == -ENXIO)
-		return fail(d, EXIT_FAILED, e,
-			    "the kernel has no FUSE (/dev/fuse): run modprobe fuse");
 	if (e == -EACCES || e == -EPERM)
 		return fail(d, EXIT_FAILED, e, "permission denied: only root may attach a volume");
 	if (e < 0)
@@ -601,6 +610,9 @@ int main(int argc, char **argv)
 		return EXIT_OK;
 	}
 	exit = take_arguments(&d, &o);
+	if (exit != EXIT_OK)
+		return exit;
+	exit = check_kernel(&d);
 	if (exit != EXIT_OK)
 		return exit;
 	close_inherited(d.ready_fd);

@@ -39,6 +39,28 @@ static PRINTF(4, 5) int fail(char *why, size_t n, int error, const char *fmt, ..
 	return error;
 }
 
+/* Opening loads the module if the node is there. All other errors are left to the start. */
+static int missing(const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	return fd < 0 && (errno == ENOENT || errno == ENODEV || errno == ENXIO) ? -errno : 0;
+}
+
+int transport_check(char *why, size_t n)
+{
+	int e = missing("/dev/fuse");
+
+	if (e < 0)
+		return fail(why, n, e, "the kernel has no FUSE (/dev/fuse): run modprobe fuse");
+	e = missing("/dev/loop-control");
+	if (e < 0)
+		return fail(why, n, e,
+			    "the kernel has no loop devices (/dev/loop-control): run modprobe "
+			    "loop");
+	return 0;
+}
+
 int transport_open(void)
 {
 	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -89,6 +111,12 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 			why, n, e,
 			"cannot export the volume: FUSE accepted no reply for 10 s. Look in the "
 			"kernel log for a refused system call (audit: type=1326)");
+	if (e == -EPROTONOSUPPORT)
+		return fail(why, n, e, "FUSE of this kernel has no asynchronous direct I/O");
+	if (e == -ENOSYS)
+		return fail(why, n, e,
+			    "the kernel refuses fsopen(2): a filter of system calls around cowfs, "
+			    "such as that of a container, must allow it");
 	if (e < 0)
 		return fail(why, n, e, "cannot export the volume through FUSE: %s",
 			    strerrordesc_np(-e));

@@ -31,10 +31,12 @@ struct transport_params {
 	bool temporary;
 };
 
+/* Does the kernel have what a transport needs? 0, or -errno with a sentence in why. Keeps nothing
+ * open. */
+int transport_check(char *why, size_t n) MUST_CHECK;
 /*
  * Opens the connection to the kernel. Call it before the process forks: while the parent also holds
- * it, I/O waits when the worker dies instead of failing. A descriptor, or -errno. -ENOENT, -ENODEV,
- * -ENXIO: the kernel has no support for a transport.
+ * it, I/O waits when the worker dies instead of failing. A descriptor, or -errno.
  */
 int transport_open(void) MUST_CHECK;
 /* On return the disk answers. On failure -errno, with a sentence in why. Call transport_stop in

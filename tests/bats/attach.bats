@@ -31,6 +31,30 @@ load lib
 	say "attach and detach without a change: $(($(card_written) - before)) bytes written"
 }
 
+@test "attach: an old kernel, or one without FUSE or loop devices, is refused with one sentence before anything starts" {
+	local before missing why=' is too old: cowfs needs 5\.8 or newer \(loop devices with LOOP_CONFIGURE\)$'
+	card_make ext4 64 128
+	cow format "$CARD"
+	before=$(image_sum)
+	run -1 setarch --uname-2.6 "$COWFS_BUILD/cowfs" "$CARD"
+	[[ $output =~ ^cowfs:\ Linux\ 2\.6\.[^\ ]*$why ]]
+	run -1 setarch --uname-2.6 "$COWFS_BUILD/cowctl" attach "$CARD"
+	[[ $output =~ ^cowctl:\ Linux\ 2\.6\.[^\ ]*$why ]]
+	run -1 setarch --uname-2.6 "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT"
+	[[ $output =~ ^mount\.cowfs:\ Linux\ 2\.6\.[^\ ]*$why ]]
+	for missing in fuse loop-control; do
+		rm -rf "$T/dev"
+		mkdir "$T/dev"
+		cp -a /dev/null /dev/fuse /dev/loop-control "$CARD" "$T/dev"
+		rm "$T/dev/$missing"
+		# shellcheck disable=SC2016 # for the inner shell
+		run -1 unshare --mount sh -c 'mount --bind "$1" /dev && exec "$2" attach "$3"' sh "$T/dev" "$COWFS_BUILD/cowctl" "$CARD"
+		[[ $output =~ ^cowctl:\ the\ kernel\ has\ no\ .*\(/dev/$missing\):\ run\ modprobe\ ${missing%-control}$ ]]
+	done
+	[ ! -e "$COWFS_RUNDIR/${CARD#/dev/}" ]
+	[ "$(image_sum)" = "$before" ]
+}
+
 @test "attach: nothing is written before the first commit; then the kernel counts what cowfs counts" {
 	local before ours
 	card_make ext4 100 150

@@ -269,6 +269,9 @@ on_card() {
 	boots 3 card
 	grep -q 'cowctl format' "$COWFS_RUNDIR/root.failed"
 	echo 'prepare = shrink' >>"$CONF"
+	# an old kernel could not serve the volume
+	run -3 --separate-stderr setarch --uname-2.6 "$COWFS_BUILD/cowctl" boot --device "$CARD" --conf "$CONF" --cmdline ro
+	[[ $stderr == *"NOT PROTECTED"*"Linux 2.6."*" is too old: "* && $stderr != *"making space"* ]]
 	boots 0 loop
 	[[ $stderr == *"making space"* ]]
 	mount_volume

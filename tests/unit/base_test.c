@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "base/kernel.h"
 #include "base/parse.h"
 #include "base/thread.h"
 #include "rnd.h"
@@ -391,6 +392,24 @@ static void test_thread_stack(void **state)
 	assert_ptr_equal(ret, state);
 }
 
+static void test_kernel(void **state)
+{
+	static const char *const old[] = { "2.6.78", "4.19.0-27-amd64", "5.4.0", "5.7.19" };
+	static const char *const fine[] = { "5.8",   "5.8.0-rc1", "5.10.0-32-cloud-amd64",
+					    "6.1.0", "10.0",	  "next",
+					    "" };
+	char why[128];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(old); i++)
+		assert_int_equal(kernel_check(old[i], why, sizeof(why)), -ENOSYS);
+	assert_string_equal(why, "Linux 5.7.19 is too old: cowfs needs 5.8 or newer (loop devices "
+				 "with LOOP_CONFIGURE)");
+	for (size_t i = 0; i < ARRAY_SIZE(fine); i++)
+		assert_int_equal(kernel_check(fine[i], why, sizeof(why)), 0);
+	assert_int_equal(kernel_check(NULL, why, sizeof(why)), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -407,6 +426,7 @@ int main(void)
 		cmocka_unit_test(test_bytes_zeroes),
 		cmocka_unit_test(test_mul_div),
 		cmocka_unit_test(test_array),
+		cmocka_unit_test(test_kernel),
 		cmocka_unit_test(test_thread_stack),
 	};
 

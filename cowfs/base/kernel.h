@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* The oldest kernel that cowfs runs on. */
+#ifndef COWFS_BASE_KERNEL_H
+#define COWFS_BASE_KERNEL_H
+
+#include "base/util.h"
+
+/* The first Linux with LOOP_CONFIGURE, the newest thing that cowfs cannot do without. */
+#define KERNEL_MIN_MAJOR 5
+#define KERNEL_MIN_MINOR 8
+
+/*
+ * Is Linux of this release ("6.1.0-37-amd64"; NULL: the running one) new enough? 0, or -ENOSYS with
+ * a sentence in why. A release that is not a version passes.
+ */
+int kernel_check(const char *release, char *why, size_t n) MUST_CHECK;
+
+#endif
