@@ -17,8 +17,7 @@ int kernel_check(const char *release, char *why, size_t n)
 	    (major == KERNEL_MIN_MAJOR && minor >= KERNEL_MIN_MINOR))
 		return 0;
 	snprintf(why, n,
-		 "Linux %s is too old: cowfs needs %d.%d or newer (loop devices with "
-		 "LOOP_CONFIGURE)",
+		 "Linux %s is too old: cowfs needs %d.%d or newer (close_range, LOOP_CONFIGURE)",
 		 release, KERNEL_MIN_MAJOR, KERNEL_MIN_MINOR);
 	return -ENOSYS;
 }

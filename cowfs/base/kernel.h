@@ -5,9 +5,10 @@
 
 #include "base/util.h"
 
-/* The first Linux with LOOP_CONFIGURE, the newest thing that cowfs cannot do without. */
+/* The first Linux with close_range, the newest call that cowfs cannot do without. The newest ioctl
+ * is LOOP_CONFIGURE (5.8). */
 #define KERNEL_MIN_MAJOR 5
-#define KERNEL_MIN_MINOR 8
+#define KERNEL_MIN_MINOR 9
 
 /*
  * Is Linux of this release ("6.1.0-37-amd64"; NULL: the running one) new enough? 0, or -ENOSYS with

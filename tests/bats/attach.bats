@@ -32,7 +32,7 @@ load lib
 }
 
 @test "attach: an old kernel, or one without FUSE or loop devices, is refused with one sentence before anything starts" {
-	local before missing why=' is too old: cowfs needs 5\.8 or newer \(loop devices with LOOP_CONFIGURE\)$'
+	local before missing why=' is too old: cowfs needs 5\.9 or newer \(close_range, LOOP_CONFIGURE\)$'
 	card_make ext4 64 128
 	cow format "$CARD"
 	before=$(image_sum)

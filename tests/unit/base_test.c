@@ -394,8 +394,8 @@ static void test_thread_stack(void **state)
 
 static void test_kernel(void **state)
 {
-	static const char *const old[] = { "2.6.78", "4.19.0-27-amd64", "5.4.0", "5.7.19" };
-	static const char *const fine[] = { "5.8",   "5.8.0-rc1", "5.10.0-32-cloud-amd64",
+	static const char *const old[] = { "2.6.78", "4.19.0-27-amd64", "5.4.0", "5.8.18" };
+	static const char *const fine[] = { "5.9",   "5.9.0-rc1", "5.10.0-32-cloud-amd64",
 					    "6.1.0", "10.0",	  "next",
 					    "" };
 	char why[128];
@@ -403,8 +403,8 @@ static void test_kernel(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(old); i++)
 		assert_int_equal(kernel_check(old[i], why, sizeof(why)), -ENOSYS);
-	assert_string_equal(why, "Linux 5.7.19 is too old: cowfs needs 5.8 or newer (loop devices "
-				 "with LOOP_CONFIGURE)");
+	assert_string_equal(why, "Linux 5.8.18 is too old: cowfs needs 5.9 or newer (close_range, "
+				 "LOOP_CONFIGURE)");
 	for (size_t i = 0; i < ARRAY_SIZE(fine); i++)
 		assert_int_equal(kernel_check(fine[i], why, sizeof(why)), 0);
 	assert_int_equal(kernel_check(NULL, why, sizeof(why)), 0);
