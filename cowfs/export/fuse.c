@@ -50,7 +50,6 @@
 #include "export/slots.h"
 
 #define VOLUME_INO 2
-#define VOLUME_NAME "cowfs-volume" /* losetup shows it as the backing file */
 #define FOREVER_S 1e9
 
 #define SERVERS 4
@@ -151,7 +150,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 					  .attr_timeout = FOREVER_S,
 					  .entry_timeout = FOREVER_S };
 
-	if (parent == FUSE_ROOT_ID && !strcmp(name, VOLUME_NAME) &&
+	if (parent == FUSE_ROOT_ID && !strcmp(name, FUSE_VOLUME_NAME) &&
 	    fill_attr(req, VOLUME_INO, &entry.attr))
 		fuse_reply_entry(req, &entry);
 	else
@@ -473,7 +472,7 @@ static int open_file(struct fuse_export *e, int mount_fd)
 	}
 	if (r < 0)
 		return r;
-	fd = openat(mount_fd, VOLUME_NAME, O_RDWR | O_DIRECT | O_CLOEXEC);
+	fd = openat(mount_fd, FUSE_VOLUME_NAME, O_RDWR | O_DIRECT | O_CLOEXEC);
 	r = fd < 0 ? -errno : fd;
 	if (w.abort_fd >= 0) {
 		sem_post(&w.answered);

@@ -10,6 +10,8 @@
 #include "export/throttle.h"
 #include "export/view.h"
 
+#define FUSE_VOLUME_NAME "cowfs-volume" /* losetup shows it as the backing file */
+
 struct fuse_export;
 
 /*

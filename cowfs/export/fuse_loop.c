@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <linux/loop.h>
@@ -175,12 +177,30 @@ bool transport_left(const char *path)
 	return access(sysfs, F_OK) == 0;
 }
 
+static bool has_our_file(int fd)
+{
+	char path[64], file[256];
+	const char *name;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return false;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/loop/backing_file", major(st.st_rdev),
+		 minor(st.st_rdev));
+	if (io_read_text(AT_FDCWD, path, file, sizeof(file)) < 0)
+		return false;
+	name = strrchr(file, '/');
+	return name && !strcmp(name + 1, FUSE_VOLUME_NAME);
+}
+
 int transport_left_label(int fd, const char *label)
 {
 	struct loop_info64 info;
 
+	/* Linux before 5.16 asks FUSE for the file's attributes first, once it was written. Without
+	 * a connection there is no label, but the file shows whose device it was. */
 	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
-		return -errno;
+		return errno == ENOTCONN && has_our_file(fd) ? 0 : -errno;
 	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) ? -ESRCH : 0;
 }
 
