@@ -43,7 +43,7 @@ load lib
 	run -1 setarch --uname-2.6 "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT"
 	[[ $output =~ ^mount\.cowfs:\ Linux\ 2\.6\.[^\ ]*$why ]]
 	for missing in fuse loop-control; do
-		rm -rf "$T/dev"
+		rm -rf "${T:?}/dev"
 		mkdir "$T/dev"
 		cp -a /dev/null /dev/fuse /dev/loop-control "$CARD" "$T/dev"
 		rm "$T/dev/$missing"
