@@ -15,6 +15,7 @@ libdir  ?= $(prefix)/lib/cowfs
 # where initramfs-tools and dracut look; packages and what is installed by hand have places of their own in the first
 initramfsdir ?= $(if $(filter /usr,$(prefix)),/usr/share,/etc)/initramfs-tools
 dracutdir ?= /usr/lib/dracut/modules.d/90cowfs
+initcpiodir ?= /usr/lib/initcpio
 busyboxdir ?= $(prefix)/share/cowfs/busybox
 bashdir ?= $(prefix)/share/bash-completion/completions
 # where mount(8) looks for helpers: /sbin, which is /usr/sbin today. Where it is not: mountdir=/sbin
@@ -60,29 +61,48 @@ CARDSIM  := $(B)/cowfs-cardsim
 # each program says below what it is made of beside the library, and in LIBS what it is linked with beside ALL_LIBS
 LINKED   := $(PROGS) $(HELPERS) $(CARDSIM)
 
-MAN      := $(sort $(wildcard docs/*.[1-8]))
-UNITS    := $(sort $(wildcard systemd/*.service systemd/*.timer systemd/*.target systemd/*.mount))
-# scripts that are installed, with the places that they name: FILE:PATH:MODE
-SHIP = initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 \
-	initramfs/initramfs-tools/hook:$(initramfsdir)/hooks/cowfs:755 \
-	initramfs/initramfs-tools/local-premount:$(initramfsdir)/scripts/local-premount/cowfs:755 \
-	$(foreach f,module-setup.sh cowfs-root.sh cowfs-pre-mount.sh,initramfs/dracut/$f:$(dracutdir)/$f:755) \
-	initramfs/dracut/cowfs-root.service:$(dracutdir)/cowfs-root.service:644 \
-	$(foreach f,init rcS rcK mkinitramfs,initramfs/busybox/$f:$(busyboxdir)/$f:755) \
-	$(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
-	systemd/setup-checks:$(libdir)/setup-checks:644 \
+# What is installed beside programs, manuals and completion; other systems name others: docs/PACKAGING.md
+PARTS ?= cardsim initramfs-tools dracut busybox systemd debian
+SIM      := $(filter cardsim,$(PARTS))
+
+MAN      := $(sort $(filter-out $(if $(SIM),,docs/cowfs-cardsim.1),$(wildcard docs/*.[1-8])))
+UNITS    := $(if $(filter systemd,$(PARTS)),$(sort $(wildcard systemd/*.service systemd/*.timer systemd/*.target systemd/*.mount)))
+# scripts of each part, with the places that they name: FILE:PATH:MODE
+SHIP = $(sort initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 $(foreach p,$(PARTS),$(SHIP_$p)))
+# what cowctl setup runs
+SHIP_setup = $(foreach f,setup check-initramfs dpkg-hook,systemd/$f:$(libdir)/$f:755) systemd/setup-checks:$(libdir)/setup-checks:644
+SHIP_udev = systemd/which-device:$(libdir)/which-device:755 systemd/61-cowfs.rules:$(prefix)/lib/udev/rules.d/61-cowfs.rules:644
+SHIP_initramfs-tools = $(SHIP_setup) initramfs/initramfs-tools/hook:$(initramfsdir)/hooks/cowfs:755 \
+	initramfs/initramfs-tools/local-premount:$(initramfsdir)/scripts/local-premount/cowfs:755
+SHIP_dracut = $(SHIP_setup) $(foreach f,module-setup.sh cowfs-root.sh cowfs-pre-mount.sh,initramfs/dracut/$f:$(dracutdir)/$f:755) \
+	initramfs/dracut/cowfs-root.service:$(dracutdir)/cowfs-root.service:644
+SHIP_mkinitcpio = $(SHIP_setup) $(foreach f,install hook,initramfs/mkinitcpio/$f:$(initcpiodir)/$(f:hook=hooks)/cowfs:644) \
+	initramfs/mkinitcpio/cowfs.conf:/etc/mkinitcpio.conf.d/cowfs.conf:644 \
+	initramfs/dracut/cowfs-root.sh:$(libdir)/cowfs-root.sh:755 \
+	initramfs/dracut/cowfs-root.service:$(libdir)/cowfs-root.service:644 \
+	systemd/kernel-hook:$(initcpiodir)/post/cowfs:755
+# what systems without systemd share
+SHIP_init = initramfs/busybox/system.sh:$(libdir)/system.sh:644 initramfs/busybox/commit-timer:$(libdir)/commit-timer:755
+SHIP_busybox = $(SHIP_init) $(foreach f,init rcS rcK mkinitramfs,initramfs/busybox/$f:$(busyboxdir)/$f:755)
+SHIP_openrc = $(SHIP_init) $(SHIP_udev) $(foreach f,cowfs cowfs-root cowfs-shutdown,packaging/openrc/$f:/etc/init.d/$f:755) \
+	packaging/openrc/cowfs.conf:/etc/rc.conf.d/cowfs.conf:644 \
+	systemd/cowfs.shutdown:$(libdir)/last-commit:755 systemd/root-options:$(libdir)/root-options:755
+SHIP_runit = $(SHIP_init) $(SHIP_udev) packaging/runit/run:/etc/sv/cowfs/run:755 \
+	packaging/runit/02-cowfs.sh:/etc/runit/core-services/02-cowfs.sh:644 \
+	$(foreach f,65-cowfs.sh 85-cowfs.sh,packaging/runit/$f:/etc/runit/shutdown.d/$f:644) \
+	systemd/cowfs.shutdown:$(libdir)/last-commit:755 systemd/root-options:$(libdir)/root-options:755
+SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs-generator:$(prefix)/lib/systemd/system-generators/cowfs-generator:755 \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
 	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755 \
-	systemd/journald.conf:$(libdir)/journald.conf:644 \
-	systemd/61-cowfs.rules:$(prefix)/lib/udev/rules.d/61-cowfs.rules:644 \
-	systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
+	systemd/journald.conf:$(libdir)/journald.conf:644
+SHIP_debian = systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
 	systemd/dpkg.cfg:/etc/dpkg/dpkg.cfg.d/cowfs:644 \
 	systemd/grub.cfg:/etc/default/grub.d/cowfs.cfg:644 \
 	systemd/kernel-hook:/etc/kernel/postinst.d/x-cowfs:755 \
 	systemd/kernel-hook:/etc/initramfs/post-update.d/cowfs:755 \
 	$(foreach d,kernel/postinst.d kernel/postrm.d initramfs/post-update.d,systemd/kernel-hook:/etc/$d/zzz-cowfs:755)
-HOOKS := setup check-initramfs dpkg-hook grub-probe identity events root-options which-device
+HOOKS := grub-probe identity events root-options
 PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;s|/usr/share/cowfs|$(prefix)/share/cowfs|g
 
 # What builds and tests cowfs; a target that needs more installs that itself. The second list: packages that not every
@@ -119,7 +139,8 @@ help:
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make bench-commit   what commits cost on every card of the flash model, for cowfs and others (as root)"
 	@echo "  make lint       warnings of gcc and clang as errors, layout and includes of C files, shellcheck, manuals, spelling"
-	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away"
+	@echo "  make programs   what make install installs, without the tests"
+	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away. PARTS=\"$(PARTS)\""
 	@echo "  make clean"
 	@echo "  V=1  SAN=address,undefined | SAN=thread  CC=clang  STRIP= (install with symbols)"
 
@@ -173,21 +194,20 @@ $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 
 # ---- install ----
 
-# what is installed, without the tests
-programs: $(PROGS) $(HELPERS) $(CARDSIM)
+programs: $(PROGS) $(HELPERS) $(if $(SIM),$(CARDSIM))
 
 install: programs
-	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(bindir) $(DESTDIR)$(mountdir) $(patsubst %,$(DESTDIR)$(mandir)/man%,1 5 7 8) \
-		$(DESTDIR)$(docdir) $(DESTDIR)$(unitdir) $(DESTDIR)$(bashdir) $(DESTDIR)/etc/cowfs
+	install -d $(DESTDIR)$(sbindir) $(if $(SIM),$(DESTDIR)$(bindir)) $(DESTDIR)$(mountdir) $(patsubst %,$(DESTDIR)$(mandir)/man%,1 5 7 8) \
+		$(DESTDIR)$(docdir) $(if $(UNITS),$(DESTDIR)$(unitdir)) $(DESTDIR)$(bashdir) $(DESTDIR)/etc/cowfs
 	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
-	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(CARDSIM) $(DESTDIR)$(bindir)/
+	$(if $(SIM),install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(CARDSIM) $(DESTDIR)$(bindir)/)
 	for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
 		ln -sf $(sbindir)/$$h $(DESTDIR)$(mountdir)/$$h || exit 1; done
 	for m in $(MAN); do install -m 644 $$m $(DESTDIR)$(mandir)/man$${m##*.}/ || exit 1; done
 	ln -sf mount.cowfs.8 $(DESTDIR)$(mandir)/man8/umount.cowfs.8
 	install -m 644 systemd/cowfs.conf.example $(DESTDIR)$(docdir)/
 	install -m 644 cowfs/cli/completion.bash $(DESTDIR)$(bashdir)/cowctl
-	install -m 644 cowfs/sim/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim
+	$(if $(SIM),install -m 644 cowfs/sim/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim)
 	for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; install -d $(DESTDIR)$${to%/*} && \
 		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
 	for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \

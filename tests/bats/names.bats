@@ -258,13 +258,13 @@ os.splice(r, out, 4096)'
 	for sh in dash bash "busybox sh"; do
 		for pid in $$ "$BG"; do
 			# shellcheck disable=SC2086
-			run -0 $sh -c "$(sed -n '/^user_of()/,/^}/p' "$(top)/initramfs/busybox/rcK"); user_of \$1" sh "$pid"
+			run -0 $sh -c "$(sed -n '/^user_of()/,/^}/p' "$(top)/initramfs/busybox/system.sh"); user_of \$1" sh "$pid"
 			echo "$sh $pid: $output"
 			[ "$output" = "$([ "$pid" = $$ ] && echo 0 || echo 65534)" ]
 		done
 		# one that has ended
 		# shellcheck disable=SC2086
-		run $sh -c "$(sed -n '/^user_of()/,/^}/p' "$(top)/initramfs/busybox/rcK"); user_of 99999999"
+		run $sh -c "$(sed -n '/^user_of()/,/^}/p' "$(top)/initramfs/busybox/system.sh"); user_of 99999999"
 		[ -z "$output" ]
 	done
 	MNT=$T/mnt
@@ -282,7 +282,7 @@ begin, end = int(f[45]) // 4096 * 4096, int(f[46])
 ctypes.CDLL(None).munmap(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin))'
 	pid=$BG
 	wait_for 20 no_command_line "$pid"
-	sed -n '/^user_of()/,/^}/p; /^is_kernel_thread()/,/^}/p; /^signal_all()/,/^}/p' "$(top)/initramfs/busybox/rcK" >"$T/rcK"
+	sed -n '/^user_of()/,$p' "$(top)/initramfs/busybox/system.sh" >"$T/rcK"
 	for sh in dash bash "busybox sh"; do
 		# shellcheck disable=SC2086
 		run -0 $sh -c 'kill() { echo "kill $*"; }; . "$1"; signal_all TERM' sh "$T/rcK"
