@@ -133,7 +133,7 @@ tells() {
 	rm "$R/usr/share/initramfs-tools/hooks/cowfs"
 	stops "hooks/cowfs is missing"
 	rm "$R/usr/share/initramfs-tools/hook-functions"
-	stops "neither initramfs-tools nor dracut"
+	stops "none of initramfs-tools, dracut and mkinitcpio"
 	debian
 	put lib/modules/6.1.0-1/modules.dep 'kernel/fs/fuse/fuse.ko:'
 	stops "the running kernel 6.1.0-1 has no loop"
