@@ -24,7 +24,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 
 .PHONY: demo check check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all \
 	fuzz-all-run golden check-bats check-kills check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
-	check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
+	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
 	check-vm-short check-deb image run-image bench bench-boot bench-commit check-bench-commit lint lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
@@ -237,6 +237,14 @@ check-replay: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/replay.sh --points 1000 --log 2
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/replay.sh --points 1000 --log 8
 
+# No network, no foreign build system: docs/PACKAGING.md says what was checked with those.
+PACKAGING := $(filter-out %.md %.service,$(wildcard packaging/openrc/* packaging/runit/* packaging/arch/* initramfs/mkinitcpio/*)) \
+	packaging/buildroot/board/cowfs/post-image.sh
+check-packaging: all
+	@echo "check-packaging: hooks and scripts of other distributions (as root)"
+	$(Q)shellcheck -e SC1091 $(PACKAGING)
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private bats tests/bats/packaging.bats
+
 check-docs:
 	@echo "check-docs: man pages, options in help and manual"
 	$(Q)for m in $(MAN); do mandoc -T lint -W warning $$m || exit 1; done
@@ -273,9 +281,9 @@ FORMATTED := $(sort $(wildcard cowfs/*/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/
 format:
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
 
-INITRAMFS := initramfs/cowfs.sh $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
+INITRAMFS = initramfs/cowfs.sh $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks check-initramfs dpkg-hook which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg) \
-	    cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
+	    $(PACKAGING) cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
 	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot .ci/run)
 # The objects once more, by both compilers: clang without optimization, because its warnings do not need it.
 lint:

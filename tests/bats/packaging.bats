@@ -1,0 +1,156 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
+# The hooks and scripts of other distributions, on trees of files. What builds packages is not run here: docs/PACKAGING.md.
+# bats file_tags=systemd
+
+load lib
+
+top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
+
+# PART: its files below $T/dest, and nothing of another part
+part() {
+	rm -rf "$T/dest"
+	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" PARTS="$1" B="$COWFS_BUILD"
+	(cd "$T/dest" && find . -type f -o -type l) | sed 's/^\.//' | grep -vE '/(man|doc|bash-completion)/' | sort >"$T/files"
+}
+
+has() { # PATH...
+	local f
+	for f; do
+		grep -qxF "$f" "$T/files" || { echo "missing: $f"; cat "$T/files"; return 1; }
+	done
+}
+
+@test "make install: PARTS" {
+	part ''
+	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/cowfs.sh /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
+	part mkinitcpio
+	has /usr/lib/initcpio/{install,hooks,post}/cowfs /etc/mkinitcpio.conf.d/cowfs.conf /usr/lib/cowfs/cowfs-root.{sh,service} \
+		/usr/lib/cowfs/{setup,check-initramfs}
+	part openrc
+	has /etc/init.d/cowfs{,-root,-shutdown} /etc/rc.conf.d/cowfs.conf /usr/lib/cowfs/{system.sh,commit-timer,last-commit,root-options}
+	part runit
+	has /etc/sv/cowfs/run /etc/runit/core-services/02-cowfs.sh /etc/runit/shutdown.d/{65,85}-cowfs.sh /usr/lib/cowfs/last-commit
+	run ! grep -E 'systemd|dracut|initramfs-tools|dpkg' "$T/files"
+	part busybox
+	has /usr/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs} /usr/lib/cowfs/{system.sh,commit-timer}
+	run ! grep -E '^/etc' "$T/files"
+}
+
+# The functions of mkinitcpio that the build hook calls, as far as their effect goes. HOOKS...
+mkinitcpio_build() {
+	local _hooks=("$@")
+	BUILDROOT=$T/image
+	map() { local f=$1 a; shift; for a; do "$f" "$a" || return; done; }
+	in_array() { local a n=$1; shift; for a; do [ "$a" != "$n" ] || return 0; done; return 1; }
+	error() { echo "ERROR: $*"; return 1; }
+	add_module() { echo "$1" >>"$BUILDROOT/modules"; }
+	add_file() {
+		case $1 in
+		/usr/lib/cowfs/*) install -D -m "${3:-644}" "$T/dest$1" "$BUILDROOT${2:-$1}" ;;
+		*) install -D -m "${3:-644}" "$1" "$BUILDROOT${2:-$1}" ;;
+		esac
+	}
+	add_binary() {
+		local path
+		path=$(PATH=$PATH:/usr/sbin:/sbin command -v "$1") || return
+		install -D "$path" "$BUILDROOT${2:-$1}"
+	}
+	add_symlink() { mkdir -p "$BUILDROOT${1%/*}" && ln -s "$2" "$BUILDROOT$1"; }
+	add_runscript() { echo runscript >>"$BUILDROOT/modules"; }
+	rm -rf "$BUILDROOT" && mkdir -p "$BUILDROOT/bin" && ln -s busybox "$BUILDROOT/bin/sh" && : >"$BUILDROOT/bin/busybox"
+	sed "s|/usr/sbin/cow|$COWFS_BUILD/cow|g; s|/etc/cowfs/cowfs.conf|$T/cowfs.conf|g" "$T/dest/usr/lib/initcpio/install/cowfs" \
+		>"$T/hook"
+	# shellcheck disable=SC1091
+	source "$T/hook"
+	COWFS_CONF=$T/cowfs.conf build
+}
+
+@test "mkinitcpio: what the build hook puts into an image" {
+	part mkinitcpio
+	printf '[root]\nenabled = yes\n' >"$T/cowfs.conf"
+	mkinitcpio_build base udev cowfs
+	[ "$(cat "$T/image/modules")" = $'fuse\nloop\nrunscript' ]
+	[ -x "$T/image$COWFS_BUILD/cowfs" ] && [ -x "$T/image$COWFS_BUILD/cowctl" ] && [ -e "$T/image/usr/lib/cowfs/cowfs.sh" ]
+	[ -e "$T/image$T/cowfs.conf" ] && [ ! -e "$T/image/usr/bin/e2fsck" ]
+	printf '[root]\nprepare = shrink\n' >"$T/cowfs.conf"
+	mkinitcpio_build base systemd cowfs
+	[ -e "$T/image/usr/bin/e2fsck" ] && [ -e "$T/image/usr/bin/resize2fs" ] && [ -e "$T/image/usr/bin/tune2fs" ]
+	[ -x "$T/image/usr/lib/cowfs/cowfs-root.sh" ]
+	[ -e "$T/image/usr/lib/systemd/system/initrd-root-fs.target.requires/cowfs-root.service" ]
+	run ! grep runscript "$T/image/modules"
+	printf '[root]\nnonsense = 1\n' >"$T/cowfs.conf"
+	run -1 mkinitcpio_build base udev cowfs
+	[[ $output == *"ERROR: $T/cowfs.conf is invalid"* ]]
+}
+
+# STATE OF COWCTL BOOT, WHAT IT PRINTS: variables of init after the run hook
+mkinitcpio_run() {
+	mkdir -p "$T/run"
+	echo 'mount_options=ro,noload' >"$T/run/root.failed"
+	printf '#!/bin/sh\necho "%s"\nexit %d\n' "$2" "$1" >"$T/cowctl"
+	chmod +x "$T/cowctl"
+	sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/cowctl|; s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$(top)/initramfs/cowfs.sh" >"$T/cowfs.sh"
+	sed "s|/usr/lib/cowfs/cowfs.sh|$T/cowfs.sh|; s|/tmp/cmdline|$T/cmdline|" "$(top)/initramfs/mkinitcpio/hook" >"$T/hook"
+	echo 'root=UUID=x' >"$T/cmdline"
+	# shellcheck disable=SC2016 # for the inner shell
+	busybox sh -c 'modprobe() { :; }; resolve_device() { [ "$1" = UUID=x ] && echo /dev/card2; }
+		root=UUID=x rwopt=rw rootflags=subvol=@,data=journal fastboot=
+		. "$1" && run_hook && echo "$root $rwopt $rootflags $fastboot"' sh "$T/hook"
+	tail -n 1 "$T/cmdline"
+}
+
+@test "mkinitcpio: what the run hook makes of the root" {
+	[ "$(mkinitcpio_run 0 /dev/loop7)" = $'/dev/loop7 rw subvol=@,data=journal \nroot=/dev/loop7' ]
+	[ "$(mkinitcpio_run 3 /dev/card2)" = $'/dev/card2 ro ro,noload,subvol=@ y\nroot=/dev/card2' ]
+	[ "$(mkinitcpio_run 1 /dev/card2)" = $'UUID=x rw subvol=@,data=journal \nroot=UUID=x' ]
+	[ "$(mkinitcpio_run 4 /dev/card2)" = $'UUID=x rw subvol=@,data=journal \nroot=UUID=x' ]
+}
+
+# In a pid namespace of its own: an ordinary process ends, a marked one stays, and so does what is in the session.
+# shellcheck disable=SC2016 # for the inner shell
+KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
+	setsid sleep 100 & ordinary=$!; setsid bash -c "exec -a @cowfs sleep 101" & marked=$!
+	sh -c "sleep 102" & own=$!; sleep 0.5'
+
+# OpenRC sources the configuration before it calls start(); Void sources its files one after another.
+@test "openrc, runit: what ends all processes spares the daemons" {
+	local kills script
+	sed "s|/usr/lib/cowfs/system.sh|$(top)/initramfs/busybox/system.sh|" "$(top)/packaging/openrc/cowfs.conf" >"$T/openrc"
+	sed "s|/usr/lib/cowfs/system.sh|$(top)/initramfs/busybox/system.sh|" "$(top)/packaging/runit/65-cowfs.sh" >"$T/runit"
+	for kills in "RC_SVCNAME=killprocs; . $T/openrc; kill_all 9" ". $T/runit; pkill --inverse -s0,1 -KILL"; do
+		script="$KILLS; $kills; sleep 0.5; for p in ordinary marked own; do eval \"kill -0 \\\$\$p\" 2>/dev/null && echo \$p; done; :"
+		# pid 1 waits for its children, as an init does, and is in another session
+		run -0 timeout 60 unshare --mount --pid --fork --kill-child --propagation private \
+			bash -c 'mount -t tmpfs run /run; setsid -w sh -c "$1"' sh "$script"
+		echo "$output"
+		[ "$output" = $'marked\nown' ]
+	done
+}
+
+@test "commit-timer: commits, also after one that failed" {
+	printf '#!/bin/sh\n[ "$1" != config ] || { echo 0.1; exit; }\necho "$*" >>%s/calls\nexit 1\n' "$T" >"$T/cowctl"
+	chmod +x "$T/cowctl"
+	COWFS_CTL=$T/cowctl run -124 timeout 1 "$(top)/initramfs/busybox/commit-timer"
+	[ "$(sort -u "$T/calls")" = "commit root --timer" ]
+	[ "$(wc -l <"$T/calls")" -ge 2 ]
+}
+
+@test "mkinitramfs -x: the same files without running what is in the tree" {
+	command -v readelf >/dev/null || skip "no readelf"
+	part busybox
+	local tree=$T/dest lib
+	mkdir -p "$tree"/{bin,lib,etc/cowfs}
+	cp /bin/busybox "$tree/bin/"
+	for lib in $(ldd "$COWFS_BUILD/cowfs" | grep -o '/[^ ]*'); do
+		install -D "$lib" "$tree$lib"
+	done
+	run -0 "$tree/usr/share/cowfs/busybox/mkinitramfs" -k none -r "$tree" "$T/native"
+	run -0 "$tree/usr/share/cowfs/busybox/mkinitramfs" -x -k none -r "$tree" "$T/cross"
+	zcat "$T/native" | cpio -t --quiet | sort >"$T/native.list"
+	zcat "$T/cross" | cpio -t --quiet | sort >"$T/cross.list"
+	grep -q libfuse3 "$T/cross.list"
+	# nothing is missing; the loader may have a second name
+	[ -z "$(comm -23 "$T/native.list" "$T/cross.list")" ]
+}
