@@ -134,6 +134,11 @@ tells() {
 	stops "hooks/cowfs is missing"
 	rm "$R/usr/share/initramfs-tools/hook-functions"
 	stops "none of initramfs-tools, dracut and mkinitcpio"
+	put usr/bin/mkinitcpio x
+	stops "/usr/lib/initcpio/install/cowfs is missing"
+	put usr/lib/initcpio/install/cowfs x
+	run -0 setup_it setup
+	tells "initramfs by mkinitcpio"
 	debian
 	put lib/modules/6.1.0-1/modules.dep 'kernel/fs/fuse/fuse.ko:'
 	stops "the running kernel 6.1.0-1 has no loop"
