@@ -3,7 +3,7 @@
 # `cowctl setup` on an ordinary system that boots from its own boot loader: protected after the next boot, with room made for
 # the log; `cowctl disable` puts it back. An initramfs that cannot be built leaves everything as it was.
 # guests: debian12-plain debian13-plain
-LOADER=1 LIMIT=1800 STEP_LIMIT=1500
+LOADER=1 LIMIT=2700 STEP_LIMIT=2400
 
 # nofail: nothing that is up has waited for it
 boot_mounted() { wait_for 60 grep -q ' /boot ext4' /proc/mounts || fail "/boot is not mounted"; }
