@@ -49,6 +49,14 @@
 #include "export/serve.h"
 #include "export/slots.h"
 
+/* older kernel headers have none */
+#ifndef FOPEN_NOFLUSH
+#define FOPEN_NOFLUSH (1 << 5)
+#endif
+#ifndef FOPEN_PARALLEL_DIRECT_WRITES
+#define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
+#endif
+
 #define VOLUME_INO 2
 #define FOREVER_S 1e9
 
@@ -526,7 +534,7 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 	r = new_export(&e, v, fuse_fd);
 	if (r < 0)
 		return r;
-	r = fuse_mount(e->fuse_fd, &mount_fd);
+	r = fuse_mount_create(e->fuse_fd, &mount_fd);
 	if (!r) {
 		e->abort_fd = fuse_mount_open_abort(mount_fd);
 		if (e->abort_fd < 0)

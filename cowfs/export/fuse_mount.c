@@ -9,7 +9,7 @@
 
 #include "base/mounts.h"
 
-int fuse_mount(int fuse_fd, int *ret_mount_fd)
+int fuse_mount_create(int fuse_fd, int *ret_mount_fd)
 {
 	_cleanup_close_ int fs_fd = fsopen("fuse", FSOPEN_CLOEXEC);
 	char fd_text[16];

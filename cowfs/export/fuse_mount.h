@@ -8,7 +8,7 @@
 
 /* fuse_fd: an open /dev/fuse. The file system lives as long as the returned descriptor, or as long
  * as a descriptor of a file in it. */
-int fuse_mount(int fuse_fd, int *ret_mount_fd) MUST_CHECK;
+int fuse_mount_create(int fuse_fd, int *ret_mount_fd) MUST_CHECK;
 /* Returns a descriptor of the abort switch of the mount's connection, or -errno. Sends no request.
  * Writing "1" to the descriptor aborts the connection. */
 int fuse_mount_open_abort(int mount_fd) MUST_CHECK;
