@@ -18,7 +18,6 @@
  * Counting begins anew when the line changes. A failing write writes nothing. While the line speaks
  * of reads (read, card), io_submit says EAGAIN, which makes cowfs read by pread.
  */
-#undef _FILE_OFFSET_BITS /* pwrite and pwrite64 are two symbols, and both are ours */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +25,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +156,20 @@ int clock_gettime(clockid_t clock, struct timespec *ts)
 		ts->tv_sec -= 3600;
 	return r;
 }
+
+#if __TIMESIZE == 32 /* what programs with 64-bit time call */
+int __clock_gettime64(clockid_t clock, int64_t ts[2]);
+int __ioctl_time64(int fd, unsigned long request, ...) __attribute__((alias("ioctl")));
+
+int __clock_gettime64(clockid_t clock, int64_t ts[2])
+{
+	int r = (int)syscall(SYS_clock_gettime64, clock, ts);
+
+	if (r == 0 && clock == CLOCK_REALTIME && getenv("COWFS_CLOCK_BACK"))
+		ts[0] -= 3600;
+	return r;
+}
+#endif
 
 int ioctl(int fd, unsigned long request, ...)
 {

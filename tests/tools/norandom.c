@@ -4,7 +4,6 @@
  * second of a boot. What would wait there for them ends the program instead; getrandom with
  * GRND_NONBLOCK says EAGAIN.
  */
-#undef _FILE_OFFSET_BITS /* open and open64 are two symbols, and both are ours */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -22,7 +22,6 @@
  *at before each operation: make it by rename. COWFS_CUT_SEED=S	of the choices (default 1)
  *	COWFS_CUT_LOG=PATH	one line that says what was done (default: stderr)
  */
-#undef _FILE_OFFSET_BITS /* pwrite and pwrite64 are two symbols, and both are ours */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

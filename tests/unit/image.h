@@ -18,7 +18,8 @@
 
 struct image {
 	char path[128];
-	uint8_t *p;
+	uint8_t *p; /* NULL: too large for the address space, and read through fd */
+	int fd;
 	uint64_t size_bytes;
 	struct blk_reader r;
 	uint64_t calls, units; /* of r */
@@ -35,7 +36,11 @@ static inline int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	im->units += blks;
 	if (++im->calls == im->fail_at)
 		return -EIO;
-	memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
+	if (im->p)
+		memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
+	else if (pread(im->fd, buf, blk_to_bytes(blks), (off_t)blk_to_bytes(blk)) !=
+		 (ssize_t)blk_to_bytes(blks))
+		return -EIO;
 	for (uint64_t k = blk; im->touched && k < blk + blks; k++)
 		im->touched[k / 8] |= (uint8_t)(1u << k % 8);
 	return 0;
@@ -53,14 +58,23 @@ static inline void image_open(struct image *im, const char *name)
 	im->size_bytes = (uint64_t)st.st_size;
 	im->p = mmap(NULL, im->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
 		     0);
-	assert_true(im->p != MAP_FAILED);
-	close(fd);
+	im->fd = -1;
+	if (im->p == MAP_FAILED) { /* more than a 32-bit machine can map */
+		assert_true(im->size_bytes > SIZE_MAX / 4);
+		im->p = NULL;
+		im->fd = fd;
+	} else {
+		close(fd);
+	}
 	im->r = (struct blk_reader){ image_read, im, im->size_bytes >> COW_BLK_SHIFT };
 }
 
 static inline void image_close(struct image *im)
 {
-	munmap(im->p, im->size_bytes);
+	if (im->p)
+		munmap(im->p, im->size_bytes);
+	else
+		close(im->fd);
 }
 
 #endif

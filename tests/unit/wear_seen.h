@@ -16,6 +16,8 @@
 
 static time_t fake_s = 1700000000;
 time_t __wrap_time(time_t *t);
+/* the name of time() on 32-bit machines */
+time_t __wrap___time64(time_t *t) __attribute__((alias("__wrap_time")));
 
 time_t __wrap_time(time_t *t)
 {
