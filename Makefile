@@ -2,7 +2,7 @@
 # cowfs: one Makefile, not recursive; tests/tests.mk has the tests. `make help` lists the targets.
 #   V=1 shows commands, SAN=address,undefined or SAN=thread builds with sanitizers,
 #   CC=clang, O=2, CPPFLAGS=, CFLAGS=, LDFLAGS=, DESTDIR= and prefix= as usual. Programs are installed without symbols, because they go
-#   into the initramfs; STRIP= keeps the symbols.
+#   into the initramfs; STRIP= keeps the symbols. ARCH=armhf builds for that architecture of Debian in build/armhf.
 
 VERSION := 0.1.0
 prefix  ?= /usr
@@ -21,11 +21,21 @@ bashdir ?= $(prefix)/share/bash-completion/completions
 # where mount(8) looks for helpers: /sbin, which is /usr/sbin today. Where it is not: mountdir=/sbin
 mountdir ?= $(if $(filter /usr,$(prefix)),$(sbindir),/sbin)
 comma   := ,
-B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)$(if $(FUZZ),-fuzz)
+# not from the environment: kernel developers export an ARCH of their own
+CROSS   := $(if $(filter command,$(firstword $(origin ARCH))),$(ARCH))
+B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)$(if $(FUZZ),-fuzz)$(CROSS:%=/%)
 Q       := $(if $(V),,@)
 # $(call say,VERB,FILE): one line for a command that is not shown
 say     = $(if $(Q),@printf '  %-7s %s\n' $1 $2)
 
+ifdef CROSS
+# Debian's cross toolchain and libraries: make cross-deps
+TRIPLET := $(or $(shell dpkg-architecture -f -a $(CROSS) -qDEB_HOST_GNU_TYPE 2>/dev/null),$(error $(CROSS) is not an architecture of Debian))
+CC      = $(TRIPLET)-gcc
+AR      = $(TRIPLET)-ar
+STRIP   = $(TRIPLET)-strip
+PKG_CONFIG = PKG_CONFIG_LIBDIR=/usr/lib/$(TRIPLET)/pkgconfig:/usr/share/pkgconfig pkg-config
+endif
 STRIP   ?= strip
 PKG_CONFIG ?= pkg-config
 # a sanitizer's runtime and gcov make calls of their own: no filter of system calls in such builds (daemon/confine.c)
@@ -41,14 +51,19 @@ PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell $(PKG_CONFIG) --cflags $(PKGS)))$(PKG
 PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) --libs $(PKGS)))$(PKG_LIBS)
 ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) \
+	     $(if $(filter $(PLATFORM_TIME),$<),,-D_TIME_BITS=64) \
 	     $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
 	     $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
 	     $(if $(filter cowfs/wear/report.c,$<),-DREPORT_TEMPLATE='"$(abspath $(B)/report.html)"') \
 	     $(if $(filter cowfs/flash/profile.c,$<),-DFLASH_PROFILES='"$(abspath cowfs/flash/profiles.json)"') \
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
+# Times have 64 bits on 32-bit machines, too. A file that shares structures with libext2fs or libfuse uses the time_t that
+# these were built with.
+PLATFORM_TIME := $(shell grep -lE '<(ext2fs/|fuse)|"fs/ext4.h"' cowfs/*/*.c tests/*/*.c)
 ALL_LDFLAGS = $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage) $(LDFLAGS)
-ALL_LIBS   = $(PKG_LIBS) -laio -pthread
+# ARMv6 has no atomic operations of 64 bits
+ALL_LIBS   = $(PKG_LIBS) -laio -pthread -Wl,--push-state,--as-needed -latomic -Wl,--pop-state
 
 PROG_SRC := cowfs/daemon/cowfs.c cowfs/cli/cowctl.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/sim/cardsim.c
 LIB_SRC  := $(filter-out $(PROG_SRC),$(sort $(wildcard cowfs/*/*.c))) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
@@ -106,14 +121,14 @@ HOOKS := grub-probe identity events root-options
 PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;s|/usr/share/cowfs|$(prefix)/share/cowfs|g
 
 # What builds and tests cowfs; a target that needs more installs that itself. The second list: packages that not every
-# Debian has (13 has no clang-format 14).
+# Debian has (13 has no clang-format 14; GRUB for a BIOS, which x86 guests need, is there on x86 alone).
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc codespell clang e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates \
-	qemu-system-x86 qemu-system-common qemu-utils grub-common grub-pc-bin busybox-static cpio kmod f2fs-tools nilfs-tools rsync
-DEPS_IF_THERE := clang-format-14
+	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools rsync
+DEPS_IF_THERE := clang-format-14 grub-pc-bin
 
-.PHONY: help deps all programs install uninstall deb clean
+.PHONY: help deps all programs cross cross-deps install uninstall deb clean
 .DEFAULT_GOAL := help
 
 help:
@@ -140,6 +155,7 @@ help:
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make bench-commit   what commits cost on every card of the flash model, for cowfs and others (as root)"
 	@echo "  make lint       warnings of gcc and clang as errors, layout and includes of C files, shellcheck, manuals, spelling"
+	@echo "  make cross-deps | cross | check-cross ARCH=armhf   for another architecture of Debian, in build/armhf"
 	@echo "  make programs   what make install installs, without the tests"
 	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away. PARTS=\"$(PARTS)\""
 	@echo "  make clean"
@@ -158,6 +174,21 @@ deps:
 include tests/tests.mk
 
 all: $(LINKED) $(SHIM)
+
+# ---- another architecture ----
+
+# Where a library cannot be installed for two architectures at a time (libext2fs-dev of Debian 12), nothing is removed: a
+# chroot or container without the native one is the place then.
+CROSS_DEPS = gcc-$(subst _,-,$(TRIPLET)) $(patsubst %,%:$(CROSS),$(filter lib%-dev comerr-dev,$(DEPS))) qemu-user-static
+cross-deps: need-arch
+	$(Q)dpkg --add-architecture $(CROSS) && apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+		apt-get -qq -y --no-remove --no-install-recommends install $(CROSS_DEPS) >/dev/null
+
+cross: need-arch all
+
+.PHONY: need-arch
+need-arch:
+	@test -n "$(CROSS)" || { echo "say for which architecture: ARCH=arm64, armhf, riscv64, s390x, ..." >&2; exit 2; }
 
 # ---- programs ----
 
