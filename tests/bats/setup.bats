@@ -425,11 +425,11 @@ overlayroot=\"tmpfs\" from /etc/overlayroot.conf"
 	debian
 	put proc/sys/kernel/osrelease 5.7.19-rpi
 	put lib/modules/5.7.19-rpi/modules.dep 'kernel/fs/fuse/fuse.ko:' 'kernel/drivers/block/loop.ko:'
-	stops "the running kernel 5.7.19-rpi is older than 5.8, the oldest that cowfs runs on: install a newer one and reboot"
+	stops "the running kernel 5.7.19-rpi is older than 5.9, the oldest that cowfs runs on: install a newer one and reboot"
 	debian
 	run -0 setup_it setup
-	tells "note kernel 5.7.19-rpi is older than 5.8: it would boot with a read-only root"
-	for version in 5.8.0 5.10.0-35-arm64 6.1.21-v8+; do
+	tells "note kernel 5.7.19-rpi is older than 5.9: it would boot with a read-only root"
+	for version in 5.9.0 5.10.0-35-arm64 6.1.21-v8+; do
 		debian
 		rm -r "$R/lib"
 		put proc/sys/kernel/osrelease "$version"

@@ -401,7 +401,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	run -0 sh "$T/check"
 	touch "$T/boot/firmware/kernel8.img"
 	run -1 sh "$T/check"
-	[[ $output == *"firmware/initramfs8 lacks sbin/cowctl"* && $output != *initrd.img* ]]
+	[[ $output == *"firmware/initramfs8 lacks bin/cowctl"* && $output != *initrd.img* ]]
 	cp "$T/boot/initrd.img-6" "$T/boot/firmware/initramfs8"
 	run -0 sh "$T/check"
 	echo x >"$T/boot/firmware/initrd.img-6"
