@@ -169,7 +169,7 @@ static void print_text(const struct check_report *c)
 		printf("  %-14s %s\n", "", CLEAN(r->why));
 	if (r->rejected)
 		printf("  %-14s %u newer record%s not chosen: %s\n", "", r->rejected,
-		       r->rejected == 1 ? "" : "s", CLEAN(r->why));
+		       plural(r->rejected), CLEAN(r->why));
 	if (r->base_changed && r->state < LOG_BROKEN)
 		printf("  %-14s the file system was changed without cowfs since; the log was "
 		       "empty, so this is harmless\n",

@@ -74,7 +74,7 @@ static void print_pressure(struct json_object *s)
 
 	if (strcmp(level, "ok") || commits)
 		row("pressure", "%s, %s commit%s because of it, longest delay of a write %.2f s",
-		    level, with_commas(commits), commits == 1 ? "" : "s",
+		    level, with_commas(commits), plural(commits),
 		    json_number(p, "longest_delay_seconds"));
 	if (json_true(p, "pacing"))
 		row("", "writers get %s/s", FORMAT_SIZE(json_u64(p, "rate_bytes_per_second")));
@@ -164,7 +164,7 @@ static void print_card(struct json_object *s)
 		row("", "FOREIGN WRITES: %s", FORMAT_SIZE(foreign));
 	row("lifetime", "%s absorbed, %s written to the card, %s commit%s",
 	    FORMAT_SIZE(json_u64(l, "absorbed_bytes")), FORMAT_SIZE(json_u64(l, "written_bytes")),
-	    with_commas(json_u64(l, "commits")), json_u64(l, "commits") == 1 ? "" : "s");
+	    with_commas(json_u64(l, "commits")), plural(json_u64(l, "commits")));
 }
 
 void print_status(struct json_object *s)
@@ -254,5 +254,5 @@ void print_bill(struct json_object *result)
 	if (json_u64(q, "bounced_tasks"))
 		printf("  %s task%s blocked the freeze, first %s\n",
 		       with_commas(json_u64(q, "bounced_tasks")),
-		       json_u64(q, "bounced_tasks") == 1 ? "" : "s", json_text(q, "culprit"));
+		       plural(json_u64(q, "bounced_tasks")), json_text(q, "culprit"));
 }

@@ -85,7 +85,7 @@ static void print_summary(struct json_object *w)
 	} else {
 		say("Programs wrote %s; %s reached the card, in %s commit%s.",
 		    FORMAT_SIZE(absorbed), FORMAT_SIZE(written), with_commas(commits),
-		    commits == 1 ? "" : "s");
+		    plural(commits));
 		if (absorption >= 1.05)
 			say("That is %.1f times less than without the layer in RAM, before write "
 			    "amplification by the file system and the card.",

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/clean.h"
+#include "base/numbers.h"
 #include "fs/fs_ops.h"
 
 static const struct {
@@ -79,7 +80,7 @@ static void add_table(struct signatures *s, const struct fsinfo *fs, const char 
 		 !strcmp(type, "gpt")	? "GPT"
 		 : !strcmp(type, "dos") ? "DOS"
 					: CLEAN(type),
-		 n, n == 1 ? "" : "s");
+		 n, plural(n));
 	add(s, text, n ? "name a partition instead" : "");
 }
 

@@ -142,18 +142,18 @@ static void find_others(struct alarms *a, struct json_object *w)
 		    format_life(json_object_get_double(best), (char[24]){ 0 }));
 	if (failed)
 		add(a, WATCH, "%s commit%s failed on this card.", with_commas(failed),
-		    failed == 1 ? "" : "s");
+		    plural(failed));
 	if (lost)
 		add(a, NOTE,
 		    "Some counters of erase blocks could not be read %s time%s and come from an "
 		    "older copy; the totals are complete.",
-		    with_commas(lost), lost == 1 ? "" : "s");
+		    with_commas(lost), plural(lost));
 	if (!json_true(w, "have_table"))
 		add(a, NOTE, "Erase block counters and history have not been read yet.");
 	if (ignored)
 		add(a, NOTE,
 		    "%s line%s of the history had a wrong clock; the projection ignores them.",
-		    with_commas(ignored), ignored == 1 ? "" : "s");
+		    with_commas(ignored), plural(ignored));
 }
 
 static struct alarms find_alarms(struct json_object *w)
