@@ -98,14 +98,14 @@ SHIP_mkinitcpio = $(SHIP_setup) $(foreach f,install hook,initramfs/mkinitcpio/$f
 	systemd/kernel-hook:$(initcpiodir)/post/cowfs:755
 # what systems without systemd share
 SHIP_init = initramfs/busybox/system.sh:$(libdir)/system.sh:644 initramfs/busybox/commit-timer:$(libdir)/commit-timer:755
+SHIP_services = $(SHIP_init) $(SHIP_udev) systemd/cowfs.shutdown:$(libdir)/last-commit:755 \
+	systemd/root-options:$(libdir)/root-options:755
 SHIP_busybox = $(SHIP_init) $(foreach f,init rcS rcK mkinitramfs,initramfs/busybox/$f:$(busyboxdir)/$f:755)
-SHIP_openrc = $(SHIP_init) $(SHIP_udev) $(foreach f,cowfs cowfs-root cowfs-shutdown,packaging/openrc/$f:/etc/init.d/$f:755) \
-	packaging/openrc/cowfs.conf:/etc/rc.conf.d/cowfs.conf:644 \
-	systemd/cowfs.shutdown:$(libdir)/last-commit:755 systemd/root-options:$(libdir)/root-options:755
-SHIP_runit = $(SHIP_init) $(SHIP_udev) packaging/runit/run:/etc/sv/cowfs/run:755 \
+SHIP_openrc = $(SHIP_services) $(foreach f,cowfs cowfs-root cowfs-shutdown,packaging/openrc/$f:/etc/init.d/$f:755) \
+	packaging/openrc/cowfs.conf:/etc/rc.conf.d/cowfs.conf:644
+SHIP_runit = $(SHIP_services) packaging/runit/run:/etc/sv/cowfs/run:755 \
 	packaging/runit/02-cowfs.sh:/etc/runit/core-services/02-cowfs.sh:644 \
-	$(foreach f,65-cowfs.sh 85-cowfs.sh,packaging/runit/$f:/etc/runit/shutdown.d/$f:644) \
-	systemd/cowfs.shutdown:$(libdir)/last-commit:755 systemd/root-options:$(libdir)/root-options:755
+	$(foreach f,65-cowfs.sh 85-cowfs.sh,packaging/runit/$f:/etc/runit/shutdown.d/$f:644)
 SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs-generator:$(prefix)/lib/systemd/system-generators/cowfs-generator:755 \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
@@ -263,8 +263,8 @@ DEB_COPY := $(DEB)/cowfs-$(VERSION)
 deb:
 	$(Q)rm -rf $(DEB) && mkdir -p $(DEB_COPY) && tar -cf - --exclude-vcs --exclude='./build' --exclude='./build-*' . | \
 		tar -xf - -C $(DEB_COPY)
-	$(Q)cd $(DEB_COPY) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(if $(ARCH),DEB_BUILD_OPTIONS="nocheck $$DEB_BUILD_OPTIONS") \
-		dpkg-buildpackage -b -us -uc -Jauto $(if $(ARCH),-a$(ARCH) -Pcross$(comma)nocheck)
+	$(Q)cd $(DEB_COPY) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(if $(CROSS),DEB_BUILD_OPTIONS="nocheck $$DEB_BUILD_OPTIONS") \
+		dpkg-buildpackage -b -us -uc -Jauto $(if $(CROSS),-a$(CROSS) -Pcross$(comma)nocheck)
 	@ls -1 $(DEB)/*.deb
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -258,6 +258,9 @@ check-docs:
 	@echo "check-docs: man pages, options in help and manual"
 	$(Q)for m in $(MAN); do mandoc -T lint -W warning $$m || exit 1; done
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/help.sh
+	$(Q)kernel=$$(sed -n 's/^#define KERNEL_MIN_M.*OR //p' cowfs/base/kernel.h | paste -sd.) && \
+		grep -q "^min_kernel=$$kernel " systemd/setup-checks || \
+		{ echo "systemd/setup-checks: min_kernel is not $$kernel, the oldest that cowfs/base/kernel.h names" >&2; exit 1; }
 
 demo: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh
