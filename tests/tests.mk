@@ -22,7 +22,7 @@ OBJECTS  += $(TEST_OBJ)
 TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
-.PHONY: demo check check-cross check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all \
+.PHONY: demo ready check check-cross check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all \
 	fuzz-all-run golden check-bats check-kills check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
 	check-vm-short check-deb image run-image bench bench-boot bench-commit check-bench-commit lint lint-objects format
@@ -64,11 +64,14 @@ $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 
 # ---- tests: they install nothing, `make deps` does ----
 
+ready:
+	$(Q)tests/ready.sh $(DEPS)
+
 CHECKS := all check-unit check-bats check-layouts-short check-demo check-bench-commit check-replay-short check-tsan check-soak
 # they use the processor and neither loop devices nor mounts of this machine
 CHECKS_BESIDE := lint check-crash-short check-fuzz check-fuzz-san check-vm-short
 
-check:
+check: ready
 	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE)
 
 check-unit: $(UNIT_BIN)
@@ -262,7 +265,8 @@ check-docs:
 		grep -q "^min_kernel=$$kernel " systemd/setup-checks || \
 		{ echo "systemd/setup-checks: min_kernel is not $$kernel, the oldest that cowfs/base/kernel.h names" >&2; exit 1; }
 
-demo: all
+demo: ready
+	$(Q)$(MAKE) --no-print-directory all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh
 
 # pairs of boots in virtual machines
