@@ -286,6 +286,22 @@ raspi_debian() {
 	only "$R/etc/cowfs" cowfs.conf
 }
 
+@test "setup: interrupted, it takes everything back" {
+	local signal stubs='swapon() { :; }; systemctl() { :; }; state=none'
+	raspi_debian
+	for signal in HUP INT TERM; do
+		put etc/fstab '/swap none swap sw 0 0'
+		# in an edit, whose new file is there already; and again while it takes back
+		run -1 edit "$stubs; put_in_place() { [ -z \"\$now\" ] || { now=; kill -$signal \$\$; }; mv -f \"\$new\" \"\$file\"; }
+			build_initramfs() { kill -$signal \$\$; }; writable_boot() { :; }
+			now=; remember; rootpart=x; rootpart_set; building=1 now=1; fstab_swap_off /swap; echo not reached"
+		[ "$output" = 'interrupted; the changes were taken back' ] || { echo "$signal: $output"; return 1; }
+		[ "$(cat "$R/etc/fstab")" = '/swap none swap sw 0 0' ]
+		only "$R/etc" default fstab kernel
+		run ! grep -q cowfs "$R/etc/default/raspi-firmware"
+	done
+}
+
 @test "setup: which boot loader, and how it gets cowfs=off" {
 	loader() { # TEXT
 		run -0 setup_it setup
