@@ -34,7 +34,9 @@ TRIPLET := $(or $(shell dpkg-architecture -f -a $(CROSS) -qDEB_HOST_GNU_TYPE 2>/
 CC      = $(TRIPLET)-gcc
 AR      = $(TRIPLET)-ar
 STRIP   = $(TRIPLET)-strip
-PKG_CONFIG = PKG_CONFIG_LIBDIR=/usr/lib/$(TRIPLET)/pkgconfig:/usr/share/pkgconfig pkg-config
+# the name of the libraries' folder is another on i386
+MULTIARCH := $(shell dpkg-architecture -f -a $(CROSS) -qDEB_HOST_MULTIARCH)
+PKG_CONFIG = PKG_CONFIG_LIBDIR=/usr/lib/$(MULTIARCH)/pkgconfig:/usr/share/pkgconfig pkg-config
 endif
 STRIP   ?= strip
 PKG_CONFIG ?= pkg-config
@@ -179,7 +181,8 @@ all: $(LINKED) $(SHIM)
 
 # Where a library cannot be installed for two architectures at a time (libext2fs-dev of Debian 12), nothing is removed: a
 # chroot or container without the native one is the place then.
-CROSS_DEPS = gcc-$(subst _,-,$(TRIPLET)) $(patsubst %,%:$(CROSS),$(filter lib%-dev comerr-dev,$(DEPS))) qemu-user-static
+CROSS_DEPS = gcc-$(subst _,-,$(TRIPLET)) $(patsubst %,%:$(CROSS),$(filter lib%-dev comerr-dev,$(DEPS))) qemu-user-static \
+	e2fsprogs python3
 cross-deps: need-arch
 	$(Q)dpkg --add-architecture $(CROSS) && apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
 		apt-get -qq -y --no-remove --no-install-recommends install $(CROSS_DEPS) >/dev/null

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Tests programs of another architecture: cross.sh QEMU IMAGES. B: where they were built. Unit tests except those that cross.txt
-# names, the golden images written again, the corpora of the fuzz targets, and IMAGES of the crash driver.
+# Tests programs of another architecture: cross.sh QEMU IMAGES NATIVE. B: where they were built. Unit tests except those that cross.txt
+# names, the golden images written again, the corpora of the fuzz targets, cards that go between them and the build NATIVE, and
+# IMAGES of the crash driver.
 set -eu
-qemu=$1 images=$2
+qemu=$1 images=$2 native=$3
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -27,5 +28,7 @@ echo "check-cross: fuzz corpora"
 for t in tests/fuzz/corpus/*; do
 	$qemu "$B/tests/fuzz_${t##*/}" "$t" 0
 done
+echo "check-cross: cards made here are recovered there, and the reverse"
+tests/cards.sh "$native" "$B" "$qemu"
 echo "check-cross: power cuts"
 $qemu "$B/tests/crash" --images "$images"

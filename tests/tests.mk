@@ -48,7 +48,8 @@ TOY := $(addprefix $(B)/tests/,golden_test mkgolden alloc_test log_fault_test lo
 $(TOY): $(B)/obj/tests/toy.o
 # $(call wrap,FUNCTIONS): the program has these of its own
 wrap = $(addprefix -Wl$(comma)--wrap=,$1)
-$(B)/tests/mkgolden: LIBS := $(call wrap,getrandom time __time64 clock_gettime __clock_gettime64)
+$(B)/tests/mkgolden $(B)/tests/offlinecard: $(B)/obj/tests/golden/still.o
+$(B)/tests/mkgolden $(B)/tests/offlinecard: LIBS := $(call wrap,getrandom time __time64 clock_gettime __clock_gettime64)
 $(B)/tests/rulecost: LIBS := $(call wrap,ram_store_open ram_store_file)
 # the allocator of cowfs's own code, not of the libraries
 $(B)/tests/alloc_test: LIBS += $(call wrap,malloc calloc realloc aligned_alloc posix_memalign strdup)
@@ -79,12 +80,14 @@ check-unit: $(UNIT_BIN)
 	$(Q)tests/run-unit.sh $^
 
 # Another architecture, under qemu-user (make cross-deps installs it): the unit tests except those of tests/cross.txt, golden
-# images read and written, the fuzz corpora, power cuts. Not part of check.
+# images read and written, the fuzz corpora, power cuts, cards that go there and back (NATIVE: a build of this machine). Not part
+# of check.
 CROSS_CPU = $(shell dpkg-architecture -f -a $(CROSS) -qDEB_HOST_GNU_CPU 2>/dev/null)
 QEMU ?= $(or $(firstword $(wildcard /usr/bin/qemu-$(CROSS_CPU)-static /usr/bin/qemu-$(CROSS_CPU))),$(error no qemu-$(CROSS_CPU): make cross-deps))
 CROSS_IMAGES ?= 50000
+NATIVE ?= build
 check-cross: cross
-	$(Q)B=$(B) tests/cross.sh "$(QEMU)" $(CROSS_IMAGES)
+	$(Q)B=$(B) tests/cross.sh "$(QEMU)" $(CROSS_IMAGES) $(NATIVE)
 
 check-crash-short: $(B)/tests/crash
 	@echo "check-crash-short: simulated card, power cuts, named attacks"

@@ -77,7 +77,7 @@ static void find_volume_below(int fd, char ret_name[RUNDIR_NAME_BYTES])
 		if (status && stat(json_raw(status, "loop"), &st) == 0) {
 			s.loop = st.st_rdev;
 			if (mounts_each(proc_fd, "self", shows_loop, &s) == 1)
-				snprintf(ret_name, RUNDIR_NAME_BYTES, "%s", names[i]);
+				memcpy(ret_name, names[i], RUNDIR_NAME_BYTES);
 		}
 		json_object_put(status);
 	}

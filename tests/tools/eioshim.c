@@ -159,7 +159,7 @@ int clock_gettime(clockid_t clock, struct timespec *ts)
 
 #if __TIMESIZE == 32 /* what programs with 64-bit time call */
 int __clock_gettime64(clockid_t clock, int64_t ts[2]);
-int __ioctl_time64(int fd, unsigned long request, ...) __attribute__((alias("ioctl")));
+int __ioctl_time64(int fd, unsigned long request, ...) __THROW __attribute__((alias("ioctl")));
 
 int __clock_gettime64(clockid_t clock, int64_t ts[2])
 {

@@ -2,59 +2,14 @@
 /*
  * Writes the golden images of the current form of the format into a directory: mkgolden DIR. Those
  * of older forms (v1-NAME without "escaped") are read only: nothing writes them any more. The code
- * that writes is the product's; random numbers and clocks are taken from it by the linker (--wrap),
- * so that every run writes the same bytes. When it may be run: docs/HACKING.md.
+ * that writes is the product's, in a world that stands still (golden/still.h). When it may be run:
+ * docs/HACKING.md.
  */
 #include <stdio.h>
 #include <string.h>
-#include <endian.h>
-#include <sys/random.h>
 
 #include "golden/golden.h"
 #include "log/codec.h"
-
-/* ---- the world stands still ---- */
-
-ssize_t __wrap_getrandom(void *buf, size_t len, unsigned flags);
-time_t __wrap_time(time_t *t);
-int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
-/* their names on 32-bit machines */
-time_t __wrap___time64(time_t *t) __attribute__((alias("__wrap_time")));
-int __wrap___clock_gettime64(clockid_t id, struct timespec *ts)
-	__attribute__((alias("__wrap_clock_gettime")));
-
-ssize_t __wrap_getrandom(void *buf, size_t len, unsigned flags)
-{
-	static uint8_t next = 0x40;
-
-	(void)flags;
-	/* a number of up to 8 bytes has the same value on all machines */
-	for (size_t i = 0; i < len; i++)
-		((uint8_t *)buf)[BYTE_ORDER == BIG_ENDIAN && len <= 8 ? len - 1 - i : i] = next++;
-	return (ssize_t)len;
-}
-
-time_t __wrap_time(time_t *t)
-{
-	static time_t now = 1700000000;
-
-	now += 60;
-	if (t)
-		*t = now;
-	return now;
-}
-
-int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
-{
-	static long now_us = 1000000;
-
-	(void)id;
-	now_us += 1111;
-	*ts = (struct timespec){ .tv_sec = now_us / 1000000, .tv_nsec = now_us % 1000000 * 1000 };
-	return 0;
-}
-
-/* ---- */
 
 static FILE *create(const char *dir, const char *name, const char *suffix)
 {
