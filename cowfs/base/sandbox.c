@@ -30,8 +30,9 @@ int sandbox_filter(uint32_t others, bool log, int (*rules)(scmp_filter_ctx filte
 	if (!filter)
 		return -ENOMEM;
 	r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, others);
-	if (!r)
-		r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
+	/* older than every kernel that cowfs runs on: without it there are no filters at all */
+	if (!r && seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1) < 0)
+		r = -ENOSYS;
 	(void)seccomp_attr_set(filter, SCMP_FLTATR_API_SYSRAWRC, 1); /* the kernel's own error */
 	/*
 	 * before 5.16 a filter also enables a mitigation for processes that run foreign code, and

@@ -151,7 +151,8 @@ static void add_watches(int fd)
 
 	(void)inotify_add_watch(fd, rundir_path(), IN_CREATE | IN_DELETE | IN_MOVED_TO);
 	for (size_t i = 0; i < n; i++) {
-		snprintf(path, sizeof(path), "%s/%.*s", rundir_path(), RUNDIR_NAME_BYTES - 1, names[i]);
+		snprintf(path, sizeof(path), "%s/%.*s", rundir_path(), RUNDIR_NAME_BYTES - 1,
+			 names[i]);
 		(void)inotify_add_watch(fd, path, IN_MOVED_TO | IN_CREATE | IN_DELETE);
 	}
 }

@@ -94,8 +94,7 @@ static void commit(struct source *s, const char *path)
 	int r;
 
 	s->fd = open(path, O_RDONLY | O_CLOEXEC);
-	r = s->fd < 0 ? -errno
-		      : commit_run(s->f.log, s->f.base, &src, &opt, publish, s, &rep, &ix);
+	r = s->fd < 0 ? -errno : commit_run(s->f.log, s->f.base, &src, &opt, publish, s, &rep, &ix);
 	if (r < 0)
 		die(path, r);
 	close(s->fd);
@@ -160,7 +159,8 @@ int main(int argc, char **argv)
 		still_random_byte = 0xc0;
 		recover(argv[2]);
 	} else {
-		fprintf(stderr, "usage: offlinecard format CARD MIB | commit CARD CHANGED... | recover CARD\n");
+		fprintf(stderr,
+			"usage: offlinecard format CARD MIB | commit CARD CHANGED... | recover CARD\n");
 		return 2;
 	}
 	return 0;
