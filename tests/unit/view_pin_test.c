@@ -98,7 +98,7 @@ static void pinned_generation_is_not_freed(void **state)
 	assert_int_equal(pthread_create(&releasing, NULL, release, &rel), 0);
 	usleep(50000);
 	assert_false(rel.done);
-	assert_int_equal(used_blks(&f), 2);
+	assert_int_equal(used_pages(&f), 2);
 	/* a later request does not wait, and no thread waits for it */
 	assert_int_equal(view_read(f.v, COW_BLK_BYTES, f.buf + COW_BLK_BYTES, COW_BLK_BYTES), 0);
 	assert_memory_equal(f.buf + COW_BLK_BYTES, f.live + COW_BLK_BYTES, COW_BLK_BYTES);
@@ -116,7 +116,7 @@ static void pinned_generation_is_not_freed(void **state)
 	assert_memory_equal(reader.buf + COW_BLK_BYTES, f.buf, COW_BLK_BYTES);
 	assert_memory_equal(reader.buf + 2 * COW_BLK_BYTES, f.committed + 2 * COW_BLK_BYTES,
 			    COW_BLK_BYTES);
-	assert_int_equal(used_blks(&f), 1);
+	assert_int_equal(used_pages(&f), 1);
 	free(reader.buf);
 	teardown(&f);
 }
@@ -177,7 +177,7 @@ static void merged_layer_outlives_its_readers(void **state)
 	sem_post(&failer.gate.go);
 	usleep(50000);
 	assert_false(failer.done);
-	assert_int_equal(used_blks(&f), 3);
+	assert_int_equal(used_pages(&f), 3);
 	sem_post(&reader.gate.go);
 	pthread_join(reading, NULL);
 	pthread_join(failing, NULL);
@@ -185,7 +185,7 @@ static void merged_layer_outlives_its_readers(void **state)
 	assert_int_equal(reader.r, 0);
 	assert_int_equal(failer.r, 0);
 	assert_memory_equal(reader.buf, f.live, COW_BLK_BYTES);
-	assert_int_equal(used_blks(&f), 2);
+	assert_int_equal(used_pages(&f), 2);
 	check_all(&f);
 	free(reader.buf);
 	teardown(&f);

@@ -194,15 +194,15 @@ static void holes_take_no_ram(void **state)
 
 	(void)state;
 	setup(&f, 64 * MIB);
-	do_write(&f, 0, 1000 * COW_BLK_BYTES);
-	assert_int_equal(used_blks(&f), 1000);
+	do_write(&f, 0, 600 * page_bytes());
+	assert_int_equal(used_pages(&f), 600);
 	do_punch(&f, 0, BYTES);
-	assert_int_equal(used_blks(&f), 0);
+	assert_int_equal(used_pages(&f), 0);
 	do_punch(&f, 100, 50);
 	do_punch(&f, COW_BLK_BYTES - 1, 2);
-	assert_int_equal(used_blks(&f), 0);
+	assert_int_equal(used_pages(&f), 0);
 	do_write(&f, COW_BLK_BYTES + 5, 1);
-	assert_int_equal(used_blks(&f), 1);
+	assert_int_equal(used_pages(&f), 1);
 	check_all(&f);
 	do_seal(&f);
 	do_punch(&f, COW_BLK_BYTES, 100); /* part of a zero block: a hole */
@@ -222,7 +222,7 @@ static void errors_from_below_change_nothing(void **state)
 	assert_int_equal(view_read(f.v, 5, &byte, 1), -EIO);
 	assert_int_equal(view_write(f.v, 5, &byte, 1), -EIO);
 	assert_int_equal(view_punch(f.v, 5, 1), -EIO);
-	assert_int_equal(used_blks(&f), 0);
+	assert_int_equal(used_pages(&f), 0);
 	do_write(&f, COW_BLK_BYTES, COW_BLK_BYTES); /* a whole block needs no read */
 	check_live(&f, COW_BLK_BYTES, COW_BLK_BYTES);
 	/* the whole blocks before the unfillable tail are written, the tail is not */
@@ -249,21 +249,21 @@ static void full_store_fails_cleanly(void **state)
 	uint64_t used;
 
 	(void)state;
-	setup(&f, 100 * COW_BLK_BYTES);
-	do_write(&f, 0, 90 * COW_BLK_BYTES);
-	do_punch(&f, 500 * COW_BLK_BYTES, 5 * COW_BLK_BYTES);
-	used = used_blks(&f);
-	assert_int_equal(view_write(f.v, 490 * COW_BLK_BYTES, f.committed, 50 * COW_BLK_BYTES),
+	setup(&f, 100 * page_bytes());
+	do_write(&f, 0, 90 * page_bytes());
+	do_punch(&f, 290 * page_bytes(), 5 * page_bytes());
+	used = used_pages(&f);
+	assert_int_equal(view_write(f.v, 280 * page_bytes(), f.committed, 50 * page_bytes()),
 			 -ENOSPC);
-	assert_int_equal(used_blks(&f), used); /* nothing leaks */
+	assert_int_equal(used_pages(&f), used); /* nothing leaks */
 	check_all(&f);
-	do_write(&f, 300 * COW_BLK_BYTES, 10 * COW_BLK_BYTES);
-	assert_int_equal(view_write(f.v, 1000 * COW_BLK_BYTES + 1, f.committed, 7), -ENOSPC);
-	assert_int_equal(view_write(f.v, 500 * COW_BLK_BYTES + 1, f.committed, 7), -ENOSPC);
-	do_write(&f, 77, 80 * COW_BLK_BYTES); /* present blocks can be overwritten */
+	do_write(&f, 300 * page_bytes(), 10 * page_bytes());
+	assert_int_equal(view_write(f.v, 600 * page_bytes() + 1, f.committed, 7), -ENOSPC);
+	assert_int_equal(view_write(f.v, 290 * page_bytes() + 1, f.committed, 7), -ENOSPC);
+	do_write(&f, 77, 80 * page_bytes()); /* present blocks can be overwritten */
 	check_all(&f);
-	do_punch(&f, 0, 20 * COW_BLK_BYTES);
-	do_write(&f, 1000 * COW_BLK_BYTES + 1, 7);
+	do_punch(&f, 0, 20 * page_bytes());
+	do_write(&f, 600 * page_bytes() + 1, 7);
 	check_all(&f);
 	teardown(&f);
 }
@@ -273,38 +273,38 @@ static void failed_layers_without_room(void **state)
 	struct fixture f;
 
 	(void)state;
-	setup(&f, 100 * COW_BLK_BYTES);
-	do_write(&f, 0, 40 * COW_BLK_BYTES);
+	setup(&f, 100 * page_bytes());
+	do_write(&f, 0, 40 * page_bytes());
 	do_seal(&f);
 	do_fail(&f);
-	do_write(&f, 10 * COW_BLK_BYTES, 10 * COW_BLK_BYTES);
-	do_write(&f, 100 * COW_BLK_BYTES, 40 * COW_BLK_BYTES);
+	do_write(&f, 10 * page_bytes(), 10 * page_bytes());
+	do_write(&f, 100 * page_bytes(), 40 * page_bytes());
 	do_seal(&f);
-	do_write(&f, 200 * COW_BLK_BYTES, 10 * COW_BLK_BYTES);
-	assert_int_equal(used_blks(&f), 100);
+	do_write(&f, 200 * page_bytes(), 10 * page_bytes());
+	assert_int_equal(used_pages(&f), 100);
 	do_fail(&f); /* the blocks that the upper layer covers make enough room */
-	assert_int_equal(used_blks(&f), 90);
+	assert_int_equal(used_pages(&f), 90);
 	check_all(&f);
 
-	do_write(&f, 300 * COW_BLK_BYTES, 10 * COW_BLK_BYTES);
+	do_write(&f, 300 * page_bytes(), 10 * page_bytes());
 	do_seal(&f);
 	assert_int_equal(view_fail(f.v), -ENOSPC); /* now nothing can make room */
 	f.is_sealed = false;
 	check_all(&f);
-	assert_int_equal(used_blks(&f), 100);
+	assert_int_equal(used_pages(&f), 100);
 	do_seal(&f); /* a third layer under a new one */
 	check_all(&f);
 	assert_int_equal(view_fail(f.v), -ENOSPC);
 	f.is_sealed = false;
 	check_all(&f);
-	do_punch(&f, 0, 80 * COW_BLK_BYTES); /* covers much of the oldest */
+	do_punch(&f, 0, 80 * page_bytes()); /* covers much of the oldest */
 	do_seal(&f);
 	do_fail(&f); /* all four are one layer again */
 	check_all(&f);
 	do_seal(&f);
 	do_release(&f);
 	check_all(&f);
-	assert_int_equal(used_blks(&f), 0);
+	assert_int_equal(used_pages(&f), 0);
 	teardown(&f);
 }
 
