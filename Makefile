@@ -2,7 +2,8 @@
 # cowfs: one Makefile, not recursive; tests/tests.mk has the tests. `make help` lists the targets.
 #   V=1 shows commands, SAN=address,undefined or SAN=thread builds with sanitizers,
 #   CC=clang, O=2, CPPFLAGS=, CFLAGS=, LDFLAGS=, DESTDIR= and prefix= as usual. Programs are installed without symbols, because they go
-#   into the initramfs; STRIP= keeps the symbols. ARCH=armhf builds for that architecture of Debian in build/armhf.
+#   into the initramfs; STRIP= keeps the symbols. ARCH=armhf builds for that architecture of Debian in build/armhf,
+#   LDFLAGS=-static programs that need no library (B=build/static keeps them apart).
 
 VERSION := 0.1.0
 prefix  ?= /usr
@@ -42,6 +43,7 @@ STRIP   ?= strip
 PKG_CONFIG ?= pkg-config
 # a sanitizer's runtime and gcov make calls of their own: no filter of system calls in such builds (daemon/confine.c)
 NO_SECCOMP ?= $(SAN)$(COV)$(FUZZ)
+STATIC  := $(filter -static,$(LDFLAGS))
 PKGS    := fuse3 ext2fs com_err blkid json-c inih libseccomp
 O       ?= 2
 # the user's; what the build needs stands in ALL_CFLAGS and ALL_LDFLAGS
@@ -50,7 +52,7 @@ WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpoi
 	   -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wimplicit-fallthrough $(if $(WERROR),-Werror)
 # expanded when first used: the packages come from `make deps`
 PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell $(PKG_CONFIG) --cflags $(PKGS)))$(PKG_CFLAGS)
-PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) --libs $(PKGS)))$(PKG_LIBS)
+PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PKGS)))$(PKG_LIBS)
 ALL_CFLAGS = -std=gnu17 $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) \
 	     $(if $(filter $(PLATFORM_TIME),$<),,-D_TIME_BITS=64) \
@@ -220,7 +222,7 @@ $(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/attach/%.o
 $(CARDSIM): $(B)/obj/cowfs/sim/cardsim.o
 # libfuse ends its threads with pthread_cancel, for which glibc loads libgcc_s when it is called: too late for a
 # process whose root has been switched, and nothing that copies programs into an initramfs would know of it
-$(PROGS): LIBS := -Wl,--no-as-needed -lgcc_s
+$(PROGS): LIBS := $(if $(STATIC),,-Wl$(comma)--no-as-needed -lgcc_s)
 
 $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 	@mkdir -p $(@D)

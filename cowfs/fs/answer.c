@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 uint64_t answer_patience_ns = 60 * 1000000000ull;
 
@@ -30,7 +32,12 @@ static bool pass(int fd, bool in, struct iovec *iov, size_t n)
 {
 	while (n) {
 		struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
-		ssize_t done = in ? recvmsg(fd, &m, 0) : sendmsg(fd, &m, MSG_NOSIGNAL);
+		/*
+		 * The C library of i386 makes these calls through socketcall(2), whose arguments the
+		 * filter of fsproc.c cannot see.
+		 */
+		ssize_t done = in ? syscall(SYS_recvmsg, fd, &m, 0)
+				  : syscall(SYS_sendmsg, fd, &m, MSG_NOSIGNAL);
 
 		if (done <= 0)
 			return false;
