@@ -490,8 +490,9 @@ static int send_request(struct client *c, const struct request *rq)
 	if (c->pass_fd >= 0) {
 		m.msg_control = control;
 		m.msg_controllen = sizeof(control);
-		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET,
-						       SCM_RIGHTS };
+		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
+						       .cmsg_level = SOL_SOCKET,
+						       .cmsg_type = SCM_RIGHTS };
 		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &c->pass_fd, sizeof(int));
 		c->pass_fd = -1;
 	}
