@@ -11,12 +11,12 @@ trap 'rm -rf "$dir"' EXIT
 
 echo "check-cross: $qemu, without:"
 sed -n '/^[^#]/s/^/  /p' tests/cross.txt
-sed -n 's/^\([^# ]*\) .*/\1/p' tests/cross.txt | while read -r name; do
+sed -n 's/^\([^# @]*\)[ @].*/\1/p' tests/cross.txt | while read -r name; do
 	[ -e "$B/tests/$name" ] || { echo "cross.txt names $name, which is no test" >&2; exit 1; }
 done
 # shellcheck disable=SC2046 # names without blanks
 COWFS_EMULATOR=$qemu COWFS_UNIT_SECONDS=${COWFS_UNIT_SECONDS:-1800} tests/run-unit.sh $(for t in "$B"/tests/*_test; do
-	grep -q "^${t##*/} " tests/cross.txt || echo "$t"
+	grep -q -e "^${t##*/} " -e "^${t##*/}@${B##*/} " tests/cross.txt || echo "$t"
 done)
 
 echo "check-cross: golden images, written again byte for byte"
