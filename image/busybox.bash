@@ -32,7 +32,7 @@ busybox_tree() {
 	done
 	cp "$source/boot/vmlinuz-$version" "$tree.boot/vmlinuz"
 	busybox_initramfs "$source" "$version" "$tree.boot/initrd.img" "$tree"
-	grub_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
+	loader_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
 	rm -rf "$source" "$tree.cowfs"
 }
 
@@ -56,7 +56,13 @@ busybox_kernel() {
 
 busybox_programs() {
 	local tree=$1 applet
-	cp /bin/busybox "$tree/bin/busybox"
+	if [ -z "${IMAGE_ARCH-}" ]; then
+		cp /bin/busybox "$tree/bin/busybox"
+	else
+		VARIANT=extract rootfs_tar bookworm "$CACHE/busybox-$IMAGE_ARCH.tar" busybox-static
+		tar -xOf "$CACHE/busybox-$IMAGE_ARCH.tar" --wildcards '*bin/busybox' >"$tree/bin/busybox"
+		chmod 755 "$tree/bin/busybox"
+	fi
 	ldd "$tree/bin/busybox" >/dev/null 2>&1 && die "/bin/busybox is not the static one: install busybox-static"
 	for applet in $("$tree/bin/busybox" --list-full); do
 		mkdir -p "$tree/$(dirname "$applet")"
@@ -108,9 +114,9 @@ busybox_etc() {
 	ln -s /proc/self/mounts "$tree/etc/mtab"
 	mkdir -p "$tree/etc/cowfs"
 	printf '# see cowfs.conf(5)\n[root]\n%s' "${IMAGE_CONF-}" >"$tree/etc/cowfs/cowfs.conf"
-	cat >"$tree/etc/inittab" <<-'END'
+	cat >"$tree/etc/inittab" <<-END
 		::sysinit:/etc/init.d/rcS
-		ttyS0::respawn:/sbin/getty -L 115200 ttyS0 vt100
+		$(image_console)::respawn:/sbin/getty -L 115200 $(image_console) vt100
 		::ctrlaltdel:/sbin/reboot
 		::shutdown:/etc/init.d/rcK
 	END
@@ -123,7 +129,7 @@ busybox_initramfs() {
 	for m in $BUSYBOX_MODULES; do
 		options+=(-m "$m")
 	done
-	cp /bin/busybox "$source/bin/busybox"
+	cp "$4/bin/busybox" "$source/bin/busybox"
 	mkdir -p "$source/etc/cowfs"
 	cp "$4/etc/cowfs/cowfs.conf" "$source/etc/cowfs/"
 	"$source/usr/share/cowfs/busybox/mkinitramfs" -r "$source" -k "$version" "${options[@]}" "$out" ||

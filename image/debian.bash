@@ -15,8 +15,8 @@ debian_packages() {
 	suite=$(suite_of "$kind")
 	libs=IMAGE_LIBS_$suite
 	case $kind in
-	*-generic) echo "linux-image-amd64" ;;
-	*) echo "linux-image-cloud-amd64" ;;
+	*-generic*) kernel_package '' ;;
+	*) kernel_package ;;
 	esac
 	case $kind in
 	*-initramfs*) echo "initramfs-tools" ;;
@@ -34,13 +34,25 @@ debian_tar() {
 	local suite packages
 	suite=$(suite_of "$1")
 	mapfile -t packages < <(debian_packages "$1")
-	echo "$CACHE/$suite-$(printf '%s\n' "${packages[@]}" | sha256sum | cut -c1-12).tar"
+	echo "$CACHE/$suite-${IMAGE_ARCH:+$IMAGE_ARCH-}$(printf '%s\n' "${packages[@]}" | sha256sum | cut -c1-12).tar"
+}
+
+# Prints shell commands for the root $1. An emulated mkinitramfs takes a second for each module, and there are a thousand: only
+# those of virtual machines.
+initramfs_small() {
+	local modules="virtio_pci virtio_blk virtio_rng virtio_mmio ext4 loop fuse sdhci_pci mmc_block"
+	cat <<-END
+		cd "\$1" && mkdir -p etc/dracut.conf.d etc/initramfs-tools/conf.d usr/share/initramfs-tools/modules.d
+		echo MODULES=list >etc/initramfs-tools/conf.d/image
+		echo $modules | tr ' ' '\n' >usr/share/initramfs-tools/modules.d/image
+		echo 'drivers=" $modules "' >etc/dracut.conf.d/drivers.conf
+	END
 }
 
 debian_fetch() {
 	local packages
 	mapfile -t packages < <(debian_packages "$1")
-	rootfs_tar "$(suite_of "$1")" "$(debian_tar "$1")" "${packages[@]}"
+	SETUP_HOOK=${IMAGE_ARCH:+$(initramfs_small)} rootfs_tar "$(suite_of "$1")" "$(debian_tar "$1")" "${packages[@]}"
 }
 
 debian_tree() {
@@ -64,7 +76,7 @@ debian_tree() {
 	fi
 	mv "$tree/boot" "$tree.boot"
 	mkdir "$tree/boot"
-	grub_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
+	loader_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
 }
 
 # What an installer would do.
@@ -85,9 +97,9 @@ debian_settle() {
 	chroot_run "$tree" sh -c '
 		echo root:cowfs | chpasswd
 		v=$(ls /lib/modules | sort -V | tail -1)
-		linux-update-symlinks install "$v" "/boot/vmlinuz-$v"
-		systemctl -q enable serial-getty@ttyS0 systemd-networkd
-		systemctl -q mask apt-daily.timer apt-daily-upgrade.timer' >/dev/null 2>&1 || die "the tree cannot be set up"
+		linux-update-symlinks install "$v" /boot/vmlinu[xz]-"$v"
+		systemctl -q enable "serial-getty@$0" systemd-networkd
+		systemctl -q mask apt-daily.timer apt-daily-upgrade.timer' "$(image_console)" >/dev/null 2>&1 || die "the tree cannot be set up"
 	printf '[Match]\nName=en* eth*\n[Network]\nDHCP=yes\n' >"$tree/etc/systemd/network/80-dhcp.network"
 }
 
@@ -109,7 +121,12 @@ debian_initramfs() {
 	rm -f "$tree.log"
 }
 
-grub_config() {
+# For GRUB on a PC, U-Boot elsewhere.
+loader_config() {
+	if [ "$(image_arch)" != amd64 ]; then
+		extlinux_config "$@"
+		return
+	fi
 	mkdir -p "$1/grub"
 	cat >"$1/grub/grub.cfg" <<-END
 		serial --unit=0 --speed=115200
@@ -124,5 +141,22 @@ grub_config() {
 			linux /vmlinuz $2 cowfs=off
 			initrd /initrd.img
 		}
+	END
+}
+
+extlinux_config() {
+	mkdir -p "$1/extlinux"
+	cat >"$1/extlinux/extlinux.conf" <<-END
+		timeout $((${IMAGE_TIMEOUT-2} * 10))
+		default cowfs
+		label cowfs
+			linux /vmlinuz
+			initrd /initrd.img
+			append $2
+		label bare
+			menu label for this boot without cowfs
+			linux /vmlinuz
+			initrd /initrd.img
+			append $2 cowfs=off
 	END
 }

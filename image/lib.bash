@@ -10,14 +10,16 @@
 #	cowfs_tree SUITE DEST		make install DESTDIR=DEST, of a build that runs in that Debian
 #	disk_make FILE TREE		see there
 #
-# Needs TOP, BUILD (the build folder) and CACHE (what is slow to make; may be shared between work trees).
+# Needs TOP, BUILD (the build folder) and CACHE (what is slow to make; may be shared between work trees). IMAGE_ARCH names
+# another architecture of Debian than the machine's: its programs run by qemu-user then, which the kernel must know
+# (binfmt_misc).
 
 # shellcheck disable=SC2034 # named by ${!...}
 IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1 libseccomp2"
 # shellcheck disable=SC2034
 IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1t64 libseccomp2"
-IMAGE_TOOLS="build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev \
-	linux-libc-dev"
+IMAGE_TOOLS="build-essential pkg-config"
+IMAGE_DEV="libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev linux-libc-dev"
 
 die() {
 	echo "${0##*/}: $*" >&2
@@ -34,6 +36,16 @@ suite_of() {
 	debian12*) echo bookworm ;;
 	debian13*) echo trixie ;;
 	*) die "no Debian is called $1" ;;
+	esac
+}
+
+image_arch() { echo "${IMAGE_ARCH:-$(dpkg --print-architecture)}"; }
+
+# The serial line of a virtual machine of that architecture.
+image_console() {
+	case $(image_arch) in
+	arm*) echo ttyAMA0 ;;
+	*) echo ttyS0 ;;
 	esac
 }
 
@@ -59,10 +71,12 @@ rootfs_tar() {
 	local suite=$1 file=$2 options=() work
 	shift 2
 	[ -s "$file" ] && return 0
-	tell "Debian $suite from packages, once (kept in ${file#"$TOP"/})"
+	tell "Debian $suite${IMAGE_ARCH:+ for $IMAGE_ARCH} from packages, once (kept in ${file#"$TOP"/})"
 	work=$(mktemp -d "$CACHE/rootfs.XXXXXX")
 	mapfile -t options < <(apt-config dump | sed -n 's/^Acquire::.*\(Proxy\|Check-Valid-Until\) ".*/--aptopt=&/p')
 	apt_sources "$suite" >"$work/sources"
+	[ -z "${IMAGE_ARCH-}" ] || options+=("--architectures=$IMAGE_ARCH")
+	[ -z "${SETUP_HOOK-}" ] || options+=("--setup-hook=$SETUP_HOOK")
 	mmdebstrap -q --variant="${VARIANT-minbase}" --format=tar "${options[@]}" --include="$(printf '%s,' "$@" | sed 's/,$//')" \
 		--aptopt='APT::Install-Recommends "false"' \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
@@ -73,10 +87,19 @@ rootfs_tar() {
 	rm -rf "$work"
 }
 
+# The kernel of virtual machines, where Debian has one for that architecture, or that of real machines.
+kernel_package() {
+	case $(image_arch) in
+	amd64 | arm64) echo "linux-image-${1-cloud-}$(image_arch)" ;;
+	armhf) echo linux-image-armmp ;;
+	*) echo "linux-image-$(image_arch)" ;;
+	esac
+}
+
 # Unpacked, not installed: no script of a package runs, so the suite may be older or newer than the tree.
 kernel_tar() {
-	local file=$CACHE/kernel-$1.tar
-	VARIANT=extract rootfs_tar "$1" "$file" "linux-image-cloud-amd64/$1"
+	local file=$CACHE/kernel-$1${IMAGE_ARCH:+-$IMAGE_ARCH}.tar
+	VARIANT=extract rootfs_tar "$1" "$file" "$(kernel_package)/$1"
 	echo "$file"
 }
 
@@ -105,30 +128,35 @@ chroot_run() {
 
 # ---- cowfs ----
 
-# The host's own programs if it is that Debian; else built there, in a folder build-SUITE beside build.
+# The host's own programs if it is that Debian; else built there, in a folder build-SUITE[-ARCH] beside build. Libraries of
+# two architectures cannot all be installed at a time, so each has a chroot of its own.
 cowfs_tree() {
-	local suite=$1 dest=$2 here
+	local suite=$1 dest=$2 arch=${IMAGE_ARCH-} here tools=$IMAGE_TOOLS library
 	# shellcheck disable=SC1091
 	here=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
 	rm -rf "$dest"
 	mkdir -p "$dest"
-	if [ "$suite" = "$here" ]; then
+	if [ "$suite$arch" = "$here" ]; then
 		make -s --no-print-directory -C "$TOP" B="$BUILD" install DESTDIR="$dest" >/dev/null || die "make install failed"
 		return
 	fi
-	local chroot=$CACHE/build-$suite name
-	name=build-$suite
+	local name=build-$suite${arch:+-$arch}
+	local chroot=$CACHE/$name
+	[ -z "$arch" ] || tools+=" gcc-$(dpkg-architecture -f -a "$arch" -qDEB_HOST_GNU_TYPE 2>/dev/null | tr _ -)"
+	for library in $IMAGE_DEV; do
+		tools+=" $library${arch:+:$arch}"
+	done
 	# made anew when the list of tools has changed
-	if [ "$(cat "$chroot/.complete" 2>/dev/null)" != "$IMAGE_TOOLS" ]; then
+	if [ "$(cat "$chroot/.complete" 2>/dev/null)" != "$tools" ]; then
 		# shellcheck disable=SC2086 # words
-		rootfs_tar "$suite" "$CACHE/build-$suite.tar" $IMAGE_TOOLS
+		IMAGE_ARCH=$(dpkg --print-architecture)${arch:+,$arch} rootfs_tar "$suite" "$chroot.tar" $tools
 		rm -rf "$chroot"
-		rootfs_unpack "$CACHE/build-$suite.tar" "$chroot"
-		rm -f "$CACHE/build-$suite.tar"
-		echo "$IMAGE_TOOLS" >"$chroot/.complete"
+		rootfs_unpack "$chroot.tar" "$chroot"
+		rm -f "$chroot.tar"
+		echo "$tools" >"$chroot/.complete"
 	fi
-	tell "building cowfs for $suite"
-	CHROOT_BIND=$TOP chroot_run "$chroot" make -s --no-print-directory -C /mnt -j"$(nproc)" B="$name" V= \
+	tell "building cowfs for $suite${arch:+, $arch}"
+	CHROOT_BIND=$TOP chroot_run "$chroot" make -s --no-print-directory -C /mnt -j"$(nproc)" B="$name" V= ${arch:+"ARCH=$arch"} \
 		install DESTDIR="/mnt/$name/dest" >"$BUILD/$name.log" 2>&1 ||
 		{ tail -20 "$BUILD/$name.log" >&2; die "cowfs does not build in $suite"; }
 	cp -a "$TOP/$name/dest/." "$dest/"
@@ -156,7 +184,7 @@ disk_make() {
 	printf 'label: dos\nlabel-id: 0xc0ffee00\nstart=%d, size=%d, type=83, bootable\nstart=%d, size=%d, type=83\n' \
 		"$boot_start" $((BOOT_MIB * 2048)) "$root_start" "$root_sectors" |
 		sfdisk -q "$file" || die "sfdisk failed"
-	grub_put "$file" "$work"
+	[ "$(image_arch)" != amd64 ] || grub_put "$file" "$work"
 	truncate -s "${BOOT_MIB}M" "$work/boot"
 	# a small one has a small journal, and that needs small blocks
 	mke2fs -q -F -t ext4 -L boot -b $((BOOT_MIB < 64 ? 1024 : 4096)) -m 0 -J "size=$((BOOT_MIB < 64 ? 1 : 4))" \

@@ -9,3 +9,35 @@ export LC_ALL=C.UTF-8
 PATH=$PATH:/usr/sbin:/sbin
 [ "$(id -u)" = 0 ] || { echo "${0##*/}: needs root (chroot): run it as root" >&2; exit 1; }
 mkdir -p "$VM" "$CACHE"
+
+# The architecture that a guest's name ends with; none: the machine's own.
+guest_arch() {
+	case $1 in
+	*-arm64*) echo arm64 ;;
+	*-armhf*) echo armhf ;;
+	*-riscv64*) echo riscv64 ;;
+	esac
+}
+
+# guest_foreign PROGRAM GUEST...: starts PROGRAM again where the programs of all GUESTs run, if they do not here. The kernel
+# knows qemu-user as long as that mount namespace lives.
+guest_foreign() {
+	local guest arch missing=
+	for guest in "${@:2}"; do
+		arch=$(guest_arch "$guest")
+		[ -z "$arch" ] || arch-test "$arch" >/dev/null 2>&1 || missing=$arch
+	done
+	[ "$missing" ] || return 0
+	type arch-test qemu-arm-static qemu-system-aarch64 qemu-system-riscv64 >/dev/null 2>&1 && [ -z "${GUEST_FOREIGN-}" ] || {
+		echo "${0##*/}: programs for $missing do not run here: apt-get install arch-test qemu-user-static qemu-system-arm qemu-system-misc" >&2
+		exit 1
+	}
+	# shellcheck disable=SC2016 # for the inner shell
+	GUEST_FOREIGN=1 exec unshare --mount --propagation private sh -c '
+		at=/proc/sys/fs/binfmt_misc
+		[ -e $at/register ] || mount -t binfmt_misc binfmt_misc $at || exit 1
+		for n in aarch64 arm riscv64; do
+			[ -e $at/qemu-$n ] || cat /usr/lib/binfmt.d/qemu-$n.conf >$at/register || exit 1
+		done
+		exec "$@"' sh "$@"
+}

@@ -109,12 +109,13 @@ card_discarded() { card_field 14; }
 
 login_on_console() {
 	case $GUEST in busybox*) return 0 ;; esac
-	mkdir -p /run/systemd/system/serial-getty@ttyS0.service.d
-	printf '[Service]\nExecStart=\nExecStart=-/sbin/agetty --autologin root 115200 ttyS0 linux\n' \
-		>/run/systemd/system/serial-getty@ttyS0.service.d/login.conf
+	_tty=$(sed 's/.* //' /sys/class/tty/console/active)
+	mkdir -p "/run/systemd/system/serial-getty@$_tty.service.d"
+	printf '[Service]\nExecStart=\nExecStart=-/sbin/agetty --autologin root 115200 %%I linux\n' \
+		>"/run/systemd/system/serial-getty@$_tty.service.d/login.conf"
 	must systemctl daemon-reload
-	must systemctl restart serial-getty@ttyS0.service
-	wait_for 30 pgrep -t ttyS0 bash || fail "nobody can log in: $(systemctl status --no-pager serial-getty@ttyS0.service | tail -n 5)"
+	must systemctl restart "serial-getty@$_tty.service"
+	wait_for 30 pgrep -t "$_tty" bash || fail "nobody can log in: $(systemctl status --no-pager "serial-getty@$_tty.service" | tail -n 5)"
 }
 
 root_device() {

@@ -94,6 +94,18 @@ qmp() { "$TOP/tests/vm/qmp.py" "$SOCK" "$@"; }
 qemu_writes() { qmp writes card; }
 vm_kill() { kill -9 "$QEMU"; }
 
+# qemu-system-... and its machine for this architecture, as words. U-Boot is no part of the disk.
+qemu_machine() {
+	local uboot=/usr/lib/u-boot
+	case $(image_arch) in
+	arm64) echo "qemu-system-aarch64 -machine virt -cpu cortex-a53 ${LOADER:+-bios $uboot/qemu_arm64/u-boot.bin}" ;;
+	# a kernel without LPAE reaches no device above 4 GiB
+	armhf) echo "qemu-system-arm -machine virt,highmem=off -cpu cortex-a15 ${LOADER:+-bios $uboot/qemu_arm/u-boot.bin}" ;;
+	riscv64) echo "qemu-system-riscv64 -machine virt" ;;
+	*) echo "qemu-system-x86_64" ;;
+	esac
+}
+
 # shellcheck disable=SC2054 # commas are QEMU's
 qemu_start() {
 	local smp=${COWFS_VM_SMP:-1}
@@ -111,13 +123,14 @@ qemu_start() {
 	args+=(-device virtio-blk-pci,drive=marker,serial=marker)
 	if [ -z "$LOADER" ]; then
 		args+=(-kernel "$DIR/vmlinuz" -initrd "${INITRD:-$DIR/initrd.img}"
-			-append "root=PARTUUID=c0ffee00-02 ro console=ttyS0 panic=-1 $APPEND")
+			-append "root=PARTUUID=c0ffee00-02 ro console=$(image_console) panic=-1 $APPEND")
 	fi
 	# shellcheck disable=SC2206 # words
 	args+=($DEVICES ${COWFS_VM_QEMU-} "$@")
 	[ -z "$CLOCK" ] || args+=(-rtc "base=$CLOCK")
 	rm -f "$SOCK"
-	nice -n 5 qemu-system-x86_64 "${args[@]}" >"$WORK/qemu-$N" 2>&1 9>&- &
+	# shellcheck disable=SC2046 # words
+	nice -n 5 $(qemu_machine) "${args[@]}" >"$WORK/qemu-$N" 2>&1 9>&- &
 	QEMU=$!
 	disown # its end by a signal is nothing to report
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The kernel package is updated under protection (the installed one, packed again with a higher version). The plug is pulled right after
 # dpkg, and in the long form 10 times at any write before: the boot loader finds a kernel whose modules are there, and the root is protected.
-# guests: debian12 debian13
+# guests: debian12 debian13 debian12-arm64 debian13-arm64
 MEM=1024 LOADER=1 KILLED=1 LIMIT=3600 STEP_LIMIT=3300
 
 step_1() {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # `cowctl setup` on an ordinary system that boots from its own boot loader: protected after the next boot, with room made for
 # the log; `cowctl disable` puts it back. An initramfs that cannot be built leaves everything as it was.
-# guests: debian12-plain debian13-plain
+# guests: debian12-plain debian13-plain debian12-plain-arm64 debian13-plain-arm64
 LOADER=1 LIMIT=2700 STEP_LIMIT=2400
 
 # nofail: nothing that is up has waited for it
