@@ -12,17 +12,25 @@ BUSYBOX_MODULES="virtio_pci virtio_blk virtio_rng ahci ata_piix sd_mod usb-stora
 	mmc_block nvme ext4 fuse loop i6300esb"
 
 busybox_tree() {
-	local tree=$1 overlay source=$1.debian version
+	local tree=$1 overlay source=$1.debian version tar suite=bookworm
 	shift
-	debian_fetch debian12
+	# Debian 12 has no riscv64
+	[ "${IMAGE_ARCH-}" != riscv64 ] || suite=trixie
+	if [ -z "${IMAGE_ARCH-}" ]; then
+		debian_fetch debian12
+		tar=$(debian_tar debian12)
+	else
+		tar=$(busybox_tar "$suite")
+	fi
 	rm -rf "$tree" "$tree.boot" "$source"
-	rootfs_unpack "$(debian_tar debian12)" "$source"
+	rootfs_unpack "$tar" "$source"
 	[ -z "${IMAGE_KERNEL-}" ] || busybox_kernel "$source" "$IMAGE_KERNEL"
-	version=$(find "$source/lib/modules" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -V | tail -1)
+	version=$(find "$source/lib/modules/" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -V | tail -1)
+	[ -z "${IMAGE_ARCH-}" ] || depmod -b "$source" "$version"
 	mkdir -p "$tree"/{bin,sbin,usr/bin,usr/sbin,usr/lib,lib,lib64,dev,proc,sys,run,tmp,var/log,root,mnt,etc/init.d,boot} "$tree.boot"
 	ln -s ../run "$tree/var/run"
-	busybox_programs "$tree"
-	cowfs_tree bookworm "$tree.cowfs"
+	busybox_programs "$tree" "$source"
+	cowfs_tree "$suite" "$tree.cowfs"
 	cp -a --no-preserve=ownership "$tree.cowfs/." "$source/"
 	busybox_cowfs "$tree" "$tree.cowfs" "$source"
 	busybox_modules "$tree" "$source" "$version"
@@ -30,10 +38,18 @@ busybox_tree() {
 	for overlay; do
 		cp -a --no-preserve=ownership "$overlay/." "$tree/"
 	done
-	cp "$source/boot/vmlinuz-$version" "$tree.boot/vmlinuz"
+	cp "$source"/boot/vmlinu[xz]-"$version" "$tree.boot/vmlinuz"
 	busybox_initramfs "$source" "$version" "$tree.boot/initrd.img" "$tree"
 	loader_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
 	rm -rf "$source" "$tree.cowfs"
+}
+
+# What is needed of another architecture's Debian. Unpacked, not installed: emulated scripts of packages take 20 minutes.
+busybox_tar() {
+	local file=$CACHE/busybox-$1-$IMAGE_ARCH.tar libs=IMAGE_LIBS_$1
+	# shellcheck disable=SC2016,SC2086 # for the inner shell; words
+	SETUP_HOOK='sh /usr/share/mmdebstrap/hooks/merged-usr/setup00.sh "$1"' VARIANT=extract rootfs_tar "$1" "$file" "$(kernel_package)" busybox-static bash libc-bin libgcc-s1 ${!libs}
+	echo "$file"
 }
 
 # Another kernel instead of the one that is there. Its place depends on the age of the package.
@@ -56,13 +72,7 @@ busybox_kernel() {
 
 busybox_programs() {
 	local tree=$1 applet
-	if [ -z "${IMAGE_ARCH-}" ]; then
-		cp /bin/busybox "$tree/bin/busybox"
-	else
-		VARIANT=extract rootfs_tar bookworm "$CACHE/busybox-$IMAGE_ARCH.tar" busybox-static
-		tar -xOf "$CACHE/busybox-$IMAGE_ARCH.tar" --wildcards '*bin/busybox' >"$tree/bin/busybox"
-		chmod 755 "$tree/bin/busybox"
-	fi
+	cp "${IMAGE_ARCH:+$2}/bin/busybox" "$tree/bin/busybox"
 	ldd "$tree/bin/busybox" >/dev/null 2>&1 && die "/bin/busybox is not the static one: install busybox-static"
 	for applet in $("$tree/bin/busybox" --list-full); do
 		mkdir -p "$tree/$(dirname "$applet")"
@@ -81,7 +91,7 @@ busybox_cowfs() {
 		cp -L "$source$program" "$tree$program"
 	done
 	# shellcheck disable=SC2016,SC2086 # for the inner shell; words
-	chroot_run "$source" sh -c 'for p in /usr/sbin/*cow* "$@"; do ldd "$p"; done' sh ${IMAGE_PROGRAMS-} |
+	chroot_run "$source" bash -c 'for p in /usr/sbin/*cow* "$@"; do ldd "$p"; done' sh ${IMAGE_PROGRAMS-} |
 		awk '$3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' | sort -u |
 		while read -r lib; do
 			mkdir -p "$tree/$(dirname "$lib")"
