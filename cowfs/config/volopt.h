@@ -43,7 +43,9 @@ enum {
 	X(READ_AHEAD, "read-ahead", "KB", NUMBER, 0, 65536, VOLOPT_DEFAULT | VOLOPT_BOOT, "128",   \
 	  "read-ahead of the loop device")                                                         \
 	X(PROFILE, "profile", "PROFILE", PROFILE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "auto",      \
-	  "how the card behaves: auto, none, a profile's id, or /FILE:ID")
+	  "how the card behaves: auto, none, a profile's id, or /FILE:ID")                         \
+	X(CHECKPOINT, "checkpoint", "due|always", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,      \
+	  "due", "after a commit, checkpoint if the log needs it, or always")
 
 #define VOLOPT_AS_ID(id, ...) VOLOPT_##id,
 enum volopt { VOLOPT_TABLE(VOLOPT_AS_ID) VOLOPTS };
@@ -75,6 +77,7 @@ int volopt_choice(const char *words, const char *text);
 uint64_t volopt_value(enum volopt id, const char *text);
 enum { ON_DETACH_COMMIT, ON_DETACH_DISCARD };
 enum { PRESSURE_COMMIT, PRESSURE_FAIL };
+enum { CHECKPOINT_DUE, CHECKPOINT_ALWAYS };
 
 /* Fills in from below what is missing in *o. */
 void volopts_fill(struct volopts *o, const struct volopts *below);

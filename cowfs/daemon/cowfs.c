@@ -325,6 +325,7 @@ static int open_volume(struct daemon *d)
 		.erase_block_bytes = (uint32_t)value_of(d, VOLOPT_ERASE_BLOCK),
 		.profile = &d->profile,
 		.pressure_fails = value_of(d, VOLOPT_PRESSURE) == PRESSURE_FAIL,
+		.always_checkpoint = value_of(d, VOLOPT_CHECKPOINT) == CHECKPOINT_ALWAYS,
 		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
 		.unfrozen_ns = duration_of("COWFS_UNFROZEN_AFTER"),
 		.proc_dirfd = d->proc_dirfd,

@@ -425,17 +425,18 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 				     .next = dry ? img_next_live : img_next_sealed,
 				     .read_sealed = sealed.read,
 				     .read_committed = committed.read };
-	struct commit_options opt = { .dry_run = dry,
-				      .checkpoint_asked = rq->checkpoint || rq->job == JOB_DETACH,
-				      .cause = rq->cause,
-				      .profile = v->profile,
-				      .price_by = v->price_by,
-				      .record_flags = (im.unfrozen ? (uint32_t)RECORD_UNFROZEN
-								   : 0) |
-						      (unread ? (uint32_t)RECORD_UNREAD : 0),
-				      .differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
-				      .progress = on_progress,
-				      .progress_ctx = v };
+	struct commit_options opt = {
+		.dry_run = dry,
+		.checkpoint_asked = rq->checkpoint || v->always_checkpoint || rq->job == JOB_DETACH,
+		.cause = rq->cause,
+		.profile = v->profile,
+		.price_by = v->price_by,
+		.record_flags = (im.unfrozen ? (uint32_t)RECORD_UNFROZEN : 0) |
+				(unread ? (uint32_t)RECORD_UNREAD : 0),
+		.differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
+		.progress = on_progress,
+		.progress_ctx = v
+	};
 	int r = open_maps(&im, &sealed, &committed, res);
 
 	if (r == 0)
@@ -651,6 +652,28 @@ static int commit_is_idle(struct volume *v, const struct volume_request *rq,
 	return 0;
 }
 
+static uint64_t waiting_blks(const struct volume *v)
+{
+	struct log_index *ix = log_index_of(v->log);
+	uint64_t blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+
+	log_index_unref(ix);
+	return blks;
+}
+
+/* What an earlier session, or a checkpoint that failed, left in the log. If that cannot be
+ * checkpointed, a commit is still worth more than none. */
+static void checkpoint_first(struct volume *v, const struct volume_request *rq,
+			     struct volume_result *res)
+{
+	int r = 0;
+
+	if (v->always_checkpoint && waiting_blks(v))
+		r = do_checkpoint(v, rq->cause, 0, false, res);
+	if (r < 0)
+		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
+}
+
 static int commit_once(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
@@ -663,6 +686,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	r = take_lent(v, rq, res);
 	if (r < 0)
 		return r;
+	checkpoint_first(v, rq, res);
 	r = quiesce(v, seal, rq->cause, res);
 	if (r == -ENODATA) {
 		snprintf(res->why, sizeof(res->why), "not committed: nothing has changed");
@@ -694,7 +718,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	}
 	res->generation_seq = log_newest(v->log)->seq;
 	must_go_home = rq->checkpoint || res->report.lent;
-	if (must_go_home || commit_checkpoint_due(v->log, &due)) {
+	if (must_go_home || v->always_checkpoint || commit_checkpoint_due(v->log, &due)) {
 		/* the checkpoint reads the blocks from RAM; they are released afterwards */
 		monitor_stage(v->monitor, STAGE_DURABLE);
 		r = do_checkpoint(v, rq->cause, 0, true, res);
@@ -762,15 +786,6 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 		r = run_commit(v, rq, goes_on_unread(rq), res, &ix);
 	log_index_unref(ix);
 	return r;
-}
-
-static uint64_t waiting_blks(const struct volume *v)
-{
-	struct log_index *ix = log_index_of(v->log);
-	uint64_t blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
-
-	log_index_unref(ix);
-	return blks;
 }
 
 /* A session without commits writes nothing: neither records, nor copies of the superblock. Blocks

@@ -42,6 +42,7 @@ struct volume {
 	dev_t loop_rdev;
 	int proc_dirfd, fuse_dirfd;
 	uint64_t unfrozen_ns;
+	bool always_checkpoint;
 	void (*frozen)(void *ctx, int mount_fd);
 	void *frozen_ctx;
 	struct profile_choice choice;

@@ -326,6 +326,7 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	v->loop_fd = -1;
 	v->proc_dirfd = p->proc_dirfd;
 	v->fuse_dirfd = p->fuse_dirfd;
+	v->always_checkpoint = p->always_checkpoint;
 	v->unfrozen_ns = p->unfrozen_ns ? p->unfrozen_ns : UNFROZEN_NS;
 	v->frozen = p->frozen;
 	v->frozen_ctx = p->frozen_ctx;

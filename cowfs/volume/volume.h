@@ -27,6 +27,9 @@ struct volume_params {
 	const char *name;
 	uint64_t ram_bytes;  /* limit of the RAM layer; 0: half of the memory */
 	bool pressure_fails; /* at the limit, writes fail instead of waiting for a commit */
+	/* after each commit, for what reads the bare card: a direct write of the next commit may
+	 * take blocks that are free in this one only */
+	bool always_checkpoint;
 	/* how long a failed commit is retried while RAM is full; 0: 60 s */
 	uint64_t full_ns;
 	uint32_t erase_block_bytes;	      /* 0: as formatted */

@@ -324,3 +324,36 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	detach
 	fsck btrfs
 }
+
+# A boot loader reads the bare card and knows nothing of a log. A file is replaced as dpkg does it; more follows before the
+# package is finished, with commits by pressure only.
+boot_loader_finds() { # OPTION...: SEEN is old, new or broken
+	card_make ext4 100 140 -J size=4
+	cow format "$CARD"
+	attach --ram 32M "$@"
+	mount_volume -o noatime
+	random_file "$MNT/kernel" 16
+	cow commit --checkpoint
+	cp "$MNT/kernel" "$T/old"
+	random_file "$MNT/kernel.new" 16
+	cp "$MNT/kernel.new" "$T/new"
+	sync -f "$MNT"
+	mv "$MNT/kernel.new" "$MNT/kernel"
+	# takes the blocks of the old one as well, once they are free
+	for _ in 1 2 3; do
+		random_file "$MNT/more" 55
+		sync -f "$MNT"
+		rm "$MNT/more"
+	done
+	[ "$(status_of .pressure.commits)" -ge 2 ]
+	debugfs -R "dump /kernel $T/seen" "$CARD" 2>/dev/null
+	SEEN=broken
+	! cmp -s "$T/seen" "$T/old" || SEEN=old
+	! cmp -s "$T/seen" "$T/new" || SEEN=new
+}
+
+@test "pressure: what a boot loader finds on the bare card" {
+	boot_loader_finds --checkpoint always
+	say "$SEEN"
+	[ "$SEEN" = new ]
+}

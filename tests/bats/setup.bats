@@ -101,7 +101,7 @@ tells() {
 	tells "would rebuild the initramfs"
 	tells "would make /boot read-only"
 	tells "Nothing was done."
-	run ! grep -q "STOP" <<<"$output"
+	run ! grep -qE "STOP|checkpoint = always" <<<"$output"
 	[ "$(tree_sum "$R")" = "$before" ]
 	run -0 setup_it setup --json
 	jq -e '.ok and (.lines | length > 8) and (.lines | any(.kind == "would"))' <<<"$output"
@@ -485,6 +485,7 @@ overlayroot=\"tmpfs\" from /etc/overlayroot.conf"
 	rm -r "$R/run/systemd"
 	run -0 setup_it setup
 	tells "/boot is inside the root"
+	tells "would [root] of $R/etc/cowfs/cowfs.conf: checkpoint = always"
 	tells "To boot without cowfs: append cowfs=off to its append line, and run cowctl commit root --checkpoint"
 	tells "/home is a separate file system"
 	tells "ok swap on /dev/zram0"
