@@ -43,6 +43,7 @@ enum cmd_option {
 	OPT_BRIEF,
 	OPT_LIST,
 	OPT_SWAP_OFF,
+	OPT_ANY_BOOT_LOADER,
 	OPT_YES,
 	OPT_ROOT,
 	OPT_LAG,

@@ -36,8 +36,8 @@ static int find_script(char path[PATH_MAX])
 static int run(const struct options *o, char *what)
 {
 	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json",
-		    swap_off[] = "--swap-off", root[] = "--root";
-	char path[PATH_MAX], *argv[9];
+		    swap_off[] = "--swap-off", any_loader[] = "--any-boot-loader", root[] = "--root";
+	char path[PATH_MAX], *argv[10];
 	unsigned n = 0;
 	int e = find_script(path);
 
@@ -51,6 +51,8 @@ static int run(const struct options *o, char *what)
 		argv[n++] = json;
 	if (has_option(o, OPT_SWAP_OFF))
 		argv[n++] = swap_off;
+	if (has_option(o, OPT_ANY_BOOT_LOADER))
+		argv[n++] = any_loader;
 	if (has_option(o, OPT_ROOT)) {
 		argv[n++] = root;
 		argv[n++] = (char *)(uintptr_t)o->value[OPT_ROOT];

@@ -29,6 +29,7 @@ debian() {
 	put usr/share/initramfs-tools/hooks/cowfs x
 	put usr/sbin/cowfs x
 	put usr/sbin/cowctl x
+	put boot/grub/grub.cfg x
 	put run/systemd/system/x
 	put etc/fstab 'UUID=x / ext4 errors=remount-ro 0 1' 'UUID=y /boot ext4 defaults 0 2'
 	image 400
@@ -44,7 +45,8 @@ room() { # KIB: what df says is free
 raspios() {
 	local v
 	debian
-	rm -r "$R/lib"
+	rm -r "$R/lib" "$R/boot/grub"
+	put proc/device-tree/model 'Raspberry Pi 4 Model B Rev 1.5'
 	put proc/self/mountinfo '22 1 8:2 / / rw,noatime shared:1 - ext4 /dev/root rw' \
 		'30 22 8:1 / /boot/firmware rw,relatime shared:9 - vfat /dev/fakecard1 rw,errors=remount-ro'
 	put proc/cmdline 'console=tty1 root=PARTUUID=1234abcd-02 rootfstype=ext4 fsck.repair=yes rootwait'
@@ -176,6 +178,14 @@ tells() {
 	raspios
 	rm "$R/boot/firmware/initramfs8"
 	stops "/boot/firmware/initramfs8 is missing: run update-initramfs -c -k 6.12.47+rpt-rpi-v8"
+	# the name follows from that of the kernel
+	raspios
+	put boot/firmware/config.txt 'auto_initramfs=1' 'kernel=kernel-mine.img'
+	stops "/boot/firmware/initramfs-mine is missing"
+	put boot/firmware/initramfs-mine x
+	run -0 setup_it setup
+	put boot/firmware/config.txt 'auto_initramfs=1' 'kernel=mine.img'
+	stops "/boot/firmware/config.txt: with kernel=mine.img the firmware loads no initramfs: add a line initramfs FILE followkernel"
 	# before Pi OS 12: /boot is the firmware's
 	raspios
 	put proc/self/mountinfo '22 1 8:2 / / rw,noatime shared:1 - ext4 /dev/root rw' \
@@ -184,6 +194,112 @@ tells() {
 	rmdir "$R/boot/firmware"
 	put boot/config.txt ''
 	stops "/boot/config.txt: the firmware loads no initramfs"
+}
+
+@test "setup: the filters of config.txt" {
+	local model filter
+	board() { # MODEL LINE...: of config.txt
+		printf '%s\0' "$1" >"$R/proc/device-tree/model"
+		put boot/firmware/config.txt "${@:2}"
+	}
+	bad() {
+		stops "/boot/firmware/config.txt: on this board ($model) the firmware loads no initramfs, because of the filters: \
+write the line below [all]"
+	}
+	raspios
+	model='Raspberry Pi 4 Model B Rev 1.5'
+	for filter in pi3 cm4 cm5 pi400 none gpio4=1 0x12345678 tryboot EDID=x board-type=0x11; do
+		board "$model" "[$filter]" 'auto_initramfs=1'
+		bad
+		board "$model" "[$filter]" 'arm_boost=1' '[all]' 'auto_initramfs=1'
+		run -0 setup_it setup
+	done
+	# those of the model replace each other, others are added; lines may end in CRLF
+	board "$model" $'[gpio4=1]\r' $'[pi4]\r' $'auto_initramfs=1\r'
+	bad
+	board "$model" $'[pi3]\r' $'[pi4]\r' $'auto_initramfs=1\r'
+	run -0 setup_it setup
+	tells "note /boot/firmware/config.txt: the firmware loads the initramfs on this board ($model) only; on another one the \
+root is read-only"
+	board "$model" 'include more.txt' '[all]'
+	put boot/firmware/more.txt '[pi5]' 'auto_initramfs=1'
+	stops 'the firmware loads no initramfs'
+	put boot/firmware/more.txt 'auto_initramfs=1' 'include more.txt'
+	run -0 setup_it setup
+	run ! grep -q 'on this board' <<<"$output"
+	# models that two filters are true for
+	while read -r filter model; do
+		board "$model" "[$filter]" 'auto_initramfs=1'
+		run -0 setup_it setup
+		board 'Raspberry Pi 2 Model B Rev 1.1' "[$filter]" 'auto_initramfs=1'
+		run -1 setup_it setup
+	done <<'END'
+pi4 Raspberry Pi Compute Module 4 Rev 1.0
+cm4 Raspberry Pi Compute Module 4 Rev 1.0
+cm4s Raspberry Pi Compute Module 4S Rev 1.0
+pi400 Raspberry Pi 400 Rev 1.0
+pi5 Raspberry Pi 5 Model B Rev 1.0
+pi5 Raspberry Pi 500 Rev 1.0
+cm5 Raspberry Pi Compute Module 5 Rev 1.0
+pi3 Raspberry Pi 3 Model B Plus Rev 1.3
+pi3+ Raspberry Pi 3 Model A Plus Rev 1.0
+pi3 Raspberry Pi Compute Module 3 Plus Rev 1.0
+pi0 Raspberry Pi Zero W Rev 1.1
+pi02 Raspberry Pi Zero 2 W Rev 1.0
+pi1 Raspberry Pi Model B Plus Rev 1.2
+END
+	model='of an unknown model'
+	rm "$R/proc/device-tree/model"
+	put boot/firmware/config.txt '[pi4]' 'auto_initramfs=1'
+	bad
+}
+
+@test "setup: a /boot/firmware that is really full or read-only" {
+	raspios
+	rm "$T/bin/df"
+	mv "$R/boot/firmware" "$T/files"
+	mkdir "$R/boot/firmware"
+	truncate -s 16M "$T/card"
+	mke2fs -q -t ext2 -m 0 "$T/card" # not every kernel that runs this knows vfat
+	mount_firmware() { # OPTIONS
+		mount -o "loop,$1" "$T/card" "$R/boot/firmware"
+		put proc/self/mountinfo '22 1 8:2 / / rw,noatime shared:1 - ext4 /dev/root rw' \
+			"$(sed -n "s|$R||; / \/boot\/firmware /p" /proc/self/mountinfo)"
+	}
+	mount_firmware rw
+	cp "$T/files"/* "$R/boot/firmware"
+	run -0 setup_it setup
+	tells "ok /boot/firmware is ext2 on"
+	head -c 5M /dev/zero >"$R/boot/firmware/initramfs8"
+	head -c 6M /dev/zero >"$R/boot/firmware/kernel8.img"
+	stops "MiB free; rebuilding the initramfs needs 6 MiB: remove old kernels"
+	head -c 3M /dev/zero >"$R/boot/firmware/kernel8.img"
+	run -0 setup_it setup
+	umount "$R/boot/firmware"
+	mount_firmware ro
+	stops "/boot/firmware is mounted read-only: run mount -o remount,rw /boot/firmware"
+	umount "$R/boot/firmware"
+}
+
+@test "setup: a boot loader that is unknown, or loads no initramfs" {
+	debian
+	rm -r "$R/boot/grub"
+	stops "the boot loader is unknown: nothing of GRUB, systemd-boot, U-Boot or a Raspberry Pi was found in /boot. If it loads \
+the initramfs from there, and you know where it gets the kernel command line from (for cowfs=off), add --any-boot-loader"
+	run -0 setup_it setup --any-boot-loader
+	tells "note the boot loader is unknown: cowfs=off must come from what sets the kernel command line. cowctl disable works \
+without it"
+	run -0 setup_it disable
+	for file in extlinux/extlinux.conf boot.scr; do
+		debian
+		rm -r "$R/boot/grub"
+		put "boot/$file" 'linux /vmlinuz' 'append root=x'
+		stops "/boot/$file: U-Boot loads no initramfs. --any-boot-loader goes on, if it gets one in another way"
+		run -0 setup_it setup --any-boot-loader
+		put "boot/$file" 'load mmc 0:1 ${ramdisk_addr_r} initrd.img'
+		run -0 setup_it setup
+		rm -r "$R/boot"
+	done
 }
 
 @test "setup: a /boot that is read-only or full" {
@@ -308,10 +424,6 @@ raspi_debian() {
 		tells "boot loader: $1"
 	}
 	debian
-	run -0 setup_it setup
-	tells "note the boot loader is unknown: cowfs=off must come from what sets the kernel command line. cowctl disable works \
-without it"
-	put boot/grub/grub.cfg x
 	loader "GRUB. To boot without cowfs once: press e in its menu, append cowfs=off to the line that begins with linux"
 	# both are there: what EFI says
 	put boot/efi/loader/loader.conf x
@@ -330,13 +442,13 @@ without it"
 	# without EFI, U-Boot takes the first that it finds
 	debian
 	put boot/grub/grub.cfg x
-	put boot/boot.scr x
+	put boot/boot.scr ramdisk_addr_r
 	loader "U-Boot with /boot/boot.scr. To boot without cowfs: run setenv bootargs cowfs=off and boot at the prompt"
 	put boot/armbianEnv.txt 'verbosity=1'
 	loader "U-Boot with /boot/armbianEnv.txt. To boot without cowfs: add the line extraargs=cowfs=off to /boot/armbianEnv.txt"
 	put boot/armbianEnv.txt 'extraargs=quiet'
 	loader "U-Boot with /boot/armbianEnv.txt. To boot without cowfs: append cowfs=off to extraargs= in /boot/armbianEnv.txt"
-	put boot/extlinux/extlinux.conf x
+	put boot/extlinux/extlinux.conf 'initrd /initrd.img'
 	loader "U-Boot with /boot/extlinux/extlinux.conf. To boot without cowfs: append cowfs=off to its append line"
 	mkdir -p "$R/sys/firmware/efi"
 	loader GRUB
@@ -351,7 +463,7 @@ without it"
 which the next kernel writes anew"
 	rm -r "$R/etc/kernel"
 	put boot/firmware/config.txt 'kernel=u-boot_rpi_arm64.bin'
-	put boot/firmware/boot.scr x
+	put boot/firmware/boot.scr ramdisk_addr_r
 	rm -r "$R/sys/firmware"
 	loader "U-Boot with /boot/firmware/boot.scr."
 }
@@ -419,7 +531,7 @@ raspi-config nonint do_overlayfs 1, reboot, and run cowctl setup again"
 overlayroot=\"tmpfs\" from /etc/overlayroot.conf"
 	rm "$R/etc/overlayroot.conf"
 	debian
-	rm -r "$R/boot"
+	rm -r "$R/boot/firmware"
 	put proc/cmdline 'root=x overlayroot=tmpfs'
 	stops "Remove overlayroot=tmpfs from the kernel command line"
 	raspios
@@ -477,7 +589,7 @@ overlayroot=\"tmpfs\" from /etc/overlayroot.conf"
 	put proc/self/mountinfo '22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/root rw' \
 		'31 22 8:3 / /home rw - ext4 /dev/fakecard3 rw'
 	put boot/vmlinuz x
-	put boot/extlinux/extlinux.conf x
+	put boot/extlinux/extlinux.conf 'initrd /initrd.img'
 	put etc/fstab "UUID=x / ext4 errors=remount-ro 0 1"
 	put proc/swaps 'Filename Type Size Used Priority' '/dev/zram0 partition 1 0 5' '/dev/fakecard5 partition 1 0 5'
 	put proc/cmdline 'root=x resume=UUID=y'
