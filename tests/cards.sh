@@ -3,6 +3,7 @@
 # Cards go from one architecture to another and back: cards.sh NATIVE FOREIGN [QEMU]. NATIVE, FOREIGN: folders of two builds, QEMU
 # runs programs of the second. Both make a card with two generations in its log: it is the same, byte for byte. Each recovers the
 # other's card: it is the same again, and the volume is the last generation. Small, and sparse with 1 TiB; the years behind 2106.
+# A big-endian machine does not read ext4, so its records have a shorter fingerprint: of its cards the volumes are compared.
 set -eu
 native=$1 foreign=$2 qemu=${3-}
 PATH=$PATH:/usr/sbin:/sbin
@@ -73,6 +74,7 @@ change() {
 
 cards() { # FS_MIB CARD_SIZE
 	rm -rf ./*
+	[ "$big_endian" = 0 ] && compared= || compared=$(($1 * 1048576))
 	mkdir files
 	for i in 1 2 3; do seq "$i" 7 99999 >"files/old$i"; done
 	truncate -s "$2" base
@@ -90,7 +92,8 @@ cards() { # FS_MIB CARD_SIZE
 	cat commit.native
 	cmp commit.native commit.foreign
 	grep -q ' [1-9][0-9]* logged' commit.native || fail "nothing was logged"
-	same native foreign
+	# shellcheck disable=SC2086 # a number or nothing
+	same native foreign $compared
 	for side in native foreign; do
 		run "$side" cowctl check --json native >"check.$side" || fail "cowctl check: $(cat "check.$side")"
 	done
@@ -99,11 +102,13 @@ cards() { # FS_MIB CARD_SIZE
 	mv foreign made.foreign
 	run native tests/offlinecard recover made.foreign
 	run foreign tests/offlinecard recover made.native >/dev/null
-	same made.native made.foreign
+	# shellcheck disable=SC2086
+	same made.native made.foreign $compared
 	same made.native changed2 $(($1 * 1048576))
 	e2fsck -fn made.native >fsck 2>&1 || fail "e2fsck: $(cat fsck)"
 }
 
+[ "$(od -An -tu1 -j5 -N1 "$foreign/cowctl" | tr -d ' ')" = 2 ] && big_endian=1 || big_endian=0
 places="17 40"
 cards 64 104M
 places="17 2047 2048 4095 4096 5000 1048570"

@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* libblkid.a has a function of this name */
+#define crc32c cowfs_crc32c
+
 /* crc32c(0, "123456789", 9) == 0xE3069283; chains: crc32c(crc32c(0, a), b). */
 uint32_t crc32c(uint32_t crc, const void *buf, size_t len_bytes);
 /*
