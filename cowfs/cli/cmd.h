@@ -55,6 +55,7 @@ enum cmd_option {
 	OPT_BY,
 	OPT_INTERVAL,
 	OPT_LEND,
+	OPT_VERBOSE,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -108,9 +109,12 @@ void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64
 int cmd_write_file(const struct options *o, const char *path, const char *text,
 		   size_t len) MUST_CHECK;
 
-/* ---- cmd_brief.c: status --brief. Returns the exit code. ---- */
+/* ---- cmd_brief.c ---- */
 
+/* status --brief. Returns the exit code. */
 int status_brief(void);
+/* cowctl without a command: the same, and what to do next. Returns the exit code. */
+int overview(void);
 
 /* ---- print.c: answers of a daemon for people ---- */
 

@@ -52,3 +52,73 @@ int status_brief(void)
 	}
 	return bad ? EXIT_DEGRADED : EXIT_OK;
 }
+
+static void print_next(const char *command, const char *what)
+{
+	printf("  %-32s %s\n", command, what);
+}
+
+/* The commands that are useful for this volume now. which: " NAME", or "" if it is the only one. */
+static void next_for(struct json_object *s, const char *which)
+{
+	char text[RUNDIR_NAME_BYTES + 32];
+
+	if (json_true(s, "degraded")) {
+		snprintf(text, sizeof(text), "cowctl status%s", which);
+		print_next(text, "what needs attention");
+	}
+	if (json_u64(s, "dirty_blocks")) {
+		snprintf(text, sizeof(text), "cowctl commit%s", which);
+		print_next(text, "write it to the card");
+		snprintf(text, sizeof(text), "cowctl top%s", which);
+		print_next(text, "which files it is");
+	} else {
+		snprintf(text, sizeof(text), "cowctl wear%s", which);
+		print_next(text, "what was written to the card, and how long it may last");
+	}
+}
+
+/* From the daemon; for users without that permission from its file. NULL: it does not answer. */
+static struct json_object *fresh_status(const char *name)
+{
+	const struct request rq = { .command = COMMAND_STATUS };
+	struct json_object *s;
+	struct failure err;
+	struct client c;
+
+	if (client_open(&c, name, &err) < 0)
+		return client_status_file(name, &err);
+	s = client_call(&c, &rq, NULL, NULL, &err);
+	client_close(&c);
+	return s;
+}
+
+int overview(void)
+{
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], which[RUNDIR_NAME_BYTES + 1] = "";
+	struct json_object *status[CLIENT_VOLUMES];
+	size_t n = client_volumes(names);
+	bool bad = brief_root();
+
+	for (size_t i = 0; i < n; i++) {
+		status[i] = fresh_status(names[i]);
+		bad |= !status[i] || brief_volume(status[i]);
+	}
+	if (!n && !bad)
+		puts("cowfs: no volume is attached");
+	puts("\nnext:");
+	for (size_t i = 0; i < n; i++) {
+		if (n > 1)
+			snprintf(which, sizeof(which), " %.*s", RUNDIR_NAME_BYTES - 1, names[i]);
+		if (status[i])
+			next_for(status[i], which);
+		json_object_put(status[i]);
+	}
+	if (!n) {
+		print_next("cowctl setup --dry-run", "can the root of this system be protected?");
+		print_next("cowctl format DEVICE",
+			   "prepare a data card, then cowctl attach DEVICE");
+	}
+	print_next("cowctl --help", "all commands");
+	return bad ? EXIT_DEGRADED : EXIT_OK;
+}

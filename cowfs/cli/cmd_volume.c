@@ -86,6 +86,42 @@ static int get_status(const struct options *o, struct json_object **ret)
 	return exit;
 }
 
+static int show_status(const struct options *o)
+{
+	struct json_object *answer;
+	int exit = get_status(o, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else
+		print_status(answer);
+	if (json_true(answer, "degraded"))
+		exit = EXIT_DEGRADED;
+	json_object_put(answer);
+	return exit;
+}
+
+/* Each volume, also if one does not answer. The first exit code that is not 0 counts. */
+static int show_all(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
+{
+	int exit = EXIT_OK;
+
+	for (size_t i = 0; i < n; i++) {
+		struct options one = *o;
+		int e;
+
+		one.operand[0] = names[i];
+		one.operands = 1;
+		if (i && !has_option(o, OPT_JSON))
+			putchar('\n');
+		e = show_status(&one);
+		exit = exit == EXIT_OK ? e : exit;
+	}
+	return exit;
+}
+
 /*
  * True for a root that should be protected and is not, if it is requested by its name or by none.
  * False: no such root.
@@ -104,7 +140,8 @@ static bool root_is_bare(const struct options *o, char *why, size_t why_bytes)
 
 int cmd_status(const struct options *o)
 {
-	struct json_object *answer;
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	size_t n = which(o) ? 0 : client_volumes(names);
 	struct failure err;
 	struct client c;
 	struct leftover_volume dead[CLIENT_VOLUMES];
@@ -127,17 +164,8 @@ int cmd_status(const struct options *o)
 		leftover_clear(dead);
 	else
 		leftover_clear_and_tell(false);
-	exit = get_status(o, &answer);
-	if (exit != EXIT_OK)
-		return exit;
-	if (has_option(o, OPT_JSON))
-		json_print(answer);
-	else
-		print_status(answer);
-	if (bare || json_true(answer, "degraded"))
-		exit = EXIT_DEGRADED;
-	json_object_put(answer);
-	return exit;
+	exit = n > 1 ? show_all(o, names, n) : show_status(o);
+	return exit == EXIT_OK && bare ? EXIT_DEGRADED : exit;
 }
 
 static bool wrote_nothing(struct json_object *answer)
@@ -209,10 +237,11 @@ static void print_commit(const struct client *c, const struct options *o,
 		printf("%s: a commit now would write, on top of generation %s:\n", c->name,
 		       with_commas(json_u64(answer, "generation")));
 	else
-		printf("%s: committed generation %s in %.3f s\n", c->name,
+		printf("%s: committed %s as generation %s in %.2f s\n", c->name,
+		       FORMAT_SIZE(json_u64(r, "written_bytes")),
 		       with_commas(json_u64(answer, "generation")),
 		       json_number(r, "duration_seconds"));
-	if (!wrote_nothing(answer))
+	if (!wrote_nothing(answer) && (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_VERBOSE)))
 		print_bill(answer);
 	print_life_share(answer);
 	if (*remark)
@@ -324,7 +353,8 @@ int cmd_release(const struct options *o)
 	return hold(o, &rq);
 }
 
-static void print_detach(const struct client *c, struct json_object *answer)
+static void print_detach(const struct client *c, const struct options *o,
+			 struct json_object *answer)
 {
 	const char *remark = json_text(answer, "remark");
 
@@ -335,7 +365,7 @@ static void print_detach(const struct client *c, struct json_object *answer)
 	else
 		printf("%s: detached, everything is on the card as generation %s\n", c->name,
 		       with_commas(json_u64(answer, "generation")));
-	if (!wrote_nothing(answer))
+	if (!wrote_nothing(answer) && has_option(o, OPT_VERBOSE))
 		print_bill(answer);
 }
 
@@ -357,11 +387,10 @@ int cmd_detach(const struct options *o)
 	if (exit != EXIT_OK)
 		return exit;
 	client_wait_gone(&c);
-	if (has_option(o, OPT_JSON)) {
+	if (has_option(o, OPT_JSON))
 		json_print(answer);
-	} else {
-		print_detach(&c, answer);
-	}
+	else
+		print_detach(&c, o, answer);
 	json_object_put(answer);
 	client_close(&c);
 	return EXIT_OK;

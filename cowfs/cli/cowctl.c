@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The tool: one table of commands, their options and their help. The commands are in cmd_*.c. */
+#include <blkid.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/msg.h"
@@ -42,9 +45,15 @@ static const struct option_spec format_options[] = {
 	COMMON
 };
 static const struct option_spec attach_options[] = { VOLOPT_SPECS COMMON };
+#define VERBOSE_OPTION                                                                             \
+	{ OPT_VERBOSE, "v", NULL, "short for --verbose" },                                         \
+	{                                                                                          \
+		OPT_VERBOSE, "verbose", NULL, "print an account of what was written"               \
+	}
 static const struct option_spec detach_options[] = {
 	{ OPT_COMMIT, "commit", NULL, "commit first (default, unless a discard is armed)" },
 	{ OPT_DISCARD, "discard", NULL, "discard uncommitted changes" },
+	VERBOSE_OPTION,
 	COMMON
 };
 static const struct option_spec commit_options[] = {
@@ -60,6 +69,7 @@ static const struct option_spec commit_options[] = {
 	{ OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way" },
 	{ OPT_TIMER, "timer", NULL,
 	  "for timers: fails while the volume is on hold, skips needless writes" },
+	VERBOSE_OPTION,
 	COMMON
 };
 static const struct option_spec discard_options[] = { { OPT_UNDO, "undo", NULL, "take it back" },
@@ -232,9 +242,10 @@ static void usage(FILE *f)
 
 		fprintf(f, "%*s%s\n", n < 22 ? 22 - n : 1, "", commands[i].summary);
 	}
-	fputs("\nN is the name of a volume, its device or its loop device; it may be omitted "
-	      "when only one is\nattached. 'cowctl COMMAND --help' lists the options.\nExit "
-	      "codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running.\n",
+	fputs("\nN is the name of a volume, its device, loop device or mount point; it may be "
+	      "omitted when only\none is attached. A DEVICE may be given as UUID=, LABEL=, "
+	      "PARTUUID= or PARTLABEL=.\n'cowctl COMMAND --help' lists the options. Exit codes: "
+	      "0 ok, 1 failed, 2 usage, 3 degraded,\n4 not running.\n",
 	      f);
 }
 
@@ -282,6 +293,60 @@ static int cmd_version(const struct options *o)
 	return EXIT_OK;
 }
 
+/* Letters to insert, remove or replace; words longer than a command are not compared. */
+static unsigned edits_between(const char *a, const char *b)
+{
+	unsigned row[32], diagonal, left = 0;
+	size_t n = strlen(b);
+
+	if (n >= ARRAY_SIZE(row))
+		return UINT_MAX;
+	for (unsigned i = 0; i <= n; i++)
+		row[i] = i;
+	for (; *a; a++) {
+		diagonal = row[0]++;
+		for (size_t i = 1; i <= n; i++, diagonal = left) {
+			unsigned least = diagonal + (*a != b[i - 1]);
+
+			left = row[i];
+			least = least < left + 1 ? least : left + 1;
+			row[i] = least < row[i - 1] + 1 ? least : row[i - 1] + 1;
+		}
+	}
+	return row[n];
+}
+
+/* The command whose name differs least from this, by two letters at most; NULL: none. */
+static const struct command *find_similar(const char *name)
+{
+	const struct command *best = NULL;
+	unsigned least = 3;
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		unsigned d = edits_between(name, commands[i].name);
+
+		if (d < least && d < strlen(commands[i].name) - 1) {
+			least = d;
+			best = &commands[i];
+		}
+	}
+	return best;
+}
+
+/* UUID=..., LABEL=..., PARTUUID=..., PARTLABEL=...: the device instead. 0, or -ENODEV: none has it. */
+static int resolve_tag(const char **operand)
+{
+	static const char *const tags[] = { "UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(tags); i++) {
+		if (strncmp(*operand, tags[i], strlen(tags[i])))
+			continue;
+		*operand = blkid_evaluate_spec(*operand, NULL); /* lives as long as the program */
+		return *operand ? 0 : -ENODEV;
+	}
+	return 0;
+}
+
 /* Does the number of operands fit? */
 static bool operands_fit(const struct command *c, const struct options *o)
 {
@@ -305,7 +370,29 @@ static int run(const struct command *c, int argc, char **argv)
 	if (!operands_fit(c, &o))
 		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "usage: cowctl %s [OPTION]...%s%s",
 				c->name, c->operand ? " " : "", c->operand ? c->operand : "");
+	for (unsigned i = 0; i < o.operands; i++) {
+		const char *tag = o.operand[i];
+
+		if (resolve_tag(&o.operand[i]) < 0)
+			return cmd_fail(&o, EXIT_FAILED, -ENODEV, "no device has %s", tag);
+	}
 	return c->run(&o);
+}
+
+/* A mistyped name gets the nearest one. With --json among the arguments in JSON. */
+static int unknown(int argc, char **argv)
+{
+	const struct command *c = find_similar(argv[0]);
+	struct options o = { 0 };
+
+	for (int i = 1; i < argc; i++)
+		if (!strcmp(argv[i], "--json"))
+			o.value[OPT_JSON] = "";
+	if (c)
+		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "unknown command %s: did you mean %s?",
+				argv[0], c->name);
+	return cmd_fail(&o, EXIT_USAGE, -EINVAL, "unknown command %s (try 'cowctl --help')",
+			argv[0]);
 }
 
 int main(int argc, char **argv)
@@ -317,10 +404,8 @@ int main(int argc, char **argv)
 	msg_set_prog("cowctl");
 	client_no_seed();
 	fsproc_start_when_asked();
-	if (argc < 2) {
-		usage(stderr);
-		return EXIT_USAGE;
-	}
+	if (argc < 2)
+		return overview();
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
 		usage(stdout);
 		return EXIT_OK;
@@ -328,11 +413,7 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "--version"))
 		argv[1] = version;
 	c = find(argv[1]);
-	if (!c) {
-		fprintf(stderr, "cowctl: unknown command %s (try 'cowctl --help')\n", argv[1]);
-		return EXIT_USAGE;
-	}
-	exit = run(c, argc - 2, argv + 2);
+	exit = c ? run(c, argc - 2, argv + 2) : unknown(argc - 1, argv + 1);
 	if (fflush(stdout) == EOF || ferror(stdout)) {
 		fprintf(stderr, "cowctl: cannot write the result\n");
 		return EXIT_FAILED;

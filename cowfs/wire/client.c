@@ -17,6 +17,7 @@
 #include <sys/un.h>
 
 #include "base/io.h"
+#include "base/mounts.h"
 #include "base/proclist.h"
 
 #define STATUS_BYTES (64 * KIB)
@@ -98,9 +99,16 @@ bool client_same_device(const char *a, const char *b)
 }
 
 struct by_device {
-	const char *path;
+	const char *path, *dir; /* dir: its real path if it is a folder, or NULL */
 	char *name;
 };
+
+static bool is_folder(const char *path, char dir[PATH_MAX])
+{
+	struct stat st;
+
+	return realpath(path, dir) && stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
+}
 
 /* As written by the daemon; 0: none. */
 static pid_t pid_of(int run_fd, const char *name)
@@ -207,7 +215,8 @@ static bool match_device(void *ctx, int run_fd, const char *name)
 	struct json_object *o = read_status(run_fd, name);
 	bool match = o && (client_same_device(by->path, text_of(o, "device")) ||
 			   client_same_device(by->path, text_of(o, "log_device")) ||
-			   client_same_device(by->path, text_of(o, "loop")));
+			   client_same_device(by->path, text_of(o, "loop")) ||
+			   (by->dir && mounts_device_is_on(by->dir, text_of(o, "loop"), NULL)));
 
 	json_object_put(o);
 	if (!match || !alive(run_fd, name))
@@ -219,7 +228,8 @@ static bool match_device(void *ctx, int run_fd, const char *name)
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES])
 {
 	_cleanup_close_ int run_fd = open_run();
-	struct by_device by = { path, name };
+	char dir[PATH_MAX];
+	struct by_device by = { path, is_folder(path, dir) ? dir : NULL, name };
 
 	name[0] = '\0';
 	if (run_fd >= 0)
@@ -343,6 +353,7 @@ static bool count_running(void *ctx, int run_fd, const char *name)
 /* Turns `which` into a name. */
 static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES], struct failure *err)
 {
+	static const char links[] = "/dev/cowfs/"; /* made by udev, and for the root at boot */
 	struct running r = { 0 };
 	struct stat st;
 
@@ -357,6 +368,8 @@ static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES], 
 		snprintf(name, RUNDIR_NAME_BYTES, "%s", r.first);
 		return 0;
 	}
+	if (!strncmp(which, links, strlen(links)))
+		which += strlen(links);
 	if (rundir_name_valid(which) && fstatat(run_fd, which, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		snprintf(name, RUNDIR_NAME_BYTES, "%s", which);
 		return 0;

@@ -29,7 +29,8 @@ struct client {
 void client_no_seed(void);
 
 /*
- * which: a volume's name, its device or its /dev/loopN; NULL: the only running volume. 0, or
+ * which: a volume's name, its device, its loop device, /dev/cowfs/NAME or the folder where it is
+ * mounted; NULL: the only running volume. 0, or
  * -errno with *err: EXIT_NOT_RUNNING no daemon runs (or it died), EXIT_USAGE several to choose
  * from, EXIT_FAILED no permission, or a socket that is neither root's nor ours.
  */
@@ -63,7 +64,7 @@ size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
 /* The last status of such a volume; NULL: none. */
 struct json_object *client_left_status(const char *name);
-/* The name of the running volume on this device or loop device, "" if none. */
+/* The name of the running volume on this device or loop device, or mounted there; "" if none. */
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES]);
 /* The pid of a volume's worker; 0: it does not run. */
 pid_t client_worker(const char *name);

@@ -3,24 +3,36 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/numbers.h"
+#include "base/parse.h"
 #include "wire/json.h"
 
 #define SHOW_AFTER_NS 1000000000ull
-#define BAR_CHARS 20u
+#define BAR_CHARS 20 /* at most, if the terminal has room */
 
 void progress_start(struct progress *p)
 {
 	*p = (struct progress){ .on_terminal = isatty(STDERR_FILENO), .start_ns = now_ns() };
 }
 
+static int columns(void)
+{
+	struct winsize w;
+
+	return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+}
+
 void progress_show(struct progress *p, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
 {
+	static const char full[] = "####################", empty[] = "....................";
 	uint64_t now = now_ns(),
 		 percent = total_bytes ? min_u64(100, done_bytes * 100 / total_bytes) : 0;
 	double seconds, rate = 0;
-	char bar[BAR_CHARS + 1];
+	char text[128];
+	int n, width;
 
 	if (!p->on_terminal)
 		return;
@@ -33,13 +45,23 @@ void progress_show(struct progress *p, const char *phase, uint64_t done_bytes, u
 		return;
 	seconds = (double)(now - p->phase_start_ns) / 1e9;
 	if (seconds > 0.1)
-		rate = (double)(done_bytes - p->phase_start_bytes) / 1e6 / seconds;
-	memset(bar, '.', BAR_CHARS);
-	memset(bar, '#', (size_t)(percent * BAR_CHARS / 100));
-	bar[BAR_CHARS] = '\0';
-	fprintf(stderr, "\r%-10s [%s] %3u %%  %.1f of %.1f MiB  %.1f MB/s\033[K", phase, bar,
-		(unsigned)percent, (double)done_bytes / (double)MIB,
-		(double)total_bytes / (double)MIB, rate);
+		rate = (double)(done_bytes - p->phase_start_bytes) / seconds;
+	n = total_bytes ? snprintf(text, sizeof(text), "%u %%, %s of %s", (unsigned)percent,
+				   FORMAT_SIZE(done_bytes), FORMAT_SIZE(total_bytes))
+			: snprintf(text, sizeof(text), "%s", FORMAT_SIZE(done_bytes));
+	if (rate > 0)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, ", %s/s",
+			      FORMAT_SIZE((uint64_t)rate));
+	if (rate > 0 && total_bytes > done_bytes)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, ", %s left",
+			      SPAN((double)(total_bytes - done_bytes) / rate));
+	width = total_bytes ? columns() - 1 - (int)strlen(phase) - (int)strlen(" [] ") - n : 0;
+	width = width < BAR_CHARS ? width : BAR_CHARS;
+	if (width > 2)
+		fprintf(stderr, "\r%s [%.*s%.*s] %s\033[K", phase, width * (int)percent / 100, full,
+			width - width * (int)percent / 100, empty, text);
+	else
+		fprintf(stderr, "\r%.*s\033[K", columns() - 1, text);
 	fflush(stderr);
 	p->shown = true;
 }

@@ -141,8 +141,8 @@ load lib
 	attach --name two
 }
 
-@test "several volumes: each is found by name, device or loop device" {
-	local dev1 card1
+@test "several volumes: each is found by name, device, loop device, mount point or tag" {
+	local dev1 card1 which
 	card_make ext4 100 150
 	cow format "$CARD"
 	attach --name one
@@ -151,12 +151,20 @@ load lib
 	card_make ext4 60 100
 	cow format "$CARD"
 	attach --name two
-	fails 2 'several volumes are attached: name one of (one, two|two, one)' status
-	fails 2 'several volumes' commit
+	fails 2 'several volumes are attached: name one of (one, two|two, one)' commit
 	fails 2 'several volumes' detach
-	for NAME in one "$dev1" "$card1"; do
-		[ "$(status_of .name)" = one ]
+	mount "$dev1" "$MNT"
+	ln -s mnt "$T/link"
+	for which in one "$dev1" "$card1" /dev/cowfs/one "$MNT" "$T/link" "UUID=$(blkid -p -s UUID -o value "$card1")"; do
+		[ "$(cow status --json "$which" | jq -r .name)" = one ] || { echo "$which"; return 1; }
 	done
+	(cd "$MNT" && [ "$(cow status --json . | jq -r .name)" = one ])
+	umount "$MNT"
+	fails 4 'no volume is attached as .*mnt' status "$MNT"
+	fails 1 'no device has UUID=0000' status UUID=0000
+	# all of them, one after another
+	[ "$(cow status --json | jq -r .name | sort | xargs)" = "one two" ]
+	[ "$(cow status | grep -c '^volume ')" = 2 ]
 	cd /dev
 	[ "$(cow status --json "${dev1#/dev/}" | jq -r .name)" = one ]
 	cd /

@@ -17,8 +17,11 @@ protect() {
 	local key
 	protect
 	random_file "$MNT/a" 10
-	run -0 --separate-stderr cow commit
-	[[ $output == *"vol: committed generation "*" in "*" s"* ]]
+	run -0 cow commit
+	[[ $output =~ ^"vol: committed "[0-9.]+" MiB as generation 2 in "[0-9.]+" s"$ ]]
+	random_file "$MNT/a" 10
+	run -0 --separate-stderr cow commit -v
+	[[ $output =~ ^"vol: committed "[0-9.]+" MiB as generation 3 in "[0-9.]+" s"$'\n' ]]
 	for key in dirty "skipped, free" "skipped, journal" "skipped, same content" "written in place" \
 		"written to the log" "zero (no payload)" "log metadata" "card: " " write calls, " " flushes, " \
 		"writable for " "file system frozen for "; do
@@ -314,11 +317,12 @@ dry_and_wet() {
 	run -0 --separate-stderr cow commit
 	# shellcheck disable=SC2154
 	[ -z "$stderr" ]
-	[[ $output != *$'\r'* && $output != *"MB/s"* ]]
+	[[ $output != *$'\r'* && $output != *"left"* ]]
 	random_file "$MNT/b" 40
 	TERM=xterm script -q -e -c "$COWFS_BUILD/cowctl commit 2>&1 >$T/out" "$T/typescript" >/dev/null
-	grep -Eaq 'direct +\[#*\.*\] +[0-9]+ %  [0-9.]+ of [0-9.]+ MiB  [0-9.]+ MB/s' "$T/typescript"
-	grep -q 'committed generation' "$T/out"
+	grep -Eaq 'direct \[#*\.*\] [0-9]+ %, [0-9.]+ [KM]iB of [0-9.]+ MiB, [0-9.]+ [KM]iB/s, [0-9.]+ s left' "$T/typescript"
+	run ! grep -aq ' of 0 B' "$T/typescript"
+	grep -q 'committed .* as generation' "$T/out"
 	grep -q '%' "$T/out" && return 1
 	# a short one shows none
 	eio off

@@ -34,8 +34,10 @@ fs_sum() {
 }
 
 @test "wrong usage: exit code 2 and the reason" {
-	run -2 cow
 	fails 2 'unknown command frobnicate' frobnicate
+	fails 2 'unknown command comit: did you mean commit\?' comit
+	fails 2 'unknown command statsu: did you mean status\?' statsu --json
+	fails 2 "unknown command x \(try" x
 	fails 2 'unknown command frobnicate' help frobnicate
 	fails 2 'frobnicate' status --frobnicate
 	fails 2 'usage: cowctl format' format

@@ -218,7 +218,7 @@ power_cut_left() {
 		let_go || [ "$how" = core ]
 		# and it recovers by itself
 		run -0 cow commit --timer
-		[[ $output == *"committed generation"* ]]
+		[[ $output == *"as generation "* ]]
 		[ "$(status_of .alarm)" = "" ]
 	done
 	detach

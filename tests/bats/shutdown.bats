@@ -30,13 +30,13 @@ protect() {
 	# what lies in the page cache only is a change
 	echo x >"$MNT/small"
 	run -0 cow commit --timer
-	[[ $output == *"committed generation"* ]]
+	[[ $output == *": committed "*" as generation "* ]]
 	# so is a directory's time, and a commit by hand asks nobody
 	touch "$MNT"
 	run -0 cow commit --timer
-	[[ $output == *"committed generation"* ]]
+	[[ $output == *": committed "*" as generation "* ]]
 	run -0 cow commit
-	[[ $output == *"committed generation"* ]]
+	[[ $output == *": committed "*" as generation "* ]]
 	power_cut
 	attach
 	mount_volume

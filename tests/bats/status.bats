@@ -262,3 +262,17 @@ is_status() {
 	run cow status
 	[ "$(cat "$bdi/strict_limit" "$bdi/min_bytes" "$bdi/max_ratio")" = $'0\n0\n100' ]
 }
+
+@test "cowctl alone: what there is, and what to do next" {
+	run -0 cow
+	[[ $output == "cowfs: no volume is attached"*"next:"*"cowctl setup --dry-run "*"cowctl --help "* ]]
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	run -0 cow
+	[[ $output == "cowfs: vol: 0 B not on the card yet"*"next:"*"cowctl wear "* ]]
+	mount_volume
+	random_file "$MNT/a" 5
+	run -0 cow
+	[[ $output == "cowfs: vol: "*" MiB not on the card yet"*"next:"*"cowctl commit "*"cowctl top "* ]]
+}

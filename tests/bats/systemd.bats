@@ -428,7 +428,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	mkdir "$T/etc"
 	echo id >"$T/etc/machine-id"
 	COWFS_ETC=$T/etc run -0 "$SRC/identity"
-	[[ $output == *"machine-id is newer"*"committed generation"* ]]
+	[[ $output == *"machine-id is newer"*": committed "*" as generation "* ]]
 	touch -d '1 hour ago' "$T/etc/machine-id"
 	COWFS_ETC=$T/etc run -0 "$SRC/identity"
 	[ -z "$output" ]
