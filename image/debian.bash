@@ -15,7 +15,7 @@ debian_packages() {
 	suite=$(suite_of "$kind")
 	libs=IMAGE_LIBS_$suite
 	case $kind in
-	*-generic*) kernel_package '' ;;
+	*-generic*) kernel_package | sed 's/-cloud//' ;;
 	*) kernel_package ;;
 	esac
 	case $kind in

@@ -87,10 +87,10 @@ rootfs_tar() {
 	rm -rf "$work"
 }
 
-# The kernel of virtual machines, where Debian has one for that architecture, or that of real machines.
+# The kernel of virtual machines, where Debian has one for that architecture.
 kernel_package() {
 	case $(image_arch) in
-	amd64 | arm64) echo "linux-image-${1-cloud-}$(image_arch)" ;;
+	amd64 | arm64) echo "linux-image-cloud-$(image_arch)" ;;
 	armhf) echo linux-image-armmp ;;
 	*) echo "linux-image-$(image_arch)" ;;
 	esac

@@ -28,10 +28,10 @@ guest_foreign() {
 		[ -z "$arch" ] || arch-test "$arch" >/dev/null 2>&1 || missing=$arch
 	done
 	[ "$missing" ] || return 0
-	type arch-test qemu-arm-static qemu-system-aarch64 qemu-system-riscv64 >/dev/null 2>&1 && [ -z "${GUEST_FOREIGN-}" ] || {
+	if [ "${GUEST_FOREIGN-}" ] || ! type arch-test qemu-arm-static qemu-system-aarch64 qemu-system-riscv64 >/dev/null 2>&1; then
 		echo "${0##*/}: programs for $missing do not run here: apt-get install arch-test qemu-user-static qemu-system-arm qemu-system-misc" >&2
 		exit 1
-	}
+	fi
 	# shellcheck disable=SC2016 # for the inner shell
 	GUEST_FOREIGN=1 exec unshare --mount --propagation private sh -c '
 		at=/proc/sys/fs/binfmt_misc

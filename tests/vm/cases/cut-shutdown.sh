@@ -3,7 +3,7 @@
 # The power goes while the machine shuts down (long form: 50 times, short: 8), at any write of the commits and around them. The machine is
 # saved once, before the shutdown, and goes on from there each time. Offline: generation N or N+1 in every file, e2fsck clean.
 # Some of the cut cards are booted as well.
-# guests: debian12 debian13 busybox debian12-arm64 debian13-arm64
+# guests: debian12 debian13 busybox busybox-arm64 debian12-arm64 debian13-arm64
 # short:
 KILLED=1
 FILES=60

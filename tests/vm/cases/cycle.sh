@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # A whole life in short: boot, write, power off; the data is there in the next boot, and nothing was written before the commit.
-# guests: debian12 debian13 debian13-initramfs busybox debian12-arm64 debian13-arm64 busybox-arm64 debian12-armhf debian13-riscv64
+# guests: debian12 debian13 debian13-initramfs busybox debian12-arm64 debian13-arm64 busybox-arm64 busybox-armhf busybox-riscv64
 # short: debian12 debian13 busybox
 
 step_1() {

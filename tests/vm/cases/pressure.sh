@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # Three times as much is written as the RAM layer may hold: it is committed on the way, no write fails, and every byte is there.
-# guests: debian12 debian13 busybox debian12-arm64 debian13-arm64
+# guests: debian12 debian13 busybox busybox-arm64 debian12-arm64 debian13-arm64
 APPEND=cowfs=ram:160M LIMIT=900 STEP_LIMIT=700
 case $GUEST in
 busybox*) DISK_MIB=768 ;;

@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # Commits by timer: one comes by itself, none while nothing has changed (busybox), and what it wrote survives the plug.
-# guests: debian12 debian13 busybox debian12-arm64 debian13-arm64
+# guests: debian12 debian13 busybox busybox-arm64 debian12-arm64 debian13-arm64
 KILLED=2 LIMIT=700 STEP_LIMIT=600
 
 step_1() {
