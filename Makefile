@@ -127,12 +127,12 @@ HOOKS := grub-probe identity events root-options
 PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;s|/usr/share/cowfs|$(prefix)/share/cowfs|g
 
 # What builds and tests cowfs; a target that needs more installs that itself. The second list: packages that not every
-# Debian has (13 has no clang-format 14; GRUB for a BIOS, which x86 guests need, is there on x86 alone).
+# Debian has (13 has no clang-format 14; GRUB for a PC, which x86 guests need, is there on x86 alone).
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc codespell clang e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates \
-	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools rsync
-DEPS_IF_THERE := clang-format-14 grub-pc-bin
+	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools mtools rsync
+DEPS_IF_THERE := clang-format-14 grub-pc-bin grub-efi-amd64-bin ovmf
 
 .PHONY: help deps all programs cross cross-deps install uninstall deb clean
 .DEFAULT_GOAL := help

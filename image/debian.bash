@@ -3,7 +3,9 @@
 #
 # The Debian trees of images and guests: a small systemd system whose kernel and initramfs lie on a /boot of their own.
 #
-#	debian_tree KIND TREE OVERLAY...	KIND is debian12 or debian13, with -generic for the kernel of real machines;
+#	debian_tree KIND TREE OVERLAY...	KIND is debian12 or debian13, with -generic for the kernel of real machines,
+#						pios for Debian 12 with the files of Raspberry Pi OS;
+#						-efi for GRUB on EFI, -uboot for u-boot-menu and /boot inside the root;
 #						TREE and TREE.boot are made; each OVERLAY is a folder to copy over it
 #	IMAGE_PLAIN=1		cowfs is installed, and that is all
 #	IMAGE_CONF, IMAGE_CMDLINE, IMAGE_PACKAGES	more for [root] of cowfs.conf, the kernel command line, apt
@@ -20,11 +22,14 @@ debian_packages() {
 	esac
 	case $kind in
 	*-initramfs*) echo "initramfs-tools" ;;
-	debian12*) echo "initramfs-tools" ;;
+	debian12* | pios*) echo "initramfs-tools" ;;
 	*) echo "dracut" ;;
 	esac
 	case $kind in
 	*-grub*) echo "grub-pc" ;;
+	pios*) echo "raspi-firmware fake-hwclock dphys-swapfile dosfstools" ;;
+	*-efi*) echo "grub-efi-amd64-bin grub2-common" ;;
+	*-uboot*) echo "u-boot-menu" ;;
 	esac
 	# shellcheck disable=SC2086 # one each line
 	printf '%s\n' $DEBIAN_PACKAGES ${!libs} ${IMAGE_PACKAGES-}
@@ -62,7 +67,7 @@ debian_tree() {
 	debian_fetch "$kind"
 	rm -rf "$tree" "$tree.boot"
 	rootfs_unpack "$(debian_tar "$kind")" "$tree"
-	debian_settle "$tree"
+	debian_settle "$kind" "$tree"
 	for overlay; do
 		cp -a --no-preserve=ownership "$overlay/." "$tree/"
 	done
@@ -74,6 +79,19 @@ debian_tree() {
 		debian_protect "$tree"
 		debian_initramfs "$tree"
 	fi
+	case $kind in
+	pios*)
+		sed -i 's/root=[^ ]*/root=PARTUUID=c0ffee00-02/' "$tree/boot/firmware/cmdline.txt"
+		cp -r "$tree/boot/firmware" "$tree.boot"
+		rm -r "$tree/boot/firmware"/*
+		return
+		;;
+	*-uboot*)
+		chroot_run "$tree" u-boot-update 2>/dev/null || die "no extlinux.conf"
+		cp -a "$tree/boot" "$tree.boot"
+		return
+		;;
+	esac
 	mv "$tree/boot" "$tree.boot"
 	mkdir "$tree/boot"
 	loader_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
@@ -81,7 +99,7 @@ debian_tree() {
 
 # What an installer would do.
 debian_settle() {
-	local tree=$1 boot=ro,x-cowfs,noatime,nofail
+	local kind=$1 tree=$2 boot=ro,x-cowfs,noatime,nofail
 	[ -z "${IMAGE_PLAIN-}" ] || boot=noatime,nofail
 	echo cowfs >"$tree/etc/hostname"
 	: >"$tree/etc/machine-id"
@@ -91,6 +109,20 @@ debian_settle() {
 		PARTUUID=c0ffee00-02  /      auto  noatime${IMAGE_ROOT_OPTIONS-,discard}  0 1
 		PARTUUID=c0ffee00-01  /boot  ext4  $boot  0 0
 	END
+	case $kind in
+	*-efi* | *-uboot*) small_initramfs "$tree" ;;
+	esac
+	case $kind in
+	*-efi*)
+		mkdir "$tree/boot/efi"
+		echo "PARTUUID=c0ffee00-03  /boot/efi  vfat  umask=0077,nofail  0 0" >>"$tree/etc/fstab"
+		;;
+	pios*) pios_settle "$tree" ;;
+	*-uboot*)
+		sed -i '/ \/boot /d' "$tree/etc/fstab"
+		echo 'U_BOOT_PARAMETERS="ro console='"$(image_console)"' panic=-1"' >>"$tree/etc/default/u-boot"
+		;;
+	esac
 	# one name that the boot loader knows, whatever the version; the newest by the kernel's own postinst
 	printf 'do_symlinks = yes\nlink_in_boot = yes\nno_symlinks = no\n' >"$tree/etc/kernel-img.conf"
 	# shellcheck disable=SC2016 # for the inner shell
@@ -101,6 +133,38 @@ debian_settle() {
 		systemctl -q enable "serial-getty@$0" systemd-networkd
 		systemctl -q mask apt-daily.timer apt-daily-upgrade.timer' "$(image_console)" >/dev/null 2>&1 || die "the tree cannot be set up"
 	printf '[Match]\nName=en* eth*\n[Network]\nDHCP=yes\n' >"$tree/etc/systemd/network/80-dhcp.network"
+}
+
+# For guests that make an initramfs again and again, which takes most of their time.
+small_initramfs() {
+	echo 'MODULES=list' >"$1/etc/initramfs-tools/conf.d/small"
+	printf '%s\n' virtio_pci virtio_blk ext4 >>"$1/etc/initramfs-tools/modules"
+}
+
+# What the image of Raspberry Pi OS has beside Debian's packages. Its firmware loads kernel8.img with initramfs8, on a Pi 5
+# kernel_2712.img with initramfs_2712. The raspi-firmware of Debian is told to leave them alone; it writes config.txt and
+# cmdline.txt.
+pios_settle() {
+	local tree=$1 dir
+	printf '%s\n' 'PARTUUID=c0ffee00-01  /boot/firmware  vfat  defaults          0  2' \
+		'PARTUUID=c0ffee00-02  /               ext4  defaults,noatime  0  1' >"$tree/etc/fstab"
+	printf '%s\n' 'KERNEL=kernel8.img' 'INITRAMFS=no' 'CONSOLES="tty0 ttyAMA0,115200"' >>"$tree/etc/default/raspi-firmware"
+	printf '%s\n' 'camera_auto_detect=1' 'auto_initramfs=1' '[cm4]' 'otg_mode=1' '[cm5]' 'dtoverlay=dwc2,dr_mode=host' '[all]' \
+		>"$tree/etc/default/raspi-firmware-custom"
+	echo 'panic=-1' >"$tree/etc/default/raspi-extra-cmdline"
+	echo 'CONF_SWAPSIZE=16' >"$tree/etc/dphys-swapfile"
+	for dir in kernel/postinst.d initramfs/post-update.d; do
+		cat >"$tree/etc/$dir/z51-pios" <<-'END'
+			#!/bin/sh
+			set -e
+			[ -e "/boot/initrd.img-$1" ] || exit 0
+			for name in 8 _2712; do
+				cp "/boot/vmlinuz-$1" "/boot/firmware/kernel$name.img"
+				cp "/boot/initrd.img-$1" "/boot/firmware/initramfs$name"
+			done
+		END
+		chmod +x "$tree/etc/$dir/z51-pios"
+	done
 }
 
 debian_protect() {

@@ -33,7 +33,7 @@ tell() {
 
 suite_of() {
 	case $1 in
-	debian12*) echo bookworm ;;
+	debian12* | pios*) echo bookworm ;;
 	debian13*) echo trixie ;;
 	*) die "no Debian is called $1" ;;
 	esac
@@ -61,7 +61,7 @@ apt_sources() {
 	security=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
 		awk '$3 == "main" && $2 ~ /-security$/ { print $1; exit }')
 	[ "$main" ] || die "apt knows no mirror of Debian 12 or 13: apt-get update"
-	echo "deb $main $suite main"
+	echo "deb $main $suite ${IMAGE_COMPONENTS:-main}"
 	echo "deb $main $suite-updates main"
 	[ -z "$security" ] || echo "deb $security $suite-security main"
 	[ "$suite" = "$1" ] || echo "deb $main $1 main"
@@ -121,6 +121,8 @@ chroot_run() {
 		cd "$d/dev" && mknod -m 666 null c 1 3 && mknod -m 666 zero c 1 5 && mknod -m 666 full c 1 7 &&
 		mknod -m 666 random c 1 8 && mknod -m 666 urandom c 1 9 && mknod -m 666 tty c 5 0 &&
 		ln -s /proc/self/fd fd && ln -s fd/0 stdin && ln -s fd/1 stdout && ln -s fd/2 stderr || exit 1
+		# hooks of raspi-firmware want a mount there
+		[ ! -d "$d/boot/firmware" ] || mount --bind "$d/boot/firmware" "$d/boot/firmware" || exit 1
 		[ -z "$CHROOT_BIND" ] || { mkdir -p "$d/mnt" && mount --bind "$CHROOT_BIND" "$d/mnt"; } || exit 1
 		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
 			TMPDIR=/tmp chroot "$d" "$@"' sh "$dir" "$@"
@@ -166,7 +168,9 @@ cowfs_tree() {
 # ---- disks ----
 
 # disk_make FILE TREE: a disk with an MBR, GRUB, /boot (ext4, of TREE.boot) and a root file system (of TREE). By variable:
-#	DISK_MIB, BOOT_MIB	sizes
+#	DISK_MIB, BOOT_MIB	sizes; BOOT_MIB=0: /boot is in TREE
+#	BOOT_FS			vfat: the partition of a Raspberry Pi's firmware instead of /boot
+#	EFI_MIB			of a third partition for EFI, with GRUB in it, behind /boot (default: none)
 #	BOOT_START		first sector of /boot (default: at 4 MiB)
 #	ROOT_START		first sector of the root partition (default: right behind /boot)
 #	ROOT_FS			ext4 (default), xfs or f2fs
@@ -175,22 +179,22 @@ cowfs_tree() {
 #	FORMAT_OPTIONS		for cowctl format
 # The root partition has the PARTUUID c0ffee00-02, and if it is ext4 the label "root".
 disk_make() {
-	local file=$1 tree=$2 boot_start=${BOOT_START:-8192} root_start root_sectors log_mib=${LOG_MIB-48} work
-	root_start=${ROOT_START:-$((boot_start + BOOT_MIB * 2048))}
+	local file=$1 tree=$2 boot_start=${BOOT_START:-8192} efi_start root_start root_sectors log_mib=${LOG_MIB-48} work
+	efi_start=$((boot_start + BOOT_MIB * 2048))
+	root_start=${ROOT_START:-$((efi_start + ${EFI_MIB:-0} * 2048))}
 	root_sectors=$(((DISK_MIB * 2048 - root_start) / 8 * 8))
 	work=$(mktemp -d "$BUILD/disk.XXXXXX")
 	rm -f "$file"
 	truncate -s "${DISK_MIB}M" "$file"
-	printf 'label: dos\nlabel-id: 0xc0ffee00\nstart=%d, size=%d, type=83, bootable\nstart=%d, size=%d, type=83\n' \
-		"$boot_start" $((BOOT_MIB * 2048)) "$root_start" "$root_sectors" |
-		sfdisk -q "$file" || die "sfdisk failed"
+	{
+		printf 'label: dos\nlabel-id: 0xc0ffee00\n'
+		[ "$BOOT_MIB" = 0 ] || echo "1 : start=$boot_start, size=$((BOOT_MIB * 2048)), type=$([ "${BOOT_FS-}" = vfat ] && echo c || echo 83), bootable"
+		echo "2 : start=$root_start, size=$root_sectors, type=83$([ "$BOOT_MIB" != 0 ] || echo ', bootable')"
+		[ "${EFI_MIB:-0}" = 0 ] || echo "3 : start=$efi_start, size=$((EFI_MIB * 2048)), type=ef"
+	} | sfdisk -q "$file" || die "sfdisk failed"
 	[ "$(image_arch)" != amd64 ] || grub_put "$file" "$work"
-	truncate -s "${BOOT_MIB}M" "$work/boot"
-	# a small one has a small journal, and that needs small blocks
-	mke2fs -q -F -t ext4 -L boot -b $((BOOT_MIB < 64 ? 1024 : 4096)) -m 0 -J "size=$((BOOT_MIB < 64 ? 1 : 4))" \
-		-E lazy_itable_init=0 -d "$tree.boot" "$work/boot" "${BOOT_MIB}M" ||
-		die "/boot does not fit into $BOOT_MIB MiB"
-	disk_place "$work/boot" "$file" "$boot_start"
+	[ "$BOOT_MIB" = 0 ] || boot_make "$file" "$boot_start" "$tree.boot" "$work/boot"
+	[ "${EFI_MIB:-0}" = 0 ] || efi_make "$file" "$efi_start" "$work"
 	truncate -s $((root_sectors * 512)) "$work/root"
 	root_fs_make "$work/root" "$tree" $((root_sectors / 2048 - log_mib))
 	if [ "$log_mib" -gt 0 ]; then
@@ -199,6 +203,28 @@ disk_make() {
 	fi
 	disk_place "$work/root" "$file" "$root_start"
 	rm -rf "$work"
+}
+
+boot_make() { # FILE SECTOR TREE WORK
+	if [ "${BOOT_FS-}" = vfat ]; then
+		{ mkfs.vfat -C "$4" $((BOOT_MIB * 1024)) >/dev/null && mcopy -s -i "$4" "$3"/* ::; } || die "no firmware partition"
+		disk_place "$4" "$1" "$2"
+		return
+	fi
+	truncate -s "${BOOT_MIB}M" "$4"
+	# a small one has a small journal, and that needs small blocks
+	mke2fs -q -F -t ext4 -L boot -b $((BOOT_MIB < 64 ? 1024 : 4096)) -m 0 -J "size=$((BOOT_MIB < 64 ? 1 : 4))" \
+		-E lazy_itable_init=0 -d "$3" "$4" "${BOOT_MIB}M" ||
+		die "/boot does not fit into $BOOT_MIB MiB"
+	disk_place "$4" "$1" "$2"
+}
+
+efi_make() { # FILE SECTOR WORK
+	grub-mkimage -O x86_64-efi -o "$3/bootx64.efi" -p '(hd0,msdos1)/grub' part_msdos ext2 fat linux normal configfile \
+		serial terminal echo test sleep minicmd || die "grub-mkimage failed"
+	{ mkfs.vfat -C "$3/efi" $((EFI_MIB * 1024)) >/dev/null && mmd -i "$3/efi" ::EFI ::EFI/BOOT &&
+		mcopy -i "$3/efi" "$3/bootx64.efi" ::EFI/BOOT/BOOTX64.EFI; } || die "no partition for EFI"
+	disk_place "$3/efi" "$1" "$2"
 }
 
 # Copies what is not zero to a sector of FILE.

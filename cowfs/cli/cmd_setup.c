@@ -36,7 +36,8 @@ static int find_script(char path[PATH_MAX])
 static int run(const struct options *o, char *what)
 {
 	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json",
-		    swap_off[] = "--swap-off", any_loader[] = "--any-boot-loader", root[] = "--root";
+		    swap_off[] = "--swap-off", any_loader[] = "--any-boot-loader",
+		    root[] = "--root";
 	char path[PATH_MAX], *argv[10];
 	unsigned n = 0;
 	int e = find_script(path);

@@ -138,12 +138,12 @@ static const struct option_spec events_options[] = {
 		OPT_ROOT, "root", "DIR",                                                           \
 			"examine the system below DIR, for tests; implies --dry-run"               \
 	}
-static const struct option_spec setup_options[] = { SETUP_OPTIONS,
-						    { OPT_SWAP_OFF, "swap-off", NULL,
-						      "switch off swap files on the root" },
-						    { OPT_ANY_BOOT_LOADER, "any-boot-loader", NULL,
-						      "go on if the boot loader is unknown" },
-						    COMMON };
+static const struct option_spec setup_options[] = {
+	SETUP_OPTIONS,
+	{ OPT_SWAP_OFF, "swap-off", NULL, "switch off swap files on the root" },
+	{ OPT_ANY_BOOT_LOADER, "any-boot-loader", NULL, "go on if the boot loader is unknown" },
+	COMMON
+};
 static const struct option_spec enable_options[] = { SETUP_OPTIONS, COMMON };
 static const struct option_spec config_options[] = {
 	{ OPT_LIST, "list", NULL, "print the names of the configured volumes" },

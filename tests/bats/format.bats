@@ -35,7 +35,7 @@ fs_sum() {
 
 @test "wrong usage: exit code 2 and the reason" {
 	fails 2 'unknown command frobnicate' frobnicate
-	fails 2 'unknown command comit: did you mean commit\?' comit
+	fails 2 'unknown command cmomit: did you mean commit\?' cmomit
 	fails 2 'unknown command statsu: did you mean status\?' statsu --json
 	fails 2 "unknown command x \(try" x
 	fails 2 'unknown command frobnicate' help frobnicate

@@ -8,7 +8,7 @@
 
 card_make() {
 	local key image
-	key=$(echo "$DISK_MIB $BOOT_MIB $ROOT_FS $ROOT_START $LOG_MIB $JOURNAL_MIB $FORMAT_OPTIONS" | sha256sum | cut -c1-12)
+	key=$(echo "$DISK_MIB $BOOT_MIB ${EFI_MIB:-0} $BOOT_FS $ROOT_FS $ROOT_START $LOG_MIB $JOURNAL_MIB $FORMAT_OPTIONS" | sha256sum | cut -c1-12)
 	image=$DIR/card-$key.img
 	if [ ! -e "$image" ]; then
 		disk_make "$image.new" "$DIR/root"
@@ -26,7 +26,7 @@ data_make() {
 }
 
 part_field() {
-	sfdisk --json "$CARD" | jq ".partitiontable.partitions[1].$1"
+	sfdisk --json "$CARD" | jq ".partitiontable.partitions[] | select(.node | endswith(\"2\")).$1"
 }
 
 card_extract() {
@@ -90,6 +90,39 @@ value() { awk -v n="$1" '$1 == "value" && $2 == n { v = $3 } END { print v }' "$
 
 # ---- the machine ----
 
+# The firmware partition of the card, for mtools
+firmware_part() { echo "$CARD@@$(($(sfdisk --json "$CARD" | jq '.partitiontable.partitions[0].start') * 512))"; }
+
+# What the firmware of a Raspberry Pi 4 does: options of QEMU in ARGS. QEMU gets a device tree that says so.
+pi_firmware() {
+	local part config name
+	part=$(firmware_part)
+	rm -f "$WORK"/pi-*
+	config=$(mtype -i "$part" ::config.txt | tr -d '\r' |
+		awk 'BEGIN { on = 1 } /^\[/ { on = $0 == "[all]" || $0 == "[pi4]"; next } on') || fail "no config.txt"
+	name=$(sed -n 's/^kernel=kernel\(.*\)\.img$/\1/p' <<<"$config")
+	name=${name:-8}
+	mcopy -i "$part" "::kernel$name.img" "$WORK/pi-kernel" || fail "no kernel"
+	ARGS=(-kernel "$WORK/pi-kernel" -append "$(mtype -i "$part" ::cmdline.txt)" -dtb "$WORK/pi-tree")
+	if grep -qx auto_initramfs=1 <<<"$config" && mcopy -i "$part" "::initramfs$name" "$WORK/pi-initramfs"; then
+		ARGS+=(-initrd "$WORK/pi-initramfs")
+	fi
+	qemu-system-aarch64 -machine "virt,dumpdtb=$WORK/pi-tree" -cpu cortex-a53 -m "$MEM" -nodefaults -display none 2>/dev/null
+	fdtput -t s "$WORK/pi-tree" / model 'Raspberry Pi 4 Model B Rev 1.4' || fail "no device tree"
+}
+
+# Waits until TEXT is on the console, then types KEYS there, with the escapes of printf.
+console_type() {
+	local n=$LIMIT
+	until grep -aqF "$1" "$WORK/console-$N"; do
+		kill -0 "$QEMU" 2>/dev/null || { echo "QEMU has ended before '$1'" >&2; return 1; }
+		sleep 0.2
+		n=$((n - 1))
+		[ $((n * 5)) -gt 0 ] || { echo "no '$1' on the console" >&2; return 1; }
+	done
+	"$TOP/tests/vm/type.py" "$WORK/console.sock" "$2"
+}
+
 qmp() { "$TOP/tests/vm/qmp.py" "$SOCK" "$@"; }
 qemu_writes() { qmp writes card; }
 vm_kill() { kill -9 "$QEMU"; }
@@ -98,7 +131,7 @@ vm_kill() { kill -9 "$QEMU"; }
 qemu_machine() {
 	local uboot=/usr/lib/u-boot
 	case $(image_arch) in
-	arm64) echo "qemu-system-aarch64 -machine virt -cpu cortex-a53 ${LOADER:+-bios $uboot/qemu_arm64/u-boot.bin}" ;;
+	arm64) echo "qemu-system-aarch64 -machine virt -cpu cortex-a53 $([ -z "$LOADER" ] || [ "$LOADER" = pi ] || echo "-bios $uboot/qemu_arm64/u-boot.bin")" ;;
 	# a kernel without LPAE reaches no device above 4 GiB
 	armhf) echo "qemu-system-arm -machine virt,highmem=off -cpu cortex-a15 ${LOADER:+-bios $uboot/qemu_arm/u-boot.bin}" ;;
 	riscv64) echo "qemu-system-riscv64 -machine virt" ;;
@@ -111,7 +144,8 @@ qemu_start() {
 	local smp=${COWFS_VM_SMP:-1}
 	local args=(-accel "tcg,thread=$([ "$smp" = 1 ] && echo single || echo multi)" -m "$MEM" -smp "$smp"
 		-nodefaults -no-user-config -display none
-		-no-reboot -serial "file:$WORK/console-$N" -qmp "unix:$SOCK,server=on,wait=off" -device virtio-rng-pci
+		-no-reboot -chardev "socket,id=console,path=$WORK/console.sock,server=on,wait=off,logfile=$WORK/console-$N"
+		-serial chardev:console -qmp "unix:$SOCK,server=on,wait=off" -device virtio-rng-pci
 		-drive "file=$CARD,if=none,id=card,format=raw,discard=unmap${BPS:+,throttling.bps-write=$BPS}"
 		-drive "file=$MARKER,if=none,id=marker,format=raw")
 	[ -z "$DATA_MIB" ] || args+=(-drive "file=$DATA,if=none,id=data,format=raw" -device virtio-blk-pci,drive=data,serial=data)
@@ -121,6 +155,15 @@ qemu_start() {
 	*) fail "no drive is called $DRIVE" ;;
 	esac
 	args+=(-device virtio-blk-pci,drive=marker,serial=marker)
+	case $LOADER in
+	efi)
+		args+=(-drive "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd"
+			-drive "if=pflash,unit=1,format=raw,file=$WORK/efivars")
+		[ -e "$WORK/efivars" ] || cp /usr/share/OVMF/OVMF_VARS.fd "$WORK/efivars"
+		;;
+	pi) pi_firmware && args+=("${ARGS[@]}") ;;
+	uboot) [ ! -e "$DIR/u-boot.rom" ] || args+=(-bios "$DIR/u-boot.rom") ;;
+	esac
 	if [ -z "$LOADER" ]; then
 		args+=(-kernel "$DIR/vmlinuz" -initrd "${INITRD:-$DIR/initrd.img}"
 			-append "root=PARTUUID=c0ffee00-02 ro console=$(image_console) panic=-1 $APPEND")
@@ -128,7 +171,7 @@ qemu_start() {
 	# shellcheck disable=SC2206 # words
 	args+=($DEVICES ${COWFS_VM_QEMU-} "$@")
 	[ -z "$CLOCK" ] || args+=(-rtc "base=$CLOCK")
-	rm -f "$SOCK"
+	rm -f "$SOCK" "$WORK/console.sock"
 	# shellcheck disable=SC2046 # words
 	nice -n 5 $(qemu_machine) "${args[@]}" >"$WORK/qemu-$N" 2>&1 9>&- &
 	QEMU=$!

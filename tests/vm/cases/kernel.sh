@@ -68,7 +68,9 @@ kernel_pack() { # folder of the guest, where to
 		[ ! -e "$root/var/lib/dpkg/info/$package.$script" ] ||
 			cp -p "$root/var/lib/dpkg/info/$package.$script" "$2/pack/DEBIAN/$script"
 	done
-	cp "$1"/root.boot/vmlinuz-* "$1"/root.boot/config-* "$2/pack/boot/"
+	boot=$root/boot
+	[ ! -e "$1/root.boot/vmlinuz" ] || boot=$1/root.boot
+	cp "$boot"/vmlinuz-* "$boot"/config-* "$2/pack/boot/"
 	mkdir -p "$2/pack/usr/lib" "$2/pack/lib"
 	# no link instead of a folder: /lib is one in the guest
 	cp -a "$root/lib/modules" "$2/pack/lib/modules"
