@@ -63,6 +63,7 @@ struct keys {
 	char text[256];
 	const char *key[ROOTOPTS + VOLOPTS];
 	size_t n;
+	struct json_object *volumes; /* of --list --json */
 };
 
 static int take_keys(const struct options *o, struct keys *k)
@@ -98,6 +99,48 @@ static void print_volume(void *ctx, const char *name)
 		puts(name);
 }
 
+static void add_volume(void *ctx, const char *name)
+{
+	const struct keys *k = ctx;
+	struct json_object *o = json_object_new_object();
+
+	json_object_object_add(o, "volume", json_object_new_string(name));
+	for (size_t i = 0; i < k->n; i++)
+		json_object_object_add(o, k->key[i],
+				       json_object_new_string(value_of(k->c, name, k->key[i])));
+	json_object_array_add(k->volumes, o);
+}
+
+static void print_list_json(struct keys *k)
+{
+	struct json_object *o = json_object_new_object();
+
+	k->volumes = json_object_new_array();
+	conf_each_volume(k->c, add_volume, k);
+	json_object_object_add(o, "ok", json_object_new_boolean(true));
+	json_object_object_add(o, "volumes", k->volumes);
+	json_print(o);
+	json_object_put(o);
+}
+
+static void print_key(const struct keys *k, const char *volume, bool json)
+{
+	const char *value = value_of(k->c, volume, k->key[0]);
+	char text[1024];
+	struct jsonw w;
+
+	if (!json) {
+		puts(value);
+		return;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "volume", volume);
+	jsonw_str(&w, k->key[0], value);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+}
+
 static void print_list(struct keys *k)
 {
 	/* no volume and no section has this name: print the settings that apply to every volume */
@@ -111,6 +154,7 @@ int cmd_config(const struct options *o)
 	const char *volume = o->operands ? o->operand[0] : ROOT_NAME;
 	struct keys keys = { .n = 0 };
 	struct conf *c;
+	bool json = has_option(o, OPT_JSON);
 	char why[512];
 	int e, exit = o->value[OPT_KEY] ? take_keys(o, &keys) : EXIT_OK;
 
@@ -120,11 +164,13 @@ int cmd_config(const struct options *o)
 	if (e < 0)
 		return cmd_fail(o, e == -EINVAL ? EXIT_USAGE : EXIT_FAILED, e, "%s", why);
 	keys.c = c;
-	if (has_option(o, OPT_LIST))
+	if (has_option(o, OPT_LIST) && json)
+		print_list_json(&keys);
+	else if (has_option(o, OPT_LIST))
 		print_list(&keys);
 	else if (keys.n)
-		puts(value_of(c, volume, keys.key[0]));
-	else if (has_option(o, OPT_JSON))
+		print_key(&keys, volume, json);
+	else if (json)
 		print_json(c, volume);
 	else
 		print_all(c, volume);

@@ -79,15 +79,21 @@ static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
 
 /* ---- one volume ---- */
 
-static struct json_object *call(struct client *c, const struct request *rq)
+/* Tells that a volume did not answer, on stdout as well with --json. */
+static int tell_failure(const struct options *o, const char *name, const struct failure *err)
+{
+	say(name, err->why);
+	if (has_option(o, OPT_JSON))
+		cmd_failed(o, err);
+	return err->exit;
+}
+
+/* NULL with *err */
+static struct json_object *call(struct client *c, const struct request *rq, struct failure *err)
 {
 	struct last_commit l = { .name = c->name, .next_line_ns = now_ns() + LINE_EVERY_NS };
-	struct failure err;
-	struct json_object *answer = client_call(c, rq, on_event, &l, &err);
 
-	if (!answer)
-		say(c->name, err.why);
-	return answer;
+	return client_call(c, rq, on_event, &l, err);
 }
 
 static int tell(const char *name, struct json_object *answer)
@@ -117,7 +123,8 @@ static int tell(const char *name, struct json_object *answer)
 static void tell_waiting(struct client *c)
 {
 	const struct request ask = { .command = COMMAND_STATUS };
-	struct json_object *status = call(c, &ask);
+	struct failure err;
+	struct json_object *status = call(c, &ask, &err);
 
 	if (json_u64(status, "log_live_blocks"))
 		say(c->name,
@@ -126,26 +133,23 @@ static void tell_waiting(struct client *c)
 	json_object_put(status);
 }
 
-static int last_commit(const char *which, uint64_t within_ns, bool json)
+static int last_commit(const struct options *o, const char *which, uint64_t within_ns)
 {
 	const struct request ask = { .command = COMMAND_STATUS };
 	struct request rq = { .command = COMMAND_COMMIT, .shutdown = true };
 	struct json_object *status, *answer;
 	struct failure err;
 	struct client c;
-	int exit = EXIT_FAILED;
+	int exit;
 
-	if (client_open(&c, which, &err) < 0) {
-		say(which, err.why);
-		return err.exit;
-	}
-	status = call(&c, &ask);
+	if (client_open(&c, which, &err) < 0)
+		return tell_failure(o, which, &err);
+	status = call(&c, &ask, &err);
 	rq.checkpoint = status && (!within_ns || checkpoint_fits(status, within_ns));
-	answer = status ? call(&c, &rq) : NULL;
-	if (answer && json)
+	answer = status ? call(&c, &rq, &err) : NULL;
+	if (answer && has_option(o, OPT_JSON))
 		json_print(answer);
-	if (answer)
-		exit = tell(c.name, answer);
+	exit = answer ? tell(c.name, answer) : tell_failure(o, c.name, &err);
 	if (exit == EXIT_OK && !rq.checkpoint)
 		tell_waiting(&c);
 	json_object_put(answer);
@@ -159,7 +163,6 @@ int cmd_shutdown(const struct options *o)
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	const char *text = o->value[OPT_WITHIN];
 	uint64_t within_ns = 0;
-	bool json = has_option(o, OPT_JSON);
 	int exit = EXIT_OK, e;
 
 	if (text && (parse_duration_ns(text, &within_ns) < 0 || !within_ns))
@@ -168,9 +171,9 @@ int cmd_shutdown(const struct options *o)
 	if (within_ns)
 		set_alarm(within_ns);
 	if (o->operands)
-		return last_commit(o->operand[0], within_ns, json);
+		return last_commit(o, o->operand[0], within_ns);
 	for (size_t i = 0, n = client_volumes(names); i < n; i++) {
-		e = last_commit(names[i], within_ns, json);
+		e = last_commit(o, names[i], within_ns);
 		exit = e ? e : exit;
 	}
 	return exit;

@@ -197,7 +197,8 @@ static void item_extents(const char *label, struct json_object *r, const char *b
 {
 	char note[48];
 
-	snprintf(note, sizeof(note), "in %s extents", with_commas(json_u64(r, extents)));
+	snprintf(note, sizeof(note), "in %s extent%s", with_commas(json_u64(r, extents)),
+		 plural(json_u64(r, extents)));
 	item(label, json_u64(r, blocks), json_u64(r, blocks) ? note : "");
 }
 
@@ -206,6 +207,9 @@ void print_bill(struct json_object *result)
 	struct json_object *r = json_object_object_get(result, "report");
 	struct json_object *q = json_object_object_get(result, "quiesce");
 	const char *about = json_true(r, "estimate") ? "about " : "";
+	uint64_t calls = json_u64(r, "write_calls"), flushes = json_u64(r, "flushes");
+	uint64_t erase_blocks = json_u64(r, "erase_blocks") +
+				json_u64(r, "checkpoint_erase_blocks");
 
 	printf("  %-24s %12s\n", "", "4 KiB blocks");
 	item("dirty", json_u64(r, "dirty_blocks"), "");
@@ -229,10 +233,10 @@ void print_bill(struct json_object *result)
 	item("zero (no payload)", json_u64(r, "zero_blocks"), "");
 	item("log metadata", json_u64(r, "log_metadata_blocks"), "");
 	item("checkpointed", json_u64(r, "checkpoint_blocks"), "");
-	printf("  card: %s%s in %s write calls, %s flushes, %s erase blocks; ", about,
-	       FORMAT_SIZE(json_u64(r, "written_bytes")), with_commas(json_u64(r, "write_calls")),
-	       with_commas(json_u64(r, "flushes")),
-	       with_commas(json_u64(r, "erase_blocks") + json_u64(r, "checkpoint_erase_blocks")));
+	printf("  card: %s%s in %s write call%s, %s flush%s, %s erase block%s; ", about,
+	       FORMAT_SIZE(json_u64(r, "written_bytes")), with_commas(calls), plural(calls),
+	       with_commas(flushes), flushes == 1 ? "" : "es", with_commas(erase_blocks),
+	       plural(erase_blocks));
 	if (*about && json_number(r, "writable_seconds") == 0)
 		puts("its speed is not known yet");
 	else

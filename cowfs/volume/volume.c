@@ -98,9 +98,13 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 			    "overwritten its log: run cowctl format --shrink %s",
 			    v->device, FORMAT_SIZE(fs->size_bytes), FORMAT_SIZE(super->fs_bytes),
 			    v->device);
+	if (r == -ENOENT && v->log_card == v->base)
+		return fail(why, n, r,
+			    "%s: no cowfs log: run cowctl format %s first, or name the device that "
+			    "has the log with --log",
+			    where, v->device);
 	if (r == -ENOENT)
-		return fail(why, n, r, "%s: no cowfs log: run cowctl format %s first", where,
-			    v->device);
+		return fail(why, n, r, "%s: no cowfs log for %s", where, v->device);
 	if (r == -EBADMSG || r == -EUCLEAN)
 		return fail(why, n, -EBADMSG, "%s: both superblocks of the log are damaged", where);
 	if (r == -EPROTONOSUPPORT)

@@ -206,6 +206,7 @@ load lib
 	card_make ext4 100 100
 	base=$CARD
 	cow format "$base" --log "$log"
+	fails 1 "no cowfs log: .*with --log" attach "$base"
 	fails 1 "$base: no cowfs log \(if it is on another device: --log DEVICE\)" check "$base"
 	run -0 cow check "$base" --log "$log"
 	[[ $output == *"at 4.0 MiB of $log"* ]]

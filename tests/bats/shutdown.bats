@@ -161,6 +161,19 @@ protect() {
 	fails 2 'is not a key of cowfs.conf' config --list --key ram,,volatile
 	[ "$(cow config --list --key ram,volatile)" = $'- ram \n- volatile \nroot ram 10%\nroot volatile /tmp' ]
 	[ "$(cow config --list)" = root ]
+	[ "$(cow config --list --json)" = '{"ok":true,"volumes":[{"volume":"root"}]}' ]
+	[ "$(cow config --list --key ram,volatile --json | jq -c .volumes)" = '[{"volume":"root","ram":"10%","volatile":"/tmp"}]' ]
+	[ "$(cow config --key ram --json | jq -r .ram)" = 10% ]
 	echo nonsense >>"$COWFS_CONF"
 	fails 2 'conf:6: ' config --key ram
+}
+
+@test "shutdown --json: an answer for each volume, also for one that is not there" {
+	fails 4 'no volume is attached as nosuch' shutdown nosuch
+	run -4 --separate-stderr cow shutdown nosuch --json
+	[ "$(jq -c '[.ok, .exit]' <<<"$output")" = '[false,4]' ]
+	protect
+	random_file "$MNT/a" 5
+	run -0 --separate-stderr cow shutdown --json
+	[ "$(jq .ok <<<"$output")" = true ]
 }
