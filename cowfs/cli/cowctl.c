@@ -244,8 +244,8 @@ static void usage(FILE *f)
 	}
 	fputs("\nN is the name of a volume, its device, loop device or mount point; it may be "
 	      "omitted when only\none is attached. A DEVICE may be given as UUID=, LABEL=, "
-	      "PARTUUID= or PARTLABEL=.\n'cowctl COMMAND --help' lists the options. Exit codes: "
-	      "0 ok, 1 failed, 2 usage, 3 degraded,\n4 not running.\n",
+	      "PARTUUID= or PARTLABEL=.\n'cowctl COMMAND --help' lists the options.\nExit codes: "
+	      "0 ok, 1 failed, 2 usage, 3 degraded, 4 not running.\n",
 	      f);
 }
 
