@@ -55,7 +55,7 @@ PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell $(PKG_CONFIG) --cflags $(PKGS)))$(PKG
 PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PKGS)))$(PKG_LIBS)
 # what musl lacks of glibc
 MUSL    := $(findstring musl,$(CC) $(shell $(CC) -dumpmachine 2>/dev/null))
-ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem musl) $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
+ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) \
 	     $(if $(filter $(PLATFORM_TIME),$<),,-D_TIME_BITS=64) \
 	     $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
