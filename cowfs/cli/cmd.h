@@ -121,6 +121,8 @@ int overview(void);
 void print_status(struct json_object *status);
 /* prints what a commit wrote: {"report":{},"quiesce":{}} */
 void print_bill(struct json_object *result);
+/* prints what was unusual about it */
+void print_remarks(struct json_object *result);
 
 /* ---- cmd_wear.c ---- */
 

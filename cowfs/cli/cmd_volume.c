@@ -243,6 +243,7 @@ static void print_commit(const struct client *c, const struct options *o,
 		       json_number(r, "duration_seconds"));
 	if (!wrote_nothing(answer) && (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_VERBOSE)))
 		print_bill(answer);
+	print_remarks(answer);
 	print_life_share(answer);
 	if (*remark)
 		printf("  %s\n", remark);
@@ -367,6 +368,7 @@ static void print_detach(const struct client *c, const struct options *o,
 		       with_commas(json_u64(answer, "generation")));
 	if (!wrote_nothing(answer) && has_option(o, OPT_VERBOSE))
 		print_bill(answer);
+	print_remarks(answer);
 }
 
 int cmd_detach(const struct options *o)

@@ -252,6 +252,12 @@ void print_bill(struct json_object *result)
 		       "ms)\n",
 		       json_number(q, "frozen_seconds") * 1e3, json_number(q, "sync_seconds"),
 		       json_number(q, "freeze_seconds") * 1e3);
+}
+
+void print_remarks(struct json_object *result)
+{
+	struct json_object *q = json_object_object_get(result, "quiesce");
+
 	if (json_true(q, "hidden"))
 		printf("  mounted in a mount namespace that is not visible here, kept by %s\n",
 		       *json_text(q, "holder") ? json_text(q, "holder") : "an unknown process");

@@ -84,7 +84,7 @@ in_checkpoint() {
 	jq -e '.code == "EFBIG" and .report.lend_need_blocks > 7000' <<<"$output"
 	mib=$(jq -r .error <<<"$output" | grep -o 'lend [0-9]* MiB' | tr -dc 0-9)
 	lent_file "$mib"
-	run -0 cow commit --lend "$LENT"
+	run -0 cow commit -v --lend "$LENT"
 	[[ $output == *"on the lent device"* ]]
 	[ "$(status_of '.last.report.lent_blocks > 7000')" = true ]
 	# it is home at once, and the room is void
