@@ -353,7 +353,8 @@ static bool count_running(void *ctx, int run_fd, const char *name)
 /* Turns `which` into a name. */
 static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES], struct failure *err)
 {
-	static const char links[] = "/dev/cowfs/"; /* made by udev, and for the root at boot */
+	static const char links[] =
+		"/dev/cowfs/"; /* a link for the root, a way to say it for others */
 	struct running r = { 0 };
 	struct stat st;
 
