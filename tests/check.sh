@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Makes targets one after another and prints how long each took: check.sh MAKE TARGET... [-- TARGET...]
 # Those behind -- run beside the others once the first target is made; their output follows at the end.
-# Stops at the first failure; under make -k it goes on. Ends with 1 if a target failed.
+# Stops at the first failure; under make -k it goes on. Ends with 1 if a target failed, or if COWFS_CHECK_SECONDS (4800) are over:
+# then it ends what runs and names the targets that are left.
 set -u
 make=$1
 shift
@@ -12,7 +13,9 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	shift
 done
 [ $# = 0 ] || shift
-go_on='' failed='' times='' beside='' log='' start=$(date +%s)
+go_on='' failed='' times='' beside='' log='' current='' start=$(date +%s)
+until=${COWFS_CHECK_UNTIL:-$((start + ${COWFS_CHECK_SECONDS:-4800}))}
+export COWFS_CHECK_UNTIL="$until" # those beside end with the others
 # the first word holds the flags of one letter, if there are any
 flags=${MAKEFLAGS-}
 case ${flags%% *} in
@@ -33,18 +36,31 @@ end_beside() {
 	rm -f "$log"
 	beside=''
 }
-trap 'end_beside TERM; exit 1' HUP INT TERM
+trap 'kill -s TERM $current 2>/dev/null; end_beside TERM; exit 1' HUP INT TERM
 
 for target in $targets; do
 	from=$(date +%s)
-	$make --no-print-directory ${jobs:+"$jobs"} "$target" || failed="$failed $target"
+	if [ "$from" -ge "$until" ]; then
+		failed="$failed $target (no time left)"
+		continue
+	fi
+	# in the background, where a trap need not wait for it
+	timeout -k 30 $((until - from)) "$make" --no-print-directory ${jobs:+"$jobs"} "$target" &
+	current=$!
+	wait $current
+	case $? in
+	0) ;;
+	124 | 137) failed="$failed $target (out of time)" ;;
+	*) failed="$failed $target" ;;
+	esac
+	current=''
 	times="$times$(printf '%6d s  %s' $(($(date +%s) - from)) "$target")
 "
 	[ -z "$failed" ] || [ -n "$go_on" ] || break
 	if [ $# -gt 0 ]; then
 		echo "check: beside the following: $*"
 		log=$(mktemp) || exit
-		setsid "$0" "$make" "$@" >"$log" 2>&1 &
+		setsid nice "$0" "$make" "$@" >"$log" 2>&1 &
 		beside=$!
 		shift $#
 	fi

@@ -164,8 +164,7 @@ fuzz-all-run: $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/libfuzzer_%)
 
 check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
-		bats --print-output-on-failure --timing tests/bats
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/run-bats.sh $(or $(BATS),$(wildcard tests/bats/*.bats))
 
 check-kills: all
 	@echo "check-kills: 100 kills of all processes of a daemon in the middle of commits, twice (as root)"
