@@ -44,8 +44,8 @@ for target in $targets; do
 		failed="$failed $target (no time left)"
 		continue
 	fi
-	# in the background, where a trap need not wait for it
-	timeout -k 30 $((until - from)) "$make" --no-print-directory ${jobs:+"$jobs"} "$target" &
+	# in the background, where a trap need not wait for it; with the signals that a terminal would give it
+	env --default-signal timeout -k 30 $((until - from)) "$make" --no-print-directory ${jobs:+"$jobs"} "$target" &
 	current=$!
 	wait $current
 	case $? in

@@ -10,7 +10,7 @@ set -u
 run() {
 	local file=$1 out=$2
 	shift 2
-	timeout -k 20 "${COWFS_BATS_SECONDS:-1200}" unshare --mount --propagation private \
+	env --default-signal timeout -k 20 "${COWFS_BATS_SECONDS:-1200}" unshare --mount --propagation private \
 		bats --tap --timing --print-output-on-failure "$@" "$file" >"$out" 2>&1 </dev/null
 }
 

@@ -8,7 +8,7 @@ set -u
 one() {
 	name=$(basename "$1") out=$2/$(basename "$1") start=$(date +%s%N)
 	# shellcheck disable=SC2086 # words
-	timeout "${COWFS_UNIT_SECONDS:-300}" ${COWFS_UNIT_ALONE-} ${COWFS_EMULATOR-} "$1" >"$out.out" 2>&1
+	env --default-signal timeout "${COWFS_UNIT_SECONDS:-300}" ${COWFS_UNIT_ALONE-} ${COWFS_EMULATOR-} "$1" >"$out.out" 2>&1
 	code=$?
 	took=$((($(date +%s%N) - start) / 100000000))
 	took=$((took / 10)).$((took % 10))
