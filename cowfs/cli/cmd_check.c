@@ -86,8 +86,9 @@ static void print_json(const struct check_report *c)
 	jsonw_str(&w, "shrink", c->shrink_committed ? "committed" : "");
 	jsonw_str(&w, "log_state", log_state_name(r->state));
 	jsonw_bool(&w, "wants_lent", r->wants_lent);
-	jsonw_u64(&w, "generation", r->newest.seq);
-	jsonw_u64(&w, "highest_generation_seen", r->highest_seq);
+	jsonw_u64(&w, "generation", r->newest.ledger.commits);
+	jsonw_u64(&w, "record", r->newest.seq);
+	jsonw_u64(&w, "highest_record_seen", r->highest_seq);
 	jsonw_u64(&w, "time_unix_seconds", r->newest.time_s);
 	jsonw_str(&w, "cause", r->newest.seq ? cause_name(r->newest.cause) : "");
 	jsonw_bool(&w, "unfrozen", r->newest.flags & RECORD_UNFROZEN);
@@ -178,7 +179,7 @@ static void print_text(const struct check_report *c)
 		printf("  %-14s the log was written on another card\n", "note");
 	if (r->newest.seq)
 		printf("  %-14s generation %s, %s, %s (%s)\n", "newest record",
-		       with_commas(r->newest.seq), record_words(r->newest.type),
+		       with_commas(r->newest.ledger.commits), record_words(r->newest.type),
 		       format_time(r->newest.time_s), cause_name(r->newest.cause));
 	if (r->newest.flags & RECORD_UNFROZEN)
 		printf("  %-14s sealed without a freeze: as a power cut would leave it, with a journal to be replayed\n",

@@ -160,6 +160,8 @@ static const struct plain {
 	{ "cowfs_dirty_bytes", "gauge", "Uncommitted changes.", 1, "dirty_blocks", 4096, 0, 0 },
 	{ "cowfs_log_live_bytes", "gauge", "Committed changes that exist in the log only.", 1,
 	  "log_live_blocks", 4096, 0, 0 },
+	{ "cowfs_generation", "gauge", "Number of the newest generation.", 1, "generation", 1, 0,
+	  0 },
 	{ "cowfs_last_commit_timestamp_seconds", "gauge",
 	  "When the newest generation was committed.", 1, "generation_unix_seconds", 1, 0, 0 },
 	{ "cowfs_degraded", "gauge", "1: something needs attention, see cowctl status.", 1,

@@ -22,7 +22,8 @@ static void print_json(const char *device, const struct recover_report *rep, con
 	answer_ok(&w);
 	jsonw_str(&w, "device", device);
 	jsonw_str(&w, "log_state_before", log_state_name(rep->log.state));
-	jsonw_u64(&w, "generation", rep->log.newest.seq);
+	jsonw_u64(&w, "generation", rep->log.newest.ledger.commits);
+	jsonw_u64(&w, "record", rep->log.newest.seq);
 	jsonw_bool(&w, "nothing_to_do", rep->nothing_to_do);
 	jsonw_u64(&w, "home_blocks", rep->home_blks);
 	jsonw_u64(&w, "written_bytes", rep->written_bytes);
@@ -47,7 +48,7 @@ static void print_text(const char *device, const struct recover_report *rep, con
 		printf("%s: the log is retired, and the blocks in it are discarded\n", device);
 	else
 		printf("%s: generation %s is checkpointed and the log is retired\n", device,
-		       with_commas(rep->log.newest.seq));
+		       with_commas(rep->log.newest.ledger.commits));
 	printf("  %s blocks (%s) checkpointed, %s written in total\n", with_commas(rep->home_blks),
 	       FORMAT_SIZE(blk_to_bytes(rep->home_blks)), FORMAT_SIZE(rep->written_bytes));
 	if (rep->unsure)

@@ -180,6 +180,51 @@ static void close_ext(void *image)
 	ext4_close(image);
 }
 
+/* Clears in both superblocks what a thaw changes. */
+static void clear_thawed(uint8_t *sb)
+{
+	static const struct {
+		size_t at, bytes;
+	} field[] = {
+#define FIELD(name)                                                                                \
+	{                                                                                          \
+		offsetof(struct ext2_super_block, name),                                           \
+			sizeof(((struct ext2_super_block *)0)->name)                               \
+	}
+		FIELD(s_wtime),
+		FIELD(s_wtime_hi),
+		FIELD(s_kbytes_written),
+		FIELD(s_checksum),
+		FIELD(s_state),
+		FIELD(s_feature_incompat),
+#undef FIELD
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(field); i++)
+		memset(sb + field[i].at, 0, field[i].bytes);
+}
+
+/* A thaw makes a file system unclean, and with a journal it sets the flag "needs recovery". Neither
+ * is lost if it is the other way round. */
+static bool same_but_thaw_ext(const uint8_t *committed, const uint8_t *now)
+{
+	uint8_t a[COW_BLK_BYTES], b[COW_BLK_BYTES];
+	uint64_t state, incompat;
+
+	memcpy(a, committed, sizeof(a));
+	memcpy(b, now, sizeof(b));
+	state = SB_GET(a + EXT_SB, s_state);
+	incompat = SB_GET(a + EXT_SB, s_feature_incompat);
+	if ((SB_GET(b + EXT_SB, s_state) | EXT2_VALID_FS) != (state | EXT2_VALID_FS) ||
+	    (SB_GET(b + EXT_SB, s_state) & EXT2_VALID_FS & ~state) ||
+	    (SB_GET(b + EXT_SB, s_feature_incompat) & ~(uint64_t)EXT3_FEATURE_INCOMPAT_RECOVER) !=
+		    incompat)
+		return false;
+	clear_thawed(a + EXT_SB);
+	clear_thawed(b + EXT_SB);
+	return !memcmp(a, b, sizeof(a));
+}
+
 static const struct fsimage_ops image = {
 	.open = open_ext,
 	.group = group_ext,
@@ -199,6 +244,7 @@ const struct fs_ops ext_ops = {
 	.image = &image,
 	.counts_on_free = true,
 	.freezes = true,
+	.same_but_thaw = same_but_thaw_ext,
 	.can_shrink = true,
 	.tells_mounts = true,
 	.readonly_options = "ro,noload",

@@ -65,6 +65,8 @@ struct fs_ops {
 	/* commits may rely on image: the log must hold only what changes in place */
 	bool counts_on_free;
 	bool freezes; /* FIFREEZE */
+	/* as fsinfo_same_but_thaw; NULL: the units must be equal */
+	bool (*same_but_thaw)(const uint8_t *committed, const uint8_t *now);
 	/* the image after a power cut is valid at any moment: may be sealed without a freeze */
 	bool crash_safe;
 	/* after an error it is read-only, and it reads a transaction that is not on the device */

@@ -58,6 +58,14 @@ bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk)
 	return false;
 }
 
+bool fsinfo_same_but_thaw(const struct fsinfo *f, const uint8_t *committed, const uint8_t *now)
+{
+	const struct fs_ops *ops = fs_ops(f->kind);
+
+	return ops->same_but_thaw ? ops->same_but_thaw(committed, now)
+				  : !memcmp(committed, now, COW_BLK_BYTES);
+}
+
 const char *fsinfo_refusal(const struct fsinfo *f)
 {
 	const struct fs_ops *ops = fs_ops(f->kind);

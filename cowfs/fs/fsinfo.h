@@ -64,6 +64,11 @@ struct fsinfo {
 /* Does a thaw alone make this unit dirty? */
 bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk);
 /*
+ * Is this unit the one that was committed while frozen, except for what the thaw changed and no
+ * recovery needs (times, counters, that it is in use)? Both: COW_BLK_BYTES of such a unit.
+ */
+bool fsinfo_same_but_thaw(const struct fsinfo *f, const uint8_t *committed, const uint8_t *now);
+/*
  * The reason why a commit of this device alone cannot keep the file system consistent: NULL, or the
  * rest of a sentence that begins with the name of the device and a colon, with what to do. Static.
  * Format, attach and commit refuse such a file system.

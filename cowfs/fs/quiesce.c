@@ -511,15 +511,17 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 {
 	uint64_t begin_ns = now_ns();
 	struct freezer *f = NULL;
+	bool failed = false;
 	int r = !t->no_sync || rep->readonly ? call_stoppable(t, mount_fd, CALL_SYNCFS, seal_ctx)
 					     : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
 	if (has_failed(r, t, rep)) {
 		rep->failed = false; /* the error may be old: the freeze shows */
+		failed = true;
 		r = 0;
 	}
-	if (!r && t->needed && !t->needed(seal_ctx))
+	if (!r && t->needed && !failed && !t->needed(seal_ctx))
 		r = -ENODATA;
 	if (!r && t->stopped)
 		r = wait_for_left(t, &hanging, seal_ctx);

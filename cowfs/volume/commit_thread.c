@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/invariant.h"
+#include "base/io.h"
 #include "base/msg.h"
 #include "base/parse.h"
 #include "fs/fs_ops.h"
@@ -225,18 +226,42 @@ static int explain(struct volume_result *res, int error)
 	return error;
 }
 
-/* Is there more than the changes that every thaw makes? */
+/* A unit that each thaw writes: does it have nothing to commit? */
+static bool same_but_thaw(struct volume *v, uint64_t blk)
+{
+	_cleanup_free_ uint8_t *buf = NULL;
+
+	if (!fsinfo_thaw_writes(&v->fs, blk))
+		return false;
+	buf = io_alloc(2 * COW_BLK_BYTES);
+	return buf && view_read_committed(v->view, blk, 1, buf) == 0 &&
+	       view_read_live(v->view, blk, 1, buf + COW_BLK_BYTES) == 0 &&
+	       fsinfo_same_but_thaw(&v->fs, buf, buf + COW_BLK_BYTES);
+}
+
+/* Is there more than the changes that every thaw makes? A generation that was sealed without a
+ * freeze, or unread, is always replaced. */
 static bool something_changed(void *ctx)
 {
 	struct volume *v = ctx;
 	enum blk_state state;
 
+	if (log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD))
+		return true;
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
 	     blk += blks)
 		for (uint64_t i = 0; i < blks; i++)
-			if (!fsinfo_thaw_writes(&v->fs, blk + i))
+			if (!same_but_thaw(v, blk + i))
 				return true;
 	return false;
+}
+
+/* May this commit end because nothing has changed? Not a detach, whose file system is unmounted.
+ * Not under pressure, when no sync comes first. */
+static bool may_be_needless(struct volume *v, enum commit_cause cause)
+{
+	return (cause == CAUSE_MANUAL || cause == CAUSE_TIMER || cause == CAUSE_SHUTDOWN) &&
+	       !monitor_hurries(v->monitor);
 }
 
 /* If it cannot be frozen, should it be sealed without a freeze? Not for a commit by a user, because
@@ -311,7 +336,8 @@ static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 				    .unfrozen_failed = unfrozen,
 				    .frozen = v->frozen,
 				    .ctx = v->frozen_ctx,
-				    .needed = cause == CAUSE_TIMER ? something_changed : NULL,
+				    .needed = fn == seal && may_be_needless(v, cause) ?
+						      something_changed : NULL,
 				    .stopped = stops ? is_stopped : NULL,
 				    .no_sync = monitor_hurries(v->monitor) };
 	int r;
@@ -689,8 +715,9 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	checkpoint_first(v, rq, res);
 	r = quiesce(v, seal, rq->cause, res);
 	if (r == -ENODATA) {
-		snprintf(res->why, sizeof(res->why), "not committed: nothing has changed");
-		return 0;
+		if (rq->cause == CAUSE_TIMER)
+			snprintf(res->why, sizeof(res->why), "not committed: nothing has changed");
+		return rq->checkpoint ? do_checkpoint(v, rq->cause, 0, false, res) : 0;
 	}
 	if (!v->sealed)
 		return r;
@@ -716,7 +743,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 				 strerror(-r));
 		return r;
 	}
-	res->generation_seq = log_newest(v->log)->seq;
+	res->generation = log_ledger(v->log)->commits;
 	must_go_home = rq->checkpoint || res->report.lent;
 	if (must_go_home || v->always_checkpoint || commit_checkpoint_due(v->log, &due)) {
 		/* the checkpoint reads the blocks from RAM; they are released afterwards */
@@ -732,7 +759,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 			 "generation %llu is committed, but the lent space holds blocks of it "
 			 "that could not be checkpointed (%s): leave it in place and run cowctl "
 			 "commit --checkpoint",
-			 (unsigned long long)res->generation_seq, strerror(-r));
+			 (unsigned long long)res->generation, strerror(-r));
 	if (r < 0 && !must_go_home) {
 		/* the commit itself is valid */
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
@@ -893,7 +920,8 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	}
 	res->report.duration_ns = now_ns() - start_ns;
 	res->time_s = (uint64_t)time(NULL);
-	res->generation_seq = log_newest(v->log)->seq;
+	res->generation = log_ledger(v->log)->commits;
+	res->record_seq = log_newest(v->log)->seq;
 	explain(res, r);
 	tell_lent(v, r, res);
 	if (r == 0 && res->quiesce.stopped && !res->why[0])

@@ -73,7 +73,7 @@ struct volume {
 		uint64_t since_s, noticed_s, agreed_s;
 	} foreign;
 	uint8_t log_id[16];
-	uint64_t newest_seq, newest_s, live_blks, room_blks, capacity_blks;
+	uint64_t generation, newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	unsigned super_trouble;
 	char alarm[400];
 

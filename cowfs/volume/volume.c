@@ -529,6 +529,7 @@ void volume_publish_log(struct volume *v)
 	/* together with the totals, so that a reader gets both of one moment */
 	account_copy_wear(v);
 	log_public_id(v->log, v->log_id); /* the first commit chooses the uuid */
+	v->generation = log_ledger(v->log)->commits;
 	v->newest_seq = log_newest(v->log)->seq;
 	v->newest_s = log_newest(v->log)->time_s;
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
@@ -605,6 +606,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->log_room_blks = v->room_blks;
 	ret->log_capacity_blks = v->capacity_blks;
 	memcpy(ret->log_id, v->log_id, sizeof(ret->log_id));
+	ret->generation = v->generation;
 	ret->newest_seq = v->newest_seq;
 	ret->newest_s = v->newest_s;
 	ret->ledger = v->totals;

@@ -91,7 +91,8 @@ struct volume_result {
 	int error;     /* 0 or -errno */
 	char why[320]; /* on error a sentence for people, or a remark */
 	enum volume_job job;
-	uint64_t generation_seq;
+	uint64_t generation; /* number of the newest commit on the card, from 1; 0: none */
+	uint64_t record_seq; /* of the newest record, which checkpoints advance as well */
 	uint64_t time_s;
 	struct commit_report report;
 	struct quiesce_report quiesce;
@@ -140,8 +141,8 @@ struct volume_status {
 	uint64_t dirty_blks, hole_blks;
 	uint64_t failed_blks; /* part of dirty_blks: left by a failed commit */
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
-	/* newest_s: commit time, by the clock at that time */
-	uint64_t newest_seq, newest_s;
+	/* as in struct volume_result; newest_s: commit time, by the clock at that time */
+	uint64_t generation, newest_seq, newest_s;
 	enum log_state log_state_at_attach;
 	bool base_changed, clone; /* found at attach, see log.h */
 	uint8_t log_id[16];	  /* log_public_id */
@@ -191,7 +192,7 @@ void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret);
  * Discarded blocks are not included. */
 #define VOLUME_CHANGES_RUNS 512
 struct volume_changes {
-	uint64_t newest_seq; /* committed; parts with different values do not belong together */
+	uint64_t generation; /* newest; parts with different values do not belong together */
 	uint64_t next_blk;   /* where the next part begins; 0: this is the last one */
 	uint32_t runs;
 	struct {

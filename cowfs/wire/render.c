@@ -251,7 +251,8 @@ static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
 void render_result(struct jsonw *w, const struct volume_result *r)
 {
 	jsonw_str(w, "job", job_name(r->job));
-	jsonw_u64(w, "generation", r->generation_seq);
+	jsonw_u64(w, "generation", r->generation);
+	jsonw_u64(w, "record", r->record_seq);
 	jsonw_u64(w, "time_unix_seconds", r->time_s);
 	jsonw_str(w, "remark", r->why);
 	jsonw_object(w, "report");
@@ -348,7 +349,8 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "dirty_blocks", s->dirty_blks);
 	jsonw_u64(w, "hole_blocks", s->hole_blks);
 	jsonw_u64(w, "failed_blocks", s->failed_blks);
-	jsonw_u64(w, "generation", s->newest_seq);
+	jsonw_u64(w, "generation", s->generation);
+	jsonw_u64(w, "record", s->newest_seq);
 	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
 	jsonw_str(w, "log_state_at_attach", log_state_name(s->log_state_at_attach));
 	jsonw_u64(w, "log_live_blocks", s->log_live_blks);
@@ -394,7 +396,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 
 void render_changes(struct jsonw *w, const struct volume_changes *v)
 {
-	jsonw_u64(w, "newest_generation", v->newest_seq);
+	jsonw_u64(w, "newest_generation", v->generation);
 	jsonw_u64(w, "next", v->next_blk);
 	jsonw_array(w, "runs");
 	for (uint32_t i = 0; i < v->runs; i++) {

@@ -18,10 +18,10 @@ protect() {
 	protect
 	random_file "$MNT/a" 10
 	run -0 cow commit
-	[[ $output =~ ^"vol: committed "[0-9.]+" MiB as generation 2 in "[0-9.]+" s"$ ]]
+	[[ $output =~ ^"vol: committed "[0-9.]+" MiB as generation 1 in "[0-9.]+" s"$ ]]
 	random_file "$MNT/a" 10
 	run -0 --separate-stderr cow commit -v
-	[[ $output =~ ^"vol: committed "[0-9.]+" MiB as generation 3 in "[0-9.]+" s"$'\n' ]]
+	[[ $output =~ ^"vol: committed "[0-9.]+" MiB as generation 2 in "[0-9.]+" s"$'\n' ]]
 	for key in dirty "skipped, free" "skipped, journal" "skipped, same content" "written in place" \
 		"written to the log" "zero (no payload)" "log metadata" "card: " " write calls, " " flushes, " \
 		"writable for " "file system frozen for "; do
@@ -145,6 +145,59 @@ kill_readers() {
 	run -0 cow commit --json
 	jq -e '.ok and .report.written_bytes == 0' <<<"$output"
 	[ "$(card_written)" -eq "$before" ]
+}
+
+@test "commit: a second one right after the first writes nothing; generations count commits, also after an attach" {
+	local fs before record n
+	for fs in ext4 ext2 xfs btrfs; do
+		IMG=''
+		card_make $fs 400 500
+		cow format "$CARD" >/dev/null
+		attach
+		[ "$(status_of .generation)" = 0 ]
+		mount_volume
+		echo 1 >"$MNT/a"
+		run -0 cow commit
+		[[ $output =~ ^"vol: committed "[0-9.]+" KiB as generation 1 in "|^"vol: committed "[0-9.]+" MiB as generation 1 in " ]]
+		before=$(card_written) record=$(status_of .record)
+		for _ in 1 2; do
+			run -0 cow commit
+			[ "$output" = "vol: nothing to commit, generation 1 is current" ]
+		done
+		[ "$(card_written)" = "$before" ]
+		[ "$(status_of .record)" = "$record" ]
+		# a checkpoint is still done, and is no generation
+		run -0 cow commit --checkpoint --json
+		jq -e '.generation == 1 and .record > '"$record" <<<"$output"
+		before=$(card_written)
+		cow commit --checkpoint
+		cow shutdown
+		[ "$(card_written)" = "$before" ]
+		# the label is in the superblock only, which each thaw writes
+		if [ $fs = ext4 ]; then
+			e2label "$DEV" new
+			run -0 cow commit --json
+			jq -e '.generation == 2 and .report.written_bytes > 0' <<<"$output"
+			run -0 cow commit
+			[ "$output" = "vol: nothing to commit, generation 2 is current" ]
+		fi
+		n=$(status_of .generation)
+		echo 2 >"$MNT/a"
+		cow commit | grep -q "as generation $((n + 1)) "
+		power_cut
+		attach
+		[ "$(status_of .generation)" = $((n + 1)) ]
+		mount_volume
+		[ "$(cat "$MNT/a")" = 2 ]
+		umount_volume
+		n=$(status_of .lifetime.commits)
+		run -0 cow detach
+		[[ $output =~ "as generation $((n + 1))"$ || $output =~ "nothing was written"$ ]]
+		wait_for 20 no_daemons
+		[ "$(cow check --json "$CARD" | jq .generation)" -ge "$n" ]
+		fsck $fs
+		loop_down "$CARD"
+	done
 }
 
 @test "commit --dry-run: writes nothing, and prints what the commit then does" {

@@ -42,7 +42,7 @@ nothing_believed() {
 	local state generation
 	run -0 cow check --json "$CARD"
 	state=$(jq -r .log_state <<<"$output")
-	generation=$(jq -r .generation <<<"$output")
+	generation=$(jq -r .record <<<"$output")
 	[ "$generation" -lt 500 ] # the forged ones are a thousand higher
 	[ "$state" = "$1" ]
 	attach

@@ -41,7 +41,7 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 	usleep(job_ms * 1000);
 	*ret = (struct volume_result){ .job = rq->job,
 				       .error = job_result,
-				       .generation_seq = ++runs };
+				       .generation = ++runs };
 	ret->report.need_blks = 77;
 	if (job_result)
 		snprintf(ret->why, sizeof(ret->why), "the ring cannot hold it");
@@ -55,7 +55,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	*ret = (struct volume_status){ .name = "vol",
 				       .device = "/dev/null",
 				       .loop = "/dev/loop99" };
-	ret->newest_seq = runs;
+	ret->generation = runs;
 	ret->discard_armed = armed;
 }
 
@@ -65,7 +65,7 @@ enum { PRETENDED_BLKS = 2000 };
 void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret)
 {
 	(void)v;
-	*ret = (struct volume_changes){ .newest_seq = 5 };
+	*ret = (struct volume_changes){ .generation = 5 };
 	for (uint64_t blk = first_blk + first_blk % 2; blk < PRETENDED_BLKS; blk += 2) {
 		if (ret->runs == VOLUME_CHANGES_RUNS) {
 			ret->next_blk = blk;
