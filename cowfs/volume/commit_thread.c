@@ -118,6 +118,7 @@ static int seal(void *ctx)
 	int r = view_seal(v->view);
 
 	v->sealed = r == 0;
+	v->past_seal |= v->sealed;
 	return r;
 }
 
@@ -129,7 +130,7 @@ static int no_seal(void *ctx)
 
 static const char UNFREEZABLE[] =
 	"the file system has seen I/O errors and can no longer be frozen: unmount it, then "
-	"commit; everything stays in RAM";
+	"commit; what RAM holds stays there";
 
 static void explain_room(const struct commit_report *rep, char *w, size_t n)
 {
@@ -158,7 +159,16 @@ static void explain_stale(const struct quiesce_report *q, char *w, size_t n)
 		snprintf(w, n, "the card was swapped, or has foreign changes; nothing was written");
 }
 
-static int explain(struct volume_result *res, int error)
+/* Writes that failed because RAM was full, and that no result has reported. */
+static uint64_t lost_writes(const struct volume *v)
+{
+	struct monitor_status m;
+
+	monitor_status(v->monitor, &m);
+	return m.throttle.refused + m.throttle.full_errors - v->lost_known;
+}
+
+static int explain(const struct volume *v, struct volume_result *res, int error)
 {
 	const struct commit_report *rep = &res->report;
 	const struct quiesce_report *q = &res->quiesce;
@@ -217,8 +227,13 @@ static int explain(struct volume_result *res, int error)
 			 invariant_broken() ? invariant_broken() : "of the kernel");
 		break;
 	case -EIO:
-		snprintf(w, n,
-			 "the card reports an error; nothing is lost, everything stays in RAM");
+		if (lost_writes(v) && !v->past_seal)
+			snprintf(w, n,
+				 "RAM is full, so not everything could be flushed; nothing was "
+				 "written, what RAM holds stays there");
+		else
+			snprintf(w, n, "the card reports an error; %severything stays in RAM",
+				 lost_writes(v) ? "" : "nothing is lost, ");
 		break;
 	default:
 		snprintf(w, n, "%s; everything stays in RAM", strerror(-error));
@@ -896,11 +911,27 @@ static void tell_lent(const struct volume *v, int r, struct volume_result *res)
 			 n ? ". And " : "");
 }
 
+/* Programs may not have noticed: most writes fail after the call that made them. */
+static void tell_lost(struct volume *v, int r, struct volume_result *res)
+{
+	uint64_t lost = lost_writes(v);
+	size_t n = strlen(res->why);
+
+	if (!lost || (res->job != JOB_COMMIT && res->job != JOB_DETACH) || v->discard_armed)
+		return;
+	snprintf(res->why + n, sizeof(res->why) - n,
+		 "%s%llu write%s failed because RAM was full: the data is lost", n ? ". And " : "",
+		 (unsigned long long)lost, lost == 1 ? "" : "s");
+	if (r == 0)
+		v->lost_known += lost;
+}
+
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	uint64_t start_ns = now_ns();
 	int r;
 
+	v->past_seal = false;
 	log_need_reader(v->log, !goes_on_unread(rq));
 	switch (rq->job) {
 	case JOB_COMMIT:
@@ -922,8 +953,9 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->time_s = (uint64_t)time(NULL);
 	res->generation = log_ledger(v->log)->commits;
 	res->record_seq = log_newest(v->log)->seq;
-	explain(res, r);
+	explain(v, res, r);
 	tell_lent(v, r, res);
+	tell_lost(v, r, res);
 	if (r == 0 && res->quiesce.stopped && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "sealed without a freeze, as a power cut would leave it: the log is full "

@@ -161,6 +161,32 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	fsck ext4
 }
 
+# A program that does not call fsync never hears of it.
+@test "pressure=fail: a commit and a detach say that writes failed, and never that nothing is lost" {
+	card_make ext2 200 250 -b 4096
+	cow format "$CARD"
+	attach --ram 32M --pressure fail
+	dd if=/dev/zero of="$DEV" bs=1M count=60 seek=20 status=none
+	run -0 cow commit
+	[[ $output == *$'\n'"  "*" writes failed because RAM was full: the data is lost" ]]
+	run -0 cow commit
+	[[ $output == "vol: nothing to commit, generation "*" is current" ]]
+	dd if=/dev/zero of="$DEV" bs=1M count=60 seek=20 status=none
+	run -0 cow detach
+	[[ $output == "vol: detached, "*" writes failed because RAM was full: the data is lost" ]]
+	wait_for 20 no_daemons
+	card_make ext2 200 250 -b 4096
+	cow format "$CARD"
+	attach --ram 32M --pressure fail
+	mount_volume
+	dd if=/dev/zero of="$MNT/a" bs=1M count=60 status=none || true
+	run cow commit
+	# an ext2 may have seen the errors itself
+	[[ $output == *"writes failed because RAM was full: the data is lost" ]]
+	[[ $output != *"nothing is lost"* && $output != *"everything stays"* && $output != *"card reports"* ]]
+	detach --discard
+}
+
 @test "discard armed: pressure does not commit" {
 	local before
 	volume 320
