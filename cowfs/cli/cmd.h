@@ -60,6 +60,7 @@ enum cmd_option {
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
 
+int cmd_card(const struct options *o);
 int cmd_format(const struct options *o);
 int cmd_attach(const struct options *o);
 int cmd_detach(const struct options *o);
@@ -111,6 +112,11 @@ int cmd_write_file(const struct options *o, const char *path, const char *text,
 
 /* ---- cmd_brief.c ---- */
 
+/*
+ * The status from the daemon; for users without that permission from its file. The caller puts it.
+ * NULL: it does not answer.
+ */
+struct json_object *fresh_status(const char *name);
 /* status --brief. Returns the exit code. */
 int status_brief(void);
 /* cowctl without a command: the same, and what to do next. Returns the exit code. */

@@ -78,8 +78,7 @@ static void next_for(struct json_object *s, const char *which)
 	}
 }
 
-/* From the daemon; for users without that permission from its file. NULL: it does not answer. */
-static struct json_object *fresh_status(const char *name)
+struct json_object *fresh_status(const char *name)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
 	struct json_object *s;

@@ -170,6 +170,9 @@ static const struct command {
 	int (*run)(const struct options *o);
 	const struct option_spec *options;
 } commands[] = {
+	{ "card", "DEVICE", "show what a device is, and the commands that protect it",
+	  "Reads only. DEVICE may also be an image file, a mount point or a volume.", cmd_card,
+	  common_options },
 	{ "format", "DEVICE", "write an empty log into the space behind the file system",
 	  "Without --shrink the file system is not touched. DEVICE must not be mounted.",
 	  cmd_format, format_options },

@@ -167,6 +167,11 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 	/* the file system covers the old log and owns its blocks: nothing can be lost */
 	if (e == -ENOENT || e == -ESTALE)
 		return 0;
+	if (e == 0 && f->super.state == SUPER_PENDING && opt->dry_run)
+		return failure_set(fail, EXIT_FAILED, -EINPROGRESS,
+				   "%s: a shrink was interrupted after its commit: run cowctl "
+				   "format --shrink %s again",
+				   f->device, f->device);
 	if (e == 0 && f->super.state == SUPER_PENDING)
 		return finish_shrink(opt, f, ret, fail);
 	if (e == 0 && opt->over)
@@ -266,7 +271,8 @@ static bool has_room(const struct offline *f, uint64_t log_bytes)
 static int look(const struct format_options *opt, struct offline *f, struct format_report *ret,
 		struct failure *fail)
 {
-	int e = offline_open(f, opt->device, opt->log_device, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE,
+	unsigned flags = BLOCKDEV_ALLOW_FILE | (opt->dry_run ? BLOCKDEV_RDONLY : BLOCKDEV_EXCL);
+	int e = offline_open(f, opt->device, opt->log_device, flags,
 			     opt->erase_block_bytes, fail);
 
 	if (e == 0)
@@ -287,7 +293,7 @@ static int format(const struct format_options *opt, struct offline *f, struct fo
 {
 	int e = look(opt, f, ret, fail);
 
-	if (e == 0 && opt->shrink && !ret->shrunk && !has_room(f, opt->log_bytes)) {
+	if (e == 0 && opt->shrink && !opt->dry_run && !ret->shrunk && !has_room(f, opt->log_bytes)) {
 		e = shrink_with_tools(f, opt, &ret->shrink, fail);
 		ret->shrunk = e == 0;
 	}
@@ -297,7 +303,7 @@ static int format(const struct format_options *opt, struct offline *f, struct fo
 		ret->super = ret->shrink.super;
 	} else {
 		e = plan(opt, f, &ret->super, fail);
-		if (e == 0)
+		if (e == 0 && !opt->dry_run)
 			e = write_log(f, &ret->super, fail);
 	}
 	ret->fs = f->fs;

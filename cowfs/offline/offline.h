@@ -63,6 +63,8 @@ struct format_options {
 	 * device. Signals and PATH: see shrink_tools.h
 	 */
 	bool shrink;
+	/* only plan: writes nothing, and the device may be in use */
+	bool dry_run;
 	/* upper limit of the journal of a smaller file system; 0: 16 MiB */
 	uint64_t journal_bytes;
 	commit_progress *progress; /* of a shrink; NULL: none */
@@ -77,6 +79,7 @@ struct format_report {
 	uint64_t written_bytes;
 };
 
+/* -ENOSPC: no room, which shrink makes in a file system that can_shrink. */
 int offline_format(const struct format_options *opt, struct format_report *ret,
 		   struct failure *fail) MUST_CHECK;
 

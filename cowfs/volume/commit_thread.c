@@ -255,13 +255,14 @@ static bool same_but_thaw(struct volume *v, uint64_t blk)
 }
 
 /* Is there more than the changes that every thaw makes? A generation that was sealed without a
- * freeze, or unread, is always replaced. */
+ * freeze, or unread, is always replaced, and lent space is given back. */
 static bool something_changed(void *ctx)
 {
 	struct volume *v = ctx;
 	enum blk_state state;
 
-	if (log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD))
+	if (log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
+	    log_lent_needed(v->log))
 		return true;
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
 	     blk += blks)
@@ -955,7 +956,6 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->record_seq = log_newest(v->log)->seq;
 	explain(v, res, r);
 	tell_lent(v, r, res);
-	tell_lost(v, r, res);
 	if (r == 0 && res->quiesce.stopped && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "sealed without a freeze, as a power cut would leave it: the log is full "
@@ -975,6 +975,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 			 "committed, but the metadata was not checked (%s): check the file system "
 			 "(e2fsck)",
 			 FSINFO_DIED);
+	tell_lost(v, r, res);
 	if (rq->job == JOB_DRY_RUN) {
 		monitor_stage(v->monitor, STAGE_IDLE);
 	} else {
