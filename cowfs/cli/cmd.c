@@ -55,6 +55,21 @@ void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64
 	progress_show(ctx, phase_name(phase), blk_to_bytes(done_blks), blk_to_bytes(total_blks));
 }
 
+static void report_written(const struct options *o, const char *path, size_t len)
+{
+	char text[4096 + 256];
+	struct jsonw w;
+
+	if (!has_option(o, OPT_JSON))
+		return;
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "output", path);
+	jsonw_u64(&w, "output_bytes", len);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+}
+
 int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len)
 {
 	char temp[4096];
@@ -79,8 +94,10 @@ int cmd_write_file(const struct options *o, const char *path, const char *text, 
 		e = e ? e : -errno;
 	if (e == 0 && rename(temp, path) < 0)
 		e = -errno;
-	if (e == 0)
+	if (e == 0) {
+		report_written(o, path, len);
 		return EXIT_OK;
+	}
 	unlink(temp);
 	return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", path, strerrordesc_np(-e));
 }

@@ -501,7 +501,7 @@ int cmd_card(const struct options *o)
 	s.json = json_object_new_object();
 	s.commands = json_object_new_array();
 	json_object_object_add(s.json, "ok", json_object_new_boolean(true));
-	add_u64(s.json, "schema", 1);
+	add_u64(s.json, "schema", JSON_SCHEMA);
 	survey(&s);
 	json_object_object_add(s.json, "commands", s.commands);
 	if (has_option(o, OPT_JSON))

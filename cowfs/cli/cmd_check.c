@@ -69,6 +69,7 @@ static void print_json(const struct check_report *c)
 	jsonw_init(&w, text, sizeof(text));
 	jsonw_object(&w, NULL);
 	jsonw_bool(&w, "ok", c->verdict == CHECK_GOOD);
+	jsonw_u64(&w, "schema", JSON_SCHEMA);
 	jsonw_str(&w, "verdict", verdict_names[c->verdict]);
 	jsonw_str(&w, "device", c->device);
 	jsonw_str(&w, "log_device", c->log_device);

@@ -118,6 +118,7 @@ static void print_list_json(struct keys *k)
 	k->volumes = json_object_new_array();
 	conf_each_volume(k->c, add_volume, k);
 	json_object_object_add(o, "ok", json_object_new_boolean(true));
+	json_object_object_add(o, "schema", json_object_new_uint64(JSON_SCHEMA));
 	json_object_object_add(o, "volumes", k->volumes);
 	json_print(o);
 	json_object_put(o);

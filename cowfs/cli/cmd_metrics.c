@@ -284,9 +284,9 @@ int cmd_metrics(const struct options *o)
 	int exit = EXIT_OK;
 	char *text = NULL;
 
-	if (has_option(o, OPT_JSON))
+	if (has_option(o, OPT_JSON) && !has_option(o, OPT_OUTPUT))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"metrics have their own format; use wear --json");
+				"--json needs --output FILE; wear --json has the figures");
 	for (size_t i = 0; i < n; i++) {
 		int e = gather(&m, o, o->operands ? o->operand[0] : names[i]);
 

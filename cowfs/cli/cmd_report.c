@@ -9,8 +9,6 @@
 
 #include "wear/report.h"
 
-enum { SCHEMA = 1 };
-
 /* Reads a document that was written elsewhere or earlier. */
 static int read_document(const struct options *o, const char *path, struct json_object **ret)
 {
@@ -21,12 +19,12 @@ static int read_document(const struct options *o, const char *path, struct json_
 	if (!wear && !std && access(path, R_OK) < 0)
 		return cmd_fail(o, EXIT_FAILED, -errno, "%s cannot be read: %s", path,
 				strerrordesc_np(errno));
-	if (!json_true(wear, "ok") || json_u64(wear, "schema") != SCHEMA ||
+	if (!json_true(wear, "ok") || json_u64(wear, "schema") != JSON_SCHEMA ||
 	    !json_object_is_type(json_object_object_get(wear, "totals"), json_type_object)) {
 		json_object_put(wear);
 		return cmd_fail(o, EXIT_FAILED, -EINVAL,
 				"%s is not what 'cowctl wear --json' prints (schema %d)",
-				std ? "standard input" : path, SCHEMA);
+				std ? "standard input" : path, JSON_SCHEMA);
 	}
 	*ret = wear;
 	return EXIT_OK;
@@ -54,9 +52,9 @@ int cmd_report(const struct options *o)
 	size_t bytes;
 	int exit;
 
-	if (has_option(o, OPT_JSON))
+	if (std && has_option(o, OPT_JSON))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"report makes a page; use wear --json in programs");
+				"--json needs --output FILE; wear --json has the figures");
 	if (std && isatty(STDOUT_FILENO))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"report prints a page of HTML: name a file with --output FILE");

@@ -16,7 +16,7 @@
 #include "wear/projection.h"
 #include "wire/render.h"
 
-enum { SCHEMA = 1, TRIES = 5, HOTTEST = 10 };
+enum { TRIES = 5, HOTTEST = 10 };
 
 /* ---- the parts ---- */
 
@@ -262,7 +262,6 @@ static void derive(const struct options *o, struct json_object *wear)
 
 	json_object_object_del(wear, "stamp");
 	json_object_object_del(wear, "next");
-	json_object_object_add(wear, "schema", json_object_new_uint64(SCHEMA));
 	json_object_object_add(wear, "generated_unix_seconds",
 			       json_object_new_uint64((uint64_t)time(NULL)));
 	add_ratios(wear);

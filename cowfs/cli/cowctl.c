@@ -262,40 +262,6 @@ static void command_help(const struct command *c)
 	options_help(stdout, c->options);
 }
 
-static int cmd_help(const struct options *o)
-{
-	const struct command *c;
-
-	if (!o->operands) {
-		usage(stdout);
-		return EXIT_OK;
-	}
-	c = find(o->operand[0]);
-	if (!c)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s", o->operand[0]);
-	command_help(c);
-	return EXIT_OK;
-}
-
-static int cmd_version(const struct options *o)
-{
-	char text[256];
-	struct jsonw w;
-
-	if (!has_option(o, OPT_JSON)) {
-		puts("cowfs " COWFS_VERSION);
-		return EXIT_OK;
-	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "version", COWFS_VERSION);
-	jsonw_u64(&w, "protocol", PROTO_VERSION);
-	jsonw_u64(&w, "log_format", LOG_FORMAT_VERSION);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
-	return EXIT_OK;
-}
-
 /* Letters to insert, remove or replace; words longer than a command are not compared. */
 static unsigned edits_between(const char *a, const char *b)
 {
@@ -336,6 +302,77 @@ static const struct command *find_similar(const char *name)
 	return best;
 }
 
+static int unknown_command(const struct options *o, const char *name)
+{
+	const struct command *c = find_similar(name);
+
+	if (c)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s: did you mean %s?",
+				name, c->name);
+	return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s (try 'cowctl --help')", name);
+}
+
+/* c: with its options; NULL: all commands. */
+static void help_json(const struct command *c)
+{
+	char text[16 * KIB];
+	struct jsonw w;
+
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_array(&w, c ? "options" : "commands");
+	for (const struct option_spec *s = c ? c->options : NULL; s && s->name; s++) {
+		jsonw_object(&w, NULL);
+		jsonw_str(&w, "name", s->name);
+		jsonw_str(&w, "argument", s->arg ? s->arg : "");
+		jsonw_str(&w, "help", s->help);
+		jsonw_end(&w);
+	}
+	for (size_t i = 0; !c && i < ARRAY_SIZE(commands); i++) {
+		jsonw_object(&w, NULL);
+		jsonw_str(&w, "name", commands[i].name);
+		jsonw_str(&w, "operand", commands[i].operand ? commands[i].operand : "");
+		jsonw_str(&w, "help", commands[i].summary);
+		jsonw_end(&w);
+	}
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+}
+
+static int cmd_help(const struct options *o)
+{
+	const struct command *c = NULL;
+
+	if (o->operands && !(c = find(o->operand[0])))
+		return unknown_command(o, o->operand[0]);
+	if (has_option(o, OPT_JSON))
+		help_json(c);
+	else if (c)
+		command_help(c);
+	else
+		usage(stdout);
+	return EXIT_OK;
+}
+
+static int cmd_version(const struct options *o)
+{
+	char text[256];
+	struct jsonw w;
+
+	if (!has_option(o, OPT_JSON)) {
+		puts("cowfs " COWFS_VERSION);
+		return EXIT_OK;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "version", COWFS_VERSION);
+	jsonw_u64(&w, "protocol", PROTO_VERSION);
+	jsonw_u64(&w, "log_format", LOG_FORMAT_VERSION);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+	return EXIT_OK;
+}
+
 /* UUID=..., LABEL=..., PARTUUID=..., PARTLABEL=...: the device instead. 0, or -ENODEV: none has it. */
 static int resolve_tag(const char **operand)
 {
@@ -358,14 +395,24 @@ static bool operands_fit(const struct command *c, const struct options *o)
 	return o->operands == 1 || (o->operands == 0 && c->operand[0] == '[');
 }
 
+/* For an error before the options are known: --json anywhere counts. */
+static void take_json(int argc, char **argv, struct options *o)
+{
+	for (int i = 0; i < argc; i++)
+		if (!strcmp(argv[i], "--json"))
+			o->value[OPT_JSON] = "";
+}
+
 static int run(const struct command *c, int argc, char **argv)
 {
 	struct options o = { 0 };
 	char why[256];
 
-	if (options_parse(argc, argv, c->options, &o, why, sizeof(why)) < 0)
+	if (options_parse(argc, argv, c->options, &o, why, sizeof(why)) < 0) {
+		take_json(argc, argv, &o);
 		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: %s (try 'cowctl %s --help')", c->name,
 				why, c->name);
+	}
 	if (has_option(&o, OPT_HELP)) {
 		command_help(c);
 		return EXIT_OK;
@@ -382,20 +429,13 @@ static int run(const struct command *c, int argc, char **argv)
 	return c->run(&o);
 }
 
-/* A mistyped name gets the nearest one. With --json among the arguments in JSON. */
+/* With --json among the arguments in JSON. */
 static int unknown(int argc, char **argv)
 {
-	const struct command *c = find_similar(argv[0]);
 	struct options o = { 0 };
 
-	for (int i = 1; i < argc; i++)
-		if (!strcmp(argv[i], "--json"))
-			o.value[OPT_JSON] = "";
-	if (c)
-		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "unknown command %s: did you mean %s?",
-				argv[0], c->name);
-	return cmd_fail(&o, EXIT_USAGE, -EINVAL, "unknown command %s (try 'cowctl --help')",
-			argv[0]);
+	take_json(argc, argv, &o);
+	return unknown_command(&o, argv[0]);
 }
 
 int main(int argc, char **argv)

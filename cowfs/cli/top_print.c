@@ -9,7 +9,7 @@
 #include "base/clean.h"
 #include "base/parse.h"
 
-enum { SCHEMA = 1, COLUMNS = 80 };
+enum { COLUMNS = 80 };
 
 static const char *const kind_names[OWNER_KINDS] = {
 	[OWNER_FILE] = "file",	       [OWNER_DIRECTORY] = "directory",
@@ -215,7 +215,6 @@ static void render_head(struct jsonw *w, const struct picture *p)
 	static const char *const copied[] = { "name", "device", "loop", "mountpoint", "fs_type" };
 
 	answer_ok(w);
-	jsonw_u64(w, "schema", SCHEMA);
 	for (size_t i = 0; i < ARRAY_SIZE(copied); i++)
 		jsonw_str(w, copied[i], json_raw(p->now->status, copied[i]));
 	jsonw_u64(w, "newest_generation", p->now->generation_seq);

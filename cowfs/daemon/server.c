@@ -36,7 +36,7 @@ static void publish(struct server *s)
 	size_t len;
 
 	volume_get_status(s->p.volume, &s->status);
-	jsonw_object(&w, NULL);
+	answer_ok(&w);
 	render_status(&w, &s->status);
 	len = jsonw_finish(&w);
 	if (!len || (len == s->published_bytes && !memcmp(s->text, s->published, len)))

@@ -362,6 +362,7 @@ void answer_ok(struct jsonw *w)
 {
 	jsonw_object(w, NULL);
 	jsonw_bool(w, "ok", true);
+	jsonw_u64(w, "schema", JSON_SCHEMA);
 }
 
 void answer_error(struct jsonw *w, int error, enum exit_code exit, const char *why)
@@ -370,6 +371,7 @@ void answer_error(struct jsonw *w, int error, enum exit_code exit, const char *w
 
 	jsonw_object(w, NULL);
 	jsonw_bool(w, "ok", false);
+	jsonw_u64(w, "schema", JSON_SCHEMA);
 	jsonw_str(w, "error",
 		  why && *why		    ? why
 		  : strerrordesc_np(-error) ? strerrordesc_np(-error)

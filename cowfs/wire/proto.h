@@ -69,6 +69,11 @@ int request_parse(const char *line, size_t len_bytes, struct request *ret, char 
 		  size_t why_bytes) MUST_CHECK;
 /* Writes the line of a request. Returns its length, 0 if buf is too small. */
 size_t request_render(const struct request *rq, char *buf, size_t size_bytes);
+/*
+ * Every document of JSON has it as "schema". It changes when a field changes its meaning, not when
+ * fields are added. An error has "error", "code" (the name of the errno) and "exit" as well.
+ */
+#define JSON_SCHEMA 1
 /* Opens the answer. The caller adds fields and finishes it. error is -errno. */
 void answer_ok(struct jsonw *w);
 void answer_error(struct jsonw *w, int error, enum exit_code exit, const char *why);

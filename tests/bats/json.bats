@@ -1,0 +1,123 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# One convention for --json: each line of standard output is an object with "ok" and "schema", an error has "error", "code"
+# and "exit" as well, and standard error is empty.
+# bats file_tags=commands
+
+load lib
+
+# json CODE ARGUMENT...: every line is such an object; --json is added behind
+json() {
+	local code=$1
+	shift
+	run --separate-stderr cow "$@" --json
+	echo "cowctl $* --json: exit $status, $output, stderr: $stderr"
+	[ "$status" = "$code" ] || return
+	jq -se 'length > 0 and all(type == "object" and (.ok | type == "boolean") and (.schema | type == "number"))' <<<"$output" >/dev/null || return
+	[ "$code" = 0 ] || [ "$code" = 3 ] ||
+		jq -e --argjson c "$code" '.ok == false and .exit == $c and (.error | length > 0) and (.code | test("^E[A-Z0-9]+$"))' <<<"$output" >/dev/null
+}
+
+# no text besides
+quiet() {
+	[ -z "$stderr" ]
+}
+
+# every command of the help, so that a new one is noticed
+commands() {
+	cow help --json | jq -r '.commands[].name' | sort
+}
+
+@test "json: every command, bad use" {
+	local c
+	for c in $(commands); do
+		json 2 "$c" --nonsense
+		quiet
+		json 2 "$c" one two three
+		quiet
+	done
+	for c in $(cow help --json | jq -r '.commands[] | select(.operand == "DEVICE") | .name'); do
+		json 2 "$c"
+		quiet
+		json 1 "$c" "$T/missing"
+		quiet
+	done
+	for c in detach status commit top wear discard hold release; do
+		json 4 "$c" nosuch
+		quiet
+		json 4 "$c"
+		quiet
+	done
+	json 4 shutdown nosuch # its lines on standard error are for the console
+	json 4 metrics nosuch --output "$T/out"
+	quiet
+	[ ! -e "$T/out" ]
+	json 2 metrics
+	json 2 report
+	json 4 report nosuch --output "$T/out"
+	json 1 report --from "$T/missing" --output "$T/out"
+	json 2 nosuch
+	json 2 comit
+	[[ $output == *"did you mean commit?"* ]]
+	json 2 help nosuch
+	json 2 help comit
+	[[ $output == *"did you mean commit?"* ]]
+	json 2 config --key nosuch
+	json 2 commit --flash slc
+	json 2 commit --lend x --dry-run
+	json 2 hold --for ever
+	json 2 detach --commit --discard
+	json 2 status --brief
+	quiet
+}
+
+@test "json: every command, good use" {
+	local covered
+	COWFS_CONF=$T/conf
+	export COWFS_CONF
+	printf '[data]\nram = 64M\n' >"$COWFS_CONF"
+	covered="boot enable disable setup recover grow events shutdown"
+	json 0 help
+	json 0 help commit
+	json 0 version
+	json 0 config
+	json 0 config --list
+	json 0 config --list --key ram
+	json 0 config --key ram data
+	covered+=" help version config"
+	card_make ext4 100 150
+	json 0 card "$CARD"
+	json 0 format "$CARD"
+	json 0 check "$CARD"
+	json 0 attach "$CARD" --name vol
+	DEV=$(jq -r .loop <<<"$output") NAME=vol
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	mount_volume
+	echo 1 >"$MNT/a"
+	sync -f "$MNT"
+	json 0 commit --dry-run
+	json 0 top
+	json 0 commit
+	json 0 commit
+	json 0 status
+	json 0 wear
+	json 0 report --output "$T/page.html"
+	[ "$(jq .output_bytes <<<"$output")" = "$(stat -c %s "$T/page.html")" ]
+	json 0 metrics --output "$T/prom"
+	json 0 hold
+	json 0 release
+	json 0 discard
+	json 0 discard --undo
+	json 0 events --once || [ "$status" = 0 ] # nothing to report: no line
+	json 0 shutdown
+	jq -e .schema "$COWFS_RUNDIR/vol/status.json"
+	umount_volume
+	json 0 detach
+	wait_for 20 no_daemons
+	json 0 grow "$CARD"
+	json 0 recover "$CARD"
+	covered+=" card format check attach commit top status wear report metrics hold release discard detach"
+	# the rest is in boot.bats and setup.bats
+	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
+}
