@@ -151,6 +151,7 @@ static void start_child(const struct arguments *a, struct ready *ret)
 	}
 	pid = fork();
 	if (pid == 0) {
+		setpgid(0, 0); /* Ctrl-C is for the program that waits */
 		close(fds[0]);
 		fcntl(fds[1], F_SETFD, 0);
 		child(a, fds[1]);
@@ -221,6 +222,7 @@ static int systemctl_start(const char *name)
 	snprintf(unit, sizeof(unit), "cowfs@%s.service", name);
 	pid = fork();
 	if (pid == 0) {
+		setpgid(0, 0); /* Ctrl-C is for the program that waits */
 		null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 		for (int fd = 0; fd < 3; fd++)
 			/* it only refers to the journal; our message says more */

@@ -110,6 +110,16 @@ void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64
 int cmd_write_file(const struct options *o, const char *path, const char *text,
 		   size_t len) MUST_CHECK;
 
+/* ---- interrupt.c: Ctrl-C while something goes on that it does not end ---- */
+
+/*
+ * What goes on, and what the next Ctrl-C does, as a line with its end. nth: 1 for the first signal.
+ * *ret_end: the program ends now, by the signal. Runs in a signal handler.
+ */
+typedef const char *interrupt_fn(unsigned nth, bool *ret_end);
+void interrupt_begin(interrupt_fn *fn);
+void interrupt_end(void);
+
 /* ---- cmd_brief.c ---- */
 
 /*

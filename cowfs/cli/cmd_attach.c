@@ -25,6 +25,14 @@ static void report(const struct options *o, const struct ready *r)
 		fputs(text, stdout);
 }
 
+static const char *explain_interrupt(unsigned nth, bool *ret_end)
+{
+	*ret_end = nth > 1;
+	return nth > 1 ? "cowctl: not waiting any longer; see cowctl status\n"
+		       : "cowctl: the daemon starts, and writes nothing to the card. Ctrl-C again: do "
+			 "not wait for it; the volume may be attached then\n";
+}
+
 int cmd_attach(const struct options *o)
 {
 	struct volopts opt;
@@ -33,7 +41,9 @@ int cmd_attach(const struct options *o)
 
 	if (volopts_of_command(o, &opt, why, sizeof(why)) < 0)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s", why);
+	interrupt_begin(explain_interrupt);
 	launch_volume(o->operand[0], &opt, 0, &r);
+	interrupt_end();
 	if (r.exit != EXIT_OK)
 		return cmd_fail(o, r.exit, r.error, "%s", r.why);
 	report(o, &r);

@@ -3,6 +3,7 @@
 #include "cli/cmd.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -154,6 +155,23 @@ static void print_json(const struct format_options *opt, const struct format_rep
 		fputs(text, stdout);
 }
 
+static struct format_stop stop;
+
+static const char *explain_interrupt(unsigned nth, bool *ret_end)
+{
+	(void)ret_end;
+	if (stop.committing)
+		return "cowctl: the smaller file system is being committed, which cannot be stopped. "
+		       "A power cut is safe: the same command then goes on\n";
+	if (nth == 1)
+		return "cowctl: nothing is written to the card before the commit. Ctrl-C again: stop "
+		       "now\n";
+	stop.wanted = true;
+	if (stop.program)
+		kill(stop.program, SIGTERM);
+	return "cowctl: stopping; nothing is written to the card\n";
+}
+
 int cmd_format(const struct options *o)
 {
 	struct progress progress;
@@ -162,6 +180,7 @@ int cmd_format(const struct options *o)
 		.log_device = o->value[OPT_LOG],
 		.over = has_option(o, OPT_FORCE) ? FORMAT_OVER_ALL : FORMAT_OVER_NOTHING,
 		.shrink = has_option(o, OPT_SHRINK),
+		.stop = &stop,
 		.progress = cmd_progress,
 		.progress_ctx = &progress,
 	};
@@ -171,9 +190,12 @@ int cmd_format(const struct options *o)
 
 	if (exit != EXIT_OK)
 		return exit;
+	if (opt.shrink)
+		interrupt_begin(explain_interrupt);
 	progress_start(&progress);
 	e = offline_format(&opt, &report, &fail);
 	progress_end(&progress);
+	interrupt_end();
 	if (e < 0)
 		return cmd_failed(o, &fail);
 	if (has_option(o, OPT_JSON))

@@ -32,6 +32,14 @@ static int explain(const struct options *o, struct json_object *answer)
 	return exit >= EXIT_FAILED && exit <= EXIT_NOT_RUNNING ? (int)exit : EXIT_FAILED;
 }
 
+static const char *explain_interrupt(unsigned nth, bool *ret_end)
+{
+	*ret_end = nth > 1;
+	return nth > 1 ? "cowctl: not waiting any longer; the daemon goes on, see cowctl status\n"
+		       : "cowctl: the daemon goes on with it, and the card is safe at any moment. "
+			 "Ctrl-C again: do not wait for its end\n";
+}
+
 /*
  * Opens, sends the request, reports a failure. EXIT_OK with the answer, which the caller puts. c
  * stays open.
@@ -53,9 +61,12 @@ static int ask(struct client *c, const struct options *o, const struct request *
 		return exit;
 	}
 	c->pass_fd = lent_fd;
+	if (rq->command == COMMAND_COMMIT || rq->command == COMMAND_DETACH)
+		interrupt_begin(explain_interrupt);
 	progress_start(&progress);
 	answer = client_call(c, rq, progress_event, &progress, &err);
 	progress_end(&progress);
+	interrupt_end();
 	if (!answer) {
 		client_close(c);
 		return cmd_failed(o, &err);

@@ -52,6 +52,13 @@ enum format_over {
 	FORMAT_OVER_ALL,     /* also over signatures of other formats */
 };
 
+/* For a signal handler of the caller: where a shrink is, and how to stop it before its commit. */
+struct format_stop {
+	_Atomic bool committing; /* too late, and safe against power cuts */
+	_Atomic bool wanted;	 /* set it, and end the program */
+	_Atomic pid_t program;	 /* 0: none runs */
+};
+
 struct format_options {
 	const char *device, *log_device;
 	uint64_t log_bytes;	    /* 0: the default */
@@ -63,6 +70,7 @@ struct format_options {
 	 * device. Signals and PATH: see shrink_tools.h
 	 */
 	bool shrink;
+	struct format_stop *stop; /* NULL: none, and SIGINT is ignored */
 	/* only plan: writes nothing, and the device may be in use */
 	bool dry_run;
 	/* upper limit of the journal of a smaller file system; 0: 16 MiB */

@@ -47,6 +47,17 @@ static void keep_output(const struct session *s)
 	s->fail->said[n > 0 ? n : 0] = '\0';
 }
 
+static bool is_stopped(const struct session *s)
+{
+	return s->opt->stop && s->opt->stop->wanted;
+}
+
+static int explain_stopped(const struct session *s)
+{
+	return failure_set(s->fail, EXIT_FAILED, -ECANCELED,
+			   "%s: stopped; nothing was written to it", s->f->device);
+}
+
 /* Returns the exit code of the program, or -errno. */
 static int spawn(struct session *s, char *const *argv)
 {
@@ -64,15 +75,21 @@ static int spawn(struct session *s, char *const *argv)
 	posix_spawn_file_actions_adddup2(&files, s->said_fd, 2);
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigdefault(&attr, &all);
-	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
 	e = posix_spawnp(&pid, argv[0], &files, &attr, argv, environ);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attr);
 	if (e)
 		return -e;
+	if (s->opt->stop)
+		s->opt->stop->program = pid;
+	if (is_stopped(s))
+		kill(pid, SIGTERM); /* the handler may not have seen it */
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
 			return -errno;
+	if (s->opt->stop)
+		s->opt->stop->program = 0;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -EINTR;
 }
 
@@ -87,6 +104,8 @@ static int tool(struct session *s, const char *what, const char *name, const cha
 	snprintf(prog, sizeof(prog), "%s", name);
 	snprintf(opt, sizeof(opt), "%s", option);
 	e = spawn(s, argv);
+	if (is_stopped(s))
+		return explain_stopped(s);
 	if (e == 0)
 		return 0;
 	if (e == -ENOENT)
@@ -240,6 +259,10 @@ static int commit(struct session *s, struct shrink_report *rep)
 	struct fsinfo fs;
 	int e = view_seal(s->view);
 
+	if (s->opt->stop)
+		s->opt->stop->committing = true; /* before the last look, as the handler has it */
+	if (is_stopped(s))
+		return explain_stopped(s);
 	if (e == 0)
 		e = fsinfo_probe(&r, &fs);
 	if (e < 0)
@@ -275,12 +298,12 @@ static int check_fs(const struct offline *f, uint64_t fs_bytes, struct failure *
 	return 0;
 }
 
-static void ignore_signals(void)
+static void ignore_signals(bool int_too)
 {
-	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };
+	static const int signals[] = { SIGTERM, SIGHUP, SIGPIPE, SIGINT };
 
 	/* an interrupted program fails, and this process then ends in order */
-	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+	for (size_t i = 0; i < ARRAY_SIZE(signals) - !int_too; i++)
 		(void)signal(signals[i], SIG_IGN);
 	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
 }
@@ -295,7 +318,7 @@ int shrink_with_tools(struct offline *f, const struct format_options *opt,
 
 	if (e < 0)
 		return e;
-	ignore_signals();
+	ignore_signals(!opt->stop);
 	e = start_session(&s);
 	if (e == 0)
 		e = run_tools(&s, fs_bytes);

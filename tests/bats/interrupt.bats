@@ -1,0 +1,132 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# Ctrl-C: what goes on is said, and a second one stops what can be stopped. The line of the progress in a narrow terminal.
+# bats file_tags=commands
+
+load lib
+
+protect() {
+	card_make ext4 200 250 -J size=8
+	cow format "$CARD"
+	with_shim attach
+	mount_volume
+}
+
+# A command in the background that does not ignore SIGINT, as a shell's job would. Its messages: $T/said
+start() {
+	: >"$T/said"
+	background env --default-signal=INT timeout -k 5 60 env --default-signal=INT "$@" >"$T/out" 2>"$T/said"
+	# the child of timeout gets the signal
+	wait_for 10 pgrep -P "$BG" >/dev/null
+	CHILD=$(pgrep -P "$BG")
+}
+
+interrupt() { # WHAT IT SAYS
+	kill -INT "$CHILD"
+	wait_for 10 grep -q "$1" "$T/said"
+}
+
+job() { [ "$(status_of .progress.job)" = "$1" ]; }
+
+@test "interrupt: a commit goes on in the daemon; the second one ends the wait" {
+	protect
+	random_file "$MNT/a" 30
+	eio slow 60
+	start "$COWFS_BUILD/cowctl" commit
+	wait_for 10 job commit
+	interrupt 'the daemon goes on with it, and the card is safe'
+	kill -0 "$CHILD"
+	interrupt 'not waiting any longer'
+	status=0
+	wait "$BG" || status=$?
+	[ "$status" = 130 ]
+	[ ! -s "$T/out" ]
+	eio off
+	wait_for 20 job null
+	[ "$(status_of '[.last.ok, .generation] | @csv')" = true,1 ]
+	# one is no reason to end
+	random_file "$MNT/a" 30
+	eio slow 60
+	start "$COWFS_BUILD/cowctl" commit
+	wait_for 10 job commit
+	interrupt 'the daemon goes on with it, and the card is safe'
+	eio off
+	wait "$BG"
+	grep -q 'as generation 2 in' "$T/out"
+	detach
+	fsck ext4
+}
+
+# Programs that take as long as wanted, in front of those of e2fsprogs; the shrink uses only the system's folders.
+slow_tool() {
+	printf '#!/bin/sh\necho $$ >"%s"\nexec sleep 100\n' "$T/tool" >"$T/slow"
+	chmod +x "$T/slow"
+	mount --bind "$T/slow" "$(PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v resize2fs)"
+}
+
+@test "interrupt: format --shrink stops before its commit, and has written nothing" {
+	local before
+	card_make ext4 100 100 -J size=8
+	before=$(image_sum)
+	# another mount namespace: the machine keeps its resize2fs
+	slow_tool
+	start "$COWFS_BUILD/cowctl" format --shrink "$CARD"
+	wait_for 20 [ -s "$T/tool" ]
+	interrupt 'nothing is written to the card before the commit'
+	kill -0 "$(cat "$T/tool")"
+	interrupt 'stopping'
+	status=0
+	wait "$BG" || status=$?
+	umount "$(PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v resize2fs)"
+	[ "$status" = 1 ]
+	grep -q "$CARD: stopped; nothing was written to it" "$T/said"
+	[ "$(image_sum)" = "$before" ]
+	[ "$(blockdev --getro "$CARD")" = 0 ]
+	cow format --shrink "$CARD"
+	fsck ext4
+}
+
+# cowctl starts the daemon that lies beside it; this one takes its time.
+@test "interrupt: attach; the daemon starts all the same" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	mkdir "$T/bin"
+	cp "$COWFS_BUILD/cowctl" "$T/bin/"
+	printf '#!/bin/sh\ntouch "%s/started"\nwhile [ ! -e "%s/go" ]; do sleep 0.1; done\nexec "%s/cowfs" "$@"\n' "$T" "$T" "$COWFS_BUILD" >"$T/bin/cowfs"
+	chmod +x "$T/bin/cowfs"
+	start "$T/bin/cowctl" attach "$CARD" --name vol
+	wait_for 10 [ -e "$T/started" ]
+	interrupt 'the daemon starts, and writes nothing to the card'
+	interrupt 'not waiting any longer'
+	status=0
+	wait "$BG" || status=$?
+	[ "$status" = 130 ]
+	touch "$T/go"
+	wait_for 20 cow status vol >/dev/null
+	NAME=vol DEV=$(status_of .loop)
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	detach
+}
+
+@test "progress: it fits a narrow terminal" {
+	local columns
+	protect
+	for columns in 30 60; do
+		random_file "$MNT/a" 40
+		eio slow 60
+		TERM=xterm timeout 60 script -q -e -c "stty cols $columns; $COWFS_BUILD/cowctl commit 2>&1 >$T/out" "$T/typescript" >/dev/null
+		eio off
+		python3 - "$T/typescript" $columns <<-'END'
+			import re, sys
+			lines = re.split(rb"\r|\n", open(sys.argv[1], "rb").read())
+			shown = [l.replace(b"\x1b[K", b"") for l in lines if l.endswith(b"\x1b[K") and len(l) > 3]
+			assert shown, lines
+			assert max(map(len, shown)) < int(sys.argv[2]), shown
+			for l in shown:
+			    for p in re.findall(rb"(\d+) %", l):
+			        assert int(p) <= 100, l
+		END
+	done
+	detach
+}
