@@ -235,9 +235,13 @@ $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 
 programs: $(PROGS) $(HELPERS) $(if $(SIM),$(CARDSIM))
 
+FOLDERS = $(sort $(sbindir) $(if $(SIM),$(bindir)) $(mountdir) $(patsubst %,$(mandir)/man%,1 5 7 8) $(docdir) $(libdir) \
+	$(if $(UNITS),$(unitdir)) $(bashdir) /etc/cowfs $(foreach f,$(SHIP),$(patsubst %/,%,$(dir $(word 2,$(subst :, ,$f))))))
+
+# Below a DESTDIR every folder is ours. Elsewhere those that were missing are noted, for uninstall.
 install: programs
-	install -d $(DESTDIR)$(sbindir) $(if $(SIM),$(DESTDIR)$(bindir)) $(DESTDIR)$(mountdir) $(patsubst %,$(DESTDIR)$(mandir)/man%,1 5 7 8) \
-		$(DESTDIR)$(docdir) $(if $(UNITS),$(DESTDIR)$(unitdir)) $(DESTDIR)$(bashdir) $(DESTDIR)/etc/cowfs
+	new=$$([ -n "$(DESTDIR)" ] || for d in $(FOLDERS); do while [ ! -d "$$d" ]; do echo "$$d" && d=$${d%/*}; done; done); \
+	install -d $(addprefix $(DESTDIR),$(FOLDERS)) && { [ -z "$$new" ] || echo "$$new" >>$(libdir)/folders; }
 	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
 	$(if $(SIM),install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(CARDSIM) $(DESTDIR)$(bindir)/)
 	for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
@@ -247,7 +251,7 @@ install: programs
 	install -m 644 systemd/cowfs.conf.example $(DESTDIR)$(docdir)/
 	install -m 644 cowfs/cli/completion.bash $(DESTDIR)$(bashdir)/cowctl
 	$(if $(SIM),install -m 644 cowfs/sim/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim)
-	for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; install -d $(DESTDIR)$${to%/*} && \
+	for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; \
 		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
 	for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
 		chmod 644 $(DESTDIR)$(unitdir)/$${u##*/} || exit 1; done
@@ -259,7 +263,11 @@ uninstall:
 		$(DESTDIR)$(mandir)/man8/umount.cowfs.8 $(DESTDIR)$(docdir)/cowfs.conf.example $(DESTDIR)$(bashdir)/cowctl $(DESTDIR)$(bashdir)/cowfs-cardsim \
 		$(UNITS:systemd/%=$(DESTDIR)$(unitdir)/%) \
 		$(foreach f,$(SHIP),$(DESTDIR)$(word 2,$(subst :, ,$f)))
-	-rmdir $(DESTDIR)$(docdir) $(DESTDIR)$(libdir) $(DESTDIR)$(dracutdir) $(DESTDIR)$(busyboxdir) $(DESTDIR)$(prefix)/share/cowfs $(DESTDIR)/etc/cowfs 2>/dev/null
+	if [ -n "$(DESTDIR)" ]; then \
+		cd $(DESTDIR) && for d in $(FOLDERS:/%=%); do rmdir -p "$$d" || :; done; \
+	elif [ -e $(libdir)/folders ]; then \
+		new=$$(sort -ru $(libdir)/folders) && rm $(libdir)/folders && for d in $$new; do rmdir "$$d" || :; done; \
+	fi 2>/dev/null
 
 # ---- Debian packages ----
 

@@ -244,6 +244,11 @@ static void print_commit(const struct client *c, const struct options *o,
 	if (wrote_nothing(answer))
 		printf("%s: nothing to commit, generation %s is current\n", c->name,
 		       with_commas(json_u64(answer, "generation")));
+	else if (!json_u64(r, "dirty_blocks") && !json_u64(r, "hole_blocks"))
+		printf("%s: nothing to commit, generation %s is current; %s %s written home\n",
+		       c->name, with_commas(json_u64(answer, "generation")),
+		       FORMAT_SIZE(blk_to_bytes(json_u64(r, "checkpoint_blocks"))),
+		       has_option(o, OPT_DRY_RUN) ? "would be" : "were");
 	else if (has_option(o, OPT_DRY_RUN))
 		printf("%s: a commit now would write, on top of generation %s:\n", c->name,
 		       with_commas(json_u64(answer, "generation")));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* cowfs-cardsim: a simulated flash card for any file system, and the profiles of real cards. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -538,6 +539,20 @@ static int take_option(struct start *s, int o)
 	return EXIT_OK;
 }
 
+/* A second card would lie over the first one, and over files that someone wants to see. */
+static int refuse_folder(const struct start *s)
+{
+	DIR *d = opendir(s->dir_path);
+	bool empty = true;
+
+	if (!d)
+		return complain(EXIT_FAILED, "%s: %s", s->dir, strerror(errno));
+	for (struct dirent *e; empty && (e = readdir(d));)
+		empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+	closedir(d);
+	return empty ? 0 : complain(EXIT_FAILED, "%s: is not empty (a running card? cowfs-cardsim stop %s)", s->dir, s->dir);
+}
+
 static int start(int argc, char **argv)
 {
 	struct start s = { .cache_bytes = CACHE_BYTES, .seed = 1, .ready_fd = -1 };
@@ -560,6 +575,9 @@ static int start(int argc, char **argv)
 		return complain(EXIT_USAGE, "SIZE is from 1M to 1024G, not '%s'", argv[optind + 1]);
 	if (!realpath(s.dir, s.dir_path))
 		return complain(EXIT_FAILED, "%s: %s", s.dir, strerror(errno));
+	o = refuse_folder(&s);
+	if (o)
+		return o;
 	if (s.image && absolute(s.image, s.image_path) < 0)
 		return complain(EXIT_FAILED, "%s: the name is too long", s.image);
 	s.fs.real_time = s.real_time;

@@ -352,8 +352,7 @@ static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 				    .unfrozen_failed = unfrozen,
 				    .frozen = v->frozen,
 				    .ctx = v->frozen_ctx,
-				    .needed = fn == seal && may_be_needless(v, cause) ?
-						      something_changed : NULL,
+				    .needed = may_be_needless(v, cause) ? something_changed : NULL,
 				    .stopped = stops ? is_stopped : NULL,
 				    .no_sync = monitor_hurries(v->monitor) };
 	int r;
@@ -825,6 +824,12 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 	struct log_index *ix = NULL;
 	int r = quiesce(v, no_seal, rq->cause, res);
 
+	if (r == -ENODATA) {
+		res->report.estimate = true;
+		res->report.checkpoint = rq->checkpoint ? waiting_blks(v) : 0;
+		res->report.written_bytes = blk_to_bytes(res->report.checkpoint);
+		return 0;
+	}
 	if (r == 0)
 		r = run_commit(v, rq, goes_on_unread(rq), res, &ix);
 	log_index_unref(ix);

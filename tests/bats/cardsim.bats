@@ -28,6 +28,19 @@ field() { SIM stat --json "$C" | jq -er ".$1"; }
 put() { head -c 4096 /dev/zero | tr '\0' "$2" | dd of="$C/card" bs=4096 seek="$1" conv="notrunc${3:+,$3}" status=none; }
 letter() { dd if="$C/card" bs=4096 skip="$1" count=1 status=none | tr -d '\0' | head -c 1; }
 
+@test "a folder that is not empty, or has a card, is refused" {
+	SIM x-slow-4g 8M "$C"
+	run -1 SIM x-slow-4g 8M "$C"
+	[[ $output == *"$C: is not empty (a running card? cowfs-cardsim stop $C)" ]]
+	[ "$(grep -cF " $C " /proc/self/mountinfo)" = 1 ]
+	SIM stop "$C"
+	touch "$C/file"
+	run -1 SIM x-slow-4g 8M "$C"
+	[[ $output == *"is not empty"* ]]
+	rm "$C/file"
+	run -1 SIM x-slow-4g 8M "$T/missing"
+}
+
 @test "list and show: every profile, and where its numbers come from" {
 	local p n=0
 	run -0 SIM list

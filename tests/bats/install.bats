@@ -38,7 +38,8 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 	[ "$(readlink "$T/dest/sbin/mount.cowfs")" = /usr/local/sbin/mount.cowfs ]
 	[ "$(readlink "$T/dest/sbin/umount.cowfs")" = /usr/local/sbin/umount.cowfs ]
 	run -0 make -C "$(top)" -s uninstall DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
-	[ -z "$(find "$T/dest" ! -type d)" ]
+	# nor a folder
+	[ -z "$(find "$T/dest" -mindepth 1)" ]
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/usr" B="$COWFS_BUILD"
 	"$T/usr/usr/sbin/mount.cowfs" -V
 	[ ! -e "$T/usr/sbin" ]

@@ -159,7 +159,7 @@ protect() {
 	fails 2 'is not a key of cowfs.conf' config --list --key ram,,volatile
 	[ "$(cow config --list --key ram,volatile)" = $'- ram \n- volatile \nroot ram 10%\nroot volatile /tmp' ]
 	[ "$(cow config --list)" = root ]
-	[ "$(cow config --list --json)" = '{"ok":true,"volumes":[{"volume":"root"}]}' ]
+	[ "$(cow config --list --json)" = '{"ok":true,"schema":1,"volumes":[{"volume":"root"}]}' ]
 	[ "$(cow config --list --key ram,volatile --json | jq -c .volumes)" = '[{"volume":"root","ram":"10%","volatile":"/tmp"}]' ]
 	[ "$(cow config --key ram --json | jq -r .ram)" = 10% ]
 	echo nonsense >>"$COWFS_CONF"
