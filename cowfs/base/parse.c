@@ -154,3 +154,9 @@ char *format_size(uint64_t bytes, char *buf, size_t size_bytes)
 		 (unsigned long long)(tenths % 10), units[u]);
 	return buf;
 }
+
+char *format_mib(uint64_t bytes, char *buf, size_t size_bytes)
+{
+	snprintf(buf, size_bytes, "%llu MiB", (unsigned long long)(bytes / MIB));
+	return buf;
+}

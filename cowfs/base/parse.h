@@ -18,5 +18,8 @@ int parse_u64(const char *s, uint64_t *ret) MUST_CHECK;
 /* Writes "12.3 MiB" to buf and returns buf; one decimal, binary units */
 char *format_size(uint64_t bytes, char *buf, size_t size_bytes);
 #define FORMAT_SIZE(bytes) format_size((bytes), (char[24]){ 0 }, 24)
+/* Whole MiB, for sizes that a reader compares: "1900 MiB" */
+char *format_mib(uint64_t bytes, char *buf, size_t size_bytes);
+#define FORMAT_MIB(bytes) format_mib((bytes), (char[24]){ 0 }, 24)
 
 #endif

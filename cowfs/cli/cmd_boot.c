@@ -306,7 +306,7 @@ static int recover(struct boot *b)
 	progress_end(&progress);
 	if (e == 0)
 		say(MSG_NOTICE, "%s: generation %s is checkpointed, %s blocks written", b->device,
-		    with_commas(rep.log.newest.seq), with_commas(rep.home_blks));
+		    with_commas(rep.log.newest.ledger.commits), with_commas(rep.home_blks));
 	return e;
 }
 
@@ -377,7 +377,7 @@ static int shrink(struct boot *b)
 		cmd_show_said(&b->fail);
 	else
 		say(MSG_NOTICE, "%s: the file system now has %s, was %s; an empty log was written",
-		    b->device, FORMAT_SIZE(rep.super.fs_bytes), FORMAT_SIZE(rep.fs.size_bytes));
+		    b->device, FORMAT_MIB(rep.super.fs_bytes), FORMAT_MIB(rep.fs.size_bytes));
 	return e;
 }
 

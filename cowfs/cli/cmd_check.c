@@ -188,7 +188,8 @@ static void print_text(const struct check_report *c)
 	if (r->newest.flags & RECORD_UNREAD)
 		printf("  %-14s its metadata was not checked: %s\n", "", FSINFO_DIED);
 	if (r->newest.seq)
-		printf("  %-14s %s blocks%s\n", "not checkpointed", with_commas(blocks),
+		printf("  %-14s %s block%s%s\n", "not checkpointed", with_commas(blocks),
+		       plural(blocks),
 		       blocks ? " exist in the log only: an attach serves them, 'cowctl recover' "
 				"checkpoints them"
 			      : "");

@@ -116,9 +116,10 @@ static void print_text(const struct format_options *opt, const struct format_rep
 
 	if (r->shrunk) {
 		printf("%s: the file system was shrunk to %s, was %s\n", opt->device,
-		       FORMAT_SIZE(r->super.fs_bytes), FORMAT_SIZE(r->fs.size_bytes));
-		printf("  %-14s %s blocks in place, %s through a log of %s; %s written in all\n",
-		       "commit", with_commas(c->direct), with_commas(c->logged + c->zero),
+		       FORMAT_MIB(r->super.fs_bytes), FORMAT_MIB(r->fs.size_bytes));
+		printf("  %-14s %s block%s in place, %s through a log of %s; %s written in all\n",
+		       "commit", with_commas(c->direct), plural(c->direct),
+		       with_commas(c->logged + c->zero),
 		       FORMAT_SIZE(r->shrink.ring_bytes), FORMAT_SIZE(r->written_bytes));
 	}
 	print_log(opt, r);

@@ -36,8 +36,8 @@ static void print_text(const char *device, const char *log_device, const struct 
 		       log_device, FORMAT_SIZE(rep->old_bytes));
 		return;
 	}
-	printf("%s: the log now covers %s, was %s\n", log_device, FORMAT_SIZE(rep->bytes),
-	       FORMAT_SIZE(rep->old_bytes));
+	printf("%s: the log now covers %s, was %s\n", log_device, FORMAT_MIB(rep->bytes),
+	       FORMAT_MIB(rep->old_bytes));
 	if (s->external) {
 		printf("  the volume has %s: attach it and enlarge its file system\n",
 		       FORMAT_SIZE(s->fs_bytes));

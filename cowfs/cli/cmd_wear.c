@@ -129,6 +129,7 @@ static struct json_object *from_card(struct offline *f)
 	v.device_bytes = f->base->geo.size_bytes;
 	v.eb_source = f->super.eb_source;
 	v.log_state = f->report.state;
+	v.clone = f->report.clone;
 	v.last_s = f->report.newest.time_s;
 	v.ledger = f->report.ledger;
 	v.ledger.table_losses = log_ledger(f->log)->table_losses; /* includes this time */

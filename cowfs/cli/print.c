@@ -54,10 +54,11 @@ static void print_ram(struct json_object *s)
 
 	row("RAM", "%s of %s (%u %%)", FORMAT_SIZE(used), FORMAT_SIZE(limit),
 	    limit ? (unsigned)(used * 100 / limit) : 0);
-	row("dirty", "%s blocks, %s", with_commas(json_u64(s, "dirty_blocks")),
-	    size_of(json_u64(s, "dirty_blocks")));
+	row("dirty", "%s block%s, %s", with_commas(json_u64(s, "dirty_blocks")),
+	    plural(json_u64(s, "dirty_blocks")), size_of(json_u64(s, "dirty_blocks")));
 	if (holes)
-		row("", "%s discarded blocks (take no RAM)", with_commas(holes));
+		row("", "%s discarded block%s (no RAM needed)", with_commas(holes),
+		    plural(holes));
 	if (failed)
 		row("", "%s of them kept from a commit that failed", with_commas(failed));
 	if (json_true(s, "discard_armed"))
@@ -98,7 +99,7 @@ static void print_last(struct json_object *last)
 		    json_text(last, "remark"));
 		return;
 	}
-	row("last commit", "%s: %s written, %s direct and %s logged blocks, %.2f s%s%s",
+	row("last commit", "%s: %s written, blocks: %s direct, %s logged; %.2f s%s%s",
 	    format_time(json_u64(last, "time_unix_seconds")),
 	    FORMAT_SIZE(json_u64(report, "written_bytes")),
 	    with_commas(json_u64(report, "direct_blocks")),
@@ -116,8 +117,8 @@ static void print_log(struct json_object *s)
 
 	row("generation", "%s", with_commas(json_u64(s, "generation")));
 	print_last(json_object_object_get(s, "last"));
-	row("log", "%s blocks (%s) not checkpointed, space for %s, for %s after a checkpoint",
-	    with_commas(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),
+	row("log", "%s block%s (%s) not checkpointed, space for %s, for %s after a checkpoint",
+	    with_commas(live), plural(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),
 	    size_of(json_u64(s, "log_capacity_blocks")));
 	if (live)
 		row("", "do not mount the card without cowfs: %s empties the log",
@@ -137,7 +138,8 @@ static void print_log(struct json_object *s)
 		row("", "before the attach the file system was changed without cowfs; the log "
 			"was empty, so the change was accepted");
 	if (json_true(s, "clone"))
-		row("", "the log was written on another card: its wear account restarts");
+		row("", "the log was written on another card: its wear account restarts; after a "
+			"detach, 'cowctl format --force' gives this card a log of its own");
 	client_find_twin(json_text(s, "name"), json_text(s, "log_id"), twin);
 	if (*twin)
 		row("",
@@ -152,11 +154,13 @@ static void print_card(struct json_object *s)
 			   *l = json_object_object_get(s, "lifetime");
 	uint64_t foreign = json_u64(c, "foreign_bytes");
 
-	row("absorbed", "%s in %s writes since attach", FORMAT_SIZE(json_u64(s, "absorbed_bytes")),
-	    with_commas(json_u64(s, "absorbed_writes")));
-	row("card", "%s in %s writes, %s flushes, writable %.2f s since attach",
+	row("absorbed", "%s in %s write%s since attach",
+	    FORMAT_SIZE(json_u64(s, "absorbed_bytes")), with_commas(json_u64(s, "absorbed_writes")),
+	    plural(json_u64(s, "absorbed_writes")));
+	row("card", "%s in %s write%s, %s flush%s, writable %.2f s since attach",
 	    FORMAT_SIZE(json_u64(c, "written_bytes")), with_commas(json_u64(c, "write_calls")),
-	    with_commas(json_u64(c, "flushes")), json_number(c, "writable_seconds"));
+	    plural(json_u64(c, "write_calls")), with_commas(json_u64(c, "flushes")),
+	    json_u64(c, "flushes") == 1 ? "" : "es", json_number(c, "writable_seconds"));
 	if (json_true(c, "have_kernel_counters"))
 		row("", "counted by the kernel: %s written",
 		    FORMAT_SIZE(json_u64(c, "kernel_written_bytes")));
@@ -242,11 +246,12 @@ void print_bill(struct json_object *result)
 	else
 		printf("writable for %s%.3f s\n", about, json_number(r, "writable_seconds"));
 	if (*json_text(r, "profile"))
-		printf("  estimated %.3f s without the checkpoint, by profile %s%s; %s units "
+		printf("  estimated %.3f s without the checkpoint, by profile %s%s; %s unit%s "
 		       "written in place\n",
 		       json_number(r, "model_seconds"), json_text(r, "profile"),
 		       json_true(r, "profile_guessed") ? " (unknown card)" : "",
-		       with_commas(json_u64(r, "profile_units")));
+		       with_commas(json_u64(r, "profile_units")),
+		       plural(json_u64(r, "profile_units")));
 	if (json_true(q, "frozen"))
 		printf("  file system frozen for %.1f ms (sync before it %.3f s, freeze call %.1f "
 		       "ms)\n",

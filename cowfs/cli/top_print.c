@@ -140,8 +140,9 @@ static void print_head(const struct picture *p)
 	int used = printf("%s%s%s:", json_text(p->now->status, "name"), *mount ? " on " : "",
 			  mount);
 
-	snprintf(amount, sizeof(amount), "%s not on the card, %s blocks, %s file%s",
+	snprintf(amount, sizeof(amount), "%s not on the card, %s block%s, %s file%s",
 		 FORMAT_SIZE(blk_to_bytes(p->now->runs.blks)), with_commas(p->now->runs.blks),
+		 plural(p->now->runs.blks),
 		 with_commas(t->files), plural(t->files));
 	printf("%c%s\n", used + 1 + (int)strlen(amount) > COLUMNS ? '\n' : ' ', amount);
 	if (p->before)

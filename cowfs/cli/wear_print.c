@@ -80,6 +80,10 @@ static void print_summary(struct json_object *w)
 	if (!strcmp(json_text(w, "log_state"), "foreign"))
 		say("ATTENTION: foreign changes to the card while its log held blocks that are "
 		    "not checkpointed: nothing can be committed (see cowctl check).");
+	if (json_true(w, "clone"))
+		say("The log was written on another card: this card is a copy. The figures begin "
+		    "with this card. After a detach, 'cowctl format --force' gives it a log of its "
+		    "own.");
 	if (!written) {
 		say("cowfs has not written to this card yet.");
 	} else {

@@ -116,7 +116,7 @@ static int explain_super(const struct offline *f, int e, struct failure *fail)
 			fail, EXIT_FAILED, e,
 			"%s: the file system was enlarged without cowfs (%s, was %s) and has "
 			"overwritten its log. For a new log: cowctl format --shrink %s",
-			path, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->super.fs_bytes), path);
+			path, FORMAT_MIB(f->fs.size_bytes), FORMAT_MIB(f->super.fs_bytes), path);
 	case -ENOENT:
 		if (f->trouble & SUPER_CUT_OFF)
 			return failure_set(

@@ -159,6 +159,7 @@ void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 	ret->device_bytes = v->base->geo.size_bytes;
 	ret->eb_source = log_super(v->log)->eb_source;
 	ret->log_state = v->opened.state;
+	ret->clone = v->opened.clone;
 	ret->have_kernel_counters = s.have_kernel_counters;
 	ret->our_written_bytes = s.our_written_bytes;
 	ret->kernel_written_bytes = s.kernel.written_bytes;

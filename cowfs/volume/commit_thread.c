@@ -852,9 +852,9 @@ static void tell_waiting(const struct volume *v, struct volume_result *res)
 
 	if (blks && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
-			 "but %llu committed blocks exist in the log only: run 'cowctl recover' "
+			 "but %llu committed block%s in the log only: run 'cowctl recover' "
 			 "before you mount the card without cowfs",
-			 (unsigned long long)blks);
+			 (unsigned long long)blks, blks == 1 ? " exists" : "s exist");
 }
 
 /* Nothing is mounted: commits everything (unless it is to be discarded), checkpoints everything,

@@ -96,7 +96,7 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 		return fail(why, n, r,
 			    "%s: the file system was enlarged without cowfs (%s, was %s) and has "
 			    "overwritten its log: run cowctl format --shrink %s",
-			    v->device, FORMAT_SIZE(fs->size_bytes), FORMAT_SIZE(super->fs_bytes),
+			    v->device, FORMAT_MIB(fs->size_bytes), FORMAT_MIB(super->fs_bytes),
 			    v->device);
 	if (r == -ENOENT && v->log_card == v->base)
 		return fail(why, n, r,

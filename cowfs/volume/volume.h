@@ -174,6 +174,7 @@ struct volume_wear {
 	uint64_t volume_bytes, device_bytes;
 	unsigned eb_source;	  /* enum card_eb_source */
 	enum log_state log_state; /* at attach */
+	bool clone;		  /* likewise: the log was written on another card */
 	uint64_t last_s;	  /* clock of the newest record, 0: none */
 	struct wear_ledger ledger;
 	bool have_table; /* false: not read yet, or out of memory */

@@ -54,7 +54,7 @@ struct alarms {
 	size_t n;
 	struct alarm {
 		enum level level;
-		char text[200];
+		char text[320];
 	} alarm[16];
 	enum level worst;
 };
@@ -73,13 +73,17 @@ static PRINTF(3, 4) void add(struct alarms *a, enum level level, const char *fmt
 	a->worst = level > a->worst ? level : a->worst;
 }
 
+#define REPLACE "Copy what you need, and replace the card."
+
 static void find_foreign(struct alarms *a, struct json_object *w)
 {
 	uint64_t now = number_at(w, "truth.foreign_bytes"),
 		 ever = number_at(w, "totals.foreign_bytes");
 
 	if (now)
-		add(a, ACT, "Foreign writes to this card: %s since %s.", FORMAT_SIZE(now),
+		add(a, ACT, "Foreign writes to this card: %s since %s. Find and end the program that writes to the "
+		    "device, then check the file system.",
+		    FORMAT_SIZE(now),
 		    format_time(number_at(w, "truth.foreign_since_unix_seconds")));
 	else if (ever)
 		add(a, WATCH, "Foreign writes to this card before this attach: %s, first seen %s.",
@@ -95,9 +99,10 @@ static void find_health(struct alarms *a, struct json_object *w)
 	size_t n;
 
 	if (json_object_object_get(h, "passed") && !json_true(h, "passed"))
-		add(a, ACT, "The card reports that it is failing.");
+		add(a, ACT, "The card reports that it is failing. " REPLACE);
 	if (!strcmp(eol, "urgent"))
-		add(a, ACT, "The card reports that 90 %% of its reserved blocks are used up.");
+		add(a, ACT,
+		    "The card reports that 90 %% of its reserved blocks are used up. " REPLACE);
 	else if (!strcmp(eol, "warning"))
 		add(a, WATCH, "The card reports that 80 %% of its reserved blocks are used up.");
 	used = json_array(h, "life_used", &n);
@@ -105,7 +110,8 @@ static void find_health(struct alarms *a, struct json_object *w)
 		struct json_object *u = json_object_array_get_idx(used, i);
 
 		if (json_number(u, "low") >= 1)
-			add(a, ACT, "The card reports that its rated life is used up.");
+			add(a, ACT,
+			    "The card reports that its rated life is used up. " REPLACE);
 		else if (json_number(u, "high") >= 0.9)
 			add(a, WATCH,
 			    "The card reports that up to %.0f %% of its rated life is used.",
@@ -113,7 +119,7 @@ static void find_health(struct alarms *a, struct json_object *w)
 	}
 	if (json_object_object_get(spare, "percent") &&
 	    json_number(spare, "percent") <= json_number(spare, "threshold_percent"))
-		add(a, ACT, "The card's spare blocks (%.0f %%) are at their limit (%.0f %%).",
+		add(a, ACT, "The card's spare blocks (%.0f %%) are at their limit (%.0f %%). " REPLACE,
 		    json_number(spare, "percent"), json_number(spare, "threshold_percent"));
 	if (json_u64(h, "media_errors"))
 		add(a, WATCH, "The card has counted %s errors of its flash.",
@@ -130,15 +136,17 @@ static void find_others(struct alarms *a, struct json_object *w)
 
 	if (!strcmp(state, "broken"))
 		add(a, ACT,
-		    "The cowfs log on this card is damaged: nothing can be committed. See cowctl "
-		    "check.");
+		    "The cowfs log on this card is damaged: nothing can be committed. Run cowctl check, "
+		    "which says what can be saved.");
 	else if (!strcmp(state, "foreign"))
 		add(a, ACT,
 		    "Foreign changes to this card while its log held blocks that are not "
-		    "checkpointed: nothing can be committed. See cowctl check.");
+		    "checkpointed: nothing can be committed. Detach, then decide with cowctl recover "
+		    "--accept-base or --accept-log.");
 	if (best && json_object_get_double(best) < 2 * year_s)
 		add(a, json_object_get_double(best) < year_s / 2 ? ACT : WATCH,
-		    "At the present rate its flash is used up within %s at best.",
+		    "At the present rate its flash is used up within %s at best. Find what writes "
+		    "most with cowctl top, and commit less often.",
 		    format_life(json_object_get_double(best), (char[24]){ 0 }));
 	if (failed)
 		add(a, WATCH, "%s commit%s failed on this card.", with_commas(failed),

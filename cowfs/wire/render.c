@@ -176,6 +176,7 @@ void render_wear(struct jsonw *w, const struct volume_wear *v)
 	jsonw_u64(w, "volume_bytes", v->volume_bytes);
 	jsonw_u64(w, "device_bytes", v->device_bytes);
 	jsonw_str(w, "log_state", log_state_name(v->log_state));
+	jsonw_bool(w, "clone", v->clone);
 	jsonw_u64(w, "last_unix_seconds", v->last_s);
 	jsonw_bool(w, "have_table", v->have_table);
 	jsonw_u64(w, "stamp", v->stamp);

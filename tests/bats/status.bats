@@ -53,7 +53,7 @@ is_status() {
 	is_status <<<"$output"
 	jq -e '.last.ok and .last.job == "commit" and .lifetime.commits == 1' <<<"$output"
 	run -0 cow status
-	[[ $output == *"direct and"*"logged blocks"* ]]
+	[[ $output == *"blocks: "*" direct, "*" logged; "* ]]
 }
 
 @test "status.json: refreshed within a second or so, and never half written" {
