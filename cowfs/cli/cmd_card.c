@@ -178,9 +178,8 @@ static void read_card(struct survey *s)
 /* Something that mounts show, or that has it open for itself. */
 static bool is_busy(const struct survey *s)
 {
-	_cleanup_close_ int fd = s->is_file ? -1 :
-					      open(s->device, O_RDONLY | O_EXCL | O_CLOEXEC |
-								      O_NONBLOCK);
+	_cleanup_close_ int fd =
+		s->is_file ? -1 : open(s->device, O_RDONLY | O_EXCL | O_CLOEXEC | O_NONBLOCK);
 
 	return !s->is_file && fd < 0 && errno == EBUSY;
 }
@@ -210,8 +209,7 @@ static void next_root(struct survey *s)
 static void next_umount(struct survey *s)
 {
 	if (*s->mountpoint)
-		next(s, "a log is written only to an unmounted device", "umount %s",
-		     s->mountpoint);
+		next(s, "a log is written only to an unmounted device", "umount %s", s->mountpoint);
 }
 
 static void plan(struct survey *s)
@@ -242,8 +240,9 @@ static void plan(struct survey *s)
 	if (e < 0 && e != -ENOSPC)
 		return;
 	next_umount(s);
-	next(s, e == 0 ? "write an empty log behind the file system" :
-			 "make the file system smaller, and write an empty log behind it",
+	next(s,
+	     e == 0 ? "write an empty log behind the file system"
+		    : "make the file system smaller, and write an empty log behind it",
 	     "cowctl format %s%s", e == 0 ? "" : "--shrink ", s->device);
 	next_attach(s);
 }
@@ -342,11 +341,10 @@ static void print_log(struct json_object *o)
 		row("log", "none");
 		if (json_object_object_get_ex(o, "log_room_bytes", &room))
 			row("room", "%s%s",
-			    json_object_get_uint64(room) ?
-				    FORMAT_SIZE(json_object_get_uint64(room)) :
-				    "none",
-			    json_object_get_uint64(room) ? " behind the file system, for the log" :
-							   " behind the file system");
+			    json_object_get_uint64(room) ? FORMAT_SIZE(json_object_get_uint64(room))
+							 : "none",
+			    json_object_get_uint64(room) ? " behind the file system, for the log"
+							 : " behind the file system");
 		return;
 	}
 	row("log", "%s", FORMAT_SIZE(json_u64(o, "log_bytes")));
@@ -483,8 +481,9 @@ static void survey(struct survey *s)
 	if (n)
 		refuse(s, "a whole disk with partitions: name one of them");
 	else if (*json_raw(s->json, "held_by") || (is_busy(s) && !*s->mountpoint && !*s->volume))
-		refuse(s, "it is in use by something else (swap, LVM, LUKS, RAID, another program): "
-			  "name the device on top of it, or free it first");
+		refuse(s,
+		       "it is in use by something else (swap, LVM, LUKS, RAID, another program): "
+		       "name the device on top of it, or free it first");
 	else
 		read_content(s);
 }

@@ -119,8 +119,8 @@ static void print_text(const struct format_options *opt, const struct format_rep
 		       FORMAT_MIB(r->super.fs_bytes), FORMAT_MIB(r->fs.size_bytes));
 		printf("  %-14s %s block%s in place, %s through a log of %s; %s written in all\n",
 		       "commit", with_commas(c->direct), plural(c->direct),
-		       with_commas(c->logged + c->zero),
-		       FORMAT_SIZE(r->shrink.ring_bytes), FORMAT_SIZE(r->written_bytes));
+		       with_commas(c->logged + c->zero), FORMAT_SIZE(r->shrink.ring_bytes),
+		       FORMAT_SIZE(r->written_bytes));
 	}
 	print_log(opt, r);
 }

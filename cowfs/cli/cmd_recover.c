@@ -49,9 +49,9 @@ static void print_text(const char *device, const struct recover_report *rep, con
 	else
 		printf("%s: generation %s is checkpointed and the log is retired\n", device,
 		       with_commas(rep->log.newest.ledger.commits));
-	printf("  %s block%s (%s) checkpointed, %s written in total\n",
-	       with_commas(rep->home_blks), plural(rep->home_blks),
-	       FORMAT_SIZE(blk_to_bytes(rep->home_blks)), FORMAT_SIZE(rep->written_bytes));
+	printf("  %s block%s (%s) checkpointed, %s written in total\n", with_commas(rep->home_blks),
+	       plural(rep->home_blks), FORMAT_SIZE(blk_to_bytes(rep->home_blks)),
+	       FORMAT_SIZE(rep->written_bytes));
 	if (rep->unsure)
 		printf("  %s: %s%s%s\n",
 		       rep->dropped ? "it may be a mixture of generations"

@@ -57,8 +57,7 @@ static void print_ram(struct json_object *s)
 	row("dirty", "%s block%s, %s", with_commas(json_u64(s, "dirty_blocks")),
 	    plural(json_u64(s, "dirty_blocks")), size_of(json_u64(s, "dirty_blocks")));
 	if (holes)
-		row("", "%s discarded block%s (no RAM needed)", with_commas(holes),
-		    plural(holes));
+		row("", "%s discarded block%s (no RAM needed)", with_commas(holes), plural(holes));
 	if (failed)
 		row("", "%s of them kept from a commit that failed", with_commas(failed));
 	if (json_true(s, "discard_armed"))
@@ -154,9 +153,8 @@ static void print_card(struct json_object *s)
 			   *l = json_object_object_get(s, "lifetime");
 	uint64_t foreign = json_u64(c, "foreign_bytes");
 
-	row("absorbed", "%s in %s write%s since attach",
-	    FORMAT_SIZE(json_u64(s, "absorbed_bytes")), with_commas(json_u64(s, "absorbed_writes")),
-	    plural(json_u64(s, "absorbed_writes")));
+	row("absorbed", "%s in %s write%s since attach", FORMAT_SIZE(json_u64(s, "absorbed_bytes")),
+	    with_commas(json_u64(s, "absorbed_writes")), plural(json_u64(s, "absorbed_writes")));
 	row("card", "%s in %s write%s, %s flush%s, writable %.2f s since attach",
 	    FORMAT_SIZE(json_u64(c, "written_bytes")), with_commas(json_u64(c, "write_calls")),
 	    plural(json_u64(c, "write_calls")), with_commas(json_u64(c, "flushes")),

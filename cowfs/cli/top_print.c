@@ -142,8 +142,7 @@ static void print_head(const struct picture *p)
 
 	snprintf(amount, sizeof(amount), "%s not on the card, %s block%s, %s file%s",
 		 FORMAT_SIZE(blk_to_bytes(p->now->runs.blks)), with_commas(p->now->runs.blks),
-		 plural(p->now->runs.blks),
-		 with_commas(t->files), plural(t->files));
+		 plural(p->now->runs.blks), with_commas(t->files), plural(t->files));
 	printf("%c%s\n", used + 1 + (int)strlen(amount) > COLUMNS ? '\n' : ' ', amount);
 	if (p->before)
 		printf("%.1f s: %s written, %s of it to blocks that were clean before\n",

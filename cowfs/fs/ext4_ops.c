@@ -187,16 +187,9 @@ static void clear_thawed(uint8_t *sb)
 		size_t at, bytes;
 	} field[] = {
 #define FIELD(name)                                                                                \
-	{                                                                                          \
-		offsetof(struct ext2_super_block, name),                                           \
-			sizeof(((struct ext2_super_block *)0)->name)                               \
-	}
-		FIELD(s_wtime),
-		FIELD(s_wtime_hi),
-		FIELD(s_kbytes_written),
-		FIELD(s_checksum),
-		FIELD(s_state),
-		FIELD(s_feature_incompat),
+	{ offsetof(struct ext2_super_block, name), sizeof(((struct ext2_super_block *)0)->name) }
+		FIELD(s_wtime),	   FIELD(s_wtime_hi), FIELD(s_kbytes_written),
+		FIELD(s_checksum), FIELD(s_state),    FIELD(s_feature_incompat),
 #undef FIELD
 	};
 

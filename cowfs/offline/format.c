@@ -272,8 +272,7 @@ static int look(const struct format_options *opt, struct offline *f, struct form
 		struct failure *fail)
 {
 	unsigned flags = BLOCKDEV_ALLOW_FILE | (opt->dry_run ? BLOCKDEV_RDONLY : BLOCKDEV_EXCL);
-	int e = offline_open(f, opt->device, opt->log_device, flags,
-			     opt->erase_block_bytes, fail);
+	int e = offline_open(f, opt->device, opt->log_device, flags, opt->erase_block_bytes, fail);
 
 	if (e == 0)
 		e = check_log_device(opt, f, fail);
@@ -293,7 +292,8 @@ static int format(const struct format_options *opt, struct offline *f, struct fo
 {
 	int e = look(opt, f, ret, fail);
 
-	if (e == 0 && opt->shrink && !opt->dry_run && !ret->shrunk && !has_room(f, opt->log_bytes)) {
+	if (e == 0 && opt->shrink && !opt->dry_run && !ret->shrunk &&
+	    !has_room(f, opt->log_bytes)) {
 		e = shrink_with_tools(f, opt, &ret->shrink, fail);
 		ret->shrunk = e == 0;
 	}

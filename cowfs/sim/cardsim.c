@@ -550,7 +550,10 @@ static int refuse_folder(const struct start *s)
 	for (struct dirent *e; empty && (e = readdir(d));)
 		empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
 	closedir(d);
-	return empty ? 0 : complain(EXIT_FAILED, "%s: is not empty (a running card? cowfs-cardsim stop %s)", s->dir, s->dir);
+	return empty ? 0
+		     : complain(EXIT_FAILED,
+				"%s: is not empty (a running card? cowfs-cardsim stop %s)", s->dir,
+				s->dir);
 }
 
 static int start(int argc, char **argv)

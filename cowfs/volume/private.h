@@ -89,7 +89,7 @@ struct volume {
 	bool sealed;
 	bool past_seal;	     /* in this job there was a seal */
 	uint64_t lost_known; /* writes that failed because RAM was full, already reported */
-	struct card *lent;	      /* card that lends room to the log; NULL: none */
+	struct card *lent;   /* card that lends room to the log; NULL: none */
 	struct view_counters counted; /* already in the ledger */
 	uint64_t foreign_counted;     /* likewise */
 	/* since when freezing fails, and the number of attempts; 0: the last freeze succeeded */

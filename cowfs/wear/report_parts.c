@@ -81,7 +81,8 @@ static void find_foreign(struct alarms *a, struct json_object *w)
 		 ever = number_at(w, "totals.foreign_bytes");
 
 	if (now)
-		add(a, ACT, "Foreign writes to this card: %s since %s. Find and end the program that writes to the "
+		add(a, ACT,
+		    "Foreign writes to this card: %s since %s. Find and end the program that writes to the "
 		    "device, then check the file system.",
 		    FORMAT_SIZE(now),
 		    format_time(number_at(w, "truth.foreign_since_unix_seconds")));
@@ -110,8 +111,7 @@ static void find_health(struct alarms *a, struct json_object *w)
 		struct json_object *u = json_object_array_get_idx(used, i);
 
 		if (json_number(u, "low") >= 1)
-			add(a, ACT,
-			    "The card reports that its rated life is used up. " REPLACE);
+			add(a, ACT, "The card reports that its rated life is used up. " REPLACE);
 		else if (json_number(u, "high") >= 0.9)
 			add(a, WATCH,
 			    "The card reports that up to %.0f %% of its rated life is used.",
@@ -119,7 +119,8 @@ static void find_health(struct alarms *a, struct json_object *w)
 	}
 	if (json_object_object_get(spare, "percent") &&
 	    json_number(spare, "percent") <= json_number(spare, "threshold_percent"))
-		add(a, ACT, "The card's spare blocks (%.0f %%) are at their limit (%.0f %%). " REPLACE,
+		add(a, ACT,
+		    "The card's spare blocks (%.0f %%) are at their limit (%.0f %%). " REPLACE,
 		    json_number(spare, "percent"), json_number(spare, "threshold_percent"));
 	if (json_u64(h, "media_errors"))
 		add(a, WATCH, "The card has counted %s errors of its flash.",

@@ -11,7 +11,7 @@
 #include "wire/json.h"
 
 #define SHOW_AFTER_NS 1000000000ull
-#define BAR_CHARS 20 /* at most, if the terminal has room */
+#define BAR_CHARS 20	/* at most, if the terminal has room */
 #define LONGEST_S 86400 /* a longer estimate is none */
 
 void progress_start(struct progress *p)
@@ -48,8 +48,8 @@ void progress_show(struct progress *p, const char *phase, uint64_t done_bytes, u
 	seconds = (double)(now - p->phase_start_ns) / 1e9;
 	if (seconds > 0.1)
 		rate = (double)(done_bytes - p->phase_start_bytes) / seconds;
-	n = total_bytes ? snprintf(text, sizeof(text), "%u %%, %s of %s", (unsigned)percent,
-				   FORMAT_SIZE(done_bytes), FORMAT_SIZE(total_bytes))
+	n = total_bytes	 ? snprintf(text, sizeof(text), "%u %%, %s of %s", (unsigned)percent,
+				    FORMAT_SIZE(done_bytes), FORMAT_SIZE(total_bytes))
 	    : done_bytes ? snprintf(text, sizeof(text), "%s", FORMAT_SIZE(done_bytes))
 			 : snprintf(text, sizeof(text), "...");
 	if (rate > 0)

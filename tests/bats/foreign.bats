@@ -208,7 +208,7 @@ touch_elsewhere() {
 		cp "$T/random" "$MNT/new"
 		umount "$MNT"
 		sum=$(image_sum)
-		fails 1 "enlarged without cowfs .150.0 MiB, was 100.0 MiB. and has overwritten its log.*format --shrink" \
+		fails 1 "enlarged without cowfs .150 MiB, was 100 MiB. and has overwritten its log.*format --shrink" \
 			attach "$CARD"
 		fails 1 "has overwritten its log" check "$CARD"
 		fails 1 "has overwritten its log" recover "$CARD"

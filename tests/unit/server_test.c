@@ -39,9 +39,7 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 		most_at_once = now;
 	last_request = *rq;
 	usleep(job_ms * 1000);
-	*ret = (struct volume_result){ .job = rq->job,
-				       .error = job_result,
-				       .generation = ++runs };
+	*ret = (struct volume_result){ .job = rq->job, .error = job_result, .generation = ++runs };
 	ret->report.need_blks = 77;
 	if (job_result)
 		snprintf(ret->why, sizeof(ret->why), "the ring cannot hold it");
