@@ -95,7 +95,7 @@ offers() {
 
 @test "completion: commands, options, values, volumes, devices" {
 	offers status cowctl ''
-	completes 'check commit config' cowctl c
+	completes 'card check commit config' cowctl c
 	completes 'format' cowctl fo
 	completes '--read-ahead' cowctl attach --re
 	completes '--checkpoint' cowctl commit --check

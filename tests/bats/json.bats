@@ -58,10 +58,10 @@ commands() {
 	json 4 report nosuch --output "$T/out"
 	json 1 report --from "$T/missing" --output "$T/out"
 	json 2 nosuch
-	json 2 committ
+	json 2 commix
 	[[ $output == *"did you mean commit?"* ]]
 	json 2 help nosuch
-	json 2 help committ
+	json 2 help commix
 	[[ $output == *"did you mean commit?"* ]]
 	json 2 config --key nosuch
 	json 2 commit --flash slc
