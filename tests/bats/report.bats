@@ -173,7 +173,7 @@ figures_are_right() { # FILE
 	fails 4 'no volume|not running' report nobody
 	fails 2 'FILE needs no volume' report vol --from "$T/wear.json"
 	fails 2 'FILE needs no volume' report --flash mlc --from "$T/wear.json"
-	fails 2 'use wear --json in programs' report --json
+	fails 2 '--json needs --output FILE' report --json
 	fails 2 'unknown option -o' wear -o x
 	fails 2 'needs an argument: FILE' report -o
 	fails 2 'usage' report a b
