@@ -16,6 +16,7 @@
 #include "attach/leftover.h"
 #include "attach/helper.h"
 #include "attach/detach.h"
+#include "attach/keep.h"
 #include "attach/users.h"
 
 #define LAZY_PATIENCE_MS 500
@@ -213,6 +214,18 @@ static int do_umount(const struct helper *h)
 	return exit;
 }
 
+/* Kept paths are committed while they can be read; whatever happens, the unmount goes on. */
+static void keep_files(const struct helper *h)
+{
+	struct failure err;
+	struct json_object *status = client_status_file(h->name, &err);
+
+	if (status && !keep_before_discard(status))
+		fprintf(stderr, "umount.cowfs: volume %s: not all kept paths were committed\n",
+			h->name);
+	json_object_put(status);
+}
+
 /* ---- main ---- */
 
 static int detach(const struct helper *h)
@@ -262,6 +275,8 @@ int main(int argc, char **argv)
 		/* umount would hang as well, and could not be killed */
 		if (dead[i].hangs && !strcmp(dead[i].loop, h.loop))
 			exit = helper_fail(EXIT_MOUNT, "volume %s: %s", dead[i].name, dead[i].text);
+	if (exit == EXIT_OK && *h.name)
+		keep_files(&h);
 	if (exit == EXIT_OK)
 		exit = do_umount(&h);
 	if (exit == EXIT_OK)

@@ -72,6 +72,7 @@ int cmd_release(const struct options *o);
 int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
 int cmd_grow(const struct options *o);
+int cmd_keep(const struct options *o);
 int cmd_config(const struct options *o);
 int cmd_boot(const struct options *o);
 int cmd_shutdown(const struct options *o);

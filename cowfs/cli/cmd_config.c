@@ -150,10 +150,42 @@ static void print_list(struct keys *k)
 	conf_each_volume(k->c, print_volume, k);
 }
 
+struct keep_check {
+	const struct conf *c;
+	char why[1024];
+};
+
+/* Paths that are kept lie below the mount point of their volume; known while it is mounted. */
+static void check_keep(void *ctx, const char *name)
+{
+	struct keep_check *k = ctx;
+	const char *path = conf_text(k->c, name, ROOTOPT_KEEP), *where;
+	struct json_object *status;
+	size_t n;
+
+	/* on its way to /, the root is mounted elsewhere */
+	if (!*path || *k->why || !strcmp(name, ROOT_NAME) || !(status = fresh_status(name)))
+		return;
+	where = json_raw(status, "mountpoint");
+	n = strcmp(where, "/") ? strlen(where) : 0;
+	for (size_t len; *where && *(path += strspn(path, " \t")); path += len) {
+		len = strcspn(path, " \t");
+		if (len <= n + 1 || strncmp(path, where, n) || path[n] != '/') {
+			snprintf(k->why, sizeof(k->why),
+				 "%s: keep = %.*s of [%s] is not below %s, where the volume is "
+				 "mounted",
+				 conf_path(), (int)len, path, name, where);
+			break;
+		}
+	}
+	json_object_put(status);
+}
+
 int cmd_config(const struct options *o)
 {
 	const char *volume = o->operands ? o->operand[0] : ROOT_NAME;
 	struct keys keys = { .n = 0 };
+	struct keep_check check = { .why = "" };
 	struct conf *c;
 	bool json = has_option(o, OPT_JSON);
 	char why[512];
@@ -164,7 +196,12 @@ int cmd_config(const struct options *o)
 	e = conf_load(&c, why, sizeof(why));
 	if (e < 0)
 		return cmd_fail(o, e == -EINVAL ? EXIT_USAGE : EXIT_FAILED, e, "%s", why);
-	keys.c = c;
+	keys.c = check.c = c;
+	conf_each_volume(c, check_keep, &check);
+	if (*check.why) {
+		conf_free(c);
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s", check.why);
+	}
 	if (has_option(o, OPT_LIST) && json)
 		print_list_json(&keys);
 	else if (has_option(o, OPT_LIST))

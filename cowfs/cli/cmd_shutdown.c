@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/time.h>
 
+#include "attach/keep.h"
 #include "base/clean.h"
 #include "base/parse.h"
 #include "cli/cmd.h"
@@ -145,6 +146,8 @@ static int last_commit(const struct options *o, const char *which, uint64_t with
 	if (client_open(&c, which, &err) < 0)
 		return tell_failure(o, which, &err);
 	status = call(&c, &ask, &err);
+	if (status && !keep_before_discard(status))
+		say(c.name, "not all kept paths were committed");
 	rq.checkpoint = status && (!within_ns || checkpoint_fits(status, within_ns));
 	answer = status ? call(&c, &rq, &err) : NULL;
 	if (answer && has_option(o, OPT_JSON))

@@ -9,6 +9,7 @@
 #include "base/clean.h"
 #include "base/parse.h"
 #include "config/conf.h"
+#include "attach/keep.h"
 #include "attach/leftover.h"
 #include "wear/health.h"
 #include "wear/projection.h"
@@ -97,6 +98,32 @@ static int get_status(const struct options *o, struct json_object **ret)
 	return exit;
 }
 
+/* What is kept, and when it was last committed: not known to the daemon. */
+static void add_keep(struct json_object *status)
+{
+	const char *name = json_raw(status, "name"), *paths;
+	struct json_object *keep;
+	struct keep_state s;
+	struct conf *c;
+	char why[512];
+
+	if (conf_load(&c, why, sizeof(why)) < 0)
+		return;
+	paths = conf_text(c, name, ROOTOPT_KEEP);
+	if (*paths) {
+		keep = json_object_new_object();
+		keep_read(name, &s);
+		json_object_object_add(keep, "paths", json_object_new_string(paths));
+		json_object_object_add(
+			keep, "interval",
+			json_object_new_string(conf_text(c, name, ROOTOPT_KEEP_INTERVAL)));
+		json_object_object_add(keep, "last_unix_seconds", json_object_new_uint64(s.last_s));
+		json_object_object_add(keep, "error", json_object_new_string(s.error));
+		json_object_object_add(status, "keep", keep);
+	}
+	conf_free(c);
+}
+
 static int show_status(const struct options *o)
 {
 	struct json_object *answer;
@@ -104,6 +131,7 @@ static int show_status(const struct options *o)
 
 	if (exit != EXIT_OK)
 		return exit;
+	add_keep(answer);
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
 	else
@@ -387,6 +415,22 @@ static void print_detach(const struct client *c, const struct options *o,
 	print_remarks(answer);
 }
 
+/* Before the armed discard. Whatever is wrong shows in the request that follows. */
+static void keep_files(const struct options *o)
+{
+	struct json_object *status;
+	struct failure err;
+	struct client c;
+
+	if (client_open(&c, which(o), &err) < 0)
+		return;
+	client_close(&c);
+	status = fresh_status(c.name);
+	if (status && !keep_before_discard(status))
+		fprintf(stderr, "cowctl: %s: not all kept paths were committed\n", c.name);
+	json_object_put(status);
+}
+
 int cmd_detach(const struct options *o)
 {
 	const struct request rq = {
@@ -401,6 +445,8 @@ int cmd_detach(const struct options *o)
 	if (rq.commit && rq.discard)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"--commit and --discard are mutually exclusive");
+	if (!rq.commit && !rq.discard)
+		keep_files(o);
 	exit = ask(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;

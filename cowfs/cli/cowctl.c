@@ -56,6 +56,9 @@ static const struct option_spec detach_options[] = {
 	VERBOSE_OPTION,
 	COMMON
 };
+static const struct option_spec keep_options[] = {
+	{ OPT_TIMER, "timer", NULL, "fail while the volume is on hold" }, COMMON
+};
 static const struct option_spec commit_options[] = {
 	{ OPT_DRY_RUN, "dry-run", NULL,
 	  "only print what a commit would write, and how much of the card's life it takes" },
@@ -187,6 +190,9 @@ static const struct command {
 	  "The exit code is 3 if something needs attention.", cmd_status, status_options },
 	{ "commit", "[N]", "write what is in RAM to the card, atomically", NULL, cmd_commit,
 	  commit_options },
+	{ "keep", "[N]", "commit the kept paths alone: keep= of cowfs.conf",
+	  "All other changes stay in RAM. A path that is missing does not hold the others back.",
+	  cmd_keep, keep_options },
 	{ "top", "[N]", "show which files fill the RAM, and which are often rewritten",
 	  "What lies in RAM is not on the card yet.", cmd_top, top_options },
 	{ "wear", "[N]", "show the wear of the card and how long it may last",

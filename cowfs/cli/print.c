@@ -169,6 +169,18 @@ static void print_card(struct json_object *s)
 	    with_commas(json_u64(l, "commits")), plural(json_u64(l, "commits")));
 }
 
+static void print_keep(struct json_object *k)
+{
+	if (!k)
+		return;
+	row("kept", "%s, %s%s, last committed %s", json_text(k, "paths"),
+	    strcmp(json_text(k, "interval"), "0") ? "every " : "before a discard",
+	    strcmp(json_text(k, "interval"), "0") ? json_text(k, "interval") : "",
+	    format_time(json_u64(k, "last_unix_seconds")));
+	if (*json_text(k, "error"))
+		row("", "NOT KEPT: %s", json_text(k, "error"));
+}
+
 void print_status(struct json_object *s)
 {
 	struct json_object *p = json_object_object_get(s, "progress");
@@ -177,6 +189,7 @@ void print_status(struct json_object *s)
 	print_volume(s);
 	print_ram(s);
 	print_pressure(s);
+	print_keep(json_object_object_get(s, "keep"));
 	print_log(s);
 	print_card(s);
 	if (p)

@@ -48,7 +48,8 @@ struct parser {
 static const struct rootopt_entry {
 	const char *name, *values;
 	enum { ROOTOPT_T_CHOICE, ROOTOPT_T_TIME, ROOTOPT_T_PATHS } type;
-	enum { ROOTOPT_ROOT, ROOTOPT_ANY } where;
+	/* VOLUME: not in [default] */
+	enum { ROOTOPT_ROOT, ROOTOPT_VOLUME, ROOTOPT_ANY } where;
 	const char *def, *help;
 } rootopts[] = {
 #define AS_ENTRY(id, name, values, type, where, def, help)                                         \
@@ -255,6 +256,8 @@ static void take_root_option(struct parser *p, enum rootopt id, const char *valu
 		bad(p, "%s is given twice in [%s]", e->name, name);
 	else if (e->where == ROOTOPT_ROOT && strcmp(name, ROOT_NAME) && name[0] != '/')
 		bad(p, "%s belongs to [" ROOT_NAME "]", e->name);
+	else if (e->where == ROOTOPT_VOLUME && !strcmp(name, DEFAULT_SECTION))
+		bad(p, "%s belongs to one volume, not to [" DEFAULT_SECTION "]", e->name);
 	else if (want)
 		bad(p, "%s = %s is not %s%s", e->name, value,
 		    e->type == ROOTOPT_T_CHOICE ? "one of " : "", want);
@@ -300,6 +303,16 @@ static void check_root_keys(struct parser *p, const struct section *s)
 		}
 }
 
+static void check_keep(struct parser *p, const struct section *s)
+{
+	const char *paths = s->root_text[ROOTOPT_KEEP];
+
+	if (!s->root_text[ROOTOPT_KEEP_INTERVAL] || (paths && *paths))
+		return;
+	p->line = s->line;
+	bad(p, "keep-interval in [%s] needs keep = PATH...", s->name);
+}
+
 /* ---- the file ---- */
 
 int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t why_bytes)
@@ -320,8 +333,10 @@ int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t w
 	}
 	if (!p.error && line < 0)
 		p.error = -ENOMEM;
-	for (const struct section *s = c->first; !p.error && s; s = s->next)
+	for (const struct section *s = c->first; !p.error && s; s = s->next) {
 		check_root_keys(&p, s);
+		check_keep(&p, s);
+	}
 	free(p.buf);
 	if (p.error) {
 		conf_free(c);

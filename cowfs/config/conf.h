@@ -23,7 +23,11 @@ struct conf;
 	X(VOLATILE, "volatile", "PATH...", PATHS, ROOT, "",                                        \
 	  "directories that are empty at each boot and never reach the card")                      \
 	X(COMMIT_INTERVAL, "commit-interval", "TIME", TIME, ANY, "1h",                             \
-	  "interval of timer commits, 0: never")
+	  "interval of timer commits, 0: never")                                                   \
+	X(KEEP, "keep", "PATH...", PATHS, VOLUME, "",                                              \
+	  "paths that are committed alone by timer, and before a discard")                         \
+	X(KEEP_INTERVAL, "keep-interval", "TIME", TIME, VOLUME, "10m",                             \
+	  "interval of the commits of these paths, 0: only before a discard")
 
 #define ROOTOPT_AS_ID(id, ...) ROOTOPT_##id,
 enum rootopt { ROOTOPT_TABLE(ROOTOPT_AS_ID) ROOTOPTS };

@@ -20,7 +20,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs}
 		usr/local/lib/cowfs/{setup,setup-checks,check-initramfs,dpkg-hook,grub-probe,identity,events,root-options,which-device}
 		usr/local/lib/systemd/system/cowfs-{shutdown,options,identity,events,leave}.service
-		usr/local/lib/systemd/system/cowfs-commit@.{service,timer}
+		usr/local/lib/systemd/system/cowfs-{commit,keep}@.{service,timer}
 		usr/local/lib/systemd/system-generators/cowfs-generator usr/lib/systemd/system-{shutdown,sleep}/cowfs
 		usr/local/lib/cowfs/journald.conf usr/local/lib/udev/rules.d/61-cowfs.rules
 		etc/{update-motd.d/90-cowfs,dpkg/dpkg.cfg.d/cowfs,default/grub.d/cowfs.cfg}

@@ -43,7 +43,7 @@ commands() {
 		json 1 "$c" "$T/missing"
 		quiet
 	done
-	for c in detach status commit top wear discard hold release; do
+	for c in detach status commit keep top wear discard hold release; do
 		json 4 "$c" nosuch
 		quiet
 		json 4 "$c"
@@ -105,6 +105,8 @@ commands() {
 	json 0 report --output "$T/page.html"
 	[ "$(jq .output_bytes <<<"$output")" = "$(stat -c %s "$T/page.html")" ]
 	json 0 metrics --output "$T/prom"
+	json 1 keep # nothing is configured
+	quiet
 	json 0 hold
 	json 0 release
 	json 0 discard
@@ -117,7 +119,7 @@ commands() {
 	wait_for 20 no_daemons
 	json 0 grow "$CARD"
 	json 0 recover "$CARD"
-	covered+=" card format check attach commit top status wear report metrics hold release discard detach"
+	covered+=" card format check attach commit top status keep wear report metrics hold release discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }

@@ -130,11 +130,31 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 }
 
 @test "commit-timer: commits, also after one that failed" {
-	printf '#!/bin/sh\n[ "$1" != config ] || { echo 0.1; exit; }\necho "$*" >>%s/calls\nexit 1\n' "$T" >"$T/cowctl"
+	printf '#!/bin/sh\n[ "$1" != config ] || { [ "$4" = keep ] || echo 0.1; exit; }\necho "$*" >>%s/calls\nexit 1\n' "$T" >"$T/cowctl"
 	chmod +x "$T/cowctl"
 	COWFS_CTL=$T/cowctl run -124 timeout 1 "$(top)/initramfs/busybox/commit-timer"
 	[ "$(sort -u "$T/calls")" = "commit root --timer" ]
 	[ "$(wc -l <"$T/calls")" -ge 2 ]
+}
+
+@test "commit-timer: kept paths have a clock of their own, which ends with it" {
+	cat >"$T/cowctl" <<-END
+		#!/bin/sh
+		case "\$*" in
+		*"--key keep") echo /srv/db ;;
+		*"--key keep-interval") echo 0.1 ;;
+		config*) echo 0.3 ;;
+		*) echo "\$*" >>$T/calls ;;
+		esac
+	END
+	chmod +x "$T/cowctl"
+	COWFS_CTL=$T/cowctl run -124 timeout 1.5 "$(top)/initramfs/busybox/commit-timer"
+	[ "$(sort -u "$T/calls")" = $'commit root --timer\nkeep root --timer' ]
+	[ "$(grep -c keep "$T/calls")" -gt "$(grep -c commit "$T/calls")" ]
+	sleep 0.3
+	wc -l <"$T/calls" >"$T/before"
+	sleep 0.5
+	[ "$(wc -l <"$T/calls")" = "$(cat "$T/before")" ]
 }
 
 @test "mkinitramfs -x: the same files without running what is in the tree" {

@@ -58,6 +58,7 @@ units() {
 		case $u in
 		cowfs-commit@* | cowfs-identity*) max=15 ;;
 		cowfs-leave*) max=75 ;;
+		cowfs-keep*) max=70 ;; # it mounts, and copies files of all users
 		*) max=40 ;;
 		esac
 		run -0 systemd-analyze security --no-pager --offline=yes --threshold=$max "./$u"
@@ -105,6 +106,33 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 		cp -r "$T/out/n/." "$T/units"
 		cp "$T/units/cowfs-commit@.timer" "$T/units/cowfs-commit@data.timer"
 		run -0 env SYSTEMD_UNIT_PATH="$T/units:" systemd-analyze verify --man=no "$T/units/cowfs-commit@data.timer"
+		[ -z "$output" ]
+	fi
+}
+
+@test "generator: kept paths" {
+	conf '[data]' 'keep = /srv/db /srv/etc' '[other]' 'keep = /o' 'keep-interval = 2m' '[never]' 'keep = /n' 'keep-interval = 0' '[plain]'
+	generate
+	[[ $(drop_in cowfs@data.service) == *Wants=cowfs-keep@data.timer ]]
+	[ ! -e "$T/out/n/cowfs-keep@data.timer.d" ] # 10m is what the template has
+	[[ $(drop_in cowfs@other.service) == *Wants=cowfs-keep@other.timer ]]
+	[[ $(drop_in cowfs-keep@other.timer) == *OnActiveSec=2m* ]]
+	[ ! -e "$T/out/n/cowfs@never.service.d" ]
+	[ ! -e "$T/out/n/cowfs@plain.service.d" ]
+	rm -r "$T/out"
+	conf '[root]' 'commit-interval = 0' 'keep = /srv/db' 'keep-interval = 2m'
+	run_file root.state on
+	generate
+	[ "$(readlink "$T/out/n/timers.target.wants/cowfs-keep@root.timer")" = /usr/lib/systemd/system/cowfs-keep@.timer ]
+	[ ! -e "$T/out/n/timers.target.wants/cowfs-commit@root.timer" ]
+	[[ $(drop_in cowfs-keep@root.timer) == *OnActiveSec=2m* ]]
+	# the commit at shutdown reads the files
+	[[ $(drop_in cowfs-shutdown.service) == *CapabilityBoundingSet=~* ]]
+	if command -v systemd-analyze >/dev/null; then
+		units
+		cp -r "$T/out/n/." "$T/units"
+		cp "$T/units/cowfs-keep@.timer" "$T/units/cowfs-keep@root.timer"
+		run -0 env SYSTEMD_UNIT_PATH="$T/units:" systemd-analyze verify --man=no "$T/units/cowfs-keep@root.timer" "$T/units/cowfs-shutdown.service"
 		[ -z "$output" ]
 	fi
 }

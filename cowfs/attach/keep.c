@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+#include "attach/keep.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clean.h"
+#include "base/io.h"
+#include "base/program.h"
+#include "config/conf.h"
+#include "wire/json.h"
+
+static const char *path_of(const char *volume, char buf[PATH_MAX])
+{
+	snprintf(buf, PATH_MAX, "%s/.%s.kept", rundir_path(), volume);
+	return buf;
+}
+
+void keep_read(const char *volume, struct keep_state *ret)
+{
+	char path[PATH_MAX], text[PATH_MAX + 512], *where, *error;
+
+	*ret = (struct keep_state){ 0 };
+	if (io_read_text(AT_FDCWD, path_of(volume, path), text, sizeof(text)) <= 0)
+		return;
+	where = strchr(text, '\n');
+	if (!where)
+		return;
+	*where++ = '\0';
+	error = strchr(where, '\n');
+	if (!error)
+		return;
+	*error++ = '\0';
+	error[strcspn(error, "\n")] = '\0';
+	ret->last_s = strtoull(text, NULL, 10);
+	snprintf(ret->mountpoint, sizeof(ret->mountpoint), "%s", where);
+	snprintf(ret->error, sizeof(ret->error), "%s", clean_text(error));
+}
+
+void keep_write(const char *volume, const struct keep_state *s)
+{
+	char path[PATH_MAX], temp[PATH_MAX + 8], text[PATH_MAX + 512];
+	_cleanup_close_ int fd = -1;
+
+	snprintf(temp, sizeof(temp), "%s.new", path_of(volume, path));
+	snprintf(text, sizeof(text), "%llu\n%s\n%s\n", (unsigned long long)s->last_s,
+		 strchr(s->mountpoint, '\n') ? "" : s->mountpoint, s->error);
+	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0 || io_write_full(fd, text, strlen(text)) < 0 || rename(temp, path) < 0)
+		return; /* only the status lacks it */
+}
+
+static bool is_configured(const char *volume)
+{
+	struct conf *c;
+	char why[512];
+	bool yes;
+
+	if (conf_load(&c, why, sizeof(why)) < 0)
+		return false;
+	yes = *conf_text(c, volume, ROOTOPT_KEEP);
+	conf_free(c);
+	return yes;
+}
+
+/* cowctl lies beside this program. */
+static bool run_keep(const char *volume)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof("cowctl"));
+	const char *argv[] = { "cowctl", "keep", volume, NULL };
+	char *slash;
+
+	if (n > 0) {
+		path[n] = '\0';
+		slash = strrchr(path, '/');
+		strcpy(slash ? slash + 1 : path, "cowctl");
+		argv[0] = access(path, X_OK) == 0 ? path : "cowctl";
+	}
+	return program_run(argv, STDERR_FILENO) == 0;
+}
+
+/* In a child: 0, or 1. */
+static int mount_and_keep(const char *volume, const char *loop, const char *type, const char *where)
+{
+	bool kept;
+
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount(loop, where, type, MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME, NULL) < 0) {
+		fprintf(stderr, "cowctl: %s: cannot be mounted on %s to keep files: %s\n",
+			CLEAN(volume), CLEAN(where), strerrordesc_np(errno));
+		return 1;
+	}
+	kept = run_keep(volume);
+	return umount(where) < 0 || !kept;
+}
+
+static bool keep_unmounted(const char *volume, struct json_object *status)
+{
+	struct keep_state s;
+	int end = 1;
+	pid_t pid;
+
+	keep_read(volume, &s);
+	if (!json_u64(status, "dirty_blocks") && !json_u64(status, "hole_blocks"))
+		return true;
+	if (!*s.mountpoint) {
+		fprintf(stderr,
+			"cowctl: %s: is not mounted, and its kept paths were never committed: "
+			"nothing is kept\n",
+			CLEAN(volume));
+		return false;
+	}
+	pid = fork();
+	if (pid == 0)
+		_exit(mount_and_keep(volume, json_raw(status, "loop"), json_raw(status, "fs_type"),
+				     s.mountpoint));
+	while (pid > 0 && waitpid(pid, &end, 0) < 0 && errno == EINTR)
+		;
+	return pid > 0 && end == 0;
+}
+
+bool keep_before_discard(struct json_object *status)
+{
+	const char *volume = json_raw(status, "name");
+
+	if (!json_true(status, "discard_armed") || !is_configured(volume))
+		return true;
+	return *json_raw(status, "mountpoint") ? run_keep(volume) : keep_unmounted(volume, status);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Kept paths: keep= of cowfs.conf. `cowctl keep` commits them alone, by timer, and before
+ * everything else is discarded. What it did last is in a file of the run directory.
+ */
+#ifndef COWFS_ATTACH_KEEP_H
+#define COWFS_ATTACH_KEEP_H
+
+#include <json-c/json.h>
+#include <limits.h>
+
+#include "base/util.h"
+
+struct keep_state {
+	uint64_t last_s;	   /* all paths were committed; 0: never in this session */
+	char mountpoint[PATH_MAX]; /* at that time; "": not known */
+	char error[256];	   /* of the last attempt, "" if there was none */
+};
+
+/* Of the last `cowctl keep` of a volume; zeroes if there is none. */
+void keep_read(const char *volume, struct keep_state *ret);
+void keep_write(const char *volume, const struct keep_state *s);
+
+/*
+ * Before the changes of a volume are discarded: runs `cowctl keep`, if paths are configured and the
+ * discard is armed. Its messages go to stderr. status: of the volume. A volume that is not mounted
+ * is mounted for that, in a mount namespace of its own, where it was at the last keep. False:
+ * something was not kept.
+ */
+bool keep_before_discard(struct json_object *status);
+
+#endif

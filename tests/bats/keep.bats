@@ -1,0 +1,207 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# keep= of cowfs.conf: paths that are committed alone, while everything else is discarded. COWFS_KEEP_ROUNDS: power cuts
+# under a real sqlite (6).
+# bats file_tags=keep
+
+load lib
+
+conf() {
+	export COWFS_CONF=$T/conf
+	printf '%s\n' "$@" >"$COWFS_CONF"
+}
+
+needs_paths() {
+	cow commit --help | head -n 1 | grep -q PATH || skip "cowctl commit takes no PATH"
+}
+
+# a kiosk: all is forgotten but db/ and one file
+kiosk() {
+	card_make ext4 100 150 -J size=4
+	conf '[vol]' 'on-detach = discard' "keep = $MNT/db $MNT/settings" 'keep-interval = 1m'
+	cow format "$CARD"
+	mount "$CARD" "$MNT"
+	mkdir "$MNT/db"
+	echo first >"$MNT/db/a"
+	echo first >"$MNT/settings"
+	echo first >"$MNT/other"
+	umount "$MNT"
+	attach
+	mount_volume
+}
+
+change() {
+	for f in db/a settings other; do
+		echo "$1" >"$MNT/$f"
+	done
+}
+
+# what the card holds without a daemon: db/a, settings, other
+card_holds() {
+	mount -o ro "$CARD" "$MNT" || return
+	run cat "$MNT/db/a" "$MNT/settings" "$MNT/other"
+	umount "$MNT"
+	[ "$output" = "$(printf '%s\n' "$@")" ]
+}
+
+@test "keep: the configuration is checked at once" {
+	conf '[vol]' 'keep = db'
+	fails 2 'conf:2: keep = db is not a list of plain absolute paths' config vol
+	conf '[vol]' 'keep = /srv/../etc'
+	fails 2 'plain absolute paths' config vol
+	conf '[vol]' 'keep-interval = 5m'
+	fails 2 'conf:1: keep-interval in .vol. needs keep = PATH' config vol
+	conf '[default]' 'keep = /srv'
+	fails 2 'keep belongs to one volume' config
+	conf '[vol]' 'keep = /srv/db' 'keep-interval = often'
+	fails 2 'keep-interval = often is not a time' config vol
+	conf '[vol]' 'keep = /srv/db /srv/x'
+	[ "$(cow config vol --key keep)" = "/srv/db /srv/x" ]
+	[ "$(cow config vol --key keep-interval)" = 10m ]
+	# below the mount point of a volume that is mounted
+	kiosk
+	cow config vol >/dev/null
+	conf '[vol]' "keep = $MNT/db /etc/passwd"
+	fails 2 "keep = /etc/passwd of .vol. is not below $MNT, where the volume is mounted" config vol
+	conf '[vol]' "keep = $MNT"
+	fails 2 "is not below" config vol
+	conf '[vol]'
+	fails 1 'vol: no path is kept: set keep = PATH' keep vol
+	fails 4 'nosuch' keep nosuch
+	detach
+}
+
+@test "keep: the kept paths are committed, and nothing else; a missing one does not hold them back" {
+	needs_paths
+	kiosk
+	change second
+	run -0 cow keep vol
+	[[ $output =~ ^"vol: kept 2 paths as generation "[0-9]+$ ]]
+	run -0 cow status
+	[[ $output == *"kept        $MNT/db $MNT/settings, every 1m, last committed 20"* && $output != *"NOT KEPT"* ]]
+	[ "$(status_of .keep.error)" = "" ]
+	power_cut
+	cow recover "$CARD"
+	card_holds second second first
+	attach
+	mount_volume
+	change third
+	rm "$MNT/settings"
+	fails 1 "$MNT/settings: not kept: No such file" keep vol || [ "$status" = 1 ]
+	run -0 cow status
+	[[ $output == *"NOT KEPT: $MNT/settings: No such file"* ]]
+	run -1 --separate-stderr cow keep vol --json
+	jq -e --arg d "$MNT/db" '.ok == false and .exit == 1 and .kept == [$d] and (.problems | length) == 1' <<<"$output"
+	power_cut
+	cow recover "$CARD"
+	card_holds third second first
+	# not while there is a hold
+	attach
+	mount_volume
+	cow hold vol
+	fails 1 'on hold' keep vol --timer
+	cow release vol
+	cow keep vol --timer
+	detach
+}
+
+@test "keep: before the discard at detach, umount and shutdown" {
+	needs_paths
+	kiosk
+	change second
+	run -0 cow shutdown vol
+	[[ $output == *"not committed: the changes are to be discarded"* ]]
+	power_cut
+	cow recover "$CARD"
+	card_holds second second first
+	# mounted by the helper, which detaches
+	timeout 60 "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
+	change third
+	wait_for 10 umount_helper
+	wait_for 20 no_daemons
+	card_holds third third first
+	# unmounted behind its back
+	attach
+	mount_volume
+	change fourth
+	cow keep vol
+	change fifth
+	umount_volume
+	run -0 cow detach vol
+	wait_for 20 no_daemons
+	card_holds fifth fifth first
+	# who says --discard means it
+	attach
+	mount_volume
+	change sixth
+	umount_volume
+	cow detach vol --discard
+	wait_for 20 no_daemons
+	card_holds fifth fifth first
+	fsck ext4
+}
+
+umount_helper() { timeout 60 "$COWFS_BUILD/umount.cowfs" "$MNT"; }
+
+# Transactions, one after another; the number of each is in $T/done when sqlite has reported it.
+writer() {
+	local n=$1
+	while [ ! -e "$T/stop" ]; do
+		sqlite3 "$MNT/db/data" "pragma busy_timeout=5000; insert into t values ($n, hex(randomblob(2000)));" >/dev/null || return
+		echo "$n" >"$T/done.new"
+		mv "$T/done.new" "$T/done"
+		n=$((n + 1))
+	done
+}
+
+@test "keep: a real sqlite under load, the power cut at any moment" {
+	local round rounds=${COWFS_KEEP_ROUNDS:-6} kept mode next=1 i pids
+	needs_paths
+	for mode in delete wal; do
+		IMG=''
+		card_make ext4 100 150 -J size=4
+		conf '[vol]' 'on-detach = discard' "keep = $MNT/db"
+		cow format "$CARD" >/dev/null
+		mount "$CARD" "$MNT"
+		mkdir "$MNT/db"
+		sqlite3 "$MNT/db/data" "pragma journal_mode=$mode; create table t (n integer primary key, x);" >/dev/null
+		umount "$MNT"
+		for ((round = 0; round < rounds / 2; round++)); do
+			attach >/dev/null
+			mount_volume
+			rm -f "$T/stop"
+			background writer "$next"
+			pids=("$BG")
+			kept=0
+			for ((i = 0; i < 1 + RANDOM % 3; i++)); do
+				wait_for 10 [ -e "$T/done" ]
+				next=$(cat "$T/done")
+				cow keep vol >/dev/null && kept=$next
+			done
+			# perhaps in the middle of one
+			background cow keep vol >/dev/null 2>&1
+			pids+=("$BG")
+			sleep "0.0$((RANDOM % 10))"
+			kill -9 "$(worker_pid)"
+			touch "$T/stop"
+			wait_for 20 no_daemons
+			wait "${pids[@]}" || true
+			timeout 60 umount "$MNT"
+			volume_gone "$DEV" || losetup -d "$DEV"
+			wait_for 20 volume_gone "$DEV"
+			cow recover "$CARD" >/dev/null
+			fsck ext4 >/dev/null
+			mount "$CARD" "$MNT"
+			run -0 sqlite3 "$MNT/db/data" "pragma integrity_check; select count(*) from t where n <= $kept; select max(n) from t;"
+			echo "$mode, round $round: kept up to $kept: $output"
+			[ "${lines[0]}" = ok ]
+			[ "${lines[1]}" = "$kept" ]
+			next=$((${lines[2]} + 1))
+			rm -f "$T/done"
+			umount "$MNT"
+		done
+		loop_down "$CARD"
+		next=1
+	done
+}
