@@ -62,23 +62,23 @@ job() { [ "$(status_of .progress.job)" = "$1" ]; }
 slow_tool() {
 	printf '#!/bin/sh\necho $$ >"%s"\nexec sleep 100\n' "$T/tool" >"$T/slow"
 	chmod +x "$T/slow"
-	mount --bind "$T/slow" "$(PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v resize2fs)"
 }
 
 @test "interrupt: format --shrink stops before its commit, and has written nothing" {
-	local before
+	local before tool
 	card_make ext4 100 100 -J size=8
 	before=$(image_sum)
-	# another mount namespace: the machine keeps its resize2fs
 	slow_tool
-	start "$COWFS_BUILD/cowctl" format --shrink "$CARD"
+	# in a mount namespace of its own: other tests need their resize2fs
+	tool=$(PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v resize2fs)
+	start unshare --mount --propagation private sh -c 'mount --bind "$1" "$2" && exec "$3" format --shrink "$4"' sh \
+		"$T/slow" "$tool" "$COWFS_BUILD/cowctl" "$CARD"
 	wait_for 20 [ -s "$T/tool" ]
 	interrupt 'nothing is written to the card before the commit'
 	kill -0 "$(cat "$T/tool")"
 	interrupt 'stopping'
 	status=0
 	wait "$BG" || status=$?
-	umount "$(PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v resize2fs)"
 	[ "$status" = 1 ]
 	grep -q "$CARD: stopped; nothing was written to it" "$T/said"
 	[ "$(image_sum)" = "$before" ]
