@@ -15,6 +15,7 @@
 #include "base/io.h"
 #include "base/program.h"
 #include "config/conf.h"
+#include "wire/client.h"
 #include "wire/json.h"
 
 static const char *path_of(const char *volume, char buf[PATH_MAX])
@@ -26,10 +27,13 @@ static const char *path_of(const char *volume, char buf[PATH_MAX])
 void keep_read(const char *volume, struct keep_state *ret)
 {
 	char path[PATH_MAX], text[PATH_MAX + 512], *where, *error;
+	_cleanup_close_ int fd = open(path_of(volume, path), O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
 
 	*ret = (struct keep_state){ 0 };
-	if (io_read_text(AT_FDCWD, path_of(volume, path), text, sizeof(text)) <= 0)
+	if (n <= 0)
 		return;
+	text[n] = '\0';
 	where = strchr(text, '\n');
 	if (!where)
 		return;
@@ -127,11 +131,21 @@ static bool keep_unmounted(const char *volume, struct json_object *status)
 	return pid > 0 && end == 0;
 }
 
-bool keep_before_discard(struct json_object *status)
+bool keep_before_discard(const char *volume)
 {
-	const char *volume = json_raw(status, "name");
+	const struct request rq = { .command = COMMAND_STATUS };
+	struct json_object *status;
+	struct failure err;
+	struct client c;
+	bool kept = true;
 
-	if (!json_true(status, "discard_armed") || !is_configured(volume))
-		return true;
-	return *json_raw(status, "mountpoint") ? run_keep(volume) : keep_unmounted(volume, status);
+	if (!is_configured(volume) || client_open(&c, volume, &err) < 0)
+		return true; /* whatever is wrong with the daemon shows in the next request */
+	status = client_call(&c, &rq, NULL, NULL, &err);
+	client_close(&c);
+	if (json_true(status, "discard_armed"))
+		kept = *json_raw(status, "mountpoint") ? run_keep(volume)
+						       : keep_unmounted(volume, status);
+	json_object_put(status);
+	return kept;
 }

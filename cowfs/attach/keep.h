@@ -6,7 +6,6 @@
 #ifndef COWFS_ATTACH_KEEP_H
 #define COWFS_ATTACH_KEEP_H
 
-#include <json-c/json.h>
 #include <limits.h>
 
 #include "base/util.h"
@@ -23,10 +22,9 @@ void keep_write(const char *volume, const struct keep_state *s);
 
 /*
  * Before the changes of a volume are discarded: runs `cowctl keep`, if paths are configured and the
- * discard is armed. Its messages go to stderr. status: of the volume. A volume that is not mounted
- * is mounted for that, in a mount namespace of its own, where it was at the last keep. False:
+ * discard is armed. Its messages go to stderr. A volume that is not mounted is mounted for that, in a mount namespace of its own, where it was at the last keep. False:
  * something was not kept.
  */
-bool keep_before_discard(struct json_object *status);
+bool keep_before_discard(const char *volume);
 
 #endif

@@ -217,13 +217,9 @@ static int do_umount(const struct helper *h)
 /* Kept paths are committed while they can be read; whatever happens, the unmount goes on. */
 static void keep_files(const struct helper *h)
 {
-	struct failure err;
-	struct json_object *status = client_status_file(h->name, &err);
-
-	if (status && !keep_before_discard(status))
+	if (!keep_before_discard(h->name))
 		fprintf(stderr, "umount.cowfs: volume %s: not all kept paths were committed\n",
 			h->name);
-	json_object_put(status);
 }
 
 /* ---- main ---- */

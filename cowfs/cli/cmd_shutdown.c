@@ -146,7 +146,7 @@ static int last_commit(const struct options *o, const char *which, uint64_t with
 	if (client_open(&c, which, &err) < 0)
 		return tell_failure(o, which, &err);
 	status = call(&c, &ask, &err);
-	if (status && !keep_before_discard(status))
+	if (status && !keep_before_discard(c.name))
 		say(c.name, "not all kept paths were committed");
 	rq.checkpoint = status && (!within_ns || checkpoint_fits(status, within_ns));
 	answer = status ? call(&c, &rq, &err) : NULL;
