@@ -35,8 +35,11 @@ static void print_all(const struct conf *c, const char *volume)
 		printf("%s%s = %s\n", value ? "" : "#", volopt_name(id), value ? CLEAN(value) : "");
 	}
 	for (enum rootopt id = 0; id < ROOTOPTS; id++)
-		printf("# %s\n%s = %s\n", rootopt_help(id), rootopt_name(id),
-		       conf_text(c, volume, id));
+		/* an interval without paths is an error */
+		printf("# %s\n%s%s = %s\n", rootopt_help(id),
+		       id == ROOTOPT_KEEP_INTERVAL && !*conf_text(c, volume, ROOTOPT_KEEP) ? "#"
+											   : "",
+		       rootopt_name(id), conf_text(c, volume, id));
 }
 
 static void print_json(const struct conf *c, const char *volume)
