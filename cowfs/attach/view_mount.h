@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Views: read-only mounts of a volume's committed generation, or of a snapshot of the volume as it
+ * is now. The daemon serves the image as a FUSE file, and this process makes a loop device of it
+ * and mounts the file system. Nothing keeps a view but its mount: the last user of the mount ends
+ * the loop device, the FUSE file and the image in the daemon.
+ */
+#ifndef COWFS_ATTACH_VIEW_MOUNT_H
+#define COWFS_ATTACH_VIEW_MOUNT_H
+
+#include <sys/types.h>
+
+#include "wire/client.h"
+#include "wire/failure.h"
+
+enum view_kind {
+	VIEW_COMMITTED, /* the newest committed generation */
+	VIEW_NOW,	/* all changes up to this call, committed or not */
+	VIEW_SCRATCH,	/* committed, and writable in RAM; not implemented: -EOPNOTSUPP */
+};
+
+struct view_mount {
+	int dir_fd;	     /* the root of the mounted file system */
+	int disk_fd;	     /* its loop device, open for reading */
+	char disk[32];	     /* "/dev/loop7" */
+	dev_t disk_rdev;     /* of disk_fd */
+	uint64_t generation; /* the newest commit that the image contains */
+	uint64_t time_s;     /* VIEW_COMMITTED: of that commit; VIEW_NOW: of the snapshot */
+	char fs_type[16];
+};
+
+/*
+ * Asks the daemon of c for a view and mounts it (ro, nodev, nosuid). dir: an existing directory
+ * where it is mounted, and where it stays until umount(8); NULL: it is attached to no tree, and
+ * ends with the last descriptor of it, at the latest when this process ends.
+ *
+ * Blocks: for a job of the volume under way, for the freeze (VIEW_NOW), at most a minute for the
+ * mount itself. 0, or -errno with *err: -EMFILE the volume has 8 views, -EOPNOTSUPP the file system
+ * cannot be mounted twice, and those of the daemon, of mount(2) and of a lost connection. On error
+ * nothing stays.
+ */
+int view_mount_open(struct client *c, enum view_kind kind, const char *dir, struct view_mount *ret,
+		    struct failure *err) MUST_CHECK;
+/* Closes the descriptors. Without dir this ends the view; its RAM is free a moment later. */
+void view_mount_close(struct view_mount *m);
+
+#endif
