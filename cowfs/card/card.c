@@ -66,6 +66,8 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 		return -ENOTRECOVERABLE;
 	if (!len_bytes)
 		return 0;
+	if (c->before_write)
+		c->before_write(c->before_write_ctx, c, off_bytes, len_bytes);
 	c->writes++;
 	account_add(&c->account.write_calls, 1);
 	account_add(&c->account.written_bytes, len_bytes);

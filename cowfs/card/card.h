@@ -72,6 +72,9 @@ struct card {
 	uint64_t writable_since_ns;
 	/* Of the writing thread: writes issued, and how many of them precede a good FLUSH. */
 	uint64_t writes, durable_writes;
+	/* NULL, or called ahead of each write, which waits for its return. It may read the card. */
+	void (*before_write)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
+	void *before_write_ctx;
 	/* NULL, or called for each write once it is accounted for. Also called with len_bytes 0
 	 * after the card was set writable. */
 	void (*wrote)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);

@@ -56,6 +56,8 @@ enum cmd_option {
 	OPT_INTERVAL,
 	OPT_LEND,
 	OPT_VERBOSE,
+	OPT_COMMITTED,
+	OPT_NOW,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -78,6 +80,7 @@ int cmd_boot(const struct options *o);
 int cmd_shutdown(const struct options *o);
 int cmd_events(const struct options *o);
 int cmd_top(const struct options *o);
+int cmd_view(const struct options *o);
 int cmd_wear(const struct options *o);
 int cmd_report(const struct options *o);
 int cmd_metrics(const struct options *o);

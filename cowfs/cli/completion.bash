@@ -45,6 +45,10 @@ _cowctl_values() {
 	DEVICE) _cowctl_devices "$2" ;;
 	FILE) compgen -f -- "$2" ;;
 	NAME | '[N]') _cowctl_volumes | _cowctl_beginning "$2" ;;
+	'[N] DIR')
+		_cowctl_volumes | _cowctl_beginning "$2"
+		compgen -d -- "$2"
+		;;
 	'[COMMAND]') compgen -W "$(_cowctl_commands "$3")" -- "$2" ;;
 	PROFILE)
 		case $2 in
@@ -86,7 +90,7 @@ _cowctl() {
 	# not the argument of an option: the operand
 	[ -n "${arg-}" ] || arg=$("$cowctl" "$command" --help 2>/dev/null | sed -n '1s/.*\.\.\. *//p')
 	mapfile -t COMPREPLY < <(_cowctl_values "$arg" "$cur" "$cowctl")
-	[[ $arg != DEVICE && $arg != FILE ]] || compopt -o filenames 2>/dev/null
+	[[ $arg != DEVICE && $arg != FILE && $arg != *DIR ]] || compopt -o filenames 2>/dev/null
 }
 
 complete -F _cowctl cowctl

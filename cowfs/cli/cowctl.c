@@ -98,6 +98,11 @@ static const struct option_spec top_options[] = {
 	{ OPT_ONCE, "once", NULL, "with --interval: end after one interval" },
 	COMMON
 };
+static const struct option_spec view_options[] = {
+	{ OPT_COMMITTED, "committed", NULL, "the newest commit (default)" },
+	{ OPT_NOW, "now", NULL, "a consistent snapshot of the volume, with uncommitted changes" },
+	COMMON
+};
 static const struct option_spec report_options[] = {
 	{ OPT_OUTPUT, "o", "FILE", "short for --output FILE" },
 	{ OPT_OUTPUT, "output", "FILE", "write the page to FILE, -: standard output, the default" },
@@ -195,6 +200,9 @@ static const struct command {
 	  cmd_keep, keep_options },
 	{ "top", "[N]", "show which files fill the RAM, and which are often rewritten",
 	  "What lies in RAM is not on the card yet.", cmd_top, top_options },
+	{ "view", "[N] DIR", "mount a read-only image of the volume on DIR: for backups",
+	  "The volume continues to work and to commit. umount DIR ends the view.", cmd_view,
+	  view_options },
 	{ "wear", "[N]", "show the wear of the card and how long it may last",
 	  "N may also be a device that is not attached.", cmd_wear, wear_options },
 	{ "report", "[N]",
@@ -396,9 +404,14 @@ static int resolve_tag(const char **operand)
 /* Does the number of operands fit? */
 static bool operands_fit(const struct command *c, const struct options *o)
 {
-	if (!c->operand)
-		return o->operands == 0;
-	return o->operands == 1 || (o->operands == 0 && c->operand[0] == '[');
+	unsigned least = 0, most = 0;
+
+	for (const char *p = c->operand; p; p = strchr(p, ' ')) {
+		p += *p == ' ';
+		least += *p != '[';
+		most++;
+	}
+	return o->operands >= least && o->operands <= most;
 }
 
 /* For an error before the options are known: --json anywhere counts. */

@@ -65,6 +65,30 @@ static void print_ram(struct json_object *s)
 			       "shutdown");
 }
 
+static void print_views(struct json_object *s)
+{
+	struct json_object *views = json_object_object_get(s, "views");
+	size_t n = 0;
+	struct json_object *list = json_array(views, "list", &n);
+
+	if (n)
+		row("views", "%zu, holding %s of RAM", n,
+		    FORMAT_SIZE(json_u64(views, "ram_bytes")));
+	for (size_t i = 0; list && i < n; i++) {
+		struct json_object *v = json_object_array_get_idx(list, i);
+		bool now = !strcmp(json_text(v, "kind"), "now");
+
+		row("", "%s %llu, of %s, %s%s", now ? "now, after generation" : "generation",
+		    (unsigned long long)json_u64(v, "generation"),
+		    format_time(json_u64(v, "time_unix_seconds")),
+		    FORMAT_SIZE(json_u64(v, "ram_bytes")),
+		    json_true(v, "ended") ? ": ENDED, its reads fail: unmount it" : "");
+	}
+	if (*json_text(views, "last_end"))
+		row(n ? "" : "views", "the last one that ended early: %s",
+		    json_text(views, "last_end"));
+}
+
 static void print_pressure(struct json_object *s)
 {
 	struct json_object *p = json_object_object_get(s, "pressure");
@@ -188,6 +212,7 @@ void print_status(struct json_object *s)
 
 	print_volume(s);
 	print_ram(s);
+	print_views(s);
 	print_pressure(s);
 	print_keep(json_object_object_get(s, "keep"));
 	print_log(s);

@@ -10,7 +10,7 @@
 
 #include "base/util.h"
 
-#define OPTIONS_MAX 48 /* ids are smaller */
+#define OPTIONS_MAX 64 /* ids are smaller */
 #define OPERANDS_MAX 4
 
 struct option_spec {

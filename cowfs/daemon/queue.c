@@ -53,6 +53,13 @@ static int run_commit(struct server *s, const struct request *rq, int *passed_fd
 	return e;
 }
 
+/* image: read by the control thread once the job is done */
+static int run_view(struct server *s, struct session *c, int passed_fd, struct volume_result *ret)
+{
+	c->image = (struct volume_image){ .now = c->rq.now };
+	return views_open(s->views, passed_fd, &c->image, ret);
+}
+
 static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char *fmt, ...)
 {
 	va_list ap;
@@ -133,6 +140,8 @@ void *server_job_thread(void *arg)
 		pthread_mutex_unlock(&s->lock);
 		if (c->rq.command == COMMAND_DETACH)
 			result.error = run_detach(s, &c->rq, &result);
+		else if (c->rq.command == COMMAND_VIEW)
+			result.error = run_view(s, c, passed_fd, &result);
 		else
 			result.error = run_commit(s, &c->rq, &passed_fd, &result);
 		pthread_mutex_lock(&s->lock);

@@ -124,6 +124,7 @@ static void *control_thread(void *arg)
 			continue; /* EINTR, ENOMEM: the ticks limit the rate of this loop */
 		if (fds[0].revents && read(s->event_fd, &count, sizeof(count)) < 0)
 			continue;
+		views_reap(s->views);
 		for (size_t i = 0; i < CLIENTS; i++)
 			server_serve_client(s, &s->clients[i], fds[i + 2].revents);
 		if (fds[1].revents)
@@ -173,6 +174,7 @@ static int start_threads(struct server *s)
 
 static void server_free(struct server *s)
 {
+	views_free(s->views);
 	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
 		server_drop(s, c);
 	if (s->listen_fd >= 0)
@@ -182,6 +184,11 @@ static void server_free(struct server *s)
 	pthread_cond_destroy(&s->wake);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
+}
+
+static void view_gone(void *ctx)
+{
+	server_kick(ctx);
 }
 
 int server_start(struct server **ret, const struct server_params *p)
@@ -200,6 +207,8 @@ int server_start(struct server **ret, const struct server_params *p)
 	s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->listen_fd = s->event_fd < 0 ? -errno : open_socket(p->dir);
 	e = s->listen_fd < 0 ? s->listen_fd : 0;
+	if (e == 0)
+		e = views_new(&s->views, p->volume, view_gone, s);
 	if (e == 0) {
 		publish(s); /* a client that finds the socket also finds the status */
 		e = rundir_publish(p->dir, RUNDIR_PID, pid,
@@ -224,6 +233,8 @@ void server_stop(struct server *s)
 	server_kick(s);
 	pthread_join(s->jobs, NULL);
 	pthread_join(s->control, NULL);
+	views_free(s->views);
+	s->views = NULL;
 	close(steal_fd(&s->listen_fd));
 	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
 		if (c != s->last)

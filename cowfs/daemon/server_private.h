@@ -8,6 +8,7 @@
 #include "wire/linebuf.h"
 #include "wire/proto.h"
 #include "daemon/server.h"
+#include "daemon/views.h"
 
 #define CLIENTS 32
 #define OUT_BYTES (128 * KIB) /* limit of unread output for a client */
@@ -27,10 +28,12 @@ struct session {
 	struct request rq;
 	int passed_fd; /* received with the request; -1: none */
 	struct volume_result result;
+	struct volume_image image; /* of a view */
 };
 
 struct server {
 	struct server_params p;
+	struct views *views;
 	pthread_t control, jobs;
 	int listen_fd, event_fd;
 	pthread_mutex_t lock;

@@ -62,7 +62,10 @@ void server_send_result(struct server *s, struct session *c, const struct volume
 		answer_error(&w, r->error, EXIT_FAILED, r->why);
 	else
 		answer_ok(&w);
-	render_result(&w, r);
+	if (c->rq.command == COMMAND_VIEW)
+		render_image(&w, &c->image);
+	else
+		render_result(&w, r);
 	server_send(s, c, &w);
 }
 
@@ -163,6 +166,9 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 			send_error(s, c, -EBUSY, EXIT_FAILED, "another commit is under way");
 		else
 			server_queue_job(s, c, &rq);
+		break;
+	case COMMAND_VIEW:
+		server_queue_job(s, c, &rq);
 		break;
 	case COMMAND_NONE:
 		break;

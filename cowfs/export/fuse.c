@@ -33,9 +33,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 
 #include <fuse_lowlevel.h>
@@ -61,6 +63,7 @@
 #define FOREVER_S 1e9
 
 #define SERVERS 4
+#define IMAGE_SERVERS 2
 /* locked once per server; a size of 1 MiB is no faster on a card */
 #define MAX_WRITE_BYTES (256u * KIB)
 #define HEADER_BYTES COW_BLK_BYTES /* request headers; aligns the payload of a read */
@@ -70,13 +73,16 @@
 #define MAX_BACKGROUND                                                                             \
 	128 /* the loop device has 128 tags, so no request waits in FUSE's background queue */
 #define START_TIMEOUT_S 10
-#define WATCH_STACK_BYTES (64 * KIB)
 #define LAST_FD 1000 /* higher than all others */
 /* bounds the lock time of WRITE_ZEROES, which may span 4 GiB */
 #define PUNCH_PIECE_BYTES (64 * MIB)
 
 struct fuse_export {
 	struct view *view;
+	struct fuse_image image; /* without a function: it serves the view */
+	const char *name;	 /* of the file */
+	uint64_t volume_blks;
+	int stop_fd;		   /* readable: end; -1: ends with the connection only */
 	struct throttle *throttle; /* may be NULL */
 	struct fuse_session *session;
 	int fuse_fd; /* the session's own duplicate; fuse_session_destroy closes it */
@@ -116,6 +122,11 @@ static struct fuse_export *req_export(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
+static bool serves_image(const struct fuse_export *e)
+{
+	return e->image.read;
+}
+
 static struct view *req_view(fuse_req_t req)
 {
 	return req_export(req)->view;
@@ -142,9 +153,9 @@ static bool fill_attr(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 		ret->st_mode = S_IFDIR | 0500;
 		ret->st_nlink = 2;
 	} else if (ino == VOLUME_INO) {
-		ret->st_mode = S_IFREG | 0600;
+		ret->st_mode = S_IFREG | (serves_image(req_export(req)) ? 0400 : 0600);
 		ret->st_nlink = 1;
-		ret->st_size = (off_t)blk_to_bytes(view_volume_blks(req_view(req)));
+		ret->st_size = (off_t)blk_to_bytes(req_export(req)->volume_blks);
 		ret->st_blocks = ret->st_size / 512;
 	} else {
 		return false;
@@ -158,7 +169,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 					  .attr_timeout = FOREVER_S,
 					  .entry_timeout = FOREVER_S };
 
-	if (parent == FUSE_ROOT_ID && !strcmp(name, FUSE_VOLUME_NAME) &&
+	if (parent == FUSE_ROOT_ID && !strcmp(name, req_export(req)->name) &&
 	    fill_attr(req, VOLUME_INO, &entry.attr))
 		fuse_reply_entry(req, &entry);
 	else
@@ -258,6 +269,10 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	(void)fi;
 	if (ino != VOLUME_INO || size > MAX_WRITE_BYTES || off < 0) {
 		reply_error(req, -EINVAL);
+	} else if (serves_image(e)) {
+		serve_hand_over(e->serve);
+		reply_read(req, read_buf, size,
+			   e->image.read(e->image.ctx, (uint64_t)off, read_buf, size));
 	} else if (read_alone(e, size)) {
 		uint64_t since_ns = now_ns();
 		int r = view_read(e->view, (uint64_t)off, read_buf, size);
@@ -280,7 +295,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	int r = throttle ? throttle_admit(throttle, whole) : 0;
 
 	(void)fi;
-	if (ino != VOLUME_INO || off < 0)
+	if (ino != VOLUME_INO || off < 0 || serves_image(e))
 		r = -EINVAL;
 	else if (!r && view_write_waits(e->view, (uint64_t)off, size))
 		serve_hand_over(e->serve);
@@ -325,12 +340,13 @@ static int punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
 			 struct fuse_file_info *fi)
 {
-	uint64_t end_bytes = blk_to_bytes(view_volume_blks(req_view(req)));
+	uint64_t end_bytes = blk_to_bytes(req_export(req)->volume_blks);
 	int what = mode & ~FALLOC_FL_KEEP_SIZE;
 	int r = -EINVAL;
 
 	(void)fi;
-	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && what != FALLOC_FL_ZERO_RANGE)
+	if (serves_image(req_export(req)) ||
+	    (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && what != FALLOC_FL_ZERO_RANGE))
 		r = -EOPNOTSUPP;
 	else if (ino == VOLUME_INO && off >= 0 && len > 0 && (uint64_t)off <= end_bytes &&
 		 (uint64_t)len <= end_bytes - (uint64_t)off) {
@@ -351,7 +367,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct statvfs st = { .f_bsize = COW_BLK_BYTES,
 			      .f_frsize = COW_BLK_BYTES,
-			      .f_blocks = view_volume_blks(req_view(req)),
+			      .f_blocks = req_export(req)->volume_blks,
 			      .f_files = 1,
 			      .f_namemax = 255 };
 
@@ -374,16 +390,31 @@ static const struct fuse_lowlevel_ops ops = {
 	.statfs = op_statfs,
 };
 
+/* Waits for a request or for the stop. The descriptor does not block, because another thread may
+ * take the request. */
+static bool is_stopped(struct fuse_export *e)
+{
+	struct pollfd fds[] = { { .fd = e->fuse_fd, .events = POLLIN },
+				{ .fd = e->stop_fd, .events = POLLIN } };
+
+	return poll(fds, ARRAY_SIZE(fds), -1) > 0 && fds[1].revents;
+}
+
 static ssize_t receive(void *ctx, void *buf)
 {
 	struct fuse_export *e = ctx;
-	ssize_t n = read(e->fuse_fd, buf, BUF_BYTES);
+	ssize_t n;
 
+	if (e->stop_fd >= 0 && is_stopped(e))
+		return -ESHUTDOWN;
+	n = read(e->fuse_fd, buf, BUF_BYTES);
 	if (n > 0)
 		return n;
 	/* ENOENT: the request was cancelled while it was delivered */
 	if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT))
 		return -EAGAIN;
+	if (e->image.gone)
+		e->image.gone(e->image.ctx);
 	if (n == 0)
 		errno = EIO;
 	if (errno != ENODEV && errno != ECONNABORTED)
@@ -439,55 +470,18 @@ static int wait_init(struct fuse_export *e)
 	return e->init_result;
 }
 
-/* ---- the first request after INIT ---- */
-
-struct first {
-	sem_t answered;
-	int abort_fd;
-	bool too_late;
-};
-
-static void *watch_first(void *arg)
-{
-	struct first *w = arg;
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += START_TIMEOUT_S;
-	while (sem_clockwait(&w->answered, CLOCK_MONOTONIC, &until) < 0) {
-		if (errno == EINTR)
-			continue;
-		w->too_late = true;
-		if (write(w->abort_fd, "1", 1) < 0)
-			msg(MSG_ERR, "cannot abort the FUSE connection: %m");
-		break;
-	}
-	return NULL;
-}
-
 /* If the kernel did not accept the reply to INIT (a filter refused the call, for example), every
  * request waits forever, whatever happens to this process. op_init only knows that a reply was
  * sent. */
 static int open_file(struct fuse_export *e, int mount_fd)
 {
-	struct first w = { .abort_fd = e->abort_fd };
-	pthread_t watch;
-	int fd, r = 0;
+	struct fuse_guard guard;
+	int r = e->abort_fd >= 0 ? fuse_guard_start(&guard, e->abort_fd, START_TIMEOUT_S) : 0;
 
-	if (w.abort_fd >= 0) {
-		sem_init(&w.answered, 0, 0);
-		r = thread_start(&watch, "cowfs-first", WATCH_STACK_BYTES, watch_first, &w);
-	}
 	if (r < 0)
 		return r;
-	fd = openat(mount_fd, FUSE_VOLUME_NAME, O_RDWR | O_DIRECT | O_CLOEXEC);
-	r = fd < 0 ? -errno : fd;
-	if (w.abort_fd >= 0) {
-		sem_post(&w.answered);
-		pthread_join(watch, NULL);
-		sem_destroy(&w.answered);
-	}
-	return r < 0 && w.too_late ? -ETIMEDOUT : r;
+	r = fuse_mount_open_file(mount_fd, FUSE_VOLUME_NAME, O_RDWR);
+	return e->abort_fd >= 0 && fuse_guard_stop(&guard) && r < 0 ? -ETIMEDOUT : r;
 }
 
 static void free_export(struct fuse_export *e)
@@ -496,27 +490,40 @@ static void free_export(struct fuse_export *e)
 		fuse_session_destroy(e->session);
 	if (e->abort_fd >= 0)
 		close(e->abort_fd);
+	if (e->stop_fd >= 0)
+		close(e->stop_fd);
 	slots_free(e->slots);
 	sem_destroy(&e->init_done);
 	free(e);
 }
 
-static int new_export(struct fuse_export **ret, struct view *v, int fuse_fd)
+/* image NULL: serves the view. */
+static int new_export(struct fuse_export **ret, struct view *v, const struct fuse_image *image,
+		      int fuse_fd)
 {
 	struct fuse_export *e = calloc(1, sizeof(*e));
-	int r;
+	int r = 0;
 
 	if (!e)
 		return -ENOMEM;
 	e->view = v;
-	e->abort_fd = -1;
+	e->name = image ? FUSE_IMAGE_NAME : FUSE_VOLUME_NAME;
+	e->volume_blks = image ? image->volume_blks : view_volume_blks(v);
+	e->abort_fd = e->stop_fd = -1;
 	e->read_ns = 2 * FAST_READ_NS;
 	sem_init(&e->init_done, 0, 0);
-	r = slots_new(&e->slots, MAX_WRITE_BYTES);
+	if (!image) {
+		r = slots_new(&e->slots, MAX_WRITE_BYTES);
+	} else {
+		e->image = *image;
+		e->stop_fd = eventfd(0, EFD_CLOEXEC);
+		if (e->stop_fd < 0 || fcntl(fuse_fd, F_SETFL, O_NONBLOCK) < 0)
+			r = -errno;
+	}
 	if (!r)
 		r = new_session(e, fuse_fd);
 	if (!r)
-		r = serve_new(&e->serve, SERVERS, &serve_ops, e);
+		r = serve_new(&e->serve, image ? IMAGE_SERVERS : SERVERS, &serve_ops, e);
 	if (r < 0) {
 		free_export(e);
 		return r;
@@ -525,13 +532,39 @@ static int new_export(struct fuse_export **ret, struct view *v, int fuse_fd)
 	return 0;
 }
 
+int fuse_export_image(struct fuse_export **ret, const struct fuse_image *image, int fuse_fd)
+{
+	struct fuse_export *e;
+	int r = new_export(&e, NULL, image, fuse_fd);
+
+	if (r < 0)
+		return r;
+	r = serve_start(e->serve);
+	if (r < 0) {
+		fuse_export_end(e);
+		return r;
+	}
+	*ret = e;
+	return 0;
+}
+
+void fuse_export_end(struct fuse_export *e)
+{
+	const uint64_t one = 1;
+
+	if (write(e->stop_fd, &one, sizeof(one)) < 0)
+		msg(MSG_ERR, "cannot end the service of a view: %m");
+	serve_free(e->serve);
+	free_export(e);
+}
+
 int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int *ret_file_fd)
 {
 	_cleanup_close_ int mount_fd = -1;
 	struct fuse_export *e;
 	int file_fd = -1, r;
 
-	r = new_export(&e, v, fuse_fd);
+	r = new_export(&e, v, NULL, fuse_fd);
 	if (r < 0)
 		return r;
 	r = fuse_mount_create(e->fuse_fd, &mount_fd);

@@ -12,6 +12,8 @@
 
 #define FUSE_VOLUME_NAME "cowfs-volume" /* losetup shows it as the backing file */
 
+#define FUSE_IMAGE_NAME "cowfs-view"
+
 struct fuse_export;
 
 /*
@@ -27,6 +29,24 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd,
 /* From now on writes pass this throttle. It is started here and stopped by fuse_export_stop.
  * Call before the loop device exists. */
 int fuse_export_set_throttle(struct fuse_export *e, struct throttle *throttle) MUST_CHECK;
+/* A read-only image as a FUSE file. */
+struct fuse_image {
+	void *ctx;
+	uint64_t volume_blks;
+	/* several threads; may block; any alignment, inside the image: 0 or -errno */
+	int (*read)(void *ctx, uint64_t off_bytes, void *buf, size_t len_bytes);
+	/* the connection has ended: call fuse_export_end from another thread. May be NULL. */
+	void (*gone)(void *ctx);
+};
+/*
+ * Serves the file FUSE_IMAGE_NAME on a connection that another process has mounted. fuse_fd is
+ * duplicated, and set not to block.
+ */
+int fuse_export_image(struct fuse_export **ret, const struct fuse_image *image,
+		      int fuse_fd) MUST_CHECK;
+/* Ends the service, also while the file is in use: its users get errors. Waits for reads of the
+ * image that are under way. Frees e. */
+void fuse_export_end(struct fuse_export *e);
 /* A descriptor of the connection's abort switch, owned by e, or -1 if the kernel has none. Any byte
  * written to it ends all I/O with errors at once, even if another process holds /dev/fuse open. For
  * the parent process. */

@@ -8,6 +8,10 @@
 #include <sys/stat.h>
 
 #include "base/mounts.h"
+#include "base/msg.h"
+#include "base/thread.h"
+
+#define STACK_BYTES (64 * KIB)
 
 int fuse_mount_create(int fuse_fd, int *ret_mount_fd)
 {
@@ -50,4 +54,49 @@ int fuse_mount_open_abort(int mount_fd)
 	snprintf(path, sizeof(path), "%u/abort", st.stx_dev_minor); /* the major number is 0 */
 	fd = openat(ctl_fd, path, O_WRONLY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
+}
+
+int fuse_mount_open_file(int mount_fd, const char *name, int flags)
+{
+	int fd = openat(mount_fd, name, flags | O_DIRECT | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static void *guard_thread(void *arg)
+{
+	struct fuse_guard *g = arg;
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += g->timeout_s;
+	while (sem_clockwait(&g->done, CLOCK_MONOTONIC, &until) < 0) {
+		if (errno == EINTR)
+			continue;
+		g->fired = true;
+		if (write(g->abort_fd, "1", 1) < 0)
+			msg(MSG_ERR, "cannot abort the FUSE connection: %m");
+		break;
+	}
+	return NULL;
+}
+
+int fuse_guard_start(struct fuse_guard *g, int abort_fd, unsigned timeout_s)
+{
+	int r;
+
+	*g = (struct fuse_guard){ .abort_fd = abort_fd, .timeout_s = timeout_s };
+	sem_init(&g->done, 0, 0);
+	r = thread_start(&g->thread, "cowfs-guard", STACK_BYTES, guard_thread, g);
+	if (r < 0)
+		sem_destroy(&g->done);
+	return r;
+}
+
+bool fuse_guard_stop(struct fuse_guard *g)
+{
+	sem_post(&g->done);
+	pthread_join(g->thread, NULL);
+	sem_destroy(&g->done);
+	return g->fired;
 }

@@ -6,8 +6,6 @@
 #include <stdalign.h>
 #include <string.h>
 
-enum place { PLACE_RAM, PLACE_ZERO, PLACE_LOG, PLACE_BASE };
-
 struct layers *layers_alloc(unsigned room)
 {
 	struct layers *l = calloc(1, sizeof(*l) + room * sizeof(l->gen[0]));
@@ -15,6 +13,16 @@ struct layers *layers_alloc(unsigned room)
 	if (l)
 		l->room = room;
 	return l;
+}
+
+void layers_free(struct layers *l)
+{
+	if (!l)
+		return;
+	for (unsigned i = 0; i < l->n; i++)
+		generation_free(l->gen[i]);
+	log_index_unref(l->index);
+	free(l);
 }
 
 /* The newest generation that has blk: *ret_blks blocks from blk on are in it with the same state.
@@ -34,8 +42,9 @@ static const struct generation *find_generation(const struct layers *l, unsigned
 	return NULL;
 }
 
-static enum place find(const struct layers *l, unsigned first, uint64_t blk, uint64_t max_blks,
-		       const struct generation **ret_gen, uint64_t *ret_blks)
+static enum layers_place find(const struct layers *l, unsigned first, uint64_t blk,
+			      uint64_t max_blks, const struct generation **ret_gen,
+			      uint64_t *ret_blks)
 {
 	enum blk_state state;
 	enum log_where where;
@@ -55,8 +64,18 @@ static enum place find(const struct layers *l, unsigned first, uint64_t blk, uin
 	return PLACE_BASE;
 }
 
-static int read_blocks(const struct layers *l, unsigned first, enum place place, uint64_t blk,
-		       void *buf, uint64_t blks)
+uint64_t layers_find(const struct layers *l, unsigned first, uint64_t blk, uint64_t max_blks,
+		     enum layers_place *ret)
+{
+	const struct generation *g;
+	uint64_t blks;
+
+	*ret = find(l, first, blk, max_blks, &g, &blks);
+	return blks;
+}
+
+static int read_blocks(const struct layers *l, unsigned first, enum layers_place place,
+		       uint64_t blk, void *buf, uint64_t blks)
 {
 	if (place == PLACE_LOG)
 		return log_index_read(l->index, blk, blks, buf);
@@ -68,8 +87,8 @@ static int read_blocks(const struct layers *l, unsigned first, enum place place,
 
 /* The card needs whole blocks and aligned buffers. As much as possible goes straight to the
  * caller's buffer, the rest through one block on the stack. */
-static int read_card(const struct layers *l, unsigned first, enum place place, uint64_t off_bytes,
-		     uint8_t *buf, size_t len_bytes)
+static int read_card(const struct layers *l, unsigned first, enum layers_place place,
+		     uint64_t off_bytes, uint8_t *buf, size_t len_bytes)
 {
 	alignas(COW_BLK_BYTES) uint8_t bounce[COW_BLK_BYTES];
 
@@ -99,7 +118,7 @@ static int read_card(const struct layers *l, unsigned first, enum place place, u
 
 /* The source of the first bytes of a range: n bytes, from block blk on. */
 struct piece {
-	enum place place;
+	enum layers_place place;
 	const struct generation *gen; /* for PLACE_RAM */
 	uint64_t blk, blks;
 	size_t n;

@@ -28,6 +28,14 @@ struct layers {
 enum { LAYER_ACTIVE = 0, LAYER_SEALED = 1 };
 
 struct layers *layers_alloc(unsigned room); /* free() it; NULL: out of memory */
+/* Frees the stack and the references that it holds; NULL allowed. */
+void layers_free(struct layers *l);
+
+/* Where blk is, of the layers from `first` down. Returns how many blocks from it on (at most max_blks,
+ * at least 1) are in the same place. */
+enum layers_place { PLACE_RAM, PLACE_ZERO, PLACE_LOG, PLACE_BASE };
+uint64_t layers_find(const struct layers *l, unsigned first, uint64_t blk, uint64_t max_blks,
+		     enum layers_place *ret);
 
 /* Bytes of the image that the layers from `first` down show. Any alignment, inside the volume. May
  * block on the card. Passes on -EIO and -EBADMSG. */

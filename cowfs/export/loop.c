@@ -176,13 +176,12 @@ static int verify(const struct loop_dev *d)
 	return fd < 0 ? fd : thread_call_alone("cowfs-verify", fd, read_first);
 }
 
-int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label,
-		bool temporary)
+/* Takes a free device and configures it. */
+static int configure(struct loop_dev *ret, int file_fd, const char *label, uint32_t flags)
 {
 	struct loop_config config = { .fd = (uint32_t)file_fd,
 				      .block_size = 512,
-				      .info.lo_flags = LO_FLAGS_DIRECT_IO |
-						       (temporary ? LO_FLAGS_AUTOCLEAR : 0) };
+				      .info.lo_flags = LO_FLAGS_DIRECT_IO | flags };
 	struct loop_dev d = { .fd = -1, .queue_dirfd = -1 };
 	_cleanup_close_ int dev_dirfd = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_close_ int ctl_fd = -1;
@@ -199,16 +198,50 @@ int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const
 		r = take_free(&d, ctl_fd, &config);
 	if (r < 0)
 		return r;
+	steal_fd(&dev_dirfd);
+	*ret = d;
+	return 0;
+}
+
+static void give_back(struct loop_dev *d)
+{
+	ioctl(d->fd, LOOP_CLR_FD);
+	close(steal_fd(&d->fd));
+	restore_queue(d);
+	close(steal_fd(&d->dev_dirfd));
+}
+
+int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label,
+		bool temporary)
+{
+	struct loop_dev d;
+	int r = configure(&d, file_fd, label, temporary ? LO_FLAGS_AUTOCLEAR : 0);
+
+	if (r < 0)
+		return r;
 	r = set_queue(&d, read_ahead_kb);
 	if (!r)
 		r = verify(&d);
 	if (r < 0) {
-		ioctl(d.fd, LOOP_CLR_FD);
-		close(d.fd);
-		restore_queue(&d);
+		give_back(&d);
 		return r;
 	}
-	steal_fd(&dev_dirfd);
+	*ret = d;
+	return 0;
+}
+
+int loop_attach_readonly(struct loop_dev *ret, int file_fd, const char *label)
+{
+	struct loop_dev d;
+	int r = configure(&d, file_fd, label, LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR);
+
+	if (r < 0)
+		return r;
+	r = verify(&d);
+	if (r < 0) {
+		give_back(&d);
+		return r;
+	}
 	*ret = d;
 	return 0;
 }

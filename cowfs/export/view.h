@@ -3,7 +3,7 @@
  * The merged view. For each 4 KiB block it shows the newest of
  * 	1 active generation	RAM
  * 	2 sealed generation	RAM, while a commit is under way
- * 	3 failed generation	RAM, left by a failed commit
+ * 	3 failed generation	RAM, left by a failed commit, or shared with a snapshot; may be several
  * 	4 log			card, through the log index
  * 	5 base			card, at the home location
  *
@@ -26,6 +26,7 @@
 #include "ram/generation.h"
 #include "ram/rewrites.h"
 
+struct layers;
 struct view;
 
 /* Cumulative; any thread may read them. They count what programs asked for, before any merging. */
@@ -94,11 +95,17 @@ int view_check_sealed(const struct view *v) MUST_CHECK;
 /* The commit succeeded. Publishes index (takes the caller's reference). Then frees the sealed and
  * the failed generation and the old index once no pin needs them. */
 void view_release(struct view *v, struct log_index *index);
-/* The commit failed: the sealed generation becomes the failed layer. An older failed layer is
- * merged with it, block by block, in bounded extra memory. Writes to the active generation and
- * reads continue meanwhile. -ENOSPC, -ENOMEM: nothing is lost. The layers only stay separate (there
+/* The commit failed, or there is none: the sealed generation becomes the failed layer. An older
+ * failed layer is merged with it, block by block, in bounded extra memory, unless one of the two is
+ * in a copy of the stack. Writes to the active generation and reads continue meanwhile. -ENOSPC, -ENOMEM: nothing is lost. The layers only stay separate (there
  * may be many) until the next view_fail or view_release. -EINVAL: not sealed. */
 int view_fail(struct view *v) MUST_CHECK;
+/* A copy of the stack with references of its own, and room for `room` more generations: the content
+ * of the card, or that and everything below the active generation. A generation that is in such a
+ * copy never changes. -ENOMEM. */
+int view_copy_layers(struct view *v, bool committed, unsigned room, struct layers **ret) MUST_CHECK;
+/* Is this generation one of the layers? Any thread. */
+bool view_has_generation(struct view *v, const struct generation *g);
 /* After a checkpoint: publishes a new index only. Returns once nothing can use the old index. */
 void view_set_index(struct view *v, struct log_index *index);
 /* Waits until every request that pinned the stack before this call has ended. */

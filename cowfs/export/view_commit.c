@@ -317,13 +317,27 @@ static void drop_all_covered(struct view *v)
 	view_synchronize(v);
 	for (unsigned lower = LAYER_SEALED + 1; lower < l->n; lower++)
 		for (unsigned upper = LAYER_SEALED; upper < lower; upper++)
-			drop_covered(l->gen[upper], l->gen[lower]);
+			if (!generation_is_shared(l->gen[lower]))
+				drop_covered(l->gen[upper], l->gen[lower]);
+}
+
+/* A pair that may be merged, from this layer on; l->n: none. Each holder of a copy sees the layers
+ * from one of its own down, so neither of the two may change. Only this thread makes copies. */
+static unsigned next_pair(const struct view *v, unsigned upper)
+{
+	const struct layers *l = view_layers(v);
+
+	while (upper + 1 < l->n &&
+	       (generation_is_shared(l->gen[upper]) || generation_is_shared(l->gen[upper + 1])))
+		upper++;
+	return upper + 1 < l->n ? upper : l->n;
 }
 
 int view_fail(struct view *v)
 {
 	_cleanup_free_ void *buf = NULL;
 	struct layers *l = view_layers(v);
+	unsigned upper = LAYER_SEALED;
 
 	if (!v->sealed)
 		return -EINVAL;
@@ -334,12 +348,15 @@ int view_fail(struct view *v)
 	if (!buf)
 		return -ENOMEM;
 	drop_all_covered(v);
-	while ((l = view_layers(v))->n > LAYER_SEALED + 1) {
-		const unsigned upper = LAYER_SEALED, lower = LAYER_SEALED + 1;
-		struct generation *empty = l->gen[lower];
+	while ((upper = next_pair(v, upper)) < view_layers(v)->n) {
+		const unsigned lower = upper + 1;
+		struct generation *empty;
 		struct layers *next;
-		int r = merge(v, l->gen[upper], empty, buf);
+		int r;
 
+		l = view_layers(v);
+		empty = l->gen[lower];
+		r = merge(v, l->gen[upper], empty, buf);
 		if (r < 0)
 			return r;
 		next = next_layers(v, lower);
@@ -350,6 +367,36 @@ int view_fail(struct view *v)
 		generation_free(empty);
 	}
 	return 0;
+}
+
+/* ---- copies for snapshots ---- */
+
+int view_copy_layers(struct view *v, bool committed, unsigned room, struct layers **ret)
+{
+	const struct layers *l = view_layers(v);
+	unsigned first = committed ? l->n : LAYER_SEALED;
+	struct layers *copy = layers_alloc(l->n - first + room);
+
+	if (!copy)
+		return -ENOMEM;
+	copy->base = l->base;
+	copy->index = log_index_ref(l->index);
+	for (unsigned i = first; i < l->n; i++)
+		copy->gen[copy->n++] = generation_ref(l->gen[i]);
+	*ret = copy;
+	return 0;
+}
+
+bool view_has_generation(struct view *v, const struct generation *g)
+{
+	struct pin pin = pins_enter(&v->pins);
+	const struct layers *l = view_layers(v);
+	bool found = false;
+
+	for (unsigned i = 0; i < l->n; i++)
+		found |= l->gen[i] == g;
+	pins_leave(pin);
+	return found;
 }
 
 /* ---- images and figures: pinned, so that a dry run in another thread is safe, too ---- */

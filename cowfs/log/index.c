@@ -123,6 +123,27 @@ static bool content_ok(const struct extent *e, uint8_t *blk, uint32_t crc)
 				     : crc32c_back(blk, COW_BLK_BYTES) == crc;
 }
 
+static struct card *place_of(const struct log_index *ix, const struct extent *e, uint64_t skip_blks,
+			     uint64_t *ret_off_bytes)
+{
+	uint64_t off_bytes = blk_to_bytes(e->lblk + skip_blks);
+
+	*ret_off_bytes = e->kind == INDEX_DATA ? ix->ring_off_bytes + off_bytes : off_bytes;
+	return e->kind == INDEX_SPILL ? ix->base : e->kind == INDEX_LENT ? ix->lent : ix->card;
+}
+
+bool log_index_place(const struct log_index *ix, size_t i, struct log_place *ret)
+{
+	const struct extent *e = &ix->ext[i];
+
+	if (i >= ix->n)
+		return false;
+	*ret = (struct log_place){ .blk = e->blk, .blks = e->blks };
+	if (e->crc_pos != NO_CRC)
+		ret->card = place_of(ix, e, 0, &ret->off_bytes);
+	return true;
+}
+
 int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void *buf)
 {
 	size_t i = lookup(ix, blk);
@@ -133,10 +154,8 @@ int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void
 
 	if (i >= ix->n || blk < e->blk || blk + blks > e->blk + e->blks || e->crc_pos == NO_CRC)
 		return -EINVAL;
-	off = blk_to_bytes(e->lblk + (blk - e->blk));
-	c = e->kind == INDEX_SPILL ? ix->base : e->kind == INDEX_LENT ? ix->lent : ix->card;
-	r = card_read(c, e->kind == INDEX_DATA ? ix->ring_off_bytes + off : off, buf,
-		      blk_to_bytes(blks));
+	c = place_of(ix, e, blk - e->blk, &off);
+	r = card_read(c, off, buf, blk_to_bytes(blks));
 	if (r < 0)
 		return r;
 	for (uint64_t k = 0; k < blks; k++)

@@ -36,6 +36,14 @@ int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void
 int log_index_read_volume(const struct log_index *ix, struct card *base, uint64_t blk,
 			  uint64_t blks, void *buf) MUST_CHECK;
 
+/* Where payload lies that the index reads: blks blocks of the volume from blk on. */
+struct log_place {
+	struct card *card; /* NULL: a zero record, which lies nowhere */
+	uint64_t off_bytes, blk, blks;
+};
+/* The place of the i-th extent, in the order of the volume; false past the last one. */
+bool log_index_place(const struct log_index *ix, size_t i, struct log_place *ret);
+
 uint64_t log_index_data_blks(const struct log_index *ix);
 uint64_t log_index_zero_blks(const struct log_index *ix);
 /* part of data_blks: blocks outside the ring */

@@ -39,6 +39,7 @@
 #endif
 
 struct generation {
+	_Atomic unsigned refs;
 	int store_fd, map_fd;
 	uint64_t volume_blks, leaves;
 	size_t top_bytes, map_bytes;
@@ -96,7 +97,9 @@ int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume
 	g = aligned_alloc(CACHE_LINE_BYTES, sizeof(*g));
 	if (!g)
 		return -ENOMEM;
-	*g = (struct generation){ .store_fd = -1, .map_fd = -1, .volume_blks = volume_blks };
+	*g = (struct generation){
+		.refs = 1, .store_fd = -1, .map_fd = -1, .volume_blks = volume_blks
+	};
 	r = map_create(g);
 	if (r < 0)
 		goto fail;
@@ -111,9 +114,22 @@ fail:
 	return r;
 }
 
+struct generation *generation_ref(struct generation *g)
+{
+	atomic_fetch_add(&g->refs, 1);
+	return g;
+}
+
+bool generation_is_shared(const struct generation *g)
+{
+	return atomic_load(&g->refs) > 1;
+}
+
 void generation_free(struct generation *g)
 {
-	if (!g)
+	unsigned refs = g ? atomic_fetch_sub(&g->refs, 1) : 0;
+
+	if (!g || !INVARIANT("generation references", refs) || refs > 1)
 		return;
 	if (g->top)
 		munmap((void *)g->top, g->map_bytes);

@@ -39,7 +39,12 @@ struct generation_stats {
 };
 
 int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume_blks) MUST_CHECK;
-void generation_free(struct generation *g); /* NULL allowed; returns the RAM to the store */
+/* One more user, who calls generation_free later. */
+struct generation *generation_ref(struct generation *g);
+/* Does it have more than one user? Only a user that can add no other may rely on "no". */
+bool generation_is_shared(const struct generation *g);
+/* NULL allowed. The last user returns the RAM to the store. */
+void generation_free(struct generation *g);
 uint64_t generation_volume_blks(const struct generation *g);
 void generation_stats(const struct generation *g, struct generation_stats *ret);
 

@@ -337,7 +337,7 @@ static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
 	}
 }
 
-static int quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
+int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res)
 {
 	/* fn: not for a dry run */
@@ -665,6 +665,7 @@ static void return_lent(struct volume *v)
 		    "%s: the lent space is no longer needed, but its header could not be wiped: "
 		    "%s",
 		    v->name, strerror(-r));
+	snapshots_leave_card(v->snapshots, v->lent);
 	card_close(v->lent);
 	v->lent = NULL;
 }
@@ -728,7 +729,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (r < 0)
 		return r;
 	checkpoint_first(v, rq, res);
-	r = quiesce(v, seal, rq->cause, res);
+	r = volume_quiesce(v, seal, rq->cause, res);
 	if (r == -ENODATA) {
 		if (rq->cause == CAUSE_TIMER)
 			snprintf(res->why, sizeof(res->why), "not committed: nothing has changed");
@@ -748,6 +749,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (r < 0) {
 		int e = view_fail(v->view);
 
+		v->failed_below = true;
 		if (e < 0)
 			msg(MSG_WARN, "%s: cannot merge the layers in RAM: %s", v->name,
 			    strerror(-e));
@@ -768,6 +770,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		ix = log_index_of(v->log);
 	}
 	view_release(v->view, ix);
+	v->failed_below = false;
 	monitor_stage(v->monitor, STAGE_RELEASED);
 	if (r < 0 && res->report.lent)
 		snprintf(res->why, sizeof(res->why),
@@ -822,7 +825,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 static int do_dry_run(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
-	int r = quiesce(v, no_seal, rq->cause, res);
+	int r = volume_quiesce(v, no_seal, rq->cause, res);
 
 	if (r == -ENODATA) {
 		res->report.estimate = true;
@@ -952,6 +955,9 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	case JOB_DETACH:
 		r = do_detach(v, rq, res);
 		break;
+	case JOB_VIEW:
+		r = volume_do_view(v, rq->image, res);
+		break;
 	default:
 		r = -EINVAL;
 	}
@@ -960,6 +966,10 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->generation = log_ledger(v->log)->commits;
 	res->record_seq = log_newest(v->log)->seq;
 	explain(v, res, r);
+	if (rq->job == JOB_VIEW) {
+		monitor_stage(v->monitor, STAGE_IDLE);
+		return;
+	}
 	tell_lent(v, r, res);
 	if (r == 0 && res->quiesce.stopped && !res->why[0])
 		snprintf(res->why, sizeof(res->why),

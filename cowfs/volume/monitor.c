@@ -110,12 +110,6 @@ static void look_at_memory(struct monitor *m, uint64_t now)
 }
 
 /* Lock held. */
-static bool is_committing(const struct monitor *m)
-{
-	return m->stage >= STAGE_SEALED && !m->failing_since_ns;
-}
-
-/* Lock held. */
 static bool is_durable(const struct monitor *m)
 {
 	return m->stage >= STAGE_DURABLE;
@@ -137,6 +131,7 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	view_dirty(m->v->view, &active, &below);
 	*ret = (struct pressure_use){
 		.used_bytes = ram.used_bytes,
+		.held_bytes = min_u64(snapshots_held_bytes(m->v->snapshots), ram.used_bytes),
 		/* blocks under commit count, because the next commit must hold them if this one
 		 * fails; blocks that are never committed do not count */
 		.dirty_blks = commits_nothing(m)
@@ -269,7 +264,8 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 	enum pressure_level level = pressure_level(plan_now(m), u);
 	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL, sealed = m->stage >= STAGE_SEALED;
 	bool ram_full = pressure_level(&m->p.plan,
-				       &(struct pressure_use){ .used_bytes = u->used_bytes }) ==
+				       &(struct pressure_use){ .used_bytes = u->used_bytes,
+							       .held_bytes = u->held_bytes }) ==
 			LEVEL_FULL;
 	bool refuse = (full && never_commits(m)) || (ram_full && m->gave_up);
 	uint64_t rate = THROTTLE_OPEN, look_bytes;
@@ -317,6 +313,7 @@ static bool commit_is_due(struct monitor *m, enum pressure_level level,
 	/* repeated commits cannot free memory that other programs took */
 	if (u->memory_low &&
 	    pressure_level(&m->p.plan, &(struct pressure_use){ .used_bytes = u->used_bytes,
+							       .held_bytes = u->held_bytes,
 							       .dirty_blks = u->dirty_blks }) <
 		    LEVEL_COMMIT) {
 		if (m->memory_commit_ns && now < m->memory_commit_ns + MEMORY_AGAIN_NS &&
@@ -348,6 +345,24 @@ static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
 	m->bounded_ns = now;
 }
 
+/* Views go before the volume feels them. One that is being read returns its RAM a moment later. */
+static void end_views(struct monitor *m)
+{
+	for (unsigned i = 0; i < VOLUME_VIEWS && snapshots_any(m->v->snapshots); i++) {
+		uint64_t held_bytes = snapshots_held_bytes(m->v->snapshots);
+		struct ram_usage ram;
+
+		ram_store_usage(m->v->store, &ram);
+		if (m->memory_low && held_bytes >= MEMORY_WORTH_BYTES)
+			snapshots_end_largest(m->v->snapshots, "the machine is short of memory");
+		else if (ram.used_bytes >= m->p.plan.ram_bytes.full)
+			snapshots_end_largest(m->v->snapshots,
+					      "the volume needs the RAM that it held (ram=)");
+		else
+			break;
+	}
+}
+
 static void look(struct monitor *m)
 {
 	uint64_t now = now_ns(), dirty_bytes;
@@ -356,6 +371,7 @@ static void look(struct monitor *m)
 	bool due;
 
 	look_at_memory(m, now);
+	end_views(m);
 	pthread_mutex_lock(&m->lock);
 	look_at_use(m, &u);
 	look_at_free(m, &u, now);
@@ -641,7 +657,6 @@ void monitor_status(struct monitor *m, struct monitor_status *ret)
 		.gave_up = m->gave_up,
 		.hold_left_ns = monitor_hold_left_ns(m),
 	};
-	ret->committing = is_committing(m);
 	pthread_mutex_unlock(&m->lock);
 	throttle_stats(m->throttle, &ret->throttle);
 }

@@ -56,9 +56,6 @@ struct monitor_status {
 	struct throttle_stats throttle;
 	uint64_t commits; /* commits that pressure asked for */
 	bool gave_up;
-	/* the layers below the active generation are being committed, and the commit has not
-	 * failed */
-	bool committing;
 	uint64_t hold_left_ns;
 };
 

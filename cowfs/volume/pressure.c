@@ -204,7 +204,7 @@ static uint64_t to_next(uint64_t n, const struct pressure_steps *s)
 
 enum pressure_level pressure_level(const struct pressure_plan *p, const struct pressure_use *u)
 {
-	enum pressure_level a = level_of(u->used_bytes, &p->ram_bytes);
+	enum pressure_level a = level_of(u->used_bytes - u->held_bytes, &p->ram_bytes);
 	enum pressure_level b = p->ring_blks.full ? level_of(u->dirty_blks, &p->ring_blks)
 						  : LEVEL_OK;
 

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "volume/monitor.h"
+#include "volume/snapshots.h"
 #include "volume/volume.h"
 
 /* One caller of volume_run; lives on its stack. */
@@ -33,6 +34,7 @@ struct volume {
 	struct view *view;
 	struct rewrites *rewrites; /* NULL: out of memory */
 	struct monitor *monitor;
+	struct snapshots *snapshots;
 	struct log *log; /* commit thread only, once that runs */
 	struct log_open_report opened;
 	struct fsinfo fs;
@@ -78,6 +80,7 @@ struct volume {
 	char alarm[400];
 
 	_Atomic bool discard_armed;
+	_Atomic bool failed_below; /* a failed commit left layers below the active one */
 	struct {
 		_Atomic int job, phase;
 		_Atomic uint64_t done_blks, total_blks, start_ns;
@@ -102,6 +105,11 @@ struct volume {
 
 /* commit_thread.c, all in the commit thread */
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* JOB_VIEW, in view_job.c */
+int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
+/* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */
+int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
+		   struct volume_result *res);
 /* Copies the state of the log that the status shows. */
 void volume_publish_log(struct volume *v);
 

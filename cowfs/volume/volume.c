@@ -269,6 +269,23 @@ static void take_profile(struct volume *v, const struct profile_choice *choice)
 #define REWRITES_SHARE 1024
 #define REWRITES_MAX_BYTES (256 * KIB)
 
+static int open_snapshots(struct volume *v, char *why, size_t n)
+{
+	struct card *cards[] = { v->base, v->log_card };
+	struct monitor_status m;
+	int r;
+
+	monitor_status(v->monitor, &m);
+	r = snapshots_new(&v->snapshots, v->name, v->store, v->view, m.plan.ram_bytes.full);
+	if (r < 0)
+		return fail(why, n, r, "no memory");
+	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
+		cards[i]->before_write = snapshots_before_write;
+		cards[i]->before_write_ctx = v->snapshots;
+	}
+	return 0;
+}
+
 static int open_all(struct volume *v, const struct volume_params *p, char *why, size_t n)
 {
 	uint64_t memory = memory_bytes(), ram = p->ram_bytes ? p->ram_bytes : memory / 2;
@@ -311,7 +328,9 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	    0)
 		view_set_rewrites(v->view, v->rewrites);
 	r = check_fs(v, why, n);
-	return r < 0 ? r : open_monitor(v, p, ram, why, n);
+	if (r == 0)
+		r = open_monitor(v, p, ram, why, n);
+	return r < 0 ? r : open_snapshots(v, why, n);
 }
 
 int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes)
@@ -372,6 +391,7 @@ void volume_close(struct volume *v)
 		return;
 	monitor_free(v->monitor);
 	log_close(v->log);
+	snapshots_free(v->snapshots);
 	if (v->view)
 		view_free(v->view);
 	rewrites_free(v->rewrites);
@@ -436,7 +456,7 @@ static void *commit_thread(void *arg)
 		log_relax(v->log);
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
-		if (t->rq->job != JOB_DRY_RUN)
+		if (t->rq->job != JOB_DRY_RUN && t->rq->job != JOB_VIEW)
 			v->last = *t->res;
 		v->busy = false;
 		t->done = true;
@@ -516,6 +536,14 @@ void volume_arm_discard(struct volume *v, bool armed)
 	monitor_wake(v->monitor);
 }
 
+void volume_end_view(struct volume *v, struct snapshot *s)
+{
+	snapshot_end(s);
+	snapshots_remove(v->snapshots, s);
+	snapshot_unref(s);
+	monitor_wake(v->monitor);
+}
+
 /* ---- status ---- */
 
 void volume_publish_log(struct volume *v)
@@ -540,8 +568,7 @@ void volume_publish_log(struct volume *v)
 	log_index_unref(ix);
 }
 
-/* Returns whether the layers below the active one are being committed now. */
-static bool pressure_status(struct volume *v, struct volume_status *s)
+static void pressure_status(struct volume *v, struct volume_status *s)
 {
 	struct monitor_status m;
 
@@ -560,14 +587,13 @@ static bool pressure_status(struct volume *v, struct volume_status *s)
 		.commits = m.commits,
 		.hold_left_ns = m.hold_left_ns,
 	};
-	return m.committing;
 }
 
 void volume_get_status(struct volume *v, struct volume_status *ret)
 {
 	struct generation_stats active, below;
 	struct ram_usage ram;
-	bool readonly, committing;
+	bool readonly;
 
 	memset(ret, 0, sizeof(*ret));
 	memcpy(ret->name, v->name, sizeof(ret->name));
@@ -582,7 +608,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->volume_bytes = blk_to_bytes(v->volume_blks);
 	ret->discard_armed = v->discard_armed;
 	ram_store_usage(v->store, &ram);
-	committing = pressure_status(v, ret);
+	pressure_status(v, ret);
 	ret->ram_used_bytes = ram.used_bytes;
 	view_dirty(v->view, &active, &below);
 	ret->dirty_blks = active.data_blks + below.data_blks;
@@ -599,6 +625,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	view_counters(v->view, &ret->counters);
 	ret->counters.write_errors += ret->pressure.throttle.refused;
 	account_card_status(v, ret);
+	snapshots_status(v->snapshots, &ret->views);
 	volume_get_progress(v, &ret->progress);
 	pthread_mutex_lock(&v->lock);
 	ret->super_trouble = v->super_trouble;
@@ -612,7 +639,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->ledger = v->totals;
 	ret->last = v->last;
 	/* also while the commit is retried */
-	ret->failed_blks = committing && !v->last.error ? 0 : below.data_blks;
+	ret->failed_blks = v->failed_below ? below.data_blks : 0;
 	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
 	pthread_mutex_unlock(&v->lock);
 	if (invariant_broken())

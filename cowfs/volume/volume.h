@@ -14,6 +14,7 @@
 
 #include "commit/commit.h"
 #include "fs/quiesce.h"
+#include "export/snapshot.h"
 #include "export/throttle.h"
 #include "export/view.h"
 #include "volume/card_profile.h"
@@ -70,7 +71,18 @@ enum volume_job {
 	JOB_COMMIT = 1,
 	JOB_DRY_RUN = 2,
 	JOB_CHECKPOINT = 3,
-	JOB_DETACH = 4
+	JOB_DETACH = 4,
+	JOB_VIEW = 5
+};
+
+/* An image for a view, made by JOB_VIEW. */
+struct volume_image {
+	bool now; /* wanted: with all uncommitted changes, from a freeze; false: as committed */
+	/* result, on success. The caller's reference: volume_end_view. */
+	struct snapshot *snapshot;
+	uint64_t generation_seq, time_s; /* as struct volume_view_status */
+	char fs_type[16];
+	bool needs_recovery; /* its journal is not empty */
 };
 
 struct volume_request {
@@ -83,6 +95,7 @@ struct volume_request {
 	/* NULL, or points to the room for blocks that the log cannot hold. *lent NULL: no room. Set
 	 * to NULL if the volume took it. */
 	struct card **lent;
+	struct volume_image *image; /* for JOB_VIEW */
 	enum commit_cause cause;
 };
 
@@ -111,11 +124,27 @@ struct volume_progress {
  * (or discards the uncommitted changes if discard is armed). The caller has made sure that nothing
  * is mounted. */
 int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret);
+/* Ends the view of a snapshot from JOB_VIEW, and drops the caller's reference. */
+void volume_end_view(struct volume *v, struct snapshot *s);
 void volume_get_progress(const struct volume *v, struct volume_progress *ret); /* lock-free */
 /* No commit of CAUSE_TIMER for this time (at most HOLD_MAX_S); 0 releases the hold. Pressure still
  * commits. */
 void volume_hold(struct volume *v, uint64_t ns);
 void volume_arm_discard(struct volume *v, bool armed); /* the next detach commits nothing */
+
+#define VOLUME_VIEWS 8u
+
+struct volume_views {
+	unsigned n;
+	struct volume_view_status {
+		bool now, ended;
+		uint64_t generation_seq; /* the newest commit that it contains */
+		uint64_t time_s;	 /* of that commit; now: of the snapshot */
+		uint64_t ram_bytes;	 /* that only views hold */
+	} view[VOLUME_VIEWS];
+	uint64_t held_bytes; /* of all of them; RAM that two of them share counts once */
+	char last_end[160];  /* why a view was ended; "": none was since the attach */
+};
 
 /* volume/pressure.h */
 struct volume_pressure {
@@ -136,6 +165,7 @@ struct volume_status {
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
 	uint64_t ram_limit_bytes, ram_used_bytes;
 	struct volume_pressure pressure;
+	struct volume_views views;
 	/* Not committed. A block that was changed again since a failed or unfinished commit counts
 	 * twice. */
 	uint64_t dirty_blks, hole_blks;

@@ -207,7 +207,7 @@ static const struct {
 	{ "discard", COMMAND_DISCARD },	  { "detach", COMMAND_DETACH },
 	{ "hold", COMMAND_HOLD },	  { "release", COMMAND_RELEASE },
 	{ "wear", COMMAND_WEAR },	  { "changes", COMMAND_CHANGES },
-	{ "rewrites", COMMAND_REWRITES },
+	{ "rewrites", COMMAND_REWRITES }, { "view", COMMAND_VIEW },
 };
 
 static const struct {
@@ -224,6 +224,7 @@ static const struct {
 	{ "undo", offsetof(struct request, undo) },
 	{ "commit", offsetof(struct request, commit) },
 	{ "discard", offsetof(struct request, discard) },
+	{ "now", offsetof(struct request, now) },
 };
 
 struct parse {

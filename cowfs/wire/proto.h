@@ -39,7 +39,8 @@ enum proto_command {
 	COMMAND_RELEASE,
 	COMMAND_WEAR,
 	COMMAND_CHANGES,
-	COMMAND_REWRITES
+	COMMAND_REWRITES,
+	COMMAND_VIEW
 };
 
 struct request {
@@ -57,6 +58,7 @@ struct request {
 	 * cannot hold
 	 */
 	bool lend;
+	bool now; /* view: of the volume as it is now; /dev/fuse of a mount is passed with the line */
 };
 
 /*

@@ -12,7 +12,7 @@ const char *job_name(enum volume_job job)
 	static const char *const names[] = {
 		[JOB_NONE] = "none",	   [JOB_COMMIT] = "commit",
 		[JOB_DRY_RUN] = "dry-run", [JOB_CHECKPOINT] = "checkpoint",
-		[JOB_DETACH] = "detach",
+		[JOB_DETACH] = "detach",   [JOB_VIEW] = "view",
 	};
 
 	return NAME(names, job);
@@ -265,6 +265,15 @@ void render_result(struct jsonw *w, const struct volume_result *r)
 	jsonw_end(w);
 }
 
+void render_image(struct jsonw *w, const struct volume_image *im)
+{
+	jsonw_bool(w, "now", im->now);
+	jsonw_u64(w, "generation", im->generation_seq);
+	jsonw_u64(w, "time_unix_seconds", im->time_s);
+	jsonw_str(w, "fs_type", im->fs_type);
+	jsonw_bool(w, "needs_recovery", im->needs_recovery);
+}
+
 void render_progress(struct jsonw *w, const struct volume_progress *p)
 {
 	jsonw_str(w, "job", job_name(p->job));
@@ -299,6 +308,23 @@ static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
 	jsonw_seconds(w, "longest_delay_seconds", p->throttle.longest_ns);
 	jsonw_u64(w, "full_errors", p->throttle.full_errors);
 	jsonw_u64(w, "commits", p->commits);
+}
+
+static void render_views(struct jsonw *w, const struct volume_views *v)
+{
+	jsonw_u64(w, "ram_bytes", v->held_bytes);
+	jsonw_str(w, "last_end", v->last_end);
+	jsonw_array(w, "list");
+	for (unsigned i = 0; i < v->n; i++) {
+		jsonw_object(w, NULL);
+		jsonw_str(w, "kind", v->view[i].now ? "now" : "committed");
+		jsonw_u64(w, "generation", v->view[i].generation_seq);
+		jsonw_u64(w, "time_unix_seconds", v->view[i].time_s);
+		jsonw_u64(w, "ram_bytes", v->view[i].ram_bytes);
+		jsonw_bool(w, "ended", v->view[i].ended);
+		jsonw_end(w);
+	}
+	jsonw_end(w);
 }
 
 static void render_card(struct jsonw *w, const struct volume_status *s)
@@ -376,6 +402,9 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_seconds(w, "hold_left_seconds", s->pressure.hold_left_ns);
 	jsonw_object(w, "pressure");
 	render_pressure(w, &s->pressure);
+	jsonw_end(w);
+	jsonw_object(w, "views");
+	render_views(w, &s->views);
 	jsonw_end(w);
 	jsonw_object(w, "card");
 	render_card(w, s);

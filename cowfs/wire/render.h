@@ -12,6 +12,8 @@
 
 void render_status(struct jsonw *w, const struct volume_status *s);
 void render_result(struct jsonw *w, const struct volume_result *r);
+/* The image of a view, as it was made. */
+void render_image(struct jsonw *w, const struct volume_image *im);
 void render_report(struct jsonw *w, const struct commit_report *r);
 void render_progress(struct jsonw *w, const struct volume_progress *p);
 /* One part of the wear; `cowctl wear` joins the parts. */

@@ -7,6 +7,9 @@
  * segment that is reused too early shows as a wrong CRC (-EBADMSG), an index that is freed too
  * early as a crash (SAN=address), an old one that is used too long as a version older than an
  * earlier result. COWFS_STRESS_MS: run time.
+ *
+ * Snapshots in the same race: taken, read by the slow readers and dropped while commits, failed
+ * commits and checkpoints overwrite what they read. Each must show what it showed at first.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -21,6 +24,8 @@
 #include "base/io.h"
 #include "sim/sim.h"
 #include "commit/commit.h"
+#include "export/layers.h"
+#include "export/snapshot.h"
 #include "export/view.h"
 #include "race.h"
 #include "rnd.h"
@@ -31,7 +36,8 @@ enum {
 	READ_BLKS = 12,
 	WORDS = COW_BLK_BYTES / 8,
 	SEG_BYTES = 64 * 1024,
-	SEGS = 13
+	SEGS = 13,
+	SNAPSHOTS = 5
 };
 
 /* Two commits of this size do not fit into the ring together: the second one, directly after the
@@ -47,6 +53,16 @@ struct lapped {
 	struct race race;
 	_Atomic uint64_t reads, from_log, writes;
 	uint64_t commits, checkpoints, laps;
+	/* snapshots; the lock protects the places and counts */
+	bool snaps;
+	pthread_mutex_t lock;
+	struct snap {
+		struct snapshot *s; /* NULL: free */
+		unsigned users;
+		uint8_t *model;
+	} snap[SNAPSHOTS];
+	uint64_t rnd, saved_blks, taken[2], ended, fails;
+	_Atomic uint64_t snap_reads, refused;
 };
 
 struct reader {
@@ -114,6 +130,33 @@ static void check_block(struct reader *rd, uint64_t blk, const uint64_t *words)
 	rd->seen[blk] = oldest;
 }
 
+static void read_snapshot(struct reader *rd, uint64_t blk, uint64_t blks)
+{
+	struct lapped *r = rd->r;
+	struct snap *p = &r->snap[rnd_of(&rd->rnd, SNAPSHOTS)];
+	uint64_t skip = rnd_of(&rd->rnd, COW_BLK_BYTES), off = blk_to_bytes(blk) + skip,
+		 len = blk_to_bytes(blks) - skip;
+	bool there;
+	int e;
+
+	pthread_mutex_lock(&r->lock);
+	there = p->s;
+	p->users += there;
+	pthread_mutex_unlock(&r->lock);
+	if (!there)
+		return;
+	e = snapshot_read(p->s, off, rd->buf, len);
+	if (e < 0 && !(e == -EIO && snapshot_ended(p->s)))
+		complain(r, "snapshot", blk, (uint64_t)-e);
+	else if (e == 0 && memcmp(rd->buf, p->model + off, len))
+		complain(r, "a snapshot has changed", blk, blks);
+	r->snap_reads += e == 0;
+	r->refused += e < 0;
+	pthread_mutex_lock(&r->lock);
+	p->users--;
+	pthread_mutex_unlock(&r->lock);
+}
+
 static void *reader(void *arg)
 {
 	struct reader *rd = arg;
@@ -129,6 +172,8 @@ static void *reader(void *arg)
 		for (uint64_t i = 0; i < blks && !rd->r->race.failed; i++)
 			check_block(rd, blk + i, rd->buf + i * WORDS);
 		rd->r->reads++;
+		if (rd->r->snaps)
+			read_snapshot(rd, blk, blks);
 	}
 	return NULL;
 }
@@ -146,7 +191,8 @@ static void *writer(void *arg)
 
 		/* no more than the ring can hold */
 		for (view_dirty(r->v, &active, &below);
-		     active.data_blks >= MAX_DIRTY && !r->race.stop;
+		     active.data_blks + (r->snaps ? below.data_blks : 0) >= MAX_DIRTY &&
+		     !r->race.stop;
 		     view_dirty(r->v, &active, &below))
 			usleep(100);
 		for (unsigned i = 0; i < WORDS; i++)
@@ -211,6 +257,85 @@ static void commit_once(struct lapped *r)
 	r->laps += log_newest(r->log)->lblk < at;
 }
 
+/* ---- snapshots, as volume/snapshots.c and view_job.c ---- */
+
+static void save(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes)
+{
+	struct lapped *r = ctx;
+
+	for (struct snap *p = r->snap; p < r->snap + SNAPSHOTS; p++) {
+		/* now and then RAM is full */
+		uint64_t blks, room = rnd_of(&r->rnd, 400) ? UINT64_MAX : 0;
+
+		if (!p->s)
+			continue;
+		if (snapshot_save(p->s, c, off_bytes, len_bytes, room, &blks) < 0) {
+			snapshot_end(p->s);
+			r->ended++;
+		}
+		r->saved_blks += blks;
+	}
+}
+
+static void fill_model(struct lapped *r, struct snap *p, bool committed, struct snapshot *s)
+{
+	uint8_t *seen = io_alloc(blk_to_bytes(BLKS));
+	int e = committed ? view_read_committed(r->v, 0, BLKS, p->model)
+			  : view_read_sealed(r->v, 0, BLKS, p->model);
+
+	if (e == 0)
+		e = snapshot_read(s, 0, seen, blk_to_bytes(BLKS));
+	if (e < 0 || memcmp(seen, p->model, blk_to_bytes(BLKS)))
+		complain(r, "a new snapshot differs", 0, (uint64_t)-e);
+	free(seen);
+}
+
+/* Takes a snapshot into this place. One of now leaves a layer that the volume shares. */
+static void take(struct lapped *r, struct snap *p)
+{
+	bool committed = rnd_of(&r->rnd, 2);
+	struct snapshot *s = NULL;
+	struct layers *l;
+	int e = committed ? 0 : view_seal(r->v);
+
+	if (e == 0)
+		e = view_copy_layers(r->v, committed, SNAPSHOT_ROOM, &l);
+	if (e == 0)
+		e = snapshot_new(&s, r->store, l, BLKS);
+	if (e < 0) {
+		complain(r, "take", 0, (uint64_t)-e);
+		return;
+	}
+	fill_model(r, p, committed, s);
+	if (!committed && view_fail(r->v) < 0)
+		complain(r, "view_fail", 0, 0);
+	r->taken[committed]++;
+	pthread_mutex_lock(&r->lock);
+	p->s = s;
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void change_snapshots(struct lapped *r)
+{
+	struct snap *p = &r->snap[rnd_of(&r->rnd, SNAPSHOTS)];
+	struct snapshot *s = NULL;
+
+	pthread_mutex_lock(&r->lock);
+	if (p->s && !p->users) {
+		s = p->s;
+		p->s = NULL;
+	}
+	pthread_mutex_unlock(&r->lock);
+	snapshot_unref(s);
+	if (!p->s)
+		take(r, p);
+	if (rnd_of(&r->rnd, 4) == 0 && view_seal(r->v) == 0) {
+		if (view_fail(r->v) < 0)
+			complain(r, "view_fail", 0, 0);
+		r->fails++;
+	}
+}
+
 /* ---- all together ---- */
 
 static void make_card(struct lapped *r)
@@ -234,7 +359,7 @@ static void make_card(struct lapped *r)
 	assert_int_equal(log_open(&r->log, &r->card, &r->card, &super, 0, &opened), 0);
 }
 
-static void delayed_readers(void **state)
+static void race(bool snaps)
 {
 	const char *ms = getenv("COWFS_STRESS_MS");
 	struct lapped *r = calloc(1, sizeof(*r));
@@ -243,8 +368,14 @@ static void delayed_readers(void **state)
 	struct log_index *ix;
 	uint64_t end_ns;
 
-	(void)state;
 	make_card(r);
+	r->snaps = snaps;
+	r->rnd = 0x9e3779b97f4a7c15;
+	pthread_mutex_init(&r->lock, NULL);
+	for (unsigned i = 0; i < SNAPSHOTS; i++)
+		r->snap[i].model = io_alloc(blk_to_bytes(BLKS));
+	r->card.before_write = snaps ? save : NULL;
+	r->card.before_write_ctx = r;
 	ix = log_index_of(r->log);
 	assert_int_equal(ram_store_open(&r->store, 64 * MIB), 0);
 	assert_int_equal(view_new(&r->v, r->store, &r->card, BLKS, ix), 0);
@@ -257,8 +388,11 @@ static void delayed_readers(void **state)
 	}
 	assert_int_equal(pthread_create(&w, NULL, writer, r), 0);
 	end_ns = now_ns() + (ms ? strtoull(ms, NULL, 0) : 3000) * 1000000;
-	while (now_ns() < end_ns && !r->race.stop)
+	while (now_ns() < end_ns && !r->race.stop) {
+		if (snaps)
+			change_snapshots(r);
 		commit_once(r);
+	}
 	r->race.stop = true;
 	pthread_join(w, NULL);
 	for (unsigned i = 0; i < READERS; i++) {
@@ -272,6 +406,21 @@ static void delayed_readers(void **state)
 		(unsigned long long)r->checkpoints, (unsigned long long)r->laps);
 	assert_false(r->race.failed);
 	assert_true(r->checkpoints >= 3 && r->laps >= 1 && r->from_log >= 100);
+	if (snaps) {
+		print_message(
+			"%llu snapshots of now, %llu committed, %llu ended, %llu reads of them, "
+			"%llu refused, %llu blocks saved\n",
+			(unsigned long long)r->taken[0], (unsigned long long)r->taken[1],
+			(unsigned long long)r->ended, (unsigned long long)r->snap_reads,
+			(unsigned long long)r->refused, (unsigned long long)r->saved_blks);
+		assert_true(r->taken[0] >= 5 && r->taken[1] >= 5 && r->saved_blks >= 100 &&
+			    r->snap_reads >= 100);
+	}
+	for (unsigned i = 0; i < SNAPSHOTS; i++) {
+		snapshot_unref(r->snap[i].s);
+		free(r->snap[i].model);
+	}
+	pthread_mutex_destroy(&r->lock);
 	view_free(r->v);
 	log_close(r->log);
 	ram_store_close(r->store);
@@ -279,9 +428,22 @@ static void delayed_readers(void **state)
 	free(r);
 }
 
+static void delayed_readers(void **state)
+{
+	(void)state;
+	race(false);
+}
+
+static void delayed_readers_of_snapshots(void **state)
+{
+	(void)state;
+	race(true);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(delayed_readers) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(delayed_readers),
+					    cmocka_unit_test(delayed_readers_of_snapshots) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

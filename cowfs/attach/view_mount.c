@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Notes on the design
+ * - This process makes the mounts and the loop device, so the daemon needs no further system call.
+ *   It passes its /dev/fuse to the daemon and closes it: while it is open here, I/O of the view
+ *   would wait forever instead of failing if the daemon dies.
+ * - Whatever waits for the view's FUSE file ends after a minute (struct fuse_guard).
+ * - The file system must not write: a journal is not replayed. A frozen or unmounted one has an
+ *   empty journal.
+ */
+#include "attach/view_mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include "export/fuse.h"
+#include "export/fuse_mount.h"
+#include "export/loop.h"
+#include "export/transport.h"
+#include "wire/json.h"
+#include "wire/progress.h"
+
+#define GUARD_S 60u
+
+/* ---- the file system ---- */
+
+#define OPTIONS_MAX_EACH 3
+
+/* Options besides ro. Others need none. */
+static const struct {
+	const char *type;
+	const char *option[OPTIONS_MAX_EACH + 1];
+	const char *value[OPTIONS_MAX_EACH + 1];
+} mount_options[] = {
+	{ "ext3", { "noload" }, { NULL } },
+	{ "ext4", { "noload" }, { NULL } },
+	{ "xfs", { "norecovery", "nouuid" }, { NULL } },
+	{ "btrfs", { "rescue" }, { "nologreplay" } },
+	{ "nilfs2", { "norecovery" }, { NULL } },
+	{ "f2fs", { "norecovery" }, { NULL } },
+};
+
+static int set_options(int fs_fd, const char *type)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(mount_options); i++)
+		for (size_t k = 0;
+		     !strcmp(mount_options[i].type, type) && mount_options[i].option[k]; k++) {
+			const char *value = mount_options[i].value[k];
+
+			if (fsconfig(fs_fd, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG,
+				     mount_options[i].option[k], value, 0) < 0)
+				return -errno;
+		}
+	return fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0 ? -errno : 0;
+}
+
+/* Linux says more about a failure than an error number: the last line, "" if none. */
+static void kernel_reason(int fs_fd, char *buf, size_t n)
+{
+	char line[256];
+	ssize_t len;
+
+	snprintf(buf, n, "%s", "");
+	while ((len = read(fs_fd, line, sizeof(line) - 1)) > 0) {
+		line[len] = '\0';
+		line[strcspn(line, "\n")] = '\0';
+		snprintf(buf, n, " (%s)", line + (len > 2 && line[1] == ' ' ? 2 : 0));
+	}
+}
+
+static int explain_mount(int error, const char *type, const char *reason, struct failure *err)
+{
+	if (error == -EEXIST && !strcmp(type, "btrfs"))
+		return failure_set(err, EXIT_FAILED, -EOPNOTSUPP,
+				   "this kernel cannot mount a second btrfs with the same UUID: a "
+				   "view of btrfs needs Linux 6.7%s",
+				   reason);
+	if (error == -ENODEV)
+		return failure_set(err, EXIT_FAILED, error, "the kernel does not support %s", type);
+	return failure_set(err, EXIT_FAILED, error, "cannot mount the view (%s): %s%s", type,
+			   strerrordesc_np(-error), reason);
+}
+
+/* Mounts the disk, attached to no tree. */
+static int mount_disk(const char *disk, const char *type, int *ret_dir_fd, struct failure *err)
+{
+	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC);
+	char reason[300] = "";
+	int fd, r;
+
+	if (fs_fd < 0)
+		return explain_mount(-errno, type, "", err);
+	r = fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", disk, 0) < 0 ? -errno : 0;
+	if (r == 0)
+		r = set_options(fs_fd, type);
+	if (r == 0 && fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		r = -errno;
+	if (r < 0) {
+		kernel_reason(fs_fd, reason, sizeof(reason));
+		return explain_mount(r, type, reason, err);
+	}
+	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
+		     MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+	if (fd < 0)
+		return explain_mount(-errno, type, "", err);
+	*ret_dir_fd = fd;
+	return 0;
+}
+
+/* ---- the daemon ---- */
+
+/* The connection, from its mount on. */
+struct connection {
+	int fuse_fd, mount_fd, abort_fd;
+};
+
+static void close_connection(struct connection *k)
+{
+	cleanup_closep(&k->fuse_fd);
+	cleanup_closep(&k->mount_fd);
+	cleanup_closep(&k->abort_fd);
+}
+
+static int open_connection(struct connection *k, struct failure *err)
+{
+	int r;
+
+	*k = (struct connection){ -1, -1, -1 };
+	r = k->fuse_fd = transport_open();
+	if (r >= 0)
+		r = fuse_mount_create(k->fuse_fd, &k->mount_fd);
+	if (r >= 0)
+		r = k->abort_fd = fuse_mount_open_abort(k->mount_fd);
+	if (r >= 0)
+		return 0;
+	close_connection(k);
+	return failure_set(err, EXIT_FAILED, r, "cannot mount through FUSE: %s",
+			   strerrordesc_np(-r));
+}
+
+/* An answer has the name of the error. */
+static int error_of(struct json_object *answer)
+{
+	static const int known[] = { EMFILE, EOPNOTSUPP, EBUSY, ENOSPC, ENOMEM };
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+		if (!strcmp(json_raw(answer, "code"), strerrorname_np(known[i])))
+			return -known[i];
+	return -EIO;
+}
+
+static int ask(struct client *c, bool now, struct connection *k, struct view_mount *m,
+	       struct failure *err)
+{
+	const struct request rq = { .command = COMMAND_VIEW, .now = now };
+	struct json_object *answer;
+	struct progress progress;
+	int r = 0;
+
+	c->pass_fd = k->fuse_fd;
+	progress_start(&progress);
+	answer = client_call(c, &rq, progress_event, &progress, err);
+	progress_end(&progress);
+	close(steal_fd(&k->fuse_fd));
+	if (!answer)
+		return err->error;
+	if (!json_true(answer, "ok")) {
+		r = failure_set(err, EXIT_FAILED, error_of(answer), "%s",
+				json_text(answer, "error"));
+	} else {
+		m->generation = json_u64(answer, "generation");
+		m->time_s = json_u64(answer, "time_unix_seconds");
+		snprintf(m->fs_type, sizeof(m->fs_type), "%s", json_raw(answer, "fs_type"));
+		if (json_true(answer, "needs_recovery"))
+			r = failure_set(err, EXIT_FAILED, -EOPNOTSUPP,
+					"generation %llu was committed without a freeze, so its "
+					"journal is not empty, and a view cannot replay it: commit "
+					"again, or view --now",
+					(unsigned long long)m->generation);
+	}
+	json_object_put(answer);
+	return r;
+}
+
+/* ---- the disk ---- */
+
+static int make_disk(const char *name, struct connection *k, struct view_mount *m,
+		     struct failure *err)
+{
+	_cleanup_close_ int file_fd = fuse_mount_open_file(k->mount_fd, FUSE_IMAGE_NAME, O_RDONLY);
+	struct loop_dev loop;
+	char label[64];
+	int r = file_fd;
+
+	snprintf(label, sizeof(label), "cowfs-view:%.40s", name);
+	if (r >= 0)
+		r = loop_attach_readonly(&loop, file_fd, label);
+	if (r < 0)
+		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s",
+				   strerrordesc_np(-r));
+	close(loop.dev_dirfd);
+	m->disk_fd = loop.fd;
+	m->disk_rdev = loop.rdev;
+	memcpy(m->disk, loop.path, sizeof(m->disk));
+	return 0;
+}
+
+static int mount_image(const char *name, struct connection *k, struct view_mount *m,
+		       struct failure *err)
+{
+	struct fuse_guard guard;
+	int r = fuse_guard_start(&guard, k->abort_fd, GUARD_S);
+
+	if (r < 0)
+		return failure_set(err, EXIT_FAILED, r, "no thread: %s", strerrordesc_np(-r));
+	r = make_disk(name, k, m, err);
+	if (r == 0)
+		r = mount_disk(m->disk, m->fs_type, &m->dir_fd, err);
+	if (fuse_guard_stop(&guard) && r < 0)
+		r = failure_set(err, EXIT_FAILED, -ETIMEDOUT,
+				"the daemon of volume %s has not answered reads of the view for %u "
+				"seconds",
+				name, GUARD_S);
+	return r;
+}
+
+/* ---- */
+
+static int attach(const struct view_mount *m, const char *dir, struct failure *err)
+{
+	if (move_mount(m->dir_fd, "", AT_FDCWD, dir, MOVE_MOUNT_F_EMPTY_PATH) == 0)
+		return 0;
+	return failure_set(err, EXIT_FAILED, -errno, "%s: cannot mount here: %s", dir,
+			   strerrordesc_np(errno));
+}
+
+int view_mount_open(struct client *c, enum view_kind kind, const char *dir, struct view_mount *ret,
+		    struct failure *err)
+{
+	struct view_mount m = { .dir_fd = -1, .disk_fd = -1 };
+	struct connection k;
+	int r;
+
+	if (kind == VIEW_SCRATCH)
+		return failure_set(err, EXIT_FAILED, -EOPNOTSUPP, "a view cannot be written to");
+	r = open_connection(&k, err);
+	if (r < 0)
+		return r;
+	r = ask(c, kind == VIEW_NOW, &k, &m, err);
+	if (r == 0)
+		r = mount_image(c->name, &k, &m, err);
+	if (r == 0 && dir)
+		r = attach(&m, dir, err);
+	close_connection(&k);
+	if (r < 0)
+		view_mount_close(&m);
+	else
+		*ret = m;
+	return r;
+}
+
+void view_mount_close(struct view_mount *m)
+{
+	cleanup_closep(&m->dir_fd);
+	cleanup_closep(&m->disk_fd);
+	m->dir_fd = m->disk_fd = -1;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The job that makes the image of a view, in the commit thread: no write to a card is under way
+ * meanwhile.
+ *
+ * An image of now is sealed as for a commit. The sealed generation then becomes a layer that the
+ * volume and the snapshot share: for the volume it is what a failed commit leaves (view_fail), so
+ * the next commit writes it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/msg.h"
+#include "fs/fs_ops.h"
+#include "volume/private.h"
+
+static int seal(void *ctx)
+{
+	struct volume *v = ctx;
+	int r = view_seal(v->view);
+
+	v->sealed = r == 0;
+	return r;
+}
+
+/* Freezes, seals, and copies the stack below the new active generation. */
+static int take_now(struct volume *v, struct volume_result *res, struct layers **ret)
+{
+	int r = volume_quiesce(v, seal, CAUSE_MANUAL, res), e;
+
+	if (!v->sealed)
+		return r;
+	v->sealed = false;
+	if (r == 0 && (res->quiesce.unfrozen || res->quiesce.stopped)) {
+		snprintf(res->why, sizeof(res->why),
+			 "the file system could not be frozen: the log is full, or a task is stuck "
+			 "in a write; commit first");
+		r = -EAGAIN;
+	}
+	if (r == 0)
+		r = view_copy_layers(v->view, false, SNAPSHOT_ROOM, ret);
+	e = view_fail(v->view);
+	if (e < 0)
+		msg(MSG_WARN, "%s: cannot merge the layers in RAM: %s", v->name, strerror(-e));
+	return r;
+}
+
+static int read_image(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return snapshot_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+/* Blocks that are free in the image are not saved before a commit takes them. Without this
+ * knowledge the view only needs more RAM. */
+static void forget_free(struct volume *v, struct snapshot *s, const struct blk_reader *r)
+{
+	struct fsmap *m = NULL;
+	enum blk_use use;
+	uint64_t n;
+	int e = fsmap_open(&m, r);
+
+	if (e < 0 || !fsmap_knows(m) || (fsmap_alarms(m) & FSMAP_NEEDS_RECOVERY))
+		goto out;
+	for (uint64_t blk = 0; e == 0 && blk < v->volume_blks; blk += n) {
+		e = fsmap_run(m, blk, v->volume_blks - blk, &use, &n);
+		if (e == 0 && use == USE_FREE)
+			e = snapshot_forget(s, blk, n);
+	}
+out:
+	fsmap_close(m);
+}
+
+static int take_image(struct volume *v, struct volume_image *im, struct volume_result *res,
+		      struct layers **ret)
+{
+	if (im->now) {
+		im->time_s = (uint64_t)time(NULL);
+		return take_now(v, res, ret);
+	}
+	im->time_s = log_newest(v->log)->time_s;
+	return view_copy_layers(v->view, true, SNAPSHOT_ROOM, ret);
+}
+
+int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res)
+{
+	struct layers *l = NULL;
+	struct snapshot *s;
+	struct fsinfo fs;
+	struct blk_reader reader = { .read = read_image, .volume_blks = v->volume_blks };
+	int r;
+
+	if (snapshots_full(v->snapshots)) {
+		snprintf(res->why, sizeof(res->why),
+			 "the volume has %u views: end one with umount first", VOLUME_VIEWS);
+		return -EMFILE;
+	}
+	im->generation_seq = log_newest(v->log)->seq;
+	r = take_image(v, im, res, &l);
+	if (r < 0)
+		return r;
+	r = snapshot_new(&s, v->store, l, v->volume_blks);
+	if (r < 0) {
+		layers_free(l);
+		return r;
+	}
+	reader.ctx = s;
+	r = fsinfo_probe(&reader, &fs);
+	if (r == 0)
+		r = snapshots_add(v->snapshots, s, im->now, im->generation_seq, im->time_s);
+	if (r < 0) {
+		snapshot_unref(s);
+		return r;
+	}
+	if (im->now || !(log_newest(v->log)->flags & RECORD_UNFROZEN))
+		forget_free(v, s, &reader);
+	memcpy(im->fs_type, fs.type, sizeof(im->fs_type));
+	im->needs_recovery = fs.needs_recovery;
+	im->snapshot = s;
+	return 0;
+}
