@@ -177,9 +177,9 @@ static int ask(struct client *c, bool now, struct connection *k, struct view_mou
 		snprintf(m->fs_type, sizeof(m->fs_type), "%s", json_raw(answer, "fs_type"));
 		if (json_true(answer, "needs_recovery"))
 			r = failure_set(err, EXIT_FAILED, -EOPNOTSUPP,
-					"generation %llu was committed without a freeze, so its "
-					"journal is not empty, and a view cannot replay it: commit "
-					"again, or view --now",
+					"generation %llu has a journal to be replayed, which a view "
+					"cannot do: mount the volume, then commit again or view "
+					"--now",
 					(unsigned long long)m->generation);
 	}
 	json_object_put(answer);

@@ -19,7 +19,7 @@
 #define SETTLE_MS 200
 
 struct seen {
-	char name[RUNDIR_NAME_BYTES], level[16], alarm[256];
+	char name[RUNDIR_NAME_BYTES], level[16], alarm[256], view_end[256];
 	bool degraded, here, dead;
 	uint64_t generation;
 };
@@ -54,6 +54,7 @@ static void event(const struct seen *s, const char *what, const char *detail)
 static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 {
 	struct json_object *p = json_object_object_get(status, "pressure"), *last;
+	const char *view_end = json_text(json_object_object_get(status, "views"), "last_end");
 	const char *level = json_text(p, "level"), *alarm = json_text(status, "alarm");
 	uint64_t generation = json_u64(status, "generation");
 	bool degraded = json_true(status, "degraded");
@@ -68,6 +69,8 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 		event(s, *alarm ? "alarm" : "alarm-over", *alarm ? alarm : s->alarm);
 	if (degraded != s->degraded)
 		event(s, degraded ? "degraded" : "healthy", *alarm ? alarm : "see cowctl status");
+	if (strcmp(view_end, s->view_end) && !w->first)
+		event(s, "view-ended", view_end);
 	last = json_object_object_get(status, "last");
 	if (generation != s->generation && !w->first && last) {
 		snprintf(text, sizeof(text), "%llu %s", (unsigned long long)generation,
@@ -77,6 +80,7 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 	}
 	snprintf(s->level, sizeof(s->level), "%s", level);
 	snprintf(s->alarm, sizeof(s->alarm), "%s", alarm);
+	snprintf(s->view_end, sizeof(s->view_end), "%s", view_end);
 	s->degraded = degraded;
 	s->generation = generation;
 }

@@ -222,7 +222,7 @@ static const struct command {
 	{ "shutdown", "[N]", "commit all volumes for the last time: for shutdown hooks",
 	  "Prints a line per volume with its result.", cmd_shutdown, shutdown_options },
 	{ "events", NULL, "print the events of all volumes, a line each, until stopped",
-	  "NAME EVENT DETAIL; events are pressure, alarm, alarm-over, degraded, healthy, commit, attached, gone.",
+	  "NAME EVENT DETAIL; events are pressure, alarm, alarm-over, degraded, healthy, commit, view-ended, attached, gone.",
 	  cmd_events, events_options },
 	{ "setup", NULL, "protect the root of this system, from the next boot on",
 	  "Checks everything first. --dry-run prints what it would do.", cmd_setup, setup_options },

@@ -107,6 +107,13 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	}
 	if (!ret->why[0] && (rq->discard || (st.discard_armed && !rq->commit)))
 		snprintf(ret->why, sizeof(ret->why), "uncommitted changes were discarded");
+	if (st.views.n) {
+		size_t len = strlen(ret->why);
+
+		snprintf(ret->why + len, sizeof(ret->why) - len, "%s%u view%s ended: unmount %s",
+			 len ? "; " : "", st.views.n, st.views.n == 1 ? " was" : "s were",
+			 st.views.n == 1 ? "it" : "them");
+	}
 	return 0;
 }
 

@@ -115,7 +115,8 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 	if (im->now || !(log_newest(v->log)->flags & RECORD_UNFROZEN))
 		forget_free(v, s, &reader);
 	memcpy(im->fs_type, fs.type, sizeof(im->fs_type));
-	im->needs_recovery = fs.needs_recovery;
+	im->needs_recovery = fs.needs_recovery ||
+			     (!im->now && (log_newest(v->log)->flags & RECORD_UNFROZEN));
 	im->snapshot = s;
 	return 0;
 }

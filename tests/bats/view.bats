@@ -30,17 +30,182 @@ no_views() { [ "$(views)" = 0 ]; }
 	view_on a
 	view_on b --now
 	findmnt -no OPTIONS "$T/a" | grep -q 'ro,nosuid,nodev'
-	[ "$(cat "$T/a/file")" = first ] && [ ! -e "$T/a/new" ]
-	[ "$(cat "$T/b/file")" = second ] && [ "$(cat "$T/b/new")" = new ]
+	[ "$(cat "$T/a/file")" = first ]
+	[ ! -e "$T/a/new" ]
+	[ "$(cat "$T/b/file")" = second ]
+	[ "$(cat "$T/b/new")" = new ]
 	[ "$(views)" = 2 ]
 	cow status "$NAME" | grep -q 'views  *2'
 	echo third >"$MNT/file"
 	cow commit --checkpoint "$NAME"
-	[ "$(cat "$T/a/file")" = first ] && [ "$(cat "$T/b/file")" = second ]
+	[ "$(cat "$T/a/file")" = first ]
+	[ "$(cat "$T/b/file")" = second ]
 	view_off a
 	view_off b
 	wait_for 5 no_views
 	[ "$(status_of .views.ram_bytes)" = 0 ]
 	detach
 	fsck ext4
+}
+
+# Bytes of the view's disk, past the page cache.
+disk_sum() {
+	timeout "$VIEW_LIMIT" dd if="$(findmnt -no SOURCE "$T/$1")" bs=1M iflag=direct status=none | cksum
+}
+
+# Ten commits, every third with a checkpoint, over files that both views have.
+unchanged() { # FS FS_MIB CARD_MIB
+	local i a b now
+
+	card_make "$@"
+	cow format "$CARD" --log-size 16M --erase-block 1M
+	attach
+	mount_volume
+	random_file "$MNT/big" 8
+	mkdir "$MNT/d"
+	for i in {1..50}; do echo "$i" >"$MNT/d/$i"; done
+	cow commit "$NAME"
+	echo now >"$MNT/d/1"
+	view_on a
+	view_on b --now
+	now=$(tree_sum "$MNT")
+	[ "$(tree_sum "$T/b")" = "$now" ]
+	[ "$(cat "$T/a/d/1")" = 1 ]
+	a=$(disk_sum a) b=$(disk_sum b)
+	for i in {1..10}; do
+		dd if=/dev/urandom of="$MNT/big" bs=64k count=20 seek=$((i * 9)) conv=notrunc status=none
+		rm "$MNT/d/$i"
+		random_file "$MNT/d/new$i" 1
+		if [ $((i % 3)) = 0 ]; then cow commit --checkpoint "$NAME"; else cow commit "$NAME"; fi
+	done
+	[ "$(disk_sum a)" = "$a" ]
+	[ "$(disk_sum b)" = "$b" ]
+	[ "$(tree_sum "$T/b")" = "$now" ]
+	[ "$(status_of '[.views.list[].ended] | any')" = false ]
+	[ "$(status_of .views.ram_bytes)" -gt 0 ]
+	view_off a
+	view_off b
+	wait_for 5 no_views
+	detach
+	fsck "$1"
+}
+
+@test "ten commits change no byte of the views: ext4" { unchanged ext4 60 100; }
+@test "ten commits change no byte of the views: xfs" { unchanged xfs 310 340; }
+@test "ten commits change no byte of the views: btrfs" { unchanged btrfs 120 160; }
+
+reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direct status=none 2>/dev/null; }
+
+@test "RAM: a view that needs too much is ended with EIO, and the volume works on" {
+	card_make ext4 100 140 -J size=4
+	cow format "$CARD"
+	attach --ram 48M
+	mount_volume
+	random_file "$MNT/big" 30
+	cow commit --checkpoint "$NAME"
+	view_on a
+	view_on b
+	sum=$(tree_sum "$MNT")
+	[ "$(tree_sum "$T/a")" = "$sum" ]
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=30 conv=notrunc,fsync status=none
+	cow commit --checkpoint "$NAME"
+	[ "$(status_of '[.views.list[].ended] | any')" = true ]
+	status_of .views.last_end | grep -q RAM
+	cow status "$NAME" | grep -q 'ENDED'
+	reads_fail "$T/a/big" || reads_fail "$T/b/big"
+	sum=$(tree_sum "$MNT")
+	[ "$(status_of .pressure.level)" = ok ]
+	view_off a
+	view_off b
+	wait_for 5 no_views
+	[ "$(status_of .views.ram_bytes)" = 0 ]
+	[ "$(status_of .ram_used_bytes)" -lt $((4 << 20)) ]
+	detach
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	umount "$MNT"
+	fsck ext4
+}
+
+@test "eight views of a volume; what cannot be viewed is refused with a reason" {
+	card_make ext4 60 100
+	cow format "$CARD"
+	fails 4 'no volume is attached' view "$MNT"
+	attach
+	mount_volume
+	fails 1 'No such file' view "$NAME" "$T/none"
+	touch "$T/file"
+	fails 1 'not a directory' view "$NAME" "$T/file"
+	fails 2 'usage' view
+	fails 4 'no volume is attached as other' view other "$T"
+	fails 2 'exclude' view --now --committed "$NAME" "$T"
+	fails 1 'not a directory' view --json "$NAME" "$T/file"
+	no_views
+	for i in {1..8}; do
+		view_on "$i" $([ $((i % 2)) = 0 ] || echo --now)
+	done
+	mkdir "$T/9"
+	fails 1 '8 views: end one with umount' view "$NAME" "$T/9"
+	[ "$(views)" = 8 ]
+	echo more >"$MNT/file"
+	cow commit "$NAME"
+	[ ! -e "$T/1/file" ]
+	view_off 1
+	wait_for 5 eval '[ "$(views)" = 7 ]'
+	view_on 9 --now
+	[ "$(cat "$T/9/file")" = more ]
+	for i in {2..9}; do view_off "$i"; done
+	wait_for 5 no_views
+	detach
+	fsck ext4
+}
+
+@test "a view survives neither detach nor the death of the daemon, and umount ends it" {
+	card_make ext4 60 100
+	cow format "$CARD"
+	attach
+	mount_volume
+	random_file "$MNT/big" 4
+	cow commit "$NAME"
+	view_on a
+	view_on b --now
+	umount_volume
+	cow detach "$NAME" 2>&1 | grep -q '2 views were ended'
+	wait_for 20 no_daemons
+	reads_fail "$T/a/big"
+	reads_fail "$T/b/big"
+	view_off a
+	view_off b
+	fsck ext4
+
+	attach
+	mount_volume
+	view_on a
+	view_on b --now
+	background dd if="$(findmnt -no SOURCE "$T/b")" of=/dev/null bs=4k iflag=direct status=none
+	power_cut
+	reads_fail "$T/a/big"
+	reads_fail "$T/b/big"
+	view_off a
+	view_off b
+	fsck ext4
+}
+
+@test "vfat: as committed; of now only while it cannot change" {
+	grep -qw vfat /proc/filesystems || modprobe vfat 2>/dev/null || skip "no vfat in this kernel"
+	card_make vfat 60 100
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/file"
+	fails 1 'cannot be frozen' view --now "$NAME" "$MNT"
+	umount_volume
+	cow commit "$NAME"
+	view_on a
+	view_on b --now
+	[ "$(cat "$T/a/file")" = one ]
+	[ "$(cat "$T/b/file")" = one ]
+	view_off a
+	view_off b
+	detach
 }
