@@ -176,11 +176,12 @@ static int ask(struct client *c, bool now, struct connection *k, struct view_mou
 		m->time_s = json_u64(answer, "time_unix_seconds");
 		snprintf(m->fs_type, sizeof(m->fs_type), "%s", json_raw(answer, "fs_type"));
 		if (json_true(answer, "needs_recovery"))
-			r = failure_set(err, EXIT_FAILED, -EOPNOTSUPP,
-					"generation %llu has a journal to be replayed, which a view "
-					"cannot do: mount the volume, then commit again or view "
-					"--now",
-					(unsigned long long)m->generation);
+			r = failure_set(
+				err, EXIT_FAILED, -EOPNOTSUPP,
+				"generation %llu has a journal to be replayed, which a view "
+				"cannot do: mount the volume, then commit again or view "
+				"--now",
+				(unsigned long long)m->generation);
 	}
 	json_object_put(answer);
 	return r;

@@ -208,7 +208,8 @@ static int explain(const struct volume *v, struct volume_result *res, int error)
 		snprintf(
 			w, n,
 			"this file system cannot be frozen while it is mounted read-write: unmount it or remount it "
-			"read-only, then commit");
+			"read-only, then %s",
+			res->job == JOB_VIEW ? "try again" : "commit");
 		break;
 	case -EBUSY:
 		snprintf(w, n, "another program has frozen the file system");
@@ -648,6 +649,8 @@ static int take_lent(struct volume *v, const struct volume_request *rq, struct v
 		snprintf(res->why, sizeof(res->why), "cannot use the lent space: %s",
 			 r == -ENOSPC ? "it is smaller than 8 KiB" : strerror(-r));
 	if (r == 0 && lent) {
+		lent->before_write = snapshots_before_write;
+		lent->before_write_ctx = v->snapshots;
 		v->lent = lent;
 		*rq->lent = NULL;
 	}

@@ -30,7 +30,7 @@ static int take_now(struct volume *v, struct volume_result *res, struct layers *
 	int r = volume_quiesce(v, seal, CAUSE_MANUAL, res), e;
 
 	if (!v->sealed)
-		return r;
+		return r < 0 ? r : -EAGAIN;
 	v->sealed = false;
 	if (r == 0 && (res->quiesce.unfrozen || res->quiesce.stopped)) {
 		snprintf(res->why, sizeof(res->why),

@@ -127,6 +127,36 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	fsck ext4
 }
 
+@test "RAM: commits by pressure do not end a view, and a view causes none" {
+	card_make ext4 200 240 -J size=4
+	cow format "$CARD"
+	attach --ram 64M
+	mount_volume
+	random_file "$MNT/big" 8
+	cow commit "$NAME"
+	random_file "$MNT/new" 8
+	view_on a
+	view_on b --now
+	a=$(tree_sum "$T/a")
+	b=$(tree_sum "$MNT")
+	for i in {1..4}; do
+		dd if=/dev/urandom of="$MNT/f$i" bs=1M count=30 conv=fsync status=none
+	done
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=8 conv=notrunc,fsync status=none
+	[ "$(status_of .pressure.commits)" -gt 0 ]
+	cow commit --checkpoint "$NAME"
+	[ "$(tree_sum "$T/a")" = "$a" ]
+	[ "$(tree_sum "$T/b")" = "$b" ]
+	# what is left in RAM is held by the views: 16 of 64 MiB, far from a limit
+	[ "$(status_of .views.ram_bytes)" -gt $((8 << 20)) ]
+	[ "$(status_of .pressure.level)" = ok ]
+	[ "$(status_of '[.views.list[].ended] | any')" = false ]
+	view_off a
+	view_off b
+	detach
+	fsck ext4
+}
+
 @test "eight views of a volume; what cannot be viewed is refused with a reason" {
 	card_make ext4 60 100
 	cow format "$CARD"

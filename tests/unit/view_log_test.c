@@ -21,12 +21,14 @@
 
 #include <cmocka.h>
 
+#include "base/crc32c.h"
 #include "base/io.h"
 #include "sim/sim.h"
 #include "commit/commit.h"
 #include "export/layers.h"
 #include "export/snapshot.h"
 #include "export/view.h"
+#include "log/index_build.h"
 #include "race.h"
 #include "rnd.h"
 
@@ -440,10 +442,115 @@ static void delayed_readers_of_snapshots(void **state)
 	race(true);
 }
 
+/* ---- lent space is given back while a snapshot reads it; RAM that does not suffice ---- */
+
+enum { LENT_BLK = 3, LENT_BLKS = 2, LENT_LBLK = 1 };
+
+static struct card *new_card(uint64_t blks)
+{
+	const struct sim_params params = { .size_bytes = blk_to_bytes(blks),
+					   .erase_block_bytes = SEG_BYTES };
+	struct card *c;
+
+	assert_int_equal(sim_new(&c, &params), 0);
+	assert_int_equal(card_set_writable(c, true), 0);
+	return c;
+}
+
+static struct log_index *index_with_lent(struct card *base, struct card *lent, const uint8_t *data)
+{
+	struct log_index *empty = log_index_empty(), *ix;
+	uint32_t crc[LENT_BLKS];
+	struct index_entry e = { .kind = INDEX_LENT,
+				 .blk = LENT_BLK,
+				 .blks = LENT_BLKS,
+				 .lblk = LENT_LBLK,
+				 .crc = crc };
+
+	for (unsigned i = 0; i < LENT_BLKS; i++)
+		crc[i] = crc32c_back(data + blk_to_bytes(i), COW_BLK_BYTES);
+	assert_int_equal(log_index_overlay(&ix, empty, &e, 1, base, base, 0), 0);
+	log_index_set_lent(ix, lent);
+	log_index_unref(empty);
+	return ix;
+}
+
+static struct snapshot *committed(struct view *v, struct ram_store *store)
+{
+	struct snapshot *s;
+	struct layers *l;
+
+	assert_int_equal(view_copy_layers(v, true, SNAPSHOT_ROOM, &l), 0);
+	assert_int_equal(snapshot_new(&s, store, l, BLKS), 0);
+	return s;
+}
+
+static uint64_t used_bytes(const struct ram_store *store)
+{
+	struct ram_usage ram;
+
+	ram_store_usage(store, &ram);
+	return ram.used_bytes;
+}
+
+static void lent_and_lack_of_ram(void **state)
+{
+	const uint64_t len = blk_to_bytes(LENT_BLKS), off = blk_to_bytes(LENT_BLK);
+	struct card *base = new_card(BLKS), *lent = new_card(64);
+	uint8_t *data = io_alloc(len), *buf = io_alloc(len);
+	struct snapshot *kept, *poor;
+	struct ram_store *store;
+	struct log_index *ix;
+	struct view *v;
+	uint64_t blks;
+
+	(void)state;
+	memset(data, 0x5a, len);
+	assert_int_equal(card_write(lent, blk_to_bytes(LENT_LBLK), data, len), 0);
+	ix = index_with_lent(base, lent, data);
+	assert_int_equal(ram_store_open(&store, 8 * MIB), 0);
+	assert_int_equal(view_new(&v, store, base, BLKS, ix), 0);
+	kept = committed(v, store);
+	poor = committed(v, store);
+	assert_true(snapshot_uses(kept, lent) && !snapshot_uses(kept, base));
+
+	assert_int_equal(snapshot_save(kept, lent, 0, lent->geo.size_bytes, UINT64_MAX, &blks), 0);
+	assert_int_equal(blks, LENT_BLKS);
+	assert_int_equal(snapshot_save(poor, lent, 0, lent->geo.size_bytes, 1, &blks), -ENOSPC);
+	snapshot_end(poor);
+	memset(buf, 0xff, len);
+	assert_int_equal(card_write(lent, blk_to_bytes(LENT_LBLK), buf, len), 0);
+	snapshot_synchronize(kept);
+	assert_int_equal(snapshot_read(kept, off, buf, len), 0);
+	assert_memory_equal(buf, data, len);
+	assert_int_equal(snapshot_read(poor, off, buf, len), -EIO);
+	assert_int_equal(snapshot_read(kept, blk_to_bytes(BLKS), buf, 1), -EINVAL);
+
+	/* home: what is forgotten, and what is saved already, is not saved */
+	assert_int_equal(snapshot_forget(kept, 10, 5), 0);
+	assert_int_equal(snapshot_save(kept, base, 0, blk_to_bytes(20), UINT64_MAX, &blks), 0);
+	assert_int_equal(blks, 20 - 5 - LENT_BLKS);
+	assert_int_equal(snapshot_save(kept, base, 0, blk_to_bytes(20), UINT64_MAX, &blks), 0);
+	assert_int_equal(blks, 0);
+	assert_int_equal(used_bytes(store), len); /* zeroes are holes */
+	snapshot_end(kept);
+	assert_int_equal(used_bytes(store), 0);
+	snapshot_unref(kept);
+	snapshot_unref(poor);
+	view_free(v);
+	log_index_unref(ix);
+	ram_store_close(store);
+	card_close(base);
+	card_close(lent);
+	free(data);
+	free(buf);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(delayed_readers),
-					    cmocka_unit_test(delayed_readers_of_snapshots) };
+					    cmocka_unit_test(delayed_readers_of_snapshots),
+					    cmocka_unit_test(lent_and_lack_of_ram) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
