@@ -353,7 +353,11 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 				    .unfrozen_failed = unfrozen,
 				    .frozen = v->frozen,
 				    .ctx = v->frozen_ctx,
-				    .needed = may_be_needless(v, cause) ? something_changed : NULL,
+				    /* a view is taken without changes, too */
+				    .needed = (fn == seal || fn == no_seal) &&
+							      may_be_needless(v, cause)
+						      ? something_changed
+						      : NULL,
 				    .stopped = stops ? is_stopped : NULL,
 				    .no_sync = monitor_hurries(v->monitor) };
 	int r;

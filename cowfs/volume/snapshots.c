@@ -64,7 +64,7 @@ static unsigned take_all(struct snapshots *set, struct snapshot *ret[VOLUME_VIEW
 	return n;
 }
 
-int snapshots_add(struct snapshots *set, struct snapshot *s, bool now, uint64_t generation_seq,
+int snapshots_add(struct snapshots *set, struct snapshot *s, bool now, uint64_t generation,
 		  uint64_t time_s)
 {
 	int r = -EMFILE;
@@ -75,7 +75,7 @@ int snapshots_add(struct snapshots *set, struct snapshot *s, bool now, uint64_t 
 			continue;
 		*e = (struct entry){
 			.s = snapshot_ref(s),
-			.status = { .now = now, .generation_seq = generation_seq, .time_s = time_s }
+			.status = { .now = now, .generation = generation, .time_s = time_s }
 		};
 		set->n++;
 		r = 0;

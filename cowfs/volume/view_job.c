@@ -95,7 +95,7 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 			 "the volume has %u views: end one with umount first", VOLUME_VIEWS);
 		return -EMFILE;
 	}
-	im->generation_seq = log_newest(v->log)->seq;
+	im->generation = log_ledger(v->log)->commits;
 	r = take_image(v, im, res, &l);
 	if (r < 0)
 		return r;
@@ -107,7 +107,7 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 	reader.ctx = s;
 	r = fsinfo_probe(&reader, &fs);
 	if (r == 0)
-		r = snapshots_add(v->snapshots, s, im->now, im->generation_seq, im->time_s);
+		r = snapshots_add(v->snapshots, s, im->now, im->generation, im->time_s);
 	if (r < 0) {
 		snapshot_unref(s);
 		return r;

@@ -80,7 +80,7 @@ struct volume_image {
 	bool now; /* wanted: with all uncommitted changes, from a freeze; false: as committed */
 	/* result, on success. The caller's reference: volume_end_view. */
 	struct snapshot *snapshot;
-	uint64_t generation_seq, time_s; /* as struct volume_view_status */
+	uint64_t generation, time_s; /* as struct volume_view_status */
 	char fs_type[16];
 	bool needs_recovery; /* its journal is not empty */
 };
@@ -138,9 +138,9 @@ struct volume_views {
 	unsigned n;
 	struct volume_view_status {
 		bool now, ended;
-		uint64_t generation_seq; /* the newest commit that it contains */
-		uint64_t time_s;	 /* of that commit; now: of the snapshot */
-		uint64_t ram_bytes;	 /* that only views hold */
+		uint64_t generation; /* the newest commit that it contains */
+		uint64_t time_s;     /* of that commit; now: of the snapshot */
+		uint64_t ram_bytes;  /* that only views hold */
 	} view[VOLUME_VIEWS];
 	uint64_t held_bytes; /* of all of them; RAM that two of them share counts once */
 	char last_end[160];  /* why a view was ended; "": none was since the attach */

@@ -268,7 +268,7 @@ void render_result(struct jsonw *w, const struct volume_result *r)
 void render_image(struct jsonw *w, const struct volume_image *im)
 {
 	jsonw_bool(w, "now", im->now);
-	jsonw_u64(w, "generation", im->generation_seq);
+	jsonw_u64(w, "generation", im->generation);
 	jsonw_u64(w, "time_unix_seconds", im->time_s);
 	jsonw_str(w, "fs_type", im->fs_type);
 	jsonw_bool(w, "needs_recovery", im->needs_recovery);
@@ -318,7 +318,7 @@ static void render_views(struct jsonw *w, const struct volume_views *v)
 	for (unsigned i = 0; i < v->n; i++) {
 		jsonw_object(w, NULL);
 		jsonw_str(w, "kind", v->view[i].now ? "now" : "committed");
-		jsonw_u64(w, "generation", v->view[i].generation_seq);
+		jsonw_u64(w, "generation", v->view[i].generation);
 		jsonw_u64(w, "time_unix_seconds", v->view[i].time_s);
 		jsonw_u64(w, "ram_bytes", v->view[i].ram_bytes);
 		jsonw_bool(w, "ended", v->view[i].ended);

@@ -101,6 +101,9 @@ commands() {
 	json 0 commit
 	json 0 commit
 	json 0 status
+	mkdir "$T/view"
+	json 0 view "$T/view"
+	umount "$T/view"
 	json 0 wear
 	json 0 report --output "$T/page.html"
 	[ "$(jq .output_bytes <<<"$output")" = "$(stat -c %s "$T/page.html")" ]
@@ -119,7 +122,7 @@ commands() {
 	wait_for 20 no_daemons
 	json 0 grow "$CARD"
 	json 0 recover "$CARD"
-	covered+=" card format check attach commit top status keep wear report metrics hold release discard detach"
+	covered+=" card format check attach commit top status view keep wear report metrics hold release discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }
