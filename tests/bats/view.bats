@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl view: what a view shows, what ends it, and what it costs the volume
+# bats file_tags=commands
 
 load lib
 
@@ -16,7 +17,8 @@ view_on() {
 
 view_off() { timeout "$VIEW_LIMIT" umount "$T/$1"; }
 views() { status_of '.views.list | length'; }
-no_views() { [ "$(views)" = 0 ]; }
+views_are() { [ "$(views)" = "$1" ]; }
+no_views() { views_are 0; }
 
 @test "committed and now: each shows its moment, over commits and checkpoints, and goes with umount" {
 	card_make ext4 60 100
@@ -171,9 +173,8 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	fails 2 'exclude' view --now --committed "$NAME" "$T"
 	fails 1 'not a directory' view --json "$NAME" "$T/file"
 	no_views
-	for i in {1..8}; do
-		view_on "$i" $([ $((i % 2)) = 0 ] || echo --now)
-	done
+	for i in 1 3 5 7; do view_on "$i" --now; done
+	for i in 2 4 6 8; do view_on "$i"; done
 	mkdir "$T/9"
 	fails 1 '8 views: end one with umount' view "$NAME" "$T/9"
 	[ "$(views)" = 8 ]
@@ -181,7 +182,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	cow commit "$NAME"
 	[ ! -e "$T/1/file" ]
 	view_off 1
-	wait_for 5 eval '[ "$(views)" = 7 ]'
+	wait_for 5 views_are 7
 	view_on 9 --now
 	[ "$(cat "$T/9/file")" = more ]
 	for i in {2..9}; do view_off "$i"; done
