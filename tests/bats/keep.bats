@@ -156,7 +156,7 @@ writer() {
 }
 
 @test "keep: a real sqlite under load, the power cut at any moment" {
-	local round rounds=${COWFS_KEEP_ROUNDS:-6} kept mode next=1 i pids
+	local round rounds=${COWFS_KEEP_ROUNDS:-6} kept mode next=1 good=0 i pids holder
 	needs_paths
 	for mode in delete wal; do
 		IMG=''
@@ -171,6 +171,10 @@ writer() {
 			attach >/dev/null
 			mount_volume
 			rm -f "$T/stop"
+			# a connection that stays: -wal is not written back when a transaction's own connection ends
+			background python3 -c "import sqlite3, sys, time; c = sqlite3.connect(sys.argv[1]); \
+c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
+			holder=$BG
 			background writer "$next"
 			pids=("$BG")
 			kept=0
@@ -186,7 +190,8 @@ writer() {
 			kill -9 "$(worker_pid)"
 			touch "$T/stop"
 			wait_for 20 no_daemons
-			wait "${pids[@]}" || true
+			kill "$holder"
+			wait "$holder" "${pids[@]}" || true
 			timeout 60 umount "$MNT"
 			volume_gone "$DEV" || losetup -d "$DEV"
 			wait_for 20 volume_gone "$DEV"
@@ -197,6 +202,7 @@ writer() {
 			echo "$mode, round $round: kept up to $kept: $output"
 			[ "${lines[0]}" = ok ]
 			[ "${lines[1]}" = "$kept" ]
+			[ "$kept" = 0 ] || good=$((good + 1))
 			next=$((${lines[2]} + 1))
 			rm -f "$T/done"
 			umount "$MNT"
@@ -204,4 +210,6 @@ writer() {
 		loop_down "$CARD"
 		next=1
 	done
+	say "sqlite: $good of $((rounds / 2 * 2)) rounds had a keep that succeeded"
+	[ "$good" -gt 0 ]
 }
