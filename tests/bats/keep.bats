@@ -190,7 +190,7 @@ c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
 			kill -9 "$(worker_pid)"
 			touch "$T/stop"
 			wait_for 20 no_daemons
-			kill "$holder"
+			kill "$holder" || true # it may have come too late
 			wait "$holder" "${pids[@]}" || true
 			timeout 60 umount "$MNT"
 			volume_gone "$DEV" || losetup -d "$DEV"
