@@ -113,7 +113,7 @@ slow_tool() {
 	local columns
 	protect
 	for columns in 30 60; do
-		random_file "$MNT/a" 40
+		random_file "$MNT/a" 25
 		eio slow 60
 		TERM=xterm timeout 60 script -q -e -c "stty cols $columns; $COWFS_BUILD/cowctl commit 2>&1 >$T/out" "$T/typescript" >/dev/null
 		eio off
