@@ -257,7 +257,7 @@ static void test_answer(void **state)
 	answer_error(&w, -EFBIG, EXIT_FAILED, "no");
 	jsonw_finish(&w);
 	assert_string_equal(text,
-			    "{\"ok\":false,\"error\":\"no\",\"code\":\"EFBIG\",\"exit\":1}\n");
+			    "{\"ok\":false,\"schema\":1,\"error\":\"no\",\"code\":\"EFBIG\",\"exit\":1}\n");
 }
 
 static void test_linebuf(void **state)
