@@ -109,6 +109,7 @@ static bool parse_line(char *line, struct mount_entry *ret)
 		.id = strtoull(head[0], NULL, 10),
 		.parent_id = strtoull(head[1], NULL, 10),
 		.dev = makedev(dev_major, dev_minor),
+		.root = head[3],
 		.path = head[4],
 		.type = tail[0],
 		.readonly = !strncmp(tail[2], "ro", 2) && (!tail[2][2] || tail[2][2] == ','),

@@ -16,6 +16,7 @@
 struct mount_entry {
 	uint64_t id, parent_id;
 	dev_t dev;
+	char *root;	  /* folder of the file system that it shows, escaped as path is */
 	char *path;	  /* mount point, as escaped by the kernel: for messages */
 	const char *type; /* "ext4", "fuse.sshfs" */
 	bool readonly;	  /* of the file system, not only of this mount */

@@ -173,7 +173,7 @@ static int cmd_help(const struct options *o);
 static int cmd_version(const struct options *o);
 
 static const struct command {
-	const char *name, *operand; /* NULL: none; "[N]" is optional */
+	const char *name, *operand; /* NULL: none; "[N]" is optional, "..." any number */
 	const char *summary, *more;
 	int (*run)(const struct options *o);
 	const struct option_spec *options;
@@ -411,6 +411,8 @@ static bool operands_fit(const struct command *c, const struct options *o)
 		least += *p != '[';
 		most++;
 	}
+	if (c->operand && strstr(c->operand, "..."))
+		most = OPERANDS_MAX;
 	return o->operands >= least && o->operands <= most;
 }
 
@@ -439,10 +441,11 @@ static int run(const struct command *c, int argc, char **argv)
 	if (!operands_fit(c, &o))
 		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "usage: cowctl %s [OPTION]...%s%s",
 				c->name, c->operand ? " " : "", c->operand ? c->operand : "");
-	for (unsigned i = 0; i < o.operands; i++) {
-		const char *tag = o.operand[i];
+	/* further operands are paths */
+	if (o.operands) {
+		const char *tag = o.operand[0];
 
-		if (resolve_tag(&o.operand[i]) < 0)
+		if (resolve_tag(&o.operand[0]) < 0)
 			return cmd_fail(&o, EXIT_FAILED, -ENODEV, "no device has %s", tag);
 	}
 	return c->run(&o);

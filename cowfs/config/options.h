@@ -10,8 +10,8 @@
 
 #include "base/util.h"
 
-#define OPTIONS_MAX 64 /* ids are smaller */
-#define OPERANDS_MAX 4
+#define OPTIONS_MAX 64	  /* ids are smaller */
+#define OPERANDS_MAX 1024 /* paths */
 
 struct option_spec {
 	unsigned id;
