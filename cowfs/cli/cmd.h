@@ -58,6 +58,9 @@ enum cmd_option {
 	OPT_VERBOSE,
 	OPT_COMMITTED,
 	OPT_NOW,
+	OPT_STAT,
+	OPT_NULL,
+	OPT_EXIT_CODE,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -80,6 +83,7 @@ int cmd_boot(const struct options *o);
 int cmd_shutdown(const struct options *o);
 int cmd_events(const struct options *o);
 int cmd_top(const struct options *o);
+int cmd_diff(const struct options *o);
 int cmd_view(const struct options *o);
 int cmd_wear(const struct options *o);
 int cmd_report(const struct options *o);

@@ -103,6 +103,14 @@ static const struct option_spec view_options[] = {
 	{ OPT_NOW, "now", NULL, "a consistent snapshot of the volume, with uncommitted changes" },
 	COMMON
 };
+static const struct option_spec diff_options[] = {
+	{ OPT_STAT, "stat", NULL, "print only how many files differ, and their sizes" },
+	{ OPT_NULL, "z", NULL, "short for --null" },
+	{ OPT_NULL, "null", NULL, "end each field with a NUL, and print names as they are" },
+	{ OPT_EXIT_CODE, "exit-code", NULL,
+	  "exit code 1 if something differs, 2 on any failure, as diff(1)" },
+	COMMON
+};
 static const struct option_spec report_options[] = {
 	{ OPT_OUTPUT, "o", "FILE", "short for --output FILE" },
 	{ OPT_OUTPUT, "output", "FILE", "write the page to FILE, -: standard output, the default" },
@@ -203,6 +211,10 @@ static const struct command {
 	{ "view", "[N] DIR", "mount a read-only image of the volume on DIR: for backups",
 	  "The volume continues to work and to commit. umount DIR ends the view.", cmd_view,
 	  view_options },
+	{ "diff", "[N] [PATH...]", "show which files differ from the last commit",
+	  "A added, D deleted, M content changed, m only metadata, R renamed. Then what differs: c content, p "
+	  "permissions, o owner, t time, x extended attributes, a ACL, f flags.",
+	  cmd_diff, diff_options },
 	{ "wear", "[N]", "show the wear of the card and how long it may last",
 	  "N may also be a device that is not attached.", cmd_wear, wear_options },
 	{ "report", "[N]",

@@ -55,6 +55,12 @@ struct picture {
 int top_sample_take(const struct options *o, struct sample *ret,
 		    const struct tally *since) MUST_CHECK;
 void top_sample_clear(struct sample *s);
+/*
+ * Asks for all parts of the list of uncommitted blocks: s->runs, s->generation_seq. ret_again: a
+ * commit came in between. EXIT_OK, or the exit code of a failure that it has reported.
+ */
+int top_ask_runs(const struct options *o, struct client *c, struct sample *s,
+		 bool *ret_again) MUST_CHECK;
 
 void top_print_text(const struct picture *p);
 int top_print_json(const struct picture *p) MUST_CHECK; /* prints a line; -ENOMEM */

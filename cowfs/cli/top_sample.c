@@ -39,8 +39,7 @@ static int add_runs(struct extents *x, struct json_object *part)
 	return 0;
 }
 
-/* Asks for all parts. 0, or the exit code of a failure that it has reported. */
-static int ask_runs(const struct options *o, struct client *c, struct sample *s, bool *ret_again)
+int top_ask_runs(const struct options *o, struct client *c, struct sample *s, bool *ret_again)
 {
 	struct request rq = { .command = COMMAND_CHANGES };
 	struct failure err;
@@ -142,7 +141,7 @@ int top_sample_take(const struct options *o, struct sample *ret, const struct ta
 	s.time_ns = now_ns();
 	/* repeat if a commit comes in between; the last try is used as it is */
 	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)
-		exit = ask_runs(o, &c, &s, &again);
+		exit = top_ask_runs(o, &c, &s, &again);
 	if (exit == EXIT_OK)
 		exit = ask_rewrites(o, &c, &s, since);
 	client_close(&c);

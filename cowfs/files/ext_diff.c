@@ -40,10 +40,13 @@ struct ext_scan {
 	struct diff *ret;
 };
 
+/* done and total: numbers of blocks */
 static void show(const struct ext_scan *s, const char *phase, uint64_t done, uint64_t total)
 {
+	uint64_t size = s->x.new_side.fs->blocksize;
+
 	if (s->progress && s->progress->show)
-		s->progress->show(s->progress->ctx, phase, done, total);
+		s->progress->show(s->progress->ctx, phase, done * size, total * size);
 }
 
 /* ---- 1. inodes that differ ---- */
@@ -133,7 +136,8 @@ static int find_inodes(struct ext_scan *s)
 	int err = 0;
 
 	for (dgrp_t nr = 0; nr < groups && !err; nr++) {
-		show(s, "inodes", nr, groups);
+		show(s, "inodes", nr * s->x.new_side.fs->inode_blocks_per_group,
+		     groups * s->x.new_side.fs->inode_blocks_per_group);
 		err = find_in_group(s, nr);
 	}
 	return err;
@@ -351,7 +355,8 @@ static int find_owners(struct ext_scan *s)
 	for (dgrp_t nr = 0; nr < fs->group_desc_count && !err; nr++) {
 		uint64_t n = ext_side_group_inodes(&s->x.new_side, nr);
 
-		show(s, "owners", nr, fs->group_desc_count);
+		show(s, "owners", nr * fs->inode_blocks_per_group,
+		     fs->group_desc_count * fs->inode_blocks_per_group);
 		for (uint64_t i = 0; i < n && !err; i++)
 			err = look_at_owner(
 				s,
@@ -701,9 +706,16 @@ static int look_at_name(void *ctx, const struct ext_name *n)
 	return err ? err : s->names_left ? 0 : ALL_FOUND;
 }
 
+/* As if each directory had one block. */
 static void show_names(void *ctx, uint64_t done)
 {
-	show(ctx, "names", done, 0);
+	const struct ext_scan *s = ctx;
+	ext2_filsys fs = s->x.new_side.fs;
+	uint64_t all = 0;
+
+	for (dgrp_t nr = 0; nr < fs->group_desc_count; nr++)
+		all += ext2fs_bg_used_dirs_count(fs, nr);
+	show(s, "names", done, max_u64(done, all));
 }
 
 static int find_kept(struct ext_scan *s)

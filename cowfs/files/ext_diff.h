@@ -13,7 +13,7 @@
 
 struct diff_progress {
 	/* phase is a word; total 0: not known. May be NULL. */
-	void (*show)(void *ctx, const char *phase, uint64_t done, uint64_t total);
+	void (*show)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
 	void *ctx;
 };
 

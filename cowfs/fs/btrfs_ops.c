@@ -81,4 +81,5 @@ const struct fs_ops btrfs_ops = {
 	.readonly_options = "ro",
 	.checker = "btrfs check",
 	.owners = OWNERS_TREE,
+	.keeps_inode_numbers = true,
 };

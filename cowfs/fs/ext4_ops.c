@@ -243,4 +243,5 @@ const struct fs_ops ext_ops = {
 	.readonly_options = "ro,noload",
 	.checker = "e2fsck -f",
 	.owners = OWNERS_EXT,
+	.keeps_inode_numbers = true,
 };

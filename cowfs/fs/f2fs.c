@@ -74,4 +74,5 @@ const struct fs_ops f2fs_ops = {
 	.readonly_options = "ro",
 	.checker = "fsck.f2fs -f",
 	.owners = OWNERS_TREE,
+	.keeps_inode_numbers = true,
 };

@@ -79,6 +79,7 @@ struct fs_ops {
 	const char *readonly_options; /* for a mount that does not replay a journal */
 	const char *checker;	      /* program with options; NULL: there is none */
 	enum fs_owners owners;
+	bool keeps_inode_numbers; /* a file has the same number after each mount */
 };
 
 /*

@@ -98,4 +98,5 @@ const struct fs_ops nilfs2_ops = {
 	.tells_mounts = true,
 	.readonly_options = "ro,norecovery",
 	.owners = OWNERS_TREE,
+	.keeps_inode_numbers = true,
 };

@@ -95,4 +95,5 @@ const struct fs_ops xfs_ops = {
 	.readonly_options = "ro,norecovery",
 	.checker = "xfs_repair",
 	.owners = OWNERS_TREE,
+	.keeps_inode_numbers = true,
 };

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cowctl diff: which files differ between the newest committed generation and now. Two views show
+ * both states, and the list of uncommitted blocks says where to look. All three must belong to one
+ * generation: if a commit came in between, they are taken again.
+ */
+#include "cli/cmd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "attach/view_mount.h"
+#include "base/clean.h"
+#include "base/io.h"
+#include "base/parse.h"
+#include "cli/place.h"
+#include "cli/top.h"
+#include "files/ext_diff.h"
+#include "files/node.h"
+#include "files/walk.h"
+#include "fs/fs_ops.h"
+
+enum { TRIES = 5, SCHEMA = 1 };
+#define MANY_FILES 20000u
+#define MANY_BYTES (4 * GIB) /* of a file system that does not count its files */
+
+struct comparison {
+	const struct options *o;
+	struct places places;
+	struct client c;
+	struct sample sample; /* status and runs */
+	struct view_mount old_view, new_view;
+	struct diff diff;
+	bool walked;
+	uint64_t taken_ns;
+};
+
+/* The mount point in front of all paths, which begin with a slash; "" for the root. */
+static const char *mount_prefix(const struct comparison *x)
+{
+	const char *mount = json_raw(x->sample.status, "mountpoint");
+
+	return strcmp(mount, "/") ? mount : "";
+}
+
+/* ---- both states ---- */
+
+static void close_views(struct comparison *x)
+{
+	view_mount_close(&x->old_view);
+	view_mount_close(&x->new_view);
+}
+
+/* ret_again: a commit came in between. */
+static int take_once(struct comparison *x, bool *ret_again)
+{
+	struct failure err;
+	int exit;
+
+	close_views(x);
+	if (view_mount_open(&x->c, VIEW_COMMITTED, NULL, &x->old_view, &err) < 0 ||
+	    view_mount_open(&x->c, VIEW_NOW, NULL, &x->new_view, &err) < 0)
+		return cmd_failed(x->o, &err);
+	/* after the snapshot: the list has all that was changed before it */
+	exit = top_ask_runs(x->o, &x->c, &x->sample, ret_again);
+	if (x->old_view.generation != x->new_view.generation ||
+	    x->sample.generation_seq != x->new_view.generation)
+		*ret_again = true;
+	return exit;
+}
+
+static int take_states(struct comparison *x)
+{
+	const struct request rq = { .command = COMMAND_STATUS };
+	bool again = true;
+	struct failure err;
+	int exit = EXIT_OK;
+
+	if (client_open(&x->c, places_volume(&x->places), &err) < 0)
+		return cmd_failed(x->o, &err);
+	x->sample.status = client_call(&x->c, &rq, NULL, NULL, &err);
+	if (!x->sample.status)
+		return cmd_failed(x->o, &err);
+	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)
+		exit = take_once(x, &again);
+	if (exit == EXIT_OK && again)
+		return cmd_fail(x->o, EXIT_FAILED, -EAGAIN,
+				"volume %s: commits follow each other too fast to compare with one",
+				x->c.name);
+	return exit;
+}
+
+static bool exists(int root_fd, const char *path)
+{
+	int fd = node_open(root_fd, path, O_PATH);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+static int check_paths(const struct comparison *x)
+{
+	for (size_t i = 0; i < x->places.n; i++) {
+		const struct place *p = &x->places.p[i];
+
+		if (!exists(x->old_view.dir_fd, p->path) && !exists(x->new_view.dir_fd, p->path))
+			return cmd_fail(x->o, EXIT_FAILED, -ENOENT,
+					"%s: exists neither in generation %llu nor now", p->operand,
+					(unsigned long long)x->old_view.generation);
+	}
+	return EXIT_OK;
+}
+
+/* ---- comparing ---- */
+
+static int device_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return io_pread_full(*(int *)ctx, buf, blk_to_bytes(blks), blk_to_bytes(blk));
+}
+
+static struct blk_reader reader_of(int *fd)
+{
+	off_t bytes = lseek(*fd, 0, SEEK_END);
+
+	return (struct blk_reader){ device_read, fd,
+				    bytes < 0 ? 0 : (uint64_t)bytes >> COW_BLK_SHIFT };
+}
+
+static void show(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
+{
+	progress_show(ctx, phase, done_bytes, total_bytes);
+}
+
+/* A walk of two trees takes its time on a slow card. */
+static void announce_walk(const struct comparison *x)
+{
+	struct statvfs st;
+
+	if (has_option(x->o, OPT_JSON) || fstatvfs(x->new_view.dir_fd, &st) < 0)
+		return;
+	if (st.f_files - st.f_ffree > MANY_FILES ||
+	    (!st.f_files && (st.f_blocks - st.f_bfree) * st.f_frsize > MANY_BYTES))
+		fprintf(stderr,
+			"cowctl: volume %s: all directories are compared, which may take minutes (%s)\n",
+			x->c.name, x->new_view.fs_type);
+}
+
+static int explain(const struct comparison *x, int e)
+{
+	const char *checker = fs_ops_named(x->new_view.fs_type)->checker;
+
+	if (e == -EUCLEAN)
+		return cmd_fail(x->o, EXIT_FAILED, e,
+				"volume %s: the file system is damaged: check it offline%s%s",
+				x->c.name, checker ? " with " : "", checker ? checker : "");
+	return cmd_fail(x->o, EXIT_FAILED, e, "volume %s: cannot compare the files: %s", x->c.name,
+			strerrordesc_np(-e));
+}
+
+static int compare(struct comparison *x)
+{
+	const struct fs_ops *ops = fs_ops_named(x->new_view.fs_type);
+	struct blk_reader old_state = reader_of(&x->old_view.disk_fd),
+			  new_state = reader_of(&x->new_view.disk_fd);
+	struct progress p;
+	struct diff_progress progress = { show, &p };
+	int e = -EOPNOTSUPP;
+
+	progress_start(&p);
+	if (ops->owners == OWNERS_EXT)
+		e = ext_diff(&x->diff, &old_state, &new_state, &x->sample.runs, &progress);
+	x->walked = e == -EOPNOTSUPP;
+	if (x->walked) {
+		announce_walk(x);
+		diff_clear(&x->diff);
+		e = walk_diff(&x->diff, x->old_view.dir_fd, x->new_view.dir_fd,
+			      ops->keeps_inode_numbers, &progress);
+	}
+	progress_end(&p);
+	x->taken_ns = now_ns() - x->taken_ns;
+	return e < 0 ? explain(x, e) : EXIT_OK;
+}
+
+static bool is_asked(void *ctx, const char *path)
+{
+	const struct places *p = ctx;
+
+	for (size_t i = 0; i < p->n; i++)
+		if (diff_is_below(path, p->p[i].path))
+			return true;
+	return !p->n;
+}
+
+/* ---- printing ---- */
+
+static const char kind_letter[DIFF_KINDS] = {
+	[DIFF_ADDED] = 'A', [DIFF_DELETED] = 'D', [DIFF_CHANGED] = 'M',
+	[DIFF_META] = 'm',  [DIFF_RENAMED] = 'R',
+};
+
+static const char *const kind_name[DIFF_KINDS] = {
+	[DIFF_ADDED] = "added",	  [DIFF_DELETED] = "deleted", [DIFF_CHANGED] = "changed",
+	[DIFF_META] = "metadata", [DIFF_RENAMED] = "renamed",
+};
+
+static const char *what_letters(unsigned what, char text[sizeof(DIFF_LETTERS)])
+{
+	size_t n = 0;
+
+	for (size_t i = 0; DIFF_LETTERS[i]; i++)
+		if (what & 1u << i)
+			text[n++] = DIFF_LETTERS[i];
+	text[n] = '\0';
+	return text;
+}
+
+static void print_path(const char *mount, const char *path, mode_t type)
+{
+	char *text;
+
+	if (asprintf(&text, "%s/%s%s", mount, path, S_ISDIR(type) && *path ? "/" : "") < 0)
+		return;
+	fputs(clean_text(text), stdout);
+	free(text);
+}
+
+static void print_file(const struct comparison *x, const struct diff_file *f)
+{
+	char letters[sizeof(DIFF_LETTERS)];
+
+	printf("%c %-*s ", kind_letter[f->kind], (int)sizeof(DIFF_LETTERS) - 1,
+	       what_letters(f->what, letters));
+	if (f->from) {
+		print_path(mount_prefix(x), f->from, f->type);
+		fputs(" -> ", stdout);
+	}
+	print_path(mount_prefix(x), f->path, f->type);
+	putchar('\n');
+}
+
+static void print_null(const struct comparison *x, const struct diff_file *f)
+{
+	char letters[sizeof(DIFF_LETTERS)];
+
+	printf("%c%s%c", kind_letter[f->kind], what_letters(f->what, letters), '\0');
+	if (f->from)
+		printf("%s/%s%c", mount_prefix(x), f->from, '\0');
+	printf("%s/%s%c", mount_prefix(x), f->path, '\0');
+}
+
+struct totals {
+	uint64_t files, old_bytes, new_bytes;
+};
+
+static void add_up(const struct diff *d, struct totals t[DIFF_KINDS])
+{
+	for (size_t i = 0; i < d->n; i++) {
+		struct totals *k = &t[d->f[i].kind];
+
+		k->files++;
+		k->old_bytes += d->f[i].old_bytes;
+		k->new_bytes += d->f[i].new_bytes;
+	}
+}
+
+static void print_totals(const struct comparison *x)
+{
+	struct totals t[DIFF_KINDS] = { 0 };
+
+	add_up(&x->diff, t);
+	for (size_t i = 0; i < DIFF_KINDS; i++) {
+		printf("%c  %11s %s", kind_letter[i], with_commas(t[i].files), kind_name[i]);
+		if (t[i].files && i == DIFF_ADDED)
+			printf(", %s", FORMAT_SIZE(t[i].new_bytes));
+		else if (t[i].files && i == DIFF_DELETED)
+			printf(", %s", FORMAT_SIZE(t[i].old_bytes));
+		else if (t[i].files && t[i].old_bytes != t[i].new_bytes)
+			printf(", %s, was %s", FORMAT_SIZE(t[i].new_bytes),
+			       FORMAT_SIZE(t[i].old_bytes));
+		putchar('\n');
+	}
+}
+
+/* ---- JSON ---- */
+
+static const char *type_name(mode_t type)
+{
+	switch (type) {
+	case S_IFREG:
+		return "file";
+	case S_IFDIR:
+		return "directory";
+	case S_IFLNK:
+		return "symlink";
+	case S_IFIFO:
+		return "fifo";
+	case S_IFSOCK:
+		return "socket";
+	default:
+		return "device";
+	}
+}
+
+/* Prints what is in w, without the characters at the end that finish it. */
+static int print_open(struct jsonw *w, const char *end)
+{
+	size_t len = jsonw_finish(w), n = strlen(end);
+
+	if (!len || len < n || strcmp(w->p + len - n, end) != 0)
+		return -ENOBUFS;
+	printf("%.*s", (int)(len - n), w->p);
+	return 0;
+}
+
+static int print_json_file(const struct comparison *x, const struct diff_file *f)
+{
+	static const char *const what[] = { "content", "permissions", "owner", "time",
+					    "xattrs",  "acl",	      "flags" };
+	const char *mount = mount_prefix(x);
+	size_t longest = strlen(mount) + 2 + strlen(f->path) + (f->from ? strlen(f->from) : 0);
+	size_t room = 1024 + 12 * longest;
+	_cleanup_free_ char *text = malloc(room), *path = malloc(longest);
+	struct jsonw w;
+
+	if (!text || !path)
+		return -ENOMEM;
+	jsonw_init(&w, text, room);
+	jsonw_object(&w, NULL);
+	jsonw_str(&w, "kind", kind_name[f->kind]);
+	jsonw_str(&w, "type", type_name(f->type));
+	snprintf(path, longest, "%s/%s", mount, f->path);
+	jsonw_str(&w, "path", path);
+	if (f->from) {
+		snprintf(path, longest, "%s/%s", mount, f->from);
+		jsonw_str(&w, "from", path);
+	}
+	jsonw_array(&w, "differs");
+	for (size_t i = 0; i < ARRAY_SIZE(what); i++)
+		if (f->what & 1u << i)
+			jsonw_str(&w, NULL, what[i]);
+	jsonw_end(&w);
+	if (f->kind != DIFF_ADDED)
+		jsonw_u64(&w, "old_bytes", f->old_bytes);
+	if (f->kind != DIFF_DELETED)
+		jsonw_u64(&w, "new_bytes", f->new_bytes);
+	return print_open(&w, "\n");
+}
+
+static void render_head(const struct comparison *x, struct jsonw *w)
+{
+	static const char *const copied[] = { "name", "device", "loop", "mountpoint", "fs_type" };
+	struct totals t[DIFF_KINDS] = { 0 };
+
+	add_up(&x->diff, t);
+	answer_ok(w);
+	jsonw_u64(w, "schema", SCHEMA);
+	for (size_t i = 0; i < ARRAY_SIZE(copied); i++)
+		jsonw_str(w, copied[i], json_raw(x->sample.status, copied[i]));
+	jsonw_u64(w, "generation", x->old_view.generation);
+	jsonw_u64(w, "generation_unix_seconds", x->old_view.time_s);
+	jsonw_u64(w, "now_unix_seconds", x->new_view.time_s);
+	jsonw_bool(w, "walked", x->walked);
+	jsonw_seconds(w, "comparison_seconds", x->taken_ns);
+	jsonw_object(w, "totals");
+	for (size_t i = 0; i < DIFF_KINDS; i++) {
+		jsonw_object(w, kind_name[i]);
+		jsonw_u64(w, "files", t[i].files);
+		jsonw_u64(w, "old_bytes", t[i].old_bytes);
+		jsonw_u64(w, "new_bytes", t[i].new_bytes);
+		jsonw_end(w);
+	}
+	jsonw_end(w);
+}
+
+/* One document, a file after the other: there may be many. */
+static int print_json(const struct comparison *x)
+{
+	_cleanup_free_ char *text = malloc(64 * KIB);
+	struct jsonw w;
+	int e;
+
+	if (!text)
+		return -ENOMEM;
+	jsonw_init(&w, text, 64 * KIB);
+	render_head(x, &w);
+	if (has_option(x->o, OPT_STAT))
+		return print_open(&w, "") ? -ENOBUFS : 0;
+	e = print_open(&w, "}\n");
+	fputs(",\"files\":[", stdout);
+	for (size_t i = 0; i < x->diff.n && !e; i++) {
+		if (i)
+			putchar(',');
+		e = print_json_file(x, &x->diff.f[i]);
+	}
+	puts("]}");
+	return e;
+}
+
+static int print(const struct comparison *x)
+{
+	int e = 0;
+
+	if (has_option(x->o, OPT_JSON))
+		e = print_json(x);
+	else if (has_option(x->o, OPT_STAT))
+		print_totals(x);
+	else
+		for (size_t i = 0; i < x->diff.n; i++)
+			has_option(x->o, OPT_NULL) ? print_null(x, &x->diff.f[i])
+						   : print_file(x, &x->diff.f[i]);
+	return e < 0 ? explain(x, e) : EXIT_OK;
+}
+
+/* ---- */
+
+static int run(struct comparison *x)
+{
+	int exit = places_resolve(x->o, 0, &x->places);
+
+	if (exit == EXIT_OK)
+		exit = take_states(x);
+	if (exit == EXIT_OK)
+		exit = check_paths(x);
+	x->taken_ns = now_ns();
+	if (exit == EXIT_OK)
+		exit = compare(x);
+	if (exit != EXIT_OK)
+		return exit;
+	diff_filter(&x->diff, is_asked, &x->places);
+	diff_sort(&x->diff);
+	return print(x);
+}
+
+int cmd_diff(const struct options *o)
+{
+	struct comparison x = { .o = o,
+				.c = { .fd = -1, .pass_fd = -1 },
+				.old_view = { .dir_fd = -1, .disk_fd = -1 },
+				.new_view = { .dir_fd = -1, .disk_fd = -1 } };
+	bool differs;
+	int exit;
+
+	if (has_option(o, OPT_NULL) && (has_option(o, OPT_JSON) || has_option(o, OPT_STAT)))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--null excludes --json and --stat");
+	exit = run(&x);
+	differs = x.diff.n;
+	diff_clear(&x.diff);
+	close_views(&x);
+	top_sample_clear(&x.sample);
+	if (x.c.fd >= 0)
+		client_close(&x.c);
+	places_clear(&x.places);
+	if (!has_option(o, OPT_EXIT_CODE))
+		return exit;
+	return exit == EXIT_OK ? differs : EXIT_USAGE;
+}
