@@ -53,7 +53,7 @@ compare "commands of cowctl" "$commands" "$(sed -n 's/^\.Ss \([a-z]*\).*/\1/p' "
 for c in $commands; do
 	all=$({ man_part "$man" "$c" | man_options; echo "$common"; } | sort | sed '/^$/d')
 	compare "cowctl $c" "$("$build/cowctl" "$c" --help | help_options)" "$all"
-	compare "operand of cowctl $c" "$("$build/cowctl" "$c" --help | sed -n '1s/.*\.\.\. *//p')" \
+	compare "operand of cowctl $c" "$("$build/cowctl" "$c" --help | sed -n '1s/.*\[OPTION\]\.\.\. *//p')" \
 		"$(sed -n "s/^\.Ss $c *//p" "$man" | sed 's/\\&$//')"
 done
 

@@ -45,6 +45,10 @@ _cowctl_values() {
 	DEVICE) _cowctl_devices "$2" ;;
 	FILE) compgen -f -- "$2" ;;
 	NAME | '[N]') _cowctl_volumes | _cowctl_beginning "$2" ;;
+	'[N] [PATH...]')
+		_cowctl_volumes | _cowctl_beginning "$2"
+		compgen -f -- "$2"
+		;;
 	'[N] DIR')
 		_cowctl_volumes | _cowctl_beginning "$2"
 		compgen -d -- "$2"
@@ -88,9 +92,9 @@ _cowctl() {
 		done)
 	fi
 	# not the argument of an option: the operand
-	[ -n "${arg-}" ] || arg=$("$cowctl" "$command" --help 2>/dev/null | sed -n '1s/.*\.\.\. *//p')
+	[ -n "${arg-}" ] || arg=$("$cowctl" "$command" --help 2>/dev/null | sed -n '1s/.*\[OPTION\]\.\.\. *//p')
 	mapfile -t COMPREPLY < <(_cowctl_values "$arg" "$cur" "$cowctl")
-	[[ $arg != DEVICE && $arg != FILE && $arg != *DIR ]] || compopt -o filenames 2>/dev/null
+	[[ $arg != DEVICE && $arg != FILE && $arg != *DIR && $arg != *PATH* ]] || compopt -o filenames 2>/dev/null
 }
 
 complete -F _cowctl cowctl

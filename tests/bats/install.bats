@@ -110,7 +110,7 @@ offers() {
 	offers --once cowctl top --
 	completes '' cowctl top -n ''
 	completes '64M' cowctl attach /dev/null --ram 6
-	completes 'detach disable discard' cowctl help d
+	completes 'detach diff disable discard' cowctl help d
 	completes '' cowctl attach /dev/nul
 	completes '--output' cowctl report --ou
 	touch "$T/page.html"

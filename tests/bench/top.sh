@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# How long cowctl top takes on a file system of many files. The figures of docs/BENCHMARKS.md, "Who fills the RAM". As
-# root; 0.5 GiB in TMPDIR.
+# How long cowctl top and cowctl diff take on a file system of many files. The figures of docs/BENCHMARKS.md, "Who fills
+# the RAM" and "Differences by file". As root; 0.5 GiB in TMPDIR.
 #
 #	tests/bench/top.sh [FILES]	(500000)
 #	BENCH_SLOW="KIB_PER_S US QUEUE"	the card, as build/tests/slowcard takes it (none)
 #
 # One file system, FILES files of one block in folders of 200, three names deep; 1,000 of the files, from all over, are
-# written anew. Then cowctl top, first with nothing of the volume in the page cache, then five times more.
+# written anew. Then cowctl diff, whose views are new devices each time: with these files in the inode cache, and after a
+# new mount. Then cowctl top, first with nothing of the volume in the page cache, then five times more.
 # shellcheck disable=SC2119,SC2120 # functions whose arguments may be left out
 set -euo pipefail
 
@@ -41,12 +42,30 @@ change_files() {
 	sync -f "$MNT"
 }
 
-# of cowctl top
-top_seconds() {
+remount() {
+	umount_volume
+	blockdev --flushbufs "$DEV"
+	mount_volume -o noatime
+}
+
+seconds() { # COMMAND...
 	local start
 	start=$(date +%s%N)
-	cow top vol --json -n 0 >"$T/top"
+	"$@"
 	echo "$(($(date +%s%N) - start))" | awk '{ printf "%.2f\n", $1 / 1e9 }'
+}
+
+top_seconds() {
+	seconds cow top vol --json -n 0 >"$T/out"
+	head -n -1 "$T/out" >"$T/top"
+	tail -n 1 "$T/out"
+}
+
+diff_seconds() {
+	seconds cow diff vol --json >"$T/out"
+	head -n -1 "$T/out" >"$T/diff"
+	[ "$(jq '[.files[] | select(.kind == "changed")] | length' "$T/diff")" = 1000 ]
+	tail -n 1 "$T/out"
 }
 
 cow_setup
@@ -63,9 +82,10 @@ card_up
 attach --ram 1G 2>/dev/null
 mount_volume -o noatime
 change_files
-umount_volume
-blockdev --flushbufs "$DEV"
-mount_volume -o noatime
+echo "diff, files in the inode cache: $(diff_seconds) s, again $(diff_seconds) s"
+remount
+echo "diff, after a new mount: $(diff_seconds) s"
+remount
 echo "cold: $(top_seconds) s"
 for _ in 1 2 3 4 5; do
 	top_seconds
