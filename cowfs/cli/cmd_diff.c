@@ -20,6 +20,7 @@
 #include "cli/place.h"
 #include "cli/top.h"
 #include "files/ext_diff.h"
+#include "files/ext_live.h"
 #include "files/node.h"
 #include "files/walk.h"
 #include "fs/fs_ops.h"
@@ -36,6 +37,7 @@ struct comparison {
 	struct view_mount old_view, new_view;
 	struct diff diff;
 	bool walked;
+	int64_t clock_s; /* ext_live_clock() */
 	uint64_t taken_ns;
 };
 
@@ -62,6 +64,7 @@ static int take_once(struct comparison *x, bool *ret_again)
 	int exit;
 
 	close_views(x);
+	x->clock_s = ext_live_clock();
 	if (view_mount_open(&x->c, VIEW_COMMITTED, NULL, &x->old_view, &err) < 0 ||
 	    view_mount_open(&x->c, VIEW_NOW, NULL, &x->new_view, &err) < 0)
 		return cmd_failed(x->o, &err);
@@ -162,18 +165,40 @@ static int explain(const struct comparison *x, int e)
 			strerrordesc_np(-e));
 }
 
+/* The mounted file system, for its caches: -1 if this process does not see it. */
+static int open_live(const struct comparison *x)
+{
+	_cleanup_close_ int fd = open(json_raw(x->sample.status, "mountpoint"),
+				      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat dir, loop;
+
+	if (fd < 0 || fstat(fd, &dir) < 0 || stat(json_raw(x->sample.status, "loop"), &loop) < 0 ||
+	    dir.st_dev != loop.st_rdev)
+		return -1;
+	return steal_fd(&fd);
+}
+
+static int compare_ext(struct comparison *x, const struct diff_progress *progress)
+{
+	struct blk_reader old_state = reader_of(&x->old_view.disk_fd),
+			  new_state = reader_of(&x->new_view.disk_fd);
+	_cleanup_close_ int fd = open_live(x);
+	struct ext_live live = { fd, x->new_view.time_s, x->clock_s };
+
+	return ext_diff(&x->diff, &old_state, &new_state, &x->sample.runs, fd < 0 ? NULL : &live,
+			progress);
+}
+
 static int compare(struct comparison *x)
 {
 	const struct fs_ops *ops = fs_ops_named(x->new_view.fs_type);
-	struct blk_reader old_state = reader_of(&x->old_view.disk_fd),
-			  new_state = reader_of(&x->new_view.disk_fd);
 	struct progress p;
 	struct diff_progress progress = { show, &p };
 	int e = -EOPNOTSUPP;
 
 	progress_start(&p);
 	if (ops->owners == OWNERS_EXT)
-		e = ext_diff(&x->diff, &old_state, &new_state, &x->sample.runs, &progress);
+		e = compare_ext(x, &progress);
 	x->walked = e == -EOPNOTSUPP;
 	if (x->walked) {
 		announce_walk(x);

@@ -16,7 +16,10 @@
 
 #include "base/array.h"
 #include "files/ext_compare.h"
+#include "files/ext_live.h"
 #include "files/ext_names.h"
+
+#define LIVE_MISSES 32 /* in a row: the caches are cold */
 
 struct found {
 	uint32_t ino;
@@ -35,6 +38,7 @@ struct ext_scan {
 	struct ext_entries gone, added; /* added: ascending by ino once it is complete */
 	struct ext_node *a, *b;		/* for one comparison */
 	uint64_t names_left;
+	const struct ext_live *live; /* NULL: none */
 	const struct diff_progress *progress;
 	struct diff_names gone_names, added_names;
 	struct diff *ret;
@@ -601,7 +605,7 @@ static int add_kept(struct ext_scan *s, const struct ext_entry *e)
 	int err;
 
 	if (f->same) {
-		err = ext_names_path(&s->new_names, e->dir, text, &path);
+		err = ext_names_path(&s->new_names, e, &path);
 		return err ? err : add_changed(s, f, path);
 	}
 	err = ext_names_keep(&s->old_names, &s->gone, &n);
@@ -706,6 +710,40 @@ static int look_at_name(void *ctx, const struct ext_name *n)
 	return err ? err : s->names_left ? 0 : ALL_FOUND;
 }
 
+/* A file with one name to find, from the caches of the mounted file system. */
+static int ask_live(struct ext_scan *s, struct found *f, struct kept *k, bool *ret_found)
+{
+	char text[EXT2_NAME_LEN + 1];
+	struct ext_name n = { .ino = f->ino, .name = text };
+	const uint8_t *raw;
+	int r = ext_side_inode(&s->x.new_side, f->ino, &raw);
+
+	*ret_found = false;
+	if (!r && raw)
+		r = ext_live_name(s->live, &s->new_names, f->ino, ext_inode(raw)->i_generation,
+				  &n.dir, text);
+	if (r <= 0)
+		return r;
+	*ret_found = true;
+	n.len = strlen(text);
+	return look_at_name(k, &n) == -ENOMEM ? -ENOMEM : 0;
+}
+
+static int ask_live_all(struct ext_scan *s, struct kept *k)
+{
+	unsigned misses = 0;
+	bool found;
+	int err = 0;
+
+	for (size_t i = 0; i < s->n && misses < LIVE_MISSES && !err; i++) {
+		if (s->f[i].names != 1)
+			continue;
+		err = ask_live(s, &s->f[i], k, &found);
+		misses = found ? 0 : misses + 1;
+	}
+	return err;
+}
+
 /* As if each directory had one block. */
 static void show_names(void *ctx, uint64_t done)
 {
@@ -723,6 +761,8 @@ static int find_kept(struct ext_scan *s)
 	struct kept k = { .s = s };
 	int err = count_names(s, &k.list);
 
+	if (!err && s->live)
+		err = ask_live_all(s, &k);
 	if (!err && s->names_left) {
 		err = ext_names_scan(&s->new_names, look_at_name, &k, show_names, s);
 		err = err == ALL_FOUND ? 0 : err;
@@ -742,7 +782,7 @@ static int add_entries(struct ext_names *x, const struct ext_entries *list, stru
 	for (size_t i = 0; i < list->n && !err; i++) {
 		char *path;
 
-		err = ext_names_path(x, list->e[i].dir, ext_names_text(x, &list->e[i]), &path);
+		err = ext_names_path(x, &list->e[i], &path);
 		if (!err)
 			err = add_name(x->s, ret, list->e[i].ino, path);
 	}
@@ -791,9 +831,9 @@ static int open_pair(struct ext_scan *s, const struct blk_reader *old_state,
 
 int ext_diff(struct diff *ret, const struct blk_reader *old_state,
 	     const struct blk_reader *new_state, const struct extents *changed,
-	     const struct diff_progress *progress)
+	     const struct ext_live *live, const struct diff_progress *progress)
 {
-	struct ext_scan s = { .progress = progress, .ret = ret };
+	struct ext_scan s = { .live = live, .progress = progress, .ret = ret };
 	int err = open_pair(&s, old_state, new_state, changed);
 
 	if (!err)

@@ -17,14 +17,16 @@ struct diff_progress {
 	void *ctx;
 };
 
+struct ext_live;
+
 /*
- * changed: every unit of 4 KiB in which both states may differ, ascending, except units that no file
+ * live: the mounted file system, or NULL (ext_live.h). changed: every unit of 4 KiB in which both states may differ, ascending, except units that no file
  * uses in the new state. Adds to *ret, unsorted; on failure ret is to be cleared as well.
  * -EOPNOTSUPP: not ext2/3/4, features that libext2fs does not know, a journal to replay, or both
  * states are not of one layout. -EUCLEAN: damaged; -ENOMEM, or a reader's error.
  */
 int ext_diff(struct diff *ret, const struct blk_reader *old_state,
 	     const struct blk_reader *new_state, const struct extents *changed,
-	     const struct diff_progress *progress) MUST_CHECK;
+	     const struct ext_live *live, const struct diff_progress *progress) MUST_CHECK;
 
 #endif

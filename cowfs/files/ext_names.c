@@ -86,8 +86,13 @@ static int grow(struct ext_names *x)
 	return 0;
 }
 
+bool ext_names_knows(const struct ext_names *x, uint32_t ino)
+{
+	return find_dir(x, ino);
+}
+
 /* One name of a directory is enough: it has only one. */
-static int add_dir(struct ext_names *x, const struct ext_name *n)
+int ext_names_learn(struct ext_names *x, const struct ext_name *n)
 {
 	int err = grow(x);
 	struct ext_entry *e = err ? NULL : slot(x, n->ino);
@@ -132,7 +137,7 @@ static int take_dirs(void *ctx, const struct ext_name *n)
 {
 	struct ext_names *x = ctx;
 
-	return n->maybe_dir && is_inode(x, n->ino) ? add_dir(x, n) : 0;
+	return n->maybe_dir && is_inode(x, n->ino) ? ext_names_learn(x, n) : 0;
 }
 
 /* Finds the name of a directory in the directory above it. */
@@ -196,12 +201,12 @@ static int dir_path(struct ext_names *x, uint32_t ino, char **ret)
 	return *ret ? 0 : -ENOMEM;
 }
 
-int ext_names_path(struct ext_names *x, uint32_t dir, const char *name, char **ret)
+int ext_names_path(struct ext_names *x, const struct ext_entry *e, char **ret)
 {
 	_cleanup_free_ char *above = NULL;
-	int err = dir_path(x, dir, &above);
+	int err = dir_path(x, e->dir, &above);
 
-	if (!err && asprintf(ret, "%s%s%s", above, *above ? "/" : "", name) < 0)
+	if (!err && asprintf(ret, "%s%s%s", above, *above ? "/" : "", ext_names_text(x, e)) < 0)
 		err = -ENOMEM;
 	return err;
 }
@@ -242,7 +247,7 @@ static int take_name(void *ctx, const struct ext_name *n)
 			return -ENOMEM;
 		s->below.ino = p;
 		s->below.ino[s->below.n++] = n->ino;
-		r = add_dir(s->x, n);
+		r = ext_names_learn(s->x, n);
 	}
 	return r;
 }

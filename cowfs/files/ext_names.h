@@ -37,10 +37,14 @@ static inline const char *ext_names_text(const struct ext_names *x, const struct
 int ext_names_keep(struct ext_names *x, struct ext_entries *list,
 		   const struct ext_name *n) MUST_CHECK;
 /*
- * The path of the name, "a/b". The caller frees *ret. Reads the directories above. -EUCLEAN: it
- * does not lead to the root.
+ * The path of an entry, "a/b". e is not in x. The caller frees *ret. Reads the directories above, so
+ * texts of x may move. -EUCLEAN: it does not lead to the root.
  */
-int ext_names_path(struct ext_names *x, uint32_t dir, const char *name, char **ret) MUST_CHECK;
+int ext_names_path(struct ext_names *x, const struct ext_entry *e, char **ret) MUST_CHECK;
+/* Is the name of the directory known, without a look at the blocks? */
+bool ext_names_knows(const struct ext_names *x, uint32_t ino);
+/* The name of a directory, from elsewhere. -ENOMEM. */
+int ext_names_learn(struct ext_names *x, const struct ext_name *n) MUST_CHECK;
 /* The name of a directory that is not the root. */
 int ext_names_dir(struct ext_names *x, uint32_t ino, struct ext_entry *ret) MUST_CHECK;
 /*

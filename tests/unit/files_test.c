@@ -42,8 +42,17 @@ static const char *only;
 
 static void must(int status, const char *what)
 {
-	if (status)
-		fail_msg("%s: %d (errno %d), see %s/log", what, status, errno, dir);
+	int err = errno;
+
+	if (!status)
+		return;
+	{
+		char cmd[128];
+
+		snprintf(cmd, sizeof(cmd), "tail -3 %s/log >&2", dir);
+		(void)!system(cmd);
+	}
+	fail_msg("%s: %d (errno %d)", what, status, err);
 }
 #define SH(...) must(sh(__VA_ARGS__), #__VA_ARGS__)
 
@@ -257,6 +266,11 @@ static char context[256];
 			fail_msg(__VA_ARGS__);                                                     \
 		}                                                                                  \
 	} while (0)
+
+/* 200 operations cannot do less, unless none of them can write. */
+#define CHECK_MANY(diff)                                                                           \
+	if ((diff)->n < 20)                                                                        \
+	fail_msg("%s: %zu differences", context, (diff)->n)
 
 static void check_file(const struct diff *d, struct listing *old_list, const struct sig *s)
 {
@@ -593,10 +607,11 @@ static void check_ext(struct listing *old_list, struct listing *new_list)
 	image_open(&a, "old.img");
 	image_open(&b, "new.img");
 	compare_images(&a, &b, &runs);
-	err = ext_diff(&d, &a.r, &b.r, &runs, NULL);
+	err = ext_diff(&d, &a.r, &b.r, &runs, NULL, NULL);
 	if (err)
 		fail_msg("%s: %d", context, err);
 	diff_sort(&d);
+	CHECK_MANY(&d);
 	check_diff(&d, old_list, new_list);
 	diff_clear(&d);
 	extents_clear(&runs);
@@ -623,6 +638,7 @@ static void check_walk(struct listing *old_list, struct listing *new_list)
 		struct diff d = { 0 };
 
 		assert_int_equal(walk_diff(&d, a, b, ids, NULL), 0);
+		CHECK_MANY(&d);
 		check_diff(&d, old_list, new_list);
 		diff_clear(&d);
 	}
@@ -698,7 +714,7 @@ static void expect_ext(const char *expected)
 	image_open(&a, "old.img");
 	image_open(&b, "new.img");
 	compare_images(&a, &b, &runs);
-	assert_int_equal(ext_diff(&d, &a.r, &b.r, &runs, NULL), 0);
+	assert_int_equal(ext_diff(&d, &a.r, &b.r, &runs, NULL, NULL), 0);
 	expect_lines(&d, expected);
 	extents_clear(&runs);
 	image_close(&a);
@@ -846,7 +862,7 @@ static void test_damage(void **state)
 			at[k] = rnd(8) ? blk_to_bytes(r->blk + rnd(r->blks)) + rnd(4096) : rnd(MIB);
 			im->p[at[k]] ^= (uint8_t)(1 + rnd(255));
 		}
-		err = ext_diff(&d, &a.r, &b.r, &runs, NULL);
+		err = ext_diff(&d, &a.r, &b.r, &runs, NULL, NULL);
 		if (err && err != -EUCLEAN && err != -EOPNOTSUPP && err != -ENAMETOOLONG)
 			fail_msg("round %u: %d", i, err);
 		diff_clear(&d);
