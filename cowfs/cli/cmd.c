@@ -24,19 +24,21 @@ void cmd_show_said(const struct failure *f)
 
 int cmd_failed(const struct options *o, const struct failure *f)
 {
+	/* with --exit-code 1 has another meaning, that of diff(1) */
+	enum exit_code exit = has_option(o, OPT_EXIT_CODE) ? EXIT_USAGE : f->exit;
 	char text[4096];
 	struct jsonw w;
 
 	if (!has_option(o, OPT_JSON)) {
 		fprintf(stderr, "cowctl: %s\n", f->why);
 		cmd_show_said(f);
-		return f->exit;
+		return exit;
 	}
 	jsonw_init(&w, text, sizeof(text));
-	answer_error(&w, f->error, f->exit, f->why);
+	answer_error(&w, f->error, exit, f->why);
 	if (jsonw_finish(&w))
 		fputs(text, stdout);
-	return f->exit;
+	return exit;
 }
 
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)

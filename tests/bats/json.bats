@@ -34,7 +34,7 @@ commands() {
 	for c in $(commands); do
 		json 2 "$c" --nonsense
 		quiet
-		json 2 "$c" one two three
+		[ "$c" = diff ] || json 2 "$c" one two three # it takes any number
 		quiet
 	done
 	for c in $(cow help --json | jq -r '.commands[] | select(.operand == "DEVICE") | .name'); do
@@ -43,7 +43,7 @@ commands() {
 		json 1 "$c" "$T/missing"
 		quiet
 	done
-	for c in detach status commit keep top wear discard hold release; do
+	for c in detach status commit keep top diff wear discard hold release; do
 		json 4 "$c" nosuch
 		quiet
 		json 4 "$c"
@@ -68,6 +68,7 @@ commands() {
 	json 2 commit --lend x --dry-run
 	json 2 hold --for ever
 	json 2 detach --commit --discard
+	json 2 diff --exit-code nosuch
 	json 2 status --brief
 	quiet
 }
@@ -98,6 +99,7 @@ commands() {
 	sync -f "$MNT"
 	json 0 commit --dry-run
 	json 0 top
+	json 0 diff
 	json 0 commit
 	json 0 commit
 	json 0 status
@@ -122,7 +124,7 @@ commands() {
 	wait_for 20 no_daemons
 	json 0 grow "$CARD"
 	json 0 recover "$CARD"
-	covered+=" card format check attach commit top status view keep wear report metrics hold release discard detach"
+	covered+=" card format check attach commit top diff status view keep wear report metrics hold release discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }
