@@ -760,17 +760,17 @@ static void test_kinds(void **state)
 	static const char by_name[] =
 		"D a\nA a.new\nD b\nD d\nD d/x\nD d/y\nA dd\nA dd/x\nA dd/y\n"
 		"A e/b\nA file\nD gone\nD gone/file\nA other\nMct over\nD reused\n"
-		"mx same\nA same/link2\nmt touched\nD type\nA type\nA type/new\n";
+		"mx same\nA same/link2\nmt swap\nmt touched\nD type\nA type\nA type/new\n";
 
 	(void)state;
 	if (geteuid())
 		skip();
 	make_states(
 		"",
-		"mkdir d e gone; echo 1 >d/x; echo 2 >d/y; echo 3 >a; echo 4 >b; echo 5 >over;"
+		"mkdir d e gone swap; echo s >swap/f; echo 1 >d/x; echo 2 >d/y; echo 3 >a; echo 4 >b; echo 5 >over;"
 		"echo 6 >touched; echo 7 >gone/file; mkdir same; echo 8 >same/link; echo t >type;"
 		"echo r >reused; touch -d 2020-01-01 d/* * same same/*",
-		"mv d dd; echo 1+ >>dd/x; mv a a.new; mv b e/b; chmod 600 e/b; mv over tmp;"
+		"mv swap/f f; rmdir swap; mkdir swap; mv f swap/f; mv d dd; echo 1+ >>dd/x; mv a a.new; mv b e/b; chmod 600 e/b; mv over tmp;"
 		"echo 5+ >over; rm tmp; touch -d 2021-01-01 touched; mv gone/file . && rmdir gone;"
 		"ln same/link same/link2; rm type; mkdir type; echo 9 >type/new;"
 		"rm reused; echo r2 >other; setfattr -n user.k -v v same 2>/dev/null ||"
