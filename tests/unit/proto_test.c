@@ -256,8 +256,9 @@ static void test_answer(void **state)
 	jsonw_init(&w, text, sizeof(text));
 	answer_error(&w, -EFBIG, EXIT_FAILED, "no");
 	jsonw_finish(&w);
-	assert_string_equal(text,
-			    "{\"ok\":false,\"schema\":1,\"error\":\"no\",\"code\":\"EFBIG\",\"exit\":1}\n");
+	assert_string_equal(
+		text,
+		"{\"ok\":false,\"schema\":1,\"error\":\"no\",\"code\":\"EFBIG\",\"exit\":1}\n");
 }
 
 static void test_linebuf(void **state)
