@@ -4,7 +4,9 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 int io_pread_full(int fd, void *buf, size_t len_bytes, uint64_t off_bytes)
@@ -111,6 +113,22 @@ int io_write_text(int dirfd, const char *path, const char *text)
 	if (fd < 0)
 		return -errno;
 	return io_write_full(fd, text, strlen(text));
+}
+
+int io_open_below(int dirfd, const char *path, int flags)
+{
+	struct open_how how = { .flags = (unsigned)flags | O_CLOEXEC,
+				.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+					   RESOLVE_NO_XDEV };
+	long fd;
+
+	/* -EAGAIN: something was renamed while ".." was looked up */
+	for (unsigned tries = 0; tries < 16; tries++) {
+		fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+		if (fd >= 0 || (errno != EAGAIN && errno != EINTR))
+			break;
+	}
+	return fd < 0 ? -errno : (int)fd;
 }
 
 void *io_alloc(size_t len_bytes)

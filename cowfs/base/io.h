@@ -22,6 +22,14 @@ int io_read_u64(int dirfd, const char *path, uint64_t *ret) MUST_CHECK;
 int io_write_text(int dirfd, const char *path, const char *text) MUST_CHECK;
 
 /*
+ * Opens path below dirfd without following a symbolic link anywhere and without entering another
+ * mount; "." is dirfd itself. flags as for open(), O_CLOEXEC is added. Returns the descriptor or
+ * -errno: -ELOOP a symbolic link is on the way (O_PATH | O_NOFOLLOW opens one at the end), -EXDEV
+ * another mount is, or ".." leaves dirfd.
+ */
+int io_open_below(int dirfd, const char *path, int flags) MUST_CHECK;
+
+/*
  * Memory for direct I/O: 4 KiB aligned, zeroed; NULL: out of memory. The caller frees it with
  * free().
  */

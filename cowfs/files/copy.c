@@ -1,0 +1,1083 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Walks two trees side by side. Plan and application are the same walk, so that what is said is
+ * what is done.
+ *
+ * A new file or folder is made in the stage, a folder of root with mode 0700 in the first folder
+ * that changes, where no other user can reach it. A folder there gets all its content before one
+ * rename shows it.
+ */
+#include "files/copy.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/sysmacros.h>
+
+#include "base/array.h"
+#include "base/io.h"
+#include "files/copy_private.h"
+
+#define DEPTH_MAX 1000
+#define FDS_WANTED 16384u
+#define FOLDER (O_RDONLY | O_DIRECTORY | O_NOATIME)
+
+/* Files by device and inode: a hash table with open addressing. */
+struct file_id {
+	dev_t dev;
+	uint64_t ino; /* 0: the entry is free */
+};
+
+struct known {
+	struct file_id id;
+	struct file_id other; /* see the tables; ino 0: not made yet */
+	char *path;	      /* may be NULL */
+	uint64_t links, seen;
+};
+
+struct table {
+	struct known *e;
+	size_t n, room; /* room: 0 or a power of two */
+};
+
+struct stage {
+	int parent_fd; /* where it is made when it is needed; -1: no operand under way */
+	int fd;	       /* -1: it is not there */
+	char name[40];
+	unsigned files;
+	/* a folder that is being built: the longest path of one, "" none */
+	int fresh_fd;
+	size_t fresh_len;
+};
+
+struct copy {
+	struct copy_options opt;
+	int from_fd, to_fd;
+	bool planning, applied;
+	struct copy_report report;
+	int error; /* the first problem of this call */
+	char *path;
+	size_t path_len, path_room, depth;
+	struct stage stage;
+	struct table planned; /* what the plan has seen in the target */
+	struct table links;   /* source inode -> target inode that has its content, path */
+	struct table used;    /* target inode that stays -> source inode */
+	struct table names;   /* target inode that goes and has several names */
+};
+
+/* Both sides of a folder. -1: it is not there. fresh: no one else can reach the target. */
+struct level {
+	int from, to;
+	bool fresh;
+};
+
+/* ---- tables ---- */
+
+static struct file_id id_of(const struct statx *st)
+{
+	return (struct file_id){ makedev(st->stx_dev_major, st->stx_dev_minor), st->stx_ino };
+}
+
+static bool same_id(struct file_id a, struct file_id b)
+{
+	return a.dev == b.dev && a.ino == b.ino;
+}
+
+static struct known *slot(const struct table *t, struct file_id id)
+{
+	size_t i = (size_t)((id.ino ^ (uint64_t)id.dev << 40) * 0x9e3779b97f4a7c15ull >> 20);
+
+	for (;; i++) {
+		struct known *k = &t->e[i & (t->room - 1)];
+
+		if (!k->id.ino || same_id(k->id, id))
+			return k;
+	}
+}
+
+static struct known *table_find(const struct table *t, struct file_id id)
+{
+	struct known *k = t->room ? slot(t, id) : NULL;
+
+	return k && k->id.ino ? k : NULL;
+}
+
+/* NULL: out of memory. */
+static struct known *table_add(struct table *t, struct file_id id)
+{
+	struct table grown = { .n = t->n, .room = t->room ? 2 * t->room : 64 };
+	struct known *k;
+
+	if (2 * (t->n + 1) > t->room) {
+		grown.e = calloc(grown.room, sizeof(*grown.e));
+		if (!grown.e)
+			return NULL;
+		for (size_t i = 0; i < t->room; i++)
+			if (t->e[i].id.ino)
+				*slot(&grown, t->e[i].id) = t->e[i];
+		free(t->e);
+		*t = grown;
+	}
+	k = slot(t, id);
+	if (!k->id.ino) {
+		k->id = id;
+		t->n++;
+	}
+	return k;
+}
+
+static void table_clear(struct table *t)
+{
+	for (size_t i = 0; i < t->room; i++)
+		free(t->e[i].path);
+	free(t->e);
+	*t = (struct table){ 0 };
+}
+
+/* ---- paths and reports ---- */
+
+static int push(struct copy *c, const char *name, size_t *ret_len)
+{
+	size_t len = strlen(name);
+	char *grown = array_grow(c->path, &c->path_room, c->path_len + len + 2, 1);
+
+	if (!grown)
+		return -ENOMEM;
+	c->path = grown;
+	*ret_len = c->path_len;
+	if (c->path_len)
+		c->path[c->path_len++] = '/';
+	memcpy(c->path + c->path_len, name, len + 1);
+	c->path_len += len;
+	return 0;
+}
+
+static void pop(struct copy *c, size_t len)
+{
+	c->path_len = len;
+	c->path[len] = '\0';
+}
+
+static bool ends_all(int e)
+{
+	return e == -EINTR || e == -ENOSPC || e == -EDQUOT || e == -EROFS || e == -ENOMEM;
+}
+
+/* Notes a problem with the current path. 0: go on with the next file. */
+static int problem(struct copy *c, int e, const char *what)
+{
+	c->error = c->error ? c->error : e;
+	c->report.problems++;
+	if (c->opt.problem && e != -EINTR)
+		c->opt.problem(c->opt.ctx, c->path, e, what);
+	return ends_all(e) ? e : 0;
+}
+
+static void count(struct copy *c, enum copy_act act, const struct node *to)
+{
+	uint64_t *counter[] = { &c->report.created, &c->report.replaced, &c->report.updated,
+				&c->report.removed };
+
+	++*counter[act];
+	if (c->opt.each)
+		c->opt.each(c->opt.ctx, act, c->path, to && to->fd >= 0 ? &to->st : NULL);
+}
+
+static bool stopped(const struct copy *c)
+{
+	return c->opt.stop && *c->opt.stop;
+}
+
+/* ---- what the plan knows ---- */
+
+static int note_planned(struct copy *c, const struct node *to)
+{
+	return table_add(&c->planned, id_of(&to->st)) ? 0 : -ENOMEM;
+}
+
+static bool is_planned(const struct copy *c, const struct node *to)
+{
+	return c->opt.trusted || table_find(&c->planned, id_of(&to->st));
+}
+
+/* A file that goes: other names of it, outside of the reverted files, stay. */
+static int note_names(struct copy *c, const struct node *to)
+{
+	struct known *k;
+
+	if (node_is(to, S_IFDIR) || to->st.stx_nlink < 2)
+		return 0;
+	k = table_add(&c->names, id_of(&to->st));
+	if (!k)
+		return -ENOMEM;
+	if (!k->path)
+		k->path = strdup(c->path);
+	k->links = to->st.stx_nlink;
+	k->seen++;
+	return k->path ? 0 : -ENOMEM;
+}
+
+/* ---- folders ---- */
+
+struct names {
+	char **name;
+	size_t n, cap;
+};
+
+static void free_names(struct names *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		free(l->name[i]);
+	free(l->name);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Sorted. dir_fd -1: none. */
+static int read_names(int dir_fd, struct names *ret)
+{
+	int fd = dir_fd < 0 ? -1 : openat(dir_fd, ".", FOLDER | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	int e = 0;
+
+	if (dir_fd < 0)
+		return 0;
+	if (!dir) {
+		e = -errno;
+		if (fd >= 0)
+			close(fd);
+		return e;
+	}
+	while (errno = 0, e == 0 && (entry = readdir(dir))) {
+		char **grown;
+
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		grown = array_grow(ret->name, &ret->cap, ret->n + 1, sizeof(*grown));
+		if (grown) {
+			ret->name = grown;
+			grown[ret->n] = strdup(entry->d_name);
+		}
+		if (!grown || !grown[ret->n])
+			e = -ENOMEM;
+		else
+			ret->n++;
+	}
+	if (e == 0 && errno)
+		e = -errno;
+	closedir(dir);
+	if (ret->n)
+		qsort(ret->name, ret->n, sizeof(*ret->name), by_name);
+	return e;
+}
+
+/* ---- the stage ---- */
+
+static int stage_get(struct copy *c)
+{
+	struct stage *s = &c->stage;
+	struct names l = { 0 };
+	struct stat st;
+	int e;
+
+	if (s->fd >= 0)
+		return s->fd;
+	for (unsigned i = 0; s->fd < 0; i++) {
+		snprintf(s->name, sizeof(s->name), ".cowfs-%d-%u", getpid(), i);
+		if (mkdirat(s->parent_fd, s->name, 0700) < 0) {
+			if (errno != EEXIST || i > 1000)
+				return -errno;
+			continue;
+		}
+		s->fd = io_open_below(s->parent_fd, s->name, FOLDER);
+		if (s->fd < 0)
+			return s->fd;
+	}
+	/* The owner of the parent may have put another folder there. What is in the stage will be
+	 * removed, so nothing may be in it. */
+	e = fstat(s->fd, &st) < 0 ? -errno : read_names(s->fd, &l);
+	if (e == 0 && (st.st_uid != geteuid() || st.st_mode & 077 || l.n))
+		e = -ESTALE;
+	free_names(&l);
+	if (e == 0)
+		return s->fd;
+	close(s->fd);
+	s->fd = -1;
+	return e;
+}
+
+static int stage_name(struct copy *c, char name[24])
+{
+	int fd = stage_get(c);
+
+	snprintf(name, 24, "%u", c->stage.files++);
+	return fd;
+}
+
+static int remove_content(struct copy *c, int dir_fd, bool ours);
+
+static void stage_close(struct copy *c)
+{
+	struct stage *s = &c->stage;
+
+	if (s->fd < 0)
+		return;
+	(void)!remove_content(c, s->fd, true);
+	close(s->fd);
+	s->fd = -1;
+	(void)!unlinkat(s->parent_fd, s->name, AT_REMOVEDIR);
+}
+
+/* ---- removing ---- */
+
+/* ours: it lies in the stage, or is what a rename put there. */
+static int remove_node(struct copy *c, int dir_fd, const char *name, struct node *to, bool ours)
+{
+	bool is_dir = node_is(to, S_IFDIR);
+	int e = 0, thawed = 0;
+
+	if (c->planning) {
+		e = note_planned(c, to);
+		if (e == 0)
+			e = note_names(c, to);
+	} else if (!ours && !is_planned(c, to)) {
+		return problem(c, -EAGAIN, "is new since the check, and is kept");
+	}
+	if (!ours)
+		count(c, COPY_REMOVE, to);
+	if (is_dir && e == 0) {
+		int fd = node_reopen(to, FOLDER);
+
+		if (fd < 0)
+			return problem(c, fd, "cannot be removed");
+		if (!c->planning)
+			thawed = node_thaw(to);
+		e = thawed < 0 ? thawed : remove_content(c, fd, ours);
+		close(fd);
+	}
+	if (e == 0 && !c->planning && unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0) {
+		e = -errno;
+		/* immutable or append-only */
+		if (e == -EPERM && node_thaw(to) > 0)
+			e = unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
+		if (e == -ENOENT || (e == -ENOTEMPTY && c->error))
+			e = 0; /* gone already; or what is kept in it has been reported */
+		return e < 0 ? problem(c, e, "cannot be removed") : 0;
+	}
+	return e;
+}
+
+static int remove_content(struct copy *c, int dir_fd, bool ours)
+{
+	struct names l = { 0 };
+	int e = ++c->depth > DEPTH_MAX ? problem(c, -ELOOP, "lies too deep")
+				       : read_names(dir_fd, &l);
+
+	for (size_t i = 0; i < l.n && e == 0; i++) {
+		struct node to = NODE_INIT;
+		size_t len;
+
+		e = stopped(c) && !ours ? -EINTR : push(c, l.name[i], &len);
+		if (e < 0)
+			break;
+		e = node_open(&to, dir_fd, l.name[i]);
+		if (e < 0)
+			e = problem(c, e, "cannot be removed");
+		else if (to.fd >= 0)
+			e = remove_node(c, dir_fd, l.name[i], &to, ours);
+		node_close(&to);
+		pop(c, len);
+	}
+	c->depth--;
+	free_names(&l);
+	return e;
+}
+
+/* ---- hard links ---- */
+
+/* Opens the target inode that has the content of this source inode. fd -1: there is none, or its
+ * place has changed. */
+static int open_linked(struct copy *c, const struct known *k, struct node *ret)
+{
+	const struct stage *s = &c->stage;
+	const char *path = k->path;
+	int dir = c->to_fd;
+
+	/* in a folder that is not in its place yet */
+	if (s->fresh_fd >= 0 && !strncmp(path, c->path, s->fresh_len) &&
+	    path[s->fresh_len] == '/') {
+		path += s->fresh_len + 1;
+		dir = s->fresh_fd;
+	}
+	int e = node_open(ret, dir, path);
+
+	if (e == 0 && ret->fd >= 0 && !same_id(id_of(&ret->st), k->other))
+		node_close(ret);
+	return e;
+}
+
+static int note_link(struct copy *c, const struct node *from, const struct statx *made)
+{
+	struct known *k;
+
+	if (node_is(from, S_IFDIR) || from->st.stx_nlink < 2)
+		return 0;
+	k = table_add(&c->links, id_of(&from->st));
+	if (!k)
+		return -ENOMEM;
+	free(k->path);
+	k->path = strdup(c->path);
+	k->other = made ? id_of(made) : (struct file_id){ 0 };
+	return k->path ? 0 : -ENOMEM;
+}
+
+/* Makes name a further link of what this source inode has become. 1: done, 0: it is the first. */
+static int link_again(struct copy *c, const struct node *from, int dir_fd, const char *name)
+{
+	const struct known *k = table_find(&c->links, id_of(&from->st));
+	struct node linked = NODE_INIT;
+	int e;
+
+	if (!k || from->st.stx_nlink < 2 || !k->other.ino)
+		return 0;
+	e = open_linked(c, k, &linked);
+	if (e == 0 && linked.fd >= 0) {
+		e = linkat(linked.fd, "", dir_fd, name, AT_EMPTY_PATH) < 0 ? -errno : 1;
+		/* immutable */
+		if (e == -EPERM && node_thaw(&linked) > 0) {
+			e = linkat(linked.fd, "", dir_fd, name, AT_EMPTY_PATH) < 0 ? -errno : 1;
+			if (node_freeze(&linked) < 0)
+				e = -EIO;
+		}
+	}
+	if (e == 0)
+		e = -ESTALE; /* renamed or removed meanwhile */
+	node_close(&linked);
+	if (e < 0 && e != -ENOMEM) {
+		e = problem(c, e,
+			    e == -EXDEV ? "cannot be a hard link across project ids, and is copied"
+					: "cannot be a hard link, and is copied");
+	}
+	return e;
+}
+
+/* ---- comparing ---- */
+
+static int is_same(struct copy *c, struct node *from, struct node *to)
+{
+	const struct known *link = table_find(&c->links, id_of(&from->st));
+	struct known *used = table_find(&c->used, id_of(&to->st));
+	int e;
+
+	if ((from->st.stx_mode ^ to->st.stx_mode) & S_IFMT)
+		return 0;
+	if (from->st.stx_nlink > 1 && link && !same_id(link->other, id_of(&to->st)))
+		return 0;
+	if (used && !same_id(used->other, id_of(&from->st)))
+		return 0;
+	e = node_load(from);
+	if (e == 0)
+		e = node_load(to);
+	if (e < 0)
+		return e;
+	return node_same_meta(from, to, true) ? node_same_content(from, to, c->opt.stop) : 0;
+}
+
+static int note_same(struct copy *c, const struct node *from, const struct node *to)
+{
+	c->report.same++;
+	if (to->st.stx_nlink > 1) {
+		struct known *k = table_add(&c->used, id_of(&to->st));
+
+		if (!k)
+			return -ENOMEM;
+		k->other = id_of(&from->st);
+	}
+	return note_link(c, from, &to->st);
+}
+
+/* ---- making ---- */
+
+/* An empty file of the type of `from`, that only root can open. */
+static int make_empty(const struct node *from, int dir_fd, const char *name)
+{
+	const struct statx *st = &from->st;
+	char target[4097];
+	ssize_t n;
+	int fd;
+
+	switch (st->stx_mode & S_IFMT) {
+	case S_IFREG:
+		fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+			    0600);
+		if (fd >= 0)
+			close(fd);
+		return fd < 0 ? -errno : 0;
+	case S_IFDIR:
+		return mkdirat(dir_fd, name, 0700) < 0 ? -errno : 0;
+	case S_IFLNK:
+		n = readlinkat(from->fd, "", target, sizeof(target) - 1);
+		if (n < 0)
+			return -errno;
+		target[n] = '\0';
+		return symlinkat(target, dir_fd, name) < 0 ? -errno : 0;
+	default:
+		return mknodat(dir_fd, name, (st->stx_mode & S_IFMT) | 0600,
+			       makedev(st->stx_rdev_major, st->stx_rdev_minor)) < 0
+			       ? -errno
+			       : 0;
+	}
+}
+
+static int fill_file(struct copy *c, const struct node *from, const struct node *made)
+{
+	int fd = node_reopen(made, O_WRONLY), e;
+
+	if (fd < 0)
+		return fd;
+	e = node_copy_content(from, fd, c->opt.stop, &c->report.bytes);
+	close(fd);
+	return e;
+}
+
+static int walk(struct copy *c, const struct level *l);
+
+/* All that is in a new folder, which nobody can reach. */
+static int fill_folder(struct copy *c, const struct node *from, const struct node *made)
+{
+	struct level l = { .from = node_reopen(from, FOLDER),
+			   .to = node_reopen(made, FOLDER),
+			   .fresh = true };
+	bool outermost = c->stage.fresh_fd < 0;
+	int e = l.from < 0 ? l.from : l.to < 0 ? l.to : 0;
+
+	if (outermost && e == 0) {
+		c->stage.fresh_fd = l.to;
+		c->stage.fresh_len = c->path_len;
+	}
+	if (e == 0)
+		e = walk(c, &l);
+	if (outermost)
+		c->stage.fresh_fd = -1;
+	if (l.from >= 0)
+		close(l.from);
+	if (l.to >= 0)
+		close(l.to);
+	return e;
+}
+
+/* Puts what was made into its place, whatever is there. */
+static int put(struct copy *c, const struct level *l, const char *name, int stage_fd,
+	       const char *temp, const struct node *made, struct node *to)
+{
+	bool swap = to->fd >= 0 && (node_is(to, S_IFDIR) || node_is(made, S_IFDIR));
+	struct statx st;
+	int e, thawed = 0;
+
+	if (node_is(to, S_IFDIR) && !is_planned(c, to))
+		return -EAGAIN;
+	if (to->fd >= 0)
+		thawed = node_thaw(to);
+	if (thawed < 0)
+		return thawed;
+	e = renameat2(stage_fd, temp, l->to, name,
+		      to->fd < 0 ? RENAME_NOREPLACE
+		      : swap	 ? RENAME_EXCHANGE
+				 : 0) < 0
+		    ? -errno
+		    : 0;
+	if (e == -EINVAL && swap) { /* a file system without RENAME_EXCHANGE */
+		char old[24];
+
+		stage_name(c, old);
+		e = renameat(l->to, name, stage_fd, old) < 0 ? -errno : 0;
+		if (e == 0)
+			e = renameat2(stage_fd, temp, l->to, name, RENAME_NOREPLACE) < 0 ? -errno
+											 : 0;
+		if (e == 0)
+			(void)!renameat(stage_fd, old, stage_fd, temp);
+	}
+	if (e < 0) {
+		/* what stays in its place stays as it was */
+		if (thawed && node_freeze(to) < 0)
+			return -EIO;
+		return e;
+	}
+	if (swap)
+		e = remove_node(c, stage_fd, temp, to, true);
+	if (e == 0 && (statx(l->to, name, AT_SYMLINK_NOFOLLOW, STATX_INO, &st) < 0 ||
+		       st.stx_ino != made->st.stx_ino))
+		e = -EAGAIN; /* the owner of the folder has renamed something meanwhile */
+	return e;
+}
+
+static int make_first(struct copy *c, struct node *from, int dir_fd, const char *temp,
+		      struct node *made, bool with_content)
+{
+	int e = node_load(from);
+
+	if (e == 0)
+		e = make_empty(from, dir_fd, temp);
+	if (e == 0)
+		e = node_open(made, dir_fd, temp);
+	if (e == 0 && made->fd < 0)
+		e = -ESTALE;
+	/* the project id first: quotas; flags such as no-copy-on-write want an empty file */
+	if (e == 0)
+		e = node_set_flags(from, made, false);
+	if (e == 0 && node_is(from, S_IFREG))
+		e = fill_file(c, from, made);
+	if (e == 0 && node_is(from, S_IFDIR) && with_content)
+		e = fill_folder(c, from, made);
+	if (e == 0)
+		e = node_set_meta(from, made);
+	if (e == 0)
+		e = node_set_times(from, made);
+	return e;
+}
+
+/* Makes a new inode and puts it in its place. ret_made: for a folder, may be NULL. */
+static int make_new(struct copy *c, const struct level *l, const char *name, struct node *from,
+		    struct node *to, bool with_content, struct node *ret_made)
+{
+	int dir_fd = l->fresh ? l->to : stage_get(c), e, linked;
+	struct node made = NODE_INIT;
+	char temp[24];
+	const char *at = name;
+
+	if (dir_fd < 0)
+		return dir_fd;
+	if (!l->fresh) {
+		stage_name(c, temp);
+		at = temp;
+	}
+	e = linked = link_again(c, from, dir_fd, at);
+	if (e > 0)
+		e = node_open(&made, dir_fd, at);
+	else if (e == 0)
+		e = make_first(c, from, dir_fd, at, &made, with_content);
+	if (e == 0 && !l->fresh)
+		e = put(c, l, name, dir_fd, at, &made, to);
+	/* xfs: a folder with another parent */
+	if (e == 0 && !l->fresh && node_is(from, S_IFDIR))
+		e = node_set_times(from, &made);
+	if (e == 0 && !linked)
+		e = note_link(c, from, &made.st);
+	if (e == 0 && !linked && (!node_is(from, S_IFDIR) || with_content))
+		e = node_set_flags(from, &made, true);
+	if (e == 0 && ret_made) {
+		*ret_made = made;
+		return 0;
+	}
+	node_close(&made);
+	return e;
+}
+
+static int plan_new(struct copy *c, struct node *from, struct node *to, bool with_content)
+{
+	int e = note_link(c, from, NULL);
+
+	if (e == 0 && to->fd >= 0)
+		e = note_planned(c, to);
+	if (e == 0 && to->fd >= 0)
+		e = note_names(c, to);
+	if (e == 0 && node_is(to, S_IFDIR)) {
+		int fd = node_reopen(to, FOLDER);
+
+		e = fd < 0 ? fd : remove_content(c, fd, false);
+		if (fd >= 0)
+			close(fd);
+	}
+	if (e == 0 && node_is(from, S_IFDIR) && with_content) {
+		struct level l = { .from = node_reopen(from, FOLDER), .to = -1 };
+
+		e = l.from < 0 ? l.from : walk(c, &l);
+		if (l.from >= 0)
+			close(l.from);
+	}
+	if (node_is(from, S_IFREG))
+		c->report.bytes += min_u64(from->st.stx_blocks * 512, from->st.stx_size);
+	return e;
+}
+
+/* A file of one name that nobody else changes. */
+static int update_in_place(struct copy *c, struct node *from, struct node *to)
+{
+	int fd, e = node_load(from);
+
+	if (e == 0)
+		e = node_load(to);
+	if (e == 0)
+		e = node_thaw(to);
+	fd = e < 0 ? e : node_reopen(to, O_RDWR);
+	if (fd < 0)
+		return fd;
+	e = node_update_content(from, fd, c->opt.stop, &c->report.bytes);
+	close(fd);
+	if (e == 0)
+		e = node_set_meta(from, to);
+	if (e == 0)
+		e = node_set_flags(from, to, false);
+	if (e == 0)
+		e = node_set_times(from, to);
+	return e < 0 ? e : node_set_flags(from, to, true);
+}
+
+/* ---- the walk ---- */
+
+/* A folder on both sides. Its owner and mode come first: then who owned it can no longer interfere. */
+static int both_folders(struct copy *c, struct node *from, struct node *to)
+{
+	struct level l = { -1, -1, false };
+	bool has_stage = c->stage.parent_fd < 0, same;
+	int e = node_load(from), thawed = 0;
+
+	if (e == 0)
+		e = node_load(to);
+	if (e == 0 && c->planning)
+		e = note_planned(c, to);
+	else if (e == 0 && !is_planned(c, to))
+		return problem(c, -EAGAIN, "is new since the check, and is kept");
+	same = e == 0 && node_same_meta(from, to, true);
+	if (e == 0 && !same)
+		count(c, COPY_UPDATE, to);
+	if (e == 0 && !c->planning)
+		e = thawed = node_thaw(to);
+	if (e >= 0 && !c->planning && !node_same_meta(from, to, false)) {
+		e = node_set_meta(from, to);
+		if (e == 0)
+			e = node_set_flags(from, to, false);
+	}
+	if (e >= 0)
+		e = l.from = node_reopen(from, FOLDER);
+	if (e >= 0)
+		e = l.to = node_reopen(to, FOLDER);
+	if (e < 0)
+		e = problem(c, e, "cannot be changed");
+	if (l.to >= 0 && has_stage)
+		c->stage.parent_fd = l.to;
+	if (e >= 0 && l.to >= 0)
+		e = walk(c, &l);
+	if (has_stage) {
+		stage_close(c);
+		c->stage.parent_fd = -1;
+	}
+	/* also after an error: what was made here has changed the times */
+	if (l.to >= 0 && !c->planning) {
+		int f = node_set_times(from, to);
+
+		if (f == 0 && (thawed > 0 || from->flags & NODE_FROZEN))
+			f = node_set_flags(from, to, true);
+		if (f < 0)
+			f = problem(c, f, "cannot be changed");
+		e = e < 0 ? e : f;
+	}
+	if (l.from >= 0)
+		close(l.from);
+	if (l.to >= 0)
+		close(l.to);
+	return e < 0 ? e : 0;
+}
+
+static int entry(struct copy *c, const struct level *l, const char *name)
+{
+	struct node from = NODE_INIT, to = NODE_INIT;
+	int e = node_open(&from, l->from, name), same = 0;
+
+	if (e == 0)
+		e = node_open(&to, l->to, name);
+	if (e == 0 && from.fd >= 0 && to.fd >= 0 && !node_is(&from, S_IFDIR))
+		e = same = is_same(c, &from, &to);
+	if (e < 0) {
+		e = problem(c, e,
+			    e == -EXDEV ? "something else is mounted there" : "cannot be compared");
+	} else if (from.fd < 0) {
+		e = to.fd < 0 ? 0 : remove_node(c, l->to, name, &to, false);
+	} else if (same) {
+		e = note_same(c, &from, &to);
+	} else if (node_is(&from, S_IFDIR) && node_is(&to, S_IFDIR)) {
+		e = both_folders(c, &from, &to);
+	} else {
+		bool in_place = c->opt.trusted && node_is(&from, S_IFREG) &&
+				node_is(&to, S_IFREG) && from.st.stx_nlink == 1 &&
+				to.st.stx_nlink == 1;
+
+		count(c, in_place ? COPY_UPDATE : to.fd >= 0 ? COPY_REPLACE : COPY_CREATE, &to);
+		e = c->planning ? plan_new(c, &from, &to, true)
+		    : in_place	? update_in_place(c, &from, &to)
+				: make_new(c, l, name, &from, &to, true, NULL);
+		if (e < 0)
+			e = problem(c, e,
+				    e == -EAGAIN       ? "has changed meanwhile"
+				    : e == -EOPNOTSUPP ? "has a feature that cannot be copied"
+						       : "cannot be copied");
+	}
+	node_close(&from);
+	node_close(&to);
+	return e;
+}
+
+/* The next of two sorted lists. */
+static const char *next_name(const struct names *a, size_t *i, const struct names *b, size_t *j)
+{
+	int order = *i == a->n ? 1 : *j == b->n ? -1 : strcmp(a->name[*i], b->name[*j]);
+	const char *name = order <= 0 ? a->name[*i] : b->name[*j];
+
+	*i += order <= 0;
+	*j += order >= 0;
+	return name;
+}
+
+/* All that either side has. */
+static int walk(struct copy *c, const struct level *l)
+{
+	struct names from = { 0 }, to = { 0 };
+	int e = ++c->depth > DEPTH_MAX ? problem(c, -ELOOP, "lies too deep")
+				       : read_names(l->from, &from);
+
+	if (e == 0 && c->depth <= DEPTH_MAX)
+		e = read_names(l->fresh ? -1 : l->to, &to);
+	for (size_t i = 0, j = 0; e == 0 && (i < from.n || j < to.n);) {
+		const char *name = next_name(&from, &i, &to, &j);
+		size_t len;
+
+		e = stopped(c) ? -EINTR : push(c, name, &len);
+		if (e < 0)
+			break;
+		e = entry(c, l, name);
+		pop(c, len);
+	}
+	c->depth--;
+	free_names(&from);
+	free_names(&to);
+	return e;
+}
+
+/* ---- operands ---- */
+
+/* A folder on the way: goes into it, makes it if the target lacks it. 1: neither side has it. */
+static int descend(struct copy *c, struct level *l, const char *name)
+{
+	struct node from = NODE_INIT, to = NODE_INIT, made = NODE_INIT;
+	int e = node_open(&from, l->from, name), from_fd = -1, to_fd = -1;
+
+	if (e == 0)
+		e = node_open(&to, l->to, name);
+	if (e == 0 && from.fd < 0 && to.fd < 0)
+		e = 1;
+	else if (e == 0 && ((from.fd >= 0 && !node_is(&from, S_IFDIR)) ||
+			    (to.fd >= 0 && !node_is(&to, S_IFDIR))))
+		e = -ENOTDIR;
+	if (e == 0 && to.fd < 0) {
+		count(c, COPY_CREATE, NULL);
+		c->stage.parent_fd = l->to;
+		e = c->planning ? 0 : make_new(c, l, name, &from, &to, false, &made);
+		stage_close(c);
+		c->stage.parent_fd = -1;
+	}
+	if (e == 0 && from.fd >= 0)
+		e = from_fd = node_reopen(&from, FOLDER);
+	if (e >= 0 && e != 1 && (to.fd >= 0 || made.fd >= 0))
+		e = to_fd = node_reopen(to.fd >= 0 ? &to : &made, FOLDER);
+	if (l->from >= 0)
+		close(l->from);
+	if (l->to >= 0)
+		close(l->to);
+	*l = (struct level){ from_fd, to_fd, false };
+	node_close(&from);
+	node_close(&to);
+	node_close(&made);
+	return e > 1 || e == 0 ? 0 : e;
+}
+
+static int last_name(struct copy *c, struct level *l, const char *name)
+{
+	struct node from = NODE_INIT, to = NODE_INIT, parent = NODE_INIT;
+	bool there, is_dir;
+	int e = node_open(&from, l->from, name), thawed = 0;
+
+	if (e == 0)
+		e = node_open(&to, l->to, name);
+	there = from.fd >= 0 || to.fd >= 0;
+	is_dir = node_is(&from, S_IFDIR) && node_is(&to, S_IFDIR);
+	node_close(&from);
+	node_close(&to);
+	if (e == 0 && !there)
+		return -ENOENT;
+	/* the folder of the operand stays as it is, but must allow changes */
+	if (e == 0 && !is_dir && !c->planning) {
+		parent.fd = fcntl(l->to, F_DUPFD_CLOEXEC, 0);
+		if (parent.fd < 0 ||
+		    statx(parent.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &parent.st) < 0)
+			e = -errno;
+		if (e == 0)
+			e = thawed = node_thaw(&parent);
+		c->stage.parent_fd = l->to;
+	}
+	if (e >= 0)
+		e = entry(c, l, name);
+	else
+		e = problem(c, e, "cannot be changed");
+	stage_close(c);
+	c->stage.parent_fd = -1;
+	if (thawed > 0) {
+		int f = node_freeze(&parent);
+
+		if (f < 0)
+			e = problem(c, f, "its folder is no longer immutable");
+	}
+	node_close(&parent);
+	return e;
+}
+
+static int root(struct copy *c)
+{
+	struct node from = { .fd = fcntl(c->from_fd, F_DUPFD_CLOEXEC, 0) },
+		    to = { .fd = fcntl(c->to_fd, F_DUPFD_CLOEXEC, 0) };
+	int e;
+
+	if (from.fd < 0 || to.fd < 0 ||
+	    statx(from.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &from.st) < 0 ||
+	    statx(to.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &to.st) < 0)
+		e = -errno;
+	else
+		e = both_folders(c, &from, &to);
+	node_close(&from);
+	node_close(&to);
+	return e;
+}
+
+static int operand(struct copy *c, char *path)
+{
+	struct level l = { fcntl(c->from_fd, F_DUPFD_CLOEXEC, 0),
+			   fcntl(c->to_fd, F_DUPFD_CLOEXEC, 0), false };
+	char *save = NULL, *name = strtok_r(path, "/", &save), *next;
+	int e = l.from < 0 || l.to < 0 ? -EMFILE : 0;
+	size_t len;
+
+	if (e == 0 && !name)
+		e = root(c);
+	for (; name && e == 0; name = next) {
+		next = strtok_r(NULL, "/", &save);
+		e = push(c, name, &len);
+		if (e == 0)
+			e = next ? descend(c, &l, name) : last_name(c, &l, name);
+		if (e < 0 && next &&
+		    !problem(c, e,
+			     e == -ENOTDIR ? "is no folder on both sides"
+			     : e == -EXDEV ? "something else is mounted there"
+					   : "cannot be opened"))
+			e = c->error;
+		else if (e == 1)
+			e = -ENOENT;
+	}
+	if (l.from >= 0)
+		close(l.from);
+	if (l.to >= 0)
+		close(l.to);
+	return e;
+}
+
+/* A deep tree takes four descriptors a level. */
+static void raise_limit(struct rlimit *ret_old)
+{
+	struct rlimit more;
+
+	*ret_old = (struct rlimit){ 0 };
+	if (getrlimit(RLIMIT_NOFILE, ret_old) < 0 || ret_old->rlim_cur >= FDS_WANTED)
+		return;
+	more = (struct rlimit){ FDS_WANTED,
+				ret_old->rlim_max > FDS_WANTED ? ret_old->rlim_max : FDS_WANTED };
+	(void)!setrlimit(RLIMIT_NOFILE, &more);
+}
+
+static int run(struct copy *c, const char *path)
+{
+	_cleanup_free_ char *copy = strdup(path);
+	struct rlimit old;
+	int e;
+
+	if (!copy)
+		return -ENOMEM;
+	raise_limit(&old);
+	c->error = 0;
+	pop(c, 0);
+	e = operand(c, copy);
+	if (old.rlim_cur)
+		(void)!setrlimit(RLIMIT_NOFILE, &old);
+	return e < 0 ? e : c->error;
+}
+
+int copy_plan(struct copy *c, const char *path)
+{
+	c->planning = true;
+	return run(c, path);
+}
+
+int copy_apply(struct copy *c, const char *path)
+{
+	if (!c->applied) {
+		table_clear(&c->links);
+		table_clear(&c->used);
+		c->report = (struct copy_report){ 0 };
+		c->applied = true;
+	}
+	c->planning = false;
+	return run(c, path);
+}
+
+void copy_report(const struct copy *c, struct copy_report *ret)
+{
+	*ret = c->report;
+}
+
+void copy_other_names(const struct copy *c,
+		      void (*each)(void *ctx, const char *path, uint64_t others), void *ctx)
+{
+	for (size_t i = 0; i < c->names.room; i++) {
+		const struct known *k = &c->names.e[i];
+
+		if (k->id.ino && k->seen < k->links)
+			each(ctx, k->path, k->links - k->seen);
+	}
+}
+
+int copy_new(struct copy **ret, int from_fd, int to_fd, const struct copy_options *opt)
+{
+	struct copy *c = calloc(1, sizeof(*c));
+	char *path = calloc(1, 256);
+
+	if (!c || !path) {
+		free(c);
+		free(path);
+		return -ENOMEM;
+	}
+	c->opt = *opt;
+	c->from_fd = from_fd;
+	c->to_fd = to_fd;
+	c->path = path;
+	c->path_room = 256;
+	c->stage = (struct stage){ .parent_fd = -1, .fd = -1, .fresh_fd = -1 };
+	*ret = c;
+	return 0;
+}
+
+void copy_free(struct copy *c)
+{
+	if (!c)
+		return;
+	table_clear(&c->planned);
+	table_clear(&c->links);
+	table_clear(&c->used);
+	table_clear(&c->names);
+	free(c->path);
+	free(c);
+}
