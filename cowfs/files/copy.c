@@ -177,7 +177,7 @@ static int problem(struct copy *c, int e, const char *what)
 	return ends_all(e) ? e : 0;
 }
 
-static void count(struct copy *c, enum copy_act act, const struct node *to)
+static void count(struct copy *c, enum copy_act act, const struct inode *to)
 {
 	uint64_t *counter[] = { &c->report.created, &c->report.replaced, &c->report.updated,
 				&c->report.removed };
@@ -194,22 +194,22 @@ static bool stopped(const struct copy *c)
 
 /* ---- what the plan knows ---- */
 
-static int note_planned(struct copy *c, const struct node *to)
+static int note_planned(struct copy *c, const struct inode *to)
 {
 	return table_add(&c->planned, id_of(&to->st)) ? 0 : -ENOMEM;
 }
 
-static bool is_planned(const struct copy *c, const struct node *to)
+static bool is_planned(const struct copy *c, const struct inode *to)
 {
 	return c->opt.trusted || table_find(&c->planned, id_of(&to->st));
 }
 
 /* A file that goes: other names of it, outside of the reverted files, stay. */
-static int note_names(struct copy *c, const struct node *to)
+static int note_names(struct copy *c, const struct inode *to)
 {
 	struct known *k;
 
-	if (node_is(to, S_IFDIR) || to->st.stx_nlink < 2)
+	if (inode_is(to, S_IFDIR) || to->st.stx_nlink < 2)
 		return 0;
 	k = table_add(&c->names, id_of(&to->st));
 	if (!k)
@@ -339,9 +339,9 @@ static void stage_close(struct copy *c)
 /* ---- removing ---- */
 
 /* ours: it lies in the stage, or is what a rename put there. */
-static int remove_node(struct copy *c, int dir_fd, const char *name, struct node *to, bool ours)
+static int remove_node(struct copy *c, int dir_fd, const char *name, struct inode *to, bool ours)
 {
-	bool is_dir = node_is(to, S_IFDIR);
+	bool is_dir = inode_is(to, S_IFDIR);
 	int e = 0, thawed = 0;
 
 	if (c->planning) {
@@ -354,19 +354,19 @@ static int remove_node(struct copy *c, int dir_fd, const char *name, struct node
 	if (!ours)
 		count(c, COPY_REMOVE, to);
 	if (is_dir && e == 0) {
-		int fd = node_reopen(to, FOLDER);
+		int fd = inode_reopen(to, FOLDER);
 
 		if (fd < 0)
 			return problem(c, fd, "cannot be removed");
 		if (!c->planning)
-			thawed = node_thaw(to);
+			thawed = inode_thaw(to);
 		e = thawed < 0 ? thawed : remove_content(c, fd, ours);
 		close(fd);
 	}
 	if (e == 0 && !c->planning && unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0) {
 		e = -errno;
 		/* immutable or append-only */
-		if (e == -EPERM && node_thaw(to) > 0)
+		if (e == -EPERM && inode_thaw(to) > 0)
 			e = unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
 		if (e == -ENOENT || (e == -ENOTEMPTY && c->error))
 			e = 0; /* gone already; or what is kept in it has been reported */
@@ -382,18 +382,18 @@ static int remove_content(struct copy *c, int dir_fd, bool ours)
 				       : read_names(dir_fd, &l);
 
 	for (size_t i = 0; i < l.n && e == 0; i++) {
-		struct node to = NODE_INIT;
+		struct inode to = INODE_INIT;
 		size_t len;
 
 		e = stopped(c) && !ours ? -EINTR : push(c, l.name[i], &len);
 		if (e < 0)
 			break;
-		e = node_open(&to, dir_fd, l.name[i]);
+		e = inode_open(&to, dir_fd, l.name[i]);
 		if (e < 0)
 			e = problem(c, e, "cannot be removed");
 		else if (to.fd >= 0)
 			e = remove_node(c, dir_fd, l.name[i], &to, ours);
-		node_close(&to);
+		inode_close(&to);
 		pop(c, len);
 	}
 	c->depth--;
@@ -405,7 +405,7 @@ static int remove_content(struct copy *c, int dir_fd, bool ours)
 
 /* Opens the target inode that has the content of this source inode. fd -1: there is none, or its
  * place has changed. */
-static int open_linked(struct copy *c, const struct known *k, struct node *ret)
+static int open_linked(struct copy *c, const struct known *k, struct inode *ret)
 {
 	const struct stage *s = &c->stage;
 	const char *path = k->path;
@@ -417,18 +417,18 @@ static int open_linked(struct copy *c, const struct known *k, struct node *ret)
 		path += s->fresh_len + 1;
 		dir = s->fresh_fd;
 	}
-	int e = node_open(ret, dir, path);
+	int e = inode_open(ret, dir, path);
 
 	if (e == 0 && ret->fd >= 0 && !same_id(id_of(&ret->st), k->other))
-		node_close(ret);
+		inode_close(ret);
 	return e;
 }
 
-static int note_link(struct copy *c, const struct node *from, const struct statx *made)
+static int note_link(struct copy *c, const struct inode *from, const struct statx *made)
 {
 	struct known *k;
 
-	if (node_is(from, S_IFDIR) || from->st.stx_nlink < 2)
+	if (inode_is(from, S_IFDIR) || from->st.stx_nlink < 2)
 		return 0;
 	k = table_add(&c->links, id_of(&from->st));
 	if (!k)
@@ -440,10 +440,10 @@ static int note_link(struct copy *c, const struct node *from, const struct statx
 }
 
 /* Makes name a further link of what this source inode has become. 1: done, 0: it is the first. */
-static int link_again(struct copy *c, const struct node *from, int dir_fd, const char *name)
+static int link_again(struct copy *c, const struct inode *from, int dir_fd, const char *name)
 {
 	const struct known *k = table_find(&c->links, id_of(&from->st));
-	struct node linked = NODE_INIT;
+	struct inode linked = INODE_INIT;
 	int e;
 
 	if (!k || from->st.stx_nlink < 2 || !k->other.ino)
@@ -452,15 +452,15 @@ static int link_again(struct copy *c, const struct node *from, int dir_fd, const
 	if (e == 0 && linked.fd >= 0) {
 		e = linkat(linked.fd, "", dir_fd, name, AT_EMPTY_PATH) < 0 ? -errno : 1;
 		/* immutable */
-		if (e == -EPERM && node_thaw(&linked) > 0) {
+		if (e == -EPERM && inode_thaw(&linked) > 0) {
 			e = linkat(linked.fd, "", dir_fd, name, AT_EMPTY_PATH) < 0 ? -errno : 1;
-			if (node_freeze(&linked) < 0)
+			if (inode_freeze(&linked) < 0)
 				e = -EIO;
 		}
 	}
 	if (e == 0)
 		e = -ESTALE; /* renamed or removed meanwhile */
-	node_close(&linked);
+	inode_close(&linked);
 	if (e < 0 && e != -ENOMEM) {
 		e = problem(c, e,
 			    e == -EXDEV ? "cannot be a hard link across project ids, and is copied"
@@ -471,7 +471,7 @@ static int link_again(struct copy *c, const struct node *from, int dir_fd, const
 
 /* ---- comparing ---- */
 
-static int is_same(struct copy *c, struct node *from, struct node *to)
+static int is_same(struct copy *c, struct inode *from, struct inode *to)
 {
 	const struct known *link = table_find(&c->links, id_of(&from->st));
 	struct known *used = table_find(&c->used, id_of(&to->st));
@@ -483,15 +483,15 @@ static int is_same(struct copy *c, struct node *from, struct node *to)
 		return 0;
 	if (used && !same_id(used->other, id_of(&from->st)))
 		return 0;
-	e = node_load(from);
+	e = inode_load(from);
 	if (e == 0)
-		e = node_load(to);
+		e = inode_load(to);
 	if (e < 0)
 		return e;
-	return node_same_meta(from, to, true) ? node_same_content(from, to, c->opt.stop) : 0;
+	return inode_same_meta(from, to, true) ? inode_same_content(from, to, c->opt.stop) : 0;
 }
 
-static int note_same(struct copy *c, const struct node *from, const struct node *to)
+static int note_same(struct copy *c, const struct inode *from, const struct inode *to)
 {
 	c->report.same++;
 	if (to->st.stx_nlink > 1) {
@@ -507,7 +507,7 @@ static int note_same(struct copy *c, const struct node *from, const struct node 
 /* ---- making ---- */
 
 /* An empty file of the type of `from`, that only root can open. */
-static int make_empty(const struct node *from, int dir_fd, const char *name)
+static int make_empty(const struct inode *from, int dir_fd, const char *name)
 {
 	const struct statx *st = &from->st;
 	char target[4097];
@@ -537,13 +537,13 @@ static int make_empty(const struct node *from, int dir_fd, const char *name)
 	}
 }
 
-static int fill_file(struct copy *c, const struct node *from, const struct node *made)
+static int fill_file(struct copy *c, const struct inode *from, const struct inode *made)
 {
-	int fd = node_reopen(made, O_WRONLY), e;
+	int fd = inode_reopen(made, O_WRONLY), e;
 
 	if (fd < 0)
 		return fd;
-	e = node_copy_content(from, fd, c->opt.stop, &c->report.bytes);
+	e = inode_copy_content(from, fd, c->opt.stop, &c->report.bytes);
 	close(fd);
 	return e;
 }
@@ -551,10 +551,10 @@ static int fill_file(struct copy *c, const struct node *from, const struct node 
 static int walk(struct copy *c, const struct level *l);
 
 /* All that is in a new folder, which nobody can reach. */
-static int fill_folder(struct copy *c, const struct node *from, const struct node *made)
+static int fill_folder(struct copy *c, const struct inode *from, const struct inode *made)
 {
-	struct level l = { .from = node_reopen(from, FOLDER),
-			   .to = node_reopen(made, FOLDER),
+	struct level l = { .from = inode_reopen(from, FOLDER),
+			   .to = inode_reopen(made, FOLDER),
 			   .fresh = true };
 	bool outermost = c->stage.fresh_fd < 0;
 	int e = l.from < 0 ? l.from : l.to < 0 ? l.to : 0;
@@ -576,16 +576,16 @@ static int fill_folder(struct copy *c, const struct node *from, const struct nod
 
 /* Puts what was made into its place, whatever is there. */
 static int put(struct copy *c, const struct level *l, const char *name, int stage_fd,
-	       const char *temp, const struct node *made, struct node *to)
+	       const char *temp, const struct inode *made, struct inode *to)
 {
-	bool swap = to->fd >= 0 && (node_is(to, S_IFDIR) || node_is(made, S_IFDIR));
+	bool swap = to->fd >= 0 && (inode_is(to, S_IFDIR) || inode_is(made, S_IFDIR));
 	struct statx st;
 	int e, thawed = 0;
 
-	if (node_is(to, S_IFDIR) && !is_planned(c, to))
+	if (inode_is(to, S_IFDIR) && !is_planned(c, to))
 		return -EAGAIN;
 	if (to->fd >= 0)
-		thawed = node_thaw(to);
+		thawed = inode_thaw(to);
 	if (thawed < 0)
 		return thawed;
 	e = renameat2(stage_fd, temp, l->to, name,
@@ -607,7 +607,7 @@ static int put(struct copy *c, const struct level *l, const char *name, int stag
 	}
 	if (e < 0) {
 		/* what stays in its place stays as it was */
-		if (thawed && node_freeze(to) < 0)
+		if (thawed && inode_freeze(to) < 0)
 			return -EIO;
 		return e;
 	}
@@ -619,37 +619,37 @@ static int put(struct copy *c, const struct level *l, const char *name, int stag
 	return e;
 }
 
-static int make_first(struct copy *c, struct node *from, int dir_fd, const char *temp,
-		      struct node *made, bool with_content)
+static int make_first(struct copy *c, struct inode *from, int dir_fd, const char *temp,
+		      struct inode *made, bool with_content)
 {
-	int e = node_load(from);
+	int e = inode_load(from);
 
 	if (e == 0)
 		e = make_empty(from, dir_fd, temp);
 	if (e == 0)
-		e = node_open(made, dir_fd, temp);
+		e = inode_open(made, dir_fd, temp);
 	if (e == 0 && made->fd < 0)
 		e = -ESTALE;
 	/* the project id first: quotas; flags such as no-copy-on-write want an empty file */
 	if (e == 0)
-		e = node_set_flags(from, made, false);
-	if (e == 0 && node_is(from, S_IFREG))
+		e = inode_set_flags(from, made, false);
+	if (e == 0 && inode_is(from, S_IFREG))
 		e = fill_file(c, from, made);
-	if (e == 0 && node_is(from, S_IFDIR) && with_content)
+	if (e == 0 && inode_is(from, S_IFDIR) && with_content)
 		e = fill_folder(c, from, made);
 	if (e == 0)
-		e = node_set_meta(from, made);
+		e = inode_set_meta(from, made);
 	if (e == 0)
-		e = node_set_times(from, made);
+		e = inode_set_times(from, made);
 	return e;
 }
 
 /* Makes a new inode and puts it in its place. ret_made: for a folder, may be NULL. */
-static int make_new(struct copy *c, const struct level *l, const char *name, struct node *from,
-		    struct node *to, bool with_content, struct node *ret_made)
+static int make_new(struct copy *c, const struct level *l, const char *name, struct inode *from,
+		    struct inode *to, bool with_content, struct inode *ret_made)
 {
 	int dir_fd = l->fresh ? l->to : stage_get(c), e, linked;
-	struct node made = NODE_INIT;
+	struct inode made = INODE_INIT;
 	char temp[24];
 	const char *at = name;
 
@@ -661,27 +661,27 @@ static int make_new(struct copy *c, const struct level *l, const char *name, str
 	}
 	e = linked = link_again(c, from, dir_fd, at);
 	if (e > 0)
-		e = node_open(&made, dir_fd, at);
+		e = inode_open(&made, dir_fd, at);
 	else if (e == 0)
 		e = make_first(c, from, dir_fd, at, &made, with_content);
 	if (e == 0 && !l->fresh)
 		e = put(c, l, name, dir_fd, at, &made, to);
 	/* xfs: a folder with another parent */
-	if (e == 0 && !l->fresh && node_is(from, S_IFDIR))
-		e = node_set_times(from, &made);
+	if (e == 0 && !l->fresh && inode_is(from, S_IFDIR))
+		e = inode_set_times(from, &made);
 	if (e == 0 && !linked)
 		e = note_link(c, from, &made.st);
-	if (e == 0 && !linked && (!node_is(from, S_IFDIR) || with_content))
-		e = node_set_flags(from, &made, true);
+	if (e == 0 && !linked && (!inode_is(from, S_IFDIR) || with_content))
+		e = inode_set_flags(from, &made, true);
 	if (e == 0 && ret_made) {
 		*ret_made = made;
 		return 0;
 	}
-	node_close(&made);
+	inode_close(&made);
 	return e;
 }
 
-static int plan_new(struct copy *c, struct node *from, struct node *to, bool with_content)
+static int plan_new(struct copy *c, struct inode *from, struct inode *to, bool with_content)
 {
 	int e = note_link(c, from, NULL);
 
@@ -689,77 +689,77 @@ static int plan_new(struct copy *c, struct node *from, struct node *to, bool wit
 		e = note_planned(c, to);
 	if (e == 0 && to->fd >= 0)
 		e = note_names(c, to);
-	if (e == 0 && node_is(to, S_IFDIR)) {
-		int fd = node_reopen(to, FOLDER);
+	if (e == 0 && inode_is(to, S_IFDIR)) {
+		int fd = inode_reopen(to, FOLDER);
 
 		e = fd < 0 ? fd : remove_content(c, fd, false);
 		if (fd >= 0)
 			close(fd);
 	}
-	if (e == 0 && node_is(from, S_IFDIR) && with_content) {
-		struct level l = { .from = node_reopen(from, FOLDER), .to = -1 };
+	if (e == 0 && inode_is(from, S_IFDIR) && with_content) {
+		struct level l = { .from = inode_reopen(from, FOLDER), .to = -1 };
 
 		e = l.from < 0 ? l.from : walk(c, &l);
 		if (l.from >= 0)
 			close(l.from);
 	}
-	if (node_is(from, S_IFREG))
+	if (inode_is(from, S_IFREG))
 		c->report.bytes += min_u64(from->st.stx_blocks * 512, from->st.stx_size);
 	return e;
 }
 
 /* A file of one name that nobody else changes. */
-static int update_in_place(struct copy *c, struct node *from, struct node *to)
+static int update_in_place(struct copy *c, struct inode *from, struct inode *to)
 {
-	int fd, e = node_load(from);
+	int fd, e = inode_load(from);
 
 	if (e == 0)
-		e = node_load(to);
+		e = inode_load(to);
 	if (e == 0)
-		e = node_thaw(to);
-	fd = e < 0 ? e : node_reopen(to, O_RDWR);
+		e = inode_thaw(to);
+	fd = e < 0 ? e : inode_reopen(to, O_RDWR);
 	if (fd < 0)
 		return fd;
-	e = node_update_content(from, fd, c->opt.stop, &c->report.bytes);
+	e = inode_update_content(from, fd, c->opt.stop, &c->report.bytes);
 	close(fd);
 	if (e == 0)
-		e = node_set_meta(from, to);
+		e = inode_set_meta(from, to);
 	if (e == 0)
-		e = node_set_flags(from, to, false);
+		e = inode_set_flags(from, to, false);
 	if (e == 0)
-		e = node_set_times(from, to);
-	return e < 0 ? e : node_set_flags(from, to, true);
+		e = inode_set_times(from, to);
+	return e < 0 ? e : inode_set_flags(from, to, true);
 }
 
 /* ---- the walk ---- */
 
 /* A folder on both sides. Its owner and mode come first: then who owned it can no longer interfere. */
-static int both_folders(struct copy *c, struct node *from, struct node *to)
+static int both_folders(struct copy *c, struct inode *from, struct inode *to)
 {
 	struct level l = { -1, -1, false };
 	bool has_stage = c->stage.parent_fd < 0, same;
-	int e = node_load(from), thawed = 0;
+	int e = inode_load(from), thawed = 0;
 
 	if (e == 0)
-		e = node_load(to);
+		e = inode_load(to);
 	if (e == 0 && c->planning)
 		e = note_planned(c, to);
 	else if (e == 0 && !is_planned(c, to))
 		return problem(c, -EAGAIN, "is new since the check, and is kept");
-	same = e == 0 && node_same_meta(from, to, true);
+	same = e == 0 && inode_same_meta(from, to, true);
 	if (e == 0 && !same)
 		count(c, COPY_UPDATE, to);
 	if (e == 0 && !c->planning)
-		e = thawed = node_thaw(to);
-	if (e >= 0 && !c->planning && !node_same_meta(from, to, false)) {
-		e = node_set_meta(from, to);
+		e = thawed = inode_thaw(to);
+	if (e >= 0 && !c->planning && !inode_same_meta(from, to, false)) {
+		e = inode_set_meta(from, to);
 		if (e == 0)
-			e = node_set_flags(from, to, false);
+			e = inode_set_flags(from, to, false);
 	}
 	if (e >= 0)
-		e = l.from = node_reopen(from, FOLDER);
+		e = l.from = inode_reopen(from, FOLDER);
 	if (e >= 0)
-		e = l.to = node_reopen(to, FOLDER);
+		e = l.to = inode_reopen(to, FOLDER);
 	if (e < 0)
 		e = problem(c, e, "cannot be changed");
 	if (l.to >= 0 && has_stage)
@@ -772,10 +772,10 @@ static int both_folders(struct copy *c, struct node *from, struct node *to)
 	}
 	/* also after an error: what was made here has changed the times */
 	if (l.to >= 0 && !c->planning) {
-		int f = node_set_times(from, to);
+		int f = inode_set_times(from, to);
 
-		if (f == 0 && (thawed > 0 || from->flags & NODE_FROZEN))
-			f = node_set_flags(from, to, true);
+		if (f == 0 && (thawed > 0 || from->flags & INODE_FROZEN))
+			f = inode_set_flags(from, to, true);
 		if (f < 0)
 			f = problem(c, f, "cannot be changed");
 		e = e < 0 ? e : f;
@@ -789,12 +789,12 @@ static int both_folders(struct copy *c, struct node *from, struct node *to)
 
 static int entry(struct copy *c, const struct level *l, const char *name)
 {
-	struct node from = NODE_INIT, to = NODE_INIT;
-	int e = node_open(&from, l->from, name), same = 0;
+	struct inode from = INODE_INIT, to = INODE_INIT;
+	int e = inode_open(&from, l->from, name), same = 0;
 
 	if (e == 0)
-		e = node_open(&to, l->to, name);
-	if (e == 0 && from.fd >= 0 && to.fd >= 0 && !node_is(&from, S_IFDIR))
+		e = inode_open(&to, l->to, name);
+	if (e == 0 && from.fd >= 0 && to.fd >= 0 && !inode_is(&from, S_IFDIR))
 		e = same = is_same(c, &from, &to);
 	if (e < 0) {
 		e = problem(c, e,
@@ -803,11 +803,11 @@ static int entry(struct copy *c, const struct level *l, const char *name)
 		e = to.fd < 0 ? 0 : remove_node(c, l->to, name, &to, false);
 	} else if (same) {
 		e = note_same(c, &from, &to);
-	} else if (node_is(&from, S_IFDIR) && node_is(&to, S_IFDIR)) {
+	} else if (inode_is(&from, S_IFDIR) && inode_is(&to, S_IFDIR)) {
 		e = both_folders(c, &from, &to);
 	} else {
-		bool in_place = c->opt.trusted && node_is(&from, S_IFREG) &&
-				node_is(&to, S_IFREG) && from.st.stx_nlink == 1 &&
+		bool in_place = c->opt.trusted && inode_is(&from, S_IFREG) &&
+				inode_is(&to, S_IFREG) && from.st.stx_nlink == 1 &&
 				to.st.stx_nlink == 1;
 
 		count(c, in_place ? COPY_UPDATE : to.fd >= 0 ? COPY_REPLACE : COPY_CREATE, &to);
@@ -820,8 +820,8 @@ static int entry(struct copy *c, const struct level *l, const char *name)
 				    : e == -EOPNOTSUPP ? "has a feature that cannot be copied"
 						       : "cannot be copied");
 	}
-	node_close(&from);
-	node_close(&to);
+	inode_close(&from);
+	inode_close(&to);
 	return e;
 }
 
@@ -866,15 +866,15 @@ static int walk(struct copy *c, const struct level *l)
 /* A folder on the way: goes into it, makes it if the target lacks it. 1: neither side has it. */
 static int descend(struct copy *c, struct level *l, const char *name)
 {
-	struct node from = NODE_INIT, to = NODE_INIT, made = NODE_INIT;
-	int e = node_open(&from, l->from, name), from_fd = -1, to_fd = -1;
+	struct inode from = INODE_INIT, to = INODE_INIT, made = INODE_INIT;
+	int e = inode_open(&from, l->from, name), from_fd = -1, to_fd = -1;
 
 	if (e == 0)
-		e = node_open(&to, l->to, name);
+		e = inode_open(&to, l->to, name);
 	if (e == 0 && from.fd < 0 && to.fd < 0)
 		e = 1;
-	else if (e == 0 && ((from.fd >= 0 && !node_is(&from, S_IFDIR)) ||
-			    (to.fd >= 0 && !node_is(&to, S_IFDIR))))
+	else if (e == 0 && ((from.fd >= 0 && !inode_is(&from, S_IFDIR)) ||
+			    (to.fd >= 0 && !inode_is(&to, S_IFDIR))))
 		e = -ENOTDIR;
 	if (e == 0 && to.fd < 0) {
 		count(c, COPY_CREATE, NULL);
@@ -884,32 +884,32 @@ static int descend(struct copy *c, struct level *l, const char *name)
 		c->stage.parent_fd = -1;
 	}
 	if (e == 0 && from.fd >= 0)
-		e = from_fd = node_reopen(&from, FOLDER);
+		e = from_fd = inode_reopen(&from, FOLDER);
 	if (e >= 0 && e != 1 && (to.fd >= 0 || made.fd >= 0))
-		e = to_fd = node_reopen(to.fd >= 0 ? &to : &made, FOLDER);
+		e = to_fd = inode_reopen(to.fd >= 0 ? &to : &made, FOLDER);
 	if (l->from >= 0)
 		close(l->from);
 	if (l->to >= 0)
 		close(l->to);
 	*l = (struct level){ from_fd, to_fd, false };
-	node_close(&from);
-	node_close(&to);
-	node_close(&made);
+	inode_close(&from);
+	inode_close(&to);
+	inode_close(&made);
 	return e > 1 || e == 0 ? 0 : e;
 }
 
 static int last_name(struct copy *c, struct level *l, const char *name)
 {
-	struct node from = NODE_INIT, to = NODE_INIT, parent = NODE_INIT;
+	struct inode from = INODE_INIT, to = INODE_INIT, parent = INODE_INIT;
 	bool there, is_dir;
-	int e = node_open(&from, l->from, name), thawed = 0;
+	int e = inode_open(&from, l->from, name), thawed = 0;
 
 	if (e == 0)
-		e = node_open(&to, l->to, name);
+		e = inode_open(&to, l->to, name);
 	there = from.fd >= 0 || to.fd >= 0;
-	is_dir = node_is(&from, S_IFDIR) && node_is(&to, S_IFDIR);
-	node_close(&from);
-	node_close(&to);
+	is_dir = inode_is(&from, S_IFDIR) && inode_is(&to, S_IFDIR);
+	inode_close(&from);
+	inode_close(&to);
 	if (e == 0 && !there)
 		return -ENOENT;
 	/* the folder of the operand stays as it is, but must allow changes */
@@ -919,7 +919,7 @@ static int last_name(struct copy *c, struct level *l, const char *name)
 		    statx(parent.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &parent.st) < 0)
 			e = -errno;
 		if (e == 0)
-			e = thawed = node_thaw(&parent);
+			e = thawed = inode_thaw(&parent);
 		c->stage.parent_fd = l->to;
 	}
 	if (e >= 0)
@@ -929,19 +929,19 @@ static int last_name(struct copy *c, struct level *l, const char *name)
 	stage_close(c);
 	c->stage.parent_fd = -1;
 	if (thawed > 0) {
-		int f = node_freeze(&parent);
+		int f = inode_freeze(&parent);
 
 		if (f < 0)
 			e = problem(c, f, "its folder is no longer immutable");
 	}
-	node_close(&parent);
+	inode_close(&parent);
 	return e;
 }
 
 static int root(struct copy *c)
 {
-	struct node from = { .fd = fcntl(c->from_fd, F_DUPFD_CLOEXEC, 0) },
-		    to = { .fd = fcntl(c->to_fd, F_DUPFD_CLOEXEC, 0) };
+	struct inode from = { .fd = fcntl(c->from_fd, F_DUPFD_CLOEXEC, 0) },
+		     to = { .fd = fcntl(c->to_fd, F_DUPFD_CLOEXEC, 0) };
 	int e;
 
 	if (from.fd < 0 || to.fd < 0 ||
@@ -950,8 +950,8 @@ static int root(struct copy *c)
 		e = -errno;
 	else
 		e = both_folders(c, &from, &to);
-	node_close(&from);
-	node_close(&to);
+	inode_close(&from);
+	inode_close(&to);
 	return e;
 }
 

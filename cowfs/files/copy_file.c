@@ -20,10 +20,10 @@
 
 #define CHUNK_BYTES (256 * KIB)
 #define FL(x) ((uint64_t)(x) << 32)
-#define NODE_XFLAGS                                                                                \
+#define INODE_XFLAGS                                                                               \
 	(FS_XFLAG_IMMUTABLE | FS_XFLAG_APPEND | FS_XFLAG_SYNC | FS_XFLAG_NOATIME |                 \
 	 FS_XFLAG_NODUMP | FS_XFLAG_PROJINHERIT)
-#define NODE_FL                                                                                    \
+#define INODE_FL                                                                                   \
 	(FS_COMPR_FL | FS_NOCOMP_FL | FS_JOURNAL_DATA_FL | FS_DIRSYNC_FL | FS_TOPDIR_FL |          \
 	 FS_NOCOW_FL)
 #define NOT_COPIED (FS_ENCRYPT_FL | FS_VERITY_FL)
@@ -32,7 +32,7 @@ struct link {
 	char text[32];
 };
 
-static const char *link_to(const struct node *n, struct link *buf)
+static const char *link_to(const struct inode *n, struct link *buf)
 {
 	snprintf(buf->text, sizeof(buf->text), "/proc/self/fd/%d", n->fd);
 	return buf->text;
@@ -40,9 +40,9 @@ static const char *link_to(const struct node *n, struct link *buf)
 
 #define LINK(n) link_to((n), &(struct link){ 0 })
 
-int node_open(struct node *ret, int dirfd, const char *name)
+int inode_open(struct inode *ret, int dirfd, const char *name)
 {
-	*ret = (struct node)NODE_INIT;
+	*ret = (struct inode)INODE_INIT;
 	if (dirfd < 0)
 		return 0;
 	ret->fd = io_open_below(dirfd, name, O_PATH | O_NOFOLLOW);
@@ -55,13 +55,13 @@ int node_open(struct node *ret, int dirfd, const char *name)
 	if (statx(ret->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &ret->st) < 0) {
 		int e = -errno;
 
-		node_close(ret);
+		inode_close(ret);
 		return e;
 	}
 	return 0;
 }
 
-static void free_xattrs(struct node *n)
+static void free_xattrs(struct inode *n)
 {
 	for (size_t i = 0; i < n->xattrs; i++) {
 		free(n->xattr[i].name);
@@ -72,15 +72,15 @@ static void free_xattrs(struct node *n)
 	n->xattrs = 0;
 }
 
-void node_close(struct node *n)
+void inode_close(struct inode *n)
 {
 	free_xattrs(n);
 	if (n->fd >= 0)
 		close(n->fd);
-	*n = (struct node)NODE_INIT;
+	*n = (struct inode)INODE_INIT;
 }
 
-int node_reopen(const struct node *n, int flags)
+int inode_reopen(const struct inode *n, int flags)
 {
 	int fd = open(LINK(n), flags | O_CLOEXEC | O_NOCTTY);
 
@@ -114,7 +114,7 @@ static int read_value(const char *path, const char *name, struct xattr *ret)
 	return 0;
 }
 
-static int read_xattrs(struct node *n)
+static int read_xattrs(struct inode *n)
 {
 	_cleanup_free_ char *names = malloc(64 * KIB); /* XATTR_LIST_MAX */
 	struct link buf;
@@ -144,7 +144,7 @@ static int read_xattrs(struct node *n)
 	return 0;
 }
 
-static const struct xattr *find_xattr(const struct node *n, const char *name)
+static const struct xattr *find_xattr(const struct inode *n, const char *name)
 {
 	for (size_t i = 0; i < n->xattrs; i++)
 		if (!strcmp(n->xattr[i].name, name))
@@ -152,7 +152,7 @@ static const struct xattr *find_xattr(const struct node *n, const char *name)
 	return NULL;
 }
 
-static bool has_xattr(const struct node *n, const struct xattr *x)
+static bool has_xattr(const struct inode *n, const struct xattr *x)
 {
 	const struct xattr *its = find_xattr(n, x->name);
 
@@ -160,7 +160,7 @@ static bool has_xattr(const struct node *n, const struct xattr *x)
 	       !memcmp(its->value, x->value, x->value_bytes);
 }
 
-static bool same_xattrs(const struct node *a, const struct node *b)
+static bool same_xattrs(const struct inode *a, const struct inode *b)
 {
 	bool same = a->xattrs == b->xattrs;
 
@@ -169,7 +169,7 @@ static bool same_xattrs(const struct node *a, const struct node *b)
 	return same;
 }
 
-static int set_xattrs(const struct node *from, const struct node *to, const struct node *now)
+static int set_xattrs(const struct inode *from, const struct inode *to, const struct inode *now)
 {
 	struct link buf;
 	const char *path = link_to(to, &buf);
@@ -189,9 +189,9 @@ static int set_xattrs(const struct node *from, const struct node *to, const stru
 
 /* ---- flags ---- */
 
-static bool has_flags(const struct node *n)
+static bool has_flags(const struct inode *n)
 {
-	return node_is(n, S_IFREG) || node_is(n, S_IFDIR);
+	return inode_is(n, S_IFREG) || inode_is(n, S_IFDIR);
 }
 
 static bool is_missing(int error)
@@ -209,7 +209,7 @@ static int read_flags(int fd, uint64_t *ret, uint32_t *ret_projid)
 		return -errno;
 	if (fl & NOT_COPIED)
 		return -EOPNOTSUPP;
-	*ret = (x.fsx_xflags & NODE_XFLAGS) | FL(fl & NODE_FL);
+	*ret = (x.fsx_xflags & INODE_XFLAGS) | FL(fl & INODE_FL);
 	*ret_projid = x.fsx_projid;
 	return 0;
 }
@@ -221,31 +221,31 @@ static int write_flags(int fd, uint64_t flags, uint32_t projid)
 
 	if (ioctl(fd, FS_IOC_GETFLAGS, &fl) < 0)
 		return flags ? -errno : 0;
-	want_fl = (fl & ~(unsigned)NODE_FL) | (unsigned)(flags >> 32);
+	want_fl = (fl & ~(unsigned)INODE_FL) | (unsigned)(flags >> 32);
 	if (want_fl != fl && ioctl(fd, FS_IOC_SETFLAGS, &want_fl) < 0)
 		return -errno;
 	if (ioctl(fd, FS_IOC_FSGETXATTR, &x) < 0)
 		return (uint32_t)flags || projid ? -errno : 0;
-	if ((x.fsx_xflags & NODE_XFLAGS) == (uint32_t)flags && x.fsx_projid == projid)
+	if ((x.fsx_xflags & INODE_XFLAGS) == (uint32_t)flags && x.fsx_projid == projid)
 		return 0;
-	x.fsx_xflags = (x.fsx_xflags & ~(uint32_t)NODE_XFLAGS) | (uint32_t)flags;
+	x.fsx_xflags = (x.fsx_xflags & ~(uint32_t)INODE_XFLAGS) | (uint32_t)flags;
 	x.fsx_projid = projid;
 	return ioctl(fd, FS_IOC_FSSETXATTR, &x) < 0 ? -errno : 0;
 }
 
-int node_set_flags(const struct node *from, const struct node *to, bool frozen)
+int inode_set_flags(const struct inode *from, const struct inode *to, bool frozen)
 {
 	_cleanup_close_ int fd = -1;
 
-	if (!has_flags(to) || (frozen && !(from->flags & NODE_FROZEN)))
+	if (!has_flags(to) || (frozen && !(from->flags & INODE_FROZEN)))
 		return 0;
-	fd = node_reopen(to, O_RDONLY);
+	fd = inode_reopen(to, O_RDONLY);
 	return fd < 0 ? fd
-		      : write_flags(fd, from->flags & ~(frozen ? 0ull : (uint64_t)NODE_FROZEN),
+		      : write_flags(fd, from->flags & ~(frozen ? 0ull : (uint64_t)INODE_FROZEN),
 				    from->projid);
 }
 
-int node_thaw(struct node *n)
+int inode_thaw(struct inode *n)
 {
 	_cleanup_close_ int fd = -1;
 	uint32_t projid;
@@ -255,20 +255,20 @@ int node_thaw(struct node *n)
 	n->frozen = 0;
 	if (!has_flags(n))
 		return 0;
-	fd = node_reopen(n, O_RDONLY);
+	fd = inode_reopen(n, O_RDONLY);
 	e = fd < 0 ? fd : read_flags(fd, &flags, &projid);
-	if (e < 0 || !(flags & NODE_FROZEN))
+	if (e < 0 || !(flags & INODE_FROZEN))
 		return e;
-	e = write_flags(fd, flags & ~(uint64_t)NODE_FROZEN, projid);
+	e = write_flags(fd, flags & ~(uint64_t)INODE_FROZEN, projid);
 	if (e < 0)
 		return e;
-	n->frozen = flags & NODE_FROZEN;
+	n->frozen = flags & INODE_FROZEN;
 	return 1;
 }
 
-int node_freeze(const struct node *n)
+int inode_freeze(const struct inode *n)
 {
-	_cleanup_close_ int fd = node_reopen(n, O_RDONLY);
+	_cleanup_close_ int fd = inode_reopen(n, O_RDONLY);
 	uint32_t projid;
 	uint64_t flags;
 	int e = fd < 0 ? fd : read_flags(fd, &flags, &projid);
@@ -278,7 +278,7 @@ int node_freeze(const struct node *n)
 
 /* ---- all metadata ---- */
 
-int node_load(struct node *n)
+int inode_load(struct inode *n)
 {
 	_cleanup_close_ int fd = -1;
 	int e;
@@ -288,7 +288,7 @@ int node_load(struct node *n)
 	free_xattrs(n);
 	e = read_xattrs(n);
 	if (e == 0 && has_flags(n)) {
-		fd = node_reopen(n, O_RDONLY);
+		fd = inode_reopen(n, O_RDONLY);
 		e = fd < 0 ? fd : read_flags(fd, &n->flags, &n->projid);
 	}
 	n->loaded = e == 0;
@@ -300,12 +300,12 @@ static bool same_time(const struct statx_timestamp *a, const struct statx_timest
 	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-static bool same_owner(const struct node *a, const struct node *b)
+static bool same_owner(const struct inode *a, const struct inode *b)
 {
 	return a->st.stx_uid == b->st.stx_uid && a->st.stx_gid == b->st.stx_gid;
 }
 
-bool node_same_meta(const struct node *a, const struct node *b, bool times)
+bool inode_same_meta(const struct inode *a, const struct inode *b, bool times)
 {
 	return a->st.stx_mode == b->st.stx_mode && same_owner(a, b) &&
 	       a->st.stx_rdev_major == b->st.stx_rdev_major &&
@@ -315,9 +315,9 @@ bool node_same_meta(const struct node *a, const struct node *b, bool times)
 }
 
 /* A change of the owner clears set-id bits and capabilities, an ACL changes the mode. */
-int node_set_meta(const struct node *from, const struct node *to)
+int inode_set_meta(const struct inode *from, const struct inode *to)
 {
-	struct node now = { .fd = fcntl(to->fd, F_DUPFD_CLOEXEC, 0) };
+	struct inode now = { .fd = fcntl(to->fd, F_DUPFD_CLOEXEC, 0) };
 	int e = 0;
 
 	if (now.fd < 0 || statx(now.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &now.st) < 0 ||
@@ -328,13 +328,13 @@ int node_set_meta(const struct node *from, const struct node *to)
 		e = read_xattrs(&now);
 	if (e == 0)
 		e = set_xattrs(from, to, &now);
-	if (e == 0 && !node_is(from, S_IFLNK) && chmod(LINK(to), from->st.stx_mode & 07777) < 0)
+	if (e == 0 && !inode_is(from, S_IFLNK) && chmod(LINK(to), from->st.stx_mode & 07777) < 0)
 		e = -errno;
-	node_close(&now);
+	inode_close(&now);
 	return e;
 }
 
-int node_set_times(const struct node *from, const struct node *to)
+int inode_set_times(const struct inode *from, const struct inode *to)
 {
 	const struct timespec t[2] = {
 		{ from->st.stx_atime.tv_sec, from->st.stx_atime.tv_nsec },
@@ -400,11 +400,11 @@ struct pair {
 	uint64_t *bytes;
 };
 
-static int pair_open(struct pair *p, const struct node *from, int to_fd)
+static int pair_open(struct pair *p, const struct inode *from, int to_fd)
 {
-	p->from = node_reopen(from, O_RDONLY | O_NOATIME);
+	p->from = inode_reopen(from, O_RDONLY | O_NOATIME);
 	if (p->from == -EPERM)
-		p->from = node_reopen(from, O_RDONLY);
+		p->from = inode_reopen(from, O_RDONLY);
 	p->to = to_fd;
 	p->a = malloc(CHUNK_BYTES);
 	p->b = malloc(CHUNK_BYTES);
@@ -469,7 +469,7 @@ static int make_hole(struct pair *p, uint64_t size, uint64_t pos, uint64_t end)
 	return errno == EOPNOTSUPP ? copy_data(p, pos, min_u64(end, size), true) : -errno;
 }
 
-static int transfer(const struct node *from, int to_fd, const volatile sig_atomic_t *stop,
+static int transfer(const struct inode *from, int to_fd, const volatile sig_atomic_t *stop,
 		    uint64_t *bytes, bool compare)
 {
 	struct pair p = { .stop = stop, .bytes = bytes };
@@ -491,14 +491,14 @@ static int transfer(const struct node *from, int to_fd, const volatile sig_atomi
 	return e;
 }
 
-int node_copy_content(const struct node *from, int to_fd, const volatile sig_atomic_t *stop,
-		      uint64_t *bytes)
+int inode_copy_content(const struct inode *from, int to_fd, const volatile sig_atomic_t *stop,
+		       uint64_t *bytes)
 {
 	return transfer(from, to_fd, stop, bytes, false);
 }
 
-int node_update_content(const struct node *from, int to_fd, const volatile sig_atomic_t *stop,
-			uint64_t *bytes)
+int inode_update_content(const struct inode *from, int to_fd, const volatile sig_atomic_t *stop,
+			 uint64_t *bytes)
 {
 	return transfer(from, to_fd, stop, bytes, true);
 }
@@ -542,7 +542,7 @@ static int same_bytes(struct pair *p, uint64_t size)
 	return 1;
 }
 
-static int same_target(const struct node *a, const struct node *b)
+static int same_target(const struct inode *a, const struct inode *b)
 {
 	char x[4096], y[4096];
 	ssize_t n = readlinkat(a->fd, "", x, sizeof(x)), m = readlinkat(b->fd, "", y, sizeof(y));
@@ -552,21 +552,22 @@ static int same_target(const struct node *a, const struct node *b)
 	return n == m && !memcmp(x, y, (size_t)n);
 }
 
-int node_same_content(const struct node *a, const struct node *b, const volatile sig_atomic_t *stop)
+int inode_same_content(const struct inode *a, const struct inode *b,
+		       const volatile sig_atomic_t *stop)
 {
 	_cleanup_close_ int fd = -1;
 	struct pair p = { .stop = stop };
 	int e;
 
-	if (node_is(a, S_IFLNK))
+	if (inode_is(a, S_IFLNK))
 		return same_target(a, b);
-	if (!node_is(a, S_IFREG))
+	if (!inode_is(a, S_IFREG))
 		return 1;
 	if (a->st.stx_size != b->st.stx_size)
 		return 0;
 	if (!a->st.stx_size)
 		return 1;
-	fd = node_reopen(b, O_RDONLY | O_NOATIME);
+	fd = inode_reopen(b, O_RDONLY | O_NOATIME);
 	if (fd < 0)
 		return fd;
 	e = pair_open(&p, a, fd);
