@@ -88,6 +88,7 @@ int cmd_view(const struct options *o);
 int cmd_wear(const struct options *o);
 int cmd_report(const struct options *o);
 int cmd_metrics(const struct options *o);
+int cmd_revert(const struct options *o);
 int cmd_setup(const struct options *o);
 int cmd_enable(const struct options *o);
 int cmd_disable(const struct options *o);

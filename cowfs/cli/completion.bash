@@ -44,6 +44,10 @@ _cowctl_values() {
 	case $1 in
 	DEVICE) _cowctl_devices "$2" ;;
 	FILE) compgen -f -- "$2" ;;
+	'[N] '*PATH*)
+		[ "$COMP_CWORD" != 2 ] || _cowctl_volumes | _cowctl_beginning "$2"
+		compgen -f -- "$2"
+		;;
 	NAME | '[N]') _cowctl_volumes | _cowctl_beginning "$2" ;;
 	'[N] [PATH...]')
 		_cowctl_volumes | _cowctl_beginning "$2"

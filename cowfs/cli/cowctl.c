@@ -161,6 +161,10 @@ static const struct option_spec setup_options[] = {
 	COMMON
 };
 static const struct option_spec enable_options[] = { SETUP_OPTIONS, COMMON };
+static const struct option_spec revert_options[] = { { OPT_DRY_RUN, "dry-run", NULL,
+						       "only print what would be done" },
+						     { OPT_YES, "yes", NULL, "do not ask" },
+						     COMMON };
 static const struct option_spec config_options[] = {
 	{ OPT_LIST, "list", NULL, "print the names of the configured volumes" },
 	{ OPT_KEY, "key", "KEY",
@@ -206,6 +210,8 @@ static const struct command {
 	{ "keep", "[N]", "commit the kept paths alone: keep= of cowfs.conf",
 	  "All other changes stay in RAM. A path that is missing does not hold the others back.",
 	  cmd_keep, keep_options },
+	{ "revert", "[N] PATH...", "bring files back from the committed generation",
+	  "Lists what it will do, and asks.", cmd_revert, revert_options },
 	{ "top", "[N]", "show which files fill the RAM, and which are often rewritten",
 	  "What lies in RAM is not on the card yet.", cmd_top, top_options },
 	{ "view", "[N] DIR", "mount a read-only image of the volume on DIR: for backups",

@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: MIT */
+/* cowctl revert: brings files back from the committed generation. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include "attach/view_mount.h"
+#include "base/array.h"
+#include "base/clean.h"
+#include "base/mounts.h"
+#include "cli/cmd.h"
+#include "cli/open_files.h"
+#include "cli/place.h"
+#include "files/copy.h"
+
+#define LINES_MAX 40 /* of changes that are listed before the question */
+
+static volatile sig_atomic_t stop;
+
+struct job {
+	const struct options *o;
+	struct places places;
+	const struct place *place; /* under way */
+	struct client client;
+	struct view_mount view;
+	int live_fd; /* the root of the mounted file system */
+	struct copy *copy;
+	bool planning;
+	uint64_t lines;
+	unsigned said;
+	struct json_object *changes, *open, *others, *problems;
+	char *removed; /* the last folder that is removed: what is in it is not listed */
+	struct open_file *touched;
+	size_t n_touched, cap_touched;
+	bool no_memory;
+};
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	stop = 1;
+}
+
+/* ---- what it says ---- */
+
+/* The path as the user would write it. The caller frees it; NULL: out of memory. */
+static char *shown(const struct job *j, const char *path)
+{
+	const struct place *p = j->place;
+	size_t n = strlen(p->path), len = strlen(p->operand);
+	char *text;
+
+	/* a folder on the way to the operand */
+	if (strncmp(path, p->path, n) || (n && path[n] && path[n] != '/'))
+		return strdup(path);
+	path += n;
+	while (len > 1 && p->operand[len - 1] == '/')
+		len--;
+	if (asprintf(&text, "%.*s%s%s", (int)len, p->operand, *path && *path != '/' ? "/" : "",
+		     path) < 0)
+		return NULL;
+	return text;
+}
+
+static void add_object(struct json_object *list, const char *key, const char *value,
+		       const char *path)
+{
+	struct json_object *one = json_object_new_object();
+
+	if (key)
+		json_object_object_add(one, key, json_object_new_string(value));
+	json_object_object_add(one, "path", json_object_new_string(path));
+	json_object_array_add(list, one);
+}
+
+static bool is_below(const char *path, const char *dir)
+{
+	size_t n = dir ? strlen(dir) : 0;
+
+	return n && !strncmp(path, dir, n) && path[n] == '/';
+}
+
+static void touch(struct job *j, const struct statx *to, const char *path)
+{
+	struct open_file *f = array_grow(j->touched, &j->cap_touched, j->n_touched + 1,
+					 sizeof(*j->touched));
+	char *copy = strdup(path);
+
+	if (f)
+		j->touched = f;
+	if (!f || !copy) {
+		j->no_memory = true;
+		free(copy);
+		return;
+	}
+	f[j->n_touched++] = (struct open_file){ makedev(to->stx_dev_major, to->stx_dev_minor),
+						to->stx_ino, copy };
+}
+
+/* A line of the list. The heading comes with the first one, so that errors before it stand alone. */
+static void say_heading(struct job *j)
+{
+	if (!j->said++)
+		printf("%s: to generation %s:\n", j->client.name, with_commas(j->view.generation));
+}
+
+static void on_change(void *ctx, enum copy_act act, const char *path, const struct statx *to)
+{
+	static const char *const names[] = { "create", "replace", "metadata", "delete" };
+	static const char *const words[] = { "bring back", "replace", "metadata", "delete" };
+	struct job *j = ctx;
+	char *text = j->planning ? shown(j, path) : NULL;
+
+	if (!text) {
+		j->no_memory |= j->planning;
+		return;
+	}
+	if (to && act != COPY_UPDATE)
+		touch(j, to, text);
+	if (act == COPY_REMOVE && is_below(text, j->removed)) {
+		free(text);
+		return;
+	}
+	if (has_option(j->o, OPT_JSON)) {
+		add_object(j->changes, "action", names[act], text);
+	} else if (j->lines++ < LINES_MAX || has_option(j->o, OPT_DRY_RUN)) {
+		say_heading(j);
+		printf("  %-10s  %s%s\n", words[act], clean_text(text),
+		       act == COPY_REMOVE && S_ISDIR(to->stx_mode) ? "/ with all that is in it"
+								   : "");
+	}
+	if (act == COPY_REMOVE && S_ISDIR(to->stx_mode)) {
+		free(j->removed);
+		j->removed = text;
+	} else {
+		free(text);
+	}
+}
+
+static void on_problem(void *ctx, const char *path, int error, const char *what)
+{
+	struct job *j = ctx;
+	char *text = shown(j, path);
+
+	if (has_option(j->o, OPT_JSON))
+		add_object(j->problems, "what", what, text ? text : path);
+	else if (!j->planning || has_option(j->o, OPT_DRY_RUN))
+		fprintf(stderr, "cowctl: %s: %s (%s)\n", text ? clean_text(text) : CLEAN(path),
+			what, strerrordesc_np(-error));
+	free(text);
+}
+
+static void on_open(void *ctx, const struct open_file *f, const char *holder)
+{
+	struct job *j = ctx;
+
+	if (has_option(j->o, OPT_JSON)) {
+		add_object(j->open, "process", holder, f->path);
+		return;
+	}
+	printf("  open        %s by %s, which keeps the present file until it opens it again\n",
+	       CLEAN(f->path), holder);
+}
+
+static void on_other_names(void *ctx, const char *path, uint64_t others)
+{
+	struct job *j = ctx;
+	char *text = shown(j, path), number[24];
+
+	snprintf(number, sizeof(number), "%llu", (unsigned long long)others);
+	if (has_option(j->o, OPT_JSON))
+		add_object(j->others, "names", number, text ? text : path);
+	else
+		printf("  hard link   %s has %s more name%s, which keep%s the present content\n",
+		       text ? clean_text(text) : CLEAN(path), number, others == 1 ? "" : "s",
+		       others == 1 ? "s" : "");
+	free(text);
+}
+
+static void count_files(struct json_object *to, const struct copy_report *r)
+{
+	json_object_object_add(to, "created", json_object_new_uint64(r->created));
+	json_object_object_add(to, "replaced", json_object_new_uint64(r->replaced));
+	json_object_object_add(to, "metadata", json_object_new_uint64(r->updated));
+	json_object_object_add(to, "deleted", json_object_new_uint64(r->removed));
+	json_object_object_add(to, "unchanged", json_object_new_uint64(r->same));
+}
+
+static int print_result(struct job *j, const struct copy_report *r)
+{
+	struct json_object *answer;
+
+	if (!has_option(j->o, OPT_JSON)) {
+		printf("%s: %s %llu file%s to generation %s: %llu brought back, %llu replaced, "
+		       "%llu deleted, %llu with other metadata\n",
+		       j->client.name, has_option(j->o, OPT_DRY_RUN) ? "would revert" : "reverted",
+		       (unsigned long long)(r->created + r->replaced + r->removed + r->updated),
+		       r->created + r->replaced + r->removed + r->updated == 1 ? "" : "s",
+		       with_commas(j->view.generation), (unsigned long long)r->created,
+		       (unsigned long long)r->replaced, (unsigned long long)r->removed,
+		       (unsigned long long)r->updated);
+		return EXIT_OK;
+	}
+	answer = json_object_new_object();
+	json_object_object_add(answer, "ok", json_object_new_boolean(true));
+	json_object_object_add(answer, "volume", json_object_new_string(j->client.name));
+	json_object_object_add(answer, "generation", json_object_new_uint64(j->view.generation));
+	json_object_object_add(answer, "dry_run",
+			       json_object_new_boolean(has_option(j->o, OPT_DRY_RUN)));
+	count_files(answer, r);
+	json_object_object_add(answer, "changes", json_object_get(j->changes));
+	json_object_object_add(answer, "open", json_object_get(j->open));
+	json_object_object_add(answer, "hard_links", json_object_get(j->others));
+	json_print(answer);
+	json_object_put(answer);
+	return EXIT_OK;
+}
+
+/* ---- where ---- */
+
+struct live {
+	int proc_fd;
+	dev_t dev;
+	size_t best_len;
+	int fd;
+	char root[PATH_MAX]; /* folder of the file system that fd is, "" or "a/b" */
+	const struct places *places;
+	bool readonly;
+};
+
+static bool covers(const char *root, const char *path)
+{
+	size_t n = strlen(root);
+
+	return !n || (!strncmp(path, root, n) && (!path[n] || path[n] == '/'));
+}
+
+/* The mount that shows all of the paths, and as much as possible. */
+static int look_at_mount(void *ctx, int root_fd, struct mount_entry *m)
+{
+	struct live *l = ctx;
+	const char *root;
+	int fd;
+
+	if (!mounts_shows(l->proc_fd, root_fd, m, l->dev))
+		return 0;
+	mounts_unescape(m->root);
+	root = m->root + strspn(m->root, "/");
+	for (size_t i = 0; i < l->places->n; i++)
+		if (!covers(root, l->places->p[i].path))
+			return 0;
+	if (l->fd >= 0 && strlen(root) >= strlen(l->root) && !l->readonly)
+		return 0;
+	fd = mounts_open(l->proc_fd, root_fd, m);
+	if (fd < 0)
+		return 0;
+	if (l->fd >= 0)
+		close(l->fd);
+	l->fd = fd;
+	l->readonly = m->readonly;
+	snprintf(l->root, sizeof(l->root), "%s", root);
+	return 0;
+}
+
+/* The same mount without what is mounted below it. */
+static int alone(int fd)
+{
+	int copy = (int)syscall(SYS_open_tree, fd, "",
+				AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	int root = copy < 0 ? -1 : openat(copy, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (copy >= 0)
+		close(copy);
+	if (root < 0)
+		return fd;
+	close(fd);
+	return root;
+}
+
+/* Opens the root of the live file system, or of the part of it that is mounted, and the same folder
+ * of the view. */
+static int open_roots(struct job *j, int *ret_from)
+{
+	const struct request rq = { .command = COMMAND_STATUS };
+	struct live l = { .fd = -1, .places = &j->places };
+	struct json_object *status;
+	struct failure err;
+	struct stat st;
+	int e;
+
+	status = client_call(&j->client, &rq, NULL, NULL, &err);
+	if (!status)
+		return cmd_failed(j->o, &err);
+	e = stat(json_raw(status, "loop"), &st) < 0 ? -errno : 0;
+	json_object_put(status);
+	l.dev = st.st_rdev;
+	l.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (e == 0)
+		e = mounts_each(l.proc_fd, "self", look_at_mount, &l);
+	if (l.proc_fd >= 0)
+		close(l.proc_fd);
+	if (e < 0)
+		return cmd_fail(j->o, EXIT_FAILED, e, "%s: %s", j->client.name,
+				strerrordesc_np(-e));
+	if (l.fd < 0)
+		return cmd_fail(
+			j->o, EXIT_FAILED, -ENOENT,
+			"%s: is not mounted where all of these files can be reached: mount it, then revert",
+			j->client.name);
+	j->live_fd = alone(l.fd);
+	if (l.readonly)
+		return cmd_fail(j->o, EXIT_FAILED, -EROFS, "%s: is mounted read-only",
+				j->client.name);
+	*ret_from = *l.root ? openat(j->view.dir_fd, l.root,
+				     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+			    : fcntl(j->view.dir_fd, F_DUPFD_CLOEXEC, 0);
+	if (*ret_from < 0)
+		return cmd_fail(j->o, EXIT_FAILED, -errno, "%s: %s does not exist in generation %s",
+				j->client.name, CLEAN(l.root), with_commas(j->view.generation));
+	/* paths below these folders */
+	for (size_t i = 0; i < j->places.n; i++) {
+		char *path = j->places.p[i].path;
+		size_t n = strlen(l.root);
+
+		n += path[n] == '/';
+		memmove(path, path + n, strlen(path + n) + 1);
+	}
+	return EXIT_OK;
+}
+
+/* ---- the command ---- */
+
+static bool is_covered(const struct places *p, size_t i)
+{
+	for (size_t k = 0; k < p->n; k++)
+		if (k != i && covers(p->p[k].path, p->p[i].path) &&
+		    (strcmp(p->p[k].path, p->p[i].path) || k < i))
+			return true;
+	return false;
+}
+
+/* Calls fn for each operand that lies in no other one. */
+static int for_each(struct job *j, int (*fn)(struct copy *c, const char *path), bool *ret_problem)
+{
+	for (size_t i = 0; i < j->places.n; i++) {
+		int e;
+
+		if (is_covered(&j->places, i))
+			continue;
+		j->place = &j->places.p[i];
+		free(j->removed);
+		j->removed = NULL;
+		e = fn(j->copy, j->place->path);
+		if (e == -EINTR)
+			return cmd_fail(j->o, EXIT_FAILED, e,
+					"interrupted: each file is as before or reverted");
+		if (e == -ENOENT && j->planning)
+			return cmd_fail(j->o, EXIT_USAGE, e,
+					"%s: exists neither now nor in generation %s",
+					j->place->operand, with_commas(j->view.generation));
+		*ret_problem |= e < 0;
+	}
+	return EXIT_OK;
+}
+
+static int ask(struct job *j)
+{
+	char line[16];
+
+	if (has_option(j->o, OPT_YES))
+		return EXIT_OK;
+	printf("Revert these files? Their present content is lost. [y/N] ");
+	fflush(stdout);
+	if (!fgets(line, sizeof(line), stdin) || (line[0] != 'y' && line[0] != 'Y'))
+		return cmd_fail(j->o, EXIT_FAILED, -ECANCELED, "nothing was reverted");
+	return EXIT_OK;
+}
+
+/* Says what will be done. */
+static int plan(struct job *j)
+{
+	bool problem = false;
+	int exit;
+
+	j->planning = true;
+	exit = for_each(j, copy_plan, &problem);
+	if (exit != EXIT_OK)
+		return exit;
+	if (j->no_memory)
+		return cmd_fail(j->o, EXIT_FAILED, -ENOMEM, "out of memory");
+	if (!has_option(j->o, OPT_JSON) && !has_option(j->o, OPT_DRY_RUN) && j->lines > LINES_MAX)
+		printf("  and %llu more: --dry-run lists all\n",
+		       (unsigned long long)(j->lines - LINES_MAX));
+	open_files_find(j->touched, j->n_touched, on_open, j);
+	j->place = &j->places.p[0];
+	copy_other_names(j->copy, on_other_names, j);
+	return EXIT_OK;
+}
+
+static int revert(struct job *j)
+{
+	struct copy_report r;
+	bool problem = false;
+	int exit = plan(j);
+
+	if (exit != EXIT_OK)
+		return exit;
+	copy_report(j->copy, &r);
+	if (!has_option(j->o, OPT_DRY_RUN)) {
+		if (r.created + r.replaced + r.updated + r.removed)
+			exit = ask(j);
+		if (exit != EXIT_OK)
+			return exit;
+		json_object_put(j->problems);
+		j->problems = json_object_new_array();
+		j->planning = false;
+		exit = for_each(j, copy_apply, &problem);
+		if (exit != EXIT_OK)
+			return exit;
+		copy_report(j->copy, &r);
+	}
+	if (r.problems || problem)
+		return cmd_fail(
+			j->o, EXIT_FAILED, -EIO, "%s: %llu file%s %s not reverted%s%s",
+			j->client.name, (unsigned long long)r.problems, r.problems == 1 ? "" : "s",
+			has_option(j->o, OPT_DRY_RUN) ? "can"
+			: r.problems == 1	      ? "was"
+						      : "were",
+			has_option(j->o, OPT_JSON) ? ", the first: " : "",
+			has_option(j->o, OPT_JSON)
+				? json_text(json_object_array_get_idx(j->problems, 0), "path")
+				: "");
+	return print_result(j, &r);
+}
+
+static int with_view(struct job *j)
+{
+	const struct copy_options opt = {
+		.stop = &stop, .each = on_change, .problem = on_problem, .ctx = j
+	};
+	int from_fd = -1, exit = open_roots(j, &from_fd);
+
+	if (exit == EXIT_OK && copy_new(&j->copy, from_fd, j->live_fd, &opt) < 0)
+		exit = cmd_fail(j->o, EXIT_FAILED, -ENOMEM, "out of memory");
+	if (exit == EXIT_OK)
+		exit = revert(j);
+	copy_free(j->copy);
+	if (from_fd >= 0)
+		close(from_fd);
+	if (j->live_fd >= 0)
+		close(j->live_fd);
+	return exit;
+}
+
+static void catch_signals(void)
+{
+	const struct sigaction sa = { .sa_handler = on_signal };
+
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
+}
+
+static int run(struct job *j)
+{
+	struct failure err;
+	int exit = places_resolve(j->o, 0, &j->places);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (!j->places.n)
+		return cmd_fail(j->o, EXIT_USAGE, -EINVAL,
+				"revert: name the files or folders to bring back");
+	if (client_open(&j->client, places_volume(&j->places), &err) < 0)
+		return cmd_failed(j->o, &err);
+	catch_signals();
+	if (view_mount_open(&j->client, VIEW_COMMITTED, NULL, &j->view, &err) < 0) {
+		client_close(&j->client);
+		return cmd_failed(j->o, &err);
+	}
+	exit = with_view(j);
+	view_mount_close(&j->view);
+	client_close(&j->client);
+	return exit;
+}
+
+int cmd_revert(const struct options *o)
+{
+	struct job j = { .o = o,
+			 .live_fd = -1,
+			 .changes = json_object_new_array(),
+			 .open = json_object_new_array(),
+			 .others = json_object_new_array(),
+			 .problems = json_object_new_array() };
+	int exit;
+
+	if (!has_option(o, OPT_YES) && !has_option(o, OPT_DRY_RUN) &&
+	    (has_option(o, OPT_JSON) || !isatty(STDIN_FILENO)))
+		exit = cmd_fail(
+			o, EXIT_USAGE, -EINVAL,
+			"revert: nobody can be asked: add --yes, or --dry-run to see what would be done");
+	else
+		exit = run(&j);
+	places_clear(&j.places);
+	for (size_t i = 0; i < j.n_touched; i++)
+		free((char *)(uintptr_t)j.touched[i].path);
+	free(j.touched);
+	free(j.removed);
+	json_object_put(j.changes);
+	json_object_put(j.open);
+	json_object_put(j.others);
+	json_object_put(j.problems);
+	return exit;
+}

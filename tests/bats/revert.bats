@@ -1,0 +1,183 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# cowctl revert: files come back from the committed generation with everything they have. rsync compares with a copy
+# that was made before. How single files are copied is tested in copy.bats.
+
+load lib
+
+teardown() {
+	chattr -R -f -i -a "$MNT" "$T/was" 2>/dev/null || true
+	cow_teardown
+}
+
+# a volume with a committed tree d, and a copy of it on another file system of the same kind
+volume() {
+	card_make "$1" 350 450
+	truncate -s 350M "$T/was.img"
+	case $1 in
+	ext4) mke2fs -q -F -t ext4 "$T/was.img" ;;
+	xfs) mkfs.xfs -q -f "$T/was.img" ;;
+	esac
+	mkdir "$T/was"
+	mount -o loop "$T/was.img" "$T/was"
+	cow format "$CARD" >/dev/null
+	attach
+	mount_volume
+	"$BATS_TEST_DIRNAME/mktree.py" "$MNT/d"
+	rsync -aHAXS --numeric-ids "$MNT/d" "$T/was/"
+	cow commit vol
+}
+
+same() {
+	local out
+	out=$(rsync -n -i --checksum -aHAX --numeric-ids --delete "$T/was/d/" "$MNT/d/")
+	[ -z "$out" ] || { echo "$out"; return 1; }
+}
+
+spoil() {
+	chattr -f -i -a "$MNT"/d/{fixed,immutable,append} || true
+	rm -r "$MNT"/d/{folder-or-file,file-or-folder,chr,link,append,fixed}
+	echo x >"$MNT/d/folder-or-file"
+	mkdir -p "$MNT/d/file-or-folder/deep/er"
+	ln -s nowhere "$MNT/d/chr"
+	echo x >>"$MNT/d/a2"
+	chmod 777 "$MNT/d/cap"
+	echo x >"$MNT/d/e/new"
+	dd if=/dev/urandom of="$MNT/d/sparse" bs=1M seek=20 count=1 conv=notrunc status=none
+}
+
+everything() {
+	volume "$1"
+	spoil
+	run -0 cow revert --dry-run "$MNT/d"
+	[[ $output == *"delete      $MNT/d/e/new"* && $output == *"bring back  $MNT/d/link"* ]]
+	[[ $output == *"$MNT/d/n"?"w"* || $output == *"would revert"* ]]
+	run ! same
+	run -0 cow revert --yes --json "$MNT/d"
+	jq -e '.ok and .generation > 0 and .created > 3 and .deleted >= 1 and .unchanged > 5' <<<"$output"
+	same
+	[ "$(lsattr -d "$MNT/d/immutable" | cut -c5)" = i ]
+	[ -z "$(find "$MNT" -name '.cowfs-*')" ]
+	run -0 cow revert --yes vol "$MNT/d"
+	[[ $output == *"reverted 0 files"* ]]
+	# and the card gets what it had
+	cow commit vol
+	chattr -R -f -i -a "$MNT" || true
+	rm -r "$MNT/d"
+	run -0 cow revert --yes "$MNT/d"
+	same
+	chattr -R -f -i -a "$MNT" || true
+	detach
+	fsck "$1"
+}
+
+@test "ext4: a folder as it was, deleted files and all" {
+	everything ext4
+}
+
+@test "xfs: the same" {
+	everything xfs
+}
+
+@test "without a terminal it asks nobody; a terminal is asked" {
+	volume ext4
+	echo x >>"$MNT/d/a"
+	fails 2 'add --yes' revert "$MNT/d/a"
+	fails 2 'add --yes' revert --json "$MNT/d/a"
+	run -1 timeout 20 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a" /dev/null <<<n
+	[[ $output == *"[y/N]"*"nothing was reverted"* ]]
+	run ! same
+	run -0 timeout 20 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a" /dev/null <<<y
+	grep -qx hi "$MNT/d/a"
+	grep -qx x "$MNT/d/a2"
+}
+
+@test "open files are named, hard links elsewhere too" {
+	volume ext4
+	ln "$MNT/d/big" "$MNT/elsewhere"
+	echo x >>"$MNT/d/big"
+	echo y >"$MNT/d/e/new"
+	background tail -f "$MNT/d/e/new"
+	run -0 cow revert --dry-run "$MNT/d"
+	[[ $output == *"open        $MNT/d/e/new by tail[$BG]"* ]]
+	[[ $output == *"hard link   $MNT/d/big has 1 more name, which keeps"* ]]
+	run -0 cow revert --yes "$MNT/d"
+	same
+	[ "$(tail -c 2 "$MNT/elsewhere")" = x ]
+}
+
+@test "what cannot be reverted is refused with a sentence" {
+	volume ext4
+	fails 2 'name the files' revert --yes vol
+	fails 2 'usage: ' revert --yes
+	fails 2 'exists neither now nor in generation [0-9]' revert --yes vol "$MNT/nothing"
+	fails 4 'no volume is attached' revert --yes "$T/was/d"
+	fails 2 'does not lie on volume vol' revert --yes vol "$T/was/d"
+	fails 2 'too long' revert --yes vol "$MNT/$(printf 'x%.0s' {1..4096})"
+	fails 2 'has \.\.' revert --yes vol "$MNT/gone/../d"
+	mkdir "$MNT/other"
+	mount -t tmpfs tmpfs "$MNT/other"
+	touch "$MNT/other/x"
+	fails 2 'does not lie on volume' revert --yes vol "$MNT/other/x"
+	umount "$MNT/other"
+	# a link that is named is reverted itself, a folder behind one is followed; relative; with a line end
+	ln -sfn /etc/shadow "$MNT/d/link"
+	ln -s d "$MNT/way"
+	echo x >"$MNT/d/"$'new\nline'
+	echo x >>"$MNT/d/big"
+	(cd "$MNT" && cow revert --yes ./way/big way/link way/$'new\nline' >"$T/out")
+	grep -qF 'new?line' "$T/out"
+	cmp "$MNT/d/big" "$T/was/d/big"
+	[ "$(readlink "$MNT/d/link")" = /etc/passwd ]
+	[ ! -s "$MNT/d/"$'new\nline' ]
+	# several, one inside the other
+	echo x >>"$MNT/d/big"
+	run -0 cow revert --yes "$MNT/d/big" "$MNT/d" "$MNT/d/"
+	same
+	mount -o remount,ro "$MNT"
+	fails 1 'mounted read-only' revert --yes --json "$MNT/d"
+}
+
+@test "a user who owns the folder cannot lead a revert elsewhere" {
+	local i
+	volume ext4
+	mkdir "$MNT/secret" "$MNT/u"
+	chmod 700 "$MNT/secret"
+	echo s >"$MNT/secret/x"
+	mkdir -p "$MNT/u/e"
+	for i in {1..9}; do echo "$i" >"$MNT/u/e/$i"; done
+	chown -R 1000 "$MNT/u"
+	cow commit vol
+	# shellcheck disable=SC2016
+	background setpriv --reuid 1000 --clear-groups timeout 60 sh -c 'cd "$1" && while :; do
+			mv -T e o; ln -s ../secret e; rm -f e; mkdir e; for i in 1 2 3 4 5 x; do ln -sf ../../secret/x e/$i; done
+			for s in .cowfs-*; do mv -T "$s" away; ln -s ../secret "$s"; rmdir away; rm -f "$s"; done
+			rm -rf e; mv -T o e; echo y >e/5; done 2>/dev/null' sh "$MNT/u"
+	for ((i = 0; i < 10; i++)); do
+		cow revert --yes "$MNT/u/e" >/dev/null 2>&1 || true
+	done
+	kill "$BG"
+	[ "$(find "$MNT/secret" -printf '%P %U %m\n' | sort | xargs)" = "0 700 x 0 644" ]
+	[ "$(cat "$MNT/secret/x")" = s ]
+}
+
+@test "interrupted: each file whole, nothing temporary, no view stays" {
+	local i
+	volume ext4
+	for i in {1..6}; do random_file "$MNT/d/r$i" 8; done
+	cow commit vol
+	for i in {1..6}; do echo "$i" >"$MNT/d/r$i"; done
+	for i in 1 3 6 9; do
+		"$COWFS_BUILD/cowctl" revert --yes "$MNT/d" >/dev/null 2>&1 &
+		sleep 0.0$i
+		kill -INT $! 2>/dev/null || true
+		wait $! || true
+		for f in "$MNT"/d/r?; do
+			[ "$(stat -c %s "$f")" = 8388608 ] || [ "$(stat -c %s "$f")" = 2 ]
+		done
+		[ -z "$(find "$MNT" -name '.cowfs-*')" ]
+	done
+	cow revert --yes "$MNT/d"
+	[ "$(stat -c %s "$MNT/d/r1")" = 8388608 ]
+	detach
+}
