@@ -209,7 +209,8 @@ static int print_result(struct job *j, const struct copy_report *r)
 	}
 	answer = json_object_new_object();
 	json_object_object_add(answer, "ok", json_object_new_boolean(true));
-	json_object_object_add(answer, "volume", json_object_new_string(j->client.name));
+	json_object_object_add(answer, "schema", json_object_new_uint64(JSON_SCHEMA));
+	json_object_object_add(answer, "name", json_object_new_string(j->client.name));
 	json_object_object_add(answer, "generation", json_object_new_uint64(j->view.generation));
 	json_object_object_add(answer, "dry_run",
 			       json_object_new_boolean(has_option(j->o, OPT_DRY_RUN)));

@@ -49,10 +49,6 @@ _cowctl_values() {
 		compgen -f -- "$2"
 		;;
 	NAME | '[N]') _cowctl_volumes | _cowctl_beginning "$2" ;;
-	'[N] [PATH...]')
-		_cowctl_volumes | _cowctl_beginning "$2"
-		compgen -f -- "$2"
-		;;
 	'[N] DIR')
 		_cowctl_volumes | _cowctl_beginning "$2"
 		compgen -d -- "$2"

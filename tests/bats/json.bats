@@ -106,6 +106,8 @@ commands() {
 	mkdir "$T/view"
 	json 0 view "$T/view"
 	umount "$T/view"
+	json 2 revert "$MNT/a"
+	json 0 revert --yes "$MNT/a"
 	json 0 wear
 	json 0 report --output "$T/page.html"
 	[ "$(jq .output_bytes <<<"$output")" = "$(stat -c %s "$T/page.html")" ]
@@ -124,7 +126,7 @@ commands() {
 	wait_for 20 no_daemons
 	json 0 grow "$CARD"
 	json 0 recover "$CARD"
-	covered+=" card format check attach commit top diff status view keep wear report metrics hold release discard detach"
+	covered+=" card format check attach commit top diff revert status view keep wear report metrics hold release discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }
