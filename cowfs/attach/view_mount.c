@@ -30,14 +30,16 @@
 
 #define OPTIONS_MAX_EACH 3
 
-/* Options besides ro. Others need none. */
+/* Options besides ro. Others need none. A view may end at any time, and then its reads fail: a
+ * superblock that asks for a panic after an error must not get one. */
 static const struct {
 	const char *type;
 	const char *option[OPTIONS_MAX_EACH + 1];
 	const char *value[OPTIONS_MAX_EACH + 1];
 } mount_options[] = {
-	{ "ext3", { "noload" }, { NULL } },
-	{ "ext4", { "noload" }, { NULL } },
+	{ "ext2", { "errors" }, { "continue" } },
+	{ "ext3", { "noload", "errors" }, { NULL, "continue" } },
+	{ "ext4", { "noload", "errors" }, { NULL, "continue" } },
 	{ "xfs", { "norecovery", "nouuid" }, { NULL } },
 	{ "btrfs", { "rescue" }, { "nologreplay" } },
 	{ "nilfs2", { "norecovery" }, { NULL } },

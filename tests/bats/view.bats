@@ -240,3 +240,14 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	view_off b
 	detach
 }
+
+@test "errors of a view panic no machine, whatever the superblock says" {
+	card_make ext4 60 100
+	tune2fs -e panic "$CARD" >/dev/null
+	cow format "$CARD"
+	attach
+	view_on a
+	findmnt -no OPTIONS "$T/a" | grep -q errors=continue
+	view_off a
+	detach
+}
