@@ -32,6 +32,10 @@ static int take_now(struct volume *v, struct volume_result *res, struct layers *
 	if (!v->sealed)
 		return r < 0 ? r : -EAGAIN;
 	v->sealed = false;
+	/* first: the new snapshot shares all layers, and a shared one is not merged */
+	e = view_fail(v->view);
+	if (e < 0)
+		msg(MSG_WARN, "%s: cannot merge the layers in RAM: %s", v->name, strerror(-e));
 	if (r == 0 && (res->quiesce.unfrozen || res->quiesce.stopped)) {
 		snprintf(res->why, sizeof(res->why),
 			 "the file system could not be frozen: the log is full, or a task is stuck "
@@ -40,9 +44,6 @@ static int take_now(struct volume *v, struct volume_result *res, struct layers *
 	}
 	if (r == 0)
 		r = view_copy_layers(v->view, false, SNAPSHOT_ROOM, ret);
-	e = view_fail(v->view);
-	if (e < 0)
-		msg(MSG_WARN, "%s: cannot merge the layers in RAM: %s", v->name, strerror(-e));
 	return r;
 }
 

@@ -251,3 +251,20 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	view_off a
 	detach
 }
+
+@test "views of now, one after another without a commit, hold each block once" {
+	card_make ext4 60 100 -J size=4
+	cow format "$CARD"
+	attach
+	mount_volume
+	random_file "$MNT/big" 6
+	for i in {1..3}; do
+		dd if=/dev/urandom of="$MNT/big" bs=1M count=6 conv=notrunc,fsync status=none
+		view_on a --now
+		[ "$(status_of .ram_used_bytes)" -lt $((10 << 20)) ]
+		view_off a
+		wait_for 5 no_views
+	done
+	[ "$(status_of .generation)" = 0 ]
+	detach --discard
+}

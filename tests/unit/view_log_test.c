@@ -279,14 +279,11 @@ static void save(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes
 	}
 }
 
-static void fill_model(struct lapped *r, struct snap *p, bool committed, struct snapshot *s)
+static void compare_new(struct lapped *r, const struct snap *p, struct snapshot *s)
 {
 	uint8_t *seen = io_alloc(blk_to_bytes(BLKS));
-	int e = committed ? view_read_committed(r->v, 0, BLKS, p->model)
-			  : view_read_sealed(r->v, 0, BLKS, p->model);
+	int e = snapshot_read(s, 0, seen, blk_to_bytes(BLKS));
 
-	if (e == 0)
-		e = snapshot_read(s, 0, seen, blk_to_bytes(BLKS));
 	if (e < 0 || memcmp(seen, p->model, blk_to_bytes(BLKS)))
 		complain(r, "a new snapshot differs", 0, (uint64_t)-e);
 	free(seen);
@@ -298,8 +295,12 @@ static void take(struct lapped *r, struct snap *p)
 	bool committed = rnd_of(&r->rnd, 2);
 	struct snapshot *s = NULL;
 	struct layers *l;
-	int e = committed ? 0 : view_seal(r->v);
+	int e = committed ? view_read_committed(r->v, 0, BLKS, p->model) : view_seal(r->v);
 
+	if (e == 0 && !committed)
+		e = view_read_sealed(r->v, 0, BLKS, p->model);
+	if (e == 0 && !committed)
+		e = view_fail(r->v);
 	if (e == 0)
 		e = view_copy_layers(r->v, committed, SNAPSHOT_ROOM, &l);
 	if (e == 0)
@@ -308,9 +309,7 @@ static void take(struct lapped *r, struct snap *p)
 		complain(r, "take", 0, (uint64_t)-e);
 		return;
 	}
-	fill_model(r, p, committed, s);
-	if (!committed && view_fail(r->v) < 0)
-		complain(r, "view_fail", 0, 0);
+	compare_new(r, p, s);
 	r->taken[committed]++;
 	pthread_mutex_lock(&r->lock);
 	p->s = s;
