@@ -72,6 +72,17 @@ out:
 	fsmap_close(m);
 }
 
+/* The newest record may be a checkpoint, which is later. */
+static uint64_t committed_s(const struct log *l, uint64_t generation)
+{
+	const struct wear_table *t = log_wear(l);
+	const struct wear_commit *c = t ? &t->commit[generation % WEAR_COMMITS] : NULL;
+
+	if (!generation)
+		return 0;
+	return c && c->n == generation ? c->time_s : log_newest(l)->time_s;
+}
+
 static int take_image(struct volume *v, struct volume_image *im, struct volume_result *res,
 		      struct layers **ret)
 {
@@ -79,7 +90,7 @@ static int take_image(struct volume *v, struct volume_image *im, struct volume_r
 		im->time_s = (uint64_t)time(NULL);
 		return take_now(v, res, ret);
 	}
-	im->time_s = log_newest(v->log)->time_s;
+	im->time_s = committed_s(v->log, im->generation);
 	return view_copy_layers(v->view, true, SNAPSHOT_ROOM, ret);
 }
 

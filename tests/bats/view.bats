@@ -268,3 +268,20 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	[ "$(status_of .generation)" = 0 ]
 	detach --discard
 }
+
+@test "the generation of a view is that of the commit, also after a checkpoint" {
+	card_make ext4 60 100
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/file"
+	cow commit "$NAME"
+	commit=$(status_of '"\(.generation) \(.generation_unix_seconds)"')
+	sleep 1.1
+	cow commit --checkpoint "$NAME"
+	cow commit --checkpoint "$NAME"
+	view_on a
+	[ "$(status_of '.views.list[0] | "\(.generation) \(.time_unix_seconds)"')" = "$commit" ]
+	view_off a
+	detach
+}
