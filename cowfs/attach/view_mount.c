@@ -235,7 +235,8 @@ static int mount_image(const char *name, struct connection *k, struct view_mount
 
 static int attach(const struct view_mount *m, const char *dir, struct failure *err)
 {
-	if (move_mount(m->dir_fd, "", AT_FDCWD, dir, MOVE_MOUNT_F_EMPTY_PATH) == 0)
+	if (move_mount(m->dir_fd, "", AT_FDCWD, dir,
+		       MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_SYMLINKS) == 0)
 		return 0;
 	return failure_set(err, EXIT_FAILED, -errno, "%s: cannot mount here: %s", dir,
 			   strerrordesc_np(errno));

@@ -15,6 +15,10 @@
 #include "fs/fs_ops.h"
 #include "volume/private.h"
 
+/* Layers in RAM that a snapshot of now may share. Overlapping views keep them apart until a commit, and
+ * each costs RAM and time at every read. */
+#define SHARED_MAX 16u
+
 static int seal(void *ctx)
 {
 	struct volume *v = ctx;
@@ -44,6 +48,15 @@ static int take_now(struct volume *v, struct volume_result *res, struct layers *
 	}
 	if (r == 0)
 		r = view_copy_layers(v->view, false, SNAPSHOT_ROOM, ret);
+	if (r == 0 && (*ret)->n > SHARED_MAX) {
+		layers_free(*ret);
+		*ret = NULL;
+		snprintf(res->why, sizeof(res->why),
+			 "views of now since the last commit hold %u states of the volume: commit "
+			 "first, or end them with umount",
+			 SHARED_MAX);
+		r = -EBUSY;
+	}
 	return r;
 }
 

@@ -285,3 +285,32 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	view_off a
 	detach
 }
+
+@test "overlapping views of now without a commit: their layers are bounded" {
+	card_make ext4 60 100
+	cow format "$CARD"
+	attach
+	mount_volume
+	mkdir "$T/link-to"
+	ln -s link-to "$T/0"
+	view_on 0 --now
+	for i in {1..15}; do
+		echo "$i" >"$MNT/file"
+		view_on "$i" --now
+		view_off "$((i - 1))"
+		wait_for 5 eval '[ "$(views)" = 1 ]'
+	done
+	echo more >"$MNT/file"
+	fails 1 'hold 16 states.*commit first' view --now "$NAME" "$MNT"
+	view_on 0
+	view_off 0
+	[ "$(cat "$T/15/file")" = 15 ]
+	cow commit "$NAME"
+	view_on 0 --now
+	[ "$(cat "$T/0/file")" = more ]
+	[ "$(cat "$T/15/file")" = 15 ]
+	view_off 0
+	view_off 15
+	detach
+	fsck ext4
+}
