@@ -645,6 +645,21 @@ struct throttle *monitor_throttle(struct monitor *m)
 	return m->throttle;
 }
 
+bool monitor_bears_now(struct monitor *m)
+{
+	struct pressure_use u;
+	bool bears;
+
+	pthread_mutex_lock(&m->lock);
+	look_at_use(m, &u);
+	u.used_bytes += u.used_bytes - u.held_bytes;
+	u.dirty_blks *= 2;
+	u.memory_low = false;
+	bears = !never_commits(m) || pressure_level(&m->p.plan, &u) < LEVEL_COMMIT;
+	pthread_mutex_unlock(&m->lock);
+	return bears;
+}
+
 void monitor_status(struct monitor *m, struct monitor_status *ret)
 {
 	pthread_mutex_lock(&m->lock);

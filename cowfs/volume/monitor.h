@@ -65,6 +65,9 @@ int monitor_start(struct monitor *m, dev_t loop_rdev) MUST_CHECK;
 void monitor_stop(struct monitor *m); /* joins; the throttle stays open */
 void monitor_free(struct monitor *m); /* NULL allowed; stopped */
 struct throttle *monitor_throttle(struct monitor *m);
+/* Blocks below a snapshot of now take RAM twice once they are written again, until the next commit. Is
+ * there one under pressure, or is there room for that? */
+bool monitor_bears_now(struct monitor *m);
 void monitor_status(struct monitor *m, struct monitor_status *ret);
 void monitor_wake(struct monitor *m); /* something has changed: look at once */
 

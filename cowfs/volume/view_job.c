@@ -120,6 +120,13 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 			 "the volume has %u views: end one with umount first", VOLUME_VIEWS);
 		return -EMFILE;
 	}
+	if (im->now && !monitor_bears_now(v->monitor)) {
+		snprintf(res->why, sizeof(res->why),
+			 "changes take RAM twice once they are written again after a view of now, and "
+			 "this volume does not commit when RAM is full: commit first, or view "
+			 "--committed");
+		return -ENOSPC;
+	}
 	im->generation = log_ledger(v->log)->commits;
 	r = take_image(v, im, res, &l);
 	if (r < 0)

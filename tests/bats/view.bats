@@ -314,3 +314,22 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	detach
 	fsck ext4
 }
+
+@test "pressure=fail: a view of now that could make writes fail is refused" {
+	card_make ext4 100 140 -J size=4
+	cow format "$CARD"
+	attach --ram 64M --pressure fail
+	mount_volume
+	random_file "$MNT/big" 28
+	sync -f "$MNT"
+	fails 1 'take RAM twice.*commit first' view --now "$NAME" "$MNT"
+	view_on b
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=28 conv=notrunc,fsync status=none
+	cow commit "$NAME"
+	view_on a --now
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=4 conv=notrunc,fsync status=none
+	[ "$(status_of .write_errors)" = 0 ]
+	view_off a
+	view_off b
+	detach --discard
+}
