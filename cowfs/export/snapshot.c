@@ -196,6 +196,8 @@ static int read_piece(const struct snapshot *s, uint64_t off_bytes, void *buf, s
 			return -EIO;
 		before = look_saved(s, blk, blks);
 		r = layers_read(s->l, 0, off_bytes, buf, len_bytes);
+		/* an acquire load alone does not keep the read above it in front */
+		atomic_thread_fence(memory_order_seq_cst);
 	} while (s->ended || look_saved(s, blk, blks) != before);
 	return r;
 }
