@@ -121,10 +121,11 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 		return -EMFILE;
 	}
 	if (im->now && !monitor_bears_now(v->monitor)) {
-		snprintf(res->why, sizeof(res->why),
-			 "changes take RAM twice once they are written again after a view of now, and "
-			 "this volume does not commit when RAM is full: commit first, or view "
-			 "--committed");
+		snprintf(
+			res->why, sizeof(res->why),
+			"changes take RAM twice once they are written again after a view of now, and "
+			"this volume does not commit when RAM is full: commit first, or view "
+			"--committed");
 		return -ENOSPC;
 	}
 	im->generation = log_ledger(v->log)->commits;
