@@ -45,6 +45,9 @@ struct commit_options {
 	/* only classify and estimate: the commit, and a checkpoint after it if one is due */
 	bool dry_run;
 	bool checkpoint_asked; /* a checkpoint follows in any case */
+	/* write to no block of the volume but those that change: nothing is spilled. With a profile
+	 * gaps are written over, so there is none */
+	bool only_changed;
 	enum commit_cause cause;
 	uint32_t record_flags;
 	/* for commit_checkpoint, may be NULL; its bridge is ignored */

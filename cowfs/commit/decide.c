@@ -142,7 +142,7 @@ static int find_spill(struct job *j, uint64_t max_blks)
 {
 	const struct commit_source *s = j->src;
 
-	if (j->spill_known || !s->run_sealed || !s->run_committed)
+	if (j->spill_known || j->opt->only_changed || !s->run_sealed || !s->run_committed)
 		return 0;
 	j->spill_known = true;
 	/* metadata among the payload must not stay in free blocks if this commit is cut

@@ -127,6 +127,11 @@ static bool serves_image(const struct fuse_export *e)
 	return e->image.read;
 }
 
+static bool is_readonly(const struct fuse_export *e)
+{
+	return serves_image(e) && !e->image.write;
+}
+
 static struct view *req_view(fuse_req_t req)
 {
 	return req_export(req)->view;
@@ -153,7 +158,7 @@ static bool fill_attr(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 		ret->st_mode = S_IFDIR | 0500;
 		ret->st_nlink = 2;
 	} else if (ino == VOLUME_INO) {
-		ret->st_mode = S_IFREG | (serves_image(req_export(req)) ? 0400 : 0600);
+		ret->st_mode = S_IFREG | (is_readonly(req_export(req)) ? 0400 : 0600);
 		ret->st_nlink = 1;
 		ret->st_size = (off_t)blk_to_bytes(req_export(req)->volume_blks);
 		ret->st_blocks = ret->st_size / 512;
@@ -295,12 +300,13 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	int r = throttle ? throttle_admit(throttle, whole) : 0;
 
 	(void)fi;
-	if (ino != VOLUME_INO || off < 0 || serves_image(e))
+	if (ino != VOLUME_INO || off < 0 || is_readonly(e))
 		r = -EINVAL;
-	else if (!r && view_write_waits(e->view, (uint64_t)off, size))
+	else if (!r && (serves_image(e) || view_write_waits(e->view, (uint64_t)off, size)))
 		serve_hand_over(e->serve);
 	if (!r)
-		r = view_write(req_view(req), (uint64_t)off, buf, size);
+		r = serves_image(e) ? e->image.write(e->image.ctx, (uint64_t)off, buf, size)
+				    : view_write(req_view(req), (uint64_t)off, buf, size);
 	if (r == -ENOSPC && throttle) {
 		throttle_store_full(throttle);
 		r = -EIO; /* file systems do not expect ENOSPC from a disk */
@@ -320,7 +326,7 @@ static void reply_held(void *req, size_t bytes)
 	fuse_reply_write(req, bytes);
 }
 
-static int punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+static int punch(struct fuse_export *e, uint64_t off_bytes, uint64_t len_bytes)
 {
 	int r = 0;
 
@@ -328,7 +334,8 @@ static int punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 		uint64_t piece = min_u64(len_bytes,
 					 PUNCH_PIECE_BYTES - off_bytes % PUNCH_PIECE_BYTES);
 
-		r = view_punch(v, off_bytes, piece);
+		r = serves_image(e) ? e->image.punch(e->image.ctx, off_bytes, piece)
+				    : view_punch(e->view, off_bytes, piece);
 		off_bytes += piece;
 		len_bytes -= piece;
 	}
@@ -345,13 +352,13 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	int r = -EINVAL;
 
 	(void)fi;
-	if (serves_image(req_export(req)) ||
+	if (is_readonly(req_export(req)) ||
 	    (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && what != FALLOC_FL_ZERO_RANGE))
 		r = -EOPNOTSUPP;
 	else if (ino == VOLUME_INO && off >= 0 && len > 0 && (uint64_t)off <= end_bytes &&
 		 (uint64_t)len <= end_bytes - (uint64_t)off) {
 		serve_hand_over(req_export(req)->serve);
-		r = punch(req_view(req), (uint64_t)off, (uint64_t)len);
+		r = punch(req_export(req), (uint64_t)off, (uint64_t)len);
 	}
 	reply_error(req, r);
 }

@@ -29,12 +29,15 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd,
 /* From now on writes pass this throttle. It is started here and stopped by fuse_export_stop.
  * Call before the loop device exists. */
 int fuse_export_set_throttle(struct fuse_export *e, struct throttle *throttle) MUST_CHECK;
-/* A read-only image as a FUSE file. */
+/* An image as a FUSE file. */
 struct fuse_image {
 	void *ctx;
 	uint64_t volume_blks;
 	/* several threads; may block; any alignment, inside the image: 0 or -errno */
 	int (*read)(void *ctx, uint64_t off_bytes, void *buf, size_t len_bytes);
+	/* likewise; NULL: it is read-only. punch: the range reads zero from then on */
+	int (*write)(void *ctx, uint64_t off_bytes, const void *buf, size_t len_bytes);
+	int (*punch)(void *ctx, uint64_t off_bytes, uint64_t len_bytes);
 	/* the connection has ended: call fuse_export_end from another thread. May be NULL. */
 	void (*gone)(void *ctx);
 };

@@ -34,10 +34,11 @@ int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const
  * queue is frozen for the change. */
 int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags) MUST_CHECK;
 /*
- * The same read-only, with the limits of a new queue. The device disappears with its last user:
+ * The same for a view, with the limits of a new queue. The device disappears with its last user:
  * close ret->fd and ret->dev_dirfd once something else uses it.
  */
-int loop_attach_readonly(struct loop_dev *ret, int file_fd, const char *label) MUST_CHECK;
+int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label,
+		     bool readonly) MUST_CHECK;
 /* -EBUSY: the device is mounted or held, and stays attached. A plain open is reported after 5 s.
  * Returns once the kernel has released the file. d is closed then. The queue has its earlier limits
  * again if this process attached the device. */

@@ -54,6 +54,9 @@ struct view_read {
  * and base, which must outlive the view. volume_blks * 4096 <= base size. */
 int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
 	     struct log_index *index) MUST_CHECK;
+/* The same without read-ahead and without view_start_read: allocates little, and no AIO context. */
+int view_new_plain(struct view **ret, struct ram_store *store, struct card *base,
+		   uint64_t volume_blks, struct log_index *index) MUST_CHECK;
 void view_free(struct view *v); /* no request in flight */
 /* From now on w counts which blocks are written again. Call it before the first request. The caller
  * keeps ownership of w, which must outlive the view. */
@@ -104,6 +107,11 @@ int view_fail(struct view *v) MUST_CHECK;
  * of the card, or that and everything below the active generation. A generation that is in such a
  * copy never changes. -ENOMEM. */
 int view_copy_layers(struct view *v, bool committed, unsigned room, struct layers **ret) MUST_CHECK;
+/* Adds a generation below all others, over the content of the card; on success it belongs to the
+ * view. For each of its blocks that no other layer has, the image stays the same: it has what the
+ * card has now. On return no reader looks at these blocks on the card any more. -ENOMEM, -EBUSY:
+ * sealed. */
+int view_add_below(struct view *v, struct generation *g) MUST_CHECK;
 /* Is this generation one of the layers? Any thread. */
 bool view_has_generation(struct view *v, const struct generation *g);
 /* After a checkpoint: publishes a new index only. Returns once nothing can use the old index. */

@@ -32,12 +32,12 @@ static void init_locks(struct view *v)
 		pthread_mutex_init(&v->stripe[i], NULL);
 }
 
-int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
-	     struct log_index *index)
+static int make_view(struct view **ret, struct ram_store *store, struct card *base,
+		     uint64_t volume_blks, struct log_index *index, bool plain)
 {
 	_cleanup_free_ struct layers *l = NULL, *spare = NULL;
 	_cleanup_free_ struct view *v = NULL;
-	struct readahead *readahead;
+	struct readahead *readahead = NULL;
 	int r;
 
 	if (!volume_blks || volume_blks > base->geo.size_bytes / COW_BLK_BYTES)
@@ -47,7 +47,7 @@ int view_new(struct view **ret, struct ram_store *store, struct card *base, uint
 	spare = layers_alloc(1);
 	if (!v || !l || !spare)
 		return -ENOMEM;
-	r = readahead_new(&readahead, base, VIEW_READS);
+	r = plain ? 0 : readahead_new(&readahead, base, VIEW_READS);
 	if (r < 0)
 		return r;
 	r = generation_new(&l->gen[LAYER_ACTIVE], store, volume_blks);
@@ -68,6 +68,18 @@ int view_new(struct view **ret, struct ram_store *store, struct card *base, uint
 	init_locks(v);
 	*ret = steal_ptr(v);
 	return 0;
+}
+
+int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
+	     struct log_index *index)
+{
+	return make_view(ret, store, base, volume_blks, index, false);
+}
+
+int view_new_plain(struct view **ret, struct ram_store *store, struct card *base,
+		   uint64_t volume_blks, struct log_index *index)
+{
+	return make_view(ret, store, base, volume_blks, index, true);
 }
 
 void view_set_rewrites(struct view *v, struct rewrites *w)
@@ -384,6 +396,33 @@ int view_copy_layers(struct view *v, bool committed, unsigned room, struct layer
 	for (unsigned i = first; i < l->n; i++)
 		copy->gen[copy->n++] = generation_ref(l->gen[i]);
 	*ret = copy;
+	return 0;
+}
+
+int view_add_below(struct view *v, struct generation *g)
+{
+	_cleanup_free_ struct layers *next = NULL, *spare = NULL;
+	struct layers *now = view_layers(v);
+
+	if (v->sealed)
+		return -EBUSY;
+	next = layers_alloc(now->n + 1);
+	spare = layers_alloc(now->n + 1);
+	if (!next || !spare)
+		return -ENOMEM;
+	next->base = now->base;
+	next->readahead = now->readahead;
+	next->epoch = now->epoch + 1;
+	next->index = now->index;
+	next->n = now->n + 1;
+	memcpy(next->gen, now->gen, now->n * sizeof(now->gen[0]));
+	next->gen[now->n] = g;
+	atomic_store_explicit(&v->layers, steal_ptr(next), memory_order_release);
+	now->retired = v->retired;
+	v->retired = now;
+	free(v->spare);
+	v->spare = steal_ptr(spare);
+	view_synchronize(v);
 	return 0;
 }
 

@@ -236,6 +236,7 @@ const struct fs_ops ext_ops = {
 	.refusal = refusal_ext,
 	.image = &image,
 	.counts_on_free = true,
+	.single_files = true,
 	.freezes = true,
 	.same_but_thaw = same_but_thaw_ext,
 	.can_shrink = true,

@@ -64,6 +64,9 @@ struct fs_ops {
 	const struct fsimage_ops *image;
 	/* commits may rely on image: the log must hold only what changes in place */
 	bool counts_on_free;
+	/* single files can be committed: two descendants of one image can be told apart by `image`,
+	 * and Linux mounts both at a time */
+	bool single_files;
 	bool freezes; /* FIFREEZE */
 	/* as fsinfo_same_but_thaw; NULL: the units must be equal */
 	bool (*same_but_thaw)(const uint8_t *committed, const uint8_t *now);

@@ -201,5 +201,9 @@ int fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *re
 int fsmap_run_after(struct fsmap *m, const struct fsmap *before, uint64_t blk, uint64_t max_blks,
 		    enum blk_use *ret, uint64_t *ret_blks) MUST_CHECK;
 unsigned fsmap_alarms(const struct fsmap *m);
+/* Number of the journal's next transaction; 0: no journal. */
+uint32_t fsmap_log_sequence(const struct fsmap *m);
+/* For `before` of fsmap_run_after: the journal blocks on the card are older than this transaction. */
+void fsmap_set_log_sequence(struct fsmap *m, uint32_t sequence);
 
 #endif

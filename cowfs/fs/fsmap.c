@@ -384,6 +384,16 @@ bool fsmap_knows(const struct fsmap *m)
 	return m->knows;
 }
 
+uint32_t fsmap_log_sequence(const struct fsmap *m)
+{
+	return m->log ? m->log_sequence : 0;
+}
+
+void fsmap_set_log_sequence(struct fsmap *m, uint32_t sequence)
+{
+	m->log_sequence = sequence;
+}
+
 unsigned fsmap_alarms(const struct fsmap *m)
 {
 	return m->alarms;

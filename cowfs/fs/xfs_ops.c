@@ -90,6 +90,7 @@ const struct fs_ops xfs_ops = {
 	.looks_written = looks_written_xfs,
 	.refusal = refusal_xfs,
 	.image = &image,
+	.single_files = true,
 	.freezes = true,
 	.crash_safe = true,
 	.readonly_options = "ro,norecovery",
