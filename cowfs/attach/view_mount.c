@@ -6,7 +6,8 @@
  *   would wait forever instead of failing if the daemon dies.
  * - Whatever waits for the view's FUSE file ends after a minute (struct fuse_guard).
  * - The file system must not write: a journal is not replayed. A frozen or unmounted one has an
- *   empty journal.
+ *   empty journal. The scratch image is writable. It is unmounted ahead of its commit, and its loop
+ *   device keeps it until then: a freeze would keep the file system of a killed process forever.
  */
 #include "attach/view_mount.h"
 
@@ -25,6 +26,7 @@
 #include "wire/progress.h"
 
 #define GUARD_S 60u
+#define UNMOUNT_NS 10000000000ull
 
 /* ---- the file system ---- */
 
@@ -46,6 +48,19 @@ static const struct {
 	{ "f2fs", { "norecovery" }, { NULL } },
 };
 
+static int set_flag(int fs_fd, const char *name)
+{
+	return fsconfig(fs_fd, FSCONFIG_SET_FLAG, name, NULL, 0) < 0 ? -errno : 0;
+}
+
+/* Of the scratch image: no write but those of the copied files. */
+static int set_scratch_options(int fs_fd, const char *type)
+{
+	if (!strcmp(type, "xfs"))
+		return set_flag(fs_fd, "nouuid");
+	return strcmp(type, "ext4") ? 0 : set_flag(fs_fd, "noinit_itable");
+}
+
 static int set_options(int fs_fd, const char *type)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(mount_options); i++)
@@ -57,7 +72,7 @@ static int set_options(int fs_fd, const char *type)
 				     mount_options[i].option[k], value, 0) < 0)
 				return -errno;
 		}
-	return fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0 ? -errno : 0;
+	return set_flag(fs_fd, "ro");
 }
 
 /* Linux says more about a failure than an error number: the last line, "" if none. */
@@ -88,7 +103,8 @@ static int explain_mount(int error, const char *type, const char *reason, struct
 }
 
 /* Mounts the disk, attached to no tree. */
-static int mount_disk(const char *disk, const char *type, int *ret_dir_fd, struct failure *err)
+static int mount_disk(const char *disk, const char *type, bool writable, int *ret_dir_fd,
+		      struct failure *err)
 {
 	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC);
 	char reason[300] = "";
@@ -98,7 +114,7 @@ static int mount_disk(const char *disk, const char *type, int *ret_dir_fd, struc
 		return explain_mount(-errno, type, "", err);
 	r = fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", disk, 0) < 0 ? -errno : 0;
 	if (r == 0)
-		r = set_options(fs_fd, type);
+		r = writable ? set_scratch_options(fs_fd, type) : set_options(fs_fd, type);
 	if (r == 0 && fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
 		r = -errno;
 	if (r < 0) {
@@ -106,7 +122,7 @@ static int mount_disk(const char *disk, const char *type, int *ret_dir_fd, struc
 		return explain_mount(r, type, reason, err);
 	}
 	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
-		     MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+		     (writable ? 0 : MOUNT_ATTR_RDONLY) | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 	if (fd < 0)
 		return explain_mount(-errno, type, "", err);
 	*ret_dir_fd = fd;
@@ -155,10 +171,12 @@ static int error_of(struct json_object *answer)
 	return -EIO;
 }
 
-static int ask(struct client *c, bool now, struct connection *k, struct view_mount *m,
+static int ask(struct client *c, enum view_kind kind, struct connection *k, struct view_mount *m,
 	       struct failure *err)
 {
-	const struct request rq = { .command = COMMAND_VIEW, .now = now };
+	const struct request rq = { .command = COMMAND_VIEW,
+				    .now = kind == VIEW_NOW,
+				    .scratch = kind == VIEW_SCRATCH };
 	struct json_object *answer;
 	struct progress progress;
 	int r = 0;
@@ -191,17 +209,18 @@ static int ask(struct client *c, bool now, struct connection *k, struct view_mou
 
 /* ---- the disk ---- */
 
-static int make_disk(const char *name, struct connection *k, struct view_mount *m,
+static int make_disk(const char *name, bool writable, struct connection *k, struct view_mount *m,
 		     struct failure *err)
 {
-	_cleanup_close_ int file_fd = fuse_mount_open_file(k->mount_fd, FUSE_IMAGE_NAME, O_RDONLY);
+	_cleanup_close_ int file_fd = fuse_mount_open_file(k->mount_fd, FUSE_IMAGE_NAME,
+							   writable ? O_RDWR : O_RDONLY);
 	struct loop_dev loop;
 	char label[64];
 	int r = file_fd;
 
 	snprintf(label, sizeof(label), "cowfs-view:%.40s", name);
 	if (r >= 0)
-		r = loop_attach_readonly(&loop, file_fd, label);
+		r = loop_attach_view(&loop, file_fd, label, !writable);
 	if (r < 0)
 		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s",
 				   strerrordesc_np(-r));
@@ -212,7 +231,7 @@ static int make_disk(const char *name, struct connection *k, struct view_mount *
 	return 0;
 }
 
-static int mount_image(const char *name, struct connection *k, struct view_mount *m,
+static int mount_image(const char *name, bool writable, struct connection *k, struct view_mount *m,
 		       struct failure *err)
 {
 	struct fuse_guard guard;
@@ -220,9 +239,9 @@ static int mount_image(const char *name, struct connection *k, struct view_mount
 
 	if (r < 0)
 		return failure_set(err, EXIT_FAILED, r, "no thread: %s", strerrordesc_np(-r));
-	r = make_disk(name, k, m, err);
+	r = make_disk(name, writable, k, m, err);
 	if (r == 0)
-		r = mount_disk(m->disk, m->fs_type, &m->dir_fd, err);
+		r = mount_disk(m->disk, m->fs_type, writable, &m->dir_fd, err);
 	if (fuse_guard_stop(&guard) && r < 0)
 		r = failure_set(err, EXIT_FAILED, -ETIMEDOUT,
 				"the daemon of volume %s has not answered reads of the view for %u "
@@ -249,14 +268,12 @@ int view_mount_open(struct client *c, enum view_kind kind, const char *dir, stru
 	struct connection k;
 	int r;
 
-	if (kind == VIEW_SCRATCH)
-		return failure_set(err, EXIT_FAILED, -EOPNOTSUPP, "a view cannot be written to");
 	r = open_connection(&k, err);
 	if (r < 0)
 		return r;
-	r = ask(c, kind == VIEW_NOW, &k, &m, err);
+	r = ask(c, kind, &k, &m, err);
 	if (r == 0)
-		r = mount_image(c->name, &k, &m, err);
+		r = mount_image(c->name, kind == VIEW_SCRATCH, &k, &m, err);
 	if (r == 0 && dir)
 		r = attach(&m, dir, err);
 	close_connection(&k);
@@ -272,4 +289,27 @@ void view_mount_close(struct view_mount *m)
 	cleanup_closep(&m->dir_fd);
 	cleanup_closep(&m->disk_fd);
 	m->dir_fd = m->disk_fd = -1;
+}
+
+/* The last reference to the mount is gone, but another process may hold a file for a moment. */
+int view_mount_unmount(struct view_mount *m, struct failure *err)
+{
+	uint64_t end_ns = now_ns() + UNMOUNT_NS;
+	int fd = openat(m->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r = fd < 0 || syncfs(fd) < 0 ? -errno : 0;
+
+	cleanup_closep(&fd);
+	close(steal_fd(&m->dir_fd));
+	if (r < 0)
+		return failure_set(err, EXIT_FAILED, r, "cannot write the files: %s",
+				   strerrordesc_np(-r));
+	/* the file system claims its device */
+	while ((fd = open(m->disk, O_RDONLY | O_EXCL | O_CLOEXEC)) < 0) {
+		if (errno != EBUSY || now_ns() > end_ns)
+			return failure_set(err, EXIT_FAILED, -errno, "%s: is still mounted: %s",
+					   m->disk, strerrordesc_np(errno));
+		usleep(10000);
+	}
+	close(fd);
+	return 0;
 }

@@ -16,7 +16,7 @@
 enum view_kind {
 	VIEW_COMMITTED, /* the newest committed generation */
 	VIEW_NOW,	/* all changes up to this call, committed or not */
-	VIEW_SCRATCH,	/* committed, and writable in RAM; not implemented: -EOPNOTSUPP */
+	VIEW_SCRATCH,	/* committed, and writable in RAM: for a commit of single files */
 };
 
 struct view_mount {
@@ -30,17 +30,20 @@ struct view_mount {
 };
 
 /*
- * Asks the daemon of c for a view and mounts it (ro, nodev, nosuid). dir: an existing directory
+ * Asks the daemon of c for a view and mounts it (ro unless VIEW_SCRATCH, nodev, nosuid). dir: an existing directory
  * where it is mounted, and where it stays until umount(8); NULL: it is attached to no tree, and
  * ends with the last descriptor of it, at the latest when this process ends.
  *
  * Blocks: for a job of the volume under way, for the freeze (VIEW_NOW), at most a minute for the
- * mount itself. 0, or -errno with *err: -EMFILE the volume has 8 views, -EOPNOTSUPP the file system
- * cannot be mounted twice, and those of the daemon, of mount(2) and of a lost connection. On error
+ * mount itself. 0, or -errno with *err: -EMFILE the volume has 8 views, -EBUSY another scratch
+ * image exists, -EOPNOTSUPP the file system cannot be mounted twice, and those of the daemon, of mount(2) and of a lost connection. On error
  * nothing stays.
  */
 int view_mount_open(struct client *c, enum view_kind kind, const char *dir, struct view_mount *ret,
 		    struct failure *err) MUST_CHECK;
+/* Unmounts a scratch image, whose root only dir_fd refers to. Its content stays until
+ * view_mount_close. */
+int view_mount_unmount(struct view_mount *m, struct failure *err) MUST_CHECK;
 /* Closes the descriptors. Without dir this ends the view; its RAM is free a moment later. */
 void view_mount_close(struct view_mount *m);
 

@@ -36,7 +36,9 @@ static int run_commit(struct server *s, const struct request *rq, int *passed_fd
 {
 	struct card *lent = NULL;
 	struct volume_request vr = {
-		.job = rq->dry_run ? JOB_DRY_RUN : JOB_COMMIT,
+		.job = rq->scratch   ? JOB_COMMIT_SCRATCH
+		       : rq->dry_run ? JOB_DRY_RUN
+				     : JOB_COMMIT,
 		.checkpoint = rq->checkpoint,
 		.force = rq->force,
 		.no_wait = rq->no_wait,
@@ -56,7 +58,7 @@ static int run_commit(struct server *s, const struct request *rq, int *passed_fd
 /* image: read by the control thread once the job is done */
 static int run_view(struct server *s, struct session *c, int passed_fd, struct volume_result *ret)
 {
-	c->image = (struct volume_image){ .now = c->rq.now };
+	c->image = (struct volume_image){ .now = c->rq.now, .writable = c->rq.scratch };
 	return views_open(s->views, passed_fd, &c->image, ret);
 }
 

@@ -16,7 +16,8 @@
 
 struct one {
 	struct views *views;
-	struct snapshot *snapshot; /* NULL: free, or being opened */
+	struct snapshot *snapshot; /* both NULL: free, or being opened */
+	struct scratch *scratch;
 	struct fuse_export *fuse;
 	_Atomic unsigned reads; /* under way */
 	_Atomic bool serving;	/* fuse is valid */
@@ -49,14 +50,19 @@ int views_new(struct views **ret, struct volume *v, void (*gone)(void *ctx), voi
 static void end_one(struct one *o)
 {
 	struct snapshot *s = o->snapshot;
+	struct scratch *scratch = o->scratch;
 
 	fuse_export_end(o->fuse);
 	o->serving = false;
 	/* the place first: the volume may let the next view in once it has forgotten this one */
 	pthread_mutex_lock(&o->views->lock);
 	o->snapshot = NULL;
+	o->scratch = NULL;
 	pthread_mutex_unlock(&o->views->lock);
-	volume_end_view(o->views->volume, s);
+	if (scratch)
+		volume_end_scratch(o->views->volume, scratch);
+	else
+		volume_end_view(o->views->volume, s);
 }
 
 void views_free(struct views *vs)
@@ -76,7 +82,30 @@ static int read_image(void *ctx, uint64_t off_bytes, void *buf, size_t len_bytes
 	int r;
 
 	o->reads++;
-	r = snapshot_read(o->snapshot, off_bytes, buf, len_bytes);
+	r = o->scratch ? scratch_read(o->scratch, off_bytes, buf, len_bytes)
+		       : snapshot_read(o->snapshot, off_bytes, buf, len_bytes);
+	o->reads--;
+	return r;
+}
+
+static int write_image(void *ctx, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	struct one *o = ctx;
+	int r;
+
+	o->reads++;
+	r = scratch_write(o->scratch, off_bytes, buf, len_bytes);
+	o->reads--;
+	return r;
+}
+
+static int punch_image(void *ctx, uint64_t off_bytes, uint64_t len_bytes)
+{
+	struct one *o = ctx;
+	int r;
+
+	o->reads++;
+	r = scratch_punch(o->scratch, off_bytes, len_bytes);
 	o->reads--;
 	return r;
 }
@@ -96,7 +125,7 @@ static struct one *free_place(struct views *vs)
 
 	pthread_mutex_lock(&vs->lock);
 	for (struct one *o = vs->one; o < vs->one + VOLUME_VIEWS && !found; o++)
-		if (!o->snapshot)
+		if (!o->snapshot && !o->scratch)
 			found = o;
 	pthread_mutex_unlock(&vs->lock);
 	return found;
@@ -118,16 +147,23 @@ static int serve(struct views *vs, int fuse_fd, struct volume_image *im)
 
 	if (!o)
 		return -EMFILE;
-	image.volume_blks = snapshot_volume_blks(im->snapshot);
+	image.volume_blks = im->scratch ? scratch_volume_blks(im->scratch)
+					: snapshot_volume_blks(im->snapshot);
+	if (im->scratch) {
+		image.write = write_image;
+		image.punch = punch_image;
+	}
 	o->views = vs;
 	o->gone = false;
 	pthread_mutex_lock(&vs->lock);
 	o->snapshot = im->snapshot;
+	o->scratch = im->scratch;
 	pthread_mutex_unlock(&vs->lock);
 	r = fuse_export_image(&o->fuse, &image, fuse_fd);
 	if (r < 0) {
 		pthread_mutex_lock(&vs->lock);
 		o->snapshot = NULL;
+		o->scratch = NULL;
 		pthread_mutex_unlock(&vs->lock);
 		return r;
 	}
@@ -151,7 +187,10 @@ int views_open(struct views *vs, int fuse_fd, struct volume_image *im, struct vo
 		return r;
 	r = serve(vs, fuse_fd, im);
 	if (r < 0) {
-		volume_end_view(vs->volume, im->snapshot);
+		if (im->scratch)
+			volume_end_scratch(vs->volume, im->scratch);
+		else
+			volume_end_view(vs->volume, im->snapshot);
 		snprintf(res->why, sizeof(res->why), "cannot serve the view through FUSE: %s",
 			 strerrordesc_np(-r));
 	}

@@ -27,6 +27,7 @@ enum unread { UNREAD_NOTHING, UNREAD_SEALED, UNREAD_ALL };
 
 struct images {
 	struct volume *v;
+	struct view *from; /* of the sealed image: the volume's, or that of the scratch */
 	struct fsmap *sealed, *committed;
 	/* with lag: another image that recovery may choose besides the committed one; NULL: none */
 	struct fsmap *older;
@@ -41,7 +42,7 @@ struct images {
 
 static int img_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	return view_read_sealed(((struct images *)ctx)->v->view, blk, blks, buf);
+	return view_read_sealed(((struct images *)ctx)->from, blk, blks, buf);
 }
 
 static int img_read_live(void *ctx, uint64_t blk, uint64_t blks, void *buf)
@@ -57,7 +58,7 @@ static int img_read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 static bool img_next_sealed(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 			    enum blk_state *state)
 {
-	return view_next_sealed(((struct images *)ctx)->v->view, blk, max_blks, ret_blks, state);
+	return view_next_sealed(((struct images *)ctx)->from, blk, max_blks, ret_blks, state);
 }
 
 static bool img_next_live(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
@@ -71,6 +72,10 @@ static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_u
 {
 	struct images *im = ctx;
 	int r = fsmap_run_after(im->sealed, im->committed, blk, max_blks, ret, ret_blks);
+
+	if (r == 0 && *ret == USE_FREE && im->v->diverged && !im->v->committing &&
+	    diverged_must_write(im->v->diverged, blk, *ret_blks, ret_blks))
+		*ret = USE_USED;
 
 	/* a damaged bitmap in the image to be committed: only with force */
 	return r == 0 && !im->force && (fsmap_alarms(im->sealed) & FSMAP_BAD_CHECKSUM) ? -EUCLEAN
@@ -107,7 +112,11 @@ static void on_progress(void *ctx, enum commit_phase phase, uint64_t done, uint6
 
 static void on_publish(void *ctx, struct log_index *index)
 {
-	view_set_index(((struct volume *)ctx)->view, index);
+	struct volume *v = ctx;
+
+	if (v->committing)
+		view_set_index(v->committing, log_index_ref(index));
+	view_set_index(v->view, index);
 }
 
 /* ---- parts of a commit ---- */
@@ -450,11 +459,40 @@ static void note_room(struct volume *v, const struct fsinfo *committed)
 	monitor_set_room(v->monitor, log_super(v->log)->lag ? min_u64(room, older) : room);
 }
 
+/* The scratch image is about to be committed over im->committed. From now on the live volume and
+ * the card have only their common base in common. */
+static int keep_live(struct volume *v, const struct images *im, struct volume_result *res)
+{
+	const uint8_t *uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL;
+	struct monitor_status m;
+	int r = 0;
+
+	if (!tells_truth(im->sealed) || !tells_truth(im->committed)) {
+		snprintf(res->why, sizeof(res->why),
+			 "the free blocks of the file system are not known, so single files cannot "
+			 "be committed: commit everything");
+		return -EUCLEAN;
+	}
+	if (!v->diverged)
+		r = diverged_new(&v->diverged, v->volume_blks, im->committed, uuid);
+	monitor_status(v->monitor, &m);
+	if (r == 0)
+		r = diverged_keep(v->diverged, v->view, v->committing, v->store,
+				  m.plan.ram_bytes.full);
+	if (r == -ENOSPC || r == -ENOMEM)
+		snprintf(res->why, sizeof(res->why),
+			 "not enough RAM to keep what the running system reads of the old files "
+			 "(ram=): commit everything");
+	return r;
+}
+
 static int try_commit(struct volume *v, const struct volume_request *rq, enum unread unread,
 		      struct volume_result *res, struct log_index **ret_index)
 {
 	bool dry = rq->job == JOB_DRY_RUN;
+	bool scratch = rq->job == JOB_COMMIT_SCRATCH;
 	struct images im = { .v = v,
+			     .from = scratch ? v->committing : v->view,
 			     .dry = dry,
 			     /* a live image changes while its checksums are verified */
 			     .force = rq->force || dry,
@@ -473,9 +511,10 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 				     .read_committed = committed.read };
 	struct commit_options opt = {
 		.dry_run = dry,
+		.only_changed = scratch,
 		.checkpoint_asked = rq->checkpoint || v->always_checkpoint || rq->job == JOB_DETACH,
 		.cause = rq->cause,
-		.profile = v->profile,
+		.profile = scratch ? NULL : v->profile,
 		.price_by = v->price_by,
 		.record_flags = (im.unfrozen ? (uint32_t)RECORD_UNFROZEN : 0) |
 				(unread ? (uint32_t)RECORD_UNREAD : 0),
@@ -487,6 +526,10 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 
 	if (r == 0)
 		r = open_older(&im);
+	if (r == 0 && scratch)
+		r = keep_live(v, &im, res);
+	if (r == 0 && v->diverged)
+		fsmap_set_log_sequence(im.committed, diverged_log_sequence(v->diverged));
 	if (r == 0 && (fsmap_alarms(im.sealed) & FSMAP_NEEDS_RECOVERY) && res->quiesce.frozen) {
 		snprintf(res->why, sizeof(res->why),
 			 "the journal is not empty although the file system is frozen");
@@ -558,11 +601,14 @@ static void count_absorbed(struct volume *v)
 
 static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	return view_peek_sealed(((struct volume *)ctx)->view, blk, blks, buf) == 0;
+	struct volume *v = ctx;
+
+	return view_peek_sealed(v->committing ? v->committing : v->view, blk, blks, buf) == 0;
 }
 
 /* Opens the map of free blocks of the newest commit, so that gaps may be written over. Without the
- * map the checkpoint is only slower. Not used if the file system was not frozen: a gap may then
+ * map the checkpoint is only slower. Not used after a commit of single files: the live file system
+ * may read blocks from the card that are free there. Not used if the file system was not frozen: a gap may then
  * hold data of its next transaction, which the live file system will read. */
 static bool open_free(struct images *im, bool sealed)
 {
@@ -580,7 +626,7 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 			 struct volume_result *res)
 {
 	const struct log_content ram = { .read = peek_sealed, .ctx = v };
-	struct images im = { .v = v };
+	struct images im = { .v = v, .from = v->view };
 	const struct commit_source uses = { .ctx = &im,
 					    .run_committed = img_run_committed,
 					    .run_older = img_run_older };
@@ -594,7 +640,7 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 	uint64_t blks;
 	int r;
 
-	if (v->profile && open_free(&im, sealed))
+	if (v->profile && !v->diverged && open_free(&im, sealed))
 		opt.uses = &uses;
 	log_totals(v->log, &before);
 	r = commit_checkpoint(v->log, v->base, &opt, on_publish, v, RECORD_TAIL, &blks);
@@ -778,6 +824,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	}
 	view_release(v->view, ix);
 	v->failed_below = false;
+	diverged_free(v->diverged);
+	v->diverged = NULL;
 	monitor_stage(v->monitor, STAGE_RELEASED);
 	if (r < 0 && res->report.lent)
 		snprintf(res->why, sizeof(res->why),
@@ -826,6 +874,56 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 	v->cure = true;
 	r = commit_once(v, rq, res);
 	v->cure = false;
+	return r;
+}
+
+/* ---- single files ---- */
+
+static int commit_image(struct volume *v, const struct volume_request *rq,
+			struct volume_result *res)
+{
+	const struct commit_options due = { .cause = rq->cause };
+	struct log_index *ix = NULL;
+	int r = view_check_sealed(v->committing);
+
+	if (r == 0)
+		r = run_commit(v, rq, false, res, &ix);
+	if (r < 0)
+		return r;
+	if (rq->checkpoint || v->always_checkpoint || commit_checkpoint_due(v->log, &due)) {
+		on_publish(v, log_index_ref(ix));
+		r = do_checkpoint(v, rq->cause, 0, true, res);
+		if (r < 0 && !rq->checkpoint) {
+			msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
+			r = 0;
+		}
+		log_index_unref(ix);
+		ix = log_index_of(v->log);
+	}
+	view_set_index(v->view, ix);
+	return r;
+}
+
+/* Commits the scratch image. The live volume does not see it: what it reads from the card and the
+ * commit changes is kept for it (keep_live). */
+static int do_commit_scratch(struct volume *v, const struct volume_request *rq,
+			     struct volume_result *res)
+{
+	struct scratch *s = volume_scratch(v);
+	int r = commit_is_idle(v, rq, res);
+
+	if (r == 0)
+		r = s ? scratch_seal(s, &v->committing) : -EAGAIN;
+	if (r == -EAGAIN)
+		snprintf(
+			res->why, sizeof(res->why),
+			"the files were not committed: another commit came first, or RAM ran short");
+	if (r == 0) {
+		r = commit_image(v, rq, res);
+		v->committing = NULL;
+		scratch_close(s);
+	}
+	scratch_unref(s);
 	return r;
 }
 
@@ -962,6 +1060,9 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	case JOB_DETACH:
 		r = do_detach(v, rq, res);
 		break;
+	case JOB_COMMIT_SCRATCH:
+		r = do_commit_scratch(v, rq, res);
+		break;
 	case JOB_VIEW:
 		r = volume_do_view(v, rq->image, res);
 		break;
@@ -978,6 +1079,12 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 		return;
 	}
 	tell_lent(v, r, res);
+	if (rq->job == JOB_COMMIT_SCRATCH) {
+		monitor_stage(v->monitor, STAGE_IDLE);
+		return_lent(v);
+		lock_cards(v);
+		return;
+	}
 	if (r == 0 && res->quiesce.stopped && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "sealed without a freeze, as a power cut would leave it: the log is full "

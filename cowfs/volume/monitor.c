@@ -120,6 +120,16 @@ static bool commits_nothing(const struct monitor *m)
 	return m->v->discard_armed || m->v->opened.state == LOG_FOREIGN;
 }
 
+/* RAM of snapshots and of the scratch image. */
+static uint64_t views_bytes(struct volume *v)
+{
+	struct scratch *s = volume_scratch(v);
+	uint64_t bytes = snapshots_held_bytes(v->snapshots) + (s ? scratch_held_bytes(s) : 0);
+
+	scratch_unref(s);
+	return bytes;
+}
+
 static void look_at_use(struct monitor *m, struct pressure_use *ret)
 {
 	struct generation_stats active, below;
@@ -131,7 +141,7 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	view_dirty(m->v->view, &active, &below);
 	*ret = (struct pressure_use){
 		.used_bytes = ram.used_bytes,
-		.held_bytes = min_u64(snapshots_held_bytes(m->v->snapshots), ram.used_bytes),
+		.held_bytes = min_u64(views_bytes(m->v), ram.used_bytes),
 		/* blocks under commit count, because the next commit must hold them if this one
 		 * fails; blocks that are never committed do not count */
 		.dirty_blks = commits_nothing(m)
@@ -348,6 +358,13 @@ static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
 /* Views go before the volume feels them. One that is being read returns its RAM a moment later. */
 static void end_views(struct monitor *m)
 {
+	struct scratch *s = volume_scratch(m->v);
+	struct ram_usage now;
+
+	ram_store_usage(m->v->store, &now);
+	if (s && (m->memory_low || now.used_bytes >= m->p.plan.ram_bytes.full))
+		scratch_end(s);
+	scratch_unref(s);
 	for (unsigned i = 0; i < VOLUME_VIEWS && snapshots_any(m->v->snapshots); i++) {
 		uint64_t held_bytes = snapshots_held_bytes(m->v->snapshots);
 		struct ram_usage ram;

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "volume/diverged.h"
 #include "volume/monitor.h"
 #include "volume/snapshots.h"
 #include "volume/volume.h"
@@ -35,7 +36,9 @@ struct volume {
 	struct rewrites *rewrites; /* NULL: out of memory */
 	struct monitor *monitor;
 	struct snapshots *snapshots;
-	struct log *log; /* commit thread only, once that runs */
+	pthread_mutex_t scratch_lock; /* held for moments; nothing is taken inside */
+	struct scratch *scratch;      /* NULL: none */
+	struct log *log;	      /* commit thread only, once that runs */
 	struct log_open_report opened;
 	struct fsinfo fs;
 	char name[64], device[128], log_device[128], loop_path[32];
@@ -87,6 +90,8 @@ struct volume {
 	} progress;
 
 	/* commit thread only */
+	struct view *committing;   /* image of the scratch under commit; NULL: none */
+	struct diverged *diverged; /* NULL: live changes are based on the committed generation */
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
 	 * known */
 	bool sealed;
@@ -105,6 +110,8 @@ struct volume {
 
 /* commit_thread.c, all in the commit thread */
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* A reference to the scratch image; NULL: none. Any thread. */
+struct scratch *volume_scratch(struct volume *v);
 /* JOB_VIEW, in view_job.c */
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */

@@ -107,6 +107,51 @@ static int take_image(struct volume *v, struct volume_image *im, struct volume_r
 	return view_copy_layers(v->view, true, SNAPSHOT_ROOM, ret);
 }
 
+/* What forbids a commit of single files; NULL: nothing. */
+static const char *scratch_refusal(struct volume *v)
+{
+	if (!fs_ops(v->fs.kind)->single_files)
+		return "single files can be committed on ext2, ext3, ext4 and xfs only: commit "
+		       "everything";
+	if (v->opened.state == LOG_FOREIGN)
+		return "the log is set aside because of foreign changes to the file system: "
+		       "nothing can be committed";
+	if (log_newest(v->log)->flags & RECORD_UNFROZEN)
+		return "the newest generation was committed without a freeze: commit everything "
+		       "first";
+	return NULL;
+}
+
+static int do_scratch(struct volume *v, struct volume_image *im, struct volume_result *res)
+{
+	const char *refusal = scratch_refusal(v);
+	struct scratch *old = volume_scratch(v), *s;
+	struct monitor_status m;
+	struct log_index *ix;
+	int r = old ? -EBUSY : refusal ? -EOPNOTSUPP : 0;
+
+	scratch_unref(old);
+	if (r < 0) {
+		snprintf(res->why, sizeof(res->why), "%s",
+			 old ? "another commit of single files is under way" : refusal);
+		return r;
+	}
+	monitor_status(v->monitor, &m);
+	ix = log_index_of(v->log);
+	r = scratch_new(&s, v->store, v->base, v->volume_blks, ix, m.plan.ram_bytes.full);
+	log_index_unref(ix);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&v->scratch_lock);
+	v->scratch = scratch_ref(s);
+	pthread_mutex_unlock(&v->scratch_lock);
+	im->scratch = s;
+	im->time_s = log_newest(v->log)->time_s;
+	im->generation = log_ledger(v->log)->commits;
+	memcpy(im->fs_type, v->fs.type, sizeof(im->fs_type));
+	return 0;
+}
+
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res)
 {
 	struct layers *l = NULL;
@@ -115,6 +160,8 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 	struct blk_reader reader = { .read = read_image, .volume_blks = v->volume_blks };
 	int r;
 
+	if (im->writable)
+		return do_scratch(v, im, res);
 	if (snapshots_full(v->snapshots)) {
 		snprintf(res->why, sizeof(res->why),
 			 "the volume has %u views: end one with umount first", VOLUME_VIEWS);

@@ -269,6 +269,28 @@ static void take_profile(struct volume *v, const struct profile_choice *choice)
 #define REWRITES_SHARE 1024
 #define REWRITES_MAX_BYTES (256 * KIB)
 
+struct scratch *volume_scratch(struct volume *v)
+{
+	struct scratch *s;
+
+	pthread_mutex_lock(&v->scratch_lock);
+	s = v->scratch ? scratch_ref(v->scratch) : NULL;
+	pthread_mutex_unlock(&v->scratch_lock);
+	return s;
+}
+
+/* Commit thread. */
+static void before_write(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes)
+{
+	struct volume *v = ctx;
+	struct scratch *s = v->committing ? NULL : volume_scratch(v);
+
+	if (s)
+		scratch_end(s);
+	scratch_unref(s);
+	snapshots_before_write(v->snapshots, c, off_bytes, len_bytes);
+}
+
 static int open_snapshots(struct volume *v, char *why, size_t n)
 {
 	struct card *cards[] = { v->base, v->log_card };
@@ -280,8 +302,8 @@ static int open_snapshots(struct volume *v, char *why, size_t n)
 	if (r < 0)
 		return fail(why, n, r, "no memory");
 	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
-		cards[i]->before_write = snapshots_before_write;
-		cards[i]->before_write_ctx = v->snapshots;
+		cards[i]->before_write = before_write;
+		cards[i]->before_write_ctx = v;
 	}
 	return 0;
 }
@@ -341,6 +363,7 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	if (!v)
 		return fail(why, why_bytes, -ENOMEM, "no memory");
 	pthread_mutex_init(&v->lock, NULL);
+	pthread_mutex_init(&v->scratch_lock, NULL);
 	pthread_cond_init(&v->work, NULL);
 	pthread_cond_init(&v->done, NULL);
 	snprintf(v->name, sizeof(v->name), "%s", p->name);
@@ -392,6 +415,8 @@ void volume_close(struct volume *v)
 	monitor_free(v->monitor);
 	log_close(v->log);
 	snapshots_free(v->snapshots);
+	diverged_free(v->diverged);
+	scratch_unref(v->scratch);
 	if (v->view)
 		view_free(v->view);
 	rewrites_free(v->rewrites);
@@ -402,6 +427,7 @@ void volume_close(struct volume *v)
 	card_close(v->base);
 	free(v->wear);
 	pthread_mutex_destroy(&v->lock);
+	pthread_mutex_destroy(&v->scratch_lock);
 	pthread_cond_destroy(&v->work);
 	pthread_cond_destroy(&v->done);
 	free(v);
@@ -541,6 +567,22 @@ void volume_end_view(struct volume *v, struct snapshot *s)
 	snapshot_end(s);
 	snapshots_remove(v->snapshots, s);
 	snapshot_unref(s);
+	monitor_wake(v->monitor);
+}
+
+void volume_end_scratch(struct volume *v, struct scratch *s)
+{
+	bool last;
+
+	scratch_end(s);
+	pthread_mutex_lock(&v->scratch_lock);
+	last = v->scratch == s;
+	if (last)
+		v->scratch = NULL;
+	pthread_mutex_unlock(&v->scratch_lock);
+	if (last)
+		scratch_unref(s);
+	scratch_unref(s);
 	monitor_wake(v->monitor);
 }
 

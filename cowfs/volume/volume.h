@@ -19,6 +19,7 @@
 #include "export/view.h"
 #include "volume/card_profile.h"
 #include "volume/pressure.h"
+#include "volume/scratch.h"
 
 struct volume;
 
@@ -72,14 +73,17 @@ enum volume_job {
 	JOB_DRY_RUN = 2,
 	JOB_CHECKPOINT = 3,
 	JOB_DETACH = 4,
-	JOB_VIEW = 5
+	JOB_VIEW = 5,
+	JOB_COMMIT_SCRATCH = 6 /* commits the scratch image alone */
 };
 
 /* An image for a view, made by JOB_VIEW. */
 struct volume_image {
+	bool writable; /* wanted: the scratch image, as committed; there is one at a time */
 	bool now; /* wanted: with all uncommitted changes, from a freeze; false: as committed */
 	/* result, on success. The caller's reference: volume_end_view. */
-	struct snapshot *snapshot;
+	struct snapshot *snapshot;   /* not writable */
+	struct scratch *scratch;     /* writable. volume_end_scratch */
 	uint64_t generation, time_s; /* as struct volume_view_status */
 	char fs_type[16];
 	bool needs_recovery; /* its journal is not empty */
@@ -126,6 +130,8 @@ struct volume_progress {
 int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret);
 /* Ends the view of a snapshot from JOB_VIEW, and drops the caller's reference. */
 void volume_end_view(struct volume *v, struct snapshot *s);
+/* The same for the scratch image. */
+void volume_end_scratch(struct volume *v, struct scratch *s);
 void volume_get_progress(const struct volume *v, struct volume_progress *ret); /* lock-free */
 /* No commit of CAUSE_TIMER for this time (at most HOLD_MAX_S); 0 releases the hold. Pressure still
  * commits. */

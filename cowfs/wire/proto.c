@@ -225,6 +225,7 @@ static const struct {
 	{ "commit", offsetof(struct request, commit) },
 	{ "discard", offsetof(struct request, discard) },
 	{ "now", offsetof(struct request, now) },
+	{ "scratch", offsetof(struct request, scratch) },
 };
 
 struct parse {

@@ -58,6 +58,8 @@ struct request {
 	 * cannot hold
 	 */
 	bool lend;
+	/* view: the scratch image, which can be written to; commit: this image alone */
+	bool scratch;
 	bool now; /* view: of the volume as it is now; /dev/fuse of a mount is passed with the line */
 };
 

@@ -10,9 +10,13 @@
 const char *job_name(enum volume_job job)
 {
 	static const char *const names[] = {
-		[JOB_NONE] = "none",	   [JOB_COMMIT] = "commit",
-		[JOB_DRY_RUN] = "dry-run", [JOB_CHECKPOINT] = "checkpoint",
-		[JOB_DETACH] = "detach",   [JOB_VIEW] = "view",
+		[JOB_NONE] = "none",
+		[JOB_COMMIT] = "commit",
+		[JOB_DRY_RUN] = "dry-run",
+		[JOB_CHECKPOINT] = "checkpoint",
+		[JOB_DETACH] = "detach",
+		[JOB_VIEW] = "view",
+		[JOB_COMMIT_SCRATCH] = "commit-files",
 	};
 
 	return NAME(names, job);

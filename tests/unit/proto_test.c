@@ -194,8 +194,8 @@ static void test_mutations(void **state)
 
 static void test_render(void **state)
 {
-	const struct request all = { COMMAND_COMMIT, true, true, true, true, true, true,
-				     true,	     7,	   true, true, 8,    true, true };
+	const struct request all = { COMMAND_COMMIT, true, true, true, true, true, true, true, 7,
+				     true,	     true, 8,	 true, true, true };
 	char text[512];
 	size_t len = request_render(&all, text, sizeof(text));
 

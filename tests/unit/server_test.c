@@ -87,6 +87,11 @@ void volume_end_view(struct volume *v, struct snapshot *s)
 	(void)v, (void)s;
 }
 
+void volume_end_scratch(struct volume *v, struct scratch *s)
+{
+	(void)v, (void)s;
+}
+
 void volume_hold(struct volume *v, uint64_t ns)
 {
 	(void)v, (void)ns;

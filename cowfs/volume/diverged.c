@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+#include "volume/diverged.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/io.h"
+
+#define CHUNK_BLKS 64u
+
+struct diverged {
+	uint64_t volume_blks;
+	uint8_t *used;	     /* a bit a block */
+	uint8_t *must_write; /* the same; NULL: none */
+	uint8_t uuid[16];
+	uint32_t log_sequence;
+};
+
+static bool get(const uint8_t *bits, uint64_t i)
+{
+	return bits[i / 8] >> i % 8 & 1;
+}
+
+static void set(uint8_t *bits, uint64_t i)
+{
+	bits[i / 8] |= (uint8_t)(1u << i % 8);
+}
+
+/* Number of bits from i on, below end, that are as bit i. */
+static uint64_t alike(const uint8_t *bits, uint64_t i, uint64_t end)
+{
+	uint64_t n = i + 1;
+
+	while (n < end && get(bits, n) == get(bits, i))
+		n++;
+	return n - i;
+}
+
+void diverged_free(struct diverged *d)
+{
+	if (!d)
+		return;
+	free(d->used);
+	free(d->must_write);
+	free(d);
+}
+
+static int read_map(struct diverged *d, struct fsmap *base)
+{
+	enum blk_use use;
+	uint64_t n;
+	int r = 0;
+
+	for (uint64_t blk = 0; r == 0 && blk < d->volume_blks; blk += n) {
+		r = fsmap_run(base, blk, d->volume_blks - blk, &use, &n);
+		for (uint64_t i = 0; r == 0 && use != USE_FREE && i < n; i++)
+			set(d->used, blk + i);
+	}
+	return r;
+}
+
+int diverged_new(struct diverged **ret, uint64_t volume_blks, struct fsmap *base,
+		 const uint8_t *uuid)
+{
+	struct diverged *d = calloc(1, sizeof(*d));
+	int r = -ENOMEM;
+
+	if (!d)
+		return r;
+	d->volume_blks = volume_blks;
+	d->log_sequence = fsmap_log_sequence(base);
+	d->used = calloc(volume_blks / 8 + 1, 1);
+	if (uuid) {
+		memcpy(d->uuid, uuid, sizeof(d->uuid));
+		d->must_write = calloc(volume_blks / 8 + 1, 1);
+	}
+	if (d->used && (d->must_write || !uuid))
+		r = read_map(d, base);
+	if (r < 0) {
+		diverged_free(d);
+		return r;
+	}
+	*ret = d;
+	return 0;
+}
+
+struct keep {
+	struct diverged *d;
+	struct view *live, *scratch;
+	struct ram_store *store;
+	uint64_t max_bytes;
+	struct generation *kept;
+	uint8_t *buf;
+};
+
+static int put(struct keep *k, uint64_t blk, uint64_t blks)
+{
+	enum blk_state state = BLK_HOLE;
+	struct ram_usage ram;
+	int r = view_read_committed(k->live, blk, blks, k->buf);
+
+	if (r == 0 && !bytes_all_zero(k->buf, blk_to_bytes(blks))) {
+		ram_store_usage(k->store, &ram);
+		if (ram.used_bytes + blk_to_bytes(blks) > k->max_bytes)
+			return -ENOSPC;
+		r = generation_write(k->kept, blk_to_bytes(blk), k->buf, blk_to_bytes(blks));
+		state = BLK_DATA;
+	}
+	return r < 0 ? r : generation_mark(k->kept, blk, blks, state);
+}
+
+/* No layer of the live volume has these blocks. */
+static int keep_absent(struct keep *k, uint64_t blk, uint64_t end)
+{
+	int r = 0;
+
+	for (uint64_t n; blk < end && r == 0; blk += n) {
+		n = alike(k->d->used, blk, min_u64(end, blk + CHUNK_BLKS));
+		if (get(k->d->used, blk))
+			r = put(k, blk, n);
+	}
+	return r;
+}
+
+/* Blocks that the commit changes. */
+static int keep_run(struct keep *k, uint64_t blk, uint64_t end)
+{
+	int r = 0;
+
+	while (blk < end && r == 0) {
+		uint64_t at = blk, n = 0;
+		enum blk_state state;
+
+		if (!view_next_live(k->live, &at, end - blk, &n, &state) || at >= end) {
+			at = end;
+			n = 0;
+		}
+		r = keep_absent(k, blk, at);
+		blk = at + n;
+	}
+	return r;
+}
+
+/* Metadata of xfs that the commit may write: the next full commit replaces it. In a block that the
+ * live volume does not have, by zeros. */
+static int note_metadata(struct keep *k, uint64_t blk, uint64_t blks)
+{
+	int r = 0;
+
+	for (uint64_t n; blks && r == 0; blk += n, blks -= n) {
+		n = min_u64(blks, CHUNK_BLKS);
+		r = view_read_sealed(k->scratch, blk, n, k->buf);
+		for (uint64_t i = 0; i < n && r == 0; i++) {
+			uint64_t at = blk + i, m;
+			enum blk_state state;
+
+			if (!memmem(k->buf + blk_to_bytes(i), COW_BLK_BYTES, k->d->uuid,
+				    sizeof(k->d->uuid)))
+				continue;
+			set(k->d->must_write, blk + i);
+			if (!get(k->d->used, blk + i) &&
+			    (!view_next_live(k->live, &at, 1, &m, &state) || at > blk + i))
+				r = generation_mark(k->kept, blk + i, 1, BLK_HOLE);
+		}
+	}
+	return r;
+}
+
+static int keep_all(struct keep *k)
+{
+	uint64_t blks;
+	enum blk_state state;
+	int r = 0;
+
+	for (uint64_t blk = 0;
+	     r == 0 && view_next_sealed(k->scratch, &blk, k->d->volume_blks, &blks, &state);
+	     blk += blks) {
+		r = keep_run(k, blk, blk + blks);
+		if (r == 0 && k->d->must_write && state == BLK_DATA)
+			r = note_metadata(k, blk, blks);
+	}
+	return r < 0 ? r : view_add_below(k->live, k->kept);
+}
+
+int diverged_keep(struct diverged *d, struct view *live, struct view *scratch,
+		  struct ram_store *store, uint64_t max_bytes)
+{
+	struct keep k = { .d = d,
+			  .live = live,
+			  .scratch = scratch,
+			  .store = store,
+			  .max_bytes = max_bytes,
+			  .buf = io_alloc(blk_to_bytes(CHUNK_BLKS)) };
+	int r = k.buf ? generation_new(&k.kept, store, d->volume_blks) : -ENOMEM;
+
+	if (r == 0) {
+		r = keep_all(&k);
+		if (r < 0)
+			generation_free(k.kept);
+	}
+	free(k.buf);
+	return r;
+}
+
+bool diverged_must_write(const struct diverged *d, uint64_t blk, uint64_t max_blks,
+			 uint64_t *ret_blks)
+{
+	*ret_blks = max_blks;
+	if (!d->must_write)
+		return false;
+	*ret_blks = alike(d->must_write, blk, blk + max_blks);
+	return get(d->must_write, blk);
+}
+
+uint32_t diverged_log_sequence(const struct diverged *d)
+{
+	return d->log_sequence;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * After a commit of single files the live volume and the committed generation are two descendants
+ * of one generation, the base of both. Until the next full commit the volume must know:
+ *
+ * - which blocks the base used. Only these can the live file system read from the card: whatever
+ *   it has written since is in RAM.
+ * - which blocks got metadata of xfs from a commit of single files. Where the live file system
+ *   leaves them free they must not stay on the card (docs/DESIGN.md, "What an xfs leaves free").
+ * - the number of the journal's first transaction that the card can not have: commits write no
+ *   journal, so it is that of the base.
+ *
+ * Commit thread only.
+ */
+#ifndef COWFS_VOLUME_DIVERGED_H
+#define COWFS_VOLUME_DIVERGED_H
+
+#include "export/view.h"
+#include "fs/fsinfo.h"
+
+struct diverged;
+
+/* base: the map of the committed generation while nothing has diverged. uuid: NULL, or as
+ * commit_source.metadata_uuid. */
+int diverged_new(struct diverged **ret, uint64_t volume_blks, struct fsmap *base,
+		 const uint8_t *uuid) MUST_CHECK;
+void diverged_free(struct diverged *d); /* NULL allowed */
+
+/*
+ * Before the sealed image of `scratch` is committed: whatever `live` would read from the card and
+ * these blocks would change goes to a generation below all layers of `live`. On success no reader
+ * of `live` looks at these blocks on the card any more. On error nothing has changed.
+ * -ENOSPC: the store would hold more than max_bytes.
+ */
+int diverged_keep(struct diverged *d, struct view *live, struct view *scratch,
+		  struct ram_store *store, uint64_t max_bytes) MUST_CHECK;
+
+/* Must a block that is free in the live file system be written all the same? *ret_blks: for how many
+ * blocks from blk on, at most max_blks, the answer is the same. */
+bool diverged_must_write(const struct diverged *d, uint64_t blk, uint64_t max_blks,
+			 uint64_t *ret_blks);
+uint32_t diverged_log_sequence(const struct diverged *d);
+
+#endif
