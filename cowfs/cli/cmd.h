@@ -141,6 +141,16 @@ int status_brief(void);
 /* cowctl without a command: the same, and what to do next. Returns the exit code. */
 int overview(void);
 
+/* ---- cmd_commit_files.c ---- */
+
+struct places;
+/*
+ * Commits these paths alone. The caller puts the answer of the daemon. name: of the volume. EXIT_OK,
+ * or the return value of cmd_fail.
+ */
+int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
+		 char name[RUNDIR_NAME_BYTES]) MUST_CHECK;
+
 /* ---- print.c: answers of a daemon for people ---- */
 
 void print_status(struct json_object *status);

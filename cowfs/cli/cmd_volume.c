@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "config/conf.h"
 #include "attach/keep.h"
+#include "cli/place.h"
 #include "attach/leftover.h"
 #include "wear/health.h"
 #include "wear/projection.h"
@@ -293,7 +294,7 @@ static void print_commit(const struct client *c, const struct options *o,
 		printf("  %s\n", remark);
 }
 
-int cmd_commit(const struct options *o)
+static int commit_all(const struct options *o)
 {
 	const struct request rq = {
 		.command = COMMAND_COMMIT,
@@ -331,6 +332,34 @@ int cmd_commit(const struct options *o)
 	json_object_put(answer);
 	client_close(&c);
 	return EXIT_OK;
+}
+
+static int commit_paths(const struct options *o, const struct places *p)
+{
+	struct json_object *answer;
+	struct client c;
+	int exit = commit_files(o, p, &answer, c.name);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else
+		print_commit(&c, o, answer);
+	json_object_put(answer);
+	return EXIT_OK;
+}
+
+/* One operand may be a volume as well as a file. */
+int cmd_commit(const struct options *o)
+{
+	struct places places = { 0 };
+	int exit = o->operands ? places_resolve(o, 0, &places) : EXIT_OK;
+
+	if (exit == EXIT_OK)
+		exit = places.n ? commit_paths(o, &places) : commit_all(o);
+	places_clear(&places);
+	return exit;
 }
 
 int cmd_discard(const struct options *o)

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cowctl commit PATH: copies the files from a snapshot of now into a writable image of the
+ * committed generation, and commits that image alone.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attach/view_mount.h"
+#include "cli/cmd.h"
+#include "cli/place.h"
+#include "files/copy.h"
+
+#define TRIES 3 /* another commit may come first */
+
+static volatile sig_atomic_t stop;
+
+struct job {
+	const struct options *o;
+	const struct places *places;
+	struct client client;
+	struct view_mount scratch, now;
+	struct failure *err;
+	bool again; /* the image has ended: nothing was committed */
+	bool same;  /* the card has these files already */
+};
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	stop = 1;
+}
+
+static void on_problem(void *ctx, const char *path, int error, const char *what)
+{
+	struct job *j = ctx;
+
+	if (!j->err->why[0])
+		failure_set(j->err, EXIT_FAILED, error, "%s: %s (%s); nothing was committed", path,
+			    what, strerrordesc_np(-error));
+}
+
+static int copy_all(struct job *j)
+{
+	const struct copy_options opt = {
+		.trusted = true, .stop = &stop, .problem = on_problem, .ctx = j
+	};
+	struct copy_report rep;
+	struct copy *c;
+	int e = copy_new(&c, j->now.dir_fd, j->scratch.dir_fd, &opt);
+
+	if (e < 0)
+		return failure_set(j->err, EXIT_FAILED, e, "out of memory");
+	for (size_t i = 0; i < j->places->n && e == 0; i++) {
+		const struct place *p = &j->places->p[i];
+
+		e = copy_apply(c, p->path);
+		if (e == -ENOENT)
+			failure_set(j->err, EXIT_USAGE, e,
+				    "%s: exists neither now nor in generation %s", p->operand,
+				    with_commas(j->scratch.generation));
+		else if (e == -EINTR)
+			failure_set(j->err, EXIT_FAILED, e, "interrupted; nothing was committed");
+		else if (e < 0 && !j->err->why[0])
+			failure_set(j->err, EXIT_FAILED, e, "%s: %s; nothing was committed",
+				    p->operand, strerrordesc_np(-e));
+	}
+	copy_report(c, &rep);
+	j->same = !(rep.created + rep.replaced + rep.updated + rep.removed);
+	copy_free(c);
+	/* a scratch image that has ended answers with I/O errors */
+	j->again = e == -EIO || e == -EROFS;
+	return e;
+}
+
+static int fill(struct job *j)
+{
+	/* the image first: a commit in between could have newer files than the snapshot */
+	int e = view_mount_open(&j->client, VIEW_SCRATCH, NULL, &j->scratch, j->err);
+
+	if (e < 0)
+		return e;
+	e = view_mount_open(&j->client, VIEW_NOW, NULL, &j->now, j->err);
+	if (e < 0)
+		return e;
+	e = copy_all(j);
+	view_mount_close(&j->now);
+	/* also when nothing will be committed: what is mounted must not outlive the command */
+	if (e == 0) {
+		e = view_mount_unmount(&j->scratch, j->err);
+		j->again = e == -EIO;
+	}
+	return e;
+}
+
+static int commit(struct job *j, struct json_object **ret)
+{
+	const struct request rq = { .command = COMMAND_COMMIT,
+				    .scratch = true,
+				    .checkpoint = has_option(j->o, OPT_CHECKPOINT) };
+	struct progress progress;
+	struct json_object *answer;
+
+	progress_start(&progress);
+	answer = client_call(&j->client, &rq, progress_event, &progress, j->err);
+	progress_end(&progress);
+	if (!answer)
+		return j->err->error;
+	if (json_true(answer, "ok")) {
+		*ret = answer;
+		return 0;
+	}
+	j->again = !strcmp(json_raw(answer, "code"), "EAGAIN");
+	failure_set(j->err, EXIT_FAILED, -EIO, "%s", json_text(answer, "error"));
+	json_object_put(answer);
+	return -EIO;
+}
+
+/* The mount alone changes the image: not worth a commit. */
+static struct json_object *nothing_committed(const struct job *j)
+{
+	struct json_object *answer = json_object_new_object(), *report = json_object_new_object();
+
+	json_object_object_add(report, "written_bytes", json_object_new_uint64(0));
+	json_object_object_add(answer, "ok", json_object_new_boolean(true));
+	json_object_object_add(answer, "schema", json_object_new_uint64(JSON_SCHEMA));
+	json_object_object_add(answer, "job", json_object_new_string("commit-files"));
+	json_object_object_add(answer, "generation", json_object_new_uint64(j->scratch.generation));
+	json_object_object_add(answer, "remark", json_object_new_string(""));
+	json_object_object_add(answer, "report", report);
+	return answer;
+}
+
+static int try_once(struct job *j, struct json_object **ret)
+{
+	int e;
+
+	*j->err = (struct failure){ 0 };
+	j->again = false;
+	j->scratch = j->now = (struct view_mount){ .dir_fd = -1, .disk_fd = -1 };
+	e = fill(j);
+	if (e == 0 && j->same && !has_option(j->o, OPT_CHECKPOINT))
+		*ret = nothing_committed(j);
+	else if (e == 0)
+		e = stop ? failure_set(j->err, EXIT_FAILED, -EINTR,
+				       "interrupted; nothing was committed")
+			 : commit(j, ret);
+	view_mount_close(&j->now);
+	view_mount_close(&j->scratch);
+	return e;
+}
+
+int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
+		 char name[RUNDIR_NAME_BYTES])
+{
+	static const enum cmd_option not_with[] = { OPT_DRY_RUN, OPT_FORCE, OPT_LEND, OPT_TIMER };
+	const struct sigaction sa = { .sa_handler = on_signal };
+	struct failure err;
+	struct job j = { .o = o, .places = p, .err = &err };
+	int e = -EAGAIN;
+
+	for (size_t i = 0; i < ARRAY_SIZE(not_with); i++)
+		if (has_option(o, not_with[i]))
+			return cmd_fail(
+				o, EXIT_USAGE, -EINVAL,
+				"commit: --dry-run, --force, --lend and --timer are for all "
+				"changes, not for a PATH");
+	if (client_open(&j.client, places_volume(p), &err) < 0)
+		return cmd_failed(o, &err);
+	snprintf(name, RUNDIR_NAME_BYTES, "%s", j.client.name);
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
+	for (unsigned i = 0; i < TRIES && e < 0 && (i == 0 || j.again) && !stop; i++)
+		e = try_once(&j, ret);
+	client_close(&j.client);
+	return e < 0 ? cmd_failed(o, &err) : EXIT_OK;
+}

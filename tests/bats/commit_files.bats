@@ -1,0 +1,293 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# cowctl commit PATH: these files, nothing else, atomically, and the running system does not notice. Three trees are
+# compared: LIVE, what the volume must show; CARD_TREE, what the card must have; and what is there. SEEDS=1-50: more
+# random ones; KILLS: more power cuts.
+
+load lib
+
+setup() {
+	cow_setup
+	LIVE=$T/live CARD_TREE=$T/card V=$T/view
+	mkdir "$LIVE" "$CARD_TREE" "$V"
+	# not the disk of this machine: xattrs of users need 6.6 there, else they are left out of both
+	mount -t tmpfs -o mode=755 tmpfs "$LIVE"
+	mount -t tmpfs -o mode=755 tmpfs "$CARD_TREE"
+}
+
+volume() {
+	local fs=$1 lag=$2
+	shift 2
+	# xfs commits by itself at a share of the log
+	local mib=24 log=64
+	[ "$fs" != xfs ] || mib=310 log=96
+	card_make "$fs" "$mib" $((mib + log + 8)) "$@"
+	cow format "$CARD" --lag "$lag" --log-size "${log}M" >/dev/null
+	attach ${PROFILE:+--profile "$PROFILE"}
+	mount_volume
+}
+
+# differ A B: rsync -i, without the times of folders, which a commit of their files changes
+differ() {
+	local out
+	out=$(rsync -n -i --checksum -aHAXO --numeric-ids --delete --exclude=/lost+found "$1/" "$2/")
+	[ -z "$out" ] || { echo "$1 and $2 differ: $out"; return 1; }
+}
+
+change() {
+	"$BATS_TEST_DIRNAME/random_tree.py" "$1" "$2" "$LIVE" "$MNT"
+}
+
+commit_path() {
+	local p=$1
+	shift
+	if [ -e "$LIVE/$p" ] || [ -e "$CARD_TREE/$p" ]; then
+		cow commit "$@" "$MNT/$p" >/dev/null || return
+		mkdir -p "$CARD_TREE/$(dirname "$p")"
+		if [ -e "$LIVE/$p" ]; then
+			rsync -aHAX --delete "$LIVE/$p" "$CARD_TREE/$(dirname "$p")/"
+		else
+			rm -rf "${CARD_TREE:?}/$p"
+		fi
+	fi
+}
+
+committed_is_right() {
+	local bad=0
+	cow view vol "$V" >/dev/null || return
+	differ "$CARD_TREE" "$V" || bad=1
+	timeout 20 umount "$V" || return
+	return $bad
+}
+
+# from the device, not from caches
+live_is_right() {
+	umount_volume && mount_volume && differ "$LIVE" "$MNT"
+}
+
+card_is_right() {
+	local bad=0
+	cow recover "$CARD" >/dev/null || return
+	# the log of a frozen xfs has its counters
+	[ "$1" = xfs ] || fsck "$1" >/dev/null || return
+	mount "$CARD" "$V" || return
+	differ "$CARD_TREE" "$V" || bad=1
+	umount "$V"
+	[ $bad = 0 ] && fsck "$1" >/dev/null 2>&1
+}
+
+full_commit() {
+	cow commit vol "$@" >/dev/null || return
+	rsync -aHAX --delete "$LIVE/" "$CARD_TREE/"
+}
+
+one_random() {
+	local seed=$1 fs=$2 lag=$3 round n
+	RANDOM=$seed
+	volume "$fs" "$lag" "${@:4}"
+	change "$seed" 150
+	full_commit
+	for ((round = 1; round <= 5; round++)); do
+		change "$((seed * 100 + round))" $((RANDOM % 40 + 5))
+		n=f$((RANDOM % 5))
+		case $((RANDOM % 8)) in
+		0) commit_path "$n" --checkpoint ;;
+		1) full_commit ;;
+		2) commit_path "$n" && change "$((seed * 100 + round + 50))" 20 && commit_path f$((RANDOM % 5)) ;;
+		*) commit_path "$n" ;;
+		esac || { echo "seed $seed, round $round: commit"; return 1; }
+		committed_is_right || { echo "seed $seed, round $round: committed"; return 1; }
+		[ $((RANDOM % 3)) != 0 ] || live_is_right || { echo "seed $seed, round $round: live"; return 1; }
+	done
+	live_is_right || { echo "seed $seed: live"; return 1; }
+	if [ $((seed % 2)) = 0 ]; then
+		full_commit && committed_is_right && live_is_right || { echo "seed $seed: full commit"; return 1; }
+	fi
+	[ "$(status_of .alarm)" = "" ]
+	give_up_early
+	power_cut
+	card_is_right "$fs" || { echo "seed $seed: card"; return 1; }
+}
+
+# SEEDS replaces the seeds of a test
+random() {
+	local seed seeds=${SEEDS:-$1}
+	for ((seed = ${seeds%-*}; seed <= ${seeds#*-}; seed++)); do
+		one_random "$seed" "${@:2}"
+		loop_down "$CARD"
+		rm -rf "$IMG" "${LIVE:?}"/* "${CARD_TREE:?}"/*
+	done
+}
+
+@test "random trees, ext4" { random 2-2 ext4 0; }
+@test "random trees, ext4 with blocks of 1 KiB and lag 1" { random 3-3 ext4 1 -b 1024; }
+@test "random trees, xfs" { random 6-6 xfs 0; }
+@test "random trees, ext2" { random 7-7 ext2 0; }
+
+# With a profile, gaps between blocks are written over: only where nothing reads them.
+@test "random trees, ext4 with a planned profile" {
+	PROFILE=$("$COWFS_BUILD/cowfs-cardsim" list | awk 'NR == 1 { print $1 }')
+	random 8-8 ext4 0
+}
+
+@test "refused with a sentence" {
+	volume ext4 0
+	echo x >"$MNT/a"
+	fails 2 'exists neither now nor in generation' commit vol "$MNT/nothing"
+	fails 2 'not for a PATH' commit --dry-run vol "$MNT/a"
+	fails 2 'not for a PATH' commit --json --force "$MNT/a"
+	fails 2 'does not lie on volume vol' commit vol "$T/live"
+	fails 4 'no volume is attached' commit "$T/live"
+	cow commit "$MNT/a"
+	detach
+	fsck ext4
+	card_make btrfs 200 300
+	cow format "$CARD" >/dev/null
+	attach
+	mount_volume
+	echo x >"$MNT/a"
+	fails 1 'on ext2, ext3, ext4 and xfs only' commit "$MNT/a"
+}
+
+@test "everything a file has, hard links, deleted files" {
+	volume ext4 0
+	"$BATS_TEST_DIRNAME/mktree.py" "$MNT/d"
+	mkdir "$MNT/other"
+	ln "$MNT/d/big" "$MNT/other/big"
+	cow commit "$MNT/d"
+	cow view vol "$V"
+	rsync -n -i --checksum -aHAX --numeric-ids --delete "$MNT/d/" "$V/d/" >"$T/out"
+	[ ! -s "$T/out" ]
+	[ ! -e "$V/other" ]
+	umount "$V"
+	chattr -i "$MNT/d/immutable"
+	rm "$MNT/d/immutable" "$MNT/d/a"
+	cow commit "$MNT/d/immutable" "$MNT/d/a"
+	cow view vol "$V"
+	[ ! -e "$V/d/immutable" ]
+	[ ! -e "$V/d/a" ]
+	[ "$V/d/a2" -ef "$V/d/e/a3" ]
+	umount "$V"
+	chattr -R -f -i -a "$MNT" || true
+}
+
+# What is left uncommitted is what differs, and a full commit takes it.
+@test "generations, and what is not committed" {
+	local before
+	volume ext4 0
+	before=$(status_of .generation)
+	echo 1 >"$MNT/a"
+	echo 1 >"$MNT/b"
+	run -0 cow commit "$MNT/a"
+	[[ $output == *"as generation $((before + 1)) in"* ]]
+	[ "$(status_of .generation)" = $((before + 1)) ]
+	[ "$(status_of '.dirty_blocks > 0')" = true ]
+	run -0 cow commit "$MNT/a"
+	[[ $output == *"nothing to commit"* ]]
+	run -0 cow commit --json "$MNT/a"
+	jq -e ".ok and .schema == 1 and .generation == $((before + 1)) and .report.written_bytes == 0" <<<"$output"
+	cow commit vol
+	cow view vol "$V"
+	grep -q 1 "$V/b"
+	umount "$V"
+}
+
+@test "a database with its log is committed as of one moment" {
+	volume ext4 0
+	mkdir "$MNT/db"
+	sqlite3 "$MNT/db/x" 'PRAGMA journal_mode=WAL; CREATE TABLE t (n); INSERT INTO t VALUES (0);' >/dev/null
+	cow commit vol
+	# shellcheck disable=SC2016
+	background sh -c 'i=1; while sqlite3 "$1" "BEGIN; DELETE FROM t; INSERT INTO t VALUES ($i); INSERT INTO t VALUES ($i); COMMIT;"; do i=$((i + 1)); done 2>/dev/null' sh "$MNT/db/x"
+	for _ in 1 2 3 4; do
+		cow commit "$MNT/db"
+		cow view vol "$V"
+		rm -rf "$T/db"
+		cp -r "$V/db" "$T/db"
+		umount "$V"
+		[ "$(sqlite3 "$T/db/x" 'PRAGMA integrity_check; SELECT count(*) = 2 AND min(n) = max(n) FROM t;' | xargs)" = "ok 1" ] ||
+			[ "$(sqlite3 "$T/db/x" 'SELECT count(*) FROM t;')" = 1 ]
+	done
+	kill "$BG"
+}
+
+@test "stopped at any time: nothing stays mounted, the next one works" {
+	local i
+	volume ext4 0
+	change 1 60
+	full_commit
+	for i in 1 2 3 5 7 10 14 20; do
+		change "10$i" 10
+		"$COWFS_BUILD/cowctl" commit "$MNT/f1" >/dev/null 2>&1 &
+		sleep "0.0$i"
+		kill -"$([ $((i % 2)) = 0 ] && echo INT || echo KILL)" $! 2>/dev/null || true
+		wait $! || true
+	done
+	wait_for 5 no_scratch
+	commit_path f1
+	rsync -aHAX --delete "$LIVE/f1" "$CARD_TREE/"
+	committed_is_right
+	live_is_right
+	detach
+}
+
+no_scratch() {
+	[ -z "$(losetup -n -O BACK-FILE -l | grep -F cowfs-view || true)" ]
+}
+
+@test "another commit in between: it starts again, and commits what is newer" {
+	local i
+	volume ext4 0
+	change 1 60
+	for i in 1 2 3 4; do
+		change "10$i" 20
+		background cow commit vol
+		cow commit "$MNT/f1" || true
+		wait "$BG" || true
+	done
+	cow commit "$MNT/f1"
+	full_commit
+	committed_is_right
+	live_is_right
+}
+
+@test "RAM that is short fails it, and nothing else" {
+	volume ext4 0
+	change 1 30
+	full_commit
+	detach
+	attach --ram 16M
+	mount_volume
+	random_file "$MNT/large" 12
+	cp "$MNT/large" "$LIVE/"
+	cow commit "$MNT/large" || true
+	live_is_right
+	cow commit vol
+	detach
+	fsck ext4
+}
+
+@test "the power fails at any time: the old generation, or these files as well" {
+	local i
+	volume ext4 0
+	change 1 60
+	full_commit
+	for ((i = 0; i < ${KILLS:-6}; i++)); do
+		change "20$i" 12
+		"$COWFS_BUILD/cowctl" commit "$MNT/f2" "$MNT/f3" >/dev/null 2>&1 &
+		sleep "0.$((RANDOM % 20 + 2))"
+		power_cut 2>/dev/null
+		wait $! || true
+		cow recover "$CARD" >/dev/null
+		fsck ext4 >/dev/null
+		mount "$CARD" "$V"
+		if ! differ "$CARD_TREE" "$V" >/dev/null; then
+			rsync -aHAX --delete "$LIVE/f2" "$LIVE/f3" "$CARD_TREE/"
+			differ "$CARD_TREE" "$V"
+		fi
+		rsync -aHAX --delete "$CARD_TREE/" "$LIVE/"
+		umount "$V"
+		attach
+		mount_volume
+	done
+}
