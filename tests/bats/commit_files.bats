@@ -186,6 +186,8 @@ random() {
 	[[ $output == *"nothing to commit"* ]]
 	run -0 cow commit --json "$MNT/a"
 	jq -e ".ok and .schema == 1 and .generation == $((before + 1)) and .report.written_bytes == 0" <<<"$output"
+	run -0 cow diff vol
+	[[ $output == *"$MNT/b"* && $output != *"$MNT/a"$'\n'* ]]
 	cow commit vol
 	cow view vol "$V"
 	grep -q 1 "$V/b"
