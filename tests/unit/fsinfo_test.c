@@ -354,12 +354,53 @@ static void test_file_as_btrfs(void **state)
 	image_close(&im);
 }
 
+/* Bytes of the superblock at 1024: what a thaw changes, and what it does not. */
+static void test_thaw(void **state)
+{
+	static const struct {
+		unsigned at, bytes;
+		uint64_t committed, now;
+		bool same;
+	} cases[] = {
+		{ 0x30, 4, 1, 2, true },	/* s_wtime */
+		{ 0x178, 8, 1, 2, true },	/* s_kbytes_written */
+		{ 0x3fc, 4, 1, 2, true },	/* s_checksum */
+		{ 0x60, 4, 0x42, 0x46, true },	/* needs recovery */
+		{ 0x60, 4, 0x46, 0x42, false }, /* the other way round */
+		{ 0x60, 4, 0x42, 0xc2, false }, /* another feature */
+		{ 0x3a, 2, 1, 0, true },	/* no longer clean */
+		{ 0x3a, 2, 0, 1, false },	/* clean now */
+		{ 0x3a, 2, 1, 3, false },	/* errors */
+		{ 0x78, 4, 'a', 'b', false },	/* label */
+		{ 0x34, 2, 1, 2, false },	/* s_mnt_count */
+		{ 0xe8, 4, 0, 11, false },	/* s_last_orphan */
+	};
+	const struct fsinfo ext = { .kind = FS_EXT }, other = { .kind = FS_XFS };
+	uint8_t a[COW_BLK_BYTES], b[COW_BLK_BYTES];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		memset(a, 0, sizeof(a));
+		memset(b, 0, sizeof(b));
+		put(a + 1024 + cases[i].at, cases[i].committed, cases[i].bytes);
+		put(b + 1024 + cases[i].at, cases[i].now, cases[i].bytes);
+		assert_int_equal(fsinfo_same_but_thaw(&ext, a, b), cases[i].same);
+		assert_false(fsinfo_same_but_thaw(&other, a, b));
+	}
+	memcpy(b, a, sizeof(b));
+	assert_true(fsinfo_same_but_thaw(&other, a, b));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),		cmocka_unit_test(test_file_as_btrfs),
-		cmocka_unit_test(test_written_here),	cmocka_unit_test(test_unknown),
-		cmocka_unit_test(test_one_field_wrong), cmocka_unit_test(test_read_errors),
+		cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_file_as_btrfs),
+		cmocka_unit_test(test_written_here),
+		cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_one_field_wrong),
+		cmocka_unit_test(test_read_errors),
+		cmocka_unit_test(test_thaw),
 	};
 
 	return cmocka_run_group_tests(tests, setup, workdir_remove);
