@@ -236,6 +236,7 @@ power_cut_left() {
 	background touch "$MNT/d/x"
 	sleep 0.5
 	kill -0 "$BG"
+	echo x >"$MNT/other" # a commit without changes freezes nothing
 	run -0 cow commit --json
 	jq -e '.quiesce.frozen and .quiesce.freeze_seconds < 5 and .quiesce.aborted_connections == 1' <<<"$output"
 	wait "$BG"
@@ -433,6 +434,7 @@ remapped() { ! grep -q "/page$" "/proc/$HELD/maps"; }
 	awk '{ print $2 }' "$T/hold" >>"$T/conns"
 	wait_for 5 waits_for_completions
 	for _ in 1 2; do
+		echo x >>"$MNT/other" # a commit without changes freezes nothing
 		run -0 cow commit --json
 		jq -e '.quiesce.frozen and .quiesce.freeze_seconds < 2 and .quiesce.culprit == "" and .quiesce.aborted_connections == 0' <<<"$output"
 		sleep 0.5
