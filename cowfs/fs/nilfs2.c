@@ -77,13 +77,38 @@ static bool looks_written_nilfs2(const uint8_t *sector, unsigned k)
 	return k == 0 && is_super(sector);
 }
 
-/* The number of the last checkpoint and its place: without other changes they are those of the
- * freeze, and the roll-forward finds them. */
+/* Clears what a freeze and a thaw write. The number of the last checkpoint and its place: without
+ * other changes they are those of the freeze, and the roll-forward finds them. */
+static void clear_thawed(uint8_t *sb)
+{
+	static const struct {
+		size_t at, bytes;
+	} field[] = {
+#define FIELD(name)                                                                                \
+	{ offsetof(struct nilfs_super_block, name), sizeof(((struct nilfs_super_block *)0)->name) }
+		FIELD(s_sum),	    FIELD(s_free_blocks_count), FIELD(s_last_cno),
+		FIELD(s_last_pseg), FIELD(s_last_seq),		FIELD(s_wtime),
+#undef FIELD
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(field); i++)
+		memset(sb + field[i].at, 0, field[i].bytes);
+	sb[offsetof(struct nilfs_super_block, s_state)] &= (uint8_t)~NILFS_VALID_FS;
+}
+
+/* The label, for example, can be changed without a mount. */
 static bool same_but_thaw_nilfs2(const uint8_t *committed, const uint8_t *now)
 {
-	(void)committed;
-	(void)now;
-	return true;
+	uint8_t a[COW_BLK_BYTES], b[COW_BLK_BYTES];
+	size_t at = is_super(now + NILFS_SB_OFFSET_BYTES) ? NILFS_SB_OFFSET_BYTES : 0;
+
+	memcpy(a, committed, sizeof(a));
+	memcpy(b, now, sizeof(b));
+	if (is_super(a + at) && is_super(b + at)) {
+		clear_thawed(a + at);
+		clear_thawed(b + at);
+	}
+	return !memcmp(a, b, sizeof(a));
 }
 
 const struct fs_ops nilfs2_ops = {
