@@ -148,6 +148,15 @@ static int block_differs(struct ext_pair *x, const struct ext_node *a, const str
 	return err;
 }
 
+/* As ext_map_find. A file inside its inode has one block, and a hole behind it. */
+static uint64_t find_block(const struct ext_node *n, uint64_t lblk, uint64_t *ret_blks)
+{
+	if (!ext_node_is_inside(n))
+		return ext_map_find(&n->map, lblk, ret_blks);
+	*ret_blks = lblk ? UINT64_MAX - lblk : 1;
+	return 0;
+}
+
 static int content_differs(struct ext_pair *x, const struct ext_node *a, const struct ext_node *b,
 			   bool *ret)
 {
@@ -161,14 +170,15 @@ static int content_differs(struct ext_pair *x, const struct ext_node *a, const s
 	if (!buf)
 		return -ENOMEM;
 	for (uint64_t lblk = 0; lblk < (bytes + size - 1) / size && !*ret && !err; lblk += step) {
-		uint64_t a_blks, b_blks, pa = ext_map_find(&a->map, lblk, &a_blks),
-					 pb = ext_map_find(&b->map, lblk, &b_blks);
+		uint64_t a_blks, b_blks, pa = find_block(a, lblk, &a_blks),
+					 pb = find_block(b, lblk, &b_blks);
+		bool read_inside = inside && !lblk;
 
 		step = 1;
-		if (!inside && !pa && !pb) { /* holes in both */
+		if (!read_inside && !pa && !pb) { /* holes in both */
 			step = min_u64(a_blks, b_blks);
 			step = min_u64(step, bytes); /* no overflow */
-		} else if (inside || pa != pb || ext_changed_has(&x->changed, pb)) {
+		} else if (read_inside || pa != pb || ext_changed_has(&x->changed, pb)) {
 			err = block_differs(x, a, b, lblk, min_u64(size, bytes - lblk * size), buf,
 					    ret);
 		}
