@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -389,6 +390,7 @@ static void render_head(const struct comparison *x, struct jsonw *w)
 	jsonw_u64(w, "generation_unix_seconds", x->old_view.time_s);
 	jsonw_u64(w, "now_unix_seconds", x->new_view.time_s);
 	jsonw_bool(w, "walked", x->walked);
+	jsonw_u64(w, "too_long", x->diff.too_long);
 	jsonw_seconds(w, "comparison_seconds", x->taken_ns);
 	jsonw_object(w, "totals");
 	for (size_t i = 0; i < DIFF_KINDS; i++) {
@@ -437,6 +439,11 @@ static int print(const struct comparison *x)
 		for (size_t i = 0; i < x->diff.n; i++)
 			has_option(x->o, OPT_NULL) ? print_null(x, &x->diff.f[i])
 						   : print_file(x, &x->diff.f[i]);
+	if (x->diff.too_long && !has_option(x->o, OPT_JSON))
+		fprintf(stderr,
+			"cowctl: volume %s: %llu name%s left out: the path is longer than %d bytes\n",
+			x->c.name, (unsigned long long)x->diff.too_long,
+			x->diff.too_long == 1 ? "" : "s", PATH_MAX - 1);
 	return e < 0 ? explain(x, e) : EXIT_OK;
 }
 
@@ -472,7 +479,7 @@ int cmd_diff(const struct options *o)
 	if (has_option(o, OPT_NULL) && (has_option(o, OPT_JSON) || has_option(o, OPT_STAT)))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--null excludes --json and --stat");
 	exit = run(&x);
-	differs = x.diff.n;
+	differs = x.diff.n || x.diff.too_long;
 	diff_clear(&x.diff);
 	close_views(&x);
 	top_sample_clear(&x.sample);

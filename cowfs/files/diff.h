@@ -47,6 +47,9 @@ struct diff_file {
 struct diff {
 	struct diff_file *f;
 	size_t n, cap;
+	/* names left out: no system call takes a path as long as theirs. A walk does not look
+	 * below them. */
+	uint64_t too_long;
 };
 
 /* A name that exists in one state only. */

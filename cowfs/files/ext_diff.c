@@ -58,7 +58,7 @@ static void show(const struct ext_scan *s, const char *phase, uint64_t done, uin
 static bool same_layout(const ext2_filsys a, const ext2_filsys b)
 {
 	const struct ext2_super_block *x = a->super, *y = b->super;
-	dgrp_t groups = (dgrp_t)min_u64(a->group_desc_count, b->group_desc_count);
+	dgrp_t groups = a->group_desc_count;
 
 	if (a->blocksize != b->blocksize || EXT2_INODE_SIZE(x) != EXT2_INODE_SIZE(y) ||
 	    x->s_inodes_per_group != y->s_inodes_per_group ||
@@ -66,6 +66,7 @@ static bool same_layout(const ext2_filsys a, const ext2_filsys b)
 	    x->s_log_cluster_size != y->s_log_cluster_size ||
 	    x->s_first_data_block != y->s_first_data_block ||
 	    EXT2_FIRST_INODE(x) != EXT2_FIRST_INODE(y) ||
+	    a->group_desc_count > b->group_desc_count || /* the inodes of these groups are gone */
 	    ext2fs_has_feature_filetype(a->super) != ext2fs_has_feature_filetype(b->super) ||
 	    memcmp(x->s_uuid, y->s_uuid, sizeof(x->s_uuid)))
 		return false;
@@ -595,6 +596,13 @@ static int add_changed(struct ext_scan *s, const struct found *f, char *path)
 				f->dir ? 0 : EXT2_I_SIZE(ext_inode(b)));
 }
 
+/* Any user can make a path that is too long for the list; the other files are still compared. */
+static int leave_out(struct ext_scan *s)
+{
+	s->ret->too_long++;
+	return 0;
+}
+
 /* A name that both states have: its directory may have another path in the old one. */
 static int add_kept(struct ext_scan *s, const struct ext_entry *e)
 {
@@ -606,6 +614,8 @@ static int add_kept(struct ext_scan *s, const struct ext_entry *e)
 
 	if (f->same) {
 		err = ext_names_path(&s->new_names, e, &path);
+		if (err == -ENAMETOOLONG)
+			return leave_out(s);
 		return err ? err : add_changed(s, f, path);
 	}
 	err = ext_names_keep(&s->old_names, &s->gone, &n);
@@ -775,7 +785,8 @@ static int find_kept(struct ext_scan *s)
 
 /* ---- all of it ---- */
 
-static int add_entries(struct ext_names *x, const struct ext_entries *list, struct diff_names *ret)
+static int add_entries(struct ext_scan *s, struct ext_names *x, const struct ext_entries *list,
+		       struct diff_names *ret)
 {
 	int err = 0;
 
@@ -783,7 +794,9 @@ static int add_entries(struct ext_names *x, const struct ext_entries *list, stru
 		char *path;
 
 		err = ext_names_path(x, &list->e[i], &path);
-		if (!err)
+		if (err == -ENAMETOOLONG)
+			err = leave_out(s);
+		else if (!err)
 			err = add_name(x->s, ret, list->e[i].ino, path);
 	}
 	return err;
@@ -800,9 +813,9 @@ static int scan(struct ext_scan *s)
 	if (!err)
 		err = find_kept(s);
 	if (!err)
-		err = add_entries(&s->old_names, &s->gone, &s->gone_names);
+		err = add_entries(s, &s->old_names, &s->gone, &s->gone_names);
 	if (!err)
-		err = add_entries(&s->new_names, &s->added, &s->added_names);
+		err = add_entries(s, &s->new_names, &s->added, &s->added_names);
 	return err ? err : diff_match(s->ret, &s->gone_names, &s->added_names, compare_names, s);
 }
 
@@ -815,6 +828,9 @@ static int open_pair(struct ext_scan *s, const struct blk_reader *old_state,
 		err = ext_side_open(&s->x.new_side, new_state);
 	if (!err && !same_layout(s->x.old_side.fs, s->x.new_side.fs))
 		err = -EOPNOTSUPP;
+	/* the cache has a name as a program wrote it, perhaps in other letters */
+	if (!err && ext2fs_has_feature_casefold(s->x.new_side.fs->super))
+		s->live = NULL;
 	if (!err)
 		err = ext_changed_init(&s->x.changed, changed, &s->x.new_side);
 	if (!err)

@@ -206,6 +206,8 @@ int ext_names_path(struct ext_names *x, const struct ext_entry *e, char **ret)
 	_cleanup_free_ char *above = NULL;
 	int err = dir_path(x, e->dir, &above);
 
+	if (!err && strlen(above) + 1 + strlen(ext_names_text(x, e)) >= PATH_MAX)
+		err = -ENAMETOOLONG;
 	if (!err && asprintf(ret, "%s%s%s", above, *above ? "/" : "", ext_names_text(x, e)) < 0)
 		err = -ENOMEM;
 	return err;

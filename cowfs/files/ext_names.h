@@ -38,7 +38,7 @@ int ext_names_keep(struct ext_names *x, struct ext_entries *list,
 		   const struct ext_name *n) MUST_CHECK;
 /*
  * The path of an entry, "a/b". e is not in x. The caller frees *ret. Reads the directories above, so
- * texts of x may move. -EUCLEAN: it does not lead to the root.
+ * texts of x may move. -EUCLEAN: it does not lead to the root. -ENAMETOOLONG: PATH_MAX.
  */
 int ext_names_path(struct ext_names *x, const struct ext_entry *e, char **ret) MUST_CHECK;
 /* Is the name of the directory known, without a look at the blocks? */

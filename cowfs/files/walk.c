@@ -134,14 +134,21 @@ static int add_name(struct tree_walk *w, enum side side, const char *path, const
 	return err;
 }
 
-/* A name of one side only. -EXDEV: another mount. */
+/* Another mount is left out, and what any user can make: a path that no call takes. */
+static int left_out(struct tree_walk *w, int err)
+{
+	w->ret->too_long += err == -ENAMETOOLONG;
+	return err == -EXDEV || err == -ENAMETOOLONG ? 0 : err;
+}
+
+/* A name of one side only. */
 static int take_one(struct tree_walk *w, enum side side, const char *path)
 {
 	struct node n;
 	int err = node_load(w->root_fd[side], path, &n);
 
 	if (err)
-		return err == -EXDEV ? 0 : err;
+		return left_out(w, err);
 	err = add_name(w, side, path, &n.st);
 	node_clear(&n);
 	return err;
@@ -176,11 +183,11 @@ static int take_both(struct tree_walk *w, const char *path, bool *ret_other)
 	int err = node_load(w->root_fd[OLD], path, &a);
 
 	if (err)
-		return err == -EXDEV ? 0 : err;
+		return left_out(w, err);
 	err = node_load(w->root_fd[NEW], path, &b);
 	if (err) {
 		node_clear(&a);
-		return err == -EXDEV ? 0 : err;
+		return left_out(w, err);
 	}
 	if (is_same(w, &a.st, &b.st)) {
 		err = compare_same(w, path, &a, &b);

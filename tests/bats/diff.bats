@@ -110,6 +110,25 @@ m p /a/b/two'
 	detach
 }
 
+@test "diff: a path that no call takes does not hide other files (ext4, xfs)" {
+	for fs in ext4 xfs; do
+		protect "$fs"
+		python3 -c '
+import os, sys
+os.chdir(sys.argv[1])
+for i in range(17):
+    os.mkdir("d" * 255)
+    os.chdir("d" * 255)
+' "$MNT"
+		echo new >"$MNT/new"
+		cow diff >"$T/text" 2>"$T/warnings"
+		grep -q "/new$" "$T/text"
+		grep -Eq "1 name left out: the path is longer" "$T/warnings"
+		cow diff --json | jq -e '.too_long == 1' >/dev/null
+		detach
+	done
+}
+
 @test "diff: operands" {
 	local long
 	protect
