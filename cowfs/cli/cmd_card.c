@@ -29,6 +29,7 @@ struct survey {
 	int dir; /* of the device in sysfs; -1: an image file */
 	char disk[64];
 	char mountpoint[PATH_MAX], volume[RUNDIR_NAME_BYTES];
+	char word[4 * PATH_MAX]; /* of shell_word() */
 	bool is_file;
 };
 
@@ -42,11 +43,29 @@ static void add_u64(struct json_object *o, const char *key, uint64_t v)
 	json_object_object_add(o, key, json_object_new_uint64(v));
 }
 
+/* As a shell reads it. A desktop mounts a card under its label, which is any text. */
+static const char *shell_word(struct survey *s, const char *text)
+{
+	char *at = s->word;
+
+	if (!text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+			       "/._-+:@%=,")])
+		return text;
+	*at++ = '\'';
+	for (; *text && at < s->word + sizeof(s->word) - 6; text++)
+		if (*text == '\'')
+			at = stpcpy(at, "'\\''");
+		else
+			*at++ = *text;
+	strcpy(at, "'");
+	return s->word;
+}
+
 /* A command to type next, and what it does. */
 static PRINTF(3, 4) void next(struct survey *s, const char *what, const char *fmt, ...)
 {
 	struct json_object *c = json_object_new_object();
-	char text[PATH_MAX + 256];
+	char text[sizeof(s->word) + 256];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -194,10 +213,10 @@ static void next_attach(struct survey *s)
 {
 	if (s->is_file)
 		next(s, "protect it; prints the loop device to mount",
-		     "cowctl attach \"$(losetup -f --show %s)\"", s->device);
+		     "cowctl attach \"$(losetup -f --show %s)\"", shell_word(s, s->device));
 	else
 		next(s, "protect it; prints the loop device to mount", "cowctl attach %s",
-		     s->device);
+		     shell_word(s, s->device));
 }
 
 static void next_root(struct survey *s)
@@ -209,7 +228,8 @@ static void next_root(struct survey *s)
 static void next_umount(struct survey *s)
 {
 	if (*s->mountpoint)
-		next(s, "a log is written only to an unmounted device", "umount %s", s->mountpoint);
+		next(s, "a log is written only to an unmounted device", "umount %s",
+		     shell_word(s, s->mountpoint));
 }
 
 static void plan(struct survey *s)
@@ -234,7 +254,7 @@ static void plan(struct survey *s)
 	if (e == -ENOSPC && !fs_ops_named(type)->can_shrink) {
 		next_umount(s);
 		next(s, "put the log on another device, or make a smaller file system",
-		     "cowctl format %s --log OTHER_DEVICE", s->device);
+		     "cowctl format %s --log OTHER_DEVICE", shell_word(s, s->device));
 		return;
 	}
 	if (e < 0 && e != -ENOSPC)
@@ -243,7 +263,7 @@ static void plan(struct survey *s)
 	next(s,
 	     e == 0 ? "write an empty log behind the file system"
 		    : "make the file system smaller, and write an empty log behind it",
-	     "cowctl format %s%s", e == 0 ? "" : "--shrink ", s->device);
+	     "cowctl format %s%s", e == 0 ? "" : "--shrink ", shell_word(s, s->device));
 	next_attach(s);
 }
 
@@ -266,7 +286,7 @@ static bool read_log(struct survey *s, struct offline *f)
 	add_u64(s->json, "log_bytes", (uint64_t)f->super.seg_bytes * f->super.seg_count);
 	if (f->report.state >= LOG_BROKEN) {
 		refuse(s, f->report.why);
-		next(s, "what is wrong with its log", "cowctl check %s", s->device);
+		next(s, "what is wrong with its log", "cowctl check %s", shell_word(s, s->device));
 	}
 	return true;
 }

@@ -130,3 +130,16 @@ attached() {
 	fails 1 'neither a block device' card /dev/null
 	fails 2 'usage:' card
 }
+
+@test "card: commands for a mount point with the name of a crafted label" {
+	local dir=$T/"x; touch pwned 'y\$(z)"
+	card_make ext4 100 150
+	mkdir "$dir"
+	mount "$CARD" "$dir"
+	cow card "$CARD"
+	cd "$T"
+	type_commands "$CARD"
+	attached
+	[ ! -e "$T/pwned" ]
+	detach
+}
