@@ -402,7 +402,11 @@ static void print_card(struct json_object *o)
 	size_t n;
 	struct json_object *commands = json_array(o, "commands", &n);
 
-	printf("%s: %s of %s", json_text(o, "device"), kind, FORMAT_SIZE(json_u64(o, "bytes")));
+	bool opened = json_object_object_get(o, "bytes"); /* by this user */
+
+	printf("%s: %s", json_text(o, "device"), kind);
+	if (opened)
+		printf(" of %s", FORMAT_SIZE(json_u64(o, "bytes")));
 	if (!strcmp(kind, "partition"))
 		printf(", number %llu of %s", (unsigned long long)json_u64(o, "partition"),
 		       json_text(o, "disk"));
@@ -413,8 +417,9 @@ static void print_card(struct json_object *o)
 		    *json_text(h, "kind") ? ", " : "", json_text(h, "kind"),
 		    *json_text(h, "kind") ? " of " : "",
 		    *json_text(h, "kind") ? FORMAT_SIZE(json_u64(h, "disk_bytes")) : "");
-	row("erase block", "%s%s", FORMAT_SIZE(json_u64(o, "erase_block_bytes")),
-	    strcmp(json_text(o, "erase_block_source"), "guessed") ? "" : " (assumed)");
+	if (opened)
+		row("erase block", "%s%s", FORMAT_SIZE(json_u64(o, "erase_block_bytes")),
+		    strcmp(json_text(o, "erase_block_source"), "guessed") ? "" : " (assumed)");
 	print_health(h);
 	print_partitions(o);
 	if (json_object_object_get(o, "fs_type"))

@@ -208,12 +208,13 @@ int cmd_status(const struct options *o)
 	return exit == EXIT_OK && bare ? EXIT_DEGRADED : exit;
 }
 
-static bool wrote_nothing(struct json_object *answer)
+/* A commit of free blocks alone writes nothing, not even a record. */
+static bool wrote_nothing(struct json_object *answer, bool dry_run)
 {
 	struct json_object *r = json_object_object_get(answer, "report");
+	bool clean = !json_u64(r, "dirty_blocks") && !json_u64(r, "hole_blocks");
 
-	return !json_u64(r, "dirty_blocks") && !json_u64(r, "hole_blocks") &&
-	       !json_u64(r, "written_bytes");
+	return (clean || !dry_run) && !json_u64(r, "written_bytes");
 }
 
 /*
@@ -269,8 +270,9 @@ static void print_commit(const struct client *c, const struct options *o,
 {
 	struct json_object *r = json_object_object_get(answer, "report");
 	const char *remark = json_text(answer, "remark");
+	bool nothing = wrote_nothing(answer, has_option(o, OPT_DRY_RUN));
 
-	if (wrote_nothing(answer))
+	if (nothing)
 		printf("%s: nothing to commit, generation %s is current\n", c->name,
 		       with_commas(json_u64(answer, "generation")));
 	else if (!json_u64(r, "dirty_blocks") && !json_u64(r, "hole_blocks"))
@@ -286,7 +288,7 @@ static void print_commit(const struct client *c, const struct options *o,
 		       FORMAT_SIZE(json_u64(r, "written_bytes")),
 		       with_commas(json_u64(answer, "generation")),
 		       json_number(r, "duration_seconds"));
-	if (!wrote_nothing(answer) && (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_VERBOSE)))
+	if (!nothing && (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_VERBOSE)))
 		print_bill(answer);
 	print_remarks(answer);
 	print_life_share(answer);
@@ -323,7 +325,7 @@ static int commit_all(const struct options *o)
 	exit = ask(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;
-	if (rq.dry_run && !wrote_nothing(answer))
+	if (rq.dry_run && !wrote_nothing(answer, true))
 		add_life_share(&c, answer, flash);
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
@@ -434,12 +436,12 @@ static void print_detach(const struct client *c, const struct options *o,
 
 	if (*remark)
 		printf("%s: detached, %s\n", c->name, remark);
-	else if (wrote_nothing(answer))
+	else if (wrote_nothing(answer, false))
 		printf("%s: detached, nothing was written\n", c->name);
 	else
 		printf("%s: detached, everything is on the card as generation %s\n", c->name,
 		       with_commas(json_u64(answer, "generation")));
-	if (!wrote_nothing(answer) && has_option(o, OPT_VERBOSE))
+	if (!wrote_nothing(answer, false) && has_option(o, OPT_VERBOSE))
 		print_bill(answer);
 	print_remarks(answer);
 }

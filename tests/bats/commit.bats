@@ -145,6 +145,11 @@ kill_readers() {
 	run -0 cow commit --json
 	jq -e '.ok and .report.written_bytes == 0' <<<"$output"
 	[ "$(card_written)" -eq "$before" ]
+	# free blocks differ
+	blkdiscard -f -o 170M -l 1M "$DEV"
+	run -0 cow commit
+	[[ $output == "$NAME: nothing to commit, generation "*" is current" ]]
+	[ "$(card_written)" -eq "$before" ]
 }
 
 @test "commit: a second one right after the first writes nothing; generations count commits, also after an attach" {
