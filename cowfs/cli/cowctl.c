@@ -205,7 +205,7 @@ static const struct command {
 	  cmd_detach, detach_options },
 	{ "status", "[N]", "show what is in RAM, in the log and on the card",
 	  "The exit code is 3 if something needs attention.", cmd_status, status_options },
-	{ "commit", "[N] [PATH]...", "write what is in RAM to the card, atomically",
+	{ "commit", "[N] [PATH...]", "write what is in RAM to the card, atomically",
 	  "With PATH only these files and folders.", cmd_commit, commit_options },
 	{ "keep", "[N]", "commit the kept paths alone: keep= of cowfs.conf",
 	  "All other changes stay in RAM. A path that is missing does not hold the others back.",
