@@ -14,6 +14,8 @@
 #include "files/copy.h"
 
 #define TRIES 3 /* another commit may come first */
+#define WAIT_NS 60000000000ull
+#define WAIT_STEP_US 50000
 
 static volatile sig_atomic_t stop;
 
@@ -78,8 +80,14 @@ static int copy_all(struct job *j)
 static int fill(struct job *j)
 {
 	/* the image first: a commit in between could have newer files than the snapshot */
-	int e = view_mount_open(&j->client, VIEW_SCRATCH, NULL, &j->scratch, j->err);
+	uint64_t end_ns = now_ns() + WAIT_NS;
+	int e;
 
+	/* another one may be under way, or just ending */
+	while ((e = view_mount_open(&j->client, VIEW_SCRATCH, NULL, &j->scratch, j->err)) ==
+		       -EBUSY &&
+	       !stop && !has_option(j->o, OPT_NO_WAIT) && now_ns() < end_ns)
+		usleep(WAIT_STEP_US);
 	if (e < 0)
 		return e;
 	e = view_mount_open(&j->client, VIEW_NOW, NULL, &j->now, j->err);

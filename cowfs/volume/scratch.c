@@ -129,6 +129,11 @@ uint64_t scratch_volume_blks(const struct scratch *s)
 	return s->volume_blks;
 }
 
+bool scratch_ended(const struct scratch *s)
+{
+	return s->ended;
+}
+
 void scratch_end(struct scratch *s)
 {
 	s->ended = true;

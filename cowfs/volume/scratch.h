@@ -27,6 +27,7 @@ int scratch_write(struct scratch *s, uint64_t off_bytes, const void *buf,
 		  size_t len_bytes) MUST_CHECK;
 int scratch_punch(struct scratch *s, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK;
 void scratch_end(struct scratch *s);
+bool scratch_ended(const struct scratch *s);
 uint64_t scratch_held_bytes(struct scratch *s);
 
 /* ---- commit thread ---- */

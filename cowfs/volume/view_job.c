@@ -128,12 +128,12 @@ static int do_scratch(struct volume *v, struct volume_image *im, struct volume_r
 	struct scratch *old = volume_scratch(v), *s;
 	struct monitor_status m;
 	struct log_index *ix;
-	int r = old ? -EBUSY : refusal ? -EOPNOTSUPP : 0;
+	int r = old && !scratch_ended(old) ? -EBUSY : refusal ? -EOPNOTSUPP : 0;
 
 	scratch_unref(old);
 	if (r < 0) {
 		snprintf(res->why, sizeof(res->why), "%s",
-			 old ? "another commit of single files is under way" : refusal);
+			 r == -EBUSY ? "another commit of single files is under way" : refusal);
 		return r;
 	}
 	monitor_status(v->monitor, &m);
@@ -142,9 +142,12 @@ static int do_scratch(struct volume *v, struct volume_image *im, struct volume_r
 	log_index_unref(ix);
 	if (r < 0)
 		return r;
+	/* one that has ended is only not forgotten yet by its service */
 	pthread_mutex_lock(&v->scratch_lock);
+	old = v->scratch;
 	v->scratch = scratch_ref(s);
 	pthread_mutex_unlock(&v->scratch_lock);
+	scratch_unref(old);
 	im->scratch = s;
 	im->time_s = log_newest(v->log)->time_s;
 	im->generation = log_ledger(v->log)->commits;

@@ -253,6 +253,26 @@ no_scratch() {
 	live_is_right
 }
 
+@test "several at a time, one after another" {
+	local i pids=()
+	volume ext4 0
+	change 1 60
+	full_commit
+	change 2 60
+	for i in 0 1 2 3; do
+		cow commit "$MNT/f$i" >/dev/null &
+		pids+=($!)
+	done
+	for i in "${pids[@]}"; do
+		wait "$i"
+	done
+	for i in 0 1 2 3; do
+		[ ! -e "$LIVE/f$i" ] || rsync -aHAX --delete "$LIVE/f$i" "$CARD_TREE/"
+	done
+	committed_is_right
+	live_is_right
+}
+
 @test "RAM that is short fails it, and nothing else" {
 	volume ext4 0
 	change 1 30
