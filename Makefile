@@ -50,6 +50,8 @@ O       ?= 2
 CFLAGS  ?= -O$(O) -g
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	   -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wimplicit-fallthrough $(if $(WERROR),-Werror)
+# An initramfs carries the programs: what moves no data of a volume is compiled for size, and what a program does not call is left out.
+SMALL   := $(if $(SAN)$(COV)$(FUZZ),,cli attach config daemon files offline wear wire)
 # expanded when first used: the packages come from `make deps`
 PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell $(PKG_CONFIG) --cflags $(PKGS)))$(PKG_CFLAGS)
 PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PKGS)))$(PKG_LIBS)
@@ -57,6 +59,7 @@ PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) $(if $(STATIC),--static) 
 MUSL    := $(findstring musl,$(CC) $(shell $(CC) -dumpmachine 2>/dev/null))
 ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) \
+	     -ffunction-sections -fdata-sections $(if $(filter $(SMALL:%=cowfs/%/%),$<),-Os) \
 	     $(if $(filter $(PLATFORM_TIME),$<),,-D_TIME_BITS=64) \
 	     $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
 	     $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) \
@@ -67,7 +70,7 @@ ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOU
 # Times have 64 bits on 32-bit machines, too. A file that shares structures with libext2fs or libfuse uses the time_t that
 # these were built with.
 PLATFORM_TIME := $(shell grep -lE '<(ext2fs/|fuse)|"(fs/ext4|files/ext_(side|compare|names|live)).h"' cowfs/*/*.c tests/*/*.c)
-ALL_LDFLAGS = $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage) $(LDFLAGS)
+ALL_LDFLAGS = -Wl,--gc-sections $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage) $(LDFLAGS)
 # ARMv6 has no atomic operations of 64 bits
 ALL_LIBS   = $(PKG_LIBS) -laio -pthread -Wl,--push-state,--as-needed -latomic -Wl,--pop-state
 

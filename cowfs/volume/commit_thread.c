@@ -271,7 +271,8 @@ static bool something_changed(void *ctx)
 	struct volume *v = ctx;
 	enum blk_state state;
 
-	if (log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
+	/* diverged: the newest generation has only some files of now */
+	if (v->diverged || log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
 	    log_lent_needed(v->log))
 		return true;
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
