@@ -35,7 +35,8 @@ struct images {
 	struct fsinfo fs; /* of the sealed image */
 	bool force, dry;
 	enum unread unread;
-	bool unfrozen; /* the sealed image is in the state that a power cut leaves */
+	bool unfrozen;	    /* the sealed image is in the state that a power cut leaves */
+	uint64_t room_blks; /* of the commit after this one of single files (note_room) */
 };
 
 /* ---- callbacks of commit_run ---- */
@@ -449,23 +450,47 @@ static int open_older(struct images *im)
 	return im->older_index ? open_map(&im->older, &older, im->unread >= UNREAD_ALL) : 0;
 }
 
+static uint64_t bounded_room_blks(const struct volume *v, uint64_t room_blks)
+{
+	/* with lag a spill takes blocks that are free in both */
+	return log_super(v->log)->lag ? min_u64(room_blks, v->committed_room_blks) : room_blks;
+}
+
 /* Sets the room that lets the monitor hold writes and start a commit before the next commit cannot
  * hold the dirty blocks. */
-static void note_room(struct volume *v, const struct fsinfo *committed)
+static void note_room(struct volume *v, uint64_t room_blks)
 {
-	uint64_t room = volume_room_blks(v, committed), older = v->committed_room_blks;
+	uint64_t bounded_blks = bounded_room_blks(v, room_blks);
 
-	v->committed_room_blks = room;
-	/* with lag a spill takes blocks that are free in both */
-	monitor_set_room(v->monitor, log_super(v->log)->lag ? min_u64(room, older) : room);
+	v->committed_room_blks = room_blks;
+	monitor_set_room(v->monitor, bounded_blks);
+}
+
+/* Can the next full commit hold what is dirty, and what is kept for the live volume? A spill takes
+ * no block that the base used: the live file system may still use it although the scratch image
+ * has freed it. *ret_dirty_blks: how many may be dirty; 0: any number, also while all of it is to
+ * be discarded. */
+static int plan_next(struct volume *v, struct images *im, struct monitor_status *m,
+		     uint64_t *ret_dirty_blks)
+{
+	int r = 0;
+
+	if (fs_ops(im->fs.kind)->counts_on_free) {
+		r = diverged_count_free(v->diverged, im->sealed, &im->room_blks);
+		im->room_blks += log_capacity_blks(v->log);
+		pressure_plan_room(&m->plan, bounded_room_blks(v, im->room_blks));
+	}
+	*ret_dirty_blks = v->discard_armed || m->fail ? 0 : m->plan.ring_blks.full;
+	return r;
 }
 
 /* The scratch image is about to be committed over im->committed. From now on the live volume and
  * the card have only their common base in common. */
-static int keep_live(struct volume *v, const struct images *im, struct volume_result *res)
+static int keep_live(struct volume *v, struct images *im, struct volume_result *res)
 {
 	const uint8_t *uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL;
 	struct monitor_status m;
+	uint64_t dirty_blks = 0;
 	int r = 0;
 
 	if (!tells_truth(im->sealed) || !tells_truth(im->committed)) {
@@ -478,8 +503,14 @@ static int keep_live(struct volume *v, const struct images *im, struct volume_re
 		r = diverged_new(&v->diverged, v->volume_blks, im->committed, uuid);
 	monitor_status(v->monitor, &m);
 	if (r == 0)
+		r = plan_next(v, im, &m, &dirty_blks);
+	if (r == 0)
 		r = diverged_keep(v->diverged, v->view, v->committing, v->store,
-				  m.plan.ram_bytes.full);
+				  m.plan.ram_bytes.full, dirty_blks);
+	if (r == -EFBIG)
+		snprintf(res->why, sizeof(res->why),
+			 "the log is too small to commit single files now and all other changes "
+			 "later: commit everything");
 	if (r == -ENOSPC || r == -ENOMEM)
 		snprintf(res->why, sizeof(res->why),
 			 "not enough RAM to keep what the running system reads of the old files "
@@ -551,7 +582,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 		r = commit_run(v->log, v->base, &src, &opt, on_publish, v, &res->report, ret_index);
 	if (r == 0 && !dry &&
 	    (fs_ops(v->fs.kind)->counts_on_free || fs_ops(im.fs.kind)->counts_on_free))
-		note_room(v, &im.fs);
+		note_room(v, scratch ? im.room_blks : volume_room_blks(v, &im.fs));
 	r = log_read_error(v->log, r);
 	if (r == -EUCLEAN && !res->why[0])
 		snprintf(res->why, sizeof(res->why),

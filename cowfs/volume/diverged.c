@@ -85,11 +85,26 @@ int diverged_new(struct diverged **ret, uint64_t volume_blks, struct fsmap *base
 	return 0;
 }
 
+int diverged_count_free(const struct diverged *d, struct fsmap *m, uint64_t *ret_blks)
+{
+	enum blk_use use;
+	uint64_t n;
+	int r = 0;
+
+	*ret_blks = 0;
+	for (uint64_t blk = 0; r == 0 && blk < d->volume_blks; blk += n) {
+		r = fsmap_run(m, blk, d->volume_blks - blk, &use, &n);
+		for (uint64_t i = 0; r == 0 && use == USE_FREE && i < n; i++)
+			*ret_blks += !get(d->used, blk + i);
+	}
+	return r;
+}
+
 struct keep {
 	struct diverged *d;
 	struct view *live, *scratch;
 	struct ram_store *store;
-	uint64_t max_bytes;
+	uint64_t max_bytes, max_dirty_blks;
 	struct generation *kept;
 	uint8_t *buf;
 };
@@ -167,6 +182,16 @@ static int note_metadata(struct keep *k, uint64_t blk, uint64_t blks)
 	return r;
 }
 
+static bool fits_later(struct keep *k)
+{
+	struct generation_stats active, below, kept;
+
+	view_dirty(k->live, &active, &below);
+	generation_stats(k->kept, &kept);
+	return !k->max_dirty_blks ||
+	       active.data_blks + below.data_blks + kept.data_blks <= k->max_dirty_blks;
+}
+
 static int keep_all(struct keep *k)
 {
 	uint64_t blks;
@@ -180,17 +205,20 @@ static int keep_all(struct keep *k)
 		if (r == 0 && k->d->must_write && state == BLK_DATA)
 			r = note_metadata(k, blk, blks);
 	}
+	if (r == 0 && !fits_later(k))
+		r = -EFBIG;
 	return r < 0 ? r : view_add_below(k->live, k->kept);
 }
 
 int diverged_keep(struct diverged *d, struct view *live, struct view *scratch,
-		  struct ram_store *store, uint64_t max_bytes)
+		  struct ram_store *store, uint64_t max_bytes, uint64_t max_dirty_blks)
 {
 	struct keep k = { .d = d,
 			  .live = live,
 			  .scratch = scratch,
 			  .store = store,
 			  .max_bytes = max_bytes,
+			  .max_dirty_blks = max_dirty_blks,
 			  .buf = io_alloc(blk_to_bytes(CHUNK_BLKS)) };
 	int r = k.buf ? generation_new(&k.kept, store, d->volume_blks) : -ENOMEM;
 

@@ -30,10 +30,15 @@ void diverged_free(struct diverged *d); /* NULL allowed */
  * Before the sealed image of `scratch` is committed: whatever `live` would read from the card and
  * these blocks would change goes to a generation below all layers of `live`. On success no reader
  * of `live` looks at these blocks on the card any more. On error nothing has changed.
- * -ENOSPC: the store would hold more than max_bytes.
+ * -ENOSPC: the store would hold more than max_bytes. -EFBIG: `live` would have more than
+ * max_dirty_blks blocks in RAM (0: any number).
  */
 int diverged_keep(struct diverged *d, struct view *live, struct view *scratch,
-		  struct ram_store *store, uint64_t max_bytes) MUST_CHECK;
+		  struct ram_store *store, uint64_t max_bytes, uint64_t max_dirty_blks) MUST_CHECK;
+
+/* Number of blocks that are free in the base and in m. Those that the live file system uses of them
+ * are in RAM. */
+int diverged_count_free(const struct diverged *d, struct fsmap *m, uint64_t *ret_blks) MUST_CHECK;
 
 /* Must a block that is free in the live file system be written all the same? *ret_blks: for how many
  * blocks from blk on, at most max_blks, the answer is the same. */

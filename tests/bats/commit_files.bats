@@ -313,3 +313,26 @@ no_scratch() {
 		mount_volume
 	done
 }
+
+# The copy takes blocks, and the running system still uses those that the scratch image frees.
+@test "a small log holds what is changed after a renamed file was committed" {
+	card_make ext4 200 240
+	cow format "$CARD" --log-size 16M --erase-block 1M
+	attach
+	mount_volume
+	random_file "$MNT/a" 50
+	random_file "$MNT/c" 70
+	cow commit vol
+	mv "$MNT/a" "$MNT/b"
+	cow commit "$MNT/a" "$MNT/b"
+	random_file "$T/new" 70
+	dd if="$T/new" of="$MNT/c" bs=1M conv=notrunc,fsync status=none
+	cow commit vol
+	[ "$(status_of .alarm)" = "" ]
+	power_cut
+	cow recover "$CARD"
+	mount "$CARD" "$V"
+	cmp "$T/new" "$V/c"
+	umount "$V"
+	fsck ext4
+}
