@@ -742,6 +742,7 @@ static int take_lent(struct volume *v, const struct volume_request *rq, struct v
 static void return_lent(struct volume *v)
 {
 	int r = v->lent ? log_unlend(v->log) : -EBUSY;
+	struct scratch *s;
 
 	if (r == -EBUSY) /* still needed, or there is none */
 		return;
@@ -751,6 +752,11 @@ static void return_lent(struct volume *v)
 		    "%s",
 		    v->name, strerror(-r));
 	snapshots_leave_card(v->snapshots, v->lent);
+	/* it has ended, but a read may be under way */
+	s = volume_scratch(v);
+	if (s)
+		scratch_synchronize(s);
+	scratch_unref(s);
 	card_close(v->lent);
 	v->lent = NULL;
 }
