@@ -469,18 +469,23 @@ static void note_room(struct volume *v, uint64_t room_blks)
 /* Can the next full commit hold what is dirty, and what is kept for the live volume? A spill takes
  * no block that the base used: the live file system may still use it although the scratch image
  * has freed it. *ret_dirty_blks: how many may be dirty; 0: any number, also while all of it is to
- * be discarded. */
+ * be discarded, or if it is too much already: single files can still be saved then. */
 static int plan_next(struct volume *v, struct images *im, struct monitor_status *m,
 		     uint64_t *ret_dirty_blks)
 {
+	struct generation_stats active, below;
+	bool too_much;
 	int r = 0;
 
+	view_dirty(v->view, &active, &below);
+	too_much = m->plan.ring_blks.full &&
+		   active.data_blks + below.data_blks > m->plan.ring_blks.full;
 	if (fs_ops(im->fs.kind)->counts_on_free) {
 		r = diverged_count_free(v->diverged, im->sealed, &im->room_blks);
 		im->room_blks += log_capacity_blks(v->log);
 		pressure_plan_room(&m->plan, bounded_room_blks(v, im->room_blks));
 	}
-	*ret_dirty_blks = v->discard_armed || m->fail ? 0 : m->plan.ring_blks.full;
+	*ret_dirty_blks = v->discard_armed || m->fail || too_much ? 0 : m->plan.ring_blks.full;
 	return r;
 }
 
