@@ -500,6 +500,7 @@ const struct attack attacks[] = {
 	{ "too-big", "a commit that the ring cannot hold", too_big },
 	{ "spill", "payload in free blocks, which the next commit wants for its own", spill },
 	{ "lent", "payload on another card, which is there, gone or another log's", lent },
+	{ "paths", "commits of paths take blocks that the live image still has", attack_paths },
 	{ "half-checkpoint", "checkpoint cut half way, then more commits", attack_half_checkpoint },
 	{ "begin", "checkpoint cut half way, and the newest record rots", attack_begin },
 	{ "failed-checkpoint", "checkpoint fails, the next commit lies before its remains",

@@ -31,4 +31,7 @@ void attack_restart(void);
 void attack_swapped(void);
 void attack_eio(void);
 
+/* paths.c */
+void attack_paths(void);
+
 #endif

@@ -79,6 +79,11 @@ struct world {
 	bool dirty[MAX_BLKS], hole[MAX_BLKS];
 	struct commit_report bill;
 
+	/* paths.c. While there is a view, its layers have what is dirty in the live image. */
+	struct view *view;
+	struct diverged *diverged;
+	bool paths; /* the live image and its view are, for now, those of a commit of paths */
+
 	/* lie.c */
 	unsigned lie;
 	bool record_written;
@@ -119,7 +124,7 @@ struct position {
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fscks, lends, refused, attaches, wraps, faults, workloads,
-		max_pending, upgrades;
+		max_pending, upgrades, paths;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
@@ -151,6 +156,7 @@ void world_cut(struct world *w, enum sim_fate (*fate)(void *arg, size_t i), void
 void live_write(struct world *w, unsigned blk, unsigned content);
 void live_punch(struct world *w, unsigned blk); /* zeroes without content */
 void live_free(struct world *w, unsigned blk);
+void live_dirty(struct world *w, unsigned blk); /* what it has is written again */
 void live_revert(struct world *w);
 
 /* Commits the live image; checks the outcome and all cuts within it. Errors of commit_run. */
@@ -175,6 +181,19 @@ struct commit_source source_of(struct world *w);
 const struct flash_profile *profile_of(const struct world *w); /* NULL: not planned */
 /* For a checkpoint, some blocks of the live image: they may have changed since they were logged. */
 bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf);
+
+/* ---- paths.c ---- */
+/* A commit of paths: change() sees the committed image as the live one. Errors as world_commit. The
+ * live image must stay as it is. */
+int world_commit_paths(struct world *w, void (*change)(struct world *w));
+/* for world.c, without effect unless there is a view */
+void paths_wrote(struct world *w, unsigned blk);
+void paths_check(struct world *w, const char *when);
+void paths_publish(struct world *w); /* the index of w is new */
+void paths_forget(struct world *w);
+/* around a commit of any kind */
+int paths_seal(struct world *w);
+void paths_committed(struct world *w, int result);
 
 /* ---- lie.c ---- */
 void lie_start(struct world *w);		   /* new cards, or cards after a power cut */

@@ -185,6 +185,18 @@ mutant B2-wipe lent cowfs/log/lend.c '	if (log_lent_needed(l))' '	if (0)'
 mutant B2-names lent cowfs/log/lend.c 'head.epoch != epoch || head.seq != seq ||' ''
 mutant B3-passed-over lent cowfs/log/chain.c 'l->no_lent ? -EBADMSG : r' '-EBADMSG'
 mutant B3-lag lent cowfs/log/checkpoint.c 'if (r == 0 && l->lent_used)' 'if (0)'
+# commits of paths
+mutant P-kept paths cowfs/volume/diverged.c '		if (get(k->d->used, blk))
+			r = put' '		if (0)
+			r = put'
+mutant P-journal paths cowfs/volume/diverged.c 'use != USE_FREE && i < n' 'use == USE_USED && i < n'
+mutant P-base paths tests/crash/paths.c '	if (!w->diverged)
+		r = diverged_new' '	diverged_free(w->diverged);
+	if (1)
+		r = diverged_new'
+mutant P-gaps paths tests/crash/world.c '.uses = w->diverged ? NULL : &src' '.uses = &src'
+mutant P-plan paths tests/crash/world.c 'planned.profile = w->paths ? NULL : profile_of(w)' 'planned.profile = profile_of(w)'
+mutant P-spill paths cowfs/commit/decide.c 'j->opt->only_changed ||' ''
 
 echo "mutants: $n, $bad not noticed"
 [ $bad = 0 ]

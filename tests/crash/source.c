@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "crash.h"
+#include "export/view.h"
 
 static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		     enum blk_state *ret_state)
@@ -10,6 +11,8 @@ static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_
 	struct world *w = ctx;
 	uint64_t b = *blk, n = 1;
 
+	if (w->view)
+		return view_next_sealed(w->view, blk, max_blks, ret_blks, ret_state);
 	while (b < w->shape.blks && !w->dirty[b])
 		b++;
 	if (b >= w->shape.blks)
@@ -27,6 +30,8 @@ static int src_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct world *w = ctx;
 
+	if (w->view)
+		return view_read_sealed(w->view, blk, blks, buf);
 	for (uint64_t i = 0; i < blks; i++) {
 		if (!w->dirty[blk + i])
 			fail("commit reads block %llu, which is not dirty",

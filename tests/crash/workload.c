@@ -69,7 +69,7 @@ static void change_block(struct world *w, unsigned blk)
 			break;
 		live_free(w, blk);
 		if (rnd_below(w, 2))
-			w->dirty[blk] = true;
+			live_dirty(w, blk);
 		break;
 	case 6: /* the journal is written all the time, and sometimes moves */
 		if (w->shape.no_classifier || (w->live.use[blk] != USE_JOURNAL && rnd_below(w, 6)))
@@ -132,6 +132,26 @@ static void commit(struct world *w)
 		live_revert(w);
 }
 
+static void change_and_arm(struct world *w)
+{
+	change(w);
+	if (rnd_below(w, 6) == 0)
+		arm(w);
+}
+
+/* Several in a row, while the live image changes. */
+static void commit_paths(struct world *w)
+{
+	for (uint64_t n = 1 + rnd_below(w, 4); n--;) {
+		if (rnd_below(w, 2))
+			change(w);
+		if (w->n_tried >= MAX_TRIED - 2)
+			return;
+		(void)!world_commit_paths(w, change_and_arm);
+		world_disarm(w);
+	}
+}
+
 /* Closes and attaches again, with the power on: with or without a checkpoint and the record that
  * says so. */
 static void reattach(struct world *w, bool clean)
@@ -177,7 +197,9 @@ static void step(struct world *w)
 
 	at.step++;
 	at.cut = at.variant = 0;
-	if (dice < 70) {
+	if (dice < 20 && !w->shape.ext4) {
+		commit_paths(w);
+	} else if (dice < 70) {
 		commit(w);
 	} else if (dice < 82) {
 		if (rnd_below(w, 4) == 0)

@@ -236,6 +236,7 @@ void world_open(struct world *w)
 
 void world_close(struct world *w)
 {
+	paths_forget(w);
 	log_index_unref(w->index);
 	log_close(w->log);
 	w->index = NULL;
@@ -310,18 +311,26 @@ void world_cut(struct world *w, enum sim_fate (*fate)(void *arg, size_t i), void
 
 /* ---- the live image ---- */
 
+void live_dirty(struct world *w, unsigned blk)
+{
+	w->dirty[blk] = true;
+	paths_wrote(w, blk);
+}
+
 void live_write(struct world *w, unsigned blk, unsigned content)
 {
 	w->live.use[blk] = USE_USED;
 	w->live.content[blk] = (uint16_t)content;
-	w->dirty[blk] = true;
 	w->hole[blk] = false;
+	live_dirty(w, blk);
 }
 
 void live_punch(struct world *w, unsigned blk)
 {
-	live_write(w, blk, 0);
+	w->live.use[blk] = USE_USED;
+	w->live.content[blk] = 0;
 	w->hole[blk] = true;
+	live_dirty(w, blk);
 }
 
 void live_free(struct world *w, unsigned blk)
@@ -331,6 +340,7 @@ void live_free(struct world *w, unsigned blk)
 
 void live_revert(struct world *w)
 {
+	paths_forget(w);
 	w->live = w->n;
 	memset(w->dirty, 0, sizeof(w->dirty));
 	memset(w->hole, 0, sizeof(w->hole));
@@ -346,6 +356,7 @@ static void publish(void *ctx, struct log_index *ix)
 
 	log_index_unref(w->index);
 	w->index = ix;
+	paths_publish(w);
 	if (!w->armed)
 		check_view(w, "publish");
 }
@@ -432,8 +443,10 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 			   1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) %
 					   (CONTENTS - 1));
 	w->tried[w->n_tried++] = w->live;
-	planned.profile = profile_of(w);
-	r = lend(w);
+	planned.profile = w->paths ? NULL : profile_of(w);
+	r = paths_seal(w);
+	if (r == 0)
+		r = lend(w);
 	if (r == 0)
 		r = commit_run(w->log, w->c.base, &src, &planned, publish, w, &w->bill, &ix);
 	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu, lent %llu), zero %llu, checkpoint %llu, "
@@ -448,6 +461,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	world_disarm(w);
 	total.checkpoints += w->bill.checkpoint > 0;
 	if (r < 0) {
+		paths_committed(w, r);
 		total.failed += r != -EFBIG;
 		total.too_big += r == -EFBIG;
 		if (r == -EFBIG)
@@ -465,6 +479,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		log_index_unref(w->index);
 		w->index = ix;
 	}
+	paths_committed(w, r);
 	if (world_ops(w) != ops) {
 		lie_remember(w);
 		w->acked_before = w->acked;
@@ -496,7 +511,7 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 				      .record_flags = flags,
 				      .content = at.seed % 3 ? &ram : NULL,
 				      .profile = profile_of(w),
-				      .uses = &src };
+				      .uses = w->diverged ? NULL : &src };
 	uint64_t blks, ops = world_ops(w);
 	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
 
@@ -505,6 +520,7 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 	    (unsigned long long)log_newest(w->log)->seq);
 	check_outcome(w, "checkpoint", r);
 	world_disarm(w);
+	paths_check(w, "after a checkpoint");
 	if (r == 0) {
 		total.checkpoints++;
 		if (!measure)

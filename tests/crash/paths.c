@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Commits of paths (docs/DESIGN.md, "Commit of paths"): the image to be committed is the committed
+ * generation with some changes, not the live image. Both images are real views over the card, with
+ * the real rule of what is kept for the live one (volume/diverged.h). The rest is as the commit
+ * thread does it.
+ *
+ * The oracle of the live image is a copy of its bytes. What the base used, or what was written
+ * since, must read the same after everything that is written to the card.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "attacks.h"
+#include "export/view.h"
+#include "volume/diverged.h"
+
+static struct {
+	struct image live;
+	bool dirty[MAX_BLKS], hole[MAX_BLKS];
+	struct view *view;
+} aside;			   /* the live image, while the other one is committed */
+static uint8_t base_use[MAX_BLKS]; /* of the last generation that both have in common */
+static uint8_t expected[MAX_BLKS * COW_BLK_BYTES];
+static struct ram_store *store;
+
+/* diverged.c asks for the map of the committed toy */
+static const uint8_t *map;
+#define MAP ((struct fsmap *)&map)
+
+int __real_fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		     uint64_t *ret_blks);
+int __wrap_fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		     uint64_t *ret_blks);
+uint32_t __real_fsmap_log_sequence(const struct fsmap *m);
+uint32_t __wrap_fsmap_log_sequence(const struct fsmap *m);
+
+int __wrap_fsmap_run(struct fsmap *m, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		     uint64_t *ret_blks)
+{
+	if (m != MAP)
+		return __real_fsmap_run(m, blk, max_blks, ret, ret_blks);
+	*ret = (enum blk_use)map[blk];
+	*ret_blks = 1;
+	return 0;
+}
+
+uint32_t __wrap_fsmap_log_sequence(const struct fsmap *m)
+{
+	return m == MAP ? 0 : __real_fsmap_log_sequence(m);
+}
+
+/* ---- the live image in RAM ---- */
+
+static void must(int r, const char *what)
+{
+	if (r < 0)
+		fail("%s: %s", what, strerror(-r));
+}
+
+static struct view *new_view(struct world *w)
+{
+	struct view *v;
+
+	must(view_new_plain(&v, store, w->c.base, w->shape.blks, w->index), "view_new_plain");
+	return v;
+}
+
+void paths_wrote(struct world *w, unsigned blk)
+{
+	const uint8_t *content = content_of(w->live.content[blk]);
+
+	if (!w->view)
+		return;
+	if (w->hole[blk])
+		must(view_punch(w->view, blk_to_bytes(blk), COW_BLK_BYTES), "view_punch");
+	else
+		must(view_write(w->view, blk_to_bytes(blk), content, COW_BLK_BYTES), "view_write");
+	if (!w->paths)
+		memcpy(expected + blk_to_bytes(blk), content, COW_BLK_BYTES);
+}
+
+static void read_live(struct world *w, unsigned blk, uint8_t *buf)
+{
+	must(view_read_live(w->view, blk, 1, buf), "the live image cannot be read");
+}
+
+static void check(struct world *w, const char *when, bool free_too)
+{
+	static _Alignas(4096) uint8_t buf[COW_BLK_BYTES];
+
+	for (unsigned b = 0; w->view && b < w->shape.blks; b++) {
+		read_live(w, b, buf);
+		if ((base_use[b] == USE_FREE && !w->dirty[b]) ||
+		    (!free_too && w->live.use[b] == USE_FREE))
+			memcpy(expected + blk_to_bytes(b), buf, COW_BLK_BYTES);
+		else if (memcmp(buf, expected + blk_to_bytes(b), COW_BLK_BYTES))
+			fail("%s: block %u of the live image has changed", when, b);
+	}
+}
+
+void paths_check(struct world *w, const char *when)
+{
+	check(w, when, true);
+}
+
+void paths_publish(struct world *w)
+{
+	if (w->paths)
+		view_set_index(aside.view, log_index_ref(w->index));
+	if (w->view)
+		view_set_index(w->view, log_index_ref(w->index));
+}
+
+static void diverge(struct world *w)
+{
+	if (!store)
+		must(ram_store_open(&store, 64 * MIB), "ram_store_open");
+	w->view = new_view(w);
+	memcpy(base_use, w->n.use, sizeof(base_use));
+	for (unsigned b = 0; b < w->shape.blks; b++) {
+		if (w->dirty[b])
+			paths_wrote(w, b);
+		must(view_read_live(w->view, b, 1, expected + blk_to_bytes(b)), "view_read_live");
+	}
+}
+
+void paths_forget(struct world *w)
+{
+	view_free(w->view);
+	w->view = NULL;
+	diverged_free(w->diverged);
+	w->diverged = NULL;
+}
+
+/* ---- commits ---- */
+
+int paths_seal(struct world *w)
+{
+	int r = 0;
+
+	if (w->view)
+		must(view_seal(w->view), "view_seal");
+	if (w->view)
+		must(view_check_sealed(w->view), "view_check_sealed");
+	if (!w->paths)
+		return 0;
+	map = w->n.use;
+	if (!w->diverged)
+		r = diverged_new(&w->diverged, w->shape.blks, MAP, NULL);
+	return r < 0 ? r : diverged_keep(w->diverged, aside.view, w->view, store, UINT64_MAX, 0);
+}
+
+/* A commit has ended, with the index of w if it succeeded. */
+void paths_committed(struct world *w, int result)
+{
+	if (!w->view)
+		return;
+	if (w->paths) {
+		paths_publish(w);
+	} else if (result < 0) {
+		must(view_fail(w->view), "view_fail");
+		/* spilled payload, gaps: the file system has given these blocks up */
+		check(w, "after a commit that failed", false);
+	} else {
+		view_release(w->view, log_index_ref(w->index));
+		paths_forget(w);
+	}
+}
+
+int world_commit_paths(struct world *w, void (*change)(struct world *w))
+{
+	int r;
+
+	if (!w->view)
+		diverge(w);
+	aside.live = w->live;
+	aside.view = w->view;
+	memcpy(aside.dirty, w->dirty, sizeof(w->dirty));
+	memcpy(aside.hole, w->hole, sizeof(w->hole));
+	w->paths = true;
+	w->view = new_view(w);
+	w->live = w->n;
+	memset(w->dirty, 0, sizeof(w->dirty));
+	memset(w->hole, 0, sizeof(w->hole));
+	change(w);
+	r = world_commit_as(
+		w, &(struct commit_options){ .cause = CAUSE_MANUAL, .only_changed = true });
+	view_free(w->view);
+	w->paths = false;
+	w->live = aside.live;
+	w->view = aside.view;
+	memcpy(w->dirty, aside.dirty, sizeof(w->dirty));
+	memcpy(w->hole, aside.hole, sizeof(w->hole));
+	total.paths += r == 0;
+	paths_check(w, "after a commit of paths");
+	return r;
+}
+
+/* ---- the attack ---- */
+
+/* Frees some blocks, takes others, and changes some. Or changes all: more than the ring holds. */
+static void change_some(struct world *w)
+{
+	bool all = w->paths && w->shape.heavy && rnd_below(w, 2);
+	unsigned blk = all ? 1 : 1 + (unsigned)rnd_below(w, w->shape.blks - 16);
+
+	for (unsigned n = all ? w->shape.blks - 1 : 16; n--; blk++) {
+		uint64_t dice = rnd_below(w, 8);
+
+		if (dice < (all ? 1 : w->shape.heavy ? 4 : 2))
+			live_free(w, blk);
+		else if (all ? w->live.use[blk] == USE_USED : dice < 5)
+			live_write(w, blk, 1 + (unsigned)rnd_below(w, CONTENTS - 1));
+	}
+}
+
+/* One that does not fit is given up: nothing of it may be spilled. */
+static void commit_some(struct world *w)
+{
+	int r;
+
+	at.step++;
+	r = world_commit_paths(w, change_some);
+	attack_expect(r == 0 || (w->shape.heavy && r == -EFBIG), "a commit of paths failed");
+}
+
+static void commit_live(struct world *w)
+{
+	int r;
+
+	at.step++;
+	r = world_commit(w);
+	attack_expect(r == 0 || (w->shape.heavy && r == -EFBIG), "a commit failed");
+	if (r < 0)
+		live_revert(w);
+}
+
+static void checkpoint(struct world *w)
+{
+	attack_expect(world_checkpoint(w, RECORD_TAIL, 0) == 0, "a checkpoint failed");
+}
+
+/* What one commit of paths frees, the next ones take, while the live image still has it there. */
+void attack_paths(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 24; seed++) {
+		struct shape s = { .blks = 40,
+				   .plan = seed % 4,
+				   .lag = seed / 4 % 2,
+				   .segs = 16,
+				   .external = seed / 8 % 2 };
+
+		if (seed % 3 == 0) {
+			s.heavy = s.full = true;
+			s.blks = TOY_BLKS;
+			s.segs = s.lag ? 7 : 0;
+		}
+
+		attack_start(&w, &s, seed);
+		for (unsigned round = 0; round < 4; round++) {
+			w.mute = (round + seed) % 8;
+			change_some(&w);
+			commit_live(&w);
+			for (unsigned n = 0; n < 4; n++) {
+				if (!s.heavy || n % 2)
+					change_some(&w);
+				commit_some(&w);
+				if (n % 2 == round % 2)
+					checkpoint(&w);
+			}
+		}
+		commit_live(&w);
+		checkpoint(&w);
+		world_free(&w);
+	}
+}
