@@ -50,8 +50,9 @@ O       ?= 2
 CFLAGS  ?= -O$(O) -g
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	   -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wimplicit-fallthrough $(if $(WERROR),-Werror)
-# An initramfs carries the programs: what moves no data of a volume is compiled for size, and what a program does not call is left out.
-SMALL   := $(if $(SAN)$(COV)$(FUZZ),,cli attach config daemon files offline wear wire)
+# An initramfs carries the programs: what no read or write of the volume passes through is compiled for size, and what a program does
+# not call is left out.
+SMALL   := $(if $(SAN)$(COV)$(FUZZ),,$(filter-out base ram export sim,$(notdir $(wildcard cowfs/*))))
 # expanded when first used: the packages come from `make deps`
 PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell $(PKG_CONFIG) --cflags $(PKGS)))$(PKG_CFLAGS)
 PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PKGS)))$(PKG_LIBS)

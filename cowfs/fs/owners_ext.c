@@ -577,7 +577,7 @@ static size_t inline_rest(uint8_t *inode, size_t size, uint8_t **ret)
 /* i_block begins with the inode number of the parent. */
 static int take_inline(struct scan *s, ext2_ino_t dir, uint8_t *inode, size_t size)
 {
-	uint8_t *rest, *block = inode + offsetof(struct ext2_inode, i_block);
+	uint8_t *rest = NULL, *block = inode + offsetof(struct ext2_inode, i_block);
 	size_t bytes = inline_rest(inode, size, &rest);
 	int err = take_entries(s, dir, block + 4, sizeof(((struct ext2_inode *)0)->i_block) - 4);
 
