@@ -51,7 +51,7 @@ CFLAGS  ?= -O$(O) -g
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	   -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wimplicit-fallthrough $(if $(WERROR),-Werror)
 # An initramfs carries the programs: what no read or write of the volume passes through is compiled for size, and what a program does
-# not call is left out.
+# not call is left out. Tables to unwind the stack serve debuggers only, which take those of -g.
 SMALL   := $(if $(SAN)$(COV)$(FUZZ),,$(filter-out base ram export sim,$(notdir $(wildcard cowfs/*))))
 # expanded when first used: the packages come from `make deps`
 PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell $(PKG_CONFIG) --cflags $(PKGS)))$(PKG_CFLAGS)
@@ -60,7 +60,7 @@ PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) $(if $(STATIC),--static) 
 MUSL    := $(findstring musl,$(CC) $(shell $(CC) -dumpmachine 2>/dev/null))
 ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
 	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) \
-	     -ffunction-sections -fdata-sections $(if $(filter $(SMALL:%=cowfs/%/%),$<),-Os) \
+	     -ffunction-sections -fdata-sections $(if $(SMALL),-fno-asynchronous-unwind-tables) $(if $(filter $(SMALL:%=cowfs/%/%),$<),-Os) \
 	     $(if $(filter $(PLATFORM_TIME),$<),,-D_TIME_BITS=64) \
 	     $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
 	     $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) \
