@@ -45,7 +45,7 @@ commit_path() {
 		cow commit "$@" "$MNT/$p" >/dev/null || return
 		mkdir -p "$CARD_TREE/$(dirname "$p")"
 		if [ -e "$LIVE/$p" ]; then
-			rsync -aHAX --delete "$LIVE/$p" "$CARD_TREE/$(dirname "$p")/"
+			rsync -aHAX --modify-window=-1 --delete "$LIVE/$p" "$CARD_TREE/$(dirname "$p")/"
 		else
 			rm -rf "${CARD_TREE:?}/$p"
 		fi
@@ -78,7 +78,7 @@ card_is_right() {
 
 full_commit() {
 	cow commit vol "$@" >/dev/null || return
-	rsync -aHAX --delete "$LIVE/" "$CARD_TREE/"
+	rsync -aHAX --modify-window=-1 --delete "$LIVE/" "$CARD_TREE/"
 }
 
 one_random() {
@@ -227,7 +227,7 @@ random() {
 	done
 	wait_for 5 no_scratch
 	commit_path f1
-	rsync -aHAX --delete "$LIVE/f1" "$CARD_TREE/"
+	rsync -aHAX --modify-window=-1 --delete "$LIVE/f1" "$CARD_TREE/"
 	committed_is_right
 	live_is_right
 	detach
@@ -267,7 +267,7 @@ no_scratch() {
 		wait "$i"
 	done
 	for i in 0 1 2 3; do
-		[ ! -e "$LIVE/f$i" ] || rsync -aHAX --delete "$LIVE/f$i" "$CARD_TREE/"
+		[ ! -e "$LIVE/f$i" ] || rsync -aHAX --modify-window=-1 --delete "$LIVE/f$i" "$CARD_TREE/"
 	done
 	committed_is_right
 	live_is_right
@@ -304,10 +304,10 @@ no_scratch() {
 		fsck ext4 >/dev/null
 		mount "$CARD" "$V"
 		if ! differ "$CARD_TREE" "$V" >/dev/null; then
-			rsync -aHAX --delete "$LIVE/f2" "$LIVE/f3" "$CARD_TREE/"
+			rsync -aHAX --modify-window=-1 --delete "$LIVE/f2" "$LIVE/f3" "$CARD_TREE/"
 			differ "$CARD_TREE" "$V"
 		fi
-		rsync -aHAX --delete "$CARD_TREE/" "$LIVE/"
+		rsync -aHAX --modify-window=-1 --delete "$CARD_TREE/" "$LIVE/"
 		umount "$V"
 		attach
 		mount_volume

@@ -173,7 +173,7 @@ by_rsync() {
 	mkdir -p "$T/old" "$T/now"
 	cow view vol "$T/old" >/dev/null
 	cow view --now vol "$T/now" >/dev/null
-	rsync -anXAi --checksum --delete "$T/now/" "$T/old/" | LC_ALL=C sed -E \
+	rsync -anXAi --checksum --modify-window=-1 --delete "$T/now/" "$T/old/" | LC_ALL=C sed -E \
 		-e '/^\.d\.\.t\.+ /d' -e 's/^\*deleting +/D /' -e 's/^[<>ch]f\+{9} /A /' -e 's/^c[dLDS]\+{9} /A /' \
 		-e 's/^[^AD ][^ ]{10} /M /' -e 's/ -> .*//' | LC_ALL=C sort
 	umount "$T/old" "$T/now"

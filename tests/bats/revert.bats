@@ -24,7 +24,7 @@ volume() {
 	attach
 	mount_volume
 	"$BATS_TEST_DIRNAME/mktree.py" "$MNT/d"
-	rsync -aHAXS --numeric-ids "$MNT/d" "$T/was/"
+	rsync -aHAXS --modify-window=-1 --numeric-ids "$MNT/d" "$T/was/"
 	cow commit vol
 }
 
