@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Arrays that grow at their end. */
+/* Arrays and texts that grow at their end. */
 #ifndef COWFS_BASE_ARRAY_H
 #define COWFS_BASE_ARRAY_H
 
@@ -17,5 +17,13 @@
  * 	x->item = p;
  */
 void *array_grow(void *items, size_t *cap, size_t need, size_t item_bytes) MUST_CHECK;
+
+/* Texts one behind the other. Zero-initialise; free(text). */
+struct text_pool {
+	char *text;
+	size_t bytes, cap;
+};
+/* Appends len bytes and a zero byte. *ret: offset of the copy, because text moves. -ENOMEM. */
+int text_pool_add(struct text_pool *p, const char *text, size_t len, uint64_t *ret) MUST_CHECK;
 
 #endif

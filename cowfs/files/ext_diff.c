@@ -34,6 +34,7 @@ struct ext_scan {
 	struct found *f; /* ascending by ino */
 	size_t n, cap;
 	uint8_t *is_found; /* a bit per inode */
+	struct ext4_used old_used;
 	struct ext_names old_names, new_names;
 	struct ext_entries gone, added; /* added: ascending by ino once it is complete */
 	struct ext_node *a, *b;		/* for one comparison */
@@ -150,36 +151,6 @@ static int find_inodes(struct ext_scan *s)
 
 /* ---- 2. changed blocks whose owner did not change ---- */
 
-/* The bitmaps of one group at a time. */
-struct used_map {
-	dgrp_t nr;
-	bool loaded, bad;
-	uint8_t *bits;
-};
-
-static int is_used(struct ext_side *s, struct used_map *m, uint64_t block, bool *ret)
-{
-	const struct ext2_super_block *sb = s->fs->super;
-	uint64_t rel = block - sb->s_first_data_block, bit;
-	dgrp_t nr = (dgrp_t)(rel / sb->s_blocks_per_group);
-	int err = 0;
-
-	*ret = true;
-	if (block < sb->s_first_data_block || nr >= s->fs->group_desc_count)
-		return 0;
-	if (!m->loaded || m->nr != nr) {
-		err = ext4_group_bits(s->e, nr, m->bits);
-		if (err && err != -EUCLEAN)
-			return err;
-		m->nr = nr;
-		m->loaded = true;
-		m->bad = err;
-	}
-	bit = rel % sb->s_blocks_per_group >> s->fs->cluster_ratio_bits;
-	*ret = m->bad || m->bits[bit / 8] & 1 << bit % 8;
-	return 0;
-}
-
 static void claim_clusters(struct ext_scan *s, uint64_t block, uint64_t blks)
 {
 	uint64_t ratio = 1ull << s->x.new_side.fs->cluster_ratio_bits,
@@ -224,8 +195,7 @@ static void claim_group(struct ext_scan *s, dgrp_t nr)
 static int claim_xattrs(struct ext_scan *s, uint64_t block)
 {
 	size_t size = s->x.new_side.fs->blocksize, head = sizeof(struct ext2_ext_attr_header);
-	_cleanup_free_ uint8_t *buf = malloc(3 * size);
-	struct used_map m = { .bits = buf ? buf + 2 * size : NULL };
+	_cleanup_free_ uint8_t *buf = malloc(2 * size);
 	bool used;
 	int err;
 
@@ -233,7 +203,7 @@ static int claim_xattrs(struct ext_scan *s, uint64_t block)
 		return -ENOMEM;
 	if (!ext_changed_unclaimed(&s->x.changed, block, 1))
 		return 0;
-	err = is_used(&s->x.old_side, &m, block, &used);
+	err = ext4_is_used(s->x.old_side.e, &s->old_used, block, &used);
 	if (!err)
 		err = ext_side_block(&s->x.new_side, block, buf);
 	if (!err && used && ((struct ext2_ext_attr_header *)buf)->h_refcount > 1)
@@ -286,9 +256,8 @@ static int claim_known(struct ext_scan *s)
 static int any_unclaimed(struct ext_scan *s, bool *ret)
 {
 	const struct ext_changed *c = &s->x.changed;
-	_cleanup_free_ uint8_t *bits = malloc(s->x.new_side.fs->blocksize);
-	struct used_map m = { .bits = bits };
-	int err = bits ? 0 : -ENOMEM;
+	struct ext4_used m = { 0 };
+	int err = 0;
 
 	*ret = false;
 	for (size_t i = 0; i < c->runs.n && !err; i++)
@@ -297,11 +266,12 @@ static int any_unclaimed(struct ext_scan *s, bool *ret)
 
 			if (ext_changed_is_claimed(c, c->before[i] + k))
 				continue;
-			err = is_used(&s->x.new_side, &m, c->runs.e[i].blk + k, &used);
+			err = ext4_is_used(s->x.new_side.e, &m, c->runs.e[i].blk + k, &used);
 			*ret = *ret || used;
 			if (!used)
 				ext_changed_claim(&s->x.changed, c->runs.e[i].blk + k, 1);
 		}
+	ext4_used_clear(&m);
 	return err;
 }
 
@@ -861,6 +831,7 @@ int ext_diff(struct diff *ret, const struct blk_reader *old_state,
 	ext_names_clear(&s.old_names);
 	ext_names_clear(&s.new_names);
 	ext_changed_clear(&s.x.changed);
+	ext4_used_clear(&s.old_used);
 	ext_side_close(&s.x.old_side);
 	ext_side_close(&s.x.new_side);
 	free(s.gone.e);

@@ -19,28 +19,14 @@ void ext_names_clear(struct ext_names *x)
 {
 	free(x->dir);
 	free(x->listed);
-	free(x->pool);
+	free(x->pool.text);
 	*x = (struct ext_names){ 0 };
-}
-
-static int pool_add(struct ext_names *x, const char *text, size_t len, uint64_t *ret)
-{
-	char *p = array_grow(x->pool, &x->pool_cap, x->pool_bytes + len + 1, 1);
-
-	if (!p)
-		return -ENOMEM;
-	x->pool = p;
-	memcpy(p + x->pool_bytes, text, len);
-	p[x->pool_bytes + len] = '\0';
-	*ret = x->pool_bytes;
-	x->pool_bytes += len + 1;
-	return 0;
 }
 
 int ext_names_keep(struct ext_names *x, struct ext_entries *list, const struct ext_name *n)
 {
 	struct ext_entry e = { .dir = n->dir, .ino = n->ino };
-	int err = pool_add(x, n->name, n->len, &e.text);
+	int err = text_pool_add(&x->pool, n->name, n->len, &e.text);
 	void *p = err ? NULL : array_grow(list->e, &list->cap, list->n + 1, sizeof(e));
 
 	if (!p)
@@ -99,7 +85,7 @@ int ext_names_learn(struct ext_names *x, const struct ext_name *n)
 
 	if (err || e->ino)
 		return err;
-	err = pool_add(x, n->name, n->len, &e->text);
+	err = text_pool_add(&x->pool, n->name, n->len, &e->text);
 	if (err)
 		return err;
 	e->dir = n->dir;

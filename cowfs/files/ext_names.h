@@ -3,6 +3,7 @@
 #ifndef COWFS_FILES_EXT_NAMES_H
 #define COWFS_FILES_EXT_NAMES_H
 
+#include "base/array.h"
 #include "files/ext_side.h"
 
 struct ext_entry {
@@ -21,8 +22,7 @@ struct ext_names {
 	struct ext_entry *dir; /* a hash table by ino; ino 0: free */
 	size_t dirs, dir_cap;
 	uint8_t *listed; /* a bit for each inode: the directories in it are in the table */
-	char *pool;
-	size_t pool_bytes, pool_cap;
+	struct text_pool pool;
 };
 
 int ext_names_init(struct ext_names *ret, struct ext_side *s) MUST_CHECK;
@@ -30,7 +30,7 @@ void ext_names_clear(struct ext_names *x);
 
 static inline const char *ext_names_text(const struct ext_names *x, const struct ext_entry *e)
 {
-	return x->pool + e->text;
+	return x->pool.text + e->text;
 }
 
 /* Appends an entry, with a copy of its name in the pool. -ENOMEM. */

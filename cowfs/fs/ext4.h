@@ -58,6 +58,17 @@ int ext4_log_ranges(struct ext4_image *e, const struct fsimage_journal *j,
  */
 int ext4_group_bits(struct ext4_image *e, dgrp_t group, uint8_t *ret) MUST_CHECK;
 
+/* The block bitmap of one group at a time. Zero-initialise. */
+struct ext4_used {
+	dgrp_t nr;
+	bool loaded, bad;
+	uint8_t *bits;
+};
+/* Is this block in use? True if its bitmap is damaged, and for a block of no group. -ENOMEM; errors
+ * of the reader. */
+int ext4_is_used(struct ext4_image *e, struct ext4_used *m, uint64_t block, bool *ret) MUST_CHECK;
+void ext4_used_clear(struct ext4_used *m);
+
 /* -ENOENT: no internal journal; -EUCLEAN: damaged inode or journal superblock. */
 int ext4_journal(struct ext4_image *e, struct fsimage_journal *ret) MUST_CHECK;
 

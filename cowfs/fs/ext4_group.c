@@ -339,3 +339,34 @@ int ext4_group_bits(struct ext4_image *e, dgrp_t nr, uint8_t *ret)
 {
 	return group_decode(e, &(struct group){ .nr = nr, .bits = ret });
 }
+
+int ext4_is_used(struct ext4_image *e, struct ext4_used *m, uint64_t block, bool *ret)
+{
+	const struct ext2_super_block *sb = e->fs->super;
+	uint64_t rel = block - sb->s_first_data_block, bit;
+	dgrp_t nr = (dgrp_t)(rel / sb->s_blocks_per_group);
+	int err;
+
+	*ret = true;
+	if (block < sb->s_first_data_block || nr >= e->fs->group_desc_count)
+		return 0;
+	if (!m->bits && !(m->bits = malloc(e->fs->blocksize)))
+		return -ENOMEM;
+	if (!m->loaded || m->nr != nr) {
+		err = ext4_group_bits(e, nr, m->bits);
+		if (err && err != -EUCLEAN)
+			return err;
+		m->nr = nr;
+		m->loaded = true;
+		m->bad = err;
+	}
+	bit = rel % sb->s_blocks_per_group >> e->fs->cluster_ratio_bits;
+	*ret = m->bad || m->bits[bit / 8] & 1 << bit % 8;
+	return 0;
+}
+
+void ext4_used_clear(struct ext4_used *m)
+{
+	free(m->bits);
+	*m = (struct ext4_used){ 0 };
+}

@@ -56,8 +56,7 @@ struct scan {
 	struct names files, dirs;
 	uint8_t *wanted; /* a bit per inode: it is in one of the two lists */
 	size_t wanted_bytes;
-	char *pool;
-	size_t pool_bytes, pool_cap;
+	struct text_pool pool;
 	blk64_t *xattr; /* changed blocks of extended attributes, with duplicates */
 	size_t xattrs, xattr_cap;
 	int err;
@@ -382,41 +381,17 @@ static uint64_t claimed_bytes(const struct scan *s)
 	return sum;
 }
 
-/* The bitmap of one group at a time. */
-struct free_map {
-	dgrp_t nr;
-	bool loaded, bad;
-	uint8_t *bits;
-};
-
-static int is_free(struct scan *s, struct free_map *m, uint64_t block, bool *ret)
-{
-	uint64_t rel = block - s->fs->super->s_first_data_block, bit;
-	dgrp_t nr = (dgrp_t)(rel / s->fs->super->s_blocks_per_group);
-	int err;
-
-	if (!m->loaded || m->nr != nr) {
-		err = ext4_group_bits(s->e, nr, m->bits);
-		if (err && err != -EUCLEAN)
-			return err;
-		*m = (struct free_map){ nr, true, err, m->bits };
-	}
-	bit = rel % s->fs->super->s_blocks_per_group >> s->fs->cluster_ratio_bits;
-	*ret = !m->bad && !(m->bits[bit / 8] & 1 << bit % 8);
-	return 0;
-}
-
-static int claim_free_run(struct scan *s, struct free_map *m, uint64_t blk, uint64_t blks)
+static int claim_free_run(struct scan *s, struct ext4_used *m, uint64_t blk, uint64_t blks)
 {
 	ext2_filsys fs = s->fs;
 	uint64_t block = max_u64(blk_to_bytes(blk) / fs->blocksize, fs->super->s_first_data_block);
 	uint64_t end = (blk_to_bytes(blk + blks) + fs->blocksize - 1) / fs->blocksize;
-	bool is = false;
+	bool used = true;
 	int err = 0;
 
 	for (end = min_u64(end, ext2fs_blocks_count(fs->super)); block < end && !err; block++) {
-		err = is_free(s, m, block, &is);
-		if (!err && is)
+		err = ext4_is_used(s->e, m, block, &used);
+		if (!err && !used)
 			claim(s, &s->own[OWNER_FREE], block, 1);
 	}
 	return err;
@@ -426,9 +401,8 @@ static int claim_free(struct scan *s)
 {
 	const struct extents *x = s->q->all;
 	const struct tally *t = s->q->rewrites;
-	_cleanup_free_ uint8_t *bits = malloc(s->fs->blocksize);
-	struct free_map m = { .bits = bits };
-	int err = bits ? 0 : -ENOMEM;
+	struct ext4_used m = { 0 };
+	int err = 0;
 
 	if (claimed_bytes(s) >= blk_to_bytes(x->blks) && !(t && t->n))
 		return err;
@@ -440,24 +414,11 @@ static int claim_free(struct scan *s)
 		if (!extents_covered_bytes(x, start, start + COW_BLK_BYTES))
 			err = claim_free_run(s, &m, t->b[i].blk, 1);
 	}
+	ext4_used_clear(&m);
 	return err;
 }
 
 /* ---- names ---- */
-
-static int pool_add(struct scan *s, const char *text, size_t len, uint64_t *ret)
-{
-	char *p = array_grow(s->pool, &s->pool_cap, s->pool_bytes + len + 1, 1);
-
-	if (!p)
-		return -ENOMEM;
-	s->pool = p;
-	memcpy(p + s->pool_bytes, text, len);
-	p[s->pool_bytes + len] = '\0';
-	*ret = s->pool_bytes;
-	s->pool_bytes += len + 1;
-	return 0;
-}
 
 static int take_entry(struct scan *s, ext2_ino_t dir, const struct ext2_dir_entry *d, size_t len)
 {
@@ -472,7 +433,7 @@ static int take_entry(struct scan *s, ext2_ino_t dir, const struct ext2_dir_entr
 	if (!n || n->text != NO_NAME)
 		return 0; /* one of its names is enough */
 	n->parent = dir;
-	return pool_add(s, d->name, len, &n->text);
+	return text_pool_add(&s->pool, d->name, len, &n->text);
 }
 
 /* Is this not a valid name of one component? */
@@ -632,7 +593,7 @@ static size_t path_of(const struct scan *s, const struct name *n, char *end)
 
 	/* directories may form a circle */
 	while (len < PATH_MAX && n && n->text != NO_NAME) {
-		const char *text = s->pool + n->text;
+		const char *text = s->pool.text + n->text;
 		size_t text_bytes = strlen(text);
 
 		len += text_bytes + 1;
@@ -734,7 +695,7 @@ int owners_ext(struct owners *ret, const char *device, const struct owners_query
 	err = scan_all(&s);
 	ext4_close(s.e);
 	free(s.wanted);
-	free(s.pool);
+	free(s.pool.text);
 	free(s.files.n);
 	free(s.dirs.n);
 	free(s.xattr);
