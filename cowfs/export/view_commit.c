@@ -154,40 +154,63 @@ static struct layers *publish_spare(struct view *v)
 	return old;
 }
 
-int view_seal(struct view *v)
+/* A copy of the present stack with g as layer `at`, and room to make the next one. -ENOMEM. */
+static int stack_with(const struct view *v, struct generation *g, unsigned at,
+		      struct layers **ret_next, struct layers **ret_spare)
 {
-	_cleanup_free_ struct layers *next = NULL, *spare = NULL;
-	struct layers *now = view_layers(v);
-	struct generation *g;
-	int r;
+	const struct layers *now = view_layers(v);
+	struct layers *next = layers_alloc(now->n + 1), *spare = layers_alloc(now->n + 1);
 
-	if (v->sealed)
-		return -EBUSY;
-	next = layers_alloc(now->n + 1);
-	spare = layers_alloc(now->n + 1);
-	if (!next || !spare)
+	if (!next || !spare) {
+		free(next);
+		free(spare);
 		return -ENOMEM;
-	r = generation_new(&g, v->store, v->volume_blks);
-	if (r < 0)
-		return r;
+	}
 	next->base = now->base;
 	next->readahead = now->readahead;
 	next->epoch = now->epoch + 1;
 	next->index = now->index;
 	next->n = now->n + 1;
-	next->gen[LAYER_ACTIVE] = g;
-	memcpy(&next->gen[LAYER_SEALED], now->gen, now->n * sizeof(now->gen[0]));
+	memcpy(next->gen, now->gen, at * sizeof(now->gen[0]));
+	next->gen[at] = g;
+	memcpy(&next->gen[at + 1], &now->gen[at], (now->n - at) * sizeof(now->gen[0]));
+	*ret_next = next;
+	*ret_spare = spare;
+	return 0;
+}
 
-	pthread_rwlock_wrlock(&v->seal_lock);
-	atomic_store_explicit(&v->layers, steal_ptr(next), memory_order_release);
-	pthread_rwlock_unlock(&v->seal_lock);
+/* Publishes what stack_with made. Readers may still use the present stack. */
+static void publish_stack(struct view *v, struct layers *next, struct layers *spare)
+{
+	struct layers *now = view_layers(v);
 
-	/* no waiting here, because the file system is frozen: readers may still use the old
-	 * stack */
+	atomic_store_explicit(&v->layers, next, memory_order_release);
 	now->retired = v->retired;
 	v->retired = now;
 	free(v->spare);
-	v->spare = steal_ptr(spare);
+	v->spare = spare;
+}
+
+int view_seal(struct view *v)
+{
+	struct layers *next, *spare;
+	struct generation *g;
+	int r;
+
+	if (v->sealed)
+		return -EBUSY;
+	r = generation_new(&g, v->store, v->volume_blks);
+	if (r < 0)
+		return r;
+	r = stack_with(v, g, LAYER_ACTIVE, &next, &spare);
+	if (r < 0) {
+		generation_free(g);
+		return r;
+	}
+	/* no waiting here, because the file system is frozen */
+	pthread_rwlock_wrlock(&v->seal_lock);
+	publish_stack(v, next, spare);
+	pthread_rwlock_unlock(&v->seal_lock);
 	v->sealed = true;
 	return 0;
 }
@@ -401,27 +424,15 @@ int view_copy_layers(struct view *v, bool committed, unsigned room, struct layer
 
 int view_add_below(struct view *v, struct generation *g)
 {
-	_cleanup_free_ struct layers *next = NULL, *spare = NULL;
-	struct layers *now = view_layers(v);
+	struct layers *next, *spare;
+	int r;
 
 	if (v->sealed)
 		return -EBUSY;
-	next = layers_alloc(now->n + 1);
-	spare = layers_alloc(now->n + 1);
-	if (!next || !spare)
-		return -ENOMEM;
-	next->base = now->base;
-	next->readahead = now->readahead;
-	next->epoch = now->epoch + 1;
-	next->index = now->index;
-	next->n = now->n + 1;
-	memcpy(next->gen, now->gen, now->n * sizeof(now->gen[0]));
-	next->gen[now->n] = g;
-	atomic_store_explicit(&v->layers, steal_ptr(next), memory_order_release);
-	now->retired = v->retired;
-	v->retired = now;
-	free(v->spare);
-	v->spare = steal_ptr(spare);
+	r = stack_with(v, g, view_layers(v)->n, &next, &spare);
+	if (r < 0)
+		return r;
+	publish_stack(v, next, spare);
 	view_synchronize(v);
 	return 0;
 }
