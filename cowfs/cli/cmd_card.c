@@ -522,10 +522,8 @@ int cmd_card(const struct options *o)
 	if (exit != EXIT_OK)
 		return exit;
 	s.device = path;
-	s.json = json_object_new_object();
+	s.json = json_answer(true);
 	s.commands = json_object_new_array();
-	json_object_object_add(s.json, "ok", json_object_new_boolean(true));
-	add_u64(s.json, "schema", JSON_SCHEMA);
 	survey(&s);
 	json_object_object_add(s.json, "commands", s.commands);
 	if (has_option(o, OPT_JSON))

@@ -129,11 +129,9 @@ static int commit(struct job *j, struct json_object **ret)
 /* The mount alone changes the image: not worth a commit. */
 static struct json_object *nothing_committed(const struct job *j)
 {
-	struct json_object *answer = json_object_new_object(), *report = json_object_new_object();
+	struct json_object *answer = json_answer(true), *report = json_object_new_object();
 
 	json_object_object_add(report, "written_bytes", json_object_new_uint64(0));
-	json_object_object_add(answer, "ok", json_object_new_boolean(true));
-	json_object_object_add(answer, "schema", json_object_new_uint64(JSON_SCHEMA));
 	json_object_object_add(answer, "job", json_object_new_string("commit-files"));
 	json_object_object_add(answer, "generation", json_object_new_uint64(j->scratch.generation));
 	json_object_object_add(answer, "remark", json_object_new_string(""));

@@ -116,12 +116,10 @@ static void add_volume(void *ctx, const char *name)
 
 static void print_list_json(struct keys *k)
 {
-	struct json_object *o = json_object_new_object();
+	struct json_object *o = json_answer(true);
 
 	k->volumes = json_object_new_array();
 	conf_each_volume(k->c, add_volume, k);
-	json_object_object_add(o, "ok", json_object_new_boolean(true));
-	json_object_object_add(o, "schema", json_object_new_uint64(JSON_SCHEMA));
 	json_object_object_add(o, "volumes", k->volumes);
 	json_print(o);
 	json_object_put(o);

@@ -114,9 +114,7 @@ static int report(struct keep *k)
 			       plural(kept), with_commas(k->generation));
 		return problems ? EXIT_FAILED : EXIT_OK;
 	}
-	answer = json_object_new_object();
-	json_object_object_add(answer, "ok", json_object_new_boolean(!problems));
-	json_object_object_add(answer, "schema", json_object_new_uint64(JSON_SCHEMA));
+	answer = json_answer(!problems);
 	json_object_object_add(answer, "name", json_object_new_string(k->name));
 	if (problems) {
 		json_object_object_add(answer, "error", json_object_new_string(k->state.error));

@@ -207,9 +207,7 @@ static int print_result(struct job *j, const struct copy_report *r)
 		       (unsigned long long)r->updated);
 		return EXIT_OK;
 	}
-	answer = json_object_new_object();
-	json_object_object_add(answer, "ok", json_object_new_boolean(true));
-	json_object_object_add(answer, "schema", json_object_new_uint64(JSON_SCHEMA));
+	answer = json_answer(true);
 	json_object_object_add(answer, "name", json_object_new_string(j->client.name));
 	json_object_object_add(answer, "generation", json_object_new_uint64(j->view.generation));
 	json_object_object_add(answer, "dry_run",

@@ -8,6 +8,7 @@
 #include "base/clean.h"
 #include "base/numbers.h"
 #include "wire/jsonw.h"
+#include "wire/proto.h"
 
 uint64_t json_u64(struct json_object *o, const char *key)
 {
@@ -91,4 +92,13 @@ const char *json_life(struct json_object *o, const char *key, char buf[24])
 	struct json_object *s = json_object_object_get(o, key);
 
 	return format_life(s ? json_object_get_double(s) : INFINITY, buf);
+}
+
+struct json_object *json_answer(bool ok)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_object_object_add(o, "ok", json_object_new_boolean(ok));
+	json_object_object_add(o, "schema", json_object_new_uint64(JSON_SCHEMA));
+	return o;
 }

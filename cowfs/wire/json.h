@@ -20,6 +20,8 @@ const char *json_raw(struct json_object *o, const char *key);
 const char *json_text(struct json_object *o, const char *key);
 /* Seconds as format_life shows them; "more than 20 years" also for null. */
 const char *json_life(struct json_object *o, const char *key, char buf[24]);
+/* Opens an answer as answer_ok does: {"ok":...,"schema":...}. The caller puts it. */
+struct json_object *json_answer(bool ok);
 /* Prints a line of JSON on stdout, with invisible characters escaped. */
 void json_print(struct json_object *o);
 
