@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "files/node.h"
 
+#include "base/io.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/xattr.h>
-
-#include <linux/openat2.h>
 
 #define CHUNK (64 * KIB)
 #define ATTRIBUTES                                                                                 \
@@ -18,14 +17,7 @@
 
 int node_open(int root_fd, const char *path, int flags)
 {
-	struct open_how how = { .flags = (uint64_t)(flags | O_NOFOLLOW | O_CLOEXEC),
-				.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS |
-					   RESOLVE_BENEATH | RESOLVE_NO_XDEV };
-	int fd;
-
-	/* O_PATH with O_NOFOLLOW opens a symbolic link itself, also with RESOLVE_NO_SYMLINKS */
-	fd = (int)syscall(SYS_openat2, root_fd, *path ? path : ".", &how, sizeof(how));
-	return fd < 0 ? -errno : fd;
+	return io_open_below(root_fd, *path ? path : ".", flags | O_NOFOLLOW);
 }
 
 int node_load(int root_fd, const char *path, struct node *ret)
