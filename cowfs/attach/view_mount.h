@@ -30,14 +30,14 @@ struct view_mount {
 };
 
 /*
- * Asks the daemon of c for a view and mounts it (ro unless VIEW_SCRATCH, nodev, nosuid). dir: an existing directory
- * where it is mounted, and where it stays until umount(8); NULL: it is attached to no tree, and
- * ends with the last descriptor of it, at the latest when this process ends.
+ * Asks the daemon of c for a view and mounts it (ro unless VIEW_SCRATCH, nodev, nosuid). dir: an
+ * existing directory where it is mounted, and where it stays until umount(8); NULL: it is attached
+ * to no tree, and ends with the last descriptor of it, at the latest when this process ends.
  *
  * Blocks: for a job of the volume under way, for the freeze (VIEW_NOW), at most a minute for the
  * mount itself. 0, or -errno with *err: -EMFILE the volume has 8 views, -EBUSY another scratch
- * image exists, -EOPNOTSUPP the file system cannot be mounted twice, and those of the daemon, of mount(2) and of a lost connection. On error
- * nothing stays.
+ * image exists, -EOPNOTSUPP the file system cannot be mounted twice, and those of the daemon, of
+ * mount(2) and of a lost connection. On error nothing stays.
  */
 int view_mount_open(struct client *c, enum view_kind kind, const char *dir, struct view_mount *ret,
 		    struct failure *err) MUST_CHECK;

@@ -100,8 +100,9 @@ int view_check_sealed(const struct view *v) MUST_CHECK;
 void view_release(struct view *v, struct log_index *index);
 /* The commit failed, or there is none: the sealed generation becomes the failed layer. An older
  * failed layer is merged with it, block by block, in bounded extra memory, unless one of the two is
- * in a copy of the stack. Writes to the active generation and reads continue meanwhile. -ENOSPC, -ENOMEM: nothing is lost. The layers only stay separate (there
- * may be many) until the next view_fail or view_release. -EINVAL: not sealed. */
+ * in a copy of the stack. Writes to the active generation and reads continue meanwhile. -ENOSPC,
+ * -ENOMEM: nothing is lost, the layers only stay separate (there may be many) until the next
+ * view_fail or view_release. -EINVAL: not sealed. */
 int view_fail(struct view *v) MUST_CHECK;
 /* A copy of the stack with references of its own, and room for `room` more generations: the content
  * of the card, or that and everything below the active generation. A generation that is in such a

@@ -20,8 +20,9 @@ struct diff_progress {
 struct ext_live;
 
 /*
- * live: the mounted file system, or NULL (ext_live.h). changed: every unit of 4 KiB in which both states may differ, ascending, except units that no file
- * uses in the new state. Adds to *ret, unsorted; on failure ret is to be cleared as well.
+ * live: the mounted file system, or NULL (ext_live.h). changed: every unit of 4 KiB in which both
+ * states may differ, ascending, except units that no file uses in the new state. Adds to *ret,
+ * unsorted; on failure ret is to be cleared as well.
  * -EOPNOTSUPP: not ext2/3/4, features that libext2fs does not know, a journal to replay, or both
  * states are not of one layout. -EUCLEAN: damaged; -ENOMEM, or a reader's error.
  */

@@ -645,8 +645,8 @@ static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 /* Opens the map of free blocks of the newest commit, so that gaps may be written over. Without the
  * map the checkpoint is only slower. Not used after a commit of single files: the live file system
- * may read blocks from the card that are free there. Not used if the file system was not frozen: a gap may then
- * hold data of its next transaction, which the live file system will read. */
+ * may read blocks from the card that are free there. Not used if the file system was not frozen: a
+ * gap may then hold data of its next transaction, which the live file system will read. */
 static bool open_free(struct images *im, bool sealed)
 {
 	struct blk_reader r = { .read = sealed ? img_read_sealed : img_read_committed,
