@@ -49,19 +49,24 @@ static void print_outlook(struct json_object *w)
 {
 	struct json_object *p = json_object_object_get(w, "projection"),
 			   *s = json_object_object_get(p, "scenarios");
-	struct json_object *whole = json_object_object_get(s, "whole_card"), *hot, *without;
+	struct json_object *whole = json_object_object_get(s, "whole_card"),
+			   *hot = json_object_object_get(s, "hottest_erase_block"), *sooner;
 
 	if (!json_true(p, "enough_data")) {
 		say("Projected life: %s.", json_text(p, "why_not"));
 		return;
 	}
-	hot = json_object_object_get(s, "hottest_erase_block");
-	without = json_object_object_get(s, "without_cowfs");
+	sooner = json_object_object_get(json_object_object_get(p, "factors"),
+					"sooner_without_cowfs");
 	say("At the rate of the last %s days its flash lasts %s to %s if the card levels wear, "
-	    "and at least %s if it does not. Without cowfs (a model): %s to %s.",
+	    "and at least %s if it does not.",
 	    with_commas(json_u64(p, "observed_days")), LIFE(whole, "seconds_low"),
-	    LIFE(whole, "seconds_high"), LIFE(hot, "seconds_low"), LIFE(without, "seconds_low"),
-	    LIFE(without, "seconds_high"));
+	    LIFE(whole, "seconds_high"), LIFE(hot, "seconds_low"));
+	if (json_number(sooner, "high") >= 1.05)
+		say("Without cowfs it would be worn out %.1f times sooner by the bytes and erase "
+		    "blocks counted, up to %.0f times on a card that erases a block for each "
+		    "write.",
+		    json_number(sooner, "low"), json_number(sooner, "high"));
 	say("This is about wear only, not about a controller that fails or a card that does not "
 	    "survive a power cut.");
 }

@@ -553,7 +553,7 @@ static void put_factors(FILE *f, struct json_object *factors)
 		       { "capacity_bytes", "Capacity", BYTES },
 		       { "life_left", "Life left", PERCENT },
 		       { "daily_bytes_without_cowfs", "Written a day by programs", BYTES },
-		       { "amplification_without_cowfs", "Amplification without cowfs", RATIO } };
+		       { "sooner_without_cowfs", "Times sooner worn out without cowfs", RATIO } };
 
 	fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"What the "
 	      "projection is based on\"><table id=\"factors\"><caption>What it is based "
@@ -588,7 +588,9 @@ static void put_factors(FILE *f, struct json_object *factors)
 static void put_projection(FILE *f, struct json_object *w)
 {
 	struct json_object *p = json_object_object_get(w, "projection"),
-			   *s = json_object_object_get(p, "scenarios");
+			   *s = json_object_object_get(p, "scenarios"),
+			   *factors = json_object_object_get(p, "factors"),
+			   *sooner = json_object_object_get(factors, "sooner_without_cowfs");
 
 	if (!json_true(p, "enough_data")) {
 		fputs("<p><strong>Cannot be projected yet</strong>: ", f);
@@ -601,12 +603,16 @@ static void put_projection(FILE *f, struct json_object *w)
 		fputs(" days. No projection goes beyond 20 years.</p>\n<ul class=\"bands\">\n", f);
 		put_band(f, s, "whole_card", "With cowfs, if the card levels wear");
 		put_band(f, s, "hottest_erase_block", "With cowfs, if it does not");
-		put_band(f, s, "without_cowfs", "Without cowfs");
 		fputs("<li class=\"scale\" aria-hidden=\"true\"><span style=\"left:20%\">1 month</span><span style=\"left:45%\">1 year"
 		      "</span><span style=\"left:70%\">5 years</span><span style=\"left:92%\">20</span></li>\n</ul>\n",
 		      f);
+		if (json_number(sooner, "high") >= 1.05)
+			fprintf(f,
+				"<p>Without cowfs it would be worn out <strong>%.1f times sooner</strong> by the bytes and "
+				"erase blocks counted, up to %.0f times on a card that erases a block for each write.</p>\n",
+				json_number(sooner, "low"), json_number(sooner, "high"));
 	}
-	put_factors(f, json_object_object_get(p, "factors"));
+	put_factors(f, factors);
 	fputs("<p class=\"small\"><b class=\"basis\">measured</b> counted, or reported by the "
 	      "card. <b class=\"basis\">bounded</b> certainly within these limits. <b "
 	      "class=\"basis\">assumed</b> nominal figures of such flash. <b "

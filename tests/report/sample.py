@@ -91,7 +91,7 @@ daily = interval(all_days[(len(all_days) - 1) // 2], all_days[(9 * len(all_days)
                  "median and 90th percentile of the days observed")
 daily_abs = interval(780 * MIB, 1300 * MIB, "measured", "the same for what programs wrote")
 amp = interval(1, round(max(1, EB * total_visits / max(1, written)), 4), "bounded", "from no copying to one erase block copied per visit")
-each = interval(1, 420.5, "model", "from one visit per write of the file system to no copying")
+sooner = interval(4.2, 137.5, "model", "from the bytes alone to one erase for each write and visit")
 cycles = interval(500, 5000, "assumed", "unknown")
 capacity = interval(health["disk_bytes"], health["disk_bytes"], "measured", "the whole disk")
 factors = {"erase_cycles": cycles, "capacity_bytes": capacity, "life_left": left, "device_amplification": amp}
@@ -106,12 +106,11 @@ def life(day, by, basis, source):
 
 scenarios = None
 if enough:
-    factors |= {"daily_bytes": daily, "daily_bytes_without_cowfs": daily_abs, "amplification_without_cowfs": each}
+    factors |= {"daily_bytes": daily, "daily_bytes_without_cowfs": daily_abs, "sooner_without_cowfs": sooner}
     rate = (max(visits) or 1) / (opt["days"] * 86400)
     scenarios = {"whole_card": life(daily, amp, "bounded", "the wear is spread over the whole card"),
                  "hottest_erase_block": {"basis": "bounded", "source": "no wear levelling: the most visited erase block, erased at each visit",
-                                         "seconds_low": 500 * left["low"] / rate, "seconds_high": 5000 * left["high"] / rate},
-                 "without_cowfs": life(daily_abs, each, "model", "without cowfs: all writes of programs go straight to the card")}
+                                         "seconds_low": 500 * left["low"] / rate, "seconds_high": 5000 * left["high"] / rate}}
 
 causes = {"manual": 31, "timer": 1201, "pressure": 9, "shutdown": 28, "detach": 3, "recover": 2}
 json.dump({

@@ -219,6 +219,10 @@ static struct json_object *wear_of(unsigned days, double (*per_day)(unsigned i),
 		json_object_object_add(d, "unix_day", json_object_new_uint64(TODAY - days + 1 + i));
 		json_object_object_add(d, "written_bytes", json_object_new_double(bytes));
 		json_object_object_add(d, "absorbed_bytes", json_object_new_double(4 * bytes));
+		json_object_object_add(d, "absorbed_writes",
+				       json_object_new_double(4 * bytes / 65536));
+		json_object_object_add(d, "erase_block_visits",
+				       json_object_new_double(bytes / GIB * 1024));
 		json_object_array_add(a, d);
 	}
 	json_object_object_add(t, "written_bytes", json_object_new_double(written));
@@ -286,10 +290,10 @@ static void test_whole_card(void **state)
 	assert_string_equal(text(p, "factors.device_amplification.basis"), "bounded");
 	assert_string_equal(text(p, "factors.life_left.basis"), "assumed");
 	assert_string_equal(text(w, "ratios.device_amplification.basis"), "bounded");
-	/* four times as much without cowfs, each 64 KiB a visit of 4 MiB */
-	near(num(p, "scenarios.without_cowfs.seconds_high"), 5000 * days / 4 * DAY);
-	near(num(p, "scenarios.without_cowfs.seconds_low"), 500 * days / 4 / 64 * DAY);
-	assert_string_equal(text(p, "scenarios.without_cowfs.basis"), "model");
+	/* 4 GiB instead of 1; 65,536 writes of 64 KiB instead of 1024 visits */
+	near(num(p, "factors.sooner_without_cowfs.low"), 4);
+	near(num(p, "factors.sooner_without_cowfs.high"), 64);
+	assert_string_equal(text(p, "factors.sooner_without_cowfs.basis"), "model");
 	/* 1000 visits in 30 days at least, 30.5 at most */
 	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 30.0 * DAY / 1000);
 	near(num(p, "scenarios.hottest_erase_block.seconds_high"), 5000 * 30.5 * DAY / 1000);
