@@ -46,7 +46,7 @@ cowfs_broken() {
 	*)
 		COWFS_STATE=failed
 		COWFS_OPTIONS=ro
-		blockdev --setro "$1" || :
+		/usr/lib/cowfs/set-readonly "$1" || :
 		;;
 	esac
 	cowfs_say "NOT PROTECTED, $COWFS_STATE: $2"

@@ -65,7 +65,13 @@ enum cmd_option {
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
 
-int cmd_card(const struct options *o);
+/*
+ * What cowctl-boot lacks, the cowctl of an initramfs: its link takes no object for such a function, and its address
+ * is NULL there. cowctl is linked with all objects of this folder.
+ */
+#define NOT_IN_INITRAMFS __attribute__((weak))
+
+int cmd_card(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_format(const struct options *o);
 int cmd_attach(const struct options *o);
 int cmd_detach(const struct options *o);
@@ -77,21 +83,21 @@ int cmd_release(const struct options *o);
 int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
 int cmd_grow(const struct options *o);
-int cmd_keep(const struct options *o);
+int cmd_keep(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_config(const struct options *o);
 int cmd_boot(const struct options *o);
 int cmd_shutdown(const struct options *o);
-int cmd_events(const struct options *o);
-int cmd_top(const struct options *o);
-int cmd_diff(const struct options *o);
-int cmd_view(const struct options *o);
-int cmd_wear(const struct options *o);
-int cmd_report(const struct options *o);
-int cmd_metrics(const struct options *o);
-int cmd_revert(const struct options *o);
-int cmd_setup(const struct options *o);
-int cmd_enable(const struct options *o);
-int cmd_disable(const struct options *o);
+int cmd_events(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_top(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_diff(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_view(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_wear(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_report(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_metrics(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_revert(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_setup(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_enable(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_disable(const struct options *o) NOT_IN_INITRAMFS;
 
 static inline bool has_option(const struct options *o, enum cmd_option id)
 {
@@ -149,7 +155,7 @@ struct places;
  * or the return value of cmd_fail.
  */
 int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
-		 char name[RUNDIR_NAME_BYTES]) MUST_CHECK;
+		 char name[RUNDIR_NAME_BYTES]) NOT_IN_INITRAMFS MUST_CHECK;
 
 /* ---- print.c: answers of a daemon for people ---- */
 

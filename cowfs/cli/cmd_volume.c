@@ -340,8 +340,13 @@ static int commit_paths(const struct options *o, const struct places *p)
 {
 	struct json_object *answer;
 	struct client c;
-	int exit = commit_files(o, p, &answer, c.name);
+	int exit;
 
+	if (!commit_files)
+		return cmd_fail(
+			o, EXIT_USAGE, -EINVAL,
+			"commit PATH: not in an initramfs, only in the cowctl of the system");
+	exit = commit_files(o, p, &answer, c.name);
 	if (exit != EXIT_OK)
 		return exit;
 	if (has_option(o, OPT_JSON))

@@ -187,7 +187,7 @@ static int cmd_version(const struct options *o);
 static const struct command {
 	const char *name, *operand; /* NULL: none; "[N]" is optional, "..." any number */
 	const char *summary, *more;
-	int (*run)(const struct options *o);
+	int (*run)(const struct options *o); /* NULL: not in this program */
 	const struct option_spec *options;
 } commands[] = {
 	{ "card", "DEVICE", "show what a device is, and the commands that protect it",
@@ -261,7 +261,7 @@ static const struct command {
 static const struct command *find(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-		if (!strcmp(commands[i].name, name))
+		if (commands[i].run && !strcmp(commands[i].name, name))
 			return &commands[i];
 	return NULL;
 }
@@ -272,9 +272,12 @@ static void usage(FILE *f)
 	      "Controls volumes that cowfs protects from writes.\n\n",
 	      f);
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-		int n = fprintf(f, "  %s %s", commands[i].name,
-				commands[i].operand ? commands[i].operand : "");
+		int n;
 
+		if (!commands[i].run)
+			continue;
+		n = fprintf(f, "  %s %s", commands[i].name,
+			    commands[i].operand ? commands[i].operand : "");
 		fprintf(f, "%*s%s\n", n < 22 ? 22 - n : 1, "", commands[i].summary);
 	}
 	fputs("\nN is the name of a volume, its device, loop device or mount point; it may be "
@@ -338,6 +341,10 @@ static int unknown_command(const struct options *o, const char *name)
 {
 	const struct command *c = find_similar(name);
 
+	if (c && !c->run)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"%s: not in an initramfs, only in the cowctl of the system",
+				c->name);
 	if (c)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s: did you mean %s?",
 				name, c->name);
@@ -361,6 +368,8 @@ static void help_json(const struct command *c)
 		jsonw_end(&w);
 	}
 	for (size_t i = 0; !c && i < ARRAY_SIZE(commands); i++) {
+		if (!commands[i].run)
+			continue;
 		jsonw_object(&w, NULL);
 		jsonw_str(&w, "name", commands[i].name);
 		jsonw_str(&w, "operand", commands[i].operand ? commands[i].operand : "");

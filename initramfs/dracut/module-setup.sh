@@ -6,7 +6,7 @@
 
 # called by dracut
 check() {
-	require_binaries /usr/sbin/cowfs /usr/sbin/cowctl || return 1
+	require_binaries /usr/sbin/cowfs /usr/sbin/cowctl /usr/lib/cowfs/cowctl-boot /usr/lib/cowfs/set-readonly || return 1
 	return 0
 }
 
@@ -22,8 +22,9 @@ installkernel() {
 
 # called by dracut
 install() {
-	inst_multiple /usr/sbin/cowfs /usr/sbin/cowctl grep sed cat mkdir
-	inst_multiple -o blockdev
+	inst_multiple /usr/sbin/cowfs /usr/lib/cowfs/set-readonly grep sed cat mkdir
+	# the commands of boot and rescue alone
+	inst_binary /usr/lib/cowfs/cowctl-boot /usr/sbin/cowctl
 	inst_simple /usr/lib/cowfs/cowfs.sh
 	if [[ -e /etc/cowfs/cowfs.conf ]]; then
 		/usr/sbin/cowctl config >/dev/null || return 1

@@ -6,6 +6,8 @@
 
 load lib
 
+top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
+
 setup() {
 	cow_setup || return
 	export COWFS_DEVDIR=$T/dev
@@ -18,7 +20,7 @@ setup() {
 boots() {
 	local code=$1 mount=$2
 	shift 2
-	run --separate-stderr cow boot --device "$CARD" --conf "$CONF" --cmdline "ro quiet ${1-}"
+	run --separate-stderr timeout -k 5 "$COW_LIMIT" "$COWFS_BUILD/cowctl-boot" boot --device "$CARD" --conf "$CONF" --cmdline "ro quiet ${1-}"
 	echo "exit $status, stdout: $output, stderr: $stderr"
 	[ "$status" = "$code" ] || return 1
 	if [ "$mount" = loop ]; then
@@ -28,6 +30,51 @@ boots() {
 	else
 		[ "$output" = "$CARD" ]
 	fi
+}
+
+@test "the cowctl of an initramfs: what it has, and what only that of the system has" {
+	cow help --json | jq -r '.commands[].name' | sort >"$T/all"
+	"$COWFS_BUILD/cowctl-boot" help --json | jq -r '.commands[].name' | sort >"$T/boot"
+	[ "$(comm -23 "$T/all" "$T/boot" | xargs)" = "card diff disable enable events keep metrics report revert setup top view wear" ]
+	[ "$(xargs <"$T/boot")" = "attach boot check commit config detach discard format grow help hold recover release shutdown status version" ]
+	run ! grep -wE 'top|view' <("$COWFS_BUILD/cowctl-boot" --help)
+	run -2 "$COWFS_BUILD/cowctl-boot" top
+	[ "$output" = "cowctl: top: not in an initramfs, only in the cowctl of the system" ]
+	run -2 "$COWFS_BUILD/cowctl-boot" help diff
+	[[ $output == *"diff: not in an initramfs"* ]]
+	run -2 "$COWFS_BUILD/cowctl-boot" view --json
+	[ "$(jq -r .ok <<<"$output")" = false ]
+	run -2 "$COWFS_BUILD/cowctl-boot" statu
+	[[ $output == *"did you mean status?"* ]]
+	formatted
+	attach
+	mount_volume
+	touch "$MNT/file"
+	run -2 "$COWFS_BUILD/cowctl-boot" commit "$MNT/file"
+	[ "$output" = "cowctl: commit PATH: not in an initramfs, only in the cowctl of the system" ]
+	"$COWFS_BUILD/cowctl-boot" commit vol
+	umount_volume
+	detach
+}
+
+@test "a cowctl that cannot be run: the kernel refuses writes" {
+	local sh
+	card_make ext4 60 60
+	sed "s|/usr/lib/cowfs/|$COWFS_BUILD/|; s|^COWFS_CTL=.*|COWFS_CTL=$T/none|; s|^COWFS_CONF=.*|COWFS_CONF=$CONF|
+		s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$(top)/initramfs/cowfs.sh" >"$T/cowfs.sh"
+	for sh in dash "busybox sh"; do
+		blockdev --setrw "$CARD"
+		# shellcheck disable=SC2016,SC2086 # for that shell
+		run -0 --separate-stderr $sh -c 'modprobe() { :; }; . "$1"; cowfs_start "$2"; echo "$COWFS_STATE $COWFS_MOUNT $COWFS_OPTIONS"' sh \
+			"$T/cowfs.sh" "$CARD"
+		echo "$stderr"
+		[ "$output" = "failed $CARD ro" ]
+		readonly_card
+	done
+	blockdev --setrw "$CARD"
+	run -1 "$COWFS_BUILD/set-readonly" "$T/none"
+	[ "$output" = "set-readonly: $T/none: No such file or directory" ]
+	run -2 "$COWFS_BUILD/set-readonly"
 }
 
 state() { cat "$COWFS_RUNDIR/root.state"; }

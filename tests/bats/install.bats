@@ -14,7 +14,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		usr/local/share/man/man8/{cowctl,cowfs,mount.cowfs,umount.cowfs}.8 usr/local/share/man/man5/cowfs.conf.5
 		usr/local/bin/cowfs-cardsim usr/local/share/man/man1/cowfs-cardsim.1
 		usr/local/share/doc/cowfs/cowfs.conf.example usr/local/share/bash-completion/completions/cow{ctl,fs-cardsim}
-		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/cowfs.sh
+		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cowfs.sh,cowctl-boot,set-readonly}
 		etc/initramfs-tools/{hooks,scripts/local-premount}/cowfs
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.sh,cowfs-pre-mount.sh}
 		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs}
@@ -51,11 +51,11 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 	local f
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" B="$COWFS_BUILD"
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/whole" STRIP= B="$COWFS_BUILD"
-	for f in cowfs cowctl mount.cowfs umount.cowfs; do
-		run ! symbols "$T/dest/usr/sbin/$f"
-		symbols "$T/whole/usr/sbin/$f"
+	for f in sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs} lib/cowfs/{cowctl-boot,set-readonly}; do
+		run ! symbols "$T/dest/usr/$f"
+		symbols "$T/whole/usr/$f"
 		# what was built keeps its own
-		symbols "$COWFS_BUILD/$f"
+		symbols "$COWFS_BUILD/${f##*/}"
 	done
 }
 

@@ -24,7 +24,7 @@ has() { # PATH...
 
 @test "make install: PARTS" {
 	part ''
-	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/cowfs.sh /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
+	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/{cowctl-boot,cowfs.sh,set-readonly} /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
 	part mkinitcpio
 	has /usr/lib/initcpio/{install,hooks,post}/cowfs /etc/mkinitcpio.conf.d/cowfs.conf /usr/lib/cowfs/cowfs-root.{sh,service} \
 		/usr/lib/cowfs/{setup,check-initramfs}
@@ -54,7 +54,10 @@ mkinitcpio_build() {
 	}
 	add_binary() {
 		local path
-		path=$(PATH=$PATH:/usr/sbin:/sbin command -v "$1") || return
+		case $1 in
+		/usr/lib/cowfs/*) path=$T/dest$1 ;;
+		*) path=$(PATH=$PATH:/usr/sbin:/sbin command -v "$1") || return ;;
+		esac
 		install -D "$path" "$BUILDROOT${2:-$1}"
 	}
 	add_symlink() { mkdir -p "$BUILDROOT${1%/*}" && ln -s "$2" "$BUILDROOT$1"; }
@@ -72,7 +75,8 @@ mkinitcpio_build() {
 	printf '[root]\nenabled = yes\n' >"$T/cowfs.conf"
 	mkinitcpio_build base udev cowfs
 	[ "$(cat "$T/image/modules")" = $'fuse\nloop\nrunscript' ]
-	[ -x "$T/image$COWFS_BUILD/cowfs" ] && [ -x "$T/image$COWFS_BUILD/cowctl" ] && [ -e "$T/image/usr/lib/cowfs/cowfs.sh" ]
+	[ -x "$T/image$COWFS_BUILD/cowfs" ] && [ -x "$T/image/usr/lib/cowfs/set-readonly" ] &&
+		cmp "$T/image$COWFS_BUILD/cowctl" "$T/dest/usr/lib/cowfs/cowctl-boot" && [ -e "$T/image/usr/lib/cowfs/cowfs.sh" ]
 	[ -e "$T/image$T/cowfs.conf" ] && [ ! -e "$T/image/usr/bin/e2fsck" ]
 	printf '[root]\nprepare = shrink\n' >"$T/cowfs.conf"
 	mkinitcpio_build base systemd cowfs
@@ -171,6 +175,9 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	zcat "$T/native" | cpio -t --quiet | sort >"$T/native.list"
 	zcat "$T/cross" | cpio -t --quiet | sort >"$T/cross.list"
 	grep -q libfuse3 "$T/cross.list"
+	grep -qx usr/lib/cowfs/set-readonly "$T/cross.list"
+	zcat "$T/cross" | (cd "$T" && cpio -id --quiet usr/sbin/cowctl)
+	cmp "$T/usr/sbin/cowctl" "$tree/usr/lib/cowfs/cowctl-boot"
 	# nothing is missing; the loader may have a second name
 	[ -z "$(comm -23 "$T/native.list" "$T/cross.list")" ]
 }
