@@ -232,9 +232,6 @@ $(B)/set-readonly: $(B)/obj/cowfs/attach/set_readonly.o
 $(B)/set-readonly: ALL_LIBS :=
 $(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/attach/%.o
 $(CARDSIM): $(B)/obj/cowfs/sim/cardsim.o
-# libfuse ends its threads with pthread_cancel, for which glibc loads libgcc_s when it is called: too late for a
-# process whose root has been switched, and nothing that copies programs into an initramfs would know of it
-$(PROGS): LIBS := $(if $(STATIC),,-Wl$(comma)--no-as-needed -lgcc_s)
 
 $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 	@mkdir -p $(@D)

@@ -59,6 +59,16 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 	done
 }
 
+# glibc loads libgcc_s from the root for these, and the daemon of a root has none
+@test "programs of an initramfs: nothing is loaded later" {
+	local f
+	for f in cowfs cowctl-boot set-readonly; do
+		readelf --dyn-syms -W "$COWFS_BUILD/$f" >"$T/symbols"
+		grep -q ' UND open' "$T/symbols"
+		run ! grep -E 'UND (pthread_(cancel|exit)|backtrace|_Unwind|dlopen|fuse_(session_)?loop)' "$T/symbols"
+	done
+}
+
 @test "the unit: systemd-analyze verify" {
 	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
 	sed "s|/usr/sbin/|$COWFS_BUILD/|" "$(top)/systemd/cowfs@.service" >"$T/cowfs@.service"
