@@ -75,7 +75,7 @@ ALL_LDFLAGS = -Wl,--gc-sections $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--cov
 # ARMv6 has no atomic operations of 64 bits
 ALL_LIBS   = $(PKG_LIBS) -laio -pthread -Wl,--push-state,--as-needed -latomic -Wl,--pop-state
 
-PROG_SRC := cowfs/daemon/cowfs.c cowfs/cli/cowctl.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/attach/set_readonly.c cowfs/sim/cardsim.c
+PROG_SRC := cowfs/daemon/cowfs.c cowfs/cli/cowctl.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/attach/set_readonly.c cowfs/sim/cardsim.c cowfs/measure/measure_main.c
 LIB_SRC  := $(filter-out $(PROG_SRC),$(sort $(wildcard cowfs/*/*.c))) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/obj/%.o)
 OBJECTS  := $(LIB_OBJ) $(PROG_SRC:%.c=$(B)/obj/%.o)
@@ -85,8 +85,10 @@ HELPERS  := $(B)/mount.cowfs $(B)/umount.cowfs
 BOOT     := $(B)/cowctl-boot $(B)/set-readonly
 # a tool for tests and measurements, of no use to a machine that cowfs protects
 CARDSIM  := $(B)/cowfs-cardsim
+# what cowctl runs for measure and bench, so that no initramfs carries it
+MEASURE  := $(B)/cowfs-measure
 # each program says below what it is made of beside the library, and in LIBS what it is linked with beside ALL_LIBS
-LINKED   := $(PROGS) $(HELPERS) $(BOOT) $(CARDSIM)
+LINKED   := $(PROGS) $(HELPERS) $(BOOT) $(CARDSIM) $(MEASURE)
 
 # What is installed beside programs, manuals and completion; other systems name others: docs/PACKAGING.md
 PARTS ?= cardsim initramfs-tools dracut busybox systemd debian
@@ -232,6 +234,8 @@ $(B)/set-readonly: $(B)/obj/cowfs/attach/set_readonly.o
 $(B)/set-readonly: ALL_LIBS :=
 $(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/attach/%.o
 $(CARDSIM): $(B)/obj/cowfs/sim/cardsim.o
+$(MEASURE): $(B)/obj/cowfs/measure/measure_main.o
+$(MEASURE): LIBS := -lm
 
 $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 	@mkdir -p $(@D)
@@ -240,7 +244,7 @@ $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 
 # ---- install ----
 
-programs: $(PROGS) $(HELPERS) $(BOOT) $(if $(SIM),$(CARDSIM))
+programs: $(PROGS) $(HELPERS) $(BOOT) $(MEASURE) $(if $(SIM),$(CARDSIM))
 
 FOLDERS = $(sort $(sbindir) $(if $(SIM),$(bindir)) $(mountdir) $(patsubst %,$(mandir)/man%,1 5 7 8) $(docdir) $(libdir) \
 	$(if $(UNITS),$(unitdir)) $(bashdir) /etc/cowfs $(foreach f,$(SHIP),$(patsubst %/,%,$(dir $(word 2,$(subst :, ,$f))))))
@@ -251,7 +255,7 @@ install: programs
 	install -d $(addprefix $(DESTDIR),$(FOLDERS)) && { [ -z "$$new" ] || echo "$$new" >>$(libdir)/folders; }
 	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
 	$(if $(SIM),install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(CARDSIM) $(DESTDIR)$(bindir)/)
-	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(BOOT) $(DESTDIR)$(libdir)/
+	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(BOOT) $(MEASURE) $(DESTDIR)$(libdir)/
 	for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
 		ln -sf $(sbindir)/$$h $(DESTDIR)$(mountdir)/$$h || exit 1; done
 	for m in $(MAN); do install -m 644 $$m $(DESTDIR)$(mandir)/man$${m##*.}/ || exit 1; done
@@ -266,7 +270,7 @@ install: programs
 
 uninstall:
 	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(HELPERS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(CARDSIM:$(B)/%=$(DESTDIR)$(bindir)/%) \
-		$(HELPERS:$(B)/%=$(DESTDIR)$(mountdir)/%) $(BOOT:$(B)/%=$(DESTDIR)$(libdir)/%) \
+		$(HELPERS:$(B)/%=$(DESTDIR)$(mountdir)/%) $(patsubst $(B)/%,$(DESTDIR)$(libdir)/%,$(BOOT) $(MEASURE)) \
 		$(foreach m,$(MAN),$(DESTDIR)$(mandir)/man$(lastword $(subst ., ,$(m)))/$(notdir $(m))) \
 		$(DESTDIR)$(mandir)/man8/umount.cowfs.8 $(DESTDIR)$(docdir)/cowfs.conf.example $(DESTDIR)$(bashdir)/cowctl $(DESTDIR)$(bashdir)/cowfs-cardsim \
 		$(UNITS:systemd/%=$(DESTDIR)$(unitdir)/%) \

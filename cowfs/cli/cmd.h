@@ -3,6 +3,8 @@
 #ifndef COWFS_CLI_CMD_H
 #define COWFS_CLI_CMD_H
 
+#include <limits.h>
+
 #include <json-c/json.h>
 
 #include "base/numbers.h"
@@ -124,6 +126,14 @@ void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64
  */
 int cmd_write_file(const struct options *o, const char *path, const char *text,
 		   size_t len) MUST_CHECK;
+
+/* ---- cmd_tools.c: commands that are programs of their own, in ../lib/cowfs ---- */
+
+/* The path of a file there: COWFS_LIBDIR of the environment in tests. -ENAMETOOLONG, errors of
+ * reading /proc. */
+int cmd_lib_path(char path[PATH_MAX], const char *name) MUST_CHECK;
+/* Runs such a program with argv of main. Returns only if it cannot be run: the exit code. */
+int cmd_tool(char **argv) NOT_IN_INITRAMFS;
 
 /* ---- interrupt.c: Ctrl-C while something goes on that it does not end ---- */
 

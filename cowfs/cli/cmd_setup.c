@@ -13,26 +13,6 @@
 
 #define SCRIPT "setup"
 
-/* COWFS_LIBDIR of the environment in tests */
-static int find_script(char path[PATH_MAX])
-{
-	const char *dir = secure_getenv("COWFS_LIBDIR");
-	char exe[PATH_MAX], *slash;
-	ssize_t n;
-
-	if (dir && *dir)
-		return snprintf(path, PATH_MAX, "%s/" SCRIPT, dir) < PATH_MAX ? 0 : -ENAMETOOLONG;
-	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-	if (n < 0)
-		return -errno;
-	exe[n] = '\0';
-	slash = strrchr(exe, '/');
-	if (slash)
-		*slash = '\0';
-	return snprintf(path, PATH_MAX, "%s/../lib/cowfs/" SCRIPT, exe) < PATH_MAX ? 0
-										   : -ENAMETOOLONG;
-}
-
 static int run(const struct options *o, char *what)
 {
 	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json",
@@ -40,7 +20,7 @@ static int run(const struct options *o, char *what)
 		    root[] = "--root";
 	char path[PATH_MAX], *argv[10];
 	unsigned n = 0;
-	int e = find_script(path);
+	int e = cmd_lib_path(path, SCRIPT);
 
 	argv[n++] = path;
 	argv[n++] = what;

@@ -187,8 +187,9 @@ static int cmd_version(const struct options *o);
 static const struct command {
 	const char *name, *operand; /* NULL: none; "[N]" is optional, "..." any number */
 	const char *summary, *more;
-	int (*run)(const struct options *o); /* NULL: not in this program */
+	int (*run)(const struct options *o);
 	const struct option_spec *options;
+	int (*tool)(char **argv); /* a program of its own, instead of run */
 } commands[] = {
 	{ "card", "DEVICE", "show what a device is, and the commands that protect it",
 	  "Reads only. DEVICE may also be an image file, a mount point or a volume.", cmd_card,
@@ -221,6 +222,8 @@ static const struct command {
 	  "A added, D deleted, M content changed, m only metadata, R renamed. Then what differs: c content, p "
 	  "permissions, o owner, t time, x extended attributes, a ACL, f flags.",
 	  cmd_diff, diff_options },
+	{ "measure", "DEVICE", "measure a card, and make its profile", NULL, NULL, NULL, cmd_tool },
+	{ "bench", "DEVICE", "measure what published tables of cards contain", NULL, NULL, NULL, cmd_tool },
 	{ "wear", "[N]", "show the wear of the card and how long it may last",
 	  "N may also be a device that is not attached.", cmd_wear, wear_options },
 	{ "report", "[N]",
@@ -258,10 +261,16 @@ static const struct command {
 	{ "version", NULL, "show the version", NULL, cmd_version, common_options },
 };
 
+/* Is it in this program? */
+static bool is_here(const struct command *c)
+{
+	return c->run || c->tool;
+}
+
 static const struct command *find(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-		if (commands[i].run && !strcmp(commands[i].name, name))
+		if (is_here(&commands[i]) && !strcmp(commands[i].name, name))
 			return &commands[i];
 	return NULL;
 }
@@ -274,7 +283,7 @@ static void usage(FILE *f)
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
 		int n;
 
-		if (!commands[i].run)
+		if (!is_here(&commands[i]))
 			continue;
 		n = fprintf(f, "  %s %s", commands[i].name,
 			    commands[i].operand ? commands[i].operand : "");
@@ -341,7 +350,7 @@ static int unknown_command(const struct options *o, const char *name)
 {
 	const struct command *c = find_similar(name);
 
-	if (c && !c->run)
+	if (c && !is_here(c))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"%s: not in an initramfs, only in the cowctl of the system",
 				c->name);
@@ -368,7 +377,7 @@ static void help_json(const struct command *c)
 		jsonw_end(&w);
 	}
 	for (size_t i = 0; !c && i < ARRAY_SIZE(commands); i++) {
-		if (!commands[i].run)
+		if (!is_here(&commands[i]))
 			continue;
 		jsonw_object(&w, NULL);
 		jsonw_str(&w, "name", commands[i].name);
@@ -380,12 +389,23 @@ static void help_json(const struct command *c)
 		fputs(text, stdout);
 }
 
+static int tool_help(const struct command *c)
+{
+	static char prog[] = "cowctl", help[] = "--help";
+	char name[32], *argv[] = { prog, name, help, NULL };
+
+	snprintf(name, sizeof(name), "%s", c->name);
+	return c->tool(argv);
+}
+
 static int cmd_help(const struct options *o)
 {
 	const struct command *c = NULL;
 
 	if (o->operands && !(c = find(o->operand[0])))
 		return unknown_command(o, o->operand[0]);
+	if (c && c->tool)
+		return tool_help(c);
 	if (has_option(o, OPT_JSON))
 		help_json(c);
 	else if (c)
@@ -505,6 +525,8 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "--version"))
 		argv[1] = version;
 	c = find(argv[1]);
+	if (c && c->tool)
+		return c->tool(argv);
 	exit = c ? run(c, argc - 2, argv + 2) : unknown(argc - 1, argv + 1);
 	if (fflush(stdout) == EOF || ferror(stdout)) {
 		fprintf(stderr, "cowctl: cannot write the result\n");
