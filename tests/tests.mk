@@ -31,7 +31,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 
 $(TEST_OBJ): tests/tests.mk
 $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o
-$(UNIT_BIN): LIBS := -lcmocka
+$(UNIT_BIN): LIBS := -lcmocka -lm
 $(TOOL_BIN): $(B)/tests/%: $(B)/obj/tests/tools/%.o
 $(FUZZ_BIN): $(B)/tests/fuzz_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/main.o
 $(LIBFUZZER): $(B)/tests/libfuzzer_%: $(B)/obj/tests/fuzz/%.o

@@ -173,7 +173,8 @@ static int take_word(struct reader *r, const char *key, const char *const *word,
 static bool is_text_key(const char *key)
 {
 	return !strcmp(key, "title") || !strcmp(key, "source") || !strcmp(key, "note") ||
-	       !strcmp(key, "member") || !strcmp(key, "models") || !strcmp(key, "from");
+	       !strcmp(key, "member") || !strcmp(key, "models") || !strcmp(key, "from") ||
+	       !strcmp(key, "plan") || !strcmp(key, "identity");
 }
 
 static const char *const known[] = {
@@ -247,8 +248,12 @@ static void check_keys(struct reader *r)
 		if (!is_known(key))
 			say(r, "nothing is called %s", key);
 		else if (!is_text_key(key) && !starts(from, "printed") &&
-			 !starts(from, "derived") && !starts(from, "assumed"))
-			say(r, "the origin of %s is missing (printed, derived or assumed)", key);
+			 !starts(from, "derived") && !starts(from, "assumed") &&
+			 !starts(from, "measured") && !starts(from, "not determined"))
+			say(r,
+			    "the origin of %s is missing (printed, measured, derived, assumed, not "
+			    "determined)",
+			    key);
 	}
 }
 
@@ -268,6 +273,18 @@ static void check_models(struct reader *r)
 		    !json_object_get_string_len(name))
 			say(r, "models must be a list of names");
 	}
+}
+
+static void take_bool(struct reader *r, const char *key, bool *ret)
+{
+	struct json_object *v;
+
+	if (!json_object_object_get_ex(r->json, key, &v))
+		return;
+	if (!json_object_is_type(v, json_type_boolean))
+		say(r, "%s must be true or false", key);
+	else
+		*ret = json_object_get_boolean(v);
 }
 
 /* ---- derived ---- */
@@ -352,7 +369,7 @@ static void read_units(struct reader *r, struct flash_profile *p)
 	take_unsigned(r, "open_units", 1, 1024, &p->open_units);
 	take_unsigned(r, "open_random", 0, 1024, &p->open_random);
 	take_unsigned(r, "absorb", 1, 1e6, &p->absorb);
-	take(r, "copy_mb_s", 0.001, 1e5, 1e6, &p->copy_bytes_per_s);
+	take(r, "copy_mb_s", 0.001, 1e7, 1e6, &p->copy_bytes_per_s);
 	take(r, "merge_ms", 0, 10000, 1e6, &p->merge_ns);
 	w = take_word(r, "wear", wears, ARRAY_SIZE(wears));
 	if (w >= 0)
@@ -387,10 +404,13 @@ static void read_disks(struct reader *r, struct flash_profile *p)
 static void read_one(struct reader *r, struct flash_profile *p)
 {
 	static const char *const classes[] = { "card", "disk" };
+	bool plan = true;
 	int w;
 
 	take_text(r, "title", p->title, sizeof(p->title));
 	take_text(r, "source", p->source, sizeof(p->source));
+	take_bool(r, "plan", &plan);
+	p->unconfirmed = !plan;
 	w = take_word(r, "class", classes, ARRAY_SIZE(classes));
 	if (w >= 0)
 		p->class = (enum flash_class)w;

@@ -39,6 +39,8 @@ struct flash_speed {
 struct flash_profile {
 	char id[FLASH_ID_BYTES], title[128], source[128];
 	bool guessed; /* nothing is known of this device: flash_profile_guess */
+	/* "plan": false: a measurement that the model does not reproduce. Good for estimates only */
+	bool unconfirmed;
 	enum flash_class class;
 	/* false: its source has no figure for writing, and the values here are assumed */
 	bool has_write;
@@ -124,7 +126,8 @@ int flash_profile_get(struct flash_profile *ret, const char *id) MUST_CHECK;
 void flash_profile_guess(struct flash_profile *ret, uint64_t unit_bytes, uint64_t capacity_bytes);
 
 /* Describes the profile as its file does: key, value as written there, and origin of the value
- * ("printed", "derived: ...", "assumed: ..."). Ends when each returns false. For `cowfs-cardsim
+ * ("printed", "measured: ...", "derived: ...", "assumed: ...",
+ * "not determined: ..."). Ends when each returns false. For `cowfs-cardsim
  * show`. */
 void flash_profiles_describe(const struct flash_profiles *ps, size_t i,
 			     bool (*each)(void *ctx, const char *key, const char *value,

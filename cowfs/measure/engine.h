@@ -19,8 +19,8 @@
  * The verdict replays all requests through the model with the final profile. A profile plans
  * commits only if the time of each phase is reproduced within VERDICT_PERCENT
  * (VERDICT_SHORT_PERCENT below VERDICT_SHORT_NS), and so is the number of requests for which the
- * card closed a unit. A phase may be off by the cost of one close, because it may have begun with
- * another unit open.
+ * card closed a unit. A phase may be off by VERDICT_CLOSES closes, because it may have begun with
+ * other units open.
  */
 #ifndef COWFS_MEASURE_ENGINE_H
 #define COWFS_MEASURE_ENGINE_H
@@ -33,6 +33,7 @@
 #define VERDICT_PERCENT 10
 #define VERDICT_SHORT_PERCENT 20
 #define VERDICT_SHORT_NS 500000000ull
+#define VERDICT_CLOSES 2
 #define MEASURE_WORK_BYTES (512 * MIB) /* the part of the area that is used */
 #define MEASURE_LEAST_BYTES (32 * MIB)
 #define MEASURE_LARGE 4 /* 2, 4, 8, 16 MiB: beyond the table of a profile */
@@ -88,8 +89,8 @@ struct structure {
 };
 
 struct measure_params {
-	uint64_t seed;		     /* of places and data */
-	uint64_t limit_ns;	     /* of a phase; 0: one minute */
+	uint64_t seed;		      /* of places and data */
+	uint64_t limit_ns;	      /* of a phase; 0: one minute */
 	uint64_t reported_unit_bytes; /* 0: the device reports none */
 	/* NULL, or called often. done and total are bytes written. */
 	void (*progress)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
@@ -99,7 +100,9 @@ struct measure_params {
 
 struct phase_verdict {
 	uint64_t measured_ns, model_ns; /* of writes and flushes */
-	unsigned closes, model_closes;	/* requests for which the card closed a unit */
+	unsigned closes;		/* requests for which the card closed a unit */
+	/* by the model: all, and those that cost enough to be seen in any case */
+	unsigned model_closes, model_sure;
 	bool agrees;
 };
 
@@ -112,7 +115,7 @@ struct measurement {
 	char why[256]; /* of a failure */
 
 	struct figure write[MEASURE_SIZES], read[MEASURE_SIZES]; /* ns; 4 KiB << i */
-	struct figure random_read[FLASH_TABLE + 1];		  /* 512 B, 4 KiB << (i - 1) */
+	struct figure random_read[FLASH_TABLE + 1];		 /* 512 B, 4 KiB << (i - 1) */
 	struct figure random_write[FLASH_TABLE];
 	struct figure flush, again;
 	uint64_t align_bytes; /* by reads across boundaries; 0: not determined */

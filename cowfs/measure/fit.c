@@ -21,10 +21,11 @@
 #define OPEN_SEARCHED 8
 #define ROUNDS 8 /* of the regression */
 #define NOISE_SPREADS 3
+#define LOG_CLOSES 10	/* of random writes, for the size of the log to be known */
 #define MARGIN 0.02	/* by which the best structure must be better than others */
 #define SHARE_LEAST 0.6 /* of the time that a structure must explain to be believed */
 #define FLAT_SHARE 0.05 /* closes that cost less than this do not matter */
-#define FASTEST_COPY 100000000000ull
+#define FASTEST_COPY 10000000000000ull /* the most that a profile may say */
 
 /*
  * What one write cost beyond a linear one, and what the card did for it by a structure. A deviation
@@ -132,10 +133,10 @@ static int replay(const struct measurement *m, const struct structure *s, unsign
 		did = flash_model_write(model, a->off_bytes - shift, a->len_bytes, 0);
 		if (!(mask >> a->phase & 1))
 			continue;
-		ret[n++] = (struct evidence){
-			(double)a->ns - (double)fit_linear_ns(m, a->len_bytes),
-			(double)(did % COUNT), (double)(did / COUNT), noise_ns(m, a->len_bytes)
-		};
+		ret[n++] =
+			(struct evidence){ (double)a->ns - (double)fit_linear_ns(m, a->len_bytes),
+					   (double)(did % COUNT), (double)(did / COUNT),
+					   noise_ns(m, a->len_bytes) };
 	}
 	flash_model_free(model);
 	*ret_n = n;
@@ -274,8 +275,8 @@ static int search_units(struct search *x)
 				unsigned open = k <= OPEN_SEARCHED ? k : x->m->writers;
 
 				if (k <= OPEN_SEARCHED || open > OPEN_SEARCHED)
-					e = try(x, (struct structure){ unit[i], open, open,
-								       logs[l] });
+					e = try(x,
+						(struct structure){ unit[i], open, open, logs[l] });
 			}
 	for (unsigned i = 0; i < 2 && e == 0; i++) {
 		struct structure s = x->best.s;
@@ -388,29 +389,38 @@ static int scatter_time(const struct measurement *m, struct search *x, const str
 	return e;
 }
 
-/* Random writes become cheaper with a larger log: the size for which their time fits. */
-static int fit_log(struct measurement *m, struct search *x, const struct fitted *cost)
+/* The smallest log by which the random writes take no longer than they did and spare_ns. */
+static int smallest_log(struct measurement *m, struct search *x, const struct fitted *cost,
+			double spare_ns, double *ret_model, double *ret_measured)
 {
 	unsigned low = 2, high = SHARED;
-	double model, measured;
+	struct structure s = m->best;
 	int e = 0;
 
 	while (low < high && e == 0) {
-		struct structure s = m->best;
-
 		s.absorb = low + (high - low) / 2;
-		e = scatter_time(m, x, &s, cost, &model, &measured);
-		if (model > measured)
+		e = scatter_time(m, x, &s, cost, ret_model, ret_measured);
+		if (*ret_model > *ret_measured + spare_ns)
 			low = s.absorb + 1;
 		else
 			high = s.absorb;
 	}
-	if (e < 0)
-		return e;
-	m->best.absorb = low;
-	e = scatter_time(m, x, &m->best, cost, &model, &measured);
-	/* a log that never was full may be of any size */
-	m->absorb_known = m->unit_known && model > 0 && fabs(model - measured) < 0.1 * measured;
+	m->best.absorb = s.absorb = low;
+	return e ?: scatter_time(m, x, &s, cost, ret_model, ret_measured);
+}
+
+/* Random writes become cheaper with a larger log: the size for which their time fits. */
+static int fit_log(struct measurement *m, struct search *x, const struct fitted *cost)
+{
+	double close_ns = cost->close_ns + cost->copy_ns * (double)m->best.unit_bytes;
+	double model, measured;
+	int e = smallest_log(m, x, cost, 0, &model, &measured);
+
+	m->absorb_known = m->unit_known && measured > LOG_CLOSES * close_ns &&
+			  fabs(model - measured) < 0.1 * measured;
+	/* it was hardly ever full, and may be of any size from this one on */
+	if (e == 0 && measured <= LOG_CLOSES * close_ns)
+		e = smallest_log(m, x, cost, 2 * close_ns, &model, &measured);
 	return e;
 }
 
@@ -418,12 +428,11 @@ static void assume_flat(struct measurement *m)
 {
 	uint64_t unit = m->p.reported_unit_bytes;
 
-	m->best = (struct structure){
-		.unit_bytes = unit && unit % COW_BLK_BYTES == 0 ? unit : 4 * MIB,
-		.open_units = 1,
-		.open_random = 1,
-		.absorb = 1
-	};
+	m->best = (struct structure){ .unit_bytes = unit && unit % COW_BLK_BYTES == 0 ? unit
+										      : 4 * MIB,
+				      .open_units = 1,
+				      .open_random = 1,
+				      .absorb = 1 };
 	m->copy_bytes_per_s = FASTEST_COPY;
 	m->merge_ns = 0;
 }
@@ -486,38 +495,40 @@ static void make_profile(struct measurement *m)
 	p->random_read_ns = (uint64_t)m->random_read[1].value;
 }
 
-static void compare(struct measurement *m, enum measure_phase phase, uint64_t one_ns)
+static void compare(struct measurement *m, enum measure_phase phase, uint64_t least_ns)
 {
 	struct phase_verdict *v = &m->verdict[phase];
 	uint64_t apart = v->measured_ns > v->model_ns ? v->measured_ns - v->model_ns
-						       : v->model_ns - v->measured_ns,
+						      : v->model_ns - v->measured_ns,
 		 percent = v->measured_ns < VERDICT_SHORT_NS ? VERDICT_SHORT_PERCENT
-							      : VERDICT_PERCENT;
-	unsigned more = v->closes > v->model_closes ? v->closes - v->model_closes
-						    : v->model_closes - v->closes,
-		 allowed = v->closes / 10;
+							     : VERDICT_PERCENT;
+	unsigned allowed = v->closes / 10;
+	bool slow;
 
-	v->agrees = apart <= max_u64(v->measured_ns / 100 * percent, one_ns) && more <= (allowed > 3 ? allowed : 3);
+	allowed = allowed > VERDICT_CLOSES ? allowed : VERDICT_CLOSES;
+	slow = v->closes + allowed >= v->model_sure && v->closes <= v->model_closes + allowed;
+	v->agrees = apart <= max_u64(v->measured_ns / 100 * percent, least_ns) && slow;
 	if (!v->agrees && !*m->doubt)
-		snprintf(m->doubt, sizeof(m->doubt),
-			 "%s took %.2f s, and by the profile %.2f s; %u and %u of them closed a unit",
-			 measure_phase_name(phase), (double)v->measured_ns / 1e9,
-			 (double)v->model_ns / 1e9, v->closes, v->model_closes);
+		snprintf(
+			m->doubt, sizeof(m->doubt),
+			"%s took %.2f s, and by the profile %.2f s; %u and %u of them closed a unit",
+			measure_phase_name(phase), (double)v->measured_ns / 1e9,
+			(double)v->model_ns / 1e9, v->closes, v->model_closes);
 }
 
 /* Phases whose start state or requests are outside of the model, and what lies behind its table. */
 static bool is_judged(const struct sample *a)
 {
 	return a->phase != PHASE_CAPACITY && a->phase != PHASE_PRIME && a->phase != PHASE_ALIGN &&
-	       a->phase != PHASE_DISCARD && a->len_bytes <= MIB &&
+	       a->phase != PHASE_AGAIN && a->phase != PHASE_DISCARD && a->len_bytes <= MIB &&
 	       (a->kind != SAMPLE_READ || a->len_bytes >= COW_BLK_BYTES);
 }
 
 static int judge(struct measurement *m)
 {
 	struct flash_model *model;
-	uint64_t shift, close_ns = m->merge_ns + m->best.unit_bytes / 4 * 1000000000u /
-							 m->copy_bytes_per_s;
+	uint64_t shift,
+		close_ns = m->merge_ns + m->best.unit_bytes / 4 * 1000000000u / m->copy_bytes_per_s;
 	int e = new_model(&model, m, &m->profile, m->t->end_bytes, &shift);
 
 	if (e < 0)
@@ -540,12 +551,14 @@ static int judge(struct measurement *m)
 		if (m->is_flat || a->kind != SAMPLE_WRITE)
 			continue;
 		v->closes += a->ns > limit;
-		v->model_closes += ns > limit;
+		v->model_closes += ns > limit - close_ns / 2;
+		v->model_sure += ns > limit + close_ns;
 	}
 	flash_model_free(model);
 	for (unsigned i = 0; i < PHASES; i++)
 		if (m->verdict[i].measured_ns)
-			compare(m, (enum measure_phase)i, flash_merge_ns(&m->profile, 0));
+			compare(m, (enum measure_phase)i,
+				VERDICT_CLOSES * flash_merge_ns(&m->profile, 0));
 	return 0;
 }
 
@@ -601,10 +614,11 @@ int fit_all(struct measurement *m)
 
 		/* when a shared log is full depends on its size, which is searched below */
 		e = fit_random(m);
-		e = e ?: fit_costs(m,
-				   STRUCTURE_PHASES | 1u << PHASE_IN_UNIT |
-					   (shared ? 0 : 1u << PHASE_SCATTER),
-				   &cost);
+		e = e
+			    ?: fit_costs(m,
+					 STRUCTURE_PHASES | 1u << PHASE_IN_UNIT |
+						 (shared ? 0 : 1u << PHASE_SCATTER),
+					 &cost);
 		if (e == 0)
 			take_costs(m, &cost);
 		if (e == 0 && shared) {

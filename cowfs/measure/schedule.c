@@ -24,7 +24,9 @@
 #define SCATTER_MAX 20000
 #define TAGS_MAX 64
 #define SETTLE 6
-#define SLOWER_PERCENT 25 /* a card that became slower by this */
+#define OTHER_BYTES (320 * MIB)	  /* of all phases but priming */
+#define RESERVED_BYTES (56 * MIB) /* of the last phases */
+#define SLOWER_PERCENT 25	  /* a card that became slower by this */
 
 struct run {
 	struct measurement *m;
@@ -83,9 +85,15 @@ static int begin(struct run *r, enum measure_phase phase)
 	return 0;
 }
 
-static bool late(const struct run *r)
+static bool out_of_time(const struct run *r)
 {
 	return r->clock_ns - r->phase_from_ns > r->limit_ns;
+}
+
+/* Has the phase had its time, or the measurement its bytes? */
+static bool late(const struct run *r)
+{
+	return out_of_time(r) || r->m->written_bytes + RESERVED_BYTES > r->m->plan_bytes;
 }
 
 static int record(struct run *r, enum sample_kind kind, uint64_t off_bytes, uint64_t len_bytes,
@@ -95,9 +103,9 @@ static int record(struct run *r, enum sample_kind kind, uint64_t off_bytes, uint
 
 	if (ns < 0)
 		return failed(r,
-			      kind == SAMPLE_READ  ? "a read" :
-			      kind == SAMPLE_WRITE ? "a write" :
-						     "a flush",
+			      kind == SAMPLE_READ    ? "a read"
+			      : kind == SAMPLE_WRITE ? "a write"
+						     : "a flush",
 			      off_bytes, (int)ns);
 	r->clock_ns += (uint64_t)ns;
 	if (ret_ns)
@@ -113,8 +121,7 @@ static int record(struct run *r, enum sample_kind kind, uint64_t off_bytes, uint
 static int put(struct run *r, uint64_t off_bytes, uint64_t len_bytes, uint64_t *ret_ns)
 {
 	/* other data for each place, incompressible */
-	const unsigned char *data =
-		r->buffer + off_bytes / COW_BLK_BYTES % 251 * COW_BLK_BYTES;
+	const unsigned char *data = r->buffer + off_bytes / COW_BLK_BYTES % 251 * COW_BLK_BYTES;
 	int64_t ns = target_write(r->t, off_bytes, data, len_bytes);
 
 	r->m->written_bytes += len_bytes;
@@ -174,7 +181,9 @@ static uint64_t size_at(unsigned i)
 
 static uint64_t linear_count(unsigned i)
 {
-	static const uint8_t count[MEASURE_SIZES] = { 64, 48, 40, 32, 32, 32, 24, 20, 20, 4, 4, 2, 2 };
+	static const uint8_t count[MEASURE_SIZES] = {
+		64, 48, 40, 32, 32, 32, 24, 20, 20, 4, 4, 2, 2
+	};
 
 	return count[i];
 }
@@ -269,7 +278,8 @@ static int capacity(struct run *r)
 {
 	uint64_t at[TAGS_MAX];
 	unsigned n = tag_places(r->t, at);
-	_cleanup_free_ unsigned char *tag = io_alloc(COW_BLK_BYTES), *back = io_alloc(COW_BLK_BYTES),
+	_cleanup_free_ unsigned char *tag = io_alloc(COW_BLK_BYTES),
+				     *back = io_alloc(COW_BLK_BYTES),
 				     *old = io_alloc(TAGS_MAX * COW_BLK_BYTES);
 	int64_t ns = 0;
 	int e = begin(r, PHASE_CAPACITY);
@@ -323,7 +333,8 @@ static int prime(struct run *r)
 		m->work_bytes = round_down_u64(at, MIB);
 	/* a linear stream takes the place of itself: what was open before is closed by others */
 	for (unsigned i = 0; i < SETTLE && e == 0; i++)
-		e = put_run(r, m->start_bytes + m->work_bytes / SETTLE * i, 2 * RUN_BYTES, RUN_BYTES);
+		e = put_run(r, m->start_bytes + m->work_bytes / SETTLE * i, 2 * RUN_BYTES,
+			    RUN_BYTES);
 	return e;
 }
 
@@ -345,7 +356,8 @@ static int linear(struct run *r, bool is_read)
 
 		for (k = 0; k < n && at + size_at(i) <= end && e == 0 && (k < 4 || !late(r));
 		     k++, at += size_at(i))
-			e = is_read ? get(r, at, size_at(i), &ns[k]) : put(r, at, size_at(i), &ns[k]);
+			e = is_read ? get(r, at, size_at(i), &ns[k])
+				    : put(r, at, size_at(i), &ns[k]);
 		f[i] = figure_of(ns, k);
 	}
 	return e;
@@ -364,8 +376,8 @@ static int random_reads(struct run *r)
 			continue;
 		for (; k < n && e == 0 && (k < 4 || !late(r)); k++)
 			e = get(r,
-				m->start_bytes +
-					rnd(r, (m->work_bytes - len) / COW_BLK_BYTES) * COW_BLK_BYTES,
+				m->start_bytes + rnd(r, (m->work_bytes - len) / COW_BLK_BYTES) *
+							 COW_BLK_BYTES,
 				len, &ns[k]);
 		m->random_read[i] = figure_of(ns, k);
 	}
@@ -551,8 +563,7 @@ static int boundaries(struct run *r)
 			bool tiny = pass == 1;
 			uint64_t before = tiny ? 12 * KIB : RUN_BYTES * (2 + rnd(r, 3)),
 				 behind = tiny ? 16 * KIB : RUN_BYTES * (2 + rnd(r, 3)),
-				 at = tiny && c[i] > 512 * KIB ? 0 :
-								  boundary(r, c[i], MIB);
+				 at = tiny && c[i] > 512 * KIB ? 0 : boundary(r, c[i], MIB);
 
 			if (at)
 				e = put_run(r, at - before, before + behind,
@@ -566,15 +577,16 @@ static uint64_t known_unit(const struct run *r)
 {
 	const struct measurement *m = r->m;
 
-	return m->by_boundary.unit_bytes ? m->by_boundary.unit_bytes :
-	       m->by_length.unit_bytes	 ? m->by_length.unit_bytes :
-					   4 * MIB;
+	return m->by_boundary.unit_bytes ? m->by_boundary.unit_bytes
+	       : m->by_length.unit_bytes ? m->by_length.unit_bytes
+					 : 4 * MIB;
 }
 
 static int lengths(struct run *r)
 {
 	struct measurement *m = r->m;
-	uint64_t unit = known_unit(r), budget = 96 * MIB;
+	uint64_t unit = known_unit(r), budget = 72 * MIB,
+		 start = m->start_bytes + r->t->disk_off_bytes;
 	int e = begin(r, PHASE_LENGTH);
 
 	for (unsigned i = 0; i < 20 && e == 0 && !late(r); i++) {
@@ -588,12 +600,10 @@ static int lengths(struct run *r)
 			break;
 		budget -= len;
 		at = rnd(r, (m->work_bytes - len) / COW_BLK_BYTES) * COW_BLK_BYTES;
-		if (i % 3 == 0) /* from the start of a unit on */
-			at = round_down_u64(at + r->t->disk_off_bytes, unit) -
-			     r->t->disk_off_bytes % unit;
+		if (i % 3 == 0 && at >= unit) /* from the start of a unit on */
+			at = round_down_u64(start + at, unit) - start;
 		if (at + len <= m->work_bytes)
-			e = put_run(r, m->start_bytes + at, len,
-				    unit < MIB ? 16 * KIB : RUN_BYTES);
+			e = put_run(r, m->start_bytes + at, len, unit < MIB ? 16 * KIB : RUN_BYTES);
 	}
 	/* what is still open is closed, and counts */
 	for (unsigned i = 0; i <= max_u64(m->writers, 3) && i < 8 && e == 0 && !late(r); i++)
@@ -657,7 +667,8 @@ static int in_unit(struct run *r)
 		}
 		for (unsigned k = 0; k < ARRAY_SIZE(order) && e == 0 && !late(r); k++)
 			for (unsigned i = 0; i < n && e == 0; i++)
-				e = put(r, at[i] + head + order[k] * (unit - head) / 8 / piece * piece,
+				e = put(r,
+					at[i] + head + order[k] * (unit - head) / 8 / piece * piece,
 					piece, &ns);
 	}
 	return e;
@@ -702,9 +713,8 @@ static int scatter_sizes(struct run *r)
 		uint64_t ns[24];
 		unsigned k = 0;
 
-		for (; k < 12 && e == 0 && (k < 3 || !late(r)); k++)
-			e = put(r,
-				m->start_bytes + rnd(r, m->work_bytes / size_at(i)) * size_at(i),
+		for (; k < 12 && e == 0 && (k < 3 || !out_of_time(r)); k++)
+			e = put(r, m->start_bytes + rnd(r, m->work_bytes / size_at(i)) * size_at(i),
 				size_at(i), &ns[k]);
 		m->random_write[i] = figure_of(ns, k);
 	}
@@ -721,7 +731,7 @@ static int discards(struct run *r)
 	int e = begin(r, PHASE_DISCARD);
 
 	m->discard = -1;
-	for (unsigned i = 0; i < 16 && e == 0 && units >= 16 && !late(r); i++) {
+	for (unsigned i = 0; i < 16 && e == 0 && units >= 16 && !out_of_time(r); i++) {
 		uint64_t at = first + (i * (units / 16) + rnd(r, units / 16)) * unit;
 		int64_t ns = target_discard(r->t, at, unit);
 
@@ -764,10 +774,7 @@ static int again(struct run *r)
 
 uint64_t measure_plan_bytes(uint64_t area_bytes)
 {
-	/* priming and what the other phases write at most: 430 MiB where there is room */
-	uint64_t work = min_u64(area_bytes, MEASURE_WORK_BYTES);
-
-	return work + min_u64(work, 160 * MIB) + SCATTER_MAX * COW_BLK_BYTES;
+	return round_down_u64(min_u64(area_bytes, MEASURE_WORK_BYTES), MIB) + OTHER_BYTES;
 }
 
 static int phases(struct run *r)

@@ -251,7 +251,7 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	return r < 0 ? fail(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
 }
 
-/* A guessed profile is used to estimate a dry run, but not to plan. */
+/* A profile that is guessed or unconfirmed is used to estimate a dry run, but not to plan. */
 static void take_profile(struct volume *v, const struct profile_choice *choice)
 {
 	if (choice)
@@ -262,7 +262,9 @@ static void take_profile(struct volume *v, const struct profile_choice *choice)
 		flash_profile_guess(&v->choice.profile, v->base->geo.erase_block_bytes,
 				    v->base->geo.size_bytes);
 	v->price_by = &v->choice.profile;
-	v->profile = v->choice.source == PROFILE_GUESSED ? NULL : &v->choice.profile;
+	v->profile = v->choice.source == PROFILE_GUESSED || v->choice.profile.unconfirmed
+			     ? NULL
+			     : &v->choice.profile;
 }
 
 /* Share of the RAM limit used to count rewrites: with 256 MiB, at most 20,480 blocks are known. */

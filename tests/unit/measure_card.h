@@ -12,12 +12,12 @@
 #include "sim/model.h"
 
 struct odd {
-	double noise;	    /* sigma of a log-normal factor */
-	double spikes;	    /* share of the requests that take spike_ns more */
+	double noise;  /* sigma of a log-normal factor */
+	double spikes; /* share of the requests that take spike_ns more */
 	uint64_t spike_ns;
 	uint64_t stall_every_bytes, stall_ns; /* background garbage collection */
 	uint64_t constant_ns;		      /* a write of any kind takes this */
-	double heat;			      /* slower by this share for each GiB written */
+	uint64_t hot_after_bytes;	      /* slower by 60 % from there on */
 	uint64_t real_bytes;		      /* wraps there */
 	uint64_t dies_after_bytes;
 	bool no_discard, no_writes;
@@ -52,7 +52,8 @@ static inline int64_t took(struct model_target *m, uint64_t ns)
 			 cos(2 * M_PI * uniform(m)));
 	if (m->odd.spikes > 0 && uniform(m) < m->odd.spikes)
 		d += (double)m->odd.spike_ns;
-	d *= 1 + m->odd.heat * (double)m->written_bytes / (double)GIB;
+	if (m->odd.hot_after_bytes && m->written_bytes > m->odd.hot_after_bytes)
+		d *= 1.6;
 	return (int64_t)d;
 }
 
