@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/io.h"
 #include "base/parse.h"
 #include "flash/price.h"
@@ -625,6 +626,28 @@ const struct flash_profile *flash_profiles_find(const struct flash_profiles *ps,
 size_t flash_profiles_first_own(const struct flash_profiles *ps)
 {
 	return ps->first_own;
+}
+
+int flash_profile_path(const char *identity, char *ret, size_t size_bytes)
+{
+	const char *dir = secure_getenv("COWFS_PROFILES");
+	char name[64];
+	size_t n = 0;
+
+	if (!*identity)
+		return -ENOENT;
+	for (; identity[n] && n < sizeof(name) - 1; n++) {
+		unsigned char c = (unsigned char)identity[n];
+
+		name[n] = isalnum(c) || c == '-' || c == '_' ? (char)c : '_';
+	}
+	name[n] = '\0';
+	/* characters that were replaced, or cut off, still count */
+	return snprintf(ret, size_bytes, "%s/%s-%08x.json",
+			dir && *dir ? dir : "/etc/cowfs/profiles", name,
+			crc32c(0, identity, strlen(identity))) < (int)size_bytes
+		       ? 0
+		       : -ENAMETOOLONG;
 }
 
 static bool has_word(const char *text, const char *word)

@@ -125,6 +125,13 @@ int flash_profile_get(struct flash_profile *ret, const char *id) MUST_CHECK;
 /* A profile with the id "guessed": a middling card with units of this size. */
 void flash_profile_guess(struct flash_profile *ret, uint64_t unit_bytes, uint64_t capacity_bytes);
 
+/*
+ * Where `cowctl measure --save` puts the profile of the card with this identity (card_geometry):
+ * below /etc/cowfs/profiles (COWFS_PROFILES of the environment in tests). -ENOENT: no identity.
+ * -ENAMETOOLONG.
+ */
+int flash_profile_path(const char *identity, char *ret, size_t size_bytes) MUST_CHECK;
+
 /* Describes the profile as its file does: key, value as written there, and origin of the value
  * ("printed", "measured: ...", "derived: ...", "assumed: ...",
  * "not determined: ..."). Ends when each returns false. For `cowfs-cardsim

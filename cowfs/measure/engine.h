@@ -83,6 +83,8 @@ struct figure {
 	unsigned n;
 };
 
+struct json_object;
+
 struct structure {
 	uint64_t unit_bytes;
 	unsigned open_units, open_random, absorb;
@@ -164,9 +166,14 @@ int fit_length(struct measurement *m) MUST_CHECK;
 int fit_all(struct measurement *m) MUST_CHECK;
 
 /* ---- result.c */
-/* The profile as a text in the form of profiles.json, with its origins. The caller frees it. NULL:
- * no memory. */
-char *result_json(const struct measurement *m, const char *id, const char *title,
-		  const char *source, const char *identity);
+
+struct result_names {
+	const char *id, *title, *source, *identity; /* of the profile; identity "": none */
+};
+/* The result as JSON: {"ID": profile} in the form of profiles.json. The caller puts it. */
+struct json_object *result_profile(const struct measurement *m, const struct result_names *names);
+/* Figures, experiments and verdict, for --json. The caller puts it. */
+struct json_object *result_figures(const struct measurement *m);
+void result_print(const struct measurement *m);
 
 #endif

@@ -1,12 +1,464 @@
 /* SPDX-License-Identifier: MIT */
+/* cowctl measure: arguments, the checks before anything is written, and where the result goes. */
 #include "measure/measure.h"
 
+#include <blkid.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <json-c/json.h>
+#include <linux/fs.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+
+#include "base/clean.h"
+#include "base/io.h"
+#include "base/numbers.h"
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "config/options.h"
+#include "log/log.h"
+#include "measure/engine.h"
+#include "offline/offline.h"
+#include "offline/signature.h"
+#include "wire/json.h"
+#include "wire/progress.h"
+
+/* for the share of the card's life, where nothing is known */
+#define CYCLES 1000
+#define AMPLIFIED 4 /* what the card programs for each byte here */
+
+enum { OPT_WRITE_AREA, OPT_SAVE, OPT_OUTPUT, OPT_RAW, OPT_SEED, OPT_JSON, OPT_HELP };
+
+static const struct option_spec specs[] = {
+	{ OPT_WRITE_AREA, "write-area", "AREA",
+	  "what may be overwritten: START+LENGTH, or all for a device without content" },
+	{ OPT_SAVE, "save", NULL,
+	  "make the result the profile of this card: below /etc/cowfs/profiles" },
+	{ OPT_OUTPUT, "output", "FILE", "write the profile to FILE" },
+	{ OPT_RAW, "raw", "FILE", "write each request and its time to FILE" },
+	{ OPT_SEED, "seed", "N", "of places and data (default: 1)" },
+	{ OPT_JSON, "json", NULL, "print the result as JSON" },
+	{ OPT_HELP, "help", NULL, "show this help" },
+	{ 0, NULL, NULL, NULL }
+};
+
+struct command {
+	struct options o;
+	const char *device;
+	uint64_t start_bytes, end_bytes, seed;
+	struct card_geometry geo;
+	char save[512];
+};
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	stop = 1;
+}
+
+static int PRINTF(4, 5)
+	complain(const struct command *c, enum exit_code exit, int e, const char *fmt, ...)
+{
+	struct failure f;
+	char text[4096];
+	struct jsonw w;
+	va_list ap;
+
+	va_start(ap, fmt);
+	failure_vset(&f, exit, e, fmt, ap);
+	va_end(ap);
+	if (!c->o.value[OPT_JSON]) {
+		fprintf(stderr, "cowctl: %s\n", f.why);
+		return exit;
+	}
+	jsonw_init(&w, text, sizeof(text));
+	answer_error(&w, e, exit, f.why);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+	return exit;
+}
+
+static void help(void)
+{
+	puts("usage: cowctl measure [OPTION]... DEVICE\n"
+	     "measure a card, and make its profile\n"
+	     "Overwrites the area that --write-area names, and nothing else. DEVICE may also be a "
+	     "file.\n");
+	options_help(stdout, specs);
+}
+
+/* ---- where may it write? ---- */
+
+/* START+LENGTH */
+static int parse_area(struct command *c)
+{
+	const char *text = c->o.value[OPT_WRITE_AREA], *plus = strchr(text, '+');
+	char start[64];
+	uint64_t len;
+
+	if (!strcmp(text, "all")) {
+		c->start_bytes = 0;
+		c->end_bytes = UINT64_MAX;
+		return 0;
+	}
+	if (!plus || (size_t)(plus - text) >= sizeof(start))
+		return -EINVAL;
+	snprintf(start, sizeof(start), "%.*s", (int)(plus - text), text);
+	if (parse_size(start, &c->start_bytes) < 0 || parse_size(plus + 1, &len) < 0 ||
+	    c->start_bytes % COW_BLK_BYTES || len % COW_BLK_BYTES ||
+	    len > UINT64_MAX - c->start_bytes)
+		return -EINVAL;
+	c->end_bytes = c->start_bytes + len;
+	return 0;
+}
+
+static bool overlaps(const struct command *c, uint64_t start_bytes, uint64_t len_bytes)
+{
+	return c->start_bytes < start_bytes + len_bytes && start_bytes < c->end_bytes;
+}
+
+/* The area must not touch a log. */
+static int check_log(const struct command *c, struct offline *f)
+{
+	uint32_t copy_bytes;
+	int e = super_find(f->base, f->base, &f->fs, 0, &f->super, &f->trouble);
+	const struct log_super *s = &f->super;
+
+	if (e == -ENOENT && !(f->trouble & SUPER_CUT_OFF))
+		return EXIT_OK;
+	if (e < 0)
+		return complain(c, EXIT_FAILED, e,
+				"%s: holds a cowfs log that cannot be read: run 'cowctl check %s'",
+				c->device, c->device);
+	copy_bytes = s->erase_block_bytes > COW_BLK_BYTES ? s->erase_block_bytes : COW_BLK_BYTES;
+	if (overlaps(c, s->copy_off_bytes[0], copy_bytes) ||
+	    overlaps(c, s->copy_off_bytes[1], copy_bytes) ||
+	    overlaps(c, s->ring_off_bytes, (uint64_t)s->seg_bytes * s->seg_count))
+		return complain(c, EXIT_FAILED, -EEXIST,
+				"%s: the area overlaps the log of cowfs, which lies from %llu to "
+				"%llu: choose another area, or a scratch partition",
+				c->device, (unsigned long long)s->ring_off_bytes,
+				(unsigned long long)(s->ring_off_bytes +
+						     (uint64_t)s->seg_bytes * s->seg_count));
+	return EXIT_OK;
+}
+
+static int check_content(struct command *c, struct offline *f)
+{
+	uint64_t size = f->base->geo.size_bytes;
+	bool all = c->end_bytes == UINT64_MAX;
+	struct signatures s;
+	int e = signatures_find(c->device, &f->fs, &s);
+
+	if (e < 0)
+		return complain(c, EXIT_FAILED, e, "%s: cannot be read: %s", c->device,
+				strerrordesc_np(-e));
+	if (all)
+		c->end_bytes = size;
+	if (s.n)
+		return complain(c, EXIT_FAILED, -EEXIST,
+				"%s: holds %s. Name a partition without content, or remove it "
+				"with wipefs",
+				c->device, s.text);
+	if (c->end_bytes > size)
+		return complain(c, EXIT_FAILED, -ERANGE, "%s: the area ends behind the device (%s)",
+				c->device, FORMAT_SIZE(size));
+	if (f->fs.kind != FS_UNKNOWN && (!f->fs.size_bytes || c->start_bytes < f->fs.size_bytes))
+		return complain(c, EXIT_FAILED, -EEXIST,
+				"%s: holds a file system (%s) of %llu bytes: the area must lie "
+				"behind it",
+				c->device, f->fs.type, (unsigned long long)f->fs.size_bytes);
+	return check_log(c, f);
+}
+
+static int check_device(struct command *c)
+{
+	struct failure fail;
+	struct offline f;
+	int e = offline_open(&f, c->device, NULL,
+			     BLOCKDEV_EXCL | BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, 0, &fail);
+
+	if (e < 0) {
+		e = complain(c, fail.exit, fail.error, "%s", fail.why);
+	} else {
+		c->geo = f.base->geo;
+		e = check_content(c, &f);
+	}
+	offline_close(&f);
+	return e;
+}
+
+static int open_target(struct command *c, struct target **ret)
+{
+	int fd = open(c->device, O_RDWR | O_CLOEXEC | O_EXCL), e, on = 0;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		e = -errno;
+		if (fd >= 0)
+			close(fd);
+		return complain(c, EXIT_FAILED, e, "%s: %s", c->device,
+				e == -EROFS || e == -EACCES ? "is write-protected"
+				: e == -EBUSY		    ? "is in use"
+							    : strerrordesc_np(-e));
+	}
+	if (S_ISBLK(st.st_mode) && ioctl(fd, BLKROGET, &on) == 0 && on) {
+		close(fd);
+		return complain(c, EXIT_FAILED, -EROFS, "%s: is write-protected", c->device);
+	}
+	e = target_open_fd(ret, fd, c->start_bytes, c->end_bytes);
+	if (e < 0) {
+		close(fd);
+		return complain(c, EXIT_FAILED, e, "%s: %s", c->device, strerrordesc_np(-e));
+	}
+	(*ret)->disk_off_bytes = c->geo.disk_off_bytes;
+	return EXIT_OK;
+}
+
+/* ---- results ---- */
+
+static int write_text(const struct command *c, const char *path, const char *text)
+{
+	char temp[600];
+	int fd, e = 0;
+
+	snprintf(temp, sizeof(temp), "%s.new", path);
+	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (fd < 0)
+		e = -errno;
+	else
+		e = io_write_full(fd, text, strlen(text));
+	if (e == 0 && fsync(fd) < 0)
+		e = -errno;
+	if (fd >= 0)
+		close(fd);
+	if (e == 0 && rename(temp, path) < 0)
+		e = -errno;
+	if (e == 0)
+		return EXIT_OK;
+	unlink(temp);
+	return complain(c, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
+}
+
+static int save(const struct command *c, const char *text)
+{
+	char dir[sizeof(c->save)], *slash;
+	int exit = EXIT_OK;
+
+	if (c->o.value[OPT_OUTPUT])
+		exit = write_text(c, c->o.value[OPT_OUTPUT], text);
+	if (exit != EXIT_OK || !c->o.value[OPT_SAVE])
+		return exit;
+	snprintf(dir, sizeof(dir), "%s", c->save);
+	slash = strrchr(dir, '/');
+	*slash = '\0';
+	if (mkdir(dir, 0755) < 0 && errno == ENOENT) {
+		slash = strrchr(dir, '/');
+		*slash = '\0';
+		(void)mkdir(dir, 0755);
+		*slash = '/';
+		(void)mkdir(dir, 0755);
+	}
+	return write_text(c, c->save, text);
+}
+
+/* One line each: phase, kind, offset, length, nanoseconds. */
+static int write_raw(const struct command *c, const struct measurement *m)
+{
+	static const char *const kinds[] = { "read", "write", "flush", "discard" };
+	const char *path = c->o.value[OPT_RAW];
+	FILE *f = path ? fopen(path, "we") : NULL;
+	int e = 0;
+
+	if (!path)
+		return EXIT_OK;
+	for (size_t i = 0; f && i < m->s.n; i++) {
+		const struct sample *s = &m->s.at[i];
+
+		fprintf(f, "%s\t%s\t%llu\t%llu\t%llu\n",
+			measure_phase_name((enum measure_phase)s->phase), kinds[s->kind],
+			(unsigned long long)s->off_bytes, (unsigned long long)s->len_bytes,
+			(unsigned long long)s->ns);
+	}
+	if (!f || ferror(f))
+		e = -errno;
+	if (f && fclose(f) == EOF)
+		e = -errno;
+	return e ? complain(c, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e)) : EXIT_OK;
+}
+
+static struct json_object *make_profile(const struct command *c, const struct measurement *m)
+{
+	char id[FLASH_ID_BYTES], title[128], source[128], model[192], day[16];
+	struct result_names names = { id, title, source, c->geo.identity };
+	time_t now = time(NULL);
+	struct utsname u;
+	struct tm tm;
+
+	blockdev_model(c->device, model, sizeof(model));
+	snprintf(id, sizeof(id), "measured-%.38s", *c->geo.identity ? c->geo.identity : "card");
+	for (char *p = id; *p; p++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_", *p))
+			*p = '-';
+	snprintf(title, sizeof(title), "%.80s, measured", *model ? model : "A card");
+	if (!gmtime_r(&now, &tm) || !strftime(day, sizeof(day), "%Y-%m-%d", &tm))
+		strcpy(day, "?");
+	if (uname(&u) < 0)
+		strcpy(u.release, "?");
+	snprintf(source, sizeof(source), "cowctl measure, %s, Linux %.24s, %llu+%llu, seed %llu",
+		 day, u.release, (unsigned long long)c->start_bytes,
+		 (unsigned long long)(c->end_bytes - c->start_bytes), (unsigned long long)c->seed);
+	return result_profile(m, &names);
+}
+
+static int report(const struct command *c, const struct measurement *m)
+{
+	struct json_object *profile = make_profile(c, m), *all;
+	int exit = save(c, json_object_to_json_string_ext(
+				   profile, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED));
+
+	if (exit != EXIT_OK) {
+		json_object_put(profile);
+		return exit;
+	}
+	if (c->o.value[OPT_JSON]) {
+		all = json_answer(true);
+		json_object_object_add(all, "profile", profile);
+		json_object_object_add(all, "figures", result_figures(m));
+		if (c->o.value[OPT_SAVE])
+			json_object_object_add(all, "saved", json_object_new_string(c->save));
+		json_print(all);
+		json_object_put(all);
+		return EXIT_OK;
+	}
+	printf("%s: measured in %s, %s written\n", c->device, SPAN((double)m->took_ns / 1e9),
+	       FORMAT_MIB(m->written_bytes));
+	result_print(m);
+	if (c->o.value[OPT_SAVE])
+		printf("saved                 %s: found by profile=auto from the next attach on. An "
+		       "initramfs has it once it is rebuilt\n",
+		       c->save);
+	json_object_put(profile);
+	return EXIT_OK;
+}
+
+/* ---- the command ---- */
+
+static void show_progress(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
+{
+	progress_show(ctx, phase, done_bytes, total_bytes);
+}
+
+static void say_price(const struct command *c)
+{
+	uint64_t plan = measure_plan_bytes(c->end_bytes - c->start_bytes);
+
+	if (c->o.value[OPT_JSON])
+		return;
+	fprintf(stderr,
+		"%s: overwrites %llu+%llu. Writes at most %s, which takes about 2 to 10 minutes and "
+		"%.4f %% of the card's life (at %d erase cycles). Ctrl-C stops it\n",
+		c->device, (unsigned long long)c->start_bytes,
+		(unsigned long long)(c->end_bytes - c->start_bytes), FORMAT_MIB(plan),
+		100.0 * AMPLIFIED * (double)plan / ((double)c->geo.size_bytes * CYCLES), CYCLES);
+}
+
+static int run(struct command *c)
+{
+	struct progress progress;
+	struct measure_params p = {
+		.seed = c->seed, .progress = show_progress, .ctx = &progress, .stop = &stop
+	};
+	struct sigaction sa = { .sa_handler = on_signal };
+	static struct measurement m;
+	struct target *t;
+	int e, exit = open_target(c, &t);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (c->geo.eb_source == CARD_EB_REPORTED)
+		p.reported_unit_bytes = c->geo.erase_block_bytes;
+	say_price(c);
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
+	progress_start(&progress);
+	e = measure_run(&m, t, &p);
+	progress_end(&progress);
+	exit = write_raw(c, &m);
+	if (e < 0)
+		exit = complain(c, EXIT_FAILED, e, "%s: %s. There is no profile%s", c->device,
+				m.why, e == -EINTR ? ", and only the area was written" : "");
+	else if (exit == EXIT_OK)
+		exit = report(c, &m);
+	measure_free(&m);
+	target_close(t);
+	return exit;
+}
+
+static int arguments(struct command *c)
+{
+	const char *tag = c->o.operand[0];
+
+	c->seed = 1;
+	if (c->o.value[OPT_SEED] && parse_u64(c->o.value[OPT_SEED], &c->seed) < 0)
+		return complain(c, EXIT_USAGE, -EINVAL, "measure: --seed is a number, not '%s'",
+				c->o.value[OPT_SEED]);
+	c->device = tag;
+	if (strchr(tag, '=') && *tag != '/')
+		c->device = blkid_evaluate_spec(tag, NULL); /* lives as long as the program */
+	if (!c->device)
+		return complain(c, EXIT_FAILED, -ENODEV, "no device has %s", tag);
+	if (!c->o.value[OPT_WRITE_AREA])
+		return complain(
+			c, EXIT_USAGE, -EINVAL,
+			"measure: writes are measured, too: name the part of %s that may be "
+			"overwritten, --write-area START+LENGTH, or all for a scratch "
+			"partition",
+			c->device);
+	if (parse_area(c) < 0)
+		return complain(c, EXIT_USAGE, -EINVAL,
+				"measure: --write-area is START+LENGTH in multiples of 4 KiB, or "
+				"all, not '%s'",
+				c->o.value[OPT_WRITE_AREA]);
+	return EXIT_OK;
+}
 
 int measure_main(int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
-	fputs("cowctl: measure: not built yet\n", stderr);
-	return 1;
+	struct command *c = calloc(1, sizeof(*c));
+	char why[256];
+	int exit;
+
+	if (!c)
+		return EXIT_FAILED;
+	if (options_parse(argc - 1, argv + 1, specs, &c->o, why, sizeof(why)) < 0) {
+		exit = complain(c, EXIT_USAGE, -EINVAL, "measure: %s (try 'cowctl measure --help')",
+				why);
+	} else if (c->o.value[OPT_HELP]) {
+		help();
+		exit = EXIT_OK;
+	} else if (c->o.operands != 1) {
+		exit = complain(c, EXIT_USAGE, -EINVAL, "usage: cowctl measure [OPTION]... DEVICE");
+	} else {
+		exit = arguments(c);
+		if (exit == EXIT_OK)
+			exit = check_device(c);
+		if (exit == EXIT_OK && c->o.value[OPT_SAVE] &&
+		    flash_profile_path(c->geo.identity, c->save, sizeof(c->save)) < 0)
+			exit = complain(c, EXIT_FAILED, -ENOENT,
+					"%s: reports no identity by which --save could name its "
+					"profile: use --output FILE, and profile=FILE",
+					c->device);
+		if (exit == EXIT_OK)
+			exit = run(c);
+	}
+	free(c);
+	return exit;
 }

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/msg.h"
+#include "fs/fsproc.h"
 #include "measure/bench.h"
 #include "measure/measure.h"
+#include "wire/client.h"
 
 int main(int argc, char **argv)
 {
@@ -15,6 +17,8 @@ int main(int argc, char **argv)
 	} commands[] = { { "measure", measure_main }, { "bench", bench_main } };
 
 	msg_set_prog("cowctl");
+	client_no_seed();
+	fsproc_start_when_asked();
 	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(commands); i++)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);

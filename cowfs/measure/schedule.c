@@ -333,8 +333,9 @@ static int prime(struct run *r)
 		m->work_bytes = round_down_u64(at, MIB);
 	/* a linear stream takes the place of itself: what was open before is closed by others */
 	for (unsigned i = 0; i < SETTLE && e == 0; i++)
-		e = put_run(r, m->start_bytes + m->work_bytes / SETTLE * i, 2 * RUN_BYTES,
-			    RUN_BYTES);
+		e = put_run(r,
+			    m->start_bytes + round_down_u64(m->work_bytes / SETTLE * i, RUN_BYTES),
+			    2 * RUN_BYTES, RUN_BYTES);
 	return e;
 }
 
@@ -391,10 +392,12 @@ static int align(struct run *r)
 	double last = 0;
 	int e = begin(r, PHASE_ALIGN);
 
-	for (uint64_t c = min_u64(m->work_bytes / 4, 64 * MIB); c >= 16 * KIB && e == 0; c /= 2) {
+	for (uint64_t c = 64 * MIB; c >= 16 * KIB && e == 0 && r->t->sector_bytes <= 2048; c /= 2) {
 		uint64_t on[16], off[16], a = 0, b = 0, c_ns = 0;
 		struct figure f_on, f_off;
 
+		if (c > m->work_bytes / 4)
+			continue;
 		for (unsigned k = 0; k < 16 && e == 0; k++) {
 			uint64_t base = round_up_u64(m->start_bytes + r->t->disk_off_bytes + 1, c) +
 					rnd(r, m->work_bytes / c - 1) / 2 * 2 * c -

@@ -30,13 +30,15 @@ static struct real_target *real_of(struct target *t)
 
 static bool in_area(const struct target *t, uint64_t off_bytes, uint64_t len_bytes)
 {
-	return off_bytes >= t->start_bytes && off_bytes <= t->end_bytes &&
+	return off_bytes % t->sector_bytes == 0 && len_bytes % t->sector_bytes == 0 &&
+	       off_bytes >= t->start_bytes && off_bytes <= t->end_bytes &&
 	       len_bytes <= t->end_bytes - off_bytes;
 }
 
 int64_t target_read(struct target *t, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
-	if (off_bytes > t->size_bytes || len_bytes > t->size_bytes - off_bytes)
+	if (off_bytes % t->sector_bytes || len_bytes % t->sector_bytes ||
+	    off_bytes > t->size_bytes || len_bytes > t->size_bytes - off_bytes)
 		return -EINVAL;
 	return t->ops->read(t, off_bytes, buf, len_bytes);
 }

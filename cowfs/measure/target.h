@@ -11,7 +11,7 @@
 struct target;
 
 struct target_ops {
-	/* Offsets and lengths are multiples of 512, buffers of COW_BLK_BYTES (io_alloc). buf NULL:
+	/* Offsets and lengths are multiples of sector_bytes, buffers of COW_BLK_BYTES (io_alloc). buf NULL:
 	 * the content does not matter. A write may leave its data in a volatile cache of the
 	 * device. */
 	int64_t (*read)(struct target *t, uint64_t off_bytes, void *buf, size_t len_bytes);
