@@ -328,6 +328,21 @@ void blockdev_model(const char *path, char *ret, size_t size_bytes)
 		sysfs_model(devdir, ret, size_bytes);
 }
 
+void blockdev_identity(const char *path, char *ret, size_t size_bytes)
+{
+	_cleanup_close_ int devdir = -1;
+	struct card_geometry geo;
+	char name[64];
+	struct stat st;
+
+	ret[0] = '\0';
+	if (stat(path, &st) < 0 || !S_ISBLK(st.st_mode))
+		return;
+	devdir = open_sysfs(st.st_rdev, name, sizeof(name));
+	if (devdir >= 0 && sysfs_geometry(devdir, &geo) == 0)
+		snprintf(ret, size_bytes, "%s", geo.identity);
+}
+
 int blockdev_set_readonly(const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -39,5 +39,7 @@ int blockdev_set_readonly(const char *path) MUST_CHECK;
 /* The name that the disk of this device reports, see sysfs_model; "" if it has none, or if there is
  * no such device. */
 void blockdev_model(const char *path, char *ret, size_t size_bytes);
+/* What identifies it, as in card_geometry; "" if it reports nothing, or if there is no such device. */
+void blockdev_identity(const char *path, char *ret, size_t size_bytes);
 
 #endif

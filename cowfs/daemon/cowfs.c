@@ -287,11 +287,12 @@ static uint64_t duration_of(const char *variable)
 static int choose_profile(struct daemon *d)
 {
 	const char *text = d->opt.text[VOLOPT_PROFILE];
-	char model[192], why[512] = "";
+	char model[192], identity[64], why[512] = "";
 	int e;
 
 	blockdev_model(d->device, model, sizeof(model));
-	e = profile_choose(&d->profile, text ? text : "auto", model, why, sizeof(why));
+	blockdev_identity(d->device, identity, sizeof(identity));
+	e = profile_choose(&d->profile, text ? text : "auto", model, identity, why, sizeof(why));
 	if (e < 0)
 		return fail(d, e == -ENOMEM ? EXIT_FAILED : EXIT_USAGE, e, "%s", why);
 	return EXIT_OK;

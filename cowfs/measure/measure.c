@@ -142,10 +142,12 @@ static int check_log(const struct command *c, struct offline *f)
 	    overlaps(c, s->ring_off_bytes, (uint64_t)s->seg_bytes * s->seg_count))
 		return complain(c, EXIT_FAILED, -EEXIST,
 				"%s: the area overlaps the log of cowfs, which lies from %llu to "
-				"%llu: choose another area, or a scratch partition",
+				"%llu, with superblocks at %llu and %llu: choose another area",
 				c->device, (unsigned long long)s->ring_off_bytes,
 				(unsigned long long)(s->ring_off_bytes +
-						     (uint64_t)s->seg_bytes * s->seg_count));
+						     (uint64_t)s->seg_bytes * s->seg_count),
+				(unsigned long long)s->copy_off_bytes[0],
+				(unsigned long long)s->copy_off_bytes[1]);
 	return EXIT_OK;
 }
 

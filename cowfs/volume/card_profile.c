@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/msg.h"
+
 static int choose(struct profile_choice *ret, const struct flash_profile *p, char *why, size_t n)
 {
 	/* its estimates would be those of one member, and of writes that its layer never makes */
@@ -84,13 +86,30 @@ static int from_program(struct profile_choice *ret, const char *id, const char *
 	return r;
 }
 
-int profile_choose(struct profile_choice *ret, const char *text, const char *model, char *why,
-		   size_t why_bytes)
+/* false: this card has no measured profile that can be read */
+static bool from_measurement(struct profile_choice *ret, const char *identity)
+{
+	char path[PATH_MAX], why[512];
+
+	if (flash_profile_path(identity, path, sizeof(path)) < 0 || access(path, F_OK) < 0)
+		return false;
+	if (from_file(ret, path, why, sizeof(why)) < 0) {
+		msg(MSG_WARN, "%s", why);
+		return false;
+	}
+	ret->source = PROFILE_MEASURED;
+	return true;
+}
+
+int profile_choose(struct profile_choice *ret, const char *text, const char *model,
+		   const char *identity, char *why, size_t why_bytes)
 {
 	struct profile_choice c = { .source = PROFILE_NONE };
 	int r = 0;
 
-	if (!strcmp(text, "auto") && !*model)
+	if (!strcmp(text, "auto") && from_measurement(&c, identity))
+		r = 0;
+	else if (!strcmp(text, "auto") && !*model)
 		c.source = PROFILE_GUESSED;
 	else if (!strcmp(text, "auto"))
 		r = from_program(&c, NULL, model, why, why_bytes);

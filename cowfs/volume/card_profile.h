@@ -8,24 +8,27 @@
 
 enum profile_source {
 	PROFILE_NONE,
-	PROFILE_GIVEN,	 /* by id, or from a file */
-	PROFILE_MATCHED, /* by the device's own name */
-	PROFILE_GUESSED, /* no profile matches: volume_open makes one from the card's geometry */
+	PROFILE_GIVEN,	  /* by id, or from a file */
+	PROFILE_MEASURED, /* of this card: cowctl measure --save */
+	PROFILE_MATCHED,  /* by the device's own name */
+	PROFILE_GUESSED,  /* no profile matches: volume_open makes one from the card's geometry */
 };
 
 struct profile_choice {
 	enum profile_source source;
-	struct flash_profile profile; /* PROFILE_GIVEN, PROFILE_MATCHED */
+	struct flash_profile profile; /* PROFILE_GIVEN, PROFILE_MEASURED, PROFILE_MATCHED */
 };
 
 /*
  * text: "auto", "none", the id of a profile of the program, "/FILE:ID", or "/FILE" with only one
- * profile in it. model: see blockdev_model. Reads nothing for "none", nor for "auto" if the device
- * has no name. Allocates memory and frees all of it. -ENOENT no such profile, -EINVAL not a profile
+ * profile in it. model, identity: see blockdev_model. "auto" takes the measured profile of the
+ * identity (flash_profile_path), or else that of the model. If the measured one cannot be read, a
+ * warning says so, because a system must start without it. Reads nothing for "none", nor for "auto"
+ * if the device has neither. Allocates memory and frees all of it. -ENOENT no such profile, -EINVAL not a profile
  * file or a profile of more than a single device, -ENOMEM, errors of reading. On error why gets a
  * sentence.
  */
-int profile_choose(struct profile_choice *ret, const char *text, const char *model, char *why,
-		   size_t why_bytes) MUST_CHECK;
+int profile_choose(struct profile_choice *ret, const char *text, const char *model,
+		   const char *identity, char *why, size_t why_bytes) MUST_CHECK;
 
 #endif

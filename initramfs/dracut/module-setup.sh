@@ -30,6 +30,11 @@ install() {
 		/usr/sbin/cowctl config >/dev/null || return 1
 		inst_simple /etc/cowfs/cowfs.conf
 	fi
+	# profiles of measured cards
+	local profile
+	for profile in /etc/cowfs/profiles/*.json; do
+		[[ ! -e $profile ]] || inst_simple "$profile"
+	done
 	if [[ $(/usr/sbin/cowctl config --key prepare) == shrink ]]; then
 		inst_multiple e2fsck resize2fs tune2fs
 	fi

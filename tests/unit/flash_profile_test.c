@@ -249,12 +249,52 @@ static void test_own_profiles(void **state)
 
 /* ---- the choice for a device ---- */
 
+/* The profile that cowctl measure --save has written for the card with this identity. */
+static void test_measured(void **state)
+{
+	static const char text[] = MINE(", \"plan\": false, \"identity\": \"a/b\"", "");
+	char dir[] = "/tmp/cowfs-measured-XXXXXX", path[256], other[256], why[512] = "";
+	struct profile_choice c;
+	FILE *f;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(setenv("COWFS_PROFILES", dir, 1), 0);
+	assert_int_equal(flash_profile_path("", path, sizeof(path)), -ENOENT);
+	assert_int_equal(flash_profile_path("a/b", path, sizeof(path)), 0);
+	assert_int_equal(flash_profile_path("a_b", other, sizeof(other)), 0);
+	/* never another folder, and never the file of another card */
+	assert_null(strchr(path + strlen(dir) + 1, '/'));
+	assert_string_not_equal(path, other);
+	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
+	assert_int_equal(c.source, PROFILE_MATCHED);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	assert_true(fputs(text, f) >= 0);
+	assert_int_equal(fclose(f), 0);
+	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
+	assert_int_equal(c.source, PROFILE_MEASURED);
+	assert_string_equal(c.profile.id, "mine");
+	assert_true(c.profile.unconfirmed);
+	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a_b", why, sizeof(why)), 0);
+	assert_int_equal(c.source, PROFILE_MATCHED);
+	assert_int_equal(profile_choose(&c, "none", "", "a/b", why, sizeof(why)), 0);
+	assert_int_equal(c.source, PROFILE_NONE);
+	/* a damaged one keeps no volume from being attached */
+	assert_int_equal(truncate(path, 10), 0);
+	assert_int_equal(profile_choose(&c, "auto", "", "a/b", why, sizeof(why)), 0);
+	assert_int_equal(c.source, PROFILE_GUESSED);
+	unlink(path);
+	rmdir(dir);
+	unsetenv("COWFS_PROFILES");
+}
+
 static struct profile_choice choose(const char *text, const char *model)
 {
 	struct profile_choice c = { .source = PROFILE_NONE };
 	char why[512] = "";
 
-	if (profile_choose(&c, text, model, why, sizeof(why)) < 0)
+	if (profile_choose(&c, text, model, "", why, sizeof(why)) < 0)
 		fail_msg("%s, %s: %s", text, model, why);
 	return c;
 }
@@ -264,7 +304,7 @@ static void no_choice(const char *text, int error, const char *says)
 	struct profile_choice c = { .source = PROFILE_NONE };
 	char why[512] = "";
 
-	assert_int_equal(profile_choose(&c, text, "TS8GCF266", why, sizeof(why)), error);
+	assert_int_equal(profile_choose(&c, text, "TS8GCF266", "", why, sizeof(why)), error);
 	assert_int_equal(c.source, PROFILE_NONE);
 	if (!strstr(why, says))
 		fail_msg("%s: says '%s', not '%s'", text, why, says);
@@ -360,6 +400,7 @@ int main(void)
 		cmocka_unit_test(test_profiles),
 		cmocka_unit_test(test_own_profiles),
 		cmocka_unit_test(test_choice),
+		cmocka_unit_test(test_measured),
 		cmocka_unit_test(test_bad_models),
 	};
 

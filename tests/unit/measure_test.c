@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <cmocka.h>
+#include <json-c/json.h>
 
 #include "flash_model.h"
 #include "measure_card.h"
@@ -81,6 +82,43 @@ static bool compare(const struct measurement *m, const struct flash_profile *p)
 	return m->confirmed;
 }
 
+/* The text of a profile means the same profile. */
+static void round_trip(const struct measurement *m)
+{
+	const struct result_names names = { "mine", "a title", "a source", "a card" };
+	struct json_object *o = result_profile(m, &names);
+	char path[] = "/tmp/cowfs-measured-XXXXXX", why[512];
+	int fd = mkstemp(path);
+	struct flash_profiles *ps;
+	const struct flash_profile *p;
+
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(json_object_to_file(path, o), 0);
+	json_object_put(o);
+	if (flash_profiles_open(&ps, path, why, sizeof(why)) < 0)
+		fail_msg("%s", why);
+	unlink(path);
+	p = flash_profiles_find(ps, "mine");
+	assert_non_null(p);
+	assert_true(p->has_write);
+	assert_true(p->unconfirmed == !m->confirmed);
+	assert_int_equal(p->unit_bytes, m->profile.unit_bytes);
+	assert_int_equal(p->open_units, m->profile.open_units);
+	assert_int_equal(p->open_random, m->profile.open_random);
+	assert_int_equal(p->absorb, m->profile.absorb);
+	for (uint64_t s = COW_BLK_BYTES; s <= 2 * MIB; s *= 2) {
+		assert_near((double)flash_write_ns(p, s), (double)flash_write_ns(&m->profile, s),
+			    0.1);
+		assert_near((double)flash_read_ns(p, s), (double)flash_read_ns(&m->profile, s),
+			    0.1);
+	}
+	assert_near((double)flash_random_write_ns(p, COW_BLK_BYTES),
+		    (double)flash_random_write_ns(&m->profile, COW_BLK_BYTES), 0.1);
+	assert_near((double)p->sync_ns + 1000, (double)m->profile.sync_ns + 1000, 0.5);
+	flash_profiles_close(ps);
+}
+
 /* ---- published cards ---- */
 
 static void test_published(void **state)
@@ -97,6 +135,7 @@ static void test_published(void **state)
 		measure(&m, p, NULL, i, 0);
 		assert_true(compare(&m, p));
 		assert_true(m.unit_known && m.open_known && m.random_known && m.costs_known);
+		round_trip(&m);
 		assert_int_equal(m.discard, p->unit_bytes > 16 * MIB ? -1 : 1);
 		measure_free(&m);
 		n++;

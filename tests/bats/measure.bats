@@ -1,0 +1,113 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# cowctl measure: what it refuses, what it finds on a simulated card in real time, and that a volume takes the result.
+# bats file_tags=measure
+
+load lib
+
+# its server is no daemon of this test
+SIM() { env -u COWFS_RUNDIR timeout "$COW_LIMIT" "$COWFS_BUILD/cowfs-cardsim" "$@"; }
+
+setup() {
+	cow_setup
+	C=$T/sim
+	mkdir "$C"
+	export COWFS_PROFILES=$T/profiles
+}
+
+teardown() {
+	umount -q "$MNT" 2>/dev/null || true
+	for d in "$COWFS_RUNDIR"/*/control; do
+		[ -S "$d" ] && cow detach --discard "$(basename "${d%/control}")" >/dev/null
+	done
+	SIM stop "$C" 2>/dev/null || umount -ql "$C" 2>/dev/null || true
+	cow_teardown
+}
+
+# A card that is fast enough to be measured in some seconds.
+fast_card() {
+	jq -n '{fast: {title: "fast", source: "a test", capacity_gb: 1, read_mb_s: [10, 20, 40, 60, 80, 100, 120, 140, 150],
+		write_mb_s: [8, 14, 25, 40, 60, 80, 90, 100, 110], access_ms: 0.3, unit_kib: 1024, open_units: 2, open_random: 2,
+		copy_mb_s: 60, merge_ms: 3, absorb: 1, wear: "dynamic", spare_percent: 3}} |
+		.fast.from = (.fast | del(.title, .source) | map_values("assumed"))' >"$T/fast.json"
+	SIM --real-time --profiles "$T/fast.json" fast "$1" "$C" >/dev/null
+}
+
+@test "measure: what it refuses before anything is written" {
+	local before
+	card_make ext4 60 160
+	cow format "$CARD"
+	before=$(image_sum)
+	fails 2 'name the part of .*--write-area START\+LENGTH' measure "$CARD"
+	fails 2 'is START\+LENGTH' measure --write-area 100M "$CARD"
+	fails 2 'is START\+LENGTH' measure --write-area 100M+33 "$CARD"
+	fails 2 'usage: cowctl measure' measure --write-area all
+	fails 1 'holds a file system \(ext4\).*must lie behind it' measure --write-area all "$CARD"
+	fails 1 'must lie behind it' measure --write-area 40M+40M "$CARD"
+	fails 1 'overlaps the log of cowfs' measure --write-area 61M+60M "$CARD"
+	fails 1 'ends behind the device' measure --write-area 150M+40M "$CARD"
+	fails 1 'neither a block device' measure --write-area all "$T"
+	fails 1 'No such file' measure --write-area all "$T/none"
+	fails 1 'no identity' measure --save --write-area 104M+40M "$CARD"
+	blockdev --setro "$CARD"
+	fails 1 'write-protected' measure --write-area 104M+40M "$CARD"
+	blockdev --setrw "$CARD"
+	mount -o ro "$CARD" "$MNT"
+	fails 1 'is mounted on' measure --write-area 104M+40M "$CARD"
+	umount "$MNT"
+	[ "$(image_sum)" = "$before" ]
+	attach
+	fails 1 'is attached as volume vol' measure --write-area 104M+40M "$CARD"
+	detach
+}
+
+@test "measure: other content, and an area that is too small" {
+	truncate -s 100M "$T/parts"
+	echo ',50M' | sfdisk -q "$T/parts"
+	fails 1 'holds a .*partition table' measure --write-area all "$T/parts"
+	truncate -s 20M "$T/small"
+	run timeout 20 "$COWFS_BUILD/cowctl" measure --write-area all "$T/small"
+	[ "$status" = 1 ]
+	[[ $output == *"smaller than 32 MiB. There is no profile"* ]]
+}
+
+@test "measure: help" {
+	run cow help measure
+	[[ $output == *"usage: cowctl measure"*--write-area* ]]
+	[ "$output" = "$(cow measure --help)" ]
+}
+
+@test "measure: a simulated card in real time, and a volume with its profile" {
+	fast_card 128M
+	timeout 100 "$COWFS_BUILD/cowctl" measure --write-area all --json --raw "$T/raw" --output "$T/out.json" "$C/card" >"$T/result"
+	jq -e '.ok and .figures.unit_determined and .figures.open_units_determined' "$T/result"
+	[ "$(jq -r '.profile[] | "\(.unit_kib) \(.open_units) \(.open_random) \(.absorb)"' "$T/result")" = "1024 2 2 1" ]
+	jq -e '.profile[] | .copy_mb_s > 54 and .copy_mb_s < 66' "$T/result"
+	jq -e --slurpfile p "$T/out.json" '.profile == $p[0]' "$T/result"
+	[ "$(awk -F'\t' '$2 == "write" { n += $4 } END { print n }' "$T/raw")" = "$(jq .figures.written_bytes "$T/result")" ]
+	SIM stop "$C"
+
+	card_make ext4 60 100 -J size=4
+	cow format "$CARD"
+	attach --profile "$T/out.json"
+	[ "$(status_of .profile_plans)" = "$(jq '.[].plan' "$T/out.json")" ]
+	detach
+	jq '.[].plan = false' "$T/out.json" >"$T/not.json"
+	attach --profile "$T/not.json"
+	[ "$(status_of '"\(.profile_guessed) \(.profile_plans)"')" = "false false" ]
+	detach
+}
+
+@test "measure: Ctrl-C, and a card that dies" {
+	fast_card 128M
+	run timeout --preserve-status -s INT 2 "$COWFS_BUILD/cowctl" measure --write-area all --output "$T/out.json" "$C/card"
+	[ "$status" = 1 ]
+	[[ $output == *"only the area was written"* ]]
+	[ ! -e "$T/out.json" ]
+	SIM fail "$C" write 200 forever
+	run timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --output "$T/out.json" "$C/card"
+	[ "$status" = 1 ]
+	[[ $output == *"a write at "*"There is no profile"* ]]
+	[ ! -e "$T/out.json" ]
+}
