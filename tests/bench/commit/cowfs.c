@@ -48,6 +48,11 @@ static void check(int r, const char *what)
 		die("%s: %s", what, strerror(-r));
 }
 
+static const struct flash_profile *plan_by(const struct run *w)
+{
+	return w->opt->no_plan ? NULL : w->opt->plan ? w->opt->plan : w->p;
+}
+
 /* ---- callbacks of commit_run ---- */
 
 static bool src_next(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
@@ -222,7 +227,7 @@ static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_c
 	struct commit_options opt = { .cause = cause,
 				      .record_flags = flags,
 				      .content = sealed ? &ram : NULL,
-				      .profile = w->p };
+				      .profile = plan_by(w) };
 	struct blk_reader r = { .read = sealed ? read_sealed : read_committed,
 				.ctx = w,
 				.volume_blks = w->blks };
@@ -262,7 +267,7 @@ static void commit(struct run *w, enum commit_cause cause)
 				     .read_sealed = read_sealed,
 				     .read_committed = read_committed,
 				     .run_sealed = run_sealed };
-	struct commit_options opt = { .cause = cause, .profile = w->p };
+	struct commit_options opt = { .cause = cause, .profile = plan_by(w) };
 	struct log_index *ix = NULL;
 	struct commit_report rep;
 	uint64_t start_ns = clock_of(w);

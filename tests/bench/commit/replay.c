@@ -20,6 +20,8 @@
  *	--profile ID	one of the cards; default: all that have figures for writing, without arrays
  *			and layers of the host
  *	--log MIB	size of cowfs's log; default: as cowctl format chooses
+ *	--plan-by measured|none	cowfs plans by the profile that cowctl measure makes of the card, or
+ *			without one; default: by the card's own profile
  *	--verify	compares the card at the end with what was written (cowfs)
  *	--cuts N	cuts the power after each N-th write of cowfs, in a copy, and compares the
  *			state found (cuts.c)
@@ -39,10 +41,11 @@
 
 #include "base/parse.h"
 #include "replay.h"
+#include "unit/measure_card.h"
 
 static struct {
 	const char *system, *profile;
-	bool each, no_journal;
+	bool each, no_journal, measured;
 	unsigned chunk_blks;
 	struct cowfs_options cowfs;
 } opt = { .chunk_blks = 4 };
@@ -263,7 +266,7 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 
 static void usage(FILE *f)
 {
-	fputs("usage: replay [--each] [--profile ID] [--chunk KIB] [--log MIB] [--no-journal] [--verify] [--cuts N] [--verbose]\n"
+	fputs("usage: replay [--each] [--profile ID] [--chunk KIB] [--log MIB] [--no-journal] [--plan-by measured|none] [--verify] [--cuts N] [--verbose]\n"
 	      "	plain|merge|order|dm-snapshot|cowfs|dirty TRACE\n",
 	      f);
 	exit(f == stdout ? 0 : 2);
@@ -285,7 +288,8 @@ static void options(int argc, char **argv)
 		{ "chunk", 1, NULL, 'c' },  { "log", 1, NULL, 'l' },
 		{ "verify", 0, NULL, 'v' }, { "no-journal", 0, NULL, 'n' },
 		{ "cuts", 1, NULL, 'C' },   { "verbose", 0, NULL, 'V' },
-		{ "help", 0, NULL, 'h' },   { 0 }
+		{ "help", 0, NULL, 'h' },   { "plan-by", 1, NULL, 'P' },
+		{ 0 }
 	};
 	static const char *const systems[] = { "plain",	      "merge", "order",
 					       "dm-snapshot", "cowfs", "dirty" };
@@ -307,6 +311,12 @@ static void options(int argc, char **argv)
 			break;
 		case 'C':
 			opt.cowfs.cuts_every = number(optarg);
+			break;
+		case 'P':
+			opt.measured = !strcmp(optarg, "measured");
+			opt.cowfs.no_plan = !strcmp(optarg, "none");
+			if (!opt.measured && !opt.cowfs.no_plan)
+				usage(stderr);
 			break;
 		case 'v':
 			opt.cowfs.verify = true;
@@ -331,6 +341,25 @@ static void options(int argc, char **argv)
 			opt.system = systems[i];
 	if (!opt.system)
 		usage(stderr);
+}
+
+/* What cowctl measure makes of the card. NULL: a profile that is not confirmed, and plans nothing. */
+static const struct flash_profile *measured_of(const struct flash_profile *p)
+{
+	static struct flash_profile profile;
+	static struct measurement m;
+	const struct measure_params params = { .seed = 1 };
+	struct target *t = model_target(p, NULL, p->capacity_bytes / 2 + 60 * KIB,
+					round_down_u64(min_u64(GIB, p->capacity_bytes / 3), MIB), 1);
+
+	if (!t)
+		die("no memory");
+	if (measure_run(&m, t, &params) < 0)
+		die("%s: %s", p->id, m.why);
+	profile = m.profile;
+	measure_free(&m);
+	target_close(t);
+	return m.confirmed ? &profile : NULL;
 }
 
 int main(int argc, char **argv)
@@ -359,6 +388,10 @@ int main(int argc, char **argv)
 			continue;
 		found = true;
 		trace_rewind(&t);
+		if (opt.measured) {
+			opt.cowfs.plan = measured_of(p);
+			opt.cowfs.no_plan = !opt.cowfs.plan;
+		}
 		if (cowfs)
 			cowfs_replay(&t, p, opt.each, &opt.cowfs, &r, &home);
 		else

@@ -107,6 +107,9 @@ struct cowfs_options {
 	bool verify;	    /* the volume is read after the last commit and compared */
 	bool verbose;
 	uint64_t cuts_every; /* 0: no power cuts */
+	/* commits are planned by this one, not by that of the card; no_plan: by none */
+	const struct flash_profile *plan;
+	bool no_plan;
 };
 
 /* each: a commit at each commit point; otherwise one at the last. Card and model are new. *ret:
