@@ -19,6 +19,7 @@ struct odd {
 	uint64_t constant_ns;		      /* a write of any kind takes this */
 	uint64_t hot_after_bytes;	      /* slower by 60 % from there on */
 	uint64_t real_bytes;		      /* wraps there */
+	uint64_t lost_behind;		      /* writes behind it have no effect */
 	uint64_t dies_after_bytes;
 	bool no_discard, no_writes;
 };
@@ -93,7 +94,8 @@ static int64_t model_target_write(struct target *t, uint64_t off, const void *bu
 		return -EROFS;
 	if (m->odd.dies_after_bytes && before > m->odd.dies_after_bytes)
 		return -EIO;
-	if (buf && len == COW_BLK_BYTES && before < MIB) {
+	if (buf && len == COW_BLK_BYTES && before < MIB &&
+	    (!m->odd.lost_behind || off < m->odd.lost_behind)) {
 		int i = find_tag(m, place(m, off));
 
 		if (i < 0 && m->tags < TAGS)

@@ -242,6 +242,37 @@ static void test_spikes(void **state)
 	}
 }
 
+/* So much noise that little can be said: nothing wrong may be said. */
+static void test_noise(void **state)
+{
+	static const struct odd odds[] = {
+		{ .noise = 0.5 },
+		{ .noise = 0.2, .spikes = 0.05, .spike_ns = 60000000 },
+		{ .noise = 0.3, .stall_every_bytes = 4 * MIB, .stall_ns = 100000000 },
+		{ .constant_ns = 300000, .noise = 0.3, .spikes = 0.02, .spike_ns = 50000000 },
+	};
+	static struct measurement m;
+	unsigned wrong = 0;
+
+	(void)state;
+	for (unsigned seed = 6; seed < 14; seed++) {
+		struct flash_profile p;
+
+		invent(&p, 100 + seed);
+		measure(&m, &p, &odds[seed % 4], seed, 0);
+		print_message("%s: unit %llu KiB%s of %llu, open %u%s of %u, %s%s\n", p.id,
+			      (unsigned long long)(m.best.unit_bytes / KIB),
+			      m.unit_known ? "" : "?", (unsigned long long)(p.unit_bytes / KIB),
+			      m.best.open_units, m.open_known ? "" : "?", p.open_units,
+			      m.confirmed ? "plans" : "no plan: ", m.doubt);
+		wrong += m.unit_known &&
+			 (odds[seed % 4].constant_ns || m.best.unit_bytes != p.unit_bytes);
+		wrong += m.open_known && m.best.open_units != p.open_units;
+		measure_free(&m);
+	}
+	assert_int_equal(wrong, 0);
+}
+
 /* ---- bad input ---- */
 
 static void test_bad(void **state)
@@ -256,6 +287,7 @@ static void test_bad(void **state)
 		{ { .hot_after_bytes = 620 * MIB }, -EAGAIN, "it may be hot" },
 		{ { .real_bytes = GIB }, -ENXIO, "lies about its capacity" },
 		{ { .real_bytes = 256 * MIB }, -ENXIO, "lies about its capacity" },
+		{ { .lost_behind = START + 300 * MIB }, -ENXIO, "does not keep its data" },
 	};
 	static struct measurement m;
 
@@ -278,6 +310,16 @@ static void test_area(void **state)
 	(void)state;
 	assert_int_equal(measure_run(&m, t, &params), -ENOSPC);
 	measure_free(&m);
+	/* a card that wraps inside of the area: nothing lies below it */
+	((struct model_target *)t)->odd.real_bytes = 512 * MIB;
+	t->start_bytes = 0;
+	t->end_bytes = GIB;
+	assert_int_equal(measure_run(&m, t, &params), -ENXIO);
+	assert_non_null(strstr(m.why, "appeared at 512 MiB"));
+	measure_free(&m);
+	((struct model_target *)t)->odd.real_bytes = 0;
+	t->start_bytes = GIB;
+	t->end_bytes = GIB + 16 * MIB;
 	/* never outside of the area */
 	assert_int_equal(target_write(t, GIB - COW_BLK_BYTES, NULL, COW_BLK_BYTES), -EINVAL);
 	assert_int_equal(target_write(t, GIB + 16 * MIB, NULL, COW_BLK_BYTES), -EINVAL);
@@ -293,8 +335,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_published), cmocka_unit_test(test_invented),
 		cmocka_unit_test(test_ssd),	  cmocka_unit_test(test_stalls),
-		cmocka_unit_test(test_spikes),	  cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_area),
+		cmocka_unit_test(test_spikes),	  cmocka_unit_test(test_noise),
+		cmocka_unit_test(test_bad),	  cmocka_unit_test(test_area),
 	};
 
 	return cmocka_run_group_tests(tests, open_profiles, close_profiles);

@@ -283,14 +283,17 @@ static uint64_t number(const char *s)
 
 static void options(int argc, char **argv)
 {
-	static const struct option names[] = {
-		{ "each", 0, NULL, 'e' },   { "profile", 1, NULL, 'p' },
-		{ "chunk", 1, NULL, 'c' },  { "log", 1, NULL, 'l' },
-		{ "verify", 0, NULL, 'v' }, { "no-journal", 0, NULL, 'n' },
-		{ "cuts", 1, NULL, 'C' },   { "verbose", 0, NULL, 'V' },
-		{ "help", 0, NULL, 'h' },   { "plan-by", 1, NULL, 'P' },
-		{ 0 }
-	};
+	static const struct option names[] = { { "each", 0, NULL, 'e' },
+					       { "profile", 1, NULL, 'p' },
+					       { "chunk", 1, NULL, 'c' },
+					       { "log", 1, NULL, 'l' },
+					       { "verify", 0, NULL, 'v' },
+					       { "no-journal", 0, NULL, 'n' },
+					       { "cuts", 1, NULL, 'C' },
+					       { "verbose", 0, NULL, 'V' },
+					       { "help", 0, NULL, 'h' },
+					       { "plan-by", 1, NULL, 'P' },
+					       { 0 } };
 	static const char *const systems[] = { "plain",	      "merge", "order",
 					       "dm-snapshot", "cowfs", "dirty" };
 	int c;
@@ -350,7 +353,8 @@ static const struct flash_profile *measured_of(const struct flash_profile *p)
 	static struct measurement m;
 	const struct measure_params params = { .seed = 1 };
 	struct target *t = model_target(p, NULL, p->capacity_bytes / 2 + 60 * KIB,
-					round_down_u64(min_u64(GIB, p->capacity_bytes / 3), MIB), 1);
+					round_down_u64(min_u64(GIB, p->capacity_bytes / 3), MIB),
+					1);
 
 	if (!t)
 		die("no memory");
