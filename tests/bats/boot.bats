@@ -35,7 +35,7 @@ boots() {
 @test "the cowctl of an initramfs: what it has, and what only that of the system has" {
 	cow help --json | jq -r '.commands[].name' | sort >"$T/all"
 	"$COWFS_BUILD/cowctl-boot" help --json | jq -r '.commands[].name' | sort >"$T/boot"
-	[ "$(comm -23 "$T/all" "$T/boot" | xargs)" = "card diff disable enable events keep metrics report revert setup top view wear" ]
+	[ "$(comm -23 "$T/all" "$T/boot" | xargs)" = "bench card diff disable enable events keep measure metrics report revert setup top view wear" ]
 	[ "$(xargs <"$T/boot")" = "attach boot check commit config detach discard format grow help hold recover release shutdown status version" ]
 	run ! grep -wE 'top|view' <("$COWFS_BUILD/cowctl-boot" --help)
 	run -2 "$COWFS_BUILD/cowctl-boot" top
