@@ -101,6 +101,21 @@ static void test_strange_mountinfo(void **state)
 	fake_end(path, t.proc_dirfd);
 }
 
+/* Puts the file `syscall` of a task: text is as on x86-64, and write and splice get their numbers of this architecture. */
+static void put_call(int dirfd, const char *path, const char *text)
+{
+	long number = !strncmp(text, "1 ", 2)	  ? SYS_write
+		      : !strncmp(text, "275 ", 4) ? SYS_splice
+						  : -1;
+	char native[256];
+
+	if (number < 0)
+		snprintf(native, sizeof(native), "%s", text);
+	else
+		snprintf(native, sizeof(native), "%ld%s", number, strchr(text, ' '));
+	fake_put(dirfd, path, native);
+}
+
 /* Tasks that almost look like a writer that sleeps on the file system, and one that is such a
  * writer but has ended. */
 static void test_bounce_nobody(void **state)
@@ -145,7 +160,7 @@ static void test_bounce_nobody(void **state)
 		snprintf(name, sizeof(name), "%s/stat", task);
 		fake_put(fd, name, cases[i].stat);
 		snprintf(name, sizeof(name), "%s/syscall", task);
-		fake_put(fd, name, cases[i].syscall);
+		put_call(fd, name, cases[i].syscall);
 		assert_int_equal(
 			bounce_writers(fd, st.st_dev, NULL, NULL, culprit, sizeof(culprit)), 0);
 		assert_string_equal(culprit, "");
@@ -162,7 +177,7 @@ static void fake_sleeper(int dirfd, pid_t pid, int tid, const char *comm)
 	snprintf(name, sizeof(name), "%s/stat", task);
 	fake_put(dirfd, name, "1 (a) S 1");
 	snprintf(name, sizeof(name), "%s/syscall", task);
-	fake_put(dirfd, name, "1 0x3 0x0 0x0");
+	put_call(dirfd, name, "1 0x3 0x0 0x0");
 	snprintf(name, sizeof(name), "%s/fd/3", task);
 	fake_put(dirfd, name, "on the file system");
 	snprintf(name, sizeof(name), "%s/comm", task);
@@ -295,7 +310,9 @@ static void fake_task(const struct fake *f, int pid, const char *syscall, const 
 
 	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
 		snprintf(name, sizeof(name), "%d/task/%d/%s", pid, pid, files[i].name);
-		if (files[i].text)
+		if (files[i].text && files[i].text == syscall)
+			put_call(f->fd, name, syscall);
+		else if (files[i].text)
 			fake_put(f->fd, name, files[i].text);
 		else
 			unlinkat(f->fd, name, 0);
