@@ -11,7 +11,7 @@
 
 #include "base/parse.h"
 #include "base/numbers.h"
-#include "wear/html.h"
+#include "base/html.h"
 #include "wire/json.h"
 
 static const double year_s = 365.25 * 86400;

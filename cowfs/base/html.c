@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "wear/html.h"
+#include "base/html.h"
 
 #include "base/clean.h"
 
