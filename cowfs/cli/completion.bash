@@ -43,6 +43,11 @@ _cowctl_devices() {
 _cowctl_values() {
 	case $1 in
 	DEVICE) _cowctl_devices "$2" ;;
+	'DEVICE|DIR')
+		_cowctl_devices "$2"
+		compgen -d -- "$2"
+		;;
+	LIST) compgen -W "linear seek random mix iozone fragments" -- "$2" ;;
 	FILE) compgen -f -- "$2" ;;
 	'[N] '*PATH*)
 		[ "$COMP_CWORD" != 2 ] || _cowctl_volumes | _cowctl_beginning "$2"

@@ -1,12 +1,377 @@
 /* SPDX-License-Identifier: MIT */
+/* cowctl bench: the tables of published reports about flash cards, measured with fio. */
 #include "measure/bench.h"
 
+#include <blkid.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clean.h"
+#include "base/numbers.h"
+#include "base/parse.h"
+#include "config/options.h"
+#include "measure/bench_run.h"
+#include "measure/bench_show.h"
+#include "wire/json.h"
+
+enum {
+	OPT_JSON,
+	OPT_HTML,
+	OPT_COMPARE,
+	OPT_TABLES,
+	OPT_SIZE,
+	OPT_SEED,
+	OPT_WRITE_AREA,
+	OPT_WRITE,
+	OPT_FORCE,
+	OPT_FAITHFUL,
+	OPT_YES,
+	OPT_HELP
+};
+
+#define QUICK_DEVICE_BYTES (512 * MIB)
+#define QUICK_FILE_BYTES (128 * MIB)
+#define FAITHFUL_BYTES (512 * MIB)
+
+static const struct option_spec specs[] = {
+	{ OPT_TABLES, "tables", "LIST",
+	  "only these of linear, seek, random, mix, iozone and fragments, separated by commas" },
+	{ OPT_WRITE_AREA, "write-area", "AREA",
+	  "write to this part of the device, START+LENGTH; what it holds is lost" },
+	{ OPT_WRITE, "write", NULL, "write to the device; what it holds is lost" },
+	{ OPT_FORCE, "force", NULL, "write although the device holds a file system" },
+	{ OPT_SIZE, "size", "SIZE",
+	  "size of the tested part or file (default: 512M, a file: 128M)" },
+	{ OPT_FAITHFUL, "faithful", NULL,
+	  "measure as the reports did, which may take a day; asks first" },
+	{ OPT_YES, "yes", NULL, "answer questions with yes" },
+	{ OPT_COMPARE, "compare", "FILE",
+	  "show the result that --json wrote to FILE beside this one" },
+	{ OPT_HTML, "html", "FILE", "write a page with tables and plots to FILE as well" },
+	{ OPT_SEED, "seed", "N", "seed of data and offsets (default: 1)" },
+	{ OPT_JSON, "json", NULL, "print the result as JSON" },
+	{ OPT_HELP, "help", NULL, "show this help" },
+	{ 0 },
+};
+
+static int failed(const struct options *o, const struct failure *f)
+{
+	struct json_object *doc;
+	char said[sizeof(f->said)], *save = NULL;
+
+	if (!o->value[OPT_JSON]) {
+		fprintf(stderr, "cowctl: %s\n", f->why);
+		strcpy(said, f->said);
+		for (char *line = strtok_r(said, "\r\n", &save); line;
+		     line = strtok_r(NULL, "\r\n", &save))
+			fprintf(stderr, "    %s\n", clean_text(line));
+		return f->exit;
+	}
+	doc = json_answer(false);
+	json_object_object_add(doc, "error", json_object_new_string(f->why));
+	json_object_object_add(doc, "code",
+			       json_object_new_string(strerrorname_np(-f->error)
+							      ? strerrorname_np(-f->error)
+							      : "EIO"));
+	json_object_object_add(doc, "exit", json_object_new_int(f->exit));
+	json_print(doc);
+	json_object_put(doc);
+	return f->exit;
+}
+
+static int help(void)
+{
+	puts("usage: cowctl bench [OPTION]... DEVICE|DIR\n"
+	     "measure the tables of published reports about flash cards, with fio\n"
+	     "A device is only read without --write-area or --write. In DIR a temporary file is written.\n");
+	options_help(stdout, specs);
+	return EXIT_OK;
+}
+
+/* ---- arguments ---- */
+
+struct arguments {
+	struct bench_request rq;
+	struct bench_run run;
+	struct json_object *former;
+};
+
+static int parse_tables(const char *text, unsigned *ret, struct failure *f)
+{
+	static const char *const names[] = {
+#define X(id, name) [id] = name,
+		BENCH_TABLES(X)
+#undef X
+	};
+	unsigned mask = 0;
+
+	if (!text) {
+		*ret = (1u << BENCH_TABLE_COUNT) - 1;
+		return 0;
+	}
+	while (true) {
+		size_t len = strcspn(text, ","), i = 0;
+
+		while (i < ARRAY_SIZE(names) &&
+		       (strlen(names[i]) != len || memcmp(names[i], text, len)))
+			i++;
+		if (i == ARRAY_SIZE(names))
+			return failure_set(f, EXIT_USAGE, -EINVAL,
+					   "--tables: there is no table %.*s",
+					   (int)min_u64(len, 40), text);
+		mask |= 1u << i;
+		if (!text[len])
+			break;
+		text += len + 1;
+	}
+	*ret = mask;
+	return 0;
+}
+
+/* START+LENGTH */
+static int parse_area(const char *text, struct bench_request *rq, struct failure *f)
+{
+	char start[64];
+	const char *plus = strchr(text, '+');
+
+	if (plus && (size_t)(plus - text) < sizeof(start)) {
+		memcpy(start, text, (size_t)(plus - text));
+		start[plus - text] = '\0';
+		if (parse_size(start, &rq->write_off_bytes) == 0 &&
+		    parse_size(plus + 1, &rq->write_len_bytes) == 0 && rq->write_len_bytes)
+			return 0;
+	}
+	return failure_set(f, EXIT_USAGE, -EINVAL,
+			   "--write-area %s is not START+LENGTH, such as 512M+256M", CLEAN(text));
+}
+
+static int parse_arguments(const struct options *o, struct arguments *a, struct failure *f)
+{
+	const char *size = o->value[OPT_SIZE], *area = o->value[OPT_WRITE_AREA],
+		   *seed = o->value[OPT_SEED];
+
+	a->rq.path = o->operand[0];
+	if (strchr(a->rq.path, '=') && *a->rq.path != '/')
+		a->rq.path = blkid_evaluate_spec(a->rq.path, NULL); /* never freed */
+	if (!a->rq.path)
+		return failure_set(f, EXIT_FAILED, -ENODEV, "no device has %s", o->operand[0]);
+	a->rq.write = o->value[OPT_WRITE] != NULL;
+	a->rq.force = o->value[OPT_FORCE] != NULL;
+	a->run.faithful = o->value[OPT_FAITHFUL] != NULL;
+	a->run.quiet = !isatty(STDERR_FILENO);
+	a->run.seed = 1;
+	if (size && (parse_size(size, &a->rq.size_bytes) < 0 || !a->rq.size_bytes))
+		return failure_set(f, EXIT_USAGE, -EINVAL, "--size %s is not a size such as 512M",
+				   CLEAN(size));
+	if (seed && parse_u64(seed, &a->run.seed) < 0)
+		return failure_set(f, EXIT_USAGE, -EINVAL, "--seed %s is not a number",
+				   CLEAN(seed));
+	if (area && parse_area(area, &a->rq, f) < 0)
+		return f->error;
+	if (area && a->rq.write)
+		return failure_set(f, EXIT_USAGE, -EINVAL,
+				   "--write and --write-area exclude each other");
+	return parse_tables(o->value[OPT_TABLES], &a->run.tables, f);
+}
+
+static int read_former(const char *path, struct json_object **ret, struct failure *f)
+{
+	struct json_object *doc = json_object_from_file(path);
+
+	if (!doc && access(path, R_OK) < 0)
+		return failure_set(f, EXIT_FAILED, -errno, "%s cannot be read: %s", path,
+				   strerrordesc_np(errno));
+	if (!json_object_is_type(doc, json_type_object) || !json_true(doc, "ok") ||
+	    json_u64(doc, "schema") != JSON_SCHEMA || strcmp(json_raw(doc, "command"), "bench")) {
+		json_object_put(doc);
+		return failure_set(f, EXIT_FAILED, -EINVAL,
+				   "%s is not what 'cowctl bench --json' prints (schema %d)", path,
+				   JSON_SCHEMA);
+	}
+	*ret = doc;
+	return 0;
+}
+
+/* ---- the page ---- */
+
+/* Writes a page, or nothing (doc NULL): to know before the measurement that it can be written. */
+static int write_page(const char *path, struct json_object *doc, struct json_object *former,
+		      struct failure *f)
+{
+	struct stat st;
+	char temp[4096];
+	int fd, e = 0;
+	FILE *out;
+
+	if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
+		return failure_set(f, EXIT_USAGE, -ENAMETOOLONG, "--html FILE is too long");
+	/* /dev/null and other special files must not be replaced by a file */
+	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		return failure_set(f, EXIT_FAILED, -EINVAL,
+				   "%s cannot be written: it is not a regular file", path);
+	fd = mkostemp(temp, O_CLOEXEC);
+	out = fd >= 0 ? fdopen(fd, "w") : NULL;
+	if (!out || fchmod(fd, 0644) < 0)
+		e = -errno;
+	if (out && doc)
+		bench_page(out, doc, former);
+	if (out && ferror(out))
+		e = -EIO;
+	if (out ? fclose(out) : fd >= 0 && close(fd))
+		e = e ? e : -errno;
+	if (e == 0 && doc && rename(temp, path) < 0)
+		e = -errno;
+	if (fd >= 0 && (e < 0 || !doc))
+		unlink(temp);
+	return e < 0 ? failure_set(f, EXIT_FAILED, e, "%s cannot be written: %s", path,
+				   strerrordesc_np(-e))
+		     : 0;
+}
+
+/* ---- questions ---- */
+
+static bool asks(const struct arguments *a)
+{
+	return a->run.faithful || *a->run.t.content;
+}
+
+static void explain(const struct arguments *a)
+{
+	const struct bench_run *b = &a->run;
+
+	if (!b->t.is_dir)
+		fprintf(stderr, "%s: %s from %s on will be overwritten%s%s%s\n", CLEAN(b->t.path),
+			FORMAT_SIZE(b->t.len_bytes), FORMAT_SIZE(b->t.off_bytes),
+			*b->t.content ? ". The device holds " : "", b->t.content,
+			*b->t.content ? ", which may be destroyed" : "");
+	if (b->faithful)
+		fprintf(stderr,
+			"%s: up to %s will be written in about %s, by the profile '%s'. A card with "
+			"one random write a second needs %s\n",
+			CLEAN(b->t.path), FORMAT_MIB(b->expect_written_bytes),
+			SPAN((double)b->expect_ns / 1e9), b->profile.id,
+			SPAN((double)b->expect_ns / 1e9 +
+			     (double)(b->t.len_bytes / COW_BLK_BYTES)));
+}
+
+static int ask(const struct options *o, const struct arguments *a, struct failure *f)
+{
+	const struct bench_run *b = &a->run;
+	char answer[16];
+
+	if (!asks(a))
+		return 0;
+	/* nobody reads it beside an answer in JSON */
+	if (!o->value[OPT_JSON] || isatty(STDIN_FILENO))
+		explain(a);
+	if (o->value[OPT_YES])
+		return 0;
+	if (!isatty(STDIN_FILENO))
+		return failure_set(f, EXIT_FAILED, -EPERM,
+				   "%s: standard input is not a terminal to confirm this; --yes "
+				   "confirms it",
+				   b->t.path);
+	fputs("Continue? [y/N] ", stderr);
+	if (!fgets(answer, sizeof(answer), stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
+		return failure_set(f, EXIT_FAILED, -ECANCELED, "%s: nothing was measured",
+				   b->t.path);
+	return 0;
+}
+
+/* ---- main ---- */
+
+static int measure(const struct options *o, struct arguments *a, struct failure *f)
+{
+	const char *html = o->value[OPT_HTML], *compare = o->value[OPT_COMPARE];
+	struct bench_run *b = &a->run;
+	char version[64];
+	int e = fio_find(version, sizeof(version), f);
+
+	if (e == 0 && compare)
+		e = read_former(compare, &a->former, f);
+	if (e == 0 && html)
+		e = write_page(html, NULL, NULL, f);
+	if (e < 0)
+		return e;
+	a->rq.default_bytes = QUICK_DEVICE_BYTES;
+	a->rq.default_file_bytes = b->faithful ? FAITHFUL_BYTES : QUICK_FILE_BYTES;
+	a->rq.extra_bytes = bench_extra_bytes(b, a->rq.size_bytes ? a->rq.size_bytes
+								  : a->rq.default_file_bytes);
+	e = bench_open(&a->rq, &b->t, f);
+	if (e < 0)
+		return e;
+	b->f = f;
+	if (b->faithful && !b->t.writes) {
+		bench_close(&b->t);
+		return failure_set(f, EXIT_USAGE, -EINVAL,
+				   "%s: --faithful also writes: it needs --write or --write-area",
+				   b->t.path);
+	}
+	bench_plan(b);
+	e = ask(o, a, f);
+	if (e == 0) {
+		fio_signals();
+		e = bench_run(b, version);
+	}
+	bench_close(&b->t);
+	return e;
+}
+
+/* The result first: it took minutes. */
+static int show(const struct options *o, struct arguments *a)
+{
+	struct failure f;
+
+	if (o->value[OPT_JSON]) {
+		if (a->former)
+			json_object_object_add(a->run.doc, "before", json_object_get(a->former));
+		json_print(a->run.doc);
+	} else {
+		bench_text(stdout, a->run.doc, a->former);
+	}
+	if (fflush(stdout) == EOF || ferror(stdout)) {
+		fprintf(stderr, "cowctl: cannot write the result\n");
+		return EXIT_FAILED;
+	}
+	if (o->value[OPT_HTML] && write_page(o->value[OPT_HTML], a->run.doc, a->former, &f) < 0) {
+		fprintf(stderr, "cowctl: %s\n", f.why);
+		return EXIT_FAILED;
+	}
+	return EXIT_OK;
+}
 
 int bench_main(int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
-	fputs("cowctl: bench: not built yet\n", stderr);
-	return 1;
+	struct arguments a = { 0 };
+	struct options *o = calloc(1, sizeof(*o));
+	struct failure f = { 0 };
+	char why[256];
+	int e, exit;
+
+	if (!o)
+		return EXIT_FAILED;
+	if (options_parse(argc - 1, argv + 1, specs, o, why, sizeof(why)) < 0) {
+		e = failure_set(&f, EXIT_USAGE, -EINVAL, "%s; see: cowctl bench --help", why);
+	} else if (o->value[OPT_HELP]) {
+		free(o);
+		return help();
+	} else if (o->operands != 1) {
+		e = failure_set(&f, EXIT_USAGE, -EINVAL,
+				"usage: cowctl bench [OPTION]... DEVICE|DIR");
+	} else {
+		e = parse_arguments(o, &a, &f);
+		e = e ? e : measure(o, &a, &f);
+	}
+	exit = e < 0 ? failed(o, &f) : show(o, &a);
+	json_object_put(a.run.doc);
+	json_object_put(a.former);
+	free(o);
+	if (fio_signal()) {
+		fio_pass_signal();
+	}
+	return exit;
 }
