@@ -1,0 +1,198 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
+# cowctl bench: rows of a tenth of a second. What they show is compared with a card only for the simulated one.
+# bats file_tags=bench
+
+load lib
+
+setup() {
+	cow_setup
+	export COWFS_BENCH_ROW_MS=100
+	FS=$T/fs
+	mkdir "$FS" "$T/card"
+}
+
+teardown() {
+	"$COWFS_BUILD/cowfs-cardsim" stop "$T/card" 2>/dev/null || umount -ql "$T/card" 2>/dev/null || true
+	cow_teardown
+}
+
+# a loop device of $1 MiB of data
+device() {
+	IMG=$T/dev.img
+	random_file "$IMG" "$1"
+	loop_up "$IMG"
+	CARD=$LOOP
+}
+
+used() { df --output=used -B1 "$FS" | tail -1 | tr -d " "; }
+nothing_used() { [ "$(used)" = 0 ]; }
+
+# all figures of the document $1 at the jq path $2 are there and positive
+has_figures() { jq -e "[$2] | length > 0 and all(.requests_per_second > 0 and .requests > 0 and .longest_ns > 0)" "$1" >/dev/null; }
+
+# Starts bench with these arguments and waits for its fio: sets PID and FIO.
+start() {
+	# a background job of a shell ignores SIGINT
+	env --default-signal=INT "$COWFS_BUILD/cowctl" bench "$@" >"$T/out" 2>&1 3>&- &
+	PID=$!
+	echo "$PID" >>"$T/jobs"
+	wait_for 10 has_fio
+}
+
+has_fio() { FIO=$(pgrep -P "$PID" -f output-format); } # not fio --version
+fio_gone() { [ ! -e "/proc/$FIO" ]; }
+
+@test "bench: a device is only read" {
+	local before sum
+	device 12
+	before=$(card_written) sum=$(image_sum)
+	cow bench "$CARD" --tables linear,mix,iozone --json >"$T/a.json"
+	[ "$(card_written)" = "$before" ]
+	[ "$(image_sum)" = "$sum" ]
+	jq -e '.ok and .command == "bench" and .written_bytes == 0 and .read_bytes > 0 and .writes == false and
+		.test_bytes == 6 * 1048576 and .test_offset_bytes + .test_bytes <= .device_bytes' "$T/a.json"
+	jq -e '[.linear[].block_bytes] == [4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576]' "$T/a.json"
+	jq -e '[.linear[] | .write] | all(. == null)' "$T/a.json"
+	jq -e '[.mix[].write_percent] == [0] and .iozone.random_write == null' "$T/a.json"
+	jq -e '.not_measured[] | select(.table == "writes") | .why | test("--write-area")' "$T/a.json"
+	has_figures "$T/a.json" '.linear[].read, .mix[].both, .iozone.random_read'
+}
+
+@test "bench: --write-area writes there and nowhere else; --html, --compare" {
+	local head tail area
+	device 12
+	head=$(head -c 4M "$IMG" | md5sum) tail=$(tail -c 4M "$IMG" | md5sum) area=$(tail -c 8M "$IMG" | head -c 4M | md5sum)
+	cow bench "$CARD" --write-area 4M+4M --tables mix --json >"$T/a.json"
+	[ "$(head -c 4M "$IMG" | md5sum)" = "$head" ]
+	[ "$(tail -c 4M "$IMG" | md5sum)" = "$tail" ]
+	[ "$(tail -c 8M "$IMG" | head -c 4M | md5sum)" != "$area" ]
+	jq -e '.writes and .written_bytes > 0 and .test_offset_bytes == 4194304 and .test_bytes == 4194304' "$T/a.json"
+	jq -e '[.mix[].write_percent] == [0, 5, 10, 20, 50, 100]' "$T/a.json"
+	jq -e '.mix[0] | (.to_15k_disk * 204 / .both.requests_per_second - 1) | fabs < 0.001' "$T/a.json"
+	has_figures "$T/a.json" '.mix[].both'
+	# the former result beside a new one, as text and as a page
+	jq '.mix[2].both.requests_per_second = 4321' "$T/a.json" >"$T/b.json"
+	run -0 --separate-stderr cow bench "$CARD" --write --size 4M --tables mix --compare "$T/b.json" --html "$T/page.html"
+	grep -q '^before: ' <<<"$output"
+	grep -qE '^  10 .* 4321$' <<<"$output"
+	[ "$(head -1 "$T/page.html")" = '<!DOCTYPE html>' ]
+	[ "$(tail -1 "$T/page.html")" = '</html>' ]
+	grep -q '<th scope="row">10</th>.*<td>4321</td>' "$T/page.html"
+	grep -q 'Kingston Ultimate 266x' "$T/page.html"
+	[ "$(grep -o '<circle' "$T/page.html" | wc -l)" = 12 ]
+	run ! grep -Eq '<(link|img|script|iframe|object|base)|(src|href)=|@import|url\(' "$T/page.html"
+	[ -z "$(ls "$T"/page.html.* 2>/dev/null)" ]
+}
+
+@test "bench: a directory gets one file, which has no name" {
+	local before
+	card_make ext4 120 120
+	mount "$CARD" "$FS"
+	before=$(used)
+	cow bench "$FS" --size 4M --tables iozone,fragments --json >"$T/a.json"
+	jq -e '.kind == "directory" and .fs_type == "ext4" and .primed_passes == 1 and .written_bytes >= 4194304' "$T/a.json"
+	has_figures "$T/a.json" '.iozone | .write, .rewrite, .random_read, .random_write'
+	jq -e '[.fragments[].state] == ["blank", "fragmented", "defragmented"]' "$T/a.json"
+	jq -e '.fragments | .[1].extents > 500 and .[0].extents < 20 and .[2].extents < 40' "$T/a.json"
+	has_figures "$T/a.json" '.fragments[].rows[] | .write, .read'
+	[ -z "$(find "$FS" -type f)" ]
+	sync -f "$FS"
+	[ "$(used)" = "$before" ]
+	umount "$FS"
+	fsck ext4 "$CARD"
+}
+
+@test "bench: what is refused, before anything is written" {
+	local sum
+	card_make ext4 60 60
+	sum=$(image_sum)
+	run -1 --separate-stderr env PATH=/nowhere "$COWFS_BUILD/cowctl" bench "$CARD" --json
+	jq -e '.ok == false and .code == "ENOENT" and .error == "fio is not installed: install the package fio"' <<<"$output"
+	fails 2 'usage: cowctl bench' bench
+	fails 2 'unknown option --frob' bench --frob "$CARD"
+	fails 2 'there is no table mixx' bench --tables linear,mixx "$CARD"
+	fails 2 'is not START\+LENGTH' bench --write-area 8M "$CARD"
+	fails 2 'is beyond the end of the device' bench --write-area 40M+40M "$CARD"
+	fails 2 'exclude each other' bench --write --write-area 4M+4M "$CARD"
+	fails 2 'neither a block device nor a directory' bench "$IMG"
+	fails 1 'no device has UUID=0000-0000' bench UUID=0000-0000
+	fails 1 'No such file' bench "$T/missing"
+	fails 1 'is not what .cowctl bench --json. prints' bench --compare "$IMG" "$CARD"
+	fails 1 'page/x cannot be written' bench --html "$T/page/x" "$CARD"
+	fails 1 'holds ext4; --force overwrites a part of it' bench --write "$CARD"
+	fails 1 'not a terminal to confirm this; --yes' bench --write --force "$CARD" --json </dev/null
+	fails 2 '--faithful also writes' bench --faithful "$CARD"
+	mount "$CARD" "$FS"
+	fails 1 "is mounted on $FS" bench --write --force --yes "$CARD"
+	fails 1 'free, [0-9]+ MiB are needed; --size' bench "$FS"
+	fails 2 'are for devices' bench --write "$FS"
+	mount -o remount,ro "$FS"
+	fails 1 'is mounted read-only' bench --size 1M "$FS"
+	umount "$FS"
+	[ "$(image_sum)" = "$sum" ] || fsck ext4
+	wipefs -qa "$CARD"
+	blockdev --setro "$CARD"
+	fails 1 'is read-only' bench --write "$CARD"
+	blockdev --setrw "$CARD"
+}
+
+@test "bench: a directory of a volume is refused, its card is read" {
+	card_make ext4 60 100
+	cow format "$CARD"
+	attach
+	mount_volume
+	fails 1 'lies on volume vol, where writes stay in RAM' bench "$MNT" --size 1M
+	cow bench "$CARD" --tables iozone --json | jq -e '.iozone.random_read.requests > 0'
+	fails 1 'is in use' bench --write --force --yes "$CARD"
+	detach
+}
+
+@test "bench: Ctrl-C and a killed bench leave no file and no fio" {
+	local sig card code
+	mount -t tmpfs -o size=64m none "$FS"
+	for sig in INT KILL; do
+		start "$FS" --size 8M --tables linear
+		kill -$sig "$PID"
+		wait "$PID" && return 1
+		wait_for 10 fio_gone
+		wait_for 10 nothing_used
+		[ -z "$(ls -A "$FS")" ]
+	done
+	# a row of six seconds: it is not waited for
+	card=$(timeout "$COW_LIMIT" "$COWFS_BUILD/cowfs-cardsim" --loop --real-time kingston-24x-1g 64M "$T/card")
+	export COWFS_BENCH_ROW_MS=60000
+	for sig in TERM KILL; do
+		start "$card" --tables linear
+		kill -$sig "$PID"
+		wait_for 3 fio_gone
+		code=0
+		wait "$PID" || code=$?
+		[ "$sig" = KILL ] || { [ $code = 143 ] && grep -q interrupted "$T/out"; }
+	done
+}
+
+# How far the rows are from the profile, in percent. The median, because other programs may hold the processor; the rate
+# itself is that of the mean.
+differences() {
+	jq -r '(.linear + .random)[] | select(.block_bytes >= 8192 and .block_bytes <= 262144) |
+		.read.median_ns / 1e9 / (0.0007832 + .block_bytes / 5.2e6) - 1 | . * 100 | round' "$1"
+}
+
+@test "bench: a simulated card in real time has the figures of its profile" {
+	local card try
+	card=$(timeout "$COW_LIMIT" "$COWFS_BUILD/cowfs-cardsim" --loop --real-time kingston-24x-1g 64M "$T/card")
+	export COWFS_BENCH_ROW_MS=150
+	for try in 1 2 3; do
+		cow bench "$card" --size 1M --tables linear,random --json >"$T/a.json"
+		differences "$T/a.json" >"$T/differences.$try"
+		say "differences from the profile, %, attempt $try: $(xargs <"$T/differences.$try")"
+		[ "$(wc -l <"$T/differences.$try")" = 12 ]
+		# each row in one of the attempts
+		paste -d' ' "$T"/differences.* | awk '{ ok = 0; for (i = 1; i <= NF; i++) ok += $i >= -15 && $i <= 15; bad += !ok } END { exit bad }' &&
+			jq -e '[(.linear + .random)[].read | .requests_per_second * .mean_ns / 1e9] | add / length | . > 0.9 and . < 1.1' "$T/a.json" &&
+			return 0
+	done
+	return 1
+}

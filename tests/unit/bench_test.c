@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cowctl bench: the parser of fio's result, with a result that fio 3.33 printed (shortened by what
+ * nothing reads), and tables and page of documents that lack fields or have others of their names.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "measure/bench_fio.h"
+#include "measure/bench_run.h"
+#include "measure/bench_show.h"
+#include "wire/json.h"
+
+/* 400 requests of 4 KiB, one in five a write */
+static const char sample[] = "{\n"
+			     "  \"fio version\": \"fio-3.33\",\n"
+			     "  \"timestamp\": 1795311904,\n"
+			     "  \"jobs\": [\n"
+			     "    {\n"
+			     "      \"jobname\": \"x\",\n"
+			     "      \"groupid\": 0,\n"
+			     "      \"error\": 0,\n"
+			     "      \"elapsed\": 1,\n"
+			     "      \"read\": {\n"
+			     "        \"io_bytes\": 1282048,\n"
+			     "        \"io_kbytes\": 1252,\n"
+			     "        \"bw_bytes\": 116549818,\n"
+			     "        \"bw\": 113818,\n"
+			     "        \"iops\": 28454.545455,\n"
+			     "        \"runtime\": 11,\n"
+			     "        \"total_ios\": 313,\n"
+			     "        \"short_ios\": 0,\n"
+			     "        \"drop_ios\": 0,\n"
+			     "        \"slat_ns\": {\n"
+			     "          \"min\": 0,\n"
+			     "          \"max\": 0,\n"
+			     "          \"mean\": 0.0,\n"
+			     "          \"stddev\": 0.0,\n"
+			     "          \"N\": 0\n"
+			     "        },\n"
+			     "        \"clat_ns\": {\n"
+			     "          \"min\": 1192,\n"
+			     "          \"max\": 129752,\n"
+			     "          \"mean\": 3873.757188,\n"
+			     "          \"stddev\": 14210.166339,\n"
+			     "          \"N\": 313,\n"
+			     "          \"percentile\": {\n"
+			     "            \"1.000000\": 1256,\n"
+			     "            \"50.000000\": 1416,\n"
+			     "            \"99.000000\": 92672\n"
+			     "          }\n"
+			     "        },\n"
+			     "        \"lat_ns\": {\n"
+			     "          \"min\": 1222,\n"
+			     "          \"max\": 129782,\n"
+			     "          \"mean\": 3921.72524,\n"
+			     "          \"stddev\": 14210.753388,\n"
+			     "          \"N\": 313\n"
+			     "        },\n"
+			     "        \"bw_min\": 0,\n"
+			     "        \"bw_max\": 0,\n"
+			     "        \"bw_agg\": 0.0,\n"
+			     "        \"bw_mean\": 0.0,\n"
+			     "        \"bw_dev\": 0.0,\n"
+			     "        \"bw_samples\": 0,\n"
+			     "        \"iops_min\": 0,\n"
+			     "        \"iops_max\": 0,\n"
+			     "        \"iops_mean\": 0.0,\n"
+			     "        \"iops_stddev\": 0.0,\n"
+			     "        \"iops_samples\": 0\n"
+			     "      },\n"
+			     "      \"write\": {\n"
+			     "        \"io_bytes\": 356352,\n"
+			     "        \"io_kbytes\": 348,\n"
+			     "        \"bw_bytes\": 32395636,\n"
+			     "        \"bw\": 31636,\n"
+			     "        \"iops\": 7909.090909,\n"
+			     "        \"runtime\": 11,\n"
+			     "        \"total_ios\": 87,\n"
+			     "        \"short_ios\": 0,\n"
+			     "        \"drop_ios\": 0,\n"
+			     "        \"slat_ns\": {\n"
+			     "          \"min\": 0,\n"
+			     "          \"max\": 0,\n"
+			     "          \"mean\": 0.0,\n"
+			     "          \"stddev\": 0.0,\n"
+			     "          \"N\": 0\n"
+			     "        },\n"
+			     "        \"clat_ns\": {\n"
+			     "          \"min\": 46579,\n"
+			     "          \"max\": 316680,\n"
+			     "          \"mean\": 75776.873563,\n"
+			     "          \"stddev\": 32914.17295,\n"
+			     "          \"N\": 87,\n"
+			     "          \"percentile\": {\n"
+			     "            \"1.000000\": 46336,\n"
+			     "            \"50.000000\": 67072,\n"
+			     "            \"99.000000\": 317440\n"
+			     "          }\n"
+			     "        },\n"
+			     "        \"lat_ns\": {\n"
+			     "          \"min\": 46619,\n"
+			     "          \"max\": 316931,\n"
+			     "          \"mean\": 75848.344828,\n"
+			     "          \"stddev\": 32935.821406,\n"
+			     "          \"N\": 87\n"
+			     "        },\n"
+			     "        \"bw_min\": 0,\n"
+			     "        \"bw_max\": 0,\n"
+			     "        \"bw_agg\": 0.0,\n"
+			     "        \"bw_mean\": 0.0,\n"
+			     "        \"bw_dev\": 0.0,\n"
+			     "        \"bw_samples\": 0,\n"
+			     "        \"iops_min\": 0,\n"
+			     "        \"iops_max\": 0,\n"
+			     "        \"iops_mean\": 0.0,\n"
+			     "        \"iops_stddev\": 0.0,\n"
+			     "        \"iops_samples\": 0\n"
+			     "      },\n"
+			     "      \"sync\": {\n"
+			     "        \"total_ios\": 0,\n"
+			     "        \"lat_ns\": {\n"
+			     "          \"min\": 0,\n"
+			     "          \"max\": 0,\n"
+			     "          \"mean\": 0.0,\n"
+			     "          \"stddev\": 0.0,\n"
+			     "          \"N\": 0\n"
+			     "        }\n"
+			     "      },\n"
+			     "      \"job_runtime\": 10\n"
+			     "    }\n"
+			     "  ]\n"
+			     "}\n";
+
+static void test_sample(void **state)
+{
+	struct fio_result r;
+
+	(void)state;
+	assert_int_equal(fio_parse(sample, &r), 0);
+	assert_int_equal(r.read.requests, 313);
+	assert_int_equal(r.write.requests, 87);
+	assert_int_equal(r.read.bytes, 313 * 4096);
+	assert_int_equal(r.write.bytes, 87 * 4096);
+	assert_float_equal(r.read.seconds, 0.011, 1e-9);
+	assert_float_equal(r.read.mean_ns, 3921.725240, 1e-6);
+	assert_float_equal(r.write.deviation_ns, 32935.821406, 1e-6);
+	assert_int_equal(r.read.median_ns, 1416);
+	assert_int_equal(r.write.p99_ns, 317440);
+	assert_int_equal(r.write.longest_ns, 316931);
+}
+
+/* Reads and writes together; so short a time is the sum of the requests. */
+static void test_figures(void **state)
+{
+	struct json_object *o;
+	struct fio_result r;
+	double sum = 313 * 3921.725240 + 87 * 75848.344828;
+
+	(void)state;
+	assert_int_equal(fio_parse(sample, &r), 0);
+	o = bench_figures(&r);
+	assert_int_equal(json_u64(o, "requests"), 400);
+	assert_float_equal(json_number(o, "mean_ns"), sum / 400, 1);
+	assert_float_equal(json_number(o, "seconds"), sum / 1e9, 1e-6);
+	assert_float_equal(json_number(o, "requests_per_second"), 400 / (sum / 1e9), 1);
+	json_object_put(o);
+	/* fio's own time, which has the flush at the end */
+	r.read.seconds = r.write.seconds = 2;
+	o = bench_figures(&r);
+	assert_float_equal(json_number(o, "requests_per_second"), 200, 1e-3);
+	assert_float_equal(json_number(o, "bytes_per_second"), 200 * 4096, 1);
+	json_object_put(o);
+	assert_null(bench_figures(&(struct fio_result){ 0 }));
+}
+
+static void test_warnings_first(void **state)
+{
+	char text[sizeof(sample) + 64];
+	struct fio_result r;
+
+	(void)state;
+	snprintf(text, sizeof(text), "fio: a warning\nnote: {\n%s", sample);
+	assert_int_equal(fio_parse(text, &r), 0);
+	assert_int_equal(r.read.requests, 313);
+}
+
+static void test_job_failed(void **state)
+{
+	char text[sizeof(sample) + 64], *error;
+	struct fio_result r;
+
+	(void)state;
+	snprintf(text, sizeof(text), "%s", sample);
+	error = strstr(text, "\"error\": 0");
+	assert_non_null(error);
+	error[strlen("\"error\": ")] = '5';
+	assert_int_equal(fio_parse(text, &r), -5);
+}
+
+static void test_not_fio(void **state)
+{
+	static const char *const bad[] = {
+		"",
+		"\n",
+		"fio: failed",
+		"{",
+		"{}",
+		"[]",
+		"null",
+		"{\"jobs\":1}",
+		"{\"jobs\":[]}",
+		"{\"jobs\":[1]}",
+		"{\"jobs\":[{}]}",
+		"{\"jobs\":[{\"read\":{},\"write\":{}}]}",
+		"{\"jobs\":[{\"read\":[],\"write\":1}]}",
+		"{\"jobs\":[{\"read\":{\"lat_ns\":1},\"write\":{\"lat_ns\":[]}}]}",
+	};
+	struct fio_result r;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(fio_parse(bad[i], &r), -EBADMSG);
+	/* each prefix of a result that is cut short */
+	for (size_t n = 0; n + 2 < strlen(sample); n += 7) {
+		char cut[sizeof(sample)];
+
+		memcpy(cut, sample, n);
+		cut[n] = '\0';
+		assert_int_equal(fio_parse(cut, &r), -EBADMSG);
+	}
+}
+
+/* The text and the page of a document, which must not crash. The caller frees both. */
+static void show(const char *json, const char *former_json, char **ret_text, char **ret_page)
+{
+	struct json_object *doc = json_tokener_parse(json),
+			   *former = former_json ? json_tokener_parse(former_json) : NULL;
+	size_t n;
+	FILE *f = open_memstream(ret_text, &n);
+
+	bench_text(f, doc, former);
+	fclose(f);
+	f = open_memstream(ret_page, &n);
+	bench_page(f, doc, former);
+	fclose(f);
+	json_object_put(doc);
+	json_object_put(former);
+}
+
+#define FIGURE(rate)                                                                               \
+	"{\"requests_per_second\":" rate ",\"bytes_per_second\":2.5e7,\"spread_percent\":1}"
+
+static void test_tables(void **state)
+{
+	static const char doc[] =
+		"{\"target\":\"/dev/<b>\",\"kind\":\"device\",\"raid\":\"raid5 of 4\","
+		"\"linear\":[{\"block_bytes\":4096,\"read\":" FIGURE(
+			"100") "},{\"block_bytes\":8192,"
+			       "\"read\":" FIGURE("90") ",\"write\":" FIGURE(
+				       "80") "}],"
+					     "\"mix\":[{\"write_percent\":20,\"both\":" FIGURE(
+						     "51") ",\"to_15k_disk\":0.25,"
+							   "\"to_5400_disk\":3}],\"not_measured\":[{\"table\":\"seek\",\"why\":\"<i>\"}]}";
+	char *text, *page;
+
+	(void)state;
+	show(doc, doc, &text, &page);
+	assert_non_null(strstr(text, "RAID level raid5 of 4"));
+	assert_non_null(strstr(text, "25.0  25.0"));
+	assert_non_null(strstr(text, "-  25.0"));
+	assert_non_null(strstr(text, "4.00x worse"));
+	assert_non_null(strstr(text, "3.00x better"));
+	assert_non_null(strstr(text, "not measured: seek: <i>"));
+	assert_non_null(strstr(page, "/dev/&lt;b&gt;"));
+	assert_null(strstr(page, "<i>"));
+	assert_null(strstr(page, "<b>"));
+	assert_non_null(strstr(page, "<svg"));
+	free(text);
+	free(page);
+}
+
+static void test_odd_documents(void **state)
+{
+	static const char *const odd[] = {
+		"{}",
+		"{\"linear\":1,\"seek\":{},\"random\":[],\"mix\":[1],\"iozone\":[],\"fragments\":3}",
+		("{\"linear\":[null,[],{\"read\":1}],\"seek\":[{\"read\":[]}],\"random\":[{\"write\":{}}],"
+		 "\"mix\":[{\"both\":{}}],\"iozone\":{\"write\":3},\"fragments\":[null,{\"rows\":[null]}],"
+		 "\"not_measured\":[1,{}]}"),
+		("{\"linear\":[{\"block_bytes\":18446744073709551615,\"read\":{\"bytes_per_second\":1e308}},"
+		 "{\"block_bytes\":0,\"read\":{\"bytes_per_second\":-1e308}}],\"seek\":[{\"block_bytes\":1,"
+		 "\"seek_ns\":1e-300},{\"block_bytes\":3,\"seek_ns\":1e300}]}"),
+		("{\"date_unix_seconds\":18446744073709551615,\"mix\":[{\"write_percent\":1e30,\"both\":{"
+		 "\"requests_per_second\":1e300},\"to_15k_disk\":-1},{\"both\":{}}]}"),
+	};
+	char many[16384] = "{\"linear\":[", *text, *page;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(odd); i++)
+		for (size_t k = 0; k <= ARRAY_SIZE(odd); k++) {
+			show(odd[i], k ? odd[k - 1] : NULL, &text, &page);
+			assert_non_null(strstr(page, "</html>"));
+			free(text);
+			free(page);
+		}
+	for (int i = 0; i < 200; i++)
+		strcat(many, "{\"block_bytes\":4096,\"read\":{\"bytes_per_second\":1e6}},");
+	strcat(many, "{}],\"seek\":[");
+	for (int i = 0; i < 100; i++)
+		strcat(many, "{\"block_bytes\":4096,\"seek_ns\":7},");
+	strcat(many, "{}]}");
+	show(many, many, &text, &page);
+	free(text);
+	free(page);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sample),	       cmocka_unit_test(test_figures),
+		cmocka_unit_test(test_warnings_first), cmocka_unit_test(test_job_failed),
+		cmocka_unit_test(test_not_fio),	       cmocka_unit_test(test_tables),
+		cmocka_unit_test(test_odd_documents),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
