@@ -184,12 +184,14 @@ static const struct option_spec common_options[] = { COMMON };
 static int cmd_help(const struct options *o);
 static int cmd_version(const struct options *o);
 
+/* Of a program of its own, which reads its options itself. */
+static const struct option_spec tool_options[] = { { 0 } };
+
 static const struct command {
 	const char *name, *operand; /* NULL: none; "[N]" is optional, "..." any number */
 	const char *summary, *more;
 	int (*run)(const struct options *o);
 	const struct option_spec *options;
-	int (*tool)(char **argv); /* a program of its own, instead of run */
 } commands[] = {
 	{ "card", "DEVICE", "show what a device is, and the commands that protect it",
 	  "Reads only. DEVICE may also be an image file, a mount point or a volume.", cmd_card,
@@ -222,9 +224,9 @@ static const struct command {
 	  "A added, D deleted, M content changed, m only metadata, R renamed. Then what differs: c content, p "
 	  "permissions, o owner, t time, x extended attributes, a ACL, f flags.",
 	  cmd_diff, diff_options },
-	{ "measure", "DEVICE", "measure a card, and make its profile", NULL, NULL, NULL, cmd_tool },
+	{ "measure", "DEVICE", "measure a card, and make its profile", NULL, NULL, tool_options },
 	{ "bench", "DEVICE|DIR", "measure the tables of published reports about flash cards", NULL,
-	  NULL, NULL, cmd_tool },
+	  NULL, tool_options },
 	{ "wear", "[N]", "show the wear of the card and how long it may last",
 	  "N may also be a device that is not attached.", cmd_wear, wear_options },
 	{ "report", "[N]",
@@ -262,10 +264,16 @@ static const struct command {
 	{ "version", NULL, "show the version", NULL, cmd_version, common_options },
 };
 
+/* cowctl-boot has no cmd_tool. */
+static bool is_tool(const struct command *c)
+{
+	return cmd_tool && c->options == tool_options;
+}
+
 /* Is it in this program? */
 static bool is_here(const struct command *c)
 {
-	return c->run || c->tool;
+	return c->run || is_tool(c);
 }
 
 static const struct command *find(const char *name)
@@ -396,7 +404,7 @@ static int tool_help(const struct command *c)
 	char name[32], *argv[] = { prog, name, help, NULL };
 
 	snprintf(name, sizeof(name), "%s", c->name);
-	return c->tool(argv);
+	return cmd_tool(argv);
 }
 
 static int cmd_help(const struct options *o)
@@ -405,7 +413,7 @@ static int cmd_help(const struct options *o)
 
 	if (o->operands && !(c = find(o->operand[0])))
 		return unknown_command(o, o->operand[0]);
-	if (c && c->tool)
+	if (c && is_tool(c))
 		return tool_help(c);
 	if (has_option(o, OPT_JSON))
 		help_json(c);
@@ -526,8 +534,8 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "--version"))
 		argv[1] = version;
 	c = find(argv[1]);
-	if (c && c->tool)
-		return c->tool(argv);
+	if (c && is_tool(c))
+		return cmd_tool(argv);
 	exit = c ? run(c, argc - 2, argv + 2) : unknown(argc - 1, argv + 1);
 	if (fflush(stdout) == EOF || ferror(stdout)) {
 		fprintf(stderr, "cowctl: cannot write the result\n");
