@@ -398,10 +398,11 @@ static void help_json(const struct command *c)
 		fputs(text, stdout);
 }
 
-static int tool_help(const struct command *c)
+/* The program has its own help. */
+static int tool_help(const struct options *o, const struct command *c)
 {
-	static char prog[] = "cowctl", help[] = "--help";
-	char name[32], *argv[] = { prog, name, help, NULL };
+	static char prog[] = "cowctl", help[] = "--help", json[] = "--json";
+	char name[32], *argv[] = { prog, name, help, has_option(o, OPT_JSON) ? json : NULL, NULL };
 
 	snprintf(name, sizeof(name), "%s", c->name);
 	return cmd_tool(argv);
@@ -414,7 +415,7 @@ static int cmd_help(const struct options *o)
 	if (o->operands && !(c = find(o->operand[0])))
 		return unknown_command(o, o->operand[0]);
 	if (c && is_tool(c))
-		return tool_help(c);
+		return tool_help(o, c);
 	if (has_option(o, OPT_JSON))
 		help_json(c);
 	else if (c)

@@ -84,6 +84,25 @@ static int PRINTF(4, 5)
 	return exit;
 }
 
+static void help_json(void)
+{
+	char text[4 * KIB];
+	struct jsonw w;
+
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_array(&w, "options");
+	for (const struct option_spec *s = specs; s->name; s++) {
+		jsonw_object(&w, NULL);
+		jsonw_str(&w, "name", s->name);
+		jsonw_str(&w, "argument", s->arg ? s->arg : "");
+		jsonw_str(&w, "help", s->help);
+		jsonw_end(&w);
+	}
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+}
+
 static void help(void)
 {
 	puts("usage: cowctl measure [OPTION]... DEVICE\n"
@@ -417,6 +436,9 @@ static int arguments(struct command *c)
 		c->device = blkid_evaluate_spec(tag, NULL); /* lives as long as the program */
 	if (!c->device)
 		return complain(c, EXIT_FAILED, -ENODEV, "no device has %s", tag);
+	if (access(c->device, F_OK) < 0)
+		return complain(c, EXIT_FAILED, -errno, "%s: %s", c->device,
+				strerrordesc_np(errno));
 	if (!c->o.value[OPT_WRITE_AREA])
 		return complain(
 			c, EXIT_USAGE, -EINVAL,
@@ -444,7 +466,10 @@ int measure_main(int argc, char **argv)
 		exit = complain(c, EXIT_USAGE, -EINVAL, "measure: %s (try 'cowctl measure --help')",
 				why);
 	} else if (c->o.value[OPT_HELP]) {
-		help();
+		if (c->o.value[OPT_JSON])
+			help_json();
+		else
+			help();
 		exit = EXIT_OK;
 	} else if (c->o.operands != 1) {
 		exit = complain(c, EXIT_USAGE, -EINVAL, "usage: cowctl measure [OPTION]... DEVICE");

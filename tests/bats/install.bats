@@ -14,7 +14,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		usr/local/share/man/man8/{cowctl,cowfs,mount.cowfs,umount.cowfs}.8 usr/local/share/man/man5/cowfs.conf.5
 		usr/local/bin/cowfs-cardsim usr/local/share/man/man1/cowfs-cardsim.1
 		usr/local/share/doc/cowfs/cowfs.conf.example usr/local/share/bash-completion/completions/cow{ctl,fs-cardsim}
-		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cowfs.sh,cowctl-boot,set-readonly}
+		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cowfs.sh,cowctl-boot,set-readonly,cowfs-measure}
 		etc/initramfs-tools/{hooks,scripts/local-premount}/cowfs
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.sh,cowfs-pre-mount.sh}
 		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs}
@@ -42,6 +42,8 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 	[ -z "$(find "$T/dest" -mindepth 1)" ]
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/usr" B="$COWFS_BUILD"
 	"$T/usr/usr/sbin/mount.cowfs" -V
+	# the installed cowctl finds it in its library folder
+	"$T/usr/usr/sbin/cowctl" measure --help | grep -q '^usage: cowctl measure'
 	[ ! -e "$T/usr/sbin" ]
 }
 
@@ -51,7 +53,7 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 	local f
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" B="$COWFS_BUILD"
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/whole" STRIP= B="$COWFS_BUILD"
-	for f in sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs} lib/cowfs/{cowctl-boot,set-readonly}; do
+	for f in sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs} lib/cowfs/{cowctl-boot,set-readonly,cowfs-measure}; do
 		run ! symbols "$T/dest/usr/$f"
 		symbols "$T/whole/usr/$f"
 		# what was built keeps its own

@@ -132,7 +132,13 @@ commands() {
 	wait_for 20 no_daemons
 	json 0 grow "$CARD"
 	json 0 recover "$CARD"
-	covered+=" card format check attach commit top diff status view revert keep wear report metrics hold release discard detach"
+	truncate -s 40M "$T/file"
+	json 0 measure --write-area all "$T/file"
+	jq -e '.profile["measured-card"].from' <<<"$output"
+	json 0 help measure
+	jq -e '.options | length == 7' <<<"$output"
+	# bench: bench.bats
+	covered+=" measure bench card format check attach commit top diff status view revert keep wear report metrics hold release discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }
