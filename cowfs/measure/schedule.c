@@ -385,39 +385,46 @@ static int random_reads(struct run *r)
 	return e;
 }
 
-/* flashbench --align: reads that straddle a boundary, against those before and behind it */
+/* An odd multiple of c in the used part, with a block before it; 0: none */
+static uint64_t odd_multiple(struct run *r, uint64_t c)
+{
+	uint64_t disk = r->t->disk_off_bytes,
+		 first = (r->m->start_bytes + disk + COW_BLK_BYTES + c - 1) / c | 1,
+		 end = (r->m->start_bytes + r->m->work_bytes + disk - COW_BLK_BYTES) / c;
+
+	return first > end ? 0 : (first + rnd(r, (end - first) / 2 + 1) * 2) * c - disk;
+}
+
+/*
+ * flashbench --align: reads that straddle a boundary, against those before and behind it. Odd
+ * multiples of half an erase block are no boundaries of erase blocks.
+ */
 static int align(struct run *r)
 {
 	struct measurement *m = r->m;
 	double last = 0;
 	int e = begin(r, PHASE_ALIGN);
 
-	for (uint64_t c = 64 * MIB; c >= 16 * KIB && e == 0 && r->t->sector_bytes <= 2048; c /= 2) {
-		uint64_t on[16], off[16], a = 0, b = 0, c_ns = 0;
+	for (uint64_t c = 64 * MIB; c >= 16 * KIB && e == 0; c /= 2) {
+		uint64_t on[16], off[16], before = 0, behind = 0, at = 0;
 		struct figure f_on, f_off;
 
-		if (c > m->work_bytes / 4)
-			continue;
-		for (unsigned k = 0; k < 16 && e == 0; k++) {
-			uint64_t base = round_up_u64(m->start_bytes + r->t->disk_off_bytes + 1, c) +
-					rnd(r, m->work_bytes / c - 1) / 2 * 2 * c -
-					r->t->disk_off_bytes;
-
-			if (base + COW_BLK_BYTES > m->start_bytes + m->work_bytes)
-				base -= 2 * c;
-			if (base < m->start_bytes + COW_BLK_BYTES)
-				base += c;
-			e = get(r, base - COW_BLK_BYTES, COW_BLK_BYTES, &a);
+		for (unsigned k = 0; k < ARRAY_SIZE(on) && e == 0; k++) {
+			at = odd_multiple(r, c);
+			if (!at || r->t->sector_bytes > COW_BLK_BYTES / 2)
+				break;
+			e = get(r, at - COW_BLK_BYTES, COW_BLK_BYTES, &before);
 			if (e == 0)
-				e = get(r, base - 2048, COW_BLK_BYTES, &c_ns);
+				e = get(r, at - COW_BLK_BYTES / 2, COW_BLK_BYTES, &on[k]);
 			if (e == 0)
-				e = get(r, base, COW_BLK_BYTES, &b);
-			on[k] = c_ns;
-			off[k] = (a + b) / 2;
+				e = get(r, at, COW_BLK_BYTES, &behind);
+			off[k] = (before + behind) / 2;
 		}
-		f_on = figure_of(on, 16);
-		f_off = figure_of(off, 16);
-		if (last > 0 && f_on.value - f_off.value < last / 2 &&
+		if (e < 0 || !at || r->t->sector_bytes > COW_BLK_BYTES / 2)
+			continue;
+		f_on = figure_of(on, ARRAY_SIZE(on));
+		f_off = figure_of(off, ARRAY_SIZE(off));
+		if (f_on.value - f_off.value < last / 2 &&
 		    last > 5 * (f_on.spread + f_off.spread) && last > f_off.value / 10) {
 			m->align_bytes = 2 * c;
 			break;

@@ -18,6 +18,7 @@ struct odd {
 	uint64_t stall_every_bytes, stall_ns; /* background garbage collection */
 	uint64_t constant_ns;		      /* a write of any kind takes this */
 	uint64_t hot_after_bytes;	      /* slower by 60 % from there on */
+	uint64_t boundary_ns;		      /* of a read across a boundary of units */
 	uint64_t real_bytes;		      /* wraps there */
 	uint64_t lost_behind;		      /* writes behind it have no effect */
 	uint64_t dies_after_bytes;
@@ -74,6 +75,7 @@ static inline int find_tag(struct model_target *m, uint64_t at)
 static int64_t model_target_read(struct target *t, uint64_t off, void *buf, size_t len)
 {
 	struct model_target *m = (struct model_target *)t;
+	uint64_t unit = flash_model_profile(m->m)->unit_bytes, more = 0;
 
 	if (buf) {
 		int i = find_tag(m, place(m, off));
@@ -82,7 +84,10 @@ static int64_t model_target_read(struct target *t, uint64_t off, void *buf, size
 		if (i >= 0 && len == COW_BLK_BYTES)
 			memcpy(buf, m->tag[i].data, len);
 	}
-	return took(m, flash_model_read(m->m, t->disk_off_bytes + off, len));
+	off += t->disk_off_bytes;
+	if (off / unit != (off + len - 1) / unit)
+		more = m->odd.boundary_ns;
+	return took(m, flash_model_read(m->m, off, len) + more);
 }
 
 static int64_t model_target_write(struct target *t, uint64_t off, const void *buf, size_t len)

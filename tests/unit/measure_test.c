@@ -242,6 +242,22 @@ static void test_spikes(void **state)
 	}
 }
 
+/* Reads across a boundary of erase blocks take longer: the third method, which writes nothing. */
+static void test_align(void **state)
+{
+	struct odd odd = { .boundary_ns = 150000, .noise = 0.02 };
+	static struct measurement m;
+
+	(void)state;
+	measure(&m, profile("lexar-300x-8g"), &odd, 1, 0);
+	assert_int_equal(m.align_bytes, 2 * MIB);
+	measure_free(&m);
+	odd.boundary_ns = 0;
+	measure(&m, profile("lexar-300x-8g"), &odd, 1, 0);
+	assert_int_equal(m.align_bytes, 0);
+	measure_free(&m);
+}
+
 /* So much noise that little can be said: nothing wrong may be said. */
 static void test_noise(void **state)
 {
@@ -336,7 +352,8 @@ int main(void)
 		cmocka_unit_test(test_published), cmocka_unit_test(test_invented),
 		cmocka_unit_test(test_ssd),	  cmocka_unit_test(test_stalls),
 		cmocka_unit_test(test_spikes),	  cmocka_unit_test(test_noise),
-		cmocka_unit_test(test_bad),	  cmocka_unit_test(test_area),
+		cmocka_unit_test(test_align),	  cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_area),
 	};
 
 	return cmocka_run_group_tests(tests, open_profiles, close_profiles);
