@@ -24,7 +24,7 @@ has() { # PATH...
 
 @test "make install: PARTS" {
 	part ''
-	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/{cowctl-boot,cowfs.sh,set-readonly} /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
+	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/{cowctl-boot,cowfs-measure,cowfs.sh,set-readonly} /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
 	part mkinitcpio
 	has /usr/lib/initcpio/{install,hooks,post}/cowfs /etc/mkinitcpio.conf.d/cowfs.conf /usr/lib/cowfs/cowfs-root.{sh,service} \
 		/usr/lib/cowfs/{setup,check-initramfs}
@@ -165,7 +165,8 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	command -v readelf >/dev/null || skip "no readelf"
 	part busybox
 	local tree=$T/dest lib
-	mkdir -p "$tree"/{bin,lib,etc/cowfs}
+	mkdir -p "$tree"/{bin,lib,etc/cowfs/profiles}
+	echo '{}' >"$tree/etc/cowfs/profiles/card.json"
 	cp /bin/busybox "$tree/bin/"
 	for lib in $(ldd "$COWFS_BUILD/cowfs" | grep -o '/[^ ]*'); do
 		install -D "$lib" "$tree$lib"
@@ -176,6 +177,8 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	zcat "$T/cross" | cpio -t --quiet | sort >"$T/cross.list"
 	grep -q libfuse3 "$T/cross.list"
 	grep -qx usr/lib/cowfs/set-readonly "$T/cross.list"
+	grep -qx etc/cowfs/profiles/card.json "$T/cross.list"
+	run ! grep cowfs-measure "$T/cross.list"
 	zcat "$T/cross" | (cd "$T" && cpio -id --quiet usr/sbin/cowctl)
 	cmp "$T/usr/sbin/cowctl" "$tree/usr/lib/cowfs/cowctl-boot"
 	# nothing is missing; the loader may have a second name
