@@ -79,8 +79,15 @@ fast_card() {
 }
 
 @test "measure: a simulated card in real time, and a volume with its profile" {
+	local seed
 	fast_card 128M
-	timeout 100 "$COWFS_BUILD/cowctl" measure --write-area all --json --raw "$T/raw" --output "$T/out.json" "$C/card" >"$T/result"
+	# a busy machine adds noise; then it may say that it does not know
+	for seed in 1 2 3; do
+		timeout 35 "$COWFS_BUILD/cowctl" measure --write-area all --seed $seed --json --raw "$T/raw" --output "$T/out.json" \
+			"$C/card" >"$T/result" || { jq .error "$T/result"; continue; }
+		! jq -e '.figures | .unit_determined and .open_units_determined and .confirmed' "$T/result" || break
+		jq -c .figures.doubt "$T/result"
+	done
 	jq -e '.ok and .figures.unit_determined and .figures.open_units_determined' "$T/result"
 	[ "$(jq -r '.profile[] | "\(.unit_kib) \(.open_units) \(.open_random) \(.absorb)"' "$T/result")" = "1024 2 2 1" ]
 	jq -e '.profile[] | .copy_mb_s > 54 and .copy_mb_s < 66' "$T/result"
