@@ -355,6 +355,10 @@ int bench_main(int argc, char **argv)
 	if (!o)
 		return EXIT_FAILED;
 	if (options_parse(argc - 1, argv + 1, specs, o, why, sizeof(why)) < 0) {
+		/* the option may stand behind the wrong one */
+		for (int i = 1; i < argc; i++)
+			if (!strcmp(argv[i], "--json"))
+				o->value[OPT_JSON] = "";
 		e = failure_set(&f, EXIT_USAGE, -EINVAL, "%s; see: cowctl bench --help", why);
 	} else if (o->value[OPT_HELP]) {
 		free(o);

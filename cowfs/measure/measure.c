@@ -463,6 +463,10 @@ int measure_main(int argc, char **argv)
 	if (!c)
 		return EXIT_FAILED;
 	if (options_parse(argc - 1, argv + 1, specs, &c->o, why, sizeof(why)) < 0) {
+		/* the option may stand behind the wrong one */
+		for (int i = 1; i < argc; i++)
+			if (!strcmp(argv[i], "--json"))
+				c->o.value[OPT_JSON] = "";
 		exit = complain(c, EXIT_USAGE, -EINVAL, "measure: %s (try 'cowctl measure --help')",
 				why);
 	} else if (c->o.value[OPT_HELP]) {
