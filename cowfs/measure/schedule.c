@@ -205,11 +205,13 @@ static unsigned tag_places(const struct target *t, uint64_t *at)
 	return n;
 }
 
-static void make_tag(struct run *r, unsigned char *tag, unsigned i)
+/* Its place makes it differ from the tags that an earlier measurement has left elsewhere. */
+static void make_tag(struct run *r, unsigned char *tag, const uint64_t *at, unsigned i)
 {
 	memcpy(tag, r->buffer + (i + 1) * 7919 % (BUFFER_BYTES - COW_BLK_BYTES), COW_BLK_BYTES);
 	memcpy(tag, &i, sizeof(i));
 	memcpy(tag + 8, &r->m->p.seed, 8);
+	memcpy(tag + 16, &at[i], 8);
 }
 
 /* -ENXIO: a tag lies where another one was written, or was lost. */
@@ -222,12 +224,12 @@ static int check_tags(struct run *r, const uint64_t *at, unsigned n, unsigned ch
 
 		if (ns < 0)
 			return failed(r, "a read", at[i], (int)ns);
-		make_tag(r, tag, i);
+		make_tag(r, tag, at, i);
 		if (!memcmp(back, tag, COW_BLK_BYTES))
 			continue;
 		memcpy(&other, back, sizeof(other));
 		if (other < n) {
-			make_tag(r, tag, other);
+			make_tag(r, tag, at, other);
 			if (!memcmp(back, tag, COW_BLK_BYTES)) {
 				snprintf(r->m->why, sizeof(r->m->why),
 					 "the card lies about its capacity: what was written at "
@@ -252,7 +254,7 @@ static int check_tags(struct run *r, const uint64_t *at, unsigned n, unsigned ch
 static int check_below(struct run *r, const uint64_t *at, unsigned n, unsigned char *tag,
 		       unsigned char *back)
 {
-	make_tag(r, tag, n - 1);
+	make_tag(r, tag, at, n - 1);
 	for (uint64_t real = 64 * MIB; real <= at[n - 1]; real *= 2) {
 		uint64_t low = at[n - 1] % real;
 		int64_t ns;
@@ -292,7 +294,7 @@ static int capacity(struct run *r)
 		return failed(r, "a read", 0, (int)ns);
 	/* from the end: a tag that wraps to a lower place is found there */
 	for (unsigned i = n; i-- > 0 && e == 0;) {
-		make_tag(r, tag, i);
+		make_tag(r, tag, at, i);
 		ns = target_write(r->t, at[i], tag, COW_BLK_BYTES);
 		r->m->written_bytes += COW_BLK_BYTES;
 		e = record(r, SAMPLE_WRITE, at[i], COW_BLK_BYTES, ns, NULL);
@@ -301,10 +303,11 @@ static int capacity(struct run *r)
 	}
 	ns = e == 0 ? target_flush(r->t) : 0;
 	if (ns < 0)
-		return failed(r, "a flush", 0, (int)ns);
+		e = failed(r, "a flush", 0, (int)ns);
 	if (e == 0)
 		e = check_tags(r, at, n, tag, back);
-	for (unsigned i = n; e == -ENXIO && i-- > 0;)
+	/* tags of a card that wraps may lie outside of the area */
+	for (unsigned i = n; e < 0 && i-- > 0;)
 		if (target_write(r->t, at[i], old + i * COW_BLK_BYTES, COW_BLK_BYTES) < 0)
 			break;
 	return e;
@@ -842,7 +845,7 @@ int measure_run(struct measurement *m, struct target *t, const struct measure_pa
 		((uint64_t *)(void *)r.buffer)[i] = rnd(&r, UINT64_MAX);
 	e = phases(&r);
 	if (e < 0 && !*m->why)
-		snprintf(m->why, sizeof(m->why), "%s", strerror(-e));
+		snprintf(m->why, sizeof(m->why), "%s", e == -EINTR ? "stopped" : strerror(-e));
 	m->took_ns = max_u64(r.clock_ns, now_ns() - from);
 	free(r.buffer);
 	return e;

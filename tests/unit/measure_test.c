@@ -346,14 +346,66 @@ static void test_area(void **state)
 	target_close(t);
 }
 
+/* ---- the check of the capacity ---- */
+
+static volatile sig_atomic_t stopped;
+
+static void stop_when_primed(void *ctx, const char *phase, uint64_t done, uint64_t total)
+{
+	(void)ctx;
+	(void)done;
+	(void)total;
+	stopped = !strcmp(phase, "priming");
+}
+
+/* What another area still holds says nothing about the capacity. */
+static void test_other_area(void **state)
+{
+	static struct measurement m;
+	struct measure_params params = { .seed = 1,
+					 .progress = stop_when_primed,
+					 .stop = &stopped };
+	struct target *t = model_target(profile("lexar-300x-8g"), NULL, GIB, GIB, 1);
+
+	(void)state;
+	assert_int_equal(measure_run(&m, t, &params), -EINTR);
+	measure_free(&m);
+	((struct model_target *)t)->written_bytes = 0;
+	t->start_bytes = 3 * GIB;
+	t->end_bytes = 4 * GIB;
+	assert_int_equal(measure_run(&m, t, &params), -EINTR);
+	measure_free(&m);
+	target_close(t);
+}
+
+/* A card that wraps gets back what lay outside of the area, also when it is stopped at once. */
+static void test_stopped(void **state)
+{
+	static struct measurement m;
+	static const unsigned char zeros[COW_BLK_BYTES];
+	unsigned char back[COW_BLK_BYTES];
+	struct odd odd = { .real_bytes = 256 * MIB };
+	struct measure_params params = { .seed = 1, .stop = &stopped };
+	struct target *t = model_target(profile("lexar-300x-8g"), &odd, GIB, 64 * MIB, 1);
+
+	(void)state;
+	stopped = 1;
+	assert_int_equal(measure_run(&m, t, &params), -EINTR);
+	assert_true(m.written_bytes > 0);
+	measure_free(&m);
+	assert_true(target_read(t, 64 * MIB - COW_BLK_BYTES, back, sizeof(back)) >= 0);
+	assert_memory_equal(back, zeros, sizeof(back));
+	target_close(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_published), cmocka_unit_test(test_invented),
-		cmocka_unit_test(test_ssd),	  cmocka_unit_test(test_stalls),
-		cmocka_unit_test(test_spikes),	  cmocka_unit_test(test_noise),
-		cmocka_unit_test(test_align),	  cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_area),
+		cmocka_unit_test(test_published),  cmocka_unit_test(test_invented),
+		cmocka_unit_test(test_ssd),	   cmocka_unit_test(test_stalls),
+		cmocka_unit_test(test_spikes),	   cmocka_unit_test(test_noise),
+		cmocka_unit_test(test_align), cmocka_unit_test(test_bad),	   cmocka_unit_test(test_area),
+		cmocka_unit_test(test_other_area), cmocka_unit_test(test_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, open_profiles, close_profiles);
