@@ -231,8 +231,11 @@ static int try(struct search *x, struct structure s)
 {
 	struct fitted f = { .s = s };
 	size_t n;
-	int e = replay(x->m, &s, x->mask, x->first, x->e, &n);
+	int e;
 
+	if (x->m->p.stop && *x->m->p.stop)
+		return -EINTR;
+	e = replay(x->m, &s, x->mask, x->first, x->e, &n);
 	if (e < 0)
 		return e;
 	regress(x->e, n, x->w, &f);

@@ -137,6 +137,14 @@ static int geometry(struct real_target *r)
 	if (S_ISREG(st.st_mode)) {
 		r->is_file = true;
 		r->t.size_bytes = (uint64_t)st.st_size;
+#ifdef STATX_DIOALIGN
+		struct statx x;
+
+		/* that of the disk below the file system */
+		if (statx(r->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &x) == 0 &&
+		    (x.stx_mask & STATX_DIOALIGN) && (int)x.stx_dio_offset_align > sector)
+			sector = (int)x.stx_dio_offset_align;
+#endif
 	} else if (!S_ISBLK(st.st_mode)) {
 		return -ENOTBLK;
 	} else if (ioctl(r->fd, BLKGETSIZE64, &r->t.size_bytes) < 0 ||
