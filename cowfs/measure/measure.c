@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -51,7 +53,9 @@ struct command {
 	const char *device;
 	uint64_t start_bytes, end_bytes, seed;
 	struct card_geometry geo;
-	char save[512];
+	struct stat checked; /* DEVICE, when it was checked */
+	char save[512];	     /* "": nowhere */
+	FILE *raw;	     /* NULL: nowhere */
 };
 
 static volatile sig_atomic_t stop;
@@ -110,6 +114,13 @@ static void help(void)
 	     "Overwrites the area that --write-area names, and nothing else. DEVICE may also be a "
 	     "file.\n");
 	options_help(stdout, specs);
+}
+
+static bool is_device(const struct command *c, const struct stat *st)
+{
+	return S_ISBLK(c->checked.st_mode)
+		       ? S_ISBLK(st->st_mode) && st->st_rdev == c->checked.st_rdev
+		       : st->st_dev == c->checked.st_dev && st->st_ino == c->checked.st_ino;
 }
 
 /* ---- where may it write? ---- */
@@ -202,8 +213,13 @@ static int check_device(struct command *c)
 {
 	struct failure fail;
 	struct offline f;
-	int e = offline_open(&f, c->device, NULL,
-			     BLOCKDEV_EXCL | BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, 0, &fail);
+	int e;
+
+	if (stat(c->device, &c->checked) < 0)
+		return complain(c, EXIT_FAILED, -errno, "%s: %s", c->device,
+				strerrordesc_np(errno));
+	e = offline_open(&f, c->device, NULL, BLOCKDEV_EXCL | BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE,
+			 0, &fail);
 
 	if (e < 0) {
 		e = complain(c, fail.exit, fail.error, "%s", fail.why);
@@ -217,7 +233,8 @@ static int check_device(struct command *c)
 
 static int open_target(struct command *c, struct target **ret)
 {
-	int fd = open(c->device, O_RDWR | O_CLOEXEC | O_EXCL), e, on = 0;
+	int fd = open(c->device, O_RDWR | O_CLOEXEC | (S_ISBLK(c->checked.st_mode) ? O_EXCL : 0)),
+	    e, on = 0;
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0) {
@@ -228,6 +245,15 @@ static int open_target(struct command *c, struct target **ret)
 				e == -EROFS || e == -EACCES ? "is write-protected"
 				: e == -EBUSY		    ? "is in use"
 							    : strerrordesc_np(-e));
+	}
+	/* the path may lead elsewhere now */
+	e = !is_device(c, &st)					      ? -ESTALE
+	    : S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) < 0 ? -EBUSY
+								      : 0;
+	if (e < 0) {
+		close(fd);
+		return complain(c, EXIT_FAILED, e, "%s: %s", c->device,
+				e == -EBUSY ? "is in use" : "was replaced just now");
 	}
 	if (S_ISBLK(st.st_mode) && ioctl(fd, BLKROGET, &on) == 0 && on) {
 		close(fd);
@@ -244,21 +270,37 @@ static int open_target(struct command *c, struct target **ret)
 
 /* ---- results ---- */
 
+/* A new file beside path, which replaces it later. -1: what it has complained about. */
+static int open_temp(const struct command *c, const char *path, char temp[PATH_MAX])
+{
+	struct stat st;
+	int fd, e;
+
+	/* /dev/null and other special files must not be replaced by a file */
+	if (stat(path, &st) == 0 && (!S_ISREG(st.st_mode) || is_device(c, &st))) {
+		complain(c, EXIT_FAILED, -EINVAL, "%s: is %s", path,
+			 S_ISREG(st.st_mode) ? "what is measured" : "not a regular file");
+		return -1;
+	}
+	e = (size_t)snprintf(temp, PATH_MAX, "%s.XXXXXX", path) < PATH_MAX ? 0 : -ENAMETOOLONG;
+	fd = e ? -1 : mkostemp(temp, O_CLOEXEC);
+	if (fd < 0)
+		complain(c, EXIT_FAILED, e ? e : -errno, "%s: %s", path,
+			 strerrordesc_np(e ? -e : errno));
+	return fd;
+}
+
 static int write_text(const struct command *c, const char *path, const char *text)
 {
-	char temp[600];
-	int fd, e = 0;
+	char temp[PATH_MAX];
+	int fd = open_temp(c, path, temp), e;
 
-	snprintf(temp, sizeof(temp), "%s.new", path);
-	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0)
+		return EXIT_FAILED;
+	e = io_write_full(fd, text, strlen(text));
+	if (e == 0 && (fchmod(fd, 0644) < 0 || fsync(fd) < 0))
 		e = -errno;
-	else
-		e = io_write_full(fd, text, strlen(text));
-	if (e == 0 && fsync(fd) < 0)
-		e = -errno;
-	if (fd >= 0)
-		close(fd);
+	close(fd);
 	if (e == 0 && rename(temp, path) < 0)
 		e = -errno;
 	if (e == 0)
@@ -267,51 +309,76 @@ static int write_text(const struct command *c, const char *path, const char *tex
 	return complain(c, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
 }
 
+static void make_folder(const struct command *c)
+{
+	char dir[sizeof(c->save)];
+
+	snprintf(dir, sizeof(dir), "%s", c->save);
+	for (char *p = strchr(dir + 1, '/'); p; p = strchr(p + 1, '/')) {
+		*p = '\0';
+		(void)mkdir(dir, 0755);
+		*p = '/';
+	}
+}
+
+/* What could not be written must not be found out when the card has been measured. */
+static int check_results(struct command *c)
+{
+	const char *paths[] = { c->o.value[OPT_OUTPUT], *c->save ? c->save : NULL },
+		   *raw = c->o.value[OPT_RAW];
+	char temp[PATH_MAX];
+	struct stat st;
+
+	if (*c->save)
+		make_folder(c);
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+		int fd = paths[i] ? open_temp(c, paths[i], temp) : -1;
+
+		if (fd < 0 && paths[i])
+			return EXIT_FAILED;
+		if (fd >= 0) {
+			close(fd);
+			unlink(temp);
+		}
+	}
+	if (raw && stat(raw, &st) == 0 && is_device(c, &st))
+		return complain(c, EXIT_FAILED, -EINVAL, "%s: is what is measured", raw);
+	c->raw = raw ? fopen(raw, "we") : NULL;
+	return !raw || c->raw
+		       ? EXIT_OK
+		       : complain(c, EXIT_FAILED, -errno, "%s: %s", raw, strerrordesc_np(errno));
+}
+
 static int save(const struct command *c, const char *text)
 {
-	char dir[sizeof(c->save)], *slash;
-	int exit = EXIT_OK;
+	const char *output = c->o.value[OPT_OUTPUT];
+	int exit = output ? write_text(c, output, text) : EXIT_OK;
 
-	if (c->o.value[OPT_OUTPUT])
-		exit = write_text(c, c->o.value[OPT_OUTPUT], text);
-	if (exit != EXIT_OK || !c->o.value[OPT_SAVE])
-		return exit;
-	snprintf(dir, sizeof(dir), "%s", c->save);
-	slash = strrchr(dir, '/');
-	*slash = '\0';
-	if (mkdir(dir, 0755) < 0 && errno == ENOENT) {
-		slash = strrchr(dir, '/');
-		*slash = '\0';
-		(void)mkdir(dir, 0755);
-		*slash = '/';
-		(void)mkdir(dir, 0755);
-	}
-	return write_text(c, c->save, text);
+	return exit == EXIT_OK && *c->save ? write_text(c, c->save, text) : exit;
 }
 
 /* One line each: phase, kind, offset, length, nanoseconds. */
 static int write_raw(const struct command *c, const struct measurement *m)
 {
 	static const char *const kinds[] = { "read", "write", "flush", "discard" };
-	const char *path = c->o.value[OPT_RAW];
-	FILE *f = path ? fopen(path, "we") : NULL;
 	int e = 0;
 
-	if (!path)
+	if (!c->raw)
 		return EXIT_OK;
-	for (size_t i = 0; f && i < m->s.n; i++) {
+	for (size_t i = 0; i < m->s.n; i++) {
 		const struct sample *s = &m->s.at[i];
 
-		fprintf(f, "%s\t%s\t%llu\t%llu\t%llu\n",
-			measure_phase_name((enum measure_phase)s->phase), kinds[s->kind],
-			(unsigned long long)s->off_bytes, (unsigned long long)s->len_bytes,
-			(unsigned long long)s->ns);
+		if (fprintf(c->raw, "%s\t%s\t%llu\t%llu\t%llu\n",
+			    measure_phase_name((enum measure_phase)s->phase), kinds[s->kind],
+			    (unsigned long long)s->off_bytes, (unsigned long long)s->len_bytes,
+			    (unsigned long long)s->ns) < 0 &&
+		    e == 0)
+			e = -errno;
 	}
-	if (!f || ferror(f))
+	if (fclose(c->raw) == EOF && e == 0)
 		e = -errno;
-	if (f && fclose(f) == EOF)
-		e = -errno;
-	return e ? complain(c, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e)) : EXIT_OK;
+	return e ? complain(c, EXIT_FAILED, e, "%s: %s", c->o.value[OPT_RAW], strerrordesc_np(-e))
+		 : EXIT_OK;
 }
 
 static struct json_object *make_profile(const struct command *c, const struct measurement *m)
@@ -344,7 +411,7 @@ static int report(const struct command *c, const struct measurement *m)
 	int exit = save(c, json_object_to_json_string_ext(
 				   profile, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED));
 
-	if (exit != EXIT_OK) {
+	if (exit != EXIT_OK && c->o.value[OPT_JSON]) {
 		json_object_put(profile);
 		return exit;
 	}
@@ -361,12 +428,12 @@ static int report(const struct command *c, const struct measurement *m)
 	printf("%s: measured in %s, %s written\n", c->device, SPAN((double)m->took_ns / 1e9),
 	       FORMAT_MIB(m->written_bytes));
 	result_print(m);
-	if (c->o.value[OPT_SAVE])
+	if (exit == EXIT_OK && c->o.value[OPT_SAVE])
 		printf("saved                 %s: found by profile=auto from the next attach on. An "
 		       "initramfs has it once it is rebuilt\n",
 		       c->save);
 	json_object_put(profile);
-	return EXIT_OK;
+	return exit;
 }
 
 /* ---- the command ---- */
@@ -413,11 +480,14 @@ static int run(struct command *c)
 	e = measure_run(&m, t, &p);
 	progress_end(&progress);
 	exit = write_raw(c, &m);
-	if (e < 0)
+	if (e < 0) {
 		exit = complain(c, EXIT_FAILED, e, "%s: %s. There is no profile%s", c->device,
 				m.why, e == -EINTR ? ", and only the area was written" : "");
-	else if (exit == EXIT_OK)
-		exit = report(c, &m);
+	} else if (exit == EXIT_OK || !c->o.value[OPT_JSON]) {
+		int other = report(c, &m);
+
+		exit = exit == EXIT_OK ? other : exit;
+	}
 	measure_free(&m);
 	target_close(t);
 	return exit;
@@ -487,6 +557,8 @@ int measure_main(int argc, char **argv)
 					"%s: reports no identity by which --save could name its "
 					"profile: use --output FILE, and profile=FILE",
 					c->device);
+		if (exit == EXIT_OK)
+			exit = check_results(c);
 		if (exit == EXIT_OK)
 			exit = run(c);
 	}

@@ -72,6 +72,54 @@ fast_card() {
 	[[ $output == *"smaller than 32 MiB. There is no profile"* ]]
 }
 
+@test "measure: results that cannot be written, or would replace something else" {
+	local image=$T/image sum
+	random_file "$image" 40
+	sum=$(image_sum "$image")
+	mknod "$T/null" c 1 3
+	fails 1 'is not a regular file' measure --write-area all --output "$T/null" "$image"
+	fails 1 'is not a regular file' measure --write-area all --output "$T" "$image"
+	fails 1 'is what is measured' measure --write-area all --output "$image" "$image"
+	fails 1 'is what is measured' measure --write-area all --raw "$image" "$image"
+	fails 1 'No such file' measure --write-area all --output "$T/none/out" "$image"
+	fails 1 'No such file' measure --write-area all --raw "$T/none/raw" "$image"
+	[ "$(image_sum "$image")" = "$sum" ]
+	[ -c "$T/null" ]
+	# all of it is shown, although a file got none of it
+	run --separate-stderr timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --raw /dev/full "$image"
+	[ "$status" = 1 ]
+	[[ $output == *"linear read"*model* && $stderr == *"/dev/full: No space left"* ]]
+	# the name beside it is not known before
+	echo precious >"$T/precious"
+	ln -s precious "$T/out.new"
+	timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --output "$T/out" "$image" >/dev/null
+	[ "$(cat "$T/precious")" = precious ]
+	jq -e '.[] | has("plan")' "$T/out"
+}
+
+@test "measure: a file belongs to one measurement" {
+	local line
+	truncate -s 40M "$T/image"
+	mkfifo "$T/raw"
+	background timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --raw "$T/raw" "$T/image"
+	exec 7<"$T/raw"
+	read -r -t 50 -u 7 line # it waits until the rest is read
+	fails 1 'is in use' measure --write-area all "$T/image"
+	cat <&7 >/dev/null
+	exec 7<&-
+	wait "$BG"
+}
+
+@test "measure: a file on a disk with sectors of 4 KiB" {
+	truncate -s 120M "$T/disk"
+	loop_up "$T/disk" --sector-size 4096
+	mkfs.ext4 -q "$LOOP"
+	mount "$LOOP" "$MNT"
+	truncate -s 40M "$MNT/image"
+	timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all "$MNT/image"
+	umount "$MNT"
+}
+
 @test "measure: help" {
 	run cow help measure
 	[[ $output == *"usage: cowctl measure"*--write-area* ]]
@@ -103,6 +151,7 @@ fast_card() {
 	jq '.[].plan = false' "$T/out.json" >"$T/not.json"
 	attach --profile "$T/not.json"
 	[ "$(status_of '"\(.profile_guessed) \(.profile_plans)"')" = "false false" ]
+	cow status vol | grep -q '^profile .*: estimates only$'
 	detach
 }
 
