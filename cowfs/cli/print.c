@@ -44,7 +44,9 @@ static void print_volume(struct json_object *s)
 	row("use", "%s%s%s", json_text(s, "loop"), *mount ? " on " : ", not mounted", mount);
 	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
 	row("profile", "%s%s", json_text(s, "profile"),
-	    json_true(s, "profile_guessed") ? ": unknown card" : "");
+	    json_true(s, "profile_guessed")				 ? ": unknown card"
+	    : *json_text(s, "profile") && !json_true(s, "profile_plans") ? ": estimates only"
+									 : "");
 }
 
 static void print_ram(struct json_object *s)
