@@ -511,7 +511,7 @@ static int parse(const char *text, size_t len, struct json_object **ret, char *w
 
 static int file_text(const char *path, char **ret, size_t *ret_len, char *why, size_t why_bytes)
 {
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	_cleanup_free_ char *text = malloc(FILE_MAX_BYTES + 1);
 	size_t len = 0;
 	ssize_t n = 1;

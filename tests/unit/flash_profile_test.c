@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include "sim/model.h"
@@ -282,6 +283,11 @@ static void test_measured(void **state)
 	assert_int_equal(c.source, PROFILE_NONE);
 	/* a damaged one keeps no volume from being attached */
 	assert_int_equal(truncate(path, 10), 0);
+	assert_int_equal(profile_choose(&c, "auto", "", "a/b", why, sizeof(why)), 0);
+	assert_int_equal(c.source, PROFILE_GUESSED);
+	unlink(path);
+	/* nor does one that never ends, or never begins */
+	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(profile_choose(&c, "auto", "", "a/b", why, sizeof(why)), 0);
 	assert_int_equal(c.source, PROFILE_GUESSED);
 	unlink(path);
