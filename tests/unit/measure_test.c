@@ -401,11 +401,12 @@ static void test_stopped(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_published),  cmocka_unit_test(test_invented),
-		cmocka_unit_test(test_ssd),	   cmocka_unit_test(test_stalls),
-		cmocka_unit_test(test_spikes),	   cmocka_unit_test(test_noise),
-		cmocka_unit_test(test_align), cmocka_unit_test(test_bad),	   cmocka_unit_test(test_area),
-		cmocka_unit_test(test_other_area), cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_published), cmocka_unit_test(test_invented),
+		cmocka_unit_test(test_ssd),	  cmocka_unit_test(test_stalls),
+		cmocka_unit_test(test_spikes),	  cmocka_unit_test(test_noise),
+		cmocka_unit_test(test_align),	  cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_area),	  cmocka_unit_test(test_other_area),
+		cmocka_unit_test(test_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, open_profiles, close_profiles);
