@@ -165,6 +165,8 @@ int bench_step(struct bench_run *b, struct fio_job *job, struct fio_result *ret,
 		job->off_bytes = b->t.off_bytes;
 		job->len_bytes = b->t.len_bytes;
 	}
+	/* the last request of fio goes beyond the end of a range that is no multiple of it */
+	job->len_bytes = round_down_u64(job->len_bytes, job->request_bytes);
 	job->direct = b->t.direct;
 	job->seed = b->seed + b->step;
 	b->step++;

@@ -86,6 +86,16 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	[ -z "$(ls "$T"/page.html.* 2>/dev/null)" ]
 }
 
+@test "bench: an area that is no multiple of the requests is not left" {
+	local head tail
+	device 12
+	head=$(head -c 5M "$IMG" | md5sum) tail=$(tail -c +$((6 * 1048576 + 4097)) "$IMG" | md5sum)
+	cow bench "$CARD" --write-area 5M+1028K --tables linear,random,iozone --json >"$T/a.json"
+	[ "$(head -c 5M "$IMG" | md5sum)" = "$head" ]
+	[ "$(tail -c +$((6 * 1048576 + 4097)) "$IMG" | md5sum)" = "$tail" ]
+	has_figures "$T/a.json" '.linear[].write'
+}
+
 @test "bench: a directory gets one file, which has no name" {
 	local before
 	card_make ext4 120 120
