@@ -4,6 +4,7 @@
 #include <blkid.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include "base/mounts.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
+#include "log/log.h"
 #include "wire/client.h"
 
 #define DIR_UNIT_BYTES (4 * MIB)
@@ -76,6 +78,58 @@ static int find_content(struct bench_target *t)
 	}
 	blkid_free_probe(pr);
 	return r < 0 ? -EIO : 0;
+}
+
+/* blkid(3) does not know the log of a volume, which may fill a device of its own. */
+static int find_log(struct bench_target *t, struct card *c)
+{
+	size_t len = strlen(t->content);
+	struct log_super super;
+	unsigned trouble;
+	int e = super_read(c, 0, &super, &trouble);
+
+	if (e == -ENOENT)
+		return 0;
+	if (e < 0 && e != -EBADMSG && e != -EPROTONOSUPPORT && e != -ERANGE && e != -ESTALE)
+		return e;
+	snprintf(t->content + len, sizeof(t->content) - len, "%sa log of cowfs",
+		 len ? " and " : "");
+	return 0;
+}
+
+/* Is one of them the other, or the disk of the other? */
+static bool overlap(dev_t a, dev_t b)
+{
+	dev_t disk_a = a, disk_b = b;
+
+	if (a == b)
+		return true;
+	return blkid_devno_to_wholedisk(a, NULL, 0, &disk_a) == 0 &&
+	       blkid_devno_to_wholedisk(b, NULL, 0, &disk_b) == 0 && (disk_a == b || disk_b == a);
+}
+
+/* A loop device does not open its device exclusively. */
+static int check_loops(const struct bench_target *t, dev_t dev, struct failure *f)
+{
+	char backing[PATH_MAX];
+	int e = 0;
+	glob_t g;
+
+	if (glob("/sys/block/loop*/loop/backing_file", 0, NULL, &g))
+		return 0;
+	for (size_t i = 0; i < g.gl_pathc && e == 0; i++) {
+		struct stat st;
+
+		/* a stat of another file may wait for a daemon */
+		if (io_read_text(AT_FDCWD, g.gl_pathv[i], backing, sizeof(backing)) >= 0 &&
+		    !strncmp(backing, "/dev/", 5) && stat(backing, &st) == 0 &&
+		    S_ISBLK(st.st_mode) && overlap(st.st_rdev, dev))
+			e = failure_set(f, EXIT_FAILED, -EBUSY, "%s: is in use by %.*s", t->path,
+					(int)strcspn(g.gl_pathv[i] + strlen("/sys/block/"), "/"),
+					g.gl_pathv[i] + strlen("/sys/block/"));
+	}
+	globfree(&g);
+	return e;
 }
 
 static int in_use(const struct bench_target *t, dev_t dev, struct failure *f)
@@ -175,7 +229,11 @@ static int look_at_device(const struct bench_request *rq, struct bench_target *t
 	t->unit_guessed = c->geo.eb_source == CARD_EB_GUESSED;
 	snprintf(t->identity, sizeof(t->identity), "%s", c->geo.identity);
 	place_area(rq, &c->geo, t);
+	e = t->writes ? find_log(t, c) : 0;
 	card_close(c);
+	if (e < 0)
+		return failure_set(f, EXIT_FAILED, e, "%s: cannot be read: %s", t->path,
+				   strerrordesc_np(-e));
 	blockdev_model(t->path, t->model, sizeof(t->model));
 	find_raid(dev, t);
 	return rq->write_len_bytes ? use_area(rq, t, f) : 0;
@@ -185,6 +243,7 @@ static int open_device(const struct bench_request *rq, struct bench_target *t, d
 		       struct failure *f)
 {
 	int e, readonly = 0;
+	struct stat st;
 
 	t->writes = rq->write || rq->write_len_bytes;
 	e = look_at_device(rq, t, dev, f);
@@ -198,10 +257,16 @@ static int open_device(const struct bench_request *rq, struct bench_target *t, d
 	t->fd = open(t->path, t->writes ? O_RDWR | O_EXCL : O_RDONLY);
 	if (t->fd < 0)
 		return errno == EBUSY ? in_use(t, dev, f) : open_failed(t, -errno, f);
+	/* a link may lead elsewhere by now */
+	if (fstat(t->fd, &st) < 0 || !S_ISBLK(st.st_mode) || st.st_rdev != dev)
+		return open_failed(t, -ESTALE, f);
 	/* a device that was set read-only can be opened for writing all the same */
 	if (t->writes && ioctl(t->fd, BLKROGET, &readonly) == 0 && readonly)
 		return open_failed(t, -EROFS, f);
 	if (t->writes) {
+		e = check_loops(t, dev, f);
+		if (e < 0)
+			return e;
 		e = find_content(t);
 		if (e < 0)
 			return failure_set(f, EXIT_FAILED, e, "%s: cannot be read: %s", t->path,

@@ -14,6 +14,7 @@ setup() {
 }
 
 teardown() {
+	[ ! -e "$T/upper" ] || losetup -d "$(cat "$T/upper")"
 	"$COWFS_BUILD/cowfs-cardsim" stop "$T/card" 2>/dev/null || umount -ql "$T/card" 2>/dev/null || true
 	cow_teardown
 }
@@ -94,6 +95,24 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	[ "$(head -c 5M "$IMG" | md5sum)" = "$head" ]
 	[ "$(tail -c +$((6 * 1048576 + 4097)) "$IMG" | md5sum)" = "$tail" ]
 	has_figures "$T/a.json" '.linear[].write'
+}
+
+@test "bench: a device below a loop device, and a log of its own, are not written" {
+	local sum upper log
+	device 48
+	upper=$(losetup -f --show -o 4M "$CARD")
+	echo "$upper" >"$T/upper"
+	sum=$(image_sum)
+	fails 1 "is in use by ${upper#/dev/}" bench --write --tables mix "$CARD"
+	cow bench "$CARD" --tables iozone --json | jq -e .ok
+	losetup -d "$upper"
+	rm "$T/upper"
+	log=$CARD IMG=
+	card_make ext4 60 60
+	cow format "$CARD" --log "$log"
+	sum=$(md5sum <"$log")
+	fails 1 'holds a log of cowfs; --force' bench --write "$log"
+	[ "$(md5sum <"$log")" = "$sum" ]
 }
 
 @test "bench: a directory gets one file, which has no name" {
