@@ -36,6 +36,7 @@ enum {
 #define QUICK_DEVICE_BYTES (512 * MIB)
 #define QUICK_FILE_BYTES (128 * MIB)
 #define FAITHFUL_BYTES (512 * MIB)
+#define FORMER_BYTES (4 * MIB) /* of the result to compare with, at most */
 
 static const struct option_spec specs[] = {
 	{ OPT_TABLES, "tables", "LIST",
@@ -43,7 +44,7 @@ static const struct option_spec specs[] = {
 	{ OPT_WRITE_AREA, "write-area", "AREA",
 	  "write to this part of the device, START+LENGTH; what it holds is lost" },
 	{ OPT_WRITE, "write", NULL, "write to the device; what it holds is lost" },
-	{ OPT_FORCE, "force", NULL, "write although the device holds a file system" },
+	{ OPT_FORCE, "force", NULL, "write although the device holds a file system or a log" },
 	{ OPT_SIZE, "size", "SIZE",
 	  "size of the tested part or file (default: 512M, a file: 128M)" },
 	{ OPT_FAITHFUL, "faithful", NULL,
@@ -180,11 +181,20 @@ static int parse_arguments(const struct options *o, struct arguments *a, struct 
 
 static int read_former(const char *path, struct json_object **ret, struct failure *f)
 {
-	struct json_object *doc = json_object_from_file(path);
+	_cleanup_free_ char *text = calloc(1, FORMER_BYTES + 1);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t len = 0;
+	ssize_t n = 1;
+	struct json_object *doc;
 
-	if (!doc && access(path, R_OK) < 0)
+	while (fd >= 0 && text && n > 0 && len < FORMER_BYTES) {
+		n = read(fd, text + len, FORMER_BYTES - len);
+		len += n > 0 ? (size_t)n : 0;
+	}
+	if (fd < 0 || !text || n < 0)
 		return failure_set(f, EXIT_FAILED, -errno, "%s cannot be read: %s", path,
 				   strerrordesc_np(errno));
+	doc = len < FORMER_BYTES ? json_tokener_parse(text) : NULL;
 	if (!json_object_is_type(doc, json_type_object) || !json_true(doc, "ok") ||
 	    json_u64(doc, "schema") != JSON_SCHEMA || strcmp(json_raw(doc, "command"), "bench")) {
 		json_object_put(doc);
@@ -192,6 +202,8 @@ static int read_former(const char *path, struct json_object **ret, struct failur
 				   "%s is not what 'cowctl bench --json' prints (schema %d)", path,
 				   JSON_SCHEMA);
 	}
+	/* of a comparison itself: it would grow with each of them */
+	json_object_object_del(doc, "before");
 	*ret = doc;
 	return 0;
 }

@@ -115,6 +115,14 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	[ "$(md5sum <"$log")" = "$sum" ]
 }
 
+@test "bench: a comparison can be compared again; what is too large is refused" {
+	device 4
+	cow bench "$CARD" --tables iozone --json >"$T/a.json"
+	cow bench "$CARD" --tables iozone --json --compare "$T/a.json" >"$T/b.json"
+	cow bench "$CARD" --tables iozone --json --compare "$T/b.json" | jq -e '.before | .ok and .before == null'
+	fails 1 'is not what' bench --compare /dev/zero "$CARD"
+}
+
 @test "bench: a directory gets one file, which has no name" {
 	local before
 	card_make ext4 120 120
