@@ -137,6 +137,7 @@ static int run(char *const argv[], char *text, uint64_t limit_s)
 		return -EINTR;
 	if (pipe2(fd, O_CLOEXEC) < 0)
 		return -errno;
+	signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, fio's end would be lost */
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0)

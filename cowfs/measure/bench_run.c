@@ -168,7 +168,7 @@ int bench_step(struct bench_run *b, struct fio_job *job, struct fio_result *ret,
 	/* the last request of fio goes beyond the end of a range that is no multiple of it */
 	job->len_bytes = round_down_u64(job->len_bytes, job->request_bytes);
 	job->direct = b->t.direct;
-	job->seed = b->seed + b->step;
+	job->seed = (b->seed + b->step) & INT64_MAX; /* as fio takes it */
 	b->step++;
 	if (b->planning) {
 		expect(b, job);
