@@ -108,13 +108,18 @@ static bool overlap(dev_t a, dev_t b)
 	       blkid_devno_to_wholedisk(b, NULL, 0, &disk_b) == 0 && (disk_a == b || disk_b == a);
 }
 
-/* A loop device does not open its device exclusively. */
+/* A loop device does not open its device exclusively; nobody does that of a volume. */
 static int check_loops(const struct bench_target *t, dev_t dev, struct failure *f)
 {
-	char backing[PATH_MAX];
+	char backing[PATH_MAX], name[RUNDIR_NAME_BYTES];
 	int e = 0;
 	glob_t g;
 
+	client_find_device(t->path, name);
+	if (*name)
+		return failure_set(f, EXIT_FAILED, -EBUSY,
+				   "%s: belongs to volume %s, where writes stay in RAM", t->path,
+				   name);
 	if (glob("/sys/block/loop*/loop/backing_file", 0, NULL, &g))
 		return 0;
 	for (size_t i = 0; i < g.gl_pathc && e == 0; i++) {

@@ -183,6 +183,8 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	fails 1 'lies on volume vol, where writes stay in RAM' bench "$MNT" --size 1M
 	cow bench "$CARD" --tables iozone --json | jq -e '.iozone.random_read.requests > 0'
 	fails 1 'is in use' bench --write --force --yes "$CARD"
+	umount_volume
+	fails 1 'belongs to volume vol' bench --write --force --yes "$DEV"
 	detach
 }
 
