@@ -108,17 +108,16 @@ static bool overlap(dev_t a, dev_t b)
 	       blkid_devno_to_wholedisk(b, NULL, 0, &disk_b) == 0 && (disk_a == b || disk_b == a);
 }
 
-/* A loop device does not open its device exclusively; nobody does that of a volume. */
-static int check_loops(const struct bench_target *t, dev_t dev, struct failure *f)
+int bench_check_users(const char *path, dev_t dev, struct failure *f)
 {
 	char backing[PATH_MAX], name[RUNDIR_NAME_BYTES];
 	int e = 0;
 	glob_t g;
 
-	client_find_device(t->path, name);
+	client_find_device(path, name);
 	if (*name)
 		return failure_set(f, EXIT_FAILED, -EBUSY,
-				   "%s: belongs to volume %s, where writes stay in RAM", t->path,
+				   "%s: belongs to volume %s, where writes stay in RAM", path,
 				   name);
 	if (glob("/sys/block/loop*/loop/backing_file", 0, NULL, &g))
 		return 0;
@@ -129,7 +128,7 @@ static int check_loops(const struct bench_target *t, dev_t dev, struct failure *
 		if (io_read_text(AT_FDCWD, g.gl_pathv[i], backing, sizeof(backing)) >= 0 &&
 		    !strncmp(backing, "/dev/", 5) && stat(backing, &st) == 0 &&
 		    S_ISBLK(st.st_mode) && overlap(st.st_rdev, dev))
-			e = failure_set(f, EXIT_FAILED, -EBUSY, "%s: is in use by %.*s", t->path,
+			e = failure_set(f, EXIT_FAILED, -EBUSY, "%s: is in use by %.*s", path,
 					(int)strcspn(g.gl_pathv[i] + strlen("/sys/block/"), "/"),
 					g.gl_pathv[i] + strlen("/sys/block/"));
 	}
@@ -269,7 +268,7 @@ static int open_device(const struct bench_request *rq, struct bench_target *t, d
 	if (t->writes && ioctl(t->fd, BLKROGET, &readonly) == 0 && readonly)
 		return open_failed(t, -EROFS, f);
 	if (t->writes) {
-		e = check_loops(t, dev, f);
+		e = bench_check_users(t->path, dev, f);
 		if (e < 0)
 			return e;
 		e = find_content(t);

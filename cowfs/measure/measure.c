@@ -23,6 +23,7 @@
 #include "card/blockdev.h"
 #include "config/options.h"
 #include "log/log.h"
+#include "measure/bench_target.h"
 #include "measure/engine.h"
 #include "offline/offline.h"
 #include "offline/signature.h"
@@ -220,7 +221,8 @@ static int check_device(struct command *c)
 				strerrordesc_np(errno));
 	e = offline_open(&f, c->device, NULL, BLOCKDEV_EXCL | BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE,
 			 0, &fail);
-
+	if (e == 0 && S_ISBLK(c->checked.st_mode))
+		e = bench_check_users(c->device, c->checked.st_rdev, &fail);
 	if (e < 0) {
 		e = complain(c, fail.exit, fail.error, "%s", fail.why);
 	} else {

@@ -35,7 +35,7 @@ fast_card() {
 }
 
 @test "measure: what it refuses before anything is written" {
-	local before
+	local before upper
 	card_make ext4 60 160
 	cow format "$CARD"
 	before=$(image_sum)
@@ -56,6 +56,9 @@ fast_card() {
 	mount -o ro "$CARD" "$MNT"
 	fails 1 'is mounted on' measure --write-area 104M+40M "$CARD"
 	umount "$MNT"
+	upper=$(losetup -f --show -o 104M "$CARD")
+	fails 1 "is in use by ${upper#/dev/}" measure --write-area 104M+40M "$CARD" || { losetup -d "$upper" && false; }
+	losetup -d "$upper"
 	[ "$(image_sum)" = "$before" ]
 	attach
 	fails 1 'is attached as volume vol' measure --write-area 104M+40M "$CARD"
