@@ -9,7 +9,11 @@
  * since, must read the same after everything that is written to the card.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "attacks.h"
 #include "export/view.h"
@@ -110,6 +114,30 @@ void paths_publish(struct world *w)
 		view_set_index(aside.view, log_index_ref(w->index));
 	if (w->view)
 		view_set_index(w->view, log_index_ref(w->index));
+}
+
+/*
+ * qemu-user knows neither fsopen nor its companions. There the files of the store lie in /dev/shm.
+ */
+static bool no_fsopen;
+
+int fsopen(const char *type, unsigned flags)
+{
+	int fd = (int)syscall(SYS_fsopen, type, flags);
+
+	no_fsopen = fd < 0 && errno == ENOSYS;
+	return no_fsopen ? open("/dev/null", O_RDONLY | O_CLOEXEC) : fd;
+}
+
+int fsconfig(int fd, unsigned cmd, const char *key, const void *value, int aux)
+{
+	return no_fsopen ? 0 : (int)syscall(SYS_fsconfig, fd, cmd, key, value, aux);
+}
+
+int fsmount(int fd, unsigned flags, unsigned attributes)
+{
+	return no_fsopen ? open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+			 : (int)syscall(SYS_fsmount, fd, flags, attributes);
 }
 
 static void diverge(struct world *w)
