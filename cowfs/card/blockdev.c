@@ -314,31 +314,32 @@ int blockdev_adopt(struct card **ret, int fd)
 	return 0;
 }
 
-void blockdev_model(const char *path, char *ret, size_t size_bytes)
+/* The device in sysfs; negative: path is no block device, or sysfs does not know it. */
+static int open_sysfs_of(const char *path)
 {
-	_cleanup_close_ int devdir = -1;
 	char name[64];
 	struct stat st;
 
+	return stat(path, &st) < 0 || !S_ISBLK(st.st_mode)
+		       ? -ENOTBLK
+		       : open_sysfs(st.st_rdev, name, sizeof(name));
+}
+
+void blockdev_model(const char *path, char *ret, size_t size_bytes)
+{
+	_cleanup_close_ int devdir = open_sysfs_of(path);
+
 	ret[0] = '\0';
-	if (stat(path, &st) < 0 || !S_ISBLK(st.st_mode))
-		return;
-	devdir = open_sysfs(st.st_rdev, name, sizeof(name));
 	if (devdir >= 0)
 		sysfs_model(devdir, ret, size_bytes);
 }
 
 void blockdev_identity(const char *path, char *ret, size_t size_bytes)
 {
-	_cleanup_close_ int devdir = -1;
+	_cleanup_close_ int devdir = open_sysfs_of(path);
 	struct card_geometry geo;
-	char name[64];
-	struct stat st;
 
 	ret[0] = '\0';
-	if (stat(path, &st) < 0 || !S_ISBLK(st.st_mode))
-		return;
-	devdir = open_sysfs(st.st_rdev, name, sizeof(name));
 	if (devdir >= 0 && sysfs_geometry(devdir, &geo) == 0)
 		snprintf(ret, size_bytes, "%s", geo.identity);
 }
