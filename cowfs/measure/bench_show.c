@@ -67,6 +67,14 @@ static void put_figure(struct bench_grid *g, unsigned row, unsigned column, stru
 	put(g, row, column, "%s", text);
 }
 
+static void put_block(struct bench_grid *g, unsigned row, unsigned column, uint64_t bytes)
+{
+	char name[24];
+
+	block_name(name, sizeof(name), bytes);
+	put(g, row, column, "%s", name);
+}
+
 /* ---- documents ---- */
 
 static struct json_object *rows_of(struct json_object *doc, const char *table, size_t *ret_n)
@@ -119,9 +127,8 @@ static void fill_linear(struct json_object *doc, struct json_object *former, str
 	unsigned at = 1;
 
 	put(g, 0, 0, "Block");
-	for (size_t i = 0; i < n && i + 1 < GRID_COLUMNS; i++)
-		block_name(g->cell[0][i + 1], sizeof(g->cell[0][0]),
-			   json_u64(row_at(rows, i), "block_bytes"));
+	for (size_t i = 0; i < n; i++)
+		put_block(g, 0, (unsigned)i + 1, json_u64(row_at(rows, i), "block_bytes"));
 	for (size_t w = 0; w < ARRAY_SIZE(way); w++) {
 		if (!any_has(rows, n, way[w]))
 			continue;
@@ -164,9 +171,7 @@ static void fill_seek(struct json_object *doc, struct json_object *former, struc
 		struct json_object *row = row_at(rows, i), *read = member(row, "read"), *old;
 		unsigned r = (unsigned)i + 1;
 
-		put(g, r, 0, "-");
-		block_name(g->cell[r < GRID_ROWS ? r : 0][0], sizeof(g->cell[0][0]),
-			   json_u64(row, "block_bytes"));
+		put_block(g, r, 0, json_u64(row, "block_bytes"));
 		put_figure(g, r, 1, read, "requests_per_second", 1);
 		put_figure(g, r, 2, read, "spread_percent", 1);
 		put_figure(g, r, 3, read, "bytes_per_second", 1e-6);
@@ -187,11 +192,8 @@ static void fill_random(struct json_object *doc, struct json_object *former, str
 	unsigned c = 1;
 
 	put(g, 0, 0, "Block");
-	for (size_t i = 0; i < n && i + 1 < GRID_ROWS; i++) {
-		put(g, (unsigned)i + 1, 0, "-");
-		block_name(g->cell[i + 1][0], sizeof(g->cell[0][0]),
-			   json_u64(row_at(rows, i), "block_bytes"));
-	}
+	for (size_t i = 0; i < n; i++)
+		put_block(g, (unsigned)i + 1, 0, json_u64(row_at(rows, i), "block_bytes"));
 	for (size_t w = 0; w < ARRAY_SIZE(way); w++) {
 		if (!any_has(rows, n, way[w]))
 			continue;
