@@ -93,6 +93,20 @@ int parse_size(const char *s, uint64_t *ret_bytes)
 	return 0;
 }
 
+int parse_range(const char *s, uint64_t *ret_start_bytes, uint64_t *ret_len_bytes)
+{
+	const char *plus = strchr(s, '+');
+	char start[64];
+	int r;
+
+	if (!plus || (size_t)(plus - s) >= sizeof(start))
+		return -EINVAL;
+	memcpy(start, s, (size_t)(plus - s));
+	start[plus - s] = '\0';
+	r = parse_size(start, ret_start_bytes);
+	return r < 0 ? r : parse_size(plus + 1, ret_len_bytes);
+}
+
 int parse_size_or_percent(const char *s, uint64_t total_bytes, uint64_t *ret_bytes)
 {
 	size_t len = strlen(s);

@@ -10,6 +10,8 @@
 
 /* "64M", "1.5GiB", "4096", "0x1000": binary multiples K M G T with optional "iB" or "B". */
 int parse_size(const char *s, uint64_t *ret_bytes) MUST_CHECK;
+/* "START+LENGTH", two sizes. -EINVAL, or the errors of parse_size. */
+int parse_range(const char *s, uint64_t *ret_start_bytes, uint64_t *ret_len_bytes) MUST_CHECK;
 /* A size, or a share of total_bytes such as "40%". */
 int parse_size_or_percent(const char *s, uint64_t total_bytes, uint64_t *ret_bytes) MUST_CHECK;
 /* "90", "90s", "10m", "2h", "500ms" */

@@ -13,32 +13,11 @@
 #include "base/clean.h"
 #include "wire/render.h"
 
-void cmd_show_said(const struct failure *f)
-{
-	char text[sizeof(f->said)], *save = NULL;
-
-	strcpy(text, f->said);
-	for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save))
-		fprintf(stderr, "    %s\n", clean_text(line));
-}
-
 int cmd_failed(const struct options *o, const struct failure *f)
 {
 	/* with --exit-code 1 has another meaning, that of diff(1) */
-	enum exit_code exit = has_option(o, OPT_EXIT_CODE) ? EXIT_USAGE : f->exit;
-	char text[4096];
-	struct jsonw w;
-
-	if (!has_option(o, OPT_JSON)) {
-		fprintf(stderr, "cowctl: %s\n", f->why);
-		cmd_show_said(f);
-		return exit;
-	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_error(&w, f->error, exit, f->why);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
-	return exit;
+	return failure_print(f, has_option(o, OPT_EXIT_CODE) ? EXIT_USAGE : f->exit,
+			     has_option(o, OPT_JSON));
 }
 
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)

@@ -116,8 +116,6 @@ int cmd_fail(const struct options *o, enum exit_code exit, int error, const char
 	PRINTF(4, 5);
 /* The same for a failed operation; without --json it includes the output of a failed program. */
 int cmd_failed(const struct options *o, const struct failure *f);
-/* Prints that output alone, indented. */
-void cmd_show_said(const struct failure *f);
 /* A commit_progress; ctx is a struct progress. */
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
 /*

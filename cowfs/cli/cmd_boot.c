@@ -374,7 +374,7 @@ static int shrink(struct boot *b)
 	e = offline_format(&opt, &rep, &b->fail);
 	progress_end(&progress);
 	if (e < 0)
-		cmd_show_said(&b->fail);
+		failure_print_said(&b->fail);
 	else
 		say(MSG_NOTICE, "%s: the file system now has %s, was %s; an empty log was written",
 		    b->device, FORMAT_MIB(rep.super.fs_bytes), FORMAT_MIB(rep.fs.size_bytes));

@@ -59,31 +59,6 @@ static const struct option_spec specs[] = {
 	{ 0 },
 };
 
-static int failed(const struct options *o, const struct failure *f)
-{
-	struct json_object *doc;
-	char said[sizeof(f->said)], *save = NULL;
-
-	if (!o->value[OPT_JSON]) {
-		fprintf(stderr, "cowctl: %s\n", f->why);
-		strcpy(said, f->said);
-		for (char *line = strtok_r(said, "\r\n", &save); line;
-		     line = strtok_r(NULL, "\r\n", &save))
-			fprintf(stderr, "    %s\n", clean_text(line));
-		return f->exit;
-	}
-	doc = json_answer(false);
-	json_object_object_add(doc, "error", json_object_new_string(f->why));
-	json_object_object_add(doc, "code",
-			       json_object_new_string(strerrorname_np(-f->error)
-							      ? strerrorname_np(-f->error)
-							      : "EIO"));
-	json_object_object_add(doc, "exit", json_object_new_int(f->exit));
-	json_print(doc);
-	json_object_put(doc);
-	return f->exit;
-}
-
 static int help(void)
 {
 	puts("usage: cowctl bench [OPTION]... DEVICE|DIR\n"
@@ -133,19 +108,11 @@ static int parse_tables(const char *text, unsigned *ret, struct failure *f)
 	return 0;
 }
 
-/* START+LENGTH */
 static int parse_area(const char *text, struct bench_request *rq, struct failure *f)
 {
-	char start[64];
-	const char *plus = strchr(text, '+');
-
-	if (plus && (size_t)(plus - text) < sizeof(start)) {
-		memcpy(start, text, (size_t)(plus - text));
-		start[plus - text] = '\0';
-		if (parse_size(start, &rq->write_off_bytes) == 0 &&
-		    parse_size(plus + 1, &rq->write_len_bytes) == 0 && rq->write_len_bytes)
-			return 0;
-	}
+	if (parse_range(text, &rq->write_off_bytes, &rq->write_len_bytes) == 0 &&
+	    rq->write_len_bytes)
+		return 0;
 	return failure_set(f, EXIT_USAGE, -EINVAL,
 			   "--write-area %s is not START+LENGTH, such as 512M+256M", CLEAN(text));
 }
@@ -382,12 +349,11 @@ int bench_main(int argc, char **argv)
 		e = parse_arguments(o, &a, &f);
 		e = e ? e : measure(o, &a, &f);
 	}
-	exit = e < 0 ? failed(o, &f) : show(o, &a);
+	exit = e < 0 ? failure_print(&f, f.exit, o->value[OPT_JSON]) : show(o, &a);
 	json_object_put(a.run.doc);
 	json_object_put(a.former);
 	free(o);
-	if (fio_signal()) {
+	if (fio_signal())
 		fio_pass_signal();
-	}
 	return exit;
 }

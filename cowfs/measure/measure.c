@@ -71,22 +71,12 @@ static int PRINTF(4, 5)
 	complain(const struct command *c, enum exit_code exit, int e, const char *fmt, ...)
 {
 	struct failure f;
-	char text[4096];
-	struct jsonw w;
 	va_list ap;
 
 	va_start(ap, fmt);
 	failure_vset(&f, exit, e, fmt, ap);
 	va_end(ap);
-	if (!c->o.value[OPT_JSON]) {
-		fprintf(stderr, "cowctl: %s\n", f.why);
-		return exit;
-	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_error(&w, e, exit, f.why);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
-	return exit;
+	return failure_print(&f, exit, c->o.value[OPT_JSON]);
 }
 
 static void help_json(void)
@@ -126,11 +116,9 @@ static bool is_device(const struct command *c, const struct stat *st)
 
 /* ---- where may it write? ---- */
 
-/* START+LENGTH */
 static int parse_area(struct command *c)
 {
-	const char *text = c->o.value[OPT_WRITE_AREA], *plus = strchr(text, '+');
-	char start[64];
+	const char *text = c->o.value[OPT_WRITE_AREA];
 	uint64_t len;
 
 	if (!strcmp(text, "all")) {
@@ -138,12 +126,8 @@ static int parse_area(struct command *c)
 		c->end_bytes = UINT64_MAX;
 		return 0;
 	}
-	if (!plus || (size_t)(plus - text) >= sizeof(start))
-		return -EINVAL;
-	snprintf(start, sizeof(start), "%.*s", (int)(plus - text), text);
-	if (parse_size(start, &c->start_bytes) < 0 || parse_size(plus + 1, &len) < 0 ||
-	    c->start_bytes % COW_BLK_BYTES || len % COW_BLK_BYTES ||
-	    len > UINT64_MAX - c->start_bytes)
+	if (parse_range(text, &c->start_bytes, &len) < 0 || c->start_bytes % COW_BLK_BYTES ||
+	    len % COW_BLK_BYTES || len > UINT64_MAX - c->start_bytes)
 		return -EINVAL;
 	c->end_bytes = c->start_bytes + len;
 	return 0;

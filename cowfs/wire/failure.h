@@ -22,5 +22,10 @@ int failure_set(struct failure *f, enum exit_code exit, int error, const char *f
 	PRINTF(4, 5);
 int failure_vset(struct failure *f, enum exit_code exit, int error, const char *fmt, va_list ap)
 	PRINTF(4, 0);
+/* For people on stderr, as "cowctl: WHY" and what a program said; or in JSON on stdout. Returns
+ * exit, which both say instead of f->exit. */
+int failure_print(const struct failure *f, enum exit_code exit, bool json);
+/* The lines of f->said alone, indented, on stderr. */
+void failure_print_said(const struct failure *f);
 
 #endif
