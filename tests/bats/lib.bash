@@ -82,6 +82,22 @@ cow_teardown() {
 	return $bad
 }
 
+# ---- a simulated card in the directory $C ----
+
+# its server is no daemon of this test
+SIM() { env -u COWFS_RUNDIR timeout "$COW_LIMIT" "$COWFS_BUILD/cowfs-cardsim" "$@"; }
+
+# Instead of cow_teardown: volumes on the card end before the card.
+sim_teardown() {
+	local d
+	umount -q "$MNT" 2>/dev/null || true
+	for d in "$COWFS_RUNDIR"/*/control; do
+		[ -S "$d" ] && cow detach --discard "$(basename "${d%/control}")" >/dev/null
+	done
+	SIM stop "$C" 2>/dev/null || umount -ql "$C" 2>/dev/null || true
+	cow_teardown
+}
+
 setup() { cow_setup; }
 teardown() { cow_teardown; }
 

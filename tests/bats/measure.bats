@@ -6,9 +6,6 @@
 
 load lib
 
-# its server is no daemon of this test
-SIM() { env -u COWFS_RUNDIR timeout "$COW_LIMIT" "$COWFS_BUILD/cowfs-cardsim" "$@"; }
-
 setup() {
 	cow_setup
 	C=$T/sim
@@ -16,14 +13,7 @@ setup() {
 	export COWFS_PROFILES=$T/profiles
 }
 
-teardown() {
-	umount -q "$MNT" 2>/dev/null || true
-	for d in "$COWFS_RUNDIR"/*/control; do
-		[ -S "$d" ] && cow detach --discard "$(basename "${d%/control}")" >/dev/null
-	done
-	SIM stop "$C" 2>/dev/null || umount -ql "$C" 2>/dev/null || true
-	cow_teardown
-}
+teardown() { sim_teardown; }
 
 # A card that is fast enough to be measured in some seconds.
 fast_card() {
