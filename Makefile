@@ -75,14 +75,15 @@ ALL_LDFLAGS = -Wl,--gc-sections $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--cov
 # ARMv6 has no atomic operations of 64 bits
 ALL_LIBS   = $(PKG_LIBS) -laio -pthread -Wl,--push-state,--as-needed -latomic -Wl,--pop-state
 
-PROG_SRC := cowfs/daemon/cowfs.c cowfs/cli/cowctl.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/attach/set_readonly.c cowfs/sim/cardsim.c cowfs/measure/measure_main.c
+PROG_SRC := cowfs/daemon/cowfs_main.c cowfs/cli/cowctl_main.c cowfs/boot/boot_main.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/attach/set_readonly.c cowfs/sim/cardsim.c cowfs/measure/measure_main.c
 LIB_SRC  := $(filter-out $(PROG_SRC),$(sort $(wildcard cowfs/*/*.c))) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/obj/%.o)
 OBJECTS  := $(LIB_OBJ) $(PROG_SRC:%.c=$(B)/obj/%.o)
 PROGS    := $(B)/cowfs $(B)/cowctl
 HELPERS  := $(B)/mount.cowfs $(B)/umount.cowfs
 # for an initramfs
-BOOT     := $(B)/cowctl-boot $(B)/set-readonly
+COWFS_BOOT := $(B)/cowfs-boot
+BOOT     := $(COWFS_BOOT) $(B)/set-readonly
 # a tool for tests and measurements, of no use to a machine that cowfs protects
 CARDSIM  := $(B)/cowfs-cardsim
 # what cowctl runs for measure and bench, so that no initramfs carries it
@@ -226,10 +227,15 @@ $(B)/libcowfs.a: $(LIB_OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(B)/cowfs: $(B)/obj/cowfs/daemon/cowfs.o
+$(B)/cowfs: $(B)/obj/cowfs/daemon/cowfs_main.o
 # cmd.h: the weak references to commands take what is named here, and nothing from the library
 $(B)/cowctl: $(filter $(B)/obj/cowfs/cli/%,$(OBJECTS))
-$(B)/cowctl-boot: $(B)/obj/cowfs/cli/cowctl.o
+# An initramfs has no other use for libfuse, json-c, inih and libaio, so it carries the parts that are called. The others are
+# shared with udev (libblkid), e2fsck (libext2fs) and systemd (libseccomp). A library without an archive is linked as a shared one.
+$(COWFS_BOOT): $(B)/obj/cowfs/boot/boot_main.o
+$(COWFS_BOOT): ALL_LIBS = $(if $(STATIC),$(PKG_LIBS) -laio,$(foreach l,fuse3 json-c inih aio,\
+	$(or $(filter /%,$(shell $(CC) -print-file-name=lib$l.a)),-l$l)) $(shell $(PKG_CONFIG) --libs ext2fs com_err blkid libseccomp)) -pthread \
+	-Wl,--push-state,--as-needed -latomic -ldl -lrt -Wl,--pop-state
 $(B)/set-readonly: $(B)/obj/cowfs/attach/set_readonly.o
 $(B)/set-readonly: ALL_LIBS :=
 $(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/attach/%.o

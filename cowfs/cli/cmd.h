@@ -67,9 +67,13 @@ enum cmd_option {
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
 
+/* cowctl as a function: a program of its own, and a part of that of an initramfs (cowfs/boot). Exit
+ * codes are those of cowctl(8). */
+int cowctl_main(int argc, char **argv);
+
 /*
- * What cowctl-boot lacks, the cowctl of an initramfs: its link takes no object for such a function, and its address
- * is NULL there. cowctl is linked with all objects of this folder.
+ * What the cowctl of an initramfs lacks: its link takes no object for such a function, and its address is NULL there.
+ * The program cowctl is linked with all objects of this folder.
  */
 #define NOT_IN_INITRAMFS __attribute__((weak))
 

@@ -264,7 +264,7 @@ static const struct command {
 	{ "version", NULL, "show the version", NULL, cmd_version, common_options },
 };
 
-/* cowctl-boot has no cmd_tool. */
+/* An initramfs has no cmd_tool. */
 static bool is_tool(const struct command *c)
 {
 	return cmd_tool && c->options == tool_options;
@@ -517,7 +517,7 @@ static int unknown(int argc, char **argv)
 	return unknown_command(&o, argv[0]);
 }
 
-int main(int argc, char **argv)
+int cowctl_main(int argc, char **argv)
 {
 	const struct command *c;
 	static char version[] = "version";

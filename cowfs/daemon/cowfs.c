@@ -10,6 +10,8 @@
  * the line was sent is undone and reported through the line. Afterwards messages go to the kernel
  * log.
  */
+#include "daemon/cowfs.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -589,7 +591,7 @@ static void help(void)
 	puts("\nExit codes: 0 ok, 1 failed, 2 usage.");
 }
 
-int main(int argc, char **argv)
+int cowfs_main(int argc, char **argv)
 {
 	static struct daemon d = {
 		.ready_fd = -1, .proc_dirfd = -1, .fuse_dirfd = -1, .dir = { -1, -1, -1, "" }

@@ -6,7 +6,7 @@
 
 # called by dracut
 check() {
-	require_binaries /usr/sbin/cowfs /usr/sbin/cowctl /usr/lib/cowfs/cowctl-boot /usr/lib/cowfs/set-readonly || return 1
+	require_binaries /usr/sbin/cowctl /usr/lib/cowfs/cowfs-boot /usr/lib/cowfs/set-readonly || return 1
 	return 0
 }
 
@@ -22,9 +22,10 @@ installkernel() {
 
 # called by dracut
 install() {
-	inst_multiple /usr/sbin/cowfs /usr/lib/cowfs/set-readonly grep sed cat mkdir
-	# the commands of boot and rescue alone
-	inst_binary /usr/lib/cowfs/cowctl-boot /usr/sbin/cowctl
+	inst_multiple /usr/lib/cowfs/set-readonly grep sed cat mkdir
+	# the daemon, and of cowctl the commands of boot and rescue
+	inst_binary /usr/lib/cowfs/cowfs-boot /usr/sbin/cowfs
+	ln -s cowfs "${initdir:?}/usr/sbin/cowctl"
 	inst_simple /usr/lib/cowfs/cowfs.sh
 	if [[ -e /etc/cowfs/cowfs.conf ]]; then
 		/usr/sbin/cowctl config >/dev/null || return 1

@@ -14,13 +14,17 @@ setup() {
 	mkdir "$COWFS_DEVDIR"
 	CONF=$T/cowfs.conf
 	printf '[root]\nram = 64M\n' >"$CONF"
+	# as in an initramfs
+	mkdir "$T/sbin"
+	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
+	ln -s cowfs "$T/sbin/cowctl"
 }
 
 # $1 exit status, $2 what it prints, then arguments
 boots() {
 	local code=$1 mount=$2
 	shift 2
-	run --separate-stderr timeout -k 5 "$COW_LIMIT" "$COWFS_BUILD/cowctl-boot" boot --device "$CARD" --conf "$CONF" --cmdline "ro quiet ${1-}"
+	run --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$CONF" --cmdline "ro quiet ${1-}"
 	echo "exit $status, stdout: $output, stderr: $stderr"
 	[ "$status" = "$code" ] || return 1
 	if [ "$mount" = loop ]; then
@@ -34,25 +38,25 @@ boots() {
 
 @test "the cowctl of an initramfs: what it has, and what only that of the system has" {
 	cow help --json | jq -r '.commands[].name' | sort >"$T/all"
-	"$COWFS_BUILD/cowctl-boot" help --json | jq -r '.commands[].name' | sort >"$T/boot"
+	"$T/sbin/cowctl" help --json | jq -r '.commands[].name' | sort >"$T/boot"
 	[ "$(comm -23 "$T/all" "$T/boot" | xargs)" = "bench card diff disable enable events keep measure metrics report revert setup top view wear" ]
 	[ "$(xargs <"$T/boot")" = "attach boot check commit config detach discard format grow help hold recover release shutdown status version" ]
-	run ! grep -wE 'top|view' <("$COWFS_BUILD/cowctl-boot" --help)
-	run -2 "$COWFS_BUILD/cowctl-boot" top
+	run ! grep -wE 'top|view' <("$T/sbin/cowctl" --help)
+	run -2 "$T/sbin/cowctl" top
 	[ "$output" = "cowctl: top: not in an initramfs, only in the cowctl of the system" ]
-	run -2 "$COWFS_BUILD/cowctl-boot" help diff
+	run -2 "$T/sbin/cowctl" help diff
 	[[ $output == *"diff: not in an initramfs"* ]]
-	run -2 "$COWFS_BUILD/cowctl-boot" view --json
+	run -2 "$T/sbin/cowctl" view --json
 	[ "$(jq -r .ok <<<"$output")" = false ]
-	run -2 "$COWFS_BUILD/cowctl-boot" statu
+	run -2 "$T/sbin/cowctl" statu
 	[[ $output == *"did you mean status?"* ]]
 	formatted
 	attach
 	mount_volume
 	touch "$MNT/file"
-	run -2 "$COWFS_BUILD/cowctl-boot" commit "$MNT/file"
+	run -2 "$T/sbin/cowctl" commit "$MNT/file"
 	[ "$output" = "cowctl: commit PATH: not in an initramfs, only in the cowctl of the system" ]
-	"$COWFS_BUILD/cowctl-boot" commit vol
+	"$T/sbin/cowctl" commit vol
 	umount_volume
 	detach
 }

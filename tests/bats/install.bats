@@ -14,7 +14,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		usr/local/share/man/man8/{cowctl,cowfs,mount.cowfs,umount.cowfs}.8 usr/local/share/man/man5/cowfs.conf.5
 		usr/local/bin/cowfs-cardsim usr/local/share/man/man1/cowfs-cardsim.1
 		usr/local/share/doc/cowfs/cowfs.conf.example usr/local/share/bash-completion/completions/cow{ctl,fs-cardsim}
-		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cowfs.sh,cowctl-boot,set-readonly,cowfs-measure}
+		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cowfs.sh,cowfs-boot,set-readonly,cowfs-measure}
 		etc/initramfs-tools/{hooks,scripts/local-premount}/cowfs
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.sh,cowfs-pre-mount.sh}
 		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs}
@@ -53,7 +53,7 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 	local f
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" B="$COWFS_BUILD"
 	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/whole" STRIP= B="$COWFS_BUILD"
-	for f in sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs} lib/cowfs/{cowctl-boot,set-readonly,cowfs-measure}; do
+	for f in sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs} lib/cowfs/{cowfs-boot,set-readonly,cowfs-measure}; do
 		run ! symbols "$T/dest/usr/$f"
 		symbols "$T/whole/usr/$f"
 		# what was built keeps its own
@@ -64,10 +64,10 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 # glibc loads libgcc_s from the root for these, and the daemon of a root has none
 @test "programs of an initramfs: nothing is loaded later" {
 	local f
-	for f in cowfs cowctl-boot set-readonly; do
+	for f in cowfs cowfs-boot set-readonly; do
 		readelf --dyn-syms -W "$COWFS_BUILD/$f" >"$T/symbols"
 		grep -q ' UND open' "$T/symbols"
-		run ! grep -E 'UND (pthread_(cancel|exit)|backtrace|_Unwind|dlopen|fuse_(session_)?loop)' "$T/symbols"
+		run ! grep -E 'UND (pthread_(cancel|exit)|backtrace|_Unwind|dlopen|iconv_open|fuse_(session_)?loop)' "$T/symbols"
 	done
 }
 

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/cmd.h"
+
+int main(int argc, char **argv)
+{
+	return cowctl_main(argc, argv);
+}
