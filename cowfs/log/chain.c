@@ -238,6 +238,9 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 		r = verify_chain(s, &ch);
 	if (r < 0) {
 		log_index_unref(ix);
+		/* its room is not wiped: the record may be found again, and must be rejected for the
+		 * same reason */
+		l->lent_used = false;
 	} else {
 		log_index_unref(l->index);
 		l->index = ix;
