@@ -224,6 +224,11 @@ static int checkpoint(struct job *j, const struct log_content *content,
 	/* spilled payload waits in free blocks */
 	cheap.bridge = opt->profile && j->src && !log_spilled(log) ? bridge : NULL;
 	cheap.bridge_ctx = &gaps;
+	cheap.stop = opt->stop;
+	cheap.stop_ctx = opt->stop_ctx;
+	cheap.unit_bytes = opt->profile && opt->profile->unit_bytes
+				   ? opt->profile->unit_bytes
+				   : j->base->geo.erase_block_bytes;
 	r = log_checkpoint(log, &cheap, home_progress, &hp, &ix);
 
 	j->rep.checkpoint += log_ledger(log)->checkpoint_blks - before;

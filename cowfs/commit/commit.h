@@ -55,6 +55,11 @@ struct commit_options {
 	/* for commit_checkpoint with a profile, may be NULL: its run_committed and run_older decide
 	 * which gaps it may write over */
 	const struct commit_source *uses;
+	/* for commit_checkpoint, may be NULL: asked after each unit of the profile, or erase block,
+	 * that is written home. True: commit_checkpoint ends with -EINTR and leaves the rest, and the
+	 * record, to the next checkpoint. */
+	bool (*stop)(void *ctx);
+	void *stop_ctx;
 	/* NULL, or a counter kept from one commit to the next (0 at first): consecutive blocks that
 	 * differed from the committed content. If it is large, only samples are compared */
 	uint64_t *differed;

@@ -271,7 +271,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	struct log_record rec = {
 		.type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = a->seq
 	};
-	struct log_index *ix = NULL, *direct = NULL;
+	struct log_index *ix = NULL, *left = NULL, *direct = NULL;
 	struct wear_ledger before;
 	int r;
 
@@ -288,6 +288,9 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		r = ring_stage_flush(l);
 	if (r == 0) /* allocate before the point of no return */
 		r = index_list_overlay(&ix, l->index, &a->list, l->base, l->card,
+				       l->super.ring_off_bytes);
+	if (r == 0 && l->left)
+		r = index_list_overlay(&left, l->left, &a->list, l->base, l->card,
 				       l->super.ring_off_bytes);
 	if (r == 0)
 		r = lag_direct_set(l, &direct);
@@ -324,11 +327,14 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	l->doubt = false;
 	log_index_unref(l->index);
 	l->index = ix;
+	log_index_unref(l->left);
+	l->left = left;
 	*ret_index = log_index_ref(ix);
 	attempt_clear(a);
 	return 0;
 fail:
 	log_index_unref(direct);
+	log_index_unref(left);
 	log_index_unref(ix);
 	return r;
 }
@@ -345,6 +351,7 @@ void log_abort(struct log *l)
 	l->stage_blks = 0;
 	epoch_set(l, EPOCH_DUE);
 	l->doubt = l->suspect = l->lag.cold = true;
+	checkpoint_forget(l);
 }
 
 bool log_spilled(const struct log *l)

@@ -7,6 +7,10 @@
  * 	checkpoint record | FLUSH | home writes | FLUSH	(log_put_tail:) tail record | FLUSH
  *
  * With lag two empty records come before the tail record, and it is written twice (lag.c).
+ *
+ * A checkpoint that is stopped (log_content) leaves all this as it is after the FLUSH: the log still
+ * covers every block. Commits may come before it continues. Recovery reads the log, so what is home
+ * already is noted in memory only (left).
  */
 #include <errno.h>
 #include <string.h>
@@ -46,6 +50,9 @@ struct home {
 	void *ctx;
 	uint64_t done, total;
 	bool skip_first; /* block 0 is written separately (log_checkpoint_shrink) */
+	uint64_t unit;	 /* of the last block */
+	bool stopped;
+	struct index_list list; /* blocks that are home, if the checkpoint may be stopped */
 };
 
 static int home_write(struct home *h)
@@ -160,24 +167,54 @@ static int read_logged(struct log *l, const struct log_content *c, const struct 
 	return same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
 }
 
+static bool may_stop(const struct home *h)
+{
+	return h->content && h->content->stop;
+}
+
+/* Does the checkpoint stop before this block? If not: the number of blocks up to the end of its
+ * unit. At least one unit is written, so that each checkpoint comes nearer to the end. */
+static bool stops_at(struct home *h, uint64_t blk, uint64_t *ret_blks)
+{
+	uint64_t off, unit, unit_bytes;
+	bool next;
+
+	*ret_blks = UINT64_MAX;
+	if (!may_stop(h))
+		return false;
+	unit_bytes = h->content->unit_bytes;
+	off = h->l->base->geo.disk_off_bytes + blk_to_bytes(blk);
+	unit = off / unit_bytes;
+	next = h->done && unit != h->unit;
+	h->unit = unit;
+	*ret_blks = max_u64((unit_bytes - off % unit_bytes) / COW_BLK_BYTES, 1);
+	return next && h->content->stop(h->content->stop_ctx);
+}
+
 static int write_home(struct home *h, const struct index_entry *e)
 {
-	uint64_t n;
+	uint64_t n, max;
 
 	for (uint64_t i = h->skip_first && !e->blk; i < e->blks; i += n) {
 		uint8_t *buf;
 		int r;
 
+		h->stopped = stops_at(h, e->blk + i, &max);
+		if (h->stopped)
+			return 0;
+		max = min_u64(max, e->blks - i);
 		if (e->kind == INDEX_ZERO) {
-			n = min_u64(STAGE_BLKS, e->blks - i);
+			n = min_u64(STAGE_BLKS, max);
 			r = write_zeros_home(h, e->blk + i, n);
 		} else {
-			r = home_place(h, e->blk + i, e->blks - i, &buf, &n);
+			r = home_place(h, e->blk + i, max, &buf, &n);
 			if (r == 0)
 				r = read_logged(h->l, h->content, e, i, n, buf);
 			if (r == 0)
 				home_placed(h, n);
 		}
+		if (r == 0 && may_stop(h))
+			r = index_list_add(&h->list, INDEX_HOME, e->blk + i, n, 0, NULL);
 		if (r < 0)
 			return r;
 		h->done += n;
@@ -187,20 +224,42 @@ static int write_home(struct home *h, const struct index_entry *e)
 	return 0;
 }
 
-/* Writes every block of the log home, in order; FLUSH. */
+/* Writes every block home that only the log has, in order, until it is stopped; FLUSH. */
 static int write_all_home(struct home *h)
 {
 	struct log *l = h->l;
+	const struct log_index *todo = l->left ? l->left : l->index;
 	struct index_entry e;
 	int r = 0;
 
 	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
-	h->total = log_index_data_blks(l->index) + log_index_zero_blks(l->index);
-	for (size_t i = 0; r == 0 && log_index_extent(l->index, i, &e); i++)
+	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo);
+	for (size_t i = 0; r == 0 && !h->stopped && log_index_extent(todo, i, &e); i++)
 		r = write_home(h, &e);
 	if (r == 0)
 		r = home_write(h);
 	return r < 0 ? r : card_flush(l->base);
+}
+
+/* What was written home is durable: takes it out of what is left. */
+static int note_home(struct home *h)
+{
+	struct log *l = h->l;
+	struct log_index *left;
+	int r = index_list_overlay(&left, l->left ? l->left : l->index, &h->list, l->base, l->card,
+				   l->super.ring_off_bytes);
+
+	if (r < 0)
+		return r;
+	log_index_unref(l->left);
+	l->left = left;
+	return -EINTR;
+}
+
+void checkpoint_forget(struct log *l)
+{
+	log_index_unref(l->left);
+	l->left = NULL;
 }
 
 int log_checkpoint(struct log *l, const struct log_content *content,
@@ -229,6 +288,8 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 			r = lag_pad(l, 2);
 		if (r == 0)
 			r = write_all_home(&h);
+		if (r == 0 && h.stopped)
+			r = note_home(&h);
 		/* the record on the card has the fingerprint of the previous base. If the tail
 		 * record fails, only the index can prove that this base is the right one */
 		if (r == 0)
@@ -236,13 +297,18 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		if (r == 0) /* L4 */
 			r = lag_pad(l, 2);
 	}
+	index_list_clear(&h.list);
 	if (r < 0) {
-		l->suspect = true;
+		if (!(r == -EINTR && h.stopped)) {
+			l->suspect = true;
+			checkpoint_forget(l);
+		}
 		log_index_unref(empty);
 		return r;
 	}
-	if (h.done)
+	if (h.done || l->left)
 		l->ledger.checkpoints++;
+	checkpoint_forget(l);
 	l->home_done = true;
 	log_index_unref(l->index);
 	l->index = empty;

@@ -274,11 +274,18 @@ struct log_content {
 	bool (*bridge)(void *ctx, uint64_t end_blk, uint64_t next_blk, uint64_t written_blks,
 		       uint64_t next_blks);
 	void *bridge_ctx;
+	/* Asked when every block of a unit (unit_bytes of the disk) is written home and others are
+	 * left: shall the checkpoint stop here? */
+	bool (*stop)(void *ctx);
+	void *stop_ctx;
+	uint64_t unit_bytes;
 };
 
 /* Writes the checkpoint-begin record, then the home blocks in order, then FLUSH. The ring is not
  * reusable before log_put_tail. content and progress may be NULL; a non-zero return of progress
- * stops (-ECANCELED). *ret_index: new (empty) index. */
+ * stops (-ECANCELED). *ret_index: new (empty) index. -EINTR: content->stop has stopped it. Nothing
+ * has failed, and the index stays. The log remembers the blocks that are home and durable: the next
+ * checkpoint does not write them unless a commit has replaced them. */
 int log_checkpoint(struct log *l, const struct log_content *content,
 		   int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index) MUST_CHECK;

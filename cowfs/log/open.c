@@ -213,6 +213,7 @@ void log_close(struct log *l)
 	if (!l)
 		return;
 	wearlog_close(l);
+	checkpoint_forget(l);
 	log_index_unref(l->index);
 	lag_close(l);
 	index_list_clear(&l->at.list);

@@ -466,6 +466,7 @@ void log_accept_base(struct log *l)
 	l->wear.full = true;
 	l->tail_lblk = l->cursor = 0;
 	l->chain_records = 0;
+	checkpoint_forget(l);
 	lag_begin_anew(l);
 }
 

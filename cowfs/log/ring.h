@@ -135,6 +135,8 @@ struct log {
 	uint64_t cursor;
 	uint64_t chain_records;
 	struct log_index *index;
+	/* the part of the index that a checkpoint which was stopped left to do; NULL: all of it */
+	struct log_index *left;
 
 	struct wear_ledger ledger; /* totals up to attach, plus what the caller adds */
 	uint64_t opened_ns;
@@ -240,6 +242,10 @@ void wearlog_close(struct log *l);
 int lend_seal(struct log *l) MUST_CHECK;
 /* Was this room lent to the attempt with these descriptors? -ENOMEDIUM: no. */
 int lend_check(struct log *l, uint64_t epoch, uint64_t seq) MUST_CHECK;
+
+/* checkpoint.c */
+/* Call when something has failed: the next checkpoint writes every block. */
+void checkpoint_forget(struct log *l);
 
 /* record.c */
 void epoch_set(struct log *l, enum epoch_state to); /* by the table above */

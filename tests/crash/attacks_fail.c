@@ -43,6 +43,80 @@ void attack_half_checkpoint(void)
 	}
 }
 
+/* A checkpoint is stopped after each unit. In between commits log blocks again that are home, free
+ * them, and write them in place. No block is written home twice for one commit. */
+void attack_stopped_checkpoint(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
+		const struct shape s = {
+			.blks = 64, .full = true, .segs = 24, .lag = seed % 2, .plan = seed / 2 % 4
+		};
+		uint64_t home, logged;
+
+		attack_start(&w, &s, seed);
+		attack_write_run(&w, 1, 14);
+		attack_write_run(&w, 30, 6);
+		attack_write_run(&w, 50, 6);
+		attack_commit_ok(&w);
+		at.step++;
+		logged = w.bill.logged;
+		home = log_ledger(w.log)->checkpoint_blks;
+		attack_expect(world_checkpoint_units(&w, RECORD_TAIL, 0, 1) == -EINTR,
+			      "the checkpoint did not stop");
+		if (seed & 4) {
+			live_free(&w, 3);
+			attack_write_run(&w, 5, 1 + seed / 8 % 2);
+			attack_commit_ok(&w);
+		}
+		if (seed & 8) {
+			live_write(&w, 3, 1 + (unsigned)rnd_below(&w, 500));
+			attack_commit_ok(&w);
+		}
+		if (seed & 16) {
+			attack_write_run(&w, 33, 2);
+			attack_failing_commit(&w, 1 + seed / 2 % 2);
+		}
+		if (seed & 32)
+			world_crash(&w);
+		at.step++;
+		(void)!world_checkpoint_units(&w, RECORD_TAIL, 0, 1);
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
+		home = log_ledger(w.log)->checkpoint_blks - home;
+		attack_expect(seed & 60 || home == logged, "a block was written home twice");
+		world_free(&w);
+	}
+}
+
+/* Every commit is followed by a part of a checkpoint, whose first record takes a segment, until the
+ * ring is full and a commit needs all of it. */
+void attack_stopped_full(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		const struct shape s = { .blks = 64, .full = true, .lag = seed % 2 };
+
+		attack_start(&w, &s, seed);
+		if (seed & 2)
+			attack_fill(&w);
+		for (unsigned i = 0; i < 24; i++) {
+			attack_write_run(&w, 1 + i % 8, 1);
+			attack_write_run(&w, 20 + i % 8, 1);
+			attack_write_run(&w, 40 + i % 8, seed & 4 ? 6 : 1);
+			attack_commit_ok(&w);
+			at.step++;
+			attack_expect(world_checkpoint_units(&w, RECORD_TAIL, 0, 1) == -EINTR,
+				      "the checkpoint did not stop");
+			if (seed & 8 && i % 8 == 7)
+				world_crash(&w);
+		}
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
+		world_free(&w);
+	}
+}
+
 /* The copy of the record that begins a checkpoint lies in the next segment, the next commit in this
  * one. */
 void attack_failed_checkpoint(void)

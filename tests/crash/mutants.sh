@@ -99,6 +99,8 @@ mutant R7-floor rotten,begin cowfs/log/chain.c 'c->seq < s->fallback_floor ||' '
 mutant R8-same same-after-doubt cowfs/commit/classify.c 'bool compare = !log_doubt(j->log) &&' 'bool compare ='
 mutant R8-zeros zeros-home cowfs/log/checkpoint.c 'int r = l->suspect ? 0 : card_read' 'l->suspect = false; int r = card_read'
 # R9 the tail after the home writes' FLUSH; the ring after the record that carries it
+mutant R10-left stopped-checkpoint cowfs/log/append.c 'r = index_list_overlay(&left, l->left, &a->list,' \
+	'r = index_list_overlay(&left, l->left, &(struct index_list){ 0 },'
 mutant R9-home-flush half-checkpoint,recover cowfs/log/checkpoint.c '		r = home_write(h);
 	return r < 0 ? r : card_flush(l->base);' '		r = home_write(h);
 	return r;'

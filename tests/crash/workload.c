@@ -204,7 +204,7 @@ static void step(struct world *w)
 	} else if (dice < 82) {
 		if (rnd_below(w, 4) == 0)
 			arm(w);
-		(void)!world_checkpoint(w, RECORD_TAIL, 0);
+		(void)!world_checkpoint_units(w, RECORD_TAIL, 0, (unsigned)rnd_below(w, 4));
 	} else if (dice < 88) {
 		if (rnd_below(w, 4) == 0)
 			arm(w);

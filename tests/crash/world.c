@@ -503,7 +503,14 @@ int world_commit(struct world *w)
 	return world_commit_as(w, &(struct commit_options){ .cause = CAUSE_TIMER });
 }
 
-int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
+static bool units_are_over(void *ctx)
+{
+	unsigned *units = ctx;
+
+	return --*units == 0;
+}
+
+int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flags, unsigned units)
 {
 	const struct log_content ram = { .read = content_at_hand, .ctx = w };
 	const struct commit_source src = source_of(w);
@@ -511,21 +518,29 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 				      .record_flags = flags,
 				      .content = at.seed % 3 ? &ram : NULL,
 				      .profile = profile_of(w),
-				      .uses = w->diverged ? NULL : &src };
-	uint64_t blks, ops = world_ops(w);
+				      .uses = w->diverged ? NULL : &src,
+				      .stop = units ? units_are_over : NULL,
+				      .stop_ctx = &units };
+	/* a part of a checkpoint may write no record */
+	uint64_t blks, seq = log_newest(w->log)->seq;
 	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
+	bool stopped;
 
 	say("checkpoint, record type %d flags %u: %s, %llu blocks, newest %llu", type, flags,
 	    r < 0 ? strerror(-r) : "ok", (unsigned long long)blks,
 	    (unsigned long long)log_newest(w->log)->seq);
-	check_outcome(w, "checkpoint", r);
+	stopped = r == -EINTR && opt.stop && !units;
+	check_outcome(w, "checkpoint", stopped ? 0 : r);
 	world_disarm(w);
 	paths_check(w, "after a checkpoint");
-	if (r == 0) {
-		total.checkpoints++;
-		if (!measure)
+	if (r == 0 || stopped) {
+		total.checkpoints += r == 0;
+		total.stopped += stopped;
+		if (stopped)
+			check_view(w, "after a part of a checkpoint");
+		else if (!measure)
 			world_check_base(w);
-		if (world_ops(w) != ops) {
+		if (log_newest(w->log)->seq != seq) {
 			w->acked_before = w->acked;
 			w->acked = log_newest(w->log)->ledger;
 			w->n_tried = 0; /* its record is newer than theirs: they cannot win */
@@ -535,4 +550,9 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
 	cut_here(w);
 	unlend(w);
 	return r;
+}
+
+int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)
+{
+	return world_checkpoint_units(w, type, flags, 0);
 }
