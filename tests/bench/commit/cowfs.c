@@ -309,6 +309,35 @@ static void commit(struct run *w, enum commit_cause cause)
 	overlay_clear(&w->hole);
 }
 
+static uint64_t waiting_blks(const struct run *w)
+{
+	return log_index_data_blks(w->index) + log_index_zero_blks(w->index);
+}
+
+/* The time until the next commit, as a daemon with `checkpoint = idle` uses it. The payload is no
+ * longer in RAM. */
+static void rest(struct run *w)
+{
+	uint64_t start_ns = clock_of(w), before_blks = w->res->checkpoint_blks;
+
+	if (w->opt->idle && waiting_blks(w) &&
+	    log_index_data_blks(w->index) * 100 >=
+		    log_capacity_blks(w->log) * w->opt->idle_percent) {
+		if (w->cuts)
+			cuts_begin(w->cuts, w->before, w->before);
+		checkpoint(w, false, 0, CAUSE_TIMER);
+		if (w->cuts)
+			cuts_end(w->cuts);
+		w->res->idle_ns += clock_of(w) - start_ns;
+		w->res->idle_blks += w->res->checkpoint_blks - before_blks;
+		w->res->idles++;
+	}
+	w->res->rests++;
+	w->res->waiting_blks += waiting_blks(w);
+	w->res->most_waiting_blks = max_u64(w->res->most_waiting_blks, waiting_blks(w));
+	w->res->chain_records += log_chain_records(w->log);
+}
+
 /* ---- the card ---- */
 
 static void format(struct run *w, struct log_super *super)
@@ -445,15 +474,22 @@ void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each,
 	struct result res = { 0 };
 	struct run w = { .t = t, .p = p, .opt = opt, .res = &res };
 	struct flash_trace_record r;
+	uint64_t points = 0;
 
 	set_up(&w);
 	while (trace_next(t, &r)) {
-		bool last = trace_at_end(t);
+		bool last = trace_at_end(t), due;
 
 		if (r.op == FLASH_TRACE_WRITE || r.op == FLASH_TRACE_DISCARD)
 			apply(&w, &r);
-		if (r.op == FLASH_TRACE_COMMIT && (each || last) && w.dirty.dirty_blks)
+		if (r.op != FLASH_TRACE_COMMIT)
+			continue;
+		due = each && (!opt->every || ++points % opt->every == 0);
+		if ((due || last) && w.dirty.dirty_blks)
 			commit(&w, last ? CAUSE_SHUTDOWN : CAUSE_TIMER);
+		/* also a time in which nothing changed */
+		if (due && !last)
+			rest(&w);
 	}
 	take_stats(&w, false, ret);
 	if (w.cuts)

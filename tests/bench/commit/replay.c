@@ -252,13 +252,18 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 	if (cowfs)
 		printf(",\"home\":%s,\"payload_bytes\":%llu,\"commit_seconds\":%.6f,\"commit_bytes\":%llu,\"linear_seconds\":%.6f,"
 		       "\"home_units\":%llu,\"bound_seconds\":%.6f,\"logged_blks\":%llu,\"direct_blks\":%llu,\"checkpoint_blks\":%llu,"
-		       "\"meta_blks\":%llu,\"cuts\":%llu,\"cuts_new\":%llu",
+		       "\"meta_blks\":%llu,\"idles\":%llu,\"idle_seconds\":%.6f,\"idle_blks\":%llu,\"rests\":%llu,\"waiting_blks\":%llu,"
+		       "\"most_waiting_blks\":%llu,\"chain_records\":%llu,\"cuts\":%llu,\"cuts_new\":%llu",
 		       home ? "true" : "false", (unsigned long long)r->payload_bytes,
 		       seconds(r->commit_ns), (unsigned long long)r->commit_bytes,
 		       (double)r->payload_bytes * linear_s, (unsigned long long)r->home_units,
 		       seconds(r->bound_ns), (unsigned long long)r->logged_blks,
 		       (unsigned long long)r->direct_blks, (unsigned long long)r->checkpoint_blks,
-		       (unsigned long long)r->meta_blks, (unsigned long long)r->cuts.cuts,
+		       (unsigned long long)r->meta_blks, (unsigned long long)r->idles,
+		       seconds(r->idle_ns), (unsigned long long)r->idle_blks,
+		       (unsigned long long)r->rests, (unsigned long long)r->waiting_blks,
+		       (unsigned long long)r->most_waiting_blks,
+		       (unsigned long long)r->chain_records, (unsigned long long)r->cuts.cuts,
 		       (unsigned long long)r->cuts.found_new);
 	puts("}");
 	fflush(stdout);
@@ -266,7 +271,7 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 
 static void usage(FILE *f)
 {
-	fputs("usage: replay [--each] [--profile ID] [--chunk KIB] [--log MIB] [--no-journal] [--plan-by measured|none] [--verify] [--cuts N] [--verbose]\n"
+	fputs("usage: replay [--each] [--profile ID] [--chunk KIB] [--log MIB] [--no-journal] [--plan-by measured|none] [--idle PERCENT] [--every N] [--verify] [--cuts N] [--verbose]\n"
 	      "	plain|merge|order|dm-snapshot|cowfs|dirty TRACE\n",
 	      f);
 	exit(f == stdout ? 0 : 2);
@@ -293,6 +298,8 @@ static void options(int argc, char **argv)
 					       { "verbose", 0, NULL, 'V' },
 					       { "help", 0, NULL, 'h' },
 					       { "plan-by", 1, NULL, 'P' },
+					       { "idle", 1, NULL, 'i' },
+					       { "every", 1, NULL, 'E' },
 					       { 0 } };
 	static const char *const systems[] = { "plain",	      "merge", "order",
 					       "dm-snapshot", "cowfs", "dirty" };
@@ -320,6 +327,14 @@ static void options(int argc, char **argv)
 			opt.cowfs.no_plan = !strcmp(optarg, "none");
 			if (!opt.measured && !opt.cowfs.no_plan)
 				usage(stderr);
+			break;
+		case 'i':
+			opt.cowfs.idle = true;
+			if (parse_u64(optarg, &opt.cowfs.idle_percent) < 0)
+				usage(stderr);
+			break;
+		case 'E':
+			opt.cowfs.every = number(optarg);
 			break;
 		case 'v':
 			opt.cowfs.verify = true;

@@ -68,6 +68,11 @@ struct result {
 	/* minimum time to write them home: linear, and a merge for each unit that is not whole */
 	uint64_t bound_ns;
 	uint64_t logged_blks, direct_blks, checkpoint_blks, meta_blks;
+	/* cowfs: checkpoints between two commits, of checkpoint_blks */
+	uint64_t idles, idle_ns, idle_blks;
+	/* cowfs: rests between two commits, and over all of them: blocks that exist in the log only,
+	 * and records that a start would read */
+	uint64_t rests, waiting_blks, most_waiting_blks, chain_records;
 	struct cuts_counts cuts;
 };
 
@@ -110,6 +115,10 @@ struct cowfs_options {
 	/* commits are planned by this one, not by that of the card; no_plan: by none */
 	const struct flash_profile *plan;
 	bool no_plan;
+	/* a checkpoint after each commit that leaves this part of the log full, or more */
+	bool idle;
+	uint64_t idle_percent;
+	uint64_t every; /* only every N-th commit point counts; 0: each */
 };
 
 /* each: a commit at each commit point; otherwise one at the last. Card and model are new. *ret:
