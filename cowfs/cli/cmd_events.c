@@ -21,7 +21,7 @@
 struct seen {
 	char name[RUNDIR_NAME_BYTES], level[16], alarm[256], view_end[256];
 	bool degraded, here, dead;
-	uint64_t generation;
+	uint64_t generation, checkpoints;
 };
 
 struct watch {
@@ -57,6 +57,7 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 	const char *view_end = json_text(json_object_object_get(status, "views"), "last_end");
 	const char *level = json_text(p, "level"), *alarm = json_text(status, "alarm");
 	uint64_t generation = json_u64(status, "generation");
+	uint64_t checkpoints = json_u64(json_object_object_get(status, "lifetime"), "checkpoints");
 	bool degraded = json_true(status, "degraded");
 	char text[64];
 
@@ -77,12 +78,15 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 			 FORMAT_SIZE(json_u64(json_object_object_get(last, "report"),
 					      "written_bytes")));
 		event(s, "commit", text);
+	} else if (checkpoints != s->checkpoints && !w->first) {
+		event(s, "checkpoint", "");
 	}
 	snprintf(s->level, sizeof(s->level), "%s", level);
 	snprintf(s->alarm, sizeof(s->alarm), "%s", alarm);
 	snprintf(s->view_end, sizeof(s->view_end), "%s", view_end);
 	s->degraded = degraded;
 	s->generation = generation;
+	s->checkpoints = checkpoints;
 }
 
 static struct seen *find(struct watch *w, const char *name)

@@ -44,8 +44,8 @@ enum {
 	  "read-ahead of the loop device")                                                         \
 	X(PROFILE, "profile", "PROFILE", PROFILE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "auto",      \
 	  "how the card behaves: auto, none, a profile's id, or /FILE:ID")                         \
-	X(CHECKPOINT, "checkpoint", "due|always", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,      \
-	  "due", "after a commit, checkpoint if the log needs it, or always")
+	X(CHECKPOINT, "checkpoint", "due|always|idle", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, \
+	  "due", "checkpoint if the log needs it, after each commit, or when the card is idle")
 
 #define VOLOPT_AS_ID(id, ...) VOLOPT_##id,
 enum volopt { VOLOPT_TABLE(VOLOPT_AS_ID) VOLOPTS };
@@ -77,7 +77,7 @@ int volopt_choice(const char *words, const char *text);
 uint64_t volopt_value(enum volopt id, const char *text);
 enum { ON_DETACH_COMMIT, ON_DETACH_DISCARD };
 enum { PRESSURE_COMMIT, PRESSURE_FAIL };
-enum { CHECKPOINT_DUE, CHECKPOINT_ALWAYS };
+enum { CHECKPOINT_DUE, CHECKPOINT_ALWAYS, CHECKPOINT_IDLE };
 
 /* Fills in from below what is missing in *o. */
 void volopts_fill(struct volopts *o, const struct volopts *below);

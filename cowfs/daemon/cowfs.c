@@ -329,6 +329,8 @@ static int open_volume(struct daemon *d)
 		.profile = &d->profile,
 		.pressure_fails = value_of(d, VOLOPT_PRESSURE) == PRESSURE_FAIL,
 		.always_checkpoint = value_of(d, VOLOPT_CHECKPOINT) == CHECKPOINT_ALWAYS,
+		.idle_checkpoint = value_of(d, VOLOPT_CHECKPOINT) == CHECKPOINT_IDLE,
+		.quiet_ns = duration_of("COWFS_QUIET_AFTER"),
 		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
 		.unfrozen_ns = duration_of("COWFS_UNFROZEN_AFTER"),
 		.proc_dirfd = d->proc_dirfd,

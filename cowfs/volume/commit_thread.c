@@ -671,6 +671,8 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 				      .record_flags = flags,
 				      .content = sealed ? &ram : NULL,
 				      .profile = v->profile,
+				      .stop = res->job == JOB_CHECKPOINT ? idle_must_stop : NULL,
+				      .stop_ctx = v,
 				      .progress = on_progress,
 				      .progress_ctx = v };
 	struct wear_ledger before;
@@ -970,6 +972,40 @@ static int do_commit_scratch(struct volume *v, const struct volume_request *rq,
 	return r;
 }
 
+/* Cards are writable only during a commit. If a card cannot be set read-only afterwards, this is
+ * tried again after each job. */
+static void lock_cards(struct volume *v)
+{
+	struct card *cards[] = { v->base, v->log_card };
+
+	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
+		int r = card_set_writable(cards[i], false);
+
+		if (r < 0)
+			volume_alarm(
+				v,
+				"%s: cannot be set read-only after a commit (%s); retried after "
+				"the next one",
+				cards[i]->geo.path, strerror(-r));
+	}
+}
+
+/* A failure is that of a checkpoint after a commit: the log has every block. The next commit makes
+ * another attempt possible. */
+static void do_idle(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	int r = idle_may_begin(v) ? do_checkpoint(v, rq->cause, 0, false, res) : -EINTR;
+
+	if (r < 0 && r != -EINTR) {
+		v->idle_failed = true;
+		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
+	} else if (r == 0) {
+		/* a line in a log on the volume would be the next change to commit */
+		msg(MSG_INFO, "%s: the card was idle: everything is checkpointed", v->name);
+	}
+	lock_cards(v);
+}
+
 static int do_dry_run(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
@@ -1038,24 +1074,6 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	return r;
 }
 
-/* Cards are writable only during a commit. If a card cannot be set read-only afterwards, this is
- * tried again after each job. */
-static void lock_cards(struct volume *v)
-{
-	struct card *cards[] = { v->base, v->log_card };
-
-	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
-		int r = card_set_writable(cards[i], false);
-
-		if (r < 0)
-			volume_alarm(
-				v,
-				"%s: cannot be set read-only after a commit (%s); retried after "
-				"the next one",
-				cards[i]->geo.path, strerror(-r));
-	}
-}
-
 /* Applies to every kind of job.  A failed commit that was lent space has said so already. */
 static void tell_lent(const struct volume *v, int r, struct volume_result *res)
 {
@@ -1090,15 +1108,16 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 
 	v->past_seal = false;
 	log_need_reader(v->log, !goes_on_unread(rq));
+	if (rq->job == JOB_CHECKPOINT) {
+		do_idle(v, rq, res);
+		return;
+	}
 	switch (rq->job) {
 	case JOB_COMMIT:
 		r = do_commit(v, rq, res);
 		break;
 	case JOB_DRY_RUN:
 		r = do_dry_run(v, rq, res);
-		break;
-	case JOB_CHECKPOINT:
-		r = do_checkpoint(v, rq->cause, 0, false, res);
 		break;
 	case JOB_DETACH:
 		r = do_detach(v, rq, res);

@@ -402,6 +402,7 @@ static void look(struct monitor *m)
 	if (due)
 		ask_commit(m);
 	bound_dirty(m, dirty_bytes, now);
+	idle_look(m->v, now);
 }
 
 static int nap_ms(struct monitor *m)

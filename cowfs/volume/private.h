@@ -19,6 +19,13 @@ struct ticket {
 	struct ticket *next;
 };
 
+/* A job that no caller waits for. */
+struct own_job {
+	struct ticket t; /* queued while not done */
+	struct volume_request rq;
+	struct volume_result res;
+};
+
 /* Life of a volume. volume_start and volume_stop move it from one state to the next, never back. A
  * volume that cannot be started, or was not started, is closed without further states. */
 enum volume_life {
@@ -47,7 +54,8 @@ struct volume {
 	dev_t loop_rdev;
 	int proc_dirfd, fuse_dirfd;
 	uint64_t unfrozen_ns;
-	bool always_checkpoint;
+	bool always_checkpoint, idle_checkpoint;
+	uint64_t quiet_ns;
 	void (*frozen)(void *ctx, int mount_fd);
 	void *frozen_ctx;
 	struct profile_choice choice;
@@ -63,12 +71,9 @@ struct volume {
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	struct ticket *queue;
-	bool busy; /* with a job; in RUNNING and STOPPING, see enum commit_stage */
-	struct {
-		struct ticket t; /* queued while not done */
-		struct volume_request rq;
-		struct volume_result res;
-	} own;			   /* the commit that no caller waits for */
+	bool busy;		   /* with a job; in RUNNING and STOPPING, see enum commit_stage */
+	bool idling;		   /* the job is a checkpoint of idle.c, which makes way */
+	struct own_job own, idle;  /* a commit, and such a checkpoint */
 	struct volume_result last; /* last commit */
 	struct wear_ledger totals;
 	struct wear_table *wear; /* copy for other threads; NULL: none yet */
@@ -83,7 +88,12 @@ struct volume {
 	char alarm[400];
 
 	_Atomic bool discard_armed;
-	_Atomic bool failed_below; /* a failed commit left layers below the active one */
+	_Atomic bool failed_below;     /* a failed commit left layers below the active one */
+	_Atomic uint64_t committed_ns; /* end of the newest commit of this session; 0: none */
+	_Atomic bool idle_failed;      /* a checkpoint of idle.c failed since then */
+	struct {		       /* monitor thread only: reads of programs */
+		uint64_t calls, since_ns;
+	} reads;
 	struct {
 		_Atomic int job, phase;
 		_Atomic uint64_t done_blks, total_blks, start_ns;
@@ -99,6 +109,7 @@ struct volume {
 	uint64_t lost_known; /* writes that failed because RAM was full, already reported */
 	struct card *lent;   /* card that lends room to the log; NULL: none */
 	struct view_counters counted; /* already in the ledger */
+	uint64_t idle_reads;	      /* of programs, when the checkpoint of idle.c began */
 	uint64_t foreign_counted;     /* likewise */
 	/* since when freezing fails, and the number of attempts; 0: the last freeze succeeded */
 	uint64_t thawed_since_ns;
@@ -133,8 +144,12 @@ void account_copy_wear(struct volume *v);
 
 /* Lock held. */
 void volume_enqueue(struct volume *v, struct ticket *t);
-/* Asks for a commit without waiting for it. False: a job is already queued or running. */
+/* Asks for a commit, or for a checkpoint that makes way, without waiting for it. False: a job is
+ * already queued or running. */
 bool volume_ask_commit(struct volume *v, enum commit_cause cause);
+bool volume_ask_checkpoint(struct volume *v);
+/* Lock held. Is a job queued or running that does not make way? */
+bool volume_works(const struct volume *v);
 /* Sets the newest alarm ("" clears it) and logs it. */
 void volume_alarm(struct volume *v, const char *fmt, ...) PRINTF(2, 3);
 /* Of this number of free bytes, the blocks that a spill can use. */
@@ -143,5 +158,14 @@ uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes);
  * system. Each dirty block takes at most one of these, because a newly allocated block is written
  * in place. */
 uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs);
+
+/* ---- idle.c: checkpoints while the card has nothing else to do ---- */
+
+/* Monitor thread, about once a second: asks for one if it is time. */
+void idle_look(struct volume *v, uint64_t now);
+/* Commit thread: may one begin? */
+bool idle_may_begin(struct volume *v);
+/* Commit thread, v: must the one under way stop? */
+bool idle_must_stop(void *v);
 
 #endif

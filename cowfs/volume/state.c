@@ -17,18 +17,41 @@ void volume_enqueue(struct volume *v, struct ticket *t)
 	pthread_cond_signal(&v->work);
 }
 
+bool volume_works(const struct volume *v)
+{
+	return (v->busy && !v->idling) || (v->queue && (v->queue != &v->idle.t || v->queue->next));
+}
+
+/* Lock held. */
+static void put_own(struct volume *v, struct own_job *o, enum volume_job job,
+		    enum commit_cause cause)
+{
+	o->rq = (struct volume_request){ .job = job, .cause = cause };
+	o->res = (struct volume_result){ .job = job };
+	o->t = (struct ticket){ .rq = &o->rq, .res = &o->res };
+	volume_enqueue(v, &o->t);
+}
+
 bool volume_ask_commit(struct volume *v, enum commit_cause cause)
 {
 	bool free;
 
 	pthread_mutex_lock(&v->lock);
+	free = v->life < VOLUME_STOPPING && !volume_works(v);
+	if (free)
+		put_own(v, &v->own, JOB_COMMIT, cause);
+	pthread_mutex_unlock(&v->lock);
+	return free;
+}
+
+bool volume_ask_checkpoint(struct volume *v)
+{
+	bool free;
+
+	pthread_mutex_lock(&v->lock);
 	free = v->life < VOLUME_STOPPING && !v->busy && !v->queue;
-	if (free) {
-		v->own.rq = (struct volume_request){ .job = JOB_COMMIT, .cause = cause };
-		v->own.res = (struct volume_result){ .job = JOB_COMMIT };
-		v->own.t = (struct ticket){ .rq = &v->own.rq, .res = &v->own.res };
-		volume_enqueue(v, &v->own.t);
-	}
+	if (free)
+		put_own(v, &v->idle, JOB_CHECKPOINT, CAUSE_TIMER);
 	pthread_mutex_unlock(&v->lock);
 	return free;
 }

@@ -32,6 +32,7 @@ static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...)
 }
 
 #define UNFROZEN_NS (300 * 1000000000ull)
+#define QUIET_NS (600 * 1000000000ull)
 
 /* ---- open ---- */
 
@@ -375,6 +376,8 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	v->proc_dirfd = p->proc_dirfd;
 	v->fuse_dirfd = p->fuse_dirfd;
 	v->always_checkpoint = p->always_checkpoint;
+	v->idle_checkpoint = p->idle_checkpoint;
+	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
 	v->unfrozen_ns = p->unfrozen_ns ? p->unfrozen_ns : UNFROZEN_NS;
 	v->frozen = p->frozen;
 	v->frozen_ctx = p->frozen_ctx;
@@ -463,6 +466,7 @@ static void *commit_thread(void *arg)
 	pthread_mutex_lock(&v->lock);
 	for (;;) {
 		struct ticket *t;
+		uint64_t commits;
 
 		while (!v->queue && v->life != VOLUME_STOPPING)
 			pthread_cond_wait(&v->work, &v->lock);
@@ -471,6 +475,8 @@ static void *commit_thread(void *arg)
 		t = v->queue;
 		v->queue = t->next;
 		v->busy = true;
+		v->idling = t == &v->idle.t;
+		commits = log_ledger(v->log)->commits;
 		pthread_mutex_unlock(&v->lock);
 		v->progress.start_ns = now_ns();
 		v->progress.done_blks = v->progress.total_blks = 0;
@@ -479,14 +485,19 @@ static void *commit_thread(void *arg)
 		volume_do(v, t->rq, t->res);
 		account_check(v);
 		volume_publish_log(v);
+		if (log_ledger(v->log)->commits != commits) {
+			v->committed_ns = now_ns();
+			v->idle_failed = false;
+		}
 		/* memory of a large commit stays locked until it is returned */
 		malloc_trim(0);
 		log_relax(v->log);
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
-		if (t->rq->job != JOB_DRY_RUN && t->rq->job != JOB_VIEW)
+		if (t->rq->job != JOB_DRY_RUN && t->rq->job != JOB_VIEW &&
+		    t->rq->job != JOB_CHECKPOINT)
 			v->last = *t->res;
-		v->busy = false;
+		v->busy = v->idling = false;
 		t->done = true;
 		pthread_cond_broadcast(&v->done);
 	}
@@ -530,7 +541,7 @@ static int refuse(struct volume *v, const struct volume_request *rq, char *why, 
 {
 	if (v->life >= VOLUME_STOPPING)
 		return fail(why, n, -ESHUTDOWN, "the volume is being detached");
-	if (rq->no_wait && (v->busy || v->queue))
+	if (rq->no_wait && volume_works(v))
 		return fail(why, n, -EBUSY, "another commit is under way");
 	if (rq->cause == CAUSE_TIMER && monitor_hold_left_ns(v->monitor))
 		return fail(why, n, -EBUSY, "timer commits are on hold");

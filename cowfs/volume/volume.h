@@ -32,6 +32,9 @@ struct volume_params {
 	/* after each commit, for what reads the bare card: a direct write of the next commit may
 	 * take blocks that are free in this one only */
 	bool always_checkpoint;
+	/* a checkpoint while the card is idle and nothing was committed for quiet_ns; 0: 10 min */
+	bool idle_checkpoint;
+	uint64_t quiet_ns;
 	/* how long a failed commit is retried while RAM is full; 0: 60 s */
 	uint64_t full_ns;
 	uint32_t erase_block_bytes;	      /* 0: as formatted */
@@ -71,7 +74,7 @@ enum volume_job {
 	JOB_NONE = 0,
 	JOB_COMMIT = 1,
 	JOB_DRY_RUN = 2,
-	JOB_CHECKPOINT = 3,
+	JOB_CHECKPOINT = 3, /* makes way for other jobs and for reads; the volume asks for it */
 	JOB_DETACH = 4,
 	JOB_VIEW = 5,
 	JOB_COMMIT_SCRATCH = 6 /* commits the scratch image alone */

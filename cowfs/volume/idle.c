@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `checkpoint = idle`: a checkpoint while the card has nothing else to do.
+ *
+ * It begins once nothing was committed for a while and programs have read nothing for some seconds.
+ * It stops between two units of the card when a program reads or a job is queued, and continues
+ * later. A unit is never left half way: that would cost a second merge. What is home is not written
+ * again, so reads in the wrong moment cannot make it write more.
+ *
+ * The while is longer than the usual shortest interval of commits. Commits in a row change the same
+ * blocks again and again, and the log is there to save their home writes.
+ */
+#include "base/invariant.h"
+#include "volume/private.h"
+
+#define READS_NS 5000000000ull
+
+static uint64_t read_calls(const struct volume *v)
+{
+	struct view_counters c;
+
+	view_counters(v->view, &c);
+	return c.read_calls;
+}
+
+static bool has_views(struct volume *v)
+{
+	struct scratch *s = volume_scratch(v);
+
+	scratch_unref(s);
+	return s || snapshots_any(v->snapshots);
+}
+
+/* A session that has committed nothing writes nothing. Views would have to copy to RAM what is
+ * overwritten. A hold is for commits by timer, and for this. */
+static bool may_begin(struct volume *v)
+{
+	return v->idle_checkpoint && v->committed_ns && v->life == VOLUME_RUNNING &&
+	       !v->idle_failed && !v->failed_below && !monitor_hold_left_ns(v->monitor) &&
+	       !invariant_broken() && !has_views(v);
+}
+
+void idle_look(struct volume *v, uint64_t now)
+{
+	uint64_t calls = read_calls(v), committed_ns = v->committed_ns, live_blks;
+
+	if (calls != v->reads.calls || !v->reads.since_ns) {
+		v->reads.calls = calls;
+		v->reads.since_ns = now;
+	}
+	if (!may_begin(v) || now < committed_ns + v->quiet_ns ||
+	    now < v->reads.since_ns + min_u64(READS_NS, v->quiet_ns))
+		return;
+	pthread_mutex_lock(&v->lock);
+	live_blks = v->live_blks;
+	pthread_mutex_unlock(&v->lock);
+	if (live_blks)
+		volume_ask_checkpoint(v);
+}
+
+bool idle_may_begin(struct volume *v)
+{
+	v->idle_reads = read_calls(v);
+	/* something failed already: the next commit shows whether it still does */
+	v->idle_failed |= log_doubt(v->log) || log_spilled(v->log);
+	return may_begin(v);
+}
+
+bool idle_must_stop(void *ctx)
+{
+	struct volume *v = ctx;
+	bool wanted;
+
+	pthread_mutex_lock(&v->lock);
+	wanted = v->queue || v->life != VOLUME_RUNNING;
+	pthread_mutex_unlock(&v->lock);
+	return wanted || monitor_hold_left_ns(v->monitor) || read_calls(v) != v->idle_reads;
+}

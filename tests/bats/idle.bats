@@ -1,0 +1,175 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets output
+# checkpoint = idle: everything is written home while the card has nothing else to do.
+# bats file_tags=commands
+
+load lib
+
+setup() {
+	cow_setup
+	export COWFS_QUIET_AFTER=300ms # instead of 10 min
+}
+
+# An old file of 8 MiB, committed and home. Units of the card are 64 KiB.
+volume() {
+	card_make ext4 100 160
+	cow format "$CARD" --erase-block 64K
+	with_shim attach --checkpoint idle "$@"
+	mount_volume
+	random_file "$MNT/file" 8
+	cow commit --checkpoint
+}
+
+# Every second unit of the file is changed, and in the log.
+change() {
+	local i
+	for ((i = ${1:-0}; i < 128; i += 2)); do
+		dd if=/dev/urandom of="$MNT/file" bs=64K seek=$i count=1 conv=notrunc status=none
+	done
+	cow commit
+	SUM=$(sha256sum <"$MNT/file")
+	[ "$(live)" -gt 1000 ]
+}
+
+live() { status_of .log_live_blocks; }
+is_empty() { [ "$(live)" = 0 ]; }
+writes_home() { [ "$(status_of .progress.job)" = checkpoint ]; }
+rests() { [ "$(status_of .progress.job)" = null ]; }
+home_blocks() { status_of .lifetime.checkpoint_blocks; }
+# uncached, of the base
+read_card() { dd if="$DEV" of=/dev/null bs=4096 skip=$((RANDOM % 20000)) count=1 iflag=direct status=none; }
+
+# The card alone holds the newest commit.
+card_has_it() {
+	power_cut
+	blockdev --setrw "$CARD"
+	mount "$CARD" "$MNT"
+	[ "$(sha256sum <"$MNT/file")" = "$SUM" ]
+	umount "$MNT"
+	fsck ext4
+}
+
+@test "checkpoint = idle: the log gets empty by itself, and nothing else changes" {
+	local before generation last
+	volume
+	background cow events >"$T/events"
+	change
+	before=$(home_blocks) generation=$(status_of .generation) last=$(status_of .last.report)
+	[ "$(live)" -gt 1000 ]
+	wait_for 10 is_empty
+	rests
+	[ "$(home_blocks)" -gt $((before + 1000)) ]
+	[ "$(status_of .generation)" = "$generation" ]
+	[ "$(status_of .last.report)" = "$last" ]
+	[ "$(status_of .card.foreign_bytes)" = 0 ]
+	wait_for 5 grep -qx "vol checkpoint" "$T/events"
+	[ "$(blockdev --getro "$CARD")" = 1 ]
+	# and once only
+	before=$(card_written)
+	sleep 2
+	[ "$(card_written)" = "$before" ]
+	card_has_it
+}
+
+@test "checkpoint = idle: not before a commit of the session, nor with a view, nor on hold; and not by default" {
+	local before
+	volume
+	change
+	power_cut
+	# what an earlier session left stays until this one commits
+	with_shim attach --checkpoint idle
+	mount_volume
+	before=$(card_written)
+	sleep 2
+	[ "$(card_written)" = "$before" ]
+	mkdir "$T/view"
+	cow view "$NAME" "$T/view"
+	change 1
+	sleep 2
+	[ "$(live)" -gt 1000 ]
+	cow hold
+	umount "$T/view"
+	sleep 2
+	[ "$(live)" -gt 1000 ]
+	cow release
+	wait_for 10 is_empty
+	detach
+	attach
+	mount_volume
+	change
+	sleep 2
+	[ "$(live)" -gt 1000 ]
+}
+
+@test "checkpoint = idle: reads and commits stop it, and no block is written home twice for nothing" {
+	local before left
+	volume
+	before=$(home_blocks)
+	eio slow 60
+	change
+	left=$(live)
+	wait_for 10 writes_home
+	read_card
+	wait_for 2 rests
+	[ "$(live)" = "$left" ] # as a power cut would find it
+	[ "$(home_blocks)" -gt "$before" ]
+	[ "$(home_blocks)" -lt $((before + left)) ]
+	wait_for 10 writes_home
+	# a commit does not wait for the end
+	dd if=/dev/urandom of="$MNT/file" bs=64K seek=2 count=1 conv=notrunc status=none
+	cow commit --no-wait
+	SUM=$(sha256sum <"$MNT/file")
+	[ "$(live)" -ge "$left" ]
+	eio off
+	wait_for 20 is_empty
+	left=$(($(home_blocks) - before - left))
+	echo "written home again: $left blocks"
+	# 16 of the file and a few of metadata, as the commit logged them again
+	[ $left -le 40 ]
+	card_has_it
+}
+
+@test "checkpoint = idle: the daemon is killed in it, then the volume detached in it" {
+	local i
+	volume
+	for i in 1 2; do
+		eio slow 20
+		change
+		wait_for 10 writes_home
+		sleep 0.$((RANDOM % 7))
+		power_cut
+		eio off
+		with_shim attach --checkpoint idle
+		mount_volume
+		[ "$(sha256sum <"$MNT/file")" = "$SUM" ]
+	done
+	eio slow 20
+	change
+	wait_for 10 writes_home
+	detach
+	blockdev --setrw "$CARD"
+	mount "$CARD" "$MNT"
+	[ "$(sha256sum <"$MNT/file")" = "$SUM" ]
+	umount "$MNT"
+	fsck ext4
+}
+
+@test "checkpoint = idle: an error of the card leaves everything in the log, and it waits for the next commit" {
+	local before
+	volume
+	change
+	eio write 5 1000
+	before=$(home_blocks)
+	wait_for 10 eval '[ "$(home_blocks)" -gt "$before" ] && rests'
+	[ "$(live)" -gt 1000 ]
+	[ "$(status_of .alarm)" = "" ]
+	eio off
+	before=$(card_written)
+	sleep 2
+	[ "$(card_written)" = "$before" ]
+	[ "$(sha256sum <"$MNT/file")" = "$SUM" ]
+	change 1
+	wait_for 10 is_empty
+	card_has_it
+}
