@@ -119,7 +119,8 @@ void lag_accept(struct log *l, const struct log_record *rec)
 	log_index_unref(g->direct[2]);
 	g->direct[2] = g->direct[1];
 	g->direct[1] = g->direct[0];
-	g->direct[0] = NULL;
+	/* a copy is read back like what it copies: as a floor of the next record, too */
+	g->direct[0] = rec->type == RECORD_CHECKPOINT ? ref(g->direct[1]) : NULL;
 }
 
 void lag_note_direct(struct log *l, struct log_index *direct)
