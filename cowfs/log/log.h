@@ -306,6 +306,23 @@ void log_need_reader(struct log *l, bool needed);
 int log_put_tail(struct log *l, enum record_type type, uint32_t flags,
 		 enum commit_cause cause) MUST_CHECK;
 
+/* A part of the ring for measurements: what is written there may have any content. */
+struct log_scratch {
+	uint64_t off_bytes, bytes; /* on the device of the ring; whole erase blocks */
+	uint32_t first_seg, segs;
+};
+/*
+ * Finds the largest part of the ring that no generation needs, and writes a few records so that a
+ * cut at any moment of the measurement leaves the log as it is. If enough_bytes are free, the
+ * records stay where they are. -EBUSY: blocks exist only in the log; -ENOSPC: there is no room.
+ * Until log_scratch_end nothing else of this log may be called. Writes to the room go through the
+ * card, whose account has them.
+ */
+int log_scratch_begin(struct log *l, uint64_t enough_bytes, struct log_scratch *ret) MUST_CHECK;
+/* Makes the room a free part of the ring again, and writes a record with what was written there. */
+int log_scratch_end(struct log *l, const struct log_scratch *s, enum record_type type,
+		    uint32_t flags) MUST_CHECK;
+
 /* Is the newest record on the card still the one of this log, and the base unchanged? -ESTALE if
  * not (card swapped, foreign change). Reads a few blocks. */
 int log_recheck(struct log *l) MUST_CHECK;

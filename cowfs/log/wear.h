@@ -103,6 +103,8 @@ bool wear_is_visit(const struct wear *w, unsigned dev, uint64_t disk_blk);
  * record belongs to the next commit. */
 void wear_note(struct wear *w, const struct wear_ledger *totals, uint64_t time_s,
 	       enum record_type type, enum commit_cause cause);
+/* What was written up to these totals belongs to no commit. */
+void wear_skip_commit(struct wear *w, const struct wear_ledger *totals);
 /* Sets the totals that the table has already, from records found at attach. */
 void wear_since(struct wear *w, const struct wear_ledger *totals);
 

@@ -35,8 +35,10 @@
 #define VERDICT_SHORT_NS 500000000ull
 #define VERDICT_CLOSES 2
 #define MEASURE_WORK_BYTES (512 * MIB) /* the part of the area that is used */
-#define MEASURE_LEAST_BYTES (32 * MIB)
-#define MEASURE_LARGE 4 /* 2, 4, 8, 16 MiB: beyond the table of a profile */
+#define MEASURE_LEAST_BYTES (8 * MIB)
+#define MEASURE_FULL_BYTES (256 * MIB) /* shows erase blocks and writers of any size and number */
+#define MEASURE_DISCARD_UNITS 16       /* the least to see what a discard does */
+#define MEASURE_LARGE 4		       /* 2, 4, 8, 16 MiB: beyond the table of a profile */
 #define MEASURE_SIZES (FLASH_TABLE + MEASURE_LARGE)
 #define MEASURE_WRITERS_MAX 32
 

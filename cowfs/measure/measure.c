@@ -38,7 +38,8 @@ enum { OPT_WRITE_AREA, OPT_SAVE, OPT_OUTPUT, OPT_RAW, OPT_SEED, OPT_JSON, OPT_HE
 
 static const struct option_spec specs[] = {
 	{ OPT_WRITE_AREA, "write-area", "AREA",
-	  "what may be overwritten: START+LENGTH, or all for a device without content" },
+	  "what may be overwritten: START+LENGTH, or all for a device without content (default: free "
+	  "room of the log)" },
 	{ OPT_SAVE, "save", NULL,
 	  "make the result the profile of this card: below /etc/cowfs/profiles" },
 	{ OPT_OUTPUT, "output", "FILE", "write the profile to FILE" },
@@ -57,6 +58,10 @@ struct command {
 	struct stat checked; /* DEVICE, when it was checked */
 	char save[512];	     /* "": nowhere */
 	FILE *raw;	     /* NULL: nowhere */
+	/* without an area: the card with its log, open until the end */
+	bool in_log;
+	struct offline f;
+	struct log_scratch scratch;
 };
 
 static volatile sig_atomic_t stop;
@@ -102,8 +107,8 @@ static void help(void)
 {
 	puts("usage: cowctl measure [OPTION]... DEVICE\n"
 	     "measure a card, and make its profile\n"
-	     "Overwrites the area that --write-area names, and nothing else. DEVICE may also be a "
-	     "file.\n");
+	     "Overwrites the area that --write-area names, or else free room of the log of cowfs on "
+	     "DEVICE, and nothing else. DEVICE may also be a file.\n");
 	options_help(stdout, specs);
 }
 
@@ -194,33 +199,106 @@ static int check_content(struct command *c, struct offline *f)
 	return check_log(c, f);
 }
 
+/* Is the log one whose free room may be overwritten? */
+static int open_log(struct command *c)
+{
+	const struct log_open_report *rep = &c->f.report;
+	struct failure fail;
+	int e = offline_open_log(&c->f, &fail);
+
+	if (e < 0 && c->f.super.external)
+		return complain(c, EXIT_FAILED, e, "%s: holds the log of another device",
+				c->device);
+	if (e == -ENOENT)
+		return complain(c, EXIT_FAILED, e,
+				"%s: has no log of cowfs whose room could be used. Writes are "
+				"measured, too: name the part that may be overwritten, "
+				"--write-area START+LENGTH, or all for a scratch partition",
+				c->device);
+	if (e < 0)
+		return complain(c, fail.exit, e, "%s", fail.why);
+	if (rep->state >= LOG_FELL_BACK && rep->state != LOG_RETIRED)
+		return complain(c, EXIT_FAILED, -EUCLEAN,
+				"%s: its log is not in order (%s): see 'cowctl check %s'",
+				c->device, rep->why, c->device);
+	if (rep->base_changed)
+		return complain(c, EXIT_FAILED, -ESTALE,
+				"%s: %s. Attach it once, or run 'cowctl "
+				"recover %s'",
+				c->device, rep->why, c->device);
+	return EXIT_OK;
+}
+
 static int check_device(struct command *c)
 {
+	unsigned flags = BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE | (c->in_log ? 0 : BLOCKDEV_RDONLY);
 	struct failure fail;
-	struct offline f;
 	int e;
 
 	if (stat(c->device, &c->checked) < 0)
 		return complain(c, EXIT_FAILED, -errno, "%s: %s", c->device,
 				strerrordesc_np(errno));
-	e = offline_open(&f, c->device, NULL, BLOCKDEV_EXCL | BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE,
-			 0, &fail);
+	e = offline_open(&c->f, c->device, NULL, flags, 0, &fail);
 	if (e == 0 && S_ISBLK(c->checked.st_mode))
 		e = bench_check_users(c->device, c->checked.st_rdev, &fail);
 	if (e < 0) {
 		e = complain(c, fail.exit, fail.error, "%s", fail.why);
 	} else {
-		c->geo = f.base->geo;
-		e = check_content(c, &f);
+		c->geo = c->f.base->geo;
+		e = c->in_log ? open_log(c) : check_content(c, &c->f);
 	}
-	offline_close(&f);
+	if (!c->in_log)
+		offline_close(&c->f);
 	return e;
+}
+
+/* ---- the room of the log ---- */
+
+/* The records that keep the log safe meanwhile are written, and the area is known. */
+static int begin_in_log(struct command *c)
+{
+	int e = card_set_writable(c->f.base, true);
+
+	if (e == 0)
+		e = log_scratch_begin(c->f.log, MEASURE_WORK_BYTES, &c->scratch);
+	if (e == -EBUSY)
+		return complain(c, EXIT_FAILED, e,
+				"%s: committed blocks are only in its log: 'cowctl recover %s' "
+				"writes them home",
+				c->device, c->device);
+	if (e < 0 && e != -ENOSPC)
+		return complain(c, EXIT_FAILED, e, "%s: %s", c->device, strerrordesc_np(-e));
+	if (e == -ENOSPC || c->scratch.bytes < MEASURE_LEAST_BYTES)
+		return complain(
+			c, EXIT_FAILED, -ENOSPC,
+			"%s: its log has only %s of room, and %s is the least. Name another "
+			"part of the card with --write-area",
+			c->device, FORMAT_MIB(e < 0 ? 0 : c->scratch.bytes),
+			FORMAT_MIB(MEASURE_LEAST_BYTES));
+	c->start_bytes = c->scratch.off_bytes;
+	c->end_bytes = c->start_bytes + c->scratch.bytes;
+	return EXIT_OK;
+}
+
+/* The ledger of the card counts what was written; the log is as before. */
+static void end_in_log(struct command *c)
+{
+	enum log_state state = c->f.report.state;
+	/* the base of a volume that is not in use may be changed without cowfs */
+	bool retired = state == LOG_EMPTY || state == LOG_RETIRED;
+	int e = log_scratch_end(c->f.log, &c->scratch, retired ? RECORD_RETIRED : RECORD_TAIL,
+				RECORD_CLEAN);
+
+	if (e < 0)
+		fprintf(stderr, "%s: the wear ledger lacks this measurement, which wrote %s: %s\n",
+			c->device, FORMAT_MIB(offline_written_bytes(&c->f)), strerrordesc_np(-e));
 }
 
 static int open_target(struct command *c, struct target **ret)
 {
-	int fd = open(c->device, O_RDWR | O_CLOEXEC | (S_ISBLK(c->checked.st_mode) ? O_EXCL : 0)),
-	    e, on = 0;
+	/* in the log the open card has the claim */
+	bool claim = !c->in_log && S_ISBLK(c->checked.st_mode);
+	int fd = open(c->device, O_RDWR | O_CLOEXEC | (claim ? O_EXCL : 0)), e, on = 0;
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0) {
@@ -233,9 +311,9 @@ static int open_target(struct command *c, struct target **ret)
 							    : strerrordesc_np(-e));
 	}
 	/* the path may lead elsewhere now */
-	e = !is_device(c, &st)					      ? -ESTALE
-	    : S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) < 0 ? -EBUSY
-								      : 0;
+	e = !is_device(c, &st)							    ? -ESTALE
+	    : !c->in_log && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) < 0 ? -EBUSY
+										    : 0;
 	if (e < 0) {
 		close(fd);
 		return complain(c, EXIT_FAILED, e, "%s: %s", c->device,
@@ -251,6 +329,10 @@ static int open_target(struct command *c, struct target **ret)
 		return complain(c, EXIT_FAILED, e, "%s: %s", c->device, strerrordesc_np(-e));
 	}
 	(*ret)->disk_off_bytes = c->geo.disk_off_bytes;
+	if (c->in_log) {
+		(*ret)->disk_off_bytes = round_down_u64(c->geo.disk_off_bytes, COW_BLK_BYTES);
+		target_write_through(*ret, c->f.base);
+	}
 	return EXIT_OK;
 }
 
@@ -436,10 +518,11 @@ static void say_price(const struct command *c)
 	if (c->o.value[OPT_JSON])
 		return;
 	fprintf(stderr,
-		"%s: overwrites %llu+%llu. Writes at most %s, which takes about 2 to 10 minutes and "
+		"%s: overwrites %llu+%llu%s. Writes at most %s, which takes about 2 to 10 minutes and "
 		"%.4f %% of the card's life (at %d erase cycles). Ctrl-C stops it\n",
 		c->device, (unsigned long long)c->start_bytes,
-		(unsigned long long)(c->end_bytes - c->start_bytes), FORMAT_MIB(plan),
+		(unsigned long long)(c->end_bytes - c->start_bytes),
+		c->in_log ? ", free room of its log" : "", FORMAT_MIB(plan),
 		100.0 * AMPLIFIED * (double)plan / ((double)c->geo.size_bytes * CYCLES), CYCLES);
 }
 
@@ -451,9 +534,11 @@ static int run(struct command *c)
 	};
 	struct sigaction sa = { .sa_handler = on_signal };
 	static struct measurement m;
-	struct target *t;
-	int e, exit = open_target(c, &t);
+	struct target *t = NULL;
+	int e, exit = c->in_log ? begin_in_log(c) : EXIT_OK;
 
+	if (exit == EXIT_OK)
+		exit = open_target(c, &t);
 	if (exit != EXIT_OK)
 		return exit;
 	if (c->geo.eb_source == CARD_EB_REPORTED)
@@ -465,6 +550,8 @@ static int run(struct command *c)
 	progress_start(&progress);
 	e = measure_run(&m, t, &p);
 	progress_end(&progress);
+	if (c->in_log)
+		end_in_log(c);
 	exit = write_raw(c, &m);
 	if (e < 0) {
 		exit = complain(c, EXIT_FAILED, e, "%s: %s. There is no profile%s", c->device,
@@ -495,14 +582,8 @@ static int arguments(struct command *c)
 	if (access(c->device, F_OK) < 0)
 		return complain(c, EXIT_FAILED, -errno, "%s: %s", c->device,
 				strerrordesc_np(errno));
-	if (!c->o.value[OPT_WRITE_AREA])
-		return complain(
-			c, EXIT_USAGE, -EINVAL,
-			"measure: writes are measured, too: name the part of %s that may be "
-			"overwritten, --write-area START+LENGTH, or all for a scratch "
-			"partition",
-			c->device);
-	if (parse_area(c) < 0)
+	c->in_log = !c->o.value[OPT_WRITE_AREA];
+	if (!c->in_log && parse_area(c) < 0)
 		return complain(c, EXIT_USAGE, -EINVAL,
 				"measure: --write-area is START+LENGTH in multiples of 4 KiB, or "
 				"all, not '%s'",
@@ -547,6 +628,8 @@ int measure_main(int argc, char **argv)
 			exit = check_results(c);
 		if (exit == EXIT_OK)
 			exit = run(c);
+		if (c->in_log)
+			offline_close(&c->f);
 	}
 	free(c);
 	return exit;

@@ -220,6 +220,8 @@ struct json_object *result_figures(const struct measurement *m)
 	json_object_object_add(o, "verdict", phases);
 	json_object_object_add(o, "confirmed", json_object_new_boolean(m->confirmed));
 	json_object_object_add(o, "doubt", json_object_new_string(m->doubt));
+	json_object_object_add(o, "area_bytes", json_object_new_uint64(m->work_bytes));
+	json_object_object_add(o, "full_area_bytes", json_object_new_uint64(MEASURE_FULL_BYTES));
 	json_object_object_add(o, "written_bytes", json_object_new_uint64(m->written_bytes));
 	json_object_object_add(o, "seconds", number((double)m->took_ns / 1e9));
 	return o;
@@ -265,9 +267,25 @@ static void print_table(const struct measurement *m)
 	}
 }
 
-static const char *or_not(bool known)
+static const char *or_not(const struct measurement *m, bool known)
 {
-	return known ? "" : " (not determined: fits best)";
+	return known ? ""
+	       : m->work_bytes < MEASURE_FULL_BYTES
+		       ? " (not determined: fits best; needs a larger area)"
+		       : " (not determined: fits best)";
+}
+
+static void print_notes(const struct measurement *m)
+{
+	if (m->work_bytes < MEASURE_FULL_BYTES)
+		printf("note                  the area has only %s: it can show erase blocks up to "
+		       "%s and %u open units. %s are enough for all figures\n",
+		       FORMAT_MIB(m->work_bytes), FORMAT_SIZE(m->work_bytes / 4),
+		       (unsigned)max_u64(m->work_bytes / (4 * MIB) - 1, 1),
+		       FORMAT_MIB(MEASURE_FULL_BYTES));
+	if (m->work_bytes <= 128 * MIB)
+		printf("note                  a cache of the card may hide the cost of random writes "
+		       "in a small area\n");
 }
 
 void result_print(const struct measurement *m)
@@ -288,17 +306,17 @@ void result_print(const struct measurement *m)
 	else
 		printf("erase block           %s%s; by reads across boundaries %s; the card reports "
 		       "%s\n",
-		       FORMAT_SIZE(s->unit_bytes), or_not(m->unit_known),
+		       FORMAT_SIZE(s->unit_bytes), or_not(m, m->unit_known),
 		       m->align_bytes ? FORMAT_SIZE(m->align_bytes) : "not determined", reported);
 	if (!m->is_flat) {
 		printf("open units            %u%s, written in any order: %u%s\n", s->open_units,
-		       or_not(m->open_known), s->open_random, or_not(m->random_known));
+		       or_not(m, m->open_known), s->open_random, or_not(m, m->random_known));
 		printf("closing a unit        copies at %.1f MB/s and takes %.1f ms more%s\n",
 		       (double)m->copy_bytes_per_s / 1e6, (double)m->merge_ns / 1e6,
-		       or_not(m->costs_known));
+		       or_not(m, m->costs_known));
 		if (s->absorb > 1)
 			printf("shared log            one unit is closed for %u random writes%s\n",
-			       s->absorb, or_not(m->absorb_known));
+			       s->absorb, or_not(m, m->absorb_known));
 		else
 			printf("shared log            none\n");
 	}
@@ -306,9 +324,12 @@ void result_print(const struct measurement *m)
 		printf("page                  %u KiB\n", page);
 	else
 		printf("page                  not determined\n");
-	printf("discard               %s\n", m->discard > 0 ? "empties units: they are not copied"
-					     : m->discard == 0 ? "has no effect on the time"
-							       : "not determined");
+	printf("discard               %s", m->discard > 0    ? "empties units: they are not copied"
+					   : m->discard == 0 ? "has no effect on the time"
+							     : "not determined");
+	if (m->discard < 0 && m->work_bytes < MEASURE_DISCARD_UNITS * s->unit_bytes)
+		printf(": needs an area of %s", FORMAT_SIZE(MEASURE_DISCARD_UNITS * s->unit_bytes));
+	putchar('\n');
 	if (m->confirmed)
 		printf("model                 reproduces each part of the measurement: commits can "
 		       "be planned by this profile\n");
@@ -316,8 +337,5 @@ void result_print(const struct measurement *m)
 		printf("model                 does not reproduce the measurement: estimates only, no "
 		       "plans (%s)\n",
 		       m->doubt);
-	if (m->work_bytes <= 128 * MIB)
-		printf("note                  the area has only %s: a cache of the card may hide the "
-		       "cost of random writes\n",
-		       FORMAT_MIB(m->work_bytes));
+	print_notes(m);
 }

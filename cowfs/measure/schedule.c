@@ -358,10 +358,14 @@ static int linear(struct run *r, bool is_read)
 	for (unsigned i = 0; i < (is_read ? MEASURE_SIZES : FLASH_TABLE) && e == 0; i++) {
 		uint64_t n = linear_count(i), k;
 
-		for (k = 0; k < n && at + size_at(i) <= end && e == 0 && (k < 4 || !late(r));
-		     k++, at += size_at(i))
+		for (k = 0; k < n && e == 0 && (k < 4 || !late(r)); k++, at += size_at(i)) {
+			if (at + size_at(i) > end) /* a small area */
+				at = m->start_bytes;
+			if (at + size_at(i) > end)
+				break;
 			e = is_read ? get(r, at, size_at(i), &ns[k])
 				    : put(r, at, size_at(i), &ns[k]);
+		}
 		f[i] = figure_of(ns, k);
 	}
 	return e;
@@ -744,8 +748,11 @@ static int discards(struct run *r)
 	int e = begin(r, PHASE_DISCARD);
 
 	m->discard = -1;
-	for (unsigned i = 0; i < 16 && e == 0 && units >= 16 && !out_of_time(r); i++) {
-		uint64_t at = first + (i * (units / 16) + rnd(r, units / 16)) * unit;
+	for (unsigned i = 0; i < MEASURE_DISCARD_UNITS && e == 0 &&
+			     units >= MEASURE_DISCARD_UNITS && !out_of_time(r);
+	     i++) {
+		uint64_t apart = units / MEASURE_DISCARD_UNITS,
+			 at = first + (i * apart + rnd(r, apart)) * unit;
 		int64_t ns = target_discard(r->t, at, unit);
 
 		if (ns == -EOPNOTSUPP || ns == -ENOTTY || ns == -EINVAL)
@@ -767,8 +774,11 @@ static int again(struct run *r)
 
 	e = put(r, at, MIB, &spare);
 	at += MIB;
-	for (; k < ARRAY_SIZE(ns) && e == 0; k++, at += MIB)
+	for (; k < ARRAY_SIZE(ns) && e == 0; k++, at += MIB) {
+		if (at + MIB > m->start_bytes + m->work_bytes) /* a small area */
+			at = m->start_bytes;
 		e = put(r, at, MIB, &ns[k]);
+	}
 	if (e < 0)
 		return e;
 	m->again = figure_of(ns, k);

@@ -11,12 +11,14 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
+#include "card/card.h"
 
 #define SCRATCH_BYTES (16 * MIB)
 
 struct real_target {
 	struct target t; /* must be first */
 	int fd;
+	struct card *card; /* NULL: writes go through fd, too */
 	bool is_file;
 	unsigned char *scratch; /* for reads whose content does not matter */
 };
@@ -85,16 +87,19 @@ static int64_t real_read(struct target *t, uint64_t off_bytes, void *buf, size_t
 
 static int64_t real_write(struct target *t, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
+	struct real_target *r = real_of(t);
 	uint64_t from = now_ns();
 
-	return since(from, io_pwrite_full(real_of(t)->fd, buf, len_bytes, off_bytes));
+	return since(from, r->card ? card_write(r->card, off_bytes, buf, len_bytes)
+				   : io_pwrite_full(r->fd, buf, len_bytes, off_bytes));
 }
 
 static int64_t real_flush(struct target *t)
 {
+	struct real_target *r = real_of(t);
 	uint64_t from = now_ns();
 
-	return since(from, fdatasync(real_of(t)->fd) < 0 ? -errno : 0);
+	return since(from, r->card ? card_flush(r->card) : fdatasync(r->fd) < 0 ? -errno : 0);
 }
 
 static int64_t real_discard(struct target *t, uint64_t off_bytes, uint64_t len_bytes)
@@ -179,4 +184,9 @@ int target_open_fd(struct target **ret, int fd, uint64_t start_bytes, uint64_t e
 	r->t.end_bytes = end_bytes;
 	*ret = &r->t;
 	return 0;
+}
+
+void target_write_through(struct target *t, struct card *card)
+{
+	real_of(t)->card = card;
 }

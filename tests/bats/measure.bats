@@ -29,7 +29,8 @@ fast_card() {
 	card_make ext4 60 160
 	cow format "$CARD"
 	before=$(image_sum)
-	fails 2 'name the part of .*--write-area START\+LENGTH' measure "$CARD"
+	truncate -s 40M "$T/none.img"
+	fails 1 'has no log of cowfs.*--write-area START\+LENGTH' measure "$T/none.img"
 	fails 2 'is START\+LENGTH' measure --write-area 100M "$CARD"
 	fails 2 'is START\+LENGTH' measure --write-area 100M+33 "$CARD"
 	fails 2 'usage: cowctl measure' measure --write-area all
@@ -59,10 +60,122 @@ fast_card() {
 	truncate -s 100M "$T/parts"
 	echo ',50M' | sfdisk -q "$T/parts"
 	fails 1 'holds a .*partition table' measure --write-area all "$T/parts"
-	truncate -s 20M "$T/small"
+	truncate -s 7M "$T/small"
 	run timeout 20 "$COWFS_BUILD/cowctl" measure --write-area all "$T/small"
 	[ "$status" = 1 ]
-	[[ $output == *"smaller than 32 MiB. There is no profile"* ]]
+	[[ $output == *"smaller than 8 MiB. There is no profile"* ]]
+}
+
+# A card with a history: what was rewritten has filled its log one and a half times.
+used_card() {
+	local i
+	card_make ext4 60 120 -J size=4
+	cow format "$CARD" "$@"
+	attach --checkpoint always
+	mount_volume
+	for i in 1 2 3 4 5 6 7; do
+		dd if=/dev/urandom of="$MNT/a" bs=1M count=8 conv=notrunc,fsync status=none
+		cow commit
+	done
+	FILES=$(tree_sum "$MNT")
+}
+
+same_files() {
+	attach || return
+	mount_volume || return
+	[ "$(tree_sum "$MNT")" = "$FILES" ] || return
+	detach
+}
+
+wear_of() {
+	cow wear "$CARD" --json | jq -r "$1"
+}
+
+@test "measure: in the room of the log, and the ledger has every byte" {
+	local start lag file
+	for lag in 0 1; do
+		# a wear table that is too large for one record
+		used_card --lag $lag --erase-block 64K
+		random_file "$MNT/c" 30
+		FILES=$(tree_sum "$MNT")
+		detach
+		file=$(dd if="$CARD" bs=1M count=60 status=none | cksum)
+		start=$(($(card_written) - $(wear_of .totals.written_bytes)))
+		timeout 60 "$COWFS_BUILD/cowctl" measure "$CARD" --json >"$T/out"
+		jq -e '.ok and .figures.area_bytes >= 8388608 and .figures.full_area_bytes == 268435456' "$T/out"
+		[ "$(dd if="$CARD" bs=1M count=60 status=none | cksum)" = "$file" ]
+		[ "$(wear_of .totals.written_bytes)" = "$(($(card_written) - start))" ]
+		[ "$(wear_of '[.erase_blocks.written_blocks[]] | add * 4096')" = "$(wear_of .totals.written_bytes)" ]
+		[ "$(wear_of .totals.table_losses)" = 0 ]
+		# the newest commit has not written this
+		[ "$(wear_of '.history.commits[-1].written_bytes')" -lt 40000000 ]
+		cow check "$CARD" | grep -q '^verdict: good'
+		same_files
+		loop_down "$CARD"
+	done
+}
+
+@test "measure: a card that was never attached" {
+	local start
+	card_make ext4 60 120
+	cow format "$CARD"
+	start=$(card_written)
+	timeout 60 "$COWFS_BUILD/cowctl" measure "$CARD" >"$T/out"
+	grep -q 'area has only 28 MiB' "$T/out"
+	[ "$(wear_of .totals.written_bytes)" = "$(($(card_written) - start))" ]
+	mount "$CARD" "$MNT" # as before, the base may change
+	touch "$MNT/new"
+	umount "$MNT"
+	attach
+	[ "$(status_of .log_state)" != foreign ]
+	detach
+}
+
+@test "measure: refused while blocks are only in the log" {
+	local before
+	used_card
+	detach
+	attach
+	mount_volume
+	random_file "$MNT/b" 2
+	sync -f "$MNT"
+	cow commit
+	dd if=/dev/urandom of="$MNT/b" bs=1M count=2 conv=notrunc status=none
+	sync -f "$MNT"
+	cow commit
+	fails 1 'is attached as volume vol' measure "$CARD"
+	FILES=$(tree_sum "$MNT")
+	power_cut
+	before=$(image_sum)
+	fails 1 "only in its log: 'cowctl recover $CARD' writes them home" measure "$CARD"
+	fails 1 "only in its log" measure --json "$CARD"
+	[ "$(image_sum)" = "$before" ]
+	cow recover "$CARD"
+	timeout 60 "$COWFS_BUILD/cowctl" measure "$CARD" >/dev/null
+	same_files
+}
+
+@test "measure: killed at many moments, the card attaches as before" {
+	local i lag sum before
+	for lag in 0 1; do
+		used_card --lag $lag
+		detach
+		sum=$(dd if="$CARD" bs=1M count=60 status=none | cksum)
+		before=$(wear_of '.totals.commits')
+		for i in 0.01 0.02 0.05 0.1 0.2 0.4 0.8; do
+			timeout -s KILL "$i" "$COWFS_BUILD/cowctl" measure "$CARD" >/dev/null || true
+			[ "$(dd if="$CARD" bs=1M count=60 status=none | cksum)" = "$sum" ]
+			cow check "$CARD" >"$T/check"
+			grep -q '^verdict: good' "$T/check" || { cat "$T/check" && false; }
+			[ "$(wear_of '"\(.totals.commits) \(.totals.table_losses)"')" = "$before 0" ]
+			[ "$(wear_of '[.erase_blocks.written_blocks[]] | add * 4096')" = "$(wear_of .totals.written_bytes)" ]
+			case $i in 0.01 | 0.1) ;; *) continue ;; esac
+			same_files
+			sum=$(dd if="$CARD" bs=1M count=60 status=none | cksum)
+			before=$(wear_of '.totals.commits')
+		done
+		loop_down "$CARD"
+	done
 }
 
 @test "measure: results that cannot be written, or would replace something else" {
