@@ -169,6 +169,7 @@ help:
 	@echo "  make image      bootable disk images with cowfs inside; make run-image IMAGE=busybox boots one (as root)"
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make bench-commit   what commits cost on every card of the flash model, for cowfs and others (as root)"
+	@echo "  make bench-blocklayer   the same through loop device, daemon and kernel, for two traces (as root)"
 	@echo "  make lint       warnings of gcc and clang as errors, layout and includes of C files, shellcheck, manuals, spelling"
 	@echo "  make cross-deps | cross | check-cross ARCH=armhf   for another architecture of Debian, in build/armhf"
 	@echo "  make programs   what make install installs, without the tests"

@@ -25,7 +25,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 .PHONY: demo ready check check-cross check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all \
 	fuzz-all-run golden check-bats check-kills check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
-	check-vm-short check-deb image run-image bench bench-boot bench-commit check-bench-commit lint lint-objects format
+	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-blocklayer check-bench-commit lint lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
 
@@ -289,10 +289,17 @@ bench-commit: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/bench.py $(B)/traces --out docs/bench-commit
 
+# Two of these traces through loop device, daemon and kernel, on simulated cards: docs/BENCHMARKS.md.
+bench-blocklayer: DEPS += $(BENCH_DEPS)
+bench-blocklayer: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private tests/bench/commit/blocklayer.py $(B)/traces
+
 # One small trace, three cards, seconds; a power cut behind each write.
 check-bench-commit: all
-	@echo "check-bench-commit: a trace priced for cowfs and for others, power cuts (as root)"
+	@echo "check-bench-commit: a trace priced for cowfs and for others, power cuts, the same through the kernel (as root)"
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/bench.py --short
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) timeout -k 10 120 unshare --mount --propagation private tests/bench/commit/blocklayer.py --short
 
 # The layout of C files, with one version of clang-format, because each lays out a little differently. Lines longer than 100
 # columns: only tables in comments and texts for users, which stay in one piece to be found.

@@ -304,6 +304,10 @@ static int control(char *line)
 		flash_model_reset(sim_model(c));
 		return 0;
 	}
+	if (n == 1 && !strcmp(word[0], "settle")) {
+		flash_model_settle(sim_model(c));
+		return 0;
+	}
 	if (n == 4 && !strcmp(word[0], "fail"))
 		return fail(word[1], word[2], word[3]);
 	if (n != 2)

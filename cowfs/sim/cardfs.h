@@ -8,6 +8,7 @@
  *	stat       what was done to the card, for people; stat.json for programs
  *	control    takes one command per write, with or without a line end; the error is the answer:
  *	             reset                  sets counters and clock to zero
+ *	             settle                 the card completes its pending work
  *	             cut N                  cuts the power at the N-th write or flush from now
  *	             power kept|undone|torn|garbage|random
  *	                                    cuts the power, unless it is cut, and restores it: this

@@ -70,6 +70,7 @@ static void help(void)
 	     "  show [--profiles FILE] PROFILE    one of them, and where each number comes from\n"
 	     "  stat [--json] DIR   virtual time, bytes, erases\n"
 	     "  reset DIR           counters and clock to zero\n"
+	     "  settle DIR          the card completes its pending work: closes units, merges its log\n"
 	     "  cut DIR N           the power goes at the N-th write or flush from now: all I/O fails\n"
 	     "  power DIR FATE      and comes back. What was not flushed is kept, undone, torn, garbage or random\n"
 	     "  fail DIR KIND,... N once|forever   reads, writes or flushes (read, write, flush) fail from the N-th on\n"
@@ -147,6 +148,7 @@ static size_t stat_json(const struct card *c, char *buf, size_t size_bytes)
 	jsonw_u64(&w, "longest_request_ns", st.longest_ns);
 	jsonw_u64(&w, "read_calls", st.reads);
 	jsonw_u64(&w, "read_bytes", st.read_bytes);
+	jsonw_u64(&w, "read_ns", st.read_ns);
 	jsonw_u64(&w, "write_calls", st.writes);
 	jsonw_u64(&w, "written_bytes", st.written_bytes);
 	jsonw_u64(&w, "flushes", st.flushes);
@@ -819,6 +821,7 @@ static const struct {
 	{ "stat", 1, .json = true },
 	{ "stop", 1, .is_sent = false },
 	{ "reset", 1, .is_sent = true },
+	{ "settle", 1, .is_sent = true },
 	{ "cut", 2, .is_sent = true },
 	{ "power", 2, .is_sent = true },
 	{ "fail", 4, .is_sent = true },

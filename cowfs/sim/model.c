@@ -219,16 +219,21 @@ static uint64_t cut(const struct flash_model *m, uint64_t off_bytes, uint64_t le
 
 uint64_t flash_model_read(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
+	uint64_t ns;
+
 	len_bytes = cut(m, off_bytes, len_bytes);
 	if (!len_bytes)
 		return 0;
 	m->st.reads++;
 	m->st.read_bytes += len_bytes;
 	if (is_array(m))
-		return pass(m, array_model_read(m, off_bytes, len_bytes));
-	if (m->p.class == FLASH_DISK)
-		return pass(m, disk_model_io(m, &m->p.read, off_bytes, len_bytes));
-	return pass(m, card_model_read(m, off_bytes, len_bytes));
+		ns = array_model_read(m, off_bytes, len_bytes);
+	else if (m->p.class == FLASH_DISK)
+		ns = disk_model_io(m, &m->p.read, off_bytes, len_bytes);
+	else
+		ns = card_model_read(m, off_bytes, len_bytes);
+	m->st.read_ns += ns;
+	return pass(m, ns);
 }
 
 static uint64_t device_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes,

@@ -75,6 +75,7 @@ struct flash_stats {
 	 * without waits
 	 */
 	uint64_t busy_ns;
+	uint64_t read_ns; /* part of the clock: reads */
 	uint64_t reads, read_bytes, writes, written_bytes, flushes, discards, discarded_bytes;
 	uint64_t programmed_bytes; /* to flash: data of the host, copies, maps and parity */
 	uint64_t copied_bytes;	   /* part of programmed_bytes: by merges and wear levelling */

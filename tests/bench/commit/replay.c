@@ -240,15 +240,16 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 	bool cowfs = !strcmp(opt.system, "cowfs");
 
 	printf("{\"profile\":\"%s\",\"unit_bytes\":%llu,\"absorb\":%u,\"seconds\":%.6f,\"bytes\":%llu,\"writes\":%llu,\"flushes\":%llu,"
-	       "\"reads\":%llu,\"read_bytes\":%llu,\"programmed_bytes\":%llu,\"erases\":%llu,\"hottest_unit\":%llu,"
+	       "\"reads\":%llu,\"read_bytes\":%llu,\"read_seconds\":%.6f,\"programmed_bytes\":%llu,\"erases\":%llu,\"hottest_unit\":%llu,"
 	       "\"hottest_erases\":%llu,\"longest_seconds\":%.6f,\"risk_seconds\":%.6f,\"commits\":%llu,\"linear_bytes_per_s\":%.0f",
 	       p->id, (unsigned long long)p->unit_bytes, p->absorb, seconds(s->clock_ns),
 	       (unsigned long long)s->written_bytes, (unsigned long long)s->writes,
 	       (unsigned long long)s->flushes, (unsigned long long)s->reads,
-	       (unsigned long long)s->read_bytes, (unsigned long long)s->programmed_bytes,
-	       (unsigned long long)s->erases, (unsigned long long)s->hottest_unit,
-	       (unsigned long long)s->hottest_erases, seconds(s->longest_ns), seconds(r->risk_ns),
-	       (unsigned long long)r->commits, 1 / linear_s);
+	       (unsigned long long)s->read_bytes, seconds(s->read_ns),
+	       (unsigned long long)s->programmed_bytes, (unsigned long long)s->erases,
+	       (unsigned long long)s->hottest_unit, (unsigned long long)s->hottest_erases,
+	       seconds(s->longest_ns), seconds(r->risk_ns), (unsigned long long)r->commits,
+	       1 / linear_s);
 	if (cowfs)
 		printf(",\"home\":%s,\"payload_bytes\":%llu,\"commit_seconds\":%.6f,\"commit_bytes\":%llu,\"linear_seconds\":%.6f,"
 		       "\"home_units\":%llu,\"bound_seconds\":%.6f,\"logged_blks\":%llu,\"direct_blks\":%llu,\"checkpoint_blks\":%llu,"
