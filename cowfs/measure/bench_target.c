@@ -21,6 +21,7 @@
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "log/log.h"
+#include "offline/signature.h"
 #include "wire/client.h"
 
 #define DIR_UNIT_BYTES (4 * MIB)
@@ -49,35 +50,21 @@ static void find_raid(dev_t dev, struct bench_target *t)
 	snprintf(t->raid, sizeof(t->raid), "%s of %s", CLEAN(level), CLEAN(disks));
 }
 
-static void add_content(struct bench_target *t, blkid_probe pr)
-{
-	size_t len = strlen(t->content);
-	const char *type;
-
-	if (blkid_probe_lookup_value(pr, "TYPE", &type, NULL) == 0)
-		snprintf(t->content + len, sizeof(t->content) - len, "%s%s", len ? " and " : "",
-			 CLEAN(type));
-	else if (blkid_probe_lookup_value(pr, "PTTYPE", &type, NULL) == 0)
-		snprintf(t->content + len, sizeof(t->content) - len, "%sa %s partition table",
-			 len ? " and " : "", CLEAN(type));
-}
-
-/* Every signature counts, as for wipefs(8). */
+/* Every signature counts: nothing is known of the file system. The path may lead elsewhere now. */
 static int find_content(struct bench_target *t)
 {
-	blkid_probe pr = blkid_new_probe();
-	int r = -1;
+	const struct fsinfo none = { .kind = FS_UNKNOWN };
+	size_t len = strlen(t->content);
+	struct signatures s;
+	char path[32];
+	int e;
 
-	if (pr && blkid_probe_set_device(pr, t->fd, 0, 0) == 0) {
-		blkid_probe_enable_superblocks(pr, 1);
-		blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_MAGIC);
-		blkid_probe_enable_partitions(pr, 1);
-		blkid_probe_set_partitions_flags(pr, BLKID_PARTS_MAGIC | BLKID_PARTS_FORCE_GPT);
-		while ((r = blkid_do_probe(pr)) == 0)
-			add_content(t, pr);
-	}
-	blkid_free_probe(pr);
-	return r < 0 ? -EIO : 0;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", t->fd);
+	e = signatures_find(path, &none, &s);
+	if (e == 0 && s.n)
+		snprintf(t->content + len, sizeof(t->content) - len, "%s%s", len ? " and " : "",
+			 s.text);
+	return e;
 }
 
 /* blkid(3) does not know the log of a volume, which may fill a device of its own. */

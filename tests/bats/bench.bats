@@ -158,7 +158,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	fails 1 'No such file' bench "$T/missing"
 	fails 1 'is not what .cowctl bench --json. prints' bench --compare "$IMG" "$CARD"
 	fails 1 'page/x cannot be written' bench --html "$T/page/x" "$CARD"
-	fails 1 'holds ext4; --force overwrites a part of it' bench --write "$CARD"
+	fails 1 'holds a file system \(ext4\); --force overwrites a part of it' bench --write "$CARD"
 	fails 1 'not a terminal to confirm this; --yes' bench --write --force "$CARD" --json </dev/null
 	fails 2 '--faithful also writes' bench --faithful "$CARD"
 	mount "$CARD" "$FS"
