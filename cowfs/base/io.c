@@ -4,8 +4,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -113,6 +117,32 @@ int io_write_text(int dirfd, const char *path, const char *text)
 	if (fd < 0)
 		return -errno;
 	return io_write_full(fd, text, strlen(text));
+}
+
+int io_replace_file(const char *path, const void *data, size_t len_bytes)
+{
+	char temp[PATH_MAX];
+	struct stat st;
+	int fd, e = 0;
+
+	if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
+		return -ENAMETOOLONG;
+	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		return -EINVAL;
+	fd = mkostemp(temp, O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (data)
+		e = io_write_full(fd, data, len_bytes);
+	if (e == 0 && data && (fchmod(fd, 0644) < 0 || fsync(fd) < 0))
+		e = -errno;
+	if (close(fd) < 0 && e == 0)
+		e = -errno;
+	if (e == 0 && data && rename(temp, path) < 0)
+		e = -errno;
+	if (e < 0 || !data)
+		unlink(temp);
+	return e;
 }
 
 int io_open_below(int dirfd, const char *path, int flags)

@@ -2,15 +2,13 @@
 #include "cli/cmd.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clean.h"
+#include "base/io.h"
 #include "wire/render.h"
 
 int cmd_failed(const struct options *o, const struct failure *f)
@@ -53,32 +51,13 @@ static void report_written(const struct options *o, const char *path, size_t len
 
 int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len)
 {
-	char temp[4096];
-	struct stat st;
-	FILE *f = NULL;
-	int e = 0, fd;
+	int e = io_replace_file(path, text, len);
 
-	if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
-		return cmd_fail(o, EXIT_USAGE, -ENAMETOOLONG, "--output %s is too long", path);
-	/* /dev/null and other special files must not be replaced by a file */
-	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-		return cmd_fail(o, EXIT_FAILED, -EINVAL,
-				"%s cannot be written: it is not a regular file", path);
-	fd = mkostemp(temp, O_CLOEXEC);
-	if (fd < 0)
-		return cmd_fail(o, EXIT_FAILED, -errno, "%s cannot be written: %s", path,
-				strerrordesc_np(errno));
-	f = fdopen(fd, "w");
-	if (fchmod(fd, 0644) < 0 || !f || fwrite(text, 1, len, f) != len)
-		e = -errno;
-	if (f ? fclose(f) : close(fd))
-		e = e ? e : -errno;
-	if (e == 0 && rename(temp, path) < 0)
-		e = -errno;
-	if (e == 0) {
-		report_written(o, path, len);
-		return EXIT_OK;
-	}
-	unlink(temp);
-	return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", path, strerrordesc_np(-e));
+	if (e == -ENAMETOOLONG)
+		return cmd_fail(o, EXIT_USAGE, e, "--output %s is too long", path);
+	if (e < 0)
+		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", path,
+				e == -EINVAL ? "it is not a regular file" : strerrordesc_np(-e));
+	report_written(o, path, len);
+	return EXIT_OK;
 }

@@ -42,7 +42,7 @@ int cmd_tool(char **argv)
 {
 	struct options o = { 0 };
 	char path[PATH_MAX], built[PATH_MAX];
-	int e = cmd_lib_path(path, TOOL);
+	int e = cmd_lib_path(path, TOOL), argc = 0;
 
 	/* programs that were built and not installed lie in one folder */
 	if (e == 0 && access(path, F_OK) < 0 && beside(built, "", TOOL) == 0 &&
@@ -52,9 +52,10 @@ int cmd_tool(char **argv)
 		execv(path, argv);
 		e = -errno;
 	}
-	for (char **a = argv + 1; *a; a++)
-		if (!strcmp(*a, "--json"))
-			o.value[OPT_JSON] = "";
+	while (argv[argc])
+		argc++;
+	if (options_name_given(argc, argv, "json"))
+		o.value[OPT_JSON] = "";
 	return cmd_fail(&o, EXIT_FAILED, e, "%s: %s%s", path, strerrordesc_np(-e),
 			e == -ENOENT ? ": it is a part of the package, but not of an initramfs"
 				     : "");

@@ -476,9 +476,8 @@ static bool operands_fit(const struct command *c, const struct options *o)
 /* For an error before the options are known: --json anywhere counts. */
 static void take_json(int argc, char **argv, struct options *o)
 {
-	for (int i = 0; i < argc; i++)
-		if (!strcmp(argv[i], "--json"))
-			o->value[OPT_JSON] = "";
+	if (options_name_given(argc, argv, "json"))
+		o->value[OPT_JSON] = "";
 }
 
 static int run(const struct command *c, int argc, char **argv)

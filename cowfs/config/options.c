@@ -75,6 +75,14 @@ int options_parse(int argc, char *const *argv, const struct option_spec *specs, 
 	return 0;
 }
 
+bool options_name_given(int argc, char *const *argv, const char *name)
+{
+	for (int i = 0; i < argc; i++)
+		if (!strncmp(argv[i], "--", 2) && !strcmp(argv[i] + 2, name))
+			return true;
+	return false;
+}
+
 void options_help(FILE *f, const struct option_spec *specs)
 {
 	for (; specs->name; specs++) {

@@ -29,6 +29,8 @@ struct options {
 /* argv without the name of the program (and of the command). -EINVAL with a sentence in why. */
 int options_parse(int argc, char *const *argv, const struct option_spec *specs, struct options *ret,
 		  char *why, size_t why_bytes) MUST_CHECK;
+/* Is --NAME among the words? For an error before the options are known: it counts anywhere. */
+bool options_name_given(int argc, char *const *argv, const char *name);
 void options_help(FILE *f, const struct option_spec *specs);
 
 #endif

@@ -8,9 +8,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/clean.h"
+#include "base/io.h"
 #include "base/numbers.h"
 #include "base/parse.h"
 #include "config/options.h"
@@ -181,33 +181,21 @@ static int read_former(const char *path, struct json_object **ret, struct failur
 static int write_page(const char *path, struct json_object *doc, struct json_object *former,
 		      struct failure *f)
 {
-	struct stat st;
-	char temp[4096];
-	int fd, e = 0;
-	FILE *out;
+	_cleanup_free_ char *page = NULL;
+	size_t len = 0;
+	FILE *out = doc ? open_memstream(&page, &len) : NULL;
+	int e = doc && !out ? -errno : 0;
 
-	if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
-		return failure_set(f, EXIT_USAGE, -ENAMETOOLONG, "--html FILE is too long");
-	/* /dev/null and other special files must not be replaced by a file */
-	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-		return failure_set(f, EXIT_FAILED, -EINVAL,
-				   "%s cannot be written: it is not a regular file", path);
-	fd = mkostemp(temp, O_CLOEXEC);
-	out = fd >= 0 ? fdopen(fd, "w") : NULL;
-	if (!out || fchmod(fd, 0644) < 0)
-		e = -errno;
-	if (out && doc)
+	if (out)
 		bench_page(out, doc, former);
-	if (out && ferror(out))
-		e = -EIO;
-	if (out ? fclose(out) : fd >= 0 && close(fd))
-		e = e ? e : -errno;
-	if (e == 0 && doc && rename(temp, path) < 0)
+	if (out && fclose(out))
 		e = -errno;
-	if (fd >= 0 && (e < 0 || !doc))
-		unlink(temp);
+	if (e == 0)
+		e = io_replace_file(path, page, len);
+	if (e == -ENAMETOOLONG)
+		return failure_set(f, EXIT_USAGE, e, "--html FILE is too long");
 	return e < 0 ? failure_set(f, EXIT_FAILED, e, "%s cannot be written: %s", path,
-				   strerrordesc_np(-e))
+				   e == -EINVAL ? "it is not a regular file" : strerrordesc_np(-e))
 		     : 0;
 }
 
@@ -335,9 +323,8 @@ int bench_main(int argc, char **argv)
 		return EXIT_FAILED;
 	if (options_parse(argc - 1, argv + 1, specs, o, why, sizeof(why)) < 0) {
 		/* the option may stand behind the wrong one */
-		for (int i = 1; i < argc; i++)
-			if (!strcmp(argv[i], "--json"))
-				o->value[OPT_JSON] = "";
+		if (options_name_given(argc, argv, "json"))
+			o->value[OPT_JSON] = "";
 		e = failure_set(&f, EXIT_USAGE, -EINVAL, "%s; see: cowctl bench --help", why);
 	} else if (o->value[OPT_HELP]) {
 		free(o);

@@ -338,43 +338,18 @@ static int open_target(struct command *c, struct target **ret)
 
 /* ---- results ---- */
 
-/* A new file beside path, which replaces it later. -1: what it has complained about. */
-static int open_temp(const struct command *c, const char *path, char temp[PATH_MAX])
-{
-	struct stat st;
-	int fd, e;
-
-	/* /dev/null and other special files must not be replaced by a file */
-	if (stat(path, &st) == 0 && (!S_ISREG(st.st_mode) || is_device(c, &st))) {
-		complain(c, EXIT_FAILED, -EINVAL, "%s: is %s", path,
-			 S_ISREG(st.st_mode) ? "what is measured" : "not a regular file");
-		return -1;
-	}
-	e = (size_t)snprintf(temp, PATH_MAX, "%s.XXXXXX", path) < PATH_MAX ? 0 : -ENAMETOOLONG;
-	fd = e ? -1 : mkostemp(temp, O_CLOEXEC);
-	if (fd < 0)
-		complain(c, EXIT_FAILED, e ? e : -errno, "%s: %s", path,
-			 strerrordesc_np(e ? -e : errno));
-	return fd;
-}
-
+/* text NULL: only finds out whether it can be written. */
 static int write_text(const struct command *c, const char *path, const char *text)
 {
-	char temp[PATH_MAX];
-	int fd = open_temp(c, path, temp), e;
+	struct stat st;
+	int e;
 
-	if (fd < 0)
-		return EXIT_FAILED;
-	e = io_write_full(fd, text, strlen(text));
-	if (e == 0 && (fchmod(fd, 0644) < 0 || fsync(fd) < 0))
-		e = -errno;
-	close(fd);
-	if (e == 0 && rename(temp, path) < 0)
-		e = -errno;
-	if (e == 0)
-		return EXIT_OK;
-	unlink(temp);
-	return complain(c, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
+	if (stat(path, &st) == 0 && is_device(c, &st))
+		return complain(c, EXIT_FAILED, -EINVAL, "%s: is what is measured", path);
+	e = io_replace_file(path, text, text ? strlen(text) : 0);
+	return e == 0 ? EXIT_OK
+		      : complain(c, EXIT_FAILED, e, "%s: %s", path,
+				 e == -EINVAL ? "is not a regular file" : strerrordesc_np(-e));
 }
 
 static void make_folder(const struct command *c)
@@ -394,21 +369,13 @@ static int check_results(struct command *c)
 {
 	const char *paths[] = { c->o.value[OPT_OUTPUT], *c->save ? c->save : NULL },
 		   *raw = c->o.value[OPT_RAW];
-	char temp[PATH_MAX];
 	struct stat st;
 
 	if (*c->save)
 		make_folder(c);
-	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
-		int fd = paths[i] ? open_temp(c, paths[i], temp) : -1;
-
-		if (fd < 0 && paths[i])
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
+		if (paths[i] && write_text(c, paths[i], NULL) != EXIT_OK)
 			return EXIT_FAILED;
-		if (fd >= 0) {
-			close(fd);
-			unlink(temp);
-		}
-	}
 	if (raw && stat(raw, &st) == 0 && is_device(c, &st))
 		return complain(c, EXIT_FAILED, -EINVAL, "%s: is what is measured", raw);
 	c->raw = raw ? fopen(raw, "we") : NULL;
@@ -601,9 +568,8 @@ int measure_main(int argc, char **argv)
 		return EXIT_FAILED;
 	if (options_parse(argc - 1, argv + 1, specs, &c->o, why, sizeof(why)) < 0) {
 		/* the option may stand behind the wrong one */
-		for (int i = 1; i < argc; i++)
-			if (!strcmp(argv[i], "--json"))
-				c->o.value[OPT_JSON] = "";
+		if (options_name_given(argc, argv, "json"))
+			c->o.value[OPT_JSON] = "";
 		exit = complain(c, EXIT_USAGE, -EINVAL, "measure: %s (try 'cowctl measure --help')",
 				why);
 	} else if (c->o.value[OPT_HELP]) {
