@@ -22,7 +22,8 @@
 #define TURNS 12
 #define LOG_TURNS 5 /* a run may be in the log for so many turns */
 #define SCATTER_MAX 20000
-#define TAGS_MAX 64
+#define TAGS_MAX 384
+#define FAR_TAGS_MAX 256 /* of these, where the area is primed around them */
 #define SETTLE 6
 #define OTHER_BYTES (320 * MIB)	  /* of all phases but priming */
 #define RESERVED_BYTES (56 * MIB) /* of the last phases */
@@ -190,15 +191,22 @@ static uint64_t linear_count(unsigned i)
 
 /* ---- phases ---- */
 
-/* Places in the area at powers of two from its start, and its end. */
-static unsigned tag_places(const struct target *t, uint64_t *at)
+/*
+ * Places in the area at powers of two from its start, its end, and one in each stretch as long as
+ * the part that will be primed: of a card that wraps at any size, priming overwrites one of these.
+ */
+static unsigned tag_places(const struct target *t, uint64_t work_bytes, uint64_t *at)
 {
-	uint64_t size = t->end_bytes - t->start_bytes;
+	uint64_t size = t->end_bytes - t->start_bytes,
+		 apart = max_u64(work_bytes, round_up_u64(size / FAR_TAGS_MAX, MIB));
 	unsigned n = 0;
 
 	at[n++] = 0;
-	for (uint64_t step = MIB; step + COW_BLK_BYTES < size && n < TAGS_MAX - 1; step *= 2)
+	for (uint64_t step = MIB; step + COW_BLK_BYTES < size; step *= 2)
 		at[n++] = step;
+	/* odd blocks: none of the others */
+	for (uint64_t far = apart + COW_BLK_BYTES; far + COW_BLK_BYTES < size; far += apart)
+		at[n++] = far;
 	at[n++] = size - COW_BLK_BYTES;
 	for (unsigned i = 0; i < n; i++)
 		at[i] += t->start_bytes;
@@ -279,7 +287,7 @@ static int check_below(struct run *r, const uint64_t *at, unsigned n, unsigned c
 static int capacity(struct run *r)
 {
 	uint64_t at[TAGS_MAX];
-	unsigned n = tag_places(r->t, at);
+	unsigned n = tag_places(r->t, r->m->work_bytes, at);
 	_cleanup_free_ unsigned char *tag = io_alloc(COW_BLK_BYTES),
 				     *back = io_alloc(COW_BLK_BYTES),
 				     *old = io_alloc(TAGS_MAX * COW_BLK_BYTES);
@@ -313,6 +321,35 @@ static int capacity(struct run *r)
 	return e;
 }
 
+/* After priming: are the tags behind the primed part still there? -ENXIO: no. */
+static int check_far(struct run *r)
+{
+	uint64_t at[TAGS_MAX], end = r->m->start_bytes + r->m->work_bytes;
+	unsigned n = tag_places(r->t, r->m->work_bytes, at);
+	_cleanup_free_ unsigned char *tag = io_alloc(COW_BLK_BYTES),
+				     *back = io_alloc(COW_BLK_BYTES);
+
+	if (!tag || !back)
+		return -ENOMEM;
+	for (unsigned i = 0; i < n; i++) {
+		int64_t ns = at[i] < end ? 0 : target_read(r->t, at[i], back, COW_BLK_BYTES);
+
+		if (ns < 0)
+			return failed(r, "a read", at[i], (int)ns);
+		make_tag(r, tag, at, i);
+		if (at[i] < end || !memcmp(back, tag, COW_BLK_BYTES))
+			continue;
+		snprintf(r->m->why, sizeof(r->m->why),
+			 "the card lies about its capacity, or does not keep its data: what was "
+			 "written at %llu MiB was lost when %llu to %llu MiB were written",
+			 (unsigned long long)(at[i] / MIB),
+			 (unsigned long long)(r->m->start_bytes / MIB),
+			 (unsigned long long)(end / MIB));
+		return -ENXIO;
+	}
+	return 0;
+}
+
 /* Everything once, linearly: the card has no empty units afterwards. */
 static int prime(struct run *r)
 {
@@ -332,6 +369,8 @@ static int prime(struct run *r)
 	for (; at < m->work_bytes && e == 0 && r->clock_ns - r->phase_from_ns < 4 * r->limit_ns;
 	     at += PRIME_BYTES)
 		e = put(r, m->start_bytes + at, min_u64(PRIME_BYTES, m->work_bytes - at), NULL);
+	if (e == 0)
+		e = check_far(r);
 	if (at < m->work_bytes && e == 0) /* the rest is not used */
 		m->work_bytes = round_down_u64(at, MIB);
 	/* a linear stream takes the place of itself: what was open before is closed by others */

@@ -110,6 +110,9 @@ static int64_t model_target_write(struct target *t, uint64_t off, const void *bu
 			memcpy(m->tag[i].data, buf, len);
 		}
 	}
+	for (unsigned i = 0; len > COW_BLK_BYTES && i < m->tags; i++)
+		if (m->tag[i].at - place(m, off) < len)
+			memset(m->tag[i].data, 0, COW_BLK_BYTES);
 	m->written_bytes += len;
 	ns = flash_model_write(m->m, t->disk_off_bytes + off, len, 0);
 	if (m->odd.constant_ns)

@@ -303,6 +303,7 @@ static void test_bad(void **state)
 		{ { .hot_after_bytes = 620 * MIB }, -EAGAIN, "it may be hot" },
 		{ { .real_bytes = GIB }, -ENXIO, "lies about its capacity" },
 		{ { .real_bytes = 256 * MIB }, -ENXIO, "lies about its capacity" },
+		{ { .real_bytes = 700 * MIB + 36 * KIB }, -ENXIO, "lies about its capacity" },
 		{ { .lost_behind = START + 300 * MIB }, -ENXIO, "does not keep its data" },
 	};
 	static struct measurement m;
@@ -333,7 +334,18 @@ static void test_area(void **state)
 	assert_int_equal(measure_run(&m, t, &params), -ENXIO);
 	assert_non_null(strstr(m.why, "appeared at 512 MiB"));
 	measure_free(&m);
+	/* at any size, on a card that is measured from its start */
+	for (uint64_t real = 600 * MIB; real < 7 * GIB; real += 1234567 * KIB / 4 * 4) {
+		((struct model_target *)t)->odd.real_bytes = round_down_u64(real, COW_BLK_BYTES);
+		((struct model_target *)t)->written_bytes = 0;
+		((struct model_target *)t)->tags = 0;
+		t->end_bytes = 7 * GIB;
+		assert_int_equal(measure_run(&m, t, &params), -ENXIO);
+		measure_free(&m);
+	}
 	((struct model_target *)t)->odd.real_bytes = 0;
+	((struct model_target *)t)->written_bytes = 0;
+	((struct model_target *)t)->tags = 0;
 	t->start_bytes = GIB;
 	t->end_bytes = GIB + 4 * MIB;
 	/* never outside of the area */
