@@ -43,10 +43,11 @@ static void print_volume(struct json_object *s)
 		row("log device", "%s", log);
 	row("use", "%s%s%s", json_text(s, "loop"), *mount ? " on " : ", not mounted", mount);
 	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
-	row("profile", "%s%s", json_text(s, "profile"),
+	row("profile", "%s%s%s", json_text(s, "profile"),
 	    json_true(s, "profile_guessed")				 ? ": unknown card"
 	    : *json_text(s, "profile") && !json_true(s, "profile_plans") ? ": estimates only"
-									 : "");
+									 : "",
+	    json_true(s, "profile_of_another_card") ? " (the saved one is of another card)" : "");
 }
 
 static void print_ram(struct json_object *s)

@@ -410,6 +410,7 @@ static void read_one(struct reader *r, struct flash_profile *p)
 
 	take_text(r, "title", p->title, sizeof(p->title));
 	take_text(r, "source", p->source, sizeof(p->source));
+	take_text(r, "identity", p->identity, sizeof(p->identity));
 	take_bool(r, "plan", &plan);
 	p->unconfirmed = !plan;
 	w = take_word(r, "class", classes, ARRAY_SIZE(classes));

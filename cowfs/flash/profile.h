@@ -38,7 +38,8 @@ struct flash_speed {
 /* All sizes in bytes, rates in bytes per second. Plain data that may be copied. */
 struct flash_profile {
 	char id[FLASH_ID_BYTES], title[128], source[128];
-	bool guessed; /* nothing is known of this device: flash_profile_guess */
+	char identity[64]; /* of the measured card, card_geometry; "": not stated */
+	bool guessed;	   /* nothing is known of this device: flash_profile_guess */
 	/* "plan": false: a measurement that the model does not reproduce. Good for estimates only */
 	bool unconfirmed;
 	enum flash_class class;

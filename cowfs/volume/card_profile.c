@@ -87,7 +87,7 @@ static int from_program(struct profile_choice *ret, const char *id, const char *
 }
 
 /* false: this card has no measured profile that can be read */
-static bool from_measurement(struct profile_choice *ret, const char *identity)
+static bool from_measurement(struct profile_choice *ret, const char *identity, bool *ret_of_another)
 {
 	char path[PATH_MAX], why[512];
 
@@ -95,6 +95,13 @@ static bool from_measurement(struct profile_choice *ret, const char *identity)
 		return false;
 	if (from_file(ret, path, why, sizeof(why)) < 0) {
 		msg(MSG_WARN, "%s", why);
+		return false;
+	}
+	if (*ret->profile.identity && strcmp(ret->profile.identity, identity) != 0) {
+		msg(MSG_WARN, "%s: is the profile of another card (%s): not used", path,
+		    ret->profile.identity);
+		*ret = (struct profile_choice){ .source = PROFILE_NONE };
+		*ret_of_another = true;
 		return false;
 	}
 	ret->source = PROFILE_MEASURED;
@@ -105,9 +112,10 @@ int profile_choose(struct profile_choice *ret, const char *text, const char *mod
 		   const char *identity, char *why, size_t why_bytes)
 {
 	struct profile_choice c = { .source = PROFILE_NONE };
+	bool of_another = false;
 	int r = 0;
 
-	if (!strcmp(text, "auto") && from_measurement(&c, identity))
+	if (!strcmp(text, "auto") && from_measurement(&c, identity, &of_another))
 		r = 0;
 	else if (!strcmp(text, "auto") && !*model)
 		c.source = PROFILE_GUESSED;
@@ -117,6 +125,7 @@ int profile_choose(struct profile_choice *ret, const char *text, const char *mod
 		r = from_file(&c, text, why, why_bytes);
 	else if (strcmp(text, "none") != 0)
 		r = from_program(&c, text, "", why, why_bytes);
+	c.of_another = of_another;
 	malloc_trim(0); /* a daemon that locks its memory never returns it otherwise */
 	if (r == 0)
 		*ret = c;

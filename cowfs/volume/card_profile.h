@@ -16,14 +16,15 @@ enum profile_source {
 
 struct profile_choice {
 	enum profile_source source;
+	bool of_another; /* with auto: the saved profile states the identity of another card */
 	struct flash_profile profile; /* PROFILE_GIVEN, PROFILE_MEASURED, PROFILE_MATCHED */
 };
 
 /*
  * text: "auto", "none", the id of a profile of the program, "/FILE:ID", or "/FILE" with only one
  * profile in it. model, identity: see blockdev_model. "auto" takes the measured profile of the
- * identity (flash_profile_path), or else that of the model. If the measured one cannot be read, a
- * warning says so, because a system must start without it. Reads nothing for "none", nor for "auto"
+ * identity (flash_profile_path), or else that of the model. If the measured one cannot be read, or
+ * states another identity, a warning says so, because a system must start without it. Reads nothing for "none", nor for "auto"
  * if the device has neither. Allocates memory and frees all of it. -ENOENT no such profile, -EINVAL not a profile
  * file or a profile of more than a single device, -ENOMEM, errors of reading. On error why gets a
  * sentence.

@@ -675,6 +675,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->lag = log_super(v->log)->lag;
 	snprintf(ret->profile, sizeof(ret->profile), "%s", v->price_by ? v->price_by->id : "none");
 	ret->profile_guessed = v->price_by && v->price_by->guessed;
+	ret->profile_of_another = v->choice.of_another;
 	ret->profile_plans = v->profile != NULL;
 	ret->attached_s = v->attached_s;
 	view_counters(v->view, &ret->counters);

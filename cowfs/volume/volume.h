@@ -189,7 +189,8 @@ struct volume_status {
 	unsigned lag;
 	char profile[FLASH_ID_BYTES]; /* "none" */
 	bool profile_guessed;
-	bool profile_plans; /* false: it is only used to estimate a dry run */
+	bool profile_of_another; /* the one that was saved for this card: not used */
+	bool profile_plans;	 /* false: it is only used to estimate a dry run */
 	uint64_t attached_s;
 	struct view_counters counters;
 	struct wear_ledger ledger; /* totals: committed and since */

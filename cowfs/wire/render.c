@@ -391,6 +391,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_str(w, "profile", s->profile);
 	jsonw_bool(w, "profile_guessed", s->profile_guessed);
 	jsonw_bool(w, "profile_plans", s->profile_plans);
+	jsonw_bool(w, "profile_of_another_card", s->profile_of_another);
 	jsonw_bool(w, "super_copy_a_bad", s->super_trouble & SUPER_COPY_A_BAD);
 	jsonw_bool(w, "super_copy_b_bad", s->super_trouble & SUPER_COPY_B_BAD);
 	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);

@@ -250,13 +250,21 @@ static void test_own_profiles(void **state)
 
 /* ---- the choice for a device ---- */
 
+static void write_text(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	assert_true(fputs(text, f) >= 0);
+	assert_int_equal(fclose(f), 0);
+}
+
 /* The profile that cowctl measure --save has written for the card with this identity. */
 static void test_measured(void **state)
 {
 	static const char text[] = MINE(", \"plan\": false, \"identity\": \"a/b\"", "");
 	char dir[] = "/tmp/cowfs-measured-XXXXXX", path[256], other[256], why[512] = "";
 	struct profile_choice c;
-	FILE *f;
 
 	(void)state;
 	assert_non_null(mkdtemp(dir));
@@ -269,10 +277,7 @@ static void test_measured(void **state)
 	assert_string_not_equal(path, other);
 	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
 	assert_int_equal(c.source, PROFILE_MATCHED);
-	f = fopen(path, "w");
-	assert_non_null(f);
-	assert_true(fputs(text, f) >= 0);
-	assert_int_equal(fclose(f), 0);
+	write_text(path, text);
 	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
 	assert_int_equal(c.source, PROFILE_MEASURED);
 	assert_string_equal(c.profile.id, "mine");
@@ -281,6 +286,15 @@ static void test_measured(void **state)
 	assert_int_equal(c.source, PROFILE_MATCHED);
 	assert_int_equal(profile_choose(&c, "none", "", "a/b", why, sizeof(why)), 0);
 	assert_int_equal(c.source, PROFILE_NONE);
+	/* one that was copied from another card is not used */
+	write_text(path, MINE(", \"identity\": \"a/c\"", ""));
+	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
+	assert_int_equal(c.source, PROFILE_MATCHED);
+	assert_true(c.of_another);
+	write_text(path, text);
+	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
+	assert_int_equal(c.source, PROFILE_MEASURED);
+	assert_false(c.of_another);
 	/* a damaged one keeps no volume from being attached */
 	assert_int_equal(truncate(path, 10), 0);
 	assert_int_equal(profile_choose(&c, "auto", "", "a/b", why, sizeof(why)), 0);
