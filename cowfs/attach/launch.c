@@ -16,6 +16,7 @@
 #include "base/kernel.h"
 #include "wire/client.h"
 #include "config/conf.h"
+#include "export/transport.h"
 #include "attach/leftover.h"
 
 #define END_WAIT_MS 20000
@@ -347,6 +348,9 @@ void launch_volume(const char *device, const struct volopts *o, unsigned flags, 
 		return;
 	if (!(flags & LAUNCH_BOOT))
 		leftover_clear_and_tell(true);
+	if (all.text[VOLOPT_TRANSPORT]) /* the service may not load modules */
+		transport_load((enum transport_kind)volopt_value(VOLOPT_TRANSPORT,
+								 all.text[VOLOPT_TRANSPORT]));
 	if (make_arguments(&a, device, &all, flags) < 0)
 		tell(ret, EXIT_FAILED, -ENOMEM, "out of memory");
 	else if ((flags & LAUNCH_BOOT) || !start_service(&a, ret))

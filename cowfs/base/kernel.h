@@ -16,4 +16,7 @@
  */
 int kernel_check(const char *release, char *why, size_t n) MUST_CHECK;
 
+/* Is the running kernel at least this version? Yes, if its release is not a version. */
+bool kernel_is(unsigned major, unsigned minor);
+
 #endif

@@ -26,15 +26,19 @@ struct async {
 	io_context_t ctx;
 	struct iocb stop;
 	pthread_t thread;
+	bool taken_over; /* no context, no thread */
+	int (*submit)(void *ctx, int fd, struct async_read *io);
+	void *submit_ctx;
 };
 
-static int result(const struct io_event *ev, const struct async_read *io)
+void async_complete(struct async_read *io, long res)
 {
-	long res = (long)ev->res; /* unsigned in libaio's header */
-
+	/* acquires the submitter's earlier writes, which TSan cannot see otherwise */
+	(void)atomic_load_explicit(&io->armed, memory_order_acquire);
 	if (res < 0)
-		return card_error((int)res);
-	return (size_t)res == io->iocb.u.c.nbytes ? 0 : -EIO;
+		io->done(io, card_error((int)res));
+	else
+		io->done(io, (size_t)res == io->iocb.u.c.nbytes ? 0 : -EIO);
 }
 
 static void *answers(void *arg)
@@ -53,10 +57,7 @@ static void *answers(void *arg)
 				stop = true;
 				continue;
 			}
-			/* acquires the submitter's earlier writes, which TSan cannot see
-			 * otherwise */
-			(void)atomic_load_explicit(&io->armed, memory_order_acquire);
-			io->done(io, result(&ev[i], io));
+			async_complete(io, (long)ev[i].res); /* unsigned in libaio's header */
 		}
 		if (n < 0 && n != -EINTR)
 			break; /* the context is gone, so nothing can be in flight */
@@ -100,15 +101,29 @@ fail:
 	return r == -ENOSYS || r == -EINVAL || r == -EAGAIN ? -ENOTSUP : r;
 }
 
-void async_free(struct async *a)
+static void end_aio(struct async *a)
 {
-	if (!a)
-		return;
 	(void)eventfd_write(a->stop_fd, 1);
 	pthread_join(a->thread, NULL);
 	(void)io_destroy(a->ctx);
 	close(a->stop_fd);
+}
+
+void async_free(struct async *a)
+{
+	if (a && !a->taken_over)
+		end_aio(a);
 	free(a);
+}
+
+void async_take_over(struct async *a, int (*submit)(void *ctx, int fd, struct async_read *io),
+		     void *ctx)
+{
+	if (!a->taken_over)
+		end_aio(a);
+	a->taken_over = true;
+	a->submit_ctx = ctx;
+	a->submit = submit;
 }
 
 int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void *buf,
@@ -122,6 +137,8 @@ int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void 
 	io_prep_pread(&io->iocb, a->fd, buf, len_bytes, (long long)off_bytes);
 	io->iocb.data = io;
 	atomic_store_explicit(&io->armed, true, memory_order_release);
+	if (a->taken_over)
+		return a->submit ? a->submit(a->submit_ctx, a->fd, io) : -EAGAIN;
 	r = io_submit(a->ctx, 1, &list);
 	return r == 1 ? 0 : r < 0 ? r : -EAGAIN;
 }

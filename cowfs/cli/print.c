@@ -42,6 +42,9 @@ static void print_volume(struct json_object *s)
 	if (*log && strcmp(log, json_text(s, "device")))
 		row("log device", "%s", log);
 	row("use", "%s%s%s", json_text(s, "loop"), *mount ? " on " : ", not mounted", mount);
+	if (*json_text(s, "transport"))
+		row("transport", "%s: %s", json_text(s, "transport"),
+		    json_text(s, "transport_reason"));
 	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
 	row("profile", "%s%s%s", json_text(s, "profile"),
 	    json_true(s, "profile_guessed")				 ? ": unknown card"

@@ -45,7 +45,9 @@ enum {
 	X(PROFILE, "profile", "PROFILE", PROFILE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "auto",      \
 	  "how the card behaves: auto, none, a profile's id, or /FILE:ID")                         \
 	X(CHECKPOINT, "checkpoint", "due|always|idle", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, \
-	  "due", "checkpoint if the log needs it, after each commit, or when the card is idle")
+	  "due", "checkpoint if the log needs it, after each commit, or when the card is idle")    \
+	X(TRANSPORT, "transport", "auto|ublk|fuse", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,    \
+	  "auto", "how the kernel reaches the volume: ublk, or FUSE and a loop device")
 
 #define VOLOPT_AS_ID(id, ...) VOLOPT_##id,
 enum volopt { VOLOPT_TABLE(VOLOPT_AS_ID) VOLOPTS };

@@ -142,6 +142,7 @@ static const struct {
 	{ "io_getevents", SW, HOT },
 	{ "io_pgetevents", SW, HOT },
 	{ "io_pgetevents_time64", SW, HOT },
+	{ "io_uring_enter", SW, HOT },
 	{ "fallocate", SW, HOT },
 	{ "write", SWP, HOT - 1 },
 	{ "madvise", SWP, HOT - 1 },
@@ -156,6 +157,12 @@ static const struct {
 	{ "fsync", SW, 0 },
 	{ "fdatasync", SW, 0 },
 	{ "syncfs", SW, 0 },
+	/* each io_uring is restricted to what ring.c and ublk_control.c use */
+	{ "io_uring_setup", S, 0 },
+	{ "io_uring_register", S, 0 },
+	/* the ring thread has fewer capabilities */
+	{ "capget", S, 0 },
+	{ "capset", S, 0 },
 	{ "io_setup", S, 0 },
 	{ "io_destroy", SW, 0 },
 	{ "eventfd2", SW, 0 },

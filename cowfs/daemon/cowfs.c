@@ -165,6 +165,8 @@ static int check_kernel(const struct daemon *d)
 
 	if (e == 0)
 		e = transport_check(why, sizeof(why));
+	if (e == 0)
+		transport_load((enum transport_kind)value_of(d, VOLOPT_TRANSPORT));
 	return e < 0 ? fail(d, EXIT_FAILED, e, "%s", why) : EXIT_OK;
 }
 
@@ -415,6 +417,7 @@ static int export_volume(struct daemon *d)
 	const struct pressure_requests rq = volume_requests(d->volume);
 	char label[RUNDIR_NAME_BYTES + 8], why[256] = "";
 	const struct transport_params p = {
+		.wanted = (enum transport_kind)value_of(d, VOLOPT_TRANSPORT),
 		.kernel_fd = d->link.kernel_fd,
 		.view = volume_view(d->volume),
 		.throttle = volume_throttle(d->volume),

@@ -30,14 +30,21 @@
 #define FAREWELL_MS 2000
 #define CONTROL_NICE (-5)
 
+void server_render_status(struct server *s, struct jsonw *w)
+{
+	volume_get_status(s->p.volume, &s->status);
+	render_status(w, &s->status);
+	jsonw_str(w, "transport", transport_name(s->p.transport));
+	jsonw_str(w, "transport_reason", transport_reason(s->p.transport));
+}
+
 static void publish(struct server *s)
 {
 	struct jsonw w = server_writer(s);
 	size_t len;
 
-	volume_get_status(s->p.volume, &s->status);
 	answer_ok(&w);
-	render_status(&w, &s->status);
+	server_render_status(s, &w);
 	len = jsonw_finish(&w);
 	if (!len || (len == s->published_bytes && !memcmp(s->text, s->published, len)))
 		return;

@@ -65,6 +65,8 @@ bool server_take_result(struct server *s, struct session *c, struct volume_resul
 void server_kick(struct server *s); /* wakes the control thread */
 
 /* sessions.c: control thread only */
+/* Writes the fields of the status. */
+void server_render_status(struct server *s, struct jsonw *w);
 struct jsonw server_writer(struct server *s);
 /* Sends to the client what was written with w. Drops a client that does not read its answers. */
 void server_send(struct server *s, struct session *c, struct jsonw *w);

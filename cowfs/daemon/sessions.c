@@ -73,9 +73,8 @@ static void send_status(struct server *s, struct session *c)
 {
 	struct jsonw w = server_writer(s);
 
-	volume_get_status(s->p.volume, &s->status);
 	answer_ok(&w);
-	render_status(&w, &s->status);
+	server_render_status(s, &w);
 	server_send(s, c, &w);
 }
 

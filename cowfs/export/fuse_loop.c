@@ -157,6 +157,7 @@ static void stop(struct transport *transport)
 }
 
 const struct transport_ops transport_fuse_loop = {
+	.name = "fuse",
 	.start = start,
 	.abort_fd = abort_fd,
 	.in_use = in_use,
@@ -166,7 +167,7 @@ const struct transport_ops transport_fuse_loop = {
 
 /* ---- a loop device whose FUSE connection is gone ---- */
 
-bool transport_left(const char *path)
+bool fuse_loop_left(const char *path)
 {
 	char sysfs[64];
 
@@ -193,7 +194,7 @@ static bool has_our_file(int fd)
 	return name && !strcmp(name + 1, FUSE_VOLUME_NAME);
 }
 
-int transport_left_label(int fd, const char *label)
+int fuse_loop_left_label(int fd, const char *label)
 {
 	struct loop_info64 info;
 
@@ -204,19 +205,19 @@ int transport_left_label(int fd, const char *label)
 	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) ? -ESRCH : 0;
 }
 
-int transport_left_check(int fd, const char *label)
+int fuse_loop_left_check(int fd, const char *label)
 {
 	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
-	int r = buf ? transport_left_label(fd, label) : -ENOMEM;
+	int r = buf ? fuse_loop_left_label(fd, label) : -ENOMEM;
 
 	return r == 0 && pread(fd, buf, COW_BLK_BYTES, 0) >= 0 ? -ESRCH : r;
 }
 
-int transport_left_detach(const char *path, const char *label, bool later)
+int fuse_loop_left_detach(const char *path, const char *label, bool later)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC), excl_fd = -1;
 	/* check first: another device with this number may be in use */
-	int r = fd < 0 ? -errno : transport_left_check(fd, label);
+	int r = fd < 0 ? -errno : fuse_loop_left_check(fd, label);
 
 	if (r == 0 && !later) {
 		excl_fd = open(path, O_RDONLY | O_EXCL | O_DIRECT | O_CLOEXEC);

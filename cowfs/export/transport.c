@@ -1,9 +1,89 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#include "base/kernel.h"
+#include "base/msg.h"
+#include "export/ring.h"
 #include "export/transport_private.h"
+#include "export/ublk_control.h"
+
+/* Older kernels have ublk, too. This one has DEL_DEV_ASYNC: DEL_DEV waits for users of the disk. */
+#define UBLK_MIN_MAJOR 6
+#define UBLK_MIN_MINOR 9
+
+/* busybox's modprobe and that of kmod both have -q. */
+void transport_load(enum transport_kind wanted)
+{
+	static const char *const paths[] = { "/sbin/modprobe", "/usr/sbin/modprobe",
+					     "/bin/modprobe" };
+	pid_t pid;
+
+	if (wanted != TRANSPORT_UBLK || access(UBLK_CONTROL_PATH, F_OK) == 0)
+		return;
+	pid = fork();
+	if (pid == 0) {
+		for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
+			execl(paths[i], "modprobe", "-q", "ublk_drv", NULL);
+		_exit(1);
+	}
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* 0: ublk may be tried. */
+static int check_ublk(char *why, size_t n)
+{
+	if (!kernel_is(UBLK_MIN_MAJOR, UBLK_MIN_MINOR)) {
+		snprintf(why, n, "ublk needs Linux %d.%d", UBLK_MIN_MAJOR, UBLK_MIN_MINOR);
+		return -ENOSYS;
+	}
+	if (access(UBLK_CONTROL_PATH, F_OK) < 0) {
+		snprintf(why, n, "the kernel has no ublk (module ublk_drv)");
+		return -ENODEV;
+	}
+	return ring_check(why, n);
+}
+
+static int start_ublk(struct transport **ret, const struct transport_params *p, char *why, size_t n)
+{
+	int e = check_ublk(why, n);
+
+	return e < 0 ? e : transport_ublk.start(ret, p, why, n);
+}
 
 int transport_start(struct transport **ret, const struct transport_params *p, char *why, size_t n)
 {
-	return transport_fuse_loop.start(ret, p, why, n);
+	char ublk_why[sizeof((*ret)->reason)] = "the default";
+	int e;
+
+	if (p->wanted == TRANSPORT_UBLK && start_ublk(ret, p, ublk_why, sizeof(ublk_why)) == 0) {
+		snprintf((*ret)->reason, sizeof((*ret)->reason), "asked for");
+		return 0;
+	}
+	if (p->wanted == TRANSPORT_UBLK)
+		msg(MSG_WARN, "%s: transport=ublk is not possible, FUSE is used: %s", p->label,
+		    ublk_why);
+	else if (p->wanted == TRANSPORT_FUSE)
+		snprintf(ublk_why, sizeof(ublk_why), "asked for");
+	e = transport_fuse_loop.start(ret, p, why, n);
+	if (*ret)
+		memcpy((*ret)->reason, ublk_why, sizeof(ublk_why));
+	return e;
+}
+
+const char *transport_name(const struct transport *t)
+{
+	return t->ops->name;
+}
+
+const char *transport_reason(const struct transport *t)
+{
+	return t->reason;
 }
 
 const struct transport_disk *transport_disk(const struct transport *t)
@@ -30,4 +110,27 @@ void transport_stop(struct transport *t)
 {
 	if (t)
 		t->ops->stop(t);
+}
+
+/* ---- a disk whose processes were killed ---- */
+
+bool transport_left(const char *path)
+{
+	return fuse_loop_left(path) || ublk_left(path);
+}
+
+int transport_left_label(int fd, const char *label)
+{
+	return fuse_loop_left_label(fd, label);
+}
+
+int transport_left_check(int fd, const char *label)
+{
+	return fuse_loop_left_check(fd, label);
+}
+
+int transport_left_detach(const char *path, const char *label, bool later)
+{
+	return ublk_left(path) ? ublk_left_detach(path, label)
+			       : fuse_loop_left_detach(path, label, later);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transports: how a view becomes a disk of the kernel. There is one, a FUSE file under a loop
- * device (fuse_loop.c). No caller depends on which one it is.
+ * Transports: how a view becomes a disk of the kernel. There are two: a FUSE file under a loop
+ * device (fuse_loop.c), and ublk (ublk.c). No caller depends on which one it is.
  */
 #ifndef COWFS_EXPORT_TRANSPORT_H
 #define COWFS_EXPORT_TRANSPORT_H
@@ -13,6 +13,9 @@
 
 struct transport;
 
+/* As the words of the option: config/volopt.h. */
+enum transport_kind { TRANSPORT_AUTO, TRANSPORT_UBLK, TRANSPORT_FUSE };
+
 /* The disk to mount. */
 struct transport_disk {
 	int fd; /* open; replaced after a failed transport_detach */
@@ -21,19 +24,23 @@ struct transport_disk {
 };
 
 struct transport_params {
+	enum transport_kind wanted;
 	int kernel_fd; /* from transport_open; not closed */
 	struct view *view;
 	struct throttle *throttle; /* NULL: no throttle. Started here, stopped by transport_stop. */
 	const char *label; /* "cowfs:root": identifies the owner of the disk; cut at 63 bytes */
 	unsigned read_ahead_kb;
 	unsigned max_kb, tags; /* limits of its requests; 0: what the kernel allows */
-	/* the disk disappears with its last user if this process is killed */
+	/* the disk disappears with its last user if this process is killed. FUSE only. */
 	bool temporary;
 };
 
-/* Does the kernel have what a transport needs? 0, or -errno with a sentence in why. Keeps nothing
- * open. */
+/* Does the kernel have what FUSE needs, which every volume may fall back to? 0, or -errno with a
+ * sentence in why. Keeps nothing open. */
 int transport_check(char *why, size_t n) MUST_CHECK;
+/* Loads the kernel's module that the wanted transport needs, if it is not loaded. Call it while this
+ * process may still start programs. Failures show at the start. */
+void transport_load(enum transport_kind wanted);
 /*
  * Opens the connection to the kernel. Call it before the process forks: while the parent also holds
  * it, I/O waits when the worker dies instead of failing. A descriptor, or -errno.
@@ -43,6 +50,10 @@ int transport_open(void) MUST_CHECK;
  * both cases, unless *ret is NULL. */
 int transport_start(struct transport **ret, const struct transport_params *p, char *why,
 		    size_t n) MUST_CHECK;
+/* "ublk" or "fuse". */
+const char *transport_name(const struct transport *t);
+/* A clause that says why it is this one. */
+const char *transport_reason(const struct transport *t);
 const struct transport_disk *transport_disk(const struct transport *t);
 /* A descriptor, owned by t, or -1 if the kernel has none. Writing "1" to it ends all I/O with
  * errors at once, even if another process holds the connection. For the parent process. */

@@ -7,6 +7,7 @@
 #include "export/transport.h"
 
 struct transport_ops {
+	const char *name;
 	int (*start)(struct transport **ret, const struct transport_params *p, char *why, size_t n);
 	int (*abort_fd)(const struct transport *t);
 	int (*in_use)(const struct transport *t);
@@ -17,8 +18,20 @@ struct transport_ops {
 struct transport {
 	const struct transport_ops *ops;
 	struct transport_disk disk;
+	char reason[160];
 };
 
 extern const struct transport_ops transport_fuse_loop;
+/* Its start leaves *ret NULL if it fails: nothing is left of it, and another transport may start. */
+extern const struct transport_ops transport_ublk;
+
+/* ---- disks whose processes were killed; as in transport.h, for a path of theirs */
+bool fuse_loop_left(const char *path);
+int fuse_loop_left_label(int fd, const char *label) MUST_CHECK;
+int fuse_loop_left_check(int fd, const char *label) MUST_CHECK;
+int fuse_loop_left_detach(const char *path, const char *label, bool later) MUST_CHECK;
+/* The block device is gone by itself; its character device is left. */
+bool ublk_left(const char *path);
+int ublk_left_detach(const char *path, const char *label) MUST_CHECK;
 
 #endif

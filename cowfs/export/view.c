@@ -30,19 +30,43 @@ struct change {
 	struct layers *l;
 	struct pin pin;
 	unsigned first, end; /* stripes */
+	bool no_wait;
 };
 
-/* The range lies within one piece, and so within neighbouring stripes. */
-static void change_begin(struct change *c, struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+static bool lock_stripes(struct change *c, struct view *v)
+{
+	for (unsigned i = c->first; i < c->end; i++) {
+		if (!c->no_wait) {
+			pthread_mutex_lock(&v->stripe[i]);
+		} else if (pthread_mutex_trylock(&v->stripe[i])) {
+			while (i-- > c->first)
+				pthread_mutex_unlock(&v->stripe[i]);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The range lies within one piece, and so within neighbouring stripes. False: with no_wait, a lock
+ * is held by another thread. */
+static bool change_begin(struct change *c, struct view *v, uint64_t off_bytes, uint64_t len_bytes,
+			 bool no_wait)
 {
 	c->v = v;
+	c->no_wait = no_wait;
 	c->first = off_bytes / VIEW_STRIPE_BYTES % VIEW_STRIPES;
 	c->end = (off_bytes + len_bytes - 1) / VIEW_STRIPE_BYTES % VIEW_STRIPES + 1;
-	pthread_rwlock_rdlock(&v->seal_lock);
-	for (unsigned i = c->first; i < c->end; i++)
-		pthread_mutex_lock(&v->stripe[i]);
+	if (!no_wait)
+		pthread_rwlock_rdlock(&v->seal_lock);
+	else if (pthread_rwlock_tryrdlock(&v->seal_lock))
+		return false;
+	if (!lock_stripes(c, v)) {
+		pthread_rwlock_unlock(&v->seal_lock);
+		return false;
+	}
 	c->pin = pins_enter(&v->pins);
 	c->l = view_layers(v);
+	return true;
 }
 
 static void change_end(struct change *c)
@@ -133,6 +157,8 @@ static int put_part(const struct change *c, uint64_t off_bytes, const void *from
 	}
 	if (state == BLK_HOLE) {
 		memset(block, 0, sizeof(block));
+	} else if (c->no_wait) {
+		return -EAGAIN;
 	} else {
 		r = layers_read(c->l, LAYER_SEALED, blk_to_bytes(blk), block, sizeof(block));
 		if (r < 0)
@@ -173,14 +199,16 @@ static int put_range(const struct change *c, uint64_t off_bytes, const uint8_t *
 }
 
 /* Piece by piece, so that a punch of gigabytes delays no other writer for long. */
-static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes)
+static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes,
+			bool no_wait)
 {
 	while (len_bytes) {
 		uint64_t n = min_u64(len_bytes, VIEW_PIECE_BYTES - off_bytes % VIEW_PIECE_BYTES);
 		struct change c;
 		int r;
 
-		change_begin(&c, v, off_bytes, n);
+		if (!change_begin(&c, v, off_bytes, n, no_wait))
+			return -EAGAIN;
 		r = put_range(&c, off_bytes, from, n);
 		change_end(&c);
 		if (r < 0)
@@ -273,12 +301,8 @@ bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
 	return first == BLK_ABSENT || last == BLK_ABSENT;
 }
 
-int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
+static int count_write(struct view *v, size_t len_bytes, int r)
 {
-	int r = -EINVAL;
-
-	if (in_volume(v, off_bytes, len_bytes))
-		r = change_range(v, off_bytes, buf, len_bytes);
 	count(&v->counters.write_calls, 1);
 	if (r < 0)
 		count(&v->counters.write_errors, 1);
@@ -287,18 +311,49 @@ int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_b
 	return r;
 }
 
-int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+static int count_punch(struct view *v, uint64_t len_bytes, int r)
 {
-	int r = -EINVAL;
-
-	if (in_volume(v, off_bytes, len_bytes))
-		r = change_range(v, off_bytes, NULL, len_bytes);
 	count(&v->counters.punch_calls, 1);
 	if (r < 0)
 		count(&v->counters.write_errors, 1);
 	else
 		count(&v->counters.punched_bytes, len_bytes);
 	return r;
+}
+
+int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	int r = -EINVAL;
+
+	if (in_volume(v, off_bytes, len_bytes))
+		r = change_range(v, off_bytes, buf, len_bytes, false);
+	return count_write(v, len_bytes, r);
+}
+
+int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
+{
+	int r = -EINVAL;
+
+	if (in_volume(v, off_bytes, len_bytes))
+		r = change_range(v, off_bytes, NULL, len_bytes, false);
+	return count_punch(v, len_bytes, r);
+}
+
+int view_try_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	int r = -EINVAL;
+
+	if (in_volume(v, off_bytes, len_bytes))
+		r = change_range(v, off_bytes, buf, len_bytes, true);
+	if (r == -EAGAIN)
+		return r;
+	return buf ? count_write(v, len_bytes, r) : count_punch(v, len_bytes, r);
+}
+
+int view_take_over(struct view *v, int (*submit)(void *ctx, int fd, struct async_read *io),
+		   void *ctx)
+{
+	return v->readahead ? readahead_take_over(v->readahead, submit, ctx) : -ENOTSUP;
 }
 
 uint64_t view_volume_blks(const struct view *v)

@@ -78,6 +78,14 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHEC
 #define VIEW_PENDING READAHEAD_PENDING
 int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
 		    struct view_read *rd) MUST_CHECK;
+/* submit starts the reads of view_start_read from now on: as readahead_take_over. */
+int view_take_over(struct view *v, int (*submit)(void *ctx, int fd, struct async_read *io),
+		   void *ctx) MUST_CHECK;
+/* view_write and view_punch (buf NULL) that wait for no lock and for no card. -EAGAIN: they would;
+ * a part may be done, nothing is counted, and the caller repeats all of it with view_write or
+ * view_punch. */
+int view_try_write(struct view *v, uint64_t off_bytes, const void *buf,
+		   size_t len_bytes) MUST_CHECK;
 /* Would this write first have to read from the card? Only a hint: the answer can change at any
  * moment. */
 bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes);

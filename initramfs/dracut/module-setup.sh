@@ -17,7 +17,7 @@ depends() {
 
 # called by dracut
 installkernel() {
-	hostonly='' instmods fuse loop
+	hostonly='' instmods fuse loop ublk_drv
 }
 
 # called by dracut
