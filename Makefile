@@ -45,9 +45,6 @@ PKG_CONFIG ?= pkg-config
 NO_SECCOMP ?= $(SAN)$(COV)$(FUZZ)
 STATIC  := $(filter -static,$(LDFLAGS))
 PKGS    := fuse3 ext2fs com_err blkid json-c inih libseccomp
-# the transport by ublk; without it there is FUSE alone
-URING   := $(if $(NO_URING),,$(shell $(PKG_CONFIG) --exists liburing 2>/dev/null && echo liburing))
-PKGS    += $(URING)
 O       ?= 2
 # the user's; what the build needs stands in ALL_CFLAGS and ALL_LDFLAGS
 CFLAGS  ?= -O$(O) -g
@@ -66,7 +63,7 @@ ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOU
 	     -ffunction-sections -fdata-sections $(if $(SMALL),-fno-asynchronous-unwind-tables) $(if $(filter $(SMALL:%=cowfs/%/%),$<),-Os) \
 	     $(if $(filter $(PLATFORM_TIME),$<),,-D_TIME_BITS=64) \
 	     $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
-	     $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) $(if $(URING),-DCOWFS_URING) \
+	     $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
 	     $(if $(filter cowfs/wear/report.c,$<),-DREPORT_TEMPLATE='"$(abspath $(B)/report.html)"') \
 	     $(if $(filter cowfs/flash/profile.c,$<),-DFLASH_PROFILES='"$(abspath cowfs/flash/profiles.json)"') \
@@ -141,7 +138,7 @@ PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$
 # What builds and tests cowfs; a target that needs more installs that itself. The second list: packages that not every
 # Debian has (13 has no clang-format 14; GRUB for a PC, which x86 guests need, is there on x86 alone).
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev \
-	liburing-dev libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc codespell clang e2fsprogs xfsprogs btrfs-progs dosfstools \
+	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc codespell clang e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates \
 	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools mtools rsync
 DEPS_IF_THERE := clang-format-14 grub-pc-bin grub-efi-amd64-bin ovmf

@@ -11,43 +11,19 @@
 
 #include <errno.h>
 
-#ifndef COWFS_URING
+#include "export/uring.h"
 
-#include <stdio.h>
+#ifdef COWFS_URING
 
-int ring_check(char *why, size_t n)
-{
-	snprintf(why, n, "this build has no io_uring");
-	return -ENOTSUP;
-}
-
-int ring_new(struct ring **ret, const struct ring_params *p)
-{
-	(void)ret, (void)p;
-	return -ENOTSUP;
-}
-
-void ring_free(struct ring *r)
-{
-	(void)r;
-}
-
-#else
-
-#include <liburing.h>
 #include <semaphore.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 
 #include "base/io.h"
 #include "base/thread.h"
 #include "card/async.h"
 
 #define STACK_BYTES (256 * KIB)
-#define SPARE_OPS 4u /* the wake-up, and some */
 
 struct worker {
 	struct ring *ring;
@@ -62,7 +38,7 @@ struct queue {
 
 struct ring {
 	struct ring_params p;
-	struct io_uring uring;
+	struct uring uring;
 	pthread_t thread;
 	void *buf;
 	sem_t begun;
@@ -82,25 +58,6 @@ struct ring {
 };
 
 static __thread const struct ring *self;
-
-int ring_check(char *why, size_t n)
-{
-	struct io_uring_params params = { 0 };
-	struct io_uring uring;
-	int r = io_uring_queue_init_params(2, &uring, &params);
-
-	if (r == 0)
-		io_uring_queue_exit(&uring);
-	else if (r == -ENOSYS)
-		snprintf(why, n, "the kernel has no io_uring");
-	else if (r == -EPERM)
-		snprintf(why, n,
-			 "io_uring is not allowed (kernel.io_uring_disabled, or a filter "
-			 "of system calls)");
-	else
-		snprintf(why, n, "no io_uring: %s", strerrordesc_np(-r));
-	return r;
-}
 
 /* ---- queues ---- */
 
@@ -186,8 +143,8 @@ static struct io_uring_sqe *get_sqe(struct ring *r)
 {
 	struct io_uring_sqe *sqe;
 
-	while (!(sqe = io_uring_get_sqe(&r->uring)))
-		(void)io_uring_submit(&r->uring);
+	while (!(sqe = uring_sqe(&r->uring)))
+		(void)uring_submit(&r->uring, 0);
 	return sqe;
 }
 
@@ -195,7 +152,6 @@ struct io_uring_sqe *ring_sqe(struct ring *r, struct ring_op *op)
 {
 	struct io_uring_sqe *sqe = get_sqe(r);
 
-	memset(sqe, 0, sizeof(*sqe));
 	sqe->user_data = (uintptr_t)op;
 	r->in_flight++;
 	return sqe;
@@ -236,7 +192,6 @@ static void arm_wake(struct ring *r)
 {
 	struct io_uring_sqe *sqe = get_sqe(r);
 
-	memset(sqe, 0, sizeof(*sqe));
 	sqe->opcode = IORING_OP_READ;
 	sqe->fd = r->wake_fd;
 	sqe->addr = (uintptr_t)&r->wake_count;
@@ -269,53 +224,27 @@ static void complete(struct ring *r, uint64_t user_data, int res)
 
 static void take_completions(struct ring *r)
 {
-	struct io_uring_cqe *cqe;
+	uint64_t user_data;
+	int res;
 
-	/* one at a time: done may submit, and the kernel writes into what is free */
-	while (io_uring_peek_cqe(&r->uring, &cqe) == 0) {
-		uint64_t user_data = cqe->user_data;
-		int res = cqe->res;
-
-		io_uring_cqe_seen(&r->uring, cqe);
+	while (uring_take(&r->uring, &user_data, &res))
 		complete(r, user_data, res);
-	}
-}
-
-/* liburing of Debian 12 exports neither call. */
-int ring_restrict(int uring_fd, struct io_uring_restriction *only, unsigned n)
-{
-	if (syscall(SYS_io_uring_register, uring_fd, IORING_REGISTER_RESTRICTIONS, only, n) < 0 ||
-	    syscall(SYS_io_uring_register, uring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0)
-		return -errno;
-	return 0;
-}
-
-static int restrict_ring(const struct ring *r)
-{
-	struct io_uring_restriction only[] = {
-		{ .opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_READ },
-		{ .opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_URING_CMD },
-		{ .opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED, .sqe_flags = IOSQE_FIXED_FILE },
-	};
-
-	return ring_restrict(r->uring.ring_fd, only, ARRAY_SIZE(only));
 }
 
 static int make_ring(struct ring *r)
 {
-	struct io_uring_params params = { .flags = IORING_SETUP_R_DISABLED | IORING_SETUP_CLAMP |
-						   IORING_SETUP_SINGLE_ISSUER |
-						   IORING_SETUP_DEFER_TASKRUN };
-	int e = io_uring_queue_init_params(r->p.ops + SPARE_OPS, &r->uring, &params);
+	static const uint8_t ops[] = { IORING_OP_READ, IORING_OP_URING_CMD };
+	int e = uring_new(&r->uring, URING_ENTRIES,
+			  IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
 
 	if (e < 0)
 		return e;
 	if (r->p.fd >= 0)
-		e = io_uring_register_files(&r->uring, &r->p.fd, 1);
+		e = uring_register_file(&r->uring, r->p.fd);
 	if (e == 0)
-		e = restrict_ring(r);
+		e = uring_restrict(&r->uring, ops, ARRAY_SIZE(ops));
 	if (e < 0)
-		io_uring_queue_exit(&r->uring);
+		uring_free(&r->uring);
 	return e;
 }
 
@@ -332,18 +261,18 @@ static void *ring_thread(void *arg)
 	}
 	arm_wake(r);
 	r->result = r->p.begin(r->p.ctx, r);
-	(void)io_uring_submit(&r->uring);
+	(void)uring_submit(&r->uring, 0);
 	take_completions(r);
 	if (r->result < 0)
 		r->end = true;
 	sem_post(&r->begun);
 	while (!r->end || r->in_flight) {
-		e = io_uring_submit_and_wait(&r->uring, 1);
+		e = uring_submit(&r->uring, 1);
 		if (e < 0 && e != -EINTR && e != -EAGAIN && e != -EBUSY)
 			break;
 		take_completions(r);
 	}
-	io_uring_queue_exit(&r->uring);
+	uring_free(&r->uring);
 	return NULL;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The ring engine: one thread with an io_uring, which starts operations, takes their completions and
- * serves what RAM has, and a few threads for what blocks. Only this file and ublk_control.c use
- * liburing. A build without it has a ring_new that returns -ENOTSUP.
+ * serves what RAM has, and a few threads for what blocks.
  *
  * I1  The ring thread never waits for the card nor for a lock that is held across I/O. What would
  *     goes to ring_block.
@@ -15,7 +14,6 @@
 #include "base/util.h"
 
 struct async_read;
-struct io_uring_restriction;
 struct io_uring_sqe;
 struct ring;
 
@@ -35,17 +33,12 @@ struct ring_work {
 #define RING_WORKERS 3u
 
 struct ring_params {
-	unsigned ops; /* maximum number of operations in flight */
-	int fd;	      /* a file that operations name with ring_sqe_file; -1: none */
+	int fd; /* a file that operations name with ring_sqe_file; -1: none */
 	/* Called first in the ring thread. Submits operations. 0, or -errno: the thread ends. */
 	int (*begin)(void *ctx, struct ring *r);
 	void *ctx;
 };
 
-/* Can this process make an io_uring? 0, or -errno with a clause in why. Keeps nothing. */
-int ring_check(char *why, size_t n) MUST_CHECK;
-/* Restricts an io_uring that was made disabled, and enables it. */
-int ring_restrict(int uring_fd, struct io_uring_restriction *only, unsigned n) MUST_CHECK;
 /* On return begin has returned 0, and its operations are submitted. fd must outlive the ring.
  * -ENOTSUP: this build or this kernel has none. */
 int ring_new(struct ring **ret, const struct ring_params *p) MUST_CHECK;

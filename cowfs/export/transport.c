@@ -8,9 +8,9 @@
 
 #include "base/kernel.h"
 #include "base/msg.h"
-#include "export/ring.h"
 #include "export/transport_private.h"
 #include "export/ublk_control.h"
+#include "export/uring.h"
 
 /* Older kernels have ublk, too. This one has DEL_DEV_ASYNC: DEL_DEV waits for users of the disk. */
 #define UBLK_MIN_MAJOR 6
@@ -46,7 +46,7 @@ static int check_ublk(char *why, size_t n)
 		snprintf(why, n, "the kernel has no ublk (module ublk_drv)");
 		return -ENODEV;
 	}
-	return ring_check(why, n);
+	return uring_check(why, n);
 }
 
 static int start_ublk(struct transport **ret, const struct transport_params *p, char *why, size_t n)

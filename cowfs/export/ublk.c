@@ -32,6 +32,7 @@
 #include "export/ring.h"
 #include "export/transport_private.h"
 #include "export/ublk_control.h"
+#include "export/uring.h"
 
 #define DISK_PREFIX "/dev/ublkb"
 #define MARK (UINT64_C(0x636f776673) << 24) /* "cowfs"; the lower bits are of the label */
@@ -76,14 +77,13 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 {
 	(void)p;
 	*ret = NULL;
-	return ring_check(why, n);
+	return uring_check(why, n);
 }
 
 const struct transport_ops transport_ublk = { .name = "ublk", .start = start };
 
 #else
 
-#include <liburing.h>
 #include <stdarg.h>
 
 #include "base/holder.h"
@@ -433,9 +433,7 @@ static int start_device(struct ublk *u, const struct transport_params *p)
 			     .max_write_zeroes_sectors = DISCARD_MAX_BYTES >> SECTOR_SHIFT,
 			     .max_discard_segments = 1 },
 	};
-	const struct ring_params ring = {
-		.ops = u->depth + VIEW_READS + 16, .fd = u->ctl_fd, .begin = begin, .ctx = u
-	};
+	const struct ring_params ring = { .fd = u->ctl_fd, .begin = begin, .ctx = u };
 	int r = ublk_control_set_params(u->control, u->id, &params);
 
 	if (r == 0)

@@ -7,6 +7,8 @@
 
 #include <errno.h>
 
+#include "export/uring.h"
+
 #ifndef COWFS_URING
 
 int ublk_control_open(struct ublk_control **ret)
@@ -29,28 +31,23 @@ static int run(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *
 #else
 
 #include <fcntl.h>
-#include <liburing.h>
 #include <string.h>
-
-#include "export/ring.h"
 
 struct ublk_control {
 	int fd;
-	struct io_uring uring; /* entries of 128 bytes */
+	struct uring uring; /* entries of 128 bytes */
 };
 
-static int make_ring(struct io_uring *uring)
+static int make_ring(struct uring *uring)
 {
-	struct io_uring_params params = { .flags = IORING_SETUP_SQE128 | IORING_SETUP_R_DISABLED };
-	struct io_uring_restriction only = { .opcode = IORING_RESTRICTION_SQE_OP,
-					     .sqe_op = IORING_OP_URING_CMD };
-	int r = io_uring_queue_init_params(1, uring, &params);
+	static const uint8_t op = IORING_OP_URING_CMD;
+	int r = uring_new(uring, 1, IORING_SETUP_SQE128);
 
 	if (r < 0)
 		return r;
-	r = ring_restrict(uring->ring_fd, &only, 1);
+	r = uring_restrict(uring, &op, 1);
 	if (r < 0)
-		io_uring_queue_exit(uring);
+		uring_free(uring);
 	return r;
 }
 
@@ -77,36 +74,29 @@ void ublk_control_close(struct ublk_control *c)
 {
 	if (!c)
 		return;
-	io_uring_queue_exit(&c->uring);
+	uring_free(&c->uring);
 	close(c->fd);
 	free(c);
 }
 
 static int run(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *cmd)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&c->uring);
-	struct io_uring_cqe *cqe;
-	int r;
+	struct io_uring_sqe *sqe = uring_sqe(&c->uring);
+	uint64_t user_data;
+	int r, res;
 
 	if (!sqe)
 		return -EBUSY;
-	memset(sqe, 0, 2 * sizeof(*sqe));
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = c->fd;
 	sqe->off = op; /* cmd_op */
 	memcpy(&sqe->addr3, cmd, sizeof(*cmd));
-	do
-		r = io_uring_submit_and_wait(&c->uring, 1);
-	while (r == -EINTR);
-	if (r < 0)
-		return r;
-	while ((r = io_uring_wait_cqe(&c->uring, &cqe)) == -EINTR)
-		;
-	if (r < 0)
-		return r;
-	r = cqe->res;
-	io_uring_cqe_seen(&c->uring, cqe);
-	return r;
+	while (!uring_take(&c->uring, &user_data, &res)) {
+		r = uring_submit(&c->uring, 1);
+		if (r < 0 && r != -EINTR)
+			return r;
+	}
+	return res;
 }
 
 #endif
