@@ -343,6 +343,8 @@ int view_try_write(struct view *v, uint64_t off_bytes, const void *buf, size_t l
 {
 	int r = -EINVAL;
 
+	if (view_write_waits(v, off_bytes, len_bytes)) /* before anything is done, and counted */
+		return -EAGAIN;
 	if (in_volume(v, off_bytes, len_bytes))
 		r = change_range(v, off_bytes, buf, len_bytes, true);
 	if (r == -EAGAIN)

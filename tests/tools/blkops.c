@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * blkops FILE read|write DEPTH COUNT BLOCKS: direct I/O of 4 KiB on FILE, at random places among its
+ * first BLOCKS blocks, DEPTH at a time (1: pread and pwrite; otherwise an io_uring, which submits
+ * that many and waits for all of them). Prints nanoseconds for each operation: instructions, in a guest whose clock counts them.
+ */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "export/uring.h"
+
+#define BYTES 4096
+#define DEPTH_MAX 64
+
+static void fail(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static long long place(uint64_t blocks)
+{
+	static uint64_t x = 88172645463325252u;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return (long long)(x % blocks) * BYTES;
+}
+
+static void one_at_a_time(int fd, int write, uint64_t count, uint64_t blocks, void *buf)
+{
+	for (uint64_t i = 0; i < count; i++) {
+		long long off = place(blocks);
+
+		if ((write ? pwrite(fd, buf, BYTES, off) : pread(fd, buf, BYTES, off)) != BYTES)
+			fail("I/O");
+	}
+}
+
+static void many(int fd, int write, unsigned depth, uint64_t count, uint64_t blocks, char *buf)
+{
+	static const uint8_t ops[] = { IORING_OP_READ, IORING_OP_WRITE };
+	struct uring u;
+	int r = uring_new(&u, depth, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+
+	if (r < 0 || uring_restrict(&u, ops, 2) < 0)
+		fail("io_uring");
+	for (uint64_t ended = 0; ended < count; ended += depth) {
+		uint64_t number;
+		int res;
+
+		for (unsigned i = 0; i < depth; i++) {
+			struct io_uring_sqe *sqe = uring_sqe(&u);
+
+			sqe->opcode = ops[write];
+			sqe->fd = fd;
+			sqe->addr = (uintptr_t)(buf + (size_t)i * BYTES);
+			sqe->len = BYTES;
+			sqe->off = (uint64_t)place(blocks);
+		}
+		if (uring_submit(&u, depth) < 0)
+			fail("io_uring_enter");
+		for (unsigned i = 0; i < depth; i++)
+			if (!uring_take(&u, &number, &res) || res != BYTES)
+				fail("I/O");
+	}
+	uring_free(&u);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned depth = argc == 6 ? (unsigned)atoi(argv[3]) : 0;
+	uint64_t count, blocks, since;
+	int fd, write;
+	char *buf;
+
+	if (depth < 1 || depth > DEPTH_MAX)
+		return 2;
+	write = strcmp(argv[2], "write") == 0;
+	count = strtoull(argv[4], NULL, 10);
+	blocks = strtoull(argv[5], NULL, 10);
+	fd = open(argv[1], O_RDWR | O_DIRECT | O_CLOEXEC);
+	buf = aligned_alloc(BYTES, (size_t)depth * BYTES);
+	if (fd < 0 || !buf)
+		fail(argv[1]);
+	memset(buf, 0x5a, (size_t)depth * BYTES);
+	since = now_ns();
+	if (depth == 1)
+		one_at_a_time(fd, write, count, blocks, buf);
+	else
+		many(fd, write, depth, count, blocks, buf);
+	printf("%llu\n", (unsigned long long)((now_ns() - since) / count));
+	return 0;
+}
