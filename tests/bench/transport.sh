@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Instructions for each operation of 4 KiB on the disk of a volume, by transport: a tiny guest whose clock counts instructions (QEMU
+# -icount, one processor, no KVM), with the card in RAM. As root.
+#
+#	tests/bench/transport.sh [VMLINUZ MODULES]	MODULES: /lib/modules/VERSION of that kernel
+#
+# Without arguments: the kernel of the guest debian13 (tests/vm/guests debian13). Columns: read and write, one at a time and 32 at a time.
+set -euo pipefail
+TOP=$(cd "$(dirname "$0")/../.." && pwd)
+B=${COWFS_BUILD:-$TOP/build}
+GUEST=$TOP/build/vm/debian13
+KERNEL=${1:-$GUEST/vmlinuz} MODULES=${2:-$(echo "$GUEST"/root/usr/lib/modules/*)}
+make -s -C "$TOP" "$B/cowfs" "$B/cowctl" "$B/tests/blkops"
+T=$(mktemp -d)
+trap 'rm -rf "$T"' EXIT
+R=$T/root
+mkdir -p "$R"/{bin,dev,proc,sys,run,tmp,lib/modules,lib64,etc}
+
+add() { # PROGRAM...: with its libraries
+	local f
+	for f; do
+		cp -L "$f" "$R/bin/"
+		{ ldd "$f" 2>/dev/null || :; } | { grep -o '/[^ ]*' || :; } | while read -r lib; do
+			mkdir -p "$R${lib%/*}" && cp -L "$lib" "$R$lib"
+		done
+	done
+}
+add /bin/busybox /sbin/mke2fs /sbin/losetup "$B/cowfs" "$B/cowctl" "$B/tests/blkops"
+cp /etc/mke2fs.conf "$R/etc/"
+for m in ublk_drv loop brd; do
+	f=$(find "$MODULES" -name "$m.ko*")
+	case $f in
+	*.xz) xz -dc "$f" >"$R/lib/modules/$m.ko" ;;
+	?*) cp "$f" "$R/lib/modules/$m.ko" ;;
+	esac
+done
+cat >"$R/init" <<'INIT'
+#!/bin/busybox sh
+export PATH=/bin
+busybox mount -t proc proc /proc
+busybox mount -t sysfs sysfs /sys
+busybox mount -t devtmpfs dev /dev
+busybox mount -t tmpfs tmpfs /run
+busybox dmesg -n 1
+busybox insmod /lib/modules/brd.ko rd_nr=2 rd_size=262144
+for m in loop ublk_drv; do busybox insmod /lib/modules/$m.ko; done
+/bin/mke2fs -q -t ext4 -F /dev/ram0 200M
+cowctl format /dev/ram0 >/dev/null
+busybox dd if=/dev/zero of=/dev/ram1 bs=1M count=64 2>/dev/null
+# TEXT DEVICE BLOCKS OPERATION...
+row() {
+	text=$1 device=$2 blocks=$3
+	shift 3
+	for op; do
+		text="$text | $(blkops "$device" ${op%:*} ${op#*:} 8000 $blocks)"
+	done
+	echo "| $text |"
+}
+all="read:1 read:32 write:1 write:32"
+echo
+row "the card itself" /dev/ram1 8192 $all
+loop=$(/bin/losetup --direct-io=on -f --show /dev/ram1)
+row "a plain loop device, direct I/O" $loop 8192 $all
+/bin/losetup -d $loop
+for t in fuse ublk; do
+	dev=$(cowfs --transport $t --ram 500M --name v /dev/ram0)
+	row "$t, from the card" $dev 40000 read:1 read:32
+	busybox dd if=/dev/urandom of=$dev bs=1M count=4 oflag=direct 2>/dev/null
+	row "$t, RAM" $dev 1024 $all
+	for p in $(busybox pidof cowfs); do
+		[ "$(busybox cat /proc/$p/comm)" != cowfs ] || busybox grep VmRSS /proc/$p/status
+	done
+	cowctl detach --discard v >/dev/null 2>&1
+done
+busybox reboot -f
+INIT
+chmod 755 "$R/init"
+(cd "$R" && find . | cpio --quiet -o -H newc -R 0:0) | gzip -1 >"$T/initrd"
+timeout 300 qemu-system-x86_64 -M q35 -accel tcg -icount shift=0,sleep=off -m 1024 -nographic -no-reboot -nic none \
+	-kernel "$KERNEL" -initrd "$T/initrd" -append "console=ttyS0 quiet panic=-1" </dev/null | grep -a '^| \|^VmRSS'
