@@ -157,7 +157,7 @@ static const struct {
 	{ "fsync", SW, 0 },
 	{ "fdatasync", SW, 0 },
 	{ "syncfs", SW, 0 },
-	/* each io_uring is restricted to what ring.c and ublk_control.c use */
+	/* each io_uring is restricted to what ring_thread.c and ublk_control.c use */
 	{ "io_uring_setup", S, 0 },
 	{ "io_uring_register", S, 0 },
 	/* the ring thread has fewer capabilities */

@@ -29,7 +29,7 @@
 #include <linux/fs.h>
 
 #include "base/crc32c.h"
-#include "export/ring.h"
+#include "export/ring_thread.h"
 #include "export/transport_private.h"
 #include "export/ublk_control.h"
 #include "export/uring.h"

@@ -18,7 +18,7 @@
 #include "base/io.h"
 #include "card/async.h"
 #include "card/blockdev.h"
-#include "export/ring.h"
+#include "export/ring_thread.h"
 #include "export/uring.h"
 #include "scratch.h"
 

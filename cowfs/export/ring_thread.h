@@ -8,8 +8,8 @@
  * I2  Only the ring thread uses the io_uring. Others hand work to it with ring_post.
  * I3  No resource is created or grown while I/O runs. Without requests no thread wakes up.
  */
-#ifndef COWFS_EXPORT_RING_H
-#define COWFS_EXPORT_RING_H
+#ifndef COWFS_EXPORT_RING_THREAD_H
+#define COWFS_EXPORT_RING_THREAD_H
 
 #include "base/util.h"
 

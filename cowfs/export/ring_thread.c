@@ -7,7 +7,7 @@
  *   filter of system calls does not see them.
  * - Other threads wake the ring thread through an eventfd, for which a read is always in flight.
  */
-#include "export/ring.h"
+#include "export/ring_thread.h"
 
 #include <errno.h>
 
