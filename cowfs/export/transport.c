@@ -66,8 +66,7 @@ int transport_start(struct transport **ret, const struct transport_params *p, ch
 		return 0;
 	}
 	if (p->wanted == TRANSPORT_UBLK)
-		msg(MSG_WARN, "%s: transport=ublk is not possible, FUSE is used: %s", p->label,
-		    ublk_why);
+		msg(MSG_WARN, "transport=ublk is not possible, FUSE is used: %s", ublk_why);
 	else if (p->wanted == TRANSPORT_FUSE)
 		snprintf(ublk_why, sizeof(ublk_why), "asked for");
 	e = transport_fuse_loop.start(ret, p, why, n);
