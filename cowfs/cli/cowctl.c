@@ -30,7 +30,7 @@
 	}
 static const struct option_spec format_options[] = {
 	{ OPT_LOG_SIZE, "log-size", "SIZE",
-	  "size of the log (default: 32M, or 8 erase blocks if more; other than ext: a 16th of "
+	  "size of the log (default: 32M, 64M on 1 GiB and more, or 8 erase blocks if more; other than ext: a 16th of "
 	  "the file system, at most 160M)" },
 	LOG_OPTION,
 	{ OPT_ERASE_BLOCK, "erase-block", "SIZE",

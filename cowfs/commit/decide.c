@@ -64,6 +64,7 @@ static int plan_direct(struct job *j)
 				.disk_off_bytes = j->base->geo.disk_off_bytes,
 				.volume_blks = j->src->volume_blks,
 				.direct = &j->direct,
+				.last = job_is_last(j),
 				.is_visited = goes_home_anyway,
 				/* the content of a gap in RAM may be metadata (commit.h,
 				 * metadata_uuid) */

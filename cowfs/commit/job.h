@@ -25,6 +25,12 @@ struct job {
 	uint8_t *buf, *old;	    /* CHUNK_BLKS blocks each */
 };
 
+/* The last one of a session? */
+static inline bool job_is_last(const struct job *j)
+{
+	return j->opt->cause == CAUSE_SHUTDOWN || j->opt->cause == CAUSE_DETACH;
+}
+
 static inline void job_progress(const struct job *j, enum commit_phase phase, uint64_t done,
 				uint64_t total)
 {

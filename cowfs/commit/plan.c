@@ -6,18 +6,19 @@
 
 #include "base/array.h"
 
-#define REQUEST_BLKS (MIB / COW_BLK_BYTES)
+#define WEAR_SHARE 16 /* part of the wear that counts as time */
 
 /* One unit of the card, and its blocks that are to be written. */
 struct unit {
 	uint64_t first_blk, blks; /* on the volume */
 	size_t piece, n_pieces;
 	uint64_t new_blks;
-	uint64_t ns;		     /* cost in place */
-	bool whole;		     /* filled, including gaps */
-	bool visited;		     /* by a checkpoint in any case */
-	size_t main_piece;	     /* first piece of its largest run */
-	uint64_t main_blks, main_ns; /* of that run: without gaps; cost in place if alone */
+	uint64_t ns;			  /* cost in place */
+	uint64_t write_ns, main_write_ns; /* part of ns and of main_ns: the requests alone */
+	bool whole;			  /* filled, including gaps */
+	bool visited;			  /* by a checkpoint in any case */
+	size_t main_piece;		  /* first piece of its largest run */
+	uint64_t main_blks, main_ns;	  /* of that run: without gaps; cost in place if alone */
 	enum { IN_PLACE, MAIN_IN_PLACE, IN_LOG } way;
 };
 
@@ -25,6 +26,7 @@ struct unit {
 struct saving {
 	size_t unit;
 	uint64_t ns, blks; /* saved time, and blocks needed in the log */
+	uint64_t home_ns;  /* writing them home later, without a merge */
 	bool all;	   /* the whole unit; otherwise all but its largest run */
 };
 
@@ -49,34 +51,32 @@ static uint64_t write_ns(const struct flash_profile *p, uint64_t blks)
 	return flash_write_ns(p, blk_to_bytes(blks));
 }
 
-/* Cost of closing a unit. The wear of the bytes that it programs counts as much as the time to
- * write them. */
+/* Duration of the merge that closes a unit after new_blks were written. */
 static uint64_t merge_ns(const struct flash_profile *p, uint64_t new_blks)
 {
-	uint64_t unit_blks = p->unit_bytes / COW_BLK_BYTES;
-
-	return flash_merge_ns(p, blk_to_bytes(new_blks)) +
-	       plan_append_ns(p, unit_blks > new_blks ? unit_blks - new_blks : 0);
+	return flash_merge_ns(p, blk_to_bytes(new_blks));
 }
 
-/*
- * Cost of a jump: a run of run_blks begins elsewhere in the unit instead of where the last write
- * ended. new_blks: blocks written to the unit since it was opened. On a card with a shared log, a
- * request that does not continue a write is scattered as a whole (flash_random_write_ns); the
- * requests that follow it are not.
- */
-static uint64_t jump_ns(const struct flash_profile *p, uint64_t new_blks, uint64_t run_blks)
+/* The same, with wear: the time to program what it copies. A shutdown pays all of it, because the
+ * next session may write the block again. Elsewhere a larger share makes commits slower than
+ * without a plan. */
+static uint64_t close_ns(const struct planner *pl, uint64_t new_blks)
 {
-	uint64_t overhead = write_ns(p, 1), linear = plan_append_ns(p, 1);
+	const struct flash_profile *p = pl->q->profile;
+	uint64_t unit_blks = p->unit_bytes / COW_BLK_BYTES,
+		 copied = unit_blks > new_blks ? unit_blks - new_blks : 0;
 
-	overhead = overhead > linear ? overhead - linear : 0;
+	return merge_ns(p, new_blks) +
+	       plan_append_ns(p, copied) / (pl->q->last && !pl->q->home_follows ? 1 : WEAR_SHARE);
+}
+
+/* Cost of a jump within a unit, apart from that of the requests. new_blks: blocks written to the
+ * unit since it was opened. */
+static uint64_t jump_ns(const struct flash_profile *p, uint64_t new_blks)
+{
 	if (p->class == FLASH_DISK)
 		return p->seek_ns + p->latency_ns;
-	if (p->absorb > 1)
-		return overhead + merge_ns(p, 0) *
-					  min_u64(p->absorb, min_u64(run_blks, REQUEST_BLKS)) /
-					  p->absorb;
-	return overhead + (p->open_random ? 0 : merge_ns(p, new_blks));
+	return p->open_random || p->absorb > 1 ? 0 : merge_ns(p, new_blks);
 }
 
 /* A disk has no units; blocks that are close together are planned together. */
@@ -90,12 +90,22 @@ static uint64_t unit_of(const struct flash_profile *p, uint64_t disk_off_bytes, 
 	return (disk_off_bytes + blk_to_bytes(blk)) / unit_bytes(p);
 }
 
-bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk,
-		  uint64_t next_blk, uint64_t written_blks, uint64_t run_blks)
+bool plan_fills(const struct flash_profile *p, bool last)
 {
-	return next_blk > end_blk &&
-	       unit_of(p, disk_off_bytes, end_blk) == unit_of(p, disk_off_bytes, next_blk) &&
-	       plan_append_ns(p, next_blk - end_blk) < jump_ns(p, written_blks, run_blks);
+	return last || p->absorb == 1;
+}
+
+bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk,
+		  uint64_t next_blk, uint64_t run_blks, uint64_t next_blks)
+{
+	uint64_t gap = next_blk - end_blk, apart, as_one;
+
+	if (next_blk <= end_blk ||
+	    unit_of(p, disk_off_bytes, end_blk) != unit_of(p, disk_off_bytes, next_blk))
+		return false;
+	apart = write_ns(p, run_blks) + jump_ns(p, run_blks) + write_ns(p, next_blks);
+	as_one = write_ns(p, run_blks + gap + next_blks);
+	return as_one < apart;
 }
 
 /* ---- cutting ---- */
@@ -170,7 +180,8 @@ static int try_whole(struct planner *pl, struct unit *u)
 	bool free = true;
 	int r = 0;
 
-	if (ns >= u->ns || blk_to_bytes(u->blks) != unit_bytes(pl->q->profile))
+	if (!plan_fills(pl->q->profile, pl->q->last) || ns >= u->ns ||
+	    blk_to_bytes(u->blks) != unit_bytes(pl->q->profile))
 		return 0;
 	for (size_t i = 0; i <= u->n_pieces && r == 0 && free; i++) {
 		const struct extent_run *e = i < u->n_pieces ? &pl->piece[u->piece + i] : NULL;
@@ -196,13 +207,14 @@ static int bridge_unit(struct planner *pl, struct unit *u)
 		uint64_t end = e->blk + e->blks;
 
 		written += e->blks;
-		if (plan_bridges(pl->q->profile, pl->q->disk_off_bytes, end, next->blk, written,
+		if (plan_fills(pl->q->profile, pl->q->last) &&
+		    plan_bridges(pl->q->profile, pl->q->disk_off_bytes, end, next->blk, written,
 				 next->blks))
 			r = is_free(pl, end, next->blk, &pl->bridge[i]);
 		if (pl->bridge[i])
 			written += next->blk - end;
-		else if (pl->q->profile->absorb == 1 && !pl->q->profile->open_random)
-			written = 0; /* the jump closes it */
+		else
+			written = 0;
 	}
 	return r;
 }
@@ -222,14 +234,16 @@ static size_t next_run(const struct planner *pl, const struct unit *u, size_t i,
 	return i + 1;
 }
 
-/* Cost in place of all runs, or (main_only) of only the largest one. The stream comes from
- * somewhere else unless goes_on. */
-static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, bool main_only)
+/* Cost in place of all runs, or (main_only) of only the largest one; *ret_write_ns: of the requests
+ * alone. The stream comes from somewhere else unless goes_on. */
+static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, bool main_only,
+			uint64_t *ret_write_ns)
 {
 	const struct flash_profile *p = pl->q->profile;
 	uint64_t ns = 0, written = 0, blks, gaps;
 	size_t n = 0;
 
+	*ret_write_ns = 0;
 	for (size_t i = u->piece, end = i + u->n_pieces; i < end; n++) {
 		size_t next = next_run(pl, u, i, &blks, &gaps);
 
@@ -238,18 +252,19 @@ static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, 
 			continue;
 		}
 		if (written) {
-			ns += jump_ns(p, written, blks);
+			ns += jump_ns(p, written);
 			if (p->absorb == 1 && !p->open_random)
 				written = 0;
-		} else if (!goes_on && (p->class == FLASH_DISK || p->absorb > 1)) {
-			ns += jump_ns(p, 0, blks);
+		} else if (!goes_on && p->class == FLASH_DISK) {
+			ns += jump_ns(p, 0);
 		}
 		ns += write_ns(p, blks);
+		*ret_write_ns += write_ns(p, blks);
 		written += blks;
 		i = next;
 	}
-	if (p->class == FLASH_CARD && p->absorb == 1 && blk_to_bytes(written) < p->unit_bytes)
-		ns += merge_ns(p, written);
+	if (p->class == FLASH_CARD && blk_to_bytes(written) < p->unit_bytes)
+		ns += close_ns(pl, written);
 	return ns;
 }
 
@@ -272,8 +287,8 @@ static int price_unit(struct planner *pl, struct unit *u)
 	if (r < 0)
 		return r;
 	u->visited = pl->q->is_visited && pl->q->is_visited(pl->q->ctx, u->first_blk, u->blks);
-	u->ns = runs_ns(pl, u, goes_on, false);
-	u->main_ns = runs_ns(pl, u, goes_on, true);
+	u->ns = runs_ns(pl, u, goes_on, false, &u->write_ns);
+	u->main_ns = runs_ns(pl, u, goes_on, true, &u->main_write_ns);
 	return try_whole(pl, u);
 }
 
@@ -291,18 +306,28 @@ static int by_saving(const void *a, const void *b)
 	return x_low > y_low ? -1 : x_low < y_low;
 }
 
-/* Appending now and writing home later must together cost less than what is saved. */
-static bool pays(const struct planner *pl, const struct unit *u, uint64_t blks, uint64_t saved_ns)
+/*
+ * Appending now and writing home later must together cost less than what is saved. Two visits to a
+ * unit that become one save a whole merge: each copies what the other wrote. A card with a shared
+ * log gathers the blocks of several commits itself, so in a commit like any other nothing is saved.
+ */
+static bool pays(const struct planner *pl, const struct unit *u, const struct saving *s)
 {
-	unsigned times = u->visited ? 1 : 2;
+	const struct plan_query *q = pl->q;
+	uint64_t home_ns = s->home_ns,
+		 shared_ns = merge_ns(q->profile, 0) - merge_ns(q->profile, s->blks);
 
-	return blks && (u->visited || !pl->q->home_follows) &&
-	       times * plan_append_ns(pl->q->profile, blks) < saved_ns;
+	if (!s->blks || (q->home_follows && !u->visited) ||
+	    (!plan_fills(q->profile, q->last) && !q->home_follows))
+		return false;
+	if (u->visited)
+		home_ns -= min_u64(home_ns, shared_ns);
+	return plan_append_ns(q->profile, s->blks) + home_ns < s->ns;
 }
 
 static void add_saving(const struct planner *pl, struct saving *s, size_t *n, struct saving new)
 {
-	if (pays(pl, &pl->unit[new.unit], new.blks, new.ns))
+	if (pays(pl, &pl->unit[new.unit], &new))
 		s[(*n)++] = new;
 }
 
@@ -317,11 +342,12 @@ static int choose_log(struct planner *pl)
 	for (size_t i = 0; i < pl->n_units; i++) {
 		const struct unit *u = &pl->unit[i];
 
-		add_saving(pl, s, &n, (struct saving){ i, u->ns, u->new_blks, true });
+		add_saving(pl, s, &n, (struct saving){ i, u->ns, u->new_blks, u->write_ns, true });
 		if (!u->whole && u->main_ns < u->ns)
 			add_saving(pl, s, &n,
 				   (struct saving){ i, u->ns - u->main_ns,
-						    u->new_blks - u->main_blks, false });
+						    u->new_blks - u->main_blks,
+						    u->write_ns - u->main_write_ns, false });
 	}
 	qsort(s, n, sizeof(*s), by_saving);
 	for (size_t i = 0; i < n; i++) {
@@ -331,7 +357,9 @@ static int choose_log(struct planner *pl)
 		 * itself */
 		if (u->way == MAIN_IN_PLACE && s[i].all) {
 			s[i].blks = u->main_blks;
-			if (!pays(pl, u, u->main_blks, u->main_ns))
+			s[i].ns = u->main_ns;
+			s[i].home_ns = u->main_write_ns;
+			if (!pays(pl, u, &s[i]))
 				continue;
 		}
 		if (u->way == IN_LOG || s[i].blks > left)

@@ -8,14 +8,16 @@
  * are those of flash/profile.h. The plan assumes that each unit is closed before its first write,
  * and closed again after its last one.
  *
- *  - A unit with few blocks to write costs a merge. Appending these blocks to the log costs
- *    t_W(1 MiB) * 4 KiB / 1 MiB each, now and again when they are written home. Then everything
- *    else that went into the unit before the checkpoint shares the merge. So a unit goes to the log
- *    if appending twice is cheaper, or once, if the checkpoint visits the unit anyway. Units that
- *    save most per block come first, while the log has room. If the checkpoint follows at once,
- *    only units that it visits anyway go to the log.
- *  - A gap is bridged if writing it costs less than the jump over it: an overhead, and, on cards
- *    where a jump closes the unit, a merge. A unit that can be filled completely needs no merge.
+ *  - A unit with few blocks to write costs a merge. Blocks that go to the log instead are appended
+ *    now and written home later, in requests like those in place. What that saves is the merge, if
+ *    they share the later one: with blocks of the log that a checkpoint writes to the unit anyway,
+ *    or with those of the commits until then. Units that save most per block come first, while the
+ *    log has room. If the checkpoint follows at once, only units that it visits anyway go to the
+ *    log.
+ *  - A card with a shared log (absorb > 1) gathers the blocks of several commits by itself. There
+ *    only the last commit of a session fills gaps, and moves blocks that nothing else follows.
+ *  - A gap is bridged if one request over it costs less than two, and, on cards where a jump closes
+ *    the unit, a merge. A unit that can be filled completely needs no merge.
  */
 #ifndef COWFS_COMMIT_PLAN_H
 #define COWFS_COMMIT_PLAN_H
@@ -30,6 +32,7 @@ struct plan_query {
 	const struct extents *direct;
 	uint64_t log_blks; /* at most this number of them may go to the log */
 	bool home_follows; /* a checkpoint comes directly after this commit */
+	bool last;	   /* of a session: a shutdown or a detach */
 	/* Will a checkpoint write some of these blocks, apart from those of the query? NULL: no. */
 	bool (*is_visited)(void *ctx, uint64_t blk, uint64_t blks);
 	/* Is the content of these blocks unused in every generation that may be read? NULL: no gap
@@ -51,11 +54,13 @@ struct plan {
 int plan_make(struct plan *ret, const struct plan_query *q) MUST_CHECK;
 void plan_clear(struct plan *p);
 
+/* May gaps be filled at all? last: this is the last commit of a session, or its checkpoint. */
+bool plan_fills(const struct flash_profile *p, bool last);
 /* For two writes in place with a gap between them: is it cheaper to write over the gap?
- * written_blks: blocks written to the unit since it was opened; run_blks: blocks after the gap.
- * False for a gap that reaches into another unit. */
+ * run_blks: length of the run that ends at the gap; next_blks: of the one behind it. False for a gap
+ * that reaches into another unit. */
 bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk,
-		  uint64_t next_blk, uint64_t written_blks, uint64_t run_blks);
+		  uint64_t next_blk, uint64_t run_blks, uint64_t next_blks);
 /* Cost of this number of blocks, appended in large requests. */
 uint64_t plan_append_ns(const struct flash_profile *p, uint64_t blks);
 

@@ -27,8 +27,8 @@ enum super_trouble {
 	SUPER_CUT_OFF = 1 << 4,
 };
 
-/* Plans the layout for a volume of fs_bytes. log_bytes 0: max(32 MiB, 8 erase blocks). logcard
- * may be base. -ENOSPC: no room behind the file system; *ret_short_bytes is the shortage.
+/* Plans the layout for a volume of fs_bytes. log_bytes 0: max(32 MiB, 8 erase blocks), but 64 MiB
+ * on a device of 1 GiB or more if that is more and there is room. logcard may be base. -ENOSPC: no room behind the file system; *ret_short_bytes is the shortage.
  * -EINVAL: log too small. */
 int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes,
 	       uint64_t log_bytes, struct log_super *ret, uint64_t *ret_short_bytes) MUST_CHECK;

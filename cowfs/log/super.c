@@ -17,6 +17,8 @@
 #include "log/log.h"
 
 #define DEFAULT_LOG_BYTES (32 * MIB)
+#define ROOMY_LOG_BYTES (64 * MIB) /* the default of a large card, if there is room */
+#define ROOMY_CARD_BYTES GIB
 #define MIN_ERASE_BLOCKS 5u /* three are the reserve, see ring.c */
 
 /* A segment is one erase block, or the largest whole part of one up to LOG_MAX_SEG_BYTES, or as
@@ -65,8 +67,8 @@ static uint64_t ring_start(const struct card_geometry *g, uint64_t from_bytes, u
 	return round_up_u64(on_disk - g->disk_off_bytes, COW_BLK_BYTES);
 }
 
-int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes,
-	       uint64_t log_bytes, struct log_super *ret, uint64_t *ret_short_bytes)
+static int plan_size(const struct card *base, const struct card *logcard, uint64_t fs_bytes,
+		     uint64_t want, struct log_super *ret, uint64_t *ret_short_bytes)
 {
 	const struct card_geometry *g = &logcard->geo;
 	bool external = base != logcard;
@@ -74,10 +76,9 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 			       .state = SUPER_VIRGIN,
 			       .incompat = LOG_INCOMPAT_ESCAPED };
 	uint32_t eb = g->erase_block_bytes, seg = segment_bytes(eb);
-	uint64_t unit = max_u64(eb, seg), want, end;
+	uint64_t unit = max_u64(eb, seg), end;
 
 	*ret_short_bytes = 0;
-	want = log_bytes ? log_bytes : max_u64(DEFAULT_LOG_BYTES, 8ull * eb);
 	want = round_up_u64(want, unit);
 	if (want / seg < LOG_MIN_SEGMENTS || want / eb < MIN_ERASE_BLOCKS ||
 	    want / seg > LOG_MAX_SEGMENTS)
@@ -102,6 +103,18 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 	s.created_s = (uint64_t)time(NULL);
 	*ret = s;
 	return 0;
+}
+
+int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_bytes,
+	       uint64_t log_bytes, struct log_super *ret, uint64_t *ret_short_bytes)
+{
+	uint64_t least = max_u64(DEFAULT_LOG_BYTES, 8ull * logcard->geo.erase_block_bytes);
+
+	if (!log_bytes && least < ROOMY_LOG_BYTES && logcard->geo.size_bytes >= ROOMY_CARD_BYTES &&
+	    plan_size(base, logcard, fs_bytes, ROOMY_LOG_BYTES, ret, ret_short_bytes) == 0)
+		return 0;
+	return plan_size(base, logcard, fs_bytes, log_bytes ? log_bytes : least, ret,
+			 ret_short_bytes);
 }
 
 /* Reads one copy: 0, -ENOENT no copy there, or another error. Everything before end_bytes

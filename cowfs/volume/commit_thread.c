@@ -863,7 +863,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (must_go_home || v->always_checkpoint || commit_checkpoint_due(v->log, &due)) {
 		/* the checkpoint reads the blocks from RAM; they are released afterwards */
 		monitor_stage(v->monitor, STAGE_DURABLE);
-		r = do_checkpoint(v, rq->cause, 0, true, res);
+		r = do_checkpoint(v, rq->cause, rq->cause == CAUSE_DETACH ? RECORD_CLEAN : 0, true,
+				  res);
 		log_index_unref(ix);
 		ix = log_index_of(v->log);
 	}
@@ -1049,9 +1050,10 @@ static void tell_waiting(const struct volume *v, struct volume_result *res)
 static int do_detach(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct generation_stats active, below;
-	struct volume_request commit = { .job = JOB_COMMIT,
-					 .force = rq->force,
-					 .cause = rq->cause };
+	/* its plan knows that everything goes home, and the checkpoint reads from RAM */
+	struct volume_request commit = {
+		.job = JOB_COMMIT, .force = rq->force, .cause = rq->cause, .checkpoint = true
+	};
 	int r = 0;
 
 	view_dirty(v->view, &active, &below);

@@ -315,7 +315,8 @@ static void test_in_two_steps(void **state)
 	extents_clear(&d);
 }
 
-/* A card with a shared log: scattered writes pay for the merges, continuing ones do not. */
+/* A card with a shared log gathers what several commits write to a unit. The log of cowfs saves
+ * something only where the home write follows, to a unit that it visits anyway, and at a shutdown. */
 static void test_absorb(void **state)
 {
 	struct extents d = { 0 };
@@ -325,21 +326,54 @@ static void test_absorb(void **state)
 	(void)state;
 	assert_true(q.profile->absorb > 1 && q.profile->unit_bytes == 4 * MIB);
 	all_used();
-	add_all(&d, RUNS({ 0, UNIT }));
+	for (uint64_t i = 0; i < 10; i++)
+		assert_int_equal(extents_add(&d, UNIT + i * 100, 1), 0);
 	p = make(&q);
 	assert_int_equal(p.logged.n, 0);
 	plan_clear(&p);
-	extents_clear(&d);
-	for (uint64_t i = 0; i < 10; i++)
-		assert_int_equal(extents_add(&d, UNIT + i * 100, 1), 0);
+	q.last = true;
 	p = make(&q);
 	assert_int_equal(extents_blks(&p.logged), 10);
 	assert_int_equal(p.ns, plan_append_ns(q.profile, 10));
 	plan_clear(&p);
-	/* a long run after the gap pays for a whole merge, a block for its share */
-	assert_true(plan_bridges(q.profile, 0, 10, 300, 10, 300));
-	assert_false(plan_bridges(q.profile, 0, 10, 300, 10, 1));
+	q.last = false;
+	q.home_follows = true;
+	p = make(&q);
+	assert_int_equal(p.logged.n, 0);
+	plan_clear(&p);
+	w.visited[UNIT + 50] = true;
+	p = make(&q);
+	assert_int_equal(extents_blks(&p.logged), 10);
+	plan_clear(&p);
+	w.visited[UNIT + 50] = false;
+	assert_false(plan_fills(q.profile, false));
+	assert_true(plan_fills(q.profile, true));
 	extents_clear(&d);
+}
+
+/* Two visits that become one save a whole merge, and cost the append. The second write home is no
+ * cheaper than the first would have been. */
+static void test_shared_visit(void **state)
+{
+	struct extents d = { 0 };
+	struct plan_query q = query("lexar-300x-8g", &d, 10000);
+	uint64_t unit = q.profile->unit_bytes / COW_BLK_BYTES,
+		 most = flash_merge_ns(q.profile, 0) / plan_append_ns(q.profile, 1);
+	struct plan p;
+
+	(void)state;
+	assert_true(q.profile->absorb == 1 && most > 50 && most + 50 < unit);
+	all_used();
+	q.home_follows = true;
+	w.visited[2 * unit - 1] = true;
+	for (unsigned more = 0; more < 2; more++) {
+		assert_int_equal(extents_add(&d, unit, more ? most + 50 : most - 50), 0);
+		p = make(&q);
+		assert_int_equal(p.logged.n, !more);
+		plan_clear(&p);
+		extents_clear(&d);
+	}
+	w.visited[2 * unit - 1] = false;
 }
 
 static void test_disk(void **state)
@@ -586,6 +620,7 @@ int main(void)
 		cmocka_unit_test_setup(test_largest_run_stays, fresh),
 		cmocka_unit_test_setup(test_in_two_steps, fresh),
 		cmocka_unit_test_setup(test_absorb, fresh),
+		cmocka_unit_test_setup(test_shared_visit, fresh),
 		cmocka_unit_test_setup(test_disk, fresh),
 		cmocka_unit_test_setup(test_bridges, fresh),
 		cmocka_unit_test_setup(test_error, fresh),

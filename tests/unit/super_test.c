@@ -46,6 +46,31 @@ static void test_plan_alignment(void **state)
 		}
 }
 
+/* A large device gets a larger log by default, if there is room; nothing is refused for it. */
+static void test_plan_default(void **state)
+{
+	static const struct {
+		uint64_t card_bytes, fs_bytes, eb_bytes, want_bytes;
+	} row[] = {
+		{ GIB - MIB, 500 * MIB, 4 * MIB, 32 * MIB },
+		{ GIB, 500 * MIB, 4 * MIB, 64 * MIB },
+		{ GIB, 959 * MIB, 4 * MIB, 32 * MIB },
+		{ GIB, GIB - 40 * MIB, 4 * MIB, 32 * MIB },
+		{ GIB, 500 * MIB, 16 * MIB, 128 * MIB },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(row); i++) {
+		struct card *c = card_of(row[i].card_bytes, (uint32_t)row[i].eb_bytes, 0);
+		struct log_super s;
+		uint64_t missing;
+
+		assert_int_equal(super_plan(c, c, row[i].fs_bytes, 0, &s, &missing), 0);
+		assert_int_equal((uint64_t)s.seg_bytes * s.seg_count, row[i].want_bytes);
+		card_close(c);
+	}
+}
+
 /* Partitions that old tools made start at sector 63, or at any other. */
 static void test_plan_unaligned(void **state)
 {
@@ -442,6 +467,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plan_alignment),
+		cmocka_unit_test(test_plan_default),
 		cmocka_unit_test(test_plan_unaligned),
 		cmocka_unit_test(test_plan_limits),
 		cmocka_unit_test(test_plan_odd),

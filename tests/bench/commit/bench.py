@@ -50,6 +50,7 @@ SYSTEMS = {
     "cowfs-home": "cowfs, all home",
     "cowfs": "cowfs",
 }
+KEPT = {True: "kept", False: "missed", None: "—"}
 OURS = ("cowfs", "cowfs-home")
 PEERS = ("rsync", "order", "dm-4", "dm-64", "qemu")
 
@@ -77,6 +78,15 @@ def plain_rows(folder, workload, profile):
             for row in replay(folder, f[:-5], "plain", "--no-journal", profile=profile):
                 found.setdefault(row["profile"], {})[mib] = row
     return [rows.get(rows[min(rows)]["unit_bytes"] >> 20, rows.get(4, rows[min(rows)])) for rows in found.values()]
+
+
+def unplanned_rows(folder, workload, each, profile):
+    """Commits that know nothing of the card."""
+    trace = f"{workload}.{'freeze' if each else 'journal'}"
+    rows = replay(folder, trace, "cowfs", "--plan-by", "none", *(["--each"] if each else []), profile=profile)
+    for row in rows:
+        row.update(workload=workload, each=each, system="cowfs-home" if row["home"] else "cowfs")
+    return rows
 
 
 def system_rows(folder, workload, each, system, profile):
@@ -127,6 +137,23 @@ def workload_rows(folder, workload, profile=None):
 
 # ---- what is asked of them ----
 
+WORSE = 1.02 # so much more time, or erases, a plan may cost than none
+
+
+def plan_costs(rows, unplanned):
+    """(row, field, factor) of what a plan costs against none, with everything home: what a shutdown leaves in the log is a debt."""
+    plain = {(r["workload"], r["each"], r["profile"]): r for r in unplanned if r["home"]}
+    for r in rows:
+        u = plain.get((r["workload"], r["each"], r["profile"])) if r["system"] == "cowfs-home" else None
+        for field in ("seconds", "erases") if u else ():
+            yield r, field, r[field] / max(u[field], 1e-9)
+
+
+def worse_plans(rows, unplanned):
+    return [f"{name_of((r['workload'], r['each']))}, {r['profile']}: {f}: {q:.3f} times those without a plan"
+            for r, f, q in plan_costs(rows, unplanned) if q > WORSE]
+
+
 def cells(rows):
     """(workload, each) -> profile -> system -> row."""
     table = {}
@@ -153,7 +180,12 @@ def losses(table, ours="cowfs"):
                     yield key, profile, field, systems[ours], b, systems[b]
 
 
-def aims(table, cuts):
+def is_out_of_reach(key, _profile, field, ours, _b, other):
+    """Would every atomic system with everything home lose here, too? Known for a single commit."""
+    return ours["home"] and not key[1] and ours["atomic_" + field] > other[field]
+
+
+def aims(table, cuts, unplanned):
     """Lines of (figure, aim, measured, kept)."""
     lines = []
     apt = table.get(("apt-install", False), {})
@@ -179,6 +211,15 @@ def aims(table, cuts):
         lost = list(losses(table, ours))
         lines.append((f"trace and card where another system takes less time, or less erases{text}", "0",
                       f"time {sum(l[2] == 'seconds' for l in lost)}, erases {sum(l[2] == 'erases' for l in lost)} of {total}", not lost))
+        if text:
+            lines.append(("— of these, beyond what an atomic system can reach", "—", f"{sum(is_out_of_reach(*l) for l in lost)} of {len(lost)}", None))
+    rows = [r for p in table.values() for s in p.values() for r in s.values()]
+    costs = list(plan_costs(rows, unplanned))
+    if costs:
+        r, field, most = max(costs, key=lambda c: c[2])
+        lines.append(("a plan against none, all home: most time or erases", f"<= {WORSE}",
+                      f"{most:.3f} ({name_of((r['workload'], r['each']))}, {r['profile']}, {field}); {sum(c[2] > WORSE for c in costs)} of "
+                      f"{len(costs)} above", most <= WORSE))
     risk = max(s["cowfs"]["risk_seconds"] for p in table.values() for s in p.values())
     lines.append(("seconds in which a power cut leaves neither the old nor the new state", "0",
                   f"{risk:g}; {cuts} power cuts on the way, each left one of the two", risk == 0))
@@ -256,7 +297,8 @@ def loss_lines(table, ours):
         show = str if i else number
         linear, home = (show(x[i]) for x in bounds(c))
         out.append(f"| {name_of(key)} | {profile} | {'erases' if i else 's'} | {show(c[field])} | {show(o[field])} ({SYSTEMS[b]}) | "
-                   f"{c[field] / max(o[field], 1e-9):.2f} | {linear} | {home} |")
+                   f"{c[field] / max(o[field], 1e-9):.2f} | {linear} | {home} | "
+                   f"{'–' if key[1] else show(c['atomic_' + field])} | {'no' if is_out_of_reach(key, profile, field, c, b, o) else 'yes'} |")
     return out
 
 
@@ -273,14 +315,14 @@ def write_csv(rows, path):
                         *(f"{r[f]:.3f}" if isinstance(r[f], float) else r[f] for f in FIELDS)))
 
 
-def write_docs(rows, cuts, folder):
+def write_docs(rows, unplanned, cuts, folder):
     table = cells(rows)
     os.makedirs(folder, exist_ok=True)
     write_csv(rows, f"{folder}/results.csv")
     out = ["# Commits, priced", "", "Made by `make bench-commit`; the method is in [BENCHMARKS.md](../BENCHMARKS.md), \"Commits on every card\". All figures, bytes and "
            "hottest units and seconds at risk too, are in [results.csv](results.csv).", "",
            "| figure | aim | measured | kept? |", "| --- | --- | --- | --- |"]
-    out += [f"| {a} | {b} | {c} | {'kept' if k else 'missed'} |" for a, b, c, k in aims(table, cuts)]
+    out += [f"| {a} | {b} | {c} | {KEPT[k]} |" for a, b, c, k in aims(table, cuts, unplanned)]
     out += per_card(table)
     for ours in OURS:
         lost = loss_lines(table, ours)
@@ -288,8 +330,10 @@ def write_docs(rows, cuts, folder):
             continue
         out += ["", f"Where another system is better than {SYSTEMS[ours]}. Bounds: all blocks of all commits written once, linearly, as to a "
                 "log; and each commit written in place by itself: on block-mapped cards one erase for each unit that it touches, and a "
-                "copy of the rest of that unit.", "",
-                "| trace | card | what | cowfs | best other | × | bound, linear | bound, home |", "| --- " * 8 + "|", *lost]
+                "copy of the rest of that unit. Atomic, home: what the committed file system uses is written twice, once to a log, the rest once; "
+                "one merge for each unit that is not filled, and two flushes. Where this is above the best other system, no atomic one can "
+                "reach it with everything home.", "",
+                "| trace | card | what | cowfs | best other | × | bound, linear | bound, home | bound, atomic | within reach |", "| --- " * 10 + "|", *lost]
     markdown(table, out)
     with open(f"{folder}/README.md", "w") as f:
         f.write("\n".join(out) + "\n")
@@ -297,8 +341,8 @@ def write_docs(rows, cuts, folder):
         name = f"{key[0]}{'-each' if key[1] else ''}"
         with open(f"{folder}/{name}.svg", "w") as f:
             f.write(plot.dots(f"{TITLES[key[0]]}, merged {EVERY[key[0]] if key[1] else 'at the end'}", profiles, SYSTEMS))
-    for a, b, c, k in aims(table, cuts):
-        print(f"| {a} | {b} | {c} | {'kept' if k else 'missed'} |")
+    for a, b, c, k in aims(table, cuts, unplanned):
+        print(f"| {a} | {b} | {c} | {KEPT[k]} |")
 
 
 # ---- the program ----
@@ -308,6 +352,7 @@ def short():
     try:
         record(folder, [f"small.{v}" for v in WORKLOADS["small"]])
         rows = [r for p in SHORT_PROFILES for r in workload_rows(folder, "small", p)]
+        unplanned = [r for p in SHORT_PROFILES for e in modes("small") for r in unplanned_rows(folder, "small", e, p)]
         cuts = cut_power(folder, "small", 1, SHORT_PROFILES)
     finally:
         shutil.rmtree(folder)
@@ -322,6 +367,7 @@ def short():
             if c["risk_seconds"]:
                 bad.append(f"{profile}: {c['risk_seconds']} s at risk")
     bad += [f"{name_of(k)}, {p}: {f}: cowfs {number(c[f])}, {SYSTEMS[b]} {number(o[f])}" for k, p, f, c, b, o in losses(table)]
+    bad += worse_plans(rows, unplanned)
     print(f"bench-commit: {cuts} power cuts, one behind each write of cowfs: each left the old or the new state")
     if bad:
         sys.exit("\n".join(["bench-commit: FAILED"] + bad))
@@ -349,17 +395,19 @@ def main():
     traces = subprocess.run([f"{HERE}/record.py", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
     record(a.folder, [t for t in traces if t.split(".")[0] in wanted])
     for w in wanted:
-        found = {"rows": workload_rows(a.folder, w), "cuts": cut_power(a.folder, w, CUT_EVERY)}
+        found = {"rows": workload_rows(a.folder, w), "unplanned": [r for e in modes(w) for r in unplanned_rows(a.folder, w, e, None)],
+                 "cuts": cut_power(a.folder, w, CUT_EVERY)}
         with open(f"{a.folder}/{w}.prices", "w") as f:
             json.dump(found, f)
-    rows, cuts = [], 0
+    rows, unplanned, cuts = [], [], 0
     for w in WORKLOADS:
         if os.path.exists(f"{a.folder}/{w}.prices"):
             with open(f"{a.folder}/{w}.prices") as f:
                 found = json.load(f)
             rows += found["rows"]
+            unplanned += found.get("unplanned", [])
             cuts += found["cuts"]
-    write_docs(rows, cuts, a.out or f"{a.folder}/docs")
+    write_docs(rows, unplanned, cuts, a.out or f"{a.folder}/docs")
 
 
 if __name__ == "__main__":

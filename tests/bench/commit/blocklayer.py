@@ -30,7 +30,7 @@ PROFILES = ("lexar-300x-8g", "sandisk-ultra-4g", "sandisk-sata5000-32g-mft")
 UNPLANNED = ("sandisk-sata5000-32g-mft",)
 TRACES = ("apt-install.journal", "gps-day.freeze")
 # A card with a shared log differs by more where commits are small: docs/BENCHMARKS.md, "Through the block layer"
-SHORT, SHORT_PROFILES = ("small.freeze",), ("lexar-300x-8g", "transcend-ts8gcf266", "sandisk-sata5000-32g-mft")
+SHORT, SHORT_PROFILES = ("small.freeze",), ("lexar-300x-8g", "transcend-ts8gcf266", "x-slow-4g")
 WITHIN = 0.05
 LIMIT_S = 300 # of one command
 BLKDISCARD = 0x1277
@@ -143,7 +143,7 @@ def compare(folder, trace, profile):
     memory = [r for r in replay(folder, trace, "cowfs", *(["--each"] if each else []),
                                   *(["--plan-by", "none"] if profile in UNPLANNED else []), profile=profile) if r["home"]][0]
     unit, volume = memory["unit_bytes"], volume_bytes(name)
-    size = up(volume, unit) + up(max(32 * MIB, 8 * unit), unit) + 2 * max(unit, 4 * MIB)
+    size = 1024 * MIB + up(volume, unit) + up(max(64 * MIB, 8 * unit), unit) + 2 * max(unit, 4 * MIB)  # cowfs_card_bytes
     temp = tempfile.mkdtemp(prefix="cowfs-blocklayer.")
     disk = None
     try:

@@ -143,20 +143,36 @@ struct bound {
 
 static void bound_unit_ends(struct run *w, struct bound *b)
 {
+	uint64_t merge_ns = b->unit_new_bytes < w->p->unit_bytes
+				    ? flash_merge_ns(w->p, b->unit_new_bytes)
+				    : 0;
+
 	if (!b->unit_new_bytes)
 		return;
 	w->res->home_units++;
-	w->res->bound_ns += flash_write_ns(w->p, REQUEST_BYTES) * b->unit_new_bytes / REQUEST_BYTES;
-	if (w->p->absorb == 1 && b->unit_new_bytes < w->p->unit_bytes)
-		w->res->bound_ns += flash_merge_ns(w->p, b->unit_new_bytes);
+	w->res->bound_ns += w->p->absorb == 1 ? merge_ns : 0;
+	w->res->atomic_ns += merge_ns;
+	w->res->atomic_erases++;
 	b->unit_new_bytes = 0;
 }
 
-/* All dirty blocks that the sealed file system uses. This includes the few with the same content as
- * on the card. */
+static bool committed_uses(struct run *w, uint64_t blk)
+{
+	enum blk_use use;
+	uint64_t n;
+
+	check(fsmap_run(w->committed, blk, 1, &use, &n), "map");
+	return use == USE_USED;
+}
+
+/*
+ * All dirty blocks that the sealed file system uses. This includes the few with the same content as
+ * on the card. For a system that is atomic and has everything home in the end: those that the
+ * committed one uses are written twice, the first time to a log, in units of its own.
+ */
 static void count_payload(struct run *w)
 {
-	uint64_t blk = 0, n;
+	uint64_t blk = 0, n, twice = 0, bytes = 0;
 	struct bound b = { .unit = UINT64_MAX };
 
 	for (; overlay_next(&w->dirty, &blk, &n); blk += n) {
@@ -165,7 +181,9 @@ static void count_payload(struct run *w)
 		check(fsmap_run_after(w->sealed, w->committed, blk, n, &use, &n), "map");
 		if (use != USE_USED)
 			continue;
-		w->res->payload_bytes += blk_to_bytes(n);
+		bytes += blk_to_bytes(n);
+		for (uint64_t i = blk; i < blk + n; i++)
+			twice += committed_uses(w, i);
 		for (uint64_t off = blk_to_bytes(blk), end = off + blk_to_bytes(n), m; off < end;
 		     off += m) {
 			m = min_u64(end - off, w->p->unit_bytes - off % w->p->unit_bytes);
@@ -176,6 +194,14 @@ static void count_payload(struct run *w)
 		}
 	}
 	bound_unit_ends(w, &b);
+	w->res->payload_bytes += bytes;
+	w->res->bound_ns += flash_write_ns(w->p, REQUEST_BYTES) * bytes / REQUEST_BYTES;
+	w->res->atomic_ns += flash_write_ns(w->p, REQUEST_BYTES) * (bytes + blk_to_bytes(twice)) /
+				     REQUEST_BYTES +
+			     2 * flash_sync_ns(w->p);
+	if (twice && blk_to_bytes(twice) < w->p->unit_bytes)
+		w->res->atomic_ns += flash_merge_ns(w->p, blk_to_bytes(twice));
+	w->res->atomic_erases += (blk_to_bytes(twice) + w->p->unit_bytes - 1) / w->p->unit_bytes;
 }
 
 /* ---- a session ---- */
@@ -259,7 +285,7 @@ static void cuts_settle(struct run *w)
 	cuts_begin(w->cuts, w->before, w->before);
 }
 
-static void commit(struct run *w, enum commit_cause cause)
+static void commit(struct run *w, enum commit_cause cause, bool home)
 {
 	struct commit_source src = { .ctx = w,
 				     .volume_blks = w->blks,
@@ -267,7 +293,9 @@ static void commit(struct run *w, enum commit_cause cause)
 				     .read_sealed = read_sealed,
 				     .read_committed = read_committed,
 				     .run_sealed = run_sealed };
-	struct commit_options opt = { .cause = cause, .profile = plan_by(w) };
+	struct commit_options opt = { .cause = cause,
+				      .checkpoint_asked = home,
+				      .profile = plan_by(w) };
 	struct log_index *ix = NULL;
 	struct commit_report rep;
 	uint64_t start_ns = clock_of(w);
@@ -296,8 +324,8 @@ static void commit(struct run *w, enum commit_cause cause)
 			(unsigned long long)rep.logged, (unsigned long long)rep.logged_extents,
 			(unsigned long long)rep.skipped_same, (unsigned long long)rep.skipped_free,
 			(double)(clock_of(w) - start_ns) / 1e9);
-	if (commit_checkpoint_due(w->log, &opt)) {
-		checkpoint(w, true, 0, cause);
+	if (home || commit_checkpoint_due(w->log, &opt)) {
+		checkpoint(w, true, home ? RECORD_CLEAN : 0, cause);
 		log_index_unref(ix);
 		ix = log_index_of(w->log);
 	}
@@ -355,9 +383,10 @@ static void format(struct run *w, struct log_super *super)
 
 uint64_t cowfs_card_bytes(const struct flash_profile *p, uint64_t volume_bytes, uint64_t log_bytes)
 {
-	uint64_t log = log_bytes ? log_bytes : max_u64(32 * MIB, 8 * p->unit_bytes);
+	uint64_t log = log_bytes ? log_bytes : max_u64(64 * MIB, 8 * p->unit_bytes);
 
-	return round_up_u64(volume_bytes, p->unit_bytes) + round_up_u64(log, p->unit_bytes) +
+	/* a card on which there is room */
+	return GIB + round_up_u64(volume_bytes, p->unit_bytes) + round_up_u64(log, p->unit_bytes) +
 	       2 * max_u64(p->unit_bytes, 4 * MIB);
 }
 
@@ -454,22 +483,8 @@ static void verify(struct run *w, bool home)
 	w->sealed = NULL;
 }
 
-/* The result without further operations. The card continues unaffected. */
-static void take_stats(struct run *w, bool home, struct result *ret)
-{
-	struct flash_model *now;
-
-	check(flash_model_clone(&now, w->model), "model");
-	*ret = *w->res;
-	result_settle(ret, w->model);
-	if (w->opt->verify)
-		verify(w, home);
-	check(flash_model_copy(w->model, now), "model");
-	flash_model_free(now);
-}
-
-void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each,
-		  const struct cowfs_options *opt, struct result *ret, struct result *ret_home)
+void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each, bool home,
+		  const struct cowfs_options *opt, struct result *ret)
 {
 	struct result res = { 0 };
 	struct run w = { .t = t, .p = p, .opt = opt, .res = &res };
@@ -486,20 +501,21 @@ void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each,
 			continue;
 		due = each && (!opt->every || ++points % opt->every == 0);
 		if ((due || last) && w.dirty.dirty_blks)
-			commit(&w, last ? CAUSE_SHUTDOWN : CAUSE_TIMER);
+			commit(&w,
+			       !last  ? CAUSE_TIMER
+			       : home ? CAUSE_DETACH
+				      : CAUSE_SHUTDOWN,
+			       last && home);
 		/* also a time in which nothing changed */
 		if (due && !last)
 			rest(&w);
 	}
-	take_stats(&w, false, ret);
 	if (w.cuts)
-		cuts_begin(w.cuts, w.before, w.before);
-	checkpoint(&w, false, RECORD_CLEAN, CAUSE_DETACH);
-	if (w.cuts) {
-		cuts_end(w.cuts);
 		res.cuts = cuts_free(w.cuts);
-	}
-	take_stats(&w, true, ret_home);
+	*ret = res;
+	result_settle(ret, w.model);
+	if (opt->verify)
+		verify(&w, home);
 	log_index_unref(w.index);
 	log_close(w.log);
 	card_close(w.card);

@@ -252,13 +252,14 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 	       1 / linear_s);
 	if (cowfs)
 		printf(",\"home\":%s,\"payload_bytes\":%llu,\"commit_seconds\":%.6f,\"commit_bytes\":%llu,\"linear_seconds\":%.6f,"
-		       "\"home_units\":%llu,\"bound_seconds\":%.6f,\"logged_blks\":%llu,\"direct_blks\":%llu,\"checkpoint_blks\":%llu,"
+		       "\"home_units\":%llu,\"bound_seconds\":%.6f,\"atomic_seconds\":%.6f,\"atomic_erases\":%llu,\"logged_blks\":%llu,\"direct_blks\":%llu,\"checkpoint_blks\":%llu,"
 		       "\"meta_blks\":%llu,\"idles\":%llu,\"idle_seconds\":%.6f,\"idle_blks\":%llu,\"rests\":%llu,\"waiting_blks\":%llu,"
 		       "\"most_waiting_blks\":%llu,\"chain_records\":%llu,\"cuts\":%llu,\"cuts_new\":%llu",
 		       home ? "true" : "false", (unsigned long long)r->payload_bytes,
 		       seconds(r->commit_ns), (unsigned long long)r->commit_bytes,
 		       (double)r->payload_bytes * linear_s, (unsigned long long)r->home_units,
-		       seconds(r->bound_ns), (unsigned long long)r->logged_blks,
+		       seconds(r->bound_ns), seconds(r->atomic_ns),
+		       (unsigned long long)r->atomic_erases, (unsigned long long)r->logged_blks,
 		       (unsigned long long)r->direct_blks, (unsigned long long)r->checkpoint_blks,
 		       (unsigned long long)r->meta_blks, (unsigned long long)r->idles,
 		       seconds(r->idle_ns), (unsigned long long)r->idle_blks,
@@ -413,12 +414,15 @@ int main(int argc, char **argv)
 			opt.cowfs.no_plan = !opt.cowfs.plan;
 		}
 		if (cowfs)
-			cowfs_replay(&t, p, opt.each, &opt.cowfs, &r, &home);
+			cowfs_replay(&t, p, opt.each, false, &opt.cowfs, &r);
 		else
 			replay_model(&t, p, &r);
 		print(p, &r, false);
-		if (cowfs)
-			print(p, &home, true);
+		if (!cowfs)
+			continue;
+		trace_rewind(&t);
+		cowfs_replay(&t, p, opt.each, true, &opt.cowfs, &home);
+		print(p, &home, true);
 	}
 	flash_profiles_close(ps);
 	flash_trace_close(t.t);

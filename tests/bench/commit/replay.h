@@ -67,6 +67,10 @@ struct result {
 	uint64_t home_units;
 	/* minimum time to write them home: linear, and a merge for each unit that is not whole */
 	uint64_t bound_ns;
+	/* minimum of a system that is atomic and writes everything home at each commit: blocks that
+	 * the committed file system uses are written twice, the first time to a log; each unit that
+	 * is not filled costs one merge, and there are two flushes */
+	uint64_t atomic_ns, atomic_erases;
 	uint64_t logged_blks, direct_blks, checkpoint_blks, meta_blks;
 	/* cowfs: checkpoints between two commits, of checkpoint_blks */
 	uint64_t idles, idle_ns, idle_blks;
@@ -121,11 +125,11 @@ struct cowfs_options {
 	uint64_t every; /* only every N-th commit point counts; 0: each */
 };
 
-/* each: a commit at each commit point; otherwise one at the last. Card and model are new. *ret:
- * result of a shutdown, when blocks that are not home are in the log; *ret_home: result when
- * everything is written home, as by a detach. */
-void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each,
-		  const struct cowfs_options *opt, struct result *ret, struct result *ret_home);
+/* each: a commit at each commit point; otherwise one at the last. home: the last one is that of a
+ * detach, which writes everything home; otherwise that of a shutdown, which leaves blocks in the
+ * log. Card and model are new. */
+void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each, bool home,
+		  const struct cowfs_options *opt, struct result *ret);
 uint64_t cowfs_card_bytes(const struct flash_profile *p, uint64_t volume_bytes, uint64_t log_bytes);
 
 #endif
