@@ -222,8 +222,10 @@ static int checkpoint(struct job *j, const struct log_content *content,
 	int r;
 
 	/* spilled payload waits in free blocks */
-	cheap.bridge = opt->profile && plan_fills(opt->profile, job_is_last(j)) && j->src &&
-				       !log_spilled(log)
+	cheap.bridge = opt->profile &&
+				       plan_fills(opt->profile, job_is_last(j),
+						  extents_blks(&j->direct)) &&
+				       j->src && !log_spilled(log)
 			       ? bridge
 			       : NULL;
 	cheap.bridge_ctx = &gaps;

@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 
+#define LARGE_COMMIT_BLKS (32 * MIB / COW_BLK_BYTES)
 #define WEAR_SHARE 16 /* part of the wear that counts as time */
 
 /* One unit of the card, and its blocks that are to be written. */
@@ -32,6 +33,7 @@ struct saving {
 
 struct planner {
 	const struct plan_query *q;
+	bool fills;		  /* plan_fills */
 	struct extent_run *piece; /* direct, cut at the edges of units */
 	bool *bridge;		  /* the gap after this piece is also written */
 	size_t n_pieces, pieces_cap;
@@ -90,9 +92,9 @@ static uint64_t unit_of(const struct flash_profile *p, uint64_t disk_off_bytes, 
 	return (disk_off_bytes + blk_to_bytes(blk)) / unit_bytes(p);
 }
 
-bool plan_fills(const struct flash_profile *p, bool last)
+bool plan_fills(const struct flash_profile *p, bool last, uint64_t blks)
 {
-	return last || p->absorb == 1;
+	return last || p->absorb == 1 || blks >= LARGE_COMMIT_BLKS;
 }
 
 bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk,
@@ -180,8 +182,7 @@ static int try_whole(struct planner *pl, struct unit *u)
 	bool free = true;
 	int r = 0;
 
-	if (!plan_fills(pl->q->profile, pl->q->last) || ns >= u->ns ||
-	    blk_to_bytes(u->blks) != unit_bytes(pl->q->profile))
+	if (!pl->fills || ns >= u->ns || blk_to_bytes(u->blks) != unit_bytes(pl->q->profile))
 		return 0;
 	for (size_t i = 0; i <= u->n_pieces && r == 0 && free; i++) {
 		const struct extent_run *e = i < u->n_pieces ? &pl->piece[u->piece + i] : NULL;
@@ -207,9 +208,8 @@ static int bridge_unit(struct planner *pl, struct unit *u)
 		uint64_t end = e->blk + e->blks;
 
 		written += e->blks;
-		if (plan_fills(pl->q->profile, pl->q->last) &&
-		    plan_bridges(pl->q->profile, pl->q->disk_off_bytes, end, next->blk, written,
-				 next->blks))
+		if (pl->fills && plan_bridges(pl->q->profile, pl->q->disk_off_bytes, end, next->blk,
+					      written, next->blks))
 			r = is_free(pl, end, next->blk, &pl->bridge[i]);
 		if (pl->bridge[i])
 			written += next->blk - end;
@@ -317,8 +317,7 @@ static bool pays(const struct planner *pl, const struct unit *u, const struct sa
 	uint64_t home_ns = s->home_ns,
 		 shared_ns = merge_ns(q->profile, 0) - merge_ns(q->profile, s->blks);
 
-	if (!s->blks || (q->home_follows && !u->visited) ||
-	    (!plan_fills(q->profile, q->last) && !q->home_follows))
+	if (!s->blks || (q->home_follows && !u->visited) || (!pl->fills && !q->home_follows))
 		return false;
 	if (u->visited)
 		home_ns -= min_u64(home_ns, shared_ns);
@@ -416,7 +415,8 @@ static int put(struct plan *ret, const struct planner *pl)
 
 int plan_make(struct plan *ret, const struct plan_query *q)
 {
-	struct planner pl = { .q = q };
+	struct planner pl = { .q = q,
+			      .fills = plan_fills(q->profile, q->last, extents_blks(q->direct)) };
 	int r = cut(&pl);
 
 	if (r == 0) {

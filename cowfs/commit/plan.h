@@ -15,7 +15,8 @@
  *    log has room. If the checkpoint follows at once, only units that it visits anyway go to the
  *    log.
  *  - A card with a shared log (absorb > 1) gathers the blocks of several commits by itself. There
- *    only the last commit of a session fills gaps, and moves blocks that nothing else follows.
+ *    only the last commit of a session, and one that is larger than such a log, fills gaps, and
+ *    moves blocks to the log if no checkpoint follows.
  *  - A gap is bridged if one request over it costs less than two, and, on cards where a jump closes
  *    the unit, a merge. A unit that can be filled completely needs no merge.
  */
@@ -54,8 +55,9 @@ struct plan {
 int plan_make(struct plan *ret, const struct plan_query *q) MUST_CHECK;
 void plan_clear(struct plan *p);
 
-/* May gaps be filled at all? last: this is the last commit of a session, or its checkpoint. */
-bool plan_fills(const struct flash_profile *p, bool last);
+/* May gaps be filled at all? last: this is the last commit of a session, or its checkpoint; blks: of
+ * the commit. */
+bool plan_fills(const struct flash_profile *p, bool last, uint64_t blks);
 /* For two writes in place with a gap between them: is it cheaper to write over the gap?
  * run_blks: length of the run that ends at the gap; next_blks: of the one behind it. False for a gap
  * that reaches into another unit. */

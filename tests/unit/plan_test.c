@@ -346,8 +346,9 @@ static void test_absorb(void **state)
 	assert_int_equal(extents_blks(&p.logged), 10);
 	plan_clear(&p);
 	w.visited[UNIT + 50] = false;
-	assert_false(plan_fills(q.profile, false));
-	assert_true(plan_fills(q.profile, true));
+	assert_false(plan_fills(q.profile, false, 32 * MIB / COW_BLK_BYTES - 1));
+	assert_true(plan_fills(q.profile, false, 32 * MIB / COW_BLK_BYTES));
+	assert_true(plan_fills(q.profile, true, 0));
 	extents_clear(&d);
 }
 
