@@ -347,7 +347,10 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 		r = -ENOTRECOVERABLE;
 	if (r < 0)
 		return r;
-	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero;
+	/* after a failed attempt, whose record may be on the card, only a newer record says that the
+	 * committed state is still the newest one */
+	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero &&
+		  (!log_doubt(j->log) || j->opt->dry_run);
 	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {
 		/* report this before anything is written; planned again when the room is known */
 		j->rep.room_blks = log_capacity_blks(j->log);

@@ -32,8 +32,10 @@ void attack_recover(void);
 void attack_restart(void);
 void attack_swapped(void);
 void attack_eio(void);
+void attack_measured(void);
 
 /* paths.c */
 void attack_paths(void);
+void attack_undone(void);
 
 #endif

@@ -258,6 +258,120 @@ void attack_recover(void)
 	}
 }
 
+/* ---- measurements ---- */
+
+/* As the measurement writes: any sizes and places of the room, some of it twice, a few flushes. */
+static void overwrite(struct world *w, const struct log_scratch *room, unsigned writes)
+{
+	static _Alignas(4096) uint8_t junk[8 * COW_BLK_BYTES];
+	uint64_t blks = room->bytes / COW_BLK_BYTES;
+
+	while (writes--) {
+		uint64_t n = 1 + rnd_below(w, 8), blk = rnd_below(w, blks), *p = (uint64_t *)junk;
+
+		n = min_u64(n, blks - blk);
+		for (size_t i = 0; i < sizeof(junk) / sizeof(*p); i++)
+			p[i] = rnd_next(&w->rnd);
+		attack_expect(card_write(w->c.log, room->off_bytes + blk_to_bytes(blk), junk,
+					 blk_to_bytes(n)) == 0,
+			      "a write to the room failed");
+		if (rnd_below(w, 4) == 0)
+			attack_expect(card_flush(w->c.log) == 0, "a flush failed");
+	}
+}
+
+static void set_writable(struct world *w, bool on)
+{
+	attack_expect(card_set_writable(w->c.base, on) == 0 &&
+			      (w->c.log == w->c.base || card_set_writable(w->c.log, on) == 0),
+		      "the card cannot be switched");
+}
+
+/* 0, or the error of log_scratch_begin. The log is as offline: just opened. */
+static int measure_once(struct world *w, bool is_cut)
+{
+	bool retired = w->rep.state == LOG_EMPTY || w->rep.state == LOG_RETIRED;
+	struct log_scratch room;
+	int r;
+
+	at.step++;
+	set_writable(w, true);
+	r = log_scratch_begin(w->log, rnd_below(w, 2) ? UINT64_MAX : 1, &room);
+	if (r == 0) {
+		uint64_t start = room.off_bytes, end = start + room.bytes;
+		const struct log_super *s = log_super(w->log);
+
+		attack_expect(room.bytes && start >= s->ring_off_bytes &&
+				      end <= s->ring_off_bytes +
+						      (uint64_t)s->seg_bytes * s->seg_count,
+			      "the room is not in the ring");
+		overwrite(w, &room, 10);
+		if (!is_cut)
+			r = log_scratch_end(w->log, &room, retired ? RECORD_RETIRED : RECORD_TAIL,
+					    RECORD_CLEAN);
+		attack_expect(r == 0, "the end of a measurement failed");
+	}
+	set_writable(w, false);
+	cut_here(w);
+	return r;
+}
+
+/* A card with any history is measured, and cut at every operation of that; twice; then it is used
+ * further. */
+void attack_measured(void)
+{
+	static const unsigned lies[] = { 0, 0, 1, LIE_RECORDS };
+	unsigned measured = 0;
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
+		struct shape s = { .blks = 40,
+				   .segs_per_eb = 1 + seed / 2 % 2,
+				   .external = seed / 4 % 3 == 1,
+				   .lag = seed % 2,
+				   .lie = seed % 2 ? lies[seed / 2 % 4] : 0 };
+		unsigned commits = (unsigned)(seed / 3 % 5) * 4;
+
+		s.segs = seed % 3 ? 24 : s.segs_per_eb * 7;
+		attack_start(&w, &s, seed);
+		w.mute = true;
+		while (commits--) {
+			attack_write_run(&w, 1 + (unsigned)rnd_below(&w, 20),
+					 1 + (unsigned)rnd_below(&w, 8));
+			attack_commit_ok(&w);
+			if (rnd_below(&w, 4) == 0)
+				attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0,
+					      "checkpoint");
+		}
+		w.mute = false;
+		attack_expect(world_checkpoint(&w, seed % 5 ? RECORD_TAIL : RECORD_RETIRED,
+					       RECORD_CLEAN) == 0,
+			      "checkpoint");
+		if (seed % 7)
+			world_crash(&w);
+		for (unsigned i = 0; i < 3; i++) {
+			w.mute = i == seed % 3;
+			world_close(&w);
+			world_open(&w);
+			live_revert(&w);
+			measured += measure_once(&w, (seed + i) % 3 == 0) == 0;
+			world_close(&w);
+			world_open(&w);
+			live_revert(&w);
+			if (seed % 4 == 0)
+				world_crash(&w);
+			attack_write_run(&w, 5, 1 + i * (unsigned)(seed % 6));
+			attack_commit_ok(&w);
+			if (log_index_data_blks(w.index) || i % 2)
+				attack_expect(world_checkpoint(&w, RECORD_TAIL,
+							       i % 2 ? RECORD_CLEAN : 0) == 0,
+					      "checkpoint");
+		}
+		world_free(&w);
+	}
+	attack_expect(measured > SEEDS, "hardly any measurement");
+}
+
 /* ---- cards that fail, and other cards ---- */
 
 /* The flush of the last session failed, and its record is only in the card's cache. The power stays

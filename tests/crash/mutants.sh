@@ -83,6 +83,8 @@ mutant R3-open-checkpoint failed-checkpoint cowfs/log/record.c '{ /* R3: it may 
 		l->suspect = l->lag.cold = true;' '{
 		l->suspect = true;'
 mutant R3-settled restart cowfs/log/record.c 'if (!l->settled)' 'if (0)'
+# a commit that returned is newer than a record of the attempt before it
+mutant R3-nothing undone cowfs/commit/commit.c '(!log_doubt(j->log) || j->opt->dry_run);' 'true;'
 # R4 every CRC
 mutant R4-payload rejected,rotten,every-byte cowfs/log/verify.c 'if (!content_ok(e, buf + blk_to_bytes(k), e->crc[i + k])) {' 'if (0) {'
 mutant R4-record every-byte cowfs/log/codec.c 'if (get_u32(r) != checksum(blk))' 'if (get_u32(r) == checksum(blk) + 1)'
@@ -109,6 +111,8 @@ mutant R9-reuse reuse-early cowfs/log/checkpoint.c '	l->home_done = true;
 	l->tail_lblk = l->lag.tail_lblk = l->newest.lblk;
 	log_index_unref'
 mutant R9-ring-end reuse-early,wrap cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
+# room for a measurement: behind a record that needs no other
+mutant room-tail measured cowfs/log/room.c 'free_part(l, false, &first, &ebs);' 'first = 0; ebs = l->super.seg_count / l->segs_per_eb;'
 # R10 spilled payload lies in blocks that neither image uses
 mutant R10-spill spill,w cowfs/commit/classify.c 'return r == 0 && *ret == USE_FREE && j->sealed' 'return r == 0 && j->sealed'
 # order of writes

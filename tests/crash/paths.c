@@ -305,3 +305,47 @@ void attack_paths(void)
 		world_free(&w);
 	}
 }
+
+static void change_three(struct world *w)
+{
+	attack_write_run(w, 2, 3);
+}
+
+static void change_nothing(struct world *w)
+{
+	(void)w;
+}
+
+/* A commit of paths fails at each of its operations. The files then get their committed content
+ * back: the next commit has nothing to write, but what it reports as committed must win over a
+ * record of the failed one. */
+void attack_undone(void)
+{
+	struct world w;
+	unsigned undone = 0;
+
+	for (uint64_t seed = 0; seed < 32; seed++) {
+		const struct shape s = { .blks = 24,
+					 .full = true,
+					 .segs = 16,
+					 .lag = seed / 2 % 2,
+					 .external = seed / 4 % 2 };
+
+		attack_start(&w, &s, seed);
+		attack_write_run(&w, 1, 4);
+		attack_commit_ok(&w);
+		at.step++;
+		world_fail_at(&w, seed % 2 ? SIM_FLUSH : SIM_WRITE, 1 + seed / 8, false);
+		undone += world_commit_paths(&w, change_three) < 0;
+		world_disarm(&w);
+		at.step++;
+		attack_expect(world_commit_paths(&w, change_nothing) == 0,
+			      "a commit of paths failed");
+		if (world_crash(&w)) {
+			attack_write_run(&w, 3, 2);
+			attack_commit_ok(&w);
+		}
+		world_free(&w);
+	}
+	attack_expect(undone > 8, "no commit failed");
+}
