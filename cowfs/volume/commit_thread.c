@@ -768,10 +768,20 @@ static void return_lent(struct volume *v)
 	v->lent = NULL;
 }
 
+/* Has a commit of this session failed, and none succeeded since? Its record may be on the card, and
+ * the next attach would choose it. Any newer record prevents that. */
+static bool failed_may_return(const struct volume *v)
+{
+	return log_doubt(v->log) &&
+	       log_ledger(v->log)->commits_failed != v->opened.ledger.commits_failed;
+}
+
 /* 1: there is nothing to do, which is not an error. */
 static int commit_is_idle(struct volume *v, const struct volume_request *rq,
 			  struct volume_result *res)
 {
+	int r = 0;
+
 	if (v->opened.state == LOG_FOREIGN) {
 		snprintf(res->why, sizeof(res->why),
 			 "the log is set aside because of foreign changes to the file system: "
@@ -787,6 +797,11 @@ static int commit_is_idle(struct volume *v, const struct volume_request *rq,
 	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
 		snprintf(res->why, sizeof(res->why),
 			 "not committed: the changes are to be discarded");
+		if (rq->cause == CAUSE_SHUTDOWN && failed_may_return(v))
+			r = do_checkpoint(v, rq->cause, 0, false, res);
+		if (r < 0)
+			msg(MSG_WARN, "%s: a commit that failed may be on the card: %s", v->name,
+			    strerror(-r));
 		return 1;
 	}
 	return 0;
@@ -1029,7 +1044,7 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
  * its changes are discarded. */
 static bool leaves_no_trace(const struct volume *v)
 {
-	return log_newest(v->log)->seq == v->opened.newest.seq &&
+	return log_newest(v->log)->seq == v->opened.newest.seq && !failed_may_return(v) &&
 	       (v->discard_armed || !waiting_blks(v));
 }
 

@@ -42,6 +42,38 @@ bare() {
 	fails 4 'no volume is attached' detach
 }
 
+@test "discard: a commit that failed does not come back" {
+	local i end
+	protect
+	for end in detach shutdown; do
+		for i in 0 1 2 3; do
+			detach # in order: the first record of the next session is that of its commit
+			with_shim attach
+			mount_volume
+			echo "$i" >"$MNT/failed"
+			sync -f "$MNT"
+			eio flush "$i" 1 # 2: its record is on the card
+			if cow commit; then
+				eio off
+				break
+			fi
+			eio off
+			cow discard
+			if [ $end = detach ]; then
+				detach
+			else
+				cow shutdown
+				power_cut
+			fi
+			attach
+			mount_volume
+			[ ! -e "$MNT/failed" ]
+		done
+		[ "$i" = 3 ]
+		rm "$MNT/failed"
+	done
+}
+
 @test "a card whose log is not empty: status, check, detach and shutdown say that it is not to be mounted without cowfs" {
 	local image
 	card_make ext4 200 250 -b 4096
