@@ -111,6 +111,8 @@ mutant R9-reuse reuse-early cowfs/log/checkpoint.c '	l->home_done = true;
 	l->tail_lblk = l->lag.tail_lblk = l->newest.lblk;
 	log_index_unref'
 mutant R9-ring-end reuse-early,wrap cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
+# lent room of a record that may be on the card
+mutant B2-wipe lent-failed cowfs/log/lend.c '|| epoch_is_due(l))' ')'
 # room for a measurement: behind a record that needs no other
 mutant room-tail measured cowfs/log/room.c 'free_part(l, false, &first, &ebs);' 'first = 0; ebs = l->super.seg_count / l->segs_per_eb;'
 # R10 spilled payload lies in blocks that neither image uses
