@@ -158,8 +158,7 @@ def compare(folder, trace, profile):
     read = memory["read_seconds"], s["read_ns"] / 1e9
     figures = {"s of writes and flushes": (memory["seconds"] - read[0], s["virtual_seconds"] - read[1]),
                "erases": (memory["erases"], s["erases"]), "s of reads": read}
-    # a unit is erased when it is full: where in it the clock started makes one of difference; a shared log holds blocks of many units
-    bad, slack = [], 1 if memory["absorb"] == 1 else 3
+    bad, slack = [], 1  # a unit is erased when it is full: where in it the clock started makes one of difference
     for what, (a, b) in figures.items():
         if abs(b - a) > WITHIN * a and not (what == "erases" and abs(b - a) <= slack) and what != "s of reads":
             bad.append(f"{trace}, {profile}: {what}: {a:g} in memory, {b:g} through the block layer")
