@@ -65,3 +65,13 @@ void msg_last_alarm(char *buf, size_t size_bytes)
 	snprintf(buf, size_bytes, "%s", last_alarm);
 	pthread_mutex_unlock(&alarm_lock);
 }
+
+int msg_why(char *why, size_t n, int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, n, fmt, ap);
+	va_end(ap);
+	return error;
+}

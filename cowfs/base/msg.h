@@ -19,6 +19,9 @@ void msg_set_level(enum msg_level max); /* default MSG_NOTICE */
 void msg_to_kmsg(int fd);
 void msg(enum msg_level level, const char *fmt, ...) PRINTF(2, 3);
 
+/* Puts a sentence into why (n bytes) that explains error, and returns error. */
+int msg_why(char *why, size_t n, int error, const char *fmt, ...) PRINTF(4, 5);
+
 /* Copies the newest error or warning text of this process into buf, for the status. */
 void msg_last_alarm(char *buf, size_t size_bytes);
 

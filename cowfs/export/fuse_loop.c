@@ -3,7 +3,6 @@
  * file. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include <linux/loop.h>
 
 #include "base/io.h"
+#include "base/msg.h"
 #include "export/fuse.h"
 #include "export/loop.h"
 #include "export/transport_private.h"
@@ -31,16 +31,6 @@ static struct fuse_loop *of(struct transport *t)
 	return (struct fuse_loop *)t;
 }
 
-static PRINTF(4, 5) int fail(char *why, size_t n, int error, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(why, n, fmt, ap);
-	va_end(ap);
-	return error;
-}
-
 /* Opening loads the module if the node is there. All other errors are left to the start. */
 static int missing(const char *path)
 {
@@ -54,12 +44,12 @@ int transport_check(char *why, size_t n)
 	int e = missing("/dev/fuse");
 
 	if (e < 0)
-		return fail(why, n, e, "the kernel has no FUSE (/dev/fuse): run modprobe fuse");
+		return msg_why(why, n, e, "the kernel has no FUSE (/dev/fuse): run modprobe fuse");
 	e = missing("/dev/loop-control");
 	if (e < 0)
-		return fail(why, n, e,
-			    "the kernel has no loop devices (/dev/loop-control): run modprobe "
-			    "loop");
+		return msg_why(why, n, e,
+			       "the kernel has no loop devices (/dev/loop-control): run modprobe "
+			       "loop");
 	return 0;
 }
 
@@ -83,14 +73,14 @@ static int start_loop(struct fuse_loop *t, int file_fd, const struct transport_p
 	int e = loop_attach(&t->loop, file_fd, p->read_ahead_kb, p->label, p->temporary);
 
 	if (e < 0)
-		return fail(why, n, e, "no loop device: %s", strerrordesc_np(-e));
+		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
 	t->have_loop = true;
 	show_loop(t);
 	if (p->max_kb)
 		e = loop_limit_requests(&t->loop, p->max_kb, p->tags);
 	if (e < 0)
-		return fail(why, n, e, "%s: cannot limit the size of requests: %s", t->loop.path,
-			    strerrordesc_np(-e));
+		return msg_why(why, n, e, "%s: cannot limit the size of requests: %s", t->loop.path,
+			       strerrordesc_np(-e));
 	return 0;
 }
 
@@ -102,26 +92,27 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 
 	*ret = NULL;
 	if (!t)
-		return fail(why, n, -ENOMEM, "no memory");
+		return msg_why(why, n, -ENOMEM, "no memory");
 	t->transport.ops = &transport_fuse_loop;
 	*ret = &t->transport;
 	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, &file_fd);
 	if (e == 0 && p->throttle)
 		e = fuse_export_set_throttle(t->fuse, p->throttle);
 	if (e == -ETIMEDOUT)
-		return fail(
+		return msg_why(
 			why, n, e,
 			"cannot export the volume: FUSE accepted no reply for 10 s. Look in the "
 			"kernel log for a refused system call (audit: type=1326)");
 	if (e == -EPROTONOSUPPORT)
-		return fail(why, n, e, "FUSE of this kernel has no asynchronous direct I/O");
+		return msg_why(why, n, e, "FUSE of this kernel has no asynchronous direct I/O");
 	if (e == -ENOSYS)
-		return fail(why, n, e,
-			    "the kernel refuses fsopen(2): a filter of system calls around cowfs, "
-			    "such as that of a container, must allow it");
+		return msg_why(
+			why, n, e,
+			"the kernel refuses fsopen(2): a filter of system calls around cowfs, "
+			"such as that of a container, must allow it");
 	if (e < 0)
-		return fail(why, n, e, "cannot export the volume through FUSE: %s",
-			    strerrordesc_np(-e));
+		return msg_why(why, n, e, "cannot export the volume through FUSE: %s",
+			       strerrordesc_np(-e));
 	return start_loop(t, file_fd, p, why, n);
 }
 

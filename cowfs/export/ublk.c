@@ -84,8 +84,6 @@ const struct transport_ops transport_ublk = { .name = "ublk", .start = start };
 
 #else
 
-#include <stdarg.h>
-
 #include "base/holder.h"
 #include "base/io.h"
 #include "base/msg.h"
@@ -137,16 +135,6 @@ struct ublk {
 static struct ublk *of(const struct transport *t)
 {
 	return (struct ublk *)t;
-}
-
-static PRINTF(4, 5) int fail(char *why, size_t n, int error, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(why, n, fmt, ap);
-	va_end(ap);
-	return error;
 }
 
 /* ---- answers ---- */
@@ -549,20 +537,20 @@ static int try_start(struct ublk *u, const struct transport_params *p, char *why
 	u->dev_dirfd = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	u->proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (u->dev_dirfd < 0 || u->proc_dirfd < 0)
-		return fail(why, n, -errno, "no /dev or no /proc");
+		return msg_why(why, n, -errno, "no /dev or no /proc");
 	e = slots_new(&u->slots, MAX_IO_BYTES);
 	if (e < 0)
-		return fail(why, n, e, "no memory");
+		return msg_why(why, n, e, "no memory");
 	e = ublk_control_open(&u->control);
 	if (e < 0)
-		return fail(why, n, e, UBLK_CONTROL_PATH ": %s", strerrordesc_np(-e));
+		return msg_why(why, n, e, UBLK_CONTROL_PATH ": %s", strerrordesc_np(-e));
 	e = add_device(u, p->label);
 	if (e < 0)
-		return fail(why, n, e, "no device of ublk: %s", strerrordesc_np(-e));
+		return msg_why(why, n, e, "no device of ublk: %s", strerrordesc_np(-e));
 	if (p->throttle) {
 		e = throttle_start(p->throttle, reply_held);
 		if (e < 0)
-			return fail(why, n, e, "no thread: %s", strerrordesc_np(-e));
+			return msg_why(why, n, e, "no thread: %s", strerrordesc_np(-e));
 		u->throttle = p->throttle;
 		u->throttled = true;
 		throttle_set_tags(p->throttle, u->depth - 1);
@@ -570,7 +558,8 @@ static int try_start(struct ublk *u, const struct transport_params *p, char *why
 	e = start_device(u, p);
 	if (e == 0)
 		e = open_and_verify(u, p->read_ahead_kb);
-	return e < 0 ? fail(why, n, e, "the device of ublk does not start: %s", strerrordesc_np(-e))
+	return e < 0 ? msg_why(why, n, e, "the device of ublk does not start: %s",
+			       strerrordesc_np(-e))
 		     : 0;
 }
 
@@ -581,7 +570,7 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 
 	*ret = NULL;
 	if (!u)
-		return fail(why, n, -ENOMEM, "no memory");
+		return msg_why(why, n, -ENOMEM, "no memory");
 	u->transport.ops = &transport_ublk;
 	u->transport.disk.fd = u->ctl_fd = u->dev_dirfd = u->proc_dirfd = -1;
 	u->view = p->view;

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysinfo.h>
@@ -20,17 +19,6 @@
 #include "commit/shrink.h"
 #include "fs/fs_ops.h"
 
-static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...) PRINTF(4, 5);
-static int fail(char *why, size_t why_bytes, int error, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(why, why_bytes, fmt, ap);
-	va_end(ap);
-	return error;
-}
-
 #define UNFROZEN_NS (300 * 1000000000ull)
 #define QUIET_NS (600 * 1000000000ull)
 
@@ -42,15 +30,15 @@ static int open_device(struct card **ret, const char *path, uint32_t eb_bytes, c
 	int r = blockdev_open(ret, path, BLOCKDEV_EXCL, &opt);
 
 	if (r == -ENOTBLK)
-		return fail(why, n, r,
-			    "%s is not a block device (an image file: losetup -f --show %s)", path,
-			    path);
+		return msg_why(why, n, r,
+			       "%s is not a block device (an image file: losetup -f --show %s)",
+			       path, path);
 	if (r == -EBUSY)
-		return fail(why, n, r, "%s is mounted or in use", path);
+		return msg_why(why, n, r, "%s is mounted or in use", path);
 	if (r == -ENXIO)
-		return fail(why, n, r, "%s: no card in the reader", path);
+		return msg_why(why, n, r, "%s: no card in the reader", path);
 	if (r < 0)
-		return fail(why, n, r, "%s: %s", path, strerror(-r));
+		return msg_why(why, n, r, "%s: %s", path, strerror(-r));
 	return 0;
 }
 
@@ -74,10 +62,11 @@ static int finish_shrink(struct volume *v, struct log_super *super, unsigned *tr
 	int r = shrink_finish(v->base, super, 0, &opt, &rep);
 
 	if (r < 0)
-		return fail(why, n, r,
-			    "%s: a shrink was interrupted after its commit and cannot be finished "
-			    "(%s): see cowctl check",
-			    v->device, rep.why);
+		return msg_why(
+			why, n, r,
+			"%s: a shrink was interrupted after its commit and cannot be finished "
+			"(%s): see cowctl check",
+			v->device, rep.why);
 	msg(MSG_NOTICE, "%s: an interrupted shrink is finished", v->device);
 	return super_read(v->base, rep.super.fs_bytes, super, trouble);
 }
@@ -89,34 +78,39 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 	const char *where = v->log_card == v->base ? v->device : v->log_device;
 
 	if (r == -ENOENT && (trouble & SUPER_CUT_OFF))
-		return fail(why, n, r,
-			    "%s: no cowfs log. If you started a shrink, it was interrupted before "
-			    "its commit and changed nothing: run cowctl format --shrink %s again",
-			    where, v->device);
+		return msg_why(
+			why, n, r,
+			"%s: no cowfs log. If you started a shrink, it was interrupted before "
+			"its commit and changed nothing: run cowctl format --shrink %s again",
+			where, v->device);
 	if (r == -ESTALE)
-		return fail(why, n, r,
-			    "%s: the file system was enlarged without cowfs (%s, was %s) and has "
-			    "overwritten its log: run cowctl format --shrink %s",
-			    v->device, FORMAT_MIB(fs->size_bytes), FORMAT_MIB(super->fs_bytes),
-			    v->device);
+		return msg_why(
+			why, n, r,
+			"%s: the file system was enlarged without cowfs (%s, was %s) and has "
+			"overwritten its log: run cowctl format --shrink %s",
+			v->device, FORMAT_MIB(fs->size_bytes), FORMAT_MIB(super->fs_bytes),
+			v->device);
 	if (r == -ENOENT && v->log_card == v->base)
-		return fail(why, n, r,
-			    "%s: no cowfs log: run cowctl format %s first, or name the device that "
-			    "has the log with --log",
-			    where, v->device);
+		return msg_why(
+			why, n, r,
+			"%s: no cowfs log: run cowctl format %s first, or name the device that "
+			"has the log with --log",
+			where, v->device);
 	if (r == -ENOENT)
-		return fail(why, n, r, "%s: no cowfs log for %s", where, v->device);
+		return msg_why(why, n, r, "%s: no cowfs log for %s", where, v->device);
 	if (r == -EBADMSG || r == -EUCLEAN)
-		return fail(why, n, -EBADMSG, "%s: both superblocks of the log are damaged", where);
+		return msg_why(why, n, -EBADMSG, "%s: both superblocks of the log are damaged",
+			       where);
 	if (r == -EPROTONOSUPPORT)
-		return fail(why, n, r,
-			    "%s: the log was made by a newer cowfs (format %u, features %llx/%llx)",
-			    where, super->version, (unsigned long long)super->ro_compat,
-			    (unsigned long long)super->incompat);
+		return msg_why(
+			why, n, r,
+			"%s: the log was made by a newer cowfs (format %u, features %llx/%llx)",
+			where, super->version, (unsigned long long)super->ro_compat,
+			(unsigned long long)super->incompat);
 	if (r == -ERANGE)
-		return fail(why, n, r, "%s: smaller than its log says: %llu bytes", where,
-			    (unsigned long long)v->log_card->geo.size_bytes);
-	return fail(why, n, r, "%s: superblock of the log: %s", where, strerror(-r));
+		return msg_why(why, n, r, "%s: smaller than its log says: %llu bytes", where,
+			       (unsigned long long)v->log_card->geo.size_bytes);
+	return msg_why(why, n, r, "%s: superblock of the log: %s", where, strerror(-r));
 }
 
 static int open_log(struct volume *v, char *why, size_t n)
@@ -130,7 +124,7 @@ static int open_log(struct volume *v, char *why, size_t n)
 	int r = fsinfo_probe(&home, &fs);
 
 	if (r < 0)
-		return fail(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
+		return msg_why(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
 	r = super_find(v->base, v->log_card, &fs, 0, &super, &trouble);
 	if (r < 0)
 		return explain_super(v, &super, &fs, trouble, r, why, n);
@@ -140,36 +134,36 @@ static int open_log(struct volume *v, char *why, size_t n)
 			return r;
 		r = fsinfo_probe(&home, &fs); /* the file system is smaller now */
 		if (r < 0)
-			return fail(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
+			return msg_why(why, n, r, "%s: cannot be read: %s", v->device, explain(r));
 	}
 	if (super.external != (v->log_card != v->base))
-		return fail(why, n, -EINVAL,
-			    super.external
-				    ? "%s: keeps its log on another device: name it with --log"
-				    : "%s: its log belongs to its own file system",
-			    where);
+		return msg_why(why, n, -EINVAL,
+			       super.external
+				       ? "%s: keeps its log on another device: name it with --log"
+				       : "%s: its log belongs to its own file system",
+			       where);
 	if (super.base_bytes > v->base->geo.size_bytes)
-		return fail(why, n, -ERANGE, "%s: smaller than its log says", v->device);
+		return msg_why(why, n, -ERANGE, "%s: smaller than its log says", v->device);
 	r = log_open(&v->log, v->base, v->log_card, &super, 0, &v->opened);
 	if (r < 0)
-		return fail(why, n, r, "%s: cannot read the log: %s", where, explain(r));
+		return msg_why(why, n, r, "%s: cannot read the log: %s", where, explain(r));
 	if (log_of_another(v->log, &v->opened, &fs))
-		return fail(
+		return msg_why(
 			why, n, -ESTALE,
 			"%s: this log belongs to another file system than the one on %s. To use "
 			"it for this one: cowctl format --force %s --log %s",
 			where, v->device, v->device, where);
 	log_mend_super(v->log, trouble);
 	if (v->opened.wants_lent)
-		return fail(
+		return msg_why(
 			why, n, -EUCLEAN,
 			"%s: %s: name that device or file with cowctl recover --lend DEVICE|FILE %s%s%s; nothing "
 			"was written",
 			where, v->opened.why, v->device, p_log ? " --log " : "",
 			p_log ? p_log : "");
 	if (v->opened.state == LOG_BROKEN)
-		return fail(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check",
-			    where, v->opened.why);
+		return msg_why(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check",
+			       where, v->opened.why);
 	if (!v->base->geo.eb_source)
 		v->base->geo.erase_block_bytes = super.erase_block_bytes;
 	v->volume_blks = super.fs_bytes / COW_BLK_BYTES;
@@ -192,9 +186,9 @@ static int check_fs(struct volume *v, char *why, size_t n)
 	int e = fsinfo_probe(&r, &v->fs);
 
 	if (e < 0)
-		return fail(why, n, e, "%s: cannot be read: %s", v->device, explain(e));
+		return msg_why(why, n, e, "%s: cannot be read: %s", v->device, explain(e));
 	return fsinfo_refusal(&v->fs)
-		       ? fail(why, n, -EOPNOTSUPP, "%s: %s", v->device, fsinfo_refusal(&v->fs))
+		       ? msg_why(why, n, -EOPNOTSUPP, "%s: %s", v->device, fsinfo_refusal(&v->fs))
 		       : 0;
 }
 
@@ -225,7 +219,7 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 	int r = pressure_plan(&mp.plan, ram_bytes, v->fs.journal_bytes, dirty_bytes, &need);
 
 	if (r < 0)
-		return fail(
+		return msg_why(
 			why, n, r,
 			"the RAM limit of %s cannot hold the journal of %s (%s), the kernel's "
 			"dirty pages (%s) and some slack: at least %s are needed%s",
@@ -249,7 +243,7 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 		r = monitor_new(&v->monitor, v, &mp);
 	if (r == 0)
 		throttle_set_tags(monitor_throttle(v->monitor), volume_requests(v).tags);
-	return r < 0 ? fail(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
+	return r < 0 ? msg_why(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
 }
 
 /* A profile that is guessed or unconfirmed is used to estimate a dry run, but not to plan. */
@@ -303,7 +297,7 @@ static int open_snapshots(struct volume *v, char *why, size_t n)
 	monitor_status(v->monitor, &m);
 	r = snapshots_new(&v->snapshots, v->name, v->store, v->view, m.plan.ram_bytes.full);
 	if (r < 0)
-		return fail(why, n, r, "no memory");
+		return msg_why(why, n, r, "no memory");
 	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
 		cards[i]->before_write = before_write;
 		cards[i]->before_write_ctx = v;
@@ -318,12 +312,12 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	int r;
 
 	if (memory && ram > memory)
-		return fail(why, n, -EINVAL,
-			    "the RAM limit of %s exceeds the memory of this machine (%s)",
-			    FORMAT_SIZE(ram), FORMAT_SIZE(memory));
+		return msg_why(why, n, -EINVAL,
+			       "the RAM limit of %s exceeds the memory of this machine (%s)",
+			       FORMAT_SIZE(ram), FORMAT_SIZE(memory));
 	if (ram < PRESSURE_MIN_BYTES)
-		return fail(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s",
-			    FORMAT_SIZE(ram), FORMAT_SIZE(PRESSURE_MIN_BYTES));
+		return msg_why(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s",
+			       FORMAT_SIZE(ram), FORMAT_SIZE(PRESSURE_MIN_BYTES));
 	r = open_device(&v->base, p->device, p->erase_block_bytes, why, n);
 	if (r < 0)
 		return r;
@@ -343,12 +337,12 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	take_profile(v, p->profile);
 	r = ram_store_open(&v->store, ram);
 	if (r < 0)
-		return fail(why, n, r, "cannot create the RAM store: %s", strerror(-r));
+		return msg_why(why, n, r, "cannot create the RAM store: %s", strerror(-r));
 	ix = log_index_of(v->log);
 	r = view_new(&v->view, v->store, v->base, v->volume_blks, ix);
 	log_index_unref(ix);
 	if (r < 0)
-		return fail(why, n, r, "cannot create the merged view: %s", strerror(-r));
+		return msg_why(why, n, r, "cannot create the merged view: %s", strerror(-r));
 	if (rewrites_new(&v->rewrites, (size_t)min_u64(ram / REWRITES_SHARE, REWRITES_MAX_BYTES)) ==
 	    0)
 		view_set_rewrites(v->view, v->rewrites);
@@ -364,7 +358,7 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	int r;
 
 	if (!v)
-		return fail(why, why_bytes, -ENOMEM, "no memory");
+		return msg_why(why, why_bytes, -ENOMEM, "no memory");
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_mutex_init(&v->scratch_lock, NULL);
 	pthread_cond_init(&v->work, NULL);
@@ -540,11 +534,11 @@ void volume_stop(struct volume *v)
 static int refuse(struct volume *v, const struct volume_request *rq, char *why, size_t n)
 {
 	if (v->life >= VOLUME_STOPPING)
-		return fail(why, n, -ESHUTDOWN, "the volume is being detached");
+		return msg_why(why, n, -ESHUTDOWN, "the volume is being detached");
 	if (rq->no_wait && volume_works(v))
-		return fail(why, n, -EBUSY, "another commit is under way");
+		return msg_why(why, n, -EBUSY, "another commit is under way");
 	if (rq->cause == CAUSE_TIMER && monitor_hold_left_ns(v->monitor))
-		return fail(why, n, -EBUSY, "timer commits are on hold");
+		return msg_why(why, n, -EBUSY, "timer commits are on hold");
 	return 0;
 }
 
