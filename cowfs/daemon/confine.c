@@ -45,7 +45,15 @@ enum {
 	P = 1 << CONFINE_PARENT,
 	SW = S | W,
 	SWP = S | W | P,
+	RING = 1 << CONFINE_ROLES, /* only after confine_allow_ring */
 };
+
+static bool ring_allowed;
+
+void confine_allow_ring(void)
+{
+	ring_allowed = true;
+}
 
 /* ---- capabilities ---- */
 
@@ -142,7 +150,7 @@ static const struct {
 	{ "io_getevents", SW, HOT },
 	{ "io_pgetevents", SW, HOT },
 	{ "io_pgetevents_time64", SW, HOT },
-	{ "io_uring_enter", SW, HOT },
+	{ "io_uring_enter", SW | RING, HOT },
 	{ "fallocate", SW, HOT },
 	{ "write", SWP, HOT - 1 },
 	{ "madvise", SWP, HOT - 1 },
@@ -158,11 +166,11 @@ static const struct {
 	{ "fdatasync", SW, 0 },
 	{ "syncfs", SW, 0 },
 	/* each io_uring is restricted to what ring_thread.c and ublk_control.c use */
-	{ "io_uring_setup", S, 0 },
-	{ "io_uring_register", S, 0 },
+	{ "io_uring_setup", S | RING, 0 },
+	{ "io_uring_register", S | RING, 0 },
 	/* the ring thread has fewer capabilities */
-	{ "capget", S, 0 },
-	{ "capset", S, 0 },
+	{ "capget", S | RING, 0 },
+	{ "capset", S | RING, 0 },
 	{ "io_setup", S, 0 },
 	{ "io_destroy", SW, 0 },
 	{ "eventfd2", SW, 0 },
@@ -390,7 +398,7 @@ static int add_rules(scmp_filter_ctx ctx, void *roles)
 	for (size_t i = 0; !r && i < ARRAY_SIZE(calls); i++) {
 		int number = seccomp_syscall_resolve_name(calls[i].name);
 
-		if (!(calls[i].roles & role))
+		if (!(calls[i].roles & role) || ((calls[i].roles & RING) && !ring_allowed))
 			continue;
 		r = add_rule(ctx, SCMP_ACT_ALLOW, calls[i].name, NULL);
 		if (!r && calls[i].priority && number >= 0)

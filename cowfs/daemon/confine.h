@@ -31,6 +31,10 @@ int confine_capabilities(enum confine_role role) MUST_CHECK;
  */
 int confine_calls(enum confine_role role) MUST_CHECK;
 
+/* The filters of this process and its children also allow what a ring of io_uring needs (transport
+ * ublk). Call it before confine_calls. */
+void confine_allow_ring(void);
+
 /* The capabilities that the role keeps, as in CapEff of /proc/PID/status. For tests. */
 uint64_t confine_capability_mask(enum confine_role role);
 

@@ -31,6 +31,7 @@
 #include "card/blockdev.h"
 #include "fs/fsproc.h"
 #include "daemon/cgroup.h"
+#include "daemon/confine.h"
 #include "wire/client.h"
 #include "daemon/supervisor.h"
 #include "config/options.h"
@@ -160,13 +161,16 @@ static int take_arguments(struct daemon *d, const struct options *o)
 /* Before anything starts: a kernel that cannot do it is refused with one sentence. */
 static int check_kernel(const struct daemon *d)
 {
+	enum transport_kind wanted = (enum transport_kind)value_of(d, VOLOPT_TRANSPORT);
 	char why[256];
 	int e = kernel_check(NULL, why, sizeof(why));
 
 	if (e == 0)
 		e = transport_check(why, sizeof(why));
 	if (e == 0)
-		transport_load((enum transport_kind)value_of(d, VOLOPT_TRANSPORT));
+		transport_load(wanted);
+	if (wanted == TRANSPORT_UBLK)
+		confine_allow_ring();
 	return e < 0 ? fail(d, EXIT_FAILED, e, "%s", why) : EXIT_OK;
 }
 

@@ -296,8 +296,6 @@ static const struct {
 } some[] = {
 	{ call_unix, 1 << CONFINE_START },
 	{ call_loop_configure, 1 << CONFINE_START },
-	{ call_io_uring, 1 << CONFINE_START },
-	{ call_capset, 1 << CONFINE_START },
 	{ call_fsopen, 1 << CONFINE_START | 1 << CONFINE_WORKER },
 	{ call_freeze, 1 << CONFINE_START | 1 << CONFINE_WORKER },
 	{ call_openat, 1 << CONFINE_START | 1 << CONFINE_WORKER },
@@ -318,6 +316,15 @@ static void test_some(void **state)
 				print_error("call %zu of some[], role %d: %d\n", i, role, r);
 			assert_int_equal(r, some[i].roles & 1u << role ? 0 : EPERM);
 		}
+	/* last: cannot be taken back */
+	assert_int_equal(in_child(CONFINE_START, call_io_uring), EPERM);
+	assert_int_equal(in_child(CONFINE_START, call_capset), EPERM);
+	confine_allow_ring();
+	assert_int_equal(in_child(CONFINE_START, call_io_uring), 0);
+	assert_int_equal(in_child(CONFINE_START, call_capset), 0);
+	assert_int_equal(in_child(CONFINE_WORKER, call_io_uring), EPERM);
+	assert_int_equal(in_child(CONFINE_WORKER, call_capset), EPERM);
+	assert_int_equal(in_child(CONFINE_PARENT, call_io_uring), EPERM);
 	/* with wrong magic numbers: harmless if allowed */
 	assert_int_equal(in_child(CONFINE_PARENT, call_reboot_off), EINVAL);
 	assert_int_equal(in_child(CONFINE_WORKER, call_reboot_off), EPERM);
