@@ -36,10 +36,10 @@ trap 'rm -rf "$dir"' EXIT
 # the processes that target $1 has left, a line each
 left_by() {
 	local environ pid
-	for environ in $(grep -slzxF "COWFS_CHECK_TARGET=$$.$1" /proc/[0-9]*/environ); do
+	grep -slzxF "COWFS_CHECK_TARGET=$$.$1" /proc/[0-9]*/environ | while read -r environ; do
 		pid=${environ#/proc/}
 		pid=${pid%/environ}
-		[ "$pid" = $$ ] || printf '%s %s\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null)"
+		printf '%s %s\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null)"
 	done
 }
 

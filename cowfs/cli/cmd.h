@@ -41,6 +41,7 @@ enum cmd_option {
 	OPT_CMDLINE,
 	OPT_CONF,
 	OPT_WITHIN,
+	OPT_DEADLINE,
 	OPT_ONCE,
 	OPT_BRIEF,
 	OPT_LIST,

@@ -296,9 +296,28 @@ static void print_commit(const struct client *c, const struct options *o,
 		printf("  %s\n", remark);
 }
 
+/* Whether a commit fits is known for the whole volume, and without a checkpoint. */
+static int take_deadline(const struct options *o, uint64_t *ret_ms)
+{
+	const char *text = o->value[OPT_DEADLINE];
+	uint64_t ns = 0;
+
+	if (!text)
+		return EXIT_OK;
+	if (parse_duration_ns(text, &ns) < 0 || ns < 1000000 || ns / 1000000 > UINT32_MAX)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--deadline %s is not a time such as 5s",
+				text);
+	if (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_CHECKPOINT) || has_option(o, OPT_LEND))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--deadline is for a commit without --checkpoint, --lend and "
+				"--dry-run");
+	*ret_ms = ns / 1000000;
+	return EXIT_OK;
+}
+
 static int commit_all(const struct options *o)
 {
-	const struct request rq = {
+	struct request rq = {
 		.command = COMMAND_COMMIT,
 		.dry_run = has_option(o, OPT_DRY_RUN),
 		.checkpoint = has_option(o, OPT_CHECKPOINT),
@@ -322,7 +341,9 @@ static int commit_all(const struct options *o)
 			o, EXIT_USAGE, -EINVAL,
 			"--lend and --dry-run are mutually exclusive: --dry-run alone prints how "
 			"much space to lend");
-	exit = ask(&c, o, &rq, &answer);
+	exit = take_deadline(o, &rq.deadline_ms);
+	if (exit == EXIT_OK)
+		exit = ask(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;
 	if (rq.dry_run && !wrote_nothing(answer, true))
@@ -342,6 +363,8 @@ static int commit_paths(const struct options *o, const struct places *p)
 	struct client c;
 	int exit;
 
+	if (has_option(o, OPT_DEADLINE))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--deadline is for a commit of everything");
 	if (!commit_files)
 		return cmd_fail(
 			o, EXIT_USAGE, -EINVAL,

@@ -69,6 +69,8 @@ static const struct option_spec commit_options[] = {
 	  "commit although the file system has an error flag or a bad checksum" },
 	{ OPT_LEND, "lend", "DEVICE|FILE",
 	  "put there what the log cannot hold, until the next checkpoint; overwrites it" },
+	{ OPT_DEADLINE, "deadline", "TIME",
+	  "begin only what will be done in this time, such as 5s" },
 	{ OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way" },
 	{ OPT_TIMER, "timer", NULL,
 	  "for timers: fails while the volume is on hold, skips needless writes" },

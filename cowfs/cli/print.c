@@ -106,6 +106,10 @@ static void print_pressure(struct json_object *s)
 		row("pressure", "%s, %s commit%s because of it, longest delay of a write %.2f s",
 		    level, with_commas(commits), plural(commits),
 		    json_number(p, "longest_delay_seconds"));
+	if (json_number(p, "max_commit_seconds") > 0)
+		row("commit time", "about %.1f s now, at most %g s%s",
+		    json_number(p, "commit_seconds"), json_number(p, "max_commit_seconds"),
+		    json_true(p, "card_too_slow") ? ": THE CARD IS TOO SLOW for that" : "");
 	if (json_true(p, "pacing"))
 		row("", "writers get %s/s", FORMAT_SIZE(json_u64(p, "rate_bytes_per_second")));
 	if (json_true(p, "gave_up"))

@@ -102,6 +102,20 @@ static const char *check_number(const struct entry *e, const char *text, char *b
 	return buf;
 }
 
+#define SECOND_NS 1000000000ull
+
+static const char *check_time(const struct entry *e, const char *text, char *buf, size_t buf_bytes)
+{
+	uint64_t ns;
+
+	if (parse_duration_ns(text, &ns) == 0 && ns >= e->min * SECOND_NS &&
+	    ns <= e->max * SECOND_NS)
+		return NULL;
+	snprintf(buf, buf_bytes, "is not a time from %llus to %llus", (unsigned long long)e->min,
+		 (unsigned long long)e->max);
+	return buf;
+}
+
 static const char *check_choice(const struct entry *e, const char *text, char *buf,
 				size_t buf_bytes)
 {
@@ -138,6 +152,9 @@ int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes)
 	case VOLOPT_T_NUMBER:
 		bad = check_number(e, text, buf, sizeof(buf));
 		break;
+	case VOLOPT_T_TIME:
+		bad = check_time(e, text, buf, sizeof(buf));
+		break;
 	case VOLOPT_T_DEVICE:
 		bad = *text ? NULL : "needs a path";
 		break;
@@ -172,6 +189,9 @@ uint64_t volopt_value(enum volopt id, const char *text)
 		break;
 	case VOLOPT_T_NUMBER:
 		e = parse_u64(text, &v);
+		break;
+	case VOLOPT_T_TIME:
+		e = parse_duration_ns(text, &v);
 		break;
 	case VOLOPT_T_CHOICE:
 		choice = volopt_choice(table[id].arg, text);

@@ -15,6 +15,7 @@ enum volopt_type {
 	VOLOPT_T_RAM,	 /* a size or a share of the memory; not 0, not more than the machine has */
 	VOLOPT_T_SIZE,	 /* min to max, a multiple of min */
 	VOLOPT_T_NUMBER, /* min to max */
+	VOLOPT_T_TIME,	 /* min to max seconds */
 	VOLOPT_T_DEVICE, /* a path */
 	VOLOPT_T_NAME,	 /* as rundir_name_valid requires */
 	/* a word, or a path, optionally with a colon and a word; volume/card_profile.h */
@@ -46,6 +47,8 @@ enum {
 	  "how the card behaves: auto, none, a profile's id, or /FILE:ID")                         \
 	X(CHECKPOINT, "checkpoint", "due|always|idle", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, \
 	  "due", "checkpoint if the log needs it, after each commit, or when the card is idle")    \
+	X(MAX_COMMIT_TIME, "max-commit-time", "TIME", TIME, 1, 600, VOLOPT_DEFAULT | VOLOPT_BOOT,  \
+	  "no limit", "hold no more in RAM than can be committed in this time")                    \
 	X(TRANSPORT, "transport", "auto|ublk|fuse", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,    \
 	  "auto", "how the kernel reaches the volume: ublk, or FUSE and a loop device")
 
@@ -75,7 +78,7 @@ int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes) 
 
 /* The index of text among the words "a|b|c", -1 if it is none of them. */
 int volopt_choice(const char *words, const char *text);
-/* Value of an accepted text: bytes, number, or index of the choice (0 is the default). */
+/* Value of an accepted text: bytes, number, nanoseconds, or index of the choice (0 is the default). */
 uint64_t volopt_value(enum volopt id, const char *text);
 enum { ON_DETACH_COMMIT, ON_DETACH_DISCARD };
 enum { PRESSURE_COMMIT, PRESSURE_FAIL };

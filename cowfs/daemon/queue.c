@@ -42,6 +42,7 @@ static int run_commit(struct server *s, const struct request *rq, int *passed_fd
 		.checkpoint = rq->checkpoint,
 		.force = rq->force,
 		.no_wait = rq->no_wait,
+		.until_ns = rq->deadline_ms ? now_ns() + rq->deadline_ms * 1000000 : 0,
 		.cause = rq->timer	? CAUSE_TIMER
 			 : rq->shutdown ? CAUSE_SHUTDOWN
 					: CAUSE_MANUAL,

@@ -658,9 +658,22 @@ static bool open_free(struct images *im, bool sealed)
 	       open_older(im) == 0 && (!im->older || tells_truth(im->older));
 }
 
-/* sealed: the blocks of the newest commit are still in RAM. */
+/* A commit must not wait for a checkpoint that nobody asked for. */
+static bool makes_way(void *ctx)
+{
+	struct volume *v = ctx;
+	bool wanted;
+
+	pthread_mutex_lock(&v->lock);
+	wanted = v->queue;
+	pthread_mutex_unlock(&v->lock);
+	return wanted && monitor_may_stop_checkpoint(v->monitor, log_room_blks(v->log));
+}
+
+/* sealed: the blocks of the newest commit are still in RAM. stop: NULL, or whether it makes way now
+ * (-EINTR). */
 static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t flags, bool sealed,
-			 struct volume_result *res)
+			 bool (*stop)(void *ctx), struct volume_result *res)
 {
 	const struct log_content ram = { .read = peek_sealed, .ctx = v };
 	struct images im = { .v = v, .from = v->view };
@@ -671,7 +684,7 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 				      .record_flags = flags,
 				      .content = sealed ? &ram : NULL,
 				      .profile = v->profile,
-				      .stop = res->job == JOB_CHECKPOINT ? idle_must_stop : NULL,
+				      .stop = stop,
 				      .stop_ctx = v,
 				      .progress = on_progress,
 				      .progress_ctx = v };
@@ -798,7 +811,7 @@ static int commit_is_idle(struct volume *v, const struct volume_request *rq,
 		snprintf(res->why, sizeof(res->why),
 			 "not committed: the changes are to be discarded");
 		if (rq->cause == CAUSE_SHUTDOWN && failed_may_return(v))
-			r = do_checkpoint(v, rq->cause, 0, false, res);
+			r = do_checkpoint(v, rq->cause, 0, false, NULL, res);
 		if (r < 0)
 			msg(MSG_WARN, "%s: a commit that failed may be on the card: %s", v->name,
 			    strerror(-r));
@@ -824,7 +837,7 @@ static void checkpoint_first(struct volume *v, const struct volume_request *rq,
 	int r = 0;
 
 	if (v->always_checkpoint && waiting_blks(v))
-		r = do_checkpoint(v, rq->cause, 0, false, res);
+		r = do_checkpoint(v, rq->cause, 0, false, NULL, res);
 	if (r < 0)
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
 }
@@ -846,7 +859,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (r == -ENODATA) {
 		if (rq->cause == CAUSE_TIMER)
 			snprintf(res->why, sizeof(res->why), "not committed: nothing has changed");
-		return rq->checkpoint ? do_checkpoint(v, rq->cause, 0, false, res) : 0;
+		return rq->checkpoint ? do_checkpoint(v, rq->cause, 0, false, NULL, res) : 0;
 	}
 	if (!v->sealed)
 		return r;
@@ -879,7 +892,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		/* the checkpoint reads the blocks from RAM; they are released afterwards */
 		monitor_stage(v->monitor, STAGE_DURABLE);
 		r = do_checkpoint(v, rq->cause, rq->cause == CAUSE_DETACH ? RECORD_CLEAN : 0, true,
-				  res);
+				  must_go_home || v->always_checkpoint ? NULL : makes_way, res);
 		log_index_unref(ix);
 		ix = log_index_of(v->log);
 	}
@@ -896,7 +909,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 			 (unsigned long long)res->generation, strerror(-r));
 	if (r < 0 && !must_go_home) {
 		/* the commit itself is valid */
-		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
+		if (r != -EINTR)
+			msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
 		r = 0;
 	}
 	return r;
@@ -953,7 +967,7 @@ static int commit_image(struct volume *v, const struct volume_request *rq,
 		return r;
 	if (rq->checkpoint || v->always_checkpoint || commit_checkpoint_due(v->log, &due)) {
 		on_publish(v, log_index_ref(ix));
-		r = do_checkpoint(v, rq->cause, 0, true, res);
+		r = do_checkpoint(v, rq->cause, 0, true, NULL, res);
 		if (r < 0 && !rq->checkpoint) {
 			msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
 			r = 0;
@@ -1010,7 +1024,8 @@ static void lock_cards(struct volume *v)
  * another attempt possible. */
 static void do_idle(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	int r = idle_may_begin(v) ? do_checkpoint(v, rq->cause, 0, false, res) : -EINTR;
+	int r = idle_may_begin(v) ? do_checkpoint(v, rq->cause, 0, false, idle_must_stop, res)
+				  : -EINTR;
 
 	if (r < 0 && r != -EINTR) {
 		v->idle_failed = true;
@@ -1076,7 +1091,7 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	    active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
 		r = do_commit(v, &commit, res);
 	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v))
-		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, false, res);
+		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, false, NULL, res);
 	/* the changes in RAM were to be discarded anyway, and the committed ones are in the log: a
 	 * missing card must not block the detach */
 	if (r < 0 && v->discard_armed) {
@@ -1118,6 +1133,20 @@ static void tell_lost(struct volume *v, int r, struct volume_result *res)
 		v->lost_known += lost;
 }
 
+static bool is_too_late(struct volume *v, const struct volume_request *rq,
+			struct volume_result *res)
+{
+	uint64_t need_ns = monitor_commit_ns(v->monitor), now = now_ns();
+
+	if (!rq->until_ns || now + need_ns <= rq->until_ns)
+		return false;
+	snprintf(
+		res->why, sizeof(res->why),
+		"not begun: it would take about %.1f s, and %.1f s are left; everything stays in RAM",
+		(double)need_ns / 1e9, now < rq->until_ns ? (double)(rq->until_ns - now) / 1e9 : 0);
+	return true;
+}
+
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	uint64_t start_ns = now_ns();
@@ -1131,7 +1160,8 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	}
 	switch (rq->job) {
 	case JOB_COMMIT:
-		r = do_commit(v, rq, res);
+		res->not_begun = is_too_late(v, rq, res);
+		r = res->not_begun ? -ETIME : do_commit(v, rq, res);
 		break;
 	case JOB_DRY_RUN:
 		r = do_dry_run(v, rq, res);
@@ -1153,7 +1183,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->generation = log_ledger(v->log)->commits;
 	res->record_seq = log_newest(v->log)->seq;
 	explain(v, res, r);
-	if (rq->job == JOB_VIEW) {
+	if (rq->job == JOB_VIEW || res->not_begun) {
 		monitor_stage(v->monitor, STAGE_IDLE);
 		return;
 	}

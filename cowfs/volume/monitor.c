@@ -49,8 +49,12 @@
 #define FREE_AGAIN_NS (SECOND_NS / 10)
 #define FREE_LITTLE_AGAIN_NS (SECOND_NS / 100)
 #define FREE_LOOK_BYTES (64 * KIB)
-#define FREE_LITTLE 5	     /* times the log; the room includes the log itself */
-#define SHUT_BYTES (2 * MIB) /* this close to the hard size, no held reply leaves */
+#define TIME_PERCENT 75u
+#define TIME_LOG_SHARE 4u
+#define TIME_LEAST_BLKS 512u
+#define FREEZE_MAX_NS SECOND_NS /* a longer one waited for a program, not for the card */
+#define FREE_LITTLE 5		/* times the log; the room includes the log itself */
+#define SHUT_BYTES (2 * MIB)	/* this close to the hard size, no held reply leaves */
 #define STACK_BYTES (256 * KIB)
 
 struct monitor {
@@ -76,6 +80,11 @@ struct monitor {
 	uint64_t sealed_ns, sealed_blks;
 	uint64_t first_write_ns, write_calls, written_bytes; /* of the card, at the seal */
 	uint64_t usual_bytes_per_s;
+	uint64_t quiesce_ns, quiesce_blks; /* when the freeze began */
+	uint64_t late_bytes;		   /* became dirty until the seal */
+	bool timed;			   /* this commit is in times */
+	struct commit_times times;
+	bool room_limits; /* the plan's second budget would be smaller than RAM without max_commit_ns, too */
 	uint64_t not_before_ns;	 /* earliest time of the next request for a commit */
 	uint64_t admitted_bytes; /* total of the throttle at the last look */
 	bool stops;
@@ -154,10 +163,38 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 
 /* ---- free blocks; lock held ---- */
 
+/* What can be committed in time, with a commit that is under way already. The margin is for the freeze and for a card that is slower than it
+ * has shown. With a quarter of the log at most, no commit needs a checkpoint first. On a card that
+ * takes nearly nothing in that time, there is still room for a freeze. */
+static uint64_t time_blks(const struct monitor *m)
+{
+	uint64_t ns = m->p.max_commit_ns / 100 * TIME_PERCENT,
+		 running_ns = commit_time_fixed_ns(&m->times);
+	uint64_t blks = commit_time_bytes(&m->times, ns - min_u64(ns, running_ns)) / COW_BLK_BYTES;
+
+	return max_u64(min_u64(blks, m->p.log_blks / TIME_LOG_SHARE), TIME_LEAST_BLKS);
+}
+
+/* Divides the room of the next commit, and its time, into levels. room_blks: of the log and free blocks;
+ * 0: a commit has the log alone. */
+static bool plan_commit(const struct monitor *m, struct pressure_plan *p, uint64_t room_blks)
+{
+	bool room_limits;
+
+	if (room_blks)
+		pressure_plan_room(p, room_blks);
+	else
+		pressure_plan_ring(p, m->p.log_blks);
+	room_limits = p->ring_blks.full;
+	if (m->p.max_commit_ns)
+		pressure_plan_time(p, time_blks(m));
+	return room_limits;
+}
+
 /* Are free blocks a part of the budget, and is the budget smaller than RAM? */
 static bool is_room_limit(const struct monitor *m)
 {
-	return m->free_space && !m->p.fail && m->p.room_blks && m->p.plan.ring_blks.full;
+	return m->free_space && !m->p.fail && m->p.room_blks && m->room_limits;
 }
 
 /* So few that a program can preallocate all of them in a moment. */
@@ -194,13 +231,17 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 {
 	uint64_t free_blks;
 
-	if (!m->p.room_blks || !m->free_space || m->p.fail)
+	if (!m->p.room_blks || !m->free_space || m->p.fail) {
+		if (m->p.max_commit_ns)
+			plan_commit(m, &m->p.plan, m->p.room_blks);
 		return;
+	}
 	free_blks = is_made_anew(m) ? 0
 				    : volume_free_blks(&m->v->fs, free_space_bytes(m->free_space));
-	pressure_plan_room(&m->p.plan, min_u64(m->p.room_blks, m->p.log_blks + free_blks));
+	m->room_limits = plan_commit(m, &m->p.plan,
+				     min_u64(m->p.room_blks, m->p.log_blks + free_blks));
 	m->asking = m->p.plan;
-	pressure_plan_room(&m->asking, m->p.log_blks);
+	plan_commit(m, &m->asking, m->p.log_blks);
 	if (!is_room_limit(m) || !u->dirty_blks || free_space_asking(m->free_space) ||
 	    m->admitted_bytes == m->free_admitted_bytes || now < free_stale_ns(m))
 		return;
@@ -453,8 +494,24 @@ static void note_seal(struct monitor *m, uint64_t now)
 	view_dirty(m->v->view, &active, &below);
 	m->sealed_ns = m->first_write_ns = now;
 	m->sealed_blks = below.data_blks;
+	m->late_bytes = blk_to_bytes(below.data_blks - min_u64(below.data_blks, m->quiesce_blks));
+	m->timed = false;
 	m->failing_since_ns = 0;
 	card_account(m->v, &m->write_calls, &m->written_bytes);
+}
+
+/* What the commit took until its record was on the card. An attempt that failed counts in. Lock held. */
+static void note_durable(struct monitor *m, uint64_t now)
+{
+	uint64_t calls, bytes;
+
+	if (m->timed)
+		return;
+	m->timed = true;
+	card_account(m->v, &calls, &bytes);
+	commit_time_note(&m->times, blk_to_bytes(m->sealed_blks), m->late_bytes,
+			 bytes - m->written_bytes,
+			 now - m->sealed_ns + min_u64(m->sealed_ns - m->quiesce_ns, FREEZE_MAX_NS));
 }
 
 static bool may_follow(enum commit_stage from, enum commit_stage to)
@@ -477,8 +534,15 @@ void monitor_stage(struct monitor *m, enum commit_stage stage)
 	struct pressure_use u;
 
 	pthread_mutex_lock(&m->lock);
+	if (stage == STAGE_QUIESCE) {
+		look_at_use(m, &u);
+		m->quiesce_ns = now;
+		m->quiesce_blks = u.dirty_blks;
+	}
 	if (stage == STAGE_SEALED)
 		note_seal(m, now);
+	if (stage >= STAGE_DURABLE)
+		note_durable(m, now);
 	if (stage == STAGE_RELEASED && m->sealed_blks)
 		m->usual_bytes_per_s = max_u64((uint64_t)((double)blk_to_bytes(m->sealed_blks) /
 							  (double)(now - m->sealed_ns + 1) * 1e9),
@@ -548,7 +612,7 @@ void monitor_set_room(struct monitor *m, uint64_t room_blks)
 {
 	pthread_mutex_lock(&m->lock);
 	m->p.room_blks = room_blks;
-	pressure_plan_room(&m->p.plan, room_blks);
+	m->room_limits = plan_commit(m, &m->p.plan, room_blks);
 	pthread_mutex_unlock(&m->lock);
 }
 
@@ -575,6 +639,38 @@ bool monitor_stopped(struct monitor *m)
 bool monitor_gave_up(const struct monitor *m)
 {
 	return m->gave_up;
+}
+
+/* ---- time of a commit ---- */
+
+/* Lock held. */
+static uint64_t commit_ns(struct monitor *m)
+{
+	struct pressure_use u;
+
+	look_at_use(m, &u);
+	return commit_time_ns(&m->times, blk_to_bytes(u.dirty_blks)) +
+	       (m->stage == STAGE_SEALED ? commit_time_fixed_ns(&m->times) : 0);
+}
+
+uint64_t monitor_commit_ns(struct monitor *m)
+{
+	uint64_t ns;
+
+	pthread_mutex_lock(&m->lock);
+	ns = commit_ns(m);
+	pthread_mutex_unlock(&m->lock);
+	return ns;
+}
+
+bool monitor_may_stop_checkpoint(struct monitor *m, uint64_t room_blks)
+{
+	bool may;
+
+	pthread_mutex_lock(&m->lock);
+	may = m->p.max_commit_ns && room_blks >= m->p.log_blks / TIME_LOG_SHARE;
+	pthread_mutex_unlock(&m->lock);
+	return may;
 }
 
 /* ---- hold ---- */
@@ -607,6 +703,9 @@ int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_par
 	m->meminfo_fd = openat(v->proc_dirfd, "meminfo", O_RDONLY | O_CLOEXEC);
 	m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&m->lock, NULL);
+	m->room_limits = m->p.plan.ring_blks.full;
+	if (m->p.max_commit_ns)
+		plan_commit(m, &m->p.plan, m->p.room_blks);
 	r = m->event_fd < 0 ? -errno : throttle_new(&m->throttle, on_look, m);
 	if (r < 0) {
 		monitor_free(m);
@@ -689,6 +788,12 @@ void monitor_status(struct monitor *m, struct monitor_status *ret)
 		.commits = m->commits,
 		.gave_up = m->gave_up,
 		.hold_left_ns = monitor_hold_left_ns(m),
+		.commit_ns = commit_ns(m),
+		.max_commit_ns = m->p.max_commit_ns,
+		.too_slow = m->p.max_commit_ns &&
+			    commit_time_ns(&m->times, blk_to_bytes(TIME_LEAST_BLKS)) +
+					    commit_time_fixed_ns(&m->times) >
+				    m->p.max_commit_ns,
 	};
 	pthread_mutex_unlock(&m->lock);
 	throttle_stats(m->throttle, &ret->throttle);

@@ -9,6 +9,7 @@
 
 #include "export/bdi.h"
 #include "export/throttle.h"
+#include "volume/commit_time.h"
 #include "volume/pressure.h"
 
 struct volume;
@@ -40,12 +41,13 @@ enum commit_stage {
 
 struct monitor_params {
 	struct pressure_plan plan;
-	bool fail;	    /* pressure=fail: no commit, writes fail at the limit */
-	bool bound_dirty;   /* the plan relies on it */
-	bool stops;	    /* see monitor_set_stops */
-	uint64_t log_blks;  /* capacity of the log */
-	uint64_t room_blks; /* see monitor_set_room; 0: the plan has no such budget */
-	uint64_t retry_ns;  /* 0: PRESSURE_RETRY_NS */
+	bool fail;		/* pressure=fail: no commit, writes fail at the limit */
+	bool bound_dirty;	/* the plan relies on it */
+	bool stops;		/* see monitor_set_stops */
+	uint64_t log_blks;	/* capacity of the log */
+	uint64_t room_blks;	/* see monitor_set_room; 0: the plan has no such budget */
+	uint64_t retry_ns;	/* 0: PRESSURE_RETRY_NS */
+	uint64_t max_commit_ns; /* 0: no limit */
 };
 
 struct monitor_status {
@@ -57,6 +59,8 @@ struct monitor_status {
 	uint64_t commits; /* commits that pressure asked for */
 	bool gave_up;
 	uint64_t hold_left_ns;
+	uint64_t commit_ns, max_commit_ns; /* that a commit would take now, and may; 0: no limit */
+	bool too_slow;			   /* the card cannot keep max_commit_ns */
 };
 
 int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_params *p) MUST_CHECK;
@@ -88,6 +92,11 @@ void monitor_result(struct monitor *m, int error); /* of the commit as a whole *
  * less if less is free now. */
 void monitor_set_room(struct monitor *m, uint64_t room_blks);
 bool monitor_gave_up(const struct monitor *m);
+/* Time that a commit of all that is dirty would take. Any thread. */
+uint64_t monitor_commit_ns(struct monitor *m);
+/* Is max_commit_time set, and does the log hold what may be dirty? Then a checkpoint that nobody asked for
+ * makes way for a commit. */
+bool monitor_may_stop_checkpoint(struct monitor *m, uint64_t room_blks);
 /* The next commit may seal without a freeze if necessary. So all replies may be withheld before the
  * seal, at stop_blks. */
 void monitor_set_stops(struct monitor *m, bool stops);

@@ -94,15 +94,20 @@ bool pressure_plan_exceeds(const struct pressure_plan *p)
 	return p->dirty_bytes + p->journal_bytes + PRESSURE_MIN_BYTES > p->limit_bytes;
 }
 
+/* Of the blocks that a commit can hold: the part for dirty pages. */
+static uint64_t dirty_share(uint64_t blks)
+{
+	return max_u64(blk_to_bytes(blks) / RING_DIRTY_SHARE, DIRTY_PACED_BYTES);
+}
+
 static void bound_by_log(struct pressure_plan *p, uint64_t blks)
 {
-	p->bound_bytes = min_u64(p->dirty_bytes,
-				 max_u64(blk_to_bytes(blks) / RING_DIRTY_SHARE, DIRTY_PACED_BYTES));
+	p->bound_bytes = min_u64(p->dirty_bytes, dirty_share(blks));
 }
 
 /* Keeps the distance from the end that descriptors and a freeze need. A small room is divided like
  * a ring. */
-void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
+static struct pressure_steps steps_of_room(const struct pressure_plan *p, uint64_t room_blks)
 {
 	uint64_t freeze_blks = (p->journal_bytes + p->dirty_bytes + PRESSURE_MIN_BYTES) /
 			       COW_BLK_BYTES;
@@ -110,7 +115,6 @@ void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
 				   ROOM_DESCRIPTOR_BLKS;
 	struct pressure_steps s;
 
-	room_blks = max_u64(room_blks, 16); /* 0 would mean no room limit */
 	s.ruin = room_blks -
 		 min_u64(descriptor_blks, room_blks - percent_of(room_blks, RING_RUIN_PERCENT));
 	s.full = s.ruin -
@@ -120,14 +124,43 @@ void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
 	s.commit = s.full - min_u64(freeze_blks,
 				    percent_of(room_blks, RING_FULL_PERCENT - RING_COMMIT_PERCENT));
 	s.warn = percent_of(s.commit, RING_WARN_PERCENT * 100 / RING_COMMIT_PERCENT);
+	return s;
+}
+
+static bool exceeds_ram(const struct pressure_plan *p, const struct pressure_steps *s)
+{
+	return s->full >= pressure_hard_bytes(p) / COW_BLK_BYTES;
+}
+
+void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
+{
+	struct pressure_steps s;
+
+	room_blks = max_u64(room_blks, 16); /* 0 would mean no room limit */
+	s = steps_of_room(p, room_blks);
 	p->ring_blks = (struct pressure_steps){ 0 };
 	p->bound_bytes = p->dirty_bytes;
 	p->stop_blks = 0;
-	if (s.full >= pressure_hard_bytes(p) / COW_BLK_BYTES)
+	if (exceeds_ram(p, &s))
 		return;
 	p->ring_blks = s;
 	p->stop_blks = s.full + (s.ruin - s.full) / 4;
 	bound_by_log(p, room_blks);
+}
+
+void pressure_plan_time(struct pressure_plan *p, uint64_t time_blks)
+{
+	struct pressure_steps *room = &p->ring_blks, s = steps_of_room(p, time_blks);
+
+	if (exceeds_ram(p, &s))
+		return;
+	if (room->full)
+		s = (struct pressure_steps){ .warn = min_u64(s.warn, room->warn),
+					     .commit = min_u64(s.commit, room->commit),
+					     .full = min_u64(s.full, room->full),
+					     .ruin = min_u64(s.ruin, room->ruin) };
+	*room = s;
+	p->bound_bytes = min_u64(p->bound_bytes, dirty_share(time_blks));
 }
 
 static uint64_t in_flight_kb(uint64_t capacity_blks)

@@ -30,8 +30,8 @@ struct pressure_plan {
 	bool bounded; /* the kernel holds the dirty pages to bound_bytes */
 	/* of dirty pages: the bound from level commit on, and the amount that rates assume */
 	uint64_t bound_bytes;
-	/* Second budget: the dirty blocks that a commit can hold. full 0: more than RAM can
-	 * hold. */
+	/* Second budget: the dirty blocks that a commit can hold, in the log and in the time that
+	 * it may take. full 0: more than RAM can hold. */
 	struct pressure_steps {
 		uint64_t warn, commit, full;
 		uint64_t ruin; /* writes fail, or no commit can hold the dirty data any more */
@@ -72,6 +72,8 @@ void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks);
 /* The same for a volume whose commits have this room for now, in the log and in free blocks. The
  * reserve stays. */
 void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks);
+/* After one of these two: a commit must also be done in a time, in which the card takes so many blocks. */
+void pressure_plan_time(struct pressure_plan *p, uint64_t time_blks);
 uint64_t pressure_hard_bytes(const struct pressure_plan *p);
 
 struct pressure_use {

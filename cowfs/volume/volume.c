@@ -205,6 +205,19 @@ struct pressure_requests volume_requests(const struct volume *v)
 		       : pressure_requests(log_capacity_blks(v->log));
 }
 
+/* Why a limit of time cannot be kept; "": it can. */
+static const char *why_no_limit(const struct volume_params *p, bool bound_dirty)
+{
+	return p->pressure_fails ? "needs commits under pressure: pressure=fail forbids them"
+	       : p->always_checkpoint
+		       ? "cannot be kept with checkpoint=always: a checkpoint has no such limit"
+	       : bound_dirty ? ""
+	       : bdi_can_limit()
+		       ? "cannot be kept on btrfs: how much it holds back until a commit is not bounded"
+		       : "needs Linux 6.2 or newer: older kernels do not bound what they hold back until "
+			 "a commit";
+}
+
 static int open_monitor(struct volume *v, const struct volume_params *p, uint64_t ram_bytes,
 			char *why, size_t n)
 {
@@ -212,11 +225,17 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 				     .bound_dirty = dirty_can_be_bounded(v),
 				     .stops = fs_ops(v->fs.kind)->crash_safe,
 				     .log_blks = log_capacity_blks(v->log),
-				     .retry_ns = p->full_ns };
+				     .retry_ns = p->full_ns,
+				     .max_commit_ns = p->max_commit_ns };
 	uint64_t volume_bytes = blk_to_bytes(v->volume_blks), need;
 	uint64_t dirty_bytes =
 		mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
-	int r = pressure_plan(&mp.plan, ram_bytes, v->fs.journal_bytes, dirty_bytes, &need);
+	int r;
+
+	if (p->max_commit_ns && *why_no_limit(p, mp.bound_dirty))
+		return msg_why(why, n, -EOPNOTSUPP, "max-commit-time %s",
+			       why_no_limit(p, mp.bound_dirty));
+	r = pressure_plan(&mp.plan, ram_bytes, v->fs.journal_bytes, dirty_bytes, &need);
 
 	if (r < 0)
 		return msg_why(
@@ -489,7 +508,7 @@ static void *commit_thread(void *arg)
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
 		if (t->rq->job != JOB_DRY_RUN && t->rq->job != JOB_VIEW &&
-		    t->rq->job != JOB_CHECKPOINT)
+		    t->rq->job != JOB_CHECKPOINT && !t->res->not_begun)
 			v->last = *t->res;
 		v->busy = v->idling = false;
 		t->done = true;
@@ -635,6 +654,9 @@ static void pressure_status(struct volume *v, struct volume_status *s)
 		.throttle = m.throttle,
 		.commits = m.commits,
 		.hold_left_ns = m.hold_left_ns,
+		.commit_ns = m.commit_ns,
+		.max_commit_ns = m.max_commit_ns,
+		.too_slow = m.too_slow,
 	};
 }
 

@@ -35,6 +35,7 @@ struct volume_params {
 	/* a checkpoint while the card is idle and nothing was committed for quiet_ns; 0: 10 min */
 	bool idle_checkpoint;
 	uint64_t quiet_ns;
+	uint64_t max_commit_ns; /* holds no more than can be committed in this time; 0: no limit */
 	/* how long a failed commit is retried while RAM is full; 0: 60 s */
 	uint64_t full_ns;
 	uint32_t erase_block_bytes;	      /* 0: as formatted */
@@ -51,7 +52,7 @@ struct volume_params {
  * Opens card and log (read-only: writes nothing), builds the view. On error why gets a sentence for
  * people. -ENOTBLK, -EBUSY, -ENOENT no log, -EBADMSG damaged superblock, -EPROTONOSUPPORT newer
  * format, -ERANGE card smaller than recorded in the log, -EINVAL RAM limit, -EOPNOTSUPP external
- * journal or MMP, -ENOSPC the RAM limit cannot hold the journal and the possible dirty data above,
+ * journal or MMP, or a limit of time that cannot be kept, -ENOSPC the RAM limit cannot hold the journal and the possible dirty data above,
  * -EUCLEAN broken log (opened only with check/recover).
  */
 int volume_open(struct volume **ret, const struct volume_params *p, char *why,
@@ -99,6 +100,8 @@ struct volume_request {
 	 * read */
 	bool force;
 	bool no_wait; /* -EBUSY instead of waiting for a job under way */
+	/* commit: not begun if it would take longer than until then (-ETIME); 0: always begun */
+	uint64_t until_ns;
 	/* NULL, or points to the room for blocks that the log cannot hold. *lent NULL: no room. Set
 	 * to NULL if the volume took it. */
 	struct card **lent;
@@ -116,6 +119,7 @@ struct volume_result {
 	uint64_t time_s;
 	struct commit_report report;
 	struct quiesce_report quiesce;
+	bool not_begun; /* there was not enough time for it */
 	bool unread; /* the metadata reader died: nothing was checked, free blocks were not known */
 };
 
@@ -165,6 +169,8 @@ struct volume_pressure {
 	struct throttle_stats throttle;
 	uint64_t commits; /* caused by pressure */
 	uint64_t hold_left_ns;
+	uint64_t commit_ns, max_commit_ns; /* that a commit would take now, and may; 0: no limit */
+	bool too_slow;			   /* the card is: the limit is not kept */
 };
 
 struct volume_status {

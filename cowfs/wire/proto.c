@@ -284,6 +284,8 @@ static int take_field(void *ctx, const struct value *name, const struct value *v
 		return take_command(ps, v);
 	if (is(name, "seconds"))
 		return take_number(ps, "seconds", v, &ps->rq.seconds);
+	if (is(name, "deadline_ms"))
+		return take_number(ps, "deadline_ms", v, &ps->rq.deadline_ms);
 	if (is(name, "first"))
 		return take_number(ps, "first", v, &ps->rq.first);
 	if (is(name, "version")) {
@@ -355,6 +357,8 @@ size_t request_render(const struct request *rq, char *buf, size_t size_bytes)
 			jsonw_bool(&w, flags[i].name, true);
 	if (rq->first)
 		jsonw_u64(&w, "first", rq->first);
+	if (rq->deadline_ms)
+		jsonw_u64(&w, "deadline_ms", rq->deadline_ms);
 	if (rq->seconds)
 		jsonw_u64(&w, "seconds", rq->seconds);
 	return jsonw_finish(&w);

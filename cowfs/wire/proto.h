@@ -51,7 +51,9 @@ struct request {
 	uint64_t seconds;			  /* hold: duration; 0: the default */
 	/* commit: skip it during a hold, or without need */
 	bool timer;
-	bool shutdown;	/* commit: the last one; skip changes that are to be discarded */
+	bool shutdown; /* commit: the last one; skip changes that are to be discarded */
+	/* commit: not begun if it would take longer than this from now on; 0: always begun */
+	uint64_t deadline_ms;
 	uint64_t first; /* wear, rewrites: first item of the table; changes: first block */
 	/*
 	 * commit: the descriptor of a file or device is passed with the line, for what the log

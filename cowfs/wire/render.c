@@ -312,6 +312,9 @@ static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
 	jsonw_seconds(w, "longest_delay_seconds", p->throttle.longest_ns);
 	jsonw_u64(w, "full_errors", p->throttle.full_errors);
 	jsonw_u64(w, "commits", p->commits);
+	jsonw_seconds(w, "commit_seconds", p->commit_ns);
+	jsonw_seconds(w, "max_commit_seconds", p->max_commit_ns);
+	jsonw_bool(w, "card_too_slow", p->too_slow);
 }
 
 static void render_views(struct jsonw *w, const struct volume_views *v)

@@ -195,7 +195,7 @@ static void test_mutations(void **state)
 static void test_render(void **state)
 {
 	const struct request all = { COMMAND_COMMIT, true, true, true, true, true, true, true, 7,
-				     true,	     true, 8,	 true, true, true };
+				     true,	     true, 9,	 8,    true, true, true };
 	char text[512];
 	size_t len = request_render(&all, text, sizeof(text));
 
@@ -203,6 +203,7 @@ static void test_render(void **state)
 	assert_true(len && text[len - 1] == '\n');
 	assert_int_equal(parse_bytes(text, len - 1), 0);
 	assert_int_equal(rq.command, all.command);
+	assert_int_equal(rq.deadline_ms, 9);
 	assert_true(rq.dry_run && rq.checkpoint && rq.force && rq.no_wait && rq.undo && rq.commit &&
 		    rq.discard && rq.timer && rq.shutdown && rq.seconds == 7 && rq.first == 8 &&
 		    rq.lend);

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+#include "volume/commit_time.h"
+
+#define ASSUMED_BYTES_PER_S (4 * MIB)
+#define ASSUMED_FIXED_NS 300000000ull
+#define TELLING_BYTES (1 * MIB)
+
+static uint64_t rate_of(const struct commit_times *t)
+{
+	uint64_t rate = UINT64_MAX;
+
+	for (unsigned i = 0; i < min_u64(t->rates, COMMIT_TIME_SAMPLES); i++)
+		rate = min_u64(rate, t->bytes_per_s[i]);
+	return t->rates ? rate : ASSUMED_BYTES_PER_S;
+}
+
+uint64_t commit_time_fixed_ns(const struct commit_times *t)
+{
+	uint64_t ns = 0;
+
+	for (unsigned i = 0; i < min_u64(t->fixed, COMMIT_TIME_SAMPLES); i++)
+		ns = max_u64(ns, t->fixed_ns[i]);
+	return t->fixed ? ns : ASSUMED_FIXED_NS;
+}
+
+static uint64_t late_of(const struct commit_times *t)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < COMMIT_TIME_SAMPLES; i++)
+		bytes = max_u64(bytes, t->late_bytes[i]);
+	return bytes;
+}
+
+void commit_time_note(struct commit_times *t, uint64_t dirty_bytes, uint64_t late_bytes,
+		      uint64_t written_bytes, uint64_t ns)
+{
+	uint64_t rate;
+
+	t->late_bytes[t->late++ % COMMIT_TIME_SAMPLES] = late_bytes;
+
+	if (dirty_bytes < TELLING_BYTES) {
+		t->fixed_ns[t->fixed++ % COMMIT_TIME_SAMPLES] = ns;
+		return;
+	}
+	rate = max_u64((uint64_t)((double)dirty_bytes / (double)max_u64(ns, 1) * 1e9), 1);
+	if (written_bytes >= dirty_bytes / 2 || rate < rate_of(t))
+		t->bytes_per_s[t->rates++ % COMMIT_TIME_SAMPLES] = rate;
+}
+
+uint64_t commit_time_ns(const struct commit_times *t, uint64_t dirty_bytes)
+{
+	return commit_time_fixed_ns(t) +
+	       (uint64_t)((double)(dirty_bytes + late_of(t)) / (double)rate_of(t) * 1e9);
+}
+
+uint64_t commit_time_bytes(const struct commit_times *t, uint64_t ns)
+{
+	uint64_t fixed_ns = commit_time_fixed_ns(t), late_bytes = late_of(t), bytes;
+
+	bytes = ns <= fixed_ns ? 0 : (uint64_t)((double)(ns - fixed_ns) / 1e9 * (double)rate_of(t));
+	return bytes <= late_bytes ? 0 : bytes - late_bytes;
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# max-commit-time: whenever power is about to end, everything is on the card in that time. And commit --deadline.
+# bats file_tags=pressure
+
+load lib
+
+# each with its own content, over and over, of any size, some in place
+writer() {
+	python3 - "$MNT" "$T/stop" <<'PY'
+import os, random, sys
+r, n = random.Random(7), 0
+while not os.path.exists(sys.argv[2]):
+    size = r.choice([4096, 65536, 1 << 18, 1 << 20])
+    with open(f"{sys.argv[1]}/file{n % 40}", "r+b" if n >= 40 else "wb") as f:
+        f.seek(r.randrange(0, 4) << 20)
+        f.write(os.urandom(size))
+    n += 1
+PY
+}
+
+# FS LIMIT_S: ten commits at any moment of a writer that never waits, on a card of 5 MB/s
+never_longer() {
+	local fs=$1 limit=$2 i t0 ms worst=0 told
+	shift 2
+	card_make "$fs" 400 512 "$@"
+	cow format "$CARD"
+	with_shim attach --ram 256M --max-commit-time "${limit}s"
+	mount_volume -o noatime
+	eio card 2 5
+	background writer
+	sleep 3 # the card shows how fast it is
+	for ((i = 0; i < 10; i++)); do
+		sleep 0.$((RANDOM % 10))
+		told=$(status_of .pressure.commit_seconds)
+		kill -STOP "$BG"
+		t0=$(date +%s%N)
+		cow commit
+		ms=$((($(date +%s%N) - t0) / 1000000))
+		kill -CONT "$BG"
+		echo "$ms ms, told $told s"
+		[ $ms -le $worst ] || worst=$ms
+	done
+	touch "$T/stop"
+	say "$fs: longest of 10 commits: $worst ms of $((limit * 1000)), $(status_of .pressure.commits) because of the limit"
+	[ "$(status_of .pressure.max_commit_seconds)" = "$limit" ] || [ "$(status_of .pressure.max_commit_seconds)" = "$limit.000000" ]
+	[ "$(status_of .pressure.commits)" -ge 1 ]
+	[ "$(status_of .pressure.card_too_slow)" = false ]
+	[ "$(status_of .write_errors)" = 0 ]
+	[ $worst -le $((limit * 1000)) ]
+	wait "$BG"
+	eio off
+	detach
+	fsck "$fs"
+}
+
+@test "max-commit-time: 4 s are kept at any moment on a card of 5 MB/s (ext4)" {
+	never_longer ext4 4 -J size=8
+}
+
+@test "max-commit-time: 12 s are kept at any moment on a card of 5 MB/s (xfs)" {
+	never_longer xfs 12
+}
+
+@test "max-commit-time: a card that is too slow for it is named" {
+	card_make ext4 200 300 -J size=8
+	cow format "$CARD"
+	with_shim attach --ram 96M --max-commit-time 1s
+	mount_volume
+	eio slow 1500
+	echo 1 >"$MNT/a"
+	cow commit
+	eio off
+	[ "$(status_of .pressure.card_too_slow)" = true ]
+	cow status | grep -q 'commit time.*at most 1 s: THE CARD IS TOO SLOW'
+	detach
+}
+
+@test "max-commit-time: refused where it cannot be kept" {
+	card_make btrfs 200 300
+	cow format "$CARD"
+	fails 1 'max-commit-time cannot be kept on btrfs' attach "$CARD" --max-commit-time 5s
+	loop_down "$CARD"
+	# shellcheck disable=SC2034 # card_make looks at it
+	IMG=''
+	card_make ext4 100 150
+	cow format "$CARD"
+	fails 1 'pressure=fail forbids them' attach "$CARD" --max-commit-time 5s --pressure fail
+	fails 1 'with checkpoint=always' attach "$CARD" --max-commit-time 5s --checkpoint always
+	for t in 0 0.5s 11m 5x ''; do
+		fails 2 'is not a time from 1s to 600s' attach "$CARD" --max-commit-time "$t"
+	done
+}
+
+@test "commit --deadline: only what fits is begun, and nothing is lost" {
+	local before
+	card_make ext4 200 300 -J size=8
+	cow format "$CARD"
+	with_shim attach --ram 96M
+	mount_volume
+	random_file "$MNT/a" 30
+	sync -f "$MNT"
+	before=$(card_written)
+	fails 1 'not begun: it would take about [0-9.]+ s, and 2.0 s are left; everything stays in RAM' commit --deadline 2s
+	[ "$(card_written)" = "$before" ]
+	[ "$(status_of .alarm)" = "" ]
+	[ "$(status_of .last)" = null ]
+	cow commit --deadline 60s
+	# it has shown its speed
+	random_file "$MNT/b" 1
+	cow commit --deadline 2s --json | jq -e .ok
+	for t in 0 x -1s; do
+		fails 2 'is not a time' commit "--deadline=$t"
+	done
+	fails 2 'without --checkpoint' commit --deadline 5s --checkpoint
+	fails 2 'commit of everything' commit --deadline 5s "$MNT/a"
+	detach
+	fsck ext4
+}

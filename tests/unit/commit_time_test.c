@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "volume/commit_time.h"
+
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+
+static void test_nothing_known(void **state)
+{
+	const struct commit_times t = { 0 };
+
+	(void)state;
+	assert_int_equal(commit_time_ns(&t, 0), 300 * MS);
+	assert_int_equal(commit_time_ns(&t, 8 * MIB), 2300 * MS);
+	assert_int_equal(commit_time_bytes(&t, 2300 * MS), 8 * MIB);
+	assert_int_equal(commit_time_bytes(&t, 300 * MS), 0);
+	assert_int_equal(commit_time_bytes(&t, 0), 0);
+}
+
+/* The worst of the last eight counts, and the ninth replaces the first. */
+static void test_worst(void **state)
+{
+	struct commit_times t = { 0 };
+
+	(void)state;
+	commit_time_note(&t, 0, 0, 4096, 900 * MS);
+	commit_time_note(&t, 10 * MIB, 0, 10 * MIB, 10 * SECOND);
+	for (unsigned i = 0; i < COMMIT_TIME_SAMPLES - 1; i++) {
+		commit_time_note(&t, 64 * KIB, 0, 64 * KIB, 50 * MS);
+		commit_time_note(&t, 10 * MIB, 0, 10 * MIB, SECOND);
+		assert_int_equal(commit_time_ns(&t, 10 * MIB), 900 * MS + 10 * SECOND);
+	}
+	commit_time_note(&t, 64 * KIB, 0, 64 * KIB, 50 * MS);
+	commit_time_note(&t, 10 * MIB, 0, 10 * MIB, SECOND);
+	assert_int_equal(commit_time_ns(&t, 10 * MIB), 50 * MS + SECOND);
+	assert_int_equal(commit_time_bytes(&t, 50 * MS + SECOND), 10 * MIB);
+}
+
+/* A commit that found most blocks unchanged says nothing about writes, unless it was slow. */
+static void test_little_written(void **state)
+{
+	struct commit_times t = { 0 };
+
+	(void)state;
+	commit_time_note(&t, 100 * MIB, 0, 1 * MIB, SECOND);
+	assert_int_equal(commit_time_ns(&t, 4 * MIB), 1300 * MS);
+	commit_time_note(&t, 10 * MIB, 0, 1 * MIB, 10 * SECOND);
+	assert_int_equal(commit_time_ns(&t, 4 * MIB), 4300 * MS);
+}
+
+/* What arrives until the freeze has to be written, too. */
+static void test_late(void **state)
+{
+	struct commit_times t = { 0 };
+
+	(void)state;
+	commit_time_note(&t, 4 * MIB, 3 * MIB, 4 * MIB, SECOND);
+	assert_int_equal(commit_time_ns(&t, MIB), 300 * MS + SECOND);
+	assert_int_equal(commit_time_bytes(&t, 300 * MS + SECOND), MIB);
+	assert_int_equal(commit_time_bytes(&t, 300 * MS + SECOND / 2), 0);
+	for (unsigned i = 0; i < COMMIT_TIME_SAMPLES; i++)
+		commit_time_note(&t, 4 * MIB, 0, 4 * MIB, SECOND);
+	assert_int_equal(commit_time_bytes(&t, 300 * MS + SECOND), 4 * MIB);
+}
+
+/* The two functions are inverse, and nothing overflows. */
+static void test_extremes(void **state)
+{
+	struct commit_times t = { 0 };
+
+	(void)state;
+	commit_time_note(&t, 1 * MIB, 0, 1 * MIB, UINT64_MAX);
+	assert_true(commit_time_ns(&t, 0) > 0);
+	assert_true(commit_time_bytes(&t, SECOND) < MIB);
+	commit_time_note(&t, UINT64_MAX, 0, UINT64_MAX, 0);
+	assert_true(commit_time_bytes(&t, 600 * SECOND) < MIB);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_nothing_known),  cmocka_unit_test(test_worst),
+		cmocka_unit_test(test_little_written), cmocka_unit_test(test_late),
+		cmocka_unit_test(test_extremes),
+	};
+
+	return cmocka_run_group_tests_name("commit_time", tests, NULL, NULL);
+}
