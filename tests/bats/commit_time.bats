@@ -51,6 +51,7 @@ never_longer() {
 	[ $worst -le $((limit * 1000)) ]
 	wait "$BG"
 	eio off
+	cow commit # none because of the limit may come while the volume is unmounted
 	detach
 	fsck "$fs"
 }
