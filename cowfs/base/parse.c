@@ -51,6 +51,17 @@ int parse_u64(const char *s, uint64_t *ret)
 	return 0;
 }
 
+bool parse_meminfo(const char *meminfo, const char *name, uint64_t *ret_bytes)
+{
+	const char *p = strstr(meminfo, name);
+	unsigned long long kib;
+
+	if (!p || sscanf(p + strlen(name), " %llu kB", &kib) != 1)
+		return false;
+	*ret_bytes = kib * KIB;
+	return true;
+}
+
 static int parse_hex_size(const char *s, uint64_t *ret_bytes)
 {
 	uint64_t v;

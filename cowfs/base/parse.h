@@ -17,6 +17,8 @@ int parse_size_or_percent(const char *s, uint64_t total_bytes, uint64_t *ret_byt
 /* "90", "90s", "10m", "2h", "500ms" */
 int parse_duration_ns(const char *s, uint64_t *ret_ns) MUST_CHECK;
 int parse_u64(const char *s, uint64_t *ret) MUST_CHECK;
+/* A line of /proc/meminfo; name: with its colon. False: the kernel has none. */
+bool parse_meminfo(const char *meminfo, const char *name, uint64_t *ret_bytes) MUST_CHECK;
 /* Writes "12.3 MiB" to buf and returns buf; one decimal, binary units */
 char *format_size(uint64_t bytes, char *buf, size_t size_bytes);
 #define FORMAT_SIZE(bytes) format_size((bytes), (char[24]){ 0 }, 24)

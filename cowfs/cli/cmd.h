@@ -42,6 +42,7 @@ enum cmd_option {
 	OPT_CONF,
 	OPT_WITHIN,
 	OPT_DEADLINE,
+	OPT_IF_LONGER,
 	OPT_ONCE,
 	OPT_BRIEF,
 	OPT_LIST,

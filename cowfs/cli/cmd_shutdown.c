@@ -4,6 +4,7 @@
  * it is not interactive. Every volume gets one line that reports its result, whatever happens.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "attach/keep.h"
 #include "base/clean.h"
+#include "base/io.h"
 #include "base/parse.h"
 #include "cli/cmd.h"
 
@@ -18,6 +20,11 @@
 /* For a card whose speed is not measured yet. */
 #define SLOW_CARD_BYTES_PER_S (2 * MIB)
 #define TELLING_BYTES (4 * MIB) /* minimum written by a commit that measures a speed */
+
+struct times {
+	uint64_t within_ns;    /* 0: no limit */
+	uint64_t if_longer_ns; /* 0: commit in any case */
+};
 
 struct last_commit {
 	const char *name;
@@ -64,8 +71,11 @@ static void set_alarm(uint64_t ns)
 	setitimer(ITIMER_REAL, &t, NULL);
 }
 
-/* A checkpoint reads and writes once more what is in the log and in RAM. */
-static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
+/*
+ * How long a commit and its checkpoint would take, which read and write once more what is in the log and in RAM. cache: what
+ * the page cache adds when the file system is frozen or unmounted.
+ */
+static double estimate_seconds(struct json_object *status, uint64_t cache_bytes)
 {
 	struct json_object *report = json_object_object_get(json_object_object_get(status, "last"),
 							    "report");
@@ -75,7 +85,32 @@ static bool checkpoint_fits(struct json_object *status, uint64_t within_ns)
 
 	if (written >= TELLING_BYTES && seconds > 0)
 		speed = (double)written / seconds;
-	return (double)blk_to_bytes(2 * blks) / speed < (double)within_ns / 1e9 / 2;
+	return 2 * (double)(blk_to_bytes(blks) + cache_bytes) / speed;
+}
+
+/* Of all file systems: which part is this volume's is not known. */
+static uint64_t page_cache_bytes(void)
+{
+	uint64_t dirty, writeback;
+	char text[4096];
+
+	if (io_read_text(AT_FDCWD, "/proc/meminfo", text, sizeof(text)) < 0 ||
+	    !parse_meminfo(text, "Dirty:", &dirty) ||
+	    !parse_meminfo(text, "Writeback:", &writeback))
+		return UINT64_MAX / 4;
+	return dirty + writeback;
+}
+
+/*
+ * The next call has a time limit, and nothing can be done about a failure then. So nothing is left to it if anything is wrong,
+ * or if a job is running, because dirty_blocks lacks what that job writes. Kept paths are committed in front of a discard
+ * while the file system is still writable.
+ */
+static bool can_wait(struct json_object *status, uint64_t if_longer_ns)
+{
+	return !*json_text(status, "alarm") && !json_true(status, "degraded") &&
+	       !json_true(status, "discard_armed") && !json_object_object_get(status, "progress") &&
+	       estimate_seconds(status, page_cache_bytes()) < (double)if_longer_ns / 1e9;
 }
 
 /* ---- one volume ---- */
@@ -134,7 +169,22 @@ static void tell_waiting(struct client *c)
 	json_object_put(status);
 }
 
-static int last_commit(const struct options *o, const char *which, uint64_t within_ns)
+static int tell_can_wait(const struct options *o, const char *name)
+{
+	struct json_object *answer = json_object_new_object();
+	const char *remark = "little to commit: left to the end of the shutdown";
+
+	if (has_option(o, OPT_JSON)) {
+		json_object_object_add(answer, "ok", json_object_new_boolean(true));
+		json_object_object_add(answer, "remark", json_object_new_string(remark));
+		json_print(answer);
+	}
+	json_object_put(answer);
+	say(name, remark);
+	return EXIT_OK;
+}
+
+static int last_commit(const struct options *o, const char *which, const struct times *t)
 {
 	const struct request ask = { .command = COMMAND_STATUS };
 	struct request rq = { .command = COMMAND_COMMIT, .shutdown = true };
@@ -146,9 +196,16 @@ static int last_commit(const struct options *o, const char *which, uint64_t with
 	if (client_open(&c, which, &err) < 0)
 		return tell_failure(o, which, &err);
 	status = call(&c, &ask, &err);
+	if (status && t->if_longer_ns && can_wait(status, t->if_longer_ns)) {
+		exit = tell_can_wait(o, c.name);
+		json_object_put(status);
+		client_close(&c);
+		return exit;
+	}
 	if (status && !keep_before_discard(c.name))
 		say(c.name, "not all kept paths were committed");
-	rq.checkpoint = status && (!within_ns || checkpoint_fits(status, within_ns));
+	rq.checkpoint = status && (!t->within_ns ||
+				   estimate_seconds(status, 0) < (double)t->within_ns / 1e9 / 2);
 	answer = status ? call(&c, &rq, &err) : NULL;
 	if (answer && has_option(o, OPT_JSON))
 		json_print(answer);
@@ -161,22 +218,31 @@ static int last_commit(const struct options *o, const char *which, uint64_t with
 	return exit;
 }
 
+static bool take_time(const struct options *o, enum cmd_option id, uint64_t *ret_ns)
+{
+	const char *text = o->value[id];
+
+	return !text || (parse_duration_ns(text, ret_ns) == 0 && *ret_ns);
+}
+
 int cmd_shutdown(const struct options *o)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
-	const char *text = o->value[OPT_WITHIN];
-	uint64_t within_ns = 0;
+	struct times t = { 0 };
 	int exit = EXIT_OK, e;
 
-	if (text && (parse_duration_ns(text, &within_ns) < 0 || !within_ns))
+	if (!take_time(o, OPT_WITHIN, &t.within_ns))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--within %s is not a time such as 80s",
-				text);
-	if (within_ns)
-		set_alarm(within_ns);
+				o->value[OPT_WITHIN]);
+	if (!take_time(o, OPT_IF_LONGER, &t.if_longer_ns))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--if-longer %s is not a time such as 10s",
+				o->value[OPT_IF_LONGER]);
+	if (t.within_ns)
+		set_alarm(t.within_ns);
 	if (o->operands)
-		return last_commit(o, o->operand[0], within_ns);
+		return last_commit(o, o->operand[0], &t);
 	for (size_t i = 0, n = client_volumes(names); i < n; i++) {
-		e = last_commit(o, names[i], within_ns);
+		e = last_commit(o, names[i], &t);
 		exit = e ? e : exit;
 	}
 	return exit;

@@ -144,6 +144,8 @@ static const struct option_spec status_options[] = {
 };
 static const struct option_spec shutdown_options[] = {
 	{ OPT_WITHIN, "within", "TIME", "give up after this time, such as 80s (default: never)" },
+	{ OPT_IF_LONGER, "if-longer", "TIME",
+	  "leave a commit that takes less time to the next call, such as 10s" },
 	COMMON
 };
 static const struct option_spec events_options[] = {

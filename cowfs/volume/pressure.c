@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
+
 #define WARN_PERCENT 60u
 #define COMMIT_PERCENT 75u
 #define RING_WARN_PERCENT 40u
@@ -353,24 +355,13 @@ uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, const struct pr
 
 /* ---- memory of the machine, and time ---- */
 
-static bool field_bytes(const char *meminfo, const char *name, uint64_t *ret)
-{
-	const char *p = strstr(meminfo, name);
-	unsigned long long kib;
-
-	if (!p || sscanf(p + strlen(name), " %llu kB", &kib) != 1)
-		return false;
-	*ret = kib * KIB;
-	return true;
-}
-
 bool pressure_memory_low(const char *meminfo, uint64_t *ret_available_bytes)
 {
 	uint64_t total;
 
 	*ret_available_bytes = 0;
-	return field_bytes(meminfo, "MemTotal:", &total) &&
-	       field_bytes(meminfo, "MemAvailable:", ret_available_bytes) &&
+	return parse_meminfo(meminfo, "MemTotal:", &total) &&
+	       parse_meminfo(meminfo, "MemAvailable:", ret_available_bytes) &&
 	       *ret_available_bytes <
 		       max_u64(MEMORY_LOW_BYTES, percent_of(total, MEMORY_LOW_PERCENT));
 }

@@ -95,6 +95,58 @@ protect() {
 	detach
 }
 
+# What the first of two stages leaves to the second one. No test waits for the page cache of the machine, so a skip has a day.
+@test "shutdown --if-longer: leaves a short commit to the next call, a long one not" {
+	local generation
+	protect
+	fails 2 'is not a time such as' shutdown --if-longer soon
+	generation=$(status_of .generation)
+	echo x >"$MNT/file"
+	sync -f "$MNT"
+	run -0 --separate-stderr cow shutdown vol --if-longer 24h --json
+	[ "$stderr" = "cowfs: vol: little to commit: left to the end of the shutdown" ]
+	[ "$(jq -c '[.ok, .remark]' <<<"$output")" = '[true,"little to commit: left to the end of the shutdown"]' ]
+	[ "$(status_of .generation)" = "$generation" ]
+	# what is in the page cache only; a card of unknown speed takes 2 MiB/s
+	random_file "$MNT/a" 8
+	[ "$(status_of .dirty_blocks)" -lt 512 ]
+	run -0 cow shutdown vol --if-longer 5s
+	[[ $output == *"vol: everything is on the card"* ]]
+	# no time is short enough
+	echo x >"$MNT/file"
+	run -0 cow shutdown --if-longer 1ms
+	[[ $output == *"vol: everything is on the card"* ]]
+	detach
+}
+
+@test "shutdown --if-longer: leaves nothing to the next call if anything is wrong" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	with_shim attach
+	mount_volume
+	random_file "$MNT/a" 8
+	sync -f "$MNT"
+	# a commit is under way: what it writes does not count as dirty
+	eio slow 100
+	background cow commit
+	wait_for 10 eval '[ "$(status_of .progress.job)" = commit ]'
+	run -0 cow shutdown --if-longer 24h
+	[[ $output == *"vol: everything is on the card"* ]]
+	# the commit before it has failed
+	eio write 0 1000
+	echo x >"$MNT/file"
+	run -1 cow commit
+	run -1 cow shutdown --if-longer 24h
+	[[ $output == *"vol: NOT COMMITTED: "* ]]
+	eio off
+	cow commit
+	# there is nothing to leave
+	cow discard
+	run -0 cow shutdown --if-longer 24h
+	[[ $output == *"vol: not committed: the changes are to be discarded"* ]]
+	detach
+}
+
 @test "shutdown --within: says so when there is no time" {
 	card_make ext4 100 150
 	cow format "$CARD"
