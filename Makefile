@@ -124,8 +124,7 @@ SHIP_runit = $(SHIP_services) packaging/runit/run:/etc/sv/cowfs/run:755 \
 SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs-generator:$(prefix)/lib/systemd/system-generators/cowfs-generator:755 \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
-	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755 \
-	systemd/journald.conf:$(libdir)/journald.conf:644
+	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755
 SHIP_debian = systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
 	systemd/dpkg.cfg:/etc/dpkg/dpkg.cfg.d/cowfs:644 \
 	systemd/grub.cfg:/etc/default/grub.d/cowfs.cfg:644 \

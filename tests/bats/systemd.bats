@@ -59,6 +59,8 @@ units() {
 		cowfs-commit@* | cowfs-identity*) max=15 ;;
 		cowfs-leave*) max=75 ;;
 		cowfs-power*) max=50 ;; # it has no time for a filter of system calls
+		# one short program of cowfs with fixed arguments; making its filters takes longer than it runs
+		cowfs-shutdown* | cowfs-options*) max=75 ;;
 		cowfs-keep*) max=70 ;; # it mounts, and copies files of all users
 		*) max=40 ;;
 		esac
@@ -100,7 +102,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	# the template's holds for it
 	[ ! -e "$T/out/n/cowfs-commit@kiosk.timer.d" ]
 	[[ $(drop_in cowfs-commit@data.timer) == *$'OnActiveSec=\nOnUnitActiveSec=\nOnActiveSec=10m\nOnUnitActiveSec=10m' ]]
-	[ ! -e "$T/out/n/sysinit.target.wants" ]
+	[ ! -e "$T/out/n/sysinit.target.d" ]
 	# systemd's own reader takes it
 	if command -v systemd-analyze >/dev/null; then
 		units
@@ -124,8 +126,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	conf '[root]' 'commit-interval = 0' 'keep = /srv/db' 'keep-interval = 2m'
 	run_file root.state on
 	generate
-	[ "$(readlink "$T/out/n/timers.target.wants/cowfs-keep@root.timer")" = /usr/lib/systemd/system/cowfs-keep@.timer ]
-	[ ! -e "$T/out/n/timers.target.wants/cowfs-commit@root.timer" ]
+	[[ $(drop_in timers.target) == *$'\nWants= cowfs-keep@root.timer' ]] # none for commits
 	[[ $(drop_in cowfs-keep@root.timer) == *OnActiveSec=2m* ]]
 	# the commit at shutdown reads the files
 	[[ $(drop_in cowfs-shutdown.service) == *CapabilityBoundingSet=~* ]]
@@ -145,13 +146,13 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	conf '[root]' 'commit-interval = 2h' "volatile = $T/vol/b $T/vol/link $T/nowhere"
 	run_file root.state on
 	generate
-	[ -L "$T/out/n/sysinit.target.wants/cowfs-shutdown.service" ]
-	[ -L "$T/out/n/local-fs.target.wants/cowfs-options.service" ]
-	[ "$(readlink "$T/out/n/timers.target.wants/cowfs-commit@root.timer")" = /usr/lib/systemd/system/cowfs-commit@.timer ]
+	[[ $(drop_in sysinit.target) == *Wants=cowfs-shutdown.service ]]
+	[[ $(drop_in local-fs.target) == *Wants=cowfs-options.service ]]
+	[[ $(drop_in timers.target) == *Wants=cowfs-commit@root.timer ]]
 	[[ $(drop_in cowfs-commit@root.timer) == *OnActiveSec=2h* ]]
 	[[ $(drop_in systemd-random-seed.service) == *CREDIT=no ]]
-	[ "$(readlink "$T/out/e/hibernate.target")" = /dev/null ]
-	[ "$(readlink "$T/journald/cowfs.conf")" = /usr/lib/cowfs/journald.conf ]
+	[ -e "$T/out/e/hibernate.target" ] && [ ! -s "$T/out/e/hibernate.target" ]
+	grep -qx SystemMaxUse=64M "$T/journald/cowfs.conf"
 	# volatile directories: one of the three
 	[ "$(find "$T/out/n" -name '*.mount' -type f | wc -l)" = 1 ]
 	grep -q "left out" "$T/kmsg"
@@ -169,26 +170,26 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	rm -r "$T/out"
 	conf '[root]' 'commit-interval = 0'
 	generate
-	[ ! -e "$T/out/n/timers.target.wants" ]
-	[ -L "$T/out/n/sysinit.target.wants/cowfs-shutdown.service" ]
+	[ ! -e "$T/out/n/timers.target.d/50-cowfs.conf" ]
+	[[ $(drop_in sysinit.target) == *Wants=cowfs-shutdown.service ]]
 	# what holds for every volume holds for the root
 	rm -r "$T/out"
 	conf '[default]' 'commit-interval = 3h' '[root]'
 	generate
 	[[ $(drop_in cowfs-commit@.timer) == *OnActiveSec=3h* ]]
 	[ ! -e "$T/out/n/cowfs-commit@root.timer.d" ]
-	[ -L "$T/out/n/timers.target.wants/cowfs-commit@root.timer" ]
+	[[ $(drop_in timers.target) == *Wants=cowfs-commit@root.timer ]]
 	# no section at all: the log was in use
 	rm -r "$T/out"
 	conf '[data]' 'commit-interval = 0'
 	generate
-	[ -L "$T/out/n/timers.target.wants/cowfs-commit@root.timer" ]
+	[[ $(drop_in timers.target) == *Wants=cowfs-commit@root.timer ]]
 	[ ! -e "$T/out/n/cowfs-commit@root.timer.d" ]
 	# a configuration that cannot be read
 	rm -r "$T/out"
 	conf '[data'
 	generate
-	[ -L "$T/out/n/timers.target.wants/cowfs-commit@root.timer" ]
+	[[ $(drop_in timers.target) == *Wants=cowfs-commit@root.timer ]]
 	grep -q 'a heading is' "$T/kmsg"
 }
 
@@ -231,7 +232,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[ "$(cat "$T/blockdev")" = "--setro /dev/card" ]
 	[ "$(cat "$COWFS_RUNDIR/root.state")" = failed ]
 	grep -q '<3>cowfs: root: NOT PROTECTED' "$T/kmsg"
-	[ ! -e "$T/out/n/sysinit.target.wants" ]
+	[ ! -e "$T/out/n/sysinit.target.d" ]
 	# enabled in this boot, then a daemon-reload
 	rm "$T/blockdev" "$COWFS_RUNDIR"/root.*
 	run_file .enabled
