@@ -275,7 +275,7 @@ demo: ready
 
 # pairs of boots in virtual machines
 bench-boot: all
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/bench-boot $(PAIRS)
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/bench-boot $(if $(CLOCK),--clock) $(or $(PAIRS),5) $(GUEST)
 
 bench: DEPS += $(BENCH_DEPS)
 bench: deps

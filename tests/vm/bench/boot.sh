@@ -6,10 +6,12 @@ BOOTS=1 LIMIT=900
 step() {
 	settled
 	value boot_us "$(systemctl show -P ActiveEnterTimestampMonotonic multi-user.target)"
-	value off_s "$(cut -d' ' -f1 /proc/uptime)"
+	read -r up idle </proc/uptime
+	value idle_s "$idle"
+	value off_s "$up"
 }
 
 host_after() {
 	end=$(sed -n 's/^\[ *\([0-9.]*\)\] reboot: Power down.*/\1/p' "$WORK/console-$1")
-	echo "$GUEST $(value boot_us) $(value off_s) $end" >>"$BENCH_OUT"
+	echo "$GUEST $(value boot_us) $(value off_s) $end $(value idle_s)" >>"$BENCH_OUT"
 }
