@@ -84,9 +84,7 @@ cowfs_replace() {
 cowfs_start() {
 	cowfs_code=0
 	COWFS_OPTIONS=
-	for cowfs_module in fuse loop; do
-		modprobe -q "$cowfs_module" 2>/dev/null || : # it may be in the kernel; if not, cowctl boot tells
-	done
+	modprobe -a -q fuse loop 2>/dev/null || : # they may be in the kernel; if not, cowctl boot tells
 	COWFS_MOUNT=$("$COWFS_CTL" boot --device "$1") || cowfs_code=$?
 	case $cowfs_code in
 	0) COWFS_STATE=on ;;

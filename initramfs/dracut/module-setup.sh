@@ -36,6 +36,9 @@ install() {
 	for profile in /etc/cowfs/profiles/*.json; do
 		[[ ! -e $profile ]] || inst_simple "$profile"
 	done
+	# each loop device that nothing uses is two events for udev in a boot: Linux 6.2 makes them when they are asked for
+	mkdir -p "$initdir/etc/modprobe.d"
+	echo 'options loop max_loop=0' >"$initdir/etc/modprobe.d/cowfs.conf"
 	if [[ $(/usr/sbin/cowctl config --key prepare) == shrink ]]; then
 		inst_multiple e2fsck resize2fs tune2fs
 	fi
