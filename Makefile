@@ -105,11 +105,11 @@ SHIP_udev = systemd/which-device:$(libdir)/which-device:755 systemd/61-cowfs.rul
 SHIP_initramfs-tools = $(SHIP_setup) initramfs/initramfs-tools/hook:$(initramfsdir)/hooks/cowfs:755 \
 	initramfs/initramfs-tools/local-premount:$(initramfsdir)/scripts/local-premount/cowfs:755
 SHIP_dracut = $(SHIP_setup) $(foreach f,module-setup.sh cowfs-root.sh cowfs-pre-mount.sh,initramfs/dracut/$f:$(dracutdir)/$f:755) \
-	initramfs/dracut/cowfs-root.service:$(dracutdir)/cowfs-root.service:644
+	$(foreach f,cowfs-root.service cowfs-root.conf,initramfs/dracut/$f:$(dracutdir)/$f:644)
 SHIP_mkinitcpio = $(SHIP_setup) $(foreach f,install hook,initramfs/mkinitcpio/$f:$(initcpiodir)/$(f:hook=hooks)/cowfs:644) \
 	initramfs/mkinitcpio/cowfs.conf:/etc/mkinitcpio.conf.d/cowfs.conf:644 \
 	initramfs/dracut/cowfs-root.sh:$(libdir)/cowfs-root.sh:755 \
-	initramfs/dracut/cowfs-root.service:$(libdir)/cowfs-root.service:644 \
+	$(foreach f,cowfs-root.service cowfs-root.conf,initramfs/dracut/$f:$(libdir)/$f:644) \
 	systemd/kernel-hook:$(initcpiodir)/post/cowfs:755
 # what systems without systemd share
 SHIP_init = initramfs/busybox/system.sh:$(libdir)/system.sh:644 initramfs/busybox/commit-timer:$(libdir)/commit-timer:755

@@ -1,33 +1,40 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# In a systemd initrd: protects what sysroot.mount would mount, and redirects that.
+# In a systemd initrd: protects what sysroot.mount would mount, checks and mounts the result. The units that would do so
+# with the partition are skipped then (cowfs-root.conf). To change them instead takes a daemon-reload, which runs all
+# generators once more.
 . /usr/lib/cowfs/cowfs.sh
 
-drop_in() { # unit, then lines
-	dir=/run/systemd/system/$1.d
-	shift
-	mkdir -p "$dir"
-	printf '%s\n' "$@" >"$dir/50-cowfs.conf"
-}
-
 [ ! -e "$COWFS_RUN/root.state" ] || exit 0
-what=$(systemctl show -P What sysroot.mount)
-options=$(systemctl show -P Options sysroot.mount)
+what='' type='' options='' check=''
+while IFS='=' read -r key value; do
+	case $key in
+	What) what=$value ;;
+	Type) type=$value ;;
+	Options) options=$value ;;
+	# an empty line is between the units: the job that remains is that of the check, if there is to be one
+	'') check='' ;;
+	Job) check=$value ;;
+	esac
+done <<END
+$(systemctl show -p What -p Type -p Options -p Job sysroot.mount systemd-fsck-root.service)
+END
 [ -b "$what" ] || {
 	printf '%s\n' "cowfs: the root is not a block device: $what" >&2
 	exit 0
 }
 cowfs_start "$what"
 case $COWFS_STATE in
-on)
-	drop_in sysroot.mount '[Mount]' "What=$COWFS_MOUNT"
-	drop_in systemd-fsck-root.service '[Service]' 'ExecStart=' "ExecStart=/usr/lib/systemd/systemd-fsck $COWFS_MOUNT"
-	;;
+on) ;;
 failed)
+	# nothing can be repaired on it
+	check=''
 	cowfs_keep_subvolume "$options"
-	drop_in sysroot.mount '[Mount]' "Options=$(cowfs_replace "$COWFS_OPTIONS" % %%)"
-	drop_in systemd-fsck-root.service '[Unit]' 'ConditionPathExists=!/run/cowfs/root.failed'
+	options=$COWFS_OPTIONS
 	;;
 *) exit 0 ;;
 esac
-systemctl daemon-reload
+: >"$COWFS_RUN/root.mount"
+[ -z "$check" ] || /usr/lib/systemd/systemd-fsck "$COWFS_MOUNT" || exit
+mkdir -p /sysroot
+exec mount ${type:+-t "$type"} ${options:+-o "$options"} "$COWFS_MOUNT" /sysroot

@@ -45,6 +45,10 @@ install() {
 	if dracut_module_included systemd; then
 		inst_script "$moddir/cowfs-root.sh" /usr/lib/cowfs/cowfs-root.sh
 		inst_simple "$moddir/cowfs-root.service" "$systemdsystemunitdir/cowfs-root.service"
+		local unit
+		for unit in sysroot.mount systemd-fsck-root.service; do
+			inst_simple "$moddir/cowfs-root.conf" "$systemdsystemunitdir/$unit.d/50-cowfs.conf"
+		done
 		$SYSTEMCTL -q --root "$initdir" add-requires initrd-root-fs.target cowfs-root.service
 	else
 		inst_hook pre-mount 50 "$moddir/cowfs-pre-mount.sh"

@@ -26,7 +26,7 @@ has() { # PATH...
 	part ''
 	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/{cowfs-boot,cowfs-measure,cowfs.sh,set-readonly} /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
 	part mkinitcpio
-	has /usr/lib/initcpio/{install,hooks,post}/cowfs /etc/mkinitcpio.conf.d/cowfs.conf /usr/lib/cowfs/cowfs-root.{sh,service} \
+	has /usr/lib/initcpio/{install,hooks,post}/cowfs /etc/mkinitcpio.conf.d/cowfs.conf /usr/lib/cowfs/cowfs-root.{sh,service,conf} \
 		/usr/lib/cowfs/{setup,check-initramfs}
 	part openrc
 	has /etc/init.d/cowfs{,-root,-shutdown} /etc/rc.conf.d/cowfs.conf /usr/lib/cowfs/{system.sh,commit-timer,last-commit,root-options}
@@ -82,6 +82,8 @@ mkinitcpio_build() {
 	mkinitcpio_build base systemd cowfs
 	[ -e "$T/image/usr/bin/e2fsck" ] && [ -e "$T/image/usr/bin/resize2fs" ] && [ -e "$T/image/usr/bin/tune2fs" ]
 	[ -x "$T/image/usr/lib/cowfs/cowfs-root.sh" ]
+	[ -e "$T/image/usr/lib/systemd/system/sysroot.mount.d/50-cowfs.conf" ]
+	[ -e "$T/image/usr/lib/systemd/system/systemd-fsck-root.service.d/50-cowfs.conf" ]
 	[ -e "$T/image/usr/lib/systemd/system/initrd-root-fs.target.requires/cowfs-root.service" ]
 	run ! grep runscript "$T/image/modules"
 	printf '[root]\nnonsense = 1\n' >"$T/cowfs.conf"
