@@ -7,7 +7,11 @@
 # sets COWFS_STATE	on | unconfigured | bypassed | failed
 #	COWFS_MOUNT	what to mount
 #	COWFS_OPTIONS	all the options to mount it with, if it is to be read-only ("failed"); else "": those of the system
-# and leaves it for the system in /run/cowfs (cowctl boot tells more). It always returns 0: the root gets mounted.
+#	cowfs_compose DIR	the last step: what cowfs_start named is mounted on DIR. With `compose = overlay` the root
+#				is mounted over it. Fails if there is no root then.
+#
+# cowfs_start leaves its result for the system in /run/cowfs (cowctl boot tells more). It always returns 0: the root gets
+# mounted.
 
 COWFS_CTL=/usr/sbin/cowctl
 COWFS_CONF=/etc/cowfs/cowfs.conf
@@ -102,4 +106,8 @@ cowfs_start() {
 	esac
 	: "${COWFS_MOUNT:=$1}"
 	return 0
+}
+
+cowfs_compose() {
+	"$COWFS_CTL" boot --compose "$1"
 }

@@ -65,6 +65,7 @@ enum cmd_option {
 	OPT_STAT,
 	OPT_NULL,
 	OPT_EXIT_CODE,
+	OPT_COMPOSE,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");

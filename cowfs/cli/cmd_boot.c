@@ -36,6 +36,7 @@
 #include "fs/shrink_mark.h"
 #include "config/cmdline.h"
 #include "config/conf.h"
+#include "attach/compose.h"
 #include "attach/launch.h"
 #include "attach/rootstate.h"
 #include "offline/offline.h"
@@ -473,6 +474,59 @@ static enum boot_exit decide(struct boot *b)
 	return is_wanted(b) ? start(b) : leave(b, unconfigured);
 }
 
+/* ---- composing, after the volume was mounted ---- */
+
+/* The command line overrides the configuration. */
+static const char *root_text(const struct boot *b, enum rootopt id)
+{
+	return b->cmdline.root_text[id] ? b->cmdline.root_text[id] : conf_root_text(b->conf, id);
+}
+
+/* A root that is not the one that was asked for: what rootstate_write knows as failed. */
+static enum boot_exit not_composed(struct boot *b, bool mounted, const char *reason)
+{
+	int e;
+
+	b->mount_options = "ro";
+	say(MSG_ERR, "%s: %s",
+	    mounted ? "NOT COMPOSED, so the root is read-only" : "NO ROOT", reason);
+	e = rootstate_write(ROOT_FAILED, b->device, b->mount_options, reason);
+	if (e < 0)
+		say(MSG_ERR, "%s cannot be written: %s", rundir_path(), strerrordesc_np(-e));
+	return mounted ? BOOT_ON : BOOT_FAILED;
+}
+
+static enum boot_exit compose(struct boot *b, const char *dir)
+{
+	enum root_state state;
+	struct compose c;
+	char why[512];
+
+	/* with a bad configuration the boot has failed already: the volume stays the root */
+	if (conf_load(&b->conf, why, sizeof(why)) < 0)
+		return BOOT_ON;
+	c.lower = root_text(b, ROOTOPT_LOWER);
+	c.new_lower = root_text(b, ROOTOPT_NEW_LOWER);
+	state = rootstate_read(why, sizeof(why));
+	c.readonly = state == ROOT_FAILED;
+	if (strcmp(root_text(b, ROOTOPT_COMPOSE), "overlay"))
+		return BOOT_ON;
+	if (!*c.lower)
+		return not_composed(b, false, "compose = overlay needs lower = DEVICE[:/FILE]");
+	switch (compose_root(&c, dir, &b->fail)) {
+	case COMPOSE_FRESH:
+		say(MSG_NOTICE, "the root is the image %s, without changes", c.lower);
+		return BOOT_ON;
+	case COMPOSE_DONE:
+		say(MSG_NOTICE, "the root is the image %s, with its changes", c.lower);
+		return BOOT_ON;
+	case COMPOSE_LOWER:
+		return not_composed(b, true, b->fail.why);
+	default:
+		return not_composed(b, false, b->fail.why);
+	}
+}
+
 /* ---- arguments ---- */
 
 /* From root= of the kernel command line: a path, or a tag that udev has a link for. */
@@ -542,7 +596,7 @@ int cmd_boot(const struct options *o)
 	/* the environment of an initramfs may have no PATH */
 	setenv("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
 	b.json = has_option(o, OPT_JSON);
-	exit = decide(&b);
+	exit = has_option(o, OPT_COMPOSE) ? compose(&b, o->value[OPT_COMPOSE]) : decide(&b);
 	conf_free(b.conf);
 	return exit;
 }

@@ -181,6 +181,8 @@ static const struct option_spec boot_options[] = {
 	  "the partition (default: root= of the kernel command line)" },
 	{ OPT_CMDLINE, "cmdline", "TEXT", "instead of the content of /proc/cmdline" },
 	{ OPT_CONF, "conf", "FILE", "instead of /etc/cowfs/cowfs.conf" },
+	{ OPT_COMPOSE, "compose", "DIR",
+	  "last step: the volume is mounted on DIR; mount the composed root over it" },
 	COMMON
 };
 static const struct option_spec common_options[] = { COMMON };

@@ -22,6 +22,29 @@ static void refuse(struct parser *p, const char *item, const char *what)
 	p->error = -EINVAL;
 }
 
+/* A key of the root in cowfs.conf that is allowed at boot, too. */
+static bool take_root_item(struct parser *p, char *item, char *value)
+{
+	static const enum rootopt allowed[] = { ROOTOPT_COMPOSE, ROOTOPT_LOWER, ROOTOPT_NEW_LOWER };
+	char what[160];
+
+	for (size_t i = 0; i < ARRAY_SIZE(allowed); i++) {
+		const char *name = rootopt_name(allowed[i]), *want;
+		size_t len = strlen(name);
+
+		if (strncmp(item, name, len) || (item[len] && item + len != value))
+			continue;
+		want = value ? rootopt_check(allowed[i], value + 1) : "NAME:VALUE";
+		snprintf(what, sizeof(what), "is not %s", want ? want : "");
+		if (want)
+			refuse(p, item, what);
+		else
+			p->c.root_text[allowed[i]] = value + 1;
+		return true;
+	}
+	return false;
+}
+
 /* item lies in c.buf and stays there */
 static void take_item(struct parser *p, char *item)
 {
@@ -32,6 +55,8 @@ static void take_item(struct parser *p, char *item)
 		p->c.mode = strcmp(item, "on") ? CMDLINE_OFF : CMDLINE_ON;
 	else if (!strcmp(item, "discard"))
 		p->c.opt.text[VOLOPT_ON_DETACH] = item;
+	else if (id == VOLOPTS && take_root_item(p, item, value))
+		;
 	else if (id == VOLOPTS)
 		refuse(p, item, "is unknown: use on, off, discard or ram:SIZE");
 	else if (!value)
@@ -95,5 +120,8 @@ int cmdline_parse(const char *line, struct cmdline *ret, char *why, size_t why_b
 	for (size_t id = 0; id < VOLOPTS; id++)
 		if (p.c.opt.text[id])
 			ret->opt.text[id] = ret->buf + (p.c.opt.text[id] - p.c.buf);
+	for (size_t id = 0; id < ROOTOPTS; id++)
+		if (p.c.root_text[id])
+			ret->root_text[id] = ret->buf + (p.c.root_text[id] - p.c.buf);
 	return p.error;
 }

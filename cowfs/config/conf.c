@@ -47,7 +47,7 @@ struct parser {
 
 static const struct rootopt_entry {
 	const char *name, *values;
-	enum { ROOTOPT_T_CHOICE, ROOTOPT_T_TIME, ROOTOPT_T_PATHS } type;
+	enum { ROOTOPT_T_CHOICE, ROOTOPT_T_TIME, ROOTOPT_T_PATHS, ROOTOPT_T_LOWER } type;
 	/* VOLUME: not in [default] */
 	enum { ROOTOPT_ROOT, ROOTOPT_VOLUME, ROOTOPT_ANY } where;
 	const char *def, *help;
@@ -226,9 +226,22 @@ static bool plain_path(const char *path, size_t len)
 	       !strstr(text, "/../");
 }
 
-/* NULL: the value is valid. Otherwise what it should be. */
-static const char *check_rootopt(const struct rootopt_entry *e, const char *value)
+/* DEVICE[:/FILE]: a path or a tag, and a path on the file system of this device. */
+static bool lower_is_valid(const char *value)
 {
+	const char *file = strstr(value, ":/");
+	size_t len = file ? (size_t)(file - value) : strlen(value);
+	const char *equals = memchr(value, '=', len);
+
+	if (file && !plain_path(file + 1, strlen(file + 1)))
+		return false;
+	return value[0] == '/' ? plain_path(value, len)
+			       : equals && equals > value && equals + 1 < value + len;
+}
+
+const char *rootopt_check(enum rootopt id, const char *value)
+{
+	const struct rootopt_entry *e = &rootopts[id];
 	uint64_t ns;
 
 	switch (e->type) {
@@ -236,6 +249,8 @@ static const char *check_rootopt(const struct rootopt_entry *e, const char *valu
 		return volopt_choice(e->values, value) < 0 ? e->values : NULL;
 	case ROOTOPT_T_TIME:
 		return parse_duration_ns(value, &ns) < 0 ? "a time such as 30m or 2h" : NULL;
+	case ROOTOPT_T_LOWER:
+		return lower_is_valid(value) ? NULL : "DEVICE[:/FILE] with plain absolute paths";
 	case ROOTOPT_T_PATHS:
 		for (size_t n; *(value += strspn(value, " \t")); value += n) {
 			n = strcspn(value, " \t");
@@ -250,7 +265,7 @@ static void take_root_option(struct parser *p, enum rootopt id, const char *valu
 {
 	const struct rootopt_entry *e = &rootopts[id];
 	char **slot = &p->section->root_text[id];
-	const char *name = p->section->name, *want = check_rootopt(e, value);
+	const char *name = p->section->name, *want = rootopt_check(id, value);
 
 	if (*slot)
 		bad(p, "%s is given twice in [%s]", e->name, name);
@@ -313,6 +328,20 @@ static void check_keep(struct parser *p, const struct section *s)
 	bad(p, "keep-interval in [%s] needs keep = PATH...", s->name);
 }
 
+static void check_compose(struct parser *p, const struct section *s)
+{
+	const char *compose = s->root_text[ROOTOPT_COMPOSE], *lower = s->root_text[ROOTOPT_LOWER];
+	const char *keep = s->root_text[ROOTOPT_KEEP];
+
+	if (!compose || strcmp(compose, "overlay"))
+		return;
+	p->line = s->line;
+	if (!lower)
+		bad(p, "compose = overlay in [%s] needs lower = DEVICE[:/FILE]", s->name);
+	else if (keep && *keep)
+		bad(p, "[%s]: compose = overlay excludes keep", s->name);
+}
+
 /* ---- the file ---- */
 
 int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t why_bytes)
@@ -336,6 +365,7 @@ int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t w
 	for (const struct section *s = c->first; !p.error && s; s = s->next) {
 		check_root_keys(&p, s);
 		check_keep(&p, s);
+		check_compose(&p, s);
 	}
 	free(p.buf);
 	if (p.error) {

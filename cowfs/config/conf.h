@@ -20,6 +20,11 @@ struct conf;
 	X(ENABLED, "enabled", "yes|no", CHOICE, ROOT, "yes", "protect the root at boot")           \
 	X(PREPARE, "prepare", "no|shrink", CHOICE, ROOT, "no",                                     \
 	  "create a log at boot, if there is none")                                                \
+	X(COMPOSE, "compose", "no|overlay", CHOICE, ROOT, "no",                                    \
+	  "the root is an image, and the volume holds its changes")                                \
+	X(LOWER, "lower", "DEVICE[:/FILE]", LOWER, ROOT, "", "this image: squashfs or erofs")      \
+	X(NEW_LOWER, "new-lower", "refuse|fresh|keep", CHOICE, ROOT, "refuse",                     \
+	  "what to do with the changes of another image")                                          \
 	X(VOLATILE, "volatile", "PATH...", PATHS, ROOT, "",                                        \
 	  "directories that are empty at each boot and never reach the card")                      \
 	X(COMMIT_INTERVAL, "commit-interval", "TIME", TIME, ANY, "1h",                             \
@@ -70,5 +75,7 @@ const char *conf_option(const struct conf *c, const char *volume, enum volopt id
 enum rootopt rootopt_find(const char *name); /* ROOTOPTS: none */
 const char *rootopt_name(enum rootopt id);
 const char *rootopt_help(enum rootopt id);
+/* NULL: the value is valid. Otherwise what it should be, as in "is not ...". */
+const char *rootopt_check(enum rootopt id, const char *value);
 
 #endif

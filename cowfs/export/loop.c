@@ -252,6 +252,11 @@ int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label, bool 
 	return 0;
 }
 
+int loop_attach_lower(struct loop_dev *ret, int file_fd, const char *label)
+{
+	return configure(ret, file_fd, label, LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR);
+}
+
 int loop_in_use(const struct loop_dev *d)
 {
 	int fd = open_again(d, O_RDONLY | O_EXCL);

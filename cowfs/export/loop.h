@@ -39,6 +39,8 @@ int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags
  */
 int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label,
 		     bool readonly) MUST_CHECK;
+/* The same, read-only, for a file of any file system: with direct I/O only if that has it. */
+int loop_attach_lower(struct loop_dev *ret, int file_fd, const char *label) MUST_CHECK;
 /* -EBUSY: the device is mounted or held, and stays attached. A plain open is reported after 5 s.
  * Returns once the kernel has released the file. d is closed then. The queue has its earlier limits
  * again if this process attached the device. */

@@ -18,6 +18,9 @@ depends() {
 # called by dracut
 installkernel() {
 	hostonly='' instmods fuse loop ublk_drv
+	if [[ $(/usr/sbin/cowctl config --key compose) == overlay ]]; then
+		hostonly='' instmods overlay squashfs erofs
+	fi
 }
 
 # called by dracut
@@ -45,12 +48,14 @@ install() {
 	if dracut_module_included systemd; then
 		inst_script "$moddir/cowfs-root.sh" /usr/lib/cowfs/cowfs-root.sh
 		inst_simple "$moddir/cowfs-root.service" "$systemdsystemunitdir/cowfs-root.service"
+		inst_simple "$moddir/cowfs-compose.service" "$systemdsystemunitdir/cowfs-compose.service"
 		local unit
 		for unit in sysroot.mount systemd-fsck-root.service; do
 			inst_simple "$moddir/cowfs-root.conf" "$systemdsystemunitdir/$unit.d/50-cowfs.conf"
 		done
-		$SYSTEMCTL -q --root "$initdir" add-requires initrd-root-fs.target cowfs-root.service
+		$SYSTEMCTL -q --root "$initdir" add-requires initrd-root-fs.target cowfs-root.service cowfs-compose.service
 	else
 		inst_hook pre-mount 50 "$moddir/cowfs-pre-mount.sh"
+		inst_hook mount 999 "$moddir/cowfs-compose.sh"
 	fi
 }

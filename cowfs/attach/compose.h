@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A composed root: an image (squashfs or erofs, the lower) that nothing ever writes, and overlayfs
+ * with its upper on an ext4, the volume. In the root folder of the volume:
+ *
+ *	upper, work	of overlayfs
+ *	lower		which image the upper was begun on: one line, ID below
+ *	reset		exists: the next boot begins a new upper
+ *	old		what remains of earlier uppers; each boot tries to remove it
+ *
+ * ID is the type of the image and its superblock in hexadecimal.
+ */
+#ifndef COWFS_ATTACH_COMPOSE_H
+#define COWFS_ATTACH_COMPOSE_H
+
+#include "wire/failure.h"
+
+struct compose {
+	const char *lower;     /* DEVICE[:/FILE], as in cowfs.conf */
+	const char *new_lower; /* "refuse", "fresh", "keep" */
+	bool readonly;	       /* the volume must not be written: shows the root read-only */
+};
+
+enum compose_result {
+	COMPOSE_DONE,
+	COMPOSE_FRESH,	 /* done, with a new upper */
+	COMPOSE_LOWER,	 /* the lower alone is mounted, read-only: *err has the reason */
+	COMPOSE_NOTHING, /* nothing is mounted: *err has the reason */
+};
+
+/*
+ * The file system of the volume is mounted on dir. Mounts the root over it: the volume stays
+ * mounted below, where only processes see it whose root is that of the initramfs, such as the
+ * daemon, which freezes it. Waits up to 10 s for the device of the lower.
+ */
+enum compose_result compose_root(const struct compose *c, const char *dir,
+				 struct failure *err) MUST_CHECK;
+
+/* Is the root of this system composed? */
+bool compose_is_root(void);
+
+/*
+ * Opens a read-only composition of the lower of this system and the upper of a volume whose root
+ * folder is volume_fd, attached to no tree. Returns its root folder, or -errno with *err.
+ */
+int compose_open(int volume_fd, struct failure *err) MUST_CHECK;
+
+/*
+ * Makes the mark for a new upper on the volume with this loop device, whatever is mounted there
+ * stays. It counts once it is committed. 0, or -errno with *err.
+ */
+int compose_mark_reset(const char *loop, struct failure *err) MUST_CHECK;
+
+#endif
