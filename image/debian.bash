@@ -109,6 +109,9 @@ debian_settle() {
 		PARTUUID=c0ffee00-02  /      auto  noatime${IMAGE_ROOT_OPTIONS-,discard}  0 1
 		PARTUUID=c0ffee00-01  /boot  ext4  $boot  0 0
 	END
+	case ${IMAGE_CONF-} in
+	*compose*) sed -i 's|^PARTUUID=c0ffee00-02 .*|overlay  /  overlay  noatime  0 0|' "$tree/etc/fstab" ;;
+	esac
 	case $kind in
 	*-efi* | *-uboot*) small_initramfs "$tree" ;;
 	esac

@@ -21,6 +21,12 @@ IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 lib
 IMAGE_TOOLS="build-essential pkg-config"
 IMAGE_DEV="libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev linux-libc-dev"
 
+# What the configuration of an image root is (LOWER_FS).
+# shellcheck disable=SC2034
+LOWER_CONF='compose = overlay
+lower = PARTUUID=c0ffee00-03
+'
+
 die() {
 	echo "${0##*/}: $*" >&2
 	exit 1
@@ -174,16 +180,26 @@ cowfs_tree() {
 #	BOOT_START		first sector of /boot (default: at 4 MiB)
 #	ROOT_START		first sector of the root partition (default: right behind /boot)
 #	ROOT_FS			ext4 (default), xfs or f2fs
+#	LOWER_FS		squashfs or erofs: TREE becomes an image in a third partition, in front of the root partition, which
+#				is empty then
 #	LOG_MIB			room behind the file system for the log of cowfs; 0: none, and no log
 #	JOURNAL_MIB		of ext4 (default 8)
 #	FORMAT_OPTIONS		for cowctl format
 # The root partition has the PARTUUID c0ffee00-02, and if it is ext4 the label "root".
 disk_make() {
-	local file=$1 tree=$2 boot_start=${BOOT_START:-8192} efi_start root_start root_sectors log_mib=${LOG_MIB-48} work
+	local file=$1 tree=$2 boot_start=${BOOT_START:-8192} efi_start lower_start lower_mib=0 root_start root_sectors
+	local log_mib=${LOG_MIB-48} work boot_tree=$tree.boot
 	efi_start=$((boot_start + BOOT_MIB * 2048))
-	root_start=${ROOT_START:-$((efi_start + ${EFI_MIB:-0} * 2048))}
-	root_sectors=$(((DISK_MIB * 2048 - root_start) / 8 * 8))
 	work=$(mktemp -d "$BUILD/disk.XXXXXX")
+	if [ "${LOWER_FS-}" ]; then
+		lower_make "$work/lower" "$tree"
+		lower_mib=$(($(stat -c %s "$work/lower") / 1048576 + 2))
+		tree=$work/empty
+		mkdir "$tree"
+	fi
+	lower_start=$((efi_start + ${EFI_MIB:-0} * 2048))
+	root_start=${ROOT_START:-$((lower_start + lower_mib * 2048))}
+	root_sectors=$(((DISK_MIB * 2048 - root_start) / 8 * 8))
 	rm -f "$file"
 	truncate -s "${DISK_MIB}M" "$file"
 	{
@@ -191,10 +207,12 @@ disk_make() {
 		[ "$BOOT_MIB" = 0 ] || echo "1 : start=$boot_start, size=$((BOOT_MIB * 2048)), type=$([ "${BOOT_FS-}" = vfat ] && echo c || echo 83), bootable"
 		echo "2 : start=$root_start, size=$root_sectors, type=83$([ "$BOOT_MIB" != 0 ] || echo ', bootable')"
 		[ "${EFI_MIB:-0}" = 0 ] || echo "3 : start=$efi_start, size=$((EFI_MIB * 2048)), type=ef"
+		[ "$lower_mib" = 0 ] || echo "3 : start=$lower_start, size=$((lower_mib * 2048)), type=83"
 	} | sfdisk -q "$file" || die "sfdisk failed"
 	[ "$(image_arch)" != amd64 ] || grub_put "$file" "$work"
-	[ "$BOOT_MIB" = 0 ] || boot_make "$file" "$boot_start" "$tree.boot" "$work/boot"
+	[ "$BOOT_MIB" = 0 ] || boot_make "$file" "$boot_start" "$boot_tree" "$work/boot"
 	[ "${EFI_MIB:-0}" = 0 ] || efi_make "$file" "$efi_start" "$work"
+	[ "$lower_mib" = 0 ] || disk_place "$work/lower" "$file" "$lower_start"
 	truncate -s $((root_sectors * 512)) "$work/root"
 	root_fs_make "$work/root" "$tree" $((root_sectors / 2048 - log_mib))
 	if [ "$log_mib" -gt 0 ]; then
@@ -203,6 +221,14 @@ disk_make() {
 	fi
 	disk_place "$work/root" "$file" "$root_start"
 	rm -rf "$work"
+}
+
+lower_make() { # FILE TREE
+	case $LOWER_FS in
+	squashfs) mksquashfs "$2" "$1" -quiet -no-progress -comp "${LOWER_COMPRESSION:-zstd}" >/dev/null || die "mksquashfs failed" ;;
+	erofs) mkfs.erofs -zlz4hc "$1" "$2" >/dev/null 2>&1 || die "mkfs.erofs failed" ;;
+	*) die "no image is called $LOWER_FS" ;;
+	esac
 }
 
 boot_make() { # FILE SECTOR TREE WORK

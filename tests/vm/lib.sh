@@ -124,7 +124,7 @@ root_device() {
 
 protected() {
 	case $(root_device) in
-	/dev/loop* | /dev/cowfs/*) [ "$(cat /run/cowfs/root.state 2>/dev/null)" = on ] ;;
+	/dev/loop* | /dev/cowfs/* | overlay) [ "$(cat /run/cowfs/root.state 2>/dev/null)" = on ] ;;
 	*) return 1 ;;
 	esac
 }

@@ -8,7 +8,7 @@
 
 card_make() {
 	local key image
-	key=$(echo "$DISK_MIB $BOOT_MIB ${EFI_MIB:-0} $BOOT_FS $ROOT_FS $ROOT_START $LOG_MIB $JOURNAL_MIB $FORMAT_OPTIONS" | sha256sum | cut -c1-12)
+	key=$(echo "$DISK_MIB $BOOT_MIB ${EFI_MIB:-0} $BOOT_FS $ROOT_FS $ROOT_START $LOG_MIB $JOURNAL_MIB $FORMAT_OPTIONS${LOWER_FS:+ $LOWER_FS}" | sha256sum | cut -c1-12)
 	image=$DIR/card-$key.img
 	if [ ! -e "$image" ]; then
 		disk_make "$image.new" "$DIR/root"
@@ -25,8 +25,8 @@ data_make() {
 	"$BUILD/cowctl" format "$DATA" >/dev/null || die "cowctl format failed"
 }
 
-part_field() {
-	sfdisk --json "$CARD" | jq ".partitiontable.partitions[] | select(.node | endswith(\"2\")).$1"
+part_field() { # FIELD [PARTITION]
+	sfdisk --json "$CARD" | jq ".partitiontable.partitions[] | select(.node | endswith(\"${2:-2}\")).$1"
 }
 
 card_extract() {
@@ -38,6 +38,11 @@ card_extract() {
 
 card_put() {
 	dd if="$1" of="$CARD" bs=64K oflag=seek_bytes seek=$(($(part_field start) * 512)) conv=notrunc status=none
+}
+
+# The same with FILE, or if it is shorter a part of it, in the partition of the image (LOWER_FS).
+lower_put() {
+	dd if="$1" of="$CARD" bs=64K oflag=seek_bytes seek=$(($(part_field start 3) * 512)) conv=notrunc status=none
 }
 
 # What somebody would do with the card in a PC. $1 is not changed.
@@ -111,8 +116,8 @@ pi_firmware() {
 	fdtput -t s "$WORK/pi-tree" / model 'Raspberry Pi 4 Model B Rev 1.4' || fail "no device tree"
 }
 
-# Waits until TEXT is on the console, then types KEYS there, with the escapes of printf.
-console_type() {
+# Waits until TEXT is on the console.
+console_wait() {
 	local n=$LIMIT
 	until grep -aqF "$1" "$WORK/console-$N"; do
 		kill -0 "$QEMU" 2>/dev/null || { echo "QEMU has ended before '$1'" >&2; return 1; }
@@ -120,6 +125,11 @@ console_type() {
 		n=$((n - 1))
 		[ $((n * 5)) -gt 0 ] || { echo "no '$1' on the console" >&2; return 1; }
 	done
+}
+
+# Waits until TEXT is on the console, then types KEYS there, with the escapes of printf.
+console_type() {
+	console_wait "$1"
 	"$TOP/tests/vm/type.py" "$WORK/console.sock" "$2"
 }
 
