@@ -26,10 +26,12 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 
 #include <linux/magic.h>
 
 #include "base/io.h"
+#include "base/mounts.h"
 #include "base/program.h"
 #include "export/loop.h"
 #include "wire/rundir.h"
@@ -354,6 +356,61 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 		     : 0;
 }
 
+/* ---- the state that outlives the initramfs ---- */
+
+static const char state_file[] = "root.compose";
+
+static int save_state(const struct compose *c, const char *dir)
+{
+	char text[PATH_MAX + 32], path[PATH_MAX];
+	struct stat st;
+
+	if (stat(dir, &st) < 0)
+		return -errno;
+	snprintf(text, sizeof(text), "%u:%u %s\n", major(st.st_dev), minor(st.st_dev), c->lower);
+	return io_replace_file(place(state_file, path), text, strlen(text));
+}
+
+bool compose_load(struct compose_state *ret)
+{
+	char text[PATH_MAX + 32], path[PATH_MAX];
+	unsigned dev_major, dev_minor;
+	int n = 0;
+
+	if (io_read_text(AT_FDCWD, place(state_file, path), text, sizeof(text)) < 0 ||
+	    sscanf(text, "%u:%u %n", &dev_major, &dev_minor, &n) < 2 || !n)
+		return false;
+	ret->dev = makedev(dev_major, dev_minor);
+	snprintf(ret->lower, sizeof(ret->lower), "%.*s", PATH_MAX - 1, text + n);
+	return true;
+}
+
+struct where {
+	dev_t dev;
+	char *path;
+};
+
+static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	struct where *w = ctx;
+
+	(void)root_dirfd;
+	if (m->dev != w->dev || strcmp(m->root, "/"))
+		return 0;
+	mounts_unescape(m->path);
+	snprintf(w->path, PATH_MAX, "%s", m->path);
+	return 1;
+}
+
+void compose_where(const struct compose_state *s, char ret[PATH_MAX])
+{
+	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct where w = { s->dev, ret };
+
+	if (mounts_each(proc_dirfd, "self", look_at_mount, &w) != 1)
+		*ret = '\0';
+}
+
 /* ---- the root ---- */
 
 static int mount_overlay(const struct compose *c, const char *dir, struct failure *err)
@@ -382,7 +439,6 @@ static int compose_upper(const struct compose *c, const char *dir, const struct 
 			 bool *ret_fresh, struct failure *err)
 {
 	_cleanup_close_ int volume_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	char path[PATH_MAX];
 	struct statfs st;
 	int e;
 
@@ -396,15 +452,16 @@ static int compose_upper(const struct compose *c, const char *dir, const struct 
 	e = prepare_upper(c, volume_fd, l, ret_fresh, err);
 	if (e == 0)
 		e = mount_overlay(c, dir, err);
-	if (e == 0 && (e = io_replace_file(place("root.compose", path), "overlay\n", 8)) < 0)
-		failure_set(err, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
+	if (e == 0 && (e = save_state(c, dir)) < 0)
+		failure_set(err, EXIT_FAILED, e, "%s/%s: %s", rundir_path(), state_file,
+			    strerrordesc_np(-e));
 	return e;
 }
 
 static void load_modules(void)
 {
-	static const char *const argv[] = { "modprobe", "-a",	 "-q",
-					    "overlay",	"squashfs", "erofs", NULL };
+	static const char *const argv[] = { "modprobe", "-a",	 "-q", "overlay",
+					    "squashfs", "erofs", NULL };
 	_cleanup_close_ int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
 	(void)!program_run(argv, fd); /* they may be in the kernel; if not, mount reports it */
@@ -432,13 +489,6 @@ enum compose_result compose_root(const struct compose *c, const char *dir, struc
 }
 
 /* ---- the running system ---- */
-
-bool compose_is_root(void)
-{
-	char path[PATH_MAX];
-
-	return access(place("root.compose", path), F_OK) == 0;
-}
 
 int compose_open(int volume_fd, struct failure *err)
 {
@@ -471,8 +521,9 @@ int compose_open(int volume_fd, struct failure *err)
 		fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV);
 		fd = fd < 0 ? -errno : fd;
 	}
-	return fd < 0 ? failure_set(err, EXIT_FAILED, fd, "%s cannot be composed with the image: %s",
-				    ROOT_NAME, strerrordesc_np(-fd))
+	return fd < 0 ? failure_set(err, EXIT_FAILED, fd,
+				    "%s cannot be composed with the image: %s", ROOT_NAME,
+				    strerrordesc_np(-fd))
 		      : fd;
 }
 
@@ -493,7 +544,7 @@ int compose_mark_reset(const char *loop, struct failure *err)
 		if (fd < 0 || fsync(fd) < 0)
 			e = -errno;
 	}
-	return e < 0 ? failure_set(err, EXIT_FAILED, e, "%s: the volume cannot be written: %s", loop,
-				   strerrordesc_np(-e))
+	return e < 0 ? failure_set(err, EXIT_FAILED, e, "%s: the volume cannot be written: %s",
+				   loop, strerrordesc_np(-e))
 		     : 0;
 }

@@ -13,6 +13,9 @@
 #ifndef COWFS_ATTACH_COMPOSE_H
 #define COWFS_ATTACH_COMPOSE_H
 
+#include <limits.h>
+#include <sys/types.h>
+
 #include "wire/failure.h"
 
 struct compose {
@@ -36,8 +39,15 @@ enum compose_result {
 enum compose_result compose_root(const struct compose *c, const char *dir,
 				 struct failure *err) MUST_CHECK;
 
+struct compose_state {
+	dev_t dev; /* of the overlay */
+	char lower[PATH_MAX];
+};
+
 /* Is the root of this system composed? */
-bool compose_is_root(void);
+bool compose_load(struct compose_state *ret);
+/* Where it is mounted: "/", but in tests. "": not where this process sees it. */
+void compose_where(const struct compose_state *s, char ret[PATH_MAX]);
 
 /*
  * Opens a read-only composition of the lower of this system and the upper of a volume whose root

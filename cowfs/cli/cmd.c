@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach/compose.h"
 #include "base/clean.h"
 #include "base/io.h"
 #include "wire/render.h"
@@ -32,6 +33,30 @@ int cmd_fail(const struct options *o, enum exit_code exit, int error, const char
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
 {
 	progress_show(ctx, phase_name(phase), blk_to_bytes(done_blks), blk_to_bytes(total_blks));
+}
+
+bool cmd_confirm(const struct options *o, const char *question)
+{
+	char line[16];
+
+	if (has_option(o, OPT_YES))
+		return true;
+	printf("%s [y/N] ", question);
+	fflush(stdout);
+	return fgets(line, sizeof(line), stdin) && (line[0] == 'y' || line[0] == 'Y');
+}
+
+struct json_object *cmd_composed(struct json_object *status)
+{
+	struct compose_state s;
+	char where[PATH_MAX];
+
+	if (!status || strcmp(json_raw(status, "name"), ROOT_NAME) || !compose_load(&s))
+		return status;
+	compose_where(&s, where);
+	json_object_object_add(status, "mountpoint", json_object_new_string(where));
+	json_object_object_add(status, "lower", json_object_new_string(s.lower));
+	return status;
 }
 
 static void report_written(const struct options *o, const char *path, size_t len)

@@ -88,6 +88,7 @@ int cmd_status(const struct options *o);
 int cmd_commit(const struct options *o);
 int cmd_discard(const struct options *o);
 int cmd_hold(const struct options *o);
+int cmd_factory_reset(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_release(const struct options *o);
 int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
@@ -125,6 +126,13 @@ int cmd_fail(const struct options *o, enum exit_code exit, int error, const char
 int cmd_failed(const struct options *o, const struct failure *f);
 /* A commit_progress; ctx is a struct progress. */
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
+/* Asks a question that only "y" answers with yes; --yes: does not ask. */
+bool cmd_confirm(const struct options *o, const char *question);
+/*
+ * The status of a daemon: a composed root is mounted over the volume, and the daemon sees the mount
+ * below. Replaces the mount point, and adds "lower". status may be NULL.
+ */
+struct json_object *cmd_composed(struct json_object *status);
 /*
  * Replaces a file atomically: concurrent readers see the old or the new text. The file is readable
  * for all. EXIT_OK, or the return value of cmd_fail.

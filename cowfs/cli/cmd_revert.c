@@ -370,13 +370,7 @@ static int for_each(struct job *j, int (*fn)(struct copy *c, const char *path), 
 
 static int ask(struct job *j)
 {
-	char line[16];
-
-	if (has_option(j->o, OPT_YES))
-		return EXIT_OK;
-	printf("Revert these files? Their present content is lost. [y/N] ");
-	fflush(stdout);
-	if (!fgets(line, sizeof(line), stdin) || (line[0] != 'y' && line[0] != 'Y'))
+	if (!cmd_confirm(j->o, "Revert these files? Their present content is lost."))
 		return cmd_fail(j->o, EXIT_FAILED, -ECANCELED, "nothing was reverted");
 	return EXIT_OK;
 }
@@ -471,6 +465,8 @@ static int run(struct job *j)
 	struct failure err;
 	int exit = places_resolve(j->o, 0, &j->places);
 
+	if (exit == EXIT_OK)
+		exit = places_refuse_composed(j->o, &j->places, "revert");
 	if (exit != EXIT_OK)
 		return exit;
 	if (!j->places.n)

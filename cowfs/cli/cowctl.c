@@ -169,6 +169,8 @@ static const struct option_spec revert_options[] = { { OPT_DRY_RUN, "dry-run", N
 						       "only print what would be done" },
 						     { OPT_YES, "yes", NULL, "do not ask" },
 						     COMMON };
+static const struct option_spec factory_reset_options[] = { { OPT_YES, "yes", NULL, "do not ask" },
+							    COMMON };
 static const struct option_spec config_options[] = {
 	{ OPT_LIST, "list", NULL, "print the names of the configured volumes" },
 	{ OPT_KEY, "key", "KEY",
@@ -242,6 +244,10 @@ static const struct command {
 	  "No attached volume is not an error.", cmd_metrics, metrics_options },
 	{ "discard", "[N]", "discard uncommitted changes at the next detach or shutdown", NULL,
 	  cmd_discard, discard_options },
+	{ "factory-reset", NULL,
+	  "drop all changes of an image root (compose = overlay) at the next boot",
+	  "Commits this decision. Until the next boot nothing changes.", cmd_factory_reset,
+	  factory_reset_options },
 	{ "hold", "[N]", "suspend timer commits for some time", "RAM pressure still commits.",
 	  cmd_hold, hold_options },
 	{ "release", "[N]", "end a hold", NULL, cmd_release, common_options },
