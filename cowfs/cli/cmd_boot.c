@@ -488,8 +488,8 @@ static enum boot_exit not_composed(struct boot *b, bool mounted, const char *rea
 	int e;
 
 	b->mount_options = "ro";
-	say(MSG_ERR, "%s: %s",
-	    mounted ? "NOT COMPOSED, so the root is read-only" : "NO ROOT", reason);
+	say(MSG_ERR, "%s: %s", mounted ? "NOT COMPOSED, so the root is read-only" : "NO ROOT",
+	    reason);
 	e = rootstate_write(ROOT_FAILED, b->device, b->mount_options, reason);
 	if (e < 0)
 		say(MSG_ERR, "%s cannot be written: %s", rundir_path(), strerrordesc_np(-e));

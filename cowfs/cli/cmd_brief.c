@@ -86,10 +86,10 @@ struct json_object *fresh_status(const char *name)
 	struct client c;
 
 	if (client_open(&c, name, &err) < 0)
-		return client_status_file(name, &err);
+		return cmd_composed(client_status_file(name, &err));
 	s = client_call(&c, &rq, NULL, NULL, &err);
 	client_close(&c);
-	return s;
+	return cmd_composed(s);
 }
 
 int overview(void)

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "attach/compose.h"
 #include "attach/view_mount.h"
 #include "base/clean.h"
 #include "base/io.h"
@@ -38,7 +39,10 @@ struct comparison {
 	struct view_mount old_view, new_view;
 	struct diff diff;
 	bool walked;
-	int64_t clock_s; /* ext_live_clock() */
+	bool composed; /* the volume is the upper of the root */
+	int old_root_fd,
+		new_root_fd; /* what is compared: of the views, or composed with the image */
+	int64_t clock_s;     /* ext_live_clock() */
 	uint64_t taken_ns;
 };
 
@@ -54,6 +58,11 @@ static const char *mount_prefix(const struct comparison *x)
 
 static void close_views(struct comparison *x)
 {
+	if (x->composed) {
+		cleanup_closep(&x->old_root_fd);
+		cleanup_closep(&x->new_root_fd);
+		x->composed = false;
+	}
 	view_mount_close(&x->old_view);
 	view_mount_close(&x->new_view);
 }
@@ -86,7 +95,7 @@ static int take_states(struct comparison *x)
 
 	if (client_open(&x->c, places_volume(&x->places), &err) < 0)
 		return cmd_failed(x->o, &err);
-	x->sample.status = client_call(&x->c, &rq, NULL, NULL, &err);
+	x->sample.status = cmd_composed(client_call(&x->c, &rq, NULL, NULL, &err));
 	if (!x->sample.status)
 		return cmd_failed(x->o, &err);
 	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)
@@ -96,6 +105,20 @@ static int take_states(struct comparison *x)
 				"volume %s: commits follow each other too fast to compare with one",
 				x->c.name);
 	return exit;
+}
+
+static int compose_views(struct comparison *x)
+{
+	struct failure err;
+
+	x->old_root_fd = x->old_view.dir_fd;
+	x->new_root_fd = x->new_view.dir_fd;
+	x->composed = *json_raw(x->sample.status, "lower");
+	if (!x->composed)
+		return EXIT_OK;
+	x->old_root_fd = compose_open(x->old_view.dir_fd, &err);
+	x->new_root_fd = x->old_root_fd < 0 ? -1 : compose_open(x->new_view.dir_fd, &err);
+	return x->new_root_fd < 0 ? cmd_failed(x->o, &err) : EXIT_OK;
 }
 
 static bool exists(int root_fd, const char *path)
@@ -112,7 +135,7 @@ static int check_paths(const struct comparison *x)
 	for (size_t i = 0; i < x->places.n; i++) {
 		const struct place *p = &x->places.p[i];
 
-		if (!exists(x->old_view.dir_fd, p->path) && !exists(x->new_view.dir_fd, p->path))
+		if (!exists(x->old_root_fd, p->path) && !exists(x->new_root_fd, p->path))
 			return cmd_fail(x->o, EXIT_FAILED, -ENOENT,
 					"%s: exists neither in generation %llu nor now", p->operand,
 					(unsigned long long)x->old_view.generation);
@@ -190,6 +213,68 @@ static int compare_ext(struct comparison *x, const struct diff_progress *progres
 			progress);
 }
 
+/* ---- a composed root: files of the upper say where its trees can differ ---- */
+
+#define UPPER "upper/"
+
+struct touched {
+	const char **path; /* of the root, ascending */
+	size_t n;
+};
+
+static int compare_paths(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void touch(struct touched *t, const char *path)
+{
+	if (path && !strncmp(path, UPPER, strlen(UPPER)))
+		t->path[t->n++] = path + strlen(UPPER);
+}
+
+/* A walk_filter. Paths below `path` follow it in the order, with a few names like "path-2" between. */
+static bool is_touched(void *ctx, const char *path)
+{
+	const struct touched *t = ctx;
+	size_t low = 0, high = t->n;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (strcmp(t->path[middle], path) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < t->n && !strncmp(t->path[low], path, strlen(path)); low++)
+		if (diff_is_below(t->path[low], path))
+			return true;
+	return false;
+}
+
+/* x->diff has the files of the volume; afterwards those of the root. */
+static int compare_composed(struct comparison *x, const struct diff_progress *progress)
+{
+	struct diff of_volume = x->diff;
+	struct touched t = { .path = calloc(2 * of_volume.n + 1, sizeof(*t.path)) };
+	const struct walk_filter filter = { is_touched, &t };
+	int e = -ENOMEM;
+
+	x->diff = (struct diff){ .too_long = of_volume.too_long };
+	if (t.path) {
+		for (size_t i = 0; i < of_volume.n; i++) {
+			touch(&t, of_volume.f[i].path);
+			touch(&t, of_volume.f[i].from);
+		}
+		qsort(t.path, t.n, sizeof(*t.path), compare_paths);
+		e = walk_diff(&x->diff, x->old_root_fd, x->new_root_fd, true, &filter, progress);
+	}
+	free(t.path);
+	diff_clear(&of_volume);
+	return e;
+}
+
 static int compare(struct comparison *x)
 {
 	const struct fs_ops *ops = fs_ops_named(x->new_view.fs_type);
@@ -205,8 +290,10 @@ static int compare(struct comparison *x)
 		announce_walk(x);
 		diff_clear(&x->diff);
 		e = walk_diff(&x->diff, x->old_view.dir_fd, x->new_view.dir_fd,
-			      ops->keeps_inode_numbers, &progress);
+			      ops->keeps_inode_numbers, NULL, &progress);
 	}
+	if (e == 0 && x->composed)
+		e = compare_composed(x, &progress);
 	progress_end(&p);
 	x->taken_ns = now_ns() - x->taken_ns;
 	return e < 0 ? explain(x, e) : EXIT_OK;
@@ -456,6 +543,8 @@ static int run(struct comparison *x)
 	if (exit == EXIT_OK)
 		exit = take_states(x);
 	if (exit == EXIT_OK)
+		exit = compose_views(x);
+	if (exit == EXIT_OK)
 		exit = check_paths(x);
 	x->taken_ns = now_ns();
 	if (exit == EXIT_OK)
@@ -471,6 +560,8 @@ int cmd_diff(const struct options *o)
 {
 	struct comparison x = { .o = o,
 				.c = { .fd = -1, .pass_fd = -1 },
+				.old_root_fd = -1,
+				.new_root_fd = -1,
 				.old_view = { .dir_fd = -1, .disk_fd = -1 },
 				.new_view = { .dir_fd = -1, .disk_fd = -1 } };
 	bool differs;

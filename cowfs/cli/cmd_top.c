@@ -81,6 +81,23 @@ static int find_fresh(struct picture *p)
 	return extents_without(&p->fresh, &p->now->runs, same ? &p->before->runs : &none);
 }
 
+/* The volume is the upper of a composed root: only its files have a path there. */
+static void compose_paths(struct owners *w)
+{
+	static const char upper[] = "/upper/";
+
+	for (size_t i = 0; i < w->n; i++) {
+		char *path = w->o[i].path;
+
+		if (path && !strncmp(path, upper, strlen(upper))) {
+			memmove(path, path + strlen(upper) - 1, strlen(path + strlen(upper)) + 2);
+		} else if (path) {
+			free(path);
+			w->o[i].path = NULL;
+		}
+	}
+}
+
 /* ---- rows ---- */
 
 static int largest_first(const void *a, const void *b)
@@ -209,6 +226,8 @@ static int show(const struct options *o, const struct top_options *t, const stru
 		e = find_owners(&p, &q);
 	p.gather_ns = now_ns() - start_ns;
 	progress_end(&progress);
+	if (!e && *json_raw(now->status, "lower"))
+		compose_paths(&p.owners);
 	if (!e)
 		e = make_table(&p);
 	if (!e && has_option(o, OPT_JSON)) {

@@ -91,11 +91,13 @@ static int get_status(const struct options *o, struct json_object **ret)
 	struct client c;
 	int exit;
 
-	if (geteuid() != 0 && (*ret = client_status_file(which(o), &err)))
+	if (geteuid() != 0 && (*ret = cmd_composed(client_status_file(which(o), &err))))
 		return EXIT_OK;
 	exit = ask(&c, o, &rq, ret);
-	if (exit == EXIT_OK)
+	if (exit == EXIT_OK) {
 		client_close(&c);
+		*ret = cmd_composed(*ret);
+	}
 	return exit;
 }
 
@@ -386,6 +388,8 @@ int cmd_commit(const struct options *o)
 	struct places places = { 0 };
 	int exit = o->operands ? places_resolve(o, 0, &places) : EXIT_OK;
 
+	if (exit == EXIT_OK)
+		exit = places_refuse_composed(o, &places, "commit");
 	if (exit == EXIT_OK)
 		exit = places.n ? commit_paths(o, &places) : commit_all(o);
 	places_clear(&places);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "attach/compose.h"
 #include "base/array.h"
 #include "base/mounts.h"
 
@@ -27,6 +28,7 @@ struct spot {
 	char volume[RUNDIR_NAME_BYTES];
 	char inside[2 * PATH_MAX]; /* place.path */
 	int proc_dirfd;
+	bool composed;
 	int error; /* -ENODEV: on no volume */
 };
 
@@ -64,9 +66,14 @@ static void find_volume(struct spot *s, int root_dirfd, const struct mount_entry
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = client_volumes(names);
+	struct compose_state composed;
 	struct failure err;
 	struct stat st;
 
+	s->composed = compose_load(&composed) && composed.dev == m->dev &&
+		      is_listed(n, names, ROOT_NAME);
+	if (s->composed)
+		strcpy(s->volume, ROOT_NAME);
 	for (size_t i = 0; i < n && !*s->volume; i++) {
 		struct json_object *status = client_status_file(names[i], &err);
 		const char *loop = json_raw(status, "loop");
@@ -301,6 +308,7 @@ static int take_operand(const struct options *o, struct places *p, size_t *cap, 
 		return cmd_fail(o, EXIT_USAGE, -EXDEV, "%s: lies on volume %s, not on volume %s",
 				operand, s->volume, p->name);
 	strcpy(p->name, s->volume);
+	p->composed |= s->composed;
 	if (first && !*s->inside)
 		return EXIT_OK;
 	return add_place(p, cap, operand, s->inside)
@@ -330,4 +338,13 @@ int places_resolve(const struct options *o, unsigned first_operand, struct place
 	else
 		places_clear(&p);
 	return exit;
+}
+
+int places_refuse_composed(const struct options *o, const struct places *p, const char *command)
+{
+	return p->composed && p->n
+		       ? cmd_fail(o, EXIT_USAGE, -EOPNOTSUPP,
+				  "%s: %s PATH does not work on a root with compose = overlay",
+				  p->p[0].operand, command)
+		       : EXIT_OK;
 }

@@ -42,6 +42,8 @@ static void print_volume(struct json_object *s)
 	if (*log && strcmp(log, json_text(s, "device")))
 		row("log device", "%s", log);
 	row("use", "%s%s%s", json_text(s, "loop"), *mount ? " on " : ", not mounted", mount);
+	if (*json_text(s, "lower"))
+		row("image", "%s: the volume has the changes", json_text(s, "lower"));
 	if (*json_text(s, "transport"))
 		row("transport", "%s: %s", json_text(s, "transport"),
 		    json_text(s, "transport_reason"));

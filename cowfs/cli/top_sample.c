@@ -135,7 +135,7 @@ int top_sample_take(const struct options *o, struct sample *ret, const struct ta
 
 	if (client_open(&c, o->operands ? o->operand[0] : NULL, &err) < 0)
 		return cmd_failed(o, &err);
-	s.status = client_call(&c, &rq, NULL, NULL, &err);
+	s.status = cmd_composed(client_call(&c, &rq, NULL, NULL, &err));
 	if (!s.status)
 		exit = cmd_failed(o, &err);
 	s.time_ns = now_ns();

@@ -8,8 +8,8 @@
 enum cmdline_mode { CMDLINE_UNSET, CMDLINE_OFF, CMDLINE_ON };
 
 struct cmdline {
-	enum cmdline_mode mode; /* UNSET: no mode was given, or only options */
-	struct volopts opt;	/* its texts are in buf */
+	enum cmdline_mode mode;		 /* UNSET: no mode was given, or only options */
+	struct volopts opt;		 /* its texts are in buf */
 	const char *root_text[ROOTOPTS]; /* likewise; only of a composed root */
 	char buf[512];
 };

@@ -34,6 +34,7 @@ struct waiting {
 struct tree_walk {
 	int root_fd[2];
 	bool ids;
+	const struct walk_filter *filter;
 	struct waiting *w;
 	size_t n, cap;
 	uint64_t seen;
@@ -157,7 +158,8 @@ static int take_one(struct tree_walk *w, enum side side, const char *path)
 static bool is_same(const struct tree_walk *w, const struct statx *a, const struct statx *b)
 {
 	return !((a->stx_mode ^ b->stx_mode) & S_IFMT) &&
-	       (!w->ids || (a->stx_ino == b->stx_ino && node_gen(a) == node_gen(b)));
+	       (!w->ids || (w->filter && S_ISDIR(a->stx_mode)) ||
+		(a->stx_ino == b->stx_ino && node_gen(a) == node_gen(b)));
 }
 
 static int compare_same(struct tree_walk *w, const char *path, const struct node *a,
@@ -180,8 +182,11 @@ static int compare_same(struct tree_walk *w, const char *path, const struct node
 static int take_both(struct tree_walk *w, const char *path, bool *ret_other)
 {
 	struct node a, b;
-	int err = node_load(w->root_fd[OLD], path, &a);
+	int err;
 
+	if (w->filter && !w->filter->wanted(w->filter->ctx, path))
+		return 0;
+	err = node_load(w->root_fd[OLD], path, &a);
 	if (err)
 		return left_out(w, err);
 	err = node_load(w->root_fd[NEW], path, &b);
@@ -313,10 +318,11 @@ static int compare_names(void *ctx, struct diff_name *old_name, struct diff_name
 }
 
 int walk_diff(struct diff *ret, int old_root_fd, int new_root_fd, bool ids,
-	      const struct diff_progress *progress)
+	      const struct walk_filter *filter, const struct diff_progress *progress)
 {
 	struct tree_walk w = { .root_fd = { old_root_fd, new_root_fd },
 			       .ids = ids,
+			       .filter = filter,
 			       .ret = ret,
 			       .progress = progress };
 	int err = wait_for(&w, BOTH, strdup(""));

@@ -10,12 +10,19 @@
 #include "files/diff.h"
 #include "files/ext_diff.h"
 
+/* Can path differ, or something below it? */
+struct walk_filter {
+	bool (*wanted)(void *ctx, const char *path);
+	void *ctx;
+};
+
 /*
  * Descriptors of both roots. Does not enter other mounts. ids: the inode number of a file is the
- * same in both trees (not so for vfat); without it there are no renames. Adds to *ret, unsorted; on
+ * same in both trees (not so for vfat); without it there are no renames.
+ * filter: NULL for all names; with it, numbers of directories are not compared. Adds to *ret, unsorted; on
  * failure ret is to be cleared as well. 0 or -errno.
  */
 int walk_diff(struct diff *ret, int old_root_fd, int new_root_fd, bool ids,
-	      const struct diff_progress *progress) MUST_CHECK;
+	      const struct walk_filter *filter, const struct diff_progress *progress) MUST_CHECK;
 
 #endif

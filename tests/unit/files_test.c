@@ -637,7 +637,7 @@ static void check_walk(struct listing *old_list, struct listing *new_list)
 	for (int ids = 0; ids < 2; ids++) {
 		struct diff d = { 0 };
 
-		assert_int_equal(walk_diff(&d, a, b, ids, NULL), 0);
+		assert_int_equal(walk_diff(&d, a, b, ids, NULL, NULL), 0);
 		CHECK_MANY(&d);
 		check_diff(&d, old_list, new_list);
 		diff_clear(&d);
@@ -730,7 +730,7 @@ static void expect_walk(const char *expected, bool ids)
 	mount_image("new.img", "new", "ro,noload");
 	a = open_dir("old");
 	b = open_dir("new");
-	assert_int_equal(walk_diff(&d, a, b, ids, NULL), 0);
+	assert_int_equal(walk_diff(&d, a, b, ids, NULL, NULL), 0);
 	expect_lines(&d, expected);
 	close(a);
 	close(b);
