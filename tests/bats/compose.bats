@@ -1,0 +1,340 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
+# A root of an image and an overlay (compose = overlay): cowctl boot --compose, diff, top, factory-reset.
+# bats file_tags=compose
+
+load lib
+
+setup() {
+	cow_setup || return
+	export COWFS_DEVDIR=$T/dev COWFS_CONF=$T/cowfs.conf
+	mkdir "$COWFS_DEVDIR" "$T/sbin"
+	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
+	ln -s cowfs "$T/sbin/cowctl"
+	mkdir -p "$T/tree/etc/conf" "$T/tree/usr/lib/deep"
+	echo 1 >"$T/tree/etc/one"
+	echo 2 >"$T/tree/etc/two"
+	echo 3 >"$T/tree/etc/conf/three"
+	echo 4 >"$T/tree/usr/lib/four"
+	ln -s one "$T/tree/etc/link"
+}
+
+# The composed root and its volume, then everything else.
+teardown() {
+	umount "$MNT" 2>/dev/null
+	umount "$MNT" 2>/dev/null
+	umount "$COWFS_RUNDIR/lower" 2>/dev/null
+	cow_teardown
+}
+
+# image FS FILE: of $T/tree
+image() {
+	rm -f "$2"
+	case $1 in
+	squashfs) mksquashfs "$T/tree" "$2" -quiet -no-progress ;;
+	erofs) mkfs.erofs "$2" "$T/tree" ;;
+	esac >/dev/null
+}
+
+# [FS]: a volume, and the device LOWER with an image
+volume() {
+	image "${1:-squashfs}" "$T/image"
+	loop_up "$T/image" -r
+	LOWER=$LOOP
+	card_make ext4 40 100
+	cow format "$CARD" --log-size 32M
+	configure "$LOWER"
+}
+
+configure() { # LOWER [NEW-LOWER]
+	printf '[root]\nram = 64M\ncompose = overlay\nlower = %s\nnew-lower = %s\n' "$1" "${2:-refuse}" >"$COWFS_CONF"
+}
+
+compose() { # [WORD of the kernel command line]
+	run --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --compose "$MNT" --cmdline "ro $*"
+	echo "exit $status, stderr: $stderr"
+}
+
+# What an initramfs does: protects, mounts, composes.
+start() {
+	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
+	NAME=root
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	mount -o ro "$DEV" "$MNT"
+	compose "$@"
+}
+
+# Ends this boot: a shutdown with a commit, or not.
+stop() { # [detach option]
+	umount "$MNT"
+	! mountpoint -q "$MNT" || umount "$MNT"
+	umount "$COWFS_RUNDIR/lower"
+	cow detach "$@" root >/dev/null
+	rm -f "$COWFS_RUNDIR"/root.*
+}
+
+state() { cat "$COWFS_RUNDIR/root.state"; }
+
+is_overlay() { [ "$(stat -f -c %T "$MNT")" = overlayfs ]; }
+
+# The lines of cowctl diff, without the mount point
+diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
+
+@test "compose: boot, changes, commit; what was not committed is gone" {
+	local fs
+	for fs in squashfs erofs; do
+		volume $fs
+		start
+		[ "$status" = 0 ] && is_overlay && [ "$(state)" = on ]
+		[[ $stderr == *"the root is the image $LOWER, without changes"* ]]
+		echo new >"$MNT/etc/new"
+		rm "$MNT/etc/two"
+		cow commit root >/dev/null
+		echo lost >"$MNT/etc/lost"
+		stop --discard
+		start
+		[ "$status" = 0 ] && is_overlay
+		[[ $stderr == *"with its changes"* ]]
+		[ "$(cat "$MNT/etc/new")" = new ] && [ ! -e "$MNT/etc/two" ] && [ ! -e "$MNT/etc/lost" ]
+		[ "$(cat "$MNT/etc/one")" = 1 ]
+		compose
+		[ "$status" = 0 ]
+		stop --discard
+		losetup -d "$LOWER"
+		losetup -d "$CARD"
+	done
+}
+
+@test "compose: a file of another file system as the image" {
+	local part
+	volume
+	truncate -s 20M "$T/boot.img"
+	mkdir -p "$T/boot/images"
+	cp "$T/image" "$T/boot/images/a.sqfs"
+	ln -s a.sqfs "$T/boot/images/link"
+	mke2fs -q -t ext4 -b 1024 -d "$T/boot" "$T/boot.img"
+	loop_up "$T/boot.img"
+	part=$LOOP
+	configure "$part:/images/a.sqfs"
+	start
+	[ "$status" = 0 ] && is_overlay
+	[ "$(cat "$MNT/etc/one")" = 1 ]
+	[ "$(status_of .lower)" = "$part:/images/a.sqfs" ]
+	stop --discard
+	# neither a symbolic link, nor a folder, nor nothing
+	for part in "$part:/images/link" "$part:/images" "$part:/images/none"; do
+		configure "$part"
+		start
+		[ "$status" = 3 ] && [ "$(state)" = failed ]
+		[[ $stderr == *"NO ROOT: lower = $part cannot be mounted"* ]]
+		umount "$MNT"
+		cow detach --discard root >/dev/null
+	done
+}
+
+@test "compose: another image is refused, kept or begun anew" {
+	volume
+	start
+	echo new >"$MNT/etc/new"
+	stop --commit
+	echo 5 >"$T/tree/etc/five"
+	image squashfs "$T/image2"
+	loop_up "$T/image2" -r
+	configure "$LOOP"
+	start
+	[ "$status" = 0 ] && [ "$(state)" = failed ]
+	[[ $stderr == *"NOT COMPOSED"*"another image"*"cowfs=new-lower:fresh"* ]]
+	[ -e "$MNT/etc/five" ] && [ ! -e "$MNT/etc/new" ]
+	run ! touch "$MNT/etc/x"
+	[ "$(card_written)" = "$(cat "$T/written" 2>/dev/null || card_written)" ]
+	stop --discard
+	start cowfs=new-lower:fresh
+	[ "$status" = 0 ] && is_overlay && [ ! -e "$MNT/etc/new" ] && [ -e "$MNT/etc/five" ]
+	# not committed: a power cut brings them back
+	stop --discard
+	configure "$LOOP" keep
+	start
+	[ "$status" = 0 ] && is_overlay && [ -e "$MNT/etc/new" ] && [ -e "$MNT/etc/five" ]
+	stop --commit
+	configure "$LOOP" refuse
+	start
+	[ "$status" = 0 ] && is_overlay && [ -e "$MNT/etc/new" ]
+	stop --discard
+}
+
+@test "compose: no image, a wrong one, odd files on the volume: never a root that is written without protection" {
+	local what
+	volume
+	for what in /dev/none "$CARD"; do
+		configure "$what"
+		start
+		[ "$status" = 3 ] && [ "$(state)" = failed ]
+		[[ $stderr == *"NO ROOT: lower = $what"* ]]
+		! is_overlay
+		umount "$MNT"
+		cow detach --discard root >/dev/null
+	done
+	for what in 'ln -s /etc upper' 'touch upper' 'mkdir upper' 'mkdir upper lower' 'mkdir upper; ln -s /etc/passwd lower' \
+		'mkdir upper; mkfifo lower' 'mkdir upper; echo squashfs >lower' 'mkdir upper; head -c 100000 /dev/zero >lower'; do
+		configure "$LOWER"
+		DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
+		NAME=root
+		mount "$DEV" "$MNT"
+		(cd "$MNT" && eval "$what")
+		mount -o remount,ro "$MNT"
+		compose
+		[ "$status" = 0 ] && [ "$(state)" = failed ]
+		! is_overlay && run ! touch "$MNT/x"
+		[ -e "$MNT/etc/one" ]
+		stop --discard
+	done
+}
+
+@test "compose: a volume that is read-only because its daemon could not start shows the changes, and no more" {
+	volume
+	start
+	echo new >"$MNT/etc/new"
+	rm "$MNT/etc/two"
+	stop --commit
+	cow recover "$CARD" >/dev/null
+	mkdir -p "$COWFS_RUNDIR"
+	echo failed >"$COWFS_RUNDIR/root.state"
+	mount -o ro,noload "$CARD" "$MNT"
+	compose
+	[ "$status" = 0 ] && is_overlay
+	[ "$(cat "$MNT/etc/new")" = new ] && [ ! -e "$MNT/etc/two" ] && [ -e "$MNT/etc/one" ]
+	run ! touch "$MNT/x"
+	umount "$MNT"
+	umount "$MNT"
+	umount "$COWFS_RUNDIR/lower"
+}
+
+@test "compose: a factory reset" {
+	volume
+	run -4 cow factory-reset --yes
+	start
+	echo new >"$MNT/etc/new"
+	mkdir -p "$MNT/a/b/c"
+	rm "$MNT/etc/two"
+	run -1 cow factory-reset <<<n
+	[[ $output == *"[y/N]"*"nothing was changed"* ]]
+	run -0 cow factory-reset --yes
+	[[ $output == *"the next boot begins with the image alone"* ]]
+	[ -e "$MNT/etc/new" ]
+	stop --discard
+	start
+	[ "$status" = 0 ] && is_overlay && [ ! -e "$MNT/etc/new" ] && [ -e "$MNT/etc/two" ] && [ ! -e "$MNT/a" ]
+	# taken back by a power cut, done again
+	stop --discard
+	start
+	[ ! -e "$MNT/etc/new" ]
+	stop --commit
+	start
+	[ "$status" = 0 ] && [[ $stderr == *"with its changes"* ]] && [ ! -e "$MNT/etc/new" ]
+	run -0 cow factory-reset --yes --json
+	[ "$(jq -r .ok <<<"$output")" = true ]
+	stop --discard
+}
+
+@test "compose: a factory reset of what cannot be deleted, or not by a path" {
+	local i name
+	name=$(printf 'x%.0s' {1..200})
+	volume
+	start
+	mkdir "$MNT/deep"
+	(cd "$MNT/deep" && for i in {1..40}; do mkdir "$name" && cd "$name" || exit; done)
+	echo stays >"$MNT/immutable"
+	# overlayfs keeps the flag in an attribute of its own
+	mkdir "$T/volume"
+	mount "$DEV" "$T/volume"
+	chattr +i "$T/volume/upper/immutable"
+	umount "$T/volume"
+	cow factory-reset --yes >/dev/null
+	stop --discard
+	start
+	[ "$status" = 0 ] && is_overlay && [ ! -e "$MNT/immutable" ] && [ ! -e "$MNT/deep" ]
+	umount "$MNT"
+	run -0 ls -A "$MNT/old"
+	[ "$(find "$MNT/old" -type f | wc -l)" = 1 ] && [ "$(find "$MNT/old" -type d | wc -l)" = 2 ]
+	chattr -i "$MNT"/old/*/immutable
+	stop --discard
+}
+
+@test "compose: no factory reset of an ordinary root" {
+	card_make ext4 40 100
+	cow format "$CARD" --log-size 32M
+	printf '[root]\nram = 64M\n' >"$COWFS_CONF"
+	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
+	NAME=root
+	fails 2 "not composed" factory-reset --yes
+	mount "$DEV" "$MNT"
+	compose
+	[ "$status" = 0 ] && [ "$(state)" = on ] && ! is_overlay
+	umount "$MNT"
+	cow detach --discard root >/dev/null
+}
+
+@test "compose: diff and top name the files of the root" {
+	volume
+	start
+	cow commit root >/dev/null
+	echo new >"$MNT/etc/new"
+	echo changed >>"$MNT/etc/one"
+	chmod 600 "$MNT/etc/conf/three"
+	rm "$MNT/etc/two"
+	rm -r "$MNT/usr/lib"
+	mkdir "$MNT/usr/lib"
+	echo fresh >"$MNT/usr/lib/fresh"
+	mv "$MNT/etc/link" "$MNT/etc/link2"
+	[ "$(diff_of root)" = "A /etc/link2
+A /etc/new
+A /usr/lib/fresh
+D /etc/link
+D /etc/two
+D /usr/lib/deep/
+D /usr/lib/four
+M ct /etc/one
+m p /etc/conf/three
+m t /usr/" ] || { diff_of root; false; }
+	[ "$(diff_of "$MNT/etc/two" "$MNT/usr/lib")" = "A /usr/lib/fresh
+D /etc/two
+D /usr/lib/deep/
+D /usr/lib/four" ]
+	fails 1 "neither in generation" diff "$MNT/none"
+	fails 2 "does not work on a root with compose" revert "$MNT/etc/one" --yes
+	fails 2 "does not work on a root with compose" commit "$MNT/etc/one"
+	cow top root -n 0 --json | jq -r '.rows[].path // empty' | sort >"$T/top"
+	grep -qx "$MNT/etc/new" "$T/top"
+	! grep -q upper "$T/top"
+	[ "$(status_of .mountpoint)" = "$MNT" ]
+	cow commit root >/dev/null
+	[ -z "$(diff_of root)" ]
+	# a deleted file that comes back, a file of the image that is what it was
+	echo 2 >"$MNT/etc/two"
+	rm "$MNT/etc/new"
+	[ "$(diff_of root)" = "A /etc/two
+D /etc/new" ] || { diff_of root; false; }
+	stop --discard
+}
+
+@test "compose: words of the configuration and of the command line" {
+	local line
+	for line in 'compose = maybe' 'compose = overlay' 'lower = relative' 'lower = /dev/a:/../b' 'lower = /dev/../b' 'lower = UUID=' \
+		'lower = /dev/a:/b//c' 'new-lower = ask' $'compose = overlay\nlower = /dev/a\nkeep = /etc'; do
+		printf '[root]\n%s\n' "$line" >"$COWFS_CONF"
+		run -2 cow config
+		echo "$output"
+		[[ $output == *"$COWFS_CONF:"* ]]
+	done
+	for line in /dev/vda3 UUID=1234 PARTUUID=c0ffee00-03:/a/b.sqfs /dev/disk/by-label/x:/a; do
+		configure "$line"
+		[ "$(cow config --key lower)" = "$line" ]
+	done
+	volume
+	configure /dev/none
+	start "cowfs=lower:$LOWER,new-lower:maybe"
+	[ "$status" = 0 ] && is_overlay
+	[[ $stderr == *"new-lower:maybe is not refuse|fresh|keep"* ]]
+	stop --discard
+}
