@@ -225,10 +225,11 @@ disk_make() {
 
 lower_make() { # FILE TREE
 	case $LOWER_FS in
-	squashfs) mksquashfs "$2" "$1" -quiet -no-progress -comp "${LOWER_COMPRESSION:-zstd}" >/dev/null || die "mksquashfs failed" ;;
-	erofs) mkfs.erofs -zlz4hc "$1" "$2" >/dev/null 2>&1 || die "mkfs.erofs failed" ;;
+	squashfs) set -- mksquashfs "$2" "$1" -quiet -no-progress -comp "${LOWER_COMPRESSION:-zstd}" ;;
+	erofs) set -- mkfs.erofs -zlz4hc "$1" "$2" ;;
 	*) die "no image is called $LOWER_FS" ;;
 	esac
+	"$@" >"$BUILD/lower.log" 2>&1 || die "$1 failed: $(tail -n 1 "$BUILD/lower.log")"
 }
 
 boot_make() { # FILE SECTOR TREE WORK

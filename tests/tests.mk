@@ -231,7 +231,7 @@ check-deb: deps
 	$(Q)tests/deb.sh
 	$(Q)$(if $(VM),$(MAKE) --no-print-directory all && COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix $(VM))
 
-IMAGES := debian12 busybox
+IMAGES := debian12 busybox squashfs
 image: all
 	$(Q)for i in $(or $(IMAGE),$(IMAGES)); do COWFS_BUILD=$(CURDIR)/$(B) image/build $$i $(B)/cowfs-$$i.img || exit 1; done
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """image.py FILE...: boots images of image/build as a person would, from their boot loader, by the serial console: log in, look
-whether all was started and the root is protected, leave a file, power off, and look for it in the next boot. FILE itself is not
-changed."""
+whether all was started and the root is protected, leave a file, power off, and look for it in the next boot. In the image of a
+squashfs a package is installed and committed, and then the power goes. FILE itself is not changed."""
+import base64
 import os
 import re
 import shutil
@@ -77,6 +78,10 @@ class Machine:
         self.wait("# ")
         time.sleep(1)
 
+    def cut(self):
+        self.qemu.kill()
+        self.qemu.wait()
+
     def power_off(self):
         self.type("poweroff")
         while self.read():
@@ -85,8 +90,39 @@ class Machine:
         self.qemu.wait()
 
 
+def package(folder):
+    """A package for busybox' dpkg, as words for a shell."""
+    tree = os.path.join(folder, "package")
+    os.makedirs(os.path.join(tree, "DEBIAN"))
+    os.makedirs(os.path.join(tree, "usr/share/sample"))
+    with open(os.path.join(tree, "DEBIAN/control"), "w") as f:
+        f.write("Package: sample\nVersion: 1\nArchitecture: all\nMaintainer: nobody <root@localhost>\nDescription: sample\n")
+    with open(os.path.join(tree, "usr/share/sample/file"), "w") as f:
+        f.write("installed\n")
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-b", tree, tree + ".deb"], check=True, stdout=subprocess.DEVNULL)
+    with open(tree + ".deb", "rb") as f:
+        text = base64.b64encode(f.read()).decode()
+    return [text[i:i + 200] for i in range(0, len(text), 200)]
+
+
+def install(m, words):
+    for word in words:
+        m.run(f"echo {word} >>/tmp/deb.text")
+    done = m.run("base64 -d /tmp/deb.text >/tmp/sample.deb && dpkg -i /tmp/sample.deb && cowctl commit root && echo DO''NE")
+    if "DONE" not in done:
+        raise SystemExit(f"no package was installed and committed: {done}")
+
+
+def check_installed(m):
+    seen = m.run("cat /usr/share/sample/file; dpkg -l sample | tail -n 1; cat /etc/hostname; mount | grep ' / '")
+    for what in ("installed", "ii  sample", "cowfs", "type overlay"):
+        if what not in seen:
+            raise SystemExit(f"after the power cut there is no '{what}': {seen}")
+
+
 def check(image):
-    password = None if "busybox" in image else "cowfs"
+    squashfs = "squashfs" in image
+    password = None if "busybox" in image or squashfs else "cowfs"
     with tempfile.TemporaryDirectory(prefix="vm-image-", dir=os.path.dirname(os.path.abspath(image))) as folder:
         copy = os.path.join(folder, "card.img")
         subprocess.run(["cp", "--sparse=always", image, copy], check=True)
@@ -102,7 +138,13 @@ def check(image):
                 if boot == 2 and seen != "hello":
                     raise SystemExit(f"what was written in the first boot is '{seen}'")
                 m.run("echo hello >/root/left-here")
-                m.power_off()
+                if boot == 1 and squashfs:
+                    install(m, package(folder))
+                    m.cut()
+                else:
+                    if squashfs:
+                        check_installed(m)
+                    m.power_off()
             except BaseException:
                 shutil.copy(os.path.join(folder, "console"), image + ".console")
                 raise
