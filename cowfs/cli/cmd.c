@@ -35,6 +35,11 @@ void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64
 	progress_show(ctx, phase_name(phase), blk_to_bytes(done_blks), blk_to_bytes(total_blks));
 }
 
+bool cmd_can_ask(const struct options *o)
+{
+	return has_option(o, OPT_YES) || (!has_option(o, OPT_JSON) && isatty(STDIN_FILENO));
+}
+
 bool cmd_confirm(const struct options *o, const char *question)
 {
 	char line[16];

@@ -495,8 +495,7 @@ int cmd_revert(const struct options *o)
 			 .problems = json_object_new_array() };
 	int exit;
 
-	if (!has_option(o, OPT_YES) && !has_option(o, OPT_DRY_RUN) &&
-	    (has_option(o, OPT_JSON) || !isatty(STDIN_FILENO)))
+	if (!has_option(o, OPT_DRY_RUN) && !cmd_can_ask(o))
 		exit = cmd_fail(
 			o, EXIT_USAGE, -EINVAL,
 			"revert: nobody can be asked: add --yes, or --dry-run to see what would be done");

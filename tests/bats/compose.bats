@@ -217,7 +217,8 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	echo new >"$MNT/etc/new"
 	mkdir -p "$MNT/a/b/c"
 	rm "$MNT/etc/two"
-	run -1 cow factory-reset <<<n
+	fails 2 'add --yes' factory-reset
+	run -1 script -qec "$COWFS_BUILD/cowctl factory-reset" /dev/null <<<n
 	[[ $output == *"[y/N]"*"nothing was changed"* ]]
 	run -0 cow factory-reset --yes
 	[[ $output == *"the next boot begins with the image alone"* ]]

@@ -71,6 +71,7 @@ commands() {
 	json 2 commit --lend x --dry-run
 	json 2 hold --for ever
 	json 2 detach --commit --discard
+	json 2 factory-reset --yes
 	json 2 diff --exit-code nosuch
 	json 2 status --brief
 	quiet
@@ -81,7 +82,7 @@ commands() {
 	COWFS_CONF=$T/conf
 	export COWFS_CONF
 	printf '[data]\nram = 64M\n' >"$COWFS_CONF"
-	covered="boot enable disable setup recover grow events shutdown"
+	covered="boot enable disable factory-reset setup recover grow events shutdown"
 	json 0 help
 	json 0 help commit
 	json 0 version

@@ -223,6 +223,15 @@ static void test_conf_root(void **state)
 	refused("[root]\nprepare = no\nprepare = no\n", "F:3: prepare is given twice");
 	refused("[default]\nenabled = no\n", "F:2: enabled belongs to [root]");
 	refused("[data]\nenabled = no\n", "F:2: enabled belongs to [root]");
+	refused("[root]\ncompose = overlay\n", "F:1: compose = overlay in [root] needs lower");
+	refused("[root]\ncompose = overlay\nlower = /dev/x\nkeep = /a\n",
+		"F:1: [root]: compose = overlay excludes keep");
+	refused("[data]\ncompose = overlay\n", "F:2: compose belongs to [root]");
+	refused("[root]\nlower = x\n", "F:2: lower = x is not DEVICE");
+	refused("[root]\nlower = /dev/../x\n", "F:2: lower = /dev/../x is not DEVICE");
+	refused("[root]\nlower = UUID=:/a\n", "F:2: lower = UUID=:/a is not DEVICE");
+	refused("[root]\nlower = =x\n", "F:2: lower = =x is not DEVICE");
+	refused("[root]\nlower = /dev/x:/a/../b\n", "F:2: lower = /dev/x:/a/../b is not DEVICE");
 	refused("[x]\n[/dev/null]\nprepare = shrink\nname = x\n",
 		"F:2: prepare belongs to the volume root");
 }
@@ -479,6 +488,12 @@ static void test_cmdline(void **state)
 	assert_int_equal(cmdline_parse("cowfs=ram:64M cowfs=ram:10%,,", &c, why, sizeof(why)), 0);
 	assert_string_equal(c.opt.text[VOLOPT_RAM], "10%");
 	assert_null(c.opt.text[VOLOPT_ON_DETACH]);
+	assert_int_equal(cmdline_parse("cowfs=lower:/dev/x:/a,new-lower:keep", &c, why,
+				       sizeof(why)),
+			 0);
+	assert_string_equal(c.root_text[ROOTOPT_LOWER], "/dev/x:/a");
+	assert_string_equal(c.root_text[ROOTOPT_NEW_LOWER], "keep");
+	assert_null(c.root_text[ROOTOPT_COMPOSE]);
 	/* not for cowfs */
 	assert_int_equal(
 		cmdline_parse("mycowfs=off xcowfs=on \"cowfs=off\" a=\"b cowfs=off c\" cowfs "
@@ -497,6 +512,9 @@ static void test_cmdline_errors(void **state)
 	} cases[] = {
 		{ "cowfs=on,maybe", "cowfs=maybe is unknown: use on, off, discard or ram:SIZE" },
 		{ "cowfs=ON cowfs=on", "cowfs=ON is unknown" },
+		{ "cowfs=new-lower:x,on", "cowfs=new-lower:x is not refuse|fresh|keep" },
+		{ "cowfs=new-lower,on", "cowfs=new-lower is not NAME:VALUE" },
+		{ "cowfs=new-lower-x:keep,on", "is unknown" },
 		{ "cowfs=ram,on", "cowfs=ram needs a value" },
 		{ "cowfs=ram:,on", "cowfs=ram: is not a size" },
 		{ "cowfs=ram:0,on", "cowfs=ram:0 leaves no memory" },
