@@ -1,8 +1,8 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # A root of an image and an overlay. Changes are committed and survive a power cut (boot 1); a factory reset (2) brings back the
-# image (3). Another image is refused (4), kept with the changes (5), or begun anew, which a power cut takes back (6, 7). Without
-# an image there is no root (8). Nothing is written to the card that was not committed.
+# image (3). Another image is refused (4), kept with the changes (5), or begun anew (6), which a power cut takes back (7) unless the
+# first boot of a system commits its identity, as with systemd. Without an image there is no root (8). Nothing is written to the card that was not committed.
 # guests: busybox-squashfs busybox-erofs debian12-squashfs debian13-squashfs debian13-initramfs-squashfs
 # short: busybox-squashfs
 KILLED="1 6 8"
@@ -86,15 +86,16 @@ step_6() {
 	composed
 	no_changes
 	is "the image" "$(cat /etc/image)" 3
-	is "sectors written since boot" "$(card_written)" "$BASE"
 	mark now
 	sleep 100
 }
 
 step_7() {
 	composed
-	changes
-	is "the image" "$(cat /etc/image)" 2
+	case $GUEST in
+	busybox*) changes && is "the image" "$(cat /etc/image)" 2 ;;
+	*) no_changes && is "the image" "$(cat /etc/image)" 3 ;;
+	esac
 }
 
 step_8() { fail "there is a root"; }
@@ -113,7 +114,7 @@ host_before() {
 	4) image 2 && lower_put "$WORK/lower-2" ;;
 	5) APPEND=cowfs=new-lower:keep ;;
 	6) image 3 && lower_put "$WORK/lower-3" && APPEND=cowfs=new-lower:fresh ;;
-	7) lower_put "$WORK/lower-2" ;;
+	7) case $GUEST in busybox*) lower_put "$WORK/lower-2" ;; esac ;;
 	8) truncate -s 1M "$WORK/zeros" && lower_put "$WORK/zeros" && card_extract "$WORK/before" ;;
 	esac
 }
