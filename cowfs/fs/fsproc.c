@@ -31,6 +31,7 @@
 #include <linux/capability.h>
 
 #include "base/io.h"
+#include "base/passfd.h"
 #include "base/sandbox.h"
 #include "fs/answer.h"
 
@@ -149,24 +150,9 @@ static __attribute__((noreturn)) void session_main(int fd)
 /* Sends a session's socket, and its pidfd if the kernel has pidfds (5.3). */
 static int send_session(uint8_t request, const int fd[2])
 {
-	union {
-		struct cmsghdr align;
-		char space[CMSG_SPACE(2 * sizeof(int))];
-	} control = { 0 };
-	size_t bytes = (fd[1] < 0 ? 1 : 2) * sizeof(int);
-	struct message msg = { SESSION, request };
-	struct iovec iov = { &msg, sizeof(msg) };
-	struct msghdr m = { .msg_iov = &iov,
-			    .msg_iovlen = 1,
-			    .msg_control = control.space,
-			    .msg_controllen = CMSG_SPACE(bytes) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	const struct message msg = { SESSION, request };
 
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(bytes);
-	memcpy(CMSG_DATA(c), fd, bytes);
-	return sendmsg(SOCKET_FD, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
+	return passfd_send(SOCKET_FD, &msg, sizeof(msg), fd, fd[1] < 0 ? 1 : 2, 0);
 }
 
 static int fork_session(uint8_t request)
@@ -302,28 +288,16 @@ bool fsproc_on(void)
 /* Receives one message with its descriptors; -1 for a missing descriptor. */
 static int receive(struct message *ret, int ret_fd[2], int timeout_ms)
 {
-	union {
-		struct cmsghdr align;
-		char space[CMSG_SPACE(2 * sizeof(int))];
-	} control;
-	struct iovec iov = { ret, sizeof(*ret) };
-	struct msghdr m = { .msg_iov = &iov,
-			    .msg_iovlen = 1,
-			    .msg_control = control.space,
-			    .msg_controllen = sizeof(control.space) };
 	struct pollfd p = { .fd = own.fd, .events = POLLIN };
-	struct cmsghdr *c;
+	unsigned n;
 	int r;
 
 	ret_fd[0] = ret_fd[1] = -1;
 	while ((r = poll(&p, 1, timeout_ms)) < 0 && errno == EINTR)
 		;
-	if (r != 1 || recvmsg(own.fd, &m, MSG_CMSG_CLOEXEC) != sizeof(*ret))
-		return -EOWNERDEAD;
-	c = CMSG_FIRSTHDR(&m);
-	if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len <= CMSG_LEN(2 * sizeof(int)))
-		memcpy(ret_fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
-	return 0;
+	return r == 1 && passfd_receive(own.fd, ret, sizeof(*ret), ret_fd, 2, &n) == sizeof(*ret)
+		       ? 0
+		       : -EOWNERDEAD;
 }
 
 static void close_both(const int fd[2])

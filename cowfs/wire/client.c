@@ -18,6 +18,7 @@
 
 #include "base/io.h"
 #include "base/mounts.h"
+#include "base/passfd.h"
 #include "base/proclist.h"
 
 #define STATUS_BYTES (64 * KIB)
@@ -495,24 +496,15 @@ static int send_request(struct client *c, const struct request *rq)
 {
 	char text[512];
 	size_t len = request_render(rq, text, sizeof(text));
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec iov = { text, len };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int r;
 
 	if (!len)
 		return -EINVAL;
-	if (c->pass_fd >= 0) {
-		m.msg_control = control;
-		m.msg_controllen = sizeof(control);
-		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
-						       .cmsg_level = SOL_SOCKET,
-						       .cmsg_type = SCM_RIGHTS };
-		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &c->pass_fd, sizeof(int));
-		c->pass_fd = -1;
-	}
+	r = passfd_send(c->fd, text, len, &c->pass_fd, c->pass_fd >= 0, 0);
+	c->pass_fd = -1;
 	/* a daemon that rejected us has already closed: its answer can still be read */
-	if (sendmsg(c->fd, &m, MSG_NOSIGNAL) < 0 && errno != EPIPE)
-		return -errno;
+	if (r < 0 && r != -EPIPE)
+		return r;
 	return 0;
 }
 
