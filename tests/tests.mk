@@ -52,7 +52,7 @@ wrap = $(addprefix -Wl$(comma)--wrap=,$1)
 $(B)/tests/mkgolden $(B)/tests/offlinecard: $(B)/obj/tests/golden/still.o
 $(B)/tests/mkgolden $(B)/tests/offlinecard: LIBS := $(call wrap,getrandom time __time64 clock_gettime __clock_gettime64)
 $(B)/tests/crash: LIBS := $(call wrap,fsmap_run fsmap_log_sequence)
-$(B)/tests/rulecost: LIBS := $(call wrap,ram_store_open ram_store_file)
+$(B)/tests/rulecost: LIBS := $(call wrap,ram_store_open ram_store_file ram_store_map_file ram_store_new_id ram_store_remove)
 # the allocator of cowfs's own code, not of the libraries
 $(B)/tests/alloc_test: LIBS += $(call wrap,malloc calloc realloc aligned_alloc posix_memalign strdup)
 $(WEAR): LIBS += $(call wrap,time __time64)

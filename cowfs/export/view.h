@@ -54,7 +54,16 @@ struct view_read {
  * and base, which must outlive the view. volume_blks * 4096 <= base size. */
 int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
 	     struct log_index *index) MUST_CHECK;
-/* The same without read-ahead and without view_start_read: allocates little, and no AIO context. */
+/*
+ * The same with the stack that a process had when it died. committed: what was under commit then is
+ * durable, and dropped if it still is in the stack. -EPROTO: the store has no stack.
+ */
+int view_adopt(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
+	       struct log_index *index, bool committed) MUST_CHECK;
+/* Number of generations below the active one. Commit thread only. */
+unsigned view_layers_below(const struct view *v);
+/* The same without read-ahead and without view_start_read: allocates little, and no AIO context. Its
+ * stack ends with the process. */
 int view_new_plain(struct view **ret, struct ram_store *store, struct card *base,
 		   uint64_t volume_blks, struct log_index *index) MUST_CHECK;
 void view_free(struct view *v); /* no request in flight */

@@ -32,39 +32,70 @@ static void init_locks(struct view *v)
 		pthread_mutex_init(&v->stripe[i], NULL);
 }
 
-static int make_view(struct view **ret, struct ram_store *store, struct card *base,
-		     uint64_t volume_blks, struct log_index *index, bool plain)
+/* A stack with the newest n generations of a record; without one, with a new generation. */
+static int open_layers(struct layers **ret, struct ram_store *store, uint64_t volume_blks,
+		       const struct ram_stack *kept, unsigned n)
 {
-	_cleanup_free_ struct layers *l = NULL, *spare = NULL;
+	struct layers *l = layers_alloc(n);
+	int r = l ? 0 : -ENOMEM;
+
+	while (r == 0 && l->n < n) {
+		struct generation **g = &l->gen[l->n];
+
+		r = kept ? generation_open(g, store, volume_blks, kept->id[l->n])
+			 : generation_new(g, store, volume_blks);
+		l->n += r == 0;
+	}
+	if (r < 0) {
+		layers_free(l);
+		return r;
+	}
+	*ret = l;
+	return 0;
+}
+
+static int record(const struct view *v, const struct layers *l, bool sealed)
+{
+	return v->plain ? 0 : ram_store_record(v->store, l->gen, l->n, sealed);
+}
+
+/* kept NULL: a new stack. n: generations. */
+static int make_view(struct view **ret, struct ram_store *store, struct card *base,
+		     uint64_t volume_blks, struct log_index *index, bool plain,
+		     const struct ram_stack *kept, unsigned n)
+{
+	_cleanup_free_ struct layers *spare = NULL;
 	_cleanup_free_ struct view *v = NULL;
 	struct readahead *readahead = NULL;
+	struct layers *l = NULL;
 	int r;
 
 	if (!volume_blks || volume_blks > base->geo.size_bytes / COW_BLK_BYTES)
 		return -EINVAL;
 	v = aligned_alloc(alignof(struct view), sizeof(*v));
-	l = layers_alloc(1);
-	spare = layers_alloc(1);
-	if (!v || !l || !spare)
+	spare = layers_alloc(n);
+	if (!v || !spare)
 		return -ENOMEM;
+	memset(v, 0, sizeof(*v));
+	v->store = store;
+	v->plain = plain;
+	v->volume_blks = volume_blks;
 	r = plain ? 0 : readahead_new(&readahead, base, VIEW_READS);
-	if (r < 0)
-		return r;
-	r = generation_new(&l->gen[LAYER_ACTIVE], store, volume_blks);
+	if (r == 0)
+		r = open_layers(&l, store, volume_blks, kept, n);
+	if (r == 0)
+		r = record(v, l, false);
 	if (r < 0) {
+		layers_free(l);
 		readahead_free(readahead);
 		return r;
 	}
-	l->n = 1;
 	l->readahead = readahead;
 	l->base = base;
 	l->index = log_index_ref(index);
-	memset(v, 0, sizeof(*v));
-	v->store = store;
 	v->readahead = readahead;
-	v->volume_blks = volume_blks;
 	v->spare = steal_ptr(spare);
-	atomic_init(&v->layers, steal_ptr(l));
+	atomic_init(&v->layers, l);
 	init_locks(v);
 	*ret = steal_ptr(v);
 	return 0;
@@ -73,13 +104,32 @@ static int make_view(struct view **ret, struct ram_store *store, struct card *ba
 int view_new(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
 	     struct log_index *index)
 {
-	return make_view(ret, store, base, volume_blks, index, false);
+	return make_view(ret, store, base, volume_blks, index, false, NULL, 1);
 }
 
 int view_new_plain(struct view **ret, struct ram_store *store, struct card *base,
 		   uint64_t volume_blks, struct log_index *index)
 {
-	return make_view(ret, store, base, volume_blks, index, true);
+	return make_view(ret, store, base, volume_blks, index, true, NULL, 1);
+}
+
+int view_adopt(struct view **ret, struct ram_store *store, struct card *base, uint64_t volume_blks,
+	       struct log_index *index, bool committed)
+{
+	struct ram_stack kept;
+	int r = ram_store_stack(store, &kept);
+
+	if (r < 0)
+		return r;
+	r = make_view(ret, store, base, volume_blks, index, false, &kept,
+		      kept.sealed && committed ? 1 : kept.n);
+	/* the generations that were committed are in no stack any more */
+	return r < 0 ? r : ram_store_stack(store, &kept);
+}
+
+unsigned view_layers_below(const struct view *v)
+{
+	return view_layers(v)->n - 1;
 }
 
 void view_set_rewrites(struct view *v, struct rewrites *w)
@@ -191,6 +241,12 @@ static void publish_stack(struct view *v, struct layers *next, struct layers *sp
 	v->spare = spare;
 }
 
+static void drop_stack(struct layers *next, struct layers *spare)
+{
+	free(next);
+	free(spare);
+}
+
 int view_seal(struct view *v)
 {
 	struct layers *next, *spare;
@@ -203,6 +259,8 @@ int view_seal(struct view *v)
 	if (r < 0)
 		return r;
 	r = stack_with(v, g, LAYER_ACTIVE, &next, &spare);
+	if (r == 0 && (r = record(v, next, true)) < 0)
+		drop_stack(next, spare);
 	if (r < 0) {
 		generation_free(g);
 		return r;
@@ -247,6 +305,7 @@ void view_release(struct view *v, struct log_index *index)
 	next_layers(v, 1)->index = index;
 	old = publish_spare(v);
 	v->sealed = false;
+	(void)!record(v, view_layers(v), false); /* it got shorter */
 	for (unsigned i = LAYER_SEALED; i < old->n; i++)
 		generation_free(old->gen[i]);
 	log_index_unref(old->index);
@@ -377,6 +436,7 @@ int view_fail(struct view *v)
 	if (!v->sealed)
 		return -EINVAL;
 	v->sealed = false;
+	(void)!record(v, l, false);
 	if (l->n <= LAYER_SEALED + 1)
 		return 0;
 	buf = io_alloc(blk_to_bytes(MERGE_BATCH_BLKS));
@@ -399,6 +459,7 @@ int view_fail(struct view *v)
 		memcpy(&next->gen[lower], &l->gen[lower + 1],
 		       (l->n - lower - 1) * sizeof(l->gen[0]));
 		publish_spare(v);
+		(void)!record(v, view_layers(v), false);
 		generation_free(empty);
 	}
 	return 0;
@@ -430,6 +491,8 @@ int view_add_below(struct view *v, struct generation *g)
 	if (v->sealed)
 		return -EBUSY;
 	r = stack_with(v, g, view_layers(v)->n, &next, &spare);
+	if (r == 0 && (r = record(v, next, false)) < 0)
+		drop_stack(next, spare);
 	if (r < 0)
 		return r;
 	publish_stack(v, next, spare);

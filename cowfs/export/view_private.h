@@ -29,6 +29,7 @@ _Static_assert(VIEW_PIECE_BYTES / COW_BLK_BYTES == REWRITES_MAX_CALL_BLKS,
 
 struct view {
 	struct ram_store *store;
+	bool plain; /* its stack is not in the store's record */
 	struct readahead *readahead;
 	struct rewrites *rewrites; /* caller-owned; may be NULL */
 	uint64_t volume_blks;

@@ -2,7 +2,7 @@
 /*
  * A generation: store file and presence map.
  *
- * The map is one memory file, mapped shared, with two parts. `top` has a bit for each leaf. `words`
+ * The map is one file in memory, mapped shared, with two parts. `top` has a bit for each leaf. `words`
  * holds the leaves at identity offsets: block b has the two bits 2*(b%32) of words[b/32], and a
  * leaf of 4 KiB stands for 64 MiB of the volume.
  *
@@ -34,12 +34,10 @@
 #define LOW_BITS UINT64_C(0x5555555555555555)
 #define CACHE_LINE_BYTES 64
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8u
-#endif
-
 struct generation {
 	_Atomic unsigned refs;
+	const struct ram_store *store;
+	uint64_t id;
 	int store_fd, map_fd;
 	uint64_t volume_blks, leaves;
 	size_t top_bytes, map_bytes;
@@ -59,20 +57,18 @@ static int fallocate_full(int fd, int mode, uint64_t off_bytes, uint64_t len_byt
 	return 0;
 }
 
-static int map_create(struct generation *g)
+static int map_open(struct generation *g)
 {
 	void *p;
+	int r;
 
 	g->leaves = (g->volume_blks + LEAF_BLKS - 1) / LEAF_BLKS;
 	g->top_bytes = round_up_u64((g->leaves + 7) / 8, LEAF_BYTES);
 	g->map_bytes = g->top_bytes + g->leaves * LEAF_BYTES;
-	g->map_fd = memfd_create("cowfs-map", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
-	if (g->map_fd < 0 && errno == EINVAL) /* kernels before 6.3 */
-		g->map_fd = memfd_create("cowfs-map", MFD_CLOEXEC);
-	if (g->map_fd < 0)
-		return -errno;
-	if (ftruncate(g->map_fd, (off_t)g->map_bytes) < 0)
-		return -errno;
+	r = ram_store_map_file(g->store, g->id, g->map_bytes);
+	if (r < 0)
+		return r;
+	g->map_fd = r;
 	if (fallocate_full(g->map_fd, 0, 0, g->top_bytes) < 0)
 		return -ENOMEM;
 	p = mmap(NULL, g->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, g->map_fd, 0);
@@ -86,7 +82,8 @@ static int map_create(struct generation *g)
 	return 0;
 }
 
-int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume_blks)
+static int open_generation(struct generation **ret, struct ram_store *s, uint64_t volume_blks,
+			   uint64_t id)
 {
 	struct generation *g;
 	int r;
@@ -97,21 +94,31 @@ int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume
 	g = aligned_alloc(CACHE_LINE_BYTES, sizeof(*g));
 	if (!g)
 		return -ENOMEM;
-	*g = (struct generation){
-		.refs = 1, .store_fd = -1, .map_fd = -1, .volume_blks = volume_blks
-	};
-	r = map_create(g);
-	if (r < 0)
-		goto fail;
-	r = ram_store_file(s, blk_to_bytes(volume_blks));
-	if (r < 0)
-		goto fail;
-	g->store_fd = r;
+	*g = (struct generation){ .refs = 1,
+				  .store = s,
+				  .id = id ? id : ram_store_new_id(s),
+				  .store_fd = -1,
+				  .map_fd = -1,
+				  .volume_blks = volume_blks };
+	r = map_open(g);
+	if (r == 0)
+		r = g->store_fd = ram_store_file(s, g->id, blk_to_bytes(volume_blks));
+	if (r < 0) {
+		generation_free(g);
+		return r;
+	}
 	*ret = g;
 	return 0;
-fail:
-	generation_free(g);
-	return r;
+}
+
+int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume_blks)
+{
+	return open_generation(ret, s, volume_blks, 0);
+}
+
+uint64_t generation_id(const struct generation *g)
+{
+	return g->id;
 }
 
 struct generation *generation_ref(struct generation *g)
@@ -135,6 +142,7 @@ void generation_free(struct generation *g)
 		munmap((void *)g->top, g->map_bytes);
 	cleanup_closep(&g->map_fd);
 	cleanup_closep(&g->store_fd);
+	ram_store_remove(g->store, g->id);
 	free(g);
 }
 
@@ -316,10 +324,10 @@ int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_
 	return 0;
 }
 
-bool generation_check(const struct generation *g)
+/* False: a block has two states. */
+static bool count(const struct generation *g, uint64_t *ret_data, uint64_t *ret_hole)
 {
 	uint64_t data = 0, hole = 0, both = 0;
-	struct stat st;
 
 	for (uint64_t leaf = next_leaf(g, 0); leaf < g->leaves; leaf = next_leaf(g, leaf + 1))
 		for (uint64_t i = 0; i < LEAF_BYTES / 8; i++) {
@@ -329,7 +337,18 @@ bool generation_check(const struct generation *g)
 			hole += (uint64_t)__builtin_popcountll(word >> 1 & LOW_BITS);
 			both |= word & word >> 1 & LOW_BITS;
 		}
-	return INVARIANT("M3 counts", !both && data == g->data_blks && hole == g->hole_blks) &&
+	*ret_data = data;
+	*ret_hole = hole;
+	return !both;
+}
+
+bool generation_check(const struct generation *g)
+{
+	uint64_t data, hole;
+	bool single = count(g, &data, &hole);
+	struct stat st;
+
+	return INVARIANT("M3 counts", single && data == g->data_blks && hole == g->hole_blks) &&
 	       (fstat(g->store_fd, &st) < 0 ||
 		INVARIANT("M4 store", (uint64_t)st.st_blocks * 512 >= blk_to_bytes(data)));
 }
@@ -362,6 +381,26 @@ void generation_drop(struct generation *g, uint64_t blk, uint64_t blks)
 			free_pages(g, blk, n);
 		blk += n;
 	}
+}
+
+int generation_open(struct generation **ret, struct ram_store *s, uint64_t volume_blks, uint64_t id)
+{
+	struct generation *g;
+	uint64_t data, hole;
+	int r = id ? open_generation(&g, s, volume_blks, id) : -EPROTO;
+
+	if (r < 0)
+		return r;
+	if (!count(g, &data, &hole)) {
+		generation_free(g);
+		return -EPROTO;
+	}
+	g->data_blks = data;
+	g->hole_blks = hole;
+	/* what a write left that was killed before its mark */
+	generation_drop(g, 0, volume_blks);
+	*ret = g;
+	return 0;
 }
 
 /* ---- content ---- */

@@ -24,6 +24,18 @@ int ram_store_open(struct ram_store **ret, uint64_t limit_bytes) MUST_CHECK;
 /* Changes the hard limit, at any time. -EINVAL: lower than the usage. */
 int ram_store_resize(struct ram_store *s, uint64_t limit_bytes) MUST_CHECK;
 void ram_store_close(struct ram_store *s); /* NULL allowed; all generations freed before */
+/*
+ * For a process that takes over: the store lives as long as one of its descriptors.
+ * ram_store_take_over owns them on success. -EPROTO: this is not a store of this version.
+ */
+#define RAM_STORE_FDS 2
+void ram_store_fds(const struct ram_store *s, int ret[RAM_STORE_FDS]);
+int ram_store_take_over(struct ram_store **ret, const int fd[RAM_STORE_FDS]) MUST_CHECK;
+/* Memory that lives as long as the store, zero at first. 1: it is new; 0: it was there; -errno;
+ * -EPROTO: it has another size. */
+int ram_store_share(const struct ram_store *s, const char *name, size_t bytes,
+		    void **ret) MUST_CHECK;
+void ram_store_unshare(const struct ram_store *s, const char *name, void *p, size_t bytes);
 void ram_store_usage(const struct ram_store *s, struct ram_usage *ret); /* cheap: fstatfs */
 
 enum blk_state {
@@ -39,6 +51,27 @@ struct generation_stats {
 };
 
 int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume_blks) MUST_CHECK;
+uint64_t generation_id(const struct generation *g);
+/* The generation with this id, of a process that has died. -EPROTO: it is not whole. */
+int generation_open(struct generation **ret, struct ram_store *s, uint64_t volume_blks,
+		    uint64_t id) MUST_CHECK;
+
+/*
+ * The stack of a volume, newest first, for a process that takes over. ram_store_record changes it in
+ * one step: call it before anything depends on the new stack, and before generations are freed.
+ * -ENOSPC: too many. s NULL: 0.
+ */
+#define RAM_STACK_MAX 64u
+struct ram_stack {
+	uint32_t n;
+	uint32_t sealed; /* what is below the active generation is under commit */
+	uint64_t id[RAM_STACK_MAX];
+};
+int ram_store_record(struct ram_store *s, struct generation *const *gen, unsigned n,
+		     bool sealed) MUST_CHECK;
+/* Removes all other generations. -EPROTO: there is none. */
+int ram_store_stack(const struct ram_store *s, struct ram_stack *ret) MUST_CHECK;
+
 /* One more user, who calls generation_free later. */
 struct generation *generation_ref(struct generation *g);
 /* Does it have more than one user? Only a user that can add no other may rely on "no". */
@@ -80,7 +113,7 @@ void generation_drop(struct generation *g, uint64_t blk, uint64_t blks);
  * broken. Only for a generation that does not change meanwhile. */
 bool generation_check(const struct generation *g);
 
-/* Current memory of the presence map, in bytes (RSS of the memfd). */
+/* Current memory of the presence map, in bytes (RSS of its file). */
 uint64_t generation_map_bytes(const struct generation *g);
 
 #endif

@@ -1,21 +1,40 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The RAM store: a private tmpfs that is never attached to the tree. So no path leads to it and
- * nothing can unmount it. Its size= is the hard limit.
+ * The RAM store: two private tmpfs that are never attached to the tree. So no path leads to them and
+ * nothing can unmount them. One has the content; its size= is the hard limit. The other one has the
+ * presence maps and the rest of what a later process needs, without a limit.
+ *
+ * The record of the stack is there twice. `now` says which copy is valid, and changes in one store.
+ * So it is whole after a kill at any instruction.
  */
 #include "ram/store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
+
+#include "base/parse.h"
 
 /* a file for each generation: active, sealed, and one for each failed commit not yet merged */
 #define STORE_INODES "64"
+#define SIDE_INODES "128"
+#define RECORD "stack"
+
+struct record {
+	_Atomic uint64_t last_id;
+	_Atomic uint32_t now;
+	struct ram_stack copy[2];
+};
 
 struct ram_store {
-	int mnt_fd;
+	int mnt_fd, side_fd;
+	struct record *record;
 };
 
 static int set_string(int fs_fd, const char *key, const char *value)
@@ -31,12 +50,13 @@ static int set_size(int fs_fd, uint64_t limit_bytes)
 	return set_string(fs_fd, "size", size);
 }
 
-static int configure(int fs_fd, uint64_t limit_bytes)
+/* limit_bytes 0: none */
+static int configure(int fs_fd, uint64_t limit_bytes, const char *inodes)
 {
 	int r;
 
 	if ((r = set_size(fs_fd, limit_bytes)) < 0 ||
-	    (r = set_string(fs_fd, "nr_inodes", STORE_INODES)) < 0 ||
+	    (r = set_string(fs_fd, "nr_inodes", inodes)) < 0 ||
 	    (r = set_string(fs_fd, "mode", "0700")) < 0)
 		return r;
 	/* Kernels without huge pages reject the first option, those before 6.4 the second. Then the
@@ -46,30 +66,64 @@ static int configure(int fs_fd, uint64_t limit_bytes)
 	return fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ? -errno : 0;
 }
 
-int ram_store_open(struct ram_store **ret, uint64_t limit_bytes)
+static int new_mount(uint64_t limit_bytes, const char *inodes)
 {
 	const unsigned attr = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC |
 			      MOUNT_ATTR_NOATIME;
-	_cleanup_free_ struct ram_store *s = NULL;
-	_cleanup_close_ int fs_fd = -1;
-	int r;
+	_cleanup_close_ int fs_fd = fsopen("tmpfs", FSOPEN_CLOEXEC);
+	int r = fs_fd < 0 ? -errno : configure(fs_fd, limit_bytes, inodes);
 
-	if (!limit_bytes)
-		return -EINVAL;
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return -ENOMEM;
-	fs_fd = fsopen("tmpfs", FSOPEN_CLOEXEC);
-	if (fs_fd < 0)
-		return -errno;
-	r = configure(fs_fd, limit_bytes);
 	if (r < 0)
 		return r;
-	s->mnt_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, attr);
-	if (s->mnt_fd < 0)
-		return -errno;
-	*ret = steal_ptr(s);
+	r = fsmount(fs_fd, FSMOUNT_CLOEXEC, attr);
+	return r < 0 ? -errno : r;
+}
+
+int ram_store_open(struct ram_store **ret, uint64_t limit_bytes)
+{
+	struct ram_store *s = limit_bytes ? calloc(1, sizeof(*s)) : NULL;
+	int r;
+
+	if (!s)
+		return limit_bytes ? -ENOMEM : -EINVAL;
+	s->side_fd = -1;
+	r = s->mnt_fd = new_mount(limit_bytes, STORE_INODES);
+	if (r >= 0)
+		r = s->side_fd = new_mount(0, SIDE_INODES);
+	if (r >= 0)
+		r = ram_store_share(s, RECORD, sizeof(*s->record), (void **)&s->record);
+	if (r < 0) {
+		ram_store_close(s);
+		return r;
+	}
+	*ret = s;
 	return 0;
+}
+
+int ram_store_take_over(struct ram_store **ret, const int fd[RAM_STORE_FDS])
+{
+	struct ram_store *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	s->mnt_fd = fd[0];
+	s->side_fd = fd[1];
+	r = ram_store_share(s, RECORD, sizeof(*s->record), (void **)&s->record);
+	if (r == 1)
+		r = -EPROTO; /* it was not there */
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void ram_store_fds(const struct ram_store *s, int ret[RAM_STORE_FDS])
+{
+	ret[0] = s->mnt_fd;
+	ret[1] = s->side_fd;
 }
 
 int ram_store_resize(struct ram_store *s, uint64_t limit_bytes)
@@ -89,7 +143,12 @@ void ram_store_close(struct ram_store *s)
 {
 	if (!s)
 		return;
-	close(s->mnt_fd);
+	if (s->record)
+		munmap(s->record, sizeof(*s->record));
+	if (s->mnt_fd >= 0)
+		close(s->mnt_fd);
+	if (s->side_fd >= 0)
+		close(s->side_fd);
 	free(s);
 }
 
@@ -103,13 +162,131 @@ void ram_store_usage(const struct ram_store *s, struct ram_usage *ret)
 	ret->used_bytes = (uint64_t)(st.f_blocks - st.f_bfree) * (uint64_t)st.f_bsize;
 }
 
-int ram_store_file(const struct ram_store *s, uint64_t size_bytes)
-{
-	_cleanup_close_ int fd = openat(s->mnt_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+/* ---- files ---- */
 
+static int open_named(int dirfd, const char *name, uint64_t size_bytes, bool *ret_new)
+{
+	_cleanup_close_ int fd = openat(dirfd, name, O_RDWR | O_CLOEXEC);
+	struct stat st;
+
+	*ret_new = fd < 0;
 	if (fd < 0)
+		fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0 || (*ret_new && ftruncate(fd, (off_t)size_bytes) < 0) || fstat(fd, &st) < 0)
 		return -errno;
-	if (ftruncate(fd, (off_t)size_bytes) < 0)
+	return (uint64_t)st.st_size == size_bytes ? steal_fd(&fd) : -EPROTO;
+}
+
+static const char *name_of(char buf[24], uint64_t id)
+{
+	snprintf(buf, 24, "%llu", (unsigned long long)id);
+	return buf;
+}
+
+uint64_t ram_store_new_id(struct ram_store *s)
+{
+	return ++s->record->last_id;
+}
+
+int ram_store_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes)
+{
+	char name[24];
+	bool new;
+
+	return open_named(s->mnt_fd, name_of(name, id), size_bytes, &new);
+}
+
+int ram_store_map_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes)
+{
+	char name[24];
+	bool new;
+
+	return open_named(s->side_fd, name_of(name, id), size_bytes, &new);
+}
+
+void ram_store_remove(const struct ram_store *s, uint64_t id)
+{
+	char name[24];
+
+	unlinkat(s->mnt_fd, name_of(name, id), 0);
+	unlinkat(s->side_fd, name, 0);
+}
+
+int ram_store_share(const struct ram_store *s, const char *name, size_t bytes, void **ret)
+{
+	_cleanup_close_ int fd = -1;
+	bool new;
+	void *p;
+
+	fd = open_named(s->side_fd, name, bytes, &new);
+	if (fd < 0)
+		return fd;
+	/* now, so that no lack of memory arrives as SIGBUS */
+	if (fallocate(fd, 0, 0, (off_t)bytes) < 0)
+		return -ENOMEM;
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
 		return -errno;
-	return steal_fd(&fd);
+	/* a child could change it */
+	(void)madvise(p, bytes, MADV_DONTFORK);
+	*ret = p;
+	return new;
+}
+
+void ram_store_unshare(const struct ram_store *s, const char *name, void *p, size_t bytes)
+{
+	unlinkat(s->side_fd, name, 0);
+	munmap(p, bytes);
+}
+
+/* ---- the stack ---- */
+
+int ram_store_record(struct ram_store *s, struct generation *const *gen, unsigned n, bool sealed)
+{
+	struct ram_stack *to = s ? &s->record->copy[!s->record->now] : NULL;
+
+	if (!to)
+		return 0;
+	if (n > RAM_STACK_MAX)
+		return -ENOSPC;
+	to->n = n;
+	to->sealed = sealed;
+	for (unsigned i = 0; i < n; i++)
+		to->id[i] = generation_id(gen[i]);
+	s->record->now = !s->record->now;
+	return 0;
+}
+
+static bool is_listed(const struct ram_stack *stack, uint64_t id)
+{
+	for (unsigned i = 0; i < stack->n; i++)
+		if (stack->id[i] == id)
+			return true;
+	return false;
+}
+
+/* Generations of views, and those that a process made or freed when it died. */
+static void remove_unlisted(const struct ram_stack *stack, int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	uint64_t id;
+
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (parse_u64(e->d_name, &id) == 0 && !is_listed(stack, id))
+			unlinkat(dirfd, e->d_name, 0);
+	if (d)
+		closedir(d);
+	else if (fd >= 0)
+		close(fd);
+}
+
+int ram_store_stack(const struct ram_store *s, struct ram_stack *ret)
+{
+	*ret = s->record->copy[s->record->now & 1];
+	if (!ret->n || ret->n > RAM_STACK_MAX)
+		return -EPROTO;
+	remove_unlisted(ret, s->mnt_fd);
+	remove_unlisted(ret, s->side_fd);
+	return 0;
 }

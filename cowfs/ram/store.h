@@ -5,7 +5,11 @@
 
 #include "ram/generation.h"
 
-/* A nameless sparse file of this size. Descriptor or -errno. Must not be mapped. */
-int ram_store_file(const struct ram_store *s, uint64_t size_bytes) MUST_CHECK;
+/* The files of generation id: content (must not be mapped) and map. They are made if they are not
+ * there. Descriptor or -errno; -EPROTO: it has another size. */
+uint64_t ram_store_new_id(struct ram_store *s);
+int ram_store_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes) MUST_CHECK;
+int ram_store_map_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes) MUST_CHECK;
+void ram_store_remove(const struct ram_store *s, uint64_t id);
 
 #endif

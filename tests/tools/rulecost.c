@@ -22,7 +22,10 @@
 
 /* valgrind knows no fsopen: a file in memory is the store (Makefile) */
 int __wrap_ram_store_open(struct ram_store **ret, uint64_t limit_bytes);
-int __wrap_ram_store_file(const struct ram_store *s, uint64_t size_bytes);
+int __wrap_ram_store_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes);
+int __wrap_ram_store_map_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes);
+uint64_t __wrap_ram_store_new_id(struct ram_store *s);
+void __wrap_ram_store_remove(const struct ram_store *s, uint64_t id);
 
 int __wrap_ram_store_open(struct ram_store **ret, uint64_t limit_bytes)
 {
@@ -31,12 +34,28 @@ int __wrap_ram_store_open(struct ram_store **ret, uint64_t limit_bytes)
 	return 0;
 }
 
-int __wrap_ram_store_file(const struct ram_store *s, uint64_t size_bytes)
+int __wrap_ram_store_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes)
 {
 	int fd = memfd_create("store", MFD_CLOEXEC);
 
-	(void)s;
+	(void)s, (void)id;
 	return fd < 0 || ftruncate(fd, (off_t)size_bytes) < 0 ? -errno : fd;
+}
+
+int __wrap_ram_store_map_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes)
+{
+	return __wrap_ram_store_file(s, id, size_bytes);
+}
+
+uint64_t __wrap_ram_store_new_id(struct ram_store *s)
+{
+	(void)s;
+	return 1;
+}
+
+void __wrap_ram_store_remove(const struct ram_store *s, uint64_t id)
+{
+	(void)s, (void)id;
 }
 
 static void must(int r, const char *what)
