@@ -314,6 +314,41 @@ int blockdev_adopt(struct card **ret, int fd)
 	return 0;
 }
 
+void blockdev_keep(struct card *c, struct blockdev_kept *ret, int ret_fd[BLOCKDEV_FDS])
+{
+	const struct blockdev *b = blockdev_of(c);
+
+	ret->geo = c->geo;
+	ret->locked = b->locked;
+	ret_fd[0] = b->fd;
+	ret_fd[1] = b->claim;
+	ret_fd[2] = b->stat_fd;
+}
+
+int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
+		       const int fd[BLOCKDEV_FDS])
+{
+	struct blockdev *b = calloc(1, sizeof(*b));
+	int r;
+
+	if (!b)
+		return -ENOMEM;
+	b->card.ops = &blockdev_ops;
+	b->card.geo = kept->geo;
+	b->locked = kept->locked;
+	b->fd = fd[0];
+	b->claim = fd[1];
+	b->stat_fd = fd[2];
+	/* the process may have died in a commit */
+	r = blockdev_set_writable(&b->card, false);
+	if (r < 0) {
+		free(b);
+		return r;
+	}
+	*ret = &b->card;
+	return 0;
+}
+
 /* The device in sysfs; negative: path is no block device, or sysfs does not know it. */
 static int open_sysfs_of(const char *path)
 {

@@ -32,6 +32,20 @@ int blockdev_open(struct card **ret, const char *path, unsigned flags,
  * on it. On success the card owns fd; on error the caller keeps it. -ENOTBLK: it is neither. */
 int blockdev_adopt(struct card **ret, int fd) MUST_CHECK;
 
+/*
+ * For a process that takes over: what a card from blockdev_open is, and its descriptors (-1: none),
+ * which stay its own. blockdev_take_over owns them on success, sets the card read-only again, and
+ * opens nothing.
+ */
+#define BLOCKDEV_FDS 3
+struct blockdev_kept {
+	struct card_geometry geo;
+	bool locked;
+};
+void blockdev_keep(struct card *c, struct blockdev_kept *ret, int ret_fd[BLOCKDEV_FDS]);
+int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
+		       const int fd[BLOCKDEV_FDS]) MUST_CHECK;
+
 /* From now on the kernel refuses writes to it, including those of a mount, until the setting is
  * reverted. */
 int blockdev_set_readonly(const char *path) MUST_CHECK;

@@ -8,6 +8,8 @@
 
 #include "base/util.h"
 
+#define BDI_LIMIT_FDS 4
+
 struct bdi_limit {
 	int max_bytes_fd, min_bytes_fd, strict_fd, max_ratio_fd; /* -1: closed */
 };

@@ -83,6 +83,22 @@ static void attempt_clear(struct attempt *a)
 	*a = (struct attempt){ 0 };
 }
 
+void log_set_mark(struct log *l, struct log_mark *to)
+{
+	l->mark = to;
+}
+
+bool log_reached(const struct log *l, const struct log_mark *mark)
+{
+	return mark->seq && l->newest.seq == mark->seq && l->newest.epoch == mark->epoch &&
+	       l->newest.type == RECORD_COMMIT;
+}
+
+int log_settle(struct log *l)
+{
+	return record_flush(l);
+}
+
 int log_begin(struct log *l)
 {
 	if (l->state == EPOCH_BROKEN)
@@ -90,6 +106,8 @@ int log_begin(struct log *l)
 	RULE("attempt begin", l->state == EPOCH_OPEN && !l->super_due);
 	attempt_clear(&l->at);
 	l->stage_blks = 0;
+	if (l->mark)
+		l->mark->seq = 0;
 	epoch_set(l, EPOCH_ATTEMPT);
 	l->at.seq = ++l->highest_seq; /* R2: counted even if the attempt fails */
 	l->at.head_lblk = l->cursor;
@@ -312,6 +330,10 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	rec.zero_blks = a->zero_blks;
 	before = l->ledger;
 	count_commit(&l->ledger, a, cause);
+	if (l->mark) {
+		l->mark->epoch = l->epoch;
+		l->mark->seq = rec.seq;
+	}
 	r = record_write(l, &rec, a->head_lblk);
 	if (r < 0) {
 		uncount_commit(&l->ledger, &before);

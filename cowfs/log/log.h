@@ -9,6 +9,8 @@
 #ifndef COWFS_LOG_LOG_H
 #define COWFS_LOG_LOG_H
 
+#include <stdatomic.h>
+
 #include "card/card.h"
 #include "log/format.h"
 #include "log/index.h"
@@ -256,6 +258,17 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
  * and *ret_index is a new reference to the index that replaces the old one. */
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags,
 	    struct log_index **ret_index) MUST_CHECK;
+/* Which record the attempt under way ends with; seq 0: it has not come so far. For a process that
+ * finds a record on the card after the death of this one. */
+struct log_mark {
+	_Atomic uint64_t epoch, seq;
+};
+/* From now on log_begin and log_end note it there. NULL: nowhere. */
+void log_set_mark(struct log *l, struct log_mark *to);
+/* Is the newest record the one that was noted? */
+bool log_reached(const struct log *l, const struct log_mark *mark);
+/* Makes what was read at open durable, so that it may be relied on. */
+int log_settle(struct log *l) MUST_CHECK;
 /* Call after an error. The attempt is dead, the next write opens an epoch (rule 3), and no block
  * counts as same (rule 8). */
 void log_abort(struct log *l);

@@ -123,6 +123,7 @@ struct log {
 	 * not change that. */
 	bool home_done;
 	struct log_record newest; /* seq 0: none yet */
+	struct log_mark *mark;	  /* of log_set_mark */
 	struct card *lent;	  /* NULL: no room is lent */
 	bool lent_used;		  /* the newest generation needs it; lent is not NULL */
 	bool lent_failed;	  /* a write to it failed since it was lent */

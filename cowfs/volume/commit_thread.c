@@ -125,7 +125,11 @@ static void on_publish(void *ctx, struct log_index *index)
 static int seal(void *ctx)
 {
 	struct volume *v = ctx;
-	int r = view_seal(v->view);
+	int r;
+
+	v->kept->mark.seq = 0;
+	v->kept->durable = false;
+	r = view_seal(v->view);
 
 	v->sealed = r == 0;
 	v->past_seal |= v->sealed;
@@ -273,7 +277,7 @@ static bool something_changed(void *ctx)
 	enum blk_state state;
 
 	/* diverged: the newest generation has only some files of now */
-	if (v->diverged || log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
+	if (v->diverged || v->diverged_lost || log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
 	    log_lent_needed(v->log))
 		return true;
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
@@ -462,7 +466,7 @@ static void note_room(struct volume *v, uint64_t room_blks)
 {
 	uint64_t bounded_blks = bounded_room_blks(v, room_blks);
 
-	v->committed_room_blks = room_blks;
+	v->committed_room_blks = v->kept->room_blks = room_blks;
 	monitor_set_room(v->monitor, bounded_blks);
 }
 
@@ -504,6 +508,13 @@ static int keep_live(struct volume *v, struct images *im, struct volume_result *
 			 "be committed: commit everything");
 		return -EUCLEAN;
 	}
+	if (v->diverged_lost) {
+		snprintf(res->why, sizeof(res->why),
+			 "the daemon was replaced after single files were committed: commit "
+			 "everything first");
+		return -EUCLEAN;
+	}
+	v->kept->diverged = true;
 	if (!v->diverged)
 		r = diverged_new(&v->diverged, v->volume_blks, im->committed, uuid);
 	monitor_status(v->monitor, &m);
@@ -575,8 +586,8 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	/* blocks that are free in the committed image may be written in place, whatever the sealed
 	 * image is */
 	if (r == 0) {
-		src.run_sealed = !im.unfrozen && !unread && !gave_up(&im, res) &&
-						 tells_truth(im.sealed)
+		src.run_sealed = !im.unfrozen && !unread && !v->diverged_lost &&
+						 !gave_up(&im, res) && tells_truth(im.sealed)
 					 ? img_run_sealed
 					 : NULL;
 		src.run_committed = tells_truth(im.committed) ? img_run_committed : NULL;
@@ -692,7 +703,7 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 	uint64_t blks;
 	int r;
 
-	if (v->profile && !v->diverged && open_free(&im, sealed))
+	if (v->profile && !v->diverged && !v->diverged_lost && open_free(&im, sealed))
 		opt.uses = &uses;
 	log_totals(v->log, &before);
 	r = commit_checkpoint(v->log, v->base, &opt, on_publish, v, RECORD_TAIL, &blks);
@@ -755,6 +766,8 @@ static int take_lent(struct volume *v, const struct volume_request *rq, struct v
 		lent->before_write_ctx = v->snapshots;
 		v->lent = lent;
 		*rq->lent = NULL;
+		if (v->changed)
+			v->changed(v->changed_ctx);
 	}
 	return r;
 }
@@ -762,6 +775,7 @@ static int take_lent(struct volume *v, const struct volume_request *rq, struct v
 static void return_lent(struct volume *v)
 {
 	int r = v->lent ? log_unlend(v->log) : -EBUSY;
+	struct card *lent = v->lent;
 	struct scratch *s;
 
 	if (r == -EBUSY) /* still needed, or there is none */
@@ -777,8 +791,10 @@ static void return_lent(struct volume *v)
 	if (s)
 		scratch_synchronize(s);
 	scratch_unref(s);
-	card_close(v->lent);
 	v->lent = NULL;
+	if (v->changed)
+		v->changed(v->changed_ctx);
+	card_close(lent);
 }
 
 /* Has a commit of this session failed, and none succeeded since? Its record may be on the card, and
@@ -803,6 +819,12 @@ static int commit_is_idle(struct volume *v, const struct volume_request *rq,
 	}
 	if (invariant_broken())
 		return -ENOTRECOVERABLE;
+	if (v->halted && (rq->cause == CAUSE_TIMER || rq->cause == CAUSE_PRESSURE)) {
+		snprintf(res->why, sizeof(res->why),
+			 "not committed: the daemon has died several times, so only a commit by "
+			 "hand is made");
+		return 1;
+	}
 	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
 		return 1; /* discard was armed after the commit was requested */
 	if (rq->cause != CAUSE_PRESSURE)
@@ -872,6 +894,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (r == 0)
 		r = run_with_retries(v, rq, res, &ix);
 	v->sealed = false;
+	v->kept->durable = r == 0;
 	if (r < 0) {
 		int e = view_fail(v->view);
 
@@ -900,6 +923,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	v->failed_below = false;
 	diverged_free(v->diverged);
 	v->diverged = NULL;
+	v->diverged_lost = v->kept->diverged = false;
 	monitor_stage(v->monitor, STAGE_RELEASED);
 	if (r < 0 && res->report.lent)
 		snprintf(res->why, sizeof(res->why),

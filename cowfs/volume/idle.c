@@ -35,7 +35,7 @@ static bool has_views(struct volume *v)
  * overwritten. A hold is for commits by timer, and for this. */
 static bool may_begin(struct volume *v)
 {
-	return v->idle_checkpoint && v->committed_ns && v->life == VOLUME_RUNNING &&
+	return v->idle_checkpoint && !v->halted && v->committed_ns && v->life == VOLUME_RUNNING &&
 	       !v->idle_failed && !v->failed_below && !monitor_hold_left_ns(v->monitor) &&
 	       !invariant_broken() && !has_views(v);
 }

@@ -296,7 +296,7 @@ static uint64_t rate_now(struct monitor *m, const struct pressure_use *u, uint64
 
 static bool never_commits(const struct monitor *m)
 {
-	return m->p.fail || commits_nothing(m);
+	return m->p.fail || m->p.halted || commits_nothing(m);
 }
 
 /* Total of admitted bytes from which on the log could no longer hold the dirty blocks. */
@@ -318,7 +318,7 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 				       &(struct pressure_use){ .used_bytes = u->used_bytes,
 							       .held_bytes = u->held_bytes }) ==
 			LEVEL_FULL;
-	bool refuse = (full && never_commits(m)) || (ram_full && m->gave_up);
+	bool refuse = m->p.halted || (full && never_commits(m)) || (ram_full && m->gave_up);
 	uint64_t rate = THROTTLE_OPEN, look_bytes;
 
 	if (level >= LEVEL_COMMIT && !m->gave_up && (sealed || !never_commits(m)))
@@ -326,7 +326,8 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 
 	/* the writes that a commit flushes may use the reserve, because the commit may be the way
 	 * out */
-	throttle_refuse(m->throttle, refuse && m->stage != STAGE_QUIESCE ? -EIO : 0);
+	throttle_refuse(m->throttle,
+			refuse && (m->p.halted || m->stage != STAGE_QUIESCE) ? -EIO : 0);
 	look_bytes = pressure_look_bytes(plan_now(m), u);
 	if (is_little_free(m) || (is_room_limit(m) && now >= free_stale_ns(m)))
 		look_bytes = FREE_LOOK_BYTES; /* the free blocks may be taken meanwhile */
@@ -715,10 +716,17 @@ int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_par
 	return 0;
 }
 
-int monitor_start(struct monitor *m, dev_t loop_rdev)
+const struct bdi_limit *monitor_bdi(const struct monitor *m)
 {
-	int r = m->p.bound_dirty ? bdi_limit_open(&m->bdi, loop_rdev) : 0;
+	return &m->bdi;
+}
 
+int monitor_start(struct monitor *m, dev_t loop_rdev, const struct bdi_limit *kept)
+{
+	int r = m->p.bound_dirty && !kept ? bdi_limit_open(&m->bdi, loop_rdev) : 0;
+
+	if (kept)
+		m->bdi = *kept;
 	pthread_mutex_lock(&m->lock); /* the commit thread already runs */
 	if (r == 0 && m->p.room_blks)
 		r = free_space_new(&m->free_space, m->v->proc_dirfd, loop_rdev, m->event_fd);

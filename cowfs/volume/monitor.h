@@ -42,6 +42,7 @@ enum commit_stage {
 struct monitor_params {
 	struct pressure_plan plan;
 	bool fail;		/* pressure=fail: no commit, writes fail at the limit */
+	bool halted;		/* no commit, and all writes fail */
 	bool bound_dirty;	/* the plan relies on it */
 	bool stops;		/* see monitor_set_stops */
 	uint64_t log_blks;	/* capacity of the log */
@@ -64,8 +65,10 @@ struct monitor_status {
 };
 
 int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_params *p) MUST_CHECK;
-/* Bounds the dirty pages of the loop device and starts the thread. */
-int monitor_start(struct monitor *m, dev_t loop_rdev) MUST_CHECK;
+/* Bounds the dirty pages of the loop device and starts the thread. kept: NULL, or the open files of
+ * that bound, which are the monitor's then. */
+int monitor_start(struct monitor *m, dev_t loop_rdev, const struct bdi_limit *kept) MUST_CHECK;
+const struct bdi_limit *monitor_bdi(const struct monitor *m);
 void monitor_stop(struct monitor *m); /* joins; the throttle stays open */
 void monitor_free(struct monitor *m); /* NULL allowed; stopped */
 struct throttle *monitor_throttle(struct monitor *m);

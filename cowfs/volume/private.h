@@ -35,8 +35,40 @@ enum volume_life {
 	VOLUME_STOPPED,	 /* the commit thread has ended */
 };
 
+/* In memory that lives as long as the RAM store, for a process that takes the volume over. */
+struct volume_kept {
+	/* of the attach */
+	struct blockdev_kept card[2]; /* base, log device */
+	bool two_cards, bound_dirty;
+	uint64_t attached_s;
+	struct log_open_report opened;
+	struct fsinfo fs;
+	struct profile_choice choice;
+	struct pressure_plan plan;
+	uint64_t max_view_bytes;
+
+	/* The commit under way: does what is sealed wait for a record (mark), or is it durable? */
+	struct log_mark mark;
+	_Atomic bool durable;
+
+	/* as in struct volume; volume_keep_state copies it */
+	_Atomic uint64_t room_blks;
+	bool discard_armed;
+	uint64_t hold_until_ns, committed_ns;
+	struct volume_result last;
+	char alarm[400];
+	_Atomic bool diverged;
+};
+
 struct volume {
 	/* fixed after volume_open */
+	struct volume_kept *kept; /* of this volume; shared */
+	bool halted;
+	void (*changed)(void *ctx);
+	void *changed_ctx;
+	struct bdi_limit bdi; /* of the process before */
+	bool taken_over;
+
 	struct card *base, *log_card; /* may be the same */
 	struct ram_store *store;
 	struct view *view;
@@ -102,6 +134,9 @@ struct volume {
 	/* commit thread only */
 	struct view *committing;   /* image of the scratch under commit; NULL: none */
 	struct diverged *diverged; /* NULL: live changes are based on the committed generation */
+	/* they are not, but the process that knew more has died: no block counts as free, and no single
+	 * files are committed before the next commit of everything */
+	bool diverged_lost;
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
 	 * known */
 	bool sealed;
@@ -139,6 +174,9 @@ void account_foreign_text(const struct volume_status *s, char *buf, size_t size_
 void account_check(struct volume *v);
 /* Commit thread, lock held: copies the table for other threads. */
 void account_copy_wear(struct volume *v);
+
+/* Lock held: what another process would need to know. */
+void volume_keep_state(struct volume *v);
 
 /* ---- state.c, any thread ---- */
 

@@ -68,6 +68,7 @@ void volume_alarm(struct volume *v, const char *fmt, ...)
 		msg(MSG_ERR, "%s: %s", v->name, text);
 	pthread_mutex_lock(&v->lock);
 	memcpy(v->alarm, text, sizeof(text));
+	volume_keep_state(v);
 	pthread_mutex_unlock(&v->lock);
 }
 

@@ -9,6 +9,7 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 #include "base/invariant.h"
@@ -144,7 +145,7 @@ static int open_log(struct volume *v, char *why, size_t n)
 			       where);
 	if (super.base_bytes > v->base->geo.size_bytes)
 		return msg_why(why, n, -ERANGE, "%s: smaller than its log says", v->device);
-	r = log_open(&v->log, v->base, v->log_card, &super, 0, &v->opened);
+	r = log_open_lent(&v->log, v->base, v->log_card, &super, 0, v->lent, &v->opened);
 	if (r < 0)
 		return msg_why(why, n, r, "%s: cannot read the log: %s", where, explain(r));
 	if (log_of_another(v->log, &v->opened, &fs))
@@ -218,8 +219,8 @@ static const char *why_no_limit(const struct volume_params *p, bool bound_dirty)
 			 "a commit";
 }
 
-static int open_monitor(struct volume *v, const struct volume_params *p, uint64_t ram_bytes,
-			char *why, size_t n)
+static int plan_pressure(struct volume *v, const struct volume_params *p, uint64_t ram_bytes,
+			 struct monitor_params *ret, char *why, size_t n)
 {
 	struct monitor_params mp = { .fail = p->pressure_fails,
 				     .bound_dirty = dirty_can_be_bounded(v),
@@ -257,12 +258,18 @@ static int open_monitor(struct volume *v, const struct volume_params *p, uint64_
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
 	else
 		pressure_plan_room(&mp.plan, mp.room_blks = v->committed_room_blks);
+	*ret = mp;
 	r = ram_store_resize(v->store, pressure_hard_bytes(&mp.plan));
-	if (r == 0)
-		r = monitor_new(&v->monitor, v, &mp);
+	return r < 0 ? msg_why(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
+}
+
+static int open_monitor(struct volume *v, const struct monitor_params *mp, char *why, size_t n)
+{
+	int r = monitor_new(&v->monitor, v, mp);
+
 	if (r == 0)
 		throttle_set_tags(monitor_throttle(v->monitor), volume_requests(v).tags);
-	return r < 0 ? msg_why(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
+	return r < 0 ? msg_why(why, n, r, "the monitor: %s", strerror(-r)) : 0;
 }
 
 /* A profile that is guessed or unconfirmed is used to estimate a dry run, but not to plan. */
@@ -324,9 +331,12 @@ static int open_snapshots(struct volume *v, char *why, size_t n)
 	return 0;
 }
 
+static void keep_attach(struct volume *v, const struct monitor_params *mp);
+
 static int open_all(struct volume *v, const struct volume_params *p, char *why, size_t n)
 {
 	uint64_t memory = memory_bytes(), ram = p->ram_bytes ? p->ram_bytes : memory / 2;
+	struct monitor_params mp;
 	struct log_index *ix;
 	int r;
 
@@ -355,6 +365,8 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 		return r;
 	take_profile(v, p->profile);
 	r = ram_store_open(&v->store, ram);
+	if (r == 0)
+		r = ram_store_share(v->store, "volume", sizeof(*v->kept), (void **)&v->kept);
 	if (r < 0)
 		return msg_why(why, n, r, "cannot create the RAM store: %s", strerror(-r));
 	ix = log_index_of(v->log);
@@ -367,8 +379,168 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 		view_set_rewrites(v->view, v->rewrites);
 	r = check_fs(v, why, n);
 	if (r == 0)
-		r = open_monitor(v, p, ram, why, n);
-	return r < 0 ? r : open_snapshots(v, why, n);
+		r = plan_pressure(v, p, ram, &mp, why, n);
+	if (r == 0)
+		r = open_monitor(v, &mp, why, n);
+	if (r == 0)
+		r = open_snapshots(v, why, n);
+	if (r == 0)
+		keep_attach(v, &mp);
+	return r;
+}
+
+/* ---- taking over from a process that has died ---- */
+
+static void keep_card(struct volume *v, unsigned i, struct card *c)
+{
+	int none[BLOCKDEV_FDS];
+
+	blockdev_keep(c, &v->kept->card[i], none);
+}
+
+/* What a process that takes over cannot find out. */
+static void keep_attach(struct volume *v, const struct monitor_params *mp)
+{
+	struct volume_kept *k = v->kept;
+
+	keep_card(v, 0, v->base);
+	k->two_cards = v->log_card != v->base;
+	if (k->two_cards)
+		keep_card(v, 1, v->log_card);
+	k->bound_dirty = mp->bound_dirty;
+	k->attached_s = v->attached_s;
+	k->opened = v->opened;
+	k->fs = v->fs;
+	k->choice = v->choice;
+	k->plan = mp->plan;
+	k->room_blks = v->committed_room_blks;
+}
+
+void volume_keep(struct volume *v, int ret[VOLUME_FDS])
+{
+	const struct bdi_limit *bdi = monitor_bdi(v->monitor);
+	const int of_bdi[BDI_LIMIT_FDS] = { bdi->max_bytes_fd, bdi->min_bytes_fd, bdi->strict_fd,
+					    bdi->max_ratio_fd };
+	struct blockdev_kept none;
+	int lent_fd[BLOCKDEV_FDS] = { -1 };
+
+	for (unsigned i = 0; i < VOLUME_FDS; i++)
+		ret[i] = -1;
+	ram_store_fds(v->store, ret + VOLUME_FD_STORE);
+	blockdev_keep(v->base, &none, ret + VOLUME_FD_BASE);
+	if (v->log_card != v->base)
+		blockdev_keep(v->log_card, &none, ret + VOLUME_FD_LOG);
+	if (v->lent)
+		blockdev_keep(v->lent, &none, lent_fd);
+	ret[VOLUME_FD_LENT] = lent_fd[0];
+	memcpy(ret + VOLUME_FD_BDI, of_bdi, sizeof(of_bdi));
+}
+
+int volume_share(struct volume *v, const char *name, size_t bytes, void **ret)
+{
+	return ram_store_share(v->store, name, bytes, ret);
+}
+
+void volume_keep_state(struct volume *v)
+{
+	struct volume_kept *k = v->kept;
+	uint64_t hold_ns = v->monitor ? monitor_hold_left_ns(v->monitor) : 0;
+
+	k->discard_armed = v->discard_armed;
+	k->hold_until_ns = hold_ns ? now_ns() + hold_ns : 0;
+	k->committed_ns = v->committed_ns;
+	k->last = v->last;
+	memcpy(k->alarm, v->alarm, sizeof(k->alarm));
+}
+
+static int take_card(struct card **ret, const struct volume_kept *k, unsigned i, const int *fd)
+{
+	return blockdev_take_over(ret, &k->card[i], fd);
+}
+
+/* The state that the process left in memory. */
+static void take_state(struct volume *v)
+{
+	const struct volume_kept *k = v->kept;
+	uint64_t now = now_ns();
+
+	v->attached_s = k->attached_s;
+	v->opened = k->opened;
+	v->committed_room_blks = k->room_blks;
+	v->discard_armed = k->discard_armed;
+	v->committed_ns = k->committed_ns;
+	v->last = k->last;
+	v->last.report.profile = NULL;
+	memcpy(v->alarm, k->alarm, sizeof(v->alarm));
+	v->diverged_lost = k->diverged;
+	v->failed_below = view_layers_below(v->view) > 0;
+	log_ledger(v->log)->attaches--; /* it is the same attach */
+	if (k->hold_until_ns > now)
+		monitor_hold(v->monitor, k->hold_until_ns - now);
+}
+
+/*
+ * Opens nothing by its name, and no block device: a sync(2) may hold a mutex of the volume's loop
+ * device until this process serves.
+ */
+static int take_over(struct volume *v, const struct volume_params *p, char *why, size_t n)
+{
+	const int *fd = p->kept;
+	struct monitor_params mp = { .fail = p->pressure_fails,
+				     .halted = p->halted,
+				     .retry_ns = p->full_ns };
+	const struct volume_kept *k;
+	struct log_index *ix;
+	bool committed;
+	int r = ram_store_take_over(&v->store, fd + VOLUME_FD_STORE);
+
+	if (r == 0)
+		r = ram_store_share(v->store, "volume", sizeof(*v->kept), (void **)&v->kept);
+	k = v->kept;
+	if (r == 0)
+		r = take_card(&v->base, k, 0, fd + VOLUME_FD_BASE);
+	v->log_card = v->base;
+	if (r == 0 && k->two_cards)
+		r = take_card(&v->log_card, k, 1, fd + VOLUME_FD_LOG);
+	if (r == 0 && fd[VOLUME_FD_LENT] >= 0)
+		r = blockdev_adopt(&v->lent, fd[VOLUME_FD_LENT]);
+	if (r < 0)
+		return msg_why(why, n, r, "what the process kept cannot be used: %s", strerror(-r));
+	v->have_kernel = card_counters(v->base, &v->kernel_at_open[0]) == 0 &&
+			 (v->log_card == v->base ||
+			  card_counters(v->log_card, &v->kernel_at_open[1]) == 0);
+	r = open_log(v, why, n);
+	if (r < 0)
+		return r;
+	/* a record that is only in the cache of the card does not count */
+	committed = log_settle(v->log) == 0 && (k->durable || log_reached(v->log, &k->mark));
+	v->choice = k->choice;
+	take_profile(v, NULL);
+	ix = log_index_of(v->log);
+	r = view_adopt(&v->view, v->store, v->base, v->volume_blks, ix, committed);
+	log_index_unref(ix);
+	if (r < 0)
+		return msg_why(why, n, r, "what the process kept in RAM cannot be used: %s",
+			       strerror(-r));
+	v->fs = k->fs;
+	mp.plan = k->plan;
+	mp.bound_dirty = k->bound_dirty;
+	mp.stops = fs_ops(v->fs.kind)->crash_safe;
+	mp.log_blks = log_capacity_blks(v->log);
+	if (fs_ops(v->fs.kind)->counts_on_free)
+		pressure_plan_room(&mp.plan, mp.room_blks = k->room_blks);
+	if (rewrites_new(&v->rewrites,
+			 (size_t)min_u64(k->plan.limit_bytes / REWRITES_SHARE,
+					 REWRITES_MAX_BYTES)) == 0)
+		view_set_rewrites(v->view, v->rewrites);
+	r = open_monitor(v, &mp, why, n);
+	if (r == 0)
+		r = open_snapshots(v, why, n);
+	if (r == 0)
+		take_state(v);
+	if (r == 0)
+		memcpy(&v->bdi, fd + VOLUME_FD_BDI, sizeof(v->bdi));
+	return r;
 }
 
 int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes)
@@ -395,7 +567,14 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	v->frozen = p->frozen;
 	v->frozen_ctx = p->frozen_ctx;
 	v->attached_s = (uint64_t)time(NULL);
-	r = open_all(v, p, why, why_bytes);
+	v->halted = p->halted;
+	v->changed = p->changed;
+	v->changed_ctx = p->changed_ctx;
+	v->bdi = BDI_LIMIT_CLOSED;
+	v->taken_over = p->kept;
+	r = p->kept ? take_over(v, p, why, why_bytes) : open_all(v, p, why, why_bytes);
+	if (r == 0)
+		log_set_mark(v->log, &v->kept->mark);
 	if (r < 0) {
 		volume_close(v);
 		return r;
@@ -438,6 +617,8 @@ void volume_close(struct volume *v)
 	if (v->view)
 		view_free(v->view);
 	rewrites_free(v->rewrites);
+	if (v->kept)
+		munmap(v->kept, sizeof(*v->kept));
 	ram_store_close(v->store);
 	card_close(v->lent);
 	if (v->log_card != v->base)
@@ -510,6 +691,7 @@ static void *commit_thread(void *arg)
 		if (t->rq->job != JOB_DRY_RUN && t->rq->job != JOB_VIEW &&
 		    t->rq->job != JOB_CHECKPOINT && !t->res->not_begun)
 			v->last = *t->res;
+		volume_keep_state(v);
 		v->busy = v->idling = false;
 		t->done = true;
 		pthread_cond_broadcast(&v->done);
@@ -528,7 +710,7 @@ int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loo
 	r = -pthread_create(&v->thread, NULL, commit_thread, v);
 	if (r == 0)
 		set_life(v, VOLUME_RUNNING);
-	return r < 0 ? r : monitor_start(v->monitor, loop_rdev);
+	return r < 0 ? r : monitor_start(v->monitor, loop_rdev, v->taken_over ? &v->bdi : NULL);
 }
 
 void volume_set_loop_fd(struct volume *v, int loop_fd)
@@ -580,11 +762,17 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 void volume_hold(struct volume *v, uint64_t ns)
 {
 	monitor_hold(v->monitor, ns);
+	pthread_mutex_lock(&v->lock);
+	volume_keep_state(v);
+	pthread_mutex_unlock(&v->lock);
 }
 
 void volume_arm_discard(struct volume *v, bool armed)
 {
 	v->discard_armed = armed;
+	pthread_mutex_lock(&v->lock);
+	volume_keep_state(v);
+	pthread_mutex_unlock(&v->lock);
 	monitor_wake(v->monitor);
 }
 
@@ -678,6 +866,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 		ret->mountpoint[0] = '\0';
 	ret->volume_bytes = blk_to_bytes(v->volume_blks);
 	ret->discard_armed = v->discard_armed;
+	ret->halted = v->halted;
 	ram_store_usage(v->store, &ram);
 	pressure_status(v, ret);
 	ret->ram_used_bytes = ram.used_bytes;

@@ -12,7 +12,9 @@
 
 #include <sys/types.h>
 
+#include "card/blockdev.h"
 #include "commit/commit.h"
+#include "export/bdi.h"
 #include "fs/quiesce.h"
 #include "export/snapshot.h"
 #include "export/throttle.h"
@@ -46,6 +48,26 @@ struct volume_params {
 	uint64_t unfrozen_ns;
 	void (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
 	void *frozen_ctx;
+	/* Commit thread: the descriptors of volume_keep have changed, or are about to be closed. May be
+	 * NULL. */
+	void (*changed)(void *ctx);
+	void *changed_ctx;
+	/* NULL, or the descriptors that volume_keep gave to another process. Opens nothing then: the
+	 * volume goes on where the process that had it died. */
+	const int *kept;
+	/* Its processes die again and again: writes fail, and commits are made by hand only. */
+	bool halted;
+};
+
+/* For a process that takes the volume over: the descriptors that it needs, which stay the volume's. -1:
+ * none. */
+enum {
+	VOLUME_FD_STORE = 0,
+	VOLUME_FD_BASE = VOLUME_FD_STORE + RAM_STORE_FDS,
+	VOLUME_FD_LOG = VOLUME_FD_BASE + BLOCKDEV_FDS,
+	VOLUME_FD_LENT = VOLUME_FD_LOG + BLOCKDEV_FDS,
+	VOLUME_FD_BDI,
+	VOLUME_FDS = VOLUME_FD_BDI + BDI_LIMIT_FDS
 };
 
 /*
@@ -59,6 +81,11 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why,
 		size_t why_bytes) MUST_CHECK;
 /* No request in flight, commit thread stopped. Uncommitted changes are lost. */
 void volume_close(struct volume *v);
+
+/* Call it after volume_start, and from changed. */
+void volume_keep(struct volume *v, int ret[VOLUME_FDS]);
+/* Memory of the caller that lives as long as the volume's RAM: as ram_store_share. */
+int volume_share(struct volume *v, const char *name, size_t bytes, void **ret) MUST_CHECK;
 
 struct view *volume_view(struct volume *v);
 /* Every write must pass this throttle. The export stops it before volume_close. */
@@ -178,6 +205,7 @@ struct volume_status {
 	char mountpoint[128]; /* "" if not mounted */
 	uint64_t volume_bytes;
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
+	bool halted;		      /* see struct volume_params */
 	uint64_t ram_limit_bytes, ram_used_bytes;
 	struct volume_pressure pressure;
 	struct volume_views views;
