@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The daemon: arguments, start in order, end in order. Three processes take part in a start:
+ * The daemon: arguments, start in order, end in order. These processes take part in a start:
  *	starter     the process that was called; waits for the line of ready.h, shows it, and exits
  *	supervisor  child of the starter: the small parent of daemon/supervisor.h
+ *	spare	    child of the supervisor: becomes the next worker if this one dies
  *	worker      child of the supervisor: everything else
  *
  * With --foreground the starter waits for the supervisor and ends with its status, because the
@@ -41,6 +42,9 @@
 #include "export/transport.h"
 
 #define READ_AHEAD_KB 128
+/* FUSE_NOTIFY_RESEND */
+#define RESEND_MAJOR 6
+#define RESEND_MINOR 9
 
 enum { OPT_RUNNING_ROOT = VOLOPTS, OPT_FOREGROUND, OPT_READY_FD, OPT_HELP, OPT_VERSION };
 
@@ -62,6 +66,8 @@ struct daemon {
 	struct profile_choice profile;
 	bool running_root, foreground;
 	int ready_fd; /* -1: the worker writes to the terminal itself */
+	bool replace;
+	const char *replace_why;
 	/* what has been started; undone in reverse order */
 	int proc_dirfd, fuse_dirfd;
 	struct supervisor_link link;
@@ -71,13 +77,36 @@ struct daemon {
 	bool started;
 	struct server *server;
 	sem_t ended;
+	/* of a worker that has died */
+	int kept[SUPERVISOR_KEPT_MAX];
+	bool halted;
+	struct daemon_kept *shared;
 };
+
+/* In memory that lives as long as the volume's RAM. */
+struct daemon_kept {
+	struct transport_kept transport;
+	uint32_t replaced; /* number of workers */
+};
+
+/* What the parent keeps. */
+enum {
+	KEPT_VOLUME = SUPERVISOR_KEPT,
+	KEPT_LOOP = KEPT_VOLUME + VOLUME_FDS,
+	KEPT_RUN = KEPT_LOOP + TRANSPORT_FDS - 1, /* parent, directory, lock */
+	KEPT_LISTEN = KEPT_RUN + 3,
+	KEPT_FUSECTL,
+	KEPT_N
+};
+_Static_assert(KEPT_N <= SUPERVISOR_KEPT_MAX, "room for what is kept");
 
 /* ---- reporting the start ---- */
 
 static int report(const struct daemon *d, const struct ready *r)
 {
-	if (d->ready_fd >= 0)
+	if (d->link.replaces)
+		msg(MSG_ERR, "%s: cannot take over: %s", d->name, CLEAN(r->why));
+	else if (d->ready_fd >= 0)
 		ready_send(d->ready_fd, r);
 	else if (r->exit == EXIT_OK)
 		(void)!write(STDOUT_FILENO, r->loop, strlen(r->loop)),
@@ -174,6 +203,24 @@ static int check_kernel(const struct daemon *d)
 	return e < 0 ? fail(d, EXIT_FAILED, e, "%s", why) : EXIT_OK;
 }
 
+/* Is a worker that dies replaced? Tests set another default. */
+static void choose_on_crash(struct daemon *d)
+{
+	const char *text = d->opt.text[VOLOPT_ON_CRASH];
+
+	d->replace_why = text ? "asked for" : "the default";
+	if (!text)
+		text = secure_getenv("COWFS_ON_CRASH");
+	d->replace = !text || volopt_value(VOLOPT_ON_CRASH, text) == ON_CRASH_REPLACE;
+	if (d->replace && !kernel_is(RESEND_MAJOR, RESEND_MINOR)) {
+		d->replace = false;
+		d->replace_why = "replacing a worker needs Linux 6.9";
+	} else if (d->replace && value_of(d, VOLOPT_TRANSPORT) == TRANSPORT_UBLK) {
+		d->replace = false;
+		d->replace_why = "with ublk no worker is replaced";
+	}
+}
+
 /* ---- becoming a daemon ---- */
 
 /*
@@ -254,6 +301,8 @@ static int start_supervisor(struct daemon *d)
 		.running_root = d->running_root,
 		.leave_cgroup = d->foreground,
 		.detach_stdio = !d->foreground,
+		.replace = d->replace,
+		.proc_dirfd = d->proc_dirfd,
 		.argv0 = d->argv0,
 		.kmsg_fd = -1,
 	};
@@ -324,6 +373,39 @@ static void cancel_by_signals(bool on)
 		(void)signal(signals[i], on ? on_signal : SIG_IGN);
 }
 
+static int keep(struct daemon *d)
+{
+	int kept[SUPERVISOR_KEPT_MAX], disk_fd[TRANSPORT_FDS], e;
+
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		kept[i] = -1;
+	kept[SUPERVISOR_ABORT] = transport_abort_fd(d->transport);
+	if (d->link.replace) {
+		e = transport_keep(d->transport, &d->shared->transport, disk_fd);
+		if (e < 0)
+			return e;
+		kept[SUPERVISOR_KERNEL] = d->link.kernel_fd;
+		volume_keep(d->volume, kept + KEPT_VOLUME);
+		memcpy(kept + KEPT_LOOP, disk_fd + 1, (TRANSPORT_FDS - 1) * sizeof(int));
+		kept[KEPT_RUN] = d->dir.parent_fd;
+		kept[KEPT_RUN + 1] = d->dir.fd;
+		kept[KEPT_RUN + 2] = d->dir.lock_fd;
+		kept[KEPT_LISTEN] = server_listen_fd(d->server);
+		kept[KEPT_FUSECTL] = d->fuse_dirfd;
+	}
+	return supervisor_serving(&d->link, kept);
+}
+
+/* Commit thread. */
+static void changed(void *ctx)
+{
+	struct daemon *d = ctx;
+	int e = d->server ? keep(d) : 0;
+
+	if (e < 0)
+		msg(MSG_WARN, "%s: the parent process does not answer: %s", d->name, strerror(-e));
+}
+
 static int open_volume(struct daemon *d)
 {
 	const struct volume_params p = {
@@ -344,15 +426,31 @@ static int open_volume(struct daemon *d)
 		.fuse_dirfd = d->fuse_dirfd,
 		.frozen = supervisor_frozen,
 		.frozen_ctx = &d->link,
+		.changed = changed,
+		.changed_ctx = d,
+		.kept = d->link.replaces ? d->kept + KEPT_VOLUME : NULL,
+		.halted = d->halted,
 	};
 	char why[512] = "";
 	int e;
 
-	cancel_by_signals(true);
+	cancel_by_signals(!d->link.replaces);
 	e = volume_open(&d->volume, &p, why, sizeof(why));
 	cancel_by_signals(false);
-	if (e < 0)
+	if (e < 0 && !d->link.replaces)
 		return explain_open(d, e, why);
+	if (e == 0)
+		e = volume_share(d->volume, "daemon", sizeof(*d->shared), (void **)&d->shared);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "%s", *why ? why : strerrordesc_np(-e));
+	if (d->link.replaces) {
+		d->shared->replaced++;
+		d->dir.parent_fd = d->kept[KEPT_RUN];
+		d->dir.fd = d->kept[KEPT_RUN + 1];
+		d->dir.lock_fd = d->kept[KEPT_RUN + 2];
+		snprintf(d->dir.name, sizeof(d->dir.name), "%s", d->name);
+		return EXIT_OK;
+	}
 	volume_arm_discard(d->volume, value_of(d, VOLOPT_ON_DETACH) == ON_DETACH_DISCARD);
 	e = rundir_claim(&d->dir, d->name);
 	if (e == -EBUSY)
@@ -430,15 +528,22 @@ static int export_volume(struct daemon *d)
 		.read_ahead_kb = read_ahead_kb(d),
 		.max_kb = rq.kb,
 		.tags = rq.tags,
+		.kept = &d->shared->transport,
 	};
 	const struct transport_disk *disk;
-	int e;
+	int disk_fd[TRANSPORT_FDS], e;
 
 	snprintf(label, sizeof(label), "cowfs:%s", d->name);
-	e = transport_start(&d->transport, &p, why, sizeof(why));
+	disk_fd[0] = d->kept[SUPERVISOR_ABORT];
+	memcpy(disk_fd + 1, d->kept + KEPT_LOOP, (TRANSPORT_FDS - 1) * sizeof(int));
+	e = d->link.replaces ? transport_take_over(&d->transport, &p, disk_fd, why, sizeof(why))
+			     : transport_start(&d->transport, &p, why, sizeof(why));
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "%s", why);
-	d->link.abort_fd = transport_abort_fd(d->transport);
+	if (d->link.replace && transport_keep(d->transport, &d->shared->transport, disk_fd) < 0) {
+		d->link.replace = false;
+		d->replace_why = "this transport cannot be taken over";
+	}
 	disk = transport_disk(d->transport);
 	e = volume_start(d->volume, disk->fd, disk->rdev, disk->path);
 	if (e < 0)
@@ -450,10 +555,14 @@ static int export_volume(struct daemon *d)
 static int let_go(void *ctx)
 {
 	struct daemon *d = ctx;
-	int e = transport_detach(d->transport);
+	int e;
 
-	if (e < 0)
+	supervisor_ending(&d->link);
+	e = transport_detach(d->transport);
+	if (e < 0) {
 		volume_set_loop_fd(d->volume, transport_disk(d->transport)->fd);
+		changed(d);
+	}
 	return e;
 }
 
@@ -471,6 +580,10 @@ static int serve_clients(struct daemon *d)
 		.transport = d->transport,
 		.proc_dirfd = d->proc_dirfd,
 		.dir = &d->dir,
+		.listen_fd = d->link.replaces ? d->kept[KEPT_LISTEN] : -1,
+		.on_crash = d->link.replace ? "replace" : "stop",
+		.on_crash_why = d->replace_why,
+		.replaced = d->shared->replaced,
 		.let_go = let_go,
 		.ended = ended,
 		.ctx = d,
@@ -478,7 +591,7 @@ static int serve_clients(struct daemon *d)
 	int e = server_start(&d->server, &p);
 
 	if (e == 0)
-		e = supervisor_serving(&d->link);
+		e = keep(d);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
 	return EXIT_OK;
@@ -507,9 +620,15 @@ static void say_ready(struct daemon *d, unsigned *missing)
 	snprintf(r.loop, sizeof(r.loop), "%s", transport_disk(d->transport)->path);
 	snprintf(r.name, sizeof(r.name), "%s", d->name);
 	snprintf(status, sizeof(status), "volume %s on %s", d->name, r.loop);
-	ready_notify(status);
-	leave_terminal(d);
+	if (!d->link.replaces) {
+		ready_notify(status);
+		leave_terminal(d);
+	}
 	*missing |= harden_confine(HARDEN_CALLS, CONFINE_WORKER);
+	if (d->link.replaces) {
+		msg(MSG_NOTICE, "%s: taken over from a worker that died", d->name);
+		return;
+	}
 	report(d, &r);
 	if (d->ready_fd >= 0)
 		close(steal_fd(&d->ready_fd));
@@ -545,10 +664,21 @@ static void prepare_reader(void *ctx)
 	(void)!harden_process(flags | (d->link.from_ram ? (unsigned)HARDEN_MARK : 0u), d->argv0);
 }
 
+/* Gets what the parent keeps. */
+static int take(struct daemon *d)
+{
+	int e = supervisor_take(&d->link, d->kept, &d->halted);
+
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "the parent process has nothing: %s", strerror(-e));
+	d->fuse_dirfd = d->kept[KEPT_FUSECTL];
+	return EXIT_OK;
+}
+
 static int worker(struct daemon *d)
 {
 	unsigned missing;
-	int exit, e;
+	int exit = EXIT_OK, e;
 
 	sem_init(&d->ended, 0, 0);
 	/* first, while there are no threads and no locked memory */
@@ -559,23 +689,32 @@ static int worker(struct daemon *d)
 		server_farewell(d->server, 0, NULL);
 		return exit;
 	}
-	exit = choose_profile(d); /* before memory is locked: it reads 28 profiles to keep one */
-	if (exit != EXIT_OK) {
-		server_farewell(d->server, 0, NULL);
-		return exit;
+	if (!d->link.replaces) { /* before memory is locked: it reads 28 profiles to keep one */
+		exit = choose_profile(d);
+		if (exit != EXIT_OK) {
+			server_farewell(d->server, 0, NULL);
+			return exit;
+		}
 	}
 	/* first: locking fills what is mapped, and the presence map must stay sparse */
 	missing = harden(d);
-	d->fuse_dirfd = mounts_open_fusectl();
-	exit = check_cgroup(d, missing);
-	/* before anything is read from the card, and before there is a second thread */
+	if (!d->link.replaces) {
+		d->fuse_dirfd = mounts_open_fusectl();
+		exit = check_cgroup(d, missing);
+	}
+	/* before anything is read from the card or from a worker that died, and before there is a
+	 * second thread */
 	missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_START);
+	if (d->link.replaces)
+		exit = take(d);
 	if (exit == EXIT_OK)
 		exit = open_volume(d);
 	if (exit == EXIT_OK)
 		exit = export_volume(d);
 	if (exit == EXIT_OK)
 		exit = serve_clients(d);
+	if (exit != EXIT_OK && d->link.replaces)
+		_exit(exit); /* the parent ends the volume */
 	if (exit != EXIT_OK) {
 		undo(d);
 		server_farewell(d->server, 0, NULL);
@@ -634,8 +773,13 @@ int cowfs_main(int argc, char **argv)
 	if (d.proc_dirfd < 0)
 		return fail(&d, EXIT_FAILED, -errno, "/proc is not mounted");
 	exit = d.foreground ? stay_foreground(&d) : go_background(&d);
+	choose_on_crash(&d);
 	if (exit == EXIT_OK)
 		exit = start_supervisor(&d);
+	if (d.link.replaces) {
+		d.ready_fd = -1; /* the spare has closed it */
+		msg_to_kmsg(d.link.kmsg_fd);
+	}
 	if (exit == EXIT_OK)
 		exit = worker(&d);
 	return exit;

@@ -36,6 +36,10 @@ void server_render_status(struct server *s, struct jsonw *w)
 	render_status(w, &s->status);
 	jsonw_str(w, "transport", transport_name(s->p.transport));
 	jsonw_str(w, "transport_reason", transport_reason(s->p.transport));
+	jsonw_str(w, "on_crash", s->p.on_crash);
+	jsonw_str(w, "on_crash_reason", s->p.on_crash_why);
+	jsonw_u64(w, "replaced", s->p.replaced);
+	jsonw_bool(w, "halted", s->status.halted);
 }
 
 static void publish(struct server *s)
@@ -212,7 +216,9 @@ int server_start(struct server **ret, const struct server_params *p)
 	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
 		c->fd = c->passed_fd = -1;
 	s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	s->listen_fd = s->event_fd < 0 ? -errno : open_socket(p->dir);
+	s->listen_fd = s->event_fd < 0	   ? -errno
+		       : p->listen_fd >= 0 ? p->listen_fd
+					   : open_socket(p->dir);
 	e = s->listen_fd < 0 ? s->listen_fd : 0;
 	if (e == 0)
 		e = views_new(&s->views, p->volume, view_gone, s);
@@ -229,6 +235,11 @@ int server_start(struct server **ret, const struct server_params *p)
 	}
 	*ret = s;
 	return 0;
+}
+
+int server_listen_fd(const struct server *s)
+{
+	return s->listen_fd;
 }
 
 void server_stop(struct server *s)

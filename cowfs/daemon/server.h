@@ -18,6 +18,10 @@ struct server_params {
 	struct transport *transport;
 	int proc_dirfd;
 	const struct rundir *dir; /* claimed; outlives the server */
+	int listen_fd;		  /* -1, or the socket of a daemon that has died */
+	const char *on_crash;	  /* "replace" or "stop", */
+	const char *on_crash_why; /* and a clause that says why */
+	unsigned replaced;	  /* number of workers that died */
 	/*
 	 * Called by the job thread once all changes are committed; removes the disk. -EBUSY:
 	 * another user has opened it meanwhile, and the daemon continues.
@@ -29,6 +33,8 @@ struct server_params {
 };
 
 int server_start(struct server **ret, const struct server_params *p) MUST_CHECK;
+/* The control socket, for a process that takes over. It stays the server's. */
+int server_listen_fd(const struct server *s);
 /*
  * Waits for a running job, joins the threads, and drops all clients except the one that requested
  * the end.

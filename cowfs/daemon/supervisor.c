@@ -3,9 +3,10 @@
  * Parent and worker.
  *
  * Notes on the design
- * - The link is a SOCK_SEQPACKET pair. A message is one byte. 'F' with a descriptor of the mount:
- *   a freeze is requested, or has happened (restarts the timer). 'T': thawed. 'S': serving. Each
- *   message is answered by the same byte.
+ * - The link is a SOCK_SEQPACKET pair. 'F' with a descriptor of the mount: a freeze is requested, or
+ *   has happened (restarts the timer). 'T': thawed. 'S': serving, with what the parent is to keep.
+ *   'E': ending. 'G': asks for what is kept. Each of these is answered by the same letter. 'H', from a
+ *   worker of the spare: who it is.
  * - The dead-man timer counts slices. A stop of all processes (systemd before it kills them,
  *   suspend) lets at most one slice pass, so the worker gets its time after it as well.
  * - FITHAW writes the superblock through the worker. If the worker hangs, so does the thaw. So a
@@ -31,6 +32,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -44,9 +46,12 @@
 
 #include "base/io.h"
 #include "base/msg.h"
+#include "base/parse.h"
+#include "base/passfd.h"
 #include "base/proclist.h"
 #include "base/thread.h"
 #include "daemon/cgroup.h"
+#include "daemon/spare.h"
 #include "export/transport.h"
 
 #define DEADMAN_NS (10 * 1000000000ull)
@@ -58,6 +63,12 @@
 #define THAW_TRIES 20  /* slices */
 #define ANSWER_WAIT_S 1
 #define THAW_STACK_BYTES (256 * KIB)
+#define REPLACE_SLICES 240 /* time that a death may take if the worker is replaced: its I/O on the card */
+#define DEATHS_MAX 16
+#define HALT_AFTER 3 /* deaths within HALT_NS */
+#define HALT_NS (60 * 1000000000ull)
+#define LEFT_MAX 16
+#define HELLO_MS 10000
 
 /* Thaws in its own thread, one job at a time. */
 struct thawer {
@@ -65,91 +76,130 @@ struct thawer {
 	int job_fd;   /* owned by the thread while busy */
 	bool started; /* a job for the current freeze; earlier jobs do not count */
 	atomic_bool busy;
-	atomic_bool thawed; /* the last job succeeded */
+	atomic_int result; /* of the last job */
 };
 
 struct parent {
 	struct supervisor_opts opts;
+	struct spare spare; /* sock_fd -1: none, or it is dead */
 	pid_t worker;
 	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, null_fd;
-	int abort_fd; /* ends the FUSE connection even if others hold /dev/fuse; -1: none */
-	bool serving;
+	int status;   /* of the worker, once it has ended */
+	bool reaped;
+	int kept[SUPERVISOR_KEPT_MAX];
+	bool serving; /* a worker has served */
+	bool starting; /* the present worker replaces another one and does not serve yet */
+	bool halted, ending;
 	unsigned dying; /* slices */
+	uint64_t died_ns[DEATHS_MAX]; /* a ring */
+	unsigned deaths, halt_after;
+	/* workers that had threads left when they were replaced; these threads have no descriptors */
+	pid_t left[LEFT_MAX];
 	int mount_fd;	/* of the mount that may be frozen; -1: none */
+	int thaw_fd;	/* the same, of a worker that has died */
 	uint64_t armed_ns;
 	struct thawer thawer;
 };
 
 /* ---- link ---- */
 
-static int send_message(int sock_fd, char what, int fd)
+/* Descriptor i of a message is for the i-th bit that is set in slots. */
+struct message {
+	char what;
+	bool halted;
+	int pid;
+	uint32_t slots;
+};
+
+static int send_message(int sock_fd, struct message m, const int *fd)
 {
-	union {
-		struct cmsghdr align;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
-	struct iovec iov = { .iov_base = &what, .iov_len = 1 };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int fds[SUPERVISOR_KEPT_MAX];
+	unsigned n = 0;
 
-	if (fd >= 0) {
-		struct cmsghdr *c;
-
-		m.msg_control = control.space;
-		m.msg_controllen = sizeof(control.space);
-		c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	return sendmsg(sock_fd, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+	for (unsigned i = 0; fd && i < SUPERVISOR_KEPT_MAX; i++)
+		if (fd[i] >= 0) {
+			m.slots |= UINT32_C(1) << i;
+			fds[n++] = fd[i];
+		}
+	return passfd_send(sock_fd, &m, sizeof(m), fds, n, 0);
 }
 
-/* 1 a message; 0 end of file, or no message in time; -errno. *ret_fd: -1 if none was passed */
-static int receive_message(int sock_fd, char *what, int *ret_fd)
+/* 1 a message; 0 end of file, or no message in time; -errno. */
+static int receive_message(int sock_fd, struct message *ret, int ret_fd[SUPERVISOR_KEPT_MAX])
 {
-	union {
-		struct cmsghdr align;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec iov = { .iov_base = what, .iov_len = 1 };
-	struct msghdr m = { .msg_iov = &iov,
-			    .msg_iovlen = 1,
-			    .msg_control = control.space,
-			    .msg_controllen = sizeof(control.space) };
-	ssize_t n = recvmsg(sock_fd, &m, MSG_CMSG_CLOEXEC);
-	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+	int fds[SUPERVISOR_KEPT_MAX];
+	unsigned n, next = 0;
+	ssize_t r = passfd_receive(sock_fd, ret, sizeof(*ret), fds, SUPERVISOR_KEPT_MAX, &n);
 
-	*ret_fd = -1;
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	    c->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
-	return n < 0 ? -errno : (int)n;
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		ret_fd[i] = r == sizeof(*ret) && (ret->slots >> i & 1) && next < n ? fds[next++]
+										   : -1;
+	while (next < n)
+		close(fds[next++]);
+	return r < 0 ? (int)r : r == 0 ? 0 : r == sizeof(*ret) ? 1 : -EPROTO;
+}
+
+static void close_all(int fd[SUPERVISOR_KEPT_MAX])
+{
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		if (fd[i] >= 0)
+			close(steal_fd(&fd[i]));
 }
 
 /* Sends to the parent and waits for its answer. */
-static int tell_parent(struct supervisor_link *l, char what, int fd)
+static int ask_parent(struct supervisor_link *l, char what, const int *fd, struct message *answer,
+		      int ret_fd[SUPERVISOR_KEPT_MAX])
 {
-	int r = send_message(l->sock_fd, what, fd), none;
-	char answer = 0;
+	int r = send_message(l->sock_fd, (struct message){ .what = what }, fd);
 
 	if (r < 0)
 		return r;
 	/* an answer that was late last time may still be in the queue */
-	while ((r = receive_message(l->sock_fd, &answer, &none)) == 1 && answer != what)
-		;
+	while ((r = receive_message(l->sock_fd, answer, ret_fd)) == 1 && answer->what != what)
+		close_all(ret_fd);
 	return r == 1 ? 0 : r < 0 ? r : -EPIPE;
 }
 
-int supervisor_serving(struct supervisor_link *l)
+static int tell_parent(struct supervisor_link *l, char what, const int *fd)
 {
-	return tell_parent(l, 'S', l->abort_fd);
+	int none[SUPERVISOR_KEPT_MAX];
+	struct message answer;
+	int r = ask_parent(l, what, fd, &answer, none);
+
+	if (r == 0)
+		close_all(none);
+	return r;
+}
+
+int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX])
+{
+	return tell_parent(l, 'S', kept);
+}
+
+void supervisor_ending(struct supervisor_link *l)
+{
+	(void)tell_parent(l, 'E', NULL); /* without a parent nothing is kept */
+}
+
+int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bool *ret_halted)
+{
+	struct message answer;
+	int r = ask_parent(l, 'G', NULL, &answer, kept);
+
+	if (r < 0)
+		return r;
+	*ret_halted = answer.halted;
+	l->kernel_fd = kept[SUPERVISOR_KERNEL];
+	return l->kernel_fd < 0 ? -EPROTO : 0;
 }
 
 void supervisor_frozen(void *link, int mount_fd)
 {
-	int r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', mount_fd);
+	int fd[SUPERVISOR_KEPT_MAX], r;
 
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		fd[i] = i ? -1 : mount_fd;
+	r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', fd);
 	if (r < 0)
 		msg(MSG_WARN, "the parent process does not answer: %s", strerror(-r));
 }
@@ -168,7 +218,7 @@ static void *thawer_main(void *arg)
 	uint64_t count;
 
 	while (read(t->event_fd, &count, sizeof(count)) == sizeof(count)) {
-		t->thawed = thread_call_alone("cowfs-thaw", t->job_fd, call_thaw) == 0;
+		t->result = thread_call_alone("cowfs-thaw", t->job_fd, call_thaw);
 		close(t->job_fd);
 		t->busy = false;
 	}
@@ -189,8 +239,8 @@ static int thawer_start(struct thawer *t)
 	return r;
 }
 
-/* Is the file system thawed? Waits at most wait_ns for the answer; call again if not. */
-static bool thaw(struct thawer *t, int mount_fd, uint64_t wait_ns)
+/* 0: thawed. -EAGAIN: no answer within wait_ns; call again. -EINVAL: it is not frozen. */
+static int thaw(struct thawer *t, int mount_fd, uint64_t wait_ns)
 {
 	const struct timespec nap = { .tv_nsec = 1000000 };
 	uint64_t until_ns = now_ns() + wait_ns, one = 1;
@@ -198,20 +248,20 @@ static bool thaw(struct thawer *t, int mount_fd, uint64_t wait_ns)
 	if (!t->busy && !t->started) {
 		t->job_fd = fcntl(mount_fd, F_DUPFD_CLOEXEC, 3);
 		if (t->job_fd < 0)
-			return false;
+			return -errno;
 		t->started = true;
 		t->busy = true;
 		if (write(t->event_fd, &one, sizeof(one)) < 0)
-			return false;
+			return -errno;
 	}
 	while (t->busy && now_ns() < until_ns)
 		nanosleep(&nap, NULL);
 	if (t->busy)
-		return false;
-	if (t->started && t->thawed)
-		return true;
-	t->started = false;
-	return false;
+		return -EAGAIN;
+	if (!t->started) /* it was for an earlier freeze */
+		return -EAGAIN;
+	t->started = t->result == 0;
+	return t->result;
 }
 
 /* ---- main loop of the parent ---- */
@@ -221,6 +271,13 @@ static void drop_mount(struct parent *p)
 	if (p->mount_fd >= 0)
 		close(steal_fd(&p->mount_fd));
 	p->armed_ns = 0;
+	if (p->thaw_fd < 0)
+		p->thawer.started = false;
+}
+
+static void drop_thaw(struct parent *p)
+{
+	close(steal_fd(&p->thaw_fd));
 	p->thawer.started = false;
 }
 
@@ -231,40 +288,81 @@ static void detach_stdio(struct parent *p)
 			dup2(p->null_fd, fd);
 }
 
+static void drop_kept(struct parent *p)
+{
+	close_all(p->kept);
+}
+
 /* False: the worker has closed its end. */
 static bool serve_link(struct parent *p)
 {
-	char what;
-	int fd, r = receive_message(p->sock_fd, &what, &fd);
+	int fd[SUPERVISOR_KEPT_MAX], r;
+	struct message m;
 
+	r = receive_message(p->sock_fd, &m, fd);
 	if (r == 0 || (r < 0 && r != -EINTR && r != -EAGAIN))
 		return false;
 	if (r < 0)
 		return true;
-	drop_mount(p);
-	if (what == 'F')
-		p->mount_fd = steal_fd(&fd);
-	else if (what == 'S') {
+	switch (m.what) {
+	case 'F':
+	case 'T':
+		drop_mount(p);
+		p->mount_fd = steal_fd(&fd[0]);
+		break;
+	case 'S':
+		drop_kept(p);
+		memcpy(p->kept, fd, sizeof(fd));
+		for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+			fd[i] = -1;
 		p->serving = true;
-		p->abort_fd = steal_fd(&fd);
+		p->starting = p->ending = false;
+		break;
+	case 'E':
+		p->ending = true;
+		drop_kept(p);
+		break;
+	default:
+		break;
 	}
-	if (fd >= 0)
-		close(fd);
-	if (what == 'S' && p->opts.detach_stdio)
+	close_all(fd);
+	if (m.what == 'S' && p->opts.detach_stdio)
 		detach_stdio(p);
-	(void)send_message(p->sock_fd, what, -1);
+	m = (struct message){ .what = m.what, .halted = p->halted };
+	(void)send_message(p->sock_fd, m, m.what == 'G' ? p->kept : NULL);
 	return true;
+}
+
+static bool any_left(const struct parent *p)
+{
+	for (unsigned i = 0; i < LEFT_MAX; i++)
+		if (p->left[i])
+			return true;
+	return false;
+}
+
+/* What a dead worker has frozen, or still freezes: one of its threads may be in the call. */
+static void thaw_after_death(struct parent *p)
+{
+	int r = p->thaw_fd < 0 ? -EBADF : thaw(&p->thawer, p->thaw_fd, 0);
+
+	if (r == 0)
+		msg(MSG_NOTICE, "thawed the file system that the worker had frozen");
+	if (r == 0 || (r == -EINVAL && !any_left(p)))
+		drop_thaw(p);
 }
 
 static void deadman(struct parent *p, uint64_t passed_ns)
 {
+	thaw_after_death(p);
 	if (p->mount_fd < 0)
 		return;
 	p->armed_ns += min_u64(passed_ns, 2 * SLICE_NS);
 	/*
 	 * repeated at each slice: a freeze may still be in progress (EINVAL until it is complete)
 	 */
-	if (p->armed_ns < p->opts.deadman_ns || !thaw(&p->thawer, p->mount_fd, SLICE_NS))
+	if (p->armed_ns < p->opts.deadman_ns || p->thaw_fd >= 0 ||
+	    thaw(&p->thawer, p->mount_fd, SLICE_NS) < 0)
 		return;
 	msg(MSG_ERR, "the worker left the file system frozen for %llu ms: thawed",
 	    (unsigned long long)(p->armed_ns / 1000000));
@@ -287,19 +385,144 @@ static const char *what_next(const struct parent *p)
 
 static void let_go(struct parent *p)
 {
-	if (p->abort_fd >= 0 && write(p->abort_fd, "1", 1) < 0)
+	int abort_fd = p->kept[SUPERVISOR_ABORT];
+
+	if (abort_fd >= 0 && write(abort_fd, "1", 1) < 0)
 		msg(MSG_ERR, "cannot abort the FUSE connection: %s", strerror(errno));
 	if (p->kernel_fd >= 0)
 		close(steal_fd(&p->kernel_fd));
+	/* the FUSE descriptor comes before that of the loop device, whose close may write */
+	drop_kept(p);
 }
+
+static void reap(struct parent *p)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid == p->worker) {
+			p->status = status;
+			p->reaped = true;
+		}
+		for (unsigned i = 0; i < LEFT_MAX; i++)
+			if (p->left[i] == pid)
+				p->left[i] = 0;
+	}
+}
+
+/* Have all threads ended, or been killed? */
+static bool is_dead(const struct parent *p)
+{
+	return p->reaped || proclist_is_dying(p->worker_status_fd);
+}
+
+/* ---- the next worker ---- */
+
+static bool may_replace(const struct parent *p)
+{
+	return p->spare.sock_fd >= 0 && p->serving && !p->ending && !p->halted &&
+	       p->kernel_fd >= 0 && p->kept[SUPERVISOR_KERNEL] >= 0 &&
+	       /* a start that failed would fail again */
+	       !(p->starting && p->reaped && WIFEXITED(p->status));
+}
+
+/* Counts a death. Too many in a short time: the next worker is halted. */
+static void count_death(struct parent *p)
+{
+	uint64_t now = now_ns();
+	unsigned n = min_u64(p->halt_after, DEATHS_MAX);
+
+	p->died_ns[p->deaths++ % n] = now;
+	if (p->halt_after > DEATHS_MAX || p->deaths < n || now - p->died_ns[p->deaths % n] > HALT_NS)
+		return;
+	p->halted = true;
+	msg(MSG_ERR, "%u workers died within %llu s: from now on writes fail, and only a commit by "
+		     "hand is made",
+	    n, HALT_NS / 1000000000ull);
+}
+
+static int take_hello(struct parent *p, int link_fd)
+{
+	struct pollfd pfd = { .fd = link_fd, .events = POLLIN };
+	int fd[SUPERVISOR_KEPT_MAX], r;
+	struct message m;
+
+	while ((r = poll(&pfd, 1, HELLO_MS)) < 0 && errno == EINTR)
+		;
+	r = r == 1 ? receive_message(link_fd, &m, fd) : -ETIMEDOUT;
+	if (r != 1)
+		return r < 0 ? r : -EPIPE;
+	if (m.what != 'H' || fd[0] < 0 || fd[1] < 0) {
+		close_all(fd);
+		return -EPROTO;
+	}
+	p->worker = m.pid;
+	p->worker_pidfd = steal_fd(&fd[0]);
+	p->worker_status_fd = steal_fd(&fd[1]);
+	close_all(fd);
+	return 0;
+}
+
+static bool note_left(struct parent *p)
+{
+	for (unsigned i = 0; i < LEFT_MAX; i++)
+		if (!p->left[i]) {
+			p->left[i] = p->worker;
+			return true;
+		}
+	return false;
+}
+
+/*
+ * All threads with descriptors have ended, so nothing of the dead worker takes requests or writes
+ * any more. Others may sleep in a call on the volume (thread_call_alone): they end once the next
+ * worker serves.
+ */
+static bool replace(struct parent *p)
+{
+	int link_fd;
+
+	reap(p);
+	if (!may_replace(p) || (!p->reaped && !note_left(p)))
+		return false;
+	count_death(p);
+	if (p->thaw_fd < 0)
+		p->thaw_fd = steal_fd(&p->mount_fd);
+	drop_mount(p);
+	if (p->reaped && WIFSIGNALED(p->status))
+		msg(MSG_ERR, "worker %d was killed by signal %d: another one takes over", p->worker,
+		    WTERMSIG(p->status));
+	else
+		msg(MSG_ERR, "worker %d died: another one takes over", p->worker);
+	link_fd = spare_ask(&p->spare);
+	if (link_fd >= 0) {
+		close(p->worker_pidfd);
+		close(p->worker_status_fd);
+		close(p->sock_fd);
+		p->worker_pidfd = p->worker_status_fd = -1;
+		p->sock_fd = link_fd;
+		p->reaped = false;
+		p->status = 0;
+		p->starting = true;
+		link_fd = take_hello(p, link_fd);
+	}
+	if (link_fd < 0)
+		msg(MSG_ERR, "no new worker: %s", strerror(-link_fd));
+	return link_fd >= 0;
+}
+
+/* ---- */
 
 static void look(struct parent *p)
 {
+	unsigned limit = may_replace(p) ? REPLACE_SLICES : DYING_SLICES;
+
 	if (!p->serving || !proclist_is_dying(p->worker_status_fd)) {
 		p->dying = 0;
 		return;
 	}
-	if (++p->dying != DYING_SLICES)
+	if (++p->dying != limit)
 		return;
 	msg(MSG_ERR, "worker %d cannot end, it waits for its own device: %s", p->worker,
 	    what_next(p));
@@ -307,32 +530,51 @@ static void look(struct parent *p)
 	let_go(p);
 }
 
-/* Returns when the worker is dead. */
+static int interval_ms(const struct parent *p)
+{
+	bool hurry = p->mount_fd >= 0 || p->thaw_fd >= 0 || p->dying;
+
+	return hurry ? SLICE_MS : p->serving ? LOOK_MS : -1;
+}
+
+/* Returns when the worker is dead and is not replaced. */
 static void watch(struct parent *p)
 {
-	struct pollfd fds[2] = { { .fd = p->worker_pidfd, .events = POLLIN },
-				 { .fd = p->sock_fd, .events = POLLIN } };
 	uint64_t last_ns = now_ns();
+	bool linked = true;
 
 	for (;;) {
-		bool hurry = p->mount_fd >= 0 || p->dying;
-		int n = poll(fds, 2, hurry ? SLICE_MS : p->serving ? LOOK_MS : -1);
+		struct pollfd fds[3] = { { .fd = p->worker_pidfd, .events = POLLIN },
+					 { .fd = linked ? p->sock_fd : -1, .events = POLLIN },
+					 { .fd = p->spare.sock_fd, .events = POLLIN } };
+		int n = poll(fds, 3, interval_ms(p));
 		uint64_t now = now_ns();
 
 		deadman(p, now - last_ns);
 		last_ns = now;
+		reap(p);
 		if (n == 0)
 			look(p);
-		if (n <= 0)
-			continue;
-		if (fds[1].revents && !serve_link(p)) {
-			if (fds[0].fd < 0)
-				return;
-			fds[1].fd = -1;
-			p->dying = max_u64(p->dying, DYING_SLICES - 1 - ENDED_SLICES);
-		} else if (fds[0].revents && !fds[1].revents) {
-			return; /* after the worker's last messages */
+		if (n > 0 && fds[2].revents) { /* it answers only when it is asked */
+			msg(MSG_WARN, "the spare process died: a worker that dies is not replaced");
+			close(steal_fd(&p->spare.sock_fd));
 		}
+		if (n > 0 && fds[1].revents) {
+			linked = serve_link(p);
+			if (!linked)
+				p->dying = max_u64(p->dying, DYING_SLICES - 1 - ENDED_SLICES);
+			else
+				continue; /* the worker's last messages come first */
+		}
+		/* another process may have a copy of its end for a moment */
+		linked &= !(n > 0 && fds[0].revents);
+		if (!linked && is_dead(p) && replace(p)) {
+			linked = true;
+			p->dying = 0;
+			continue;
+		}
+		if (n > 0 && fds[0].revents && !linked)
+			return;
 	}
 }
 
@@ -353,17 +595,21 @@ static void report_death(const struct parent *p, int status)
 
 static __attribute__((noreturn)) void bury(struct parent *p)
 {
-	int status = 0;
+	int status;
 
-	while (waitpid(p->worker, &status, 0) < 0 && errno == EINTR)
-		;
+	if (!p->reaped)
+		while (waitpid(p->worker, &p->status, 0) < 0 && errno == EINTR)
+			;
+	status = p->status;
 	if (status != 0) {
 		report_death(p, status);
 		reboot_if_root(p);
 	}
 	let_go(p);
-	for (int i = 0; i < THAW_TRIES && p->mount_fd >= 0; i++)
-		if (thaw(&p->thawer, p->mount_fd, SLICE_NS)) {
+	if (p->thaw_fd < 0)
+		p->thaw_fd = steal_fd(&p->mount_fd);
+	for (int i = 0; i < THAW_TRIES && p->thaw_fd >= 0; i++)
+		if (thaw(&p->thawer, p->thaw_fd, SLICE_NS) == 0) {
 			msg(MSG_ERR, "thawed the file system that the worker had frozen");
 			break;
 		}
@@ -404,38 +650,110 @@ static int open_link(int pair[2])
 	return 0;
 }
 
+static void prepare_spare(void *ctx)
+{
+	const struct parent *p = ctx;
+
+	(void)!harden_process(HARDEN_ALL & ~(p->opts.mark ? 0u : (unsigned)HARDEN_MARK),
+			      p->opts.argv0);
+	if (p->opts.leave_cgroup)
+		leave_cgroup();
+}
+
+/* A later worker tells its parent who it is. */
+static int say_hello(int sock_fd, int proc_dirfd)
+{
+	int fd[SUPERVISOR_KEPT_MAX], r;
+
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		fd[i] = -1;
+	fd[0] = pidfd_open(getpid(), 0);
+	fd[1] = openat(proc_dirfd, "self/status", O_RDONLY | O_CLOEXEC);
+	r = send_message(sock_fd, (struct message){ .what = 'H', .pid = getpid() }, fd);
+	close_all(fd);
+	return r;
+}
+
+/* Returns 1 in later workers. */
+static int start_spare(struct parent *p, struct supervisor_link *ret)
+{
+	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd };
+	int link_fd, r;
+
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	r = spare_start(&p->spare, keep, ARRAY_SIZE(keep), prepare_spare, p, &link_fd);
+	if (r != 1)
+		return r;
+	ret->sock_fd = link_fd;
+	ret->replaces = true;
+	return say_hello(link_fd, p->opts.proc_dirfd) < 0 ? -EPIPE : 1;
+}
+
+static unsigned halt_after(void)
+{
+	const char *text = secure_getenv("COWFS_DEATHS");
+	uint64_t n;
+
+	return text && parse_u64(text, &n) == 0 && n ? (unsigned)min_u64(n, DEATHS_MAX + 1)
+						     : HALT_AFTER;
+}
+
+static void close_start(struct parent *p, const struct supervisor_opts *o)
+{
+	if (p->spare.sock_fd >= 0)
+		close(p->spare.sock_fd);
+	if (o->kmsg_fd < 0 && p->opts.kmsg_fd >= 0)
+		close(p->opts.kmsg_fd);
+}
+
 int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret)
 {
-	_cleanup_close_ int kernel_fd = transport_open(), null_fd = -1;
-	struct parent p = { .opts = *o, .mount_fd = -1, .abort_fd = -1 };
+	_cleanup_close_ int kernel_fd = -1, null_fd = -1;
+	static struct parent p;
 	bool from_ram = harden_started_from_ram();
+	int pair[2], r = 0;
 	char path[32];
-	int pair[2], r;
 
-	if (kernel_fd < 0)
-		return kernel_fd;
-	r = open_link(pair);
-	if (r < 0)
-		return r;
-	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	p = (struct parent){ .opts = *o, .mount_fd = -1, .thaw_fd = -1, .spare.sock_fd = -1 };
+	p.halt_after = halt_after();
+	p.opts.mark = o->mark || from_ram;
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		p.kept[i] = -1;
 	if (o->kmsg_fd < 0)
 		p.opts.kmsg_fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+	*ret = (struct supervisor_link){ .sock_fd = -1,
+					 .kernel_fd = -1,
+					 .kmsg_fd = p.opts.kmsg_fd,
+					 .from_ram = from_ram,
+					 .replace = o->replace };
+	/* first: it must have nothing of the volume open */
+	if (o->replace)
+		r = start_spare(&p, ret);
+	if (r == 1)
+		return 0;
+	if (r == 0)
+		r = kernel_fd = transport_open();
+	if (r >= 0)
+		r = open_link(pair);
+	if (r < 0) {
+		close_start(&p, o);
+		return r;
+	}
+	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	p.worker = fork();
 	if (p.worker < 0) {
 		r = -errno;
 		close(pair[0]);
 		close(pair[1]);
-		if (o->kmsg_fd < 0 && p.opts.kmsg_fd >= 0)
-			close(p.opts.kmsg_fd);
+		close_start(&p, o);
 		return r;
 	}
 	if (p.worker == 0) {
 		close(pair[0]);
-		*ret = (struct supervisor_link){ .sock_fd = pair[1],
-						 .kernel_fd = steal_fd(&kernel_fd),
-						 .kmsg_fd = p.opts.kmsg_fd,
-						 .abort_fd = -1,
-						 .from_ram = from_ram };
+		if (p.spare.sock_fd >= 0)
+			close(p.spare.sock_fd);
+		ret->sock_fd = pair[1];
+		ret->kernel_fd = steal_fd(&kernel_fd);
 		return 0;
 	}
 	close(pair[1]);
@@ -450,5 +768,5 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	msg_to_kmsg(p.opts.kmsg_fd);
 	if (o->leave_cgroup)
 		leave_cgroup();
-	parent_main(&p, o->mark || from_ram);
+	parent_main(&p, p.opts.mark);
 }

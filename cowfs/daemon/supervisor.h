@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The parent process is small, locked in memory, and holds the FUSE descriptor. It does nothing
- * until the worker dies or leaves a file system frozen. Then it writes to the kernel log and
+ * until the worker dies or leaves a file system frozen. It keeps descriptors for the next worker. If
+ * it has all that one needs, a dead worker is replaced: the next one takes the volume over, and I/O
+ * waits meanwhile. Otherwise, or if workers die again and again, it writes to the kernel log and
  *	- reboots, if the volume is the running root (nothing else can help a root without a
  *	  disk; the card holds the last commit);
  *	- otherwise closes the FUSE descriptor (I/O then fails instead of hanging), thaws what
@@ -10,6 +12,7 @@
 #ifndef COWFS_DAEMON_SUPERVISOR_H
 #define COWFS_DAEMON_SUPERVISOR_H
 
+#include "base/passfd.h"
 #include "base/util.h"
 #include "daemon/harden.h"
 
@@ -24,9 +27,22 @@ struct supervisor_opts {
 	bool leave_cgroup;
 	/* after supervisor_serving, descriptors 0 to 2 of the parent are /dev/null */
 	bool detach_stdio;
+	bool replace;	     /* a worker that dies is replaced */
+	int proc_dirfd;	     /* with replace: /proc; later workers have it, too */
 	char *argv0;	     /* main's argv[0], for the mark */
 	int kmsg_fd;	     /* destination of alarms; -1: /dev/kmsg, or stderr if there is none */
 	uint64_t deadman_ns; /* 0: 10 s */
+};
+
+/* What the parent keeps for the next worker: SUPERVISOR_ABORT, SUPERVISOR_KERNEL, and what the caller
+ * adds. -1: nothing. */
+#define SUPERVISOR_KEPT_MAX PASSFD_MAX
+enum {
+	/* transport_abort_fd. A worker that is killed while it syncs or freezes its own volume cannot
+	 * die without it. */
+	SUPERVISOR_ABORT,
+	SUPERVISOR_KERNEL, /* of transport_open; -1: a worker that dies is not replaced */
+	SUPERVISOR_KEPT	   /* number of the first one that the caller adds */
 };
 
 /* Given to the worker, which owns all descriptors. */
@@ -34,25 +50,31 @@ struct supervisor_link {
 	int sock_fd;   /* to the parent */
 	int kernel_fd; /* of transport_open */
 	int kmsg_fd;   /* for msg_to_kmsg; -1: none */
-	/*
-	 * Set it to transport_abort_fd before supervisor_serving, which duplicates it; -1 if there
-	 * is none. A worker that is killed while it syncs or freezes its own volume cannot die
-	 * without it.
-	 */
-	int abort_fd;
 	bool from_ram; /* started from an initramfs */
+	bool replaces; /* it takes over from a worker that died: supervisor_take */
+	bool replace;  /* it will be replaced itself */
 };
 
 /*
- * Calls transport_open and forks. Returns 0 in the child, which is the worker and hardens itself.
- * The parent does not return: it ends with the worker's exit status, or 128 + the signal that
- * killed the worker. Call it before there are threads. Errors are those of transport_open,
- * -EAGAIN, ...; they return in the only process that exists then.
+ * Calls transport_open and forks. Returns 0 in the child, which is the worker and hardens itself, and
+ * again in each later worker. The parent does not return: it ends with the worker's exit status, or
+ * 128 + the signal that killed the worker. Call it before there are threads. Errors are those of
+ * transport_open, -EAGAIN, ...; they return in the only process that exists then.
  */
 int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret) MUST_CHECK;
 
-/* Marks the volume as in use. A death before this call is a failed start: no alarm, no reboot. */
-int supervisor_serving(struct supervisor_link *l) MUST_CHECK;
+/*
+ * Marks the volume as in use, and gives the parent duplicates of the descriptors to keep, instead of
+ * those that it had. A death before the first call is a failed start: no alarm, no reboot.
+ */
+int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX]) MUST_CHECK;
+/* The parent closes what it keeps, and replaces the worker no more, until supervisor_serving is called
+ * again. */
+void supervisor_ending(struct supervisor_link *l);
+/* In a worker that replaces another one: what the parent keeps. *ret_halted: workers died again and
+ * again. Sets l->kernel_fd. */
+int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX],
+		    bool *ret_halted) MUST_CHECK;
 /*
  * The callback `frozen` of quiesce.h; link is a struct supervisor_link. Returns when the parent
  * has acted, after a second at the latest. After mount_fd -1 the parent holds no descriptor of the

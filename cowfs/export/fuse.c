@@ -28,6 +28,11 @@
  *   file before it releases any descriptor, which would block forever whatever the number.
  *   FOPEN_NOFLUSH (kernel >= 5.16) prevents the FLUSH, and so does an earlier close that was
  *   answered ENOSYS.
+ * - libfuse answers nothing before it has seen INIT, which the kernel sends once. A process that
+ *   takes over shows it the kept one. The answer is refused (ENOENT), which libfuse ignores.
+ * - FUSE_NOTIFY_RESEND comes before the first request is received: a request that this process has
+ *   already taken would be sent a second time. No thread of the process before may be in a read: the
+ *   request that it takes would be lost.
  */
 #include "export/fuse.h"
 
@@ -55,6 +60,7 @@
 #ifndef FOPEN_NOFLUSH
 #define FOPEN_NOFLUSH (1 << 5)
 #endif
+#define NOTIFY_RESEND 7 /* FUSE_NOTIFY_RESEND */
 #ifndef FOPEN_PARALLEL_DIRECT_WRITES
 #define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
 #endif
@@ -90,6 +96,7 @@ struct fuse_export {
 	sem_t init_done;
 	_Atomic int init_result;
 	struct serve *serve;
+	struct fuse_kept *kept; /* NULL: nothing is kept */
 
 	struct slots *slots;
 	_Atomic uint64_t read_ns; /* duration of a small read of the card: a moving average */
@@ -434,6 +441,13 @@ static void handle(void *ctx, void *buf, size_t len_bytes)
 	struct fuse_export *e = ctx;
 	struct fuse_buf request = { .size = len_bytes, .mem = buf };
 
+	const struct fuse_in_header *in = buf;
+
+	if (e->kept && !e->kept->init_bytes && in->opcode == FUSE_INIT &&
+	    len_bytes <= sizeof(e->kept->init)) {
+		memcpy(e->kept->init, buf, len_bytes);
+		e->kept->init_bytes = (uint32_t)len_bytes;
+	}
 	read_buf = (char *)buf + HEADER_BYTES;
 	fuse_session_process_buf(e->session, &request);
 }
@@ -565,7 +579,42 @@ void fuse_export_end(struct fuse_export *e)
 	free_export(e);
 }
 
-int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int *ret_file_fd)
+/* The kernel sends all requests again that were taken and not answered. */
+static int ask_again(int fuse_fd)
+{
+	const struct fuse_out_header resend = { .len = sizeof(resend), .error = NOTIFY_RESEND };
+
+	return write(fuse_fd, &resend, sizeof(resend)) < 0 ? -errno : 0;
+}
+
+int fuse_export_take_over(struct fuse_export **ret, struct view *v, int fuse_fd, int abort_fd,
+			  struct fuse_kept *kept, struct throttle *throttle)
+{
+	struct fuse_buf init = { .size = kept->init_bytes, .mem = kept->init };
+	struct fuse_export *e;
+	int r;
+
+	if (init.size < sizeof(struct fuse_in_header) || init.size > sizeof(kept->init))
+		return -EPROTO;
+	r = new_export(&e, v, NULL, fuse_fd);
+	if (r < 0)
+		return r;
+	fuse_session_process_buf(e->session, &init);
+	r = e->init_result;
+	if (r == 0)
+		r = ask_again(e->fuse_fd);
+	if (r == 0 && throttle)
+		r = fuse_export_set_throttle(e, throttle);
+	if (r == 0)
+		r = serve_start(e->serve);
+	/* on an error the process ends */
+	e->abort_fd = abort_fd;
+	*ret = e;
+	return r;
+}
+
+int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, struct fuse_kept *kept,
+		      int *ret_file_fd)
 {
 	_cleanup_close_ int mount_fd = -1;
 	struct fuse_export *e;
@@ -574,6 +623,7 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 	r = new_export(&e, v, NULL, fuse_fd);
 	if (r < 0)
 		return r;
+	e->kept = kept;
 	r = fuse_mount_create(e->fuse_fd, &mount_fd);
 	if (!r) {
 		e->abort_fd = fuse_mount_open_abort(mount_fd);

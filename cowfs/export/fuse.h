@@ -16,16 +16,29 @@
 
 struct fuse_export;
 
+/* What a process that takes the connection over must know: the kernel's first request. */
+struct fuse_kept {
+	uint32_t init_bytes;
+	char init[508];
+};
+
 /*
- * fuse_fd: an open /dev/fuse. It is duplicated here and not closed, because the parent process
+ * kept: NULL, or filled in. fuse_fd: an open /dev/fuse. It is duplicated here and not closed, because the parent process
  * keeps one, too. Mounts (fsopen, fsconfig, fsmount), starts the serving threads, opens the file
  * through the mount descriptor and closes that descriptor. Refuses to start without FUSE_ASYNC_DIO,
  * because a short write would be silent loss: -EPROTONOSUPPORT. -ETIMEDOUT: for 10 s the kernel
  * sent no request, or accepted no reply. *ret_file_fd: O_RDWR|O_DIRECT descriptor of the file, for
  * the loop device; the caller closes it.
  */
-int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd,
+int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, struct fuse_kept *kept,
 		      int *ret_file_fd) MUST_CHECK;
+/*
+ * Serves the file on the connection of a process that has died. The kernel sends again whatever that
+ * process has not answered (kernel >= 6.9). abort_fd: the connection's abort switch, or -1; owned by
+ * the export on success. throttle: as in fuse_export_set_throttle. Opens nothing.
+ */
+int fuse_export_take_over(struct fuse_export **ret, struct view *v, int fuse_fd, int abort_fd,
+			  struct fuse_kept *kept, struct throttle *throttle) MUST_CHECK;
 /* From now on writes pass this throttle. It is started here and stopped by fuse_export_stop.
  * Call before the loop device exists. */
 int fuse_export_set_throttle(struct fuse_export *e, struct throttle *throttle) MUST_CHECK;

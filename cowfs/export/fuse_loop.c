@@ -95,7 +95,8 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 		return msg_why(why, n, -ENOMEM, "no memory");
 	t->transport.ops = &transport_fuse_loop;
 	*ret = &t->transport;
-	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, &file_fd);
+	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd,
+			      p->kept ? &p->kept->fuse : NULL, &file_fd);
 	if (e == 0 && p->throttle)
 		e = fuse_export_set_throttle(t->fuse, p->throttle);
 	if (e == -ETIMEDOUT)
@@ -147,6 +148,37 @@ static void stop(struct transport *transport)
 	free(t);
 }
 
+enum { FD_ABORT, FD_LOOP };
+
+static void keep(const struct transport *transport, struct transport_kept *ret,
+		 int fd[TRANSPORT_FDS])
+{
+	const struct fuse_loop *t = (const struct fuse_loop *)transport;
+
+	fd[FD_ABORT] = fuse_export_abort_fd(t->fuse);
+	loop_keep(&t->loop, &ret->loop, fd + FD_LOOP);
+}
+
+static int take_over(struct transport **ret, const struct transport_params *p,
+		     const int fd[TRANSPORT_FDS], char *why, size_t n)
+{
+	struct fuse_loop *t = calloc(1, sizeof(*t));
+	int e;
+
+	if (!t)
+		return msg_why(why, n, -ENOMEM, "no memory");
+	t->transport.ops = &transport_fuse_loop;
+	loop_take_over(&t->loop, &p->kept->loop, fd + FD_LOOP);
+	t->have_loop = true;
+	show_loop(t);
+	*ret = &t->transport;
+	e = fuse_export_take_over(&t->fuse, p->view, p->kernel_fd, fd[FD_ABORT], &p->kept->fuse,
+				  p->throttle);
+	return e < 0 ? msg_why(why, n, e, "cannot take the FUSE connection over: %s",
+			       strerrordesc_np(-e))
+		     : 0;
+}
+
 const struct transport_ops transport_fuse_loop = {
 	.name = "fuse",
 	.start = start,
@@ -154,6 +186,8 @@ const struct transport_ops transport_fuse_loop = {
 	.in_use = in_use,
 	.detach = detach,
 	.stop = stop,
+	.keep = keep,
+	.take_over = take_over,
 };
 
 /* ---- a loop device whose FUSE connection is gone ---- */

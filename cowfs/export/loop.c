@@ -257,6 +257,28 @@ int loop_attach_lower(struct loop_dev *ret, int file_fd, const char *label)
 	return configure(ret, file_fd, label, LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR);
 }
 
+void loop_keep(const struct loop_dev *d, struct loop_kept *ret, int ret_fd[LOOP_FDS])
+{
+	memcpy(ret->found, d->found, sizeof(ret->found));
+	ret->number = d->number;
+	ret->rdev = d->rdev;
+	memcpy(ret->path, d->path, sizeof(ret->path));
+	ret_fd[0] = d->fd;
+	ret_fd[1] = d->dev_dirfd;
+	ret_fd[2] = d->queue_dirfd;
+}
+
+void loop_take_over(struct loop_dev *ret, const struct loop_kept *kept, const int fd[LOOP_FDS])
+{
+	*ret = (struct loop_dev){ .fd = fd[0],
+				  .dev_dirfd = fd[1],
+				  .queue_dirfd = fd[2],
+				  .number = kept->number,
+				  .rdev = kept->rdev };
+	memcpy(ret->found, kept->found, sizeof(ret->found));
+	memcpy(ret->path, kept->path, sizeof(ret->path));
+}
+
 int loop_in_use(const struct loop_dev *d)
 {
 	int fd = open_again(d, O_RDONLY | O_EXCL);

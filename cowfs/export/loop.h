@@ -41,6 +41,16 @@ int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label,
 		     bool readonly) MUST_CHECK;
 /* The same, read-only, for a file of any file system: with direct I/O only if that has it. */
 int loop_attach_lower(struct loop_dev *ret, int file_fd, const char *label) MUST_CHECK;
+/* What a process that takes the device over must know; ret_fd: its descriptors, which stay d's. */
+#define LOOP_FDS 3
+struct loop_kept {
+	uint64_t found[LOOP_LIMITS];
+	unsigned number;
+	dev_t rdev;
+	char path[32];
+};
+void loop_keep(const struct loop_dev *d, struct loop_kept *ret, int ret_fd[LOOP_FDS]);
+void loop_take_over(struct loop_dev *ret, const struct loop_kept *kept, const int fd[LOOP_FDS]);
 /* -EBUSY: the device is mounted or held, and stays attached. A plain open is reported after 5 s.
  * Returns once the kernel has released the file. d is closed then. The queue has its earlier limits
  * again if this process attached the device. */

@@ -75,6 +75,25 @@ int transport_start(struct transport **ret, const struct transport_params *p, ch
 	return e;
 }
 
+int transport_keep(const struct transport *t, struct transport_kept *ret, int fd[TRANSPORT_FDS])
+{
+	if (!t->ops->keep)
+		return -ENOTSUP;
+	t->ops->keep(t, ret, fd);
+	memcpy(ret->reason, t->reason, sizeof(ret->reason));
+	return 0;
+}
+
+int transport_take_over(struct transport **ret, const struct transport_params *p,
+			const int fd[TRANSPORT_FDS], char *why, size_t n)
+{
+	int e = transport_fuse_loop.take_over(ret, p, fd, why, n);
+
+	if (e == 0)
+		memcpy((*ret)->reason, p->kept->reason, sizeof((*ret)->reason));
+	return e;
+}
+
 const char *transport_name(const struct transport *t)
 {
 	return t->ops->name;

@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#include "export/fuse.h"
+#include "export/loop.h"
 #include "export/throttle.h"
 #include "export/view.h"
 
@@ -23,6 +25,14 @@ struct transport_disk {
 	char path[32]; /* "/dev/loop7" */
 };
 
+/* For a process that takes over, in memory that outlives this one. */
+struct transport_kept {
+	struct fuse_kept fuse;
+	struct loop_kept loop;
+	char reason[160];
+};
+#define TRANSPORT_FDS (1 + LOOP_FDS)
+
 struct transport_params {
 	enum transport_kind wanted;
 	int kernel_fd; /* from transport_open; not closed */
@@ -33,6 +43,7 @@ struct transport_params {
 	unsigned max_kb, tags; /* limits of its requests; 0: what the kernel allows */
 	/* the disk disappears with its last user if this process is killed. FUSE only. */
 	bool temporary;
+	struct transport_kept *kept; /* NULL: it is not taken over later */
 };
 
 /* Does the kernel have what FUSE needs, which every volume may fall back to? 0, or -errno with a
@@ -50,6 +61,15 @@ int transport_open(void) MUST_CHECK;
  * both cases, unless *ret is NULL. */
 int transport_start(struct transport **ret, const struct transport_params *p, char *why,
 		    size_t n) MUST_CHECK;
+/*
+ * For a process that takes over, which needs kernel_fd as well: fills in p->kept of the start and the
+ * descriptors, which stay the transport's. -ENOTSUP: it cannot be taken over.
+ */
+int transport_keep(const struct transport *t, struct transport_kept *ret,
+		   int fd[TRANSPORT_FDS]) MUST_CHECK;
+/* Serves the disk of a process that has died; opens nothing. After a failure the process ends. */
+int transport_take_over(struct transport **ret, const struct transport_params *p,
+			const int fd[TRANSPORT_FDS], char *why, size_t n) MUST_CHECK;
 /* "ublk" or "fuse". */
 const char *transport_name(const struct transport *t);
 /* A clause that says why it is this one. */

@@ -13,6 +13,10 @@ struct transport_ops {
 	int (*in_use)(const struct transport *t);
 	int (*detach)(struct transport *t);
 	void (*stop)(struct transport *t);
+	/* NULL: it cannot be taken over */
+	void (*keep)(const struct transport *t, struct transport_kept *ret, int fd[TRANSPORT_FDS]);
+	int (*take_over)(struct transport **ret, const struct transport_params *p,
+			 const int fd[TRANSPORT_FDS], char *why, size_t n);
 };
 
 struct transport {

@@ -129,10 +129,20 @@ static bool wait_frozen(bool frozen, unsigned ms)
 	return ms > 0;
 }
 
+static int serving(struct supervisor_link *l, int abort_fd)
+{
+	int kept[SUPERVISOR_KEPT_MAX];
+
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		kept[i] = -1;
+	kept[SUPERVISOR_ABORT] = abort_fd;
+	return supervisor_serving(l, kept);
+}
+
 static void worker_exits_0(struct supervisor_link *l, int go_fd)
 {
 	wait_go(go_fd);
-	_exit(supervisor_serving(l) < 0);
+	_exit(serving(l, -1) < 0);
 }
 
 static void worker_fails_to_start(struct supervisor_link *l, int go_fd)
@@ -144,7 +154,7 @@ static void worker_fails_to_start(struct supervisor_link *l, int go_fd)
 static void worker_fails_later(struct supervisor_link *l, int go_fd)
 {
 	(void)go_fd;
-	_exit(supervisor_serving(l) < 0 ? 9 : 4);
+	_exit(serving(l, -1) < 0 ? 9 : 4);
 }
 
 static void worker_dies(struct supervisor_link *l, int go_fd)
@@ -326,15 +336,14 @@ static void serve_volume(struct supervisor_link *l)
 	int file_fd;
 
 	served->worker = getpid();
-	served->failed = fuse_export_start(&e, NULL, l->kernel_fd, &file_fd) < 0 ||
+	served->failed = fuse_export_start(&e, NULL, l->kernel_fd, NULL, &file_fd) < 0 ||
 			 loop_attach(&served->loop, file_fd, 128, s.label, false) < 0;
 	if (!served->failed) {
-		l->abort_fd = fuse_export_abort_fd(e);
 		snprintf(command, sizeof(command), "PATH=$PATH:/sbin:/usr/sbin; mkfs.ext4 -q -F %s",
 			 served->loop.path);
 		served->failed = system(command) != 0 ||
 				 mount(served->loop.path, s.mnt, "ext4", 0, NULL) < 0 ||
-				 supervisor_serving(l) < 0;
+				 serving(l, fuse_export_abort_fd(e)) < 0;
 	}
 }
 
