@@ -1151,8 +1151,9 @@ static void tell_lost(struct volume *v, int r, struct volume_result *res)
 	if (!lost || (res->job != JOB_COMMIT && res->job != JOB_DETACH) || v->discard_armed)
 		return;
 	snprintf(res->why + n, sizeof(res->why) - n,
-		 "%s%llu write%s failed because RAM was full: the data is lost", n ? ". And " : "",
-		 (unsigned long long)lost, lost == 1 ? "" : "s");
+		 "%s%llu write%s failed because %s: the data is lost", n ? ". And " : "",
+		 (unsigned long long)lost, lost == 1 ? "" : "s",
+		 v->halted ? "the daemon has died several times" : "RAM was full");
 	if (r == 0)
 		v->lost_known += lost;
 }

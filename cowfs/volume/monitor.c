@@ -422,6 +422,15 @@ static void end_views(struct monitor *m)
 	}
 }
 
+/* For a process that takes over. */
+static void keep_lost(struct monitor *m)
+{
+	struct throttle_stats t;
+
+	throttle_stats(m->throttle, &t);
+	m->v->kept->lost = t.refused + t.full_errors - m->v->lost_known;
+}
+
 static void look(struct monitor *m)
 {
 	uint64_t now = now_ns(), dirty_bytes;
@@ -444,6 +453,7 @@ static void look(struct monitor *m)
 	if (due)
 		ask_commit(m);
 	bound_dirty(m, dirty_bytes, now);
+	keep_lost(m);
 	idle_look(m->v, now);
 }
 

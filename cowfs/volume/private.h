@@ -58,6 +58,7 @@ struct volume_kept {
 	struct volume_result last;
 	char alarm[400];
 	_Atomic bool diverged;
+	_Atomic uint64_t lost; /* writes that failed and that no result has reported */
 };
 
 struct volume {
@@ -141,7 +142,7 @@ struct volume {
 	 * known */
 	bool sealed;
 	bool past_seal;	     /* in this job there was a seal */
-	uint64_t lost_known; /* writes that failed because RAM was full, already reported */
+	_Atomic uint64_t lost_known; /* writes that failed because RAM was full, already reported */
 	struct card *lent;   /* card that lends room to the log; NULL: none */
 	struct view_counters counted; /* already in the ledger */
 	uint64_t idle_reads;	      /* of programs, when the checkpoint of idle.c began */

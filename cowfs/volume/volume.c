@@ -473,6 +473,7 @@ static void take_state(struct volume *v)
 	v->last.report.profile = NULL;
 	memcpy(v->alarm, k->alarm, sizeof(v->alarm));
 	v->diverged_lost = k->diverged;
+	v->lost_known = 0 - k->lost; /* modulo 2^64: the counters of this process begin at 0 */
 	v->failed_below = view_layers_below(v->view) > 0;
 	log_ledger(v->log)->attaches--; /* it is the same attach */
 	if (k->hold_until_ns > now)
@@ -908,6 +909,10 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 			 "internal error: rule %s violated; no more writes to the card, and "
 			 "uncommitted changes exist in RAM only",
 			 invariant_broken());
+	if (v->halted && !ret->alarm[0])
+		snprintf(ret->alarm, sizeof(ret->alarm),
+			 "the daemon has died several times: writes fail, and only a commit by hand "
+			 "is made");
 	if (ret->pressure.throttle.full_errors && !ret->alarm[0])
 		snprintf(ret->alarm, sizeof(ret->alarm),
 			 "%llu writes failed: RAM was full and no commit was possible",

@@ -29,6 +29,9 @@
  */
 #define SILENCES 3
 #define GONE_MS 30000
+#define REPLACE_MS 10000 /* until a worker that died is replaced */
+#define REPLACE_LOOK_MS 50
+#define REPEATS 3 /* of a request whose worker died before it answered */
 
 static int open_run(void)
 {
@@ -177,13 +180,14 @@ static const char *why_silent(const char *name, char text[64])
 	return text;
 }
 
-/* Returns the descriptor, or -errno. ECONNREFUSED: the daemon has died. */
-static int connect_volume(int run_fd, const char *name)
+/* Returns the descriptor, or -errno. EOWNERDEAD: the worker is dying, but its socket is there. */
+static int try_connect(int run_fd, const char *name)
 {
 	_cleanup_close_ int dir_fd = openat(run_fd, name,
 					    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	_cleanup_close_ int fd = -1;
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	bool dying;
 
 	if (dir_fd < 0)
 		return -errno;
@@ -191,11 +195,32 @@ static int connect_volume(int run_fd, const char *name)
 	if (fd < 0)
 		return -errno;
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir_fd, RUNDIR_SOCKET);
-	if (is_dying(pid_of(run_fd, name)))
-		return -ECONNREFUSED;
+	dying = is_dying(pid_of(run_fd, name));
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
 		return -errno;
-	return steal_fd(&fd);
+	return dying ? -EOWNERDEAD : steal_fd(&fd);
+}
+
+static bool is_replaced(int run_fd, const char *name)
+{
+	struct json_object *o = read_status(run_fd, name);
+	bool replaced = o && !strcmp(text_of(o, "on_crash"), "replace") &&
+			!json_object_get_boolean(json_object_object_get(o, "halted"));
+
+	json_object_put(o);
+	return replaced;
+}
+
+/* The same; waits for the next worker. ECONNREFUSED: the daemon has died. */
+static int connect_volume(int run_fd, const char *name)
+{
+	uint64_t until_ns = now_ns() + REPLACE_MS * 1000000ull;
+	int fd;
+
+	while ((fd = try_connect(run_fd, name)) == -EOWNERDEAD && is_replaced(run_fd, name) &&
+	       now_ns() < until_ns)
+		poll(NULL, 0, REPLACE_LOOK_MS);
+	return fd == -EOWNERDEAD ? -ECONNREFUSED : fd;
 }
 
 static bool is_dead(int error)
@@ -278,8 +303,9 @@ static bool list_dead(void *ctx, int run_fd, const char *name)
 	char path[RUNDIR_NAME_BYTES + 16];
 
 	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
+	/* alive() waits for a worker that is being replaced */
 	if (faccessat(run_fd, path, F_OK, 0) == 0 &&
-	    (!worker_pid(run_fd, name) || !alive(run_fd, name)))
+	    (!alive(run_fd, name) || !worker_pid(run_fd, name)))
 		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
 	return l->n == CLIENT_VOLUMES;
 }
@@ -508,12 +534,12 @@ static int send_request(struct client *c, const struct request *rq)
 	return 0;
 }
 
-struct json_object *client_call(struct client *c, const struct request *rq, client_event *event,
-				void *ctx, struct failure *err)
+/* The final answer, or NULL and *ret_error. */
+static struct json_object *call_once(struct client *c, const struct request *rq,
+				     client_event *event, void *ctx, int *ret_error)
 {
 	int e = send_request(c, rq);
 	const char *line;
-	char silent[64];
 	size_t len;
 
 	while (e == 0 && (e = next_line(c, &line, &len)) == 0) {
@@ -527,6 +553,48 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 		else if (event && json_object_object_get_ex(o, "event", NULL))
 			event(ctx, o);
 		json_object_put(o);
+	}
+	*ret_error = e;
+	return NULL;
+}
+
+/* Is a request that was made twice the same as one? Not if the first worker had something that the
+ * next one has not: a descriptor, or the image of a view. */
+static bool may_repeat(const struct request *rq)
+{
+	return !rq->lend && !rq->scratch && rq->command != COMMAND_VIEW;
+}
+
+/* Connects to the worker that has taken over. */
+static bool open_again(struct client *c)
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct failure none = { 0 };
+	struct client next;
+	char name[RUNDIR_NAME_BYTES];
+
+	memcpy(name, c->name, sizeof(name));
+	if (run_fd < 0 || !is_replaced(run_fd, name) || client_open(&next, name, &none) < 0)
+		return false;
+	client_close(c);
+	*c = next;
+	return true;
+}
+
+struct json_object *client_call(struct client *c, const struct request *rq, client_event *event,
+				void *ctx, struct failure *err)
+{
+	bool repeats = c->pass_fd < 0 && may_repeat(rq);
+	char silent[64];
+	int e = 0;
+
+	for (unsigned i = 0; i <= REPEATS; i++) {
+		struct json_object *o = call_once(c, rq, event, ctx, &e);
+
+		if (o)
+			return o;
+		if (e != -EPIPE || !repeats || !open_again(c))
+			break;
 	}
 	if (e == -ETIMEDOUT)
 		failure_set(err, EXIT_FAILED, e, "the daemon of volume %s does not answer%s",

@@ -1,0 +1,121 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# Workers are killed while their volumes are written and committed, and others take over: no I/O error, no lost write, commits go
+# on, sync(2) returns. Workers that die again and again are halted, and the next death is the end.
+# guests: debian13-initramfs-fio
+# short: debian13-initramfs-fio
+# the kernel hands the variable to init, and so to the daemon of the root
+APPEND=COWFS_DEATHS=100
+DATA_MIB=520 LIMIT=1200 STEP_LIMIT=1100
+
+KILLS=8
+[ -z "$LONG" ] || KILLS=40
+
+data_card() {
+	for d in /sys/block/vd*; do
+		[ "$(cat "$d/serial")" != data ] || echo "/dev/${d##*/}"
+	done
+}
+
+pid_of() { cat "/run/cowfs/$1/pid"; }
+replaced() { [ "$(cowctl status "$1" --json | sed 's/.*"replaced": *\([0-9]*\).*/\1/')" = "$2" ]; }
+gone() { [ ! -e "/proc/$1" ]; }
+
+# VOLUME NUMBER: the worker dies, another one serves
+kill_worker() {
+	victim=$(pid_of "$1")
+	kill -9 "$victim"
+	wait_for 60 replaced "$1" "$2" || fail "$1: no worker has replaced $victim as number $2: $(cowctl status "$1" 2>&1 | head -3)"
+}
+
+commit_on() {
+	while [ -e /run/cowfs-test/load ]; do
+		cowctl commit "$1" >>/run/cowfs-test/commits 2>&1
+		sleep 0.3
+	done
+}
+
+# VOLUME FOLDER ROUNDS NUMBER: kills at random moments under load; then the content is what was written
+kill_under_load() {
+	: >/run/cowfs-test/load
+	fio --name=load --directory="$2" --ioengine=psync --rw=randwrite --bsrange=4k-64k --size=24m --fsync=16 --time_based \
+		--runtime=$(($3 * 4)) --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 >/run/cowfs-test/fio 2>&1 &
+	fio=$!
+	commit_on "$1" &
+	commits=$!
+	n=$4
+	while [ "$n" -lt $(($3 + $4)) ]; do
+		n=$((n + 1))
+		sleep "$((n % 3)).$((n * 7 % 10))"
+		[ $((n % 4)) != 0 ] || (timeout 120 sync && : >/run/cowfs-test/synced) &
+		kill_worker "$1" "$n"
+	done
+	rm /run/cowfs-test/load
+	wait $fio || fail "$1: fio: $(tail -n 5 /run/cowfs-test/fio)"
+	wait $commits
+	wait_for 120 [ -e /run/cowfs-test/synced ] || fail "$1: sync(2) has not returned"
+	say "$1: $3 kills; commits: $(grep -c committed /run/cowfs-test/commits) of $(wc -l </run/cowfs-test/commits)"
+	must cowctl commit "$1"
+}
+
+data_rounds() { # ROUNDS CHECK...
+	rounds=$1
+	shift
+	loop=$(COWFS_DEATHS=100 cowctl attach --ram 200M --name data "$(data_card)") || fail "data: not attached"
+	must mount "$loop" /mnt/data
+	kill_under_load data /mnt/data "$rounds" 0
+	must umount /mnt/data
+	must "$@" "$loop"
+	must cowctl detach data
+	must "$@" "$(data_card)"
+}
+
+step_1() {
+	protected || fail "the root is $(root_device)"
+	mkdir -p /mnt/data /srv/load
+	is "on-crash" "$(cowctl status root --json | sed 's/.*"on_crash": *"\([a-z]*\)".*/\1/')" replace
+	data_rounds $KILLS e2fsck -fn
+	[ -z "$LONG" ] || xfs_rounds
+	halted
+	kill_under_load root /srv/load $KILLS 0
+	must dd if=/dev/urandom of=/srv/data bs=64k count=32
+	sha256sum /srv/data >/srv/sum
+}
+
+xfs_rounds() {
+	must mkfs.xfs -q -f -d size=340m "$(data_card)"
+	must cowctl format --force "$(data_card)"
+	data_rounds $KILLS xfs_repair -n
+}
+
+# Three deaths within a minute: writes fail, RAM is read, a commit by hand is made. The fourth one is the end.
+halted() {
+	loop=$(cowctl attach --ram 200M --name data "$(data_card)") || fail "data: not attached"
+	must mount -o errors=continue "$loop" /mnt/data
+	must dd if=/dev/urandom of=/mnt/data/kept bs=64k count=16 conv=fsync
+	sum=$(sha256sum </mnt/data/kept)
+	for n in 1 2 3; do
+		kill_worker data $n
+	done
+	cowctl status data --json | grep -q '"halted": *true' || fail "not halted after three deaths"
+	! dd if=/dev/zero of="$loop" bs=4k count=1 seek=20000 oflag=direct 2>/dev/null || fail "a halted volume takes writes"
+	echo 3 >/proc/sys/vm/drop_caches
+	is "content" "$(sha256sum </mnt/data/kept)" "$sum"
+	victim=$(pid_of data)
+	kill -9 "$victim"
+	wait_for 60 gone "$victim" || fail "the halted worker is still there"
+	wait_for 60 no_status || fail "the fourth death was not the end"
+	umount /mnt/data || umount -l /mnt/data
+	cowctl status >/dev/null 2>&1
+}
+
+no_status() { ! cowctl status data; }
+
+step_2() {
+	must sha256sum -c /srv/sum
+	protected || fail "the root is $(root_device)"
+}
+
+host_after() {
+	[ "$1" != 2 ] || { card_extract "$WORK/part" && offline_check "$WORK/part"; }
+}
