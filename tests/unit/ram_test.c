@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The RAM store and generations, against an array of states and one of bytes. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -380,6 +381,150 @@ static void marks_of_one_word_in_parallel(void **state)
 	ram_store_close(s);
 }
 
+/* ---- a process that takes over ---- */
+
+#define KEPT_BLKS 100000u
+
+static unsigned files_in(const struct ram_store *s, unsigned which)
+{
+	int fds[RAM_STORE_FDS], fd;
+	unsigned n = 0;
+	DIR *d;
+
+	ram_store_fds(s, fds);
+	fd = openat(fds[which], ".", O_RDONLY | O_DIRECTORY);
+	d = fdopendir(fd);
+	for (struct dirent *e; (e = readdir(d));)
+		n += e->d_name[0] >= '0' && e->d_name[0] <= '9';
+	closedir(d);
+	return n;
+}
+
+/* Of a process that has died without closing anything. */
+static struct ram_store *taken_over(const struct ram_store *of)
+{
+	struct ram_store *s;
+	int fd[RAM_STORE_FDS];
+
+	ram_store_fds(of, fd);
+	for (unsigned i = 0; i < RAM_STORE_FDS; i++)
+		fd[i] = dup(fd[i]);
+	assert_int_equal(ram_store_take_over(&s, fd), 0);
+	return s;
+}
+
+static void generations_are_kept(void **state)
+{
+	struct ram_store *s = open_store(64 * 1024 * 1024), *t;
+	struct generation *gen[3], *other, *g;
+	static char buf[COW_BLK_BYTES], got[COW_BLK_BYTES];
+	struct generation_stats before, after;
+	struct ram_stack stack;
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		gen[i] = new_generation(s, KEPT_BLKS);
+		memset(buf, 'a' + (int)i, sizeof(buf));
+		for (unsigned n = 0; n < 200; n++) {
+			uint64_t blk = rnd(KEPT_BLKS);
+
+			assert_int_equal(generation_write(gen[i], blk_to_bytes(blk), buf,
+							  sizeof(buf)),
+					 0);
+			assert_int_equal(generation_mark(gen[i], blk, 1,
+							 n % 5 ? BLK_DATA : BLK_HOLE),
+					 0);
+		}
+	}
+	other = new_generation(s, KEPT_BLKS); /* of a view */
+	/* a write that was killed before its mark */
+	assert_int_equal(generation_write(gen[2], blk_to_bytes(77777), buf, sizeof(buf)), 0);
+	assert_int_equal(generation_mark(gen[2], 77777, 1, BLK_ABSENT), 0);
+	assert_int_equal(ram_store_record(s, gen, 3, true), 0);
+	generation_stats(gen[1], &before);
+
+	t = taken_over(s);
+	assert_int_equal(ram_store_stack(t, &stack), 0);
+	assert_int_equal(stack.n, 3);
+	assert_int_equal(stack.sealed, true);
+	assert_int_equal(files_in(t, 0), 3);
+	assert_int_equal(files_in(t, 1), 3);
+	assert_int_equal(generation_open(&g, t, KEPT_BLKS, stack.id[1]), 0);
+	assert_int_equal(generation_id(g), generation_id(gen[1]));
+	generation_stats(g, &after);
+	assert_memory_equal(&before, &after, sizeof(before));
+	assert_true(generation_check(g));
+	for (uint64_t blk = 0, n; blk < KEPT_BLKS; blk += n) {
+		enum blk_state a, b;
+
+		n = generation_run(gen[1], blk, KEPT_BLKS - blk, &a);
+		assert_int_equal(generation_run(g, blk, KEPT_BLKS - blk, &b), n);
+		assert_int_equal(a, b);
+		memset(buf, 'b', sizeof(buf));
+		if (a == BLK_DATA) {
+			assert_int_equal(generation_read(g, blk_to_bytes(blk), got, sizeof(got)), 0);
+			assert_memory_equal(got, buf, sizeof(buf));
+		}
+	}
+	assert_int_equal(generation_open(&other, t, KEPT_BLKS + LEAF_BLKS, stack.id[0]), -EPROTO);
+	/* new ones have new names */
+	assert_true(generation_id(new_generation(t, KEPT_BLKS)) > stack.id[0]);
+	ram_store_close(t);
+	ram_store_close(s);
+}
+
+/* A kill between the removal of the content and that of the map, or before the record. */
+static void remains_are_removed(void **state)
+{
+	struct ram_store *s = open_store(64 * 1024 * 1024), *t;
+	struct generation *gen[2];
+	struct ram_stack stack;
+	int fd[RAM_STORE_FDS];
+	char name[24];
+
+	(void)state;
+	t = taken_over(s);
+	assert_int_equal(ram_store_stack(t, &stack), -EPROTO); /* nothing is recorded yet */
+	ram_store_close(t);
+	for (unsigned i = 0; i < 2; i++)
+		gen[i] = new_generation(s, KEPT_BLKS);
+	assert_int_equal(ram_store_record(s, gen, 2, true), 0);
+	assert_int_equal(ram_store_record(s, gen, 1, false), 0);
+	ram_store_fds(s, fd);
+	snprintf(name, sizeof(name), "%llu", (unsigned long long)generation_id(gen[1]));
+	assert_int_equal(unlinkat(fd[0], name, 0), 0);
+	t = taken_over(s);
+	assert_int_equal(ram_store_stack(t, &stack), 0);
+	assert_int_equal(stack.n, 1);
+	assert_int_equal(stack.sealed, false);
+	assert_int_equal(stack.id[0], generation_id(gen[0]));
+	assert_int_equal(files_in(t, 0), 1);
+	assert_int_equal(files_in(t, 1), 1);
+	ram_store_close(t);
+	ram_store_close(s);
+}
+
+static void shared_memory_is_kept(void **state)
+{
+	struct ram_store *s = open_store(1024 * 1024), *t;
+	uint64_t *a, *b;
+	void *c;
+
+	(void)state;
+	assert_int_equal(ram_store_share(s, "state", 4096, (void **)&a), 1);
+	assert_int_equal(*a, 0);
+	*a = 42;
+	t = taken_over(s);
+	assert_int_equal(ram_store_share(t, "state", 4096, (void **)&b), 0);
+	assert_int_equal(*b, 42);
+	/* of another version */
+	assert_int_equal(ram_store_share(t, "state", 8192, &c), -EPROTO);
+	ram_store_unshare(t, "state", b, 4096);
+	assert_int_equal(ram_store_share(t, "state", 8192, &c), 1);
+	ram_store_close(t);
+	ram_store_close(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -391,6 +536,9 @@ int main(void)
 		cmocka_unit_test(mark_without_memory_changes_nothing),
 		cmocka_unit_test(content_at_any_alignment),
 		cmocka_unit_test(marks_of_one_word_in_parallel),
+		cmocka_unit_test(generations_are_kept),
+		cmocka_unit_test(remains_are_removed),
+		cmocka_unit_test(shared_memory_is_kept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,6 +46,8 @@ struct supervisor {
 	char log[1024];
 };
 
+static bool replace; /* workers that die are replaced */
+
 static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd),
 			       uint64_t deadman_ns)
 {
@@ -56,8 +58,13 @@ static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_
 	assert_int_equal(pipe2(go, O_CLOEXEC), 0);
 	k.pid = fork();
 	if (k.pid == 0) {
-		struct supervisor_opts o = { .kmsg_fd = log[1], .deadman_ns = deadman_ns };
+		struct supervisor_opts o = { .kmsg_fd = log[1],
+					     .deadman_ns = deadman_ns,
+					     .replace = replace };
 		struct supervisor_link l;
+
+		if (replace)
+			o.proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(log[0]);
@@ -463,6 +470,125 @@ static int setup_bare(void **state)
 	return scratch_new(&s, NULL, MIB) ? 0 : -1;
 }
 
+/* ---- workers that are replaced ---- */
+
+static struct replaced {
+	_Atomic pid_t worker; /* that serves; 0: none */
+	atomic_uint started;
+	atomic_uint dies_at_start; /* the worker with this number */
+	atomic_bool freezes, halted, wrong;
+} *rep; /* shared with all workers */
+
+static void worker_of_many(struct supervisor_link *l, int go_fd)
+{
+	int kept[SUPERVISOR_KEPT_MAX];
+	char byte = 0;
+	bool halted;
+
+	(void)go_fd; /* only the first one has it */
+	rep->started++;
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		kept[i] = -1;
+	if (l->replaces) {
+		rep->wrong |= supervisor_take(l, kept, &halted) < 0;
+		rep->halted = halted;
+	} else {
+		int fd[2];
+
+		rep->wrong |= pipe(fd) < 0 || write(fd[1], "k", 1) != 1;
+		kept[SUPERVISOR_KERNEL] = l->kernel_fd;
+		kept[SUPERVISOR_KEPT] = fd[0];
+		kept[SUPERVISOR_KEPT + 3] = fd[1];
+	}
+	if (rep->started == rep->dies_at_start)
+		raise(SIGKILL);
+	/* each one finds what the one before left */
+	rep->wrong |= read(kept[SUPERVISOR_KEPT], &byte, 1) != 1 || byte != 'k' ||
+		      write(kept[SUPERVISOR_KEPT + 3], "k", 1) != 1 || kept[SUPERVISOR_KEPT + 1] >= 0;
+	rep->wrong |= supervisor_serving(l, kept) < 0;
+	if (rep->freezes && !l->replaces)
+		freeze(l);
+	rep->worker = getpid();
+	for (;;)
+		pause();
+}
+
+static struct supervisor start_many(bool freezes, unsigned dies_at_start)
+{
+	struct supervisor k;
+
+	rep = mmap(NULL, sizeof(*rep), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(rep != MAP_FAILED);
+	rep->freezes = freezes;
+	rep->dies_at_start = dies_at_start;
+	replace = true;
+	k = start(worker_of_many, 0);
+	replace = false;
+	return k;
+}
+
+static bool wait_worker(void)
+{
+	for (unsigned ms = 5000; ms && !rep->worker; ms--)
+		usleep(1000);
+	return rep->worker;
+}
+
+/* Waits for the next one. */
+static bool kill_worker(void)
+{
+	pid_t pid = atomic_exchange(&rep->worker, 0);
+
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	return wait_worker();
+}
+
+static void test_replace(void **state)
+{
+	struct supervisor k = start_many(false, 0);
+
+	(void)state;
+	assert_true(wait_worker());
+	for (unsigned n = 1; n <= 3; n++) {
+		assert_int_equal(rep->started, n);
+		assert_false(rep->halted);
+		assert_true(kill_worker());
+	}
+	assert_true(rep->halted); /* three within a minute */
+	assert_false(rep->wrong);
+	assert_int_equal(kill(rep->worker, SIGKILL), 0);
+	assert_int_equal(finish(&k), 128 + SIGKILL);
+	assert_int_equal(rep->started, 4);
+	assert_non_null(strstr(k.log, "another one takes over"));
+	munmap(rep, sizeof(*rep));
+}
+
+/* The next worker dies before it serves. */
+static void test_replace_frozen(void **state)
+{
+	struct supervisor k;
+
+	(void)state;
+	setenv("COWFS_DEATHS", "17", 1);
+	k = start_many(true, 2);
+	unsetenv("COWFS_DEATHS");
+	assert_true(wait_worker());
+	assert_true(is_frozen());
+	assert_true(kill_worker());
+	assert_int_equal(rep->started, 3);
+	assert_true(wait_frozen(false, 3000));
+	for (unsigned i = 0; i < 20; i++)
+		assert_true(kill_worker());
+	assert_false(rep->halted);
+	assert_false(rep->wrong);
+	assert_int_equal(kill(k.pid, SIGKILL), 0); /* the spare ends with its parent */
+	assert_int_equal(kill(rep->worker, SIGKILL), 0);
+	assert_int_equal(waitpid(k.pid, NULL, 0), k.pid);
+	close(k.go_fd);
+	close(k.log_fd);
+	munmap(rep, sizeof(*rep));
+}
+
 /* ---- hardening ---- */
 
 /* Failures for lack of CAP_SYS_RESOURCE (containers): everything else is tested nevertheless. */
@@ -603,6 +729,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_death_of_serving_worker, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_death_of_stopped_worker, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_death_in_freeze, setup_bare, teardown),
+		cmocka_unit_test_setup_teardown(test_replace, setup_bare, teardown),
+		cmocka_unit_test_setup_teardown(test_replace_frozen, setup, teardown),
 		cmocka_unit_test(test_harden),
 	};
 

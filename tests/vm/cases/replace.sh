@@ -61,7 +61,9 @@ kill_under_load() {
 data_rounds() { # ROUNDS CHECK...
 	rounds=$1
 	shift
-	loop=$(COWFS_DEATHS=100 cowctl attach --ram 200M --name data "$(data_card)") || fail "data: not attached"
+	systemctl set-environment COWFS_DEATHS=100 # the daemon is a unit's
+	loop=$(cowctl attach --ram 200M --name data "$(data_card)") || fail "data: not attached"
+	systemctl unset-environment COWFS_DEATHS
 	must mount "$loop" /mnt/data
 	kill_under_load data /mnt/data "$rounds" 0
 	must umount /mnt/data
