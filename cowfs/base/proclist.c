@@ -43,3 +43,14 @@ bool proclist_is_dying(int status_fd)
 	return (state && (state[8] == 'Z' || state[8] == 'X')) ||
 	       (pending && strtoull(pending + 9, NULL, 16) & 1u << (SIGKILL - 1));
 }
+
+bool proclist_is_stopped(int status_fd)
+{
+	char text[4096];
+	const char *state;
+	ssize_t n = pread(status_fd, text, sizeof(text) - 1, 0);
+
+	text[n < 0 ? 0 : n] = '\0';
+	state = strstr(text, "\nState:\t");
+	return state && (state[8] == 'T' || state[8] == 't');
+}

@@ -20,5 +20,7 @@ int proclist_next(DIR *dir);
  * in an uninterruptible sleep keeps such a process and its descriptors.
  */
 bool proclist_is_dying(int status_fd);
+/* Is it stopped, by a signal or a tracer? */
+bool proclist_is_stopped(int status_fd);
 
 #endif

@@ -263,7 +263,8 @@ static const struct {
 	{ "setpriority", SW, 0 },
 	/* tasks that block a freeze */
 	{ "pidfd_open", SW, 0 },
-	{ "pidfd_send_signal", SW, 0 },
+	/* the parent kills a worker that does not answer */
+	{ "pidfd_send_signal", SWP, 0 },
 	/* time, randomness, properties of the machine */
 	{ "clock_gettime", SWP, 0 },
 	{ "clock_gettime64", SWP, 0 },

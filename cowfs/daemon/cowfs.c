@@ -584,6 +584,7 @@ static int serve_clients(struct daemon *d)
 		.on_crash = d->link.replace ? "replace" : "stop",
 		.on_crash_why = d->replace_why,
 		.replaced = d->shared->replaced,
+		.alive = d->link.alive,
 		.let_go = let_go,
 		.ended = ended,
 		.ctx = d,

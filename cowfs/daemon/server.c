@@ -125,6 +125,8 @@ static void *control_thread(void *arg)
 	while (!stopping(s)) {
 		int timeout_ms = tick(s);
 
+		if (s->p.alive)
+			++*s->p.alive;
 		fds[0] = (struct pollfd){ .fd = s->event_fd, .events = POLLIN };
 		fds[1] = (struct pollfd){ .fd = s->accept_pause ? -1 : s->listen_fd,
 					  .events = POLLIN };

@@ -36,6 +36,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/reboot.h>
@@ -68,6 +69,8 @@
 #define HALT_AFTER 3 /* deaths within HALT_NS */
 #define HALT_NS (60 * 1000000000ull)
 #define LEFT_MAX 16
+#define STUCK_NS (60 * 1000000000ull)  /* without a sign of life */
+#define START_NS (300 * 1000000000ull) /* until a worker that replaces another one serves */
 #define HELLO_MS 10000
 
 /* Thaws in its own thread, one job at a time. */
@@ -98,6 +101,10 @@ struct parent {
 	int mount_fd;	/* of the mount that may be frozen; -1: none */
 	int thaw_fd;	/* the same, of a worker that has died */
 	uint64_t armed_ns;
+	/* the worker's sign of life, the last one seen, and for how long there was no other */
+	_Atomic uint32_t *alive;
+	uint32_t seen;
+	uint64_t silent_ns, stuck_ns;
 	struct thawer thawer;
 };
 
@@ -530,6 +537,30 @@ static void look(struct parent *p)
 	let_go(p);
 }
 
+/*
+ * Kills a worker that does not answer. One that somebody has stopped is left alone. As with the
+ * dead-man timer, a stop of all processes lets little time pass.
+ */
+static void watchdog(struct parent *p, uint64_t passed_ns)
+{
+	uint64_t limit_ns = p->starting ? max_u64(START_NS, p->stuck_ns) : p->stuck_ns;
+
+	if (!may_replace(p) || !p->alive)
+		return;
+	if (*p->alive != p->seen || proclist_is_stopped(p->worker_status_fd)) {
+		p->seen = *p->alive;
+		p->silent_ns = 0;
+		return;
+	}
+	p->silent_ns += min_u64(passed_ns, 2 * LOOK_MS * 1000000ull);
+	if (p->silent_ns < limit_ns)
+		return;
+	p->silent_ns = 0;
+	msg(MSG_ERR, "worker %d has given no sign of life for %llu s: it is killed", p->worker,
+	    (unsigned long long)(limit_ns / 1000000000));
+	(void)!pidfd_send_signal(p->worker_pidfd, SIGKILL, NULL, 0);
+}
+
 static int interval_ms(const struct parent *p)
 {
 	bool hurry = p->mount_fd >= 0 || p->thaw_fd >= 0 || p->dying;
@@ -551,6 +582,7 @@ static void watch(struct parent *p)
 		uint64_t now = now_ns();
 
 		deadman(p, now - last_ns);
+		watchdog(p, now - last_ns);
 		last_ns = now;
 		reap(p);
 		if (n == 0)
@@ -698,6 +730,23 @@ static unsigned halt_after(void)
 						     : HALT_AFTER;
 }
 
+/* For tests */
+static uint64_t stuck_ns(void)
+{
+	const char *text = secure_getenv("COWFS_STUCK_AFTER");
+	uint64_t ns;
+
+	return text && parse_duration_ns(text, &ns) == 0 && ns ? ns : STUCK_NS;
+}
+
+static _Atomic uint32_t *share_alive(void)
+{
+	void *word = mmap(NULL, sizeof(uint32_t), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return word == MAP_FAILED ? NULL : word;
+}
+
 static void close_start(struct parent *p, const struct supervisor_opts *o)
 {
 	if (p->spare.sock_fd >= 0)
@@ -726,6 +775,8 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 					 .kmsg_fd = p.opts.kmsg_fd,
 					 .from_ram = from_ram,
 					 .replace = o->replace };
+	ret->alive = p.alive = o->replace ? share_alive() : NULL;
+	p.stuck_ns = stuck_ns();
 	/* first: it must have nothing of the volume open */
 	if (o->replace)
 		r = start_spare(&p, ret);

@@ -53,6 +53,8 @@ struct supervisor_link {
 	bool from_ram; /* started from an initramfs */
 	bool replaces; /* it takes over from a worker that died: supervisor_take */
 	bool replace;  /* it will be replaced itself */
+	/* with replace: a worker that serves changes it at least each minute, or it is killed */
+	_Atomic uint32_t *alive;
 };
 
 /*

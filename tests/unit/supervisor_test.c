@@ -589,6 +589,35 @@ static void test_replace_frozen(void **state)
 	munmap(rep, sizeof(*rep));
 }
 
+/* No worker of this test gives a sign of life. */
+static void test_watchdog(void **state)
+{
+	struct supervisor k;
+	pid_t first;
+
+	(void)state;
+	setenv("COWFS_STUCK_AFTER", "1s", 1);
+	k = start_many(false, 0);
+	unsetenv("COWFS_STUCK_AFTER");
+	assert_true(wait_worker());
+	first = atomic_exchange(&rep->worker, 0);
+	assert_int_equal(kill(first, SIGSTOP), 0); /* somebody looks at it */
+	sleep(6);
+	assert_int_equal(rep->started, 1);
+	assert_int_equal(kill(first, SIGCONT), 0);
+	for (unsigned i = 0; i < 2 && !wait_worker(); i++)
+		;
+	assert_int_equal(rep->started, 2);
+	assert_int_equal(kill(k.pid, SIGKILL), 0);
+	assert_int_equal(kill(rep->worker, SIGKILL), 0);
+	assert_int_equal(waitpid(k.pid, NULL, 0), k.pid);
+	assert_true(read(k.log_fd, k.log, sizeof(k.log) - 1) > 0);
+	assert_non_null(strstr(k.log, "has given no sign of life"));
+	close(k.go_fd);
+	close(k.log_fd);
+	munmap(rep, sizeof(*rep));
+}
+
 /* ---- hardening ---- */
 
 /* Failures for lack of CAP_SYS_RESOURCE (containers): everything else is tested nevertheless. */
@@ -731,6 +760,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_death_in_freeze, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_replace, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_replace_frozen, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_watchdog, setup_bare, teardown),
 		cmocka_unit_test(test_harden),
 	};
 
