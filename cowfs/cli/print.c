@@ -47,6 +47,13 @@ static void print_volume(struct json_object *s)
 	if (*json_text(s, "transport"))
 		row("transport", "%s: %s", json_text(s, "transport"),
 		    json_text(s, "transport_reason"));
+	if (*json_text(s, "on_crash"))
+		row("on crash", "%s: %s", json_text(s, "on_crash"), json_text(s, "on_crash_reason"));
+	if (json_u64(s, "replaced"))
+		row("replaced", "%llu time%s since attach%s",
+		    (unsigned long long)json_u64(s, "replaced"),
+		    json_u64(s, "replaced") == 1 ? "" : "s",
+		    json_true(s, "halted") ? "; halted: writes fail" : "");
 	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
 	row("profile", "%s%s%s", json_text(s, "profile"),
 	    json_true(s, "profile_guessed")				 ? ": unknown card"

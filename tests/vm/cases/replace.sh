@@ -9,7 +9,7 @@ APPEND=COWFS_DEATHS=100
 DATA_MIB=520 LIMIT=1200 STEP_LIMIT=1100
 
 KILLS=8
-[ -z "$LONG" ] || KILLS=40
+[ -z "$LONG" ] || KILLS=40 LIMIT=2700 STEP_LIMIT=2600
 
 data_card() {
 	for d in /sys/block/vd*; do
@@ -55,6 +55,9 @@ kill_under_load() {
 	wait $commits
 	wait_for 120 [ -e /run/cowfs-test/synced ] || fail "$1: sync(2) has not returned"
 	say "$1: $3 kills; commits: $(grep -c committed /run/cowfs-test/commits) of $(wc -l </run/cowfs-test/commits)"
+	grep -v committed /run/cowfs-test/commits | sort | uniq -c | sort -rn | head -n 5 | while read -r line; do
+		say "$1: $line"
+	done
 	must cowctl commit "$1"
 }
 
