@@ -48,7 +48,8 @@ static void print_volume(struct json_object *s)
 		row("transport", "%s: %s", json_text(s, "transport"),
 		    json_text(s, "transport_reason"));
 	if (*json_text(s, "on_crash"))
-		row("on crash", "%s: %s", json_text(s, "on_crash"), json_text(s, "on_crash_reason"));
+		row("on crash", "%s: %s", json_text(s, "on_crash"),
+		    json_text(s, "on_crash_reason"));
 	if (json_u64(s, "replaced"))
 		row("replaced", "%llu time%s since attach%s",
 		    (unsigned long long)json_u64(s, "replaced"),

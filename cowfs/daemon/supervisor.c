@@ -64,7 +64,8 @@
 #define THAW_TRIES 20  /* slices */
 #define ANSWER_WAIT_S 1
 #define THAW_STACK_BYTES (256 * KIB)
-#define REPLACE_SLICES 240 /* time that a death may take if the worker is replaced: its I/O on the card */
+#define REPLACE_SLICES                                                                             \
+	240 /* time that a death may take if the worker is replaced: its I/O on the card */
 #define DEATHS_MAX 16
 #define HALT_AFTER 3 /* deaths within HALT_NS */
 #define HALT_NS (60 * 1000000000ull)
@@ -87,19 +88,19 @@ struct parent {
 	struct spare spare; /* sock_fd -1: none, or it is dead */
 	pid_t worker;
 	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, null_fd;
-	int status;   /* of the worker, once it has ended */
+	int status; /* of the worker, once it has ended */
 	bool reaped;
 	int kept[SUPERVISOR_KEPT_MAX];
-	bool serving; /* a worker has served */
+	bool serving;  /* a worker has served */
 	bool starting; /* the present worker replaces another one and does not serve yet */
 	bool halted, ending;
-	unsigned dying; /* slices */
+	unsigned dying;		      /* slices */
 	uint64_t died_ns[DEATHS_MAX]; /* a ring */
 	unsigned deaths, halt_after;
 	/* workers that had threads left when they were replaced; these threads have no descriptors */
 	pid_t left[LEFT_MAX];
-	int mount_fd;	/* of the mount that may be frozen; -1: none */
-	int thaw_fd;	/* the same, of a worker that has died */
+	int mount_fd; /* of the mount that may be frozen; -1: none */
+	int thaw_fd;  /* the same, of a worker that has died */
 	uint64_t armed_ns;
 	/* the worker's sign of life, the last one seen, and for how long there was no other */
 	_Atomic uint32_t *alive;
@@ -441,11 +442,13 @@ static void count_death(struct parent *p)
 	unsigned n = min_u64(p->halt_after, DEATHS_MAX);
 
 	p->died_ns[p->deaths++ % n] = now;
-	if (p->halt_after > DEATHS_MAX || p->deaths < n || now - p->died_ns[p->deaths % n] > HALT_NS)
+	if (p->halt_after > DEATHS_MAX || p->deaths < n ||
+	    now - p->died_ns[p->deaths % n] > HALT_NS)
 		return;
 	p->halted = true;
-	msg(MSG_ERR, "%u workers died within %llu s: from now on writes fail, and only a commit by "
-		     "hand is made",
+	msg(MSG_ERR,
+	    "%u workers died within %llu s: from now on writes fail, and only a commit by "
+	    "hand is made",
 	    n, HALT_NS / 1000000000ull);
 }
 

@@ -95,8 +95,8 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 		return msg_why(why, n, -ENOMEM, "no memory");
 	t->transport.ops = &transport_fuse_loop;
 	*ret = &t->transport;
-	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd,
-			      p->kept ? &p->kept->fuse : NULL, &file_fd);
+	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, p->kept ? &p->kept->fuse : NULL,
+			      &file_fd);
 	if (e == 0 && p->throttle)
 		e = fuse_export_set_throttle(t->fuse, p->throttle);
 	if (e == -ETIMEDOUT)

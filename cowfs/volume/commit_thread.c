@@ -277,7 +277,8 @@ static bool something_changed(void *ctx)
 	enum blk_state state;
 
 	/* diverged: the newest generation has only some files of now */
-	if (v->diverged || v->diverged_lost || log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
+	if (v->diverged || v->diverged_lost ||
+	    log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
 	    log_lent_needed(v->log))
 		return true;
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);

@@ -141,9 +141,9 @@ struct volume {
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
 	 * known */
 	bool sealed;
-	bool past_seal;	     /* in this job there was a seal */
+	bool past_seal;		     /* in this job there was a seal */
 	_Atomic uint64_t lost_known; /* writes that failed because RAM was full, already reported */
-	struct card *lent;   /* card that lends room to the log; NULL: none */
+	struct card *lent;	     /* card that lends room to the log; NULL: none */
 	struct view_counters counted; /* already in the ledger */
 	uint64_t idle_reads;	      /* of programs, when the checkpoint of idle.c began */
 	uint64_t foreign_counted;     /* likewise */

@@ -530,9 +530,8 @@ static int take_over(struct volume *v, const struct volume_params *p, char *why,
 	mp.log_blks = log_capacity_blks(v->log);
 	if (fs_ops(v->fs.kind)->counts_on_free)
 		pressure_plan_room(&mp.plan, mp.room_blks = k->room_blks);
-	if (rewrites_new(&v->rewrites,
-			 (size_t)min_u64(k->plan.limit_bytes / REWRITES_SHARE,
-					 REWRITES_MAX_BYTES)) == 0)
+	if (rewrites_new(&v->rewrites, (size_t)min_u64(k->plan.limit_bytes / REWRITES_SHARE,
+						       REWRITES_MAX_BYTES)) == 0)
 		view_set_rewrites(v->view, v->rewrites);
 	r = open_monitor(v, &mp, why, n);
 	if (r == 0)
@@ -910,9 +909,10 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 			 "uncommitted changes exist in RAM only",
 			 invariant_broken());
 	if (v->halted && !ret->alarm[0])
-		snprintf(ret->alarm, sizeof(ret->alarm),
-			 "the daemon has died several times: writes fail, and only a commit by hand "
-			 "is made");
+		snprintf(
+			ret->alarm, sizeof(ret->alarm),
+			"the daemon has died several times: writes fail, and only a commit by hand "
+			"is made");
 	if (ret->pressure.throttle.full_errors && !ret->alarm[0])
 		snprintf(ret->alarm, sizeof(ret->alarm),
 			 "%llu writes failed: RAM was full and no commit was possible",

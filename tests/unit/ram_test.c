@@ -428,12 +428,10 @@ static void generations_are_kept(void **state)
 		for (unsigned n = 0; n < 200; n++) {
 			uint64_t blk = rnd(KEPT_BLKS);
 
-			assert_int_equal(generation_write(gen[i], blk_to_bytes(blk), buf,
-							  sizeof(buf)),
-					 0);
-			assert_int_equal(generation_mark(gen[i], blk, 1,
-							 n % 5 ? BLK_DATA : BLK_HOLE),
-					 0);
+			assert_int_equal(
+				generation_write(gen[i], blk_to_bytes(blk), buf, sizeof(buf)), 0);
+			assert_int_equal(
+				generation_mark(gen[i], blk, 1, n % 5 ? BLK_DATA : BLK_HOLE), 0);
 		}
 	}
 	other = new_generation(s, KEPT_BLKS); /* of a view */
@@ -462,7 +460,8 @@ static void generations_are_kept(void **state)
 		assert_int_equal(a, b);
 		memset(buf, 'b', sizeof(buf));
 		if (a == BLK_DATA) {
-			assert_int_equal(generation_read(g, blk_to_bytes(blk), got, sizeof(got)), 0);
+			assert_int_equal(generation_read(g, blk_to_bytes(blk), got, sizeof(got)),
+					 0);
 			assert_memory_equal(got, buf, sizeof(buf));
 		}
 	}

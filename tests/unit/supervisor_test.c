@@ -477,7 +477,7 @@ static struct replaced {
 	atomic_uint started;
 	atomic_uint dies_at_start; /* the worker with this number */
 	atomic_bool freezes, halted, wrong;
-} *rep; /* shared with all workers */
+} * rep; /* shared with all workers */
 
 static void worker_of_many(struct supervisor_link *l, int go_fd)
 {
@@ -504,7 +504,8 @@ static void worker_of_many(struct supervisor_link *l, int go_fd)
 		raise(SIGKILL);
 	/* each one finds what the one before left */
 	rep->wrong |= read(kept[SUPERVISOR_KEPT], &byte, 1) != 1 || byte != 'k' ||
-		      write(kept[SUPERVISOR_KEPT + 3], "k", 1) != 1 || kept[SUPERVISOR_KEPT + 1] >= 0;
+		      write(kept[SUPERVISOR_KEPT + 3], "k", 1) != 1 ||
+		      kept[SUPERVISOR_KEPT + 1] >= 0;
 	rep->wrong |= supervisor_serving(l, kept) < 0;
 	if (rep->freezes && !l->replaces)
 		freeze(l);
