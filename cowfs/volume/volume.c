@@ -233,9 +233,13 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 		mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
 	int r;
 
-	if (p->max_commit_ns && *why_no_limit(p, mp.bound_dirty))
-		return msg_why(why, n, -EOPNOTSUPP, "max-commit-time %s",
-			       why_no_limit(p, mp.bound_dirty));
+	if (p->max_commit_ns && *why_no_limit(p, mp.bound_dirty)) {
+		if (!p->running_root)
+			return msg_why(why, n, -EOPNOTSUPP, "max-commit-time %s",
+				       why_no_limit(p, mp.bound_dirty));
+		mp.max_commit_ns = 0;
+		volume_alarm(v, "max-commit-time %s", why_no_limit(p, mp.bound_dirty));
+	}
 	r = pressure_plan(&mp.plan, ram_bytes, v->fs.journal_bytes, dirty_bytes, &need);
 
 	if (r < 0)

@@ -37,6 +37,8 @@ struct volume_params {
 	/* a checkpoint while the card is idle and nothing was committed for quiet_ns; 0: 10 min */
 	bool idle_checkpoint;
 	uint64_t quiet_ns;
+	/* the root of the system: an option that cannot be kept is no reason to leave it unprotected */
+	bool running_root;
 	uint64_t max_commit_ns; /* holds no more than can be committed in this time; 0: no limit */
 	/* how long a failed commit is retried while RAM is full; 0: 60 s */
 	uint64_t full_ns;

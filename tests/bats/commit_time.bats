@@ -119,3 +119,15 @@ never_longer() {
 	detach
 	fsck ext4
 }
+
+@test "max-commit-time: a root where it cannot be kept is protected without it, and says so" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	# shellcheck disable=SC2034 # detach looks at them
+	NAME=vol
+	# shellcheck disable=SC2034
+	DEV=$("$COWFS_BUILD/cowfs" "$CARD" --name vol --max-commit-time 5s --checkpoint always --running-root)
+	[ "$(status_of .pressure.max_commit_seconds)" = 0 ]
+	[[ "$(status_of .alarm)" == "max-commit-time cannot be kept with checkpoint=always"* ]]
+	detach
+}

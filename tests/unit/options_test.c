@@ -488,9 +488,8 @@ static void test_cmdline(void **state)
 	assert_int_equal(cmdline_parse("cowfs=ram:64M cowfs=ram:10%,,", &c, why, sizeof(why)), 0);
 	assert_string_equal(c.opt.text[VOLOPT_RAM], "10%");
 	assert_null(c.opt.text[VOLOPT_ON_DETACH]);
-	assert_int_equal(cmdline_parse("cowfs=lower:/dev/x:/a,new-lower:keep", &c, why,
-				       sizeof(why)),
-			 0);
+	assert_int_equal(
+		cmdline_parse("cowfs=lower:/dev/x:/a,new-lower:keep", &c, why, sizeof(why)), 0);
 	assert_string_equal(c.root_text[ROOTOPT_LOWER], "/dev/x:/a");
 	assert_string_equal(c.root_text[ROOTOPT_NEW_LOWER], "keep");
 	assert_null(c.root_text[ROOTOPT_COMPOSE]);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Power that ends: the card takes 5 MB/s, a program never stops writing, and 10 s (max-commit-time) after cowfs-power.service was started
 # the machine is cut. What was written before is on the card. Before that, commits at several moments take no longer.
-# guests: debian12 debian13
+# guests: debian13
 BPS=5000000 APPEND=cowfs=max-commit-time:10s KILLED=1
 
 now() { cut -d. -f1 /proc/uptime; }
