@@ -148,9 +148,19 @@ static void on_ended(void *ctx)
 	ended = 1;
 }
 
+static struct server_params params(const struct rundir *dir_of)
+{
+	return (struct server_params){ .dir = dir_of,
+				       .listen_fd = -1,
+				       .on_crash = "stop",
+				       .on_crash_why = "",
+				       .let_go = let_go,
+				       .ended = on_ended };
+}
+
 static int setup(void **state)
 {
-	const struct server_params p = { .dir = &dir, .let_go = let_go, .ended = on_ended };
+	const struct server_params p = params(&dir);
 
 	(void)state;
 	in_use = armed = job_result = ended = let_go_result = 0;
@@ -537,7 +547,7 @@ static void test_names(void **state)
 
 static void test_several(void **state)
 {
-	const struct server_params p = { .let_go = let_go, .ended = on_ended };
+	const struct server_params p = params(NULL);
 	struct server_params q = p;
 	struct rundir other = { -1, -1, -1, "" };
 	struct failure err;
