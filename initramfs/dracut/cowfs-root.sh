@@ -6,15 +6,14 @@
 . /usr/lib/cowfs/cowfs.sh
 
 [ ! -e "$COWFS_RUN/root.state" ] || exit 0
-what='' type='' options='' check=''
+what='' type='' options='' check='' unit=mount
 while IFS='=' read -r key value; do
-	case $key in
-	What) what=$value ;;
-	Type) type=$value ;;
-	Options) options=$value ;;
-	# an empty line is between the units: the job that remains is that of the check, if there is to be one
-	'') check='' ;;
-	Job) check=$value ;;
+	case $unit:$key in
+	mount:What) what=$value ;;
+	mount:Type) type=$value ;;
+	mount:Options) options=$value ;;
+	fsck:Job) check=$value ;; # there is to be a check
+	mount:) unit=fsck ;; # an empty line
 	esac
 done <<END
 $(systemctl show -p What -p Type -p Options -p Job sysroot.mount systemd-fsck-root.service)
