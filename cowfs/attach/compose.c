@@ -31,7 +31,6 @@
 #include <linux/magic.h>
 
 #include "base/io.h"
-#include "base/mounts.h"
 #include "base/program.h"
 #include "export/loop.h"
 #include "wire/rundir.h"
@@ -41,7 +40,7 @@
 #define SUPER_MAX 128u
 #define OVERLAY_OPTIONS "index=off,metacopy=off,redirect_dir=nofollow,xino=auto"
 
-static const char id_file[] = "lower", id_temp[] = "lower.new", reset_file[] = "reset";
+static const char id_file[] = "lower", id_temp[] = "lower.new";
 
 static const struct lower_type {
 	const char *name;
@@ -66,7 +65,7 @@ static const char *place(const char *name, char buf[PATH_MAX])
 	return buf;
 }
 
-#define LOWER_DIR(buf) place("lower", buf)
+#define LOWER_DIR(buf) place(COMPOSE_LOWER_DIR, buf)
 
 /* ---- the lower ---- */
 
@@ -93,7 +92,7 @@ static int mount_quietly(const char *device)
 	static const char *const types[] = { "ext4", "vfat", "xfs", "btrfs", "exfat", "f2fs" };
 	static const char *const option[ARRAY_SIZE(types)] = { "noload", NULL, "norecovery",
 							       NULL,	 NULL, "norecovery" };
-	int fd = -ENODEV;
+	int fd = -1, why = -EINVAL;
 
 	for (size_t i = 0; i < ARRAY_SIZE(types) && fd < 0; i++) {
 		_cleanup_close_ int fs_fd = fsopen(types[i], FSOPEN_CLOEXEC);
@@ -101,13 +100,12 @@ static int mount_quietly(const char *device)
 		if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", device, 0) < 0 ||
 		    fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0 ||
 		    (option[i] && fsconfig(fs_fd, FSCONFIG_SET_FLAG, option[i], NULL, 0) < 0) ||
-		    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-			continue;
-		fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY);
-		if (fd < 0)
-			fd = -errno;
+		    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ||
+		    (fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY)) < 0)
+			/* EINVAL: of another type; ENODEV: no driver */
+			why = errno == EINVAL || errno == ENODEV ? why : -errno;
 	}
-	return fd;
+	return fd < 0 ? why : fd;
 }
 
 /* Makes a loop device of a file on the device, which ends with its last user: *ret_fd. */
@@ -288,7 +286,22 @@ static bool exists(int dirfd, const char *name)
 	return faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static int begin_upper(int volume_fd, const char *id)
+/* The root directory of an overlay is that of the upper. */
+static int copy_root(int volume_fd)
+{
+	_cleanup_close_ int upper_fd = open_dir(volume_fd, "upper");
+	char lower[PATH_MAX];
+	struct stat st;
+
+	if (upper_fd < 0)
+		return upper_fd;
+	return stat(LOWER_DIR(lower), &st) < 0 || fchown(upper_fd, st.st_uid, st.st_gid) < 0 ||
+			       fchmod(upper_fd, st.st_mode & 07777) < 0
+		       ? -errno
+		       : 0;
+}
+
+static int try_to_begin(int volume_fd, const char *id)
 {
 	static const char *const parts[] = { "upper", "work" };
 	_cleanup_close_ int old_fd = -1;
@@ -303,10 +316,27 @@ static int begin_upper(int volume_fd, const char *id)
 			e = make_dir_at(volume_fd, parts[i], 0755);
 	}
 	if (e >= 0)
+		e = copy_root(volume_fd);
+	if (e >= 0)
 		e = write_id(volume_fd, id);
-	if (e >= 0 && unlinkat(volume_fd, reset_file, 0) < 0 && errno != ENOENT)
+	if (e >= 0 && unlinkat(volume_fd, COMPOSE_RESET, 0) < 0 && errno != ENOENT)
 		e = -errno;
 	return e < 0 ? e : 0;
+}
+
+static int begin_upper(int volume_fd, const char *id)
+{
+	int e = try_to_begin(volume_fd, id), upper_fd;
+
+	if (e != -ENOSPC)
+		return e;
+	/* no room for a directory to move things to: make some */
+	upper_fd = open_dir(volume_fd, "upper");
+	while (upper_fd >= 0 && remove_pass(upper_fd, upper_fd, 1))
+		;
+	cleanup_closep(&upper_fd);
+	remove_old(volume_fd);
+	return try_to_begin(volume_fd, id);
 }
 
 /* Only a regular file holds an id: a card may come from anywhere. */
@@ -319,6 +349,14 @@ static bool is_begun_on(int volume_fd, const char *id)
 	       io_read_text(volume_fd, id_file, text, sizeof(text)) > 0 && !strcmp(text, id);
 }
 
+static int check_work(int volume_fd)
+{
+	int e = make_dir_at(volume_fd, "work", 0755), fd = e < 0 ? e : open_dir(volume_fd, "work");
+
+	cleanup_closep(&fd);
+	return fd < 0 ? fd : 0;
+}
+
 /* Makes the upper fit the lower, or refuses. */
 static int prepare_upper(const struct compose *c, int volume_fd, const struct lower *l,
 			 bool *ret_fresh, struct failure *err)
@@ -327,7 +365,7 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 	bool other = !is_begun_on(volume_fd, l->id);
 	int e = 0;
 
-	*ret_fresh = upper_fd == -ENOENT || exists(volume_fd, reset_file) ||
+	*ret_fresh = upper_fd == -ENOENT || exists(volume_fd, COMPOSE_RESET) ||
 		     (other && !strcmp(c->new_lower, "fresh"));
 	if (c->readonly && (*ret_fresh || upper_fd < 0))
 		return failure_set(err, EXIT_FAILED, -EROFS,
@@ -348,7 +386,7 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 	else if (other)
 		e = write_id(volume_fd, l->id);
 	if (e == 0)
-		e = make_dir_at(volume_fd, "work", 0755);
+		e = check_work(volume_fd);
 	if (e == 0)
 		remove_old(volume_fd);
 	return e < 0 ? failure_set(err, EXIT_FAILED, e, "the volume cannot be prepared: %s",
@@ -358,8 +396,6 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 
 /* ---- the state that outlives the initramfs ---- */
 
-static const char state_file[] = "root.compose";
-
 static int save_state(const struct compose *c, const char *dir)
 {
 	char text[PATH_MAX + 32], path[PATH_MAX];
@@ -368,47 +404,7 @@ static int save_state(const struct compose *c, const char *dir)
 	if (stat(dir, &st) < 0)
 		return -errno;
 	snprintf(text, sizeof(text), "%u:%u %s\n", major(st.st_dev), minor(st.st_dev), c->lower);
-	return io_replace_file(place(state_file, path), text, strlen(text));
-}
-
-bool compose_load(struct compose_state *ret)
-{
-	char text[PATH_MAX + 32], path[PATH_MAX];
-	unsigned dev_major, dev_minor;
-	int n = 0;
-
-	if (io_read_text(AT_FDCWD, place(state_file, path), text, sizeof(text)) < 0 ||
-	    sscanf(text, "%u:%u %n", &dev_major, &dev_minor, &n) < 2 || !n)
-		return false;
-	ret->dev = makedev(dev_major, dev_minor);
-	snprintf(ret->lower, sizeof(ret->lower), "%.*s", PATH_MAX - 1, text + n);
-	return true;
-}
-
-struct where {
-	dev_t dev;
-	char *path;
-};
-
-static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
-{
-	struct where *w = ctx;
-
-	(void)root_dirfd;
-	if (m->dev != w->dev || strcmp(m->root, "/"))
-		return 0;
-	mounts_unescape(m->path);
-	snprintf(w->path, PATH_MAX, "%s", m->path);
-	return 1;
-}
-
-void compose_where(const struct compose_state *s, char ret[PATH_MAX])
-{
-	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct where w = { s->dev, ret };
-
-	if (mounts_each(proc_dirfd, "self", look_at_mount, &w) != 1)
-		*ret = '\0';
+	return io_replace_file(place(COMPOSE_STATE, path), text, strlen(text));
 }
 
 /* ---- the root ---- */
@@ -453,7 +449,7 @@ static int compose_upper(const struct compose *c, const char *dir, const struct 
 	if (e == 0)
 		e = mount_overlay(c, dir, err);
 	if (e == 0 && (e = save_state(c, dir)) < 0)
-		failure_set(err, EXIT_FAILED, e, "%s/%s: %s", rundir_path(), state_file,
+		failure_set(err, EXIT_FAILED, e, "%s/%s: %s", rundir_path(), COMPOSE_STATE,
 			    strerrordesc_np(-e));
 	return e;
 }
@@ -486,65 +482,4 @@ enum compose_result compose_root(const struct compose *c, const char *dir, struc
 	if (mount(LOWER_DIR(path), dir, NULL, MS_BIND, NULL) < 0)
 		return COMPOSE_NOTHING;
 	return COMPOSE_LOWER;
-}
-
-/* ---- the running system ---- */
-
-int compose_open(int volume_fd, struct failure *err)
-{
-	static const char *const option[][2] = { { "index", "off" },
-						 { "metacopy", "off" },
-						 { "redirect_dir", "nofollow" } };
-	_cleanup_close_ int fs_fd = -1;
-	char layers[2 * PATH_MAX], lower[PATH_MAX];
-	int fd;
-
-	LOWER_DIR(lower);
-	if (!exists(volume_fd, "upper")) { /* nothing was committed yet */
-		fd = open(lower, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		return fd < 0 ? failure_set(err, EXIT_FAILED, -errno, "%s: %s", lower,
-					    strerrordesc_np(errno))
-			      : fd;
-	}
-	snprintf(layers, sizeof(layers), "/proc/self/fd/%d/upper:%s", volume_fd, lower);
-	fs_fd = fsopen("overlay", FSOPEN_CLOEXEC);
-	fd = fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "lowerdir", layers, 0) < 0 ||
-			     fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0
-		     ? -errno
-		     : 0;
-	for (size_t i = 0; i < ARRAY_SIZE(option) && fd == 0; i++)
-		if (fsconfig(fs_fd, FSCONFIG_SET_STRING, option[i][0], option[i][1], 0) < 0)
-			fd = -errno;
-	if (fd == 0 && fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		fd = -errno;
-	if (fd == 0) {
-		fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV);
-		fd = fd < 0 ? -errno : fd;
-	}
-	return fd < 0 ? failure_set(err, EXIT_FAILED, fd,
-				    "%s cannot be composed with the image: %s", ROOT_NAME,
-				    strerrordesc_np(-fd))
-		      : fd;
-}
-
-int compose_mark_reset(const char *loop, struct failure *err)
-{
-	_cleanup_close_ int fs_fd = fsopen("ext4", FSOPEN_CLOEXEC), mount_fd = -1, fd = -1;
-	int e = 0;
-
-	/* another mount of the file system that is mounted already: the same state */
-	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", loop, 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		e = -errno;
-	if (e == 0) {
-		mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
-		fd = mount_fd < 0 ? -1
-				  : openat(mount_fd, reset_file,
-					   O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
-		if (fd < 0 || fsync(fd) < 0)
-			e = -errno;
-	}
-	return e < 0 ? failure_set(err, EXIT_FAILED, e, "%s: the volume cannot be written: %s",
-				   loop, strerrordesc_np(-e))
-		     : 0;
 }

@@ -18,6 +18,11 @@
 
 #include "wire/failure.h"
 
+#define COMPOSE_RESET "reset"
+/* in the run directory: where the lower is mounted, and the state of a composed root */
+#define COMPOSE_LOWER_DIR "lower"
+#define COMPOSE_STATE "root.compose"
+
 struct compose {
 	const char *lower;     /* DEVICE[:/FILE], as in cowfs.conf */
 	const char *new_lower; /* "refuse", "fresh", "keep" */
@@ -31,6 +36,8 @@ enum compose_result {
 	COMPOSE_NOTHING, /* nothing is mounted: *err has the reason */
 };
 
+/* ---- compose.c, in the initramfs ---- */
+
 /*
  * The file system of the volume is mounted on dir. Mounts the root over it: the volume stays
  * mounted below, where only processes see it whose root is that of the initramfs, such as the
@@ -38,6 +45,8 @@ enum compose_result {
  */
 enum compose_result compose_root(const struct compose *c, const char *dir,
 				 struct failure *err) MUST_CHECK;
+
+/* ---- compose_live.c, in the running system ---- */
 
 struct compose_state {
 	dev_t dev; /* of the overlay */

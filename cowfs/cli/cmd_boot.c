@@ -575,6 +575,8 @@ static int take_arguments(struct boot *b, const struct options *o)
 		setenv("COWFS_CONF", o->value[OPT_CONF], 1);
 	if (!device && find_root(b->text, named, sizeof(named)))
 		device = named;
+	if (!device && has_option(o, OPT_COMPOSE))
+		device = ""; /* not needed: the root may be another than a device */
 	if (!device)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"no root= on the kernel command line, and no --device");

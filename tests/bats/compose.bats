@@ -153,6 +153,19 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	[ "$status" = 0 ] && is_overlay && [ ! -e "$MNT/etc/new" ] && [ -e "$MNT/etc/five" ]
 	# not committed: a power cut brings them back
 	stop --discard
+	# a factory reset takes the refused image
+	configure "$LOOP"
+	start
+	[ "$(state)" = failed ]
+	run -0 cow factory-reset --yes
+	umount "$MNT"
+	umount "$MNT"
+	umount "$COWFS_RUNDIR/lower"
+	mkdir "$T/copy"
+	mount "$DEV" "$T/copy"
+	[ -e "$T/copy/reset" ] && rm "$T/copy/reset"
+	umount "$T/copy"
+	cow detach --commit root >/dev/null
 	configure "$LOOP" keep
 	start
 	[ "$status" = 0 ] && is_overlay && [ -e "$MNT/etc/new" ] && [ -e "$MNT/etc/five" ]
@@ -176,7 +189,7 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 		cow detach --discard root >/dev/null
 	done
 	for what in 'ln -s /etc upper' 'touch upper' 'mkdir upper' 'mkdir upper lower' 'mkdir upper; ln -s /etc/passwd lower' \
-		'mkdir upper; mkfifo lower' 'mkdir upper; echo squashfs >lower' 'mkdir upper; head -c 100000 /dev/zero >lower'; do
+		'mkdir upper; mkfifo lower' 'touch old' 'mkdir upper; echo squashfs >lower' 'mkdir upper; head -c 100000 /dev/zero >lower'; do
 		configure "$LOWER"
 		DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
 		NAME=root
@@ -262,6 +275,23 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	stop --discard
 }
 
+@test "compose: a new upper in a full volume, with the mode of the image's root folder" {
+	local n
+	chmod 711 "$T/tree"
+	volume
+	start
+	[ "$(stat -c %a "$MNT")" = 711 ]
+	dd if=/dev/zero of="$MNT/full" bs=64k status=none 2>/dev/null || true
+	for n in {1..2000}; do mkdir "$MNT/$n" 2>/dev/null || break; done
+	cow factory-reset --yes >/dev/null
+	stop --discard
+	start
+	[ "$status" = 0 ] && is_overlay && [ ! -e "$MNT/full" ] && [ ! -e "$MNT/1" ] && [ "$(state)" = on ]
+	echo new >"$MNT/new"
+	stop --commit
+	e2fsck -fn "$CARD" >/dev/null
+}
+
 @test "compose: no factory reset of an ordinary root" {
 	card_make ext4 40 100
 	cow format "$CARD" --log-size 32M
@@ -272,6 +302,9 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	mount "$DEV" "$MNT"
 	compose
 	[ "$status" = 0 ] && [ "$(state)" = on ] && ! is_overlay
+	# also if root= is no device that cowfs knows
+	run -0 "$T/sbin/cowctl" boot --compose "$MNT" --cmdline "ro root=gpt-auto"
+	run -0 "$T/sbin/cowctl" boot --compose "$MNT" --cmdline ro
 	umount "$MNT"
 	cow detach --discard root >/dev/null
 }
