@@ -202,6 +202,16 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 		[ -e "$MNT/etc/one" ]
 		stop --discard
 	done
+	start
+	stop --commit
+	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
+	mount "$DEV" "$MNT"
+	rm -r "$MNT/work"
+	ln -s lost+found "$MNT/work"
+	mount -o remount,ro "$MNT"
+	compose
+	[ "$status" = 0 ] && [ "$(state)" = failed ] && ! is_overlay
+	stop --discard
 }
 
 @test "compose: a volume that is read-only because its daemon could not start shows the changes, and no more" {

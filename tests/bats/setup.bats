@@ -148,7 +148,7 @@ tells() {
 	run -0 setup_it setup
 	debian
 	put proc/self/mountinfo '22 1 0:30 / / rw,relatime shared:1 - overlay overlay rw'
-	stops "not a block device"
+	stops "is an overlay, which cannot be converted"
 	put proc/self/mountinfo '22 1 8:2 / / rw,relatime shared:1 - xfs /dev/root rw'
 	stops "xfs cannot be shrunk"
 	debian
