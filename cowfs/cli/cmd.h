@@ -126,7 +126,7 @@ int cmd_fail(const struct options *o, enum exit_code exit, int error, const char
 int cmd_failed(const struct options *o, const struct failure *f);
 /* A commit_progress; ctx is a struct progress. */
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
-/* Is somebody there who can be asked, or need nobody be asked (--yes)? */
+/* Can the user be asked on a terminal, or is that not needed (--yes)? */
 bool cmd_can_ask(const struct options *o);
 /* Asks a question that only "y" answers with yes; --yes: does not ask. */
 bool cmd_confirm(const struct options *o, const char *question);
