@@ -38,6 +38,7 @@
 #define WAIT_NS (10 * 1000000000ull)
 #define LOOK_US 50000
 #define SUPER_MAX 128u
+#define VOLUME_OPTIONS "discard,noinit_itable" /* as systemd/root-options: they spare RAM */
 #define OVERLAY_OPTIONS "index=off,metacopy=off,redirect_dir=nofollow,xino=auto"
 
 static const char id_file[] = "lower", id_temp[] = "lower.new";
@@ -442,7 +443,7 @@ static int compose_upper(const struct compose *c, const char *dir, const struct 
 		return failure_set(err, EXIT_FAILED, -errno, "%s: %s", dir, strerrordesc_np(errno));
 	if (st.f_type != EXT4_SUPER_MAGIC)
 		return failure_set(err, EXIT_FAILED, -EMEDIUMTYPE, "the volume is not an ext4");
-	if (!c->readonly && mount(NULL, dir, NULL, MS_REMOUNT | MS_NOATIME, "discard") < 0)
+	if (!c->readonly && mount(NULL, dir, NULL, MS_REMOUNT | MS_NOATIME, VOLUME_OPTIONS) < 0)
 		return failure_set(err, EXIT_FAILED, -errno, "the volume cannot be written: %s",
 				   strerrordesc_np(errno));
 	e = prepare_upper(c, volume_fd, l, ret_fresh, err);

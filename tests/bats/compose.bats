@@ -98,6 +98,7 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 		[[ $stderr == *"with its changes"* ]]
 		[ "$(cat "$MNT/etc/new")" = new ] && [ ! -e "$MNT/etc/two" ] && [ ! -e "$MNT/etc/lost" ]
 		[ "$(cat "$MNT/etc/one")" = 1 ]
+		[[ $(awk -v d="$DEV" '$1 == d { print $4 }' /proc/mounts) == rw,*discard*noinit_itable* ]]
 		compose
 		[ "$status" = 0 ]
 		stop --discard
