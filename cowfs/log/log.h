@@ -263,7 +263,8 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags,
 struct log_mark {
 	_Atomic uint64_t epoch, seq;
 };
-/* From now on log_begin and log_end note it there. NULL: nowhere. */
+/* From now on log_begin and log_end note it there. NULL: nowhere. The caller clears it when the content
+ * to commit changes. */
 void log_set_mark(struct log *l, struct log_mark *to);
 /* Is the newest record the one that was noted? */
 bool log_reached(const struct log *l, const struct log_mark *mark);

@@ -467,7 +467,8 @@ static void note_room(struct volume *v, uint64_t room_blks)
 {
 	uint64_t bounded_blks = bounded_room_blks(v, room_blks);
 
-	v->committed_room_blks = v->kept->room_blks = room_blks;
+	v->committed_room_blks = room_blks;
+	v->kept->room_blks = room_blks;
 	monitor_set_room(v->monitor, bounded_blks);
 }
 
@@ -515,9 +516,9 @@ static int keep_live(struct volume *v, struct images *im, struct volume_result *
 			 "everything first");
 		return -EUCLEAN;
 	}
-	v->kept->diverged = true;
 	if (!v->diverged)
-		r = diverged_new(&v->diverged, v->volume_blks, im->committed, uuid);
+		r = diverged_new(&v->diverged, v->store, v->volume_blks, im->committed, uuid);
+	v->kept->diverged = v->diverged;
 	monitor_status(v->monitor, &m);
 	if (r == 0)
 		r = plan_next(v, im, &m, &dirty_blks);
@@ -922,9 +923,10 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	}
 	view_release(v->view, ix);
 	v->failed_below = false;
+	v->kept->diverged = false;
+	v->diverged_lost = false;
 	diverged_free(v->diverged);
 	v->diverged = NULL;
-	v->diverged_lost = v->kept->diverged = false;
 	monitor_stage(v->monitor, STAGE_RELEASED);
 	if (r < 0 && res->report.lent)
 		snprintf(res->why, sizeof(res->why),

@@ -9,12 +9,22 @@
 
 #define CHUNK_BLKS 64u
 
-struct diverged {
-	uint64_t volume_blks;
-	uint8_t *used;	     /* a bit a block */
-	uint8_t *must_write; /* the same; NULL: none */
+#define FILE_NAME "diverged"
+
+/* In memory that a process which takes over finds again. The two maps have a bit for each block. */
+struct shared {
+	bool complete; /* used is read */
+	bool has_uuid; /* must_write is used */
 	uint8_t uuid[16];
 	uint32_t log_sequence;
+	uint8_t maps[];
+};
+
+struct diverged {
+	const struct ram_store *store;
+	struct shared *shared;
+	uint64_t volume_blks;
+	uint8_t *used, *must_write; /* must_write NULL: none */
 };
 
 static bool get(const uint8_t *bits, uint64_t i)
@@ -37,12 +47,44 @@ static uint64_t alike(const uint8_t *bits, uint64_t i, uint64_t end)
 	return n - i;
 }
 
+static size_t map_bytes(uint64_t volume_blks)
+{
+	return volume_blks / 8 + 1;
+}
+
+static size_t shared_bytes(uint64_t volume_blks)
+{
+	return sizeof(struct shared) + 2 * map_bytes(volume_blks);
+}
+
+static int share(struct diverged **ret, struct ram_store *store, uint64_t volume_blks)
+{
+	struct diverged *d = calloc(1, sizeof(*d));
+	int r = d ? ram_store_share(store, FILE_NAME, shared_bytes(volume_blks),
+				    (void **)&d->shared)
+		  : -ENOMEM;
+
+	if (r < 0) {
+		free(d);
+		return r;
+	}
+	d->store = store;
+	d->volume_blks = volume_blks;
+	d->used = d->shared->maps;
+	*ret = d;
+	return r;
+}
+
+static void use_must_write(struct diverged *d)
+{
+	d->must_write = d->shared->has_uuid ? d->used + map_bytes(d->volume_blks) : NULL;
+}
+
 void diverged_free(struct diverged *d)
 {
 	if (!d)
 		return;
-	free(d->used);
-	free(d->must_write);
+	ram_store_unshare(d->store, FILE_NAME, d->shared, shared_bytes(d->volume_blks));
 	free(d);
 }
 
@@ -60,27 +102,43 @@ static int read_map(struct diverged *d, struct fsmap *base)
 	return r;
 }
 
-int diverged_new(struct diverged **ret, uint64_t volume_blks, struct fsmap *base,
-		 const uint8_t *uuid)
+int diverged_new(struct diverged **ret, struct ram_store *store, uint64_t volume_blks,
+		 struct fsmap *base, const uint8_t *uuid)
 {
-	struct diverged *d = calloc(1, sizeof(*d));
-	int r = -ENOMEM;
+	struct diverged *d;
+	int r = share(&d, store, volume_blks);
 
-	if (!d)
+	if (r < 0)
 		return r;
-	d->volume_blks = volume_blks;
-	d->log_sequence = fsmap_log_sequence(base);
-	d->used = calloc(volume_blks / 8 + 1, 1);
-	if (uuid) {
-		memcpy(d->uuid, uuid, sizeof(d->uuid));
-		d->must_write = calloc(volume_blks / 8 + 1, 1);
-	}
-	if (d->used && (d->must_write || !uuid))
-		r = read_map(d, base);
+	if (r == 0) /* left by a process that died in diverged_free */
+		memset(d->shared, 0, shared_bytes(volume_blks));
+	d->shared->log_sequence = fsmap_log_sequence(base);
+	d->shared->has_uuid = uuid;
+	if (uuid)
+		memcpy(d->shared->uuid, uuid, sizeof(d->shared->uuid));
+	use_must_write(d);
+	r = read_map(d, base);
 	if (r < 0) {
 		diverged_free(d);
 		return r;
 	}
+	d->shared->complete = true;
+	*ret = d;
+	return 0;
+}
+
+int diverged_take_over(struct diverged **ret, struct ram_store *store, uint64_t volume_blks)
+{
+	struct diverged *d;
+	int r = share(&d, store, volume_blks);
+
+	if (r < 0)
+		return r;
+	if (!d->shared->complete) {
+		diverged_free(d);
+		return -ENOENT;
+	}
+	use_must_write(d);
 	*ret = d;
 	return 0;
 }
@@ -170,8 +228,8 @@ static int note_metadata(struct keep *k, uint64_t blk, uint64_t blks)
 			uint64_t at = blk + i, m;
 			enum blk_state state;
 
-			if (!memmem(k->buf + blk_to_bytes(i), COW_BLK_BYTES, k->d->uuid,
-				    sizeof(k->d->uuid)))
+			if (!memmem(k->buf + blk_to_bytes(i), COW_BLK_BYTES, k->d->shared->uuid,
+				    sizeof(k->d->shared->uuid)))
 				continue;
 			set(k->d->must_write, blk + i);
 			if (!get(k->d->used, blk + i) &&
@@ -243,5 +301,5 @@ bool diverged_must_write(const struct diverged *d, uint64_t blk, uint64_t max_bl
 
 uint32_t diverged_log_sequence(const struct diverged *d)
 {
-	return d->log_sequence;
+	return d->shared->log_sequence;
 }

@@ -21,9 +21,12 @@
 struct diverged;
 
 /* base: the map of the committed generation while nothing has diverged. uuid: NULL, or as
- * commit_source.metadata_uuid. */
-int diverged_new(struct diverged **ret, uint64_t volume_blks, struct fsmap *base,
-		 const uint8_t *uuid) MUST_CHECK;
+ * commit_source.metadata_uuid. There is one at a time in a store. */
+int diverged_new(struct diverged **ret, struct ram_store *store, uint64_t volume_blks,
+		 struct fsmap *base, const uint8_t *uuid) MUST_CHECK;
+/* What a process knew that has died. -ENOENT: nothing. */
+int diverged_take_over(struct diverged **ret, struct ram_store *store,
+		       uint64_t volume_blks) MUST_CHECK;
 void diverged_free(struct diverged *d); /* NULL allowed */
 
 /*

@@ -8,6 +8,7 @@
  * The oracle of the live image is a copy of its bytes. What the base used, or what was written
  * since, must read the same after everything that is written to the card.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -117,7 +118,7 @@ void paths_publish(struct world *w)
 }
 
 /*
- * qemu-user knows neither fsopen nor its companions. There the files of the store lie in /dev/shm.
+ * qemu-user knows neither fsopen nor its companions. There the files of the store lie below /dev/shm.
  */
 static bool no_fsopen;
 
@@ -134,10 +135,37 @@ int fsconfig(int fd, unsigned cmd, const char *key, const void *value, int aux)
 	return no_fsopen ? 0 : (int)syscall(SYS_fsconfig, fd, cmd, key, value, aux);
 }
 
+/* Of the two folders that stand for mounts. */
+static int folder_fd[2] = { -1, -1 };
+static char folder[2][32];
+
+static void remove_folders(void)
+{
+	for (unsigned i = 0; i < 2 && folder_fd[i] >= 0; i++) {
+		DIR *d = fdopendir(folder_fd[i]);
+
+		for (struct dirent *e; d && (e = readdir(d));)
+			unlinkat(folder_fd[i], e->d_name, 0);
+		rmdir(folder[i]);
+	}
+}
+
+static int make_folder(void)
+{
+	unsigned i = folder_fd[0] >= 0;
+
+	strcpy(folder[i], "/dev/shm/cowfs-XXXXXX");
+	if (!mkdtemp(folder[i]))
+		return -1;
+	if (!i)
+		atexit(remove_folders);
+	folder_fd[i] = open(folder[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fcntl(folder_fd[i], F_DUPFD_CLOEXEC, 0);
+}
+
 int fsmount(int fd, unsigned flags, unsigned attributes)
 {
-	return no_fsopen ? open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-			 : (int)syscall(SYS_fsmount, fd, flags, attributes);
+	return no_fsopen ? make_folder() : (int)syscall(SYS_fsmount, fd, flags, attributes);
 }
 
 static void diverge(struct world *w)
@@ -175,7 +203,7 @@ int paths_seal(struct world *w)
 		return 0;
 	map = w->n.use;
 	if (!w->diverged)
-		r = diverged_new(&w->diverged, w->shape.blks, MAP, NULL);
+		r = diverged_new(&w->diverged, store, w->shape.blks, MAP, NULL);
 	return r < 0 ? r : diverged_keep(w->diverged, aside.view, w->view, store, UINT64_MAX, 0);
 }
 

@@ -286,6 +286,72 @@ static void test_each_write_fails_lag(void **state)
 	assert_true(failed > 200);
 }
 
+/* ---- a process that dies in a commit ---- */
+
+/* The n-th write or flush of the first attempt fails, once. The second attempt has other content and
+ * ends at its m-th one: there the process dies. True: it did not get that far. */
+static bool dies(uint64_t n, uint64_t m, uint64_t seed, unsigned *failed_found,
+		 unsigned *reached)
+{
+	struct log_mark mark = { 0 };
+	struct toy_image first;
+	struct toy t;
+	bool done;
+	int r;
+
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	log_set_mark(t.log, &mark);
+	sim_seed(t.card, seed); /* decides what a failed flush loses */
+	toy_write(&t, 4, 100);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_true(log_reached(t.log, &mark));
+	toy_write(&t, 5, 101);
+	first = t.live;
+	sim_fail_at(t.card, SIM_WRITE | SIM_FLUSH, n, -EIO, false);
+	r = n ? toy_commit(&t) : 0;
+	done = n && r == 0;
+	toy_write(&t, 5, 102);
+	toy_write(&t, 7, 103);
+	mark.seq = 0; /* as each seal does */
+	sim_fail_at(t.card, SIM_WRITE | SIM_FLUSH, m, -EIO, true);
+	r = toy_commit(&t);
+	done |= r == 0;
+	/* the card keeps what it got */
+	sim_fail_at(t.card, 0, 0, 0, false);
+	toy_close(&t);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(toy_view(&t, view), 0);
+	if (log_reached(t.log, &mark)) {
+		/* only now may RAM be dropped */
+		assert_int_equal(toy_differs(&t.live, view), -1);
+		++*reached;
+	} else {
+		assert_true(r < 0);
+		*failed_found += n && !done && toy_differs(&first, view) == -1;
+	}
+	toy_free(&t);
+	return done;
+}
+
+/* The record of the attempt that failed may be on the card. It belongs to other content than what is
+ * sealed when the process dies in the next attempt. */
+static void test_mark(void **state)
+{
+	unsigned failed_found = 0, reached = 0;
+	uint64_t m = 1;
+
+	(void)state;
+	while (!dies(0, m, 1, &failed_found, &reached))
+		m++;
+	assert_true(m > 4 && reached);
+	reached = 0;
+	for (uint64_t n = 1; n < m; n++)
+		for (uint64_t k = 1; k < 16 * m; k++)
+			(void)dies(n, k % (2 * m) + 1, k, &failed_found, &reached);
+	assert_true(failed_found && reached);
+}
+
 /* ---- calls in the wrong state ---- */
 
 static void assert_no_attempt(struct toy *t, void *data)
@@ -460,6 +526,7 @@ int main(void)
 		cmocka_unit_test(test_device_gone),
 		cmocka_unit_test(test_each_write_fails),
 		cmocka_unit_test(test_each_write_fails_lag),
+		cmocka_unit_test(test_mark),
 		cmocka_unit_test(test_out_of_order),
 		cmocka_unit_test(test_broken_rule_stops_writes),
 		cmocka_unit_test(test_set_aside),
