@@ -5,7 +5,7 @@
 # other's card: it is the same again, and the volume is the last generation. Small, and sparse with 1 TiB; the years behind 2106.
 # A big-endian machine does not read ext4, so its records have a shorter fingerprint: of its cards the volumes are compared.
 set -eu
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 native=$1 foreign=$2 qemu=${3-}
 PATH=$PATH:/usr/sbin:/sbin
 export E2FSPROGS_FAKE_TIME=1700000000

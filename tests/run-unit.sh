@@ -3,7 +3,7 @@
 # Runs each unit test program once, COWFS_UNIT_JOBS (as many as CPUs) at a time, for COWFS_UNIT_SECONDS (300) each at most: run-unit.sh
 # PROGRAM... Prints what each took, counts what was skipped, and shows at the end the whole output of each that failed.
 set -u
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 # one PROGRAM FOLDER: its output goes to FOLDER/NAME.out, its counts to FOLDER/NAME.ok, or its output to FOLDER/NAME.failed
 one() {

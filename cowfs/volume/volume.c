@@ -476,8 +476,8 @@ static void take_state(struct volume *v)
 	v->last = k->last;
 	v->last.report.profile = NULL;
 	memcpy(v->alarm, k->alarm, sizeof(v->alarm));
-	v->diverged_lost =
-		k->diverged && diverged_take_over(&v->diverged, v->store, v->volume_blks) < 0;
+	v->diverged_lost = k->diverged &&
+			   diverged_take_over(&v->diverged, v->store, v->volume_blks) < 0;
 	v->lost_known = 0 - k->lost; /* modulo 2^64: the counters of this process begin at 0 */
 	v->failed_below = view_layers_below(v->view) > 0;
 	log_ledger(v->log)->attaches--; /* it is the same attach */

@@ -290,8 +290,7 @@ static void test_each_write_fails_lag(void **state)
 
 /* The n-th write or flush of the first attempt fails, once. The second attempt has other content and
  * ends at its m-th one: there the process dies. True: it did not get that far. */
-static bool dies(uint64_t n, uint64_t m, uint64_t seed, unsigned *failed_found,
-		 unsigned *reached)
+static bool dies(uint64_t n, uint64_t m, uint64_t seed, unsigned *failed_found, unsigned *reached)
 {
 	struct log_mark mark = { 0 };
 	struct toy_image first;
