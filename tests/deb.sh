@@ -3,7 +3,7 @@
 # The Debian packages that `make deb` has built: lintian, a second build with the same bits, installation, refusals, upgrade and
 # purge in a clean Debian of this release, piuparts. As root. What needs a booted system is tests/vm/cases/package.sh.
 set -euo pipefail
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 TOP=$(cd "$(dirname "$0")/.." && pwd)
 BUILD=$TOP/build

@@ -8,7 +8,7 @@
 #	DEMO_SEED=N			repeat the power cut of an earlier run
 #	DEMO_KEEP=1			leave the card image and the logs in build/demo
 set -euo pipefail
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 QUICK=
 case "${1-}" in

@@ -10,7 +10,7 @@
 # A layout that the kernel or the mkfs of this machine does not know is shown and counted, not passed.
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 here=$(cd "$(dirname "$0")" && pwd)
 COWFS_BUILD=${COWFS_BUILD:-$here/../build}

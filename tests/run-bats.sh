@@ -5,7 +5,7 @@
 # A test that fails runs once more when no other one runs, because the load of a machine is not an error of cowfs. Both results
 # are printed. The second one counts, unless more than COWFS_BATS_AGAIN (8) tests failed.
 set -u
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 # bats of file $1 with further arguments, output to $2. A process that cannot be killed does not keep this script.
 run() {

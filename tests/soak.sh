@@ -12,7 +12,7 @@
 # COWFS_SOAK_INSIDE=1 puts it there all the same.
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 # what somebody else does with mount namespaces meanwhile cannot keep our mounts busy
 [ "${COWFS_SOAK_NAMESPACE-}" ] || COWFS_SOAK_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
 

@@ -6,7 +6,7 @@
 # `make SAN=thread all`; COWFS_TSAN_SECONDS (12) is how long it goes on.
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 # a mount namespace that somebody makes meanwhile would keep our file systems busy
 [ "${COWFS_TSAN_NAMESPACE-}" ] || COWFS_TSAN_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"

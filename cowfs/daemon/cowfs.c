@@ -469,8 +469,11 @@ static int open_volume(struct daemon *d)
  */
 static unsigned harden(const struct daemon *d)
 {
-	return harden_process(HARDEN_ALL & ~(d->link.from_ram ? 0u : (unsigned)HARDEN_MARK),
-			      d->argv0);
+	unsigned not = d->link.from_ram ? 0u : (unsigned)HARDEN_MARK;
+
+	if (d->link.replaces) /* inherited; /proc may be out of reach */
+		not |= HARDEN_OOM;
+	return harden_process(HARDEN_ALL & ~not, d->argv0);
 }
 
 static void tell_missing(const struct daemon *d, unsigned missing)
@@ -684,7 +687,7 @@ static int worker(struct daemon *d)
 
 	sem_init(&d->ended, 0, 0);
 	/* first, while there are no threads and no locked memory */
-	e = fsproc_start(prepare_reader, d, d->link.from_ram);
+	e = fsproc_start(prepare_reader, d, d->proc_dirfd, d->link.from_ram);
 	if (e < 0) {
 		exit = fail(d, EXIT_FAILED, e, "cannot start the process that reads metadata: %s",
 			    strerrordesc_np(-e));

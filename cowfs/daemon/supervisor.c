@@ -99,8 +99,9 @@ struct parent {
 	unsigned deaths, halt_after;
 	/* workers that had threads left when they were replaced; these threads have no descriptors */
 	pid_t left[LEFT_MAX];
-	int mount_fd; /* of the mount that may be frozen; -1: none */
-	int thaw_fd;  /* the same, of a worker that has died */
+	int mount_fd;	  /* of the mount that may be frozen; -1: none */
+	int thaw_fd;	  /* the same, of a worker that has died */
+	bool thaws_early; /* the thaw under way began while that worker had threads left */
 	uint64_t armed_ns;
 	/* the worker's sign of life, the last one seen, and for how long there was no other */
 	_Atomic uint32_t *alive;
@@ -352,11 +353,16 @@ static bool any_left(const struct parent *p)
 /* What a dead worker has frozen, or still freezes: one of its threads may be in the call. */
 static void thaw_after_death(struct parent *p)
 {
-	int r = p->thaw_fd < 0 ? -EBADF : thaw(&p->thawer, p->thaw_fd, 0);
+	int r;
 
+	if (p->thaw_fd < 0)
+		return;
+	if (!p->thawer.busy && !p->thawer.started)
+		p->thaws_early = any_left(p); /* a freeze may still follow this thaw */
+	r = thaw(&p->thawer, p->thaw_fd, 0);
 	if (r == 0)
 		msg(MSG_NOTICE, "thawed the file system that the worker had frozen");
-	if (r == 0 || (r == -EINVAL && !any_left(p)))
+	if (r == 0 || (r == -EINVAL && !p->thaws_early))
 		drop_thaw(p);
 }
 
@@ -499,6 +505,7 @@ static bool replace(struct parent *p)
 	count_death(p);
 	if (p->thaw_fd < 0)
 		p->thaw_fd = steal_fd(&p->mount_fd);
+	p->thaws_early = true; /* one of the dead-man timer */
 	drop_mount(p);
 	if (p->reaped && WIFSIGNALED(p->status))
 		msg(MSG_ERR, "worker %d was killed by signal %d: another one takes over", p->worker,

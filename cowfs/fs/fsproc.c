@@ -66,9 +66,10 @@ struct message {
 static struct {
 	int fd; /* to the processes that fork */
 	pid_t pid;
+	int proc_dirfd; /* -1: opened by its path */
 	bool on, keep_root;
 	uint8_t request; /* the number of the last request */
-} own = { .fd = -1 };
+} own = { .fd = -1, .proc_dirfd = -1 };
 
 /* ---- the other processes ---- */
 
@@ -198,7 +199,8 @@ static void keep_little(int fd, void (*prepare)(void *ctx), void *ctx)
 {
 	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC),
-	    proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	    proc_fd = own.proc_dirfd >= 0 ? own.proc_dirfd
+					  : open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	/* output of a library must not reach the socket */
 	for (int i = 0; i < SOCKET_FD; i++)
@@ -265,10 +267,11 @@ static int fork_first(void (*prepare)(void *ctx), void *ctx)
 	return 0;
 }
 
-int fsproc_start(void (*prepare)(void *ctx), void *ctx, bool keep_root)
+int fsproc_start(void (*prepare)(void *ctx), void *ctx, int proc_dirfd, bool keep_root)
 {
 	int r;
 
+	own.proc_dirfd = proc_dirfd;
 	own.keep_root = keep_root;
 	r = fork_first(prepare, ctx);
 	own.on = r == 0;

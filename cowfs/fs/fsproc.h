@@ -13,11 +13,11 @@
 /*
  * From now on reader.h asks such a process. Call this before there are threads, and before
  * capabilities are dropped. prepare (may be NULL) is called in the new process while it still has
- * all privileges. keep_root: sessions keep user 0, without capabilities, because systemd ends the
- * processes of other users when it leaves an initramfs, '@' or not. Otherwise they get a user that
- * no other process has. -errno of the fork.
+ * all privileges. proc_dirfd: /proc, or -1 to open it. keep_root: sessions keep user 0, without
+ * capabilities, because systemd ends the processes of other users when it leaves an initramfs, '@'
+ * or not. Otherwise they get a user that no other process has. -errno of the fork.
  */
-int fsproc_start(void (*prepare)(void *ctx), void *ctx, bool keep_root) MUST_CHECK;
+int fsproc_start(void (*prepare)(void *ctx), void *ctx, int proc_dirfd, bool keep_root) MUST_CHECK;
 /*
  * The same, but forked at the first question. For programs that still have all privileges at that
  * time.

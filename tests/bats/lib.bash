@@ -66,7 +66,7 @@ cow_setup() {
 	export COWFS_SECCOMP=kill # a system call that the daemon's filter refuses ends it
 	export COWFS_INVARIANT=abort # so does a rule that is broken (base/invariant.h)
 	# a daemon that a test kills must end; only replace.bats, in a guest, wants another one
-	export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop}
+	export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
 	unset LD_PRELOAD
 }
 

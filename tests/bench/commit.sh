@@ -8,7 +8,7 @@
 # The images lie in TMPDIR, which needs 6 GiB for "apt"; those of "freeze" in memory (6 GiB).
 # shellcheck disable=SC2119,SC2120 # functions whose arguments may be left out
 set -euo pipefail
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 ALL=(apt logger freeze attach memory size status)
 for what; do

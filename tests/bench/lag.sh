@@ -12,7 +12,7 @@
 # times 60 × (sqlite insert, log line, sync) and a commit; three times one file of one line and a commit; a checkpoint.
 # shellcheck disable=SC2119,SC2120 # functions whose arguments may be left out
 set -euo pipefail
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 [ $# = 0 ] || { echo "usage: tests/bench/lag.sh" >&2; exit 2; }
 # shellcheck source=tests/bench/lib.bash

@@ -17,7 +17,7 @@
 # A row is cold when the file system and the device below it were set up anew before it.
 # shellcheck disable=SC2119,SC2120 # functions whose arguments may be left out
 set -euo pipefail
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 [ $# -gt 0 ] || set -- path card
 for what; do

@@ -13,7 +13,7 @@
 # read from the card.
 # shellcheck disable=SC2119,SC2120 # functions whose arguments may be left out
 set -eu # no pipefail: head ends the pipe
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 [ $# -gt 0 ] || set -- new place
 for what; do

@@ -11,7 +11,7 @@
 # new mount. Then cowctl top, first with nothing of the volume in the page cache, then five times more.
 # shellcheck disable=SC2119,SC2120 # functions whose arguments may be left out
 set -euo pipefail
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 FILES=${1:-500000}
 [[ $# -le 1 && $FILES =~ ^[0-9]+$ ]] || { echo "usage: tests/bench/top.sh [FILES]" >&2; exit 2; }

@@ -7,7 +7,7 @@
 #
 # Without arguments: the kernel of the guest debian13 (tests/vm/guests debian13). Columns: read and write, one at a time and 32 at a time.
 set -euo pipefail
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 TOP=$(cd "$(dirname "$0")/../.." && pwd)
 B=${COWFS_BUILD:-$TOP/build}
 GUEST=$TOP/build/vm/debian13

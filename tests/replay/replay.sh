@@ -10,7 +10,7 @@
 #					a recording that failed is left in build/replay-failed
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu
-export COWFS_ON_CRASH=${COWFS_ON_CRASH:-stop} # what kills a daemon here wants it to end
+export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 here=$(cd "$(dirname "$0")" && pwd)
 points=1000 rounds=24 log_mib=2 seed=$((RANDOM * 32768 + RANDOM))

@@ -129,7 +129,7 @@ static void compare(void)
 	static struct seen here, there;
 
 	/* comes first: a fork inherits what a library has already found out */
-	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
 	see(&there);
 	fsproc_stop();
 	see(&here);
@@ -215,7 +215,7 @@ static void test_death(void **state)
 	(void)state;
 	image_make("-t ext4 -b 1024 -J size=1", "32M");
 	r = reader();
-	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
 	forker = forker_after(0);
 	assert_int_equal(fsmap_open(&m, &r), 0);
 	kill(session_of(forker), SIGSEGV);
@@ -261,7 +261,7 @@ static void test_has_nothing(void **state)
 	(void)state;
 	image_make("-t ext4 -b 1024", "8M");
 	r = reader();
-	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
 	assert_int_equal(fsmap_open(&m, &r), 0);
 	pid = session_of(forker_after(0));
 	snprintf(path, sizeof(path), "/proc/%d/status", pid);
@@ -311,7 +311,7 @@ static int after_the_worker_dropped_all(void)
 	struct fsmap *m;
 	pid_t forker, pid;
 
-	if (fsproc_start(NULL, NULL, false) < 0)
+	if (fsproc_start(NULL, NULL, -1, false) < 0)
 		return 1;
 	forker = forker_after(0);
 	if (capset_nothing() < 0)
@@ -365,7 +365,7 @@ static void test_killed_all_the_time(void **state)
 	(void)state;
 	image_make("-t ext4 -b 1024 -J size=1", "8M");
 	r = reader();
-	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
 	killer = fork();
 	if (killer == 0) {
 		for (int i = 0; i < 200; i++) {
@@ -426,7 +426,7 @@ static void test_stopped_session(void **state)
 	(void)state;
 	image_make("-t ext4 -b 1024", "32M");
 	r = reader();
-	assert_int_equal(fsproc_start(NULL, NULL, false), 0);
+	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
 	assert_int_equal(fsmap_open(&m, &r), 0);
 	pid = session_of(forker_after(0));
 	kill(pid, SIGSTOP);
