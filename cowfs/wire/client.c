@@ -29,9 +29,9 @@
  */
 #define SILENCES 3
 #define GONE_MS 30000
-#define REPLACE_MS 10000 /* until a worker that died is replaced */
+#define REPLACE_MS 30000 /* until a worker that died is replaced */
 #define REPLACE_LOOK_MS 50
-#define REPEATS 3 /* of a request whose worker died before it answered */
+#define REPEATS 8 /* of a request whose worker died before it answered */
 
 static int open_run(void)
 {

@@ -35,11 +35,19 @@ commit_on() {
 	done
 }
 
+# Writes everything, reads and compares it, and begins again.
+load_on() {
+	while [ -e /run/cowfs-test/load ]; do
+		fio --name=load --directory="$1" --ioengine=psync --rw=randwrite --bsrange=4k-64k --size=12m --fsync=16 \
+			--verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 || return
+	done
+}
+
 # VOLUME FOLDER ROUNDS NUMBER: kills at random moments under load; then the content is what was written
 kill_under_load() {
 	: >/run/cowfs-test/load
-	fio --name=load --directory="$2" --ioengine=psync --rw=randwrite --bsrange=4k-64k --size=24m --fsync=16 --time_based \
-		--runtime=$(($3 * 4)) --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 >/run/cowfs-test/fio 2>&1 &
+	: >/run/cowfs-test/commits
+	load_on "$2" >/run/cowfs-test/fio 2>&1 &
 	fio=$!
 	commit_on "$1" &
 	commits=$!
