@@ -86,7 +86,9 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	for fs in squashfs erofs; do
 		volume $fs
 		start
-		[ "$status" = 0 ] && is_overlay && [ "$(state)" = on ]
+		[ "$status" = 0 ]
+		is_overlay
+		[ "$(state)" = on ]
 		[[ $stderr == *"the root is the image $LOWER, without changes"* ]]
 		echo new >"$MNT/etc/new"
 		rm "$MNT/etc/two"
@@ -94,9 +96,12 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 		echo lost >"$MNT/etc/lost"
 		stop --discard
 		start
-		[ "$status" = 0 ] && is_overlay
+		[ "$status" = 0 ]
+		is_overlay
 		[[ $stderr == *"with its changes"* ]]
-		[ "$(cat "$MNT/etc/new")" = new ] && [ ! -e "$MNT/etc/two" ] && [ ! -e "$MNT/etc/lost" ]
+		[ "$(cat "$MNT/etc/new")" = new ]
+		[ ! -e "$MNT/etc/two" ]
+		[ ! -e "$MNT/etc/lost" ]
 		[ "$(cat "$MNT/etc/one")" = 1 ]
 		[[ $(awk -v d="$DEV" '$1 == d { print $4 }' /proc/mounts) == rw,*discard*noinit_itable* ]]
 		compose
@@ -119,7 +124,8 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	part=$LOOP
 	configure "$part:/images/a.sqfs"
 	start
-	[ "$status" = 0 ] && is_overlay
+	[ "$status" = 0 ]
+	is_overlay
 	[ "$(cat "$MNT/etc/one")" = 1 ]
 	[ "$(status_of .lower)" = "$part:/images/a.sqfs" ]
 	stop --discard
@@ -127,7 +133,8 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	for part in "$part:/images/link" "$part:/images" "$part:/images/none"; do
 		configure "$part"
 		start
-		[ "$status" = 3 ] && [ "$(state)" = failed ]
+		[ "$status" = 3 ]
+		[ "$(state)" = failed ]
 		[[ $stderr == *"NO ROOT: lower = $part cannot be mounted"* ]]
 		umount "$MNT"
 		cow detach --discard root >/dev/null
@@ -135,6 +142,7 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 }
 
 @test "compose: another image is refused, kept or begun anew" {
+	local written
 	volume
 	start
 	echo new >"$MNT/etc/new"
@@ -143,15 +151,21 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	image squashfs "$T/image2"
 	loop_up "$T/image2" -r
 	configure "$LOOP"
+	written=$(card_written)
 	start
-	[ "$status" = 0 ] && [ "$(state)" = failed ]
+	[ "$status" = 0 ]
+	[ "$(state)" = failed ]
 	[[ $stderr == *"NOT COMPOSED"*"another image"*"cowfs=new-lower:fresh"* ]]
-	[ -e "$MNT/etc/five" ] && [ ! -e "$MNT/etc/new" ]
+	[ -e "$MNT/etc/five" ]
+	[ ! -e "$MNT/etc/new" ]
 	run ! touch "$MNT/etc/x"
-	[ "$(card_written)" = "$(cat "$T/written" 2>/dev/null || card_written)" ]
+	[ "$(card_written)" = "$written" ]
 	stop --discard
 	start cowfs=new-lower:fresh
-	[ "$status" = 0 ] && is_overlay && [ ! -e "$MNT/etc/new" ] && [ -e "$MNT/etc/five" ]
+	[ "$status" = 0 ]
+	is_overlay
+	[ ! -e "$MNT/etc/new" ]
+	[ -e "$MNT/etc/five" ]
 	# not committed: a power cut brings them back
 	stop --discard
 	# a factory reset takes the refused image
@@ -164,16 +178,22 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	umount "$COWFS_RUNDIR/lower"
 	mkdir "$T/copy"
 	mount "$DEV" "$T/copy"
-	[ -e "$T/copy/reset" ] && rm "$T/copy/reset"
+	[ -e "$T/copy/reset" ]
+	rm "$T/copy/reset"
 	umount "$T/copy"
 	cow detach --commit root >/dev/null
 	configure "$LOOP" keep
 	start
-	[ "$status" = 0 ] && is_overlay && [ -e "$MNT/etc/new" ] && [ -e "$MNT/etc/five" ]
+	[ "$status" = 0 ]
+	is_overlay
+	[ -e "$MNT/etc/new" ]
+	[ -e "$MNT/etc/five" ]
 	stop --commit
 	configure "$LOOP" refuse
 	start
-	[ "$status" = 0 ] && is_overlay && [ -e "$MNT/etc/new" ]
+	[ "$status" = 0 ]
+	is_overlay
+	[ -e "$MNT/etc/new" ]
 	stop --discard
 }
 
@@ -183,9 +203,10 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	for what in /dev/none "$CARD"; do
 		configure "$what"
 		start
-		[ "$status" = 3 ] && [ "$(state)" = failed ]
+		[ "$status" = 3 ]
+		[ "$(state)" = failed ]
 		[[ $stderr == *"NO ROOT: lower = $what"* ]]
-		! is_overlay
+		run ! is_overlay
 		umount "$MNT"
 		cow detach --discard root >/dev/null
 	done
@@ -198,8 +219,10 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 		(cd "$MNT" && eval "$what")
 		mount -o remount,ro "$MNT"
 		compose
-		[ "$status" = 0 ] && [ "$(state)" = failed ]
-		! is_overlay && run ! touch "$MNT/x"
+		[ "$status" = 0 ]
+		[ "$(state)" = failed ]
+		run ! is_overlay
+		run ! touch "$MNT/x"
 		[ -e "$MNT/etc/one" ]
 		stop --discard
 	done
@@ -211,7 +234,9 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	ln -s lost+found "$MNT/work"
 	mount -o remount,ro "$MNT"
 	compose
-	[ "$status" = 0 ] && [ "$(state)" = failed ] && ! is_overlay
+	[ "$status" = 0 ]
+	[ "$(state)" = failed ]
+	run ! is_overlay
 	stop --discard
 }
 
@@ -226,8 +251,11 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	echo failed >"$COWFS_RUNDIR/root.state"
 	mount -o ro,noload "$CARD" "$MNT"
 	compose
-	[ "$status" = 0 ] && is_overlay
-	[ "$(cat "$MNT/etc/new")" = new ] && [ ! -e "$MNT/etc/two" ] && [ -e "$MNT/etc/one" ]
+	[ "$status" = 0 ]
+	is_overlay
+	[ "$(cat "$MNT/etc/new")" = new ]
+	[ ! -e "$MNT/etc/two" ]
+	[ -e "$MNT/etc/one" ]
 	run ! touch "$MNT/x"
 	umount "$MNT"
 	umount "$MNT"
@@ -249,14 +277,20 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	[ -e "$MNT/etc/new" ]
 	stop --discard
 	start
-	[ "$status" = 0 ] && is_overlay && [ ! -e "$MNT/etc/new" ] && [ -e "$MNT/etc/two" ] && [ ! -e "$MNT/a" ]
+	[ "$status" = 0 ]
+	is_overlay
+	[ ! -e "$MNT/etc/new" ]
+	[ -e "$MNT/etc/two" ]
+	[ ! -e "$MNT/a" ]
 	# taken back by a power cut, done again
 	stop --discard
 	start
 	[ ! -e "$MNT/etc/new" ]
 	stop --commit
 	start
-	[ "$status" = 0 ] && [[ $stderr == *"with its changes"* ]] && [ ! -e "$MNT/etc/new" ]
+	[ "$status" = 0 ]
+	[[ $stderr == *"with its changes"* ]]
+	[ ! -e "$MNT/etc/new" ]
 	run -0 cow factory-reset --yes --json
 	[ "$(jq -r .ok <<<"$output")" = true ]
 	stop --discard
@@ -278,10 +312,14 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	cow factory-reset --yes >/dev/null
 	stop --discard
 	start
-	[ "$status" = 0 ] && is_overlay && [ ! -e "$MNT/immutable" ] && [ ! -e "$MNT/deep" ]
+	[ "$status" = 0 ]
+	is_overlay
+	[ ! -e "$MNT/immutable" ]
+	[ ! -e "$MNT/deep" ]
 	umount "$MNT"
 	run -0 ls -A "$MNT/old"
-	[ "$(find "$MNT/old" -type f | wc -l)" = 1 ] && [ "$(find "$MNT/old" -type d | wc -l)" = 2 ]
+	[ "$(find "$MNT/old" -type f | wc -l)" = 1 ]
+	[ "$(find "$MNT/old" -type d | wc -l)" = 2 ]
 	chattr -i "$MNT"/old/*/immutable
 	stop --discard
 }
@@ -297,7 +335,11 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	cow factory-reset --yes >/dev/null
 	stop --discard
 	start
-	[ "$status" = 0 ] && is_overlay && [ ! -e "$MNT/full" ] && [ ! -e "$MNT/1" ] && [ "$(state)" = on ]
+	[ "$status" = 0 ]
+	is_overlay
+	[ ! -e "$MNT/full" ]
+	[ ! -e "$MNT/1" ]
+	[ "$(state)" = on ]
 	echo new >"$MNT/new"
 	stop --commit
 	e2fsck -fn "$CARD" >/dev/null
@@ -312,7 +354,9 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	fails 2 "not composed" factory-reset --yes
 	mount "$DEV" "$MNT"
 	compose
-	[ "$status" = 0 ] && [ "$(state)" = on ] && ! is_overlay
+	[ "$status" = 0 ]
+	[ "$(state)" = on ]
+	run ! is_overlay
 	# also if root= is no device that cowfs knows
 	run -0 "$T/sbin/cowctl" boot --compose "$MNT" --cmdline "ro root=gpt-auto"
 	run -0 "$T/sbin/cowctl" boot --compose "$MNT" --cmdline ro
@@ -351,7 +395,7 @@ D /usr/lib/four" ]
 	fails 2 "does not work on a root with compose" commit "$MNT/etc/one"
 	cow top root -n 0 --json | jq -r '.rows[].path // empty' | sort >"$T/top"
 	grep -qx "$MNT/etc/new" "$T/top"
-	! grep -q upper "$T/top"
+	run ! grep -q upper "$T/top"
 	[ "$(status_of .mountpoint)" = "$MNT" ]
 	cow commit root >/dev/null
 	[ -z "$(diff_of root)" ]
@@ -360,6 +404,60 @@ D /usr/lib/four" ]
 	rm "$MNT/etc/new"
 	[ "$(diff_of root)" = "A /etc/two
 D /etc/new" ] || { diff_of root; false; }
+	stop --discard
+}
+
+# What is in the root: "PATH TYPE CHECKSUM", of folders without the last
+listing() {
+	(cd "$MNT" && find . -mindepth 1 -printf '%P %y\n' | while read -r path type; do
+		[ "$type" = d ] && echo "$path/ d" || echo "$path f $(sha256sum <"$path")"
+	done) | LC_ALL=C sort
+}
+
+# Changes some file or folder.
+change_at_random() {
+	local file dir
+	file=$(cd "$MNT" && find . -type f | LC_ALL=C sort | sed -n "$((RANDOM % 40 + 1))p")
+	dir=$(cd "$MNT" && find . -mindepth 1 -type d | LC_ALL=C sort | sed -n "$((RANDOM % 20 + 1))p")
+	case $((RANDOM % 9)) in
+	0 | 1) [ -z "$file" ] || rm "$MNT/$file" ;;
+	2) [ -z "$file" ] || echo more >>"$MNT/$file" ;;
+	3) [ -z "$dir" ] || rm -r "${MNT:?}/$dir" ;;
+	4) [ -z "$dir" ] || { rm -r "${MNT:?}/$dir" && mkdir "$MNT/$dir" && echo again >"$MNT/$dir/1"; } ;;
+	5) mkdir -p "$MNT/${dir:-x}/$((RANDOM % 4))" 2>/dev/null || true ;;
+	6) [ -z "$dir" ] || [ -d "$MNT/$dir/2" ] || echo new >"$MNT/$dir/2" ;;
+	7) [ -z "$file" ] || [ -z "$dir" ] || [ -e "$MNT/$dir/moved" ] || mv "$MNT/$file" "$MNT/$dir/moved" ;;
+	8) [ -z "$file" ] || { rm "$MNT/$file" && mkdir "$MNT/$file"; } ;;
+	esac
+}
+
+@test "compose: diff says what two listings say, after random changes" {
+	local a b round
+	RANDOM=7
+	rm "$T/tree/etc/link"
+	for a in {1..5}; do
+		for b in {1..3}; do
+			mkdir -p "$T/tree/$a/$b/4"
+			echo "$a$b" | tee "$T/tree/$a/$b/1" "$T/tree/$a/$b/3" >"$T/tree/$a/$b/4/1"
+		done
+	done
+	volume
+	start
+	for round in {1..12}; do
+		listing >"$T/before"
+		for a in {1..12}; do change_at_random; done
+		listing >"$T/after"
+		{
+			LC_ALL=C comm -13 <(cut -d' ' -f1,2 "$T/before") <(cut -d' ' -f1,2 "$T/after") | sed 's/^/A /'
+			LC_ALL=C comm -23 <(cut -d' ' -f1,2 "$T/before") <(cut -d' ' -f1,2 "$T/after") | sed 's/^/D /'
+			LC_ALL=C join <(grep ' f ' "$T/before") <(grep ' f ' "$T/after") | awk '$3 != $6 { print "M", $1, "f" }'
+		} | cut -d' ' -f1,2 | LC_ALL=C sort >"$T/wanted"
+		cow diff root | sed "s|$MNT/||g" | awk '$1 == "R" { print "D", $(NF - 2); print "A", $NF; next }
+			$1 == "M" && $2 !~ /c/ { next } $1 == "m" { next } { print $1, $NF }' | LC_ALL=C sort >"$T/got"
+		diff -u "$T/wanted" "$T/got"
+		[ -s "$T/wanted" ]
+		cow commit root >/dev/null
+	done
 	stop --discard
 }
 
@@ -379,7 +477,8 @@ D /etc/new" ] || { diff_of root; false; }
 	volume
 	configure /dev/none
 	start "cowfs=lower:$LOWER,new-lower:maybe"
-	[ "$status" = 0 ] && is_overlay
+	[ "$status" = 0 ]
+	is_overlay
 	[[ $stderr == *"new-lower:maybe is not refuse|fresh|keep"* ]]
 	stop --discard
 }
