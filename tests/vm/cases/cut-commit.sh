@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC1091,SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # As cut-shutdown, but the power goes around a commit of the running system, as a timer makes it.
-# guests: debian12 debian13 busybox debian12-arm64 debian13-arm64 busybox-arm64 busybox-armhf
+# guests: debian12 debian13 busybox busybox-squashfs debian12-arm64 debian13-arm64 busybox-arm64 busybox-armhf
 # short:
 . "$CASES/cut-shutdown.sh"
 

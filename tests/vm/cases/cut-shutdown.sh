@@ -3,7 +3,7 @@
 # The power goes while the machine shuts down (long form: 50 times, short: 8), at any write of the commits and around them. The machine is
 # saved once, before the shutdown, and goes on from there each time. Offline: generation N or N+1 in every file, e2fsck clean.
 # Some of the cut cards are booted as well.
-# guests: debian12 debian13 busybox busybox-arm64 debian12-arm64 debian13-arm64
+# guests: debian12 debian13 busybox busybox-squashfs busybox-arm64 debian12-arm64 debian13-arm64
 # short:
 KILLED=1
 FILES=60
@@ -58,7 +58,7 @@ gen_of() { # file of the partition
 	: >"$WORK/gens"
 	while [ $n -lt $FILES ]; do
 		n=$((n + 1))
-		debugfs -R "cat /srv/gen/f$n" "$1" 2>/dev/null | head -1 | grep -a '^[12]$' >>"$WORK/gens" || :
+		debugfs -R "cat ${LOWER_FS:+/upper}/srv/gen/f$n" "$1" 2>/dev/null | head -1 | grep -a '^[12]$' >>"$WORK/gens" || :
 	done
 	[ "$(wc -l <"$WORK/gens")" = $FILES ] || fail "only $(wc -l <"$WORK/gens") of $FILES files are there"
 	[ "$(sort -u "$WORK/gens" | wc -l)" = 1 ] || fail "a mixture: $(sort "$WORK/gens" | uniq -c | tr '\n' ' ')"
