@@ -88,7 +88,14 @@ end_beside() {
 	cat "$dir/beside"
 	beside=''
 }
-trap 'kill -s TERM $current 2>/dev/null; end_beside TERM; exit 1' HUP INT TERM
+# $target is what runs, if anything does
+end_all() {
+	[ -z "$current" ] || kill -s TERM "$current" 2>/dev/null
+	end_beside TERM
+	[ -z "$current" ] || { wait_until 20 ended "$current" && tidy "$target"; }
+	exit 1
+}
+trap end_all HUP INT TERM
 
 for target in "${targets[@]}"; do
 	from=$SECONDS
