@@ -83,7 +83,6 @@ struct monitor {
 	uint64_t quiesce_ns, quiesce_blks; /* when the freeze began */
 	uint64_t late_bytes;		   /* became dirty until the seal */
 	bool timed;			   /* this commit is in times */
-	struct commit_times times;
 	bool room_limits; /* the plan's second budget would be smaller than RAM without max_commit_ns, too */
 	uint64_t not_before_ns;	 /* earliest time of the next request for a commit */
 	uint64_t admitted_bytes; /* total of the throttle at the last look */
@@ -169,8 +168,8 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 static uint64_t time_blks(const struct monitor *m)
 {
 	uint64_t ns = m->p.max_commit_ns / 100 * TIME_PERCENT,
-		 running_ns = commit_time_fixed_ns(&m->times);
-	uint64_t blks = commit_time_bytes(&m->times, ns - min_u64(ns, running_ns)) / COW_BLK_BYTES;
+		 running_ns = commit_time_fixed_ns(m->p.times);
+	uint64_t blks = commit_time_bytes(m->p.times, ns - min_u64(ns, running_ns)) / COW_BLK_BYTES;
 
 	return max_u64(min_u64(blks, m->p.log_blks / TIME_LOG_SHARE), TIME_LEAST_BLKS);
 }
@@ -520,7 +519,7 @@ static void note_durable(struct monitor *m, uint64_t now)
 		return;
 	m->timed = true;
 	card_account(m->v, &calls, &bytes);
-	commit_time_note(&m->times, blk_to_bytes(m->sealed_blks), m->late_bytes,
+	commit_time_note(m->p.times, blk_to_bytes(m->sealed_blks), m->late_bytes,
 			 bytes - m->written_bytes,
 			 now - m->sealed_ns + min_u64(m->sealed_ns - m->quiesce_ns, FREEZE_MAX_NS));
 }
@@ -660,8 +659,8 @@ static uint64_t commit_ns(struct monitor *m)
 	struct pressure_use u;
 
 	look_at_use(m, &u);
-	return commit_time_ns(&m->times, blk_to_bytes(u.dirty_blks)) +
-	       (m->stage == STAGE_SEALED ? commit_time_fixed_ns(&m->times) : 0);
+	return commit_time_ns(m->p.times, blk_to_bytes(u.dirty_blks)) +
+	       (m->stage == STAGE_SEALED ? commit_time_fixed_ns(m->p.times) : 0);
 }
 
 uint64_t monitor_commit_ns(struct monitor *m)
@@ -809,8 +808,8 @@ void monitor_status(struct monitor *m, struct monitor_status *ret)
 		.commit_ns = commit_ns(m),
 		.max_commit_ns = m->p.max_commit_ns,
 		.too_slow = m->p.max_commit_ns &&
-			    commit_time_ns(&m->times, blk_to_bytes(TIME_LEAST_BLKS)) +
-					    commit_time_fixed_ns(&m->times) >
+			    commit_time_ns(m->p.times, blk_to_bytes(TIME_LEAST_BLKS)) +
+					    commit_time_fixed_ns(m->p.times) >
 				    m->p.max_commit_ns,
 	};
 	pthread_mutex_unlock(&m->lock);

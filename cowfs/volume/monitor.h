@@ -41,14 +41,15 @@ enum commit_stage {
 
 struct monitor_params {
 	struct pressure_plan plan;
-	bool fail;		/* pressure=fail: no commit, writes fail at the limit */
-	bool halted;		/* no commit, and all writes fail */
-	bool bound_dirty;	/* the plan relies on it */
-	bool stops;		/* see monitor_set_stops */
-	uint64_t log_blks;	/* capacity of the log */
-	uint64_t room_blks;	/* see monitor_set_room; 0: the plan has no such budget */
-	uint64_t retry_ns;	/* 0: PRESSURE_RETRY_NS */
-	uint64_t max_commit_ns; /* 0: no limit */
+	bool fail;		    /* pressure=fail: no commit, writes fail at the limit */
+	bool halted;		    /* no commit, and all writes fail */
+	bool bound_dirty;	    /* the plan relies on it */
+	bool stops;		    /* see monitor_set_stops */
+	uint64_t log_blks;	    /* capacity of the log */
+	uint64_t room_blks;	    /* see monitor_set_room; 0: the plan has no such budget */
+	uint64_t retry_ns;	    /* 0: PRESSURE_RETRY_NS */
+	uint64_t max_commit_ns;	    /* 0: no limit */
+	struct commit_times *times; /* what commits took; outlives the monitor, and this process */
 };
 
 struct monitor_status {

@@ -45,6 +45,7 @@ struct volume_kept {
 	struct fsinfo fs;
 	struct profile_choice choice;
 	struct pressure_plan plan;
+	uint64_t max_commit_ns;
 	uint64_t max_view_bytes;
 
 	/* The commit under way: does what is sealed wait for a record (mark), or is it durable? */
@@ -58,7 +59,8 @@ struct volume_kept {
 	struct volume_result last;
 	char alarm[400];
 	_Atomic bool diverged;
-	_Atomic uint64_t lost; /* writes that failed and that no result has reported */
+	struct commit_times times; /* of the monitor */
+	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
 };
 
 struct volume {

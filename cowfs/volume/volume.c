@@ -227,7 +227,8 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 				     .stops = fs_ops(v->fs.kind)->crash_safe,
 				     .log_blks = log_capacity_blks(v->log),
 				     .retry_ns = p->full_ns,
-				     .max_commit_ns = p->max_commit_ns };
+				     .max_commit_ns = p->max_commit_ns,
+				     .times = &v->kept->times };
 	uint64_t volume_bytes = blk_to_bytes(v->volume_blks), need;
 	uint64_t dirty_bytes =
 		mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
@@ -417,6 +418,7 @@ static void keep_attach(struct volume *v, const struct monitor_params *mp)
 	k->fs = v->fs;
 	k->choice = v->choice;
 	k->plan = mp->plan;
+	k->max_commit_ns = mp->max_commit_ns;
 	k->room_blks = v->committed_room_blks;
 }
 
@@ -530,6 +532,8 @@ static int take_over(struct volume *v, const struct volume_params *p, char *why,
 			       strerror(-r));
 	v->fs = k->fs;
 	mp.plan = k->plan;
+	mp.max_commit_ns = k->max_commit_ns;
+	mp.times = &v->kept->times;
 	mp.bound_dirty = k->bound_dirty;
 	mp.stops = fs_ops(v->fs.kind)->crash_safe;
 	mp.log_blks = log_capacity_blks(v->log);
