@@ -22,8 +22,8 @@
 #include "base/passfd.h"
 
 #define ANSWER_MS 10000
-#define LOW_FDS 1024 /* descriptors of a process that has just been started */
 #define LINK_WAIT_S 1
+#define LOW_FDS 1024 /* descriptors of a process that has just been started */
 
 static bool is_kept(int fd, const int *keep, unsigned n)
 {
@@ -46,7 +46,7 @@ static void keep_only(const int *keep, unsigned n)
 	close_range(LOW_FDS, ~0u, 0);
 }
 
-static int open_link(int pair[2])
+int spare_link(int pair[2])
 {
 	const struct timeval wait = { .tv_sec = LINK_WAIT_S };
 
@@ -60,7 +60,7 @@ static int open_link(int pair[2])
 static int fork_worker(int sock_fd)
 {
 	const struct timespec nap = { .tv_nsec = 100000 };
-	int pair[2], r = open_link(pair), status;
+	int pair[2], r = spare_link(pair), status;
 	pid_t middle;
 
 	if (r == 0 && (middle = fork()) == 0) {

@@ -16,6 +16,8 @@ struct spare {
 	int sock_fd;
 };
 
+/* A link between the parent, pair[0], and a worker, whose end waits at most 1 s for an answer. */
+int spare_link(int pair[2]) MUST_CHECK;
 /*
  * Forks the spare, which calls prepare and keeps only the n descriptors in keep. Returns 0 in this
  * process. Returns 1 in each worker that spare_ask makes later: *ret_fd is its end of the link to

@@ -62,7 +62,6 @@
 #define DYING_SLICES 4 /* time that a death may take by itself */
 #define ENDED_SLICES 1 /* the same if only threads without descriptors are left */
 #define THAW_TRIES 20  /* slices */
-#define ANSWER_WAIT_S 1
 #define THAW_STACK_BYTES (256 * KIB)
 #define REPLACE_SLICES                                                                             \
 	240 /* time that a death may take if the worker is replaced: its I/O on the card */
@@ -682,16 +681,6 @@ static void leave_cgroup(void)
 	cgroup_leave(proc_dirfd);
 }
 
-static int open_link(int pair[2])
-{
-	const struct timeval wait = { .tv_sec = ANSWER_WAIT_S };
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return -errno;
-	setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
-	return 0;
-}
-
 static void prepare_spare(void *ctx)
 {
 	const struct parent *p = ctx;
@@ -795,7 +784,7 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	if (r == 0)
 		r = kernel_fd = transport_open();
 	if (r >= 0)
-		r = open_link(pair);
+		r = spare_link(pair);
 	if (r < 0) {
 		close_start(&p, o);
 		return r;
