@@ -226,7 +226,7 @@ static bool plain_path(const char *path, size_t len)
 	       !strstr(text, "/../");
 }
 
-/* DEVICE[:/FILE]: a path or a tag, and a path on the file system of this device. */
+/* DEVICE[:/FILE]: a path or a tag, and a path on the file system of this device. Empty: none. */
 static bool lower_is_valid(const char *value)
 {
 	const char *file = strstr(value, ":/");
@@ -235,8 +235,9 @@ static bool lower_is_valid(const char *value)
 
 	if (file && !plain_path(file + 1, strlen(file + 1)))
 		return false;
-	return value[0] == '/' ? plain_path(value, len)
-			       : equals && equals > value && equals + 1 < value + len;
+	return !*value		 ? true
+	       : value[0] == '/' ? plain_path(value, len)
+				 : equals && equals > value && equals + 1 < value + len;
 }
 
 const char *rootopt_check(enum rootopt id, const char *value)
@@ -336,7 +337,7 @@ static void check_compose(struct parser *p, const struct section *s)
 	if (!compose || strcmp(compose, "overlay"))
 		return;
 	p->line = s->line;
-	if (!lower)
+	if (!lower || !*lower)
 		bad(p, "compose = overlay in [%s] needs lower = DEVICE[:/FILE]", s->name);
 	else if (keep && *keep)
 		bad(p, "[%s]: compose = overlay excludes keep", s->name);

@@ -227,6 +227,8 @@ static void test_conf_root(void **state)
 	refused("[root]\ncompose = overlay\nlower = /dev/x\nkeep = /a\n",
 		"F:1: [root]: compose = overlay excludes keep");
 	refused("[data]\ncompose = overlay\n", "F:2: compose belongs to [root]");
+	refused("[root]\ncompose = overlay\nlower =\n",
+		"F:1: compose = overlay in [root] needs lower");
 	refused("[root]\nlower = x\n", "F:2: lower = x is not DEVICE");
 	refused("[root]\nlower = /dev/../x\n", "F:2: lower = /dev/../x is not DEVICE");
 	refused("[root]\nlower = UUID=:/a\n", "F:2: lower = UUID=:/a is not DEVICE");
