@@ -154,17 +154,21 @@ static void close_all(int fd[SUPERVISOR_KEPT_MAX])
 			close(steal_fd(&fd[i]));
 }
 
-/* Sends to the parent and waits for its answer. */
+/* Sends to the parent and waits for its answer. One thread at a time: another one would take the
+ * answer. */
 static int ask_parent(struct supervisor_link *l, char what, const int *fd, struct message *answer,
 		      int ret_fd[SUPERVISOR_KEPT_MAX])
 {
-	int r = send_message(l->sock_fd, (struct message){ .what = what }, fd);
+	static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+	int r;
 
-	if (r < 0)
-		return r;
+	pthread_mutex_lock(&asking);
+	r = send_message(l->sock_fd, (struct message){ .what = what }, fd);
 	/* an answer that was late last time may still be in the queue */
-	while ((r = receive_message(l->sock_fd, answer, ret_fd)) == 1 && answer->what != what)
+	while (r >= 0 && (r = receive_message(l->sock_fd, answer, ret_fd)) == 1 &&
+	       answer->what != what)
 		close_all(ret_fd);
+	pthread_mutex_unlock(&asking);
 	return r == 1 ? 0 : r < 0 ? r : -EPIPE;
 }
 
@@ -489,6 +493,42 @@ static bool note_left(struct parent *p)
 	return false;
 }
 
+static void forget_worker(struct parent *p)
+{
+	if (p->worker_pidfd >= 0)
+		close(steal_fd(&p->worker_pidfd));
+	if (p->worker_status_fd >= 0)
+		close(steal_fd(&p->worker_status_fd));
+	close(p->sock_fd);
+	p->reaped = false;
+	p->status = 0;
+	p->starting = true;
+}
+
+/* A worker that dies before it says who it is counts like one that dies later. */
+static bool next_worker(struct parent *p)
+{
+	int link_fd, r;
+
+	do {
+		count_death(p);
+		r = link_fd = spare_ask(&p->spare);
+		if (r >= 0) {
+			forget_worker(p);
+			p->sock_fd = link_fd;
+			r = take_hello(p, link_fd);
+		}
+		if (r >= 0)
+			return true;
+		msg(MSG_ERR, "no new worker: %s", strerror(-r));
+	} while (link_fd >= 0 && !p->halted);
+	if (p->worker_pidfd < 0) { /* watch returns */
+		p->status = SIGKILL;
+		p->reaped = true;
+	}
+	return false;
+}
+
 /*
  * All threads with descriptors have ended, so nothing of the dead worker takes requests or writes
  * any more. Others may sleep in a call on the volume (thread_call_alone): they end once the next
@@ -496,12 +536,9 @@ static bool note_left(struct parent *p)
  */
 static bool replace(struct parent *p)
 {
-	int link_fd;
-
 	reap(p);
 	if (!may_replace(p) || (!p->reaped && !note_left(p)))
 		return false;
-	count_death(p);
 	if (p->thaw_fd < 0)
 		p->thaw_fd = steal_fd(&p->mount_fd);
 	p->thaws_early = true; /* one of the dead-man timer */
@@ -511,21 +548,7 @@ static bool replace(struct parent *p)
 		    WTERMSIG(p->status));
 	else
 		msg(MSG_ERR, "worker %d died: another one takes over", p->worker);
-	link_fd = spare_ask(&p->spare);
-	if (link_fd >= 0) {
-		close(p->worker_pidfd);
-		close(p->worker_status_fd);
-		close(p->sock_fd);
-		p->worker_pidfd = p->worker_status_fd = -1;
-		p->sock_fd = link_fd;
-		p->reaped = false;
-		p->status = 0;
-		p->starting = true;
-		link_fd = take_hello(p, link_fd);
-	}
-	if (link_fd < 0)
-		msg(MSG_ERR, "no new worker: %s", strerror(-link_fd));
-	return link_fd >= 0;
+	return next_worker(p);
 }
 
 /* ---- */
@@ -614,7 +637,7 @@ static void watch(struct parent *p)
 			p->dying = 0;
 			continue;
 		}
-		if (n > 0 && fds[0].revents && !linked)
+		if (!linked && (p->worker_pidfd < 0 || (n > 0 && fds[0].revents)))
 			return;
 	}
 }

@@ -47,6 +47,7 @@ struct supervisor {
 };
 
 static bool replace; /* workers that die are replaced */
+static bool mute;    /* but the next one cannot say who it is */
 
 static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd),
 			       uint64_t deadman_ns)
@@ -63,7 +64,9 @@ static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_
 					     .replace = replace };
 		struct supervisor_link l;
 
-		if (replace)
+		if (mute)
+			o.proc_dirfd = -1;
+		else if (replace)
 			o.proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -590,6 +593,68 @@ static void test_replace_frozen(void **state)
 	munmap(rep, sizeof(*rep));
 }
 
+static void worker_is_alone(struct supervisor_link *l, int go_fd)
+{
+	int kept[SUPERVISOR_KEPT_MAX];
+	bool halted;
+
+	(void)go_fd;
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		kept[i] = -1;
+	kept[SUPERVISOR_KERNEL] = l->kernel_fd;
+	if (!l->replaces && supervisor_serving(l, kept) == 0)
+		raise(SIGKILL);
+	/* the parent waits for it no more */
+	_exit(supervisor_take(l, kept, &halted) == 0);
+}
+
+static void test_no_next_worker(void **state)
+{
+	struct supervisor k;
+
+	(void)state;
+	alarm(60);
+	replace = mute = true;
+	k = start(worker_is_alone, 0);
+	replace = mute = false;
+	assert_int_equal(finish(&k), 128 + SIGKILL);
+	alarm(0);
+	assert_non_null(strstr(k.log, "no new worker"));
+	assert_non_null(strstr(k.log, "its I/O now fails"));
+}
+
+/* Two threads ask the parent at the same time: each one gets its answer. */
+static void *asks_again_and_again(void *link)
+{
+	for (unsigned i = 0; i < 2000; i++)
+		if (serving(link, -1) < 0)
+			return link;
+	return NULL;
+}
+
+static void worker_asks_twice(struct supervisor_link *l, int go_fd)
+{
+	pthread_t thread;
+	void *failed;
+
+	(void)go_fd;
+	if (pthread_create(&thread, NULL, asks_again_and_again, l))
+		_exit(1);
+	for (unsigned i = 0; i < 2000; i++)
+		supervisor_frozen(l, -1);
+	pthread_join(thread, &failed);
+	_exit(failed ? 2 : 0);
+}
+
+static void test_two_ask(void **state)
+{
+	struct supervisor k = start(worker_asks_twice, 0);
+
+	(void)state;
+	assert_int_equal(finish(&k), 0);
+	assert_quiet(&k);
+}
+
 /* No worker of this test gives a sign of life. */
 static void test_watchdog(void **state)
 {
@@ -761,6 +826,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_death_in_freeze, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_replace, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_replace_frozen, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_next_worker, setup_bare, teardown),
+		cmocka_unit_test_setup_teardown(test_two_ask, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_watchdog, setup_bare, teardown),
 		cmocka_unit_test(test_harden),
 	};
