@@ -341,6 +341,8 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	}
 	epoch_set(l, EPOCH_OPEN);
 	record_accept(l, &rec);
+	if (l->mark)
+		l->mark->newest = rec.seq;
 	lag_note_direct(l, direct);
 	l->lent_used |= a->lent_blks > 0;
 	l->spilled |= a->spilled_blks || a->lent_blks;

@@ -262,6 +262,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags,
  * finds a record on the card after the death of this one. */
 struct log_mark {
 	_Atomic uint64_t epoch, seq;
+	_Atomic uint64_t newest; /* seq of the newest commit that is durable; 0: none yet */
 };
 /* From now on log_begin and log_end note it there. NULL: nowhere. The caller clears it when the content
  * to commit changes. */

@@ -633,6 +633,8 @@ static int run_commit(struct volume *v, const struct volume_request *rq, bool go
 	while (r == -EOWNERDEAD && goes_on && unread < UNREAD_ALL)
 		r = try_commit(v, rq, ++unread, res, ret_index);
 	res->unread = r == 0 && unread;
+	if (r < 0) /* a FLUSH that failed may have lost blocks, whatever record the card has now */
+		v->kept->mark.seq = 0;
 	return r;
 }
 
@@ -897,6 +899,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		r = run_with_retries(v, rq, res, &ix);
 	v->sealed = false;
 	v->kept->durable = r == 0;
+	if (r == 0)
+		v->kept->diverged = false;
 	if (r < 0) {
 		int e = view_fail(v->view);
 
@@ -923,7 +927,6 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	}
 	view_release(v->view, ix);
 	v->failed_below = false;
-	v->kept->diverged = false;
 	v->diverged_lost = false;
 	diverged_free(v->diverged);
 	v->diverged = NULL;

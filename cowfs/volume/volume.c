@@ -487,6 +487,20 @@ static void take_state(struct volume *v)
 		monitor_hold(v->monitor, k->hold_until_ns - now);
 }
 
+/* What is in RAM belongs to the newest commit that the process before knew. On an older one, or on a
+ * file system that was changed without cowfs, it would be a mixture. */
+static int check_same_card(const struct volume *v, char *why, size_t n)
+{
+	const struct log_open_report *then = &v->kept->opened;
+
+	if (v->opened.base_changed && !then->base_changed)
+		return msg_why(why, n, -ESTALE, "%s: %s", v->device, v->opened.why);
+	if (log_newest(v->log)->seq < max_u64(then->newest.seq, v->kept->mark.newest))
+		return msg_why(why, n, -EUCLEAN, "%s: the newest commit cannot be read any more",
+			       v->device);
+	return 0;
+}
+
 /*
  * Opens nothing by its name, and no block device: a sync(2) may hold a mutex of the volume's loop
  * device until this process serves.
@@ -497,8 +511,9 @@ static int take_over(struct volume *v, const struct volume_params *p, char *why,
 	struct monitor_params mp = { .fail = p->pressure_fails,
 				     .halted = p->halted,
 				     .retry_ns = p->full_ns };
-	const struct volume_kept *k;
+	struct volume_kept *k;
 	struct log_index *ix;
+	struct ram_stack stack;
 	bool committed;
 	int r = ram_store_take_over(&v->store, fd + VOLUME_FD_STORE);
 
@@ -522,6 +537,12 @@ static int take_over(struct volume *v, const struct volume_params *p, char *why,
 		return r;
 	/* a record that is only in the cache of the card does not count */
 	committed = log_settle(v->log) == 0 && (k->durable || log_reached(v->log, &k->mark));
+	r = check_same_card(v, why, n);
+	if (r < 0)
+		return r;
+	/* everything is committed, so what single files left behind is of the past */
+	if (committed && ram_store_stack(v->store, &stack) == 0 && stack.sealed)
+		k->diverged = false;
 	v->choice = k->choice;
 	take_profile(v, NULL);
 	ix = log_index_of(v->log);

@@ -305,6 +305,7 @@ static bool dies(uint64_t n, uint64_t m, uint64_t seed, unsigned *failed_found, 
 	toy_write(&t, 4, 100);
 	assert_int_equal(toy_commit(&t), 0);
 	assert_true(log_reached(t.log, &mark));
+	assert_int_equal(mark.newest, log_newest(t.log)->seq);
 	toy_write(&t, 5, 101);
 	first = t.live;
 	sim_fail_at(t.card, SIM_WRITE | SIM_FLUSH, n, -EIO, false);
@@ -321,6 +322,7 @@ static bool dies(uint64_t n, uint64_t m, uint64_t seed, unsigned *failed_found, 
 	toy_close(&t);
 	assert_int_equal(toy_open(&t, 0), 0);
 	assert_int_equal(toy_view(&t, view), 0);
+	assert_true(log_newest(t.log)->seq >= mark.newest);
 	if (log_reached(t.log, &mark)) {
 		/* only now may RAM be dropped */
 		assert_int_equal(toy_differs(&t.live, view), -1);
