@@ -387,8 +387,11 @@ int generation_open(struct generation **ret, struct ram_store *s, uint64_t volum
 {
 	struct generation *g;
 	uint64_t data, hole;
-	int r = id ? open_generation(&g, s, volume_blks, id) : -EPROTO;
+	int r = -EPROTO;
 
+	/* an empty one instead of one that was removed would be a loss that nobody notices */
+	if (id && ram_store_has(s, id))
+		r = open_generation(&g, s, volume_blks, id);
 	if (r < 0)
 		return r;
 	if (!count(g, &data, &hole)) {

@@ -204,6 +204,16 @@ int ram_store_map_file(const struct ram_store *s, uint64_t id, uint64_t size_byt
 	return open_named(s->side_fd, name_of(name, id), size_bytes, &new);
 }
 
+bool ram_store_has(const struct ram_store *s, uint64_t id)
+{
+	_cleanup_close_ int fd = -1, map_fd = -1;
+	char name[24];
+
+	fd = openat(s->mnt_fd, name_of(name, id), O_RDWR | O_CLOEXEC);
+	map_fd = openat(s->side_fd, name, O_RDWR | O_CLOEXEC);
+	return fd >= 0 && map_fd >= 0;
+}
+
 void ram_store_remove(const struct ram_store *s, uint64_t id)
 {
 	char name[24];

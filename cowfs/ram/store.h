@@ -10,6 +10,8 @@
 uint64_t ram_store_new_id(struct ram_store *s);
 int ram_store_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes) MUST_CHECK;
 int ram_store_map_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes) MUST_CHECK;
+/* Are both there? */
+bool ram_store_has(const struct ram_store *s, uint64_t id);
 void ram_store_remove(const struct ram_store *s, uint64_t id);
 
 #endif

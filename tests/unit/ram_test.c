@@ -466,6 +466,10 @@ static void generations_are_kept(void **state)
 		}
 	}
 	assert_int_equal(generation_open(&other, t, KEPT_BLKS + LEAF_BLKS, stack.id[0]), -EPROTO);
+	/* a process that failed and closed it has removed it */
+	generation_free(g);
+	assert_int_equal(generation_open(&g, t, KEPT_BLKS, stack.id[1]), -EPROTO);
+	assert_int_equal(files_in(t, 0), 1);
 	/* new ones have new names */
 	assert_true(generation_id(new_generation(t, KEPT_BLKS)) > stack.id[0]);
 	ram_store_close(t);
