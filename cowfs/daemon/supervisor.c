@@ -329,6 +329,8 @@ static bool serve_link(struct parent *p)
 			fd[i] = -1;
 		p->serving = true;
 		p->starting = p->ending = false;
+		p->silent_ns =
+			0; /* the start may have taken longer than a worker that serves may */
 		break;
 	case 'E':
 		p->ending = true;
@@ -502,6 +504,7 @@ static void forget_worker(struct parent *p)
 	close(p->sock_fd);
 	p->reaped = false;
 	p->status = 0;
+	p->silent_ns = 0;
 	p->starting = true;
 }
 

@@ -477,7 +477,8 @@ static void take_state(struct volume *v)
 	v->committed_ns = k->committed_ns;
 	v->last = k->last;
 	v->last.report.profile = NULL;
-	memcpy(v->alarm, k->alarm, sizeof(v->alarm));
+	memcpy(v->alarm, k->alarm, sizeof(v->alarm) - 1); /* it may be half a text */
+	v->last.why[sizeof(v->last.why) - 1] = '\0';
 	v->diverged_lost = k->diverged &&
 			   diverged_take_over(&v->diverged, v->store, v->volume_blks) < 0;
 	v->lost_known = 0 - k->lost; /* modulo 2^64: the counters of this process begin at 0 */
@@ -566,6 +567,10 @@ static int take_over(struct volume *v, const struct volume_params *p, char *why,
 	r = open_monitor(v, &mp, why, n);
 	if (r == 0)
 		r = open_snapshots(v, why, n);
+	if (r == 0 && v->lent) {
+		v->lent->before_write = snapshots_before_write;
+		v->lent->before_write_ctx = v->snapshots;
+	}
 	if (r == 0)
 		take_state(v);
 	if (r == 0)
