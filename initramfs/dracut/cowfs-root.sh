@@ -5,7 +5,8 @@
 # generators once more.
 . /usr/lib/cowfs/cowfs.sh
 
-[ ! -e "$COWFS_RUN/root.state" ] || exit 0
+# root.mount: called again, because the check or the mount failed before
+[ ! -e "$COWFS_RUN/root.state" ] || [ -e "$COWFS_RUN/root.mount" ] || exit 0
 what='' type='' options='' check='' unit=mount
 while IFS='=' read -r key value; do
 	case $unit:$key in
@@ -35,5 +36,6 @@ failed)
 esac
 : >"$COWFS_RUN/root.mount"
 [ -z "$check" ] || /usr/lib/systemd/systemd-fsck "$COWFS_MOUNT" || exit
-mkdir -p /sysroot
+mkdir -p /sysroot /run/initramfs
+[ "$COWFS_STATE$check" = on ] || : >/run/initramfs/fsck-root # no check by the system
 exec mount ${type:+-t "$type"} ${options:+-o "$options"} "$COWFS_MOUNT" /sysroot

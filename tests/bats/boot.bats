@@ -81,6 +81,66 @@ boots() {
 	run -2 "$COWFS_BUILD/set-readonly"
 }
 
+@test "the last step of an initramfs fails only if there is no root" {
+	local code
+	for code in 0 1 2 3 126 127; do
+		printf '#!/bin/sh\nexit %d\n' $code >"$T/cowctl"
+		chmod +x "$T/cowctl"
+		sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/cowctl|" "$(top)/initramfs/cowfs.sh" >"$T/cowfs.sh"
+		# shellcheck disable=SC2016 # for that shell
+		run dash -c '. "$1"; cowfs_compose /x' sh "$T/cowfs.sh"
+		[ "$status" = $((code == 3)) ]
+	done
+	rm "$T/cowctl"
+	# shellcheck disable=SC2016 # for that shell
+	run -0 dash -c '. "$1"; cowfs_compose /x' sh "$T/cowfs.sh"
+}
+
+# What a systemd initrd does. FSCK and MOUNT: exit codes of both; WORD: what cowctl boot says
+initrd_root() { # FSCK MOUNT [CODE-OF-COWCTL]
+	printf '#!/bin/sh\necho "fsck $*" >>"%s/calls"\nexit %d\n' "$T" "$1" >"$T/bin/systemd-fsck"
+	printf '#!/bin/sh\necho "mount $*" >>"%s/calls"\nexit %d\n' "$T" "$2" >"$T/bin/mount"
+	printf '#!/bin/sh\nmkdir -p "%s/run"; : >"%s/run/root.state"; echo /dev/loop77; exit %d\n' "$T" "$T" "${3-0}" >"$T/bin/cowctl"
+	printf '#!/bin/sh\nprintf "%%s\\n" What=%s Type=ext4 Options=ro,x=y Job=12 "" Job=13\n' "$CARD" >"$T/bin/systemctl"
+	chmod +x "$T"/bin/*
+	: >"$T/calls"
+	PATH=$T/bin:$PATH run dash "$T/cowfs-root.sh"
+	cat "$T/calls"
+}
+
+@test "a systemd initrd: the root is checked and mounted, again after a failure, and not checked by the system" {
+	card_make ext4 60 60
+	mkdir "$T/bin"
+	sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/bin/cowctl|; s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$(top)/initramfs/cowfs.sh" >"$T/cowfs.sh"
+	sed "s|/usr/lib/cowfs/cowfs.sh|$T/cowfs.sh|; s|/usr/lib/systemd/systemd-fsck|$T/bin/systemd-fsck|
+		s|/sysroot|$T/sysroot|2g; s|mkdir -p /sysroot|mkdir -p $T/sysroot|; s|/run/initramfs|$T/run/initramfs|g" \
+		"$(top)/initramfs/dracut/cowfs-root.sh" >"$T/cowfs-root.sh"
+	initrd_root 1 0
+	[ "$status" = 1 ]
+	[ "$(cat "$T/calls")" = "fsck /dev/loop77" ]
+	# sysroot.mount leaves the partition alone
+	[ -e "$T/run/root.mount" ] && [ ! -e "$T/run/initramfs/fsck-root" ]
+	# from the emergency shell, after a repair
+	initrd_root 0 32
+	[ "$status" = 32 ]
+	initrd_root 0 0
+	[ "$status" = 0 ]
+	[[ $(cat "$T/calls") == $'fsck /dev/loop77\nmount -t ext4 -o ro,x=y /dev/loop77 '*sysroot ]]
+	[ -e "$T/run/initramfs/fsck-root" ]
+	# not configured: nothing is done, once or twice
+	rm -r "$T/run"
+	initrd_root 0 0 1
+	initrd_root 0 0 1
+	[ "$status" = 0 ] && [ ! -s "$T/calls" ] && [ ! -e "$T/run/root.mount" ]
+	# failed: no check, now or later
+	rm -r "$T/run"
+	mkdir "$T/run"
+	echo mount_options=ro,noload >"$T/run/root.failed"
+	initrd_root 0 0 3
+	[ "$status" = 0 ] && [[ $(cat "$T/calls") == 'mount -t ext4 -o ro,noload /dev/loop77 '*sysroot ]]
+	[ -e "$T/run/initramfs/fsck-root" ]
+}
+
 state() { cat "$COWFS_RUNDIR/root.state"; }
 
 readonly_card() { [ "$(blockdev --getro "$CARD")" = 1 ]; }
