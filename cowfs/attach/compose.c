@@ -90,17 +90,23 @@ static const char *find_device(const char *spec)
 /* Mounts a device, attached to no tree and read-only, without a write to its journal. */
 static int mount_quietly(const char *device)
 {
-	static const char *const types[] = { "ext4", "vfat", "xfs", "btrfs", "exfat", "f2fs" };
-	static const char *const option[ARRAY_SIZE(types)] = { "noload", NULL, "norecovery",
-							       NULL,	 NULL, "norecovery" };
+	static const struct {
+		const char *type, *option, *value;
+	} types[] = {
+		{ "ext4", "noload", NULL },    { "vfat", NULL, NULL },
+		{ "xfs", "norecovery", NULL }, { "btrfs", "rescue", "nologreplay" },
+		{ "exfat", NULL, NULL },       { "f2fs", "norecovery", NULL },
+	};
 	int fd = -1, why = -EINVAL;
 
 	for (size_t i = 0; i < ARRAY_SIZE(types) && fd < 0; i++) {
-		_cleanup_close_ int fs_fd = fsopen(types[i], FSOPEN_CLOEXEC);
+		_cleanup_close_ int fs_fd = fsopen(types[i].type, FSOPEN_CLOEXEC);
 
 		if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", device, 0) < 0 ||
 		    fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0 ||
-		    (option[i] && fsconfig(fs_fd, FSCONFIG_SET_FLAG, option[i], NULL, 0) < 0) ||
+		    (types[i].option &&
+		     fsconfig(fs_fd, types[i].value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG,
+			      types[i].option, types[i].value, 0) < 0) ||
 		    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ||
 		    (fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY)) < 0)
 			/* EINVAL: of another type; ENODEV: no driver */
@@ -182,7 +188,9 @@ static int mount_lower(const struct compose *c, struct lower *l, struct failure 
 		e = identify(l);
 	if (e == 0 && make_dir(rundir_path()) == 0)
 		e = make_dir(LOWER_DIR(dir));
-	if (e == 0 && mount(l->device, dir, l->type->name, MS_RDONLY | MS_NODEV, NULL) < 0)
+	/* no setuid: the image may have a program that the upper has replaced for its security */
+	if (e == 0 &&
+	    mount(l->device, dir, l->type->name, MS_RDONLY | MS_NODEV | MS_NOSUID, NULL) < 0)
 		e = -errno;
 	if (e == -EMEDIUMTYPE)
 		return failure_set(err, EXIT_FAILED, e,
@@ -480,7 +488,9 @@ enum compose_result compose_root(const struct compose *c, const char *dir, struc
 		return fresh ? COMPOSE_FRESH : COMPOSE_DONE;
 	if (statfs(dir, &st) == 0 && st.f_type == OVERLAYFS_SUPER_MAGIC)
 		return COMPOSE_LOWER; /* it is read-only, with the changes */
-	if (mount(LOWER_DIR(path), dir, NULL, MS_BIND, NULL) < 0)
+	/* as a root it gets other options */
+	if (mount(LOWER_DIR(path), dir, NULL, MS_BIND, NULL) < 0 ||
+	    mount(NULL, dir, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) < 0)
 		return COMPOSE_NOTHING;
 	return COMPOSE_LOWER;
 }

@@ -141,6 +141,30 @@ diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }
 	done
 }
 
+@test "compose: setuid programs of the image work in the root, and not where the image is mounted" {
+	local as_nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
+	cp "$(command -v id)" "$T/tree/id"
+	chmod 4755 "$T/tree/id"
+	chmod 755 "$T" "$MNT"
+	volume
+	start
+	is_overlay
+	[ "$($as_nobody "$MNT/id" -u)" = 0 ]
+	[ "$($as_nobody "$COWFS_RUNDIR/lower/id" -u)" = 65534 ]
+	stop --commit
+	# an image that is refused is the root as well
+	echo 5 >"$T/tree/etc/five"
+	image squashfs "$T/image2"
+	loop_up "$T/image2" -r
+	configure "$LOOP"
+	start
+	[ "$(state)" = failed ]
+	[ "$($as_nobody "$MNT/id" -u)" = 0 ]
+	[ "$($as_nobody "$COWFS_RUNDIR/lower/id" -u)" = 65534 ]
+	run ! touch "$MNT/x"
+	stop --discard
+}
+
 @test "compose: another image is refused, kept or begun anew" {
 	local written
 	volume
