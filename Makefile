@@ -104,7 +104,7 @@ SHIP_setup = $(foreach f,setup check-initramfs dpkg-hook,systemd/$f:$(libdir)/$f
 SHIP_udev = systemd/which-device:$(libdir)/which-device:755 systemd/61-cowfs.rules:$(prefix)/lib/udev/rules.d/61-cowfs.rules:644
 SHIP_initramfs-tools = $(SHIP_setup) initramfs/initramfs-tools/hook:$(initramfsdir)/hooks/cowfs:755 \
 	$(foreach f,local-premount local-bottom,initramfs/initramfs-tools/$f:$(initramfsdir)/scripts/$f/cowfs:755)
-SHIP_dracut = $(SHIP_setup) $(foreach f,module-setup.sh cowfs-root.sh cowfs-pre-mount.sh cowfs-compose.sh,initramfs/dracut/$f:$(dracutdir)/$f:755) \
+SHIP_dracut = $(SHIP_setup) $(foreach f,module-setup.sh cowfs-root.sh cowfs-pre-mount.sh,initramfs/dracut/$f:$(dracutdir)/$f:755) \
 	$(foreach f,cowfs-root.service cowfs-root.conf cowfs-compose.service,initramfs/dracut/$f:$(dracutdir)/$f:644)
 SHIP_mkinitcpio = $(SHIP_setup) $(foreach f,install hook,initramfs/mkinitcpio/$f:$(initcpiodir)/$(f:hook=hooks)/cowfs:644) \
 	initramfs/mkinitcpio/cowfs.conf:/etc/mkinitcpio.conf.d/cowfs.conf:644 \

@@ -55,7 +55,11 @@ install() {
 		done
 		$SYSTEMCTL -q --root "$initdir" add-requires initrd-root-fs.target cowfs-root.service cowfs-compose.service
 	else
+		# dracut unmounts what has no /proc, /sys and /dev, such as the volume of a composed root
+		if [[ $(/usr/sbin/cowctl config --key compose) == overlay ]]; then
+			derror "cowfs: compose = overlay needs the dracut module systemd"
+			return 1
+		fi
 		inst_hook pre-mount 50 "$moddir/cowfs-pre-mount.sh"
-		inst_hook mount 999 "$moddir/cowfs-compose.sh"
 	fi
 }

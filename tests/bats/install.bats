@@ -16,7 +16,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		usr/local/share/doc/cowfs/cowfs.conf.example usr/local/share/bash-completion/completions/cow{ctl,fs-cardsim}
 		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cowfs.sh,cowfs-boot,set-readonly,cowfs-measure}
 		etc/initramfs-tools/{hooks,scripts/local-premount,scripts/local-bottom}/cowfs
-		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.conf,cowfs-root.sh,cowfs-pre-mount.sh,cowfs-compose.service,cowfs-compose.sh}
+		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.conf,cowfs-root.sh,cowfs-pre-mount.sh,cowfs-compose.service}
 		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs}
 		usr/local/lib/cowfs/{setup,setup-checks,check-initramfs,dpkg-hook,grub-probe,identity,events,root-options,which-device}
 		usr/local/lib/systemd/system/cowfs-{shutdown,options,identity,events,leave}.service
