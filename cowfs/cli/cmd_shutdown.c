@@ -109,7 +109,8 @@ static uint64_t page_cache_bytes(void)
 static bool can_wait(struct json_object *status, uint64_t if_longer_ns)
 {
 	return !*json_text(status, "alarm") && !json_true(status, "degraded") &&
-	       !json_true(status, "discard_armed") && !json_object_object_get(status, "progress") &&
+	       !json_true(status, "halted") && !json_true(status, "discard_armed") &&
+	       !json_object_object_get(status, "progress") &&
 	       estimate_seconds(status, page_cache_bytes()) < (double)if_longer_ns / 1e9;
 }
 
