@@ -296,16 +296,22 @@ size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 
 static pid_t worker_pid(int run_fd, const char *name);
 
-/* A process that may not connect relies on the pid. */
+/* A process that may not connect relies on the pid. For one that may, a socket without a worker is
+ * that of a volume whose next worker starts. */
+static bool has_died(int run_fd, const char *name)
+{
+	_cleanup_close_ int fd = connect_volume(run_fd, name);
+
+	return is_dead(fd) || (!worker_pid(run_fd, name) && (fd < 0 || !is_replaced(run_fd, name)));
+}
+
 static bool list_dead(void *ctx, int run_fd, const char *name)
 {
 	struct name_list *l = ctx;
 	char path[RUNDIR_NAME_BYTES + 16];
 
 	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
-	/* alive() waits for a worker that is being replaced */
-	if (faccessat(run_fd, path, F_OK, 0) == 0 &&
-	    (!alive(run_fd, name) || !worker_pid(run_fd, name)))
+	if (faccessat(run_fd, path, F_OK, 0) == 0 && has_died(run_fd, name))
 		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
 	return l->n == CLIENT_VOLUMES;
 }
