@@ -31,9 +31,10 @@ static int adopt_lent(int *passed_fd, struct card **ret_lent, struct volume_resu
 	return ret->error = e;
 }
 
-static int run_commit(struct server *s, const struct request *rq, int *passed_fd,
+static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 		      struct volume_result *ret)
 {
+	const struct request *rq = &c->rq;
 	struct card *lent = NULL;
 	struct volume_request vr = {
 		.job = rq->scratch   ? JOB_COMMIT_SCRATCH
@@ -42,7 +43,7 @@ static int run_commit(struct server *s, const struct request *rq, int *passed_fd
 		.checkpoint = rq->checkpoint,
 		.force = rq->force,
 		.no_wait = rq->no_wait,
-		.until_ns = rq->deadline_ms ? now_ns() + rq->deadline_ms * 1000000 : 0,
+		.until_ns = c->until_ns,
 		.cause = rq->timer	? CAUSE_TIMER
 			 : rq->shutdown ? CAUSE_SHUTDOWN
 					: CAUSE_MANUAL,
@@ -153,7 +154,7 @@ void *server_job_thread(void *arg)
 		else if (c->rq.command == COMMAND_VIEW)
 			result.error = run_view(s, c, passed_fd, &result);
 		else
-			result.error = run_commit(s, &c->rq, &passed_fd, &result);
+			result.error = run_commit(s, c, &passed_fd, &result);
 		pthread_mutex_lock(&s->lock);
 		c->result = result;
 		ended = c->rq.command == COMMAND_DETACH && !result.error;
@@ -198,6 +199,7 @@ void server_queue_job(struct server *s, struct session *c, const struct request 
 	pthread_mutex_lock(&s->lock);
 	c->rq = *rq;
 	c->ticket = ++s->tickets;
+	c->until_ns = rq->deadline_ms ? now_ns() + rq->deadline_ms * 1000000 : 0;
 	c->work = WORK_QUEUED;
 	pthread_cond_signal(&s->wake);
 	pthread_mutex_unlock(&s->lock);

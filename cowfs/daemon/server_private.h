@@ -24,7 +24,8 @@ struct session {
 	uint64_t active_ns;
 	/* under the server's lock while work != WORK_NONE */
 	enum work work;
-	uint64_t ticket; /* position in the queue */
+	uint64_t ticket;   /* position in the queue */
+	uint64_t until_ns; /* of a commit with a deadline; 0: none */
 	struct request rq;
 	int passed_fd; /* received with the request; -1: none */
 	struct volume_result result;
