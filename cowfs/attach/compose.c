@@ -11,7 +11,8 @@
  *   exclude new-lower = keep. metacopy=off, because files without data would get that of another
  *   image. redirect_dir=nofollow: a redirect names a path in the image; tools rename a directory
  *   of the image by copying. xino=auto: one device number for all files, as tools with -xdev
- *   expect.
+ *   expect. Not with a squashfs, which has no UUID; xino=on would follow inode numbers of another
+ *   image after new-lower = keep.
  */
 #include "attach/compose.h"
 
