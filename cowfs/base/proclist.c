@@ -29,28 +29,31 @@ int proclist_next(DIR *dir)
 	return -1;
 }
 
+#define STATUS_BYTES 4096
+
+/* Reads /proc/PID/status. Returns the letter of the state, '\0' if there is none. */
+static char read_state(int status_fd, char text[STATUS_BYTES])
+{
+	ssize_t n = pread(status_fd, text, STATUS_BYTES - 1, 0);
+	const char *state;
+
+	text[n < 0 ? 0 : n] = '\0';
+	state = strstr(text, "\nState:\t");
+	return state ? state[8] : '\0';
+}
+
 bool proclist_is_dying(int status_fd)
 {
-	char text[4096];
-	const char *state, *pending;
-	ssize_t n = pread(status_fd, text, sizeof(text) - 1, 0);
+	char text[STATUS_BYTES], state = read_state(status_fd, text);
+	const char *pending = strstr(text, "\nSigPnd:\t");
 
-	if (n < 0)
-		return false;
-	text[n] = '\0';
-	state = strstr(text, "\nState:\t");
-	pending = strstr(text, "\nSigPnd:\t");
-	return (state && (state[8] == 'Z' || state[8] == 'X')) ||
+	return state == 'Z' || state == 'X' ||
 	       (pending && strtoull(pending + 9, NULL, 16) & 1u << (SIGKILL - 1));
 }
 
 bool proclist_is_stopped(int status_fd)
 {
-	char text[4096];
-	const char *state;
-	ssize_t n = pread(status_fd, text, sizeof(text) - 1, 0);
+	char text[STATUS_BYTES], state = read_state(status_fd, text);
 
-	text[n < 0 ? 0 : n] = '\0';
-	state = strstr(text, "\nState:\t");
-	return state && (state[8] == 'T' || state[8] == 't');
+	return state == 'T' || state == 't';
 }
