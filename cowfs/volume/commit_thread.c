@@ -677,12 +677,9 @@ static bool open_free(struct images *im, bool sealed)
 static bool makes_way(void *ctx)
 {
 	struct volume *v = ctx;
-	bool wanted;
 
-	pthread_mutex_lock(&v->lock);
-	wanted = v->queue;
-	pthread_mutex_unlock(&v->lock);
-	return wanted && monitor_may_stop_checkpoint(v->monitor, log_room_blks(v->log));
+	return volume_job_waits(v) &&
+	       monitor_may_stop_checkpoint(v->monitor, log_room_blks(v->log));
 }
 
 /* sealed: the blocks of the newest commit are still in RAM. stop: NULL, or whether it makes way now

@@ -69,10 +69,7 @@ bool idle_may_begin(struct volume *v)
 bool idle_must_stop(void *ctx)
 {
 	struct volume *v = ctx;
-	bool wanted;
 
-	pthread_mutex_lock(&v->lock);
-	wanted = v->queue || v->life != VOLUME_RUNNING;
-	pthread_mutex_unlock(&v->lock);
-	return wanted || monitor_hold_left_ns(v->monitor) || read_calls(v) != v->idle_reads;
+	return volume_job_waits(v) || v->life != VOLUME_RUNNING ||
+	       monitor_hold_left_ns(v->monitor) || read_calls(v) != v->idle_reads;
 }

@@ -191,6 +191,8 @@ bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 bool volume_ask_checkpoint(struct volume *v);
 /* Lock held. Is a job queued or running that does not make way? */
 bool volume_works(const struct volume *v);
+/* Is a job queued? Commit thread: another one than its own. Takes the lock. */
+bool volume_job_waits(struct volume *v);
 /* Sets the newest alarm ("" clears it) and logs it. */
 void volume_alarm(struct volume *v, const char *fmt, ...) PRINTF(2, 3);
 /* Of this number of free bytes, the blocks that a spill can use. */

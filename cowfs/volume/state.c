@@ -22,6 +22,16 @@ bool volume_works(const struct volume *v)
 	return (v->busy && !v->idling) || (v->queue && (v->queue != &v->idle.t || v->queue->next));
 }
 
+bool volume_job_waits(struct volume *v)
+{
+	bool waits;
+
+	pthread_mutex_lock(&v->lock);
+	waits = v->queue;
+	pthread_mutex_unlock(&v->lock);
+	return waits;
+}
+
 /* Lock held. */
 static void put_own(struct volume *v, struct own_job *o, enum volume_job job,
 		    enum commit_cause cause)

@@ -232,17 +232,16 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 	uint64_t volume_bytes = blk_to_bytes(v->volume_blks), need;
 	uint64_t dirty_bytes =
 		mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
+	const char *no_limit = p->max_commit_ns ? why_no_limit(p, mp.bound_dirty) : "";
 	int r;
 
-	if (p->max_commit_ns && *why_no_limit(p, mp.bound_dirty)) {
+	if (*no_limit) {
 		if (!p->running_root)
-			return msg_why(why, n, -EOPNOTSUPP, "max-commit-time %s",
-				       why_no_limit(p, mp.bound_dirty));
+			return msg_why(why, n, -EOPNOTSUPP, "max-commit-time %s", no_limit);
 		mp.max_commit_ns = 0;
-		volume_alarm(v, "max-commit-time %s", why_no_limit(p, mp.bound_dirty));
+		volume_alarm(v, "max-commit-time %s", no_limit);
 	}
 	r = pressure_plan(&mp.plan, ram_bytes, v->fs.journal_bytes, dirty_bytes, &need);
-
 	if (r < 0)
 		return msg_why(
 			why, n, r,
