@@ -67,6 +67,16 @@ static const char *place(const char *name, char buf[PATH_MAX])
 	return buf;
 }
 
+static int make_dir_at(int dirfd, const char *name, mode_t mode)
+{
+	return mkdirat(dirfd, name, mode) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+static bool exists(int dirfd, const char *name)
+{
+	return faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 #define LOWER_DIR(buf) place(COMPOSE_LOWER_DIR, buf)
 
 /* ---- the lower ---- */
@@ -164,11 +174,6 @@ static int identify(struct lower *l)
 	return -EMEDIUMTYPE;
 }
 
-static int make_dir(const char *path)
-{
-	return mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
-}
-
 static int mount_lower(const struct compose *c, struct lower *l, struct failure *err)
 {
 	const char *file = strstr(c->lower, ":/"), *device;
@@ -187,8 +192,8 @@ static int mount_lower(const struct compose *c, struct lower *l, struct failure 
 		e = loop_of_file(l, file + 2, &loop_fd);
 	if (e == 0)
 		e = identify(l);
-	if (e == 0 && make_dir(rundir_path()) == 0)
-		e = make_dir(LOWER_DIR(dir));
+	if (e == 0 && make_dir_at(AT_FDCWD, rundir_path(), 0755) == 0)
+		e = make_dir_at(AT_FDCWD, LOWER_DIR(dir), 0755);
 	/* no setuid: the image may have a program that the upper has replaced for its security */
 	if (e == 0 &&
 	    mount(l->device, dir, l->type->name, MS_RDONLY | MS_NODEV | MS_NOSUID, NULL) < 0)
@@ -210,11 +215,6 @@ static int open_dir(int dirfd, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-static int make_dir_at(int dirfd, const char *name, mode_t mode)
-{
-	return mkdirat(dirfd, name, mode) < 0 && errno != EEXIST ? -errno : 0;
-}
-
 /* Gives it a name in the directory old that is free. */
 static int move_aside(int dirfd, const char *name, int old_fd)
 {
@@ -224,7 +224,7 @@ static int move_aside(int dirfd, const char *name, int old_fd)
 	do
 		snprintf(free_name, sizeof(free_name), "%u", n++);
 	while (renameat2(dirfd, name, old_fd, free_name, RENAME_NOREPLACE) < 0 && errno == EEXIST);
-	return faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? -errno : 0;
+	return exists(dirfd, name) ? -errno : 0;
 }
 
 static bool remove_name(int dirfd, const char *name)
@@ -289,11 +289,6 @@ static int write_id(int volume_fd, const char *id)
 	if (e == 0 && (fsync(fd) < 0 || renameat(volume_fd, id_temp, volume_fd, id_file) < 0))
 		e = -errno;
 	return e;
-}
-
-static bool exists(int dirfd, const char *name)
-{
-	return faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* The root directory of an overlay is that of the upper. */

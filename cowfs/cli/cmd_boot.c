@@ -85,18 +85,25 @@ static PRINTF(2, 3) void say(enum msg_level level, const char *fmt, ...)
 	msg_set_prog("cowctl");
 }
 
+/* Reports to the system that boots from the root. */
+static void write_state(const struct boot *b, enum root_state state, const char *reason)
+{
+	int e = rootstate_write(state, b->device, b->mount_options, reason);
+
+	if (e < 0)
+		say(MSG_ERR, "%s cannot be written: %s", rundir_path(), strerrordesc_np(-e));
+}
+
 /*
  * Reports to the system that boots from the root, and, on stdout, to the initramfs: what to mount.
  */
 static enum boot_exit tell(const struct boot *b, enum root_state state, const char *mount,
 			   const char *reason, enum boot_exit exit)
 {
-	int e = rootstate_write(state, b->device, b->mount_options, reason);
 	char text[PATH_MAX + 1024];
 	struct jsonw w;
 
-	if (e < 0)
-		say(MSG_ERR, "%s cannot be written: %s", rundir_path(), strerrordesc_np(-e));
+	write_state(b, state, reason);
 	if (!b->json) {
 		puts(mount);
 		return exit;
@@ -485,14 +492,10 @@ static const char *root_text(const struct boot *b, enum rootopt id)
 /* A root that is not the one that was asked for: what rootstate_write knows as failed. */
 static enum boot_exit not_composed(struct boot *b, bool mounted, const char *reason)
 {
-	int e;
-
 	b->mount_options = "ro";
 	say(MSG_ERR, "%s: %s", mounted ? "NOT COMPOSED, so the root is read-only" : "NO ROOT",
 	    reason);
-	e = rootstate_write(ROOT_FAILED, b->device, b->mount_options, reason);
-	if (e < 0)
-		say(MSG_ERR, "%s cannot be written: %s", rundir_path(), strerrordesc_np(-e));
+	write_state(b, ROOT_FAILED, reason);
 	return mounted ? BOOT_ON : BOOT_FAILED;
 }
 
