@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
+#include "base/clean.h"
 #include "base/invariant.h"
 #include "base/msg.h"
 #include "base/parse.h"
@@ -22,6 +23,7 @@
 
 #define UNFROZEN_NS (300 * 1000000000ull)
 #define QUIET_NS (600 * 1000000000ull)
+#define TAKE_OVER_TRIES 10
 
 /* ---- open ---- */
 
@@ -501,6 +503,27 @@ static int check_same_card(const struct volume *v, char *why, size_t n)
 	return 0;
 }
 
+/* A read error may pass: the volume ends only if it does not. It also makes a commit seem missing. */
+static int open_log_of_same_card(struct volume *v, char *why, size_t n)
+{
+	const struct timespec pause = { .tv_sec = 1 };
+	int r;
+
+	for (unsigned i = 0; i < TAKE_OVER_TRIES; i++) {
+		if (i)
+			nanosleep(&pause, NULL);
+		r = open_log(v, why, n);
+		if (r == 0)
+			r = check_same_card(v, why, n);
+		if (r == 0 || r == -ESTALE)
+			break;
+		log_close(v->log);
+		v->log = NULL;
+		msg(MSG_WARN, "taking over: %s", CLEAN(why));
+	}
+	return r;
+}
+
 /*
  * Opens nothing by its name, and no block device: a sync(2) may hold a mutex of the volume's loop
  * device until this process serves.
@@ -532,14 +555,11 @@ static int take_over(struct volume *v, const struct volume_params *p, char *why,
 	v->have_kernel = card_counters(v->base, &v->kernel_at_open[0]) == 0 &&
 			 (v->log_card == v->base ||
 			  card_counters(v->log_card, &v->kernel_at_open[1]) == 0);
-	r = open_log(v, why, n);
+	r = open_log_of_same_card(v, why, n);
 	if (r < 0)
 		return r;
 	/* a record that is only in the cache of the card does not count */
 	committed = log_settle(v->log) == 0 && (k->durable || log_reached(v->log, &k->mark));
-	r = check_same_card(v, why, n);
-	if (r < 0)
-		return r;
 	/* everything is committed, so what single files left behind is of the past */
 	if (committed && ram_store_stack(v->store, &stack) == 0 && stack.sealed)
 		k->diverged = false;

@@ -484,6 +484,27 @@ commit_fails() {
 	[ "$(tree_sum "$MNT")" = "$sum" ] || return
 }
 
+# The volume is not mounted: if the test fails, nothing is left that sync(2) would wait for.
+@test "EIO while another worker takes over: it tries again" {
+	local worker
+	[ "$(printf '%s\n' 6.9 "$(uname -r)" | sort -V | head -n 1)" = 6.9 ] || skip "no worker is replaced"
+	card_make ext4 100 150 -J size=8
+	cow format "$CARD"
+	with_shim attach --on-crash replace
+	dd if=/dev/urandom of="$T/data" bs=1M count=1 status=none
+	dd if="$T/data" of="$DEV" bs=1M seek=60 oflag=direct status=none
+	worker=$(worker_pid)
+	eio read 0 100000
+	kill -9 "$worker"
+	sleep 2.5
+	[ "$(worker_pid)" = "$worker" ]
+	eio off
+	timeout 30 dd if="$DEV" bs=1M skip=60 count=1 iflag=direct status=none | cmp - "$T/data"
+	[ "$(worker_pid)" != "$worker" ]
+	[ "$(status_of .replaced)" = 1 ]
+	detach --discard
+}
+
 @test "EIO on write: the commit fails, RAM is kept, the next commit does it all" {
 	local n sum
 	protect with_shim
