@@ -589,6 +589,7 @@ static int serve_clients(struct daemon *d)
 		.on_crash_why = d->replace_why,
 		.replaced = d->shared->replaced,
 		.alive = d->link.alive,
+		.stuck_ns = supervisor_stuck_ns(),
 		.let_go = let_go,
 		.ended = ended,
 		.ctx = d,

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "base/msg.h"
 #include "base/thread.h"
 #include "wire/render.h"
 
@@ -114,6 +115,18 @@ static bool stopping(struct server *s)
 	return stop;
 }
 
+/* A request that never ends: without a sign of life the parent process acts. */
+static bool loops(struct server *s)
+{
+	bool yes = s->p.stuck_ns && transport_loops(s->p.transport, s->p.stuck_ns);
+
+	if (yes && !s->loops)
+		msg(MSG_ERR, "%s: a request has taken %llu s of processor time: the worker is stuck",
+		    s->p.dir->name, (unsigned long long)(s->p.stuck_ns / 1000000000));
+	s->loops = yes;
+	return yes;
+}
+
 static void *control_thread(void *arg)
 {
 	struct server *s = arg;
@@ -125,7 +138,7 @@ static void *control_thread(void *arg)
 	while (!stopping(s)) {
 		int timeout_ms = tick(s);
 
-		if (s->p.alive)
+		if (s->p.alive && !loops(s))
 			++*s->p.alive;
 		fds[0] = (struct pollfd){ .fd = s->event_fd, .events = POLLIN };
 		fds[1] = (struct pollfd){ .fd = s->accept_pause ? -1 : s->listen_fd,

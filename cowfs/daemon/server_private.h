@@ -52,6 +52,7 @@ struct server {
 	uint64_t next_tick_ns;
 	bool accept_pause;
 	size_t published_bytes;
+	bool loops; /* control thread: a request has taken too long */
 	char text[TEXT_BYTES], published[TEXT_BYTES];
 };
 

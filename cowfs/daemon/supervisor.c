@@ -755,8 +755,7 @@ static unsigned halt_after(void)
 						     : HALT_AFTER;
 }
 
-/* For tests */
-static uint64_t stuck_ns(void)
+uint64_t supervisor_stuck_ns(void)
 {
 	const char *text = secure_getenv("COWFS_STUCK_AFTER");
 	uint64_t ns;
@@ -801,7 +800,7 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 					 .from_ram = from_ram,
 					 .replace = o->replace };
 	ret->alive = p.alive = o->replace ? share_alive() : NULL;
-	p.stuck_ns = stuck_ns();
+	p.stuck_ns = supervisor_stuck_ns();
 	/* first: it must have nothing of the volume open */
 	if (o->replace)
 		r = start_spare(&p, ret);

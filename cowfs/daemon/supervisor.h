@@ -57,6 +57,10 @@ struct supervisor_link {
 	_Atomic uint32_t *alive;
 };
 
+/* After this time without a sign of life a worker is killed, if it would be replaced. Tests change
+ * it. */
+uint64_t supervisor_stuck_ns(void);
+
 /*
  * Calls transport_open and forks. Returns 0 in the child, which is the worker and hardens itself, and
  * again in each later worker. The parent does not return: it ends with the worker's exit status, or

@@ -661,6 +661,11 @@ int fuse_export_abort_fd(const struct fuse_export *e)
 	return e->abort_fd < 0 ? -1 : e->abort_fd;
 }
 
+bool fuse_export_loops(struct fuse_export *e, uint64_t cpu_ns)
+{
+	return serve_loops(e->serve, cpu_ns);
+}
+
 void fuse_export_stop(struct fuse_export *e)
 {
 	serve_free(e->serve);

@@ -71,5 +71,7 @@ int fuse_export_abort_fd(const struct fuse_export *e);
  * close of the file ends the session, so this blocks while anything holds the file (a lazily
  * detached loop device, for example). */
 void fuse_export_stop(struct fuse_export *e);
+/* As serve_loops. */
+bool fuse_export_loops(struct fuse_export *e, uint64_t cpu_ns);
 
 #endif

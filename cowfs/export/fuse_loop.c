@@ -122,6 +122,11 @@ static int abort_fd(const struct transport *t)
 	return fuse_export_abort_fd(((const struct fuse_loop *)t)->fuse);
 }
 
+static bool loops(struct transport *t, uint64_t cpu_ns)
+{
+	return fuse_export_loops(((struct fuse_loop *)t)->fuse, cpu_ns);
+}
+
 static int in_use(const struct transport *t)
 {
 	return loop_in_use(&((const struct fuse_loop *)t)->loop);
@@ -183,6 +188,7 @@ const struct transport_ops transport_fuse_loop = {
 	.name = "fuse",
 	.start = start,
 	.abort_fd = abort_fd,
+	.loops = loops,
 	.in_use = in_use,
 	.detach = detach,
 	.stop = stop,

@@ -35,6 +35,9 @@ struct server {
 	_Atomic unsigned turn; /* odd: inside a request */
 	void *buf;
 	bool waited; /* it had to wait for the last request */
+	/* of serve_loops: the request that it has met, and the processor time of the thread then */
+	unsigned seen_turn;
+	uint64_t seen_ns;
 };
 
 struct serve {
@@ -209,6 +212,32 @@ static void *watch_thread(void *arg)
 			nanosleep(&pause, NULL);
 	}
 	return NULL;
+}
+
+static uint64_t cpu_time_ns(pthread_t thread)
+{
+	struct timespec t = { 0 };
+	clockid_t clock;
+
+	if (pthread_getcpuclockid(thread, &clock) == 0)
+		(void)clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+bool serve_loops(struct serve *s, uint64_t cpu_ns)
+{
+	for (struct server *me = s->server; me < s->server + s->started; me++) {
+		unsigned turn = me->turn;
+
+		if (turn % 2 && turn == me->seen_turn) {
+			if (cpu_time_ns(me->thread) - me->seen_ns >= cpu_ns)
+				return true;
+		} else if (turn % 2) {
+			me->seen_ns = cpu_time_ns(me->thread);
+		}
+		me->seen_turn = turn;
+	}
+	return false;
 }
 
 /* ---- */

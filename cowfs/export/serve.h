@@ -35,6 +35,9 @@ void serve_hand_over(struct serve *s);
 /* From within handle: did this thread have to wait for the request? If so, most likely no other
  * request is queued behind it. */
 bool serve_waited(void);
+/* Has a thread spent cpu_ns of processor time in one request, since the first call that met it in
+ * there? Then it loops: waiting takes none. One thread calls it. */
+bool serve_loops(struct serve *s, uint64_t cpu_ns);
 /* NULL allowed. Joins the threads, which end once receive fails. */
 void serve_free(struct serve *s);
 

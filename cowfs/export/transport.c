@@ -114,6 +114,11 @@ int transport_abort_fd(const struct transport *t)
 	return t->ops->abort_fd(t);
 }
 
+bool transport_loops(struct transport *t, uint64_t cpu_ns)
+{
+	return t->ops->loops && t->ops->loops(t, cpu_ns);
+}
+
 int transport_in_use(const struct transport *t)
 {
 	return t->ops->in_use(t);

@@ -78,6 +78,9 @@ const struct transport_disk *transport_disk(const struct transport *t);
 /* A descriptor, owned by t, or -1 if the kernel has none. Writing "1" to it ends all I/O with
  * errors at once, even if another process holds the connection. For the parent process. */
 int transport_abort_fd(const struct transport *t);
+/* Has a thread spent cpu_ns of processor time in one request, since the first call that met it in
+ * there? One thread calls it. False also if the transport cannot tell. */
+bool transport_loops(struct transport *t, uint64_t cpu_ns);
 /* Is the disk mounted, swapped on or otherwise claimed? 1, 0, -errno. */
 int transport_in_use(const struct transport *t);
 /* Removes the disk; returns 0 also if it is already gone. -EBUSY: the disk is in use and stays. A

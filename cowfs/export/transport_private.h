@@ -10,6 +10,7 @@ struct transport_ops {
 	const char *name;
 	int (*start)(struct transport **ret, const struct transport_params *p, char *why, size_t n);
 	int (*abort_fd)(const struct transport *t);
+	bool (*loops)(struct transport *t, uint64_t cpu_ns); /* NULL: it cannot tell */
 	int (*in_use)(const struct transport *t);
 	int (*detach)(struct transport *t);
 	void (*stop)(struct transport *t);

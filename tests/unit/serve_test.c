@@ -14,7 +14,7 @@
 
 #include "export/serve.h"
 
-enum kind { QUICK, HAND_OVER, STUCK };
+enum kind { QUICK, HAND_OVER, STUCK, LOOP };
 
 struct queue {
 	struct serve *serve;
@@ -79,6 +79,10 @@ static void handle(void *ctx, void *buf, size_t len_bytes)
 		break;
 	case STUCK:
 		wait_released();
+		break;
+	case LOOP:
+		while (sem_trywait(&q.release) < 0)
+			;
 	}
 }
 
@@ -183,6 +187,35 @@ static void test_stuck(void **state)
 	}
 }
 
+static bool loops_within(unsigned ms)
+{
+	bool loops = false;
+
+	for (unsigned i = 0; i < ms / 10 && !loops; i++) {
+		loops = serve_loops(q.serve, 100000000);
+		usleep(10000);
+	}
+	return loops;
+}
+
+/* A thread that waits does not loop, nor one that serves many requests. */
+static void test_loops(void **state)
+{
+	(void)state;
+	put(STUCK);
+	wait_for(&q.waiting, 1);
+	for (unsigned i = 0; i < 500; i++)
+		put(QUICK);
+	assert_false(loops_within(500));
+	put(LOOP);
+	assert_true(loops_within(20000));
+	put(QUICK); /* others serve */
+	wait_for(&q.quick, 501);
+	sem_post(&q.release);
+	sem_post(&q.release);
+	wait_for(&q.waiting, 0);
+}
+
 /* all stuck but one, then the last: the first that comes back serves */
 static void test_all_stuck(void **state)
 {
@@ -223,6 +256,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_one_receives, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hand_over, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stuck, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_loops, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_all_stuck, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_waited, setup, teardown),
 	};

@@ -27,6 +27,7 @@
 /* ---- the simulated volume ---- */
 
 static atomic_int in_use, armed, running, job_result;
+static atomic_bool looping;
 static atomic_uint job_ms, runs, most_at_once;
 static struct volume_request last_request;
 
@@ -109,6 +110,12 @@ int transport_in_use(const struct transport *t)
 	return in_use;
 }
 
+bool transport_loops(struct transport *t, uint64_t cpu_ns)
+{
+	(void)t;
+	return looping && cpu_ns == 7;
+}
+
 const char *transport_name(const struct transport *t)
 {
 	(void)t;
@@ -135,6 +142,7 @@ static char run_path[] = "/tmp/cowfs-server-test-XXXXXX";
 static struct rundir dir = { -1, -1, -1, "" };
 static struct server *server;
 static atomic_int ended, let_go_result;
+static _Atomic uint32_t alive;
 
 static int let_go(void *ctx)
 {
@@ -154,6 +162,8 @@ static struct server_params params(const struct rundir *dir_of)
 				       .listen_fd = -1,
 				       .on_crash = "stop",
 				       .on_crash_why = "",
+				       .alive = &alive,
+				       .stuck_ns = 7,
 				       .let_go = let_go,
 				       .ended = on_ended };
 }
@@ -619,6 +629,28 @@ static void test_detach(void **state)
 	setup(state);
 }
 
+/* The parent process sees no sign of life while a request loops. Status is answered. */
+static void test_loops(void **state)
+{
+	uint32_t seen = alive;
+
+	(void)state;
+	for (unsigned i = 0; i < 5; i++)
+		code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL));
+	assert_int_not_equal(alive, seen);
+	looping = true;
+	usleep(50000); /* the round that is under way */
+	code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL));
+	seen = alive;
+	for (unsigned i = 0; i < 5; i++)
+		code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL));
+	assert_int_equal(alive, seen);
+	looping = false;
+	for (unsigned i = 0; i < 5; i++)
+		code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL));
+	assert_int_not_equal(alive, seen);
+}
+
 static int make_run_path(void **state)
 {
 	(void)state;
@@ -652,6 +684,7 @@ int main(void)
 		TEST(test_several),
 		TEST(test_detach_refused),
 		TEST(test_detach),
+		TEST(test_loops),
 	};
 
 	return cmocka_run_group_tests(tests, make_run_path, remove_run_path);
