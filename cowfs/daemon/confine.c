@@ -11,7 +11,8 @@
  * - Capabilities and the bounding set belong to a thread. The worker gives them up before it has a
  *   second thread. The filter reaches all threads at once (TSYNC).
  * - The worker gets two filters, one on top of the other: the first before it reads anything from
- *   the card, the second once its devices exist. It never starts a program.
+ *   the card, the second once its devices exist. It never starts a program. One that takes over
+ *   finds its devices, so its first filter is hardly wider than the second.
  * - clone3 keeps its flags in memory, where no filter can see them. It returns ENOSYS, and libc
  *   then calls clone. That refusal has its own filter, so that the kernel does not log it for each
  *   new thread.
@@ -41,10 +42,11 @@
 
 enum {
 	S = 1 << CONFINE_START,
-	W = 1 << CONFINE_WORKER,
+	N = 1 << CONFINE_NEXT,
 	P = 1 << CONFINE_PARENT,
-	SW = S | W,
-	SWP = S | W | P,
+	SN = S | N,
+	SW = SN | 1 << CONFINE_WORKER,
+	SWP = SW | P,
 	RING = 1 << CONFINE_ROLES, /* only after confine_allow_ring */
 };
 
@@ -166,12 +168,12 @@ static const struct {
 	{ "fdatasync", SW, 0 },
 	{ "syncfs", SW, 0 },
 	/* each io_uring is restricted to what ring_thread.c and ublk_control.c use */
-	{ "io_uring_setup", S | RING, 0 },
-	{ "io_uring_register", S | RING, 0 },
+	{ "io_uring_setup", SN | RING, 0 },
+	{ "io_uring_register", SN | RING, 0 },
 	/* the ring thread has fewer capabilities */
-	{ "capget", S | RING, 0 },
-	{ "capset", S | RING, 0 },
-	{ "io_setup", S, 0 },
+	{ "capget", SN | RING, 0 },
+	{ "capset", SN | RING, 0 },
+	{ "io_setup", SN, 0 },
 	{ "io_destroy", SW, 0 },
 	{ "eventfd2", SW, 0 },
 	/* files: below descriptors that are kept open, /proc, and the mount that is frozen */
@@ -304,7 +306,7 @@ static const struct {
 	{ "wait4", P, 0 },
 	{ "waitid", P, 0 },
 	/* the second filter of the worker */
-	{ "seccomp", S, 0 },
+	{ "seccomp", SN, 0 },
 	/* the parent */
 	{ "reboot", P, 0 },
 };
@@ -357,7 +359,7 @@ static const struct {
 	{ "prlimit64", SW, ONLY(0, 0) },
 	{ "prctl", SWP, ONLY(0, PR_SET_NAME) },
 	{ "prctl", SWP, ONLY(0, PR_SET_NO_NEW_PRIVS) },
-	{ "prctl", S, ONLY(0, PR_GET_SECCOMP) },
+	{ "prctl", SN, ONLY(0, PR_GET_SECCOMP) },
 	/* checks whether the daemon that holds the card is alive */
 	{ "kill", S, ONLY(1, 0) },
 	/* the control socket, the message to the service manager */

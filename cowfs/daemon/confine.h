@@ -10,14 +10,15 @@
 
 enum confine_role {
 	CONFINE_START,	/* the worker while it opens the card and creates its devices */
-	CONFINE_WORKER, /* the worker while it serves; narrower, applied after CONFINE_START */
+	CONFINE_NEXT,	/* one that takes over, until it serves: it creates and opens no devices */
+	CONFINE_WORKER, /* the worker while it serves; narrower, applied after the others */
 	CONFINE_PARENT,
 	CONFINE_ROLES
 };
 
 /*
  * Permanently gives up all capabilities that the role does not need (bounding set, no new
- * privileges). CONFINE_START and CONFINE_WORKER need the same capabilities. Affects only the
+ * privileges). All but CONFINE_PARENT need the same capabilities. Affects only the
  * calling thread and the threads that it starts afterwards. -errno: some or all capabilities
  * remain.
  */

@@ -710,7 +710,8 @@ static int worker(struct daemon *d)
 	}
 	/* before anything is read from the card or from a worker that died, and before there is a
 	 * second thread */
-	missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_START);
+	missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS,
+				  d->link.replaces ? CONFINE_NEXT : CONFINE_START);
 	if (d->link.replaces)
 		exit = take(d);
 	if (exit == EXIT_OK)

@@ -119,6 +119,8 @@ struct message {
 	uint32_t slots;
 };
 
+/* Never waits: only a worker that an attacker has taken over lets messages pile up, and it may not
+ * stop the parent. */
 static int send_message(int sock_fd, struct message m, const int *fd)
 {
 	int fds[SUPERVISOR_KEPT_MAX];
@@ -129,7 +131,7 @@ static int send_message(int sock_fd, struct message m, const int *fd)
 			m.slots |= UINT32_C(1) << i;
 			fds[n++] = fd[i];
 		}
-	return passfd_send(sock_fd, &m, sizeof(m), fds, n, 0);
+	return passfd_send(sock_fd, &m, sizeof(m), fds, n, MSG_DONTWAIT);
 }
 
 /* 1 a message; 0 end of file, or no message in time; -errno. */

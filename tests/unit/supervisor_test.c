@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <linux/capability.h>
 
@@ -189,6 +190,18 @@ static void worker_hangs_frozen(struct supervisor_link *l, int go_fd)
 	_exit(ioctl(fd, FITHAW, 0) < 0 && errno == EINVAL ? 0 : 1);
 }
 
+/* Reads no answer. */
+static void worker_floods_frozen(struct supervisor_link *l, int go_fd)
+{
+	const char letter[12] = "?";
+
+	freeze(l);
+	for (int i = 0; i < 100000; i++)
+		(void)!send(l->sock_fd, letter, sizeof(letter), MSG_DONTWAIT);
+	wait_go(go_fd);
+	_exit(0);
+}
+
 static void worker_freezes_well(struct supervisor_link *l, int go_fd)
 {
 	for (int i = 0; i < 20; i++) {
@@ -232,6 +245,17 @@ static void test_death_while_frozen(void **state)
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_false(is_frozen());
 	assert_non_null(strstr(k.log, "thawed the file system that the worker had frozen"));
+}
+
+/* A worker that takes no answers does not stop the parent. */
+static void test_flood(void **state)
+{
+	struct supervisor k = start(worker_floods_frozen, 500000000);
+
+	(void)state;
+	assert_true(wait_frozen(true, 10000));
+	assert_true(wait_frozen(false, 10000));
+	assert_int_equal(finish(&k), 0);
 }
 
 static void test_deadman(void **state)
@@ -818,6 +842,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_exit_status, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_death_while_frozen, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_deadman, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_flood, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stopped_processes_do_not_alarm, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_release, setup, teardown),
