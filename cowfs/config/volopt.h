@@ -51,7 +51,7 @@ enum {
 	  "no limit", "hold no more in RAM than can be committed in this time")                    \
 	X(TRANSPORT, "transport", "auto|ublk|fuse", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,    \
 	  "auto", "how the kernel reaches the volume: ublk, or FUSE and a loop device")            \
-	X(ON_CRASH, "on-crash", "replace|stop", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,        \
+	X(ON_CRASH, "on-crash", "replace|reboot|stop", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,        \
 	  "replace", "a daemon that dies is replaced, or its volume ends")
 
 #define VOLOPT_AS_ID(id, ...) VOLOPT_##id,
@@ -84,7 +84,7 @@ int volopt_choice(const char *words, const char *text);
 uint64_t volopt_value(enum volopt id, const char *text);
 enum { ON_DETACH_COMMIT, ON_DETACH_DISCARD };
 enum { PRESSURE_COMMIT, PRESSURE_FAIL };
-enum { ON_CRASH_REPLACE, ON_CRASH_STOP };
+enum { ON_CRASH_REPLACE, ON_CRASH_REBOOT, ON_CRASH_STOP };
 enum { CHECKPOINT_DUE, CHECKPOINT_ALWAYS, CHECKPOINT_IDLE };
 
 /* Fills in from below what is missing in *o. */

@@ -66,7 +66,7 @@ struct daemon {
 	struct profile_choice profile;
 	bool running_root, foreground;
 	int ready_fd; /* -1: the worker writes to the terminal itself */
-	bool replace;
+	bool replace, halt;
 	const char *replace_why;
 	/* what has been started; undone in reverse order */
 	int proc_dirfd, fuse_dirfd;
@@ -207,11 +207,14 @@ static int check_kernel(const struct daemon *d)
 static void choose_on_crash(struct daemon *d)
 {
 	const char *text = d->opt.text[VOLOPT_ON_CRASH];
+	uint64_t what;
 
 	d->replace_why = text ? "asked for" : "the default";
 	if (!text)
 		text = secure_getenv("COWFS_ON_CRASH");
-	d->replace = !text || volopt_value(VOLOPT_ON_CRASH, text) == ON_CRASH_REPLACE;
+	what = text ? volopt_value(VOLOPT_ON_CRASH, text) : ON_CRASH_REPLACE;
+	d->replace = what != ON_CRASH_STOP;
+	d->halt = what == ON_CRASH_REPLACE;
 	if (d->replace && !kernel_is(RESEND_MAJOR, RESEND_MINOR)) {
 		d->replace = false;
 		d->replace_why = "replacing a worker needs Linux 6.9";
@@ -302,6 +305,7 @@ static int start_supervisor(struct daemon *d)
 		.leave_cgroup = d->foreground,
 		.detach_stdio = !d->foreground,
 		.replace = d->replace,
+		.halt = d->halt,
 		.proc_dirfd = d->proc_dirfd,
 		.argv0 = d->argv0,
 		.kmsg_fd = -1,
@@ -585,7 +589,7 @@ static int serve_clients(struct daemon *d)
 		.proc_dirfd = d->proc_dirfd,
 		.dir = &d->dir,
 		.listen_fd = d->link.replaces ? d->kept[KEPT_LISTEN] : -1,
-		.on_crash = d->link.replace ? "replace" : "stop",
+		.on_crash = !d->link.replace ? "stop" : d->halt ? "replace" : "reboot",
 		.on_crash_why = d->replace_why,
 		.replaced = d->shared->replaced,
 		.alive = d->link.alive,

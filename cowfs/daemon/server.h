@@ -19,7 +19,7 @@ struct server_params {
 	int proc_dirfd;
 	const struct rundir *dir; /* claimed; outlives the server */
 	int listen_fd;		  /* -1, or the socket of a daemon that has died */
-	const char *on_crash;	  /* "replace" or "stop", */
+	const char *on_crash;	  /* the word of the option, */
 	const char *on_crash_why; /* and a clause that says why */
 	unsigned replaced;	  /* number of workers that died */
 	_Atomic uint32_t *alive;  /* counts the rounds of the control thread; NULL: nobody looks */

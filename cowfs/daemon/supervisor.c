@@ -448,8 +448,8 @@ static bool may_replace(const struct parent *p)
 	       !(p->starting && p->reaped && WIFEXITED(p->status));
 }
 
-/* Counts a death. Too many in a short time: the next worker is halted. */
-static void count_death(struct parent *p)
+/* Too many deaths in a short time: the next worker is halted, or there is none (false). */
+static bool count_death(struct parent *p)
 {
 	uint64_t now = now_ns();
 	unsigned n = min_u64(p->halt_after, DEATHS_MAX);
@@ -457,12 +457,14 @@ static void count_death(struct parent *p)
 	p->died_ns[p->deaths++ % n] = now;
 	if (p->halt_after > DEATHS_MAX || p->deaths < n ||
 	    now - p->died_ns[p->deaths % n] > HALT_NS)
-		return;
-	p->halted = true;
-	msg(MSG_ERR,
-	    "%u workers died within %llu s: from now on writes fail, and only a commit by "
-	    "hand is made",
-	    n, HALT_NS / 1000000000ull);
+		return true;
+	p->halted = p->opts.halt;
+	msg(MSG_ERR, "%u workers died within %llu s: %s", n, HALT_NS / 1000000000ull,
+	    p->halted ? "from now on writes fail, and only a commit by hand is made"
+		      : what_next(p));
+	if (!p->halted)
+		close(steal_fd(&p->spare.sock_fd));
+	return p->halted;
 }
 
 static int take_hello(struct parent *p, int link_fd)
@@ -516,7 +518,6 @@ static bool next_worker(struct parent *p)
 	int link_fd, r;
 
 	do {
-		count_death(p);
 		r = link_fd = spare_ask(&p->spare);
 		if (r >= 0) {
 			forget_worker(p);
@@ -526,7 +527,7 @@ static bool next_worker(struct parent *p)
 		if (r >= 0)
 			return true;
 		msg(MSG_ERR, "no new worker: %s", strerror(-r));
-	} while (link_fd >= 0 && !p->halted);
+	} while (link_fd >= 0 && !p->halted && count_death(p));
 	if (p->worker_pidfd < 0) { /* watch returns */
 		p->status = SIGKILL;
 		p->reaped = true;
@@ -542,7 +543,7 @@ static bool next_worker(struct parent *p)
 static bool replace(struct parent *p)
 {
 	reap(p);
-	if (!may_replace(p) || (!p->reaped && !note_left(p)))
+	if (!may_replace(p) || (!p->reaped && !note_left(p)) || !count_death(p))
 		return false;
 	if (p->thaw_fd < 0)
 		p->thaw_fd = steal_fd(&p->mount_fd);

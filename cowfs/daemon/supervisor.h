@@ -27,7 +27,8 @@ struct supervisor_opts {
 	bool leave_cgroup;
 	/* after supervisor_serving, descriptors 0 to 2 of the parent are /dev/null */
 	bool detach_stdio;
-	bool replace;	     /* a worker that dies is replaced */
+	bool replace;	     /* a worker that dies is replaced, */
+	bool halt;	     /* and halted after deaths in a row; otherwise that is the end */
 	int proc_dirfd;	     /* with replace: /proc; later workers have it, too */
 	char *argv0;	     /* main's argv[0], for the mark */
 	int kmsg_fd;	     /* destination of alarms; -1: /dev/kmsg, or stderr if there is none */

@@ -204,7 +204,7 @@ static int try_connect(int run_fd, const char *name)
 static bool is_replaced(int run_fd, const char *name)
 {
 	struct json_object *o = read_status(run_fd, name);
-	bool replaced = o && !strcmp(text_of(o, "on_crash"), "replace") &&
+	bool replaced = o && strcmp(text_of(o, "on_crash"), "stop") != 0 &&
 			!json_object_get_boolean(json_object_object_get(o, "halted"));
 
 	json_object_put(o);

@@ -48,6 +48,7 @@ struct supervisor {
 };
 
 static bool replace; /* workers that die are replaced */
+static bool halt = true;
 static bool mute;    /* but the next one cannot say who it is */
 
 static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd),
@@ -62,7 +63,8 @@ static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_
 	if (k.pid == 0) {
 		struct supervisor_opts o = { .kmsg_fd = log[1],
 					     .deadman_ns = deadman_ns,
-					     .replace = replace };
+					     .replace = replace,
+					     .halt = halt };
 		struct supervisor_link l;
 
 		if (mute)
@@ -591,6 +593,26 @@ static void test_replace(void **state)
 	munmap(rep, sizeof(*rep));
 }
 
+/* Nobody looks after the machine: the third death is the end. */
+static void test_not_halted(void **state)
+{
+	struct supervisor k;
+
+	(void)state;
+	halt = false;
+	k = start_many(false, 0);
+	halt = true;
+	assert_true(wait_worker());
+	assert_true(kill_worker());
+	assert_true(kill_worker());
+	assert_int_equal(kill(rep->worker, SIGKILL), 0);
+	assert_int_equal(finish(&k), 128 + SIGKILL);
+	assert_int_equal(rep->started, 3);
+	assert_false(rep->halted);
+	assert_non_null(strstr(k.log, "3 workers died within 60 s: its I/O now fails"));
+	munmap(rep, sizeof(*rep));
+}
+
 /* The next worker dies before it serves. */
 static void test_replace_frozen(void **state)
 {
@@ -850,6 +872,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_death_of_stopped_worker, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_death_in_freeze, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_replace, setup_bare, teardown),
+		cmocka_unit_test_setup_teardown(test_not_halted, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_replace_frozen, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_next_worker, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_two_ask, setup_bare, teardown),
