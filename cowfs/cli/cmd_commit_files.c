@@ -146,6 +146,9 @@ static int try_once(struct job *j, struct json_object **ret)
 	*j->err = (struct failure){ 0 };
 	j->again = false;
 	j->scratch = j->now = (struct view_mount){ .dir_fd = -1, .disk_fd = -1 };
+	e = client_open(&j->client, places_volume(j->places), j->err);
+	if (e < 0)
+		return e;
 	e = fill(j);
 	if (e == 0 && j->same && !has_option(j->o, OPT_CHECKPOINT))
 		*ret = nothing_committed(j);
@@ -155,6 +158,10 @@ static int try_once(struct job *j, struct json_object **ret)
 			 : commit(j, ret);
 	view_mount_close(&j->now);
 	view_mount_close(&j->scratch);
+	client_close(&j->client);
+	/* a worker that died; the next one has no image. It may have died after the commit: then the
+	 * card has the files. */
+	j->again |= e == -EPIPE || e == -ENOTCONN;
 	return e;
 }
 
@@ -173,14 +180,11 @@ int commit_files(const struct options *o, const struct places *p, struct json_ob
 				o, EXIT_USAGE, -EINVAL,
 				"commit: --dry-run, --force, --lend and --timer are for all "
 				"changes, not for a PATH");
-	if (client_open(&j.client, places_volume(p), &err) < 0)
-		return cmd_failed(o, &err);
-	snprintf(name, RUNDIR_NAME_BYTES, "%s", j.client.name);
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGHUP, &sa, NULL);
 	for (unsigned i = 0; i < TRIES && e < 0 && (i == 0 || j.again) && !stop; i++)
 		e = try_once(&j, ret);
-	client_close(&j.client);
+	snprintf(name, RUNDIR_NAME_BYTES, "%s", j.client.name);
 	return e < 0 ? cmd_failed(o, &err) : EXIT_OK;
 }

@@ -28,10 +28,14 @@ kill_worker() {
 	wait_for 60 replaced "$1" "$2" || fail "$1: no worker has replaced $victim as number $2: $(cowctl status "$1" 2>&1 | head -3)"
 }
 
+# VOLUME FOLDER: everything, everything and home, one file
 commit_on() {
 	while [ -e /run/cowfs-test/load ]; do
 		cowctl commit "$1" >>/run/cowfs-test/commits 2>&1
 		sleep 0.3
+		cowctl commit --checkpoint "$1" >>/run/cowfs-test/commits 2>&1
+		dd if=/dev/urandom of="$2/single" bs=64k count=8 2>/dev/null
+		cowctl commit "$2/single" >>/run/cowfs-test/singles 2>&1
 	done
 }
 
@@ -47,9 +51,12 @@ load_on() {
 kill_under_load() {
 	: >/run/cowfs-test/load
 	: >/run/cowfs-test/commits
+	: >/run/cowfs-test/singles
+	dd if=/dev/urandom of="$2/known" bs=64k count=64 2>/dev/null
+	known=$(sha256sum <"$2/known")
 	load_on "$2" >/run/cowfs-test/fio 2>&1 &
 	fio=$!
-	commit_on "$1" &
+	commit_on "$1" "$2" &
 	commits=$!
 	n=$4
 	while [ "$n" -lt $(($3 + $4)) ]; do
@@ -62,8 +69,13 @@ kill_under_load() {
 	wait $fio || fail "$1: fio: $(tail -n 5 /run/cowfs-test/fio)"
 	wait $commits
 	wait_for 120 [ -e /run/cowfs-test/synced ] || fail "$1: sync(2) has not returned"
-	say "$1: $3 kills; commits: $(grep -c committed /run/cowfs-test/commits) of $(wc -l </run/cowfs-test/commits)"
-	grep -v committed /run/cowfs-test/commits | sort | uniq -c | sort -rn | head -n 5 | while read -r line; do
+	say "$1: $3 kills; commits: $(grep -c committed /run/cowfs-test/commits) of $(wc -l </run/cowfs-test/commits), of a file: $(grep -c committed /run/cowfs-test/singles) of $(wc -l </run/cowfs-test/singles)"
+	cached=$(sha256sum <"$2/load.0.0")
+	sync
+	echo 3 >/proc/sys/vm/drop_caches
+	is "$1: file that was written before" "$(sha256sum <"$2/known")" "$known"
+	is "$1: file that fio wrote" "$(sha256sum <"$2/load.0.0")" "$cached"
+	cat /run/cowfs-test/commits /run/cowfs-test/singles | grep -v committed | sort | uniq -c | sort -rn | head -n 5 | while read -r line; do
 		say "$1: $line"
 	done
 	must cowctl commit "$1"
