@@ -5,7 +5,7 @@
 #
 #	tests/bench/transport.sh [VMLINUZ MODULES]	MODULES: /lib/modules/VERSION of that kernel
 #
-# Without arguments: the kernel of the guest debian13 (tests/vm/guests debian13). Columns: read and write, one at a time and 32 at a time.
+# Needs dmsetup. Without arguments: the kernel of the guest debian13 (tests/vm/guests debian13). Columns: read and write, one at a time and 32 at a time.
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 TOP=$(cd "$(dirname "$0")/../.." && pwd)
@@ -27,9 +27,9 @@ add() { # PROGRAM...: with its libraries
 		done
 	done
 }
-add /bin/busybox /sbin/mke2fs /sbin/losetup "$B/cowfs" "$B/cowctl" "$B/tests/blkops"
+add /bin/busybox /sbin/mke2fs /sbin/losetup "$(command -v dmsetup)" "$B/cowfs" "$B/cowctl" "$B/tests/blkops"
 cp /etc/mke2fs.conf "$R/etc/"
-for m in ublk_drv loop brd; do
+for m in ublk_drv loop brd dm-mod dm-bufio dm-snapshot; do
 	f=$(find "$MODULES" -name "$m.ko*")
 	case $f in
 	*.xz) xz -dc "$f" >"$R/lib/modules/$m.ko" ;;
@@ -44,8 +44,8 @@ busybox mount -t sysfs sysfs /sys
 busybox mount -t devtmpfs dev /dev
 busybox mount -t tmpfs tmpfs /run
 busybox dmesg -n 1
-busybox insmod /lib/modules/brd.ko rd_nr=2 rd_size=262144
-for m in loop ublk_drv; do busybox insmod /lib/modules/$m.ko; done
+busybox insmod /lib/modules/brd.ko rd_nr=3 rd_size=262144
+for m in loop ublk_drv dm-mod dm-bufio dm-snapshot; do busybox insmod /lib/modules/$m.ko; done
 /bin/mke2fs -q -t ext4 -F /dev/ram0 200M
 cowctl format /dev/ram0 >/dev/null
 busybox dd if=/dev/zero of=/dev/ram1 bs=1M count=64 2>/dev/null
@@ -64,6 +64,12 @@ row "the card itself" /dev/ram1 8192 $all
 loop=$(/bin/losetup --direct-io=on -f --show /dev/ram1)
 row "a plain loop device, direct I/O" $loop 8192 $all
 /bin/losetup -d $loop
+# what the kernel itself has: chunks of 4 KiB, changes in RAM, table without an end to it
+dmsetup create snap --table "0 524288 snapshot /dev/ram1 /dev/ram2 N 8" >/dev/null
+row "dm-snapshot, from the card" /dev/dm-0 8192 read:1 read:32
+busybox dd if=/dev/urandom of=/dev/dm-0 bs=1M count=4 oflag=direct 2>/dev/null
+row "dm-snapshot, RAM" /dev/dm-0 1024 $all
+dmsetup remove snap
 for t in fuse ublk; do
 	dev=$(cowfs --transport $t --ram 500M --name v /dev/ram0)
 	row "$t, from the card" $dev 40000 read:1 read:32
