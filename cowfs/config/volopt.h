@@ -51,7 +51,7 @@ enum {
 	  "no limit", "hold no more in RAM than can be committed in this time")                    \
 	X(TRANSPORT, "transport", "auto|ublk|fuse", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,    \
 	  "auto", "how the kernel reaches the volume: ublk, or FUSE and a loop device")            \
-	X(ON_CRASH, "on-crash", "replace|reboot|stop", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,        \
+	X(ON_CRASH, "on-crash", "replace|reboot|stop", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, \
 	  "replace", "a daemon that dies is replaced, or its volume ends")
 
 #define VOLOPT_AS_ID(id, ...) VOLOPT_##id,

@@ -589,7 +589,9 @@ static int serve_clients(struct daemon *d)
 		.proc_dirfd = d->proc_dirfd,
 		.dir = &d->dir,
 		.listen_fd = d->link.replaces ? d->kept[KEPT_LISTEN] : -1,
-		.on_crash = !d->link.replace ? "stop" : d->halt ? "replace" : "reboot",
+		.on_crash = !d->link.replace ? "stop"
+			    : d->halt	     ? "replace"
+					     : "reboot",
 		.on_crash_why = d->replace_why,
 		.replaced = d->shared->replaced,
 		.alive = d->link.alive,

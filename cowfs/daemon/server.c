@@ -121,7 +121,8 @@ static bool loops(struct server *s)
 	bool yes = s->p.stuck_ns && transport_loops(s->p.transport, s->p.stuck_ns);
 
 	if (yes && !s->loops)
-		msg(MSG_ERR, "%s: a request has taken %llu s of processor time: the worker is stuck",
+		msg(MSG_ERR,
+		    "%s: a request has taken %llu s of processor time: the worker is stuck",
 		    s->p.dir->name, (unsigned long long)(s->p.stuck_ns / 1000000000));
 	s->loops = yes;
 	return yes;

@@ -23,7 +23,7 @@ struct server_params {
 	const char *on_crash_why; /* and a clause that says why */
 	unsigned replaced;	  /* number of workers that died */
 	_Atomic uint32_t *alive;  /* counts the rounds of the control thread; NULL: nobody looks */
-	uint64_t stuck_ns;	  /* but not while a request has taken more processor time; 0: no limit */
+	uint64_t stuck_ns; /* but not while a request has taken more processor time; 0: no limit */
 	/*
 	 * Called by the job thread once all changes are committed; removes the disk. -EBUSY:
 	 * another user has opened it meanwhile, and the daemon continues.

@@ -49,7 +49,7 @@ struct supervisor {
 
 static bool replace; /* workers that die are replaced */
 static bool halt = true;
-static bool mute;    /* but the next one cannot say who it is */
+static bool mute; /* but the next one cannot say who it is */
 
 static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd),
 			       uint64_t deadman_ns)
