@@ -13,7 +13,7 @@
 #include "cli/place.h"
 #include "files/copy.h"
 
-#define TRIES 3 /* another commit may come first */
+#define TRIES 5 /* another commit may come first, or the worker may die */
 #define WAIT_NS 60000000000ull
 #define WAIT_STEP_US 50000
 
@@ -141,6 +141,7 @@ static struct json_object *nothing_committed(const struct job *j)
 
 static int try_once(struct job *j, struct json_object **ret)
 {
+	pid_t worker;
 	int e;
 
 	*j->err = (struct failure){ 0 };
@@ -149,6 +150,7 @@ static int try_once(struct job *j, struct json_object **ret)
 	e = client_open(&j->client, places_volume(j->places), j->err);
 	if (e < 0)
 		return e;
+	worker = client_worker(j->client.name);
 	e = fill(j);
 	if (e == 0 && j->same && !has_option(j->o, OPT_CHECKPOINT))
 		*ret = nothing_committed(j);
@@ -159,9 +161,8 @@ static int try_once(struct job *j, struct json_object **ret)
 	view_mount_close(&j->now);
 	view_mount_close(&j->scratch);
 	client_close(&j->client);
-	/* a worker that died; the next one has no image. It may have died after the commit: then the
-	 * card has the files. */
-	j->again |= e == -EPIPE || e == -ENOTCONN;
+	/* The worker died, and with it the image. If that was after the commit, the card has the files. */
+	j->again |= e < 0 && client_worker(j->client.name) != worker;
 	return e;
 }
 
