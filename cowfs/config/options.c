@@ -86,8 +86,12 @@ bool options_name_given(int argc, char *const *argv, const char *name)
 void options_help(FILE *f, const struct option_spec *specs)
 {
 	for (; specs->name; specs++) {
-		int n = fprintf(f, "  %s%s%s%s", specs->name[1] ? "--" : "-", specs->name,
-				specs->arg ? " " : "", specs->arg ? specs->arg : "");
+		int n;
+
+		if (!specs->help)
+			continue;
+		n = fprintf(f, "  %s%s%s%s", specs->name[1] ? "--" : "-", specs->name,
+			    specs->arg ? " " : "", specs->arg ? specs->arg : "");
 
 		fprintf(f, "%*s%s\n", n < HELP_COLUMN ? HELP_COLUMN - n : 1, "", specs->help);
 	}

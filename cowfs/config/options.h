@@ -17,7 +17,7 @@ struct option_spec {
 	unsigned id;
 	const char *name; /* without "--"; a single letter takes one dash; NULL ends the table */
 	const char *arg;  /* name of its argument in the help; NULL: takes none */
-	const char *help;
+	const char *help; /* NULL: not for users, the help does not show it */
 };
 
 struct options {

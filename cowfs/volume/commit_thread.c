@@ -1180,6 +1180,10 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	uint64_t start_ns = now_ns();
 	int r;
 
+	if (rq->job == JOB_CALL) {
+		res->error = rq->call(rq->call_ctx);
+		return;
+	}
 	v->past_seal = false;
 	log_need_reader(v->log, !goes_on_unread(rq));
 	if (rq->job == JOB_CHECKPOINT) {

@@ -742,7 +742,7 @@ static void *commit_thread(void *arg)
 		log_relax(v->log);
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
-		if (t->rq->job != JOB_DRY_RUN && t->rq->job != JOB_VIEW &&
+		if (t->rq->job != JOB_DRY_RUN && t->rq->job != JOB_VIEW && t->rq->job != JOB_CALL &&
 		    t->rq->job != JOB_CHECKPOINT && !t->res->not_begun)
 			v->last = *t->res;
 		volume_keep_state(v);

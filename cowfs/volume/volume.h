@@ -107,7 +107,8 @@ enum volume_job {
 	JOB_CHECKPOINT = 3, /* makes way for other jobs and for reads; the volume asks for it */
 	JOB_DETACH = 4,
 	JOB_VIEW = 5,
-	JOB_COMMIT_SCRATCH = 6 /* commits the scratch image alone */
+	JOB_COMMIT_SCRATCH = 6, /* commits the scratch image alone */
+	JOB_CALL = 7		/* calls a function while no other job is under way */
 };
 
 /* An image for a view, made by JOB_VIEW. */
@@ -135,6 +136,8 @@ struct volume_request {
 	 * to NULL if the volume took it. */
 	struct card **lent;
 	struct volume_image *image; /* for JOB_VIEW */
+	int (*call)(void *ctx);	    /* for JOB_CALL: 0 or -errno */
+	void *call_ctx;
 	enum commit_cause cause;
 };
 

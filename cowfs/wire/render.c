@@ -17,6 +17,7 @@ const char *job_name(enum volume_job job)
 		[JOB_DETACH] = "detach",
 		[JOB_VIEW] = "view",
 		[JOB_COMMIT_SCRATCH] = "commit-files",
+		[JOB_CALL] = "upgrade",
 	};
 
 	return NAME(names, job);
