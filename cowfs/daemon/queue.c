@@ -71,7 +71,6 @@ static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char 
 	va_start(ap, fmt);
 	vsnprintf(ret->why, sizeof(ret->why), fmt, ap);
 	va_end(ap);
-	ret->job = JOB_DETACH;
 	return ret->error = error;
 }
 
@@ -83,6 +82,7 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	char holder[64] = "something";
 	int e = transport_in_use(s->p.transport);
 
+	ret->job = JOB_DETACH;
 	volume_get_status(s->p.volume, &st);
 	if (e < 0)
 		return refuse(ret, e, "%s: cannot find out whether it is in use: %s", loop,
@@ -121,6 +121,23 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	return 0;
 }
 
+/* Otherwise the next one is of another version, and this process ends. */
+static int run_upgrade(struct server *s, struct volume_result *ret)
+{
+	struct volume_status st;
+
+	volume_get_status(s->p.volume, &st);
+	if (!s->p.upgrade)
+		return refuse(ret, -EOPNOTSUPP, "no process can take over: on-crash=%s (%s)",
+			      s->p.on_crash, s->p.on_crash_why);
+	if (st.halted)
+		return refuse(ret, -EOPNOTSUPP, "the volume is halted");
+	if (st.views.n)
+		return refuse(ret, -EBUSY, "it would end %u view%s: unmount %s first", st.views.n,
+			      st.views.n == 1 ? "" : "s", st.views.n == 1 ? "it" : "them");
+	return s->p.upgrade(s->p.ctx, ret);
+}
+
 static struct session *next_job(struct server *s)
 {
 	struct session *next = NULL;
@@ -149,7 +166,9 @@ void *server_job_thread(void *arg)
 		c->work = WORK_RUNNING;
 		passed_fd = steal_fd(&c->passed_fd);
 		pthread_mutex_unlock(&s->lock);
-		if (c->rq.command == COMMAND_DETACH)
+		if (c->rq.command == COMMAND_UPGRADE)
+			result.error = run_upgrade(s, &result);
+		else if (c->rq.command == COMMAND_DETACH)
 			result.error = run_detach(s, &c->rq, &result);
 		else if (c->rq.command == COMMAND_VIEW)
 			result.error = run_view(s, c, passed_fd, &result);

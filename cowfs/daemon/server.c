@@ -40,6 +40,7 @@ void server_render_status(struct server *s, struct jsonw *w)
 	jsonw_str(w, "on_crash", s->p.on_crash);
 	jsonw_str(w, "on_crash_reason", s->p.on_crash_why);
 	jsonw_u64(w, "replaced", s->p.replaced);
+	jsonw_str(w, "upgrade", s->p.upgrade_end);
 	jsonw_bool(w, "halted", s->status.halted);
 }
 

@@ -167,6 +167,7 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 			server_queue_job(s, c, &rq);
 		break;
 	case COMMAND_VIEW:
+	case COMMAND_UPGRADE:
 		server_queue_job(s, c, &rq);
 		break;
 	case COMMAND_NONE:

@@ -56,13 +56,17 @@ int spare_link(int pair[2])
 	return 0;
 }
 
-/* Returns the link in the worker, and -1 in the spare. */
-static int fork_worker(int sock_fd)
+/* Returns the link in the new process, and -1 in the spare. */
+static int fork_child(int sock_fd, char role)
 {
 	const struct timespec nap = { .tv_nsec = 100000 };
-	int pair[2], r = spare_link(pair), status;
+	int pair[2], status, r;
 	pid_t middle;
 
+	if (role == SPARE_WORKER)
+		r = spare_link(pair);
+	else
+		r = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
 	if (r == 0 && (middle = fork()) == 0) {
 		pid_t me = getpid(), worker = fork();
 
@@ -80,24 +84,23 @@ static int fork_worker(int sock_fd)
 		close(pair[0]);
 		r = -EAGAIN;
 	}
-	if (passfd_send(sock_fd, "W", 1, pair, r == 0, 0) < 0)
+	if (passfd_send(sock_fd, &role, 1, pair, r == 0, 0) < 0)
 		_exit(1);
 	if (r == 0)
 		close(pair[0]);
 	return -1;
 }
 
-/* Returns in workers only. */
-static int serve(int sock_fd)
+enum spare_role spare_serve(int sock_fd, int *ret_fd)
 {
-	char what;
+	char role;
 
 	for (;;) {
-		ssize_t n = read(sock_fd, &what, 1);
-		int link_fd = n == 1 ? fork_worker(sock_fd) : -1;
+		ssize_t n = read(sock_fd, &role, 1);
 
-		if (link_fd >= 0)
-			return link_fd;
+		*ret_fd = n == 1 ? fork_child(sock_fd, role) : -1;
+		if (*ret_fd >= 0)
+			return (enum spare_role)role;
 		if (n == 0 || (n < 0 && errno != EINTR))
 			_exit(0);
 	}
@@ -122,8 +125,7 @@ int spare_start(struct spare *ret, const int *keep, unsigned n, void (*prepare)(
 		fds[n] = pair[1];
 		keep_only(fds, n + 1);
 		prepare(ctx);
-		*ret_fd = serve(pair[1]);
-		return 1;
+		return (int)spare_serve(pair[1], ret_fd);
 	}
 	close(pair[1]);
 	if (pid < 0) {
@@ -134,13 +136,13 @@ int spare_start(struct spare *ret, const int *keep, unsigned n, void (*prepare)(
 	return 0;
 }
 
-int spare_ask(const struct spare *s)
+int spare_ask(const struct spare *s, enum spare_role role)
 {
 	struct pollfd p = { .fd = s->sock_fd, .events = POLLIN };
-	int r = passfd_send(s->sock_fd, "W", 1, NULL, 0, 0), link_fd = -1;
+	char what = (char)role;
+	int r = passfd_send(s->sock_fd, &what, 1, NULL, 0, 0), link_fd = -1;
 	unsigned n;
 	ssize_t got;
-	char what;
 
 	if (r < 0)
 		return r;

@@ -21,6 +21,9 @@
  *   connection through a descriptor of fusectl that it got from the worker.
  * - Only another process can thaw what a killed worker had frozen. All processes of a unit are
  *   killed together, so the parent leaves the cgroup.
+ * - cowctl upgrade. 'U': a spare of the installed program is to be made, 'Q': does it wait? 'K': the worker
+ *   does nothing with the card and may be killed. The worker only asks: which program it is, the spare
+ *   knows. The spare of before stays until a worker of the new one serves.
  * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
  */
 #include "daemon/supervisor.h"
@@ -45,7 +48,9 @@
 
 #include <linux/fs.h>
 
+#include "base/clean.h"
 #include "base/io.h"
+#include "base/layout.h"
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/passfd.h"
@@ -53,6 +58,7 @@
 #include "base/thread.h"
 #include "daemon/cgroup.h"
 #include "daemon/spare.h"
+#include "daemon/upgrade.h"
 #include "export/transport.h"
 
 #define DEADMAN_NS (10 * 1000000000ull)
@@ -72,6 +78,10 @@
 #define STUCK_NS (60 * 1000000000ull)  /* without a sign of life */
 #define START_NS (300 * 1000000000ull) /* until a worker that replaces another one serves */
 #define HELLO_MS 10000
+#define UPGRADED_NS (20 * 1000000000ull) /* the same for one of another version */
+#define READY_NS (900 * 1000000000ull)	 /* for which a spare of another version waits */
+#define GIVE_WAY_S 10
+#define ASK_AGAIN_NS 100000000ull
 
 /* Thaws in its own thread, one job at a time. */
 struct thawer {
@@ -82,8 +92,21 @@ struct thawer {
 	atomic_int result; /* of the last job */
 };
 
+/* A spare of another version. */
+struct upgrade {
+	struct spare next; /* it may become the spare; sock_fd -1: none */
+	struct spare old;  /* the spare of before, until a worker of the new one serves; -1: none */
+	uint64_t begun_ns;
+	bool ready;	 /* next can take over */
+	bool giving_way; /* the worker is killed for it */
+	int error;	 /* without next */
+	enum upgrade_end end;
+	char version[SUPERVISOR_VERSION_BYTES];
+};
+
 struct parent {
 	struct supervisor_opts opts;
+	struct upgrade upgrade;
 	struct spare spare; /* sock_fd -1: none, or it is dead */
 	pid_t worker;
 	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, null_fd;
@@ -104,6 +127,7 @@ struct parent {
 	uint64_t armed_ns;
 	/* the worker's sign of life, the last one seen, and for how long there was no other */
 	_Atomic uint32_t *alive;
+	int alive_fd; /* its memory */
 	uint32_t seen;
 	uint64_t silent_ns, stuck_ns;
 	struct thawer thawer;
@@ -117,7 +141,12 @@ struct message {
 	bool halted;
 	int pid;
 	uint32_t slots;
+	int error;
+	enum upgrade_end upgrade;
+	char version[SUPERVISOR_VERSION_BYTES];
 };
+SHARED_BYTES(struct message, 52);
+SHARED_BYTES(struct spare_hello, 36);
 
 /* Never waits: only a worker that an attacker has taken over lets messages pile up, and it may not
  * stop the parent. */
@@ -203,6 +232,7 @@ int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bo
 	if (r < 0)
 		return r;
 	*ret_halted = answer.halted;
+	l->upgrade = answer.upgrade;
 	l->kernel_fd = kept[SUPERVISOR_KERNEL];
 	return l->kernel_fd < 0 ? -EPROTO : 0;
 }
@@ -216,6 +246,47 @@ void supervisor_frozen(void *link, int mount_fd)
 	r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', fd);
 	if (r < 0)
 		msg(MSG_WARN, "the parent process does not answer: %s", strerror(-r));
+}
+
+/* Asks something that needs no descriptors; the error of the answer. */
+static int ask_upgrade(struct supervisor_link *l, char what, struct message *answer)
+{
+	int none[SUPERVISOR_KEPT_MAX], r = ask_parent(l, what, NULL, answer, none);
+
+	if (r < 0)
+		return r;
+	close_all(none);
+	answer->version[sizeof(answer->version) - 1] = '\0';
+	return answer->error;
+}
+
+int supervisor_upgrade(struct supervisor_link *l, char ret[SUPERVISOR_VERSION_BYTES])
+{
+	const struct timespec nap = { .tv_nsec = ASK_AGAIN_NS };
+	uint64_t until_ns = now_ns() + 2 * UPGRADE_MS * 1000000ull;
+	struct message answer = { 0 };
+	int r = ask_upgrade(l, 'U', &answer);
+
+	while (r == 0 && (r = ask_upgrade(l, 'Q', &answer)) != 0) {
+		if ((r != -EINPROGRESS && r != -EAGAIN) || now_ns() > until_ns)
+			break;
+		nanosleep(&nap, NULL);
+		r = 0;
+	}
+	memcpy(ret, answer.version, sizeof(answer.version));
+	return r;
+}
+
+int supervisor_give_way(struct supervisor_link *l)
+{
+	const struct timespec nap = { .tv_sec = GIVE_WAY_S };
+	struct message answer;
+	int r = ask_upgrade(l, 'K', &answer);
+
+	if (r < 0)
+		return r;
+	nanosleep(&nap, NULL);
+	return -ETIMEDOUT;
 }
 
 /* ---- thawing ---- */
@@ -307,11 +378,134 @@ static void drop_kept(struct parent *p)
 	close_all(p->kept);
 }
 
+/* ---- another version ---- */
+
+static bool may_replace(const struct parent *p);
+
+static void close_spare(struct spare *s)
+{
+	if (s->sock_fd >= 0)
+		close(steal_fd(&s->sock_fd)); /* it ends */
+}
+
+static void refuse_upgrade(struct upgrade *u, int error)
+{
+	close_spare(&u->next);
+	u->ready = false;
+	u->error = error;
+}
+
+static int begin_upgrade(struct parent *p)
+{
+	struct upgrade *u = &p->upgrade;
+	int r;
+
+	if (!may_replace(p) || p->starting || !p->opts.upgrade)
+		return -ENOTSUP;
+	refuse_upgrade(u, 0);
+	u->version[0] = '\0';
+	u->end = UPGRADE_NONE;
+	r = spare_ask(&p->spare, SPARE_EXECUTES);
+	if (r < 0)
+		return r;
+	u->next.sock_fd = r;
+	u->begun_ns = now_ns();
+	return 0;
+}
+
+/* The new spare says hello, or has ended. */
+static void serve_upgrade(struct parent *p)
+{
+	struct upgrade *u = &p->upgrade;
+	struct spare_hello hello;
+	ssize_t n = recv(u->next.sock_fd, &hello, sizeof(hello), MSG_DONTWAIT);
+
+	if (u->ready || n != sizeof(hello)) {
+		refuse_upgrade(u, -ENOEXEC);
+		return;
+	}
+	snprintf(u->version, sizeof(u->version), "%.*s", (int)sizeof(hello.version) - 1,
+		 hello.version);
+	if (hello.layout != SHARED_LAYOUT)
+		refuse_upgrade(u, -ESTALE);
+	else
+		u->ready = true;
+}
+
+/* A worker may wait long for a commit before it gives way. */
+static void end_wait(struct upgrade *u, uint64_t now)
+{
+	uint64_t limit_ns = u->ready ? READY_NS : UPGRADE_MS * 1000000ull;
+
+	if (u->next.sock_fd >= 0 && now > u->begun_ns + limit_ns)
+		refuse_upgrade(u, -ETIMEDOUT);
+}
+
+static int give_way(struct parent *p)
+{
+	struct upgrade *u = &p->upgrade;
+
+	if (!u->ready || !may_replace(p) || p->mount_fd >= 0)
+		return -EBUSY;
+	msg(MSG_NOTICE, "worker %d makes way for version %s", p->worker, CLEAN(u->version));
+	u->old = p->spare;
+	p->spare = u->next;
+	u->next.sock_fd = -1;
+	u->ready = false;
+	u->giving_way = true;
+	return 0;
+}
+
+/* A worker of the other version serves. */
+static void end_upgrade(struct upgrade *u)
+{
+	if (u->old.sock_fd < 0 || u->giving_way)
+		return;
+	close_spare(&u->old);
+	u->end = UPGRADE_DONE;
+}
+
+static void fall_back(struct parent *p)
+{
+	struct upgrade *u = &p->upgrade;
+
+	msg(MSG_ERR, "version %s cannot take over: the version before does", CLEAN(u->version));
+	close_spare(&p->spare);
+	p->spare = u->old;
+	u->old.sock_fd = -1;
+	u->end = UPGRADE_FAILED;
+}
+
+/* Answers a letter of ask_upgrade. True: the worker is to be killed. */
+static bool answer_upgrade(struct parent *p, struct message *m)
+{
+	struct upgrade *u = &p->upgrade;
+
+	switch (m->what) {
+	case 'U':
+		m->error = begin_upgrade(p);
+		break;
+	case 'Q':
+		m->error = u->ready ? 0 : u->next.sock_fd >= 0 ? -EINPROGRESS : u->error;
+		break;
+	case 'K':
+		m->error = give_way(p);
+		return m->error == 0;
+	default:
+		break;
+	}
+	memcpy(m->version, u->version, sizeof(m->version));
+	return false;
+}
+
+/* ---- messages of the worker ---- */
+
 /* False: the worker has closed its end. */
 static bool serve_link(struct parent *p)
 {
 	int fd[SUPERVISOR_KEPT_MAX], r;
 	struct message m;
+	bool dies;
 
 	r = receive_message(p->sock_fd, &m, fd);
 	if (r == 0 || (r < 0 && r != -EINTR && r != -EAGAIN))
@@ -333,6 +527,7 @@ static bool serve_link(struct parent *p)
 		p->starting = p->ending = false;
 		p->silent_ns =
 			0; /* the start may have taken longer than a worker that serves may */
+		end_upgrade(&p->upgrade);
 		break;
 	case 'E':
 		p->ending = true;
@@ -344,8 +539,14 @@ static bool serve_link(struct parent *p)
 	close_all(fd);
 	if (m.what == 'S' && p->opts.detach_stdio)
 		detach_stdio(p);
-	m = (struct message){ .what = m.what, .halted = p->halted };
+	m = (struct message){ .what = m.what, .halted = p->halted, .upgrade = p->upgrade.end };
+	/* nothing of the new spare has served yet */
+	if (p->upgrade.old.sock_fd >= 0)
+		m.upgrade = UPGRADE_DONE;
+	dies = answer_upgrade(p, &m);
 	(void)send_message(p->sock_fd, m, m.what == 'G' ? p->kept : NULL);
+	if (dies)
+		(void)!pidfd_send_signal(p->worker_pidfd, SIGKILL, NULL, 0);
 	return true;
 }
 
@@ -444,8 +645,8 @@ static bool may_replace(const struct parent *p)
 {
 	return p->spare.sock_fd >= 0 && p->serving && !p->ending && !p->halted &&
 	       p->kernel_fd >= 0 && p->kept[SUPERVISOR_KERNEL] >= 0 &&
-	       /* a start that failed would fail again */
-	       !(p->starting && p->reaped && WIFEXITED(p->status));
+	       /* a start that failed would fail again, unless it was of another version */
+	       !(p->starting && p->reaped && WIFEXITED(p->status) && p->upgrade.old.sock_fd < 0);
 }
 
 /* Too many deaths in a short time: the next worker is halted, or there is none (false). */
@@ -454,6 +655,7 @@ static bool count_death(struct parent *p)
 	uint64_t now = now_ns();
 	unsigned n = min_u64(p->halt_after, DEATHS_MAX);
 
+	p->upgrade.end = UPGRADE_NONE;
 	p->died_ns[p->deaths++ % n] = now;
 	if (p->halt_after > DEATHS_MAX || p->deaths < n ||
 	    now - p->died_ns[p->deaths % n] > HALT_NS)
@@ -465,6 +667,18 @@ static bool count_death(struct parent *p)
 	if (!p->halted)
 		close(steal_fd(&p->spare.sock_fd));
 	return p->halted;
+}
+
+/* Counts it, unless it was for another version, or of one. False as for count_death. */
+static bool judge_death(struct parent *p)
+{
+	if (p->upgrade.giving_way)
+		p->upgrade.giving_way = false;
+	else if (p->upgrade.old.sock_fd >= 0)
+		fall_back(p);
+	else
+		return count_death(p);
+	return true;
 }
 
 static int take_hello(struct parent *p, int link_fd)
@@ -518,7 +732,7 @@ static bool next_worker(struct parent *p)
 	int link_fd, r;
 
 	do {
-		r = link_fd = spare_ask(&p->spare);
+		r = link_fd = spare_ask(&p->spare, SPARE_WORKER);
 		if (r >= 0) {
 			forget_worker(p);
 			p->sock_fd = link_fd;
@@ -527,7 +741,7 @@ static bool next_worker(struct parent *p)
 		if (r >= 0)
 			return true;
 		msg(MSG_ERR, "no new worker: %s", strerror(-r));
-	} while (link_fd >= 0 && !p->halted && count_death(p));
+	} while (!p->halted && (link_fd >= 0 || p->upgrade.old.sock_fd >= 0) && judge_death(p));
 	if (p->worker_pidfd < 0) { /* watch returns */
 		p->status = SIGKILL;
 		p->reaped = true;
@@ -542,17 +756,19 @@ static bool next_worker(struct parent *p)
  */
 static bool replace(struct parent *p)
 {
+	bool gives_way = p->upgrade.giving_way;
+
 	reap(p);
-	if (!may_replace(p) || (!p->reaped && !note_left(p)) || !count_death(p))
+	if (!may_replace(p) || (!p->reaped && !note_left(p)) || !judge_death(p))
 		return false;
 	if (p->thaw_fd < 0)
 		p->thaw_fd = steal_fd(&p->mount_fd);
 	p->thaws_early = true; /* one of the dead-man timer */
 	drop_mount(p);
-	if (p->reaped && WIFSIGNALED(p->status))
+	if (p->reaped && WIFSIGNALED(p->status) && !gives_way)
 		msg(MSG_ERR, "worker %d was killed by signal %d: another one takes over", p->worker,
 		    WTERMSIG(p->status));
-	else
+	else if (!gives_way)
 		msg(MSG_ERR, "worker %d died: another one takes over", p->worker);
 	return next_worker(p);
 }
@@ -581,7 +797,9 @@ static void look(struct parent *p)
  */
 static void watchdog(struct parent *p, uint64_t passed_ns)
 {
-	uint64_t limit_ns = p->starting ? max_u64(START_NS, p->stuck_ns) : p->stuck_ns;
+	uint64_t limit_ns = p->upgrade.old.sock_fd >= 0 ? UPGRADED_NS
+			    : p->starting		? max_u64(START_NS, p->stuck_ns)
+							: p->stuck_ns;
 
 	if (!may_replace(p) || !p->alive)
 		return;
@@ -601,7 +819,8 @@ static void watchdog(struct parent *p, uint64_t passed_ns)
 
 static int interval_ms(const struct parent *p)
 {
-	bool hurry = p->mount_fd >= 0 || p->thaw_fd >= 0 || p->dying;
+	bool hurry = p->mount_fd >= 0 || p->thaw_fd >= 0 || p->dying ||
+		     (p->upgrade.next.sock_fd >= 0 && !p->upgrade.ready);
 
 	return hurry ? SLICE_MS : p->serving ? LOOK_MS : -1;
 }
@@ -613,10 +832,11 @@ static void watch(struct parent *p)
 	bool linked = true;
 
 	for (;;) {
-		struct pollfd fds[3] = { { .fd = p->worker_pidfd, .events = POLLIN },
+		struct pollfd fds[4] = { { .fd = p->worker_pidfd, .events = POLLIN },
 					 { .fd = linked ? p->sock_fd : -1, .events = POLLIN },
-					 { .fd = p->spare.sock_fd, .events = POLLIN } };
-		int n = poll(fds, 3, interval_ms(p));
+					 { .fd = p->spare.sock_fd, .events = POLLIN },
+					 { .fd = p->upgrade.next.sock_fd, .events = POLLIN } };
+		int n = poll(fds, 4, interval_ms(p));
 		uint64_t now = now_ns();
 
 		deadman(p, now - last_ns);
@@ -627,8 +847,16 @@ static void watch(struct parent *p)
 			look(p);
 		if (n > 0 && fds[2].revents) { /* it answers only when it is asked */
 			msg(MSG_WARN, "the spare process died: a worker that dies is not replaced");
-			close(steal_fd(&p->spare.sock_fd));
+			close_spare(&p->spare);
+			if (p->upgrade.old.sock_fd >= 0) {
+				fall_back(p);
+				p->starting = false; /* a failed start may be repeated */
+			}
 		}
+		if (n > 0 && fds[3].revents)
+			serve_upgrade(p);
+		else
+			end_wait(&p->upgrade, now);
 		if (n > 0 && fds[1].revents) {
 			linked = serve_link(p);
 			if (!linked)
@@ -734,19 +962,64 @@ static int say_hello(int sock_fd, int proc_dirfd)
 	return r;
 }
 
+/* In a process that the spare has made. Returns 1 in a worker. */
+static int leave_spare(const struct parent *p, int role, int link_fd, struct supervisor_link *ret)
+{
+	const int fd[UPGRADE_FDS] = { link_fd, p->opts.proc_dirfd, p->opts.kmsg_fd, p->alive_fd };
+
+	if (role == SPARE_EXECUTES)
+		upgrade_exec(fd, p->opts.upgrade);
+	prctl(PR_SET_NAME, "cowfs");
+	ret->sock_fd = link_fd;
+	ret->replaces = true;
+	return say_hello(link_fd, p->opts.proc_dirfd) < 0 ? -EPIPE : 1;
+}
+
 /* Returns 1 in later workers. */
 static int start_spare(struct parent *p, struct supervisor_link *ret)
 {
-	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd };
+	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd, p->alive_fd };
 	int link_fd, r;
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	r = spare_start(&p->spare, keep, ARRAY_SIZE(keep), prepare_spare, p, &link_fd);
-	if (r != 1)
-		return r;
-	ret->sock_fd = link_fd;
-	ret->replaces = true;
-	return say_hello(link_fd, p->opts.proc_dirfd) < 0 ? -EPIPE : 1;
+	return r > 0 ? leave_spare(p, r, link_fd, ret) : r;
+}
+
+static _Atomic uint32_t *map_alive(int fd)
+{
+	void *word = mmap(NULL, sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return word == MAP_FAILED ? NULL : word;
+}
+
+int supervisor_spare(const struct supervisor_opts *o, struct supervisor_link *ret)
+{
+	static struct parent p;
+	struct spare_hello hello = { .layout = SHARED_LAYOUT, .version = COWFS_VERSION };
+	int link_fd, role;
+
+	p = (struct parent){ .opts = *o, .alive_fd = UPGRADE_ALIVE };
+	p.opts.proc_dirfd = UPGRADE_PROC;
+	p.opts.kmsg_fd = UPGRADE_KMSG;
+	for (int fd = UPGRADE_LINK; fd <= UPGRADE_ALIVE; fd++)
+		if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+			return -errno;
+	*ret = (struct supervisor_link){ .sock_fd = -1,
+					 .kernel_fd = -1,
+					 .kmsg_fd = UPGRADE_KMSG,
+					 .from_ram = o->mark,
+					 .replace = true,
+					 .alive = map_alive(UPGRADE_ALIVE) };
+	prctl(PR_SET_NAME, "cowfs-spare");
+	p.opts.leave_cgroup = false; /* the spare before has left it */
+	prepare_spare(&p);
+	if (send(UPGRADE_LINK, &hello, sizeof(hello), MSG_NOSIGNAL) < 0)
+		return -errno;
+	alarm(0);
+	role = (int)spare_serve(UPGRADE_LINK, &link_fd);
+	role = leave_spare(&p, role, link_fd, ret);
+	return role < 0 ? role : 0;
 }
 
 static unsigned halt_after(void)
@@ -766,12 +1039,14 @@ uint64_t supervisor_stuck_ns(void)
 	return text && parse_duration_ns(text, &ns) == 0 && ns ? ns : STUCK_NS;
 }
 
-static _Atomic uint32_t *share_alive(void)
+/* -1: none */
+static int new_alive(void)
 {
-	void *word = mmap(NULL, sizeof(uint32_t), PROT_READ | PROT_WRITE,
-			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int fd = memfd_create("cowfs-alive", MFD_CLOEXEC);
 
-	return word == MAP_FAILED ? NULL : word;
+	if (fd >= 0 && ftruncate(fd, sizeof(uint32_t)) < 0)
+		close(steal_fd(&fd));
+	return fd;
 }
 
 static void close_start(struct parent *p, const struct supervisor_opts *o)
@@ -790,7 +1065,13 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	int pair[2], r = 0;
 	char path[32];
 
-	p = (struct parent){ .opts = *o, .mount_fd = -1, .thaw_fd = -1, .spare.sock_fd = -1 };
+	p = (struct parent){ .opts = *o,
+			     .mount_fd = -1,
+			     .thaw_fd = -1,
+			     .spare.sock_fd = -1,
+			     .upgrade.next.sock_fd = -1,
+			     .upgrade.old.sock_fd = -1,
+			     .alive_fd = -1 };
 	p.halt_after = halt_after();
 	p.opts.mark = o->mark || from_ram;
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
@@ -802,7 +1083,9 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 					 .kmsg_fd = p.opts.kmsg_fd,
 					 .from_ram = from_ram,
 					 .replace = o->replace };
-	ret->alive = p.alive = o->replace ? share_alive() : NULL;
+	if (o->replace)
+		p.alive_fd = new_alive();
+	ret->alive = p.alive = map_alive(p.alive_fd);
 	p.stuck_ns = supervisor_stuck_ns();
 	/* first: it must have nothing of the volume open */
 	if (o->replace)
@@ -830,6 +1113,8 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 		close(pair[0]);
 		if (p.spare.sock_fd >= 0)
 			close(p.spare.sock_fd);
+		if (p.alive_fd >= 0)
+			close(p.alive_fd);
 		ret->sock_fd = pair[1];
 		ret->kernel_fd = steal_fd(&kernel_fd);
 		return 0;

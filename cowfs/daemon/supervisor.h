@@ -27,13 +27,17 @@ struct supervisor_opts {
 	bool leave_cgroup;
 	/* after supervisor_serving, descriptors 0 to 2 of the parent are /dev/null */
 	bool detach_stdio;
-	bool replace;	     /* a worker that dies is replaced, */
-	bool halt;	     /* and halted after deaths in a row; otherwise that is the end */
-	int proc_dirfd;	     /* with replace: /proc; later workers have it, too */
+	bool replace;	/* a worker that dies is replaced, */
+	bool halt;	/* and halted after deaths in a row; otherwise that is the end */
+	int proc_dirfd; /* with replace: /proc; later workers have it, too */
+	/* with replace: the command that makes a spare of another version (daemon/upgrade.h) */
+	char *const *upgrade;
 	char *argv0;	     /* main's argv[0], for the mark */
 	int kmsg_fd;	     /* destination of alarms; -1: /dev/kmsg, or stderr if there is none */
 	uint64_t deadman_ns; /* 0: 10 s */
 };
+
+#define SUPERVISOR_VERSION_BYTES 32
 
 /* What the parent keeps for the next worker: SUPERVISOR_ABORT, SUPERVISOR_KERNEL, and what the caller
  * adds. -1: nothing. */
@@ -54,6 +58,9 @@ struct supervisor_link {
 	bool from_ram; /* started from an initramfs */
 	bool replaces; /* it takes over from a worker that died: supervisor_take */
 	bool replace;  /* it will be replaced itself */
+	/* of supervisor_take: it replaces a worker of another version, or one of another version could
+	 * not */
+	enum upgrade_end { UPGRADE_NONE, UPGRADE_DONE, UPGRADE_FAILED } upgrade;
 	/* with replace: a worker that serves changes it at least each minute, or it is killed */
 	_Atomic uint32_t *alive;
 };
@@ -70,6 +77,20 @@ uint64_t supervisor_stuck_ns(void);
  */
 int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret) MUST_CHECK;
 
+/*
+ * For a program that upgrade_exec has executed; o: replace, mark and what it needs of the rest. The
+ * process becomes the spare of its parent, which is of another version. Returns as supervisor_start
+ * does, in later workers only. -errno: the parent has gone, or there is no memory.
+ */
+int supervisor_spare(const struct supervisor_opts *o, struct supervisor_link *ret) MUST_CHECK;
+/*
+ * Executes the installed program as a new spare, and waits for it. -ENOTSUP: no other worker could
+ * take over; -ENOEXEC it does not start; -ESTALE: it has another layout (base/layout.h); -ETIMEDOUT. ret: its
+ * version, "" if not known.
+ */
+int supervisor_upgrade(struct supervisor_link *l, char ret[SUPERVISOR_VERSION_BYTES]) MUST_CHECK;
+/* Then: the parent kills this worker, and the new spare becomes the next one. Returns on failure only. */
+int supervisor_give_way(struct supervisor_link *l) MUST_CHECK;
 /*
  * Marks the volume as in use, and gives the parent duplicates of the descriptors to keep, instead of
  * those that it had. A death before the first call is a failed start: no alarm, no reboot.

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
+#include "base/layout.h"
 #include "base/parse.h"
 
 /* a file for each generation: active, sealed, and one for each failed commit not yet merged */
@@ -31,6 +32,7 @@ struct record {
 	_Atomic uint32_t now;
 	struct ram_stack copy[2];
 };
+SHARED_BYTES(struct record, 1056);
 
 struct ram_store {
 	int mnt_fd, side_fd;

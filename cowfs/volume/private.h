@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/layout.h"
 #include "volume/diverged.h"
 #include "volume/monitor.h"
 #include "volume/snapshots.h"
@@ -62,6 +63,7 @@ struct volume_kept {
 	struct commit_times times; /* of the monitor */
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
 };
+SHARED_BYTES(struct volume_kept, 5160);
 
 struct volume {
 	/* fixed after volume_open */

@@ -565,10 +565,11 @@ static struct json_object *call_once(struct client *c, const struct request *rq,
 }
 
 /* Is a request that was made twice the same as one? Not if the first worker had something that the
- * next one has not: a descriptor, or the image of a view. */
+ * next one has not: a descriptor, or the image of a view. Nor an upgrade, which ends the first one. */
 static bool may_repeat(const struct request *rq)
 {
-	return !rq->lend && !rq->scratch && rq->command != COMMAND_VIEW;
+	return !rq->lend && !rq->scratch && rq->command != COMMAND_VIEW &&
+	       rq->command != COMMAND_UPGRADE;
 }
 
 /* Connects to the worker that has taken over. */

@@ -208,6 +208,7 @@ static const struct {
 	{ "hold", COMMAND_HOLD },	  { "release", COMMAND_RELEASE },
 	{ "wear", COMMAND_WEAR },	  { "changes", COMMAND_CHANGES },
 	{ "rewrites", COMMAND_REWRITES }, { "view", COMMAND_VIEW },
+	{ "upgrade", COMMAND_UPGRADE },
 };
 
 static const struct {

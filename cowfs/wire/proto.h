@@ -40,7 +40,8 @@ enum proto_command {
 	COMMAND_WEAR,
 	COMMAND_CHANGES,
 	COMMAND_REWRITES,
-	COMMAND_VIEW
+	COMMAND_VIEW,
+	COMMAND_UPGRADE
 };
 
 struct request {
