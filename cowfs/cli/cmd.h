@@ -101,6 +101,7 @@ int cmd_events(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_top(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_diff(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_view(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_upgrade(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_wear(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_report(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_metrics(const struct options *o) NOT_IN_INITRAMFS;

@@ -55,6 +55,7 @@ static void print_volume(struct json_object *s)
 		    (unsigned long long)json_u64(s, "replaced"),
 		    json_u64(s, "replaced") == 1 ? "" : "s",
 		    json_true(s, "halted") ? "; halted: writes fail" : "");
+	row("version", "%s", json_text(s, "version"));
 	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
 	row("profile", "%s%s%s", json_text(s, "profile"),
 	    json_true(s, "profile_guessed")				 ? ": unknown card"

@@ -46,6 +46,8 @@ commands() {
 		json 1 "$c" "$T/missing"
 		quiet
 	done
+	json 4 upgrade nosuch
+	quiet
 	for c in detach status commit keep top diff wear discard hold release; do
 		json 4 "$c" nosuch
 		quiet
@@ -121,6 +123,8 @@ commands() {
 	json 0 metrics --output "$T/prom"
 	json 1 keep # nothing is configured
 	quiet
+	json 1 upgrade # on-crash=stop
+	quiet
 	json 0 hold
 	json 0 release
 	json 0 discard
@@ -139,7 +143,7 @@ commands() {
 	json 0 help measure
 	jq -e '.options | length == 7' <<<"$output"
 	# bench: bench.bats
-	covered+=" measure bench card format check attach commit top diff status view revert keep wear report metrics hold release discard detach"
+	covered+=" measure bench card format check attach commit top diff status view revert upgrade keep wear report metrics hold release discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }
