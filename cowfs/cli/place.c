@@ -67,7 +67,6 @@ static void find_volume(struct spot *s, int root_dirfd, const struct mount_entry
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = client_volumes(names);
 	struct compose_state composed;
-	struct failure err;
 	struct stat st;
 
 	s->composed = compose_load(&composed) && composed.dev == m->dev &&
@@ -75,7 +74,8 @@ static void find_volume(struct spot *s, int root_dirfd, const struct mount_entry
 	if (s->composed)
 		strcpy(s->volume, ROOT_NAME);
 	for (size_t i = 0; i < n && !*s->volume; i++) {
-		struct json_object *status = client_status_file(names[i], &err);
+		/* it runs, although its worker may have died and the next one begins */
+		struct json_object *status = client_left_status(names[i]);
 		const char *loop = json_raw(status, "loop");
 
 		if (*loop && stat(loop, &st) == 0 && S_ISBLK(st.st_mode) &&

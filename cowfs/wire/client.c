@@ -31,6 +31,7 @@
 #define GONE_MS 30000
 #define REPLACE_MS 30000 /* until a worker that died is replaced */
 #define REPLACE_LOOK_MS 50
+#define STATUS_MS 3000 /* the same for who may not ask whether the daemon is dead */
 #define REPEATS 8 /* of a request whose worker died before it answered */
 
 static int open_run(void)
@@ -644,6 +645,7 @@ pid_t client_worker(const char *name)
 struct json_object *client_status_file(const char *which, struct failure *err)
 {
 	_cleanup_close_ int run_fd = open_run();
+	uint64_t until_ns = now_ns() + STATUS_MS * 1000000ull;
 	char name[RUNDIR_NAME_BYTES];
 	struct json_object *o;
 
@@ -653,6 +655,9 @@ struct json_object *client_status_file(const char *which, struct failure *err)
 	}
 	if (resolve(run_fd, which, name, err) < 0)
 		return NULL;
+	/* no connection tells whether there will be another worker */
+	while (!worker_pid(run_fd, name) && is_replaced(run_fd, name) && now_ns() < until_ns)
+		poll(NULL, 0, REPLACE_LOOK_MS);
 	o = worker_pid(run_fd, name) ? read_status(run_fd, name) : NULL;
 	if (!o)
 		failure_set(err, EXIT_NOT_RUNNING, -ESRCH,
