@@ -24,7 +24,7 @@ busybox_tree() {
 	fi
 	rm -rf "$tree" "$tree.boot" "$source"
 	rootfs_unpack "$tar" "$source"
-	[ -z "${IMAGE_KERNEL-}" ] || busybox_kernel "$source" "$IMAGE_KERNEL"
+	[ -z "${IMAGE_KERNEL-}" ] || kernel_put "$source" "$IMAGE_KERNEL"
 	version=$(find "$source/lib/modules/" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -V | tail -1)
 	[ -z "${IMAGE_ARCH-}" ] || depmod -b "$source" "$version"
 	mkdir -p "$tree"/{bin,sbin,usr/bin,usr/sbin,usr/lib,lib,lib64,dev,proc,sys,run,tmp,var/log,root,mnt,etc/init.d,boot} "$tree.boot"
@@ -50,24 +50,6 @@ busybox_tar() {
 	# shellcheck disable=SC2016,SC2086 # for the inner shell; words
 	SETUP_HOOK='sh /usr/share/mmdebstrap/hooks/merged-usr/setup00.sh "$1"' VARIANT=extract rootfs_tar "$1" "$file" "$(kernel_package)" busybox-static bash libc-bin libgcc-s1 ${!libs}
 	echo "$file"
-}
-
-# Another kernel instead of the one that is there. Its place depends on the age of the package.
-busybox_kernel() {
-	local source=$1 kernel=$1.kernel tar modules image version
-	tar=$(kernel_tar "$2")
-	rootfs_unpack "$tar" "$kernel"
-	for modules in "$kernel"/{,usr/}lib/modules/*; do
-		[ ! -d "$modules" ] || break
-	done
-	version=${modules##*/}
-	rm -rf "${source:?}"/{boot,usr/lib/modules}/*
-	for image in "$kernel/boot/vmlinuz-$version" "$modules/vmlinuz"; do
-		[ ! -e "$image" ] || mv "$image" "$source/boot/vmlinuz-$version"
-	done
-	mv "$modules" "$source/usr/lib/modules/"
-	rm -rf "$kernel"
-	depmod -b "$source" "$version"
 }
 
 busybox_programs() {

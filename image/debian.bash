@@ -8,6 +8,7 @@
 #						-efi for GRUB on EFI, -uboot for u-boot-menu and /boot inside the root;
 #						TREE and TREE.boot are made; each OVERLAY is a folder to copy over it
 #	IMAGE_PLAIN=1		cowfs is installed, and that is all
+#	IMAGE_KERNEL		the Debian suite that the kernel comes from, if not this Debian
 #	IMAGE_CONF, IMAGE_CMDLINE, IMAGE_PACKAGES	more for [root] of cowfs.conf, the kernel command line, apt
 
 DEBIAN_PACKAGES="systemd-sysv udev kmod dbus e2fsprogs mount util-linux procps login zstd"
@@ -67,6 +68,7 @@ debian_tree() {
 	debian_fetch "$kind"
 	rm -rf "$tree" "$tree.boot"
 	rootfs_unpack "$(debian_tar "$kind")" "$tree"
+	[ -z "${IMAGE_KERNEL-}" ] || kernel_put "$tree" "$IMAGE_KERNEL"
 	debian_settle "$kind" "$tree"
 	for overlay; do
 		cp -a --no-preserve=ownership "$overlay/." "$tree/"

@@ -68,6 +68,7 @@ apt_sources() {
 		awk '$3 == "main" && $2 ~ /-security$/ { print $1; exit }')
 	[ "$main" ] || die "apt knows no mirror of Debian 12 or 13: apt-get update"
 	echo "deb $main $suite ${IMAGE_COMPONENTS:-main}"
+	[ "$suite" != sid ] || return 0
 	echo "deb $main $suite-updates main"
 	[ -z "$security" ] || echo "deb $security $suite-security main"
 	[ "$suite" = "$1" ] || echo "deb $main $1 main"
@@ -107,6 +108,28 @@ kernel_tar() {
 	local file=$CACHE/kernel-$1${IMAGE_ARCH:+-$IMAGE_ARCH}.tar
 	VARIANT=extract rootfs_tar "$1" "$file" "$(kernel_package)/$1"
 	echo "$file"
+}
+
+# Puts the kernel of another suite into a tree, instead of the one that is there. Its place depends on the age of the package.
+kernel_put() { # TREE SUITE
+	local tree=$1 kernel=$1.kernel tar modules image version
+	tar=$(kernel_tar "$2")
+	rootfs_unpack "$tar" "$kernel"
+	for modules in "$kernel"/{,usr/}lib/modules/*; do
+		[ ! -d "$modules" ] || break
+	done
+	version=${modules##*/}
+	rm -rf "${tree:?}"/{boot,usr/lib/modules}/*
+	for image in "$kernel/boot/vmlinuz-$version" "$modules/vmlinuz"; do
+		[ ! -e "$image" ] || mv "$image" "$tree/boot/vmlinuz-$version"
+	done
+	for image in "$kernel/boot/config-$version" "$modules/config"; do
+		[ ! -e "$image" ] || cp "$image" "$tree/boot/config-$version"
+	done
+	mv "$modules" "$tree/usr/lib/modules/"
+	rm -rf "$kernel"
+	: >"$tree/boot/initrd.img-$version" # to be made: update-initramfs renews only what is there
+	depmod -b "$tree" "$version"
 }
 
 rootfs_unpack() {
