@@ -92,17 +92,23 @@ static int thaw_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 	return fd >= 0;
 }
 
-/* Thaws the file system where this process or pid 1 sees it mounted. */
-static bool thaw(const char *loop, const char *label)
+static dev_t dead_device(const char *loop, const char *label)
 {
 	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
-	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct thaw t = { .proc_dirfd = proc_dirfd };
 	struct stat st;
 
-	if (fd < 0 || proc_dirfd < 0 || transport_left_check(fd, label) < 0 || fstat(fd, &st) < 0)
+	return fd >= 0 && transport_left_check(fd, label) == 0 && fstat(fd, &st) == 0 ? st.st_rdev
+										      : 0;
+}
+
+/* Thaws the file system where this process or pid 1 sees it mounted. */
+static bool thaw(dev_t dev)
+{
+	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct thaw t = { .proc_dirfd = proc_dirfd, .dev = dev };
+
+	if (!dev || proc_dirfd < 0)
 		return false;
-	t.dev = st.st_rdev;
 	return (mounts_each(proc_dirfd, "self", thaw_mount, &t) == 1 ||
 		mounts_each(proc_dirfd, "1", thaw_mount, &t) == 1) &&
 	       t.thawed;
@@ -205,6 +211,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 		const char *loop = text_of(status, "loop");
 		char label[RUNDIR_NAME_BYTES + 8];
 		struct rundir dir;
+		dev_t dead = 0;
 		bool detached = false, thawed = false, left = transport_left(loop);
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
@@ -212,6 +219,8 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 		snprintf(label, sizeof(label), "cowfs:%.*s", RUNDIR_NAME_BYTES - 1, names[i]);
 		memcpy(list[i].name, names[i], sizeof(list[i].name));
 		snprintf(list[i].loop, sizeof(list[i].loop), "%.63s", loop);
+		if (e == 0 && left && !client_stopped(names[i]))
+			dead = transport_left_end(loop, label);
 		if (e == 0 && left && (client_stopped(names[i]) || hangs(loop, label))) {
 			rundir_leave(&dir);
 			e = -EBUSY;
@@ -222,7 +231,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 			if (left) {
 				int r;
 
-				thawed = thaw(loop, label);
+				thawed = thaw(dead ? dead : dead_device(loop, label));
 				r = transport_left_detach(loop, label, false);
 				detached = r == 0;
 				left = r < 0 && r != -ESRCH && r != -ENXIO;

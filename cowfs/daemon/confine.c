@@ -152,7 +152,7 @@ static const struct {
 	{ "io_getevents", SW, HOT },
 	{ "io_pgetevents", SW, HOT },
 	{ "io_pgetevents_time64", SW, HOT },
-	{ "io_uring_enter", SW | RING, HOT },
+	{ "io_uring_enter", SWP | RING, HOT },
 	{ "fallocate", SW, HOT },
 	{ "write", SWP, HOT - 1 },
 	{ "madvise", SWP, HOT - 1 },
@@ -170,6 +170,10 @@ static const struct {
 	/* each io_uring is restricted to what ring_thread.c and ublk_control.c use */
 	{ "io_uring_setup", SN | RING, 0 },
 	{ "io_uring_register", SN | RING, 0 },
+	/* with ublk the parent makes the calls of quiesce.h */
+	{ "fsync", P | RING, 0 },
+	{ "syncfs", P | RING, 0 },
+	{ "fsconfig", P | RING, 0 },
 	/* the ring thread has fewer capabilities */
 	{ "capget", SN | RING, 0 },
 	{ "capset", SN | RING, 0 },
@@ -330,6 +334,7 @@ static const struct {
 	/* the volume and its card */
 	{ "ioctl", SWP, ONLY(1, FITHAW) },
 	{ "ioctl", SW, ONLY(1, FIFREEZE) },
+	{ "ioctl", P | RING, ONLY(1, FIFREEZE) },
 	{ "ioctl", SW, ONLY(1, BLKROSET) },
 	{ "ioctl", SW, ONLY(1, BLKROGET) },
 	{ "ioctl", SW, ONLY(1, BLKGETSIZE64) },
@@ -396,19 +401,20 @@ static int add_own_signals(scmp_filter_ctx ctx)
 static int add_rules(scmp_filter_ctx ctx, void *roles)
 {
 	unsigned role = *(unsigned *)roles;
+	unsigned off = ring_allowed ? 0 : RING;
 	int r = add_rule(ctx, SCMP_ACT_ALLOW, "clone3", NULL); /* see refuse_clone3 */
 
 	for (size_t i = 0; !r && i < ARRAY_SIZE(calls); i++) {
 		int number = seccomp_syscall_resolve_name(calls[i].name);
 
-		if (!(calls[i].roles & role) || ((calls[i].roles & RING) && !ring_allowed))
+		if (!(calls[i].roles & role) || (calls[i].roles & off))
 			continue;
 		r = add_rule(ctx, SCMP_ACT_ALLOW, calls[i].name, NULL);
 		if (!r && calls[i].priority && number >= 0)
 			r = seccomp_syscall_priority(ctx, number, calls[i].priority);
 	}
 	for (size_t i = 0; !r && i < ARRAY_SIZE(bound_calls); i++)
-		if (bound_calls[i].roles & role)
+		if ((bound_calls[i].roles & role) && !(bound_calls[i].roles & off))
 			r = add_rule(ctx, SCMP_ACT_ALLOW, bound_calls[i].name, &bound_calls[i].arg);
 	return r ? r : add_own_signals(ctx);
 }

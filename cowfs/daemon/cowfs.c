@@ -44,9 +44,6 @@
 #include "export/transport.h"
 
 #define READ_AHEAD_KB 128
-/* FUSE_NOTIFY_RESEND */
-#define RESEND_MAJOR 6
-#define RESEND_MINOR 9
 
 enum { OPT_RUNNING_ROOT = VOLOPTS, OPT_FOREGROUND, OPT_READY_FD, OPT_SPARE, OPT_HELP, OPT_VERSION };
 
@@ -94,16 +91,17 @@ struct daemon_kept {
 };
 
 /* What the parent keeps. */
+#define DISK_FDS (TRANSPORT_FDS - TRANSPORT_OTHER)
 enum {
 	KEPT_VOLUME = SUPERVISOR_KEPT,
-	KEPT_LOOP = KEPT_VOLUME + VOLUME_FDS,
-	KEPT_RUN = KEPT_LOOP + TRANSPORT_FDS - 1, /* parent, directory, lock */
+	KEPT_DISK = KEPT_VOLUME + VOLUME_FDS,
+	KEPT_RUN = KEPT_DISK + DISK_FDS, /* parent, directory, lock */
 	KEPT_LISTEN = KEPT_RUN + 3,
 	KEPT_FUSECTL,
 	KEPT_N
 };
 _Static_assert(KEPT_N <= SUPERVISOR_KEPT_MAX, "room for what is kept");
-SHARED_BYTES(struct daemon_kept, 760);
+SHARED_BYTES(struct daemon_kept, 816);
 SHARED_BYTES(char[KEPT_N], 23);
 
 /* ---- reporting the start ---- */
@@ -193,23 +191,32 @@ static int take_arguments(struct daemon *d, const struct options *o)
 	return take_name(d);
 }
 
+static enum transport_kind wanted(const struct daemon *d)
+{
+	return (enum transport_kind)value_of(d, VOLOPT_TRANSPORT);
+}
+
+static bool may_be_ublk(const struct daemon *d)
+{
+	return wanted(d) == TRANSPORT_UBLK;
+}
+
 static void allow_ring(const struct daemon *d)
 {
-	if (value_of(d, VOLOPT_TRANSPORT) == TRANSPORT_UBLK)
+	if (may_be_ublk(d))
 		confine_allow_ring();
 }
 
 /* Before anything starts: a kernel that cannot do it is refused with one sentence. */
 static int check_kernel(const struct daemon *d)
 {
-	enum transport_kind wanted = (enum transport_kind)value_of(d, VOLOPT_TRANSPORT);
 	char why[256];
 	int e = kernel_check(NULL, why, sizeof(why));
 
 	if (e == 0)
 		e = transport_check(why, sizeof(why));
 	if (e == 0)
-		transport_load(wanted);
+		transport_load(wanted(d));
 	allow_ring(d);
 	return e < 0 ? fail(d, EXIT_FAILED, e, "%s", why) : EXIT_OK;
 }
@@ -226,13 +233,8 @@ static void choose_on_crash(struct daemon *d)
 	what = text ? volopt_value(VOLOPT_ON_CRASH, text) : ON_CRASH_REPLACE;
 	d->replace = what != ON_CRASH_STOP;
 	d->halt = what == ON_CRASH_REPLACE;
-	if (d->replace && !kernel_is(RESEND_MAJOR, RESEND_MINOR)) {
-		d->replace = false;
-		d->replace_why = "replacing a worker needs Linux 6.9";
-	} else if (d->replace && value_of(d, VOLOPT_TRANSPORT) == TRANSPORT_UBLK) {
-		d->replace = false;
-		d->replace_why = "with ublk no worker is replaced";
-	}
+	if (d->replace)
+		d->replace = transport_replaces(wanted(d), &d->replace_why);
 }
 
 /*
@@ -344,6 +346,7 @@ static int start_supervisor(struct daemon *d)
 		.detach_stdio = !d->foreground,
 		.replace = d->replace,
 		.halt = d->halt,
+		.ends = may_be_ublk(d),
 		.proc_dirfd = d->proc_dirfd,
 		.upgrade = d->upgrade,
 		.argv0 = d->argv0,
@@ -418,18 +421,16 @@ static void cancel_by_signals(bool on)
 
 static int keep(struct daemon *d)
 {
-	int kept[SUPERVISOR_KEPT_MAX], disk_fd[TRANSPORT_FDS], e;
+	int kept[SUPERVISOR_KEPT_MAX], disk_fd[TRANSPORT_FDS];
 
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		kept[i] = -1;
 	kept[SUPERVISOR_ABORT] = transport_abort_fd(d->transport);
 	if (d->link.replace) {
-		e = transport_keep(d->transport, &d->shared->transport, disk_fd);
-		if (e < 0)
-			return e;
-		kept[SUPERVISOR_KERNEL] = d->link.kernel_fd;
+		transport_keep(d->transport, &d->shared->transport, disk_fd);
+		kept[SUPERVISOR_KERNEL] = disk_fd[TRANSPORT_KERNEL];
 		volume_keep(d->volume, kept + KEPT_VOLUME);
-		memcpy(kept + KEPT_LOOP, disk_fd + 1, (TRANSPORT_FDS - 1) * sizeof(int));
+		memcpy(kept + KEPT_DISK, disk_fd + TRANSPORT_OTHER, DISK_FDS * sizeof(int));
 		kept[KEPT_RUN] = d->dir.parent_fd;
 		kept[KEPT_RUN + 1] = d->dir.fd;
 		kept[KEPT_RUN + 2] = d->dir.lock_fd;
@@ -469,6 +470,7 @@ static int open_volume(struct daemon *d)
 		.proc_dirfd = d->proc_dirfd,
 		.fuse_dirfd = d->fuse_dirfd,
 		.frozen = supervisor_frozen,
+		.call = supervisor_call,
 		.frozen_ctx = &d->link,
 		.changed = changed,
 		.changed_ctx = d,
@@ -567,7 +569,7 @@ static int export_volume(struct daemon *d)
 	const struct pressure_requests rq = volume_requests(d->volume);
 	char label[RUNDIR_NAME_BYTES + 8], why[256] = "";
 	const struct transport_params p = {
-		.wanted = (enum transport_kind)value_of(d, VOLOPT_TRANSPORT),
+		.wanted = wanted(d),
 		.kernel_fd = d->link.kernel_fd,
 		.view = volume_view(d->volume),
 		.throttle = volume_throttle(d->volume),
@@ -576,21 +578,20 @@ static int export_volume(struct daemon *d)
 		.max_kb = rq.kb,
 		.tags = rq.tags,
 		.kept = &d->shared->transport,
+		.end = d->link.end,
 	};
 	const struct transport_disk *disk;
 	int disk_fd[TRANSPORT_FDS], e;
 
 	snprintf(label, sizeof(label), "cowfs:%s", d->name);
-	disk_fd[0] = d->kept[SUPERVISOR_ABORT];
-	memcpy(disk_fd + 1, d->kept + KEPT_LOOP, (TRANSPORT_FDS - 1) * sizeof(int));
+	disk_fd[TRANSPORT_ABORT] = d->kept[SUPERVISOR_ABORT];
+	disk_fd[TRANSPORT_KERNEL] = d->link.kernel_fd;
+	memcpy(disk_fd + TRANSPORT_OTHER, d->kept + KEPT_DISK, DISK_FDS * sizeof(int));
 	e = d->link.replaces ? transport_take_over(&d->transport, &p, disk_fd, why, sizeof(why))
 			     : transport_start(&d->transport, &p, why, sizeof(why));
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "%s", why);
-	if (d->link.replace && transport_keep(d->transport, &d->shared->transport, disk_fd) < 0) {
-		d->link.replace = false;
-		d->replace_why = "this transport cannot be taken over";
-	}
+	d->link.calls_apart = transport_calls_apart(d->transport);
 	disk = transport_disk(d->transport);
 	e = volume_start(d->volume, disk->fd, disk->rdev, disk->path);
 	if (e < 0)

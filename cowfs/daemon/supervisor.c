@@ -5,8 +5,8 @@
  * Notes on the design
  * - The link is a SOCK_SEQPACKET pair. 'F' with a descriptor of the mount: a freeze is requested, or
  *   has happened (restarts the timer). 'T': thawed. 'S': serving, with what the parent is to keep.
- *   'E': ending. 'G': asks for what is kept. Each of these is answered by the same letter. 'H', from a
- *   worker of the spare: who it is.
+ *   'E': ending. 'G': asks for what is kept. 'C' with a file, an eventfd and perhaps the disk: a call (quiesce.h). Each of
+ *   these is answered by the same letter. 'H', from a worker of the spare: who it is.
  * - The dead-man timer counts slices. A stop of all processes (systemd before it kills them,
  *   suspend) lets at most one slice pass, so the worker gets its time after it as well.
  * - FITHAW writes the superblock through the worker. If the worker hangs, so does the thaw. So a
@@ -82,6 +82,8 @@
 #define READY_NS (900 * 1000000000ull)	 /* for which a spare of another version waits */
 #define GIVE_WAY_S 10
 #define ASK_AGAIN_NS 100000000ull
+#define END_SLICES 20
+#define CALLS_MAX 8
 
 /* Thaws in its own thread, one job at a time. */
 struct thawer {
@@ -104,6 +106,18 @@ struct upgrade {
 	char version[SUPERVISOR_VERSION_BYTES];
 };
 
+/* A call for a worker, in its own thread. */
+struct call {
+	enum quiesce_call what;
+	int fd, disk_fd, done_fd; /* owned by the thread while busy; disk_fd may be -1 */
+	atomic_bool busy;
+};
+
+/* In memory that all processes share. */
+struct shared {
+	_Atomic uint32_t alive, end;
+};
+
 struct parent {
 	struct supervisor_opts opts;
 	struct upgrade upgrade;
@@ -115,7 +129,7 @@ struct parent {
 	int kept[SUPERVISOR_KEPT_MAX];
 	bool serving;  /* a worker has served */
 	bool starting; /* the present worker replaces another one and does not serve yet */
-	bool halted, ending;
+	bool halted, ending, ended;
 	unsigned dying;		      /* slices */
 	uint64_t died_ns[DEATHS_MAX]; /* a ring */
 	unsigned deaths, halt_after;
@@ -125,9 +139,11 @@ struct parent {
 	int thaw_fd;	  /* the same, of a worker that has died */
 	bool thaws_early; /* the thaw under way began while that worker had threads left */
 	uint64_t armed_ns;
+	struct shared *shared;	  /* NULL without replace */
+	struct ublk_control *end; /* NULL: no disk needs it */
+	struct call call[CALLS_MAX];
 	/* the worker's sign of life, the last one seen, and for how long there was no other */
-	_Atomic uint32_t *alive;
-	int alive_fd; /* its memory */
+	int shared_fd; /* of shared */
 	uint32_t seen;
 	uint64_t silent_ns, stuck_ns;
 	struct thawer thawer;
@@ -139,7 +155,7 @@ struct parent {
 struct message {
 	char what;
 	bool halted;
-	int pid;
+	int pid; /* 'C': which call; its answer: 0, or -errno, and nothing was called */
 	uint32_t slots;
 	int error;
 	enum upgrade_end upgrade;
@@ -187,17 +203,17 @@ static void close_all(int fd[SUPERVISOR_KEPT_MAX])
 
 /* Sends to the parent and waits for its answer. One thread at a time: another one would take the
  * answer. */
-static int ask_parent(struct supervisor_link *l, char what, const int *fd, struct message *answer,
-		      int ret_fd[SUPERVISOR_KEPT_MAX])
+static int ask_parent(struct supervisor_link *l, struct message m, const int *fd,
+		      struct message *answer, int ret_fd[SUPERVISOR_KEPT_MAX])
 {
 	static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 	int r;
 
 	pthread_mutex_lock(&asking);
-	r = send_message(l->sock_fd, (struct message){ .what = what }, fd);
+	r = send_message(l->sock_fd, m, fd);
 	/* an answer that was late last time may still be in the queue */
 	while (r >= 0 && (r = receive_message(l->sock_fd, answer, ret_fd)) == 1 &&
-	       answer->what != what)
+	       answer->what != m.what)
 		close_all(ret_fd);
 	pthread_mutex_unlock(&asking);
 	return r == 1 ? 0 : r < 0 ? r : -EPIPE;
@@ -207,7 +223,7 @@ static int tell_parent(struct supervisor_link *l, char what, const int *fd)
 {
 	int none[SUPERVISOR_KEPT_MAX];
 	struct message answer;
-	int r = ask_parent(l, what, fd, &answer, none);
+	int r = ask_parent(l, (struct message){ .what = what }, fd, &answer, none);
 
 	if (r == 0)
 		close_all(none);
@@ -227,7 +243,7 @@ void supervisor_ending(struct supervisor_link *l)
 int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bool *ret_halted)
 {
 	struct message answer;
-	int r = ask_parent(l, 'G', NULL, &answer, kept);
+	int r = ask_parent(l, (struct message){ .what = 'G' }, NULL, &answer, kept);
 
 	if (r < 0)
 		return r;
@@ -251,7 +267,8 @@ void supervisor_frozen(void *link, int mount_fd)
 /* Asks something that needs no descriptors; the error of the answer. */
 static int ask_upgrade(struct supervisor_link *l, char what, struct message *answer)
 {
-	int none[SUPERVISOR_KEPT_MAX], r = ask_parent(l, what, NULL, answer, none);
+	int none[SUPERVISOR_KEPT_MAX],
+	    r = ask_parent(l, (struct message){ .what = what }, NULL, answer, none);
 
 	if (r < 0)
 		return r;
@@ -289,12 +306,85 @@ int supervisor_give_way(struct supervisor_link *l)
 	return -ETIMEDOUT;
 }
 
-/* ---- thawing ---- */
-
-static int call_thaw(int fd)
+/* The result is 1 - that of the call: an eventfd cannot hold 0. */
+static int wait_call(struct supervisor_link *l, int done_fd)
 {
-	return ioctl(fd, FITHAW, 0);
+	struct pollfd fds[] = { { .fd = done_fd, .events = POLLIN }, { .fd = l->sock_fd } };
+	eventfd_t value;
+
+	while (poll(fds, ARRAY_SIZE(fds), -1) < 0)
+		;
+	if (!(fds[0].revents & POLLIN))
+		return -EPIPE;
+	return eventfd_read(done_fd, &value) < 0 ? -errno : 1 - (int)value;
 }
+
+int supervisor_call(void *link, enum quiesce_call call, int fd, int disk_fd)
+{
+	struct supervisor_link *l = link;
+	_cleanup_close_ int done_fd = -1;
+	int fds[SUPERVISOR_KEPT_MAX], none[SUPERVISOR_KEPT_MAX], r;
+	struct message answer;
+
+	if (!l->calls_apart)
+		return quiesce_call(call, fd, disk_fd);
+	done_fd = eventfd(0, EFD_CLOEXEC);
+	if (done_fd < 0)
+		return -errno;
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		fds[i] = -1;
+	fds[0] = fd;
+	fds[1] = done_fd;
+	fds[2] = call == QUIESCE_CREATE ? disk_fd : -1;
+	r = ask_parent(l, (struct message){ .what = 'C', .pid = (int)call }, fds, &answer, none);
+	if (r == 0)
+		close_all(none);
+	if (r == 0)
+		r = answer.pid;
+	return r < 0 ? r : wait_call(l, done_fd);
+}
+
+/* ---- calls for the worker ---- */
+
+static void *call_main(void *arg)
+{
+	struct call *c = arg;
+	int done_fd = c->done_fd, r = quiesce_call(c->what, c->fd, c->disk_fd);
+
+	close(c->fd);
+	if (c->disk_fd >= 0)
+		close(c->disk_fd);
+	c->busy = false;
+	(void)eventfd_write(done_fd, (eventfd_t)(1 - r));
+	close(done_fd);
+	return NULL;
+}
+
+/* On success the descriptors are the call's: the file, the eventfd, the disk. */
+static int start_call(struct parent *p, int what, const int fd[3])
+{
+	struct call *c = p->call;
+	pthread_t thread;
+	int r;
+
+	while (c < p->call + CALLS_MAX && c->busy)
+		c++;
+	if (c == p->call + CALLS_MAX || what < 0 || what >= QUIESCE_CALLS || fd[0] < 0 || fd[1] < 0)
+		return -EAGAIN;
+	c->what = (enum quiesce_call)what;
+	c->fd = fd[0];
+	c->done_fd = fd[1];
+	c->disk_fd = fd[2];
+	c->busy = true;
+	r = thread_start(&thread, NULL, THAW_STACK_BYTES, call_main, c);
+	if (r < 0)
+		c->busy = false;
+	else
+		pthread_detach(thread);
+	return r;
+}
+
+/* ---- thawing ---- */
 
 /* This process must not keep /dev/fuse open while a thaw sleeps either. */
 static void *thawer_main(void *arg)
@@ -303,7 +393,7 @@ static void *thawer_main(void *arg)
 	uint64_t count;
 
 	while (read(t->event_fd, &count, sizeof(count)) == sizeof(count)) {
-		t->result = thread_call_alone("cowfs-thaw", t->job_fd, call_thaw);
+		t->result = quiesce_call(QUIESCE_THAW, t->job_fd, -1);
 		close(t->job_fd);
 		t->busy = false;
 	}
@@ -503,7 +593,7 @@ static bool answer_upgrade(struct parent *p, struct message *m)
 /* False: the worker has closed its end. */
 static bool serve_link(struct parent *p)
 {
-	int fd[SUPERVISOR_KEPT_MAX], r;
+	int fd[SUPERVISOR_KEPT_MAX], called = 0, r;
 	struct message m;
 	bool dies;
 
@@ -533,13 +623,21 @@ static bool serve_link(struct parent *p)
 		p->ending = true;
 		drop_kept(p);
 		break;
+	case 'C':
+		called = start_call(p, m.pid, fd);
+		if (called == 0)
+			fd[0] = fd[1] = fd[2] = -1;
+		break;
 	default:
 		break;
 	}
 	close_all(fd);
 	if (m.what == 'S' && p->opts.detach_stdio)
 		detach_stdio(p);
-	m = (struct message){ .what = m.what, .halted = p->halted, .upgrade = p->upgrade.end };
+	m = (struct message){ .what = m.what,
+			      .halted = p->halted,
+			      .pid = called,
+			      .upgrade = p->upgrade.end };
 	/* nothing of the new spare has served yet */
 	if (p->upgrade.old.sock_fd >= 0)
 		m.upgrade = UPGRADE_DONE;
@@ -550,8 +648,12 @@ static bool serve_link(struct parent *p)
 	return true;
 }
 
+/* Does a thread of a dead worker, or one that calls for it, perhaps still freeze? */
 static bool any_left(const struct parent *p)
 {
+	for (unsigned i = 0; i < CALLS_MAX; i++)
+		if (p->call[i].busy)
+			return true;
 	for (unsigned i = 0; i < LEFT_MAX; i++)
 		if (p->left[i])
 			return true;
@@ -611,6 +713,9 @@ static void let_go(struct parent *p)
 
 	if (abort_fd >= 0 && write(abort_fd, "1", 1) < 0)
 		msg(MSG_ERR, "cannot abort the FUSE connection: %s", strerror(errno));
+	if (p->end && p->shared->end && !p->ended)
+		transport_end(p->end, p->shared->end);
+	p->ended = true;
 	if (p->kernel_fd >= 0)
 		close(steal_fd(&p->kernel_fd));
 	/* the FUSE descriptor comes before that of the loop device, whose close may write */
@@ -643,8 +748,8 @@ static bool is_dead(const struct parent *p)
 
 static bool may_replace(const struct parent *p)
 {
-	return p->spare.sock_fd >= 0 && p->serving && !p->ending && !p->halted &&
-	       p->kernel_fd >= 0 && p->kept[SUPERVISOR_KERNEL] >= 0 &&
+	return p->spare.sock_fd >= 0 && p->serving && !p->ending && !p->halted && !p->ended &&
+	       p->kept[SUPERVISOR_KERNEL] >= 0 &&
 	       /* a start that failed would fail again, unless it was of another version */
 	       !(p->starting && p->reaped && WIFEXITED(p->status) && p->upgrade.old.sock_fd < 0);
 }
@@ -801,10 +906,10 @@ static void watchdog(struct parent *p, uint64_t passed_ns)
 			    : p->starting		? max_u64(START_NS, p->stuck_ns)
 							: p->stuck_ns;
 
-	if (!may_replace(p) || !p->alive)
+	if (!may_replace(p) || !p->shared)
 		return;
-	if (*p->alive != p->seen || proclist_is_stopped(p->worker_status_fd)) {
-		p->seen = *p->alive;
+	if (p->shared->alive != p->seen || proclist_is_stopped(p->worker_status_fd)) {
+		p->seen = p->shared->alive;
 		p->silent_ns = 0;
 		return;
 	}
@@ -911,6 +1016,8 @@ static __attribute__((noreturn)) void bury(struct parent *p)
 			msg(MSG_ERR, "thawed the file system that the worker had frozen");
 			break;
 		}
+	for (int i = 0; i < END_SLICES && p->end && p->shared->end && !transport_ended(p->end); i++)
+		poll(NULL, 0, SLICE_MS);
 	_exit(status_of(status));
 }
 
@@ -965,7 +1072,7 @@ static int say_hello(int sock_fd, int proc_dirfd)
 /* In a process that the spare has made. Returns 1 in a worker. */
 static int leave_spare(const struct parent *p, int role, int link_fd, struct supervisor_link *ret)
 {
-	const int fd[UPGRADE_FDS] = { link_fd, p->opts.proc_dirfd, p->opts.kmsg_fd, p->alive_fd };
+	const int fd[UPGRADE_FDS] = { link_fd, p->opts.proc_dirfd, p->opts.kmsg_fd, p->shared_fd };
 
 	if (role == SPARE_EXECUTES)
 		upgrade_exec(fd, p->opts.upgrade);
@@ -978,7 +1085,7 @@ static int leave_spare(const struct parent *p, int role, int link_fd, struct sup
 /* Returns 1 in later workers. */
 static int start_spare(struct parent *p, struct supervisor_link *ret)
 {
-	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd, p->alive_fd };
+	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd, p->shared_fd };
 	int link_fd, r;
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -986,11 +1093,15 @@ static int start_spare(struct parent *p, struct supervisor_link *ret)
 	return r > 0 ? leave_spare(p, r, link_fd, ret) : r;
 }
 
-static _Atomic uint32_t *map_alive(int fd)
+static struct shared *take_shared(int fd, struct supervisor_link *ret)
 {
-	void *word = mmap(NULL, sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-	return word == MAP_FAILED ? NULL : word;
+	if (shared == MAP_FAILED) /* there is none without replace */
+		return NULL;
+	ret->alive = &shared->alive;
+	ret->end = &shared->end;
+	return shared;
 }
 
 int supervisor_spare(const struct supervisor_opts *o, struct supervisor_link *ret)
@@ -999,18 +1110,18 @@ int supervisor_spare(const struct supervisor_opts *o, struct supervisor_link *re
 	struct spare_hello hello = { .layout = SHARED_LAYOUT, .version = COWFS_VERSION };
 	int link_fd, role;
 
-	p = (struct parent){ .opts = *o, .alive_fd = UPGRADE_ALIVE };
+	p = (struct parent){ .opts = *o, .shared_fd = UPGRADE_SHARED };
 	p.opts.proc_dirfd = UPGRADE_PROC;
 	p.opts.kmsg_fd = UPGRADE_KMSG;
-	for (int fd = UPGRADE_LINK; fd <= UPGRADE_ALIVE; fd++)
+	for (int fd = UPGRADE_LINK; fd <= UPGRADE_SHARED; fd++)
 		if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
 			return -errno;
 	*ret = (struct supervisor_link){ .sock_fd = -1,
 					 .kernel_fd = -1,
 					 .kmsg_fd = UPGRADE_KMSG,
 					 .from_ram = o->mark,
-					 .replace = true,
-					 .alive = map_alive(UPGRADE_ALIVE) };
+					 .replace = true };
+	(void)take_shared(UPGRADE_SHARED, ret);
 	prctl(PR_SET_NAME, "cowfs-spare");
 	p.opts.leave_cgroup = false; /* the spare before has left it */
 	prepare_spare(&p);
@@ -1040,11 +1151,11 @@ uint64_t supervisor_stuck_ns(void)
 }
 
 /* -1: none */
-static int new_alive(void)
+static int new_shared(void)
 {
-	int fd = memfd_create("cowfs-alive", MFD_CLOEXEC);
+	int fd = memfd_create("cowfs-shared", MFD_CLOEXEC);
 
-	if (fd >= 0 && ftruncate(fd, sizeof(uint32_t)) < 0)
+	if (fd >= 0 && ftruncate(fd, sizeof(struct shared)) < 0)
 		close(steal_fd(&fd));
 	return fd;
 }
@@ -1071,7 +1182,7 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 			     .spare.sock_fd = -1,
 			     .upgrade.next.sock_fd = -1,
 			     .upgrade.old.sock_fd = -1,
-			     .alive_fd = -1 };
+			     .shared_fd = -1 };
 	p.halt_after = halt_after();
 	p.opts.mark = o->mark || from_ram;
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
@@ -1084,8 +1195,8 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 					 .from_ram = from_ram,
 					 .replace = o->replace };
 	if (o->replace)
-		p.alive_fd = new_alive();
-	ret->alive = p.alive = map_alive(p.alive_fd);
+		p.shared_fd = new_shared();
+	p.shared = take_shared(p.shared_fd, ret);
 	p.stuck_ns = supervisor_stuck_ns();
 	/* first: it must have nothing of the volume open */
 	if (o->replace)
@@ -1113,8 +1224,8 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 		close(pair[0]);
 		if (p.spare.sock_fd >= 0)
 			close(p.spare.sock_fd);
-		if (p.alive_fd >= 0)
-			close(p.alive_fd);
+		if (p.shared_fd >= 0)
+			close(p.shared_fd);
 		ret->sock_fd = pair[1];
 		ret->kernel_fd = steal_fd(&kernel_fd);
 		return 0;
@@ -1129,6 +1240,8 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	p.opts.running_root &= from_ram;
 	p.opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;
 	msg_to_kmsg(p.opts.kmsg_fd);
+	if (p.shared && o->ends && transport_end_open(&p.end) < 0)
+		p.end = NULL;
 	if (o->leave_cgroup)
 		leave_cgroup();
 	parent_main(&p, p.opts.mark);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The parent process is small, locked in memory, and holds the FUSE descriptor. It does nothing
- * until the worker dies or leaves a file system frozen. It keeps descriptors for the next worker. If
+ * until the worker dies or leaves a file system frozen, except for calls that the worker asks for. It
+ * keeps descriptors for the next worker. If
  * it has all that one needs, a dead worker is replaced: the next one takes the volume over, and I/O
  * waits meanwhile. Otherwise, or if workers die again and again, it writes to the kernel log and
  *	- reboots, if the volume is the running root (nothing else can help a root without a
  *	  disk; the card holds the last commit);
- *	- otherwise closes the FUSE descriptor (I/O then fails instead of hanging), thaws what
- *	  the worker had frozen, and exits with the worker's status.
+ *	- otherwise closes the FUSE descriptor, or ends the disk of ublk (I/O then fails instead of
+ *	  hanging), thaws what the worker had frozen, and exits with the worker's status.
  */
 #ifndef COWFS_DAEMON_SUPERVISOR_H
 #define COWFS_DAEMON_SUPERVISOR_H
@@ -15,6 +16,7 @@
 #include "base/passfd.h"
 #include "base/util.h"
 #include "daemon/harden.h"
+#include "fs/quiesce.h"
 
 struct supervisor_opts {
 	/*
@@ -29,6 +31,7 @@ struct supervisor_opts {
 	bool detach_stdio;
 	bool replace;	/* a worker that dies is replaced, */
 	bool halt;	/* and halted after deaths in a row; otherwise that is the end */
+	bool ends;	/* with replace: the parent may have to call transport_end */
 	int proc_dirfd; /* with replace: /proc; later workers have it, too */
 	/* with replace: the command that makes a spare of another version (daemon/upgrade.h) */
 	char *const *upgrade;
@@ -46,14 +49,14 @@ enum {
 	/* transport_abort_fd. A worker that is killed while it syncs or freezes its own volume cannot
 	 * die without it. */
 	SUPERVISOR_ABORT,
-	SUPERVISOR_KERNEL, /* of transport_open; -1: a worker that dies is not replaced */
+	SUPERVISOR_KERNEL, /* TRANSPORT_KERNEL; -1: a worker that dies is not replaced */
 	SUPERVISOR_KEPT	   /* number of the first one that the caller adds */
 };
 
 /* Given to the worker, which owns all descriptors. */
 struct supervisor_link {
 	int sock_fd;   /* to the parent */
-	int kernel_fd; /* of transport_open */
+	int kernel_fd; /* of transport_open, or SUPERVISOR_KERNEL of a worker that died */
 	int kmsg_fd;   /* for msg_to_kmsg; -1: none */
 	bool from_ram; /* started from an initramfs */
 	bool replaces; /* it takes over from a worker that died: supervisor_take */
@@ -63,6 +66,8 @@ struct supervisor_link {
 	enum upgrade_end { UPGRADE_NONE, UPGRADE_DONE, UPGRADE_FAILED } upgrade;
 	/* with replace: a worker that serves changes it at least each minute, or it is killed */
 	_Atomic uint32_t *alive;
+	_Atomic uint32_t *end; /* with replace: for transport_params */
+	bool calls_apart;      /* supervisor_call: the parent makes the calls */
 };
 
 /* After this time without a sign of life a worker is killed, if it would be replaced. Tests change
@@ -109,5 +114,11 @@ int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX],
  * mount.
  */
 void supervisor_frozen(void *link, int mount_fd);
+/*
+ * The callback `call` of quiesce.h. With calls_apart the parent makes the call: a thread of this
+ * process that sleeps in it would keep the memory of the process, and so what is mapped there, also
+ * after a kill. -EPIPE: the parent died meanwhile.
+ */
+int supervisor_call(void *link, enum quiesce_call call, int fd, int disk_fd) MUST_CHECK;
 
 #endif

@@ -14,7 +14,7 @@ enum {
 	UPGRADE_LINK = 3, /* to the parent */
 	UPGRADE_PROC,	  /* /proc */
 	UPGRADE_KMSG,
-	UPGRADE_ALIVE, /* memory of supervisor_link.alive */
+	UPGRADE_SHARED, /* memory that parent and workers share */
 	UPGRADE_ROOT,  /* the root directory to return to */
 	UPGRADE_END
 };
@@ -30,7 +30,7 @@ enum {
 /* The program that is executed. */
 const char *upgrade_program(void);
 /*
- * Executes the installed program, as it is on the root of process 1. fd: UPGRADE_LINK to UPGRADE_ALIVE.
+ * Executes the installed program, as it is on the root of process 1. fd: UPGRADE_LINK to UPGRADE_SHARED.
  * Ends the process if it cannot.
  */
 void upgrade_exec(const int fd[UPGRADE_FDS], char *const *argv) __attribute__((noreturn));

@@ -24,6 +24,7 @@ struct fuse_loop {
 	struct fuse_export *fuse;
 	struct loop_dev loop;
 	bool have_loop;
+	int kernel_fd; /* the caller's */
 };
 
 static struct fuse_loop *of(struct transport *t)
@@ -94,6 +95,7 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 	if (!t)
 		return msg_why(why, n, -ENOMEM, "no memory");
 	t->transport.ops = &transport_fuse_loop;
+	t->kernel_fd = p->kernel_fd;
 	*ret = &t->transport;
 	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, p->kept ? &p->kept->fuse : NULL,
 			      &file_fd);
@@ -153,15 +155,14 @@ static void stop(struct transport *transport)
 	free(t);
 }
 
-enum { FD_ABORT, FD_LOOP };
-
 static void keep(const struct transport *transport, struct transport_kept *ret,
 		 int fd[TRANSPORT_FDS])
 {
 	const struct fuse_loop *t = (const struct fuse_loop *)transport;
 
-	fd[FD_ABORT] = fuse_export_abort_fd(t->fuse);
-	loop_keep(&t->loop, &ret->loop, fd + FD_LOOP);
+	fd[TRANSPORT_ABORT] = fuse_export_abort_fd(t->fuse);
+	fd[TRANSPORT_KERNEL] = t->kernel_fd;
+	loop_keep(&t->loop, &ret->loop, fd + TRANSPORT_OTHER);
 }
 
 static int take_over(struct transport **ret, const struct transport_params *p,
@@ -173,12 +174,13 @@ static int take_over(struct transport **ret, const struct transport_params *p,
 	if (!t)
 		return msg_why(why, n, -ENOMEM, "no memory");
 	t->transport.ops = &transport_fuse_loop;
-	loop_take_over(&t->loop, &p->kept->loop, fd + FD_LOOP);
+	t->kernel_fd = p->kernel_fd;
+	loop_take_over(&t->loop, &p->kept->loop, fd + TRANSPORT_OTHER);
 	t->have_loop = true;
 	show_loop(t);
 	*ret = &t->transport;
-	e = fuse_export_take_over(&t->fuse, p->view, p->kernel_fd, fd[FD_ABORT], &p->kept->fuse,
-				  p->throttle);
+	e = fuse_export_take_over(&t->fuse, p->view, p->kernel_fd, fd[TRANSPORT_ABORT],
+				  &p->kept->fuse, p->throttle);
 	return e < 0 ? msg_why(why, n, e, "cannot take the FUSE connection over: %s",
 			       strerrordesc_np(-e))
 		     : 0;
@@ -186,6 +188,7 @@ static int take_over(struct transport **ret, const struct transport_params *p,
 
 const struct transport_ops transport_fuse_loop = {
 	.name = "fuse",
+	.kind = TRANSPORT_FUSE,
 	.start = start,
 	.abort_fd = abort_fd,
 	.loops = loops,

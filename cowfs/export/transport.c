@@ -15,6 +15,12 @@
 /* Older kernels have ublk, too. This one has DEL_DEV_ASYNC: DEL_DEV waits for users of the disk. */
 #define UBLK_MIN_MAJOR 6
 #define UBLK_MIN_MINOR 9
+/* Older ones take over, too, but some crash then. */
+#define UBLK_REPLACE_MAJOR 7
+#define UBLK_REPLACE_MINOR 1
+/* FUSE_NOTIFY_RESEND */
+#define FUSE_REPLACE_MAJOR 6
+#define FUSE_REPLACE_MINOR 9
 
 /* busybox's modprobe and that of kmod both have -q. */
 void transport_load(enum transport_kind wanted)
@@ -75,23 +81,55 @@ int transport_start(struct transport **ret, const struct transport_params *p, ch
 	return e;
 }
 
-int transport_keep(const struct transport *t, struct transport_kept *ret, int fd[TRANSPORT_FDS])
+bool transport_replaces(enum transport_kind wanted, const char **why)
 {
-	if (!t->ops->keep)
-		return -ENOTSUP;
+	if (!kernel_is(FUSE_REPLACE_MAJOR, FUSE_REPLACE_MINOR))
+		*why = "replacing a worker needs Linux 6.9";
+	else if (wanted == TRANSPORT_UBLK &&
+		 !kernel_is(UBLK_REPLACE_MAJOR, UBLK_REPLACE_MINOR))
+		*why = "with ublk, replacing a worker needs Linux 7.1";
+	else
+		return true;
+	return false;
+}
+
+void transport_keep(const struct transport *t, struct transport_kept *ret, int fd[TRANSPORT_FDS])
+{
+	ret->kind = t->ops->kind;
 	t->ops->keep(t, ret, fd);
 	memcpy(ret->reason, t->reason, sizeof(ret->reason));
-	return 0;
 }
 
 int transport_take_over(struct transport **ret, const struct transport_params *p,
 			const int fd[TRANSPORT_FDS], char *why, size_t n)
 {
-	int e = transport_fuse_loop.take_over(ret, p, fd, why, n);
+	const struct transport_ops *ops = p->kept->kind == TRANSPORT_UBLK ? &transport_ublk
+									  : &transport_fuse_loop;
+	int e = ops->take_over(ret, p, fd, why, n);
 
 	if (e == 0)
 		memcpy((*ret)->reason, p->kept->reason, sizeof((*ret)->reason));
 	return e;
+}
+
+int transport_end_open(struct ublk_control **ret)
+{
+	return ublk_control_open(ret);
+}
+
+void transport_end(struct ublk_control *c, uint32_t end)
+{
+	ublk_control_stop_later(c, end - 1);
+}
+
+bool transport_ended(struct ublk_control *c)
+{
+	return ublk_control_stopped(c);
+}
+
+bool transport_calls_apart(const struct transport *t)
+{
+	return t->ops->calls_apart;
 }
 
 const char *transport_name(const struct transport *t)
@@ -140,6 +178,11 @@ void transport_stop(struct transport *t)
 bool transport_left(const char *path)
 {
 	return fuse_loop_left(path) || ublk_left(path);
+}
+
+dev_t transport_left_end(const char *path, const char *label)
+{
+	return ublk_left(path) ? ublk_left_end(path, label) : 0;
 }
 
 int transport_left_label(int fd, const char *label)

@@ -27,11 +27,24 @@ struct transport_disk {
 
 /* For a process that takes over, in memory that outlives this one. */
 struct transport_kept {
+	enum transport_kind kind;
 	struct fuse_kept fuse;
 	struct loop_kept loop;
+	struct {
+		uint32_t id;
+		unsigned depth;
+		dev_t rdev;
+		char path[32];
+	} ublk;
 	char reason[160];
 };
-#define TRANSPORT_FDS (1 + LOOP_FDS)
+/* Its descriptors: two, and what the transport adds. */
+enum {
+	TRANSPORT_ABORT,  /* transport_abort_fd */
+	TRANSPORT_KERNEL, /* the connection to the kernel */
+	TRANSPORT_OTHER,
+	TRANSPORT_FDS = TRANSPORT_OTHER + LOOP_FDS
+};
 
 struct transport_params {
 	enum transport_kind wanted;
@@ -44,8 +57,12 @@ struct transport_params {
 	/* the disk disappears with its last user if this process is killed. FUSE only. */
 	bool temporary;
 	struct transport_kept *kept; /* NULL: it is not taken over later */
+	/* With kept: what transport_end is to end if nobody takes the disk over; 0: nothing. */
+	_Atomic uint32_t *end;
 };
 
+/* Can a volume with this transport be taken over on this kernel? False: with a clause in why. */
+bool transport_replaces(enum transport_kind wanted, const char **why);
 /* Does the kernel have what FUSE needs, which every volume may fall back to? 0, or -errno with a
  * sentence in why. Keeps nothing open. */
 int transport_check(char *why, size_t n) MUST_CHECK;
@@ -61,15 +78,24 @@ int transport_open(void) MUST_CHECK;
  * both cases, unless *ret is NULL. */
 int transport_start(struct transport **ret, const struct transport_params *p, char *why,
 		    size_t n) MUST_CHECK;
-/*
- * For a process that takes over, which needs kernel_fd as well: fills in p->kept of the start and the
- * descriptors, which stay the transport's. -ENOTSUP: it cannot be taken over.
- */
-int transport_keep(const struct transport *t, struct transport_kept *ret,
-		   int fd[TRANSPORT_FDS]) MUST_CHECK;
-/* Serves the disk of a process that has died; opens nothing. After a failure the process ends. */
+/* For a process that takes over: fills in p->kept of the start and the descriptors, which stay the
+ * transport's. */
+void transport_keep(const struct transport *t, struct transport_kept *ret, int fd[TRANSPORT_FDS]);
+/* Serves the disk of a process that has died; opens no block device. After a failure the process
+ * ends. */
 int transport_take_over(struct transport **ret, const struct transport_params *p,
 			const int fd[TRANSPORT_FDS], char *why, size_t n) MUST_CHECK;
+/*
+ * For a process that outlives the server. With ublk nothing but such a process ends the I/O that waits
+ * for another server, so it opens this before its system calls are restricted. -errno: it is not needed,
+ * because there is no ublk. transport_end does not wait; transport_ended: is it done?
+ */
+struct ublk_control;
+int transport_end_open(struct ublk_control **ret) MUST_CHECK;
+void transport_end(struct ublk_control *c, uint32_t end); /* not 0 */
+bool transport_ended(struct ublk_control *c);
+/* While a call waits for I/O on the disk, must the memory of the server not be that of the caller? */
+bool transport_calls_apart(const struct transport *t);
 /* "ublk" or "fuse". */
 const char *transport_name(const struct transport *t);
 /* A clause that says why it is this one. */
@@ -91,6 +117,9 @@ void transport_stop(struct transport *t);
 
 /* ---- a disk whose processes were killed ---- */
 
+/* If its I/O waits for another server, it fails from now on, and the block device disappears: then
+ * returns its number, otherwise 0. First; opens no block device. */
+dev_t transport_left_end(const char *path, const char *label);
 /* Does a left-over disk exist at this path? */
 bool transport_left(const char *path);
 /* fd is open on the disk. 0: it has this label. -ESRCH: it belongs to something else. Reads

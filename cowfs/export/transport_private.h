@@ -8,13 +8,14 @@
 
 struct transport_ops {
 	const char *name;
+	enum transport_kind kind;
+	bool calls_apart;
 	int (*start)(struct transport **ret, const struct transport_params *p, char *why, size_t n);
 	int (*abort_fd)(const struct transport *t);
 	bool (*loops)(struct transport *t, uint64_t cpu_ns); /* NULL: it cannot tell */
 	int (*in_use)(const struct transport *t);
 	int (*detach)(struct transport *t);
 	void (*stop)(struct transport *t);
-	/* NULL: it cannot be taken over */
 	void (*keep)(const struct transport *t, struct transport_kept *ret, int fd[TRANSPORT_FDS]);
 	int (*take_over)(struct transport **ret, const struct transport_params *p,
 			 const int fd[TRANSPORT_FDS], char *why, size_t n);
@@ -38,5 +39,6 @@ int fuse_loop_left_detach(const char *path, const char *label, bool later) MUST_
 /* The block device is gone by itself; its character device is left. */
 bool ublk_left(const char *path);
 int ublk_left_detach(const char *path, const char *label) MUST_CHECK;
+dev_t ublk_left_end(const char *path, const char *label);
 
 #endif

@@ -6,11 +6,16 @@
  * - User copy: the data of a request is read from, or written to, the character device. So a request
  *   needs a buffer only while it is served, and few buffers are locked.
  * - No volatile cache: above cowfs a flush promises only "in RAM", so the kernel need not ask.
- * - A server that dies ends the disk. The exit of the ring thread cancels the commands that wait in
- *   the kernel, and the first cancelled one makes the driver fail all I/O and remove the disk. This
- *   holds without the supervisor. But if all tags were with the server, none would be cancelled, and
- *   the I/O would fail only after the 30 s time limit of requests. So the queue uses one tag less
- *   than there are (nr_requests).
+ * - Without a recovery, a server that dies ends the disk. The exit of the ring thread cancels the
+ *   commands that wait in the kernel, and the first cancelled one makes the driver fail all I/O and
+ *   remove the disk. This holds without the supervisor. But if all tags were with the server, none
+ *   would be cancelled, and the I/O would fail only after the 30 s time limit of requests. So the
+ *   queue uses one tag less than there are (nr_requests). Kernels from 6.15 on wait for the release of
+ *   the character device instead.
+ * - With it, the kernel queues requests again once the character device is released, and they wait
+ *   for the next server, or for a STOP_DEV. The device can be open once only, so nobody can keep it:
+ *   the next server opens it in the kept /dev. A mapping is a reference as well. So no thread that
+ *   shares the memory of the server may sleep in I/O on the disk (calls_apart).
  * - The ring thread fetches without CAP_SYS_ADMIN. Therefore the kernel looks for no partitions, as
  *   on a loop device, and code that it runs for a request has no capability to abuse.
  * - The character device stays until DEL_DEV, also after a kill. It has a mark of the volume.
@@ -29,12 +34,15 @@
 #include <linux/fs.h>
 
 #include "base/crc32c.h"
+#include "base/io.h"
 #include "export/ring_thread.h"
 #include "export/transport_private.h"
 #include "export/ublk_control.h"
 #include "export/uring.h"
 
 #define DISK_PREFIX "/dev/ublkb"
+#define LEFT_WAIT_NS (5 * 1000000000ull) /* for the release of a server that was killed */
+#define LEFT_POLL_NS 20000000
 #define MARK (UINT64_C(0x636f776673) << 24) /* "cowfs"; the lower bits are of the label */
 
 static uint64_t mark_of(const char *label)
@@ -54,7 +62,10 @@ bool ublk_left(const char *path)
 	return access(ctl, F_OK) == 0;
 }
 
-int ublk_left_detach(const char *path, const char *label)
+/* For a device with the mark of the label, and in that state. -ESRCH: it is another one; -EBUSY: it
+ * still has a server. */
+static int command_left(const char *path, const char *label, unsigned state,
+			int (*command)(struct ublk_control *c, uint32_t dev_id))
 {
 	uint32_t id = (uint32_t)strtoul(path + strlen(DISK_PREFIX), NULL, 10);
 	struct ublk_control *c = NULL;
@@ -63,12 +74,36 @@ int ublk_left_detach(const char *path, const char *label)
 
 	if (r == 0)
 		r = ublk_control_info(c, id, &info);
-	if (r == 0 && (info.server_flags != mark_of(label) || info.state != UBLK_S_DEV_DEAD))
-		r = -ESRCH;
+	if (r == 0 && (info.server_flags != mark_of(label) || info.state != state))
+		r = info.server_flags == mark_of(label) && info.state == UBLK_S_DEV_LIVE ? -EBUSY
+											 : -ESRCH;
 	if (r == 0)
-		r = ublk_control_delete(c, id);
+		r = command(c, id);
 	ublk_control_close(c);
 	return r;
+}
+
+int ublk_left_detach(const char *path, const char *label)
+{
+	return command_left(path, label, UBLK_S_DEV_DEAD, ublk_control_delete);
+}
+
+dev_t ublk_left_end(const char *path, const char *label)
+{
+	const struct timespec nap = { .tv_nsec = LEFT_POLL_NS };
+	uint64_t until_ns = now_ns() + LEFT_WAIT_NS;
+	unsigned major = 0, minor = 0;
+	char sysfs[48], text[32];
+	int r;
+
+	snprintf(sysfs, sizeof(sysfs), "/sys/block/%.20s/dev", path + strlen("/dev/"));
+	if (io_read_text(AT_FDCWD, sysfs, text, sizeof(text)) > 0)
+		(void)!sscanf(text, "%u:%u", &major, &minor);
+	/* what cannot be ended is reported by what follows */
+	while ((r = command_left(path, label, UBLK_S_DEV_QUIESCED, ublk_control_stop)) == -EBUSY &&
+	       now_ns() < until_ns)
+		nanosleep(&nap, NULL);
+	return r == 0 ? makedev(major, minor) : 0;
 }
 
 #ifndef COWFS_URING
@@ -80,12 +115,20 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 	return uring_check(why, n);
 }
 
-const struct transport_ops transport_ublk = { .name = "ublk", .start = start };
+static int take_over(struct transport **ret, const struct transport_params *p,
+		     const int fd[TRANSPORT_FDS], char *why, size_t n)
+{
+	(void)fd;
+	return start(ret, p, why, n);
+}
+
+const struct transport_ops transport_ublk = { .name = "ublk",
+					      .start = start,
+					      .take_over = take_over };
 
 #else
 
 #include "base/holder.h"
-#include "base/io.h"
 #include "base/msg.h"
 #include "base/sandbox.h"
 #include "base/thread.h"
@@ -100,6 +143,8 @@ const struct transport_ops transport_ublk = { .name = "ublk", .start = start };
 #define DETACH_POLL_NS 20000000
 #define NODE_TRIES 100 /* udev may make it */
 #define NODE_POLL_NS 10000000
+#define RELEASE_WAIT_NS (60 * 1000000000ull) /* of a server that has died */
+#define RELEASE_POLL_NS 1000000
 
 /* One request of the kernel, or the wait for one. */
 struct tag {
@@ -125,6 +170,7 @@ struct ublk {
 	int ctl_fd;    /* the character device */
 	int dev_dirfd; /* /dev: no path is looked up from the root after the start */
 	int proc_dirfd;
+	_Atomic uint32_t *end;		 /* may be NULL */
 	const struct ublk_io_desc *desc; /* of each tag; shared with the kernel */
 	size_t desc_bytes;
 	unsigned depth, waiting;
@@ -342,8 +388,11 @@ static int begin(void *ctx, struct ring *r)
 	struct ublk *u = ctx;
 	int e = sandbox_capabilities(UINT64_C(1) << CAP_IPC_LOCK);
 
-	if (e < 0)
+	if (e == 0)
+		e = view_take_over(u->view, ring_read, r);
+	if (e < 0 && e != -ENOTSUP)
 		return e;
+	u->taken_over = e == 0;
 	u->ring = r;
 	for (unsigned i = 0; i < u->depth; i++)
 		submit(&u->tag[i], UBLK_FETCH_REQ);
@@ -382,16 +431,25 @@ static int add_device(struct ublk *u, const char *label)
 				      .dev_id = UINT32_MAX,
 				      .flags = UBLK_F_USER_COPY | UBLK_F_CMD_IOCTL_ENCODE,
 				      .server_flags = mark_of(label) };
-	char name[32];
-	void *map;
-	int r = ublk_control_add(u->control, &info);
+	int r;
 
+	if (u->end)
+		info.flags |= UBLK_F_USER_RECOVERY | UBLK_F_USER_RECOVERY_REISSUE;
+	r = ublk_control_add(u->control, &info);
 	if (r < 0)
 		return r;
 	u->added = true;
 	u->id = info.dev_id;
-	if (!(info.flags & UBLK_F_USER_COPY))
-		return -EOPNOTSUPP;
+	if (u->end)
+		*u->end = u->id + 1;
+	return info.flags & UBLK_F_USER_COPY ? 0 : -EOPNOTSUPP;
+}
+
+static int open_ctl(struct ublk *u)
+{
+	char name[32];
+	void *map;
+
 	snprintf(name, sizeof(name), "ublkc%u", u->id);
 	u->ctl_fd = open_node(u, name, O_RDWR);
 	if (u->ctl_fd < 0)
@@ -403,6 +461,16 @@ static int add_device(struct ublk *u, const char *label)
 		return -errno;
 	u->desc = map;
 	return 0;
+}
+
+static int start_ring(struct ublk *u)
+{
+	const struct ring_params ring = { .fd = u->ctl_fd, .begin = begin, .ctx = u };
+	int r = ring_new(&u->ring, &ring);
+
+	if (r < 0)
+		u->ring = NULL;
+	return r < 0 ? r : u->fetch_error;
 }
 
 static int start_device(struct ublk *u, const struct transport_params *p)
@@ -421,20 +489,11 @@ static int start_device(struct ublk *u, const struct transport_params *p)
 			     .max_write_zeroes_sectors = DISCARD_MAX_BYTES >> SECTOR_SHIFT,
 			     .max_discard_segments = 1 },
 	};
-	const struct ring_params ring = { .fd = u->ctl_fd, .begin = begin, .ctx = u };
 	int r = ublk_control_set_params(u->control, u->id, &params);
 
 	if (r == 0)
-		r = ring_new(&u->ring, &ring);
-	if (r < 0) {
-		u->ring = NULL;
-		return r;
-	}
-	if (u->fetch_error)
-		return u->fetch_error;
-	r = view_take_over(u->view, ring_read, u->ring);
-	u->taken_over = r == 0;
-	if (r == 0 || r == -ENOTSUP)
+		r = start_ring(u);
+	if (r == 0)
 		r = ublk_control_start(u->control, u->id);
 	u->live = r == 0;
 	return r;
@@ -512,6 +571,8 @@ static int remove_device(struct ublk *u)
 	if (u->added)
 		r = ublk_control_delete(u->control, u->id);
 	u->added = false;
+	if (u->end)
+		*u->end = 0;
 	return r;
 }
 
@@ -530,6 +591,18 @@ static void free_ublk(struct ublk *u)
 	free(u);
 }
 
+static int start_throttle(struct ublk *u, struct throttle *throttle)
+{
+	int e = throttle ? throttle_start(throttle, reply_held) : 0;
+
+	if (e < 0 || !throttle)
+		return e;
+	u->throttle = throttle;
+	u->throttled = true;
+	throttle_set_tags(throttle, u->depth - 1);
+	return 0;
+}
+
 static int try_start(struct ublk *u, const struct transport_params *p, char *why, size_t n)
 {
 	int e;
@@ -545,16 +618,13 @@ static int try_start(struct ublk *u, const struct transport_params *p, char *why
 	if (e < 0)
 		return msg_why(why, n, e, UBLK_CONTROL_PATH ": %s", strerrordesc_np(-e));
 	e = add_device(u, p->label);
+	if (e == 0)
+		e = open_ctl(u);
 	if (e < 0)
 		return msg_why(why, n, e, "no device of ublk: %s", strerrordesc_np(-e));
-	if (p->throttle) {
-		e = throttle_start(p->throttle, reply_held);
-		if (e < 0)
-			return msg_why(why, n, e, "no thread: %s", strerrordesc_np(-e));
-		u->throttle = p->throttle;
-		u->throttled = true;
-		throttle_set_tags(p->throttle, u->depth - 1);
-	}
+	e = start_throttle(u, p->throttle);
+	if (e < 0)
+		return msg_why(why, n, e, "no thread: %s", strerrordesc_np(-e));
 	e = start_device(u, p);
 	if (e == 0)
 		e = open_and_verify(u, p->read_ahead_kb);
@@ -563,20 +633,30 @@ static int try_start(struct ublk *u, const struct transport_params *p, char *why
 		     : 0;
 }
 
-static int start(struct transport **ret, const struct transport_params *p, char *why, size_t n)
+static struct ublk *new_ublk(const struct transport_params *p)
 {
 	struct ublk *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return NULL;
+	u->transport.ops = &transport_ublk;
+	u->transport.disk.fd = u->ctl_fd = u->dev_dirfd = u->proc_dirfd = -1;
+	u->view = p->view;
+	u->end = p->end;
+	for (unsigned i = 0; i < DEPTH; i++)
+		u->tag[i] = (struct tag){ .op.done = on_command, .ublk = u, .number = i };
+	return u;
+}
+
+static int start(struct transport **ret, const struct transport_params *p, char *why, size_t n)
+{
+	struct ublk *u = new_ublk(p);
 	int e;
 
 	*ret = NULL;
 	if (!u)
 		return msg_why(why, n, -ENOMEM, "no memory");
-	u->transport.ops = &transport_ublk;
-	u->transport.disk.fd = u->ctl_fd = u->dev_dirfd = u->proc_dirfd = -1;
-	u->view = p->view;
 	u->depth = p->tags ? (unsigned)min_u64(p->tags + 1, DEPTH) : DEPTH;
-	for (unsigned i = 0; i < DEPTH; i++)
-		u->tag[i] = (struct tag){ .op.done = on_command, .ublk = u, .number = i };
 	e = try_start(u, p, why, n);
 	if (e == 0) {
 		*ret = &u->transport;
@@ -587,9 +667,78 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 	return e;
 }
 
+/* ---- another process takes over ---- */
+
+enum { FD_DISK = TRANSPORT_OTHER, FD_DEV, FD_PROC };
+
+static void keep(const struct transport *t, struct transport_kept *ret, int fd[TRANSPORT_FDS])
+{
+	const struct ublk *u = (const struct ublk *)t;
+
+	ret->ublk.id = u->id;
+	ret->ublk.depth = u->depth;
+	ret->ublk.rdev = t->disk.rdev;
+	memcpy(ret->ublk.path, t->disk.path, sizeof(ret->ublk.path));
+	fd[TRANSPORT_ABORT] = -1;
+	fd[TRANSPORT_KERNEL] = ublk_control_fd(u->control);
+	fd[FD_DISK] = t->disk.fd;
+	fd[FD_DEV] = u->dev_dirfd;
+	fd[FD_PROC] = u->proc_dirfd;
+}
+
+/* The kernel releases the device of a dead server some time after its last thread. */
+static int wait_released(const struct ublk *u)
+{
+	const struct timespec nap = { .tv_nsec = RELEASE_POLL_NS };
+	uint64_t until_ns = now_ns() + RELEASE_WAIT_NS;
+	int r;
+
+	while ((r = ublk_control_recover(u->control, u->id)) == -EBUSY && now_ns() < until_ns)
+		nanosleep(&nap, NULL);
+	return r;
+}
+
+static int take_over(struct transport **ret, const struct transport_params *p,
+		     const int fd[TRANSPORT_FDS], char *why, size_t n)
+{
+	struct ublk *u = new_ublk(p);
+	struct transport_disk *d;
+	int e;
+
+	if (!u)
+		return msg_why(why, n, -ENOMEM, "no memory");
+	*ret = &u->transport;
+	u->id = p->kept->ublk.id;
+	u->depth = (unsigned)min_u64(p->kept->ublk.depth, DEPTH);
+	u->added = true;
+	u->dev_dirfd = fd[FD_DEV];
+	u->proc_dirfd = fd[FD_PROC];
+	d = &u->transport.disk;
+	d->fd = fd[FD_DISK];
+	d->rdev = p->kept->ublk.rdev;
+	memcpy(d->path, p->kept->ublk.path, sizeof(d->path));
+	e = slots_new(&u->slots, MAX_IO_BYTES);
+	if (e == 0)
+		e = ublk_control_take(&u->control, fd[TRANSPORT_KERNEL]);
+	if (e == 0)
+		e = start_throttle(u, p->throttle);
+	if (e == 0)
+		e = wait_released(u);
+	if (e == 0)
+		e = open_ctl(u);
+	if (e == 0)
+		e = start_ring(u);
+	if (e == 0)
+		e = ublk_control_recovered(u->control, u->id);
+	u->live = e == 0;
+	/* on an error the process ends */
+	return e < 0 ? msg_why(why, n, e, "cannot take %s over: %s", d->path, strerrordesc_np(-e))
+		     : 0;
+}
+
 /* ---- end ---- */
 
-/* None: the exit of the ring thread ends all I/O. */
+/* None: without a server the I/O ends, or transport_end ends it. */
 static int abort_fd(const struct transport *t)
 {
 	(void)t;
@@ -644,11 +793,15 @@ static void stop(struct transport *t)
 
 const struct transport_ops transport_ublk = {
 	.name = "ublk",
+	.kind = TRANSPORT_UBLK,
+	.calls_apart = true,
 	.start = start,
 	.abort_fd = abort_fd,
 	.in_use = in_use,
 	.detach = detach,
 	.stop = stop,
+	.keep = keep,
+	.take_over = take_over,
 };
 
 #endif

@@ -77,16 +77,22 @@ _Static_assert(sizeof(struct ublk_ctrl_cmd) == 32 && sizeof(struct ublk_dev_info
 #define UBLK_ADD_DEV _IOWR('u', 0x04, struct ublk_ctrl_cmd)
 #define UBLK_START_DEV _IOWR('u', 0x06, struct ublk_ctrl_cmd)
 #define UBLK_STOP_DEV _IOWR('u', 0x07, struct ublk_ctrl_cmd)
+#define UBLK_START_USER_RECOVERY _IOWR('u', 0x10, struct ublk_ctrl_cmd)
+#define UBLK_END_USER_RECOVERY _IOWR('u', 0x11, struct ublk_ctrl_cmd)
 #define UBLK_SET_PARAMS _IOWR('u', 0x08, struct ublk_ctrl_cmd)
 #define UBLK_DEL_DEV_ASYNC _IOR('u', 0x14, struct ublk_ctrl_cmd)
 
 #define UBLK_FETCH_REQ _IOWR('u', 0x20, struct ublk_io_cmd)
 #define UBLK_COMMIT_AND_FETCH_REQ _IOWR('u', 0x21, struct ublk_io_cmd)
 
+#define UBLK_F_USER_RECOVERY (1ull << 3)
+#define UBLK_F_USER_RECOVERY_REISSUE (1ull << 4)
 #define UBLK_F_CMD_IOCTL_ENCODE (1ull << 6)
 #define UBLK_F_USER_COPY (1ull << 7)
 
 #define UBLK_S_DEV_DEAD 0
+#define UBLK_S_DEV_LIVE 1
+#define UBLK_S_DEV_QUIESCED 2 /* it waits for a server */
 
 #define UBLK_PARAM_TYPE_BASIC (1u << 0)
 #define UBLK_PARAM_TYPE_DISCARD (1u << 1)

@@ -11,10 +11,21 @@
 
 #ifndef COWFS_URING
 
+int ublk_control_take(struct ublk_control **ret, int fd)
+{
+	(void)ret, (void)fd;
+	return -ENOTSUP;
+}
+
 int ublk_control_open(struct ublk_control **ret)
 {
-	(void)ret;
-	return -ENOTSUP;
+	return ublk_control_take(ret, -1);
+}
+
+int ublk_control_fd(const struct ublk_control *c)
+{
+	(void)c;
+	return -1;
 }
 
 void ublk_control_close(struct ublk_control *c)
@@ -26,6 +37,17 @@ static int run(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *
 {
 	(void)c, (void)op, (void)cmd;
 	return -ENOTSUP;
+}
+
+static int submit(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *cmd)
+{
+	return run(c, op, cmd);
+}
+
+bool ublk_control_stopped(struct ublk_control *c)
+{
+	(void)c;
+	return true;
 }
 
 #else
@@ -51,23 +73,36 @@ static int make_ring(struct uring *uring)
 	return r;
 }
 
-int ublk_control_open(struct ublk_control **ret)
+int ublk_control_take(struct ublk_control **ret, int fd)
 {
 	struct ublk_control *c = calloc(1, sizeof(*c));
 	int r;
 
 	if (!c)
 		return -ENOMEM;
-	c->fd = open(UBLK_CONTROL_PATH, O_RDWR | O_CLOEXEC);
-	r = c->fd < 0 ? -errno : make_ring(&c->uring);
+	r = make_ring(&c->uring);
 	if (r < 0) {
-		if (c->fd >= 0)
-			close(c->fd);
 		free(c);
 		return r;
 	}
+	c->fd = fd;
 	*ret = c;
 	return 0;
+}
+
+int ublk_control_open(struct ublk_control **ret)
+{
+	int fd = open(UBLK_CONTROL_PATH, O_RDWR | O_CLOEXEC);
+	int r = fd < 0 ? -errno : ublk_control_take(ret, fd);
+
+	if (r < 0 && fd >= 0)
+		close(fd);
+	return r;
+}
+
+int ublk_control_fd(const struct ublk_control *c)
+{
+	return c->fd;
 }
 
 void ublk_control_close(struct ublk_control *c)
@@ -79,11 +114,9 @@ void ublk_control_close(struct ublk_control *c)
 	free(c);
 }
 
-static int run(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *cmd)
+static int submit(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *cmd)
 {
 	struct io_uring_sqe *sqe = uring_sqe(&c->uring);
-	uint64_t user_data;
-	int r, res;
 
 	if (!sqe)
 		return -EBUSY;
@@ -91,12 +124,29 @@ static int run(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *
 	sqe->fd = c->fd;
 	sqe->off = op; /* cmd_op */
 	memcpy(&sqe->addr3, cmd, sizeof(*cmd));
-	while (!uring_take(&c->uring, &user_data, &res)) {
+	return uring_submit(&c->uring, 0);
+}
+
+static int run(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *cmd)
+{
+	uint64_t user_data;
+	int r = submit(c, op, cmd), res;
+
+	while (r >= 0 || r == -EINTR) {
+		if (uring_take(&c->uring, &user_data, &res))
+			return res;
 		r = uring_submit(&c->uring, 1);
-		if (r < 0 && r != -EINTR)
-			return r;
 	}
-	return res;
+	return r;
+}
+
+bool ublk_control_stopped(struct ublk_control *c)
+{
+	uint64_t user_data;
+	int res;
+
+	(void)uring_submit(&c->uring, 0);
+	return uring_take(&c->uring, &user_data, &res);
 }
 
 #endif
@@ -111,6 +161,23 @@ static int command(struct ublk_control *c, uint32_t op, uint32_t dev_id, void *b
 					   .data = data };
 
 	return run(c, op, &cmd);
+}
+
+void ublk_control_stop_later(struct ublk_control *c, uint32_t dev_id)
+{
+	const struct ublk_ctrl_cmd cmd = { .dev_id = dev_id, .queue_id = UINT16_MAX };
+
+	(void)submit(c, UBLK_STOP_DEV, &cmd);
+}
+
+int ublk_control_recover(struct ublk_control *c, uint32_t dev_id)
+{
+	return command(c, UBLK_START_USER_RECOVERY, dev_id, NULL, 0, 0);
+}
+
+int ublk_control_recovered(struct ublk_control *c, uint32_t dev_id)
+{
+	return command(c, UBLK_END_USER_RECOVERY, dev_id, NULL, 0, (uint64_t)getpid());
 }
 
 int ublk_control_add(struct ublk_control *c, struct ublk_dev_info *info)

@@ -12,6 +12,9 @@ struct ublk_control;
 
 /* -errno of opening the device, or of the io_uring; -ENOTSUP: this build has none. */
 int ublk_control_open(struct ublk_control **ret) MUST_CHECK;
+/* The same with a descriptor of the device that another process had. On success c owns it. */
+int ublk_control_take(struct ublk_control **ret, int fd) MUST_CHECK;
+int ublk_control_fd(const struct ublk_control *c);
 void ublk_control_close(struct ublk_control *c); /* NULL allowed */
 
 /* All return 0 or -errno of the kernel. One thread at a time. */
@@ -23,6 +26,13 @@ int ublk_control_set_params(struct ublk_control *c, uint32_t dev_id,
 int ublk_control_start(struct ublk_control *c, uint32_t dev_id) MUST_CHECK;
 /* Removes the disk. Waits for requests under way. */
 int ublk_control_stop(struct ublk_control *c, uint32_t dev_id) MUST_CHECK;
+/* The same, without waiting for it, as the last command of c. ublk_control_stopped: is it done? */
+void ublk_control_stop_later(struct ublk_control *c, uint32_t dev_id);
+bool ublk_control_stopped(struct ublk_control *c);
+/* The device of a server that died waits for another one. -EBUSY: not yet. */
+int ublk_control_recover(struct ublk_control *c, uint32_t dev_id) MUST_CHECK;
+/* This process is the server from now on. Waits until it has fetched with every tag. */
+int ublk_control_recovered(struct ublk_control *c, uint32_t dev_id) MUST_CHECK;
 /* The device disappears once nothing has it or its disk open. Waits for nothing. */
 int ublk_control_delete(struct ublk_control *c, uint32_t dev_id) MUST_CHECK;
 int ublk_control_info(struct ublk_control *c, uint32_t dev_id,

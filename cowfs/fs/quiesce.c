@@ -139,15 +139,15 @@ int quiesce_open_mount(int proc_dirfd, dev_t dev)
 
 /* ---- freeze ---- */
 
-enum call { CALL_FREEZE, CALL_SYNCFS, CALL_FSYNC, CALL_CREATE };
-
 struct freezer {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t thread;
-	enum call call;
+	enum quiesce_call call;
 	int mount_fd;
 	void (*frozen)(void *ctx, int mount_fd);
+	int (*make)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
+	int disk_fd;
 	void *ctx;
 	bool done, abandoned; /* protected by lock */
 	int result;	      /* valid once done */
@@ -168,17 +168,36 @@ static int call_create(int fs_fd)
 	return fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
 }
 
-static int (*const calls[])(int fd) = { [CALL_FREEZE] = call_freeze,
-					[CALL_SYNCFS] = syncfs,
-					[CALL_FSYNC] = fsync,
-					[CALL_CREATE] = call_create };
-
-static int thaw(int mount_fd)
+int quiesce_call(enum quiesce_call call, int fd, int disk_fd)
 {
-	int r = thread_call_alone("cowfs-thaw", mount_fd, call_thaw);
+	static const struct {
+		const char *name;
+		int (*make)(int fd);
+	} calls[QUIESCE_CALLS] = { [QUIESCE_FREEZE] = { "cowfs-freeze", call_freeze },
+				   [QUIESCE_THAW] = { "cowfs-thaw", call_thaw },
+				   [QUIESCE_SYNCFS] = { "cowfs-sync", syncfs },
+				   [QUIESCE_FSYNC] = { "cowfs-sync", fsync },
+				   [QUIESCE_CREATE] = { "cowfs-sync", call_create } };
+	char source[32];
+
+	snprintf(source, sizeof(source), "/proc/self/fd/%d", disk_fd);
+	if (call == QUIESCE_CREATE && fsconfig(fd, FSCONFIG_SET_STRING, "source", source, 0) < 0)
+		return -errno;
+	return thread_call_alone(calls[call].name, fd, calls[call].make);
+}
+
+static int make_call(const struct freezer *f, enum quiesce_call call)
+{
+	return f->make ? f->make(f->ctx, call, f->mount_fd, f->disk_fd)
+		       : quiesce_call(call, f->mount_fd, f->disk_fd);
+}
+
+static int thaw(const struct freezer *f)
+{
+	int r = make_call(f, QUIESCE_THAW);
 
 	if (r < 0 && r != -EINVAL) /* no thread: nothing may stay frozen for that reason */
-		r = call_thaw(mount_fd) < 0 ? -errno : 0;
+		r = call_thaw(f->mount_fd) < 0 ? -errno : 0;
 	return r;
 }
 
@@ -203,9 +222,8 @@ static void freezer_free(struct freezer *f)
 static void *freezer_main(void *arg)
 {
 	struct freezer *f = arg;
-	bool abandoned, freezes = f->call == CALL_FREEZE;
-	int r = thread_call_alone(freezes ? "cowfs-freeze" : "cowfs-sync", f->mount_fd,
-				  calls[f->call]);
+	bool abandoned, freezes = f->call == QUIESCE_FREEZE;
+	int r = make_call(f, f->call);
 
 	pthread_mutex_lock(&f->lock);
 	f->result = r;
@@ -215,7 +233,7 @@ static void *freezer_main(void *arg)
 	pthread_mutex_unlock(&f->lock);
 	if (abandoned) {
 		if (!r && freezes)
-			(void)thaw(f->mount_fd);
+			(void)thaw(f);
 		freezer_free(f);
 		atomic_store(freezes ? &hanging : &syncing, false);
 	}
@@ -230,6 +248,8 @@ static int freezer_new(struct freezer **ret, const struct quiesce_target *t, int
 		return -ENOMEM;
 	f->mount_fd = mount_fd;
 	f->frozen = t->frozen;
+	f->make = t->call;
+	f->disk_fd = t->loop_fd;
 	f->ctx = t->ctx;
 	pthread_mutex_init(&f->lock, NULL);
 	thread_cond_init(&f->changed);
@@ -337,7 +357,7 @@ static void cure_stuck(struct stuck *s, uint64_t pending_ns, struct quiesce_repo
 /* The caller holds lock; releases it. f now belongs to its thread. */
 static int abandon(struct freezer *f, int error)
 {
-	atomic_store(f->call == CALL_FREEZE ? &hanging : &syncing, true);
+	atomic_store(f->call == QUIESCE_FREEZE ? &hanging : &syncing, true);
 	pthread_detach(f->thread);
 	f->abandoned = true;
 	pthread_mutex_unlock(&f->lock);
@@ -422,7 +442,7 @@ static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*
 	if (t->stay_frozen && !r)
 		return 0;
 	/* EINVAL: no longer frozen; the seal may have caught a changing image */
-	thawed = thaw(f->mount_fd);
+	thawed = thaw(f);
 	if (thawed < 0 && !r)
 		r = thawed == -EINVAL ? -ECANCELED : thawed;
 	rep->frozen_ns = now_ns() - begin_ns;
@@ -466,13 +486,15 @@ static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, void
  * Makes a call that waits for writes, if only for those of an unmount. -ECANCELED: stopped, and the
  * call was left behind.
  */
-static int call_stoppable(const struct quiesce_target *t, int fd, enum call call, void *seal_ctx)
+static int call_stoppable(const struct quiesce_target *t, int fd, enum quiesce_call call,
+			  void *seal_ctx)
 {
 	struct freezer *f;
 	int r, own_fd;
 
 	if (!t->stopped)
-		return thread_call_alone("cowfs-sync", fd, calls[call]);
+		return t->call ? t->call(t->ctx, call, fd, t->loop_fd)
+			       : quiesce_call(call, fd, t->loop_fd);
 	r = wait_for_left(t, &syncing, seal_ctx);
 	if (r < 0)
 		return r;
@@ -512,7 +534,7 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 	uint64_t begin_ns = now_ns();
 	struct freezer *f = NULL;
 	bool failed = false;
-	int r = !t->no_sync || rep->readonly ? call_stoppable(t, mount_fd, CALL_SYNCFS, seal_ctx)
+	int r = !t->no_sync || rep->readonly ? call_stoppable(t, mount_fd, QUIESCE_SYNCFS, seal_ctx)
 					     : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
@@ -570,15 +592,12 @@ static int mount_again(const struct quiesce_target *t, const char *type, bool re
 		       void *seal_ctx)
 {
 	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC), mount_fd = -1;
-	char source[32];
 	struct stat st;
 	int fd, r;
 
-	snprintf(source, sizeof(source), "/proc/self/fd/%d", t->loop_fd);
-	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", source, 0) < 0 ||
-	    (readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0))
+	if (fs_fd < 0 || (readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0))
 		return -errno;
-	r = call_stoppable(t, fs_fd, CALL_CREATE, seal_ctx);
+	r = call_stoppable(t, fs_fd, QUIESCE_CREATE, seal_ctx);
 	if (r < 0)
 		return r;
 	mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
@@ -632,9 +651,9 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 	*ret_held = excl_fd < 0 && errno == EBUSY;
 	if (excl_fd < 0)
 		return -errno;
-	r = call_stoppable(t, t->loop_fd, CALL_FSYNC, seal_ctx);
+	r = call_stoppable(t, t->loop_fd, QUIESCE_FSYNC, seal_ctx);
 	if (r == -EIO) /* reported once, for any earlier failed write: the file system knows */
-		r = call_stoppable(t, t->loop_fd, CALL_FSYNC, seal_ctx);
+		r = call_stoppable(t, t->loop_fd, QUIESCE_FSYNC, seal_ctx);
 	if (r == -ECANCELED)
 		return seal_stopped(seal, seal_ctx, rep);
 	if (r < 0)

@@ -18,6 +18,20 @@
 
 #include "base/util.h"
 
+/* Calls that flush. They sleep uninterruptibly until the device has answered. */
+enum quiesce_call {
+	QUIESCE_FREEZE,
+	QUIESCE_THAW,
+	QUIESCE_SYNCFS,
+	QUIESCE_FSYNC,
+	QUIESCE_CREATE, /* FSCONFIG_CMD_CREATE of a file system on the disk */
+	QUIESCE_CALLS
+};
+
+/* Makes the call in a thread that has no other descriptor (thread_call_alone). disk_fd: for
+ * QUIESCE_CREATE. 0 or -errno. */
+int quiesce_call(enum quiesce_call call, int fd, int disk_fd) MUST_CHECK;
+
 struct quiesce_target {
 	int proc_dirfd;	  /* descriptor of /proc, kept from start: all lookups begin here */
 	dev_t dev;	  /* st_dev of the loop device's file system = rdev of the loop device */
@@ -31,6 +45,8 @@ struct quiesce_target {
 	 * freeze. May be NULL.
 	 */
 	void (*frozen)(void *ctx, int mount_fd);
+	/* Used instead of quiesce_call, by any thread. May be NULL. */
+	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *ctx;
 	/*
 	 * Called after the syncfs, before the freeze, with the ctx of the seal; false: -ENODATA.

@@ -368,6 +368,7 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 				    .unfrozen = unfrozen && !v->cure && may_stay_thawed(v, cause),
 				    .unfrozen_failed = unfrozen,
 				    .frozen = v->frozen,
+				    .call = v->call,
 				    .ctx = v->frozen_ctx,
 				    /* a view is taken without changes, too */
 				    .needed = (fn == seal || fn == no_seal) &&

@@ -94,6 +94,7 @@ struct volume {
 	bool always_checkpoint, idle_checkpoint;
 	uint64_t quiet_ns;
 	void (*frozen)(void *ctx, int mount_fd);
+	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *frozen_ctx;
 	struct profile_choice choice;
 	const struct flash_profile *profile;	/* used to plan commits; NULL: none */

@@ -49,6 +49,7 @@ struct volume_params {
 	/* how long freezing may fail before a timer's commit proceeds without a freeze; 0: 5 min */
 	uint64_t unfrozen_ns;
 	void (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
+	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *frozen_ctx;
 	/* Commit thread: the descriptors of volume_keep have changed, or are about to be closed. May be
 	 * NULL. */

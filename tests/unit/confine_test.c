@@ -267,6 +267,11 @@ static long call_thaw(void)
 	return ioctl(-1, FITHAW, 0) < 0 && errno == EBADF ? 0 : -1;
 }
 
+static long call_syncfs(void)
+{
+	return syncfs(-1) < 0 && errno == EBADF ? 0 : -1;
+}
+
 static long call_openat(void)
 {
 	return open("/proc/self/status", O_RDONLY);
@@ -309,6 +314,7 @@ static const struct {
 } some[] = {
 	{ call_unix, START },	  { call_loop_configure, START }, { call_aio, START | NEXT },
 	{ call_fsopen, WORKERS }, { call_freeze, WORKERS },	  { call_openat, WORKERS },
+	{ call_syncfs, WORKERS },
 	{ call_thaw, ALL },	  { call_thread, ALL },
 };
 
@@ -335,6 +341,8 @@ static void test_some(void **state)
 	assert_int_equal(in_child(CONFINE_WORKER, call_io_uring), EPERM);
 	assert_int_equal(in_child(CONFINE_WORKER, call_capset), EPERM);
 	assert_int_equal(in_child(CONFINE_PARENT, call_io_uring), EPERM);
+	assert_int_equal(in_child(CONFINE_PARENT, call_freeze), 0);
+	assert_int_equal(in_child(CONFINE_PARENT, call_syncfs), 0);
 	/* with wrong magic numbers: harmless if allowed */
 	assert_int_equal(in_child(CONFINE_PARENT, call_reboot_off), EINVAL);
 	assert_int_equal(in_child(CONFINE_WORKER, call_reboot_off), EPERM);
