@@ -9,7 +9,7 @@
 #	must COMMAND...		fail if it does
 #	is WHAT GOT WANTED	fail unless equal
 #	wait_for SECONDS COMMAND...
-#	protected		the root is served by cowfs
+#	protected		the root is served by cowfs, with TRANSPORT if that is set
 #	card_written		sectors that the kernel has written to the root partition since boot
 #	settled			waits for the commit of a new machine-id; then BASE is what card_written says
 #	card_discarded		sectors discarded of it
@@ -123,8 +123,9 @@ root_device() {
 }
 
 protected() {
+	[ -z "${TRANSPORT-}" ] || is "transport" "$(cowctl status root --json | sed -n 's/.*"transport":"\([^"]*\)".*/\1/p')" "$TRANSPORT"
 	case $(root_device) in
-	/dev/loop* | /dev/cowfs/* | overlay) [ "$(cat /run/cowfs/root.state 2>/dev/null)" = on ] ;;
+	/dev/loop* | /dev/ublkb* | /dev/cowfs/* | overlay) [ "$(cat /run/cowfs/root.state 2>/dev/null)" = on ] ;;
 	*) return 1 ;;
 	esac
 }

@@ -12,6 +12,11 @@ data_card() {
 	done
 }
 
+# of a round: an option of attach; what comes right after the kill, and once the processes have ended
+option() { :; }
+killed() { :; }
+ended() { :; }
+
 parent_of() { awk '/^PPid:/ { print $2 }' "/proc/$1/status"; }
 no_process() { [ ! -e "/proc/$1" ]; }
 
@@ -23,10 +28,15 @@ write_until_killed() {
 	done 2>/dev/null
 }
 
+attach_data() { # OPTION...
+	cowctl attach --ram 200M --transport "${TRANSPORT:-auto}" --name data "$@" "$(data_card)"
+}
+
 kill_all() {
 	worker=$(cat /run/cowfs/data/pid)
 	parent=$(parent_of "$worker")
 	kill -9 "$worker" "$parent"
+	killed "$1"
 	wait_for 20 no_process "$worker" || fail "round $1: the worker is still there: $(cat "/proc/$worker/wchan" "/proc/$worker/stack")"
 	wait_for 20 no_process "$parent" || fail "round $1: its parent is still there"
 }
@@ -36,7 +46,8 @@ step_1() {
 	mkdir -p /mnt/data
 	for n in 0 1 2 3 4 5 6 7 8 9; do
 		# stderr says that the daemon of the last round died
-		loop=$(cowctl attach --ram 200M --name data "$(data_card)" 2>/run/cowfs-test/out) || fail "round $n: $(cat /run/cowfs-test/out)"
+		# shellcheck disable=SC2046 # words
+		loop=$(attach_data $(option $n) 2>/run/cowfs-test/out) || fail "round $n: $(cat /run/cowfs-test/out)"
 		must mount "$loop" /mnt/data
 		write_until_killed &
 		writer=$!
@@ -45,13 +56,14 @@ step_1() {
 		commit=$!
 		sleep 0.$n
 		kill_all $n
+		ended $n
 		wait $writer $commit
 		must umount /mnt/data
 	done
-	must cowctl attach --ram 200M --name data "$(data_card)"
+	must attach_data
 	must cowctl detach data
 	# only the root is left
-	wait_for 20 loop_devices_are 1 || fail "$(cat /sys/block/loop*/loop/backing_file | wc -l) loop devices are left"
+	wait_for 20 loop_devices_are 1 || fail "more disks are left than that of the root"
 }
 
 host_after() {

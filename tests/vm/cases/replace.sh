@@ -17,14 +17,20 @@ data_card() {
 	done
 }
 
+attach_data() { cowctl attach --ram 200M --transport "${TRANSPORT:-auto}" --name data "$(data_card)"; }
 pid_of() { cat "/run/cowfs/$1/pid"; }
 replaced() { [ "$(cowctl status "$1" --json | sed 's/.*"replaced": *\([0-9]*\).*/\1/')" = "$2" ]; }
 gone() { [ ! -e "/proc/$1" ]; }
 
-# VOLUME NUMBER: the worker dies, another one serves
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# VOLUME NUMBER [FOLDER]: the worker dies, another one serves. FOLDER: how long a read waits goes to "stalls".
 kill_worker() {
 	victim=$(pid_of "$1")
+	since=$(now_ms)
 	kill -9 "$victim"
+	[ -z "${3-}" ] || { dd if="$3/probe" of=/dev/null bs=4k iflag=direct 2>/dev/null && echo $(($(now_ms) - since)) >>/run/cowfs-test/stalls; } ||
+		fail "$1: the read after a death failed"
 	wait_for 60 replaced "$1" "$2" || fail "$1: no worker has replaced $victim as number $2: $(cowctl status "$1" 2>&1 | head -3)"
 }
 
@@ -54,6 +60,8 @@ kill_under_load() {
 	: >/run/cowfs-test/singles
 	dd if=/dev/urandom of="$2/known" bs=64k count=64 2>/dev/null
 	known=$(sha256sum <"$2/known")
+	: >/run/cowfs-test/stalls
+	must dd if=/dev/zero of="$2/probe" bs=4k count=1 conv=fsync
 	load_on "$2" >/run/cowfs-test/fio 2>&1 &
 	fio=$!
 	commit_on "$1" "$2" &
@@ -63,13 +71,15 @@ kill_under_load() {
 		n=$((n + 1))
 		sleep "$((n % 3)).$((n * 7 % 10))"
 		[ $((n % 4)) != 0 ] || (timeout 120 sync && : >/run/cowfs-test/synced) &
-		kill_worker "$1" "$n"
+		kill_worker "$1" "$n" "$2"
 	done
 	rm /run/cowfs-test/load
 	wait $fio || fail "$1: fio: $(tail -n 5 /run/cowfs-test/fio)"
 	wait $commits
 	wait_for 120 [ -e /run/cowfs-test/synced ] || fail "$1: sync(2) has not returned"
 	say "$1: $3 kills; commits: $(grep -c committed /run/cowfs-test/commits) of $(wc -l </run/cowfs-test/commits), of a file: $(grep -c committed /run/cowfs-test/singles) of $(wc -l </run/cowfs-test/singles)"
+	say "$1: a read waited for ms (median, 99 %, longest): $(sort -n /run/cowfs-test/stalls |
+		awk '{ ms[NR] = $1 } END { print ms[int((NR + 1) / 2)], ms[int(NR * 0.99 + 0.99)], ms[NR] }')"
 	cached=$(sha256sum <"$2/load.0.0")
 	sync
 	echo 3 >/proc/sys/vm/drop_caches
@@ -85,7 +95,7 @@ data_rounds() { # ROUNDS CHECK...
 	rounds=$1
 	shift
 	systemctl set-environment COWFS_DEATHS=100 # the daemon is a unit's
-	loop=$(cowctl attach --ram 200M --name data "$(data_card)") || fail "data: not attached"
+	loop=$(attach_data) || fail "data: not attached"
 	systemctl unset-environment COWFS_DEATHS
 	must mount "$loop" /mnt/data
 	kill_under_load data /mnt/data "$rounds" 0
@@ -108,7 +118,7 @@ step_1() {
 
 # Three deaths within a minute: writes fail, RAM is read, a commit by hand is made. The fourth one is the end.
 halted() {
-	loop=$(cowctl attach --ram 200M --name data "$(data_card)") || fail "data: not attached"
+	loop=$(attach_data) || fail "data: not attached"
 	must mount -o errors=continue "$loop" /mnt/data
 	must dd if=/dev/urandom of=/mnt/data/kept bs=64k count=16 conv=fsync
 	sum=$(sha256sum </mnt/data/kept)
