@@ -7,6 +7,7 @@
 #						pios for Debian 12 with the files of Raspberry Pi OS;
 #						-efi for GRUB on EFI, -uboot for u-boot-menu and /boot inside the root;
 #						TREE and TREE.boot are made; each OVERLAY is a folder to copy over it
+#						-luks, -lvm, -md for a root on such a device (stack.bash makes it)
 #	IMAGE_PLAIN=1		cowfs is installed, and that is all
 #	IMAGE_KERNEL		the Debian suite that the kernel comes from, if not this Debian
 #	IMAGE_CONF, IMAGE_CMDLINE, IMAGE_PACKAGES	more for [root] of cowfs.conf, the kernel command line, apt
@@ -31,9 +32,19 @@ debian_packages() {
 	pios*) echo "raspi-firmware fake-hwclock dphys-swapfile dosfstools" ;;
 	*-efi*) echo "grub-efi-amd64-bin grub2-common" ;;
 	*-uboot*) echo "u-boot-menu" ;;
+	*-luks* | *-lvm* | *-md*) stack_packages "$kind" ;;
 	esac
 	# shellcheck disable=SC2086 # one each line
 	printf '%s\n' $DEBIAN_PACKAGES ${!libs} ${IMAGE_PACKAGES-}
+}
+
+# All of them on each such guest, as programs of other layers do nothing there.
+stack_packages() {
+	echo "cryptsetup lvm2 mdadm"
+	case $1 in
+	debian12* | *-initramfs*) echo "cryptsetup-initramfs" ;;
+	*) echo "systemd-cryptsetup" ;;
+	esac
 }
 
 debian_tar() {
@@ -96,7 +107,7 @@ debian_tree() {
 	esac
 	mv "$tree/boot" "$tree.boot"
 	mkdir "$tree/boot"
-	loader_config "$tree.boot" "root=PARTUUID=c0ffee00-02 ro ${IMAGE_CMDLINE-}"
+	loader_config "$tree.boot" "root=$(root_name "$kind") ro ${IMAGE_CMDLINE-}"
 }
 
 # What an installer would do.
@@ -108,9 +119,10 @@ debian_settle() {
 	ln -sf /proc/self/mounts "$tree/etc/mtab"
 	# The boot loader reads /boot behind the back of cowfs, so it is read-only, and a check at boot would write to it
 	cat >"$tree/etc/fstab" <<-END
-		PARTUUID=c0ffee00-02  /      auto  noatime${IMAGE_ROOT_OPTIONS-,discard}  0 1
+		$(root_name "$kind")  /      auto  noatime${IMAGE_ROOT_OPTIONS-,discard}  0 1
 		PARTUUID=c0ffee00-01  /boot  ext4  $boot  0 0
 	END
+	stack_settle "$kind" "$tree"
 	case ${IMAGE_CONF-} in
 	*compose*) sed -i 's|^PARTUUID=c0ffee00-02 .*|overlay  /  overlay  noatime  0 0|' "$tree/etc/fstab" ;;
 	esac
@@ -170,6 +182,24 @@ pios_settle() {
 		END
 		chmod +x "$tree/etc/$dir/z51-pios"
 	done
+}
+
+# LUKS: opened in the initramfs, with a key in it. dracut takes the crypttab as it is only if it is made for this host.
+stack_settle() {
+	local kind=$1 tree=$2
+	case $kind in
+	*-luks*)
+		mkdir -p "$tree/etc/keys"
+		printf cowfs >"$tree/etc/keys/root.key"
+		chmod 400 "$tree/etc/keys/root.key"
+		echo "root PARTUUID=c0ffee00-02 /etc/keys/root.key luks,discard,initramfs" >"$tree/etc/crypttab"
+		mkdir -p "$tree/etc/cryptsetup-initramfs"
+		printf '%s\n' 'KEYFILE_PATTERN=/etc/keys/*.key' 'UMASK=0077' >>"$tree/etc/cryptsetup-initramfs/conf-hook"
+		[ ! -x "$tree/usr/bin/dracut" ] ||
+			echo 'install_items+=" /etc/crypttab /etc/keys/root.key "' >"$tree/etc/dracut.conf.d/keys.conf"
+		;;
+	*-md*) echo "ARRAY /dev/md0 metadata=1.2 UUID=c0ffee00:00004000:80000000:0000000a" >"$tree/etc/mdadm/mdadm.conf" ;;
+	esac
 }
 
 debian_protect() {

@@ -45,6 +45,16 @@ suite_of() {
 	esac
 }
 
+# What fstab and root= of that guest call the root.
+root_name() {
+	case $1 in
+	*-luks*) echo /dev/mapper/root ;;
+	*-lvm*) echo /dev/mapper/vg-root ;;
+	*-md*) echo LABEL=root ;;
+	*) echo PARTUUID=c0ffee00-02 ;;
+	esac
+}
+
 image_arch() { echo "${IMAGE_ARCH:-$(dpkg --print-architecture)}"; }
 
 # The serial line of a virtual machine of that architecture.
@@ -208,6 +218,8 @@ cowfs_tree() {
 #	LOG_MIB			room behind the file system for the log of cowfs; 0: none, and no log
 #	JOURNAL_MIB		of ext4 (default 8)
 #	FORMAT_OPTIONS		for cowctl format
+#	BELOW, BELOW_MIB	a command that turns the file of the root, its argument, into that of the partition, in place, and the
+#				room that this takes
 # The root partition has the PARTUUID c0ffee00-02, and if it is ext4 the label "root".
 disk_make() {
 	local file=$1 tree=$2 boot_start=${BOOT_START:-8192} efi_start lower_start lower_mib=0 root_start root_sectors
@@ -236,12 +248,14 @@ disk_make() {
 	[ "$BOOT_MIB" = 0 ] || boot_make "$file" "$boot_start" "$boot_tree" "$work/boot"
 	[ "${EFI_MIB:-0}" = 0 ] || efi_make "$file" "$efi_start" "$work"
 	[ "$lower_mib" = 0 ] || disk_place "$work/lower" "$file" "$lower_start"
+	root_sectors=$((root_sectors - ${BELOW_MIB:-0} * 2048))
 	truncate -s $((root_sectors * 512)) "$work/root"
 	root_fs_make "$work/root" "$tree" $((root_sectors / 2048 - log_mib))
 	if [ "$log_mib" -gt 0 ]; then
 		# shellcheck disable=SC2086 # words
 		"$BUILD/cowctl" format ${FORMAT_OPTIONS-} "$work/root" >/dev/null || die "cowctl format failed"
 	fi
+	${BELOW:+"$BELOW" "$work/root"}
 	disk_place "$work/root" "$file" "$root_start"
 	rm -rf "$work"
 }

@@ -83,8 +83,11 @@ wait_for() {
 	done
 }
 
-# The partition that the kernel command line names.
+# The partition that the kernel command line names; of an array the array, whose disks have records of their own.
 root_part() {
+	case $GUEST in
+	*-md*) PART=md0 ;;
+	esac
 	[ "$PART" ] || for d in /sys/class/block/*; do
 		[ "$(sed -n 's/^PARTN=//p' "$d/uevent")" = 2 ] || continue
 		case ${d##*/} in

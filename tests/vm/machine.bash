@@ -8,13 +8,14 @@
 
 card_make() {
 	local key image
-	key=$(echo "$DISK_MIB $BOOT_MIB ${EFI_MIB:-0} $BOOT_FS $ROOT_FS $ROOT_START $LOG_MIB $JOURNAL_MIB $FORMAT_OPTIONS${LOWER_FS:+ $LOWER_FS}" | sha256sum | cut -c1-12)
+	key=$(echo "$DISK_MIB $BOOT_MIB ${EFI_MIB:-0} $BOOT_FS $ROOT_FS $ROOT_START $LOG_MIB $JOURNAL_MIB $FORMAT_OPTIONS${LOWER_FS:+ $LOWER_FS}${BELOW:+ $BELOW}" | sha256sum | cut -c1-12)
 	image=$DIR/card-$key.img
 	if [ ! -e "$image" ]; then
-		disk_make "$image.new" "$DIR/root"
+		BELOW=${BELOW:+${BELOW}_make} disk_make "$image.new" "$DIR/root"
 		mv "$image.new" "$image"
 	fi
 	cp --sparse=always --reflink=auto "$image" "$CARD"
+	[ "$BELOW" != md ] || leg_make
 	[ -z "$DATA_MIB" ] || data_make
 }
 
@@ -30,14 +31,21 @@ part_field() { # FIELD [PARTITION]
 }
 
 card_extract() {
+	local bytes=$((($(part_field size) - BELOW_MIB * 2048) * 512))
 	rm -f "$1"
-	dd if="$CARD" of="$1" bs=64K iflag=skip_bytes,count_bytes skip=$(($(part_field start) * 512)) \
-		count=$(($(part_field size) * 512)) conv=sparse status=none
-	truncate -s $(($(part_field size) * 512)) "$1"
+	dd if="$CARD" of="$1" bs=64K iflag=skip_bytes,count_bytes skip=$((($(part_field start) + BELOW_MIB * 2048) * 512)) \
+		count=$bytes conv=sparse status=none
+	truncate -s $bytes "$1"
+	[ "$BELOW" != luks ] || luks_open "$1"
 }
 
+# The root partition's device, or what is on LUKS, LVM and RAID.
 card_put() {
-	dd if="$1" of="$CARD" bs=64K oflag=seek_bytes seek=$(($(part_field start) * 512)) conv=notrunc status=none
+	local from=$1
+	[ "$BELOW" != luks ] || from=$(luks_closed "$1")
+	dd if="$from" of="$CARD" bs=64K oflag=seek_bytes seek=$((($(part_field start) + BELOW_MIB * 2048) * 512)) conv=notrunc \
+		status=none
+	[ "$from" = "$1" ] || rm "$from"
 }
 
 # The same with FILE, or if it is shorter a part of it, in the partition of the image (LOWER_FS).
@@ -165,6 +173,8 @@ qemu_start() {
 	*) fail "no drive is called $DRIVE" ;;
 	esac
 	args+=(-device virtio-blk-pci,drive=marker,serial=marker)
+	[ ! -e "$LEG" ] || args+=(-drive "file=$LEG,if=none,id=leg,format=raw,discard=unmap"
+		-device virtio-blk-pci,drive=leg,serial=leg,id=leg-disk)
 	case $LOADER in
 	efi)
 		args+=(-drive "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd"
@@ -176,7 +186,7 @@ qemu_start() {
 	esac
 	if [ -z "$LOADER" ]; then
 		args+=(-kernel "$DIR/vmlinuz" -initrd "${INITRD:-$DIR/initrd.img}"
-			-append "root=PARTUUID=c0ffee00-02 ro console=$(image_console) panic=-1 $APPEND")
+			-append "root=$ROOT ro console=$(image_console) panic=-1 $APPEND")
 	fi
 	# shellcheck disable=SC2206 # words
 	args+=($DEVICES ${COWFS_VM_QEMU-} "$@")
@@ -203,12 +213,14 @@ vm_save() {
 	wait_gone
 	cp --sparse=always "$CARD" "$WORK/saved/card.img"
 	cp --sparse=always "$MARKER" "$WORK/saved/marker.img"
+	[ ! -e "$LEG" ] || cp --sparse=always "$LEG" "$WORK/saved/leg.img"
 }
 
 # vm_load: goes on from there. Disks are copies, so it can be done again and again.
 vm_load() {
 	cp --sparse=always "$WORK/saved/card.img" "$CARD"
 	cp --sparse=always "$WORK/saved/marker.img" "$MARKER"
+	[ ! -e "$LEG" ] || cp --sparse=always "$WORK/saved/leg.img" "$LEG"
 	qemu_start -incoming "exec:cat $WORK/saved/state"
 	# it was stopped when it was saved
 	until [ -S "$SOCK" ] && qmp query-status 2>/dev/null | grep -q '"paused"'; do
