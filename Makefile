@@ -101,12 +101,13 @@ UNITS    := $(if $(filter systemd,$(PARTS)),$(sort $(wildcard systemd/*.service 
 # scripts of each part, with the places that they name: FILE:PATH:MODE
 SHIP = $(sort initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 $(foreach p,$(PARTS),$(SHIP_$p)))
 # what cowctl setup runs
-SHIP_setup = $(foreach f,setup check-initramfs dpkg-hook,systemd/$f:$(libdir)/$f:755) systemd/setup-checks:$(libdir)/setup-checks:644
+SHIP_setup = $(foreach f,setup check-initramfs dpkg-hook root-device,systemd/$f:$(libdir)/$f:755) systemd/setup-checks:$(libdir)/setup-checks:644
 SHIP_udev = systemd/which-device:$(libdir)/which-device:755 systemd/61-cowfs.rules:$(prefix)/lib/udev/rules.d/61-cowfs.rules:644
 SHIP_initramfs-tools = $(SHIP_setup) initramfs/initramfs-tools/hook:$(initramfsdir)/hooks/cowfs:755 \
 	$(foreach f,local-premount local-bottom,initramfs/initramfs-tools/$f:$(initramfsdir)/scripts/$f/cowfs:755)
 SHIP_dracut = $(SHIP_setup) $(foreach f,module-setup.sh cowfs-root.sh cowfs-pre-mount.sh,initramfs/dracut/$f:$(dracutdir)/$f:755) \
-	$(foreach f,cowfs-root.service cowfs-root.conf cowfs-compose.service,initramfs/dracut/$f:$(dracutdir)/$f:644)
+	$(foreach f,cowfs-root.service cowfs-root.conf cowfs-compose.service,initramfs/dracut/$f:$(dracutdir)/$f:644) \
+	initramfs/dracut/below.conf:$(dir $(patsubst %/,%,$(dir $(dracutdir))))dracut.conf.d/50-cowfs.conf:644
 SHIP_mkinitcpio = $(SHIP_setup) $(foreach f,install hook,initramfs/mkinitcpio/$f:$(initcpiodir)/$(f:hook=hooks)/cowfs:644) \
 	initramfs/mkinitcpio/cowfs.conf:/etc/mkinitcpio.conf.d/cowfs.conf:644 \
 	initramfs/dracut/cowfs-root.sh:$(libdir)/cowfs-root.sh:755 \

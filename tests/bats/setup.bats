@@ -625,6 +625,49 @@ only() { # FOLDER FILE...
 	[ "$(ls -A "$folder")" = "$(printf '%s\n' "$@" | sort)" ] || { ls -lA "$folder"; return 1; }
 }
 
+# / on a logical volume on LUKS on an array
+stacked() {
+	debian
+	put sys/dev/block/8:2/uevent DEVNAME=dm-1
+	put sys/class/block/dm-1/dm/uuid LVM-x
+	put sys/class/block/dm-1/dm/name vg-root
+	put sys/class/block/dm-1/slaves/dm-0/dev 8:3
+	put sys/class/block/dm-0/dm/uuid CRYPT-LUKS2-x
+	put sys/class/block/dm-0/dm/name secret
+	put sys/class/block/dm-0/slaves/md0/dev 9:0
+	put etc/crypttab '# name source key options' 'secret UUID=a none luks,discard' 'other UUID=b none'
+	sed -i 's/fakecard2/dm-1/' "$T/bin/dumpe2fs"
+}
+
+@test "setup: a root below which something must be opened" {
+	debian
+	stacked
+	run -0 setup_it setup
+	tells "ok / is on secret, which the initramfs opens before"
+	tells "would option initramfs for secret in /etc/crypttab"
+	put etc/crypttab 'secret UUID=a none luks,initramfs,discard'
+	run -0 setup_it setup
+	run ! grep -q 'option initramfs' <<<"$output"
+	rm "$R/usr/share/initramfs-tools" -r
+	put etc/crypttab 'secret UUID=a none luks'
+	put usr/bin/dracut x
+	put usr/lib/dracut/modules.d/90cowfs/module-setup.sh x
+	run -0 setup_it setup
+	run ! grep -q 'option initramfs' <<<"$output"
+	rm "$R/etc/crypttab"
+	run -0 setup_it setup
+	tells "note secret, which / is on, is not in /etc/crypttab"
+}
+
+@test "setup: how it edits crypttab" {
+	stacked
+	edit 'crypttab_initramfs secret; crypttab_initramfs other'
+	run -0 cat "$R/etc/crypttab"
+	[ "$output" = '# name source key options
+secret UUID=a none luks,discard,initramfs
+other UUID=b none luks,initramfs' ]
+}
+
 @test "setup: how it edits cowfs.conf and the fstab" {
 	R=$T/edit
 	edit 'conf_set enabled yes'

@@ -487,7 +487,13 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	chmod +x "$T/probe"
 	export COWFS_GRUB_PROBE=$T/probe COWFS_LOOP_NUMBER
 	COWFS_LOOP_NUMBER=$(stat -c %Hd:%Ld "$MNT")
+	export COWFS_LIBDIR=$SRC
 	[ "$("$SRC/grub-probe" --target=device "$MNT")" = "$CARD" ]
+	[ "$("$SRC/root-device")" = "$CARD" ]
+	# were it a logical volume: by its name, because its number may be another one in the next boot
+	mkdir -p "$T/sys/class/block/${CARD#/dev/}/dm"
+	echo vg-root >"$T/sys/class/block/${CARD#/dev/}/dm/name"
+	[ "$(COWFS_SYS=$T/sys "$SRC/grub-probe" --target=device "$MNT")" = /dev/mapper/vg-root ]
 	[ "$("$SRC/grub-probe" -t device "$MNT/file")" = "$CARD" ]
 	[ "$("$SRC/grub-probe" --target=device /proc)" = "--target=device /proc" ]
 	[ "$("$SRC/grub-probe" --device "$DEV" --target=fs_uuid)" = "--device $CARD --target=fs_uuid" ]
@@ -500,6 +506,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	rm "$COWFS_RUNDIR"/root.*
 	umount_volume
 	detach
+	run -1 "$SRC/root-device"
 	[ "$("$SRC/grub-probe" --device "$DEV" --target=fs_uuid)" = "--device $DEV --target=fs_uuid" ]
 }
 

@@ -3,6 +3,7 @@
 # `cowctl setup` on an ordinary system that boots from its own boot loader: protected after the next boot, with room made for
 # the log; `cowctl disable` puts it back. An initramfs that cannot be built leaves everything as it was.
 # guests: debian12-plain debian13-plain debian12-plain-arm64 debian13-plain-arm64
+# guests: debian12-plain-luks debian13-plain-luks debian12-plain-lvm debian13-plain-lvm debian12-plain-md debian13-plain-md
 LOADER=1 LIMIT=2700 STEP_LIMIT=2400
 
 # nofail: nothing that is up has waited for it
@@ -49,7 +50,26 @@ step_3() {
 	is "a file of the last boot" "$(cat /srv-mine)" protected
 	is "sectors written since boot" "$(card_written)" 0
 	boot_mounted
+	closed_initramfs
 	must cowctl disable
+}
+
+# An initramfs made on the protected root, which is a loop device, would not open what is below.
+closed_initramfs() {
+	[ -e /usr/share/initramfs-tools/hooks/cryptroot ] || return 0
+	case $GUEST in
+	*-luks*) ;;
+	*) return 0 ;;
+	esac
+	must grep -q '^root .*,initramfs$' /etc/crypttab
+	before=$(cat /boot/initrd.img-* | sha256sum)
+	sed -i 's/,initramfs$//' /etc/crypttab
+	mount -o remount,rw /boot
+	update-initramfs -u >/run/cowfs-test/out 2>&1 && fail "an initramfs without LUKS has been made"
+	grep -q 'cowfs: this initramfs cannot open root' /run/cowfs-test/out || fail "$(tail -n 2 /run/cowfs-test/out)"
+	is "the initramfs" "$(cat /boot/initrd.img-* | sha256sum)" "$before"
+	mount -o remount,ro /boot
+	sed -i 's/^root .*/&,initramfs/' /etc/crypttab
 }
 
 step_4() {
@@ -64,7 +84,7 @@ step_4() {
 	must touch /boot/x
 	rm /boot/x
 	blocks=$(dumpe2fs -h "$(root_device)" 2>/dev/null | sed -n 's/^Block count: *//p')
-	[ $((blocks * 8)) -gt $(($(cat "/sys/class/block/$(root_part)/size") - 8192)) ] ||
+	[ $((blocks * 8)) -gt $(($(blockdev --getsz "$(root_device)") - 8192)) ] ||
 		fail "the room of the log is not back: $blocks blocks"
 }
 
