@@ -7,7 +7,8 @@
 #						pios for Debian 12 with the files of Raspberry Pi OS;
 #						-efi for GRUB on EFI, -uboot for u-boot-menu and /boot inside the root;
 #						TREE and TREE.boot are made; each OVERLAY is a folder to copy over it
-#						-luks, -lvm, -md for a root on such a device (stack.bash makes it)
+#						-luks (with a key in the initramfs; -luks-ask: by passphrase), -lvm, -md for a root on such a
+#						device
 #	IMAGE_PLAIN=1		cowfs is installed, and that is all
 #	IMAGE_KERNEL		the Debian suite that the kernel comes from, if not this Debian
 #	IMAGE_CONF, IMAGE_CMDLINE, IMAGE_PACKAGES	more for [root] of cowfs.conf, the kernel command line, apt
@@ -127,7 +128,7 @@ debian_settle() {
 	*compose*) sed -i 's|^PARTUUID=c0ffee00-02 .*|overlay  /  overlay  noatime  0 0|' "$tree/etc/fstab" ;;
 	esac
 	case $kind in
-	*-efi* | *-uboot*) small_initramfs "$tree" ;;
+	*-efi* | *-uboot* | *-plain-luks* | *-plain-lvm* | *-plain-md*) small_initramfs "$tree" ;;
 	esac
 	case $kind in
 	*-efi*)
@@ -188,6 +189,10 @@ pios_settle() {
 stack_settle() {
 	local kind=$1 tree=$2
 	case $kind in
+	*-luks-ask*)
+		echo "root PARTUUID=c0ffee00-02 none luks,discard,initramfs" >"$tree/etc/crypttab"
+		[ ! -x "$tree/usr/bin/dracut" ] || echo 'install_items+=" /etc/crypttab "' >"$tree/etc/dracut.conf.d/keys.conf"
+		;;
 	*-luks*)
 		mkdir -p "$tree/etc/keys"
 		printf cowfs >"$tree/etc/keys/root.key"

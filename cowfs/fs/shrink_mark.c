@@ -151,7 +151,8 @@ static int copy_ends(const struct blk_reader *r, int fd)
 	return 0;
 }
 
-int shrink_mark_signature(const struct blk_reader *r, bool *ret)
+/* usage: a filter of libblkid for superblocks; 0: anything counts, also a partition table. */
+static int find_signature(const struct blk_reader *r, int usage, bool *ret)
 {
 	_cleanup_close_ int fd = memfd_create("ends", MFD_CLOEXEC);
 	blkid_probe pr = fd < 0 ? NULL : blkid_new_probe();
@@ -162,7 +163,9 @@ int shrink_mark_signature(const struct blk_reader *r, bool *ret)
 		e = -EIO;
 	if (e == 0) {
 		blkid_probe_enable_superblocks(pr, 1);
-		blkid_probe_enable_partitions(pr, 1);
+		blkid_probe_enable_partitions(pr, !usage);
+		if (usage)
+			blkid_probe_filter_superblocks_usage(pr, BLKID_FLTR_ONLYIN, usage);
 		/*
 		 * 0: found, 1: nothing found; with several results (-2) or an error, something is
 		 * there
@@ -171,4 +174,14 @@ int shrink_mark_signature(const struct blk_reader *r, bool *ret)
 	}
 	blkid_free_probe(pr);
 	return e;
+}
+
+int shrink_mark_signature(const struct blk_reader *r, bool *ret)
+{
+	return find_signature(r, 0, ret);
+}
+
+int shrink_mark_member(const struct blk_reader *r, bool *ret)
+{
+	return find_signature(r, BLKID_USAGE_RAID, ret);
 }

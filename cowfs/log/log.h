@@ -42,10 +42,14 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
  * pending superblock, from a shrink that was cut off before its commit, or from a file); -ESTALE
  * the file system lies over the log, which is void (*ret: for the message); -EBADMSG both copies
  * damaged; -EPROTONOSUPPORT newer format (*ret: version and masks); -ERANGE the card is smaller
- * than the log says; else an I/O error.
+ * than the log says; -EXDEV the base is a member of an array, which has this log; else an I/O error.
  */
 int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags,
 	       struct log_super *ret, unsigned *ret_trouble) MUST_CHECK;
+/* What to say about -EXDEV; %s: the base. */
+#define SUPER_MEMBER                                                                              \
+	"%s: is a member of an array or volume group: assemble that and use its device. If it no " \
+	"longer exists, remove its superblock (mdadm --zero-superblock)"
 /* A reader of the whole card for fsinfo.h. */
 struct blk_reader super_reader(struct card *base);
 enum {

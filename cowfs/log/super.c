@@ -330,8 +330,23 @@ static int find_internal(struct card *c, const struct home *h, unsigned flags,
 	return e ? -ESTALE : r;
 }
 
-int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags,
-	       struct log_super *ret, unsigned *ret_trouble)
+/*
+ * An array whose superblock is at the end of its members (md 0.90, 1.0) is a shorter image of each of
+ * them. A write to a member alone makes them differ, and the array does not notice.
+ */
+static int check_member(struct card *base, const struct log_super *s)
+{
+	struct blk_reader r = super_reader(base);
+	bool member = false;
+	int e = 0;
+
+	if (base->geo.size_bytes > s->base_bytes)
+		e = shrink_mark_member(&r, &member);
+	return e < 0 ? e : member ? -EXDEV : 0;
+}
+
+static int find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags,
+		struct log_super *ret, unsigned *ret_trouble)
 {
 	struct home h = { 0 };
 	int r;
@@ -346,6 +361,14 @@ int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs,
 		r = find_internal(base, &h, flags, ret, ret_trouble);
 	free(h.blk0);
 	return r;
+}
+
+int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags,
+	       struct log_super *ret, unsigned *ret_trouble)
+{
+	int r = find(base, logcard, fs, flags, ret, ret_trouble);
+
+	return r < 0 ? r : check_member(base, ret);
 }
 
 int super_put_copy(struct card *c, const struct log_super *s, unsigned i)

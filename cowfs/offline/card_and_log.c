@@ -140,6 +140,8 @@ static int explain_super(const struct offline *f, int e, struct failure *fail)
 			"%s: the log has format %u or features that this version does not "
 			"support: use a newer cowfs",
 			path, f->super.version);
+	case -EXDEV:
+		return failure_set(fail, EXIT_FAILED, e, SUPER_MEMBER, f->device);
 	case -ERANGE:
 		return failure_set(
 			fail, EXIT_FAILED, e,

@@ -180,6 +180,8 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 		return failure_set(fail, EXIT_FAILED, -EEXIST,
 				   "%s: already has a cowfs log, made %s: --force makes a new one",
 				   path, format_time(f->super.created_s));
+	if (e == -EXDEV)
+		return failure_set(fail, EXIT_FAILED, e, SUPER_MEMBER, f->device);
 	if (e != -EBADMSG && e != -EPROTONOSUPPORT && e != -ERANGE)
 		return failure_set(fail, EXIT_FAILED, e, "%s cannot be read: %s", path,
 				   strerrordesc_np(-e));

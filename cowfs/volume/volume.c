@@ -110,6 +110,8 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 			"%s: the log was made by a newer cowfs (format %u, features %llx/%llx)",
 			where, super->version, (unsigned long long)super->ro_compat,
 			(unsigned long long)super->incompat);
+	if (r == -EXDEV)
+		return msg_why(why, n, r, SUPER_MEMBER, v->device);
 	if (r == -ERANGE)
 		return msg_why(why, n, r, "%s: smaller than its log says: %llu bytes", where,
 			       (unsigned long long)v->log_card->geo.size_bytes);

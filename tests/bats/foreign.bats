@@ -656,3 +656,29 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 	cmp "$T/noise" <(dd if="$CARD" bs=1M skip=32 count=2 status=none)
 	[ "$(blkid -p -s TYPE -o value "$CARD")" = nilfs2 ]
 }
+
+# A log on an array is also the log of each of its members, which are a little longer.
+@test "a member of an array whose superblock is at its end" {
+	local sum
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+	truncate -s $((150 * 1048576 + 131072)) "$IMG"
+	losetup -c "$CARD"
+	cow check "$CARD"
+	"$BATS_TEST_DIRNAME/../vm/stack.py" md 0 "$IMG" end
+	[ "$(blkid -p -o value -s TYPE "$IMG")" = linux_raid_member ]
+	sum=$(image_sum)
+	fails 1 "$CARD: is a member of an array" attach "$CARD"
+	fails 1 "$CARD: is a member of an array" check "$CARD"
+	fails 1 "$CARD: is a member of an array" recover "$CARD"
+	fails 1 "$CARD: is a member of an array" format --force "$CARD"
+	run -3 cow boot --device "$CARD" --cmdline "root=$CARD cowfs=on"
+	[ "$(image_sum)" = "$sum" ]
+	[ "$(blockdev --getro "$CARD")" = 1 ]
+}
