@@ -47,7 +47,7 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags,
 	       struct log_super *ret, unsigned *ret_trouble) MUST_CHECK;
 /* What to say about -EXDEV; %s: the base. */
-#define SUPER_MEMBER                                                                              \
+#define SUPER_MEMBER                                                                               \
 	"%s: is a member of an array or volume group: assemble that and use its device. If it no " \
 	"longer exists, remove its superblock (mdadm --zero-superblock)"
 /* A reader of the whole card for fsinfo.h. */
