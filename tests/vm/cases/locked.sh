@@ -29,7 +29,7 @@ host_before() {
 host_during() {
 	[ "$1" = 1 ] || return 0
 	console_wait root
-	n=240
+	n=150
 	while kill -0 "$QEMU" 2>/dev/null && [ $((n -= 1)) -gt 0 ]; do sleep 1; done
 	! kill -0 "$QEMU" 2>/dev/null || vm_kill
 }
