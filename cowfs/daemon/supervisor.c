@@ -268,7 +268,7 @@ void supervisor_frozen(void *link, int mount_fd)
 static int ask_upgrade(struct supervisor_link *l, char what, struct message *answer)
 {
 	int none[SUPERVISOR_KEPT_MAX],
-	    r = ask_parent(l, (struct message){ .what = what }, NULL, answer, none);
+		r = ask_parent(l, (struct message){ .what = what }, NULL, answer, none);
 
 	if (r < 0)
 		return r;
@@ -634,10 +634,9 @@ static bool serve_link(struct parent *p)
 	close_all(fd);
 	if (m.what == 'S' && p->opts.detach_stdio)
 		detach_stdio(p);
-	m = (struct message){ .what = m.what,
-			      .halted = p->halted,
-			      .pid = called,
-			      .upgrade = p->upgrade.end };
+	m = (struct message){
+		.what = m.what, .halted = p->halted, .pid = called, .upgrade = p->upgrade.end
+	};
 	/* nothing of the new spare has served yet */
 	if (p->upgrade.old.sock_fd >= 0)
 		m.upgrade = UPGRADE_DONE;
@@ -1095,7 +1094,8 @@ static int start_spare(struct parent *p, struct supervisor_link *ret)
 
 static struct shared *take_shared(int fd, struct supervisor_link *ret)
 {
-	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+				     0);
 
 	if (shared == MAP_FAILED) /* there is none without replace */
 		return NULL;

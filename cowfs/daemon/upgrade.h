@@ -15,7 +15,7 @@ enum {
 	UPGRADE_PROC,	  /* /proc */
 	UPGRADE_KMSG,
 	UPGRADE_SHARED, /* memory that parent and workers share */
-	UPGRADE_ROOT,  /* the root directory to return to */
+	UPGRADE_ROOT,	/* the root directory to return to */
 	UPGRADE_END
 };
 #define UPGRADE_FDS (UPGRADE_ROOT - UPGRADE_LINK)

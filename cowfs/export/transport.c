@@ -85,8 +85,7 @@ bool transport_replaces(enum transport_kind wanted, const char **why)
 {
 	if (!kernel_is(FUSE_REPLACE_MAJOR, FUSE_REPLACE_MINOR))
 		*why = "replacing a worker needs Linux 6.9";
-	else if (wanted == TRANSPORT_UBLK &&
-		 !kernel_is(UBLK_REPLACE_MAJOR, UBLK_REPLACE_MINOR))
+	else if (wanted == TRANSPORT_UBLK && !kernel_is(UBLK_REPLACE_MAJOR, UBLK_REPLACE_MINOR))
 		*why = "with ublk, replacing a worker needs Linux 7.1";
 	else
 		return true;

@@ -32,7 +32,7 @@
 #define REPLACE_MS 30000 /* until a worker that died is replaced */
 #define REPLACE_LOOK_MS 50
 #define STATUS_MS 3000 /* the same for who may not ask whether the daemon is dead */
-#define REPEATS 8 /* of a request whose worker died before it answered */
+#define REPEATS 8      /* of a request whose worker died before it answered */
 
 static int open_run(void)
 {

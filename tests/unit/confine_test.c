@@ -312,10 +312,11 @@ static const struct {
 	long (*call)(void);
 	unsigned roles;
 } some[] = {
-	{ call_unix, START },	  { call_loop_configure, START }, { call_aio, START | NEXT },
-	{ call_fsopen, WORKERS }, { call_freeze, WORKERS },	  { call_openat, WORKERS },
-	{ call_syncfs, WORKERS },
-	{ call_thaw, ALL },	  { call_thread, ALL },
+	{ call_unix, START },	    { call_loop_configure, START },
+	{ call_aio, START | NEXT }, { call_fsopen, WORKERS },
+	{ call_freeze, WORKERS },   { call_openat, WORKERS },
+	{ call_syncfs, WORKERS },   { call_thaw, ALL },
+	{ call_thread, ALL },
 };
 
 static void test_some(void **state)

@@ -55,7 +55,7 @@ static bool replace; /* workers that die are replaced */
 static bool halt = true;
 static bool mute;	     /* but the next one cannot say who it is */
 static char *const *program; /* the arguments of one of another version */
-static bool ring; /* the parent may make calls for its worker */
+static bool ring;	     /* the parent may make calls for its worker */
 
 static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd),
 			       uint64_t deadman_ns)

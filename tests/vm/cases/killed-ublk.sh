@@ -5,8 +5,9 @@
 # guests: debian13-initramfs-kernel-sid-fio
 TRANSPORT=ublk
 . "$CASES/killed.sh"
+APPEND="${APPEND-} cowfs=transport:ublk"
 
-# that of the root, which is on ublk by itself
+# that of the root
 loop_devices_are() {
 	set -- "$1" /sys/block/ublkb*
 	[ $# = $(($1 + 1)) ]
