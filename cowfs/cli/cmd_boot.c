@@ -232,7 +232,7 @@ static int look_at_super(const struct boot *b, struct card *card, struct card *l
 	struct log_super super;
 	unsigned trouble;
 	struct log *log;
-	bool other;
+	bool other, member;
 	int e = super_find(card, log_card, &f->fs, 0, &super, &trouble), other_e;
 
 	if (e == -ENOENT || e == -ESTALE)
@@ -247,15 +247,16 @@ static int look_at_super(const struct boot *b, struct card *card, struct card *l
 		return 0;
 	}
 	f->has_log = true;
-	f->pending = e == 0 && super.state == SUPER_PENDING;
-	if (e < 0 || f->pending || depth == SUPER)
+	member = e == -EXDEV; /* its log can be read */
+	f->pending = (e == 0 || member) && super.state == SUPER_PENDING;
+	if ((e < 0 && !member) || f->pending || depth == SUPER)
 		return e;
 	e = log_open(&log, card, log_card, &super, 0, &report);
 	if (e < 0)
 		return e;
 	f->state = report.state;
 	log_close(log);
-	return 0;
+	return member ? -EXDEV : 0;
 }
 
 static void wait_for_log_device(const char *path)
@@ -329,6 +330,12 @@ static bool come_home(struct boot *b, const char **why)
 	struct found f;
 	int e = look(b, LOG, &f);
 
+	if (e == -EXDEV && !f.pending && !in_use(&f))
+		return true; /* nothing can be lost */
+	if (e == -EXDEV) {
+		*why = "it is a member of an array, or looks like one: see cowctl check";
+		return false;
+	}
 	if (e < 0 && (known || f.has_log)) {
 		say(MSG_ERR, "%s: cannot read its log: %s", b->device, strerrordesc_np(-e));
 		*why = "its log cannot be read and may hold newer changes: see cowctl check";
@@ -455,10 +462,12 @@ static enum boot_exit leave(struct boot *b, enum boot_exit (*how)(const struct b
 static bool is_wanted(const struct boot *b)
 {
 	struct found f;
+	int e;
 
 	if (is_enabled(b) || conf_has_root(b->conf))
 		return is_enabled(b);
-	if (look(b, LOG, &f) < 0 || !in_use(&f))
+	e = look(b, LOG, &f);
+	if ((e < 0 && e != -EXDEV) || !in_use(&f)) /* the start refuses a member of an array */
 		return false;
 	say(MSG_WARN,
 	    "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with the defaults",

@@ -151,8 +151,8 @@ static int copy_ends(const struct blk_reader *r, int fd)
 	return 0;
 }
 
-/* usage: a filter of libblkid for superblocks; 0: anything counts, also a partition table. */
-static int find_signature(const struct blk_reader *r, int usage, bool *ret)
+/* types: the only superblocks that count; NULL: anything counts, also a partition table. */
+static int find_signature(const struct blk_reader *r, char *types[], bool *ret)
 {
 	_cleanup_close_ int fd = memfd_create("ends", MFD_CLOEXEC);
 	blkid_probe pr = fd < 0 ? NULL : blkid_new_probe();
@@ -163,9 +163,9 @@ static int find_signature(const struct blk_reader *r, int usage, bool *ret)
 		e = -EIO;
 	if (e == 0) {
 		blkid_probe_enable_superblocks(pr, 1);
-		blkid_probe_enable_partitions(pr, !usage);
-		if (usage)
-			blkid_probe_filter_superblocks_usage(pr, BLKID_FLTR_ONLYIN, usage);
+		blkid_probe_enable_partitions(pr, !types);
+		if (types)
+			blkid_probe_filter_superblocks_type(pr, BLKID_FLTR_ONLYIN, types);
 		/*
 		 * 0: found, 1: nothing found; with several results (-2) or an error, something is
 		 * there
@@ -178,10 +178,13 @@ static int find_signature(const struct blk_reader *r, int usage, bool *ret)
 
 int shrink_mark_signature(const struct blk_reader *r, bool *ret)
 {
-	return find_signature(r, 0, ret);
+	return find_signature(r, NULL, ret);
 }
 
 int shrink_mark_member(const struct blk_reader *r, bool *ret)
 {
-	return find_signature(r, BLKID_USAGE_RAID, ret);
+	/* not what the RAID of a BIOS leaves on a whole disk: on a partition it means nothing */
+	static char *types[] = { (char *)"linux_raid_member", (char *)"drbd", NULL };
+
+	return find_signature(r, types, ret);
 }

@@ -48,7 +48,7 @@ int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes) MUST
  * table)? -errno
  */
 int shrink_mark_signature(const struct blk_reader *r, bool *ret) MUST_CHECK;
-/* Is the device a member of an array or a physical volume, as libblkid sees it? -errno */
+/* Is the device a member of md or DRBD, as libblkid sees it? -errno */
 int shrink_mark_member(const struct blk_reader *r, bool *ret) MUST_CHECK;
 
 #endif

@@ -47,9 +47,9 @@ int super_plan(const struct card *base, const struct card *logcard, uint64_t fs_
 int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs, unsigned flags,
 	       struct log_super *ret, unsigned *ret_trouble) MUST_CHECK;
 /* What to say about -EXDEV; %s: the base. */
-#define SUPER_MEMBER                                                                               \
-	"%s: is a member of an array or volume group: assemble that and use its device. If it no " \
-	"longer exists, remove its superblock (mdadm --zero-superblock)"
+#define SUPER_MEMBER                                                                                \
+	"%s: is a member of an array: use the device of the array. If there is none any more, run " \
+	"'wipefs -a -t linux_raid_member,drbd' on it from a rescue system"
 /* A reader of the whole card for fsinfo.h. */
 struct blk_reader super_reader(struct card *base);
 enum {
