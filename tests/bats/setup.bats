@@ -661,11 +661,13 @@ stacked() {
 
 @test "setup: how it edits crypttab" {
 	stacked
-	edit 'crypttab_initramfs secret; crypttab_initramfs other'
+	put etc/crypttab '# name source key options' 'secret UUID=a none luks,discard' 'other UUID=b none # mine' 'plain UUID=c'
+	edit 'crypttab_initramfs secret; crypttab_initramfs other; crypttab_initramfs plain'
 	run -0 cat "$R/etc/crypttab"
 	[ "$output" = '# name source key options
-secret UUID=a none luks,discard,initramfs
-other UUID=b none luks,initramfs' ]
+secret UUID=a none initramfs,luks,discard
+other UUID=b none initramfs # mine
+plain UUID=c none initramfs' ]
 }
 
 @test "setup: how it edits cowfs.conf and the fstab" {

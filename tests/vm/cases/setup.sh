@@ -61,9 +61,9 @@ closed_initramfs() {
 	*-luks*) ;;
 	*) return 0 ;;
 	esac
-	must grep -q '^root .*,initramfs$' /etc/crypttab
+	must grep -q '^root .* initramfs,' /etc/crypttab
 	before=$(cat /boot/initrd.img-* | sha256sum)
-	sed -i 's/,initramfs$//' /etc/crypttab
+	sed -i 's/ initramfs,/ /' /etc/crypttab
 	mount -o remount,rw /boot
 	update-initramfs -u >/run/cowfs-test/out 2>&1 && fail "an initramfs without LUKS has been made"
 	grep -q 'cowfs: this initramfs cannot open root' /run/cowfs-test/out || fail "$(tail -n 2 /run/cowfs-test/out)"
