@@ -12,6 +12,8 @@
  *	- struct daemon_kept, struct volume_kept and what they consist of
  *	- the record of the stack, names of files and maps of generations (ram/store.c)
  *	- the two maps of volume/diverged.c
+ *	- what the kernel was told once: sizes of requests and the inode of FUSE (export/fuse.c), parameters
+ *	  and mark of ublk (export/ublk.c)
  *	- the messages of parent, worker and spare (daemon/supervisor.c, daemon/spare.h)
  *	- the descriptors and the option that a new spare gets (daemon/upgrade.h)
  */

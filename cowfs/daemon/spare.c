@@ -139,19 +139,40 @@ int spare_start(struct spare *ret, const int *keep, unsigned n, void (*prepare)(
 int spare_ask(const struct spare *s, enum spare_role role)
 {
 	struct pollfd p = { .fd = s->sock_fd, .events = POLLIN };
+	uint64_t until_ns = now_ns() + ANSWER_MS * 1000000ull, now;
 	char what = (char)role;
-	int r = passfd_send(s->sock_fd, &what, 1, NULL, 0, 0), link_fd = -1;
+	int r = passfd_send(s->sock_fd, &what, 1, NULL, 0, MSG_DONTWAIT), link_fd;
 	unsigned n;
 	ssize_t got;
 
 	if (r < 0)
 		return r;
-	while ((r = poll(&p, 1, ANSWER_MS)) < 0 && errno == EINTR)
-		;
-	if (r <= 0)
-		return r < 0 ? -errno : -ETIMEDOUT;
-	got = passfd_receive(s->sock_fd, &what, 1, &link_fd, 1, &n);
-	if (got < 0)
-		return (int)got;
-	return got == 0 ? -EPIPE : n ? link_fd : -EAGAIN;
+	while ((now = now_ns()) < until_ns) {
+		r = poll(&p, 1, (int)((until_ns - now) / 1000000) + 1);
+		if (r < 0 && errno != EINTR)
+			return -errno;
+		if (r <= 0)
+			continue;
+		link_fd = -1;
+		got = passfd_receive(s->sock_fd, &what, 1, &link_fd, 1, &n);
+		if (got <= 0)
+			return got < 0 ? (int)got : -EPIPE;
+		if (what == (char)role)
+			return n ? link_fd : -EAGAIN;
+		if (n) /* a late answer to another question */
+			close(link_fd);
+	}
+	return -ETIMEDOUT;
+}
+
+bool spare_lives(const struct spare *s)
+{
+	int link_fd;
+	unsigned n = 0;
+	char what;
+	ssize_t got = passfd_receive(s->sock_fd, &what, 1, &link_fd, 1, &n);
+
+	if (got > 0 && n)
+		close(link_fd);
+	return got > 0;
 }

@@ -42,5 +42,7 @@ int spare_start(struct spare *ret, const int *keep, unsigned n, void (*prepare)(
 enum spare_role spare_serve(int sock_fd, int *ret_fd);
 /* Returns this process's end of the link to a new process. -EPIPE: the spare is dead; -ETIMEDOUT. */
 int spare_ask(const struct spare *s, enum spare_role role) MUST_CHECK;
+/* When its socket can be read, although nothing was asked: drops a late answer. False: it is dead. */
+bool spare_lives(const struct spare *s);
 
 #endif

@@ -78,7 +78,7 @@
 #define STUCK_NS (60 * 1000000000ull)  /* without a sign of life */
 #define START_NS (300 * 1000000000ull) /* until a worker that replaces another one serves */
 #define HELLO_MS 10000
-#define UPGRADED_NS (20 * 1000000000ull) /* the same for one of another version */
+#define UPGRADED_NS (60 * 1000000000ull) /* the same for one of another version */
 #define READY_NS (900 * 1000000000ull)	 /* for which a spare of another version waits */
 #define GIVE_WAY_S 10
 #define ASK_AGAIN_NS 100000000ull
@@ -117,6 +117,7 @@ struct call {
 struct shared {
 	_Atomic uint32_t alive, end;
 };
+SHARED_BYTES(struct shared, 8);
 
 struct parent {
 	struct supervisor_opts opts;
@@ -157,11 +158,12 @@ struct message {
 	bool halted;
 	int pid; /* 'C': which call; its answer: 0, or -errno, and nothing was called */
 	uint32_t slots;
+	uint32_t number; /* of the question */
 	int error;
 	enum upgrade_end upgrade;
 	char version[SUPERVISOR_VERSION_BYTES];
 };
-SHARED_BYTES(struct message, 52);
+SHARED_BYTES(struct message, 56);
 SHARED_BYTES(struct spare_hello, 36);
 
 /* Never waits: only a worker that an attacker has taken over lets messages pile up, and it may not
@@ -202,21 +204,30 @@ static void close_all(int fd[SUPERVISOR_KEPT_MAX])
 }
 
 /* Sends to the parent and waits for its answer. One thread at a time: another one would take the
- * answer. */
+ * answer. -EPIPE: there was no parent; -ECONNRESET: it died before it answered. */
 static int ask_parent(struct supervisor_link *l, struct message m, const int *fd,
 		      struct message *answer, int ret_fd[SUPERVISOR_KEPT_MAX])
 {
 	static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+	static uint32_t number;
 	int r;
 
 	pthread_mutex_lock(&asking);
+	m.number = ++number;
 	r = send_message(l->sock_fd, m, fd);
-	/* an answer that was late last time may still be in the queue */
-	while (r >= 0 && (r = receive_message(l->sock_fd, answer, ret_fd)) == 1 &&
-	       answer->what != m.what)
-		close_all(ret_fd);
+	while (r >= 0) {
+		r = receive_message(l->sock_fd, answer, ret_fd);
+		if (r == 1 && answer->number == m.number)
+			break;
+		if (r == 1) /* an answer that was late */
+			close_all(ret_fd);
+		else if (r == 0)
+			r = -ECONNRESET;
+		else if (r == -EINTR || (r == -EAGAIN && m.what == 'C'))
+			r = 0; /* what the parent will call is waited for */
+	}
 	pthread_mutex_unlock(&asking);
-	return r == 1 ? 0 : r < 0 ? r : -EPIPE;
+	return r == 1 ? 0 : r;
 }
 
 static int tell_parent(struct supervisor_link *l, char what, const int *fd)
@@ -315,8 +326,16 @@ static int wait_call(struct supervisor_link *l, int done_fd)
 	while (poll(fds, ARRAY_SIZE(fds), -1) < 0)
 		;
 	if (!(fds[0].revents & POLLIN))
-		return -EPIPE;
+		return -ECONNRESET;
 	return eventfd_read(done_fd, &value) < 0 ? -errno : 1 - (int)value;
+}
+
+/* The parent died, perhaps in this call: then the freeze, which goes on, is this process's. */
+static int call_again(enum quiesce_call call, int fd, int disk_fd)
+{
+	int r = quiesce_call(call, fd, disk_fd);
+
+	return call == QUIESCE_FREEZE && r == -EBUSY ? 0 : r;
 }
 
 int supervisor_call(void *link, enum quiesce_call call, int fd, int disk_fd)
@@ -341,7 +360,11 @@ int supervisor_call(void *link, enum quiesce_call call, int fd, int disk_fd)
 		close_all(none);
 	if (r == 0)
 		r = answer.pid;
-	return r < 0 ? r : wait_call(l, done_fd);
+	if (r == 0)
+		r = wait_call(l, done_fd);
+	if (r == -EPIPE)
+		return quiesce_call(call, fd, disk_fd);
+	return r == -ECONNRESET ? call_again(call, fd, disk_fd) : r;
 }
 
 /* ---- calls for the worker ---- */
@@ -354,9 +377,10 @@ static void *call_main(void *arg)
 	close(c->fd);
 	if (c->disk_fd >= 0)
 		close(c->disk_fd);
-	c->busy = false;
+	/* it may sleep, if it is something else: then this call counts as busy */
 	(void)eventfd_write(done_fd, (eventfd_t)(1 - r));
 	close(done_fd);
+	c->busy = false;
 	return NULL;
 }
 
@@ -492,6 +516,10 @@ static int begin_upgrade(struct parent *p)
 
 	if (!may_replace(p) || p->starting || !p->opts.upgrade)
 		return -ENOTSUP;
+	if (u->giving_way || u->old.sock_fd >= 0)
+		return -EBUSY;
+	if (u->next.sock_fd >= 0 && !u->ready)
+		return -EALREADY;
 	refuse_upgrade(u, 0);
 	u->version[0] = '\0';
 	u->end = UPGRADE_NONE;
@@ -535,7 +563,8 @@ static int give_way(struct parent *p)
 {
 	struct upgrade *u = &p->upgrade;
 
-	if (!u->ready || !may_replace(p) || p->mount_fd >= 0)
+	if (!u->ready || !may_replace(p) || p->mount_fd >= 0 || u->giving_way ||
+	    u->old.sock_fd >= 0)
 		return -EBUSY;
 	msg(MSG_NOTICE, "worker %d makes way for version %s", p->worker, CLEAN(u->version));
 	u->old = p->spare;
@@ -598,7 +627,9 @@ static bool serve_link(struct parent *p)
 	bool dies;
 
 	r = receive_message(p->sock_fd, &m, fd);
-	if (r == 0 || (r < 0 && r != -EINTR && r != -EAGAIN))
+	if (r == -EPROTO) /* no worker of ours sends that */
+		(void)!pidfd_send_signal(p->worker_pidfd, SIGKILL, NULL, 0);
+	if (r == 0 || (r < 0 && r != -EINTR && r != -EAGAIN && r != -EPROTO))
 		return false;
 	if (r < 0)
 		return true;
@@ -634,9 +665,11 @@ static bool serve_link(struct parent *p)
 	close_all(fd);
 	if (m.what == 'S' && p->opts.detach_stdio)
 		detach_stdio(p);
-	m = (struct message){
-		.what = m.what, .halted = p->halted, .pid = called, .upgrade = p->upgrade.end
-	};
+	m = (struct message){ .what = m.what,
+			      .halted = p->halted,
+			      .pid = called,
+			      .number = m.number,
+			      .upgrade = p->upgrade.end };
 	/* nothing of the new spare has served yet */
 	if (p->upgrade.old.sock_fd >= 0)
 		m.upgrade = UPGRADE_DONE;
@@ -949,7 +982,7 @@ static void watch(struct parent *p)
 		reap(p);
 		if (n == 0)
 			look(p);
-		if (n > 0 && fds[2].revents) { /* it answers only when it is asked */
+		if (n > 0 && fds[2].revents && !spare_lives(&p->spare)) {
 			msg(MSG_WARN, "the spare process died: a worker that dies is not replaced");
 			close_spare(&p->spare);
 			if (p->upgrade.old.sock_fd >= 0) {

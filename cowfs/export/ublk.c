@@ -557,6 +557,8 @@ static int remove_device(struct ublk *u)
 	if (r < 0)
 		return r;
 	u->live = false;
+	if (u->end) /* from the deletion on the number may be another program's */
+		*u->end = 0;
 	if (u->taken_over)
 		(void)!view_take_over(u->view, NULL, NULL);
 	ring_free(u->ring);
@@ -571,8 +573,6 @@ static int remove_device(struct ublk *u)
 	if (u->added)
 		r = ublk_control_delete(u->control, u->id);
 	u->added = false;
-	if (u->end)
-		*u->end = 0;
 	return r;
 }
 

@@ -204,7 +204,7 @@ static void worker_hangs_frozen(struct supervisor_link *l, int go_fd)
 /* Reads no answer. */
 static void worker_floods_frozen(struct supervisor_link *l, int go_fd)
 {
-	const char letter[12] = "?";
+	const char letter[56] = "?"; /* as large as a message */
 
 	freeze(l);
 	for (int i = 0; i < 100000; i++)
