@@ -888,6 +888,8 @@ int cowfs_main(int argc, char **argv)
 		return exit;
 	if (o.value[OPT_SPARE])
 		return serve_as_spare(&d, &o, argv);
+	if (upgrade_remember_program() < 0)
+		return fail(&d, EXIT_FAILED, -ENOMEM, "no memory");
 	exit = make_upgrade(&d, &o, harden_started_from_ram());
 	if (exit == EXIT_OK)
 		exit = check_kernel(&d);

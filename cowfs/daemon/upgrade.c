@@ -15,6 +15,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,18 +27,28 @@
 
 #include "base/io.h"
 
-#ifndef COWFS_PROGRAM
-#define COWFS_PROGRAM "/usr/sbin/cowfs"
-#endif
+#define VARIABLE "COWFS_PROGRAM"
 #define ARGS_MAX 64
 #define STARTED "cowfs"	  /* the file that is executed: it gives the process its name */
 #define PROGRAM "program" /* with a dynamic linker */
 
+/* The environment outlives the copies, whose own path is nothing. */
+int upgrade_remember_program(void)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	if (n < 0)
+		return -errno;
+	path[n] = '\0';
+	return setenv(VARIABLE, path, 0) < 0 ? -errno : 0; /* tests set another one */
+}
+
 const char *upgrade_program(void)
 {
-	const char *path = secure_getenv("COWFS_PROGRAM"); /* for tests */
+	const char *path = secure_getenv(VARIABLE);
 
-	return path && *path ? path : COWFS_PROGRAM;
+	return path ? path : "cowfs";
 }
 
 static bool same_file(int a, int b)

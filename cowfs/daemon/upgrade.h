@@ -27,7 +27,9 @@ enum {
 #define UPGRADE_FROM_RAM ",ram"
 #define UPGRADE_MS 60000 /* until the copy runs: it is read from the card */
 
-/* The program that is executed. */
+/* Remembers the path of the running program, which is where the next version will be installed. */
+int upgrade_remember_program(void) MUST_CHECK;
+/* That path. */
 const char *upgrade_program(void);
 /*
  * Executes the installed program, as it is on the root of process 1. fd: UPGRADE_LINK to UPGRADE_SHARED.

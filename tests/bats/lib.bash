@@ -349,7 +349,7 @@ power_cut() {
 	if mountpoint -q "$MNT"; then
 		timeout 60 umount "$MNT" || return
 	fi
-	volume_gone "$DEV" || losetup -d "$DEV"
+	volume_gone "$DEV" || losetup -d "$DEV" || volume_gone "$DEV"
 	wait_for 20 volume_gone "$DEV"
 }
 
