@@ -78,8 +78,9 @@
 #define STUCK_NS (60 * 1000000000ull)  /* without a sign of life */
 #define START_NS (300 * 1000000000ull) /* until a worker that replaces another one serves */
 #define HELLO_MS 10000
-#define UPGRADED_NS (60 * 1000000000ull) /* the same for one of another version */
-#define READY_NS (900 * 1000000000ull)	 /* for which a spare of another version waits */
+#define UPGRADED_NS                                                                                \
+	(20 * 1000000000ull) /* the same for one of another version: clients wait for 30 s */
+#define READY_NS (900 * 1000000000ull) /* for which a spare of another version waits */
 #define GIVE_WAY_S 10
 #define ASK_AGAIN_NS 100000000ull
 #define END_SLICES 20
