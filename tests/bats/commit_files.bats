@@ -281,7 +281,7 @@ no_scratch() {
 	attach --ram 16M
 	mount_volume
 	random_file "$MNT/large" 12
-	cp "$MNT/large" "$LIVE/"
+	cp -p "$MNT/large" "$LIVE/"
 	cow commit "$MNT/large" || true
 	live_is_right
 	cow commit vol
