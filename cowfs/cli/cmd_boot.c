@@ -198,6 +198,7 @@ static enum boot_exit started(const struct boot *b, const char *loop)
 struct found {
 	struct fsinfo fs;
 	bool has_log;
+	bool member; /* of an array, whose log this is: nothing may be written, and a start refuses it */
 	bool pending; /* a shrink was interrupted after its commit; state is undefined then */
 	enum log_state state; /* valid if the log was requested */
 };
@@ -232,7 +233,7 @@ static int look_at_super(const struct boot *b, struct card *card, struct card *l
 	struct log_super super;
 	unsigned trouble;
 	struct log *log;
-	bool other, member;
+	bool other;
 	int e = super_find(card, log_card, &f->fs, 0, &super, &trouble), other_e;
 
 	if (e == -ENOENT || e == -ESTALE)
@@ -247,16 +248,18 @@ static int look_at_super(const struct boot *b, struct card *card, struct card *l
 		return 0;
 	}
 	f->has_log = true;
-	member = e == -EXDEV; /* its log can be read */
-	f->pending = (e == 0 || member) && super.state == SUPER_PENDING;
-	if ((e < 0 && !member) || f->pending || depth == SUPER)
+	f->member = e == -EXDEV;
+	if (f->member)
+		e = 0; /* its log can be read */
+	f->pending = e == 0 && super.state == SUPER_PENDING;
+	if (e < 0 || f->pending || depth == SUPER)
 		return e;
 	e = log_open(&log, card, log_card, &super, 0, &report);
 	if (e < 0)
 		return e;
 	f->state = report.state;
 	log_close(log);
-	return member ? -EXDEV : 0;
+	return 0;
 }
 
 static void wait_for_log_device(const char *path)
@@ -330,12 +333,6 @@ static bool come_home(struct boot *b, const char **why)
 	struct found f;
 	int e = look(b, LOG, &f);
 
-	if (e == -EXDEV && !f.pending && !in_use(&f))
-		return true; /* nothing can be lost */
-	if (e == -EXDEV) {
-		*why = "it is a member of an array, or looks like one: see cowctl check";
-		return false;
-	}
 	if (e < 0 && (known || f.has_log)) {
 		say(MSG_ERR, "%s: cannot read its log: %s", b->device, strerrordesc_np(-e));
 		*why = "its log cannot be read and may hold newer changes: see cowctl check";
@@ -343,6 +340,10 @@ static bool come_home(struct boot *b, const char **why)
 	}
 	if (e < 0 || (!f.pending && !in_use(&f)))
 		return true;
+	if (f.member) {
+		*why = "it is a member of an array, or looks like one: see cowctl check";
+		return false;
+	}
 	if (f.state == LOG_FOREIGN) {
 		say(MSG_ERR,
 		    "%s: has foreign changes, and its log holds blocks that are not "
@@ -426,7 +427,7 @@ static bool find_running(const struct boot *b, char loop[32])
 /* Room for a log was requested, or a shrink for it has begun. */
 static bool wants_prepare(const struct boot *b, const struct found *f)
 {
-	return f->pending ||
+	return (f->pending && !f->member) ||
 	       (!f->has_log && !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink"));
 }
 
@@ -462,12 +463,10 @@ static enum boot_exit leave(struct boot *b, enum boot_exit (*how)(const struct b
 static bool is_wanted(const struct boot *b)
 {
 	struct found f;
-	int e;
 
 	if (is_enabled(b) || conf_has_root(b->conf))
 		return is_enabled(b);
-	e = look(b, LOG, &f);
-	if ((e < 0 && e != -EXDEV) || !in_use(&f)) /* the start refuses a member of an array */
+	if (look(b, LOG, &f) < 0 || !in_use(&f))
 		return false;
 	say(MSG_WARN,
 	    "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with the defaults",
