@@ -648,6 +648,7 @@ struct json_object *client_status_file(const char *which, struct failure *err)
 	uint64_t until_ns = now_ns() + STATUS_MS * 1000000ull;
 	char name[RUNDIR_NAME_BYTES];
 	struct json_object *o;
+	pid_t worker;
 
 	if (run_fd < 0) {
 		failure_set(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
@@ -656,9 +657,10 @@ struct json_object *client_status_file(const char *which, struct failure *err)
 	if (resolve(run_fd, which, name, err) < 0)
 		return NULL;
 	/* no connection tells whether there will be another worker */
-	while (!worker_pid(run_fd, name) && is_replaced(run_fd, name) && now_ns() < until_ns)
+	while (!(worker = worker_pid(run_fd, name)) && is_replaced(run_fd, name) &&
+	       now_ns() < until_ns)
 		poll(NULL, 0, REPLACE_LOOK_MS);
-	o = worker_pid(run_fd, name) ? read_status(run_fd, name) : NULL;
+	o = worker ? read_status(run_fd, name) : NULL;
 	if (!o)
 		failure_set(err, EXIT_NOT_RUNNING, -ESRCH,
 			    "volume %s is not running: its daemon died", name);
