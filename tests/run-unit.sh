@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Runs each unit test program once, COWFS_UNIT_JOBS (as many as CPUs) at a time, for COWFS_UNIT_SECONDS (300) each at most: run-unit.sh
-# PROGRAM... Prints what each took, counts what was skipped, and shows at the end the whole output of each that failed.
+# PROGRAM... Prints what each took and counts what was skipped. Shows at the end the whole output of each that failed, and runs it once
+# more, alone; more than COWFS_UNIT_AGAIN (2) of them are no accident.
 set -u
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
@@ -39,16 +40,25 @@ export COWFS_UNIT_ALONE="$alone"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 printf '%s\0' "$@" | xargs -0 -n 1 -P "${COWFS_UNIT_JOBS:-$(nproc)}" "$0" --one "$dir"
-failed=0
-for f in "$dir"/*.failed; do
+failed=0 again=0
+for program; do
+	name=$(basename "$program")
+	f=$dir/$name.failed
 	[ -e "$f" ] || continue
-	failed=$((failed + 1))
-	echo "---- $(basename "$f" .failed) ----"
+	echo "---- $name: the first run ----"
 	cat "$f"
+	rm "$f"
+	again=$((again + 1))
+	if [ $again -le "${COWFS_UNIT_AGAIN:-2}" ]; then
+		echo "---- $name: once more, alone ----"
+		one "$program" "$dir"
+		[ ! -e "$f" ] || cat "$f"
+	fi
+	[ -e "$dir/$name.ok" ] || failed=$((failed + 1))
 done
-cat "$dir"/*.ok 2>/dev/null | awk -v failed=$failed -v programs=$# -v ok="$(find "$dir" -name '*.ok' | wc -l)" '
+cat "$dir"/*.ok 2>/dev/null | awk -v failed=$failed -v again=$again -v programs=$# -v ok="$(find "$dir" -name '*.ok' | wc -l)" '
 	{ passed += $1; skipped += $2 }
 	END {
-		printf "unit: %d passed, %d failed, %d skipped\n", passed, failed, skipped
+		printf "unit: %d passed, %d skipped; %d programs failed in the first run, %d failed\n", passed, skipped, again, failed
 		exit failed > 0 || ok != programs
 	}'
