@@ -66,6 +66,7 @@ enum cmd_option {
 	OPT_NULL,
 	OPT_EXIT_CODE,
 	OPT_COMPOSE,
+	OPT_ALL,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -182,6 +183,19 @@ struct places;
  */
 int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
 		 char name[RUNDIR_NAME_BYTES]) NOT_IN_INITRAMFS MUST_CHECK;
+
+/* ---- cmd_volume.c ---- */
+
+/* Fills *ret from the options of commit. EXIT_OK, or the return value of cmd_fail. */
+int commit_request(const struct options *o, struct request *ret) MUST_CHECK;
+/* Commits everything of the one volume that o names. Returns the exit code. */
+int commit_volume(const struct options *o);
+void print_commit(const char *name, const struct options *o, struct json_object *answer);
+
+/* ---- cmd_commit_all.c ---- */
+
+/* Commits all volumes together. Returns the exit code. */
+int commit_all(const struct options *o) NOT_IN_INITRAMFS;
 
 /* ---- print.c: answers of a daemon for people ---- */
 

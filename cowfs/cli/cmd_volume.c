@@ -267,26 +267,25 @@ static void print_life_share(struct json_object *answer)
 		       json_text(s, "assumed_erase_cycles"));
 }
 
-static void print_commit(const struct client *c, const struct options *o,
-			 struct json_object *answer)
+void print_commit(const char *name, const struct options *o, struct json_object *answer)
 {
 	struct json_object *r = json_object_object_get(answer, "report");
 	const char *remark = json_text(answer, "remark");
 	bool nothing = wrote_nothing(answer, has_option(o, OPT_DRY_RUN));
 
 	if (nothing)
-		printf("%s: nothing to commit, generation %s is current\n", c->name,
+		printf("%s: nothing to commit, generation %s is current\n", name,
 		       with_commas(json_u64(answer, "generation")));
 	else if (!json_u64(r, "dirty_blocks") && !json_u64(r, "hole_blocks"))
 		printf("%s: nothing to commit, generation %s is current; %s %s written home\n",
-		       c->name, with_commas(json_u64(answer, "generation")),
+		       name, with_commas(json_u64(answer, "generation")),
 		       FORMAT_SIZE(blk_to_bytes(json_u64(r, "checkpoint_blocks"))),
 		       has_option(o, OPT_DRY_RUN) ? "would be" : "were");
 	else if (has_option(o, OPT_DRY_RUN))
-		printf("%s: a commit now would write, on top of generation %s:\n", c->name,
+		printf("%s: a commit now would write, on top of generation %s:\n", name,
 		       with_commas(json_u64(answer, "generation")));
 	else
-		printf("%s: committed %s as generation %s in %.2f s\n", c->name,
+		printf("%s: committed %s as generation %s in %.2f s\n", name,
 		       FORMAT_SIZE(json_u64(r, "written_bytes")),
 		       with_commas(json_u64(answer, "generation")),
 		       json_number(r, "duration_seconds"));
@@ -317,9 +316,9 @@ static int take_deadline(const struct options *o, uint64_t *ret_ms)
 	return EXIT_OK;
 }
 
-static int commit_all(const struct options *o)
+int commit_request(const struct options *o, struct request *ret)
 {
-	struct request rq = {
+	*ret = (struct request){
 		.command = COMMAND_COMMIT,
 		.dry_run = has_option(o, OPT_DRY_RUN),
 		.checkpoint = has_option(o, OPT_CHECKPOINT),
@@ -328,32 +327,38 @@ static int commit_all(const struct options *o)
 		.timer = has_option(o, OPT_TIMER),
 		.lend = has_option(o, OPT_LEND),
 	};
-	const struct flash_kind *flash =
-		projection_class(has_option(o, OPT_FLASH) ? o->value[OPT_FLASH] : "unknown");
-	struct json_object *answer;
-	struct client c;
-	int exit;
-
-	if (!flash || (has_option(o, OPT_FLASH) && !rq.dry_run))
+	if (has_option(o, OPT_FLASH) && (!ret->dry_run || !projection_class(o->value[OPT_FLASH])))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s %s", o->value[OPT_FLASH],
-				flash ? "needs --dry-run"
-				      : "is not one of slc, mlc, tlc, qlc, unknown");
-	if (rq.lend && rq.dry_run)
+				projection_class(o->value[OPT_FLASH])
+					? "needs --dry-run"
+					: "is not one of slc, mlc, tlc, qlc, unknown");
+	if (ret->lend && ret->dry_run)
 		return cmd_fail(
 			o, EXIT_USAGE, -EINVAL,
 			"--lend and --dry-run are mutually exclusive: --dry-run alone prints how "
 			"much space to lend");
-	exit = take_deadline(o, &rq.deadline_ms);
+	return take_deadline(o, &ret->deadline_ms);
+}
+
+int commit_volume(const struct options *o)
+{
+	struct json_object *answer;
+	struct request rq;
+	struct client c;
+	int exit = commit_request(o, &rq);
+
 	if (exit == EXIT_OK)
 		exit = ask(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;
 	if (rq.dry_run && !wrote_nothing(answer, true))
-		add_life_share(&c, answer, flash);
+		add_life_share(&c, answer,
+			       projection_class(has_option(o, OPT_FLASH) ? o->value[OPT_FLASH]
+									 : "unknown"));
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
 	else
-		print_commit(&c, o, answer);
+		print_commit(c.name, o, answer);
 	json_object_put(answer);
 	client_close(&c);
 	return EXIT_OK;
@@ -377,7 +382,7 @@ static int commit_paths(const struct options *o, const struct places *p)
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
 	else
-		print_commit(&c, o, answer);
+		print_commit(c.name, o, answer);
 	json_object_put(answer);
 	return EXIT_OK;
 }
@@ -386,12 +391,19 @@ static int commit_paths(const struct options *o, const struct places *p)
 int cmd_commit(const struct options *o)
 {
 	struct places places = { 0 };
-	int exit = o->operands ? places_resolve(o, 0, &places) : EXIT_OK;
+	int exit;
 
+	if (has_option(o, OPT_ALL) && !commit_all)
+		return cmd_fail(
+			o, EXIT_USAGE, -EINVAL,
+			"commit --all: not in an initramfs, only in the cowctl of the system");
+	if (has_option(o, OPT_ALL))
+		return commit_all(o);
+	exit = o->operands ? places_resolve(o, 0, &places) : EXIT_OK;
 	if (exit == EXIT_OK)
 		exit = places_refuse_composed(o, &places, "commit");
 	if (exit == EXIT_OK)
-		exit = places.n ? commit_paths(o, &places) : commit_all(o);
+		exit = places.n ? commit_paths(o, &places) : commit_volume(o);
 	places_clear(&places);
 	return exit;
 }

@@ -71,6 +71,7 @@ static const struct option_spec commit_options[] = {
 	  "put there what the log cannot hold, until the next checkpoint; overwrites it" },
 	{ OPT_DEADLINE, "deadline", "TIME",
 	  "begin only what will be done in this time, such as 5s" },
+	{ OPT_ALL, "all", NULL, "commit all volumes together, as of one moment" },
 	{ OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way" },
 	{ OPT_TIMER, "timer", NULL,
 	  "for timers: fails while the volume is on hold, skips needless writes" },

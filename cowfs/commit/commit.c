@@ -300,7 +300,9 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 		r = write_logged(j);
 	if (r == 0) {
 		count_skips(j, true);
+		log_before_record(j->log, j->opt->before_record, j->opt->before_record_ctx);
 		r = log_end(j->log, j->opt->cause, j->opt->record_flags, ret_index);
+		log_before_record(j->log, NULL, NULL);
 		if (r < 0)
 			count_skips(j, false);
 	}

@@ -69,6 +69,9 @@ struct commit_options {
 	/* NULL, or the profile for the estimate of a dry run if profile is NULL; not used
 	 * otherwise */
 	const struct flash_profile *price_by;
+	/* for commit_run, may be NULL: see log_before_record */
+	int (*before_record)(void *ctx);
+	void *before_record_ctx;
 	commit_progress *progress; /* NULL: none */
 	void *progress_ctx;
 };

@@ -18,6 +18,16 @@ void server_kick(struct server *s)
 		return; /* the counter is full: the thread wakes up anyway */
 }
 
+static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(ret->why, sizeof(ret->why), fmt, ap);
+	va_end(ap);
+	return ret->error = error;
+}
+
 /* The passed descriptor is lent room for what the log cannot hold. */
 static int adopt_lent(int *passed_fd, struct card **ret_lent, struct volume_result *ret)
 {
@@ -31,9 +41,37 @@ static int adopt_lent(int *passed_fd, struct card **ret_lent, struct volume_resu
 	return ret->error = e;
 }
 
+struct asker {
+	struct server *s;
+	const struct session *c;
+};
+
+static bool is_gone(void *ctx)
+{
+	const struct asker *a = ctx;
+	bool gone;
+
+	pthread_mutex_lock(&a->s->lock);
+	gone = a->c->fd < 0 || a->s->stop;
+	pthread_mutex_unlock(&a->s->lock);
+	return gone;
+}
+
+static int enter_joint(struct asker *a, int passed_fd, struct joint **ret_joint,
+		       struct volume_result *ret)
+{
+	const struct joint_params p = {
+		.fd = passed_fd, .last = a->c->rq.last, .gone = is_gone, .ctx = a
+	};
+	int e = passed_fd >= 0 ? joint_enter(ret_joint, &p) : -EBADF;
+
+	return e < 0 ? refuse(ret, e, "cannot meet the other volumes: %s", strerrordesc_np(-e)) : 0;
+}
+
 static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 		      struct volume_result *ret)
 {
+	struct asker asker = { s, c };
 	const struct request *rq = &c->rq;
 	struct card *lent = NULL;
 	struct volume_request vr = {
@@ -49,10 +87,19 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 					: CAUSE_MANUAL,
 		.lent = &lent,
 	};
-	int e = rq->lend ? adopt_lent(passed_fd, &lent, ret) : 0;
+	int e = rq->joint  ? enter_joint(&asker, *passed_fd, &vr.joint, ret)
+		: rq->lend ? adopt_lent(passed_fd, &lent, ret)
+			   : 0;
 
 	if (e == 0)
 		e = volume_run(s->p.volume, &vr, ret);
+	if (e < 0 && vr.joint && joint_decided(vr.joint)) {
+		size_t len = strlen(ret->why);
+
+		snprintf(ret->why + len, sizeof(ret->why) - len,
+			 "; the other volumes of this commit are committed");
+	}
+	joint_leave(vr.joint);
 	card_close(lent); /* the volume did not take ownership */
 	return e;
 }
@@ -62,16 +109,6 @@ static int run_view(struct server *s, struct session *c, int passed_fd, struct v
 {
 	c->image = (struct volume_image){ .now = c->rq.now, .writable = c->rq.scratch };
 	return views_open(s->views, passed_fd, &c->image, ret);
-}
-
-static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(ret->why, sizeof(ret->why), fmt, ap);
-	va_end(ap);
-	return ret->error = error;
 }
 
 static int run_detach(struct server *s, const struct request *rq, struct volume_result *ret)

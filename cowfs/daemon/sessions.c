@@ -11,11 +11,11 @@
 
 void server_drop(struct server *s, struct session *c)
 {
-	if (c->fd >= 0)
-		close(steal_fd(&c->fd));
 	linebuf_free(&c->in);
 	linebuf_free(&c->out);
 	pthread_mutex_lock(&s->lock);
+	if (c->fd >= 0)
+		close(steal_fd(&c->fd));
 	if (c->work == WORK_QUEUED)
 		c->work = WORK_NONE;
 	if (c->passed_fd >= 0)

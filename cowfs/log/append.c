@@ -283,6 +283,12 @@ static void uncount_commit(struct wear_ledger *w, const struct wear_ledger *befo
 	w->spilled_blks = before->spilled_blks;
 }
 
+void log_before_record(struct log *l, int (*fn)(void *ctx), void *ctx)
+{
+	l->before_record = fn;
+	l->before_record_ctx = ctx;
+}
+
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_index **ret_index)
 {
 	struct attempt *a = &l->at;
@@ -316,6 +322,8 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		r = lend_seal(l);
 	if (r == 0)
 		r = record_flush(l);
+	if (r == 0 && l->before_record)
+		r = l->before_record(l->before_record_ctx);
 	if (r < 0)
 		goto fail;
 	log_index_set_lent(ix, l->lent);

@@ -262,6 +262,9 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
  * and *ret_index is a new reference to the index that replaces the old one. */
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags,
 	    struct log_index **ret_index) MUST_CHECK;
+/* log_end calls it when everything but the record is durable, and writes none if it returns an
+ * error, which it returns. NULL: nothing is called. */
+void log_before_record(struct log *l, int (*fn)(void *ctx), void *ctx);
 /* Which record the attempt under way ends with; seq 0: it has not come so far. For a process that
  * finds a record on the card after the death of this one. */
 struct log_mark {

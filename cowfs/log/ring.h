@@ -95,6 +95,8 @@ struct log {
 
 	enum epoch_state state;
 	bool any_base;	   /* LOG_ANY_BASE */
+	int (*before_record)(void *ctx); /* log_before_record */
+	void *before_record_ctx;
 	bool needs_reader; /* log_need_reader */
 	/* for a pending superblock that was on the card at open */
 	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home;

@@ -136,6 +136,38 @@ static int seal(void *ctx)
 	return r;
 }
 
+static bool something_changed(void *ctx);
+
+static bool is_short_of_ram(void *ctx)
+{
+	return monitor_hurries(((struct volume *)ctx)->monitor);
+}
+
+/* Before the freeze. If another volume gives up, the seal says so. */
+static bool others_synced(void *ctx)
+{
+	struct volume *v = ctx;
+
+	(void)!joint_meet(v->joint, JOINT_SYNCED, is_short_of_ram, v);
+	return true;
+}
+
+/* All volumes are frozen when the first one is sealed. One that has not changed until now has not
+ * changed at the moment of the commit. */
+static int seal_together(void *ctx)
+{
+	struct volume *v = ctx;
+	int r = joint_meet(v->joint, JOINT_FROZEN, is_short_of_ram, v);
+
+	return r < 0 ? r : something_changed(v) ? seal(v) : -ENODATA;
+}
+
+/* Everything is on the card: shortness of RAM would only be worse after a failure. */
+static int others_written(void *ctx)
+{
+	return joint_meet(((struct volume *)ctx)->joint, JOINT_WRITTEN, NULL, NULL);
+}
+
 static int no_seal(void *ctx)
 {
 	(void)ctx;
@@ -358,7 +390,8 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		   struct volume_result *res)
 {
 	/* fn: not for a dry run */
-	bool stops = may_stop(v), unfrozen = fn == seal && bears_power_cut(v);
+	bool sealing = fn == seal || fn == seal_together;
+	bool stops = may_stop(v), unfrozen = sealing && bears_power_cut(v);
 	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
 				    .dev = v->loop_rdev,
 				    .loop_fd = v->loop_fd,
@@ -371,7 +404,8 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 				    .call = v->call,
 				    .ctx = v->frozen_ctx,
 				    /* a view is taken without changes, too */
-				    .needed = (fn == seal || fn == no_seal) &&
+				    .needed = fn == seal_together ? others_synced
+					      : (sealing || fn == no_seal) &&
 							      may_be_needless(v, cause)
 						      ? something_changed
 						      : NULL,
@@ -569,6 +603,8 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 		.price_by = v->price_by,
 		.record_flags = (im.unfrozen ? (uint32_t)RECORD_UNFROZEN : 0) |
 				(unread ? (uint32_t)RECORD_UNREAD : 0),
+		.before_record = v->joint ? others_written : NULL,
+		.before_record_ctx = v,
 		.differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 		.progress = on_progress,
 		.progress_ctx = v
@@ -732,7 +768,7 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq,
 	int r = run_commit(v, rq, goes_on_unread(rq), res, ret_index);
 	bool said = false;
 
-	for (; r < 0 && !lent_failed(v) && monitor_retry(v->monitor, r); said = true) {
+	for (; r < 0 && !lent_failed(v) && !v->joint && monitor_retry(v->monitor, r); said = true) {
 		if (!said)
 			volume_alarm(
 				v,
@@ -879,7 +915,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	if (r < 0)
 		return r;
 	checkpoint_first(v, rq, res);
-	r = volume_quiesce(v, seal, rq->cause, res);
+	r = volume_quiesce(v, v->joint ? seal_together : seal, rq->cause, res);
 	if (r == -ENODATA) {
 		if (rq->cause == CAUSE_TIMER)
 			snprintf(res->why, sizeof(res->why), "not committed: nothing has changed");
@@ -897,6 +933,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		r = run_with_retries(v, rq, res, &ix);
 	v->sealed = false;
 	v->kept->durable = r == 0;
+	if (r == 0 && v->joint)
+		joint_done(v->joint);
 	if (r == 0)
 		v->kept->diverged = false;
 	if (r < 0) {
@@ -952,7 +990,9 @@ static int commit_rounds(struct volume *v, const struct volume_request *rq,
 	int r = commit_once(v, rq, res);
 
 	for (unsigned i = 0;
-	     r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE && i < ROUNDS_MAX; i++) {
+	     r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE && !v->joint &&
+	     i < ROUNDS_MAX;
+	     i++) {
 		*res = (struct volume_result){ .job = res->job };
 		r = commit_once(v, rq, res);
 		if (r == 0)
@@ -977,6 +1017,23 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 	v->cure = true;
 	r = commit_once(v, rq, res);
 	v->cure = false;
+	return r;
+}
+
+/* With other volumes. Where nothing has changed, there is no record to wait for. */
+static int do_joint_commit(struct volume *v, const struct volume_request *rq,
+			   struct volume_result *res)
+{
+	int r;
+
+	v->joint = rq->joint;
+	r = commit_once(v, rq, res);
+	if (r == 0)
+		r = joint_meet(rq->joint, JOINT_WRITTEN, NULL, NULL);
+	if (r == -ECANCELED && !joint_decided(rq->joint))
+		snprintf(res->why, sizeof(res->why), "no volume was committed: %s",
+			 joint_why(rq->joint));
+	v->joint = NULL;
 	return r;
 }
 
@@ -1194,7 +1251,9 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	switch (rq->job) {
 	case JOB_COMMIT:
 		res->not_begun = is_too_late(v, rq, res);
-		r = res->not_begun ? -ETIME : do_commit(v, rq, res);
+		r = res->not_begun ? -ETIME
+		    : rq->joint	   ? do_joint_commit(v, rq, res)
+				   : do_commit(v, rq, res);
 		break;
 	case JOB_DRY_RUN:
 		r = do_dry_run(v, rq, res);

@@ -138,6 +138,7 @@ struct volume {
 	} progress;
 
 	/* commit thread only */
+	struct joint *joint;	   /* of the job under way; NULL: none */
 	struct view *committing;   /* image of the scratch under commit; NULL: none */
 	struct diverged *diverged; /* NULL: live changes are based on the committed generation */
 	/* they are not, but the process that knew more has died: no block counts as free, and no single

@@ -20,6 +20,7 @@
 #include "export/throttle.h"
 #include "export/view.h"
 #include "volume/card_profile.h"
+#include "volume/joint.h"
 #include "volume/pressure.h"
 #include "volume/scratch.h"
 
@@ -136,6 +137,7 @@ struct volume_request {
 	/* NULL, or points to the room for blocks that the log cannot hold. *lent NULL: no room. Set
 	 * to NULL if the volume took it. */
 	struct card **lent;
+	struct joint *joint;	    /* commit: with other volumes; NULL: of this one alone */
 	struct volume_image *image; /* for JOB_VIEW */
 	int (*call)(void *ctx);	    /* for JOB_CALL: 0 or -errno */
 	void *call_ctx;

@@ -220,6 +220,8 @@ static const struct {
 	{ "force", offsetof(struct request, force) },
 	{ "no_wait", offsetof(struct request, no_wait) },
 	{ "lend", offsetof(struct request, lend) },
+	{ "joint", offsetof(struct request, joint) },
+	{ "last", offsetof(struct request, last) },
 	{ "timer", offsetof(struct request, timer) },
 	{ "shutdown", offsetof(struct request, shutdown) },
 	{ "undo", offsetof(struct request, undo) },

@@ -61,6 +61,11 @@ struct request {
 	 * cannot hold
 	 */
 	bool lend;
+	/*
+	 * commit: with other volumes; the memory of volume/joint.h is passed with the line. last: the
+	 * record comes after theirs
+	 */
+	bool joint, last;
 	/* view: the scratch image, which can be written to; commit: this image alone */
 	bool scratch;
 	bool now; /* view: of the volume as it is now; /dev/fuse of a mount is passed with the line */

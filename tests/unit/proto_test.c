@@ -194,8 +194,24 @@ static void test_mutations(void **state)
 
 static void test_render(void **state)
 {
-	const struct request all = { COMMAND_COMMIT, true, true, true, true, true, true, true, 7,
-				     true,	     true, 9,	 8,    true, true, true };
+	const struct request all = { .command = COMMAND_COMMIT,
+				     .dry_run = true,
+				     .checkpoint = true,
+				     .force = true,
+				     .no_wait = true,
+				     .undo = true,
+				     .commit = true,
+				     .discard = true,
+				     .seconds = 7,
+				     .timer = true,
+				     .shutdown = true,
+				     .deadline_ms = 9,
+				     .first = 8,
+				     .lend = true,
+				     .joint = true,
+				     .last = true,
+				     .scratch = true,
+				     .now = true };
 	char text[512];
 	size_t len = request_render(&all, text, sizeof(text));
 
@@ -206,7 +222,7 @@ static void test_render(void **state)
 	assert_int_equal(rq.deadline_ms, 9);
 	assert_true(rq.dry_run && rq.checkpoint && rq.force && rq.no_wait && rq.undo && rq.commit &&
 		    rq.discard && rq.timer && rq.shutdown && rq.seconds == 7 && rq.first == 8 &&
-		    rq.lend);
+		    rq.lend && rq.joint && rq.last && rq.scratch && rq.now);
 	assert_int_equal(request_render(&all, text, 20), 0);
 }
 

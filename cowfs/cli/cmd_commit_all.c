@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cowctl commit --all: one commit of all volumes. One thread for each daemon asks and waits; the
+ * daemons meet in memory of their own (volume/joint.h). Whatever goes wrong before they decide
+ * cancels: an answer, the end of a daemon, and the end of this process, too.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+
+#include "base/thread.h"
+#include "cli/cmd.h"
+#include "volume/joint.h"
+#include "wire/progress.h"
+
+#define STACK_BYTES (256 * KIB)
+
+struct all;
+
+struct member {
+	struct all *all;
+	struct client client; /* fd -1: not open */
+	struct request rq;
+	pthread_t thread;
+	struct json_object *answer; /* NULL: error */
+	struct failure error;
+	uint64_t done_blks, total_blks;
+};
+
+struct all {
+	const struct options *o;
+	struct member member[CLIENT_VOLUMES];
+	size_t n;
+	int joint_fd, lock_fd;
+	struct joint *joint;  /* cancels; not a member */
+	pthread_mutex_t lock; /* the next ones, and all figures of progress */
+	struct progress progress;
+};
+
+static bool never(void *ctx)
+{
+	(void)ctx;
+	return false;
+}
+
+/* ---- one volume, in its thread ---- */
+
+/* The figures of all volumes together. */
+static void on_event(void *ctx, struct json_object *event)
+{
+	struct member *m = ctx;
+	struct all *a = m->all;
+	uint64_t done_blks = 0, total_blks = 0;
+
+	pthread_mutex_lock(&a->lock);
+	m->done_blks = json_u64(event, "done_blocks");
+	m->total_blks = json_u64(event, "total_blocks");
+	for (size_t i = 0; i < a->n; i++) {
+		done_blks += a->member[i].done_blks;
+		total_blks += a->member[i].total_blks;
+	}
+	progress_show(&a->progress, json_text(event, "phase"), blk_to_bytes(done_blks),
+		      blk_to_bytes(total_blks));
+	pthread_mutex_unlock(&a->lock);
+}
+
+/* A daemon whose next worker took over has everything in RAM: only its record is missing. */
+static void ask_again(struct member *m)
+{
+	const struct request rq = { .command = COMMAND_COMMIT, .checkpoint = m->rq.checkpoint };
+	char name[RUNDIR_NAME_BYTES];
+
+	memcpy(name, m->client.name, sizeof(name));
+	client_close(&m->client);
+	m->client.fd = -1;
+	if (client_open(&m->client, name, &m->error) == 0)
+		m->answer = client_call(&m->client, &rq, on_event, m, &m->error);
+}
+
+static void *member_main(void *arg)
+{
+	struct member *m = arg;
+
+	m->answer = client_call(&m->client, &m->rq, on_event, m, &m->error);
+	/* whoever answers without a decision does not take part */
+	joint_cancel(m->all->joint);
+	if (!m->answer && joint_decided(m->all->joint))
+		ask_again(m);
+	return NULL;
+}
+
+/* ---- all of them ---- */
+
+/* A boot loader that reads the card finds a kernel only after the root has its modules. */
+static bool is_of_boot_loader(const char *name)
+{
+	struct failure none;
+	struct json_object *status = client_status_file(name, &none);
+	const char *where = status ? json_raw(status, "mountpoint") : "";
+	bool yes = !strcmp(where, "/boot") || !strncmp(where, "/boot/", 6) ||
+		   !strcmp(where, "/efi");
+
+	json_object_put(status);
+	return yes;
+}
+
+/* Two of these commits at once would wait for each other. */
+static int wait_for_turn(struct all *a)
+{
+	a->lock_fd = open(rundir_path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (a->lock_fd < 0)
+		return cmd_fail(a->o, EXIT_FAILED, -errno, "%s: %s", rundir_path(),
+				strerrordesc_np(errno));
+	if (flock(a->lock_fd, LOCK_EX | LOCK_NB) == 0)
+		return EXIT_OK;
+	if (has_option(a->o, OPT_NO_WAIT))
+		return cmd_fail(a->o, EXIT_FAILED, -EBUSY, "another commit --all is under way");
+	while (flock(a->lock_fd, LOCK_EX) < 0)
+		if (errno != EINTR)
+			return cmd_fail(a->o, EXIT_FAILED, -errno, "%s: %s", rundir_path(),
+					strerrordesc_np(errno));
+	return EXIT_OK;
+}
+
+static int open_all(struct all *a, char names[][RUNDIR_NAME_BYTES])
+{
+	const struct joint_params outside = { .last = true, .gone = never };
+	struct joint_params p = outside;
+	struct request rq;
+	unsigned last = 0;
+	int r, exit = commit_request(a->o, &rq);
+
+	for (size_t i = 0; i < a->n && exit == EXIT_OK; i++) {
+		struct member *m = &a->member[i];
+
+		if (client_open(&m->client, names[i], &m->error) < 0) {
+			m->client.fd = -1;
+			exit = cmd_failed(a->o, &m->error);
+		}
+		m->rq = rq;
+		m->rq.joint = true;
+		m->rq.last = is_of_boot_loader(names[i]);
+		last += m->rq.last;
+	}
+	if (exit != EXIT_OK)
+		return exit;
+	r = a->joint_fd = joint_new((unsigned)a->n, last);
+	p.fd = a->joint_fd;
+	if (r >= 0)
+		r = joint_enter(&a->joint, &p);
+	return r < 0 ? cmd_fail(a->o, EXIT_FAILED, r, "cannot make shared memory: %s",
+				strerrordesc_np(-r))
+		     : EXIT_OK;
+}
+
+static void run_all(struct all *a)
+{
+	size_t started = 0;
+
+	progress_start(&a->progress);
+	for (; started < a->n; started++) {
+		struct member *m = &a->member[started];
+		int r;
+
+		m->client.pass_fd = a->joint_fd;
+		r = thread_start(&m->thread, NULL, STACK_BYTES, member_main, m);
+		if (r == 0)
+			continue;
+		failure_set(&m->error, EXIT_FAILED, r, "volume %s: %s", m->client.name,
+			    strerrordesc_np(-r));
+		joint_cancel(a->joint);
+		break;
+	}
+	for (size_t i = 0; i < started; i++)
+		pthread_join(a->member[i].thread, NULL);
+	progress_end(&a->progress);
+}
+
+/* A volume that others kept from committing is no reason. */
+static bool is_reason(const struct member *m)
+{
+	return !json_true(m->answer, "ok") && strcmp(json_raw(m->answer, "code"), "ECANCELED");
+}
+
+static int print_all(const struct all *a, double frozen_s)
+{
+	int exit = EXIT_OK;
+	bool reason = false;
+
+	for (size_t i = 0; i < a->n; i++)
+		reason |= is_reason(&a->member[i]);
+	for (size_t i = 0; i < a->n; i++) {
+		const struct member *m = &a->member[i];
+
+		if (json_true(m->answer, "ok")) {
+			print_commit(m->client.name, a->o, m->answer);
+			continue;
+		}
+		exit = EXIT_FAILED;
+		if (m->answer && (is_reason(m) || !reason))
+			fprintf(stderr, "cowctl: %s: %s\n", m->client.name,
+				json_text(m->answer, "error"));
+		else if (m->error.why[0])
+			failure_print(&m->error, EXIT_FAILED, false);
+		reason = true;
+	}
+	if (exit == EXIT_OK)
+		printf("%zu volume%s committed together, frozen for %.0f ms\n", a->n,
+		       a->n == 1 ? "" : "s", frozen_s * 1000);
+	return exit;
+}
+
+static int print_json(struct all *a, double frozen_s)
+{
+	struct json_object *list = json_object_new_array(), *all;
+	bool ok = true;
+
+	for (size_t i = 0; i < a->n; i++) {
+		struct member *m = &a->member[i];
+		struct json_object *one = m->answer;
+
+		if (!one) {
+			one = json_answer(false);
+			json_object_object_add(one, "error", json_object_new_string(m->error.why));
+		}
+		m->answer = NULL;
+		ok &= json_true(one, "ok");
+		json_object_object_add(one, "name", json_object_new_string(m->client.name));
+		json_object_array_add(list, one);
+	}
+	all = json_answer(ok);
+	json_object_object_add(all, "frozen_seconds", json_object_new_double(frozen_s));
+	json_object_object_add(all, "volumes", list);
+	json_print(all);
+	json_object_put(all);
+	return ok ? EXIT_OK : EXIT_FAILED;
+}
+
+static int commit_together(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
+{
+	static struct all a;
+	double frozen_s = 0;
+	int exit;
+
+	a = (struct all){ .o = o, .n = n, .joint_fd = -1, .lock_fd = -1 };
+	pthread_mutex_init(&a.lock, NULL);
+	for (size_t i = 0; i < n; i++)
+		a.member[i] = (struct member){ .all = &a, .client.fd = -1 };
+	exit = wait_for_turn(&a);
+	if (exit == EXIT_OK)
+		exit = open_all(&a, names);
+	if (exit == EXIT_OK) {
+		run_all(&a);
+		for (size_t i = 0; i < n; i++) {
+			struct json_object *q = json_at(a.member[i].answer, "quiesce");
+
+			frozen_s = json_number(q, "frozen_seconds") > frozen_s
+					   ? json_number(q, "frozen_seconds")
+					   : frozen_s;
+		}
+		exit = has_option(o, OPT_JSON) ? print_json(&a, frozen_s)
+					       : print_all(&a, frozen_s);
+	}
+	for (size_t i = 0; i < n; i++) {
+		json_object_put(a.member[i].answer);
+		client_close(&a.member[i].client);
+	}
+	joint_leave(a.joint);
+	if (a.joint_fd >= 0)
+		close(a.joint_fd);
+	if (a.lock_fd >= 0)
+		close(a.lock_fd);
+	return exit;
+}
+
+/* One after another. The first exit code that is not 0 counts. */
+static int each(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
+{
+	int exit = EXIT_OK;
+
+	for (size_t i = 0; i < n; i++) {
+		struct options one = *o;
+		int e;
+
+		one.operand[0] = names[i];
+		one.operands = 1;
+		e = commit_volume(&one);
+		exit = exit == EXIT_OK ? e : exit;
+	}
+	return exit;
+}
+
+int commit_all(const struct options *o)
+{
+	static const enum cmd_option not_with[] = { OPT_LEND, OPT_DEADLINE, OPT_TIMER };
+	static const char *const words[] = { "--lend", "--deadline", "--timer" };
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	size_t n;
+
+	if (o->operands)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--all takes no volume and no path");
+	for (size_t i = 0; i < ARRAY_SIZE(not_with); i++)
+		if (has_option(o, not_with[i]))
+			return cmd_fail(o, EXIT_USAGE, -EINVAL,
+					"--all and %s are mutually exclusive", words[i]);
+	n = client_volumes(names);
+	if (!n)
+		return cmd_fail(o, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
+	return has_option(o, OPT_DRY_RUN) ? each(o, names, n) : commit_together(o, names, n);
+}
