@@ -67,6 +67,7 @@ enum cmd_option {
 	OPT_EXIT_CODE,
 	OPT_COMPOSE,
 	OPT_ALL,
+	OPT_JOINT,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");

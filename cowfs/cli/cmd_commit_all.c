@@ -2,7 +2,8 @@
 /*
  * cowctl commit --all: one commit of all volumes. One thread for each daemon asks and waits; the
  * daemons meet in memory of their own (volume/joint.h). Whatever goes wrong before they decide
- * cancels: an answer, the end of a daemon, and the end of this process, too.
+ * cancels: an answer, the end of a daemon, and the end of this process, too. The root leads if it
+ * has changed: at its next start no other volume may be there to be asked.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -65,45 +66,20 @@ static void on_event(void *ctx, struct json_object *event)
 	pthread_mutex_unlock(&a->lock);
 }
 
-/* A daemon whose next worker took over has everything in RAM: only its record is missing. */
-static void ask_again(struct member *m)
-{
-	const struct request rq = { .command = COMMAND_COMMIT, .checkpoint = m->rq.checkpoint };
-	char name[RUNDIR_NAME_BYTES];
-
-	memcpy(name, m->client.name, sizeof(name));
-	client_close(&m->client);
-	m->client.fd = -1;
-	if (client_open(&m->client, name, &m->error) == 0)
-		m->answer = client_call(&m->client, &rq, on_event, m, &m->error);
-}
-
 static void *member_main(void *arg)
 {
 	struct member *m = arg;
 
 	m->answer = client_call(&m->client, &m->rq, on_event, m, &m->error);
-	/* whoever answers without a decision does not take part */
-	joint_cancel(m->all->joint);
-	if (!m->answer && joint_decided(m->all->joint))
-		ask_again(m);
+	/* whoever ends without a decision does not take part */
+	if (!m->answer)
+		joint_ended(m->all->joint, (unsigned)m->rq.rank);
+	else if (!json_true(m->answer, "ok"))
+		joint_cancel(m->all->joint);
 	return NULL;
 }
 
 /* ---- all of them ---- */
-
-/* A boot loader that reads the card finds a kernel only after the root has its modules. */
-static bool is_of_boot_loader(const char *name)
-{
-	struct failure none;
-	struct json_object *status = client_status_file(name, &none);
-	const char *where = status ? json_raw(status, "mountpoint") : "";
-	bool yes = !strcmp(where, "/boot") || !strncmp(where, "/boot/", 6) ||
-		   !strcmp(where, "/efi");
-
-	json_object_put(status);
-	return yes;
-}
 
 /* Two of these commits at once would wait for each other. */
 static int wait_for_turn(struct all *a)
@@ -125,10 +101,8 @@ static int wait_for_turn(struct all *a)
 
 static int open_all(struct all *a, char names[][RUNDIR_NAME_BYTES])
 {
-	const struct joint_params outside = { .last = true, .gone = never };
-	struct joint_params p = outside;
+	struct joint_params p = { .rank = CLIENT_VOLUMES, .gone = never };
 	struct request rq;
-	unsigned last = 0;
 	int r, exit = commit_request(a->o, &rq);
 
 	for (size_t i = 0; i < a->n && exit == EXIT_OK; i++) {
@@ -140,12 +114,11 @@ static int open_all(struct all *a, char names[][RUNDIR_NAME_BYTES])
 		}
 		m->rq = rq;
 		m->rq.joint = true;
-		m->rq.last = is_of_boot_loader(names[i]);
-		last += m->rq.last;
+		m->rq.rank = a->n - 1 - i; /* the root is the last name */
 	}
 	if (exit != EXIT_OK)
 		return exit;
-	r = a->joint_fd = joint_new((unsigned)a->n, last);
+	r = a->joint_fd = joint_new((unsigned)a->n);
 	p.fd = a->joint_fd;
 	if (r >= 0)
 		r = joint_enter(&a->joint, &p);
@@ -177,7 +150,7 @@ static void run_all(struct all *a)
 	progress_end(&a->progress);
 }
 
-/* A volume that others kept from committing is no reason. */
+/* A volume that another one kept from committing is no reason. */
 static bool is_reason(const struct member *m)
 {
 	return !json_true(m->answer, "ok") && strcmp(json_raw(m->answer, "code"), "ECANCELED");
@@ -214,6 +187,7 @@ static int print_all(const struct all *a, double frozen_s)
 static int print_json(struct all *a, double frozen_s)
 {
 	struct json_object *list = json_object_new_array(), *all;
+	char text[24];
 	bool ok = true;
 
 	for (size_t i = 0; i < a->n; i++) {
@@ -230,7 +204,8 @@ static int print_json(struct all *a, double frozen_s)
 		json_object_array_add(list, one);
 	}
 	all = json_answer(ok);
-	json_object_object_add(all, "frozen_seconds", json_object_new_double(frozen_s));
+	snprintf(text, sizeof(text), "%.6f", frozen_s);
+	json_object_object_add(all, "frozen_seconds", json_object_new_double_s(frozen_s, text));
 	json_object_object_add(all, "volumes", list);
 	json_print(all);
 	json_object_put(all);
@@ -259,8 +234,7 @@ static int commit_together(const struct options *o, char names[][RUNDIR_NAME_BYT
 					   ? json_number(q, "frozen_seconds")
 					   : frozen_s;
 		}
-		exit = has_option(o, OPT_JSON) ? print_json(&a, frozen_s)
-					       : print_all(&a, frozen_s);
+		exit = has_option(o, OPT_JSON) ? print_json(&a, frozen_s) : print_all(&a, frozen_s);
 	}
 	for (size_t i = 0; i < n; i++) {
 		json_object_put(a.member[i].answer);

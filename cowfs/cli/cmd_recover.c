@@ -101,6 +101,19 @@ static int take_lent(const struct options *o, struct recover_options *opt)
 	return EXIT_OK;
 }
 
+static int take_joint(const struct options *o, unsigned *ret_flags)
+{
+	const char *word = o->value[OPT_JOINT];
+
+	*ret_flags = !word		       ? 0
+		     : !strcmp(word, "accept") ? LOG_JOINT_COUNTS
+		     : !strcmp(word, "reject") ? LOG_JOINT_REJECTED
+					       : UINT_MAX;
+	return *ret_flags == UINT_MAX ? cmd_fail(o, EXIT_USAGE, -EINVAL,
+						 "--joint is accept or reject, not %s", word)
+				      : EXIT_OK;
+}
+
 int cmd_recover(const struct options *o)
 {
 	struct progress progress;
@@ -119,7 +132,9 @@ int cmd_recover(const struct options *o)
 
 	if (has_option(o, OPT_ACCEPT_BASE) && has_option(o, OPT_ACCEPT_LOG))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept-base or --accept-log, not both");
-	exit = take_lent(o, &opt);
+	exit = take_joint(o, &opt.joint_flags);
+	if (exit == EXIT_OK)
+		exit = take_lent(o, &opt);
 	if (exit != EXIT_OK)
 		return exit;
 	progress_start(&progress);

@@ -135,6 +135,8 @@ static const struct option_spec recover_options[] = {
 	{ OPT_LEND, "lend", "DEVICE|FILE",
 	  "what was lent to the newest commit; none: it is lost, take the previous generation if "
 	  "that is still complete" },
+	{ OPT_JOINT, "joint", "accept|reject",
+	  "decide whether the newest part of a commit --all counts, if no other volume can tell" },
 	{ OPT_ACCEPT_BASE, "accept-base", NULL,
 	  "keep the file system as it is: discard the blocks in the log" },
 	{ OPT_ACCEPT_LOG, "accept-log", NULL, "keep the log: write it over the foreign changes" },

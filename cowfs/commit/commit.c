@@ -300,9 +300,9 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 		r = write_logged(j);
 	if (r == 0) {
 		count_skips(j, true);
-		log_before_record(j->log, j->opt->before_record, j->opt->before_record_ctx);
+		log_set_together(j->log, j->opt->together);
 		r = log_end(j->log, j->opt->cause, j->opt->record_flags, ret_index);
-		log_before_record(j->log, NULL, NULL);
+		log_set_together(j->log, NULL);
 		if (r < 0)
 			count_skips(j, false);
 	}
@@ -352,7 +352,7 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	/* after a failed attempt, whose record may be on the card, only a newer record says that the
 	 * committed state is still the newest one */
 	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero &&
-		  (!log_doubt(j->log) || j->opt->dry_run);
+		  (!log_doubt(j->log) || j->opt->dry_run) && !j->opt->together;
 	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {
 		/* report this before anything is written; planned again when the room is known */
 		j->rep.room_blks = log_capacity_blks(j->log);

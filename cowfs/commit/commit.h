@@ -69,9 +69,8 @@ struct commit_options {
 	/* NULL, or the profile for the estimate of a dry run if profile is NULL; not used
 	 * otherwise */
 	const struct flash_profile *price_by;
-	/* for commit_run, may be NULL: see log_before_record */
-	int (*before_record)(void *ctx);
-	void *before_record_ctx;
+	/* for commit_run: with commits of other logs. Writes a record in any case; NULL: alone */
+	const struct log_together *together;
 	commit_progress *progress; /* NULL: none */
 	void *progress_ctx;
 };

@@ -61,7 +61,7 @@ static int enter_joint(struct asker *a, int passed_fd, struct joint **ret_joint,
 		       struct volume_result *ret)
 {
 	const struct joint_params p = {
-		.fd = passed_fd, .last = a->c->rq.last, .gone = is_gone, .ctx = a
+		.fd = passed_fd, .rank = (unsigned)a->c->rq.rank, .gone = is_gone, .ctx = a
 	};
 	int e = passed_fd >= 0 ? joint_enter(ret_joint, &p) : -EBADF;
 

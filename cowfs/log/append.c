@@ -59,6 +59,21 @@ static int put_extent(struct log *l, struct desc_extent e)
 	return 0;
 }
 
+/* An extent that is not cut in two. */
+static int put_whole(struct log *l, const struct desc_extent *e)
+{
+	struct attempt *a = &l->at;
+	int r = 0;
+
+	if (a->desc_blks &&
+	    COW_BLK_BYTES - a->writer.pos < DESC_EXTENT_BYTES + e->blks * sizeof(*e->crc)) {
+		desc_seal(&a->writer, l->super.ring_uuid, l->epoch, a->seq,
+			  (uint32_t)a->desc_blks - 1);
+		r = desc_block(a);
+	}
+	return r < 0 ? r : put_extent(l, *e);
+}
+
 static int note(struct log *l, enum desc_type type, uint64_t blk, uint64_t blks, uint64_t lblk,
 		const uint32_t *crc)
 {
@@ -283,10 +298,37 @@ static void uncount_commit(struct wear_ledger *w, const struct wear_ledger *befo
 	w->spilled_blks = before->spilled_blks;
 }
 
-void log_before_record(struct log *l, int (*fn)(void *ctx), void *ctx)
+void log_set_together(struct log *l, const struct log_together *t)
 {
-	l->before_record = fn;
-	l->before_record_ctx = ctx;
+	l->together = t;
+}
+
+/* Notes the record of the leader, unless this log leads. */
+static int choose_leader(struct log *l, struct log_joint *ret_leader)
+{
+	struct log_joint self = { .epoch = l->epoch, .seq = l->at.seq };
+	struct desc_extent e = { .type = DESC_JOINT, .blks = JOINT_WORDS };
+	uint32_t words[JOINT_WORDS];
+	int r;
+
+	if (!l->together)
+		return 0;
+	log_public_id(l, self.log_id);
+	r = l->together->choose(l->together->ctx, &self, ret_leader);
+	if (r < 0 || !ret_leader->seq)
+		return r;
+	joint_put(ret_leader, words);
+	e.crc = words;
+	return put_whole(l, &e);
+}
+
+/* A later record means that the commit counts. Without it the commit counts all the same, but needs
+ * the leader's log to know. */
+static void confirm(struct log *l)
+{
+	struct log_record rec = { .type = RECORD_OPEN, .tail_seq = lag_tail_seq(l) };
+
+	l->doubt = record_put_empty(l, &rec, false) < 0;
 }
 
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_index **ret_index)
@@ -296,12 +338,15 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		.type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = a->seq
 	};
 	struct log_index *ix = NULL, *left = NULL, *direct = NULL;
+	struct log_joint leader = { 0 };
 	struct wear_ledger before;
 	int r;
 
 	RULE("attempt",
 	     l->state == EPOCH_ATTEMPT && cause >= CAUSE_MANUAL && cause <= CAUSE_RECOVER);
-	r = put_descriptors(l, &rec);
+	r = choose_leader(l, &leader);
+	if (r == 0)
+		r = put_descriptors(l, &rec);
 	if (r == 0)
 		r = wearlog_put_blocks(l, &rec, &a->head_lblk);
 	if (r == 0 && !a->start_lblk)
@@ -322,8 +367,8 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		r = lend_seal(l);
 	if (r == 0)
 		r = record_flush(l);
-	if (r == 0 && l->before_record)
-		r = l->before_record(l->before_record_ctx);
+	if (r == 0 && l->together)
+		r = l->together->before_record(l->together->ctx);
 	if (r < 0)
 		goto fail;
 	log_index_set_lent(ix, l->lent);
@@ -343,6 +388,8 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		l->mark->seq = rec.seq;
 	}
 	r = record_write(l, &rec, a->head_lblk);
+	if (r == 0 && l->together)
+		r = l->together->after_record(l->together->ctx);
 	if (r < 0) {
 		uncount_commit(&l->ledger, &before);
 		goto fail;
@@ -363,6 +410,8 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	l->left = left;
 	*ret_index = log_index_ref(ix);
 	attempt_clear(a);
+	if (leader.seq)
+		confirm(l);
 	return 0;
 fail:
 	log_index_unref(direct);

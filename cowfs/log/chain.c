@@ -24,6 +24,8 @@ struct gather {
 	const struct chain_rec *rec; /* the current record */
 	struct index_list list;	     /* of the current record */
 	uint64_t max_bytes;
+	bool first;		 /* it is the newest one, and a commit */
+	struct log_joint *joint; /* on which that depends; seq 0: on none */
 };
 
 static int gather_extent(void *ctx, const struct desc_extent *e)
@@ -35,21 +37,26 @@ static int gather_extent(void *ctx, const struct desc_extent *e)
 
 	if (r < 0)
 		return r;
+	if (e->type == DESC_JOINT) /* of an older record: a newer one has confirmed it */
+		return g->first ? joint_get(e, g->joint) : 0;
 	if (bytes > g->max_bytes)
 		return -EFBIG;
 	return index_list_add(&g->list, ring_index_kind(e->type), e->blk, e->blks, e->lblk, e->crc);
 }
 
 /* R6, R12: oldest first, each record is laid over the older ones */
-static int build_index(struct log *l, const struct chain *ch, struct log_index **ret)
+static int build_index(struct log *l, const struct chain *ch, struct log_index **ret,
+		       struct log_joint *ret_joint)
 {
 	struct gather g = { .l = l,
+			    .joint = ret_joint,
 			    .max_bytes = SCAN_INDEX_BYTES + blk_to_bytes(l->ring_blks) / 16 };
 	int r = 0;
 
 	for (size_t i = ch->n; i-- > 0 && r == 0;) {
 		/* tail_seq == seq: everything up to and including this record is checkpointed */
 		g.rec = &ch->rec[i];
+		g.first = i == 0 && g.rec->type == RECORD_COMMIT;
 		r = chain_each_extent(l, &ch->rec[i], gather_extent, &g);
 		if (r == 0)
 			r = merge_add(&g.m, &g.list);
@@ -206,18 +213,43 @@ static int note_candidates(struct scan *s, const struct chain *ch)
 	return 0;
 }
 
+/* A commit of several logs: only its leader knows whether it counts. */
+static int check_joint(struct scan *s, const struct log_record *rec, const struct log_joint *j)
+{
+	char why[sizeof(s->why) - 40];
+	int counts;
+
+	if (!j->seq)
+		return 0;
+	s->rep->joint = true;
+	if (s->l->joint_flags)
+		counts = !!(s->l->joint_flags & LOG_JOINT_COUNTS);
+	else
+		counts = joint_ask(j, why, sizeof(why));
+	if (counts == 0)
+		snprintf(s->why, sizeof(s->why),
+			 "the commit of several volumes that record %llu belongs to did not come "
+			 "to its end",
+			 (unsigned long long)rec->seq);
+	if (counts < 0)
+		snprintf(s->why, sizeof(s->why), "is record %llu committed? %s",
+			 (unsigned long long)rec->seq, why);
+	return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;
+}
+
 /* 0 chosen, -EBADMSG candidate rejected, else an error that ends the scan */
 static int try_candidate(struct scan *s, const struct log_record *rec)
 {
 	struct log *l = s->l;
 	struct chain ch = { 0 };
 	struct log_index *ix = NULL;
+	struct log_joint joint = { 0 };
 	int r = load_chain(s, rec, &ch);
 
 	if (r == 0) {
 		snprintf(s->why, sizeof(s->why), "the descriptors of record %llu are damaged",
 			 (unsigned long long)rec->seq);
-		r = build_index(l, &ch, &ix);
+		r = build_index(l, &ch, &ix, &joint);
 		if (r == -EFBIG) {
 			snprintf(s->why, sizeof(s->why),
 				 "the descriptors of record %llu have more extents than a ring of "
@@ -236,6 +268,8 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 		r = check_base(s, rec, ix);
 	if (r == 0)
 		r = verify_chain(s, &ch);
+	if (r == 0)
+		r = check_joint(s, rec, &joint);
 	if (r < 0) {
 		log_index_unref(ix);
 		/* its room is not wiped: the record may be found again, and must be rejected for the
@@ -301,7 +335,7 @@ int chain_choose(struct scan *s)
 			s->rep->rejected = (unsigned)i;
 			return 1;
 		}
-		if ((r == -EBADMSG && !s->rep->why[0]) || r == -ENOMEDIUM)
+		if ((r == -EBADMSG && !s->rep->why[0]) || r == -ENOMEDIUM || r == -ENOLINK)
 			strcpy(s->rep->why, s->why);
 		if (r != -EBADMSG)
 			return r;

@@ -175,7 +175,21 @@ struct log_lent_head {
 	uint64_t blks;	     /* of payload */
 };
 
-enum desc_type { DESC_LOGGED = 1, DESC_ZERO = 2, DESC_DIRECT = 3, DESC_SPILLED = 4, DESC_LENT = 5 };
+enum desc_type {
+	DESC_LOGGED = 1,
+	DESC_ZERO = 2,
+	DESC_DIRECT = 3,
+	DESC_SPILLED = 4,
+	DESC_LENT = 5,
+	DESC_JOINT = 6 /* no blocks: crc has the words of a struct log_joint */
+};
+
+/* The record of another log on which a commit depends. */
+#define JOINT_WORDS 8u
+struct log_joint {
+	uint8_t log_id[16];  /* log_public_id */
+	uint64_t epoch, seq; /* seq 0: none */
+};
 
 /* One extent of a descriptor. crc has `blks` entries, and none for ZERO. */
 struct desc_extent {

@@ -109,7 +109,11 @@ struct log_open_report {
 	bool base_changed;
 	/* BROKEN only because the lent room of the newest generation is missing */
 	bool wants_lent;
-	bool clone; /* the records are of another card: the ledger starts from zero */
+	/* the newest record is one of several logs, and the others decided: it counts, or was
+	 * rejected. The next commit writes a record that needs no answer */
+	bool joint;
+	bool wants_joint; /* BROKEN only because the log that knows was not found */
+	bool clone;	  /* the records are of another card: the ledger starts from zero */
 	uint64_t chain_records, live_blks, zero_blks;
 	uint64_t unreadable_blks; /* of the ring: counted as garbage */
 	uint64_t read_bytes;
@@ -122,7 +126,22 @@ enum {
 	LOG_FRESH = 1 << 1,
 	/* lent room is lost for good: a record that needs it is damaged (recover --lend none) */
 	LOG_NO_LENT = 1 << 2,
+	/* a record that depends on another log, without looking for that: it counts, or is
+	 * rejected (recover --joint) */
+	LOG_JOINT_COUNTS = 1 << 3,
+	LOG_JOINT_REJECTED = 1 << 4,
 };
+
+/*
+ * Does this record count? 1, 0, or -ENOLINK: not known, and why has the reason. Looks for the log
+ * on all block devices of the machine; reads only.
+ */
+int log_joint_ask(const struct log_joint *j, char *why, size_t why_bytes) MUST_CHECK;
+/* For tests: asked instead. NULL: log_joint_ask. */
+void log_set_joint_ask(int (*ask)(const struct log_joint *j, char *why, size_t why_bytes));
+/* Of an open log: is this record one of its generations? The same results, as far back as the ring
+ * has records. */
+int log_has_record(struct log *l, uint64_t epoch, uint64_t seq) MUST_CHECK;
 
 /* Opens a log. base and logcard may be the same and stay the caller's. Writes nothing, not even
  * for a virgin ring. Memory and blocks read are bounded for any content of the ring (scan.h); a
@@ -160,6 +179,7 @@ const struct log_super *log_super(const struct log *l);
 /* Identifies this log to any reader without revealing its ring uuid; zeroes before the first
  * attach. */
 void log_public_id(const struct log *l, uint8_t ret[16]);
+void super_public_id(const struct log_super *s, uint8_t ret[16]);
 struct card *log_card(const struct log *l); /* the device of the ring: the base or another one */
 /* The counters that the caller maintains (absorbed, punched, skipped): it adds to them before a
  * record. */
@@ -262,9 +282,24 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
  * and *ret_index is a new reference to the index that replaces the old one. */
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags,
 	    struct log_index **ret_index) MUST_CHECK;
-/* log_end calls it when everything but the record is durable, and writes none if it returns an
- * error, which it returns. NULL: nothing is called. */
-void log_before_record(struct log *l, int (*fn)(void *ctx), void *ctx);
+/*
+ * A commit together with those of other logs: they count only if the record of one of them, the
+ * leader, does. log_end calls these; an error ends it, and nothing is committed.
+ */
+struct log_together {
+	/* self is what this attempt will write. *ret_leader: the record to depend on; zero: this
+	 * log leads, or is alone. */
+	int (*choose)(void *ctx, const struct log_joint *self, struct log_joint *ret_leader);
+	int (*before_record)(void *ctx); /* everything else is durable */
+	/* the record is durable, too; of a log that does not lead it counts only if the leader's
+	 * does: waits for that */
+	int (*after_record)(void *ctx);
+	void *ctx;
+};
+/* The room that this takes: of descriptors, as of so many extents, and one record that confirms. */
+#define LOG_JOINT_EXTENTS 3u
+/* For the next log_end. NULL: it commits alone. The caller keeps *t until then. */
+void log_set_together(struct log *l, const struct log_together *t);
 /* Which record the attempt under way ends with; seq 0: it has not come so far. For a process that
  * finds a record on the card after the death of this one. */
 struct log_mark {

@@ -93,6 +93,7 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 	l->card = logcard;
 	l->lent = lent;
 	l->no_lent = flags & LOG_NO_LENT;
+	l->joint_flags = flags & (LOG_JOINT_COUNTS | LOG_JOINT_REJECTED);
 	l->super = *super;
 	l->seg_blks = super->seg_bytes / COW_BLK_BYTES;
 	l->ring_blks = l->seg_blks * super->seg_count;
@@ -133,7 +134,8 @@ static int find_generation(struct log *l, struct scan *s, unsigned flags)
 			 "its records need more reading than any log that cowfs writes: no "
 			 "generation was chosen");
 	rep->wants_lent = r == -ENOMEDIUM;
-	if (r == -E2BIG || r == -ENOMEDIUM) {
+	rep->wants_joint = r == -ENOLINK;
+	if (r == -E2BIG || r == -ENOMEDIUM || r == -ENOLINK) {
 		s->foreign.seq = 0;
 		r = -EUCLEAN;
 	}
@@ -161,7 +163,7 @@ static void go_on(struct log *l, const struct log_open_report *rep)
 	l->cursor = (l->newest.lblk + 1) % l->ring_blks;
 	if (!rep->rejected && !rep->base_changed && !rep->clone && (l->newest.flags & RECORD_CLEAN))
 		epoch_set(l, EPOCH_OPEN);
-	l->doubt = rep->rejected;
+	l->doubt = rep->rejected || rep->joint;
 	l->spilled = l->lag.spilled = log_index_spilled_blks(l->index);
 	l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
 }

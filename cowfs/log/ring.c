@@ -188,14 +188,19 @@ const struct log_super *log_super(const struct log *l)
 }
 
 /* The input is random, so the hash needs no key or salt. */
-void log_public_id(const struct log *l, uint8_t ret[16])
+void super_public_id(const struct log_super *s, uint8_t ret[16])
 {
 	static const uint8_t none[16];
 	uint8_t hash[EXT2FS_SHA512_LENGTH] = { 0 };
 
-	if (memcmp(l->super.ring_uuid, none, sizeof(none)))
-		ext2fs_sha512(l->super.ring_uuid, sizeof(l->super.ring_uuid), hash);
+	if (memcmp(s->ring_uuid, none, sizeof(none)))
+		ext2fs_sha512(s->ring_uuid, sizeof(s->ring_uuid), hash);
 	memcpy(ret, hash, 16);
+}
+
+void log_public_id(const struct log *l, uint8_t ret[16])
+{
+	super_public_id(&l->super, ret);
 }
 
 struct wear_ledger *log_ledger(struct log *l)

@@ -94,10 +94,10 @@ struct log {
 	uint32_t segs_per_eb;
 
 	enum epoch_state state;
-	bool any_base;	   /* LOG_ANY_BASE */
-	int (*before_record)(void *ctx); /* log_before_record */
-	void *before_record_ctx;
-	bool needs_reader; /* log_need_reader */
+	bool any_base; /* LOG_ANY_BASE */
+	const struct log_together *together;
+	unsigned joint_flags; /* LOG_JOINT_* */
+	bool needs_reader;    /* log_need_reader */
 	/* for a pending superblock that was on the card at open */
 	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home;
 	/*
@@ -259,6 +259,9 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk) MUST_CHEC
 void record_accept(struct log *l, const struct log_record *rec);
 /* Writes an empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHECK;
+
+/* joint.c: log_joint_ask, or what a test has set instead */
+int joint_ask(const struct log_joint *j, char *why, size_t why_bytes) MUST_CHECK;
 
 /* lag.c. With lag 0 these return the values of a log without lag, and write nothing. */
 bool lag_on(const struct log *l);

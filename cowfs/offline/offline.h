@@ -105,6 +105,7 @@ struct recover_options {
 	/* the room that was lent to a commit, caller-owned; NULL: none */
 	struct card *lent;
 	bool no_lent;		   /* the lent room is lost for good */
+	unsigned joint_flags;	   /* LOG_JOINT_* */
 	commit_progress *progress; /* NULL: none */
 	void *progress_ctx;
 };

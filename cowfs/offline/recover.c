@@ -18,6 +18,13 @@ static int explain_broken(const struct offline *f, struct failure *fail)
 			"as it is, a mixture of both, for its own checker",
 			f->log_card->geo.path, f->report.why,
 			f->lent ? " (--lend names another one)" : "");
+	if (f->report.wants_joint)
+		return failure_set(
+			fail, EXIT_FAILED, -ENOLINK,
+			"%s: %s: nothing was written. Plug in the card of that volume. If it is "
+			"lost: --joint accept takes the newest generation, --joint reject the "
+			"one before",
+			f->log_card->geo.path, f->report.why);
 	return failure_set(
 		fail, EXIT_FAILED, -EUCLEAN,
 		"%s: the log is damaged (%s) and holds no complete generation; nothing was "
@@ -124,7 +131,7 @@ static int run(struct offline *f, const struct recover_options *opt, struct reco
 
 	f->lent = opt->lent;
 	f->log_flags = (opt->accept == RECOVER_ACCEPT_LOG ? LOG_ANY_BASE : 0) |
-		       (opt->no_lent ? LOG_NO_LENT : 0);
+		       (opt->no_lent ? LOG_NO_LENT : 0) | opt->joint_flags;
 	if (e == 0)
 		e = offline_open_log(f, fail);
 	if (e < 0)

@@ -148,24 +148,18 @@ static bool others_synced(void *ctx)
 {
 	struct volume *v = ctx;
 
-	(void)!joint_meet(v->joint, JOINT_SYNCED, is_short_of_ram, v);
+	(void)!joint_synced(v->joint, is_short_of_ram, v);
 	return true;
 }
 
-/* All volumes are frozen when the first one is sealed. One that has not changed until now has not
- * changed at the moment of the commit. */
+/* All volumes are frozen when the first one is sealed. */
 static int seal_together(void *ctx)
 {
 	struct volume *v = ctx;
-	int r = joint_meet(v->joint, JOINT_FROZEN, is_short_of_ram, v);
+	bool changed = something_changed(v);
+	int r = joint_frozen(v->joint, changed, is_short_of_ram, v);
 
-	return r < 0 ? r : something_changed(v) ? seal(v) : -ENODATA;
-}
-
-/* Everything is on the card: shortness of RAM would only be worse after a failure. */
-static int others_written(void *ctx)
-{
-	return joint_meet(((struct volume *)ctx)->joint, JOINT_WRITTEN, NULL, NULL);
+	return r < 0 ? r : changed ? seal(v) : -ENODATA;
 }
 
 static int no_seal(void *ctx)
@@ -309,7 +303,7 @@ static bool something_changed(void *ctx)
 	enum blk_state state;
 
 	/* diverged: the newest generation has only some files of now */
-	if (v->diverged || v->diverged_lost ||
+	if (v->diverged || v->diverged_lost || (v->opened.joint && log_doubt(v->log)) ||
 	    log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
 	    log_lent_needed(v->log))
 		return true;
@@ -594,6 +588,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 				     .next = dry ? img_next_live : img_next_sealed,
 				     .read_sealed = sealed.read,
 				     .read_committed = committed.read };
+	const struct log_together together = joint_log(v->joint);
 	struct commit_options opt = {
 		.dry_run = dry,
 		.only_changed = scratch,
@@ -603,8 +598,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 		.price_by = v->price_by,
 		.record_flags = (im.unfrozen ? (uint32_t)RECORD_UNFROZEN : 0) |
 				(unread ? (uint32_t)RECORD_UNREAD : 0),
-		.before_record = v->joint ? others_written : NULL,
-		.before_record_ctx = v,
+		.together = v->joint ? &together : NULL,
 		.differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 		.progress = on_progress,
 		.progress_ctx = v
@@ -933,8 +927,6 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		r = run_with_retries(v, rq, res, &ix);
 	v->sealed = false;
 	v->kept->durable = r == 0;
-	if (r == 0 && v->joint)
-		joint_done(v->joint);
 	if (r == 0)
 		v->kept->diverged = false;
 	if (r < 0) {
@@ -989,9 +981,8 @@ static int commit_rounds(struct volume *v, const struct volume_request *rq,
 {
 	int r = commit_once(v, rq, res);
 
-	for (unsigned i = 0;
-	     r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE && !v->joint &&
-	     i < ROUNDS_MAX;
+	for (unsigned i = 0; r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE &&
+			     !v->joint && i < ROUNDS_MAX;
 	     i++) {
 		*res = (struct volume_result){ .job = res->job };
 		r = commit_once(v, rq, res);
@@ -1020,7 +1011,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 	return r;
 }
 
-/* With other volumes. Where nothing has changed, there is no record to wait for. */
+/* With other volumes. */
 static int do_joint_commit(struct volume *v, const struct volume_request *rq,
 			   struct volume_result *res)
 {
@@ -1028,12 +1019,10 @@ static int do_joint_commit(struct volume *v, const struct volume_request *rq,
 
 	v->joint = rq->joint;
 	r = commit_once(v, rq, res);
-	if (r == 0)
-		r = joint_meet(rq->joint, JOINT_WRITTEN, NULL, NULL);
-	if (r == -ECANCELED && !joint_decided(rq->joint))
-		snprintf(res->why, sizeof(res->why), "no volume was committed: %s",
-			 joint_why(rq->joint));
 	v->joint = NULL;
+	if (r == -ECANCELED)
+		snprintf(res->why, sizeof(res->why), "not committed: %s; everything stays in RAM",
+			 joint_why(rq->joint));
 	return r;
 }
 
@@ -1145,7 +1134,7 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 static bool leaves_no_trace(const struct volume *v)
 {
 	return log_newest(v->log)->seq == v->opened.newest.seq && !failed_may_return(v) &&
-	       (v->discard_armed || !waiting_blks(v));
+	       !v->opened.joint && (v->discard_armed || !waiting_blks(v));
 }
 
 /* With blocks only in the log, the file system at the home locations is a mixture. */

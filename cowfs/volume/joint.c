@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -15,31 +16,40 @@
 
 /* Below the dead-man timer of a freeze (daemon/supervisor.c). */
 #define FROZEN_NS (5 * 1000000000ull)
-#define LAST_NS (10 * 1000000000ull)
+/* for one record of the leader */
+#define DECIDED_NS (60 * 1000000000ull)
 #define FROZEN_NAP_NS 50000
-#define NAP_NS 2000000
+#define NAP_NS 1000000
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-enum decision { OPEN, GO, CANCELLED };
+enum decision {
+	OPEN,	  /* anybody may cancel */
+	DECIDING, /* the leader writes its record: only the leader knows */
+	GO,
+	CANCELLED
+};
 
 /* Between daemons of any version: only ever extended. */
 struct shared {
-	uint32_t members, last;
-	_Atomic uint32_t arrived[JOINT_STEPS], decision;
-	_Atomic uint32_t done; /* of those that are not last */
+	uint32_t members;
+	_Atomic uint32_t decision;
+	_Atomic uint32_t synced, frozen, written; /* members that are there */
+	_Atomic uint32_t changed;		  /* members that commit */
+	_Atomic uint32_t leader;		  /* lowest rank of these */
+	_Atomic uint32_t named;			  /* the leader has written: */
+	struct log_joint record;
 };
 
 struct joint {
 	struct joint_params p;
 	struct shared *shared;
-	enum joint_step next;
-	bool done;
+	bool was_synced, was_frozen, leads, done;
 	const char *why;
 };
 
-int joint_new(unsigned members, unsigned last)
+int joint_new(unsigned members)
 {
-	const struct shared first = { .members = members, .last = last };
+	const struct shared first = { .members = members, .leader = UINT32_MAX };
 	_cleanup_close_ int fd = memfd_create("cowfs-joint", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int r = fd < 0 ? -errno : io_write_full(fd, &first, sizeof(first));
 
@@ -52,7 +62,7 @@ int joint_enter(struct joint **ret, const struct joint_params *p)
 {
 	struct stat st;
 	struct joint *j;
-	int seals = fcntl(p->fd, F_GET_SEALS);
+	int r, seals = fcntl(p->fd, F_GET_SEALS);
 
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(p->fd, &st) < 0 ||
 	    st.st_size < (off_t)sizeof(struct shared))
@@ -63,20 +73,18 @@ int joint_enter(struct joint **ret, const struct joint_params *p)
 	j->p = *p;
 	j->shared = mmap(NULL, sizeof(*j->shared), PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, 0);
 	if (j->shared == MAP_FAILED) {
+		r = -errno;
 		free(j);
-		return -errno;
+		return r;
 	}
 	*ret = j;
 	return 0;
 }
 
-/* Returns what was decided. */
-static uint32_t decide(struct joint *j, uint32_t decision)
+/* Changes the decision if it was this one. */
+static bool decide(struct joint *j, uint32_t was, uint32_t decision)
 {
-	uint32_t now = OPEN;
-
-	return atomic_compare_exchange_strong(&j->shared->decision, &now, decision) ? decision
-										    : now;
+	return atomic_compare_exchange_strong(&j->shared->decision, &was, decision);
 }
 
 bool joint_decided(const struct joint *j)
@@ -89,82 +97,158 @@ const char *joint_why(const struct joint *j)
 	return j->why ? j->why : "another volume of this commit could not take part";
 }
 
-static bool is_over(const struct joint *j, enum joint_step step)
+static int give_up(struct joint *j, const char *why)
 {
-	return step == JOINT_WRITTEN ? joint_decided(j)
-				     : j->shared->arrived[step] >= j->shared->members;
+	if (decide(j, OPEN, CANCELLED))
+		j->why = why;
+	return -ECANCELED;
 }
 
-static int wait_step(struct joint *j, enum joint_step step, bool (*hurry)(void *ctx), void *ctx)
+/* Waits until n members are there, before the decision. */
+static int wait_for(struct joint *j, const _Atomic uint32_t *count, uint32_t n, uint64_t limit_ns,
+		    joint_hurry *hurry, void *ctx)
 {
-	const struct timespec nap = { .tv_nsec = step == JOINT_FROZEN ? FROZEN_NAP_NS : NAP_NS };
+	const struct timespec nap = { .tv_nsec = limit_ns ? FROZEN_NAP_NS : NAP_NS };
 	uint64_t begin_ns = now_ns();
 
-	while (!is_over(j, step)) {
-		const char *why = NULL;
-
-		if (j->shared->decision == CANCELLED)
+	while (*count < n) {
+		if (j->shared->decision != OPEN)
 			return -ECANCELED;
-		if (step == JOINT_FROZEN && now_ns() - begin_ns > FROZEN_NS)
-			why = "the volumes could not all be frozen within 5 s";
-		else if (hurry && hurry(ctx))
-			why = "RAM ran short while it waited for the other volumes";
-		else if (j->p.gone(j->p.ctx))
-			why = "cowctl has ended";
-		if (why && decide(j, CANCELLED) == CANCELLED) {
-			j->why = why;
+		if (limit_ns && now_ns() - begin_ns > limit_ns)
+			return give_up(j, "the volumes could not all be frozen within 5 s");
+		if (hurry && hurry(ctx))
+			return give_up(j, "RAM ran short while it waited for the other volumes");
+		if (j->p.gone(j->p.ctx))
+			return give_up(j, "cowctl has ended");
+		nanosleep(&nap, NULL);
+	}
+	return 0;
+}
+
+int joint_synced(struct joint *j, joint_hurry *hurry, void *ctx)
+{
+	if (!j->was_synced)
+		j->shared->synced++;
+	j->was_synced = true;
+	return wait_for(j, &j->shared->synced, j->shared->members, 0, hurry, ctx);
+}
+
+static void stand_for_leader(struct joint *j)
+{
+	uint32_t leader = j->shared->leader;
+
+	while (j->p.rank < leader &&
+	       !atomic_compare_exchange_weak(&j->shared->leader, &leader, j->p.rank))
+		;
+}
+
+int joint_frozen(struct joint *j, bool changed, joint_hurry *hurry, void *ctx)
+{
+	int r = joint_synced(j, hurry, ctx);
+
+	if (r < 0 || j->was_frozen)
+		return r < 0 ? r : -ECANCELED;
+	j->was_frozen = true;
+	if (changed) {
+		stand_for_leader(j);
+		j->shared->changed++;
+	}
+	j->shared->frozen++;
+	r = wait_for(j, &j->shared->frozen, j->shared->members, FROZEN_NS, hurry, ctx);
+	j->leads = r == 0 && changed && j->shared->leader == j->p.rank;
+	j->done = r == 0 && !changed;
+	return r;
+}
+
+/* ---- log_end ---- */
+
+static int choose(void *ctx, const struct log_joint *self, struct log_joint *ret_leader)
+{
+	struct joint *j = ctx;
+	int r;
+
+	if (j->leads && j->shared->named) /* it would be another record than the one they name */
+		return -ECANCELED;
+	if (j->leads) {
+		j->shared->record = *self;
+		j->shared->named = 1;
+		return 0;
+	}
+	r = wait_for(j, &j->shared->named, 1, 0, NULL, NULL);
+	if (r == 0)
+		*ret_leader = j->shared->record;
+	return r < 0 || ret_leader->seq ? r : -ECANCELED;
+}
+
+static int before_record(void *ctx)
+{
+	struct joint *j = ctx;
+	int r = j->leads ? wait_for(j, &j->shared->written, j->shared->changed - 1, 0, NULL, NULL)
+			 : 0;
+
+	return r == 0 && j->leads && !decide(j, OPEN, DECIDING) ? -ECANCELED : r;
+}
+
+static int after_record(void *ctx)
+{
+	const struct timespec nap = { .tv_nsec = NAP_NS };
+	struct joint *j = ctx;
+	uint64_t until_ns = 0;
+
+	j->done = true;
+	if (j->leads) {
+		/* whatever they know: the record is durable */
+		(void)decide(j, DECIDING, GO);
+		return 0;
+	}
+	j->shared->written++;
+	for (;;) {
+		uint32_t decision = j->shared->decision;
+
+		if (decision == GO)
+			return 0;
+		if (decision == CANCELLED)
+			return -ECANCELED;
+		if (decision == OPEN && j->p.gone(j->p.ctx))
+			(void)give_up(j, "cowctl has ended");
+		if (decision == DECIDING && !until_ns)
+			until_ns = now_ns() + DECIDED_NS;
+		if (until_ns && now_ns() > until_ns) {
+			j->why = "the volume that decides did not write its record within 60 s";
 			return -ECANCELED;
 		}
 		nanosleep(&nap, NULL);
 	}
-	return 0;
 }
 
-/* After the decision: however long the others take, this record is written. */
-static void let_others_go_first(struct joint *j)
+struct log_together joint_log(struct joint *j)
 {
-	const struct timespec nap = { .tv_nsec = NAP_NS };
-	uint64_t until_ns = now_ns() + LAST_NS;
-
-	while (j->shared->done < j->shared->members - j->shared->last && now_ns() < until_ns)
-		nanosleep(&nap, NULL);
+	return (struct log_together){ .choose = choose,
+				      .before_record = before_record,
+				      .after_record = after_record,
+				      .ctx = j };
 }
 
-int joint_meet(struct joint *j, enum joint_step step, bool (*hurry)(void *ctx), void *ctx)
-{
-	while (j->next <= step) {
-		enum joint_step at = j->next++;
-		int r;
-
-		if (++j->shared->arrived[at] >= j->shared->members && at == JOINT_WRITTEN)
-			decide(j, GO);
-		r = wait_step(j, at, hurry, ctx);
-		if (r < 0)
-			return r;
-		if (at == JOINT_WRITTEN && j->p.last)
-			let_others_go_first(j);
-	}
-	return 0;
-}
-
-void joint_done(struct joint *j)
-{
-	if (!j->done && !j->p.last)
-		j->shared->done++;
-	j->done = true;
-}
+/* ---- the end ---- */
 
 void joint_cancel(struct joint *j)
 {
-	(void)decide(j, CANCELLED);
+	(void)decide(j, OPEN, CANCELLED);
+}
+
+void joint_ended(struct joint *j, unsigned rank)
+{
+	joint_cancel(j);
+	if (j->shared->leader == rank)
+		(void)decide(j, DECIDING, CANCELLED);
 }
 
 void joint_leave(struct joint *j)
 {
 	if (!j)
 		return;
-	if (decide(j, CANCELLED) == GO)
-		joint_done(j);
+	if (!j->done)
+		joint_ended(j, j->p.rank);
 	munmap(j->shared, sizeof(*j->shared));
 	free(j);
 }

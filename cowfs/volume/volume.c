@@ -118,7 +118,7 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 	return msg_why(why, n, r, "%s: superblock of the log: %s", where, strerror(-r));
 }
 
-static int open_log(struct volume *v, char *why, size_t n)
+static int open_log(struct volume *v, unsigned flags, char *why, size_t n)
 {
 	struct blk_reader home = super_reader(v->base);
 	const char *where = v->log_card == v->base ? v->device : v->log_device;
@@ -149,7 +149,7 @@ static int open_log(struct volume *v, char *why, size_t n)
 			       where);
 	if (super.base_bytes > v->base->geo.size_bytes)
 		return msg_why(why, n, -ERANGE, "%s: smaller than its log says", v->device);
-	r = log_open_lent(&v->log, v->base, v->log_card, &super, 0, v->lent, &v->opened);
+	r = log_open_lent(&v->log, v->base, v->log_card, &super, flags, v->lent, &v->opened);
 	if (r < 0)
 		return msg_why(why, n, r, "%s: cannot read the log: %s", where, explain(r));
 	if (log_of_another(v->log, &v->opened, &fs))
@@ -163,6 +163,13 @@ static int open_log(struct volume *v, char *why, size_t n)
 		return msg_why(
 			why, n, -EUCLEAN,
 			"%s: %s: name that device or file with cowctl recover --lend DEVICE|FILE %s%s%s; nothing "
+			"was written",
+			where, v->opened.why, v->device, p_log ? " --log " : "",
+			p_log ? p_log : "");
+	if (v->opened.wants_joint)
+		return msg_why(
+			why, n, -EUCLEAN,
+			"%s: %s: plug in its card, or decide with cowctl recover --joint accept|reject %s%s%s; nothing "
 			"was written",
 			where, v->opened.why, v->device, p_log ? " --log " : "",
 			p_log ? p_log : "");
@@ -368,7 +375,7 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	v->have_kernel = card_counters(v->base, &v->kernel_at_open[0]) == 0 &&
 			 (v->log_card == v->base ||
 			  card_counters(v->log_card, &v->kernel_at_open[1]) == 0);
-	r = open_log(v, why, n);
+	r = open_log(v, 0, why, n);
 	if (r < 0)
 		return r;
 	take_profile(v, p->profile);
@@ -506,6 +513,19 @@ static int check_same_card(const struct volume *v, char *why, size_t n)
 }
 
 /* A read error may pass: the volume ends only if it does not. It also makes a commit seem missing. */
+/* A record that depends on another log counts if the process before knew that it does. If not, RAM
+ * still has its blocks. */
+static int open_kept_log(struct volume *v, char *why, size_t n)
+{
+	int r = open_log(v, LOG_JOINT_COUNTS, why, n);
+
+	if (r < 0 || !v->opened.joint || v->opened.newest.seq == v->kept->mark.newest)
+		return r;
+	log_close(v->log);
+	v->log = NULL;
+	return open_log(v, LOG_JOINT_REJECTED, why, n);
+}
+
 static int open_log_of_same_card(struct volume *v, char *why, size_t n)
 {
 	const struct timespec pause = { .tv_sec = 1 };
@@ -514,7 +534,7 @@ static int open_log_of_same_card(struct volume *v, char *why, size_t n)
 	for (unsigned i = 0; i < TAKE_OVER_TRIES; i++) {
 		if (i)
 			nanosleep(&pause, NULL);
-		r = open_log(v, why, n);
+		r = open_kept_log(v, why, n);
 		if (r == 0)
 			r = check_same_card(v, why, n);
 		if (r == 0 || r == -ESTALE)

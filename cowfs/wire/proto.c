@@ -221,7 +221,6 @@ static const struct {
 	{ "no_wait", offsetof(struct request, no_wait) },
 	{ "lend", offsetof(struct request, lend) },
 	{ "joint", offsetof(struct request, joint) },
-	{ "last", offsetof(struct request, last) },
 	{ "timer", offsetof(struct request, timer) },
 	{ "shutdown", offsetof(struct request, shutdown) },
 	{ "undo", offsetof(struct request, undo) },
@@ -289,6 +288,8 @@ static int take_field(void *ctx, const struct value *name, const struct value *v
 		return take_number(ps, "seconds", v, &ps->rq.seconds);
 	if (is(name, "deadline_ms"))
 		return take_number(ps, "deadline_ms", v, &ps->rq.deadline_ms);
+	if (is(name, "rank"))
+		return take_number(ps, "rank", v, &ps->rq.rank);
 	if (is(name, "first"))
 		return take_number(ps, "first", v, &ps->rq.first);
 	if (is(name, "version")) {
@@ -360,6 +361,8 @@ size_t request_render(const struct request *rq, char *buf, size_t size_bytes)
 			jsonw_bool(&w, flags[i].name, true);
 	if (rq->first)
 		jsonw_u64(&w, "first", rq->first);
+	if (rq->rank)
+		jsonw_u64(&w, "rank", rq->rank);
 	if (rq->deadline_ms)
 		jsonw_u64(&w, "deadline_ms", rq->deadline_ms);
 	if (rq->seconds)

@@ -62,10 +62,11 @@ struct request {
 	 */
 	bool lend;
 	/*
-	 * commit: with other volumes; the memory of volume/joint.h is passed with the line. last: the
-	 * record comes after theirs
+	 * commit: with other volumes; the memory of volume/joint.h is passed with the line, and this
+	 * one's rank
 	 */
-	bool joint, last;
+	bool joint;
+	uint64_t rank;
 	/* view: the scratch image, which can be written to; commit: this image alone */
 	bool scratch;
 	bool now; /* view: of the volume as it is now; /dev/fuse of a mount is passed with the line */

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A record that depends on another log: finds that log on the block devices of the machine, and
+ * follows its records back. Only reads. A log of a running daemon can change meanwhile, but its
+ * records cannot.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "card/blockdev.h"
+#include "log/scan.h"
+
+/* A daemon that has the leader may be about to write its record. */
+#define WAIT_NS (10 * 1000000000ull)
+#define LOOK_NS 200000000
+
+static int (*asked)(const struct log_joint *j, char *why, size_t why_bytes);
+
+void log_set_joint_ask(int (*ask)(const struct log_joint *j, char *why, size_t why_bytes))
+{
+	asked = ask;
+}
+
+int joint_ask(const struct log_joint *j, char *why, size_t why_bytes)
+{
+	return asked ? asked(j, why, why_bytes) : log_joint_ask(j, why, why_bytes);
+}
+
+int log_has_record(struct log *l, uint64_t epoch, uint64_t seq)
+{
+	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
+	struct log_record r = l->newest, prev;
+
+	if (!buf)
+		return -ENOMEM;
+	if (l->state == EPOCH_BROKEN)
+		return -ENOLINK;
+	for (unsigned n = 0; r.seq > seq; n++) {
+		if (n == CHAIN_MAX || r.prev.seq >= r.seq)
+			return -ENOLINK;
+		if (!r.prev.seq)
+			return 0;
+		if (ring_read_record(l, r.prev.lblk, buf, &prev) < 0 || prev.seq != r.prev.seq ||
+		    prev.epoch != r.prev.epoch)
+			return -ENOLINK;
+		r = prev;
+	}
+	return r.seq == seq && r.epoch == epoch;
+}
+
+/* One log that is looked for. */
+struct search {
+	const struct log_joint *j;
+	bool running; /* a daemon has it */
+	int answer;   /* -ENODEV: not found */
+};
+
+/* Is the log of these the one? Then it answers. */
+static void ask_log(struct search *s, struct card *base, struct card *card)
+{
+	struct blk_reader home = super_reader(base);
+	struct log_open_report rep;
+	struct log_super super;
+	uint8_t id[16];
+	unsigned trouble;
+	struct fsinfo fs;
+	struct log *l;
+	int r;
+
+	if (fsinfo_probe(&home, &fs) < 0 || super_find(base, card, &fs, 0, &super, &trouble) < 0)
+		return;
+	super_public_id(&super, id);
+	if (memcmp(id, s->j->log_id, sizeof(id)) || super.external != (base != card) ||
+	    log_open(&l, base, card, &super, LOG_JOINT_REJECTED, &rep) < 0)
+		return;
+	r = log_has_record(l, s->j->epoch, s->j->seq);
+	log_close(l);
+	/* its newest record depends on a third log */
+	if (r == 0 && rep.joint)
+		r = -ENOLINK;
+	/* two cards that say different things: one is a copy */
+	s->answer = s->answer == -ENODEV || s->answer == r ? r : -ENOLINK;
+}
+
+static bool is_external(struct card *c)
+{
+	struct blk_reader home = super_reader(c);
+	struct log_super super;
+	unsigned trouble;
+	struct fsinfo fs;
+
+	return fsinfo_probe(&home, &fs) == 0 && super_find(c, c, &fs, 0, &super, &trouble) == 0 &&
+	       super.external;
+}
+
+/* Calls fn for each block device. */
+static int each_device(void (*fn)(struct search *s, struct card *c, const char *path,
+				  struct card *other),
+		       struct search *s, struct card *other)
+{
+	DIR *d = opendir("/sys/class/block");
+	struct dirent *e;
+
+	if (!d)
+		return -errno;
+	while ((e = readdir(d))) {
+		char path[sizeof(e->d_name) + 8];
+		struct card *c;
+
+		snprintf(path, sizeof(path), "/dev/%s", e->d_name);
+		for (char *p = path; *p; p++) /* sysfs has ! for it */
+			*p = *p == '!' ? '/' : *p;
+		if (e->d_name[0] == '.' || blockdev_open(&c, path, BLOCKDEV_RDONLY, NULL) < 0)
+			continue;
+		fn(s, c, path, other);
+		card_close(c);
+	}
+	closedir(d);
+	return 0;
+}
+
+static void as_base(struct search *s, struct card *base, const char *path, struct card *card)
+{
+	(void)path;
+	ask_log(s, base, card);
+}
+
+static void as_log(struct search *s, struct card *c, const char *path, struct card *none)
+{
+	int before = s->answer, fd;
+
+	(void)none;
+	if (is_external(c))
+		(void)!each_device(as_base, s, c);
+	else
+		ask_log(s, c, c);
+	if (s->answer == before)
+		return;
+	fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
+	s->running |= fd < 0 && errno == EBUSY;
+	if (fd >= 0)
+		close(fd);
+}
+
+int log_joint_ask(const struct log_joint *j, char *why, size_t why_bytes)
+{
+	const struct timespec nap = { .tv_nsec = LOOK_NS };
+	uint64_t until_ns = now_ns() + WAIT_NS;
+	struct search s;
+	int r;
+
+	do {
+		s = (struct search){ .j = j, .answer = -ENODEV };
+		r = each_device(as_log, &s, NULL);
+		if (r < 0 || s.answer != 0 || !s.running)
+			break;
+		nanosleep(&nap, NULL);
+	} while (now_ns() < until_ns);
+	if (r == 0 && s.answer >= 0)
+		return s.answer;
+	snprintf(why, why_bytes, "%s",
+		 s.answer == -ENODEV ? "the volume that knows is missing"
+				     : "the volume that knows cannot tell");
+	return -ENOLINK;
+}
