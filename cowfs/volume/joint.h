@@ -11,7 +11,7 @@
 #ifndef COWFS_VOLUME_JOINT_H
 #define COWFS_VOLUME_JOINT_H
 
-#include "log/log.h"
+#include "commit/commit.h"
 
 struct joint; /* of one member */
 
