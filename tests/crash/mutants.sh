@@ -84,7 +84,7 @@ mutant R3-open-checkpoint failed-checkpoint cowfs/log/record.c '{ /* R3: it may 
 		l->suspect = true;'
 mutant R3-settled restart cowfs/log/record.c 'if (!l->settled)' 'if (0)'
 # a commit that returned is newer than a record of the attempt before it
-mutant R3-nothing undone cowfs/commit/commit.c '(!log_doubt(j->log) || j->opt->dry_run);' 'true;'
+mutant R3-nothing undone cowfs/commit/commit.c '(!log_doubt(j->log) || j->opt->dry_run) &&' 'true &&'
 # R4 every CRC
 mutant R4-payload rejected,rotten,every-byte cowfs/log/verify.c 'if (!content_ok(e, buf + blk_to_bytes(k), e->crc[i + k])) {' 'if (0) {'
 mutant R4-record every-byte cowfs/log/codec.c 'if (get_u32(r) != checksum(blk))' 'if (get_u32(r) == checksum(blk) + 1)'
@@ -119,10 +119,8 @@ mutant room-tail measured cowfs/log/room.c 'free_part(l, false, &first, &ebs);' 
 mutant R10-spill spill,w cowfs/commit/classify.c 'return r == 0 && *ret == USE_FREE && j->sealed' 'return r == 0 && j->sealed'
 # order of writes
 mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append.c '		r = record_flush(l);
-	if (r < 0)
-		goto fail;' '		r = 0;
-	if (r < 0)
-		goto fail;'
+	if (r == 0 && l->together)' '		r = 0;
+	if (r == 0 && l->together)'
 mutant order-last-flush chain,w cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
 mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */' '		if (r == 0) /* L4 */'
