@@ -3,10 +3,6 @@
  * Parent and worker.
  *
  * Notes on the design
- * - The link is a SOCK_SEQPACKET pair. 'F' with a descriptor of the mount: a freeze is requested, or
- *   has happened (restarts the timer). 'T': thawed. 'S': serving, with what the parent is to keep.
- *   'E': ending. 'G': asks for what is kept. 'C' with a file, an eventfd and perhaps the disk: a call (quiesce.h). Each of
- *   these is answered by the same letter. 'H', from a worker of the spare: who it is.
  * - The dead-man timer counts slices. A stop of all processes (systemd before it kills them,
  *   suspend) lets at most one slice pass, so the worker gets its time after it as well.
  * - FITHAW writes the superblock through the worker. If the worker hangs, so does the thaw. So a
@@ -21,9 +17,8 @@
  *   connection through a descriptor of fusectl that it got from the worker.
  * - Only another process can thaw what a killed worker had frozen. All processes of a unit are
  *   killed together, so the parent leaves the cgroup.
- * - cowctl upgrade. 'U': a spare of the installed program is to be made, 'Q': does it wait? 'K': the worker
- *   does nothing with the card and may be killed. The worker only asks: which program it is, the spare
- *   knows. The spare of before stays until a worker of the new one serves.
+ * - cowctl upgrade: the worker only asks. Which program it is, the spare knows. The spare of before
+ *   stays until a worker of the new one serves.
  * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
  */
 #include "daemon/supervisor.h"
@@ -31,14 +26,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
@@ -46,16 +38,13 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include <linux/fs.h>
-
 #include "base/clean.h"
 #include "base/io.h"
 #include "base/layout.h"
 #include "base/msg.h"
 #include "base/parse.h"
-#include "base/passfd.h"
 #include "base/proclist.h"
-#include "base/thread.h"
+#include "daemon/apart.h"
 #include "daemon/cgroup.h"
 #include "daemon/spare.h"
 #include "daemon/upgrade.h"
@@ -68,7 +57,6 @@
 #define DYING_SLICES 4 /* time that a death may take by itself */
 #define ENDED_SLICES 1 /* the same if only threads without descriptors are left */
 #define THAW_TRIES 20  /* slices */
-#define THAW_STACK_BYTES (256 * KIB)
 #define REPLACE_SLICES                                                                             \
 	240 /* time that a death may take if the worker is replaced: its I/O on the card */
 #define DEATHS_MAX 16
@@ -81,19 +69,7 @@
 #define UPGRADED_NS                                                                                \
 	(20 * 1000000000ull) /* the same for one of another version: clients wait for 30 s */
 #define READY_NS (900 * 1000000000ull) /* for which a spare of another version waits */
-#define GIVE_WAY_S 10
-#define ASK_AGAIN_NS 100000000ull
 #define END_SLICES 20
-#define CALLS_MAX 8
-
-/* Thaws in its own thread, one job at a time. */
-struct thawer {
-	int event_fd;
-	int job_fd;   /* owned by the thread while busy */
-	bool started; /* a job for the current freeze; earlier jobs do not count */
-	atomic_bool busy;
-	atomic_int result; /* of the last job */
-};
 
 /* A spare of another version. */
 struct upgrade {
@@ -105,13 +81,6 @@ struct upgrade {
 	int error;	 /* without next */
 	enum upgrade_end end;
 	char version[SUPERVISOR_VERSION_BYTES];
-};
-
-/* A call for a worker, in its own thread. */
-struct call {
-	enum quiesce_call what;
-	int fd, disk_fd, done_fd; /* owned by the thread while busy; disk_fd may be -1 */
-	atomic_bool busy;
 };
 
 /* In memory that all processes share. */
@@ -151,319 +120,6 @@ struct parent {
 	struct thawer thawer;
 };
 
-/* ---- link ---- */
-
-/* Descriptor i of a message is for the i-th bit that is set in slots. */
-struct message {
-	char what;
-	bool halted;
-	int pid; /* 'C': which call; its answer: 0, or -errno, and nothing was called */
-	uint32_t slots;
-	uint32_t number; /* of the question */
-	int error;
-	enum upgrade_end upgrade;
-	char version[SUPERVISOR_VERSION_BYTES];
-};
-SHARED_BYTES(struct message, 56);
-SHARED_BYTES(struct spare_hello, 36);
-
-/* Never waits: only a worker that an attacker has taken over lets messages pile up, and it may not
- * stop the parent. */
-static int send_message(int sock_fd, struct message m, const int *fd)
-{
-	int fds[SUPERVISOR_KEPT_MAX];
-	unsigned n = 0;
-
-	for (unsigned i = 0; fd && i < SUPERVISOR_KEPT_MAX; i++)
-		if (fd[i] >= 0) {
-			m.slots |= UINT32_C(1) << i;
-			fds[n++] = fd[i];
-		}
-	return passfd_send(sock_fd, &m, sizeof(m), fds, n, MSG_DONTWAIT);
-}
-
-/* 1 a message; 0 end of file, or no message in time; -errno. */
-static int receive_message(int sock_fd, struct message *ret, int ret_fd[SUPERVISOR_KEPT_MAX])
-{
-	int fds[SUPERVISOR_KEPT_MAX];
-	unsigned n, next = 0;
-	ssize_t r = passfd_receive(sock_fd, ret, sizeof(*ret), fds, SUPERVISOR_KEPT_MAX, &n);
-
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		ret_fd[i] = r == sizeof(*ret) && (ret->slots >> i & 1) && next < n ? fds[next++]
-										   : -1;
-	while (next < n)
-		close(fds[next++]);
-	return r < 0 ? (int)r : r == 0 ? 0 : r == sizeof(*ret) ? 1 : -EPROTO;
-}
-
-static void close_all(int fd[SUPERVISOR_KEPT_MAX])
-{
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		if (fd[i] >= 0)
-			close(steal_fd(&fd[i]));
-}
-
-/* Sends to the parent and waits for its answer. One thread at a time: another one would take the
- * answer. -EPIPE: there was no parent; -ECONNRESET: it died before it answered. */
-static int ask_parent(struct supervisor_link *l, struct message m, const int *fd,
-		      struct message *answer, int ret_fd[SUPERVISOR_KEPT_MAX])
-{
-	static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-	static uint32_t number;
-	int r;
-
-	pthread_mutex_lock(&asking);
-	m.number = ++number;
-	r = send_message(l->sock_fd, m, fd);
-	while (r >= 0) {
-		r = receive_message(l->sock_fd, answer, ret_fd);
-		if (r == 1 && answer->number == m.number)
-			break;
-		if (r == 1) /* an answer that was late */
-			close_all(ret_fd);
-		else if (r == 0)
-			r = -ECONNRESET;
-		else if (r == -EINTR || (r == -EAGAIN && m.what == 'C'))
-			r = 0; /* what the parent will call is waited for */
-	}
-	pthread_mutex_unlock(&asking);
-	return r == 1 ? 0 : r;
-}
-
-static int tell_parent(struct supervisor_link *l, char what, const int *fd)
-{
-	int none[SUPERVISOR_KEPT_MAX];
-	struct message answer;
-	int r = ask_parent(l, (struct message){ .what = what }, fd, &answer, none);
-
-	if (r == 0)
-		close_all(none);
-	return r;
-}
-
-int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX])
-{
-	return tell_parent(l, 'S', kept);
-}
-
-void supervisor_ending(struct supervisor_link *l)
-{
-	(void)tell_parent(l, 'E', NULL); /* without a parent nothing is kept */
-}
-
-int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bool *ret_halted)
-{
-	struct message answer;
-	int r = ask_parent(l, (struct message){ .what = 'G' }, NULL, &answer, kept);
-
-	if (r < 0)
-		return r;
-	*ret_halted = answer.halted;
-	l->upgrade = answer.upgrade;
-	l->kernel_fd = kept[SUPERVISOR_KERNEL];
-	return l->kernel_fd < 0 ? -EPROTO : 0;
-}
-
-void supervisor_frozen(void *link, int mount_fd)
-{
-	int fd[SUPERVISOR_KEPT_MAX], r;
-
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		fd[i] = i ? -1 : mount_fd;
-	r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', fd);
-	if (r < 0)
-		msg(MSG_WARN, "the parent process does not answer: %s", strerror(-r));
-}
-
-/* Asks something that needs no descriptors; the error of the answer. */
-static int ask_upgrade(struct supervisor_link *l, char what, struct message *answer)
-{
-	int none[SUPERVISOR_KEPT_MAX],
-		r = ask_parent(l, (struct message){ .what = what }, NULL, answer, none);
-
-	if (r < 0)
-		return r;
-	close_all(none);
-	answer->version[sizeof(answer->version) - 1] = '\0';
-	return answer->error;
-}
-
-int supervisor_upgrade(struct supervisor_link *l, char ret[SUPERVISOR_VERSION_BYTES])
-{
-	const struct timespec nap = { .tv_nsec = ASK_AGAIN_NS };
-	uint64_t until_ns = now_ns() + 2 * UPGRADE_MS * 1000000ull;
-	struct message answer = { 0 };
-	int r = ask_upgrade(l, 'U', &answer);
-
-	while (r == 0 && (r = ask_upgrade(l, 'Q', &answer)) != 0) {
-		if ((r != -EINPROGRESS && r != -EAGAIN) || now_ns() > until_ns)
-			break;
-		nanosleep(&nap, NULL);
-		r = 0;
-	}
-	memcpy(ret, answer.version, sizeof(answer.version));
-	return r;
-}
-
-int supervisor_give_way(struct supervisor_link *l)
-{
-	const struct timespec nap = { .tv_sec = GIVE_WAY_S };
-	struct message answer;
-	int r = ask_upgrade(l, 'K', &answer);
-
-	if (r < 0)
-		return r;
-	nanosleep(&nap, NULL);
-	return -ETIMEDOUT;
-}
-
-/* The result is 1 - that of the call: an eventfd cannot hold 0. */
-static int wait_call(struct supervisor_link *l, int done_fd)
-{
-	struct pollfd fds[] = { { .fd = done_fd, .events = POLLIN }, { .fd = l->sock_fd } };
-	eventfd_t value;
-
-	while (poll(fds, ARRAY_SIZE(fds), -1) < 0)
-		;
-	if (!(fds[0].revents & POLLIN))
-		return -ECONNRESET;
-	return eventfd_read(done_fd, &value) < 0 ? -errno : 1 - (int)value;
-}
-
-/* The parent died, perhaps in this call: then the freeze, which goes on, is this process's. */
-static int call_again(enum quiesce_call call, int fd, int disk_fd)
-{
-	int r = quiesce_call(call, fd, disk_fd);
-
-	return call == QUIESCE_FREEZE && r == -EBUSY ? 0 : r;
-}
-
-int supervisor_call(void *link, enum quiesce_call call, int fd, int disk_fd)
-{
-	struct supervisor_link *l = link;
-	_cleanup_close_ int done_fd = -1;
-	int fds[SUPERVISOR_KEPT_MAX], none[SUPERVISOR_KEPT_MAX], r;
-	struct message answer;
-
-	if (!l->calls_apart)
-		return quiesce_call(call, fd, disk_fd);
-	done_fd = eventfd(0, EFD_CLOEXEC);
-	if (done_fd < 0)
-		return -errno;
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		fds[i] = -1;
-	fds[0] = fd;
-	fds[1] = done_fd;
-	fds[2] = call == QUIESCE_CREATE ? disk_fd : -1;
-	r = ask_parent(l, (struct message){ .what = 'C', .pid = (int)call }, fds, &answer, none);
-	if (r == 0)
-		close_all(none);
-	if (r == 0)
-		r = answer.pid;
-	if (r == 0)
-		r = wait_call(l, done_fd);
-	if (r == -EPIPE)
-		return quiesce_call(call, fd, disk_fd);
-	return r == -ECONNRESET ? call_again(call, fd, disk_fd) : r;
-}
-
-/* ---- calls for the worker ---- */
-
-static void *call_main(void *arg)
-{
-	struct call *c = arg;
-	int done_fd = c->done_fd, r = quiesce_call(c->what, c->fd, c->disk_fd);
-
-	close(c->fd);
-	if (c->disk_fd >= 0)
-		close(c->disk_fd);
-	/* it may sleep, if it is something else: then this call counts as busy */
-	(void)eventfd_write(done_fd, (eventfd_t)(1 - r));
-	close(done_fd);
-	c->busy = false;
-	return NULL;
-}
-
-/* On success the descriptors are the call's: the file, the eventfd, the disk. */
-static int start_call(struct parent *p, int what, const int fd[3])
-{
-	struct call *c = p->call;
-	pthread_t thread;
-	int r;
-
-	while (c < p->call + CALLS_MAX && c->busy)
-		c++;
-	if (c == p->call + CALLS_MAX || what < 0 || what >= QUIESCE_CALLS || fd[0] < 0 || fd[1] < 0)
-		return -EAGAIN;
-	c->what = (enum quiesce_call)what;
-	c->fd = fd[0];
-	c->done_fd = fd[1];
-	c->disk_fd = fd[2];
-	c->busy = true;
-	r = thread_start(&thread, NULL, THAW_STACK_BYTES, call_main, c);
-	if (r < 0)
-		c->busy = false;
-	else
-		pthread_detach(thread);
-	return r;
-}
-
-/* ---- thawing ---- */
-
-/* This process must not keep /dev/fuse open while a thaw sleeps either. */
-static void *thawer_main(void *arg)
-{
-	struct thawer *t = arg;
-	uint64_t count;
-
-	while (read(t->event_fd, &count, sizeof(count)) == sizeof(count)) {
-		t->result = quiesce_call(QUIESCE_THAW, t->job_fd, -1);
-		close(t->job_fd);
-		t->busy = false;
-	}
-	return NULL;
-}
-
-static int thawer_start(struct thawer *t)
-{
-	pthread_t thread;
-	int r;
-
-	t->event_fd = eventfd(0, EFD_CLOEXEC);
-	if (t->event_fd < 0)
-		return -errno;
-	r = thread_start(&thread, NULL, THAW_STACK_BYTES, thawer_main, t);
-	if (r == 0)
-		pthread_detach(thread);
-	return r;
-}
-
-/* 0: thawed. -EAGAIN: no answer within wait_ns; call again. -EINVAL: it is not frozen. */
-static int thaw(struct thawer *t, int mount_fd, uint64_t wait_ns)
-{
-	const struct timespec nap = { .tv_nsec = 1000000 };
-	uint64_t until_ns = now_ns() + wait_ns, one = 1;
-
-	if (!t->busy && !t->started) {
-		t->job_fd = fcntl(mount_fd, F_DUPFD_CLOEXEC, 3);
-		if (t->job_fd < 0)
-			return -errno;
-		t->started = true;
-		t->busy = true;
-		if (write(t->event_fd, &one, sizeof(one)) < 0)
-			return -errno;
-	}
-	while (t->busy && now_ns() < until_ns)
-		nanosleep(&nap, NULL);
-	if (t->busy)
-		return -EAGAIN;
-	if (!t->started) /* it was for an earlier freeze */
-		return -EAGAIN;
-	t->started = t->result == 0;
-	return t->result;
-}
-
 /* ---- main loop of the parent ---- */
 
 static void drop_mount(struct parent *p)
@@ -490,7 +146,7 @@ static void detach_stdio(struct parent *p)
 
 static void drop_kept(struct parent *p)
 {
-	close_all(p->kept);
+	link_close(p->kept);
 }
 
 /* ---- another version ---- */
@@ -627,7 +283,7 @@ static bool serve_link(struct parent *p)
 	struct message m;
 	bool dies;
 
-	r = receive_message(p->sock_fd, &m, fd);
+	r = link_receive(p->sock_fd, &m, fd);
 	if (r == -EPROTO) /* no worker of ours sends that */
 		(void)!pidfd_send_signal(p->worker_pidfd, SIGKILL, NULL, 0);
 	if (r == 0 || (r < 0 && r != -EINTR && r != -EAGAIN && r != -EPROTO))
@@ -656,14 +312,14 @@ static bool serve_link(struct parent *p)
 		drop_kept(p);
 		break;
 	case 'C':
-		called = start_call(p, m.pid, fd);
+		called = call_start(p->call, m.pid, fd);
 		if (called == 0)
 			fd[0] = fd[1] = fd[2] = -1;
 		break;
 	default:
 		break;
 	}
-	close_all(fd);
+	link_close(fd);
 	if (m.what == 'S' && p->opts.detach_stdio)
 		detach_stdio(p);
 	m = (struct message){ .what = m.what,
@@ -675,7 +331,7 @@ static bool serve_link(struct parent *p)
 	if (p->upgrade.old.sock_fd >= 0)
 		m.upgrade = UPGRADE_DONE;
 	dies = answer_upgrade(p, &m);
-	(void)send_message(p->sock_fd, m, m.what == 'G' ? p->kept : NULL);
+	(void)!link_send(p->sock_fd, m, m.what == 'G' ? p->kept : NULL);
 	if (dies)
 		(void)!pidfd_send_signal(p->worker_pidfd, SIGKILL, NULL, 0);
 	return true;
@@ -684,13 +340,11 @@ static bool serve_link(struct parent *p)
 /* Does a thread of a dead worker, or one that calls for it, perhaps still freeze? */
 static bool any_left(const struct parent *p)
 {
-	for (unsigned i = 0; i < CALLS_MAX; i++)
-		if (p->call[i].busy)
-			return true;
+	bool any = call_any(p->call);
+
 	for (unsigned i = 0; i < LEFT_MAX; i++)
-		if (p->left[i])
-			return true;
-	return false;
+		any |= p->left[i] != 0;
+	return any;
 }
 
 /* What a dead worker has frozen, or still freezes: one of its threads may be in the call. */
@@ -827,17 +481,17 @@ static int take_hello(struct parent *p, int link_fd)
 
 	while ((r = poll(&pfd, 1, HELLO_MS)) < 0 && errno == EINTR)
 		;
-	r = r == 1 ? receive_message(link_fd, &m, fd) : -ETIMEDOUT;
+	r = r == 1 ? link_receive(link_fd, &m, fd) : -ETIMEDOUT;
 	if (r != 1)
 		return r < 0 ? r : -EPIPE;
 	if (m.what != 'H' || fd[0] < 0 || fd[1] < 0) {
-		close_all(fd);
+		link_close(fd);
 		return -EPROTO;
 	}
 	p->worker = m.pid;
 	p->worker_pidfd = steal_fd(&fd[0]);
 	p->worker_status_fd = steal_fd(&fd[1]);
-	close_all(fd);
+	link_close(fd);
 	return 0;
 }
 
@@ -1097,8 +751,8 @@ static int say_hello(int sock_fd, int proc_dirfd)
 		fd[i] = -1;
 	fd[0] = pidfd_open(getpid(), 0);
 	fd[1] = openat(proc_dirfd, "self/status", O_RDONLY | O_CLOEXEC);
-	r = send_message(sock_fd, (struct message){ .what = 'H', .pid = getpid() }, fd);
-	close_all(fd);
+	r = link_send(sock_fd, (struct message){ .what = 'H', .pid = getpid() }, fd);
+	link_close(fd);
 	return r;
 }
 

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include "base/io.h"
+#include "base/layout.h"
+#include "base/msg.h"
+#include "daemon/upgrade.h"
+
+#define GIVE_WAY_S 10
+#define ASK_AGAIN_NS 100000000ull
+
+SHARED_BYTES(struct message, 56);
+
+int link_send(int sock_fd, struct message m, const int *fd)
+{
+	int fds[SUPERVISOR_KEPT_MAX];
+	unsigned n = 0;
+
+	for (unsigned i = 0; fd && i < SUPERVISOR_KEPT_MAX; i++)
+		if (fd[i] >= 0) {
+			m.slots |= UINT32_C(1) << i;
+			fds[n++] = fd[i];
+		}
+	return passfd_send(sock_fd, &m, sizeof(m), fds, n, MSG_DONTWAIT);
+}
+
+int link_receive(int sock_fd, struct message *ret, int ret_fd[SUPERVISOR_KEPT_MAX])
+{
+	int fds[SUPERVISOR_KEPT_MAX];
+	unsigned n, next = 0;
+	ssize_t r = passfd_receive(sock_fd, ret, sizeof(*ret), fds, SUPERVISOR_KEPT_MAX, &n);
+
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		ret_fd[i] = r == sizeof(*ret) && (ret->slots >> i & 1) && next < n ? fds[next++]
+										   : -1;
+	while (next < n)
+		close(fds[next++]);
+	return r < 0 ? (int)r : r == 0 ? 0 : r == sizeof(*ret) ? 1 : -EPROTO;
+}
+
+void link_close(int fd[SUPERVISOR_KEPT_MAX])
+{
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		if (fd[i] >= 0)
+			close(steal_fd(&fd[i]));
+}
+
+/* ---- the worker ---- */
+
+/* Sends to the parent and waits for its answer. One thread at a time: another one would take the
+ * answer. -EPIPE: there was no parent; -ECONNRESET: it died before it answered. */
+static int ask_parent(struct supervisor_link *l, struct message m, const int *fd,
+		      struct message *answer, int ret_fd[SUPERVISOR_KEPT_MAX])
+{
+	static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+	static uint32_t number;
+	int r;
+
+	pthread_mutex_lock(&asking);
+	m.number = ++number;
+	r = link_send(l->sock_fd, m, fd);
+	while (r >= 0) {
+		r = link_receive(l->sock_fd, answer, ret_fd);
+		if (r == 1 && answer->number == m.number)
+			break;
+		if (r == 1) /* an answer that was late */
+			link_close(ret_fd);
+		else if (r == 0)
+			r = -ECONNRESET;
+		else if (r == -EINTR || (r == -EAGAIN && m.what == 'C'))
+			r = 0; /* what the parent will call is waited for */
+	}
+	pthread_mutex_unlock(&asking);
+	return r == 1 ? 0 : r;
+}
+
+static int tell_parent(struct supervisor_link *l, char what, const int *fd)
+{
+	int none[SUPERVISOR_KEPT_MAX];
+	struct message answer;
+	int r = ask_parent(l, (struct message){ .what = what }, fd, &answer, none);
+
+	if (r == 0)
+		link_close(none);
+	return r;
+}
+
+int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX])
+{
+	return tell_parent(l, 'S', kept);
+}
+
+void supervisor_ending(struct supervisor_link *l)
+{
+	(void)tell_parent(l, 'E', NULL); /* without a parent nothing is kept */
+}
+
+int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bool *ret_halted)
+{
+	struct message answer;
+	int r = ask_parent(l, (struct message){ .what = 'G' }, NULL, &answer, kept);
+
+	if (r < 0)
+		return r;
+	*ret_halted = answer.halted;
+	l->upgrade = answer.upgrade;
+	l->kernel_fd = kept[SUPERVISOR_KERNEL];
+	return l->kernel_fd < 0 ? -EPROTO : 0;
+}
+
+void supervisor_frozen(void *link, int mount_fd)
+{
+	int fd[SUPERVISOR_KEPT_MAX], r;
+
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		fd[i] = i ? -1 : mount_fd;
+	r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', fd);
+	if (r < 0)
+		msg(MSG_WARN, "the parent process does not answer: %s", strerror(-r));
+}
+
+/* Asks something that needs no descriptors; the error of the answer. */
+static int ask_upgrade(struct supervisor_link *l, char what, struct message *answer)
+{
+	int none[SUPERVISOR_KEPT_MAX],
+		r = ask_parent(l, (struct message){ .what = what }, NULL, answer, none);
+
+	if (r < 0)
+		return r;
+	link_close(none);
+	answer->version[sizeof(answer->version) - 1] = '\0';
+	return answer->error;
+}
+
+int supervisor_upgrade(struct supervisor_link *l, char ret[SUPERVISOR_VERSION_BYTES])
+{
+	const struct timespec nap = { .tv_nsec = ASK_AGAIN_NS };
+	uint64_t until_ns = now_ns() + 2 * UPGRADE_MS * 1000000ull;
+	struct message answer = { 0 };
+	int r = ask_upgrade(l, 'U', &answer);
+
+	while (r == 0 && (r = ask_upgrade(l, 'Q', &answer)) != 0) {
+		if ((r != -EINPROGRESS && r != -EAGAIN) || now_ns() > until_ns)
+			break;
+		nanosleep(&nap, NULL);
+		r = 0;
+	}
+	memcpy(ret, answer.version, sizeof(answer.version));
+	return r;
+}
+
+int supervisor_give_way(struct supervisor_link *l)
+{
+	const struct timespec nap = { .tv_sec = GIVE_WAY_S };
+	struct message answer;
+	int r = ask_upgrade(l, 'K', &answer);
+
+	if (r < 0)
+		return r;
+	nanosleep(&nap, NULL);
+	return -ETIMEDOUT;
+}
+
+/* The result is 1 - that of the call: an eventfd cannot hold 0. */
+static int wait_call(struct supervisor_link *l, int done_fd)
+{
+	struct pollfd fds[] = { { .fd = done_fd, .events = POLLIN }, { .fd = l->sock_fd } };
+	eventfd_t value;
+
+	while (poll(fds, ARRAY_SIZE(fds), -1) < 0)
+		;
+	if (!(fds[0].revents & POLLIN))
+		return -ECONNRESET;
+	return eventfd_read(done_fd, &value) < 0 ? -errno : 1 - (int)value;
+}
+
+/* The parent died, perhaps in this call: then the freeze, which goes on, is this process's. */
+static int call_again(enum quiesce_call call, int fd, int disk_fd)
+{
+	int r = quiesce_call(call, fd, disk_fd);
+
+	return call == QUIESCE_FREEZE && r == -EBUSY ? 0 : r;
+}
+
+int supervisor_call(void *link, enum quiesce_call call, int fd, int disk_fd)
+{
+	struct supervisor_link *l = link;
+	_cleanup_close_ int done_fd = -1;
+	int fds[SUPERVISOR_KEPT_MAX], none[SUPERVISOR_KEPT_MAX], r;
+	struct message answer;
+
+	if (!l->calls_apart)
+		return quiesce_call(call, fd, disk_fd);
+	done_fd = eventfd(0, EFD_CLOEXEC);
+	if (done_fd < 0)
+		return -errno;
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		fds[i] = -1;
+	fds[0] = fd;
+	fds[1] = done_fd;
+	fds[2] = call == QUIESCE_CREATE ? disk_fd : -1;
+	r = ask_parent(l, (struct message){ .what = 'C', .pid = (int)call }, fds, &answer, none);
+	if (r == 0)
+		link_close(none);
+	if (r == 0)
+		r = answer.pid;
+	if (r == 0)
+		r = wait_call(l, done_fd);
+	if (r == -EPIPE)
+		return quiesce_call(call, fd, disk_fd);
+	return r == -ECONNRESET ? call_again(call, fd, disk_fd) : r;
+}

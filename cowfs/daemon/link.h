@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The link between a worker and its parent: the worker's side of it, and its messages.
+ *
+ * It is a SOCK_SEQPACKET pair. 'F' with a descriptor of the mount: a freeze is requested, or has
+ * happened (restarts the dead-man timer). 'T': thawed. 'S': serving, with what the parent is to keep.
+ * 'E': ending. 'G': asks for what is kept. 'C' with a file, an eventfd and perhaps the disk: a call
+ * (quiesce.h). 'U': a spare of the installed program is to be made, 'Q': does it wait? 'K': the worker
+ * does nothing with the card and may be killed. Each of these is answered by the same letter. 'H',
+ * from a worker of the spare: who it is.
+ */
+#ifndef COWFS_DAEMON_LINK_H
+#define COWFS_DAEMON_LINK_H
+
+#include "base/passfd.h"
+#include "base/util.h"
+#include "daemon/harden.h"
+#include "fs/quiesce.h"
+
+#define SUPERVISOR_VERSION_BYTES 32
+
+/* What the parent keeps for the next worker: SUPERVISOR_ABORT, SUPERVISOR_KERNEL, and what the caller
+ * adds. -1: nothing. */
+#define SUPERVISOR_KEPT_MAX PASSFD_MAX
+enum {
+	/* transport_abort_fd. A worker that is killed while it syncs or freezes its own volume cannot
+	 * die without it. */
+	SUPERVISOR_ABORT,
+	SUPERVISOR_KERNEL, /* TRANSPORT_KERNEL; -1: a worker that dies is not replaced */
+	SUPERVISOR_KEPT	   /* number of the first one that the caller adds */
+};
+
+/* Given to the worker, which owns all descriptors. */
+struct supervisor_link {
+	int sock_fd;   /* to the parent */
+	int kernel_fd; /* of transport_open, or SUPERVISOR_KERNEL of a worker that died */
+	int kmsg_fd;   /* for msg_to_kmsg; -1: none */
+	bool from_ram; /* started from an initramfs */
+	bool replaces; /* it takes over from a worker that died: supervisor_take */
+	bool replace;  /* it will be replaced itself */
+	/* of supervisor_take: it replaces a worker of another version, or one of another version could
+	 * not */
+	enum upgrade_end { UPGRADE_NONE, UPGRADE_DONE, UPGRADE_FAILED } upgrade;
+	/* with replace: a worker that serves changes it at least each minute, or it is killed */
+	_Atomic uint32_t *alive;
+	_Atomic uint32_t *end; /* with replace: for transport_params */
+	bool calls_apart;      /* supervisor_call: the parent makes the calls */
+};
+
+/*
+ * Executes the installed program as a new spare, and waits for it. -ENOTSUP: no other worker could
+ * take over; -ENOEXEC it does not start; -ESTALE: it has another layout (base/layout.h); -ETIMEDOUT. ret: its
+ * version, "" if not known.
+ */
+int supervisor_upgrade(struct supervisor_link *l, char ret[SUPERVISOR_VERSION_BYTES]) MUST_CHECK;
+/* Then: the parent kills this worker, and the new spare becomes the next one. Returns on failure only. */
+int supervisor_give_way(struct supervisor_link *l) MUST_CHECK;
+/*
+ * Marks the volume as in use, and gives the parent duplicates of the descriptors to keep, instead of
+ * those that it had. A death before the first call is a failed start: no alarm, no reboot.
+ */
+int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX]) MUST_CHECK;
+/* The parent closes what it keeps, and replaces the worker no more, until supervisor_serving is called
+ * again. */
+void supervisor_ending(struct supervisor_link *l);
+/* In a worker that replaces another one: what the parent keeps. *ret_halted: workers died again and
+ * again. Sets l->kernel_fd. */
+int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX],
+		    bool *ret_halted) MUST_CHECK;
+/*
+ * The callback `frozen` of quiesce.h; link is a struct supervisor_link. Returns when the parent
+ * has acted, after a second at the latest. After mount_fd -1 the parent holds no descriptor of the
+ * mount.
+ */
+void supervisor_frozen(void *link, int mount_fd);
+/*
+ * The callback `call` of quiesce.h. With calls_apart the parent makes the call: a thread of this
+ * process that sleeps in it would keep the memory of the process, and so what is mapped there, also
+ * after a kill. -EPIPE: the parent died meanwhile.
+ */
+int supervisor_call(void *link, enum quiesce_call call, int fd, int disk_fd) MUST_CHECK;
+
+/* ---- messages ---- */
+
+/* Descriptor i of a message is for the i-th bit that is set in slots. */
+struct message {
+	char what;
+	bool halted;
+	int pid; /* 'C': which call; its answer: 0, or -errno, and nothing was called */
+	uint32_t slots;
+	uint32_t number; /* of the question */
+	int error;
+	enum upgrade_end upgrade;
+	char version[SUPERVISOR_VERSION_BYTES];
+};
+
+/* Never waits: only a worker that an attacker has taken over lets messages pile up, and it may not
+ * stop the parent. fd: SUPERVISOR_KEPT_MAX of them, -1: none; may be NULL. */
+int link_send(int sock_fd, struct message m, const int *fd) MUST_CHECK;
+/* 1 a message; 0 end of file, or no message in time; -errno. */
+int link_receive(int sock_fd, struct message *ret, int ret_fd[SUPERVISOR_KEPT_MAX]) MUST_CHECK;
+void link_close(int fd[SUPERVISOR_KEPT_MAX]);
+
+#endif
