@@ -776,7 +776,7 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq,
 		       : r;
 }
 
-/* Lends room to the log, which uses it from now on until no generation needs it (return_lent). */
+/* Lends room to the log, which uses it until no generation needs it (volume_return_lent). */
 static int take_lent(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct card *lent = rq->lent ? *rq->lent : NULL;
@@ -804,7 +804,7 @@ static int take_lent(struct volume *v, const struct volume_request *rq, struct v
 	return r;
 }
 
-static void return_lent(struct volume *v)
+void volume_return_lent(struct volume *v)
 {
 	int r = v->lent ? log_unlend(v->log) : -EBUSY;
 	struct card *lent = v->lent;
@@ -1186,10 +1186,8 @@ static void tell_lent(const struct volume *v, int r, struct volume_result *res)
 	size_t n = strlen(res->why);
 
 	if (log_lent_needed(v->log) && !(r < 0 && res->report.lent))
-		snprintf(res->why + n, sizeof(res->why) - n,
-			 "%sthe lent space holds committed blocks: leave it in place and run "
-			 "cowctl commit --checkpoint",
-			 n ? ". And " : "");
+		snprintf(res->why + n, sizeof(res->why) - n, "%s%s", n ? ". And " : "",
+			 VOLUME_LENT_NEEDED);
 }
 
 /* Programs may not have noticed: most writes fail after the call that made them. */
@@ -1271,7 +1269,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	tell_lent(v, r, res);
 	if (rq->job == JOB_COMMIT_SCRATCH) {
 		monitor_stage(v->monitor, STAGE_IDLE);
-		return_lent(v);
+		volume_return_lent(v);
 		lock_cards(v);
 		return;
 	}
@@ -1309,6 +1307,6 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 					     ? res->why
 					     : "");
 	}
-	return_lent(v);
+	volume_return_lent(v);
 	lock_cards(v);
 }

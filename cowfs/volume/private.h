@@ -199,6 +199,11 @@ bool volume_works(const struct volume *v);
 bool volume_job_waits(struct volume *v);
 /* Sets the newest alarm ("" clears it) and logs it. */
 void volume_alarm(struct volume *v, const char *fmt, ...) PRINTF(2, 3);
+/* Gives lent space back if no generation needs it. Commit thread, or before there is one. */
+void volume_return_lent(struct volume *v);
+#define VOLUME_LENT_NEEDED                                                                         \
+	"the lent space holds committed blocks: leave it in place and run "                        \
+	"cowctl commit --checkpoint"
 /* Of this number of free bytes, the blocks that a spill can use. */
 uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes);
 /* The room of a commit over this committed file system: the log, and the free blocks of the file

@@ -616,6 +616,11 @@ static int take_over(struct volume *v, const struct volume_params *p, char *why,
 		take_state(v);
 	if (r == 0)
 		memcpy(&v->bdi, fd + VOLUME_FD_BDI, sizeof(v->bdi));
+	/* of a commit with --lend, whose client was not answered */
+	if (r == 0)
+		volume_return_lent(v);
+	if (r == 0 && v->lent)
+		volume_alarm(v, VOLUME_LENT_NEEDED);
 	return r;
 }
 

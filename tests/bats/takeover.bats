@@ -1,0 +1,200 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status and output
+# A worker is killed in a commit, another one takes over, and soon after that the power goes, at any write or flush of the
+# card: it has one generation as a whole. Nothing is mounted, so only commands of these tests would hang.
+#	COUNT=100 bats tests/bats/takeover.bats	so many kills of each kind
+#	SEED=N					other moments
+# bats file_tags=commands,kills
+
+load lib
+
+COUNT=${COUNT:-5}
+SEED=${SEED:-1}
+export BATS_TEST_TIMEOUT=$((60 + COUNT * 20))
+
+setup() {
+	local dir major minor rest
+	for dir in "${TMPDIR:-/tmp}" /var/tmp; do # what is lent must not lie in RAM
+		case $(stat -f -c %T "$dir") in
+		tmpfs | ramfs | overlayfs) ;;
+		*) break ;;
+		esac
+	done
+	TMPDIR=$dir cow_setup
+	IFS=.- read -r major minor rest </proc/sys/kernel/osrelease
+	[ $((major * 1000 + minor)) -ge 6009 ] || skip "a kernel before 6.9"
+	C=$T/sim
+	mkdir "$C"
+	RANDOM=$SEED
+}
+
+teardown() { sim_teardown; }
+
+# A card that loses what is not flushed, with two areas of MIB each below the file system, in which cowfs knows nothing to be free
+# (FAT): each block of an area is full of one number, 0.
+sim_card() { # MIB LOG_MIB
+	MIB=$1
+	CARD=$(SIM --loop --fresh x-slow-4g $((MIB * 2 + $2 + 16))M "$C")
+	mkfs.vfat "$CARD" $((MIB * 2048 + 12288)) >/dev/null
+	cow format "$CARD" --log-size "$2M" --erase-block 1M
+	fill "$CARD" a 0
+	fill "$CARD" b 0
+}
+
+at_mib() { [ "$1" = a ] && echo 8 || echo $((8 + MIB)); }
+
+fill() { # DEVICE AREA NUMBER
+	yes "$(printf %07d "$3")" | head -c "${MIB}M" | dd of="$1" bs=1M seek="$(at_mib "$2")" iflag=fullblock oflag=direct conv=notrunc status=none
+}
+
+# The number of an area, or "1 2" of a mixture
+number() { # DEVICE AREA
+	dd if="$1" bs=1M skip="$(at_mib "$2")" count="$MIB" iflag=direct status=none | uniq | sed 's/^0*\(.\)/\1/' | xargs
+}
+
+numbers() { echo "$(number "$1" a),$(number "$1" b)"; }
+
+attach_replaced() {
+	COWFS_DEATHS=100 attach --on-crash replace
+	DEATHS=0
+}
+
+replaced() { [ "$(status_of .replaced)" = "$DEATHS" ]; }
+
+random_us() { # UP_TO
+	local us=$(((RANDOM * 32768 + RANDOM) % $1))
+	printf '%d.%06d' $((us / 1000000)) $((us % 1000000))
+}
+
+# The worker dies somewhere in the time that the command takes; another one serves. Sets STATUS if the command has ended by
+# itself meanwhile, and COMMAND, its pid.
+killed_in() { # MICROSECONDS COMMAND...
+	local us=$1
+	shift
+	background "$@" >"$T/out" 2>&1
+	COMMAND=$BG
+	sleep "$(random_us "$us")"
+	kill -9 "$(worker_pid)"
+	DEATHS=$((DEATHS + 1))
+	wait_for 30 replaced
+}
+
+took_us() { # COMMAND...
+	local begin=${EPOCHREALTIME/./}
+	"$@" >/dev/null
+	echo $((${EPOCHREALTIME/./} - begin))
+}
+
+# The card's power is off: all processes end. Then it comes back.
+power_gone() { # FATE
+	# shellcheck disable=SC2046
+	kill -9 $(daemons)
+	wait_for 20 no_daemons
+	SIM power "$C" "$1"
+	cow status >/dev/null 2>&1 || : # clears
+	wait_for 20 volume_gone "$DEV"
+	rm "$T/volumes"
+	DEV=''
+	blockdev --setrw "$CARD"
+	blockdev --flushbufs "$CARD"
+}
+
+# Number 2i-1 is committed, and 2i in one area after it.
+@test "takeover: the power goes right after it: the card has one generation as a whole, and each one that was reported" {
+	local i how takes committed n seen=() fates=(kept undone torn garbage random)
+	sim_card 2 24
+	attach_replaced
+	fill "$DEV" a 1
+	fill "$DEV" b 1
+	takes=$(took_us cow commit vol)
+	detach
+	for ((i = 1; i <= COUNT; i++)); do
+		how=$((RANDOM % 3)) committed=$(numbers "$CARD")
+		attach_replaced
+		fill "$DEV" a $((2 * i - 1))
+		fill "$DEV" b $((2 * i - 1))
+		local want=("$committed" "$((2 * i - 1)),$((2 * i - 1))")
+		killed_in "$takes" "$COWFS_BUILD/cowctl" commit vol
+		if [ $how -gt 0 ]; then # the command repeats the commit with the next worker
+			wait "$COMMAND"
+			want=("${want[1]}")
+			fill "$DEV" a $((2 * i))
+			want+=("$((2 * i)),$((2 * i - 1))")
+			if [ $how = 1 ]; then
+				background "$COWFS_BUILD/cowctl" commit vol >"$T/out" 2>&1
+			else
+				killed_in "$takes" "$COWFS_BUILD/cowctl" commit vol
+			fi
+		fi
+		SIM cut "$C" $((RANDOM % 24 + 1))
+		sleep "$(random_us 1000000)"
+		power_gone "${fates[RANDOM % 5]}"
+		run cow recover "$CARD"
+		[ "$status" -le 1 ] || { echo "$output"; return 1; }
+		n=$(numbers "$CARD")
+		echo "round $i, $how: $n of ${want[*]}; $(tail -n 1 "$T/out")"
+		[[ " ${want[*]} " == *" $n "* ]]
+		[ "$n" = "${want[0]}" ] && seen+=(old) || seen+=(new)
+	done
+	say "$COUNT power cuts after a take-over: $(printf '%s\n' "${seen[@]}" | sort | uniq -c | xargs)"
+}
+
+# More than the log has room for; no commit begins before all of it is there.
+fill_both() { # NUMBER
+	cow discard vol
+	fill "$DEV" a "$1"
+	fill "$DEV" b "$1"
+	cow discard --undo vol
+}
+
+@test "takeover: commit --lend: nothing is lost, and the room is given back or kept; after a power cut one generation is there" {
+	local i cut n takes old lent=$T/lent seen=()
+	sim_card 12 8
+	attach_replaced
+	fill_both 1
+	fails 1 'everything stays in RAM' commit vol
+	truncate -s 64M "$lent"
+	takes=$(took_us cow commit --lend "$lent" vol)
+	detach
+	for ((i = 2; i < COUNT + 2; i++)); do
+		cut=$((RANDOM % 2)) old=$(numbers "$CARD")
+		attach_replaced
+		fill_both $i
+		rm -f "$lent"
+		truncate -s 64M "$lent"
+		killed_in "$takes" "$COWFS_BUILD/cowctl" commit --lend "$lent" vol
+		[ "$(numbers "$DEV")" = $i,$i ]
+		if [ $cut = 0 ]; then
+			wait "$COMMAND" || :
+			run cow commit --lend "$lent" vol
+			echo "round $i: $(cat "$T/out"); then: $output"
+			if [ "$status" = 0 ]; then
+				seen+=(committed)
+			else # it died in the checkpoint, and the room is still needed
+				[[ $output == *"is in use by something else"* ]]
+				[[ $(status_of .alarm) == "the lent space holds committed blocks: leave it in place and run cowctl commit --checkpoint" ]]
+				cow commit --checkpoint vol
+				seen+=(checkpoint)
+			fi
+			[ "$(status_of .alarm)" = "" ]
+			cmp -n 4096 "$lent" /dev/zero
+			detach
+		else
+			SIM cut "$C" $((RANDOM % 24 + 1))
+			sleep "$(random_us 1000000)"
+			power_gone random
+			run cow recover "$CARD"
+			if [[ $output == *"was committed with lent space"* ]]; then
+				old=''
+				run cow recover --lend "$lent" "$CARD"
+			fi
+			[ "$status" -le 1 ] || { echo "$output"; return 1; }
+			seen+=(cut)
+		fi
+		n=$(numbers "$CARD")
+		echo "round $i, $cut: $n; $(tail -n 1 "$T/out")"
+		[ "$n" = $i,$i ] || { [ $cut = 1 ] && [ "$n" = "$old" ]; }
+	done
+	say "$COUNT deaths in a commit with lent space: $(printf '%s\n' "${seen[@]}" | sort | uniq -c | xargs)"
+}
