@@ -4,12 +4,15 @@
 # on, sync(2) returns. Workers that die again and again are halted, and the next death is the end.
 # guests: debian13-initramfs-fio
 # short: debian13-initramfs-fio
+#	KILLS=200 tests/vm/matrix --short replace	so many kills of the worker of the root; the guest sees it on its command line
+ASKED=${KILLS:-$(sed -n 's/.* kills=\([0-9]*\).*/\1/p' /proc/cmdline)}
 # the kernel hands the variable to init, and so to the daemon of the root
-APPEND=COWFS_DEATHS=100
-DATA_MIB=520 LIMIT=1200 STEP_LIMIT=1100
+APPEND="COWFS_DEATHS=100${ASKED:+ kills=$ASKED}"
+DATA_MIB=520 LIMIT=1200
 
 KILLS=8
-[ -z "$LONG" ] || KILLS=40 LIMIT=2700 STEP_LIMIT=2600
+[ -z "$LONG" ] || KILLS=40 LIMIT=2700
+STEP_LIMIT=$((LIMIT - 100 + ${ASKED:-0} * 15)) LIMIT=$((LIMIT + ${ASKED:-0} * 15))
 
 data_card() {
 	for d in /sys/block/vd*; do
@@ -111,7 +114,7 @@ step_1() {
 	is "on-crash" "$(cowctl status root --json | sed 's/.*"on_crash": *"\([a-z]*\)".*/\1/')" replace
 	data_rounds $KILLS e2fsck -fn
 	halted
-	kill_under_load root /srv/load $KILLS 0
+	kill_under_load root /srv/load "${ASKED:-$KILLS}" 0
 	must dd if=/dev/urandom of=/srv/data bs=64k count=32
 	sha256sum /srv/data >/srv/sum
 }
