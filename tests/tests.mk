@@ -23,7 +23,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
 .PHONY: demo ready check check-cross check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all \
-	fuzz-all-run golden check-bats check-kills check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
+	fuzz-all-run golden check-bats check-kills kills check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
 	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-blocklayer check-bench-commit lint lint-objects format
 
@@ -172,9 +172,13 @@ check-kills: all
 	@echo "check-kills: 100 kills of all processes of a daemon in the middle of commits, twice (as root)"
 	$(Q)COUNT=100 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
 		bats --print-output-on-failure --timing tests/bats/kills.bats
-	@echo "check-kills: 60 kills of each other command (as root)"
+	@echo "check-kills: 60 kills of each other command, and of workers before a power cut (as root)"
 	$(Q)COUNT=60 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
-		bats --print-output-on-failure --timing tests/bats/kills_elsewhere.bats
+		bats --print-output-on-failure --timing tests/bats/kills_elsewhere.bats tests/bats/takeover.bats
+
+# Workers of a mounted volume, each replaced by another one.
+kills: all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) KILLS=$(or $(KILLS),1000) tests/kills.sh
 
 # The page of cowctl report in a browser: light, dark, phone, desktop, keyboard, contrast. Not part of check: chromium is large, and
 # axe-core comes from npm (both are for this test only). The screenshots are for looking at.
