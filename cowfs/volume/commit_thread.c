@@ -19,7 +19,9 @@
 #include "fs/fs_ops.h"
 #include "volume/private.h"
 
-#define ROUNDS_MAX 1000	 /* of one commit, because a writer may never stop */
+#define ROUNDS_MAX 1000 /* of one commit, because a writer may never stop */
+#define THAW_NS (10 * 1000000000ull)
+#define THAW_NAP_NS 50000000
 #define UNFROZEN_TIMES 3 /* consecutive commits by timer that could not freeze */
 
 /* Images that are no longer read, because reading them kills the reader process. */
@@ -410,6 +412,14 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 	monitor_set_stops(v->monitor, stops);
 	monitor_stage(v->monitor, STAGE_QUIESCE);
 	r = quiesce_run(&t, fn, v, &res->quiesce);
+	/* what the process before had frozen is thawed beside the take-over */
+	while (r == -EBUSY && v->taken_over_ns && v->life == VOLUME_RUNNING &&
+	       now_ns() < v->taken_over_ns + THAW_NS) {
+		const struct timespec nap = { .tv_nsec = THAW_NAP_NS };
+
+		nanosleep(&nap, NULL);
+		r = quiesce_run(&t, fn, v, &res->quiesce);
+	}
 	note_freeze(v, r, &res->quiesce);
 	if (res->quiesce.bounced)
 		msg(MSG_WARN, "%s: the freeze hung behind %s", v->name, res->quiesce.culprit);

@@ -71,8 +71,8 @@ struct volume {
 	bool halted;
 	void (*changed)(void *ctx);
 	void *changed_ctx;
-	struct bdi_limit bdi; /* of the process before */
-	bool taken_over;
+	struct bdi_limit bdi;	/* of the process before */
+	uint64_t taken_over_ns; /* when; 0: it was not */
 
 	struct card *base, *log_card; /* may be the same */
 	struct ram_store *store;

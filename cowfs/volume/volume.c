@@ -653,7 +653,7 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	v->changed = p->changed;
 	v->changed_ctx = p->changed_ctx;
 	v->bdi = BDI_LIMIT_CLOSED;
-	v->taken_over = p->kept;
+	v->taken_over_ns = p->kept ? now_ns() : 0;
 	r = p->kept ? take_over(v, p, why, why_bytes) : open_all(v, p, why, why_bytes);
 	if (r == 0)
 		log_set_mark(v->log, &v->kept->mark);
@@ -792,7 +792,7 @@ int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loo
 	r = -pthread_create(&v->thread, NULL, commit_thread, v);
 	if (r == 0)
 		set_life(v, VOLUME_RUNNING);
-	return r < 0 ? r : monitor_start(v->monitor, loop_rdev, v->taken_over ? &v->bdi : NULL);
+	return r < 0 ? r : monitor_start(v->monitor, loop_rdev, v->taken_over_ns ? &v->bdi : NULL);
 }
 
 void volume_set_loop_fd(struct volume *v, int loop_fd)
