@@ -84,7 +84,7 @@ replaced() { [ "$(status_of .replaced)" = "$1" ]; }
 
 count() { grep -c "$1" "$2" || :; }
 
-# The longest read between each kill and the next one, in ms, sorted
+# The longest read that ended between each kill and the next one, in ms, sorted
 stalls() {
 	awk 'FILENAME == ARGV[1] { begin[++n] = $1; end[n] = $2; next }
 		{ kill[++k] = $1 }
@@ -93,7 +93,7 @@ stalls() {
 			for (i = 1; i <= k; i++) {
 				longest = 0
 				for (j = 1; j <= n; j++)
-					if (end[j] > kill[i] && begin[j] < kill[i + 1] && end[j] - begin[j] > longest)
+					if (end[j] > kill[i] && end[j] <= kill[i + 1] && end[j] - begin[j] > longest)
 						longest = end[j] - begin[j]
 				print longest / 1000
 			}
