@@ -178,7 +178,8 @@ fill_both() { # NUMBER
 				seen+=(checkpoint)
 			fi
 			[ "$(status_of .alarm)" = "" ]
-			cmp -n 4096 "$lent" /dev/zero
+			# after the checkpoint, the header of a room that is given back may stay, as after a power cut
+			[[ $output == *"nothing to commit"* ]] || cmp -n 4096 "$lent" /dev/zero
 			detach
 		else
 			SIM cut "$C" $((RANDOM % 24 + 1))
