@@ -15,9 +15,8 @@ int uring_check(char *why, size_t n)
 #else
 
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
-
-#include "base/io.h"
 
 /* older kernel headers have none */
 #ifndef IORING_SETUP_NO_MMAP
@@ -25,6 +24,7 @@ int uring_check(char *why, size_t n)
 #endif
 
 #define REGION_BYTES (8 * KIB) /* more than either region needs */
+#define MEM_BYTES (2 * REGION_BYTES)
 
 int uring_new(struct uring *u, unsigned entries, unsigned flags)
 {
@@ -34,9 +34,10 @@ int uring_new(struct uring *u, unsigned entries, unsigned flags)
 	char *rings;
 	long fd;
 
-	*u = (struct uring){ .fd = -1, .mem = io_alloc(2 * REGION_BYTES) };
-	if (!u->mem)
-		return -ENOMEM;
+	*u = (struct uring){ .fd = -1 };
+	u->mem = mmap(NULL, MEM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (u->mem == MAP_FAILED)
+		return -errno;
 	rings = u->mem;
 	u->sqes = rings + REGION_BYTES;
 	/* user_addr, which old headers do not name */
@@ -46,7 +47,7 @@ int uring_new(struct uring *u, unsigned entries, unsigned flags)
 	if (fd < 0) {
 		int e = -errno;
 
-		free(u->mem);
+		munmap(u->mem, MEM_BYTES);
 		return e;
 	}
 	u->fd = (int)fd;
@@ -91,7 +92,7 @@ int uring_restrict(struct uring *u, const uint8_t ops[], unsigned n)
 void uring_free(struct uring *u)
 {
 	close(u->fd);
-	free(u->mem);
+	munmap(u->mem, MEM_BYTES);
 }
 
 struct io_uring_sqe *uring_sqe(struct uring *u)

@@ -6,6 +6,9 @@
  * The memory of the rings is the caller's (IORING_SETUP_NO_MMAP, Linux 6.5), for this reason: a
  * mapping of the io_uring would keep it open as long as any thread of a killed process sleeps in I/O
  * on its own volume. Its operations would not be cancelled, and so the I/O would never end.
+ *
+ * The kernel writes to the rings for some time after the close (their end is work for a kernel
+ * thread). So their memory is a mapping of its own, and nothing else gets these pages.
  */
 #ifndef COWFS_EXPORT_URING_H
 #define COWFS_EXPORT_URING_H

@@ -250,6 +250,33 @@ static void test_restricted(void **state)
 	assert_null(uring_sqe(&u)); /* full */
 	uring_free(&u);
 }
+
+/* The kernel goes on writing to the rings for some time after the close. */
+static void test_memory_after_the_end(void **state)
+{
+	enum { RINGS = 32 };
+	uint64_t *block[RINGS];
+	const size_t words = 16 * KIB / 8;
+	struct uring u[RINGS];
+
+	(void)state;
+	if (no_uring())
+		skip();
+	for (unsigned i = 0; i < RINGS; i++)
+		assert_int_equal(uring_new(&u[i], 2, 0), 0);
+	for (unsigned i = 0; i < RINGS; i++)
+		uring_free(&u[i]);
+	for (unsigned i = 0; i < RINGS; i++) {
+		block[i] = io_alloc(words * 8);
+		memset(block[i], 0xff, words * 8);
+	}
+	usleep(300000);
+	for (unsigned i = 0; i < RINGS; i++) {
+		for (size_t j = 0; j < words; j++)
+			assert_int_equal(block[i][j], UINT64_MAX);
+		free(block[i]);
+	}
+}
 #endif
 
 int main(void)
@@ -260,6 +287,7 @@ int main(void)
 		cmocka_unit_test(test_begin_may_fail),
 #ifdef COWFS_URING
 		cmocka_unit_test(test_restricted),
+		cmocka_unit_test(test_memory_after_the_end),
 #endif
 	};
 
