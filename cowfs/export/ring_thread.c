@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "base/io.h"
+#include "base/msg.h"
 #include "base/thread.h"
 #include "card/async.h"
 
@@ -28,7 +28,6 @@
 struct worker {
 	struct ring *ring;
 	pthread_t thread;
-	void *buf;
 };
 
 struct queue {
@@ -40,7 +39,7 @@ struct ring {
 	struct ring_params p;
 	struct uring uring;
 	pthread_t thread;
-	void *buf;
+	bool registered; /* p.memory */
 	sem_t begun;
 	int result; /* of begin; before begun */
 	bool end;
@@ -123,20 +122,21 @@ static void *worker_thread(void *arg)
 		w = queue_get(&r->jobs);
 		if (!w)
 			return NULL;
-		w->call(w, me->buf);
+		w->call(w);
 	}
 }
 
 /* ---- the ring thread ---- */
 
-void *ring_buf(struct ring *r)
-{
-	return r->buf;
-}
-
 bool ring_is_mine(const struct ring *r)
 {
 	return self == r;
+}
+
+void ring_flush(struct ring *r)
+{
+	while (uring_pending(&r->uring))
+		(void)uring_submit(&r->uring, 0);
 }
 
 static struct io_uring_sqe *get_sqe(struct ring *r)
@@ -144,7 +144,7 @@ static struct io_uring_sqe *get_sqe(struct ring *r)
 	struct io_uring_sqe *sqe;
 
 	while (!(sqe = uring_sqe(&r->uring)))
-		(void)uring_submit(&r->uring, 0);
+		ring_flush(r);
 	return sqe;
 }
 
@@ -166,6 +166,12 @@ void ring_sqe_file(struct io_uring_sqe *sqe)
 /* A read of the card has no struct ring_op: bit 0 of user_data says so. */
 _Static_assert(_Alignof(struct async_read) > 1, "bit 0 of its address is free");
 
+static bool is_registered(const struct ring *r, const void *buf)
+{
+	return r->registered &&
+	       (uintptr_t)buf - (uintptr_t)r->p.memory.iov_base < r->p.memory.iov_len;
+}
+
 int ring_read(void *ctx, int fd, struct async_read *io)
 {
 	struct ring *r = ctx;
@@ -174,7 +180,7 @@ int ring_read(void *ctx, int fd, struct async_read *io)
 	if (!ring_is_mine(r))
 		return -EAGAIN;
 	sqe = ring_sqe(r, NULL);
-	sqe->opcode = IORING_OP_READ;
+	sqe->opcode = is_registered(r, io->iocb.u.c.buf) ? IORING_OP_READ_FIXED : IORING_OP_READ;
 	sqe->fd = fd;
 	sqe->addr = (uintptr_t)io->iocb.u.c.buf;
 	sqe->len = (uint32_t)io->iocb.u.c.nbytes;
@@ -206,7 +212,7 @@ static void on_wake(struct ring_op *op, int res)
 
 	(void)res;
 	while ((w = queue_get(&r->posted)))
-		w->call(w, r->buf);
+		w->call(w);
 	arm_wake(r);
 }
 
@@ -231,9 +237,20 @@ static void take_completions(struct ring *r)
 		complete(r, user_data, res);
 }
 
+/* Without it everything works. */
+static void register_memory(struct ring *r)
+{
+	int e = r->p.memory.iov_len ? uring_register_memory(&r->uring, r->p.memory) : -ENOENT;
+
+	r->registered = e == 0;
+	if (e < 0 && e != -ENOENT)
+		msg(MSG_NOTICE, "the memory for reads cannot be registered with io_uring: %s",
+		    strerrordesc_np(-e));
+}
+
 static int make_ring(struct ring *r)
 {
-	static const uint8_t ops[] = { IORING_OP_READ, IORING_OP_URING_CMD };
+	static const uint8_t ops[] = { IORING_OP_READ, IORING_OP_READ_FIXED, IORING_OP_URING_CMD };
 	int e = uring_new(&r->uring, URING_ENTRIES,
 			  IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
 
@@ -241,6 +258,7 @@ static int make_ring(struct ring *r)
 		return e;
 	if (r->p.fd >= 0)
 		e = uring_register_file(&r->uring, r->p.fd);
+	register_memory(r);
 	if (e == 0)
 		e = uring_restrict(&r->uring, ops, ARRAY_SIZE(ops));
 	if (e < 0)
@@ -284,15 +302,12 @@ static void free_ring(struct ring *r)
 		sem_post(&r->have_job); /* nothing is queued: it ends */
 	for (unsigned i = 0; i < r->workers; i++)
 		pthread_join(r->worker[i].thread, NULL);
-	for (unsigned i = 0; i < RING_WORKERS; i++)
-		free(r->worker[i].buf);
 	if (r->wake_fd >= 0)
 		close(r->wake_fd);
 	sem_destroy(&r->have_job);
 	sem_destroy(&r->begun);
 	pthread_mutex_destroy(&r->posted.lock);
 	pthread_mutex_destroy(&r->jobs.lock);
-	free(r->buf);
 	free(r);
 }
 
@@ -312,10 +327,7 @@ static int start_workers(struct ring *r)
 		struct worker *w = &r->worker[r->workers];
 
 		w->ring = r;
-		w->buf = io_alloc(RING_BUF_BYTES);
-		e = !w->buf ? -ENOMEM
-			    : thread_start(&w->thread, "cowfs-serve", STACK_BYTES, worker_thread,
-					   w);
+		e = thread_start(&w->thread, "cowfs-serve", STACK_BYTES, worker_thread, w);
 	}
 	return e;
 }
@@ -335,9 +347,6 @@ int ring_new(struct ring **ret, const struct ring_params *p)
 	sem_init(&r->have_job, 0, 0);
 	r->wake_fd = eventfd(0, EFD_CLOEXEC);
 	e = r->wake_fd < 0 ? -errno : 0;
-	r->buf = io_alloc(RING_BUF_BYTES);
-	if (e == 0 && !r->buf)
-		e = -ENOMEM;
 	if (e == 0)
 		e = start_workers(r);
 	if (e == 0)

@@ -11,6 +11,8 @@
 #ifndef COWFS_EXPORT_RING_THREAD_H
 #define COWFS_EXPORT_RING_THREAD_H
 
+#include <sys/uio.h>
+
 #include "base/util.h"
 
 struct async_read;
@@ -24,34 +26,32 @@ struct ring_op {
 
 /* Work for another thread. Caller-owned; reusable once call is entered. */
 struct ring_work {
-	/* buf: RING_BUF_BYTES of the thread that calls, aligned for direct I/O */
-	void (*call)(struct ring_work *w, void *buf);
+	void (*call)(struct ring_work *w);
 	struct ring_work *next; /* private */
 };
 
-#define RING_BUF_BYTES (256u * KIB)
 #define RING_WORKERS 3u
 
 struct ring_params {
-	int fd; /* a file that operations name with ring_sqe_file; -1: none */
+	int fd;		     /* a file that operations name with ring_sqe_file; -1: none */
+	struct iovec memory; /* reads of the card into it cost less; of 0 bytes: none */
 	/* Called first in the ring thread. Submits operations. 0, or -errno: the thread ends. */
 	int (*begin)(void *ctx, struct ring *r);
 	void *ctx;
 };
 
-/* On return begin has returned 0, and its operations are submitted. fd must outlive the ring.
+/* On return begin has returned 0, and its operations are submitted. fd and memory must outlive the ring.
  * -ENOTSUP: this build or this kernel has none. */
 int ring_new(struct ring **ret, const struct ring_params *p) MUST_CHECK;
 /* Waits for ring_end, then until nothing is in flight or queued. Frees r. NULL allowed. */
 void ring_free(struct ring *r);
 
 /* ---- ring thread */
-/* The buffer of the ring thread. */
-void *ring_buf(struct ring *r);
 bool ring_is_mine(const struct ring *r); /* is the caller the ring thread? Any thread */
 /* An entry to fill in, except for user_data and what names the file. */
 struct io_uring_sqe *ring_sqe(struct ring *r, struct ring_op *op);
 void ring_sqe_file(struct io_uring_sqe *sqe); /* it is for fd of the parameters */
+void ring_flush(struct ring *r); /* submits what was filled in: the kernel has taken its memory */
 /* The submit of async_take_over; ctx is the ring. -EAGAIN in other threads. */
 int ring_read(void *ctx, int fd, struct async_read *io);
 void ring_end(struct ring *r); /* the thread ends once nothing else is in flight */

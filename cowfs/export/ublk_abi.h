@@ -2,7 +2,7 @@
 /*
  * The part of the kernel's interface to ublk that cowfs uses, as of Linux 6.9
  * (include/uapi/linux/ublk_cmd.h, which is GPL-2.0 WITH Linux-syscall-note OR MIT). Headers of older
- * kernels have no user copy, and some have none of it.
+ * kernels have no DEL_DEV_ASYNC, and some have none of it.
  */
 #ifndef COWFS_EXPORT_UBLK_ABI_H
 #define COWFS_EXPORT_UBLK_ABI_H
@@ -64,7 +64,7 @@ struct ublk_io_desc {
 struct ublk_io_cmd {
 	uint16_t q_id, tag;
 	int32_t result;
-	uint64_t addr;
+	uint64_t addr; /* where the data of the request is, or goes */
 };
 
 _Static_assert(sizeof(struct ublk_ctrl_cmd) == 32 && sizeof(struct ublk_dev_info) == 64 &&
@@ -85,10 +85,16 @@ _Static_assert(sizeof(struct ublk_ctrl_cmd) == 32 && sizeof(struct ublk_dev_info
 #define UBLK_FETCH_REQ _IOWR('u', 0x20, struct ublk_io_cmd)
 #define UBLK_COMMIT_AND_FETCH_REQ _IOWR('u', 0x21, struct ublk_io_cmd)
 
+#define UBLK_NEED_GET_DATA _IOWR('u', 0x22, struct ublk_io_cmd)
+
+/* Results of these commands: a request; a write whose data UBLK_NEED_GET_DATA asks for. */
+#define UBLK_IO_RES_OK 0
+#define UBLK_IO_RES_NEED_GET_DATA 1
+
+#define UBLK_F_NEED_GET_DATA (1ull << 2)
 #define UBLK_F_USER_RECOVERY (1ull << 3)
 #define UBLK_F_USER_RECOVERY_REISSUE (1ull << 4)
 #define UBLK_F_CMD_IOCTL_ENCODE (1ull << 6)
-#define UBLK_F_USER_COPY (1ull << 7)
 
 #define UBLK_S_DEV_DEAD 0
 #define UBLK_S_DEV_LIVE 1
@@ -102,8 +108,5 @@ _Static_assert(sizeof(struct ublk_ctrl_cmd) == 32 && sizeof(struct ublk_dev_info
 #define UBLK_OP_FLUSH 2
 #define UBLK_OP_DISCARD 3
 #define UBLK_OP_WRITE_ZEROES 5
-
-/* Where the data of a request is in the character device, with user copy: of queue 0. */
-#define UBLK_DATA_OFF(tag) (0x80000000ull + ((uint64_t)(tag) << 25))
 
 #endif

@@ -71,6 +71,13 @@ int uring_register_file(struct uring *u, int fd)
 											: 0;
 }
 
+int uring_register_memory(struct uring *u, struct iovec memory)
+{
+	return syscall(SYS_io_uring_register, u->fd, IORING_REGISTER_BUFFERS, &memory, 1) < 0
+		       ? -errno
+		       : 0;
+}
+
 int uring_restrict(struct uring *u, const uint8_t ops[], unsigned n)
 {
 	struct io_uring_restriction only[8] = {
@@ -97,12 +104,16 @@ void uring_free(struct uring *u)
 
 struct io_uring_sqe *uring_sqe(struct uring *u)
 {
-	void *sqe = u->sqes + (size_t)(u->tail & u->sq_mask) * u->sqe_bytes;
+	char *sqe = u->sqes + (size_t)(u->tail & u->sq_mask) * u->sqe_bytes;
 
 	if (u->tail - u->submitted == u->entries)
 		return NULL;
 	u->tail++;
-	return memset(sqe, 0, u->sqe_bytes);
+	memset(sqe, 0, sizeof(struct io_uring_sqe)); /* of a fixed size: without a call */
+	if (u->sqe_bytes > sizeof(struct io_uring_sqe))
+		memset(sqe + sizeof(struct io_uring_sqe), 0,
+		       u->sqe_bytes - sizeof(struct io_uring_sqe));
+	return (struct io_uring_sqe *)sqe;
 }
 
 int uring_submit(struct uring *u, unsigned wait)

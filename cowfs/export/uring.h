@@ -14,6 +14,7 @@
 #define COWFS_EXPORT_URING_H
 
 #include <stdatomic.h>
+#include <sys/uio.h>
 
 #include "base/util.h"
 
@@ -42,11 +43,19 @@ struct uring {
 int uring_new(struct uring *u, unsigned entries, unsigned flags) MUST_CHECK;
 /* Operations name this file by index 0 and IOSQE_FIXED_FILE. Before uring_restrict. */
 int uring_register_file(struct uring *u, int fd) MUST_CHECK;
+/* IORING_OP_READ_FIXED reads into this memory, which stays pinned. Before uring_restrict. -ENOMEM: it
+ * is more than may be locked. */
+int uring_register_memory(struct uring *u, struct iovec memory) MUST_CHECK;
 /* From now on only operations of the list are possible. Call it in the thread that submits. */
 int uring_restrict(struct uring *u, const uint8_t ops[], unsigned n) MUST_CHECK;
 void uring_free(struct uring *u);
 /* The next entry, zeroed. NULL: submit first. */
 struct io_uring_sqe *uring_sqe(struct uring *u);
+/* Is anything filled in and not submitted? */
+static inline bool uring_pending(const struct uring *u)
+{
+	return u->tail != u->submitted;
+}
 /* Submits what was filled in, and waits for that number of completions. -EINTR, ... */
 int uring_submit(struct uring *u, unsigned wait);
 /* Takes a completion. False: none is there. */

@@ -48,7 +48,7 @@ struct view_read {
 	struct readahead_read readahead;
 };
 
-#define VIEW_READS 40u /* maximum in flight; further reads get -EAGAIN */
+#define VIEW_READS 40u /* maximum in flight; further reads get -EAGAIN. Not after view_take_over. */
 
 /* Takes its own reference to index; the caller keeps its own. The caller keeps ownership of store
  * and base, which must outlive the view. volume_blks * 4096 <= base size. */

@@ -52,10 +52,9 @@ static int begin_fails(void *ctx, struct ring *r)
 	return -EXDEV;
 }
 
-static void end(struct ring_work *w, void *buf)
+static void end(struct ring_work *w)
 {
 	(void)w;
-	assert_ptr_equal(buf, ring_buf(ring));
 	ring_end(ring);
 }
 
@@ -80,11 +79,10 @@ static void one_done(struct async_read *io, int r)
 	sem_post(&done);
 }
 
-static void one_start(struct ring_work *w, void *buf)
+static void one_start(struct ring_work *w)
 {
 	struct one *o = container_of(w, struct one, start);
 
-	(void)buf;
 	assert_int_equal(async_read(async, &o->io, blk_to_bytes(o->blk), o->buf, 2 * COW_BLK_BYTES),
 			 0);
 }
@@ -118,12 +116,11 @@ static int teardown(void **state)
 }
 
 /* More reads at once than the io_uring has entries. */
-static void test_reads(void **state)
+static void reads(char *memory, struct iovec registered)
 {
-	const struct ring_params p = { .fd = -1, .begin = begin_nothing };
+	const struct ring_params p = { .fd = -1, .memory = registered, .begin = begin_nothing };
 	static struct one one[READS];
 
-	(void)state;
 	if (no_uring())
 		skip();
 	assert_int_equal(async_new(&async, card, READS), 0);
@@ -134,7 +131,7 @@ static void test_reads(void **state)
 	assert_int_equal(async_read(async, &one[0].io, 0, one[0].buf, COW_BLK_BYTES), -EAGAIN);
 	free(one[0].buf);
 	for (unsigned i = 0; i < READS; i++) {
-		one[i].buf = io_alloc(2 * COW_BLK_BYTES);
+		one[i].buf = (uint64_t *)(memory + i * 2ul * COW_BLK_BYTES);
 		one[i].io.done = one_done;
 		one[i].start.call = one_start;
 	}
@@ -162,25 +159,50 @@ static void test_reads(void **state)
 	async_take_over(async, NULL, NULL);
 	assert_int_equal(async_read(async, &one[0].io, 0, one[0].buf, COW_BLK_BYTES), -EAGAIN);
 	async_free(async);
-	for (unsigned i = 0; i < READS; i++)
-		free(one[i].buf);
+}
+
+static void test_reads(void **state)
+{
+	char *memory = io_alloc(READS * 2ul * COW_BLK_BYTES);
+
+	(void)state;
+	reads(memory, (struct iovec){ NULL, 0 });
+	free(memory);
+}
+
+/* Some of them into registered memory. */
+static void test_reads_into_registered_memory(void **state)
+{
+	const size_t half = READS / 2 * 2ul * COW_BLK_BYTES;
+	char *memory = io_alloc(2 * half);
+
+	(void)state;
+	reads(memory, (struct iovec){ memory + half, half });
+	free(memory);
+}
+
+/* As with a limit of locked memory: it works without. */
+static void test_memory_cannot_be_registered(void **state)
+{
+	char *memory = io_alloc(READS * 2ul * COW_BLK_BYTES);
+
+	(void)state;
+	reads(memory, (struct iovec){ memory, SIZE_MAX / 4 });
+	free(memory);
 }
 
 /* ---- work for other threads ---- */
 
-static void back(struct ring_work *w, void *buf)
+static void back(struct ring_work *w)
 {
 	(void)w;
-	assert_ptr_equal(buf, ring_buf(ring));
 	assert_true(ring_is_mine(ring));
 	sem_post(&done);
 }
 
-static void blocks(struct ring_work *w, void *buf)
+static void blocks(struct ring_work *w)
 {
 	assert_false(ring_is_mine(ring));
-	assert_ptr_not_equal(buf, ring_buf(ring));
-	memset(buf, 1, RING_BUF_BYTES);
 	w->call = back;
 	ring_post(ring, w);
 }
@@ -283,6 +305,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_reads, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_reads_into_registered_memory, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_memory_cannot_be_registered, setup, teardown),
 		cmocka_unit_test(test_work_goes_there_and_back),
 		cmocka_unit_test(test_begin_may_fail),
 #ifdef COWFS_URING
