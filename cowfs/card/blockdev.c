@@ -247,6 +247,8 @@ static int open_device(struct blockdev *b, const char *path, unsigned flags, con
 	if (ioctl(b->fd, BLKGETSIZE64, &size_bytes) < 0)
 		return -errno;
 	geo->size_bytes = round_down_u64(size_bytes, COW_BLK_BYTES);
+	/* reads cost less; not for a node of another user */
+	(void)fcntl(b->fd, F_SETFL, fcntl(b->fd, F_GETFL) | O_NOATIME);
 	devdir = open_sysfs(st->st_rdev, name, sizeof(name));
 	if (devdir < 0) {
 		msg(MSG_ERR, "%s: no %s: is /sys mounted?", path, name);
