@@ -300,9 +300,7 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 		r = write_logged(j);
 	if (r == 0) {
 		count_skips(j, true);
-		log_set_together(j->log, j->opt->together);
 		r = log_end(j->log, j->opt->cause, j->opt->record_flags, ret_index);
-		log_set_together(j->log, NULL);
 		if (r < 0)
 			count_skips(j, false);
 	}
@@ -376,7 +374,9 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	r = set_writable(j->log, j->base, true);
 	if (r < 0)
 		return r;
+	log_set_together(j->log, j->opt->together);
 	r = write_all(j, publish, publish_ctx, ret_index);
+	log_set_together(j->log, NULL);
 	/* the result stands; the caller sees a card that stays writable */
 	(void)!set_writable(j->log, j->base, false);
 	j->rep.meta = 0; /* the estimate */

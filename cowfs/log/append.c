@@ -313,6 +313,8 @@ static int choose_leader(struct log *l, struct log_joint *ret_leader)
 
 	if (!l->together)
 		return 0;
+	if (!l->own_epoch) /* the ring was full when it was opened: log_prepare */
+		return -ENOSPC;
 	log_public_id(l, self.log_id);
 	r = l->together->choose(l->together->ctx, &self, ret_leader);
 	if (r < 0 || !ret_leader->seq)

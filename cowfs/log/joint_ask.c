@@ -32,6 +32,14 @@ int joint_ask(const struct log_joint *j, char *why, size_t why_bytes)
 	return asked ? asked(j, why, why_bytes) : log_joint_ask(j, why, why_bytes);
 }
 
+/* A checkpoint record takes the place of the commit that it copies, and prev of a later one leads
+ * past that. */
+static bool stands_for(const struct log_record *r, uint64_t epoch, uint64_t seq)
+{
+	return (r->type == RECORD_COMMIT && r->seq == seq && r->epoch == epoch) ||
+	       (r->type == RECORD_CHECKPOINT && r->desc_seq == seq && r->desc_epoch == epoch);
+}
+
 int log_has_record(struct log *l, uint64_t epoch, uint64_t seq)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
@@ -41,7 +49,7 @@ int log_has_record(struct log *l, uint64_t epoch, uint64_t seq)
 		return -ENOMEM;
 	if (l->state == EPOCH_BROKEN)
 		return -ENOLINK;
-	for (unsigned n = 0; r.seq > seq; n++) {
+	for (unsigned n = 0; !stands_for(&r, epoch, seq) && r.seq > seq; n++) {
 		if (n == CHAIN_MAX || r.prev.seq >= r.seq)
 			return -ENOLINK;
 		if (!r.prev.seq)
@@ -51,7 +59,7 @@ int log_has_record(struct log *l, uint64_t epoch, uint64_t seq)
 			return -ENOLINK;
 		r = prev;
 	}
-	return r.seq == seq && r.epoch == epoch;
+	return stands_for(&r, epoch, seq);
 }
 
 /* One log that is looked for. */
@@ -81,6 +89,9 @@ static void ask_log(struct search *s, struct card *base, struct card *card)
 		return;
 	r = log_has_record(l, s->j->epoch, s->j->seq);
 	log_close(l);
+	/* it may be in the cache of the card only, if just its daemon has died */
+	if (r == 1 && (card_flush(base) < 0 || card_flush(card) < 0))
+		r = -ENOLINK;
 	/* its newest record depends on a third log */
 	if (r == 0 && rep.joint)
 		r = -ENOLINK;

@@ -298,7 +298,7 @@ struct log_together {
 };
 /* The room that this takes: of descriptors, as of so many extents, and one record that confirms. */
 #define LOG_JOINT_EXTENTS 3u
-/* For the next log_end. NULL: it commits alone. The caller keeps *t until then. */
+/* For the next log_prepare and log_end. NULL: it commits alone. The caller keeps *t until then. */
 void log_set_together(struct log *l, const struct log_together *t);
 /* Which record the attempt under way ends with; seq 0: it has not come so far. For a process that
  * finds a record on the card after the death of this one. */

@@ -340,6 +340,7 @@ static int open_epoch(struct log *l, bool fresh)
 		r = lag_settle(l);
 	if (r == 0)
 		epoch_set(l, EPOCH_OPEN);
+	l->own_epoch |= r == 0;
 	return r;
 }
 
@@ -363,6 +364,11 @@ int log_prepare(struct log *l)
 		if (r < 0)
 			return r;
 	}
+	/* Other logs are about to name a record of this epoch. After a power cut another session of a
+	 * clean log would continue the epoch, and could give its number to another commit. */
+	if (l->together && l->state == EPOCH_OPEN &&
+	    (!l->own_epoch || l->newest.flags & RECORD_CLEAN))
+		epoch_set(l, EPOCH_DUE);
 	if (l->state != EPOCH_DUE && !l->super_due)
 		return lag_settle(l);
 	/* The ring may be full after repeated power cuts within its checkpoint. Each cut took a

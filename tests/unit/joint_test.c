@@ -502,6 +502,83 @@ static void test_doubt(void **state)
 	log_set_joint_ask(NULL);
 }
 
+/* A record of the leader stays one of its generations, whatever it writes next. */
+static void test_has_record(void **state)
+{
+	struct log_record rec;
+	struct toy t;
+
+	(void)state;
+	toy_tell(&t, TOY_LIVE, NULL, NULL);
+	change(&t, 100);
+	assert_int_equal(toy_commit(&t), 0);
+	rec = *log_newest(t.log);
+	assert_int_equal(rec.type, RECORD_COMMIT);
+	assert_int_equal(log_has_record(t.log, rec.epoch, rec.seq), 1);
+	/* a checkpoint record takes its place in the chain */
+	assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, 0), 0);
+	assert_int_equal(log_has_record(t.log, rec.epoch, rec.seq), 1);
+	toy_write(&t, 9, 300);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_int_equal(log_has_record(t.log, rec.epoch, rec.seq), 1);
+	assert_int_equal(log_has_record(t.log, rec.epoch + 1, rec.seq), 0);
+	toy_close(&t);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(log_has_record(t.log, rec.epoch, rec.seq), 1);
+	toy_free(&t);
+}
+
+/* The leader was detached cleanly before. Its record does not get to the card, and later it commits
+ * alone: that is another commit than the one that the member names. */
+static void test_clean_leader(void **state)
+{
+	unsigned rejected = 0;
+
+	(void)state;
+	log_set_joint_ask(ask);
+	for (uint64_t k = 1; k < 60; k++) {
+		struct toy_image before[2], after[2];
+		struct side s[2] = { 0 };
+		int got;
+
+		for (unsigned i = 0; i < 2; i++) {
+			toy_tell(&s[i].toy, TOY_LIVE, NULL, NULL);
+			assert_int_equal(toy_checkpoint(&s[i].toy, RECORD_TAIL, RECORD_CLEAN), 0);
+			toy_close(&s[i].toy);
+			assert_int_equal(toy_open(&s[i].toy, 0), 0);
+			assert_int_equal(s[i].toy.rep.state, LOG_CLEAN);
+			before[i] = s[i].toy.n;
+			change(&s[i].toy, (uint16_t)(100 + 10 * i));
+			after[i] = s[i].toy.live;
+			connect_power(&s[i].toy);
+		}
+		power.n = 0;
+		power.cut_at = k;
+		commit_both(s);
+		power.cut_at = 0;
+		for (unsigned i = 0; i < 2; i++) {
+			toy_close(&s[i].toy);
+			sim_power_cycle(s[i].toy.card, NULL, NULL);
+		}
+		assert_int_equal(toy_open(&s[0].toy, 0), 0);
+		got = which(&s[0].toy, &before[0], &after[0]);
+		s[0].toy.n = s[0].toy.live = got ? after[0] : before[0];
+		memset(s[0].toy.dirty, 0, sizeof(s[0].toy.dirty));
+		toy_write(&s[0].toy, 12, 77);
+		assert_int_equal(toy_commit(&s[0].toy), 0);
+		leader = &s[0].toy;
+		assert_int_equal(toy_open(&s[1].toy, 0), 0);
+		assert_true(s[1].toy.rep.state < LOG_BROKEN);
+		if (which(&s[1].toy, &before[1], &after[1]) != got)
+			fail_msg("cut %lu: the leader has %d", (unsigned long)k, got);
+		rejected += !got && s[1].toy.rep.joint;
+		for (unsigned i = 0; i < 2; i++)
+			toy_free(&s[i].toy);
+	}
+	assert_true(rejected > 0);
+	log_set_joint_ask(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -509,6 +586,7 @@ int main(void)
 		cmocka_unit_test(test_gone),	   cmocka_unit_test(test_leader_ends),
 		cmocka_unit_test(test_bad_memory), cmocka_unit_test(test_cuts),
 		cmocka_unit_test(test_doubt),
+		cmocka_unit_test(test_has_record), cmocka_unit_test(test_clean_leader),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
