@@ -519,7 +519,8 @@ static int open_kept_log(struct volume *v, char *why, size_t n)
 {
 	int r = open_log(v, LOG_JOINT_COUNTS, why, n);
 
-	if (r < 0 || !v->opened.joint || v->opened.newest.seq == v->kept->mark.newest)
+	if (r < 0 || !v->opened.joint ||
+	    v->opened.newest.seq == max_u64(v->kept->opened.newest.seq, v->kept->mark.newest))
 		return r;
 	log_close(v->log);
 	v->log = NULL;

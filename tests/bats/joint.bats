@@ -254,3 +254,26 @@ down() {
 	umount "$MNT"
 	loop_down "$LOOP"
 }
+
+@test "joint: a worker dies in a session that has asked another log, and another one takes over" {
+	local cut
+	volumes a b
+	cow commit --all # the first one writes more
+	for ((cut = 6; cut < 22; cut++)); do
+		echo "$cut" >"$T/a/n"
+		echo "$cut" >"$T/b/n"
+		slow a 200
+		cow commit --all >"$T/out" 2>&1 3>&- &
+		BG=$!
+		sleep "$(printf '%d.%03d' $((cut * 120 / 1000)) $((cut * 120 % 1000)))"
+		cut_all
+		wait "$BG" || true
+		COWFS_ON_CRASH=replace COWFS_DEATHS=17 up a b
+		kill -9 "$(NAME=a worker_pid)"
+		echo "cut $cut: $(timeout 30 cat "$T/a/n") and $(cat "$T/b/n")"
+		[ "$(timeout 30 cat "$T/a/n")" = "$(cat "$T/b/n")" ]
+		down
+		up a b
+	done
+	down
+}
