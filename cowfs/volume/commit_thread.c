@@ -1030,6 +1030,9 @@ static int do_joint_commit(struct volume *v, const struct volume_request *rq,
 	v->joint = rq->joint;
 	r = commit_once(v, rq, res);
 	v->joint = NULL;
+	/* without the retries of a commit that is alone nothing has given up */
+	if (r < 0)
+		monitor_stage(v->monitor, STAGE_IDLE);
 	if (r == -ECANCELED)
 		snprintf(res->why, sizeof(res->why), "not committed: %s; everything stays in RAM",
 			 joint_why(rq->joint));
