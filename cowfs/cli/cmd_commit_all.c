@@ -6,6 +6,8 @@
  * has changed: at its next start no other volume may be there to be asked.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -81,13 +83,16 @@ static void *member_main(void *arg)
 
 /* ---- all of them ---- */
 
-/* Two of these commits at once would wait for each other. */
+/* Two of these commits at once would wait for each other. A file that only root can open: anybody
+ * could lock the directory. */
 static int wait_for_turn(struct all *a)
 {
-	a->lock_fd = open(rundir_path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/.commit-all", rundir_path());
+	a->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (a->lock_fd < 0)
-		return cmd_fail(a->o, EXIT_FAILED, -errno, "%s: %s", rundir_path(),
-				strerrordesc_np(errno));
+		return cmd_fail(a->o, EXIT_FAILED, -errno, "%s: %s", path, strerrordesc_np(errno));
 	if (flock(a->lock_fd, LOCK_EX | LOCK_NB) == 0)
 		return EXIT_OK;
 	if (has_option(a->o, OPT_NO_WAIT))
