@@ -99,15 +99,19 @@ static void ask_log(struct search *s, struct card *base, struct card *card)
 	s->answer = s->answer == -ENODEV || s->answer == r ? r : -ENOLINK;
 }
 
-static bool is_external(struct card *c)
+/* Is it the log, and of another device? Only for this one all devices are tried. */
+static bool is_external(const struct search *s, struct card *c)
 {
 	struct blk_reader home = super_reader(c);
 	struct log_super super;
+	uint8_t id[16];
 	unsigned trouble;
 	struct fsinfo fs;
 
-	return fsinfo_probe(&home, &fs) == 0 && super_find(c, c, &fs, 0, &super, &trouble) == 0 &&
-	       super.external;
+	if (fsinfo_probe(&home, &fs) < 0 || super_find(c, c, &fs, 0, &super, &trouble) < 0)
+		return false;
+	super_public_id(&super, id);
+	return super.external && !memcmp(id, s->j->log_id, sizeof(id));
 }
 
 /* Calls fn for each block device. */
@@ -147,7 +151,7 @@ static void as_log(struct search *s, struct card *c, const char *path, struct ca
 	int before = s->answer, fd;
 
 	(void)none;
-	if (is_external(c))
+	if (is_external(s, c))
 		(void)!each_device(as_base, s, c);
 	else
 		ask_log(s, c, c);
