@@ -183,8 +183,10 @@ static int choose(void *ctx, const struct log_joint *self, struct log_joint *ret
 static int before_record(void *ctx)
 {
 	struct joint *j = ctx;
+	/* a record of others that is known to be in vain is not written: it would be asked for */
 	int r = j->leads ? wait_for(j, &j->shared->written, j->shared->changed - 1, 0, NULL, NULL)
-			 : 0;
+		: j->shared->decision == OPEN ? 0
+					      : -ECANCELED;
 
 	return r == 0 && j->leads && !decide(j, OPEN, DECIDING) ? -ECANCELED : r;
 }
