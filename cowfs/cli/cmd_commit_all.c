@@ -118,7 +118,7 @@ static int open_all(struct all *a, char names[][RUNDIR_NAME_BYTES])
 			exit = cmd_failed(a->o, &m->error);
 		}
 		m->rq = rq;
-		m->rq.joint = true;
+		m->rq.command = COMMAND_COMMIT_JOINT;
 		m->rq.rank = a->n - 1 - i; /* the root is the last name */
 	}
 	if (exit != EXIT_OK)

@@ -87,7 +87,8 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 					: CAUSE_MANUAL,
 		.lent = &lent,
 	};
-	int e = rq->joint  ? enter_joint(&asker, *passed_fd, &vr.joint, ret)
+	int e = rq->command == COMMAND_COMMIT_JOINT
+			? enter_joint(&asker, *passed_fd, &vr.joint, ret)
 		: rq->lend ? adopt_lent(passed_fd, &lent, ret)
 			   : 0;
 

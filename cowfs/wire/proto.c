@@ -208,7 +208,7 @@ static const struct {
 	{ "hold", COMMAND_HOLD },	  { "release", COMMAND_RELEASE },
 	{ "wear", COMMAND_WEAR },	  { "changes", COMMAND_CHANGES },
 	{ "rewrites", COMMAND_REWRITES }, { "view", COMMAND_VIEW },
-	{ "upgrade", COMMAND_UPGRADE },
+	{ "upgrade", COMMAND_UPGRADE },	  { "commit_joint", COMMAND_COMMIT_JOINT },
 };
 
 static const struct {
@@ -220,7 +220,6 @@ static const struct {
 	{ "force", offsetof(struct request, force) },
 	{ "no_wait", offsetof(struct request, no_wait) },
 	{ "lend", offsetof(struct request, lend) },
-	{ "joint", offsetof(struct request, joint) },
 	{ "timer", offsetof(struct request, timer) },
 	{ "shutdown", offsetof(struct request, shutdown) },
 	{ "undo", offsetof(struct request, undo) },

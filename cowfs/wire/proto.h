@@ -33,6 +33,7 @@ enum proto_command {
 	COMMAND_NONE = 0,
 	COMMAND_STATUS,
 	COMMAND_COMMIT,
+	COMMAND_COMMIT_JOINT, /* a daemon that does not know it must not commit alone */
 	COMMAND_DISCARD,
 	COMMAND_DETACH,
 	COMMAND_HOLD,
@@ -61,11 +62,7 @@ struct request {
 	 * cannot hold
 	 */
 	bool lend;
-	/*
-	 * commit: with other volumes; the memory of volume/joint.h is passed with the line, and this
-	 * one's rank
-	 */
-	bool joint;
+	/* commit_joint: the memory of volume/joint.h is passed with the line, and this one's rank */
 	uint64_t rank;
 	/* view: the scratch image, which can be written to; commit: this image alone */
 	bool scratch;

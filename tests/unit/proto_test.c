@@ -208,7 +208,6 @@ static void test_render(void **state)
 				     .deadline_ms = 9,
 				     .first = 8,
 				     .lend = true,
-				     .joint = true,
 				     .rank = 10,
 				     .scratch = true,
 				     .now = true };
@@ -222,7 +221,7 @@ static void test_render(void **state)
 	assert_int_equal(rq.deadline_ms, 9);
 	assert_true(rq.dry_run && rq.checkpoint && rq.force && rq.no_wait && rq.undo && rq.commit &&
 		    rq.discard && rq.timer && rq.shutdown && rq.seconds == 7 && rq.first == 8 &&
-		    rq.lend && rq.joint && rq.rank == 10 && rq.scratch && rq.now);
+		    rq.lend && rq.rank == 10 && rq.scratch && rq.now);
 	assert_int_equal(request_render(&all, text, 20), 0);
 }
 
