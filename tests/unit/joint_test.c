@@ -582,11 +582,11 @@ static void test_clean_leader(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_leader),	   cmocka_unit_test(test_cancel),
-		cmocka_unit_test(test_gone),	   cmocka_unit_test(test_leader_ends),
-		cmocka_unit_test(test_bad_memory), cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_doubt),
-		cmocka_unit_test(test_has_record), cmocka_unit_test(test_clean_leader),
+		cmocka_unit_test(test_leader),	     cmocka_unit_test(test_cancel),
+		cmocka_unit_test(test_gone),	     cmocka_unit_test(test_leader_ends),
+		cmocka_unit_test(test_bad_memory),   cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_doubt),	     cmocka_unit_test(test_has_record),
+		cmocka_unit_test(test_clean_leader),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
