@@ -385,12 +385,37 @@ static void test_desc_brim(void **state)
 }
 
 /* Checksums that are right, extents that are not. */
+static void test_joint_codec(void **state)
+{
+	struct log_joint j = { .epoch = 0x1122334455667788, .seq = 99 }, got;
+	struct desc_extent e = { .type = DESC_JOINT, .blks = JOINT_WORDS };
+	uint32_t words[JOINT_WORDS];
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(j.log_id); i++)
+		j.log_id[i] = (uint8_t)(i + 1);
+	joint_put(&j, words);
+	assert_int_equal(words[0], 0x04030201);
+	e.crc = words;
+	assert_int_equal(joint_get(&e, &got), 0);
+	assert_memory_equal(&got, &j, sizeof(j));
+	e.blks--;
+	assert_int_equal(joint_get(&e, &got), -EUCLEAN);
+	e.blks++;
+	e.blk = 1;
+	assert_int_equal(joint_get(&e, &got), -EUCLEAN);
+	e.blk = 0;
+	j.seq = 0;
+	joint_put(&j, words);
+	assert_int_equal(joint_get(&e, &got), -EUCLEAN);
+}
+
 static void test_desc_nonsense(void **state)
 {
 	static const uint32_t crc[4];
 	static const struct desc_extent bad[] = {
 		{ 0, 1, 1, 0, crc },
-		{ DESC_LENT + 1, 1, 1, 0, crc },
+		{ DESC_JOINT + 1, 1, 1, 0, crc },
 		{ DESC_LOGGED, 1, (uint64_t)INT64_MAX / COW_BLK_BYTES + 1, 1, crc },
 		{ DESC_LOGGED, 1, 1, (uint64_t)INT64_MAX / COW_BLK_BYTES + 1, crc },
 		{ DESC_SPILLED, 1, 1, UINT64_MAX, crc },
@@ -464,7 +489,7 @@ int main(void)
 		cmocka_unit_test(test_head_codec),	cmocka_unit_test(test_record_codec),
 		cmocka_unit_test(test_record_nonsense), cmocka_unit_test(test_desc_codec),
 		cmocka_unit_test(test_desc_brim),	cmocka_unit_test(test_desc_nonsense),
-		cmocka_unit_test(test_lent_codec),
+		cmocka_unit_test(test_lent_codec),	cmocka_unit_test(test_joint_codec),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
