@@ -74,9 +74,9 @@ static void *member_main(void *arg)
 
 	m->answer = client_call(&m->client, &m->rq, on_event, m, &m->error);
 	/* whoever ends without a decision does not take part */
-	if (!m->answer)
+	if (!m->answer && m->error.error == -EPIPE)
 		joint_ended(m->all->joint, (unsigned)m->rq.rank);
-	else if (!json_true(m->answer, "ok"))
+	else if (!m->answer || !json_true(m->answer, "ok"))
 		joint_cancel(m->all->joint);
 	return NULL;
 }
@@ -283,6 +283,9 @@ int commit_all(const struct options *o)
 		if (has_option(o, not_with[i]))
 			return cmd_fail(o, EXIT_USAGE, -EINVAL,
 					"--all and %s are mutually exclusive", words[i]);
+	n = client_dead_volumes(names);
+	for (size_t i = 0; i < n; i++)
+		fprintf(stderr, "cowctl: volume %s takes no part: its daemon died\n", names[i]);
 	n = client_volumes(names);
 	if (!n)
 		return cmd_fail(o, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");

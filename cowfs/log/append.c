@@ -330,7 +330,12 @@ static void confirm(struct log *l)
 {
 	struct log_record rec = { .type = RECORD_OPEN, .tail_seq = lag_tail_seq(l) };
 
-	l->doubt = record_put_empty(l, &rec, false) < 0;
+	l->doubt = l->unconfirmed = record_put_empty(l, &rec, false) < 0;
+}
+
+bool log_unconfirmed(const struct log *l)
+{
+	return l->unconfirmed;
 }
 
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_index **ret_index)

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -52,8 +53,9 @@ int log_has_record(struct log *l, uint64_t epoch, uint64_t seq)
 	for (unsigned n = 0; !stands_for(&r, epoch, seq) && r.seq > seq; n++) {
 		if (n == CHAIN_MAX || r.prev.seq >= r.seq)
 			return -ENOLINK;
+		/* of a log that was set aside once, see log_accept_base */
 		if (!r.prev.seq)
-			return 0;
+			return -ENOLINK;
 		if (ring_read_record(l, r.prev.lblk, buf, &prev) < 0 || prev.seq != r.prev.seq ||
 		    prev.epoch != r.prev.epoch)
 			return -ENOLINK;
@@ -114,6 +116,26 @@ static bool is_external(const struct search *s, struct card *c)
 	return super.external && !memcmp(id, s->j->log_id, sizeof(id));
 }
 
+/* Not devices that hang without a medium, or that are cowfs's own: their daemon may be dead or stopped.
+ */
+static bool may_hang(int dirfd, const char *name)
+{
+	static const char *const never[] = { "fd", "sr", "nbd", "ram", "zram", "ublkb" };
+	char path[300], text[PATH_MAX] = "";
+	_cleanup_close_ int fd = -1;
+
+	for (size_t i = 0; i < ARRAY_SIZE(never); i++)
+		if (!strncmp(name, never[i], strlen(never[i])))
+			return true;
+	snprintf(path, sizeof(path), "%s/dm/suspended", name);
+	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0)
+		return read(fd, text, 1) != 1 || *text != '0';
+	snprintf(path, sizeof(path), "%s/loop/backing_file", name);
+	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+	return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && !strcmp(text, "/cowfs-volume\n");
+}
+
 /* Calls fn for each block device. */
 static int each_device(void (*fn)(struct search *s, struct card *c, const char *path,
 				  struct card *other),
@@ -131,7 +153,8 @@ static int each_device(void (*fn)(struct search *s, struct card *c, const char *
 		snprintf(path, sizeof(path), "/dev/%s", e->d_name);
 		for (char *p = path; *p; p++) /* sysfs has ! for it */
 			*p = *p == '!' ? '/' : *p;
-		if (e->d_name[0] == '.' || blockdev_open(&c, path, BLOCKDEV_RDONLY, NULL) < 0)
+		if (e->d_name[0] == '.' || may_hang(dirfd(d), e->d_name) ||
+		    blockdev_open(&c, path, BLOCKDEV_RDONLY, NULL) < 0)
 			continue;
 		fn(s, c, path, other);
 		card_close(c);

@@ -316,6 +316,8 @@ int log_settle(struct log *l) MUST_CHECK;
 /* Call after an error. The attempt is dead, the next write opens an epoch (rule 3), and no block
  * counts as same (rule 8). */
 void log_abort(struct log *l);
+/* The newest record on the card depends on that of another log: any other record ends that. */
+bool log_unconfirmed(const struct log *l);
 bool log_doubt(const struct log *l); /* an attempt failed since the last good commit */
 
 /* Callbacks that make a checkpoint cheaper. Each may be NULL. */

@@ -164,6 +164,7 @@ static void go_on(struct log *l, const struct log_open_report *rep)
 	if (!rep->rejected && !rep->base_changed && !rep->clone && (l->newest.flags & RECORD_CLEAN))
 		epoch_set(l, EPOCH_OPEN);
 	l->doubt = rep->rejected || rep->joint;
+	l->unconfirmed = rep->joint;
 	l->spilled = l->lag.spilled = log_index_spilled_blks(l->index);
 	l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
 }

@@ -101,6 +101,7 @@ void record_accept(struct log *l, const struct log_record *rec)
 {
 	lag_accept(l, rec);
 	l->newest = *rec;
+	l->unconfirmed = false;
 	if (l->state == EPOCH_WAIVED)
 		epoch_set(l, EPOCH_OPEN);
 	l->order.pads_due -= l->order.pads_due > 0;

@@ -96,6 +96,7 @@ struct log {
 	enum epoch_state state;
 	bool any_base; /* LOG_ANY_BASE */
 	const struct log_together *together;
+	bool unconfirmed;     /* log_unconfirmed */
 	bool own_epoch;	      /* its open record was written since the log was opened */
 	unsigned joint_flags; /* LOG_JOINT_* */
 	bool needs_reader;    /* log_need_reader */

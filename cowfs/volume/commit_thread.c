@@ -1147,7 +1147,7 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 static bool leaves_no_trace(const struct volume *v)
 {
 	return log_newest(v->log)->seq == v->opened.newest.seq && !failed_may_return(v) &&
-	       !v->opened.joint && (v->discard_armed || !waiting_blks(v));
+	       !log_unconfirmed(v->log) && (v->discard_armed || !waiting_blks(v));
 }
 
 /* With blocks only in the log, the file system at the home locations is a mixture. */

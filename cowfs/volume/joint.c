@@ -44,6 +44,8 @@ struct joint {
 	struct joint_params p;
 	struct shared *shared;
 	bool was_synced, was_frozen, leads, done;
+	joint_hurry *hurry;
+	void *hurry_ctx;
 	const char *why;
 };
 
@@ -104,9 +106,19 @@ static int give_up(struct joint *j, const char *why)
 	return -ECANCELED;
 }
 
+/* Before the decision: another volume, or a dead card, must not stop this one. */
+static bool must_give_up(struct joint *j)
+{
+	const char *why = j->hurry && j->hurry(j->hurry_ctx)
+				  ? "RAM ran short while it waited for the other volumes"
+			  : j->p.gone(j->p.ctx) ? "cowctl has ended"
+						: NULL;
+
+	return why && give_up(j, why) < 0;
+}
+
 /* Waits until n members are there, before the decision. */
-static int wait_for(struct joint *j, const _Atomic uint32_t *count, uint32_t n, uint64_t limit_ns,
-		    joint_hurry *hurry, void *ctx)
+static int wait_for(struct joint *j, const _Atomic uint32_t *count, uint32_t n, uint64_t limit_ns)
 {
 	const struct timespec nap = { .tv_nsec = limit_ns ? FROZEN_NAP_NS : NAP_NS };
 	uint64_t begin_ns = now_ns();
@@ -116,21 +128,26 @@ static int wait_for(struct joint *j, const _Atomic uint32_t *count, uint32_t n, 
 			return -ECANCELED;
 		if (limit_ns && now_ns() - begin_ns > limit_ns)
 			return give_up(j, "the volumes could not all be frozen within 5 s");
-		if (hurry && hurry(ctx))
-			return give_up(j, "RAM ran short while it waited for the other volumes");
-		if (j->p.gone(j->p.ctx))
-			return give_up(j, "cowctl has ended");
+		if (must_give_up(j))
+			return -ECANCELED;
 		nanosleep(&nap, NULL);
 	}
 	return 0;
 }
 
-int joint_synced(struct joint *j, joint_hurry *hurry, void *ctx)
+static int wait_synced(struct joint *j, uint64_t limit_ns)
 {
 	if (!j->was_synced)
 		j->shared->synced++;
 	j->was_synced = true;
-	return wait_for(j, &j->shared->synced, j->shared->members, 0, hurry, ctx);
+	return wait_for(j, &j->shared->synced, j->shared->members, limit_ns);
+}
+
+int joint_synced(struct joint *j, joint_hurry *hurry, void *ctx)
+{
+	j->hurry = hurry;
+	j->hurry_ctx = ctx;
+	return wait_synced(j, 0);
 }
 
 static void stand_for_leader(struct joint *j)
@@ -144,7 +161,12 @@ static void stand_for_leader(struct joint *j)
 
 int joint_frozen(struct joint *j, bool changed, joint_hurry *hurry, void *ctx)
 {
-	int r = joint_synced(j, hurry, ctx);
+	int r;
+
+	j->hurry = hurry;
+	j->hurry_ctx = ctx;
+	/* it is frozen already: a sync that failed was no reason to wait for others */
+	r = wait_synced(j, FROZEN_NS);
 
 	if (r < 0 || j->was_frozen)
 		return r < 0 ? r : -ECANCELED;
@@ -154,7 +176,7 @@ int joint_frozen(struct joint *j, bool changed, joint_hurry *hurry, void *ctx)
 		j->shared->changed++;
 	}
 	j->shared->frozen++;
-	r = wait_for(j, &j->shared->frozen, j->shared->members, FROZEN_NS, hurry, ctx);
+	r = wait_for(j, &j->shared->frozen, j->shared->members, FROZEN_NS);
 	j->leads = r == 0 && changed && j->shared->leader == j->p.rank;
 	j->done = r == 0 && !changed;
 	return r;
@@ -174,7 +196,7 @@ static int choose(void *ctx, const struct log_joint *self, struct log_joint *ret
 		j->shared->named = 1;
 		return 0;
 	}
-	r = wait_for(j, &j->shared->named, 1, 0, NULL, NULL);
+	r = wait_for(j, &j->shared->named, 1, 0);
 	if (r == 0)
 		*ret_leader = j->shared->record;
 	return r < 0 || ret_leader->seq ? r : -ECANCELED;
@@ -184,7 +206,7 @@ static int before_record(void *ctx)
 {
 	struct joint *j = ctx;
 	/* a record of others that is known to be in vain is not written: it would be asked for */
-	int r = j->leads ? wait_for(j, &j->shared->written, j->shared->changed - 1, 0, NULL, NULL)
+	int r = j->leads ? wait_for(j, &j->shared->written, j->shared->changed - 1, 0)
 		: j->shared->decision == OPEN ? 0
 					      : -ECANCELED;
 
@@ -211,8 +233,8 @@ static int after_record(void *ctx)
 			return 0;
 		if (decision == CANCELLED)
 			return -ECANCELED;
-		if (decision == OPEN && j->p.gone(j->p.ctx))
-			(void)give_up(j, "cowctl has ended");
+		if (decision == OPEN)
+			(void)must_give_up(j);
 		if (decision == DECIDING && !until_ns)
 			until_ns = now_ns() + DECIDED_NS;
 		if (until_ns && now_ns() > until_ns) {

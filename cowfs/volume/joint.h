@@ -22,7 +22,8 @@ struct joint_params {
 	void *ctx;
 };
 
-/* What makes a member stop waiting. NULL: nothing. */
+/* What makes a member stop waiting before the decision, from the first of these calls on. NULL:
+ * nothing. */
 typedef bool joint_hurry(void *ctx);
 
 /* Makes the memory for so many members: its descriptor, or -errno. */
