@@ -305,7 +305,7 @@ static bool something_changed(void *ctx)
 	enum blk_state state;
 
 	/* diverged: the newest generation has only some files of now */
-	if (v->diverged || v->diverged_lost || (v->opened.joint && log_doubt(v->log)) ||
+	if (v->diverged || v->diverged_lost || log_unconfirmed(v->log) ||
 	    log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
 	    log_lent_needed(v->log))
 		return true;
