@@ -310,19 +310,12 @@ int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_
 			pos = next_leaf(g, pos / LEAF_BLKS + 1) * LEAF_BLKS;
 			continue;
 		}
-		old = atomic_load_explicit(&g->words[pos / WORD_BLKS], memory_order_relaxed);
-		if (((old ^ pattern) & mask) == 0) { /* they have it, as in most rewrites */
-			pos += n;
-			continue;
-		}
 		old = exchange_word(&g->words[pos / WORD_BLKS], mask, pattern) & mask;
 		was_data += (uint64_t)__builtin_popcountll(old & LOW_BITS);
 		was_hole += (uint64_t)__builtin_popcountll(old >> 1 & LOW_BITS);
 		marked += n;
 		pos += n;
 	}
-	if (!marked)
-		return 0;
 	/* unsigned wrap-around works as subtraction */
 	atomic_fetch_add_explicit(&g->data_blks, (state == BLK_DATA ? marked : 0) - was_data,
 				  memory_order_relaxed);
