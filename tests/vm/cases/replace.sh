@@ -77,7 +77,7 @@ kill_under_load() {
 		kill_worker "$1" "$n" "$2"
 	done
 	rm /run/cowfs-test/load
-	wait $fio || fail "$1: fio: $(tail -n 5 /run/cowfs-test/fio)"
+	wait $fio || fail "$1: fio: $(grep -iE 'verify:|err=|error' /run/cowfs-test/fio | head -n 8)"
 	wait $commits
 	wait_for 120 [ -e /run/cowfs-test/synced ] || fail "$1: sync(2) has not returned"
 	say "$1: $3 kills; commits: $(grep -c committed /run/cowfs-test/commits) of $(wc -l </run/cowfs-test/commits), of a file: $(grep -c committed /run/cowfs-test/singles) of $(wc -l </run/cowfs-test/singles)"
