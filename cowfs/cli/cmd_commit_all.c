@@ -253,21 +253,10 @@ static int commit_together(const struct options *o, char names[][RUNDIR_NAME_BYT
 	return exit;
 }
 
-/* One after another. The first exit code that is not 0 counts. */
-static int each(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
+static int commit_nth(const struct options *o, size_t nth)
 {
-	int exit = EXIT_OK;
-
-	for (size_t i = 0; i < n; i++) {
-		struct options one = *o;
-		int e;
-
-		one.operand[0] = names[i];
-		one.operands = 1;
-		e = commit_volume(&one);
-		exit = exit == EXIT_OK ? e : exit;
-	}
-	return exit;
+	(void)nth;
+	return commit_volume(o);
 }
 
 int commit_all(const struct options *o)
@@ -289,5 +278,6 @@ int commit_all(const struct options *o)
 	n = client_volumes(names);
 	if (!n)
 		return cmd_fail(o, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
-	return has_option(o, OPT_DRY_RUN) ? each(o, names, n) : commit_together(o, names, n);
+	return has_option(o, OPT_DRY_RUN) ? each_volume(o, names, n, commit_nth)
+					  : commit_together(o, names, n);
 }

@@ -145,8 +145,8 @@ static int show_status(const struct options *o)
 	return exit;
 }
 
-/* Each volume, also if one does not answer. The first exit code that is not 0 counts. */
-static int show_all(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
+int each_volume(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n,
+		int (*fn)(const struct options *o, size_t nth))
 {
 	int exit = EXIT_OK;
 
@@ -156,12 +156,17 @@ static int show_all(const struct options *o, char names[][RUNDIR_NAME_BYTES], si
 
 		one.operand[0] = names[i];
 		one.operands = 1;
-		if (i && !has_option(o, OPT_JSON))
-			putchar('\n');
-		e = show_status(&one);
+		e = fn(&one, i);
 		exit = exit == EXIT_OK ? e : exit;
 	}
 	return exit;
+}
+
+static int show_nth(const struct options *o, size_t nth)
+{
+	if (nth && !has_option(o, OPT_JSON))
+		putchar('\n');
+	return show_status(o);
 }
 
 /*
@@ -206,7 +211,7 @@ int cmd_status(const struct options *o)
 		leftover_clear(dead);
 	else
 		leftover_clear_and_tell(false);
-	exit = n > 1 ? show_all(o, names, n) : show_status(o);
+	exit = n > 1 ? each_volume(o, names, n, show_nth) : show_status(o);
 	return exit == EXIT_OK && bare ? EXIT_DEGRADED : exit;
 }
 

@@ -262,7 +262,7 @@ void record_accept(struct log *l, const struct log_record *rec);
 /* Writes an empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHECK;
 
-/* joint.c: log_joint_ask, or what a test has set instead */
+/* joint_ask.c: log_joint_ask, or what a test has set instead */
 int joint_ask(const struct log_joint *j, char *why, size_t why_bytes) MUST_CHECK;
 
 /* lag.c. With lag 0 these return the values of a log without lag, and write nothing. */

@@ -307,6 +307,21 @@ static void commit_both(struct side s[2])
 	close(p.fd);
 }
 
+/* The same, cut at this operation; 0: not. The power comes back, and both logs are closed. */
+static void commit_cut(struct side s[2], uint64_t cut_at)
+{
+	power.n = 0;
+	power.cut_at = cut_at;
+	commit_both(s);
+	power.cut_at = 0;
+	for (unsigned i = 0; i < 2; i++) {
+		toy_close(&s[i].toy);
+		sim_power_cycle(s[i].toy.card, NULL, NULL);
+		if (s[i].toy.base != s[i].toy.card)
+			sim_power_cycle(s[i].toy.base, NULL, NULL);
+	}
+}
+
 static struct toy *leader; /* NULL: its card is not there */
 static unsigned questions;
 
@@ -360,19 +375,12 @@ static uint64_t cut_once(const struct toy from[2], uint64_t cut_at, uint64_t see
 		sim_seed(s[i].toy.card, seed + i);
 		connect_power(&s[i].toy);
 	}
-	power.n = 0;
-	power.cut_at = cut_at;
-	commit_both(s);
-	power.cut_at = 0;
+	commit_cut(s, cut_at);
 	if (!cut_at)
 		assert_true(s[0].r == 0 && s[1].r == 0);
 	/* what one has been told is what is there afterwards */
 	leader = &s[0].toy;
 	for (unsigned i = 0; i < 2; i++) {
-		toy_close(&s[i].toy);
-		sim_power_cycle(s[i].toy.card, NULL, NULL);
-		if (s[i].toy.base != s[i].toy.card)
-			sim_power_cycle(s[i].toy.base, NULL, NULL);
 		assert_int_equal(toy_open(&s[i].toy, 0), 0);
 		assert_true(s[i].toy.rep.state < LOG_BROKEN);
 		got[i] = which(&s[i].toy, &before[i], &after[i]);
@@ -443,14 +451,7 @@ static void doubtful(struct toy *member, struct toy *lead)
 			change(&s[i].toy, (uint16_t)(100 + 10 * i));
 			connect_power(&s[i].toy);
 		}
-		power.n = 0;
-		power.cut_at = k;
-		commit_both(s);
-		power.cut_at = 0;
-		for (unsigned i = 0; i < 2; i++) {
-			toy_close(&s[i].toy);
-			sim_power_cycle(s[i].toy.card, NULL, NULL);
-		}
+		commit_cut(s, k);
 		leader = NULL;
 		assert_int_equal(toy_open(&s[0].toy, 0), 0);
 		assert_int_equal(toy_open(&s[1].toy, 0), 0);
@@ -552,14 +553,7 @@ static void test_clean_leader(void **state)
 			after[i] = s[i].toy.live;
 			connect_power(&s[i].toy);
 		}
-		power.n = 0;
-		power.cut_at = k;
-		commit_both(s);
-		power.cut_at = 0;
-		for (unsigned i = 0; i < 2; i++) {
-			toy_close(&s[i].toy);
-			sim_power_cycle(s[i].toy.card, NULL, NULL);
-		}
+		commit_cut(s, k);
 		assert_int_equal(toy_open(&s[0].toy, 0), 0);
 		got = which(&s[0].toy, &before[0], &after[0]);
 		s[0].toy.n = s[0].toy.live = got ? after[0] : before[0];
