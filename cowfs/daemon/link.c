@@ -82,25 +82,33 @@ static int ask_parent(struct supervisor_link *l, struct message m, const int *fd
 	return r == 1 ? 0 : r;
 }
 
-static int tell_parent(struct supervisor_link *l, char what, const int *fd)
+/* *ret_error: of the answer. */
+static int tell_parent(struct supervisor_link *l, char what, const int *fd, int *ret_error)
 {
 	int none[SUPERVISOR_KEPT_MAX];
 	struct message answer;
 	int r = ask_parent(l, (struct message){ .what = what }, fd, &answer, none);
 
-	if (r == 0)
+	*ret_error = 0;
+	if (r == 0) {
 		link_close(none);
+		*ret_error = answer.error;
+	}
 	return r;
 }
 
 int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX])
 {
-	return tell_parent(l, 'S', kept);
+	int error;
+
+	return tell_parent(l, 'S', kept, &error);
 }
 
 void supervisor_ending(struct supervisor_link *l)
 {
-	(void)tell_parent(l, 'E', NULL); /* without a parent nothing is kept */
+	int error;
+
+	(void)tell_parent(l, 'E', NULL, &error); /* without a parent nothing is kept */
 }
 
 int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bool *ret_halted)
@@ -116,15 +124,16 @@ int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bo
 	return l->kernel_fd < 0 ? -EPROTO : 0;
 }
 
-void supervisor_frozen(void *link, int mount_fd)
+int supervisor_frozen(void *link, int mount_fd)
 {
-	int fd[SUPERVISOR_KEPT_MAX], r;
+	int fd[SUPERVISOR_KEPT_MAX], error, r;
 
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		fd[i] = i ? -1 : mount_fd;
-	r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', fd);
+	r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', fd, &error);
 	if (r < 0)
 		msg(MSG_WARN, "the parent process does not answer: %s", strerror(-r));
+	return error;
 }
 
 /* Asks something that needs no descriptors; the error of the answer. */

@@ -70,9 +70,9 @@ int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX],
 /*
  * The callback `frozen` of quiesce.h; link is a struct supervisor_link. Returns when the parent
  * has acted, after a second at the latest. After mount_fd -1 the parent holds no descriptor of the
- * mount.
+ * mount. -EBUSY: the parent still thaws what a worker before has frozen.
  */
-void supervisor_frozen(void *link, int mount_fd);
+int supervisor_frozen(void *link, int mount_fd);
 /*
  * The callback `call` of quiesce.h. With calls_apart the parent makes the call: a thread of this
  * process that sleeps in it would keep the memory of the process, and so what is mapped there, also

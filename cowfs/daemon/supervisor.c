@@ -57,6 +57,7 @@
 #define DYING_SLICES 4 /* time that a death may take by itself */
 #define ENDED_SLICES 1 /* the same if only threads without descriptors are left */
 #define THAW_TRIES 20  /* slices */
+#define THAW_NS (10 * 1000000000ull)
 #define REPLACE_SLICES                                                                             \
 	240 /* time that a death may take if the worker is replaced: its I/O on the card */
 #define DEATHS_MAX 16
@@ -106,9 +107,10 @@ struct parent {
 	unsigned deaths, halt_after;
 	/* workers that had threads left when they were replaced; these threads have no descriptors */
 	pid_t left[LEFT_MAX];
-	int mount_fd;	  /* of the mount that may be frozen; -1: none */
-	int thaw_fd;	  /* the same, of a worker that has died */
-	bool thaws_early; /* the thaw under way began while that worker had threads left */
+	int mount_fd;		 /* of the mount that may be frozen; -1: none */
+	int thaw_fd;		 /* the same, of a worker that has died */
+	bool thaws_early;	 /* the thaw under way began while that worker had threads left */
+	uint64_t thaws_until_ns; /* until then the next worker waits for the end of that */
 	uint64_t armed_ns;
 	struct shared *shared;	  /* NULL without replace */
 	struct ublk_control *end; /* NULL: no disk needs it */
@@ -276,10 +278,16 @@ static bool answer_upgrade(struct parent *p, struct message *m)
 
 /* ---- messages of the worker ---- */
 
+/* The thaw for a worker that has died would end a freeze of this one. */
+static bool must_wait_for_thaw(const struct parent *p)
+{
+	return p->thaw_fd >= 0 && now_ns() < p->thaws_until_ns;
+}
+
 /* False: the worker has closed its end. */
 static bool serve_link(struct parent *p)
 {
-	int fd[SUPERVISOR_KEPT_MAX], called = 0, r;
+	int fd[SUPERVISOR_KEPT_MAX], called = 0, error = 0, r;
 	struct message m;
 	bool dies;
 
@@ -292,6 +300,11 @@ static bool serve_link(struct parent *p)
 		return true;
 	switch (m.what) {
 	case 'F':
+		if (must_wait_for_thaw(p)) {
+			error = -EBUSY;
+			break;
+		}
+		/* fall through */
 	case 'T':
 		drop_mount(p);
 		p->mount_fd = steal_fd(&fd[0]);
@@ -326,6 +339,7 @@ static bool serve_link(struct parent *p)
 			      .halted = p->halted,
 			      .pid = called,
 			      .number = m.number,
+			      .error = error,
 			      .upgrade = p->upgrade.end };
 	/* nothing of the new spare has served yet */
 	if (p->upgrade.old.sock_fd >= 0)
@@ -555,6 +569,7 @@ static bool replace(struct parent *p)
 		return false;
 	if (p->thaw_fd < 0)
 		p->thaw_fd = steal_fd(&p->mount_fd);
+	p->thaws_until_ns = now_ns() + THAW_NS;
 	p->thaws_early = true; /* one of the dead-man timer */
 	drop_mount(p);
 	if (p->reaped && WIFSIGNALED(p->status) && !gives_way)

@@ -145,7 +145,7 @@ struct freezer {
 	pthread_t thread;
 	enum quiesce_call call;
 	int mount_fd;
-	void (*frozen)(void *ctx, int mount_fd);
+	int (*frozen)(void *ctx, int mount_fd);
 	int (*make)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	int disk_fd;
 	void *ctx;
@@ -204,16 +204,15 @@ static int thaw(const struct freezer *f)
 static atomic_bool hanging; /* an abandoned freezer is still in FIFREEZE */
 static atomic_bool syncing; /* the same for a sync */
 
-static void tell(const struct freezer *f, int mount_fd)
+static int tell(const struct freezer *f, int mount_fd)
 {
-	if (f->frozen)
-		f->frozen(f->ctx, mount_fd);
+	return f->frozen ? f->frozen(f->ctx, mount_fd) : 0;
 }
 
 static void freezer_free(struct freezer *f)
 {
 	close(f->mount_fd);
-	tell(f, -1);
+	(void)tell(f, -1);
 	pthread_cond_destroy(&f->changed);
 	pthread_mutex_destroy(&f->lock);
 	free(f);
@@ -437,7 +436,7 @@ static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*
 	int r, thawed;
 
 	rep->frozen = true;
-	tell(f, f->mount_fd);
+	(void)tell(f, f->mount_fd);
 	r = seal(seal_ctx);
 	if (t->stay_frozen && !r)
 		return 0;
@@ -565,8 +564,9 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 		close(mount_fd);
 		return r;
 	}
-	tell(f, mount_fd);
-	r = freezer_start(f);
+	r = tell(f, mount_fd);
+	if (!r)
+		r = freezer_start(f);
 	if (!r)
 		r = freezer_wait(f, t, seal_ctx, rep);
 	if (r == -ECANCELED)

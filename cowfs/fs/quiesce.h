@@ -42,9 +42,10 @@ struct quiesce_target {
 	 * Informs the supervisor (dead-man): passes a descriptor of the root before the freeze
 	 * begins and again when it is complete, and -1 after the thaw (or when it shall stay
 	 * frozen). Called by either thread, never by both at once; ctx must outlive the last
-	 * freeze. May be NULL.
+	 * freeze. Returns 0, or before the freeze -EBUSY: an earlier one is not thawed yet. May be
+	 * NULL.
 	 */
-	void (*frozen)(void *ctx, int mount_fd);
+	int (*frozen)(void *ctx, int mount_fd);
 	/* Used instead of quiesce_call, by any thread. May be NULL. */
 	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *ctx;

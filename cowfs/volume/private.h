@@ -93,7 +93,7 @@ struct volume {
 	uint64_t unfrozen_ns;
 	bool always_checkpoint, idle_checkpoint;
 	uint64_t quiet_ns;
-	void (*frozen)(void *ctx, int mount_fd);
+	int (*frozen)(void *ctx, int mount_fd);
 	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *frozen_ctx;
 	struct profile_choice choice;

@@ -49,7 +49,7 @@ struct volume_params {
 	int fuse_dirfd;			      /* the root of fusectl; -1: none */
 	/* how long freezing may fail before a timer's commit proceeds without a freeze; 0: 5 min */
 	uint64_t unfrozen_ns;
-	void (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
+	int (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
 	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *frozen_ctx;
 	/* Commit thread: the descriptors of volume_keep have changed, or are about to be closed. May be

@@ -32,6 +32,7 @@ struct probe {
 	bool was_frozen;     /* FIFREEZE returned EBUSY */
 	bool needs_recovery; /* as the device shows it */
 	char told[8];	     /* callback: 'F' and 'T' */
+	int told_error;	     /* what it returns for 'F' */
 	atomic_bool stopped; /* writes are withheld until the seal */
 };
 
@@ -66,13 +67,14 @@ static inline bool stopped(void *ctx)
 	return ((struct probe *)ctx)->stopped;
 }
 
-static inline void told(void *ctx, int mount_fd)
+static inline int told(void *ctx, int mount_fd)
 {
 	struct probe *p = ctx;
 	size_t n = strlen(p->told);
 
 	if (n + 1 < sizeof(p->told))
 		p->told[n] = mount_fd >= 0 ? 'F' : 'T';
+	return mount_fd >= 0 ? p->told_error : 0;
 }
 
 static inline struct quiesce_target target(struct probe *p)

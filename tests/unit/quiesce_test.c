@@ -105,6 +105,21 @@ static void test_frozen_by_others(void **state)
 	assert_int_equal(ioctl(fd, FITHAW, 0), 0);
 }
 
+/* The supervisor still thaws what a worker before has frozen: its thaw would end this freeze. */
+static void test_must_wait(void **state)
+{
+	struct probe p = { .told_error = -EBUSY };
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -EBUSY);
+	assert_true(p.calls == 0 && !rep.frozen && !is_frozen());
+	p.told_error = 0;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 1 && rep.frozen);
+}
+
 static void test_thawed_by_others(void **state)
 {
 	struct probe p = { .thaw = true };
@@ -645,6 +660,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_seal_error, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_stay_frozen, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_frozen_by_others, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_must_wait, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_thawed_by_others, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_readonly_mount, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_find_mount, setup_ext4, teardown),
