@@ -51,11 +51,11 @@ bye() {
 
 ended() { ! kill -0 "$1" 2>/dev/null; }
 
-# Writes everything, reads and compares it, and begins again.
+# Writes everything, reads and compares it, and begins again with other data.
 load() { # NAME OPTION...
 	while [ ! -e "$T/stop" ]; do
 		fio --directory="$MNT" --name="$1" --rw=randwrite --bsrange=4k-64k --size=16m --verify=crc32c --verify_fatal=1 \
-			--do_verify=1 --verify_state_save=0 "${@:2}" >"$T/fio.$1" 2>&1 || { cp "$T/fio.$1" "$T/bad.$1"; break; }
+			--do_verify=1 --randrepeat=0 --allrandrepeat=0 --verify_state_save=0 "${@:2}" >"$T/fio.$1" 2>&1 || { cp "$T/fio.$1" "$T/bad.$1"; break; }
 		echo >>"$T/rounds.$1"
 	done
 }

@@ -48,11 +48,21 @@ commit_on() {
 	done
 }
 
-# Writes everything, reads and compares it, and begins again.
+# Writes everything, reads and compares it, and begins again with other data: a write that was lost would show the same as before.
 load_on() {
 	while [ -e /run/cowfs-test/load ]; do
-		fio --name=load --directory="$1" --ioengine=psync --rw=randwrite --bsrange=4k-64k --size=12m --fsync=16 \
-			--verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 || return
+		fio --name=load --directory="$1" --ioengine=psync --rw=randwrite --bsrange=4k-64k --size=12m --fsync=16 --randrepeat=0 \
+			--allrandrepeat=0 --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 --verify_dump=1 \
+			--aux-path=/run/cowfs-test || return
+	done
+}
+
+# What fio found: its words, and of the block that it kept how many bytes are wrong in which pages
+fio_found() {
+	grep -iE 'verify:|err=|error' /run/cowfs-test/fio | head -n 8
+	for f in /run/cowfs-test/*.received; do
+		cmp -l "$f" "${f%received}expected" | awk '{ wrong[int(($1 - 1) / 4096)]++ } END { for (page in wrong) print page, wrong[page] }'
+		od -A d -t x1 "$f" | head -n 8
 	done
 }
 
@@ -77,7 +87,7 @@ kill_under_load() {
 		kill_worker "$1" "$n" "$2"
 	done
 	rm /run/cowfs-test/load
-	wait $fio || fail "$1: fio: $(grep -iE 'verify:|err=|error' /run/cowfs-test/fio | head -n 8)"
+	wait $fio || fail "$1: fio: $(fio_found)"
 	wait $commits
 	wait_for 120 [ -e /run/cowfs-test/synced ] || fail "$1: sync(2) has not returned"
 	say "$1: $3 kills; commits: $(grep -c committed /run/cowfs-test/commits) of $(wc -l </run/cowfs-test/commits), of a file: $(grep -c committed /run/cowfs-test/singles) of $(wc -l </run/cowfs-test/singles)"
