@@ -65,7 +65,7 @@ bool ublk_left(const char *path)
 }
 
 /* For a device with the mark of the label, and in that state. -ESRCH: it is another one; -EBUSY: it
- * still has a server. */
+ * still has a server; -EAGAIN: it is in another state. */
 static int command_left(const char *path, const char *label, unsigned state,
 			int (*command)(struct ublk_control *c, uint32_t dev_id))
 {
@@ -76,9 +76,10 @@ static int command_left(const char *path, const char *label, unsigned state,
 
 	if (r == 0)
 		r = ublk_control_info(c, id, &info);
-	if (r == 0 && (info.server_flags != mark_of(label) || info.state != state))
-		r = info.server_flags == mark_of(label) && info.state == UBLK_S_DEV_LIVE ? -EBUSY
-											 : -ESRCH;
+	if (r == 0 && info.server_flags != mark_of(label))
+		r = -ESRCH;
+	else if (r == 0 && info.state != state)
+		r = info.state == UBLK_S_DEV_LIVE ? -EBUSY : -EAGAIN;
 	if (r == 0)
 		r = command(c, id);
 	ublk_control_close(c);
