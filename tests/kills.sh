@@ -51,9 +51,10 @@ bye() {
 
 ended() { ! kill -0 "$1" 2>/dev/null; }
 
-# Writes everything, reads and compares it, and begins again with other data.
+# Writes everything, reads and compares it, and begins again with other data; every second time in a new file.
 load() { # NAME OPTION...
 	while [ ! -e "$T/stop" ]; do
+		[ $((RANDOM % 2)) = 0 ] || rm -f "$MNT/$1.0.0"
 		fio --directory="$MNT" --name="$1" --rw=randwrite --bsrange=4k-64k --size=16m --verify=crc32c --verify_fatal=1 \
 			--do_verify=1 --randrepeat=0 --allrandrepeat=0 --verify_state_save=0 "${@:2}" >"$T/fio.$1" 2>&1 || { cp "$T/fio.$1" "$T/bad.$1"; break; }
 		echo >>"$T/rounds.$1"

@@ -48,9 +48,13 @@ commit_on() {
 	done
 }
 
-# Writes everything, reads and compares it, and begins again with other data: a write that was lost would show the same as before.
+# Writes everything, reads and compares it, and begins again with other data: a write that was lost would show the same as
+# before. Every second time in a new file.
 load_on() {
+	round=0
 	while [ -e /run/cowfs-test/load ]; do
+		[ $((round % 2)) = 0 ] || rm -f "$1/load.0.0"
+		round=$((round + 1))
 		fio --name=load --directory="$1" --ioengine=psync --rw=randwrite --bsrange=4k-64k --size=12m --fsync=16 --randrepeat=0 \
 			--allrandrepeat=0 --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 --verify_dump=1 \
 			--aux-path=/run/cowfs-test || return
@@ -59,7 +63,7 @@ load_on() {
 
 # What fio found: its words, and of the block that it kept how many bytes are wrong in which pages
 fio_found() {
-	grep -iE 'verify:|err=|error' /run/cowfs-test/fio | head -n 8
+	grep -iE 'verify:|err=|error|signal' /run/cowfs-test/fio | head -n 8
 	for f in /run/cowfs-test/*.received; do
 		cmp -l "$f" "${f%received}expected" | awk '{ wrong[int(($1 - 1) / 4096)]++ } END { for (page in wrong) print page, wrong[page] }'
 		od -A d -t x1 "$f" | head -n 8
