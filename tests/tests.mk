@@ -23,7 +23,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
 .PHONY: demo ready check check-cross check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all \
-	fuzz-all-run golden check-bats check-kills kills check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
+	fuzz-all-run golden check-bats check-kills kills power check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
 	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-blocklayer check-bench-commit lint lint-objects format
 
@@ -179,6 +179,11 @@ check-kills: all
 # Workers of a mounted volume, each replaced by another one.
 kills: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) KILLS=$(or $(KILLS),1000) tests/kills.sh
+
+# Power that ends 5 s after a signal.
+power: all
+	$(Q)COWFS_POWER_CUTS=$(or $(CUTS),100) BATS_TEST_TIMEOUT=7200 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
+		bats --filter 'power ends' tests/bats/commit_time.bats
 
 # The page of cowctl report in a browser: light, dark, phone, desktop, keyboard, contrast. Not part of check: chromium is large, and
 # axe-core comes from npm (both are for this test only). The screenshots are for looking at.

@@ -63,6 +63,84 @@ never_longer() {
 	never_longer xfs 12
 }
 
+# Files with a number, each whole at any moment; "n" has the newest one that is written.
+numbers() {
+	python3 - "$MNT" "$T" <<'PY'
+import os, random, sys
+mnt, t = sys.argv[1:]
+n = int(open(t + "/n").read())
+while not os.path.exists(t + "/stop"):
+    n += 1
+    with open(mnt + "/new", "wb") as f:
+        f.write(b"%8d" % n * random.choice([512, 8192, 1 << 15, 1 << 17]))
+    os.rename(mnt + "/new", f"{mnt}/{n % 40}")
+    with open(t + "/n.new", "w") as f:
+        f.write(str(n))
+    os.rename(t + "/n.new", t + "/n")
+PY
+}
+
+# NEWEST: all files up to this one are there, or newer ones, and whole. 0: those that are there are whole
+has_numbers() {
+	python3 - "$MNT" "$1" <<'PY'
+import sys
+mnt, n = sys.argv[1], int(sys.argv[2])
+for i in range(max(0, n - 40) + 1, n + 1) if n else range(40):
+    try:
+        data = open(f"{mnt}/{i % 40}", "rb").read()
+    except FileNotFoundError:
+        if n:
+            sys.exit(f"{i} is not there")
+        continue
+    if not data or data != data[:8] * (len(data) // 8) or n and int(data[:8]) < i:
+        sys.exit(f"{i} is {data[:8]}, {len(data)} bytes")
+PY
+}
+
+# MS MB_PER_S: power ends 5 s after the signal
+power_ends() {
+	local from n writer shutdown
+	with_shim attach --ram 256M --max-commit-time 5s
+	mount_volume -o noatime
+	eio card "$@"
+	rm -f "$T/stop"
+	background numbers
+	writer=$BG
+	sleep $((3 + RANDOM % 3)).$((RANDOM % 10)) # the card shows how fast it is
+	n=$(cat "$T/n")
+	from=$EPOCHREALTIME
+	background cow shutdown --within 5s >"$T/shutdown" 2>&1
+	shutdown=$BG
+	sleep "$(python3 -c "print(5 - $EPOCHREALTIME + $from)")"
+	touch "$T/stop"
+	power_cut
+	eio off
+	wait "$writer" "$shutdown" || :
+	cat "$T/shutdown"
+	attach
+	mount_volume -o ro
+	if grep -q 'NOT everything' "$T/shutdown"; then
+		has_numbers 0
+		has_numbers "$n" || told=$((told + 1))
+	else
+		has_numbers "$n"
+	fi
+	detach
+}
+
+@test "max-commit-time: power ends 5 s after the signal, and all that was written is on the card" {
+	local cuts=${COWFS_POWER_CUTS:-4} told=0 i
+	card_make ext4 400 512 -J size=8
+	cow format "$CARD"
+	echo 0 >"$T/n"
+	for ((i = 1; i <= cuts; i++)); do
+		if ((i % 2)); then power_ends 2 5; else power_ends 1 80; fi
+	done
+	say "$cuts cuts; of these $told with the last commit before, which was said"
+	[ $((told * 4)) -le "$cuts" ]
+	fsck ext4
+}
+
 @test "max-commit-time: a card that is too slow for it is named" {
 	card_make ext4 200 300 -J size=8
 	cow format "$CARD"
