@@ -124,16 +124,23 @@ static void on_publish(void *ctx, struct log_index *index)
 
 /* ---- parts of a commit ---- */
 
-static int seal(void *ctx)
+int volume_seal(struct volume *v)
 {
-	struct volume *v = ctx;
 	int r;
 
+	/* both are of an earlier commit, and say nothing about what is sealed now */
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
 	r = view_seal(v->view);
-
 	v->sealed = r == 0;
+	return r;
+}
+
+static int seal(void *ctx)
+{
+	struct volume *v = ctx;
+	int r = volume_seal(v);
+
 	v->past_seal |= v->sealed;
 	return r;
 }

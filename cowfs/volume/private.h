@@ -167,6 +167,8 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 struct scratch *volume_scratch(struct volume *v);
 /* JOB_VIEW, in view_job.c */
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
+/* Seals the view. A process that takes over must not take what is sealed for committed. */
+int volume_seal(struct volume *v);
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res);

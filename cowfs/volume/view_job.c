@@ -21,11 +21,7 @@
 
 static int seal(void *ctx)
 {
-	struct volume *v = ctx;
-	int r = view_seal(v->view);
-
-	v->sealed = r == 0;
-	return r;
+	return volume_seal(ctx);
 }
 
 /* Freezes, seals, and copies the stack below the new active generation. */

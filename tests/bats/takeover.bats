@@ -199,3 +199,25 @@ fill_both() { # NUMBER
 	done
 	say "$COUNT deaths in a commit with lent space: $(printf '%s\n' "${seen[@]}" | sort | uniq -c | xargs)"
 }
+
+# The image of now is sealed like that of a commit.
+@test "takeover: a worker dies while it takes an image of now: what is sealed does not count as committed" {
+	card_make ext4 100 160
+	cow format "$CARD"
+	COWFS_DEATHS=100 with_shim attach --on-crash replace
+	seq 100000 >"$T/file"
+	debugfs -w -R "write $T/file one" "$DEV"
+	cow commit vol
+	debugfs -w -R "write $T/file two" "$DEV"
+	blockdev --flushbufs "$DEV"
+	mkdir "$T/view"
+	eio seal 3000
+	background "$COWFS_BUILD/cowctl" view --now vol "$T/view" >"$T/out" 2>&1
+	sleep 1
+	kill -9 "$(worker_pid)"
+	DEATHS=1
+	wait_for 30 replaced
+	eio off
+	blockdev --flushbufs "$DEV"
+	debugfs -R "cat two" "$DEV" | cmp - "$T/file"
+}

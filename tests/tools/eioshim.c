@@ -11,6 +11,7 @@
  * 	slow MS				each write takes MS milliseconds longer
  * 	card MS MB_PER_S		a card that does one request at a time, read or write: MS milliseconds and
  * 					the transfer at MB_PER_S (10^6 bytes)
+ * 	seal MS				sealing takes MS milliseconds longer, after the store has recorded it
  *
  * With COWFS_CLOCK_BACK in the environment the wall clock is an hour behind what the kernel waits
  * by.
@@ -146,6 +147,22 @@ static bool fails(int fd, const char *kind, size_t len_bytes)
 		card_turn(a, b, len_bytes);
 	errno = fail ? EIO : saved;
 	return fail;
+}
+
+/* the seal is the one exclusive lock of its kind (export/view_commit.c) */
+int pthread_rwlock_wrlock(pthread_rwlock_t *l)
+{
+	static int (*real_wrlock)(pthread_rwlock_t *);
+	unsigned long ms = 0;
+
+	if (!real_wrlock)
+		real_wrlock = real("pthread_rwlock_wrlock");
+	pthread_mutex_lock(&lock);
+	look();
+	(void)!sscanf(order, "seal %lu", &ms);
+	pthread_mutex_unlock(&lock);
+	nap(ms);
+	return real_wrlock(l);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *ts)
