@@ -14,14 +14,7 @@ SEED=${SEED:-1}
 export BATS_TEST_TIMEOUT=$((60 + COUNT * 30))
 
 setup() {
-	local dir
-	for dir in "${TMPDIR:-/tmp}" /var/tmp; do # what is lent must not lie in RAM
-		case $(stat -f -c %T "$dir") in
-		tmpfs | ramfs | overlayfs) ;;
-		*) break ;;
-		esac
-	done
-	TMPDIR=$dir cow_setup
+	cow_setup_on_disk
 	GROUP=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)/cowfs-elsewhere.$$
 	mkdir "$GROUP" 2>/dev/null || skip "no cgroup of version 2 can be made here"
 	[ -e "$GROUP/cgroup.kill" ] || skip "no cgroup.kill: a kernel before 5.14"

@@ -26,20 +26,7 @@ stuck_volume() { # [ATTACH_OPTION]...
 	SUM=$(tree_sum "$MNT")
 }
 
-# What is lent must not lie in RAM, as /tmp may.
-setup() {
-	local dir
-	for dir in "${TMPDIR:-/tmp}" /var/tmp; do
-		case $(stat -f -c %T "$dir") in
-		tmpfs | ramfs | overlayfs) ;;
-		*)
-			TMPDIR=$dir cow_setup
-			return
-			;;
-		esac
-	done
-	skip "no folder on a disk: /tmp and /var/tmp lie in RAM or on an overlay"
-}
+setup() { cow_setup_on_disk; }
 
 lent_file() { # MIB
 	LENT=$T/lent

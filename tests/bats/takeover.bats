@@ -14,14 +14,8 @@ SEED=${SEED:-1}
 export BATS_TEST_TIMEOUT=$((60 + COUNT * 20))
 
 setup() {
-	local dir major minor rest
-	for dir in "${TMPDIR:-/tmp}" /var/tmp; do # what is lent must not lie in RAM
-		case $(stat -f -c %T "$dir") in
-		tmpfs | ramfs | overlayfs) ;;
-		*) break ;;
-		esac
-	done
-	TMPDIR=$dir cow_setup
+	local major minor rest
+	cow_setup_on_disk
 	IFS=.- read -r major minor rest </proc/sys/kernel/osrelease
 	[ $((major * 1000 + minor)) -ge 6009 ] || skip "a kernel before 6.9"
 	C=$T/sim
