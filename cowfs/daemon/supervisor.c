@@ -300,12 +300,11 @@ static bool serve_link(struct parent *p)
 		return true;
 	switch (m.what) {
 	case 'F':
-		if (must_wait_for_thaw(p)) {
+	case 'T':
+		if (m.what == 'F' && must_wait_for_thaw(p)) {
 			error = -EBUSY;
 			break;
 		}
-		/* fall through */
-	case 'T':
 		drop_mount(p);
 		p->mount_fd = steal_fd(&fd[0]);
 		break;
