@@ -68,28 +68,36 @@ int log_has_record(struct log *l, uint64_t epoch, uint64_t seq)
 struct search {
 	const struct log_joint *j;
 	bool running; /* a daemon has it */
+	bool older;   /* it has written nothing as new as that record */
 	int answer;   /* -ENODEV: not found */
 };
 
-/* Is the log of these the one? Then it answers. */
-static void ask_log(struct search *s, struct card *base, struct card *card)
+/* Is the log of these the one? */
+static bool find(const struct search *s, struct card *base, struct card *card,
+		 struct log_super *ret)
 {
 	struct blk_reader home = super_reader(base);
-	struct log_open_report rep;
-	struct log_super super;
 	uint8_t id[16];
 	unsigned trouble;
 	struct fsinfo fs;
+
+	if (fsinfo_probe(&home, &fs) < 0 || super_find(base, card, &fs, 0, ret, &trouble) < 0)
+		return false;
+	super_public_id(ret, id);
+	return !memcmp(id, s->j->log_id, sizeof(id));
+}
+
+static void ask_log(struct search *s, struct card *base, struct card *card,
+		    const struct log_super *super)
+{
+	struct log_open_report rep;
 	struct log *l;
 	int r;
 
-	if (fsinfo_probe(&home, &fs) < 0 || super_find(base, card, &fs, 0, &super, &trouble) < 0)
-		return;
-	super_public_id(&super, id);
-	if (memcmp(id, s->j->log_id, sizeof(id)) || super.external != (base != card) ||
-	    log_open(&l, base, card, &super, LOG_JOINT_REJECTED, &rep) < 0)
+	if (log_open(&l, base, card, super, LOG_JOINT_REJECTED, &rep) < 0)
 		return;
 	r = log_has_record(l, s->j->epoch, s->j->seq);
+	s->older |= log_newest(l)->seq < s->j->seq;
 	log_close(l);
 	/* it may be in the cache of the card only, if just its daemon has died */
 	if (r == 1 && (card_flush(base) < 0 || card_flush(card) < 0))
@@ -99,21 +107,6 @@ static void ask_log(struct search *s, struct card *base, struct card *card)
 		r = -ENOLINK;
 	/* two cards that say different things: one is a copy */
 	s->answer = s->answer == -ENODEV || s->answer == r ? r : -ENOLINK;
-}
-
-/* Is it the log, and of another device? Only for this one all devices are tried. */
-static bool is_external(const struct search *s, struct card *c)
-{
-	struct blk_reader home = super_reader(c);
-	struct log_super super;
-	uint8_t id[16];
-	unsigned trouble;
-	struct fsinfo fs;
-
-	if (fsinfo_probe(&home, &fs) < 0 || super_find(c, c, &fs, 0, &super, &trouble) < 0)
-		return false;
-	super_public_id(&super, id);
-	return super.external && !memcmp(id, s->j->log_id, sizeof(id));
 }
 
 /* Not devices that hang without a medium, or that are cowfs's own: their daemon may be dead or stopped.
@@ -165,19 +158,25 @@ static int each_device(void (*fn)(struct search *s, struct card *c, const char *
 
 static void as_base(struct search *s, struct card *base, const char *path, struct card *card)
 {
+	struct log_super super;
+
 	(void)path;
-	ask_log(s, base, card);
+	if (find(s, base, card, &super))
+		ask_log(s, base, card, &super);
 }
 
 static void as_log(struct search *s, struct card *c, const char *path, struct card *none)
 {
 	int before = s->answer, fd;
+	struct log_super super;
 
 	(void)none;
-	if (is_external(s, c))
+	if (!find(s, c, c, &super))
+		return;
+	if (super.external) /* only for this one all devices are tried */
 		(void)!each_device(as_base, s, c);
 	else
-		ask_log(s, c, c);
+		ask_log(s, c, c, &super);
 	if (s->answer == before)
 		return;
 	fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
@@ -196,7 +195,7 @@ int log_joint_ask(const struct log_joint *j, char *why, size_t why_bytes)
 	do {
 		s = (struct search){ .j = j, .answer = -ENODEV };
 		r = each_device(as_log, &s, NULL);
-		if (r < 0 || s.answer != 0 || !s.running)
+		if (r < 0 || s.answer != 0 || !s.running || !s.older)
 			break;
 		nanosleep(&nap, NULL);
 	} while (now_ns() < until_ns);
