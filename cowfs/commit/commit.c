@@ -447,3 +447,16 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	off = set_writable(log, base, false);
 	return r < 0 ? r : off;
 }
+
+int commit_confirm(struct log *log, struct card *base)
+{
+	int r = set_writable(log, base, true), off;
+
+	if (r < 0)
+		return r;
+	r = log_recheck(log);
+	if (r == 0)
+		r = log_prepare(log);
+	off = set_writable(log, base, false);
+	return r < 0 ? r : off;
+}

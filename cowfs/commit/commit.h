@@ -132,6 +132,8 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
  * many records. With a profile the commit of a shutdown may leave the log nearly full. opt may be
  * NULL. */
 bool commit_checkpoint_due(struct log *log, const struct commit_options *opt);
+/* Writes a record if one is due, for example after log_decide. */
+int commit_confirm(struct log *log, struct card *base) MUST_CHECK;
 /* Adds what was written to the card since the totals were `before`. */
 void commit_bill(struct commit_report *rep, const struct log *log,
 		 const struct wear_ledger *before);

@@ -395,8 +395,12 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 		l->mark->seq = rec.seq;
 	}
 	r = record_write(l, &rec, a->head_lblk);
-	if (r == 0 && l->together)
+	/* the others ask the card of the leader */
+	l->undecided = r < 0 && l->together && !leader.seq;
+	if (r == 0 && l->together) {
 		r = l->together->after_record(l->together->ctx);
+		l->undecided = r < 0 && r != -ECANCELED;
+	}
 	if (r < 0) {
 		uncount_commit(&l->ledger, &before);
 		goto fail;

@@ -115,7 +115,7 @@ int log_unlend(struct log *l)
 
 	if (!lent)
 		return 0;
-	if (log_lent_needed(l))
+	if (log_lent_needed(l) || l->undecided)
 		return -EBUSY;
 	RULE("B2 wipe", !l->spilled || !l->lent_used);
 	l->lent = NULL;

@@ -130,6 +130,8 @@ enum {
 	 * rejected (recover --joint) */
 	LOG_JOINT_COUNTS = 1 << 3,
 	LOG_JOINT_REJECTED = 1 << 4,
+	/* such a record is left out until log_decide */
+	LOG_JOINT_UNDECIDED = 1 << 5,
 };
 
 /*
@@ -292,7 +294,7 @@ struct log_together {
 	int (*choose)(void *ctx, const struct log_joint *self, struct log_joint *ret_leader);
 	int (*before_record)(void *ctx); /* everything else is durable */
 	/* the record is durable, too; of a log that does not lead it counts only if the leader's
-	 * does: waits for that */
+	 * does: waits for that. -ECANCELED: it does not; any other error: not known */
 	int (*after_record)(void *ctx);
 	void *ctx;
 };
@@ -318,6 +320,20 @@ int log_settle(struct log *l) MUST_CHECK;
 void log_abort(struct log *l);
 /* The newest record on the card depends on that of another log: any other record ends that. */
 bool log_unconfirmed(const struct log *l);
+/*
+ * A record on the card, newer than log_newest, may count: the leader's log has not been asked, or
+ * this is the leader, and the write of its record failed. Any other record would reject it, so until
+ * log_decide nothing is written: -ENOLINK.
+ */
+bool log_undecided(const struct log *l);
+/*
+ * Reads the card again, and asks. 1: the record counts and is durable; *l is another log, with that
+ * generation. 0: it does not, and *l is another log, which writes again. -ENOLINK: not known, and why
+ * has the reason; -EUCLEAN, -ESTALE: the card has something else; errors of the card. *l stays then.
+ */
+int log_decide(struct log **l, char *why, size_t why_bytes) MUST_CHECK;
+/* It does not count, without a question. */
+void log_reject_undecided(struct log *l);
 bool log_doubt(const struct log *l); /* an attempt failed since the last good commit */
 
 /* Callbacks that make a checkpoint cheaper. Each may be NULL. */

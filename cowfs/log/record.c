@@ -352,6 +352,8 @@ int log_prepare(struct log *l)
 
 	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
+	if (l->undecided)
+		return -ENOLINK;
 	log_wear_load(l);
 	/* The chosen record may be only in the cache of the card: the flush of the last session
 	 * failed, and the power stayed on. The next heads and records declare it durable. */

@@ -97,6 +97,7 @@ struct log {
 	bool any_base; /* LOG_ANY_BASE */
 	const struct log_together *together;
 	bool unconfirmed;     /* log_unconfirmed */
+	bool undecided;	      /* log_undecided */
 	bool own_epoch;	      /* its open record was written since the log was opened */
 	unsigned joint_flags; /* LOG_JOINT_* */
 	bool needs_reader;    /* log_need_reader */

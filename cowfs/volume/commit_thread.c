@@ -846,6 +846,71 @@ void volume_return_lent(struct volume *v)
 	card_close(lent);
 }
 
+/* A commit together with others may be on the card, and only the card of the one that leads it knows
+ * whether it counts. 1: it does, and is the newest generation now. RAM stays above. */
+static int decide(struct volume *v, char *why, size_t n)
+{
+	int r = log_decide(&v->log, why, n);
+	struct images im = { .v = v };
+	struct blk_reader committed = { .read = img_read_committed,
+					.ctx = &im,
+					.volume_blks = v->volume_blks };
+	struct scratch *s;
+	struct fsinfo fs;
+
+	if (r <= 0)
+		return r;
+	s = volume_scratch(v); /* of the generation before */
+	if (s)
+		scratch_end(s);
+	scratch_unref(s);
+	v->kept->mark.seq = 0;
+	v->kept->mark.newest = log_newest(v->log)->seq;
+	on_publish(v, log_index_of(v->log));
+	v->diverged_lost = v->kept->diverged = false;
+	diverged_free(v->diverged);
+	v->diverged = NULL;
+	if (fsinfo_probe_super(&committed, &fs) == 0 && fs_ops(fs.kind)->counts_on_free)
+		note_room(v, volume_room_blks(v, &fs));
+	return r;
+}
+
+/* Before a job that writes. Without an answer a commit is refused, because a power cut in it could
+ * leave this volume one generation behind the others. Not if there is no later chance, or no more
+ * RAM. */
+static int decide_first(struct volume *v, const struct volume_request *rq,
+			struct volume_result *res)
+{
+	char why[120] = "";
+	int r;
+
+	if (!log_undecided(v->log))
+		return 0;
+	r = decide(v, why, sizeof(why));
+	if (r >= 0) {
+		msg(MSG_NOTICE, "%s: the commit of several volumes that ended without an answer %s",
+		    v->name, r ? "counts" : "does not count");
+		return 0;
+	}
+	if (v->discard_armed) /* the card stays as it is, and the next attach asks */
+		return 0;
+	if (goes_on_unread(rq) || rq->cause == CAUSE_PRESSURE) {
+		msg(MSG_WARN,
+		    "%s: it is not known whether the last commit of several volumes counts (%s): "
+		    "committing over it",
+		    v->name, *why ? why : strerror(-r));
+		log_reject_undecided(v->log);
+		return 0;
+	}
+	if (r == -ENOLINK)
+		snprintf(res->why, sizeof(res->why),
+			 "not committed: %s: plug in its card; everything stays in RAM. Or "
+			 "commit --force: a power cut in that commit may leave this volume one "
+			 "generation behind the others",
+			 why);
+	return r;
+}
+
 /* Has a commit of this session failed, and none succeeded since? Its record may be on the card, and
  * the next attach would choose it. Any newer record prevents that. */
 static bool failed_may_return(const struct volume *v)
@@ -913,6 +978,19 @@ static void checkpoint_first(struct volume *v, const struct volume_request *rq,
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
 }
 
+/* At once, because the log of the leader goes on, and forgets. Of the leader itself all stays in RAM
+ * in any case: its card has failed. */
+bool volume_decide(struct volume *v)
+{
+	char why[120];
+	bool counts = decide(v, why, sizeof(why)) == 1 && log_unconfirmed(v->log);
+
+	/* a record that needs no answer; a failure is that of the next commit, too */
+	if (!log_undecided(v->log))
+		(void)!commit_confirm(v->log, v->base);
+	return counts;
+}
+
 static int commit_once(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
@@ -942,6 +1020,10 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		r = view_check_sealed(v->view);
 	if (r == 0)
 		r = run_with_retries(v, rq, res, &ix);
+	if (r < 0 && log_undecided(v->log) && volume_decide(v)) {
+		ix = log_index_of(v->log);
+		r = 0;
+	}
 	v->sealed = false;
 	v->kept->durable = r == 0;
 	if (r == 0)
@@ -1042,6 +1124,10 @@ static int do_joint_commit(struct volume *v, const struct volume_request *rq,
 		monitor_stage(v->monitor, STAGE_IDLE);
 	if (r == -ECANCELED)
 		snprintf(res->why, sizeof(res->why), "not committed: %s; everything stays in RAM",
+			 joint_why(rq->joint));
+	if (r == -ENOLINK && !res->why[0])
+		snprintf(res->why, sizeof(res->why),
+			 "not known whether it is committed: %s; everything stays in RAM",
 			 joint_why(rq->joint));
 	return r;
 }
@@ -1184,7 +1270,8 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	if (!v->discard_armed &&
 	    active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
 		r = do_commit(v, &commit, res);
-	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v))
+	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v) &&
+	    !log_undecided(v->log))
 		r = do_checkpoint(v, rq->cause, RECORD_CLEAN, false, NULL, res);
 	/* the changes in RAM were to be discarded anyway, and the committed ones are in the log: a
 	 * missing card must not block the detach */
@@ -1240,6 +1327,24 @@ static bool is_too_late(struct volume *v, const struct volume_request *rq,
 	return true;
 }
 
+static int do_job(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	switch (rq->job) {
+	case JOB_COMMIT:
+		return rq->joint ? do_joint_commit(v, rq, res) : do_commit(v, rq, res);
+	case JOB_DRY_RUN:
+		return do_dry_run(v, rq, res);
+	case JOB_DETACH:
+		return do_detach(v, rq, res);
+	case JOB_COMMIT_SCRATCH:
+		return do_commit_scratch(v, rq, res);
+	case JOB_VIEW:
+		return volume_do_view(v, rq->image, res);
+	default:
+		return -EINVAL;
+	}
+}
+
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	uint64_t start_ns = now_ns();
@@ -1255,28 +1360,12 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 		do_idle(v, rq, res);
 		return;
 	}
-	switch (rq->job) {
-	case JOB_COMMIT:
-		res->not_begun = is_too_late(v, rq, res);
-		r = res->not_begun ? -ETIME
-		    : rq->joint	   ? do_joint_commit(v, rq, res)
-				   : do_commit(v, rq, res);
-		break;
-	case JOB_DRY_RUN:
-		r = do_dry_run(v, rq, res);
-		break;
-	case JOB_DETACH:
-		r = do_detach(v, rq, res);
-		break;
-	case JOB_COMMIT_SCRATCH:
-		r = do_commit_scratch(v, rq, res);
-		break;
-	case JOB_VIEW:
-		r = volume_do_view(v, rq->image, res);
-		break;
-	default:
-		r = -EINVAL;
-	}
+	res->not_begun = rq->job == JOB_COMMIT && is_too_late(v, rq, res);
+	r = res->not_begun				    ? -ETIME
+	    : rq->job == JOB_VIEW || rq->job == JOB_DRY_RUN ? 0
+							    : decide_first(v, rq, res);
+	if (r == 0)
+		r = do_job(v, rq, res);
 	res->report.duration_ns = now_ns() - start_ns;
 	res->time_s = (uint64_t)time(NULL);
 	res->generation = log_ledger(v->log)->commits;

@@ -26,7 +26,8 @@ enum decision {
 	OPEN,	  /* anybody may cancel */
 	DECIDING, /* the leader writes its record: only the leader knows */
 	GO,
-	CANCELLED
+	CANCELLED,
+	LOST /* the leader ended in DECIDING: its card knows */
 };
 
 /* Between daemons of any version: only ever extended. */
@@ -233,13 +234,17 @@ static int after_record(void *ctx)
 			return 0;
 		if (decision == CANCELLED)
 			return -ECANCELED;
+		if (decision == LOST) {
+			j->why = "the volume that decides ended while it wrote its record";
+			return -ENOLINK;
+		}
 		if (decision == OPEN)
 			(void)must_give_up(j);
 		if (decision == DECIDING && !until_ns)
 			until_ns = now_ns() + DECIDED_NS;
 		if (until_ns && now_ns() > until_ns) {
 			j->why = "the volume that decides did not write its record within 60 s";
-			return -ECANCELED;
+			return -ENOLINK;
 		}
 		nanosleep(&nap, NULL);
 	}
@@ -264,7 +269,7 @@ void joint_ended(struct joint *j, unsigned rank)
 {
 	joint_cancel(j);
 	if (j->shared->leader == rank)
-		(void)decide(j, DECIDING, CANCELLED);
+		(void)decide(j, DECIDING, LOST);
 }
 
 void joint_leave(struct joint *j)

@@ -46,7 +46,8 @@ const char *joint_why(const struct joint *j);
 bool joint_decided(const struct joint *j);
 /* Nobody commits, unless that is decided, or the leader's record may be on its way to the card. */
 void joint_cancel(struct joint *j);
-/* The member of this rank has ended: if it leads, nothing will be decided any more. */
+/* The member of this rank has ended: if it leads and writes its record, the others must ask its
+ * card. */
 void joint_ended(struct joint *j, unsigned rank);
 /* Cancels if this member has not done its part, and frees. NULL allowed. */
 void joint_leave(struct joint *j);

@@ -165,6 +165,9 @@ struct volume {
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
 /* A reference to the scratch image; NULL: none. Any thread. */
 struct scratch *volume_scratch(struct volume *v);
+/* For a log that is log_undecided, and a record that needs no answer. True: the commit counts, as that
+ * of a volume that does not lead. */
+bool volume_decide(struct volume *v);
 /* JOB_VIEW, in view_job.c */
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
 /* Seals the view. A process that takes over must not take what is sealed for committed. */

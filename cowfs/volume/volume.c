@@ -512,9 +512,8 @@ static int check_same_card(const struct volume *v, char *why, size_t n)
 	return 0;
 }
 
-/* A read error may pass: the volume ends only if it does not. It also makes a commit seem missing. */
 /* A record that depends on another log counts if the process before knew that it does. If not, RAM
- * still has its blocks. */
+ * still has its blocks, and the commit thread asks. */
 static int open_kept_log(struct volume *v, char *why, size_t n)
 {
 	int r = open_log(v, LOG_JOINT_COUNTS, why, n);
@@ -524,9 +523,10 @@ static int open_kept_log(struct volume *v, char *why, size_t n)
 		return r;
 	log_close(v->log);
 	v->log = NULL;
-	return open_log(v, LOG_JOINT_REJECTED, why, n);
+	return open_log(v, LOG_JOINT_UNDECIDED, why, n);
 }
 
+/* A read error may pass: the volume ends only if it does not. It also makes a commit seem missing. */
 static int open_log_of_same_card(struct volume *v, char *why, size_t n)
 {
 	const struct timespec pause = { .tv_sec = 1 };
@@ -738,6 +738,8 @@ static void *commit_thread(void *arg)
 	struct volume *v = arg;
 
 	log_wear_load(v->log);
+	if (log_undecided(v->log))
+		(void)!volume_decide(v);
 	volume_publish_log(v);
 	log_relax(v->log);
 	pthread_mutex_lock(&v->lock);

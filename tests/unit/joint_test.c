@@ -2,7 +2,8 @@
 /*
  * A commit of several volumes: how the members meet, and power cuts at every write and FLUSH of
  * two simulated cards that lose their power at the same time. After each cut both volumes are at
- * the old generation, or both at the new one.
+ * the old generation, or both at the new one. Other faults leave one or both alive: these go on and
+ * commit again, and the power is cut then.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -204,6 +205,9 @@ static void test_leader_ends(void **state)
 	joint_ended(client, 4);
 	assert_int_equal(t.after_record(t.ctx), 0);
 	assert_false(joint_decided(client));
+	/* nor think that they know */
+	t = joint_log(client);
+	assert_int_equal(t.after_record(t.ctx), -ENOLINK);
 	joint_leave(j);
 	joint_leave(client);
 	close(p.fd);
@@ -234,27 +238,46 @@ static struct {
 	const struct card_ops *real;
 	struct card_ops ops;
 	uint64_t n, cut_at; /* writes and FLUSHes of all cards; 0: never */
+	/* this one fails, and all later ones of its card, or only this one; 0: none */
+	uint64_t fail_at;
+	bool fails_on, fails_late; /* late: it is done all the same */
+	struct card *failing;
 } power = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static bool is_cut(void)
+enum fate { IS_DONE, IS_LOST, IS_DONE_BUT_FAILS };
+
+static enum fate fate_of(struct card *c)
 {
-	bool cut;
+	enum fate fate = IS_DONE;
 
 	pthread_mutex_lock(&power.lock);
 	power.n++;
-	cut = power.cut_at && power.n >= power.cut_at;
+	if (power.n == power.fail_at) {
+		power.failing = c;
+		fate = power.fails_late ? IS_DONE_BUT_FAILS : IS_LOST;
+	} else if (power.failing == c && power.fails_on) {
+		fate = IS_LOST;
+	}
+	if (power.cut_at && power.n >= power.cut_at)
+		fate = IS_LOST;
 	pthread_mutex_unlock(&power.lock);
-	return cut;
+	return fate;
 }
 
 static int cut_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
-	return is_cut() ? -EIO : power.real->write(c, off_bytes, buf, len_bytes);
+	enum fate fate = fate_of(c);
+	int r = fate == IS_LOST ? -EIO : power.real->write(c, off_bytes, buf, len_bytes);
+
+	return fate == IS_DONE_BUT_FAILS ? -EIO : r;
 }
 
 static int cut_flush(struct card *c)
 {
-	return is_cut() ? -EIO : power.real->flush(c);
+	enum fate fate = fate_of(c);
+	int r = fate == IS_LOST ? -EIO : power.real->flush(c);
+
+	return fate == IS_DONE_BUT_FAILS ? -EIO : r;
 }
 
 static void connect_power(struct toy *t)
@@ -269,19 +292,47 @@ static void connect_power(struct toy *t)
 struct side {
 	struct toy toy;
 	struct joint *joint;
+	struct log_together real;
+	struct log_mark mark;
 	pthread_t thread;
+	bool dies; /* before it learns what the leader did */
+	bool went_on;
 	int r;
 };
+
+static int choose(void *ctx, const struct log_joint *self, struct log_joint *ret_leader)
+{
+	struct side *s = ctx;
+
+	return s->real.choose(s->real.ctx, self, ret_leader);
+}
+
+static int before_record(void *ctx)
+{
+	struct side *s = ctx;
+
+	return s->real.before_record(s->real.ctx);
+}
+
+static int after_record(void *ctx)
+{
+	struct side *s = ctx;
+	int r = s->real.after_record(s->real.ctx);
+
+	return s->dies ? -ENOLINK : r;
+}
 
 static void *commit_side(void *arg)
 {
 	struct side *s = arg;
-	const struct log_together together = joint_log(s->joint);
+	const struct log_together together = { choose, before_record, after_record, s };
 	const struct commit_source src = toy_source(&s->toy);
 	const struct commit_options opt = { .cause = CAUSE_MANUAL, .together = &together };
 	struct commit_report bill;
 	struct log_index *ix = NULL;
 
+	s->real = joint_log(s->joint);
+	log_set_mark(s->toy.log, &s->mark);
 	s->r = joint_frozen(s->joint, true, NULL, NULL);
 	if (s->r == 0)
 		s->r = commit_run(s->toy.log, s->toy.base, &src, &opt, toy_publish, &s->toy, &bill,
@@ -573,6 +624,207 @@ static void test_clean_leader(void **state)
 	log_set_joint_ask(NULL);
 }
 
+/* ---- faults that a volume survives ---- */
+
+static struct toy *asked; /* its card, whatever its daemon thinks */
+
+static int ask_card(const struct log_joint *j, char *why, size_t why_bytes)
+{
+	struct toy t = *asked;
+	int r;
+
+	snprintf(why, why_bytes, "it cannot be read");
+	assert_int_equal(toy_open(&t, LOG_JOINT_REJECTED), 0);
+	r = log_has_record(t.log, j->epoch, j->seq);
+	toy_close(&t);
+	return r == 1 && card_flush(asked->card) < 0 ? -ENOLINK : r;
+}
+
+enum fault { FAULT_ONCE, FAULT_CARD, FAULT_DEATH, FAULT_DEAF, FAULTS };
+
+struct life {
+	struct side side[2];
+	struct toy_image gen[2][3]; /* before, of the joint commit, of the one after it */
+	bool learned[2];	    /* that the joint commit does not count (0), or does (1) */
+	bool doubt;		    /* a volume did not know */
+};
+
+/* Another process takes over, as open_kept_log in volume.c. */
+static void take_over(struct side *s)
+{
+	toy_close(&s->toy);
+	assert_int_equal(toy_open(&s->toy, LOG_JOINT_COUNTS), 0);
+	if (s->toy.rep.joint && s->toy.rep.newest.seq != s->mark.newest) {
+		toy_close(&s->toy);
+		assert_int_equal(toy_open(&s->toy, LOG_JOINT_UNDECIDED), 0);
+		assert_true(log_undecided(s->toy.log));
+	}
+	assert_true(s->toy.rep.state < LOG_BROKEN);
+	assert_int_equal(log_settle(s->toy.log), 0);
+}
+
+/* What this one knows about the joint commit. */
+static void learn(struct life *l, unsigned i, bool died)
+{
+	struct side *s = &l->side[i];
+
+	if (log_undecided(s->toy.log))
+		l->doubt = true;
+	else
+		l->learned[died ? which(&s->toy, &l->gen[i][0], &l->gen[i][1]) : s->r == 0] = true;
+}
+
+/* The joint commit, with this fault at this operation. Returns the operations. */
+static uint64_t commit_faulty(struct life *l, const struct toy from[2], enum fault fault,
+			      uint64_t at, uint64_t seed)
+{
+	*l = (struct life){ 0 };
+	for (unsigned i = 0; i < 2; i++) {
+		struct toy *t = &l->side[i].toy;
+
+		toy_clone(t, &from[i]);
+		assert_int_equal(toy_open(t, 0), 0);
+		l->gen[i][0] = t->n;
+		change(t, (uint16_t)(100 + 10 * i));
+		l->gen[i][1] = t->live;
+		sim_seed(t->card, seed + i);
+		connect_power(t);
+	}
+	l->side[1].dies = fault == FAULT_DEAF;
+	power.n = 0;
+	power.failing = NULL;
+	power.fail_at = fault == FAULT_DEAF ? 0 : at;
+	power.fails_on = fault != FAULT_ONCE;
+	power.fails_late = seed & 1;
+	commit_both(l->side);
+	power.fail_at = 0;
+	power.fails_on = false;
+	for (unsigned i = 0; i < 2; i++) {
+		struct side *s = &l->side[i];
+		bool died = s->dies || (fault == FAULT_DEATH && power.failing == s->toy.card);
+
+		if (died)
+			take_over(s);
+		learn(l, i, died);
+	}
+	return power.n;
+}
+
+/* It commits alone. */
+static void live_on(struct life *l, unsigned i)
+{
+	struct toy *t = &l->side[i].toy;
+	bool was = log_undecided(t->log);
+	uint64_t n = power.n;
+	char why[160];
+	int r;
+
+	if (was) { /* nothing may be written */
+		assert_int_equal(toy_commit(t), -ENOLINK);
+		assert_int_equal(power.n, n);
+	}
+	r = log_decide(&t->log, why, sizeof(why));
+	if (r < 0) /* the power has gone */
+		return;
+	if (was)
+		l->learned[r] = true;
+	assert_false(log_undecided(t->log));
+	toy_publish(t, log_index_of(t->log));
+	t->n = l->gen[i][which(t, &l->gen[i][0], &l->gen[i][1])];
+	toy_write(t, 12, (uint16_t)(77 + i));
+	toy_write(t, 42, (uint16_t)(87 + i));
+	l->gen[i][2] = t->live;
+	l->side[i].went_on = true;
+	(void)!toy_commit(t);
+}
+
+/* The power goes at this operation of the later commits. */
+static void live_and_cut(struct life *l, unsigned first, uint64_t cut_at)
+{
+	power.n = 0;
+	power.cut_at = cut_at;
+	live_on(l, first);
+	live_on(l, !first);
+	power.cut_at = 0;
+	for (unsigned i = 0; i < 2; i++) {
+		toy_close(&l->side[i].toy);
+		sim_power_cycle(l->side[i].toy.card, NULL, NULL);
+	}
+}
+
+static void judge(struct life *l, const char *what)
+{
+	int got[2];
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct toy *t = &l->side[i].toy;
+
+		assert_int_equal(toy_open(t, 0), 0);
+		assert_true(t->rep.state < LOG_BROKEN);
+		assert_int_equal(toy_view(t, view), 0);
+		/* the newest first: an older one may not use the blocks that differ */
+		got[i] = l->side[i].went_on ? 2 : 1;
+		while (got[i] >= 0 && toy_differs(&l->gen[i][got[i]], view) >= 0)
+			got[i]--;
+		if (got[i] < 0)
+			fail_msg("%s: volume %u has no generation", what, i);
+		if (got[i] < 2)
+			l->learned[got[i]] = true;
+	}
+	if (l->learned[0] && l->learned[1])
+		fail_msg("%s: generations %d and %d, and the joint commit counts for one only",
+			 what, got[0], got[1]);
+}
+
+static void test_survivors(void **state)
+{
+	enum { SEEDS = 4 };
+	unsigned lives = 0, counts = 0, doubts = 0;
+
+	(void)state;
+	log_set_joint_ask(ask_card);
+	rnd_state = 1;
+	for (unsigned story = 0; story < 2; story++) {
+		struct toy from[2];
+		struct life l;
+		uint64_t ops;
+
+		toy_tell(&from[0], stories[story], NULL, NULL);
+		toy_tell(&from[1], stories[story ? 3 : 0], NULL, NULL);
+		ops = commit_faulty(&l, from, FAULT_ONCE, 0, 1);
+		assert_true(l.learned[1] && !l.doubt);
+		for (unsigned i = 0; i < 2; i++)
+			toy_free(&l.side[i].toy);
+		for (unsigned n = 0; n < ops * FAULTS * SEEDS; n++) {
+			enum fault fault = n % FAULTS;
+			uint64_t at = 1 + n / FAULTS % ops, seed = n / FAULTS / ops,
+				 cut_at = 1 + rnd(30);
+			char what[80];
+
+			if (fault == FAULT_DEAF)
+				at = 0;
+			snprintf(what, sizeof(what),
+				 "story %u, fault %d at %lu, seed %lu, cut at %lu", story, fault,
+				 (unsigned long)at, (unsigned long)seed, (unsigned long)cut_at);
+			(void)commit_faulty(&l, from, fault, at, seed);
+			asked = &l.side[0].toy;
+			live_and_cut(&l, seed / 2 & 1, cut_at);
+			judge(&l, what);
+			lives++;
+			doubts += l.doubt;
+			counts += l.doubt && l.learned[1];
+			for (unsigned i = 0; i < 2; i++)
+				toy_free(&l.side[i].toy);
+		}
+		toy_free(&from[0]);
+		toy_free(&from[1]);
+	}
+	print_message("%u lives, %u of them in doubt, and in %u of these it counts\n", lives,
+		      doubts, counts);
+	assert_true(doubts > 100 && counts > 50 && counts < doubts);
+	log_set_joint_ask(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -580,7 +832,7 @@ int main(void)
 		cmocka_unit_test(test_gone),	     cmocka_unit_test(test_leader_ends),
 		cmocka_unit_test(test_bad_memory),   cmocka_unit_test(test_cuts),
 		cmocka_unit_test(test_doubt),	     cmocka_unit_test(test_has_record),
-		cmocka_unit_test(test_clean_leader),
+		cmocka_unit_test(test_clean_leader), cmocka_unit_test(test_survivors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
