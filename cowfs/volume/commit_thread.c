@@ -867,7 +867,8 @@ static int decide(struct volume *v, char *why, size_t n)
 	v->kept->mark.seq = 0;
 	v->kept->mark.newest = log_newest(v->log)->seq;
 	on_publish(v, log_index_of(v->log));
-	v->diverged_lost = v->kept->diverged = false;
+	v->diverged_lost = false;
+	v->kept->diverged = false;
 	diverged_free(v->diverged);
 	v->diverged = NULL;
 	if (fsinfo_probe_super(&committed, &fs) == 0 && fs_ops(fs.kind)->counts_on_free)

@@ -9,6 +9,7 @@
 #	must COMMAND...		fail if it does
 #	is WHAT GOT WANTED	fail unless equal
 #	wait_for SECONDS COMMAND...
+#	data_card		the device of the second card (DATA_MIB)
 #	protected		the root is served by cowfs, with TRANSPORT if that is set
 #	card_written		sectors that the kernel has written to the root partition since boot
 #	settled			waits for the commit of a new machine-id; then BASE is what card_written says
@@ -119,6 +120,12 @@ login_on_console() {
 	must systemctl daemon-reload
 	must systemctl restart "serial-getty@$_tty.service"
 	wait_for 30 pgrep -t "$_tty" bash || fail "nobody can log in: $(systemctl status --no-pager "serial-getty@$_tty.service" | tail -n 5)"
+}
+
+data_card() {
+	for d in /sys/block/vd*; do
+		[ "$(cat "$d/serial")" != data ] || echo "/dev/${d##*/}"
+	done
 }
 
 root_device() {

@@ -211,16 +211,19 @@ vm_save() {
 	done
 	qmp quit >/dev/null
 	wait_gone
-	cp --sparse=always "$CARD" "$WORK/saved/card.img"
-	cp --sparse=always "$MARKER" "$WORK/saved/marker.img"
-	[ ! -e "$LEG" ] || cp --sparse=always "$LEG" "$WORK/saved/leg.img"
+	disks_copy "$WORK" "$WORK/saved"
+}
+
+disks_copy() { # FROM TO
+	local disk
+	for disk in card marker leg data; do
+		[ ! -e "$1/$disk.img" ] || cp --sparse=always "$1/$disk.img" "$2/$disk.img"
+	done
 }
 
 # vm_load: goes on from there. Disks are copies, so it can be done again and again.
 vm_load() {
-	cp --sparse=always "$WORK/saved/card.img" "$CARD"
-	cp --sparse=always "$WORK/saved/marker.img" "$MARKER"
-	[ ! -e "$LEG" ] || cp --sparse=always "$WORK/saved/leg.img" "$LEG"
+	disks_copy "$WORK/saved" "$WORK"
 	qemu_start -incoming "exec:cat $WORK/saved/state"
 	# it was stopped when it was saved
 	until [ -S "$SOCK" ] && qmp query-status 2>/dev/null | grep -q '"paused"'; do

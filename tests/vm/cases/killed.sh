@@ -6,12 +6,6 @@
 # short:
 DATA_MIB=128 LIMIT=600 STEP_LIMIT=500
 
-data_card() {
-	for d in /sys/block/vd*; do
-		[ "$(cat "$d/serial")" != data ] || echo "/dev/${d##*/}"
-	done
-}
-
 # of a round: an option of attach; what comes right after the kill, and once the processes have ended
 option() { :; }
 killed() { :; }

@@ -14,12 +14,6 @@ KILLS=8
 [ -z "$LONG" ] || KILLS=40 LIMIT=2700
 STEP_LIMIT=$((LIMIT - 100 + ${ASKED:-0} * 15)) LIMIT=$((LIMIT + ${ASKED:-0} * 15))
 
-data_card() {
-	for d in /sys/block/vd*; do
-		[ "$(cat "$d/serial")" != data ] || echo "/dev/${d##*/}"
-	done
-}
-
 attach_data() { cowctl attach --ram 200M --transport "${TRANSPORT:-auto}" --name data "$(data_card)"; }
 pid_of() { cat "/run/cowfs/$1/pid"; }
 replaced() { [ "$(cowctl status "$1" --json | sed 's/.*"replaced": *\([0-9]*\).*/\1/')" = "$2" ]; }
