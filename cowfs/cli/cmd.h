@@ -201,6 +201,11 @@ void print_commit(const char *name, const struct options *o, struct json_object 
 
 /* Commits all volumes together. Returns the exit code. */
 int commit_all(const struct options *o) NOT_IN_INITRAMFS;
+/* Commits these volumes together, as the last commit of a shutdown. After limit_ns it is cancelled,
+ * unless it is decided. False: why has the reason, or it is printed and why is empty; *ret_silent
+ * has a bit for each volume that did not answer. */
+bool commit_all_last(char names[][RUNDIR_NAME_BYTES], size_t n, uint64_t limit_ns,
+		     uint32_t *ret_silent, char *why, size_t why_bytes) NOT_IN_INITRAMFS;
 
 /* ---- print.c: answers of a daemon for people ---- */
 

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
+#include <time.h>
 
 #include "base/thread.h"
 #include "cli/cmd.h"
@@ -18,6 +20,8 @@
 #include "wire/progress.h"
 
 #define STACK_BYTES (256 * KIB)
+#define NAP_NS 20000000
+#define CANCEL_NS (2 * 1000000000ull) /* for the answers after a cancel */
 
 struct all;
 
@@ -33,6 +37,7 @@ struct member {
 
 struct all {
 	const struct options *o;
+	uint64_t limit_ns; /* of a shutdown: then it is cancelled; 0: none */
 	struct member member[CLIENT_VOLUMES];
 	size_t n;
 	int joint_fd, lock_fd;
@@ -119,6 +124,7 @@ static int open_all(struct all *a, char names[][RUNDIR_NAME_BYTES])
 		}
 		m->rq = rq;
 		m->rq.command = COMMAND_COMMIT_JOINT;
+		m->rq.shutdown = a->limit_ns;
 		m->rq.rank = a->n - 1 - i; /* the root is the last name */
 	}
 	if (exit != EXIT_OK)
@@ -132,11 +138,32 @@ static int open_all(struct all *a, char names[][RUNDIR_NAME_BYTES])
 		     : EXIT_OK;
 }
 
+/* A daemon that does not answer in time is left alone, and the others do not wait for it. */
+static void join_in_time(struct all *a, size_t n)
+{
+	uint64_t until_ns = now_ns() + a->limit_ns;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct timespec nap = { .tv_nsec = NAP_NS };
+
+		while (pthread_tryjoin_np(a->member[i].thread, NULL) == EBUSY) {
+			nanosleep(&nap, NULL);
+			if (now_ns() < until_ns)
+				continue;
+			joint_cancel(a->joint);
+			if (now_ns() < until_ns + CANCEL_NS)
+				continue;
+			shutdown(a->member[i].client.fd, SHUT_RDWR);
+		}
+	}
+}
+
 static void run_all(struct all *a)
 {
 	size_t started = 0;
 
-	progress_start(&a->progress);
+	if (!a->limit_ns) /* otherwise the output is lines for a console */
+		progress_start(&a->progress);
 	for (; started < a->n; started++) {
 		struct member *m = &a->member[started];
 		int r;
@@ -150,7 +177,9 @@ static void run_all(struct all *a)
 		joint_cancel(a->joint);
 		break;
 	}
-	for (size_t i = 0; i < started; i++)
+	if (a->limit_ns)
+		join_in_time(a, started);
+	for (size_t i = 0; i < started && !a->limit_ns; i++)
 		pthread_join(a->member[i].thread, NULL);
 	progress_end(&a->progress);
 }
@@ -217,40 +246,79 @@ static int print_json(struct all *a, double frozen_s)
 	return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-static int commit_together(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
+static void close_all(struct all *a)
 {
-	static struct all a;
-	double frozen_s = 0;
+	for (size_t i = 0; i < a->n; i++) {
+		json_object_put(a->member[i].answer);
+		client_close(&a->member[i].client);
+	}
+	joint_leave(a->joint);
+	if (a->joint_fd >= 0)
+		close(a->joint_fd);
+	if (a->lock_fd >= 0)
+		close(a->lock_fd);
+}
+
+/* close_all follows, whatever this returns. *ret_frozen_s: the longest time. */
+static int commit_together(struct all *a, const struct options *o, char names[][RUNDIR_NAME_BYTES],
+			   size_t n, uint64_t limit_ns, double *ret_frozen_s)
+{
 	int exit;
 
-	a = (struct all){ .o = o, .n = n, .joint_fd = -1, .lock_fd = -1 };
-	pthread_mutex_init(&a.lock, NULL);
+	*a = (struct all){ .o = o, .limit_ns = limit_ns, .n = n, .joint_fd = -1, .lock_fd = -1 };
+	pthread_mutex_init(&a->lock, NULL);
 	for (size_t i = 0; i < n; i++)
-		a.member[i] = (struct member){ .all = &a, .client.fd = -1 };
-	exit = wait_for_turn(&a);
+		a->member[i] = (struct member){ .all = a, .client.fd = -1 };
+	exit = wait_for_turn(a);
 	if (exit == EXIT_OK)
-		exit = open_all(&a, names);
-	if (exit == EXIT_OK) {
-		run_all(&a);
-		for (size_t i = 0; i < n; i++) {
-			struct json_object *q = json_at(a.member[i].answer, "quiesce");
-
-			frozen_s = json_number(q, "frozen_seconds") > frozen_s
-					   ? json_number(q, "frozen_seconds")
-					   : frozen_s;
-		}
-		exit = has_option(o, OPT_JSON) ? print_json(&a, frozen_s) : print_all(&a, frozen_s);
-	}
+		exit = open_all(a, names);
+	if (exit != EXIT_OK)
+		return exit;
+	run_all(a);
+	*ret_frozen_s = 0;
 	for (size_t i = 0; i < n; i++) {
-		json_object_put(a.member[i].answer);
-		client_close(&a.member[i].client);
+		struct json_object *q = json_at(a->member[i].answer, "quiesce");
+		double frozen_s = json_number(q, "frozen_seconds");
+
+		*ret_frozen_s = frozen_s > *ret_frozen_s ? frozen_s : *ret_frozen_s;
 	}
-	joint_leave(a.joint);
-	if (a.joint_fd >= 0)
-		close(a.joint_fd);
-	if (a.lock_fd >= 0)
-		close(a.lock_fd);
+	return EXIT_OK;
+}
+
+static int commit_and_print(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
+{
+	static struct all a;
+	double frozen_s;
+	int exit = commit_together(&a, o, names, n, 0, &frozen_s);
+
+	if (exit == EXIT_OK)
+		exit = has_option(o, OPT_JSON) ? print_json(&a, frozen_s) : print_all(&a, frozen_s);
+	close_all(&a);
 	return exit;
+}
+
+bool commit_all_last(char names[][RUNDIR_NAME_BYTES], size_t n, uint64_t limit_ns,
+		     uint32_t *ret_silent, char *why, size_t why_bytes)
+{
+	static const struct options o = { .value[OPT_NO_WAIT] = "" };
+	static struct all a;
+	double frozen_s;
+	bool ok = commit_together(&a, &o, names, n, limit_ns, &frozen_s) == EXIT_OK;
+
+	*why = '\0';
+	*ret_silent = 0;
+	for (size_t i = 0; i < n && ok; i++) {
+		const struct member *m = &a.member[i];
+
+		*ret_silent |= (uint32_t)!m->answer << i;
+		if (!json_true(m->answer, "ok") && (!*why || is_reason(m)))
+			snprintf(why, why_bytes, "%s: %s", m->client.name,
+				 m->answer		    ? json_text(m->answer, "error")
+				 : m->error.error == -EPIPE ? "no answer"
+							    : m->error.why);
+	}
+	close_all(&a);
+	return ok && !*why;
 }
 
 static int commit_nth(const struct options *o, size_t nth)
@@ -279,5 +347,5 @@ int commit_all(const struct options *o)
 	if (!n)
 		return cmd_fail(o, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
 	return has_option(o, OPT_DRY_RUN) ? each_volume(o, names, n, commit_nth)
-					  : commit_together(o, names, n);
+					  : commit_and_print(o, names, n);
 }

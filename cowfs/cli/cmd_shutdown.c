@@ -19,6 +19,7 @@
 #define LINE_EVERY_NS 3000000000ull
 /* For a card whose speed is not measured yet. */
 #define SLOW_CARD_BYTES_PER_S (2 * MIB)
+#define ENOUGH_NS (60 * 1000000000ull)
 #define TELLING_BYTES (4 * MIB) /* minimum written by a commit that measures a speed */
 
 struct times {
@@ -112,6 +113,64 @@ static bool can_wait(struct json_object *status, uint64_t if_longer_ns)
 	       !json_true(status, "halted") && !json_true(status, "discard_armed") &&
 	       !json_object_object_get(status, "progress") &&
 	       estimate_seconds(status, page_cache_bytes()) < (double)if_longer_ns / 1e9;
+}
+
+/* ---- all volumes ---- */
+
+/* A volume whose card has failed must not hold up the others. */
+static bool takes_part(struct json_object *status)
+{
+	return !*json_text(status, "alarm") && !json_true(status, "halted") &&
+	       !json_true(status, "discard_armed");
+}
+
+/*
+ * Of one moment: whenever the power goes from now on, all volumes have this state or a later one. What follows for each
+ * of them is the checkpoint, and what has changed since. Returns which of the names did not answer in time, a bit each.
+ */
+static uint32_t commit_together(char names[][RUNDIR_NAME_BYTES], size_t n, const struct times *t)
+{
+	const struct request ask = { .command = COMMAND_STATUS };
+	char members[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], why[512] = "";
+	bool waits = t->if_longer_ns;
+	double longest_s = 0, s;
+	uint32_t silent = 0, named = 0;
+	uint64_t limit_ns;
+	size_t m = 0, nth[CLIENT_VOLUMES];
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *status = NULL;
+		struct failure err;
+		struct client c;
+
+		if (client_open(&c, names[i], &err) == 0) {
+			status = client_call(&c, &ask, NULL, NULL, &err);
+			client_close(&c);
+		}
+		if (status && takes_part(status)) {
+			nth[m] = i;
+			snprintf(members[m++], RUNDIR_NAME_BYTES, "%s", names[i]);
+			s = estimate_seconds(status, 0);
+			longest_s = s > longest_s ? s : longest_s;
+			waits &= can_wait(status, t->if_longer_ns);
+		}
+		json_object_put(status);
+	}
+	if (m < 2 || waits)
+		return 0;
+	limit_ns = t->within_ns ? t->within_ns / 2 : (uint64_t)(2e9 * longest_s) + ENOUGH_NS;
+	if (longest_s > (double)limit_ns / 1e9) {
+		snprintf(why, sizeof(why), ": it would take too long");
+	} else if (commit_all_last(members, m, limit_ns, &silent, why + 2, sizeof(why) - 2)) {
+		fprintf(stderr, "cowfs: %zu volumes committed together\n", m);
+		return 0;
+	} else if (why[2]) {
+		memcpy(why, ": ", 2);
+	}
+	fprintf(stderr, "cowfs: NOT committed together, but one after another%s\n", CLEAN(why));
+	for (size_t i = 0; i < m; i++)
+		named |= (silent >> i & 1) << nth[i];
+	return named;
 }
 
 /* ---- one volume ---- */
@@ -231,6 +290,8 @@ int cmd_shutdown(const struct options *o)
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	struct times t = { 0 };
 	int exit = EXIT_OK, e;
+	uint32_t silent;
+	size_t n;
 
 	if (!take_time(o, OPT_WITHIN, &t.within_ns))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--within %s is not a time such as 80s",
@@ -242,8 +303,12 @@ int cmd_shutdown(const struct options *o)
 		set_alarm(t.within_ns);
 	if (o->operands)
 		return last_commit(o, o->operand[0], &t);
-	for (size_t i = 0, n = client_volumes(names); i < n; i++) {
-		e = last_commit(o, names[i], &t);
+	n = client_volumes(names);
+	silent = n > 1 && commit_all_last ? commit_together(names, n, &t) : 0;
+	for (size_t i = 0; i < 2 * n; i++) { /* a dead card must not hold up the others */
+		if ((silent >> i % n & 1) != i / n)
+			continue;
+		e = last_commit(o, names[i % n], &t);
 		exit = e ? e : exit;
 	}
 	return exit;

@@ -333,3 +333,51 @@ down() {
 	[ "$(cat "$T/b/n")" = "$skip" ]
 	down
 }
+
+@test "joint: a shutdown of several volumes" {
+	local i equal=0
+	volumes a b c
+	for i in a b c; do
+		random_file "$T/$i/f" 3
+	done
+	run -0 --separate-stderr cow shutdown --within 60s
+	[[ $stderr == "cowfs: 3 volumes committed together"$'\n'"cowfs: a: everything is on the card"*"cowfs: b: every"*"cowfs: c: every"* ]]
+	for i in a b c; do
+		[ "$(NAME=$i status_of .log_live_blocks)" = 0 ]
+	done
+	# not those that are to be discarded
+	cow discard c
+	echo x >"$T/c/f"
+	run -0 cow shutdown
+	[[ $output == "cowfs: 2 volumes committed together"*"c: not committed: the changes are to be discarded"* ]]
+	cow discard --undo c
+	# the card of one fails: the others are committed all the same
+	for i in a b c; do
+		echo y >"$T/$i/f"
+	done
+	echo "write 0 1000" >"$T/eio.new"
+	mv "$T/eio.new" "$T/eio.a"
+	run -1 cow shutdown
+	[[ $output == "cowfs: NOT committed together, but one after another: a: the card reports an error"* ]]
+	[[ $output == *"cowfs: a: NOT COMMITTED: "*"cowfs: b: everything is on the card"*"cowfs: c: everything is on the card"* ]]
+	# nor does one that has failed take part
+	echo z >"$T/b/f"
+	run -1 cow shutdown
+	[[ $output == "cowfs: 2 volumes committed together"*"a: NOT COMMITTED"* ]]
+	rm "$T/eio.a"
+	# no time: one after another
+	run cow shutdown --within 100ms
+	[[ $output == *"NOT committed together, but one after another: it would take too long"* || $output == *"out of time"* ]]
+	cow commit --all
+	# one that hangs is not waited for
+	for i in a b c; do
+		echo "new $i" >"$T/$i/f"
+	done
+	slow a 20000
+	run cow shutdown --within 14s
+	echo "$output"
+	[[ $output == "cowfs: NOT committed together, but one after another: a: no answer"*"b: everything"*"c: everything"*"out of time"* ]]
+	rm "$T/eio.a"
+	cow commit --all
+	down
+}
