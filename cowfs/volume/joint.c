@@ -30,6 +30,15 @@ enum decision {
 	LOST /* the leader ended in DECIDING: its card knows */
 };
 
+/* Why it was cancelled: each member says it. */
+static const char *const reasons[] = {
+	"another volume of this commit could not take part",
+	"the volumes could not all be frozen within 5 s",
+	"RAM ran short while it waited for the other volumes",
+	"cowctl has ended",
+};
+enum reason { OTHER, NOT_FROZEN, NO_RAM, CLIENT_ENDED };
+
 /* Between daemons of any version: only ever extended. */
 struct shared {
 	uint32_t members;
@@ -37,7 +46,8 @@ struct shared {
 	_Atomic uint32_t synced, frozen, written; /* members that are there */
 	_Atomic uint32_t changed;		  /* members that commit */
 	_Atomic uint32_t leader;		  /* lowest rank of these */
-	_Atomic uint32_t named;			  /* the leader has written: */
+	_Atomic uint32_t reason;
+	_Atomic uint32_t named; /* the leader has written: */
 	struct log_joint record;
 };
 
@@ -97,25 +107,29 @@ bool joint_decided(const struct joint *j)
 
 const char *joint_why(const struct joint *j)
 {
-	return j->why ? j->why : "another volume of this commit could not take part";
+	uint32_t reason = j->shared->reason;
+
+	return j->why ? j->why : reasons[reason < ARRAY_SIZE(reasons) ? reason : OTHER];
 }
 
-static int give_up(struct joint *j, const char *why)
+static int give_up(struct joint *j, enum reason reason)
 {
-	if (decide(j, OPEN, CANCELLED))
-		j->why = why;
+	uint32_t none = OTHER;
+
+	if (j->shared->decision == OPEN)
+		(void)atomic_compare_exchange_strong(&j->shared->reason, &none, reason);
+	(void)decide(j, OPEN, CANCELLED);
 	return -ECANCELED;
 }
 
 /* Before the decision: another volume, or a dead card, must not stop this one. */
 static bool must_give_up(struct joint *j)
 {
-	const char *why = j->hurry && j->hurry(j->hurry_ctx)
-				  ? "RAM ran short while it waited for the other volumes"
-			  : j->p.gone(j->p.ctx) ? "cowctl has ended"
-						: NULL;
+	enum reason reason = j->hurry && j->hurry(j->hurry_ctx) ? NO_RAM
+			     : j->p.gone(j->p.ctx)		? CLIENT_ENDED
+								: OTHER;
 
-	return why && give_up(j, why) < 0;
+	return reason && give_up(j, reason) < 0;
 }
 
 /* Waits until n members are there, before the decision. */
@@ -128,7 +142,7 @@ static int wait_for(struct joint *j, const _Atomic uint32_t *count, uint32_t n, 
 		if (j->shared->decision != OPEN)
 			return -ECANCELED;
 		if (limit_ns && now_ns() - begin_ns > limit_ns)
-			return give_up(j, "the volumes could not all be frozen within 5 s");
+			return give_up(j, NOT_FROZEN);
 		if (must_give_up(j))
 			return -ECANCELED;
 		nanosleep(&nap, NULL);

@@ -175,6 +175,7 @@ static void test_gone(void **state)
 	join_all(m);
 	for (unsigned i = 0; i < MEMBERS; i++)
 		assert_int_equal(m[i].written_r, -ECANCELED);
+	assert_string_equal(joint_why(one), "cowctl has ended"); /* all say the reason of one */
 	joint_leave(one);
 	assert_false(decided(fd));
 }
