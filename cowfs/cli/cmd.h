@@ -193,7 +193,11 @@ int each_volume(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t
 		int (*fn)(const struct options *o, size_t nth));
 /* Fills *ret from the options of commit. EXIT_OK, or the return value of cmd_fail. */
 int commit_request(const struct options *o, struct request *ret) MUST_CHECK;
-/* Commits everything of the one volume that o names. Returns the exit code. */
+/* Commits everything of the one volume that o names. The caller puts the answer. EXIT_OK, or the
+ * return value of cmd_fail. */
+int commit_answer(const struct options *o, struct json_object **ret,
+		  char name[RUNDIR_NAME_BYTES]) MUST_CHECK;
+/* The same, and prints. Returns the exit code. */
 int commit_volume(const struct options *o);
 void print_commit(const char *name, const struct options *o, struct json_object *answer);
 

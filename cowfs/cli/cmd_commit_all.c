@@ -218,6 +218,12 @@ static int print_all(const struct all *a, double frozen_s)
 	return exit;
 }
 
+static void add_named(struct json_object *list, struct json_object *one, const char *name)
+{
+	json_object_object_add(one, "name", json_object_new_string(name));
+	json_object_array_add(list, one);
+}
+
 static int print_json(struct all *a, double frozen_s)
 {
 	struct json_object *list = json_object_new_array(), *all;
@@ -234,8 +240,7 @@ static int print_json(struct all *a, double frozen_s)
 		}
 		m->answer = NULL;
 		ok &= json_true(one, "ok");
-		json_object_object_add(one, "name", json_object_new_string(m->client.name));
-		json_object_array_add(list, one);
+		add_named(list, one, m->client.name);
 	}
 	all = json_answer(ok);
 	snprintf(text, sizeof(text), "%.6f", frozen_s);
@@ -321,10 +326,43 @@ bool commit_all_last(char names[][RUNDIR_NAME_BYTES], size_t n, uint64_t limit_n
 	return ok && !*why;
 }
 
-static int commit_nth(const struct options *o, size_t nth)
+static struct json_object *estimates; /* with --json; NULL: text */
+
+static int estimate_nth(const struct options *o, size_t nth)
 {
+	char name[RUNDIR_NAME_BYTES];
+	struct json_object *answer;
+	int exit = commit_answer(o, &answer, name);
+
 	(void)nth;
-	return commit_volume(o);
+	if (exit != EXIT_OK)
+		return exit;
+	if (estimates) {
+		add_named(estimates, answer, name);
+		return EXIT_OK;
+	}
+	print_commit(name, o, answer);
+	json_object_put(answer);
+	return EXIT_OK;
+}
+
+/* With --json an error is the only document. */
+static int estimate_all(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
+{
+	struct json_object *all;
+	int exit = EXIT_OK;
+
+	if (!has_option(o, OPT_JSON))
+		return each_volume(o, names, n, estimate_nth);
+	all = json_answer(true);
+	estimates = json_object_new_array();
+	json_object_object_add(all, "volumes", estimates);
+	for (size_t i = 0; i < n && exit == EXIT_OK; i++)
+		exit = each_volume(o, &names[i], 1, estimate_nth);
+	if (exit == EXIT_OK)
+		json_print(all);
+	json_object_put(all);
+	return exit;
 }
 
 int commit_all(const struct options *o)
@@ -346,6 +384,6 @@ int commit_all(const struct options *o)
 	n = client_volumes(names);
 	if (!n)
 		return cmd_fail(o, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
-	return has_option(o, OPT_DRY_RUN) ? each_volume(o, names, n, commit_nth)
+	return has_option(o, OPT_DRY_RUN) ? estimate_all(o, names, n)
 					  : commit_and_print(o, names, n);
 }

@@ -345,27 +345,38 @@ int commit_request(const struct options *o, struct request *ret)
 	return take_deadline(o, &ret->deadline_ms);
 }
 
-int commit_volume(const struct options *o)
+int commit_answer(const struct options *o, struct json_object **ret, char name[RUNDIR_NAME_BYTES])
 {
-	struct json_object *answer;
 	struct request rq;
 	struct client c;
 	int exit = commit_request(o, &rq);
 
 	if (exit == EXIT_OK)
-		exit = ask(&c, o, &rq, &answer);
+		exit = ask(&c, o, &rq, ret);
 	if (exit != EXIT_OK)
 		return exit;
-	if (rq.dry_run && !wrote_nothing(answer, true))
-		add_life_share(&c, answer,
+	if (rq.dry_run && !wrote_nothing(*ret, true))
+		add_life_share(&c, *ret,
 			       projection_class(has_option(o, OPT_FLASH) ? o->value[OPT_FLASH]
 									 : "unknown"));
+	memcpy(name, c.name, RUNDIR_NAME_BYTES);
+	client_close(&c);
+	return EXIT_OK;
+}
+
+int commit_volume(const struct options *o)
+{
+	char name[RUNDIR_NAME_BYTES];
+	struct json_object *answer;
+	int exit = commit_answer(o, &answer, name);
+
+	if (exit != EXIT_OK)
+		return exit;
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
 	else
-		print_commit(c.name, o, answer);
+		print_commit(name, o, answer);
 	json_object_put(answer);
-	client_close(&c);
 	return EXIT_OK;
 }
 

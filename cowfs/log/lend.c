@@ -115,7 +115,9 @@ int log_unlend(struct log *l)
 
 	if (!lent)
 		return 0;
-	if (log_lent_needed(l) || l->undecided)
+	if (l->undecided)
+		return -EBUSY;
+	if (log_lent_needed(l))
 		return -EBUSY;
 	RULE("B2 wipe", !l->spilled || !l->lent_used);
 	l->lent = NULL;
