@@ -57,12 +57,19 @@ static bool is_gone(void *ctx)
 	return gone;
 }
 
+static bool hurries(void *ctx)
+{
+	return volume_hurries(((struct asker *)ctx)->s->p.volume);
+}
+
 static int enter_joint(struct asker *a, int passed_fd, struct joint **ret_joint,
 		       struct volume_result *ret)
 {
-	const struct joint_params p = {
-		.fd = passed_fd, .rank = (unsigned)a->c->rq.rank, .gone = is_gone, .ctx = a
-	};
+	const struct joint_params p = { .fd = passed_fd,
+					.rank = (unsigned)a->c->rq.rank,
+					.gone = is_gone,
+					.hurries = hurries,
+					.ctx = a };
 	int e = passed_fd >= 0 ? joint_enter(ret_joint, &p) : -EBADF;
 
 	return e < 0 ? refuse(ret, e, "cannot meet the other volumes: %s", strerrordesc_np(-e)) : 0;

@@ -147,9 +147,9 @@ static int seal(void *ctx)
 
 static bool something_changed(void *ctx);
 
-static bool is_short_of_ram(void *ctx)
+bool volume_hurries(struct volume *v)
 {
-	return monitor_hurries(((struct volume *)ctx)->monitor);
+	return monitor_hurries(v->monitor);
 }
 
 /* Before the freeze. If another volume gives up, the seal says so. */
@@ -157,7 +157,7 @@ static bool others_synced(void *ctx)
 {
 	struct volume *v = ctx;
 
-	(void)!joint_synced(v->joint, is_short_of_ram, v);
+	(void)!joint_synced(v->joint);
 	return true;
 }
 
@@ -166,7 +166,7 @@ static int seal_together(void *ctx)
 {
 	struct volume *v = ctx;
 	bool changed = something_changed(v);
-	int r = joint_frozen(v->joint, changed, is_short_of_ram, v);
+	int r = joint_frozen(v->joint, changed);
 
 	return r < 0 ? r : changed ? seal(v) : -ENODATA;
 }

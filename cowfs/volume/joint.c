@@ -55,8 +55,6 @@ struct joint {
 	struct joint_params p;
 	struct shared *shared;
 	bool was_synced, was_frozen, leads, done;
-	joint_hurry *hurry;
-	void *hurry_ctx;
 	const char *why;
 };
 
@@ -125,9 +123,9 @@ static int give_up(struct joint *j, enum reason reason)
 /* Before the decision: another volume, or a dead card, must not stop this one. */
 static bool must_give_up(struct joint *j)
 {
-	enum reason reason = j->hurry && j->hurry(j->hurry_ctx) ? NO_RAM
-			     : j->p.gone(j->p.ctx)		? CLIENT_ENDED
-								: OTHER;
+	enum reason reason = j->p.hurries && j->p.hurries(j->p.ctx) ? NO_RAM
+			     : j->p.gone(j->p.ctx)		    ? CLIENT_ENDED
+								    : OTHER;
 
 	return reason && give_up(j, reason) < 0;
 }
@@ -158,10 +156,8 @@ static int wait_synced(struct joint *j, uint64_t limit_ns)
 	return wait_for(j, &j->shared->synced, j->shared->members, limit_ns);
 }
 
-int joint_synced(struct joint *j, joint_hurry *hurry, void *ctx)
+int joint_synced(struct joint *j)
 {
-	j->hurry = hurry;
-	j->hurry_ctx = ctx;
 	return wait_synced(j, 0);
 }
 
@@ -174,14 +170,10 @@ static void stand_for_leader(struct joint *j)
 		;
 }
 
-int joint_frozen(struct joint *j, bool changed, joint_hurry *hurry, void *ctx)
+int joint_frozen(struct joint *j, bool changed)
 {
-	int r;
-
-	j->hurry = hurry;
-	j->hurry_ctx = ctx;
 	/* it is frozen already: a sync that failed was no reason to wait for others */
-	r = wait_synced(j, FROZEN_NS);
+	int r = wait_synced(j, FROZEN_NS);
 
 	if (r < 0 || j->was_frozen)
 		return r < 0 ? r : -ECANCELED;

@@ -16,15 +16,13 @@
 struct joint; /* of one member */
 
 struct joint_params {
-	int fd;			 /* from joint_new; borrowed */
-	unsigned rank;		 /* each member has another one */
-	bool (*gone)(void *ctx); /* has the client ended? called repeatedly */
+	int fd;	       /* from joint_new; borrowed */
+	unsigned rank; /* each member has another one */
+	/* both are called again and again until the decision */
+	bool (*gone)(void *ctx);    /* has the client ended? */
+	bool (*hurries)(void *ctx); /* can this volume not wait any more? NULL: it can */
 	void *ctx;
 };
-
-/* What makes a member stop waiting before the decision, from the first of these calls on. NULL:
- * nothing. */
-typedef bool joint_hurry(void *ctx);
 
 /* Makes the memory for so many members: its descriptor, or -errno. */
 int joint_new(unsigned members) MUST_CHECK;
@@ -35,9 +33,9 @@ int joint_enter(struct joint **ret, const struct joint_params *p) MUST_CHECK;
  * joint_why.
  */
 /* What was dirty above is in RAM, so the freeze will be short: waits for all members. */
-int joint_synced(struct joint *j, joint_hurry *hurry, void *ctx) MUST_CHECK;
+int joint_synced(struct joint *j) MUST_CHECK;
 /* Nobody changes anything any more: waits for all members. */
-int joint_frozen(struct joint *j, bool changed, joint_hurry *hurry, void *ctx) MUST_CHECK;
+int joint_frozen(struct joint *j, bool changed) MUST_CHECK;
 /* For log_end, of members that have changed. */
 struct log_together joint_log(struct joint *j);
 

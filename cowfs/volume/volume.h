@@ -165,6 +165,8 @@ struct volume_progress {
 	uint64_t elapsed_ns;
 };
 
+/* Is RAM so short that a commit must not wait for anything else? Any thread. */
+bool volume_hurries(struct volume *v);
 /* Runs a job in the commit thread and waits for its end. Requests are served one after another.
  * Returns ret->error. JOB_DETACH: commits and checkpoints everything and writes the clean record
  * (or discards the uncommitted changes if discard is armed). The caller has made sure that nothing

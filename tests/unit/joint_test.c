@@ -52,9 +52,9 @@ static void *meet(void *arg)
 	struct member *m = arg;
 	struct log_together t = joint_log(m->j);
 	const struct log_joint self = { .epoch = 7, .seq = 100 + m->p.rank };
-	int r = m->gives_up ? -EIO : joint_synced(m->j, hurries, m);
+	int r = m->gives_up ? -EIO : joint_synced(m->j);
 
-	m->frozen_r = r == 0 ? joint_frozen(m->j, m->changed, hurries, m) : r;
+	m->frozen_r = r == 0 ? joint_frozen(m->j, m->changed) : r;
 	r = m->frozen_r == 0 && m->changed ? t.choose(t.ctx, &self, &m->leader) : m->frozen_r;
 	if (r == 0 && m->changed)
 		r = t.before_record(t.ctx);
@@ -73,7 +73,11 @@ static int meet_all(struct member m[MEMBERS])
 	assert_true(fd >= 0);
 	client_gone = false;
 	for (unsigned i = 0; i < MEMBERS; i++) {
-		m[i].p = (struct joint_params){ .fd = fd, .rank = m[i].p.rank, .gone = is_gone };
+		m[i].p = (struct joint_params){ .fd = fd,
+						.rank = m[i].p.rank,
+						.gone = is_gone,
+						.hurries = hurries,
+						.ctx = &m[i] };
 		assert_int_equal(joint_enter(&m[i].j, &m[i].p), 0);
 		assert_int_equal(pthread_create(&m[i].thread, NULL, meet, &m[i]), 0);
 	}
@@ -194,7 +198,7 @@ static void test_leader_ends(void **state)
 	assert_int_equal(joint_enter(&j, &p), 0);
 	p.rank = 9;
 	assert_int_equal(joint_enter(&client, &p), 0);
-	assert_int_equal(joint_frozen(j, true, NULL, NULL), 0);
+	assert_int_equal(joint_frozen(j, true), 0);
 	t = joint_log(j);
 	assert_int_equal(t.choose(t.ctx, &self, &leader), 0);
 	assert_int_equal(t.before_record(t.ctx), 0);
@@ -334,7 +338,7 @@ static void *commit_side(void *arg)
 
 	s->real = joint_log(s->joint);
 	log_set_mark(s->toy.log, &s->mark);
-	s->r = joint_frozen(s->joint, true, NULL, NULL);
+	s->r = joint_frozen(s->joint, true);
 	if (s->r == 0)
 		s->r = commit_run(s->toy.log, s->toy.base, &src, &opt, toy_publish, &s->toy, &bill,
 				  &ix);
