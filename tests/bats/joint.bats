@@ -306,34 +306,63 @@ down() {
 	down
 }
 
-@test "joint: a volume that cannot ask does not commit by itself" {
-	local skip copy
+# The commit of a and b is on the card of b, where a FLUSH has failed. a does not know, and cannot ask while there is COPY, a card
+# that says something else. N is in both files n.
+in_doubt() {
 	volumes a b
 	cow commit --all
-	# two cards that say different things
 	cp "$T/b.img" "$T/b2.img"
 	loop_up "$T/b2.img"
-	copy=$LOOP
-	for skip in 0 1 2 3 4 5; do
-		echo "$skip" >"$T/a/n"
-		echo "$skip" >"$T/b/n"
-		fail_flush b "$skip"
+	COPY=$LOOP
+	for N in 0 1 2 3 4 5; do
+		echo "$N" >"$T/a/n"
+		echo "$N" >"$T/b/n"
+		fail_flush b "$N"
 		run cow commit --all
 		rm -f "$T/eio.b"
 		[[ $output != *"a: not known whether it is committed"* ]] || break
 	done
-	echo "FLUSH $skip fails: $output"
+	echo "FLUSH $N fails: $output"
 	[[ $output == *"a: not known whether it is committed: "*"everything stays in RAM"* ]]
+}
+
+@test "joint: a volume that cannot ask does not commit by itself" {
+	in_doubt
 	fails 1 'not committed: is record .* committed\? the volume that knows cannot tell: plug in its card' commit a
 	fails 1 'commit --force' commit a --timer
 	echo more >"$T/a/more"
 	fails 1 'cannot tell' commit --all
-	loop_down "$copy"
+	loop_down "$COPY"
 	cow commit a
 	cut_all
 	up a b
-	[ "$(cat "$T/a/n" "$T/a/more")" = "$skip"$'\n'more ]
-	[ "$(cat "$T/b/n")" = "$skip" ]
+	[ "$(cat "$T/a/n" "$T/a/more")" = "$N"$'\n'more ]
+	[ "$(cat "$T/b/n")" = "$N" ]
+	down
+}
+
+@test "joint: a volume that cannot ask is detached, and asks when it is attached again" {
+	in_doubt
+	echo more >"$T/a/more"
+	wait_for 5 timeout 60 umount "$T/a"
+	cow detach --discard a
+	fails 1 'cannot tell.*recover --joint' attach "${CARDS[a]}" --name a
+	loop_down "$COPY"
+	up a
+	[ "$(cat "$T/a/n")" = "$N" ]
+	[ ! -e "$T/a/more" ]
+	down
+}
+
+@test "joint: a volume that cannot ask commits if it must" {
+	in_doubt
+	cow commit --force a
+	echo more >"$T/a/more"
+	cow commit a
+	cut_all
+	loop_down "$COPY"
+	up a b
+	[ "$(cat "$T/a/n" "$T/a/more")" = "$N"$'\n'more ]
 	down
 }
 
