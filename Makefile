@@ -44,7 +44,7 @@ PKG_CONFIG ?= pkg-config
 # a sanitizer's runtime and gcov make calls of their own: no filter of system calls in such builds (daemon/confine.c)
 NO_SECCOMP ?= $(SAN)$(COV)$(FUZZ)
 STATIC  := $(filter -static,$(LDFLAGS))
-PKGS    := fuse3 ext2fs com_err blkid json-c inih libseccomp
+PKGS    := fuse3 ext2fs com_err blkid json-c inih libseccomp libzstd
 O       ?= 2
 # the user's; what the build needs stands in ALL_CFLAGS and ALL_LDFLAGS
 CFLAGS  ?= -O$(O) -g
@@ -137,7 +137,7 @@ PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$
 
 # What builds and tests cowfs; a target that needs more installs that itself. The second list: packages that not every
 # Debian has (13 has no clang-format 14; GRUB for a PC, which x86 guests need, is there on x86 alone).
-DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev \
+DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev libzstd-dev \
 	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc codespell clang e2fsprogs xfsprogs btrfs-progs dosfstools \
 	util-linux mmdebstrap fdisk sqlite3 stress-ng python3 git ca-certificates \
 	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools mtools rsync squashfs-tools erofs-utils
@@ -234,10 +234,10 @@ $(B)/cowfs: $(B)/obj/cowfs/daemon/cowfs_main.o
 # cmd.h: the weak references to commands take what is named here, and nothing from the library
 $(B)/cowctl: $(filter $(B)/obj/cowfs/cli/%,$(OBJECTS))
 # An initramfs has no other use for libfuse, json-c, inih and libaio, so it carries the parts that are called. The others are
-# shared with udev (libblkid), e2fsck (libext2fs) and systemd (libseccomp). A library without an archive is linked as a shared one.
+# shared with udev (libblkid), e2fsck (libext2fs), systemd (libseccomp) and kmod (libzstd). A library without an archive is linked as a shared one.
 $(COWFS_BOOT): $(B)/obj/cowfs/boot/boot_main.o
 $(COWFS_BOOT): ALL_LIBS = $(if $(STATIC),$(PKG_LIBS) -laio,$(foreach l,fuse3 json-c inih aio,\
-	$(or $(filter /%,$(shell $(CC) -print-file-name=lib$l.a)),-l$l)) $(shell $(PKG_CONFIG) --libs ext2fs com_err blkid libseccomp)) -pthread \
+	$(or $(filter /%,$(shell $(CC) -print-file-name=lib$l.a)),-l$l)) $(shell $(PKG_CONFIG) --libs ext2fs com_err blkid libseccomp libzstd)) -pthread \
 	-Wl,--push-state,--as-needed -latomic -ldl -lrt -Wl,--pop-state
 $(B)/set-readonly: $(B)/obj/cowfs/attach/set_readonly.o
 $(B)/set-readonly: ALL_LIBS :=

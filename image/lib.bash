@@ -15,11 +15,11 @@
 # (binfmt_misc).
 
 # shellcheck disable=SC2034 # named by ${!...}
-IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1 libseccomp2"
+IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1 libseccomp2 libzstd1"
 # shellcheck disable=SC2034
-IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1t64 libseccomp2"
+IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1t64 libseccomp2 libzstd1"
 IMAGE_TOOLS="build-essential pkg-config"
-IMAGE_DEV="libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev linux-libc-dev"
+IMAGE_DEV="libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev libzstd-dev linux-libc-dev"
 
 # What the configuration of an image root is (LOWER_FS).
 # shellcheck disable=SC2034

@@ -2,6 +2,10 @@
 /*
  * A generation: store file and presence map.
  *
+ * The store file has two halves, both at identity offsets: the blocks as they are, and behind them the
+ * packs. A pack lies where its group would, and is shorter by at least a page. So there is no allocator
+ * here, either, and a write never has to move what is compressed.
+ *
  * The map is one file in memory, mapped shared, with two parts. `top` has a bit for each leaf. `words`
  * holds the leaves at identity offsets: block b has the two bits 2*(b%32) of words[b/32], and a
  * leaf of 4 KiB stands for 64 MiB of the volume.
@@ -14,6 +18,9 @@
  *     words that were exchanged. So the counters are exact however the marks interleave.
  * M4  A page of the store under a block that is not BLK_DATA is garbage. The holder of the block's
  *     lock may drop it at any time. Whole blocks are written before the mark.
+ * M5  A pack is written before one of its blocks is marked BLK_PACKED, in one step for the group, and
+ *     does not change while one is. After that it is garbage, which goes when no reader can have seen
+ *     the mark.
  */
 #include "ram/generation.h"
 
@@ -26,6 +33,7 @@
 
 #include "base/invariant.h"
 #include "base/io.h"
+#include "ram/packer.h"
 #include "ram/store.h"
 
 #define LEAF_BYTES 4096u
@@ -33,6 +41,14 @@
 #define LEAF_BLKS (LEAF_BYTES / 8 * WORD_BLKS)
 #define LOW_BITS UINT64_C(0x5555555555555555)
 #define CACHE_LINE_BYTES 64
+_Static_assert(GENERATION_GROUP_BLKS == PACK_GROUP_BLKS && WORD_BLKS % PACK_GROUP_BLKS == 0,
+	       "the marks of a group change in one step");
+
+/* In the map, besides enum blk_state: BLK_DATA whose bytes are in the pack of its group. */
+#define BLK_PACKED 3u
+
+/* Of a group: 0 once it is written or marked. */
+enum heat { HEAT_COOL = 1, HEAT_PACKED = 2, HEAT_COMPARED = 4 };
 
 struct generation {
 	_Atomic unsigned refs;
@@ -42,9 +58,10 @@ struct generation {
 	uint64_t volume_blks, leaves;
 	size_t top_bytes, map_bytes;
 	_Atomic uint64_t *top, *words;
+	_Atomic uint8_t *heat; /* enum heat, of each group */
 	/* on another cache line than the fields that every look-up reads */
 	alignas(CACHE_LINE_BYTES) _Atomic uint64_t data_blks;
-	_Atomic uint64_t hole_blks;
+	_Atomic uint64_t hole_blks, packed_blks;
 };
 
 /* ---- construction and destruction ---- */
@@ -55,6 +72,17 @@ static int fallocate_full(int fd, int mode, uint64_t off_bytes, uint64_t len_byt
 		if (errno != EINTR)
 			return -errno;
 	return 0;
+}
+
+static uint64_t groups_of(const struct generation *g)
+{
+	return (g->volume_blks + PACK_GROUP_BLKS - 1) / PACK_GROUP_BLKS;
+}
+
+/* of the store file */
+static uint64_t half_bytes(const struct generation *g)
+{
+	return groups_of(g) * PACK_GROUP_BYTES;
 }
 
 static int map_open(struct generation *g)
@@ -88,7 +116,7 @@ static int open_generation(struct generation **ret, struct ram_store *s, uint64_
 	struct generation *g;
 	int r;
 
-	if (!volume_blks || volume_blks > INT64_MAX / COW_BLK_BYTES ||
+	if (!volume_blks || volume_blks > INT64_MAX / 4 / COW_BLK_BYTES ||
 	    volume_blks / LEAF_BLKS >= SIZE_MAX / 2 / LEAF_BYTES)
 		return -EINVAL;
 	g = aligned_alloc(CACHE_LINE_BYTES, sizeof(*g));
@@ -102,7 +130,11 @@ static int open_generation(struct generation **ret, struct ram_store *s, uint64_
 				  .volume_blks = volume_blks };
 	r = map_open(g);
 	if (r == 0)
-		r = g->store_fd = ram_store_file(s, g->id, blk_to_bytes(volume_blks));
+		r = g->store_fd = ram_store_file(s, g->id, 2 * half_bytes(g));
+	if (r >= 0) {
+		g->heat = calloc(groups_of(g), sizeof(*g->heat));
+		r = g->heat ? 0 : -ENOMEM;
+	}
 	if (r < 0) {
 		generation_free(g);
 		return r;
@@ -143,6 +175,7 @@ void generation_free(struct generation *g)
 	cleanup_closep(&g->map_fd);
 	cleanup_closep(&g->store_fd);
 	ram_store_remove(g->store, g->id);
+	free((void *)g->heat);
 	free(g);
 }
 
@@ -153,8 +186,18 @@ uint64_t generation_volume_blks(const struct generation *g)
 
 void generation_stats(const struct generation *g, struct generation_stats *ret)
 {
+	struct stat st;
+
 	ret->data_blks = atomic_load_explicit(&g->data_blks, memory_order_relaxed);
 	ret->hole_blks = atomic_load_explicit(&g->hole_blks, memory_order_relaxed);
+	ret->packed_blks = atomic_load_explicit(&g->packed_blks, memory_order_relaxed);
+	ret->packed_bytes = 0;
+	if (ret->packed_blks && fstat(g->store_fd, &st) == 0) {
+		uint64_t bytes = (uint64_t)st.st_blocks * 512,
+			 plain_bytes = blk_to_bytes(ret->data_blks - ret->packed_blks);
+
+		ret->packed_bytes = bytes - min_u64(bytes, plain_bytes);
+	}
 }
 
 uint64_t generation_map_bytes(const struct generation *g)
@@ -186,7 +229,7 @@ static uint64_t next_leaf(const struct generation *g, uint64_t leaf)
 }
 
 /* number of blocks of word from this one on that have the state, up to the end of the word */
-static unsigned run_in_word(uint64_t word, unsigned first, enum blk_state state)
+static unsigned run_in_word(uint64_t word, unsigned first, unsigned state)
 {
 	uint64_t diff = word ^ state * LOW_BITS;
 
@@ -195,10 +238,17 @@ static unsigned run_in_word(uint64_t word, unsigned first, enum blk_state state)
 	return diff ? (unsigned)__builtin_ctzll(diff) / 2 : WORD_BLKS - first;
 }
 
-uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_blks,
-			enum blk_state *ret_state)
+/* Compressed blocks are data. */
+static uint64_t as_data(uint64_t word)
 {
-	enum blk_state state = BLK_ABSENT;
+	return word & ~((word & LOW_BITS) << 1);
+}
+
+/* raw: BLK_PACKED is a state of its own. */
+static uint64_t run(const struct generation *g, uint64_t blk, uint64_t max_blks, bool raw,
+		    unsigned *ret_state)
+{
+	unsigned state = BLK_ABSENT;
 	uint64_t pos = blk, end;
 
 	if (blk >= g->volume_blks || !max_blks) {
@@ -218,6 +268,8 @@ uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_b
 		}
 		/* one load gives state and run, so both hold at the same moment */
 		word = atomic_load_explicit(&g->words[pos / WORD_BLKS], memory_order_acquire);
+		if (!raw)
+			word = as_data(word);
 		if (pos == blk)
 			state = word >> 2 * first & 3;
 		n = run_in_word(word, first, state);
@@ -227,6 +279,16 @@ uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_b
 	}
 	*ret_state = state;
 	return min_u64(pos, end) - blk;
+}
+
+uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_blks,
+			enum blk_state *ret_state)
+{
+	unsigned state;
+	uint64_t n = run(g, blk, max_blks, false, &state);
+
+	*ret_state = (enum blk_state)state;
+	return n;
 }
 
 bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blks,
@@ -286,10 +348,23 @@ static uint64_t exchange_word(_Atomic uint64_t *word, uint64_t mask, uint64_t pa
 	return old;
 }
 
+/* Under the block's lock. */
+static void warm(struct generation *g, uint64_t blk, uint64_t blks)
+{
+	for (uint64_t i = blk / PACK_GROUP_BLKS; i <= (blk + blks - 1) / PACK_GROUP_BLKS; i++)
+		if (atomic_load_explicit(&g->heat[i], memory_order_relaxed))
+			atomic_store_explicit(&g->heat[i], 0, memory_order_relaxed);
+}
+
+static uint64_t packed_in(uint64_t word)
+{
+	return (uint64_t)__builtin_popcountll(word & word >> 1 & LOW_BITS);
+}
+
 int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_state state)
 {
 	const uint64_t pattern = state * LOW_BITS, end = blk + blks;
-	uint64_t was_data = 0, was_hole = 0, marked = 0;
+	uint64_t was_data = 0, was_hole = 0, was_packed = 0, marked = 0;
 	int r;
 
 	if (!in_volume(g, blk, blks))
@@ -311,6 +386,9 @@ int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_
 			continue;
 		}
 		old = exchange_word(&g->words[pos / WORD_BLKS], mask, pattern) & mask;
+		warm(g, pos, n);
+		was_packed += packed_in(old);
+		old = as_data(old);
 		was_data += (uint64_t)__builtin_popcountll(old & LOW_BITS);
 		was_hole += (uint64_t)__builtin_popcountll(old >> 1 & LOW_BITS);
 		marked += n;
@@ -321,36 +399,37 @@ int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_
 				  memory_order_relaxed);
 	atomic_fetch_add_explicit(&g->hole_blks, (state == BLK_HOLE ? marked : 0) - was_hole,
 				  memory_order_relaxed);
+	if (was_packed)
+		atomic_fetch_sub_explicit(&g->packed_blks, was_packed, memory_order_relaxed);
 	return 0;
 }
 
-/* False: a block has two states. */
-static bool count(const struct generation *g, uint64_t *ret_data, uint64_t *ret_hole)
+static struct generation_stats count(const struct generation *g)
 {
-	uint64_t data = 0, hole = 0, both = 0;
+	struct generation_stats s = { 0 };
 
 	for (uint64_t leaf = next_leaf(g, 0); leaf < g->leaves; leaf = next_leaf(g, leaf + 1))
 		for (uint64_t i = 0; i < LEAF_BYTES / 8; i++) {
 			uint64_t word = g->words[leaf * (LEAF_BYTES / 8) + i];
 
-			data += (uint64_t)__builtin_popcountll(word & LOW_BITS);
-			hole += (uint64_t)__builtin_popcountll(word >> 1 & LOW_BITS);
-			both |= word & word >> 1 & LOW_BITS;
+			s.packed_blks += packed_in(word);
+			word = as_data(word);
+			s.data_blks += (uint64_t)__builtin_popcountll(word & LOW_BITS);
+			s.hole_blks += (uint64_t)__builtin_popcountll(word >> 1 & LOW_BITS);
 		}
-	*ret_data = data;
-	*ret_hole = hole;
-	return !both;
+	return s;
 }
 
 bool generation_check(const struct generation *g)
 {
-	uint64_t data, hole;
-	bool single = count(g, &data, &hole);
+	struct generation_stats s = count(g);
 	struct stat st;
 
-	return INVARIANT("M3 counts", single && data == g->data_blks && hole == g->hole_blks) &&
+	return INVARIANT("M3 counts", s.data_blks == g->data_blks && s.hole_blks == g->hole_blks &&
+					      s.packed_blks == g->packed_blks) &&
 	       (fstat(g->store_fd, &st) < 0 ||
-		INVARIANT("M4 store", (uint64_t)st.st_blocks * 512 >= blk_to_bytes(data)));
+		INVARIANT("M4 store", (uint64_t)st.st_blocks * 512 >=
+					      blk_to_bytes(s.data_blks - s.packed_blks)));
 }
 
 static void free_pages(struct generation *g, uint64_t blk, uint64_t blks)
@@ -374,8 +453,8 @@ void generation_drop(struct generation *g, uint64_t blk, uint64_t blks)
 	if (!in_volume(g, blk, blks))
 		return;
 	for (uint64_t end = blk + blks; blk < end;) {
-		enum blk_state state;
-		uint64_t n = generation_run(g, blk, end - blk, &state);
+		unsigned state;
+		uint64_t n = run(g, blk, end - blk, true, &state);
 
 		if (state != BLK_DATA)
 			free_pages(g, blk, n);
@@ -385,8 +464,9 @@ void generation_drop(struct generation *g, uint64_t blk, uint64_t blks)
 
 int generation_open(struct generation **ret, struct ram_store *s, uint64_t volume_blks, uint64_t id)
 {
+	struct generation_stats stats;
 	struct generation *g;
-	uint64_t data, hole;
+	uint64_t group = 0;
 	int r = -EPROTO;
 
 	/* an empty one instead of one that was removed would be a loss that nobody notices */
@@ -394,14 +474,19 @@ int generation_open(struct generation **ret, struct ram_store *s, uint64_t volum
 		r = open_generation(&g, s, volume_blks, id);
 	if (r < 0)
 		return r;
-	if (!count(g, &data, &hole)) {
+	stats = count(g);
+	r = stats.packed_blks ? ram_store_compress(s) : 0;
+	if (r < 0) {
 		generation_free(g);
-		return -EPROTO;
+		return r;
 	}
-	g->data_blks = data;
-	g->hole_blks = hole;
+	g->data_blks = stats.data_blks;
+	g->hole_blks = stats.hole_blks;
+	g->packed_blks = stats.packed_blks;
 	/* what a write left that was killed before its mark */
 	generation_drop(g, 0, volume_blks);
+	for (; generation_next_garbage(g, &group); group++)
+		generation_drop_pack(g, group);
 	*ret = g;
 	return 0;
 }
@@ -415,16 +500,262 @@ static bool bytes_in_volume(const struct generation *g, uint64_t off_bytes, size
 	return off_bytes <= size_bytes && len_bytes <= size_bytes - off_bytes;
 }
 
+/* ---- packs ---- */
+
+static uint64_t pack_off(const struct generation *g, uint64_t group)
+{
+	return half_bytes(g) + group * PACK_GROUP_BYTES;
+}
+
+struct pack_at {
+	int fd;
+	uint64_t off_bytes;
+};
+
+static int read_pack(const void *ctx, void *buf, size_t off_bytes, size_t len_bytes)
+{
+	const struct pack_at *at = ctx;
+
+	return io_pread_full(at->fd, buf, len_bytes, at->off_bytes + off_bytes);
+}
+
+/* Bytes of compressed blocks of one group. */
+static int read_packed(const struct generation *g, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	struct pack_at at = { g->store_fd, pack_off(g, off_bytes / PACK_GROUP_BYTES) };
+
+	return packer_read(ram_store_packer(g->store), read_pack, &at, off_bytes % PACK_GROUP_BYTES,
+			   buf, len_bytes);
+}
+
+/* Bit i: block i of the group has this state, raw. */
+static uint8_t blocks_of(const struct generation *g, uint64_t group, unsigned state)
+{
+	uint64_t word, hits;
+	uint8_t mask = 0;
+
+	if (!leaf_is_there(g, group * PACK_GROUP_BLKS / LEAF_BLKS))
+		return 0;
+	word = atomic_load_explicit(&g->words[group * PACK_GROUP_BLKS / WORD_BLKS],
+				    memory_order_acquire) ^
+	       state * LOW_BITS;
+	hits = ~(word | word >> 1) & LOW_BITS;
+	hits >>= 2 * (group * PACK_GROUP_BLKS % WORD_BLKS);
+	for (unsigned i = 0; i < PACK_GROUP_BLKS; i++)
+		mask |= (uint8_t)((hits >> 2 * i & 1) << i);
+	return mask;
+}
+
+static void drop_pack(struct generation *g, uint64_t group)
+{
+	(void)fallocate_full(g->store_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			     pack_off(g, group), PACK_GROUP_BYTES);
+}
+
+static unsigned heat_of(const struct generation *g, uint64_t group)
+{
+	return atomic_load_explicit(&g->heat[group], memory_order_relaxed);
+}
+
+/* Unless it was written meanwhile. */
+static void note(struct generation *g, uint64_t group, enum heat what)
+{
+	uint8_t heat = (uint8_t)heat_of(g, group);
+
+	while (heat && !atomic_compare_exchange_weak_explicit(
+			       &g->heat[group], &heat, (uint8_t)(heat | what), memory_order_relaxed,
+			       memory_order_relaxed))
+		;
+}
+
+bool generation_is_cold(struct generation *g, uint64_t group)
+{
+	if (heat_of(g, group))
+		return true;
+	atomic_store_explicit(&g->heat[group], HEAT_COOL, memory_order_relaxed);
+	return false;
+}
+
+bool generation_was_packed(const struct generation *g, uint64_t group)
+{
+	return heat_of(g, group) & HEAT_PACKED;
+}
+
+bool generation_was_compared(const struct generation *g, uint64_t group)
+{
+	return heat_of(g, group) & HEAT_COMPARED;
+}
+
+bool generation_is_packed(const struct generation *g, uint64_t blk)
+{
+	return blocks_of(g, blk / PACK_GROUP_BLKS, BLK_PACKED) >> blk % PACK_GROUP_BLKS & 1;
+}
+
+enum group_state generation_group_state(const struct generation *g, uint64_t group)
+{
+	return !blocks_of(g, group, BLK_PACKED) ? GROUP_PLAIN
+	       : blocks_of(g, group, BLK_DATA)	? GROUP_MIXED
+						: GROUP_PACKED;
+}
+
+static int read_group(const struct generation *g, uint64_t group, uint8_t mask, uint8_t *buf)
+{
+	int r = 0;
+
+	for (unsigned i = 0; i < PACK_GROUP_BLKS && r == 0; i++)
+		if (mask >> i & 1) {
+			r = io_pread_full(g->store_fd, buf, COW_BLK_BYTES,
+					  blk_to_bytes(group * PACK_GROUP_BLKS + i));
+			buf += COW_BLK_BYTES;
+		}
+	return r;
+}
+
+int generation_pack(struct generation *g, uint64_t group)
+{
+	alignas(COW_BLK_BYTES) uint8_t blocks[PACK_GROUP_BYTES];
+	uint8_t mask = blocks_of(g, group, BLK_DATA);
+	struct pack pack;
+	size_t n;
+	int r;
+
+	if (!INVARIANT("M5 packs", !blocks_of(g, group, BLK_PACKED)))
+		return -EINVAL;
+	r = read_group(g, group, mask, blocks);
+	if (r < 0)
+		return r;
+	if (!packer_pack(ram_store_packer(g->store), blocks, mask, &pack, &n)) {
+		note(g, group, HEAT_PACKED);
+		return 0;
+	}
+	drop_pack(g, group);
+	r = io_pwrite_full(g->store_fd, &pack, n, pack_off(g, group));
+	if (r < 0) {
+		drop_pack(g, group);
+		return r;
+	}
+	return 1;
+}
+
+bool generation_pack_end(struct generation *g, uint64_t group)
+{
+	uint64_t first = group * PACK_GROUP_BLKS;
+	uint8_t mask = blocks_of(g, group, BLK_DATA);
+	unsigned shift = first % WORD_BLKS;
+	uint64_t bits = 0, old;
+
+	if (!heat_of(g, group)) {
+		drop_pack(g, group);
+		return false;
+	}
+	for (unsigned i = 0; i < PACK_GROUP_BLKS; i++)
+		bits |= (uint64_t)(mask >> i & 1) * BLK_PACKED << 2 * (i + shift);
+	old = exchange_word(&g->words[first / WORD_BLKS], bits, bits) & bits;
+	(void)INVARIANT("M5 packs", old == (bits & LOW_BITS));
+	atomic_fetch_add(&g->packed_blks, (uint64_t)__builtin_popcount(mask));
+	note(g, group, HEAT_PACKED);
+	return true;
+}
+
+bool generation_forget(struct generation *g, uint64_t group, uint8_t mask)
+{
+	unsigned heat = heat_of(g, group);
+
+	for (unsigned i = 0; heat && i < PACK_GROUP_BLKS; i++)
+		if (mask >> i & 1) /* needs no memory */
+			(void)!generation_mark(g, group * PACK_GROUP_BLKS + i, 1, BLK_ABSENT);
+	if (heat)
+		atomic_store_explicit(&g->heat[group], (uint8_t)(heat | HEAT_COMPARED),
+				      memory_order_relaxed);
+	return heat;
+}
+
+int generation_unpack(struct generation *g, uint64_t group)
+{
+	alignas(COW_BLK_BYTES) uint8_t block[COW_BLK_BYTES];
+	uint8_t mask = blocks_of(g, group, BLK_PACKED);
+	int r = 0;
+
+	for (unsigned i = 0; i < PACK_GROUP_BLKS && r == 0; i++) {
+		uint64_t blk = group * PACK_GROUP_BLKS + i;
+
+		if (!(mask >> i & 1))
+			continue;
+		r = read_packed(g, blk_to_bytes(blk), block, sizeof(block));
+		if (r == 0)
+			r = io_pwrite_full(g->store_fd, block, sizeof(block), blk_to_bytes(blk));
+		if (r == 0)
+			r = generation_mark(g, blk, 1, BLK_DATA);
+		if (r < 0)
+			generation_drop(g, blk, 1);
+	}
+	if (r == 0) /* its content is as cold as before */
+		atomic_store_explicit(&g->heat[group], HEAT_COOL, memory_order_relaxed);
+	return r;
+}
+
+void generation_drop_pack(struct generation *g, uint64_t group)
+{
+	if (!blocks_of(g, group, BLK_PACKED))
+		drop_pack(g, group);
+}
+
+bool generation_next_garbage(const struct generation *g, uint64_t *group)
+{
+	uint64_t end = groups_of(g);
+
+	while (*group < end) {
+		off_t at = lseek(g->store_fd, (off_t)pack_off(g, *group), SEEK_DATA);
+
+		if (at < 0)
+			return false;
+		*group = ((uint64_t)at - half_bytes(g)) / PACK_GROUP_BYTES;
+		if (!blocks_of(g, *group, BLK_PACKED))
+			return true;
+		++*group;
+	}
+	return false;
+}
+
+/* ---- reading and writing ---- */
+
 int generation_read(const struct generation *g, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
+	uint8_t *to = buf;
+	int r = 0;
+
 	if (!bytes_in_volume(g, off_bytes, len_bytes))
 		return -EINVAL;
-	return io_pread_full(g->store_fd, buf, len_bytes, off_bytes);
+	if (!atomic_load(&g->packed_blks))
+		return io_pread_full(g->store_fd, buf, len_bytes, off_bytes);
+	while (len_bytes && r == 0) {
+		uint64_t blk = off_bytes >> COW_BLK_SHIFT;
+		uint64_t max_blks = (off_bytes % COW_BLK_BYTES + len_bytes + COW_BLK_BYTES - 1) >>
+				    COW_BLK_SHIFT;
+		unsigned state;
+		size_t n = blk_to_bytes(blk + run(g, blk, max_blks, true, &state)) - off_bytes;
+
+		n = min_u64(n, len_bytes);
+		if (state == BLK_PACKED) {
+			n = min_u64(n, PACK_GROUP_BYTES - off_bytes % PACK_GROUP_BYTES);
+			r = read_packed(g, off_bytes, to, n);
+		} else {
+			r = io_pread_full(g->store_fd, to, n, off_bytes);
+		}
+		off_bytes += n;
+		to += n;
+		len_bytes -= n;
+	}
+	return r;
 }
 
 int generation_write(struct generation *g, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
+	uint64_t blk = off_bytes >> COW_BLK_SHIFT;
+
 	if (!bytes_in_volume(g, off_bytes, len_bytes))
 		return -EINVAL;
+	if (len_bytes)
+		warm(g, blk, ((off_bytes + len_bytes - 1) >> COW_BLK_SHIFT) - blk + 1);
 	return io_pwrite_full(g->store_fd, buf, len_bytes, off_bytes);
 }

@@ -21,6 +21,7 @@
 
 #include "base/layout.h"
 #include "base/parse.h"
+#include "ram/packer.h"
 
 /* a file for each generation: active, sealed, and one for each failed commit not yet merged */
 #define STORE_INODES "64"
@@ -37,6 +38,7 @@ SHARED_BYTES(struct record, 1056);
 struct ram_store {
 	int mnt_fd, side_fd;
 	struct record *record;
+	struct packer *packer; /* NULL: nothing is compressed */
 };
 
 static int set_string(int fs_fd, const char *key, const char *value)
@@ -145,6 +147,7 @@ void ram_store_close(struct ram_store *s)
 {
 	if (!s)
 		return;
+	packer_free(s->packer);
 	if (s->record)
 		munmap(s->record, sizeof(*s->record));
 	if (s->mnt_fd >= 0)
@@ -162,6 +165,16 @@ void ram_store_usage(const struct ram_store *s, struct ram_usage *ret)
 	(void)fstatfs(s->mnt_fd, &st);
 	ret->limit_bytes = (uint64_t)st.f_blocks * (uint64_t)st.f_bsize;
 	ret->used_bytes = (uint64_t)(st.f_blocks - st.f_bfree) * (uint64_t)st.f_bsize;
+}
+
+int ram_store_compress(struct ram_store *s)
+{
+	return s->packer ? 0 : packer_new(&s->packer);
+}
+
+struct packer *ram_store_packer(const struct ram_store *s)
+{
+	return s->packer;
 }
 
 /* ---- files ---- */

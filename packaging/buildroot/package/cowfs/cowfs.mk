@@ -12,7 +12,7 @@ COWFS_OVERRIDE_SRCDIR_RSYNC_EXCLUSIONS = --exclude /build --exclude "/build-*"
 COWFS_LICENSE = MIT
 COWFS_LICENSE_FILES = LICENSE
 COWFS_DEPENDENCIES = \
-	host-pkgconf e2fsprogs inih json-c libaio libfuse3 libseccomp util-linux
+	host-pkgconf e2fsprogs inih json-c libaio libfuse3 libseccomp util-linux zstd
 
 COWFS_PARTS = \
 	$(if $(BR2_PACKAGE_COWFS_ROOT),busybox) \

@@ -4,7 +4,7 @@ SECTION = "base"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://LICENSE;md5=0679f560b87e460f43084164c909d82e"
 
-DEPENDS = "e2fsprogs fuse3 json-c libaio libinih libseccomp util-linux"
+DEPENDS = "e2fsprogs fuse3 json-c libaio libinih libseccomp util-linux zstd"
 
 SRC_URI = "git://${COWFS_CLONE};protocol=file;branch=${COWFS_BRANCH}"
 SRCREV = "${AUTOREV}"
