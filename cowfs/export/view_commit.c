@@ -521,6 +521,8 @@ static void add_stats(const struct generation *g, struct generation_stats *sum)
 	generation_stats(g, &s);
 	sum->data_blks += s.data_blks;
 	sum->hole_blks += s.hole_blks;
+	sum->packed_blks += s.packed_blks;
+	sum->packed_bytes += s.packed_bytes;
 }
 
 void view_dirty(struct view *v, struct generation_stats *ret_active,

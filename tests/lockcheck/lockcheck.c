@@ -18,11 +18,17 @@ static const struct {
 	enum rank rank;
 	const char *file, *what;
 } table[] = {
-	{ SEAL, "view.c", "&v->seal_lock" },	{ SEAL, "view_commit.c", "&v->seal_lock" },
-	{ STRIPES, "view.c", "&v->stripe[i]" }, { VOLUME, "volume.c", "&v->lock" },
-	{ VOLUME, "state.c", "&v->lock" },	{ MONITOR, "monitor.c", "&m->lock" },
-	{ GATE, "throttle.c", "&g->lock" },	{ SERVER, "server.c", "&s->lock" },
-	{ SERVER, "sessions.c", "&s->lock" },	{ SERVER, "queue.c", "&s->lock" },
+	{ SEAL, "view.c", "&v->seal_lock" },
+	{ SEAL, "view_commit.c", "&v->seal_lock" },
+	{ STRIPES, "view.c", "&v->stripe[i]" },
+	{ STRIPES, "view_relief.c", "stripe_of(b->v, group)" },
+	{ VOLUME, "volume.c", "&v->lock" },
+	{ VOLUME, "state.c", "&v->lock" },
+	{ MONITOR, "monitor.c", "&m->lock" },
+	{ GATE, "throttle.c", "&g->lock" },
+	{ SERVER, "server.c", "&s->lock" },
+	{ SERVER, "sessions.c", "&s->lock" },
+	{ SERVER, "queue.c", "&s->lock" },
 	{ ALARM, "msg.c", "&alarm_lock" },
 };
 

@@ -60,6 +60,7 @@ struct stress {
 	uint8_t owner[UNITS];	 /* writer, or WRITERS: none */
 	uint32_t version[UNITS]; /* 0: zero. Each writer's own units only */
 	_Atomic uint64_t writes, punches, reads, seals, releases, fails;
+	uint64_t packed, forgotten; /* committer only */
 };
 
 struct worker {
@@ -145,21 +146,26 @@ static void check_own(struct worker *w, uint64_t unit, uint64_t units)
 	s->reads++;
 }
 
-static void write_own(struct worker *w, uint64_t unit, uint64_t units)
+static void write_versions(struct worker *w, uint64_t unit, uint64_t units)
 {
 	struct stress *s = w->s;
 	int r;
 
-	for (uint64_t u = 0; u < units; u++) {
-		s->version[unit + u] = w->next_version;
+	for (uint64_t u = 0; u < units; u++)
 		for (unsigned i = 0; i < UNIT_WORDS; i++)
-			w->buf[u * UNIT_WORDS + i] = word_of(unit + u, w->next_version);
-	}
-	w->next_version++;
+			w->buf[u * UNIT_WORDS + i] = word_of(unit + u, s->version[unit + u]);
 	r = view_write(s->v, unit * UNIT_BYTES, w->buf, units * UNIT_BYTES);
 	if (r < 0)
 		complain_error(s, "write", r);
 	s->writes++;
+}
+
+static void write_own(struct worker *w, uint64_t unit, uint64_t units)
+{
+	for (uint64_t u = 0; u < units; u++)
+		w->s->version[unit + u] = w->next_version;
+	w->next_version++;
+	write_versions(w, unit, units);
 }
 
 static void punch_own(struct worker *w, uint64_t unit, uint64_t units)
@@ -211,6 +217,9 @@ static void *writer(void *arg)
 		case 2:
 		case 3:
 			check_own(w, unit, units);
+			break;
+		case 4: /* the same once more: the card may have it by now */
+			write_versions(w, unit, units);
 			break;
 		case 10: /* longer than a piece */
 			(rnd_of(&w->rnd, 2) ? punch_own : write_own)(w, w->me * WIDE_UNITS,
@@ -311,6 +320,33 @@ static void commit_once(struct stress *s, uint8_t *buf, bool fail)
 		complain_error(s, "commit", r);
 }
 
+static bool is_used(void *ctx, uint64_t blk)
+{
+	(void)ctx;
+	return blk % 7; /* as if some were free */
+}
+
+static bool stops(void *ctx)
+{
+	return ((struct stress *)ctx)->race.stop;
+}
+
+/* What is cold on such a busy volume was not written since the previous pass, moments ago. */
+static void relieve(struct stress *s)
+{
+	struct view_relief rf = {
+		.compress = true, .is_used = is_used, .must_stop = stops, .ctx = s
+	};
+	struct generation_stats active, below;
+	int r = view_relieve(s->v, &rf);
+
+	if (r < 0 && r != -EINTR)
+		complain_error(s, "relieve", r);
+	view_dirty(s->v, &active, &below);
+	s->packed += active.packed_blks + below.packed_blks;
+	s->forgotten += rf.forgotten_blks;
+}
+
 static void *committer(void *arg)
 {
 	struct worker *w = arg;
@@ -318,6 +354,8 @@ static void *committer(void *arg)
 
 	while (!s->race.stop) {
 		usleep((useconds_t)rnd_of(&w->rnd, 1500));
+		for (uint64_t i = rnd_of(&w->rnd, 6); i && !s->race.stop; i--)
+			relieve(s);
 		commit_once(s, (uint8_t *)w->buf, rnd_of(&w->rnd, 3) == 0);
 		if (rnd_of(&w->rnd, 10) == 0)
 			view_set_index(s->v, log_index_empty());
@@ -398,6 +436,7 @@ static void everybody_at_once(void **state)
 	s->card.geo = s->sim->geo;
 	assign_owners(s);
 	assert_int_equal(ram_store_open(&s->store, 256 * MIB), 0);
+	assert_int_equal(ram_store_compress(s->store), 0);
 	assert_int_equal(view_new(&s->v, s->store, &s->card, BLKS, ix), 0);
 	assert_int_equal(rewrites_new(&rewrites, 16 * KIB), 0);
 	view_set_rewrites(s->v, rewrites);
@@ -417,12 +456,14 @@ static void everybody_at_once(void **state)
 	for (unsigned i = 0; i < ARRAY_SIZE(start); i++)
 		pthread_join(w[i].thread, NULL);
 	print_message(
-		"%llu writes, %llu punches, %llu reads, %llu seals, %llu releases, %llu fails\n",
+		"%llu writes, %llu punches, %llu reads, %llu seals, %llu releases, %llu fails, "
+		"%llu compressed, %llu forgotten\n",
 		(unsigned long long)s->writes, (unsigned long long)s->punches,
 		(unsigned long long)s->reads, (unsigned long long)s->seals,
-		(unsigned long long)s->releases, (unsigned long long)s->fails);
+		(unsigned long long)s->releases, (unsigned long long)s->fails,
+		(unsigned long long)s->packed, (unsigned long long)s->forgotten);
 	assert_false(s->race.failed);
-	assert_true(s->releases && s->fails);
+	assert_true(s->releases && s->fails && s->packed && s->forgotten);
 	check_end(s, w);
 
 	view_free(s->v);
