@@ -462,6 +462,7 @@ static int open_volume(struct daemon *d)
 		.pressure_fails = value_of(d, VOLOPT_PRESSURE) == PRESSURE_FAIL,
 		.always_checkpoint = value_of(d, VOLOPT_CHECKPOINT) == CHECKPOINT_ALWAYS,
 		.idle_checkpoint = value_of(d, VOLOPT_CHECKPOINT) == CHECKPOINT_IDLE,
+		.compress = value_of(d, VOLOPT_COMPRESS) == COMPRESS_ZSTD,
 		.running_root = d->running_root,
 		.max_commit_ns = value_of(d, VOLOPT_MAX_COMMIT_TIME),
 		.quiet_ns = duration_of("COWFS_QUIET_AFTER"),

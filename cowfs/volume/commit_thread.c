@@ -1357,6 +1357,10 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	}
 	v->past_seal = false;
 	log_need_reader(v->log, !goes_on_unread(rq));
+	if (rq->job == JOB_RELIEVE) {
+		relief_do(v);
+		return;
+	}
 	if (rq->job == JOB_CHECKPOINT) {
 		do_idle(v, rq, res);
 		return;

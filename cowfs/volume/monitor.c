@@ -453,6 +453,7 @@ static void look(struct monitor *m)
 		ask_commit(m);
 	bound_dirty(m, dirty_bytes, now);
 	keep_lost(m);
+	relief_look(m->v, &m->p.plan, &u, level, now);
 	idle_look(m->v, now);
 }
 

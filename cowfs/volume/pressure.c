@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "export/view.h"
 
 #define WARN_PERCENT 60u
 #define COMMIT_PERCENT 75u
@@ -131,7 +132,10 @@ static struct pressure_steps steps_of_room(const struct pressure_plan *p, uint64
 
 static bool exceeds_ram(const struct pressure_plan *p, const struct pressure_steps *s)
 {
-	return s->full >= pressure_hard_bytes(p) / COW_BLK_BYTES;
+	uint64_t most_blks = pressure_hard_bytes(p) / COW_BLK_BYTES;
+
+	/* a group takes at least a page */
+	return s->full >= (p->packs ? most_blks * GENERATION_GROUP_BLKS : most_blks);
 }
 
 void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)

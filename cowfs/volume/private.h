@@ -92,6 +92,12 @@ struct volume {
 	int proc_dirfd, fuse_dirfd;
 	uint64_t unfrozen_ns;
 	bool always_checkpoint, idle_checkpoint;
+	struct {
+		bool compress;
+		_Atomic bool compares; /* the next pass compares with the card, too */
+		uint64_t next_ns;      /* monitor thread only */
+		_Atomic uint64_t forgotten_blks;
+	} relief;
 	uint64_t quiet_ns;
 	int (*frozen)(void *ctx, int mount_fd);
 	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
@@ -194,10 +200,11 @@ void volume_keep_state(struct volume *v);
 
 /* Lock held. */
 void volume_enqueue(struct volume *v, struct ticket *t);
-/* Asks for a commit, or for a checkpoint that makes way, without waiting for it. False: a job is
+/* Asks for a commit, or for a checkpoint or a pass of relief.c that makes way, without waiting for it. False: a job is
  * already queued or running. */
 bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 bool volume_ask_checkpoint(struct volume *v);
+bool volume_ask_relief(struct volume *v);
 /* Lock held. Is a job queued or running that does not make way? */
 bool volume_works(const struct volume *v);
 /* Is a job queued? Commit thread: another one than its own. Takes the lock. */
@@ -224,5 +231,13 @@ void idle_look(struct volume *v, uint64_t now);
 bool idle_may_begin(struct volume *v);
 /* Commit thread, v: must the one under way stop? */
 bool idle_must_stop(void *v);
+
+/* ---- relief.c: RAM that comes back without a commit ---- */
+
+/* Monitor thread, about once a second: asks for a pass if it is time. */
+void relief_look(struct volume *v, const struct pressure_plan *plan, const struct pressure_use *u,
+		 enum pressure_level level, uint64_t now);
+/* Commit thread: a pass. */
+void relief_do(struct volume *v);
 
 #endif

@@ -54,16 +54,26 @@ bool volume_ask_commit(struct volume *v, enum commit_cause cause)
 	return free;
 }
 
-bool volume_ask_checkpoint(struct volume *v)
+static bool ask_idle(struct volume *v, enum volume_job job)
 {
 	bool free;
 
 	pthread_mutex_lock(&v->lock);
 	free = v->life < VOLUME_STOPPING && !v->busy && !v->queue;
 	if (free)
-		put_own(v, &v->idle, JOB_CHECKPOINT, CAUSE_TIMER);
+		put_own(v, &v->idle, job, CAUSE_TIMER);
 	pthread_mutex_unlock(&v->lock);
 	return free;
+}
+
+bool volume_ask_checkpoint(struct volume *v)
+{
+	return ask_idle(v, JOB_CHECKPOINT);
+}
+
+bool volume_ask_relief(struct volume *v)
+{
+	return ask_idle(v, JOB_RELIEVE);
 }
 
 void volume_alarm(struct volume *v, const char *fmt, ...)

@@ -269,6 +269,7 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 		    "vm.dirty_bytes limits the kernel's dirty pages",
 		    v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
 	v->committed_room_blks = volume_room_blks(v, &v->fs);
+	mp.plan.packs = p->compress;
 	if (!fs_ops(v->fs.kind)->counts_on_free)
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
 	else
@@ -644,6 +645,7 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	v->fuse_dirfd = p->fuse_dirfd;
 	v->always_checkpoint = p->always_checkpoint;
 	v->idle_checkpoint = p->idle_checkpoint;
+	v->relief.compress = p->compress;
 	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
 	v->unfrozen_ns = p->unfrozen_ns ? p->unfrozen_ns : UNFROZEN_NS;
 	v->frozen = p->frozen;
@@ -661,6 +663,11 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	if (r < 0) {
 		volume_close(v);
 		return r;
+	}
+	/* it only needs less RAM with it */
+	if (v->relief.compress && ram_store_compress(v->store) < 0) {
+		v->relief.compress = false;
+		msg(MSG_WARN, "%s: no memory for compress: nothing is compressed", v->name);
 	}
 	volume_publish_log(v);
 	if (v->super_trouble & SUPER_COPIES_BAD)
@@ -774,7 +781,7 @@ static void *commit_thread(void *arg)
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
 		if (t->rq->job != JOB_DRY_RUN && t->rq->job != JOB_VIEW && t->rq->job != JOB_CALL &&
-		    t->rq->job != JOB_CHECKPOINT && !t->res->not_begun)
+		    t->rq->job != JOB_CHECKPOINT && t->rq->job != JOB_RELIEVE && !t->res->not_begun)
 			v->last = *t->res;
 		volume_keep_state(v);
 		v->busy = v->idling = false;
@@ -958,6 +965,10 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	view_dirty(v->view, &active, &below);
 	ret->dirty_blks = active.data_blks + below.data_blks;
 	ret->hole_blks = active.hole_blks + below.hole_blks;
+	ret->compress = v->relief.compress;
+	ret->packed_blks = active.packed_blks + below.packed_blks;
+	ret->packed_bytes = active.packed_bytes + below.packed_bytes;
+	ret->forgotten_blks = v->relief.forgotten_blks;
 	ret->readonly = v->opened.state == LOG_FOREIGN;
 	ret->base_changed = v->opened.base_changed;
 	ret->clone = v->opened.clone;

@@ -38,6 +38,7 @@ struct volume_params {
 	/* a checkpoint while the card is idle and nothing was committed for quiet_ns; 0: 10 min */
 	bool idle_checkpoint;
 	uint64_t quiet_ns;
+	bool compress; /* blocks that are not written for a while are compressed */
 	/* the root of the system: an option that cannot be kept is no reason to leave it unprotected */
 	bool running_root;
 	uint64_t max_commit_ns; /* holds no more than can be committed in this time; 0: no limit */
@@ -110,7 +111,8 @@ enum volume_job {
 	JOB_DETACH = 4,
 	JOB_VIEW = 5,
 	JOB_COMMIT_SCRATCH = 6, /* commits the scratch image alone */
-	JOB_CALL = 7		/* calls a function while no other job is under way */
+	JOB_CALL = 7,		/* calls a function while no other job is under way */
+	JOB_RELIEVE = 8 /* gives RAM back; makes way for other jobs; the volume asks for it */
 };
 
 /* An image for a view, made by JOB_VIEW. */
@@ -223,6 +225,11 @@ struct volume_status {
 	 * twice. */
 	uint64_t dirty_blks, hole_blks;
 	uint64_t failed_blks; /* part of dirty_blks: left by a failed commit */
+	bool compress;
+	uint64_t packed_blks,
+		packed_bytes; /* part of dirty_blks, compressed; the RAM that these take */
+	uint64_t
+		forgotten_blks; /* no longer dirty, because the card has the same; counted by this worker */
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
 	/* as in struct volume_result; newest_s: commit time, by the clock at that time */
 	uint64_t generation, newest_seq, newest_s;

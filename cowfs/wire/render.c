@@ -18,6 +18,7 @@ const char *job_name(enum volume_job job)
 		[JOB_VIEW] = "view",
 		[JOB_COMMIT_SCRATCH] = "commit-files",
 		[JOB_CALL] = "upgrade",
+		[JOB_RELIEVE] = "relieve",
 	};
 
 	return NAME(names, job);
@@ -384,6 +385,10 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "dirty_blocks", s->dirty_blks);
 	jsonw_u64(w, "hole_blocks", s->hole_blks);
 	jsonw_u64(w, "failed_blocks", s->failed_blks);
+	jsonw_str(w, "compress", s->compress ? "zstd" : "off");
+	jsonw_u64(w, "compressed_blocks", s->packed_blks);
+	jsonw_u64(w, "compressed_bytes", s->packed_bytes);
+	jsonw_u64(w, "forgotten_blocks", s->forgotten_blks);
 	jsonw_u64(w, "generation", s->generation);
 	jsonw_u64(w, "record", s->newest_seq);
 	jsonw_u64(w, "generation_unix_seconds", s->newest_s);

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * RAM that comes back without a commit (export/view_relief.c): `compress`, and blocks that are the same
+ * as on the card. The monitor thread asks for a pass every two seconds while RAM is in use, the commit
+ * thread makes it. It makes way for any other job.
+ *
+ * A block that is the same as on the card is forgotten only if the committed file system uses it.
+ * Whatever writes to the card then keeps it: a commit overwrites used blocks only with the content of
+ * the next generation, and a commit of paths first keeps those that the live file system still needs
+ * (diverged.h). That is also why there is no comparison while the live file system has diverged.
+ */
+#include "base/invariant.h"
+#include "fs/reader.h"
+#include "volume/private.h"
+
+#define EVERY_NS 2000000000ull /* this long unwritten: cold */
+#define USE_SHARE 4u	       /* of the limit: below it, nothing is compressed */
+
+void relief_look(struct volume *v, const struct pressure_plan *plan, const struct pressure_use *u,
+		 enum pressure_level level, uint64_t now)
+{
+	bool compares = level >= LEVEL_WARN, worth = u->memory_low;
+
+	worth |= u->used_bytes >= plan->limit_bytes / USE_SHARE;
+	if (now < v->relief.next_ns || v->halted || v->life != VOLUME_RUNNING ||
+	    invariant_broken() || !(compares || (v->relief.compress && worth)))
+		return;
+	v->relief.compares = compares;
+	if (volume_ask_relief(v))
+		v->relief.next_ns = now + EVERY_NS;
+}
+
+struct relief {
+	struct volume *v;
+	struct fsmap *committed;
+	bool known; /* the map was opened */
+};
+
+static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return view_read_committed(ctx, blk, blks, buf);
+}
+
+/* Nothing may be concluded from the bitmaps of an image whose journal is not empty. */
+static bool open_map(struct relief *rf)
+{
+	const struct blk_reader r = { .read = read_committed,
+				      .ctx = rf->v->view,
+				      .volume_blks = rf->v->volume_blks };
+
+	if (!rf->known && fsmap_open(&rf->committed, &r) < 0)
+		rf->committed = NULL;
+	rf->known = true;
+	return rf->committed && !(fsmap_alarms(rf->committed) & FSMAP_NEEDS_RECOVERY);
+}
+
+static bool is_used(void *ctx, uint64_t blk)
+{
+	struct relief *rf = ctx;
+	enum blk_use use = USE_FREE;
+	uint64_t n;
+
+	return open_map(rf) && fsmap_run(rf->committed, blk, 1, &use, &n) == 0 && use != USE_FREE;
+}
+
+static bool must_stop(void *ctx)
+{
+	struct relief *rf = ctx;
+
+	return volume_job_waits(rf->v) || rf->v->life != VOLUME_RUNNING;
+}
+
+void relief_do(struct volume *v)
+{
+	struct relief rf = { .v = v };
+	struct view_relief vr = { .compress = v->relief.compress,
+				  .must_stop = must_stop,
+				  .ctx = &rf };
+	struct scratch *s = volume_scratch(v);
+
+	scratch_unref(s);
+	if (v->relief.compares && !s && !v->diverged && !v->diverged_lost && !v->failed_below &&
+	    !log_doubt(v->log) && v->opened.state != LOG_FOREIGN)
+		vr.is_used = is_used;
+	/* what was not done stays as it is, and the next pass continues */
+	(void)!view_relieve(v->view, &vr);
+	fsmap_close(rf.committed);
+	v->relief.forgotten_blks += vr.forgotten_blks;
+}
