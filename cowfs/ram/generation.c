@@ -657,41 +657,52 @@ bool generation_pack_end(struct generation *g, uint64_t group)
 	return true;
 }
 
-bool generation_forget(struct generation *g, uint64_t group, uint8_t mask)
+/* Makes those of the group's blocks plain that are in mask. */
+static int unpack(struct generation *g, uint64_t group, uint8_t mask)
 {
-	unsigned heat = heat_of(g, group);
+	alignas(COW_BLK_BYTES) uint8_t blocks[PACK_GROUP_BYTES];
+	unsigned todo = mask & blocks_of(g, group, BLK_PACKED);
+	int r = 0;
 
-	for (unsigned i = 0; heat && i < PACK_GROUP_BLKS; i++)
-		if (mask >> i & 1) /* needs no memory */
-			(void)!generation_mark(g, group * PACK_GROUP_BLKS + i, 1, BLK_ABSENT);
-	if (heat)
-		atomic_store_explicit(&g->heat[group], (uint8_t)(heat | HEAT_COMPARED),
-				      memory_order_relaxed);
-	return heat;
+	while (todo && r == 0) {
+		unsigned i = (unsigned)__builtin_ctz(todo), n = (unsigned)__builtin_ctz(~(todo >> i));
+		uint64_t blk = group * PACK_GROUP_BLKS + i;
+
+		r = read_packed(g, blk_to_bytes(blk), blocks, blk_to_bytes(n));
+		if (r == 0)
+			r = io_pwrite_full(g->store_fd, blocks, blk_to_bytes(n), blk_to_bytes(blk));
+		if (r == 0)
+			r = generation_mark(g, blk, n, BLK_DATA);
+		if (r < 0)
+			generation_drop(g, blk, n);
+		todo &= ~(((1u << n) - 1) << i);
+	}
+	return r;
 }
 
 int generation_unpack(struct generation *g, uint64_t group)
 {
-	alignas(COW_BLK_BYTES) uint8_t block[COW_BLK_BYTES];
-	uint8_t mask = blocks_of(g, group, BLK_PACKED);
-	int r = 0;
+	int r = unpack(g, group, UINT8_MAX);
 
-	for (unsigned i = 0; i < PACK_GROUP_BLKS && r == 0; i++) {
-		uint64_t blk = group * PACK_GROUP_BLKS + i;
-
-		if (!(mask >> i & 1))
-			continue;
-		r = read_packed(g, blk_to_bytes(blk), block, sizeof(block));
-		if (r == 0)
-			r = io_pwrite_full(g->store_fd, block, sizeof(block), blk_to_bytes(blk));
-		if (r == 0)
-			r = generation_mark(g, blk, 1, BLK_DATA);
-		if (r < 0)
-			generation_drop(g, blk, 1);
-	}
 	if (r == 0) /* its content is as cold as before */
 		atomic_store_explicit(&g->heat[group], HEAT_COOL, memory_order_relaxed);
 	return r;
+}
+
+bool generation_forget(struct generation *g, uint64_t group, uint8_t mask)
+{
+	unsigned heat = heat_of(g, group);
+
+	/* a reader that has found a block here, and reads only now, reads the page: no mark tells it that
+	 * the bytes are in the pack */
+	if (!heat || unpack(g, group, mask) < 0)
+		return false;
+	for (unsigned i = 0; i < PACK_GROUP_BLKS; i++)
+		if (mask >> i & 1) /* needs no memory */
+			(void)!generation_mark(g, group * PACK_GROUP_BLKS + i, 1, BLK_ABSENT);
+	atomic_store_explicit(&g->heat[group], (uint8_t)(heat | HEAT_COMPARED),
+			      memory_order_relaxed);
+	return true;
 }
 
 void generation_drop_pack(struct generation *g, uint64_t group)

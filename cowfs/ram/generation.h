@@ -152,7 +152,8 @@ bool generation_was_compared(const struct generation *g, uint64_t group);
 int generation_pack(struct generation *g, uint64_t group) MUST_CHECK;
 /* After a 1. False: it was written meanwhile. */
 bool generation_pack_end(struct generation *g, uint64_t group);
-/* Marks the blocks of mask BLK_ABSENT: what is below has the same. False: it was written meanwhile. */
+/* Marks the blocks of mask BLK_ABSENT: what is below has the same. Compressed ones take a page until
+ * generation_drop. False: it was written meanwhile, or the store has no room. */
 bool generation_forget(struct generation *g, uint64_t group, uint8_t mask);
 /* -ENOSPC, errors of the store: some of its blocks are still compressed. */
 int generation_unpack(struct generation *g, uint64_t group) MUST_CHECK;

@@ -390,6 +390,42 @@ static void readers_are_waited_for(void **state)
 	teardown(&f);
 }
 
+/* It has found the block in this generation, and comes to the bytes after the block was forgotten. */
+static void late_readers_find_what_is_forgotten(void **state)
+{
+	static uint8_t data[GROUP_BYTES], got[GROUP_BYTES];
+	struct generation *g;
+	struct ram_store *s;
+
+	(void)state;
+	fill(data, sizeof(data));
+	assert_int_equal(ram_store_open(&s, 64 * MIB), 0);
+	assert_int_equal(ram_store_compress(s), 0);
+	/* all of the compressed blocks, or some */
+	for (unsigned mask = 0xff; mask; mask = mask == 0xff ? 0x5a : 0) {
+		assert_int_equal(generation_new(&g, s, 1000), 0);
+		assert_int_equal(generation_write(g, 0, data, sizeof(data)), 0);
+		assert_int_equal(generation_mark(g, 0, GENERATION_GROUP_BLKS, BLK_DATA), 0);
+		assert_false(generation_is_cold(g, 0));
+		assert_int_equal(generation_pack(g, 0), 1);
+		assert_true(generation_pack_end(g, 0));
+		generation_drop(g, 0, GENERATION_GROUP_BLKS);
+		assert_true(generation_forget(g, 0, (uint8_t)mask));
+		assert_int_equal(generation_read(g, 0, got, sizeof(got)), 0);
+		assert_memory_equal(got, data, sizeof(data));
+		generation_drop(g, 0, GENERATION_GROUP_BLKS);
+		assert_true(generation_check(g));
+		for (unsigned i = 0; i < GENERATION_GROUP_BLKS; i++)
+			if (!(mask >> i & 1)) {
+				assert_int_equal(generation_read(g, blk_to_bytes(i), got,
+								 COW_BLK_BYTES), 0);
+				assert_memory_equal(got, data + blk_to_bytes(i), COW_BLK_BYTES);
+			}
+		generation_free(g);
+	}
+	ram_store_close(s);
+}
+
 /* ---- a process that is killed in between ---- */
 
 static void remains_are_whole(void **state)
@@ -454,6 +490,7 @@ int main(void)
 		cmocka_unit_test(same_blocks_are_forgotten),
 		cmocka_unit_test(compressed_blocks_are_forgotten),
 		cmocka_unit_test(readers_are_waited_for),
+		cmocka_unit_test(late_readers_find_what_is_forgotten),
 		cmocka_unit_test(remains_are_whole),
 	};
 
