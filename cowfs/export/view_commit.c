@@ -387,8 +387,10 @@ static int copy_batch(struct generation *upper, struct generation *lower, uint64
 static int merge(struct view *v, struct generation *upper, struct generation *lower, void *buf)
 {
 	const uint64_t volume_blks = generation_volume_blks(lower);
+	struct generation_stats stats;
 	uint64_t from = 0, to = 0;
 
+	generation_stats(lower, &stats);
 	while (from < volume_blks) {
 		int r = copy_batch(upper, lower, &to, buf);
 
@@ -398,6 +400,8 @@ static int merge(struct view *v, struct generation *upper, struct generation *lo
 			return r;
 		view_synchronize(v);
 		take_away(lower, from, to - from);
+		if (stats.packed_blks)
+			view_pack_merged(v, upper, lower, from, to);
 		from = to;
 	}
 	return 0;

@@ -56,4 +56,8 @@ static inline struct layers *view_layers(const struct view *v)
 	return atomic_load_explicit(&v->layers, memory_order_acquire);
 }
 
+/* view_relief.c: after a merge of compressed blocks [blk, end). Commit thread. */
+void view_pack_merged(struct view *v, struct generation *g, struct generation *lower, uint64_t blk,
+		      uint64_t end);
+
 #endif

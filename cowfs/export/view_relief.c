@@ -52,15 +52,27 @@ static bool has_work(const struct batch *b, uint64_t group)
 		generation_group_state(b->g, group) != GROUP_PACKED);
 }
 
+/* A batch takes its blocks once more, as plain pages, and their packs. Writers need room meanwhile. */
+static unsigned most_groups(const struct batch *b)
+{
+	struct ram_usage ram;
+	uint64_t room;
+
+	ram_store_usage(b->v->store, &ram);
+	room = (ram.limit_bytes - ram.used_bytes) / (4 * GROUP_BYTES);
+	return (unsigned)max_u64(min_u64(room, BATCH_GROUPS), 1);
+}
+
 /* Cold groups from *blk on. */
 static void collect(struct batch *b, uint64_t *blk)
 {
+	const unsigned most = most_groups(b);
 	enum blk_state state;
 	uint64_t blks;
 
 	b->n = 0;
 	memset(b->changed, 0, sizeof(b->changed));
-	while (b->n < BATCH_GROUPS &&
+	while (b->n < most &&
 	       generation_next(b->g, blk, GENERATION_GROUP_BLKS, &blks, &state)) {
 		uint64_t group = *blk / GENERATION_GROUP_BLKS;
 		bool cold;
@@ -206,6 +218,40 @@ static void drop_packs(struct batch *b)
 		for (unsigned i = 0; i < b->n; i++)
 			generation_drop_pack(b->g, b->group[i]);
 	} while (b->n == BATCH_GROUPS);
+}
+
+/* What a merge has copied to g from a lower layer, where no reader looks for it any more: else it would
+ * take what compressing has saved, when RAM is short. What fails stays plain. */
+void view_pack_merged(struct view *v, struct generation *g, struct generation *lower, uint64_t blk,
+		      uint64_t end)
+{
+	struct batch b = { .v = v, .g = g };
+	enum blk_state state;
+	uint64_t blks;
+
+	while (generation_next(g, &blk, GENERATION_GROUP_BLKS, &blks, &state) && blk < end) {
+		uint64_t group = blk / GENERATION_GROUP_BLKS;
+
+		if (state == BLK_HOLE) {
+			blk += generation_run(g, blk, UINT64_MAX, &state);
+			continue;
+		}
+		blk = (group + 1) * GENERATION_GROUP_BLKS;
+		if (blk > end && end < v->volume_blks)
+			break; /* the next range has the rest of the group */
+		generation_drop_pack(lower, group);
+		if (generation_group_state(g, group) == GROUP_PACKED)
+			continue;
+		(void)generation_is_cold(g, group); /* it is sealed */
+		b.group[b.n++] = group;
+		if (b.n == BATCH_GROUPS) {
+			(void)!compress(&b);
+			drop_pages(&b);
+			b.n = 0;
+		}
+	}
+	(void)!compress(&b);
+	drop_pages(&b);
 }
 
 static int relieve(struct batch *b)

@@ -202,6 +202,30 @@ static void full_store_loses_nothing(void **state)
 	teardown(&f);
 }
 
+/* Commits fail when RAM is short: what is compressed must not be unpacked into it. */
+static void merged_layers_stay_compressed(void **state)
+{
+	struct ram_usage before, after;
+	struct fixture f;
+
+	(void)state;
+	set_up(&f);
+	relieve(&f, true, NULL);
+	relieve(&f, true, NULL);
+	do_seal(&f);
+	do_fail(&f);
+	write_groups(&f, GROUPS + 2, 1);
+	do_seal(&f);
+	ram_store_usage(f.store, &before);
+	assert_int_equal(ram_store_resize(f.store, before.used_bytes + 4 * GROUP_BYTES), 0);
+	do_fail(&f);
+	ram_store_usage(f.store, &after);
+	assert_int_equal(packed_blks(&f), GROUPS * GENERATION_GROUP_BLKS);
+	assert_in_range(after.used_bytes, 1, before.used_bytes);
+	check_live(&f, 0, BYTES);
+	teardown(&f);
+}
+
 /* ---- the same as on the card ---- */
 
 static bool used(void *ctx, uint64_t blk)
@@ -487,6 +511,7 @@ int main(void)
 		cmocka_unit_test(compressed_blocks_change),
 		cmocka_unit_test(a_job_ends_it),
 		cmocka_unit_test(full_store_loses_nothing),
+		cmocka_unit_test(merged_layers_stay_compressed),
 		cmocka_unit_test(same_blocks_are_forgotten),
 		cmocka_unit_test(compressed_blocks_are_forgotten),
 		cmocka_unit_test(readers_are_waited_for),
