@@ -72,8 +72,7 @@ static void collect(struct batch *b, uint64_t *blk)
 
 	b->n = 0;
 	memset(b->changed, 0, sizeof(b->changed));
-	while (b->n < most &&
-	       generation_next(b->g, blk, GENERATION_GROUP_BLKS, &blks, &state)) {
+	while (b->n < most && generation_next(b->g, blk, GENERATION_GROUP_BLKS, &blks, &state)) {
 		uint64_t group = *blk / GENERATION_GROUP_BLKS;
 		bool cold;
 

@@ -665,7 +665,8 @@ static int unpack(struct generation *g, uint64_t group, uint8_t mask)
 	int r = 0;
 
 	while (todo && r == 0) {
-		unsigned i = (unsigned)__builtin_ctz(todo), n = (unsigned)__builtin_ctz(~(todo >> i));
+		unsigned i = (unsigned)__builtin_ctz(todo),
+			 n = (unsigned)__builtin_ctz(~(todo >> i));
 		uint64_t blk = group * PACK_GROUP_BLKS + i;
 
 		r = read_packed(g, blk_to_bytes(blk), blocks, blk_to_bytes(n));

@@ -18,6 +18,16 @@ struct packer {
 	uint8_t out[PACK_GROUP_BYTES];
 };
 
+/* The first frame of a size allocates what all of them need, and a smaller one may need more. */
+static bool allocate(struct packer *p)
+{
+	for (size_t blks = PACK_GROUP_BLKS; blks; blks--)
+		if (ZSTD_isError(ZSTD_compressCCtx(p->c, p->in.frame, sizeof(p->in.frame), p->out,
+						   blk_to_bytes(blks), LEVEL)))
+			return false;
+	return true;
+}
+
 int packer_new(struct packer **ret)
 {
 	struct packer *p = calloc(1, sizeof(*p));
@@ -29,10 +39,7 @@ int packer_new(struct packer **ret)
 	pthread_mutex_init(&p->read_lock, NULL);
 	p->c = ZSTD_createCCtx();
 	p->d = ZSTD_createDCtx();
-	/* the first frame allocates what every frame of this size needs */
-	if (!p->c || !p->d ||
-	    ZSTD_isError(ZSTD_compressCCtx(p->c, p->in.frame, sizeof(p->in.frame), p->out,
-					   sizeof(p->out), LEVEL))) {
+	if (!p->c || !p->d || !allocate(p)) {
 		packer_free(p);
 		return -ENOMEM;
 	}

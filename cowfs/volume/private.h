@@ -96,6 +96,7 @@ struct volume {
 		bool compress;
 		_Atomic bool compares; /* the next pass compares with the card, too */
 		uint64_t next_ns;      /* monitor thread only */
+		_Atomic uint64_t rest_until_ns;
 		_Atomic uint64_t forgotten_blks;
 	} relief;
 	uint64_t quiet_ns;

@@ -14,6 +14,7 @@
 #include "volume/private.h"
 
 #define EVERY_NS 2000000000ull /* this long unwritten: cold */
+#define REST_SHARE 3u	       /* a pause is so many times as long as the pass before it */
 #define USE_SHARE 4u	       /* of the limit: below it, nothing is compressed */
 
 void relief_look(struct volume *v, const struct pressure_plan *plan, const struct pressure_use *u,
@@ -22,8 +23,9 @@ void relief_look(struct volume *v, const struct pressure_plan *plan, const struc
 	bool compares = level >= LEVEL_WARN, worth = u->memory_low;
 
 	worth |= u->used_bytes >= plan->limit_bytes / USE_SHARE;
-	if (now < v->relief.next_ns || v->halted || v->life != VOLUME_RUNNING ||
-	    invariant_broken() || !(compares || (v->relief.compress && worth)))
+	if (now < max_u64(v->relief.next_ns, v->relief.rest_until_ns) || v->halted ||
+	    v->life != VOLUME_RUNNING || invariant_broken() ||
+	    !(compares || (v->relief.compress && worth)))
 		return;
 	v->relief.compares = compares;
 	if (volume_ask_relief(v))
@@ -77,6 +79,7 @@ void relief_do(struct volume *v)
 				  .must_stop = must_stop,
 				  .ctx = &rf };
 	struct scratch *s = volume_scratch(v);
+	uint64_t start_ns = now_ns(), end_ns;
 
 	scratch_unref(s);
 	if (v->relief.compares && !s && !v->diverged && !v->diverged_lost && !v->failed_below &&
@@ -85,5 +88,8 @@ void relief_do(struct volume *v)
 	/* what was not done stays as it is, and the next pass continues */
 	(void)!view_relieve(v->view, &vr);
 	fsmap_close(rf.committed);
+	/* whoever rewrites what was just compressed must not keep a processor, or the card, busy with it */
+	end_ns = now_ns();
+	v->relief.rest_until_ns = end_ns + REST_SHARE * (end_ns - start_ns);
 	v->relief.forgotten_blks += vr.forgotten_blks;
 }

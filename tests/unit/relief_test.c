@@ -441,8 +441,8 @@ static void late_readers_find_what_is_forgotten(void **state)
 		assert_true(generation_check(g));
 		for (unsigned i = 0; i < GENERATION_GROUP_BLKS; i++)
 			if (!(mask >> i & 1)) {
-				assert_int_equal(generation_read(g, blk_to_bytes(i), got,
-								 COW_BLK_BYTES), 0);
+				assert_int_equal(
+					generation_read(g, blk_to_bytes(i), got, COW_BLK_BYTES), 0);
 				assert_memory_equal(got, data + blk_to_bytes(i), COW_BLK_BYTES);
 			}
 		generation_free(g);
