@@ -48,8 +48,7 @@ static bool compares(const struct batch *b)
 static bool has_work(const struct batch *b, uint64_t group)
 {
 	return (compares(b) && !generation_was_compared(b->g, group)) ||
-	       (b->rf->compress && !generation_was_packed(b->g, group) &&
-		generation_group_state(b->g, group) != GROUP_PACKED);
+	       (b->rf->compress && !generation_was_packed(b->g, group));
 }
 
 /* A batch takes its blocks once more, as plain pages, and their packs. Writers need room meanwhile. */
@@ -161,7 +160,9 @@ static int make_plain(struct batch *b)
 		uint64_t group = b->group[i];
 
 		lock(b, group);
-		if (generation_group_state(b->g, group) == GROUP_MIXED)
+		/* or a pack is as large as before, but some of its blocks are gone */
+		if (!generation_was_packed(b->g, group) &&
+		    generation_group_state(b->g, group) != GROUP_PLAIN)
 			r = generation_unpack(b->g, group);
 		if (generation_group_state(b->g, group) == GROUP_PLAIN)
 			b->group[n++] = group;

@@ -487,6 +487,9 @@ int generation_open(struct generation **ret, struct ram_store *s, uint64_t volum
 	generation_drop(g, 0, volume_blks);
 	for (; generation_next_garbage(g, &group); group++)
 		generation_drop_pack(g, group);
+	for (group = 0; stats.packed_blks && group < groups_of(g); group++)
+		if (generation_group_state(g, group) == GROUP_PACKED)
+			g->heat[group] = HEAT_COOL | HEAT_PACKED;
 	*ret = g;
 	return 0;
 }
@@ -701,6 +704,8 @@ bool generation_forget(struct generation *g, uint64_t group, uint8_t mask)
 	for (unsigned i = 0; i < PACK_GROUP_BLKS; i++)
 		if (mask >> i & 1) /* needs no memory */
 			(void)!generation_mark(g, group * PACK_GROUP_BLKS + i, 1, BLK_ABSENT);
+	if (mask)
+		heat &= ~(unsigned)HEAT_PACKED; /* what is left may need less */
 	atomic_store_explicit(&g->heat[group], (uint8_t)(heat | HEAT_COMPARED),
 			      memory_order_relaxed);
 	return true;
