@@ -180,6 +180,9 @@ void fsmap_assume_empty_journal(struct fsmap *m);
  * btrfs and xfs with the limits in btrfs_space.h, xfs_space.h.
  */
 bool fsmap_knows(const struct fsmap *m);
+/* Did something of it count as used only because it could not be read? Another fsmap of the image may
+ * know that it is free. */
+bool fsmap_doubts(const struct fsmap *m);
 /*
  * Use of one 4 KiB unit. A read error is an error; a wrong checksum makes the whole group USE_USED
  * and sets FSMAP_BAD_CHECKSUM.

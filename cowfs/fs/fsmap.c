@@ -384,6 +384,11 @@ bool fsmap_knows(const struct fsmap *m)
 	return m->knows;
 }
 
+bool fsmap_doubts(const struct fsmap *m)
+{
+	return m->doubt;
+}
+
 uint32_t fsmap_log_sequence(const struct fsmap *m)
 {
 	return m->log ? m->log_sequence : 0;

@@ -62,7 +62,9 @@ static bool is_used(void *ctx, uint64_t blk)
 	enum blk_use use = USE_FREE;
 	uint64_t n;
 
-	return open_map(rf) && fsmap_run(rf->committed, blk, 1, &use, &n) == 0 && use != USE_FREE;
+	/* used for certain: a commit of paths asks again */
+	return open_map(rf) && fsmap_run(rf->committed, blk, 1, &use, &n) == 0 && use != USE_FREE &&
+	       !fsmap_doubts(rf->committed);
 }
 
 static bool must_stop(void *ctx)

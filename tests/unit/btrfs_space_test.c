@@ -473,12 +473,13 @@ static void test_read_errors(void **state)
 }
 
 /* Through the map, no damage and no read error after the superblock is an alarm or an error:
- * doubtful blocks are used. */
-static void map_is_calm(struct image *im, const uint8_t *used)
+ * doubtful blocks are used, and it says whether there are any. */
+static bool map_is_calm(struct image *im, const uint8_t *used)
 {
 	struct fsmap *m;
 	enum blk_use use;
 	uint64_t n;
+	bool doubts;
 
 	im->calls = 0;
 	assert_int_equal(fsmap_open(&m, &im->r), 0);
@@ -489,11 +490,14 @@ static void map_is_calm(struct image *im, const uint8_t *used)
 			assert_false(used[blk + i]);
 	}
 	assert_int_equal(fsmap_alarms(m), 0);
+	doubts = fsmap_doubts(m);
 	fsmap_close(m);
+	return doubts;
 }
 
 static void test_map(void **state)
 {
+	unsigned doubted = 0;
 	struct image im;
 	uint8_t *used;
 
@@ -502,8 +506,10 @@ static void test_map(void **state)
 	image_open(&im, "small");
 	used = oracle_read(&im, "small", 4096);
 	for (im.fail_at = 3; im.fail_at < 40; im.fail_at++)
-		map_is_calm(&im, used);
+		doubted += map_is_calm(&im, used);
+	assert_true(doubted);
 	im.fail_at = 0;
+	assert_false(map_is_calm(&im, used));
 	for (uint64_t off = 4096; off < im.size_bytes; off += 4096) {
 		if (!in_tree(&im, off))
 			continue;
