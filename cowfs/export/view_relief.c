@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "export/view_private.h"
 
 #define BATCH_GROUPS 64u
@@ -19,6 +20,7 @@ struct batch {
 	struct view *v;
 	struct view_relief *rf;
 	struct generation *g;
+	uint8_t *here, *below; /* of a group */
 	unsigned n;
 	uint64_t group[BATCH_GROUPS];
 	bool changed[BATCH_GROUPS]; /* pages have no block any more */
@@ -112,18 +114,18 @@ static bool may_forget(const struct batch *b, uint64_t blk)
 /* Bit i: block i of the group may be forgotten. None if that cannot be read. */
 static uint8_t same_blocks(const struct batch *b, uint64_t group)
 {
-	alignas(COW_BLK_BYTES) uint8_t here[GROUP_BYTES], below[GROUP_BYTES];
 	uint64_t first = first_of(group), blks = blks_of(b, group);
 	uint8_t mask = 0;
 
 	for (unsigned i = 0; i < blks; i++)
 		mask |= (uint8_t)(may_forget(b, first + i) << i);
-	if (!mask || generation_read(b->g, blk_to_bytes(first), here, blk_to_bytes(blks)) < 0 ||
-	    layers_read(view_layers(b->v), LAYER_SEALED, blk_to_bytes(first), below,
+	if (!mask || generation_read(b->g, blk_to_bytes(first), b->here, blk_to_bytes(blks)) < 0 ||
+	    layers_read(view_layers(b->v), LAYER_SEALED, blk_to_bytes(first), b->below,
 			blk_to_bytes(blks)) < 0)
 		return 0;
 	for (unsigned i = 0; i < blks; i++)
-		if (memcmp(here + blk_to_bytes(i), below + blk_to_bytes(i), COW_BLK_BYTES) != 0)
+		if (memcmp(b->here + blk_to_bytes(i), b->below + blk_to_bytes(i), COW_BLK_BYTES) !=
+		    0)
 			mask &= (uint8_t) ~(1u << i);
 	return mask;
 }
@@ -277,11 +279,16 @@ static int relieve(struct batch *b)
 
 int view_relieve(struct view *v, struct view_relief *rf)
 {
-	const struct layers *l = view_layers(v);
+	_cleanup_free_ uint8_t *buf = io_alloc(2 * GROUP_BYTES); /* the stack may be small */
 	struct batch b = { .v = v, .rf = rf };
+	const struct layers *l = view_layers(v);
 	int r = 0;
 
 	rf->forgotten_blks = 0;
+	if (!buf)
+		return -ENOMEM;
+	b.here = buf;
+	b.below = buf + GROUP_BYTES;
 	for (unsigned i = 0; i < l->n && r == 0; i++) {
 		b.g = l->gen[i];
 		if (!generation_is_shared(b.g))

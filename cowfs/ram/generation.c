@@ -616,23 +616,23 @@ static int read_group(const struct generation *g, uint64_t group, uint8_t mask, 
 
 int generation_pack(struct generation *g, uint64_t group)
 {
-	alignas(COW_BLK_BYTES) uint8_t blocks[PACK_GROUP_BYTES];
+	struct packer *p = ram_store_packer(g->store);
+	struct pack_work *work = packer_work(p);
 	uint8_t mask = blocks_of(g, group, BLK_DATA);
-	struct pack pack;
 	size_t n;
 	int r;
 
 	if (!INVARIANT("M5 packs", !blocks_of(g, group, BLK_PACKED)))
 		return -EINVAL;
-	r = read_group(g, group, mask, blocks);
+	r = read_group(g, group, mask, work->blocks);
 	if (r < 0)
 		return r;
-	if (!packer_pack(ram_store_packer(g->store), blocks, mask, &pack, &n)) {
+	if (!packer_pack(p, work->blocks, mask, &work->pack, &n)) {
 		note(g, group, HEAT_PACKED);
 		return 0;
 	}
 	drop_pack(g, group);
-	r = io_pwrite_full(g->store_fd, &pack, n, pack_off(g, group));
+	r = io_pwrite_full(g->store_fd, &work->pack, n, pack_off(g, group));
 	if (r < 0) {
 		drop_pack(g, group);
 		return r;
@@ -663,11 +663,11 @@ bool generation_pack_end(struct generation *g, uint64_t group)
 /* Makes those of the group's blocks plain that are in mask. */
 static int unpack(struct generation *g, uint64_t group, uint8_t mask)
 {
-	alignas(COW_BLK_BYTES) uint8_t blocks[PACK_GROUP_BYTES];
 	unsigned todo = mask & blocks_of(g, group, BLK_PACKED);
 	int r = 0;
 
 	while (todo && r == 0) {
+		uint8_t *blocks = packer_work(ram_store_packer(g->store))->blocks;
 		unsigned i = (unsigned)__builtin_ctz(todo),
 			 n = (unsigned)__builtin_ctz(~(todo >> i));
 		uint64_t blk = group * PACK_GROUP_BLKS + i;

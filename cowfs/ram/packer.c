@@ -10,11 +10,12 @@
 #define LEVEL 1
 
 struct packer {
-	size_t page_bytes;		      /* of the store */
-	pthread_mutex_t pack_lock, read_lock; /* of the contexts; held for one group */
+	size_t page_bytes; /* of the store */
 	ZSTD_CCtx *c;
+	struct pack_work work;
+	pthread_mutex_t lock; /* of what follows; held for one group */
 	ZSTD_DCtx *d;
-	struct pack in; /* read_lock */
+	struct pack in;
 	uint8_t out[PACK_GROUP_BYTES];
 };
 
@@ -35,8 +36,7 @@ int packer_new(struct packer **ret)
 	if (!p)
 		return -ENOMEM;
 	p->page_bytes = (size_t)sysconf(_SC_PAGESIZE);
-	pthread_mutex_init(&p->pack_lock, NULL);
-	pthread_mutex_init(&p->read_lock, NULL);
+	pthread_mutex_init(&p->lock, NULL);
 	p->c = ZSTD_createCCtx();
 	p->d = ZSTD_createDCtx();
 	if (!p->c || !p->d || !allocate(p)) {
@@ -53,9 +53,13 @@ void packer_free(struct packer *p)
 		return;
 	ZSTD_freeCCtx(p->c);
 	ZSTD_freeDCtx(p->d);
-	pthread_mutex_destroy(&p->pack_lock);
-	pthread_mutex_destroy(&p->read_lock);
+	pthread_mutex_destroy(&p->lock);
 	free(p);
+}
+
+struct pack_work *packer_work(struct packer *p)
+{
+	return &p->work;
 }
 
 bool packer_pack(struct packer *p, const void *blocks, uint8_t mask, struct pack *ret,
@@ -67,9 +71,7 @@ bool packer_pack(struct packer *p, const void *blocks, uint8_t mask, struct pack
 	if (room <= p->page_bytes || room > sizeof(*ret))
 		return false;
 	room -= p->page_bytes + sizeof(ret->head);
-	pthread_mutex_lock(&p->pack_lock);
 	n = ZSTD_compressCCtx(p->c, ret->frame, room, blocks, bytes, LEVEL);
-	pthread_mutex_unlock(&p->pack_lock);
 	if (ZSTD_isError(n))
 		return false;
 	ret->head = (struct pack_head){ .frame_bytes = (uint32_t)n, .mask = mask };
@@ -110,7 +112,7 @@ int packer_read(struct packer *p,
 	unsigned wanted = (2u << last) - (1u << first);
 	int r;
 
-	pthread_mutex_lock(&p->read_lock);
+	pthread_mutex_lock(&p->lock);
 	r = unpack(p, read, ctx);
 	if (r == 0 && (p->in.head.mask & wanted) != wanted)
 		r = -EIO;
@@ -119,6 +121,6 @@ int packer_read(struct packer *p,
 
 		memcpy(to, p->out + blk_to_bytes(skip) + off_bytes % COW_BLK_BYTES, len_bytes);
 	}
-	pthread_mutex_unlock(&p->read_lock);
+	pthread_mutex_unlock(&p->lock);
 	return r;
 }

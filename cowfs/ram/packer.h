@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Compression by libzstd, with memory that is allocated once. Any thread; a call waits for another
- * one of the same kind, which takes about 0.1 ms. */
+/* Compression by libzstd, with memory that is allocated once. One thread makes packs, any thread reads them: it waits
+ * for another reader, which takes about 0.1 ms. */
 #ifndef COWFS_RAM_PACKER_H
 #define COWFS_RAM_PACKER_H
 
@@ -27,8 +27,15 @@ _Static_assert(sizeof(struct pack) == PACK_GROUP_BYTES, "as large as the group")
 
 struct packer;
 
+/* Of the thread that makes packs, whose stack may be small (128 KiB by default with musl). */
+struct pack_work {
+	uint8_t blocks[PACK_GROUP_BYTES];
+	struct pack pack;
+};
+
 int packer_new(struct packer **ret) MUST_CHECK; /* -ENOMEM */
 void packer_free(struct packer *p);		/* NULL allowed */
+struct pack_work *packer_work(struct packer *p);
 
 /*
  * Compresses the blocks of mask, which follow one another in `blocks`. True: head and frame are in
