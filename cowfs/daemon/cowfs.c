@@ -466,6 +466,7 @@ static int open_volume(struct daemon *d)
 		.running_root = d->running_root,
 		.max_commit_ns = value_of(d, VOLOPT_MAX_COMMIT_TIME),
 		.quiet_ns = duration_of("COWFS_QUIET_AFTER"),
+		.relieve_ns = duration_of("COWFS_RELIEVE_EVERY"),
 		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
 		.unfrozen_ns = duration_of("COWFS_UNFROZEN_AFTER"),
 		.proc_dirfd = d->proc_dirfd,

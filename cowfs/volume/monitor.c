@@ -464,7 +464,9 @@ static int nap_ms(struct monitor *m)
 	pthread_mutex_lock(&m->lock);
 	busy = m->stage != STAGE_IDLE;
 	pthread_mutex_unlock(&m->lock);
-	return busy || (m->level >= LEVEL_COMMIT && !never_commits(m)) ? BUSY_MS : IDLE_MS;
+	if (busy || (m->level >= LEVEL_COMMIT && !never_commits(m)))
+		return BUSY_MS;
+	return (int)min_u64(m->v->relief.every_ns / 1000000, IDLE_MS);
 }
 
 static void *monitor_thread(void *arg)

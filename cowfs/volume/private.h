@@ -94,6 +94,7 @@ struct volume {
 	bool always_checkpoint, idle_checkpoint;
 	struct {
 		bool compress;
+		uint64_t every_ns;     /* this long unwritten: cold */
 		_Atomic bool compares; /* the next pass compares with the card, too */
 		uint64_t next_ns;      /* monitor thread only */
 		_Atomic uint64_t rest_until_ns;

@@ -13,9 +13,8 @@
 #include "fs/reader.h"
 #include "volume/private.h"
 
-#define EVERY_NS 2000000000ull /* this long unwritten: cold */
-#define REST_SHARE 3u	       /* a pause is so many times as long as the pass before it */
-#define USE_SHARE 4u	       /* of the limit: below it, nothing is compressed */
+#define REST_SHARE 3u /* a pause is so many times as long as the pass before it */
+#define USE_SHARE 4u  /* of the limit: below it, nothing is compressed */
 
 void relief_look(struct volume *v, const struct pressure_plan *plan, const struct pressure_use *u,
 		 enum pressure_level level, uint64_t now)
@@ -29,7 +28,7 @@ void relief_look(struct volume *v, const struct pressure_plan *plan, const struc
 		return;
 	v->relief.compares = compares;
 	if (volume_ask_relief(v))
-		v->relief.next_ns = now + EVERY_NS;
+		v->relief.next_ns = now + v->relief.every_ns;
 }
 
 struct relief {

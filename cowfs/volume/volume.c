@@ -23,6 +23,7 @@
 
 #define UNFROZEN_NS (300 * 1000000000ull)
 #define QUIET_NS (600 * 1000000000ull)
+#define RELIEVE_NS (2 * 1000000000ull)
 #define TAKE_OVER_TRIES 10
 
 /* ---- open ---- */
@@ -646,6 +647,7 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	v->always_checkpoint = p->always_checkpoint;
 	v->idle_checkpoint = p->idle_checkpoint;
 	v->relief.compress = p->compress;
+	v->relief.every_ns = p->relieve_ns ? p->relieve_ns : RELIEVE_NS;
 	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
 	v->unfrozen_ns = p->unfrozen_ns ? p->unfrozen_ns : UNFROZEN_NS;
 	v->frozen = p->frozen;
@@ -766,7 +768,8 @@ static void *commit_thread(void *arg)
 		pthread_mutex_unlock(&v->lock);
 		v->progress.start_ns = now_ns();
 		v->progress.done_blks = v->progress.total_blks = 0;
-		v->progress.job = (int)t->rq->job;
+		/* a pass has no phases, and no command waits for one */
+		v->progress.job = t->rq->job == JOB_RELIEVE ? JOB_NONE : (int)t->rq->job;
 		account_check(v); /* I/O since the last job goes into the records of this job */
 		volume_do(v, t->rq, t->res);
 		account_check(v);

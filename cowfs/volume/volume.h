@@ -38,7 +38,8 @@ struct volume_params {
 	/* a checkpoint while the card is idle and nothing was committed for quiet_ns; 0: 10 min */
 	bool idle_checkpoint;
 	uint64_t quiet_ns;
-	bool compress; /* blocks that are not written for a while are compressed */
+	bool compress;	     /* blocks that are not written for a while are compressed */
+	uint64_t relieve_ns; /* between two looks for such blocks; 0: 2 s */
 	/* the root of the system: an option that cannot be kept is no reason to leave it unprotected */
 	bool running_root;
 	uint64_t max_commit_ns; /* holds no more than can be committed in this time; 0: no limit */

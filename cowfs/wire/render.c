@@ -18,7 +18,6 @@ const char *job_name(enum volume_job job)
 		[JOB_VIEW] = "view",
 		[JOB_COMMIT_SCRATCH] = "commit-files",
 		[JOB_CALL] = "upgrade",
-		[JOB_RELIEVE] = "relieve",
 	};
 
 	return NAME(names, job);
