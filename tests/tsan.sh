@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # The whole daemon under ThreadSanitizer, and with its lock order checked (tests/lockcheck): fio on ext4, commits every
-# second, checkpoints, discards, commits that fail, status, detach. Not one report is allowed. As root, after
+# second, checkpoints, discards, commits that fail, compressed RAM, status, detach. Not one report is allowed. As root, after
 # `make SAN=thread all`; COWFS_TSAN_SECONDS (12) is how long it goes on.
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu
@@ -51,13 +51,13 @@ rm "$logs"/*
 
 card_make ext4 224 288 -J size=8
 cow format "$CARD" >/dev/null
-with_shim attach --ram 600M
+COWFS_RELIEVE_EVERY=100ms with_shim attach --ram 96M --compress zstd
 grep -q libtsan "/proc/$(worker_pid)/maps" || finish "$COWFS_BUILD is not built with SAN=thread"
 mount_volume -o noatime,discard
 mkdir "$MNT/fio" "$MNT/small"
 
 background fio --minimal --name=mixed --directory="$MNT/fio" --numjobs=4 --size=16M --rw=randrw --bsrange=1k-64k \
-	--ioengine=psync --time_based --runtime="$seconds" --rate_iops=400 --output="$T/fio.out"
+	--ioengine=psync --time_based --runtime="$seconds" --rate_iops=400 --buffer_compress_percentage=80 --output="$T/fio.out"
 fio=$BG
 
 small_files() {
@@ -73,7 +73,7 @@ background small_files
 asks=0
 ask() {
 	while :; do
-		cow status --json >/dev/null || true
+		cow status --json >>"$T/status" || true
 		[ $((asks % 10)) -gt 0 ] || cow top --json --by rewrites >/dev/null || true
 		asks=$((asks + 1))
 		sleep 0.1
@@ -108,6 +108,7 @@ detach --commit >/dev/null
 fsck ext4 >/dev/null || finish "e2fsck"
 
 [ -z "$(reports)" ] || finish "reports"
+jq -se 'any(.compressed_blocks > 0)' "$T/status" >/dev/null || finish "nothing was compressed"
 if [ "$commits" -lt 4 ] || [ "$failures" -lt 1 ]; then
 	finish "only $commits commits, $failures that failed"
 fi
