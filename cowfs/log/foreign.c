@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Whose base is it (docs/FORMAT.md)? Compares the fingerprint of a record with the base. Only
- * reads. */
+/* Whose base is it (docs/FORMAT.md)? Compares the fingerprint of a record with the base, and finds
+ * what another session wrote to the ring meanwhile. Only reads. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,6 +92,76 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged,
 					rec->type != RECORD_COMMIT || lag_on(l), ret);
 }
+
+int ring_base_unchanged(struct log *l, bool *ret)
+{
+	struct images im = { .l = l, .ix = l->index };
+	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
+	struct blk_reader logged = { .read = read_logged,
+				     .ctx = &im,
+				     .volume_blks = home.volume_blks };
+
+	*ret = true;
+	return l->base_known ? fsinfo_fingerprint_match(&l->base_then, &home, &logged, false, ret)
+			     : 0;
+}
+
+/* ---- records of another session ---- */
+
+/* Does this segment begin with a head that is newer than every one of this log? */
+static int look_at_head(struct log *l, uint64_t seg, bool *ret)
+{
+	struct log_head h;
+	int r = card_read(l->card, ring_off_bytes(l, seg * l->seg_blks), l->stage, COW_BLK_BYTES);
+
+	if (r == 0 && codec_get_head(l->stage, l->super.ring_uuid, &h) == 0 && h.seg == seg)
+		*ret |= h.serial > l->max_serial || h.epoch > l->epoch;
+	return r;
+}
+
+/* Does the segment of the newest record go on with a record that is newer than every one of this
+ * log? */
+static int look_behind(struct log *l, bool *ret)
+{
+	uint64_t end = round_up_u64(l->newest.lblk + 1, l->seg_blks);
+	struct log_record rec;
+	int r = 0;
+
+	for (uint64_t lblk = l->newest.lblk + 1, n; lblk < end && !*ret && r == 0; lblk += n) {
+		n = min_u64(STAGE_BLKS, end - lblk);
+		r = card_read(l->card, ring_off_bytes(l, lblk), l->stage, blk_to_bytes(n));
+		for (uint64_t k = 0; k < n && r == 0; k++)
+			if (codec_get_record(l->stage + blk_to_bytes(k), l->super.ring_uuid,
+					     &rec) == 0)
+				*ret |= rec.lblk == lblk + k &&
+					(rec.seq > l->highest_seq || rec.epoch > l->epoch);
+	}
+	return r;
+}
+
+/*
+ * Another session begins where this one would have gone on: behind the newest record if that is
+ * clean or the ring is full, else in a fresh segment (R3). Whatever does not end in the segment
+ * where it begins has a head in the next one. After a failed attempt the other session may have
+ * seen a record that this one does not count, so all heads are read.
+ */
+int ring_used_elsewhere(struct log *l, bool *ret)
+{
+	uint64_t next = (ring_seg(l, l->newest.lblk) + 1) % l->super.seg_count,
+		 fresh = ring_fresh_segment(l);
+	int r = 0;
+
+	*ret = false;
+	for (uint64_t seg = 0; seg < l->super.seg_count && !*ret && r == 0; seg++)
+		if (l->doubt || seg == next || seg == fresh)
+			r = look_at_head(l, seg, ret);
+	if (r == 0 && !*ret &&
+	    (l->doubt || l->newest.flags & RECORD_CLEAN || !ring_fresh_is_free(l)))
+		r = look_behind(l, ret);
+	return r;
+}
+
+/* ---- fingerprint ---- */
 
 int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 {

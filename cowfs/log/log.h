@@ -398,8 +398,10 @@ int log_scratch_begin(struct log *l, uint64_t enough_bytes, struct log_scratch *
 int log_scratch_end(struct log *l, const struct log_scratch *s, enum record_type type,
 		    uint32_t flags) MUST_CHECK;
 
-/* Is the newest record on the card still the one of this log, and the base unchanged? -ESTALE if
- * not (card swapped, foreign change). Reads a few blocks. */
+/* Is the newest record on the card still the one of this log, with none of another session behind
+ * it, and the base unchanged? -ESTALE if not (card swapped, foreign change, a hibernated system that
+ * is resumed too late). Not while an attempt is under way. Reads a few blocks, but up to a segment
+ * before the first commit of a session. */
 int log_recheck(struct log *l) MUST_CHECK;
 /* Translates the error of a read through the log: -EBADMSG becomes -ESTALE if the card was
  * swapped, so no valid log is here. Other errors are returned unchanged. */

@@ -170,6 +170,14 @@ static void go_on(struct log *l, const struct log_open_report *rep)
 	l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
 }
 
+/* A base that cannot be read now is not compared later. */
+static void know_base(struct log *l, unsigned flags)
+{
+	l->base_known = !(flags & (LOG_ANY_BASE | LOG_FRESH)) && l->super.state != SUPER_PENDING &&
+			(!l->newest.seq || l->newest.type == RECORD_RETIRED) &&
+			ring_base_fingerprint(l, &l->base_then) == 0;
+}
+
 int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 		  const struct log_super *super, unsigned flags, struct card *lent,
 		  struct log_open_report *ret_report)
@@ -202,6 +210,7 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 	l->ledger.attaches++;
 	if (l->newest.seq)
 		go_on(l, &rep);
+	know_base(l, flags);
 	rep.newest = l->newest;
 	rep.chain_records = l->chain_records;
 	rep.live_blks = log_index_data_blks(l->index);

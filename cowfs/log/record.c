@@ -101,7 +101,7 @@ void record_accept(struct log *l, const struct log_record *rec)
 {
 	lag_accept(l, rec);
 	l->newest = *rec;
-	l->unconfirmed = false;
+	l->unconfirmed = l->base_known = false;
 	if (l->state == EPOCH_WAIVED)
 		epoch_set(l, EPOCH_OPEN);
 	l->order.pads_due -= l->order.pads_due > 0;
@@ -485,7 +485,7 @@ int log_recheck(struct log *l)
 	struct log_record rec;
 	struct log_super super;
 	unsigned trouble;
-	bool match = true;
+	bool match = true, elsewhere = false;
 	int r;
 
 	if (!blk)
@@ -503,15 +503,23 @@ int log_recheck(struct log *l)
 			       super.created_s != l->super.created_s ||
 			       memcmp(super.fs_uuid, l->super.fs_uuid, 16)))
 			r = -ESTALE;
-		return r;
+		if (r == 0)
+			r = ring_base_unchanged(l, &match);
+		return r < 0 || match ? r : -ESTALE;
 	}
 	r = ring_read_record(l, l->newest.lblk, blk, &rec);
 	if (r == -EBADMSG)
 		return -ESTALE;
 	if (r == 0 && (rec.seq != l->newest.seq || rec.epoch != l->newest.epoch))
 		return -ESTALE;
-	/* after a retired record the base may change until the next record */
-	if (r == 0 && l->newest.type != RECORD_RETIRED && !l->any_base)
+	if (r == 0)
+		r = ring_used_elsewhere(l, &elsewhere);
+	if (r == 0 && elsewhere)
+		return -ESTALE;
+	/* after a retired record the base may change until the log is opened */
+	if (r == 0 && l->newest.type == RECORD_RETIRED)
+		r = ring_base_unchanged(l, &match);
+	else if (r == 0 && !l->any_base)
 		r = ring_base_matches(l, &l->newest, l->index, &match);
 	return r < 0 || match ? r : -ESTALE;
 }

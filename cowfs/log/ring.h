@@ -103,6 +103,9 @@ struct log {
 	bool needs_reader;    /* log_need_reader */
 	/* for a pending superblock that was on the card at open */
 	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home;
+	/* the base at open, if no record has its fingerprint */
+	struct fs_fingerprint base_then;
+	bool base_known;
 	/*
 	 * Facts that are independent of the state above and of each other:
 	 */
@@ -304,6 +307,11 @@ int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret) MUST_CHECK;
 /* Does the base match `rec`, or what a checkpoint of index ix would make of it? */
 int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix,
 		      bool *ret) MUST_CHECK;
+/* The same against the base at open, for a log whose records do not know the base. */
+int ring_base_unchanged(struct log *l, bool *ret) MUST_CHECK;
+/* Has another session written records, or segment heads, since the newest record? Reads two heads;
+ * the rest of the segment only if the other session may have gone on there. The stage is empty. */
+int ring_used_elsewhere(struct log *l, bool *ret) MUST_CHECK;
 /* Explains to people why the base does not match. Always returns an error: -EBADMSG, or that of
  * a read. */
 int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,

@@ -388,6 +388,84 @@ static void test_recheck(void **state)
 	toy_free(&t);
 }
 
+/* A hibernated system, and another one that commits to its card meanwhile: once, often, more than a
+ * segment holds, or only a record that begins an epoch. Nothing of that is at home. */
+static void test_used_elsewhere(void **state)
+{
+	static const enum toy_story stories[] = { TOY_LIVE,  TOY_RETIRED, TOY_CUT_CHECKPOINT,
+						  TOY_CHAIN, TOY_VIRGIN,  TOY_LAG };
+
+	(void)state;
+	for (size_t i = 0; i < 4 * 5 * ARRAY_SIZE(stories); i++) {
+		unsigned how = i % 4, before = i / 4 % 5;
+		struct toy t, other;
+		uint64_t ops;
+
+		toy_tell(&t, stories[i / 20], NULL, NULL);
+		for (unsigned k = 0; k < before % 4; k++) { /* wherever the segment ends */
+			toy_write(&t, 5, (uint16_t)(2000 + k));
+			assert_int_equal(toy_commit(&t), 0);
+		}
+		if (before == 3)
+			assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, RECORD_CLEAN), 0);
+		if (before >= 3) { /* a session that has not written yet */
+			toy_close(&t);
+			assert_int_equal(toy_open(&t, 0), 0);
+		}
+		other = t;
+		other.log = NULL;
+		other.index = NULL;
+		assert_int_equal(toy_open(&other, 0), 0);
+		assert_int_equal(log_recheck(t.log), 0);
+		if (how == 3) {
+			assert_int_equal(card_set_writable(t.card, true), 0);
+			if (t.base != t.card)
+				assert_int_equal(card_set_writable(t.base, true), 0);
+			assert_int_equal(log_prepare(other.log), 0);
+			if (t.base != t.card)
+				assert_int_equal(card_set_writable(t.base, false), 0);
+			assert_int_equal(card_set_writable(t.card, false), 0);
+		}
+		for (unsigned k = 0; k < (how == 1 ? 12 : 1) && how < 3; k++) {
+			for (unsigned b = 4; b < (how == 2 ? 4 + TOY_SEG_BLKS : 5); b++)
+				toy_write(&other, b, (uint16_t)(3000 + k + b));
+			assert_int_equal(toy_commit(&other), 0);
+		}
+		if (how < 3 || log_newest(other.log)->seq != log_newest(t.log)->seq) {
+			ops = sim_ops(t.card);
+			assert_int_equal(log_recheck(t.log), -ESTALE);
+			toy_write(&t, 4, 1234);
+			assert_int_equal(toy_commit(&t), -ESTALE);
+			assert_int_equal(sim_ops(t.card), ops);
+		}
+		toy_close(&other);
+		toy_free(&t);
+	}
+}
+
+/* Nothing was committed yet, or the session before has ended for good: no record knows the base. */
+static void test_base_without_record(void **state)
+{
+	uint8_t blk[COW_BLK_BYTES];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct toy t;
+
+		toy_tell(&t, i ? TOY_RETIRED : TOY_VIRGIN, NULL, NULL);
+		toy_close(&t);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.state, i ? LOG_RETIRED : LOG_EMPTY);
+		assert_int_equal(log_recheck(t.log), 0);
+		toy_content(TOY_SUPER + 99, blk);
+		assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
+		assert_int_equal(log_recheck(t.log), -ESTALE);
+		toy_write(&t, 4, 1234);
+		assert_int_equal(toy_commit(&t), -ESTALE);
+		toy_free(&t);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -398,6 +476,8 @@ int main(void)
 		cmocka_unit_test(test_torn_first_marks),
 		cmocka_unit_test(test_recheck_virgin),
 		cmocka_unit_test(test_recheck),
+		cmocka_unit_test(test_used_elsewhere),
+		cmocka_unit_test(test_base_without_record),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
