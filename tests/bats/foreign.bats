@@ -532,6 +532,88 @@ detach_one() { cow detach "$NAME"; }
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
+# What hibernation does to a card: this system sleeps, another one is booted from the card, commits, and this one goes on.
+@test "another system commits to the card meanwhile: refused, and its commit stays" {
+	local sum case
+	for case in first second clean; do
+		IMG=$T/$case.img
+		card_make ext4 100 150
+		cow format "$CARD"
+		attach
+		mount_volume
+		echo one >"$MNT/one"
+		case $case in
+		first) ;;
+		second) cow commit ;;
+		clean)
+			detach
+			attach
+			mount_volume
+			;;
+		esac
+		echo two >"$MNT/two"
+		sync -f "$MNT"
+		cp --sparse=always "$IMG" "$T/other.img"
+		loop_up "$T/other.img"
+		mkdir -p "$T/other"
+		timeout 30 mount "$(cow attach --name other "$LOOP")" "$T/other"
+		echo other >"$T/other/other"
+		cow commit other # it waits in the log
+		dd if="$T/other.img" of="$IMG" bs=1M conv=notrunc status=none
+		umount "$T/other"
+		cow detach other
+		loop_down "$LOOP"
+		blockdev --flushbufs "$CARD"
+		sum=$(image_sum)
+		fails 1 "the card was swapped, or has foreign changes; nothing was written" commit
+		fails 1 "the card was swapped, or has foreign changes; nothing was written" commit --checkpoint
+		run -3 cow status
+		[[ $output == *"the card was swapped, or has foreign changes"* ]]
+		[ "$(cat "$MNT/two")" = two ]
+		umount_volume
+		fails 1 "the card was swapped, or has foreign changes" detach "$NAME"
+		detach --discard
+		[ "$(image_sum)" = "$sum" ]
+		cow recover "$CARD"
+		fsck ext4
+		mount -o ro "$CARD" "$MNT"
+		[ "$(cat "$MNT/other")" = other ] && [ ! -e "$MNT/two" ]
+		umount "$MNT"
+		loop_down "$CARD"
+	done
+}
+
+@test "mounted elsewhere before the first commit of a session: refused" {
+	local case sum
+	for case in virgin retired; do
+		IMG=$T/$case.img
+		card_make ext4 100 150
+		cow format "$CARD"
+		if [ $case = retired ]; then
+			attach
+			mount_volume
+			echo one >"$MNT/one"
+			cow commit
+			power_cut
+			blockdev --setrw "$CARD"
+			cow recover "$CARD"
+			[ "$(state_of)" = retired ]
+		fi
+		attach
+		mount_volume
+		echo two >"$MNT/two"
+		sync -f "$MNT"
+		printf '\1\2\3\4' | dd of="$IMG" bs=1 seek=$((1024 + 44)) conv=notrunc status=none # s_mtime
+		blockdev --flushbufs "$CARD"
+		sum=$(image_sum)
+		fails 1 "the card was swapped, or has foreign changes; nothing was written" commit
+		[ "$(image_sum)" = "$sum" ]
+		umount_volume
+		detach --discard
+		loop_down "$CARD"
+	done
+}
+
 @test "foreign changes between two commits: refused" {
 	waiting_card
 	attach
