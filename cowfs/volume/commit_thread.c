@@ -177,6 +177,8 @@ static int no_seal(void *ctx)
 	return 0;
 }
 
+#define CARD_CHANGED "the card was swapped, or has foreign changes"
+
 static const char UNFREEZABLE[] =
 	"the file system has seen I/O errors and can no longer be frozen: unmount it, then "
 	"commit; what RAM holds stays there";
@@ -205,7 +207,7 @@ static void explain_stale(const struct quiesce_report *q, char *w, size_t n)
 			 "it cannot be frozen; nothing was written",
 			 q->holder[0] ? q->holder : "something else");
 	else
-		snprintf(w, n, "the card was swapped, or has foreign changes; nothing was written");
+		snprintf(w, n, CARD_CHANGED "; nothing was written");
 }
 
 /* Writes that failed because RAM was full, and that no result has reported. */
@@ -1201,13 +1203,29 @@ static void lock_cards(struct volume *v)
 	}
 }
 
+/* The system has slept: finds a card that was changed meanwhile. Nothing is written. */
+static void look_after_sleep(struct volume *v)
+{
+	/* any other error is one for the next commit */
+	if (v->opened.state != LOG_FOREIGN && log_recheck(v->log) == -ESTALE)
+		volume_alarm(v,
+			     "while the system slept, " CARD_CHANGED
+			     "; nothing more is written to it, and what it reads may be a mixture: "
+			     "copy what you need to another place");
+}
+
 /* A failure is that of a checkpoint after a commit: the log has every block. The next commit makes
  * another attempt possible. */
 static void do_idle(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	int r = idle_may_begin(v) ? do_checkpoint(v, rq->cause, 0, false, idle_must_stop, res)
-				  : -EINTR;
+	int r;
 
+	if (v->slept) {
+		v->slept = false;
+		look_after_sleep(v);
+		return;
+	}
+	r = idle_may_begin(v) ? do_checkpoint(v, rq->cause, 0, false, idle_must_stop, res) : -EINTR;
 	if (r < 0 && r != -EINTR) {
 		v->idle_failed = true;
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));

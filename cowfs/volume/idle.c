@@ -9,11 +9,17 @@
  *
  * The while is longer than the usual shortest interval of commits. Commits in a row change the same
  * blocks again and again, and the log is there to save their home writes.
+ *
+ * The same job looks at the card after the system has slept: it may be another one now, or another
+ * system may have written to it. The next commit would find that as well, but it may be far away.
  */
+#include <time.h>
+
 #include "base/invariant.h"
 #include "volume/private.h"
 
 #define READS_NS 5000000000ull
+#define SLEPT_NS 1000000000ull
 
 static uint64_t read_calls(const struct volume *v)
 {
@@ -55,6 +61,29 @@ void idle_look(struct volume *v, uint64_t now)
 	live_blks = v->live_blks;
 	pthread_mutex_unlock(&v->lock);
 	if (live_blks)
+		volume_ask_checkpoint(v);
+}
+
+/* For how long the system has slept since it was booted; never 0. */
+static uint64_t slept_ns(void)
+{
+	uint64_t awake_ns = now_ns();
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return ((uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - awake_ns) | 1;
+}
+
+void idle_look_after_sleep(struct volume *v)
+{
+	uint64_t slept = slept_ns();
+
+	/* the clocks are read one after another, so a preempted thread sees a short sleep */
+	if (v->slept_ns && slept > v->slept_ns + SLEPT_NS)
+		v->slept = true;
+	if (!v->slept_ns || v->slept)
+		v->slept_ns = slept;
+	if (v->slept)
 		volume_ask_checkpoint(v);
 }
 

@@ -455,6 +455,7 @@ static void look(struct monitor *m)
 	keep_lost(m);
 	relief_look(m->v, &m->p.plan, &u, level, now);
 	idle_look(m->v, now);
+	idle_look_after_sleep(m->v);
 }
 
 static int nap_ms(struct monitor *m)

@@ -140,6 +140,8 @@ struct volume {
 	struct {		       /* monitor thread only: reads of programs */
 		uint64_t calls, since_ns;
 	} reads;
+	uint64_t slept_ns; /* monitor thread only: how long the system had slept at the last look */
+	_Atomic bool slept; /* it has slept since, and the card was not looked at yet */
 	struct {
 		_Atomic int job, phase;
 		_Atomic uint64_t done_blks, total_blks, start_ns;
@@ -229,6 +231,7 @@ uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs);
 
 /* Monitor thread, about once a second: asks for one if it is time. */
 void idle_look(struct volume *v, uint64_t now);
+void idle_look_after_sleep(struct volume *v);
 /* Commit thread: may one begin? */
 bool idle_may_begin(struct volume *v);
 /* Commit thread, v: must the one under way stop? */
