@@ -166,7 +166,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[[ $(drop_in timers.target) == *Wants=cowfs-commit@root.timer ]]
 	[[ $(drop_in cowfs-commit@root.timer) == *OnActiveSec=2h* ]]
 	[[ $(drop_in systemd-random-seed.service) == *CREDIT=no ]]
-	[ -e "$T/out/e/hibernate.target" ] && [ ! -s "$T/out/e/hibernate.target" ]
+	[ ! -e "$T/out/e/hibernate.target" ]
 	grep -qx SystemMaxUse=64M "$T/journald/cowfs.conf"
 	# volatile directories: one of the three
 	[ "$(find "$T/out/n" -name '*.mount' -type f | wc -l)" = 1 ]
@@ -520,4 +520,63 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	COWFS_CTL=$T/cowctl COWFS_EVENT_D=$T/event.d run -0 "$SRC/events"
 	[ "$output" = $'<3>root: pressure full 3.0 MiB\n<6>root: commit 7 1.0 MiB\n<5>root: gone' ]
 	[ "$(cat "$T/got")" = $'3:root:pressure:full 3.0 MiB\n3:root:commit:7 1.0 MiB\n3:root:gone:' ]
+}
+
+# cgroup PATH [FROZEN]
+cgroup() {
+	mkdir -p "$T/cgroup/$1"
+	echo 1 >"$T/cgroup/$1/cgroup.procs"
+	echo "${2-0}" >"$T/cgroup/$1/cgroup.freeze"
+	printf 'populated 1\nfrozen 1\n' >"$T/cgroup/$1/cgroup.events"
+}
+
+# process PID CGROUP
+process() {
+	mkdir -p "$T/proc/$1/fd"
+	printf '0::/%s\n' "$2" >"$T/proc/$1/cgroup"
+}
+
+frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgroup/||; s|/cgroup.freeze||" | sort | tr '\n' ' '; }
+
+@test "sleep: everything is frozen but what serves file systems, then committed; and goes on" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/one"
+	cgroup init.scope
+	cgroup system.slice/a.service
+	cgroup system.slice/sleep.service
+	cgroup 'system.slice/b c.service'
+	cgroup user.slice/sshfs.scope
+	cgroup user.slice/paused.scope 1
+	cgroup ublk
+	mkdir -p "$T/cgroup/empty.slice"
+	: >"$T/cgroup/cgroup.controllers"
+	process 1 init.scope
+	process 7 user.slice/sshfs.scope
+	ln -s /dev/fuse "$T/proc/7/fd/4"
+	process 8 ublk
+	ln -s /dev/ublkc3 "$T/proc/8/fd/4"
+	process 9 'system.slice/b c.service'
+	ln -s /dev/null "$T/proc/9/fd/1"
+	export COWFS_CGROUPS=$T/cgroup COWFS_PROC=$T/proc COWFS_CTL=$COWFS_BUILD/cowctl
+	# the script's own process; one of it lives as long as something is frozen
+	run -0 bash -c 'mkdir -p "$COWFS_PROC/$$/fd" && echo 0::/system.slice/sleep.service >"$COWFS_PROC/$$/cgroup" && exec sh "$0" pre 3>&-' \
+		"$SRC/cowfs.sleep"
+	echo "$output"
+	[ "$(frozen_ones)" = "system.slice/a.service system.slice/b c.service user.slice/paused.scope " ]
+	[ "$(status_of .generation)" = 1 ]
+	run -0 sh "$SRC/cowfs.sleep" post
+	[ "$(frozen_ones)" = "user.slice/paused.scope " ]
+	# on hold, nothing is committed
+	echo two >"$MNT/two"
+	cow hold "$NAME" --for 1h
+	run -0 sh -c 'sh "$0" pre 3>&-' "$SRC/cowfs.sleep"
+	[ "$(status_of .generation)" = 1 ]
+	run -0 sh "$SRC/cowfs.sleep" post
+	# without a volume nothing is done
+	detach
+	run -0 env COWFS_RUNDIR="$T/none" sh "$SRC/cowfs.sleep" pre
+	[ "$(frozen_ones)" = "user.slice/paused.scope " ]
 }

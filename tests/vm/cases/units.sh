@@ -65,7 +65,6 @@ step_1() {
 		*) fail "the root is mounted without $option" ;;
 		esac
 	done
-	is hibernate.target "$(systemctl show -P LoadState hibernate.target)" masked
 	is "the seed's credit" "$(systemctl show -P Environment systemd-random-seed.service)" SYSTEMD_RANDOM_SEED_CREDIT=no
 	# two file systems with one UUID
 	loop=$(root_device)
