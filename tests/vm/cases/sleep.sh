@@ -1,0 +1,137 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# Suspend, and hibernation to a swap partition, while the root is written and read: every one succeeds, no content is lost, commits go on.
+# Then the system is booted and commits while an image waits, and the image is resumed after that: nothing is written to the card.
+# guests: debian13-initramfs-fio debian13 debian12
+MEM=640 LIMIT=1300 STEP_LIMIT=1100 KILLED='1 2' BOOTS=4 RESUME=resume=/dev/vdc
+
+swap_disk() {
+	for d in /sys/block/vd*; do
+		[ "$(cat "$d/serial")" != swap ] || echo "/dev/${d##*/}"
+	done
+}
+
+# Writes everything, reads and compares it, and begins again.
+load() {
+	while [ -e /run/cowfs-test/load ] && type fio >/dev/null; do
+		fio --name=load --directory=/srv/p --ioengine=psync --rw=randwrite --bsrange=4k-64k --size=12m --fsync=16 \
+			--verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 >/run/cowfs-test/fio 2>&1 || : >/run/cowfs-test/bad
+	done
+}
+
+pour() {
+	while [ -e /run/cowfs-test/load ]; do
+		dd if=/dev/zero of="/srv/p/pour-$1" bs=64k count=64 "$2" 2>/dev/null || : >/run/cowfs-test/bad
+		dd if=/srv/p/old of=/dev/null bs=4k iflag=direct 2>/dev/null || : >/run/cowfs-test/bad
+	done
+}
+
+stats() { cat "/sys/power/suspend_stats/$1"; }
+
+committed() { cowctl status root --json | sed 's/.*"generation":\([0-9]*\),.*/\1/'; }
+
+# How, and the moment for people.
+sleep_by() {
+	before=$(committed) slept=$(cut -d. -f1 /proc/uptime)
+	systemctl start "systemd-$1.service" >/run/cowfs-test/out 2>&1 ||
+		fail "$2: $(tail -n 3 /run/cowfs-test/out) $(dmesg | grep -A 8 'refusing to freeze' | tail -n 12)"
+	say "$2: $(($(cut -d. -f1 /proc/uptime) - slept)) s; $(stats success) times asleep, $(stats failed_freeze) freezes failed"
+	[ ! -e /run/cowfs-test/bad ] || fail "$2: the load failed: $(tail -n 3 /run/cowfs-test/fio)"
+	[ "$(committed)" -gt "$before" ] || fail "$2: nothing was committed before"
+}
+
+whole() { (cd /srv/p && sha256sum -c old.sum) >/dev/null || fail "$1: a file has other content"; }
+
+step_1() {
+	protected || fail "the root is $(root_device)"
+	settled
+	mkdir -p /srv/p
+	must dd if=/dev/urandom of=/srv/p/old bs=1M count=8
+	(cd /srv/p && sha256sum old >old.sum)
+	must cowctl commit root
+	: >/run/cowfs-test/load
+	load &
+	pour 1 conv=fsync &
+	pour 2 oflag=direct &
+	sleep 10
+	for n in 1 2 3; do
+		sleep_by suspend "suspend $n"
+		must cowctl commit root
+		whole "suspend $n"
+	done
+	is "suspends" "$(stats success)" 3
+	must swapon "$(swap_disk)"
+	mark asleep-1
+	sleep_by hibernate "hibernation"
+	must cowctl commit root
+	whole hibernation
+	sleep 5
+	[ ! -e /run/cowfs-test/bad ] || fail "the load failed: $(tail -n 3 /run/cowfs-test/fio)"
+	rm /run/cowfs-test/load
+	wait_for 120 sh -c '! pgrep -x fio' || fail "fio does not end"
+	echo before >/srv/p/before
+	mark asleep-2
+	sleep_by hibernate "hibernation of what became stale"
+	# the card has another commit by now, and the daemon has looked without being asked
+	wait_for 20 sh -c 'cowctl status root | grep -q "while the system slept, the card was swapped"' ||
+		fail "status says: $(cowctl status root)"
+	echo stale >/srv/p/stale
+	is "what RAM holds" "$(cat /srv/p/stale)" stale
+	written=$(card_written)
+	cowctl commit root >/run/cowfs-test/out 2>&1 && fail "a stale system has committed"
+	grep -q 'has foreign changes; nothing was written' /run/cowfs-test/out || fail "the commit says: $(cat /run/cowfs-test/out)"
+	is "sectors written" "$(card_written)" "$written"
+	is "what RAM holds" "$(cat /srv/p/stale)" stale
+	cowctl status root | grep -q 'has foreign changes' || fail "status says: $(cowctl status root)"
+}
+
+step_2() { fail "the image was not resumed: $(dmesg | grep -i 'hibernat\|PM:' | tail -n 4)"; }
+
+step_3() {
+	protected || fail "the root is $(root_device)"
+	whole "booted meanwhile"
+	is "what was committed before" "$(cat /srv/p/before)" before
+	echo meanwhile >/srv/p/meanwhile
+	must cowctl commit root
+}
+
+step_4() { step_2; }
+
+host_before() {
+	case $1 in
+	1)
+		truncate -s 900M "$WORK/swap.img" && mkswap -q "$WORK/swap.img"
+		DEVICES="-drive file=$WORK/swap.img,if=none,id=swap,format=raw -device virtio-blk-pci,drive=swap,serial=swap"
+		APPEND=$RESUME
+		;;
+	3) APPEND="$RESUME noresume" ;;
+	*) APPEND=$RESUME ;;
+	esac
+}
+
+# However long the hook takes, it sleeps for some seconds.
+host_during() {
+	[ "$1" = 1 ] || return 0
+	while kill -0 "$QEMU" 2>/dev/null; do
+		sleep 2
+		case $(qmp query-status 2>/dev/null) in
+		*suspended*) sleep 4 && qmp system_wakeup >/dev/null ;;
+		esac
+	done
+}
+
+host_after() {
+	case " $KILLED " in
+	*" $1 "*)
+		! grep -q ^fail "$VERDICT" || fail "$(sed -n 's/^fail //p' "$VERDICT" | head -n 1)"
+		grep -qx "mark asleep-$1" "$VERDICT" || fail "it went off before it slept"
+		return
+		;;
+	esac
+	[ "$1" = 4 ] || return 0
+	card_extract "$WORK/card.ext4"
+	offline_check "$WORK/card.ext4"
+	"$BUILD/cowctl" recover "$WORK/card.ext4" >/dev/null 2>&1 || fail "cowctl recover failed"
+	debugfs -R 'cat /srv/p/meanwhile' "$WORK/card.ext4" 2>/dev/null | grep -qx meanwhile || fail "the commit of boot 3 is gone"
+	! debugfs -R 'cat /srv/p/stale' "$WORK/card.ext4" 2>/dev/null | grep -q stale || fail "the stale system is on the card"
+}
