@@ -101,6 +101,15 @@ static void attempt_clear(struct attempt *a)
 void log_set_mark(struct log *l, struct log_mark *to)
 {
 	l->mark = to;
+	if (to) {
+		to->last_epoch = l->epoch;
+		to->last_seq = l->highest_seq;
+	}
+}
+
+bool log_is_beyond(const struct log *l, const struct log_mark *mark)
+{
+	return l->newest.seq > mark->last_seq || l->newest.epoch > mark->last_epoch;
 }
 
 bool log_reached(const struct log *l, const struct log_mark *mark)

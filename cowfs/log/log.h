@@ -307,10 +307,14 @@ void log_set_together(struct log *l, const struct log_together *t);
 struct log_mark {
 	_Atomic uint64_t epoch, seq;
 	_Atomic uint64_t newest; /* seq of the newest commit that is durable; 0: none yet */
+	/* of the last record that this log has written, or tried to; or the highest that it found */
+	_Atomic uint64_t last_epoch, last_seq;
 };
-/* From now on log_begin and log_end note it there. NULL: nowhere. The caller clears it when the content
+/* From now on log_begin, log_end and every record note it there. NULL: nowhere. The caller clears it when the content
  * to commit changes. */
 void log_set_mark(struct log *l, struct log_mark *to);
+/* Is the newest record one that the process before cannot know, so that another session wrote it? */
+bool log_is_beyond(const struct log *l, const struct log_mark *mark);
 /* Is the newest record the one that was noted? */
 bool log_reached(const struct log *l, const struct log_mark *mark);
 /* Makes what was read at open durable, so that it may be relied on. */

@@ -83,6 +83,10 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	wearlog_fill_record(l, rec, blk);
 	codec_put_record(blk, rec);
 	r = rules_record(l, rec);
+	if (l->mark) {
+		l->mark->last_epoch = rec->epoch;
+		l->mark->last_seq = rec->seq;
+	}
 	if (r == 0)
 		r = card_write(l->card, ring_off_bytes(l, lblk), blk, COW_BLK_BYTES);
 	rules_record_written(l);

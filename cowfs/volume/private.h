@@ -63,7 +63,7 @@ struct volume_kept {
 	struct commit_times times; /* of the monitor */
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
 };
-SHARED_BYTES(struct volume_kept, 5168);
+SHARED_BYTES(struct volume_kept, 5184);
 
 struct volume {
 	/* fixed after volume_open */

@@ -508,6 +508,9 @@ static int check_same_card(const struct volume *v, char *why, size_t n)
 
 	if (v->opened.base_changed && !then->base_changed)
 		return msg_why(why, n, -ESTALE, "%s: %s", v->device, v->opened.why);
+	if (log_is_beyond(v->log, &v->kept->mark))
+		return msg_why(why, n, -ESTALE, "%s: another system has committed to it",
+			       v->device);
 	if (log_newest(v->log)->seq < max_u64(then->newest.seq, v->kept->mark.newest))
 		return msg_why(why, n, -EUCLEAN, "%s: the newest commit cannot be read any more",
 			       v->device);

@@ -583,6 +583,37 @@ detach_one() { cow detach "$NAME"; }
 	done
 }
 
+@test "another system commits to the card meanwhile, then the worker dies: no other one takes over, nothing is written" {
+	local sum pid major minor rest
+	IFS=.- read -r major minor rest </proc/sys/kernel/osrelease
+	[ $((major * 1000 + minor)) -ge 6009 ] || skip "a kernel before 6.9"
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach --on-crash replace
+	dd if=/dev/urandom of="$DEV" bs=1M seek=50 count=1 oflag=direct status=none
+	cow commit
+	dd if=/dev/urandom of="$DEV" bs=1M seek=52 count=1 oflag=direct status=none
+	# a death alone is no such case
+	kill -9 "$(worker_pid)"
+	wait_for 30 replaced_once
+	cow commit
+	dd if=/dev/urandom of="$DEV" bs=1M seek=54 count=1 oflag=direct status=none
+	cp --sparse=always "$IMG" "$T/other.img"
+	loop_up "$T/other.img"
+	dd if=/dev/urandom of="$(cow attach --name other "$LOOP")" bs=1M seek=56 count=1 oflag=direct status=none
+	cow commit other
+	dd if="$T/other.img" of="$IMG" bs=1M conv=notrunc status=none
+	blockdev --flushbufs "$CARD"
+	sum=$(image_sum)
+	cow detach other
+	kill -9 "$(worker_pid)"
+	wait_for 30 no_daemons
+	[ "$(image_sum)" = "$sum" ]
+	losetup -d "$DEV" || volume_gone "$DEV"
+}
+
+replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
+
 @test "mounted elsewhere before the first commit of a session: refused" {
 	local case sum
 	for case in virgin retired; do

@@ -37,7 +37,8 @@ sleep_by() {
 		fail "$2: $(tail -n 3 /run/cowfs-test/out) $(dmesg | grep -A 8 'refusing to freeze' | tail -n 12)"
 	say "$2: $(($(cut -d. -f1 /proc/uptime) - slept)) s; $(stats success) times asleep, $(stats failed_freeze) freezes failed"
 	[ ! -e /run/cowfs-test/bad ] || fail "$2: the load failed: $(tail -n 3 /run/cowfs-test/fio)"
-	[ "$(committed)" -gt "$before" ] || fail "$2: nothing was committed before"
+	[ "$(committed)" -gt "$before" ] ||
+		fail "$2: nothing was committed before: $(journalctl -q -u "systemd-$1.service" -o short-monotonic | tail -n 12)"
 }
 
 whole() { (cd /srv/p && sha256sum -c old.sum) >/dev/null || fail "$1: a file has other content"; }
@@ -54,12 +55,12 @@ step_1() {
 	pour 1 conv=fsync &
 	pour 2 oflag=direct &
 	sleep 10
-	for n in 1 2 3; do
+	for n in 1 ${LONG:+2 3}; do
 		sleep_by suspend "suspend $n"
 		must cowctl commit root
 		whole "suspend $n"
 	done
-	is "suspends" "$(stats success)" 3
+	is "suspends" "$(stats success)" $n
 	must swapon "$(swap_disk)"
 	mark asleep-1
 	sleep_by hibernate "hibernation"
