@@ -60,7 +60,7 @@ step_1() {
 		must cowctl commit root
 		whole "suspend $n"
 	done
-	is "suspends" "$(stats success)" $n
+	is "suspends" "$(stats success)" "$n"
 	must swapon "$(swap_disk)"
 	mark asleep-1
 	sleep_by hibernate "hibernation"
