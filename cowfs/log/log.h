@@ -407,8 +407,9 @@ int log_scratch_end(struct log *l, const struct log_scratch *s, enum record_type
  * is resumed too late). Not while an attempt is under way. Reads a few blocks, but up to a segment
  * before the first commit of a session. */
 int log_recheck(struct log *l) MUST_CHECK;
-/* Translates the error of a read through the log: -EBADMSG becomes -ESTALE if the card was
- * swapped, so no valid log is here. Other errors are returned unchanged. */
+/* Translates the error of a read through the log: -EBADMSG and -EUCLEAN (a file system that looks
+ * damaged) become -ESTALE if the card was swapped or changed elsewhere. Other errors are returned
+ * unchanged. */
 int log_read_error(struct log *l, int error) MUST_CHECK;
 
 #endif

@@ -530,5 +530,6 @@ int log_recheck(struct log *l)
 
 int log_read_error(struct log *l, int error)
 {
-	return error == -EBADMSG && log_recheck(l) == -ESTALE ? -ESTALE : error;
+	return (error == -EBADMSG || error == -EUCLEAN) && log_recheck(l) == -ESTALE ? -ESTALE
+										     : error;
 }

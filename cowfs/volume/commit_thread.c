@@ -652,6 +652,8 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	    (fs_ops(v->fs.kind)->counts_on_free || fs_ops(im.fs.kind)->counts_on_free))
 		note_room(v, scratch ? im.room_blks : volume_room_blks(v, &im.fs));
 	r = log_read_error(v->log, r);
+	if (r == -ESTALE) /* not that a checksum is wrong */
+		res->why[0] = '\0';
 	if (r == -EUCLEAN && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "a checksum of the file system is wrong: not committed (commit --force "
