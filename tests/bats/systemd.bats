@@ -547,6 +547,7 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 	cgroup init.scope
 	cgroup system.slice/a.service
 	cgroup system.slice/sleep.service
+	cgroup system.slice/dbus.service
 	cgroup 'system.slice/b c.service'
 	cgroup user.slice/sshfs.scope
 	cgroup user.slice/paused.scope 1
