@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Suspend, and hibernation to a swap partition, while the root is written and read: every one succeeds, no content is lost, commits go on.
 # Then the system is booted and commits while an image waits, and the image is resumed after that: nothing is written to the card.
-# guests: debian13-initramfs-fio debian13 debian12
+# guests: debian13-initramfs-fio
 MEM=640 LIMIT=1300 STEP_LIMIT=1100 KILLED='1 2' BOOTS=4 RESUME=resume=/dev/vdc
 
 swap_disk() {
