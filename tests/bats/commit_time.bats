@@ -113,9 +113,10 @@ power_ends() {
 	shutdown=$BG
 	sleep "$(python3 -c "print(5 - $EPOCHREALTIME + $from)")"
 	touch "$T/stop"
-	power_cut
-	eio off
+	kill -9 "$(worker_pid)"
 	wait "$writer" "$shutdown" || :
+	clear_after_cut
+	eio off
 	cat "$T/shutdown"
 	attach
 	mount_volume -o ro

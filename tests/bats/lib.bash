@@ -359,6 +359,10 @@ power_cut() {
 	local pid
 	pid=$(worker_pid)
 	kill -9 "$pid"
+	clear_after_cut
+}
+
+clear_after_cut() {
 	wait_for 20 no_daemons || return
 	# the file system on a device without a daemon gets errors and can only be unmounted
 	if mountpoint -q "$MNT"; then
