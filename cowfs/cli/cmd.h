@@ -190,7 +190,7 @@ int commit_files(const struct options *o, const struct places *p, struct json_ob
 /* Calls fn for each volume as the only operand, also if one fails. The first exit code that is not 0
  * counts. */
 int each_volume(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n,
-		int (*fn)(const struct options *o, size_t nth));
+		int (*fn)(const struct options *o, size_t nth, void *ctx), void *ctx);
 /* Fills *ret from the options of commit. EXIT_OK, or the return value of cmd_fail. */
 int commit_request(const struct options *o, struct request *ret) MUST_CHECK;
 /* Commits everything of the one volume that o names. The caller puts the answer. EXIT_OK, or the

@@ -326,9 +326,8 @@ bool commit_all_last(char names[][RUNDIR_NAME_BYTES], size_t n, uint64_t limit_n
 	return ok && !*why;
 }
 
-static struct json_object *estimates; /* with --json; NULL: text */
-
-static int estimate_nth(const struct options *o, size_t nth)
+/* list: with --json; NULL: text */
+static int estimate_nth(const struct options *o, size_t nth, void *list)
 {
 	char name[RUNDIR_NAME_BYTES];
 	struct json_object *answer;
@@ -337,8 +336,8 @@ static int estimate_nth(const struct options *o, size_t nth)
 	(void)nth;
 	if (exit != EXIT_OK)
 		return exit;
-	if (estimates) {
-		add_named(estimates, answer, name);
+	if (list) {
+		add_named(list, answer, name);
 		return EXIT_OK;
 	}
 	print_commit(name, o, answer);
@@ -349,16 +348,16 @@ static int estimate_nth(const struct options *o, size_t nth)
 /* With --json an error is the only document. */
 static int estimate_all(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
 {
-	struct json_object *all;
+	struct json_object *all, *list;
 	int exit = EXIT_OK;
 
 	if (!has_option(o, OPT_JSON))
-		return each_volume(o, names, n, estimate_nth);
+		return each_volume(o, names, n, estimate_nth, NULL);
 	all = json_answer(true);
-	estimates = json_object_new_array();
-	json_object_object_add(all, "volumes", estimates);
+	list = json_object_new_array();
+	json_object_object_add(all, "volumes", list);
 	for (size_t i = 0; i < n && exit == EXIT_OK; i++)
-		exit = each_volume(o, &names[i], 1, estimate_nth);
+		exit = each_volume(o, &names[i], 1, estimate_nth, list);
 	if (exit == EXIT_OK)
 		json_print(all);
 	json_object_put(all);

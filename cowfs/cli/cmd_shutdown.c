@@ -102,6 +102,13 @@ static uint64_t page_cache_bytes(void)
 	return dirty + writeback;
 }
 
+/* With others: a volume whose card has failed must not hold them up. */
+static bool takes_part(struct json_object *status)
+{
+	return !*json_text(status, "alarm") && !json_true(status, "halted") &&
+	       !json_true(status, "discard_armed");
+}
+
 /*
  * The next call has a time limit, and nothing can be done about a failure then. So nothing is left to it if anything is wrong,
  * or if a job is running, because dirty_blocks lacks what that job writes. Kept paths are committed in front of a discard
@@ -109,20 +116,12 @@ static uint64_t page_cache_bytes(void)
  */
 static bool can_wait(struct json_object *status, uint64_t if_longer_ns)
 {
-	return !*json_text(status, "alarm") && !json_true(status, "degraded") &&
-	       !json_true(status, "halted") && !json_true(status, "discard_armed") &&
+	return takes_part(status) && !json_true(status, "degraded") &&
 	       !json_object_object_get(status, "progress") &&
 	       estimate_seconds(status, page_cache_bytes()) < (double)if_longer_ns / 1e9;
 }
 
 /* ---- all volumes ---- */
-
-/* A volume whose card has failed must not hold up the others. */
-static bool takes_part(struct json_object *status)
-{
-	return !*json_text(status, "alarm") && !json_true(status, "halted") &&
-	       !json_true(status, "discard_armed");
-}
 
 /*
  * Of one moment: whenever the power goes from now on, all volumes have this state or a later one. What follows for each
@@ -305,11 +304,12 @@ int cmd_shutdown(const struct options *o)
 		return last_commit(o, o->operand[0], &t);
 	n = client_volumes(names);
 	silent = n > 1 && commit_all_last ? commit_together(names, n, &t) : 0;
-	for (size_t i = 0; i < 2 * n; i++) { /* a dead card must not hold up the others */
-		if ((silent >> i % n & 1) != i / n)
-			continue;
-		e = last_commit(o, names[i % n], &t);
-		exit = e ? e : exit;
-	}
+	for (unsigned late = 0; late < 2; late++) /* a dead card must not hold up the others */
+		for (size_t i = 0; i < n; i++) {
+			if ((silent >> i & 1) != late)
+				continue;
+			e = last_commit(o, names[i], &t);
+			exit = e ? e : exit;
+		}
 	return exit;
 }

@@ -146,7 +146,7 @@ static int show_status(const struct options *o)
 }
 
 int each_volume(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n,
-		int (*fn)(const struct options *o, size_t nth))
+		int (*fn)(const struct options *o, size_t nth, void *ctx), void *ctx)
 {
 	int exit = EXIT_OK;
 
@@ -156,14 +156,15 @@ int each_volume(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t
 
 		one.operand[0] = names[i];
 		one.operands = 1;
-		e = fn(&one, i);
+		e = fn(&one, i, ctx);
 		exit = exit == EXIT_OK ? e : exit;
 	}
 	return exit;
 }
 
-static int show_nth(const struct options *o, size_t nth)
+static int show_nth(const struct options *o, size_t nth, void *ctx)
 {
+	(void)ctx;
 	if (nth && !has_option(o, OPT_JSON))
 		putchar('\n');
 	return show_status(o);
@@ -211,7 +212,7 @@ int cmd_status(const struct options *o)
 		leftover_clear(dead);
 	else
 		leftover_clear_and_tell(false);
-	exit = n > 1 ? each_volume(o, names, n, show_nth) : show_status(o);
+	exit = n > 1 ? each_volume(o, names, n, show_nth, NULL) : show_status(o);
 	return exit == EXIT_OK && bare ? EXIT_DEGRADED : exit;
 }
 

@@ -82,33 +82,30 @@ static int ask_parent(struct supervisor_link *l, struct message m, const int *fd
 	return r == 1 ? 0 : r;
 }
 
-/* *ret_error: of the answer. */
-static int tell_parent(struct supervisor_link *l, char what, const int *fd, int *ret_error)
+/* For an answer without descriptors; returns its error, too. */
+static int tell_parent(struct supervisor_link *l, char what, const int *fd, struct message *answer)
 {
 	int none[SUPERVISOR_KEPT_MAX];
-	struct message answer;
-	int r = ask_parent(l, (struct message){ .what = what }, fd, &answer, none);
+	int r = ask_parent(l, (struct message){ .what = what }, fd, answer, none);
 
-	*ret_error = 0;
-	if (r == 0) {
-		link_close(none);
-		*ret_error = answer.error;
-	}
-	return r;
+	if (r < 0)
+		return r;
+	link_close(none);
+	return answer->error;
 }
 
 int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX])
 {
-	int error;
+	struct message answer;
 
-	return tell_parent(l, 'S', kept, &error);
+	return tell_parent(l, 'S', kept, &answer);
 }
 
 void supervisor_ending(struct supervisor_link *l)
 {
-	int error;
+	struct message answer;
 
-	(void)tell_parent(l, 'E', NULL, &error); /* without a parent nothing is kept */
+	(void)tell_parent(l, 'E', NULL, &answer); /* without a parent nothing is kept */
 }
 
 int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bool *ret_halted)
@@ -126,27 +123,23 @@ int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bo
 
 int supervisor_frozen(void *link, int mount_fd)
 {
-	int fd[SUPERVISOR_KEPT_MAX], error, r;
+	int fd[SUPERVISOR_KEPT_MAX], r;
+	struct message answer;
 
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		fd[i] = i ? -1 : mount_fd;
-	r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', fd, &error);
-	if (r < 0)
+	r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', fd, &answer);
+	if (r < 0 && r != -EBUSY)
 		msg(MSG_WARN, "the parent process does not answer: %s", strerror(-r));
-	return error;
+	return r == -EBUSY ? r : 0;
 }
 
-/* Asks something that needs no descriptors; the error of the answer. */
 static int ask_upgrade(struct supervisor_link *l, char what, struct message *answer)
 {
-	int none[SUPERVISOR_KEPT_MAX],
-		r = ask_parent(l, (struct message){ .what = what }, NULL, answer, none);
+	int r = tell_parent(l, what, NULL, answer);
 
-	if (r < 0)
-		return r;
-	link_close(none);
 	answer->version[sizeof(answer->version) - 1] = '\0';
-	return answer->error;
+	return r;
 }
 
 int supervisor_upgrade(struct supervisor_link *l, char ret[SUPERVISOR_VERSION_BYTES])

@@ -850,15 +850,20 @@ void volume_return_lent(struct volume *v)
 	card_close(lent);
 }
 
+/* Live changes are based on the newest generation again. */
+static void forget_diverged(struct volume *v)
+{
+	v->diverged_lost = false;
+	diverged_free(v->diverged);
+	v->diverged = NULL;
+}
+
 /* A commit together with others may be on the card, and only the card of the one that leads it knows
  * whether it counts. 1: it does, and is the newest generation now. RAM stays above. */
 static int decide(struct volume *v, char *why, size_t n)
 {
 	int r = log_decide(&v->log, why, n);
-	struct images im = { .v = v };
-	struct blk_reader committed = { .read = img_read_committed,
-					.ctx = &im,
-					.volume_blks = v->volume_blks };
+	struct blk_reader committed = volume_committed(v);
 	struct scratch *s;
 	struct fsinfo fs;
 
@@ -871,10 +876,8 @@ static int decide(struct volume *v, char *why, size_t n)
 	v->kept->mark.seq = 0;
 	v->kept->mark.newest = log_newest(v->log)->seq;
 	on_publish(v, log_index_of(v->log));
-	v->diverged_lost = false;
 	v->kept->diverged = false;
-	diverged_free(v->diverged);
-	v->diverged = NULL;
+	forget_diverged(v);
 	if (fsinfo_probe_super(&committed, &fs) == 0 && fs_ops(fs.kind)->counts_on_free)
 		note_room(v, volume_room_blks(v, &fs));
 	return r;
@@ -1059,9 +1062,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	}
 	view_release(v->view, ix);
 	v->failed_below = false;
-	v->diverged_lost = false;
-	diverged_free(v->diverged);
-	v->diverged = NULL;
+	forget_diverged(v);
 	monitor_stage(v->monitor, STAGE_RELEASED);
 	if (r < 0 && res->report.lent)
 		snprintf(res->why, sizeof(res->why),

@@ -180,6 +180,8 @@ struct scratch *volume_scratch(struct volume *v);
 bool volume_decide(struct volume *v);
 /* JOB_VIEW, in view_job.c */
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
+/* The newest generation. */
+struct blk_reader volume_committed(struct volume *v);
 /* Seals the view. A process that takes over must not take what is sealed for committed. */
 int volume_seal(struct volume *v);
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */

@@ -37,17 +37,10 @@ struct relief {
 	bool known; /* the map was opened */
 };
 
-static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	return view_read_committed(ctx, blk, blks, buf);
-}
-
 /* Nothing may be concluded from the bitmaps of an image whose journal is not empty. */
 static bool open_map(struct relief *rf)
 {
-	const struct blk_reader r = { .read = read_committed,
-				      .ctx = rf->v->view,
-				      .volume_blks = rf->v->volume_blks };
+	const struct blk_reader r = volume_committed(rf->v);
 
 	if (!rf->known && fsmap_open(&rf->committed, &r) < 0)
 		rf->committed = NULL;

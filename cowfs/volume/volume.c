@@ -190,12 +190,17 @@ static uint64_t memory_bytes(void)
 	return sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit : 0;
 }
 
+struct blk_reader volume_committed(struct volume *v)
+{
+	return (struct blk_reader){ .read = read_committed,
+				    .ctx = v->view,
+				    .volume_blks = v->volume_blks };
+}
+
 /* Requirements of the committed file system. */
 static int check_fs(struct volume *v, char *why, size_t n)
 {
-	struct blk_reader r = { .read = read_committed,
-				.ctx = v->view,
-				.volume_blks = v->volume_blks };
+	struct blk_reader r = volume_committed(v);
 	int e = fsinfo_probe(&r, &v->fs);
 
 	if (e < 0)

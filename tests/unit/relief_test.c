@@ -80,6 +80,14 @@ static void set_up(struct fixture *f)
 	write_groups(f, 0, GROUPS);
 }
 
+/* One pass finds what is cold, the next one compresses it. */
+static void set_up_packed(struct fixture *f)
+{
+	set_up(f);
+	relieve(f, true, NULL);
+	relieve(f, true, NULL);
+}
+
 static void cold_blocks_are_compressed(void **state)
 {
 	const uint64_t plain = GROUPS * GROUP_BYTES / page_bytes();
@@ -121,9 +129,7 @@ static void compressed_blocks_change(void **state)
 	uint64_t used;
 
 	(void)state;
-	set_up(&f);
-	relieve(&f, true, NULL);
-	relieve(&f, true, NULL);
+	set_up_packed(&f);
 	used = used_pages(&f);
 	for (unsigned i = 0; i < 300; i++) {
 		size_t len = 4 + round_down_u64(rnd(i % 3 ? 900 : 3 * GROUP_BYTES), 4);
@@ -209,9 +215,7 @@ static void merged_layers_stay_compressed(void **state)
 	struct fixture f;
 
 	(void)state;
-	set_up(&f);
-	relieve(&f, true, NULL);
-	relieve(&f, true, NULL);
+	set_up_packed(&f);
 	do_seal(&f);
 	do_fail(&f);
 	write_groups(&f, GROUPS + 2, 1);
@@ -325,9 +329,7 @@ static void discarded_blocks_leave_the_pack(void **state)
 	uint64_t used;
 
 	(void)state;
-	set_up(&f);
-	relieve(&f, true, NULL);
-	relieve(&f, true, NULL);
+	set_up_packed(&f);
 	used = used_pages(&f);
 	for (unsigned i = 0; i < GROUPS; i++) {
 		memset(f.live + i * GROUP_BYTES, 0, GROUP_BYTES / 2);
@@ -422,9 +424,7 @@ static void readers_are_waited_for(void **state)
 		teardown(&f);
 	}
 	/* a pack that gets no block any more under a reader */
-	set_up(&f);
-	relieve(&f, true, NULL);
-	relieve(&f, true, NULL);
+	set_up_packed(&f);
 	before = io_alloc(COW_BLK_BYTES);
 	memcpy(before, f.live + blk_to_bytes(7), COW_BLK_BYTES);
 	begin_read(&rd, &reading, &f, 7);
