@@ -180,7 +180,7 @@ check-kills: all
 kills: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) KILLS=$(or $(KILLS),1000) tests/kills.sh
 
-# Power that ends 10 s after a signal.
+# Power that ends 5 s after a signal.
 power: all
 	$(Q)COWFS_POWER_CUTS=$(or $(CUTS),100) BATS_TEST_TIMEOUT=7200 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
 		bats --filter 'power ends' tests/bats/commit_time.bats

@@ -11,6 +11,7 @@
 #define COWFS_VOLUME_COMMIT_TIME_H
 
 #include "base/util.h"
+#include "log/wear.h"
 
 #define COMMIT_TIME_SAMPLES 8u
 
@@ -27,10 +28,13 @@ struct commit_times {
  * slow all the same. */
 void commit_time_note(struct commit_times *t, uint64_t dirty_bytes, uint64_t late_bytes,
 		      uint64_t written_bytes, uint64_t ns);
+/* Before the first commit of a session: how fast the card was in the last ones of earlier sessions. */
+void commit_time_remember(struct commit_times *t, const struct wear_table *wear);
 /* Of a commit of nothing. */
 uint64_t commit_time_fixed_ns(const struct commit_times *t);
 uint64_t commit_time_ns(const struct commit_times *t, uint64_t dirty_bytes);
-/* Dirty data that can be committed in a time; 0: not even an empty commit can. */
+uint64_t commit_time_late_bytes(const struct commit_times *t);
+/* What can be committed in a time, with what is late; 0: not even an empty commit can. */
 uint64_t commit_time_bytes(const struct commit_times *t, uint64_t ns);
 
 #endif

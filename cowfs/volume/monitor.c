@@ -186,7 +186,8 @@ static bool plan_commit(const struct monitor *m, struct pressure_plan *p, uint64
 		pressure_plan_ring(p, m->p.log_blks);
 	room_limits = p->ring_blks.full;
 	if (m->p.max_commit_ns)
-		pressure_plan_time(p, time_blks(m));
+		pressure_plan_time(p, time_blks(m),
+				   commit_time_late_bytes(m->p.times) / COW_BLK_BYTES);
 	return room_limits;
 }
 
@@ -309,6 +310,15 @@ static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 	       blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
 }
 
+/* Replies leave now and then whatever the rate, so that reads find tags. But not if what they let in would take
+ * the room of others: of the store, or of a commit that must be done in time. */
+static bool is_shut(const struct monitor *m, const struct pressure_use *u)
+{
+	return u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan) ||
+	       (m->p.max_commit_ns && m->stage >= STAGE_SEALED &&
+		pressure_near_ruin(&m->p.plan, u));
+}
+
 static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
 	enum pressure_level level = pressure_level(plan_now(m), u);
@@ -332,8 +342,7 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 		look_bytes = FREE_LOOK_BYTES; /* the free blocks may be taken meanwhile */
 	throttle_set_budget(m->throttle, look_bytes);
 	throttle_set_stop(m->throttle, stop_at(m, u));
-	throttle_set_rate(m->throttle, rate,
-			  u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan));
+	throttle_set_rate(m->throttle, rate, is_shut(m, u));
 	m->rate = rate;
 }
 
@@ -675,6 +684,24 @@ uint64_t monitor_commit_ns(struct monitor *m)
 	ns = commit_ns(m);
 	pthread_mutex_unlock(&m->lock);
 	return ns;
+}
+
+void monitor_remember(struct monitor *m, const struct wear_table *t)
+{
+	pthread_mutex_lock(&m->lock);
+	commit_time_remember(m->p.times, t);
+	pthread_mutex_unlock(&m->lock);
+}
+
+uint64_t monitor_time_blks(struct monitor *m)
+{
+	uint64_t blks = UINT64_MAX;
+
+	pthread_mutex_lock(&m->lock);
+	if (m->p.max_commit_ns)
+		blks = time_blks(m);
+	pthread_mutex_unlock(&m->lock);
+	return blks;
 }
 
 bool monitor_may_stop_checkpoint(struct monitor *m, uint64_t room_blks)

@@ -98,6 +98,10 @@ void monitor_set_room(struct monitor *m, uint64_t room_blks);
 bool monitor_gave_up(const struct monitor *m);
 /* Time that a commit of all that is dirty would take. Any thread. */
 uint64_t monitor_commit_ns(struct monitor *m);
+/* Before the first commit of a session: what the wear table says of earlier ones. */
+void monitor_remember(struct monitor *m, const struct wear_table *t);
+/* Blocks that a commit may hold because of max_commit_time; UINT64_MAX: it is not set. */
+uint64_t monitor_time_blks(struct monitor *m);
 /* Is max_commit_time set, and does the log hold what may be dirty? Then a checkpoint that nobody asked for
  * makes way for a commit. */
 bool monitor_may_stop_checkpoint(struct monitor *m, uint64_t room_blks);

@@ -138,6 +138,11 @@ static bool exceeds_ram(const struct pressure_plan *p, const struct pressure_ste
 	return s->full >= (p->packs ? most_blks * GENERATION_GROUP_BLKS : most_blks);
 }
 
+static uint64_t near_ruin(const struct pressure_steps *s)
+{
+	return s->full + (s->ruin - s->full) / 4;
+}
+
 void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
 {
 	struct pressure_steps s;
@@ -150,13 +155,25 @@ void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
 	if (exceeds_ram(p, &s))
 		return;
 	p->ring_blks = s;
-	p->stop_blks = s.full + (s.ruin - s.full) / 4;
+	p->stop_blks = near_ruin(&s);
 	bound_by_log(p, room_blks);
 }
 
-void pressure_plan_time(struct pressure_plan *p, uint64_t time_blks)
+/* Without room for descriptors, which the measured time includes. */
+static struct pressure_steps steps_of_time(uint64_t time_blks, uint64_t late_blks)
 {
-	struct pressure_steps *room = &p->ring_blks, s = steps_of_room(p, time_blks);
+	struct pressure_steps s = { .ruin = time_blks };
+
+	late_blks = max_u64(late_blks, percent_of(time_blks, RING_FIT_PERCENT - RING_STOP_PERCENT));
+	s.full = time_blks - min_u64(late_blks, time_blks / 2);
+	s.commit = percent_of(s.full, RING_COMMIT_PERCENT * 100 / RING_FULL_PERCENT);
+	s.warn = percent_of(s.commit, RING_WARN_PERCENT * 100 / RING_COMMIT_PERCENT);
+	return s;
+}
+
+void pressure_plan_time(struct pressure_plan *p, uint64_t time_blks, uint64_t late_blks)
+{
+	struct pressure_steps *room = &p->ring_blks, s = steps_of_time(time_blks, late_blks);
 
 	if (exceeds_ram(p, &s))
 		return;
@@ -249,6 +266,11 @@ enum pressure_level pressure_level(const struct pressure_plan *p, const struct p
 
 	a = b > a ? b : a;
 	return u->memory_low && a < LEVEL_COMMIT ? LEVEL_COMMIT : a;
+}
+
+bool pressure_near_ruin(const struct pressure_plan *p, const struct pressure_use *u)
+{
+	return p->ring_blks.full && u->dirty_blks >= near_ruin(&p->ring_blks);
 }
 
 /* Written data takes memory twice: in the page cache of the writer, and in the store. */

@@ -75,8 +75,9 @@ void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks);
 /* The same for a volume whose commits have this room for now, in the log and in free blocks. The
  * reserve stays. */
 void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks);
-/* After one of these two: a commit must also be done in a time, in which the card takes so many blocks. */
-void pressure_plan_time(struct pressure_plan *p, uint64_t time_blks);
+/* After one of these two: a commit must also be done in a time, in which the card takes so many blocks. late_blks
+ * of them become dirty while the file system is frozen for it. */
+void pressure_plan_time(struct pressure_plan *p, uint64_t time_blks, uint64_t late_blks);
 uint64_t pressure_hard_bytes(const struct pressure_plan *p);
 
 struct pressure_use {
@@ -88,6 +89,8 @@ struct pressure_use {
 };
 
 enum pressure_level pressure_level(const struct pressure_plan *p, const struct pressure_use *u);
+/* Is a quarter of what is between `full` and ruin of the second budget used? */
+bool pressure_near_ruin(const struct pressure_plan *p, const struct pressure_use *u);
 /* Room until `full`. If the machine is short of memory, at most until half of the available memory
  * is used. */
 uint64_t pressure_room_bytes(const struct pressure_plan *p, const struct pressure_use *u);

@@ -46,6 +46,7 @@ struct volume_kept {
 	struct fsinfo fs;
 	struct profile_choice choice;
 	struct pressure_plan plan;
+	struct pressure_requests requests; /* tags 0: not planned yet */
 	uint64_t max_commit_ns;
 	uint64_t max_view_bytes;
 
@@ -63,7 +64,7 @@ struct volume_kept {
 	struct commit_times times; /* of the monitor */
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
 };
-SHARED_BYTES(struct volume_kept, 5184);
+SHARED_BYTES(struct volume_kept, 5192);
 
 struct volume {
 	/* fixed after volume_open */

@@ -215,12 +215,22 @@ static bool dirty_can_be_bounded(const struct volume *v)
 	return !fs_ops(v->fs.kind)->own_dirty_limits && bdi_can_limit();
 }
 
+/* At attach. With max_commit_time those in flight must be few, because they are written even if the room of
+ * a commit is used up. */
+static struct pressure_requests plan_requests(const struct volume *v)
+{
+	uint64_t blks = monitor_time_blks(v->monitor);
+
+	if (!fs_ops(v->fs.kind)->counts_on_free)
+		blks = min_u64(blks, log_capacity_blks(v->log));
+	return blks == UINT64_MAX ? (struct pressure_requests){ .kb = PRESSURE_REQUEST_KB,
+								.tags = PRESSURE_TAGS }
+				  : pressure_requests(blks);
+}
+
 struct pressure_requests volume_requests(const struct volume *v)
 {
-	return fs_ops(v->fs.kind)->counts_on_free
-		       ? (struct pressure_requests){ .kb = PRESSURE_REQUEST_KB,
-						     .tags = PRESSURE_TAGS }
-		       : pressure_requests(log_capacity_blks(v->log));
+	return v->kept->requests;
 }
 
 /* Why a limit of time cannot be kept; "": it can. */
@@ -289,8 +299,10 @@ static int open_monitor(struct volume *v, const struct monitor_params *mp, char 
 {
 	int r = monitor_new(&v->monitor, v, mp);
 
+	if (r == 0 && !v->kept->requests.tags)
+		v->kept->requests = plan_requests(v);
 	if (r == 0)
-		throttle_set_tags(monitor_throttle(v->monitor), volume_requests(v).tags);
+		throttle_set_tags(monitor_throttle(v->monitor), v->kept->requests.tags);
 	return r < 0 ? msg_why(why, n, r, "the monitor: %s", strerror(-r)) : 0;
 }
 
@@ -755,6 +767,8 @@ static void *commit_thread(void *arg)
 	struct volume *v = arg;
 
 	log_wear_load(v->log);
+	if (!v->taken_over_ns && log_wear(v->log))
+		monitor_remember(v->monitor, log_wear(v->log));
 	if (log_undecided(v->log))
 		(void)!volume_decide(v);
 	volume_publish_log(v);

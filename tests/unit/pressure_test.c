@@ -179,6 +179,37 @@ static void test_requests(void **state)
 	assert_int_equal(pressure_requests(100000).tags, 128);
 }
 
+/* A time that is shorter than the room allows, and the other way round. What may be in flight once no reply
+ * leaves any more is written in that time, too. */
+static void test_time(void **state)
+{
+	struct pressure_plan p = plan_of(1024 * MIB, 8 * MIB), room;
+
+	(void)state;
+	pressure_plan_room(&p, 20000);
+	room = p;
+	for (uint64_t blks = 512; blks < 20000; blks += 97) {
+		struct pressure_requests rq = pressure_requests(blks);
+		uint64_t near;
+
+		p = room;
+		pressure_plan_time(&p, blks, blks * (blks % 7) / 8);
+		assert_true(p.ring_blks.commit < p.ring_blks.full &&
+			    p.ring_blks.full < p.ring_blks.ruin && p.ring_blks.ruin <= blks);
+		for (near = p.ring_blks.full;
+		     !pressure_near_ruin(&p, &(struct pressure_use){ .dirty_blks = near }); near++)
+			;
+		assert_true(near > p.ring_blks.full && near < p.ring_blks.ruin);
+		assert_true(near + rq.tags * rq.kb / 4 <= blks * 107 / 100);
+		assert_true(p.bound_bytes <= max_u64(blk_to_bytes(blks) / 16, 512 * KIB));
+	}
+	p = room;
+	pressure_plan_time(&p, 100000, 0);
+	assert_memory_equal(&p.ring_blks, &room.ring_blks, sizeof(p.ring_blks));
+	p.ring_blks.full = 0;
+	assert_false(pressure_near_ruin(&p, &(struct pressure_use){ .dirty_blks = 1000000 }));
+}
+
 /* A writer of the amount that look allows does not reach the next level earlier. */
 static void test_look(void **state)
 {
@@ -522,7 +553,7 @@ int main(void)
 		cmocka_unit_test(test_due),	  cmocka_unit_test(test_gate_budget),
 		cmocka_unit_test(test_gate_pace), cmocka_unit_test(test_gate_park),
 		cmocka_unit_test(test_gate_stop), cmocka_unit_test(test_requests),
-		cmocka_unit_test(test_dirty),
+		cmocka_unit_test(test_dirty),	  cmocka_unit_test(test_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
