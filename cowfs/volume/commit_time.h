@@ -28,7 +28,8 @@ struct commit_times {
  * slow all the same. */
 void commit_time_note(struct commit_times *t, uint64_t dirty_bytes, uint64_t late_bytes,
 		      uint64_t written_bytes, uint64_t ns);
-/* Before the first commit of a session: how fast the card was in the last ones of earlier sessions. */
+/* Before the first commit of a session: was the card slower than is assumed in the last ones of earlier sessions?
+ * The table has what was written and how long the card was writable. Not faster: a commit takes more than that. */
 void commit_time_remember(struct commit_times *t, const struct wear_table *wear);
 /* Of a commit of nothing. */
 uint64_t commit_time_fixed_ns(const struct commit_times *t);

@@ -55,6 +55,7 @@
 #define FREEZE_MAX_NS SECOND_NS /* a longer one waited for a program, not for the card */
 #define FREE_LITTLE 5		/* times the log; the room includes the log itself */
 #define SHUT_BYTES (2 * MIB)	/* this close to the hard size, no held reply leaves */
+#define SHUT_MAX_NS (10 * SECOND_NS)
 #define STACK_BYTES (256 * KIB)
 
 struct monitor {
@@ -311,11 +312,12 @@ static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 }
 
 /* Replies leave now and then whatever the rate, so that reads find tags. But not if what they let in would take
- * the room of others: of the store, or of a commit that must be done in time. */
-static bool is_shut(const struct monitor *m, const struct pressure_use *u)
+ * the room of others: of the store, or of a commit that is in time so far. */
+static bool is_shut(const struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
 	return u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan) ||
-	       (m->p.max_commit_ns && m->stage >= STAGE_SEALED &&
+	       (m->p.max_commit_ns && m->stage >= STAGE_SEALED && !m->failing_since_ns &&
+		now < m->sealed_ns + min_u64(m->p.max_commit_ns, SHUT_MAX_NS) &&
 		pressure_near_ruin(&m->p.plan, u));
 }
 
@@ -342,7 +344,7 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 		look_bytes = FREE_LOOK_BYTES; /* the free blocks may be taken meanwhile */
 	throttle_set_budget(m->throttle, look_bytes);
 	throttle_set_stop(m->throttle, stop_at(m, u));
-	throttle_set_rate(m->throttle, rate, is_shut(m, u));
+	throttle_set_rate(m->throttle, rate, is_shut(m, u, now));
 	m->rate = rate;
 }
 

@@ -26,6 +26,7 @@
 /* twice DIRTY_PACED_BYTES, the requests in flight, and slack: a freeze flushes them however small
  * the room is */
 #define ROOM_FREEZE_BLKS 512u
+#define TIME_FULL_BLKS 256u /* even if all of the time goes to what is late */
 #define DIRTY_SHARE 24u
 #define DIRTY_MAX_BYTES (16 * MIB)
 #define DIRTY_MIN_BYTES (1 * MIB)
@@ -165,7 +166,7 @@ static struct pressure_steps steps_of_time(uint64_t time_blks, uint64_t late_blk
 	struct pressure_steps s = { .ruin = time_blks };
 
 	late_blks = max_u64(late_blks, percent_of(time_blks, RING_FIT_PERCENT - RING_STOP_PERCENT));
-	s.full = time_blks - min_u64(late_blks, time_blks / 2);
+	s.full = max_u64(time_blks - min_u64(late_blks, time_blks), TIME_FULL_BLKS);
 	s.commit = percent_of(s.full, RING_COMMIT_PERCENT * 100 / RING_FULL_PERCENT);
 	s.warn = percent_of(s.commit, RING_WARN_PERCENT * 100 / RING_COMMIT_PERCENT);
 	return s;
