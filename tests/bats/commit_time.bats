@@ -178,15 +178,31 @@ power_ends() {
 	detach
 }
 
+# more writes at a time than the device has requests
+direct_writers() {
+	python3 - "$MNT/big" "$T/stop" <<'PY'
+import mmap, os, random, sys, threading
+def run(k):
+    fd, m, r = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT), mmap.mmap(-1, 65536), random.Random(k)
+    while not os.path.exists(sys.argv[2]):
+        m[:] = os.urandom(65536)
+        os.pwritev(fd, [m], r.randrange(0, 60 * 16) * 65536)
+threads = [threading.Thread(target=run, args=(k,)) for k in range(32)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+PY
+}
+
 @test "max-commit-time: reads go on while the card fails" {
 	card_make ext4 400 512 -J size=8
 	cow format "$CARD"
 	with_shim attach --ram 256M --max-commit-time 5s
 	mount_volume -o noatime
 	random_file "$MNT/old" 20
+	random_file "$MNT/big" 60
 	cow commit --checkpoint
 	eio card 2 5
-	background writer
+	background direct_writers
 	sleep 4
 	eio write 0 100000000
 	sleep 14 # as long as replies may be held
