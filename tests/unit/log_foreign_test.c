@@ -443,6 +443,47 @@ static void test_used_elsewhere(void **state)
 	}
 }
 
+/* The same after an attempt of the first system that failed anywhere: parts of it may be on the card. */
+static void test_used_elsewhere_in_doubt(void **state)
+{
+	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_VIRGIN, TOY_LAG,
+						  TOY_CUT_CHECKPOINT };
+	unsigned failed = 0;
+
+	(void)state;
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(stories); i++)
+		for (uint64_t n = 1;; n++) {
+			struct toy t, other;
+			uint64_t ops;
+			int r;
+
+			toy_tell(&t, stories[i / 2], NULL, NULL);
+			toy_write(&t, 5, 2000);
+			sim_fail_at(t.card, SIM_WRITE | SIM_FLUSH, n, -EIO, i % 2);
+			r = toy_commit(&t);
+			sim_fail_at(t.card, 0, 0, 0, false);
+			if (r == 0) {
+				toy_free(&t);
+				break;
+			}
+			failed++;
+			other = t;
+			other.log = NULL;
+			other.index = NULL;
+			assert_int_equal(toy_open(&other, 0), 0);
+			toy_write(&other, 4, 3000);
+			assert_int_equal(toy_commit(&other), 0);
+			ops = sim_ops(t.card);
+			assert_int_equal(log_recheck(t.log), -ESTALE);
+			toy_write(&t, 4, 1234);
+			assert_int_equal(toy_commit(&t), -ESTALE);
+			assert_int_equal(sim_ops(t.card), ops);
+			toy_close(&other);
+			toy_free(&t);
+		}
+	assert_true(failed > 20);
+}
+
 /* Nothing was committed yet, or the session before has ended for good: no record knows the base. */
 static void test_base_without_record(void **state)
 {
@@ -477,6 +518,7 @@ int main(void)
 		cmocka_unit_test(test_recheck_virgin),
 		cmocka_unit_test(test_recheck),
 		cmocka_unit_test(test_used_elsewhere),
+		cmocka_unit_test(test_used_elsewhere_in_doubt),
 		cmocka_unit_test(test_base_without_record),
 	};
 
