@@ -10,7 +10,7 @@ case $GUEST in
 busybox*) DISK_MIB=384 ;;
 esac
 
-SOAK_S=240
+SOAK_S=100
 [ -z "$LONG" ] || SOAK_S=600
 
 FILES=10
