@@ -10,6 +10,7 @@ FS_KINDS(DECLARE)
 /* making or repairing a file system is no less safe here than on any other disk */
 static const struct fs_ops unknown_ops = {
 	.names = { "unknown" },
+	.refusal = below_refusal,
 	.freezes = true,
 	.crash_safe = true,
 	.readonly_options = "ro",

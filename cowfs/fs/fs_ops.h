@@ -114,6 +114,10 @@ static inline uint64_t size_of_blocks(uint64_t blocks, uint64_t block_bytes)
  */
 uint64_t fat_reserved_bytes(const struct supers *s);
 
+/* For a volume that no probe recognised. In below.c. */
+uint8_t below_find(const struct supers *s);
+const char *below_refusal(const struct fsinfo *f);
+
 /* Adds each unit once, while there is room. */
 static inline void fs_mark_unit(struct fs_fingerprint *fp, uint64_t blk)
 {

@@ -47,7 +47,9 @@ static void supers_probe(const struct supers *s, struct fsinfo *ret)
 		if (ops->probe(s, ret))
 			return;
 	}
-	*ret = (struct fsinfo){ .type = "unknown", .can_freeze = true, .devices = 1 };
+	*ret = (struct fsinfo){
+		.type = "unknown", .can_freeze = true, .devices = 1, .below = below_find(s)
+	};
 }
 
 bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk)

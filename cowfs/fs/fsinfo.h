@@ -54,6 +54,8 @@ struct fsinfo {
 	uint8_t metadata_uuid[16];
 	/* the file system has state that is not on this device */
 	bool external_log, realtime; /* xfs */
+	/* FS_UNKNOWN: what it is instead (LUKS, LVM), which fsinfo_refusal names; otherwise 0 */
+	uint8_t below;
 	/* units of its superblocks, which each thaw writes */
 	uint64_t thaw_blk[2];
 	unsigned thaw_blks;

@@ -343,35 +343,36 @@ static bool may_stay_thawed(struct volume *v, enum commit_cause cause)
 		now_ns() >= v->thawed_since_ns + v->unfrozen_ns);
 }
 
-/* Is a seal without a freeze allowed? Such a seal equals a power cut, so the file system needs a
- * journal that makes power cuts harmless. */
-static bool bears_power_cut(struct volume *v)
+static int probe_live(struct volume *v,
+		      int (*probe)(const struct blk_reader *r, struct fsinfo *ret),
+		      struct fsinfo *ret)
 {
 	struct images im = { .v = v };
 	struct blk_reader live = { .read = img_read_live,
 				   .ctx = &im,
 				   .volume_blks = v->volume_blks };
+
+	return probe(&live, ret);
+}
+
+/* Is a seal without a freeze allowed? Such a seal equals a power cut, so the file system needs a
+ * journal that makes power cuts harmless. */
+static bool bears_power_cut(struct volume *v)
+{
 	struct fsinfo fs;
 
-	return fsinfo_probe(&live, &fs) == 0 &&
+	return probe_live(v, fsinfo_probe, &fs) == 0 &&
 	       ((fs.has_journal && !fs.external_journal && fs.needs_recovery) ||
 		fs_ops(fs.kind)->crash_safe);
 }
 
 /* May all writes be withheld before the seal? Not for an ext file system whose commits rely on its
  * bitmaps, because they are only valid while it is frozen. */
-static bool may_stop(struct volume *v)
+static bool may_stop(struct volume *v, const struct fsinfo *fs)
 {
-	struct images im = { .v = v };
-	struct blk_reader live = { .read = img_read_live,
-				   .ctx = &im,
-				   .volume_blks = v->volume_blks };
-	struct fsinfo fs;
-
-	if (fsinfo_probe_super(&live, &fs) < 0)
-		return false;
-	return fs_ops(fs.kind)->crash_safe || (fs.has_journal && !fs.external_journal &&
-					       v->committed_room_blks <= log_capacity_blks(v->log));
+	return fs_ops(fs->kind)->crash_safe ||
+	       (fs->has_journal && !fs->external_journal &&
+		v->committed_room_blks <= log_capacity_blks(v->log));
 }
 
 static bool is_stopped(void *ctx)
@@ -391,12 +392,23 @@ static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
 	}
 }
 
+static int refuse(struct volume *v, const struct fsinfo *fs, struct volume_result *res)
+{
+	const char *refusal = fsinfo_refusal(fs);
+
+	if (refusal)
+		snprintf(res->why, sizeof(res->why), "%s: %s", v->device, refusal);
+	return refusal ? -EOPNOTSUPP : 0;
+}
+
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res)
 {
 	/* fn: not for a dry run */
 	bool sealing = fn == seal || fn == seal_together;
-	bool stops = may_stop(v), unfrozen = sealing && bears_power_cut(v);
+	struct fsinfo fs;
+	bool known = probe_live(v, fsinfo_probe_super, &fs) == 0;
+	bool stops = known && may_stop(v, &fs), unfrozen = sealing && bears_power_cut(v);
 	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
 				    .dev = v->loop_rdev,
 				    .loop_fd = v->loop_fd,
@@ -416,8 +428,10 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 						      : NULL,
 				    .stopped = stops ? is_stopped : NULL,
 				    .no_sync = monitor_hurries(v->monitor) };
-	int r;
+	int r = known ? refuse(v, &fs, res) : 0;
 
+	if (r < 0)
+		return r;
 	monitor_set_stops(v->monitor, stops);
 	monitor_stage(v->monitor, STAGE_QUIESCE);
 	r = quiesce_run(&t, fn, v, &res->quiesce);
@@ -456,11 +470,9 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 	if (r < 0)
 		return r;
 	/* changed since the attach: a device was added, for example */
-	if (fsinfo_refusal(&im->fs)) {
-		snprintf(res->why, sizeof(res->why), "%s: %s", im->v->device,
-			 fsinfo_refusal(&im->fs));
-		return -EOPNOTSUPP;
-	}
+	r = refuse(im->v, &im->fs, res);
+	if (r < 0)
+		return r;
 	if (im->dry)
 		fsmap_assume_empty_journal(im->sealed);
 	a = fsmap_alarms(im->sealed);

@@ -288,6 +288,46 @@ all_refuse() {
 	attach
 }
 
+@test "a volume that becomes LUKS, LVM, RAID or swap: no commit, no attach" {
+	local before what text
+	protect
+	echo one >"$MNT/one"
+	cow commit
+	while read -r what text; do
+		umount_volume
+		before=$(card_written)
+		dd if=/dev/zero of="$DEV" bs=64k count=1 conv=fsync status=none
+		# a mkfs may begin like this: no reason to refuse
+		cow commit --dry-run
+		plant "$what" "$DEV"
+		fails 1 "$CARD: it holds $text" commit
+		fails 1 "$CARD: it holds $text" commit --force
+		fails 1 "$CARD: it holds $text" commit --dry-run
+		run -3 cow status
+		[[ $output == *"commit failed: $CARD: it holds "* ]]
+		fails 1 "$CARD: it holds $text" detach
+		[ "$(card_written)" -eq "$before" ]
+		cow detach --discard
+		attach
+		mount_volume
+		[ "$(cat "$MNT/one")" = one ]
+	done <<-END
+		luks a LUKS device, .*: open the device
+		lvm an LVM physical volume, .*: format and attach a logical volume
+		raid a member of a RAID array, .*: format and attach the array
+		swap a swap area
+	END
+	# what a mkfs began and did not end, and what somebody has then made without cowfs
+	umount_volume
+	dd if=/dev/zero of="$DEV" bs=64k count=1 conv=fsync status=none
+	detach
+	plant luks "$CARD"
+	blockdev --flushbufs "$CARD"
+	SUM=$(image_sum)
+	fails 1 "$CARD: it holds a LUKS device" attach "$CARD"
+	unchanged
+}
+
 @test "file system with its error flag set: not committed without --force" {
 	local before
 	protect

@@ -158,38 +158,6 @@ loop_clear() {
 	OTHER=''
 }
 
-plant() { # WHAT FILE
-	python3 - "$@" <<-'END'
-		import os, struct, sys, zlib
-		what, path = sys.argv[1:]
-		f = open(path, "r+b")
-		size = os.path.getsize(path)
-		def put(at, data):
-		    f.seek(at)
-		    f.write(data)
-		def raid(at):
-		    put(at, struct.pack("<IIII", 0xa92b4efc, 1, 0, 0) + bytes(range(16)))
-		    put(at + 144, struct.pack("<Q", at // 512))
-		if what == "luks":
-		    put(0, b"LUKS\xba\xbe" + struct.pack(">H", 1) + b"aes\0")
-		    put(168, b"00000000-1111-2222-3333-444444444444")
-		elif what == "lvm":
-		    rest = struct.pack("<I", 32) + b"LVM2 001" + b"A" * 32
-		    rest += bytes(492 - len(rest))
-		    crc = zlib.crc32(rest, 0xf597a6cf ^ 0xffffffff) ^ 0xffffffff
-		    put(512, b"LABELONE" + struct.pack("<QI", 1, crc) + rest)
-		elif what == "raid":
-		    raid(4096)
-		elif what == "raid-end":
-		    raid((size // 512 - 16) // 8 * 8 * 512)
-		elif what == "iso":
-		    put(32768, b"\x01CD001\x01" + bytes(2000))
-		elif what == "boot-code":
-		    put(0, b"\xeb\x3c\x90" + b"x" * 300)
-		    put(510, b"\x55\xaa")
-	END
-}
-
 @test "format --log: what the device holds is named and not overwritten" {
 	local before base what
 	card_make ext4 60 60

@@ -196,6 +196,47 @@ static void test_unknown(void **state)
 	image_close(&im);
 }
 
+/* What belongs below a file system is refused, unless it is the remains of it under one. */
+static void test_below(void **state)
+{
+	static const struct {
+		size_t off;
+		const char *magic, *words;
+	} cases[] = {
+		{ 0, "LUKS\xba\xbe", "a LUKS device" },
+		{ 24, "LVM2 001", "an LVM physical volume" },
+		{ 512 + 24, "LVM2 001", "an LVM physical volume" },
+		{ 1536 + 24, "LVM2 001", "an LVM physical volume" },
+		{ 0, "\xfc\x4e\x2b\xa9", "a member of a RAID array" },
+		{ 4096, "\xfc\x4e\x2b\xa9", "a member of a RAID array" },
+		{ 4086, "SWAPSPACE2", "a swap area" },
+	};
+	struct fsinfo f;
+	struct image im;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		for (size_t wrong = 0; wrong < 2; wrong++) {
+			blank(&im, 20 * 4096);
+			memcpy(im.p + cases[i].off + wrong, cases[i].magic, strlen(cases[i].magic));
+			assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+			assert_int_equal(f.kind, FS_UNKNOWN);
+			if (wrong)
+				assert_null(fsinfo_refusal(&f));
+			else
+				assert_non_null(strstr(fsinfo_refusal(&f), cases[i].words));
+			image_close(&im);
+		}
+	}
+	line_of("rm -f i; truncate -s 10M i && mke2fs -q -F i");
+	line_of("printf 'LUKS\\272\\276' | dd of=i conv=notrunc status=none");
+	image_open(&im, "i");
+	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+	assert_int_equal(f.kind, FS_EXT);
+	assert_null(fsinfo_refusal(&f));
+	image_close(&im);
+}
+
 /* One field of a boot sector wrong: not what it looks like. The kinds below have no checksum. */
 static void test_one_field_wrong(void **state)
 {
@@ -433,13 +474,10 @@ static void test_thaw_nilfs2(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_file_as_btrfs),
-		cmocka_unit_test(test_written_here),
-		cmocka_unit_test(test_unknown),
-		cmocka_unit_test(test_one_field_wrong),
-		cmocka_unit_test(test_read_errors),
-		cmocka_unit_test(test_thaw),
+		cmocka_unit_test(test_kinds),	     cmocka_unit_test(test_file_as_btrfs),
+		cmocka_unit_test(test_written_here), cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_below),	     cmocka_unit_test(test_one_field_wrong),
+		cmocka_unit_test(test_read_errors),  cmocka_unit_test(test_thaw),
 		cmocka_unit_test(test_thaw_nilfs2),
 	};
 
