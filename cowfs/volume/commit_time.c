@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "volume/commit_time.h"
 
+#include "commit/commit.h" /* the wear table of the log */
+
 #define ASSUMED_BYTES_PER_S (4 * MIB)
 #define ASSUMED_FIXED_NS 300000000ull
 #define TELLING_BYTES (1 * MIB)

@@ -11,7 +11,8 @@
 #define COWFS_VOLUME_COMMIT_TIME_H
 
 #include "base/util.h"
-#include "log/wear.h"
+
+struct wear_table;
 
 #define COMMIT_TIME_SAMPLES 8u
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "log/wear.h"
 #include "volume/commit_time.h"
 
 #define MS 1000000ull

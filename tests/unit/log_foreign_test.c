@@ -388,6 +388,16 @@ static void test_recheck(void **state)
 	toy_free(&t);
 }
 
+static void writes_no_more(struct toy *t)
+{
+	uint64_t ops = sim_ops(t->card);
+
+	assert_int_equal(log_recheck(t->log), -ESTALE);
+	toy_write(t, 4, 1234);
+	assert_int_equal(toy_commit(t), -ESTALE);
+	assert_int_equal(sim_ops(t->card), ops);
+}
+
 /* A hibernated system, and another one that commits to its card meanwhile: once, often, more than a
  * segment holds, or only a record that begins an epoch. Nothing of that is at home. */
 static void test_used_elsewhere(void **state)
@@ -399,7 +409,6 @@ static void test_used_elsewhere(void **state)
 	for (size_t i = 0; i < 4 * 5 * ARRAY_SIZE(stories); i++) {
 		unsigned how = i % 4, before = i / 4 % 5;
 		struct toy t, other;
-		uint64_t ops;
 
 		toy_tell(&t, stories[i / 20], NULL, NULL);
 		for (unsigned k = 0; k < before % 4; k++) { /* wherever the segment ends */
@@ -432,11 +441,7 @@ static void test_used_elsewhere(void **state)
 			assert_int_equal(toy_commit(&other), 0);
 		}
 		if (how < 3 || log_newest(other.log)->seq != log_newest(t.log)->seq) {
-			ops = sim_ops(t.card);
-			assert_int_equal(log_recheck(t.log), -ESTALE);
-			toy_write(&t, 4, 1234);
-			assert_int_equal(toy_commit(&t), -ESTALE);
-			assert_int_equal(sim_ops(t.card), ops);
+			writes_no_more(&t);
 		}
 		toy_close(&other);
 		toy_free(&t);
@@ -454,7 +459,6 @@ static void test_used_elsewhere_in_doubt(void **state)
 	for (size_t i = 0; i < 2 * ARRAY_SIZE(stories); i++)
 		for (uint64_t n = 1;; n++) {
 			struct toy t, other;
-			uint64_t ops;
 			int r;
 
 			toy_tell(&t, stories[i / 2], NULL, NULL);
@@ -473,11 +477,7 @@ static void test_used_elsewhere_in_doubt(void **state)
 			assert_int_equal(toy_open(&other, 0), 0);
 			toy_write(&other, 4, 3000);
 			assert_int_equal(toy_commit(&other), 0);
-			ops = sim_ops(t.card);
-			assert_int_equal(log_recheck(t.log), -ESTALE);
-			toy_write(&t, 4, 1234);
-			assert_int_equal(toy_commit(&t), -ESTALE);
-			assert_int_equal(sim_ops(t.card), ops);
+			writes_no_more(&t);
 			toy_close(&other);
 			toy_free(&t);
 		}
