@@ -85,13 +85,13 @@ debian_tree() {
 	for overlay; do
 		cp -a --no-preserve=ownership "$overlay/." "$tree/"
 	done
-	[ -z "${IMAGE_PLAIN-}" ] || debian_initramfs "$tree"
+	[ -z "${IMAGE_PLAIN-}" ] || debian_initramfs "$kind" "$tree"
 	cowfs_tree "$suite" "$tree.cowfs"
 	cp -a --no-preserve=ownership "$tree.cowfs/." "$tree/"
 	rm -rf "$tree.cowfs"
 	if [ -z "${IMAGE_PLAIN-}" ]; then
 		debian_protect "$tree"
-		debian_initramfs "$tree"
+		debian_initramfs "$kind" "$tree"
 	fi
 	case $kind in
 	pios*)
@@ -212,10 +212,14 @@ debian_protect() {
 	printf '# SPDX-License-Identifier: MIT\n# see cowfs.conf(5)\n[root]\n%s' "${IMAGE_CONF-}" >"$1/etc/cowfs/cowfs.conf"
 }
 
+# An image of dracut that is not made for this host activates a logical volume or an array only with rd.auto.
 debian_initramfs() {
-	local tree=$1
+	local kind=$1 tree=$2
 	if [ -x "$tree/usr/bin/dracut" ]; then
 		printf 'hostonly="no"\n' >"$tree/etc/dracut.conf.d/image.conf"
+		case $kind in
+		*-lvm* | *-md*) printf 'mdadmconf="yes"\nkernel_cmdline="rd.auto"\n' >>"$tree/etc/dracut.conf.d/image.conf" ;;
+		esac
 		# shellcheck disable=SC2016 # for the inner shell
 		chroot_run "$tree" sh -c 'for v in $(ls /lib/modules); do
 			dracut -q --force "/boot/initrd.img-$v" "$v" || exit 1; done' >"$tree.log" 2>&1
