@@ -153,8 +153,9 @@ debian_settle() {
 	printf '[Match]\nName=en* eth*\n[Network]\nDHCP=yes\n' >"$tree/etc/systemd/network/80-dhcp.network"
 }
 
-# For guests that make an initramfs again and again, which takes most of their time.
+# For guests that make an initramfs again and again, which takes most of their time. dracut makes a small one by itself.
 small_initramfs() {
+	[ ! -x "$1/usr/bin/dracut" ] || return 0
 	echo 'MODULES=list' >"$1/etc/initramfs-tools/conf.d/small"
 	printf '%s\n' virtio_pci virtio_blk ext4 >>"$1/etc/initramfs-tools/modules"
 }
