@@ -461,6 +461,33 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[[ $output == *"no initramfs found in $T/boot"* ]]
 }
 
+@test "check-initramfs: dracut's list, with links and more than a pipe takes" {
+	local m
+	mkdir "$T/bin"
+	printf '#!/bin/sh\ncat "$1"\n' >"$T/bin/lsinitrd"
+	chmod +x "$T/bin/lsinitrd"
+	# this machine may have another program for lists
+	for m in sh cat awk sed grep tail; do
+		ln -s "$(command -v $m)" "$T/bin/$m"
+	done
+	sed "s|^PATH=.*|PATH=$T/bin|" "$SRC/check-initramfs" >"$T/check"
+	export COWFS_MODULES=$T/modules
+	mkdir -p "$T/modules/6"
+	echo kernel/fs/fuse/fuse.ko >"$T/modules/6/modules.builtin"
+	{
+		printf -- '-rw-r--r-- 1 root root 9 Nov 23 07:36 %s\n' usr/sbin/cowfs usr/lib/cowfs/cowfs.sh \
+			usr/lib/modules/6/kernel/drivers/{block/loop,{1..5000}}.ko.xz
+		echo 'lrwxrwxrwx 1 root root 5 Nov 23 07:36 usr/sbin/cowctl -> cowfs'
+	} >"$T/image"
+	run -0 sh "$T/check" "$T/image"
+	[ -z "$output" ]
+	grep -v cowctl "$T/image" >"$T/other"
+	trap '' PIPE
+	run -1 sh "$T/check" "$T/other"
+	trap - PIPE
+	[[ $output == "cowfs: $T/other lacks bin/cowctl:"* && ${#lines[@]} == 1 ]]
+}
+
 @test "banner, udev's question, events and grub-probe, with a volume" {
 	card_make ext4 100 150
 	cow format "$CARD"
