@@ -15,7 +15,7 @@ refused() {
 }
 
 daemons() { pgrep -x cowfs | xargs; }
-writable() { wait_for 60 grep -q ' /boot ext4' /proc/mounts && mount -o remount,rw /; }
+writable() { wait_for 240 grep -q ' /boot ext4' /proc/mounts && mount -o remount,rw /; }
 
 step_1() {
 	protected && fail "it is protected already"

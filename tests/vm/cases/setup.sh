@@ -7,7 +7,7 @@
 LOADER=1 LIMIT=2700 STEP_LIMIT=2400
 
 # nofail: nothing that is up has waited for it
-boot_mounted() { wait_for 60 grep -q ' /boot ext4' /proc/mounts || fail "/boot is not mounted"; }
+boot_mounted() { wait_for 240 grep -q ' /boot ext4' /proc/mounts || fail "/boot is not mounted"; }
 
 step_1() {
 	protected && fail "it is protected already"
