@@ -762,6 +762,12 @@ static void set_life(struct volume *v, enum volume_life to)
 		v->life = to;
 }
 
+/* Is its result that of the last commit? */
+static bool is_commit(enum volume_job job)
+{
+	return job == JOB_COMMIT || job == JOB_DETACH || job == JOB_COMMIT_SCRATCH;
+}
+
 static void *commit_thread(void *arg)
 {
 	struct volume *v = arg;
@@ -805,8 +811,7 @@ static void *commit_thread(void *arg)
 		log_relax(v->log);
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
-		if (t->rq->job != JOB_DRY_RUN && t->rq->job != JOB_VIEW && t->rq->job != JOB_CALL &&
-		    t->rq->job != JOB_CHECKPOINT && t->rq->job != JOB_RELIEVE && !t->res->not_begun)
+		if (is_commit(t->rq->job) && !t->res->not_begun)
 			v->last = *t->res;
 		volume_keep_state(v);
 		v->busy = v->idling = false;
