@@ -44,6 +44,15 @@ static const char *const refusals[] = {
 		 "another partition",
 };
 
+/* mdadm keeps the first 4 KiB, with the superblock of the file system that was there, and that of btrfs. Each mkfs
+ * writes over these three fields, and no file decides them. */
+bool below_hides_fs(const struct supers *s)
+{
+	const uint8_t *md = s->head + 4096;
+
+	return le_at(md, 0, 4) == 0xa92b4efc && le_at(md, 4, 4) == 1 && le_at(md, 144, 8) == 8;
+}
+
 uint8_t below_find(const struct supers *s)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(magics); i++)

@@ -114,7 +114,9 @@ static inline uint64_t size_of_blocks(uint64_t blocks, uint64_t block_bytes)
  */
 uint64_t fat_reserved_bytes(const struct supers *s);
 
-/* For a volume that no probe recognised. In below.c. */
+/* In below.c. Is what the probes would recognise only the rest of what was there before? */
+bool below_hides_fs(const struct supers *s);
+/* For a volume that no probe recognised. */
 uint8_t below_find(const struct supers *s);
 const char *below_refusal(const struct fsinfo *f);
 

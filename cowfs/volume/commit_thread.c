@@ -430,9 +430,10 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 				    .no_sync = monitor_hurries(v->monitor) };
 	int r = known ? refuse(v, &fs, res) : 0;
 
+	/* no seal would release writes that are withheld: they go on, until RAM is full */
+	monitor_set_stops(v->monitor, stops && r == 0);
 	if (r < 0)
 		return r;
-	monitor_set_stops(v->monitor, stops);
 	monitor_stage(v->monitor, STAGE_QUIESCE);
 	r = quiesce_run(&t, fn, v, &res->quiesce);
 	/* what the process before had frozen is thawed beside the take-over */

@@ -14,6 +14,10 @@ protect() {
 	mount_volume
 }
 
+is_over() {
+	! kill -0 "$1" 2>/dev/null
+}
+
 unchanged() {
 	[ "$(image_sum)" = "$SUM" ] || { echo "the image has changed"; return 1; }
 }
@@ -317,6 +321,13 @@ all_refuse() {
 		raid a member of a RAID array, .*: format and attach the array
 		swap a swap area
 	END
+	# mdadm leaves the superblock of ext4 where it is
+	umount_volume
+	plant raid "$DEV"
+	fails 1 "$CARD: it holds a member of a RAID array" commit --force
+	cow detach --discard
+	attach
+	mount_volume
 	# what a mkfs began and did not end, and what somebody has then made without cowfs
 	umount_volume
 	dd if=/dev/zero of="$DEV" bs=64k count=1 conv=fsync status=none
@@ -326,6 +337,23 @@ all_refuse() {
 	SUM=$(image_sum)
 	fails 1 "$CARD: it holds a LUKS device" attach "$CARD"
 	unchanged
+}
+
+@test "a volume of xfs that becomes LUKS: writes go on until RAM is full, then they fail" {
+	card_make xfs 320 400
+	cow format "$CARD"
+	attach --ram 128M
+	plant luks "$DEV"
+	blockdev --flushbufs "$DEV"
+	# more than the log holds, and then more than RAM
+	background dd if=/dev/urandom of="$DEV" bs=1M seek=1 count=80 oflag=direct status=none
+	wait_for 60 is_over "$BG" || { cow detach --discard; false; }
+	wait "$BG"
+	background dd if=/dev/urandom of="$DEV" bs=1M seek=90 count=200 oflag=direct
+	wait_for 120 is_over "$BG" || { cow detach --discard; false; }
+	run -1 wait "$BG"
+	fails 1 "$CARD: it holds a LUKS device" commit
+	cow detach --discard
 }
 
 @test "file system with its error flag set: not committed without --force" {

@@ -237,6 +237,37 @@ static void test_below(void **state)
 	image_close(&im);
 }
 
+/* What mdadm 1.2 leaves of the file system that was there; and what a mkfs leaves of an array: nothing. */
+static void test_below_hides(void **state)
+{
+	static const char *const mkfs[] = { "mke2fs -q -F -b 1024 i",
+					    "mke2fs -q -F -t ext4 -b 4096 i", "mkfs.xfs -q -f -K i",
+					    "mkfs.btrfs -q -f -K i", "mkfs.vfat i >/dev/null" };
+	static const char md[] =
+		"{ printf '\\374\\116\\053\\251\\001\\000\\000\\000'; head -c 136 /dev/zero; "
+		"printf '\\010\\000\\000\\000\\000\\000\\000\\000'; } | "
+		"dd of=i bs=4096 seek=1 conv=notrunc status=none";
+	struct fsinfo f;
+	struct image im;
+
+	(void)state;
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(mkfs); i++) {
+		bool array_last = i % 2;
+
+		line_of("rm -f i; truncate -s 320M i");
+		line_of("%s", array_last ? mkfs[i / 2] : md);
+		line_of("%s", array_last ? md : mkfs[i / 2]);
+		image_open(&im, "i");
+		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
+		assert_true((f.kind == FS_UNKNOWN) == array_last);
+		if (array_last)
+			assert_non_null(strstr(fsinfo_refusal(&f), "a member of a RAID array"));
+		else
+			assert_null(fsinfo_refusal(&f));
+		image_close(&im);
+	}
+}
+
 /* One field of a boot sector wrong: not what it looks like. The kinds below have no checksum. */
 static void test_one_field_wrong(void **state)
 {
@@ -474,10 +505,15 @@ static void test_thaw_nilfs2(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),	     cmocka_unit_test(test_file_as_btrfs),
-		cmocka_unit_test(test_written_here), cmocka_unit_test(test_unknown),
-		cmocka_unit_test(test_below),	     cmocka_unit_test(test_one_field_wrong),
-		cmocka_unit_test(test_read_errors),  cmocka_unit_test(test_thaw),
+		cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_file_as_btrfs),
+		cmocka_unit_test(test_written_here),
+		cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_below),
+		cmocka_unit_test(test_below_hides),
+		cmocka_unit_test(test_one_field_wrong),
+		cmocka_unit_test(test_read_errors),
+		cmocka_unit_test(test_thaw),
 		cmocka_unit_test(test_thaw_nilfs2),
 	};
 
