@@ -477,7 +477,15 @@ change_at_random() {
 			LC_ALL=C join <(grep ' f ' "$T/before") <(grep ' f ' "$T/after") | awk '$3 != $6 { print "M", $1, "f" }'
 		} | cut -d' ' -f1,2 | LC_ALL=C sort >"$T/wanted"
 		cow diff root | sed "s|$MNT/||g" | awk '$1 == "R" { print "D", $(NF - 2); print "A", $NF; next }
-			$1 == "M" && $2 !~ /c/ { next } $1 == "m" { next } { print $1, $NF }' | LC_ALL=C sort >"$T/got"
+			$1 == "M" && $2 !~ /c/ { next } $1 == "m" { next } { print $1, $NF }' |
+			# one file was renamed and another one took its name: it is deleted and added
+			awk -v same=<(LC_ALL=C comm -12 "$T/before" "$T/after" | cut -d' ' -f1) '
+				BEGIN { while ((getline path <same) > 0) kept[path] }
+				{ how[$2] = how[$2] $1 }
+				END { for (path in how) {
+					word = how[path] ~ /../ ? "M" : how[path]
+					if (word != "M" || !(path in kept)) print word, path
+				} }' | LC_ALL=C sort >"$T/got"
 		diff -u "$T/wanted" "$T/got"
 		[ -s "$T/wanted" ]
 		cow commit root >/dev/null
