@@ -157,7 +157,7 @@ help:
 	@echo "  make check-replay   power cuts from a recording by QEMU, 2,000 points (as root)"
 	@echo "  make check-kills   all processes of a daemon killed 200 times in commits, and 60 times in each other command (30 minutes; as root)"
 	@echo "  make kills      1,000 workers of a mounted volume killed under load, each replaced; how long a read waits (KILLS=; 20 minutes; as root)"
-	@echo "  make power      the power is cut 100 times 10 s after a signal, with slow and fast cards (CUTS=; 30 minutes; as root)"
+	@echo "  make power      the power is cut 100 times 5 s after a signal, with slow and fast cards (CUTS=; 25 minutes; as root)"
 	@echo "  make check-report   the page of cowctl report in chromium (fetches axe-core with npm; as root)"
 	@echo "  make check-packaging   hooks and scripts of Arch, OpenRC, runit, Buildroot (as root)"
 	@echo "  make check-layouts   file systems of many mkfs options, killed in a commit (LAYOUTS=REGEX; as root)"

@@ -15,6 +15,8 @@
 
 #define UNSEEN ", in which cowfs cannot detect changes made without it"
 
+#define MD_MAGIC "\xfc\x4e\x2b\xa9"
+
 enum { NONE, LUKS, LVM, RAID, SWAP };
 
 static const struct {
@@ -28,8 +30,8 @@ static const struct {
 	{ 512 + 24, 8, "LVM2 001", LVM },
 	{ 1024 + 24, 8, "LVM2 001", LVM },
 	{ 1536 + 24, 8, "LVM2 001", LVM },
-	{ 0, 4, "\xfc\x4e\x2b\xa9", RAID },
-	{ 4096, 4, "\xfc\x4e\x2b\xa9", RAID },
+	{ 0, 4, MD_MAGIC, RAID },
+	{ 4096, 4, MD_MAGIC, RAID },
 	{ 4096 - 10, 10, "SWAPSPACE2", SWAP },
 };
 
@@ -50,7 +52,7 @@ bool below_hides_fs(const struct supers *s)
 {
 	const uint8_t *md = s->head + 4096;
 
-	return le_at(md, 0, 4) == 0xa92b4efc && le_at(md, 4, 4) == 1 && le_at(md, 144, 8) == 8;
+	return !memcmp(md, MD_MAGIC, 4) && le_at(md, 4, 4) == 1 && le_at(md, 144, 8) == 8;
 }
 
 uint8_t below_find(const struct supers *s)

@@ -37,7 +37,7 @@ static void supers_probe(const struct supers *s, struct fsinfo *ret)
 {
 	static const enum fs_kind order[] = { FS_KINDS(KIND) };
 
-	for (size_t i = 0; !below_hides_fs(s) && i < ARRAY_SIZE(order); i++) {
+	for (size_t i = below_hides_fs(s) ? ARRAY_SIZE(order) : 0; i < ARRAY_SIZE(order); i++) {
 		const struct fs_ops *ops = fs_ops(order[i]);
 
 		*ret = (struct fsinfo){ .kind = order[i],

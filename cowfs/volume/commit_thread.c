@@ -392,15 +392,6 @@ static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
 	}
 }
 
-static int refuse(struct volume *v, const struct fsinfo *fs, struct volume_result *res)
-{
-	const char *refusal = fsinfo_refusal(fs);
-
-	if (refusal)
-		snprintf(res->why, sizeof(res->why), "%s: %s", v->device, refusal);
-	return refusal ? -EOPNOTSUPP : 0;
-}
-
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res)
 {
@@ -428,7 +419,7 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 						      : NULL,
 				    .stopped = stops ? is_stopped : NULL,
 				    .no_sync = monitor_hurries(v->monitor) };
-	int r = known ? refuse(v, &fs, res) : 0;
+	int r = known ? volume_check_fs(v, &fs, res->why, sizeof(res->why)) : 0;
 
 	/* no seal would release writes that are withheld: they go on, until RAM is full */
 	monitor_set_stops(v->monitor, stops && r == 0);
@@ -471,7 +462,7 @@ static int open_maps(struct images *im, struct blk_reader *sealed, struct blk_re
 	if (r < 0)
 		return r;
 	/* changed since the attach: a device was added, for example */
-	r = refuse(im->v, &im->fs, res);
+	r = volume_check_fs(im->v, &im->fs, res->why, sizeof(res->why));
 	if (r < 0)
 		return r;
 	if (im->dry)

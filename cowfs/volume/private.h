@@ -183,6 +183,9 @@ bool volume_decide(struct volume *v);
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
 /* The newest generation. */
 struct blk_reader volume_committed(struct volume *v);
+/* Is this a file system whose volume can be committed? -EOPNOTSUPP: no; why names the device and the reason. */
+int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why,
+		    size_t n) MUST_CHECK;
 /* Seals the view. A process that takes over must not take what is sealed for committed. */
 int volume_seal(struct volume *v);
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */

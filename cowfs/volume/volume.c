@@ -197,6 +197,13 @@ struct blk_reader volume_committed(struct volume *v)
 				    .volume_blks = v->volume_blks };
 }
 
+int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why, size_t n)
+{
+	const char *refusal = fsinfo_refusal(fs);
+
+	return refusal ? msg_why(why, n, -EOPNOTSUPP, "%s: %s", v->device, refusal) : 0;
+}
+
 /* Requirements of the committed file system. */
 static int check_fs(struct volume *v, char *why, size_t n)
 {
@@ -205,9 +212,7 @@ static int check_fs(struct volume *v, char *why, size_t n)
 
 	if (e < 0)
 		return msg_why(why, n, e, "%s: cannot be read: %s", v->device, explain(e));
-	return fsinfo_refusal(&v->fs)
-		       ? msg_why(why, n, -EOPNOTSUPP, "%s: %s", v->device, fsinfo_refusal(&v->fs))
-		       : 0;
+	return volume_check_fs(v, &v->fs, why, n);
 }
 
 static bool dirty_can_be_bounded(const struct volume *v)

@@ -240,6 +240,13 @@ cut_at() {
 	wait_gone
 }
 
+# One future without a cut: how many writes the card gets is in `writes`.
+vm_uncut() {
+	vm_load
+	writes=$("$TOP/tests/vm/qmp.py" "$SOCK" await card 1000000)
+	wait_gone
+}
+
 wait_gone() {
 	while kill -0 "$QEMU" 2>/dev/null; do
 		sleep 0.1

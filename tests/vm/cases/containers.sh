@@ -90,9 +90,7 @@ host_after() {
 	[ "$1" = 1 ] || return 0
 	cuts=4 seen_1=0 seen_2=0
 	[ -z "$LONG" ] || cuts=20
-	vm_load
-	writes=$("$TOP/tests/vm/qmp.py" "$SOCK" await card 1000000)
-	wait_gone
+	vm_uncut
 	judge_cut
 	[ "$seen_2" = 1 ] || fail "nothing was committed"
 	i=0

@@ -79,10 +79,7 @@ host_after() {
 	[ "$1" = 1 ] || return 0
 	cuts=8 seen_1=0 seen_2=0
 	[ -z "$LONG" ] || cuts=50
-	# one future without a cut tells how many writes there are
-	vm_load
-	writes=$("$TOP/tests/vm/qmp.py" "$SOCK" await card 1000000)
-	wait_gone
+	vm_uncut
 	judge_cut
 	[ "$seen_2" = 1 ] || fail "the shutdown has not committed"
 	say "$writes writes from the moment that was saved to the end"
