@@ -92,7 +92,7 @@ root_part() {
 	[ "$PART" ] || for d in /sys/class/block/*; do
 		[ "$(sed -n 's/^PARTN=//p' "$d/uevent")" = 2 ] || continue
 		case ${d##*/} in
-		vd?2 | sd?2 | mmcblk?p2) PART=${d##*/} ;;
+		vd?2 | sd?2 | mmcblk?p2 | nvme?n1p2) PART=${d##*/} ;;
 		esac
 	done
 	echo "$PART"

@@ -170,6 +170,8 @@ qemu_start() {
 	case $DRIVE in
 	virtio) args+=(-device "virtio-blk-pci,drive=card,serial=card,bootindex=1") ;;
 	mmc) args+=(-device sdhci-pci -device sd-card,drive=card) ;;
+	nvme) args+=(-device nvme,drive=card,serial=card) ;;
+	usb) args+=(-device qemu-xhci -device usb-storage,drive=card) ;;
 	*) fail "no drive is called $DRIVE" ;;
 	esac
 	args+=(-device virtio-blk-pci,drive=marker,serial=marker)
