@@ -251,7 +251,7 @@ soak: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) COWFS_SOAK_SECONDS=$${COWFS_SOAK_SECONDS:-1800} tests/soak.sh
 
 check-soak:
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) COWFS_SOAK_SECONDS=$${COWFS_SOAK_SECONDS:-120} tests/soak.sh
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) COWFS_SOAK_SECONDS=$${COWFS_SOAK_SECONDS:-60} tests/soak.sh
 
 # Power cuts on real ext4: all that reaches the card is recorded by QEMU, and replayed to so many points.
 check-replay-short: all
