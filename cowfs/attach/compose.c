@@ -39,6 +39,7 @@
 #define WAIT_NS (10 * 1000000000ull)
 #define LOOK_US 50000
 #define SUPER_MAX 128u
+_Static_assert(COMPOSE_ID_BYTES > 16 + 2 * SUPER_MAX, "an id is a type and a superblock");
 #define VOLUME_OPTIONS "discard,noinit_itable" /* as systemd/root-options: they spare RAM */
 #define OVERLAY_OPTIONS "index=off,metacopy=off,redirect_dir=nofollow,xino=auto"
 
@@ -56,7 +57,7 @@ static const struct lower_type {
 struct lower {
 	const struct lower_type *type;
 	char device[PATH_MAX];
-	char id[16 + 2 * SUPER_MAX + 1];
+	char id[COMPOSE_ID_BYTES];
 };
 
 /* ---- places in the run directory ---- */
@@ -278,7 +279,7 @@ static void remove_old(int volume_fd)
 	(void)!unlinkat(volume_fd, "old", AT_REMOVEDIR);
 }
 
-static int write_id(int volume_fd, const char *id)
+int compose_write_id(int volume_fd, const char *id)
 {
 	_cleanup_close_ int fd = openat(
 		volume_fd, id_temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -306,7 +307,7 @@ static int copy_root(int volume_fd)
 		       : 0;
 }
 
-static int try_to_begin(int volume_fd, const char *id)
+int compose_begin(int volume_fd, const char *id)
 {
 	static const char *const parts[] = { "upper", "work" };
 	_cleanup_close_ int old_fd = -1;
@@ -323,7 +324,7 @@ static int try_to_begin(int volume_fd, const char *id)
 	if (e >= 0)
 		e = copy_root(volume_fd);
 	if (e >= 0)
-		e = write_id(volume_fd, id);
+		e = compose_write_id(volume_fd, id);
 	if (e >= 0 && unlinkat(volume_fd, COMPOSE_RESET, 0) < 0 && errno != ENOENT)
 		e = -errno;
 	return e < 0 ? e : 0;
@@ -331,7 +332,7 @@ static int try_to_begin(int volume_fd, const char *id)
 
 static int begin_upper(int volume_fd, const char *id)
 {
-	int e = try_to_begin(volume_fd, id), upper_fd;
+	int e = compose_begin(volume_fd, id), upper_fd;
 
 	if (e != -ENOSPC)
 		return e;
@@ -341,13 +342,13 @@ static int begin_upper(int volume_fd, const char *id)
 		;
 	cleanup_closep(&upper_fd);
 	remove_old(volume_fd);
-	return try_to_begin(volume_fd, id);
+	return compose_begin(volume_fd, id);
 }
 
 /* Only a regular file holds an id: a card may come from anywhere. */
-static bool is_begun_on(int volume_fd, const char *id)
+bool compose_is_begun_on(int volume_fd, const char *id)
 {
-	char text[sizeof(((struct lower *)0)->id) + 16];
+	char text[COMPOSE_ID_BYTES + 16];
 	struct stat st;
 
 	return fstatat(volume_fd, id_file, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
@@ -367,7 +368,7 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 			 bool *ret_fresh, struct failure *err)
 {
 	_cleanup_close_ int upper_fd = open_dir(volume_fd, "upper");
-	bool other = !is_begun_on(volume_fd, l->id);
+	bool other = !compose_is_begun_on(volume_fd, l->id);
 	int e = 0;
 
 	*ret_fresh = upper_fd == -ENOENT || exists(volume_fd, COMPOSE_RESET) ||
@@ -389,7 +390,7 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 	if (*ret_fresh)
 		e = begin_upper(volume_fd, l->id);
 	else if (other)
-		e = write_id(volume_fd, l->id);
+		e = compose_write_id(volume_fd, l->id);
 	if (e == 0)
 		e = check_work(volume_fd);
 	if (e == 0)
@@ -401,14 +402,15 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 
 /* ---- the state that outlives the initramfs ---- */
 
-static int save_state(const struct compose *c, const char *dir)
+static int save_state(const struct compose *c, const char *dir, const struct lower *l)
 {
-	char text[PATH_MAX + 32], path[PATH_MAX];
+	char text[PATH_MAX + COMPOSE_ID_BYTES + 32], path[PATH_MAX];
 	struct stat st;
 
 	if (stat(dir, &st) < 0)
 		return -errno;
-	snprintf(text, sizeof(text), "%u:%u %s\n", major(st.st_dev), minor(st.st_dev), c->lower);
+	snprintf(text, sizeof(text), "%u:%u %s\n%s\n", major(st.st_dev), minor(st.st_dev), c->lower,
+		 l->id);
 	return io_replace_file(place(COMPOSE_STATE, path), text, strlen(text));
 }
 
@@ -453,7 +455,7 @@ static int compose_upper(const struct compose *c, const char *dir, const struct 
 	e = prepare_upper(c, volume_fd, l, ret_fresh, err);
 	if (e == 0)
 		e = mount_overlay(c, dir, err);
-	if (e == 0 && (e = save_state(c, dir)) < 0)
+	if (e == 0 && (e = save_state(c, dir, l)) < 0)
 		failure_set(err, EXIT_FAILED, e, "%s/%s: %s", rundir_path(), COMPOSE_STATE,
 			    strerrordesc_np(-e));
 	return e;

@@ -22,6 +22,7 @@
 /* in the run directory: where the lower is mounted, and the state of a composed root */
 #define COMPOSE_LOWER_DIR "lower"
 #define COMPOSE_STATE "root.compose"
+#define COMPOSE_ID_BYTES 280 /* of ID, with its end */
 
 struct compose {
 	const char *lower;     /* DEVICE[:/FILE], as in cowfs.conf */
@@ -46,11 +47,19 @@ enum compose_result {
 enum compose_result compose_root(const struct compose *c, const char *dir,
 				 struct failure *err) MUST_CHECK;
 
+/* Was the upper on this volume begun on the image ID? */
+bool compose_is_begun_on(int volume_fd, const char *id);
+/* Begins a new upper on ID, the image that is mounted in the run directory. 0 or -errno. */
+int compose_begin(int volume_fd, const char *id) MUST_CHECK;
+/* The upper belongs to ID from now on. 0 or -errno. */
+int compose_write_id(int volume_fd, const char *id) MUST_CHECK;
+
 /* ---- compose_live.c, in the running system ---- */
 
 struct compose_state {
 	dev_t dev; /* of the overlay */
 	char lower[PATH_MAX];
+	char id[COMPOSE_ID_BYTES]; /* "": the initramfs has an older cowfs */
 };
 
 /* Is the root of this system composed? */
@@ -59,10 +68,24 @@ bool compose_load(struct compose_state *ret);
 void compose_where(const struct compose_state *s, char ret[PATH_MAX]);
 
 /*
- * Opens a read-only composition of the lower of this system and the upper of a volume whose root
- * folder is volume_fd, attached to no tree. Returns its root folder, or -errno with *err.
+ * Does the committed state of the volume belong to the image of this system, and to no factory reset?
+ * Also if it has no upper yet. 0, or -ESTALE with *err.
  */
-int compose_open(int volume_fd, struct failure *err) MUST_CHECK;
+int compose_check(int volume_fd, struct failure *err) MUST_CHECK;
+
+/*
+ * Does to a volume in its committed state what this boot has done to the running one, now_fd: begins
+ * an upper, or makes the one that is there belong to the image of this system. -ESTALE: the next
+ * boot begins anew, whatever is committed. 0, or -errno with *err.
+ */
+int compose_adopt(int volume_fd, int now_fd, struct failure *err) MUST_CHECK;
+
+/*
+ * Opens a composition of the lower of this system and the upper of a volume whose root folder is
+ * volume_fd, a mount that is attached to no tree. So is the composition. Returns its root folder, or
+ * -errno with *err. Without an upper a read-only one shows the lower alone.
+ */
+int compose_open(int volume_fd, bool writable, struct failure *err) MUST_CHECK;
 
 /*
  * Makes the mark for a new upper on the volume with this loop device, whatever is mounted there

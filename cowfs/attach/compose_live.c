@@ -5,15 +5,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 
 #include "base/io.h"
 #include "base/mounts.h"
+#include "base/thread.h"
 #include "wire/rundir.h"
+
+#define VIEW_DIR "compose" /* in the run directory, empty: where a thread of its own mounts views */
+#define STACK_BYTES (256 * KIB)
 
 static const char *place(const char *name, char buf[PATH_MAX])
 {
@@ -23,13 +29,17 @@ static const char *place(const char *name, char buf[PATH_MAX])
 
 bool compose_load(struct compose_state *ret)
 {
-	char text[PATH_MAX + 32], path[PATH_MAX];
+	char text[PATH_MAX + COMPOSE_ID_BYTES + 32], path[PATH_MAX], *id;
 	unsigned dev_major, dev_minor;
 	int n = 0;
 
 	if (io_read_text(AT_FDCWD, place(COMPOSE_STATE, path), text, sizeof(text)) < 0 ||
 	    sscanf(text, "%u:%u %n", &dev_major, &dev_minor, &n) < 2 || !n)
 		return false;
+	id = strchr(text, '\n');
+	if (id)
+		*id++ = '\0';
+	snprintf(ret->id, sizeof(ret->id), "%.*s", COMPOSE_ID_BYTES - 1, id ? id : "");
 	ret->dev = makedev(dev_major, dev_minor);
 	snprintf(ret->lower, sizeof(ret->lower), "%.*s", PATH_MAX - 1, text + n);
 	return true;
@@ -61,46 +71,220 @@ void compose_where(const struct compose_state *s, char ret[PATH_MAX])
 		*ret = '\0';
 }
 
-int compose_open(int volume_fd, struct failure *err)
+static bool exists(int dirfd, const char *name)
+{
+	return faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static int load_id(struct compose_state *s, struct failure *err)
+{
+	return compose_load(s) && *s->id
+		       ? 0
+		       : failure_set(err, EXIT_FAILED, -ESTALE,
+				     "the initramfs has an older cowfs: rebuild it, then restart");
+}
+
+int compose_check(int volume_fd, struct failure *err)
+{
+	struct compose_state s;
+	int e = load_id(&s, err);
+
+	if (e == 0 && exists(volume_fd, COMPOSE_RESET))
+		e = failure_set(err, EXIT_FAILED, -ESTALE, "a factory reset is committed");
+	else if (e == 0 && exists(volume_fd, "upper") && !compose_is_begun_on(volume_fd, s.id))
+		e = failure_set(err, EXIT_FAILED, -ESTALE,
+				"what is committed belongs to another image");
+	return e;
+}
+
+/* Both volumes are states of one file system. */
+static bool is_same_upper(int a_fd, int b_fd)
+{
+	struct statx a, b;
+
+	return statx(a_fd, "upper", AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &a) == 0 &&
+	       statx(b_fd, "upper", AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &b) == 0 &&
+	       a.stx_ino == b.stx_ino && a.stx_btime.tv_sec == b.stx_btime.tv_sec &&
+	       a.stx_btime.tv_nsec == b.stx_btime.tv_nsec;
+}
+
+int compose_adopt(int volume_fd, int now_fd, struct failure *err)
+{
+	struct compose_state s;
+	bool mine;
+	int e = load_id(&s, err);
+
+	if (e < 0)
+		return e;
+	if (exists(now_fd, COMPOSE_RESET))
+		return failure_set(err, EXIT_FAILED, -ESTALE,
+				   "a factory reset is committed: restart first");
+	mine = compose_is_begun_on(volume_fd, s.id);
+	if (!exists(volume_fd, "upper") || exists(volume_fd, COMPOSE_RESET) ||
+	    (!mine && !is_same_upper(volume_fd, now_fd))) {
+		e = compose_begin(volume_fd, s.id);
+		(void)!unlinkat(volume_fd, "old", AT_REMOVEDIR); /* if it is empty */
+	} else if (!mine) {
+		e = compose_write_id(volume_fd, s.id);
+	}
+	if (e == 0 && mkdirat(volume_fd, "work", 0755) < 0 && errno != EEXIST)
+		e = -errno;
+	return e < 0 ? failure_set(err, EXIT_FAILED, e, "the volume cannot be prepared: %s",
+				   strerrordesc_np(-e))
+		     : 0;
+}
+
+/*
+ * Older kernels (6.12) accept layers only from the mount namespace of the caller, and a view is in
+ * none. So a thread gets a namespace of its own, mounts the view there, makes the overlay and ends.
+ * No other process sees that mount, and nothing stays if this process is killed.
+ */
+struct composition {
+	int volume_fd;
+	bool writable;
+	struct failure *err;
+	int fd; /* the result, or -errno with *err */
+};
+
+static int set(int fs_fd, const char *key, const char *value)
+{
+	return fsconfig(fs_fd, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0) < 0
+		       ? -errno
+		       : 0;
+}
+
+/* second_fd -1: one layer. */
+static int set_layers(int fs_fd, const char *key, int first_fd, int second_fd)
+{
+	char text[64];
+	int n = snprintf(text, sizeof(text), "/proc/self/fd/%d", first_fd);
+
+	if (second_fd >= 0)
+		snprintf(text + n, sizeof(text) - (size_t)n, ":/proc/self/fd/%d", second_fd);
+	return set(fs_fd, key, text);
+}
+
+/* As mount_overlay() of compose.c does, but for xino, which nothing on the volume depends on. */
+static int set_options(const struct composition *c, int fs_fd, int lower_fd, int empty_fd,
+		       int upper_fd, int work_fd)
 {
 	static const char *const option[][2] = { { "index", "off" },
 						 { "metacopy", "off" },
 						 { "redirect_dir", "nofollow" } };
-	_cleanup_close_ int fs_fd = -1;
-	char layers[2 * PATH_MAX], lower[PATH_MAX];
-	struct stat st, run;
-	int fd;
+	int e;
 
-	place(COMPOSE_LOWER_DIR, lower);
-	if (stat(lower, &st) < 0 || stat(rundir_path(), &run) < 0 || st.st_dev == run.st_dev)
-		return failure_set(err, EXIT_FAILED, -ENODEV, "the image is not mounted on %s",
+	if (c->writable) {
+		e = set_layers(fs_fd, "lowerdir", lower_fd, -1);
+		if (e == 0)
+			e = set_layers(fs_fd, "upperdir", upper_fd, -1);
+		if (e == 0)
+			e = set_layers(fs_fd, "workdir", work_fd, -1);
+	} else {
+		/* an overlay has two layers at least */
+		e = upper_fd < 0 ? set_layers(fs_fd, "lowerdir", lower_fd, empty_fd)
+				 : set_layers(fs_fd, "lowerdir", upper_fd, lower_fd);
+		if (e == 0)
+			e = set(fs_fd, "ro", NULL);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(option) && e == 0; i++)
+		e = set(fs_fd, option[i][0], option[i][1]);
+	return e;
+}
+
+static int open_folder(const char *path)
+{
+	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Upper and work of the volume; upper -1: there is none. */
+static int open_parts(const struct composition *c, int *ret_upper_fd, int *ret_work_fd)
+{
+	int fd = io_open_below(c->volume_fd, "upper", O_PATH | O_DIRECTORY | O_NOFOLLOW);
+
+	if (fd == -ENOENT && !c->writable)
+		return 0;
+	if (fd < 0)
+		return fd;
+	*ret_upper_fd = fd;
+	if (!c->writable)
+		return 0;
+	fd = io_open_below(c->volume_fd, "work", O_PATH | O_DIRECTORY | O_NOFOLLOW);
+	*ret_work_fd = fd < 0 ? -1 : fd;
+	return fd < 0 ? fd : 0;
+}
+
+static int mount_composition(const struct composition *c, int lower_fd, int empty_fd)
+{
+	_cleanup_close_ int fs_fd = fsopen("overlay", FSOPEN_CLOEXEC), upper_fd = -1, work_fd = -1,
+			    fd = -1;
+	struct statvfs st;
+	int e = fs_fd < 0 ? -errno : open_parts(c, &upper_fd, &work_fd);
+
+	if (e == 0)
+		e = set_options(c, fs_fd, lower_fd, empty_fd, upper_fd, work_fd);
+	if (e == 0 && fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		e = -errno;
+	if (e < 0)
+		return e;
+	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
+		     (c->writable ? MOUNT_ATTR_NOATIME : MOUNT_ATTR_RDONLY) | MOUNT_ATTR_NODEV |
+			     MOUNT_ATTR_NOSUID);
+	if (fd < 0 || fstatvfs(fd, &st) < 0)
+		return -errno;
+	/* overlayfs does not fail if it cannot work in its upper */
+	return c->writable && (st.f_flag & ST_RDONLY) ? -EROFS : steal_fd(&fd);
+}
+
+static int compose_here(const struct composition *c)
+{
+	_cleanup_close_ int lower_fd = -1, empty_fd = -1;
+	char lower[PATH_MAX], dir[PATH_MAX];
+	struct stat st, run;
+
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return -errno;
+	lower_fd = open_folder(place(COMPOSE_LOWER_DIR, lower));
+	if (lower_fd < 0 || fstat(lower_fd, &st) < 0 || stat(rundir_path(), &run) < 0 ||
+	    st.st_dev == run.st_dev)
+		return failure_set(c->err, EXIT_FAILED, -ENODEV, "the image is not mounted on %s",
 				   lower);
-	if (faccessat(volume_fd, "upper", F_OK, AT_SYMLINK_NOFOLLOW) <
-	    0) { /* nothing was committed yet */
-		fd = open(lower, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		return fd < 0 ? failure_set(err, EXIT_FAILED, -errno, "%s: %s", lower,
-					    strerrordesc_np(errno))
-			      : fd;
+	if (mkdir(place(VIEW_DIR, dir), 0700) < 0 && errno != EEXIST)
+		return -errno;
+	empty_fd = open_folder(dir);
+	if (empty_fd < 0)
+		return empty_fd;
+	return move_mount(c->volume_fd, "", empty_fd, "",
+			  MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0
+		       ? -errno
+		       : mount_composition(c, lower_fd, empty_fd);
+}
+
+static void *compose_main(void *arg)
+{
+	struct composition *c = arg;
+
+	c->fd = compose_here(c);
+	return NULL;
+}
+
+int compose_open(int volume_fd, bool writable, struct failure *err)
+{
+	struct composition c = { volume_fd, writable, err, -1 };
+	pthread_t thread;
+	int e;
+
+	*err = (struct failure){ 0 };
+	e = thread_start(&thread, NULL, STACK_BYTES, compose_main, &c);
+	if (e == 0) {
+		pthread_join(thread, NULL);
+		e = c.fd;
 	}
-	snprintf(layers, sizeof(layers), "/proc/self/fd/%d/upper:%s", volume_fd, lower);
-	fs_fd = fsopen("overlay", FSOPEN_CLOEXEC);
-	fd = fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "lowerdir", layers, 0) < 0 ||
-			     fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0
-		     ? -errno
-		     : 0;
-	for (size_t i = 0; i < ARRAY_SIZE(option) && fd == 0; i++)
-		if (fsconfig(fs_fd, FSCONFIG_SET_STRING, option[i][0], option[i][1], 0) < 0)
-			fd = -errno;
-	if (fd == 0 && fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		fd = -errno;
-	if (fd == 0) {
-		fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV);
-		fd = fd < 0 ? -errno : fd;
-	}
-	return fd < 0 ? failure_set(err, EXIT_FAILED, fd,
-				    "%s cannot be composed with the image: %s", ROOT_NAME,
-				    strerrordesc_np(-fd))
-		      : fd;
+	if (e < 0 && !err->why[0])
+		failure_set(err, EXIT_FAILED, e, "%s cannot be composed with the image: %s",
+			    ROOT_NAME, strerrordesc_np(-e));
+	return e;
 }
 
 int compose_mark_reset(const char *loop, struct failure *err)

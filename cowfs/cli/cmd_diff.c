@@ -116,8 +116,8 @@ static int compose_views(struct comparison *x)
 	x->composed = *json_raw(x->sample.status, "lower");
 	if (!x->composed)
 		return EXIT_OK;
-	x->old_root_fd = compose_open(x->old_view.dir_fd, &err);
-	x->new_root_fd = x->old_root_fd < 0 ? -1 : compose_open(x->new_view.dir_fd, &err);
+	x->old_root_fd = compose_open(x->old_view.dir_fd, false, &err);
+	x->new_root_fd = x->old_root_fd < 0 ? -1 : compose_open(x->new_view.dir_fd, false, &err);
 	return x->new_root_fd < 0 ? cmd_failed(x->o, &err) : EXIT_OK;
 }
 
