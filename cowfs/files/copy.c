@@ -194,14 +194,26 @@ static bool stopped(const struct copy *c)
 
 /* ---- what the plan knows ---- */
 
+/* A folder of an overlay may get another inode number at any time: its path stands for it. */
+static struct file_id plan_id(const struct copy *c, const struct inode *to)
+{
+	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
+
+	if (!c->opt.overlay || !inode_is(to, S_IFDIR))
+		return id_of(&to->st);
+	for (size_t i = 0; i < c->path_len; i++)
+		hash = (hash ^ (uint8_t)c->path[i]) * 0x100000001b3ull;
+	return (struct file_id){ ~(dev_t)0, hash | 1 };
+}
+
 static int note_planned(struct copy *c, const struct inode *to)
 {
-	return table_add(&c->planned, id_of(&to->st)) ? 0 : -ENOMEM;
+	return table_add(&c->planned, plan_id(c, to)) ? 0 : -ENOMEM;
 }
 
 static bool is_planned(const struct copy *c, const struct inode *to)
 {
-	return c->opt.trusted || table_find(&c->planned, id_of(&to->st));
+	return c->opt.trusted || table_find(&c->planned, plan_id(c, to));
 }
 
 /* A file that goes: other names of it, outside of the reverted files, stay. */
@@ -442,8 +454,9 @@ static int note_link(struct copy *c, const struct inode *from, const struct stat
 /* Makes name a further link of what this source inode has become. 1: done, 0: it is the first. */
 static int link_again(struct copy *c, const struct inode *from, int dir_fd, const char *name)
 {
-	const struct known *k = table_find(&c->links, id_of(&from->st));
+	struct known *k = table_find(&c->links, id_of(&from->st));
 	struct inode linked = INODE_INIT;
+	struct statx st;
 	int e;
 
 	if (!k || from->st.stx_nlink < 2 || !k->other.ino)
@@ -460,6 +473,9 @@ static int link_again(struct copy *c, const struct inode *from, int dir_fd, cons
 	}
 	if (e == 0)
 		e = -ESTALE; /* renamed or removed meanwhile */
+	/* a link of a file of an overlay's image has made it another inode */
+	if (e > 0 && statx(linked.fd, "", AT_EMPTY_PATH, STATX_INO, &st) == 0)
+		k->other = id_of(&st);
 	inode_close(&linked);
 	if (e < 0 && e != -ENOMEM) {
 		e = problem(c, e,
@@ -470,6 +486,17 @@ static int link_again(struct copy *c, const struct inode *from, int dir_fd, cons
 }
 
 /* ---- comparing ---- */
+
+/* The current path of the source. */
+static int load_source(struct copy *c, struct inode *from)
+{
+	bool first = !from->loaded;
+	int e = inode_load(from);
+
+	if (e == 0 && first && from->loaded && c->opt.overlay && c->opt.upper_fd >= 0)
+		e = inode_add_frozen(from, c->opt.upper_fd, c->path);
+	return e;
+}
 
 static int is_same(struct copy *c, struct inode *from, struct inode *to)
 {
@@ -483,7 +510,7 @@ static int is_same(struct copy *c, struct inode *from, struct inode *to)
 		return 0;
 	if (used && !same_id(used->other, id_of(&from->st)))
 		return 0;
-	e = inode_load(from);
+	e = load_source(c, from);
 	if (e == 0)
 		e = inode_load(to);
 	if (e < 0)
@@ -594,7 +621,14 @@ static int put(struct copy *c, const struct level *l, const char *name, int stag
 				 : 0) < 0
 		    ? -errno
 		    : 0;
-	if (e == -EINVAL && swap) { /* a file system without RENAME_EXCHANGE */
+	if (e == -EXDEV && c->opt.overlay && inode_is(to, S_IFDIR)) {
+		/* a folder of the image cannot be renamed: it is removed first */
+		e = remove_node(c, l->to, name, to, true);
+		if (e == 0)
+			e = renameat2(stage_fd, temp, l->to, name, RENAME_NOREPLACE) < 0 ? -errno
+											 : 0;
+		swap = false;
+	} else if (e == -EINVAL && swap) { /* a file system without RENAME_EXCHANGE */
 		char old[24];
 
 		stage_name(c, old);
@@ -622,7 +656,7 @@ static int put(struct copy *c, const struct level *l, const char *name, int stag
 static int make_first(struct copy *c, struct inode *from, int dir_fd, const char *temp,
 		      struct inode *made, bool with_content)
 {
-	int e = inode_load(from);
+	int e = load_source(c, from);
 
 	if (e == 0)
 		e = make_empty(from, dir_fd, temp);
@@ -711,7 +745,7 @@ static int plan_new(struct copy *c, struct inode *from, struct inode *to, bool w
 /* A file of one name that nobody else changes. */
 static int update_in_place(struct copy *c, struct inode *from, struct inode *to)
 {
-	int fd, e = inode_load(from);
+	int fd, e = load_source(c, from);
 
 	if (e == 0)
 		e = inode_load(to);
@@ -738,7 +772,7 @@ static int both_folders(struct copy *c, struct inode *from, struct inode *to)
 {
 	struct level l = { -1, -1, false };
 	bool has_stage = c->stage.parent_fd < 0, same;
-	int e = inode_load(from), thawed = 0;
+	int e = load_source(c, from), thawed = 0;
 
 	if (e == 0)
 		e = inode_load(to);

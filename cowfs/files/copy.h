@@ -29,6 +29,12 @@ struct copy_options {
 	/* Nobody else changes the target: a file with one name is changed in place, no plan is
 	 * needed. */
 	bool trusted;
+	/*
+	 * Both sides are an overlay (docs/BOOT.md, "A root that is an image"). upper_fd: the folder
+	 * of the upper layer that from_fd shows; -1: it has none.
+	 */
+	bool overlay;
+	int upper_fd;
 	/* May be NULL. Not 0 (set by a signal handler): stop. The file under way is left as it
 	 * was. */
 	const volatile sig_atomic_t *stop;

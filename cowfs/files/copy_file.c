@@ -295,6 +295,28 @@ int inode_load(struct inode *n)
 	return e;
 }
 
+int inode_add_frozen(struct inode *n, int upper_fd, const char *path)
+{
+	struct inode upper = INODE_INIT;
+	char letters[32];
+	ssize_t len;
+	int e;
+
+	if (!has_flags(n))
+		return 0;
+	e = inode_open(&upper, upper_fd, *path ? path : ".");
+	if (e < 0 || upper.fd < 0) /* of the image */
+		return e == -ENOTDIR ? 0 : e;
+	len = getxattr(LINK(&upper), "trusted.overlay.protattr", letters, sizeof(letters));
+	e = len < 0 && errno != ENODATA ? -errno : 0;
+	inode_close(&upper);
+	for (ssize_t i = 0; i < len; i++)
+		n->flags |= letters[i] == 'i'	? FS_XFLAG_IMMUTABLE
+			    : letters[i] == 'a' ? FS_XFLAG_APPEND
+						: 0;
+	return e;
+}
+
 static bool same_time(const struct statx_timestamp *a, const struct statx_timestamp *b)
 {
 	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;

@@ -47,6 +47,12 @@ int inode_reopen(const struct inode *n, int flags) MUST_CHECK;
 /* Reads xattrs, flags and the project id, once. -EOPNOTSUPP: fs-verity or fscrypt. */
 int inode_load(struct inode *n) MUST_CHECK;
 
+/*
+ * n lies in an overlay whose upper layer is mounted as a lower one: overlayfs does not read what it
+ * has stored there of INODE_FROZEN. Adds that, from the file of the upper.
+ */
+int inode_add_frozen(struct inode *n, int upper_fd, const char *path) MUST_CHECK;
+
 /* Owner, mode, device, flags, xattrs, and (times) the modification time are the same. Both are
  * loaded. */
 bool inode_same_meta(const struct inode *a, const struct inode *b, bool times);
